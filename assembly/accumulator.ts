@@ -1,0 +1,61 @@
+// A fixed-point sum wide enough for every product of two operands: signed i64 limbs of 32 bits, carried late.
+// An operand has at most 29 significant bits (an 8-bit element under an f32 scale) and an exponent from -165
+// to 137, so LIMBS limbs hold 2^30 products and leave two limbs of zeros below the lowest bit.
+
+import { exponentOf, pow2 } from "./datapath";
+
+const LIMBS: usize = 26;
+const LOWEST: i32 = 464;
+
+export function clearSum(limbs: usize): void {
+  memory.fill(limbs, 0, LIMBS << 3);
+}
+
+/** The upper 29 bits of an operand's significand; the rest are zero. */
+function significandOf(x: f64): u64 {
+  return ((reinterpret<u64>(x) & 0x000fffffffffffff) | 0x0010000000000000) >> 24;
+}
+
+/** Adds the exact product of two finite, non-zero operands. */
+export function addProduct(limbs: usize, x: f64, w: f64): void {
+  const place = exponentOf(x) + exponentOf(w) - 56 + LOWEST;
+  const shift = <u64>(place & 31);
+  const product = significandOf(x) * significandOf(w);
+  const low = <i64>((product << shift) & 0xffffffff);
+  const middle = <i64>((product >> (32 - shift)) & 0xffffffff);
+  const high = <i64>((product >> 32) >> (32 - shift));
+  const sign = (reinterpret<i64>(x) ^ reinterpret<i64>(w)) >> 63;
+  const limb = limbs + (<usize>(place >> 5) << 3);
+  store<i64>(limb, load<i64>(limb) + ((low ^ sign) - sign));
+  store<i64>(limb, load<i64>(limb, 8) + ((middle ^ sign) - sign), 8);
+  store<i64>(limb, load<i64>(limb, 16) + ((high ^ sign) - sign), 16);
+}
+
+/** Brings every limb into 0 to 2^32 - 1 and returns what is left above: 0, or -1 for a negative sum. */
+function carry(limbs: usize, flip: i64): i64 {
+  let rest: i64 = -flip;
+  for (let i: usize = 0; i < LIMBS; i++) {
+    const value = (load<i64>(limbs + (i << 3)) ^ flip) + rest;
+    store<i64>(limbs + (i << 3), value & 0xffffffff);
+    rest = value >> 32;
+  }
+  return rest;
+}
+
+/** The sum rounded to odd at 53 bits, which one more rounding turns into the nearest f32. Clobbers the limbs. */
+export function sumToOdd(limbs: usize): f64 {
+  const negative = carry(limbs, 0) < 0;
+  if (negative) carry(limbs, -1);
+  let top = LIMBS - 1;
+  while (top > 1 && load<u64>(limbs + (top << 3)) == 0) top--;
+  const head = limbs + (top << 3);
+  const upper = (load<u64>(head) << 32) | load<u64>(head - 8);
+  if (upper == 0) return 0;
+  const lower = load<u64>(head - 16) << 32;
+  const lead = clz(upper);
+  const bits = (upper << lead) | ((lower >> 1) >> (63 - lead));
+  let dropped = (bits & 0x7ff) | (lower << lead);
+  for (let i: usize = 0; i < top - 2; i++) dropped |= load<u64>(limbs + (i << 3));
+  const magnitude = <f64>((bits >> 11) | <u64>(dropped != 0)) * pow2(<i32>(top << 5) - 32 + 11 - <i32>lead - LOWEST);
+  return negative ? -magnitude : magnitude;
+}

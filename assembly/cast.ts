@@ -1,0 +1,192 @@
+// Casts between the wide types and codes of any scalar format. Stored codes: up to 4 bits, packed two a byte,
+// even index in the low nibble; to 8 bits, a byte; to 16, a u16; wider, a u32. Ranges [begin, end) of 4-bit
+// codes begin at even indices, and end at one or at the end of the tensor.
+
+import { Rounding } from "./contract";
+import { BF16_LIMIT, encodeBf16, encodeGroups, GROUPS_LIMIT, horizontalMax } from "./cast-fast";
+import { encodeAligned, encodeEach, encodeMagic, pack } from "./cast-exact";
+import { At, ENCODER_BYTES, Loop, prepare, storageOf } from "./encoder";
+import { fillRandom16 } from "./random";
+import { asF32 } from "./widen";
+
+/** Elements encoded at a time, so that what is redone after a NaN is little. */
+const RUN: i32 = 1024;
+
+/** Bytes of the `codes` buffer of encodeRun. */
+export const CODES_BYTES: usize = 4096;
+
+/** One run of at most RUN elements by the encoder's own loop; false where that met a value beyond it. */
+function encodeBySimd<M>(
+  x: usize,
+  dst: usize,
+  count: i32,
+  encoder: usize,
+  multipliers: usize,
+  shift: i32,
+  random: usize,
+  codes: usize,
+): bool {
+  const storage = load<u32>(encoder, At.Storage);
+  switch (load<u32>(encoder, At.Loop)) {
+    case Loop.Fast:
+      return storage == 3
+        ? encodeGroups<M, v128>(x, dst, count >> 4, encoder, multipliers, shift - 4) <= GROUPS_LIMIT
+        : encodeGroups<M, u64>(x, dst, count >> 4, encoder, multipliers, shift - 4) <= GROUPS_LIMIT;
+    case Loop.Bf16:
+      return encodeBf16<M>(x, dst, count >> 4, encoder, multipliers, shift - 4) <= BF16_LIMIT;
+    case Loop.Magic:
+      if (encodeMagic<M>(x, codes, count, encoder, multipliers, shift, random) > 0x7f7fffff) return false;
+      break;
+    case Loop.Aligned:
+      if (encodeAligned<M>(x, codes, count, encoder, multipliers, shift, random) > 0x7f7fffff) return false;
+      break;
+    default:
+      return false;
+  }
+  pack(codes, dst, count, storage);
+  return true;
+}
+
+/**
+ * Encodes `count` f32 values x[i] ⊗ multiplier to `dst`, where codes are stored from a whole byte on. M = u32:
+ * the multiplier of x[i] is number i >> shift, 4 <= shift <= 31; M = v128: number i. `random` holds 16 bits an
+ * element when rounding is Stochastic; `codes` is scratch of CODES_BYTES.
+ */
+export function encodeRun<M>(
+  x: usize,
+  dst: usize,
+  count: i32,
+  encoder: usize,
+  multipliers: usize,
+  shift: i32,
+  random: usize,
+  codes: usize,
+): void {
+  const storage = load<u32>(encoder, At.Storage);
+  for (let i = 0; i < count; ) {
+    const left = min(count - i, RUN);
+    const whole = left & -16;
+    const run = whole > 0 ? whole : left;
+    const m = multipliers + ((sizeof<M>() == 16 ? <usize>i : <usize>i >> shift) << 2);
+    const from = x + (<usize>i << 2);
+    const to = dst + ((<usize>i << storage) >> 3);
+    const draws = random + (<usize>i << 1);
+    if (whole == 0 || !encodeBySimd<M>(from, to, run, encoder, m, shift, draws, codes)) {
+      encodeEach<M>(from, codes, run, encoder, m, shift, draws);
+      pack(codes, to, run, storage);
+    }
+    i += run;
+  }
+}
+
+/** Bytes of scratch that `encode` and `encodeScalar` need. */
+export function encodeScratch(): u32 {
+  return <u32>(ENCODER_BYTES + 16 + CODES_BYTES + RUN * 4 + RUN * 2);
+}
+
+/**
+ * dst[i] = code of f32(src[i]) ⊗ scale, one rounding, for i in [begin, end). `srcType` is a Wide, `rounding` a
+ * Rounding, `overflow` an Overflow. Stochastic rounding draws by seed, offset, copy (0 or 1) and i, and wants
+ * `begin` a multiple of 8. Indices stay below 2^32.
+ */
+export function encode(
+  src: usize,
+  srcType: u32,
+  dst: usize,
+  word: u32,
+  rounding: i32,
+  overflow: i32,
+  scale: f32,
+  seedLo: u32,
+  seedHi: u32,
+  offsetLo: u32,
+  offsetHi: u32,
+  copy: u32,
+  scratch: usize,
+  begin: u32,
+  end: u32,
+): void {
+  const storage = storageOf(word);
+  prepare(scratch, word, rounding, overflow, storage);
+  const multiplier = scratch + ENCODER_BYTES;
+  const codes = multiplier + 16;
+  const buffer = codes + CODES_BYTES;
+  const random = buffer + RUN * 4;
+  store<f32>(multiplier, scale);
+  for (let i = begin; i < end; i += RUN) {
+    const count = <i32>min<u32>(end - i, RUN);
+    if (rounding == Rounding.Stochastic) {
+      fillRandom16(random, i, count, seedLo, seedHi, offsetLo, offsetHi, copy);
+    }
+    const x = asF32(src, srcType, i, count, buffer);
+    const to = dst + <usize>((<u64>i << storage) >> 3);
+    encodeRun<u32>(x, to, count, scratch, multiplier, 31, random, codes);
+  }
+}
+
+/** The same as `encode`, an element at a time: what the SIMD loops are measured and tested against. */
+export function encodeScalar(
+  src: usize,
+  srcType: u32,
+  dst: usize,
+  word: u32,
+  rounding: i32,
+  overflow: i32,
+  scale: f32,
+  seedLo: u32,
+  seedHi: u32,
+  offsetLo: u32,
+  offsetHi: u32,
+  copy: u32,
+  scratch: usize,
+  begin: u32,
+  end: u32,
+): void {
+  const storage = storageOf(word);
+  prepare(scratch, word, rounding, overflow, storage);
+  const multiplier = scratch + ENCODER_BYTES;
+  const codes = multiplier + 16;
+  const buffer = codes + CODES_BYTES;
+  const random = buffer + RUN * 4;
+  store<f32>(multiplier, scale);
+  for (let i = begin; i < end; i += RUN) {
+    const count = <i32>min<u32>(end - i, RUN);
+    if (rounding == Rounding.Stochastic) {
+      fillRandom16(random, i, count, seedLo, seedHi, offsetLo, offsetHi, copy);
+    }
+    const x = asF32(src, srcType, i, count, buffer);
+    encodeEach<u32>(x, codes, count, scratch, multiplier, 31, random);
+    pack(codes, dst + <usize>((<u64>i << storage) >> 3), count, storage);
+  }
+}
+
+/** max |src[i]| over [begin, end), NaN ignored; 0 for an empty range. */
+export function amax(src: usize, srcType: u32, scratch: usize, begin: u32, end: u32): f32 {
+  let largest: u32 = 0;
+  for (let i = begin; i < end; i += RUN) {
+    const count = <i32>min<u32>(end - i, RUN);
+    largest = max(largest, amaxRun(asF32(src, srcType, i, count, scratch), count));
+  }
+  return reinterpret<f32>(largest);
+}
+
+/** The bits of max |x| of `count` f32, NaN ignored. */
+export function amaxRun(x: usize, count: i32): u32 {
+  const magnitude = i32x4.splat(0x7fffffff);
+  const infinity = i32x4.splat(0x7f800000);
+  let m0 = i32x4.splat(0);
+  let m1 = i32x4.splat(0);
+  let i = 0;
+  for (; i + 8 <= count; i += 8) {
+    const a0 = v128.and(v128.load(x + (<usize>i << 2)), magnitude);
+    const a1 = v128.and(v128.load(x + (<usize>i << 2), 16), magnitude);
+    m0 = i32x4.max_s(m0, v128.andnot(a0, i32x4.gt_s(a0, infinity)));
+    m1 = i32x4.max_s(m1, v128.andnot(a1, i32x4.gt_s(a1, infinity)));
+  }
+  let largest = horizontalMax(i32x4.max_s(m0, m1));
+  for (; i < count; ++i) {
+    const a = load<u32>(x + (<usize>i << 2)) & 0x7fffffff;
+    if (a <= 0x7f800000) largest = max(largest, a);
+  }
+  return largest;
+}

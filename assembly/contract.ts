@@ -1,0 +1,70 @@
+// What crosses a boundary. The numbers below are the ABI: `npm run generate` copies them to
+// src/formats/contract.gen.ts and kernels/contract.gen.h, so each is written once, here.
+//
+// The format word describes a scalar format in one integer:
+//
+//   bits  0-3   exponent bits, 1 to 8           bit  8      has a sign
+//   bits  4-7   mantissa bits, 0 to 10 or 15    bit  9      exponent field 0 is zero and subnormals
+//   bits 16-31  bias, two's complement          bits 10-11  Specials
+//
+// A code is sign | exponent field | mantissa field. Without subnormals, exponent field 0 is one more
+// ordinary binade, and the format has no zero (e8m0).
+
+/** Which codes are not finite numbers. */
+export const enum Specials {
+  /** None: every code is a finite number (OCP FP4 and FP6). */
+  Finite = 0,
+  /** NaN only, all ones below the sign (OCP e4m3, e8m0). */
+  NanOnly = 1,
+  /** The top exponent holds infinities and NaNs (IEEE 754). */
+  Ieee = 2,
+  /** One NaN, the code of minus zero; one zero, no infinities. */
+  Fnuz = 3,
+}
+
+export const enum Rounding {
+  TiesToEven = 0,
+  TiesToAway = 1,
+  TowardZero = 2,
+  TowardPositive = 3,
+  TowardNegative = 4,
+  ToOdd = 5,
+  Stochastic = 6,
+}
+
+export const enum Overflow {
+  /** Everything beyond the largest finite value becomes it, infinities included. */
+  Saturate = 0,
+  /** Round as if the exponent were unbounded; beyond the largest finite value lies infinity, or NaN. */
+  Nonfinite = 1,
+}
+
+/** The wide types that quantizers read and dequantizers write. */
+export const enum Wide {
+  F32 = 0,
+  Bf16 = 1,
+  F16 = 2,
+}
+
+/** How a block's amax becomes its stored scale and the multiplier of its elements. */
+export const enum ScaleRule {
+  /** f32 scale: max / amax, optionally cut to a power of two (TransformerEngine recipe_common). */
+  F32 = 0,
+  /** e8m0 of amax * fl(1/max), rounded up (TransformerEngine MXFP8). */
+  E8m0Up = 1,
+  /** e8m0 of floor(log2 amax) - emax (OCP MX 1.0 §6.3). */
+  E8m0Floor = 2,
+  /** e4m3 under a per-tensor f32 factor (NVFP4). */
+  TwoLevel = 3,
+  /** As TwoLevel, choosing between a block maximum of 4 and of 6 by the smaller error (4over6). */
+  FourOverSix = 4,
+}
+
+export const enum Activation {
+  Gelu = 0,
+  Relu = 1,
+  Silu = 2,
+  Qgelu = 3,
+  Srelu = 4,
+  Sigmoid = 5,
+}

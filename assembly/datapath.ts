@@ -1,0 +1,115 @@
+// The arithmetic every datapath is made of: the fused dot-add of a tensor core, one step at a time, for any
+// operands and any row of src/formats/datapath.ts; and correctly rounded f32 arithmetic wider than WASM has.
+//
+// A step adds n products to an accumulator c. Terms are aligned to the largest exponent emax, truncated
+// toward zero to multiples of 2^(emax - F), summed exactly, and the sum is truncated to P fraction bits.
+// All of it is exact in f64: a term is below 2^(F + 12) units, at most 65 of them meet, and F is at most 35.
+
+/** How products become sums: which step function, and which packed form of the operands it reads. */
+export const enum Kernel {
+  /** Any datapath, any operands; the definition that the SIMD kernels are held to. */
+  Scalar = 0,
+  /** Operands of at most 5 significant bits and exponents -16 to 16, F = P = 13, in f32x4. */
+  Narrow = 1,
+  /** F at most 25 and P = 23, no groups, in f64x2. */
+  Wide = 2,
+  /** acc = fl(acc + fl(a * b)) in f32, k ascending. */
+  Plain = 3,
+  /** The infinitely precise sum, rounded once. */
+  Exact = 4,
+}
+
+/** What happens to the accumulator after each `interval` of k: a chain ends and joins the total. */
+export const enum Promotion {
+  /** One chain: the total is the chain. */
+  None = 0,
+  /** total = total + chain. */
+  Add = 1,
+  /** total = fma(chain, sX * sW, total). */
+  ScaleProduct = 2,
+  /** total = fma(chain * sX, sW, total). */
+  ScaleChain = 3,
+}
+
+/** How a decoded element q under block scale s becomes an operand, with the exponent its products have. */
+export const enum Staging {
+  /** q; a scale is the promotion's. */
+  Plain = 0,
+  /** q * s rounded to bf16. */
+  Bf16 = 1,
+  /** q rounded to ten fraction bits. */
+  Tf32 = 2,
+  /** q * s, exponent e(q) + e(s). */
+  Scaled = 3,
+  /** q * s, exponent e(s): products of one group are summed exactly before they are aligned. */
+  Grouped = 4,
+}
+
+/** The exponent of an accumulator that is subnormal or the smallest normal f32. */
+const F32_MIN_EXPONENT: i32 = -126;
+
+/** 2^e, for e from -1022 to 1023. */
+export function pow2(e: i32): f64 {
+  return reinterpret<f64>(<u64>(e + 1023) << 52);
+}
+
+/** floor(log2 |x|) of a normal f64; 1024 for infinities and NaN. */
+export function exponentOf(x: f64): i32 {
+  return (<i32>(reinterpret<u64>(x) >> 52) & 0x7ff) - 1023;
+}
+
+/** The exponent the accumulator takes part with. */
+export function accumulatorExponent(c: f64, zeroAccumulator: i32): i32 {
+  return c == 0 ? zeroAccumulator : max(exponentOf(c), F32_MIN_EXPONENT);
+}
+
+/** `sum` truncated toward zero to P fraction bits in f32's exponent range; overflow gives an infinity. */
+export function truncateSum(sum: f64, fractionBits: i32): f64 {
+  const magnitude = abs(sum);
+  if (magnitude >= pow2(128)) return copysign<f64>(Infinity, sum);
+  if (magnitude < pow2(F32_MIN_EXPONENT)) {
+    const grid = pow2(fractionBits - F32_MIN_EXPONENT);
+    return trunc(sum * grid) / grid + 0.0;
+  }
+  return reinterpret<f64>(reinterpret<u64>(sum) & (<u64>-1 << (52 - fractionBits)));
+}
+
+/**
+ * `hi + lo` rounded to odd, where hi = fl(hi + lo): hi, or its neighbour toward lo where hi is even and the
+ * sum is inexact. A further rounding to at most 51 bits then rounds the sum itself, once.
+ */
+export function roundToOdd(hi: f64, lo: f64): f64 {
+  const bits = reinterpret<i64>(hi);
+  if (!(abs(lo) > 0) || bits & 1) return hi;
+  return reinterpret<f64>(bits + (lo > 0 == hi > 0 ? 1 : -1));
+}
+
+/** What fl(a + b), given as `sum`, lost (Knuth's TwoSum). */
+export function sumError(a: f64, b: f64, sum: f64): f64 {
+  const bPart = sum - a;
+  return a - (sum - bPart) + (b - bPart);
+}
+
+/** fl(a * b + c), rounded once. */
+export function fma32(a: f32, b: f32, c: f32): f32 {
+  const product = <f64>a * <f64>b;
+  const sum = product + <f64>c;
+  return <f32>roundToOdd(sum, sumError(product, <f64>c, sum));
+}
+
+/** fl(a * b + c) of two f64 that are products or sums of f32, lane by lane, rounded to odd at 53 bits. */
+export function addToOdd(a: v128, b: v128): v128 {
+  const sum = v128.add<f64>(a, b);
+  const bPart = v128.sub<f64>(sum, a);
+  const error = v128.add<f64>(v128.sub<f64>(a, v128.sub<f64>(sum, bPart)), v128.sub<f64>(b, bPart));
+  const inexact = v128.gt<f64>(v128.abs<f64>(error), f64x2.splat(0));
+  const one = i64x2.splat(1);
+  const even = v128.eq<i64>(v128.and(sum, one), i64x2.splat(0));
+  const step = v128.or(v128.shr<i64>(v128.xor(error, sum), 63), one);
+  return v128.add<i64>(sum, v128.and(v128.and(inexact, even), step));
+}
+
+/** `x`, with every NaN as 0x7fffffff. */
+export function canonical(x: f32): f32 {
+  return isNaN(x) ? reinterpret<f32>(0x7fffffff) : x;
+}

@@ -1,0 +1,140 @@
+// The infinitely precise dot product, rounded once to f32. Where the bits of a row and of a panel prove that
+// f64 loses nothing, products are summed in f64; where two f64 hold them, in two; else in fixed point.
+
+import { addProduct, clearSum, sumToOdd } from "./accumulator";
+import { exponentOf, pow2, roundToOdd, sumError } from "./datapath";
+
+/** Of a line: the exponents of its lowest set bit and just above its highest, and its widest significand. */
+export const SPAN_BYTES: usize = 16;
+const NOTHING: i32 = 4096;
+
+export function clearSpan(span: usize): void {
+  store<i32>(span, NOTHING);
+  store<i32>(span, -NOTHING, 4);
+  store<i32>(span, 0, 8);
+}
+
+/** Widens a span to cover `count` values. Infinities and NaN make it too wide for any shortcut. */
+export function coverSpan(span: usize, values: usize, count: u32): void {
+  let lowest = load<i32>(span);
+  let top = load<i32>(span, 4);
+  let width = load<i32>(span, 8);
+  for (let k: u32 = 0; k < count; k++) {
+    const value = load<f64>(values + (k << 3));
+    if (value == 0) continue;
+    const exponent = exponentOf(value);
+    const low = exponent - 52 + <i32>ctz(reinterpret<u64>(value) | 0x0010000000000000);
+    lowest = min(lowest, low);
+    top = max(top, exponent == 1024 ? NOTHING : exponent + 1);
+    width = max(width, exponent + 1 - low);
+  }
+  store<i32>(span, lowest);
+  store<i32>(span, top, 4);
+  store<i32>(span, width, 8);
+}
+
+/** Bits above the lowest that a sum of `terms` products may need, a sign apart. */
+function spanOf(x: usize, w: usize, doublings: i32): i32 {
+  return load<i32>(x, 4) + load<i32>(w, 4) + doublings + 1 - (load<i32>(x) + load<i32>(w));
+}
+
+/** One row by 8 columns in f64, which is exact. */
+function addExact(x: usize, w: usize, terms: u32, state: usize): void {
+  let a0 = f64x2.splat(0);
+  let a1 = a0;
+  let a2 = a0;
+  let a3 = a0;
+  const end = x + (<usize>terms << 3);
+  while (x < end) {
+    const q = v128.load_splat<f64>(x);
+    a0 = v128.add<f64>(a0, v128.mul<f64>(q, v128.load(w)));
+    a1 = v128.add<f64>(a1, v128.mul<f64>(q, v128.load(w, 16)));
+    a2 = v128.add<f64>(a2, v128.mul<f64>(q, v128.load(w, 32)));
+    a3 = v128.add<f64>(a3, v128.mul<f64>(q, v128.load(w, 48)));
+    x += 8;
+    w += 64;
+  }
+  v128.store(state, a0);
+  v128.store(state, a1, 16);
+  v128.store(state, a2, 32);
+  v128.store(state, a3, 48);
+}
+
+/**
+ * One row by 4 columns in two f64: adding and subtracting 3 * 2^(51 + grid), held at `magic`, cuts a product
+ * into a multiple of 2^grid and a rest.
+ */
+function addSplit(x: usize, w: usize, terms: u32, state: usize, magic: usize): void {
+  const cut = v128.load_splat<f64>(magic);
+  let high0 = f64x2.splat(0);
+  let high1 = high0;
+  let low0 = high0;
+  let low1 = high0;
+  const end = x + (<usize>terms << 3);
+  while (x < end) {
+    const q = v128.load_splat<f64>(x);
+    const p0 = v128.mul<f64>(q, v128.load(w));
+    const p1 = v128.mul<f64>(q, v128.load(w, 16));
+    const r0 = v128.sub<f64>(v128.add<f64>(p0, cut), cut);
+    const r1 = v128.sub<f64>(v128.add<f64>(p1, cut), cut);
+    high0 = v128.add<f64>(high0, r0);
+    high1 = v128.add<f64>(high1, r1);
+    low0 = v128.add<f64>(low0, v128.sub<f64>(p0, r0));
+    low1 = v128.add<f64>(low1, v128.sub<f64>(p1, r1));
+    x += 8;
+    w += 64;
+  }
+  store<f64>(state, joined(v128.extract_lane<f64>(high0, 0), v128.extract_lane<f64>(low0, 0)));
+  store<f64>(state, joined(v128.extract_lane<f64>(high0, 1), v128.extract_lane<f64>(low0, 1)), 8);
+  store<f64>(state, joined(v128.extract_lane<f64>(high1, 0), v128.extract_lane<f64>(low1, 0)), 16);
+  store<f64>(state, joined(v128.extract_lane<f64>(high1, 1), v128.extract_lane<f64>(low1, 1)), 24);
+}
+
+function joined(high: f64, low: f64): f64 {
+  const sum = high + low;
+  return roundToOdd(sum, sumError(high, low, sum));
+}
+
+/** One output in fixed point; W's elements lie 64 bytes apart. */
+function addFixed(x: usize, w: usize, terms: u32, limbs: usize): f64 {
+  let special: f64 = 0;
+  clearSum(limbs);
+  for (let k: usize = 0; k < terms; k++) {
+    const p = load<f64>(x + (k << 3));
+    const q = load<f64>(w + (k << 6));
+    const product = p * q;
+    if (!(abs(product) < Infinity)) special += product;
+    else if (product != 0) addProduct(limbs, p, q);
+  }
+  return special == 0 ? sumToOdd(limbs) : special;
+}
+
+/** `terms` products of `rows` rows by 8 columns. X: f64 [rows][terms], a span each; W: f64 [terms][8], one span. */
+export function stepExact(
+  task: usize,
+  x: usize,
+  xe: usize,
+  w: usize,
+  we: usize,
+  terms: u32,
+  rows: u32,
+  state: usize,
+  scratch: usize,
+): void {
+  const doublings = 32 - <i32>clz(terms);
+  for (let row: u32 = 0; row < rows; row++) {
+    const span = spanOf(xe, we, doublings);
+    // grid + 52 = top + 1: the cut-off rest is below 2^(grid - 1) and has span - 53 + doublings bits
+    const splits = span <= 106 - doublings && load<i32>(xe, 8) + load<i32>(we, 8) <= 53;
+    if (span <= 53) addExact(x, w, terms, state);
+    else if (splits) {
+      store<f64>(scratch, 3 * pow2(load<i32>(xe, 4) + load<i32>(we, 4) + doublings));
+      addSplit(x, w, terms, state, scratch);
+      addSplit(x, w + 32, terms, state + 32, scratch);
+    } else for (let j: usize = 0; j < 64; j += 8) store<f64>(state + j, addFixed(x, w + j, terms, scratch));
+    for (let j: usize = 0; j < 64; j += 8) store<f64>(state + j, <f32>load<f64>(state + j));
+    x += <usize>terms << 3;
+    xe += SPAN_BYTES;
+    state += 64;
+  }
+}

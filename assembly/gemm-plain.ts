@@ -1,0 +1,58 @@
+// acc = fl(acc + fl(x * w)) in f32, k ascending: the datapath of plain arithmetic. Two rows by 16 columns.
+
+function addRows(x: usize, pitch: usize, w: usize, step: u32, state: usize): void {
+  let a0 = v128.load(state);
+  let a1 = v128.load(state, 16);
+  let a2 = v128.load(state, 32);
+  let a3 = v128.load(state, 48);
+  let b0 = v128.load(state, 64);
+  let b1 = v128.load(state, 80);
+  let b2 = v128.load(state, 96);
+  let b3 = v128.load(state, 112);
+  const end = x + (step << 2);
+  while (x < end) {
+    const p = v128.load_splat<f32>(x);
+    const q = v128.load_splat<f32>(x + pitch);
+    const w0 = v128.load(w);
+    const w1 = v128.load(w, 16);
+    const w2 = v128.load(w, 32);
+    const w3 = v128.load(w, 48);
+    a0 = v128.add<f32>(a0, v128.mul<f32>(p, w0));
+    a1 = v128.add<f32>(a1, v128.mul<f32>(p, w1));
+    a2 = v128.add<f32>(a2, v128.mul<f32>(p, w2));
+    a3 = v128.add<f32>(a3, v128.mul<f32>(p, w3));
+    b0 = v128.add<f32>(b0, v128.mul<f32>(q, w0));
+    b1 = v128.add<f32>(b1, v128.mul<f32>(q, w1));
+    b2 = v128.add<f32>(b2, v128.mul<f32>(q, w2));
+    b3 = v128.add<f32>(b3, v128.mul<f32>(q, w3));
+    x += 4;
+    w += 64;
+  }
+  v128.store(state, a0);
+  v128.store(state, a1, 16);
+  v128.store(state, a2, 32);
+  v128.store(state, a3, 48);
+  v128.store(state, b0, 64);
+  v128.store(state, b1, 80);
+  v128.store(state, b2, 96);
+  v128.store(state, b3, 112);
+}
+
+/** `step` products of `rows` rows (even) by 16 columns. X: f32 [rows][step]; W: f32 [step][16]; `state` f32 [rows][16]. */
+export function stepPlain(
+  task: usize,
+  x: usize,
+  xe: usize,
+  w: usize,
+  we: usize,
+  step: u32,
+  rows: u32,
+  state: usize,
+  scales: usize,
+): void {
+  for (let row: u32 = 0; row < rows; row += 2) {
+    addRows(x, <usize>step << 2, w, step, state);
+    x += step << 3;
+    state += 128;
+  }
+}

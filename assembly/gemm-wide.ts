@@ -1,0 +1,112 @@
+// The dot-add step for operands of any exponent under F <= 25 and P = 23, 8 columns at a time in f64x2. A
+// product of two 11-bit significands is exact, and a sum of 33 terms stays an integer below 2^32 units.
+
+import { alignBitsOf, zeroAccumulatorOf } from "./gemm-task";
+
+/** The scales 2^(F - emax) of four rows and 8 columns, from the exponents of one step. */
+function alignRows(xe: usize, we: usize, step: u32, state: usize, scales: usize, bias: i32, zero: i32): void {
+  let m0 = i16x8.splat(-32768);
+  let m1 = m0;
+  let m2 = m0;
+  let m3 = m0;
+  const pitch = <usize>step << 1;
+  const x1 = xe + pitch;
+  const x2 = x1 + pitch;
+  const x3 = x2 + pitch;
+  for (let k: usize = 0; k < pitch; k += 2) {
+    const w = v128.load(we);
+    m0 = v128.max<i16>(m0, v128.add<i16>(w, v128.load_splat<i16>(xe + k)));
+    m1 = v128.max<i16>(m1, v128.add<i16>(w, v128.load_splat<i16>(x1 + k)));
+    m2 = v128.max<i16>(m2, v128.add<i16>(w, v128.load_splat<i16>(x2 + k)));
+    m3 = v128.max<i16>(m3, v128.add<i16>(w, v128.load_splat<i16>(x3 + k)));
+    we += 16;
+  }
+  alignRow(m0, state, scales, bias, zero);
+  alignRow(m1, state + 64, scales + 64, bias, zero);
+  alignRow(m2, state + 128, scales + 128, bias, zero);
+  alignRow(m3, state + 192, scales + 192, bias, zero);
+}
+
+/** 2^(F - max(products, accumulator)) of one row, as f64. */
+function alignRow(products: v128, state: usize, scales: usize, bias: i32, zero: i32): void {
+  storeScales(v128.extend_low<i16>(products), state, scales, bias, zero);
+  storeScales(v128.extend_high<i16>(products), state + 32, scales + 32, bias, zero);
+}
+
+function storeScales(products: v128, state: usize, scales: usize, bias: i32, zero: i32): void {
+  const high = v128.shuffle<i32>(v128.load(state), v128.load(state, 16), 1, 3, 5, 7);
+  const field = v128.and(v128.shr<u32>(high, 20), i32x4.splat(0x7ff));
+  const pinned = v128.max<i32>(v128.sub<i32>(field, i32x4.splat(1023)), i32x4.splat(-126));
+  const none = v128.eq<i32>(high, i32x4.splat(0)); // a double that holds an f32 is zero iff its high word is
+  const accumulator = v128.bitselect(i32x4.splat(zero), pinned, none);
+  const field2 = v128.sub<i32>(i32x4.splat(bias), v128.max<i32>(products, accumulator));
+  v128.store(scales, v128.shl<i64>(v128.extend_low<i32>(field2), 52));
+  v128.store(scales, v128.shl<i64>(v128.extend_high<i32>(field2), 52), 16);
+}
+
+// Finishing a sum: its f32 bits by truncation; then multiples of 2^-149 and overflow to infinity in one
+// expression that leaves normal numbers alone: trunc(v * 2^149) * 2^747 * 2^-896. The last row is 2^1023 twice
+// in exponent arithmetic, the reciprocal of a power of two.
+const FINISH = memory.data<u64>([0xffffffffe0000000, 0x4940000000000000, 0x6ea0000000000000, 0x07f0000000000000, 0x7fe0000000000000], 16);
+
+function finish(sum: v128, scale: v128): v128 {
+  const unit = v128.sub<i64>(v128.load_splat<i64>(FINISH, 32), scale);
+  const cut = v128.and(v128.mul<f64>(sum, unit), v128.load_splat<i64>(FINISH));
+  const grid = v128.trunc<f64>(v128.mul<f64>(cut, v128.load_splat<f64>(FINISH, 8)));
+  const limited = v128.mul<f64>(v128.mul<f64>(grid, v128.load_splat<f64>(FINISH, 16)), v128.load_splat<f64>(FINISH, 24));
+  return v128.add<f64>(limited, f64x2.splat(0)); // a zero sum is +0
+}
+
+/** One row's step: 8 accumulators at `state`, aligned by `scales`. */
+function addRow(x: usize, w: usize, step: u32, state: usize, scales: usize): void {
+  const s0 = v128.load(scales);
+  const s1 = v128.load(scales, 16);
+  const s2 = v128.load(scales, 32);
+  const s3 = v128.load(scales, 48);
+  let a0 = v128.trunc<f64>(v128.mul<f64>(v128.load(state), s0));
+  let a1 = v128.trunc<f64>(v128.mul<f64>(v128.load(state, 16), s1));
+  let a2 = v128.trunc<f64>(v128.mul<f64>(v128.load(state, 32), s2));
+  let a3 = v128.trunc<f64>(v128.mul<f64>(v128.load(state, 48), s3));
+  const end = x + (step << 3);
+  while (x < end) {
+    const q = v128.load_splat<f64>(x);
+    a0 = v128.add<f64>(a0, v128.trunc<f64>(v128.mul<f64>(v128.mul<f64>(q, v128.load(w)), s0)));
+    a1 = v128.add<f64>(a1, v128.trunc<f64>(v128.mul<f64>(v128.mul<f64>(q, v128.load(w, 16)), s1)));
+    a2 = v128.add<f64>(a2, v128.trunc<f64>(v128.mul<f64>(v128.mul<f64>(q, v128.load(w, 32)), s2)));
+    a3 = v128.add<f64>(a3, v128.trunc<f64>(v128.mul<f64>(v128.mul<f64>(q, v128.load(w, 48)), s3)));
+    x += 8;
+    w += 64;
+  }
+  v128.store(state, finish(a0, s0));
+  v128.store(state, finish(a1, s1), 16);
+  v128.store(state, finish(a2, s2), 32);
+  v128.store(state, finish(a3, s3), 48);
+}
+
+/**
+ * One step of `rows` rows (a multiple of 4) by 8 columns. X: f64 [rows][step] and i16; W: f64 [step][8] and
+ * i16; `state` f64 [rows][8]; `scales` 256 bytes of scratch.
+ */
+export function stepWide(
+  task: usize,
+  x: usize,
+  xe: usize,
+  w: usize,
+  we: usize,
+  step: u32,
+  rows: u32,
+  state: usize,
+  scales: usize,
+): void {
+  const bias = 1023 + alignBitsOf(task);
+  const zero = zeroAccumulatorOf(task);
+  for (let row: u32 = 0; row < rows; row += 4) {
+    alignRows(xe, we, step, state, scales, bias, zero);
+    for (let r: usize = 0; r < 4; r++) {
+      addRow(x, w, step, state, scales + (r << 6));
+      x += step << 3;
+      state += 64;
+    }
+    xe += step << 3;
+  }
+}

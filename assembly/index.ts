@@ -1,0 +1,2 @@
+export { amax, encode, encodeScalar } from "./cast";
+export { release, reserve } from "./memory";

@@ -1,0 +1,77 @@
+// Philox 4x32-10 (Salmon et al., SC11), addressed by element: element i of a copy reads 16-bit number i & 7
+// of the little-endian draw whose counter is (low 32 bits of i >> 3, its high bits with the copy in the top
+// one, offset low, offset high) and whose key is the seed. No launch shape, no thread count enters.
+
+const M0: u32 = 0xd2511f53;
+const M1: u32 = 0xcd9e8d57;
+const WEYL0: u32 = 0x9e3779b9;
+const WEYL1: u32 = 0xbb67ae85;
+const ROUNDS: i32 = 10;
+
+/** Writes the 16-byte draw of one counter and key. */
+export function philox(c0: u32, c1: u32, c2: u32, c3: u32, key0: u32, key1: u32, dst: usize): void {
+  for (let r = 0; r < ROUNDS; ++r) {
+    const p0 = <u64>M0 * <u64>c0;
+    const p1 = <u64>M1 * <u64>c2;
+    c0 = <u32>(p1 >> 32) ^ c1 ^ key0;
+    c1 = <u32>p1;
+    c2 = <u32>(p0 >> 32) ^ c3 ^ key1;
+    c3 = <u32>p0;
+    key0 += WEYL0;
+    key1 += WEYL1;
+  }
+  store<u32>(dst, c0);
+  store<u32>(dst, c1, 4);
+  store<u32>(dst, c2, 8);
+  store<u32>(dst, c3, 12);
+}
+
+/** Four draws at once, of the counters (c0 .. c0 + 3, c1, c2, c3); 64 bytes. */
+function philox4(c0: u32, c1: u32, c2: u32, c3: u32, key0: u32, key1: u32, dst: usize): void {
+  const m0 = i32x4.splat(M0);
+  const m1 = i32x4.splat(M1);
+  let x = i32x4.add(i32x4.splat(c0), i32x4(0, 1, 2, 3));
+  let y = i32x4.splat(c1);
+  let z = i32x4.splat(c2);
+  let w = i32x4.splat(c3);
+  for (let r = 0; r < ROUNDS; ++r) {
+    const x01 = i64x2.extmul_low_i32x4_u(x, m0);
+    const x23 = i64x2.extmul_high_i32x4_u(x, m0);
+    const z01 = i64x2.extmul_low_i32x4_u(z, m1);
+    const z23 = i64x2.extmul_high_i32x4_u(z, m1);
+    x = v128.xor(v128.xor(i32x4.shuffle(z01, z23, 1, 3, 5, 7), y), i32x4.splat(key0));
+    y = i32x4.shuffle(z01, z23, 0, 2, 4, 6);
+    z = v128.xor(v128.xor(i32x4.shuffle(x01, x23, 1, 3, 5, 7), w), i32x4.splat(key1));
+    w = i32x4.shuffle(x01, x23, 0, 2, 4, 6);
+    key0 += WEYL0;
+    key1 += WEYL1;
+  }
+  const xy01 = i32x4.shuffle(x, y, 0, 4, 1, 5);
+  const xy23 = i32x4.shuffle(x, y, 2, 6, 3, 7);
+  const zw01 = i32x4.shuffle(z, w, 0, 4, 1, 5);
+  const zw23 = i32x4.shuffle(z, w, 2, 6, 3, 7);
+  v128.store(dst, i64x2.shuffle(xy01, zw01, 0, 2));
+  v128.store(dst, i64x2.shuffle(xy01, zw01, 1, 3), 16);
+  v128.store(dst, i64x2.shuffle(xy23, zw23, 0, 2), 32);
+  v128.store(dst, i64x2.shuffle(xy23, zw23, 1, 3), 48);
+}
+
+/**
+ * Writes the 16 random bits of elements [first, first + count) of copy 0 or 1 to `dst`, u16 each. `first` is a
+ * multiple of 8; up to 31 elements more are written.
+ */
+export function fillRandom16(
+  dst: usize,
+  first: u32,
+  count: i32,
+  seedLo: u32,
+  seedHi: u32,
+  offsetLo: u32,
+  offsetHi: u32,
+  copy: u32,
+): void {
+  for (let i = 0; i < count; i += 32) {
+    const draw = (first + i) >> 3;
+    philox4(draw, copy << 31, offsetLo, offsetHi, seedLo, seedHi, dst + (<usize>i << 1));
+  }
+}

@@ -1,0 +1,121 @@
+// The one order of every sum. A sum has 32 lanes, each from +0: lane l adds elements l, l + 32, l + 64, …
+// ascending, and then, for w = 16, 8, 4, 2, 1, lane l < w adds lane l + w. Sums down a column add rows in
+// ascending order within chunks of 32 rows from +0, and the chunks in ascending order from +0.
+import { addEach, fill } from "./chunk";
+import { BUFFER, CHUNK } from "./scratch";
+import { narrow, widen } from "./wide";
+
+/** Bytes of the lanes of one sum. */
+export const LANES: usize = 128;
+
+/** Rows whose sum is formed before it joins the total of a column. */
+export const ROWS: usize = 32;
+
+/** Adds `count` f32 terms to `lanes`. Of the calls for one sum, only the last may break a multiple of 32. */
+export function addTerms(lanes: usize, terms: usize, count: usize): void {
+  let sum0 = v128.load(lanes);
+  let sum1 = v128.load(lanes, 16);
+  let sum2 = v128.load(lanes, 32);
+  let sum3 = v128.load(lanes, 48);
+  let sum4 = v128.load(lanes, 64);
+  let sum5 = v128.load(lanes, 80);
+  let sum6 = v128.load(lanes, 96);
+  let sum7 = v128.load(lanes, 112);
+  for (const end = terms + ((count & ~31) << 2); terms < end; terms += LANES) {
+    sum0 = f32x4.add(sum0, v128.load(terms));
+    sum1 = f32x4.add(sum1, v128.load(terms, 16));
+    sum2 = f32x4.add(sum2, v128.load(terms, 32));
+    sum3 = f32x4.add(sum3, v128.load(terms, 48));
+    sum4 = f32x4.add(sum4, v128.load(terms, 64));
+    sum5 = f32x4.add(sum5, v128.load(terms, 80));
+    sum6 = f32x4.add(sum6, v128.load(terms, 96));
+    sum7 = f32x4.add(sum7, v128.load(terms, 112));
+  }
+  v128.store(lanes, sum0);
+  v128.store(lanes, sum1, 16);
+  v128.store(lanes, sum2, 32);
+  v128.store(lanes, sum3, 48);
+  v128.store(lanes, sum4, 64);
+  v128.store(lanes, sum5, 80);
+  v128.store(lanes, sum6, 96);
+  v128.store(lanes, sum7, 112);
+  for (const end = lanes + ((count & 31) << 2); lanes < end; lanes += 4, terms += 4) {
+    store<f32>(lanes, load<f32>(lanes) + load<f32>(terms));
+  }
+}
+
+/** The sum of the 32 lanes. */
+export function foldLanes(lanes: usize): f32 {
+  const sum0 = f32x4.add(v128.load(lanes), v128.load(lanes, 64));
+  const sum1 = f32x4.add(v128.load(lanes, 16), v128.load(lanes, 80));
+  const sum2 = f32x4.add(v128.load(lanes, 32), v128.load(lanes, 96));
+  const sum3 = f32x4.add(v128.load(lanes, 48), v128.load(lanes, 112));
+  const four = f32x4.add(f32x4.add(sum0, sum2), f32x4.add(sum1, sum3));
+  const two = f32x4.add(four, v128.shuffle<i64>(four, four, 1, 1));
+  return f32x4.extract_lane(two, 0) + f32x4.extract_lane(two, 1);
+}
+
+/** The larger of `start` and `count` f32 values, NaN ignored; which zero is unspecified. */
+export function maximumOf(values: usize, count: usize, start: f32): f32 {
+  let lanes = f32x4.splat(start);
+  for (const end = values + ((count & ~3) << 2); values < end; values += 16) {
+    lanes = f32x4.pmax(lanes, v128.load(values));
+  }
+  for (const end = values + ((count & 3) << 2); values < end; values += 4) {
+    lanes = f32x4.pmax(lanes, v128.load32_splat(values));
+  }
+  lanes = f32x4.pmax(lanes, v128.shuffle<i64>(lanes, lanes, 1, 1));
+  return f32x4.extract_lane(f32x4.pmax(lanes, v128.shuffle<i32>(lanes, lanes, 1, 1, 1, 1)), 0);
+}
+
+/** dst[row] = the sum of src[row, 0..columns), f32, for rows [begin, end). */
+export function rowSum(
+  src: usize,
+  srcType: u32,
+  dst: usize,
+  columns: usize,
+  scratch: usize,
+  begin: usize,
+  end: usize,
+): void {
+  const lanes = scratch + BUFFER;
+  for (let row = begin; row < end; row++) {
+    fill(lanes, 0, 32);
+    for (let i: usize = 0; i < columns; i += CHUNK) {
+      const count = min(CHUNK, columns - i);
+      widen(src, srcType, row * columns + i, count, scratch);
+      addTerms(lanes, scratch, count);
+    }
+    store<f32>(dst + (row << 2), foldLanes(lanes));
+  }
+}
+
+/** dst[column] = the sum of src[0..rows, column] for columns [begin, end), rounded to `dstType`. */
+export function columnSum(
+  src: usize,
+  srcType: u32,
+  dst: usize,
+  dstType: u32,
+  rows: usize,
+  columns: usize,
+  scratch: usize,
+  begin: usize,
+  end: usize,
+): void {
+  const terms = scratch;
+  const chunk = terms + BUFFER;
+  const total = chunk + BUFFER;
+  for (let i = begin; i < end; i += CHUNK) {
+    const count = min(CHUNK, end - i);
+    fill(total, 0, count);
+    for (let first: usize = 0; first < rows; first += ROWS) {
+      fill(chunk, 0, count);
+      for (let row = first, last = min(rows, first + ROWS); row < last; row++) {
+        widen(src, srcType, row * columns + i, count, terms);
+        addEach(chunk, terms, count);
+      }
+      addEach(total, chunk, count);
+    }
+    narrow(total, dst, dstType, i, count);
+  }
+}

@@ -1,0 +1,176 @@
+/** Independent implementations, recorded in vectors/, agree with the reference and with the oracle (scripts/witness). */
+import { readdirSync, readFileSync } from "node:fs";
+import { describe, expect, it } from "vitest";
+import { SCALAR_FORMATS, type ScalarFormat, type ScalarLayout } from "../src/formats/scalar.js";
+import * as reference from "./harness/reference-scalar.js";
+import { random16 } from "./oracle/philox.js";
+import { decode, encode, type OverflowName, type RoundingName } from "./oracle/scalar.js";
+
+/** How a witness's NaN compares: by its very code, or any NaN equal to any NaN. */
+type NanRule = "exact" | "class";
+
+interface Encoding {
+  readonly function: string;
+  readonly rounding: RoundingName;
+  readonly overflow: OverflowName;
+  readonly nan: NanRule;
+  readonly outputs: readonly string[];
+}
+
+/** An input on which the witness follows another convention than Lockstep. */
+interface Difference {
+  readonly input: string;
+  readonly rounding: RoundingName;
+  readonly overflow: OverflowName;
+  readonly witness: string;
+  readonly lockstep: string;
+  readonly why: string;
+}
+
+interface Table {
+  readonly format?: ScalarFormat;
+  readonly layout?: ScalarLayout;
+  readonly inputs: readonly string[];
+  readonly random?: { readonly seed: string; readonly offset: string; readonly words: readonly string[] };
+  readonly encode: readonly Encoding[];
+  readonly decode: { readonly function: string; readonly codes: readonly string[]; readonly values: readonly string[] };
+  readonly differences: readonly Difference[];
+}
+
+interface VectorFile {
+  readonly origin: { readonly project: string; readonly version: string };
+  readonly tables: readonly Table[];
+}
+
+interface Random {
+  readonly seed: bigint;
+  readonly offset: bigint;
+}
+
+/** What is compared with the witnesses; element i of a stochastic encode draws word i of `random`. */
+interface Scalar {
+  encodeBits(
+    bits: Uint32Array,
+    layout: ScalarLayout,
+    rounding: RoundingName,
+    overflow: OverflowName,
+    random?: Random,
+  ): Uint32Array;
+  decodeCodes(codes: Uint32Array, layout: ScalarLayout): Uint32Array;
+}
+
+const oracle: Scalar = {
+  encodeBits: (bits, layout, rounding, overflow, random) =>
+    bits.map((x, i) => {
+      const word = random ? random16(random.seed, random.offset, 0, BigInt(i)) : 0;
+      return encode(x, layout, rounding, overflow, word);
+    }),
+  decodeCodes: (codes, layout) =>
+    new Uint32Array(Float32Array.from(codes, (code) => decode(code, layout)).buffer),
+};
+
+const SUBJECTS: Readonly<Record<string, Scalar>> = { reference, oracle };
+const VECTORS = new URL("./vectors/", import.meta.url);
+const F32_NAN = 0x7fffffff;
+
+function words(lines: readonly string[], digits: number): Uint32Array {
+  const text = lines.join("");
+  return Uint32Array.from({ length: text.length / digits }, (_, i) =>
+    Number.parseInt(text.slice(i * digits, (i + 1) * digits), 16),
+  );
+}
+
+function layoutOf(table: Table): ScalarLayout {
+  const layout = table.format ? SCALAR_FORMATS[table.format] : table.layout;
+  if (!layout) throw new TypeError("vectors: a table has neither a known format nor a layout");
+  return layout;
+}
+
+function digitsOf({ signed, exponentBits, mantissaBits }: ScalarLayout): number {
+  return Math.ceil((Number(signed) + exponentBits + mantissaBits) / 4);
+}
+
+function nameOf(table: Table): string {
+  const { exponentBits, mantissaBits, bias, signed, subnormals, specials } = layoutOf(table);
+  const shape = `${signed ? "s" : "u"}e${exponentBits}m${mantissaBits} bias ${bias} ${specials}`;
+  return table.format ?? (subnormals ? shape : `${shape} without subnormals`);
+}
+
+function randomOf({ random }: Table): Random | undefined {
+  return random && { seed: BigInt(`0x${random.seed}`), offset: BigInt(`0x${random.offset}`) };
+}
+
+/** Codes with every NaN made one, when the rule is that NaNs compare as a class. */
+function comparable(codes: Uint32Array, layout: ScalarLayout, rule: NanRule): Uint32Array {
+  return rule === "exact" ? codes : codes.map((code) => (Number.isNaN(decode(code, layout)) ? 0xffffffff : code));
+}
+
+function canonicalNan(bits: Uint32Array): Uint32Array {
+  return bits.map((x) => ((x & 0x7fffffff) > 0x7f800000 ? F32_NAN : x));
+}
+
+/** The first elements that differ, as text: empty when all agree. */
+function disagreements(inputs: Uint32Array, ours: Uint32Array, theirs: Uint32Array): string[] {
+  if (ours.length !== theirs.length) return [`${ours.length} answers to ${theirs.length} of the witness`];
+  const hex = (x: number | undefined) => (x ?? 0).toString(16);
+  return Array.from(inputs, (x, i) => ({ x, ours: ours[i], theirs: theirs[i] }))
+    .filter((row) => row.ours !== row.theirs)
+    .slice(0, 8)
+    .map((row) => `${hex(row.x)}: ${hex(row.ours)}, the witness says ${hex(row.theirs)}`);
+}
+
+function encodesAgree(subject: Scalar, table: Table): void {
+  const layout = layoutOf(table);
+  const inputs = words(table.inputs, 8);
+  for (const row of table.encode) {
+    const random = row.rounding === "stochastic" ? randomOf(table) : undefined;
+    const ours = subject.encodeBits(inputs, layout, row.rounding, row.overflow, random);
+    const theirs = words(row.outputs, digitsOf(layout));
+    const found = disagreements(
+      inputs,
+      comparable(Uint32Array.from(ours), layout, row.nan),
+      comparable(theirs, layout, row.nan),
+    );
+    expect(found, `${row.function} ${row.rounding} ${row.overflow}`).toEqual([]);
+  }
+}
+
+function decodesAgree(subject: Scalar, table: Table): void {
+  const layout = layoutOf(table);
+  const codes = words(table.decode.codes, digitsOf(layout));
+  const ours = canonicalNan(subject.decodeCodes(codes, layout));
+  expect(disagreements(codes, ours, canonicalNan(words(table.decode.values, 8))), table.decode.function).toEqual([]);
+}
+
+function differencesHold(subject: Scalar, table: Table): void {
+  const layout = layoutOf(table);
+  for (const { input, rounding, overflow, witness, lockstep, why } of table.differences) {
+    const [ours] = subject.encodeBits(words([input], 8), layout, rounding, overflow);
+    expect(ours, why).toBe(Number.parseInt(lockstep, 16));
+    expect(witness, why).not.toBe(lockstep);
+  }
+}
+
+for (const file of readdirSync(VECTORS)) {
+  if (!/^(cuda|ml-dtypes|gfloat|torch)-(?!digests).*\.json$/.test(file)) continue;
+  const { origin, tables }: VectorFile = JSON.parse(readFileSync(new URL(file, VECTORS), "utf8"));
+  describe(`${file}: ${origin.project} ${origin.version}`, () => {
+    for (const [subjectName, subject] of Object.entries(SUBJECTS)) {
+      for (const table of tables) {
+        const name = `${subjectName}, ${nameOf(table)}`;
+        it(`${name}: encodes every recorded input to the witness's code`, () => encodesAgree(subject, table));
+        it(`${name}: decodes every recorded code to the witness's bits`, () => decodesAgree(subject, table));
+        if (table.differences.length > 0)
+          it(`${name}: differs where it is said to`, () => differencesHold(subject, table));
+      }
+    }
+    it("its random words are those of the oracle's Philox", () => {
+      for (const { random } of tables) {
+        if (!random) continue;
+        const [seed, offset] = [BigInt(`0x${random.seed}`), BigInt(`0x${random.offset}`)];
+        const recorded = words(random.words, 4);
+        expect(recorded.map((_, i) => random16(seed, offset, 0, BigInt(i)))).toEqual(recorded);
+      }
+    });
+  });
+}

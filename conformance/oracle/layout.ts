@@ -1,0 +1,146 @@
+/** Where elements and scales are stored: tilings, transposes, padding, the 128x4 swizzle, nibbles. */
+
+export type QuantizerName =
+  | "fp8-current"
+  | "fp8-delayed"
+  | "fp8-block"
+  | "mxfp8"
+  | "mxfp6"
+  | "mxfp4"
+  | "nvfp4";
+export type Usage = "rowwise" | "columnwise";
+export type TileName = "1x128" | "128x128" | "1x32" | "32x32" | "1x16" | "16x16";
+export type Shape = readonly [number, number];
+
+/** Which matrix of which quantizer is stored. */
+export interface LayoutSpec {
+  readonly quantizer: QuantizerName;
+  /** Left out: 1x128, 1x32 or 1x16, as the quantizer has it. */
+  readonly tile?: TileName;
+  /** fp8-block 1x128 only: the columnwise copy is not transposed (numerics.md §3.3, COMPACT). */
+  readonly compact?: boolean;
+}
+
+/** All of it in terms of element (r, c) of the [M, K] source. */
+export interface Tiling {
+  /** Rows and columns of the tiles that share one amax. */
+  readonly tile: Shape;
+  /** Rows and columns that share one entry of the scale matrix; smaller than the tile where scales are replicated. */
+  readonly step: Shape;
+  readonly codesTransposed: boolean;
+  readonly scalesTransposed: boolean;
+}
+
+const BLOCK: Readonly<Record<QuantizerName, number>> = {
+  "fp8-current": 0,
+  "fp8-delayed": 0,
+  "fp8-block": 128,
+  mxfp8: 32,
+  mxfp6: 32,
+  mxfp4: 32,
+  nvfp4: 16,
+};
+
+function isSquare({ tile }: LayoutSpec): boolean {
+  return tile !== undefined && !tile.startsWith("1x");
+}
+
+export function isPerTensor({ quantizer }: LayoutSpec): boolean {
+  return BLOCK[quantizer] === 0;
+}
+
+/** How one copy of an [M, K] tensor is tiled and stored (cli.md's table of logical shapes). */
+export function tilingOf(spec: LayoutSpec, usage: Usage, [m, k]: Shape): Tiling {
+  const columnwise = usage === "columnwise";
+  if (isPerTensor(spec)) {
+    const whole: Shape = [Math.max(m, 1), Math.max(k, 1)];
+    return { tile: whole, step: whole, codesTransposed: columnwise, scalesTransposed: false };
+  }
+  const { quantizer } = spec;
+  const block = BLOCK[quantizer];
+  const line: Shape = columnwise ? [block, 1] : [1, block];
+  const tile: Shape = isSquare(spec) ? [block, block] : line;
+  const compact = spec.compact === true && !isSquare(spec);
+  const keepsRows = quantizer === "mxfp8" || quantizer === "mxfp6" || compact;
+  const gemmReady = quantizer === "nvfp4" || (quantizer === "fp8-block" && !compact);
+  return {
+    tile,
+    step: quantizer === "fp8-block" ? tile : line,
+    codesTransposed: columnwise && !keepsRows,
+    scalesTransposed: columnwise && gemmReady,
+  };
+}
+
+/** A matrix of scale codes or f32 bits. */
+export interface ScaleMatrix {
+  readonly values: readonly number[];
+  readonly shape: Shape;
+}
+
+export function roundUp(n: number, multiple: number): number {
+  return Math.ceil(n / multiple) * multiple;
+}
+
+export function transpose({ values, shape: [rows, columns] }: ScaleMatrix): ScaleMatrix {
+  const shape: Shape = [columns, rows];
+  return { values: fill(shape, (i, j) => values[j * columns + i] ?? 0), shape };
+}
+
+function fill([rows, columns]: Shape, at: (i: number, j: number) => number): number[] {
+  return Array.from({ length: rows * columns }, (_, n) => at(Math.floor(n / columns), n % columns));
+}
+
+/** Extends a logical scale matrix with zeros to the shape that GEMMs take, transposing it for fp8-block 1x128. */
+export function padScales(logical: ScaleMatrix, spec: LayoutSpec, usage: Usage): ScaleMatrix {
+  const oriented = spec.quantizer === "fp8-block" && !isSquare(spec) ? transpose(logical) : logical;
+  const [rows, columns] = oriented.shape;
+  const shape = paddedShape(oriented.shape, spec, usage);
+  const at = (i: number, j: number) =>
+    i < rows && j < columns ? (oriented.values[i * columns + j] ?? 0) : 0;
+  return { values: fill(shape, at), shape };
+}
+
+function paddedShape([rows, columns]: Shape, spec: LayoutSpec, usage: Usage): Shape {
+  if (spec.quantizer === "fp8-block") return [rows, roundUp(columns, 4)];
+  if (blocksRunDown(spec, usage)) return [roundUp(rows, 4), roundUp(columns, 128)];
+  return [roundUp(rows, 128), roundUp(columns, 4)];
+}
+
+/** The columnwise MX formats: their scale matrices hold the block index first. */
+function blocksRunDown({ quantizer }: LayoutSpec, usage: Usage): boolean {
+  return usage === "columnwise" && quantizer !== "nvfp4";
+}
+
+/** The place of scale (i, j) in the 128x4 layout, for a matrix of `columns` block columns (numerics.md §4.6). */
+export function swizzledOffset(i: number, j: number, columns: number): number {
+  const tile = Math.floor(i / 128) * Math.ceil(columns / 4) + Math.floor(j / 4);
+  return tile * 512 + (i % 32) * 16 + Math.floor((i % 128) / 32) * 4 + (j % 4);
+}
+
+/** The swizzled bytes of a logical MX or NVFP4 scale matrix; padding is zero, the shape is that of padScales. */
+export function swizzleScales(logical: ScaleMatrix, spec: LayoutSpec, usage: Usage): ScaleMatrix {
+  const { values, shape } = blocksRunDown(spec, usage) ? transpose(logical) : logical;
+  const [rows, columns] = shape;
+  const bytes = new Array<number>(roundUp(rows, 128) * roundUp(columns, 4)).fill(0);
+  for (let i = 0; i < rows; i++) {
+    for (let j = 0; j < columns; j++) bytes[swizzledOffset(i, j, columns)] = values[i * columns + j] ?? 0;
+  }
+  return { values: bytes, shape: paddedShape(logical.shape, spec, usage) };
+}
+
+/** Two 4-bit codes a byte, the even element in the low nibble; throws RangeError on an odd count. */
+export function packNibbles(codes: Uint8Array): Uint8Array {
+  if (codes.length % 2 === 1)
+    throw new RangeError(`packNibbles: ${codes.length} codes given, an even count needed`);
+  return Uint8Array.from(
+    { length: codes.length / 2 },
+    (_, i) => (codes[2 * i] ?? 0) + 16 * (codes[2 * i + 1] ?? 0),
+  );
+}
+
+export function unpackNibbles(bytes: Uint8Array): Uint8Array {
+  return Uint8Array.from(
+    { length: 2 * bytes.length },
+    (_, i) => ((bytes[i >> 1] ?? 0) >> (4 * (i % 2))) & 15,
+  );
+}

@@ -1,0 +1,151 @@
+"""Records what gfloat answers: its roundings and both its overflows, over named, P3109 and pseudo-random layouts.
+
+gfloat takes any layout as numbers, so the random ones prove that nothing depends on a format's name.
+"""
+
+from importlib.metadata import version
+
+import gfloat
+import numpy as np
+from gfloat import Domain, FormatInfo, RoundMode, Signedness, formats
+
+import philox
+import record
+
+ROUNDINGS = {
+    "tiesToEven": RoundMode.TiesToEven,
+    "tiesToAway": RoundMode.TiesToAway,
+    "towardZero": RoundMode.TowardZero,
+    "towardPositive": RoundMode.TowardPositive,
+    "towardNegative": RoundMode.TowardNegative,
+    "stochastic": RoundMode.StochasticFastest,
+}
+OWN = {
+    "e4m3": formats.format_info_ocp_e4m3,
+    "e5m2": formats.format_info_ocp_e5m2,
+    "e2m1": formats.format_info_ocp_e2m1,
+    "e2m3": formats.format_info_ocp_e2m3,
+    "e3m2": formats.format_info_ocp_e3m2,
+    "e8m0": formats.format_info_ocp_e8m0,
+    "bf16": formats.format_info_bfloat16,
+    "f16": formats.format_info_binary16,
+}
+P3109 = [(3, 2, True), (4, 2, True), (6, 3, True), (6, 4, True), (8, 7, True), (8, 3, False), (8, 4, False), (8, 8, False)]
+SEED, OFFSET = 0x0123456789ABCDEF, 0xFEDCBA9876543210
+ORIGIN = {
+    "project": "gfloat",
+    "version": version("gfloat"),
+    "how": "scripts/witness/gfloat_vectors.py: round_ndarray in float64, encode_ndarray, decode_float",
+    "stochastic": "RoundMode.StochasticFastest with srbits = 0xffff - random, srnumbits = 16",
+}
+
+
+def format_info(layout):
+    high_nans = {"nanOnly": 1, "ieee": (1 << layout.mantissaBits) - 1}.get(layout.specials, 0)
+    return FormatInfo(
+        "layout",
+        k=layout.bits,
+        precision=layout.mantissaBits + 1,
+        bias=layout.bias,
+        is_signed=layout.signed,
+        domain=Domain.Extended if layout.specials == "ieee" else Domain.Finite,
+        has_nz=layout.signed and layout.specials != "fnuz",
+        num_high_nans=high_nans,
+        has_subnormals=layout.subnormals,
+        is_twos_complement=False,
+    )
+
+
+def p3109(k, precision, signed):
+    """The finite P3109 formats; those with infinities put one infinity above the finite codes, which no layout here does."""
+    signedness = Signedness.Signed if signed else Signedness.Unsigned
+    info = formats.format_info_p3109(k, precision, signedness, Domain.Finite)
+    layout = record.Layout(info.expBits, precision - 1, info.bias, "fnuz" if signed else "nanOnly", signed)
+    return layout, info
+
+
+def random_layouts(count, seed=0xC0FFEE11):
+    """Layouts that a format word and an f32 can hold, in the order the generator proposes them."""
+    draw, found = record.Xorshift32(seed), []
+    while len(found) < count:
+        exponent, mantissa, signed = 1 + draw() % 8, max(draw() % 13 - 2, 0), draw() % 4 > 0
+        specials = ["finite", "nanOnly", "ieee", "fnuz"][draw() % 4]
+        subnormals = mantissa > 0 or draw() % 2 == 0
+        bias = (1 << exponent - 1) - 1 + draw() % 41 - 20
+        layout = record.Layout(exponent, mantissa, bias, specials, signed, subnormals)
+        few = exponent + mantissa < 2 or (specials == "ieee" and (mantissa == 0 or exponent == 1))
+        unlike = specials == "fnuz" and not (signed and subnormals)
+        if few or unlike or layout.bits > 16:
+            continue
+        smallest = layout.value(1 if subnormals else 0)
+        if smallest >= record.SMALLEST_F32 and layout.max < 2**128:
+            found.append(layout)
+    return found
+
+
+def answerable(layout, inputs):
+    """What gfloat takes: NaN where there is one, no sign on unsigned formats, nothing below a format without zero."""
+    keep, omitted = np.ones(len(inputs), dtype=bool), []
+    if layout.specials == "finite":
+        keep &= ~record.is_nan(inputs)
+        omitted.append("NaN")
+    if not layout.signed:
+        keep &= inputs < 1 << 31
+        omitted.append("negative inputs")
+    if not layout.subnormals:
+        keep &= record.magnitude(inputs) >= record.f32_bits(layout.value(0))
+        omitted.append("magnitudes below the smallest value")
+    return inputs[keep], ", ".join(omitted) or None
+
+
+def encode(info, inputs, rounding, overflow, random=None):
+    with np.errstate(invalid="ignore"):
+        values = inputs.view(np.float32).astype(np.float64)
+    bits = {} if random is None else {"srbits": 0xFFFF - random, "srnumbits": 16}
+    rounded = gfloat.round_ndarray(info, values, ROUNDINGS[rounding], overflow == "saturate", **bits)
+    return gfloat.encode_ndarray(info, rounded)
+
+
+def columns(layout, info, inputs, random):
+    for overflow in ["saturate"] if layout.specials == "finite" else ["saturate", "nonfinite"]:
+        for rounding, mode in ROUNDINGS.items():
+            codes = encode(info, inputs, rounding, overflow, random if rounding == "stochastic" else None)
+            yield record.encoding(layout, str(mode), rounding, overflow, codes)
+
+
+def table(layout, info, codes, patterns, name=None, differences=()):
+    inputs, omitted = answerable(layout, record.edge_inputs(layout, codes, patterns))
+    random = np.array([philox.random16(SEED, OFFSET, at) for at in range(len(inputs))], dtype=np.int64)
+    drawn = {"seed": f"{SEED:016x}", "offset": f"{OFFSET:016x}", "words": record.hex_lines(random, 4)}
+    encoded = list(columns(layout, info, inputs, random))
+    sample = record.decode_codes(layout, count=96)
+    with np.errstate(all="ignore"):
+        values = np.array([gfloat.decode_float(info, int(code)).fval for code in sample], dtype=np.float32)
+    decoded = record.decoding(layout, "decode_float", sample, values.view(np.uint32))
+    return record.table(layout, inputs, encoded, decoded, differences, omitted, name, drawn)
+
+
+def nan_differences(layout, info):
+    """gfloat has one NaN to write, the last code; Lockstep writes the positive one, and keeps the sign of an overflow."""
+    rows = [(0x7FC00000, "NaN: the last code there, the positive one here"), (0x447A0000, "overflow: as for NaN")]
+    for bits, why in rows:
+        answer = encode(info, np.array([bits], dtype=np.uint32), "tiesToEven", "nonfinite")[0]
+        yield record.difference(layout, bits, "tiesToEven", "nonfinite", answer, 0x7F, why)
+
+
+def named(name, layout):
+    info = OWN.get(name) or format_info(layout)
+    return table(layout, info, 32, 64, name, nan_differences(layout, info) if name == "e4m3" else ())
+
+
+def main():
+    rows = {name: named(name, layout) for name, layout in record.scalar_formats().items()}
+    wide = ("bf16", "f16", "tf32")
+    record.write("gfloat-named.json", ORIGIN, [row for name, row in rows.items() if name not in wide])
+    record.write("gfloat-wide.json", ORIGIN, [rows[name] for name in wide])
+    record.write("gfloat-p3109.json", ORIGIN, [table(*p3109(*row), 24, 48) for row in P3109])
+    record.write("gfloat-layouts.json", ORIGIN, [table(layout, format_info(layout), 20, 40) for layout in random_layouts(10)])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+/** What a backend is: memory, and the operations of ops.ts, each of which it can be asked about first. */
+import type { Memory } from "../tensor/storage.js";
+import type { OpArgs, OpName } from "./ops.js";
+
+/** How far results agree with the reference: to the bit, or for the reason given, not. */
+export type Agreement = "bits" | { readonly approximate: string };
+
+/** The answer to "would you run this?". */
+export type Support =
+  | {
+      readonly ok: true;
+      readonly agrees: Agreement;
+      /** Set where the definition is a published model that no hardware here has confirmed. */
+      readonly unverified?: string;
+    }
+  | { readonly ok: false; readonly reason: string };
+
+/** Bytes in use and bytes held from the system. */
+export interface MemoryUse {
+  readonly live: number;
+  readonly reserved: number;
+  /** Blocks in use. */
+  readonly blocks: number;
+}
+
+/** One way to compute. `run` enqueues and returns; reading a tensor back waits. */
+export interface Backend {
+  readonly name: "wasm" | "cuda";
+  /** One line for people: device, threads. */
+  readonly description: string;
+  readonly threads: number;
+  /** The datapath that GEMMs take unless told otherwise. */
+  readonly datapath: "exact" | "fp32" | "ada" | "hopper" | "blackwell";
+  readonly memory: Memory;
+  memoryUse(): MemoryUse;
+  supports<K extends OpName>(op: K, args: OpArgs[K]): Support;
+  /** Runs an operation on arguments that were validated. Outputs are among them, allocated by the caller. */
+  run<K extends OpName>(op: K, args: OpArgs[K]): void;
+  /** Frees everything, workers included. Tensors of this backend are unusable afterwards. */
+  dispose(): Promise<void>;
+}
+
+/** That an operation is defined bit for bit and this backend gives those bits. */
+export const EXACT: Support = { ok: true, agrees: "bits" };

@@ -1,0 +1,82 @@
+/** The reference as a backend: the definition of every operation, on any CPU. */
+import { platform } from "#platform";
+import { ArgumentError, DisposedError } from "../errors.js";
+import { type Backend, EXACT, type MemoryUse, type Support } from "./backend.js";
+import type { OpArgs, OpName } from "./ops.js";
+import { Heap } from "./wasm/heap.js";
+import { type Instance, openInstance } from "./wasm/instance.js";
+import type { LoweringContext } from "./wasm/lowering.js";
+import { LOWERINGS } from "./wasm/lowerings.js";
+import { Pool } from "./wasm/pool.js";
+
+export interface WasmOptions {
+  /** Threads to compute with, the caller's included; results do not depend on it. Default: what the host suggests. */
+  readonly threads?: number;
+  /** The datapath GEMMs take unless told otherwise. Default `hopper`. */
+  readonly datapath?: Backend["datapath"];
+}
+
+const MOST_THREADS = 64;
+
+/** Opens the reference. Throws `ArgumentError` for a thread count that is none. */
+export async function openWasm(options: WasmOptions = {}): Promise<Backend> {
+  const threads = options.threads ?? Math.min(platform.parallelism, MOST_THREADS);
+  if (!Number.isInteger(threads) || threads < 1 || threads > MOST_THREADS) {
+    throw new ArgumentError(`threads must be 1 to ${MOST_THREADS}; ${threads} was given`);
+  }
+  const instance = await openInstance();
+  return new WasmBackend(instance, await Pool.open(instance, threads), options.datapath ?? "hopper");
+}
+
+class WasmBackend implements Backend {
+  readonly name = "wasm";
+  readonly description: string;
+  readonly threads: number;
+  readonly memory: Heap;
+  readonly #context: LoweringContext;
+  readonly #pool: Pool;
+  #disposed = false;
+
+  constructor(
+    instance: Instance,
+    pool: Pool,
+    readonly datapath: Backend["datapath"],
+  ) {
+    this.memory = new Heap(instance);
+    this.threads = pool.size;
+    this.description = `WebAssembly reference, ${pool.size} thread${pool.size > 1 ? "s" : ""}, SIMD128`;
+    this.#pool = pool;
+    const heap = this.memory;
+    this.#context = {
+      pool,
+      heap,
+      withTemporary(bytes, body) {
+        const address = heap.allocate(bytes);
+        try {
+          return body(address);
+        } finally {
+          heap.free(address);
+        }
+      },
+    };
+  }
+
+  memoryUse(): MemoryUse {
+    return this.memory.use();
+  }
+
+  supports<K extends OpName>(op: K, args: OpArgs[K]): Support {
+    return LOWERINGS[op].supports?.(args) ?? EXACT;
+  }
+
+  run<K extends OpName>(op: K, args: OpArgs[K]): void {
+    if (this.#disposed) throw new DisposedError("the wasm backend");
+    LOWERINGS[op].run(this.#context, args);
+  }
+
+  async dispose(): Promise<void> {
+    if (this.#disposed) return;
+    this.#disposed = true;
+    await this.#pool.close();
+  }
+}

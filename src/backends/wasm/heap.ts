@@ -1,0 +1,59 @@
+/** Linear memory as the tensors' memory, with its live bytes counted. */
+import { OutOfMemoryError } from "../../errors.js";
+import type { Memory } from "../../tensor/storage.js";
+import type { MemoryUse } from "../backend.js";
+import type { Instance } from "./instance.js";
+
+/** The allocator's largest block. */
+const LARGEST_BLOCK = 2 ** 30 - 16;
+
+/** Allocation and copies for tensors. Only the main thread's instance allocates. */
+export class Heap implements Memory {
+  readonly #instance: Instance;
+  readonly #sizes = new Map<number, number>();
+  #live = 0;
+
+  constructor(instance: Instance) {
+    this.#instance = instance;
+  }
+
+  /** Reserves at least one byte more than asked, so that empty tensors have addresses of their own. */
+  allocate(bytes: number): number {
+    if (bytes > LARGEST_BLOCK) {
+      throw new OutOfMemoryError(bytes, this.#live, `one tensor may have ${LARGEST_BLOCK} bytes; split it`);
+    }
+    let address: number;
+    try {
+      address = this.#instance.exports.reserve(bytes + 16) >>> 0;
+    } catch {
+      throw new OutOfMemoryError(bytes, this.#live, "dispose of tensors that are no longer needed, or use a scope");
+    }
+    this.#sizes.set(address, bytes);
+    this.#live += bytes;
+    return address;
+  }
+
+  free(address: number): void {
+    const bytes = this.#sizes.get(address);
+    if (bytes === undefined) return;
+    this.#sizes.delete(address);
+    this.#live -= bytes;
+    this.#instance.exports.release(address);
+  }
+
+  write(address: number, bytes: Uint8Array): void {
+    new Uint8Array(this.#instance.memory.buffer, address, bytes.length).set(bytes);
+  }
+
+  async read(address: number, bytes: number): Promise<Uint8Array> {
+    return this.readSync(address, bytes);
+  }
+
+  readSync(address: number, bytes: number): Uint8Array {
+    return new Uint8Array(this.#instance.memory.buffer, address, bytes).slice();
+  }
+
+  use(): MemoryUse {
+    return { live: this.#live, reserved: this.#instance.memory.buffer.byteLength, blocks: this.#sizes.size };
+  }
+}

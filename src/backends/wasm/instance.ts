@@ -1,0 +1,45 @@
+/** The compiled reference: one module, one shared memory, an instance for each thread. */
+import { WASM_BASE64 } from "#reference";
+import type { instantiate } from "../../../build/reference.js";
+import { BackendError } from "../../errors.js";
+
+/** The exports of assembly/index.ts, typed by its compiler. */
+export type Exports = Awaited<ReturnType<typeof instantiate>>;
+
+/** The exports that are functions of numbers. */
+export type ExportName = Exclude<keyof Exports, "memory">;
+
+export interface Instance {
+  readonly module: WebAssembly.Module;
+  readonly memory: WebAssembly.Memory;
+  readonly exports: Exports;
+}
+
+const INITIAL_PAGES = 32;
+/** Address space only, but hosts with a limit on it refuse the most; then the next. */
+const MAXIMUM_PAGES = [65536, 32768, 16384, 4096];
+
+/** Decodes, compiles and instantiates the reference over a fresh shared memory. */
+export async function openInstance(): Promise<Instance> {
+  const bytes = Uint8Array.from(atob(WASM_BASE64), (character) => character.charCodeAt(0));
+  const module = await WebAssembly.compile(bytes);
+  const memory = sharedMemory();
+  const instance = await WebAssembly.instantiate(module, { env: { memory, abort: onAbort } });
+  return { module, memory, exports: instance.exports as Exports };
+}
+
+function sharedMemory(): WebAssembly.Memory {
+  let cause: unknown;
+  for (const maximum of MAXIMUM_PAGES) {
+    try {
+      return new WebAssembly.Memory({ initial: INITIAL_PAGES, maximum, shared: true });
+    } catch (error) {
+      cause = error;
+    }
+  }
+  throw new BackendError("wasm: this host gives no shared memory; it needs 256 MiB of address space", { cause });
+}
+
+function onAbort(): never {
+  throw new BackendError("wasm: the reference aborted");
+}

@@ -1,0 +1,49 @@
+/** What a worker of the pool runs. */
+
+/** How a control block is laid out: four int32, then a result and the arguments as float64. */
+export const CONTROL = { bytes: 512, args: 8, maxArgs: 56 } as const;
+
+export interface WorkerData {
+  readonly module: WebAssembly.Module;
+  readonly memory: WebAssembly.Memory;
+  /** Byte offset of this worker's control block. */
+  readonly control: number;
+  /** Names of the exports, by the index a job gives. */
+  readonly names: readonly string[];
+}
+
+/**
+ * Waits for jobs in the control block and runs them. It is sent to the worker as source text, so it must
+ * not refer to anything outside itself.
+ *
+ * int32 [0] number of the last job given, [1] number of the last job done, [2] export index (-1: leave),
+ * [3] argument count in, 1 out if the job trapped; float64 from byte 64 on: the arguments, the first also
+ * the result.
+ */
+export function serve({ module, memory, control, names }: WorkerData): void {
+  const instance = new WebAssembly.Instance(module, {
+    env: {
+      memory,
+      abort: () => {
+        throw new Error("the reference aborted");
+      },
+    },
+  });
+  const header = new Int32Array(memory.buffer, control, 4);
+  const args = new Float64Array(memory.buffer, control + 64, 56);
+  const job = (index: number): ((...args: number[]) => number) =>
+    instance.exports[names[index] as string] as (...args: number[]) => number;
+  for (let done = 0; ; done++) {
+    Atomics.store(header, 1, done + 1);
+    Atomics.notify(header, 1);
+    Atomics.wait(header, 0, done);
+    const index = Atomics.load(header, 2);
+    if (index < 0) return;
+    try {
+      args[0] = job(index)(...args.subarray(0, header[3]));
+      header[3] = 0;
+    } catch {
+      header[3] = 1;
+    }
+  }
+}

@@ -1,0 +1,86 @@
+/** Every error this library throws on purpose, each with a stable code that programs can switch on. */
+
+export type ErrorCode =
+  | "ARGUMENT"
+  | "SHAPE"
+  | "DTYPE"
+  | "UNSUPPORTED"
+  | "OUT_OF_MEMORY"
+  | "DISPOSED"
+  | "BACKEND"
+  | "FILE";
+
+/** The base of all of them: a message that says what was given, what is needed and what to do. */
+export class LockstepError extends Error {
+  constructor(
+    readonly code: ErrorCode,
+    message: string,
+    options?: ErrorOptions,
+  ) {
+    super(message, options);
+    this.name = new.target.name;
+  }
+}
+
+/** An option or value outside its domain. */
+export class ArgumentError extends LockstepError {
+  constructor(message: string, options?: ErrorOptions) {
+    super("ARGUMENT", message, options);
+  }
+}
+
+/** A shape that an operation or a format cannot take. */
+export class ShapeError extends LockstepError {
+  constructor(message: string) {
+    super("SHAPE", message);
+  }
+}
+
+/** An element type that an operation cannot take. */
+export class DTypeError extends LockstepError {
+  constructor(message: string) {
+    super("DTYPE", message);
+  }
+}
+
+/** A backend said beforehand that it does not do this; `reason` is its answer. */
+export class UnsupportedError extends LockstepError {
+  constructor(
+    readonly op: string,
+    readonly reason: string,
+  ) {
+    super("UNSUPPORTED", `${op}: ${reason}`);
+  }
+}
+
+/** Memory could not be had; every tensor that existed before is still usable. */
+export class OutOfMemoryError extends LockstepError {
+  constructor(
+    readonly wanted: number,
+    readonly live: number,
+    hint: string,
+  ) {
+    super("OUT_OF_MEMORY", `out of memory: wanted ${wanted} bytes with ${live} bytes live; ${hint}`);
+  }
+}
+
+/** A tensor or backend was used after it was disposed. */
+export class DisposedError extends LockstepError {
+  constructor(what: string) {
+    super("DISPOSED", `${what} was used after it was disposed`);
+  }
+}
+
+/** A backend could not be opened, or broke. */
+export class BackendError extends LockstepError {
+  constructor(message: string, options?: ErrorOptions) {
+    super("BACKEND", message, options);
+  }
+}
+
+/** A file could not be read, written or understood. */
+export class FileError extends LockstepError {
+  constructor(message: string, options?: ErrorOptions) {
+    super("FILE", message, options);
+  }
+}

@@ -1,0 +1,101 @@
+/** Everything that follows from a scalar format's row: its word, its limits, its storage, its names. */
+import { SPECIALS } from "./contract.gen.js";
+import { ArgumentError } from "../errors.js";
+import { FORMAT_ALIASES, SCALAR_FORMATS, type ScalarFormat, type ScalarLayout } from "./scalar.js";
+
+/** What can be known about a scalar format without encoding anything. */
+export interface FormatFacts {
+  /** The format word of assembly/contract.ts. */
+  readonly word: number;
+  /** Bits of a code, the sign included. */
+  readonly bits: number;
+  /** Bits of a code as tensors store it: 4 (two codes a byte), 8, 16 or 32. */
+  readonly storageBits: number;
+  /** The largest finite value and its code. */
+  readonly max: number;
+  readonly maxCode: number;
+  /** The exponent of the largest finite value, `emax` of OCP MX. */
+  readonly maxExponent: number;
+  readonly minNormal: number;
+  /** The smallest positive value; the smallest normal where there are no subnormals. */
+  readonly minPositive: number;
+  readonly hasInfinity: boolean;
+  readonly hasNaN: boolean;
+}
+
+/**
+ * The format word of a layout. Throws `ArgumentError` where the layout is no format: no finite value
+ * besides zero, more than 16 bits (tf32's 19 aside), or values that f32 cannot hold.
+ */
+export function formatWord(layout: ScalarLayout): number {
+  const { exponentBits: e, mantissaBits: m, bias, signed, subnormals, specials } = layout;
+  const fail = (why: string): never => {
+    throw new ArgumentError(`format e${e}m${m} bias ${bias} ${specials}: ${why}`);
+  };
+  if (!Number.isInteger(e) || e < 1 || e > 8) fail("exponentBits must be 1 to 8");
+  if (!Number.isInteger(m) || m < 0 || m > 15) fail("mantissaBits must be 0 to 15");
+  const isTf32 = e === 8 && m === 10 && signed;
+  if (e + m + (signed ? 1 : 0) > 16 && !isTf32) fail("a code has more than 16 bits");
+  if (!Number.isInteger(bias)) fail("bias must be an integer");
+  if (specials === "ieee" && (m === 0 || e === 1)) fail("ieee needs a mantissa and two exponent bits");
+  if (specials === "fnuz" && !(signed && subnormals)) fail("fnuz needs a sign and a zero");
+  if (specials === "nanOnly" && e + m < 2) fail("every code would be zero or NaN");
+  if (!subnormals && signed && m + e < 2) fail("a code has too few bits");
+  const top = topField(layout);
+  if (top - bias > 127) fail(`its largest binade 2^${top - bias} is beyond f32`);
+  if ((subnormals ? 1 : 0) - bias - m < -149) fail(`its smallest value 2^${(subnormals ? 1 : 0) - bias - m} is beyond f32`);
+  const flags = (signed ? 1 << 8 : 0) | (subnormals ? 1 << 9 : 0) | (SPECIALS[specials] << 10);
+  return (e | (m << 4) | flags | (bias << 16)) >>> 0;
+}
+
+/** The exponent field of the largest finite value. */
+function topField({ exponentBits, mantissaBits, specials }: ScalarLayout): number {
+  const ones = 2 ** exponentBits - 1;
+  return specials === "ieee" || (specials === "nanOnly" && mantissaBits === 0) ? ones - 1 : ones;
+}
+
+/** Derives the facts of a layout; see `formatWord` for what it refuses. */
+export function derive(layout: ScalarLayout): FormatFacts {
+  const word = formatWord(layout);
+  const { exponentBits, mantissaBits: m, bias, signed, subnormals, specials } = layout;
+  const bits = exponentBits + m + (signed ? 1 : 0);
+  const field = topField(layout);
+  const fraction = 2 ** m - (specials === "nanOnly" && m > 0 ? 2 : 1);
+  const minNormal = 2 ** ((subnormals ? 1 : 0) - bias);
+  const subnormalTop = subnormals && field === 0;
+  return {
+    word,
+    bits,
+    storageBits: bits <= 4 ? 4 : bits <= 8 ? 8 : bits <= 16 ? 16 : 32,
+    max: subnormalTop ? fraction * 2 ** (1 - bias - m) : (2 ** m + fraction) * 2 ** (field - bias - m),
+    maxCode: field * 2 ** m + fraction,
+    maxExponent: field - bias,
+    minNormal,
+    minPositive: subnormals ? minNormal * 2 ** -m : minNormal,
+    hasInfinity: specials === "ieee",
+    hasNaN: specials !== "finite",
+  };
+}
+
+const FACTS = new Map<ScalarFormat, FormatFacts>();
+
+/** The facts of a named format. */
+export function factsOf(format: ScalarFormat): FormatFacts {
+  const known = FACTS.get(format);
+  if (known) return known;
+  const facts = derive(SCALAR_FORMATS[format]);
+  FACTS.set(format, facts);
+  return facts;
+}
+
+/** All scalar format names, in table order. */
+export const SCALAR_FORMAT_NAMES = Object.keys(SCALAR_FORMATS) as readonly ScalarFormat[];
+
+/** The format of that name or alias, in any case. Throws `ArgumentError` that lists the names. */
+export function resolveFormat(name: string): ScalarFormat {
+  const lower = name.toLowerCase().replace(/^torch\./, "");
+  const direct = SCALAR_FORMAT_NAMES.find((format) => format === lower);
+  const format = direct ?? (Object.hasOwn(FORMAT_ALIASES, lower) ? FORMAT_ALIASES[lower] : undefined);
+  if (format) return format;
+  throw new ArgumentError(`no scalar format is named "${name}"; there are ${SCALAR_FORMAT_NAMES.join(", ")}`);
+}

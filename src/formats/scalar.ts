@@ -1,0 +1,84 @@
+/**
+ * The scalar formats, one row each. Everything else about a format (limits, the format word, storage) is
+ * derived from its row in derive.ts.
+ */
+
+/** Which codes of a format are not finite numbers; see `Specials` in assembly/contract.ts. */
+export type SpecialsName = "finite" | "nanOnly" | "ieee" | "fnuz";
+
+/** A scalar format: sign | exponent | mantissa, with the value (-1)^s * 2^(e - bias) * 1.m. */
+export interface ScalarLayout {
+  readonly exponentBits: number;
+  readonly mantissaBits: number;
+  readonly bias: number;
+  readonly signed: boolean;
+  /** Exponent field 0 holds zero and subnormals. Without, it is an ordinary binade and there is no zero. */
+  readonly subnormals: boolean;
+  readonly specials: SpecialsName;
+}
+
+function row(
+  exponentBits: number,
+  mantissaBits: number,
+  bias: number,
+  specials: SpecialsName,
+  signed = true,
+  subnormals = true,
+): ScalarLayout {
+  return { exponentBits, mantissaBits, bias, signed, subnormals, specials };
+}
+
+export const SCALAR_FORMATS = {
+  e4m3: row(4, 3, 7, "nanOnly"), // OCP OFP8
+  e5m2: row(5, 2, 15, "ieee"), // OCP OFP8
+  e2m1: row(2, 1, 1, "finite"), // OCP MX 1.0 FP4
+  e2m3: row(2, 3, 1, "finite"), // OCP MX 1.0 FP6
+  e3m2: row(3, 2, 3, "finite"), // OCP MX 1.0 FP6
+  e8m0: row(8, 0, 127, "nanOnly", false, false), // OCP MX 1.0 scale
+  e4m3fnuz: row(4, 3, 8, "fnuz"),
+  e5m2fnuz: row(5, 2, 16, "fnuz"),
+  e3m4: row(3, 4, 3, "ieee"),
+  e4m3ieee: row(4, 3, 7, "ieee"), // ml_dtypes' float8_e4m3
+  bf16: row(8, 7, 127, "ieee"),
+  f16: row(5, 10, 15, "ieee"), // IEEE 754 binary16
+  tf32: row(8, 10, 127, "ieee"), // stored in 32 bits, the code in the low 19
+} as const satisfies Record<string, ScalarLayout>;
+
+/** The name of a scalar format. */
+export type ScalarFormat = keyof typeof SCALAR_FORMATS;
+
+/** Names other projects give these formats: torch, ml_dtypes, safetensors, OCP. Compared in lower case. */
+export const FORMAT_ALIASES: Readonly<Record<string, ScalarFormat>> = {
+  float8_e4m3fn: "e4m3",
+  f8_e4m3: "e4m3",
+  e4m3fn: "e4m3",
+  fp8e4m3: "e4m3",
+  float8_e5m2: "e5m2",
+  f8_e5m2: "e5m2",
+  fp8e5m2: "e5m2",
+  float4_e2m1fn: "e2m1",
+  float4_e2m1fn_x2: "e2m1",
+  f4: "e2m1",
+  e2m1fn: "e2m1",
+  fp4: "e2m1",
+  float6_e2m3fn: "e2m3",
+  f6_e2m3: "e2m3",
+  e2m3fn: "e2m3",
+  float6_e3m2fn: "e3m2",
+  f6_e3m2: "e3m2",
+  e3m2fn: "e3m2",
+  float8_e8m0fnu: "e8m0",
+  f8_e8m0: "e8m0",
+  ue8m0: "e8m0",
+  float8_e4m3fnuz: "e4m3fnuz",
+  f8_e4m3fnuz: "e4m3fnuz",
+  float8_e5m2fnuz: "e5m2fnuz",
+  f8_e5m2fnuz: "e5m2fnuz",
+  float8_e3m4: "e3m4",
+  float8_e4m3: "e4m3ieee",
+  bfloat16: "bf16",
+  float16: "f16",
+  half: "f16",
+  fp16: "f16",
+  tfloat32: "tf32",
+};

@@ -1,0 +1,89 @@
+/** Wide values to codes and back, element by element. */
+import type { OverflowName, RandomSource, RoundingName } from "../backends/ops.js";
+import { ArgumentError, DTypeError, ShapeError } from "../errors.js";
+import { OVERFLOW, ROUNDING } from "../formats/contract.gen.js";
+import { derive, factsOf, type FormatFacts, resolveFormat } from "../formats/derive.js";
+import type { ScalarLayout } from "../formats/scalar.js";
+import { type DType, type Shape, storageBits, type WideDType } from "../tensor/shape.js";
+import { Tensor } from "../tensor/tensor.js";
+import { execute, requireWide } from "./execute.js";
+
+/** A scalar format by name or alias, or any layout. */
+export type FormatLike = string | ScalarLayout;
+
+export interface EncodeOptions {
+  readonly format: FormatLike;
+  /** Default `tiesToEven`. */
+  readonly rounding?: RoundingName;
+  /** Default `saturate`. */
+  readonly overflow?: OverflowName;
+  /** Key and counter of the random words, for `stochastic`. Default 0. */
+  readonly seed?: bigint;
+  readonly offset?: bigint;
+  /** A factor applied first, as one f32 multiplication. Default 1. */
+  readonly scale?: number;
+}
+
+/** Random words of seed 0, offset 0. */
+export const NO_RANDOM: RandomSource = { seed: 0n, offset: 0n };
+
+/**
+ * The codes of `x` (f32, bf16 or f16, any shape): x widened to f32, times `scale` in f32, rounded once.
+ *
+ * A named format gives a tensor of that type; a layout gives u8, u16 or u32 codes, 4-bit ones packed two a
+ * byte, so that the last dimension halves. NaN, infinities, overflow and signed zeros: numerics.md, choices
+ * 2 to 6, as restated in docs/numerics.md. Throws `ShapeError` for FP4 rows of odd length, `DTypeError` for
+ * other inputs, `ArgumentError` for an unknown format or option.
+ */
+export function encode(x: Tensor, options: EncodeOptions): Tensor {
+  const { rounding = "tiesToEven", overflow = "saturate", scale = 1 } = options;
+  const source = requireWide("encode", "x", x);
+  requireOneOf("rounding", rounding, Object.keys(ROUNDING));
+  requireOneOf("overflow", overflow, Object.keys(OVERFLOW));
+  const { facts, dtype } = lookUp(options.format);
+  const out = new Tensor(x.backend, dtype, codeShape(dtype, facts, x.shape));
+  const random = { seed: requireU64("seed", options.seed ?? 0n), offset: requireU64("offset", options.offset ?? 0n) };
+  execute(x.backend, "encode", { x: source, word: facts.word, rounding, overflow, random, scale, out });
+  return out;
+}
+
+/** The values of codes, exact in f32, then rounded to `dtype` (nearest even, overflow to infinity). */
+export function decode(x: Tensor, options: { readonly format?: FormatLike; readonly dtype?: WideDType } = {}): Tensor<WideDType> {
+  const { facts, dtype } = lookUp(options.format ?? x.dtype);
+  if (storageBits(x.dtype) !== storageBits(dtype)) {
+    throw new DTypeError(`decode: ${dtype} codes take ${storageBits(dtype)} bits each; x is ${x.dtype}`);
+  }
+  const packed = facts.storageBits === 4 && x.dtype === "u8";
+  const shape = packed ? [...x.shape.slice(0, -1), (x.shape.at(-1) ?? 1) * 2] : x.shape;
+  const out = new Tensor(x.backend, options.dtype ?? "f32", shape);
+  execute(x.backend, "decode", { x, word: facts.word, out });
+  return out;
+}
+
+function lookUp(format: FormatLike): { facts: FormatFacts; dtype: DType } {
+  if (typeof format === "string") {
+    const name = resolveFormat(format);
+    return { facts: factsOf(name), dtype: name };
+  }
+  const facts = derive(format);
+  return { facts, dtype: facts.storageBits <= 8 ? "u8" : facts.storageBits === 16 ? "u16" : "u32" };
+}
+
+/** A layout's 4-bit codes have no type of their own: two of them are one u8. */
+function codeShape(dtype: DType, facts: FormatFacts, shape: Shape): Shape {
+  if (dtype !== "u8" || facts.storageBits !== 4) return shape;
+  const last = shape.at(-1) ?? 1;
+  if (last % 2 !== 0) throw new ShapeError(`encode: 4-bit codes share bytes and the last dimension, ${last}, is odd; pad it`);
+  return [...shape.slice(0, -1), last / 2];
+}
+
+/** Throws `ArgumentError` unless `value` is among `allowed`. */
+export function requireOneOf(name: string, value: string, allowed: readonly string[]): void {
+  if (!allowed.includes(value)) throw new ArgumentError(`${name} "${value}" is not one of ${allowed.join(", ")}`);
+}
+
+/** `value` as an unsigned 64-bit integer. */
+export function requireU64(name: string, value: bigint): bigint {
+  if (BigInt.asUintN(64, value) === value) return value;
+  throw new ArgumentError(`${name} ${value} is not an unsigned 64-bit integer`);
+}

@@ -1,0 +1,31 @@
+/** The two steps every operation ends with: ask the backend, then run. */
+import type { OpArgs, OpName } from "../backends/ops.js";
+import type { Backend } from "../backends/backend.js";
+import { ArgumentError, DTypeError, UnsupportedError } from "../errors.js";
+import { isWide, type WideDType } from "../tensor/shape.js";
+import type { Tensor } from "../tensor/tensor.js";
+
+/** Runs `op`, or throws `UnsupportedError` with the backend's reason not to. */
+export function execute<K extends OpName>(backend: Backend, op: K, args: OpArgs[K]): void {
+  const support = backend.supports(op, args);
+  if (!support.ok) throw new UnsupportedError(op, support.reason);
+  backend.run(op, args);
+}
+
+/** `x` as a tensor of f32, bf16 or f16. Throws `DTypeError` for any other. */
+export function requireWide(op: string, name: string, x: Tensor): Tensor<WideDType> {
+  if (hasWideType(x)) return x;
+  throw new DTypeError(`${op}: ${name} is ${x.dtype}; it must be f32, bf16 or f16; decode or dequantize it first`);
+}
+
+function hasWideType(x: Tensor): x is Tensor<WideDType> {
+  return isWide(x.dtype);
+}
+
+/** Throws `ArgumentError` unless all tensors live on one backend, which it returns. */
+export function commonBackend(op: string, ...tensors: readonly (Tensor | undefined)[]): Backend {
+  const backends = new Set(tensors.flatMap((tensor) => (tensor ? [tensor.backend] : [])));
+  const [backend, second] = backends;
+  if (backend && !second) return backend;
+  throw new ArgumentError(`${op}: its tensors live on different backends; move them to one by data() and tensor()`);
+}

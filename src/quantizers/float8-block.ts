@@ -1,0 +1,28 @@
+/** FP8 with an f32 scale for each 1x128 or 128x128 block. */
+import type { ScalarFormat } from "../formats/scalar.js";
+import { makeSpec, Quantizer, type QuantizerOptions } from "./quantizer.js";
+
+export interface Float8BlockQuantizerOptions extends QuantizerOptions {
+  /** Default e4m3. */
+  readonly format?: ScalarFormat;
+  /** Default 1x128 (activations, gradients); weights take 128x128. */
+  readonly tile?: "1x128" | "128x128";
+  /** Cut scales to powers of two. Default true. */
+  readonly pow2Scales?: boolean;
+  /** Lower bound of a block's amax. Default 0. */
+  readonly epsilon?: number;
+  /**
+   * `GEMM_READY` stores columnwise data and scales transposed, as a GEMM reads them; `COMPACT` leaves both as
+   * the blocks lie in the input, as an all-gather wants them (1x128 only). Default GEMM_READY.
+   */
+  readonly dataLayout?: "GEMM_READY" | "COMPACT";
+}
+
+/** Block-scaled FP8 (numerics.md §3). No alignment is needed; blocks at the edges cover what exists. */
+export class Float8BlockQuantizer extends Quantizer {
+  constructor(options: Float8BlockQuantizerOptions = {}) {
+    const { format, tile, epsilon, pow2Scales = true, dataLayout } = options;
+    const compact = dataLayout === "COMPACT" && tile !== "128x128";
+    super(makeSpec("fp8-block", { format, tile, epsilon, pow2Scales, compact }), options);
+  }
+}

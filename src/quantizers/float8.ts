@@ -1,0 +1,56 @@
+/** Per-tensor FP8, with a scale from the past (delayed) or from the tensor itself (current). */
+import type { QuantizeInputs } from "../ops/quantize.js";
+import type { ScalarFormat } from "../formats/scalar.js";
+import type { Tensor } from "../tensor/tensor.js";
+import { makeSpec, Quantizer, type QuantizerOptions } from "./quantizer.js";
+
+export interface Float8QuantizerOptions extends QuantizerOptions {
+  /** Default e4m3. */
+  readonly format?: ScalarFormat;
+  /** The factor elements are multiplied by, f32 [1]. */
+  readonly scale: Tensor<"f32">;
+  /** Where given, raised to max |x| by each quantization, f32 [1]. */
+  readonly amax?: Tensor<"f32">;
+}
+
+/** Delayed scaling: q = cast(x * scale), scaleInv = 1/scale (numerics.md §2.1). */
+export class Float8Quantizer extends Quantizer {
+  readonly scale: Tensor<"f32">;
+  readonly amax: Tensor<"f32"> | undefined;
+
+  constructor(options: Float8QuantizerOptions) {
+    super(makeSpec("fp8-delayed", { format: options.format }), options);
+    this.scale = options.scale;
+    this.amax = options.amax;
+  }
+
+  protected override inputs(): QuantizeInputs {
+    return { scale: this.scale, amaxRecord: this.amax };
+  }
+}
+
+export interface Float8CurrentScalingQuantizerOptions extends QuantizerOptions {
+  /** Default e4m3. */
+  readonly format?: ScalarFormat;
+  /** Cut scales to powers of two. Default false. */
+  readonly pow2Scales?: boolean;
+  /** Lower bound of the amax. Default 0. */
+  readonly epsilon?: number;
+  /** Use this amax, f32 [1], in place of the tensor's own: a group's maximum. */
+  readonly amax?: Tensor<"f32">;
+}
+
+/** Current scaling: scale = max / amax of the tensor itself (numerics.md §2.3). */
+export class Float8CurrentScalingQuantizer extends Quantizer {
+  readonly #amax: Tensor<"f32"> | undefined;
+
+  constructor(options: Float8CurrentScalingQuantizerOptions = {}) {
+    const { format, pow2Scales, epsilon } = options;
+    super(makeSpec("fp8-current", { format, pow2Scales, epsilon }), options);
+    this.#amax = options.amax;
+  }
+
+  protected override inputs(): QuantizeInputs {
+    return { amax: this.#amax };
+  }
+}

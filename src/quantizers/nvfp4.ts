@@ -1,0 +1,51 @@
+/** NVFP4: an E4M3 scale for each 16 elements, under one f32 factor for the tensor. */
+import { ArgumentError } from "../errors.js";
+import { RHT_SIGNS } from "../ops/hadamard.js";
+import type { QuantizeInputs } from "../ops/quantize.js";
+import type { FourOverSix } from "../tensor/quantized.js";
+import type { Tensor } from "../tensor/tensor.js";
+import { makeSpec, Quantizer, type QuantizerOptions, RandomState } from "./quantizer.js";
+
+export interface NVFP4QuantizerOptions extends QuantizerOptions {
+  /** Default 1x16; 16x16 gives both directions the same codes (weights). */
+  readonly tile?: "1x16" | "16x16";
+  /** Transform columnwise data first (bf16 input). Default false. */
+  readonly rht?: boolean;
+  /** With `rht`: the fixed sign vector, or none. Default true. */
+  readonly randomSigns?: boolean;
+  /** Round elements stochastically, with words from `random`. Default false. */
+  readonly stochastic?: boolean;
+  readonly random?: RandomState;
+  /** Choose per block between a maximum of 6 and of 4 by the smaller error. Default none. */
+  readonly fourOverSix?: FourOverSix;
+  /** The largest block scale. Default 448, with 4over6 256. */
+  readonly e4m3Max?: 448 | 256;
+  /** Use these in place of the tensor's own amax, f32 [1]: a group's maximum. */
+  readonly amax?: Tensor<"f32">;
+  readonly amaxColumnwise?: Tensor<"f32">;
+}
+
+/** Two-level scaled FP4 (numerics.md §5). Rows and columns must be multiples of 16. */
+export class NVFP4Quantizer extends Quantizer {
+  readonly random: RandomState;
+  readonly #amax: Pick<QuantizeInputs, "amax" | "amaxColumnwise">;
+
+  constructor(options: NVFP4QuantizerOptions = {}) {
+    const { tile, rht = false, stochastic = false, fourOverSix = "none" } = options;
+    if (fourOverSix !== "none" && (rht || stochastic)) {
+      throw new ArgumentError("nvfp4: 4over6 goes with neither the Hadamard transform nor stochastic rounding; drop one");
+    }
+    if (rht && tile === "16x16") {
+      throw new ArgumentError("nvfp4: the Hadamard transform needs 1x16 tiles; 16x16 tiles share codes between directions");
+    }
+    const rhtSigns = rht && options.randomSigns !== false ? RHT_SIGNS : 0;
+    const e4m3Max = options.e4m3Max ?? (fourOverSix === "none" ? 448 : 256);
+    super(makeSpec("nvfp4", { tile, rht, rhtSigns, stochastic, fourOverSix, e4m3Max }), options);
+    this.random = options.random ?? new RandomState(0n);
+    this.#amax = { amax: options.amax, amaxColumnwise: options.amaxColumnwise };
+  }
+
+  protected override inputs(): QuantizeInputs {
+    return this.spec.stochastic ? { ...this.#amax, random: this.random.next() } : this.#amax;
+  }
+}

@@ -1,0 +1,142 @@
+/** What every quantizer does, whatever its scaling strategy. */
+import type { Backend } from "../backends/backend.js";
+import type { RandomSource } from "../backends/ops.js";
+import { ArgumentError } from "../errors.js";
+import { BLOCK_FORMATS, type BlockFormatName, type Tile } from "../formats/block.js";
+import { resolveFormat } from "../formats/derive.js";
+import { dequantize } from "../ops/dequantize.js";
+import { transpose } from "../ops/layout.js";
+import { emptyQuantized, type QuantizedLayout, type QuantizeInputs, quantizeInto } from "../ops/quantize.js";
+import { requireWide } from "../ops/execute.js";
+import type { QuantizedCopy, QuantizedTensor, QuantizerOps, QuantizeSpec, ScaleLayout, Usage } from "../tensor/quantized.js";
+import { Scope } from "../tensor/scope.js";
+import type { Shape, WideDType } from "../tensor/shape.js";
+import type { Tensor } from "../tensor/tensor.js";
+
+/** Options every quantizer takes. */
+export interface QuantizerOptions {
+  /** Which copies to make. Default rowwise only. */
+  readonly rowwise?: boolean;
+  readonly columnwise?: boolean;
+  /** How scales are stored. Default `logical`. */
+  readonly scaleLayout?: ScaleLayout;
+}
+
+/** Options of one `quantize` call. */
+export interface QuantizeCall {
+  /** Leaves the target as it is where this f32 [1] tensor holds exactly 1. */
+  readonly noop?: Tensor<"f32">;
+}
+
+/** A spec in which what does not apply is off. */
+export function makeSpec(quantizer: BlockFormatName, fields: Partial<QuantizeSpec>): QuantizeSpec {
+  const row = BLOCK_FORMATS[quantizer];
+  const defaults: QuantizeSpec = {
+    quantizer,
+    format: row.elements[0],
+    tile: row.tiles[0],
+    pow2Scales: false,
+    epsilon: 0,
+    rht: false,
+    rhtSigns: 0,
+    stochastic: false,
+    fourOverSix: "none",
+    e4m3Max: 448,
+    compact: false,
+  };
+  const given = Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined));
+  const spec: QuantizeSpec = { ...defaults, ...given };
+  const format = resolveFormat(spec.format);
+  requireAmong(quantizer, "format", format, row.elements);
+  requireAmong(quantizer, "tile", spec.tile, row.tiles);
+  if (!(spec.epsilon >= 0)) throw new ArgumentError(`${quantizer}: epsilon is ${spec.epsilon}; it must be at least 0`);
+  return { ...spec, format };
+}
+
+function requireAmong(quantizer: string, what: string, value: string, allowed: readonly (string | Tile)[]): void {
+  if (allowed.includes(value)) return;
+  throw new ArgumentError(`${quantizer}: ${what} ${value} is not one of ${allowed.join(", ")}`);
+}
+
+/**
+ * Turns wide tensors into quantized ones by one spec. Subclasses choose the spec and supply what else a
+ * quantization needs.
+ */
+export abstract class Quantizer implements QuantizerOps {
+  #usage: Usage;
+
+  constructor(
+    readonly spec: QuantizeSpec,
+    private readonly options: QuantizerOptions,
+  ) {
+    this.#usage = { rowwise: options.rowwise ?? true, columnwise: options.columnwise ?? false };
+  }
+
+  /** What one quantization takes besides the source. */
+  protected inputs(): QuantizeInputs {
+    return {};
+  }
+
+  get usage(): Usage {
+    return this.#usage;
+  }
+
+  /** Changes which copies later calls make. */
+  setUsage(usage: Partial<Usage>): this {
+    this.#usage = { ...this.#usage, ...usage };
+    return this;
+  }
+
+  /** An uninitialised quantized tensor for `shape`; see `emptyQuantized` for what it refuses. */
+  makeEmpty(backend: Backend, shape: Shape, dtype: WideDType = "bf16"): QuantizedTensor {
+    const { spec, usage } = this;
+    const layout: QuantizedLayout = { spec, usage, scaleLayout: this.options.scaleLayout ?? "logical", ops: this };
+    return emptyQuantized(backend, shape, dtype, layout);
+  }
+
+  /** The quantized form of `x` (f32, bf16 or f16; any leading dimensions). */
+  quantize(x: Tensor): QuantizedTensor {
+    const source = requireWide("quantize", "x", x);
+    using scope = new Scope();
+    const target = this.makeEmpty(x.backend, x.shape, source.dtype);
+    this.updateQuantized(source, target);
+    return scope.keep(target);
+  }
+
+  /** Quantizes `source` into `target`, which a quantizer of the same spec made. */
+  updateQuantized(source: Tensor, target: QuantizedTensor, call: QuantizeCall = {}): void {
+    quantizeInto(source, target, { ...this.inputs(), ...call });
+  }
+
+  dequantize(t: QuantizedTensor, dtype: WideDType): Tensor<WideDType> {
+    return dequantize(t, dtype);
+  }
+
+  /** The columnwise copy that follows from the rowwise one: where the same scale covers both directions. */
+  deriveColumnwise(t: QuantizedTensor): QuantizedCopy {
+    const { spec } = t;
+    if (spec.tile !== "tensor") {
+      throw new ArgumentError(
+        `the columnwise copy of a ${spec.quantizer} ${spec.tile} tensor does not follow from its rowwise one; quantize the source with columnwise usage`,
+      );
+    }
+    const { data, scaleInv } = t.copy("rowwise");
+    using scope = new Scope();
+    const copy = { data: transpose(data), scaleInv: scaleInv.reshape(scaleInv.shape) };
+    scope.keep(copy.data);
+    scope.keep(copy.scaleInv);
+    return copy;
+  }
+}
+
+/** A run's random words: each quantization takes one offset, in program order. */
+export class RandomState {
+  constructor(
+    readonly seed: bigint,
+    public offset = 0n,
+  ) {}
+
+  next(): RandomSource {
+    return { seed: this.seed, offset: this.offset++ };
+  }
+}

@@ -1,0 +1,100 @@
+/** Where the codes and scales of a quantized matrix lie: shapes for every spec, direction and layout. */
+import { ArgumentError, ShapeError } from "../errors.js";
+import { BLOCK_FORMATS, type BlockFormat, type Placement, tileSize } from "../formats/block.js";
+import type { Direction, QuantizeSpec, ScaleLayout } from "./quantized.js";
+import { type DType, roundUp, type Shape } from "./shape.js";
+
+/** One copy of a quantized [rows, columns] matrix. */
+export interface CopyGeometry {
+  readonly dataType: DType;
+  readonly dataShape: Shape;
+  readonly scaleType: DType;
+  readonly scaleShape: Shape;
+  /** Whether data and scales lie as the matrix does, or as its transpose. */
+  readonly data: Placement;
+  readonly scale: Placement;
+  /** Rows and columns of the scale matrix before padding, as placed. Both 1 for per-tensor scaling. */
+  readonly logicalScale: readonly [rows: number, columns: number];
+}
+
+/** The geometry of one copy. Throws `ArgumentError` for a scale layout the format does not have. */
+export function copyGeometry(
+  spec: QuantizeSpec,
+  [rows, columns]: readonly [number, number],
+  direction: Direction,
+  layout: ScaleLayout,
+): CopyGeometry {
+  const format: BlockFormat = BLOCK_FORMATS[spec.quantizer];
+  const inPlace: Placement = "inPlace";
+  const { data, scale } =
+    direction === "rowwise" || spec.compact ? { data: inPlace, scale: inPlace } : format.columnwise;
+  const logicalScale = logicalScaleShape(spec, format, [rows, columns], direction, scale);
+  return {
+    dataType: spec.format,
+    dataShape: data === "transposed" ? [columns, rows] : [rows, columns],
+    scaleType: format.scale,
+    scaleShape: spec.tile === "tensor" ? perTensorShape(spec, layout) : layoutShape(spec, logicalScale, direction, layout),
+    data,
+    scale,
+    logicalScale,
+  };
+}
+
+function logicalScaleShape(
+  spec: QuantizeSpec,
+  format: BlockFormat,
+  [rows, columns]: readonly [number, number],
+  direction: Direction,
+  scale: Placement,
+): readonly [number, number] {
+  if (spec.tile === "tensor") return [1, 1];
+  const [tileRows, block] = tileSize(spec.tile);
+  const across = format.replicates ? 1 : tileRows;
+  const lines = direction === "rowwise" ? rows : columns;
+  const length = direction === "rowwise" ? columns : rows;
+  const shape = [Math.ceil(lines / across), Math.ceil(length / block)] as const;
+  return direction === "columnwise" && scale === "inPlace" ? [shape[1], shape[0]] : shape;
+}
+
+function perTensorShape(spec: QuantizeSpec, layout: ScaleLayout): Shape {
+  if (layout === "swizzled") throw noSwizzle(spec);
+  return [1];
+}
+
+function noSwizzle(spec: QuantizeSpec): ArgumentError {
+  return new ArgumentError(
+    `${spec.quantizer} scales have no swizzled layout; only MX and NVFP4 scales do; use logical or padded`,
+  );
+}
+
+/** numerics.md §3.2, §3.3, §4.2, §5.3; a swizzled buffer has the shape of the padded one. */
+function layoutShape(
+  spec: QuantizeSpec,
+  [rows, columns]: readonly [number, number],
+  direction: Direction,
+  layout: ScaleLayout,
+): Shape {
+  if (spec.quantizer === "fp8-block") {
+    if (layout === "swizzled") throw noSwizzle(spec);
+    if (layout === "logical" || spec.compact) return [rows, columns];
+    return spec.tile === "1x128" ? [columns, roundUp(rows, 4)] : [rows, roundUp(columns, 4)];
+  }
+  if (layout === "logical") return [rows, columns];
+  const placedAsColumns = direction === "columnwise" && spec.quantizer !== "nvfp4";
+  return placedAsColumns ? [roundUp(rows, 4), roundUp(columns, 128)] : [roundUp(rows, 128), roundUp(columns, 4)];
+}
+
+/** Throws `ShapeError` where the format cannot take a [rows, columns] matrix. */
+export function requireQuantizable(op: string, spec: QuantizeSpec, rows: number, columns: number): void {
+  const { multiple } = BLOCK_FORMATS[spec.quantizer];
+  const [, block] = tileSize(spec.tile);
+  for (const [name, size] of [
+    ["last dimension", columns],
+    ["product of the leading dimensions", rows],
+  ] as const) {
+    if (size % multiple === 0) continue;
+    throw new ShapeError(
+      `${op}: ${name} ${size} is not a multiple of the block width ${block}, as ${spec.quantizer} needs; pad to ${roundUp(size, multiple)}`,
+    );
+  }
+}

@@ -1,0 +1,166 @@
+/** A quantized tensor: codes and scales, rowwise, columnwise or both, and how they were made. */
+import { ArgumentError } from "../errors.js";
+import type { BlockFormatName, Tile } from "../formats/block.js";
+import type { ScalarFormat } from "../formats/scalar.js";
+import type { Shape, WideDType } from "./shape.js";
+import type { Tensor } from "./tensor.js";
+
+/** Which copies a quantized tensor has: scaling blocks along K (rowwise) or along M (columnwise). */
+export interface Usage {
+  readonly rowwise: boolean;
+  readonly columnwise: boolean;
+}
+
+export type Direction = keyof Usage;
+
+/**
+ * How scales lie in memory. `logical`: no padding, the shapes of the command line. `padded`: as the
+ * GEMM libraries want them, before swizzling. `swizzled`: the 128x4 layout of cuBLAS (MX, NVFP4).
+ */
+export type ScaleLayout = "logical" | "padded" | "swizzled";
+
+/** How 4over6 weighs the two candidate scales of a block, and whether it does at all. */
+export type FourOverSix = "none" | "mae" | "mse";
+
+/** Everything that decides the bits of a quantized tensor, randomness aside. */
+export interface QuantizeSpec {
+  readonly quantizer: BlockFormatName;
+  readonly format: ScalarFormat;
+  readonly tile: Tile;
+  /** f32 scales are cut to powers of two. */
+  readonly pow2Scales: boolean;
+  /** Lower bound of amax, for f32 scales. */
+  readonly epsilon: number;
+  /** Columnwise data pass through the random Hadamard transform first (NVFP4). */
+  readonly rht: boolean;
+  /** Bit i set: element i of each 16 is negated before the transform. */
+  readonly rhtSigns: number;
+  readonly stochastic: boolean;
+  readonly fourOverSix: FourOverSix;
+  /** The largest block scale of NVFP4: 448, or 256 with 4over6. */
+  readonly e4m3Max: 448 | 256;
+  /** fp8-block 1x128 only: columnwise data and scales stay as the blocks lie in the input. */
+  readonly compact: boolean;
+}
+
+/** One copy: codes, scales in `scaleLayout`, and NVFP4's per-tensor amax. */
+export interface QuantizedCopy {
+  readonly data: Tensor;
+  readonly scaleInv: Tensor;
+  readonly amax?: Tensor<"f32">;
+}
+
+/** What a quantized tensor asks of the quantizer that made it. */
+export interface QuantizerOps {
+  dequantize(t: QuantizedTensor, dtype: WideDType): Tensor<WideDType>;
+  updateQuantized(source: Tensor<WideDType>, t: QuantizedTensor): void;
+  deriveColumnwise(t: QuantizedTensor): QuantizedCopy;
+}
+
+export interface QuantizedTensorFields {
+  readonly spec: QuantizeSpec;
+  readonly shape: Shape;
+  readonly dtype: WideDType;
+  readonly scaleLayout: ScaleLayout;
+  readonly rowwise?: QuantizedCopy | undefined;
+  readonly columnwise?: QuantizedCopy | undefined;
+  readonly ops: QuantizerOps;
+}
+
+/** Codes and scales that stand for a wide tensor of `shape` and nominal `dtype`. */
+export class QuantizedTensor {
+  readonly spec: QuantizeSpec;
+  readonly shape: Shape;
+  readonly dtype: WideDType;
+  readonly scaleLayout: ScaleLayout;
+  readonly #ops: QuantizerOps;
+  #rowwise: QuantizedCopy | undefined;
+  #columnwise: QuantizedCopy | undefined;
+
+  constructor(fields: QuantizedTensorFields) {
+    this.spec = fields.spec;
+    this.shape = fields.shape;
+    this.dtype = fields.dtype;
+    this.scaleLayout = fields.scaleLayout;
+    this.#rowwise = fields.rowwise;
+    this.#columnwise = fields.columnwise;
+    this.#ops = fields.ops;
+  }
+
+  get rowwise(): QuantizedCopy | undefined {
+    return this.#rowwise;
+  }
+
+  get columnwise(): QuantizedCopy | undefined {
+    return this.#columnwise;
+  }
+
+  get usage(): Usage {
+    return { rowwise: this.#rowwise !== undefined, columnwise: this.#columnwise !== undefined };
+  }
+
+  /** The tensors it is made of. */
+  get members(): readonly Tensor[] {
+    return [this.#rowwise, this.#columnwise].flatMap((copy) => (copy ? membersOf(copy) : []));
+  }
+
+  get backend(): Tensor["backend"] {
+    const [first] = this.members;
+    if (!first) throw new ArgumentError("a quantized tensor without a copy has no backend");
+    return first.backend;
+  }
+
+  /** The copy for that direction. Throws `ArgumentError` where it was not made or has been dropped. */
+  copy(direction: Direction): QuantizedCopy {
+    const copy = direction === "rowwise" ? this.#rowwise : this.#columnwise;
+    if (copy) return copy;
+    throw new ArgumentError(
+      `the ${direction} copy of this ${this.spec.quantizer} tensor is needed and not there; quantize with ${direction} usage`,
+    );
+  }
+
+  /** The values, from the rowwise copy where there is one. One rounding, to `dtype`. */
+  dequantize(dtype: WideDType = this.dtype): Tensor<WideDType> {
+    return this.#ops.dequantize(this, dtype);
+  }
+
+  /** Quantizes `source` into this tensor, with the quantizer that made it. */
+  quantize_(source: Tensor<WideDType>): this {
+    this.#ops.updateQuantized(source, this);
+    return this;
+  }
+
+  /**
+   * Drops copies that are no longer wanted, and derives a columnwise copy where it follows from the rowwise
+   * one (per-tensor and 2D scaling). Throws `ArgumentError` for a copy that only the source could give.
+   */
+  updateUsage(usage: Partial<Usage>): this {
+    if (usage.columnwise && !this.#columnwise) this.#columnwise = this.#ops.deriveColumnwise(this);
+    if (usage.rowwise) this.copy("rowwise");
+    if (usage.rowwise === false && this.#rowwise) {
+      disposeCopy(this.#rowwise);
+      this.#rowwise = undefined;
+    }
+    if (usage.columnwise === false && this.#columnwise) {
+      disposeCopy(this.#columnwise);
+      this.#columnwise = undefined;
+    }
+    return this;
+  }
+
+  dispose(): void {
+    for (const member of this.members) member.dispose();
+  }
+
+  [Symbol.dispose](): void {
+    this.dispose();
+  }
+}
+
+function membersOf(copy: QuantizedCopy): Tensor[] {
+  return copy.amax ? [copy.data, copy.scaleInv, copy.amax] : [copy.data, copy.scaleInv];
+}
+
+function disposeCopy(copy: QuantizedCopy): void {
+  for (const member of membersOf(copy)) member.dispose();
+}

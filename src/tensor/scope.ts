@@ -1,0 +1,70 @@
+/** Deterministic lifetimes: a scope disposes of what was created in it and not kept. */
+
+/** Something with a lifetime that a scope can own. */
+export interface Owned {
+  dispose(): void;
+  /** The things that live and die with it, where it is made of several. */
+  readonly members?: readonly Owned[];
+}
+
+const open: Scope[] = [];
+const owners = new WeakMap<Owned, Scope>();
+
+/**
+ * Owns every tensor created while it is the innermost open scope:
+ *
+ *     using scope = new Scope();
+ *     return scope.keep(dequantize(quantizer.quantize(x)));
+ *
+ * A scope is for synchronous code: one that stays open across an `await` also owns what other code
+ * creates meanwhile.
+ */
+export class Scope {
+  readonly #owned = new Set<Owned>();
+  readonly #outer = open.at(-1);
+
+  constructor() {
+    open.push(this);
+  }
+
+  /** Hands `value` to the enclosing scope, or to the caller where there is none. */
+  keep<T extends Owned>(value: T): T {
+    for (const member of value.members ?? [value]) {
+      if (!this.#owned.has(member)) continue;
+      this.release(member);
+      if (this.#outer) this.#outer.own(member);
+    }
+    return value;
+  }
+
+  own(value: Owned): void {
+    this.#owned.add(value);
+    owners.set(value, this);
+  }
+
+  release(value: Owned): void {
+    this.#owned.delete(value);
+    owners.delete(value);
+  }
+
+  dispose(): void {
+    const index = open.indexOf(this);
+    if (index >= 0) open.splice(index, 1);
+    for (const value of this.#owned) value.dispose();
+    this.#owned.clear();
+  }
+
+  [Symbol.dispose](): void {
+    this.dispose();
+  }
+}
+
+/** The innermost open scope, if any, comes to own `value`. */
+export function adopt(value: Owned): void {
+  open.at(-1)?.own(value);
+}
+
+/** Whoever owns `value` no longer does: it was disposed of by hand. */
+export function disown(value: Owned): void {
+  owners.get(value)?.release(value);
+}
