@@ -3,15 +3,18 @@
 // M as in cast-fast.ts, `shift` being log2 of a block's elements. `random` holds 16 random bits an element.
 
 import { Rounding } from "./contract";
-import { horizontalMax } from "./cast-fast";
 import { At } from "./encoder";
 import { encode } from "./minifloat";
+
+/** Largest |x| that encodeMagic and encodeAligned get right: all finite values. */
+export const EXACT_LIMIT: u32 = 0x7f7fffff;
 
 function multiplierAt<M>(multipliers: usize, index: i32, shift: i32): usize {
   return multipliers + ((sizeof<M>() == 16 ? <usize>index : <usize>index >> shift) << 2);
 }
 
 function scaled<M>(x: usize, multipliers: usize, index: i32, shift: i32): v128 {
+  if (sizeof<M>() == 1) return v128.load(x + (<usize>index << 2));
   const m = multiplierAt<M>(multipliers, index, shift);
   return f32x4.mul(v128.load(x + (<usize>index << 2)), sizeof<M>() == 16 ? v128.load(m) : v128.load32_splat(m));
 }
@@ -38,7 +41,7 @@ function correct(code: v128, below: v128, above: v128, tie: v128, negative: v128
   return v128.or(moved, v128.and(v128.or(below, above), v128.load(encoder, At.Odd)));
 }
 
-/** Layouts that `Loop.Magic` covers. Returns the largest |x ⊗ multiplier|; infinities and NaNs come out wrong. */
+/** Layouts that `Loop.Magic` covers. Infinities and NaNs come out wrong; lastSeen(encoder) tells. */
 export function encodeMagic<M>(
   x: usize,
   codes: usize,
@@ -47,7 +50,7 @@ export function encodeMagic<M>(
   multipliers: usize,
   shift: i32,
   random: usize,
-): u32 {
+): void {
   const stochastic = load<i32>(encoder, At.Rounding) == Rounding.Stochastic;
   const mantissa = load<i32>(encoder, At.Shift);
   const magnitude = v128.load(encoder, At.Magnitude);
@@ -79,7 +82,7 @@ export function encodeMagic<M>(
     }
     v128.store(codes + (<usize>i << 2), finish(code, negative, encoder));
   }
-  return horizontalMax(seen);
+  v128.store(encoder, seen, At.Seen);
 }
 
 /** Layouts that `Loop.Aligned` covers; otherwise as encodeMagic. */
@@ -91,7 +94,7 @@ export function encodeAligned<M>(
   multipliers: usize,
   shift: i32,
   random: usize,
-): u32 {
+): void {
   const stochastic = load<i32>(encoder, At.Rounding) == Rounding.Stochastic;
   const drop = load<i32>(encoder, At.Shift);
   const half = i32x4.splat(1 << (drop - 1));
@@ -117,7 +120,7 @@ export function encodeAligned<M>(
     }
     v128.store(codes + (<usize>i << 2), finish(code, negative, encoder));
   }
-  return horizontalMax(seen);
+  v128.store(encoder, seen, At.Seen);
 }
 
 /** Any layout, any value. */
@@ -135,7 +138,8 @@ export function encodeEach<M>(
   const overflow = load<i32>(encoder, At.Overflow);
   const stochastic = rounding == Rounding.Stochastic;
   for (let i = 0; i < count; ++i) {
-    const value = load<f32>(x + (<usize>i << 2)) * load<f32>(multiplierAt<M>(multipliers, i, shift));
+    let value = load<f32>(x + (<usize>i << 2));
+    if (sizeof<M>() != 1) value *= load<f32>(multiplierAt<M>(multipliers, i, shift));
     const draw: u32 = stochastic ? load<u16>(random + (<usize>i << 1)) : 0;
     store<u32>(codes + (<usize>i << 2), encode(reinterpret<u32>(value), word, rounding, overflow, draw));
   }

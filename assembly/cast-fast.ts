@@ -1,9 +1,10 @@
 // The encoding loops that most casts and quantizers run in: ties to even, 16 elements a turn, a multiplier
 // before the rounding. Two type parameters choose among them at compile time:
-//   M, what one load of multipliers covers: u32, one for a block of 16 << shift elements; v128, one each.
+//   M, what one load of multipliers covers: u32, one for a block of 16 << shift elements; v128, one each; u8,
+//      there are none.
 //   S, what one store writes for 16 codes: v128, a byte each; u64, four bits each.
-// Each returns the largest bit pattern |x ⊗ multiplier| it met. Where that exceeds the loop's limit, what it
-// wrote may be wrong, and the caller encodes again another way.
+// Where lastSeen(encoder) then exceeds the loop's limit, what it wrote may be wrong, and the caller encodes
+// again another way.
 
 import { At } from "./encoder";
 
@@ -12,8 +13,9 @@ export const GROUPS_LIMIT: u32 = 0x7f800000;
 /** Largest |x| that encodeBf16 gets right: what rounds to finite values. */
 export const BF16_LIMIT: u32 = 0x7f7f7fff;
 
-function multiplier<M>(pointer: usize): v128 {
-  return sizeof<M>() == 16 ? v128.load(pointer) : v128.load32_splat(pointer);
+function scaled<M>(x: usize, multiplier: usize): v128 {
+  if (sizeof<M>() == 1) return v128.load(x);
+  return f32x4.mul(v128.load(x), sizeof<M>() == 16 ? v128.load(multiplier) : v128.load32_splat(multiplier));
 }
 
 function multiplierOf<M>(multipliers: usize, group: i32, shift: i32): usize {
@@ -23,11 +25,6 @@ function multiplierOf<M>(multipliers: usize, group: i32, shift: i32): usize {
 /** Bytes from the multipliers of four elements to those of the next four. */
 function step<M>(): usize {
   return sizeof<M>() == 16 ? 16 : 0;
-}
-
-export function horizontalMax(v: v128): u32 {
-  const w = i32x4.max_u(v, i32x4.shuffle(v, v, 2, 3, 0, 1));
-  return max<u32>(i32x4.extract_lane(w, 0), i32x4.extract_lane(w, 1));
 }
 
 /** The code of a clamped magnitude, the bias still in it. */
@@ -45,7 +42,7 @@ export function encodeGroups<M, S>(
   encoder: usize,
   multipliers: usize,
   shift: i32,
-): u32 {
+): void {
   const magnitude = v128.load(encoder, At.Magnitude);
   const clamp = v128.load(encoder, At.Clamp);
   const minNormal = v128.load(encoder, At.MinNormal);
@@ -58,10 +55,10 @@ export function encodeGroups<M, S>(
   let seen = i32x4.splat(0);
   for (let g = 0; g < groups; ++g) {
     const m = multiplierOf<M>(multipliers, g, shift);
-    const x0 = f32x4.mul(v128.load(x), multiplier<M>(m));
-    const x1 = f32x4.mul(v128.load(x, 16), multiplier<M>(m + step<M>()));
-    const x2 = f32x4.mul(v128.load(x, 32), multiplier<M>(m + 2 * step<M>()));
-    const x3 = f32x4.mul(v128.load(x, 48), multiplier<M>(m + 3 * step<M>()));
+    const x0 = scaled<M>(x, m);
+    const x1 = scaled<M>(x + 16, m + step<M>());
+    const x2 = scaled<M>(x + 32, m + 2 * step<M>());
+    const x3 = scaled<M>(x + 48, m + 3 * step<M>());
     const a0 = v128.and(x0, magnitude);
     const a1 = v128.and(x1, magnitude);
     const a2 = v128.and(x2, magnitude);
@@ -92,7 +89,7 @@ export function encodeGroups<M, S>(
     }
     x += 64;
   }
-  return horizontalMax(seen);
+  v128.store(encoder, seen, At.Seen);
 }
 
 function roundBf16(x: v128, half: v128, one: v128): v128 {
@@ -108,17 +105,17 @@ export function encodeBf16<M>(
   encoder: usize,
   multipliers: usize,
   shift: i32,
-): u32 {
+): void {
   const magnitude = v128.load(encoder, At.Magnitude);
   const half = v128.load(encoder, At.HalfBf16);
   const one = v128.load(encoder, At.One);
   let seen = i32x4.splat(0);
   for (let g = 0; g < groups; ++g) {
     const m = multiplierOf<M>(multipliers, g, shift);
-    const x0 = f32x4.mul(v128.load(x), multiplier<M>(m));
-    const x1 = f32x4.mul(v128.load(x, 16), multiplier<M>(m + step<M>()));
-    const x2 = f32x4.mul(v128.load(x, 32), multiplier<M>(m + 2 * step<M>()));
-    const x3 = f32x4.mul(v128.load(x, 48), multiplier<M>(m + 3 * step<M>()));
+    const x0 = scaled<M>(x, m);
+    const x1 = scaled<M>(x + 16, m + step<M>());
+    const x2 = scaled<M>(x + 32, m + 2 * step<M>());
+    const x3 = scaled<M>(x + 48, m + 3 * step<M>());
     const a01 = i32x4.max_s(v128.and(x0, magnitude), v128.and(x1, magnitude));
     const a23 = i32x4.max_s(v128.and(x2, magnitude), v128.and(x3, magnitude));
     seen = i32x4.max_s(seen, i32x4.max_s(a01, a23));
@@ -127,5 +124,5 @@ export function encodeBf16<M>(
     x += 64;
     dst += 32;
   }
-  return horizontalMax(seen);
+  v128.store(encoder, seen, At.Seen);
 }

@@ -3,17 +3,17 @@
 // codes begin at even indices, and end at one or at the end of the tensor.
 
 import { Rounding } from "./contract";
-import { BF16_LIMIT, encodeBf16, encodeGroups, GROUPS_LIMIT, horizontalMax } from "./cast-fast";
-import { encodeAligned, encodeEach, encodeMagic, pack } from "./cast-exact";
-import { At, ENCODER_BYTES, Loop, prepare, storageOf } from "./encoder";
+import { BF16_LIMIT, encodeBf16, encodeGroups, GROUPS_LIMIT } from "./cast-fast";
+import { encodeAligned, encodeEach, encodeMagic, EXACT_LIMIT, pack } from "./cast-exact";
+import { At, ENCODER_BYTES, lastSeen, Loop, prepare, storageOf } from "./encoder";
 import { fillRandom16 } from "./random";
 import { asF32 } from "./widen";
 
 /** Elements encoded at a time, so that what is redone after a NaN is little. */
-const RUN: i32 = 1024;
+const RUN: i32 = 2048;
 
 /** Bytes of the `codes` buffer of encodeRun. */
-export const CODES_BYTES: usize = 4096;
+export const CODES_BYTES: usize = 8192;
 
 /** One run of at most RUN elements by the encoder's own loop; false where that met a value beyond it. */
 function encodeBySimd<M>(
@@ -29,27 +29,29 @@ function encodeBySimd<M>(
   const storage = load<u32>(encoder, At.Storage);
   switch (load<u32>(encoder, At.Loop)) {
     case Loop.Fast:
-      return storage == 3
-        ? encodeGroups<M, v128>(x, dst, count >> 4, encoder, multipliers, shift - 4) <= GROUPS_LIMIT
-        : encodeGroups<M, u64>(x, dst, count >> 4, encoder, multipliers, shift - 4) <= GROUPS_LIMIT;
+      if (storage == 3) encodeGroups<M, v128>(x, dst, count >> 4, encoder, multipliers, shift - 4);
+      else encodeGroups<M, u64>(x, dst, count >> 4, encoder, multipliers, shift - 4);
+      return lastSeen(encoder) <= GROUPS_LIMIT;
     case Loop.Bf16:
-      return encodeBf16<M>(x, dst, count >> 4, encoder, multipliers, shift - 4) <= BF16_LIMIT;
+      encodeBf16<M>(x, dst, count >> 4, encoder, multipliers, shift - 4);
+      return lastSeen(encoder) <= BF16_LIMIT;
     case Loop.Magic:
-      if (encodeMagic<M>(x, codes, count, encoder, multipliers, shift, random) > 0x7f7fffff) return false;
+      encodeMagic<M>(x, codes, count, encoder, multipliers, shift, random);
       break;
     case Loop.Aligned:
-      if (encodeAligned<M>(x, codes, count, encoder, multipliers, shift, random) > 0x7f7fffff) return false;
+      encodeAligned<M>(x, codes, count, encoder, multipliers, shift, random);
       break;
     default:
       return false;
   }
+  if (lastSeen(encoder) > EXACT_LIMIT) return false;
   pack(codes, dst, count, storage);
   return true;
 }
 
 /**
  * Encodes `count` f32 values x[i] ⊗ multiplier to `dst`, where codes are stored from a whole byte on. M = u32:
- * the multiplier of x[i] is number i >> shift, 4 <= shift <= 31; M = v128: number i. `random` holds 16 bits an
+ * the multiplier of x[i] is number i >> shift, 4 <= shift <= 31; M = v128: number i; M = u8: there is none. `random` holds 16 bits an
  * element when rounding is Stochastic; `codes` is scratch of CODES_BYTES.
  */
 export function encodeRun<M>(
@@ -81,7 +83,7 @@ export function encodeRun<M>(
 
 /** Bytes of scratch that `encode` and `encodeScalar` need. */
 export function encodeScratch(): u32 {
-  return <u32>(ENCODER_BYTES + 16 + CODES_BYTES + RUN * 4 + RUN * 2);
+  return <u32>(ENCODER_BYTES + 16 + CODES_BYTES + RUN * 6);
 }
 
 /**
@@ -106,22 +108,8 @@ export function encode(
   begin: u32,
   end: u32,
 ): void {
-  const storage = storageOf(word);
-  prepare(scratch, word, rounding, overflow, storage);
-  const multiplier = scratch + ENCODER_BYTES;
-  const codes = multiplier + 16;
-  const buffer = codes + CODES_BYTES;
-  const random = buffer + RUN * 4;
-  store<f32>(multiplier, scale);
-  for (let i = begin; i < end; i += RUN) {
-    const count = <i32>min<u32>(end - i, RUN);
-    if (rounding == Rounding.Stochastic) {
-      fillRandom16(random, i, count, seedLo, seedHi, offsetLo, offsetHi, copy);
-    }
-    const x = asF32(src, srcType, i, count, buffer);
-    const to = dst + <usize>((<u64>i << storage) >> 3);
-    encodeRun<u32>(x, to, count, scratch, multiplier, 31, random, codes);
-  }
+  prepare(scratch, word, rounding, overflow, storageOf(word));
+  encodeRange(src, srcType, dst, scale, seedLo, seedHi, offsetLo, offsetHi, copy, scratch, begin, end);
 }
 
 /** The same as `encode`, an element at a time: what the SIMD loops are measured and tested against. */
@@ -142,21 +130,40 @@ export function encodeScalar(
   begin: u32,
   end: u32,
 ): void {
-  const storage = storageOf(word);
-  prepare(scratch, word, rounding, overflow, storage);
+  prepare(scratch, word, rounding, overflow, storageOf(word));
+  store<u32>(scratch, Loop.Scalar, At.Loop);
+  encodeRange(src, srcType, dst, scale, seedLo, seedHi, offsetLo, offsetHi, copy, scratch, begin, end);
+}
+
+/** `encode` by the encoder at the head of `scratch`. */
+function encodeRange(
+  src: usize,
+  srcType: u32,
+  dst: usize,
+  scale: f32,
+  seedLo: u32,
+  seedHi: u32,
+  offsetLo: u32,
+  offsetHi: u32,
+  copy: u32,
+  scratch: usize,
+  begin: u32,
+  end: u32,
+): void {
   const multiplier = scratch + ENCODER_BYTES;
   const codes = multiplier + 16;
   const buffer = codes + CODES_BYTES;
   const random = buffer + RUN * 4;
+  const storage = load<u32>(scratch, At.Storage);
+  const stochastic = load<i32>(scratch, At.Rounding) == Rounding.Stochastic;
   store<f32>(multiplier, scale);
   for (let i = begin; i < end; i += RUN) {
     const count = <i32>min<u32>(end - i, RUN);
-    if (rounding == Rounding.Stochastic) {
-      fillRandom16(random, i, count, seedLo, seedHi, offsetLo, offsetHi, copy);
-    }
+    if (stochastic) fillRandom16(random, i, count, seedLo, seedHi, offsetLo, offsetHi, copy);
     const x = asF32(src, srcType, i, count, buffer);
-    encodeEach<u32>(x, codes, count, scratch, multiplier, 31, random);
-    pack(codes, dst + <usize>((<u64>i << storage) >> 3), count, storage);
+    const to = dst + <usize>((<u64>i << storage) >> 3);
+    if (scale == 1.0) encodeRun<u8>(x, to, count, scratch, 0, 31, random, codes);
+    else encodeRun<u32>(x, to, count, scratch, multiplier, 31, random, codes);
   }
 }
 
@@ -183,7 +190,10 @@ export function amaxRun(x: usize, count: i32): u32 {
     m0 = i32x4.max_s(m0, v128.andnot(a0, i32x4.gt_s(a0, infinity)));
     m1 = i32x4.max_s(m1, v128.andnot(a1, i32x4.gt_s(a1, infinity)));
   }
-  let largest = horizontalMax(i32x4.max_s(m0, m1));
+  const m = i32x4.max_s(m0, m1);
+  const even = max<u32>(i32x4.extract_lane(m, 0), i32x4.extract_lane(m, 2));
+  const odd = max<u32>(i32x4.extract_lane(m, 1), i32x4.extract_lane(m, 3));
+  let largest = max(even, odd);
   for (; i < count; ++i) {
     const a = load<u32>(x + (<usize>i << 2)) & 0x7fffffff;
     if (a <= 0x7f800000) largest = max(largest, a);

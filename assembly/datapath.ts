@@ -97,18 +97,6 @@ export function fma32(a: f32, b: f32, c: f32): f32 {
   return <f32>roundToOdd(sum, sumError(product, <f64>c, sum));
 }
 
-/** fl(a * b + c) of two f64 that are products or sums of f32, lane by lane, rounded to odd at 53 bits. */
-export function addToOdd(a: v128, b: v128): v128 {
-  const sum = v128.add<f64>(a, b);
-  const bPart = v128.sub<f64>(sum, a);
-  const error = v128.add<f64>(v128.sub<f64>(a, v128.sub<f64>(sum, bPart)), v128.sub<f64>(b, bPart));
-  const inexact = v128.gt<f64>(v128.abs<f64>(error), f64x2.splat(0));
-  const one = i64x2.splat(1);
-  const even = v128.eq<i64>(v128.and(sum, one), i64x2.splat(0));
-  const step = v128.or(v128.shr<i64>(v128.xor(error, sum), 63), one);
-  return v128.add<i64>(sum, v128.and(v128.and(inexact, even), step));
-}
-
 /** `x`, with every NaN as 0x7fffffff. */
 export function canonical(x: f32): f32 {
   return isNaN(x) ? reinterpret<f32>(0x7fffffff) : x;

@@ -78,10 +78,12 @@ export const enum At {
   One = 352,
   /** One less than half an ulp of bf16. */
   HalfBf16 = 368,
+  /** Written by each loop: lanes whose maximum is the largest bit pattern |x ⊗ multiplier| it met. */
+  Seen = 384,
 }
 
 /** Bytes of an encoder. */
-export const ENCODER_BYTES: usize = 384;
+export const ENCODER_BYTES: usize = 400;
 
 function put(encoder: usize, at: usize, value: u32): void {
   v128.store(encoder + at, i32x4.splat(value));
@@ -164,4 +166,10 @@ export function prepare(encoder: usize, word: u32, rounding: i32, overflow: i32,
   put(encoder, At.LowByte, 0x00ff00ff);
   put(encoder, At.One, 1);
   put(encoder, At.HalfBf16, 0x7fff);
+}
+
+/** The largest |x ⊗ multiplier| of the last loop. */
+export function lastSeen(encoder: usize): u32 {
+  const low = max(load<u32>(encoder, At.Seen), load<u32>(encoder, At.Seen + 4));
+  return max(low, max(load<u32>(encoder, At.Seen + 8), load<u32>(encoder, At.Seen + 12)));
 }

@@ -90,13 +90,16 @@ export function stepNarrow(
 ): void {
   const bias = 127 + alignBitsOf(task);
   const mask = i32x4.splat(-1 << (23 - fractionBitsOf(task)));
+  const pitch = <usize>step << 2;
+  // Four calls, not a loop over one: a function called once is inlined, and its registers spill.
   for (let row: u32 = 0; row < rows; row += 4) {
     alignRows(xe, we, step, state, scales, bias);
-    for (let r: usize = 0; r < 4; r++) {
-      addRow(x, w, step, state, scales + (r << 6), mask);
-      x += step << 2;
-      state += 64;
-    }
+    addRow(x, w, step, state, scales, mask);
+    addRow(x + pitch, w, step, state + 64, scales + 64, mask);
+    addRow(x + 2 * pitch, w, step, state + 128, scales + 128, mask);
+    addRow(x + 3 * pitch, w, step, state + 192, scales + 192, mask);
+    x += 4 * pitch;
+    state += 256;
     xe += step << 2;
   }
 }

@@ -3,7 +3,7 @@
 
 import { Kernel } from "./datapath";
 
-export const GEMM_TASK_BYTES: usize = 320;
+export const GEMM_TASK_BYTES: usize = 384;
 
 const enum Field {
   Rows,
@@ -23,6 +23,17 @@ const enum Field {
   SplitTile,
   X,
   W = 25,
+  Scale = 35,
+  Beta,
+  Addend,
+  AddendType,
+  Bias,
+  BiasType,
+  Target,
+  TargetWord,
+  TargetOverflow,
+  TargetScale,
+  Amax,
 }
 
 const enum OperandField {
@@ -115,6 +126,32 @@ export function gemmScale(
   put(record, OperandField.BlockStride, blockStride);
 }
 
+/** x = s * acc with s = (alpha * scaleA) * scaleB, plus beta * C where beta is not 0; `c` of Wide type `type`. */
+export function gemmScaling(task: usize, alpha: f32, scaleA: f32, scaleB: f32, beta: f32, c: usize, type: u32): void {
+  put(task, Field.Scale, reinterpret<u32>(alpha * scaleA * scaleB));
+  put(task, Field.Beta, reinterpret<u32>(beta));
+  put(task, Field.Addend, c);
+  put(task, Field.AddendType, type);
+}
+
+/** x + bias[n], of Wide type `type`; 0 for no bias. */
+export function gemmBias(task: usize, bias: usize, type: u32): void {
+  put(task, Field.Bias, bias);
+  put(task, Field.BiasType, type);
+}
+
+/**
+ * The output: x as f32 where `word` is 0, else x * scale as codes of a format of 8 or 16 bits. `amax`, if not 0,
+ * points to an f32 that becomes the larger of itself and every |x|, NaN ignored.
+ */
+export function gemmTarget(task: usize, target: usize, word: u32, overflow: i32, scale: f32, amax: usize): void {
+  put(task, Field.Target, target);
+  put(task, Field.TargetWord, word);
+  put(task, Field.TargetOverflow, overflow);
+  put(task, Field.TargetScale, reinterpret<u32>(scale));
+  put(task, Field.Amax, amax);
+}
+
 export function operandOf(task: usize, operand: u32): usize {
   return task + ((operand == 0 ? <usize>Field.X : <usize>Field.W) << 3);
 }
@@ -160,6 +197,43 @@ export function splitsOf(task: usize): u32 {
 }
 export function splitTileOf(task: usize): u32 {
   return <u32>get(task, Field.SplitTile);
+}
+
+function floatOf(task: usize, field: usize): f32 {
+  return reinterpret<f32>(<u32>get(task, field));
+}
+export function accumulatorScaleOf(task: usize): f32 {
+  return floatOf(task, Field.Scale);
+}
+export function betaOf(task: usize): f32 {
+  return floatOf(task, Field.Beta);
+}
+export function addendOf(task: usize): usize {
+  return get(task, Field.Addend);
+}
+export function addendTypeOf(task: usize): u32 {
+  return <u32>get(task, Field.AddendType);
+}
+export function biasOf(task: usize): usize {
+  return get(task, Field.Bias);
+}
+export function biasTypeOf(task: usize): u32 {
+  return <u32>get(task, Field.BiasType);
+}
+export function targetOf(task: usize): usize {
+  return get(task, Field.Target);
+}
+export function targetWordOf(task: usize): u32 {
+  return <u32>get(task, Field.TargetWord);
+}
+export function targetOverflowOf(task: usize): i32 {
+  return <i32>get(task, Field.TargetOverflow);
+}
+export function targetScaleOf(task: usize): f32 {
+  return floatOf(task, Field.TargetScale);
+}
+export function amaxOf(task: usize): usize {
+  return get(task, Field.Amax);
 }
 
 /** k's of one call of the step function: the datapath's n, or a length that suits the cache. */

@@ -100,13 +100,16 @@ export function stepWide(
 ): void {
   const bias = 1023 + alignBitsOf(task);
   const zero = zeroAccumulatorOf(task);
+  const pitch = <usize>step << 3;
+  // Four calls, not a loop over one: a function called once is inlined, and its registers spill.
   for (let row: u32 = 0; row < rows; row += 4) {
     alignRows(xe, we, step, state, scales, bias, zero);
-    for (let r: usize = 0; r < 4; r++) {
-      addRow(x, w, step, state, scales + (r << 6));
-      x += step << 3;
-      state += 64;
-    }
+    addRow(x, w, step, state, scales);
+    addRow(x + pitch, w, step, state + 64, scales + 64);
+    addRow(x + 2 * pitch, w, step, state + 128, scales + 128);
+    addRow(x + 3 * pitch, w, step, state + 192, scales + 192);
+    x += 4 * pitch;
+    state += 256;
     xe += step << 3;
   }
 }

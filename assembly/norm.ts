@@ -3,11 +3,11 @@
 //
 //   mean = sum(x) / K                        rstd = 1 / sqrt(sum((x - mean) (x - mean)) / K + epsilon)
 //   y = rstd (x - mean)                      out = g y + beta
-//   d = g grad, a = sum(d) / K, b = sum(d y) / K             dx = rstd (d - (b y + a))
+//   d = g grad, a = sum(d) / K, b = sum(d y) / K             dx = rstd (d + (-b y - a))
 //   dgamma = column sum of grad y            dbeta = column sum of grad
 //
-// A null `mean` makes it RMSNorm, where mean is +0 and a is -0; a null `beta` is -0: the values that leave the
-// other operand as it is. Sums are those of reduce.ts. K = 0 gives NaN statistics and no elements.
+// A null `mean` makes it RMSNorm, where mean and a are +0: subtracting it changes nothing. A null `beta` leaves
+// its sum out. Sums are those of reduce.ts. K = 0 gives NaN statistics and no elements.
 //
 // Every export takes `scratch`, scratchBytes() of the calling thread's own.
 import { addEach, addScalar, fill, multiply, multiplyScalar } from "./chunk";
@@ -102,7 +102,7 @@ export function normBackward(
     const first = row * columns;
     const center: f32 = mean ? load<f32>(mean + (row << 2)) : 0;
     const scale = load<f32>(rstd + (row << 2));
-    let a: f32 = -0.0;
+    let a: f32 = 0;
     let b: f32 = 0;
     // The last of the passes has the sums of the others.
     for (let pass = mean ? 0 : 1; pass < 3; pass++) {

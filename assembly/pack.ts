@@ -170,7 +170,8 @@ export function packLine(
   const kernel = kernelOf(task);
   const depth = depthOf(task);
   const narrow = kernel == Kernel.Narrow;
-  memory.fill(values + depth * valueBytes(kernel), 0, (padded - depth) * valueBytes(kernel));
+  const bytes = valueBytes(kernel);
+  memory.fill(values + <usize>depth * bytes, 0, <usize>(padded - depth) * bytes);
   for (let k = depth; k < padded; k++) {
     if (narrow) store<i8>(exponents + k, <i8>NARROW_ZERO);
     else if (exponentBytes(kernel)) store<i16>(exponents + (k << 1), <i16>zeroOperandOf(task));

@@ -5,11 +5,23 @@ export * from "./errors.js";
 export { BLOCK_FORMATS, type BlockFormat, type BlockFormatName, type Tile } from "./formats/block.js";
 export { derive, factsOf, type FormatFacts, formatWord, resolveFormat } from "./formats/derive.js";
 export { SCALAR_FORMATS, type ScalarFormat, type ScalarLayout } from "./formats/scalar.js";
+export {
+  activation,
+  activationBackward,
+  type ActivationOptions,
+  DEFAULT_CLAMP,
+  gated,
+  gatedBackward,
+  type GatedOptions,
+} from "./ops/activation.js";
 export { decode, encode, type EncodeOptions, type FormatLike } from "./ops/cast.js";
 export { empty, tensor, zeros } from "./ops/create.js";
 export { dequantize } from "./ops/dequantize.js";
 export { hadamard, RHT_SIGNS } from "./ops/hadamard.js";
 export { relayoutScales, transpose } from "./ops/layout.js";
+export * from "./ops/loss.js";
+export * from "./ops/norm.js";
+export { SWEEP_CHUNKS, sweepChunk, type SweepOptions } from "./ops/sweep.js";
 export * from "./quantizers/float8.js";
 export * from "./quantizers/float8-block.js";
 export * from "./quantizers/mx.js";

@@ -106,23 +106,44 @@ def encode(info, inputs, rounding, overflow, random=None):
     return gfloat.encode_ndarray(info, rounded)
 
 
-def columns(layout, info, inputs, random):
+def columns(layout, info, inputs, roundings, random=None):
     for overflow in ["saturate"] if layout.specials == "finite" else ["saturate", "nonfinite"]:
-        for rounding, mode in ROUNDINGS.items():
-            codes = encode(info, inputs, rounding, overflow, random if rounding == "stochastic" else None)
-            yield record.encoding(layout, str(mode), rounding, overflow, codes)
+        for rounding in roundings:
+            codes = encode(info, inputs, rounding, overflow, random)
+            yield record.encoding(layout, str(ROUNDINGS[rounding]), rounding, overflow, codes)
 
 
-def table(layout, info, codes, patterns, name=None, differences=()):
+def fixed(layout, info, codes, patterns, name=None, differences=()):
+    """The roundings that are functions of their input, and decoding."""
     inputs, omitted = answerable(layout, record.edge_inputs(layout, codes, patterns))
-    random = np.array([philox.random16(SEED, OFFSET, at) for at in range(len(inputs))], dtype=np.int64)
-    drawn = {"seed": f"{SEED:016x}", "offset": f"{OFFSET:016x}", "words": record.hex_lines(random, 4)}
-    encoded = list(columns(layout, info, inputs, random))
+    encoded = list(columns(layout, info, inputs, [rounding for rounding in ROUNDINGS if rounding != "stochastic"]))
     sample = record.decode_codes(layout, count=96)
     with np.errstate(all="ignore"):
         values = np.array([gfloat.decode_float(info, int(code)).fval for code in sample], dtype=np.float32)
     decoded = record.decoding(layout, "decode_float", sample, values.view(np.uint32))
-    return record.table(layout, inputs, encoded, decoded, differences, omitted, name, drawn)
+    return record.table(layout, inputs, encoded, decoded, differences, omitted, name)
+
+
+def beside(layout, code, word):
+    """The f32 bits of a value that lies `word` / 2^16 of the way from a code to the next."""
+    low, high = layout.value(code), layout.value(code + 1)
+    with np.errstate(over="ignore"):
+        return int(np.float32(float(low + (high - low) * word / 2**16)).view(np.uint32))
+
+
+def stochastic(layout, info, name=None, count=96, seed=0x5EED5EED):
+    """Three inputs in four lie where the word drawn for them decides: one step below it, at it, one step above."""
+    draw, words = record.Xorshift32(seed), [philox.random16(SEED, OFFSET, at) for at in range(count)]
+    others, omitted = answerable(layout, record.edge_inputs(layout, 8, 16))
+    inputs = []
+    for at, word in enumerate(words):
+        aimed = beside(layout, draw() % layout.codes, min(max(word + at % 4 - 1, 0), 0xFFFF))
+        sign = draw() & 0x80000000 if layout.signed else 0
+        inputs.append(others[draw() % len(others)] if at % 4 == 3 else aimed | sign)
+    inputs, random = np.array(inputs, dtype=np.uint32), np.array(words, dtype=np.int64)
+    drawn = {"seed": f"{SEED:016x}", "offset": f"{OFFSET:016x}", "words": record.hex_lines(words, 4)}
+    encoded = list(columns(layout, info, inputs, ["stochastic"], random))
+    return record.table(layout, inputs, encoded, None, (), omitted, name, drawn)
 
 
 def nan_differences(layout, info):
@@ -135,16 +156,22 @@ def nan_differences(layout, info):
 
 def named(name, layout):
     info = OWN.get(name) or format_info(layout)
-    return table(layout, info, 32, 64, name, nan_differences(layout, info) if name == "e4m3" else ())
+    differences = nan_differences(layout, info) if name == "e4m3" else ()
+    return [fixed(layout, info, 32, 64, name, differences), stochastic(layout, info, name)]
+
+
+def unnamed(layout, info):
+    return [fixed(layout, info, 20, 40), stochastic(layout, info)]
 
 
 def main():
-    rows = {name: named(name, layout) for name, layout in record.scalar_formats().items()}
-    wide = ("bf16", "f16", "tf32")
-    record.write("gfloat-named.json", ORIGIN, [row for name, row in rows.items() if name not in wide])
-    record.write("gfloat-wide.json", ORIGIN, [rows[name] for name in wide])
-    record.write("gfloat-p3109.json", ORIGIN, [table(*p3109(*row), 24, 48) for row in P3109])
-    record.write("gfloat-layouts.json", ORIGIN, [table(layout, format_info(layout), 20, 40) for layout in random_layouts(10)])
+    formats, wide = record.scalar_formats(), ("bf16", "f16", "tf32")
+    narrow = [table for name, layout in formats.items() if name not in wide for table in named(name, layout)]
+    record.write("gfloat-named.json", ORIGIN, narrow)
+    record.write("gfloat-wide.json", ORIGIN, [table for name in wide for table in named(name, formats[name])])
+    record.write("gfloat-p3109.json", ORIGIN, [table for row in P3109 for table in unnamed(*p3109(*row))])
+    layouts = random_layouts(10)
+    record.write("gfloat-layouts.json", ORIGIN, [table for row in layouts for table in unnamed(row, format_info(row))])
 
 
 if __name__ == "__main__":

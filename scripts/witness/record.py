@@ -198,7 +198,7 @@ def table(layout, inputs, encode, decode=None, differences=(), omitted=None, nam
         "random": random,
         "encode": encode,
         "decode": decode,
-        "differences": list(differences),
+        "differences": list(differences) or None,
     }
     return {key: value for key, value in rows.items() if value is not None}
 
@@ -209,4 +209,4 @@ def write(file, origin, tables):
     path = VECTORS / file
     path.write_text(json.dumps({"origin": origin, "tables": tables}, indent=0, ensure_ascii=False) + "\n")
     answers = sum(len("".join(row["inputs"])) // 8 * len(row["encode"]) for row in tables)
-    print(f"{file}: {len(tables)} layouts, {answers} encodings, {path.stat().st_size // 1024} KiB")
+    print(f"{file}: {len(tables)} tables, {answers} encodings, {path.stat().st_size // 1024} KiB")

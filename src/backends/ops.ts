@@ -100,6 +100,98 @@ export interface HadamardArgs {
   readonly out: Tensor<"bf16">;
 }
 
+/** out (u32 [2]) = the digest pair of one chunk of 2^24 of all f32 bit patterns, encoded. */
+export interface SweepArgs {
+  readonly word: number;
+  readonly rounding: RoundingName;
+  readonly overflow: OverflowName;
+  readonly random: RandomSource;
+  /** 0 to 255. */
+  readonly chunk: number;
+  readonly out: Tensor<"u32">;
+}
+
+/** out = act(x), element by element. */
+export interface ActivationArgs {
+  readonly x: Wide;
+  readonly kind: ActivationName;
+  readonly out: Wide;
+}
+
+/** out = grad * act'(x). */
+export interface ActivationBackwardArgs extends ActivationArgs {
+  readonly grad: Wide;
+}
+
+/** Bounds of the clamped swiglu: min(a, limit), logistic argument alpha * a, gate clamped to +-limit plus offset. */
+export interface SwigluClamp {
+  readonly limit: number;
+  readonly alpha: number;
+  readonly offset: number;
+}
+
+/** out [rows, n] = act(a) * g for x [rows, 2n] = a | g. */
+export interface GatedArgs {
+  readonly x: Wide;
+  readonly kind: ActivationName;
+  /** With kind silu: the clamped form. */
+  readonly clamp?: SwigluClamp | undefined;
+  readonly out: Wide;
+}
+
+/** out [rows, 2n] = the gradients of a | g. */
+export interface GatedBackwardArgs extends GatedArgs {
+  readonly grad: Wide;
+}
+
+/** LayerNorm, or RMSNorm without mean, of the rows of x. */
+export interface NormArgs {
+  readonly x: Wide;
+  readonly gamma: Wide;
+  readonly beta?: Wide | undefined;
+  readonly epsilon: number;
+  readonly zeroCentered: boolean;
+  readonly out: Wide;
+  readonly mean?: Tensor<"f32"> | undefined;
+  readonly rstd: Tensor<"f32">;
+}
+
+/** The gradients of `norm`; dbeta where there was a beta. */
+export interface NormBackwardArgs {
+  readonly grad: Wide;
+  readonly x: Wide;
+  readonly gamma: Wide;
+  readonly zeroCentered: boolean;
+  readonly mean?: Tensor<"f32"> | undefined;
+  readonly rstd: Tensor<"f32">;
+  readonly dx: Wide;
+  readonly dgamma: Wide;
+  readonly dbeta?: Wide | undefined;
+}
+
+/** Softmax cross-entropy of each row of logits; maximum and total are what the backward pass needs. */
+export interface CrossEntropyArgs {
+  readonly logits: Wide;
+  readonly targets: Tensor<"i32">;
+  readonly smoothing: number;
+  readonly ignore: number;
+  readonly loss: Tensor<"f32">;
+  readonly maximum: Tensor<"f32">;
+  readonly total: Tensor<"f32">;
+}
+
+/** dx = the gradient of the logits, given that of each row's loss. */
+export interface CrossEntropyBackwardArgs extends Omit<CrossEntropyArgs, "loss"> {
+  readonly grad: Tensor<"f32">;
+  readonly dx: Wide;
+}
+
+/** out [K] = the sums of x's columns: rows ascending in chunks of 32, chunks ascending, in f32. */
+export interface ColumnSumArgs {
+  readonly x: Wide;
+  readonly out: Wide;
+}
+
 export interface OpArgs {
   readonly encode: EncodeArgs;
   readonly decode: DecodeArgs;
@@ -109,6 +201,16 @@ export interface OpArgs {
   readonly transpose: TransposeArgs;
   readonly relayout: RelayoutArgs;
   readonly hadamard: HadamardArgs;
+  readonly sweep: SweepArgs;
+  readonly activation: ActivationArgs;
+  readonly activationBackward: ActivationBackwardArgs;
+  readonly gated: GatedArgs;
+  readonly gatedBackward: GatedBackwardArgs;
+  readonly norm: NormArgs;
+  readonly normBackward: NormBackwardArgs;
+  readonly crossEntropy: CrossEntropyArgs;
+  readonly crossEntropyBackward: CrossEntropyBackwardArgs;
+  readonly columnSum: ColumnSumArgs;
 }
 
 export type OpName = keyof OpArgs;

@@ -66,12 +66,12 @@ class WasmBackend implements Backend {
   }
 
   supports<K extends OpName>(op: K, args: OpArgs[K]): Support {
-    return LOWERINGS[op].supports?.(args) ?? EXACT;
+    return LOWERINGS[op]?.supports?.(args) ?? EXACT;
   }
 
   run<K extends OpName>(op: K, args: OpArgs[K]): void {
     if (this.#disposed) throw new DisposedError("the wasm backend");
-    LOWERINGS[op].run(this.#context, args);
+    LOWERINGS[op]?.run(this.#context, args);
   }
 
   async dispose(): Promise<void> {

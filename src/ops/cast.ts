@@ -4,6 +4,7 @@ import { ArgumentError, DTypeError, ShapeError } from "../errors.js";
 import { OVERFLOW, ROUNDING } from "../formats/contract.gen.js";
 import { derive, factsOf, type FormatFacts, resolveFormat } from "../formats/derive.js";
 import type { ScalarLayout } from "../formats/scalar.js";
+import { Scope } from "../tensor/scope.js";
 import { type DType, type Shape, storageBits, type WideDType } from "../tensor/shape.js";
 import { Tensor } from "../tensor/tensor.js";
 import { execute, requireWide } from "./execute.js";
@@ -41,10 +42,11 @@ export function encode(x: Tensor, options: EncodeOptions): Tensor {
   requireOneOf("rounding", rounding, Object.keys(ROUNDING));
   requireOneOf("overflow", overflow, Object.keys(OVERFLOW));
   const { facts, dtype } = lookUp(options.format);
+  using scope = new Scope();
   const out = new Tensor(x.backend, dtype, codeShape(dtype, facts, x.shape));
   const random = { seed: requireU64("seed", options.seed ?? 0n), offset: requireU64("offset", options.offset ?? 0n) };
   execute(x.backend, "encode", { x: source, word: facts.word, rounding, overflow, random, scale, out });
-  return out;
+  return scope.keep(out);
 }
 
 /** The values of codes, exact in f32, then rounded to `dtype` (nearest even, overflow to infinity). */
@@ -55,9 +57,15 @@ export function decode(x: Tensor, options: { readonly format?: FormatLike; reado
   }
   const packed = facts.storageBits === 4 && x.dtype === "u8";
   const shape = packed ? [...x.shape.slice(0, -1), (x.shape.at(-1) ?? 1) * 2] : x.shape;
+  using scope = new Scope();
   const out = new Tensor(x.backend, options.dtype ?? "f32", shape);
   execute(x.backend, "decode", { x, word: facts.word, out });
-  return out;
+  return scope.keep(out);
+}
+
+/** The format word of a name, alias or layout. */
+export function formatWordOf(format: FormatLike): number {
+  return lookUp(format).facts.word;
 }
 
 function lookUp(format: FormatLike): { facts: FormatFacts; dtype: DType } {

@@ -1,0 +1,239 @@
+// D[m, n] = sum over k of X[m, k] * W[n, k] under one row of the datapath table (gemm-task.ts). Work is cut in
+// units of one panel of columns by one block of rows; the cut depends on the shape alone, and no result on it.
+//
+// A unit keeps one 64-byte state per row of the block and runs the k's outermost: a step of the panel stays
+// in L1 while the rows of the block stream past it.
+
+import { Kernel } from "./datapath";
+import { clearSpan, coverSpan, SPAN_BYTES, stepExact } from "./gemm-exact";
+import { stepNarrow } from "./gemm-narrow";
+import { stepPlain } from "./gemm-plain";
+import { finishChain, storeTotals } from "./gemm-reduce";
+import { stepScalar } from "./gemm-scalar";
+import {
+  columnsOf,
+  depthOf,
+  intervalOf,
+  kernelOf,
+  operandOf,
+  rowsOf,
+  splitsOf,
+  splitTileOf,
+  stepOf,
+} from "./gemm-task";
+import { stepWide } from "./gemm-wide";
+import { exponentBytes, fillTable, packLine, TABLE_BYTES, valueBytes } from "./pack";
+
+const STATE_BYTES: usize = 64;
+/** Packed bytes of X that one block of rows may take, within the limits on its rows. */
+const BLOCK_BYTES: u32 = 8 << 20;
+const MAX_ROWS: u32 = 512;
+const FEW_PANELS_ROWS: u32 = 64;
+const MIN_ROWS: u32 = 16;
+
+/** Columns of a panel: as many values as fill the state. */
+function panelOf(task: usize): u32 {
+  return <u32>(STATE_BYTES / valueBytes(kernelOf(task)));
+}
+
+function panelsOf(task: usize): u32 {
+  const width = panelOf(task);
+  return (columnsOf(task) + width - 1) / width;
+}
+
+/** The depth, padded to whole steps. */
+function paddedDepth(task: usize): u32 {
+  const step = stepOf(task);
+  return ((depthOf(task) + step - 1) / step) * step;
+}
+
+/** Rows of a block, a multiple of 4; fewer where few panels would leave threads without work. */
+function blockRows(task: usize): u32 {
+  const fitting = BLOCK_BYTES / (max<u32>(1, paddedDepth(task)) * <u32>valueBytes(kernelOf(task)));
+  const most = panelsOf(task) < 8 ? FEW_PANELS_ROWS : MAX_ROWS;
+  const rows = max(MIN_ROWS, min(most, fitting));
+  return (min(rows, max<u32>(1, rowsOf(task))) + 3) & ~3;
+}
+
+/** How many units `gemm` can be asked for. */
+export function gemmUnits(task: usize): u32 {
+  const rows = blockRows(task);
+  return ((rowsOf(task) + rows - 1) / rows) * panelsOf(task);
+}
+
+// Scratch: tables of X and W; a line of f32, of values, of exponents; packed X and W; states, totals, scales.
+
+function tablesBytes(): usize {
+  return 2 * TABLE_BYTES;
+}
+
+function lineBytes(task: usize): usize {
+  return <usize>paddedDepth(task) * 16 + 64;
+}
+
+/** Bytes of packed exponents, or of spans. */
+function packedExponentBytes(task: usize, lines: u32): usize {
+  const perLine = max(<usize>paddedDepth(task) * exponentBytes(kernelOf(task)), SPAN_BYTES);
+  return (perLine * lines + 15) & ~15;
+}
+
+function packedValueBytes(task: usize, lines: u32): usize {
+  return (<usize>paddedDepth(task) * valueBytes(kernelOf(task)) * lines + 15) & ~15;
+}
+
+/** Bytes of scratch that each thread hands to `gemm`, 16-byte aligned. */
+export function gemmScratch(task: usize): usize {
+  const rows = blockRows(task);
+  const panel = panelOf(task);
+  return (
+    tablesBytes() +
+    lineBytes(task) +
+    packedValueBytes(task, rows + panel) +
+    packedExponentBytes(task, rows) +
+    packedExponentBytes(task, panel) +
+    <usize>rows * (STATE_BYTES + 64) +
+    512
+  );
+}
+
+/** Moves a packed line to its place among `lines` interleaved ones: values of `bytes` bytes, `inner` apart. */
+function scatter(source: usize, target: usize, bytes: usize, padded: u32, step: u32, chunk: usize, inner: usize): void {
+  for (let k: u32 = 0; k < padded; k += step) {
+    const from = source + <usize>k * bytes;
+    if (inner == 1) memory.copy(target, from, <usize>step * bytes);
+    else spread(from, target, bytes, step, inner * bytes);
+    target += chunk * bytes;
+  }
+}
+
+function spread(source: usize, target: usize, bytes: usize, count: u32, pitch: usize): void {
+  for (let i: usize = 0; i < count; i++) {
+    if (bytes == 8) store<u64>(target, load<u64>(source + (i << 3)));
+    else if (bytes == 4) store<u32>(target, load<u32>(source + (i << 2)));
+    else if (bytes == 2) store<u16>(target, load<u16>(source + (i << 1)));
+    else store<u8>(target, load<u8>(source + i));
+    target += pitch;
+  }
+}
+
+/**
+ * Packs `lines` rows of an operand from `first` on; those beyond its last repeat it. Rows of X lie row after
+ * row within each step, columns of W beside each other.
+ */
+function packLines(
+  task: usize,
+  operand: u32,
+  table: usize,
+  first: u32,
+  count: u32,
+  lines: u32,
+  line: usize,
+  values: usize,
+  exponents: usize,
+): void {
+  const record = operandOf(task, operand);
+  const kernel = kernelOf(task);
+  const step = stepOf(task);
+  const padded = paddedDepth(task);
+  const inner: usize = operand == 0 ? 1 : lines;
+  const pitch: usize = operand == 0 ? <usize>step : 1;
+  const chunk = <usize>step * lines;
+  const lineValues = line + <usize>padded * 4;
+  const lineExponents = lineValues + <usize>padded * 8;
+  if (kernel == Kernel.Exact && operand == 1) clearSpan(exponents);
+  for (let i: u32 = 0; i < lines; i++) {
+    packLine(task, record, table, min(first + i, count - 1), padded, line, lineValues, lineExponents);
+    scatter(lineValues, values + <usize>i * pitch * valueBytes(kernel), valueBytes(kernel), padded, step, chunk, inner);
+    if (kernel == Kernel.Exact) {
+      const span = exponents + (operand == 0 ? <usize>i * SPAN_BYTES : 0);
+      if (operand == 0) clearSpan(span);
+      coverSpan(span, lineValues, depthOf(task));
+    } else if (exponentBytes(kernel)) {
+      const bytes = exponentBytes(kernel);
+      scatter(lineExponents, exponents + <usize>i * pitch * bytes, bytes, padded, step, chunk, inner);
+    }
+  }
+}
+
+type Step = (t: usize, x: usize, xe: usize, w: usize, we: usize, n: u32, rows: u32, state: usize, scales: usize) => void;
+
+/** A table call also keeps the compiler from inlining a hot loop into a driver that V8 never optimises. */
+function stepFunction(kernel: i32): Step {
+  if (kernel == Kernel.Narrow) return stepNarrow;
+  if (kernel == Kernel.Wide) return stepWide;
+  if (kernel == Kernel.Plain) return stepPlain;
+  return kernel == Kernel.Exact ? stepExact : stepScalar;
+}
+
+/** Computes units `begin` to `end`, with `scratch` of gemmScratch(task) bytes of this thread's own. */
+export function gemm(task: usize, scratch: usize, begin: u32, end: u32): void {
+  const panels = panelsOf(task);
+  const rows = blockRows(task);
+  const panel = panelOf(task);
+  const tables = scratch;
+  const line = tables + tablesBytes();
+  const x = line + lineBytes(task);
+  const xe = x + packedValueBytes(task, rows);
+  const w = xe + packedExponentBytes(task, rows);
+  const we = w + packedValueBytes(task, panel);
+  const states = we + packedExponentBytes(task, panel);
+  fillTable(operandOf(task, 0), tables);
+  fillTable(operandOf(task, 1), tables + TABLE_BYTES);
+
+  let packed: u32 = -1;
+  for (let unit = begin; unit < end; unit++) {
+    const block = unit / panels;
+    const column = (unit - block * panels) * panel;
+    if (block != packed) packLines(task, 0, tables, block * rows, rowsOf(task), rows, line, x, xe);
+    packed = block;
+    packLines(task, 1, tables + TABLE_BYTES, column, columnsOf(task), panel, line, w, we);
+    multiply(task, block * rows, column, rows, panel, x, xe, w, we, states);
+  }
+}
+
+/** One unit: all splits in order, each a sum of chains, each a run of steps. */
+function multiply(
+  task: usize,
+  row: u32,
+  column: u32,
+  rows: u32,
+  panel: u32,
+  x: usize,
+  xe: usize,
+  w: usize,
+  we: usize,
+  states: usize,
+): void {
+  const kernel = kernelOf(task);
+  const step = stepOf(task);
+  const padded = paddedDepth(task);
+  const totals = states + <usize>rows * STATE_BYTES;
+  const scales = totals + (<usize>rows << 6) + 64;
+  const run = stepFunction(kernel);
+  const splits = splitsOf(task);
+  const tile = splits == 1 ? padded : splitTileOf(task);
+  const tiles = tile == 0 ? 0 : (padded + tile - 1) / tile;
+  const part = ((tiles + splits - 1) / splits) * tile;
+  for (let split: u32 = 0; split < splits; split++) {
+    const last = min(padded, (split + 1) * part);
+    const interval = chainLength(task, part);
+    memory.fill(totals, 0, <usize>rows << 6);
+    for (let chain = split * part; chain < last; chain += interval) {
+      const stop = min(last, chain + interval);
+      memory.fill(states, 0, <usize>rows * STATE_BYTES);
+      for (let k = chain; k < stop; k += step) {
+        const values = <usize>k * valueBytes(kernel);
+        const exponents = <usize>k * exponentBytes(kernel);
+        run(task, x + values * rows, xe + exponents * rows, w + values * panel, we + exponents * panel, step, rows, states, scales);
+      }
+      finishChain(task, row, column, chain, rows, panel, states, totals);
+    }
+    storeTotals(task, row, column, rows, panel, totals, split != 0);
+  }
+}
+
+/** k's of a chain: the promotion interval, or everything. */
+function chainLength(task: usize, all: u32): u32 {
+  const interval = intervalOf(task);
+  return interval == 0 ? all : interval;
+}

@@ -1,0 +1,69 @@
+/** Stems of the reference by themselves, called on raw memory: for laws that the API cannot reach. */
+import asc from "assemblyscript/asc";
+
+type Call = (...args: number[]) => number;
+
+export interface Stems {
+  readonly call: Readonly<Record<string, Call>>;
+  /** Copies an array into fresh memory, 16-byte aligned; gives its address. */
+  readonly put: (array: ArrayBufferView) => number;
+  /** Fresh memory, filled with 0xAA so that what is not written shows. */
+  readonly room: (bytes: number) => number;
+  readonly f32: (address: number, length: number) => Float32Array;
+  readonly u16: (address: number, length: number) => Uint16Array;
+  /** Forgets everything that `put` and `room` gave. */
+  readonly reset: () => void;
+}
+
+const FLAGS =
+  "--runtime minimal -O3 --noAssert --importMemory --sharedMemory --initialMemory 32 --maximumMemory 65536 --enable simd --enable threads";
+
+/** Compiles `export * from` each stem of assembly/ into a module of its own. */
+export async function openStems(...stems: readonly string[]): Promise<Stems> {
+  const source = stems.map((stem) => `export * from "./${stem}";\n`).join("");
+  let binary = new Uint8Array();
+  const { error, stderr } = await asc.main(
+    ["assembly/stems.ts", "--outFile", "stems.wasm", ...FLAGS.split(" ")],
+    {
+      readFile: async (name, directory) =>
+        name.endsWith("stems.ts")
+          ? source
+          : await import("node:fs/promises").then((fs) =>
+              fs.readFile(`${directory}/${name}`, "utf8").catch(() => null),
+            ),
+      writeFile: async (name, contents) => {
+        if (name.endsWith(".wasm") && typeof contents !== "string") binary = new Uint8Array(contents);
+      },
+    },
+  );
+  if (error) throw new Error(`${stderr.toString()}${error.message}`);
+  const memory = new WebAssembly.Memory({ initial: 2048, maximum: 65536, shared: true });
+  const module = await WebAssembly.compile(binary);
+  const instance = await WebAssembly.instantiate(module, { env: { memory, abort: () => undefined } });
+  const call: Record<string, Call> = {};
+  for (const [name, value] of Object.entries(instance.exports)) {
+    if (typeof value === "function") call[name] = (...args) => Number(value(...args));
+  }
+  let top = 1 << 20;
+  const room = (bytes: number) => {
+    const address = top;
+    top += (bytes + 31) & ~15;
+    new Uint8Array(memory.buffer, address, bytes).fill(0xaa);
+    return address;
+  };
+  return {
+    call,
+    room,
+    put(array) {
+      const address = room(array.byteLength);
+      const bytes = new Uint8Array(array.buffer, array.byteOffset, array.byteLength);
+      new Uint8Array(memory.buffer, address).set(bytes);
+      return address;
+    },
+    f32: (address, length) => new Float32Array(memory.buffer, address, length),
+    u16: (address, length) => new Uint16Array(memory.buffer, address, length),
+    reset: () => {
+      top = 1 << 20;
+    },
+  };
+}

@@ -1,0 +1,87 @@
+import { beforeAll, describe, expect, test } from "vitest";
+import { openStems, type Stems } from "./harness/stems.js";
+import * as twin from "./oracle/math.js";
+import { bf16, f16, fromBits, ofNumber } from "./oracle/rational.js";
+import * as wide from "./oracle/wide.js";
+
+const FUNCTIONS = ["exp", "log", "tanh", "erf", "sigmoid"] as const;
+const SPECIALS = [0, -0, 1, -1, 2 ** -149, -(2 ** -149), 2 ** -126, Number.NaN, 1 / 0, -1 / 0];
+
+/** A fixed stream of 32-bit words (xorshift). */
+function* words(count: number, seed = 0x9e3779b9): Generator<number> {
+  let x = seed;
+  for (let i = 0; i < count; i++) {
+    x ^= x << 13;
+    x ^= x >>> 17;
+    x ^= x << 5;
+    yield x >>> 0;
+  }
+}
+
+const everyBf16 = Array.from({ length: 1 << 16 }, (_, code) => fromBits(code * 65536));
+const samples = [...words(1 << 17)].map(fromBits);
+
+let stems: Stems;
+beforeAll(async () => {
+  stems = await openStems("math", "wide");
+});
+
+describe.each(FUNCTIONS)("%s", (name) => {
+  test("has the bits of its definition, for every bf16 and 2^17 random f32", () => {
+    const call = stems.call[name]!;
+    const wrong = [...SPECIALS, ...everyBf16, ...samples].filter((x) => !Object.is(call(x), twin[name](x)));
+    expect(wrong).toEqual([]);
+  });
+
+  test("is within 0.51 ulp of the true value", () => {
+    const call = stems.call[name]!;
+    const inputs = [...everyBf16.filter((_, i) => i % 16 === 3), ...samples.slice(0, 1 << 12)];
+    const defined = inputs.filter((x) => Number.isFinite(x) && (name !== "log" || x > 0));
+    const worst = Math.max(...defined.map((x) => wide.ulpsApart(call(x), wide[name](wide.real(x)))));
+    expect(worst).toBeGreaterThan(0.4);
+    expect(worst).toBeLessThan(0.51);
+  });
+});
+
+describe("wide types", () => {
+  const NAN = 0x7fff;
+
+  test("bf16 and f16 widen exactly", () => {
+    for (let code = 0; code < 1 << 16; code++) {
+      const address = stems.put(Uint16Array.of(code));
+      expect(stems.call["loadWide"]!(address, 1, 0)).toBe(fromBits(code * 65536));
+      const magnitude = (code & 0x3ff) + (code & 0x7c00 ? 0x400 : 0);
+      const exponent = Math.max((code >> 10) & 31, 1) - 25;
+      const special = code & 0x3ff ? Number.NaN : 1 / 0;
+      const value = (code & 0x7c00) === 0x7c00 ? special : magnitude * 2 ** exponent;
+      expect(stems.call["loadWide"]!(address, 2, 0)).toBe(code & 0x8000 ? -value : value);
+      stems.reset();
+    }
+  });
+
+  test("narrowing is nearest even, in bulk as one by one", () => {
+    const inputs = Float32Array.from([...SPECIALS, 65519.99, 65520, 3.4e38, ...samples.slice(0, 1 << 14)]);
+    const halves = everyBf16.slice(0, 1 << 14).map((x, i) => (i % 2 ? x + x * 2 ** -8 : x * (1 + 2 ** -11)));
+    const all = Float32Array.from([...inputs, ...halves]);
+    const source = stems.put(all);
+    for (const [type, round] of [
+      [1, bf16],
+      [2, f16],
+    ] as const) {
+      const codes = stems.room(2 * all.length);
+      stems.call["narrow"]!(source, codes, type, 0, all.length);
+      const bulk = stems.u16(codes, all.length).slice();
+      all.forEach((x, i) => stems.call["storeWide"]!(codes, type, i, x));
+      expect(stems.u16(codes, all.length)).toEqual(bulk);
+      const widened = stems.room(4 * all.length);
+      stems.call["widen"]!(codes, type, 0, all.length, widened);
+      const values = stems.f32(widened, all.length);
+      all.forEach((x, i) => {
+        if (Number.isNaN(x)) expect(bulk[i]).toBe(NAN);
+        else expect(values[i]).toBe(Number.isFinite(x) && x !== 0 ? round(ofNumber(x)) : x);
+        expect(stems.call["roundWide"]!(type, x)).toBe(values[i]);
+      });
+    }
+    stems.reset();
+  });
+});

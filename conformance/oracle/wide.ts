@@ -1,0 +1,127 @@
+/**
+ * Real functions to 2^-250 absolute, over fixed-point integers: the witness of accuracy.
+ *
+ * A Real is a bigint that counts units of 2^-256. The smallest f32 has 107 bits above that, so every result
+ * that f32 can hold is known to 100 bits or more.
+ */
+export type Real = bigint;
+
+const BITS = 256n;
+const ONE: Real = 1n << BITS;
+const LN2 = 2n * atanhOfInverse(3n);
+const PI = 4n * (4n * atanOfInverse(5n) - atanOfInverse(239n)); // Machin
+const ROOT_PI = squareRoot(PI);
+
+/** The exact value of a finite f32, or of an f64 that is a multiple of 2^-256. */
+export function real(x: number): Real {
+  let units = x;
+  let shift = BITS;
+  for (; shift > 0n && !Number.isInteger(units); shift--) units *= 2;
+  return BigInt(units) << shift;
+}
+
+export function multiply(a: Real, b: Real): Real {
+  return (a * b) >> BITS;
+}
+
+export function divide(a: Real, b: Real): Real {
+  return (a << BITS) / b;
+}
+
+/** e^x; 0 below -200, e^200 above 200: both beyond every f32. */
+export function exp(x: Real): Real {
+  if (x < -200n * ONE) return 0n;
+  if (x > 200n * ONE) return exp(200n * ONE);
+  const n = (x + LN2 / 2n) / LN2;
+  const r = (x - n * LN2) >> 16n;
+  let term = ONE;
+  let sum = 0n;
+  for (let k = 1n; term !== 0n && term !== -1n; k++) {
+    sum += term;
+    term = multiply(term, r) / k;
+  }
+  for (let k = 0; k < 16; k++) sum = multiply(sum, sum);
+  return n < 0n ? sum >> -n : sum << n;
+}
+
+/** (1 - e^-2|x|) / (1 + e^-2|x|) under the sign of x. */
+export function tanh(x: Real): Real {
+  if (x < 0n) return -tanh(-x);
+  const e = exp(-2n * x);
+  return divide(ONE - e, ONE + e);
+}
+
+/** 1 / (1 + e^-x). */
+export function sigmoid(x: Real): Real {
+  if (x < -200n * ONE) return 0n;
+  return divide(ONE, ONE + exp(-x));
+}
+
+/** Natural logarithm of x > 0: Halley's iteration on exp, from the f64 logarithm. */
+export function log(x: Real): Real {
+  const length = BigInt(x.toString(2).length);
+  const shift = length - BITS;
+  const mantissa = shift < 0n ? x << -shift : x >> shift; // in [1/2, 1)
+  let y = real(Math.log(Number(mantissa >> (BITS - 60n)) / 2 ** 60));
+  for (let k = 0; k < 2; k++) {
+    const e = exp(y);
+    y += 2n * divide(mantissa - e, mantissa + e);
+  }
+  return y + shift * LN2;
+}
+
+/** The error function: 2 / sqrt(pi) e^(-x^2) times the sum of 2^k x^(2k+1) / (1 3 5 ... (2k+1)). */
+export function erf(x: Real): Real {
+  if (x < 0n) return -erf(-x);
+  if (x > 13n * ONE) return ONE;
+  const square = multiply(x, x);
+  let term = x;
+  let sum = 0n;
+  for (let k = 3n; term !== 0n; k += 2n) {
+    sum += term;
+    term = (2n * multiply(term, square)) / k;
+  }
+  return divide(2n * multiply(sum, exp(-square)), ROOT_PI);
+}
+
+/** How far the f32 `got` lies from `truth`, in units of the last place of an f32 as large as `truth`. */
+export function ulpsApart(got: number, truth: Real): number {
+  if (Number.isNaN(got)) return Number.POSITIVE_INFINITY;
+  const magnitude = truth < 0n ? -truth : truth;
+  const length = BigInt(magnitude.toString(2).length);
+  const lowest = BITS - 149n;
+  const last = length - 24n > lowest ? length - 24n : lowest;
+  // Infinity stands for 2^128, the value that would follow the largest f32.
+  const value = Number.isFinite(got) ? real(got) : real(Math.sign(got) * 2 ** 128);
+  const apart = value > truth ? value - truth : truth - value;
+  return Number((apart << 32n) >> last) / 2 ** 32;
+}
+
+function atanOfInverse(n: bigint): Real {
+  return inverseSeries(n, -1n);
+}
+
+function atanhOfInverse(n: bigint): Real {
+  return inverseSeries(n, 1n);
+}
+
+/** The sum of sign^k / ((2k + 1) n^(2k + 1)). */
+function inverseSeries(n: bigint, sign: bigint): Real {
+  let power = (ONE << 32n) / n;
+  let sum = 0n;
+  for (let k = 1n, s = 1n; power !== 0n; k += 2n, s *= sign) {
+    sum += (s * power) / k;
+    power /= n * n;
+  }
+  return sum >> 32n;
+}
+
+function squareRoot(x: Real): Real {
+  const target = x << BITS;
+  let y = 2n * ONE;
+  for (;;) {
+    const next = (y + target / y) >> 1n;
+    if (next >= y) return y;
+    y = next;
+  }
+}

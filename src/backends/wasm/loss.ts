@@ -1,0 +1,22 @@
+/** Softmax cross-entropy on the reference. */
+import { asMatrix } from "../../tensor/shape.js";
+import { operand } from "./activation.js";
+import type { Lowering } from "./lowering.js";
+
+export const crossEntropy: Lowering<"crossEntropy"> = {
+  run({ pool }, { logits, targets, loss, maximum, total, smoothing, ignore }) {
+    const [rows, columns] = asMatrix(logits.shape);
+    const outputs = [loss.address, maximum.address, total.address];
+    const head = [...operand(logits), targets.address, ...outputs, columns, smoothing, ignore];
+    pool.run("crossEntropy", { total: rows, weight: columns * 8 }, (scratch) => [...head, scratch]);
+  },
+};
+
+export const crossEntropyBackward: Lowering<"crossEntropyBackward"> = {
+  run({ pool }, { grad, logits, targets, maximum, total, dx, smoothing, ignore }) {
+    const [rows, columns] = asMatrix(logits.shape);
+    const saved = [targets.address, maximum.address, total.address];
+    const head = [grad.address, ...operand(logits), ...saved, ...operand(dx), columns, smoothing, ignore];
+    pool.run("crossEntropyBackward", { total: rows, weight: columns * 8 }, (scratch) => [...head, scratch]);
+  },
+};

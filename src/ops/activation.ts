@@ -1,0 +1,91 @@
+/** Activation functions, their gated forms, and the derivatives of both. */
+import type { ActivationName, GatedArgs, SwigluClamp } from "../backends/ops.js";
+import { ArgumentError, ShapeError } from "../errors.js";
+import { ACTIVATION } from "../formats/contract.gen.js";
+import { Scope } from "../tensor/scope.js";
+import { sameShape, type Shape, type WideDType } from "../tensor/shape.js";
+import { Tensor } from "../tensor/tensor.js";
+import { requireOneOf } from "./cast.js";
+import { commonBackend, execute, requireWide } from "./execute.js";
+
+/** TransformerEngine's clamped swiglu. */
+export const DEFAULT_CLAMP: SwigluClamp = { limit: 7, alpha: 1.702, offset: 1 };
+
+export interface ActivationOptions {
+  readonly kind: ActivationName;
+  /** Default: the input's type. */
+  readonly outDtype?: WideDType;
+}
+
+export interface GatedOptions extends ActivationOptions {
+  /** The clamped form, with kind `silu`; fields left out are those of `DEFAULT_CLAMP`. */
+  readonly clamp?: Partial<SwigluClamp>;
+}
+
+/**
+ * act(x), element by element: computed from the f32 value, rounded once to `outDtype`. `gelu` is the tanh form;
+ * `relu` takes NaN to 0 (formulas: numerics.md §7.2; largest errors: docs/accuracy.md).
+ */
+export function activation(x: Tensor, options: ActivationOptions): Tensor<WideDType> {
+  const source = requireWide("activation", "x", x);
+  requireOneOf("kind", options.kind, Object.keys(ACTIVATION));
+  using scope = new Scope();
+  const out = new Tensor(x.backend, options.outDtype ?? source.dtype, x.shape);
+  execute(x.backend, "activation", { x: source, kind: options.kind, out });
+  return scope.keep(out);
+}
+
+/** grad * act'(x), element by element; the type of `grad` unless told otherwise. */
+export function activationBackward(grad: Tensor, x: Tensor, options: ActivationOptions): Tensor<WideDType> {
+  const slope = requireWide("activationBackward", "grad", grad);
+  const source = requireWide("activationBackward", "x", x);
+  requireOneOf("kind", options.kind, Object.keys(ACTIVATION));
+  requireShape("activationBackward", "grad", grad, x.shape);
+  using scope = new Scope();
+  const out = new Tensor(commonBackend("activationBackward", grad, x), options.outDtype ?? slope.dtype, x.shape);
+  execute(out.backend, "activationBackward", { grad: slope, x: source, kind: options.kind, out });
+  return scope.keep(out);
+}
+
+/**
+ * act(a) * g for x [..., 2n] whose first half is a and second half g: glu (`sigmoid`), geglu (`gelu`), swiglu
+ * (`silu`), reglu, qgeglu, sreglu. The product is one f32 multiplication, the result [..., n].
+ */
+export function gated(x: Tensor, options: GatedOptions): Tensor<WideDType> {
+  const source = requireWide("gated", "x", x);
+  const form = formOf("gated", options);
+  const half = halfOf("gated", x);
+  using scope = new Scope();
+  const out = new Tensor(x.backend, options.outDtype ?? source.dtype, [...x.shape.slice(0, -1), half]);
+  execute(x.backend, "gated", { x: source, ...form, out });
+  return scope.keep(out);
+}
+
+/** The gradients of a and g, [..., 2n]: dA = (act'(a) * grad) * g, dG = grad * act(a), each product rounded. */
+export function gatedBackward(grad: Tensor, x: Tensor, options: GatedOptions): Tensor<WideDType> {
+  const slope = requireWide("gatedBackward", "grad", grad);
+  const source = requireWide("gatedBackward", "x", x);
+  const form = formOf("gatedBackward", options);
+  requireShape("gatedBackward", "grad", grad, [...x.shape.slice(0, -1), halfOf("gatedBackward", x)]);
+  using scope = new Scope();
+  const out = new Tensor(commonBackend("gatedBackward", grad, x), options.outDtype ?? slope.dtype, x.shape);
+  execute(out.backend, "gatedBackward", { grad: slope, x: source, ...form, out });
+  return scope.keep(out);
+}
+
+function formOf(op: string, { kind, clamp }: GatedOptions): Pick<GatedArgs, "kind" | "clamp"> {
+  requireOneOf("kind", kind, Object.keys(ACTIVATION));
+  if (clamp && kind !== "silu") throw new ArgumentError(`${op}: only silu has a clamped form; kind is ${kind}`);
+  return { kind, clamp: clamp && { ...DEFAULT_CLAMP, ...clamp } };
+}
+
+function halfOf(op: string, x: Tensor): number {
+  const columns = x.shape.at(-1) ?? 1;
+  if (columns % 2 === 0) return columns / 2;
+  throw new ShapeError(`${op}: the last dimension ${columns} is odd; it holds two halves, the activation's and the gate's`);
+}
+
+/** Throws `ShapeError` unless `x` has that shape. */
+export function requireShape(op: string, name: string, x: Tensor, shape: Shape): void {
+  if (!sameShape(x.shape, shape)) throw new ShapeError(`${op}: ${name} is [${x.shape}]; it must be [${shape}]`);
+}

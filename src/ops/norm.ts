@@ -1,0 +1,103 @@
+/** LayerNorm and RMSNorm, forward and backward, and the column sums of bias gradients. */
+import { ArgumentError } from "../errors.js";
+import { Scope } from "../tensor/scope.js";
+import { asMatrix, type WideDType } from "../tensor/shape.js";
+import { Tensor } from "../tensor/tensor.js";
+import { requireShape } from "./activation.js";
+import { commonBackend, execute, requireWide } from "./execute.js";
+
+export interface NormOptions {
+  /** Default 1e-5. */
+  readonly epsilon?: number;
+  /** gamma is stored minus 1. Default false. */
+  readonly zeroCentered?: boolean;
+  /** Default: the type of x. */
+  readonly outDtype?: WideDType;
+}
+
+/** A norm's result and the statistics its backward pass takes, f32, one for each row. */
+export interface NormResult {
+  readonly out: Tensor<WideDType>;
+  /** Absent in RMSNorm. */
+  readonly mean?: Tensor<"f32">;
+  readonly rstd: Tensor<"f32">;
+}
+
+export interface NormGradients {
+  readonly dx: Tensor<WideDType>;
+  readonly dgamma: Tensor<WideDType>;
+  readonly dbeta?: Tensor<WideDType>;
+}
+
+/**
+ * (x - mean) / sqrt(variance + epsilon) * gamma + beta over the last dimension K of `x`; gamma and beta are [K]
+ * of one type. All in f32, reductions in the fixed order of 32 lanes, one rounding to `outDtype` at the end
+ * (numerics.md §7.1 and choice 11).
+ */
+export function layerNorm(x: Tensor, gamma: Tensor, beta: Tensor, options: NormOptions = {}): NormResult {
+  return forward("layerNorm", x, gamma, beta, options);
+}
+
+/** x / sqrt(mean(x^2) + epsilon) * gamma over the last dimension; otherwise as `layerNorm`. */
+export function rmsNorm(x: Tensor, gamma: Tensor, options: NormOptions = {}): NormResult {
+  return forward("rmsNorm", x, gamma, undefined, options);
+}
+
+function forward(op: string, x: Tensor, gamma: Tensor, beta: Tensor | undefined, options: NormOptions): NormResult {
+  const { epsilon = 1e-5, zeroCentered = false } = options;
+  const source = requireWide(op, "x", x);
+  const [rows, columns] = asMatrix(x.shape);
+  requireShape(op, "gamma", gamma, [columns]);
+  if (beta) requireShape(op, "beta", beta, [columns]);
+  if (beta && beta.dtype !== gamma.dtype) {
+    throw new ArgumentError(`${op}: gamma is ${gamma.dtype} and beta ${beta.dtype}; give both in one type`);
+  }
+  if (!(epsilon >= 0)) throw new ArgumentError(`${op}: epsilon is ${epsilon}; it must be at least 0`);
+  const parameters = { gamma: requireWide(op, "gamma", gamma), beta: beta && requireWide(op, "beta", beta) };
+  using scope = new Scope();
+  const backend = commonBackend(op, x, gamma, beta);
+  const out = new Tensor(backend, options.outDtype ?? source.dtype, x.shape);
+  const mean = beta && new Tensor(backend, "f32", [rows]);
+  const rstd = new Tensor(backend, "f32", [rows]);
+  execute(backend, "norm", { x: source, ...parameters, epsilon, zeroCentered, out, mean, rstd });
+  for (const made of [out, mean, rstd]) if (made) scope.keep(made);
+  return mean ? { out, mean, rstd } : { out, rstd };
+}
+
+/** What the backward pass of a norm takes: the gradient of its result and what the forward pass was given. */
+export interface NormBackwardInputs extends Pick<NormResult, "mean" | "rstd"> {
+  readonly grad: Tensor;
+  readonly x: Tensor;
+  readonly gamma: Tensor;
+  readonly zeroCentered?: boolean;
+}
+
+/** The gradients of x (type of `grad`), gamma and, with `mean`, beta (type of gamma); numerics.md §7.1. */
+export function normBackward(inputs: NormBackwardInputs): NormGradients {
+  const { mean, rstd, zeroCentered = false } = inputs;
+  const grad = requireWide("normBackward", "grad", inputs.grad);
+  const x = requireWide("normBackward", "x", inputs.x);
+  const gamma = requireWide("normBackward", "gamma", inputs.gamma);
+  const [rows, columns] = asMatrix(x.shape);
+  requireShape("normBackward", "grad", grad, x.shape);
+  requireShape("normBackward", "gamma", gamma, [columns]);
+  requireShape("normBackward", "rstd", rstd, [rows]);
+  if (mean) requireShape("normBackward", "mean", mean, [rows]);
+  using scope = new Scope();
+  const backend = commonBackend("normBackward", grad, x, gamma, rstd, mean);
+  const dx = new Tensor(backend, grad.dtype, x.shape);
+  const dgamma = new Tensor(backend, gamma.dtype, [columns]);
+  const dbeta = mean && new Tensor(backend, gamma.dtype, [columns]);
+  execute(backend, "normBackward", { grad, x, gamma, zeroCentered, mean, rstd, dx, dgamma, dbeta });
+  for (const made of [dx, dgamma, dbeta]) if (made) scope.keep(made);
+  return dbeta ? { dx, dgamma, dbeta } : { dx, dgamma };
+}
+
+/** The sums of the columns of `x` [..., K] as [K]: rows in chunks of 32, chunks ascending, in f32, rounded once. */
+export function columnSum(x: Tensor, outDtype?: WideDType): Tensor<WideDType> {
+  const source = requireWide("columnSum", "x", x);
+  using scope = new Scope();
+  const out = new Tensor(x.backend, outDtype ?? source.dtype, [asMatrix(x.shape)[1]]);
+  execute(x.backend, "columnSum", { x: source, out });
+  return scope.keep(out);
+}
