@@ -67,7 +67,13 @@ function isAligned(word: u32): bool {
 }
 
 function decodeAligned(from: usize, storage: u32, shift: i32, count: i32, dst: usize): void {
-  for (let i: usize = 0; i < <usize>count; ++i) {
+  const whole = <usize>(count & -4);
+  let i: usize = 0;
+  for (; i < whole; i += 4) {
+    const code = storage == 4 ? v128.load16x4_u(from + (i << 1)) : v128.load(from + (i << 2));
+    v128.store(dst + (i << 2), i32x4.shl(code, shift));
+  }
+  for (; i < <usize>count; ++i) {
     const code: u32 = storage == 4 ? load<u16>(from + (i << 1)) : load<u32>(from + (i << 2));
     store<u32>(dst + (i << 2), code << shift);
   }

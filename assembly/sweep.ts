@@ -65,8 +65,8 @@ export function sweepScratch(): u32 {
 }
 
 /**
- * Encodes the bit patterns of blocks [begin, end), 2^16 patterns each, and writes two u32 sums modulo 2^32 over
- * their patterns i to `out`: (code(i) + 1) * (mix(i, k) | 1), mix being x ^= x >>> 16, x *= k, x ^= x >>> 15.
+ * Encodes the bit patterns of blocks [begin, end), 2^16 patterns each, and adds two sums modulo 2^32 over
+ * their patterns i to the u32 pair at `out`, atomically: (code(i) + 1) * (mix(i, k) | 1), mix being x ^= x >>> 16, x *= k, x ^= x >>> 15.
  * A NaN counts as code 0xFFFF in formats stored in 16 bits. The element index of random words is the pattern.
  */
 export function sweep(
@@ -77,10 +77,10 @@ export function sweep(
   seedHi: u32,
   offsetLo: u32,
   offsetHi: u32,
+  out: usize,
   scratch: usize,
   begin: u32,
   end: u32,
-  out: usize,
 ): void {
   const sums = scratch + ENCODER_BYTES;
   const buffer = sums + 32;
@@ -105,8 +105,8 @@ export function sweep(
       } else addTerms<u32>(codes, first, RUN, sums);
     }
   }
-  store<u32>(out, sumLanes(sums));
-  store<u32>(out, sumLanes(sums + 16), 4);
+  atomic.add<u32>(out, sumLanes(sums));
+  atomic.add<u32>(out, sumLanes(sums + 16), 4);
 }
 
 /** Sets the 16-bit codes of a run of NaN patterns, which may begin with infinity, to 0xFFFF. */

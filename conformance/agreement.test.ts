@@ -17,6 +17,12 @@ interface Encoding {
   readonly outputs: readonly string[];
 }
 
+interface Decoding {
+  readonly function: string;
+  readonly codes: readonly string[];
+  readonly values: readonly string[];
+}
+
 /** An input on which the witness follows another convention than Lockstep. */
 interface Difference {
   readonly input: string;
@@ -135,32 +141,24 @@ function disagreements(inputs: Uint32Array, ours: Uint32Array, theirs: Uint32Arr
 function encodesAgree(subject: Scalar, table: Table): void {
   const layout = layoutOf(table);
   const inputs = words(table.inputs, 8);
-  for (const row of table.encode) {
-    const random = row.rounding === "stochastic" && table.random ? randomOf(table.random) : undefined;
-    const ours = subject.encodeBits(inputs, layout, row.rounding, row.overflow, random);
-    const theirs = words(row.outputs, digitsOf(layout));
-    const found = disagreements(
-      inputs,
-      comparable(Uint32Array.from(ours), layout, row.nan),
-      comparable(theirs, layout, row.nan),
-    );
-    expect(found, `${row.function} ${row.rounding} ${row.overflow}`).toEqual([]);
+  const random = table.random && randomOf(table.random);
+  for (const { function: name, rounding, overflow, nan, outputs } of table.encode) {
+    const codes = Uint32Array.from(subject.encodeBits(inputs, layout, rounding, overflow, random));
+    const ours = comparable(codes, layout, nan);
+    const theirs = comparable(words(outputs, digitsOf(layout)), layout, nan);
+    expect(disagreements(inputs, ours, theirs), `${name} ${rounding} ${overflow}`).toEqual([]);
   }
 }
 
-function decodesAgree(subject: Scalar, table: Table): void {
-  const layout = layoutOf(table);
-  const codes = words(table.decode.codes, digitsOf(layout));
-  const ours = canonicalNan(subject.decodeCodes(codes, layout));
-  expect(
-    disagreements(codes, ours, canonicalNan(words(table.decode.values, 8))),
-    table.decode.function,
-  ).toEqual([]);
+function decodesAgree(subject: Scalar, layout: ScalarLayout, decoding: Decoding): void {
+  const codes = words(decoding.codes, digitsOf(layout));
+  const ours = canonicalNan(Uint32Array.from(subject.decodeCodes(codes, layout)));
+  const theirs = canonicalNan(words(decoding.values, 8));
+  expect(disagreements(codes, ours, theirs), decoding.function).toEqual([]);
 }
 
-function differencesHold(subject: Scalar, table: Table): void {
-  const layout = layoutOf(table);
-  for (const { input, rounding, overflow, witness, lockstep, why } of table.differences) {
+function differencesHold(subject: Scalar, layout: ScalarLayout, differences: readonly Difference[]): void {
+  for (const { input, rounding, overflow, witness, lockstep, why } of differences) {
     const [ours] = subject.encodeBits(words([input], 8), layout, rounding, overflow);
     expect(ours, why).toBe(Number.parseInt(lockstep, 16));
     expect(witness, why).not.toBe(lockstep);
@@ -173,21 +171,22 @@ function wordsAreOurs(random: Recorded): void {
   expect(recorded.map((_, i) => random16(seed, offset, 0, BigInt(i)))).toEqual(recorded);
 }
 
+function check(table: Table): void {
+  const { decode, differences, random } = table;
+  const layout = layoutOf(table);
+  const name = nameOf(table);
+  for (const [who, subject] of Object.entries(SUBJECTS)) {
+    it(`${who} encodes ${name} as recorded`, () => encodesAgree(subject, table));
+    if (decode) it(`${who} decodes ${name} as recorded`, () => decodesAgree(subject, layout, decode));
+    if (differences)
+      it(`${who} differs on ${name} where it is said to`, () =>
+        differencesHold(subject, layout, differences));
+  }
+  if (random) it(`the random words recorded with ${name} are the oracle's`, () => wordsAreOurs(random));
+}
+
 for (const file of readdirSync(VECTORS)) {
   if (!/^(cuda|ml-dtypes|gfloat|torch)-(?!digests).*\.json$/.test(file)) continue;
   const { origin, tables }: VectorFile = JSON.parse(readFileSync(new URL(file, VECTORS), "utf8"));
-  describe(`${file}: ${origin.project} ${origin.version}`, () => {
-    for (const table of tables) {
-      for (const [subjectName, subject] of Object.entries(SUBJECTS)) {
-        const name = `${subjectName}, ${nameOf(table)}`;
-        it(`${name}: encodes every recorded input to the witness's code`, () => encodesAgree(subject, table));
-        it(`${name}: decodes every recorded code to the witness's bits`, () => decodesAgree(subject, table));
-        if (table.differences.length > 0)
-          it(`${name}: differs where it is said to`, () => differencesHold(subject, table));
-      }
-      const { random } = table;
-      if (random)
-        it(`${nameOf(table)}: the random words recorded are the oracle's Philox`, () => wordsAreOurs(random));
-    }
-  });
+  describe(`${file}: ${origin.project} ${origin.version}`, () => tables.forEach(check));
 }

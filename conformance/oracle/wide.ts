@@ -84,16 +84,18 @@ export function erf(x: Real): Real {
   return divide(2n * multiply(sum, exp(-square)), ROOT_PI);
 }
 
+/** What rounds to infinity: the largest f32 and half a unit of its last place. */
+const OVERFLOW = real(2 ** 128 - 2 ** 103);
+
 /** How far the f32 `got` lies from `truth`, in units of the last place of an f32 as large as `truth`. */
 export function ulpsApart(got: number, truth: Real): number {
-  if (Number.isNaN(got)) return Number.POSITIVE_INFINITY;
   const magnitude = truth < 0n ? -truth : truth;
+  if (magnitude >= OVERFLOW && got === (truth < 0n ? -1 : 1) / 0) return 0;
+  if (!Number.isFinite(got)) return Number.POSITIVE_INFINITY;
   const length = BigInt(magnitude.toString(2).length);
   const lowest = BITS - 149n;
   const last = length - 24n > lowest ? length - 24n : lowest;
-  // Infinity stands for 2^128, the value that would follow the largest f32.
-  const value = Number.isFinite(got) ? real(got) : real(Math.sign(got) * 2 ** 128);
-  const apart = value > truth ? value - truth : truth - value;
+  const apart = real(got) > truth ? real(got) - truth : truth - real(got);
   return Number((apart << 32n) >> last) / 2 ** 32;
 }
 

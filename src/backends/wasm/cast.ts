@@ -2,7 +2,7 @@
 import { OVERFLOW, ROUNDING, WIDE } from "../../formats/contract.gen.js";
 import type { Tensor } from "../../tensor/tensor.js";
 import type { WideDType } from "../../tensor/shape.js";
-import type { AmaxArgs, EncodeArgs } from "../ops.js";
+import type { AmaxArgs, DecodeArgs, EncodeArgs } from "../ops.js";
 import { halves, type Lowering, type LoweringContext } from "./lowering.js";
 
 /** Ranges start at multiples of this: whole bytes of packed codes, whole draws of random words. */
@@ -16,6 +16,13 @@ export const encode: Lowering<"encode"> = {
   },
 };
 
+
+export const decode: Lowering<"decode"> = {
+  run({ pool }, { x, word, out }: DecodeArgs) {
+    const head = [x.address, word, out.address, WIDE[out.dtype], 1];
+    pool.run("decode", { total: out.size, grain: GRAIN }, (scratch) => [...head, scratch]);
+  },
+};
 
 export const amax: Lowering<"amax"> = {
   run(context, { x, out }: AmaxArgs) {

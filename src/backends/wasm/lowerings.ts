@@ -1,9 +1,10 @@
 /** Every operation of the reference, by name. */
 import { activation, activationBackward, gated, gatedBackward } from "./activation.js";
-import { amax, encode } from "./cast.js";
+import { amax, decode, encode } from "./cast.js";
 import type { Lowerings } from "./lowering.js";
 import { crossEntropy, crossEntropyBackward } from "./loss.js";
 import { columnSum, norm, normBackward } from "./norm.js";
+import { sweep } from "./sweep.js";
 
 export const LOWERINGS: Partial<Lowerings> = {
   activation,
@@ -12,9 +13,11 @@ export const LOWERINGS: Partial<Lowerings> = {
   columnSum,
   crossEntropy,
   crossEntropyBackward,
+  decode,
   encode,
   gated,
   gatedBackward,
   norm,
   normBackward,
+  sweep,
 };

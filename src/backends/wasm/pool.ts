@@ -22,6 +22,8 @@ interface Thread {
 /** A job: `total` units of work in multiples of `grain`, each costing about `weight` elements. */
 export interface Job {
   readonly total: number;
+  /** Where the range begins. Default 0. */
+  readonly first?: number;
   readonly grain?: number;
   readonly weight?: number;
 }
@@ -68,21 +70,22 @@ export class Pool {
   }
 
   /**
-   * Calls `exports[name](...args, begin, end)` over [0, total) in as many parts as pay, and returns what
+   * Calls `exports[name](...args, begin, end)` over [first, first + total) in as many parts as pay, and returns what
    * each part returned. `argsFor` is given the scratch of the thread that will run the part.
    */
   run(name: ExportName, job: Job, argsFor: (scratch: number) => readonly number[]): number[] {
-    const { total, grain = 1, weight = 1 } = job;
+    const { first = 0, total, grain = 1, weight = 1 } = job;
     if (total <= 0) return [];
     const units = Math.ceil(total / grain);
     const parts = Math.max(1, Math.min(this.size, units, Math.floor((total * weight) / WORTH_SHARING)));
-    const edge = (part: number): number => Math.min(total, Math.floor((units * part) / parts) * grain);
+    const edge = (part: number): number =>
+      first + Math.min(total, Math.floor((units * part) / parts) * grain);
     const helpers = this.#threads.slice(0, parts - 1);
     helpers.forEach((thread, i) => {
       this.#give(thread, name, [...argsFor(thread.scratch), edge(i + 1), edge(i + 2)]);
     });
     const call = this.#exports[name] as (...args: number[]) => number;
-    const own = call(...argsFor(this.#scratch), 0, edge(1));
+    const own = call(...argsFor(this.#scratch), edge(0), edge(1));
     return [own, ...helpers.map((thread) => join(thread, name))];
   }
 

@@ -1,0 +1,65 @@
+/** Scalar formats, named and arbitrary, and what a conversion to them is told. */
+import * as fc from "fast-check";
+import type { OverflowName, RoundingName } from "../../src/backends/ops.js";
+import { LockstepError } from "../../src/errors.js";
+import { OVERFLOW, ROUNDING } from "../../src/formats/contract.gen.js";
+import { formatWord, SCALAR_FORMAT_NAMES } from "../../src/formats/derive.js";
+import type { ScalarFormat, ScalarLayout } from "../../src/formats/scalar.js";
+
+/** Every rounding mode. */
+export const ROUNDINGS = Object.keys(ROUNDING) as readonly RoundingName[];
+/** The rounding modes that are functions of their input alone. */
+export const DETERMINISTIC = ROUNDINGS.filter((rounding) => rounding !== "stochastic");
+export const OVERFLOWS = Object.keys(OVERFLOW) as readonly OverflowName[];
+
+export function rounding(among: readonly RoundingName[] = ROUNDINGS): fc.Arbitrary<RoundingName> {
+  return fc.constantFrom(...among);
+}
+
+export function overflow(): fc.Arbitrary<OverflowName> {
+  return fc.constantFrom(...OVERFLOWS);
+}
+
+/** Key and counter of a random stream. */
+export function randomSource() {
+  const u64 = fc.bigInt({ min: 0n, max: 2n ** 64n - 1n });
+  return fc.record({ seed: u64, offset: u64 });
+}
+
+/** Every layout that `formatWord` accepts; shrinks to few bits and the usual bias. */
+export function scalarLayout(): fc.Arbitrary<ScalarLayout> {
+  const drawn = fc.record({
+    exponentBits: fc.integer({ min: 1, max: 8 }),
+    mantissaBits: fc.integer({ min: 0, max: 15 }),
+    shift: fc.oneof({ weight: 2, arbitrary: fc.integer({ min: -2, max: 2 }) }, fc.integer({ min: -300, max: 300 })),
+    signed: fc.boolean().map((unsigned) => !unsigned),
+    subnormals: fc.boolean().map((without) => !without),
+    specials: fc.constantFrom("finite", "nanOnly", "ieee", "fnuz"),
+  } as const);
+  return drawn.map(({ shift, ...fields }) => withBias(fields, shift)).filter(isLayout);
+}
+
+/** A named format or any layout. */
+export function format(): fc.Arbitrary<ScalarFormat | ScalarLayout> {
+  return fc.oneof(fc.constantFrom(...SCALAR_FORMAT_NAMES), scalarLayout());
+}
+
+/** The usual bias moved by `shift`, no further than f32 holds every value. */
+function withBias(fields: Omit<ScalarLayout, "bias">, shift: number): ScalarLayout {
+  const { exponentBits, mantissaBits, subnormals, specials } = fields;
+  const usual = 2 ** (exponentBits - 1) - 1;
+  const reservesTop = specials === "ieee" || (specials === "nanOnly" && mantissaBits === 0);
+  const lowest = 2 ** exponentBits - (reservesTop ? 2 : 1) - 127;
+  const highest = (subnormals ? 1 : 0) - mantissaBits + 149;
+  return { ...fields, bias: Math.min(Math.max(usual + shift, lowest), highest) };
+}
+
+function isLayout(layout: ScalarLayout): boolean {
+  try {
+    formatWord(layout);
+    return true;
+  } catch (error) {
+    if (error instanceof LockstepError) return false;
+    throw error;
+  }
+}

@@ -1,0 +1,84 @@
+/** Bitwise comparison, and what a person needs to know where it fails. */
+import { elementCount, type DType, type Shape, storageBits } from "../../src/tensor/shape.js";
+import type { TensorData } from "../../src/tensor/tensor.js";
+import { codeValue, nanIsClass, PlainTensor } from "./plain.js";
+
+/** Where two tensors differ first, and in how many elements. */
+export interface Difference {
+  readonly count: number;
+  readonly total: number;
+  readonly coordinate: readonly number[];
+  readonly actual: { readonly code: number; readonly value: number };
+  readonly expected: { readonly code: number; readonly value: number };
+}
+
+/** Thrown where a result is not the one it has to be. */
+export class MismatchError extends Error {
+  override readonly name = "MismatchError";
+
+  constructor(
+    message: string,
+    readonly difference?: Difference,
+  ) {
+    super(message);
+  }
+}
+
+/** The difference of two tensors of one type and shape: none where all codes agree, NaN as a class in wide types. */
+export function differenceOf(actual: PlainTensor, expected: PlainTensor): Difference | undefined {
+  const { dtype, shape } = expected;
+  const [ours, theirs] = [actual.codes, expected.codes];
+  const value = (code: number): number => codeValue(dtype, code);
+  const tolerateNan = nanIsClass(dtype);
+  let first = -1;
+  let count = 0;
+  for (let i = 0; i < theirs.length; i++) {
+    const [a, b] = [ours[i] as number, theirs[i] as number];
+    if (a === b || (tolerateNan && Number.isNaN(value(a)) && Number.isNaN(value(b)))) continue;
+    if (count++ === 0) first = i;
+  }
+  if (count === 0) return undefined;
+  const at = (codes: typeof ours) => ({ code: codes[first] as number, value: value(codes[first] as number) });
+  return { count, total: theirs.length, coordinate: coordinateOf(first, shape), actual: at(ours), expected: at(theirs) };
+}
+
+/** What the data given are, and what to call them in a message. */
+export interface BitsOf {
+  readonly dtype: DType;
+  readonly shape: Shape;
+  readonly name?: string;
+}
+
+/**
+ * Throws `MismatchError` unless two arrays of a tensor's data (as `Tensor.data()` gives them) hold the same
+ * bits: with the number of differences, the first coordinate, both codes and both values.
+ */
+export function assertSameBits<D extends DType>(
+  actual: TensorData<D>,
+  expected: TensorData<D>,
+  { dtype, shape, name = "result" }: BitsOf & { readonly dtype: D },
+): void {
+  assertSame(name, new PlainTensor(dtype, shape, actual), new PlainTensor(dtype, shape, expected));
+}
+
+/** As `assertSameBits`, for whole tensors: types and shapes have to agree as well. */
+export function assertSame(name: string, actual: PlainTensor, expected: PlainTensor): void {
+  const kind = (x: PlainTensor): string => `${x.dtype} [${x.shape}] of ${x.data.byteLength} bytes`;
+  if (kind(actual) !== kind(expected)) {
+    throw new MismatchError(`${name} is ${kind(actual)}; it has to be ${kind(expected)}`);
+  }
+  const difference = differenceOf(actual, expected);
+  if (difference) throw new MismatchError(`${name}: ${describeDifference(difference, expected.dtype)}`, difference);
+}
+
+/** One line: how many, where, what there is and what there has to be. */
+export function describeDifference({ count, total, coordinate, actual, expected }: Difference, dtype: DType): string {
+  const show = ({ code, value }: Difference["actual"]): string =>
+    `0x${code.toString(16).padStart(storageBits(dtype) / 4, "0")} (${Object.is(value, -0) ? "-0" : value})`;
+  const where = coordinate.length > 0 ? ` at [${coordinate}]` : "";
+  return `${count} of ${total} elements differ, first${where}: ${show(actual)}, expected ${show(expected)}`;
+}
+
+function coordinateOf(index: number, shape: Shape): number[] {
+  return shape.map((size, axis) => Math.floor(index / elementCount(shape.slice(axis + 1))) % size);
+}

@@ -1,0 +1,107 @@
+/** A backend whose fresh memory is poisoned and fenced, so that what is not written, or written outside, shows. */
+import type { Backend, MemoryUse, Support } from "../../src/backends/backend.js";
+import type { OpArgs, OpName } from "../../src/backends/ops.js";
+import type { Memory } from "../../src/tensor/storage.js";
+import { MismatchError } from "./difference.js";
+
+/** No zero and no NaN of any type: what is never written stays recognisable. */
+const POISON = 0xa7;
+const FENCE = 0xa5;
+const FENCE_BYTES = 64;
+
+/** Runs everything on `inner`. Its tensors live in memory that starts as poison. */
+export class GuardedBackend implements Backend {
+  readonly memory: Memory;
+
+  constructor(readonly inner: Backend) {
+    this.memory = inner.name === "wasm" ? fenced(inner.memory) : poisoned(inner.memory);
+  }
+
+  get name(): Backend["name"] {
+    return this.inner.name;
+  }
+
+  get description(): string {
+    return this.inner.description;
+  }
+
+  get threads(): number {
+    return this.inner.threads;
+  }
+
+  get datapath(): Backend["datapath"] {
+    return this.inner.datapath;
+  }
+
+  memoryUse(): MemoryUse {
+    return this.inner.memoryUse();
+  }
+
+  supports<K extends OpName>(op: K, args: OpArgs[K]): Support {
+    return this.inner.supports(op, args);
+  }
+
+  run<K extends OpName>(op: K, args: OpArgs[K]): void {
+    this.inner.run(op, args);
+  }
+
+  dispose(): Promise<void> {
+    return this.inner.dispose();
+  }
+}
+
+function poisoned(memory: Memory): Memory {
+  return {
+    ...access(memory),
+    allocate(bytes) {
+      const address = memory.allocate(bytes);
+      memory.write(address, new Uint8Array(bytes).fill(POISON));
+      return address;
+    },
+    free: (address) => memory.free(address),
+  };
+}
+
+function access(memory: Memory): Pick<Memory, "write" | "read" | "readSync"> {
+  return {
+    write: (address, bytes) => memory.write(address, bytes),
+    read: (address, bytes) => memory.read(address, bytes),
+    readSync: (address, bytes) => memory.readSync(address, bytes),
+  };
+}
+
+/** Linear memory: an address can be moved, so that a fence fits on either side. */
+function fenced(memory: Memory): Memory {
+  const sizes = new Map<number, number>();
+  return {
+    ...access(memory),
+    allocate(bytes) {
+      const address = memory.allocate(bytes + 2 * FENCE_BYTES);
+      const block = new Uint8Array(bytes + 2 * FENCE_BYTES).fill(FENCE);
+      memory.write(address, block.fill(POISON, FENCE_BYTES, FENCE_BYTES + bytes));
+      sizes.set(address + FENCE_BYTES, bytes);
+      return address + FENCE_BYTES;
+    },
+    free(address) {
+      const bytes = sizes.get(address) ?? 0;
+      sizes.delete(address);
+      const fences = [
+        memory.readSync(address - FENCE_BYTES, FENCE_BYTES),
+        memory.readSync(address + bytes, FENCE_BYTES),
+      ];
+      memory.free(address - FENCE_BYTES);
+      if (fences.some((fence) => fence.some((byte) => byte !== FENCE))) {
+        throw new MismatchError(`something wrote outside a tensor of ${bytes} bytes`);
+      }
+    },
+  };
+}
+
+/** Throws `MismatchError` unless `backend` has as many live bytes and blocks as before. */
+export function expectNoLeak(backend: Backend, before: MemoryUse): void {
+  const { live, blocks } = backend.memoryUse();
+  if (live === before.live && blocks === before.blocks) return;
+  throw new MismatchError(
+    `${live - before.live} bytes in ${blocks - before.blocks} blocks were not given back; dispose of them or use a scope`,
+  );
+}

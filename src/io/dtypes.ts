@@ -1,0 +1,53 @@
+/** The element types of safetensors files, and what they are here. */
+import type { DType, Shape } from "../tensor/shape.js";
+
+interface FileType {
+  /** Bits an element takes in the file; 4- and 6-bit elements are packed from the low bits on. */
+  readonly bits: number;
+  /** The element type of a tensor with these bytes, where there is one. */
+  readonly dtype?: DType;
+}
+
+export const FILE_DTYPES = {
+  BOOL: { bits: 8 },
+  F4: { bits: 4, dtype: "e2m1" },
+  F6_E2M3: { bits: 6 },
+  F6_E3M2: { bits: 6 },
+  U8: { bits: 8, dtype: "u8" },
+  I8: { bits: 8 },
+  F8_E4M3: { bits: 8, dtype: "e4m3" },
+  F8_E5M2: { bits: 8, dtype: "e5m2" },
+  F8_E8M0: { bits: 8, dtype: "e8m0" },
+  F8_E4M3FNUZ: { bits: 8, dtype: "e4m3fnuz" },
+  F8_E5M2FNUZ: { bits: 8, dtype: "e5m2fnuz" },
+  I16: { bits: 16 },
+  U16: { bits: 16, dtype: "u16" },
+  F16: { bits: 16, dtype: "f16" },
+  BF16: { bits: 16, dtype: "bf16" },
+  I32: { bits: 32, dtype: "i32" },
+  U32: { bits: 32, dtype: "u32" },
+  F32: { bits: 32, dtype: "f32" },
+  C64: { bits: 64 },
+  F64: { bits: 64 },
+  I64: { bits: 64 },
+  U64: { bits: 64 },
+} as const satisfies Record<string, FileType>;
+
+/** The name of an element type in a safetensors file. */
+export type FileDType = keyof typeof FILE_DTYPES;
+
+/** Whether a file may name that element type. */
+export function isFileDType(name: unknown): name is FileDType {
+  return typeof name === "string" && Object.hasOwn(FILE_DTYPES, name);
+}
+
+/** The element type here of a file's, `undefined` where none has the same bytes. */
+export function tensorDType(dtype: FileDType): DType | undefined {
+  const row: FileType = FILE_DTYPES[dtype];
+  return row.dtype;
+}
+
+/** Bytes of a tensor in a file; not an integer where 4- or 6-bit elements do not fill their last byte. */
+export function fileBytes(dtype: FileDType, shape: Shape): number {
+  return (shape.reduce((product, size) => product * size, 1) * FILE_DTYPES[dtype].bits) / 8;
+}
