@@ -46,11 +46,7 @@ interface Table {
   readonly inputs: readonly string[];
   readonly random?: Recorded;
   readonly encode: readonly Encoding[];
-  readonly decode: {
-    readonly function: string;
-    readonly codes: readonly string[];
-    readonly values: readonly string[];
-  };
+  readonly decode?: Decoding;
   readonly differences?: readonly Difference[];
 }
 

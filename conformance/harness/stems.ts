@@ -11,6 +11,10 @@ export interface Stems {
   readonly room: (bytes: number) => number;
   readonly f32: (address: number, length: number) => Float32Array;
   readonly u16: (address: number, length: number) => Uint16Array;
+  /** Rounds numbers to a Wide type in fresh memory; gives its address. */
+  readonly putWide: (type: number, values: readonly number[]) => number;
+  /** The values of a Wide array. */
+  readonly getWide: (type: number, address: number, length: number) => number[];
   /** Forgets everything that `put` and `room` gave. */
   readonly reset: () => void;
 }
@@ -18,9 +22,9 @@ export interface Stems {
 const FLAGS =
   "--runtime minimal -O3 --noAssert --importMemory --sharedMemory --initialMemory 32 --maximumMemory 65536 --enable simd --enable threads";
 
-/** Compiles `export * from` each stem of assembly/ into a module of its own. */
+/** Compiles these stems of assembly/, and wide, into a module of its own. */
 export async function openStems(...stems: readonly string[]): Promise<Stems> {
-  const source = stems.map((stem) => `export * from "./${stem}";\n`).join("");
+  const source = ["wide", ...stems].map((stem) => `export * from "./${stem}";\n`).join("");
   let binary = new Uint8Array();
   const { error, stderr } = await asc.main(
     ["assembly/stems.ts", "--outFile", "stems.wasm", ...FLAGS.split(" ")],
@@ -51,14 +55,25 @@ export async function openStems(...stems: readonly string[]): Promise<Stems> {
     new Uint8Array(memory.buffer, address, bytes).fill(0xaa);
     return address;
   };
+  const put = (array: ArrayBufferView) => {
+    const address = room(array.byteLength);
+    const bytes = new Uint8Array(array.buffer, array.byteOffset, array.byteLength);
+    new Uint8Array(memory.buffer, address).set(bytes);
+    return address;
+  };
   return {
     call,
     room,
-    put(array) {
-      const address = room(array.byteLength);
-      const bytes = new Uint8Array(array.buffer, array.byteOffset, array.byteLength);
-      new Uint8Array(memory.buffer, address).set(bytes);
+    put,
+    putWide(type, values) {
+      const address = room(4 * values.length);
+      call.narrow!(put(Float32Array.from(values)), address, type, 0, values.length);
       return address;
+    },
+    getWide(type, address, length) {
+      const values = room(4 * length);
+      call.widen!(address, type, 0, length, values);
+      return [...new Float32Array(memory.buffer, values, length)];
     },
     f32: (address, length) => new Float32Array(memory.buffer, address, length),
     u16: (address, length) => new Uint16Array(memory.buffer, address, length),

@@ -52,6 +52,8 @@ def ordinary(name, layout, function, omitted=None, keep=None, rounding="tiesToEv
     encode = [record.encoding(layout, f"astype({function})", rounding, overflow, cast(type, inputs))]
     codes = record.decode_codes(layout)
     decoded = record.decoding(layout, f"{function}, astype(float32)", codes, decode(type, codes))
+    if layout.specials != "finite":
+        differences = [*differences, *record.nan_difference(layout, lambda bits: cast(type, bits), rounding, overflow)]
     return record.table(layout, inputs, encode, decoded, differences, omitted, name)
 
 

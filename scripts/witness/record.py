@@ -122,7 +122,7 @@ def edge_inputs(layout, codes=256, random=512, seed=0x9E3779B9):
     lowest = f32_bits(layout.value(1 if layout.subnormals else 0)) >> 23
     highest = f32_bits(layout.max) >> 23
     span = range(max(lowest - 4, 0), min(highest + 4, 255))
-    powers = [exponent << 23 for exponent in {*span[:: 1 + len(span) // 48], *range(0, 255, 16)}]
+    powers = [exponent << 23 for exponent in sorted({*span[:: 1 + len(span) // 48], *range(0, 255, 16)})]
     patterns = {bits | sign for bits in exact + SPECIALS + NON_NUMBERS for sign in (0, 1 << 31)}
     patterns |= {bits | (at % 2) << 31 for at, bits in enumerate(near + powers)}
     for at in range(random):
@@ -186,6 +186,16 @@ def difference(layout, bits, rounding, overflow, witness, lockstep, why):
         "lockstep": f"{lockstep:0{digits}x}",
         "why": why,
     }
+
+
+def nan_difference(layout, cast, rounding, overflow):
+    """The code a witness gives a negative NaN, where it is not ours; `cast` takes f32 bits to codes."""
+    bits, below_sign = 0xFFC00000, 1 << layout.bits - layout.signed
+    answer = int(cast(np.array([bits], dtype=np.uint32))[0])
+    lockstep = below_sign if layout.specials == "fnuz" else below_sign - 1
+    if answer == lockstep:
+        return []
+    return [difference(layout, bits, rounding, overflow, answer, lockstep, "NaN: another NaN there")]
 
 
 def table(layout, inputs, encode, decode=None, differences=(), omitted=None, name=None, random=None):

@@ -9,6 +9,7 @@ cuda=$out/cuda
 cuda_version=13.0.96
 cuda_packages=("nvidia-cuda-runtime==$cuda_version" "nvidia-cuda-crt==13.0.88" "nvidia-cuda-cccl==13.0.85")
 failed=0
+export PYTHONDONTWRITEBYTECODE=1
 
 skip() {
   echo "witness: $1" >&2

@@ -45,7 +45,8 @@ def ordinary(name, layout, type):
     encode = [record.encoding(layout, f"Tensor.to({type})", "tiesToEven", overflow, cast(type, inputs))]
     codes = record.decode_codes(layout)
     decoded = record.decoding(layout, f"Tensor.view({type}).to(float32)", codes, decode(type, codes))
-    return record.table(layout, inputs, encode, decoded, name=name)
+    differences = record.nan_difference(layout, lambda bits: cast(type, bits), "tiesToEven", overflow)
+    return record.table(layout, inputs, encode, decoded, differences, name=name)
 
 
 def e8m0(layout):

@@ -1,0 +1,134 @@
+/** Wide matrices with structure planted where block scaling goes wrong. */
+import * as fc from "fast-check";
+import { asMatrix, elementCount, type Shape, type WideDType } from "../../src/tensor/shape.js";
+import { fromCodes, type PlainTensor } from "../harness/plain.js";
+import { bitsOf } from "../harness/values.js";
+import { narrowed, specialPattern } from "./patterns.js";
+import { splitmix32 } from "./random.js";
+
+const SIGN = 0x80000000;
+
+/** What a matrix is for: its blocks, and the largest element the block's scale has to hold. */
+export interface MatrixAim {
+  readonly dtype: WideDType;
+  readonly shape: Shape;
+  /** The block length; 0 for one scale a tensor. */
+  readonly block: number;
+  /** The element format's largest value. */
+  readonly max: number;
+}
+
+/** How the elements start out: a constant, or words of a generator with exponents and mantissas cut to size. */
+type Base =
+  | { readonly kind: "constant"; readonly bits: number }
+  | { readonly kind: "seeded"; readonly seed: number; readonly range: readonly [low: number, count: number]; readonly mantissaBits: number };
+
+/** Something set into one element or one tile. */
+type Plant =
+  | { readonly kind: "element"; readonly at: Place; readonly bits: number }
+  /** The tile's amax becomes max * 2^k, or an f32 step or two beside it: where the scale changes. */
+  | { readonly kind: "boundary"; readonly at: Place; readonly k: number; readonly steps: number }
+  /** All of a tile becomes zero, or tiny against the rest of the tensor. */
+  | { readonly kind: "dead"; readonly at: Place; readonly exponent: number };
+
+/** An element, and which tile around it: along the row, along the column, or square. */
+interface Place {
+  readonly row: number;
+  readonly column: number;
+  readonly tile: "row" | "column" | "square";
+}
+
+const constant: fc.Arbitrary<Base> = fc
+  .constantFrom(0, SIGN, 0x3f800000)
+  .map((bits) => ({ kind: "constant", bits }));
+
+const seeded: fc.Arbitrary<Base> = fc.record({
+  kind: fc.constant("seeded"),
+  seed: fc.nat(),
+  range: fc.constantFrom([-1, 3], [-8, 16], [-30, 40], [-126, 252], [-149, 40], [90, 37]) as fc.Arbitrary<[number, number]>,
+  mantissaBits: fc.constantFrom(1, 3, 7, 23),
+} as const);
+
+const place: fc.Arbitrary<Place> = fc.record({
+  row: fc.nat(),
+  column: fc.nat(),
+  tile: fc.constantFrom("row", "column", "square"),
+} as const);
+
+const plant: fc.Arbitrary<Plant> = fc.oneof(
+  fc.record({ kind: fc.constant("element"), at: place, bits: specialPattern() } as const),
+  fc.record({
+    kind: fc.constant("boundary"),
+    at: place,
+    k: fc.oneof({ weight: 3, arbitrary: fc.integer({ min: -4, max: 4 }) }, fc.integer({ min: -149, max: 120 })),
+    steps: fc.constantFrom(0, 1, -1, 2, -2),
+  } as const),
+  fc.record({ kind: fc.constant("dead"), at: place, exponent: fc.constantFrom(-200, -17, -19, -20, -22, -140) } as const),
+);
+
+/** Matrices for `aim`; they shrink to a constant with few plants. */
+export function wideMatrix<D extends WideDType>(aim: MatrixAim & { readonly dtype: D }): fc.Arbitrary<PlainTensor<D>> {
+  const base = fc.oneof({ weight: 1, arbitrary: constant }, { weight: 4, arbitrary: seeded });
+  return fc.tuple(base, fc.array(plant, { maxLength: 6 })).map(([start, plants]) => {
+    const bits = fill(start, elementCount(aim.shape));
+    for (const each of plants) apply(each, bits, aim);
+    return fromCodes(aim.dtype, aim.shape, bits.map((pattern) => narrowed(pattern, aim.dtype)));
+  });
+}
+
+function fill(base: Base, count: number): Uint32Array {
+  if (base.kind === "constant") return new Uint32Array(count).fill(base.bits);
+  const next = splitmix32(base.seed);
+  const [low, range] = base.range;
+  return Uint32Array.from({ length: count }, () => {
+    const exponent = low + (next() % range);
+    const word = next();
+    const mantissa = (word & 0x7fffff) & ~((1 << (23 - base.mantissaBits)) - 1);
+    return (bitsOf((1 + mantissa * 2 ** -23) * 2 ** exponent) | (word & SIGN)) >>> 0;
+  });
+}
+
+function apply(planted: Plant, bits: Uint32Array, { shape, block, max }: MatrixAim): void {
+  const [rows, columns] = asMatrix(shape);
+  if (bits.length === 0) return;
+  const [row, column] = [planted.at.row % rows, planted.at.column % columns];
+  const here = row * columns + column;
+  if (planted.kind === "element") {
+    bits[here] = planted.bits;
+    return;
+  }
+  const amax = planted.kind === "boundary" ? bitsOf(max * 2 ** planted.k) + planted.steps : bitsOf(2 ** planted.exponent);
+  for (const i of tile(planted.at.tile, [row, column], [rows, columns], block)) {
+    const sign = (bits[i] as number) & SIGN;
+    const magnitude = (bits[i] as number) & 0x7fffffff;
+    if (planted.kind === "dead" || magnitude > amax) bits[i] = (sign | (planted.kind === "dead" ? amax : amax >>> 1)) >>> 0;
+  }
+  if (planted.kind === "boundary") bits[here] = (((bits[here] as number) & SIGN) | Math.max(amax, 0)) >>> 0;
+}
+
+/** Indices of the tile around an element. */
+function* tile(kind: Place["tile"], [row, column]: readonly [number, number], [rows, columns]: readonly [number, number], block: number): Generator<number> {
+  const [height, width] = [kind === "row" ? 1 : block || rows, kind === "column" ? 1 : block || columns];
+  const [top, left] = [row - (row % height), column - (column % width)];
+  for (let r = top; r < Math.min(top + height, rows); r++) {
+    for (let c = left; c < Math.min(left + width, columns); c++) yield r * columns + c;
+  }
+}
+
+/**
+ * Shapes of at most about `most` elements with rows and columns that are multiples of `multiple`: empty, one,
+ * one past a block, ragged, with up to two leading dimensions.
+ */
+export function matrixShape(multiple: number, block: number, most = 8192): fc.Arbitrary<Shape> {
+  const ragged = [0, 1, 2, 3, 5, 17, 33, Math.max(block - 1, 4), block || 6, block + 1, block + 3];
+  const size =
+    multiple === 1
+      ? fc.oneof(fc.integer({ min: 1, max: 9 }), fc.constantFrom(...ragged))
+      : fc.oneof({ weight: 6, arbitrary: fc.integer({ min: 1, max: 3 }) }, fc.constantFrom(0, 4, 5)).map((n) => n * multiple);
+  return fc.tuple(size, size, fc.constantFrom(1, 1, 2, 3, 4, 32), fc.constantFrom(2, 1, 3)).map(([rows, columns, lead, rank]) => {
+    const fitting = rows * columns > most ? multiple : rows;
+    if (rank === 1 && multiple === 1) return [columns];
+    const outer = fitting % lead === 0 ? [lead, fitting / lead] : [fitting];
+    return rank === 3 ? [1, ...outer, columns] : [...outer, columns];
+  });
+}

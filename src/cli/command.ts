@@ -1,0 +1,71 @@
+/** What a command of the command line is, and how it is run. */
+import { ArgumentError } from "../errors.js";
+import { commandHelp } from "./help.js";
+import { type OptionTable, parseOptions, type Values, valuesOf } from "./options.js";
+import { type CliIo, Session } from "./session.js";
+import { GENERAL } from "./shared-options.js";
+
+/** 0 done and holds, 1 a comparison or a conformance check failed, 2 bad usage or bad input. */
+export type ExitCode = 0 | 1 | 2;
+
+/** What a command is given. */
+export interface Call<T extends OptionTable> {
+  readonly session: Session;
+  readonly values: Values<T>;
+  readonly inputs: readonly string[];
+  /** The options that were on the command line. */
+  readonly given: ReadonlySet<string>;
+}
+
+export interface CommandSpec<T extends OptionTable> {
+  readonly name: string;
+  readonly summary: string;
+  /** Paragraphs below the summary. */
+  readonly details?: readonly string[];
+  /** Names of the files it reads, in order; a last name that ends in "…" stands for one or more. */
+  readonly inputs: readonly string[];
+  readonly options: T;
+  readonly run: (call: Call<T>) => Promise<ExitCode>;
+}
+
+/** A command with its options' types sealed in. */
+export interface Command {
+  readonly name: string;
+  readonly summary: string;
+  readonly run: (io: CliIo, args: readonly string[]) => Promise<ExitCode>;
+}
+
+/** Seals a command: print help where asked, else parse, check, run, and free what the run opened. */
+export function defineCommand<T extends OptionTable>(spec: CommandSpec<T>): Command {
+  const table: OptionTable = { ...spec.options, ...GENERAL };
+  return {
+    name: spec.name,
+    summary: spec.summary,
+    async run(io, args) {
+      if (args.includes("--help") || args.includes("-h")) {
+        io.stdout.write(commandHelp(spec));
+        return 0;
+      }
+      const parsed = parseOptions(table, args);
+      const { positionals: inputs, given } = parsed;
+      requireInputs(spec.inputs, inputs);
+      for (const [name, row] of Object.entries(table)) {
+        if (row.required && !given.has(name)) throw new ArgumentError(`--${name} ${row.placeholder} is needed`);
+      }
+      const session = new Session(spec.name, io, valuesOf(GENERAL, parsed));
+      try {
+        return await spec.run({ session, values: valuesOf(spec.options, parsed), inputs, given });
+      } finally {
+        await session.dispose();
+      }
+    },
+  };
+}
+
+function requireInputs(names: readonly string[], inputs: readonly string[]): void {
+  const missing = names[inputs.length];
+  if (missing !== undefined) throw new ArgumentError(`${missing} is needed: ${names.join(" ")}`);
+  const extra = inputs[names.length];
+  if (extra === undefined || names.at(-1)?.endsWith("…")) return;
+  throw new ArgumentError(`"${extra}" is one argument too many; it takes ${names.join(" ") || "options only"}`);
+}

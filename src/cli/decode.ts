@@ -1,0 +1,73 @@
+/** `lockstep decode`: codes of a scalar format to F32. */
+import type { Backend } from "../backends/backend.js";
+import { factsOf } from "../formats/derive.js";
+import type { ScalarFormat } from "../formats/scalar.js";
+import { fileBytes, tensorDType } from "../io/dtypes.js";
+import type { TensorEntry, TensorPlan } from "../io/header.js";
+import { SafetensorsFile } from "../io/safetensors.js";
+import { decode as decodeTensor } from "../ops/cast.js";
+import { tensor } from "../ops/create.js";
+import { Scope } from "../tensor/scope.js";
+import { ShapeError } from "../errors.js";
+import type { Shape } from "../tensor/shape.js";
+import { defineCommand } from "./command.js";
+import { codeDType } from "./encode.js";
+import { copyPiece, type Piece, withFile, writePieces } from "./pieces.js";
+import { FORMAT, OUTPUT } from "./shared-options.js";
+
+const CHUNK_BYTES = 1 << 24;
+
+/** Whether a tensor may hold codes of the format: as `encode` writes them, or in the format's own file type. */
+function holdsCodes({ dtype }: TensorEntry, format: ScalarFormat): boolean {
+  return dtype === codeDType(format) || tensorDType(dtype) === format;
+}
+
+function decodedShape({ dtype, shape }: TensorPlan, format: ScalarFormat): Shape {
+  if (factsOf(format).storageBits !== 4 || dtype !== "U8") return shape;
+  if (shape.length === 0) throw new ShapeError("shape []: a scalar cannot hold two 4-bit codes; give it a dimension");
+  return [...shape.slice(0, -1), (shape.at(-1) ?? 0) * 2];
+}
+
+function decodePiece(backend: Backend, file: SafetensorsFile, entry: TensorEntry, format: ScalarFormat): Piece {
+  if (!holdsCodes(entry, format)) return copyPiece(file, entry);
+  const { name } = entry;
+  const cost = fileBytes(entry.dtype, entry.shape);
+  return {
+    subject: name,
+    outputs: [{ name, dtype: "F32", shape: decodedShape(entry, format) }],
+    cost,
+    async produce(put) {
+      for (let at = 0; at < cost; at += CHUNK_BYTES) {
+        const bytes = await file.read(entry, at, Math.min(cost, at + CHUNK_BYTES));
+        await put(name, decodeBytes(backend, bytes, format), (at * 32) / factsOf(format).storageBits);
+      }
+    },
+  };
+}
+
+function decodeBytes(backend: Backend, bytes: Uint8Array, format: ScalarFormat): Uint8Array {
+  using _scope = new Scope();
+  const { buffer, byteOffset, byteLength } = decodeTensor(tensor(backend, bytes, undefined, format)).dataSync();
+  return new Uint8Array(buffer, byteOffset, byteLength);
+}
+
+export const decode = defineCommand({
+  name: "decode",
+  summary: "decodes codes of a scalar format to F32, exactly: the inverse of encode",
+  details: ["Other tensors than those that encode writes for the format, or of its own file type, are copied."],
+  inputs: ["IN"],
+  options: { output: OUTPUT, format: FORMAT },
+  async run({ session, values: { output, format }, inputs: [input = ""] }) {
+    return withFile(SafetensorsFile.open(input), async (file) => {
+      const backend = await session.backend();
+      const entries = [...file.tensors.values()];
+      const pieces = entries.map((entry) => decodePiece(backend, file, entry, format));
+      await writePieces(session, output, pieces, file.metadata);
+      const decoded = entries.filter((entry) => holdsCodes(entry, format)).map(({ name }) => name);
+      session.summary({ output, format, decoded }, [
+        `${output}: ${decoded.length} tensors from ${format}, ${entries.length - decoded.length} copied`,
+      ]);
+      return 0;
+    });
+  },
+});

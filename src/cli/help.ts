@@ -1,0 +1,56 @@
+/** Help texts, made from the same tables that are parsed by. */
+import type { Command, CommandSpec } from "./command.js";
+import type { Option, OptionTable } from "./options.js";
+import { GENERAL } from "./shared-options.js";
+
+const WIDTH = 100;
+
+/** Text in lines of at most WIDTH columns, each but the first indented. */
+function wrap(text: string, indent: number): string {
+  const lines: string[] = [];
+  for (const word of text.split(" ")) {
+    const last = lines.at(-1);
+    if (last === undefined || last.length + word.length + 1 > WIDTH - indent) lines.push(word);
+    else lines[lines.length - 1] = `${last} ${word}`;
+  }
+  return lines.join(`\n${" ".repeat(indent)}`);
+}
+
+function optionLine(name: string, row: Option<unknown>): string {
+  const spelled = `${row.short ? `-${row.short}, ` : ""}--${name}${row.placeholder ? ` ${row.placeholder}` : ""}`;
+  const notes = row.required ? " (needed)" : row.shown ? ` (default ${row.shown})` : "";
+  return `  ${spelled}\n      ${wrap(row.help + notes, 6)}\n`;
+}
+
+function optionLines(table: OptionTable): string {
+  return Object.entries(table)
+    .map(([name, row]) => optionLine(name, row))
+    .join("");
+}
+
+/** The help of one command. */
+export function commandHelp<T extends OptionTable>(spec: CommandSpec<T>): string {
+  const { name, summary, details = [], inputs, options } = spec;
+  const needed = Object.entries(options).flatMap(([option, row]) => {
+    return row.required ? [` ${row.short ? `-${row.short}` : `--${option}`} ${row.placeholder}`] : [];
+  });
+  const usage = `lockstep ${name}${inputs.map((input) => ` ${input}`).join("")}${needed.join("")} [options]`;
+  const own = Object.keys(options).length > 0 ? `\nOptions:\n${optionLines(options)}` : "";
+  const paragraphs = [summary, ...details].map((text) => `${wrap(text, 0)}\n`).join("\n");
+  return `${usage}\n\n${paragraphs}${own}\nGeneral options:\n${optionLines(GENERAL)}`;
+}
+
+/** The help of the program. */
+export function programHelp(version: string, commands: readonly Command[]): string {
+  const width = Math.max(...commands.map(({ name }) => name.length));
+  const lines = commands.map(({ name, summary }) => `  ${name.padEnd(width)}  ${wrap(summary, width + 4)}\n`);
+  return `lockstep ${version}: low-precision tensors whose CPU and GPU results are the same bits
+
+lockstep COMMAND [arguments] [options]
+
+${lines.join("")}
+lockstep COMMAND --help tells a command's options. Tensors travel in safetensors files.
+Exit status: 0 done and holds; 1 a comparison or a conformance check failed; 2 bad usage or bad input,
+with one line on stderr that says what was given and what is needed.
+`;
+}

@@ -1,0 +1,98 @@
+#!/usr/bin/env node
+/** The command line: finds the command, turns errors into one line and an exit status. */
+import { realpathSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import { ArgumentError, LockstepError } from "../errors.js";
+import { removeTemporaries } from "../io/safetensors-writer.js";
+import type { Command, ExitCode } from "./command.js";
+import { compare } from "./compare.js";
+import { conform } from "./conform.js";
+import { decode } from "./decode.js";
+import { dequantize } from "./dequantize.js";
+import { encode } from "./encode.js";
+import { fuzz } from "./fuzz.js";
+import { gemm } from "./gemm.js";
+import { programHelp } from "./help.js";
+import { info } from "./info.js";
+import { quantize } from "./quantize.js";
+import type { CliIo } from "./session.js";
+import { sweep } from "./sweep.js";
+import { VERSION } from "./version.js";
+
+export const COMMANDS: readonly Command[] = [
+  info,
+  encode,
+  decode,
+  sweep,
+  quantize,
+  dequantize,
+  gemm,
+  compare,
+  conform,
+  fuzz,
+];
+
+/** Runs one command line, without the program's name, and gives its exit status. Never throws. */
+export async function runCli(args: readonly string[], io: CliIo): Promise<ExitCode> {
+  const [name, ...rest] = args;
+  try {
+    if (name === "--help" || name === "-h" || name === "help") {
+      io.stdout.write(programHelp(VERSION, COMMANDS));
+      return 0;
+    }
+    if (name === "--version") {
+      io.stdout.write(`${VERSION}\n`);
+      return 0;
+    }
+    return await find(name).run(io, rest);
+  } catch (error) {
+    const where = COMMANDS.some((command) => command.name === name) ? `lockstep ${name}` : "lockstep";
+    io.stderr.write(`${where}: ${describe(error)}\n`);
+    return 2;
+  }
+}
+
+function find(name: string | undefined): Command {
+  const command = COMMANDS.find((candidate) => candidate.name === name);
+  if (command) return command;
+  const given = name === undefined ? "no command was given" : `"${name}" is not a command`;
+  const names = COMMANDS.map((candidate) => candidate.name).join(", ");
+  throw new ArgumentError(`${given}; there are ${names}; lockstep --help tells more`);
+}
+
+/** One line; with LOCKSTEP_DEBUG=1 the stack. */
+function describe(error: unknown): string {
+  if (process.env["LOCKSTEP_DEBUG"] === "1" && error instanceof Error && error.stack) return error.stack;
+  const message = error instanceof Error ? error.message : String(error);
+  const text = error instanceof LockstepError ? message : `unexpected error: ${message} (LOCKSTEP_DEBUG=1 shows where)`;
+  return text.replace(/\s*\n\s*/g, " ");
+}
+
+/** Files not yet finished go away with the process. */
+function removeTemporariesOnSignals(): void {
+  const signals = { SIGINT: 130, SIGTERM: 143, SIGHUP: 129 };
+  for (const [signal, status] of Object.entries(signals)) {
+    process.once(signal, () => {
+      removeTemporaries();
+      process.exit(status);
+    });
+  }
+}
+
+/** A reader that has seen enough, `head` for one, ends the run without a complaint. */
+function endWithReader(error: Error & { readonly code?: string }): void {
+  if (error.code !== "EPIPE") throw error;
+  removeTemporaries();
+  process.exit(0);
+}
+
+function isProgram(): boolean {
+  const script = process.argv[1];
+  return script !== undefined && realpathSync(script) === fileURLToPath(import.meta.url);
+}
+
+if (isProgram()) {
+  removeTemporariesOnSignals();
+  process.stdout.on("error", endWithReader);
+  process.exitCode = await runCli(process.argv.slice(2), process);
+}

@@ -1,0 +1,147 @@
+/** Command-line options as data: a row for each, from which parsing and help follow. */
+import { parseArgs, type ParseArgsConfig } from "node:util";
+import { ArgumentError } from "../errors.js";
+
+/** One option. */
+export interface Option<T> {
+  readonly kind: "flag" | "value";
+  readonly help: string;
+  readonly short?: string;
+  /** How the value is shown in help. */
+  readonly placeholder?: string;
+  /** The value of the option as given; throws `ArgumentError`. A flag is given "". */
+  readonly parse: (text: string) => T;
+  /** The value where the option is not given. */
+  readonly fallback: T;
+  /** The default as shown in help. */
+  readonly shown?: string;
+  readonly required?: boolean;
+}
+
+/** Rows by the option's long name. */
+export type OptionTable = Readonly<Record<string, Option<unknown>>>;
+
+/** What parsing a table gives. */
+export type Values<T extends OptionTable> = { readonly [K in keyof T]: T[K] extends Option<infer V> ? V : never };
+
+type Row<T> = Omit<Option<T>, "kind" | "fallback" | "parse">;
+
+/** An option that is there or not. */
+export function flag(help: string, row: { readonly short?: string } = {}): Option<boolean> {
+  return { kind: "flag", help, parse: () => true, fallback: false, ...row };
+}
+
+/** An option with a value and a default. */
+export function value<T>(row: Row<T> & Pick<Option<T>, "parse" | "fallback">): Option<T> {
+  return { kind: "value", ...row };
+}
+
+/** An option with a value that need not be given. */
+export function optional<T>(row: Row<T> & Pick<Option<T>, "parse">): Option<T | undefined> {
+  return { kind: "value", fallback: undefined, ...row };
+}
+
+/** An option that must be given. */
+export function required(row: Row<string>): Option<string> {
+  return { kind: "value", parse: (text) => text, fallback: "", required: true, ...row };
+}
+
+/** One of a few names. */
+export function choice<const T extends string>(
+  names: readonly T[],
+  row: { readonly help: string; readonly fallback: NoInfer<T> },
+): Option<T> {
+  return { kind: "value", placeholder: names.join("|"), parse: oneOf(names), shown: row.fallback, ...row };
+}
+
+/** A parser of one of a few names. */
+export function oneOf<const T extends string>(names: readonly T[]): (text: string) => T {
+  return (text) => {
+    const found = names.find((name) => name === text);
+    if (found !== undefined) return found;
+    throw new ArgumentError(`"${text}" is not one of ${names.join(", ")}`);
+  };
+}
+
+/** A parser of names between commas, each among a few. */
+export function someOf<const T extends string>(names: readonly T[]): (text: string) => readonly T[] {
+  const one = oneOf(names);
+  return (text) => [...new Set(text.split(",").map(one))];
+}
+
+/** A parser of integers of at least `least`, at most `most`. */
+export function integer(least: number, most = Number.MAX_SAFE_INTEGER): (text: string) => number {
+  return (text) => {
+    const parsed = /^\d+$/.test(text) ? Number(text) : Number.NaN;
+    if (parsed >= least && parsed <= most) return parsed;
+    const range = most === Number.MAX_SAFE_INTEGER ? `an integer from ${least}` : `an integer from ${least} to ${most}`;
+    throw new ArgumentError(`"${text}" is not ${range}`);
+  };
+}
+
+/** A finite number, rounded to f32. */
+export function float32(text: string): number {
+  const parsed = text.trim() === "" ? Number.NaN : Math.fround(Number(text));
+  if (Number.isFinite(parsed)) return parsed;
+  throw new ArgumentError(`"${text}" is not a finite number of f32's range`);
+}
+
+/** As `float32`, above zero. */
+export function positiveFloat32(text: string): number {
+  const parsed = float32(text);
+  if (parsed > 0) return parsed;
+  throw new ArgumentError(`"${text}" is not a positive number of f32's range`);
+}
+
+/** An unsigned 64-bit integer, decimal or 0x… */
+export function u64(text: string): bigint {
+  const parsed = /^(\d+|0[xX][\da-fA-F]+)$/.test(text) ? BigInt(text) : -1n;
+  if (parsed >= 0n && parsed < 1n << 64n) return parsed;
+  throw new ArgumentError(`"${text}" is not an integer from 0 to 2^64 - 1`);
+}
+
+/** What the arguments say: values by option name, whatever is no option, and which options were given. */
+export interface Parsed {
+  readonly values: Readonly<Record<string, unknown>>;
+  readonly positionals: readonly string[];
+  readonly given: ReadonlySet<string>;
+}
+
+/**
+ * Parses arguments by a table. Throws `ArgumentError` for an unknown option, a missing or superfluous value and
+ * for a value that its row refuses. Given twice, the last counts. Rows that are required are not looked at here.
+ */
+export function parseOptions(table: OptionTable, args: readonly string[]): Parsed {
+  const options: NonNullable<ParseArgsConfig["options"]> = {};
+  for (const [name, { kind, short }] of Object.entries(table)) {
+    options[name] = { type: kind === "flag" ? "boolean" : "string", ...(short ? { short } : {}) };
+  }
+  const { tokens } = parseArgs({ args: [...args], options, strict: false, allowPositionals: true, tokens: true });
+  const values: Record<string, unknown> = {};
+  const given = new Set<string>();
+  for (const [name, row] of Object.entries(table)) values[name] = row.fallback;
+  for (const token of tokens) {
+    if (token.kind !== "option") continue;
+    const row = Object.hasOwn(table, token.name) ? table[token.name] : undefined;
+    if (!row) throw new ArgumentError(`there is no option ${token.rawName}`);
+    values[token.name] = parseValue(row, token.rawName, token.value);
+    given.add(token.name);
+  }
+  const positionals = tokens.flatMap((token) => (token.kind === "positional" ? [token.value] : []));
+  return { values, positionals, given };
+}
+
+/** The values of the rows of one table among those parsed. */
+export function valuesOf<T extends OptionTable>(_table: T, { values }: Parsed): Values<T> {
+  return values as Values<T>;
+}
+
+function parseValue(row: Option<unknown>, name: string, text: string | undefined): unknown {
+  if (row.kind === "flag" && text !== undefined) throw new ArgumentError(`${name} takes no value; "${text}" was given`);
+  if (row.kind === "value" && text === undefined) throw new ArgumentError(`${name} needs a value, ${row.placeholder}`);
+  try {
+    return row.parse(text ?? "");
+  } catch (error) {
+    throw error instanceof ArgumentError ? new ArgumentError(`${name}: ${error.message}`) : error;
+  }
+}

@@ -1,0 +1,76 @@
+/** Output files made piece by piece: each piece reads what it needs, computes, and puts a few tensors. */
+import { LockstepError } from "../errors.js";
+import type { Metadata, TensorEntry, TensorPlan } from "../io/header.js";
+import type { SafetensorsFile } from "../io/safetensors.js";
+import { type PutTensor, writeSafetensors } from "../io/safetensors-writer.js";
+import type { Session } from "./session.js";
+
+/** Some tensors of the output, and how to make them. */
+export interface Piece {
+  /** The tensor that errors are about. */
+  readonly subject: string;
+  readonly outputs: readonly TensorPlan[];
+  readonly metadata?: Metadata;
+  /** Bytes it reads, for the progress bar. */
+  readonly cost: number;
+  readonly produce: (put: PutTensor) => Promise<void>;
+}
+
+const COPY_BYTES = 8 << 20;
+
+/** A piece that copies a tensor as it is. */
+export function copyPiece(file: SafetensorsFile, entry: TensorEntry): Piece {
+  const cost = entry.end - entry.begin;
+  return {
+    subject: entry.name,
+    outputs: [entry],
+    cost,
+    async produce(put) {
+      for (let at = 0; at < cost; at += COPY_BYTES) {
+        await put(entry.name, await file.read(entry, at, Math.min(cost, at + COPY_BYTES)), at);
+      }
+    },
+  };
+}
+
+/** Writes the file made of these pieces, one after the other. Errors name the piece's tensor. */
+export async function writePieces(session: Session, path: string, pieces: readonly Piece[], metadata: Metadata): Promise<void> {
+  const plan = {
+    tensors: pieces.flatMap((piece) => piece.outputs),
+    metadata: Object.assign({}, metadata, ...pieces.map((piece) => piece.metadata)) as Metadata,
+  };
+  const progress = session.progress(
+    pieces.reduce((sum, piece) => sum + piece.cost, 0),
+    "B",
+  );
+  try {
+    await writeSafetensors(path, plan, async (put) => {
+      for (const piece of pieces) {
+        await naming(piece.subject, () => piece.produce(put));
+        progress.add(piece.cost);
+      }
+    });
+  } finally {
+    progress.finish();
+  }
+}
+
+/** Runs `body`; its errors come to name the tensor. */
+export async function naming<T>(tensor: string, body: () => T | Promise<T>): Promise<T> {
+  try {
+    return await body();
+  } catch (error) {
+    if (!(error instanceof LockstepError) || error.message.includes(`tensor "${tensor}"`)) throw error;
+    throw new LockstepError(error.code, `tensor "${tensor}": ${error.message}`, { cause: error });
+  }
+}
+
+/** The tensors of an open file, one by one in the file's order, through `body`; then closes the file. */
+export async function withFile<T>(open: Promise<SafetensorsFile>, body: (file: SafetensorsFile) => Promise<T>): Promise<T> {
+  const file = await open;
+  try {
+    return await body(file);
+  } finally {
+    await file.close();
+  }
+}

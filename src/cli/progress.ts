@@ -1,0 +1,57 @@
+/** A progress bar. */
+
+/** Where text goes. */
+export interface Sink {
+  write(text: string): unknown;
+  readonly isTTY?: boolean | undefined;
+  readonly columns?: number | undefined;
+}
+
+const CELLS = 30;
+const INTERVAL_MS = 100;
+
+/** Draws on one line of a terminal, at most ten times a second; without a sink it draws nothing. */
+export class Progress {
+  #done = 0;
+  #drawnAt = 0;
+  readonly #startedAt = Date.now();
+
+  constructor(
+    private readonly sink: Sink | undefined,
+    private readonly label: string,
+    private readonly total: number,
+    private readonly unit: string,
+  ) {}
+
+  /** Counts `amount` more as done. */
+  add(amount: number): void {
+    this.#done += amount;
+    const now = Date.now();
+    if (!this.sink || now - this.#drawnAt < INTERVAL_MS) return;
+    this.#drawnAt = now;
+    this.sink.write(`\r${this.#line(now)}\x1b[K`);
+  }
+
+  #line(now: number): string {
+    const share = this.total > 0 ? Math.min(1, this.#done / this.total) : 1;
+    const filled = Math.round(share * CELLS);
+    const seconds = (now - this.#startedAt) / 1000;
+    const left = share > 0.01 ? `, ${(seconds / share - seconds).toFixed(0)} s left` : "";
+    const bar = "█".repeat(filled) + "░".repeat(CELLS - filled);
+    const line = `${this.label} ${bar} ${(share * 100).toFixed(0).padStart(3)} % of ${scaled(this.total)}${this.unit}${left}`;
+    return line.slice(0, (this.sink?.columns ?? 80) - 1);
+  }
+
+  /** Clears the line. */
+  finish(): void {
+    if (this.sink && this.#drawnAt > 0) this.sink.write("\r\x1b[K");
+  }
+}
+
+/** A number with a metric prefix: 1.5 G. */
+export function scaled(amount: number): string {
+  const prefixes = ["", "k", "M", "G", "T", "P"];
+  const step = amount < 1000 ? 0 : Math.min(prefixes.length - 1, Math.floor(Math.log10(amount) / 3));
+  const digits = step === 0 ? amount.toString() : (amount / 1000 ** step).toPrecision(3);
+  return `${digits} ${prefixes[step]}`;
+}
