@@ -32,20 +32,27 @@ export function addProduct(limbs: usize, x: f64, w: f64): void {
 }
 
 /** Brings every limb into 0 to 2^32 - 1 and returns what is left above: 0, or -1 for a negative sum. */
-function carry(limbs: usize, flip: i64): i64 {
-  let rest: i64 = -flip;
-  for (let i: usize = 0; i < LIMBS; i++) {
-    const value = (load<i64>(limbs + (i << 3)) ^ flip) + rest;
-    store<i64>(limbs + (i << 3), value & 0xffffffff);
+function carry(limbs: usize): i64 {
+  let rest: i64 = 0;
+  for (let limb = limbs; limb < limbs + (LIMBS << 3); limb += 8) {
+    const value = load<i64>(limb) + rest;
+    store<i64>(limb, value & 0xffffffff);
     rest = value >> 32;
   }
   return rest;
 }
 
+function negate(limbs: usize): void {
+  for (let limb = limbs; limb < limbs + (LIMBS << 3); limb += 8) store<i64>(limb, -load<i64>(limb));
+}
+
 /** The sum rounded to odd at 53 bits, which one more rounding turns into the nearest f32. Clobbers the limbs. */
 export function sumToOdd(limbs: usize): f64 {
-  const negative = carry(limbs, 0) < 0;
-  if (negative) carry(limbs, -1);
+  const negative = carry(limbs) < 0;
+  if (negative) {
+    negate(limbs); // all but the sign above them: the carry out of the top is that of 2^(32 * LIMBS)
+    carry(limbs);
+  }
   let top = LIMBS - 1;
   while (top > 1 && load<u64>(limbs + (top << 3)) == 0) top--;
   const head = limbs + (top << 3);

@@ -9,6 +9,8 @@ import { At, ENCODER_BYTES, lastSeen, Loop, prepare, storageOf } from "./encoder
 import { fillRandom16 } from "./random";
 import { asF32 } from "./widen";
 
+export { amax } from "./amax";
+
 /** Elements encoded at a time, so that what is redone after a NaN is little. */
 const RUN: i32 = 2048;
 
@@ -165,38 +167,4 @@ function encodeRange(
     if (scale == 1.0) encodeRun<u8>(x, to, count, scratch, 0, 31, random, codes);
     else encodeRun<u32>(x, to, count, scratch, multiplier, 31, random, codes);
   }
-}
-
-/** max |src[i]| over [begin, end), NaN ignored; 0 for an empty range. */
-export function amax(src: usize, srcType: u32, scratch: usize, begin: u32, end: u32): f32 {
-  let largest: u32 = 0;
-  for (let i = begin; i < end; i += RUN) {
-    const count = <i32>min<u32>(end - i, RUN);
-    largest = max(largest, amaxRun(asF32(src, srcType, i, count, scratch), count));
-  }
-  return reinterpret<f32>(largest);
-}
-
-/** The bits of max |x| of `count` f32, NaN ignored. */
-export function amaxRun(x: usize, count: i32): u32 {
-  const magnitude = i32x4.splat(0x7fffffff);
-  const infinity = i32x4.splat(0x7f800000);
-  let m0 = i32x4.splat(0);
-  let m1 = i32x4.splat(0);
-  let i = 0;
-  for (; i + 8 <= count; i += 8) {
-    const a0 = v128.and(v128.load(x + (<usize>i << 2)), magnitude);
-    const a1 = v128.and(v128.load(x + (<usize>i << 2), 16), magnitude);
-    m0 = i32x4.max_s(m0, v128.andnot(a0, i32x4.gt_s(a0, infinity)));
-    m1 = i32x4.max_s(m1, v128.andnot(a1, i32x4.gt_s(a1, infinity)));
-  }
-  const m = i32x4.max_s(m0, m1);
-  const even = max<u32>(i32x4.extract_lane(m, 0), i32x4.extract_lane(m, 2));
-  const odd = max<u32>(i32x4.extract_lane(m, 1), i32x4.extract_lane(m, 3));
-  let largest = max(even, odd);
-  for (; i < count; ++i) {
-    const a = load<u32>(x + (<usize>i << 2)) & 0x7fffffff;
-    if (a <= 0x7f800000) largest = max(largest, a);
-  }
-  return largest;
 }

@@ -6,9 +6,10 @@
 // leaves every gate as it is.
 //
 // Every export takes `scratch`, scratchBytes() of the calling thread's own, and works the rows [begin, end).
-import { activate, alphaOf, differentiate } from "./activation";
+import { alphaOf } from "./activation";
 import { addScalar, clamp, clearBeyond, multiply } from "./chunk";
 import { Activation } from "./contract";
+import { activate, differentiate } from "./curve";
 import { BUFFER, CHUNK } from "./scratch";
 import { narrow, widen } from "./wide";
 

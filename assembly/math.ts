@@ -72,8 +72,8 @@ const ROOT_HALF: u64 = 0x3fe6a09e667f3bcd; // 0.7071067811865476
 
 /**
  * 2^t in two f64 lanes, t clamped to [-1023, 1024], whose results are 0 and infinity: beyond every f32. NaN
- * stays. Adding 1.5 * 2^52 + 1023 rounds t to an integer n and leaves n + 1023, the exponent field of 2^n, in
- * the low bits.
+ * stays. Adding 1.5 * 2^52 + 1023 rounds t to an integer n, a tie to the odd one, and leaves n + 1023, the
+ * exponent field of 2^n, in the low bits.
  */
 export function exp2x2(t: v128): v128 {
   t = f64x2.pmin(t, v128.load64_splat(EXP2, 56));
@@ -90,12 +90,6 @@ export function exp2x2(t: v128): v128 {
   p = f64x2.add(f64x2.mul(p, f), v128.load64_splat(EXP2, 0));
   p = f64x2.add(f64x2.mul(p, f), v128.load64_splat(EXP2, 80));
   return f64x2.mul(p, i64x2.shl(n, 52));
-}
-
-/** 1 / (1 + 2^t) in two f64 lanes. */
-export function logistic2x2(t: v128): v128 {
-  const one = v128.load64_splat(EXP2, 80);
-  return f64x2.div(one, f64x2.add(one, exp2x2(t)));
 }
 
 /** e^x in four f32 lanes. */
@@ -117,7 +111,7 @@ export function join(low: v128, high: v128): v128 {
 }
 
 /** 2^t of one f64: a lane of `exp2x2`. */
-function exp2(t: f64): f64 {
+export function exp2(t: f64): f64 {
   return f64x2.extract_lane(exp2x2(f64x2.splat(t)), 0);
 }
 

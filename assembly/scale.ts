@@ -10,7 +10,7 @@ const E4M3_MIN_NORMAL: u32 = 0x3c800000; // 2^-6
 const E4M3_MAX: u32 = 0x43e00000; // 448
 
 /** Byte offsets of a scale rule's fields. */
-const enum At {
+export const enum RuleAt {
   Rule = 0,
   /** The largest finite element. */
   Max = 4,
@@ -25,6 +25,10 @@ const enum At {
   /** S_enc of NVFP4, and its rounded reciprocal. */
   Encode = 28,
   Decode = 32,
+  /** NVFP4's tensor amax, the largest element times the largest block scale, and whether 4over6 squares errors. */
+  Global = 36,
+  Full = 40,
+  Squared = 44,
 }
 
 /** Bytes of a prepared rule. */
@@ -50,7 +54,7 @@ export function globalScale(g: f32, max: f32): f32 {
 
 /**
  * Fills `rule` for elements of format `word`. `overflow` is the largest finite value of the source's type;
- * `g` and `e4m3Max` (448 or 256) concern NVFP4 alone.
+ * `g`, `e4m3Max` (448 or 256) and `squared` concern NVFP4 alone.
  */
 export function prepareRule(
   rule: usize,
@@ -61,18 +65,22 @@ export function prepareRule(
   overflow: f32,
   g: f32,
   e4m3Max: f32,
+  squared: u32,
 ): void {
   const largest = reinterpret<f32>(decode(maxCode(word), word));
   const encodeScale = globalScale(g, 6 * e4m3Max);
-  store<i32>(rule, kind, At.Rule);
-  store<f32>(rule, largest, At.Max);
-  store<f32>(rule, 1 / largest, At.Reciprocal);
-  store<i32>(rule, <i32>(maxCode(word) >> mantissaBits(word)) - exponentBias(word), At.MaxExponent);
-  store<u32>(rule, pow2, At.Pow2);
-  store<f32>(rule, epsilon, At.Epsilon);
-  store<f32>(rule, overflow, At.Overflow);
-  store<f32>(rule, encodeScale, At.Encode);
-  store<f32>(rule, 1 / encodeScale, At.Decode);
+  store<i32>(rule, kind, RuleAt.Rule);
+  store<f32>(rule, largest, RuleAt.Max);
+  store<f32>(rule, 1 / largest, RuleAt.Reciprocal);
+  store<i32>(rule, <i32>(maxCode(word) >> mantissaBits(word)) - exponentBias(word), RuleAt.MaxExponent);
+  store<u32>(rule, pow2, RuleAt.Pow2);
+  store<f32>(rule, epsilon, RuleAt.Epsilon);
+  store<f32>(rule, overflow, RuleAt.Overflow);
+  store<f32>(rule, encodeScale, RuleAt.Encode);
+  store<f32>(rule, 1 / encodeScale, RuleAt.Decode);
+  store<f32>(rule, g, RuleAt.Global);
+  store<f32>(rule, 6 * e4m3Max, RuleAt.Full);
+  store<u32>(rule, squared, RuleAt.Squared);
 }
 
 /** Bytes of a stored scale. */
@@ -85,19 +93,17 @@ export function scaleBytes(kind: i32): usize {
  * multipliers have room for a multiple of four. Not for FourOverSix.
  */
 export function applyRule(rule: usize, amaxes: usize, count: i32, scales: usize, multipliers: usize): void {
-  const kind = load<i32>(rule, At.Rule);
+  const kind = load<i32>(rule, RuleAt.Rule);
   if (kind == ScaleRule.F32) {
-    for (let i = 0; i < count; ++i) applyF32(rule, amaxes + (<usize>i << 2), scales + (<usize>i << 2), multipliers + (<usize>i << 2));
+    for (let i: usize = 0; i < <usize>count << 2; i += 4) applyF32(rule, amaxes + i, scales + i, multipliers + i);
     return;
   }
   for (let i = 0; i < count; i += 4) {
     const amax = v128.load(amaxes + (<usize>i << 2));
     let code: v128;
-    if (kind == ScaleRule.E8m0Up) code = e8m0Up(f32x4.mul(amax, v128.load32_splat(rule, At.Reciprocal)));
-    else if (kind == ScaleRule.E8m0Floor) code = e8m0Floor(amax, v128.load32_splat(rule, At.MaxExponent));
-    else {
-      code = twoLevel(rule, amax, multipliers + (<usize>i << 2));
-    }
+    if (kind == ScaleRule.E8m0Up) code = e8m0Up(f32x4.mul(amax, v128.load32_splat(rule, RuleAt.Reciprocal)));
+    else if (kind == ScaleRule.E8m0Floor) code = e8m0Floor(amax, v128.load32_splat(rule, RuleAt.MaxExponent));
+    else code = twoLevel(rule, amax, multipliers + (<usize>i << 2));
     if (kind != ScaleRule.TwoLevel) v128.store(multipliers + (<usize>i << 2), e8m0Reciprocal(code));
     const halves = i16x8.narrow_i32x4_u(code, code);
     const bytes = i32x4.extract_lane(i8x16.narrow_i16x8_u(halves, halves), 0);
@@ -109,10 +115,10 @@ export function applyRule(rule: usize, amaxes: usize, count: i32, scales: usize,
 function applyF32(rule: usize, amax: usize, stored: usize, multiplier: usize): void {
   const scale = scaleFromAmax(
     load<f32>(amax),
-    load<f32>(rule, At.Max),
-    load<u32>(rule, At.Pow2),
-    load<f32>(rule, At.Epsilon),
-    load<f32>(rule, At.Overflow),
+    load<f32>(rule, RuleAt.Max),
+    load<u32>(rule, RuleAt.Pow2),
+    load<f32>(rule, RuleAt.Epsilon),
+    load<f32>(rule, RuleAt.Overflow),
   );
   store<f32>(multiplier, scale);
   store<f32>(stored, 1 / scale);
@@ -139,14 +145,14 @@ function e8m0Reciprocal(code: v128): v128 {
 
 /** e4m3 codes of amax ⊗ (S_enc ⊗ fl(1/6)), and the multipliers 1 ⊘ (scale ⊗ (1 ⊘ S_enc)), at most FLT_MAX. */
 function twoLevel(rule: usize, amax: v128, multipliers: usize): v128 {
-  const raw = f32x4.mul(amax, f32x4.splat(load<f32>(rule, At.Encode) * SIXTH));
+  const raw = f32x4.mul(amax, f32x4.splat(load<f32>(rule, RuleAt.Encode) * SIXTH));
   // rounding to e4m3 by a magic sum, as in encoder.ts
   const a = i32x4.min_s(raw, i32x4.splat(E4M3_MAX));
   const e = v128.and(i32x4.max_s(a, i32x4.splat(E4M3_MIN_NORMAL)), i32x4.splat(0x7f800000));
   const c = i32x4.add(e, i32x4.splat(20 << 23));
   const y = f32x4.add(a, c);
   const scale = f32x4.sub(y, c);
-  const product = f32x4.mul(scale, v128.load32_splat(rule, At.Decode));
+  const product = f32x4.mul(scale, v128.load32_splat(rule, RuleAt.Decode));
   const quotient = f32x4.div(f32x4.splat(1), product);
   v128.store(multipliers, i32x4.min_s(quotient, i32x4.splat(0x7f7fffff)));
   return i32x4.sub(i32x4.add(i32x4.sub(y, c), i32x4.shr_u(e, 20)), i32x4.splat(968));

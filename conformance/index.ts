@@ -1,1 +1,38 @@
-export {};
+/**
+ * Property-based conformance: the arbitraries, the laws and the harness that hold Lockstep's own backends to
+ * their definition, for holding other kernels to it.
+ */
+export * from "./arbitraries/formats.js";
+export * from "./arbitraries/matrices.js";
+export * from "./arbitraries/patterns.js";
+export * from "./arbitraries/random.js";
+export * from "./arbitraries/specs.js";
+export {
+  assertSame,
+  assertSameBits,
+  type Difference,
+  differenceOf,
+  MismatchError,
+} from "./harness/difference.js";
+export { expectNoLeak, GuardedBackend } from "./harness/guarded.js";
+export type { CheckOptions, CheckResult, Failure, Law } from "./harness/law.js";
+export { LAWS, lawNamed, lawsFor } from "./harness/laws.js";
+export type { Answer, Operation } from "./harness/operation.js";
+export {
+  backendSubject,
+  type Cases,
+  OPERATION_NAMES,
+  OPERATIONS,
+  type OperationName,
+  ORACLE,
+  type Subject,
+} from "./harness/operations.js";
+export { fromCodes, PlainTensor, wideValues } from "./harness/plain.js";
+export {
+  type ConformanceOptions,
+  type ConformanceReport,
+  compareWith,
+  type LawReport,
+  type Progress,
+  runConformance,
+} from "./harness/run.js";

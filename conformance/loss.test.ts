@@ -81,8 +81,9 @@ test("rows of one class, of -infinity and of infinity", () => {
     [inf, 0],
     [-0, -0],
   ];
-  const { loss, dx } = run(0, rows, [0, 1, 0, 0, 1], 0, [1, 1, 1, 1, 1]);
+  const { loss, maximum, dx } = run(0, rows, [0, 1, 0, 0, 1], 0, [1, 1, 1, 1, 1]);
   expect(loss).toEqual([Math.fround(Math.LN2), 0, Number.NaN, Number.NaN, Math.fround(Math.LN2)]);
+  expect(maximum).toEqual([3, 0, -inf, inf, 0]);
   expect(dx.slice(0, 4)).toEqual([-0.5, 0.5, 0, 0]);
 });
 

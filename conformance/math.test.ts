@@ -1,5 +1,5 @@
 import { beforeAll, describe, expect, test } from "vitest";
-import { anyF32, EVERY_BF16, SPECIALS, WIDE_TYPES } from "./harness/samples.js";
+import { anyF32, EVERY_BF16, evenF32, SPECIALS, WIDE_TYPES } from "./harness/samples.js";
 import { openStems, type Stems } from "./harness/stems.js";
 import * as twin from "./oracle/math.js";
 import { fromBits } from "./oracle/rational.js";
@@ -34,6 +34,12 @@ describe.each(FUNCTIONS)("$name", ({ name, definition, truth }) => {
     expect(worst).toBeGreaterThan(0.4);
     expect(worst).toBeLessThan(0.51);
   });
+});
+
+test("2^t has the f64 bits of its definition", () => {
+  const call = stems.call.exp2!;
+  const inputs = [...SPECIALS, 0.5, 1.5, -0.5, 1023.6, 1024, -1022.5, -1023, ...evenF32(1 << 16, 1100)];
+  expect(inputs.filter((t) => !Object.is(call(t), twin.exp2(t)))).toEqual([]);
 });
 
 describe("wide types", () => {

@@ -31,7 +31,10 @@ export function scalarLayout(): fc.Arbitrary<ScalarLayout> {
   const drawn = fc.record({
     exponentBits: fc.integer({ min: 1, max: 8 }),
     mantissaBits: fc.integer({ min: 0, max: 15 }),
-    shift: fc.oneof({ weight: 2, arbitrary: fc.integer({ min: -2, max: 2 }) }, fc.integer({ min: -300, max: 300 })),
+    shift: fc.oneof(
+      { weight: 2, arbitrary: fc.integer({ min: -2, max: 2 }) },
+      fc.integer({ min: -300, max: 300 }),
+    ),
     signed: fc.boolean().map((unsigned) => !unsigned),
     subnormals: fc.boolean().map((without) => !without),
     specials: fc.constantFrom("finite", "nanOnly", "ieee", "fnuz"),

@@ -21,7 +21,12 @@ export interface MatrixAim {
 /** How the elements start out: a constant, or words of a generator with exponents and mantissas cut to size. */
 type Base =
   | { readonly kind: "constant"; readonly bits: number }
-  | { readonly kind: "seeded"; readonly seed: number; readonly range: readonly [low: number, count: number]; readonly mantissaBits: number };
+  | {
+      readonly kind: "seeded";
+      readonly seed: number;
+      readonly range: readonly [low: number, count: number];
+      readonly mantissaBits: number;
+    };
 
 /** Something set into one element or one tile. */
 type Plant =
@@ -45,7 +50,9 @@ const constant: fc.Arbitrary<Base> = fc
 const seeded: fc.Arbitrary<Base> = fc.record({
   kind: fc.constant("seeded"),
   seed: fc.nat(),
-  range: fc.constantFrom([-1, 3], [-8, 16], [-30, 40], [-126, 252], [-149, 40], [90, 37]) as fc.Arbitrary<[number, number]>,
+  range: fc.constantFrom([-1, 3], [-8, 16], [-30, 40], [-126, 252], [-149, 40], [90, 37]) as fc.Arbitrary<
+    [number, number]
+  >,
   mantissaBits: fc.constantFrom(1, 3, 7, 23),
 } as const);
 
@@ -60,19 +67,32 @@ const plant: fc.Arbitrary<Plant> = fc.oneof(
   fc.record({
     kind: fc.constant("boundary"),
     at: place,
-    k: fc.oneof({ weight: 3, arbitrary: fc.integer({ min: -4, max: 4 }) }, fc.integer({ min: -149, max: 120 })),
+    k: fc.oneof(
+      { weight: 3, arbitrary: fc.integer({ min: -4, max: 4 }) },
+      fc.integer({ min: -149, max: 120 }),
+    ),
     steps: fc.constantFrom(0, 1, -1, 2, -2),
   } as const),
-  fc.record({ kind: fc.constant("dead"), at: place, exponent: fc.constantFrom(-200, -17, -19, -20, -22, -140) } as const),
+  fc.record({
+    kind: fc.constant("dead"),
+    at: place,
+    exponent: fc.constantFrom(-200, -17, -19, -20, -22, -140),
+  } as const),
 );
 
 /** Matrices for `aim`; they shrink to a constant with few plants. */
-export function wideMatrix<D extends WideDType>(aim: MatrixAim & { readonly dtype: D }): fc.Arbitrary<PlainTensor<D>> {
+export function wideMatrix<D extends WideDType>(
+  aim: MatrixAim & { readonly dtype: D },
+): fc.Arbitrary<PlainTensor<D>> {
   const base = fc.oneof({ weight: 1, arbitrary: constant }, { weight: 4, arbitrary: seeded });
   return fc.tuple(base, fc.array(plant, { maxLength: 6 })).map(([start, plants]) => {
     const bits = fill(start, elementCount(aim.shape));
     for (const each of plants) apply(each, bits, aim);
-    return fromCodes(aim.dtype, aim.shape, bits.map((pattern) => narrowed(pattern, aim.dtype)));
+    return fromCodes(
+      aim.dtype,
+      aim.shape,
+      bits.map((pattern) => narrowed(pattern, aim.dtype)),
+    );
   });
 }
 
@@ -83,7 +103,7 @@ function fill(base: Base, count: number): Uint32Array {
   return Uint32Array.from({ length: count }, () => {
     const exponent = low + (next() % range);
     const word = next();
-    const mantissa = (word & 0x7fffff) & ~((1 << (23 - base.mantissaBits)) - 1);
+    const mantissa = word & 0x7fffff & ~((1 << (23 - base.mantissaBits)) - 1);
     return (bitsOf((1 + mantissa * 2 ** -23) * 2 ** exponent) | (word & SIGN)) >>> 0;
   });
 }
@@ -97,17 +117,26 @@ function apply(planted: Plant, bits: Uint32Array, { shape, block, max }: MatrixA
     bits[here] = planted.bits;
     return;
   }
-  const amax = planted.kind === "boundary" ? bitsOf(max * 2 ** planted.k) + planted.steps : bitsOf(2 ** planted.exponent);
+  const amax =
+    planted.kind === "boundary"
+      ? bitsOf(max * 2 ** planted.k) + planted.steps
+      : bitsOf(2 ** planted.exponent);
   for (const i of tile(planted.at.tile, [row, column], [rows, columns], block)) {
     const sign = (bits[i] as number) & SIGN;
     const magnitude = (bits[i] as number) & 0x7fffffff;
-    if (planted.kind === "dead" || magnitude > amax) bits[i] = (sign | (planted.kind === "dead" ? amax : amax >>> 1)) >>> 0;
+    if (planted.kind === "dead" || magnitude > amax)
+      bits[i] = (sign | (planted.kind === "dead" ? amax : amax >>> 1)) >>> 0;
   }
   if (planted.kind === "boundary") bits[here] = (((bits[here] as number) & SIGN) | Math.max(amax, 0)) >>> 0;
 }
 
 /** Indices of the tile around an element. */
-function* tile(kind: Place["tile"], [row, column]: readonly [number, number], [rows, columns]: readonly [number, number], block: number): Generator<number> {
+function* tile(
+  kind: Place["tile"],
+  [row, column]: readonly [number, number],
+  [rows, columns]: readonly [number, number],
+  block: number,
+): Generator<number> {
   const [height, width] = [kind === "row" ? 1 : block || rows, kind === "column" ? 1 : block || columns];
   const [top, left] = [row - (row % height), column - (column % width)];
   for (let r = top; r < Math.min(top + height, rows); r++) {
@@ -124,11 +153,15 @@ export function matrixShape(multiple: number, block: number, most = 8192): fc.Ar
   const size =
     multiple === 1
       ? fc.oneof(fc.integer({ min: 1, max: 9 }), fc.constantFrom(...ragged))
-      : fc.oneof({ weight: 6, arbitrary: fc.integer({ min: 1, max: 3 }) }, fc.constantFrom(0, 4, 5)).map((n) => n * multiple);
-  return fc.tuple(size, size, fc.constantFrom(1, 1, 2, 3, 4, 32), fc.constantFrom(2, 1, 3)).map(([rows, columns, lead, rank]) => {
-    const fitting = rows * columns > most ? multiple : rows;
-    if (rank === 1 && multiple === 1) return [columns];
-    const outer = fitting % lead === 0 ? [lead, fitting / lead] : [fitting];
-    return rank === 3 ? [1, ...outer, columns] : [...outer, columns];
-  });
+      : fc
+          .oneof({ weight: 6, arbitrary: fc.integer({ min: 1, max: 3 }) }, fc.constantFrom(0, 4, 5))
+          .map((n) => n * multiple);
+  return fc
+    .tuple(size, size, fc.constantFrom(1, 1, 2, 3, 4, 32), fc.constantFrom(2, 1, 3))
+    .map(([rows, columns, lead, rank]) => {
+      const fitting = rows * columns > most ? multiple : rows;
+      if (rank === 1 && multiple === 1) return [columns];
+      const outer = fitting % lead === 0 ? [lead, fitting / lead] : [fitting];
+      return rank === 3 ? [1, ...outer, columns] : [...outer, columns];
+    });
 }

@@ -10,7 +10,17 @@ const INFINITY = 0x7f800000;
 
 /** Zeros, infinities, f32's own edges, and NaNs of either sign with every payload, signalling ones included. */
 export function specialPattern(): fc.Arbitrary<number> {
-  const magnitude = fc.constantFrom(0, INFINITY, 1, 0x007fffff, 0x00800000, 0x00400000, 0x00400001, 0x7f7fffff, 0x3f800000);
+  const magnitude = fc.constantFrom(
+    0,
+    INFINITY,
+    1,
+    0x007fffff,
+    0x00800000,
+    0x00400000,
+    0x00400001,
+    0x7f7fffff,
+    0x3f800000,
+  );
   const nan = fc.oneof(
     fc.constantFrom(INFINITY + 1, 0x7fbfffff, 0x7fc00000, 0x7fffffff),
     fc.integer({ min: INFINITY + 1, max: 0x7fffffff }),
@@ -66,7 +76,8 @@ export function narrowed(bits: number, dtype: WideDType): number {
   if (magnitude >= INFINITY) return sign | 0x7c00;
   const exponent = (magnitude >>> 23) - 127;
   if (exponent > 15) return sign | 0x7bff;
-  if (exponent < -14) return sign | (exponent < -25 ? 0 : ((magnitude & 0x7fffff) | 0x800000) >>> (-1 - exponent));
+  if (exponent < -14)
+    return sign | (exponent < -25 ? 0 : ((magnitude & 0x7fffff) | 0x800000) >>> (-1 - exponent));
   return sign | ((magnitude - 0x38000000) >>> 13);
 }
 

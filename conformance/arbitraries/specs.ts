@@ -67,5 +67,7 @@ export function usage(): fc.Arbitrary<Usage> {
 /** A scale layout that the spec has. */
 export function scaleLayout(spec: QuantizeSpec): fc.Arbitrary<ScaleLayout> {
   const swizzles = BLOCK_FORMATS[spec.quantizer].scale !== "f32";
-  return fc.constantFrom(...(["logical", "padded", ...(swizzles ? ["swizzled"] : [])] as const)) as fc.Arbitrary<ScaleLayout>;
+  return fc.constantFrom(
+    ...(["logical", "padded", ...(swizzles ? ["swizzled"] : [])] as const),
+  ) as fc.Arbitrary<ScaleLayout>;
 }

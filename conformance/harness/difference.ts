@@ -1,5 +1,5 @@
 /** Bitwise comparison, and what a person needs to know where it fails. */
-import { elementCount, type DType, type Shape, storageBits } from "../../src/tensor/shape.js";
+import { type DType, elementCount, type Shape, storageBits } from "../../src/tensor/shape.js";
 import type { TensorData } from "../../src/tensor/tensor.js";
 import { codeValue, nanIsClass, PlainTensor } from "./plain.js";
 
@@ -39,7 +39,13 @@ export function differenceOf(actual: PlainTensor, expected: PlainTensor): Differ
   }
   if (count === 0) return undefined;
   const at = (codes: typeof ours) => ({ code: codes[first] as number, value: value(codes[first] as number) });
-  return { count, total: theirs.length, coordinate: coordinateOf(first, shape), actual: at(ours), expected: at(theirs) };
+  return {
+    count,
+    total: theirs.length,
+    coordinate: coordinateOf(first, shape),
+    actual: at(ours),
+    expected: at(theirs),
+  };
 }
 
 /** What the data given are, and what to call them in a message. */
@@ -68,11 +74,15 @@ export function assertSame(name: string, actual: PlainTensor, expected: PlainTen
     throw new MismatchError(`${name} is ${kind(actual)}; it has to be ${kind(expected)}`);
   }
   const difference = differenceOf(actual, expected);
-  if (difference) throw new MismatchError(`${name}: ${describeDifference(difference, expected.dtype)}`, difference);
+  if (difference)
+    throw new MismatchError(`${name}: ${describeDifference(difference, expected.dtype)}`, difference);
 }
 
 /** One line: how many, where, what there is and what there has to be. */
-export function describeDifference({ count, total, coordinate, actual, expected }: Difference, dtype: DType): string {
+export function describeDifference(
+  { count, total, coordinate, actual, expected }: Difference,
+  dtype: DType,
+): string {
   const show = ({ code, value }: Difference["actual"]): string =>
     `0x${code.toString(16).padStart(storageBits(dtype) / 4, "0")} (${Object.is(value, -0) ? "-0" : value})`;
   const where = coordinate.length > 0 ? ` at [${coordinate}]` : "";

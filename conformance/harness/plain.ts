@@ -1,10 +1,17 @@
 /** Tensors without a backend: what subjects take and give, and what the harness compares. */
 import { toStringMethod } from "fast-check";
 import type { Backend } from "../../src/backends/backend.js";
-import { asMatrix, type DType, elementCount, type Shape, storageBits, type WideDType } from "../../src/tensor/shape.js";
-import { Tensor, type TensorData } from "../../src/tensor/tensor.js";
 import { factsOf } from "../../src/formats/derive.js";
 import { SCALAR_FORMATS } from "../../src/formats/scalar.js";
+import {
+  asMatrix,
+  type DType,
+  elementCount,
+  type Shape,
+  storageBits,
+  type WideDType,
+} from "../../src/tensor/shape.js";
+import { Tensor, type TensorData } from "../../src/tensor/tensor.js";
 import { fromBits, valueOf } from "./values.js";
 
 /** Unsigned views of elements, by which they are compared. */
@@ -42,7 +49,9 @@ export class PlainTensor<D extends DType = DType> {
 
   toString(): string {
     const digits = storageBits(this.dtype) / 4;
-    const codes = Array.from(this.codes.subarray(0, SHOWN), (code) => code.toString(16).padStart(digits, "0"));
+    const codes = Array.from(this.codes.subarray(0, SHOWN), (code) =>
+      code.toString(16).padStart(digits, "0"),
+    );
     const rest = elementCount(this.shape) > SHOWN ? ` and ${elementCount(this.shape) - SHOWN} more` : "";
     return `${this.dtype} [${this.shape}] ${codes.join(" ")}${rest}`;
   }
@@ -98,15 +107,21 @@ function storeCodes<D extends DType>(dtype: D, codes: ArrayLike<number>): Tensor
 /** Two 4-bit codes a byte, the even element low; an odd count leaves the last half byte zero. */
 export function pack(codes: ArrayLike<number>): Uint8Array {
   const bytes = new Uint8Array(Math.ceil(codes.length / 2));
-  for (let i = 0; i < codes.length; i++) bytes[i >> 1] = (bytes[i >> 1] as number) | ((codes[i] as number) << (4 * (i & 1)));
+  for (let i = 0; i < codes.length; i++)
+    bytes[i >> 1] = (bytes[i >> 1] as number) | ((codes[i] as number) << (4 * (i & 1)));
   return bytes;
 }
 
 export function unpack(bytes: Uint8Array): Uint8Array {
-  return Uint8Array.from({ length: 2 * bytes.length }, (_, i) => ((bytes[i >> 1] as number) >> (4 * (i & 1))) & 15);
+  return Uint8Array.from(
+    { length: 2 * bytes.length },
+    (_, i) => ((bytes[i >> 1] as number) >> (4 * (i & 1))) & 15,
+  );
 }
 
 /** Whether any NaN of that type is as good as any other: narrow formats have one defined code for it. */
 export function nanIsClass(dtype: DType): boolean {
-  return dtype === "f32" || (dtype in SCALAR_FORMATS && factsOf(dtype as keyof typeof SCALAR_FORMATS).bits >= 16);
+  return (
+    dtype === "f32" || (dtype in SCALAR_FORMATS && factsOf(dtype as keyof typeof SCALAR_FORMATS).bits >= 16)
+  );
 }

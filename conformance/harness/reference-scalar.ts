@@ -21,7 +21,12 @@ export function encodeBits(
   const even = bits.length + (bits.length % 2);
   const padded = new Uint32Array(even);
   padded.set(bits);
-  const codes = encode(upload(backend, fromCodes("f32", [even], padded)), { format: layout, rounding, overflow, ...random });
+  const codes = encode(upload(backend, fromCodes("f32", [even], padded)), {
+    format: layout,
+    rounding,
+    overflow,
+    ...random,
+  });
   return Uint32Array.from(storedCodes(download(codes).codes, layout)).slice(0, bits.length);
 }
 

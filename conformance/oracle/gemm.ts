@@ -66,8 +66,9 @@ function bitLength(n: bigint): number {
   return n === 0n ? 0 : (n < 0n ? -n : n).toString(2).length;
 }
 
-/** floor(log2 |x|), at least `least`; 0 as the caller says. */
+/** floor(log2 |x|), at least `least`; of zero as the caller says; of what is not finite, nothing that matters. */
 function exponentOf(x: number, least: number, ofZero: number): number {
+  if (!Number.isFinite(x)) return 0;
   if (x === 0) return ofZero;
   const { significand, exponent } = dyadic(x);
   return Math.max(bitLength(significand) - 1 + exponent, least);
@@ -112,11 +113,17 @@ function step(rule: DotAdd, c: number, x: readonly Factor[], w: readonly Factor[
   return truncateToF32(units, grid, rule.fractionBits);
 }
 
-/** One element as the datapath's factor. */
+/** The exponent of a zero operand; where a zero product is told from its value, one that no product has. */
+function zeroExponent(rule: OracleTask["rule"]): number {
+  return typeof rule === "object" && rule.zeroOperand !== "none" ? rule.zeroOperand : -9999;
+}
+
+/** One element as the datapath's factor; beyond the last k, a zero. */
 function factor(task: OracleTask, operand: OracleOperand, line: number, k: number): Factor {
-  const q = operand.lines[line]?.[k] ?? 0;
+  const q = operand.lines[line]?.[k];
+  if (q === undefined) return { value: 0, exponent: zeroExponent(task.rule) };
   const s = operand.scale?.(line, k) ?? 1;
-  const ofZero = typeof task.rule === "object" && task.rule.zeroOperand !== "none" ? task.rule.zeroOperand : -9999;
+  const ofZero = zeroExponent(task.rule);
   const plain = (value: number): Factor => ({ value, exponent: exponentOf(value, -126, ofZero) });
   switch (task.staging) {
     case "bf16":

@@ -31,11 +31,11 @@ function powerOfTwo(n: number): number {
   return n === -1023 ? 0 : 2 ** Math.trunc(n / 2) * 2 ** (n - Math.trunc(n / 2));
 }
 
-/** x rounded to an integer, ties to even, for |x| <= 1024. */
+/** x rounded to an integer, ties to odd: the reference rounds x + 1023 to even. */
 function nearest(x: number): number {
   const below = Math.floor(x);
   const rest = x - below;
-  return rest > 0.5 || (rest === 0.5 && below % 2 !== 0) ? below + 1 : below;
+  return rest > 0.5 || (rest === 0.5 && below % 2 === 0) ? below + 1 : below;
 }
 
 /** 2^t in f64. */

@@ -1,8 +1,7 @@
 /**
- * Real functions to 2^-250 absolute, over fixed-point integers: the witness of accuracy.
+ * Real functions over fixed-point integers, to 2^-100 of every result that f32 can hold: the witness of accuracy.
  *
- * A Real is a bigint that counts units of 2^-256. The smallest f32 has 107 bits above that, so every result
- * that f32 can hold is known to 100 bits or more.
+ * A Real is a bigint that counts units of 2^-256; the smallest f32 has 107 bits above that.
  */
 export type Real = bigint;
 
@@ -70,7 +69,7 @@ export function log(x: Real): Real {
   return y + shift * LN2;
 }
 
-/** The error function: 2 / sqrt(pi) e^(-x^2) times the sum of 2^k x^(2k+1) / (1 3 5 ... (2k+1)). */
+/** The error function: 2 / (sqrt(pi) e^(x^2)) times the sum of 2^k x^(2k+1) / (1 3 5 ... (2k+1)). */
 export function erf(x: Real): Real {
   if (x < 0n) return -erf(-x);
   if (x > 13n * ONE) return ONE;
@@ -81,7 +80,7 @@ export function erf(x: Real): Real {
     sum += term;
     term = (2n * multiply(term, square)) / k;
   }
-  return divide(2n * multiply(sum, exp(-square)), ROOT_PI);
+  return divide(2n * sum, multiply(exp(square), ROOT_PI));
 }
 
 /** What rounds to infinity: the largest f32 and half a unit of its last place. */

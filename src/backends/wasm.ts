@@ -48,6 +48,7 @@ class WasmBackend implements Backend {
     this.#pool = pool;
     const heap = this.memory;
     this.#context = {
+      exports: instance.exports,
       pool,
       heap,
       withTemporary(bytes, body) {
@@ -66,12 +67,12 @@ class WasmBackend implements Backend {
   }
 
   supports<K extends OpName>(op: K, args: OpArgs[K]): Support {
-    return LOWERINGS[op]?.supports?.(args) ?? EXACT;
+    return LOWERINGS[op].supports?.(args) ?? EXACT;
   }
 
   run<K extends OpName>(op: K, args: OpArgs[K]): void {
     if (this.#disposed) throw new DisposedError("the wasm backend");
-    LOWERINGS[op]?.run(this.#context, args);
+    LOWERINGS[op].run(this.#context, args);
   }
 
   async dispose(): Promise<void> {

@@ -50,7 +50,8 @@ export function defineCommand<T extends OptionTable>(spec: CommandSpec<T>): Comm
       const { positionals: inputs, given } = parsed;
       requireInputs(spec.inputs, inputs);
       for (const [name, row] of Object.entries(table)) {
-        if (row.required && !given.has(name)) throw new ArgumentError(`--${name} ${row.placeholder} is needed`);
+        if (row.required && !given.has(name))
+          throw new ArgumentError(`--${name} ${row.placeholder} is needed`);
       }
       const session = new Session(spec.name, io, valuesOf(GENERAL, parsed));
       try {
@@ -67,5 +68,7 @@ function requireInputs(names: readonly string[], inputs: readonly string[]): voi
   if (missing !== undefined) throw new ArgumentError(`${missing} is needed: ${names.join(" ")}`);
   const extra = inputs[names.length];
   if (extra === undefined || names.at(-1)?.endsWith("…")) return;
-  throw new ArgumentError(`"${extra}" is one argument too many; it takes ${names.join(" ") || "options only"}`);
+  throw new ArgumentError(
+    `"${extra}" is one argument too many; it takes ${names.join(" ") || "options only"}`,
+  );
 }

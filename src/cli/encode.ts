@@ -3,15 +3,16 @@ import type { Backend } from "../backends/backend.js";
 import { ShapeError } from "../errors.js";
 import { factsOf } from "../formats/derive.js";
 import type { ScalarFormat } from "../formats/scalar.js";
-import { fileBytes, type FileDType, tensorDType } from "../io/dtypes.js";
+import { type FileDType, fileBytes, tensorDType } from "../io/dtypes.js";
 import type { TensorEntry } from "../io/header.js";
 import { SafetensorsFile } from "../io/safetensors.js";
-import { encode as encodeTensor, type EncodeOptions } from "../ops/cast.js";
+import type { TensorSource } from "../io/source.js";
+import { type EncodeOptions, encode as encodeTensor } from "../ops/cast.js";
 import { tensor } from "../ops/create.js";
 import { Scope } from "../tensor/scope.js";
 import { elementCount, isWide, type Shape, type WideDType } from "../tensor/shape.js";
 import { defineCommand } from "./command.js";
-import { copyPiece, type Piece, withFile, writePieces } from "./pieces.js";
+import { type Piece, planPieces, withFile, writePieces } from "./pieces.js";
 import { ENCODING, FORMAT, OUTPUT, RANDOM } from "./shared-options.js";
 
 /** Elements encoded at a time; even, so that no byte of packed codes is shared. */
@@ -28,7 +29,9 @@ export function codeShape(format: ScalarFormat, shape: Shape): Shape {
   if (factsOf(format).storageBits !== 4) return shape;
   const last = shape.at(-1) ?? 1;
   if (last % 2 === 0) return [...shape.slice(0, -1), last / 2];
-  throw new ShapeError(`shape [${shape}]: two ${format} codes share a byte and the last dimension, ${last}, is odd; pad it`);
+  throw new ShapeError(
+    `shape [${shape}]: two ${format} codes share a byte and the last dimension, ${last}, is odd; pad it`,
+  );
 }
 
 /** The wide type of a tensor of a file, `undefined` where it is no F32, F16 or BF16. */
@@ -37,16 +40,23 @@ export function wideDType({ dtype }: TensorEntry): WideDType | undefined {
   return type !== undefined && isWide(type) ? type : undefined;
 }
 
-function encodePiece(backend: Backend, file: SafetensorsFile, entry: TensorEntry, options: EncodeOptions & { format: ScalarFormat }): Piece {
-  const { name, shape, dtype } = entry;
+/** The piece that encodes one tensor, under the name given; none for a tensor that is not F32, F16 or BF16. */
+export function encodePiece(
+  backend: Backend,
+  file: TensorSource,
+  entry: TensorEntry,
+  options: EncodeOptions & { readonly format: ScalarFormat },
+  name = entry.name,
+): Piece | undefined {
+  const { shape, dtype } = entry;
   const type = wideDType(entry);
-  if (!type) return copyPiece(file, entry);
+  if (!type) return undefined;
   const output = { name, dtype: codeDType(options.format), shape: codeShape(options.format, shape) };
   const size = elementCount(shape);
   // The random word of an element goes by its index in the tensor, so a stochastic encode is not cut.
   const chunk = options.rounding === "stochastic" ? size : CHUNK;
   return {
-    subject: name,
+    subject: entry.name,
     outputs: [output],
     cost: fileBytes(dtype, shape),
     async produce(put) {
@@ -60,9 +70,17 @@ function encodePiece(backend: Backend, file: SafetensorsFile, entry: TensorEntry
   };
 }
 
-function encodeBytes(backend: Backend, bytes: Uint8Array, dtype: WideDType, options: EncodeOptions): Uint8Array {
+function encodeBytes(
+  backend: Backend,
+  bytes: Uint8Array,
+  dtype: WideDType,
+  options: EncodeOptions,
+): Uint8Array {
   using _scope = new Scope();
-  const { buffer, byteOffset, byteLength } = encodeTensor(tensor(backend, bytes, undefined, dtype), options).dataSync();
+  const { buffer, byteOffset, byteLength } = encodeTensor(
+    tensor(backend, bytes, undefined, dtype),
+    options,
+  ).dataSync();
   return new Uint8Array(buffer, byteOffset, byteLength);
 }
 
@@ -76,17 +94,17 @@ export const encode = defineCommand({
   options: { output: OUTPUT, format: FORMAT, ...ENCODING, ...RANDOM },
   async run({ session, values, inputs: [input = ""] }) {
     const { output, ...options } = values;
-    return withFile(SafetensorsFile.open(input), async (file) => {
+    await withFile(SafetensorsFile.open(input), async (file) => {
       const backend = await session.backend();
       const entries = [...file.tensors.values()];
-      const pieces = entries.map((entry) => encodePiece(backend, file, entry, options));
+      const pieces = await planPieces(file, (entry) => encodePiece(backend, file, entry, options));
       await writePieces(session, output, pieces, file.metadata);
       const encoded = entries.filter(wideDType).map(({ name }) => name);
       const { format, rounding, overflow } = options;
       session.summary({ output, format, rounding, overflow, encoded }, [
         `${output}: ${encoded.length} tensors in ${format}, ${entries.length - encoded.length} copied`,
       ]);
-      return 0;
     });
+    return 0;
   },
 });

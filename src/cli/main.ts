@@ -62,9 +62,10 @@ function find(name: string | undefined): Command {
 
 /** One line; with LOCKSTEP_DEBUG=1 the stack. */
 function describe(error: unknown): string {
-  if (process.env["LOCKSTEP_DEBUG"] === "1" && error instanceof Error && error.stack) return error.stack;
+  if (process.env.LOCKSTEP_DEBUG === "1" && error instanceof Error && error.stack) return error.stack;
   const message = error instanceof Error ? error.message : String(error);
-  const text = error instanceof LockstepError ? message : `unexpected error: ${message} (LOCKSTEP_DEBUG=1 shows where)`;
+  const text =
+    error instanceof LockstepError ? message : `unexpected error: ${message} (LOCKSTEP_DEBUG=1 shows where)`;
   return text.replace(/\s*\n\s*/g, " ");
 }
 

@@ -1,5 +1,5 @@
 /** Command-line options as data: a row for each, from which parsing and help follow. */
-import { parseArgs, type ParseArgsConfig } from "node:util";
+import { type ParseArgsConfig, parseArgs } from "node:util";
 import { ArgumentError } from "../errors.js";
 
 /** One option. */
@@ -22,7 +22,9 @@ export interface Option<T> {
 export type OptionTable = Readonly<Record<string, Option<unknown>>>;
 
 /** What parsing a table gives. */
-export type Values<T extends OptionTable> = { readonly [K in keyof T]: T[K] extends Option<infer V> ? V : never };
+export type Values<T extends OptionTable> = {
+  readonly [K in keyof T]: T[K] extends Option<infer V> ? V : never;
+};
 
 type Row<T> = Omit<Option<T>, "kind" | "fallback" | "parse">;
 
@@ -74,7 +76,8 @@ export function integer(least: number, most = Number.MAX_SAFE_INTEGER): (text: s
   return (text) => {
     const parsed = /^\d+$/.test(text) ? Number(text) : Number.NaN;
     if (parsed >= least && parsed <= most) return parsed;
-    const range = most === Number.MAX_SAFE_INTEGER ? `an integer from ${least}` : `an integer from ${least} to ${most}`;
+    const range =
+      most === Number.MAX_SAFE_INTEGER ? `an integer from ${least}` : `an integer from ${least} to ${most}`;
     throw new ArgumentError(`"${text}" is not ${range}`);
   };
 }
@@ -116,7 +119,13 @@ export function parseOptions(table: OptionTable, args: readonly string[]): Parse
   for (const [name, { kind, short }] of Object.entries(table)) {
     options[name] = { type: kind === "flag" ? "boolean" : "string", ...(short ? { short } : {}) };
   }
-  const { tokens } = parseArgs({ args: [...args], options, strict: false, allowPositionals: true, tokens: true });
+  const { tokens } = parseArgs({
+    args: [...args],
+    options,
+    strict: false,
+    allowPositionals: true,
+    tokens: true,
+  });
   const values: Record<string, unknown> = {};
   const given = new Set<string>();
   for (const [name, row] of Object.entries(table)) values[name] = row.fallback;
@@ -137,8 +146,10 @@ export function valuesOf<T extends OptionTable>(_table: T, { values }: Parsed): 
 }
 
 function parseValue(row: Option<unknown>, name: string, text: string | undefined): unknown {
-  if (row.kind === "flag" && text !== undefined) throw new ArgumentError(`${name} takes no value; "${text}" was given`);
-  if (row.kind === "value" && text === undefined) throw new ArgumentError(`${name} needs a value, ${row.placeholder}`);
+  if (row.kind === "flag" && text !== undefined)
+    throw new ArgumentError(`${name} takes no value; "${text}" was given`);
+  if (row.kind === "value" && text === undefined)
+    throw new ArgumentError(`${name} needs a value, ${row.placeholder}`);
   try {
     return row.parse(text ?? "");
   } catch (error) {

@@ -3,6 +3,7 @@ import { LockstepError } from "../errors.js";
 import type { Metadata, TensorEntry, TensorPlan } from "../io/header.js";
 import type { SafetensorsFile } from "../io/safetensors.js";
 import { type PutTensor, writeSafetensors } from "../io/safetensors-writer.js";
+import type { TensorSource } from "../io/source.js";
 import type { Session } from "./session.js";
 
 /** Some tensors of the output, and how to make them. */
@@ -19,7 +20,7 @@ export interface Piece {
 const COPY_BYTES = 8 << 20;
 
 /** A piece that copies a tensor as it is. */
-export function copyPiece(file: SafetensorsFile, entry: TensorEntry): Piece {
+export function copyPiece(file: TensorSource, entry: TensorEntry): Piece {
   const cost = entry.end - entry.begin;
   return {
     subject: entry.name,
@@ -33,8 +34,25 @@ export function copyPiece(file: SafetensorsFile, entry: TensorEntry): Piece {
   };
 }
 
+/** A piece for each tensor; errors name the tensor. */
+export async function planPieces(
+  file: TensorSource,
+  plan: (entry: TensorEntry) => Piece | undefined,
+): Promise<Piece[]> {
+  const pieces: Piece[] = [];
+  for (const entry of file.tensors.values()) {
+    pieces.push(await naming(entry.name, () => plan(entry) ?? copyPiece(file, entry)));
+  }
+  return pieces;
+}
+
 /** Writes the file made of these pieces, one after the other. Errors name the piece's tensor. */
-export async function writePieces(session: Session, path: string, pieces: readonly Piece[], metadata: Metadata): Promise<void> {
+export async function writePieces(
+  session: Session,
+  path: string,
+  pieces: readonly Piece[],
+  metadata: Metadata,
+): Promise<void> {
   const plan = {
     tensors: pieces.flatMap((piece) => piece.outputs),
     metadata: Object.assign({}, metadata, ...pieces.map((piece) => piece.metadata)) as Metadata,
@@ -65,8 +83,11 @@ export async function naming<T>(tensor: string, body: () => T | Promise<T>): Pro
   }
 }
 
-/** The tensors of an open file, one by one in the file's order, through `body`; then closes the file. */
-export async function withFile<T>(open: Promise<SafetensorsFile>, body: (file: SafetensorsFile) => Promise<T>): Promise<T> {
+/** Calls `body` with an open file, then closes it. */
+export async function withFile<T>(
+  open: Promise<SafetensorsFile>,
+  body: (file: SafetensorsFile) => Promise<T>,
+): Promise<T> {
   const file = await open;
   try {
     return await body(file);

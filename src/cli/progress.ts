@@ -20,12 +20,18 @@ export class Progress {
     private readonly sink: Sink | undefined,
     private readonly label: string,
     private readonly total: number,
+    /** What the total counts; with "" the bar shows the share alone. */
     private readonly unit: string,
   ) {}
 
   /** Counts `amount` more as done. */
   add(amount: number): void {
-    this.#done += amount;
+    this.set(this.#done + amount);
+  }
+
+  /** Says how much is done in all. */
+  set(done: number): void {
+    this.#done = done;
     const now = Date.now();
     if (!this.sink || now - this.#drawnAt < INTERVAL_MS) return;
     this.#drawnAt = now;
@@ -38,7 +44,8 @@ export class Progress {
     const seconds = (now - this.#startedAt) / 1000;
     const left = share > 0.01 ? `, ${(seconds / share - seconds).toFixed(0)} s left` : "";
     const bar = "█".repeat(filled) + "░".repeat(CELLS - filled);
-    const line = `${this.label} ${bar} ${(share * 100).toFixed(0).padStart(3)} % of ${scaled(this.total)}${this.unit}${left}`;
+    const amount = this.unit === "" ? "" : ` of ${scaled(this.total)}${this.unit}`;
+    const line = `${this.label} ${bar} ${(share * 100).toFixed(0).padStart(3)} %${amount}${left}`;
     return line.slice(0, (this.sink?.columns ?? 80) - 1);
   }
 

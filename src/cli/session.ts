@@ -30,7 +30,7 @@ export class Session {
 
   /** The result: as JSON where that is asked for, else as lines of text. */
   result(json: unknown, lines: readonly string[]): void {
-    if (this.general.json) this.io.stdout.write(`${JSON.stringify(json, replaceBigInt)}\n`);
+    if (this.general.json) this.io.stdout.write(`${toJson(json)}\n`);
     else for (const line of lines) this.io.stdout.write(`${line}\n`);
   }
 
@@ -51,6 +51,10 @@ export class Session {
   }
 }
 
-function replaceBigInt(_key: string, value: unknown): unknown {
-  return typeof value === "bigint" ? value.toString() : value;
+/** JSON text; integers beyond 2^53, which not all readers keep, become strings. */
+export function toJson(value: unknown): string {
+  return JSON.stringify(value, (_key, part: unknown) => {
+    if (typeof part !== "bigint") return part;
+    return part <= Number.MAX_SAFE_INTEGER ? Number(part) : part.toString();
+  });
 }

@@ -1,9 +1,9 @@
 /** The option rows that several commands share. */
 import type { BackendName } from "../backends/open.js";
+import type { OverflowName, RoundingName } from "../backends/ops.js";
 import { OVERFLOW, ROUNDING } from "../formats/contract.gen.js";
 import { resolveFormat, SCALAR_FORMAT_NAMES } from "../formats/derive.js";
 import type { ScalarFormat } from "../formats/scalar.js";
-import type { OverflowName, RoundingName } from "../backends/ops.js";
 import { choice, flag, integer, type Option, optional, required, u64, value } from "./options.js";
 
 function keysOf<K extends string>(table: Readonly<Record<K, unknown>>): readonly K[] {
@@ -19,13 +19,21 @@ export const GENERAL = {
     help: "what computes: the reference, a GPU, or a GPU where there is one",
     fallback: "wasm",
   }),
-  threads: optional({ placeholder: "N", help: "threads of the reference (default: what the host suggests)", parse: integer(1, 64) }),
+  threads: optional({
+    placeholder: "N",
+    help: "threads of the reference (default: what the host suggests)",
+    parse: integer(1, 64),
+  }),
   json: flag("print one machine-readable result on stdout, nothing else"),
   quiet: flag("print results only: no summaries, no progress bar"),
   help: flag("print this", { short: "h" }),
 } as const;
 
-export const OUTPUT: Option<string> = required({ short: "o", placeholder: "OUT", help: "the safetensors file to write" });
+export const OUTPUT: Option<string> = required({
+  short: "o",
+  placeholder: "OUT",
+  help: "the safetensors file to write",
+});
 
 /** A scalar format, by name or alias; it must be given. */
 export const FORMAT: Option<ScalarFormat> = {
@@ -47,5 +55,11 @@ export const ENCODING = {
 /** The random words of stochastic rounding. */
 export const RANDOM = {
   seed: value({ placeholder: "S", help: "key of the random words", parse: u64, fallback: 0n, shown: "0" }),
-  offset: value({ placeholder: "O", help: "counter of the random words", parse: u64, fallback: 0n, shown: "0" }),
+  offset: value({
+    placeholder: "O",
+    help: "counter of the random words",
+    parse: u64,
+    fallback: 0n,
+    shown: "0",
+  }),
 } as const;

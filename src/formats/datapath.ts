@@ -1,4 +1,6 @@
 /** The datapaths, one row each: how a dot product is accumulated. The arithmetic itself is assembly/datapath.ts. */
+import { factsOf } from "./derive.js";
+import type { ScalarFormat } from "./scalar.js";
 
 /** How a datapath is asked for: by definition, or by the generation of tensor cores to reproduce. */
 export type DatapathFamily = "exact" | "fp32" | "ada" | "hopper" | "blackwell";
@@ -78,15 +80,31 @@ function dotAdd(
   return { step, alignBits, fractionBits, zeroOperand, zeroAccumulator, group };
 }
 
-/** What two operands are to a datapath. A mixed pair has the class that covers both, if there is one. */
+/** What of an operand decides how it is multiplied. */
+export interface OperandTraits {
+  readonly format: ScalarFormat | "f32";
+  /** Block scales, if it has them: their format, and the lines and k's that share one. */
+  readonly scales?: {
+    readonly format: "f32" | "e8m0" | "e4m3";
+    readonly lines: number;
+    readonly length: number;
+    /** Every scale is a power of two. */
+    readonly pow2: boolean;
+  };
+}
+
+/** What two operands are to a datapath together. */
 export type OperandClass = "fp8" | "fp8Block" | "narrow" | "mx" | "fp4Block" | "bf16" | "f16" | "tf32" | "f32";
 
-/** How elements become operands; see `Staging` in assembly/contract.ts. */
+/** How elements become operands; see `Staging` in assembly/datapath.ts. */
 export type StagingName = "plain" | "bf16" | "tf32" | "scaled" | "grouped";
+
+/** How chains join the total; see `Promotion` in assembly/datapath.ts. */
+export type PromotionName = "none" | "add" | "scaleProduct" | "scaleChain";
 
 /** The row that serves a pair of operands, or why there is none. */
 export type DatapathChoice =
-  | { readonly ok: true; readonly name: DatapathName; readonly staging: StagingName }
+  | { readonly ok: true; readonly name: DatapathName; readonly staging: StagingName; readonly promotion: PromotionName }
   | { readonly ok: false; readonly reason: string };
 
 type Serving = Partial<Record<OperandClass, readonly [DatapathName, StagingName]>>;
@@ -121,16 +139,72 @@ const SERVED: Record<"ada" | "hopper" | "blackwell", Serving> = {
 };
 
 const REASONS: Partial<Record<OperandClass, string>> = {
-  f32: "its tensor cores would round f32 operands to tf32, by rules that differ with the shape; use datapath fp32 or exact, or cast to tf32, bf16 or f16",
+  f32: "its tensor cores round f32 operands to tf32, by rules that differ with the shape; use datapath fp32 or exact, or encode to tf32, bf16 or f16",
   fp8Block: "it has no GEMM with scales per block of 128; use datapath hopper or exact",
   narrow: "it has no instruction for these formats without block scales; use datapath blackwell or exact",
-  tf32: "no rule for tf32 is known there; use datapath hopper, fp32 or exact",
+  tf32: "its rule for tf32 is not known; use datapath hopper, fp32 or exact",
 };
 
-/** The row by which `family` multiplies operands of a class. */
-export function datapathFor(family: DatapathFamily, operands: OperandClass): DatapathChoice {
-  if (family === "exact" || family === "fp32") return { ok: true, name: family, staging: "plain" };
+function classOf({ format, scales }: OperandTraits): OperandClass {
+  if (scales?.format === "f32") return "fp8Block";
+  if (scales) return format === "e2m1" ? "fp4Block" : "mx";
+  if (format === "f32" || format === "tf32" || format === "bf16" || format === "f16") return format;
+  return format === "e4m3" || format === "e5m2" ? "fp8" : "narrow";
+}
+
+/** The class of a pair, if one covers both. */
+function pairClass(x: OperandTraits, w: OperandTraits): OperandClass | undefined {
+  const [a, b] = [classOf(x), classOf(w)];
+  if (x.scales?.format !== w.scales?.format) return undefined;
+  if (a === b) return a;
+  const both = new Set([a, b]);
+  if (both.has("mx") && both.has("fp4Block")) return "mx";
+  return both.has("fp8") && both.has("narrow") ? "narrow" : undefined;
+}
+
+function describe({ format, scales }: OperandTraits): string {
+  return scales ? `${format} with ${scales.format} scales per ${scales.lines}x${scales.length}` : format;
+}
+
+/** Scales per block of 128: which association of cuBLASLt, or why none (datapath.md §2). */
+function blockPromotion(x: OperandTraits, w: OperandTraits): PromotionName | string {
+  if (x.scales?.lines === 1) return w.scales?.lines === 1 ? "scaleChain" : "scaleProduct";
+  return "cuBLASLt does not multiply 128x128-scaled activations (operand b); scale them 1x128, or use datapath exact";
+}
+
+/** The row by which `family` multiplies x by w. */
+export function datapathFor(
+  family: DatapathFamily,
+  x: OperandTraits,
+  w: OperandTraits,
+  splitAccumulator: boolean,
+): DatapathChoice {
+  if (family === "exact" || family === "fp32") return { ok: true, name: family, staging: "plain", promotion: "none" };
+  const operands = pairClass(x, w);
+  if (!operands) {
+    return { ok: false, reason: `datapath ${family} does not multiply ${describe(x)} by ${describe(w)}; use datapath exact or fp32` };
+  }
   const served = SERVED[family][operands];
-  if (served) return { ok: true, name: served[0], staging: served[1] };
-  return { ok: false, reason: `datapath ${family} does not multiply ${operands} operands: ${REASONS[operands] ?? "it has no rule for them"}` };
+  if (!served) {
+    const why = REASONS[operands] ?? "it has no rule for them";
+    return { ok: false, reason: `datapath ${family} does not multiply ${operands} operands: ${why}` };
+  }
+  const [name, staging] = served;
+  if (operands !== "fp8Block") {
+    const promotion = splitAccumulator && DATAPATHS[name].promotionInterval > 0 ? "add" : "none";
+    return { ok: true, name, staging, promotion };
+  }
+  if (staging === "scaled") {
+    if (x.scales?.pow2 && w.scales?.pow2) return { ok: true, name, staging, promotion: "none" };
+    return { ok: false, reason: `datapath ${family} takes block scales as exponents, so they must be powers of two; quantize with pow2Scales` };
+  }
+  const promotion = blockPromotion(x, w);
+  if (promotion === "scaleChain" || promotion === "scaleProduct") return { ok: true, name, staging, promotion };
+  return { ok: false, reason: promotion };
+}
+
+/** Whether the fast kernel for 8-bit operands serves a row: 13 bits, and operands that stay within them. */
+export function isNarrow(name: DatapathName, ...operands: readonly OperandTraits[]): boolean {
+  const row: DatapathRow = DATAPATHS[name];
+  return row.dotAdd?.alignBits === 13 && operands.every(({ format }) => format !== "f32" && factsOf(format).bits <= 8);
 }

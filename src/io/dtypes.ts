@@ -1,4 +1,5 @@
 /** The element types of safetensors files, and what they are here. */
+import { DTypeError } from "../errors.js";
 import type { DType, Shape } from "../tensor/shape.js";
 
 interface FileType {
@@ -50,4 +51,13 @@ export function tensorDType(dtype: FileDType): DType | undefined {
 /** Bytes of a tensor in a file; not an integer where 4- or 6-bit elements do not fill their last byte. */
 export function fileBytes(dtype: FileDType, shape: Shape): number {
   return (shape.reduce((product, size) => product * size, 1) * FILE_DTYPES[dtype].bits) / 8;
+}
+
+/** The element type of a file with the same bytes as a type here. Throws `DTypeError` where none has. */
+export function fileDType(dtype: DType): FileDType {
+  const found = Object.keys(FILE_DTYPES)
+    .filter(isFileDType)
+    .find((name) => tensorDType(name) === dtype);
+  if (found) return found;
+  throw new DTypeError(`${dtype}: safetensors files have no such element type; write its codes as u8`);
 }

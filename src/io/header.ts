@@ -51,14 +51,16 @@ export function parseHeader(file: string, bytes: Uint8Array, dataBytes: number):
 }
 
 function parseObject(file: string, bytes: Uint8Array): JsonObject {
-  const fail = (why: string, cause?: unknown): FileError => new FileError(`${file}: its header ${why}`, { cause });
+  const fail = (why: string, cause?: unknown): FileError =>
+    new FileError(`${file}: its header ${why}`, { cause });
   let text: string;
   try {
     text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
   } catch (cause) {
     throw fail("is not UTF-8; safetensors headers are JSON in UTF-8", cause);
   }
-  if (!text.startsWith("{")) throw fail(`begins with ${JSON.stringify(text.slice(0, 1))}; it must begin with "{"`);
+  if (!text.startsWith("{"))
+    throw fail(`begins with ${JSON.stringify(text.slice(0, 1))}; it must begin with "{"`);
   let root: unknown;
   try {
     root = JSON.parse(text);
@@ -88,7 +90,9 @@ function parseEntry(file: string, name: string, value: unknown): TensorEntry {
   if (begin > end) throw fail(`data_offsets [${begin}, ${end}] end before they begin`);
   const needed = fileBytes(dtype, shape);
   if (!Number.isSafeInteger(elementCount(shape)) || needed !== end - begin) {
-    throw fail(`${dtype} [${shape}] needs ${needed} bytes; data_offsets [${begin}, ${end}] hold ${end - begin}`);
+    throw fail(
+      `${dtype} [${shape}] needs ${needed} bytes; data_offsets [${begin}, ${end}] hold ${end - begin}`,
+    );
   }
   return { name, dtype, shape, begin, end };
 }
@@ -101,11 +105,14 @@ function requireContiguous(file: string, entries: readonly TensorEntry[], dataBy
     if (begin < at) throw new FileError(`${where} overlap the tensor before, which ends at ${at}`);
     if (begin > at) throw new FileError(`${where} leave a hole; the data before end at ${at}`);
     if (end > dataBytes) {
-      throw new FileError(`${where} reach beyond the file, which has ${dataBytes} bytes of data; it is truncated`);
+      throw new FileError(
+        `${where} reach beyond the file, which has ${dataBytes} bytes of data; it is truncated`,
+      );
     }
     at = end;
   }
-  if (at !== dataBytes) throw new FileError(`${file}: ${dataBytes - at} bytes follow the last tensor; none may`);
+  if (at !== dataBytes)
+    throw new FileError(`${file}: ${dataBytes - at} bytes follow the last tensor; none may`);
 }
 
 function parseMetadata(file: string, value: unknown): Metadata {

@@ -28,7 +28,11 @@ export function removeTemporaries(): void {
  * Writes a safetensors file: `body` puts every byte of every planned tensor. The file appears under `path`
  * when all is written, and not at all where `body` throws or leaves bytes out.
  */
-export async function writeSafetensors(path: string, plan: FilePlan, body: (put: PutTensor) => Promise<void>): Promise<void> {
+export async function writeSafetensors(
+  path: string,
+  plan: FilePlan,
+  body: (put: PutTensor) => Promise<void>,
+): Promise<void> {
   const header = buildHeader(path, plan.tensors, plan.metadata ?? {});
   const target = await targetOf(path);
   const temporary = join(dirname(target), `.lockstep-${process.pid}-${created++}.tmp`);
@@ -60,7 +64,8 @@ export async function writeSafetensors(path: string, plan: FilePlan, body: (put:
 async function targetOf(path: string): Promise<string> {
   const target = await realpath(path).catch(() => path);
   const there = await stat(target).catch(() => undefined);
-  if (there && !there.isFile()) throw new FileError(`${path}: cannot be written: something other than a file is there`);
+  if (there && !there.isFile())
+    throw new FileError(`${path}: cannot be written: something other than a file is there`);
   return target;
 }
 
@@ -81,7 +86,9 @@ class Writer {
     if (!entry) throw new FileError(`${this.path}: tensor "${name}" was not planned`);
     const missing = (this.#missing.get(name) ?? 0) - bytes.length;
     if (missing < 0 || entry.begin + at + bytes.length > entry.end) {
-      throw new FileError(`${this.path}: tensor "${name}": more than its ${entry.end - entry.begin} bytes were given`);
+      throw new FileError(
+        `${this.path}: tensor "${name}": more than its ${entry.end - entry.begin} bytes were given`,
+      );
     }
     this.#missing.set(name, missing);
     await writeAt(this.path, this.handle, bytes, this.dataStart + entry.begin + at);

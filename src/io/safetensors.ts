@@ -2,6 +2,7 @@
 import { type FileHandle, open } from "node:fs/promises";
 import { FileError } from "../errors.js";
 import { type Header, parseHeader, type TensorEntry } from "./header.js";
+import { TensorSource } from "./source.js";
 
 /** The longest header that readers of the format accept. */
 const LONGEST_HEADER = 100_000_000;
@@ -10,21 +11,13 @@ const LONGEST_HEADER = 100_000_000;
 export const LARGEST_TRANSFER = 2 ** 30;
 
 /** An open safetensors file. Close it. */
-export class SafetensorsFile {
-  readonly tensors: Header["tensors"];
-  readonly metadata: Header["metadata"];
+export class SafetensorsFile extends TensorSource {
   readonly #handle: FileHandle;
   readonly #dataStart: number;
 
-  private constructor(
-    readonly path: string,
-    handle: FileHandle,
-    header: Header,
-    dataStart: number,
-  ) {
+  private constructor(path: string, handle: FileHandle, header: Header, dataStart: number) {
+    super(path, header);
     this.#handle = handle;
-    this.tensors = header.tensors;
-    this.metadata = header.metadata;
     this.#dataStart = dataStart;
   }
 
@@ -46,17 +39,7 @@ export class SafetensorsFile {
     }
   }
 
-  /** The entry of a tensor. Throws `FileError` that lists a few of the names there are. */
-  entry(name: string): TensorEntry {
-    const entry = this.tensors.get(name);
-    if (entry) return entry;
-    const names = [...this.tensors.keys()];
-    const some = names.slice(0, 8).join(", ") + (names.length > 8 ? ", …" : "");
-    throw new FileError(`${this.path}: tensor "${name}" is needed and not there; there are ${some || "none"}`);
-  }
-
-  /** Bytes [begin, end) of a tensor, all of it by default. */
-  async read(entry: TensorEntry, begin = 0, end = entry.end - entry.begin): Promise<Uint8Array> {
+  override async read(entry: TensorEntry, begin = 0, end = entry.end - entry.begin): Promise<Uint8Array> {
     return readAt(this.path, this.#handle, this.#dataStart + entry.begin + begin, end - begin);
   }
 
@@ -70,19 +53,34 @@ async function headerLength(path: string, handle: FileHandle, fileSize: number):
   const prefix = await readAt(path, handle, 0, 8);
   const length = new DataView(prefix.buffer, prefix.byteOffset).getBigUint64(0, true);
   if (length > LONGEST_HEADER) {
-    throw new FileError(`${path}: its header would have ${length} bytes; ${LONGEST_HEADER} are the most; is this safetensors?`);
+    throw new FileError(
+      `${path}: its header would have ${length} bytes; ${LONGEST_HEADER} are the most; is this safetensors?`,
+    );
   }
   if (Number(length) > fileSize - 8) {
-    throw new FileError(`${path}: its header has ${length} bytes and ${fileSize - 8} follow; the file is truncated`);
+    throw new FileError(
+      `${path}: its header has ${length} bytes and ${fileSize - 8} follow; the file is truncated`,
+    );
   }
   return Number(length);
 }
 
-async function readAt(path: string, handle: FileHandle, position: number, length: number): Promise<Uint8Array> {
+async function readAt(
+  path: string,
+  handle: FileHandle,
+  position: number,
+  length: number,
+): Promise<Uint8Array> {
   const bytes = new Uint8Array(length);
   for (let at = 0; at < length; ) {
-    const { bytesRead } = await handle.read(bytes, at, Math.min(length - at, LARGEST_TRANSFER), position + at);
-    if (bytesRead === 0) throw new FileError(`${path}: ends at byte ${position + at}; it changed while it was read`);
+    const { bytesRead } = await handle.read(
+      bytes,
+      at,
+      Math.min(length - at, LARGEST_TRANSFER),
+      position + at,
+    );
+    if (bytesRead === 0)
+      throw new FileError(`${path}: ends at byte ${position + at}; it changed while it was read`);
     at += bytesRead;
   }
   return bytes;

@@ -1,11 +1,11 @@
 /** decode: codes to wide values. */
 import * as fc from "fast-check";
-import { format } from "../../arbitraries/formats.js";
-import { words } from "../../arbitraries/random.js";
 import { derive } from "../../../src/formats/derive.js";
 import { SCALAR_FORMATS, type ScalarFormat, type ScalarLayout } from "../../../src/formats/scalar.js";
 import { decode } from "../../../src/ops/cast.js";
 import type { WideDType } from "../../../src/tensor/shape.js";
+import { format } from "../../arbitraries/formats.js";
+import { words } from "../../arbitraries/random.js";
 import * as oracle from "../../oracle/scalar.js";
 import type { Operation } from "../operation.js";
 import { download, fromCodes, type PlainTensor, upload } from "../plain.js";
@@ -49,7 +49,9 @@ export const decodeOperation: Operation<DecodeCase> = {
   oracle({ codes, format: from, dtype }) {
     const layout = layoutOf(from);
     const packed = storageBitsOf(from) === 4;
-    const each = packed ? Array.from(codes.codes).flatMap((byte) => [byte & 15, byte >> 4]) : Array.from(codes.codes);
+    const each = packed
+      ? Array.from(codes.codes).flatMap((byte) => [byte & 15, byte >> 4])
+      : Array.from(codes.codes);
     const values = each.map((code) => {
       const value = bitsOf(oracle.decode(code % 2 ** derive(layout).bits, layout));
       return dtype === "f32" ? value : oracle.encode(value, SCALAR_FORMATS[dtype], "tiesToEven", "nonfinite");

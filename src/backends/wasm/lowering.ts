@@ -2,9 +2,12 @@
 import type { Support } from "../backend.js";
 import type { OpArgs, OpName } from "../ops.js";
 import type { Heap } from "./heap.js";
+import type { Exports } from "./instance.js";
 import type { Pool } from "./pool.js";
 
 export interface LoweringContext {
+  /** The main thread's instance, for what is too small to share out. */
+  readonly exports: Exports;
   readonly pool: Pool;
   readonly heap: Heap;
   /** Calls `body` with `bytes` of zeroed or stale memory that is freed when it returns. */

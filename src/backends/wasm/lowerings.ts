@@ -1,12 +1,16 @@
 /** Every operation of the reference, by name. */
 import { activation, activationBackward, gated, gatedBackward } from "./activation.js";
 import { amax, decode, encode } from "./cast.js";
-import type { Lowerings } from "./lowering.js";
+import { dequantize } from "./dequantize.js";
+import { hadamard } from "./hadamard.js";
+import { relayout, transpose } from "./layout.js";
 import { crossEntropy, crossEntropyBackward } from "./loss.js";
+import type { Lowerings } from "./lowering.js";
 import { columnSum, norm, normBackward } from "./norm.js";
+import { quantize } from "./quantize.js";
 import { sweep } from "./sweep.js";
 
-export const LOWERINGS: Partial<Lowerings> = {
+export const LOWERINGS: Lowerings = {
   activation,
   activationBackward,
   amax,
@@ -14,10 +18,15 @@ export const LOWERINGS: Partial<Lowerings> = {
   crossEntropy,
   crossEntropyBackward,
   decode,
+  dequantize,
   encode,
   gated,
   gatedBackward,
+  hadamard,
   norm,
   normBackward,
+  quantize,
+  relayout,
   sweep,
+  transpose,
 };

@@ -5,16 +5,39 @@ import type { WorkerHandle } from "../platform/platform.js";
 import type { Exports, ExportName, Instance } from "./instance.js";
 import { CONTROL, serve, type WorkerData } from "./worker.js";
 
-/** Scratch each thread owns; kernels are told where theirs lies. */
-export const SCRATCH_BYTES = 4 << 20;
+/** Scratch each thread starts with; kernels are told where theirs lies. */
+const SCRATCH_BYTES = 1 << 20;
 
 /** Below this much work, in elements or multiply-adds, waking a thread costs more than it saves. */
 const WORTH_SHARING = 1 << 17;
 
+/** Memory of one thread's own, as large as the largest job has asked for. */
+class Scratch {
+  #address = 0;
+  #bytes = 0;
+
+  constructor(readonly exports: Exports) {}
+
+  /** The address of at least `bytes` bytes. */
+  ofSize(bytes: number): number {
+    if (bytes > this.#bytes) {
+      this.release();
+      this.#address = this.exports.reserve(bytes) >>> 0;
+      this.#bytes = bytes;
+    }
+    return this.#address;
+  }
+
+  release(): void {
+    if (this.#bytes > 0) this.exports.release(this.#address);
+    this.#bytes = 0;
+  }
+}
+
 interface Thread {
   readonly header: Int32Array;
   readonly args: Float64Array;
-  readonly scratch: number;
+  readonly scratch: Scratch;
   readonly worker: WorkerHandle;
   jobs: number;
 }
@@ -26,6 +49,8 @@ export interface Job {
   readonly first?: number;
   readonly grain?: number;
   readonly weight?: number;
+  /** Bytes of scratch each part needs, where 1 MiB is too little. */
+  readonly scratch?: number;
 }
 
 /** Partitions jobs by contiguous ranges. Every kernel's result is independent of the partition. */
@@ -33,13 +58,13 @@ export class Pool {
   readonly #exports: Exports;
   readonly #names: readonly string[];
   readonly #threads: Thread[] = [];
-  readonly #scratch: number;
+  readonly #scratch: Scratch;
   readonly #controls: number[] = [];
 
   private constructor(instance: Instance) {
     this.#exports = instance.exports;
     this.#names = Object.keys(instance.exports);
-    this.#scratch = instance.exports.reserve(SCRATCH_BYTES);
+    this.#scratch = new Scratch(instance.exports);
   }
 
   /** Starts `threads - 1` workers and waits until they are ready. */
@@ -55,15 +80,14 @@ export class Pool {
   }
 
   #start({ module, memory, exports }: Instance): Thread {
-    const control = exports.reserve(CONTROL.bytes);
-    const scratch = exports.reserve(SCRATCH_BYTES);
-    this.#controls.push(control, scratch);
+    const control = exports.reserve(CONTROL.bytes) >>> 0;
+    this.#controls.push(control);
     new Uint8Array(memory.buffer, control, CONTROL.bytes).fill(0);
     const data: WorkerData = { module, memory, control, names: this.#names };
     return {
       header: new Int32Array(memory.buffer, control, 4),
       args: new Float64Array(memory.buffer, control + 64, CONTROL.maxArgs),
-      scratch,
+      scratch: new Scratch(exports),
       worker: platform.spawn(serve.toString(), data),
       jobs: 1,
     };
@@ -74,7 +98,7 @@ export class Pool {
    * each part returned. `argsFor` is given the scratch of the thread that will run the part.
    */
   run(name: ExportName, job: Job, argsFor: (scratch: number) => readonly number[]): number[] {
-    const { first = 0, total, grain = 1, weight = 1 } = job;
+    const { first = 0, total, grain = 1, weight = 1, scratch = SCRATCH_BYTES } = job;
     if (total <= 0) return [];
     const units = Math.ceil(total / grain);
     const parts = Math.max(1, Math.min(this.size, units, Math.floor((total * weight) / WORTH_SHARING)));
@@ -82,10 +106,10 @@ export class Pool {
       first + Math.min(total, Math.floor((units * part) / parts) * grain);
     const helpers = this.#threads.slice(0, parts - 1);
     helpers.forEach((thread, i) => {
-      this.#give(thread, name, [...argsFor(thread.scratch), edge(i + 1), edge(i + 2)]);
+      this.#give(thread, name, [...argsFor(thread.scratch.ofSize(scratch)), edge(i + 1), edge(i + 2)]);
     });
     const call = this.#exports[name] as (...args: number[]) => number;
-    const own = call(...argsFor(this.#scratch), edge(0), edge(1));
+    const own = call(...argsFor(this.#scratch.ofSize(scratch)), edge(0), edge(1));
     return [own, ...helpers.map((thread) => join(thread, name))];
   }
 
@@ -107,8 +131,9 @@ export class Pool {
       Atomics.notify(thread.header, 0);
     }
     await Promise.all(this.#threads.map((thread) => thread.worker.terminate()));
+    for (const scratch of [this.#scratch, ...this.#threads.map((thread) => thread.scratch)]) scratch.release();
+    for (const control of this.#controls) this.#exports.release(control);
     this.#threads.length = 0;
-    for (const address of [this.#scratch, ...this.#controls]) this.#exports.release(address);
   }
 }
 

@@ -1,0 +1,178 @@
+// Rearrangements that change no value: transposes, padding, and the 128x4 swizzle of block scales.
+
+/** Four rows, 16 bytes of each, `pitch` apart, as columns of four elements at `dst`, `stride` apart. */
+function transposeFour<T>(src: usize, pitch: usize, dst: usize, stride: usize): void {
+  const r0 = v128.load(src);
+  const r1 = v128.load(src + pitch);
+  const r2 = v128.load(src + 2 * pitch);
+  const r3 = v128.load(src + 3 * pitch);
+  if (sizeof<T>() == 4) {
+    storeWords(r0, r1, r2, r3, dst, stride);
+  } else if (sizeof<T>() == 2) {
+    const a = i16x8.shuffle(r0, r1, 0, 8, 1, 9, 2, 10, 3, 11);
+    const b = i16x8.shuffle(r2, r3, 0, 8, 1, 9, 2, 10, 3, 11);
+    const c = i16x8.shuffle(r0, r1, 4, 12, 5, 13, 6, 14, 7, 15);
+    const d = i16x8.shuffle(r2, r3, 4, 12, 5, 13, 6, 14, 7, 15);
+    storePairs(i32x4.shuffle(a, b, 0, 4, 1, 5), dst, stride);
+    storePairs(i32x4.shuffle(a, b, 2, 6, 3, 7), dst + 2 * stride, stride);
+    storePairs(i32x4.shuffle(c, d, 0, 4, 1, 5), dst + 4 * stride, stride);
+    storePairs(i32x4.shuffle(c, d, 2, 6, 3, 7), dst + 6 * stride, stride);
+  } else {
+    const a = i8x16.shuffle(r0, r1, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    const b = i8x16.shuffle(r2, r3, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    const c = i8x16.shuffle(r0, r1, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+    const d = i8x16.shuffle(r2, r3, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+    storeQuads(i16x8.shuffle(a, b, 0, 8, 1, 9, 2, 10, 3, 11), dst, stride);
+    storeQuads(i16x8.shuffle(a, b, 4, 12, 5, 13, 6, 14, 7, 15), dst + 4 * stride, stride);
+    storeQuads(i16x8.shuffle(c, d, 0, 8, 1, 9, 2, 10, 3, 11), dst + 8 * stride, stride);
+    storeQuads(i16x8.shuffle(c, d, 4, 12, 5, 13, 6, 14, 7, 15), dst + 12 * stride, stride);
+  }
+}
+
+function storeWords(r0: v128, r1: v128, r2: v128, r3: v128, dst: usize, stride: usize): void {
+  const a = i32x4.shuffle(r0, r1, 0, 4, 1, 5);
+  const b = i32x4.shuffle(r2, r3, 0, 4, 1, 5);
+  const c = i32x4.shuffle(r0, r1, 2, 6, 3, 7);
+  const d = i32x4.shuffle(r2, r3, 2, 6, 3, 7);
+  v128.store(dst, i64x2.shuffle(a, b, 0, 2));
+  v128.store(dst + stride, i64x2.shuffle(a, b, 1, 3));
+  v128.store(dst + 2 * stride, i64x2.shuffle(c, d, 0, 2));
+  v128.store(dst + 3 * stride, i64x2.shuffle(c, d, 1, 3));
+}
+
+function storePairs(columns: v128, dst: usize, stride: usize): void {
+  v128.store64_lane(dst, columns, 0);
+  v128.store64_lane(dst + stride, columns, 1);
+}
+
+function storeQuads(columns: v128, dst: usize, stride: usize): void {
+  v128.store32_lane(dst, columns, 0);
+  v128.store32_lane(dst + stride, columns, 1);
+  v128.store32_lane(dst + 2 * stride, columns, 2);
+  v128.store32_lane(dst + 3 * stride, columns, 3);
+}
+
+/** Columns [first, first + count), at most 64 bytes of each row, to as many rows of `dst`. */
+function transposeStrip<T>(src: usize, rows: u32, columns: u32, dst: usize, first: u32, count: u32): void {
+  const size: usize = sizeof<T>();
+  const pitch = <usize>columns * size;
+  const stride = <usize>rows * size;
+  const step: u32 = 16 / <u32>size;
+  const wholeRows = rows & ~3;
+  const wholeColumns = count - (count % step);
+  for (let r: u32 = 0; r < wholeRows; r += 4) {
+    const from = src + <usize>r * pitch + <usize>first * size;
+    const to = dst + <usize>first * stride + <usize>r * size;
+    for (let c: u32 = 0; c < wholeColumns; c += step) {
+      transposeFour<T>(from + <usize>c * size, pitch, to + <usize>c * stride, stride);
+    }
+  }
+  for (let r: u32 = 0; r < rows; ++r) {
+    for (let c = r < wholeRows ? wholeColumns : 0; c < count; ++c) {
+      const from = src + <usize>r * pitch + <usize>(first + c) * size;
+      store<T>(dst + <usize>(first + c) * stride + <usize>r * size, load<T>(from));
+    }
+  }
+}
+
+/** Rows [begin, end) of dst [columns, rows], the transpose of src [rows, columns]; elements of 1, 2 or 4 bytes. */
+export function transpose(src: usize, bytes: u32, rows: u32, columns: u32, dst: usize, begin: u32, end: u32): void {
+  const width = 64 / bytes;
+  for (let c = begin; c < end; c += width) {
+    const count = min(width, end - c);
+    if (bytes == 1) transposeStrip<u8>(src, rows, columns, dst, c, count);
+    else if (bytes == 2) transposeStrip<u16>(src, rows, columns, dst, c, count);
+    else transposeStrip<u32>(src, rows, columns, dst, c, count);
+  }
+}
+
+/** The same for 4-bit codes, two a byte; rows and columns are even, and so are begin and end. */
+export function transposePacked(src: usize, rows: u32, columns: u32, dst: usize, begin: u32, end: u32): void {
+  const pitch = <usize>columns >> 1;
+  const stride = <usize>rows >> 1;
+  for (let r: usize = 0; r < stride; ++r) {
+    const from = src + 2 * r * pitch;
+    for (let c: usize = begin; c < <usize>end; c += 2) {
+      const upper: u32 = load<u8>(from + (c >> 1));
+      const lower: u32 = load<u8>(from + pitch + (c >> 1));
+      store<u8>(dst + c * stride + r, (upper & 15) | ((lower & 15) << 4));
+      store<u8>(dst + (c + 1) * stride + r, (upper >> 4) | (lower & 0xf0));
+    }
+  }
+}
+
+/**
+ * Rows [begin, end) of dst [.., dstColumns]: element (i, j) of the [rows, columns] matrix at `src`, whose rows are
+ * `rowStride` and columns `columnStride` elements apart, and zero beyond it. Elements of 1 or 4 bytes. So scales
+ * are padded, transposed, and cropped.
+ */
+export function place(
+  src: usize,
+  bytes: u32,
+  rows: u32,
+  columns: u32,
+  rowStride: u32,
+  columnStride: u32,
+  dst: usize,
+  dstColumns: u32,
+  begin: u32,
+  end: u32,
+): void {
+  for (let i = begin; i < end; ++i) {
+    for (let j: u32 = 0; j < dstColumns; ++j) {
+      const inside = i < rows && j < columns;
+      const from = src + (<usize>i * rowStride + <usize>j * columnStride) * bytes;
+      const to = dst + (<usize>i * dstColumns + j) * bytes;
+      if (bytes == 1) store<u8>(to, inside ? load<u8>(from) : 0);
+      else store<u32>(to, inside ? load<u32>(from) : 0);
+    }
+  }
+}
+
+/** The byte of scale (i, j) in the 128x4 layout of a matrix with `tiles` tiles a row (cuBLASLt block scaling). */
+function swizzled(i: u32, j: u32, tiles: u32): usize {
+  return (<usize>(i >> 7) * tiles + (j >> 2)) * 512 + ((i & 31) << 4) + (((i >> 5) & 3) << 2) + (j & 3);
+}
+
+/**
+ * Tiles of 128 rows [begin, end) of the swizzled layout of a [rows, columns] matrix of byte scales, element (i, j)
+ * of it at src[i * rowStride + j * columnStride]; zero where the padding to 128 x 4 is.
+ */
+export function swizzle(
+  src: usize,
+  rows: u32,
+  columns: u32,
+  rowStride: u32,
+  columnStride: u32,
+  dst: usize,
+  begin: u32,
+  end: u32,
+): void {
+  const tiles = (columns + 3) >> 2;
+  for (let i = begin << 7; i < end << 7; ++i) {
+    for (let j: u32 = 0; j < tiles << 2; ++j) {
+      const inside = i < rows && j < columns;
+      const from = src + <usize>i * rowStride + <usize>j * columnStride;
+      store<u8>(dst + swizzled(i, j, tiles), inside ? load<u8>(from) : 0);
+    }
+  }
+}
+
+/** The way back: rows of tiles [begin, end) of 128 rows to dst[i * rowStride + j * columnStride]. */
+export function unswizzle(
+  src: usize,
+  rows: u32,
+  columns: u32,
+  rowStride: u32,
+  columnStride: u32,
+  dst: usize,
+  begin: u32,
+  end: u32,
+): void {
+  const tiles = (columns + 3) >> 2;
+  for (let i = begin << 7; i < min(end << 7, rows); ++i) {
+    for (let j: u32 = 0; j < columns; ++j) {
+      store<u8>(dst + <usize>i * rowStride + <usize>j * columnStride, load<u8>(src + swizzled(i, j, tiles)));
+    }
+  }
+}

@@ -1,0 +1,42 @@
+// Medians of interleaved runs: every case gets a turn in each round, so that a slow phase of the host hits all
+// of them alike and their ratios hold.
+
+/** @typedef {{ name: string, work: number, unit: string, run: () => void, ceiling?: string, baseline?: string }} Case */
+
+const WARM_MS = 60;
+const TURN_MS = 25;
+
+/** Repeats `run` for about `ms` milliseconds and returns the seconds one call took. */
+function turn(run, ms) {
+  const start = performance.now();
+  let calls = 0;
+  do {
+    run();
+    calls++;
+  } while (performance.now() - start < ms);
+  return (performance.now() - start) / 1000 / calls;
+}
+
+export function median(values) {
+  const sorted = [...values].sort((a, b) => a - b);
+  const middle = sorted.length >> 1;
+  return sorted.length % 2 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
+}
+
+/**
+ * Runs the cases round-robin and returns for each its median and best rate, in `work` units a second / 1e9.
+ * @param {Case[]} cases
+ */
+export function measure(cases, rounds = 15) {
+  for (const { run } of cases) turn(run, WARM_MS);
+  const seconds = cases.map(() => []);
+  for (let round = 0; round < rounds; round++) {
+    cases.forEach(({ run }, i) => seconds[i].push(turn(run, TURN_MS)));
+  }
+  return cases.map(({ name, work, unit }, i) => ({
+    name,
+    unit,
+    median: work / median(seconds[i]) / 1e9,
+    best: work / Math.min(...seconds[i]) / 1e9,
+  }));
+}

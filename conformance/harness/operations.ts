@@ -1,0 +1,75 @@
+/** The table of operations under test. A new operation is one row. */
+import type { Backend } from "../../src/backends/backend.js";
+import { Scope } from "../../src/tensor/scope.js";
+import { expectNoLeak, GuardedBackend } from "./guarded.js";
+import type { Answer, Operation } from "./operation.js";
+import { amaxOperation } from "./operations/amax.js";
+import { decodeOperation } from "./operations/decode.js";
+import { dequantizeOperation } from "./operations/dequantize.js";
+import { encodeOperation } from "./operations/encode.js";
+import { hadamardOperation } from "./operations/hadamard.js";
+import { relayoutOperation, transposeOperation } from "./operations/layout.js";
+import { quantizeOperation } from "./operations/quantize.js";
+
+const ROWS = {
+  encode: encodeOperation,
+  decode: decodeOperation,
+  amax: amaxOperation,
+  quantize: quantizeOperation,
+  dequantize: dequantizeOperation,
+  transpose: transposeOperation,
+  relayout: relayoutOperation,
+  hadamard: hadamardOperation,
+};
+
+/** The input of each operation, as plain data. */
+export type Cases = {
+  readonly [K in keyof typeof ROWS]: (typeof ROWS)[K] extends Operation<infer C> ? C : never;
+};
+
+export type OperationName = keyof Cases;
+
+export const OPERATIONS: { readonly [K in OperationName]: Operation<Cases[K]> } = ROWS;
+
+export const OPERATION_NAMES = Object.keys(ROWS) as readonly OperationName[];
+
+/**
+ * Something that computes: each operation it has, as a function from plain data to plain data. Answers are
+ * named as in the table (`codes`; `rowwise.data`, `rowwise.scaleInv`, ...).
+ */
+export type Subject = { readonly [K in OperationName]?: (input: Cases[K]) => Answer | Promise<Answer> };
+
+/** The independent oracles: exact arithmetic, no code in common with the reference. */
+export const ORACLE: Required<Subject> = mapOperations((_, operation) => operation.oracle);
+
+/**
+ * A backend as a subject. Its outputs start as poison between fences; a run that leaves bytes behind fails.
+ */
+export function backendSubject(backend: Backend): Required<Subject> {
+  const guarded = new GuardedBackend(backend);
+  return mapOperations((_, { run }) => (input) => {
+    const before = backend.memoryUse();
+    const answer = inScope(() => run(guarded, input));
+    expectNoLeak(backend, before);
+    return answer;
+  });
+}
+
+function inScope<T>(body: () => T): T {
+  using _scope = new Scope();
+  return body();
+}
+
+type Made<K extends OperationName> = (input: Cases[K]) => Answer;
+
+function mapOperations(
+  make: <C>(name: OperationName, operation: Operation<C>) => (input: C) => Answer,
+): Required<Subject> {
+  const entry = <K extends OperationName>(name: K): Made<K> => make(name, OPERATIONS[name]);
+  const subject: { -readonly [K in OperationName]?: Made<K> } = {};
+  const set = <K extends OperationName>(name: K): void => {
+    subject[name] = entry(name) as (typeof subject)[K];
+  };
+  for (const name of OPERATION_NAMES) set(name);
+  return subject as Required<Subject>;
+}

@@ -1,0 +1,88 @@
+/** Running the laws: on a backend, or on kernels of one's own. */
+import type { Backend } from "../../src/backends/backend.js";
+import { openBackend } from "../../src/backends/open.js";
+import { ArgumentError } from "../../src/errors.js";
+import type { CheckResult, Law } from "./law.js";
+import { lawNamed, lawsFor } from "./laws.js";
+import { backendSubject, OPERATION_NAMES, type OperationName, ORACLE, type Subject } from "./operations.js";
+
+export interface ConformanceOptions {
+  /** Inputs for each law. Default 100. */
+  readonly runs?: number;
+  /** Default 1. The same seed draws the same inputs. */
+  readonly seed?: number;
+  /** Default: all that the subject has. */
+  readonly operations?: readonly string[];
+  /** Replays one counterexample: the law and path of a failure, under its seed. */
+  readonly replay?: { readonly law: string; readonly path: string };
+  readonly onProgress?: (progress: Progress) => void;
+}
+
+export interface Progress {
+  readonly law: string;
+  readonly operation: OperationName;
+  /** Runs done and planned, over all laws; shrinking adds to those done. */
+  readonly done: number;
+  readonly planned: number;
+}
+
+/** One law's outcome. */
+export interface LawReport extends CheckResult {
+  readonly law: string;
+  readonly operation: OperationName;
+}
+
+export interface ConformanceReport {
+  /** Whether no law failed. */
+  readonly ok: boolean;
+  readonly seed: number;
+  readonly laws: readonly LawReport[];
+}
+
+/**
+ * Holds an implementation to a reference: each law of each operation that `subject` has, over `runs` inputs.
+ * The reference defaults to the oracles. Never throws for a law that fails: the report has its shrunk
+ * counterexample, and the seed and path that replay it. Throws `ArgumentError` for names that are none.
+ */
+export async function compareWith(
+  subject: Subject,
+  reference: Subject = ORACLE,
+  options: ConformanceOptions = {},
+): Promise<ConformanceReport> {
+  const { runs = 100, seed = 1, replay, onProgress } = options;
+  const laws = replay ? [lawNamed(replay.law)] : lawsFor(subject, namesOf(options.operations));
+  const reports: LawReport[] = [];
+  let done = 0;
+  const check = ({ name: law, operation, check: run }: Law): Promise<CheckResult> => {
+    const onRun = (): void => onProgress?.({ law, operation, done: ++done, planned: runs * laws.length });
+    return run(subject, reference, { runs, seed, path: replay?.path, onRun });
+  };
+  for (const each of laws)
+    reports.push({ law: each.name, operation: each.operation, ...(await check(each)) });
+  return { ok: reports.every(({ failure }) => failure === undefined), seed, laws: reports };
+}
+
+/**
+ * Holds a backend to the definition: the reference to the independent oracles, any other backend to the
+ * reference, bit for bit, with poisoned outputs and counted memory.
+ */
+export async function runConformance({
+  backend,
+  ...options
+}: ConformanceOptions & { readonly backend: Backend }): Promise<ConformanceReport> {
+  if (backend.name === "wasm") return compareWith(backendSubject(backend), ORACLE, options);
+  const reference = await openBackend("wasm", { datapath: backend.datapath });
+  try {
+    return await compareWith(backendSubject(backend), backendSubject(reference), options);
+  } finally {
+    await reference.dispose();
+  }
+}
+
+function namesOf(names: readonly string[] | undefined): readonly OperationName[] {
+  return (names ?? OPERATION_NAMES).map((name) => {
+    const known = OPERATION_NAMES.find((each) => each === name);
+    if (known) return known;
+    throw new ArgumentError(`no operation is named "${name}"; there are ${OPERATION_NAMES.join(", ")}`);
+  });
+}

@@ -1,0 +1,44 @@
+/** What a quantized operand costs, what its scales allow, and what it stands for. */
+import { decode, factsOf, QuantizedTensor, Scope } from "lockstep";
+
+/** The largest E4M3 block scale of NVFP4, which stands for the tensor's own amax. */
+const amaxDivisor = ({ e4m3Max }) => e4m3Max;
+
+/** Bits of all elements and of all scales, as a GEMM reads them; 6-bit codes count as 6 bits. */
+export function bitsOf(operand) {
+  if (!(operand instanceof QuantizedTensor)) return operand.size * factsOf(operand.dtype).bits;
+  const { data, scaleInv, amax } = operand.copy("rowwise");
+  return data.size * factsOf(data.dtype).bits + 8 * (scaleInv.byteLength + (amax?.byteLength ?? 0));
+}
+
+/** The values the operand stands for, as a Float32Array. */
+export function valuesOf(operand) {
+  return within(() => (operand instanceof QuantizedTensor ? operand.dequantize("f32") : decode(operand)).dataSync());
+}
+
+/**
+ * The largest magnitude each block of a rowwise copy can hold: its scale times the format's maximum. One row of
+ * numbers for each row of the operand, one number for each block.
+ */
+export function ceilingsOf(operand) {
+  const { spec, shape } = operand;
+  const { scaleInv, amax } = operand.copy("rowwise");
+  const scales = within(() => (scaleInv.dtype === "f32" ? scaleInv : decode(scaleInv)).dataSync());
+  const top = amax ? amax.dataSync()[0] / amaxDivisor(spec) : factsOf(spec.format).max;
+  const [scaleRows, blocks] = scaleInv.shape;
+  const rowsPerScale = Math.ceil(shape[0] / scaleRows);
+  return Array.from({ length: shape[0] }, (_, row) => {
+    const start = Math.floor(row / rowsPerScale) * blocks;
+    return Array.from(scales.subarray(start, start + blocks), (scale) => scale * top);
+  });
+}
+
+/** Runs `body` and frees the tensors it made. */
+export function within(body) {
+  const scope = new Scope();
+  try {
+    return body();
+  } finally {
+    scope.dispose();
+  }
+}

@@ -1,0 +1,52 @@
+/** What a matrix product takes, as plain data; part of the vocabulary of ops.ts. */
+import type { DatapathFamily, OperandTraits } from "../formats/datapath.js";
+import type { WideDType } from "../tensor/shape.js";
+import type { Tensor } from "../tensor/tensor.js";
+
+/** Types a product can be rounded to. */
+export type GemmOutDType = WideDType | "e4m3" | "e5m2";
+
+/** Scales of blocks along K: (line, k) has scale floor(line / lines) * lineStride + floor(k / length) * blockStride. */
+export interface GemmBlockScales {
+  readonly tensor: Tensor;
+  readonly lines: number;
+  readonly length: number;
+  readonly lineStride: number;
+  readonly blockStride: number;
+}
+
+/** One operand as lines along K, codes or values. */
+export interface GemmOperand {
+  /** [lines, K] */
+  readonly data: Tensor;
+  readonly traits: OperandTraits;
+  readonly blockScales?: GemmBlockScales | undefined;
+  /** A factor of the whole operand, f32 [1]. */
+  readonly tensorScale?: Tensor<"f32"> | undefined;
+  /** NVFP4: the amax under which the block scales were made, f32 [1], and its divisor. */
+  readonly amax?: Tensor<"f32"> | undefined;
+  readonly amaxDivisor?: number | undefined;
+}
+
+/**
+ * out[m, n] = epilogue(sum over k of x[m, k] * w[n, k]) under `datapath`: s = (alpha * sW) * sX times the sum, plus
+ * beta * c, plus bias[n], rounded once to out's type; FP8 codes are of that times outScale.
+ */
+export interface GemmArgs {
+  readonly x: GemmOperand;
+  readonly w: GemmOperand;
+  readonly datapath: DatapathFamily;
+  /** FP8 partial sums leave the tensor core every 128 k's. Implied by block scales. */
+  readonly splitAccumulator: boolean;
+  readonly splitK: number;
+  readonly alpha: number;
+  readonly beta: number;
+  readonly c?: Tensor<WideDType> | undefined;
+  readonly bias?: Tensor<WideDType> | undefined;
+  readonly out: Tensor<GemmOutDType>;
+  readonly outScale: number;
+  /** Becomes max |x| before outScale, NaN ignored, f32 [1]. */
+  readonly amax?: Tensor<"f32"> | undefined;
+  /** Called now and then with the share of the work done. */
+  readonly progress?: ((done: number) => void) | undefined;
+}

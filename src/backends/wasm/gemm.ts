@@ -1,0 +1,134 @@
+/** Matrix products on the reference. */
+import { OVERFLOW, WIDE } from "../../formats/contract.gen.js";
+import { DATAPATHS, type DatapathName, type DatapathRow, datapathFor, isNarrow } from "../../formats/datapath.js";
+import { factsOf } from "../../formats/derive.js";
+import { storageBits } from "../../tensor/shape.js";
+import type { Tensor } from "../../tensor/tensor.js";
+import type { Support } from "../backend.js";
+import type { GemmArgs, GemmOperand } from "../gemm-args.js";
+import { KERNEL, NO_EXPONENT, PROMOTION, STAGING, TASK_BYTES } from "./gemm-enums.js";
+import type { ExportName } from "./instance.js";
+import type { Lowering, LoweringContext } from "./lowering.js";
+
+const NULL = 0;
+/** Where kernels take a format word, this is f32. */
+const F32_WORD = 0;
+/** E4M3 as a scale: its sign is ignored. */
+const UE4M3_WORD = factsOf("e4m3").word & ~(1 << 8);
+/** Parts a long product is cut in, when someone watches. */
+const PROGRESS_PARTS = 100;
+
+export const gemm: Lowering<"gemm"> = {
+  supports: (args) => choose(args),
+  run(context, args) {
+    const choice = choose(args);
+    if (!choice.ok) return;
+    const [rows, depth] = args.x.data.shape as [number, number];
+    const [columns] = args.w.data.shape as [number];
+    context.withTemporary(TASK_BYTES, (task) =>
+      context.withTemporary(rows * columns * 4, (accumulators) => {
+        call(context, "gemmShape", task, rows, columns, depth, accumulators);
+        describeDatapath(context, task, args, choice);
+        [args.x, args.w].forEach((operand, i) => {
+          describeOperand(context, task, i, operand, STAGING[choice.staging]);
+        });
+        accumulate(context, task, rows * columns * depth, args.progress);
+        finish(context, task, args, rows, columns);
+      }),
+    );
+  },
+};
+
+type Choice = Support & ReturnType<typeof datapathFor>;
+
+function choose({ datapath, x, w, splitAccumulator, splitK }: GemmArgs): Choice {
+  const choice = datapathFor(datapath, x.traits, w.traits, splitAccumulator);
+  if (!choice.ok) return choice;
+  const row: DatapathRow = DATAPATHS[choice.name];
+  if (splitK > 1 && row.splitTile === 0) return { ok: false, reason: `datapath ${choice.name} has no rule for split-K; use splitK 1` };
+  return row.measured ? { ...choice, agrees: "bits" } : { ...choice, agrees: "bits", unverified: row.source };
+}
+
+/** Calls an export on this thread. */
+function call({ pool }: LoweringContext, name: ExportName, ...args: readonly number[]): number {
+  return pool.run(name, { total: 1 }, () => args)[0] ?? 0;
+}
+
+function kernelFor(name: DatapathName, { x, w }: GemmArgs): number {
+  const row: DatapathRow = DATAPATHS[name];
+  if (!row.dotAdd) return name === "exact" ? KERNEL.exact : KERNEL.plain;
+  if (isNarrow(name, x.traits, w.traits)) return KERNEL.narrow;
+  return row.dotAdd.group === 1 && row.dotAdd.alignBits <= 25 ? KERNEL.wide : KERNEL.scalar;
+}
+
+function describeDatapath(context: LoweringContext, task: number, args: GemmArgs, choice: Choice & { readonly ok: true }): void {
+  const row: DatapathRow = DATAPATHS[choice.name];
+  const { step, alignBits, fractionBits, zeroOperand, zeroAccumulator, group } = row.dotAdd ?? NO_STEP;
+  const zero = zeroOperand === "none" ? NO_EXPONENT : zeroOperand;
+  const kernel = kernelFor(choice.name, args);
+  call(context, "gemmDatapath", task, kernel, step, alignBits, fractionBits, zero, zeroAccumulator, group);
+  const interval = choice.promotion === "none" ? 0 : row.promotionInterval;
+  call(context, "gemmReduction", task, PROMOTION[choice.promotion], interval, args.splitK, row.splitTile);
+}
+
+const NO_STEP = { step: 0, alignBits: 0, fractionBits: 0, zeroOperand: 0, zeroAccumulator: 0, group: 1 } as const;
+
+function describeOperand(context: LoweringContext, task: number, i: number, operand: GemmOperand, staging: number): void {
+  const { data, traits, blockScales } = operand;
+  const word = traits.format === "f32" ? F32_WORD : factsOf(traits.format).word;
+  call(context, "gemmOperand", task, i, data.address, storageBits(data.dtype), word, staging);
+  if (!blockScales || !traits.scales) return;
+  const { tensor, lines, length, lineStride, blockStride } = blockScales;
+  const scaleWord = { f32: F32_WORD, e8m0: factsOf("e8m0").word, e4m3: UE4M3_WORD }[traits.scales.format];
+  call(context, "gemmScale", task, i, tensor.address, scaleWord, length, Math.log2(lines), lineStride, blockStride);
+}
+
+/** Runs all units, each thread with scratch of its own that lives as long as this call. */
+function accumulate(context: LoweringContext, task: number, work: number, progress: GemmArgs["progress"]): void {
+  const { pool, heap } = context;
+  const units = call(context, "gemmUnits", task);
+  const bytes = call(context, "gemmScratch", task) >>> 0;
+  const scratches = new Map<number, number>();
+  const scratchOf = (thread: number): number => {
+    const known = scratches.get(thread);
+    if (known !== undefined) return known;
+    const made = heap.allocate(bytes);
+    scratches.set(thread, made);
+    return made;
+  };
+  const stride = progress ? Math.max(pool.size, Math.ceil(units / PROGRESS_PARTS)) : units;
+  try {
+    for (let first = 0; first < units; first += stride) {
+      const job = { first, total: Math.min(stride, units - first), weight: Math.ceil(work / units) };
+      pool.run("gemm", job, (thread) => [task, scratchOf(thread)]);
+      progress?.(Math.min(1, (first + stride) / units));
+    }
+  } finally {
+    for (const scratch of scratches.values()) heap.free(scratch);
+  }
+}
+
+function numberIn(tensor: Tensor<"f32"> | undefined): number {
+  return tensor?.dataSync()[0] ?? 1;
+}
+
+/** NVFP4's amaxes enter alpha as ((alpha * amaxW) * amaxX) / divisors, the quotient as one f32 factor (numerics.md §5.10). */
+function fullAlpha({ alpha, w, x }: GemmArgs): number {
+  if (!w.amax && !x.amax) return alpha;
+  const inverse = Math.fround(1 / ((w.amaxDivisor ?? 1) * (x.amaxDivisor ?? 1)));
+  const scaled = Math.fround(Math.fround(Math.fround(alpha) * numberIn(w.amax)) * numberIn(x.amax));
+  return Math.fround(scaled * inverse);
+}
+
+function finish(context: LoweringContext, task: number, args: GemmArgs, rows: number, columns: number): void {
+  const { w, x, beta, c, bias, out, outScale, amax } = args;
+  const scales = [fullAlpha(args), numberIn(w.tensorScale), numberIn(x.tensorScale), beta];
+  call(context, "gemmScaling", task, ...scales, c?.address ?? NULL, c ? WIDE[c.dtype] : WIDE.f32);
+  call(context, "gemmBias", task, bias?.address ?? NULL, bias ? WIDE[bias.dtype] : WIDE.f32);
+  const narrow = storageBits(out.dtype) === 8;
+  const word = out.dtype === "f32" ? F32_WORD : factsOf(out.dtype).word;
+  const overflow = narrow ? OVERFLOW.saturate : OVERFLOW.nonfinite;
+  amax?.write(Float32Array.of(0));
+  call(context, "gemmTarget", task, out.address, word, overflow, narrow ? outScale : 1, amax?.address ?? NULL);
+  context.pool.run("gemmEpilogue", { total: rows, weight: columns * 4 }, () => [task]);
+}

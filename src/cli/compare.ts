@@ -1,0 +1,73 @@
+/** `lockstep compare`: two files, bit by bit. */
+import { fileBytes } from "../io/dtypes.js";
+import { SafetensorsFile } from "../io/safetensors.js";
+import { defineCommand } from "./command.js";
+import { optional } from "./options.js";
+import { withFile } from "./pieces.js";
+import { diffTensors, onlyOn, type TensorDiff } from "./tensor-diff.js";
+
+/** One line about a tensor that is not equal. */
+function describe(diff: TensorDiff, [pathA, pathB]: readonly [string, string]): string {
+  const { name, dtype, shape, other, first, different, elements } = diff;
+  const what = `${dtype} [${shape}]`;
+  if (diff.status === "onlyA") return `${name}: ${what}, missing in ${pathB}`;
+  if (diff.status === "onlyB") return `${name}: ${what}, missing in ${pathA}`;
+  if (other) return `${name}: ${what} against ${other.dtype} [${other.shape}]`;
+  const at = first
+    ? `; first at [${first.coordinate}]: ${first.a.value} (${first.a.code}) against ${first.b.value} (${first.b.code})`
+    : "";
+  return `${name}: ${what}, ${different} of ${elements} elements differ${at}`;
+}
+
+export const compare = defineCommand({
+  name: "compare",
+  summary:
+    "compares every tensor of two files bit by bit, NaNs being equal to NaNs; exits 1 where they differ",
+  details: [
+    "Prints for each tensor that differs how many elements do, and the first: its coordinate, both values, both codes. Elements of integer types, codes in U8 among them, differ where their bits do.",
+  ],
+  inputs: ["A", "B"],
+  options: {
+    prefix: optional({
+      placeholder: "P",
+      help: "compare only tensors whose name begins so, out. for one",
+      parse: (text) => text,
+    }),
+  },
+  async run({ session, values: { prefix = "" }, inputs: [pathA = "", pathB = ""] }) {
+    const tensors = await withFile(SafetensorsFile.open(pathA), (a) =>
+      withFile(SafetensorsFile.open(pathB), async (b) => {
+        const names = new Set(
+          [...a.tensors.keys(), ...b.tensors.keys()].filter((name) => name.startsWith(prefix)),
+        );
+        const sizes = [...names].map((name) => a.tensors.get(name) ?? b.entry(name));
+        const progress = session.progress(
+          sizes.reduce((sum, { dtype, shape }) => sum + fileBytes(dtype, shape), 0),
+          "B",
+        );
+        const diffs: TensorDiff[] = [];
+        for (const name of names) {
+          const [entryA, entryB] = [a.tensors.get(name), b.tensors.get(name)];
+          if (entryA && entryB) {
+            const [sideA, sideB] = [
+              { file: a, entry: entryA },
+              { file: b, entry: entryB },
+            ];
+            diffs.push(await diffTensors(sideA, sideB, (count) => progress.add(count)));
+          } else if (entryA) diffs.push(onlyOn("onlyA", entryA));
+          else diffs.push(onlyOn("onlyB", b.entry(name)));
+        }
+        progress.finish();
+        return diffs;
+      }),
+    );
+    const unequal = tensors.filter(({ status }) => status !== "equal");
+    const equal = tensors.length - unequal.length;
+    const count = `${equal} of ${tensors.length} tensors equal`;
+    const report = { a: pathA, b: pathB, equal: unequal.length === 0, tensors };
+    const lines = unequal.map((diff) => describe(diff, [pathA, pathB]));
+    if (unequal.length > 0) session.result(report, [...lines, count]);
+    else session.summary(report, [count]);
+    return unequal.length > 0 ? 1 : 0;
+  },
+});

@@ -1,0 +1,99 @@
+/** `lockstep dequantize`: what `quantize` wrote, back to wide tensors. */
+import type { Backend } from "../backends/backend.js";
+import { fileDType } from "../io/dtypes.js";
+import { SafetensorsFile } from "../io/safetensors.js";
+import type { TensorSource } from "../io/source.js";
+import { dequantize as dequantizeTensor } from "../ops/dequantize.js";
+import type { Direction, QuantizedTensor } from "../tensor/quantized.js";
+import { Scope } from "../tensor/scope.js";
+import type { WideDType } from "../tensor/shape.js";
+import { defineCommand } from "./command.js";
+import { choice } from "./options.js";
+import { copyPiece, naming, type Piece, withFile, writePieces } from "./pieces.js";
+import { copyMembers, quantizedPlans, readQuantized } from "./quantized-file.js";
+import { type Recipe, recipeSubject } from "./recipe.js";
+import { parseRecipe } from "./recipe-parser.js";
+import { OUTPUT } from "./shared-options.js";
+
+/** The quantized tensors of a file and how each was made. */
+function recipesOf(file: TensorSource): ReadonlyMap<string, Recipe> {
+  const recipes = new Map<string, Recipe>();
+  for (const [key, text] of Object.entries(file.metadata)) {
+    const name = recipeSubject(key);
+    if (name !== undefined) recipes.set(name, parseRecipe(file.path, name, text));
+  }
+  return recipes;
+}
+
+/** The copy to read: rowwise where it is there, else columnwise. */
+function directionOf(file: TensorSource, name: string, { usage }: Recipe): Direction {
+  const there = usage.filter((direction) => file.tensors.has(`${name}.${direction}.data`));
+  return there.includes("rowwise") || there.length === 0 ? (usage[0] ?? "rowwise") : "columnwise";
+}
+
+interface Target {
+  readonly backend: Backend;
+  readonly file: TensorSource;
+  readonly dtype: WideDType;
+}
+
+function dequantizePiece({ backend, file, dtype }: Target, name: string, recipe: Recipe): Piece {
+  const direction = directionOf(file, name, recipe);
+  const entries = copyMembers(name, recipe, direction).map(({ plan }) => file.entry(plan.name));
+  return {
+    subject: name,
+    outputs: [{ name, dtype: fileDType(dtype), shape: recipe.shape }],
+    cost: entries.reduce((sum, { begin, end }) => sum + end - begin, 0),
+    async produce(put) {
+      const quantized = await readQuantized(backend, file, name, recipe, direction);
+      try {
+        await put(name, dequantizedBytes(quantized, dtype));
+      } finally {
+        quantized.dispose();
+      }
+    },
+  };
+}
+
+function dequantizedBytes(quantized: QuantizedTensor, dtype: WideDType): Uint8Array {
+  using _scope = new Scope();
+  const { buffer, byteOffset, byteLength } = dequantizeTensor(quantized, dtype).dataSync();
+  return new Uint8Array(buffer, byteOffset, byteLength);
+}
+
+export const dequantize = defineCommand({
+  name: "dequantize",
+  summary: "turns what quantize wrote back into wide tensors of the original shape",
+  details: ["Reads rowwise copies where they are there, else columnwise ones. Other tensors are copied."],
+  inputs: ["IN"],
+  options: {
+    output: OUTPUT,
+    dtype: choice(["f32", "bf16", "f16"], { help: "type of the tensors written", fallback: "f32" }),
+  },
+  async run({ session, values: { output, dtype }, inputs: [input = ""] }) {
+    await withFile(SafetensorsFile.open(input), async (file) => {
+      const recipes = recipesOf(file);
+      const target: Target = { backend: await session.backend(), file, dtype };
+      const dequantized: Piece[] = [];
+      const used = new Set<string>();
+      for (const [name, recipe] of recipes) {
+        dequantized.push(await naming(name, () => dequantizePiece(target, name, recipe)));
+        for (const { name: member } of quantizedPlans(name, recipe)) used.add(member);
+      }
+      const rest = [...file.tensors.values()].filter(({ name }) => !used.has(name));
+      const metadata = Object.fromEntries(
+        Object.entries(file.metadata).filter(([key]) => recipeSubject(key) === undefined),
+      );
+      await writePieces(
+        session,
+        output,
+        [...dequantized, ...rest.map((entry) => copyPiece(file, entry))],
+        metadata,
+      );
+      session.summary({ output, dtype, dequantized: [...recipes.keys()], copied: rest.length }, [
+        `${output}: ${recipes.size} tensors to ${dtype}, ${rest.length} copied`,
+      ]);
+    });
+    return 0;
+  },
+});

@@ -1,0 +1,115 @@
+/** Quantized tensors in files: the tensors each is made of, and how they are read. */
+import type { Backend } from "../backends/backend.js";
+import { FileError } from "../errors.js";
+import type { TensorPlan } from "../io/header.js";
+import type { TensorSource } from "../io/source.js";
+import { tensor } from "../ops/create.js";
+import { Quantizer } from "../quantizers/quantizer.js";
+import { copyGeometry } from "../tensor/geometry.js";
+import { type Direction, type QuantizedCopy, QuantizedTensor } from "../tensor/quantized.js";
+import { asMatrix, type DType, type Shape, sameShape } from "../tensor/shape.js";
+import type { Tensor } from "../tensor/tensor.js";
+import type { Recipe } from "./recipe.js";
+
+/** One tensor of a quantized tensor: in the file, and as a tensor here. */
+export interface Member {
+  readonly field: keyof QuantizedCopy;
+  readonly direction: Direction;
+  readonly plan: TensorPlan;
+  readonly dtype: DType;
+  readonly shape: Shape;
+}
+
+/** The tensors of one copy of the quantized tensor `name`, in files `NAME.rowwise.data` and so on. */
+export function copyMembers(
+  name: string,
+  { spec, shape, scales }: Recipe,
+  direction: Direction,
+): readonly Member[] {
+  const { dataType, dataShape, scaleType, scaleShape } = copyGeometry(
+    spec,
+    asMatrix(shape),
+    direction,
+    scales,
+  );
+  const packed = dataType === "e2m1" ? [...dataShape.slice(0, -1), dataShape.at(-1)! / 2] : dataShape;
+  const prefix = `${name}.${direction}`;
+  const scaleFileType = scaleType === "f32" ? "F32" : "U8";
+  const members: Member[] = [
+    {
+      field: "data",
+      direction,
+      plan: { name: `${prefix}.data`, dtype: "U8", shape: packed },
+      dtype: dataType,
+      shape: dataShape,
+    },
+    {
+      field: "scaleInv",
+      direction,
+      plan: { name: `${prefix}.scale_inv`, dtype: scaleFileType, shape: scaleShape },
+      dtype: scaleType,
+      shape: scaleShape,
+    },
+  ];
+  if (spec.quantizer !== "nvfp4") return members;
+  const amax: TensorPlan = { name: `${prefix}.amax`, dtype: "F32", shape: [1] };
+  return [...members, { field: "amax", direction, plan: amax, dtype: "f32", shape: [1] }];
+}
+
+/** All tensors of the quantized tensor `name`. */
+export function allMembers(name: string, recipe: Recipe): readonly Member[] {
+  return recipe.usage.flatMap((direction) => copyMembers(name, recipe, direction));
+}
+
+/** The tensors that quantizing `name` writes. */
+export function quantizedPlans(name: string, recipe: Recipe): readonly TensorPlan[] {
+  const plans = allMembers(name, recipe).map(({ plan }) => plan);
+  return recipe.spec.quantizer === "fp8-delayed"
+    ? [...plans, { name: `${name}.amax`, dtype: "F32", shape: [1] }]
+    : plans;
+}
+
+/** Stands for the quantizer that made a tensor of a file. */
+class FileQuantizer extends Quantizer {}
+
+/**
+ * Reads one copy of a quantized tensor; dispose of it. Throws `FileError` where a tensor is missing or is not what
+ * the recipe makes it.
+ */
+export async function readQuantized(
+  backend: Backend,
+  file: TensorSource,
+  name: string,
+  recipe: Recipe,
+  direction: Direction,
+): Promise<QuantizedTensor> {
+  const members = copyMembers(name, recipe, direction);
+  for (const { plan } of members) requireMember(file, plan);
+  const read: Partial<Record<keyof QuantizedCopy, Tensor>> = {};
+  try {
+    for (const { field, plan, dtype, shape } of members) {
+      read[field] = tensor(backend, await file.read(file.entry(plan.name)), shape, dtype);
+    }
+  } catch (error) {
+    for (const member of Object.values(read)) member.dispose();
+    throw error;
+  }
+  const { spec, shape, dtype, scales: scaleLayout } = recipe;
+  const copy = read as QuantizedCopy;
+  return new QuantizedTensor({
+    spec,
+    shape,
+    dtype,
+    scaleLayout,
+    [direction]: copy,
+    ops: new FileQuantizer(spec, {}),
+  });
+}
+
+function requireMember(file: TensorSource, plan: TensorPlan): void {
+  const entry = file.entry(plan.name);
+  if (entry.dtype === plan.dtype && sameShape(entry.shape, plan.shape)) return;
+  throw new FileError(
+    `${file.path}: tensor "${plan.name}": is ${entry.dtype} [${entry.shape}]; by its recipe it must be ${plan.dtype} [${plan.shape}]`,
+  );
+}

@@ -1,0 +1,201 @@
+/** The options that choose a quantizer, shared by `quantize` and `fuzz`. */
+import type { Backend } from "../backends/backend.js";
+import { ArgumentError } from "../errors.js";
+import type { BlockFormatName, Tile } from "../formats/block.js";
+import { resolveFormat } from "../formats/derive.js";
+import type { ScalarFormat } from "../formats/scalar.js";
+import { tensor, zeros } from "../ops/create.js";
+import { Float8CurrentScalingQuantizer, Float8Quantizer } from "../quantizers/float8.js";
+import { Float8BlockQuantizer } from "../quantizers/float8-block.js";
+import { MXFP4Quantizer, MXFP6Quantizer, MXFP8Quantizer } from "../quantizers/mx.js";
+import { NVFP4Quantizer } from "../quantizers/nvfp4.js";
+import { type Quantizer, type QuantizerOptions, RandomState } from "../quantizers/quantizer.js";
+import type { Direction, QuantizeSpec } from "../tensor/quantized.js";
+import { Scope } from "../tensor/scope.js";
+import type { Tensor } from "../tensor/tensor.js";
+import {
+  choice,
+  flag,
+  float32,
+  oneOf,
+  optional,
+  positiveFloat32,
+  someOf,
+  type Values,
+  value,
+} from "./options.js";
+import { applies, DIRECTIONS, QUANTIZER_NAMES, SCALE_LAYOUTS, type SpecialField, TILES } from "./recipe.js";
+import { RANDOM } from "./shared-options.js";
+
+export const QUANTIZER_OPTIONS = {
+  quantizer: {
+    ...value<BlockFormatName>({
+      placeholder: QUANTIZER_NAMES.join("|"),
+      help: "how scales are shared and made",
+      parse: oneOf(QUANTIZER_NAMES),
+      fallback: "mxfp8",
+    }),
+    required: true,
+  },
+  format: optional<ScalarFormat>({
+    placeholder: "e4m3|e5m2|e2m3|e3m2",
+    help: "element format, where the quantizer has a choice (default e4m3; mxfp6: e2m3)",
+    parse: resolveFormat,
+  }),
+  tile: optional<Tile>({
+    placeholder: TILES.join("|"),
+    help: "what shares a scale (default 1x128, 1x32, 1x16 by quantizer)",
+    parse: oneOf(TILES),
+  }),
+  "pow2-scales": flag("cut f32 scales to powers of two (the default of fp8-block)"),
+  "no-pow2-scales": flag("do not (the default of fp8-current)"),
+  epsilon: value({
+    placeholder: "X",
+    help: "least amax behind an f32 scale",
+    parse: epsilon,
+    fallback: 0,
+    shown: "0",
+  }),
+  scale: value({
+    placeholder: "X",
+    help: "fp8-delayed: the scale",
+    parse: positiveFloat32,
+    fallback: 1,
+    shown: "1",
+  }),
+  rht: flag("nvfp4: columnwise, transform each 16 elements first (random Hadamard; BF16 tensors)"),
+  stochastic: flag("nvfp4: round elements stochastically, with words of --seed and --offset"),
+  ...RANDOM,
+  "four-over-six": flag("nvfp4: per block a maximum of 4 or of 6, by mean absolute error, largest scale 256"),
+  usage: value<readonly Direction[]>({
+    placeholder: "rowwise,columnwise",
+    help: "which copies to make",
+    parse: someOf(DIRECTIONS),
+    fallback: ["rowwise"],
+    shown: "rowwise",
+  }),
+  scales: choice(SCALE_LAYOUTS, {
+    help: "how scales lie: as they are, padded for GEMM libraries, or in their 128x4 swizzle",
+    fallback: "logical",
+  }),
+} as const;
+
+export type QuantizerSettings = Values<typeof QUANTIZER_OPTIONS>;
+
+function epsilon(text: string): number {
+  const parsed = float32(text);
+  if (parsed >= 0) return parsed;
+  throw new ArgumentError(`"${text}" is not a number from 0`);
+}
+
+/** Which part of a spec an option sets; it is refused where the quantizer has no such part. */
+const SETS: Readonly<Record<string, SpecialField>> = {
+  tile: "tile",
+  "pow2-scales": "pow2Scales",
+  "no-pow2-scales": "pow2Scales",
+  epsilon: "epsilon",
+  rht: "rht",
+  stochastic: "stochastic",
+  "four-over-six": "fourOverSix",
+};
+
+/** Throws `ArgumentError` for an option that means nothing to the quantizer. */
+export function requireApplicable({ quantizer }: QuantizerSettings, given: ReadonlySet<string>): void {
+  for (const [option, field] of Object.entries(SETS)) {
+    if (!given.has(option) || applies(quantizer, field)) continue;
+    const takers = QUANTIZER_NAMES.filter((name) => applies(name, field));
+    throw new ArgumentError(`--${option} is for ${takers.join(", ")}; the quantizer is ${quantizer}`);
+  }
+  if (given.has("scale") && quantizer !== "fp8-delayed") {
+    throw new ArgumentError(`--scale is for fp8-delayed; the quantizer is ${quantizer}`);
+  }
+  if (given.has("pow2-scales") && given.has("no-pow2-scales")) {
+    throw new ArgumentError("--pow2-scales and --no-pow2-scales exclude each other");
+  }
+}
+
+/** The spec of the quantizer that the options choose. */
+export function specOf(backend: Backend, settings: QuantizerSettings): QuantizeSpec {
+  using _scope = new Scope();
+  return makeQuantizer(backend, settings).quantizer.spec;
+}
+
+/** A quantizer by the options, its random words at their start; `amaxRecord` is what fp8-delayed records into. */
+export interface MadeQuantizer {
+  readonly quantizer: Quantizer;
+  readonly amaxRecord?: Tensor<"f32">;
+}
+
+/** Makes the quantizer. Throws `ArgumentError` for what it does not have. What it makes lives in the open scope. */
+export function makeQuantizer(backend: Backend, settings: QuantizerSettings): MadeQuantizer {
+  const { quantizer, format, tile } = settings;
+  const pow2Scales = settings["pow2-scales"] || (settings["no-pow2-scales"] ? false : undefined);
+  const options = {
+    rowwise: settings.usage.includes("rowwise"),
+    columnwise: settings.usage.includes("columnwise"),
+    scaleLayout: settings.scales,
+  } satisfies QuantizerOptions;
+  const among = <const T extends string>(
+    what: string,
+    given: string | undefined,
+    names: readonly T[],
+  ): T | undefined => {
+    const found = names.find((name) => name === given);
+    if (given === undefined || found !== undefined) return found;
+    throw new ArgumentError(`--${what} ${given} is not one of ${names.join(", ")}, which ${quantizer} has`);
+  };
+  const scaled = {
+    ...options,
+    ...(pow2Scales === undefined ? {} : { pow2Scales }),
+    epsilon: settings.epsilon,
+  };
+  const fp8 = () => ({ format: among("format", format, ["e4m3", "e5m2"]) });
+  const fp4 = () => ({ format: among("format", format, ["e2m1"]) });
+  const mx = () => ({ tile: among("tile", tile, ["1x32", "32x32"]) });
+  switch (quantizer) {
+    case "fp8-current":
+      return { quantizer: new Float8CurrentScalingQuantizer({ ...scaled, ...fp8() }) };
+    case "fp8-delayed": {
+      const amaxRecord = zeros(backend, "f32", [1]);
+      const scale = tensor(backend, [settings.scale]);
+      return {
+        quantizer: new Float8Quantizer({ ...options, ...fp8(), scale, amax: amaxRecord }),
+        amaxRecord,
+      };
+    }
+    case "fp8-block":
+      return {
+        quantizer: new Float8BlockQuantizer({
+          ...scaled,
+          ...fp8(),
+          tile: among("tile", tile, ["1x128", "128x128"]),
+        }),
+      };
+    case "mxfp8":
+      return { quantizer: new MXFP8Quantizer({ ...options, ...mx(), ...fp8() }) };
+    case "mxfp6":
+      return {
+        quantizer: new MXFP6Quantizer({
+          ...options,
+          ...mx(),
+          format: among("format", format, ["e2m3", "e3m2"]),
+        }),
+      };
+    case "mxfp4":
+      return { quantizer: new MXFP4Quantizer({ ...options, ...mx(), ...fp4() }) };
+    case "nvfp4": {
+      fp4();
+      const { rht, stochastic, seed, offset } = settings;
+      const random = new RandomState(seed, offset);
+      const fourOverSix = settings["four-over-six"] ? "mae" : "none";
+      const own = {
+        tile: among("tile", tile, ["1x16", "16x16"]),
+        rht,
+        stochastic,
+        random,
+        fourOverSix,
+      } as const;
+      return { quantizer: new NVFP4Quantizer({ ...options, ...own }) };
+    }
+  }
+}

@@ -1,0 +1,98 @@
+/** Reading a recipe back from a file's metadata, which anyone may have written. */
+import { ArgumentError, FileError, LockstepError } from "../errors.js";
+import type { Tile } from "../formats/block.js";
+import { resolveFormat } from "../formats/derive.js";
+import { RHT_SIGNS } from "../ops/hadamard.js";
+import { makeSpec } from "../quantizers/quantizer.js";
+import { requireQuantizable } from "../tensor/geometry.js";
+import type { Direction, FourOverSix } from "../tensor/quantized.js";
+import { asMatrix, type Shape, type WideDType } from "../tensor/shape.js";
+import { oneOf } from "./options.js";
+import { DIRECTIONS, QUANTIZER_NAMES, type Recipe, recipeKey, SCALE_LAYOUTS, TILES } from "./recipe.js";
+
+/** Reads what `formatRecipe` wrote. Throws `FileError` that names the file, the tensor and the field. */
+export function parseRecipe(path: string, name: string, text: string): Recipe {
+  const where = `${path}: tensor "${name}": metadata ${recipeKey(name)}`;
+  let json: Fields;
+  try {
+    json = JSON.parse(text) as Fields;
+  } catch (cause) {
+    throw new FileError(`${where} is not valid JSON`, { cause });
+  }
+  try {
+    return recipeOf(json);
+  } catch (error) {
+    if (!(error instanceof LockstepError)) throw error;
+    throw new FileError(`${where}: ${error.message}`, { cause: error });
+  }
+}
+
+type Fields = Readonly<Record<string, unknown>> | null;
+
+/** The values of one JSON object, each checked when it is asked for. */
+class Reader {
+  constructor(private readonly fields: Fields) {}
+
+  /** A value that `isRight` accepts, `undefined` where it is absent. */
+  optional<T>(key: string, isRight: (value: unknown) => value is T, what: string): T | undefined {
+    const value = this.fields?.[key];
+    if (value === undefined || isRight(value)) return value;
+    throw new ArgumentError(`${key} is ${JSON.stringify(value)}; ${what} is needed`);
+  }
+
+  required<T>(key: string, isRight: (value: unknown) => value is T, what: string): T {
+    const value = this.optional(key, isRight, what);
+    if (value !== undefined) return value;
+    throw new ArgumentError(`${key} is absent; ${what} is needed`);
+  }
+
+  /** A string's value by `parse`. */
+  name<T>(key: string, parse: (text: string) => T): T {
+    const text = this.required(key, isString, "a name");
+    try {
+      return parse(text);
+    } catch (error) {
+      throw error instanceof ArgumentError ? new ArgumentError(`${key}: ${error.message}`) : error;
+    }
+  }
+}
+
+function recipeOf(fields: Fields): Recipe {
+  const read = new Reader(fields);
+  const rht = read.optional("rht", isBoolean, "a boolean");
+  const fourOverSix = read.optional("fourOverSix", isFourOverSix, "a boolean, mae or mse");
+  const spec = makeSpec(read.name("quantizer", oneOf(QUANTIZER_NAMES)), {
+    format: read.name("format", resolveFormat),
+    tile: read.optional("tile", isTile, TILES.join(", ")),
+    pow2Scales: read.optional("pow2Scales", isBoolean, "a boolean"),
+    epsilon: read.optional("epsilon", isNumber, "a number"),
+    rht,
+    rhtSigns: rht ? RHT_SIGNS : 0,
+    stochastic: read.optional("stochastic", isBoolean, "a boolean"),
+    fourOverSix: isBoolean(fourOverSix) ? (fourOverSix ? "mae" : "none") : fourOverSix,
+    e4m3Max: read.optional("e4m3Max", isE4m3Max, "448 or 256"),
+  });
+  const shape = read.required("shape", isShape, "a list of sizes");
+  requireQuantizable("shape", spec, ...asMatrix(shape));
+  return {
+    spec,
+    shape,
+    dtype: read.required("dtype", isWideName, "f32, bf16 or f16"),
+    scales: read.name("scales", oneOf(SCALE_LAYOUTS)),
+    usage: read.required("usage", isUsage, "a list of rowwise and columnwise"),
+  };
+}
+
+const isString = (value: unknown): value is string => typeof value === "string";
+const isBoolean = (value: unknown): value is boolean => typeof value === "boolean";
+const isNumber = (value: unknown): value is number => typeof value === "number";
+const isTile = (value: unknown): value is Tile => TILES.some((tile) => tile === value);
+const isE4m3Max = (value: unknown): value is 448 | 256 => value === 448 || value === 256;
+const isFourOverSix = (value: unknown): value is boolean | FourOverSix =>
+  isBoolean(value) || value === "none" || value === "mae" || value === "mse";
+const isShape = (value: unknown): value is Shape =>
+  Array.isArray(value) && value.every((size) => Number.isSafeInteger(size) && size >= 0);
+const isUsage = (value: unknown): value is readonly Direction[] =>
+  Array.isArray(value) && value.length > 0 && value.every((direction) => DIRECTIONS.includes(direction));
+const isWideName = (value: unknown): value is WideDType =>
+  value === "f32" || value === "bf16" || value === "f16";

@@ -1,0 +1,90 @@
+/** Single elements of a file's tensors: their codes and the values those stand for. */
+import { SCALAR_FORMATS, type ScalarLayout } from "../formats/scalar.js";
+import { FILE_DTYPES, type FileDType } from "./dtypes.js";
+
+/** The scalar formats whose codes a file's elements are, where they are not plain numbers. */
+const LAYOUTS: Partial<Record<FileDType, ScalarLayout>> = {
+  F4: SCALAR_FORMATS.e2m1,
+  F6_E2M3: SCALAR_FORMATS.e2m3,
+  F6_E3M2: SCALAR_FORMATS.e3m2,
+  F8_E4M3: SCALAR_FORMATS.e4m3,
+  F8_E5M2: SCALAR_FORMATS.e5m2,
+  F8_E8M0: SCALAR_FORMATS.e8m0,
+  F8_E4M3FNUZ: SCALAR_FORMATS.e4m3fnuz,
+  F8_E5M2FNUZ: SCALAR_FORMATS.e5m2fnuz,
+  F16: SCALAR_FORMATS.f16,
+  BF16: SCALAR_FORMATS.bf16,
+};
+
+/** Elements read as unsigned codes, widths of 4 to 64 bits; narrow ones packed from the low bits on. */
+export class Codes {
+  readonly #view: DataView;
+  readonly #bits: number;
+
+  constructor(
+    readonly dtype: FileDType,
+    bytes: Uint8Array,
+  ) {
+    this.#view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+    this.#bits = FILE_DTYPES[dtype].bits;
+  }
+
+  at(index: number): bigint {
+    switch (this.#bits) {
+      case 8:
+        return BigInt(this.#view.getUint8(index));
+      case 16:
+        return BigInt(this.#view.getUint16(index * 2, true));
+      case 32:
+        return BigInt(this.#view.getUint32(index * 4, true));
+      case 64:
+        return this.#view.getBigUint64(index * 8, true);
+      default:
+        return BigInt(this.#narrow(index * this.#bits));
+    }
+  }
+
+  #narrow(bit: number): number {
+    const byte = bit >> 3;
+    const next = byte + 1 < this.#view.byteLength ? this.#view.getUint8(byte + 1) : 0;
+    return ((this.#view.getUint8(byte) | (next << 8)) >> (bit & 7)) & (2 ** this.#bits - 1);
+  }
+}
+
+/** The value of a code: a number for floats, a bigint for integers. C64 is taken by halves; see `partsOf`. */
+export function codeValue(dtype: FileDType, code: bigint): number | bigint {
+  const layout = LAYOUTS[dtype];
+  if (layout) return scalarValue(layout, Number(code));
+  const { bits } = FILE_DTYPES[dtype];
+  if (dtype === "F32") return new DataView(viewOf(code).buffer).getFloat32(0, true);
+  if (dtype === "F64") return new DataView(viewOf(code).buffer).getFloat64(0, true);
+  return dtype.startsWith("I") ? BigInt.asIntN(bits, code) : code;
+}
+
+function viewOf(code: bigint): BigUint64Array<ArrayBuffer> {
+  return BigUint64Array.of(code);
+}
+
+/** The real numbers an element is made of: two for C64, else one. */
+export function partsOf(dtype: FileDType, code: bigint): readonly (number | bigint)[] {
+  if (dtype !== "C64") return [codeValue(dtype, code)];
+  return [codeValue("F32", code & 0xffffffffn), codeValue("F32", code >> 32n)];
+}
+
+/** (-1)^s * 2^(e - bias) * 1.m and the special codes of the layout, exactly. */
+export function scalarValue(layout: ScalarLayout, code: number): number {
+  const { exponentBits, mantissaBits, bias, signed, subnormals, specials } = layout;
+  const magnitudeBits = exponentBits + mantissaBits;
+  const magnitude = code % 2 ** magnitudeBits;
+  const negative = signed && code >= 2 ** magnitudeBits;
+  const field = Math.floor(magnitude / 2 ** mantissaBits);
+  const fraction = magnitude % 2 ** mantissaBits;
+  if (specials === "fnuz" && negative && magnitude === 0) return Number.NaN;
+  if (specials === "nanOnly" && magnitude === 2 ** magnitudeBits - 1) return Number.NaN;
+  const sign = negative ? -1 : 1;
+  if (specials === "ieee" && field === 2 ** exponentBits - 1)
+    return fraction === 0 ? sign * Infinity : Number.NaN;
+  const isSubnormal = subnormals && field === 0;
+  const significand = fraction + (isSubnormal ? 0 : 2 ** mantissaBits);
+  return sign * significand * 2 ** ((isSubnormal ? 1 : field) - bias - mantissaBits);
+}

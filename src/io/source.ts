@@ -1,0 +1,48 @@
+/** Where tensors are read from: a file, or memory. */
+import { FileError } from "../errors.js";
+import { buildHeader, type Header, type TensorEntry, type TensorPlan } from "./header.js";
+
+/** Named tensors whose bytes are read when they are asked for. */
+export abstract class TensorSource {
+  constructor(
+    /** What errors call it. */
+    readonly path: string,
+    private readonly header: Header,
+  ) {}
+
+  get tensors(): Header["tensors"] {
+    return this.header.tensors;
+  }
+
+  get metadata(): Header["metadata"] {
+    return this.header.metadata;
+  }
+
+  /** The entry of a tensor. Throws `FileError` that lists a few of the names there are. */
+  entry(name: string): TensorEntry {
+    const entry = this.tensors.get(name);
+    if (entry) return entry;
+    const names = [...this.tensors.keys()];
+    const some = names.slice(0, 8).join(", ") + (names.length > 8 ? ", …" : "");
+    throw new FileError(
+      `${this.path}: tensor "${name}" is needed and not there; there are ${some || "none"}`,
+    );
+  }
+
+  /** Bytes [begin, end) of a tensor, all of it by default. */
+  abstract read(entry: TensorEntry, begin?: number, end?: number): Promise<Uint8Array>;
+}
+
+/** Tensors in memory. */
+export class MemorySource extends TensorSource {
+  readonly #bytes: ReadonlyMap<string, Uint8Array>;
+
+  constructor(path: string, tensors: readonly (TensorPlan & { readonly bytes: Uint8Array })[]) {
+    super(path, { tensors: buildHeader(path, tensors, {}).tensors, metadata: {} });
+    this.#bytes = new Map(tensors.map(({ name, bytes }) => [name, bytes]));
+  }
+
+  override async read({ name }: TensorEntry, begin?: number, end?: number): Promise<Uint8Array> {
+    return this.#bytes.get(name)?.slice(begin, end) ?? new Uint8Array();
+  }
+}

@@ -1,0 +1,126 @@
+/** From what a caller multiplies to lines along K, whatever the layout (numerics.md §6.1). */
+import type { GemmBlockScales, GemmOperand } from "../backends/gemm-args.js";
+import { ArgumentError, DTypeError, ShapeError } from "../errors.js";
+import { BLOCK_FORMATS, type Tile, tileSize } from "../formats/block.js";
+import { type CopyGeometry, copyGeometry } from "../tensor/geometry.js";
+import { type Direction, QuantizedTensor } from "../tensor/quantized.js";
+import { asMatrix, type DType } from "../tensor/shape.js";
+import type { Tensor } from "../tensor/tensor.js";
+import { relayoutScales, transpose } from "./layout.js";
+
+/** Codes with scales that no quantizer of ours made: [rows, K] and an f32 factor, [1] or one for each tile. */
+export interface ScaledTensor {
+  readonly data: Tensor;
+  readonly scaleInv: Tensor<"f32">;
+  /** Default: one factor. With 1x128 or 128x128, `scaleInv` is [rows or ceil(rows/128), ceil(K/128)]. */
+  readonly tile?: "tensor" | "1x128" | "128x128";
+}
+
+/** What can be multiplied: values, per-tensor or block-scaled codes. */
+export type GemmInput = Tensor | QuantizedTensor | ScaledTensor;
+
+function isScaled(input: GemmInput): input is ScaledTensor {
+  return "scaleInv" in input;
+}
+
+/** The tensors an input is made of. */
+export function tensorsOf(input: GemmInput): readonly Tensor[] {
+  if (input instanceof QuantizedTensor) return input.members as readonly Tensor[];
+  return isScaled(input) ? [input.data, input.scaleInv] : [input];
+}
+
+/** Rows and columns of the matrix an input stands for. */
+export function matrixOf(input: GemmInput): readonly [rows: number, columns: number] {
+  return asMatrix(isScaled(input) ? input.data.shape : input.shape);
+}
+
+/**
+ * The lines of `input` along its rows (`rowwise`) or along its columns. A quantized tensor gives the copy that was
+ * scaled in that direction. What has to be transposed becomes a temporary of the scope that is open.
+ */
+export function linesOf(name: string, input: GemmInput, direction: Direction): GemmOperand {
+  if (input instanceof QuantizedTensor) return quantizedLines(input, direction);
+  if (isScaled(input)) return scaledLines(name, input, direction);
+  const format = elementFormat(name, input.dtype);
+  return { data: oriented(asLines(input), direction), traits: { format } };
+}
+
+function elementFormat(name: string, dtype: DType): GemmOperand["traits"]["format"] {
+  if (dtype === "i32" || dtype === "u8" || dtype === "u16" || dtype === "u32" || dtype === "e8m0") {
+    throw new DTypeError(`gemm: ${name} is ${dtype}, which is no type to multiply; give values or codes of a signed format`);
+  }
+  return dtype;
+}
+
+/** `x` as a matrix of a tensor's own, to be disposed of with the scope. */
+function asLines(x: Tensor): Tensor {
+  return x.reshape(asMatrix(x.shape));
+}
+
+function oriented(x: Tensor, direction: Direction): Tensor {
+  return direction === "rowwise" ? x : transpose(x);
+}
+
+function quantizedLines(t: QuantizedTensor, direction: Direction): GemmOperand {
+  const { spec } = t;
+  const copy = t.copy(direction);
+  const { replicates, scale: format } = BLOCK_FORMATS[spec.quantizer];
+  const size = asMatrix(t.shape);
+  const swizzled = t.scaleLayout === "swizzled";
+  const geometry = copyGeometry(spec, size, direction, swizzled ? "logical" : t.scaleLayout);
+  const inPlace = direction === "columnwise" && geometry.data === "inPlace";
+  const data = oriented(asLines(copy.data), inPlace ? "columnwise" : "rowwise");
+  const amax = copy.amax && { amax: copy.amax, amaxDivisor: 6 * spec.e4m3Max };
+  if (spec.tile === "tensor") {
+    const tensorScale = f32Tensor(copy.scaleInv);
+    return { data, traits: { format: spec.format }, tensorScale };
+  }
+  const tensor = swizzled ? relayoutScales(t, direction, "logical") : copy.scaleInv;
+  const [tileLines, length] = tileSize(spec.tile);
+  const lines = replicates ? 1 : tileLines;
+  const pow2 = format === "e8m0" || spec.pow2Scales;
+  const blockScales = { tensor, lines, length, ...strides(geometry.scaleShape, liesAcross(t, geometry, direction)) };
+  return { data, traits: { format: spec.format, scales: { format, lines, length, pow2 } }, blockScales, ...amax };
+}
+
+/** Whether scales lie [blocks, lines] rather than [lines, blocks]: as in the input, or GEMM_READY (numerics.md §3.3). */
+function liesAcross({ spec, scaleLayout }: QuantizedTensor, geometry: CopyGeometry, direction: Direction): boolean {
+  const ready = spec.tile === "1x128" && scaleLayout === "padded" && !spec.compact;
+  return ready || (direction === "columnwise" && geometry.scale === "inPlace");
+}
+
+function strides(shape: readonly number[], across: boolean): Pick<GemmBlockScales, "lineStride" | "blockStride"> {
+  const pitch = shape[1] ?? 1;
+  return across ? { lineStride: 1, blockStride: pitch } : { lineStride: pitch, blockStride: 1 };
+}
+
+function f32Tensor(x: Tensor): Tensor<"f32"> {
+  if (isF32(x)) return x;
+  throw new DTypeError(`gemm: a per-tensor scale is ${x.dtype}; it must be f32`);
+}
+
+function isF32(x: Tensor): x is Tensor<"f32"> {
+  return x.dtype === "f32";
+}
+
+function scaledLines(name: string, input: ScaledTensor, direction: Direction): GemmOperand {
+  const { data, scaleInv, tile = "tensor" } = input;
+  const format = elementFormat(name, data.dtype);
+  if (tile === "tensor") {
+    if (scaleInv.size !== 1) throw new ShapeError(`gemm: the scale of ${name} is [${scaleInv.shape}]; a per-tensor scale is [1]`);
+    return { data: oriented(asLines(data), direction), traits: { format }, tensorScale: scaleInv };
+  }
+  if (direction === "columnwise") {
+    throw new ArgumentError(`gemm: ${name} is scaled ${tile} along its rows and this layout multiplies along its columns; use layout TN`);
+  }
+  const [lines, length] = tileSize(tile satisfies Tile);
+  const [rows, depth] = asMatrix(data.shape);
+  const [high, wide] = [Math.ceil(rows / lines), Math.ceil(depth / length)];
+  const [given] = [asMatrix(scaleInv.shape)];
+  if (given[0] !== high || given[1] !== wide) {
+    throw new ShapeError(`gemm: ${name} [${data.shape}] with tile ${tile} needs scales [${high},${wide}]; they are [${scaleInv.shape}]`);
+  }
+  const pow2 = scaleInv.dataSync().every((s) => s > 0 && Number.isInteger(Math.log2(s)));
+  const blockScales = { tensor: scaleInv, lines, length, lineStride: wide, blockStride: 1 };
+  return { data: asLines(data), traits: { format, scales: { format: "f32", lines, length, pow2 } }, blockScales };
+}

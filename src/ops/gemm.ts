@@ -1,0 +1,226 @@
+/** Matrix products of plain and quantized operands, with cuBLASLt's epilogues (numerics.md §6, datapath.md §2). */
+import type { Backend } from "../backends/backend.js";
+import type { GemmArgs, GemmOperand, GemmOutDType } from "../backends/gemm-args.js";
+import { ArgumentError, DTypeError, ShapeError } from "../errors.js";
+import { DATAPATHS, type DatapathFamily, type DatapathName, type DatapathRow, datapathFor } from "../formats/datapath.js";
+import { QuantizedTensor } from "../tensor/quantized.js";
+import { Scope } from "../tensor/scope.js";
+import { asMatrix, elementCount, isWide, type Shape, type WideDType } from "../tensor/shape.js";
+import { Tensor } from "../tensor/tensor.js";
+import { requireShape } from "./activation.js";
+import { requireOneOf } from "./cast.js";
+import { commonBackend, execute, requireWide } from "./execute.js";
+import { biasGradient, gelu, geluGradient } from "./gemm-epilogue.js";
+import { type GemmInput, linesOf, matrixOf, tensorsOf } from "./gemm-operand.js";
+
+/** Which operands are transposed, a's letter first: TN is b·aᵀ (fprop), NN b·a (dgrad), NT bᵀ·a (wgrad). */
+export type GemmLayout = "TN" | "NN" | "NT";
+
+/** The part of a product's plan that the reference understands; the same plan gives the same bits. */
+export interface GemmPlan {
+  readonly datapath: DatapathName;
+  readonly splitAccumulator: boolean;
+  readonly splitK: number;
+  /** A backend's own choice of algorithm, opaque here. */
+  readonly algorithm?: unknown;
+}
+
+export interface GemmOptions {
+  /** TransformerEngine's A: the weight, [N,K] in layout TN. */
+  readonly a: GemmInput;
+  /** TransformerEngine's B: the input, [...,K] in layout TN. */
+  readonly b: GemmInput;
+  /** Default TN. */
+  readonly layout?: GemmLayout;
+  /** Default 1. */
+  readonly alpha?: number;
+  /** Adds beta * c before the bias; default 1 where `c` is given, else 0. */
+  readonly beta?: number;
+  readonly c?: Tensor;
+  /** Where to write; with `accumulate`, what to add to as well. Default: a new tensor. */
+  readonly out?: Tensor;
+  readonly accumulate?: boolean;
+  /** [N], added to every row. */
+  readonly bias?: Tensor;
+  /** Applies GELU and gives the value before it, rounded to `auxDtype`, as well. */
+  readonly gelu?: boolean;
+  /** Default: the bias's type, else the output's. */
+  readonly auxDtype?: WideDType;
+  /** Multiplies by the derivative of GELU at this, what `gelu` gave. */
+  readonly geluInput?: Tensor;
+  /** Also gives the bias gradient: column sums of the result with `geluInput`, else of `b`. */
+  readonly biasGradient?: boolean;
+  /** Default: the type of `out`, else b's if wide, else the type b was quantized from. */
+  readonly outDtype?: GemmOutDType;
+  /** The factor of an FP8 output. Default 1. */
+  readonly outScale?: number;
+  /** Default: the backend's. */
+  readonly datapath?: DatapathFamily;
+  /** TransformerEngine's use_split_accumulator, for FP8. Default false; implied by block scales. */
+  readonly useSplitAccumulator?: boolean;
+  /** Parts K is cut in. Default 1; "auto" leaves it to the backend. */
+  readonly splitK?: number | "auto";
+  /** Fixes datapath, split accumulator and splitK, as an earlier result gave them. */
+  readonly plan?: GemmPlan;
+  /** Called now and then with the share of the work done, 0 to 1. */
+  readonly progress?: (done: number) => void;
+}
+
+export interface GemmResult {
+  readonly out: Tensor<GemmOutDType>;
+  /** With `gelu`: its argument. */
+  readonly preGelu?: Tensor<WideDType>;
+  /** With `biasGradient`, [N]. */
+  readonly biasGradient?: Tensor<WideDType>;
+  /** With an FP8 output: the largest magnitude before `outScale`, f32 [1]. */
+  readonly amax?: Tensor<"f32">;
+  readonly plan: GemmPlan;
+}
+
+/**
+ * op(b)·op(a), accumulated as the datapath does, then (alpha * sA) * sB times it, plus beta * c, plus bias, each
+ * step one f32 rounding, then GELU or its derivative, then one rounding to `outDtype`: nearest even, overflow to
+ * infinity, FP8 saturating. The result is [..., N], in layout NT [columns of b, N].
+ *
+ * A quantized operand gives the copy scaled along the summed dimension: rowwise for a in T and b in N, else
+ * columnwise. NVFP4's amaxes enter alpha. An empty sum is zero, without bias. Throws `ShapeError`, `DTypeError`
+ * and `ArgumentError` for operands and options that do not go together, `UnsupportedError` with the reason where
+ * the datapath has no rule for them.
+ */
+export function gemm(options: GemmOptions): GemmResult {
+  const { a, b, layout = "TN" } = options;
+  requireOneOf("layout", layout, ["TN", "NN", "NT"]);
+  using scope = new Scope();
+  const w = linesOf("a", a, layout === "TN" ? "rowwise" : "columnwise");
+  const x = linesOf("b", b, layout === "NT" ? "columnwise" : "rowwise");
+  const [rows, depth] = asMatrix(x.data.shape);
+  const [columns, other] = asMatrix(w.data.shape);
+  if (depth !== other) {
+    throw new ShapeError(`gemm: layout ${layout} sums over ${other} of a [${matrixOf(a)}] and ${depth} of b [${matrixOf(b)}]; they must be equal`);
+  }
+  const backend = commonBackend("gemm", ...tensorsOf(a), ...tensorsOf(b), options.c, options.out, options.bias, options.geluInput);
+  const shape = layout === "NT" ? [rows, columns] : [...leading(b), columns];
+  const plan = planOf(backend, options, x, w, depth);
+  const dtype = outTypeOf(options);
+  const target = outputOf(backend, options, dtype, shape);
+  const args = { ...baseArgs(options, x, w, plan, depth), progress: options.progress };
+  const addend = addendOf(options, shape);
+  const extra = run({ backend, options, args: { ...args, ...addend }, target, rows, columns });
+  const members = [target, ...Object.values(extra)].filter((tensor) => tensor !== options.out);
+  for (const tensor of members) scope.keep(tensor);
+  return { out: target, ...extra, plan: plan.plan };
+}
+
+interface Product {
+  readonly backend: Backend;
+  readonly options: GemmOptions;
+  readonly args: Omit<GemmArgs, "out" | "amax">;
+  readonly target: Tensor<GemmOutDType>;
+  readonly rows: number;
+  readonly columns: number;
+}
+
+/** The product itself, straight into the target or through what GELU needs. */
+function run({ backend, options, args, target, rows, columns }: Product): Omit<GemmResult, "out" | "plan"> {
+  const { bias, geluInput } = options;
+  const narrow = !isWide(target.dtype);
+  const summed = geluInput ? columns : matrixOf(options.b)[1];
+  const amax = narrow ? { amax: new Tensor(backend, "f32", [1]) } : {};
+  const sums = options.biasGradient ? { biasGradient: new Tensor(backend, sumTypeOf(options, target.dtype), [summed]) } : {};
+  if (options.gelu) {
+    const type = options.auxDtype ?? (bias ? requireWide("gemm", "bias", bias).dtype : isWide(target.dtype) ? target.dtype : "bf16");
+    const preGelu = new Tensor(backend, type, target.shape);
+    execute(backend, "gemm", { ...args, out: preGelu, outScale: 1 });
+    gelu(preGelu, target, args.outScale, amax.amax);
+    return { preGelu, ...amax };
+  }
+  if (!geluInput) {
+    execute(backend, "gemm", { ...args, ...amax, out: target });
+    if (sums.biasGradient) biasGradient(options.b, sums.biasGradient);
+    return { ...amax, ...sums };
+  }
+  const product = new Tensor(backend, "f32", [rows, columns]);
+  execute(backend, "gemm", { ...args, out: product, outScale: 1 });
+  const pre = requireWide("gemm", "geluInput", geluInput);
+  if (elementCount(pre.shape) !== rows * columns) requireShape("gemm", "geluInput", pre, target.shape);
+  geluGradient(product, pre.reshape([rows, columns]), target, args.outScale, { ...amax, ...sums });
+  return { ...amax, ...sums };
+}
+
+function leading(b: GemmInput): Shape {
+  return ("shape" in b ? b.shape : b.data.shape).slice(0, -1);
+}
+
+function baseArgs(options: GemmOptions, x: GemmOperand, w: GemmOperand, chosen: Chosen, depth: number): Omit<GemmArgs, "out" | "amax" | "beta"> {
+  const { alpha = 1, outScale = 1, bias, gelu, geluInput } = options;
+  const { splitAccumulator, splitK } = chosen.plan;
+  if (gelu && geluInput) throw new ArgumentError("gemm: gelu is the forward pass and geluInput the backward pass; give one");
+  if (options.biasGradient && bias) throw new ArgumentError("gemm: a product has a bias or gives its gradient, not both");
+  if (bias) requireShape("gemm", "bias", bias, [asMatrix(w.data.shape)[0]]);
+  const added = bias && depth > 0 ? requireWide("gemm", "bias", bias) : undefined;
+  return { x, w, datapath: chosen.family, splitAccumulator, splitK, alpha, outScale, bias: added };
+}
+
+function addendOf({ beta, c, out, accumulate }: GemmOptions, shape: Shape): Pick<GemmArgs, "beta" | "c"> {
+  if (accumulate && !out) throw new ArgumentError("gemm: accumulate adds to `out`; give it");
+  if (accumulate && c) throw new ArgumentError("gemm: accumulate adds to `out` and c is given as well; give one");
+  const addend = accumulate ? out : c;
+  if (!addend) {
+    if (beta) throw new ArgumentError(`gemm: beta is ${beta} and there is no c to multiply; give c, or accumulate into out`);
+    return { beta: 0 };
+  }
+  requireShape("gemm", accumulate ? "out" : "c", addend, shape);
+  return { beta: beta ?? 1, c: requireWide("gemm", accumulate ? "out" : "c", addend) };
+}
+
+function outTypeOf({ out, outDtype, b }: GemmOptions): GemmOutDType {
+  const dtype = outDtype ?? out?.dtype ?? (b instanceof QuantizedTensor ? b.dtype : "shape" in b ? b.dtype : "f32");
+  if (out && out.dtype !== dtype) throw new DTypeError(`gemm: out is ${out.dtype} and outDtype ${dtype}; they must be equal`);
+  if (dtype === "f32" || dtype === "bf16" || dtype === "f16" || dtype === "e4m3" || dtype === "e5m2") {
+    return outDtype || out || isWide(dtype) ? dtype : "f32";
+  }
+  if (outDtype || out) throw new DTypeError(`gemm: the output cannot be ${dtype}; it is f32, bf16, f16, e4m3 or e5m2`);
+  return "f32";
+}
+
+function outputOf(backend: Backend, { out }: GemmOptions, dtype: GemmOutDType, shape: Shape): Tensor<GemmOutDType> {
+  if (!out) return new Tensor(backend, dtype, shape);
+  requireShape("gemm", "out", out, shape);
+  return out as Tensor<GemmOutDType>;
+}
+
+/** The gradient of a bias has the type of what is summed. */
+function sumTypeOf({ b, geluInput }: GemmOptions, out: GemmOutDType): WideDType {
+  if (b instanceof QuantizedTensor && !geluInput) return b.dtype;
+  return isWide(out) ? out : "f32";
+}
+
+interface Chosen {
+  readonly family: DatapathFamily;
+  readonly plan: GemmPlan;
+}
+
+/** The plan, chosen here or given; a given one has to fit the operands. */
+function planOf(backend: Backend, options: GemmOptions, x: GemmOperand, w: GemmOperand, depth: number): Chosen {
+  const { plan, useSplitAccumulator = false } = options;
+  const family = plan ? familyOf(plan.datapath) : (options.datapath ?? backend.datapath);
+  requireOneOf("datapath", family, ["exact", "fp32", "ada", "hopper", "blackwell"]);
+  const wished = plan?.splitK ?? options.splitK ?? 1;
+  const splitK = wished === "auto" ? 1 : wished;
+  const choice = datapathFor(family, x.traits, w.traits, plan?.splitAccumulator ?? useSplitAccumulator);
+  if (plan && choice.ok && choice.name !== plan.datapath) {
+    throw new ArgumentError(`gemm: the plan is for ${plan.datapath}; these operands take ${choice.name}`);
+  }
+  const row: DatapathRow | undefined = choice.ok ? DATAPATHS[choice.name] : undefined;
+  const tiles = row && row.splitTile > 0 ? Math.ceil(depth / row.splitTile) : 1;
+  if (!Number.isInteger(splitK) || splitK < 1) throw new ArgumentError(`gemm: splitK is ${splitK}; it is a whole number from 1, or "auto"`);
+  if (row && row.splitTile > 0 && splitK > Math.max(1, tiles)) {
+    throw new ArgumentError(`gemm: splitK is ${splitK} and K ${depth} has ${tiles} tiles of ${row.splitTile}; use at most one split a tile`);
+  }
+  const splitAccumulator = choice.ok && choice.promotion !== "none";
+  return { family, plan: { datapath: choice.ok ? choice.name : "exact", splitAccumulator, splitK } };
+}
+
+function familyOf(name: DatapathName): DatapathFamily {
+  return name.split("-")[0] as DatapathFamily;
+}
