@@ -34,6 +34,7 @@ export function quantizeColumnsScratch(): u32 {
 export function quantizeColumns(
   src: usize,
   srcType: u32,
+  rows: u32,
   columns: u32,
   tileRows: u32,
   tileColumns: u32,
@@ -67,7 +68,7 @@ export function quantizeColumns(
       if (srcType == Wide.F32) {
         panel = src + ((<usize>r * columns + c) << 2);
         pitch = columns;
-      } else loadPanel(src, srcType, end, columns, 0, r, h, c, w, panel);
+      } else loadPanel(src, srcType, rows, columns, 0, r, h, c, w, panel);
       columnAmaxes(panel, pitch, h, w, amaxes);
       if (tileColumns > 1) spreadAmaxes(amaxes, w, tileColumns);
       const stored = scales + (<usize>(r / tileRows) * columns + c) * scaleBytes(rule);

@@ -39,6 +39,14 @@ function read(path: string): string {
   return readFileSync(ROOT + path, "utf8");
 }
 
+/** The files below a folder, from the root. */
+function filesIn(folder: string): string[] {
+  const entries = readdirSync(ROOT + folder, { recursive: true, withFileTypes: true });
+  return entries
+    .filter((entry) => entry.isFile())
+    .map(({ parentPath, name }) => `${parentPath}/${name}`.slice(ROOT.length));
+}
+
 /** What an example says it prints: the comments that start with an arrow. */
 function promised(source: string): string[] {
   return Array.from(source.matchAll(/\/\/ → (.*)$/gm), ([, text = ""]) => text.trim());
@@ -156,9 +164,8 @@ describe("references", () => {
 
   it("from the source lead to sections that exist", () => {
     const known = { numerics: sections("docs/numerics.md"), datapath: sections("docs/datapath.md") };
-    const files = globSync("{src,assembly,conformance,kernels,native,scripts}/**/*.{ts,mjs,cc,cu,cuh,h,py}", {
-      cwd: ROOT,
-    });
+    const folders = ["src", "assembly", "conformance", "kernels", "native", "scripts"];
+    const files = folders.flatMap(filesIn).filter((path) => /\.(ts|mjs|py|cc|h|cuh?)$/.test(path));
     expect(files.length).toBeGreaterThan(50);
     const broken = files.flatMap((path) =>
       Array.from(
@@ -178,7 +185,7 @@ describe("references", () => {
   });
 
   it("between the documents lead to files that exist", () => {
-    const broken = globSync("docs/*.md", { cwd: ROOT }).flatMap((path) =>
+    const broken = filesIn("docs").flatMap((path) =>
       Array.from(read(path).matchAll(/\]\((?!http)([^)#]+)/g), ([, target]) => target as string)
         .filter((target) => !existsSync(`${ROOT}docs/${target}`))
         .map((target) => `${path}: ${target}`),

@@ -6,6 +6,7 @@ import type { ACTIVATION, OVERFLOW, ROUNDING } from "../formats/contract.gen.js"
 import type { QuantizedCopy, QuantizeSpec, ScaleLayout } from "../tensor/quantized.js";
 import type { WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
+import type { GemmArgs } from "./gemm-args.js";
 
 export type RoundingName = keyof typeof ROUNDING;
 export type OverflowName = keyof typeof OVERFLOW;
@@ -211,6 +212,7 @@ export interface OpArgs {
   readonly crossEntropy: CrossEntropyArgs;
   readonly crossEntropyBackward: CrossEntropyBackwardArgs;
   readonly columnSum: ColumnSumArgs;
+  readonly gemm: GemmArgs;
 }
 
 export type OpName = keyof OpArgs;

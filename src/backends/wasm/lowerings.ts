@@ -2,6 +2,7 @@
 import { activation, activationBackward, gated, gatedBackward } from "./activation.js";
 import { amax, decode, encode } from "./cast.js";
 import { dequantize } from "./dequantize.js";
+import { gemm } from "./gemm.js";
 import { hadamard } from "./hadamard.js";
 import { relayout, transpose } from "./layout.js";
 import { crossEntropy, crossEntropyBackward } from "./loss.js";
@@ -22,6 +23,7 @@ export const LOWERINGS: Lowerings = {
   encode,
   gated,
   gatedBackward,
+  gemm,
   hadamard,
   norm,
   normBackward,

@@ -1,0 +1,67 @@
+/** The demo from start to end: fit, measure each recipe, print, draw. */
+import { createHash } from "node:crypto";
+import { openBackend } from "lockstep";
+import { loadDigits } from "./data.mjs";
+import { countRight, largest, measure, upload } from "./measure.mjs";
+import { features, fitModel, scores } from "./model.mjs";
+import { writePicture } from "./picture.mjs";
+import { RECIPES } from "./recipes.mjs";
+import { headLines, legend, rowLine } from "./table.mjs";
+
+/** Fits the model, prints the table row by row, and writes DIRECTORY/demo.html. */
+export async function runDemo({ backend: name, threads, directory }) {
+  const start = performance.now();
+  const backend = await openBackend(name, { threads });
+  const exact = backend.name === "wasm" ? backend : await openBackend("wasm", { threads });
+  try {
+    const truth = learn();
+    const { heldBack, model, training } = truth;
+    console.log(
+      `${training.count} digits to learn from, ${heldBack.count} held back; ` +
+        `784 pixels → ${model.bias1.length} random ReLU features → 10 scores`,
+    );
+    console.log(`on ${backend.description}; fitted in float64 in ${seconds(start)}\n`);
+    const operands = upload(backend, truth);
+    const reference = exact === backend ? operands : upload(exact, truth);
+    for (const line of headLines()) console.log(line);
+    const rows = RECIPES.map((recipe) => {
+      const row = measure(recipe, operands, reference, truth);
+      console.log(rowLine(row));
+      return row;
+    });
+    const right = countRight(truth.scores, heldBack.labels);
+    const notes = legend({ count: heldBack.count, right });
+    console.log(`\n${notes.join("\n")}`);
+    const digest = digestOf(rows);
+    const path = writePicture(directory, { rows, truth, notes, digest, device: backend.description });
+    console.log(`\nevery output bit, SHA-256: ${digest}  (the same on any machine)`);
+    console.log(`picture: ${path}  (${seconds(start)} in all)`);
+  } finally {
+    await exact.dispose();
+    if (exact !== backend) await backend.dispose();
+  }
+}
+
+/** The digits, the fitted model and its float64 answers. */
+function learn() {
+  const { training, heldBack } = loadDigits();
+  const model = fitModel(training);
+  const hidden = features(model, heldBack);
+  const past = { pixel: largest(training.images), hidden: largest(features(model, training)) };
+  return { training, heldBack, model, past, hidden, scores: scores(model, hidden, heldBack.count) };
+}
+
+/** The first 16 hexadecimal digits of the hash of all scores, recipe by recipe. */
+function digestOf(rows) {
+  const hash = createHash("sha256");
+  for (const { scores } of rows) hash.update(bytesOf(scores.hopper)).update(bytesOf(scores.exact));
+  return hash.digest("hex").slice(0, 16);
+}
+
+function bytesOf({ buffer, byteOffset, byteLength }) {
+  return new Uint8Array(buffer, byteOffset, byteLength);
+}
+
+function seconds(start) {
+  return `${((performance.now() - start) / 1000).toFixed(1)} s`;
+}
