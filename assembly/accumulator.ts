@@ -25,7 +25,7 @@ export function addProduct(limbs: usize, x: f64, w: f64): void {
   const middle = <i64>((product >> (32 - shift)) & 0xffffffff);
   const high = <i64>((product >> 32) >> (32 - shift));
   const sign = (reinterpret<i64>(x) ^ reinterpret<i64>(w)) >> 63;
-  const limb = limbs + (<usize>(place >> 5) << 3);
+  const limb = limbs + ((<usize>(place >> 5)) << 3);
   store<i64>(limb, load<i64>(limb) + ((low ^ sign) - sign));
   store<i64>(limb, load<i64>(limb, 8) + ((middle ^ sign) - sign), 8);
   store<i64>(limb, load<i64>(limb, 16) + ((high ^ sign) - sign), 16);
@@ -54,15 +54,16 @@ export function sumToOdd(limbs: usize): f64 {
     carry(limbs);
   }
   let top = LIMBS - 1;
-  while (top > 1 && load<u64>(limbs + (top << 3)) == 0) top--;
+  while (top > 1 && load<u64>(limbs + (top << 3)) === 0) top--;
   const head = limbs + (top << 3);
   const upper = (load<u64>(head) << 32) | load<u64>(head - 8);
-  if (upper == 0) return 0;
+  if (upper === 0) return 0;
   const lower = load<u64>(head - 16) << 32;
   const lead = clz(upper);
   const bits = (upper << lead) | ((lower >> 1) >> (63 - lead));
   let dropped = (bits & 0x7ff) | (lower << lead);
   for (let i: usize = 0; i < top - 2; i++) dropped |= load<u64>(limbs + (i << 3));
-  const magnitude = <f64>((bits >> 11) | <u64>(dropped != 0)) * pow2(<i32>(top << 5) - 32 + 11 - <i32>lead - LOWEST);
+  const magnitude =
+    <f64>((bits >> 11) | <u64>(dropped !== 0)) * pow2(<i32>(top << 5) - 32 + 11 - <i32>lead - LOWEST);
   return negative ? -magnitude : magnitude;
 }

@@ -2,10 +2,10 @@
 // even index in the low nibble; to 8 bits, a byte; to 16, a u16; wider, a u32. Ranges [begin, end) of 4-bit
 // codes begin at even indices, and end at one or at the end of the tensor.
 
+import { EXACT_LIMIT, encodeAligned, encodeEach, encodeMagic, pack } from "./cast-exact";
+import { BF16_LIMIT, encodeBf16, encodeGroups, metNaN } from "./cast-fast";
 import { Rounding } from "./contract";
-import { BF16_LIMIT, encodeBf16, encodeGroups, GROUPS_LIMIT } from "./cast-fast";
-import { encodeAligned, encodeEach, encodeMagic, EXACT_LIMIT, pack } from "./cast-exact";
-import { At, ENCODER_BYTES, lastSeen, Loop, prepare, storageOf } from "./encoder";
+import { At, ENCODER_BYTES, Loop, lastSeen, prepare, storageOf } from "./encoder";
 import { fillRandom16 } from "./random";
 import { asF32 } from "./widen";
 
@@ -31,9 +31,9 @@ function encodeBySimd<M>(
   const storage = load<u32>(encoder, At.Storage);
   switch (load<u32>(encoder, At.Loop)) {
     case Loop.Fast:
-      if (storage == 3) encodeGroups<M, v128>(x, dst, count >> 4, encoder, multipliers, shift - 4);
+      if (storage === 3) encodeGroups<M, v128>(x, dst, count >> 4, encoder, multipliers, shift - 4);
       else encodeGroups<M, u64>(x, dst, count >> 4, encoder, multipliers, shift - 4);
-      return lastSeen(encoder) <= GROUPS_LIMIT;
+      return !metNaN<M>(x, count >> 4, encoder, multipliers, shift - 4);
     case Loop.Bf16:
       encodeBf16<M>(x, dst, count >> 4, encoder, multipliers, shift - 4);
       return lastSeen(encoder) <= BF16_LIMIT;
@@ -71,11 +71,11 @@ export function encodeRun<M>(
     const left = min(count - i, RUN);
     const whole = left & -16;
     const run = whole > 0 ? whole : left;
-    const m = multipliers + ((sizeof<M>() == 16 ? <usize>i : <usize>i >> shift) << 2);
-    const from = x + (<usize>i << 2);
-    const to = dst + ((<usize>i << storage) >> 3);
-    const draws = random + (<usize>i << 1);
-    if (whole == 0 || !encodeBySimd<M>(from, to, run, encoder, m, shift, draws, codes)) {
+    const m = multipliers + ((sizeof<M>() === 16 ? <usize>i : <usize>i >> shift) << 2);
+    const from = x + ((<usize>i) << 2);
+    const to = dst + (((<usize>i) << storage) >> 3);
+    const draws = random + ((<usize>i) << 1);
+    if (whole === 0 || !encodeBySimd<M>(from, to, run, encoder, m, shift, draws, codes)) {
       encodeEach<M>(from, codes, run, encoder, m, shift, draws);
       pack(codes, to, run, storage);
     }
@@ -157,14 +157,14 @@ function encodeRange(
   const buffer = codes + CODES_BYTES;
   const random = buffer + RUN * 4;
   const storage = load<u32>(scratch, At.Storage);
-  const stochastic = load<i32>(scratch, At.Rounding) == Rounding.Stochastic;
+  const stochastic = load<i32>(scratch, At.Rounding) === Rounding.Stochastic;
   store<f32>(multiplier, scale);
   for (let i = begin; i < end; i += RUN) {
     const count = <i32>min<u32>(end - i, RUN);
     if (stochastic) fillRandom16(random, i, count, seedLo, seedHi, offsetLo, offsetHi, copy);
     const x = asF32(src, srcType, i, count, buffer);
-    const to = dst + <usize>((<u64>i << storage) >> 3);
-    if (scale == 1.0) encodeRun<u8>(x, to, count, scratch, 0, 31, random, codes);
+    const to = dst + <usize>(((<u64>i) << storage) >> 3);
+    if (scale === 1.0) encodeRun<u8>(x, to, count, scratch, 0, 31, random, codes);
     else encodeRun<u32>(x, to, count, scratch, multiplier, 31, random, codes);
   }
 }

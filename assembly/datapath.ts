@@ -50,7 +50,7 @@ const F32_MIN_EXPONENT: i32 = -126;
 
 /** 2^e, for e from -1022 to 1023. */
 export function pow2(e: i32): f64 {
-  return reinterpret<f64>(<u64>(e + 1023) << 52);
+  return reinterpret<f64>((<u64>(e + 1023)) << 52);
 }
 
 /** floor(log2 |x|) of a normal f64; 1024 for infinities and NaN. */
@@ -60,7 +60,7 @@ export function exponentOf(x: f64): i32 {
 
 /** The exponent the accumulator takes part with. */
 export function accumulatorExponent(c: f64, zeroAccumulator: i32): i32 {
-  return c == 0 ? zeroAccumulator : max(exponentOf(c), F32_MIN_EXPONENT);
+  return c === 0 ? zeroAccumulator : max(exponentOf(c), F32_MIN_EXPONENT);
 }
 
 /** `sum` truncated toward zero to P fraction bits in f32's exponent range; overflow gives an infinity. */
@@ -71,7 +71,7 @@ export function truncateSum(sum: f64, fractionBits: i32): f64 {
     const grid = pow2(fractionBits - F32_MIN_EXPONENT);
     return trunc(sum * grid) / grid + 0.0;
   }
-  return reinterpret<f64>(reinterpret<u64>(sum) & (<u64>-1 << (52 - fractionBits)));
+  return reinterpret<f64>(reinterpret<u64>(sum) & ((<u64>-1) << (52 - fractionBits)));
 }
 
 /**
@@ -81,7 +81,7 @@ export function truncateSum(sum: f64, fractionBits: i32): f64 {
 export function roundToOdd(hi: f64, lo: f64): f64 {
   const bits = reinterpret<i64>(hi);
   if (!(abs(lo) > 0) || bits & 1) return hi;
-  return reinterpret<f64>(bits + (lo > 0 == hi > 0 ? 1 : -1));
+  return reinterpret<f64>(bits + (lo > 0 === hi > 0 ? 1 : -1));
 }
 
 /** What fl(a + b), given as `sum`, lost (Knuth's TwoSum). */

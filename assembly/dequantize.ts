@@ -20,7 +20,7 @@ export function dequantizeScratch(): u32 {
 
 function prepareTables(scratch: usize, word: u32, scaleWord: u32, g: f32, inverse: f32): void {
   fillTable(scratch, word, 1);
-  for (let code: u32 = 0; code < 256 && scaleWord != 0; ++code) {
+  for (let code: u32 = 0; code < 256 && scaleWord !== 0; ++code) {
     const scale = reinterpret<f32>(decodeCode(code, scaleWord));
     store<f32>(scratch + SCALES + (code << 2), scale * g * inverse);
   }
@@ -28,8 +28,8 @@ function prepareTables(scratch: usize, word: u32, scaleWord: u32, g: f32, invers
 
 /** Scale number `index`, f32 where there is no scale word. */
 function scaleAt(scratch: usize, scales: usize, scaleWord: u32, index: usize): f32 {
-  if (scaleWord == 0) return load<f32>(scales + (index << 2));
-  return load<f32>(scratch + SCALES + (<usize>load<u8>(scales + index) << 2));
+  if (scaleWord === 0) return load<f32>(scales + (index << 2));
+  return load<f32>(scratch + SCALES + ((<usize>load<u8>(scales + index)) << 2));
 }
 
 /** Elements [first, first + length), whose first is the first of the block of scale `firstScale`. */
@@ -53,7 +53,7 @@ function dequantizePiece(
     decodeRun(src, word, scratch, first + c, count, values);
     for (let i: u32 = 0; i < count; i += block) {
       const scale = scaleAt(scratch, scales, scaleWord, firstScale + ((c + i) >> blockShift));
-      scaleRun(values + (<usize>i << 2), min(block, count - i), scale);
+      scaleRun(values + ((<usize>i) << 2), min(block, count - i), scale);
     }
     narrow(values, count, dst, dstType, first + c);
   }
@@ -82,7 +82,7 @@ export function dequantizeRows(
 ): void {
   prepareTables(scratch, word, scaleWord, g, inverse);
   const block: u32 = 1 << blockShift;
-  if (tileRows == 1 && (columns & (block - 1)) == 0) {
+  if (tileRows === 1 && (columns & (block - 1)) === 0) {
     // whole blocks in every row: each piece of the matrix is one long row
     const first = <usize>begin * columns;
     const count = (end - begin) * columns;
@@ -121,7 +121,7 @@ export function dequantizeColumns(
   for (let c: u32 = 0; c < columns; c += RUN) {
     const count = min(RUN, columns - c);
     for (let r = begin; r < end; ++r) {
-      if (r == begin || r % tileRows == 0) {
+      if (r === begin || r % tileRows === 0) {
         const firstScale = <usize>(r / tileRows) * columns + c;
         for (let i: usize = 0; i < <usize>count; ++i) {
           store<f32>(factors + (i << 2), scaleAt(scratch, scales, scaleWord, firstScale + i));
@@ -137,7 +137,7 @@ export function dequantizeColumns(
 
 /** values[i] = values[i] ⊗ factors[i]; the arrays have room for a multiple of four. */
 function multiplyRun(values: usize, factors: usize, count: u32): void {
-  for (let i: usize = 0; i < <usize>count << 2; i += 16) {
+  for (let i: usize = 0; i < (<usize>count) << 2; i += 16) {
     v128.store(values + i, f32x4.mul(v128.load(values + i), v128.load(factors + i)));
   }
 }

@@ -7,14 +7,13 @@
 
 import { Overflow, Rounding, Specials } from "./contract";
 import {
-  decode,
+  beyondCode,
   exponentBias,
   exponentBits,
   hasSubnormals,
   isSigned,
-  mantissaBits,
   magnitudeBits,
-  beyondCode,
+  mantissaBits,
   maxCode,
   minExponent,
   signBit,
@@ -53,7 +52,7 @@ export const enum At {
   /** What the biased exponents add to a code, as i32 and as i16. */
   Bias = 96,
   Bias16 = 112,
-  /** Larger magnitudes become this. */
+  /** Larger magnitudes become this: the first power of two above the largest finite value's binade. */
   Clamp = 128,
   /** The sign bit of a code, as i32 and as i8. */
   Sign = 144,
@@ -78,12 +77,13 @@ export const enum At {
   One = 352,
   /** One less than half an ulp of bf16. */
   HalfBf16 = 368,
-  /** Written by each loop: lanes whose maximum is the largest bit pattern |x ⊗ multiplier| it met. */
-  Seen = 384,
+  MaxCode8 = 384,
+  /** Written by the loops: lane-wise maxima, of the bits of |x ⊗ multiplier| or as encodeGroups says. */
+  Seen = 400,
 }
 
 /** Bytes of an encoder. */
-export const ENCODER_BYTES: usize = 400;
+export const ENCODER_BYTES: usize = 416;
 
 function put(encoder: usize, at: usize, value: u32): void {
   v128.store(encoder + at, i32x4.splat(value));
@@ -106,18 +106,18 @@ function fieldAbove(word: u32): i32 {
 
 function loopFor(word: u32, rounding: i32, overflow: i32, storage: u32): Loop {
   const m = <i32>mantissaBits(word);
-  if (!hasSubnormals(word) || m == 0) return Loop.Scalar;
-  const nearest = rounding == Rounding.TiesToEven;
-  if (exponentBits(word) == 8 && exponentBias(word) == 127 && specials(word) == Specials.Ieee) {
-    return nearest && m == 7 && isSigned(word) ? Loop.Bf16 : Loop.Aligned;
+  if (!hasSubnormals(word) || m === 0) return Loop.Scalar;
+  const nearest = rounding === Rounding.TiesToEven;
+  if (exponentBits(word) === 8 && exponentBias(word) === 127 && specials(word) === Specials.Ieee) {
+    return nearest && m === 7 && isSigned(word) ? Loop.Bf16 : Loop.Aligned;
   }
   if (fieldAbove(word) + 23 - m > 254 || minExponent(word) - m < -110) return Loop.Scalar;
   const fast =
     nearest &&
-    overflow == Overflow.Saturate &&
+    overflow === Overflow.Saturate &&
     storage <= 3 &&
-    isSigned(word) != 0 &&
-    specials(word) != Specials.Fnuz;
+    isSigned(word) !== 0 &&
+    specials(word) !== Specials.Fnuz;
   return fast ? Loop.Fast : Loop.Magic;
 }
 
@@ -125,9 +125,9 @@ function loopFor(word: u32, rounding: i32, overflow: i32, storage: u32): Loop {
 export function prepare(encoder: usize, word: u32, rounding: i32, overflow: i32, storage: u32): void {
   const m = mantissaBits(word);
   const sign = signBit(word);
-  const signed = sign != 0;
+  const signed = sign !== 0;
   const loop = loopFor(word, rounding, overflow, storage);
-  const saturates = overflow == Overflow.Saturate;
+  const saturates = overflow === Overflow.Saturate;
   store<u32>(encoder, word, At.Word);
   store<u32>(encoder, rounding, At.Rounding);
   store<u32>(encoder, overflow, At.Overflow);
@@ -142,33 +142,34 @@ export function prepare(encoder: usize, word: u32, rounding: i32, overflow: i32,
   const bias = (128 - exponentBias(word)) << m;
   put(encoder, At.Bias, bias);
   put(encoder, At.Bias16, (bias & 0xffff) * 0x10001);
-  put(encoder, At.Clamp, loop == Loop.Magic ? fieldAbove(word) << 23 : decode(maxCode(word), word));
+  put(encoder, At.Clamp, fieldAbove(word) << 23);
   put(encoder, At.Sign, sign);
   put(encoder, At.Sign8, (sign & 0xff) * 0x01010101);
-  put(encoder, At.SignedZero, mask(specials(word) != Specials.Fnuz));
+  put(encoder, At.SignedZero, mask(specials(word) !== Specials.Fnuz));
 
-  const truncates = rounding == Rounding.TowardZero || rounding == Rounding.ToOdd;
-  const downward = rounding == Rounding.TowardNegative;
-  const upward = rounding == Rounding.TowardPositive;
-  const cuts = truncates || rounding == Rounding.Stochastic;
+  const truncates = rounding === Rounding.TowardZero || rounding === Rounding.ToOdd;
+  const downward = rounding === Rounding.TowardNegative;
+  const upward = rounding === Rounding.TowardPositive;
+  const cuts = truncates || rounding === Rounding.Stochastic;
   const positiveStays = saturates || truncates || downward;
   const negativeStays = signed ? saturates || truncates || upward : positiveStays;
   const beyond = beyondCode(word, 0);
   put(encoder, At.MaxCode, maxCode(word));
+  put(encoder, At.MaxCode8, (maxCode(word) & 0xff) * 0x01010101);
   put(encoder, At.PositiveOver, positiveStays ? maxCode(word) : beyond);
   put(encoder, At.NegativeOver, negativeStays ? maxCode(word) : beyond);
   put(encoder, At.PositiveDown, mask(cuts || downward));
   put(encoder, At.NegativeDown, mask(cuts || (signed ? upward : downward)));
   put(encoder, At.PositiveUp, mask(upward));
   put(encoder, At.NegativeUp, mask(signed ? downward : upward));
-  put(encoder, At.TieUp, mask(rounding == Rounding.TiesToAway));
-  put(encoder, At.Odd, rounding == Rounding.ToOdd ? 1 : 0);
+  put(encoder, At.TieUp, mask(rounding === Rounding.TiesToAway));
+  put(encoder, At.Odd, rounding === Rounding.ToOdd ? 1 : 0);
   put(encoder, At.LowByte, 0x00ff00ff);
   put(encoder, At.One, 1);
   put(encoder, At.HalfBf16, 0x7fff);
 }
 
-/** The largest |x ⊗ multiplier| of the last loop. */
+/** The largest |x ⊗ multiplier|, as bits, of the last loop, encodeGroups aside. */
 export function lastSeen(encoder: usize): u32 {
   const low = max(load<u32>(encoder, At.Seen), load<u32>(encoder, At.Seen + 4));
   return max(low, max(load<u32>(encoder, At.Seen + 8), load<u32>(encoder, At.Seen + 12)));

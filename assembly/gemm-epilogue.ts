@@ -23,7 +23,7 @@ import { loadWide } from "./wide";
 
 /** s * acc + beta * C; with split-K it is the product by beta that is fused. */
 function combine(acc: f32, s: f32, c: f32, beta: f32, split: bool): f32 {
-  if (beta == 0) return s * acc;
+  if (beta === 0) return s * acc;
   return split ? fma32(beta, c, s * acc) : fma32(s, acc, beta * c);
 }
 
@@ -32,7 +32,7 @@ function raise(pointer: usize, amax: u32): void {
   let seen = atomic.load<u32>(pointer);
   while (seen < amax) {
     const found = atomic.cmpxchg<u32>(pointer, seen, amax);
-    if (found == seen) return;
+    if (found === seen) return;
     seen = found;
   }
 }
@@ -50,11 +50,11 @@ export function gemmEpilogue(task: usize, begin: u32, end: u32): void {
   for (let row: usize = begin; row < end; row++) {
     for (let j: usize = 0; j < columns; j++) {
       const index = row * columns + j;
-      const c: f32 = beta == 0 ? 0 : loadWide(addendOf(task), addendTypeOf(task), index);
+      const c: f32 = beta === 0 ? 0 : loadWide(addendOf(task), addendTypeOf(task), index);
       let x = combine(load<f32>(outputOf(task) + (index << 2)), s, c, beta, split);
       if (bias) x += loadWide(bias, biasTypeOf(task), j);
       if (!isNaN(x)) amax = max(amax, reinterpret<u32>(x) & 0x7fffffff);
-      if (word == 0) store<f32>(target + (index << 2), canonical(x));
+      if (word === 0) store<f32>(target + (index << 2), canonical(x));
       else {
         const scaled = reinterpret<u32>(x * targetScaleOf(task));
         const code = encode(scaled, word, Rounding.TiesToEven, targetOverflowOf(task), 0);

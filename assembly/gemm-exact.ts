@@ -21,11 +21,11 @@ export function coverSpan(span: usize, values: usize, count: u32): void {
   let width = load<i32>(span, 8);
   for (let k: u32 = 0; k < count; k++) {
     const value = load<f64>(values + (k << 3));
-    if (value == 0) continue;
+    if (value === 0) continue;
     const exponent = exponentOf(value);
     const low = exponent - 52 + <i32>ctz(reinterpret<u64>(value) | 0x0010000000000000);
     lowest = min(lowest, low);
-    top = max(top, exponent == 1024 ? NOTHING : exponent + 1);
+    top = max(top, exponent === 1024 ? NOTHING : exponent + 1);
     width = max(width, exponent + 1 - low);
   }
   store<i32>(span, lowest);
@@ -44,7 +44,7 @@ function addExact(x: usize, w: usize, terms: u32, state: usize): void {
   let a1 = a0;
   let a2 = a0;
   let a3 = a0;
-  const end = x + (<usize>terms << 3);
+  const end = x + ((<usize>terms) << 3);
   while (x < end) {
     const q = v128.load_splat<f64>(x);
     a0 = v128.add<f64>(a0, v128.mul<f64>(q, v128.load(w)));
@@ -70,7 +70,7 @@ function addSplit(x: usize, w: usize, terms: u32, state: usize, magic: usize): v
   let high1 = high0;
   let low0 = high0;
   let low1 = high0;
-  const end = x + (<usize>terms << 3);
+  const end = x + ((<usize>terms) << 3);
   while (x < end) {
     const q = v128.load_splat<f64>(x);
     const p0 = v128.mul<f64>(q, v128.load(w));
@@ -104,14 +104,14 @@ function addFixed(x: usize, w: usize, terms: u32, limbs: usize): f64 {
     const q = load<f64>(w + (k << 6));
     const product = p * q;
     if (!(abs(product) < Infinity)) special += product;
-    else if (product != 0) addProduct(limbs, p, q);
+    else if (product !== 0) addProduct(limbs, p, q);
   }
-  return special == 0 ? sumToOdd(limbs) : special;
+  return special === 0 ? sumToOdd(limbs) : special;
 }
 
 /** `terms` products of `rows` rows by 8 columns. X: f64 [rows][terms], a span each; W: f64 [terms][8], one span. */
 export function stepExact(
-  task: usize,
+  _task: usize,
   x: usize,
   xe: usize,
   w: usize,
@@ -133,7 +133,7 @@ export function stepExact(
       addSplit(x, w + 32, terms, state + 32, scratch);
     } else for (let j: usize = 0; j < 64; j += 8) store<f64>(state + j, addFixed(x, w + j, terms, scratch));
     for (let j: usize = 0; j < 64; j += 8) store<f64>(state + j, <f32>load<f64>(state + j));
-    x += <usize>terms << 3;
+    x += (<usize>terms) << 3;
     xe += SPAN_BYTES;
     state += 64;
   }

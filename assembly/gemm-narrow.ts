@@ -3,8 +3,8 @@
 
 import { alignBitsOf, fractionBitsOf } from "./gemm-task";
 
-// Splat from memory: V8 materialises literals anew in every iteration.
-const SIGNED_ZERO_FLOOR: i32 = -60;
+/** Below the exponent of every product of two non-zeros; keeps the scale of a step of zeros a finite f32. */
+const FLOOR: i32 = -60;
 
 /** The scales 2^(F - emax) of four rows and 16 columns, from the exponents of one step. */
 function alignRows(xe: usize, we: usize, step: u32, state: usize, scales: usize, bias: i32): void {
@@ -42,7 +42,7 @@ function alignRow(products: v128, state: usize, scales: usize, bias: i32): void 
 function scaleOf(products: v128, accumulator: v128, bias: i32): v128 {
   const field = v128.and(v128.shr<u32>(accumulator, 23), i32x4.splat(0xff));
   const exponent = v128.max<i32>(products, v128.sub<i32>(field, i32x4.splat(127)));
-  const pinned = v128.max<i32>(exponent, i32x4.splat(SIGNED_ZERO_FLOOR));
+  const pinned = v128.max<i32>(exponent, i32x4.splat(FLOOR));
   return v128.shl<i32>(v128.sub<i32>(i32x4.splat(bias), pinned), 23);
 }
 
@@ -90,7 +90,7 @@ export function stepNarrow(
 ): void {
   const bias = 127 + alignBitsOf(task);
   const mask = i32x4.splat(-1 << (23 - fractionBitsOf(task)));
-  const pitch = <usize>step << 2;
+  const pitch = (<usize>step) << 2;
   // Four calls, not a loop over one: a function called once is inlined, and its registers spill.
   for (let row: u32 = 0; row < rows; row += 4) {
     alignRows(xe, we, step, state, scales, bias);

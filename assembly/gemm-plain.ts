@@ -40,18 +40,18 @@ function addRows(x: usize, pitch: usize, w: usize, step: u32, state: usize): voi
 
 /** `step` products of `rows` rows (even) by 16 columns. X: f32 [rows][step]; W: f32 [step][16]; `state` f32 [rows][16]. */
 export function stepPlain(
-  task: usize,
+  _task: usize,
   x: usize,
-  xe: usize,
+  _xe: usize,
   w: usize,
-  we: usize,
+  _we: usize,
   step: u32,
   rows: u32,
   state: usize,
-  scales: usize,
+  _scales: usize,
 ): void {
   for (let row: u32 = 0; row < rows; row += 2) {
-    addRows(x, <usize>step << 2, w, step, state);
+    addRows(x, (<usize>step) << 2, w, step, state);
     x += step << 3;
     state += 128;
   }

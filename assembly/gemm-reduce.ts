@@ -2,12 +2,26 @@
 // operation rounded once; computed in f64, where a product of two f32 is exact and a sum of two rounds innocently.
 
 import { canonical, Promotion } from "./datapath";
-import { columnsOf, kernelOf, operandOf, outputOf, promotionOf, rowsOf, scaleOf, blockOf, blockStrideOf, scaleRowOf } from "./gemm-task";
+import {
+  blockOf,
+  blockStrideOf,
+  columnsOf,
+  kernelOf,
+  operandOf,
+  outputOf,
+  promotionOf,
+  rowsOf,
+  scaleOf,
+  scaleRowOf,
+} from "./gemm-task";
 import { scaleAt, valueBytes } from "./pack";
 
 /** The scale of line `line` of an operand at depth k; lines beyond the last repeat it. */
 function chainScale(record: usize, line: u32, count: u32, k: u32): f32 {
-  return scaleAt(record, scaleRowOf(record, min(line, count - 1)) + <usize>(k / blockOf(record)) * blockStrideOf(record));
+  return scaleAt(
+    record,
+    scaleRowOf(record, min(line, count - 1)) + <usize>(k / blockOf(record)) * blockStrideOf(record),
+  );
 }
 
 /** Two f32 as f64 lanes. */
@@ -49,11 +63,12 @@ export function finishChain(
 ): void {
   const promotion = promotionOf(task);
   const scaled = promotion >= Promotion.ScaleProduct;
-  const columnScales = totals + (<usize>rows << 6);
+  const columnScales = totals + ((<usize>rows) << 6);
   const xRecord = operandOf(task, 0);
   const wRecord = operandOf(task, 1);
   if (scaled) {
-    for (let j: u32 = 0; j < panel; j++) store<f32>(columnScales + (j << 2), chainScale(wRecord, column + j, columnsOf(task), k));
+    for (let j: u32 = 0; j < panel; j++)
+      store<f32>(columnScales + (j << 2), chainScale(wRecord, column + j, columnsOf(task), k));
   }
   for (let r: u32 = 0; r < rows; r++) {
     const scale: f32 = scaled ? chainScale(xRecord, row + r, rowsOf(task), k) : 1;
@@ -63,17 +78,25 @@ export function finishChain(
   }
 }
 
-function finishRow(promotion: i32, scale: f32, columnScales: usize, panel: u32, state: usize, bytes: usize, total: usize): void {
+function finishRow(
+  promotion: i32,
+  scale: f32,
+  columnScales: usize,
+  panel: u32,
+  state: usize,
+  bytes: usize,
+  total: usize,
+): void {
   const rowScale = f64x2.splat(scale);
   for (let j: u32 = 0; j < panel; j += 2) {
-    const chain = bytes == 8 ? v128.load(state + (j << 3)) : loadPair(state + (j << 2));
+    const chain = bytes === 8 ? v128.load(state + (j << 3)) : loadPair(state + (j << 2));
     const cell = total + (j << 2);
     let sum = chain;
-    if (promotion == Promotion.Add) sum = v128.add<f64>(loadPair(cell), chain);
-    else if (promotion == Promotion.ScaleProduct) {
+    if (promotion === Promotion.Add) sum = v128.add<f64>(loadPair(cell), chain);
+    else if (promotion === Promotion.ScaleProduct) {
       const factor = productPair(rowScale, loadPair(columnScales + (j << 2)));
       sum = addToOdd(v128.mul<f64>(chain, factor), loadPair(cell));
-    } else if (promotion == Promotion.ScaleChain) {
+    } else if (promotion === Promotion.ScaleChain) {
       const scaled = productPair(chain, rowScale);
       sum = addToOdd(v128.mul<f64>(scaled, loadPair(columnScales + (j << 2))), loadPair(cell));
     }
@@ -82,7 +105,15 @@ function finishRow(promotion: i32, scale: f32, columnScales: usize, panel: u32, 
 }
 
 /** Writes the totals that lie inside D, or adds them to what is there. */
-export function storeTotals(task: usize, row: u32, column: u32, rows: u32, panel: u32, totals: usize, adds: bool): void {
+export function storeTotals(
+  task: usize,
+  row: u32,
+  column: u32,
+  rows: u32,
+  panel: u32,
+  totals: usize,
+  adds: bool,
+): void {
   const columns = columnsOf(task);
   const width = min(panel, columns - column);
   const height = min(rows, rowsOf(task) - row);

@@ -11,7 +11,8 @@ function groupSum(x: usize, w: usize, group: u32): f64 {
 }
 
 function isZeroGroup(x: usize, w: usize, group: u32): bool {
-  for (let i: usize = 0; i < group; i++) if (load<f64>(x + (i << 3)) * load<f64>(w + (i << 6)) != 0) return false;
+  for (let i: usize = 0; i < group; i++)
+    if (load<f64>(x + (i << 3)) * load<f64>(w + (i << 6)) !== 0) return false;
   return true;
 }
 
@@ -27,12 +28,16 @@ function dotAdd(task: usize, c: f64, x: usize, xe: usize, w: usize, we: usize, s
   const group = groupOf(task);
   let largest = accumulatorExponent(c, zero);
   for (let k: usize = 0; k < step; k += group) {
-    largest = max(largest, termExponent(x + (k << 3), xe + (k << 1), w + (k << 6), we + (k << 4), group, zero));
+    largest = max(
+      largest,
+      termExponent(x + (k << 3), xe + (k << 1), w + (k << 6), we + (k << 4), group, zero),
+    );
   }
   const alignBits = alignBitsOf(task);
   const scale = pow2(alignBits - largest);
   let sum = trunc(c * scale);
-  for (let k: usize = 0; k < step; k += group) sum += trunc(groupSum(x + (k << 3), w + (k << 6), group) * scale);
+  for (let k: usize = 0; k < step; k += group)
+    sum += trunc(groupSum(x + (k << 3), w + (k << 6), group) * scale);
   return truncateSum(sum * pow2(largest - alignBits), fractionBitsOf(task));
 }
 
@@ -46,7 +51,7 @@ export function stepScalar(
   step: u32,
   rows: u32,
   state: usize,
-  scales: usize,
+  _scales: usize,
 ): void {
   for (let row: u32 = 0; row < rows; row++) {
     for (let j: usize = 0; j < 8; j++) {

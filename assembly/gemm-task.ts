@@ -95,7 +95,14 @@ export function gemmReduction(task: usize, promotion: i32, interval: u32, splits
 }
 
 /** Operand 0 is X, 1 is W: codes of `width` 4, 8, 16 or 32 bits in format `word`, 0 for f32. Rows start on bytes. */
-export function gemmOperand(task: usize, operand: u32, data: usize, width: u32, word: u32, staging: i32): void {
+export function gemmOperand(
+  task: usize,
+  operand: u32,
+  data: usize,
+  width: u32,
+  word: u32,
+  staging: i32,
+): void {
   const record = operandOf(task, operand);
   put(record, OperandField.Data, data);
   put(record, OperandField.Width, width);
@@ -127,7 +134,15 @@ export function gemmScale(
 }
 
 /** x = s * acc with s = (alpha * scaleA) * scaleB, plus beta * C where beta is not 0; `c` of Wide type `type`. */
-export function gemmScaling(task: usize, alpha: f32, scaleA: f32, scaleB: f32, beta: f32, c: usize, type: u32): void {
+export function gemmScaling(
+  task: usize,
+  alpha: f32,
+  scaleA: f32,
+  scaleB: f32,
+  beta: f32,
+  c: usize,
+  type: u32,
+): void {
   put(task, Field.Scale, reinterpret<u32>(alpha * scaleA * scaleB));
   put(task, Field.Beta, reinterpret<u32>(beta));
   put(task, Field.Addend, c);
@@ -144,7 +159,14 @@ export function gemmBias(task: usize, bias: usize, type: u32): void {
  * The output: x as f32 where `word` is 0, else x * scale as codes of a format of 8 or 16 bits. `amax`, if not 0,
  * points to an f32 that becomes the larger of itself and every |x|, NaN ignored.
  */
-export function gemmTarget(task: usize, target: usize, word: u32, overflow: i32, scale: f32, amax: usize): void {
+export function gemmTarget(
+  task: usize,
+  target: usize,
+  word: u32,
+  overflow: i32,
+  scale: f32,
+  amax: usize,
+): void {
   put(task, Field.Target, target);
   put(task, Field.TargetWord, word);
   put(task, Field.TargetOverflow, overflow);
@@ -153,7 +175,7 @@ export function gemmTarget(task: usize, target: usize, word: u32, overflow: i32,
 }
 
 export function operandOf(task: usize, operand: u32): usize {
-  return task + ((operand == 0 ? <usize>Field.X : <usize>Field.W) << 3);
+  return task + ((operand === 0 ? <usize>Field.X : <usize>Field.W) << 3);
 }
 
 export function rowsOf(task: usize): u32 {
@@ -239,8 +261,8 @@ export function amaxOf(task: usize): usize {
 /** k's of one call of the step function: the datapath's n, or a length that suits the cache. */
 export function stepOf(task: usize): u32 {
   const kernel = kernelOf(task);
-  if (kernel == Kernel.Exact) return max<u32>(1, depthOf(task));
-  return kernel == Kernel.Plain ? 256 : <u32>get(task, Field.Step);
+  if (kernel === Kernel.Exact) return max<u32>(1, depthOf(task));
+  return kernel === Kernel.Plain ? 256 : <u32>get(task, Field.Step);
 }
 
 export function dataOf(record: usize): usize {

@@ -9,7 +9,7 @@ function alignRows(xe: usize, we: usize, step: u32, state: usize, scales: usize,
   let m1 = m0;
   let m2 = m0;
   let m3 = m0;
-  const pitch = <usize>step << 1;
+  const pitch = (<usize>step) << 1;
   const x1 = xe + pitch;
   const x2 = x1 + pitch;
   const x3 = x2 + pitch;
@@ -47,13 +47,19 @@ function storeScales(products: v128, state: usize, scales: usize, bias: i32, zer
 // Finishing a sum: its f32 bits by truncation; then multiples of 2^-149 and overflow to infinity in one
 // expression that leaves normal numbers alone: trunc(v * 2^149) * 2^747 * 2^-896. The last row is 2^1023 twice
 // in exponent arithmetic, the reciprocal of a power of two.
-const FINISH = memory.data<u64>([0xffffffffe0000000, 0x4940000000000000, 0x6ea0000000000000, 0x07f0000000000000, 0x7fe0000000000000], 16);
+const FINISH = memory.data<u64>(
+  [0xffffffffe0000000, 0x4940000000000000, 0x6ea0000000000000, 0x07f0000000000000, 0x7fe0000000000000],
+  16,
+);
 
 function finish(sum: v128, scale: v128): v128 {
   const unit = v128.sub<i64>(v128.load_splat<i64>(FINISH, 32), scale);
   const cut = v128.and(v128.mul<f64>(sum, unit), v128.load_splat<i64>(FINISH));
   const grid = v128.trunc<f64>(v128.mul<f64>(cut, v128.load_splat<f64>(FINISH, 8)));
-  const limited = v128.mul<f64>(v128.mul<f64>(grid, v128.load_splat<f64>(FINISH, 16)), v128.load_splat<f64>(FINISH, 24));
+  const limited = v128.mul<f64>(
+    v128.mul<f64>(grid, v128.load_splat<f64>(FINISH, 16)),
+    v128.load_splat<f64>(FINISH, 24),
+  );
   return v128.add<f64>(limited, f64x2.splat(0)); // a zero sum is +0
 }
 
@@ -100,7 +106,7 @@ export function stepWide(
 ): void {
   const bias = 1023 + alignBitsOf(task);
   const zero = zeroAccumulatorOf(task);
-  const pitch = <usize>step << 3;
+  const pitch = (<usize>step) << 3;
   // Four calls, not a loop over one: a function called once is inlined, and its registers spill.
   for (let row: u32 = 0; row < rows; row += 4) {
     alignRows(xe, we, step, state, scales, bias, zero);

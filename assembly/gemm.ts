@@ -97,10 +97,18 @@ export function gemmScratch(task: usize): usize {
 }
 
 /** Moves a packed line to its place among `lines` interleaved ones: values of `bytes` bytes, `inner` apart. */
-function scatter(source: usize, target: usize, bytes: usize, padded: u32, step: u32, chunk: usize, inner: usize): void {
+function scatter(
+  source: usize,
+  target: usize,
+  bytes: usize,
+  padded: u32,
+  step: u32,
+  chunk: usize,
+  inner: usize,
+): void {
   for (let k: u32 = 0; k < padded; k += step) {
     const from = source + <usize>k * bytes;
-    if (inner == 1) memory.copy(target, from, <usize>step * bytes);
+    if (inner === 1) memory.copy(target, from, <usize>step * bytes);
     else spread(from, target, bytes, step, inner * bytes);
     target += chunk * bytes;
   }
@@ -108,9 +116,9 @@ function scatter(source: usize, target: usize, bytes: usize, padded: u32, step: 
 
 function spread(source: usize, target: usize, bytes: usize, count: u32, pitch: usize): void {
   for (let i: usize = 0; i < count; i++) {
-    if (bytes == 8) store<u64>(target, load<u64>(source + (i << 3)));
-    else if (bytes == 4) store<u32>(target, load<u32>(source + (i << 2)));
-    else if (bytes == 2) store<u16>(target, load<u16>(source + (i << 1)));
+    if (bytes === 8) store<u64>(target, load<u64>(source + (i << 3)));
+    else if (bytes === 4) store<u32>(target, load<u32>(source + (i << 2)));
+    else if (bytes === 2) store<u16>(target, load<u16>(source + (i << 1)));
     else store<u8>(target, load<u8>(source + i));
     target += pitch;
   }
@@ -135,18 +143,26 @@ function packLines(
   const kernel = kernelOf(task);
   const step = stepOf(task);
   const padded = paddedDepth(task);
-  const inner: usize = operand == 0 ? 1 : lines;
-  const pitch: usize = operand == 0 ? <usize>step : 1;
+  const inner: usize = operand === 0 ? 1 : lines;
+  const pitch: usize = operand === 0 ? <usize>step : 1;
   const chunk = <usize>step * lines;
   const lineValues = line + <usize>padded * 4;
   const lineExponents = lineValues + <usize>padded * 8;
-  if (kernel == Kernel.Exact && operand == 1) clearSpan(exponents);
+  if (kernel === Kernel.Exact && operand === 1) clearSpan(exponents);
   for (let i: u32 = 0; i < lines; i++) {
     packLine(task, record, table, min(first + i, count - 1), padded, line, lineValues, lineExponents);
-    scatter(lineValues, values + <usize>i * pitch * valueBytes(kernel), valueBytes(kernel), padded, step, chunk, inner);
-    if (kernel == Kernel.Exact) {
-      const span = exponents + (operand == 0 ? <usize>i * SPAN_BYTES : 0);
-      if (operand == 0) clearSpan(span);
+    scatter(
+      lineValues,
+      values + <usize>i * pitch * valueBytes(kernel),
+      valueBytes(kernel),
+      padded,
+      step,
+      chunk,
+      inner,
+    );
+    if (kernel === Kernel.Exact) {
+      const span = exponents + (operand === 0 ? <usize>i * SPAN_BYTES : 0);
+      if (operand === 0) clearSpan(span);
       coverSpan(span, lineValues, depthOf(task));
     } else if (exponentBytes(kernel)) {
       const bytes = exponentBytes(kernel);
@@ -155,14 +171,24 @@ function packLines(
   }
 }
 
-type Step = (t: usize, x: usize, xe: usize, w: usize, we: usize, n: u32, rows: u32, state: usize, scales: usize) => void;
+type Step = (
+  t: usize,
+  x: usize,
+  xe: usize,
+  w: usize,
+  we: usize,
+  n: u32,
+  rows: u32,
+  state: usize,
+  scales: usize,
+) => void;
 
 /** A table call also keeps the compiler from inlining a hot loop into a driver that V8 never optimises. */
 function stepFunction(kernel: i32): Step {
-  if (kernel == Kernel.Narrow) return stepNarrow;
-  if (kernel == Kernel.Wide) return stepWide;
-  if (kernel == Kernel.Plain) return stepPlain;
-  return kernel == Kernel.Exact ? stepExact : stepScalar;
+  if (kernel === Kernel.Narrow) return stepNarrow;
+  if (kernel === Kernel.Wide) return stepWide;
+  if (kernel === Kernel.Plain) return stepPlain;
+  return kernel === Kernel.Exact ? stepExact : stepScalar;
 }
 
 /** Computes units `begin` to `end`, with `scratch` of gemmScratch(task) bytes of this thread's own. */
@@ -184,7 +210,7 @@ export function gemm(task: usize, scratch: usize, begin: u32, end: u32): void {
   for (let unit = begin; unit < end; unit++) {
     const block = unit / panels;
     const column = (unit - block * panels) * panel;
-    if (block != packed) packLines(task, 0, tables, block * rows, rowsOf(task), rows, line, x, xe);
+    if (block !== packed) packLines(task, 0, tables, block * rows, rowsOf(task), rows, line, x, xe);
     packed = block;
     packLines(task, 1, tables + TABLE_BYTES, column, columnsOf(task), panel, line, w, we);
     multiply(task, block * rows, column, rows, panel, x, xe, w, we, states);
@@ -208,32 +234,42 @@ function multiply(
   const step = stepOf(task);
   const padded = paddedDepth(task);
   const totals = states + <usize>rows * STATE_BYTES;
-  const scales = totals + (<usize>rows << 6) + 64;
+  const scales = totals + ((<usize>rows) << 6) + 64;
   const run = stepFunction(kernel);
   const splits = splitsOf(task);
-  const tile = splits == 1 ? padded : splitTileOf(task);
-  const tiles = tile == 0 ? 0 : (padded + tile - 1) / tile;
+  const tile = splits === 1 ? padded : splitTileOf(task);
+  const tiles = tile === 0 ? 0 : (padded + tile - 1) / tile;
   const part = ((tiles + splits - 1) / splits) * tile;
   for (let split: u32 = 0; split < splits; split++) {
     const last = min(padded, (split + 1) * part);
     const interval = chainLength(task, part);
-    memory.fill(totals, 0, <usize>rows << 6);
+    memory.fill(totals, 0, (<usize>rows) << 6);
     for (let chain = split * part; chain < last; chain += interval) {
       const stop = min(last, chain + interval);
       memory.fill(states, 0, <usize>rows * STATE_BYTES);
       for (let k = chain; k < stop; k += step) {
         const values = <usize>k * valueBytes(kernel);
         const exponents = <usize>k * exponentBytes(kernel);
-        run(task, x + values * rows, xe + exponents * rows, w + values * panel, we + exponents * panel, step, rows, states, scales);
+        run(
+          task,
+          x + values * rows,
+          xe + exponents * rows,
+          w + values * panel,
+          we + exponents * panel,
+          step,
+          rows,
+          states,
+          scales,
+        );
       }
       finishChain(task, row, column, chain, rows, panel, states, totals);
     }
-    storeTotals(task, row, column, rows, panel, totals, split != 0);
+    storeTotals(task, row, column, rows, panel, totals, split !== 0);
   }
 }
 
 /** k's of a chain: the promotion interval, or everything. */
 function chainLength(task: usize, all: u32): u32 {
   const interval = intervalOf(task);
-  return interval == 0 ? all : interval;
+  return interval === 0 ? all : interval;
 }

@@ -3,8 +3,8 @@
 // largest exponent of a product, at least -126; the sum is exact; it is truncated to 24 significant bits of
 // f32, then rounded to bf16. All 16 outputs share emax, so truncating first and an integer butterfly suffice.
 
-import { Wide } from "./contract";
 import { amaxRun } from "./amax";
+import { Wide } from "./contract";
 import { loadPanel, PANEL } from "./panel";
 import { narrow } from "./widen";
 
@@ -83,7 +83,7 @@ function transformSpecial(x: usize, signMask: u32): void {
   for (let i: u32 = 0; i < 16; ++i) {
     const bits = load<u32>(x + (i << 2));
     if ((bits & 0x7fffffff) > 0x7f800000) hasNaN = true;
-    if ((bits & 0x7fffffff) == 0x7f800000) infinite |= 1 << i;
+    if ((bits & 0x7fffffff) === 0x7f800000) infinite |= 1 << i;
     negative |= (bits >> 31) << i;
   }
   negative ^= signMask;
@@ -92,17 +92,17 @@ function transformSpecial(x: usize, signMask: u32): void {
     let plus = false;
     for (let i: u32 = 0; i < 16; ++i) {
       if (!((infinite >> i) & 1)) continue;
-      if ((((negative >> i) ^ popcnt(i & column)) & 1) != 0) minus = true;
+      if ((((negative >> i) ^ popcnt(i & column)) & 1) !== 0) minus = true;
       else plus = true;
     }
-    const isNaN = hasNaN || (plus && minus);
-    store<u32>(x + (column << 2), isNaN ? 0x7fff0000 : minus ? 0xff800000 : 0x7f800000);
+    const undefinedSum = hasNaN || (plus && minus);
+    store<u32>(x + (column << 2), undefinedSum ? 0x7fff0000 : minus ? 0xff800000 : 0x7f800000);
   }
 }
 
 /** Transforms each 16 of `count` f32, bf16 values all, in place. Bit i of `signMask` negates element i of 16. */
 export function transformRun(x: usize, count: i32, signMask: u32): void {
-  for (const end = x + (<usize>count << 2); x < end; x += 64) {
+  for (const end = x + ((<usize>count) << 2); x < end; x += 64) {
     const m01 = i32x4.max_u(i32x4.shl(v128.load(x), 1), i32x4.shl(v128.load(x, 16), 1));
     const m23 = i32x4.max_u(i32x4.shl(v128.load(x, 32), 1), i32x4.shl(v128.load(x, 48), 1));
     const m = i32x4.max_u(m01, m23);
@@ -141,7 +141,7 @@ export function hadamard(
       loadPanel(src, Wide.Bf16, rows, columns, transposed, r, height, c, width, scratch);
       transformRun(scratch, height * width, signMask);
       for (let i = 0; i < height; ++i) {
-        narrow(scratch + (<usize>(i * width) << 2), width, dst, Wide.Bf16, <usize>(r + i) * columns + c);
+        narrow(scratch + ((<usize>(i * width)) << 2), width, dst, Wide.Bf16, <usize>(r + i) * columns + c);
       }
     }
   }

@@ -6,9 +6,9 @@ function transposeFour<T>(src: usize, pitch: usize, dst: usize, stride: usize): 
   const r1 = v128.load(src + pitch);
   const r2 = v128.load(src + 2 * pitch);
   const r3 = v128.load(src + 3 * pitch);
-  if (sizeof<T>() == 4) {
+  if (sizeof<T>() === 4) {
     storeWords(r0, r1, r2, r3, dst, stride);
-  } else if (sizeof<T>() == 2) {
+  } else if (sizeof<T>() === 2) {
     const a = i16x8.shuffle(r0, r1, 0, 8, 1, 9, 2, 10, 3, 11);
     const b = i16x8.shuffle(r2, r3, 0, 8, 1, 9, 2, 10, 3, 11);
     const c = i16x8.shuffle(r0, r1, 4, 12, 5, 13, 6, 14, 7, 15);
@@ -76,12 +76,20 @@ function transposeStrip<T>(src: usize, rows: u32, columns: u32, dst: usize, firs
 }
 
 /** Rows [begin, end) of dst [columns, rows], the transpose of src [rows, columns]; elements of 1, 2 or 4 bytes. */
-export function transpose(src: usize, bytes: u32, rows: u32, columns: u32, dst: usize, begin: u32, end: u32): void {
+export function transpose(
+  src: usize,
+  bytes: u32,
+  rows: u32,
+  columns: u32,
+  dst: usize,
+  begin: u32,
+  end: u32,
+): void {
   const width = 64 / bytes;
   for (let c = begin; c < end; c += width) {
     const count = min(width, end - c);
-    if (bytes == 1) transposeStrip<u8>(src, rows, columns, dst, c, count);
-    else if (bytes == 2) transposeStrip<u16>(src, rows, columns, dst, c, count);
+    if (bytes === 1) transposeStrip<u8>(src, rows, columns, dst, c, count);
+    else if (bytes === 2) transposeStrip<u16>(src, rows, columns, dst, c, count);
     else transposeStrip<u32>(src, rows, columns, dst, c, count);
   }
 }
@@ -123,7 +131,7 @@ export function place(
       const inside = i < rows && j < columns;
       const from = src + (<usize>i * rowStride + <usize>j * columnStride) * bytes;
       const to = dst + (<usize>i * dstColumns + j) * bytes;
-      if (bytes == 1) store<u8>(to, inside ? load<u8>(from) : 0);
+      if (bytes === 1) store<u8>(to, inside ? load<u8>(from) : 0);
       else store<u32>(to, inside ? load<u32>(from) : 0);
     }
   }

@@ -38,7 +38,7 @@ function pinnedExponent(v: f32, lowest: i32): i32 {
 
 /** The smallest exponent of a format word's normal numbers; word 0 is f32. */
 function lowestOf(word: u32): i32 {
-  return word == 0 ? F32_MIN_EXPONENT : minExponent(word);
+  return word === 0 ? F32_MIN_EXPONENT : minExponent(word);
 }
 
 /** Fills the table of an operand of at most 8 bits. */
@@ -49,13 +49,17 @@ export function fillTable(record: usize, table: usize): void {
   for (let code: u32 = 0; code < 256; code++) {
     const value = reinterpret<f32>(decode(code, word));
     store<f32>(table + (code << 2), value);
-    store<i8>(table + code, value == 0 ? <i8>NARROW_ZERO : <i8>pinnedExponent(value, lowest), TABLE_EXPONENTS);
+    store<i8>(
+      table + code,
+      value === 0 ? <i8>NARROW_ZERO : <i8>pinnedExponent(value, lowest),
+      TABLE_EXPONENTS,
+    );
   }
 }
 
 /** The code of element k of a row of 4- or 8-bit codes. */
 function narrowCode(data: usize, width: u32, k: u32): u32 {
-  if (width == 8) return load<u8>(data + k);
+  if (width === 8) return load<u8>(data + k);
   return (<u32>load<u8>(data + (k >> 1)) >> ((k & 1) << 2)) & 15;
 }
 
@@ -69,15 +73,16 @@ function decodeLine(record: usize, table: usize, row: u32, depth: u32, line: usi
   const word = wordOf(record);
   const data = rowAt(record, row, depth);
   if (width <= 8) {
-    for (let k: u32 = 0; k < depth; k++) store<u32>(line + (k << 2), load<u32>(table + (narrowCode(data, width, k) << 2)));
-  } else if (word == 0) {
-    memory.copy(line, data, <usize>depth << 2);
-  } else if (word == BF16_WORD || word == F16_WORD) {
-    const type = word == BF16_WORD ? Wide.Bf16 : Wide.F16;
+    for (let k: u32 = 0; k < depth; k++)
+      store<u32>(line + (k << 2), load<u32>(table + (narrowCode(data, width, k) << 2)));
+  } else if (word === 0) {
+    memory.copy(line, data, (<usize>depth) << 2);
+  } else if (word === BF16_WORD || word === F16_WORD) {
+    const type = word === BF16_WORD ? Wide.Bf16 : Wide.F16;
     for (let k: u32 = 0; k < depth; k++) store<f32>(line + (k << 2), loadWide(data, type, k));
   } else {
     for (let k: u32 = 0; k < depth; k++) {
-      const code: u32 = width == 16 ? load<u16>(data + (k << 1)) : load<u32>(data + (k << 2));
+      const code: u32 = width === 16 ? load<u16>(data + (k << 1)) : load<u32>(data + (k << 2));
       store<u32>(line + (k << 2), decode(code, word));
     }
   }
@@ -87,19 +92,28 @@ function decodeLine(record: usize, table: usize, row: u32, depth: u32, line: usi
 export function scaleAt(record: usize, index: usize): f32 {
   const word = scaleWordOf(record);
   const scale = scaleOf(record);
-  return word == 0 ? load<f32>(scale + (index << 2)) : reinterpret<f32>(decode(load<u8>(scale + index), word));
+  return word === 0
+    ? load<f32>(scale + (index << 2))
+    : reinterpret<f32>(decode(load<u8>(scale + index), word));
 }
 
 /** Bytes of a packed value, and of a packed exponent. */
 export function valueBytes(kernel: i32): usize {
-  return kernel == Kernel.Narrow || kernel == Kernel.Plain ? 4 : 8;
+  return kernel === Kernel.Narrow || kernel === Kernel.Plain ? 4 : 8;
 }
 export function exponentBytes(kernel: i32): usize {
-  if (kernel == Kernel.Narrow) return 1;
-  return kernel == Kernel.Wide || kernel == Kernel.Scalar ? 2 : 0;
+  if (kernel === Kernel.Narrow) return 1;
+  return kernel === Kernel.Wide || kernel === Kernel.Scalar ? 2 : 0;
 }
 
-function packNarrow(record: usize, table: usize, row: u32, depth: u32, values: usize, exponents: usize): void {
+function packNarrow(
+  record: usize,
+  table: usize,
+  row: u32,
+  depth: u32,
+  values: usize,
+  exponents: usize,
+): void {
   const width = widthOf(record);
   const data = rowAt(record, row, depth);
   for (let k: u32 = 0; k < depth; k++) {
@@ -114,7 +128,7 @@ function roundTo(value: f32, dropped: u32): f32 {
   if (isNaN(value)) return value;
   const bits = reinterpret<u32>(value);
   const half: u32 = 1 << (dropped - 1);
-  return reinterpret<f32>((bits + half - 1 + ((bits >> dropped) & 1)) & (<u32>-1 << dropped));
+  return reinterpret<f32>((bits + half - 1 + ((bits >> dropped) & 1)) & ((<u32>-1) << dropped));
 }
 
 /** Elements `start` to `end` of a decoded line, which share a scale, as f64 values and i16 exponents. */
@@ -130,7 +144,7 @@ function packAligned(
 ): void {
   const staging = stagingOf(record);
   const zero = <i16>zeroOperandOf(task);
-  const rounded = staging == Staging.Bf16 || staging == Staging.Tf32;
+  const rounded = staging === Staging.Bf16 || staging === Staging.Tf32;
   const lowest = rounded ? F32_MIN_EXPONENT : lowestOf(wordOf(record));
   const shift = staging >= Staging.Scaled ? pinnedExponent(scale, lowestOf(scaleWordOf(record))) : 0;
   for (let k = start; k < end; k++) {
@@ -138,12 +152,12 @@ function packAligned(
     let value = <f64>element * <f64>scale;
     let pinned = element;
     if (rounded) {
-      pinned = roundTo(<f32>value, staging == Staging.Bf16 ? 16 : 13);
+      pinned = roundTo(<f32>value, staging === Staging.Bf16 ? 16 : 13);
       value = pinned;
     }
     store<f64>(values + (k << 3), value);
-    const exponent = staging == Staging.Grouped ? shift : pinnedExponent(pinned, lowest) + shift;
-    store<i16>(exponents + (k << 1), value == 0 && staging != Staging.Grouped ? zero : <i16>exponent);
+    const exponent = staging === Staging.Grouped ? shift : pinnedExponent(pinned, lowest) + shift;
+    store<i16>(exponents + (k << 1), value === 0 && staging !== Staging.Grouped ? zero : <i16>exponent);
   }
 }
 
@@ -151,7 +165,7 @@ function packAligned(
 function packValues(kernel: i32, line: usize, start: u32, end: u32, scale: f32, values: usize): void {
   for (let k = start; k < end; k++) {
     const value = <f64>load<f32>(line + (k << 2)) * <f64>scale;
-    if (kernel == Kernel.Plain) store<f32>(values + (k << 2), <f32>value);
+    if (kernel === Kernel.Plain) store<f32>(values + (k << 2), <f32>value);
     else store<f64>(values + (k << 3), value);
   }
 }
@@ -169,17 +183,19 @@ export function packLine(
 ): void {
   const kernel = kernelOf(task);
   const depth = depthOf(task);
-  const narrow = kernel == Kernel.Narrow;
+  const narrow = kernel === Kernel.Narrow;
   const bytes = valueBytes(kernel);
   memory.fill(values + <usize>depth * bytes, 0, <usize>(padded - depth) * bytes);
   for (let k = depth; k < padded; k++) {
     if (narrow) store<i8>(exponents + k, <i8>NARROW_ZERO);
     else if (exponentBytes(kernel)) store<i16>(exponents + (k << 1), <i16>zeroOperandOf(task));
   }
-  if (narrow) return packNarrow(record, table, row, depth, values, exponents);
-
+  if (narrow) {
+    packNarrow(record, table, row, depth, values, exponents);
+    return;
+  }
   decodeLine(record, table, row, depth, line);
-  const scaled = scaleOf(record) != 0 && promotionOf(task) < Promotion.ScaleProduct;
+  const scaled = scaleOf(record) !== 0 && promotionOf(task) < Promotion.ScaleProduct;
   const block = scaled ? blockOf(record) : depth;
   let index = scaled ? scaleRowOf(record, row) : 0;
   for (let start: u32 = 0; start < depth; start += block) {

@@ -1,15 +1,15 @@
 // Panels: a few rows of a matrix, or of its transpose, as f32. Quantizers and transforms work panel by panel.
 
 import { Wide } from "./contract";
-import { widen } from "./widen";
 import { loadWide, wideBytes } from "./wide";
+import { widen } from "./widen";
 
 /** Elements of the largest panel: 128 KiB of f32. */
 export const PANEL: i32 = 32768;
 
 /** Four consecutive elements. T is f32, or u16 for bf16. */
 function loadFour<T>(pointer: usize): v128 {
-  return sizeof<T>() == 4 ? v128.load(pointer) : i32x4.shl(v128.load16x4_u(pointer), 16);
+  return sizeof<T>() === 4 ? v128.load(pointer) : i32x4.shl(v128.load16x4_u(pointer), 16);
 }
 
 /** Writes 4 rows of 4, `pitch` bytes apart, as 4 columns at `dst`, `stride` bytes apart. */
@@ -58,7 +58,7 @@ export function loadPanel(
   width: i32,
   buffer: usize,
 ): void {
-  const stride = <usize>width << 2;
+  const stride = (<usize>width) << 2;
   if (!transposed) {
     for (let r = 0; r < height; ++r) {
       widen(src, type, <usize>(row + r) * columns + column, width, buffer + <usize>r * stride);
@@ -67,18 +67,18 @@ export function loadPanel(
   }
   const bytes = wideBytes(type);
   const pitch = <usize>rows * bytes;
-  const whole = type == Wide.F16 ? 0 : width & -4;
-  const wholeRows = type == Wide.F16 ? 0 : height & -16;
+  const whole = type === Wide.F16 ? 0 : width & -4;
+  const wholeRows = type === Wide.F16 ? 0 : height & -16;
   for (let r = 0; r < wholeRows; r += 16) {
     const from = src + <usize>column * pitch + (<usize>row + r) * bytes;
     const to = buffer + <usize>r * stride;
-    if (type == Wide.F32) transposeStrip<f32>(from, pitch, whole, to, stride);
+    if (type === Wide.F32) transposeStrip<f32>(from, pitch, whole, to, stride);
     else transposeStrip<u16>(from, pitch, whole, to, stride);
   }
   for (let r = 0; r < height; ++r) {
     for (let c = r < wholeRows ? whole : 0; c < width; ++c) {
       const index = (<usize>column + c) * rows + row + r;
-      store<f32>(buffer + <usize>r * stride + (<usize>c << 2), loadWide(src, type, index));
+      store<f32>(buffer + <usize>r * stride + ((<usize>c) << 2), loadWide(src, type, index));
     }
   }
 }

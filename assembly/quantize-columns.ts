@@ -1,9 +1,9 @@
 // Quantizers whose blocks run down the columns of a matrix that is not transposed: one pass down a strip of rows
 // for the amaxes of its columns, one for the codes.
 
-import { Overflow, Rounding, Wide } from "./contract";
 import { columnAmaxes, spreadAmaxes } from "./amax";
 import { CODES_BYTES, encodeRun } from "./cast";
+import { Overflow, Rounding, Wide } from "./contract";
 import { At, ENCODER_BYTES, prepare, storageOf } from "./encoder";
 import { loadPanel, PANEL } from "./panel";
 import { largestWide } from "./quantize";
@@ -65,7 +65,7 @@ export function quantizeColumns(
       const w = min(width, columns - c);
       let panel = scratch + PANEL_AT;
       let pitch = w;
-      if (srcType == Wide.F32) {
+      if (srcType === Wide.F32) {
         panel = src + ((<usize>r * columns + c) << 2);
         pitch = columns;
       } else loadPanel(src, srcType, rows, columns, 0, r, h, c, w, panel);
@@ -77,7 +77,7 @@ export function quantizeColumns(
         const index = <u64>(r + i) * columns + c;
         const draws = scratch + RANDOM;
         const skip = <u32>index & 7;
-        if (rounding == Rounding.Stochastic) {
+        if (rounding === Rounding.Stochastic) {
           fillRandom16(draws, <u32>index - skip, w + skip, seedLo, seedHi, offsetLo, offsetHi, copy);
         }
         const to = dst + <usize>((index << load<u32>(scratch, At.Storage)) >> 3);

@@ -1,8 +1,8 @@
 // Quantizers: codes and block scales of a matrix, panel by panel: load, transform, amaxes, scales, encode.
 
-import { Overflow, Rounding, ScaleRule, Wide } from "./contract";
 import { blockAmaxes, mergeAmaxes } from "./amax";
 import { CODES_BYTES, encodeRun } from "./cast";
+import { Overflow, Rounding, ScaleRule, Wide } from "./contract";
 import { At, ENCODER_BYTES, prepare, storageOf } from "./encoder";
 import { chooseScale } from "./four-over-six";
 import { transformRun } from "./hadamard";
@@ -26,7 +26,7 @@ export function quantizeScratch(): u32 {
 
 /** The largest finite value of a wide type. */
 export function largestWide(type: u32): f32 {
-  return reinterpret<f32>(type == Wide.F32 ? 0x7f7fffff : type == Wide.Bf16 ? 0x7f7f0000 : 0x477fe000);
+  return reinterpret<f32>(type === Wide.F32 ? 0x7f7fffff : type === Wide.Bf16 ? 0x7f7f0000 : 0x477fe000);
 }
 
 /**
@@ -73,7 +73,7 @@ export function quantizeRows(
   const block: u32 = 1 << blockShift;
   let first: u32 = 0;
   let last = columns;
-  if (tileRows == 1 && !transposed && (columns & (block - 1)) == 0) {
+  if (tileRows === 1 && !transposed && (columns & (block - 1)) === 0) {
     // whole blocks in every row: the matrix is one long row
     first = begin * columns;
     last = end * columns;
@@ -93,7 +93,7 @@ export function quantizeRows(
       const w = min(width, last - c);
       let panel = scratch + PANEL_AT;
       let pitch = w;
-      if (srcType == Wide.F32 && !transposed) {
+      if (srcType === Wide.F32 && !transposed) {
         panel = src + ((<usize>r * columns + c) << 2);
         pitch = columns;
       } else loadPanel(src, srcType, rows, columns, transposed, r, h, c, w, panel);
@@ -103,18 +103,19 @@ export function quantizeRows(
       if (tileRows > 1) {
         quantizeTiles(panel, pitch, h, w, blockShift, rule, scratch, firstScale);
         const bytes = <usize>((w + block - 1) >> blockShift) * size;
-        for (let i: u32 = 1; i < copies; ++i) memory.copy(firstScale + <usize>(i * blocks) * size, firstScale, bytes);
+        for (let i: u32 = 1; i < copies; ++i)
+          memory.copy(firstScale + <usize>(i * blocks) * size, firstScale, bytes);
       }
       for (let i: u32 = 0; i < h; ++i) {
         const row = panel + ((<usize>i * pitch) << 2);
-        if (tileRows == 1) {
+        if (tileRows === 1) {
           const scale = firstScale + <usize>(i * blocks) * size;
           quantizeTiles(row, pitch, 1, w, blockShift, rule, scratch, scale);
         }
         const index = <u64>(r + i) * columns + c;
         const draws = scratch + RANDOM;
         const skip = <u32>index & 7;
-        if (rounding == Rounding.Stochastic) {
+        if (rounding === Rounding.Stochastic) {
           fillRandom16(draws, <u32>index - skip, w + skip, seedLo, seedHi, offsetLo, offsetHi, copy);
         }
         const to = dst + <usize>((index << load<u32>(scratch, At.Storage)) >> 3);
@@ -145,14 +146,22 @@ function quantizeTiles(
     mergeAmaxes(amaxes, scratch + ROW_AMAXES, count);
   }
   const multipliers = scratch + MULTIPLIERS;
-  if (rule != ScaleRule.FourOverSix) {
+  if (rule !== ScaleRule.FourOverSix) {
     applyRule(scratch + RULE, amaxes, count, scales, multipliers);
     return;
   }
   for (let i: usize = 0; i < <usize>count; ++i) {
     const tile = x + (i << (blockShift + 2));
     const amax = load<f32>(amaxes + (i << 2));
-    const code = chooseScale(scratch + RULE, tile, pitch, height, amax, scratch + ROW_AMAXES, multipliers + (i << 2));
+    const code = chooseScale(
+      scratch + RULE,
+      tile,
+      pitch,
+      height,
+      amax,
+      scratch + ROW_AMAXES,
+      multipliers + (i << 2),
+    );
     store<u8>(scales + i, code);
   }
 }

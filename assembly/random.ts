@@ -72,6 +72,6 @@ export function fillRandom16(
 ): void {
   for (let i = 0; i < count; i += 32) {
     const draw = (first + i) >> 3;
-    philox4(draw, copy << 31, offsetLo, offsetHi, seedLo, seedHi, dst + (<usize>i << 1));
+    philox4(draw, copy << 31, offsetLo, offsetHi, seedLo, seedHi, dst + ((<usize>i) << 1));
   }
 }

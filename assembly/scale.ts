@@ -2,7 +2,7 @@
 // f32 operation; the order of steps is part of the definition (docs/numerics: scales).
 
 import { ScaleRule } from "./contract";
-import { decode, encode, maxCode, mantissaBits, exponentBias } from "./minifloat";
+import { decode, encode, exponentBias, mantissaBits, maxCode } from "./minifloat";
 
 const FLT_MAX = reinterpret<f32>(0x7f7fffff);
 const SIXTH = reinterpret<f32>(0x3e2aaaab); // fl(1/6)
@@ -40,16 +40,16 @@ export const RULE_BYTES: usize = 48;
  */
 export function scaleFromAmax(amax: f32, max: f32, pow2: u32, epsilon: f32, overflow: f32): f32 {
   if (amax < epsilon) amax = epsilon;
-  if (amax == 0 || !isFinite(amax)) return 1;
+  if (!(amax > 0 && amax < Infinity)) return 1;
   let scale = max / amax;
-  if (scale == Infinity) scale = overflow;
+  if (scale === Infinity) scale = overflow;
   return pow2 ? reinterpret<f32>(reinterpret<u32>(scale) & 0xff800000) : scale;
 }
 
 /** S_enc of NVFP4 for a tensor's amax G; `max` is 6 * 448, or 6 * 256. */
 export function globalScale(g: f32, max: f32): f32 {
   const scale = min(max / g, FLT_MAX);
-  return g == 0 || scale == 0 ? 1 : scale;
+  return g === 0 || scale === 0 ? 1 : scale;
 }
 
 /**
@@ -85,7 +85,7 @@ export function prepareRule(
 
 /** Bytes of a stored scale. */
 export function scaleBytes(kind: i32): usize {
-  return kind == ScaleRule.F32 ? 4 : 1;
+  return kind === ScaleRule.F32 ? 4 : 1;
 }
 
 /**
@@ -94,17 +94,19 @@ export function scaleBytes(kind: i32): usize {
  */
 export function applyRule(rule: usize, amaxes: usize, count: i32, scales: usize, multipliers: usize): void {
   const kind = load<i32>(rule, RuleAt.Rule);
-  if (kind == ScaleRule.F32) {
-    for (let i: usize = 0; i < <usize>count << 2; i += 4) applyF32(rule, amaxes + i, scales + i, multipliers + i);
+  if (kind === ScaleRule.F32) {
+    for (let i: usize = 0; i < (<usize>count) << 2; i += 4)
+      applyF32(rule, amaxes + i, scales + i, multipliers + i);
     return;
   }
   for (let i = 0; i < count; i += 4) {
-    const amax = v128.load(amaxes + (<usize>i << 2));
+    const amax = v128.load(amaxes + ((<usize>i) << 2));
     let code: v128;
-    if (kind == ScaleRule.E8m0Up) code = e8m0Up(f32x4.mul(amax, v128.load32_splat(rule, RuleAt.Reciprocal)));
-    else if (kind == ScaleRule.E8m0Floor) code = e8m0Floor(amax, v128.load32_splat(rule, RuleAt.MaxExponent));
-    else code = twoLevel(rule, amax, multipliers + (<usize>i << 2));
-    if (kind != ScaleRule.TwoLevel) v128.store(multipliers + (<usize>i << 2), e8m0Reciprocal(code));
+    if (kind === ScaleRule.E8m0Up) code = e8m0Up(f32x4.mul(amax, v128.load32_splat(rule, RuleAt.Reciprocal)));
+    else if (kind === ScaleRule.E8m0Floor)
+      code = e8m0Floor(amax, v128.load32_splat(rule, RuleAt.MaxExponent));
+    else code = twoLevel(rule, amax, multipliers + ((<usize>i) << 2));
+    if (kind !== ScaleRule.TwoLevel) v128.store(multipliers + ((<usize>i) << 2), e8m0Reciprocal(code));
     const halves = i16x8.narrow_i32x4_u(code, code);
     const bytes = i32x4.extract_lane(i8x16.narrow_i16x8_u(halves, halves), 0);
     if (i + 4 <= count) store<i32>(scales + <usize>i, bytes);

@@ -1,8 +1,8 @@
 // Digests of whole encodings: every f32 bit pattern in, two 32-bit sums out (docs: `lockstep sweep`).
 
-import { Rounding } from "./contract";
 import { CODES_BYTES, encodeRun } from "./cast";
-import { At, ENCODER_BYTES, prepare, storageOf } from "./encoder";
+import { Rounding } from "./contract";
+import { ENCODER_BYTES, prepare, storageOf } from "./encoder";
 import { fillRandom16 } from "./random";
 
 const MIX0: u32 = 0x7feb352d;
@@ -18,7 +18,7 @@ export function fillPatterns(dst: usize, first: u32, count: i32): void {
   let v = i32x4.add(i32x4.splat(first), i32x4(0, 1, 2, 3));
   const four = i32x4.splat(4);
   for (let i = 0; i < count; i += 4) {
-    v128.store(dst + (<usize>i << 2), v);
+    v128.store(dst + ((<usize>i) << 2), v);
     v = i32x4.add(v, four);
   }
 }
@@ -41,9 +41,9 @@ function addTerms<C>(codes: usize, first: u32, count: i32, sums: usize): void {
   for (let i = 0; i < count; i += 4) {
     const p = codes + <usize>i * sizeof<C>();
     const code =
-      sizeof<C>() == 1
+      sizeof<C>() === 1
         ? i32x4.extend_low_i16x8_u(i16x8.extend_low_i8x16_u(v128.load32_zero(p)))
-        : sizeof<C>() == 2
+        : sizeof<C>() === 2
           ? v128.load16x4_u(p)
           : v128.load(p);
     const folded = v128.xor(index, i32x4.shr_u(index, 16));
@@ -94,12 +94,12 @@ export function sweep(
     for (let run = 0; run < BLOCK; run += RUN) {
       const first = (block << 16) + run;
       fillPatterns(patterns, first, RUN);
-      if (rounding == Rounding.Stochastic) {
+      if (rounding === Rounding.Stochastic) {
         fillRandom16(random, first, RUN, seedLo, seedHi, offsetLo, offsetHi, 0);
       }
       encodeRun<u8>(patterns, codes, RUN, scratch, 0, 31, random, buffer);
-      if (storage == 3) addTerms<u8>(codes, first, RUN, sums);
-      else if (storage == 4) {
+      if (storage === 3) addTerms<u8>(codes, first, RUN, sums);
+      else if (storage === 4) {
         if ((first & 0x7fffffff) >= 0x7f800000) markNaNs(codes, first, RUN);
         addTerms<u16>(codes, first, RUN, sums);
       } else addTerms<u32>(codes, first, RUN, sums);
@@ -111,6 +111,6 @@ export function sweep(
 
 /** Sets the 16-bit codes of a run of NaN patterns, which may begin with infinity, to 0xFFFF. */
 function markNaNs(codes: usize, first: u32, count: i32): void {
-  const skipped = (first & 0x7fffffff) == 0x7f800000 ? 2 : 0;
+  const skipped = (first & 0x7fffffff) === 0x7f800000 ? 2 : 0;
   memory.fill(codes + skipped, 0xff, <usize>count * 2 - skipped);
 }

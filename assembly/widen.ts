@@ -8,22 +8,22 @@ import { loadWide, storeWide, wideBytes } from "./wide";
 export function widen(src: usize, type: u32, first: usize, count: i32, dst: usize): void {
   const from = src + first * wideBytes(type);
   let i = 0;
-  if (type == Wide.F32) {
-    memory.copy(dst, from, <usize>count << 2);
+  if (type === Wide.F32) {
+    memory.copy(dst, from, (<usize>count) << 2);
     return;
   }
   const whole = count & -8;
-  if (type == Wide.Bf16) {
+  if (type === Wide.Bf16) {
     for (; i < whole; i += 8) {
-      const v = v128.load(from + (<usize>i << 1));
+      const v = v128.load(from + ((<usize>i) << 1));
       const zero = i16x8.splat(0);
-      v128.store(dst + (<usize>i << 2), i16x8.shuffle(zero, v, 0, 8, 1, 9, 2, 10, 3, 11));
-      v128.store(dst + (<usize>i << 2), i16x8.shuffle(zero, v, 4, 12, 5, 13, 6, 14, 7, 15), 16);
+      v128.store(dst + ((<usize>i) << 2), i16x8.shuffle(zero, v, 0, 8, 1, 9, 2, 10, 3, 11));
+      v128.store(dst + ((<usize>i) << 2), i16x8.shuffle(zero, v, 4, 12, 5, 13, 6, 14, 7, 15), 16);
     }
   } else {
-    for (; i < whole; i += 4) v128.store(dst + (<usize>i << 2), widenF16(from + (<usize>i << 1)));
+    for (; i < whole; i += 4) v128.store(dst + ((<usize>i) << 2), widenF16(from + ((<usize>i) << 1)));
   }
-  for (; i < count; ++i) store<f32>(dst + (<usize>i << 2), loadWide(from, type, i));
+  for (; i < count; ++i) store<f32>(dst + ((<usize>i) << 2), loadWide(from, type, i));
 }
 
 function widenF16(from: usize): v128 {
@@ -38,7 +38,7 @@ function widenF16(from: usize): v128 {
 
 /** The elements as f32: where they lie when they are f32 already, else widened into `buffer`. */
 export function asF32(src: usize, type: u32, first: usize, count: i32, buffer: usize): usize {
-  if (type == Wide.F32) return src + (first << 2);
+  if (type === Wide.F32) return src + (first << 2);
   widen(src, type, first, count, buffer);
   return buffer;
 }
@@ -46,18 +46,18 @@ export function asF32(src: usize, type: u32, first: usize, count: i32, buffer: u
 /** Rounds `count` f32 at `src` to elements [first, first + count) of `dst`. */
 export function narrow(src: usize, count: i32, dst: usize, type: u32, first: usize): void {
   const to = dst + first * wideBytes(type);
-  if (type == Wide.F32) {
-    if (to != src) memory.copy(to, src, <usize>count << 2);
+  if (type === Wide.F32) {
+    if (to !== src) memory.copy(to, src, (<usize>count) << 2);
     return;
   }
   let i = 0;
-  if (type == Wide.Bf16) {
+  if (type === Wide.Bf16) {
     for (const whole = count & -8; i < whole; i += 8) {
-      const p = src + (<usize>i << 2);
-      v128.store(to + (<usize>i << 1), i16x8.narrow_i32x4_s(narrowBf16(p), narrowBf16(p + 16)));
+      const p = src + ((<usize>i) << 2);
+      v128.store(to + ((<usize>i) << 1), i16x8.narrow_i32x4_s(narrowBf16(p), narrowBf16(p + 16)));
     }
   }
-  for (; i < count; ++i) storeWide(to, type, i, load<f32>(src + (<usize>i << 2)));
+  for (; i < count; ++i) storeWide(to, type, i, load<f32>(src + ((<usize>i) << 2)));
 }
 
 /** Four bf16 codes as signed i32. */

@@ -41,6 +41,7 @@ function read(path: string): string {
 
 /** The files below a folder, from the root. */
 function filesIn(folder: string): string[] {
+  if (!existsSync(ROOT + folder)) return [];
   const entries = readdirSync(ROOT + folder, { recursive: true, withFileTypes: true });
   return entries
     .filter((entry) => entry.isFile())
@@ -92,12 +93,10 @@ describe("docs/numerics.md", () => {
   }
 
   it("has every scalar format with its limits", () => {
-    const rows = Array.from(
-      text.matchAll(/^\| (\w+) \| (\d\/\d+\/\d+) \| (.*) \| .*? \|$/gm),
-      ([, name, sizes, rest]) => {
-        return `${name} ${sizes} ${rest?.replaceAll(" | ", " ")}`;
-      },
-    );
+    const cells = text.split("\n").map((line) => line.split("|").map((cell) => cell.trim()));
+    const rows = cells
+      .filter(([, name = ""]) => name in SCALAR_FORMATS)
+      .map((row) => row.slice(1, -2).join(" "));
     const expected = (Object.keys(SCALAR_FORMATS) as ScalarFormat[]).map((name) => {
       const { exponentBits, mantissaBits, bias, signed, specials } = SCALAR_FORMATS[name];
       const { max, maxCode, minNormal, minPositive, storageBits } = factsOf(name);

@@ -1,5 +1,6 @@
 import fc from "fast-check";
 import { expect, it } from "vitest";
+import { TASK_BYTES } from "../src/backends/wasm/gemm-enums.js";
 import type { Instance } from "../src/backends/wasm/instance.js";
 import { OVERFLOW, WIDE } from "../src/formats/contract.gen.js";
 import { factsOf } from "../src/formats/derive.js";
@@ -11,7 +12,12 @@ import { encode } from "./oracle/scalar.js";
 
 const bits = fc.oneof(
   { weight: 3, arbitrary: fc.integer({ min: 0, max: 0xffffffff }) },
-  { weight: 3, arbitrary: fc.tuple(fc.integer({ min: 0x3a000000, max: 0x46000000 }), fc.boolean()).map(([b, s]) => (s ? b + 2 ** 31 : b)) },
+  {
+    weight: 3,
+    arbitrary: fc
+      .tuple(fc.integer({ min: 0x3a000000, max: 0x46000000 }), fc.boolean())
+      .map(([b, s]) => (s ? b + 2 ** 31 : b)),
+  },
   { weight: 1, arbitrary: fc.constantFrom(0, 0x80000000, 1, 0x7f800000, 0xff800000, 0x7fc00000, 0x7f7fffff) },
 );
 const finite = fc.integer({ min: 0x3e000000, max: 0x41000000 }).map(fromBits);
@@ -40,7 +46,7 @@ function outputBytes(target: Scenario["target"]): number {
 function run(instance: Instance, s: Scenario): readonly [codes: number[], amax: number] {
   const { exports, memory } = instance;
   return withMemory(instance, (place) => {
-    const task = place(new Uint8Array(384));
+    const task = place(new Uint8Array(TASK_BYTES));
     const rows = s.rows.length;
     exports.gemmShape(task, rows, 1, 0, place(bytes(...s.rows.map(([acc]) => acc))));
     exports.gemmReduction(task, 0, 0, s.split ? 2 : 1, 128);
@@ -84,8 +90,18 @@ it("the epilogue rounds where cuBLASLt does: scales, beta, bias, amax, output", 
 
 it("a product by beta fused the other way is seen", async () => {
   const instance = await kernels();
-  const base = { alpha: 1, scaleA: fromBits(0x3f800123), scaleB: 1, beta: fromBits(0x3f812345), target: "f32", scale: 1 } as const;
-  const rows = Array.from({ length: 64 }, (_, i) => [0x3f9abc00 + 7919 * i, 0xbf8fedc0 + 104729 * i] as [number, number]);
+  const base = {
+    alpha: 1,
+    scaleA: fromBits(0x3f800123),
+    scaleB: 1,
+    beta: fromBits(0x3f812345),
+    target: "f32",
+    scale: 1,
+  } as const;
+  const rows = Array.from(
+    { length: 64 },
+    (_, i) => [0x3f9abc00 + 7919 * i, 0xbf8fedc0 + 104729 * i] as [number, number],
+  );
   const [unsplit] = run(instance, { ...base, bias: undefined, rows, split: false });
   const [split] = run(instance, { ...base, bias: undefined, rows, split: true });
   expect(unsplit).not.toEqual(split);

@@ -1,8 +1,8 @@
 import fc from "fast-check";
 import { beforeAll, describe, expect, it } from "vitest";
 import type { Instance } from "../src/backends/wasm/instance.js";
-import { type Codes, type KernelTask, kernels, runKernel, runOracle } from "./harness/gemm-kernel.js";
 import { codesOf, operands, scalesOf } from "./arbitraries/gemm.js";
+import { type Codes, type KernelTask, kernels, runKernel, runOracle } from "./harness/gemm-kernel.js";
 
 let instance: Instance;
 beforeAll(async () => {
@@ -68,7 +68,10 @@ describe("block scales", () => {
     );
   });
 
-  for (const [scale, block] of [["ue4m3", 16], ["e8m0", 32]] as const) {
+  for (const [scale, block] of [
+    ["ue4m3", 16],
+    ["e8m0", 32],
+  ] as const) {
     it(`FP4 under ${scale} per ${block} is summed exactly in groups of 16 on blackwell`, () => {
       fc.assert(
         fc.property(scaled(["e2m1"], scale, block), (t) => {
@@ -89,7 +92,10 @@ describe("block scales", () => {
     });
   }
 
-  for (const [promotion, shift] of [["scaleProduct", 7], ["scaleChain", 0]] as const) {
+  for (const [promotion, shift] of [
+    ["scaleProduct", 7],
+    ["scaleChain", 0],
+  ] as const) {
     it(`scales per block of 128 join by ${promotion}`, () => {
       const task = operands(["e4m3", "e5m2"], { lines: 3, depth: 400 }).chain(([x, w, depth]) =>
         fc
@@ -125,7 +131,9 @@ describe("the SIMD kernels are the scalar step, bit for bit", () => {
       fc.assert(
         fc.property(operands(formats, { lines: 37, depth: 700 }), ([x, w, depth]) => {
           const task = { x, w, depth, datapath };
-          expect(runKernel(instance, { ...task, kernel })).toEqual(runKernel(instance, { ...task, kernel: "scalar" }));
+          expect(runKernel(instance, { ...task, kernel })).toEqual(
+            runKernel(instance, { ...task, kernel: "scalar" }),
+          );
         }),
         RUNS,
       );
@@ -195,7 +203,11 @@ describe("the datapaths that are definitions", () => {
     for (const format of ["e4m3", "e5m2"] as const) {
       const x = { format, lines: Array.from({ length: 256 }, (_, code) => [code]) };
       const oracle = runOracle({ x, w: x, depth: 1, datapath: "exact", kernel: "exact" });
-      for (const [datapath, kernel] of [["hopper-fp8", "narrow"], ["blackwell-narrow", "wide"], ["exact", "exact"]] as const) {
+      for (const [datapath, kernel] of [
+        ["hopper-fp8", "narrow"],
+        ["blackwell-narrow", "wide"],
+        ["exact", "exact"],
+      ] as const) {
         expect(runKernel(instance, { x, w: x, depth: 1, datapath, kernel })).toEqual(oracle);
       }
     }

@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import type { DatapathName, StagingName } from "../src/formats/datapath.js";
-import { type Codes, KERNEL, kernels, runKernel } from "./harness/gemm-kernel.js";
+import { type Codes, type KernelTask, kernels, runKernel } from "./harness/gemm-kernel.js";
 
 interface Vector {
   readonly name: string;
@@ -14,13 +14,15 @@ interface Vector {
   readonly d: readonly string[];
 }
 
-const { origin, cases } = JSON.parse(readFileSync(new URL("vectors/mmasim.json", import.meta.url), "utf8")) as {
+const { origin, cases } = JSON.parse(
+  readFileSync(new URL("vectors/mmasim.json", import.meta.url), "utf8"),
+) as {
   readonly origin: { readonly version: string };
   readonly cases: readonly Vector[];
 };
 
 /** The kernels that serve a row. */
-function kernelsOf(datapath: DatapathName): readonly (keyof typeof KERNEL)[] {
+function kernelsOf(datapath: DatapathName): readonly KernelTask["kernel"][] {
   if (datapath.endsWith("fp8")) return ["scalar", "narrow"];
   return datapath.endsWith("fp4") ? ["scalar"] : ["scalar", "wide"];
 }

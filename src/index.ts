@@ -3,6 +3,7 @@ export { type BackendName, type MissingBackend, missingBackends, openBackend, ty
 export type { ActivationName, OpArgs, OpName, OverflowName, RandomSource, RoundingName } from "./backends/ops.js";
 export * from "./errors.js";
 export { BLOCK_FORMATS, type BlockFormat, type BlockFormatName, type Tile } from "./formats/block.js";
+export { DATAPATHS, type DatapathFamily, type DatapathName, type DatapathRow } from "./formats/datapath.js";
 export { derive, factsOf, type FormatFacts, formatWord, resolveFormat } from "./formats/derive.js";
 export { SCALAR_FORMATS, type ScalarFormat, type ScalarLayout } from "./formats/scalar.js";
 export {
@@ -14,9 +15,11 @@ export {
   gatedBackward,
   type GatedOptions,
 } from "./ops/activation.js";
-export { decode, encode, type EncodeOptions, type FormatLike } from "./ops/cast.js";
+export { decode, encode, type EncodeOptions, type FormatLike, OVERFLOWS, ROUNDINGS } from "./ops/cast.js";
 export { empty, tensor, zeros } from "./ops/create.js";
 export { dequantize } from "./ops/dequantize.js";
+export { gemm, type GemmLayout, type GemmOptions, type GemmPlan, type GemmResult } from "./ops/gemm.js";
+export type { GemmInput } from "./ops/gemm-operand.js";
 export { hadamard, RHT_SIGNS } from "./ops/hadamard.js";
 export { relayoutScales, transpose } from "./ops/layout.js";
 export * from "./ops/loss.js";

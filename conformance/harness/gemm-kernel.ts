@@ -1,4 +1,5 @@
 /** GEMMs straight on the kernels' exports, beside the same GEMM for the oracle. */
+import { KERNEL, NO_EXPONENT, PROMOTION, STAGING, TASK_BYTES } from "../../src/backends/wasm/gemm-enums.js";
 import { type Instance, openInstance } from "../../src/backends/wasm/instance.js";
 import { DATAPATHS, type DatapathName, type DotAdd, type StagingName } from "../../src/formats/datapath.js";
 import { factsOf } from "../../src/formats/derive.js";
@@ -6,10 +7,6 @@ import { SCALAR_FORMATS, type ScalarFormat, type ScalarLayout } from "../../src/
 import { gemm, type OracleOperand, type OracleTask } from "../oracle/gemm.js";
 import { bitsOf, fromBits } from "../oracle/rational.js";
 import { decode } from "../oracle/scalar.js";
-
-export const KERNEL = { scalar: 0, narrow: 1, wide: 2, plain: 3, exact: 4 } as const;
-export const PROMOTION = { none: 0, add: 1, scaleProduct: 2, scaleChain: 3 } as const;
-export const STAGING = { plain: 0, bf16: 1, tf32: 2, scaled: 3, grouped: 4 } as const;
 
 /** A scale for each `block` elements of each `1 << rowShift` lines; ue4m3 is e4m3 without its sign. */
 export interface BlockScales {
@@ -44,7 +41,6 @@ export interface KernelTask {
 
 const UE4M3: ScalarLayout = { ...SCALAR_FORMATS.e4m3, signed: false };
 const UE4M3_WORD = (factsOf("e4m3").word & ~(1 << 8)) >>> 0;
-const TASK_BYTES = 384;
 const UNSCALED = { promotion: "none", staging: "plain", splits: 1 } as const;
 
 let opened: Promise<Instance> | undefined;
@@ -109,7 +105,7 @@ export function runKernel(instance: Instance, task: KernelTask): Uint32Array {
     const record = place(new Uint8Array(TASK_BYTES));
     const output = place(new Uint8Array(rows * columns * 4));
     exports.gemmShape(record, rows, columns, depth, output);
-    const zero = rule.zeroOperand === "none" ? -16384 : rule.zeroOperand;
+    const zero = rule.zeroOperand === "none" ? NO_EXPONENT : rule.zeroOperand;
     const { step, alignBits, fractionBits, zeroAccumulator, group } = rule;
     exports.gemmDatapath(record, KERNEL[kernel], step, alignBits, fractionBits, zero, zeroAccumulator, group);
     const interval = promotion === "none" ? 0 : row.promotionInterval;

@@ -1,6 +1,18 @@
 /** Matrix products under a datapath, in exact integers: datapath.md, read literally. */
 import type { DotAdd, StagingName } from "../../src/formats/datapath.js";
-import { add, bf16, F32, fma, f32, mul, ofNumber, powerOfTwo, rational, roundToNearest, times } from "./rational.js";
+import {
+  add,
+  bf16,
+  F32,
+  f32,
+  fma,
+  mul,
+  ofNumber,
+  powerOfTwo,
+  rational,
+  roundToNearest,
+  times,
+} from "./rational.js";
 
 /** Lines along K of decoded elements; `minExponent` is that of the format's smallest normal number. */
 export interface OracleOperand {
@@ -51,7 +63,10 @@ function product(a: Dyadic, b: Dyadic): Dyadic {
 
 function sum(terms: readonly Dyadic[]): Dyadic {
   const exponent = Math.min(0, ...terms.map((t) => t.exponent));
-  return { significand: terms.reduce((s, t) => s + (t.significand << BigInt(t.exponent - exponent)), 0n), exponent };
+  return {
+    significand: terms.reduce((s, t) => s + (t.significand << BigInt(t.exponent - exponent)), 0n),
+    exponent,
+  };
 }
 
 /** The multiple of 2^grid next to `t` toward zero, over 2^grid. */
@@ -91,7 +106,11 @@ function truncateToF32(units: bigint, grid: number, fractionBits: number): numbe
 }
 
 /** The terms of one step: products, or exact sums of groups of products, each with its exponent. */
-function termsOf(rule: DotAdd, x: readonly Factor[], w: readonly Factor[]): { exact: Dyadic; exponent: number }[] {
+function termsOf(
+  rule: DotAdd,
+  x: readonly Factor[],
+  w: readonly Factor[],
+): { exact: Dyadic; exponent: number }[] {
   const terms: { exact: Dyadic; exponent: number }[] = [];
   for (let k = 0; k < x.length; k += rule.group) {
     const pairs = x.slice(k, k + rule.group).map((a, i) => [a, w[k + i] as Factor] as const);

@@ -1,30 +1,24 @@
 /** One recipe, measured: both layers as an H200 multiplies, and exactly, each against float64. */
 import { activation, gemm, tensor } from "lockstep";
 import { CLASSES } from "./data.mjs";
-import { FEATURES, OUTPUTS } from "./model.mjs";
+import { FEATURES, largest, OUTPUTS } from "./model.mjs";
 import { bitsOf, ceilingsOf, valuesOf, within } from "./operands.mjs";
+import { CHARTED } from "./recipes.mjs";
 
 /** The largest E4M3 value, which delayed scaling maps the amax of the past to. */
 const E4M3_MAX = 448;
 
-/**
- * The float64 side of the comparison: held-back digits, the model, its hidden layer and scores, and the `past` that
- * delayed scaling knows, the largest pixel and the largest hidden value of the training set.
- *
- * @typedef {{ model: object, heldBack: object, hidden: Float64Array, scores: Float64Array,
- *   past: { pixel: number, hidden: number } }} Truth
- */
-
-/** The tensors every recipe starts from, on one backend. */
-export function upload(backend, { model, heldBack, past }) {
-  const { w1, bias1, w2, bias2 } = model;
-  const history = (amax) => ({ scale: tensor(backend, [E4M3_MAX / amax]) });
+/** The tensors every recipe starts from, on one backend, each with the scale that delayed scaling took from the past. */
+export function upload(backend, { model, heldBack }) {
+  const { w1, bias1, w2, bias2, past } = model;
+  const scale = (amax) => tensor(backend, [E4M3_MAX / amax]);
+  const layer = (w, bias, rows, amax) => ({
+    weights: { wide: matrix(backend, w, rows), scale: scale(largest(w)) },
+    inputs: { scale: scale(amax) },
+    bias: tensor(backend, bias),
+  });
   return {
-    layers: [
-      { w: matrix(backend, w1, FEATURES), bias: tensor(backend, bias1), past: history(largest(w1)) },
-      { w: matrix(backend, w2, OUTPUTS), bias: tensor(backend, bias2), past: history(largest(w2)) },
-    ],
-    inputs: [history(past.pixel), history(past.hidden)],
+    layers: [layer(w1, bias1, FEATURES, past.pixel), layer(w2, bias2, OUTPUTS, past.hidden)],
     images: matrix(backend, heldBack.images, heldBack.count),
   };
 }
@@ -33,60 +27,53 @@ function matrix(backend, data, rows) {
   return tensor(backend, data, [rows, data.length / rows]);
 }
 
-/** max |x| */
-export function largest(values) {
-  return values.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
-}
-
 /**
  * Measures `recipe`: `operands` on the backend under test, whose datapath is `hopper`, `reference` on the one that
- * multiplies exactly. Everything but `milliseconds` is the same on any machine.
+ * multiplies exactly; `truth` is the float64 side. Everything but `milliseconds` is the same on any machine.
  */
-export function measure(recipe, operands, reference, truth) {
-  const hopper = forward(recipe, operands, "hopper");
+export function measure(recipe, operands, reference, { scores, heldBack: { labels } }) {
+  const [first, hopper] = [forward(recipe, operands, "hopper"), forward(recipe, operands, "hopper")];
   const exact = forward(recipe, reference, "exact");
-  const { labels } = truth.heldBack;
-  const [w1, w2] = [truth.model.w1, truth.model.w2];
+  const error = distance(hopper.scores, scores);
   const difference = distance(hopper.scores, exact.scores);
-  const error = distance(hopper.scores, truth.scores);
   return {
+    ...hopper,
     name: recipe.name,
-    bitsPerValue: hopper.bits / hopper.elements,
-    weightErrors: [relativeError(hopper.weights[0], w1), relativeError(hopper.weights[1], w2)],
-    outputErrors: { hopper: error / norm(truth.scores), exact: relativeError(exact.scores, truth.scores) },
-    accumulatorShare: (difference / error) ** 2,
+    outputErrors: { hopper: error / norm(scores), exact: distance(exact.scores, scores) / norm(scores) },
+    accumulator: { error: difference / norm(scores), share: (difference / error) ** 2 },
     right: { hopper: countRight(hopper.scores, labels), exact: countRight(exact.scores, labels) },
-    milliseconds: hopper.milliseconds,
+    milliseconds: Math.min(first.milliseconds, hopper.milliseconds),
     scores: { hopper: hopper.scores, exact: exact.scores },
-    ceilings: hopper.ceilings,
   };
 }
 
 /** The network under one recipe and datapath: ReLU stays wide, and what enters a product is quantized. */
-function forward(recipe, { layers, inputs, images }, datapath) {
+function forward(recipe, { layers, images }, datapath) {
   return within(() => {
     const start = performance.now();
     const used = [];
-    const layer = (i, x) => {
-      const a = recipe.weights(layers[i].past).quantize(layers[i].w);
-      const b = recipe.activations(inputs[i]).quantize(x);
-      used.push({ a, b });
-      const { bias } = layers[i];
+    const product = ({ weights, inputs, bias }, x) => {
+      const a = recipe.weights(weights).quantize(weights.wide);
+      const b = recipe.activations(inputs).quantize(x);
+      used.push({ wide: weights.wide, operand: a }, { wide: x, operand: b });
       return gemm({ a, b, bias, datapath, useSplitAccumulator: recipe.split, outDtype: "f32" }).out;
     };
-    const hidden = activation(layer(0, images), { kind: "relu" });
-    const scores = layer(1, hidden).dataSync();
+    const hidden = activation(product(layers[0], images), { kind: "relu" });
+    const scores = product(layers[1], hidden).dataSync();
     const milliseconds = performance.now() - start;
-    const all = used.flatMap(({ a, b }) => [a, b]);
-    return {
-      scores,
-      milliseconds,
-      weights: used.map(({ a }) => valuesOf(a)),
-      bits: all.reduce((sum, operand) => sum + bitsOf(operand), 0),
-      elements: [...layers.map(({ w }) => w), images, hidden].reduce((sum, { size }) => sum + size, 0),
-      ceilings: recipe.charted ? { hidden: ceilingsOf(used[1].b), head: ceilingsOf(used[1].a) } : undefined,
-    };
+    return { scores, milliseconds, ...describe(recipe, used) };
   });
+}
+
+/** What quantization did to the operands: weights and inputs of layer 1, then of layer 2. */
+function describe({ name }, used) {
+  const sum = (of) => used.reduce((total, each) => total + of(each), 0);
+  const [, , head, hidden] = used.map(({ operand }) => operand);
+  return {
+    bitsPerValue: sum(({ operand }) => bitsOf(operand)) / sum(({ wide }) => wide.size),
+    operandErrors: used.map(({ wide, operand }) => relativeError(valuesOf(operand), wide.dataSync())),
+    ceilings: CHARTED.includes(name) ? { hidden: ceilingsOf(hidden), head: ceilingsOf(head) } : undefined,
+  };
 }
 
 /** The digit with the largest score, the first of several. */
@@ -101,7 +88,7 @@ export function countRight(scores, labels) {
 }
 
 /** The Euclidean (Frobenius) norm, summed in float64 in order. */
-export function norm(values) {
+function norm(values) {
   return Math.sqrt(values.reduce((sum, value) => sum + value * value, 0));
 }
 

@@ -13,8 +13,9 @@ const RIDGE = 8;
 
 /**
  * Builds the model: `w1` f32 [FEATURES, INPUTS] and `bias1` are random, `w2` f32 [OUTPUTS, FEATURES] and `bias2`
- * fitted to the training set in float64 and then rounded to f32. Every step is an addition, a multiplication, a
- * division or a square root in a fixed order, so the weights are the same bits on any machine.
+ * fitted to the training set in float64 and then rounded to f32. `past` holds the largest pixel and the largest
+ * hidden value met in training. Every step is an addition, a multiplication, a division or a square root in a fixed
+ * order, so the weights are the same bits on any machine.
  */
 export function fitModel(training) {
   const normal = normalSource(SEED);
@@ -24,7 +25,8 @@ export function fitModel(training) {
   }
   const bias1 = Float32Array.from({ length: FEATURES }, () => normal() * BIAS_SCALE);
   const hidden = features({ w1, bias1 }, training);
-  return { w1, bias1, ...ridgeHead(hidden, training.labels) };
+  const past = { pixel: largest(training.images), hidden: largest(hidden) };
+  return { w1, bias1, ...ridgeHead(hidden, training.labels), past };
 }
 
 /**
@@ -44,6 +46,11 @@ function normalSource(seed) {
     for (let i = 0; i < 12; i++) sum += uniform();
     return (sum - 6 * 65535) / 65536;
   };
+}
+
+/** max |x| */
+export function largest(values) {
+  return values.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
 }
 
 /** ReLU(images * w1' + bias1) in float64, [count, FEATURES]; each sum runs over the pixels in their order. */

@@ -13,7 +13,9 @@ export function bitsOf(operand) {
 
 /** The values the operand stands for, as a Float32Array. */
 export function valuesOf(operand) {
-  return within(() => (operand instanceof QuantizedTensor ? operand.dequantize("f32") : decode(operand)).dataSync());
+  return within(() =>
+    (operand instanceof QuantizedTensor ? operand.dequantize("f32") : decode(operand)).dataSync(),
+  );
 }
 
 /**

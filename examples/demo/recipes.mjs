@@ -11,12 +11,15 @@ import {
 } from "lockstep";
 
 /**
- * A row: `weights` and `activations` make a quantizer, given what delayed scaling knows of the past (`scale`, f32
- * [1]). `split` sums in chains of 128 that are added in f32, as `useSplitAccumulator` says.
+ * A row: `weights` and `activations` make a quantizer, given the `scale` (f32 [1]) that delayed scaling took from
+ * the past. `split` sums in chains of 128 that are added in f32, as `useSplitAccumulator` says.
  */
 function row(name, weights, activations = weights, split = false) {
   return { name, weights, activations, split };
 }
+
+/** Recipes whose block scales the picture shows. */
+export const CHARTED = ["mxfp8", "nvfp4", "fp8-block"];
 
 const bf16 = { quantize: (x) => encode(x, { format: "bf16" }) };
 const current = () => new Float8CurrentScalingQuantizer();

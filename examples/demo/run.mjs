@@ -2,8 +2,9 @@
 import { createHash } from "node:crypto";
 import { openBackend } from "lockstep";
 import { loadDigits } from "./data.mjs";
-import { countRight, largest, measure, upload } from "./measure.mjs";
+import { countRight, measure, upload } from "./measure.mjs";
 import { features, fitModel, scores } from "./model.mjs";
+import { within } from "./operands.mjs";
 import { writePicture } from "./picture.mjs";
 import { RECIPES } from "./recipes.mjs";
 import { headLines, legend, rowLine } from "./table.mjs";
@@ -21,16 +22,8 @@ export async function runDemo({ backend: name, threads, directory }) {
         `784 pixels → ${model.bias1.length} random ReLU features → 10 scores`,
     );
     console.log(`on ${backend.description}; fitted in float64 in ${seconds(start)}\n`);
-    const operands = upload(backend, truth);
-    const reference = exact === backend ? operands : upload(exact, truth);
-    for (const line of headLines()) console.log(line);
-    const rows = RECIPES.map((recipe) => {
-      const row = measure(recipe, operands, reference, truth);
-      console.log(rowLine(row));
-      return row;
-    });
-    const right = countRight(truth.scores, heldBack.labels);
-    const notes = legend({ count: heldBack.count, right });
+    const rows = within(() => measureAll(backend, exact, truth));
+    const notes = legend({ count: heldBack.count, right: countRight(truth.scores, heldBack.labels) });
     console.log(`\n${notes.join("\n")}`);
     const digest = digestOf(rows);
     const path = writePicture(directory, { rows, truth, notes, digest, device: backend.description });
@@ -42,13 +35,23 @@ export async function runDemo({ backend: name, threads, directory }) {
   }
 }
 
+/** Prints the table as its rows come. */
+function measureAll(backend, exact, truth) {
+  const operands = upload(backend, truth);
+  const reference = exact === backend ? operands : upload(exact, truth);
+  for (const line of headLines()) console.log(line);
+  return RECIPES.map((recipe) => {
+    const row = measure(recipe, operands, reference, truth);
+    console.log(rowLine(row));
+    return row;
+  });
+}
+
 /** The digits, the fitted model and its float64 answers. */
 function learn() {
   const { training, heldBack } = loadDigits();
   const model = fitModel(training);
-  const hidden = features(model, heldBack);
-  const past = { pixel: largest(training.images), hidden: largest(features(model, training)) };
-  return { training, heldBack, model, past, hidden, scores: scores(model, hidden, heldBack.count) };
+  return { training, heldBack, model, scores: scores(model, features(model, heldBack), heldBack.count) };
 }
 
 /** The first 16 hexadecimal digits of the hash of all scores, recipe by recipe. */

@@ -1,37 +1,40 @@
 /** The table: one row a recipe, the same columns in the terminal and in the picture. */
 
-const percent = (share) => `${significant(100 * share)} %`;
-
-/** Three significant digits, never an exponent. */
-function significant(value) {
+/** A share in per cent with three significant digits. */
+function percent(share) {
+  const value = 100 * share;
   if (value === 0) return "0";
-  const decimals = Math.max(0, 2 - Math.floor(Math.log10(Math.abs(value))));
-  return value.toFixed(Math.min(decimals, 5));
+  return value < 0.001
+    ? value.toExponential(0)
+    : value.toFixed(Math.max(0, 2 - Math.floor(Math.log10(value))));
 }
 
 /** Title (two lines), width, and what a row shows there. */
 export const COLUMNS = [
   { title: ["", "recipe"], width: 18, show: (row) => row.name },
-  { title: ["bits per", "value"], width: 8, show: (row) => row.bitsPerValue.toFixed(2) },
-  { title: ["weights", "layer 1"], width: 8, show: (row) => percent(row.weightErrors[0]) },
-  { title: ["weights", "layer 2"], width: 8, show: (row) => percent(row.weightErrors[1]) },
-  { title: ["outputs", "H200"], width: 8, show: (row) => percent(row.outputErrors.hopper) },
-  { title: ["outputs", "exact"], width: 8, show: (row) => percent(row.outputErrors.exact) },
-  { title: ["due to", "accumulator"], width: 11, show: (row) => percent(row.accumulatorShare) },
-  { title: ["right", "H200"], width: 6, show: (row) => String(row.right.hopper) },
-  { title: ["right", "exact"], width: 6, show: (row) => String(row.right.exact) },
-  { title: ["time", "(ms)"], width: 5, show: (row) => row.milliseconds.toFixed(0) },
+  { title: ["bits", "a value"], width: 7, show: (row) => row.bitsPerValue.toFixed(2) },
+  { title: ["W1", "%"], width: 6, show: (row) => percent(row.operandErrors[0]) },
+  { title: ["X1", "%"], width: 6, show: (row) => percent(row.operandErrors[1]) },
+  { title: ["W2", "%"], width: 6, show: (row) => percent(row.operandErrors[2]) },
+  { title: ["X2", "%"], width: 6, show: (row) => percent(row.operandErrors[3]) },
+  { title: ["output", "%"], width: 6, show: (row) => percent(row.outputErrors.hopper) },
+  { title: ["accumulator", "%"], width: 11, show: (row) => percent(row.accumulator.error) },
+  { title: ["its share", "%"], width: 9, show: (row) => percent(row.accumulator.share) },
+  { title: ["right", "H200"], width: 5, show: (row) => String(row.right.hopper) },
+  { title: ["right", "exact"], width: 5, show: (row) => String(row.right.exact) },
+  { title: ["time", "ms"], width: 4, show: (row) => row.milliseconds.toFixed(0) },
 ];
 
 /** What the columns mean, a sentence each. */
 export function legend({ count, right }) {
   return [
-    "bits per value: codes and scales of both layers' weights and activations.",
-    "weights, outputs: Frobenius norm of the error over that of the float64 value.",
-    "H200: products summed as its tensor cores do; exact: each dot product rounded once.",
-    "due to accumulator: |H200 - exact|² over |H200 - float64|², of the outputs.",
-    `right: of ${count} digits never trained on; float64 has ${right} right.`,
-    "time: quantizing and multiplying both layers as an H200 would, on this machine.",
+    "bits a value: codes and scales of all weights and inputs.",
+    "W1 X1 W2 X2: error of the weights and inputs of layers 1 and 2, |quantized - wide| / |wide|.",
+    "output: |H200 - float64| / |float64|. H200: products summed as its tensor cores sum them.",
+    "accumulator: |H200 - exact| / |float64|. exact: every dot product rounded once.",
+    "its share: |H200 - exact|² / |H200 - float64|². |…| is the Frobenius norm.",
+    `right: of ${count} digits held back from training; float64 has ${right} right.`,
+    "time: to quantize and multiply both layers as an H200 would, the faster of two runs here.",
   ];
 }
 
@@ -47,5 +50,7 @@ export function rowLine(row) {
 
 /** The first column leans left, numbers right. */
 function joined(cells) {
-  return cells.map((cell, i) => (i === 0 ? cell.padEnd(COLUMNS[i].width) : cell.padStart(COLUMNS[i].width))).join("  ");
+  return cells
+    .map((cell, i) => (i === 0 ? cell.padEnd(COLUMNS[i].width) : cell.padStart(COLUMNS[i].width)))
+    .join("  ");
 }

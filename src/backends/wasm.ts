@@ -20,11 +20,15 @@ const MOST_THREADS = 64;
 
 /** Opens the reference. Throws `ArgumentError` for a thread count that is none. */
 export async function openWasm(options: WasmOptions = {}): Promise<Backend> {
+  return openWasmOver(await openInstance(), options);
+}
+
+/** As `openWasm`, over an instance that the caller has opened. */
+export async function openWasmOver(instance: Instance, options: WasmOptions): Promise<Backend> {
   const threads = options.threads ?? Math.min(platform.parallelism, MOST_THREADS);
   if (!Number.isInteger(threads) || threads < 1 || threads > MOST_THREADS) {
     throw new ArgumentError(`threads must be 1 to ${MOST_THREADS}; ${threads} was given`);
   }
-  const instance = await openInstance();
   return new WasmBackend(instance, await Pool.open(instance, threads), options.datapath ?? "hopper");
 }
 

@@ -6,6 +6,8 @@ import { fileDType } from "../io/dtypes.js";
 import { MemorySource } from "../io/source.js";
 import { defineCommand } from "./command.js";
 import { encodePiece } from "./encode.js";
+import { Sources } from "./gemm-operands.js";
+import { GEMM_OPTIONS, multiply, type Product } from "./gemm-product.js";
 import { integer, type OptionTable, oneOf, type Values, value } from "./options.js";
 import { copyPiece, naming, type Piece, writePieces } from "./pieces.js";
 import { quantizePiece } from "./quantize.js";
@@ -14,7 +16,7 @@ import { toJson } from "./session.js";
 import { ENCODING, OUTPUT } from "./shared-options.js";
 import { VERSION } from "./version.js";
 
-const OPS = ["encode", "quantize"] as const;
+const OPS = ["encode", "quantize", "gemm"] as const;
 type Op = (typeof OPS)[number];
 
 const seedOf = integer(0, 2 ** 31 - 1);
@@ -47,6 +49,7 @@ const CORPUS = {
 } as const;
 
 const OPTIONS = {
+  ...GEMM_OPTIONS,
   ...QUANTIZER_OPTIONS,
   quantizer: { ...QUANTIZER_OPTIONS.quantizer, required: false },
   ...ENCODING,
@@ -57,6 +60,7 @@ const OPTIONS = {
 const TAKES: Readonly<Record<Op, readonly string[]>> = {
   encode: ["format", "offset", ...Object.keys(ENCODING)],
   quantize: Object.keys(QUANTIZER_OPTIONS),
+  gemm: Object.keys(GEMM_OPTIONS),
 };
 
 function requireTaken(op: Op, table: OptionTable, given: ReadonlySet<string>): void {
@@ -66,33 +70,62 @@ function requireTaken(op: Op, table: OptionTable, given: ReadonlySet<string>): v
   }
 }
 
-/** The tensors of one case, by what follows the case's name; the reference's answer to it. */
+/** The tensors of each case, by what follows the case's name, and how the reference answers one. */
 interface Corpus {
   readonly cases: readonly Readonly<Record<string, PlainTensor>>[];
-  readonly answer: (source: MemorySource, input: string, output: string) => Piece | undefined;
+  readonly answer: (source: MemorySource, input: string, output: string) => Promise<Piece | undefined>;
 }
 
-async function corpusOf(
-  backend: Backend,
-  values: Values<typeof OPTIONS>,
-  given: ReadonlySet<string>,
-): Promise<Corpus> {
-  const { encodeCases, quantizeCases } = await import("./fuzz-cases.js");
-  const draw = { cases: values.cases, seed: Number(values.seed) };
-  if (values.op === "quantize") {
+type Make = (backend: Backend, values: Values<typeof OPTIONS>, given: ReadonlySet<string>) => Promise<Corpus>;
+
+const CORPORA: Readonly<Record<Op, Make>> = {
+  async encode(backend, { format, rounding, overflow, seed, offset, cases }) {
+    if (!format) throw new ArgumentError("--format is needed with --op encode");
+    const { encodeCases } = await import("./fuzz-cases.js");
+    const options = { format, rounding, overflow, seed, offset };
+    return {
+      cases: encodeCases(format, { cases, seed: Number(seed) }).map((x) => ({ "": x })),
+      answer: async (source, input, output) =>
+        encodePiece(backend, source, source.entry(input), options, output),
+    };
+  },
+  async quantize(backend, values, given) {
     if (!given.has("quantizer")) throw new ArgumentError("--quantizer is needed with --op quantize");
     requireApplicable(values, given);
+    const { quantizeCases } = await import("./fuzz-cases.js");
+    const draw = { cases: values.cases, seed: Number(values.seed) };
     return {
       cases: quantizeCases(specOf(backend, values), draw).map((x) => ({ "": x })),
-      answer: (source, input, output) => quantizePiece(backend, source, source.entry(input), values, output),
+      answer: async (source, input, output) =>
+        quantizePiece(backend, source, source.entry(input), values, output),
     };
-  }
-  const { format, rounding, overflow, seed, offset } = values;
-  if (!format) throw new ArgumentError("--format is needed with --op encode");
-  const options = { format, rounding, overflow, seed, offset };
+  },
+  async gemm(backend, values) {
+    const { gemmCases } = await import("./fuzz-cases.js");
+    const { datapath = backend.datapath, cases, seed, beta, bias } = values;
+    const aim = { datapath, splitAccumulator: values["split-accumulator"], c: beta !== undefined, bias };
+    return {
+      cases: gemmCases(aim, { cases, seed: Number(seed) }),
+      answer: async (source, input, output) => {
+        const sources = new Sources([source]);
+        const { tensors } = await multiply(backend, { sources, settings: values, prefix: `${input}.` });
+        return productPiece(
+          input,
+          tensors.map((tensor) => ({ ...tensor, name: `${output}.${tensor.name}` })),
+        );
+      },
+    };
+  },
+};
+
+function productPiece(subject: string, tensors: Product["tensors"]): Piece {
   return {
-    cases: encodeCases(format, draw).map((x) => ({ "": x })),
-    answer: (source, input, output) => encodePiece(backend, source, source.entry(input), options, output),
+    subject,
+    outputs: tensors,
+    cost: 0,
+    async produce(put) {
+      for (const { name, bytes } of tensors) await put(name, bytes);
+    },
   };
 }
 
@@ -113,7 +146,7 @@ export const fuzz = defineCommand({
     const { op, output, cases: count, seed } = values;
     requireTaken(op, OPTIONS, given);
     const backend = await session.backend();
-    const corpus = await corpusOf(backend, values, given);
+    const corpus = await CORPORA[op](backend, values, given);
     const width = String(count - 1).length;
     const names = corpus.cases.map((_, i) => String(i).padStart(width, "0"));
     const inputs = corpus.cases.flatMap((tensors, i) =>

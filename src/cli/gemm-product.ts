@@ -1,16 +1,35 @@
 /** One product by `gemm`'s options, from named tensors to bytes. */
 import type { Backend } from "../backends/backend.js";
 import type { GemmOutDType } from "../backends/gemm-args.js";
-import { ArgumentError, FileError, LockstepError } from "../errors.js";
+import { FileError, LockstepError } from "../errors.js";
 import type { DatapathFamily } from "../formats/datapath.js";
 import { fileDType } from "../io/dtypes.js";
 import type { TensorPlan } from "../io/header.js";
-import { type GemmPlan, gemm as multiplyTensors } from "../ops/gemm.js";
+import { type GemmOptions, type GemmPlan, gemm as multiplyTensors } from "../ops/gemm.js";
 import { Scope } from "../tensor/scope.js";
-import { disposeOperand, type Operand, readOperand, type Sources } from "./gemm-operands.js";
-import { choice, flag, float32, integer, oneOf, optional, positiveFloat32, type Values, value } from "./options.js";
+import { elementCount } from "../tensor/shape.js";
+import type { Tensor } from "../tensor/tensor.js";
+import { type Operand, readOperand, type Sources } from "./gemm-operands.js";
+import { Holder } from "./holder.js";
+import {
+  choice,
+  flag,
+  float32,
+  integer,
+  oneOf,
+  optional,
+  positiveFloat32,
+  type Values,
+  value,
+} from "./options.js";
 
-const DATAPATH_FAMILIES = ["exact", "fp32", "ada", "hopper", "blackwell"] as const satisfies readonly DatapathFamily[];
+const DATAPATH_FAMILIES = [
+  "exact",
+  "fp32",
+  "ada",
+  "hopper",
+  "blackwell",
+] as const satisfies readonly DatapathFamily[];
 const OUT_DTYPES = ["f32", "bf16", "f16", "e4m3", "e5m2"] as const satisfies readonly GemmOutDType[];
 
 export const GEMM_OPTIONS = {
@@ -20,9 +39,24 @@ export const GEMM_OPTIONS = {
     parse: oneOf(DATAPATH_FAMILIES),
   }),
   "split-accumulator": flag("FP8: add partial sums in f32 every 128 along K (implied by block scales)"),
-  "split-k": value({ placeholder: "N", help: "parts K is cut in", parse: integer(1), fallback: 1, shown: "1" }),
-  "out-dtype": choice(OUT_DTYPES, { help: "type of d; for an 8-bit type d.amax is written as well", fallback: "f32" }),
-  "out-scale": value({ placeholder: "X", help: "factor of an 8-bit d", parse: positiveFloat32, fallback: 1, shown: "1" }),
+  "split-k": value({
+    placeholder: "N",
+    help: "parts K is cut in",
+    parse: integer(1),
+    fallback: 1,
+    shown: "1",
+  }),
+  "out-dtype": choice(OUT_DTYPES, {
+    help: "type of d; for an 8-bit type d.amax is written as well",
+    fallback: "f32",
+  }),
+  "out-scale": value({
+    placeholder: "X",
+    help: "factor of an 8-bit d",
+    parse: positiveFloat32,
+    fallback: 1,
+    shown: "1",
+  }),
   alpha: value({ placeholder: "X", help: "factor of the product", parse: float32, fallback: 1, shown: "1" }),
   beta: optional({ placeholder: "X", help: "adds X times tensor c, [M,N]", parse: float32 }),
   bias: flag("adds tensor bias, [N], to every row"),
@@ -48,24 +82,40 @@ export interface Product {
 
 /** Computes d, and d.amax for an 8-bit output. Throws `LockstepError` that names what does not fit. */
 export async function multiply(backend: Backend, request: ProductRequest): Promise<Product> {
-  const { sources, prefix = "" } = request;
-  const a = await readOperand(backend, sources, `${prefix}a`);
+  const { sources, settings, prefix = "" } = request;
+  using holder = new Holder();
+  const a = await readOperand(backend, sources, `${prefix}a`, holder);
+  const b = await readOperand(backend, sources, `${prefix}b`, holder);
+  requirePair(prefix, a, b);
+  const [rows, columns] = [a.matrix[0], b.matrix[0]];
+  const addends: Pick<GemmOptions, "c" | "beta" | "bias"> = {
+    ...(settings.beta === undefined
+      ? {}
+      : {
+          beta: settings.beta,
+          c: holder.hold(
+            await sources.readWide(backend, `${prefix}c`, [rows, columns], "--beta multiplies it"),
+          ),
+        }),
+    ...(settings.bias
+      ? { bias: holder.hold(await sources.readWide(backend, `${prefix}bias`, [columns], "--bias adds it")) }
+      : {}),
+  };
   try {
-    const b = await readOperand(backend, sources, `${prefix}b`);
-    try {
-      requirePair(prefix, a, b);
-      return await withAddends(backend, request, a, b);
-    } finally {
-      disposeOperand(b);
-    }
-  } finally {
-    disposeOperand(a);
+    return compute(request, a, b, addends);
+  } catch (error) {
+    if (!(error instanceof LockstepError)) throw error;
+    const names = `tensors "${prefix}a" and "${prefix}b" are ${a.what} and ${b.what}`;
+    throw new LockstepError(error.code, `${error.message}; ${names}`, { cause: error });
   }
 }
 
+/** A product's rules that go by what the operands are called. */
 function requirePair(prefix: string, a: Operand, b: Operand): void {
   if (a.matrix[1] !== b.matrix[1]) {
-    throw new FileError(`tensors "${prefix}a" and "${prefix}b": are ${a.what} and ${b.what}; their last dimensions must be equal`);
+    throw new FileError(
+      `tensors "${prefix}a" and "${prefix}b": are ${a.what} and ${b.what}; their last dimensions must be equal`,
+    );
   }
   if (a.tile !== "128x128") return;
   throw new FileError(
@@ -73,19 +123,43 @@ function requirePair(prefix: string, a: Operand, b: Operand): void {
   );
 }
 
-async function withAddends(backend: Backend, request: ProductRequest, a: Operand, b: Operand): Promise<Product> {
-  const { sources, settings, prefix = "" } = request;
-  const [rows, columns] = [a.matrix[0], b.matrix[0]];
-  const { beta } = settings;
-  const c = beta === undefined ? undefined : await sources.readWide(backend, `${prefix}c`, [rows, columns], "--beta multiplies it");
-  try {
-    const bias = settings.bias ? await sources.readWide(backend, `${prefix}bias`, [columns], "--bias adds it") : undefined;
-    try {
-      return compute(backend, request, { a, b, ...(c ? { c } : {}), ...(bias ? { bias } : {}) });
-    } finally {
-      bias?.dispose();
-    }
-  } finally {
-    c?.dispose();
-  }
+/** The command's a is the operation's B, the input; its b is A, the weight. */
+function compute(
+  { settings, plan, onStart }: ProductRequest,
+  a: Operand,
+  b: Operand,
+  addends: Partial<GemmOptions>,
+): Product {
+  const shape = [a.matrix[0], b.matrix[0]];
+  using _scope = new Scope();
+  const {
+    out,
+    amax,
+    plan: used,
+  } = multiplyTensors({
+    a: b.input,
+    b: a.input,
+    ...addends,
+    alpha: settings.alpha,
+    outDtype: settings["out-dtype"],
+    outScale: settings["out-scale"],
+    ...(plan ? { plan } : planSettings(settings)),
+    progress: onStart?.(elementCount([...shape, a.matrix[1]])),
+  });
+  const d = { name: "d", dtype: fileDType(out.dtype), shape, bytes: bytesOf(out) };
+  const record = amax ? [{ name: "d.amax", dtype: fileDType("f32"), shape: [1], bytes: bytesOf(amax) }] : [];
+  return { tensors: [d, ...record], plan: used };
+}
+
+function planSettings(
+  settings: GemmSettings,
+): Pick<GemmOptions, "datapath" | "useSplitAccumulator" | "splitK"> {
+  const { datapath } = settings;
+  const fields = { useSplitAccumulator: settings["split-accumulator"], splitK: settings["split-k"] };
+  return datapath ? { datapath, ...fields } : fields;
+}
+
+function bytesOf(x: Tensor): Uint8Array {
+  const { buffer, byteOffset, byteLength } = x.dataSync();
+  return new Uint8Array(buffer, byteOffset, byteLength);
 }

@@ -3,7 +3,7 @@
 import { realpathSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { ArgumentError, LockstepError } from "../errors.js";
-import { removeTemporaries } from "../io/safetensors-writer.js";
+import { removeTemporaries, watchTemporaries } from "../io/safetensors-writer.js";
 import type { Command, ExitCode } from "./command.js";
 import { compare } from "./compare.js";
 import { conform } from "./conform.js";
@@ -69,14 +69,18 @@ function describe(error: unknown): string {
   return text.replace(/\s*\n\s*/g, " ");
 }
 
-/** Files not yet finished go away with the process. */
-function removeTemporariesOnSignals(): void {
-  const signals = { SIGINT: 130, SIGTERM: 143, SIGHUP: 129 };
-  for (const [signal, status] of Object.entries(signals)) {
-    process.once(signal, () => {
-      removeTemporaries();
-      process.exit(status);
-    });
+const SIGNALS = { SIGINT: 130, SIGTERM: 143, SIGHUP: 129 } as const;
+
+function leave(signal: NodeJS.Signals): void {
+  removeTemporaries();
+  process.exit(signal in SIGNALS ? SIGNALS[signal as keyof typeof SIGNALS] : 1);
+}
+
+/** While a file is unfinished, signals remove it; at other times they end the process at once, computing or not. */
+function handleSignals(unfinished: boolean): void {
+  for (const signal of Object.keys(SIGNALS)) {
+    if (unfinished) process.on(signal, leave);
+    else process.off(signal, leave);
   }
 }
 
@@ -93,7 +97,7 @@ function isProgram(): boolean {
 }
 
 if (isProgram()) {
-  removeTemporariesOnSignals();
+  watchTemporaries(handleSignals);
   process.stdout.on("error", endWithReader);
   process.exitCode = await runCli(process.argv.slice(2), process);
 }

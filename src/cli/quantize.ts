@@ -19,6 +19,7 @@ import {
   QUANTIZER_OPTIONS,
   type QuantizerSettings,
   requireApplicable,
+  specOf,
 } from "./quantizer-options.js";
 import { formatRecipe, type Recipe, recipeKey } from "./recipe.js";
 import { OUTPUT } from "./shared-options.js";

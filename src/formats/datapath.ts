@@ -37,7 +37,13 @@ export interface DatapathRow {
 
 const MEASURED = { beta: "fused", source: "measured on H200, cuBLASLt 13.1", measured: true } as const;
 const PUBLISHED = { beta: "fused", source: "arXiv 2511.10909, mmasim 2.1.1", measured: false } as const;
-const DEFINITION = { promotionInterval: 0, splitTile: 0, beta: "fused", source: "definition", measured: true } as const;
+const DEFINITION = {
+  promotionInterval: 0,
+  splitTile: 0,
+  beta: "fused",
+  source: "definition",
+  measured: true,
+} as const;
 
 export const DATAPATHS = {
   exact: DEFINITION,
@@ -58,7 +64,12 @@ export const DATAPATHS = {
     splitTile: 0,
     ...PUBLISHED,
   },
-  "blackwell-half": { dotAdd: dotAdd(16, 25, 23, "none", -133), promotionInterval: 0, splitTile: 0, ...PUBLISHED },
+  "blackwell-half": {
+    dotAdd: dotAdd(16, 25, 23, "none", -133),
+    promotionInterval: 0,
+    splitTile: 0,
+    ...PUBLISHED,
+  },
   "blackwell-fp4": {
     dotAdd: dotAdd(64, 35, 23, "none", -139, 16),
     promotionInterval: 0,
@@ -94,7 +105,16 @@ export interface OperandTraits {
 }
 
 /** What two operands are to a datapath together. */
-export type OperandClass = "fp8" | "fp8Block" | "narrow" | "mx" | "fp4Block" | "bf16" | "f16" | "tf32" | "f32";
+export type OperandClass =
+  | "fp8"
+  | "fp8Block"
+  | "narrow"
+  | "mx"
+  | "fp4Block"
+  | "bf16"
+  | "f16"
+  | "tf32"
+  | "f32";
 
 /** How elements become operands; see `Staging` in assembly/datapath.ts. */
 export type StagingName = "plain" | "bf16" | "tf32" | "scaled" | "grouped";
@@ -104,7 +124,12 @@ export type PromotionName = "none" | "add" | "scaleProduct" | "scaleChain";
 
 /** The row that serves a pair of operands, or why there is none. */
 export type DatapathChoice =
-  | { readonly ok: true; readonly name: DatapathName; readonly staging: StagingName; readonly promotion: PromotionName }
+  | {
+      readonly ok: true;
+      readonly name: DatapathName;
+      readonly staging: StagingName;
+      readonly promotion: PromotionName;
+    }
   | { readonly ok: false; readonly reason: string };
 
 type Serving = Partial<Record<OperandClass, readonly [DatapathName, StagingName]>>;
@@ -179,10 +204,14 @@ export function datapathFor(
   w: OperandTraits,
   splitAccumulator: boolean,
 ): DatapathChoice {
-  if (family === "exact" || family === "fp32") return { ok: true, name: family, staging: "plain", promotion: "none" };
+  if (family === "exact" || family === "fp32")
+    return { ok: true, name: family, staging: "plain", promotion: "none" };
   const operands = pairClass(x, w);
   if (!operands) {
-    return { ok: false, reason: `datapath ${family} does not multiply ${describe(x)} by ${describe(w)}; use datapath exact or fp32` };
+    return {
+      ok: false,
+      reason: `datapath ${family} does not multiply ${describe(x)} by ${describe(w)}; use datapath exact or fp32`,
+    };
   }
   const served = SERVED[family][operands];
   if (!served) {
@@ -196,15 +225,22 @@ export function datapathFor(
   }
   if (staging === "scaled") {
     if (x.scales?.pow2 && w.scales?.pow2) return { ok: true, name, staging, promotion: "none" };
-    return { ok: false, reason: `datapath ${family} takes block scales as exponents, so they must be powers of two; quantize with pow2Scales` };
+    return {
+      ok: false,
+      reason: `datapath ${family} takes block scales as exponents, so they must be powers of two; quantize with pow2Scales`,
+    };
   }
   const promotion = blockPromotion(x, w);
-  if (promotion === "scaleChain" || promotion === "scaleProduct") return { ok: true, name, staging, promotion };
+  if (promotion === "scaleChain" || promotion === "scaleProduct")
+    return { ok: true, name, staging, promotion };
   return { ok: false, reason: promotion };
 }
 
 /** Whether the fast kernel for 8-bit operands serves a row: 13 bits, and operands that stay within them. */
 export function isNarrow(name: DatapathName, ...operands: readonly OperandTraits[]): boolean {
   const row: DatapathRow = DATAPATHS[name];
-  return row.dotAdd?.alignBits === 13 && operands.every(({ format }) => format !== "f32" && factsOf(format).bits <= 8);
+  return (
+    row.dotAdd?.alignBits === 13 &&
+    operands.every(({ format }) => format !== "f32" && factsOf(format).bits <= 8)
+  );
 }

@@ -17,6 +17,12 @@ export type PutTensor = (name: string, bytes: Uint8Array, at?: number) => Promis
 
 const temporaries = new Set<string>();
 let created = 0;
+let watcher: (unfinished: boolean) => void = () => {};
+
+/** Calls `listener` when the first unfinished file appears and when the last is gone: to handle signals between. */
+export function watchTemporaries(listener: (unfinished: boolean) => void): void {
+  watcher = listener;
+}
 
 /** Removes unfinished files at once: for signal handlers. */
 export function removeTemporaries(): void {
@@ -39,7 +45,7 @@ export async function writeSafetensors(
   const handle = await open(temporary, "wx").catch((cause: unknown) => {
     throw fileError(path, "cannot be written", cause);
   });
-  temporaries.add(temporary);
+  if (temporaries.add(temporary).size === 1) watcher(true);
   try {
     try {
       const writer = new Writer(path, handle, header.tensors, header.bytes.length);
@@ -57,6 +63,7 @@ export async function writeSafetensors(
     throw error;
   } finally {
     temporaries.delete(temporary);
+    if (temporaries.size === 0) watcher(false);
   }
 }
 

@@ -25,6 +25,10 @@ export interface EncodeOptions {
   readonly scale?: number;
 }
 
+/** The names of the rounding modes and of the overflow policies. */
+export const ROUNDINGS = Object.keys(ROUNDING) as readonly RoundingName[];
+export const OVERFLOWS = Object.keys(OVERFLOW) as readonly OverflowName[];
+
 /** Random words of seed 0, offset 0. */
 export const NO_RANDOM: RandomSource = { seed: 0n, offset: 0n };
 
@@ -39,8 +43,8 @@ export const NO_RANDOM: RandomSource = { seed: 0n, offset: 0n };
 export function encode(x: Tensor, options: EncodeOptions): Tensor {
   const { rounding = "tiesToEven", overflow = "saturate", scale = 1 } = options;
   const source = requireWide("encode", "x", x);
-  requireOneOf("rounding", rounding, Object.keys(ROUNDING));
-  requireOneOf("overflow", overflow, Object.keys(OVERFLOW));
+  requireOneOf("rounding", rounding, ROUNDINGS);
+  requireOneOf("overflow", overflow, OVERFLOWS);
   const { facts, dtype } = lookUp(options.format);
   using scope = new Scope();
   const out = new Tensor(x.backend, dtype, codeShape(dtype, facts, x.shape));

@@ -11,7 +11,12 @@ import { execute, requireWide } from "./execute.js";
 import type { GemmInput } from "./gemm-operand.js";
 
 /** target = gelu(pre), rounded once. */
-export function gelu(pre: Tensor<WideDType>, target: Tensor<GemmOutDType>, scale: number, amax: Tensor<"f32"> | undefined): void {
+export function gelu(
+  pre: Tensor<WideDType>,
+  target: Tensor<GemmOutDType>,
+  scale: number,
+  amax: Tensor<"f32"> | undefined,
+): void {
   const { backend } = pre;
   const wide = asWide(target);
   const out = wide ?? new Tensor(backend, "f32", target.shape);
@@ -42,7 +47,9 @@ export function geluGradient(
 /** out = the column sums of `b`, a quantized one dequantized first. */
 export function biasGradient(b: GemmInput, out: Tensor<WideDType>): void {
   if (!(b instanceof QuantizedTensor) && !("shape" in b)) {
-    throw new DTypeError("gemm: the bias gradient sums b, and codes with scales of their own are not summed; dequantize b");
+    throw new DTypeError(
+      "gemm: the bias gradient sums b, and codes with scales of their own are not summed; dequantize b",
+    );
   }
   const x = b instanceof QuantizedTensor ? dequantize(b, "f32") : requireWide("gemm", "b", b);
   execute(out.backend, "columnSum", { x, out });
@@ -57,12 +64,25 @@ function asF32(x: Tensor<GemmOutDType>): Tensor<"f32"> | undefined {
 }
 
 /** target, bf16, f16 or FP8, = x rounded to its type: codes of x * scale with the amax of x, or wide values. */
-function narrow(x: Tensor<WideDType>, target: Tensor<GemmOutDType>, scale: number, amax: Tensor<"f32"> | undefined): void {
+function narrow(
+  x: Tensor<WideDType>,
+  target: Tensor<GemmOutDType>,
+  scale: number,
+  amax: Tensor<"f32"> | undefined,
+): void {
   const { backend } = x;
   if (amax) execute(backend, "amax", { x, out: amax });
   if (target.dtype === "f32") return;
   const overflow = isWide(target.dtype) ? "nonfinite" : "saturate";
   const word = factsOf(target.dtype).word;
   const factor = isWide(target.dtype) ? 1 : scale;
-  execute(backend, "encode", { x, word, rounding: "tiesToEven", overflow, random: NO_RANDOM, scale: factor, out: target });
+  execute(backend, "encode", {
+    x,
+    word,
+    rounding: "tiesToEven",
+    overflow,
+    random: NO_RANDOM,
+    scale: factor,
+    out: target,
+  });
 }

@@ -47,7 +47,9 @@ export function linesOf(name: string, input: GemmInput, direction: Direction): G
 
 function elementFormat(name: string, dtype: DType): GemmOperand["traits"]["format"] {
   if (dtype === "i32" || dtype === "u8" || dtype === "u16" || dtype === "u32" || dtype === "e8m0") {
-    throw new DTypeError(`gemm: ${name} is ${dtype}, which is no type to multiply; give values or codes of a signed format`);
+    throw new DTypeError(
+      `gemm: ${name} is ${dtype}, which is no type to multiply; give values or codes of a signed format`,
+    );
   }
   return dtype;
 }
@@ -79,17 +81,34 @@ function quantizedLines(t: QuantizedTensor, direction: Direction): GemmOperand {
   const [tileLines, length] = tileSize(spec.tile);
   const lines = replicates ? 1 : tileLines;
   const pow2 = format === "e8m0" || spec.pow2Scales;
-  const blockScales = { tensor, lines, length, ...strides(geometry.scaleShape, liesAcross(t, geometry, direction)) };
-  return { data, traits: { format: spec.format, scales: { format, lines, length, pow2 } }, blockScales, ...amax };
+  const blockScales = {
+    tensor,
+    lines,
+    length,
+    ...strides(geometry.scaleShape, liesAcross(t, geometry, direction)),
+  };
+  return {
+    data,
+    traits: { format: spec.format, scales: { format, lines, length, pow2 } },
+    blockScales,
+    ...amax,
+  };
 }
 
 /** Whether scales lie [blocks, lines] rather than [lines, blocks]: as in the input, or GEMM_READY (numerics.md §3.3). */
-function liesAcross({ spec, scaleLayout }: QuantizedTensor, geometry: CopyGeometry, direction: Direction): boolean {
+function liesAcross(
+  { spec, scaleLayout }: QuantizedTensor,
+  geometry: CopyGeometry,
+  direction: Direction,
+): boolean {
   const ready = spec.tile === "1x128" && scaleLayout === "padded" && !spec.compact;
   return ready || (direction === "columnwise" && geometry.scale === "inPlace");
 }
 
-function strides(shape: readonly number[], across: boolean): Pick<GemmBlockScales, "lineStride" | "blockStride"> {
+function strides(
+  shape: readonly number[],
+  across: boolean,
+): Pick<GemmBlockScales, "lineStride" | "blockStride"> {
   const pitch = shape[1] ?? 1;
   return across ? { lineStride: 1, blockStride: pitch } : { lineStride: pitch, blockStride: 1 };
 }
@@ -107,20 +126,29 @@ function scaledLines(name: string, input: ScaledTensor, direction: Direction): G
   const { data, scaleInv, tile = "tensor" } = input;
   const format = elementFormat(name, data.dtype);
   if (tile === "tensor") {
-    if (scaleInv.size !== 1) throw new ShapeError(`gemm: the scale of ${name} is [${scaleInv.shape}]; a per-tensor scale is [1]`);
+    if (scaleInv.size !== 1)
+      throw new ShapeError(`gemm: the scale of ${name} is [${scaleInv.shape}]; a per-tensor scale is [1]`);
     return { data: oriented(asLines(data), direction), traits: { format }, tensorScale: scaleInv };
   }
   if (direction === "columnwise") {
-    throw new ArgumentError(`gemm: ${name} is scaled ${tile} along its rows and this layout multiplies along its columns; use layout TN`);
+    throw new ArgumentError(
+      `gemm: ${name} is scaled ${tile} along its rows and this layout multiplies along its columns; use layout TN`,
+    );
   }
   const [lines, length] = tileSize(tile satisfies Tile);
   const [rows, depth] = asMatrix(data.shape);
   const [high, wide] = [Math.ceil(rows / lines), Math.ceil(depth / length)];
   const [given] = [asMatrix(scaleInv.shape)];
   if (given[0] !== high || given[1] !== wide) {
-    throw new ShapeError(`gemm: ${name} [${data.shape}] with tile ${tile} needs scales [${high},${wide}]; they are [${scaleInv.shape}]`);
+    throw new ShapeError(
+      `gemm: ${name} [${data.shape}] with tile ${tile} needs scales [${high},${wide}]; they are [${scaleInv.shape}]`,
+    );
   }
   const pow2 = scaleInv.dataSync().every((s) => s > 0 && Number.isInteger(Math.log2(s)));
   const blockScales = { tensor: scaleInv, lines, length, lineStride: wide, blockStride: 1 };
-  return { data: asLines(data), traits: { format, scales: { format: "f32", lines, length, pow2 } }, blockScales };
+  return {
+    data: asLines(data),
+    traits: { format, scales: { format: "f32", lines, length, pow2 } },
+    blockScales,
+  };
 }

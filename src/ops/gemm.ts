@@ -2,7 +2,13 @@
 import type { Backend } from "../backends/backend.js";
 import type { GemmArgs, GemmOperand, GemmOutDType } from "../backends/gemm-args.js";
 import { ArgumentError, DTypeError, ShapeError } from "../errors.js";
-import { DATAPATHS, type DatapathFamily, type DatapathName, type DatapathRow, datapathFor } from "../formats/datapath.js";
+import {
+  DATAPATHS,
+  type DatapathFamily,
+  type DatapathName,
+  type DatapathRow,
+  datapathFor,
+} from "../formats/datapath.js";
 import { QuantizedTensor } from "../tensor/quantized.js";
 import { Scope } from "../tensor/scope.js";
 import { asMatrix, elementCount, isWide, type Shape, type WideDType } from "../tensor/shape.js";
@@ -96,9 +102,19 @@ export function gemm(options: GemmOptions): GemmResult {
   const [rows, depth] = asMatrix(x.data.shape);
   const [columns, other] = asMatrix(w.data.shape);
   if (depth !== other) {
-    throw new ShapeError(`gemm: layout ${layout} sums over ${other} of a [${matrixOf(a)}] and ${depth} of b [${matrixOf(b)}]; they must be equal`);
+    throw new ShapeError(
+      `gemm: layout ${layout} sums over ${other} of a [${matrixOf(a)}] and ${depth} of b [${matrixOf(b)}]; they must be equal`,
+    );
   }
-  const backend = commonBackend("gemm", ...tensorsOf(a), ...tensorsOf(b), options.c, options.out, options.bias, options.geluInput);
+  const backend = commonBackend(
+    "gemm",
+    ...tensorsOf(a),
+    ...tensorsOf(b),
+    options.c,
+    options.out,
+    options.bias,
+    options.geluInput,
+  );
   const shape = layout === "NT" ? [rows, columns] : [...leading(b), columns];
   const plan = planOf(backend, options, x, w, depth);
   const dtype = outTypeOf(options);
@@ -126,9 +142,13 @@ function run({ backend, options, args, target, rows, columns }: Product): Omit<G
   const narrow = !isWide(target.dtype);
   const summed = geluInput ? columns : matrixOf(options.b)[1];
   const amax = narrow ? { amax: new Tensor(backend, "f32", [1]) } : {};
-  const sums = options.biasGradient ? { biasGradient: new Tensor(backend, sumTypeOf(options, target.dtype), [summed]) } : {};
+  const sums = options.biasGradient
+    ? { biasGradient: new Tensor(backend, sumTypeOf(options, target.dtype), [summed]) }
+    : {};
   if (options.gelu) {
-    const type = options.auxDtype ?? (bias ? requireWide("gemm", "bias", bias).dtype : isWide(target.dtype) ? target.dtype : "bf16");
+    const type =
+      options.auxDtype ??
+      (bias ? requireWide("gemm", "bias", bias).dtype : isWide(target.dtype) ? target.dtype : "bf16");
     const preGelu = new Tensor(backend, type, target.shape);
     execute(backend, "gemm", { ...args, out: preGelu, outScale: 1 });
     gelu(preGelu, target, args.outScale, amax.amax);
@@ -151,11 +171,19 @@ function leading(b: GemmInput): Shape {
   return ("shape" in b ? b.shape : b.data.shape).slice(0, -1);
 }
 
-function baseArgs(options: GemmOptions, x: GemmOperand, w: GemmOperand, chosen: Chosen, depth: number): Omit<GemmArgs, "out" | "amax" | "beta"> {
+function baseArgs(
+  options: GemmOptions,
+  x: GemmOperand,
+  w: GemmOperand,
+  chosen: Chosen,
+  depth: number,
+): Omit<GemmArgs, "out" | "amax" | "beta"> {
   const { alpha = 1, outScale = 1, bias, gelu, geluInput } = options;
   const { splitAccumulator, splitK } = chosen.plan;
-  if (gelu && geluInput) throw new ArgumentError("gemm: gelu is the forward pass and geluInput the backward pass; give one");
-  if (options.biasGradient && bias) throw new ArgumentError("gemm: a product has a bias or gives its gradient, not both");
+  if (gelu && geluInput)
+    throw new ArgumentError("gemm: gelu is the forward pass and geluInput the backward pass; give one");
+  if (options.biasGradient && bias)
+    throw new ArgumentError("gemm: a product has a bias or gives its gradient, not both");
   if (bias) requireShape("gemm", "bias", bias, [asMatrix(w.data.shape)[0]]);
   const added = bias && depth > 0 ? requireWide("gemm", "bias", bias) : undefined;
   return { x, w, datapath: chosen.family, splitAccumulator, splitK, alpha, outScale, bias: added };
@@ -163,10 +191,14 @@ function baseArgs(options: GemmOptions, x: GemmOperand, w: GemmOperand, chosen: 
 
 function addendOf({ beta, c, out, accumulate }: GemmOptions, shape: Shape): Pick<GemmArgs, "beta" | "c"> {
   if (accumulate && !out) throw new ArgumentError("gemm: accumulate adds to `out`; give it");
-  if (accumulate && c) throw new ArgumentError("gemm: accumulate adds to `out` and c is given as well; give one");
+  if (accumulate && c)
+    throw new ArgumentError("gemm: accumulate adds to `out` and c is given as well; give one");
   const addend = accumulate ? out : c;
   if (!addend) {
-    if (beta) throw new ArgumentError(`gemm: beta is ${beta} and there is no c to multiply; give c, or accumulate into out`);
+    if (beta)
+      throw new ArgumentError(
+        `gemm: beta is ${beta} and there is no c to multiply; give c, or accumulate into out`,
+      );
     return { beta: 0 };
   }
   requireShape("gemm", accumulate ? "out" : "c", addend, shape);
@@ -174,16 +206,24 @@ function addendOf({ beta, c, out, accumulate }: GemmOptions, shape: Shape): Pick
 }
 
 function outTypeOf({ out, outDtype, b }: GemmOptions): GemmOutDType {
-  const dtype = outDtype ?? out?.dtype ?? (b instanceof QuantizedTensor ? b.dtype : "shape" in b ? b.dtype : "f32");
-  if (out && out.dtype !== dtype) throw new DTypeError(`gemm: out is ${out.dtype} and outDtype ${dtype}; they must be equal`);
+  const dtype =
+    outDtype ?? out?.dtype ?? (b instanceof QuantizedTensor ? b.dtype : "shape" in b ? b.dtype : "f32");
+  if (out && out.dtype !== dtype)
+    throw new DTypeError(`gemm: out is ${out.dtype} and outDtype ${dtype}; they must be equal`);
   if (dtype === "f32" || dtype === "bf16" || dtype === "f16" || dtype === "e4m3" || dtype === "e5m2") {
     return outDtype || out || isWide(dtype) ? dtype : "f32";
   }
-  if (outDtype || out) throw new DTypeError(`gemm: the output cannot be ${dtype}; it is f32, bf16, f16, e4m3 or e5m2`);
+  if (outDtype || out)
+    throw new DTypeError(`gemm: the output cannot be ${dtype}; it is f32, bf16, f16, e4m3 or e5m2`);
   return "f32";
 }
 
-function outputOf(backend: Backend, { out }: GemmOptions, dtype: GemmOutDType, shape: Shape): Tensor<GemmOutDType> {
+function outputOf(
+  backend: Backend,
+  { out }: GemmOptions,
+  dtype: GemmOutDType,
+  shape: Shape,
+): Tensor<GemmOutDType> {
   if (!out) return new Tensor(backend, dtype, shape);
   requireShape("gemm", "out", out, shape);
   return out as Tensor<GemmOutDType>;
@@ -201,7 +241,13 @@ interface Chosen {
 }
 
 /** The plan, chosen here or given; a given one has to fit the operands. */
-function planOf(backend: Backend, options: GemmOptions, x: GemmOperand, w: GemmOperand, depth: number): Chosen {
+function planOf(
+  backend: Backend,
+  options: GemmOptions,
+  x: GemmOperand,
+  w: GemmOperand,
+  depth: number,
+): Chosen {
   const { plan, useSplitAccumulator = false } = options;
   const family = plan ? familyOf(plan.datapath) : (options.datapath ?? backend.datapath);
   requireOneOf("datapath", family, ["exact", "fp32", "ada", "hopper", "blackwell"]);
@@ -213,9 +259,12 @@ function planOf(backend: Backend, options: GemmOptions, x: GemmOperand, w: GemmO
   }
   const row: DatapathRow | undefined = choice.ok ? DATAPATHS[choice.name] : undefined;
   const tiles = row && row.splitTile > 0 ? Math.ceil(depth / row.splitTile) : 1;
-  if (!Number.isInteger(splitK) || splitK < 1) throw new ArgumentError(`gemm: splitK is ${splitK}; it is a whole number from 1, or "auto"`);
+  if (!Number.isInteger(splitK) || splitK < 1)
+    throw new ArgumentError(`gemm: splitK is ${splitK}; it is a whole number from 1, or "auto"`);
   if (row && row.splitTile > 0 && splitK > Math.max(1, tiles)) {
-    throw new ArgumentError(`gemm: splitK is ${splitK} and K ${depth} has ${tiles} tiles of ${row.splitTile}; use at most one split a tile`);
+    throw new ArgumentError(
+      `gemm: splitK is ${splitK} and K ${depth} has ${tiles} tiles of ${row.splitTile}; use at most one split a tile`,
+    );
   }
   const splitAccumulator = choice.ok && choice.promotion !== "none";
   return { family, plan: { datapath: choice.ok ? choice.name : "exact", splitAccumulator, splitK } };

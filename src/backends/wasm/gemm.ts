@@ -1,6 +1,12 @@
 /** Matrix products on the reference. */
 import { OVERFLOW, WIDE } from "../../formats/contract.gen.js";
-import { DATAPATHS, type DatapathName, type DatapathRow, datapathFor, isNarrow } from "../../formats/datapath.js";
+import {
+  DATAPATHS,
+  type DatapathName,
+  type DatapathRow,
+  datapathFor,
+  isNarrow,
+} from "../../formats/datapath.js";
 import { factsOf } from "../../formats/derive.js";
 import { storageBits } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
@@ -45,7 +51,8 @@ function choose({ datapath, x, w, splitAccumulator, splitK }: GemmArgs): Choice 
   const choice = datapathFor(datapath, x.traits, w.traits, splitAccumulator);
   if (!choice.ok) return choice;
   const row: DatapathRow = DATAPATHS[choice.name];
-  if (splitK > 1 && row.splitTile === 0) return { ok: false, reason: `datapath ${choice.name} has no rule for split-K; use splitK 1` };
+  if (splitK > 1 && row.splitTile === 0)
+    return { ok: false, reason: `datapath ${choice.name} has no rule for split-K; use splitK 1` };
   return row.measured ? { ...choice, agrees: "bits" } : { ...choice, agrees: "bits", unverified: row.source };
 }
 
@@ -61,7 +68,12 @@ function kernelFor(name: DatapathName, { x, w }: GemmArgs): number {
   return row.dotAdd.group === 1 && row.dotAdd.alignBits <= 25 ? KERNEL.wide : KERNEL.scalar;
 }
 
-function describeDatapath(context: LoweringContext, task: number, args: GemmArgs, choice: Choice & { readonly ok: true }): void {
+function describeDatapath(
+  context: LoweringContext,
+  task: number,
+  args: GemmArgs,
+  choice: Choice & { readonly ok: true },
+): void {
   const row: DatapathRow = DATAPATHS[choice.name];
   const { step, alignBits, fractionBits, zeroOperand, zeroAccumulator, group } = row.dotAdd ?? NO_STEP;
   const zero = zeroOperand === "none" ? NO_EXPONENT : zeroOperand;
@@ -71,20 +83,49 @@ function describeDatapath(context: LoweringContext, task: number, args: GemmArgs
   call(context, "gemmReduction", task, PROMOTION[choice.promotion], interval, args.splitK, row.splitTile);
 }
 
-const NO_STEP = { step: 0, alignBits: 0, fractionBits: 0, zeroOperand: 0, zeroAccumulator: 0, group: 1 } as const;
+const NO_STEP = {
+  step: 0,
+  alignBits: 0,
+  fractionBits: 0,
+  zeroOperand: 0,
+  zeroAccumulator: 0,
+  group: 1,
+} as const;
 
-function describeOperand(context: LoweringContext, task: number, i: number, operand: GemmOperand, staging: number): void {
+function describeOperand(
+  context: LoweringContext,
+  task: number,
+  i: number,
+  operand: GemmOperand,
+  staging: number,
+): void {
   const { data, traits, blockScales } = operand;
   const word = traits.format === "f32" ? F32_WORD : factsOf(traits.format).word;
   call(context, "gemmOperand", task, i, data.address, storageBits(data.dtype), word, staging);
   if (!blockScales || !traits.scales) return;
   const { tensor, lines, length, lineStride, blockStride } = blockScales;
   const scaleWord = { f32: F32_WORD, e8m0: factsOf("e8m0").word, e4m3: UE4M3_WORD }[traits.scales.format];
-  call(context, "gemmScale", task, i, tensor.address, scaleWord, length, Math.log2(lines), lineStride, blockStride);
+  call(
+    context,
+    "gemmScale",
+    task,
+    i,
+    tensor.address,
+    scaleWord,
+    length,
+    Math.log2(lines),
+    lineStride,
+    blockStride,
+  );
 }
 
 /** Runs all units, each thread with scratch of its own that lives as long as this call. */
-function accumulate(context: LoweringContext, task: number, work: number, progress: GemmArgs["progress"]): void {
+function accumulate(
+  context: LoweringContext,
+  task: number,
+  work: number,
+  progress: GemmArgs["progress"],
+): void {
   const { pool, heap } = context;
   const units = call(context, "gemmUnits", task);
   const bytes = call(context, "gemmScratch", task) >>> 0;
@@ -129,6 +170,15 @@ function finish(context: LoweringContext, task: number, args: GemmArgs, rows: nu
   const word = out.dtype === "f32" ? F32_WORD : factsOf(out.dtype).word;
   const overflow = narrow ? OVERFLOW.saturate : OVERFLOW.nonfinite;
   amax?.write(Float32Array.of(0));
-  call(context, "gemmTarget", task, out.address, word, overflow, narrow ? outScale : 1, amax?.address ?? NULL);
+  call(
+    context,
+    "gemmTarget",
+    task,
+    out.address,
+    word,
+    overflow,
+    narrow ? outScale : 1,
+    amax?.address ?? NULL,
+  );
   context.pool.run("gemmEpilogue", { total: rows, weight: columns * 4 }, () => [task]);
 }

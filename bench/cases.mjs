@@ -1,0 +1,105 @@
+// What is measured, one row each: a name, the work of one call, and what it is held against in the same run.
+import { empty, factsOf, Float8BlockQuantizer, gemm, MXFP8Quantizer, NVFP4Quantizer, Scope, tensor } from "lockstep";
+
+/** Sizes of f32 input: one that stays in the second-level cache, one that comes from memory. */
+export const PLACES = [
+  { place: "L2", rows: 64, columns: 512 },
+  { place: "DRAM", rows: 4096, columns: 4096 },
+];
+
+
+/** Documented pseudo-random values around 1 with signs and a few binades: xorshift32, no Math.random. */
+export function values(count, seed = 1) {
+  const out = new Float32Array(count);
+  let state = seed;
+  for (let i = 0; i < count; i++) {
+    state ^= state << 13;
+    state ^= state >>> 17;
+    state ^= state << 5;
+    out[i] = ((state | 0) / 2 ** 31) * 2 ** ((state & 7) - 3);
+  }
+  return out;
+}
+
+/** encode through the reference's exports on one thread, beside its scalar loop and a plain copy. */
+export function encodeCases(backend, exports, { place, rows, columns }) {
+  const count = rows * columns;
+  const source = tensor(backend, values(count), [count]);
+  const codes = empty(backend, "bf16", [count]);
+  const scratch = empty(backend, "u8", [1 << 20]);
+  const [from, to] = [new Uint8Array(count * 4), new Uint8Array(count * 4)];
+  const call = (name, format, times) => {
+    const { word } = factsOf(format);
+    const part = count / times;
+    const args = [source.address, 0, codes.address, word, 0, 0, 1, 0, 0, 0, 0, 0, scratch.address];
+    return () => exports[name](...args, 0, part);
+  };
+  const row = (name, run, more = {}) => ({ name: `${name} ${place}`, unit: "GB/s", work: count * 4, run, ...more });
+  const formats = ["e4m3", "e2m1", "bf16", "f16", "e5m2"];
+  return [
+    row("memcpy", () => to.set(from)),
+    ...formats.flatMap((format) => [
+      row(`encode ${format}`, call("encode", format, 1), { ceiling: `memcpy ${place}`, baseline: `scalar ${format} ${place}` }),
+      row(`scalar ${format}`, call("encodeScalar", format, 1)),
+    ]),
+  ];
+}
+
+/** Quantizers through the public API, outputs allocated beforehand. */
+export function quantizeCases(backend, { place, rows, columns }) {
+  const source = tensor(backend, values(rows * columns, 2), [rows, columns]);
+  const quantizers = [
+    ["mxfp8 rowwise", new MXFP8Quantizer()],
+    ["mxfp8 columnwise", new MXFP8Quantizer({ rowwise: false, columnwise: true })],
+    ["nvfp4 rowwise", new NVFP4Quantizer()],
+    ["fp8-block rowwise", new Float8BlockQuantizer()],
+  ];
+  return quantizers.map(([name, quantizer]) => {
+    const target = quantizer.makeEmpty(backend, [rows, columns], "f32");
+    return {
+      name: `${name} ${place}`,
+      unit: "GB/s",
+      work: rows * columns * 4,
+      ceiling: `memcpy ${place}`,
+      run: () => quantizer.updateQuantized(source, target),
+    };
+  });
+}
+
+/** GEMMs through the public API: multiply-adds a second (fp32: twice that, as FLOP/s). */
+export function gemmCases(backend, size, suffix) {
+  const random = (seed, dtype) => tensor(backend, values(size * size, seed), [size, size], dtype);
+  const fp8 = (seed) => {
+    const codes = new Uint8Array(size * size);
+    values(size * size, seed).forEach((v, i) => {
+      const code = Math.floor(Math.abs(v) * 1e4) & 0x7f;
+      codes[i] = (code > 0x7e ? 0x38 : code) | (v < 0 ? 0x80 : 0);
+    });
+    return tensor(backend, codes, [size, size], "e4m3");
+  };
+  const bf16 = (seed) => {
+    const bits = new Uint32Array(values(size * size, seed).buffer);
+    return tensor(backend, Uint16Array.from(bits, (b) => b >>> 16), [size, size], "bf16");
+  };
+  const work = size ** 3;
+  const product = (name, a, b, options, scale = 1, unit = "GMAC/s") => ({
+    name: `${name} ${size}³ ${suffix}`,
+    unit,
+    work: work * scale,
+    run: () => {
+      const scope = new Scope();
+      gemm({ a, b, outDtype: "f32", ...options });
+      scope.dispose();
+    },
+  });
+  const [a8, b8, a16, b16] = [fp8(3), fp8(4), bf16(5), bf16(6)];
+  const [a32, b32] = [random(7), random(8)];
+  return [
+    product("gemm hopper fp8", a8, b8, { datapath: "hopper" }),
+    product("gemm hopper fp8 split accumulator", a8, b8, { datapath: "hopper", useSplitAccumulator: true }),
+    product("gemm hopper bf16", a16, b16, { datapath: "hopper" }),
+    product("gemm exact fp8", a8, b8, { datapath: "exact" }),
+    product("gemm fp32", a32, b32, { datapath: "fp32" }, 2, "GFLOP/s"),
+  ];
+}
+

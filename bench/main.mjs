@@ -1,0 +1,70 @@
+// `npm run bench`: speed of the reference, as medians of interleaved runs with their ceilings in the same run.
+// --json prints the rows as JSON, --write puts the table into docs/performance.md, --quick runs few rounds.
+import { cpus } from "node:os";
+import { readFile, writeFile } from "node:fs/promises";
+import { openBackend, Scope } from "lockstep";
+import { encodeCases, gemmCases, PLACES, quantizeCases } from "./cases.mjs";
+import { openKernels } from "./kernels.mjs";
+import { measure } from "./timing.mjs";
+
+const flags = new Set(process.argv.slice(2));
+const rounds = flags.has("--quick") ? 3 : 15;
+const quiet = flags.has("--json");
+const say = (text) => quiet || process.stderr.write(`${text}\n`);
+
+async function run() {
+  const one = await openKernels();
+  const scope = new Scope();
+  const rows = [];
+  for (const place of PLACES) {
+    say(`encode and quantize, ${place.place}, one thread`);
+    const cases = [...encodeCases(one.backend, one.exports, place), ...quantizeCases(one.backend, place)];
+    rows.push(...withRatios(cases, measure(cases, rounds)));
+  }
+  const two = await openBackend("wasm", { threads: 2 });
+  say("gemm, one thread and two");
+  const doubles = gemmCases(two, 1024, "2 threads");
+  const cases = gemmCases(one.backend, 1024, "1 thread").flatMap((single, i) => [
+    single,
+    { ...doubles[i], baseline: single.name },
+  ]);
+  rows.push(...withRatios(cases, measure(cases, Math.ceil(rounds / 3))));
+  scope.dispose();
+  await one.backend.dispose();
+  await two.dispose();
+  return rows;
+}
+
+/** Adds to each row what it is relative to its ceiling and its baseline. */
+function withRatios(cases, rows) {
+  const rate = (name) => rows.find((row) => row.name === name)?.median;
+  return rows.map((row, i) => {
+    const { ceiling, baseline } = cases[i];
+    return {
+      ...row,
+      ...(ceiling ? { ceiling, ofCeiling: row.median / rate(ceiling) } : {}),
+      ...(baseline ? { baseline, ofBaseline: row.median / rate(baseline) } : {}),
+    };
+  });
+}
+
+const number = (value, digits) => (value === undefined ? "" : value.toFixed(digits));
+
+function table(rows) {
+  const head = "| case | unit | median | best | of its ceiling | times its baseline |\n|---|---|---:|---:|---:|---:|\n";
+  const line = (row) =>
+    `| ${row.name} | ${row.unit} | ${number(row.median, 2)} | ${number(row.best, 2)} | ${number(row.ofCeiling, 2)} | ${number(row.ofBaseline, 2)} |`;
+  return `${head}${rows.map(line).join("\n")}\n`;
+}
+
+const rows = await run();
+const host = { cpu: cpus()[0]?.model.trim(), node: process.version, rounds };
+if (quiet) process.stdout.write(`${JSON.stringify({ host, rows }, null, 2)}\n`);
+else process.stdout.write(`${host.cpu}, Node ${host.node}\n\n${table(rows)}`);
+if (flags.has("--write")) {
+  const path = "docs/performance.md";
+  const text = await readFile(path, "utf8");
+  const [before, after] = [text.indexOf("<!-- bench -->"), text.indexOf("<!-- /bench -->")];
+  const block = `<!-- bench -->\n${host.cpu}, Node ${host.node}, ${rounds} rounds; \`npm run bench -- --write\`:\n\n${table(rows)}`;
+  await writeFile(path, text.slice(0, before) + block + text.slice(after));
+}

@@ -1,0 +1,273 @@
+/** The command line: what quantize writes, and what dequantize makes of it. */
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { type FileContents, f32, floats, ramp, raw, Workspace } from "./harness/cli.js";
+
+let w: Workspace;
+beforeEach(() => {
+  w = new Workspace();
+});
+afterEach(() => w[Symbol.dispose]());
+
+const BOTH = ["--usage", "rowwise,columnwise"];
+const [M, K] = [160, 192];
+
+/** Type and shape of each tensor. */
+function layoutOf({ tensors }: FileContents): Record<string, string> {
+  return Object.fromEntries(
+    Object.values(tensors).map(({ name, dtype, shape }) => [name.replace(/^x\./, ""), `${dtype} ${shape}`]),
+  );
+}
+
+/** By quantizer options: rowwise data and scales, columnwise data and scales, and what else there is (cli.md's table). */
+const LAYOUTS: readonly [
+  options: string,
+  row: string,
+  rowScale: string,
+  column: string,
+  columnScale: string,
+  rest?: object,
+][] = [
+  ["fp8-current", "U8 160,192", "F32 1", "U8 192,160", "F32 1"],
+  ["fp8-delayed --scale 2", "U8 160,192", "F32 1", "U8 192,160", "F32 1", { amax: "F32 1" }],
+  ["fp8-block", "U8 160,192", "F32 160,2", "U8 192,160", "F32 192,2"],
+  ["fp8-block --tile 128x128", "U8 160,192", "F32 2,2", "U8 192,160", "F32 2,2"],
+  ["mxfp8", "U8 160,192", "U8 160,6", "U8 160,192", "U8 5,192"],
+  ["mxfp8 --tile 32x32 --format e5m2", "U8 160,192", "U8 160,6", "U8 160,192", "U8 5,192"],
+  ["mxfp6 --format e3m2", "U8 160,192", "U8 160,6", "U8 160,192", "U8 5,192"],
+  ["mxfp4", "U8 160,96", "U8 160,6", "U8 192,80", "U8 5,192"],
+  ...(["nvfp4", "nvfp4 --tile 16x16", "nvfp4 --four-over-six"] as const).map((options) => {
+    const amaxes = { "rowwise.amax": "F32 1", "columnwise.amax": "F32 1" };
+    return [options, "U8 160,96", "U8 160,12", "U8 192,80", "U8 192,10", amaxes] as const;
+  }),
+];
+
+describe("quantize", () => {
+  it.each(LAYOUTS)(
+    "--quantizer %s writes the tensors of the contract",
+    async (options, row, rowScale, column, columnScale, rest = {}) => {
+      await w.write("in", [f32("x", [2, M / 2, K], ramp(M * K))]);
+      await w.succeed("quantize", "@in", "-o", "@out", "--quantizer", ...options.split(" "), ...BOTH);
+      expect(layoutOf(await w.read("out"))).toEqual({
+        "rowwise.data": row,
+        "rowwise.scale_inv": rowScale,
+        "columnwise.data": column,
+        "columnwise.scale_inv": columnScale,
+        ...rest,
+      });
+    },
+  );
+
+  it.each(LAYOUTS)(
+    "--quantizer %s dequantizes to nearly what it was, to the same from padded scales",
+    async (options) => {
+      const values = ramp(M * K);
+      await w.write("in", [f32("x", [2, M / 2, K], values)]);
+      await w.succeed("quantize", "@in", "-o", "@a", "--quantizer", ...options.split(" "));
+      await w.succeed(
+        "quantize",
+        "@in",
+        "-o",
+        "@b",
+        "--quantizer",
+        ...options.split(" "),
+        "--scales",
+        "padded",
+        ...BOTH,
+      );
+      await w.succeed("dequantize", "@a", "-o", "@fromA");
+      await w.succeed("dequantize", "@b", "-o", "@fromB");
+      const { tensors, metadata } = await w.read("fromA");
+      expect({ ...metadata }).toEqual({});
+      expect(tensors).toEqual((await w.read("fromB")).tensors);
+      expect(tensors.x?.shape).toEqual([2, M / 2, K]);
+      const got = floats(tensors.x!);
+      const amax = Math.max(...values.map(Math.abs));
+      values.forEach((value, i) => {
+        expect(Math.abs(value - got[i]!)).toBeLessThan(amax / (options.startsWith("fp8-delayed") ? 1 : 4));
+      });
+    },
+  );
+
+  it("swizzles scales of mxfp8 and nvfp4 so that dequantize sees the same", async () => {
+    await w.write("in", [f32("x", [M, K], ramp(M * K))]);
+    for (const quantizer of ["mxfp8", "mxfp4", "nvfp4"]) {
+      for (const usage of ["rowwise", "columnwise"]) {
+        const args = ["quantize", "@in", "--quantizer", quantizer, "--usage", usage];
+        await w.succeed(...args, "-o", "@logical");
+        await w.succeed(...args, "--scales", "swizzled", "-o", "@swizzled");
+        await w.succeed("dequantize", "@logical", "-o", "@a");
+        await w.succeed("dequantize", "@swizzled", "-o", "@b");
+        expect(await w.succeed("compare", "@a", "@b")).toMatch("1 of 1 tensors equal");
+      }
+    }
+  });
+
+  it("says in the metadata how each tensor was made, and only what applies", async () => {
+    await w.write("in", [f32("x", [32, 64], ramp(2048)), f32("y.z", [64], ramp(64))], { note: "kept" });
+    const recipes = async (...options: string[]): Promise<unknown[]> => {
+      await w.succeed("quantize", "@in", "-o", "@out", "--quantizer", ...options);
+      const { "lockstep.x": x = "", "lockstep.y.z": y = "", ...rest } = (await w.read("out")).metadata;
+      expect(rest).toEqual({ note: "kept" });
+      return [JSON.parse(x), JSON.parse(y)];
+    };
+    const made = { backend: "wasm", version: "0.1.0", scales: "logical", usage: ["rowwise"], dtype: "f32" };
+    const block = {
+      quantizer: "fp8-block",
+      format: "e5m2",
+      tile: "1x128",
+      pow2Scales: true,
+      epsilon: 0.5,
+      ...made,
+    };
+    expect(await recipes("fp8-block", "--format", "e5m2", "--epsilon", "0.5")).toEqual([
+      { ...block, shape: [32, 64] },
+      { ...block, shape: [64] },
+    ]);
+    await w.write("in", [f32("x", [32, 64], ramp(2048)), f32("y.z", [32, 32], ramp(1024))], { note: "kept" });
+    const [mx] = await recipes("mxfp8");
+    expect(mx).toEqual({ quantizer: "mxfp8", format: "e4m3", tile: "1x32", ...made, shape: [32, 64] });
+    const [nv] = await recipes("nvfp4", "--four-over-six");
+    const flags = { rht: false, stochastic: false, fourOverSix: true, e4m3Max: 256 };
+    expect(nv).toEqual({
+      quantizer: "nvfp4",
+      format: "e2m1",
+      tile: "1x16",
+      ...flags,
+      ...made,
+      shape: [32, 64],
+    });
+    const [current] = await recipes("fp8-current");
+    expect(current).toMatchObject({ quantizer: "fp8-current", pow2Scales: false, epsilon: 0 });
+    expect(current).not.toHaveProperty("tile");
+  });
+
+  it("leaves integers and tensors not asked for as they are", async () => {
+    const others = [raw("n", "I64", [1], [1, 2, 3, 4, 5, 6, 7, 8]), f32("y", [3, 5], ramp(15))];
+    await w.write("in", [f32("x", [32, 32], ramp(1024)), ...others]);
+    await w.succeed("quantize", "@in", "-o", "@out", "--quantizer", "mxfp8", "--tensors", "x");
+    const { tensors } = await w.read("out");
+    expect(Object.keys(tensors).toSorted()).toEqual(["n", "x.rowwise.data", "x.rowwise.scale_inv", "y"]);
+    expect([tensors.n, tensors.y]).toEqual(others);
+    await w.succeed("dequantize", "@out", "-o", "@back", "--dtype", "bf16");
+    const back = (await w.read("back")).tensors;
+    expect(Object.keys(back).toSorted()).toEqual(["n", "x", "y"]);
+    expect(back.x).toMatchObject({ dtype: "BF16", shape: [32, 32] });
+    expect(back.y).toEqual(others[1]);
+  });
+
+  it.each(["fp8-current", "fp8-delayed", "fp8-block", "mxfp8", "mxfp4", "nvfp4"])(
+    "%s takes tensors without elements",
+    async (quantizer) => {
+      await w.write("in", [f32("wide", [0, 64], []), f32("tall", [3, 32, 0], [])]);
+      await w.succeed("quantize", "@in", "-o", "@out", "--quantizer", quantizer, ...BOTH);
+      await w.succeed("dequantize", "@out", "-o", "@back");
+      expect(await w.succeed("compare", "@in", "@back")).toMatch("2 of 2 tensors equal");
+    },
+  );
+
+  it("records fp8-delayed's amax and applies its scale; epsilon bounds fp8-current's amax", async () => {
+    await w.write("in", [f32("x", [1, 3], [0.5, -3, 1])]);
+    await w.succeed("quantize", "@in", "-o", "@out", "--quantizer", "fp8-delayed", "--scale", "4");
+    const { tensors } = await w.read("out");
+    expect(floats(tensors["x.amax"]!)).toEqual(Float32Array.of(3));
+    expect(floats(tensors["x.rowwise.scale_inv"]!)).toEqual(Float32Array.of(0.25));
+    expect([...tensors["x.rowwise.data"]!.bytes]).toEqual([0x40, 0xd4, 0x48]);
+    await w.succeed("quantize", "@in", "-o", "@e", "--quantizer", "fp8-current", "--epsilon", "448");
+    expect(floats((await w.read("e")).tensors["x.rowwise.scale_inv"]!)).toEqual(Float32Array.of(1));
+  });
+
+  it("dequantizes columnwise copies where the rowwise ones are gone", async () => {
+    await w.write("in", [f32("x", [32, 64], ramp(2048))]);
+    for (const quantizer of ["fp8-current", "mxfp8", "nvfp4"]) {
+      await w.succeed("quantize", "@in", "-o", "@both", "--quantizer", quantizer, ...BOTH);
+      await w.succeed("quantize", "@in", "-o", "@column", "--quantizer", quantizer, "--usage", "columnwise");
+      const { tensors, metadata } = await w.read("both");
+      await w.write(
+        "less",
+        Object.values(tensors).filter(({ name }) => !name.includes("rowwise")),
+        metadata,
+      );
+      await w.succeed("dequantize", "@less", "-o", "@a");
+      await w.succeed("dequantize", "@column", "-o", "@b");
+      expect(await w.succeed("compare", "@a", "@b")).toMatch("1 of 1 tensors equal");
+    }
+  });
+
+  it("restarts the random words with each tensor, and follows seed and offset", async () => {
+    await w.write("in", [f32("x", [32, 32], ramp(1024)), f32("y", [32, 32], ramp(1024))]);
+    const args = ["quantize", "@in", "--quantizer", "nvfp4", "--stochastic", "--seed", "7"];
+    await w.succeed(...args, "-o", "@a");
+    await w.succeed(...args, "-o", "@b", "--offset", "1", "--threads", "1");
+    const [a, b] = [(await w.read("a")).tensors, (await w.read("b")).tensors];
+    expect(a["x.rowwise.data"]?.bytes).toEqual(a["y.rowwise.data"]?.bytes);
+    expect(a["x.rowwise.data"]?.bytes).not.toEqual(b["x.rowwise.data"]?.bytes);
+  });
+});
+
+describe("dequantize refuses, in a line that names the tensor,", () => {
+  const recipe = {
+    quantizer: "mxfp8",
+    format: "e4m3",
+    shape: [32, 32],
+    dtype: "f32",
+    scales: "logical",
+    usage: ["rowwise"],
+  };
+  it.each<[string, unknown, RegExp]>([
+    ["metadata that are no JSON", "{", /tensor "x": metadata lockstep.x is not valid JSON/],
+    [
+      "a quantizer that there is not",
+      { ...recipe, quantizer: "mxfp9" },
+      /tensor "x".*quantizer: "mxfp9" is not one of fp8-current/,
+    ],
+    [
+      "a format that the quantizer has not",
+      { ...recipe, format: "e2m1" },
+      /tensor "x".*format e2m1 is not one of e4m3, e5m2/,
+    ],
+    [
+      "a shape that is none",
+      { ...recipe, shape: [32, "a"] },
+      /shape is \[32,"a"\]; a list of sizes is needed/,
+    ],
+    [
+      "a shape that the format cannot have",
+      { ...recipe, shape: [32, 33] },
+      /last dimension 33 is not a multiple/,
+    ],
+    ["usage that is none", { ...recipe, usage: [] }, /usage is \[\]/],
+    [
+      "scales that are none",
+      { ...recipe, scales: "wild" },
+      /scales: "wild" is not one of logical, padded, swizzled/,
+    ],
+    [
+      "a scale layout that the quantizer has not",
+      { ...recipe, quantizer: "fp8-current", scales: "swizzled" },
+      /tensor "x".*no swizzled layout/,
+    ],
+    ["a dtype that is not wide", { ...recipe, dtype: "u8" }, /dtype is "u8"; f32, bf16 or f16 is needed/],
+    ["a missing field", { ...recipe, shape: undefined }, /shape is absent/],
+    [
+      "data of another shape",
+      { ...recipe, shape: [64, 32] },
+      /tensor "x.rowwise.data": is U8 \[32,32\]; by its recipe it must be U8 \[64,32\]/,
+    ],
+    [
+      "scales that are missing",
+      { ...recipe, usage: ["columnwise"] },
+      /tensor "x.columnwise.data" is needed and not there/,
+    ],
+  ])("%s", async (_, recipe, says) => {
+    const data = [
+      raw("x.rowwise.data", "U8", [32, 32], new Array(1024).fill(0)),
+      raw("x.rowwise.scale_inv", "U8", [32, 1], new Array(32).fill(127)),
+    ];
+    await w.write("in", data, { "lockstep.x": typeof recipe === "string" ? recipe : JSON.stringify(recipe) });
+    const { status, stderr } = await w.run("dequantize", "@in", "-o", "@out");
+    expect(stderr).toMatch(says);
+    expect(stderr.split("\n")).toHaveLength(2);
+    expect(status).toBe(2);
+    expect(w.names).toEqual(["in"]);
+  });
+});

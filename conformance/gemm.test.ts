@@ -1,0 +1,334 @@
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import type { Backend } from "../src/backends/backend.js";
+import { openBackend } from "../src/backends/open.js";
+import { ArgumentError, DTypeError, ShapeError, UnsupportedError } from "../src/errors.js";
+import { activation, activationBackward } from "../src/ops/activation.js";
+import { encode } from "../src/ops/cast.js";
+import { tensor } from "../src/ops/create.js";
+import { dequantize } from "../src/ops/dequantize.js";
+import { type GemmOptions, gemm } from "../src/ops/gemm.js";
+import { transpose } from "../src/ops/layout.js";
+import { Float8CurrentScalingQuantizer } from "../src/quantizers/float8.js";
+import { Float8BlockQuantizer } from "../src/quantizers/float8-block.js";
+import { MXFP8Quantizer } from "../src/quantizers/mx.js";
+import { NVFP4Quantizer } from "../src/quantizers/nvfp4.js";
+import type { Quantizer, QuantizerOptions } from "../src/quantizers/quantizer.js";
+import { Scope } from "../src/tensor/scope.js";
+import type { DType, WideDType } from "../src/tensor/shape.js";
+import type { Tensor } from "../src/tensor/tensor.js";
+import { codesOf } from "./arbitraries/gemm.js";
+import { runOracle } from "./harness/gemm-kernel.js";
+import { epilogue } from "./oracle/gemm.js";
+import { bf16, bitsOf, fromBits, ofNumber } from "./oracle/rational.js";
+
+let one: Backend;
+let two: Backend;
+beforeAll(async () => {
+  [one, two] = await Promise.all([openBackend("wasm", { threads: 1 }), openBackend("wasm", { threads: 2 })]);
+});
+afterAll(async () => {
+  const live = [one, two].map((backend) => backend.memoryUse().live);
+  await Promise.all([one.dispose(), two.dispose()]);
+  expect(live).toEqual([0, 0]);
+});
+
+/** `body` in a scope, so that nothing stays. */
+const scoped = (name: string, body: () => void): void => {
+  it(name, () => {
+    using _scope = new Scope();
+    body();
+  });
+};
+
+/** A bell-shaped f32 matrix of reproducible values, on a backend. */
+function noise(backend: Backend, rows: number, columns: number, seed: number): Tensor<"f32"> {
+  const { lines } = codesOf("f32", rows, 4 * columns, seed);
+  const values = lines.flatMap((line) =>
+    Array.from({ length: columns }, (_, i) =>
+      line.slice(4 * i, 4 * i + 4).reduce((s, u) => s + (u / 2 ** 31 - 1), 0),
+    ),
+  );
+  return tensor(backend, Float32Array.from(values), [rows, columns]);
+}
+
+const cast = (x: Tensor, format: DType): Tensor => encode(x, { format, overflow: "nonfinite" });
+const bitsIn = (x: Tensor): number[] => {
+  const data = x.dataSync();
+  return Array.from(data instanceof Float32Array ? new Uint32Array(data.buffer) : data);
+};
+
+describe("layouts and copies", () => {
+  scoped("TN, NN and NT of plain operands are one product", () => {
+    const [a, b] = [cast(noise(one, 20, 48, 1), "bf16"), cast(noise(one, 12, 48, 2), "bf16")];
+    const expected = bitsIn(gemm({ a, b, outDtype: "f32" }).out);
+    expect(bitsIn(gemm({ a: transpose(a), b, layout: "NN", outDtype: "f32" }).out)).toEqual(expected);
+    const both = { a: transpose(a), b: transpose(b), layout: "NT", outDtype: "f32" } as const;
+    expect(bitsIn(gemm(both).out)).toEqual(expected);
+  });
+
+  const quantizers: readonly (readonly [
+    string,
+    (options: QuantizerOptions) => Quantizer,
+    (options: QuantizerOptions) => Quantizer,
+  ])[] = [
+    [
+      "fp8-current",
+      (o) => new Float8CurrentScalingQuantizer(o),
+      (o) => new Float8CurrentScalingQuantizer({ ...o, format: "e5m2" }),
+    ],
+    [
+      "fp8-block",
+      (o) => new Float8BlockQuantizer({ ...o, tile: "128x128" }),
+      (o) => new Float8BlockQuantizer(o),
+    ],
+    ["mxfp8", (o) => new MXFP8Quantizer(o), (o) => new MXFP8Quantizer(o)],
+    ["nvfp4", (o) => new NVFP4Quantizer({ ...o, tile: "16x16" }), (o) => new NVFP4Quantizer(o)],
+  ];
+  for (const [name, weights, inputs] of quantizers) {
+    scoped(`${name}: each layout multiplies the copies scaled along the sum`, () => {
+      const both = { rowwise: true, columnwise: true };
+      const [w, x] = [noise(one, 64, 160, 3), noise(one, 32, 160, 4)];
+      const [wt, xt] = [transpose(w), transpose(x)];
+      for (const datapath of ["exact", "hopper"] as const) {
+        const result = (options: Pick<GemmOptions, "a" | "b" | "layout">) =>
+          bitsIn(gemm({ ...options, datapath, outDtype: "f32" }).out);
+        const expected = result({ a: weights(both).quantize(w), b: inputs(both).quantize(x) });
+        expect(result({ a: weights(both).quantize(wt), b: inputs(both).quantize(x), layout: "NN" })).toEqual(
+          expected,
+        );
+        expect(result({ a: weights(both).quantize(wt), b: inputs(both).quantize(xt), layout: "NT" })).toEqual(
+          expected,
+        );
+      }
+    });
+
+    scoped(`${name}: stored scale layouts change nothing`, () => {
+      const [w, x] = [noise(one, 64, 160, 5), noise(one, 32, 160, 6)];
+      const layouts = name.startsWith("fp8") ? (["padded"] as const) : (["padded", "swizzled"] as const);
+      const result = (scaleLayout: "logical" | "padded" | "swizzled") =>
+        bitsIn(
+          gemm({
+            a: weights({ scaleLayout }).quantize(w),
+            b: inputs({ scaleLayout }).quantize(x),
+            outDtype: "f32",
+          }).out,
+        );
+      for (const layout of layouts) expect(result(layout)).toEqual(result("logical"));
+    });
+  }
+
+  scoped("exact on MXFP8 is the exact product of the dequantized values", () => {
+    const [w, x] = [noise(one, 32, 64, 7), noise(one, 32, 64, 8)].map((t) =>
+      new MXFP8Quantizer().quantize(t),
+    ) as [ReturnType<Quantizer["quantize"]>, ReturnType<Quantizer["quantize"]>];
+    const plain = gemm({ a: dequantize(w, "f32"), b: dequantize(x, "f32"), datapath: "exact" });
+    expect(bitsIn(gemm({ a: w, b: x, datapath: "exact", outDtype: "f32" }).out)).toEqual(bitsIn(plain.out));
+  });
+
+  scoped("NVFP4's amaxes enter alpha: 6.5 and 3.25 give 0x36443568", () => {
+    const matrix = (amax: number) => {
+      const values = new Float32Array(16 * 16);
+      values[0] = amax;
+      return new NVFP4Quantizer().quantize(tensor(one, values, [16, 16]));
+    };
+    const [w, x] = [matrix(6.5), matrix(3.25)];
+    for (const t of [w, x]) {
+      const codes = new Uint8Array(16 * 8);
+      codes[0] = 2; // 1.0
+      t.copy("rowwise").data.write(codes);
+      t.copy("rowwise").scaleInv.write(new Uint8Array(16).fill(0x38)); // 1.0
+    }
+    expect(bitsIn(gemm({ a: w, b: x, outDtype: "f32" }).out)[0]).toBe(0x36443568);
+  });
+});
+
+describe("datapaths", () => {
+  scoped("the default is hopper; threads change nothing", () => {
+    const bits = [one, two].map((backend) => {
+      const [a, b] = [
+        encode(noise(backend, 150, 300, 9), { format: "e4m3" }),
+        encode(noise(backend, 70, 300, 10), { format: "e5m2" }),
+      ];
+      const { out, plan } = gemm({ a, b, outDtype: "f32" });
+      expect(plan).toEqual({ datapath: "hopper-fp8", splitAccumulator: false, splitK: 1 });
+      return bitsIn(out);
+    });
+    expect(bits[0]).toEqual(bits[1]);
+  });
+
+  scoped("a product of codes is the oracle's, split or not, and its plan replays it", () => {
+    const [x, w] = [codesOf("e4m3", 3, 600, 11), codesOf("e4m3", 4, 600, 12)];
+    const [a, b] = [w, x].map(({ lines }) =>
+      tensor(one, Uint8Array.from(lines.flat()), [lines.length, 600], "e4m3"),
+    ) as [Tensor, Tensor];
+    const task = { x, w, depth: 600, datapath: "hopper-fp8", kernel: "scalar" } as const;
+    const wished = { a, b, outDtype: "f32", useSplitAccumulator: true, splitK: 3 } as const;
+    const { out, plan } = gemm(wished);
+    expect(bitsIn(out)).toEqual(Array.from(runOracle({ ...task, promotion: "add", splits: 3 })));
+    expect(bitsIn(gemm({ a, b, outDtype: "f32", plan }).out)).toEqual(bitsIn(out));
+    expect(bitsIn(gemm({ a, b, outDtype: "f32" }).out)).toEqual(Array.from(runOracle(task)));
+  });
+
+  scoped("what a datapath has no rule for is refused with the reason", () => {
+    const f32 = noise(one, 128, 128, 13);
+    expect(() => gemm({ a: f32, b: f32 })).toThrow(/hopper.*f32.*tf32.*fp32 or exact/);
+    const square = new Float8BlockQuantizer({ tile: "128x128" }).quantize(f32);
+    expect(() => gemm({ a: square, b: square })).toThrow(/128x128/);
+    expect(() => gemm({ a: square, b: square, datapath: "ada" })).toThrow(UnsupportedError);
+    const mx = new MXFP8Quantizer().quantize(f32);
+    expect(() => gemm({ a: mx, b: new NVFP4Quantizer().quantize(f32) })).toThrow(/does not multiply/);
+    expect(() => gemm({ a: mx, b: mx, datapath: "exact", splitK: 2 })).toThrow(/split-K/);
+    const plan = { datapath: "hopper-half", splitAccumulator: false, splitK: 1 } as const;
+    expect(() =>
+      gemm({ a: encode(f32, { format: "e4m3" }), b: encode(f32, { format: "e4m3" }), plan }),
+    ).toThrow(/plan is for hopper-half/);
+  });
+
+  scoped("published models say that no hardware here has confirmed them", () => {
+    const codes = encode(noise(one, 16, 64, 14), { format: "e4m3" });
+    const args = {
+      x: { data: codes, traits: { format: "e4m3" } },
+      w: { data: codes, traits: { format: "e4m3" } },
+      splitAccumulator: false,
+      splitK: 1,
+      alpha: 1,
+      beta: 0,
+      out: noise(one, 16, 16, 15),
+      outScale: 1,
+    } as const;
+    expect(one.supports("gemm", { ...args, datapath: "blackwell" })).toMatchObject({
+      ok: true,
+      unverified: /arXiv/,
+    });
+    expect(one.supports("gemm", { ...args, datapath: "hopper" })).not.toHaveProperty("unverified");
+  });
+});
+
+describe("epilogues", () => {
+  const operands = (): { a: Tensor; b: Tensor } => ({
+    a: cast(noise(one, 9, 80, 20), "bf16"),
+    b: cast(noise(one, 7, 80, 21), "bf16"),
+  });
+
+  scoped("alpha, beta and bias are the oracle's steps, rounded once", () => {
+    const { a, b } = operands();
+    const acc = gemm({ a, b, outDtype: "f32" }).out.dataSync() as Float32Array;
+    const [c, bias] = [cast(noise(one, 7, 9, 22), "f16"), cast(noise(one, 1, 9, 23), "bf16").reshape([9])];
+    const values = (t: Tensor): Float32Array => gemmless(t);
+    const out = gemm({ a, b, alpha: 0.3, beta: -1.7, c, bias, outDtype: "bf16" }).out;
+    const task = { alpha: Math.fround(0.3), scaleA: 1, scaleB: 1, beta: Math.fround(-1.7), split: false };
+    const expected = Array.from(acc, (v, i) => {
+      const x = epilogue(v, { ...task, c: values(c)[i] as number, bias: values(bias)[i % 9] as number });
+      return bitsOf(bf16(ofNumber(x))) >>> 16;
+    });
+    expect(bitsIn(out)).toEqual(expected);
+  });
+
+  scoped("accumulating adds to out in place", () => {
+    const { a, b } = operands();
+    const fresh = gemm({ a, b, outDtype: "f32" }).out;
+    const out = noise(one, 7, 9, 24);
+    const before = Float32Array.from(out.dataSync());
+    expect(gemm({ a, b, out, accumulate: true }).out).toBe(out);
+    const sums = Array.from(fresh.dataSync() as Float32Array, (v, i) =>
+      bitsOf(Math.fround(v + (before[i] as number))),
+    );
+    expect(bitsIn(out)).toEqual(sums);
+  });
+
+  scoped("an FP8 output is scaled and saturates; its amax is taken before the scale", () => {
+    const { a, b } = operands();
+    const plain = gemm({ a, b, outDtype: "f32" }).out;
+    const { out, amax } = gemm({ a, b, outDtype: "e4m3", outScale: 64 });
+    expect(bitsIn(out)).toEqual(bitsIn(encode(plain, { format: "e4m3", scale: 64 })));
+    const largest = Math.max(...Array.from(plain.dataSync() as Float32Array, Math.abs));
+    expect(amax?.dataSync()[0]).toBe(largest);
+  });
+
+  scoped("GELU is its own kernel on the rounded argument, its derivative on the f32 product", () => {
+    const { a, b } = operands();
+    const { out, preGelu } = gemm({ a, b, gelu: true, outDtype: "bf16", auxDtype: "bf16" });
+    const product = gemm({ a, b, outDtype: "f32" }).out;
+    expect(bitsIn(preGelu as Tensor)).toEqual(bitsIn(cast(product, "bf16")));
+    expect(bitsIn(out)).toEqual(bitsIn(activation(preGelu as Tensor, { kind: "gelu" })));
+    const backward = gemm({
+      a,
+      b,
+      geluInput: preGelu as Tensor<WideDType>,
+      outDtype: "f32",
+      biasGradient: true,
+    });
+    const expected = activationBackward(product, preGelu as Tensor, { kind: "gelu" });
+    expect(bitsIn(backward.out)).toEqual(bitsIn(expected));
+    expect(bitsIn(backward.biasGradient as Tensor)).toEqual(columnSums(expected));
+  });
+
+  scoped("a weight gradient gives the bias gradient: the column sums of b", () => {
+    const [x, dy] = [cast(noise(one, 40, 24, 25), "bf16"), noise(one, 40, 10, 26)];
+    const result = gemm({ a: x, b: cast(dy, "bf16"), layout: "NT", biasGradient: true, outDtype: "f32" });
+    expect(result.out.shape).toEqual([10, 24]);
+    expect(bitsIn(result.biasGradient as Tensor)).toEqual(columnSums(decodeBf16(cast(dy, "bf16"))));
+  });
+
+  scoped("an empty sum is zero without bias, or what it is added to", () => {
+    const [a, b] = [tensor(one, [], [3, 0]), tensor(one, [], [2, 0])];
+    const bias = tensor(one, [1, 2, 3]);
+    expect(bitsIn(gemm({ a, b, bias, datapath: "exact" }).out)).toEqual([0, 0, 0, 0, 0, 0]);
+    const out = tensor(one, [1, 2, 3, 4, 5, 6], [2, 3]);
+    gemm({ a, b, out, accumulate: true, datapath: "exact" });
+    expect(Array.from(out.dataSync())).toEqual([1, 2, 3, 4, 5, 6]);
+    expect(
+      gemm({ a: tensor(one, [], [0, 4]), b: tensor(one, [], [0, 4]), datapath: "fp32" }).out.shape,
+    ).toEqual([0, 0]);
+  });
+
+  scoped("leading dimensions of b are those of the result", () => {
+    const [a, b] = [noise(one, 5, 8, 27), noise(one, 6, 8, 28).reshape([2, 3, 8])];
+    expect(gemm({ a, b, datapath: "fp32" }).out.shape).toEqual([2, 3, 5]);
+  });
+
+  scoped("what does not go together is named", () => {
+    const { a, b } = operands();
+    expect(() => gemm({ a, b: transpose(b) })).toThrow(ShapeError);
+    expect(() => gemm({ a, b, bias: noise(one, 1, 3, 29) })).toThrow(/bias is \[1,3\]; it must be \[9\]/);
+    expect(() => gemm({ a, b, accumulate: true })).toThrow(ArgumentError);
+    expect(() => gemm({ a, b, beta: 2 })).toThrow(/there is no c/);
+    expect(() => gemm({ a, b, splitK: 3 })).toThrow(/2 tiles of 64/);
+    expect(() => gemm({ a, b, outDtype: "e2m1" as "e4m3" })).toThrow(DTypeError);
+    expect(() => gemm({ a: tensor(one, new Uint8Array(8), [1, 8], "u8"), b })).toThrow(DTypeError);
+  });
+});
+
+/** The f32 values of a wide tensor. */
+function gemmless(t: Tensor): Float32Array {
+  const data = t.dataSync();
+  if (data instanceof Float32Array) return data;
+  const shift = t.dtype === "bf16" ? (u: number) => fromBits(u << 16) : halfOf;
+  return Float32Array.from(data, shift);
+}
+
+function halfOf(u: number): number {
+  const [exponent, mantissa] = [(u >> 10) & 31, u & 1023];
+  const magnitude = exponent === 0 ? mantissa * 2 ** -24 : (1024 + mantissa) * 2 ** (exponent - 25);
+  return u & 0x8000 ? -magnitude : magnitude;
+}
+
+function decodeBf16(t: Tensor): Tensor<"f32"> {
+  return tensor(t.backend, gemmless(t), t.shape);
+}
+
+/** Column sums of a small f32 matrix (fewer rows than two chunks), in bits, by the order of choice 11. */
+function columnSums(t: Tensor): number[] {
+  const [rows, columns] = t.shape as [number, number];
+  const values = gemmless(t);
+  return Array.from({ length: columns }, (_, j) => {
+    let total = 0;
+    for (let first = 0; first < rows; first += 32) {
+      let chunk = 0;
+      for (let i = first; i < Math.min(rows, first + 32); i++)
+        chunk = Math.fround(chunk + (values[i * columns + j] as number));
+      total = Math.fround(total + chunk);
+    }
+    return bitsOf(total);
+  });
+}

@@ -1,0 +1,102 @@
+/** Heat maps of block scales: the largest magnitude that each block of a matrix can hold. */
+import { CLASSES } from "./data.mjs";
+
+const LEVELS = 32;
+const STOPS = [
+  [42, 42, 92],
+  [43, 93, 143],
+  [45, 153, 151],
+  [126, 197, 112],
+  [240, 219, 96],
+];
+const PANEL = 300;
+const MARGIN = 34;
+const DIGITS_EACH = 10;
+
+/** The rows of ten held-back digits of each class, class by class. */
+function sampleRows(labels) {
+  return Array.from({ length: CLASSES }, (_, digit) => {
+    const rows = [...labels.keys()].filter((row) => labels[row] === digit);
+    return rows.slice(0, DIGITS_EACH);
+  }).flat();
+}
+
+/** For each charted recipe the scales of hidden activations and of the head's weights, on one colour scale each. */
+export function heatMaps(rows, { heldBack }) {
+  const charted = rows.filter((row) => row.ceilings);
+  const sample = sampleRows(heldBack.labels);
+  const hidden = charted.map(({ name, ceilings }) => ({
+    name,
+    cells: sample.map((row) => ceilings.hidden[row]),
+  }));
+  const head = charted.map(({ name, ceilings }) => ({ name, cells: ceilings.head.slice(0, CLASSES) }));
+  return [
+    section("Hidden activations: ten digits of each class, 512 features across", hidden, 3, DIGITS_EACH),
+    section("Weights of layer 2: one row for each class, 512 features across", head, 14, 1),
+  ].join("\n");
+}
+
+function section(title, panels, rowHeight, rowsPerLabel) {
+  const range = rangeOf(panels);
+  const figures = panels
+    .map(({ name, cells }) => panel(name, cells, range, rowHeight, rowsPerLabel))
+    .join("\n");
+  return `<h3>${title}</h3>${colourBar(range)}<div class="maps">${figures}</div>`;
+}
+
+/** The powers of two between which all live blocks lie. */
+function rangeOf(panels) {
+  const logs = panels.flatMap(({ cells }) =>
+    cells
+      .flat()
+      .filter((value) => value > 0)
+      .map(Math.log2),
+  );
+  const low = logs.reduce((least, value) => Math.min(least, value));
+  const high = logs.reduce((most, value) => Math.max(most, value));
+  return { low: Math.floor(low), high: Math.ceil(high) };
+}
+
+function panel(name, cells, range, rowHeight, rowsPerLabel) {
+  const height = cells.length * rowHeight;
+  const labels = Array.from({ length: cells.length / rowsPerLabel }, (_, i) => {
+    const y = (i + 0.5) * rowsPerLabel * rowHeight + 4;
+    return `<text x="${MARGIN - 8}" y="${y}" text-anchor="end">${i}</text>`;
+  });
+  const blocks = cells[0].length;
+  return `<figure><figcaption>${name}<small>${blocks} blocks of ${512 / blocks}</small></figcaption>
+<svg viewBox="0 0 ${MARGIN + PANEL} ${height}" role="img" aria-label="Block scales of ${name}">${labels.join("")}
+<g transform="translate(${MARGIN} 0)" shape-rendering="crispEdges">${byLevel(cells, range, rowHeight).join("")}</g></svg></figure>`;
+}
+
+/** One path for each colour; a block of scale zero is left blank. */
+function byLevel(cells, { low, high }, rowHeight) {
+  const paths = Array.from({ length: LEVELS }, () => "");
+  const width = PANEL / cells[0].length;
+  cells.forEach((row, r) => {
+    row.forEach((ceiling, c) => {
+      if (ceiling <= 0) return;
+      const place = (Math.log2(ceiling) - low) / (high - low);
+      const level = Math.min(LEVELS - 1, Math.floor(place * LEVELS));
+      paths[level] +=
+        `M${+(c * width).toFixed(3)} ${r * rowHeight}h${+width.toFixed(3)}v${rowHeight}h-${+width.toFixed(3)}z`;
+    });
+  });
+  return paths.flatMap((d, level) => (d ? [`<path fill="${colour(level / (LEVELS - 1))}" d="${d}"/>`] : []));
+}
+
+function colourBar({ low, high }) {
+  const stops = STOPS.map((_, i) => `${colour(i / (STOPS.length - 1))}`).join(",");
+  return `<p class="bar">holds up to ${power(low)} <span style="background:linear-gradient(90deg,${stops})"></span> ${power(high)}</p>`;
+}
+
+function power(exponent) {
+  return `2<sup>${exponent < 0 ? `−${-exponent}` : exponent}</sup>`;
+}
+
+function colour(place) {
+  const at = place * (STOPS.length - 1);
+  const i = Math.min(STOPS.length - 2, Math.floor(at));
+  const mixed = STOPS[i].map((from, channel) => Math.round(from + (STOPS[i + 1][channel] - from) * (at - i)));
+  return `#${mixed.map((channel) => channel.toString(16).padStart(2, "0")).join("")}`;
+}

@@ -1,0 +1,78 @@
+/** Error histograms: how far each output is from float64, and how far the accumulator alone moves it. */
+import { CLASSES } from "./data.mjs";
+import { OUTPUTS } from "./model.mjs";
+
+const LOWEST = -26;
+const HIGHEST = 2;
+/** Two bins an octave; the edges are found by comparing, so that no logarithm decides where a value falls. */
+const EDGES = Array.from({ length: 2 * (HIGHEST - LOWEST) + 1 }, (_, i) => {
+  const power = 2 ** (LOWEST + Math.floor(i / 2));
+  return i % 2 === 0 ? power : power * Math.SQRT2;
+});
+const BINS = EDGES.length - 1;
+
+const WIDTH = 250;
+const HEIGHT = 124;
+const BASE = 104;
+const DECADES = [-6, -4, -2, 0];
+
+/** One small chart a recipe, all on the same horizontal axis, and a key. */
+export function histograms(rows, truth) {
+  const unit = rootMeanSquare(truth.scores);
+  const charts = rows.map(({ name, scores }) => {
+    const total = spread(scores.hopper, truth.scores, unit);
+    return panel(name, total, spread(scores.hopper, scores.exact, unit));
+  });
+  return [...charts, KEY].join("\n");
+}
+
+const KEY = `<figure class="legend"><p><span class="key total"></span>H200 against float64: the whole error</p>
+<p><span class="key accumulator"></span>H200 against exact: what its accumulator adds</p>
+<p>Across: error in units of the outputs’ root mean square. Up: number of outputs.</p></figure>`;
+
+/** Root mean square of the scores of real classes. */
+function rootMeanSquare(scores) {
+  const count = (scores.length / OUTPUTS) * CLASSES;
+  return Math.sqrt(scores.reduce((sum, score) => sum + score * score, 0) / count);
+}
+
+/** Counts |a - b| / unit over the real classes; `equal` is the share with no difference at all. */
+function spread(a, b, unit) {
+  const bins = new Array(BINS).fill(0);
+  let equal = 0;
+  let count = 0;
+  for (let i = 0; i < a.length; i++) {
+    if (i % OUTPUTS >= CLASSES) continue;
+    const error = Math.abs(a[i] - b[i]) / unit;
+    count++;
+    if (error === 0) equal++;
+    else bins[binOf(error)]++;
+  }
+  return { bins, equal: equal / count };
+}
+
+function binOf(error) {
+  const above = EDGES.findIndex((edge) => error < edge);
+  return above < 0 ? BINS - 1 : Math.max(0, above - 1);
+}
+
+function panel(name, total, accumulator) {
+  const tallest = Math.max(...total.bins, ...accumulator.bins);
+  const x = (bin) => (bin * WIDTH) / BINS;
+  const y = (count) => BASE - (count / tallest) * (BASE - 8);
+  const steps = ({ bins }) =>
+    bins.map((count, i) => `L${x(i).toFixed(1)} ${y(count).toFixed(1)}H${x(i + 1).toFixed(1)}`).join("");
+  const ticks = DECADES.map((decade) => {
+    const at = x(2 * (decade * Math.log2(10) - LOWEST)).toFixed(1);
+    return `<path class="grid" d="M${at} 8V${BASE}"/><text x="${at}" y="${BASE + 14}" text-anchor="middle">${tick(decade)}</text>`;
+  });
+  const equal = `${(100 * accumulator.equal).toFixed(0)} % as exact`;
+  return `<figure><figcaption>${name}<small>${equal}</small></figcaption>
+<svg viewBox="0 0 ${WIDTH} ${HEIGHT}" role="img" aria-label="Error histogram of ${name}">${ticks.join("")}
+<path class="total" d="M0 ${BASE}${steps(total)}V${BASE}Z"/><path class="accumulator" d="M0 ${BASE}${steps(accumulator)}V${BASE}"/>
+<path class="axis" d="M0 ${BASE}H${WIDTH}"/></svg></figure>`;
+}
+
+function tick(decade) {
+  return decade === 0 ? "1" : `10<tspan dy="-4" font-size="7">−${-decade}</tspan>`;
+}
