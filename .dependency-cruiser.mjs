@@ -5,7 +5,10 @@ const LAYERS = ["errors", "formats", "tensor", "backends", "ops", "quantizers", 
 const oneWay = LAYERS.slice(0, -1).map((layer, i) => ({
   name: `${layer}-imports-no-later-layer`,
   severity: "error",
-  from: { path: `^src/${layer}(/|\\.ts$)`, ...(layer === "tensor" ? { pathNot: "^src/tensor/tensor\\.ts$" } : {}) },
+  from: {
+    path: `^src/${layer}(/|\\.ts$)`,
+    ...(layer === "tensor" ? { pathNot: "^src/tensor/tensor\\.ts$" } : {}),
+  },
   to: { path: `^src/(${[...LAYERS.slice(i + 1), "index"].join("|")})(/|\\.ts$)` },
 }));
 
@@ -28,7 +31,10 @@ export default {
     {
       name: "the-reference-runs-in-a-browser",
       severity: "error",
-      from: { path: "^src/(errors|formats|tensor|backends|ops|quantizers)", pathNot: "^src/backends/platform/node\\.ts$" },
+      from: {
+        path: "^src/(errors|formats|tensor|backends|ops|quantizers)",
+        pathNot: "^src/backends/platform/node\\.ts$",
+      },
       to: { dependencyTypes: ["core"] },
     },
     {
@@ -43,8 +49,18 @@ export default {
       from: { path: "^src/", pathNot: "^src/cli/" },
       to: { path: "^(conformance|bench|examples|scripts)/" },
     },
-    { name: "no-cycles", severity: "error", from: {}, to: { circular: true, viaOnly: { dependencyTypesNot: ["type-only"] } } },
-    { name: "no-orphans", severity: "error", from: { orphan: true, path: "^src/", pathNot: "platform/browser\\.ts$" }, to: {} },
+    {
+      name: "no-cycles",
+      severity: "error",
+      from: {},
+      to: { circular: true, viaOnly: { dependencyTypesNot: ["type-only"] } },
+    },
+    {
+      name: "no-orphans",
+      severity: "error",
+      from: { orphan: true, path: "^src/", pathNot: "platform/browser\\.ts$" },
+      to: {},
+    },
   ],
   options: {
     doNotFollow: { path: "node_modules|build|dist" },

@@ -4,7 +4,7 @@
 // The format word describes a scalar format in one integer:
 //
 //   bits  0-3   exponent bits, 1 to 8           bit  8      has a sign
-//   bits  4-7   mantissa bits, 0 to 10 or 15    bit  9      exponent field 0 is zero and subnormals
+//   bits  4-7   mantissa bits, 0 to 15          bit  9      exponent field 0 is zero and subnormals
 //   bits 16-31  bias, two's complement          bits 10-11  Specials
 //
 // A code is sign | exponent field | mantissa field. Without subnormals, exponent field 0 is one more

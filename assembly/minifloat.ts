@@ -122,7 +122,7 @@ export function encode(bits: u32, word: u32, rounding: i32, overflow: i32, rando
   const binade = max(exponent, lowest);
   const shift = <u64>min(23 - m + binade - exponent, 63);
   const rest = <u64>significand & ((1 << shift) - 1);
-  let code = ((binade + exponentBias(word) - 1) << m) + <i32>((<u64>significand) >> shift);
+  let code = ((binade + exponentBias(word) - 1) << m) + <i32>(<u64>significand >> shift);
   if (roundsUp(rounding, negative, code, rest, shift, random)) code++;
 
   if (code > <i32>maxCode(word)) {
@@ -149,6 +149,6 @@ export function decode(code: u32, word: u32): u32 {
   const significand = (magnitude & ((1 << m) - 1)) | (subnormal ? 0 : 1 << m);
   const exponent = (subnormal ? 1 : <i32>field) - exponentBias(word) - <i32>m;
   // in f64 the power of two is normal, and the product is exact and representable in f32
-  const value = <f64>significand * reinterpret<f64>(<u64>(exponent + 1023) << 52);
+  const value = <f64>significand * reinterpret<f64>((<u64>(exponent + 1023)) << 52);
   return sign | reinterpret<u32>(<f32>value);
 }

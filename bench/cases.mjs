@@ -1,12 +1,20 @@
 // What is measured, one row each: a name, the work of one call, and what it is held against in the same run.
-import { empty, factsOf, Float8BlockQuantizer, gemm, MXFP8Quantizer, NVFP4Quantizer, Scope, tensor } from "lockstep";
+import {
+  empty,
+  Float8BlockQuantizer,
+  factsOf,
+  gemm,
+  MXFP8Quantizer,
+  NVFP4Quantizer,
+  Scope,
+  tensor,
+} from "lockstep";
 
 /** Sizes of f32 input: one that stays in the second-level cache, one that comes from memory. */
 export const PLACES = [
   { place: "L2", rows: 64, columns: 512 },
   { place: "DRAM", rows: 4096, columns: 4096 },
 ];
-
 
 /** Documented pseudo-random values around 1 with signs and a few binades: xorshift32, no Math.random. */
 export function values(count, seed = 1) {
@@ -34,12 +42,21 @@ export function encodeCases(backend, exports, { place, rows, columns }) {
     const args = [source.address, 0, codes.address, word, 0, 0, 1, 0, 0, 0, 0, 0, scratch.address];
     return () => exports[name](...args, 0, part);
   };
-  const row = (name, run, more = {}) => ({ name: `${name} ${place}`, unit: "GB/s", work: count * 4, run, ...more });
+  const row = (name, run, more = {}) => ({
+    name: `${name} ${place}`,
+    unit: "GB/s",
+    work: count * 4,
+    run,
+    ...more,
+  });
   const formats = ["e4m3", "e2m1", "bf16", "f16", "e5m2"];
   return [
     row("memcpy", () => to.set(from)),
     ...formats.flatMap((format) => [
-      row(`encode ${format}`, call("encode", format, 1), { ceiling: `memcpy ${place}`, baseline: `scalar ${format} ${place}` }),
+      row(`encode ${format}`, call("encode", format, 1), {
+        ceiling: `memcpy ${place}`,
+        baseline: `scalar ${format} ${place}`,
+      }),
       row(`scalar ${format}`, call("encodeScalar", format, 1)),
     ]),
   ];
@@ -79,7 +96,12 @@ export function gemmCases(backend, size, suffix) {
   };
   const bf16 = (seed) => {
     const bits = new Uint32Array(values(size * size, seed).buffer);
-    return tensor(backend, Uint16Array.from(bits, (b) => b >>> 16), [size, size], "bf16");
+    return tensor(
+      backend,
+      Uint16Array.from(bits, (b) => b >>> 16),
+      [size, size],
+      "bf16",
+    );
   };
   const work = size ** 3;
   const product = (name, a, b, options, scale = 1, unit = "GMAC/s") => ({
@@ -102,4 +124,3 @@ export function gemmCases(backend, size, suffix) {
     product("gemm fp32", a32, b32, { datapath: "fp32" }, 2, "GFLOP/s"),
   ];
 }
-

@@ -1,7 +1,8 @@
 // `npm run bench`: speed of the reference, as medians of interleaved runs with their ceilings in the same run.
 // --json prints the rows as JSON, --write puts the table into docs/performance.md, --quick runs few rounds.
-import { cpus } from "node:os";
+
 import { readFile, writeFile } from "node:fs/promises";
+import { cpus } from "node:os";
 import { openBackend, Scope } from "lockstep";
 import { encodeCases, gemmCases, PLACES, quantizeCases } from "./cases.mjs";
 import { openKernels } from "./kernels.mjs";
@@ -51,7 +52,8 @@ function withRatios(cases, rows) {
 const number = (value, digits) => (value === undefined ? "" : value.toFixed(digits));
 
 function table(rows) {
-  const head = "| case | unit | median | best | of its ceiling | times its baseline |\n|---|---|---:|---:|---:|---:|\n";
+  const head =
+    "| case | unit | median | best | of its ceiling | times its baseline |\n|---|---|---:|---:|---:|---:|\n";
   const line = (row) =>
     `| ${row.name} | ${row.unit} | ${number(row.median, 2)} | ${number(row.best, 2)} | ${number(row.ofCeiling, 2)} | ${number(row.ofBaseline, 2)} |`;
   return `${head}${rows.map(line).join("\n")}\n`;

@@ -31,7 +31,7 @@ export function measure(cases, rounds = 15) {
   for (const { run } of cases) turn(run, WARM_MS);
   const seconds = cases.map(() => []);
   for (let round = 0; round < rounds; round++) {
-    cases.forEach(({ run }, i) => seconds[i].push(turn(run, TURN_MS)));
+    for (const [i, { run }] of cases.entries()) seconds[i].push(turn(run, TURN_MS));
   }
   return cases.map(({ name, work, unit }, i) => ({
     name,

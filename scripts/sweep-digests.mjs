@@ -3,7 +3,7 @@
 // It goes on where an earlier run was stopped. Usage: node scripts/sweep-digests.mjs [--threads N]
 import { readFile, writeFile } from "node:fs/promises";
 import { parseArgs } from "node:util";
-import { openBackend, OVERFLOWS, ROUNDINGS, SCALAR_FORMATS, SWEEP_CHUNKS, sweepChunk } from "lockstep";
+import { OVERFLOWS, openBackend, ROUNDINGS, SCALAR_FORMATS, SWEEP_CHUNKS, sweepChunk } from "lockstep";
 
 const PATH = "conformance/vectors/sweep-digests.json";
 const RANDOM = { seed: 0x0123456789abcdefn, offset: 4n };
@@ -11,7 +11,8 @@ const RANDOM = { seed: 0x0123456789abcdefn, offset: 4n };
 const { values } = parseArgs({ options: { threads: { type: "string", default: "1" } } });
 const backend = await openBackend("wasm", { threads: Number(values.threads) });
 const runs = JSON.parse(await readFile(PATH, "utf8").catch(() => '{"runs":[]}')).runs;
-const isDone = (a) => runs.some((b) => a.format === b.format && a.rounding === b.rounding && a.overflow === b.overflow);
+const isDone = (a) =>
+  runs.some((b) => a.format === b.format && a.rounding === b.rounding && a.overflow === b.overflow);
 const hex = (n) => n.toString(16).padStart(8, "0");
 
 for (const format of Object.keys(SCALAR_FORMATS)) {
@@ -26,7 +27,9 @@ for (const format of Object.keys(SCALAR_FORMATS)) {
       }
       runs.push({ ...run, digests });
       await writeFile(PATH, text());
-      process.stdout.write(`${format} ${rounding} ${overflow}: ${((performance.now() - start) / 1000).toFixed(1)} s\n`);
+      process.stdout.write(
+        `${format} ${rounding} ${overflow}: ${((performance.now() - start) / 1000).toFixed(1)} s\n`,
+      );
     }
   }
 }
@@ -35,7 +38,8 @@ await backend.dispose();
 /** One run a line, so that a changed digest is a changed line. */
 function text() {
   const head = {
-    origin: "node scripts/sweep-digests.mjs: the reference over all 2^32 inputs; digest as in docs/cli.md, chunk by chunk",
+    origin:
+      "node scripts/sweep-digests.mjs: the reference over all 2^32 inputs; digest as in docs/cli.md, chunk by chunk",
     inputs: 2 ** 32,
     seed: `0x${RANDOM.seed.toString(16)}`,
     offset: Number(RANDOM.offset),

@@ -22,8 +22,8 @@ function decodeScale(copy: QuantizedCopy, spec: QuantizeSpec, stored: number): n
 }
 
 /**
- * The [M, K] tensor of a copy, as bit patterns of `dtype`: fl(code * scale), then rounded to nearest.
- * Throws RangeError for nvfp4's columnwise copy, which has no dequantization (numerics.md §5.10).
+ * The [M, K] tensor of a copy, as bit patterns of `dtype`: fl(code * scale), then rounded to nearest. After
+ * the Hadamard transform, the columnwise copy gives the transformed values.
  */
 export function dequantize(
   copy: QuantizedCopy,
@@ -31,9 +31,6 @@ export function dequantize(
   spec: QuantizeSpec,
   dtype: WideName = "f32",
 ): Uint32Array {
-  if (spec.quantizer === "nvfp4" && usage === "columnwise") {
-    throw new RangeError("dequantize: nvfp4 columnwise copies cannot be dequantized; keep the rowwise copy");
-  }
   const layout = elementLayout(spec);
   const shape = sourceShape(copy, usage, spec);
   const tiling = tilingOf(spec, usage, shape);

@@ -243,7 +243,6 @@ describe("NVFP4", () => {
     const factor = Math.fround(Math.fround(448 * 6.5) * fromBits(0x39c30c31));
     expect(dequantize(copy, "rowwise", { quantizer: "nvfp4" })[0]).toBe(bitsOf(Math.fround(6 * factor)));
     expect(dequantize(copy, "rowwise", { quantizer: "nvfp4" }, "bf16")[1]).toBe(0xc0d0);
-    expect(() => dequantize(copy, "columnwise", { quantizer: "nvfp4" })).toThrow("rowwise");
   });
 
   it("holds the same codes and scales in both copies of 16x16 tiles", () => {

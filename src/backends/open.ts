@@ -27,7 +27,8 @@ export function missingBackends(): readonly MissingBackend[] {
  */
 export async function openBackend(name: BackendName = "auto", options: OpenOptions = {}): Promise<Backend> {
   if (name === "wasm" || name === "auto") return openWasm(options);
-  if (name !== "cuda") throw new ArgumentError(`no backend is named "${name}"; there are wasm, cuda and auto`);
+  if (name !== "cuda")
+    throw new ArgumentError(`no backend is named "${name}"; there are wasm, cuda and auto`);
   const reasons = missingBackends().map((missing) => missing.reason);
   throw new BackendError(`cuda: ${reasons.join("; ")}; open "wasm", which gives the same bits on the CPU`);
 }

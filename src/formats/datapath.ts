@@ -49,13 +49,18 @@ export const DATAPATHS = {
   exact: DEFINITION,
   fp32: DEFINITION,
   "hopper-fp8": {
-    dotAdd: dotAdd(32, 13, 13, -126, -126),
+    dotAdd: dotAdd(32, 13, 13, "none", -133),
     promotionInterval: 128,
     splitTile: 128,
     ...MEASURED,
   },
-  "hopper-half": { dotAdd: dotAdd(16, 25, 23, -126, -126), promotionInterval: 0, splitTile: 64, ...MEASURED },
-  "hopper-tf32": { dotAdd: dotAdd(8, 25, 23, -126, -126), promotionInterval: 0, splitTile: 0, ...MEASURED },
+  "hopper-half": {
+    dotAdd: dotAdd(16, 25, 23, "none", -133),
+    promotionInterval: 0,
+    splitTile: 64,
+    ...MEASURED,
+  },
+  "hopper-tf32": { dotAdd: dotAdd(8, 25, 23, "none", -133), promotionInterval: 0, splitTile: 0, ...MEASURED },
   "ada-fp8": { dotAdd: dotAdd(16, 13, 13, "none", -132), promotionInterval: 128, splitTile: 0, ...PUBLISHED },
   "ada-half": { dotAdd: dotAdd(8, 24, 23, "none", -132), promotionInterval: 0, splitTile: 0, ...PUBLISHED },
   "blackwell-narrow": {

@@ -1,6 +1,7 @@
 /** Everything that follows from a scalar format's row: its word, its limits, its storage, its names. */
-import { SPECIALS } from "./contract.gen.js";
+
 import { ArgumentError } from "../errors.js";
+import { SPECIALS } from "./contract.gen.js";
 import { FORMAT_ALIASES, SCALAR_FORMATS, type ScalarFormat, type ScalarLayout } from "./scalar.js";
 
 /** What can be known about a scalar format without encoding anything. */
@@ -43,7 +44,8 @@ export function formatWord(layout: ScalarLayout): number {
   if (!subnormals && signed && m + e < 2) fail("a code has too few bits");
   const top = topField(layout);
   if (top - bias > 127) fail(`its largest binade 2^${top - bias} is beyond f32`);
-  if ((subnormals ? 1 : 0) - bias - m < -149) fail(`its smallest value 2^${(subnormals ? 1 : 0) - bias - m} is beyond f32`);
+  if ((subnormals ? 1 : 0) - bias - m < -149)
+    fail(`its smallest value 2^${(subnormals ? 1 : 0) - bias - m} is beyond f32`);
   const flags = (signed ? 1 << 8 : 0) | (subnormals ? 1 << 9 : 0) | (SPECIALS[specials] << 10);
   return (e | (m << 4) | flags | (bias << 16)) >>> 0;
 }

@@ -3,7 +3,7 @@ import type { ActivationName, GatedArgs, SwigluClamp } from "../backends/ops.js"
 import { ArgumentError, ShapeError } from "../errors.js";
 import { ACTIVATION } from "../formats/contract.gen.js";
 import { Scope } from "../tensor/scope.js";
-import { sameShape, type Shape, type WideDType } from "../tensor/shape.js";
+import { type Shape, sameShape, type WideDType } from "../tensor/shape.js";
 import { Tensor } from "../tensor/tensor.js";
 import { requireOneOf } from "./cast.js";
 import { commonBackend, execute, requireWide } from "./execute.js";
@@ -42,7 +42,11 @@ export function activationBackward(grad: Tensor, x: Tensor, options: ActivationO
   requireOneOf("kind", options.kind, Object.keys(ACTIVATION));
   requireShape("activationBackward", "grad", grad, x.shape);
   using scope = new Scope();
-  const out = new Tensor(commonBackend("activationBackward", grad, x), options.outDtype ?? slope.dtype, x.shape);
+  const out = new Tensor(
+    commonBackend("activationBackward", grad, x),
+    options.outDtype ?? slope.dtype,
+    x.shape,
+  );
   execute(out.backend, "activationBackward", { grad: slope, x: source, kind: options.kind, out });
   return scope.keep(out);
 }
@@ -75,17 +79,21 @@ export function gatedBackward(grad: Tensor, x: Tensor, options: GatedOptions): T
 
 function formOf(op: string, { kind, clamp }: GatedOptions): Pick<GatedArgs, "kind" | "clamp"> {
   requireOneOf("kind", kind, Object.keys(ACTIVATION));
-  if (clamp && kind !== "silu") throw new ArgumentError(`${op}: only silu has a clamped form; kind is ${kind}`);
+  if (clamp && kind !== "silu")
+    throw new ArgumentError(`${op}: only silu has a clamped form; kind is ${kind}`);
   return { kind, clamp: clamp && { ...DEFAULT_CLAMP, ...clamp } };
 }
 
 function halfOf(op: string, x: Tensor): number {
   const columns = x.shape.at(-1) ?? 1;
   if (columns % 2 === 0) return columns / 2;
-  throw new ShapeError(`${op}: the last dimension ${columns} is odd; it holds two halves, the activation's and the gate's`);
+  throw new ShapeError(
+    `${op}: the last dimension ${columns} is odd; it holds two halves, the activation's and the gate's`,
+  );
 }
 
 /** Throws `ShapeError` unless `x` has that shape. */
 export function requireShape(op: string, name: string, x: Tensor, shape: Shape): void {
-  if (!sameShape(x.shape, shape)) throw new ShapeError(`${op}: ${name} is [${x.shape}]; it must be [${shape}]`);
+  if (!sameShape(x.shape, shape))
+    throw new ShapeError(`${op}: ${name} is [${x.shape}]; it must be [${shape}]`);
 }

@@ -2,7 +2,7 @@
 import type { OverflowName, RandomSource, RoundingName } from "../backends/ops.js";
 import { ArgumentError, DTypeError, ShapeError } from "../errors.js";
 import { OVERFLOW, ROUNDING } from "../formats/contract.gen.js";
-import { derive, factsOf, type FormatFacts, resolveFormat } from "../formats/derive.js";
+import { derive, type FormatFacts, factsOf, resolveFormat } from "../formats/derive.js";
 import type { ScalarLayout } from "../formats/scalar.js";
 import { Scope } from "../tensor/scope.js";
 import { type DType, type Shape, storageBits, type WideDType } from "../tensor/shape.js";
@@ -48,13 +48,19 @@ export function encode(x: Tensor, options: EncodeOptions): Tensor {
   const { facts, dtype } = lookUp(options.format);
   using scope = new Scope();
   const out = new Tensor(x.backend, dtype, codeShape(dtype, facts, x.shape));
-  const random = { seed: requireU64("seed", options.seed ?? 0n), offset: requireU64("offset", options.offset ?? 0n) };
+  const random = {
+    seed: requireU64("seed", options.seed ?? 0n),
+    offset: requireU64("offset", options.offset ?? 0n),
+  };
   execute(x.backend, "encode", { x: source, word: facts.word, rounding, overflow, random, scale, out });
   return scope.keep(out);
 }
 
 /** The values of codes, exact in f32, then rounded to `dtype` (nearest even, overflow to infinity). */
-export function decode(x: Tensor, options: { readonly format?: FormatLike; readonly dtype?: WideDType } = {}): Tensor<WideDType> {
+export function decode<D extends WideDType = "f32">(
+  x: Tensor,
+  options: { readonly format?: FormatLike; readonly dtype?: D } = {},
+): Tensor<D> {
   const { facts, dtype } = lookUp(options.format ?? x.dtype);
   if (storageBits(x.dtype) !== storageBits(dtype)) {
     throw new DTypeError(`decode: ${dtype} codes take ${storageBits(dtype)} bits each; x is ${x.dtype}`);
@@ -62,7 +68,7 @@ export function decode(x: Tensor, options: { readonly format?: FormatLike; reado
   const packed = facts.storageBits === 4 && x.dtype === "u8";
   const shape = packed ? [...x.shape.slice(0, -1), (x.shape.at(-1) ?? 1) * 2] : x.shape;
   using scope = new Scope();
-  const out = new Tensor(x.backend, options.dtype ?? "f32", shape);
+  const out = new Tensor(x.backend, options.dtype ?? ("f32" as D), shape);
   execute(x.backend, "decode", { x, word: facts.word, out });
   return scope.keep(out);
 }
@@ -85,13 +91,15 @@ function lookUp(format: FormatLike): { facts: FormatFacts; dtype: DType } {
 function codeShape(dtype: DType, facts: FormatFacts, shape: Shape): Shape {
   if (dtype !== "u8" || facts.storageBits !== 4) return shape;
   const last = shape.at(-1) ?? 1;
-  if (last % 2 !== 0) throw new ShapeError(`encode: 4-bit codes share bytes and the last dimension, ${last}, is odd; pad it`);
+  if (last % 2 !== 0)
+    throw new ShapeError(`encode: 4-bit codes share bytes and the last dimension, ${last}, is odd; pad it`);
   return [...shape.slice(0, -1), last / 2];
 }
 
 /** Throws `ArgumentError` unless `value` is among `allowed`. */
 export function requireOneOf(name: string, value: string, allowed: readonly string[]): void {
-  if (!allowed.includes(value)) throw new ArgumentError(`${name} "${value}" is not one of ${allowed.join(", ")}`);
+  if (!allowed.includes(value))
+    throw new ArgumentError(`${name} "${value}" is not one of ${allowed.join(", ")}`);
 }
 
 /** `value` as an unsigned 64-bit integer. */

@@ -1,7 +1,7 @@
 /** Tensors from data of the host. */
 import type { Backend } from "../backends/backend.js";
 import { ArgumentError } from "../errors.js";
-import { elementCount, type DType, type Shape, storageBits } from "../tensor/shape.js";
+import { type DType, elementCount, type Shape, storageBits } from "../tensor/shape.js";
 import { Tensor } from "../tensor/tensor.js";
 
 /** An uninitialised tensor. */
@@ -27,7 +27,9 @@ export function tensor<D extends DType = "f32">(
 ): Tensor<D> {
   const type = dtype ?? ("f32" as D);
   if (!ArrayBuffer.isView(data) && type !== "f32") {
-    throw new ArgumentError(`tensor: numbers make an f32 tensor; encode that to ${type}, or give codes as a typed array`);
+    throw new ArgumentError(
+      `tensor: numbers make an f32 tensor; encode that to ${type}, or give codes as a typed array`,
+    );
   }
   const view = ArrayBuffer.isView(data) ? data : Float32Array.from(data);
   const length = (view.byteLength * 8) / storageBits(type);

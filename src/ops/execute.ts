@@ -1,6 +1,7 @@
 /** The two steps every operation ends with: ask the backend, then run. */
-import type { OpArgs, OpName } from "../backends/ops.js";
+
 import type { Backend } from "../backends/backend.js";
+import type { OpArgs, OpName } from "../backends/ops.js";
 import { ArgumentError, DTypeError, UnsupportedError } from "../errors.js";
 import { isWide, type WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
@@ -15,7 +16,9 @@ export function execute<K extends OpName>(backend: Backend, op: K, args: OpArgs[
 /** `x` as a tensor of f32, bf16 or f16. Throws `DTypeError` for any other. */
 export function requireWide(op: string, name: string, x: Tensor): Tensor<WideDType> {
   if (hasWideType(x)) return x;
-  throw new DTypeError(`${op}: ${name} is ${x.dtype}; it must be f32, bf16 or f16; decode or dequantize it first`);
+  throw new DTypeError(
+    `${op}: ${name} is ${x.dtype}; it must be f32, bf16 or f16; decode or dequantize it first`,
+  );
 }
 
 function hasWideType(x: Tensor): x is Tensor<WideDType> {
@@ -27,5 +30,7 @@ export function commonBackend(op: string, ...tensors: readonly (Tensor | undefin
   const backends = new Set(tensors.flatMap((tensor) => (tensor ? [tensor.backend] : [])));
   const [backend, second] = backends;
   if (backend && !second) return backend;
-  throw new ArgumentError(`${op}: its tensors live on different backends; move them to one by data() and tensor()`);
+  throw new ArgumentError(
+    `${op}: its tensors live on different backends; move them to one by data() and tensor()`,
+  );
 }

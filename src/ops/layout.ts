@@ -11,7 +11,9 @@ import { execute } from "./execute.js";
 export function transpose<X extends Tensor>(x: X): Tensor<X["dtype"]> {
   const [rows, columns] = asMatrix(x.shape);
   if (x.dtype === "e2m1" && rows % 2 !== 0) {
-    throw new ShapeError(`transpose: FP4 codes share bytes and x has ${rows} rows, which become columns; pad to ${rows + 1}`);
+    throw new ShapeError(
+      `transpose: FP4 codes share bytes and x has ${rows} rows, which become columns; pad to ${rows + 1}`,
+    );
   }
   using scope = new Scope();
   const out = new Tensor(x.backend, x.dtype, [columns, rows]);

@@ -24,7 +24,11 @@ export interface CrossEntropyResult {
  * log(sum(exp(x))) - x[target] for each row of `logits` [..., V], with label smoothing. `targets` are i32, one a
  * row; one outside 0..V-1 that is not `ignore` gives NaN. Formula and order: assembly/loss.ts.
  */
-export function crossEntropy(logits: Tensor, targets: Tensor, options: CrossEntropyOptions = {}): CrossEntropyResult {
+export function crossEntropy(
+  logits: Tensor,
+  targets: Tensor,
+  options: CrossEntropyOptions = {},
+): CrossEntropyResult {
   const source = requireWide("crossEntropy", "logits", logits);
   const [rows] = asMatrix(logits.shape);
   const labels = requireTargets("crossEntropy", targets, rows);
@@ -32,7 +36,12 @@ export function crossEntropy(logits: Tensor, targets: Tensor, options: CrossEntr
   const backend = commonBackend("crossEntropy", logits, targets);
   const row = (): Tensor<"f32"> => new Tensor(backend, "f32", [rows]);
   const result = { loss: row(), maximum: row(), total: row() };
-  execute(backend, "crossEntropy", { logits: source, targets: labels, ...settle("crossEntropy", options), ...result });
+  execute(backend, "crossEntropy", {
+    logits: source,
+    targets: labels,
+    ...settle("crossEntropy", options),
+    ...result,
+  });
   for (const made of Object.values(result)) scope.keep(made);
   return result;
 }
@@ -53,7 +62,8 @@ export function crossEntropyBackward(
   const logits = requireWide("crossEntropyBackward", "logits", inputs.logits);
   const [rows] = asMatrix(logits.shape);
   const targets = requireTargets("crossEntropyBackward", inputs.targets, rows);
-  for (const [name, x] of Object.entries({ grad, maximum, total })) requireShape("crossEntropyBackward", name, x, [rows]);
+  for (const [name, x] of Object.entries({ grad, maximum, total }))
+    requireShape("crossEntropyBackward", name, x, [rows]);
   using scope = new Scope();
   const backend = commonBackend("crossEntropyBackward", grad, logits, targets, maximum, total);
   const dx = new Tensor(backend, logits.dtype, logits.shape);
@@ -62,15 +72,21 @@ export function crossEntropyBackward(
   return scope.keep(dx);
 }
 
-function settle(op: string, { smoothing = 0, ignore = -100 }: CrossEntropyOptions): Required<CrossEntropyOptions> {
-  if (!(smoothing >= 0 && smoothing <= 1)) throw new ArgumentError(`${op}: smoothing is ${smoothing}; it must be 0 to 1`);
+function settle(
+  op: string,
+  { smoothing = 0, ignore = -100 }: CrossEntropyOptions,
+): Required<CrossEntropyOptions> {
+  if (!(smoothing >= 0 && smoothing <= 1))
+    throw new ArgumentError(`${op}: smoothing is ${smoothing}; it must be 0 to 1`);
   return { smoothing, ignore };
 }
 
 function requireTargets(op: string, targets: Tensor, rows: number): Tensor<"i32"> {
   if (!isI32(targets)) throw new DTypeError(`${op}: targets are ${targets.dtype}; they must be i32`);
   if (targets.size === rows) return targets;
-  throw new ShapeError(`${op}: logits have ${rows} rows and targets [${targets.shape}] ${targets.size} elements; give one a row`);
+  throw new ShapeError(
+    `${op}: logits have ${rows} rows and targets [${targets.shape}] ${targets.size} elements; give one a row`,
+  );
 }
 
 function isI32(x: Tensor): x is Tensor<"i32"> {

@@ -43,7 +43,13 @@ export function rmsNorm(x: Tensor, gamma: Tensor, options: NormOptions = {}): No
   return forward("rmsNorm", x, gamma, undefined, options);
 }
 
-function forward(op: string, x: Tensor, gamma: Tensor, beta: Tensor | undefined, options: NormOptions): NormResult {
+function forward(
+  op: string,
+  x: Tensor,
+  gamma: Tensor,
+  beta: Tensor | undefined,
+  options: NormOptions,
+): NormResult {
   const { epsilon = 1e-5, zeroCentered = false } = options;
   const source = requireWide(op, "x", x);
   const [rows, columns] = asMatrix(x.shape);

@@ -13,7 +13,7 @@ import {
   type Usage,
 } from "../tensor/quantized.js";
 import { Scope } from "../tensor/scope.js";
-import { asMatrix, sameShape, type Shape, type WideDType } from "../tensor/shape.js";
+import { asMatrix, type Shape, sameShape, type WideDType } from "../tensor/shape.js";
 import { Tensor } from "../tensor/tensor.js";
 import { NO_RANDOM } from "./cast.js";
 import { execute, requireWide } from "./execute.js";
@@ -40,7 +40,12 @@ export interface QuantizedLayout {
  * An uninitialised quantized tensor that stands for `shape` and `dtype`. Throws `ShapeError` where the format
  * cannot take the shape, `ArgumentError` without any usage.
  */
-export function emptyQuantized(backend: Backend, shape: Shape, dtype: WideDType, layout: QuantizedLayout): QuantizedTensor {
+export function emptyQuantized(
+  backend: Backend,
+  shape: Shape,
+  dtype: WideDType,
+  layout: QuantizedLayout,
+): QuantizedTensor {
   const { spec, usage, scaleLayout, ops } = layout;
   if (!usage.rowwise && !usage.columnwise) {
     throw new ArgumentError(`${spec.quantizer}: neither rowwise nor columnwise usage is set; set one`);
@@ -52,7 +57,9 @@ export function emptyQuantized(backend: Backend, shape: Shape, dtype: WideDType,
     const geometry = copyGeometry(spec, [rows, columns], direction, scaleLayout);
     const data = new Tensor(backend, geometry.dataType, geometry.dataShape);
     const scaleInv = new Tensor(backend, geometry.scaleType, geometry.scaleShape);
-    return spec.quantizer === "nvfp4" ? { data, scaleInv, amax: new Tensor(backend, "f32", [1]) } : { data, scaleInv };
+    return spec.quantizer === "nvfp4"
+      ? { data, scaleInv, amax: new Tensor(backend, "f32", [1]) }
+      : { data, scaleInv };
   };
   const fields = { spec, shape, dtype, scaleLayout, ops };
   const rowwise = usage.rowwise ? copy("rowwise") : undefined;
@@ -74,7 +81,9 @@ export function quantizeInto(x: Tensor, target: QuantizedTensor, inputs: Quantiz
     throw new ArgumentError("quantize: fp8-delayed needs a scale tensor, f32 [1]");
   }
   if (spec.rht && x.dtype !== "bf16" && target.columnwise) {
-    throw new ArgumentError(`quantize: the random Hadamard transform takes bf16 input; x is ${x.dtype}; cast it to bf16`);
+    throw new ArgumentError(
+      `quantize: the random Hadamard transform takes bf16 input; x is ${x.dtype}; cast it to bf16`,
+    );
   }
   const args: QuantizeArgs = {
     ...inputs,

@@ -23,7 +23,11 @@ export interface SweepOptions {
  * (code(i) + 1) * (mix(i, k) | 1), where mix(x, k) = { x ^= x >>> 16; x *= k; x ^= x >>> 15 } and k is
  * 0x7feb352d, then 0x846ca68b. In 16-bit formats a NaN input counts as code 0xffff.
  */
-export async function sweepChunk(backend: Backend, chunk: number, options: SweepOptions): Promise<[number, number]> {
+export async function sweepChunk(
+  backend: Backend,
+  chunk: number,
+  options: SweepOptions,
+): Promise<[number, number]> {
   if (!Number.isInteger(chunk) || chunk < 0 || chunk >= SWEEP_CHUNKS) {
     throw new ArgumentError(`sweep: chunk ${chunk} is not one of 0 to ${SWEEP_CHUNKS - 1}`);
   }

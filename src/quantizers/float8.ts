@@ -1,6 +1,7 @@
 /** Per-tensor FP8, with a scale from the past (delayed) or from the tensor itself (current). */
-import type { QuantizeInputs } from "../ops/quantize.js";
+
 import type { ScalarFormat } from "../formats/scalar.js";
+import type { QuantizeInputs } from "../ops/quantize.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { makeSpec, Quantizer, type QuantizerOptions } from "./quantizer.js";
 

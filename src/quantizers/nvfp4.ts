@@ -7,7 +7,7 @@ import type { Tensor } from "../tensor/tensor.js";
 import { makeSpec, Quantizer, type QuantizerOptions, RandomState } from "./quantizer.js";
 
 export interface NVFP4QuantizerOptions extends QuantizerOptions {
-  /** Default 1x16; 16x16 gives both directions the same codes (weights). */
+  /** Default 1x16; 16x16 gives both directions the same scales, and rounding to nearest the same codes (weights). */
   readonly tile?: "1x16" | "16x16";
   /** Transform columnwise data first (bf16 input). Default false. */
   readonly rht?: boolean;
@@ -33,10 +33,17 @@ export class NVFP4Quantizer extends Quantizer {
   constructor(options: NVFP4QuantizerOptions = {}) {
     const { tile, rht = false, stochastic = false, fourOverSix = "none" } = options;
     if (fourOverSix !== "none" && (rht || stochastic)) {
-      throw new ArgumentError("nvfp4: 4over6 goes with neither the Hadamard transform nor stochastic rounding; drop one");
+      throw new ArgumentError(
+        "nvfp4: 4over6 goes with neither the Hadamard transform nor stochastic rounding; drop one",
+      );
     }
     if (rht && tile === "16x16") {
-      throw new ArgumentError("nvfp4: the Hadamard transform needs 1x16 tiles; 16x16 tiles share codes between directions");
+      throw new ArgumentError(
+        "nvfp4: the Hadamard transform needs 1x16 tiles; 16x16 tiles share codes between directions",
+      );
+    }
+    if (options.e4m3Max === 256 && fourOverSix === "none") {
+      throw new ArgumentError("nvfp4: e4m3Max 256 belongs to 4over6; set fourOverSix, or leave e4m3Max at 448");
     }
     const rhtSigns = rht && options.randomSigns !== false ? RHT_SIGNS : 0;
     const e4m3Max = options.e4m3Max ?? (fourOverSix === "none" ? 448 : 256);

@@ -5,10 +5,17 @@ import { ArgumentError } from "../errors.js";
 import { BLOCK_FORMATS, type BlockFormatName, type Tile } from "../formats/block.js";
 import { resolveFormat } from "../formats/derive.js";
 import { dequantize } from "../ops/dequantize.js";
+import { requireWide } from "../ops/execute.js";
 import { transpose } from "../ops/layout.js";
 import { emptyQuantized, type QuantizedLayout, type QuantizeInputs, quantizeInto } from "../ops/quantize.js";
-import { requireWide } from "../ops/execute.js";
-import type { QuantizedCopy, QuantizedTensor, QuantizerOps, QuantizeSpec, ScaleLayout, Usage } from "../tensor/quantized.js";
+import type {
+  QuantizedCopy,
+  QuantizedTensor,
+  QuantizerOps,
+  QuantizeSpec,
+  ScaleLayout,
+  Usage,
+} from "../tensor/quantized.js";
 import { Scope } from "../tensor/scope.js";
 import type { Shape, WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
@@ -49,11 +56,17 @@ export function makeSpec(quantizer: BlockFormatName, fields: Partial<QuantizeSpe
   const format = resolveFormat(spec.format);
   requireAmong(quantizer, "format", format, row.elements);
   requireAmong(quantizer, "tile", spec.tile, row.tiles);
-  if (!(spec.epsilon >= 0)) throw new ArgumentError(`${quantizer}: epsilon is ${spec.epsilon}; it must be at least 0`);
+  if (!(spec.epsilon >= 0))
+    throw new ArgumentError(`${quantizer}: epsilon is ${spec.epsilon}; it must be at least 0`);
   return { ...spec, format };
 }
 
-function requireAmong(quantizer: string, what: string, value: string, allowed: readonly (string | Tile)[]): void {
+function requireAmong(
+  quantizer: string,
+  what: string,
+  value: string,
+  allowed: readonly (string | Tile)[],
+): void {
   if (allowed.includes(value)) return;
   throw new ArgumentError(`${quantizer}: ${what} ${value} is not one of ${allowed.join(", ")}`);
 }
@@ -90,7 +103,12 @@ export abstract class Quantizer implements QuantizerOps {
   /** An uninitialised quantized tensor for `shape`; see `emptyQuantized` for what it refuses. */
   makeEmpty(backend: Backend, shape: Shape, dtype: WideDType = "bf16"): QuantizedTensor {
     const { spec, usage } = this;
-    const layout: QuantizedLayout = { spec, usage, scaleLayout: this.options.scaleLayout ?? "logical", ops: this };
+    const layout: QuantizedLayout = {
+      spec,
+      usage,
+      scaleLayout: this.options.scaleLayout ?? "logical",
+      ops: this,
+    };
     return emptyQuantized(backend, shape, dtype, layout);
   }
 

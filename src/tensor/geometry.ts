@@ -33,7 +33,10 @@ export function copyGeometry(
     dataType: spec.format,
     dataShape: data === "transposed" ? [columns, rows] : [rows, columns],
     scaleType: format.scale,
-    scaleShape: spec.tile === "tensor" ? perTensorShape(spec, layout) : layoutShape(spec, logicalScale, direction, layout),
+    scaleShape:
+      spec.tile === "tensor"
+        ? perTensorShape(spec, layout)
+        : layoutShape(spec, logicalScale, direction, layout),
     data,
     scale,
     logicalScale,
@@ -81,7 +84,9 @@ function layoutShape(
   }
   if (layout === "logical") return [rows, columns];
   const placedAsColumns = direction === "columnwise" && spec.quantizer !== "nvfp4";
-  return placedAsColumns ? [roundUp(rows, 4), roundUp(columns, 128)] : [roundUp(rows, 128), roundUp(columns, 4)];
+  return placedAsColumns
+    ? [roundUp(rows, 4), roundUp(columns, 128)]
+    : [roundUp(rows, 128), roundUp(columns, 4)];
 }
 
 /** Throws `ShapeError` where the format cannot take a [rows, columns] matrix. */

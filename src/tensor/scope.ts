@@ -7,6 +7,9 @@ export interface Owned {
   readonly members?: readonly Owned[];
 }
 
+/** Hosts without explicit resource management lack the symbol that `using` looks up. */
+if (!Symbol.dispose) Object.defineProperty(Symbol, "dispose", { value: Symbol("Symbol.dispose") });
+
 const open: Scope[] = [];
 const owners = new WeakMap<Owned, Scope>();
 

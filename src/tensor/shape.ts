@@ -42,7 +42,9 @@ export function byteLength(dtype: DType, shape: Shape): number {
   }
   const bits = storageBits(dtype);
   if (bits < 8 && (shape.at(-1) ?? 1) % 2 !== 0) {
-    throw new ShapeError(`${dtype} [${shape}]: the last dimension is odd and two codes share a byte; pad it to an even size`);
+    throw new ShapeError(
+      `${dtype} [${shape}]: the last dimension is odd and two codes share a byte; pad it to an even size`,
+    );
   }
   return (elementCount(shape) * bits) / 8;
 }

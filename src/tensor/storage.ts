@@ -12,7 +12,9 @@ export interface Memory {
 }
 
 const leaks = new FinalizationRegistry<string>((what) => {
-  console.warn(`lockstep: ${what} was garbage collected without dispose(); its memory stays taken. Use a scope.`);
+  console.warn(
+    `lockstep: ${what} was garbage collected without dispose(); its memory stays taken. Use a scope.`,
+  );
 });
 
 /** A reference-counted block of memory. Views share it; the last to release it frees it. */

@@ -56,7 +56,9 @@ export class Tensor<D extends DType = DType> {
   /** The same memory in another shape of as many elements. Dispose of both. */
   reshape(shape: Shape): Tensor<D> {
     if (byteLength(this.dtype, shape) !== this.byteLength) {
-      throw new ShapeError(`reshape: [${this.shape}] has ${this.size} elements, [${shape}] ${elementCount(shape)}`);
+      throw new ShapeError(
+        `reshape: [${this.shape}] has ${this.size} elements, [${shape}] ${elementCount(shape)}`,
+      );
     }
     return new Tensor(this.backend, this.dtype, shape, this.#storage.retain());
   }

@@ -23,7 +23,10 @@ export const activation: Lowering<"activation"> = {
 export const activationBackward: Lowering<"activationBackward"> = {
   run({ pool }, { grad, x, kind, out }) {
     const head = [...operand(grad), ...operand(x), ...operand(out), ACTIVATION[kind]];
-    pool.run("activationBackward", { total: x.size, grain: 32, weight: WEIGHT }, (scratch) => [...head, scratch]);
+    pool.run("activationBackward", { total: x.size, grain: 32, weight: WEIGHT }, (scratch) => [
+      ...head,
+      scratch,
+    ]);
   },
 };
 

@@ -51,7 +51,9 @@ function decodeCopy(
   const format: BlockFormat = BLOCK_FORMATS[spec.quantizer];
   const [tileRows, block] = tileSize(spec.tile);
   const scaleWord = format.scale === "f32" ? 0 : factsOf(format.scale).word;
-  const [amax, inverse] = copy.amax ? [copy.amax.dataSync()[0] as number, Math.fround(1 / (6 * spec.e4m3Max))] : [1, 1];
+  const [amax, inverse] = copy.amax
+    ? [copy.amax.dataSync()[0] as number, Math.fround(1 / (6 * spec.e4m3Max))]
+    : [1, 1];
   const job = { total: lines, weight: length };
   withLogicalScales(context, args, geometry, (scales) => {
     const head = [codes, word, scales, scaleWord, amax, inverse, lines, length];
@@ -72,7 +74,10 @@ function withLogicalScales(
   body: (scales: number) => void,
 ): void {
   const from = copy.scaleInv.address;
-  if (scaleLayout === "logical") return body(from);
+  if (scaleLayout === "logical") {
+    body(from);
+    return;
+  }
   context.withTemporary(byteLength(scaleType, scaleShape), (scales) => {
     const move = { spec, direction, size: asMatrix(out.shape), from: scaleLayout, to: "logical" } as const;
     relayoutScales(context, move, from, scales);

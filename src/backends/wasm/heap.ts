@@ -26,7 +26,11 @@ export class Heap implements Memory {
     try {
       address = this.#instance.exports.reserve(bytes + 16) >>> 0;
     } catch {
-      throw new OutOfMemoryError(bytes, this.#live, "dispose of tensors that are no longer needed, or use a scope");
+      throw new OutOfMemoryError(
+        bytes,
+        this.#live,
+        "dispose of tensors that are no longer needed, or use a scope",
+      );
     }
     this.#sizes.set(address, bytes);
     this.#live += bytes;

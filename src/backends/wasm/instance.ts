@@ -1,6 +1,6 @@
 /** The compiled reference: one module, one shared memory, an instance for each thread. */
 import { WASM_BASE64 } from "#reference";
-import type { instantiate } from "../../../build/reference.js";
+import type { instantiate } from "#kernels";
 import { BackendError } from "../../errors.js";
 
 /** The exports of assembly/index.ts, typed by its compiler. */
@@ -37,7 +37,9 @@ function sharedMemory(): WebAssembly.Memory {
       cause = error;
     }
   }
-  throw new BackendError("wasm: this host gives no shared memory; it needs 256 MiB of address space", { cause });
+  throw new BackendError("wasm: this host gives no shared memory; it needs 256 MiB of address space", {
+    cause,
+  });
 }
 
 function onAbort(): never {

@@ -43,8 +43,12 @@ export const relayout: Lowering<"relayout"> = {
 
 /** Moves scales between layouts; what is neither logical before nor after goes through logical. */
 export function relayoutScales(context: LoweringContext, move: Relayout, from: number, to: number): void {
-  if (move.from === "logical") return fromLogical(context, move, from, to);
-  if (move.to === "logical") return toLogical(context, move, from, to);
+  if (move.from === "logical") fromLogical(context, move, from, to);
+  else if (move.to === "logical") toLogical(context, move, from, to);
+  else throughLogical(context, move, from, to);
+}
+
+function throughLogical(context: LoweringContext, move: Relayout, from: number, to: number): void {
   const { scaleType, scaleShape } = copyGeometry(move.spec, move.size, move.direction, "logical");
   context.withTemporary(byteLength(scaleType, scaleShape), (logical) => {
     toLogical(context, { ...move, to: "logical" }, from, logical);
@@ -72,7 +76,10 @@ function geometry({ spec, direction, size }: Relayout, layout: ScaleLayout) {
 
 function fromLogical({ pool }: LoweringContext, move: Relayout, from: number, to: number): void {
   const g = geometry(move, move.to);
-  if (move.to === "swizzled") return swizzleScales(pool, "swizzle", g, from, to);
+  if (move.to === "swizzled") {
+    swizzleScales(pool, "swizzle", g, from, to);
+    return;
+  }
   const [rows, columns] = g.transposes ? [g.columns, g.rows] : [g.rows, g.columns];
   const strides = g.transposes ? [1, g.columns] : [g.columns, 1];
   pool.run("place", { total: g.outRows }, () => [from, g.bytes, rows, columns, ...strides, to, g.outColumns]);
@@ -80,7 +87,10 @@ function fromLogical({ pool }: LoweringContext, move: Relayout, from: number, to
 
 function toLogical({ pool }: LoweringContext, move: Relayout, from: number, to: number): void {
   const g = geometry(move, move.from);
-  if (move.from === "swizzled") return swizzleScales(pool, "unswizzle", g, from, to);
+  if (move.from === "swizzled") {
+    swizzleScales(pool, "unswizzle", g, from, to);
+    return;
+  }
   const strides = g.transposes ? [1, g.outColumns] : [g.outColumns, 1];
   pool.run("place", { total: g.rows }, () => [from, g.bytes, g.rows, g.columns, ...strides, to, g.columns]);
 }

@@ -11,7 +11,15 @@ export const norm: Lowering<"norm"> = {
     const [gammaAddress, parameterType] = operand(gamma);
     const parameters = [gammaAddress, beta?.address ?? NULL, parameterType];
     const saved = [mean?.address ?? NULL, rstd.address];
-    const head = [...operand(x), ...parameters, ...operand(out), ...saved, columns, epsilon, Number(zeroCentered)];
+    const head = [
+      ...operand(x),
+      ...parameters,
+      ...operand(out),
+      ...saved,
+      columns,
+      epsilon,
+      Number(zeroCentered),
+    ];
     pool.run("norm", { total: rows, weight: columns * 4 }, (scratch) => [...head, scratch]);
   },
 };
@@ -22,12 +30,23 @@ export const normBackward: Lowering<"normBackward"> = {
     const [gammaAddress, gammaType] = operand(gamma);
     const saved = [mean?.address ?? NULL, rstd.address];
     const given = [...operand(grad), ...operand(x)];
-    const inputs = [...given, gammaAddress, gammaType, ...saved, ...operand(dx), columns, Number(zeroCentered)];
+    const inputs = [
+      ...given,
+      gammaAddress,
+      gammaType,
+      ...saved,
+      ...operand(dx),
+      columns,
+      Number(zeroCentered),
+    ];
     pool.run("normBackward", { total: rows, weight: columns * 6 }, (scratch) => [...inputs, scratch]);
     const [dgammaAddress, parameterType] = operand(dgamma);
     const outputs = [dgammaAddress, dbeta?.address ?? NULL, parameterType];
     const sums = [...given, ...saved, ...outputs, rows, columns];
-    pool.run("normParameters", { total: columns, grain: 32, weight: rows * 4 }, (scratch) => [...sums, scratch]);
+    pool.run("normParameters", { total: columns, grain: 32, weight: rows * 4 }, (scratch) => [
+      ...sums,
+      scratch,
+    ]);
   },
 };
 

@@ -2,7 +2,7 @@
 import { platform } from "#platform";
 import { BackendError } from "../../errors.js";
 import type { WorkerHandle } from "../platform/platform.js";
-import type { Exports, ExportName, Instance } from "./instance.js";
+import type { ExportName, Exports, Instance } from "./instance.js";
 import { CONTROL, serve, type WorkerData } from "./worker.js";
 
 /** Scratch each thread starts with; kernels are told where theirs lies. */
@@ -131,7 +131,8 @@ export class Pool {
       Atomics.notify(thread.header, 0);
     }
     await Promise.all(this.#threads.map((thread) => thread.worker.terminate()));
-    for (const scratch of [this.#scratch, ...this.#threads.map((thread) => thread.scratch)]) scratch.release();
+    for (const scratch of [this.#scratch, ...this.#threads.map((thread) => thread.scratch)])
+      scratch.release();
     for (const control of this.#controls) this.#exports.release(control);
     this.#threads.length = 0;
   }

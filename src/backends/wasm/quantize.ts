@@ -39,7 +39,8 @@ function quantizeTensor(context: LoweringContext, args: QuantizeArgs): void {
   if (rowwise) codes(rowwise.data.address);
   if (columnwise) {
     const bits = storageBits(spec.format);
-    const from = (source: number): void => transposeCodes(context, source, rows, columns, bits, columnwise.data.address);
+    const from = (source: number): void =>
+      transposeCodes(context, source, rows, columns, bits, columnwise.data.address);
     if (rowwise) from(rowwise.data.address);
     else
       context.withTemporary((x.size * bits) / 8, (address) => {
@@ -62,7 +63,12 @@ function tensorScale(context: LoweringContext, { x, spec, scale, amax, amaxRecor
 }
 
 /** One copy of a block-scaled tensor; its scales are made in the logical layout, then laid out as wanted. */
-function quantizeCopy(context: LoweringContext, args: QuantizeArgs, direction: Direction, copy: QuantizedCopy): void {
+function quantizeCopy(
+  context: LoweringContext,
+  args: QuantizeArgs,
+  direction: Direction,
+  copy: QuantizedCopy,
+): void {
   const { x, spec, scaleLayout } = args;
   const size = asMatrix(x.shape);
   if (scaleLayout === "logical") {
@@ -97,7 +103,17 @@ function quantizeBlocks(
 
   if (direction === "columnwise" && data === "inPlace") {
     const tile = [block, tileRows];
-    const head = [...source, rows, columns, ...tile, rule, word, Number(spec.pow2Scales), spec.epsilon, ...draws];
+    const head = [
+      ...source,
+      rows,
+      columns,
+      ...tile,
+      rule,
+      word,
+      Number(spec.pow2Scales),
+      spec.epsilon,
+      ...draws,
+    ];
     const job = { total: rows, grain: block, weight: columns };
     context.pool.run("quantizeColumns", job, (scratch) => [...head, copy.data.address, scales, scratch]);
     return;
@@ -110,11 +126,23 @@ function quantizeBlocks(
   const shift = Math.log2(block);
   const shared = Number(tileRows > 1 && !format.replicates);
   const levels = [global, spec.e4m3Max, Number(spec.fourOverSix === "mse"), Number(rht), spec.rhtSigns];
-  const tile = [Number(transposed), tileRows, shift, shared, rule, word, Number(spec.pow2Scales), spec.epsilon];
+  const tile = [
+    Number(transposed),
+    tileRows,
+    shift,
+    shared,
+    rule,
+    word,
+    Number(spec.pow2Scales),
+    spec.epsilon,
+  ];
   const run = (to: number): void => {
     const head = [...source, lines, length, ...tile, ...levels, ...draws, copy.data.address, to];
     const grain = Math.max(tileRows, transposed ? STRIP : 1);
-    context.pool.run("quantizeRows", { total: lines, grain, weight: length }, (scratch) => [...head, scratch]);
+    context.pool.run("quantizeRows", { total: lines, grain, weight: length }, (scratch) => [
+      ...head,
+      scratch,
+    ]);
   };
   if (!transposed || scale === "transposed") run(scales);
   else {
@@ -127,7 +155,12 @@ function quantizeBlocks(
 }
 
 /** NVFP4's per-tensor amax of one copy, which is also part of the result; 0 for formats without. */
-function globalAmax(context: LoweringContext, args: QuantizeArgs, direction: Direction, copy: QuantizedCopy): number {
+function globalAmax(
+  context: LoweringContext,
+  args: QuantizeArgs,
+  direction: Direction,
+  copy: QuantizedCopy,
+): number {
   if (!copy.amax) return 0;
   const { x, spec } = args;
   const columnwise = direction === "columnwise";

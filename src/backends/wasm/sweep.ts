@@ -11,6 +11,11 @@ export const sweep: Lowering<"sweep"> = {
     out.write(new Uint32Array(2));
     const policy = [ROUNDING[rounding], OVERFLOW[overflow], ...halves(random.seed), ...halves(random.offset)];
     const first = chunk * BLOCKS;
-    pool.run("sweep", { first, total: BLOCKS, weight: 1 << 16 }, (scratch) => [word, ...policy, out.address, scratch]);
+    pool.run("sweep", { first, total: BLOCKS, weight: 1 << 16 }, (scratch) => [
+      word,
+      ...policy,
+      out.address,
+      scratch,
+    ]);
   },
 };
