@@ -96,7 +96,7 @@ export function encodeMagic<M>(
   v128.store(encoder, seen, At.Seen);
 }
 
-/** Layouts that `Loop.Aligned` covers; otherwise as encodeMagic. */
+/** Layouts that `Loop.Aligned` covers; otherwise as encodeMagic, with At.Floor taken off what it saw. */
 export function encodeAligned<M>(
   x: usize,
   codes: usize,
@@ -111,12 +111,13 @@ export function encodeAligned<M>(
   const half = i32x4.splat(1 << (drop - 1));
   const magnitude = v128.load(encoder, At.Magnitude);
   const one = i32x4.splat(1);
+  const floor = v128.load(encoder, At.Floor);
   let seen = i32x4.splat(0);
   for (let i = 0; i < count; i += 4) {
     const v = scaled<M>(x, multipliers, i, shift);
     const negative = i32x4.shr_s(v, 31);
     const a = v128.and(v, magnitude);
-    seen = i32x4.max_s(seen, a);
+    seen = i32x4.max_u(seen, i32x4.sub(a, floor)); // what lies below wraps around
     const odd = v128.and(i32x4.shr_u(a, drop), one);
     let code = i32x4.shr_u(i32x4.add(i32x4.add(a, i32x4.sub(half, one)), odd), drop);
     const error = i32x4.sub(a, i32x4.shl(code, drop));

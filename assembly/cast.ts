@@ -9,8 +9,6 @@ import { At, ENCODER_BYTES, Loop, lastSeen, prepare, storageOf } from "./encoder
 import { fillRandom16 } from "./random";
 import { asF32 } from "./widen";
 
-export { amax } from "./amax";
-
 /** Elements encoded at a time, so that what is redone after a NaN is little. */
 const RUN: i32 = 2048;
 
@@ -46,7 +44,7 @@ function encodeBySimd<M>(
     default:
       return false;
   }
-  if (lastSeen(encoder) > EXACT_LIMIT) return false;
+  if (lastSeen(encoder) > EXACT_LIMIT - load<u32>(encoder, At.Floor)) return false;
   pack(codes, dst, count, storage);
   return true;
 }

@@ -30,7 +30,7 @@ export const enum Loop {
   Bf16 = 2,
   /** Magic sums, corrected to any rounding and overflow. */
   Magic = 3,
-  /** The layout is f32's with a shorter mantissa: integer arithmetic, any rounding and overflow. */
+  /** The layout is f32's with a shorter mantissa, or e8m0: integer arithmetic, any rounding and overflow. */
   Aligned = 4,
 }
 
@@ -78,12 +78,14 @@ export const enum At {
   /** One less than half an ulp of bf16. */
   HalfBf16 = 368,
   MaxCode8 = 384,
+  /** Loop.Aligned gets smaller magnitudes wrong: 0, or the smallest normal number where there are no subnormals. */
+  Floor = 400,
   /** Written by the loops: lane-wise maxima, of the bits of |x ⊗ multiplier| or as encodeGroups says. */
-  Seen = 400,
+  Seen = 416,
 }
 
 /** Bytes of an encoder. */
-export const ENCODER_BYTES: usize = 416;
+export const ENCODER_BYTES: usize = 432;
 
 function put(encoder: usize, at: usize, value: u32): void {
   v128.store(encoder + at, i32x4.splat(value));
@@ -104,8 +106,20 @@ function fieldAbove(word: u32): i32 {
   return (<i32>maxCode(word) >> mantissaBits(word)) + 1 - exponentBias(word) + 127;
 }
 
+/** Whether the layout is f32's exponent field alone. */
+function isExponent(word: u32): bool {
+  const unusual = isSigned(word) | mantissaBits(word) | hasSubnormals(word);
+  return (
+    unusual === 0 &&
+    exponentBits(word) === 8 &&
+    exponentBias(word) === 127 &&
+    specials(word) === Specials.NanOnly
+  );
+}
+
 function loopFor(word: u32, rounding: i32, overflow: i32, storage: u32): Loop {
   const m = <i32>mantissaBits(word);
+  if (isExponent(word)) return Loop.Aligned;
   if (!hasSubnormals(word) || m === 0) return Loop.Scalar;
   const nearest = rounding === Rounding.TiesToEven;
   if (exponentBits(word) === 8 && exponentBias(word) === 127 && specials(word) === Specials.Ieee) {
@@ -136,6 +150,7 @@ export function prepare(encoder: usize, word: u32, rounding: i32, overflow: i32,
   store<u32>(encoder, 23 - m, At.Shift);
 
   put(encoder, At.Magnitude, 0x7fffffff);
+  put(encoder, At.Floor, hasSubnormals(word) !== 0 ? 0 : 0x00800000);
   put(encoder, At.ExponentMask, 0x7f800000);
   put(encoder, At.MinNormal, (minExponent(word) + 127) << 23);
   put(encoder, At.Lift, (23 - m) << 23);

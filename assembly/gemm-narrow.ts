@@ -3,8 +3,9 @@
 
 import { alignBitsOf, fractionBitsOf } from "./gemm-task";
 
-/** Below the exponent of every product of two non-zeros; keeps the scale of a step of zeros a finite f32. */
-const FLOOR: i32 = -60;
+// Constants are loaded: V8 makes each literal anew, in three instructions, wherever it is used. The last is
+// below the exponent of every product of two non-zeros, and keeps the scale of a step of zeros a finite f32.
+const EXPONENT = memory.data<i32>([0xff, 0xff, 0xff, 0xff, 127, 127, 127, 127, -60, -60, -60, -60], 16);
 
 /** The scales 2^(F - emax) of four rows and 16 columns, from the exponents of one step. */
 function alignRows(xe: usize, we: usize, step: u32, state: usize, scales: usize, bias: i32): void {
@@ -15,13 +16,18 @@ function alignRows(xe: usize, we: usize, step: u32, state: usize, scales: usize,
   const x1 = xe + step;
   const x2 = x1 + step;
   const x3 = x2 + step;
-  for (let k: usize = 0; k < step; k++) {
+  for (let k: usize = 0; k < step; k += 2) {
     const w = v128.load(we);
+    const v = v128.load(we, 16);
     m0 = v128.max<i8>(m0, v128.add<i8>(w, v128.load_splat<i8>(xe + k)));
+    m0 = v128.max<i8>(m0, v128.add<i8>(v, v128.load_splat<i8>(xe + k, 1)));
     m1 = v128.max<i8>(m1, v128.add<i8>(w, v128.load_splat<i8>(x1 + k)));
+    m1 = v128.max<i8>(m1, v128.add<i8>(v, v128.load_splat<i8>(x1 + k, 1)));
     m2 = v128.max<i8>(m2, v128.add<i8>(w, v128.load_splat<i8>(x2 + k)));
+    m2 = v128.max<i8>(m2, v128.add<i8>(v, v128.load_splat<i8>(x2 + k, 1)));
     m3 = v128.max<i8>(m3, v128.add<i8>(w, v128.load_splat<i8>(x3 + k)));
-    we += 16;
+    m3 = v128.max<i8>(m3, v128.add<i8>(v, v128.load_splat<i8>(x3 + k, 1)));
+    we += 32;
   }
   alignRow(m0, state, scales, bias);
   alignRow(m1, state + 64, scales + 64, bias);
@@ -40,9 +46,9 @@ function alignRow(products: v128, state: usize, scales: usize, bias: i32): void 
 }
 
 function scaleOf(products: v128, accumulator: v128, bias: i32): v128 {
-  const field = v128.and(v128.shr<u32>(accumulator, 23), i32x4.splat(0xff));
-  const exponent = v128.max<i32>(products, v128.sub<i32>(field, i32x4.splat(127)));
-  const pinned = v128.max<i32>(exponent, i32x4.splat(FLOOR));
+  const field = v128.and(v128.shr<u32>(accumulator, 23), v128.load(EXPONENT));
+  const exponent = v128.max<i32>(products, v128.sub<i32>(field, v128.load(EXPONENT, 16)));
+  const pinned = v128.max<i32>(exponent, v128.load(EXPONENT, 32));
   return v128.shl<i32>(v128.sub<i32>(i32x4.splat(bias), pinned), 23);
 }
 
@@ -57,14 +63,22 @@ function addRow(x: usize, w: usize, step: u32, state: usize, scales: usize, mask
   let a2 = v128.trunc<f32>(v128.mul<f32>(v128.load(state, 32), s2));
   let a3 = v128.trunc<f32>(v128.mul<f32>(v128.load(state, 48), s3));
   const end = x + (step << 2);
-  while (x < end) {
+  // Two k's a turn, in two basic blocks: V8 would hoist the loads of both to one place and spill.
+  while (true) {
     const q = v128.load_splat<f32>(x);
     a0 = v128.add<f32>(a0, v128.trunc<f32>(v128.mul<f32>(v128.mul<f32>(q, v128.load(w)), s0)));
     a1 = v128.add<f32>(a1, v128.trunc<f32>(v128.mul<f32>(v128.mul<f32>(q, v128.load(w, 16)), s1)));
     a2 = v128.add<f32>(a2, v128.trunc<f32>(v128.mul<f32>(v128.mul<f32>(q, v128.load(w, 32)), s2)));
     a3 = v128.add<f32>(a3, v128.trunc<f32>(v128.mul<f32>(v128.mul<f32>(q, v128.load(w, 48)), s3)));
-    x += 4;
-    w += 64;
+    x += 8;
+    if (x > end) break;
+    const r = v128.load_splat<f32>(x - 4);
+    a0 = v128.add<f32>(a0, v128.trunc<f32>(v128.mul<f32>(v128.mul<f32>(r, v128.load(w, 64)), s0)));
+    a1 = v128.add<f32>(a1, v128.trunc<f32>(v128.mul<f32>(v128.mul<f32>(r, v128.load(w, 80)), s1)));
+    a2 = v128.add<f32>(a2, v128.trunc<f32>(v128.mul<f32>(v128.mul<f32>(r, v128.load(w, 96)), s2)));
+    a3 = v128.add<f32>(a3, v128.trunc<f32>(v128.mul<f32>(v128.mul<f32>(r, v128.load(w, 112)), s3)));
+    w += 128;
+    if (x === end) break;
   }
   const unit = i32x4.splat(0x7f000000);
   v128.store(state, v128.mul<f32>(v128.and(a0, mask), v128.sub<i32>(unit, s0)));

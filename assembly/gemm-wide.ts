@@ -13,55 +13,60 @@ function alignRows(xe: usize, we: usize, step: u32, state: usize, scales: usize,
   const x1 = xe + pitch;
   const x2 = x1 + pitch;
   const x3 = x2 + pitch;
-  for (let k: usize = 0; k < pitch; k += 2) {
+  for (let k: usize = 0; k < pitch; k += 4) {
     const w = v128.load(we);
+    const v = v128.load(we, 16);
     m0 = v128.max<i16>(m0, v128.add<i16>(w, v128.load_splat<i16>(xe + k)));
+    m0 = v128.max<i16>(m0, v128.add<i16>(v, v128.load_splat<i16>(xe + k, 2)));
     m1 = v128.max<i16>(m1, v128.add<i16>(w, v128.load_splat<i16>(x1 + k)));
+    m1 = v128.max<i16>(m1, v128.add<i16>(v, v128.load_splat<i16>(x1 + k, 2)));
     m2 = v128.max<i16>(m2, v128.add<i16>(w, v128.load_splat<i16>(x2 + k)));
+    m2 = v128.max<i16>(m2, v128.add<i16>(v, v128.load_splat<i16>(x2 + k, 2)));
     m3 = v128.max<i16>(m3, v128.add<i16>(w, v128.load_splat<i16>(x3 + k)));
-    we += 16;
+    m3 = v128.max<i16>(m3, v128.add<i16>(v, v128.load_splat<i16>(x3 + k, 2)));
+    we += 32;
   }
-  alignRow(m0, state, scales, bias, zero);
-  alignRow(m1, state + 64, scales + 64, bias, zero);
-  alignRow(m2, state + 128, scales + 128, bias, zero);
-  alignRow(m3, state + 192, scales + 192, bias, zero);
+  // c's exponent, where c is zero: -126 and this.
+  const ofZero = i32x4.splat(zero + 126);
+  const top = i32x4.splat(bias);
+  alignRow(m0, state, scales, top, ofZero);
+  alignRow(m1, state + 64, scales + 64, top, ofZero);
+  alignRow(m2, state + 128, scales + 128, top, ofZero);
+  alignRow(m3, state + 192, scales + 192, top, ofZero);
 }
 
 /** 2^(F - max(products, accumulator)) of one row, as f64. */
-function alignRow(products: v128, state: usize, scales: usize, bias: i32, zero: i32): void {
-  storeScales(v128.extend_low<i16>(products), state, scales, bias, zero);
-  storeScales(v128.extend_high<i16>(products), state + 32, scales + 32, bias, zero);
+function alignRow(products: v128, state: usize, scales: usize, bias: v128, ofZero: v128): void {
+  storeScales(v128.extend_low<i16>(products), state, scales, bias, ofZero);
+  storeScales(v128.extend_high<i16>(products), state + 32, scales + 32, bias, ofZero);
 }
 
-function storeScales(products: v128, state: usize, scales: usize, bias: i32, zero: i32): void {
+// Constants are loaded: V8 makes each literal anew, in three instructions, wherever it is used.
+const EXPONENT = memory.data<i32>([0x7ff, 0x7ff, 0x7ff, 0x7ff, 1023, 1023, 1023, 1023, -126, -126, -126, -126], 16);
+
+function storeScales(products: v128, state: usize, scales: usize, bias: v128, ofZero: v128): void {
   const high = v128.shuffle<i32>(v128.load(state), v128.load(state, 16), 1, 3, 5, 7);
-  const field = v128.and(v128.shr<u32>(high, 20), i32x4.splat(0x7ff));
-  const pinned = v128.max<i32>(v128.sub<i32>(field, i32x4.splat(1023)), i32x4.splat(-126));
+  const field = v128.and(v128.shr<u32>(high, 20), v128.load(EXPONENT));
+  const pinned = v128.max<i32>(v128.sub<i32>(field, v128.load(EXPONENT, 16)), v128.load(EXPONENT, 32));
   const none = v128.eq<i32>(high, i32x4.splat(0)); // a double that holds an f32 is zero iff its high word is
-  const accumulator = v128.bitselect(i32x4.splat(zero), pinned, none);
-  const field2 = v128.sub<i32>(i32x4.splat(bias), v128.max<i32>(products, accumulator));
-  v128.store(scales, v128.shl<i64>(v128.extend_low<i32>(field2), 52));
-  v128.store(scales, v128.shl<i64>(v128.extend_high<i32>(field2), 52), 16);
+  const accumulator = v128.add<i32>(pinned, v128.and(none, ofZero));
+  const power = v128.sub<i32>(bias, v128.max<i32>(products, accumulator));
+  v128.store(scales, v128.shl<i64>(v128.extend_low<i32>(power), 52));
+  v128.store(scales, v128.shl<i64>(v128.extend_high<i32>(power), 52), 16);
 }
 
-// Finishing a sum: its f32 bits by truncation; then multiples of 2^-149 and overflow to infinity in one
-// expression that leaves normal numbers alone: trunc(v * 2^149) * 2^747 * 2^-896. The last row is 2^1023 twice
-// in exponent arithmetic, the reciprocal of a power of two.
+// Finishing a sum: truncation to f32's bits, then to multiples of 2^-149, then infinity from 2^128 up. The last
+// two leave normal numbers alone, in one expression: trunc(v * 2^149) * 2^747 * 2^-896.
 const FINISH = memory.data<u64>(
-  [0xffffffffe0000000, 0x4940000000000000, 0x6ea0000000000000, 0x07f0000000000000, 0x7fe0000000000000],
+  [
+    0x7fe0000000000000, // less the bits of 2^e, those of 2^-e
+    0xffffffffe0000000, // f32's bits
+    0x4940000000000000, // 2^149
+    0x6ea0000000000000, // 2^747
+    0x07f0000000000000, // 2^-896
+  ],
   16,
 );
-
-function finish(sum: v128, scale: v128): v128 {
-  const unit = v128.sub<i64>(v128.load_splat<i64>(FINISH, 32), scale);
-  const cut = v128.and(v128.mul<f64>(sum, unit), v128.load_splat<i64>(FINISH));
-  const grid = v128.trunc<f64>(v128.mul<f64>(cut, v128.load_splat<f64>(FINISH, 8)));
-  const limited = v128.mul<f64>(
-    v128.mul<f64>(grid, v128.load_splat<f64>(FINISH, 16)),
-    v128.load_splat<f64>(FINISH, 24),
-  );
-  return v128.add<f64>(limited, f64x2.splat(0)); // a zero sum is +0
-}
 
 /** One row's step: 8 accumulators at `state`, aligned by `scales`. */
 function addRow(x: usize, w: usize, step: u32, state: usize, scales: usize): void {
@@ -74,19 +79,41 @@ function addRow(x: usize, w: usize, step: u32, state: usize, scales: usize): voi
   let a2 = v128.trunc<f64>(v128.mul<f64>(v128.load(state, 32), s2));
   let a3 = v128.trunc<f64>(v128.mul<f64>(v128.load(state, 48), s3));
   const end = x + (step << 3);
-  while (x < end) {
+  // Two k's a turn, in two basic blocks: V8 would hoist the loads of both to one place and spill.
+  while (true) {
     const q = v128.load_splat<f64>(x);
     a0 = v128.add<f64>(a0, v128.trunc<f64>(v128.mul<f64>(v128.mul<f64>(q, v128.load(w)), s0)));
     a1 = v128.add<f64>(a1, v128.trunc<f64>(v128.mul<f64>(v128.mul<f64>(q, v128.load(w, 16)), s1)));
     a2 = v128.add<f64>(a2, v128.trunc<f64>(v128.mul<f64>(v128.mul<f64>(q, v128.load(w, 32)), s2)));
     a3 = v128.add<f64>(a3, v128.trunc<f64>(v128.mul<f64>(v128.mul<f64>(q, v128.load(w, 48)), s3)));
-    x += 8;
-    w += 64;
+    x += 16;
+    if (x > end) break;
+    const r = v128.load_splat<f64>(x - 8);
+    a0 = v128.add<f64>(a0, v128.trunc<f64>(v128.mul<f64>(v128.mul<f64>(r, v128.load(w, 64)), s0)));
+    a1 = v128.add<f64>(a1, v128.trunc<f64>(v128.mul<f64>(v128.mul<f64>(r, v128.load(w, 80)), s1)));
+    a2 = v128.add<f64>(a2, v128.trunc<f64>(v128.mul<f64>(v128.mul<f64>(r, v128.load(w, 96)), s2)));
+    a3 = v128.add<f64>(a3, v128.trunc<f64>(v128.mul<f64>(v128.mul<f64>(r, v128.load(w, 112)), s3)));
+    w += 128;
+    if (x === end) break;
   }
-  v128.store(state, finish(a0, s0));
-  v128.store(state, finish(a1, s1), 16);
-  v128.store(state, finish(a2, s2), 32);
-  v128.store(state, finish(a3, s3), 48);
+  const reciprocal = v128.load_splat<i64>(FINISH);
+  const bits = v128.load_splat<i64>(FINISH, 8);
+  a0 = v128.and(v128.mul<f64>(a0, v128.sub<i64>(reciprocal, s0)), bits);
+  a1 = v128.and(v128.mul<f64>(a1, v128.sub<i64>(reciprocal, s1)), bits);
+  a2 = v128.and(v128.mul<f64>(a2, v128.sub<i64>(reciprocal, s2)), bits);
+  a3 = v128.and(v128.mul<f64>(a3, v128.sub<i64>(reciprocal, s3)), bits);
+  const up = v128.load_splat<f64>(FINISH, 16);
+  const over = v128.load_splat<f64>(FINISH, 24);
+  const down = v128.load_splat<f64>(FINISH, 32);
+  const zero = f64x2.splat(0); // added, so that a zero sum is +0
+  a0 = v128.mul<f64>(v128.mul<f64>(v128.trunc<f64>(v128.mul<f64>(a0, up)), over), down);
+  a1 = v128.mul<f64>(v128.mul<f64>(v128.trunc<f64>(v128.mul<f64>(a1, up)), over), down);
+  a2 = v128.mul<f64>(v128.mul<f64>(v128.trunc<f64>(v128.mul<f64>(a2, up)), over), down);
+  a3 = v128.mul<f64>(v128.mul<f64>(v128.trunc<f64>(v128.mul<f64>(a3, up)), over), down);
+  v128.store(state, v128.add<f64>(a0, zero));
+  v128.store(state, v128.add<f64>(a1, zero), 16);
+  v128.store(state, v128.add<f64>(a2, zero), 32);
+  v128.store(state, v128.add<f64>(a3, zero), 48);
 }
 
 /**

@@ -115,11 +115,17 @@ function scatter(
 }
 
 function spread(source: usize, target: usize, bytes: usize, count: u32, pitch: usize): void {
-  for (let i: usize = 0; i < count; i++) {
-    if (bytes === 8) store<u64>(target, load<u64>(source + (i << 3)));
-    else if (bytes === 4) store<u32>(target, load<u32>(source + (i << 2)));
-    else if (bytes === 2) store<u16>(target, load<u16>(source + (i << 1)));
-    else store<u8>(target, load<u8>(source + i));
+  if (bytes === 8) spreadAs<u64>(source, target, count, pitch);
+  else if (bytes === 4) spreadAs<u32>(source, target, count, pitch);
+  else if (bytes === 2) spreadAs<u16>(source, target, count, pitch);
+  else spreadAs<u8>(source, target, count, pitch);
+}
+
+function spreadAs<T>(source: usize, target: usize, count: u32, pitch: usize): void {
+  const end = source + count * sizeof<T>();
+  while (source < end) {
+    store<T>(target, load<T>(source));
+    source += sizeof<T>();
     target += pitch;
   }
 }

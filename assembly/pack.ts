@@ -194,8 +194,10 @@ export function packLine(
     packNarrow(record, table, row, depth, values, exponents);
     return;
   }
-  decodeLine(record, table, row, depth, line);
   const scaled = scaleOf(record) !== 0 && promotionOf(task) < Promotion.ScaleProduct;
+  const asIs = kernel === Kernel.Plain && !scaled;
+  decodeLine(record, table, row, depth, asIs ? values : line);
+  if (asIs) return;
   const block = scaled ? blockOf(record) : depth;
   let index = scaled ? scaleRowOf(record, row) : 0;
   for (let start: u32 = 0; start < depth; start += block) {

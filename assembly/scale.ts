@@ -2,7 +2,7 @@
 // f32 operation; the order of steps is part of the definition (docs/numerics: scales).
 
 import { ScaleRule } from "./contract";
-import { decode, encode, exponentBias, mantissaBits, maxCode } from "./minifloat";
+import { decode, exponentBias, mantissaBits, maxCode } from "./minifloat";
 
 const FLT_MAX = reinterpret<f32>(0x7f7fffff);
 const SIXTH = reinterpret<f32>(0x3e2aaaab); // fl(1/6)

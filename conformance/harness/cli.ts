@@ -38,7 +38,7 @@ export class Workspace {
     return readdirSync(this.folder).toSorted();
   }
 
-  /** Runs a command; words that begin with "@" are files of this folder. Two threads unless told otherwise. */
+  /** Runs a command; words that begin with "@" are files of this folder. On one thread unless told otherwise. */
   async run(...words: readonly string[]): Promise<CliRun> {
     const printed = { stdout: "", stderr: "" };
     const sink = (name: keyof typeof printed) => ({
@@ -47,7 +47,12 @@ export class Workspace {
       },
     });
     const args = words.map((word) => (word.startsWith("@") ? this.path(word.slice(1)) : word));
-    const status = await runCli(args, { stdout: sink("stdout"), stderr: sink("stderr") });
+    const [command, ...rest] = args;
+    const threads = args.length > 1 && !args.includes("--threads") ? ["--threads", "1"] : [];
+    const status = await runCli(command === undefined ? [] : [command, ...threads, ...rest], {
+      stdout: sink("stdout"),
+      stderr: sink("stderr"),
+    });
     return { status, ...printed };
   }
 

@@ -16,7 +16,7 @@ import { codeDType } from "./encode.js";
 import { type Piece, planPieces, withFile, writePieces } from "./pieces.js";
 import { FORMAT, OUTPUT } from "./shared-options.js";
 
-const CHUNK_BYTES = 1 << 24;
+const CHUNK_BYTES = 1 << 22;
 
 /** Whether a tensor may hold codes of the format: as `encode` writes them, or in the format's own file type. */
 function holdsCodes({ dtype }: TensorEntry, format: ScalarFormat): boolean {
@@ -38,14 +38,13 @@ function decodePiece(
 ): Piece | undefined {
   if (!holdsCodes(entry, format)) return undefined;
   const { name } = entry;
-  const cost = fileBytes(entry.dtype, entry.shape);
+  const size = fileBytes(entry.dtype, entry.shape);
   return {
     subject: name,
     outputs: [{ name, dtype: "F32", shape: decodedShape(entry, format) }],
-    cost,
     async produce(put) {
-      for (let at = 0; at < cost; at += CHUNK_BYTES) {
-        const bytes = await file.read(entry, at, Math.min(cost, at + CHUNK_BYTES));
+      for (let at = 0; at < size; at += CHUNK_BYTES) {
+        const bytes = await file.read(entry, at, Math.min(size, at + CHUNK_BYTES));
         await put(name, decodeBytes(backend, bytes, format), (at * 32) / factsOf(format).storageBits);
       }
     },

@@ -43,7 +43,6 @@ function dequantizePiece({ backend, file, dtype }: Target, name: string, recipe:
   return {
     subject: name,
     outputs: [{ name, dtype: fileDType(dtype), shape: recipe.shape }],
-    cost: entries.reduce((sum, { begin, end }) => sum + end - begin, 0),
     async produce(put) {
       const quantized = await readQuantized(backend, file, name, recipe, direction);
       try {

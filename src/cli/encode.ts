@@ -16,7 +16,7 @@ import { type Piece, planPieces, withFile, writePieces } from "./pieces.js";
 import { ENCODING, FORMAT, OUTPUT, RANDOM } from "./shared-options.js";
 
 /** Elements encoded at a time; even, so that no byte of packed codes is shared. */
-const CHUNK = 1 << 24;
+const CHUNK = 1 << 22;
 
 /** The element type that files store codes of a format in. */
 export function codeDType(format: ScalarFormat): FileDType {
@@ -58,7 +58,6 @@ export function encodePiece(
   return {
     subject: entry.name,
     outputs: [output],
-    cost: fileBytes(dtype, shape),
     async produce(put) {
       for (let at = 0; at < size; at += chunk) {
         const count = Math.min(chunk, size - at);

@@ -122,7 +122,6 @@ function productPiece(subject: string, tensors: Product["tensors"]): Piece {
   return {
     subject,
     outputs: tensors,
-    cost: 0,
     async produce(put) {
       for (const { name, bytes } of tensors) await put(name, bytes);
     },

@@ -44,7 +44,7 @@ export const gemm = defineCommand({
         settings,
         plan,
         onStart: (multiplyAdds) => {
-          const progress = session.progress(multiplyAdds, "multiply-adds");
+          const progress = session.progress(multiplyAdds, "MAC");
           return (share) => (share < 1 ? progress.set(share * multiplyAdds) : progress.finish());
         },
       });

@@ -133,7 +133,9 @@ export function parseOptions(table: OptionTable, args: readonly string[]): Parse
     if (token.kind !== "option") continue;
     const row = Object.hasOwn(table, token.name) ? table[token.name] : undefined;
     if (!row) throw new ArgumentError(`there is no option ${token.rawName}`);
-    values[token.name] = parseValue(row, token.rawName, token.value);
+    // What looks like the next option is no value, unless it is given as --name=value.
+    const isNext = !token.inlineValue && /^--[a-z]/.test(token.value ?? "");
+    values[token.name] = parseValue(row, token.rawName, isNext ? undefined : token.value);
     given.add(token.name);
   }
   const positionals = tokens.flatMap((token) => (token.kind === "positional" ? [token.value] : []));

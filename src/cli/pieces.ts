@@ -1,5 +1,6 @@
 /** Output files made piece by piece: each piece reads what it needs, computes, and puts a few tensors. */
 import { LockstepError } from "../errors.js";
+import { fileBytes } from "../io/dtypes.js";
 import type { Metadata, TensorEntry, TensorPlan } from "../io/header.js";
 import type { SafetensorsFile } from "../io/safetensors.js";
 import { type PutTensor, writeSafetensors } from "../io/safetensors-writer.js";
@@ -12,8 +13,6 @@ export interface Piece {
   readonly subject: string;
   readonly outputs: readonly TensorPlan[];
   readonly metadata?: Metadata;
-  /** Bytes it reads, for the progress bar. */
-  readonly cost: number;
   readonly produce: (put: PutTensor) => Promise<void>;
 }
 
@@ -21,14 +20,13 @@ const COPY_BYTES = 8 << 20;
 
 /** A piece that copies a tensor as it is. */
 export function copyPiece(file: TensorSource, entry: TensorEntry): Piece {
-  const cost = entry.end - entry.begin;
+  const size = entry.end - entry.begin;
   return {
     subject: entry.name,
     outputs: [entry],
-    cost,
     async produce(put) {
-      for (let at = 0; at < cost; at += COPY_BYTES) {
-        await put(entry.name, await file.read(entry, at, Math.min(cost, at + COPY_BYTES)), at);
+      for (let at = 0; at < size; at += COPY_BYTES) {
+        await put(entry.name, await file.read(entry, at, Math.min(size, at + COPY_BYTES)), at);
       }
     },
   };
@@ -57,16 +55,18 @@ export async function writePieces(
     tensors: pieces.flatMap((piece) => piece.outputs),
     metadata: Object.assign({}, metadata, ...pieces.map((piece) => piece.metadata)) as Metadata,
   };
+  const sizes = plan.tensors.map(({ dtype, shape }) => fileBytes(dtype, shape));
   const progress = session.progress(
-    pieces.reduce((sum, piece) => sum + piece.cost, 0),
+    sizes.reduce((sum, size) => sum + size, 0),
     "B",
   );
   try {
     await writeSafetensors(path, plan, async (put) => {
-      for (const piece of pieces) {
-        await naming(piece.subject, () => piece.produce(put));
-        progress.add(piece.cost);
-      }
+      const counted: PutTensor = async (name, bytes, at) => {
+        await put(name, bytes, at);
+        progress.add(bytes.length);
+      };
+      for (const piece of pieces) await naming(piece.subject, () => piece.produce(counted));
     });
   } finally {
     progress.finish();

@@ -75,7 +75,6 @@ export function quantizePiece(
     subject: entry.name,
     outputs: quantizedPlans(name, recipe),
     metadata: { [recipeKey(name)]: formatRecipe(recipe, backend.name, VERSION) },
-    cost: fileBytes(entry.dtype, shape),
     async produce(put) {
       const bytes = await file.read(entry);
       for (const [member, data] of quantizeBytes(backend, settings, name, recipe, bytes))

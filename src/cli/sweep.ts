@@ -42,7 +42,7 @@ export const sweep = defineCommand({
     const { format, rounding, overflow, seed, offset } = values;
     const { first, last } = values.chunks;
     const backend = await session.backend();
-    const progress = session.progress((last - first + 1) * 2 ** 24, "elements");
+    const progress = session.progress((last - first + 1) * 2 ** 24, "codes");
     const chunks: [chunk: number, first: number, second: number][] = [];
     try {
       for (let chunk = first; chunk <= last; chunk++) {
