@@ -51,8 +51,8 @@ function encodeBySimd<M>(
 
 /**
  * Encodes `count` f32 values x[i] ⊗ multiplier to `dst`, where codes are stored from a whole byte on. M = u32:
- * the multiplier of x[i] is number i >> shift, 4 <= shift <= 31; M = v128: number i; M = u8: there is none. `random` holds 16 bits an
- * element when rounding is Stochastic; `codes` is scratch of CODES_BYTES.
+ * the multiplier of x[i] is number i >> shift, 4 <= shift <= 31; M = v128: number i; M = u8: there is none.
+ * `random` holds 16 bits an element when rounding is Stochastic; `codes` is scratch of CODES_BYTES.
  */
 export function encodeRun<M>(
   x: usize,

@@ -11,7 +11,6 @@ import {
   outputOf,
   promotionOf,
   rowsOf,
-  scaleOf,
   scaleRowOf,
 } from "./gemm-task";
 import { scaleAt, valueBytes } from "./pack";

@@ -42,7 +42,10 @@ function alignRow(products: v128, state: usize, scales: usize, bias: v128, ofZer
 }
 
 // Constants are loaded: V8 makes each literal anew, in three instructions, wherever it is used.
-const EXPONENT = memory.data<i32>([0x7ff, 0x7ff, 0x7ff, 0x7ff, 1023, 1023, 1023, 1023, -126, -126, -126, -126], 16);
+const EXPONENT = memory.data<i32>(
+  [0x7ff, 0x7ff, 0x7ff, 0x7ff, 1023, 1023, 1023, 1023, -126, -126, -126, -126],
+  16,
+);
 
 function storeScales(products: v128, state: usize, scales: usize, bias: v128, ofZero: v128): void {
   const high = v128.shuffle<i32>(v128.load(state), v128.load(state, 16), 1, 3, 5, 7);

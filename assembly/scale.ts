@@ -1,5 +1,5 @@
 // From the amax of a block to its stored scale and the multiplier of its elements. Every step is one rounded
-// f32 operation; the order of steps is part of the definition (docs/numerics: scales).
+// f32 operation, and the order of the steps is part of the definition.
 
 import { ScaleRule } from "./contract";
 import { decode, exponentBias, mantissaBits, maxCode } from "./minifloat";

@@ -66,8 +66,9 @@ export function sweepScratch(): u32 {
 
 /**
  * Encodes the bit patterns of blocks [begin, end), 2^16 patterns each, and adds two sums modulo 2^32 over
- * their patterns i to the u32 pair at `out`, atomically: (code(i) + 1) * (mix(i, k) | 1), mix being x ^= x >>> 16, x *= k, x ^= x >>> 15.
- * A NaN counts as code 0xFFFF in formats stored in 16 bits. The element index of random words is the pattern.
+ * their patterns i to the u32 pair at `out`, atomically: (code(i) + 1) * (mix(i, k) | 1), mix being
+ * x ^= x >>> 16, x *= k, x ^= x >>> 15. A NaN counts as code 0xFFFF in formats stored in 16 bits. The element
+ * index of random words is the pattern.
  */
 export function sweep(
   word: u32,

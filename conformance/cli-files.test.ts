@@ -1,6 +1,6 @@
 /** The command line: compare, conform and fuzz. */
 import { readFileSync } from "node:fs";
-import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { type FileTensor, f32, raw, Workspace } from "./harness/cli.js";
 
 let w: Workspace;
@@ -187,6 +187,49 @@ describe("fuzz", () => {
 });
 
 describe("conform", () => {
+  it("runs one law alone", async () => {
+    const stdout = await w.succeed("conform", "--law", "encode is monotone", "--runs", "7");
+    expect(stdout).toBe(
+      "holds  encode is monotone: 7 runs\n1 of 1 laws hold for wasm, 7 inputs each, seed 1\n",
+    );
+  });
+
+  it("prints what was declined, a failure's counterexample and the command that replays it, and exits 1", async () => {
+    const failure = {
+      counterexample: "{x:1}",
+      message: "x: 1 of 1\nelements differ",
+      seed: 9,
+      path: "4:0:1",
+      shrinks: 2,
+    };
+    const held = {
+      law: "it's held",
+      operation: "encode",
+      runs: 3,
+      declined: [{ reason: "no toOdd", count: 2 }],
+    };
+    const failed = { law: "fails", operation: "encode", runs: 5, declined: [], failure };
+    const report = { ok: false, seed: 9, laws: [held, failed, { ...failed, law: held.law }] };
+    vi.doMock("./index.js", () => ({ runConformance: async () => report }));
+    const { status, stdout } = await w.run("conform", "--seed", "9", "--threads", "1");
+    vi.doUnmock("./index.js");
+    expect(status).toBe(1);
+    expect(stdout.split("\n")).toEqual([
+      "holds  it's held: 3 runs",
+      "       declined 2: no toOdd",
+      "FAILS  fails: 5 runs",
+      "       counterexample, after 2 shrinks: {x:1}",
+      "       x: 1 of 1 elements differ",
+      "       replay: lockstep conform --backend wasm --threads 1 --seed 9 --law fails --path 4:0:1",
+      "FAILS  it's held: 5 runs",
+      "       counterexample, after 2 shrinks: {x:1}",
+      "       x: 1 of 1 elements differ",
+      "       replay: lockstep conform --backend wasm --threads 1 --seed 9 --law 'it'\\''s held' --path 4:0:1",
+      "1 of 3 laws hold for wasm, 100 inputs each, seed 9",
+      "",
+    ]);
+  });
+
   it("holds the reference to the oracles, and says of how many laws", async () => {
     const stdout = await w.succeed("conform", "--op", "encode,amax", "--runs", "20", "--seed", "3");
     expect(stdout).toMatch(/holds {2}encode agrees with the reference: 20 runs/);

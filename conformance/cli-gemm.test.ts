@@ -1,13 +1,33 @@
 /** The command line: gemm, its operands in every form, and what it refuses. */
 import { writeFileSync } from "node:fs";
-import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { type FileTensor, f32, floats, ramp, raw, Workspace } from "./harness/cli.js";
+
+/** Bytes still live where a command has its backend disposed of. */
+const left = vi.hoisted((): number[] => []);
+vi.mock("../src/backends/open.js", async (original) => {
+  const module = await original<typeof import("../src/backends/open.js")>();
+  const openBackend: typeof module.openBackend = async (name, options) => {
+    const backend = await module.openBackend(name, options);
+    const dispose = backend.dispose.bind(backend);
+    return Object.assign(backend, {
+      dispose: () => {
+        left.push(backend.memoryUse().live);
+        return dispose();
+      },
+    });
+  };
+  return { ...module, openBackend };
+});
 
 let w: Workspace;
 beforeEach(() => {
   w = new Workspace();
 });
-afterEach(() => w[Symbol.dispose]());
+afterEach(() => {
+  w[Symbol.dispose]();
+  expect(left.splice(0).filter((bytes) => bytes > 0)).toEqual([]);
+});
 
 /** Finite codes of an 8-bit format, the same each time. */
 function codes(

@@ -1,5 +1,5 @@
 /** The command line: what quantize writes, and what dequantize makes of it. */
-import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import type { Backend } from "../src/backends/backend.js";
 import {
   dequantize,
@@ -18,11 +18,31 @@ import {
 } from "../src/index.js";
 import { type FileContents, f32, floats, ramp, raw, Workspace } from "./harness/cli.js";
 
+/** Bytes still live where a command has its backend disposed of. */
+const left = vi.hoisted((): number[] => []);
+vi.mock("../src/backends/open.js", async (original) => {
+  const module = await original<typeof import("../src/backends/open.js")>();
+  const openBackend: typeof module.openBackend = async (name, options) => {
+    const backend = await module.openBackend(name, options);
+    const dispose = backend.dispose.bind(backend);
+    return Object.assign(backend, {
+      dispose: () => {
+        left.push(backend.memoryUse().live);
+        return dispose();
+      },
+    });
+  };
+  return { ...module, openBackend };
+});
+
 let w: Workspace;
 beforeEach(() => {
   w = new Workspace();
 });
-afterEach(() => w[Symbol.dispose]());
+afterEach(() => {
+  w[Symbol.dispose]();
+  expect(left.splice(0).filter((bytes) => bytes > 0)).toEqual([]);
+});
 
 const BOTH = ["--usage", "rowwise,columnwise"];
 const [M, K] = [160, 192];
@@ -252,6 +272,44 @@ describe("quantize", () => {
     const [a, b] = [(await w.read("a")).tensors, (await w.read("b")).tensors];
     expect(a["x.rowwise.data"]?.bytes).toEqual(a["y.rowwise.data"]?.bytes);
     expect(a["x.rowwise.data"]?.bytes).not.toEqual(b["x.rowwise.data"]?.bytes);
+  });
+});
+
+describe("quantize --rht", () => {
+  const bf16 = (name: string) =>
+    raw(
+      name,
+      "BF16",
+      [32, 32],
+      new Array(2048).fill(0).map((_, i) => (i % 2 === 0 ? i : 0x3f)),
+    );
+
+  it("transforms BF16 tensors columnwise, and nothing rowwise", async () => {
+    await w.write("in", [bf16("x")]);
+    await w.succeed("quantize", "@in", "-o", "@plain", "--quantizer", "nvfp4", ...BOTH);
+    await w.succeed("quantize", "@in", "-o", "@rht", "--quantizer", "nvfp4", "--rht", ...BOTH);
+    const { stdout } = await w.run("compare", "@plain", "@rht", "--json");
+    const { tensors } = JSON.parse(stdout) as { tensors: { name: string; status: string }[] };
+    const status = Object.fromEntries(tensors.map((each) => [each.name, each.status]));
+    expect(status["x.rowwise.data"]).toBe("equal");
+    expect(status["x.columnwise.data"]).toBe("different");
+  });
+
+  it("refuses an F32 tensor by name", async () => {
+    await w.write("in", [bf16("x"), f32("y", [32, 32], ramp(1024))]);
+    const { status, stderr } = await w.run(
+      "quantize",
+      "@in",
+      "-o",
+      "@out",
+      "--quantizer",
+      "nvfp4",
+      "--rht",
+      ...BOTH,
+    );
+    expect(status).toBe(2);
+    expect(stderr).toMatch(/tensor "y": quantize: the random Hadamard transform takes bf16 input; x is f32/);
+    expect(w.names).toEqual(["in"]);
   });
 });
 

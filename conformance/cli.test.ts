@@ -3,7 +3,7 @@
 import { spawnSync } from "node:child_process";
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import { COMMANDS } from "../src/cli/main.js";
+import { COMMANDS, runCli } from "../src/cli/main.js";
 import { factsOf, SCALAR_FORMAT_NAMES } from "../src/formats/derive.js";
 import { f32, floats, ramp, raw, Workspace } from "./harness/cli.js";
 
@@ -89,6 +89,8 @@ describe("usage", () => {
     ["fuzz --op encode --format e4m3 --rht -o @out", /--rht is no option of fuzz --op encode/],
     ["fuzz --op quantize -o @out", /--quantizer is needed/],
     ["conform --op nothing", /no operation is named "nothing"/],
+    ["conform --law nothing", /no law is named "nothing"/],
+    ["conform --path 3:1", /--path is of a law; give --law as well/],
   ])("%s exits 2 with one line and no file", async (line, says) => {
     await w.write("in", [f32("x", [32, 33], ramp(32 * 33)), raw("n", "I64", [1], new Array(8).fill(7))]);
     const { status, stdout, stderr } = await w.run(...line.split(" ").filter(Boolean));
@@ -115,6 +117,36 @@ describe("usage", () => {
       backends: [{ name: "wasm", threads: 2 }],
       missing: [{ name: "cuda" }],
     });
+  });
+});
+
+describe("the progress bar", () => {
+  const run = async (isTTY: boolean, ...options: string[]): Promise<{ stdout: string; stderr: string }> => {
+    const printed = { stdout: "", stderr: "" };
+    const sink = (name: "stdout" | "stderr") => ({
+      isTTY,
+      columns: 60,
+      write: (text: string) => (printed[name] += text),
+    });
+    const status = await runCli(["sweep", "--format", "e5m2", "--chunks", "0-1", ...options], {
+      stdout: sink("stdout"),
+      stderr: sink("stderr"),
+    });
+    expect(status).toBe(0);
+    return printed;
+  };
+
+  it("is drawn on a terminal's stderr alone, in its width, and wiped", async () => {
+    const { stdout, stderr } = await run(true);
+    expect(stdout.split("\n")).toHaveLength(3);
+    expect(stderr).toMatch(/^\rsweep █+░* +\d+ % of 33.6 Mcodes/);
+    expect(stderr.endsWith("\r\x1b[K")).toBe(true);
+    for (const line of stderr.split("\r")) expect(line.replace("\x1b[K", "").length).toBeLessThan(60);
+  });
+
+  it("is not drawn into a pipe, nor where it is quiet", async () => {
+    expect((await run(false)).stderr).toBe("");
+    expect((await run(true, "--quiet")).stderr).toBe("");
   });
 });
 

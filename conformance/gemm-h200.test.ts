@@ -1,7 +1,15 @@
 // Products that an H200 computed, against the reference's `hopper` datapath: every bit of every element.
 import { readFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { type Backend, gemm, openBackend, type ScalarFormat, Scope, Tensor, tensor } from "../src/index.js";
+import {
+  type Backend,
+  gemm,
+  openBackend,
+  type ScalarFormat,
+  Scope,
+  type Tensor,
+  tensor,
+} from "../src/index.js";
 
 interface Case {
   readonly m: number;
@@ -18,7 +26,10 @@ interface Case {
 }
 
 const path = new URL("vectors/torch-h200-gemm.json", import.meta.url);
-const { origin, cases } = JSON.parse(readFileSync(path, "utf8")) as { origin: { version: string }; cases: Case[] };
+const { origin, cases } = JSON.parse(readFileSync(path, "utf8")) as {
+  origin: { version: string };
+  cases: Case[];
+};
 
 /** The states of xorshift32 after `seed`. */
 function words(seed: number, count: number): Uint32Array {
@@ -32,11 +43,18 @@ function words(seed: number, count: number): Uint32Array {
 }
 
 /** The operand that scripts/witness/h200_gemm.py draws from that seed. */
-function operand(backend: Backend, format: ScalarFormat, seed: number, shape: readonly [number, number]): Tensor {
+function operand(
+  backend: Backend,
+  format: ScalarFormat,
+  seed: number,
+  shape: readonly [number, number],
+): Tensor {
   const drawn = words(seed, shape[0] * shape[1]);
   if (format === "e4m3" || format === "e5m2") {
     const firstSpecial = format === "e4m3" ? 0x7f : 0x7c;
-    const codes = Uint8Array.from(drawn, (word) => ((word >>> 24) & 0x7f) >= firstSpecial ? 0x38 : word >>> 24);
+    const codes = Uint8Array.from(drawn, (word) =>
+      ((word >>> 24) & 0x7f) >= firstSpecial ? 0x38 : word >>> 24,
+    );
     return tensor(backend, codes, shape, format);
   }
   const bf16 = format === "bf16";
@@ -59,14 +77,25 @@ describe(`the hopper datapath, against ${origin.version} on an H200`, () => {
   });
   afterAll(() => backend.dispose());
 
-  it.each(cases)("$x x $w, $m x $n x $k, split accumulator $splitAccumulator: the same bits", async (given) => {
-    using _scope = new Scope();
-    const b = operand(backend, given.x, given.seed, [given.m, given.k]);
-    const a = operand(backend, given.w, given.seed + 1, [given.n, given.k]);
-    const { out } = gemm({ a, b, outDtype: "f32", datapath: "hopper", useSplitAccumulator: given.splitAccumulator });
-    const bits = new Uint32Array((await out.data()).buffer);
-    const first = Array.from(bits.subarray(0, 512), (value) => value.toString(16).padStart(8, "0")).join("");
-    expect(first).toBe(given.bits);
-    expect(sumOf(bits)).toBe(given.sum);
-  });
+  it.each(cases)(
+    "$x x $w, $m x $n x $k, split accumulator $splitAccumulator: the same bits",
+    async (given) => {
+      using _scope = new Scope();
+      const b = operand(backend, given.x, given.seed, [given.m, given.k]);
+      const a = operand(backend, given.w, given.seed + 1, [given.n, given.k]);
+      const { out } = gemm({
+        a,
+        b,
+        outDtype: "f32",
+        datapath: "hopper",
+        useSplitAccumulator: given.splitAccumulator,
+      });
+      const bits = new Uint32Array((await out.data()).buffer);
+      const first = Array.from(bits.subarray(0, 512), (value) => value.toString(16).padStart(8, "0")).join(
+        "",
+      );
+      expect(first).toBe(given.bits);
+      expect(sumOf(bits)).toBe(given.sum);
+    },
+  );
 });

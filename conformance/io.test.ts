@@ -9,7 +9,12 @@ import { codeValue } from "../src/io/codes.js";
 import { FILE_DTYPES, type FileDType, fileBytes } from "../src/io/dtypes.js";
 import type { TensorPlan } from "../src/io/header.js";
 import { SafetensorsFile } from "../src/io/safetensors.js";
-import { type PutTensor, writeSafetensors } from "../src/io/safetensors-writer.js";
+import {
+  type PutTensor,
+  removeTemporaries,
+  watchTemporaries,
+  writeSafetensors,
+} from "../src/io/safetensors-writer.js";
 
 let folder = "";
 beforeEach(() => {
@@ -202,6 +207,22 @@ describe("safetensors", () => {
     await expect(writeSafetensors(path, plan, body)).rejects.toThrow(says);
     expect(readdirSync(folder)).toEqual(["out.safetensors"]);
     expect(readFileSync(path, "utf8")).toBe("old");
+  });
+
+  it("removes unfinished files when it is told to, and says when there are any", async () => {
+    const told: boolean[] = [];
+    watchTemporaries((unfinished) => told.push(unfinished));
+    const path = join(folder, "out.safetensors");
+    await expect(
+      writeSafetensors(path, plan, async (put) => {
+        await put("a", Uint8Array.of(1, 2));
+        expect(readdirSync(folder)).toHaveLength(1);
+        removeTemporaries();
+        expect(readdirSync(folder)).toEqual([]);
+      }),
+    ).rejects.toThrow(/cannot be written/);
+    watchTemporaries(() => {});
+    expect(told).toEqual([true, false]);
   });
 
   it("does not replace what is no file, and writes through links", async () => {

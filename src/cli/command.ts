@@ -9,7 +9,7 @@ import { GENERAL } from "./shared-options.js";
 export type ExitCode = 0 | 1 | 2;
 
 /** What a command is given. */
-export interface Call<T extends OptionTable> {
+interface Call<T extends OptionTable> {
   readonly session: Session;
   readonly values: Values<T>;
   readonly inputs: readonly string[];

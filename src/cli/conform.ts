@@ -1,5 +1,6 @@
 /** `lockstep conform`: the laws, over inputs that nobody chose. */
 import type { LawReport } from "../../conformance/index.js";
+import { ArgumentError } from "../errors.js";
 import { defineCommand } from "./command.js";
 import { integer, optional, value } from "./options.js";
 import type { Session } from "./session.js";
@@ -53,14 +54,16 @@ export const conform = defineCommand({
       fallback: 1,
       shown: "1",
     }),
-    law: optional({ placeholder: "LAW", help: "with --path: the law to replay", parse: (text) => text }),
+    law: optional({ placeholder: "LAW", help: "only the law of this name", parse: (text) => text }),
     path: optional({
       placeholder: "P",
-      help: "with --law: the path of the counterexample",
+      help: "with --law: replays the counterexample at this path",
       parse: (text) => text,
     }),
   },
   async run({ session, values: { op, runs, seed, law, path } }) {
+    if (path !== undefined && law === undefined)
+      throw new ArgumentError("--path is of a law; give --law as well");
     const { runConformance } = await import("../../conformance/index.js");
     const backend = await session.backend();
     const progress = session.progress(1, "");

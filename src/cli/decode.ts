@@ -11,6 +11,7 @@ import { decode as decodeTensor } from "../ops/cast.js";
 import { tensor } from "../ops/create.js";
 import { Scope } from "../tensor/scope.js";
 import type { Shape } from "../tensor/shape.js";
+import { bytesOf } from "./bytes.js";
 import { defineCommand } from "./command.js";
 import { codeDType } from "./encode.js";
 import { type Piece, planPieces, withFile, writePieces } from "./pieces.js";
@@ -53,10 +54,7 @@ function decodePiece(
 
 function decodeBytes(backend: Backend, bytes: Uint8Array, format: ScalarFormat): Uint8Array {
   using _scope = new Scope();
-  const { buffer, byteOffset, byteLength } = decodeTensor(
-    tensor(backend, bytes, undefined, format),
-  ).dataSync();
-  return new Uint8Array(buffer, byteOffset, byteLength);
+  return bytesOf(decodeTensor(tensor(backend, bytes, undefined, format)).dataSync());
 }
 
 export const decode = defineCommand({

@@ -7,10 +7,12 @@ import { dequantize as dequantizeTensor } from "../ops/dequantize.js";
 import type { Direction, QuantizedTensor } from "../tensor/quantized.js";
 import { Scope } from "../tensor/scope.js";
 import type { WideDType } from "../tensor/shape.js";
+import { bytesOf } from "./bytes.js";
 import { defineCommand } from "./command.js";
+import { Holder } from "./holder.js";
 import { choice } from "./options.js";
 import { copyPiece, naming, type Piece, withFile, writePieces } from "./pieces.js";
-import { copyMembers, quantizedPlans, readQuantized } from "./quantized-file.js";
+import { quantizedPlans, readQuantized, requireMembers } from "./quantized-file.js";
 import { type Recipe, recipeSubject } from "./recipe.js";
 import { parseRecipe } from "./recipe-parser.js";
 import { OUTPUT } from "./shared-options.js";
@@ -28,7 +30,7 @@ function recipesOf(file: TensorSource): ReadonlyMap<string, Recipe> {
 /** The copy to read: rowwise where it is there, else columnwise. */
 function directionOf(file: TensorSource, name: string, { usage }: Recipe): Direction {
   const there = usage.filter((direction) => file.tensors.has(`${name}.${direction}.data`));
-  return there.includes("rowwise") || there.length === 0 ? (usage[0] ?? "rowwise") : "columnwise";
+  return there.includes("rowwise") ? "rowwise" : (there[0] ?? usage[0] ?? "rowwise");
 }
 
 interface Target {
@@ -39,25 +41,21 @@ interface Target {
 
 function dequantizePiece({ backend, file, dtype }: Target, name: string, recipe: Recipe): Piece {
   const direction = directionOf(file, name, recipe);
-  const entries = copyMembers(name, recipe, direction).map(({ plan }) => file.entry(plan.name));
+  requireMembers(file, name, recipe, direction);
   return {
     subject: name,
     outputs: [{ name, dtype: fileDType(dtype), shape: recipe.shape }],
     async produce(put) {
-      const quantized = await readQuantized(backend, file, name, recipe, direction);
-      try {
-        await put(name, dequantizedBytes(quantized, dtype));
-      } finally {
-        quantized.dispose();
-      }
+      using holder = new Holder();
+      const quantized = await readQuantized({ backend, file, holder }, name, recipe, direction);
+      await put(name, dequantizedBytes(quantized, dtype));
     },
   };
 }
 
 function dequantizedBytes(quantized: QuantizedTensor, dtype: WideDType): Uint8Array {
   using _scope = new Scope();
-  const { buffer, byteOffset, byteLength } = dequantizeTensor(quantized, dtype).dataSync();
-  return new Uint8Array(buffer, byteOffset, byteLength);
+  return bytesOf(dequantizeTensor(quantized, dtype).dataSync());
 }
 
 export const dequantize = defineCommand({

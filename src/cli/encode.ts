@@ -11,6 +11,7 @@ import { type EncodeOptions, encode as encodeTensor } from "../ops/cast.js";
 import { tensor } from "../ops/create.js";
 import { Scope } from "../tensor/scope.js";
 import { elementCount, isWide, type Shape, type WideDType } from "../tensor/shape.js";
+import { bytesOf } from "./bytes.js";
 import { defineCommand } from "./command.js";
 import { type Piece, planPieces, withFile, writePieces } from "./pieces.js";
 import { ENCODING, FORMAT, OUTPUT, RANDOM } from "./shared-options.js";
@@ -25,7 +26,7 @@ export function codeDType(format: ScalarFormat): FileDType {
 }
 
 /** The shape of a file's tensor of codes: two 4-bit codes share a byte. Throws `ShapeError` where one is left over. */
-export function codeShape(format: ScalarFormat, shape: Shape): Shape {
+function codeShape(format: ScalarFormat, shape: Shape): Shape {
   if (factsOf(format).storageBits !== 4) return shape;
   const last = shape.at(-1) ?? 1;
   if (last % 2 === 0) return [...shape.slice(0, -1), last / 2];
@@ -76,11 +77,7 @@ function encodeBytes(
   options: EncodeOptions,
 ): Uint8Array {
   using _scope = new Scope();
-  const { buffer, byteOffset, byteLength } = encodeTensor(
-    tensor(backend, bytes, undefined, dtype),
-    options,
-  ).dataSync();
-  return new Uint8Array(buffer, byteOffset, byteLength);
+  return bytesOf(encodeTensor(tensor(backend, bytes, undefined, dtype), options).dataSync());
 }
 
 export const encode = defineCommand({

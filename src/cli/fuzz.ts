@@ -4,6 +4,7 @@ import type { Backend } from "../backends/backend.js";
 import { ArgumentError } from "../errors.js";
 import { fileDType } from "../io/dtypes.js";
 import { MemorySource } from "../io/source.js";
+import { bytesOf } from "./bytes.js";
 import { defineCommand } from "./command.js";
 import { encodePiece } from "./encode.js";
 import { Sources } from "./gemm-operands.js";
@@ -128,10 +129,6 @@ function productPiece(subject: string, tensors: Product["tensors"]): Piece {
   };
 }
 
-function bytesOf({ data }: PlainTensor): Uint8Array {
-  return new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
-}
-
 export const fuzz = defineCommand({
   name: "fuzz",
   summary:
@@ -151,7 +148,7 @@ export const fuzz = defineCommand({
     const inputs = corpus.cases.flatMap((tensors, i) =>
       Object.entries(tensors).map(([suffix, tensor]) => {
         const plan = { name: `in.${names[i]}${suffix}`, dtype: fileDType(tensor.dtype), shape: tensor.shape };
-        return { ...plan, bytes: bytesOf(tensor) };
+        return { ...plan, bytes: bytesOf(tensor.data) };
       }),
     );
     const source = new MemorySource(output, inputs);

@@ -94,9 +94,8 @@ async function readRowwise(
   }
   const recipe = parseRecipe(file.path, name, text);
   const matrix = asMatrix(recipe.shape);
-  const input = holder.hold(
-    await readQuantized(backend, file, name, { ...recipe, shape: matrix }, "rowwise"),
-  );
+  const flat = { ...recipe, shape: matrix };
+  const input = await readQuantized({ backend, file, holder }, name, flat, "rowwise");
   const { quantizer, format, tile } = recipe.spec;
   const blocks = tile === "tensor" ? {} : { tile };
   return {

@@ -8,7 +8,7 @@ import type { TensorPlan } from "../io/header.js";
 import { type GemmOptions, type GemmPlan, gemm as multiplyTensors } from "../ops/gemm.js";
 import { Scope } from "../tensor/scope.js";
 import { elementCount } from "../tensor/shape.js";
-import type { Tensor } from "../tensor/tensor.js";
+import { bytesOf } from "./bytes.js";
 import { type Operand, readOperand, type Sources } from "./gemm-operands.js";
 import { Holder } from "./holder.js";
 import {
@@ -62,7 +62,7 @@ export const GEMM_OPTIONS = {
   bias: flag("adds tensor bias, [N], to every row"),
 } as const;
 
-export type GemmSettings = Values<typeof GEMM_OPTIONS>;
+type GemmSettings = Values<typeof GEMM_OPTIONS>;
 
 /** A product to compute: tensors are named with `prefix` before a, b, c and bias. */
 export interface ProductRequest {
@@ -146,8 +146,10 @@ function compute(
     ...(plan ? { plan } : planSettings(settings)),
     progress: onStart?.(elementCount([...shape, a.matrix[1]])),
   });
-  const d = { name: "d", dtype: fileDType(out.dtype), shape, bytes: bytesOf(out) };
-  const record = amax ? [{ name: "d.amax", dtype: fileDType("f32"), shape: [1], bytes: bytesOf(amax) }] : [];
+  const d = { name: "d", dtype: fileDType(out.dtype), shape, bytes: bytesOf(out.dataSync()) };
+  const record = amax
+    ? [{ name: "d.amax", dtype: fileDType("f32"), shape: [1], bytes: bytesOf(amax.dataSync()) }]
+    : [];
   return { tensors: [d, ...record], plan: used };
 }
 
@@ -157,9 +159,4 @@ function planSettings(
   const { datapath } = settings;
   const fields = { useSplitAccumulator: settings["split-accumulator"], splitK: settings["split-k"] };
   return datapath ? { datapath, ...fields } : fields;
-}
-
-function bytesOf(x: Tensor): Uint8Array {
-  const { buffer, byteOffset, byteLength } = x.dataSync();
-  return new Uint8Array(buffer, byteOffset, byteLength);
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env node
 /** The command line: finds the command, turns errors into one line and an exit status. */
-import { realpathSync } from "node:fs";
+import { existsSync, realpathSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { ArgumentError, LockstepError } from "../errors.js";
 import { removeTemporaries, watchTemporaries } from "../io/safetensors-writer.js";
@@ -93,7 +93,9 @@ function endWithReader(error: Error & { readonly code?: string }): void {
 
 function isProgram(): boolean {
   const script = process.argv[1];
-  return script !== undefined && realpathSync(script) === fileURLToPath(import.meta.url);
+  return (
+    script !== undefined && existsSync(script) && realpathSync(script) === fileURLToPath(import.meta.url)
+  );
 }
 
 if (isProgram()) {

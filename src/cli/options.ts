@@ -65,10 +65,13 @@ export function oneOf<const T extends string>(names: readonly T[]): (text: strin
   };
 }
 
-/** A parser of names between commas, each among a few. */
+/** A parser of names between commas, each among a few; gives them in the order of those. */
 export function someOf<const T extends string>(names: readonly T[]): (text: string) => readonly T[] {
   const one = oneOf(names);
-  return (text) => [...new Set(text.split(",").map(one))];
+  return (text) => {
+    const given = text.split(",").map(one);
+    return names.filter((name) => given.includes(name));
+  };
 }
 
 /** A parser of integers of at least `least`, at most `most`. */

@@ -56,7 +56,7 @@ export class Progress {
 }
 
 /** A number with a metric prefix: 1.5 G. */
-export function scaled(amount: number): string {
+function scaled(amount: number): string {
   const prefixes = ["", "k", "M", "G", "T", "P"];
   const step = amount < 1000 ? 0 : Math.min(prefixes.length - 1, Math.floor(Math.log10(amount) / 3));
   const digits = step === 0 ? amount.toString() : (amount / 1000 ** step).toPrecision(3);

@@ -1,7 +1,6 @@
 /** `lockstep quantize`: wide tensors to codes and scales. */
 import type { Backend } from "../backends/backend.js";
 import { FileError } from "../errors.js";
-import { fileBytes } from "../io/dtypes.js";
 import type { TensorEntry } from "../io/header.js";
 import { SafetensorsFile } from "../io/safetensors.js";
 import type { TensorSource } from "../io/source.js";
@@ -9,6 +8,7 @@ import { tensor } from "../ops/create.js";
 import { requireQuantizable } from "../tensor/geometry.js";
 import { Scope } from "../tensor/scope.js";
 import { asMatrix, type Shape, type WideDType } from "../tensor/shape.js";
+import { bytesOf } from "./bytes.js";
 import { defineCommand } from "./command.js";
 import { wideDType } from "./encode.js";
 import { optional } from "./options.js";
@@ -53,10 +53,6 @@ function quantizeBytes(
   });
   const record = amaxRecord ? [[`${name}.amax`, bytesOf(amaxRecord.dataSync())] as const] : [];
   return new Map([...written, ...record]);
-}
-
-function bytesOf({ buffer, byteOffset, byteLength }: ArrayBufferView): Uint8Array {
-  return new Uint8Array(buffer, byteOffset, byteLength);
 }
 
 /** The piece that quantizes one tensor, under the name given; none for a tensor that is not F32, F16 or BF16. */

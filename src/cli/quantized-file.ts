@@ -9,6 +9,7 @@ import { copyGeometry } from "../tensor/geometry.js";
 import { type Direction, type QuantizedCopy, QuantizedTensor } from "../tensor/quantized.js";
 import { asMatrix, type DType, type Shape, sameShape } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
+import type { Holder } from "./holder.js";
 import type { Recipe } from "./recipe.js";
 
 /** One tensor of a quantized tensor: in the file, and as a tensor here. */
@@ -21,11 +22,7 @@ export interface Member {
 }
 
 /** The tensors of one copy of the quantized tensor `name`, in files `NAME.rowwise.data` and so on. */
-export function copyMembers(
-  name: string,
-  { spec, shape, scales }: Recipe,
-  direction: Direction,
-): readonly Member[] {
+function copyMembers(name: string, { spec, shape, scales }: Recipe, direction: Direction): readonly Member[] {
   const { dataType, dataShape, scaleType, scaleShape } = copyGeometry(
     spec,
     asMatrix(shape),
@@ -72,44 +69,37 @@ export function quantizedPlans(name: string, recipe: Recipe): readonly TensorPla
 /** Stands for the quantizer that made a tensor of a file. */
 class FileQuantizer extends Quantizer {}
 
-/**
- * Reads one copy of a quantized tensor; dispose of it. Throws `FileError` where a tensor is missing or is not what
- * the recipe makes it.
- */
+/** Throws `FileError` where a tensor of the copy is missing or is not what the recipe makes it. */
+export function requireMembers(file: TensorSource, name: string, recipe: Recipe, direction: Direction): void {
+  for (const { plan } of copyMembers(name, recipe, direction)) {
+    const entry = file.entry(plan.name);
+    if (entry.dtype === plan.dtype && sameShape(entry.shape, plan.shape)) continue;
+    throw new FileError(
+      `${file.path}: tensor "${plan.name}": is ${entry.dtype} [${entry.shape}]; by its recipe it must be ${plan.dtype} [${plan.shape}]`,
+    );
+  }
+}
+
+/** Where to read from and to, and what holds what is read. */
+export interface Reading {
+  readonly backend: Backend;
+  readonly file: TensorSource;
+  readonly holder: Holder;
+}
+
+/** Reads one copy of a quantized tensor; see `requireMembers` for what it refuses. */
 export async function readQuantized(
-  backend: Backend,
-  file: TensorSource,
+  { backend, file, holder }: Reading,
   name: string,
   recipe: Recipe,
   direction: Direction,
 ): Promise<QuantizedTensor> {
-  const members = copyMembers(name, recipe, direction);
-  for (const { plan } of members) requireMember(file, plan);
+  requireMembers(file, name, recipe, direction);
   const read: Partial<Record<keyof QuantizedCopy, Tensor>> = {};
-  try {
-    for (const { field, plan, dtype, shape } of members) {
-      read[field] = tensor(backend, await file.read(file.entry(plan.name)), shape, dtype);
-    }
-  } catch (error) {
-    for (const member of Object.values(read)) member.dispose();
-    throw error;
+  for (const { field, plan, dtype, shape } of copyMembers(name, recipe, direction)) {
+    read[field] = holder.hold(tensor(backend, await file.read(file.entry(plan.name)), shape, dtype));
   }
   const { spec, shape, dtype, scales: scaleLayout } = recipe;
-  const copy = read as QuantizedCopy;
-  return new QuantizedTensor({
-    spec,
-    shape,
-    dtype,
-    scaleLayout,
-    [direction]: copy,
-    ops: new FileQuantizer(spec, {}),
-  });
-}
-
-function requireMember(file: TensorSource, plan: TensorPlan): void {
-  const entry = file.entry(plan.name);
-  if (entry.dtype === plan.dtype && sameShape(entry.shape, plan.shape)) return;
-  throw new FileError(
-    `${file.path}: tensor "${plan.name}": is ${entry.dtype} [${entry.shape}]; by its recipe it must be ${plan.dtype} [${plan.shape}]`,
-  );
+  const fields = { spec, shape, dtype, scaleLayout, ops: new FileQuantizer(spec, {}) };
+  return new QuantizedTensor({ ...fields, [direction]: read as QuantizedCopy });
 }

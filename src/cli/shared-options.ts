@@ -10,8 +10,8 @@ function keysOf<K extends string>(table: Readonly<Record<K, unknown>>): readonly
   return Object.keys(table) as K[];
 }
 
-export const ROUNDING_NAMES: readonly RoundingName[] = keysOf(ROUNDING);
-export const OVERFLOW_NAMES: readonly OverflowName[] = keysOf(OVERFLOW);
+const ROUNDING_NAMES: readonly RoundingName[] = keysOf(ROUNDING);
+const OVERFLOW_NAMES: readonly OverflowName[] = keysOf(OVERFLOW);
 
 /** Options of every command. */
 export const GENERAL = {

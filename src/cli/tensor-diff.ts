@@ -6,13 +6,13 @@ import type { TensorSource } from "../io/source.js";
 import { elementCount, type Shape, sameShape } from "../tensor/shape.js";
 
 /** One element on one side. */
-export interface Side {
+interface Side {
   readonly value: string;
   readonly code: string;
 }
 
 /** The first element that differs. */
-export interface FirstDifference {
+interface FirstDifference {
   readonly index: number;
   readonly coordinate: readonly number[];
   readonly a: Side;

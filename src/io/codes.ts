@@ -72,7 +72,7 @@ export function partsOf(dtype: FileDType, code: bigint): readonly (number | bigi
 }
 
 /** (-1)^s * 2^(e - bias) * 1.m and the special codes of the layout, exactly. */
-export function scalarValue(layout: ScalarLayout, code: number): number {
+function scalarValue(layout: ScalarLayout, code: number): number {
   const { exponentBits, mantissaBits, bias, signed, subnormals, specials } = layout;
   const magnitudeBits = exponentBits + mantissaBits;
   const magnitude = code % 2 ** magnitudeBits;
