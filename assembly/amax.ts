@@ -1,6 +1,6 @@
 // The largest magnitudes of runs and of blocks, f32. NaN counts as nothing: pmax(m, v) is m where v is NaN.
 
-import { asF32 } from "./widen";
+import { asF32 } from "./wide";
 
 const RUN: i32 = 2048;
 

@@ -7,7 +7,7 @@ import { BF16_LIMIT, encodeBf16, encodeGroups, metNaN } from "./cast-fast";
 import { Rounding } from "./contract";
 import { At, ENCODER_BYTES, Loop, lastSeen, prepare, storageOf } from "./encoder";
 import { fillRandom16 } from "./random";
-import { asF32 } from "./widen";
+import { asF32 } from "./wide";
 
 /** Elements encoded at a time, so that what is redone after a NaN is little. */
 const RUN: i32 = 2048;

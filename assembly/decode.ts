@@ -3,7 +3,7 @@
 import { Wide } from "./contract";
 import { storageOf } from "./encoder";
 import { decode as decodeCode, mantissaBits } from "./minifloat";
-import { narrow, widen } from "./widen";
+import { narrow, widen } from "./wide";
 
 /** Elements decoded at a time. */
 const RUN: i32 = 2048;
@@ -105,7 +105,7 @@ export function decode(
     const count = <i32>min<u32>(end - i, RUN);
     decodeRun(src, word, scratch, i, count, values);
     if (!tabled && scale !== 1.0) scaleRun(values, count, scale);
-    narrow(values, count, dst, dstType, i);
+    narrow(values, dst, dstType, i, count);
   }
 }
 

@@ -3,7 +3,7 @@
 
 import { decodeRun, fillTable, scaleRun, TABLE_BYTES } from "./decode";
 import { decode as decodeCode } from "./minifloat";
-import { narrow } from "./widen";
+import { narrow } from "./wide";
 
 /** Elements worked at a time, a multiple of every block. */
 const RUN: u32 = 2048;
@@ -55,7 +55,7 @@ function dequantizePiece(
       const scale = scaleAt(scratch, scales, scaleWord, firstScale + ((c + i) >> blockShift));
       scaleRun(values + ((<usize>i) << 2), min(block, count - i), scale);
     }
-    narrow(values, count, dst, dstType, first + c);
+    narrow(values, dst, dstType, first + c, count);
   }
 }
 
@@ -130,7 +130,7 @@ export function dequantizeColumns(
       const first = <usize>r * columns + c;
       decodeRun(src, word, scratch, first, count, values);
       multiplyRun(values, factors, count);
-      narrow(values, count, dst, dstType, first);
+      narrow(values, dst, dstType, first, count);
     }
   }
 }

@@ -6,7 +6,7 @@
 import { amaxRun } from "./amax";
 import { Wide } from "./contract";
 import { loadPanel, PANEL } from "./panel";
-import { narrow } from "./widen";
+import { narrow } from "./wide";
 
 /** Rows of a panel. */
 const HEIGHT: i32 = 16;
@@ -141,7 +141,7 @@ export function hadamard(
       loadPanel(src, Wide.Bf16, rows, columns, transposed, r, height, c, width, scratch);
       transformRun(scratch, height * width, signMask);
       for (let i = 0; i < height; ++i) {
-        narrow(scratch + ((<usize>(i * width)) << 2), width, dst, Wide.Bf16, <usize>(r + i) * columns + c);
+        narrow(scratch + ((<usize>(i * width)) << 2), dst, Wide.Bf16, <usize>(r + i) * columns + c, width);
       }
     }
   }

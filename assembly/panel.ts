@@ -1,8 +1,7 @@
 // Panels: a few rows of a matrix, or of its transpose, as f32. Quantizers and transforms work panel by panel.
 
 import { Wide } from "./contract";
-import { loadWide, wideBytes } from "./wide";
-import { widen } from "./widen";
+import { loadWide, wideBytes, widen } from "./wide";
 
 /** Elements of the largest panel: 128 KiB of f32. */
 export const PANEL: i32 = 32768;

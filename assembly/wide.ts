@@ -46,6 +46,13 @@ export function widen(source: usize, type: u32, index: usize, count: usize, dest
   for (let i = whole; i < count; i++) store<f32>(destination + (i << 2), loadWide(source, type, i));
 }
 
+/** The elements as f32: where they lie when they are f32 already, else widened into `buffer`. */
+export function asF32(source: usize, type: u32, index: usize, count: usize, buffer: usize): usize {
+  if (type === Wide.F32) return source + (index << 2);
+  widen(source, type, index, count, buffer);
+  return buffer;
+}
+
 /** Rounds `count` f32 values at `source` to a Wide type, as elements [index, index + count) of an array. */
 export function narrow(source: usize, destination: usize, type: u32, index: usize, count: usize): void {
   destination += index * wideBytes(type);

@@ -158,6 +158,26 @@ describe("fuzz", () => {
     expect(a?.equals(c!)).toBe(false);
   });
 
+  it.each(["exact", "fp32", "hopper --split-k 3", "ada --split-accumulator", "blackwell --alpha -2"])(
+    "has products on datapath %s",
+    async (options) => {
+      const printed = await w.succeed(
+        "fuzz",
+        "--op",
+        "gemm",
+        "--cases",
+        "12",
+        "-o",
+        "@out",
+        "--datapath",
+        ...options.split(" "),
+      );
+      expect(printed).toMatch("12 cases of gemm");
+      const { tensors } = await w.read("out");
+      expect(Object.keys(tensors).filter((name) => name.endsWith(".d"))).toHaveLength(12);
+    },
+  );
+
   it("has for answers what encode and quantize give", async () => {
     const own = ["--format", "e3m2", "--rounding", "towardPositive"];
     await w.succeed("fuzz", "--op", "encode", ...own, "--cases", "30", "-o", "@corpus");

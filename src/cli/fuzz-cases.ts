@@ -83,6 +83,7 @@ const PAIRS: readonly Pair[] = [
 export interface GemmAim {
   readonly datapath: DatapathFamily;
   readonly splitAccumulator: boolean;
+  readonly splitK: number;
   readonly c: boolean;
   readonly bias: boolean;
 }
@@ -94,7 +95,7 @@ function traits(format: ElementType, tile: Tile | ""): OperandTraits {
 
 /** Products of every pair that the datapath multiplies: cancellation, wide exponents, zeros, specials, ragged K. */
 export function gemmCases(aim: GemmAim, { cases, seed }: Draw): readonly GemmCase[] {
-  const { datapath, splitAccumulator } = aim;
+  const { datapath, splitAccumulator, splitK } = aim;
   const pairs = PAIRS.filter(({ types: [a, b], tiles: [tileA, tileB] }) => {
     return datapathFor(datapath, traits(a, tileA), traits(b, tileB), splitAccumulator).ok;
   });
@@ -103,11 +104,13 @@ export function gemmCases(aim: GemmAim, { cases, seed }: Draw): readonly GemmCas
     fc.integer({ min: 0, max: 300 }),
     fc.constantFrom(0, 1, 31, 32, 33, 127, 128, 129, 256, 257),
   );
+  // Each part of a split K has to have something in it.
+  const long = splitK === 1 ? depth : depth.map((k) => Math.max(k, 1) + (splitK - 1) * 128);
   const drawn = fc.record({
     pair: fc.constantFrom(...pairs),
     rows: size,
     columns: size,
-    depth,
+    depth: long,
     seeds: fc.tuple(fc.nat(), fc.nat(), fc.nat()),
     flavour: fc.constantFrom("uniform", "narrow", "small", "sparse", "cancelling", "wild"),
   } as const);

@@ -50,6 +50,7 @@ const CORPUS = {
 } as const;
 
 const OPTIONS = {
+  ...CORPUS,
   ...GEMM_OPTIONS,
   ...QUANTIZER_OPTIONS,
   quantizer: { ...QUANTIZER_OPTIONS.quantizer, required: false },
@@ -104,7 +105,13 @@ const CORPORA: Readonly<Record<Op, Make>> = {
   async gemm(backend, values) {
     const { gemmCases } = await import("./fuzz-cases.js");
     const { datapath = backend.datapath, cases, seed, beta, bias } = values;
-    const aim = { datapath, splitAccumulator: values["split-accumulator"], c: beta !== undefined, bias };
+    const aim = {
+      datapath,
+      splitAccumulator: values["split-accumulator"],
+      splitK: values["split-k"],
+      c: beta !== undefined,
+      bias,
+    };
     return {
       cases: gemmCases(aim, { cases, seed: Number(seed) }),
       answer: async (source, input, output) => {
