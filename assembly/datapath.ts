@@ -5,46 +5,6 @@
 // toward zero to multiples of 2^(emax - F), summed exactly, and the sum is truncated to P fraction bits.
 // All of it is exact in f64: a term is below 2^(F + 12) units, at most 65 of them meet, and F is at most 35.
 
-/** How products become sums: which step function, and which packed form of the operands it reads. */
-export const enum Kernel {
-  /** Any datapath, any operands; the definition that the SIMD kernels are held to. */
-  Scalar = 0,
-  /** Operands of at most 5 significant bits and exponents -16 to 16, F = P = 13, in f32x4. */
-  Narrow = 1,
-  /** F at most 25 and P = 23, no groups, in f64x2. */
-  Wide = 2,
-  /** acc = fl(acc + fl(a * b)) in f32, k ascending. */
-  Plain = 3,
-  /** The infinitely precise sum, rounded once. */
-  Exact = 4,
-}
-
-/** What happens to the accumulator after each `interval` of k: a chain ends and joins the total. */
-export const enum Promotion {
-  /** One chain: the total is the chain. */
-  None = 0,
-  /** total = total + chain. */
-  Add = 1,
-  /** total = fma(chain, sX * sW, total). */
-  ScaleProduct = 2,
-  /** total = fma(chain * sX, sW, total). */
-  ScaleChain = 3,
-}
-
-/** How a decoded element q under block scale s becomes an operand, with the exponent its products have. */
-export const enum Staging {
-  /** q; a scale is the promotion's. */
-  Plain = 0,
-  /** q * s rounded to bf16. */
-  Bf16 = 1,
-  /** q rounded to ten fraction bits. */
-  Tf32 = 2,
-  /** q * s, exponent e(q) + e(s). */
-  Scaled = 3,
-  /** q * s, exponent e(s): products of one group are summed exactly before they are aligned. */
-  Grouped = 4,
-}
-
 /** The exponent of an accumulator that is subnormal or the smallest normal f32. */
 const F32_MIN_EXPONENT: i32 = -126;
 

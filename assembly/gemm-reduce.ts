@@ -1,7 +1,8 @@
 // What happens to chains: they join their row's total, and the totals of a split join D. All in f32, each
 // operation rounded once; computed in f64, where a product of two f32 is exact and a sum of two rounds innocently.
 
-import { canonical, Promotion } from "./datapath";
+import { Promotion } from "./contract";
+import { canonical } from "./datapath";
 import {
   blockOf,
   blockStrideOf,

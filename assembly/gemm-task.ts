@@ -1,7 +1,7 @@
 // What one GEMM is, in a block of GEMM_TASK_BYTES that the caller reserves, fills by the setters below and
 // hands to `gemm`. D[m, n] = sum over k of X[m, k] * W[n, k]: both operands are K-contiguous rows of codes.
 
-import { Kernel } from "./datapath";
+import { Kernel } from "./contract";
 
 export const GEMM_TASK_BYTES: usize = 384;
 

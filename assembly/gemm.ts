@@ -4,7 +4,7 @@
 // A unit keeps one 64-byte state per row of the block and runs the k's outermost: a step of the panel stays
 // in L1 while the rows of the block stream past it.
 
-import { Kernel } from "./datapath";
+import { Kernel } from "./contract";
 import { clearSpan, coverSpan, SPAN_BYTES, stepExact } from "./gemm-exact";
 import { stepNarrow } from "./gemm-narrow";
 import { stepPlain } from "./gemm-plain";

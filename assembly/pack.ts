@@ -1,8 +1,7 @@
 // One row of X or W as the step functions read it: decoded, scaled where scales belong to the operand, rounded
 // where the datapath rounds operands, with the exponent its products have; padded with zeros to whole steps.
 
-import { Wide } from "./contract";
-import { Kernel, Promotion, Staging } from "./datapath";
+import { Kernel, Promotion, Staging, Wide } from "./contract";
 import {
   blockOf,
   blockStrideOf,

@@ -1,8 +1,7 @@
 import fc from "fast-check";
 import { expect, it } from "vitest";
-import { TASK_BYTES } from "../src/backends/wasm/gemm-enums.js";
 import type { Instance } from "../src/backends/wasm/instance.js";
-import { OVERFLOW, WIDE } from "../src/formats/contract.gen.js";
+import { GEMM_TASK, OVERFLOW, WIDE } from "../src/formats/contract.gen.js";
 import { factsOf } from "../src/formats/derive.js";
 import { SCALAR_FORMATS } from "../src/formats/scalar.js";
 import { kernels, withMemory } from "./harness/gemm-kernel.js";
@@ -46,7 +45,7 @@ function outputBytes(target: Scenario["target"]): number {
 function run(instance: Instance, s: Scenario): readonly [codes: number[], amax: number] {
   const { exports, memory } = instance;
   return withMemory(instance, (place) => {
-    const task = place(new Uint8Array(TASK_BYTES));
+    const task = place(new Uint8Array(GEMM_TASK.bytes));
     const rows = s.rows.length;
     exports.gemmShape(task, rows, 1, 0, place(bytes(...s.rows.map(([acc]) => acc))));
     exports.gemmReduction(task, 0, 0, s.split ? 2 : 1, 128);

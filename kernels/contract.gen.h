@@ -48,4 +48,32 @@ enum class Activation : int {
   kSigmoid = 5,
 };
 
+enum class Kernel : int {
+  kScalar = 0,
+  kNarrow = 1,
+  kWide = 2,
+  kPlain = 3,
+  kExact = 4,
+};
+
+enum class Promotion : int {
+  kNone = 0,
+  kAdd = 1,
+  kScaleProduct = 2,
+  kScaleChain = 3,
+};
+
+enum class Staging : int {
+  kPlain = 0,
+  kBf16 = 1,
+  kTf32 = 2,
+  kScaled = 3,
+  kGrouped = 4,
+};
+
+enum class GemmTask : int {
+  kBytes = 384,
+  kNoExponent = -16384,
+};
+
 }  // namespace lockstep

@@ -8,7 +8,7 @@ const COMMAND = "npm run generate";
 function parseEnums(source) {
   return [...source.matchAll(/export const enum (\w+) \{([^}]*)\}/g)].map(([, name, body]) => [
     name,
-    [...body.matchAll(/^\s*(\w+) = (\d+),/gm)].map(([, member, value]) => [member, Number(value)]),
+    [...body.matchAll(/^\s*(\w+) = (-?\d+),/gm)].map(([, member, value]) => [member, Number(value)]),
   ]);
 }
 

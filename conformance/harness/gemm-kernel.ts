@@ -1,6 +1,7 @@
 /** GEMMs straight on the kernels' exports, beside the same GEMM for the oracle. */
-import { KERNEL, NO_EXPONENT, PROMOTION, STAGING, TASK_BYTES } from "../../src/backends/wasm/gemm-enums.js";
+
 import { type Instance, openInstance } from "../../src/backends/wasm/instance.js";
+import { GEMM_TASK, KERNEL, PROMOTION, STAGING } from "../../src/formats/contract.gen.js";
 import { DATAPATHS, type DatapathName, type DotAdd, type StagingName } from "../../src/formats/datapath.js";
 import { factsOf } from "../../src/formats/derive.js";
 import { SCALAR_FORMATS, type ScalarFormat, type ScalarLayout } from "../../src/formats/scalar.js";
@@ -102,10 +103,10 @@ export function runKernel(instance: Instance, task: KernelTask): Uint32Array {
   const rule: DotAdd = { ...dotAddOf(task.datapath), ...task.broken };
   const [rows, columns] = [x.lines.length, w.lines.length];
   return withMemory(instance, (place) => {
-    const record = place(new Uint8Array(TASK_BYTES));
+    const record = place(new Uint8Array(GEMM_TASK.bytes));
     const output = place(new Uint8Array(rows * columns * 4));
     exports.gemmShape(record, rows, columns, depth, output);
-    const zero = rule.zeroOperand === "none" ? NO_EXPONENT : rule.zeroOperand;
+    const zero = rule.zeroOperand === "none" ? GEMM_TASK.noExponent : rule.zeroOperand;
     const { step, alignBits, fractionBits, zeroAccumulator, group } = rule;
     exports.gemmDatapath(record, KERNEL[kernel], step, alignBits, fractionBits, zero, zeroAccumulator, group);
     const interval = promotion === "none" ? 0 : row.promotionInterval;

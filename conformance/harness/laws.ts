@@ -1,4 +1,5 @@
 /** All laws. Agreement comes from the table of operations; the others say what is right without a reference. */
+import { ArgumentError } from "../../src/errors.js";
 import { assertSame, MismatchError } from "./difference.js";
 import { type Law, law } from "./law.js";
 import { ENCODE_LAWS } from "./laws/encode.js";
@@ -39,7 +40,7 @@ export const LAWS: readonly Law[] = [
 export function lawNamed(name: string): Law {
   const found = LAWS.find((each) => each.name === name);
   if (found) return found;
-  throw new RangeError(`no law is named "${name}"`);
+  throw new ArgumentError(`no law is named "${name}"`);
 }
 
 /** The laws that a subject can be held to: those of operations it has. */

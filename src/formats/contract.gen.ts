@@ -44,3 +44,31 @@ export const ACTIVATION = {
   srelu: 4,
   sigmoid: 5,
 } as const;
+
+export const KERNEL = {
+  scalar: 0,
+  narrow: 1,
+  wide: 2,
+  plain: 3,
+  exact: 4,
+} as const;
+
+export const PROMOTION = {
+  none: 0,
+  add: 1,
+  scaleProduct: 2,
+  scaleChain: 3,
+} as const;
+
+export const STAGING = {
+  plain: 0,
+  bf16: 1,
+  tf32: 2,
+  scaled: 3,
+  grouped: 4,
+} as const;
+
+export const GEMM_TASK = {
+  bytes: 384,
+  noExponent: -16384,
+} as const;

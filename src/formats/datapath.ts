@@ -121,10 +121,10 @@ export type OperandClass =
   | "tf32"
   | "f32";
 
-/** How elements become operands; see `Staging` in assembly/datapath.ts. */
+/** How elements become operands; see `Staging` in assembly/contract.ts. */
 export type StagingName = "plain" | "bf16" | "tf32" | "scaled" | "grouped";
 
-/** How chains join the total; see `Promotion` in assembly/datapath.ts. */
+/** How chains join the total; see `Promotion` in assembly/contract.ts. */
 export type PromotionName = "none" | "add" | "scaleProduct" | "scaleChain";
 
 /** The row that serves a pair of operands, or why there is none. */

@@ -1,5 +1,5 @@
 /** Matrix products on the reference. */
-import { OVERFLOW, WIDE } from "../../formats/contract.gen.js";
+import { GEMM_TASK, KERNEL, OVERFLOW, PROMOTION, STAGING, WIDE } from "../../formats/contract.gen.js";
 import {
   DATAPATHS,
   type DatapathName,
@@ -12,7 +12,7 @@ import { storageBits } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
 import type { Support } from "../backend.js";
 import type { GemmArgs, GemmOperand } from "../gemm-args.js";
-import { KERNEL, NO_EXPONENT, PROMOTION, STAGING, TASK_BYTES } from "./gemm-enums.js";
+
 import type { ExportName } from "./instance.js";
 import type { Lowering, LoweringContext } from "./lowering.js";
 
@@ -31,7 +31,7 @@ export const gemm: Lowering<"gemm"> = {
     if (!choice.ok) return;
     const [rows, depth] = args.x.data.shape as [number, number];
     const [columns] = args.w.data.shape as [number];
-    context.withTemporary(TASK_BYTES, (task) =>
+    context.withTemporary(GEMM_TASK.bytes, (task) =>
       context.withTemporary(rows * columns * 4, (accumulators) => {
         call(context, "gemmShape", task, rows, columns, depth, accumulators);
         describeDatapath(context, task, args, choice);
@@ -76,7 +76,7 @@ function describeDatapath(
 ): void {
   const row: DatapathRow = DATAPATHS[choice.name];
   const { step, alignBits, fractionBits, zeroOperand, zeroAccumulator, group } = row.dotAdd ?? NO_STEP;
-  const zero = zeroOperand === "none" ? NO_EXPONENT : zeroOperand;
+  const zero = zeroOperand === "none" ? GEMM_TASK.noExponent : zeroOperand;
   const kernel = kernelFor(choice.name, args);
   call(context, "gemmDatapath", task, kernel, step, alignBits, fractionBits, zero, zeroAccumulator, group);
   const interval = choice.promotion === "none" ? 0 : row.promotionInterval;

@@ -1,6 +1,7 @@
 /** The compiled reference: one module, one shared memory, an instance for each thread. */
-import { WASM_BASE64 } from "#reference";
+
 import type { instantiate } from "#kernels";
+import { WASM_BASE64 } from "#reference";
 import { BackendError } from "../../errors.js";
 
 /** The exports of assembly/index.ts, typed by its compiler. */
