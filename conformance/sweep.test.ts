@@ -1,0 +1,44 @@
+// Chunks of the exhaustive suite, chosen where each format has its edges; all of them: conformance/slow.
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { type Backend, factsOf, openBackend, SWEEP_CHUNKS, sweepChunk } from "../src/index.js";
+import { committedDigest, ENCODINGS, SWEEP_RANDOM } from "./harness/digests.js";
+import { type Encoding, Exhaustion } from "./harness/exhaustive.js";
+
+/** The chunk that holds a positive value. */
+function chunkOf(value: number): number {
+  return (new Uint32Array(Float32Array.of(value).buffer)[0] as number) >>> 24;
+}
+
+/** The chunks of the smallest and of the largest value, their negatives, and one more that the encoding picks. */
+function edgeChunks({ format }: Encoding, index: number): number[] {
+  const { max, minPositive } = factsOf(format);
+  const edges = [chunkOf(minPositive), chunkOf(max)];
+  return [...new Set([...edges, (edges[index % 2] as number) | 128, (index * 37) % SWEEP_CHUNKS])];
+}
+
+describe("encode over all inputs of a chunk", () => {
+  let backend: Backend;
+  beforeAll(async () => {
+    backend = await openBackend("wasm", { threads: 2 });
+  });
+  afterAll(async () => {
+    expect(backend.memoryUse().live).toBe(0);
+    await backend.dispose();
+  });
+
+  it.each(ENCODINGS.map((encoding, index) => ({ ...encoding, index })))(
+    "$format $rounding $overflow has the committed digest",
+    async ({ index, ...encoding }) => {
+      for (const chunk of edgeChunks(encoding, index)) {
+        const digest = await sweepChunk(backend, chunk, { ...encoding, random: SWEEP_RANDOM });
+        expect(digest, `chunk ${chunk}`).toEqual(committedDigest(encoding, chunk));
+      }
+    },
+  );
+
+  const sampled = ENCODINGS.filter((_, i) => i % 5 === 0);
+  it.each(sampled)("$format $rounding $overflow has the oracle's codes at its largest value", (encoding) => {
+    const exhaustion = new Exhaustion(encoding);
+    expect(exhaustion.check(backend, chunkOf(factsOf(encoding.format).max))).toBeUndefined();
+  });
+});
