@@ -1,15 +1,16 @@
 """Records dot products of the tensor-core simulator mmasim (pip install mmasim==2.1.1) as test vectors.
 
-python3 scripts/witness/mmasim_vectors.py conformance/vectors/mmasim.json
+python3 scripts/witness/mmasim_vectors.py, which writes conformance/vectors/mmasim.json
 """
 
 import json
-import sys
 from importlib.metadata import version
+from pathlib import Path
 
 import torch
 from mmasim.nv_ptx.sim import MMA, TCGen05MMA, TCGen05MMABlockScale, WGMMA
 
+OUT = Path(__file__).resolve().parents[2] / "conformance" / "vectors" / "mmasim.json"
 LINES = 4
 STEPS = 2
 TORCH = {
@@ -119,7 +120,7 @@ def main():
             cases.append(record(name, op, k, x, w, datapath, staging, flavour, generator, scale, block))
     how = "scripts/witness/mmasim_vectors.py: chained dot products from zero"
     origin = {"project": "mmasim", "version": version("mmasim"), "how": how}
-    with open(sys.argv[1], "w") as file:
+    with OUT.open("w") as file:
         json.dump({"origin": origin, "cases": cases}, file, separators=(",", ":"))
 
 

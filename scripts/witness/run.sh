@@ -43,4 +43,5 @@ witness_cuda
 witness ml_dtypes_vectors.py ml_dtypes==0.6.0
 witness gfloat_vectors.py gfloat==0.5.2
 witness torch_vectors.py torch==2.15.0
+witness mmasim_vectors.py mmasim==2.1.1
 exit $failed
