@@ -17,7 +17,7 @@ export const PLACES = [
 ];
 
 /** Documented pseudo-random values around 1 with signs and a few binades: xorshift32, no Math.random. */
-export function values(count, seed = 1) {
+function values(count, seed = 1) {
   const out = new Float32Array(count);
   let state = seed;
   for (let i = 0; i < count; i++) {

@@ -17,7 +17,7 @@ function turn(run, ms) {
   return (performance.now() - start) / 1000 / calls;
 }
 
-export function median(values) {
+function median(values) {
   const sorted = [...values].sort((a, b) => a - b);
   const middle = sorted.length >> 1;
   return sorted.length % 2 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;

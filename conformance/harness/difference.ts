@@ -79,7 +79,7 @@ export function assertSame(name: string, actual: PlainTensor, expected: PlainTen
 }
 
 /** One line: how many, where, what there is and what there has to be. */
-export function describeDifference(
+function describeDifference(
   { count, total, coordinate, actual, expected }: Difference,
   dtype: DType,
 ): string {

@@ -12,7 +12,7 @@ import {
   type WideDType,
 } from "../../src/tensor/shape.js";
 import { Tensor, type TensorData } from "../../src/tensor/tensor.js";
-import { fromBits, valueOf } from "./values.js";
+import { fromBits, valueOfCode } from "./values.js";
 
 /** Unsigned views of elements, by which they are compared. */
 export type Codes = Uint8Array | Uint16Array | Uint32Array;
@@ -72,14 +72,14 @@ export function codeValue(dtype: DType, code: number): number {
   if (dtype === "f32") return fromBits(code);
   if (dtype === "i32") return code | 0;
   if (dtype === "u8" || dtype === "u16" || dtype === "u32") return code;
-  return valueOf(code, SCALAR_FORMATS[dtype]);
+  return valueOfCode(code, SCALAR_FORMATS[dtype]);
 }
 
 /** The elements of a wide tensor, exactly. */
 export function wideValues(x: PlainTensor<WideDType>): Float32Array {
   if (x.dtype === "f32") return new Float32Array(x.data.buffer, x.data.byteOffset, x.data.byteLength / 4);
   if (x.dtype === "bf16") return new Float32Array(Uint32Array.from(x.codes, (code) => code << 16).buffer);
-  return Float32Array.from(x.codes, (code) => valueOf(code, SCALAR_FORMATS.f16));
+  return Float32Array.from(x.codes, (code) => valueOfCode(code, SCALAR_FORMATS.f16));
 }
 
 /** A copy of `x` on a backend. */

@@ -20,7 +20,7 @@ export const SPECIALS: readonly number[] = [
 ];
 
 /** `count` words of a xorshift generator. */
-export function words(count: number, seed = 0x9e3779b9): number[] {
+function words(count: number, seed = 0x9e3779b9): number[] {
   let x = seed;
   return Array.from({ length: count }, () => {
     x ^= x << 13;

@@ -17,7 +17,7 @@ export function magnitudeOf(code: number, layout: ScalarLayout): number {
 }
 
 /** The value of a code: NaN, infinities and -0 included. */
-export function valueOf(code: number, layout: ScalarLayout): number {
+export function valueOfCode(code: number, layout: ScalarLayout): number {
   const { maxCode, hasInfinity } = derive(layout);
   const signBit = 2 ** (layout.exponentBits + layout.mantissaBits);
   const negative = layout.signed && code >= signBit;

@@ -77,11 +77,11 @@ export interface ScaleMatrix {
   readonly shape: Shape;
 }
 
-export function roundUp(n: number, multiple: number): number {
+function roundUp(n: number, multiple: number): number {
   return Math.ceil(n / multiple) * multiple;
 }
 
-export function transpose({ values, shape: [rows, columns] }: ScaleMatrix): ScaleMatrix {
+function transpose({ values, shape: [rows, columns] }: ScaleMatrix): ScaleMatrix {
   const shape: Shape = [columns, rows];
   return { values: fill(shape, (i, j) => values[j * columns + i] ?? 0), shape };
 }

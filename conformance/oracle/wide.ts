@@ -23,7 +23,7 @@ export function multiply(a: Real, b: Real): Real {
   return (a * b) >> BITS;
 }
 
-export function divide(a: Real, b: Real): Real {
+function divide(a: Real, b: Real): Real {
   return (a << BITS) / b;
 }
 

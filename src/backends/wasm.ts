@@ -18,7 +18,9 @@ export interface WasmOptions {
 
 const MOST_THREADS = 64;
 
-/** Opens the reference. Throws `ArgumentError` for a thread count that is none. */
+const FAMILIES: readonly Backend["datapath"][] = ["exact", "fp32", "ada", "hopper", "blackwell"];
+
+/** Opens the reference. Throws `ArgumentError` for a thread count or a datapath that is none. */
 export async function openWasm(options: WasmOptions = {}): Promise<Backend> {
   return openWasmOver(await openInstance(), options);
 }
@@ -29,7 +31,10 @@ export async function openWasmOver(instance: Instance, options: WasmOptions): Pr
   if (!Number.isInteger(threads) || threads < 1 || threads > MOST_THREADS) {
     throw new ArgumentError(`threads must be 1 to ${MOST_THREADS}; ${threads} was given`);
   }
-  return new WasmBackend(instance, await Pool.open(instance, threads), options.datapath ?? "hopper");
+  const { datapath = "hopper" } = options;
+  if (!FAMILIES.includes(datapath))
+    throw new ArgumentError(`datapath "${datapath}" is not one of ${FAMILIES.join(", ")}`);
+  return new WasmBackend(instance, await Pool.open(instance, threads), datapath);
 }
 
 class WasmBackend implements Backend {
@@ -82,6 +87,7 @@ class WasmBackend implements Backend {
   async dispose(): Promise<void> {
     if (this.#disposed) return;
     this.#disposed = true;
+    this.memory.close();
     await this.#pool.close();
   }
 }

@@ -33,6 +33,8 @@ export interface DatapathRow {
   readonly source: string;
   /** Matched bit for bit on hardware; otherwise a published model. */
   readonly measured: boolean;
+  /** Set where hardware was seen to follow the rule for some shapes and another rule for others. */
+  readonly approximate?: string;
 }
 
 const MEASURED = { beta: "fused", source: "measured on H200, cuBLASLt 13.1", measured: true } as const;
@@ -60,7 +62,13 @@ export const DATAPATHS = {
     splitTile: 64,
     ...MEASURED,
   },
-  "hopper-tf32": { dotAdd: dotAdd(8, 25, 23, "none", -133), promotionInterval: 0, splitTile: 0, ...MEASURED },
+  "hopper-tf32": {
+    dotAdd: dotAdd(8, 25, 23, "none", -133),
+    promotionInterval: 0,
+    splitTile: 0,
+    ...MEASURED,
+    approximate: "an H200 followed this rule at 512x512x1024 and took a kernel with another at 128x128",
+  },
   "ada-fp8": { dotAdd: dotAdd(16, 13, 13, "none", -132), promotionInterval: 128, splitTile: 0, ...PUBLISHED },
   "ada-half": { dotAdd: dotAdd(8, 24, 23, "none", -132), promotionInterval: 0, splitTile: 0, ...PUBLISHED },
   "blackwell-narrow": {

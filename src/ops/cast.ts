@@ -103,7 +103,7 @@ export function requireOneOf(name: string, value: string, allowed: readonly stri
 }
 
 /** `value` as an unsigned 64-bit integer. */
-export function requireU64(name: string, value: bigint): bigint {
+function requireU64(name: string, value: bigint): bigint {
   if (BigInt.asUintN(64, value) === value) return value;
   throw new ArgumentError(`${name} ${value} is not an unsigned 64-bit integer`);
 }

@@ -1,7 +1,7 @@
 /** Tensors from data of the host. */
 import type { Backend } from "../backends/backend.js";
 import { ArgumentError } from "../errors.js";
-import { type DType, elementCount, type Shape, storageBits } from "../tensor/shape.js";
+import { type DType, type Shape, storageBits } from "../tensor/shape.js";
 import { Tensor } from "../tensor/tensor.js";
 
 /** An uninitialised tensor. */
@@ -40,9 +40,4 @@ export function tensor<D extends DType = "f32">(
     made.dispose();
     throw error;
   }
-}
-
-/** The values of an f32 tensor as numbers, for small things. */
-export async function toNumbers(x: Tensor<"f32">): Promise<number[]> {
-  return elementCount(x.shape) === 0 ? [] : Array.from(await x.data());
 }

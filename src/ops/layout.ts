@@ -1,7 +1,7 @@
 /** Rearrangements that change no value. */
 import { ShapeError } from "../errors.js";
 import { copyGeometry } from "../tensor/geometry.js";
-import type { Direction, QuantizedTensor, ScaleLayout } from "../tensor/quantized.js";
+import type { Direction, QuantizedCopy, QuantizedTensor, ScaleLayout } from "../tensor/quantized.js";
 import { Scope } from "../tensor/scope.js";
 import { asMatrix } from "../tensor/shape.js";
 import { Tensor } from "../tensor/tensor.js";
@@ -23,9 +23,26 @@ export function transpose<X extends Tensor>(x: X): Tensor<X["dtype"]> {
 
 /** The scales of one copy of `t` in another layout, as a new tensor. Padding is zero. */
 export function relayoutScales(t: QuantizedTensor, direction: Direction, to: ScaleLayout): Tensor {
-  const { spec, scaleLayout: from } = t;
-  const x = t.copy(direction).scaleInv;
-  const [rows, columns] = asMatrix(t.shape);
+  return relayout(t.copy(direction).scaleInv, t, direction, t.scaleLayout, to);
+}
+
+/** The columnwise copy of a tensor whose scales cover squares or all of it: codes and scales transposed. */
+export function transposeCopy(t: QuantizedTensor): QuantizedCopy {
+  using scope = new Scope();
+  const data = transpose(t.copy("rowwise").data);
+  const logical = transpose(relayoutScales(t, "rowwise", "logical"));
+  const scaleInv = relayout(logical, t, "columnwise", "logical", t.scaleLayout);
+  return { data: scope.keep(data), scaleInv: scope.keep(scaleInv) };
+}
+
+function relayout(
+  x: Tensor,
+  { spec, shape }: QuantizedTensor,
+  direction: Direction,
+  from: ScaleLayout,
+  to: ScaleLayout,
+): Tensor {
+  const [rows, columns] = asMatrix(shape);
   const { scaleType, scaleShape } = copyGeometry(spec, [rows, columns], direction, to);
   using scope = new Scope();
   const out = new Tensor(x.backend, scaleType, scaleShape);

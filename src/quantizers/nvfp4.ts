@@ -43,7 +43,9 @@ export class NVFP4Quantizer extends Quantizer {
       );
     }
     if (options.e4m3Max === 256 && fourOverSix === "none") {
-      throw new ArgumentError("nvfp4: e4m3Max 256 belongs to 4over6; set fourOverSix, or leave e4m3Max at 448");
+      throw new ArgumentError(
+        "nvfp4: e4m3Max 256 belongs to 4over6; set fourOverSix, or leave e4m3Max at 448",
+      );
     }
     const rhtSigns = rht && options.randomSigns !== false ? RHT_SIGNS : 0;
     const e4m3Max = options.e4m3Max ?? (fourOverSix === "none" ? 448 : 256);

@@ -6,7 +6,7 @@ import { BLOCK_FORMATS, type BlockFormatName, type Tile } from "../formats/block
 import { resolveFormat } from "../formats/derive.js";
 import { dequantize } from "../ops/dequantize.js";
 import { requireWide } from "../ops/execute.js";
-import { transpose } from "../ops/layout.js";
+import { transposeCopy } from "../ops/layout.js";
 import { emptyQuantized, type QuantizedLayout, type QuantizeInputs, quantizeInto } from "../ops/quantize.js";
 import type {
   QuantizedCopy,
@@ -130,20 +130,13 @@ export abstract class Quantizer implements QuantizerOps {
     return dequantize(t, dtype);
   }
 
-  /** The columnwise copy that follows from the rowwise one: where the same scale covers both directions. */
+  /** The columnwise copy that follows from the rowwise one: where one scale covers a square, or everything. */
   deriveColumnwise(t: QuantizedTensor): QuantizedCopy {
-    const { spec } = t;
-    if (spec.tile !== "tensor") {
-      throw new ArgumentError(
-        `the columnwise copy of a ${spec.quantizer} ${spec.tile} tensor does not follow from its rowwise one; quantize the source with columnwise usage`,
-      );
-    }
-    const { data, scaleInv } = t.copy("rowwise");
-    using scope = new Scope();
-    const copy = { data: transpose(data), scaleInv: scaleInv.reshape(scaleInv.shape) };
-    scope.keep(copy.data);
-    scope.keep(copy.scaleInv);
-    return copy;
+    const { quantizer, tile } = t.spec;
+    if (tile === "tensor" || tile === "128x128") return transposeCopy(t);
+    throw new ArgumentError(
+      `the columnwise copy of a ${quantizer} ${tile} tensor does not follow from its rowwise one; quantize the source with columnwise usage`,
+    );
   }
 }
 

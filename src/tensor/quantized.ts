@@ -132,7 +132,7 @@ export class QuantizedTensor {
 
   /**
    * Drops copies that are no longer wanted, and derives a columnwise copy where it follows from the rowwise
-   * one (per-tensor and 2D scaling). Throws `ArgumentError` for a copy that only the source could give.
+   * one (per-tensor scaling and 128x128 blocks). Throws `ArgumentError` for a copy that only the source could give.
    */
   updateUsage(usage: Partial<Usage>): this {
     if (usage.columnwise && !this.#columnwise) this.#columnwise = this.#ops.deriveColumnwise(this);

@@ -10,7 +10,7 @@ import { type Law, law } from "../law.js";
 import type { EncodeCase } from "../operations/encode.js";
 import type { Subject } from "../operations.js";
 import { fromCodes, unpack } from "../plain.js";
-import { bitsOf, fromBits, magnitudeOf, storageBitsOf, valueOf } from "../values.js";
+import { bitsOf, fromBits, magnitudeOf, storageBitsOf, valueOfCode } from "../values.js";
 
 const NO_RANDOM = { seed: 0n, offset: 0n };
 
@@ -82,7 +82,7 @@ function nearest(name: string, rule: RoundingName, only: "ties" | "all"): Law {
       if (tie !== (only === "ties")) return;
       const evenUp = rule === "tiesToAway" || near.low % 2 === 1;
       const wanted = (tie ? evenUp : up < down) ? near.above : near.below;
-      const value = Math.abs(valueOf(code, layout));
+      const value = Math.abs(valueOfCode(code, layout));
       require(value === wanted, () =>
         `${show(bits)} became ${value}; ${tie ? "the tie goes to" : "nearest is"} ${wanted}`);
     });
@@ -100,12 +100,12 @@ const roundTrip = law(
     ),
   ),
   async (subject, { layout, drawn: [codes, mode, policy, random] }) => {
-    const finite = codes.filter((code) => Number.isFinite(valueOf(code, layout)));
-    const patterns = finite.map((code) => bitsOf(valueOf(code, layout)));
+    const finite = codes.filter((code) => Number.isFinite(valueOfCode(code, layout)));
+    const patterns = finite.map((code) => bitsOf(valueOfCode(code, layout)));
     const back = await codesOf(subject, layout, patterns, { rounding: mode, overflow: policy, random });
     back.forEach((code, i) => {
       require(code === finite[i], () =>
-        `0x${finite[i]?.toString(16)} is ${valueOf(finite[i] as number, layout)} and encodes to 0x${code.toString(16)}`);
+        `0x${finite[i]?.toString(16)} is ${valueOfCode(finite[i] as number, layout)} and encodes to 0x${code.toString(16)}`);
     });
   },
 );
@@ -123,7 +123,7 @@ const monotone = law(
     const size = (bits: number): number => (layout.signed ? fromBits(bits) : Math.abs(fromBits(bits)));
     const sorted = patterns.toSorted((a, b) => size(a) - size(b));
     const values = (await codesOf(subject, layout, sorted, { rounding: mode, overflow: policy })).map(
-      (code) => valueOf(code, layout),
+      (code) => valueOfCode(code, layout),
     );
     const numbers = values
       .map((value, i) => ({ value, bits: sorted[i] as number }))
@@ -151,7 +151,7 @@ const bracket = law(
       const x = layout.signed ? fromBits(bits) : Math.abs(fromBits(bits));
       const near = neighbours(x, layout);
       if (!near || near.below === Math.abs(x)) return;
-      const value = valueOf(code, layout);
+      const value = valueOfCode(code, layout);
       const [below, above] = x < 0 ? [-near.above, -near.below] : [near.below, near.above];
       const top = near.low === derive(layout).maxCode;
       const allowed = ALLOWED[mode]?.(below, above, near.low % 2 === 1 ? near.below : near.above) ?? [

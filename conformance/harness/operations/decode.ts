@@ -26,7 +26,7 @@ function someCodes(layout: ScalarLayout, seed: number, count: number): number[] 
   return Array.from(words(seed, count), (word, i) => (seed === 0 ? i : word) % 2 ** bits);
 }
 
-export function decodeCase(): fc.Arbitrary<DecodeCase> {
+function decodeCase(): fc.Arbitrary<DecodeCase> {
   return fc
     .record({
       format: format(),

@@ -40,7 +40,7 @@ function scaleCodes(spec: QuantizeSpec, seed: number, count: number, plant: numb
   });
 }
 
-export function dequantizeCase(): fc.Arbitrary<DequantizeCase> {
+function dequantizeCase(): fc.Arbitrary<DequantizeCase> {
   return quantizeSpec().chain((spec) => {
     const { multiple } = BLOCK_FORMATS[spec.quantizer];
     const pattern = fc.oneof(specialPattern(), anyPattern());

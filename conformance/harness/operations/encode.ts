@@ -43,9 +43,7 @@ function shaped(
 }
 
 /** Encodings of patterns aimed at `target`, or at a format that is drawn too. */
-export function encodeCase(
-  target: fc.Arbitrary<ScalarFormat | ScalarLayout> = format(),
-): fc.Arbitrary<EncodeCase> {
+function encodeCase(target: fc.Arbitrary<ScalarFormat | ScalarLayout> = format()): fc.Arbitrary<EncodeCase> {
   return target.chain((to) =>
     fc
       .record({
@@ -106,7 +104,7 @@ export function stored(
 }
 
 /** A tensor of codes as untyped bytes or words. */
-export function raw(x: PlainTensor): PlainTensor {
+function raw(x: PlainTensor): PlainTensor {
   const { buffer, byteOffset, byteLength } = x.data;
   if (x.dtype === "e2m1")
     return fromCodes("u8", packedShape(x.shape), new Uint8Array(buffer, byteOffset, byteLength));

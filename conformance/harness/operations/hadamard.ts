@@ -28,7 +28,7 @@ function cancelling(seed: number, count: number, top: number, depth: number): nu
   });
 }
 
-export function hadamardCase(): fc.Arbitrary<HadamardCase> {
+function hadamardCase(): fc.Arbitrary<HadamardCase> {
   return fc
     .record({
       chunks: fc.integer({ min: 0, max: 3 }),

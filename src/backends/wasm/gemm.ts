@@ -10,7 +10,7 @@ import {
 import { factsOf } from "../../formats/derive.js";
 import { storageBits } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
-import type { Support } from "../backend.js";
+import type { Agreement, Support } from "../backend.js";
 import type { GemmArgs, GemmOperand } from "../gemm-args.js";
 
 import type { ExportName } from "./instance.js";
@@ -53,7 +53,8 @@ function choose({ datapath, x, w, splitAccumulator, splitK }: GemmArgs): Choice 
   const row: DatapathRow = DATAPATHS[choice.name];
   if (splitK > 1 && row.splitTile === 0)
     return { ok: false, reason: `datapath ${choice.name} has no rule for split-K; use splitK 1` };
-  return row.measured ? { ...choice, agrees: "bits" } : { ...choice, agrees: "bits", unverified: row.source };
+  const agrees: Agreement = row.approximate ? { approximate: row.approximate } : "bits";
+  return row.measured ? { ...choice, agrees } : { ...choice, agrees, unverified: row.source };
 }
 
 /** Calls an export on this thread. */

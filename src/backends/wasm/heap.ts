@@ -1,5 +1,5 @@
 /** Linear memory as the tensors' memory, with its live bytes counted. */
-import { OutOfMemoryError } from "../../errors.js";
+import { DisposedError, OutOfMemoryError } from "../../errors.js";
 import type { Memory } from "../../tensor/storage.js";
 import type { MemoryUse } from "../backend.js";
 import type { Instance } from "./instance.js";
@@ -12,6 +12,7 @@ export class Heap implements Memory {
   readonly #instance: Instance;
   readonly #sizes = new Map<number, number>();
   #live = 0;
+  #closed = false;
 
   constructor(instance: Instance) {
     this.#instance = instance;
@@ -19,6 +20,7 @@ export class Heap implements Memory {
 
   /** Reserves at least one byte more than asked, so that empty tensors have addresses of their own. */
   allocate(bytes: number): number {
+    this.#requireOpen();
     if (bytes > LARGEST_BLOCK) {
       throw new OutOfMemoryError(bytes, this.#live, `one tensor may have ${LARGEST_BLOCK} bytes; split it`);
     }
@@ -46,6 +48,7 @@ export class Heap implements Memory {
   }
 
   write(address: number, bytes: Uint8Array): void {
+    this.#requireOpen();
     new Uint8Array(this.#instance.memory.buffer, address, bytes.length).set(bytes);
   }
 
@@ -54,7 +57,17 @@ export class Heap implements Memory {
   }
 
   readSync(address: number, bytes: number): Uint8Array {
+    this.#requireOpen();
     return new Uint8Array(this.#instance.memory.buffer, address, bytes).slice();
+  }
+
+  /** From now on nothing but `free` and `use` works: the backend is gone. */
+  close(): void {
+    this.#closed = true;
+  }
+
+  #requireOpen(): void {
+    if (this.#closed) throw new DisposedError("the wasm backend");
   }
 
   use(): MemoryUse {
