@@ -35,7 +35,7 @@ describe("results do not depend on the number of threads", () => {
     values[LONG - 1] = -3;
     for (const each of threads()) {
       const out = empty(each, "f32", [1]);
-      execute(each, "amax", { x: tensor(each, values), out });
+      execute(each, "amax", { x: tensor(each, values, [LONG], "f32"), out });
       expect(out.dataSync()).toEqual(Float32Array.of(3));
     }
   });

@@ -3,12 +3,20 @@ import type { Backend } from "../../src/backends/backend.js";
 import { Scope } from "../../src/tensor/scope.js";
 import { expectNoLeak, GuardedBackend } from "./guarded.js";
 import type { Answer, Operation } from "./operation.js";
+import {
+  activationBackwardOperation,
+  activationOperation,
+  gatedBackwardOperation,
+  gatedOperation,
+} from "./operations/activation.js";
 import { amaxOperation } from "./operations/amax.js";
 import { decodeOperation } from "./operations/decode.js";
 import { dequantizeOperation } from "./operations/dequantize.js";
 import { encodeOperation } from "./operations/encode.js";
 import { hadamardOperation } from "./operations/hadamard.js";
 import { relayoutOperation, transposeOperation } from "./operations/layout.js";
+import { crossEntropyBackwardOperation, crossEntropyOperation } from "./operations/loss.js";
+import { columnSumOperation, normBackwardOperation, normOperation } from "./operations/norm.js";
 import { quantizeOperation } from "./operations/quantize.js";
 
 const ROWS = {
@@ -20,6 +28,15 @@ const ROWS = {
   transpose: transposeOperation,
   relayout: relayoutOperation,
   hadamard: hadamardOperation,
+  activation: activationOperation,
+  activationBackward: activationBackwardOperation,
+  gated: gatedOperation,
+  gatedBackward: gatedBackwardOperation,
+  norm: normOperation,
+  normBackward: normBackwardOperation,
+  columnSum: columnSumOperation,
+  crossEntropy: crossEntropyOperation,
+  crossEntropyBackward: crossEntropyBackwardOperation,
 };
 
 /** The input of each operation, as plain data. */

@@ -1,0 +1,43 @@
+/** Wide tensors for operations on values: all sizes and signs, specials, and the places where a function turns. */
+import * as fc from "fast-check";
+import { elementCount, type Shape, type WideDType } from "../../src/tensor/shape.js";
+import { fromCodes, type PlainTensor } from "../harness/plain.js";
+import { bitsOf } from "../harness/values.js";
+import { matrixShape, wideMatrix } from "./matrices.js";
+import { narrowed } from "./patterns.js";
+
+const SIGN = 0x80000000;
+/** Sums run over 32 lanes, and in chunks of 32 rows. */
+const LANES = 32;
+
+export function wideType(): fc.Arbitrary<WideDType> {
+  return fc.constantFrom("f32", "bf16", "f16");
+}
+
+/** Shapes that are ragged against the lanes of sums, down to none. */
+export function laneShape(most = 1024): fc.Arbitrary<Shape> {
+  return matrixShape(1, LANES, most);
+}
+
+/** A tensor of that shape; some elements lie at `edges` of either sign, or an f32 step or two beside them. */
+export function wideTensor<D extends WideDType = WideDType>(
+  shape: Shape,
+  { edges = [0], dtype }: { readonly edges?: readonly number[]; readonly dtype?: D } = {},
+): fc.Arbitrary<PlainTensor<D>> {
+  const beside = fc
+    .tuple(fc.constantFrom(...edges), fc.constantFrom(0, 1, -1, 2, -2), fc.boolean())
+    .map(([edge, steps, negative]) => {
+      const magnitude = Math.max(bitsOf(edge) + steps, 0);
+      return (negative ? magnitude | SIGN : magnitude) >>> 0;
+    });
+  const plants = fc.array(fc.tuple(fc.nat(), beside), { maxLength: 8 });
+  const type = dtype ? fc.constant(dtype) : (wideType() as fc.Arbitrary<D>);
+  return type
+    .chain((chosen) => fc.tuple(wideMatrix({ dtype: chosen, shape, block: LANES, max: 448 }), plants))
+    .map(([x, planted]) => {
+      const codes = Array.from(x.codes);
+      const size = elementCount(shape);
+      for (const [at, bits] of size > 0 ? planted : []) codes[at % size] = narrowed(bits, x.dtype);
+      return fromCodes(x.dtype, shape, codes);
+    });
+}

@@ -1,0 +1,72 @@
+/** One operation, one stem, in every folder: src/ops, assembly, src/backends/wasm, conformance, kernels, native. */
+import { existsSync, readdirSync } from "node:fs";
+import { describe, expect, it } from "vitest";
+
+/** Files of src/ops that are not operations, and why. */
+const HELPERS: Readonly<Record<string, string>> = {
+  create: "makes tensors from the host's data; nothing is computed",
+  execute: "the two steps that every operation ends with",
+  "gemm-operand": "reads the operands of gemm",
+  "gemm-epilogue": "composes gemm with activations and sums, which have stems of their own",
+};
+
+const root = new URL("../", import.meta.url);
+const namesIn = (folder: string): string[] =>
+  existsSync(new URL(folder, root)) ? readdirSync(new URL(folder, root)) : [];
+
+/** Stems of the files in a folder that end so. */
+const stemsOf = (folder: string, ending: string): string[] =>
+  namesIn(folder)
+    .filter((name) => name.endsWith(ending))
+    .map((name) => name.slice(0, -ending.length));
+
+const sources = stemsOf("src/ops", ".ts");
+const operations = sources.filter((stem) => !Object.hasOwn(HELPERS, stem));
+
+describe("every operation of src/ops", () => {
+  it("is one of these", () => {
+    expect(operations.sort()).toEqual([
+      "activation",
+      "cast",
+      "dequantize",
+      "gemm",
+      "hadamard",
+      "layout",
+      "loss",
+      "norm",
+      "quantize",
+      "sweep",
+    ]);
+  });
+
+  it("or is listed as a helper that exists", () => {
+    expect(sources).toEqual(expect.arrayContaining(Object.keys(HELPERS)));
+  });
+
+  for (const [folder, ending, what] of [
+    ["assembly", ".ts", "kernels of the reference"],
+    ["src/backends/wasm", ".ts", "a lowering to the reference"],
+    ["conformance", ".test.ts", "tests"],
+  ] as const) {
+    it(`has ${what}: ${folder}/<stem>${ending}`, () => {
+      expect(operations.filter((stem) => !stemsOf(folder, ending).includes(stem))).toEqual([]);
+    });
+  }
+
+  for (const [folder, ending, what] of [
+    ["kernels", ".cu", "GPU kernels"],
+    ["native", ".cc", "a binding to them"],
+  ] as const) {
+    const stems = stemsOf(folder, ending);
+    if (stems.length === 0) {
+      it(`${folder}/ holds no ${ending} file yet, so it is not asked for ${what}`, () => {
+        console.info(`mirror: ${folder}/<stem>${ending} not checked: the folder holds no ${ending} file`);
+        expect(namesIn(folder).filter((name) => name.endsWith(ending))).toEqual([]);
+      });
+      continue;
+    }
+    it(`has ${what}: ${folder}/<stem>${ending}`, () => {
+      expect(operations.filter((stem) => !stems.includes(stem))).toEqual([]);
+    });
+  }
+});
