@@ -53,7 +53,7 @@ const NAMES = Object.keys(QUANTIZERS);
 const make = (name: string, options: QuantizerOptions = BOTH, on = backend()): Quantizer =>
   (QUANTIZERS[name] as (typeof QUANTIZERS)[string])(options, on);
 
-describeLaws(backend, ["quantize"], { runs: 300, seed: 12 });
+describeLaws(backend, ["quantize"], { runs: 200, seed: 12 });
 
 describe("results do not depend on the number of threads", () => {
   for (const name of NAMES) {

@@ -13,6 +13,7 @@ import { amaxOperation } from "./operations/amax.js";
 import { decodeOperation } from "./operations/decode.js";
 import { dequantizeOperation } from "./operations/dequantize.js";
 import { encodeOperation } from "./operations/encode.js";
+import { gemmOperation } from "./operations/gemm.js";
 import { hadamardOperation } from "./operations/hadamard.js";
 import { relayoutOperation, transposeOperation } from "./operations/layout.js";
 import { crossEntropyBackwardOperation, crossEntropyOperation } from "./operations/loss.js";
@@ -37,6 +38,7 @@ const ROWS = {
   columnSum: columnSumOperation,
   crossEntropy: crossEntropyOperation,
   crossEntropyBackward: crossEntropyBackwardOperation,
+  gemm: gemmOperation,
 };
 
 /** The input of each operation, as plain data. */

@@ -152,10 +152,12 @@ function factor(task: OracleTask, operand: OracleOperand, line: number, k: numbe
     case "grouped":
       return { value: q * s, exponent: exponentOf(s, operand.scaleMinExponent ?? -126, 0) };
     default: {
-      if (!Number.isFinite(q * s)) return { value: q * s, exponent: 0 };
+      const unscaled = task.staging === "plain";
+      const value = unscaled ? q : q * s;
+      if (!Number.isFinite(value)) return { value, exponent: 0 };
       const exponent = exponentOf(q, operand.minExponent, ofZero);
-      if (task.staging === "plain") return { value: q, exponent };
-      return { value: q * s, exponent: exponent + exponentOf(s, operand.scaleMinExponent ?? -126, 0) };
+      if (unscaled) return { value, exponent };
+      return { value, exponent: exponent + exponentOf(s, operand.scaleMinExponent ?? -126, 0) };
     }
   }
 }

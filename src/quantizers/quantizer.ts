@@ -121,8 +121,18 @@ export abstract class Quantizer implements QuantizerOps {
     return scope.keep(target);
   }
 
-  /** Quantizes `source` into `target`, which a quantizer of the same spec made. */
+  /** Quantizes `source` into `target`. Throws `ArgumentError` unless a quantizer of the same spec made that. */
   updateQuantized(source: Tensor, target: QuantizedTensor, call: QuantizeCall = {}): void {
+    const differs = Object.entries(this.spec).find(
+      ([key, value]) => target.spec[key as keyof QuantizeSpec] !== value,
+    );
+    if (differs) {
+      const [key, value] = differs;
+      const theirs = target.spec[key as keyof QuantizeSpec];
+      throw new ArgumentError(
+        `updateQuantized: the target was made with ${key} ${theirs}, this quantizer has ${value}; use the one that made it`,
+      );
+    }
     quantizeInto(source, target, { ...this.inputs(), ...call });
   }
 

@@ -2,6 +2,7 @@
 import { ArgumentError } from "../errors.js";
 import type { BlockFormatName, Tile } from "../formats/block.js";
 import type { ScalarFormat } from "../formats/scalar.js";
+import { adoptBeside } from "./scope.js";
 import type { Shape, WideDType } from "./shape.js";
 import type { Tensor } from "./tensor.js";
 
@@ -135,7 +136,7 @@ export class QuantizedTensor {
    * one (per-tensor scaling and 128x128 blocks). Throws `ArgumentError` for a copy that only the source could give.
    */
   updateUsage(usage: Partial<Usage>): this {
-    if (usage.columnwise && !this.#columnwise) this.#columnwise = this.#ops.deriveColumnwise(this);
+    if (usage.columnwise && !this.#columnwise) this.#columnwise = this.#derive();
     if (usage.rowwise) this.copy("rowwise");
     if (usage.rowwise === false && this.#rowwise) {
       disposeCopy(this.#rowwise);
@@ -146,6 +147,13 @@ export class QuantizedTensor {
       this.#columnwise = undefined;
     }
     return this;
+  }
+
+  /** The columnwise copy that follows from the rowwise one, to live as long as that does. */
+  #derive(): QuantizedCopy {
+    const copy = this.#ops.deriveColumnwise(this);
+    for (const member of membersOf(copy)) adoptBeside(member, this.copy("rowwise").data);
+    return copy;
   }
 
   dispose(): void {

@@ -67,6 +67,12 @@ export function adopt(value: Owned): void {
   open.at(-1)?.own(value);
 }
 
+/** `value` comes to live as long as `sibling`: whoever owns that owns it too. */
+export function adoptBeside(value: Owned, sibling: Owned): void {
+  disown(value);
+  owners.get(sibling)?.own(value);
+}
+
 /** Whoever owns `value` no longer does: it was disposed of by hand. */
 export function disown(value: Owned): void {
   owners.get(value)?.release(value);

@@ -37,7 +37,7 @@ const leastPower = law(
     const { max } = factsOf(input.spec.format);
     scales.forEach((code, block) => {
       const elements = values.subarray(block * BLOCK, (block + 1) * BLOCK);
-      const amax = elements.reduce((most, x) => (Math.abs(x) > most ? Math.abs(x) : most), 0);
+      const amax = elements.reduce((most, x) => Math.max(most, Number.isNaN(x) ? 0 : Math.abs(x)), 0);
       if (!Number.isFinite(amax)) return;
       const holds = (exponent: number): boolean => max * 2 ** exponent >= amax;
       if (holds(code - 127) && (code === 0 || !holds(code - 128))) return;

@@ -56,7 +56,7 @@ function decodeCopy(
     : [1, 1];
   const job = { total: lines, weight: length };
   withLogicalScales(context, args, geometry, (scales) => {
-    const head = [codes, word, scales, scaleWord, amax, inverse, lines, length];
+    const head = [codes, word, scales, scaleWord, amax, inverse, length];
     if (direction === "columnwise" && geometry.scale === "inPlace") {
       context.pool.run("dequantizeColumns", job, (scratch) => [...head, block, ...target, scratch]);
     } else {
