@@ -1,6 +1,7 @@
 import { beforeAll, describe, expect, test } from "vitest";
 import { anyF32, EVERY_BF16, evenF32, SPECIALS, WIDE_TYPES } from "./harness/samples.js";
 import { openStems, type Stems } from "./harness/stems.js";
+import { describeLaws, useBackend } from "./harness/suite.js";
 import { type ActivationName, gatedElement, RULES, swish } from "./oracle/activation.js";
 import * as wide from "./oracle/wide.js";
 
@@ -128,3 +129,6 @@ describe("gated", () => {
     }
   });
 });
+
+const ACTIVATIONS = ["activation", "activationBackward", "gated", "gatedBackward"] as const;
+describeLaws(useBackend({ threads: 2 }), ACTIVATIONS, { runs: 150, seed: 18 });

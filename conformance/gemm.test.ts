@@ -18,6 +18,10 @@ import type { DType, WideDType } from "../src/tensor/shape.js";
 import type { Tensor } from "../src/tensor/tensor.js";
 import { codesOf } from "./arbitraries/gemm.js";
 import { runOracle } from "./harness/gemm-kernel.js";
+import { assertSameAnswer } from "./harness/laws.js";
+import { backendSubject, ORACLE } from "./harness/operations.js";
+import { fromCodes, PlainTensor } from "./harness/plain.js";
+import { runConformance } from "./harness/run.js";
 import { epilogue } from "./oracle/gemm.js";
 import { bf16, bitsOf, fromBits, ofNumber } from "./oracle/rational.js";
 
@@ -296,6 +300,44 @@ describe("epilogues", () => {
     expect(() => gemm({ a, b, splitK: 3 })).toThrow(/2 tiles of 64/);
     expect(() => gemm({ a, b, outDtype: "e2m1" as "e4m3" })).toThrow(DTypeError);
     expect(() => gemm({ a: tensor(one, new Uint8Array(8), [1, 8], "u8"), b })).toThrow(DTypeError);
+  });
+});
+
+describe("drawn products", () => {
+  it("agree with the oracle, and what is refused has a reason", async () => {
+    const { laws } = await runConformance({ backend: two, operations: ["gemm"], runs: 150, seed: 21 });
+    const [{ runs, declined, failure } = { runs: 0, declined: [], failure: undefined }] = laws;
+    expect(failure).toBeUndefined();
+    expect(runs).toBeGreaterThan(130);
+    for (const { reason } of declined) expect(reason).toMatch(/^gemm: .*does not multiply|power/);
+  });
+
+  it("an infinite block scale meets the finite sum of its chain, not each product", () => {
+    const scale = (bits: number) => fromCodes("f32", [1, 1], [bits]);
+    const operand = (tile: "1x128" | "128x128", codes: readonly number[], scales: PlainTensor) => ({
+      source: { kind: "scaled", format: "e5m2", tile } as const,
+      codes: fromCodes("e5m2", [1, 2], codes),
+      scales,
+      lead: 1,
+    });
+    const input = {
+      a: operand("128x128", [0x3c, 0xbc], scale(0x3f800000)),
+      b: operand("1x128", [0x40, 0x3c], scale(0x7f800000)),
+      layout: "TN",
+      datapath: "hopper",
+      useSplitAccumulator: false,
+      splitK: 1,
+      alpha: 1,
+      accumulate: false,
+      intoOut: false,
+      gelu: false,
+      biasGradient: false,
+      outDtype: "f32",
+      outScale: 1,
+    } as const;
+    const expected = { out: new PlainTensor("f32", [1, 1], Float32Array.of(Number.POSITIVE_INFINITY)) };
+    assertSameAnswer(ORACLE.gemm(input) as typeof expected, expected);
+    assertSameAnswer(backendSubject(one).gemm(input) as typeof expected, expected);
   });
 });
 

@@ -1,6 +1,7 @@
 import { beforeAll, expect, test } from "vitest";
 import { evenF32, SPECIALS, WIDE_TYPES } from "./harness/samples.js";
 import { openStems, type Stems } from "./harness/stems.js";
+import { describeLaws, useBackend } from "./harness/suite.js";
 import { crossEntropy } from "./oracle/loss.js";
 import * as wide from "./oracle/wide.js";
 
@@ -96,3 +97,6 @@ test("the loss lies within 2^-20 of the true one, relative to the spread of the 
     expect(Math.abs(loss[i]! - Number(truth >> 192n) / 2 ** 64)).toBeLessThan(16 * 2 ** -20);
   }
 });
+
+const LOSSES = ["crossEntropy", "crossEntropyBackward"] as const;
+describeLaws(useBackend({ threads: 2 }), LOSSES, { runs: 150, seed: 20 });

@@ -1,6 +1,7 @@
 import { beforeAll, describe, expect, test } from "vitest";
 import { anyF32, evenF32, SPECIALS, WIDE_TYPES } from "./harness/samples.js";
 import { openStems, type Stems } from "./harness/stems.js";
+import { describeLaws, useBackend } from "./harness/suite.js";
 import { chunkedSum, laneSum, type Normalization, norm, normBackward } from "./oracle/norm.js";
 
 const SCRATCH = 1 << 14;
@@ -152,3 +153,6 @@ describe.each([
     if (dbeta) expect(stems.getWide(pT, dbeta, columns)).toEqual(gradients.dbeta.map(roundP!));
   }
 });
+
+const NORMS = ["norm", "normBackward", "columnSum"] as const;
+describeLaws(useBackend({ threads: 2 }), NORMS, { runs: 150, seed: 19 });

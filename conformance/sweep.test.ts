@@ -1,8 +1,13 @@
 // Chunks of the exhaustive suite, chosen where each format has its edges; all of them: conformance/slow.
+import { readFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { type Backend, factsOf, openBackend, SWEEP_CHUNKS, sweepChunk } from "../src/index.js";
 import { committedDigest, ENCODINGS, SWEEP_RANDOM } from "./harness/digests.js";
 import { type Encoding, Exhaustion } from "./harness/exhaustive.js";
+
+interface CudaRun extends Encoding {
+  readonly chunks: readonly (readonly [chunk: number, first: number, second: number])[];
+}
 
 /** The chunk that holds a positive value. */
 function chunkOf(value: number): number {
@@ -15,6 +20,17 @@ function edgeChunks({ format }: Encoding, index: number): number[] {
   const edges = [chunkOf(minPositive), chunkOf(max)];
   return [...new Set([...edges, (edges[index % 2] as number) | 128, (index * 37) % SWEEP_CHUNKS])];
 }
+
+describe("the committed digests", () => {
+  for (const name of ["cuda-digests.json", "cuda-digests-directed.json"]) {
+    const text = readFileSync(new URL(`vectors/${name}`, import.meta.url), "utf8");
+    const { runs } = JSON.parse(text) as { runs: CudaRun[] };
+    it.each(runs)("of $format $rounding $overflow are those of CUDA's own conversion, all 256", (run) => {
+      expect(run.chunks).toHaveLength(SWEEP_CHUNKS);
+      for (const [chunk, ...pair] of run.chunks) expect(committedDigest(run, chunk)).toEqual(pair);
+    });
+  }
+});
 
 describe("encode over all inputs of a chunk", () => {
   let backend: Backend;

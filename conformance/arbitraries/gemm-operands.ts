@@ -37,7 +37,7 @@ const any = fc.oneof(fp8, fp8Block, mx, quantized("nvfp4"), narrow, plain("bf16"
 
 /** a and b: mostly two of a kind, which is what hardware multiplies. */
 export const sources: fc.Arbitrary<readonly [a: Source, b: Source]> = fc.oneof(
-  { weight: 4, arbitrary: fc.tuple(fp8, fp8) },
+  { weight: 6, arbitrary: fc.tuple(fp8, fp8) },
   { weight: 4, arbitrary: fc.tuple(fp8Block, fp8Lines) },
   { weight: 1, arbitrary: fc.tuple(fp8Block, fp8Block) },
   { weight: 3, arbitrary: fc.tuple(mx, mx) },

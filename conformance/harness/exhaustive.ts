@@ -70,7 +70,7 @@ export class Exhaustion {
 
   #encode(backend: Backend, begin: number): Codes {
     using _scope = new Scope();
-    for (let i = 0; i < BLOCK; i++) this.#patterns[i] = begin + i;
+    for (let i = 0, first = begin | 0; i < BLOCK; i++) this.#patterns[i] = first + i;
     const x = tensor(backend, this.#patterns, [BLOCK], "f32");
     const codes = encode(x, { ...this.encoding, seed: 1n }).dataSync();
     return this.#bits === 4 ? unpack(codes as Uint8Array) : (codes as Codes);

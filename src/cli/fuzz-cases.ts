@@ -10,7 +10,7 @@ import {
   wideMatrix,
   words,
 } from "../../conformance/index.js";
-import { BLOCK_FORMATS, type Tile, tileSize } from "../formats/block.js";
+import { BLOCK_FORMATS, type BlockFormatName, type Tile, tileSize } from "../formats/block.js";
 import { type DatapathFamily, datapathFor, type OperandTraits } from "../formats/datapath.js";
 import { factsOf } from "../formats/derive.js";
 import { SCALAR_FORMATS, type ScalarFormat } from "../formats/scalar.js";
@@ -58,16 +58,23 @@ export function quantizeCases(spec: QuantizeSpec, { cases, seed }: Draw): readon
   return fc.sample(drawn, { numRuns: cases, seed });
 }
 
-/** The tensors of one product, by what follows the case's name. */
-export type GemmCase = Readonly<Record<string, PlainTensor>>;
+/** The inputs of one case: tensors, and the recipes of quantized ones, by what follows the case's name. */
+export interface FuzzCase {
+  readonly tensors: Readonly<Record<string, PlainTensor>>;
+  readonly recipes?: Readonly<Record<string, Recipe>>;
+}
 
 type ElementType = "e4m3" | "e5m2" | "bf16" | "f16" | "f32";
 
-/** What two operands are: their types, and the blocks that share scales; "" for none. */
+/** What two operands are: their types and the blocks that share scales, "" for none. */
 interface Pair {
   readonly types: readonly [a: ElementType, b: ElementType];
   readonly tiles: readonly [a: Tile | "", b: Tile | ""];
 }
+
+/** Quantizers whose results are multiplied, with the default options. */
+const QUANTIZED = ["mxfp8", "mxfp6", "mxfp4", "nvfp4"] as const satisfies readonly BlockFormatName[];
+type Quantized = (typeof QUANTIZED)[number];
 
 const PAIRS: readonly Pair[] = [
   { types: ["e4m3", "e4m3"], tiles: ["", ""] },

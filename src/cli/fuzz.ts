@@ -1,5 +1,4 @@
 /** `lockstep fuzz`: a corpus of edge cases with the reference's answers. */
-import type { PlainTensor } from "../../conformance/index.js";
 import type { Backend } from "../backends/backend.js";
 import { ArgumentError } from "../errors.js";
 import { fileDType } from "../io/dtypes.js";
@@ -7,11 +6,13 @@ import { MemorySource } from "../io/source.js";
 import { bytesOf } from "./bytes.js";
 import { defineCommand } from "./command.js";
 import { encodePiece } from "./encode.js";
+import type { FuzzCase } from "./fuzz-cases.js";
 import { Sources } from "./gemm-operands.js";
 import { GEMM_OPTIONS, multiply, type Product } from "./gemm-product.js";
 import { integer, type OptionTable, oneOf, type Values, value } from "./options.js";
 import { copyPiece, naming, type Piece, writePieces } from "./pieces.js";
 import { quantizePiece } from "./quantize.js";
+import { formatRecipe, recipeKey } from "./recipe.js";
 import { QUANTIZER_OPTIONS, requireApplicable, specOf } from "./quantizer-options.js";
 import { toJson } from "./session.js";
 import { ENCODING, OUTPUT } from "./shared-options.js";
@@ -72,9 +73,9 @@ function requireTaken(op: Op, table: OptionTable, given: ReadonlySet<string>): v
   }
 }
 
-/** The tensors of each case, by what follows the case's name, and how the reference answers one. */
+/** The inputs of each case, and how the reference answers one. */
 interface Corpus {
-  readonly cases: readonly Readonly<Record<string, PlainTensor>>[];
+  readonly cases: readonly FuzzCase[];
   readonly answer: (source: MemorySource, input: string, output: string) => Promise<Piece | undefined>;
 }
 
@@ -86,7 +87,7 @@ const CORPORA: Readonly<Record<Op, Make>> = {
     const { encodeCases } = await import("./fuzz-cases.js");
     const options = { format, rounding, overflow, seed, offset };
     return {
-      cases: encodeCases(format, { cases, seed: Number(seed) }).map((x) => ({ "": x })),
+      cases: encodeCases(format, { cases, seed: Number(seed) }).map((x) => ({ tensors: { "": x } })),
       answer: async (source, input, output) =>
         encodePiece(backend, source, source.entry(input), options, output),
     };
@@ -97,7 +98,7 @@ const CORPORA: Readonly<Record<Op, Make>> = {
     const { quantizeCases } = await import("./fuzz-cases.js");
     const draw = { cases: values.cases, seed: Number(values.seed) };
     return {
-      cases: quantizeCases(specOf(backend, values), draw).map((x) => ({ "": x })),
+      cases: quantizeCases(specOf(backend, values), draw).map((x) => ({ tensors: { "": x } })),
       answer: async (source, input, output) =>
         quantizePiece(backend, source, source.entry(input), values, output),
     };
@@ -152,13 +153,20 @@ export const fuzz = defineCommand({
     const corpus = await CORPORA[op](backend, values, given);
     const width = String(count - 1).length;
     const names = corpus.cases.map((_, i) => String(i).padStart(width, "0"));
-    const inputs = corpus.cases.flatMap((tensors, i) =>
+    const inputs = corpus.cases.flatMap(({ tensors }, i) =>
       Object.entries(tensors).map(([suffix, tensor]) => {
         const plan = { name: `in.${names[i]}${suffix}`, dtype: fileDType(tensor.dtype), shape: tensor.shape };
         return { ...plan, bytes: bytesOf(tensor.data) };
       }),
     );
-    const source = new MemorySource(output, inputs);
+    const recipes = Object.fromEntries(
+      corpus.cases.flatMap(({ recipes = {} }, i) =>
+        Object.entries(recipes).map(([suffix, recipe]) => {
+          return [recipeKey(`in.${names[i]}${suffix}`), formatRecipe(recipe, backend.name, VERSION)];
+        }),
+      ),
+    );
+    const source = new MemorySource(output, inputs, recipes);
     const pieces: Piece[] = [...source.tensors.values()].map((entry) => copyPiece(source, entry));
     for (const name of names) {
       const piece = await naming(`in.${name}`, () => corpus.answer(source, `in.${name}`, `out.${name}`));
@@ -175,7 +183,7 @@ export const fuzz = defineCommand({
       backend: backend.name,
       version: VERSION,
     };
-    await writePieces(session, output, pieces, { "lockstep-fuzz": toJson(made) });
+    await writePieces(session, output, pieces, { ...recipes, "lockstep-fuzz": toJson(made) });
     session.summary({ output, ...made }, [`${output}: ${count} cases of ${op}, seed ${seed}`]);
     return 0;
   },

@@ -1,6 +1,6 @@
 /** Where tensors are read from: a file, or memory. */
 import { FileError } from "../errors.js";
-import { buildHeader, type Header, type TensorEntry, type TensorPlan } from "./header.js";
+import { buildHeader, type Header, type Metadata, type TensorEntry, type TensorPlan } from "./header.js";
 
 /** Named tensors whose bytes are read when they are asked for. */
 export abstract class TensorSource {
@@ -37,8 +37,12 @@ export abstract class TensorSource {
 export class MemorySource extends TensorSource {
   readonly #bytes: ReadonlyMap<string, Uint8Array>;
 
-  constructor(path: string, tensors: readonly (TensorPlan & { readonly bytes: Uint8Array })[]) {
-    super(path, { tensors: buildHeader(path, tensors, {}).tensors, metadata: {} });
+  constructor(
+    path: string,
+    tensors: readonly (TensorPlan & { readonly bytes: Uint8Array })[],
+    metadata: Metadata = {},
+  ) {
+    super(path, { tensors: buildHeader(path, tensors, {}).tensors, metadata });
     this.#bytes = new Map(tensors.map(({ name, bytes }) => [name, bytes]));
   }
 
