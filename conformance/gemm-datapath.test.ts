@@ -35,13 +35,16 @@ function chosen(...asked: Asked): ReturnType<typeof servingOf> {
   return { rule, staging, promotion, interval: promotion === "none" ? 0 : promotionInterval, splitTile };
 }
 
-it.each(FAMILIES)("%s multiplies what the documents have a row for, by that row, and nothing else", (family) => {
-  for (const x of OPERANDS) {
-    for (const w of OPERANDS) {
-      for (const split of [false, true]) {
-        const asked: Asked = [family, x, w, split];
-        expect(chosen(...asked), JSON.stringify(asked)).toEqual(servingOf(...asked));
+it.each(FAMILIES)(
+  "%s multiplies what the documents have a row for, by that row, and nothing else",
+  (family) => {
+    for (const x of OPERANDS) {
+      for (const w of OPERANDS) {
+        for (const split of [false, true]) {
+          const asked: Asked = [family, x, w, split];
+          expect(chosen(...asked), JSON.stringify(asked)).toEqual(servingOf(...asked));
+        }
       }
     }
-  }
-});
+  },
+);

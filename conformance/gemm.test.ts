@@ -297,6 +297,7 @@ describe("epilogues", () => {
     expect(() => gemm({ a, b, bias: noise(one, 1, 3, 29) })).toThrow(/bias is \[1,3\]; it must be \[9\]/);
     expect(() => gemm({ a, b, accumulate: true })).toThrow(ArgumentError);
     expect(() => gemm({ a, b, beta: 2 })).toThrow(/there is no c/);
+    expect(() => gemm({ a, b, gelu: true, biasGradient: true })).toThrow(/belongs to the backward/);
     expect(() => gemm({ a, b, splitK: 3 })).toThrow(/2 tiles of 64/);
     expect(() => gemm({ a, b, outDtype: "e2m1" as "e4m3" })).toThrow(DTypeError);
     expect(() => gemm({ a: tensor(one, new Uint8Array(8), [1, 8], "u8"), b })).toThrow(DTypeError);

@@ -14,7 +14,7 @@ import type { Shape } from "../../src/tensor/shape.js";
 import { padScales, type ScaleMatrix, swizzleScales } from "../oracle/layout.js";
 import type * as oracle from "../oracle/quantize.js";
 import type { Answer } from "./operation.js";
-import { download, fromCodes, type PlainTensor, upload } from "./plain.js";
+import { download, fromCodes, type PlainTensor } from "./plain.js";
 
 export const DIRECTIONS = ["rowwise", "columnwise"] as const satisfies readonly Direction[];
 

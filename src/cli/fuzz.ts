@@ -12,8 +12,8 @@ import { GEMM_OPTIONS, multiply, type Product } from "./gemm-product.js";
 import { integer, type OptionTable, oneOf, type Values, value } from "./options.js";
 import { copyPiece, naming, type Piece, writePieces } from "./pieces.js";
 import { quantizePiece } from "./quantize.js";
-import { formatRecipe, recipeKey } from "./recipe.js";
 import { QUANTIZER_OPTIONS, requireApplicable, specOf } from "./quantizer-options.js";
+import { formatRecipe, recipeKey } from "./recipe.js";
 import { toJson } from "./session.js";
 import { ENCODING, OUTPUT } from "./shared-options.js";
 import { VERSION } from "./version.js";
@@ -104,7 +104,7 @@ const CORPORA: Readonly<Record<Op, Make>> = {
     };
   },
   async gemm(backend, values) {
-    const { gemmCases } = await import("./fuzz-cases.js");
+    const { gemmCases } = await import("./fuzz-products.js");
     const { datapath = backend.datapath, cases, seed, beta, bias } = values;
     const aim = {
       datapath,

@@ -174,7 +174,7 @@ const ALLOWED: Partial<Record<RoundingName, (below: number, above: number, odd: 
 
 const zeroSign = law(
   { name: "a zero keeps its sign, and so does what underflows", operation: "encode" },
-  layoutWith((layout) =>
+  layoutWith(() =>
     fc.tuple(
       fc.array(fc.constantFrom(0, 0x80000000, 1, 0x80000001), { minLength: 1 }),
       rounding(["tiesToEven", "tiesToAway", "towardZero"]),

@@ -12,7 +12,6 @@ import { storageBits } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
 import type { Agreement, Support } from "../backend.js";
 import type { GemmArgs, GemmOperand } from "../gemm-args.js";
-
 import type { ExportName } from "./instance.js";
 import type { Lowering, LoweringContext } from "./lowering.js";
 
@@ -120,33 +119,21 @@ function describeOperand(
   );
 }
 
-/** Runs all units, each thread with scratch of its own that lives as long as this call. */
+/** Runs all units, in parts where someone watches. */
 function accumulate(
   context: LoweringContext,
   task: number,
   work: number,
   progress: GemmArgs["progress"],
 ): void {
-  const { pool, heap } = context;
+  const { pool } = context;
   const units = call(context, "gemmUnits", task);
-  const bytes = call(context, "gemmScratch", task) >>> 0;
-  const scratches = new Map<number, number>();
-  const scratchOf = (thread: number): number => {
-    const known = scratches.get(thread);
-    if (known !== undefined) return known;
-    const made = heap.allocate(bytes);
-    scratches.set(thread, made);
-    return made;
-  };
+  const scratch = call(context, "gemmScratch", task) >>> 0;
   const stride = progress ? Math.max(pool.size, Math.ceil(units / PROGRESS_PARTS)) : units;
-  try {
-    for (let first = 0; first < units; first += stride) {
-      const job = { first, total: Math.min(stride, units - first), weight: Math.ceil(work / units) };
-      pool.run("gemm", job, (thread) => [task, scratchOf(thread)]);
-      progress?.(Math.min(1, (first + stride) / units));
-    }
-  } finally {
-    for (const scratch of scratches.values()) heap.free(scratch);
+  for (let first = 0; first < units; first += stride) {
+    const job = { first, total: Math.min(stride, units - first), weight: Math.ceil(work / units), scratch };
+    pool.run("gemm", job, (address) => [task, address]);
+    progress?.(Math.min(1, (first + stride) / units));
   }
 }
 
