@@ -183,7 +183,9 @@ function baseArgs(
   if (gelu && geluInput)
     throw new ArgumentError("gemm: gelu is the forward pass and geluInput the backward pass; give one");
   if (gelu && options.biasGradient)
-    throw new ArgumentError("gemm: gelu is the forward pass and a bias gradient belongs to the backward; drop one");
+    throw new ArgumentError(
+      "gemm: gelu is the forward pass and a bias gradient belongs to the backward; drop one",
+    );
   if (options.biasGradient && bias)
     throw new ArgumentError("gemm: a product has a bias or gives its gradient, not both");
   if (bias) requireShape("gemm", "bias", bias, [asMatrix(w.data.shape)[0]]);
