@@ -12,7 +12,7 @@ import {
 
 /** Sizes of f32 input: one that stays in the second-level cache, one that comes from memory. */
 export const PLACES = [
-  { place: "L2", rows: 64, columns: 512 },
+  { place: "L2", rows: 256, columns: 512 },
   { place: "DRAM", rows: 4096, columns: 4096 },
 ];
 

@@ -9,11 +9,14 @@ import { operands } from "./arbitraries/gemm.js";
 import { type Codes, kernels, runKernel, runOracle } from "./harness/gemm-kernel.js";
 import { lawNamed } from "./harness/laws.js";
 import type { Answer } from "./harness/operation.js";
+import { stored } from "./harness/operations/encode.js";
 import { type Cases, ORACLE, type Subject } from "./harness/operations.js";
 import { fromCodes, wideValues } from "./harness/plain.js";
 import { encodeBits } from "./harness/reference-scalar.js";
 import { layoutOf, storageBitsOf } from "./harness/values.js";
+import { random16 } from "./oracle/philox.js";
 import { div, mul } from "./oracle/rational.js";
+import { encode as encodeScalar } from "./oracle/scalar.js";
 import { amaxOf, e8m0Floor, e8m0Reciprocal, e8m0Up, largest } from "./oracle/scale.js";
 
 const CHECK = { runs: 400, seed: 21 };
@@ -100,6 +103,24 @@ describe("casts", () => {
       "encode goes no further than a neighbouring value, on the side the rounding says",
       mistaking("towardPositive", "towardZero"),
     ));
+
+  it("random words of half the bits", () => {
+    const coarse: Subject = {
+      async encode({ rounding, ...input }) {
+        if (rounding !== "stochastic") return ORACLE.encode({ rounding, ...input });
+        const layout = layoutOf(input.format);
+        const bits = Array.from(input.x.codes, (pattern, i) => {
+          const word = random16(input.random.seed, input.random.offset, 0, BigInt(i));
+          return encodeScalar(pattern, layout, "stochastic", input.overflow, word & 0xff00);
+        });
+        return { codes: stored(bits, input.format, input.x.shape) };
+      },
+    };
+    return expectCaught(
+      "stochastic rounding goes up exactly where its word is below the dropped fraction",
+      coarse,
+    );
+  });
 
   it("+0 for -0", () => expectCaught("a zero keeps its sign, and so does what underflows", unsignedZeros));
 });

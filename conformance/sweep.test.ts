@@ -1,7 +1,15 @@
 // Chunks of the exhaustive suite, chosen where each format has its edges; all of them: conformance/slow.
 import { readFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { type Backend, factsOf, openBackend, SWEEP_CHUNKS, sweepChunk } from "../src/index.js";
+import {
+  type Backend,
+  factsOf,
+  type OpArgs,
+  type OpName,
+  openBackend,
+  SWEEP_CHUNKS,
+  sweepChunk,
+} from "../src/index.js";
 import { committedDigest, ENCODINGS, SWEEP_RANDOM } from "./harness/digests.js";
 import { type Encoding, Exhaustion } from "./harness/exhaustive.js";
 
@@ -56,5 +64,17 @@ describe("encode over all inputs of a chunk", () => {
   it.each(sampled)("$format $rounding $overflow has the oracle's codes at its largest value", (encoding) => {
     const exhaustion = new Exhaustion(encoding);
     expect(exhaustion.check(backend, chunkOf(factsOf(encoding.format).max))).toBeUndefined();
+  });
+
+  it("a backend that rounds ties away is caught at the first tie it breaks", () => {
+    const broken: Backend = Object.create(backend, {
+      run: {
+        value: (op: OpName, args: OpArgs[OpName]) =>
+          backend.run(op, op === "encode" ? { ...(args as OpArgs["encode"]), rounding: "tiesToAway" } : args),
+      },
+    });
+    const exhaustion = new Exhaustion({ format: "e4m3", rounding: "tiesToEven", overflow: "saturate" });
+    // 0.5 + 2^-5 lies halfway between the codes 0x30 and 0x31
+    expect(exhaustion.check(broken, 0x3f)).toEqual({ bits: 0x3f080000, actual: 0x31, expected: [0x30] });
   });
 });

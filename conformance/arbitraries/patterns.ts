@@ -35,8 +35,8 @@ export function anyPattern(): fc.Arbitrary<number> {
 
 /**
  * Patterns at, and one or two f32 steps beside, the values of a format and the points between them where a
- * rounding may turn: halves (ties) and quarters. They include the subnormal edge, half the smallest value, and
- * the largest value with all that overflows around it.
+ * rounding may turn: halves (ties), quarters, and the multiples of 2^-16 by which stochastic rounding decides. They
+ * include the subnormal edge, half the smallest value, and the largest value with all that overflows around it.
  */
 export function aimedPattern(layout: ScalarLayout): fc.Arbitrary<number> {
   const { maxCode } = derive(layout);
@@ -46,7 +46,10 @@ export function aimedPattern(layout: ScalarLayout): fc.Arbitrary<number> {
     fc.integer({ min: 0, max: maxCode + 1 }),
     fc.constantFrom(...edges.filter((edge) => edge >= 0)),
   );
-  const between = fc.constantFrom(0, 0.5, 0.25, 0.75);
+  const between = fc.oneof(
+    { weight: 3, arbitrary: fc.constantFrom(0, 0.5, 0.25, 0.75) },
+    fc.integer({ min: 0, max: 0xffff }).map((n) => n / 0x10000),
+  );
   const magnitude = fc
     .tuple(code, between, fc.constantFrom(0, 1, -1, 2, -2))
     .map(([low, fraction, steps]) => {

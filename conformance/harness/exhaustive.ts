@@ -63,7 +63,7 @@ export class Exhaustion {
     const expected = this.#wanted.map(({ table, codes }) => fill(codes, table, begin));
     const [first, second] = expected as [Codes, Codes | undefined];
     if (second === undefined && sameBytes(actual, first)) return undefined;
-    const at = actual.findIndex((code, i) => code !== first[i] && code !== second?.[i]);
+    const at = firstOutside(actual, first, second ?? first);
     if (at < 0) return undefined;
     return { bits: begin + at, actual: actual[at] ?? 0, expected: expected.map((codes) => codes[at] ?? 0) };
   }
@@ -99,6 +99,14 @@ function lastAtOrBefore(table: readonly Step[], bits: number): number {
   return low;
 }
 
+/** The first index at which `actual` is neither code; -1 where there is none. */
+function firstOutside(actual: Codes, first: Codes, second: Codes): number {
+  for (let i = 0; i < actual.length; i++) {
+    if (actual[i] !== first[i] && actual[i] !== second[i]) return i;
+  }
+  return -1;
+}
+
 function codesOf(bits: number): Codes {
   if (bits <= 8) return new Uint8Array(BLOCK);
   return bits === 16 ? new Uint16Array(BLOCK) : new Uint32Array(BLOCK);
@@ -114,9 +122,10 @@ function asBytes(codes: Codes): Uint8Array {
 
 function unpack(packed: Uint8Array): Uint8Array {
   const out = new Uint8Array(packed.length * 2);
-  packed.forEach((byte, i) => {
+  for (let i = 0; i < packed.length; i++) {
+    const byte = packed[i] as number;
     out[2 * i] = byte & 15;
     out[2 * i + 1] = byte >> 4;
-  });
+  }
   return out;
 }

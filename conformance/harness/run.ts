@@ -42,7 +42,8 @@ export interface ConformanceReport {
 /**
  * Holds an implementation to a reference: each law of each operation that `subject` has, over `runs` inputs.
  * The reference defaults to the oracles. Never throws for a law that fails: the report has its shrunk
- * counterexample, and the seed and path that replay it. Throws `ArgumentError` for names that are none.
+ * counterexample, and the seed and path that replay it. Throws `ArgumentError` for names that are none, and for
+ * operations that the subject does not have.
  */
 export async function compareWith(
   subject: Subject,
@@ -50,7 +51,8 @@ export async function compareWith(
   options: ConformanceOptions = {},
 ): Promise<ConformanceReport> {
   const { runs = 100, seed = 1, replay, onProgress } = options;
-  const laws = replay ? [lawNamed(replay.law)] : lawsFor(subject, namesOf(options.operations));
+  const laws = replay ? [lawNamed(replay.law)] : lawsFor(subject, namesOf(subject, options.operations));
+  for (const { operation } of laws) requireOperation(subject, operation);
   const reports: LawReport[] = [];
   let done = 0;
   const check = ({ name: law, operation, check: run }: Law): Promise<CheckResult> => {
@@ -79,10 +81,20 @@ export async function runConformance({
   }
 }
 
-function namesOf(names: readonly string[] | undefined): readonly OperationName[] {
-  return (names ?? OPERATION_NAMES).map((name) => {
+/** The operations asked for, or those that the subject has. */
+function namesOf(subject: Subject, names: readonly string[] | undefined): readonly OperationName[] {
+  const asked = names ?? OPERATION_NAMES.filter((name) => subject[name]);
+  return asked.map((name) => {
     const known = OPERATION_NAMES.find((each) => each === name);
-    if (known) return known;
+    if (known) return requireOperation(subject, known);
     throw new ArgumentError(`no operation is named "${name}"; there are ${OPERATION_NAMES.join(", ")}`);
   });
+}
+
+/** Nothing holds only because nothing was run. */
+function requireOperation(subject: Subject, name: OperationName): OperationName {
+  if (subject[name]) return name;
+  throw new ArgumentError(
+    `the subject has no ${name}; it has ${Object.keys(subject).join(", ") || "nothing"}`,
+  );
 }

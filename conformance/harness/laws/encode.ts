@@ -2,73 +2,14 @@
 import * as fc from "fast-check";
 import type { RoundingName } from "../../../src/backends/ops.js";
 import { derive } from "../../../src/formats/derive.js";
-import type { ScalarLayout } from "../../../src/formats/scalar.js";
-import { DETERMINISTIC, overflow, randomSource, rounding, scalarLayout } from "../../arbitraries/formats.js";
+import { DETERMINISTIC, overflow, randomSource, rounding } from "../../arbitraries/formats.js";
 import { aimedPattern, patternFor } from "../../arbitraries/patterns.js";
-import { MismatchError } from "../difference.js";
+import { random16 } from "../../oracle/philox.js";
 import { type Law, law } from "../law.js";
-import type { EncodeCase } from "../operations/encode.js";
-import type { Subject } from "../operations.js";
-import { fromCodes, unpack } from "../plain.js";
-import { bitsOf, fromBits, magnitudeOf, storageBitsOf, valueOfCode } from "../values.js";
-
-const NO_RANDOM = { seed: 0n, offset: 0n };
-
-type How = Pick<EncodeCase, "rounding" | "overflow"> & Partial<Pick<EncodeCase, "random">>;
-
-/** The codes of f32 patterns, one an element. */
-async function codesOf(
-  subject: Subject,
-  layout: ScalarLayout,
-  patterns: readonly number[],
-  how: How,
-): Promise<number[]> {
-  const padded = [...patterns, ...(patterns.length % 2 === 1 ? [0] : [])];
-  const input = {
-    x: fromCodes("f32", [padded.length], padded),
-    format: layout,
-    random: NO_RANDOM,
-    scale: 1,
-    ...how,
-  };
-  const answer = await subject.encode?.(input);
-  const codes = answer?.codes?.codes;
-  if (!codes) return [];
-  const each = storageBitsOf(layout) === 4 ? unpack(Uint8Array.from(codes)) : codes;
-  return Array.from(each.subarray(0, patterns.length));
-}
-
-function require(holds: boolean, what: () => string): void {
-  if (!holds) throw new MismatchError(what());
-}
-
-const show = (bits: number): string => `${fromBits(bits)} (0x${bits.toString(16).padStart(8, "0")})`;
-
-/** A layout with patterns aimed at it. */
-function layoutWith<T>(
-  more: (layout: ScalarLayout) => fc.Arbitrary<T>,
-): fc.Arbitrary<{ layout: ScalarLayout; drawn: T }> {
-  return scalarLayout().chain((layout) => more(layout).map((drawn) => ({ layout, drawn })));
-}
+import { bitsOf, fromBits, valueOfCode } from "../values.js";
+import { codesOf, layoutWith, neighbours, require, show } from "./scalar.js";
 
 const aimed = layoutWith((layout) => fc.array(aimedPattern(layout), { minLength: 1, maxLength: 40 }));
-
-/** The two values of a layout next to |x|, with the lower one's code, where x lies within its range. */
-function neighbours(
-  x: number,
-  layout: ScalarLayout,
-): { low: number; below: number; above: number } | undefined {
-  const { maxCode } = derive(layout);
-  const a = Math.abs(x);
-  if (!(a >= magnitudeOf(0, layout) && a <= magnitudeOf(maxCode, layout))) return undefined;
-  let [low, high] = [0, maxCode];
-  while (low < high) {
-    const middle = Math.ceil((low + high) / 2);
-    if (magnitudeOf(middle, layout) <= a) low = middle;
-    else high = middle - 1;
-  }
-  return { low, below: magnitudeOf(low, layout), above: magnitudeOf(low + 1, layout) };
-}
 
 function nearest(name: string, rule: RoundingName, only: "ties" | "all"): Law {
   return law({ name, operation: "encode" }, aimed, async (subject, { layout, drawn }) => {
@@ -110,6 +51,7 @@ const roundTrip = law(
   },
 );
 
+/** In the order of the numbers, -0 before +0: a layout without zero takes them to its two smallest values. */
 const monotone = law(
   { name: "encode is monotone", operation: "encode" },
   layoutWith((layout) =>
@@ -120,8 +62,9 @@ const monotone = law(
     ),
   ),
   async (subject, { layout, drawn: [patterns, mode, policy] }) => {
-    const size = (bits: number): number => (layout.signed ? fromBits(bits) : Math.abs(fromBits(bits)));
-    const sorted = patterns.toSorted((a, b) => size(a) - size(b));
+    const rank = (bits: number): number =>
+      bits < 2 ** 31 ? bits : layout.signed ? -1 - (bits - 2 ** 31) : bits - 2 ** 31;
+    const sorted = patterns.toSorted((a, b) => rank(a) - rank(b));
     const values = (await codesOf(subject, layout, sorted, { rounding: mode, overflow: policy })).map(
       (code) => valueOfCode(code, layout),
     );
@@ -197,6 +140,36 @@ const zeroSign = law(
   },
 );
 
+const words = law(
+  {
+    name: "stochastic rounding goes up exactly where its word is below the dropped fraction",
+    operation: "encode",
+  },
+  layoutWith((layout) =>
+    fc.tuple(fc.array(aimedPattern(layout), { minLength: 1, maxLength: 40 }), randomSource()),
+  ),
+  async (subject, { layout, drawn: [patterns, random] }) => {
+    const codes = await codesOf(subject, layout, patterns, {
+      rounding: "stochastic",
+      overflow: "saturate",
+      random,
+    });
+    codes.forEach((code, i) => {
+      const magnitude = Math.abs(fromBits(patterns[i] as number));
+      const near = neighbours(magnitude, layout);
+      if (!near || near.low === derive(layout).maxCode) return;
+      const fraction = Math.floor(((magnitude - near.below) / (near.above - near.below)) * 65536);
+      const word = random16(random.seed, random.offset, 0, BigInt(i));
+      const [value, wanted] = [
+        Math.abs(valueOfCode(code, layout)),
+        word < fraction ? near.above : near.below,
+      ];
+      require(value === wanted, () =>
+        `${show(patterns[i] as number)} became ${value}; fraction ${fraction}, word ${word}`);
+    });
+  },
+);
+
 export const ENCODE_LAWS: readonly Law[] = [
   nearest("a tie goes to the even code", "tiesToEven", "ties"),
   nearest("a tie goes away from zero", "tiesToAway", "ties"),
@@ -205,4 +178,5 @@ export const ENCODE_LAWS: readonly Law[] = [
   monotone,
   bracket,
   zeroSign,
+  words,
 ];

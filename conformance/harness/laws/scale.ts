@@ -25,7 +25,10 @@ function mxfp8Rowwise(): fc.Arbitrary<QuantizeCase> {
   );
 }
 
-/** OCP's e8m0 codes run from 2^-127 to 2^127; TransformerEngine takes the least that holds the block. */
+/**
+ * The least of 2^-127 to 2^127 that is no less than amax / max. That quotient is an f32 (numerics.md §4.1): what
+ * rounding drops from a subnormal one is not missed.
+ */
 const leastPower = law(
   { name: "an mxfp8 scale is the least power of two under which the block fits", operation: "quantize" },
   mxfp8Rowwise(),
@@ -39,7 +42,8 @@ const leastPower = law(
       const elements = values.subarray(block * BLOCK, (block + 1) * BLOCK);
       const amax = elements.reduce((most, x) => Math.max(most, Number.isNaN(x) ? 0 : Math.abs(x)), 0);
       if (!Number.isFinite(amax)) return;
-      const holds = (exponent: number): boolean => max * 2 ** exponent >= amax;
+      const quotient = Math.fround(amax / max);
+      const holds = (exponent: number): boolean => quotient <= 2 ** exponent;
       if (holds(code - 127) && (code === 0 || !holds(code - 128))) return;
       throw new MismatchError(
         `block ${block} has amax ${amax} and scale 2^${code - 127}; the largest element is ${max}`,
