@@ -1,4 +1,5 @@
 /** All laws. Agreement comes from the table of operations; the others say what is right without a reference. */
+import type { Arbitrary } from "fast-check";
 import { ArgumentError } from "../../src/errors.js";
 import { assertSame, MismatchError } from "./difference.js";
 import { type Law, law } from "./law.js";
@@ -20,9 +21,13 @@ export function assertSameAnswer(actual: Answer, expected: Answer): void {
     assertSame(name, actual[name] as typeof wanted, wanted);
 }
 
-function agreement<K extends OperationName>(operation: K): Law {
+/** Inputs for some operations in place of those in the table. */
+export type Inputs = { readonly [K in OperationName]?: Arbitrary<Cases[K]> };
+
+function agreement<K extends OperationName>(operation: K, inputs: Inputs = {}): Law {
   const fields = { name: `${operation} agrees with the reference`, operation, compares: true };
-  return law<Cases[K]>(fields, OPERATIONS[operation].arbitrary, async (subject, input, reference) => {
+  const arbitrary: Arbitrary<Cases[K]> = inputs[operation] ?? OPERATIONS[operation].arbitrary;
+  return law<Cases[K]>(fields, arbitrary, async (subject, input, reference) => {
     const [ours, theirs] = [subject[operation], reference[operation]];
     if (ours && theirs) assertSameAnswer(await ours(input), await theirs(input));
   });
@@ -30,7 +35,7 @@ function agreement<K extends OperationName>(operation: K): Law {
 
 /** Every law, by operation. */
 export const LAWS: readonly Law[] = [
-  ...OPERATION_NAMES.map(agreement),
+  ...OPERATION_NAMES.map((operation) => agreement(operation)),
   ...ENCODE_LAWS,
   ...SCALE_LAWS,
   ...HADAMARD_LAWS,
@@ -49,4 +54,9 @@ export function lawsFor(
   operations: readonly OperationName[] = OPERATION_NAMES,
 ): readonly Law[] {
   return LAWS.filter(({ operation }) => subject[operation] && operations.includes(operation));
+}
+
+/** The law over inputs of one's own, if it is one that compares; another law draws inputs of its own kind. */
+export function over(inputs: Inputs, each: Law): Law {
+  return each.compares && inputs[each.operation] ? agreement(each.operation, inputs) : each;
 }

@@ -3,7 +3,7 @@ import type { Backend } from "../../src/backends/backend.js";
 import { openBackend } from "../../src/backends/open.js";
 import { ArgumentError } from "../../src/errors.js";
 import type { CheckResult, Law } from "./law.js";
-import { lawNamed, lawsFor } from "./laws.js";
+import { type Inputs, lawNamed, lawsFor, over } from "./laws.js";
 import { backendSubject, OPERATION_NAMES, type OperationName, ORACLE, type Subject } from "./operations.js";
 
 export interface ConformanceOptions {
@@ -13,6 +13,8 @@ export interface ConformanceOptions {
   readonly seed?: number;
   /** Default: all that the subject has. */
   readonly operations?: readonly string[];
+  /** What to draw, for kernels that do only some of an operation. Default: all there is. */
+  readonly inputs?: Inputs;
   /** Replays one counterexample: the law and path of a failure, under its seed. */
   readonly replay?: { readonly law: string; readonly path: string };
   readonly onProgress?: (progress: Progress) => void;
@@ -50,8 +52,9 @@ export async function compareWith(
   reference: Subject = ORACLE,
   options: ConformanceOptions = {},
 ): Promise<ConformanceReport> {
-  const { runs = 100, seed = 1, replay, onProgress } = options;
-  const laws = replay ? [lawNamed(replay.law)] : lawsFor(subject, namesOf(subject, options.operations));
+  const { runs = 100, seed = 1, replay, inputs = {}, onProgress } = options;
+  const chosen = replay ? [lawNamed(replay.law)] : lawsFor(subject, namesOf(subject, options.operations));
+  const laws = chosen.map((each) => over(inputs, each));
   for (const { operation } of laws) requireOperation(subject, operation);
   const reports: LawReport[] = [];
   let done = 0;
