@@ -43,7 +43,9 @@ function shaped(
 }
 
 /** Encodings of patterns aimed at `target`, or at a format that is drawn too. */
-function encodeCase(target: fc.Arbitrary<ScalarFormat | ScalarLayout> = format()): fc.Arbitrary<EncodeCase> {
+export function encodeCase(
+  target: fc.Arbitrary<ScalarFormat | ScalarLayout> = format(),
+): fc.Arbitrary<EncodeCase> {
   return target.chain((to) =>
     fc
       .record({

@@ -29,7 +29,7 @@ const anyWide: fc.Arbitrary<WideDType> = fc.constantFrom("f32", "bf16", "f16");
 const delayedScale = fc.oneof(fc.constantFrom(1, 2, 448, 2 ** -10), fc.float({ min: 0, noNaN: true }));
 
 /** Quantizations by `names`, of matrices planted for their blocks. */
-function quantizeCase(names?: readonly BlockFormatName[]): fc.Arbitrary<QuantizeCase> {
+export function quantizeCase(names?: readonly BlockFormatName[]): fc.Arbitrary<QuantizeCase> {
   return quantizeSpec(names).chain((spec) => {
     const block = tileSize(spec.tile)[1];
     const { multiple } = BLOCK_FORMATS[spec.quantizer];
