@@ -83,6 +83,9 @@ The digests of all ${sweep.runs.length} encodings, 256 chunks each, are committe
 (\`node scripts/sweep-digests.mjs\`; definition in [cli.md](cli.md)); the suite recomputes chunks at each format's edges and
 compares them, and \`lockstep sweep\` prints them for comparison with any other implementation.
 
+\`conformance/exhaustion.test.ts\` decodes every code of every format, encodes each finite value back under every rounding, and
+multiplies all 2^16 pairs of e4m3 and of e5m2 codes, against exact arithmetic, with every \`npm test\`.
+
 ## Witnesses
 
 Answers of other projects, recorded with their origin and replayed without them (\`scripts/witness\` says how each was made, and
