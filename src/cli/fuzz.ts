@@ -140,7 +140,7 @@ function productPiece(subject: string, tensors: Product["tensors"]): Piece {
 export const fuzz = defineCommand({
   name: "fuzz",
   summary:
-    "writes a corpus of edge cases with the reference's answers, to test any kernel in any language by",
+    "writes a corpus of edge cases with the reference's answers, by which to test any kernel in any language",
   details: [
     "Ties and their neighbours, subnormals, scale boundaries, dead blocks, specials, ragged shapes. Run a kernel on the tensors in.*, write its results under the names that out.* has, then lockstep compare OUT YOURS --prefix out. The same options and seed give the same file. Takes the options of the operation.",
   ],
