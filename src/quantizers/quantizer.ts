@@ -123,6 +123,11 @@ export abstract class Quantizer implements QuantizerOps {
 
   /** Quantizes `source` into `target`. Throws `ArgumentError` unless a quantizer of the same spec made that. */
   updateQuantized(source: Tensor, target: QuantizedTensor, call: QuantizeCall = {}): void {
+    if (target.spec !== this.spec) this.#requireOwnSpec(target);
+    quantizeInto(source, target, { ...this.inputs(), ...call });
+  }
+
+  #requireOwnSpec(target: QuantizedTensor): void {
     const differs = Object.entries(this.spec).find(
       ([key, value]) => target.spec[key as keyof QuantizeSpec] !== value,
     );
@@ -133,7 +138,6 @@ export abstract class Quantizer implements QuantizerOps {
         `updateQuantized: the target was made with ${key} ${theirs}, this quantizer has ${value}; use the one that made it`,
       );
     }
-    quantizeInto(source, target, { ...this.inputs(), ...call });
   }
 
   dequantize(t: QuantizedTensor, dtype: WideDType): Tensor<WideDType> {
