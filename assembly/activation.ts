@@ -8,7 +8,7 @@
 // The decimals stand for their nearest f32. relu and srelu take NaN to 0. gelu, silu and qgelu give NaN at
 // -infinity, and their slopes at both infinities, where the formula multiplies 0 by infinity.
 //
-// Every export takes `scratch`, scratchBytes() of the calling thread's own.
+// Every export takes `scratch`, eight buffers of the calling thread's own.
 import { multiply } from "./chunk";
 import { Activation } from "./contract";
 import { activate, differentiate } from "./curve";

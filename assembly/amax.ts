@@ -4,11 +4,6 @@ import { asF32 } from "./wide";
 
 const RUN: i32 = 2048;
 
-/** Bytes of scratch that `amax` needs. */
-export function amaxScratch(): u32 {
-  return RUN * 4;
-}
-
 /** max |src[i]| over [begin, end), NaN ignored; 0 for an empty range. */
 export function amax(src: usize, srcType: u32, scratch: usize, begin: u32, end: u32): f32 {
   let largest: f32 = 0;

@@ -81,11 +81,6 @@ export function encodeRun<M>(
   }
 }
 
-/** Bytes of scratch that `encode` and `encodeScalar` need. */
-export function encodeScratch(): u32 {
-  return <u32>(ENCODER_BYTES + 16 + CODES_BYTES + RUN * 6);
-}
-
 /**
  * dst[i] = code of f32(src[i]) ⊗ scale, one rounding, for i in [begin, end). `srcType` is a Wide, `rounding` a
  * Rounding, `overflow` an Overflow. Stochastic rounding draws by seed, offset, copy (0 or 1) and i, and wants

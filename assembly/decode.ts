@@ -79,11 +79,6 @@ function decodeAligned(from: usize, storage: u32, shift: i32, count: i32, dst: u
   }
 }
 
-/** Bytes of scratch that `decode` needs. */
-export function decodeScratch(): u32 {
-  return <u32>(TABLE_BYTES + RUN * 4);
-}
-
 /**
  * dst[i] = f32(code i) ⊗ scale, then one rounding to `dstType` (a Wide), for i in [begin, end). Codes lie as
  * `encode` stores them; `begin` of 4-bit codes is even.

@@ -13,11 +13,6 @@ const SCALES: usize = TABLE_BYTES;
 const VALUES: usize = SCALES + 1024;
 const FACTORS: usize = VALUES + RUN * 4;
 
-/** Bytes of scratch that the dequantizers need. */
-export function dequantizeScratch(): u32 {
-  return <u32>(FACTORS + RUN * 4);
-}
-
 function prepareTables(scratch: usize, word: u32, scaleWord: u32, g: f32, inverse: f32): void {
   fillTable(scratch, word, 1);
   for (let code: u32 = 0; code < 256 && scaleWord !== 0; ++code) {

@@ -5,7 +5,7 @@
 // limits. NaN passes every clamp. The other forms are its case without limit and with the offset -0, which
 // leaves every gate as it is.
 //
-// Every export takes `scratch`, scratchBytes() of the calling thread's own, and works the rows [begin, end).
+// Every export takes `scratch`, eight buffers of the calling thread's own, and works the rows [begin, end).
 import { alphaOf } from "./activation";
 import { addScalar, clamp, clearBeyond, multiply } from "./chunk";
 import { Activation } from "./contract";

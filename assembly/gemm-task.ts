@@ -1,9 +1,7 @@
-// What one GEMM is, in a block of GEMM_TASK_BYTES that the caller reserves, fills by the setters below and
+// What one GEMM is, in a block of GemmTask.Bytes that the caller reserves, fills by the setters below and
 // hands to `gemm`. D[m, n] = sum over k of X[m, k] * W[n, k]: both operands are K-contiguous rows of codes.
 
-import { Kernel } from "./contract";
-
-export const GEMM_TASK_BYTES: usize = 384;
+import { GemmTask, Kernel } from "./contract";
 
 const enum Field {
   Rows,
@@ -59,7 +57,7 @@ function get(record: usize, field: usize): usize {
 
 /** X is rows x depth, W is columns x depth, `output` f32 rows x columns. */
 export function gemmShape(task: usize, rows: u32, columns: u32, depth: u32, output: usize): void {
-  memory.fill(task, 0, GEMM_TASK_BYTES);
+  memory.fill(task, 0, GemmTask.Bytes);
   put(task, Field.Rows, rows);
   put(task, Field.Columns, columns);
   put(task, Field.Depth, depth);

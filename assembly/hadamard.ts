@@ -114,11 +114,6 @@ export function transformRun(x: usize, count: i32, signMask: u32): void {
   }
 }
 
-/** Bytes of scratch that `hadamard` and `hadamardAmax` need. */
-export function hadamardScratch(): u32 {
-  return PANEL * 4;
-}
-
 /**
  * Rows [begin, end) of the transform, bf16, of a [rows, columns] bf16 matrix whose columns are a multiple of 16:
  * `src`, or where `transposed` the transpose of `src`, which is then [columns, rows].

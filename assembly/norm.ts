@@ -9,7 +9,7 @@
 // A null `mean` makes it RMSNorm, where mean and a are +0: subtracting it changes nothing. A null `beta` leaves
 // its sum out. Sums are those of reduce.ts. K = 0 gives NaN statistics and no elements.
 //
-// Every export takes `scratch`, scratchBytes() of the calling thread's own.
+// Every export takes `scratch`, eight buffers of the calling thread's own.
 import { addEach, addScalar, fill, multiply, multiplyScalar } from "./chunk";
 import { addTerms, foldLanes, ROWS } from "./reduce";
 import { BUFFER, CHUNK } from "./scratch";

@@ -21,11 +21,6 @@ const AMAXES: usize = PANEL_AT + PANEL * 4;
 const MULTIPLIERS: usize = AMAXES + WIDTH * 4;
 const RANDOM: usize = MULTIPLIERS + WIDTH * 4;
 
-/** Bytes of scratch that quantizeColumns needs. */
-export function quantizeColumnsScratch(): u32 {
-  return <u32>(RANDOM + WIDTH * 2 + 128);
-}
-
 /**
  * Quantizes rows [begin, end) of a [rows, columns] Wide matrix in tiles of tileRows x tileColumns (tileColumns 1,
  * or 32); `begin` is a multiple of tileRows. `dst` gets the codes, [rows, columns]; `scales` the stored scales,

@@ -19,11 +19,6 @@ const ROW_AMAXES: usize = AMAXES + PANEL / 4;
 const MULTIPLIERS: usize = ROW_AMAXES + PANEL / 4;
 const RANDOM: usize = MULTIPLIERS + PANEL / 4;
 
-/** Bytes of scratch that the quantizers need. */
-export function quantizeScratch(): u32 {
-  return <u32>(RANDOM + PANEL / 2 + 128);
-}
-
 /** The largest finite value of a wide type. */
 export function largestWide(type: u32): f32 {
   return reinterpret<f32>(type === Wide.F32 ? 0x7f7fffff : type === Wide.Bf16 ? 0x7f7f0000 : 0x477fe000);

@@ -3,10 +3,5 @@
 /** Elements of a chunk: a multiple of the 32 lanes of a reduction. */
 export const CHUNK: usize = 512;
 
-/** Bytes of the buffer of one chunk. */
+/** Bytes of the buffer of one chunk; the exports of activation, norm, reduce and loss work in up to eight. */
 export const BUFFER: usize = CHUNK << 2;
-
-/** Bytes of the scratch that the exports of activation, norm, reduce and loss ask for: eight buffers. */
-export function scratchBytes(): usize {
-  return 8 * BUFFER;
-}

@@ -59,11 +59,6 @@ function sumLanes(p: usize): u32 {
   return load<u32>(p) + load<u32>(p, 4) + load<u32>(p, 8) + load<u32>(p, 12);
 }
 
-/** Bytes of scratch that `sweep` needs. */
-export function sweepScratch(): u32 {
-  return <u32>(ENCODER_BYTES + 32 + CODES_BYTES + RUN * 10);
-}
-
 /**
  * Encodes the bit patterns of blocks [begin, end), 2^16 patterns each, and adds two sums modulo 2^32 over
  * their patterns i to the u32 pair at `out`, atomically: (code(i) + 1) * (mix(i, k) | 1), mix being

@@ -17,22 +17,11 @@ import {
   tensor,
 } from "../src/index.js";
 import { type FileContents, f32, floats, ramp, raw, Workspace } from "./harness/cli.js";
+import { liveAtClose } from "./harness/live-at-close.js";
 
-/** Bytes still live where a command has its backend disposed of. */
-const left = vi.hoisted((): number[] => []);
 vi.mock("../src/backends/open.js", async (original) => {
-  const module = await original<typeof import("../src/backends/open.js")>();
-  const openBackend: typeof module.openBackend = async (name, options) => {
-    const backend = await module.openBackend(name, options);
-    const dispose = backend.dispose.bind(backend);
-    return Object.assign(backend, {
-      dispose: () => {
-        left.push(backend.memoryUse().live);
-        return dispose();
-      },
-    });
-  };
-  return { ...module, openBackend };
+  const { recordingOpen } = await import("./harness/live-at-close.js");
+  return recordingOpen(await original());
 });
 
 let w: Workspace;
@@ -41,7 +30,7 @@ beforeEach(() => {
 });
 afterEach(() => {
   w[Symbol.dispose]();
-  expect(left.splice(0).filter((bytes) => bytes > 0)).toEqual([]);
+  expect(liveAtClose.splice(0).filter((bytes) => bytes > 0)).toEqual([]);
 });
 
 const BOTH = ["--usage", "rowwise,columnwise"];

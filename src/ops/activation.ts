@@ -3,10 +3,9 @@ import type { ActivationName, GatedArgs, SwigluClamp } from "../backends/ops.js"
 import { ArgumentError, ShapeError } from "../errors.js";
 import { ACTIVATION } from "../formats/contract.gen.js";
 import { Scope } from "../tensor/scope.js";
-import { type Shape, sameShape, type WideDType } from "../tensor/shape.js";
+import type { WideDType } from "../tensor/shape.js";
 import { Tensor } from "../tensor/tensor.js";
-import { requireOneOf } from "./cast.js";
-import { commonBackend, execute, requireWide } from "./execute.js";
+import { commonBackend, execute, requireOneOf, requireShape, requireWide } from "./execute.js";
 
 /** TransformerEngine's clamped swiglu. */
 export const DEFAULT_CLAMP: SwigluClamp = { limit: 7, alpha: 1.702, offset: 1 };
@@ -90,10 +89,4 @@ function halfOf(op: string, x: Tensor): number {
   throw new ShapeError(
     `${op}: the last dimension ${columns} is odd; it holds two halves, the activation's and the gate's`,
   );
-}
-
-/** Throws `ShapeError` unless `x` has that shape. */
-export function requireShape(op: string, name: string, x: Tensor, shape: Shape): void {
-  if (!sameShape(x.shape, shape))
-    throw new ShapeError(`${op}: ${name} is [${x.shape}]; it must be [${shape}]`);
 }

@@ -7,7 +7,7 @@ import type { ScalarLayout } from "../formats/scalar.js";
 import { Scope } from "../tensor/scope.js";
 import { type DType, type Shape, storageBits, type WideDType } from "../tensor/shape.js";
 import { Tensor } from "../tensor/tensor.js";
-import { execute, requireWide } from "./execute.js";
+import { execute, requireOneOf, requireWide } from "./execute.js";
 
 /** A scalar format by name or alias, or any layout. */
 export type FormatLike = string | ScalarLayout;
@@ -94,12 +94,6 @@ function codeShape(dtype: DType, facts: FormatFacts, shape: Shape): Shape {
   if (last % 2 !== 0)
     throw new ShapeError(`encode: 4-bit codes share bytes and the last dimension, ${last}, is odd; pad it`);
   return [...shape.slice(0, -1), last / 2];
-}
-
-/** Throws `ArgumentError` unless `value` is among `allowed`. */
-export function requireOneOf(name: string, value: string, allowed: readonly string[]): void {
-  if (!allowed.includes(value))
-    throw new ArgumentError(`${name} "${value}" is not one of ${allowed.join(", ")}`);
 }
 
 /** `value` as an unsigned 64-bit integer. */

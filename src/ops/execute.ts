@@ -1,9 +1,9 @@
-/** The two steps every operation ends with: ask the backend, then run. */
+/** What every operation begins with, checks of its arguments, and ends with: ask the backend, then run. */
 
 import type { Backend } from "../backends/backend.js";
 import type { OpArgs, OpName } from "../backends/ops.js";
-import { ArgumentError, DTypeError, UnsupportedError } from "../errors.js";
-import { isWide, type WideDType } from "../tensor/shape.js";
+import { ArgumentError, DTypeError, ShapeError, UnsupportedError } from "../errors.js";
+import { isWide, type Shape, sameShape, type WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
 
 /** Runs `op`, or throws `UnsupportedError` with the backend's reason not to. */
@@ -33,4 +33,16 @@ export function commonBackend(op: string, ...tensors: readonly (Tensor | undefin
   throw new ArgumentError(
     `${op}: its tensors live on different backends; move them to one by data() and tensor()`,
   );
+}
+
+/** Throws `ArgumentError` unless `value` is among `allowed`. */
+export function requireOneOf(name: string, value: string, allowed: readonly string[]): void {
+  if (!allowed.includes(value))
+    throw new ArgumentError(`${name} "${value}" is not one of ${allowed.join(", ")}`);
+}
+
+/** Throws `ShapeError` unless `x` has that shape. */
+export function requireShape(op: string, name: string, x: Tensor, shape: Shape): void {
+  if (!sameShape(x.shape, shape))
+    throw new ShapeError(`${op}: ${name} is [${x.shape}]; it must be [${shape}]`);
 }

@@ -13,9 +13,7 @@ import { QuantizedTensor } from "../tensor/quantized.js";
 import { Scope } from "../tensor/scope.js";
 import { asMatrix, elementCount, isWide, type Shape, type WideDType } from "../tensor/shape.js";
 import { Tensor } from "../tensor/tensor.js";
-import { requireShape } from "./activation.js";
-import { requireOneOf } from "./cast.js";
-import { commonBackend, execute, requireWide } from "./execute.js";
+import { commonBackend, execute, requireOneOf, requireShape, requireWide } from "./execute.js";
 import { biasGradient, gelu, geluGradient } from "./gemm-epilogue.js";
 import { type GemmInput, linesOf, matrixOf, tensorsOf } from "./gemm-operand.js";
 

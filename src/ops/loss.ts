@@ -3,8 +3,7 @@ import { ArgumentError, DTypeError, ShapeError } from "../errors.js";
 import { Scope } from "../tensor/scope.js";
 import { asMatrix, type WideDType } from "../tensor/shape.js";
 import { Tensor } from "../tensor/tensor.js";
-import { requireShape } from "./activation.js";
-import { commonBackend, execute, requireWide } from "./execute.js";
+import { commonBackend, execute, requireShape, requireWide } from "./execute.js";
 
 export interface CrossEntropyOptions {
   /** Weight of the uniform distribution in the target, 0 to 1. Default 0. */

@@ -3,8 +3,7 @@ import { ArgumentError } from "../errors.js";
 import { Scope } from "../tensor/scope.js";
 import { asMatrix, type WideDType } from "../tensor/shape.js";
 import { Tensor } from "../tensor/tensor.js";
-import { requireShape } from "./activation.js";
-import { commonBackend, execute, requireWide } from "./execute.js";
+import { commonBackend, execute, requireShape, requireWide } from "./execute.js";
 
 export interface NormOptions {
   /** Default 1e-5. */

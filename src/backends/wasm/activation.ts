@@ -1,14 +1,9 @@
 /** Activations and their gated forms on the reference. */
-import { ACTIVATION, WIDE } from "../../formats/contract.gen.js";
-import { asMatrix, type WideDType } from "../../tensor/shape.js";
+import { ACTIVATION } from "../../formats/contract.gen.js";
+import { asMatrix } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
 import type { GatedArgs } from "../ops.js";
-import type { Lowering } from "./lowering.js";
-
-/** A tensor as kernels take it: address and type. */
-export function operand(x: Tensor<WideDType>): readonly [address: number, type: number] {
-  return [x.address, WIDE[x.dtype]];
-}
+import { type Lowering, operand } from "./lowering.js";
 
 /** A transcendental function costs about this many copies. */
 const WEIGHT = 8;

@@ -1,7 +1,6 @@
 /** Softmax cross-entropy on the reference. */
 import { asMatrix } from "../../tensor/shape.js";
-import { operand } from "./activation.js";
-import type { Lowering } from "./lowering.js";
+import { type Lowering, operand } from "./lowering.js";
 
 export const crossEntropy: Lowering<"crossEntropy"> = {
   run({ pool }, { logits, targets, loss, maximum, total, smoothing, ignore }) {

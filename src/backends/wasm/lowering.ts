@@ -1,4 +1,7 @@
 /** What lowering an operation to the reference takes: the pool, and a place for temporaries. */
+import { WIDE } from "../../formats/contract.gen.js";
+import type { WideDType } from "../../tensor/shape.js";
+import type { Tensor } from "../../tensor/tensor.js";
 import type { Support } from "../backend.js";
 import type { OpArgs, OpName } from "../ops.js";
 import type { Heap } from "./heap.js";
@@ -25,4 +28,9 @@ export type Lowerings = { readonly [K in OpName]: Lowering<K> };
 /** A u64 as the two u32 that kernels take. */
 export function halves(value: bigint): [low: number, high: number] {
   return [Number(value & 0xffffffffn), Number((value >> 32n) & 0xffffffffn)];
+}
+
+/** A tensor as kernels take it: address and type. */
+export function operand(x: Tensor<WideDType>): readonly [address: number, type: number] {
+  return [x.address, WIDE[x.dtype]];
 }

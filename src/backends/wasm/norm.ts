@@ -1,7 +1,6 @@
 /** Norms and column sums on the reference. */
 import { asMatrix } from "../../tensor/shape.js";
-import { operand } from "./activation.js";
-import type { Lowering } from "./lowering.js";
+import { type Lowering, operand } from "./lowering.js";
 
 const NULL = 0;
 
