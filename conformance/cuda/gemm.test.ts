@@ -8,16 +8,15 @@ import type { Backend } from "../../src/backends/backend.js";
 import { UnsupportedError } from "../../src/errors.js";
 import { tensor } from "../../src/ops/create.js";
 import { type GemmOptions, gemm } from "../../src/ops/gemm.js";
-import { makeSpec } from "../../src/quantizers/quantizer.js";
-import { QuantizedTensor, type QuantizeSpec } from "../../src/tensor/quantized.js";
+import { QuantizedTensor } from "../../src/tensor/quantized.js";
 import { Scope } from "../../src/tensor/scope.js";
 import { asMatrix, type WideDType } from "../../src/tensor/shape.js";
 import type { Tensor } from "../../src/tensor/tensor.js";
-import { words } from "../arbitraries/random.js";
 import { assertSame } from "../harness/difference.js";
 import { describeOnGpu, useGpu } from "../harness/gpu.js";
 import { download, fromCodes, type PlainTensor, upload } from "../harness/plain.js";
-import { SpecQuantizer, uploadQuantized } from "../harness/quantized.js";
+import { operandOf, PAIRS, type Pair, stepOf, wideValuesOf } from "../harness/products.js";
+import { uploadQuantized } from "../harness/quantized.js";
 import { record } from "../harness/record.js";
 import type { ResultDType } from "../harness/rounded.js";
 
@@ -27,27 +26,6 @@ const SEED = Number(process.env.SEED ?? 1);
 /** Results with more multiplications than this are compared in a window. */
 const FULL = 2 ** 24;
 const WINDOW = { rows: 32, columns: 128 };
-
-/** How an operand comes about: wide values, or those quantized. */
-type Source = WideDType | QuantizeSpec;
-
-const fp8 = (format: "e4m3" | "e5m2") => makeSpec("fp8-current", { format });
-const block = (tile: "1x128" | "128x128") => makeSpec("fp8-block", { tile, pow2Scales: false });
-
-/** b (the input) and a (the weight). */
-const PAIRS: Readonly<Record<string, readonly [b: Source, a: Source]>> = {
-  bf16: ["bf16", "bf16"],
-  f16: ["f16", "f16"],
-  "e4m3 by e4m3": [fp8("e4m3"), fp8("e4m3")],
-  "e5m2 by e4m3": [fp8("e5m2"), fp8("e4m3")],
-  "e4m3 by e5m2": [fp8("e4m3"), fp8("e5m2")],
-  "1x128 by 128x128": [block("1x128"), block("128x128")],
-  "1x128 by 1x128": [block("1x128"), block("1x128")],
-  mxfp8: [makeSpec("mxfp8", {}), makeSpec("mxfp8", {})],
-  mxfp6: [makeSpec("mxfp6", {}), makeSpec("mxfp6", { format: "e3m2" })],
-  mxfp4: [makeSpec("mxfp4", {}), makeSpec("mxfp4", {})],
-  nvfp4: [makeSpec("nvfp4", {}), makeSpec("nvfp4", { tile: "16x16" })],
-};
 
 interface Case {
   readonly size: readonly [m: number, n: number, k: number];
@@ -85,29 +63,6 @@ function cases(step: number): fc.Arbitrary<Case> {
   } as const);
 }
 
-/** Values around one with signs, over a few binades. */
-function wide(dtype: WideDType, shape: readonly number[], seed: number): PlainTensor<WideDType> {
-  const [rows, columns] = asMatrix(shape);
-  const codes = words(seed, rows * columns);
-  if (dtype === "f32")
-    return fromCodes(
-      dtype,
-      shape,
-      codes.map((w) => (w & 0x807fffff) | ((124 + ((w >>> 23) & 7)) << 23)),
-    );
-  if (dtype === "bf16")
-    return fromCodes(
-      dtype,
-      shape,
-      codes.map((w) => (w & 0x807f) | ((124 + ((w >>> 16) & 7)) << 7)),
-    );
-  return fromCodes(
-    dtype,
-    shape,
-    codes.map((w) => (w & 0x83ff) | ((12 + ((w >>> 16) & 7)) << 10)),
-  );
-}
-
 /** Rows [first, first + count) of a matrix. */
 function rowsOf(x: PlainTensor, first: number, count: number): PlainTensor {
   const [, columns] = x.matrix;
@@ -122,17 +77,6 @@ function columnsOf(x: PlainTensor, first: number, count: number): PlainTensor {
     Number(codes[Math.floor(i / count) * columns + first + (i % count)]),
   );
   return fromCodes(x.dtype, [rows, count], kept);
-}
-
-function made(
-  backend: Backend,
-  source: Source,
-  shape: readonly number[],
-  seed: number,
-): Tensor | QuantizedTensor {
-  const x = upload(backend, wide(typeof source === "string" ? source : "bf16", shape, seed));
-  if (typeof source === "string") return x;
-  return new SpecQuantizer(source, { rowwise: true, columnwise: false, scaleLayout: "logical" }).quantize(x);
 }
 
 /** Lines [first, first + count) of an operand, on another backend; `first` is a multiple of 128. */
@@ -164,14 +108,14 @@ function windowOf(size: number, length: number, seed: number, whole: boolean): r
 describeOnGpu("products on a GPU", () => {
   const { gpu, reference } = useGpu();
 
-  function check([ofB, ofA]: readonly [Source, Source], input: Case): void {
+  function check([ofB, ofA]: Pair, input: Case): void {
     using _scope = new Scope();
     const { size, seed, beta, cType, bias, ...rest } = input;
     const [m, n, k] = size;
     const options = { ...rest, datapath: gpu().datapath };
-    const [b, a] = [made(gpu(), ofB, [m, k], seed), made(gpu(), ofA, [n, k], seed + 1)];
-    const c = beta === undefined ? undefined : wide(cType, [m, n], seed + 2);
-    const added = bias ? wide("bf16", [n], seed + 3) : undefined;
+    const [b, a] = [operandOf(gpu(), ofB, [m, k], seed), operandOf(gpu(), ofA, [n, k], seed + 1)];
+    const c = beta === undefined ? undefined : wideValuesOf(cType, [m, n], seed + 2);
+    const added = bias ? wideValuesOf("bf16", [n], seed + 3) : undefined;
     const extra = (
       backend: Backend,
       rows: readonly [number, number],
@@ -206,11 +150,8 @@ describeOnGpu("products on a GPU", () => {
   }
 
   it.each(Object.entries(PAIRS))("%s", (name, pair) => {
-    const step = pair.some((source) => typeof source !== "string" && !source.quantizer.startsWith("fp8"))
-      ? 32
-      : 1;
     const declined = new Map<string, number>();
-    const property = fc.property(cases(step), (input) => {
+    const property = fc.property(cases(stepOf(pair)), (input) => {
       try {
         check(pair, input);
       } catch (error) {

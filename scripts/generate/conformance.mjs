@@ -43,6 +43,7 @@ const KINDS = {
   tables: "tables of codes",
   cases: "products",
   runs: "sweeps of all 2^32 inputs",
+  results: "results of operations",
 };
 
 async function witnessTable() {
@@ -58,9 +59,42 @@ async function witnessTable() {
   return table(["file", "witness", "version", "holds"], rows);
 }
 
+/** What one run of the GPU suite came to: a row for each law, the sums of the sweeps, and what was declined. */
+function gpuSection(record) {
+  if (!record) return "No run of the suite on a GPU is recorded.";
+  const { device, seed, entries } = record;
+  const of = (group) => entries.filter((each) => each.group === group);
+  const rows = (group) => of(group).map(({ name, runs }) => [name, grouped(runs)]);
+  const sweeps = of("sweep");
+  const codes = sweeps.reduce((sum, { runs }) => sum + runs, 0);
+  const declined = new Map();
+  for (const { name, declined: reasons = [] } of entries)
+    for (const { reason, count } of reasons) {
+      const key = reason.replace(/\d+/g, "N");
+      declined.set(key, [...(declined.get(key) ?? []), { name, count }]);
+    }
+  const reasons = [...declined].map(([reason, each]) => [
+    reason,
+    grouped(each.reduce((sum, { count }) => sum + count, 0)),
+    unique(each.map(({ name }) => name)).join(", "),
+  ]);
+  return `${device}; seed ${seed}. Every output was poisoned first, every comparison is of bits, and nothing differed.
+
+${table(["law, inputs aimed at edges", "inputs"], rows("laws"))}
+
+${table(["law, large inputs", "inputs"], rows("large"))}
+
+${table(["products of real sizes, one part and cuBLASLt's choice", "products"], rows("gemm"))}
+
+Sweeps of all f32 inputs: ${sweeps.length} encodings, ${grouped(codes)} codes, the committed digests.
+
+${reasons.length > 0 ? `What the GPU declined, with its reason:\n\n${table(["reason", "inputs", "of"], reasons)}` : "The GPU declined nothing."}`;
+}
+
 export async function conformanceFiles(command) {
   const results = await load("exhaustive.json").catch(() => []);
   const sweep = await load("sweep-digests.json");
+  const gpu = await load("gpu-conformance.json").catch(() => undefined);
   const cuda = [
     ...(await load("cuda-digests.json")).runs,
     ...(await load("cuda-digests-directed.json")).runs,
@@ -85,6 +119,14 @@ compares them, and \`lockstep sweep\` prints them for comparison with any other 
 
 \`conformance/exhaustion.test.ts\` decodes every code of every format, encodes each finite value back under every rounding, and
 multiplies all 2^16 pairs of e4m3 and of e5m2 codes, against exact arithmetic, with every \`npm test\`.
+
+## On a GPU
+
+The CUDA backend against the reference: \`RUNS=10000 CHUNKS=256 RECORD=conformance/vectors/gpu-conformance.json npx vitest run
+--project gpu\` on a machine with a GPU. Results of that GPU are frozen in \`h200-results.json\`, products with the plans it chose,
+and \`npm test\` holds the reference to them on any machine (\`conformance/frozen.test.ts\`).
+
+${gpuSection(gpu)}
 
 ## Witnesses
 

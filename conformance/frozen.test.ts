@@ -1,0 +1,35 @@
+/** What an H200 gave, computed again by the reference: the same bits, products under the plan that the GPU chose. */
+import { readFileSync } from "node:fs";
+import { describe, expect, it } from "vitest";
+import { Scope } from "../src/tensor/scope.js";
+import {
+  FROZEN,
+  FROZEN_PATH,
+  FROZEN_PRODUCTS,
+  type FrozenFile,
+  frozenProduct,
+  hashesOf,
+} from "./harness/frozen.js";
+import { useBackend } from "./harness/suite.js";
+
+const { origin, results, products } = JSON.parse(readFileSync(FROZEN_PATH, "utf8")) as FrozenFile;
+
+describe(`the reference, against ${origin.version}`, () => {
+  const backend = useBackend({});
+
+  it("knows every recorded result", () => {
+    expect(results.map(({ name }) => name)).toEqual(FROZEN.map(({ name }) => name));
+    expect(products.map(({ name }) => name)).toEqual(FROZEN_PRODUCTS.map(({ name }) => name));
+  });
+
+  it.each(FROZEN)("$name", ({ name, run }) => {
+    using _scope = new Scope();
+    expect(hashesOf(run(backend()))).toEqual(results.find((each) => each.name === name)?.sha256);
+  });
+
+  it.each(FROZEN_PRODUCTS)("product $name", (product) => {
+    using _scope = new Scope();
+    const recorded = products.find(({ name }) => name === product.name);
+    expect(frozenProduct(backend(), product, recorded?.plan).hashes).toEqual(recorded?.sha256);
+  });
+});
