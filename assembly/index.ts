@@ -21,6 +21,7 @@ export { place, swizzle, transpose, transposePacked, unswizzle } from "./layout"
 export { crossEntropy, crossEntropyBackward } from "./loss";
 export { release, reserve } from "./memory";
 export { norm, normBackward, normParameters } from "./norm";
+export { adamw, sgd } from "./optimizer";
 export { quantizeRows } from "./quantize";
 export { quantizeColumns } from "./quantize-columns";
 export { columnSum } from "./reduce";
