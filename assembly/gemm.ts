@@ -10,16 +10,7 @@ import { ALIGNED_BYTES, stepNarrow } from "./gemm-narrow";
 import { stepPlain } from "./gemm-plain";
 import { finishChain, storeTotals } from "./gemm-reduce";
 import { stepScalar } from "./gemm-scalar";
-import {
-  columnsOf,
-  depthOf,
-  intervalOf,
-  kernelOf,
-  rowsOf,
-  splitsOf,
-  splitTileOf,
-  stepOf,
-} from "./gemm-task";
+import { columnsOf, depthOf, intervalOf, kernelOf, rowsOf, splitsOf, splitTileOf, stepOf } from "./gemm-task";
 import { stepWide } from "./gemm-wide";
 import { exponentBytes, fillTable, packLine, TABLE_BYTES, valueBytes } from "./pack";
 

@@ -191,11 +191,20 @@ function packAligned(
 }
 
 /** As `packAligned`, for operands as they are, `count` a multiple of 4. */
-function packUnscaled(task: usize, operand: u32, line: usize, count: u32, values: usize, exponents: usize): void {
+function packUnscaled(
+  task: usize,
+  operand: u32,
+  line: usize,
+  count: u32,
+  values: usize,
+  exponents: usize,
+): void {
   const kernel = kernelOf(task);
   const shift = kernel === Kernel.Wide ? WIDE_SHIFT : 0;
   const bias = i32x4.splat((alignedExponent(kernel, operand, 0) >> shift) - 127);
-  const lowest = i32x4.splat((alignedExponent(kernel, operand, lowestOf(wordOf(operandOf(task, operand)))) >> shift));
+  const lowest = i32x4.splat(
+    alignedExponent(kernel, operand, lowestOf(wordOf(operandOf(task, operand)))) >> shift,
+  );
   const zero = i32x4.splat(alignedExponent(kernel, operand, zeroOperandOf(task)) >> shift);
   const magnitude = i32x4.splat(0x7fffffff);
   for (const end = line + (count << 2); line < end; line += 16) {
