@@ -62,33 +62,36 @@ const FIELD = memory.data<i32>(
 );
 
 /**
- * 2^(F - max(products, accumulator)) as f64, four columns a turn; `top` is 2046 + F where the upper half of an f64
- * has its exponent. Whether an emax is below 2^(F - 149), where the unit is below f32's, or above 2^119, where a
- * sum of 33 terms may reach 2^128.
+ * 2^(F - max(products, accumulator)) as f64, four columns a turn; `bits` is F. Whether an emax is below F - 149,
+ * where the unit is below f32's, or below -126, where it matters that accumulators are subnormal or zero: T = u32
+ * minds that, u8 does not; or above 119, where a sum of 33 terms may reach 2^128.
  */
-function scaleRows(pairs: usize, state: usize, end: usize, scales: usize, bits: i32, zero: i32): bool {
+function scaleRows<T>(pairs: usize, state: usize, end: usize, scales: usize, bits: i32, ofZero: i32): bool {
   const field = v128.load(FIELD);
   const smallest = v128.load(FIELD, 16); // 2^-126
-  const ofZero = i32x4.splat((zero + 126) << 20); // c's exponent, where c is zero: -126 and this
+  const fromSmallest = i32x4.splat((ofZero + 126) << 20);
   const tops = i32x4.splat((2046 + bits) << 20);
-  const floor = i32x4.splat((1023 - 149 + bits) << 20);
-  const none = i32x4.splat(0);
-  let widest = none;
+  const lowest = max(1023 - 149 + bits, 1023 - 126) << 20;
+  const floor = i32x4.splat(lowest);
+  const zero = i32x4.splat(0);
+  let widest = zero;
   for (; state < end; state += 32) {
     const pair = v128.load(pairs);
     const products = v128.and(v128.max<i16>(pair, v128.shl<i32>(pair, 16)), field);
-    const c = v128.and(v128.shuffle<i32>(v128.load(state), v128.load(state, 16), 1, 3, 5, 7), field);
-    // an f64 that holds an f32 is zero iff its exponent field is
-    const own = v128.add<i32>(v128.max<i32>(c, smallest), v128.and(v128.eq<i32>(c, none), ofZero));
-    const emax = v128.max<i32>(products, own);
+    let c = v128.and(v128.shuffle<i32>(v128.load(state), v128.load(state, 16), 1, 3, 5, 7), field);
+    if (sizeof<T>() === 4) {
+      const none = v128.eq<i32>(c, zero); // an f64 that holds an f32 is zero iff its exponent field is
+      c = v128.add<i32>(v128.max<i32>(c, smallest), v128.and(none, fromSmallest));
+    }
+    const emax = v128.max<i32>(products, c);
     const scale = v128.sub<i32>(tops, emax);
-    v128.store(scales, v128.shuffle<i32>(none, scale, 0, 4, 1, 5));
-    v128.store(scales, v128.shuffle<i32>(none, scale, 2, 6, 3, 7), 16);
+    v128.store(scales, v128.shuffle<i32>(zero, scale, 0, 4, 1, 5));
+    v128.store(scales, v128.shuffle<i32>(zero, scale, 2, 6, 3, 7), 16);
     widest = v128.max<u32>(widest, v128.sub<i32>(emax, floor));
     pairs += 16;
     scales += 32;
   }
-  return v128.any_true(v128.gt<u32>(widest, i32x4.splat((119 + 149 - bits) << 20)));
+  return v128.any_true(v128.gt<u32>(widest, i32x4.splat(((1023 + 119) << 20) - lowest)));
 }
 
 const FINISH = memory.data<u64>(
@@ -137,15 +140,14 @@ function addRows(x: usize, panel: usize, step: usize, rows: u32, state: usize, s
     scales += 64;
     const reciprocal = v128.load_splat<i64>(FINISH);
     const bits = v128.load_splat<i64>(FINISH, 8);
-    const zero = f64x2.splat(0); // added, so that a zero sum is +0
     a0 = v128.and(v128.mul<f64>(a0, v128.sub<i64>(reciprocal, s0)), bits);
     a1 = v128.and(v128.mul<f64>(a1, v128.sub<i64>(reciprocal, s1)), bits);
     a2 = v128.and(v128.mul<f64>(a2, v128.sub<i64>(reciprocal, s2)), bits);
     a3 = v128.and(v128.mul<f64>(a3, v128.sub<i64>(reciprocal, s3)), bits);
-    v128.store(state, v128.add<f64>(a0, zero));
-    v128.store(state, v128.add<f64>(a1, zero), 16);
-    v128.store(state, v128.add<f64>(a2, zero), 32);
-    v128.store(state, v128.add<f64>(a3, zero), 48);
+    v128.store(state, a0);
+    v128.store(state, a1, 16);
+    v128.store(state, a2, 32);
+    v128.store(state, a3, 48);
   }
 }
 
@@ -157,10 +159,17 @@ function boundRows(state: usize, end: usize): void {
   const up = v128.load_splat<f64>(FINISH, 16);
   const over = v128.load_splat<f64>(FINISH, 24);
   const down = v128.load_splat<f64>(FINISH, 32);
-  const zero = f64x2.splat(0);
   for (; state < end; state += 16) {
     const units = v128.trunc<f64>(v128.mul<f64>(v128.load(state), up));
-    v128.store(state, v128.add<f64>(v128.mul<f64>(v128.mul<f64>(units, over), down), zero));
+    v128.store(state, v128.mul<f64>(v128.mul<f64>(units, over), down));
+  }
+}
+
+/** Sums that are -0, as truncation leaves them, to +0. In between it makes no difference. */
+export function clearZeroSigns(state: usize, rows: u32): void {
+  const zero = f64x2.splat(0);
+  for (const end = state + ((<usize>rows) << 6); state < end; state += 16) {
+    v128.store(state, v128.add<f64>(v128.load(state), zero));
   }
 }
 
@@ -188,7 +197,8 @@ export function stepWide(
     const some = min(ALIGNED_ROWS, rows - row);
     const end = state + (some << 6);
     for (let i: u32 = 0; i < some; i += 4) largestOfFour(xe + i * pitch, we, pitch, pairs + (i << 5));
-    const unbounded = scaleRows(pairs, state, end, scales, bits, zero);
+    const unbounded = scaleRows<u8>(pairs, state, end, scales, bits, zero);
+    if (unbounded) scaleRows<u32>(pairs, state, end, scales, bits, zero);
     addRows(x, w, step, some, state, scales);
     if (unbounded) boundRows(state, end);
     x += step * (ALIGNED_ROWS << 3);

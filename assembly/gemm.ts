@@ -11,7 +11,7 @@ import { stepPlain } from "./gemm-plain";
 import { finishChain, storeTotals } from "./gemm-reduce";
 import { stepScalar } from "./gemm-scalar";
 import { columnsOf, depthOf, intervalOf, kernelOf, rowsOf, splitsOf, splitTileOf, stepOf } from "./gemm-task";
-import { stepWide } from "./gemm-wide";
+import { clearZeroSigns, stepWide } from "./gemm-wide";
 import { exponentBytes, fillTable, packLine, TABLE_BYTES, valueBytes } from "./pack";
 
 const STATE_BYTES: usize = 64;
@@ -272,6 +272,7 @@ function multiply(
           scales,
         );
       }
+      if (kernel === Kernel.Wide) clearZeroSigns(states, rows);
       finishChain(task, row, column, chain, rows, panel, states, totals);
     }
     storeTotals(task, row, column, rows, panel, totals, split !== 0);
