@@ -5,13 +5,30 @@ export const base = {
   oxc: { target: "es2022" },
 };
 
+/** `reference` runs anywhere; `gpu` runs where a GPU is, and says why not elsewhere. */
 export default defineConfig({
   ...base,
   test: {
-    include: ["conformance/**/*.test.ts"],
-    exclude: ["conformance/slow/**"],
     testTimeout: 120_000,
     hookTimeout: 60_000,
     maxWorkers: 2,
+    projects: [
+      {
+        extends: true,
+        test: {
+          name: "reference",
+          include: ["conformance/**/*.test.ts"],
+          exclude: ["conformance/slow/**", "conformance/cuda/**"],
+        },
+      },
+      {
+        extends: true,
+        test: {
+          name: "gpu",
+          include: ["conformance/cuda/**/*.test.ts"],
+          globalSetup: "conformance/harness/announce-gpu.ts",
+        },
+      },
+    ],
   },
 });

@@ -1,12 +1,15 @@
-// Writes what is generated: from assembly/contract.ts its copies, from the committed vectors docs/conformance.md.
+// Writes what is generated: from assembly/contract.ts and the table of formats their copies, from the committed
+// vectors docs/conformance.md.
 // With --check, writes nothing and fails if a file differs from what it would write.
 import { readFile, writeFile } from "node:fs/promises";
 import { conformanceFiles } from "./generate/conformance.mjs";
 import { contractFiles } from "./generate/contract.mjs";
+import { formatFiles } from "./generate/formats.mjs";
 
 const COMMAND = "npm run generate";
 
-const files = { ...(await contractFiles(COMMAND)), ...(await conformanceFiles(COMMAND)) };
+const makers = [contractFiles, formatFiles, conformanceFiles];
+const files = Object.assign({}, ...(await Promise.all(makers.map((make) => make(COMMAND)))));
 
 const check = process.argv.includes("--check");
 let stale = 0;

@@ -1,6 +1,8 @@
 /** A backend whose fresh memory is poisoned and fenced, so that what is not written, or written outside, shows. */
 import type { Backend, MemoryUse, Support } from "../../src/backends/backend.js";
+import type { GemmArgs } from "../../src/backends/gemm-args.js";
 import type { OpArgs, OpName } from "../../src/backends/ops.js";
+import type { GemmAlgorithm } from "../../src/formats/gemm-algorithm.js";
 import type { Memory } from "../../src/tensor/storage.js";
 import { MismatchError } from "./difference.js";
 
@@ -43,6 +45,10 @@ export class GuardedBackend implements Backend {
 
   run<K extends OpName>(op: K, args: OpArgs[K]): void {
     this.inner.run(op, args);
+  }
+
+  algorithmFor(args: GemmArgs): GemmAlgorithm | undefined {
+    return this.inner.algorithmFor?.(args);
   }
 
   dispose(): Promise<void> {

@@ -18,6 +18,7 @@ import { hadamardOperation } from "./operations/hadamard.js";
 import { relayoutOperation, transposeOperation } from "./operations/layout.js";
 import { crossEntropyBackwardOperation, crossEntropyOperation } from "./operations/loss.js";
 import { columnSumOperation, normBackwardOperation, normOperation } from "./operations/norm.js";
+import { adamwOperation, sgdOperation } from "./operations/optimizer.js";
 import { quantizeOperation } from "./operations/quantize.js";
 
 const ROWS = {
@@ -38,6 +39,8 @@ const ROWS = {
   columnSum: columnSumOperation,
   crossEntropy: crossEntropyOperation,
   crossEntropyBackward: crossEntropyBackwardOperation,
+  sgd: sgdOperation,
+  adamw: adamwOperation,
   gemm: gemmOperation,
 };
 

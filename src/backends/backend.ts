@@ -1,5 +1,7 @@
 /** What a backend is: memory, and the operations of ops.ts, each of which it can be asked about first. */
+import type { GemmAlgorithm } from "../formats/gemm-algorithm.js";
 import type { Memory } from "../tensor/storage.js";
+import type { GemmArgs } from "./gemm-args.js";
 import type { OpArgs, OpName } from "./ops.js";
 
 /** How far results agree with the reference: to the bit, or for the reason given, not. */
@@ -36,6 +38,8 @@ export interface Backend {
   supports<K extends OpName>(op: K, args: OpArgs[K]): Support;
   /** Runs an operation on arguments that were validated. Outputs are among them, allocated by the caller. */
   run<K extends OpName>(op: K, args: OpArgs[K]): void;
+  /** The algorithm of a library by which `run` computes a product that is supported; undefined for a kernel of its own. */
+  algorithmFor?(args: GemmArgs): GemmAlgorithm | undefined;
   /** Frees everything, workers included. Tensors of this backend are unusable afterwards. */
   dispose(): Promise<void>;
 }

@@ -1,6 +1,7 @@
 /** What a matrix product takes, as plain data; part of the vocabulary of ops.ts. */
 import type { DatapathFamily, OperandTraits } from "../formats/datapath.js";
-import type { WideDType } from "../tensor/shape.js";
+import type { GemmAlgorithm } from "../formats/gemm-algorithm.js";
+import { asMatrix, type WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
 
 /** Types a product can be rounded to. */
@@ -17,8 +18,9 @@ export interface GemmBlockScales {
 
 /** One operand as lines along K, codes or values. */
 export interface GemmOperand {
-  /** [lines, K] */
+  /** [lines, K], or [K, lines] where `transposed`. */
   readonly data: Tensor;
+  readonly transposed?: boolean | undefined;
   readonly traits: OperandTraits;
   readonly blockScales?: GemmBlockScales | undefined;
   /** A factor of the whole operand, f32 [1]. */
@@ -26,6 +28,12 @@ export interface GemmOperand {
   /** NVFP4: the amax under which the block scales were made, f32 [1], and its divisor. */
   readonly amax?: Tensor<"f32"> | undefined;
   readonly amaxDivisor?: number | undefined;
+}
+
+/** How many lines an operand has, and how long they are. */
+export function extentOf({ data, transposed }: GemmOperand): readonly [lines: number, depth: number] {
+  const [rows, columns] = asMatrix(data.shape);
+  return transposed ? [columns, rows] : [rows, columns];
 }
 
 /**
@@ -38,7 +46,10 @@ export interface GemmArgs {
   readonly datapath: DatapathFamily;
   /** FP8 partial sums leave the tensor core every 128 k's. Implied by block scales. */
   readonly splitAccumulator: boolean;
-  readonly splitK: number;
+  /** Parts K is cut in; "auto" leaves it to the backend, and the reference takes one. */
+  readonly splitK: number | "auto";
+  /** The algorithm to compute by; default: the backend's choice (`Backend.algorithmFor`). */
+  readonly algorithm?: GemmAlgorithm | undefined;
   readonly alpha: number;
   readonly beta: number;
   readonly c?: Tensor<WideDType> | undefined;

@@ -1,34 +1,83 @@
 /** Opening a backend by name. */
+import { platform } from "#platform";
 import { ArgumentError, BackendError } from "../errors.js";
+import { type Addon, type DeviceFacts, NATIVE_OPERATIONS } from "./addon.js";
 import type { Backend } from "./backend.js";
+import { type CudaOptions, openCuda } from "./cuda.js";
 import { openWasm, type WasmOptions } from "./wasm.js";
 
 export type BackendName = "wasm" | "cuda" | "auto";
 
-export interface OpenOptions extends WasmOptions {
-  /** The GPU to use, for `cuda`. Default 0. */
-  readonly device?: number;
-}
+export interface OpenOptions extends WasmOptions, CudaOptions {}
 
-/** A backend that could not be opened, and why. */
+/** A backend that could not be opened: every attempt that failed, and what to do. */
 export interface MissingBackend {
   readonly name: "cuda";
   readonly reason: string;
+  readonly attempts: readonly string[];
 }
 
-/** Why there is no GPU here. */
+/** The addon with a GPU to run on, or what is missing. */
+type Cuda =
+  | { readonly addon: Addon; readonly devices: readonly DeviceFacts[] }
+  | { readonly addon: undefined; readonly missing: MissingBackend };
+
+/** The oldest GPUs that have FP8: compute capability 8.9. */
+const OLDEST = 89;
+
+function findCuda(): Cuda {
+  const missing = (reason: string, attempts: readonly string[]): Cuda => ({
+    addon: undefined,
+    missing: { name: "cuda", reason, attempts },
+  });
+  const found = platform.loadAddon();
+  if (!found.exports)
+    return missing(
+      "the addon is not built; `npx lockstep build-cuda` builds it where a CUDA 13 toolkit is",
+      found.attempts,
+    );
+  const addon = found.exports as Addon;
+  const absent = NATIVE_OPERATIONS.filter((name) => typeof addon[name] !== "function");
+  if (absent.length > 0)
+    return missing("the addon was built from other sources; run `npx lockstep build-cuda` again", [
+      `it has no ${absent.join(", ")}`,
+    ]);
+  try {
+    const devices = addon.devices();
+    if (devices.some(({ major, minor }) => 10 * major + minor >= OLDEST)) return { addon, devices };
+    const names = devices.map(({ name, major, minor }) => `${name} is sm_${major}${minor}`);
+    return missing(`no GPU with FP8 is here: sm_${OLDEST} or later`, names);
+  } catch (error) {
+    const message = error instanceof Error ? error.message : String(error);
+    return missing("the addon finds no GPU; is the NVIDIA driver installed?", [message]);
+  }
+}
+
+/** Why there is no GPU here; empty where there is one. */
 export function missingBackends(): readonly MissingBackend[] {
-  return [{ name: "cuda", reason: "this build has no CUDA backend" }];
+  const cuda = findCuda();
+  return cuda.addon ? [] : [cuda.missing];
+}
+
+/** The GPUs that `cuda` can open, by number. */
+export function cudaDevices(): readonly DeviceFacts[] {
+  const cuda = findCuda();
+  return cuda.addon ? cuda.devices : [];
 }
 
 /**
  * Opens the reference (`wasm`), a GPU (`cuda`), or a GPU where there is one and the reference elsewhere
- * (`auto`). Throws `BackendError` where the one asked for is not to be had, with the reason.
+ * (`auto`). Throws `BackendError` where the one asked for is not to be had, with every attempt's reason.
  */
 export async function openBackend(name: BackendName = "auto", options: OpenOptions = {}): Promise<Backend> {
-  if (name === "wasm" || name === "auto") return openWasm(options);
-  if (name !== "cuda")
+  if (name === "wasm") return openWasm(options);
+  if (name !== "cuda" && name !== "auto")
     throw new ArgumentError(`no backend is named "${name}"; there are wasm, cuda and auto`);
-  const reasons = missingBackends().map((missing) => missing.reason);
-  throw new BackendError(`cuda: ${reasons.join("; ")}; open "wasm", which gives the same bits on the CPU`);
+  const cuda = findCuda();
+  if (cuda.addon) return openCuda(cuda.addon, options);
+  if (name === "auto") return openWasm(options);
+  const { reason, attempts } = cuda.missing;
+  throw new BackendError(
+    `cuda: ${reason} (${attempts.join("; ")}); or open "wasm", which gives the same bits on the CPU`,
+  );
 }

@@ -193,6 +193,47 @@ export interface ColumnSumArgs {
   readonly out: Wide;
 }
 
+/** What every optimizer step takes. `parameter` is updated in place. */
+interface StepArgs {
+  readonly grad: Wide;
+  readonly parameter: Tensor<"f32">;
+  /** Takes the new parameter, rounded. */
+  readonly copy?: Tensor<"bf16" | "f16"> | undefined;
+  /** Multiplies the gradient, [1]. */
+  readonly gradScale?: Tensor<"f32"> | undefined;
+  /** Nothing is written where this holds exactly 1, [1]. */
+  readonly noop?: Tensor<"f32"> | undefined;
+  /** Every number here and below is an f32. */
+  readonly learningRate: number;
+  readonly weightDecay: number;
+}
+
+/** A step of stochastic gradient descent, with momentum where there is a buffer. */
+export interface SgdArgs extends StepArgs {
+  /** The momentum buffer, updated in place; not read on the first step. */
+  readonly m?: Tensor<"f32"> | undefined;
+  readonly momentum: number;
+  /** 1 - dampening. */
+  readonly undamped: number;
+  readonly nesterov: boolean;
+  readonly first: boolean;
+}
+
+/** A step of AdamW, or of Adam with weight decay in the gradient. */
+export interface AdamwArgs extends StepArgs {
+  /** Means of the gradient and of its square, updated in place. */
+  readonly m: Tensor<"f32">;
+  readonly v: Tensor<"f32">;
+  readonly beta1: number;
+  readonly beta2: number;
+  /** 1 - beta^step. */
+  readonly correction1: number;
+  readonly correction2: number;
+  readonly epsilon: number;
+  /** Weight decay apart from the gradient. */
+  readonly decoupled: boolean;
+}
+
 export interface OpArgs {
   readonly encode: EncodeArgs;
   readonly decode: DecodeArgs;
@@ -212,6 +253,8 @@ export interface OpArgs {
   readonly crossEntropy: CrossEntropyArgs;
   readonly crossEntropyBackward: CrossEntropyBackwardArgs;
   readonly columnSum: ColumnSumArgs;
+  readonly sgd: SgdArgs;
+  readonly adamw: AdamwArgs;
   readonly gemm: GemmArgs;
 }
 

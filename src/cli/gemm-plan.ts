@@ -2,8 +2,9 @@
 import { readFile } from "node:fs/promises";
 import { FileError } from "../errors.js";
 import { DATAPATHS, type DatapathName } from "../formats/datapath.js";
+import { algorithmFault, type GemmAlgorithm } from "../formats/gemm-algorithm.js";
 import { fileError } from "../io/safetensors.js";
-import type { GemmPlan } from "../ops/gemm.js";
+import type { GemmPlan } from "../ops/gemm-plan.js";
 
 /** Reads what `--print-plan` printed. Throws `FileError` that names the file and the field. */
 export async function readPlan(path: string): Promise<GemmPlan> {
@@ -22,7 +23,11 @@ export async function readPlan(path: string): Promise<GemmPlan> {
   if (!isDatapath(datapath)) throw fail("datapath", datapath, `one of ${Object.keys(DATAPATHS).join(", ")}`);
   if (typeof splitAccumulator !== "boolean") throw fail("splitAccumulator", splitAccumulator, "a boolean");
   if (!isCount(splitK)) throw fail("splitK", splitK, "a whole number from 1");
-  return { datapath, splitAccumulator, splitK, ...(algorithm === undefined ? {} : { algorithm }) };
+  if (algorithm === undefined) return { datapath, splitAccumulator, splitK };
+  const fault = algorithmFault(algorithm);
+  if (fault)
+    throw fail(`algorithm.${fault[0]}`, (algorithm as Record<string, unknown> | null)?.[fault[0]], fault[1]);
+  return { datapath, splitAccumulator, splitK, algorithm: algorithm as GemmAlgorithm };
 }
 
 function isDatapath(value: unknown): value is DatapathName {

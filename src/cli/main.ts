@@ -4,6 +4,7 @@ import { existsSync, realpathSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { ArgumentError, LockstepError } from "../errors.js";
 import { removeTemporaries, watchTemporaries } from "../io/safetensors-writer.js";
+import { buildCuda } from "./build-cuda.js";
 import type { Command, ExitCode } from "./command.js";
 import { compare } from "./compare.js";
 import { conform } from "./conform.js";
@@ -30,6 +31,7 @@ export const COMMANDS: readonly Command[] = [
   compare,
   conform,
   fuzz,
+  buildCuda,
 ];
 
 /** Runs one command line, without the program's name, and gives its exit status. Never throws. */

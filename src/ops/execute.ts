@@ -51,3 +51,19 @@ export function requireShape(op: string, name: string, x: Tensor, shape: Shape):
   if (!sameShape(x.shape, shape))
     throw new ShapeError(`${op}: ${name} is [${x.shape}]; it must be [${shape}]`);
 }
+
+/** `x` as a tensor of f32. Throws `DTypeError` for any other. */
+export function requireF32(op: string, name: string, x: Tensor): Tensor<"f32"> {
+  if (isF32(x)) return x;
+  throw new DTypeError(`${op}: ${name} is ${x.dtype}; it must be f32`);
+}
+
+function isF32(x: Tensor): x is Tensor<"f32"> {
+  return x.dtype === "f32";
+}
+
+/** Throws unless an optional input is one f32: `DTypeError` for another type, `ShapeError` for another size. */
+export function requireScalar(op: string, name: string, x: Tensor | undefined): void {
+  if (x && requireF32(op, name, x).size !== 1)
+    throw new ShapeError(`${op}: ${name} is [${x.shape}]; it must be one value, [1]`);
+}

@@ -4,9 +4,9 @@ import { ArgumentError, DTypeError, ShapeError } from "../errors.js";
 import { BLOCK_FORMATS, type Tile, tileSize } from "../formats/block.js";
 import { type CopyGeometry, copyGeometry } from "../tensor/geometry.js";
 import { type Direction, QuantizedTensor } from "../tensor/quantized.js";
-import { asMatrix, type DType } from "../tensor/shape.js";
+import { asMatrix, type DType, storageBits } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
-import { relayoutScales, transpose } from "./layout.js";
+import { relayoutScales } from "./layout.js";
 
 /** Codes with scales that no quantizer of ours made: [rows, K] and an f32 factor, [1] or one for each tile. */
 export interface ScaledTensor {
@@ -34,15 +34,20 @@ export function matrixOf(input: GemmInput): readonly [rows: number, columns: num
   return asMatrix(isScaled(input) ? input.data.shape : input.shape);
 }
 
-/**
- * The lines of `input` along its rows (`rowwise`) or along its columns. A quantized tensor gives the copy that was
- * scaled in that direction. What has to be transposed becomes a temporary of the scope that is open.
- */
-export function linesOf(name: string, input: GemmInput, direction: Direction): GemmOperand {
-  if (input instanceof QuantizedTensor) return quantizedLines(input, direction);
-  if (isScaled(input)) return scaledLines(name, input, direction);
+export interface LinesOptions {
+  /** Along the rows, or along the columns. A quantized tensor gives the copy that was scaled in that direction. */
+  readonly direction: Direction;
+  /** Whether it matters that scales are powers of two, where reading them is the way to tell; that waits for them. */
+  readonly readsScales: boolean;
+}
+
+/** The lines of `input`, as they lie. Throws `DTypeError`, `ShapeError` or `ArgumentError` for what has none. */
+export function linesOf(name: string, input: GemmInput, options: LinesOptions): GemmOperand {
+  const { direction } = options;
+  if (input instanceof QuantizedTensor) return quantizedLines(name, input, direction);
+  if (isScaled(input)) return scaledLines(name, input, options);
   const format = elementFormat(name, input.dtype);
-  return { data: oriented(asLines(input), direction), traits: { format } };
+  return { ...oriented(name, input, direction), traits: { format } };
 }
 
 function elementFormat(name: string, dtype: DType): GemmOperand["traits"]["format"] {
@@ -59,11 +64,19 @@ function asLines(x: Tensor): Tensor {
   return x.reshape(asMatrix(x.shape));
 }
 
-function oriented(x: Tensor, direction: Direction): Tensor {
-  return direction === "rowwise" ? x : transpose(x);
+function oriented(name: string, x: Tensor, direction: Direction): Pick<GemmOperand, "data" | "transposed"> {
+  const data = asLines(x);
+  if (direction === "rowwise") return { data };
+  const [depth] = data.shape as [number];
+  if (storageBits(x.dtype) < 8 && depth % 2 !== 0) {
+    throw new ShapeError(
+      `gemm: the sum runs along the ${depth} rows of ${name}, whose ${x.dtype} codes share bytes; pad to ${depth + 1} rows`,
+    );
+  }
+  return { data, transposed: true };
 }
 
-function quantizedLines(t: QuantizedTensor, direction: Direction): GemmOperand {
+function quantizedLines(name: string, t: QuantizedTensor, direction: Direction): GemmOperand {
   const { spec } = t;
   const copy = t.copy(direction);
   const { replicates, scale: format } = BLOCK_FORMATS[spec.quantizer];
@@ -71,11 +84,11 @@ function quantizedLines(t: QuantizedTensor, direction: Direction): GemmOperand {
   const swizzled = t.scaleLayout === "swizzled";
   const geometry = copyGeometry(spec, size, direction, swizzled ? "logical" : t.scaleLayout);
   const inPlace = direction === "columnwise" && geometry.data === "inPlace";
-  const data = oriented(asLines(copy.data), inPlace ? "columnwise" : "rowwise");
+  const lie = oriented(name, copy.data, inPlace ? "columnwise" : "rowwise");
   const amax = copy.amax && { amax: copy.amax, amaxDivisor: 6 * spec.e4m3Max };
   if (spec.tile === "tensor") {
     const tensorScale = f32Tensor(copy.scaleInv);
-    return { data, traits: { format: spec.format }, tensorScale };
+    return { ...lie, traits: { format: spec.format }, tensorScale };
   }
   const tensor = swizzled ? relayoutScales(t, direction, "logical") : copy.scaleInv;
   const [tileLines, length] = tileSize(spec.tile);
@@ -88,7 +101,7 @@ function quantizedLines(t: QuantizedTensor, direction: Direction): GemmOperand {
     ...strides(geometry.scaleShape, liesAcross(t, geometry, direction)),
   };
   return {
-    data,
+    ...lie,
     traits: { format: spec.format, scales: { format, lines, length, pow2 } },
     blockScales,
     ...amax,
@@ -122,13 +135,17 @@ function isF32(x: Tensor): x is Tensor<"f32"> {
   return x.dtype === "f32";
 }
 
-function scaledLines(name: string, input: ScaledTensor, direction: Direction): GemmOperand {
+function scaledLines(
+  name: string,
+  input: ScaledTensor,
+  { direction, readsScales }: LinesOptions,
+): GemmOperand {
   const { data, scaleInv, tile = "tensor" } = input;
   const format = elementFormat(name, data.dtype);
   if (tile === "tensor") {
     if (scaleInv.size !== 1)
       throw new ShapeError(`gemm: the scale of ${name} is [${scaleInv.shape}]; a per-tensor scale is [1]`);
-    return { data: oriented(asLines(data), direction), traits: { format }, tensorScale: scaleInv };
+    return { ...oriented(name, data, direction), traits: { format }, tensorScale: scaleInv };
   }
   if (direction === "columnwise") {
     throw new ArgumentError(
@@ -144,7 +161,7 @@ function scaledLines(name: string, input: ScaledTensor, direction: Direction): G
       `gemm: ${name} [${data.shape}] with tile ${tile} needs scales [${high},${wide}]; they are [${scaleInv.shape}]`,
     );
   }
-  const pow2 = scaleInv.dataSync().every((s) => s > 0 && Number.isInteger(Math.log2(s)));
+  const pow2 = readsScales && scaleInv.dataSync().every((s) => s > 0 && Number.isInteger(Math.log2(s)));
   const blockScales = { tensor: scaleInv, lines, length, lineStride: wide, blockStride: 1 };
   return {
     data: asLines(data),

@@ -1,33 +1,19 @@
 /** Matrix products of plain and quantized operands, with cuBLASLt's epilogues (numerics.md §6, datapath.md §2). */
 import type { Backend } from "../backends/backend.js";
-import type { GemmArgs, GemmOperand, GemmOutDType } from "../backends/gemm-args.js";
+import { extentOf, type GemmArgs, type GemmOperand, type GemmOutDType } from "../backends/gemm-args.js";
 import { ArgumentError, DTypeError, ShapeError } from "../errors.js";
-import {
-  DATAPATHS,
-  type DatapathFamily,
-  type DatapathName,
-  type DatapathRow,
-  datapathFor,
-} from "../formats/datapath.js";
+import type { DatapathFamily } from "../formats/datapath.js";
 import { QuantizedTensor } from "../tensor/quantized.js";
 import { Scope } from "../tensor/scope.js";
-import { asMatrix, elementCount, isWide, type Shape, type WideDType } from "../tensor/shape.js";
+import { elementCount, isWide, type Shape, type WideDType } from "../tensor/shape.js";
 import { Tensor } from "../tensor/tensor.js";
-import { commonBackend, execute, requireOneOf, requireShape, requireWide } from "./execute.js";
+import { commonBackend, requireOneOf, requireShape, requireWide } from "./execute.js";
 import { biasGradient, gelu, geluGradient } from "./gemm-epilogue.js";
 import { type GemmInput, linesOf, matrixOf, tensorsOf } from "./gemm-operand.js";
+import { familyOf, type GemmPlan, multiply, type PlannedGemm, planOf } from "./gemm-plan.js";
 
 /** Which operands are transposed, a's letter first: TN is b·aᵀ (fprop), NN b·a (dgrad), NT bᵀ·a (wgrad). */
 export type GemmLayout = "TN" | "NN" | "NT";
-
-/** The part of a product's plan that the reference understands; the same plan gives the same bits. */
-export interface GemmPlan {
-  readonly datapath: DatapathName;
-  readonly splitAccumulator: boolean;
-  readonly splitK: number;
-  /** A backend's own choice of algorithm, opaque here. */
-  readonly algorithm?: unknown;
-}
 
 export interface GemmOptions {
   /** TransformerEngine's A: the weight, [N,K] in layout TN. */
@@ -64,7 +50,7 @@ export interface GemmOptions {
   readonly useSplitAccumulator?: boolean;
   /** Parts K is cut in. Default 1; "auto" leaves it to the backend. */
   readonly splitK?: number | "auto";
-  /** Fixes datapath, split accumulator and splitK, as an earlier result gave them. */
+  /** Fixes datapath, split accumulator, splitK and algorithm, as an earlier result gave them. */
   readonly plan?: GemmPlan;
   /** Called now and then with the share of the work done, 0 to 1. */
   readonly progress?: (done: number) => void;
@@ -94,16 +80,6 @@ export interface GemmResult {
 export function gemm(options: GemmOptions): GemmResult {
   const { a, b, layout = "TN" } = options;
   requireOneOf("layout", layout, ["TN", "NN", "NT"]);
-  using scope = new Scope();
-  const w = linesOf("a", a, layout === "TN" ? "rowwise" : "columnwise");
-  const x = linesOf("b", b, layout === "NT" ? "columnwise" : "rowwise");
-  const [rows, depth] = asMatrix(x.data.shape);
-  const [columns, other] = asMatrix(w.data.shape);
-  if (depth !== other) {
-    throw new ShapeError(
-      `gemm: layout ${layout} sums over ${other} of a [${matrixOf(a)}] and ${depth} of b [${matrixOf(b)}]; they must be equal`,
-    );
-  }
   const backend = commonBackend(
     "gemm",
     ...tensorsOf(a),
@@ -113,16 +89,29 @@ export function gemm(options: GemmOptions): GemmResult {
     options.bias,
     options.geluInput,
   );
+  const family = familyOf(backend, options);
+  using scope = new Scope();
+  const readsScales = family === "blackwell";
+  const w = linesOf("a", a, { direction: layout === "TN" ? "rowwise" : "columnwise", readsScales });
+  const x = linesOf("b", b, { direction: layout === "NT" ? "columnwise" : "rowwise", readsScales });
+  const [rows, depth] = extentOf(x);
+  const [columns, other] = extentOf(w);
+  if (depth !== other) {
+    throw new ShapeError(
+      `gemm: layout ${layout} sums over ${other} of a [${matrixOf(a)}] and ${depth} of b [${matrixOf(b)}]; they must be equal`,
+    );
+  }
   const shape = layout === "NT" ? [rows, columns] : [...leading(b), columns];
-  const plan = planOf(backend, options, x, w, depth);
+  const planned = planOf(family, options, { x, w });
   const dtype = outTypeOf(options);
   const target = outputOf(backend, options, dtype, shape);
-  const args = { ...baseArgs(options, x, w, plan, depth), progress: options.progress };
+  const args = { ...baseArgs(options, x, w, planned), progress: options.progress };
   const addend = addendOf(options, shape);
-  const extra = run({ backend, options, args: { ...args, ...addend }, target, rows, columns });
+  const product = { backend, options, args: { ...args, ...addend }, target, rows, columns, planned };
+  const { plan, ...extra } = run(product);
   const members = [target, ...Object.values(extra)].filter((tensor) => tensor !== options.out);
   for (const tensor of members) scope.keep(tensor);
-  return { out: target, ...extra, plan: plan.plan };
+  return { out: target, ...extra, plan };
 }
 
 interface Product {
@@ -132,10 +121,11 @@ interface Product {
   readonly target: Tensor<GemmOutDType>;
   readonly rows: number;
   readonly columns: number;
+  readonly planned: PlannedGemm;
 }
 
 /** The product itself, straight into the target or through what GELU needs. */
-function run({ backend, options, args, target, rows, columns }: Product): Omit<GemmResult, "out" | "plan"> {
+function run({ backend, options, args, target, rows, columns, planned }: Product): Omit<GemmResult, "out"> {
   const { bias, geluInput } = options;
   const narrow = !isWide(target.dtype);
   const summed = geluInput ? columns : matrixOf(options.b)[1];
@@ -148,21 +138,21 @@ function run({ backend, options, args, target, rows, columns }: Product): Omit<G
       options.auxDtype ??
       (bias ? requireWide("gemm", "bias", bias).dtype : isWide(target.dtype) ? target.dtype : "bf16");
     const preGelu = new Tensor(backend, type, target.shape);
-    execute(backend, "gemm", { ...args, out: preGelu, outScale: 1 });
+    const plan = multiply(backend, { ...args, out: preGelu, outScale: 1 }, planned);
     gelu(preGelu, target, args.outScale, amax.amax);
-    return { preGelu, ...amax };
+    return { preGelu, ...amax, plan };
   }
   if (!geluInput) {
-    execute(backend, "gemm", { ...args, ...amax, out: target });
+    const plan = multiply(backend, { ...args, ...amax, out: target }, planned);
     if (sums.biasGradient) biasGradient(options.b, sums.biasGradient);
-    return { ...amax, ...sums };
+    return { ...amax, ...sums, plan };
   }
   const product = new Tensor(backend, "f32", [rows, columns]);
-  execute(backend, "gemm", { ...args, out: product, outScale: 1 });
+  const plan = multiply(backend, { ...args, out: product, outScale: 1 }, planned);
   const pre = requireWide("gemm", "geluInput", geluInput);
   if (elementCount(pre.shape) !== rows * columns) requireShape("gemm", "geluInput", pre, target.shape);
   geluGradient(product, pre.reshape([rows, columns]), target, args.outScale, { ...amax, ...sums });
-  return { ...amax, ...sums };
+  return { ...amax, ...sums, plan };
 }
 
 function leading(b: GemmInput): Shape {
@@ -173,11 +163,11 @@ function baseArgs(
   options: GemmOptions,
   x: GemmOperand,
   w: GemmOperand,
-  chosen: Chosen,
-  depth: number,
+  { family, ...plan }: PlannedGemm,
 ): Omit<GemmArgs, "out" | "amax" | "beta"> {
   const { alpha = 1, outScale = 1, bias, gelu, geluInput } = options;
-  const { splitAccumulator, splitK } = chosen.plan;
+  const { splitAccumulator, splitK, algorithm } = plan;
+  const [columns, depth] = extentOf(w);
   if (gelu && geluInput)
     throw new ArgumentError("gemm: gelu is the forward pass and geluInput the backward pass; give one");
   if (gelu && options.biasGradient)
@@ -186,9 +176,9 @@ function baseArgs(
     );
   if (options.biasGradient && bias)
     throw new ArgumentError("gemm: a product has a bias or gives its gradient, not both");
-  if (bias) requireShape("gemm", "bias", bias, [asMatrix(w.data.shape)[0]]);
+  if (bias) requireShape("gemm", "bias", bias, [columns]);
   const added = bias && depth > 0 ? requireWide("gemm", "bias", bias) : undefined;
-  return { x, w, datapath: chosen.family, splitAccumulator, splitK, alpha, outScale, bias: added };
+  return { x, w, datapath: family, splitAccumulator, splitK, algorithm, alpha, outScale, bias: added };
 }
 
 function addendOf({ beta, c, out, accumulate }: GemmOptions, shape: Shape): Pick<GemmArgs, "beta" | "c"> {
@@ -235,43 +225,4 @@ function outputOf(
 function sumTypeOf({ b, geluInput }: GemmOptions, out: GemmOutDType): WideDType {
   if (b instanceof QuantizedTensor && !geluInput) return b.dtype;
   return isWide(out) ? out : "f32";
-}
-
-interface Chosen {
-  readonly family: DatapathFamily;
-  readonly plan: GemmPlan;
-}
-
-/** The plan, chosen here or given; a given one has to fit the operands. */
-function planOf(
-  backend: Backend,
-  options: GemmOptions,
-  x: GemmOperand,
-  w: GemmOperand,
-  depth: number,
-): Chosen {
-  const { plan, useSplitAccumulator = false } = options;
-  const family = plan ? familyOf(plan.datapath) : (options.datapath ?? backend.datapath);
-  requireOneOf("datapath", family, ["exact", "fp32", "ada", "hopper", "blackwell"]);
-  const wished = plan?.splitK ?? options.splitK ?? 1;
-  const splitK = wished === "auto" ? 1 : wished;
-  const choice = datapathFor(family, x.traits, w.traits, plan?.splitAccumulator ?? useSplitAccumulator);
-  if (plan && choice.ok && choice.name !== plan.datapath) {
-    throw new ArgumentError(`gemm: the plan is for ${plan.datapath}; these operands take ${choice.name}`);
-  }
-  const row: DatapathRow | undefined = choice.ok ? DATAPATHS[choice.name] : undefined;
-  const tiles = row && row.splitTile > 0 ? Math.ceil(depth / row.splitTile) : 1;
-  if (!Number.isInteger(splitK) || splitK < 1)
-    throw new ArgumentError(`gemm: splitK is ${splitK}; it is a whole number from 1, or "auto"`);
-  if (row && row.splitTile > 0 && splitK > Math.max(1, tiles)) {
-    throw new ArgumentError(
-      `gemm: splitK is ${splitK} and K ${depth} has ${tiles} tiles of ${row.splitTile}; use at most one split a tile`,
-    );
-  }
-  const splitAccumulator = choice.ok && choice.promotion !== "none";
-  return { family, plan: { datapath: choice.ok ? choice.name : "exact", splitAccumulator, splitK } };
-}
-
-function familyOf(name: DatapathName): DatapathFamily {
-  return name.split("-")[0] as DatapathFamily;
 }

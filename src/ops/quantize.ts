@@ -1,7 +1,7 @@
 /** Wide matrices to codes and scales. */
 import type { Backend } from "../backends/backend.js";
 import type { QuantizeArgs, RandomSource } from "../backends/ops.js";
-import { ArgumentError, DTypeError, ShapeError } from "../errors.js";
+import { ArgumentError, ShapeError } from "../errors.js";
 import { copyGeometry, requireQuantizable } from "../tensor/geometry.js";
 import {
   type Direction,
@@ -16,7 +16,7 @@ import { Scope } from "../tensor/scope.js";
 import { asMatrix, type Shape, sameShape, type WideDType } from "../tensor/shape.js";
 import { Tensor } from "../tensor/tensor.js";
 import { NO_RANDOM } from "./cast.js";
-import { commonBackend, execute, requireWide } from "./execute.js";
+import { commonBackend, execute, requireScalar, requireWide } from "./execute.js";
 
 /** Inputs of one quantization that are not part of the spec. */
 export interface QuantizeInputs {
@@ -80,7 +80,7 @@ export function quantizeInto(x: Tensor, target: QuantizedTensor, inputs: Quantiz
     throw new ShapeError(`quantize: x is [${x.shape}], the target [${target.shape}]; they must be equal`);
   }
   const { spec } = target;
-  for (const name of SCALARS) requireScalar(name, inputs[name]);
+  for (const name of SCALARS) requireScalar("quantize", name, inputs[name]);
   const scalars = SCALARS.map((name) => inputs[name]);
   const backend = commonBackend("quantize", x, ...target.members, ...scalars);
   if (spec.quantizer === "fp8-delayed" && !inputs.scale) {
@@ -101,12 +101,4 @@ export function quantizeInto(x: Tensor, target: QuantizedTensor, inputs: Quantiz
     columnwise: target.columnwise,
   };
   execute(backend, "quantize", args);
-}
-
-/** Throws unless an optional input is one f32: `DTypeError` for another type, `ShapeError` for another size. */
-function requireScalar(name: string, value: Tensor | undefined): void {
-  if (!value) return;
-  if (value.dtype !== "f32") throw new DTypeError(`quantize: ${name} is ${value.dtype}; it must be f32`);
-  if (value.size !== 1)
-    throw new ShapeError(`quantize: ${name} is [${value.shape}]; it must be one value, [1]`);
 }

@@ -13,6 +13,7 @@ import * as oracle from "../../oracle/dequantize.js";
 import type { Operation } from "../operation.js";
 import { download, fromCodes, type PlainTensor } from "../plain.js";
 import { layOut, oracleSpec, uploadQuantized } from "../quantized.js";
+import type { Shapes } from "./quantize.js";
 
 export interface DequantizeCase {
   readonly spec: QuantizeSpec;
@@ -40,13 +41,15 @@ function scaleCodes(spec: QuantizeSpec, seed: number, count: number, plant: numb
   });
 }
 
-function dequantizeCase(): fc.Arbitrary<DequantizeCase> {
+const smallShapes: Shapes = (multiple, block) => matrixShape(multiple, block, 4096);
+
+export function dequantizeCase(shapes = smallShapes): fc.Arbitrary<DequantizeCase> {
   return quantizeSpec().chain((spec) => {
     const { multiple } = BLOCK_FORMATS[spec.quantizer];
     const pattern = fc.oneof(specialPattern(), anyPattern());
     return fc
       .record({
-        shape: matrixShape(multiple, tileSize(spec.tile)[1], 4096),
+        shape: shapes(multiple, tileSize(spec.tile)[1]),
         direction: fc.constantFrom<Direction>(
           "rowwise",
           ...(spec.quantizer === "nvfp4" ? [] : ["columnwise" as const]),

@@ -5,7 +5,7 @@ import { BLOCK_FORMATS, type BlockFormatName, tileSize } from "../../../src/form
 import { factsOf } from "../../../src/formats/derive.js";
 import { copyGeometry } from "../../../src/tensor/geometry.js";
 import type { QuantizeSpec, ScaleLayout, Usage } from "../../../src/tensor/quantized.js";
-import type { WideDType } from "../../../src/tensor/shape.js";
+import type { Shape, WideDType } from "../../../src/tensor/shape.js";
 import { randomSource } from "../../arbitraries/formats.js";
 import { matrixShape, wideMatrix } from "../../arbitraries/matrices.js";
 import { quantizeSpec, scaleLayout, usage } from "../../arbitraries/specs.js";
@@ -28,12 +28,18 @@ export interface QuantizeCase {
 const anyWide: fc.Arbitrary<WideDType> = fc.constantFrom("f32", "bf16", "f16");
 const delayedScale = fc.oneof(fc.constantFrom(1, 2, 448, 2 ** -10), fc.float({ min: 0, noNaN: true }));
 
+/** Shapes for a format: rows and columns are multiples of `multiple`, blocks `block` long. */
+export type Shapes = (multiple: number, block: number) => fc.Arbitrary<Shape>;
+
 /** Quantizations by `names`, of matrices planted for their blocks. */
-export function quantizeCase(names?: readonly BlockFormatName[]): fc.Arbitrary<QuantizeCase> {
+export function quantizeCase(
+  names?: readonly BlockFormatName[],
+  shapes: Shapes = matrixShape,
+): fc.Arbitrary<QuantizeCase> {
   return quantizeSpec(names).chain((spec) => {
     const block = tileSize(spec.tile)[1];
     const { multiple } = BLOCK_FORMATS[spec.quantizer];
-    const aim = fc.tuple(spec.rht ? fc.constant<WideDType>("bf16") : anyWide, matrixShape(multiple, block));
+    const aim = fc.tuple(spec.rht ? fc.constant<WideDType>("bf16") : anyWide, shapes(multiple, block));
     const { max } = factsOf(spec.format);
     return fc.record({
       x: aim.chain(([dtype, shape]) => wideMatrix({ dtype, shape, block, max })),

@@ -20,4 +20,5 @@ export const platform: Platform = {
       }),
     };
   },
+  loadAddon: () => ({ attempts: ["a browser runs no native code"] }),
 };

@@ -1,7 +1,8 @@
 /** What the reference needs of Node. package.json's `#platform` picks this file or browser.ts. */
+import { createRequire } from "node:module";
 import { availableParallelism } from "node:os";
 import { Worker } from "node:worker_threads";
-import type { Platform } from "./platform.js";
+import type { AddonFound, Platform } from "./platform.js";
 
 export const platform: Platform = {
   parallelism: availableParallelism(),
@@ -18,4 +19,25 @@ export const platform: Platform = {
       failed: new Promise((_, reject) => worker.once("error", reject)),
     };
   },
+  loadAddon,
 };
+
+/** Tries LOCKSTEP_ADDON, a path, where it is set; then what `lockstep build-cuda` builds. */
+function loadAddon(): AddonFound {
+  const require = createRequire(import.meta.url);
+  const attempts: string[] = [];
+  const { LOCKSTEP_ADDON } = process.env;
+  for (const place of [...(LOCKSTEP_ADDON ? [LOCKSTEP_ADDON] : []), "#addon/Release", "#addon"]) {
+    try {
+      return { exports: require(place), attempts };
+    } catch (error) {
+      attempts.push(whyNot(place, error));
+    }
+  }
+  return { attempts };
+}
+
+function whyNot(place: string, error: unknown): string {
+  const text = error instanceof Error ? error.message : String(error);
+  return `${place}: ${text.split("\n")[0]}`;
+}

@@ -9,6 +9,12 @@ export interface WorkerHandle {
   readonly failed: Promise<never>;
 }
 
+/** The native addon where it could be loaded, and what failed before: one line an attempt. */
+export interface AddonFound {
+  readonly exports?: unknown;
+  readonly attempts: readonly string[];
+}
+
 export interface Platform {
   /** How many threads the host suggests. */
   readonly parallelism: number;
@@ -16,4 +22,6 @@ export interface Platform {
   readonly mayBlock: boolean;
   /** Runs `body`, the source of a self-contained function, in a worker, with `data` as its argument. */
   spawn(body: string, data: object): WorkerHandle;
+  /** Loads the addon of the CUDA backend. Never throws. */
+  loadAddon(): AddonFound;
 }

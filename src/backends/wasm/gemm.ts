@@ -8,11 +8,13 @@ import {
   isNarrow,
 } from "../../formats/datapath.js";
 import { factsOf } from "../../formats/derive.js";
-import { storageBits } from "../../tensor/shape.js";
+import { unknownOrder } from "../../formats/gemm-algorithm.js";
+import { asMatrix, byteLength, storageBits } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
 import type { Agreement, Support } from "../backend.js";
-import type { GemmArgs, GemmOperand } from "../gemm-args.js";
+import { extentOf, type GemmArgs, type GemmOperand } from "../gemm-args.js";
 import type { ExportName } from "./instance.js";
+import { transposeCodes } from "./layout.js";
 import type { Lowering, LoweringContext } from "./lowering.js";
 
 const NULL = 0;
@@ -28,32 +30,60 @@ export const gemm: Lowering<"gemm"> = {
   run(context, args) {
     const choice = choose(args);
     if (!choice.ok) return;
-    const [rows, depth] = args.x.data.shape as [number, number];
-    const [columns] = args.w.data.shape as [number];
+    const [rows, depth] = extentOf(args.x);
+    const [columns] = extentOf(args.w);
+    const staging = STAGING[choice.staging];
     context.withTemporary(GEMM_TASK.bytes, (task) =>
       context.withTemporary(rows * columns * 4, (accumulators) => {
         call(context, "gemmShape", task, rows, columns, depth, accumulators);
         describeDatapath(context, task, args, choice);
-        [args.x, args.w].forEach((operand, i) => {
-          describeOperand(context, task, i, operand, STAGING[choice.staging]);
-        });
-        accumulate(context, task, rows * columns * depth, args.progress);
+        withLines(context, args.x, (x) =>
+          withLines(context, args.w, (w) => {
+            describeOperand(context, task, 0, { ...args.x, address: x, staging });
+            describeOperand(context, task, 1, { ...args.w, address: w, staging });
+            accumulate(context, task, rows * columns * depth, args.progress);
+          }),
+        );
         finish(context, task, args, rows, columns);
       }),
     );
   },
 };
 
+/** Calls `body` with the address of an operand's lines: its own, or of a copy where it lies across them. */
+function withLines(
+  context: LoweringContext,
+  { data, transposed }: GemmOperand,
+  body: (address: number) => void,
+): void {
+  if (!transposed) {
+    body(data.address);
+    return;
+  }
+  const [depth, lines] = asMatrix(data.shape);
+  context.withTemporary(byteLength(data.dtype, [lines, depth]), (address) => {
+    transposeCodes(context, data.address, depth, lines, storageBits(data.dtype), address);
+    body(address);
+  });
+}
+
 type Choice = Support & ReturnType<typeof datapathFor>;
 
-function choose({ datapath, x, w, splitAccumulator, splitK }: GemmArgs): Choice {
+function choose(args: GemmArgs): Choice {
+  const { datapath, x, w, splitAccumulator, algorithm } = args;
   const choice = datapathFor(datapath, x.traits, w.traits, splitAccumulator);
   if (!choice.ok) return choice;
+  const unknown = algorithm && unknownOrder(algorithm);
+  if (unknown) return { ok: false, reason: unknown };
   const row: DatapathRow = DATAPATHS[choice.name];
-  if (splitK > 1 && row.splitTile === 0)
+  if (partsOf(args) > 1 && row.splitTile === 0)
     return { ok: false, reason: `datapath ${choice.name} has no rule for split-K; use splitK 1` };
   const agrees: Agreement = row.approximate ? { approximate: row.approximate } : "bits";
   return row.measured ? { ...choice, agrees } : { ...choice, agrees, unverified: row.source };
+}
+
+function partsOf({ splitK }: GemmArgs): number {
+  return splitK === "auto" ? 1 : splitK;
 }
 
 /** Calls an export on this thread. */
@@ -80,7 +110,7 @@ function describeDatapath(
   const kernel = kernelFor(choice.name, args);
   call(context, "gemmDatapath", task, kernel, step, alignBits, fractionBits, zero, zeroAccumulator, group);
   const interval = choice.promotion === "none" ? 0 : row.promotionInterval;
-  call(context, "gemmReduction", task, PROMOTION[choice.promotion], interval, args.splitK, row.splitTile);
+  call(context, "gemmReduction", task, PROMOTION[choice.promotion], interval, partsOf(args), row.splitTile);
 }
 
 const NO_STEP = {
@@ -92,16 +122,16 @@ const NO_STEP = {
   group: 1,
 } as const;
 
-function describeOperand(
-  context: LoweringContext,
-  task: number,
-  i: number,
-  operand: GemmOperand,
-  staging: number,
-): void {
-  const { data, traits, blockScales } = operand;
+interface Staged extends GemmOperand {
+  /** Of its lines. */
+  readonly address: number;
+  readonly staging: number;
+}
+
+function describeOperand(context: LoweringContext, task: number, i: number, operand: Staged): void {
+  const { data, traits, blockScales, address, staging } = operand;
   const word = traits.format === "f32" ? F32_WORD : factsOf(traits.format).word;
-  call(context, "gemmOperand", task, i, data.address, storageBits(data.dtype), word, staging);
+  call(context, "gemmOperand", task, i, address, storageBits(data.dtype), word, staging);
   if (!blockScales || !traits.scales) return;
   const { tensor, lines, length, lineStride, blockStride } = blockScales;
   const scaleWord = { f32: F32_WORD, e8m0: factsOf("e8m0").word, e4m3: UE4M3_WORD }[traits.scales.format];

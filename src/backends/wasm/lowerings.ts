@@ -8,12 +8,14 @@ import { relayout, transpose } from "./layout.js";
 import { crossEntropy, crossEntropyBackward } from "./loss.js";
 import type { Lowerings } from "./lowering.js";
 import { columnSum, norm, normBackward } from "./norm.js";
+import { adamw, sgd } from "./optimizer.js";
 import { quantize } from "./quantize.js";
 import { sweep } from "./sweep.js";
 
 export const LOWERINGS: Lowerings = {
   activation,
   activationBackward,
+  adamw,
   amax,
   columnSum,
   crossEntropy,
@@ -29,6 +31,7 @@ export const LOWERINGS: Lowerings = {
   normBackward,
   quantize,
   relayout,
+  sgd,
   sweep,
   transpose,
 };

@@ -1,0 +1,24 @@
+// A GPU as the benchmarks need it: the backend, and the addon beside it for ceilings that the public interface has no word for.
+import { openBackend, tensor } from "lockstep";
+
+/** Random bf16 values with signs over a few binades, on the GPU; the same for the same seed. */
+export function randomBf16(backend, shape, seed) {
+  const count = shape.reduce((product, size) => product * size, 1);
+  const bits = new Uint16Array(count);
+  let state = seed | 1;
+  for (let i = 0; i < count; i++) {
+    state ^= state << 13;
+    state ^= state >>> 17;
+    state ^= state << 5;
+    // sign, an exponent from 2^-4 to 2^3, seven mantissa bits
+    bits[i] = (state & 0x807f) | ((123 + ((state >>> 20) & 7)) << 7);
+  }
+  return tensor(backend, bits, shape, "bf16");
+}
+
+/** Opens device 0. `wait` returns once everything enqueued is done. */
+export async function openDevice() {
+  const backend = await openBackend("cuda");
+  const probe = tensor(backend, [0]);
+  return { backend, wait: () => probe.dataSync() };
+}

@@ -1,0 +1,82 @@
+// `npm run bench:cuda`: speed of the CUDA backend on device 0, with its ceilings in the same run.
+// --write puts the tables into docs/performance.md, --json FILE writes all rows, --quick runs few rounds, --only kernels|gemm|enqueue.
+import { readFile, writeFile } from "node:fs/promises";
+import { parseArgs } from "node:util";
+import { Scope } from "lockstep";
+import { openCopies } from "./copy.mjs";
+import { openDevice } from "./device.mjs";
+import { enqueueRows } from "./enqueue.mjs";
+import { gemmRows } from "./gemm.mjs";
+import { kernelCases, SIZES } from "./kernels.mjs";
+import { measureDevice } from "./timing.mjs";
+
+const { values: flags } = parseArgs({
+  options: {
+    write: { type: "boolean" },
+    quick: { type: "boolean" },
+    json: { type: "string" },
+    only: { type: "string" },
+  },
+});
+const rounds = flags.quick ? 3 : 11;
+const asked = (part) => !flags.only || flags.only === part;
+const { backend, wait: waitForBackend } = await openDevice();
+const copies = openCopies();
+const wait = () => {
+  waitForBackend();
+  copies.wait();
+};
+
+/** Each kernel's bytes a second, and what share that is of a copy on the device in the same rounds. */
+function kernelRows() {
+  return SIZES.flatMap((size) => {
+    const scope = new Scope();
+    const cases = [copies.copyCase(size), ...kernelCases(backend, size)];
+    const times = measureDevice(cases, wait, rounds);
+    scope.dispose();
+    const rate = (i) => cases[i].bytes / times[i].median / 1e9;
+    return cases.map(({ name, wanted }, i) => ({
+      name,
+      "GB/s": rate(i),
+      "of copy": rate(i) / rate(0),
+      wanted,
+    }));
+  });
+}
+
+const tables = {
+  ...(asked("kernels") ? { kernels: kernelRows() } : {}),
+  ...(asked("gemm") ? { gemm: gemmRows(backend, wait, rounds) } : {}),
+  ...(asked("enqueue") ? { enqueue: enqueueRows(backend, wait) } : {}),
+};
+
+function cell(value) {
+  if (typeof value !== "number") return value ?? "";
+  return value >= 100 ? value.toFixed(0) : value.toFixed(2);
+}
+
+function markdown(rows) {
+  const columns = Object.keys(rows[0]);
+  const rule = columns.map((_, i) => (i === 0 ? "---" : "---:"));
+  const lines = [columns, rule, ...rows.map((row) => columns.map((column) => cell(row[column])))];
+  return lines.map((line) => `| ${line.join(" | ")} |\n`).join("");
+}
+
+const text = `${backend.description}; medians of ${rounds} rounds; \`npm run bench:cuda -- --write\`:\n\n${Object.values(tables).map(markdown).join("\n")}`;
+process.stdout.write(`${text}\n`);
+if (flags.json)
+  await writeFile(
+    flags.json,
+    `${JSON.stringify({ device: backend.description, rounds, tables }, null, 2)}\n`,
+  );
+if (flags.write) {
+  const path = "docs/performance.md";
+  const page = await readFile(path, "utf8");
+  const [start, end] = ["<!-- bench:cuda -->", "<!-- /bench:cuda -->"];
+  await writeFile(
+    path,
+    `${page.slice(0, page.indexOf(start))}${start}\n${text}${page.slice(page.indexOf(end))}`,
+  );
+}
+copies.close();
+await backend.dispose();

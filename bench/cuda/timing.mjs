@@ -1,0 +1,45 @@
+// Seconds of one call of work that a GPU does while the host runs ahead: batches long enough to hide the wait at their end,
+// interleaved round by round so that all cases meet the same clocks.
+
+const BATCH_SECONDS = 0.02;
+const MOST_CALLS = 2000;
+
+function median(values) {
+  const sorted = [...values].sort((a, b) => a - b);
+  const middle = sorted.length >> 1;
+  return sorted.length % 2 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
+}
+
+function batch(run, calls, wait) {
+  wait();
+  const start = performance.now();
+  for (let i = 0; i < calls; i++) run(i);
+  wait();
+  return (performance.now() - start) / 1000 / calls;
+}
+
+/** For each case { run(i) } the median and the least seconds of a call over `rounds` batches. */
+export function measureDevice(cases, wait, rounds = 11) {
+  const calls = cases.map(({ run }) => {
+    batch(run, 2, wait);
+    const once = batch(run, 5, wait);
+    return Math.max(5, Math.min(MOST_CALLS, Math.ceil(BATCH_SECONDS / once)));
+  });
+  const seconds = cases.map(() => []);
+  for (let round = 0; round < rounds; round++) {
+    for (const [i, { run }] of cases.entries()) seconds[i].push(batch(run, calls[i], wait));
+  }
+  return seconds.map((each) => ({ median: median(each), best: Math.min(...each) }));
+}
+
+/** Microseconds until a call returns, the median of `calls`; the GPU is waited for between groups, so that no queue fills. */
+export function measureEnqueue(run, wait, calls = 400) {
+  const times = [];
+  for (let i = 0; i < calls; i++) {
+    if (i % 20 === 0) wait();
+    const start = performance.now();
+    run();
+    times.push((performance.now() - start) * 1000);
+  }
+  return median(times.slice(calls / 4));
+}

@@ -1,0 +1,135 @@
+/** Inputs as large as real ones, from a drawn seed with specials planted: what reaches the tiled paths of a GPU. */
+import * as fc from "fast-check";
+import type { ActivationName } from "../../src/backends/ops.js";
+import { ACTIVATION } from "../../src/formats/contract.gen.js";
+import { asMatrix, type Shape, type WideDType } from "../../src/tensor/shape.js";
+import type { Inputs } from "../harness/laws.js";
+import { dequantizeCase } from "../harness/operations/dequantize.js";
+import { adamwCase, sgdCase } from "../harness/operations/optimizer.js";
+import { quantizeCase, type Shapes } from "../harness/operations/quantize.js";
+import { PlainTensor } from "../harness/plain.js";
+import { wideMatrix } from "./matrices.js";
+import { words } from "./random.js";
+import { wideTensor, wideType } from "./wide.js";
+
+/** Most elements of one input. */
+const MOST = 2 ** 20;
+
+/** Up to `most` elements: square and aligned to tiles, ragged against them, tall, wide. */
+function largeShapes(most = MOST): Shapes {
+  return (multiple) => {
+    const down = (n: number): number => Math.max(multiple, n - (n % multiple));
+    const aligned = fc.constantFrom(128, 256, 384, 512, 1024).map(down);
+    const ragged = fc.integer({ min: 1, max: 1100 }).map(down);
+    const thin = fc.integer({ min: 1, max: 8 }).map((n) => n * multiple);
+    const long = fc.integer({ min: 1000, max: 20_000 }).map(down);
+    return fc
+      .oneof(
+        fc.tuple(aligned, aligned),
+        fc.tuple(ragged, ragged),
+        fc.tuple(thin, long),
+        fc.tuple(long, thin),
+        fc.tuple(aligned, ragged),
+      )
+      .map(([rows, columns]) => [Math.min(rows, down(Math.floor(most / columns))), columns]);
+  };
+}
+
+const shapes = largeShapes();
+const anyShape = shapes(1, 1);
+/** Steps of optimizers take many tensors. */
+const stepShape = largeShapes(2 ** 17)(1, 1);
+const kinds = fc.constantFrom(...(Object.keys(ACTIVATION) as ActivationName[]));
+
+/** A large tensor of any wide type. */
+function large(shape: Shape, dtype?: WideDType): fc.Arbitrary<PlainTensor<WideDType>> {
+  const type = dtype ? fc.constant(dtype) : wideType();
+  return type.chain((chosen) => wideMatrix({ dtype: chosen, shape, block: 32, max: 448 }));
+}
+
+/** An even number of columns: two halves. */
+const halves = anyShape.map(([rows = 1, columns = 1]) => ({
+  half: [rows, columns],
+  whole: [rows, 2 * columns],
+}));
+
+function row(shape: Shape) {
+  return wideTensor([asMatrix(shape)[0]], { dtype: "f32" });
+}
+
+function parameters(shape: Shape) {
+  const [, columns] = asMatrix(shape);
+  return wideType().chain((dtype) => {
+    const vector = wideTensor([columns], { dtype, edges: [0, 1] });
+    return fc.record({
+      gamma: vector,
+      beta: fc.option(vector, { nil: undefined }),
+      zeroCentered: fc.boolean(),
+    });
+  });
+}
+
+function losses(shape: Shape) {
+  const [rows, classes] = asMatrix(shape);
+  return fc
+    .record({
+      logits: large(shape),
+      smoothing: fc.constantFrom(0, 0.1),
+      ignore: fc.constant(-100),
+      seed: fc.nat(),
+    })
+    .map(({ seed, ...rest }) => ({
+      ...rest,
+      targets: new PlainTensor(
+        "i32",
+        [rows],
+        Int32Array.from(words(seed, rows), (word) => (word % 16 === 0 ? -100 : word % classes)),
+      ),
+    }));
+}
+
+/** Large inputs for every operation but the product, which has its own. */
+export const LARGE_INPUTS: Inputs = {
+  amax: anyShape.chain((shape) => large(shape)).map((x) => ({ x })),
+  quantize: quantizeCase(undefined, shapes),
+  dequantize: dequantizeCase(shapes),
+  transpose: fc.tuple(anyShape, fc.constantFrom("u8", "u16", "u32"), fc.nat()).map(([shape, dtype, seed]) => {
+    const count = (shape[0] ?? 1) * (shape[1] ?? 1);
+    const array = { u8: Uint8Array, u16: Uint16Array, u32: Uint32Array }[dtype];
+    return { x: new PlainTensor(dtype, shape, array.from(words(seed, count))) };
+  }),
+  activation: anyShape.chain((shape) => fc.record({ x: large(shape), kind: kinds, outDtype: wideType() })),
+  activationBackward: anyShape.chain((shape) =>
+    fc.record({ x: large(shape), grad: large(shape), kind: kinds, outDtype: wideType() }),
+  ),
+  gated: halves.chain(({ whole }) => fc.record({ x: large(whole), kind: kinds, outDtype: wideType() })),
+  gatedBackward: halves.chain(({ half, whole }) =>
+    fc.record({ x: large(whole), grad: large(half), kind: kinds, outDtype: wideType() }),
+  ),
+  norm: anyShape.chain((shape) =>
+    fc
+      .tuple(
+        fc.record({ x: large(shape), epsilon: fc.constant(1e-5), outDtype: wideType() }),
+        parameters(shape),
+      )
+      .map(([input, given]) => ({ ...input, ...given })),
+  ),
+  normBackward: anyShape.chain((shape) =>
+    fc
+      .tuple(
+        fc.record({ grad: large(shape), x: large(shape), rstd: row(shape) }),
+        parameters(shape),
+        row(shape),
+      )
+      .map(([input, { beta, ...given }, mean]) => ({ ...input, ...given, ...(beta ? { mean } : {}) })),
+  ),
+  sgd: stepShape.chain(sgdCase),
+  adamw: stepShape.chain(adamwCase),
+  columnSum: anyShape.chain((shape) => fc.record({ x: large(shape), outDtype: wideType() })),
+  crossEntropy: anyShape.chain(losses),
+  crossEntropyBackward: anyShape.chain((shape) =>
+    fc
+      .tuple(losses(shape), fc.record({ grad: row(shape), maximum: row(shape), total: row(shape) }))
+      .map(([input, saved]) => ({ ...input, ...saved })),
+  ),
+};

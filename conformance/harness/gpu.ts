@@ -1,0 +1,28 @@
+/** What the tests on a GPU share. Where there is none, they are skipped and the reason is printed. */
+import { afterAll, afterEach, beforeAll, describe, expect } from "vitest";
+import type { Backend } from "../../src/backends/backend.js";
+import { openBackend } from "../../src/backends/open.js";
+import { NO_GPU } from "./no-gpu.js";
+
+/** As `describe`, skipped with the reason where there is no GPU. */
+export function describeOnGpu(name: string, body: () => void): void {
+  if (NO_GPU === undefined) describe(name, body);
+  else describe.skip(`${name} (no GPU: ${NO_GPU})`, body);
+}
+
+/** A GPU and the reference it is held to. After every test nothing may live on either. */
+export function useGpu(): { gpu: () => Backend; reference: () => Backend } {
+  const opened: Backend[] = [];
+  const nth = (i: number) => (): Backend => opened[i] as Backend;
+  beforeAll(async () => {
+    const gpu = await openBackend("cuda");
+    opened.push(gpu, await openBackend("wasm", { datapath: gpu.datapath }));
+  });
+  afterEach(() => {
+    for (const backend of opened) expect(backend.memoryUse()).toMatchObject({ live: 0, blocks: 0 });
+  });
+  afterAll(async () => {
+    for (const backend of opened) await backend.dispose();
+  });
+  return { gpu: nth(0), reference: nth(1) };
+}

@@ -1,0 +1,33 @@
+// Rearrangements that change no value: transposes, and block scales from one layout to another.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "kernels/placement.h"
+
+namespace lockstep {
+
+// out [columns, rows] = the transpose of x [rows, columns], elements of 4, 8, 16 or 32 bits. With 4 bits, two to a
+// byte, rows and columns are even.
+struct TransposeParams {
+  const void* x;
+  void* out;
+  int bits;
+  int64_t rows;
+  int64_t columns;
+};
+
+cudaError_t launchTranspose(const TransposeParams& params, cudaStream_t stream);
+
+// Scales of `bytes` bytes, 1 or 4, from one placement to another of as many lines and blocks. Padding becomes zero.
+struct RelayoutParams {
+  ScalePlacement from;
+  ScalePlacement to;
+  int bytes;
+};
+
+cudaError_t launchRelayout(const RelayoutParams& params, cudaStream_t stream);
+
+}  // namespace lockstep

@@ -1,0 +1,45 @@
+// Softmax cross-entropy of the rows of a matrix of logits, and its gradient (docs/numerics.md 7.4).
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "kernels/contract.gen.h"
+
+namespace lockstep {
+
+struct CrossEntropyParams {
+  const void* logits = nullptr;
+  Wide type = Wide::kF32;
+  // One for each row, as are the four below. A target equal to `ignore` has neither loss nor gradient.
+  const int32_t* targets = nullptr;
+  float* loss = nullptr;
+  float* maximum = nullptr;
+  float* total = nullptr;
+  int64_t rows = 0;
+  int64_t columns = 0;
+  float smoothing = 0;
+  int32_t ignore = 0;
+};
+
+// dx from the gradient of each row's loss and what the forward pass saved.
+struct CrossEntropyBackwardParams {
+  const float* grad = nullptr;
+  const void* logits = nullptr;
+  Wide type = Wide::kF32;
+  const int32_t* targets = nullptr;
+  const float* maximum = nullptr;
+  const float* total = nullptr;
+  void* dx = nullptr;
+  Wide dxType = Wide::kF32;
+  int64_t rows = 0;
+  int64_t columns = 0;
+  float smoothing = 0;
+  int32_t ignore = 0;
+};
+
+cudaError_t launchCrossEntropy(const CrossEntropyParams& p, cudaStream_t stream);
+cudaError_t launchCrossEntropyBackward(const CrossEntropyBackwardParams& p, cudaStream_t stream);
+
+}  // namespace lockstep

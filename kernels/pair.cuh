@@ -1,0 +1,57 @@
+// Two 16-bit wide values in a word, the first in the low half: their values and the largest of their magnitudes.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/device.cuh"
+#include "kernels/minifloat.cuh"
+
+namespace lockstep {
+
+// Lane by lane the larger value; that of `a` where `b` is NaN, and the other way round.
+template <Wide type>
+__device__ inline uint32_t maxOfPairs(uint32_t a, uint32_t b) {
+  uint32_t result;
+  if constexpr (type == Wide::kBf16) {
+    asm("max.bf16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
+  } else {
+    asm("max.f16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
+  }
+  return result;
+}
+
+// `largest` raised to the magnitudes of a pair, NaN ignored.
+template <Wide type>
+__device__ inline uint32_t raiseToPair(uint32_t largest, uint32_t pair) {
+  return maxOfPairs<type>(largest, pair & 0x7fff7fffu);
+}
+
+// The larger of the two lanes, in both.
+template <Wide type>
+__device__ inline uint32_t maxOfLanes(uint32_t pair) {
+  return maxOfPairs<type>(pair, __byte_perm(pair, pair, 0x1032));
+}
+
+template <Wide type>
+__device__ inline float lowOf(uint32_t pair) {
+  if constexpr (type == Wide::kBf16) {
+    return floatOf(pair << 16);
+  } else {
+    return halfToFloat(static_cast<uint16_t>(pair));
+  }
+}
+
+template <Wide type>
+__device__ inline float highOf(uint32_t pair) {
+  if constexpr (type == Wide::kBf16) {
+    return floatOf(pair & 0xffff0000u);
+  } else {
+    return halfToFloat(static_cast<uint16_t>(pair >> 16));
+  }
+}
+
+// The low lanes of two pairs, and the high ones.
+__device__ inline uint32_t lowLanes(uint32_t a, uint32_t b) { return __byte_perm(a, b, 0x5410); }
+__device__ inline uint32_t highLanes(uint32_t a, uint32_t b) { return __byte_perm(a, b, 0x7632); }
+
+}  // namespace lockstep

@@ -1,0 +1,37 @@
+// Where the scales of a copy lie. A copy has `lines` lines of `blocks` blocks: a line is a row (or a row of tiles) of a
+// rowwise copy and a column (or a column of tiles) of a columnwise one; blocks follow each other along the line.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+namespace lockstep {
+
+struct ScalePlacement {
+  void* data = nullptr;
+  int64_t lines = 0;
+  int64_t blocks = 0;
+  // Elements from line to line and from block to block. Not used where `swizzled`.
+  int64_t lineStride = 0;
+  int64_t blockStride = 0;
+  // cuBLASLt's 128x4 layout of [lines, blocks] (docs/numerics.md 4.6).
+  bool swizzled = false;
+  // Bytes to zero before scales are written, since the layout has padding; 0 where every byte is a scale.
+  int64_t clearBytes = 0;
+};
+
+// Zeroes the padding, and with it everything else.
+inline cudaError_t clearPadding(const ScalePlacement& p, cudaStream_t stream) {
+  return p.clearBytes > 0 ? cudaMemsetAsync(p.data, 0, p.clearBytes, stream) : cudaSuccess;
+}
+
+// The element of `data` that holds the scale of a block.
+__host__ __device__ inline int64_t scaleOffset(const ScalePlacement& p, int64_t line, int64_t block) {
+  if (!p.swizzled) return line * p.lineStride + block * p.blockStride;
+  const int64_t tilesAcross = (p.blocks + 3) / 4;
+  const int64_t tile = (line / 128) * tilesAcross + block / 4;
+  return tile * 512 + (line % 32) * 16 + (line % 128) / 32 * 4 + block % 4;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,45 @@
+// MXFP8, MXFP6 and MXFP4 (docs/numerics.md 4): e8m0 scales for 32 elements.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "kernels/contract.gen.h"
+#include "kernels/placement.h"
+#include "kernels/random.cuh"
+
+namespace lockstep {
+
+struct QuantizeMxParams {
+  const void* x = nullptr;
+  Wide type = Wide::kF32;
+  // Multiples of 32.
+  int64_t rows = 0;
+  int64_t columns = 0;
+  // The elements: a signed format of up to 8 bits.
+  uint32_t word = 0;
+  // kE8m0Up or kE8m0Floor.
+  ScaleRule rule = ScaleRule::kE8m0Up;
+  // 32x32 blocks, whose scale is stored for each line; 1x32 otherwise.
+  bool square = false;
+  // Round elements stochastically, else to nearest.
+  bool stochastic = false;
+  RandomSource random;
+  // Codes, [rows, columns]; null where the copy is not wanted.
+  uint8_t* rowwise = nullptr;
+  ScalePlacement rowwiseScales;
+  // Codes, [rows, columns], or [columns, rows] where they take 4 bits; null where the copy is not wanted.
+  uint8_t* columnwise = nullptr;
+  ScalePlacement columnwiseScales;
+  // Nothing is written where this holds exactly 1. May be null.
+  const float* noop = nullptr;
+};
+
+// Fails with cudaErrorInvalidValue for sizes, a word, a rule or placements that are not as described.
+cudaError_t launchQuantizeMx(const QuantizeMxParams& params, cudaStream_t stream);
+
+// The same for whatever launchQuantizeMx has no faster kernel for, once that has checked and cleared.
+cudaError_t launchQuantizeMxAny(const QuantizeMxParams& params, cudaStream_t stream);
+
+}  // namespace lockstep

@@ -1,0 +1,248 @@
+#include "native/context.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "native/driver.h"
+
+namespace lockstep {
+
+namespace {
+
+// An upload larger than this goes in pieces, so that copying into pinned memory and from it overlap.
+constexpr size_t kUploadPiece = size_t{8} << 20;
+constexpr size_t kUploadsInFlight = 4;
+// Pinned buffers kept for reuse, and the largest worth keeping.
+constexpr size_t kKeptBuffers = 8;
+constexpr size_t kLargestKept = size_t{64} << 20;
+
+// After these the device answers nothing but the same error again.
+bool isSticky(cudaError_t error) {
+  switch (error) {
+    case cudaErrorIllegalAddress:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorLaunchFailure:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorAssert:
+    case cudaErrorHardwareStackError:
+    case cudaErrorECCUncorrectable:
+    case cudaErrorContained:
+    case cudaErrorUnknown:
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::string describe(const char* what, cudaError_t error) {
+  return std::string(what) + ": " + cudaGetErrorName(error) + ": " + cudaGetErrorString(error);
+}
+
+}  // namespace
+
+PinnedBuffer::PinnedBuffer(size_t bytes) : bytes_(bytes) {
+  if (cudaError_t error = cudaMallocHost(&data_, bytes); error != cudaSuccess) {
+    cudaGetLastError();
+    throw Failure{"OUT_OF_MEMORY", describe("pinned host memory", error), bytes, 0};
+  }
+}
+
+PinnedBuffer::~PinnedBuffer() { cudaFreeHost(data_); }
+
+Context::Context(int device) : device_(device) {
+  int count = 0;
+  if (cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess) fail("no GPU", error);
+  if (device < 0 || device >= count) {
+    throw Failure{"BACKEND", "device " + std::to_string(device) + " is not there; there are " +
+                                 std::to_string(count) + ", numbered from 0"};
+  }
+  own_ = createDriverContext(device);
+  check("cudaGetDeviceProperties", cudaGetDeviceProperties(&properties_, device));
+  check("cudaStreamCreate", cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+  cudaMemPoolProps props{};
+  props.allocType = cudaMemAllocationTypePinned;
+  props.location = {cudaMemLocationTypeDevice, {device}};
+  check("cudaMemPoolCreate", cudaMemPoolCreate(&pool_, &props));
+  uint64_t keepAll = UINT64_MAX;
+  check("cudaMemPoolSetAttribute",
+        cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &keepAll));
+  check("cublasLtCreate", cublasLtCreate(&blas_));
+}
+
+Context::~Context() { close(); }
+
+void Context::enter() {
+  if (closed_) throw Failure{"DISPOSED", "the cuda backend was used after it was disposed"};
+  if (!poison_.empty()) {
+    throw Failure{"BACKEND", "the cuda backend broke earlier and answers nothing more; the first cause: " + poison_};
+  }
+  if (const CUresult result = useDriverContext(own_); result != CUDA_SUCCESS) {
+    throw Failure{"BACKEND", "the device is gone: CUDA driver error " + std::to_string(result)};
+  }
+}
+
+
+// Whatever fails here fails because the device is already gone.
+void Context::close() {
+  if (closed_) return;
+  closed_ = true;
+  if (!own_) return;
+  {
+    std::unique_lock lock(readsMutex_);
+    readsDone_.wait(lock, [this] { return reads_ == 0; });
+  }
+  useDriverContext(own_);
+  for (const auto& [address, bytes] : sizes_) cudaFreeAsync(reinterpret_cast<void*>(address), stream_);
+  sizes_.clear();
+  live_ = 0;
+  if (stream_) cudaStreamSynchronize(stream_);
+  for (Upload& upload : uploads_) cudaEventDestroy(upload.done);
+  uploads_.clear();
+  pinned_.clear();
+  if (blas_) cublasLtDestroy(blas_);
+  if (pool_) cudaMemPoolDestroy(pool_);
+  if (stream_) cudaStreamDestroy(stream_);
+  destroyDriverContext(own_);
+  cudaGetLastError();
+}
+
+uint64_t Context::allocate(uint64_t bytes) {
+  void* data = nullptr;
+  const size_t wanted = std::max<uint64_t>(bytes, 16);
+  const cudaError_t error = cudaMallocFromPoolAsync(&data, wanted, pool_, stream_);
+  if (error == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    size_t free = 0;
+    size_t total = 0;
+    cudaMemGetInfo(&free, &total);
+    throw Failure{"OUT_OF_MEMORY", "", bytes, free + (memory().reserved - live_)};
+  }
+  check("cudaMallocFromPoolAsync", error);
+  const uint64_t address = reinterpret_cast<uint64_t>(data);
+  sizes_.emplace(address, bytes);
+  live_ += bytes;
+  return address;
+}
+
+void Context::free(uint64_t address) {
+  const auto found = sizes_.find(address);
+  if (found == sizes_.end()) return;
+  live_ -= found->second;
+  sizes_.erase(found);
+  if (poison_.empty()) check("cudaFreeAsync", cudaFreeAsync(reinterpret_cast<void*>(address), stream_));
+}
+
+void* Context::pointer(const char* name, uint64_t address, uint64_t bytes) const {
+  const auto found = sizes_.find(address);
+  if (found == sizes_.end()) {
+    throw Failure{"ARGUMENT", std::string(name) + " is no live tensor of this backend"};
+  }
+  if (found->second < bytes) {
+    throw Failure{"ARGUMENT", std::string(name) + " has " + std::to_string(found->second) + " bytes and " +
+                                  std::to_string(bytes) + " are needed"};
+  }
+  return reinterpret_cast<void*>(address);
+}
+
+MemoryUse Context::memory() const {
+  uint64_t reserved = 0;
+  if (!closed_ && poison_.empty()) cudaMemPoolGetAttribute(pool_, cudaMemPoolAttrReservedMemCurrent, &reserved);
+  return {live_, reserved, sizes_.size()};
+}
+
+void Context::write(void* to, const void* from, size_t bytes) {
+  for (size_t at = 0; at < bytes; at += kUploadPiece) {
+    const size_t piece = std::min(kUploadPiece, bytes - at);
+    if (uploads_.size() >= kUploadsInFlight || (!uploads_.empty() && cudaEventQuery(uploads_.front().done) == cudaSuccess)) {
+      Upload done = std::move(uploads_.front());
+      uploads_.pop_front();
+      const cudaError_t error = cudaEventSynchronize(done.done);
+      cudaEventDestroy(done.done);
+      keepPinned(std::move(done.buffer));
+      check("upload", error);
+    }
+    Upload upload{takePinned(piece), nullptr};
+    std::memcpy(upload.buffer->data(), static_cast<const char*>(from) + at, piece);
+    check("cudaEventCreate", cudaEventCreateWithFlags(&upload.done, cudaEventDisableTiming));
+    check("upload", cudaMemcpyAsync(static_cast<char*>(to) + at, upload.buffer->data(), piece,
+                                    cudaMemcpyHostToDevice, stream_));
+    check("cudaEventRecord", cudaEventRecord(upload.done, stream_));
+    uploads_.push_back(std::move(upload));
+  }
+}
+
+void Context::read(void* to, const void* from, size_t bytes) {
+  Download download = beginRead(from, bytes);
+  const cudaError_t error = awaitRead(download, to);
+  endRead(std::move(download));
+  check("download", error);
+}
+
+Download Context::beginRead(const void* from, size_t bytes) {
+  Download download{takePinned(bytes), bytes, nullptr};
+  check("cudaEventCreate", cudaEventCreateWithFlags(&download.done, cudaEventDisableTiming));
+  check("download", cudaMemcpyAsync(download.buffer->data(), from, bytes, cudaMemcpyDeviceToHost, stream_));
+  check("cudaEventRecord", cudaEventRecord(download.done, stream_));
+  const std::lock_guard lock(readsMutex_);
+  ++reads_;
+  return download;
+}
+
+cudaError_t Context::awaitRead(const Download& download, void* to) {
+  useDriverContext(own_);
+  const cudaError_t error = cudaEventSynchronize(download.done);
+  if (error == cudaSuccess) std::memcpy(to, download.buffer->data(), download.bytes);
+  const std::lock_guard lock(readsMutex_);
+  --reads_;
+  readsDone_.notify_all();
+  return error;
+}
+
+void Context::endRead(Download download) {
+  if (closed_) return;
+  cudaEventDestroy(download.done);
+  keepPinned(std::move(download.buffer));
+}
+
+void Context::synchronize() { check("cudaStreamSynchronize", cudaStreamSynchronize(stream_)); }
+
+std::unique_ptr<PinnedBuffer> Context::takePinned(size_t bytes) {
+  const auto fits = [bytes](const auto& buffer) { return buffer->bytes() >= bytes; };
+  const auto found = std::find_if(pinned_.begin(), pinned_.end(), fits);
+  if (found == pinned_.end()) {
+    size_t rounded = 4096;
+    while (rounded < bytes) rounded *= 2;
+    return std::make_unique<PinnedBuffer>(rounded > kLargestKept ? bytes : rounded);
+  }
+  std::unique_ptr<PinnedBuffer> buffer = std::move(*found);
+  pinned_.erase(found);
+  return buffer;
+}
+
+// Kept smallest first, so that a small copy does not take a large buffer.
+void Context::keepPinned(std::unique_ptr<PinnedBuffer> buffer) {
+  if (closed_ || buffer->bytes() > kLargestKept || pinned_.size() >= kKeptBuffers) return;
+  const auto larger = [&](const auto& kept) { return kept->bytes() >= buffer->bytes(); };
+  pinned_.insert(std::find_if(pinned_.begin(), pinned_.end(), larger), std::move(buffer));
+}
+
+void Context::check(const char* what, cudaError_t error) {
+  if (error != cudaSuccess) fail(what, error);
+}
+
+void Context::check(const char* what, cublasStatus_t status) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  throw Failure{"BACKEND", std::string(what) + ": cuBLASLt: " + cublasLtGetStatusName(status)};
+}
+
+void Context::fail(const char* what, cudaError_t error) {
+  cudaGetLastError();
+  const std::string message = describe(what, error);
+  if (isSticky(error) && poison_.empty()) poison_ = message;
+  throw Failure{"BACKEND", message};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,129 @@
+// One opened GPU: its stream, its memory and its failures. Everything a backend owns, and nothing shared with another.
+#pragma once
+
+#include <cublasLt.h>
+#include <cuda.h>
+#include <cuda_runtime.h>
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace lockstep {
+
+// An error that JavaScript sees: `code` is one of src/errors.ts's, further fields are for that code.
+struct Failure {
+  std::string code;
+  std::string message;
+  uint64_t wanted = 0;
+  uint64_t free = 0;
+};
+
+// Host memory that the GPU copies from and to, kept for reuse.
+class PinnedBuffer {
+ public:
+  explicit PinnedBuffer(size_t bytes);
+  ~PinnedBuffer();
+  PinnedBuffer(const PinnedBuffer&) = delete;
+  PinnedBuffer& operator=(const PinnedBuffer&) = delete;
+
+  void* data() const { return data_; }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  void* data_ = nullptr;
+  size_t bytes_;
+};
+
+// A copy out that was enqueued.
+struct Download {
+  std::unique_ptr<PinnedBuffer> buffer;
+  size_t bytes;
+  cudaEvent_t done;
+};
+
+struct MemoryUse {
+  uint64_t live;
+  uint64_t reserved;
+  uint64_t blocks;
+};
+
+class GemmPlans;
+
+class Context {
+ public:
+  // Throws Failure where the device is not to be had.
+  explicit Context(int device);
+  ~Context();
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  // Makes the device current on this thread. Throws Failure after close() and after a sticky error.
+  void enter();
+  void close();
+  bool closed() const { return closed_; }
+
+  int device() const { return device_; }
+  cudaStream_t stream() const { return stream_; }
+  cublasLtHandle_t blas() const { return blas_; }
+  const cudaDeviceProp& properties() const { return properties_; }
+  // What gemm-plan.h prepares, made at the first call.
+  GemmPlans& gemmPlans();
+
+  // At least `bytes` bytes, aligned to 256, ordered after the work enqueued so far. Throws Failure OUT_OF_MEMORY.
+  uint64_t allocate(uint64_t bytes);
+  // Returns memory once the work enqueued so far is done. Does nothing for what is no allocation.
+  void free(uint64_t address);
+  // The allocation at `address`, which must have room for `bytes`. Throws Failure ARGUMENT.
+  void* pointer(const char* name, uint64_t address, uint64_t bytes) const;
+  MemoryUse memory() const;
+
+  // Copies in, through pinned memory; `from` may change afterwards.
+  void write(void* to, const void* from, size_t bytes);
+  // Copies out and waits.
+  void read(void* to, const void* from, size_t bytes);
+  // Enqueues a copy out.
+  Download beginRead(const void* from, size_t bytes);
+  // Waits for it and copies on to `to`; on any thread, once for each beginRead. close() waits for those that were begun.
+  cudaError_t awaitRead(const Download& download, void* to);
+  void endRead(Download download);
+  void synchronize();
+
+  // Throws Failure where `error` is one, and remembers it where nothing will work after it.
+  void check(const char* what, cudaError_t error);
+  void check(const char* what, cublasStatus_t status);
+
+ private:
+  std::unique_ptr<PinnedBuffer> takePinned(size_t bytes);
+  void keepPinned(std::unique_ptr<PinnedBuffer> buffer);
+  [[noreturn]] void fail(const char* what, cudaError_t error);
+
+  struct Upload {
+    std::unique_ptr<PinnedBuffer> buffer;
+    cudaEvent_t done;
+  };
+
+  int device_;
+  CUcontext own_ = nullptr;
+  bool closed_ = false;
+  std::string poison_;
+  cudaDeviceProp properties_{};
+  cudaStream_t stream_ = nullptr;
+  cudaMemPool_t pool_ = nullptr;
+  cublasLtHandle_t blas_ = nullptr;
+  std::shared_ptr<GemmPlans> gemmPlans_;
+  std::unordered_map<uint64_t, uint64_t> sizes_;
+  uint64_t live_ = 0;
+  std::deque<Upload> uploads_;
+  std::vector<std::unique_ptr<PinnedBuffer>> pinned_;
+  std::mutex readsMutex_;
+  std::condition_variable readsDone_;
+  int reads_ = 0;
+};
+
+}  // namespace lockstep

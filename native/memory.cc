@@ -1,0 +1,223 @@
+// Opening a device, and its memory.
+#include "kernels/fault.h"
+#include "native/addon.h"
+#include "native/call.h"
+
+#include <cstring>
+
+namespace lockstep {
+
+namespace {
+
+constexpr napi_type_tag kContextTag = {0x6c6f636b73746570, 0x637564615f637478};
+
+// What JavaScript holds: an object with this inside, tagged so that no other object passes for one.
+class Holder : public Napi::ObjectWrap<Holder> {
+ public:
+  explicit Holder(const Napi::CallbackInfo& info) : Napi::ObjectWrap<Holder>(info) {
+    try {
+      const Napi::Value device = info[0];
+      if (!device.IsNumber()) throw Failure{"ARGUMENT", "device is no number"};
+      const double number = device.As<Napi::Number>().DoubleValue();
+      if (!(number >= 0 && number < 4096) || number != static_cast<int>(number)) {
+        throw Failure{"ARGUMENT", "device is no whole number from 0"};
+      }
+      context_ = std::make_unique<Context>(static_cast<int>(number));
+      info.This().As<Napi::Object>().TypeTag(&kContextTag);
+    } catch (const Failure& failure) {
+      throw errorOf(info.Env(), failure);
+    }
+  }
+
+  Context& context() { return *context_; }
+
+ private:
+  std::unique_ptr<Context> context_;
+};
+
+// How many GPUs there are, and what they are.
+Napi::Value Devices(const Napi::CallbackInfo& info) {
+  int count = 0;
+  if (cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess) {
+    cudaGetLastError();
+    throw Failure{"BACKEND", std::string(cudaGetErrorName(error)) + ": " + cudaGetErrorString(error)};
+  }
+  Napi::Array devices = Napi::Array::New(info.Env(), count);
+  for (int i = 0; i < count; ++i) {
+    cudaDeviceProp properties{};
+    cudaGetDeviceProperties(&properties, i);
+    Napi::Object device = Napi::Object::New(info.Env());
+    device.Set("name", properties.name);
+    device.Set("major", properties.major);
+    device.Set("minor", properties.minor);
+    device.Set("multiprocessors", properties.multiProcessorCount);
+    device.Set("bytes", static_cast<double>(properties.totalGlobalMem));
+    devices.Set(i, device);
+  }
+  return devices;
+}
+
+Napi::Value Versions(const Napi::CallbackInfo& info) {
+  int runtime = 0;
+  int driver = 0;
+  cudaRuntimeGetVersion(&runtime);
+  cudaDriverGetVersion(&driver);
+  Napi::Object versions = Napi::Object::New(info.Env());
+  versions.Set("runtime", runtime);
+  versions.Set("driver", driver);
+  versions.Set("cublasLt", static_cast<double>(cublasLtGetVersion()));
+  return versions;
+}
+
+Napi::Value Close(const Napi::CallbackInfo& info) {
+  anyContextIn(info[0]).close();
+  return info.Env().Undefined();
+}
+
+uint64_t numberIn(const Napi::Value& value, const char* name) {
+  if (!value.IsNumber()) throw Failure{"ARGUMENT", std::string(name) + " is no number"};
+  const double number = value.As<Napi::Number>().DoubleValue();
+  if (!(number >= 0 && number <= 9007199254740992.0) || number != static_cast<double>(static_cast<uint64_t>(number))) {
+    throw Failure{"ARGUMENT", std::string(name) + " is no whole number from 0 to 2^53"};
+  }
+  return static_cast<uint64_t>(number);
+}
+
+Napi::Value Allocate(const Napi::CallbackInfo& info) {
+  const uint64_t address = contextIn(info[0]).allocate(numberIn(info[1], "bytes"));
+  return Napi::Number::New(info.Env(), static_cast<double>(address));
+}
+
+Napi::Value Free(const Napi::CallbackInfo& info) {
+  Context& context = anyContextIn(info[0]);
+  if (!context.closed()) context.free(numberIn(info[1], "address"));
+  return info.Env().Undefined();
+}
+
+Napi::Value Write(const Napi::CallbackInfo& info) {
+  Context& context = contextIn(info[0]);
+  if (!info[2].IsTypedArray()) throw Failure{"ARGUMENT", "bytes is no typed array"};
+  const Napi::TypedArray array = info[2].As<Napi::TypedArray>();
+  const size_t bytes = array.ByteLength();
+  void* to = context.pointer("address", numberIn(info[1], "address"), bytes);
+  const char* from = static_cast<const char*>(array.ArrayBuffer().Data());
+  if (bytes > 0) context.write(to, from + array.ByteOffset(), bytes);
+  return info.Env().Undefined();
+}
+
+Napi::Value ReadSync(const Napi::CallbackInfo& info) {
+  Context& context = contextIn(info[0]);
+  const uint64_t bytes = numberIn(info[2], "bytes");
+  const void* from = context.pointer("address", numberIn(info[1], "address"), bytes);
+  Napi::ArrayBuffer buffer = Napi::ArrayBuffer::New(info.Env(), bytes);
+  if (bytes > 0) context.read(buffer.Data(), from, bytes);
+  return Napi::Uint8Array::New(info.Env(), bytes, buffer, 0);
+}
+
+// Waits on a thread of Node's pool for a copy that is already enqueued. Keeps the context alive.
+class Reading : public Napi::AsyncWorker {
+ public:
+  Reading(Napi::Object holder, Context& context, const void* from, size_t bytes)
+      : Napi::AsyncWorker(holder.Env()),
+        deferred_(Napi::Promise::Deferred::New(holder.Env())),
+        holder_(Napi::Persistent(holder)),
+        context_(context),
+        result_(Napi::Persistent(Napi::ArrayBuffer::New(holder.Env(), bytes))),
+        data_(result_.Value().Data()),
+        download_(context.beginRead(from, bytes)) {}
+
+  Napi::Promise promise() const { return deferred_.Promise(); }
+
+  void Execute() override { error_ = context_.awaitRead(download_, data_); }
+
+  void OnOK() override {
+    const size_t bytes = download_.bytes;
+    context_.endRead(std::move(download_));
+    try {
+      context_.check("download", error_);
+      deferred_.Resolve(Napi::Uint8Array::New(Env(), bytes, result_.Value(), 0));
+    } catch (const Failure& failure) {
+      deferred_.Reject(errorOf(Env(), failure).Value());
+    }
+  }
+
+ private:
+  Napi::Promise::Deferred deferred_;
+  Napi::ObjectReference holder_;
+  Context& context_;
+  Napi::Reference<Napi::ArrayBuffer> result_;
+  void* data_;
+  Download download_;
+  cudaError_t error_ = cudaSuccess;
+};
+
+Napi::Value Read(const Napi::CallbackInfo& info) {
+  Context& context = contextIn(info[0]);
+  const uint64_t bytes = numberIn(info[2], "bytes");
+  const void* from = context.pointer("address", numberIn(info[1], "address"), bytes);
+  auto* reading = new Reading(info[0].As<Napi::Object>(), context, from, bytes);
+  const Napi::Promise promise = reading->promise();
+  reading->Queue();
+  return promise;
+}
+
+Napi::Value Synchronize(const Napi::CallbackInfo& info) {
+  contextIn(info[0]).synchronize();
+  return info.Env().Undefined();
+}
+
+void Copy(const Call& call) {
+  const uint64_t bytes = call.count("bytes");
+  void* to = call.pointer("to", bytes);
+  const void* from = call.pointer("from", bytes);
+  call.check("copy", cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, call.stream()));
+}
+
+// For tests of what happens after a kernel has failed.
+Napi::Value Fault(const Napi::CallbackInfo& info) {
+  Context& context = contextIn(info[0]);
+  context.check("fault", launchFault(context.stream()));
+  return info.Env().Undefined();
+}
+
+Napi::Value Memory(const Napi::CallbackInfo& info) {
+  const MemoryUse use = anyContextIn(info[0]).memory();
+  Napi::Object result = Napi::Object::New(info.Env());
+  result.Set("live", static_cast<double>(use.live));
+  result.Set("reserved", static_cast<double>(use.reserved));
+  result.Set("blocks", static_cast<double>(use.blocks));
+  return result;
+}
+
+}  // namespace
+
+Context& anyContextIn(const Napi::Value& value) {
+  if (!value.IsObject() || !value.As<Napi::Object>().CheckTypeTag(&kContextTag)) {
+    throw Failure{"ARGUMENT", "the first argument is no device that open() gave"};
+  }
+  return Holder::Unwrap(value.As<Napi::Object>())->context();
+}
+
+Context& contextIn(const Napi::Value& value) {
+  Context& context = anyContextIn(value);
+  context.enter();
+  return context;
+}
+
+void registerMemory(Napi::Env env, Napi::Object exports) {
+  exports.Set("Device", Holder::DefineClass(env, "Device", {}));
+  exports.Set("devices", Napi::Function::New<guarded<Devices>>(env));
+  exports.Set("versions", Napi::Function::New<guarded<Versions>>(env));
+  exports.Set("close", Napi::Function::New<guarded<Close>>(env));
+  exports.Set("allocate", Napi::Function::New<guarded<Allocate>>(env));
+  exports.Set("free", Napi::Function::New<guarded<Free>>(env));
+  exports.Set("write", Napi::Function::New<guarded<Write>>(env));
+  exports.Set("read", Napi::Function::New<guarded<Read>>(env));
+  exports.Set("readSync", Napi::Function::New<guarded<ReadSync>>(env));
+  exports.Set("synchronize", Napi::Function::New<guarded<Synchronize>>(env));
+  exports.Set("copy", Napi::Function::New<operation<Copy>>(env));
+  exports.Set("fault", Napi::Function::New<guarded<Fault>>(env));
+  exports.Set("memory", Napi::Function::New<guarded<Memory>>(env));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,37 @@
+#include "kernels/quantize-mx.h"
+
+#include "kernels/format.h"
+#include "native/addon.h"
+#include "native/call.h"
+#include "native/placement.h"
+
+namespace lockstep {
+
+static void QuantizeMx(const Call& call) {
+  QuantizeMxParams p;
+  const uint64_t rows = call.count("rows");
+  const uint64_t columns = call.count("columns");
+  const uint64_t count = product({rows, columns});
+  p.type = call.wide("xType");
+  p.x = call.pointer("x", bytesOf(count, bitsOf(p.type)));
+  p.rows = static_cast<int64_t>(rows);
+  p.columns = static_cast<int64_t>(columns);
+  p.word = call.word("word");
+  p.rule = call.member("rule", ScaleRule::kE8m0Floor);
+  p.square = call.flag("square");
+  p.stochastic = call.flag("stochastic");
+  p.random = {call.word("seedLow"), call.word("seedHigh"), call.word("offsetLow"), call.word("offsetHigh")};
+  const uint64_t bytes = bytesOf(count, storageBits(p.word));
+  p.rowwise = call.optional<uint8_t>("rowwise", bytes);
+  if (p.rowwise) p.rowwiseScales = readPlacement(call, "rowwise", 1);
+  p.columnwise = call.optional<uint8_t>("columnwise", bytes);
+  if (p.columnwise) p.columnwiseScales = readPlacement(call, "columnwise", 1);
+  p.noop = call.optional<float>("noop", sizeof(float));
+  call.check("quantizeMx", launchQuantizeMx(p, call.stream()));
+}
+
+void registerQuantizeMx(Napi::Env env, Napi::Object exports) {
+  exports.Set("quantizeMx", Napi::Function::New<operation<QuantizeMx>>(env));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,49 @@
+#include "kernels/quantize-nvfp4.h"
+
+#include <string>
+
+#include "native/addon.h"
+#include "native/call.h"
+#include "native/placement.h"
+
+namespace lockstep {
+
+// The copy under `name`, of `bytes` bytes of codes; one without data where it was not given.
+static Nvfp4Copy readCopy(const Call& call, const std::string& name, uint64_t bytes) {
+  Nvfp4Copy copy;
+  copy.data = call.optional<uint8_t>(name.c_str(), bytes);
+  if (!copy.data) return copy;
+  copy.scales = readPlacement(call, name, 1);
+  copy.amax = call.pointer<float>((name + "Amax").c_str(), sizeof(float));
+  copy.givenAmax = call.optional<float>((name + "GivenAmax").c_str(), sizeof(float));
+  return copy;
+}
+
+static void QuantizeNvfp4(const Call& call) {
+  QuantizeNvfp4Params p;
+  const uint64_t rows = call.count("rows");
+  const uint64_t columns = call.count("columns");
+  const uint64_t count = product({rows, columns});
+  p.type = call.wide("xType");
+  p.x = call.pointer("x", bytesOf(count, bitsOf(p.type)));
+  p.rows = static_cast<int64_t>(rows);
+  p.columns = static_cast<int64_t>(columns);
+  p.rowwise = readCopy(call, "rowwise", bytesOf(count, 4));
+  p.columnwise = readCopy(call, "columnwise", bytesOf(count, 4));
+  p.square = call.flag("square");
+  p.transforms = call.flag("transforms");
+  p.signs = call.word("signs");
+  p.stochastic = call.flag("stochastic");
+  p.random = {call.word("seedLow"), call.word("seedHigh"), call.word("offsetLow"), call.word("offsetHigh")};
+  p.fourOverSix = call.flag("fourOverSix");
+  p.squaredError = call.flag("squaredError");
+  p.e4m3Max = call.f32("e4m3Max");
+  p.noop = call.optional<float>("noop", sizeof(float));
+  call.check("quantizeNvfp4", launchQuantizeNvfp4(p, call.stream()));
+}
+
+void registerQuantizeNvfp4(Napi::Env env, Napi::Object exports) {
+  exports.Set("quantizeNvfp4", Napi::Function::New<operation<QuantizeNvfp4>>(env));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,108 @@
+/** The CUDA backend: the reference's bits on a GPU. */
+import { ArgumentError } from "../errors.js";
+import type { GemmAlgorithm } from "../formats/gemm-algorithm.js";
+import type { Addon, DeviceFacts, DeviceHandle } from "./addon.js";
+import { type Backend, EXACT, type MemoryUse, type Support } from "./backend.js";
+import { translating } from "./cuda/failure.js";
+import { algorithmFor } from "./cuda/gemm.js";
+import type { LoweringContext } from "./cuda/lowering.js";
+import { LOWERINGS } from "./cuda/lowerings.js";
+import { DeviceMemory } from "./cuda/memory.js";
+import type { GemmArgs } from "./gemm-args.js";
+import type { OpArgs, OpName } from "./ops.js";
+
+export interface CudaOptions {
+  /** The GPU to use, from 0. Default 0. */
+  readonly device?: number;
+}
+
+/** Opens a GPU. Throws `ArgumentError` for a number that is none, `BackendError` where there is no such GPU. */
+export function openCuda(addon: Addon, { device = 0 }: CudaOptions = {}): Backend {
+  if (!Number.isInteger(device) || device < 0)
+    throw new ArgumentError(`device is ${device}; GPUs are numbered from 0`);
+  return translating(
+    () => 0,
+    () => {
+      const handle = new addon.Device(device);
+      return new CudaBackend(addon, handle, addon.devices()[device] as DeviceFacts);
+    },
+  );
+}
+
+/** The datapath of a GPU's own tensor cores. */
+function datapathOf({ major }: DeviceFacts): Backend["datapath"] {
+  if (major === 8) return "ada";
+  return major === 9 ? "hopper" : "blackwell";
+}
+
+/** 13010 as 13.1, as the CUDA libraries number themselves. */
+function versionText(version: number): string {
+  return `${Math.floor(version / 1000)}.${Math.floor((version % 1000) / 10)}`;
+}
+
+class CudaBackend implements Backend {
+  readonly name = "cuda";
+  readonly description: string;
+  /** Of the host; the GPU's do not show. */
+  readonly threads = 1;
+  readonly datapath: Backend["datapath"];
+  readonly memory: DeviceMemory;
+  readonly #addon: Addon;
+  readonly #device: DeviceHandle;
+  readonly #context: LoweringContext;
+
+  constructor(addon: Addon, device: DeviceHandle, facts: DeviceFacts) {
+    this.#addon = addon;
+    this.#device = device;
+    this.memory = new DeviceMemory(addon, device);
+    this.datapath = datapathOf(facts);
+    const { runtime, driver, cublasLt } = addon.versions();
+    const blas = `${Math.floor(cublasLt / 10000)}.${Math.floor((cublasLt % 10000) / 100)}.${cublasLt % 100}`;
+    this.description = `${facts.name}, sm_${facts.major}${facts.minor}, CUDA ${versionText(runtime)} on driver ${versionText(driver)}, cuBLASLt ${blas}`;
+    const { memory } = this;
+    this.#context = {
+      addon,
+      device,
+      facts,
+      withTemporary(bytes, body) {
+        const address = memory.allocate(bytes);
+        try {
+          return body(address);
+        } finally {
+          memory.free(address);
+        }
+      },
+    };
+  }
+
+  memoryUse(): MemoryUse {
+    return this.memory.use();
+  }
+
+  supports<K extends OpName>(op: K, args: OpArgs[K]): Support {
+    const { supports } = LOWERINGS[op];
+    if (!supports) return EXACT;
+    return translating(
+      () => this.memoryUse().live,
+      () => supports(args, this.#context),
+    );
+  }
+
+  algorithmFor(args: GemmArgs): GemmAlgorithm | undefined {
+    return translating(
+      () => this.memoryUse().live,
+      () => algorithmFor(this.#context, args),
+    );
+  }
+
+  run<K extends OpName>(op: K, args: OpArgs[K]): void {
+    translating(
+      () => this.memoryUse().live,
+      () => LOWERINGS[op].run(this.#context, args),
+    );
+  }
+
+  async dispose(): Promise<void> {
+    this.#addon.close(this.#device);
+  }
+}

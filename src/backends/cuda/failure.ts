@@ -1,0 +1,55 @@
+/** From what native/ throws to the errors of this library. */
+import {
+  ArgumentError,
+  BackendError,
+  DisposedError,
+  type LockstepError,
+  OutOfMemoryError,
+} from "../../errors.js";
+
+/** An Error of native/: `code` is one of src/errors.ts's; `wanted` and `free` are bytes, for OUT_OF_MEMORY. */
+interface NativeError extends Error {
+  readonly code: string;
+  readonly wanted: number;
+  readonly free: number;
+}
+
+function isNative(error: unknown): error is NativeError {
+  return error instanceof Error && "code" in error && "wanted" in error && "free" in error;
+}
+
+/** Runs `body`; what native/ throws becomes typed. `live` says how many bytes tensors hold. */
+export function translating<T>(live: () => number, body: () => T): T {
+  try {
+    return body();
+  } catch (error) {
+    throw isNative(error) ? typed(error, live()) : error;
+  }
+}
+
+/** As `translating`, for a promise. */
+export async function translatingAsync<T>(live: () => number, body: () => Promise<T>): Promise<T> {
+  try {
+    return await body();
+  } catch (error) {
+    throw isNative(error) ? typed(error, live()) : error;
+  }
+}
+
+function typed(error: NativeError, live: number): LockstepError {
+  const { code, message, wanted, free } = error;
+  switch (code) {
+    case "OUT_OF_MEMORY":
+      return new OutOfMemoryError(
+        wanted,
+        live,
+        `${free} bytes are free on the device; dispose of tensors that are no longer needed, or use a scope`,
+      );
+    case "DISPOSED":
+      return new DisposedError("the cuda backend");
+    case "ARGUMENT":
+      return new ArgumentError(`cuda: ${message}`, { cause: error });
+    default:
+      return new BackendError(`cuda: ${message}`, { cause: error });
+  }
+}

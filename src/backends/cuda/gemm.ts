@@ -1,0 +1,175 @@
+/** Matrix products on a GPU: cuBLASLt on tensor cores, our own kernel for the datapath fp32. */
+import { STAGING, WIDE } from "../../formats/contract.gen.js";
+import type { GemmAlgorithm } from "../../formats/gemm-algorithm.js";
+import { roundUp, storageBits } from "../../tensor/shape.js";
+import type { NativeArgs } from "../addon.js";
+import { extentOf, type GemmArgs, type GemmOperand } from "../gemm-args.js";
+import { type Route, routeOf } from "./gemm-route.js";
+import {
+  copyBytes,
+  layScales,
+  scaleAddress,
+  scaleBytes,
+  stageOperand,
+  targetOf,
+  wordOf,
+} from "./gemm-staging.js";
+import { addressOf, type Lowering, type LoweringContext } from "./lowering.js";
+
+export const gemm: Lowering<"gemm"> = {
+  supports: (args, context) => routeOf(context, args).support,
+  run(context, args) {
+    const route = routeOf(context, args);
+    if (route.kind === "empty") finish(context, args, { parts: 1 });
+    if (route.kind === "plain") multiplyPlainly(context, args);
+    if (route.kind === "blas") multiplyByLibrary(context, args, route);
+    args.progress?.(1);
+  },
+};
+
+/** The algorithm by which `gemm.run` computes; undefined for our own kernels. */
+export function algorithmFor(context: LoweringContext, args: GemmArgs): GemmAlgorithm | undefined {
+  const route = routeOf(context, args);
+  return route.kind === "blas" ? route.algorithm : undefined;
+}
+
+/** Calls `body` with an address for each size, 0 for none. */
+function withTemporaries(
+  context: LoweringContext,
+  sizes: readonly number[],
+  body: (addresses: readonly number[]) => void,
+  addresses: number[] = sizes.map(() => 0),
+  next = 0,
+): void {
+  const wanted = sizes.findIndex((bytes, i) => i >= next && bytes > 0);
+  if (wanted < 0) body(addresses);
+  else
+    context.withTemporary(sizes[wanted] as number, (address) => {
+      addresses[wanted] = address;
+      withTemporaries(context, sizes, body, addresses, wanted + 1);
+    });
+}
+
+/** acc = acc + a * b in f32, k ascending, on operands as f32 values. */
+function multiplyPlainly(context: LoweringContext, args: GemmArgs): void {
+  const { addon, device } = context;
+  const [[rows, depth], [columns]] = [extentOf(args.x), extentOf(args.w)];
+  const pitch = roundUp(depth, PLAIN_STEP);
+  const bytes = (operand: GemmOperand, lines: number): number => (isPlain(operand) ? 0 : lines * pitch * 4);
+  const sizes = [bytes(args.x, rows), bytes(args.w, columns), rows * columns * 4];
+  withTemporaries(context, sizes, ([x, w, sums]) => {
+    const copy = { staging: STAGING.scaled, outPitch: pitch * 4 };
+    if (x) stageOperand(context, args.x, { ...copy, out: x, outLines: rows });
+    if (w) stageOperand(context, args.w, { ...copy, out: w, outLines: columns });
+    addon.gemmPlain(device, {
+      x: x || args.x.data.address,
+      w: w || args.w.data.address,
+      xPitch: pitch,
+      wPitch: pitch,
+      rows,
+      columns,
+      depth,
+      out: sums,
+      outPitch: columns,
+    });
+    finish(context, args, { sums, sumsPitch: columns, parts: 1 });
+  });
+}
+
+/** Our kernel reads so many f32 at once. */
+const PLAIN_STEP = 4;
+
+/** Whether our kernel can read an operand as it lies. */
+function isPlain({ data, transposed, blockScales }: GemmOperand): boolean {
+  return data.dtype === "f32" && !transposed && !blockScales && (data.shape[1] ?? 0) % PLAIN_STEP === 0;
+}
+
+function multiplyByLibrary(
+  context: LoweringContext,
+  args: GemmArgs,
+  { attempt, steps, workspace, parts }: Route & { readonly kind: "blas" },
+): void {
+  const { addon, device } = context;
+  const { x, w, fused, product } = attempt;
+  const sizes = [
+    copyBytes(x),
+    copyBytes(w),
+    scaleBytes(args.x, x),
+    scaleBytes(args.w, w),
+    fused ? 0 : x.lines * product.out.pitch * 4,
+    product.deviceScalars ? 8 : 0,
+    workspace,
+  ];
+  withTemporaries(context, sizes, ([xCopy, wCopy, xScales, wScales, sums, scalars, work]) => {
+    const staging =
+      STAGING[attempt.staging === "bf16" || attempt.staging === "tf32" ? attempt.staging : "plain"];
+    if (xCopy) stageOperand(context, args.x, { staging, out: xCopy, ...targetOf(x) });
+    if (wCopy) stageOperand(context, args.w, { staging, out: wCopy, ...targetOf(w) });
+    if (xScales) layScales(context, args.x, x, xScales);
+    if (wScales) layScales(context, args.w, w, wScales);
+    if (scalars) addon.gemmAlpha(device, { ...factors(args), beta: args.beta, out: scalars });
+    const added = fused && Math.fround(args.beta) !== 0;
+    steps.forEach(({ plan, xOffset, wOffset }, i) => {
+      addon.gemm(device, {
+        plan,
+        a: wCopy || args.w.data.address,
+        aOffset: wOffset,
+        b: xCopy || args.x.data.address,
+        bOffset: xOffset,
+        c: added ? addressOf(args.c) : undefined,
+        d: sums || args.out.address,
+        aScale: wScales || scaleAddress(args.w),
+        bScale: xScales || scaleAddress(args.x),
+        bias: fused ? addressOf(args.bias) : undefined,
+        alpha: fused ? args.alpha : 1,
+        beta: i > 0 ? 1 : added ? args.beta : 0,
+        scalars: scalars || undefined,
+        workspace: work || undefined,
+      });
+    });
+    if (!fused) finish(context, args, { sums, sumsPitch: product.out.pitch, parts });
+  });
+}
+
+/** The factors of the sums: alpha, NVFP4's amaxes, per-tensor scales. */
+function factors({ alpha, w, x }: GemmArgs): NativeArgs {
+  return {
+    alpha,
+    amaxW: addressOf(w.amax),
+    amaxX: addressOf(x.amax),
+    inverse: 1 / ((w.amaxDivisor ?? 1) * (x.amaxDivisor ?? 1)),
+    scaleW: addressOf(w.tensorScale),
+    scaleX: addressOf(x.tensorScale),
+  };
+}
+
+interface Sums {
+  /** f32; without, every sum is zero. */
+  readonly sums?: number | undefined;
+  readonly sumsPitch?: number;
+  /** Parts K was cut in. */
+  readonly parts: number;
+}
+
+/** From sums to the result. */
+function finish({ addon, device }: LoweringContext, args: GemmArgs, { sums, sumsPitch, parts }: Sums): void {
+  const { x, w, c, bias, out, amax } = args;
+  const isNarrow = storageBits(out.dtype) === 8;
+  addon.gemmEpilogue(device, {
+    sums,
+    sumsPitch: sumsPitch ?? 0,
+    rows: extentOf(x)[0],
+    columns: extentOf(w)[0],
+    ...factors(args),
+    beta: args.beta,
+    c: addressOf(c),
+    cType: c ? WIDE[c.dtype] : WIDE.f32,
+    split: parts > 1,
+    bias: addressOf(bias),
+    biasType: bias ? WIDE[bias.dtype] : WIDE.f32,
+    out: out.address,
+    word: wordOf(out.dtype),
+    outScale: isNarrow ? args.outScale : 1,
+    amax: addressOf(amax),
+  });
+}

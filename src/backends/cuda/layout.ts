@@ -1,0 +1,29 @@
+/** Transposes and scale layouts on a GPU. */
+import { BLOCK_FORMATS } from "../../formats/block.js";
+import { asMatrix, storageBits } from "../../tensor/shape.js";
+import type { Lowering } from "./lowering.js";
+import { placement } from "./placement.js";
+
+export const transpose: Lowering<"transpose"> = {
+  run({ addon, device }, { x, out }) {
+    const [rows, columns] = asMatrix(x.shape);
+    addon.transpose(device, {
+      x: x.address,
+      rows,
+      columns,
+      bits: storageBits(x.dtype),
+      out: out.address,
+    });
+  },
+};
+
+export const relayout: Lowering<"relayout"> = {
+  run({ addon, device }, { spec, direction, rows, columns, x, from, out, to }) {
+    const copy = { spec, direction, size: [rows, columns] } as const;
+    addon.relayout(device, {
+      wide: BLOCK_FORMATS[spec.quantizer].scale === "f32",
+      ...placement("from", { ...copy, layout: from }, x.address),
+      ...placement("to", { ...copy, layout: to }, out.address),
+    });
+  },
+};

@@ -1,0 +1,45 @@
+/** What lowering an operation to a GPU takes. */
+import { WIDE } from "../../formats/contract.gen.js";
+import type { WideDType } from "../../tensor/shape.js";
+import type { Tensor } from "../../tensor/tensor.js";
+import type { Addon, DeviceFacts, DeviceHandle } from "../addon.js";
+import type { Support } from "../backend.js";
+import type { OpArgs, OpName, RandomSource } from "../ops.js";
+
+export interface LoweringContext {
+  readonly addon: Addon;
+  readonly device: DeviceHandle;
+  readonly facts: DeviceFacts;
+  /** Calls `body` with memory for what it enqueues; the memory is free again once that work is done. */
+  withTemporary<T>(bytes: number, body: (address: number) => T): T;
+}
+
+/** How a GPU runs one operation. Without `supports`, it runs whatever validates, to the reference's bits. */
+export interface Lowering<K extends OpName> {
+  readonly supports?: (args: OpArgs[K], context: LoweringContext) => Support;
+  readonly run: (context: LoweringContext, args: OpArgs[K]) => void;
+}
+
+export type Lowerings = { readonly [K in OpName]: Lowering<K> };
+
+/** The address of a tensor that may be absent. */
+export function addressOf(tensor: Tensor | undefined): number | undefined {
+  return tensor?.address;
+}
+
+/** The number of a wide type in the contract. */
+export function wideOf(tensor: Tensor<WideDType>): number {
+  return WIDE[tensor.dtype];
+}
+
+/** A random source as native/ reads it. */
+export function randomWords({ seed, offset }: RandomSource) {
+  const low = (value: bigint): number => Number(value & 0xffffffffn);
+  const high = (value: bigint): number => Number((value >> 32n) & 0xffffffffn);
+  return {
+    seedLow: low(seed),
+    seedHigh: high(seed),
+    offsetLow: low(offset),
+    offsetHigh: high(offset),
+  } as const;
+}

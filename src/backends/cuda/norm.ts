@@ -1,0 +1,79 @@
+/** Norms and column sums on a GPU. */
+import { asMatrix } from "../../tensor/shape.js";
+import { addressOf, type Lowering, wideOf } from "./lowering.js";
+
+/** Bytes of the sums that column sums form of each 32 rows. */
+function workspaceBytes(rows: number, columns: number, results: number): number {
+  return Math.ceil(rows / 32) * columns * results * 4;
+}
+
+export const norm: Lowering<"norm"> = {
+  run({ addon, device }, { x, gamma, beta, epsilon, zeroCentered, out, mean, rstd }) {
+    const [rows, columns] = asMatrix(x.shape);
+    addon.norm(device, {
+      x: x.address,
+      xType: wideOf(x),
+      gamma: gamma.address,
+      beta: addressOf(beta),
+      parameterType: wideOf(gamma),
+      out: out.address,
+      outType: wideOf(out),
+      mean: addressOf(mean),
+      rstd: rstd.address,
+      rows,
+      columns,
+      epsilon,
+      zeroCentered,
+    });
+  },
+};
+
+export const normBackward: Lowering<"normBackward"> = {
+  run({ addon, device, withTemporary }, { grad, x, gamma, zeroCentered, mean, rstd, dx, dgamma, dbeta }) {
+    const [rows, columns] = asMatrix(x.shape);
+    const given = {
+      grad: grad.address,
+      gradType: wideOf(grad),
+      x: x.address,
+      xType: wideOf(x),
+      mean: addressOf(mean),
+      rstd: rstd.address,
+      rows,
+      columns,
+    };
+    addon.normBackward(device, {
+      ...given,
+      gamma: gamma.address,
+      parameterType: wideOf(gamma),
+      dx: dx.address,
+      dxType: wideOf(dx),
+      zeroCentered,
+    });
+    withTemporary(workspaceBytes(rows, columns, dbeta ? 2 : 1), (workspace) =>
+      addon.normParameters(device, {
+        ...given,
+        dgamma: dgamma.address,
+        dbeta: addressOf(dbeta),
+        parameterType: wideOf(dgamma),
+        workspace,
+      }),
+    );
+  },
+};
+
+export const columnSum: Lowering<"columnSum"> = {
+  run({ addon, device, withTemporary }, { x, out }) {
+    const [rows, columns] = asMatrix(x.shape);
+    withTemporary(workspaceBytes(rows, columns, 1), (workspace) =>
+      addon.columnSum(device, {
+        x: x.address,
+        xType: wideOf(x),
+        out: out.address,
+        outType: wideOf(out),
+        rows,
+        columns,
+        workspace,
+      }),
+    );
+  },
+};

@@ -1,0 +1,68 @@
+/** A GPU library's way to compute one product, as data to store and replay, and which ways datapath.md §2 describes. */
+
+/** How the parts of a split sum are joined, by the numbers of cublasLtReductionScheme_t. */
+export const REDUCTION_SCHEME = { none: 0, inPlace: 1, computeType: 2, outputType: 4 } as const;
+
+export type ReductionScheme = keyof typeof REDUCTION_SCHEME;
+
+/** A configured cublasLtMatmulAlgo_t: its attributes as read back, and its bytes. */
+export interface GemmAlgorithm {
+  readonly library: "cublasLt";
+  /** As the library numbers itself; its bytes mean something to that version alone. */
+  readonly version: number;
+  readonly id: number;
+  readonly tile: number;
+  readonly stages: number;
+  readonly cluster: number;
+  readonly innerShape: number;
+  readonly swizzle: number;
+  readonly customOption: number;
+  readonly splitK: number;
+  readonly scheme: ReductionScheme;
+  /** Rows, columns and depth of what the library multiplies, appended zeros included. */
+  readonly extent: readonly [rows: number, columns: number, depth: number];
+  /** The 64 bytes as sixteen 32-bit words, eight hexadecimal digits each. */
+  readonly data: string;
+}
+
+/** The algorithm whose sums were measured (datapath.md §2). */
+const MEASURED_ID = 66;
+const MEASURED_SCHEMES: readonly ReductionScheme[] = ["none", "computeType"];
+
+/** Why it is not known how an algorithm sums; undefined for those that datapath.md §2 describes. */
+export function unknownOrder(algorithm: Pick<GemmAlgorithm, "id" | "splitK" | "scheme">): string | undefined {
+  const { id, splitK, scheme } = algorithm;
+  if (id === MEASURED_ID && splitK >= 1 && MEASURED_SCHEMES.includes(scheme)) return undefined;
+  return `cuBLASLt's algorithm ${id} with split-K ${splitK} and reduction scheme ${scheme} adds in an order that was not measured; algorithm ${MEASURED_ID} with ${MEASURED_SCHEMES.join(" or ")} was`;
+}
+
+const COUNTS = [
+  "version",
+  "id",
+  "tile",
+  "stages",
+  "cluster",
+  "innerShape",
+  "swizzle",
+  "customOption",
+] as const;
+
+/** The first thing about `value` that makes it no algorithm: a field, and what it needs to be. */
+export function algorithmFault(value: unknown): readonly [field: string, needed: string] | undefined {
+  const fields = (typeof value === "object" && value !== null ? value : {}) as Record<string, unknown>;
+  if (fields.library !== "cublasLt") return ["library", '"cublasLt"'];
+  const uncounted = COUNTS.find((name) => !isCount(fields[name], 0));
+  if (uncounted) return [uncounted, "a whole number from 0"];
+  if (!isCount(fields.splitK, 1)) return ["splitK", "a whole number from 1"];
+  if (typeof fields.scheme !== "string" || !Object.hasOwn(REDUCTION_SCHEME, fields.scheme))
+    return ["scheme", `one of ${Object.keys(REDUCTION_SCHEME).join(", ")}`];
+  const { extent, data } = fields;
+  if (!Array.isArray(extent) || extent.length !== 3 || !extent.every((size) => isCount(size, 0)))
+    return ["extent", "three sizes"];
+  if (typeof data !== "string" || !/^[0-9a-f]{128}$/.test(data)) return ["data", "128 hexadecimal digits"];
+  return undefined;
+}
+
+function isCount(value: unknown, least: number): boolean {
+  return Number.isSafeInteger(value) && (value as number) >= least;
+}
