@@ -29,8 +29,10 @@ function encodeBySimd<M>(
   const storage = load<u32>(encoder, At.Storage);
   switch (load<u32>(encoder, At.Loop)) {
     case Loop.Fast:
-      if (storage === 3) encodeGroups<M, v128>(x, dst, count >> 4, encoder, multipliers, shift - 4);
-      else encodeGroups<M, u64>(x, dst, count >> 4, encoder, multipliers, shift - 4);
+      if (storage !== 3) encodeGroups<M, u64, u32>(x, dst, count >> 4, encoder, multipliers, shift - 4);
+      else if (load<u32>(encoder, At.Shift) !== 20)
+        encodeGroups<M, v128, u32>(x, dst, count >> 4, encoder, multipliers, shift - 4);
+      else encodeGroups<M, v128, u8>(x, dst, count >> 4, encoder, multipliers, shift - 4);
       return !metNaN<M>(x, count >> 4, encoder, multipliers, shift - 4);
     case Loop.Bf16:
       encodeBf16<M>(x, dst, count >> 4, encoder, multipliers, shift - 4);

@@ -61,3 +61,8 @@ export function fma32(a: f32, b: f32, c: f32): f32 {
 export function canonical(x: f32): f32 {
   return isNaN(x) ? reinterpret<f32>(0x7fffffff) : x;
 }
+
+/** The same for four. */
+export function canonicalFour(x: v128): v128 {
+  return v128.bitselect(x, i32x4.splat(0x7fffffff), v128.eq<f32>(x, x));
+}

@@ -1,7 +1,7 @@
 // From accumulators to D: scale, beta and bias in f32, one rounding each, then one to the output format.
 
 import { Rounding } from "./contract";
-import { canonical, fma32 } from "./datapath";
+import { canonical, canonicalFour, fma32 } from "./datapath";
 import {
   accumulatorScaleOf,
   addendOf,
@@ -37,6 +37,29 @@ function raise(pointer: usize, amax: u32): void {
   }
 }
 
+/** x = s * acc of `count` f32, NaN canonical; returns the bits of the largest |x|, NaN ignored, 0 at least. */
+function scaleRow(acc: usize, s: f32, count: usize, target: usize): u32 {
+  const factor = f32x4.splat(s);
+  const magnitude = i32x4.splat(0x7fffffff);
+  const whole = (count & ~3) << 2;
+  let largest = i32x4.splat(0);
+  for (let i: usize = 0; i < whole; i += 16) {
+    const x = v128.mul<f32>(factor, v128.load(acc + i));
+    const size = v128.and(x, magnitude);
+    largest = v128.max<i32>(largest, v128.and(size, v128.eq<f32>(x, x)));
+    v128.store(target + i, canonicalFour(x));
+  }
+  const even = max(i32x4.extract_lane(largest, 0), i32x4.extract_lane(largest, 2));
+  const odd = max(i32x4.extract_lane(largest, 1), i32x4.extract_lane(largest, 3));
+  let amax = <u32>max(even, odd);
+  for (let i = whole; i < count << 2; i += 4) {
+    const x = s * load<f32>(acc + i);
+    if (!isNaN(x)) amax = max(amax, reinterpret<u32>(x) & 0x7fffffff);
+    store<f32>(target + i, canonical(x));
+  }
+  return amax;
+}
+
 /** Rows `begin` to `end` of D, from the accumulators that `gemm` wrote (gemmScaling, gemmBias, gemmTarget). */
 export function gemmEpilogue(task: usize, begin: u32, end: u32): void {
   const columns = <usize>columnsOf(task);
@@ -46,8 +69,14 @@ export function gemmEpilogue(task: usize, begin: u32, end: u32): void {
   const bias = biasOf(task);
   const word = targetWordOf(task);
   const target = targetOf(task);
+  const plain = beta === 0 && bias === 0 && word === 0;
   let amax: u32 = 0;
   for (let row: usize = begin; row < end; row++) {
+    if (plain) {
+      const at = (row * columns) << 2;
+      amax = max(amax, scaleRow(outputOf(task) + at, s, columns, target + at));
+      continue;
+    }
     for (let j: usize = 0; j < columns; j++) {
       const index = row * columns + j;
       const c: f32 = beta === 0 ? 0 : loadWide(addendOf(task), addendTypeOf(task), index);

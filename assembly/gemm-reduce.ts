@@ -2,7 +2,7 @@
 // operation rounded once; computed in f64, where a product of two f32 is exact and a sum of two rounds innocently.
 
 import { Promotion } from "./contract";
-import { canonical } from "./datapath";
+import { canonical, canonicalFour } from "./datapath";
 import {
   blockOf,
   blockStrideOf,
@@ -87,6 +87,10 @@ function finishRow(
   bytes: usize,
   total: usize,
 ): void {
+  if (bytes === 4 && promotion === Promotion.None) {
+    memory.copy(total, state, 64);
+    return;
+  }
   const rowScale = f64x2.splat(scale);
   for (let j: u32 = 0; j < panel; j += 2) {
     const chain = bytes === 8 ? v128.load(state + (j << 3)) : loadPair(state + (j << 2));
@@ -119,7 +123,10 @@ export function storeTotals(
   const height = min(rows, rowsOf(task) - row);
   for (let r: u32 = 0; r < height; r++) {
     const target = outputOf(task) + ((<usize>(row + r) * columns + column) << 2);
-    for (let j: u32 = 0; j < width; j++) {
+    let j: u32 = 0;
+    for (; j + 4 <= width && !adds; j += 4)
+      v128.store(target + (j << 2), canonicalFour(v128.load(totals + (j << 2))));
+    for (; j < width; j++) {
       const total = load<f32>(totals + (j << 2));
       const cell = target + (j << 2);
       store<f32>(cell, canonical(adds ? load<f32>(cell) + total : total));

@@ -1,65 +1,99 @@
 // The dot-add step for operands of any exponent under F <= 25 and P = 23, 8 columns at a time in f64x2. A
 // product of two 11-bit significands is exact, and a sum of 33 terms stays an integer below 2^32 units.
+//
+// Scales come first, a few rows at a time, as in gemm-narrow.ts.
 
+import { ALIGNED_ROWS, SCALES_BYTES } from "./gemm-narrow";
 import { alignBitsOf, zeroAccumulatorOf } from "./gemm-task";
 
-/** The scales 2^(F - emax) of four rows and 8 columns, from the exponents of one step. */
-function alignRows(xe: usize, we: usize, step: u32, state: usize, scales: usize, bias: i32, zero: i32): void {
-  let m0 = i16x8.splat(-32768);
+/**
+ * The largest exponents of the products of four rows and 8 columns in one step, for the even and the odd k's,
+ * where an f64 has its exponent in its upper 16 bits. Those of W are biased as f64's are, and lie in pairs of
+ * k's, so that two exponents of X meet four columns.
+ */
+function largestOfFour(x0: usize, we: usize, pitch: usize, pairs: usize): void {
+  let m0 = i16x8.splat(0);
   let m1 = m0;
   let m2 = m0;
   let m3 = m0;
-  const pitch = (<usize>step) << 1;
-  const x1 = xe + pitch;
-  const x2 = x1 + pitch;
-  const x3 = x2 + pitch;
-  for (let k: usize = 0; k < pitch; k += 4) {
+  let n0 = m0;
+  let n1 = m0;
+  let n2 = m0;
+  let n3 = m0;
+  let x1 = x0 + pitch;
+  let x2 = x1 + pitch;
+  let x3 = x2 + pitch;
+  const end = x1;
+  do {
     const w = v128.load(we);
     const v = v128.load(we, 16);
-    m0 = v128.max<i16>(m0, v128.add<i16>(w, v128.load_splat<i16>(xe + k)));
-    m0 = v128.max<i16>(m0, v128.add<i16>(v, v128.load_splat<i16>(xe + k, 2)));
-    m1 = v128.max<i16>(m1, v128.add<i16>(w, v128.load_splat<i16>(x1 + k)));
-    m1 = v128.max<i16>(m1, v128.add<i16>(v, v128.load_splat<i16>(x1 + k, 2)));
-    m2 = v128.max<i16>(m2, v128.add<i16>(w, v128.load_splat<i16>(x2 + k)));
-    m2 = v128.max<i16>(m2, v128.add<i16>(v, v128.load_splat<i16>(x2 + k, 2)));
-    m3 = v128.max<i16>(m3, v128.add<i16>(w, v128.load_splat<i16>(x3 + k)));
-    m3 = v128.max<i16>(m3, v128.add<i16>(v, v128.load_splat<i16>(x3 + k, 2)));
+    const p0 = v128.load_splat<u32>(x0);
+    m0 = v128.max<i16>(m0, v128.add<i16>(w, p0));
+    n0 = v128.max<i16>(n0, v128.add<i16>(v, p0));
+    const p1 = v128.load_splat<u32>(x1);
+    m1 = v128.max<i16>(m1, v128.add<i16>(w, p1));
+    n1 = v128.max<i16>(n1, v128.add<i16>(v, p1));
+    const p2 = v128.load_splat<u32>(x2);
+    m2 = v128.max<i16>(m2, v128.add<i16>(w, p2));
+    n2 = v128.max<i16>(n2, v128.add<i16>(v, p2));
+    const p3 = v128.load_splat<u32>(x3);
+    m3 = v128.max<i16>(m3, v128.add<i16>(w, p3));
+    n3 = v128.max<i16>(n3, v128.add<i16>(v, p3));
     we += 32;
-  }
-  // c's exponent, where c is zero: -126 and this.
-  const ofZero = i32x4.splat(zero + 126);
-  const top = i32x4.splat(bias);
-  alignRow(m0, state, scales, top, ofZero);
-  alignRow(m1, state + 64, scales + 64, top, ofZero);
-  alignRow(m2, state + 128, scales + 128, top, ofZero);
-  alignRow(m3, state + 192, scales + 192, top, ofZero);
+    x0 += 4;
+    x1 += 4;
+    x2 += 4;
+    x3 += 4;
+  } while (x0 < end);
+  v128.store(pairs, m0);
+  v128.store(pairs, n0, 16);
+  v128.store(pairs, m1, 32);
+  v128.store(pairs, n1, 48);
+  v128.store(pairs, m2, 64);
+  v128.store(pairs, n2, 80);
+  v128.store(pairs, m3, 96);
+  v128.store(pairs, n3, 112);
 }
 
-/** 2^(F - max(products, accumulator)) of one row, as f64. */
-function alignRow(products: v128, state: usize, scales: usize, bias: v128, ofZero: v128): void {
-  storeScales(v128.extend_low<i16>(products), state, scales, bias, ofZero);
-  storeScales(v128.extend_high<i16>(products), state + 32, scales + 32, bias, ofZero);
-}
-
-// Constants are loaded: V8 makes each literal anew, in three instructions, wherever it is used.
-const EXPONENT = memory.data<i32>(
-  [0x7ff, 0x7ff, 0x7ff, 0x7ff, 1023, 1023, 1023, 1023, -126, -126, -126, -126],
+// Constants are loaded: V8 makes each literal anew, in three instructions, wherever it is used. Upper halves of f64.
+const FIELD = memory.data<i32>(
+  [0x7ff00000, 0x7ff00000, 0x7ff00000, 0x7ff00000, 0x38100000, 0x38100000, 0x38100000, 0x38100000],
   16,
 );
 
-function storeScales(products: v128, state: usize, scales: usize, bias: v128, ofZero: v128): void {
-  const high = v128.shuffle<i32>(v128.load(state), v128.load(state, 16), 1, 3, 5, 7);
-  const field = v128.and(v128.shr<u32>(high, 20), v128.load(EXPONENT));
-  const pinned = v128.max<i32>(v128.sub<i32>(field, v128.load(EXPONENT, 16)), v128.load(EXPONENT, 32));
-  const none = v128.eq<i32>(high, i32x4.splat(0)); // a double that holds an f32 is zero iff its high word is
-  const accumulator = v128.add<i32>(pinned, v128.and(none, ofZero));
-  const power = v128.sub<i32>(bias, v128.max<i32>(products, accumulator));
-  v128.store(scales, v128.shl<i64>(v128.extend_low<i32>(power), 52));
-  v128.store(scales, v128.shl<i64>(v128.extend_high<i32>(power), 52), 16);
+/**
+ * 2^(F - max(products, accumulator)) as f64, four columns a turn; `bits` is F. Whether an emax is below F - 149,
+ * where the unit is below f32's, or below -126, where it matters that accumulators are subnormal or zero: T = u32
+ * minds that, u8 does not; or above 119, where a sum of 33 terms may reach 2^128.
+ */
+function scaleRows<T>(pairs: usize, state: usize, end: usize, scales: usize, bits: i32, ofZero: i32): bool {
+  const field = v128.load(FIELD);
+  const smallest = v128.load(FIELD, 16); // 2^-126
+  const fromSmallest = i32x4.splat((ofZero + 126) << 20);
+  const tops = i32x4.splat((2046 + bits) << 20);
+  const lowest = max(1023 - 149 + bits, 1023 - 126) << 20;
+  const floor = i32x4.splat(lowest);
+  const zero = i32x4.splat(0);
+  let widest = zero;
+  for (; state < end; state += 32) {
+    const pair = v128.load(pairs);
+    const products = v128.and(v128.max<i16>(pair, v128.shl<i32>(pair, 16)), field);
+    let c = v128.and(v128.shuffle<i32>(v128.load(state), v128.load(state, 16), 1, 3, 5, 7), field);
+    if (sizeof<T>() === 4) {
+      const none = v128.eq<i32>(c, zero); // an f64 that holds an f32 is zero iff its exponent field is
+      c = v128.add<i32>(v128.max<i32>(c, smallest), v128.and(none, fromSmallest));
+    }
+    const emax = v128.max<i32>(products, c);
+    const scale = v128.sub<i32>(tops, emax);
+    v128.store(scales, v128.shuffle<i32>(zero, scale, 0, 4, 1, 5));
+    v128.store(scales, v128.shuffle<i32>(zero, scale, 2, 6, 3, 7), 16);
+    widest = v128.max<u32>(widest, v128.sub<i32>(emax, floor));
+    pairs += 16;
+    scales += 32;
+  }
+  return v128.any_true(v128.gt<u32>(widest, i32x4.splat(((1023 + 119) << 20) - lowest)));
 }
 
-// Finishing a sum: truncation to f32's bits, then to multiples of 2^-149, then infinity from 2^128 up. The last
-// two leave normal numbers alone, in one expression: trunc(v * 2^149) * 2^747 * 2^-896.
 const FINISH = memory.data<u64>(
   [
     0x7fe0000000000000, // less the bits of 2^e, those of 2^-e
@@ -71,57 +105,78 @@ const FINISH = memory.data<u64>(
   16,
 );
 
-/** One row's step: 8 accumulators at `state`, aligned by `scales`. */
-function addRow(x: usize, w: usize, step: u32, state: usize, scales: usize): void {
-  const s0 = v128.load(scales);
-  const s1 = v128.load(scales, 16);
-  const s2 = v128.load(scales, 32);
-  const s3 = v128.load(scales, 48);
-  let a0 = v128.trunc<f64>(v128.mul<f64>(v128.load(state), s0));
-  let a1 = v128.trunc<f64>(v128.mul<f64>(v128.load(state, 16), s1));
-  let a2 = v128.trunc<f64>(v128.mul<f64>(v128.load(state, 32), s2));
-  let a3 = v128.trunc<f64>(v128.mul<f64>(v128.load(state, 48), s3));
-  const end = x + (step << 3);
-  // Two k's a turn, in two basic blocks: V8 would hoist the loads of both to one place and spill.
-  while (true) {
-    const q = v128.load_splat<f64>(x);
-    a0 = v128.add<f64>(a0, v128.trunc<f64>(v128.mul<f64>(v128.mul<f64>(q, v128.load(w)), s0)));
-    a1 = v128.add<f64>(a1, v128.trunc<f64>(v128.mul<f64>(v128.mul<f64>(q, v128.load(w, 16)), s1)));
-    a2 = v128.add<f64>(a2, v128.trunc<f64>(v128.mul<f64>(v128.mul<f64>(q, v128.load(w, 32)), s2)));
-    a3 = v128.add<f64>(a3, v128.trunc<f64>(v128.mul<f64>(v128.mul<f64>(q, v128.load(w, 48)), s3)));
-    x += 16;
-    if (x > end) break;
-    const r = v128.load_splat<f64>(x - 8);
-    a0 = v128.add<f64>(a0, v128.trunc<f64>(v128.mul<f64>(v128.mul<f64>(r, v128.load(w, 64)), s0)));
-    a1 = v128.add<f64>(a1, v128.trunc<f64>(v128.mul<f64>(v128.mul<f64>(r, v128.load(w, 80)), s1)));
-    a2 = v128.add<f64>(a2, v128.trunc<f64>(v128.mul<f64>(v128.mul<f64>(r, v128.load(w, 96)), s2)));
-    a3 = v128.add<f64>(a3, v128.trunc<f64>(v128.mul<f64>(v128.mul<f64>(r, v128.load(w, 112)), s3)));
-    w += 128;
-    if (x === end) break;
+/** Adds the step's products to the 8 accumulators of each row, aligned by their scales; truncates to 24 bits. */
+function addRows(x: usize, panel: usize, step: usize, rows: u32, state: usize, scales: usize): void {
+  const pitch = step << 3;
+  for (const last = state + ((<usize>rows) << 6); state < last; state += 64) {
+    const s0 = v128.load(scales);
+    const s1 = v128.load(scales, 16);
+    const s2 = v128.load(scales, 32);
+    const s3 = v128.load(scales, 48);
+    let a0 = v128.trunc<f64>(v128.mul<f64>(v128.load(state), s0));
+    let a1 = v128.trunc<f64>(v128.mul<f64>(v128.load(state, 16), s1));
+    let a2 = v128.trunc<f64>(v128.mul<f64>(v128.load(state, 32), s2));
+    let a3 = v128.trunc<f64>(v128.mul<f64>(v128.load(state, 48), s3));
+    const end = x + pitch;
+    let w = panel;
+    // Two k's a turn, in two basic blocks: V8 would hoist the loads of both to one place and spill.
+    while (true) {
+      const q = v128.load_splat<f64>(x);
+      a0 = v128.add<f64>(a0, v128.trunc<f64>(v128.mul<f64>(v128.mul<f64>(q, v128.load(w)), s0)));
+      a1 = v128.add<f64>(a1, v128.trunc<f64>(v128.mul<f64>(v128.mul<f64>(q, v128.load(w, 16)), s1)));
+      a2 = v128.add<f64>(a2, v128.trunc<f64>(v128.mul<f64>(v128.mul<f64>(q, v128.load(w, 32)), s2)));
+      a3 = v128.add<f64>(a3, v128.trunc<f64>(v128.mul<f64>(v128.mul<f64>(q, v128.load(w, 48)), s3)));
+      x += 16;
+      if (x > end) break;
+      const r = v128.load_splat<f64>(x - 8);
+      a0 = v128.add<f64>(a0, v128.trunc<f64>(v128.mul<f64>(v128.mul<f64>(r, v128.load(w, 64)), s0)));
+      a1 = v128.add<f64>(a1, v128.trunc<f64>(v128.mul<f64>(v128.mul<f64>(r, v128.load(w, 80)), s1)));
+      a2 = v128.add<f64>(a2, v128.trunc<f64>(v128.mul<f64>(v128.mul<f64>(r, v128.load(w, 96)), s2)));
+      a3 = v128.add<f64>(a3, v128.trunc<f64>(v128.mul<f64>(v128.mul<f64>(r, v128.load(w, 112)), s3)));
+      w += 128;
+      if (x === end) break;
+    }
+    x = end;
+    scales += 64;
+    const reciprocal = v128.load_splat<i64>(FINISH);
+    const bits = v128.load_splat<i64>(FINISH, 8);
+    a0 = v128.and(v128.mul<f64>(a0, v128.sub<i64>(reciprocal, s0)), bits);
+    a1 = v128.and(v128.mul<f64>(a1, v128.sub<i64>(reciprocal, s1)), bits);
+    a2 = v128.and(v128.mul<f64>(a2, v128.sub<i64>(reciprocal, s2)), bits);
+    a3 = v128.and(v128.mul<f64>(a3, v128.sub<i64>(reciprocal, s3)), bits);
+    v128.store(state, a0);
+    v128.store(state, a1, 16);
+    v128.store(state, a2, 32);
+    v128.store(state, a3, 48);
   }
-  const reciprocal = v128.load_splat<i64>(FINISH);
-  const bits = v128.load_splat<i64>(FINISH, 8);
-  a0 = v128.and(v128.mul<f64>(a0, v128.sub<i64>(reciprocal, s0)), bits);
-  a1 = v128.and(v128.mul<f64>(a1, v128.sub<i64>(reciprocal, s1)), bits);
-  a2 = v128.and(v128.mul<f64>(a2, v128.sub<i64>(reciprocal, s2)), bits);
-  a3 = v128.and(v128.mul<f64>(a3, v128.sub<i64>(reciprocal, s3)), bits);
-  const up = v128.load_splat<f64>(FINISH, 16);
-  const over = v128.load_splat<f64>(FINISH, 24);
-  const down = v128.load_splat<f64>(FINISH, 32);
-  const zero = f64x2.splat(0); // added, so that a zero sum is +0
-  a0 = v128.mul<f64>(v128.mul<f64>(v128.trunc<f64>(v128.mul<f64>(a0, up)), over), down);
-  a1 = v128.mul<f64>(v128.mul<f64>(v128.trunc<f64>(v128.mul<f64>(a1, up)), over), down);
-  a2 = v128.mul<f64>(v128.mul<f64>(v128.trunc<f64>(v128.mul<f64>(a2, up)), over), down);
-  a3 = v128.mul<f64>(v128.mul<f64>(v128.trunc<f64>(v128.mul<f64>(a3, up)), over), down);
-  v128.store(state, v128.add<f64>(a0, zero));
-  v128.store(state, v128.add<f64>(a1, zero), 16);
-  v128.store(state, v128.add<f64>(a2, zero), 32);
-  v128.store(state, v128.add<f64>(a3, zero), 48);
 }
 
 /**
- * One step of `rows` rows (a multiple of 4) by 8 columns. X: f64 [rows][step] and i16; W: f64 [step][8] and
- * i16; `state` f64 [rows][8]; `scales` 256 bytes of scratch.
+ * Sums of 24 bits to f32's range: truncated to multiples of 2^-149, infinity from 2^128 up. Both leave normal
+ * numbers alone, in one expression: trunc(v * 2^149) * 2^747 * 2^-896.
+ */
+function boundRows(state: usize, end: usize): void {
+  const up = v128.load_splat<f64>(FINISH, 16);
+  const over = v128.load_splat<f64>(FINISH, 24);
+  const down = v128.load_splat<f64>(FINISH, 32);
+  for (; state < end; state += 16) {
+    const units = v128.trunc<f64>(v128.mul<f64>(v128.load(state), up));
+    v128.store(state, v128.mul<f64>(v128.mul<f64>(units, over), down));
+  }
+}
+
+/** Sums that are -0, as truncation leaves them, to +0. In between it makes no difference. */
+export function clearZeroSigns(state: usize, rows: u32): void {
+  const zero = f64x2.splat(0);
+  for (const end = state + ((<usize>rows) << 6); state < end; state += 16) {
+    v128.store(state, v128.add<f64>(v128.load(state), zero));
+  }
+}
+
+/**
+ * One step (even) of `rows` rows (a multiple of 4) by 8 columns. X: f64 [rows][step] and i16; W: f64 [step][8]
+ * and i16 [step / 2][8][2], biased by 1023, all exponents times 16; `state` f64 [rows][8]; `scales` ALIGNED_BYTES
+ * of scratch.
  */
 export function stepWide(
   task: usize,
@@ -134,18 +189,20 @@ export function stepWide(
   state: usize,
   scales: usize,
 ): void {
-  const bias = 1023 + alignBitsOf(task);
+  const bits = alignBitsOf(task);
   const zero = zeroAccumulatorOf(task);
-  const pitch = (<usize>step) << 3;
-  // Four calls, not a loop over one: a function called once is inlined, and its registers spill.
-  for (let row: u32 = 0; row < rows; row += 4) {
-    alignRows(xe, we, step, state, scales, bias, zero);
-    addRow(x, w, step, state, scales);
-    addRow(x + pitch, w, step, state + 64, scales + 64);
-    addRow(x + 2 * pitch, w, step, state + 128, scales + 128);
-    addRow(x + 3 * pitch, w, step, state + 192, scales + 192);
-    x += 4 * pitch;
-    state += 256;
-    xe += step << 3;
+  const pitch = (<usize>step) << 1;
+  const pairs = scales + SCALES_BYTES;
+  for (let row: u32 = 0; row < rows; row += ALIGNED_ROWS) {
+    const some = min(ALIGNED_ROWS, rows - row);
+    const end = state + (some << 6);
+    for (let i: u32 = 0; i < some; i += 4) largestOfFour(xe + i * pitch, we, pitch, pairs + (i << 5));
+    const unbounded = scaleRows<u8>(pairs, state, end, scales, bits, zero);
+    if (unbounded) scaleRows<u32>(pairs, state, end, scales, bits, zero);
+    addRows(x, w, step, some, state, scales);
+    if (unbounded) boundRows(state, end);
+    x += step * (ALIGNED_ROWS << 3);
+    xe += pitch * ALIGNED_ROWS;
+    state = end;
   }
 }

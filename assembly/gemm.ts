@@ -6,28 +6,20 @@
 
 import { Kernel } from "./contract";
 import { clearSpan, coverSpan, SPAN_BYTES, stepExact } from "./gemm-exact";
-import { stepNarrow } from "./gemm-narrow";
+import { ALIGNED_BYTES, stepNarrow } from "./gemm-narrow";
 import { stepPlain } from "./gemm-plain";
 import { finishChain, storeTotals } from "./gemm-reduce";
 import { stepScalar } from "./gemm-scalar";
-import {
-  columnsOf,
-  depthOf,
-  intervalOf,
-  kernelOf,
-  operandOf,
-  rowsOf,
-  splitsOf,
-  splitTileOf,
-  stepOf,
-} from "./gemm-task";
-import { stepWide } from "./gemm-wide";
+import { columnsOf, depthOf, intervalOf, kernelOf, rowsOf, splitsOf, splitTileOf, stepOf } from "./gemm-task";
+import { clearZeroSigns, stepWide } from "./gemm-wide";
 import { exponentBytes, fillTable, packLine, TABLE_BYTES, valueBytes } from "./pack";
 
 const STATE_BYTES: usize = 64;
+/** Stores and loads whose addresses agree modulo this wait for each other. */
+const PAGE: usize = 4096;
 /** Packed bytes of X that one block of rows may take, within the limits on its rows. */
-const BLOCK_BYTES: u32 = 8 << 20;
-const MAX_ROWS: u32 = 512;
+const BLOCK_BYTES: u32 = 16 << 20;
+const MAX_ROWS: u32 = 1024;
 const FEW_PANELS_ROWS: u32 = 64;
 const MIN_ROWS: u32 = 16;
 
@@ -92,7 +84,9 @@ export function gemmScratch(task: usize): usize {
     packedExponentBytes(task, rows) +
     packedExponentBytes(task, panel) +
     <usize>rows * (STATE_BYTES + 64) +
-    512
+    64 +
+    PAGE +
+    ALIGNED_BYTES
   );
 }
 
@@ -132,7 +126,8 @@ function spreadAs<T>(source: usize, target: usize, count: u32, pitch: usize): vo
 
 /**
  * Packs `lines` rows of an operand from `first` on; those beyond its last repeat it. Rows of X lie row after
- * row within each step, columns of W beside each other.
+ * row within each step, columns of W beside each other, and there the exponents of two k's that a kernel aligns
+ * at once.
  */
 function packLines(
   task: usize,
@@ -145,7 +140,6 @@ function packLines(
   values: usize,
   exponents: usize,
 ): void {
-  const record = operandOf(task, operand);
   const kernel = kernelOf(task);
   const step = stepOf(task);
   const padded = paddedDepth(task);
@@ -156,7 +150,7 @@ function packLines(
   const lineExponents = lineValues + <usize>padded * 8;
   if (kernel === Kernel.Exact && operand === 1) clearSpan(exponents);
   for (let i: u32 = 0; i < lines; i++) {
-    packLine(task, record, table, min(first + i, count - 1), padded, line, lineValues, lineExponents);
+    packLine(task, operand, table, min(first + i, count - 1), padded, line, lineValues, lineExponents);
     scatter(
       lineValues,
       values + <usize>i * pitch * valueBytes(kernel),
@@ -171,8 +165,17 @@ function packLines(
       if (operand === 0) clearSpan(span);
       coverSpan(span, lineValues, depthOf(task));
     } else if (exponentBytes(kernel)) {
-      const bytes = exponentBytes(kernel);
-      scatter(lineExponents, exponents + <usize>i * pitch * bytes, bytes, padded, step, chunk, inner);
+      const together: u32 = operand === 1 && kernel !== Kernel.Scalar ? 2 : 1;
+      const bytes = exponentBytes(kernel) * together;
+      scatter(
+        lineExponents,
+        exponents + <usize>i * pitch * bytes,
+        bytes,
+        padded / together,
+        step / together,
+        chunk / together,
+        inner,
+      );
     }
   }
 }
@@ -209,8 +212,8 @@ export function gemm(task: usize, scratch: usize, begin: u32, end: u32): void {
   const w = xe + packedExponentBytes(task, rows);
   const we = w + packedValueBytes(task, panel);
   const states = we + packedExponentBytes(task, panel);
-  fillTable(operandOf(task, 0), tables);
-  fillTable(operandOf(task, 1), tables + TABLE_BYTES);
+  fillTable(task, 0, tables);
+  fillTable(task, 1, tables + TABLE_BYTES);
 
   let packed: u32 = -1;
   for (let unit = begin; unit < end; unit++) {
@@ -240,7 +243,8 @@ function multiply(
   const step = stepOf(task);
   const padded = paddedDepth(task);
   const totals = states + <usize>rows * STATE_BYTES;
-  const scales = totals + ((<usize>rows) << 6) + 64;
+  const free = totals + ((<usize>rows) << 6) + 64;
+  const scales = free + ((states + PAGE / 2 - free) & (PAGE - 1)); // far from the states they are for
   const run = stepFunction(kernel);
   const splits = splitsOf(task);
   const tile = splits === 1 ? padded : splitTileOf(task);
@@ -268,6 +272,7 @@ function multiply(
           scales,
         );
       }
+      if (kernel === Kernel.Wide) clearZeroSigns(states, rows);
       finishChain(task, row, column, chain, rows, panel, states, totals);
     }
     storeTotals(task, row, column, rows, panel, totals, split !== 0);

@@ -141,6 +141,73 @@ describe("the SIMD kernels are the scalar step, bit for bit", () => {
   }
 });
 
+describe("the SIMD kernels where their short cuts end", () => {
+  const same = (task: Omit<KernelTask, "kernel">, kernel: "narrow" | "wide"): void =>
+    expect(runKernel(instance, { ...task, kernel })).toEqual(
+      runKernel(instance, { ...task, kernel: "scalar" }),
+    );
+  /** bf16 lines whose exponents are `exponent` or up to two more, or 11 less; some cancel the element before. */
+  const banded = (lines: number, depth: number, exponent: number, seed: number): Codes => ({
+    format: "bf16",
+    lines: codesOf("bf16", lines, depth, seed).lines.map((line) =>
+      line.map((code, k) => {
+        const previous = line[k % 3 === 2 ? k - 1 : k] as number;
+        const sign = (k % 3 === 2 ? previous ^ 0x8000 : code) & 0x8000;
+        const place = (previous % 3) - (previous % 5 === 0 ? 11 : 0);
+        return sign | ((exponent + 127 + place) << 7) | (previous & 0x7f);
+      }),
+    ),
+  });
+  const edges = [-152, -149, -133, -128, -126, -125, -124, -122, 114, 117, 119, 120, 121, 124, 126];
+  for (const datapath of ["hopper-half", "ada-half"] as const) {
+    it(`wide: ${datapath} where sums underflow, and where they overflow`, () => {
+      const band = fc.record({
+        edge: fc.constantFrom(...edges),
+        own: fc.integer({ min: -2, max: 2 }),
+        seeds: fc.tuple(fc.nat(), fc.nat()),
+        lines: fc.tuple(fc.integer({ min: 1, max: 21 }), fc.integer({ min: 1, max: 11 })),
+        depth: fc.integer({ min: 1, max: 200 }),
+      });
+      fc.assert(
+        fc.property(band, ({ edge, own, seeds, lines, depth }) => {
+          const half = Math.floor(edge / 2) + own;
+          const x = banded(lines[0], depth, half, seeds[0]);
+          same({ x, w: banded(lines[1], depth, edge - 2 - half, seeds[1]), depth, datapath }, "wide");
+        }),
+        { numRuns: 300 },
+      );
+    });
+  }
+
+  it("narrow: infinities and NaN, a whole line of them or one, beside finite lines", () => {
+    const special = fc.constantFrom(0x7c, 0xfc, 0x7e);
+    fc.assert(
+      fc.property(
+        special,
+        fc.nat(),
+        fc.nat({ max: 69 }),
+        fc.boolean(),
+        fc.constantFrom("wild", "narrow"),
+        (code, seed, at, whole, flavour) => {
+          const depth = 70;
+          const finite = codesOf("e5m2", 6, depth, seed, "sparse");
+          const lines = finite.lines.map((line, i) =>
+            i === 2 ? line.map((c, k) => (whole || k === at ? code : c)) : line,
+          );
+          const any = codesOf("e5m2", 19, depth, seed + 1, flavour);
+          // one sign, or else every sum with a line of infinities is NaN
+          const w: Codes = whole
+            ? { ...any, lines: any.lines.map((line) => line.map((c) => c & 0x7f)) }
+            : any;
+          same({ x: { format: "e5m2", lines }, w, depth, datapath: "hopper-fp8" }, "narrow");
+          same({ x: w, w: { format: "e5m2", lines }, depth, datapath: "hopper-fp8" }, "narrow");
+        },
+      ),
+      { numRuns: 100 },
+    );
+  });
+});
+
 describe("chains, splits and partitions", () => {
   it("a split accumulator adds chains of 128 in f32", () => {
     fc.assert(

@@ -98,9 +98,17 @@ export const BLOCK_FORMATS = {
 /** The name of a block format; the command line's `--quantizer`. */
 export type BlockFormatName = keyof typeof BLOCK_FORMATS;
 
+const TILE_SIZES: Readonly<Record<Tile, readonly [rows: number, columns: number]>> = {
+  tensor: [0, 0],
+  "1x128": [1, 128],
+  "128x128": [128, 128],
+  "1x32": [1, 32],
+  "32x32": [32, 32],
+  "1x16": [1, 16],
+  "16x16": [16, 16],
+};
+
 /** The tile's rows and columns; a tensor-wide tile has none. */
 export function tileSize(tile: Tile): readonly [rows: number, columns: number] {
-  if (tile === "tensor") return [0, 0];
-  const [rows, columns] = tile.split("x").map(Number) as [number, number];
-  return [rows, columns];
+  return TILE_SIZES[tile];
 }

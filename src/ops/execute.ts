@@ -27,9 +27,14 @@ function hasWideType(x: Tensor): x is Tensor<WideDType> {
 
 /** Throws `ArgumentError` unless all tensors live on one backend, which it returns. */
 export function commonBackend(op: string, ...tensors: readonly (Tensor | undefined)[]): Backend {
-  const backends = new Set(tensors.flatMap((tensor) => (tensor ? [tensor.backend] : [])));
-  const [backend, second] = backends;
-  if (backend && !second) return backend;
+  let backend: Backend | undefined;
+  let several = false;
+  for (const tensor of tensors) {
+    if (!tensor) continue;
+    backend ??= tensor.backend;
+    several ||= tensor.backend !== backend;
+  }
+  if (backend && !several) return backend;
   throw new ArgumentError(
     `${op}: its tensors live on different backends; move them to one by data() and tensor()`,
   );

@@ -28,6 +28,8 @@ export interface QuantizeInputs {
   readonly noop?: Tensor<"f32"> | undefined;
 }
 
+const SCALARS = ["scale", "amaxRecord", "amax", "amaxColumnwise", "noop"] as const;
+
 /** What a quantized tensor is to be. */
 export interface QuantizedLayout {
   readonly spec: QuantizeSpec;
@@ -78,10 +80,9 @@ export function quantizeInto(x: Tensor, target: QuantizedTensor, inputs: Quantiz
     throw new ShapeError(`quantize: x is [${x.shape}], the target [${target.shape}]; they must be equal`);
   }
   const { spec } = target;
-  const { scale, amaxRecord, amax, amaxColumnwise, noop } = inputs;
-  const scalars = { scale, amaxRecord, amax, amaxColumnwise, noop };
-  for (const [name, value] of Object.entries(scalars)) requireScalar("quantize", name, value);
-  const backend = commonBackend("quantize", x, ...target.members, ...Object.values(scalars));
+  for (const name of SCALARS) requireScalar("quantize", name, inputs[name]);
+  const scalars = SCALARS.map((name) => inputs[name]);
+  const backend = commonBackend("quantize", x, ...target.members, ...scalars);
   if (spec.quantizer === "fp8-delayed" && !inputs.scale) {
     throw new ArgumentError("quantize: fp8-delayed needs a scale tensor, f32 [1]");
   }

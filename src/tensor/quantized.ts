@@ -102,7 +102,8 @@ export class QuantizedTensor {
 
   /** The tensors it is made of. */
   get members(): readonly Tensor[] {
-    return [this.#rowwise, this.#columnwise].flatMap((copy) => (copy ? membersOf(copy) : []));
+    const rowwise = this.#rowwise ? membersOf(this.#rowwise) : [];
+    return this.#columnwise ? [...rowwise, ...membersOf(this.#columnwise)] : rowwise;
   }
 
   get backend(): Tensor["backend"] {
