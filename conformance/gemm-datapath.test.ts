@@ -29,8 +29,8 @@ type Asked = Parameters<typeof datapathFor>;
 function chosen(...asked: Asked): ReturnType<typeof servingOf> {
   const choice = datapathFor(...asked);
   if (!choice.ok) return undefined;
-  const { dotAdd, promotionInterval, splitTile }: DatapathRow = DATAPATHS[choice.name];
-  const { name, staging, promotion } = choice;
+  const { dotAdd, promotionInterval }: DatapathRow = DATAPATHS[choice.name];
+  const { name, staging, promotion, splitTile } = choice;
   const rule = dotAdd ?? (name === "exact" ? "exact" : "fp32");
   return { rule, staging, promotion, interval: promotion === "none" ? 0 : promotionInterval, splitTile };
 }

@@ -63,7 +63,7 @@ function lineOf(x: Multiplied, w: Multiplied): Line | undefined {
 function blockScaled(x: Multiplied, w: Multiplied): Serving | undefined {
   if (x.scales?.lines !== 1) return undefined;
   const promotion = w.scales?.lines === 1 ? "scaleChain" : "scaleProduct";
-  return { ...ROWS["hopper-fp8"], promotion, interval: 128 };
+  return { ...ROWS["hopper-fp8"], promotion, interval: 128, splitTile: w.scales?.lines === 1 ? 128 : 512 };
 }
 
 const BF16 = { staging: "bf16" } as const;

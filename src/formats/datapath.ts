@@ -28,6 +28,8 @@ export interface DatapathRow {
   readonly promotionInterval: number;
   /** Split-K cuts K in whole tiles of this; 0: no split-K. */
   readonly splitTile: number;
+  /** The same where the scales of w cover squares of 128; default `splitTile`. */
+  readonly squareSplitTile?: number;
   /** With beta: fma(s, acc, beta * C), and fma(beta, C, s * acc) under split-K. */
   readonly beta: "fused";
   readonly source: string;
@@ -54,6 +56,7 @@ export const DATAPATHS = {
     dotAdd: dotAdd(32, 13, 13, "none", -133),
     promotionInterval: 128,
     splitTile: 128,
+    squareSplitTile: 512,
     ...MEASURED,
   },
   "hopper-half": {
@@ -142,6 +145,8 @@ export type DatapathChoice =
       readonly name: DatapathName;
       readonly staging: StagingName;
       readonly promotion: PromotionName;
+      /** Split-K cuts K in whole tiles of this; 0: no split-K. */
+      readonly splitTile: number;
     }
   | { readonly ok: false; readonly reason: string };
 
@@ -218,7 +223,7 @@ export function datapathFor(
   splitAccumulator: boolean,
 ): DatapathChoice {
   if (family === "exact" || family === "fp32")
-    return { ok: true, name: family, staging: "plain", promotion: "none" };
+    return { ok: true, name: family, staging: "plain", promotion: "none", splitTile: 0 };
   const operands = pairClass(x, w);
   if (!operands) {
     return {
@@ -232,20 +237,23 @@ export function datapathFor(
     return { ok: false, reason: `datapath ${family} does not multiply ${operands} operands: ${why}` };
   }
   const [name, staging] = served;
+  const row: DatapathRow = DATAPATHS[name];
+  const { splitTile } = row;
   if (operands !== "fp8Block") {
-    const promotion = splitAccumulator && DATAPATHS[name].promotionInterval > 0 ? "add" : "none";
-    return { ok: true, name, staging, promotion };
+    const promotion = splitAccumulator && row.promotionInterval > 0 ? "add" : "none";
+    return { ok: true, name, staging, promotion, splitTile };
   }
   if (staging === "scaled") {
-    if (x.scales?.pow2 && w.scales?.pow2) return { ok: true, name, staging, promotion: "none" };
+    if (x.scales?.pow2 && w.scales?.pow2) return { ok: true, name, staging, promotion: "none", splitTile };
     return {
       ok: false,
       reason: `datapath ${family} takes block scales as exponents, so they must be powers of two; quantize with pow2Scales`,
     };
   }
   const promotion = blockPromotion(x, w);
-  if (promotion === "scaleChain" || promotion === "scaleProduct")
-    return { ok: true, name, staging, promotion };
+  if (promotion === "scaleChain") return { ok: true, name, staging, promotion, splitTile };
+  if (promotion === "scaleProduct")
+    return { ok: true, name, staging, promotion, splitTile: row.squareSplitTile ?? splitTile };
   return { ok: false, reason: promotion };
 }
 

@@ -2,13 +2,7 @@
 import type { Backend } from "../backends/backend.js";
 import { extentOf, type GemmArgs, type GemmOperand } from "../backends/gemm-args.js";
 import { ArgumentError } from "../errors.js";
-import {
-  DATAPATHS,
-  type DatapathFamily,
-  type DatapathName,
-  type DatapathRow,
-  datapathFor,
-} from "../formats/datapath.js";
+import { type DatapathFamily, type DatapathName, datapathFor } from "../formats/datapath.js";
 import { algorithmFault, type GemmAlgorithm } from "../formats/gemm-algorithm.js";
 import { execute, requireOneOf } from "./execute.js";
 import type { GemmOptions } from "./gemm.js";
@@ -45,20 +39,22 @@ export function planOf(
   if (plan && choice.ok && choice.name !== plan.datapath)
     throw new ArgumentError(`gemm: the plan is for ${plan.datapath}; these operands take ${choice.name}`);
   const splitK = plan?.splitK ?? wished;
-  if (splitK !== "auto") requireParts(splitK, choice.ok ? DATAPATHS[choice.name] : undefined, extentOf(x)[1]);
+  // a backend's own algorithm may leave parts empty; a person who asks for that has miscounted
+  if (splitK !== "auto")
+    requireParts(splitK, plan?.algorithm || !choice.ok ? 0 : choice.splitTile, extentOf(x)[1]);
   const splitAccumulator = choice.ok && choice.promotion !== "none";
   const planned = { family, datapath: choice.ok ? choice.name : "exact", splitAccumulator, splitK } as const;
   return plan?.algorithm ? { ...planned, algorithm: requireAlgorithm(plan, plan.algorithm) } : planned;
 }
 
-function requireParts(splitK: number, row: DatapathRow | undefined, depth: number): void {
+function requireParts(splitK: number, splitTile: number, depth: number): void {
   if (!Number.isInteger(splitK) || splitK < 1)
     throw new ArgumentError(`gemm: splitK is ${splitK}; it is a whole number from 1, or "auto"`);
-  if (!row || row.splitTile === 0) return;
-  const tiles = Math.ceil(depth / row.splitTile);
+  if (splitTile === 0) return;
+  const tiles = Math.ceil(depth / splitTile);
   if (splitK <= Math.max(1, tiles)) return;
   throw new ArgumentError(
-    `gemm: splitK is ${splitK} and K ${depth} has ${tiles} tiles of ${row.splitTile}; use at most one split a tile`,
+    `gemm: splitK is ${splitK} and K ${depth} has ${tiles} tiles of ${splitTile}; use at most one split a tile`,
   );
 }
 

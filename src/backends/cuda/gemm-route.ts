@@ -116,7 +116,7 @@ function decide(context: LoweringContext, args: GemmArgs): Route {
   if (datapath !== "fp32" && datapath !== own)
     return refused(`${facts.name} has no datapath ${datapath}; use ${own} or fp32, or the reference`);
   const row: DatapathRow = DATAPATHS[choice.name];
-  if (splitK !== "auto" && splitK > 1 && row.splitTile === 0)
+  if (splitK !== "auto" && splitK > 1 && choice.splitTile === 0)
     return refused(`datapath ${choice.name} has no rule for split-K; use splitK 1`);
   const isMeasured = facts.major === 9 && facts.minor === 0;
   const ordered = isMeasured && !row.approximate;
@@ -127,7 +127,7 @@ function decide(context: LoweringContext, args: GemmArgs): Route {
   if (datapath === "fp32") return { kind: "plain", support };
   const attempts = attemptsFor(args, choice);
   if (typeof attempts === "string") return refused(attempts);
-  return firstOf(context, args, { attempts, row, support, ordered });
+  return firstOf(context, args, { attempts, splitTile: choice.splitTile, support, ordered });
 }
 
 function sizeOf({ x, w }: GemmArgs): number {
@@ -146,15 +146,16 @@ function supportOf(row: DatapathRow, isMeasured: boolean): Support & { readonly 
 
 interface Choices {
   readonly attempts: readonly Attempt[];
-  readonly row: DatapathRow;
+  /** K is cut in whole tiles of this; 0: not at all. */
+  readonly splitTile: number;
   readonly support: Support;
   readonly ordered: boolean;
 }
 
 function firstOf(context: LoweringContext, args: GemmArgs, choices: Choices): Route {
-  const { attempts, support, ordered, row } = choices;
+  const { attempts, support, ordered, splitTile } = choices;
   const { algorithm: pinned } = args;
-  const splitK = row.splitTile === 0 ? 1 : args.splitK;
+  const splitK = splitTile === 0 ? 1 : args.splitK;
   for (const attempt of attempts) {
     const extent = [attempt.x.lines, attempt.w.lines, attempt.x.depth] as const;
     if (pinned && !pinned.extent.every((size, i) => size === extent[i])) continue;
@@ -180,9 +181,9 @@ function prepare(context: LoweringContext, product: BlasProduct, wish: Omit<Algo
 
 /** Split-K as datapath.md §2 says it is: the parts are products of their own, added in order in f32. */
 function inSlices(context: LoweringContext, parts: number, choices: Choices): Route | undefined {
-  const { attempts, support, ordered, row } = choices;
+  const { attempts, support, ordered, splitTile } = choices;
   for (const attempt of attempts) {
-    const slices = slicesOf(attempt, parts, row.splitTile);
+    const slices = slicesOf(attempt, parts, splitTile);
     const found = slices.map(({ product }) => {
       const extent = [attempt.x.lines, attempt.w.lines, product.depth] as const;
       return prepare(context, product, { extent, splitK: 1, ordered, alignment: 16 });

@@ -76,7 +76,7 @@ function choose(args: GemmArgs): Choice {
   const unknown = algorithm && unknownOrder(algorithm);
   if (unknown) return { ok: false, reason: unknown };
   const row: DatapathRow = DATAPATHS[choice.name];
-  if (partsOf(args) > 1 && row.splitTile === 0)
+  if (partsOf(args) > 1 && choice.splitTile === 0)
     return { ok: false, reason: `datapath ${choice.name} has no rule for split-K; use splitK 1` };
   const agrees: Agreement = row.approximate ? { approximate: row.approximate } : "bits";
   return row.measured ? { ...choice, agrees } : { ...choice, agrees, unverified: row.source };
@@ -110,7 +110,15 @@ function describeDatapath(
   const kernel = kernelFor(choice.name, args);
   call(context, "gemmDatapath", task, kernel, step, alignBits, fractionBits, zero, zeroAccumulator, group);
   const interval = choice.promotion === "none" ? 0 : row.promotionInterval;
-  call(context, "gemmReduction", task, PROMOTION[choice.promotion], interval, partsOf(args), row.splitTile);
+  call(
+    context,
+    "gemmReduction",
+    task,
+    PROMOTION[choice.promotion],
+    interval,
+    partsOf(args),
+    choice.splitTile,
+  );
 }
 
 const NO_STEP = {
