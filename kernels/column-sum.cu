@@ -10,7 +10,10 @@ namespace lockstep {
 namespace {
 
 constexpr int kChunkThreads = 128;
-constexpr int kFoldThreads = 64;
+constexpr int kFoldColumns = 32;
+constexpr int kFoldThreads = 256;
+constexpr int kFoldLoads = 32;
+constexpr int kFoldRows = kFoldLoads * kFoldThreads / kFoldColumns;
 constexpr int kAnyType = -1;
 
 // `known` is the type of grad and x, or kAnyType.
@@ -51,16 +54,40 @@ __global__ void __launch_bounds__(kChunkThreads) chunkKernel(const ColumnSumPara
   }
 }
 
-// The block row says which result: the weighted sums lie first.
+// The block row says which result: the weighted sums lie first. All warps of a block bring the sums of its columns, the
+// next ones while the first warp adds.
 __global__ void __launch_bounds__(kFoldThreads) foldKernel(const ColumnSumParams p) {
-  const int64_t column = static_cast<int64_t>(blockIdx.x) * kFoldThreads + threadIdx.x;
-  if (column >= p.columns) return;
+  __shared__ float stage[kFoldRows][kFoldColumns];
+  const int lane = static_cast<int>(threadIdx.x) % kFoldColumns;
+  const int warp = static_cast<int>(threadIdx.x) / kFoldColumns;
+  const int64_t column = static_cast<int64_t>(blockIdx.x) * kFoldColumns + lane;
   const int64_t chunks = chunksOf(p.rows);
   const float* sums = p.workspace + blockIdx.y * chunks * p.columns + column;
+  float loaded[kFoldLoads];
+  const auto load = [&](int64_t first) {
+#pragma unroll
+    for (int i = 0; i < kFoldLoads; ++i) {
+      const int64_t chunk = first + warp * kFoldLoads + i;
+      if (chunk < chunks && column < p.columns) loaded[i] = sums[chunk * p.columns];
+    }
+  };
   float total = 0;
+  load(0);
+  for (int64_t first = 0; first < chunks; first += kFoldRows) {
+#pragma unroll
+    for (int i = 0; i < kFoldLoads; ++i) stage[warp * kFoldLoads + i][lane] = loaded[i];
+    __syncthreads();
+    load(first + kFoldRows);
+    if (warp == 0) {
+      const int count = static_cast<int>(min(chunks - first, static_cast<int64_t>(kFoldRows)));
 #pragma unroll 16
-  for (int64_t chunk = 0; chunk < chunks; ++chunk) total += sums[chunk * p.columns];
-  storeElement(p.weighted && blockIdx.y == 0 ? p.weighted : p.plain, p.outType, column, total);
+      for (int i = 0; i < count; ++i) total += stage[i][lane];
+    }
+    __syncthreads();
+  }
+  if (warp == 0 && column < p.columns) {
+    storeElement(p.weighted && blockIdx.y == 0 ? p.weighted : p.plain, p.outType, column, total);
+  }
 }
 
 template <int known, int width>
@@ -92,8 +119,13 @@ cudaError_t launchColumnSum(const ColumnSumParams& p, cudaStream_t stream) {
       });
     }
   }
+  return launchChunkFold(p, stream);
+}
+
+cudaError_t launchChunkFold(const ColumnSumParams& p, cudaStream_t stream) {
+  if (p.columns == 0) return cudaSuccess;
   const unsigned results = p.weighted && p.plain ? 2 : 1;
-  const dim3 blocks(static_cast<unsigned>(ceilDivide(p.columns, kFoldThreads)), results);
+  const dim3 blocks(static_cast<unsigned>(ceilDivide(p.columns, kFoldColumns)), results);
   foldKernel<<<blocks, kFoldThreads, 0, stream>>>(p);
   return cudaGetLastError();
 }

@@ -35,4 +35,7 @@ __host__ __device__ constexpr int64_t chunksOf(int64_t rows) { return (rows + kC
 
 cudaError_t launchColumnSum(const ColumnSumParams& p, cudaStream_t stream);
 
+// Only adds the chunks whose sums lie in the workspace, those of `weighted` before those of `plain`.
+cudaError_t launchChunkFold(const ColumnSumParams& p, cudaStream_t stream);
+
 }  // namespace lockstep

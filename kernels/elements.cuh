@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "kernels/device.cuh"
+#include "kernels/pair.cuh"
 
 namespace lockstep {
 
@@ -11,11 +11,6 @@ namespace lockstep {
 constexpr int kPack = 8;
 
 // Two elements of a 16-bit type, the first in the low half.
-__device__ inline uint32_t bf16Pair(float low, float high) {
-  uint32_t pair;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
-  return pair;
-}
 __device__ inline uint32_t halfPair(float low, float high) {
   uint32_t pair;
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
@@ -59,24 +54,32 @@ __device__ inline void loadElements(const void* source, Wide type, int64_t index
   }
 }
 
+// Stores 16 bytes at once, which the compiler would split where other types' stores lie beside it.
+__device__ inline void storeBytes16(void* target, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(target), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+}
+
 // Each value rounded once.
 template <int width>
 __device__ inline void storeElements(void* target, Wide type, int64_t index, const float (&values)[width]) {
   if constexpr (width == 1) {
     storeElement(target, type, index, values[0]);
   } else if (type == Wide::kF32) {
-    float4* quads = reinterpret_cast<float4*>(static_cast<float*>(target) + index);
-    quads[0] = make_float4(values[0], values[1], values[2], values[3]);
-    quads[1] = make_float4(values[4], values[5], values[6], values[7]);
-  } else {
-    Bytes16 bits;
+    uint32_t words[width];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < width; ++i) words[i] = __float_as_uint(values[i]);
+    float* first = static_cast<float*>(target) + index;
+    storeBytes16(first, words[0], words[1], words[2], words[3]);
+    storeBytes16(first + 4, words[4], words[5], words[6], words[7]);
+  } else {
+    uint32_t pairs[width / 2];
+#pragma unroll
+    for (int i = 0; i < width / 2; ++i) {
       const float low = values[2 * i];
       const float high = values[2 * i + 1];
-      bits.words[i] = type == Wide::kBf16 ? bf16Pair(low, high) : halfPair(low, high);
+      pairs[i] = type == Wide::kBf16 ? bf16Pair(low, high) : halfPair(low, high);
     }
-    *reinterpret_cast<Bytes16*>(static_cast<uint16_t*>(target) + index) = bits;
+    storeBytes16(static_cast<uint16_t*>(target) + index, pairs[0], pairs[1], pairs[2], pairs[3]);
   }
 }
 

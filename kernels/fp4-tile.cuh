@@ -26,19 +26,39 @@ struct Fp4Block {
     }
   }
 
-  // max |x|, NaN ignored.
-  __device__ float amax() const {
+  // max |x|, NaN ignored. Each NaN becomes infinity, which has the same code, and raises `bound`, max |x| otherwise.
+  __device__ float settle(float& bound) {
     if constexpr (type == Wide::kF32) {
       float largest = 0;
+      bound = 0;
 #pragma unroll
-      for (int i = 0; i < kWords; ++i) largest = fmaxf(largest, fabsf(floatOf(words[i])));
+      for (int i = 0; i < kWords; ++i) {
+        largest = fmaxf(largest, fabsf(floatOf(words[i])));
+        words[i] = bitsOf(fminf(floatOf(words[i]), floatOf(0x7f800000u)));
+        bound = fmaxf(bound, fabsf(floatOf(words[i])));
+      }
       return largest;
     } else {
-      uint32_t largest = 0;
+      uint32_t largest = words[0];
 #pragma unroll
-      for (int i = 0; i < kWords; ++i) largest = raiseToPair<type>(largest, words[i]);
+      for (int i = 1; i < kWords; ++i) largest = maxOfMagnitudes<type>(largest, words[i]);
+      largest = maxOfMagnitudes<type>(largest, __byte_perm(largest, largest, 0x1032)) & 0x7fffu;
+      bound = lowOf<type>(largest);
+      if (bound == bound) return bound;
+      bound = floatOf(0x7f800000u);
+      largest = 0;
+#pragma unroll
+      for (int i = 0; i < kWords; ++i) {
+        largest = raiseToPair<type>(largest, words[i]);
+        words[i] = minOfPairs<type>(words[i], type == Wide::kBf16 ? 0x7f807f80u : 0x7c007c00u);
+      }
       return lowOf<type>(maxOfLanes<type>(largest));
     }
+  }
+
+  __device__ float settle() {
+    float bound;
+    return settle(bound);
   }
 };
 
@@ -55,9 +75,9 @@ struct Fp4Tile {
 
   Bytes16 chunks[kFp4Rows * kChunks];
 
-  // Chunks are rotated in their row so that no access of a warp meets a bank twice.
+  // Chunks are exchanged in their row so that no access of a warp meets a bank twice.
   __device__ static int at(int row, int chunk) {
-    return row * kChunks + (chunk & ~7) + ((chunk + (row & 3) + (row >> 4) * 2 + (chunk >> 3) * 4) & 7);
+    return row * kChunks + (chunk ^ ((row ^ (row >> 4) * (8 / kBelow) ^ (chunk >> 3) * 4) & 7));
   }
 
   // Starts to fill the tile whose first element is (firstRow, firstColumn) of a [rows, columns] matrix; 0 outside of
@@ -91,6 +111,13 @@ struct Fp4Tile {
     }
   }
 
+  // Ends a group of started copies, and waits for all groups but the last one.
+  __device__ static void endGroup() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+  __device__ static void waitForEarlierGroups() {
+    asm volatile("cp.async.wait_group 1;" ::: "memory");
+    __syncthreads();
+  }
+
   // Waits for what this thread started, and for the other threads of the block.
   __device__ static void wait() {
     asm volatile("cp.async.wait_all;" ::: "memory");
@@ -113,9 +140,10 @@ struct Fp4Tile {
   // The blocks down the columns of word `word`, from row 16 * line on.
   __device__ void columnBlocks(int line, int word, Fp4Block<type> (&blocks)[kAcross]) const {
     const uint32_t* words = reinterpret_cast<const uint32_t*>(chunks);
+    const int first = at(line * kFp4Block, word / 4) * 4 + word % 4;
     uint32_t down[kFp4Block];
 #pragma unroll
-    for (int i = 0; i < kFp4Block; ++i) down[i] = words[at(line * kFp4Block + i, word / 4) * 4 + word % 4];
+    for (int i = 0; i < kFp4Block; ++i) down[i] = words[(first ^ (i & 7) * 4) + i * kChunks * 4];
 #pragma unroll
     for (int i = 0; i < Fp4Block<type>::kWords; ++i) {
       if constexpr (kAcross == 1) {

@@ -4,6 +4,7 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <optional>
 
 #include "kernels/contract.gen.h"
 #include "kernels/format.h"
@@ -47,5 +48,9 @@ __host__ __device__ constexpr uint32_t stagedWidth(Staging staging, uint32_t wor
 }
 
 cudaError_t launchGemmOperand(const GemmOperandParams& p, cudaStream_t stream);
+
+// Fast kernels for operands that lie along K, and across it; nothing where they have none.
+std::optional<cudaError_t> launchGemmOperandLines(const GemmOperandParams& p, cudaStream_t stream);
+std::optional<cudaError_t> launchGemmOperandAcross(const GemmOperandParams& p, cudaStream_t stream);
 
 }  // namespace lockstep

@@ -61,13 +61,6 @@ __device__ inline float hadamardValue(int32_t sum, const HadamardGrid& grid) {
   return __int2float_rz(sum) * powerOfTwo(-25) * grid.from;
 }
 
-// To bf16, nearest even; `a` in the low half.
-__device__ inline uint32_t bf16Pair(float a, float b) {
-  uint32_t pair;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(b), "f"(a));
-  return pair;
-}
-
 // Which of 16 values are infinite, and which negative once signs are applied.
 struct HadamardSpecials {
   uint32_t infinite = 0;

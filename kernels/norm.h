@@ -27,7 +27,7 @@ struct NormParams {
   bool zeroCentered = false;
 };
 
-// dx from the gradient of `out` and what the forward pass read and saved.
+// dx, dgamma and dbeta from the gradient of `out` and what the forward pass read and saved.
 struct NormBackwardParams {
   const void* grad = nullptr;
   Wide gradType = Wide::kF32;
@@ -39,6 +39,12 @@ struct NormBackwardParams {
   const float* rstd = nullptr;
   void* dx = nullptr;
   Wide dxType = Wide::kF32;
+  // [columns] each; null where there is no beta.
+  void* dgamma = nullptr;
+  void* dbeta = nullptr;
+  Wide gradientType = Wide::kF32;
+  // What the sums of column-sum.h need.
+  float* workspace = nullptr;
   int64_t rows = 0;
   int64_t columns = 0;
   bool zeroCentered = false;

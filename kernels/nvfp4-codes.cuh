@@ -1,6 +1,8 @@
 // What NVFP4's quantizing kernels share: where the blocks of a tile go, and their codes.
 #pragma once
 
+#include <algorithm>
+
 #include "kernels/fp4-tile.cuh"
 #include "kernels/quantize-nvfp4.h"
 #include "kernels/scale.cuh"
@@ -28,61 +30,182 @@ struct Nvfp4Shared {
   }
 };
 
-// Where a tile starts: the last tile first, for a pass over the source leaves its end in the cache.
+// How elements and scales of each copy follow from a block's amax.
+struct Nvfp4Scaling {
+  // Multipliers of the elements under each code of a scale.
+  float multipliers[2][128];
+  float factors[2];
+
+  // Called by all threads, which then synchronise.
+  __device__ void start(const QuantizeNvfp4Params& p) {
+    const int copy = threadIdx.x / 128;
+    const Nvfp4Copy& to = copy == 0 ? p.rowwise : p.columnwise;
+    if (to.data == nullptr) return;
+    const float encode = globalScale(*to.amax, 6 * p.e4m3Max);
+    const uint32_t code = threadIdx.x % 128;
+    multipliers[copy][code] = twoLevelMultiplier(decode(code, format::kE4m3), 1 / encode);
+    factors[copy] = encode * floatOf(0x3e2aaaab);
+  }
+
+  // twoLevel of scale.cuh.
+  __device__ TwoLevel scale(int copy, float amax) const {
+    const uint32_t code = encodeNearest<format::kE4m3>(amax * factors[copy]);
+    return {code, multipliers[copy][code]};
+  }
+};
+
+// Where a tile starts.
 struct Nvfp4Origin {
   int64_t row;
   int64_t column;
 
-  __device__ explicit Nvfp4Origin(int64_t columns) {
+  __device__ Nvfp4Origin(uint32_t tile, int64_t columns) {
     const uint32_t across = static_cast<uint32_t>(ceilDivide(columns, kFp4Columns));
-    const uint32_t tile = gridDim.x - 1 - blockIdx.x;
     row = int64_t{tile / across} * kFp4Rows;
     column = int64_t{tile % across} * kFp4Columns;
   }
 };
 
+// A grid that fills the device with this many blocks on a multiprocessor, or `blocks` if fewer.
+inline uint32_t fillingGrid(int64_t blocks, int onEach) {
+  int device = 0;
+  int multiprocessors = 1;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
+  return static_cast<uint32_t>(std::min(blocks, int64_t{multiprocessors} * onEach));
+}
+
+// Blocks wait for what the kernel before them in the stream has written, once they have started what does not need it.
+__device__ inline void waitForPrevious() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// The next kernel may start once all blocks have called this or ended.
+__device__ inline void letNextStart() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+// Launches a kernel that calls waitForPrevious.
+template <typename... Params, typename... Args>
+void launchEarly(void (*kernel)(Params...), uint32_t blocks, int threads, cudaStream_t stream, const Args&... args) {
+  int device = 0;
+  int major = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  cudaLaunchAttribute early = {};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = blocks;
+  config.blockDim = threads;
+  config.stream = stream;
+  config.attrs = &early;
+  config.numAttrs = major >= 9 ? 1 : 0;
+  cudaLaunchKernelEx(&config, kernel, args...);
+}
+
 inline uint32_t nvfp4Tiles(const QuantizeNvfp4Params& p) {
   return static_cast<uint32_t>(ceilDivide(p.rows, kFp4Rows) * ceilDivide(p.columns, kFp4Columns));
 }
 
-// Codes of a block, nearest even.
+// What the magnitude code of e2m1 is summed from, for a value that is neither negative nor NaN: 2x up to 2, then x + 2,
+// then x / 2 + 4 up to 7. Each term is exact.
+struct E2m1Terms {
+  float upToTwo;
+  float upToFour;
+  float upToSix;
+
+  __device__ explicit E2m1Terms(float x)
+      : upToTwo(saturatedFma(x, 0.5f, 0.0f)),
+        upToFour(saturatedFma(x, 0.5f, -1.0f)),
+        upToSix(saturatedFma(x, 0.5f, -2.0f)) {}
+
+  // The bits of 2^23 plus the code, nearest even.
+  __device__ uint32_t nearest() const {
+    return bitsOf(__fmaf_rn(upToFour, 2.0f, __fmaf_rn(upToTwo, 4.0f, 8388608.0f)) + upToSix);
+  }
+
+  // A sum in units of 2^-16 of a code, whose bits 16 to 18 are the code, stochastic. `start` is 128 and a fraction of
+  // 16 random bits; what is cut off is below its units.
+  __device__ uint32_t stochastic(float start) const {
+    return bitsOf(__fadd_rz(__fmaf_rz(upToFour, 2.0f, __fmaf_rz(upToTwo, 4.0f, start)), upToSix));
+  }
+};
+
+// The sign bits of eight elements from `first` on, in their codes' places, among other bits.
 template <Wide type>
-__device__ inline uint2 encodeFp4(const Fp4Block<type>& x, float m) {
-  const auto eight = [&](int i) {
-    const auto four = [&](int j) {
-      return encodeNearest4<format::kE2m1>(x[j] * m, x[j + 1] * m, x[j + 2] * m, x[j + 3] * m);
-    };
-    return four(i) | four(i + 4) << 16;
+__device__ inline uint32_t signsFp4(const Fp4Block<type>& x, int first) {
+  uint32_t signs = 0;
+#pragma unroll
+  for (int i = 7; i >= 0; --i) signs = __funnelshift_l(bitsOf(x[first + i]), signs, 4);
+  return signs;
+}
+
+// The bits of 2^23 plus the magnitude code of e2m1 for a value from 0 to below 7, nearest even: the least of 2x, x + 2
+// and x / 2 + 4, each rounded once.
+__device__ inline uint32_t leastE2m1(float x) {
+  const uint32_t upToTwo = bitsOf(__fmaf_rn(x, 2.0f, 8388608.0f));
+  const uint32_t upToFour = bitsOf(x + 8388610.0f);
+  const uint32_t upToSix = bitsOf(__fmaf_rn(x, 0.5f, 8388612.0f));
+  return min(min(upToTwo, upToFour), upToSix);
+}
+
+// Lowers the magnitudes of a block to one whose multiple is 6 or little less, and has code 7.
+__device__ inline void limitFp4(Fp4Block<Wide::kBf16>& x, float m) {
+  const uint32_t limit = min(bitsOf(6 / m), 0x7f7fffffu) >> 16;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const uint32_t lowered = minOfPairs<Wide::kBf16>(x.words[i] & 0x7fff7fffu, limit << 16 | limit);
+    x.words[i] = lowered | (x.words[i] & 0x80008000u);
+  }
+}
+
+// Codes of a block that has settled with this bound, nearest even, under a multiplier that twoLevel gives.
+__device__ inline uint2 encodeFp4(Fp4Block<Wide::kBf16>& x, float bound, float m) {
+  if (!(bound * m < 7)) limitFp4(x, m);
+  const auto eight = [&](int first) {
+    // the last subtraction takes out the bits of 2^23 of all terms
+    uint32_t codes = 0;
+#pragma unroll
+    for (int i = 7; i >= 0; --i) codes = codes * 16 + leastE2m1(fabsf(x[first + i]) * m);
+    return (codes - 0x4b000000u * 0x11111111u) | (signsFp4(x, first) & 0x88888888u);
   };
   return make_uint2(eight(0), eight(8));
 }
 
-// encodeStochastic<kE2m1>, in units of 2^-16 of a code, before the shift by 16: the terms are those of magnitudeE2m1,
-// only one of them not an integer, and sums with 2^7 are cut to such units.
-__device__ inline uint32_t stochasticFp4(float x, uint32_t random16) {
-  const float a = fabsf(fminf(x, 6.0f));
-  const float upToTwo = saturatedFma(a, 0.5f, 0.0f);
-  const float upToFour = saturatedFma(a, 0.5f, -1.0f);
-  const float upToSix = saturatedFma(a, 0.5f, -2.0f);
-  const float sum = __fadd_rz(__fmaf_rz(upToFour, 2.0f, __fmaf_rz(upToTwo, 4.0f, 128.0f)), upToSix);
-  return bitsOf(sum) + (0xffffu ^ random16);
+// Codes of a block that has settled, nearest even.
+template <Wide type>
+__device__ inline uint2 encodeFp4(const Fp4Block<type>& x, float m) {
+  const auto eight = [&](int first) {
+    // the last subtraction takes out the bits of 2^23 of all terms
+    uint32_t codes = 0;
+#pragma unroll
+    for (int i = 7; i >= 0; --i) codes = codes * 16 + E2m1Terms(fabsf(x[first + i]) * m).nearest();
+    return (codes - 0x4b000000u * 0x11111111u) | (signsFp4(x, first) & 0x88888888u);
+  };
+  return make_uint2(eight(0), eight(8));
 }
 
-// Codes of a block whose first element has this index, a multiple of 16, in copy 0 or 1, stochastic.
+// Codes of a block that has settled, its first element having this index, a multiple of 16, in copy 0 or 1, stochastic.
 template <Wide type>
 __device__ inline uint2 encodeFp4(const Fp4Block<type>& x, float m, int64_t index, uint32_t copy,
                                   const RandomSource& random) {
   const auto eight = [&](int first) {
     const uint4 draw = philox(static_cast<uint64_t>(index + first) >> 3, copy, random);
-    const auto sum = [&](int i) { return stochasticFp4(x[first + i] * m, lockstep::random16(draw, i)); };
-    // bits 16 to 18 of a sum are the code: byte 2
+    const uint32_t inverse[4] = {~draw.x, ~draw.y, ~draw.z, ~draw.w};
+    const auto sum = [&](int i) {
+      const uint32_t start = __byte_perm(inverse[i / 2], 0x43000000u, i % 2 == 0 ? 0x7610 : 0x7632);
+      return E2m1Terms(fabsf(x[first + i]) * m).stochastic(floatOf(start));
+    };
+    // byte 2 of a sum is the code
     const auto four = [&](int i) {
       return __byte_perm(__byte_perm(sum(i), sum(i + 2), 0x0062), __byte_perm(sum(i + 4), sum(i + 6), 0x0062), 0x5410);
     };
-    uint32_t signs = 0;
-#pragma unroll
-    for (int i = 7; i >= 0; --i) signs = __funnelshift_l(bitsOf(fminf(x[first + i], 6.0f)), signs, 4);
-    return four(0) | four(1) << 4 | (signs & 0x88888888u);
+    return four(0) | four(1) << 4 | (signsFp4(x, first) & 0x88888888u);
   };
   return make_uint2(eight(0), eight(8));
 }

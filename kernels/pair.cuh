@@ -26,6 +26,30 @@ __device__ inline uint32_t raiseToPair(uint32_t largest, uint32_t pair) {
   return maxOfPairs<type>(largest, pair & 0x7fff7fffu);
 }
 
+// Lane by lane the larger magnitude under some sign, NaN if either is.
+template <Wide type>
+__device__ inline uint32_t maxOfMagnitudes(uint32_t a, uint32_t b) {
+  uint32_t result;
+  if constexpr (type == Wide::kBf16) {
+    asm("max.NaN.xorsign.abs.bf16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
+  } else {
+    asm("max.NaN.xorsign.abs.f16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
+  }
+  return result;
+}
+
+// Lane by lane the smaller value, as maxOfPairs.
+template <Wide type>
+__device__ inline uint32_t minOfPairs(uint32_t a, uint32_t b) {
+  uint32_t result;
+  if constexpr (type == Wide::kBf16) {
+    asm("min.bf16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
+  } else {
+    asm("min.f16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
+  }
+  return result;
+}
+
 // The larger of the two lanes, in both.
 template <Wide type>
 __device__ inline uint32_t maxOfLanes(uint32_t pair) {
@@ -48,6 +72,13 @@ __device__ inline float highOf(uint32_t pair) {
   } else {
     return halfToFloat(static_cast<uint16_t>(pair >> 16));
   }
+}
+
+// To bf16, nearest even; `a` in the low half.
+__device__ inline uint32_t bf16Pair(float a, float b) {
+  uint32_t pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(b), "f"(a));
+  return pair;
 }
 
 // The low lanes of two pairs, and the high ones.

@@ -39,7 +39,10 @@ struct QuantizeMxParams {
 // Fails with cudaErrorInvalidValue for sizes, a word, a rule or placements that are not as described.
 cudaError_t launchQuantizeMx(const QuantizeMxParams& params, cudaStream_t stream);
 
-// The same for whatever launchQuantizeMx has no faster kernel for, once that has checked and cleared.
+// Fails as launchQuantizeMx; clears the padding of the scales.
+cudaError_t prepareQuantizeMx(const QuantizeMxParams& params, cudaStream_t stream);
+
+// The same as launchQuantizeMx for whatever that has no faster kernel for, once all is prepared.
 cudaError_t launchQuantizeMxAny(const QuantizeMxParams& params, cudaStream_t stream);
 
 }  // namespace lockstep

@@ -21,7 +21,7 @@ __device__ float roundE4m3(float value) {
   return floatOf(a) + c - c;
 }
 
-// x rounded to e2m1. A NaN becomes 6 with its sign, which no sum of errors shows.
+// x, not NaN, rounded to e2m1.
 __device__ float roundE2m1(float x) {
   const uint32_t a = min(bitsOf(x) & 0x7fffffffu, 0x40c00000u);
   const float c = floatOf((max(a, 0x3f800000u) & 0x7f800000u) + (22 << 23));
@@ -88,8 +88,9 @@ __device__ void quantizeRows(const QuantizeNvfp4Params& p, const Fp4Tile<type>& 
 #pragma unroll 1
   for (int i = 0; i < 2; ++i) {
     const int64_t column = at.column + (item.block + i) * kFp4Block;
-    const Fp4Block<type> x = tile.rowBlock(item.row, item.block + i);
-    const float amax = p.square ? maxAcross(x.amax(), 2) : x.amax();
+    Fp4Block<type> x = tile.rowBlock(item.row, item.block + i);
+    float amax = x.settle();
+    if (p.square) amax = maxAcross(amax, 2);
     const Candidate six = chooser.candidate(amax, false);
     const Candidate four = chooser.candidate(amax, true);
     float errorSix = chooser.error(x, six);
@@ -120,7 +121,7 @@ __device__ void quantizeColumns(const QuantizeNvfp4Params& p, const Fp4Tile<type
     tile.columnBlocks(item.line, item.word, x);
     float amaxes[kAcross];
 #pragma unroll
-    for (int i = 0; i < kAcross; ++i) amaxes[i] = x[i].amax();
+    for (int i = 0; i < kAcross; ++i) amaxes[i] = x[i].settle();
     if (p.square) {
       const float largest = maxAcross(fmaxf(amaxes[0], amaxes[kAcross - 1]), Tile::kBelow);
       amaxes[0] = largest;
@@ -162,7 +163,7 @@ __global__ void __launch_bounds__(kFp4Threads) quantizeFourOverSix(const Quantiz
   __shared__ Fp4Tile<type> tile;
   __shared__ Nvfp4Shared shared;
   if (isNoop(p.noop)) return;
-  const Nvfp4Origin at(p.columns);
+  const Nvfp4Origin at(blockIdx.x, p.columns);
   tile.template start<false>(p.x, p.rows, p.columns, at.row, at.column);
   shared.start(p);
   tile.wait();

@@ -1,5 +1,6 @@
 #include "kernels/quantize-nvfp4.h"
 
+#include "kernels/hadamard-mma.cuh"
 #include "kernels/hadamard.cuh"
 #include "kernels/noop.cuh"
 #include "kernels/nvfp4-codes.cuh"
@@ -18,81 +19,211 @@ __device__ float maxAcross(float value, int first) {
 }
 
 template <Wide type, bool stochastic>
-__device__ uint2 codesOf(const Fp4Block<type>& x, float m, int64_t index, uint32_t copy, const RandomSource& random) {
+__device__ uint2 codesOf(Fp4Block<type>& x, float bound, float m, int64_t index, uint32_t copy,
+                         const RandomSource& random) {
   if constexpr (stochastic) {
     return encodeFp4(x, m, index, copy, random);
+  } else if constexpr (type == Wide::kBf16) {
+    return encodeFp4(x, bound, m);
   } else {
     return encodeFp4(x, m);
   }
 }
 
+// Where a thread's blocks of a copy go, for tiles that follow each other up the source: the first one's element and
+// scale, how far these are apart for two blocks of a tile, and how far for two tiles.
+struct Places {
+  int64_t element;
+  int64_t scale;
+  int64_t apart;
+  int64_t scaleApart;
+  int64_t step;
+  int64_t scaleStep;
+
+  __device__ void advance() {
+    element -= step;
+    scale -= scaleStep;
+  }
+};
+
+// Blocks of a row. The scales of two blocks are one group of cuBLASLt's layout.
+__device__ Places rowPlaces(const QuantizeNvfp4Params& p, int64_t row, int64_t column, int rowsOfStep) {
+  const ScalePlacement& to = p.rowwise.scales;
+  const int64_t tile = scaleOffset(to, kFp4Rows, 0);
+  return {row * p.columns + column,
+          scaleOffset(to, row, column / kFp4Block),
+          kFp4Block,
+          to.swizzled ? 1 : to.blockStride,
+          rowsOfStep * p.columns,
+          rowsOfStep / kFp4Rows * tile};
+}
+
+// Blocks of two columns, the first an even one.
+__device__ Places columnPlaces(const QuantizeNvfp4Params& p, int64_t row, int64_t column, int rowsOfStep) {
+  const ScalePlacement& to = p.columnwise.scales;
+  const int64_t tile = scaleOffset(to, 0, kFp4Rows / kFp4Block);
+  return {column * p.rows + row,
+          scaleOffset(to, column, row / kFp4Block),
+          p.rows,
+          to.swizzled ? 16 : to.lineStride,
+          rowsOfStep,
+          rowsOfStep / kFp4Rows * tile};
+}
+
+// Whether four blocks of a row have their scales in a word.
+__device__ bool hasScaleWords(const ScalePlacement& to, int64_t columns) {
+  return columns % kFp4Columns == 0 && (to.swizzled || (to.blockStride == 1 && to.lineStride % 4 == 0));
+}
+
+__device__ void storeScale(const Nvfp4Copy& copy, int64_t at, uint32_t code) {
+  static_cast<uint8_t*>(copy.scales.data)[at] = static_cast<uint8_t>(code);
+}
+
 template <Wide type, bool stochastic>
-__device__ void quantizeRows(const QuantizeNvfp4Params& p, const Fp4Tile<type>& tile, const Nvfp4Origin& at,
-                             const Nvfp4Levels& levels) {
-  const Fp4Scales stored(p.rowwise.scales, at.row, at.column / kFp4Block);
+__device__ void quantizeRows(const QuantizeNvfp4Params& p, const Fp4Tile<type>& tile, const Nvfp4Scaling& scaling,
+                             int64_t firstRow, int64_t firstColumn, const Places& places) {
   const Fp4RowItem item;
-  const int64_t row = at.row + item.row;
-  const int64_t column = at.column + item.block * kFp4Block;
-  const int64_t index = row * p.columns + column;
   uint2 codes[2];
   TwoLevel scales[2];
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    const Fp4Block<type> x = tile.rowBlock(item.row, item.block + i);
-    float amax = x.amax();
+    Fp4Block<type> x = tile.rowBlock(item.row, item.block + i);
+    float bound;
+    float amax = x.settle(bound);
     if (p.square) amax = maxAcross(amax, 2);
-    scales[i] = twoLevel(amax, levels.encode, levels.decode);
-    codes[i] = codesOf<type, stochastic>(x, scales[i].multiplier, index + i * kFp4Block, 0, p.random);
+    scales[i] = scaling.scale(0, amax);
+    codes[i] = codesOf<type, stochastic>(x, bound, scales[i].multiplier, places.element + i * kFp4Block, 0, p.random);
   }
-  if (row >= p.rows || column >= p.columns) return;
+  const int64_t column = firstColumn + item.block * kFp4Block;
+  const uint32_t pair = scales[0].code | scales[1].code << 8;
+  const uint32_t other = __shfl_xor_sync(kWarp, pair, 1);
+  if (firstRow + item.row >= p.rows || column >= p.columns) return;
   const bool both = column + kFp4Block < p.columns;
-  storeFp4(p.rowwise.data, index, codes, both);
-  stored.store(item.row, item.block, scales[0].code);
-  if (both) stored.store(item.row, item.block + 1, scales[1].code);
+  storeFp4(p.rowwise.data, places.element, codes, both);
+  if (hasScaleWords(p.rowwise.scales, p.columns)) {
+    if (item.block == 0) {
+      *reinterpret_cast<uint32_t*>(static_cast<uint8_t*>(p.rowwise.scales.data) + places.scale) = pair | other << 16;
+    }
+    return;
+  }
+  storeScale(p.rowwise, places.scale, scales[0].code);
+  if (both) storeScale(p.rowwise, places.scale + places.scaleApart, scales[1].code);
+}
+
+// Transforms the blocks that this warp quantizes, in place.
+[[maybe_unused]] __device__ void transformColumns(Fp4Tile<Wide::kBf16>& tile, const HadamardMatrix& matrix) {
+  using Tile = Fp4Tile<Wide::kBf16>;
+  const int lane = threadIdx.x % 32;
+  const int chunk = threadIdx.x / 32 % 4 * 2 + lane / 16;
+  const int row = threadIdx.x / 128 * Tile::kBelow * kFp4Block + lane % 16;
+#pragma unroll
+  for (int i = 0; i < Tile::kBelow; ++i) matrix.transform(tile.chunks + Tile::at(row + i * kFp4Block, chunk));
+  __syncwarp();
 }
 
 template <Wide type, bool stochastic, bool transforms>
-__device__ void quantizeColumns(const QuantizeNvfp4Params& p, const Fp4Tile<type>& tile, const Nvfp4Origin& at,
-                             const Nvfp4Levels& levels) {
+__device__ void quantizeColumns(const QuantizeNvfp4Params& p, const Fp4Tile<type>& tile, const Nvfp4Scaling& scaling,
+                                int64_t firstRow, int64_t firstColumn, const Places& places) {
   using Tile = Fp4Tile<type>;
-  const Fp4Scales stored(p.columnwise.scales, at.column, at.row / kFp4Block);
 #pragma unroll
   for (int pass = 0; pass < Tile::kPasses; ++pass) {
     const Fp4ColumnItem<type> item(pass);
-    const int64_t row = at.row + item.line * kFp4Block;
     Fp4Block<type> x[Tile::kAcross];
+    float amaxes[Tile::kAcross];
+    float bounds[Tile::kAcross];
     tile.columnBlocks(item.line, item.word, x);
-    float square = 0;
-    if (p.square) {
-#pragma unroll
-      for (int i = 0; i < Tile::kAcross; ++i) square = fmaxf(square, x[i].amax());
-      square = maxAcross(square, Tile::kBelow);
-    }
 #pragma unroll
     for (int i = 0; i < Tile::kAcross; ++i) {
-      const int64_t column = at.column + item.word * Tile::kAcross + i;
-      if (row >= p.rows || column >= p.columns) break;
-      if constexpr (transforms) hadamard(x[i].words, p.signs);
-      const TwoLevel scale = twoLevel(p.square ? square : x[i].amax(), levels.encode, levels.decode);
-      const int64_t index = column * p.rows + row;
-      const uint2 codes = codesOf<type, stochastic>(x[i], scale.multiplier, index, 1, p.random);
+      if constexpr (transforms && !kHadamardByMma) hadamard(x[i].words, p.signs);
+      amaxes[i] = x[i].settle(bounds[i]);
+    }
+    if (p.square) {
+      amaxes[0] = maxAcross(fmaxf(amaxes[0], amaxes[Tile::kAcross - 1]), Tile::kBelow);
+      amaxes[Tile::kAcross - 1] = amaxes[0];
+    }
+    // columns are a multiple of 16
+    if (firstRow + item.line * kFp4Block >= p.rows || firstColumn + item.word * Tile::kAcross >= p.columns) continue;
+    // in a second pass lines are four further
+    const int64_t element = places.element + pass * 4 * kFp4Block;
+    const int64_t scaleAt =
+        places.scale + (p.columnwise.scales.swizzled ? pass * 512 : pass * 4 * p.columnwise.scales.blockStride);
+#pragma unroll
+    for (int i = 0; i < Tile::kAcross; ++i) {
+      const TwoLevel scale = scaling.scale(1, amaxes[i]);
+      const int64_t index = element + i * places.apart;
+      const uint2 codes = codesOf<type, stochastic>(x[i], bounds[i], scale.multiplier, index, 1, p.random);
       *reinterpret_cast<uint2*>(p.columnwise.data + (index >> 1)) = codes;
-      stored.store(item.word * Tile::kAcross + i, item.line, scale.code);
+      storeScale(p.columnwise, scaleAt + i * places.scaleApart, scale.code);
+    }
+  }
+}
+
+// Tiles in flight: one is loaded while another is quantized. Blocks of the kernel on a multiprocessor.
+template <Wide type>
+constexpr int kStages = type == Wide::kF32 ? 1 : 2;
+template <Wide type, bool stochastic>
+constexpr int kResident = type == Wide::kF32 ? 3 : stochastic ? 4 : 5;
+
+// Blocks go up strips of the source, `across` of them: what the pass before read last is still in the cache.
+template <Wide type, bool stochastic, bool transforms>
+__global__ void __launch_bounds__(kFp4Threads, (kResident<type, stochastic>))
+    quantizeNvfp4(const QuantizeNvfp4Params p, uint32_t across) {
+  __shared__ Fp4Tile<type> stages[kStages<type>];
+  __shared__ Nvfp4Scaling scaling;
+  if (isNoop(p.noop)) return;
+  const int64_t column = int64_t{blockIdx.x % across} * kFp4Columns;
+  const int step = static_cast<int>(gridDim.x / across) * kFp4Rows;
+  int64_t row = (ceilDivide(p.rows, kFp4Rows) - 1 - blockIdx.x / across) * kFp4Rows;
+  const auto start = [&](int64_t firstRow, int stage) {
+    if (firstRow >= 0) stages[stage].template start<false>(p.x, p.rows, p.columns, firstRow, column);
+    Fp4Tile<type>::endGroup();
+  };
+  int stage = 0;
+  start(row, stage);
+  waitForPrevious();
+  scaling.start(p);
+  const HadamardMatrix matrix(p.signs, 2, 8);
+  const Fp4RowItem rowItem;
+  const Fp4ColumnItem<type> columnItem(0);
+  Places rowwise = rowPlaces(p, row + rowItem.row, column + rowItem.block * kFp4Block, step);
+  Places columnwise = columnPlaces(p, row + columnItem.line * kFp4Block,
+                                   column + columnItem.word * Fp4Tile<type>::kAcross, step);
+#pragma unroll 1
+  for (; row >= 0; row -= step) {
+    if constexpr (kStages<type> == 2) {
+      start(row - step, stage ^ 1);
+      Fp4Tile<type>::waitForEarlierGroups();
+    } else {
+      Fp4Tile<type>::wait();
+    }
+    Fp4Tile<type>& tile = stages[stage];
+    if (p.rowwise.data != nullptr) {
+      quantizeRows<type, stochastic>(p, tile, scaling, row, column, rowwise);
+      rowwise.advance();
+      if constexpr (transforms && kHadamardByMma) __syncthreads();
+    }
+    if (p.columnwise.data != nullptr) {
+      if constexpr (transforms && kHadamardByMma) transformColumns(tile, matrix);
+      quantizeColumns<type, stochastic, transforms>(p, tile, scaling, row, column, columnwise);
+      columnwise.advance();
+    }
+    __syncthreads();
+    if constexpr (kStages<type> == 2) {
+      stage ^= 1;
+    } else {
+      start(row - step, stage);
     }
   }
 }
 
 template <Wide type, bool stochastic, bool transforms>
-__global__ void __launch_bounds__(kFp4Threads) quantizeNvfp4(const QuantizeNvfp4Params p) {
-  __shared__ Fp4Tile<type> tile;
-  __shared__ Nvfp4Shared shared;
-  if (isNoop(p.noop)) return;
-  const Nvfp4Origin at(p.columns);
-  tile.template start<false>(p.x, p.rows, p.columns, at.row, at.column);
-  shared.start(p);
-  tile.wait();
-  if (p.rowwise.data != nullptr) quantizeRows<type, stochastic>(p, tile, at, shared.levels[0]);
-  if (p.columnwise.data != nullptr) quantizeColumns<type, stochastic, transforms>(p, tile, at, shared.levels[1]);
+void launchStrips(const QuantizeNvfp4Params& p, cudaStream_t stream) {
+  const uint32_t across = static_cast<uint32_t>(ceilDivide(p.columns, kFp4Columns));
+  const int64_t tiles = ceilDivide(p.rows, kFp4Rows) * across;
+  // about three times what is resident, for an even load
+  const int64_t each = ceilDivide(fillingGrid(tiles, 3 * kResident<type, stochastic>), across);
+  launchEarly(quantizeNvfp4<type, stochastic, transforms>, static_cast<uint32_t>(across * each), kFp4Threads, stream, p,
+              across);
 }
 
 // Whether a copy, if it is wanted, has an amax, and a scale for each block of its lines.
@@ -104,24 +235,18 @@ bool fits(const Nvfp4Copy& copy, int64_t lines, int64_t length) {
 }  // namespace
 
 cudaError_t launchNvfp4Codes(const QuantizeNvfp4Params& p, cudaStream_t stream) {
-  const uint32_t tiles = nvfp4Tiles(p);
+  if (p.columnwise.data == nullptr && !p.square && p.rows * p.columns / kFp4Block <= UINT32_MAX) {
+    return launchNvfp4Rows(p, stream);
+  }
   withWide(p.type, [&](auto tag) {
     constexpr Wide type = tag.value;
     if constexpr (type == Wide::kBf16) {
       if (p.transforms && p.columnwise.data != nullptr) {
-        if (p.stochastic) {
-          quantizeNvfp4<type, true, true><<<tiles, kFp4Threads, 0, stream>>>(p);
-        } else {
-          quantizeNvfp4<type, false, true><<<tiles, kFp4Threads, 0, stream>>>(p);
-        }
+        p.stochastic ? launchStrips<type, true, true>(p, stream) : launchStrips<type, false, true>(p, stream);
         return;
       }
     }
-    if (p.stochastic) {
-      quantizeNvfp4<type, true, false><<<tiles, kFp4Threads, 0, stream>>>(p);
-    } else {
-      quantizeNvfp4<type, false, false><<<tiles, kFp4Threads, 0, stream>>>(p);
-    }
+    p.stochastic ? launchStrips<type, true, false>(p, stream) : launchStrips<type, false, false>(p, stream);
   });
   return cudaGetLastError();
 }

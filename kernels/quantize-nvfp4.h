@@ -51,9 +51,11 @@ struct QuantizeNvfp4Params {
 // and for 4over6 with a transform or stochastic rounding.
 cudaError_t launchQuantizeNvfp4(const QuantizeNvfp4Params& params, cudaStream_t stream);
 
-// The passes of it: amaxes, and then codes and scales, without and with 4over6.
+// The passes of it: amaxes, and then codes and scales, without and with 4over6. Rows is Codes for less than 2^32 blocks
+// of 1x16 without a columnwise copy.
 cudaError_t launchNvfp4Amaxes(const QuantizeNvfp4Params& params, cudaStream_t stream);
 cudaError_t launchNvfp4Codes(const QuantizeNvfp4Params& params, cudaStream_t stream);
+cudaError_t launchNvfp4Rows(const QuantizeNvfp4Params& params, cudaStream_t stream);
 cudaError_t launchNvfp4FourOverSix(const QuantizeNvfp4Params& params, cudaStream_t stream);
 
 }  // namespace lockstep

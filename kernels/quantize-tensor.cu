@@ -4,6 +4,7 @@
 
 #include "kernels/code-tile.cuh"
 #include "kernels/noop.cuh"
+#include "kernels/record.cuh"
 #include "kernels/scale.cuh"
 
 namespace lockstep {
@@ -13,20 +14,6 @@ namespace {
 constexpr int kThreads = 256;
 // Chunks of 16 bytes that a thread has in flight.
 constexpr int kChunks = 4;
-
-// Raises *record to the largest magnitude among the block's threads. NaN bits of a record are above all others.
-__device__ void raiseRecord(float* record, float largest) {
-  __shared__ uint32_t warps[32];
-  const uint32_t ofWarp = __reduce_max_sync(0xffffffffu, bitsOf(largest));
-  if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = ofWarp;
-  __syncthreads();
-  if (threadIdx.x != 0) return;
-  uint32_t ofBlock = 0;
-  for (int i = 0; i < blockDim.x / 32; ++i) ofBlock = max(ofBlock, warps[i]);
-  // magnitudes order as their bits do; a stale record is only smaller
-  int* bits = reinterpret_cast<int*>(record);
-  if (static_cast<int>(ofBlock) > __ldcg(bits)) atomicMax(bits, static_cast<int>(ofBlock));
-}
 
 // fmaxf takes the other operand where one is NaN.
 template <Wide type>
@@ -78,10 +65,7 @@ __device__ float tensorScale(const QuantizeTensorParams& p) {
   const float largest = decode(maxCode(word), word);
   const float scale =
       p.scale != nullptr ? *p.scale : scaleFromAmax(*p.amax, largest, p.pow2, p.epsilon, largestWide(Wide::kF32));
-  if (blockIdx.x == 0 && threadIdx.x == 0) {
-    if (p.rowwiseScaleInv != nullptr) *p.rowwiseScaleInv = 1 / scale;
-    if (p.columnwiseScaleInv != nullptr) *p.columnwiseScaleInv = 1 / scale;
-  }
+  if (blockIdx.x == 0 && threadIdx.x == 0) storeInverse(p, scale);
   return scale;
 }
 

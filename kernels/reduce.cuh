@@ -17,6 +17,33 @@ __device__ inline float foldLanes(float sum) {
   return __shfl_sync(0xffffffffu, sum, 0);
 }
 
+// Calls add(load(i)) for elements i = lane, lane + 32, ... below `count`, ascending; what `load` gives is read ahead.
+template <int depth, typename Index, typename Load, typename Add>
+__device__ inline void walkLanes(Index count, Load load, Add add) {
+  Index i = static_cast<int>(threadIdx.x) % kLanes;
+  Index batches = count / (depth * kLanes);
+  if (batches > 0) {
+    decltype(load(i)) ahead[depth];
+#pragma unroll
+    for (int k = 0; k < depth; ++k) ahead[k] = load(i + k * kLanes);
+#pragma unroll 2
+    for (; batches > 1; --batches) {
+      decltype(load(i)) terms[depth];
+#pragma unroll
+      for (int k = 0; k < depth; ++k) terms[k] = ahead[k];
+      i += depth * kLanes;
+#pragma unroll
+      for (int k = 0; k < depth; ++k) ahead[k] = load(i + k * kLanes);
+#pragma unroll
+      for (int k = 0; k < depth; ++k) add(terms[k]);
+    }
+#pragma unroll
+    for (int k = 0; k < depth; ++k) add(ahead[k]);
+    i += depth * kLanes;
+  }
+  for (; i < count; i += kLanes) add(load(i));
+}
+
 // The larger of the lanes, NaN ignored, in every thread of the warp.
 __device__ inline float maximumOfLanes(float value) {
 #pragma unroll

@@ -15,6 +15,7 @@ static Napi::Object initialize(Napi::Env env, Napi::Object exports) {
   lockstep::registerGemm(env, exports);
   lockstep::registerGemmKernels(env, exports);
   lockstep::registerActivation(env, exports);
+  lockstep::registerActivationQuantize(env, exports);
   lockstep::registerGated(env, exports);
   lockstep::registerLoss(env, exports);
   lockstep::registerNorm(env, exports);

@@ -7,6 +7,7 @@ namespace lockstep {
 
 void registerMemory(Napi::Env env, Napi::Object exports);
 void registerActivation(Napi::Env env, Napi::Object exports);
+void registerActivationQuantize(Napi::Env env, Napi::Object exports);
 void registerAmax(Napi::Env env, Napi::Object exports);
 void registerCast(Napi::Env env, Napi::Object exports);
 void registerDequantize(Napi::Env env, Napi::Object exports);

@@ -1,6 +1,7 @@
 #include "native/call.h"
 
 #include <cmath>
+#include <cstring>
 #include <string>
 
 namespace lockstep {
@@ -26,39 +27,41 @@ uint64_t product(std::initializer_list<uint64_t> sizes) {
 
 uint64_t bytesOf(uint64_t count, uint64_t bits) { return (product({count, bits}) + 7) / 8; }
 
-Call::Call(const Napi::CallbackInfo& info)
-    : context_(contextIn(info[0])),
-      arguments_(info[1].IsObject() ? info[1].As<Napi::Object>() : Napi::Object::New(info.Env())) {}
-
-Napi::Value Call::get(const char* name) const { return arguments_.Get(name); }
-
-bool Call::has(const char* name) const { return !get(name).IsUndefined(); }
-
-double Call::f64(const char* name) const {
-  const Napi::Value value = get(name);
-  if (!value.IsNumber()) refuse(std::string(name) + " is no number");
-  return value.As<Napi::Number>().DoubleValue();
+Call::Call(const Napi::CallbackInfo& info) : env_(info.Env()), context_(contextIn(info[0])) {
+  napi_typedarray_type type;
+  size_t length = 0;
+  void* data = nullptr;
+  const napi_status status =
+      napi_get_typedarray_info(env_, info[1], &type, &length, &data, nullptr, nullptr);
+  // one whose memory was taken away has no elements
+  if (status != napi_ok || type != napi_float64_array || length != kArgumentCount || !data) {
+    refuse("the arguments are no Float64Array of " + std::to_string(kArgumentCount) + " slots");
+  }
+  std::memcpy(slots_.data(), data, sizeof(slots_));
 }
 
-uint64_t Call::count(const char* name) const {
+double Call::f64(Name name) const {
+  if (!has(name)) refuse(std::string(name.text()) + " is not given");
+  return slots_[name.slot()];
+}
+
+uint64_t Call::count(Name name) const {
   const double value = f64(name);
   if (!(value >= 0 && value <= kLargestCount) || value != std::floor(value)) {
-    refuse(std::string(name) + " is no whole number from 0 to 2^53");
+    refuse(std::string(name.text()) + " is no whole number from 0 to 2^53");
   }
   return static_cast<uint64_t>(value);
 }
 
-uint64_t Call::bounded(const char* name, uint64_t last) const {
+uint64_t Call::bounded(Name name, uint64_t last) const {
   const uint64_t value = count(name);
-  if (value > last) refuse(std::string(name) + " is " + std::to_string(value) + ", above " + std::to_string(last));
+  if (value > last) refuse(std::string(name.text()) + " is " + std::to_string(value) + ", above " + std::to_string(last));
   return value;
 }
 
-uint32_t Call::word(const char* name) const { return static_cast<uint32_t>(bounded(name, UINT32_MAX)); }
+uint32_t Call::word(Name name) const { return static_cast<uint32_t>(bounded(name, UINT32_MAX)); }
 
-float Call::f32(const char* name) const { return static_cast<float>(f64(name)); }
-
-bool Call::flag(const char* name) const { return get(name).ToBoolean(); }
+float Call::f32(Name name) const { return static_cast<float>(f64(name)); }
 
 Napi::Error errorOf(Napi::Env env, const Failure& failure) {
   Napi::Error error = Napi::Error::New(env, failure.message);

@@ -3,9 +3,13 @@
 
 #include <napi.h>
 
+#include <array>
+#include <bit>
 #include <initializer_list>
+#include <string_view>
 
 #include "kernels/contract.gen.h"
+#include "native/arguments.gen.h"
 #include "native/context.h"
 
 namespace lockstep {
@@ -18,52 +22,72 @@ uint64_t bytesOf(uint64_t count, uint64_t bits);
 
 constexpr uint64_t bitsOf(Wide type) { return type == Wide::kF32 ? 32 : 16; }
 
+// The name of an argument. One that src/backends/native-arguments.ts does not list does not compile.
+class Name {
+ public:
+  consteval Name(const char* text) : Name(text, "") {}
+  consteval Name(std::string_view prefix, std::string_view rest) : slot_(slotOf(prefix, rest)) {}
+
+  constexpr size_t slot() const { return slot_; }
+  constexpr const char* text() const { return kArgumentNames[slot_]; }
+
+ private:
+  static consteval size_t slotOf(std::string_view prefix, std::string_view rest) {
+    for (size_t slot = 0; slot < kArgumentCount; ++slot) {
+      const std::string_view name = kArgumentNames[slot];
+      if (name.size() == prefix.size() + rest.size() && name.starts_with(prefix) && name.ends_with(rest)) return slot;
+    }
+    throw "src/backends/native-arguments.ts does not list this name";
+  }
+
+  size_t slot_;
+};
+
 class Call {
  public:
-  // info[0] is the context, info[1] the object of arguments.
+  // info[0] is the context, info[1] a Float64Array of the arguments in their slots, which is copied.
   explicit Call(const Napi::CallbackInfo& info);
 
   Context& context() const { return context_; }
   cudaStream_t stream() const { return context_.stream(); }
 
-  // Whether the argument was given, and is not undefined.
-  bool has(const char* name) const;
+  bool has(Name name) const { return std::bit_cast<uint64_t>(slots_[name.slot()]) != kAbsentArgument; }
   // A whole number from 0 to 2^53.
-  uint64_t count(const char* name) const;
-  uint32_t word(const char* name) const;
-  float f32(const char* name) const;
-  double f64(const char* name) const;
-  bool flag(const char* name) const;
+  uint64_t count(Name name) const;
+  uint32_t word(Name name) const;
+  float f32(Name name) const;
+  double f64(Name name) const;
+  // Whether it was given and is not 0.
+  bool flag(Name name) const { return has(name) && slots_[name.slot()] != 0; }
   // A member of an enumeration of the contract, from 0 to `last`.
   template <typename E>
-  E member(const char* name, E last) const {
+  E member(Name name, E last) const {
     return static_cast<E>(bounded(name, static_cast<uint64_t>(last)));
   }
-  Wide wide(const char* name) const { return member(name, Wide::kF16); }
+  Wide wide(Name name) const { return member(name, Wide::kF16); }
   // A whole number from 0 to `last`.
-  uint64_t bounded(const char* name, uint64_t last) const;
+  uint64_t bounded(Name name, uint64_t last) const;
 
   // Device memory with room for `bytes`.
   template <typename T = void>
-  T* pointer(const char* name, uint64_t bytes) const {
-    return static_cast<T*>(context_.pointer(name, count(name), bytes));
+  T* pointer(Name name, uint64_t bytes) const {
+    return static_cast<T*>(context_.pointer(name.text(), count(name), bytes));
   }
   // As `pointer`; null where the argument was not given.
   template <typename T = void>
-  T* optional(const char* name, uint64_t bytes) const {
+  T* optional(Name name, uint64_t bytes) const {
     return has(name) ? pointer<T>(name, bytes) : nullptr;
   }
 
   void check(const char* what, cudaError_t error) const { context_.check(what, error); }
   void check(const char* what, cublasStatus_t status) const { context_.check(what, status); }
 
-  Napi::Env env() const { return arguments_.Env(); }
+  Napi::Env env() const { return env_; }
 
  private:
-  Napi::Value get(const char* name) const;
-
+  Napi::Env env_;
   Context& context_;
-  Napi::Object arguments_;
+  std::array<double, kArgumentCount> slots_;
 };
 
 // The context in `value`. Throws Failure ARGUMENT for anything else, and as Context::enter.

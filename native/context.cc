@@ -1,9 +1,8 @@
 #include "native/context.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
-
-#include "native/driver.h"
 
 namespace lockstep {
 
@@ -59,7 +58,7 @@ Context::Context(int device) : device_(device) {
     throw Failure{"BACKEND", "device " + std::to_string(device) + " is not there; there are " +
                                  std::to_string(count) + ", numbered from 0"};
   }
-  own_ = createDriverContext(device);
+  check("cudaSetDevice", cudaSetDevice(device));
   check("cudaGetDeviceProperties", cudaGetDeviceProperties(&properties_, device));
   check("cudaStreamCreate", cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
   cudaMemPoolProps props{};
@@ -79,25 +78,24 @@ void Context::enter() {
   if (!poison_.empty()) {
     throw Failure{"BACKEND", "the cuda backend broke earlier and answers nothing more; the first cause: " + poison_};
   }
-  if (const CUresult result = useDriverContext(own_); result != CUDA_SUCCESS) {
-    throw Failure{"BACKEND", "the device is gone: CUDA driver error " + std::to_string(result)};
-  }
+  // whoever else is in this process may have made another device current
+  int current = -1;
+  if (cudaGetDevice(&current) != cudaSuccess || current != device_) check("cudaSetDevice", cudaSetDevice(device_));
 }
-
 
 // Whatever fails here fails because the device is already gone.
 void Context::close() {
   if (closed_) return;
   closed_ = true;
-  if (!own_) return;
   {
     std::unique_lock lock(readsMutex_);
     readsDone_.wait(lock, [this] { return reads_ == 0; });
   }
-  useDriverContext(own_);
+  cudaSetDevice(device_);
   for (const auto& [address, bytes] : sizes_) cudaFreeAsync(reinterpret_cast<void*>(address), stream_);
   sizes_.clear();
   live_ = 0;
+  giveBackSpares();
   if (stream_) cudaStreamSynchronize(stream_);
   for (Upload& upload : uploads_) cudaEventDestroy(upload.done);
   uploads_.clear();
@@ -105,22 +103,26 @@ void Context::close() {
   if (blas_) cublasLtDestroy(blas_);
   if (pool_) cudaMemPoolDestroy(pool_);
   if (stream_) cudaStreamDestroy(stream_);
-  destroyDriverContext(own_);
   cudaGetLastError();
 }
 
+size_t Context::spareList(uint64_t bytes) {
+  if (bytes > uint64_t{1} << kLargestShift) return kSpareLists;
+  const uint64_t least = uint64_t{1} << kSmallestShift;
+  return static_cast<size_t>(std::bit_width(std::max(bytes, least) - 1) - kSmallestShift);
+}
+
 uint64_t Context::allocate(uint64_t bytes) {
+  const size_t list = spareList(bytes);
   void* data = nullptr;
-  const size_t wanted = std::max<uint64_t>(bytes, 16);
-  const cudaError_t error = cudaMallocFromPoolAsync(&data, wanted, pool_, stream_);
-  if (error == cudaErrorMemoryAllocation) {
-    cudaGetLastError();
-    size_t free = 0;
-    size_t total = 0;
-    cudaMemGetInfo(&free, &total);
-    throw Failure{"OUT_OF_MEMORY", "", bytes, free + (memory().reserved - live_)};
+  if (list == kSpareLists) {
+    data = takeOrThrow(bytes);
+  } else if (spares_[list].empty()) {
+    data = takeOrThrow(uint64_t{1} << (list + kSmallestShift));
+  } else {
+    data = spares_[list].back();
+    spares_[list].pop_back();
   }
-  check("cudaMallocFromPoolAsync", error);
   const uint64_t address = reinterpret_cast<uint64_t>(data);
   sizes_.emplace(address, bytes);
   live_ += bytes;
@@ -130,9 +132,57 @@ uint64_t Context::allocate(uint64_t bytes) {
 void Context::free(uint64_t address) {
   const auto found = sizes_.find(address);
   if (found == sizes_.end()) return;
-  live_ -= found->second;
+  const uint64_t bytes = found->second;
+  void* data = reinterpret_cast<void*>(address);
+  live_ -= bytes;
   sizes_.erase(found);
-  if (poison_.empty()) check("cudaFreeAsync", cudaFreeAsync(reinterpret_cast<void*>(address), stream_));
+  if (const size_t list = spareList(bytes); list < kSpareLists) {
+    spares_[list].push_back(data);
+  } else if (poison_.empty()) {
+    check("cudaFreeAsync", cudaFreeAsync(data, stream_));
+  }
+}
+
+void* Context::workspace(uint64_t bytes) {
+  if (bytes <= workspaceBytes_) return workspace_;
+  if (workspace_) check("cudaFreeAsync", cudaFreeAsync(workspace_, stream_));
+  workspace_ = nullptr;
+  workspaceBytes_ = 0;
+  workspace_ = takeOrThrow(bytes);
+  workspaceBytes_ = bytes;
+  return workspace_;
+}
+
+void* Context::take(uint64_t bytes) {
+  void* data = nullptr;
+  const cudaError_t error = cudaMallocFromPoolAsync(&data, bytes, pool_, stream_);
+  if (error == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    return nullptr;
+  }
+  check("cudaMallocFromPoolAsync", error);
+  return data;
+}
+
+void* Context::takeOrThrow(uint64_t bytes) {
+  if (void* data = take(bytes)) return data;
+  giveBackSpares();
+  synchronize();
+  if (void* data = take(bytes)) return data;
+  size_t free = 0;
+  size_t total = 0;
+  cudaMemGetInfo(&free, &total);
+  throw Failure{"OUT_OF_MEMORY", "", bytes, free + (memory().reserved - live_)};
+}
+
+void Context::giveBackSpares() {
+  for (std::vector<void*>& list : spares_) {
+    for (void* data : list) cudaFreeAsync(data, stream_);
+    list.clear();
+  }
+  if (workspace_) cudaFreeAsync(workspace_, stream_);
+  workspace_ = nullptr;
+  workspaceBytes_ = 0;
 }
 
 void* Context::pointer(const char* name, uint64_t address, uint64_t bytes) const {
@@ -192,7 +242,7 @@ Download Context::beginRead(const void* from, size_t bytes) {
 }
 
 cudaError_t Context::awaitRead(const Download& download, void* to) {
-  useDriverContext(own_);
+  cudaSetDevice(device_);
   const cudaError_t error = cudaEventSynchronize(download.done);
   if (error == cudaSuccess) std::memcpy(to, download.buffer->data(), download.bytes);
   const std::lock_guard lock(readsMutex_);

@@ -14,10 +14,10 @@ uint64_t extent(uint64_t lines, uint64_t length, uint64_t pitch) {
   return lines == 0 ? 0 : product({lines - 1, pitch}) + length;
 }
 
-uint64_t multipleOf(const Call& call, const char* name, uint64_t step) {
+uint64_t multipleOf(const Call& call, Name name, uint64_t step) {
   const uint64_t value = call.count(name);
   if (value % step == 0) return value;
-  throw Failure{"ARGUMENT", std::string(name) + " is no multiple of " + std::to_string(step)};
+  throw Failure{"ARGUMENT", std::string(name.text()) + " is no multiple of " + std::to_string(step)};
 }
 
 void GemmPlain(const Call& call) {

@@ -10,11 +10,11 @@ namespace {
 // More than any list that cuBLASLt gives.
 constexpr uint64_t kMostCandidates = 256;
 
-cudaDataType_t typeIn(const Call& call, const char* name) {
+cudaDataType_t typeIn(const Call& call, Name name) {
   return static_cast<cudaDataType_t>(call.bounded(name, INT32_MAX));
 }
 
-std::optional<cublasLtMatmulMatrixScale_t> scaleIn(const Call& call, const char* name) {
+std::optional<cublasLtMatmulMatrixScale_t> scaleIn(const Call& call, Name name) {
   if (!call.has(name)) return std::nullopt;
   return static_cast<cublasLtMatmulMatrixScale_t>(call.bounded(name, CUBLASLT_MATMUL_MATRIX_SCALE_END - 1));
 }
@@ -27,7 +27,7 @@ GemmDescription descriptionIn(const Call& call) {
   g.batch = call.count("batch");
   g.transposeA = call.flag("transposeA");
   g.transposeB = call.flag("transposeB");
-  const auto stride = [&](const char* name) { return g.batch > 1 ? call.count(name) : 0; };
+  const auto stride = [&](Name name) { return g.batch > 1 ? call.count(name) : 0; };
   g.a = {typeIn(call, "aType"), g.transposeA ? g.k : g.m, g.transposeA ? g.m : g.k, call.count("aPitch"), stride("aStride")};
   g.b = {typeIn(call, "bType"), g.transposeB ? g.n : g.k, g.transposeB ? g.k : g.n, call.count("bPitch"), stride("bStride")};
   g.c = {typeIn(call, "cType"), g.m, g.n, call.count("cPitch"), stride("cStride")};
@@ -103,18 +103,21 @@ Napi::Value Configure(const Napi::CallbackInfo& info) {
 // Gives a plan the algorithm with the words word0 to word15; undefined, and nothing done, where it cannot run.
 Napi::Value Choose(const Napi::CallbackInfo& info) {
   const Call call(info);
+  static constexpr Name kNames[] = {"word0", "word1", "word2",  "word3",  "word4",  "word5",  "word6",  "word7",
+                                    "word8", "word9", "word10", "word11", "word12", "word13", "word14", "word15"};
   AlgorithmWords words;
-  for (size_t i = 0; i < words.size(); ++i) words[i] = call.word(("word" + std::to_string(i)).c_str());
+  static_assert(std::size(kNames) == std::tuple_size_v<AlgorithmWords>);
+  for (size_t i = 0; i < words.size(); ++i) words[i] = call.word(kNames[i]);
   return optionalOut(info.Env(), planIn(call).choose(call.context().blas(), words));
 }
 
 void Forget(const Call& call) { call.context().gemmPlans().remove(call.count("plan")); }
 
-// Operand `name`, from `name` + "Offset" bytes on, a multiple of 16.
-const void* operandIn(const Call& call, const std::string& name, uint64_t bytes) {
-  const uint64_t offset = call.count((name + "Offset").c_str());
-  if (offset % 16 != 0) throw Failure{"ARGUMENT", name + "Offset is no multiple of 16"};
-  return call.pointer<const char>(name.c_str(), offset + bytes) + offset;
+// An operand, from an offset on in bytes, a multiple of 16.
+const void* operandIn(const Call& call, Name name, Name offsetName, uint64_t bytes) {
+  const uint64_t offset = call.count(offsetName);
+  if (offset % 16 != 0) throw Failure{"ARGUMENT", std::string(offsetName.text()) + " is no multiple of 16"};
+  return call.pointer<const char>(name, offset + bytes) + offset;
 }
 
 // Runs a plan. `scalars` holds {alpha, beta} where the plan says that they lie on the device.
@@ -122,20 +125,24 @@ void Gemm(const Call& call) {
   GemmPlan& plan = planIn(call);
   const GemmDescription& g = plan.description();
   GemmPointers p{};
-  p.a = operandIn(call, "a", plan.bytes(g.a));
-  p.b = operandIn(call, "b", plan.bytes(g.b));
+  p.a = operandIn(call, "a", "aOffset", plan.bytes(g.a));
+  p.b = operandIn(call, "b", "bOffset", plan.bytes(g.b));
   p.d = call.pointer("d", plan.bytes(g.d));
-  p.c = call.pointer(call.has("c") ? "c" : "d", plan.bytes(g.c));
+  p.c = call.pointer(call.has("c") ? Name("c") : Name("d"), plan.bytes(g.c));
   if (g.scaleA) p.scaleA = call.pointer("aScale", plan.scaleBytes(*g.scaleA, g.m));
   if (g.scaleB) p.scaleB = call.pointer("bScale", plan.scaleBytes(*g.scaleB, g.n));
   if (g.bias) p.bias = call.pointer("bias", plan.biasBytes());
-  if (plan.workspaceBytes() > 0) p.workspace = call.pointer("workspace", plan.workspaceBytes());
+  if (plan.workspaceBytes() > 0) p.workspace = call.context().workspace(plan.workspaceBytes());
   const float alpha = g.deviceScalars ? 0 : call.f32("alpha");
   const float beta = g.deviceScalars ? 0 : call.f32("beta");
   const float* scalars = g.deviceScalars ? call.pointer<float>("scalars", 2 * sizeof(float)) : nullptr;
   p.alpha = scalars ? scalars : &alpha;
   p.beta = scalars ? scalars + 1 : &beta;
-  call.check("cublasLtMatmul", plan.run(call.context().blas(), p, call.stream()));
+  // More than once for measurements: what is left to the host is a C++ loop. The fuzzer may ask for any number.
+  const uint64_t times = call.has("times") ? call.bounded("times", 1000) : 1;
+  for (uint64_t i = 0; i < times; ++i) {
+    call.check("cublasLtMatmul", plan.run(call.context().blas(), p, call.stream()));
+  }
 }
 
 }  // namespace

@@ -166,11 +166,14 @@ Napi::Value Synchronize(const Napi::CallbackInfo& info) {
   return info.Env().Undefined();
 }
 
-void Copy(const Call& call) {
-  const uint64_t bytes = call.count("bytes");
-  void* to = call.pointer("to", bytes);
-  const void* from = call.pointer("from", bytes);
-  call.check("copy", cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, call.stream()));
+// Arguments: device, to, from, bytes.
+Napi::Value Copy(const Napi::CallbackInfo& info) {
+  Context& context = contextIn(info[0]);
+  const uint64_t bytes = numberIn(info[3], "bytes");
+  void* to = context.pointer("to", numberIn(info[1], "to"), bytes);
+  const void* from = context.pointer("from", numberIn(info[2], "from"), bytes);
+  context.check("copy", cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, context.stream()));
+  return info.Env().Undefined();
 }
 
 // For tests of what happens after a kernel has failed.
@@ -215,7 +218,7 @@ void registerMemory(Napi::Env env, Napi::Object exports) {
   exports.Set("read", Napi::Function::New<guarded<Read>>(env));
   exports.Set("readSync", Napi::Function::New<guarded<ReadSync>>(env));
   exports.Set("synchronize", Napi::Function::New<guarded<Synchronize>>(env));
-  exports.Set("copy", Napi::Function::New<operation<Copy>>(env));
+  exports.Set("copy", Napi::Function::New<guarded<Copy>>(env));
   exports.Set("fault", Napi::Function::New<guarded<Fault>>(env));
   exports.Set("memory", Napi::Function::New<guarded<Memory>>(env));
 }

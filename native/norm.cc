@@ -30,6 +30,12 @@ void Norm(const Call& call) {
   call.check("norm", launchNorm(p, call.stream()));
 }
 
+// Bytes of the sums of the chunks of `results` results.
+uint64_t workspaceBytes(uint64_t rows, uint64_t columns, uint64_t results) {
+  const auto chunks = static_cast<uint64_t>(chunksOf(static_cast<int64_t>(rows)));
+  return bytesOf(product({chunks, columns, results}), 32);
+}
+
 void NormBackward(const Call& call) {
   const uint64_t rows = call.count("rows");
   const uint64_t columns = call.count("columns");
@@ -45,37 +51,14 @@ void NormBackward(const Call& call) {
   p.rstd = call.pointer<float>("rstd", bytesOf(rows, 32));
   p.dxType = call.wide("dxType");
   p.dx = call.pointer("dx", bytesOf(elements, bitsOf(p.dxType)));
+  p.gradientType = call.wide("gradientType");
+  p.dgamma = call.pointer("dgamma", bytesOf(columns, bitsOf(p.gradientType)));
+  p.dbeta = call.optional("dbeta", bytesOf(columns, bitsOf(p.gradientType)));
   p.rows = static_cast<int64_t>(rows);
   p.columns = static_cast<int64_t>(columns);
   p.zeroCentered = call.flag("zeroCentered");
+  p.workspace = call.pointer<float>("workspace", workspaceBytes(rows, columns, p.dbeta ? 2 : 1));
   call.check("normBackward", launchNormBackward(p, call.stream()));
-}
-
-// Bytes of the sums of the chunks of `results` results.
-uint64_t workspaceBytes(uint64_t rows, uint64_t columns, uint64_t results) {
-  const auto chunks = static_cast<uint64_t>(chunksOf(static_cast<int64_t>(rows)));
-  return bytesOf(product({chunks, columns, results}), 32);
-}
-
-// dgamma, and dbeta where it is given.
-void NormParameters(const Call& call) {
-  const uint64_t rows = call.count("rows");
-  const uint64_t columns = call.count("columns");
-  const uint64_t elements = product({rows, columns});
-  ColumnSumParams p{};
-  p.gradType = call.wide("gradType");
-  p.grad = call.pointer("grad", bytesOf(elements, bitsOf(p.gradType)));
-  p.xType = call.wide("xType");
-  p.x = call.pointer("x", bytesOf(elements, bitsOf(p.xType)));
-  p.mean = call.optional<float>("mean", bytesOf(rows, 32));
-  p.rstd = call.pointer<float>("rstd", bytesOf(rows, 32));
-  p.outType = call.wide("parameterType");
-  p.weighted = call.pointer("dgamma", bytesOf(columns, bitsOf(p.outType)));
-  p.plain = call.optional("dbeta", bytesOf(columns, bitsOf(p.outType)));
-  p.rows = static_cast<int64_t>(rows);
-  p.columns = static_cast<int64_t>(columns);
-  p.workspace = call.pointer<float>("workspace", workspaceBytes(rows, columns, p.plain ? 2 : 1));
-  call.check("normParameters", launchColumnSum(p, call.stream()));
 }
 
 void ColumnSum(const Call& call) {
@@ -97,7 +80,6 @@ void ColumnSum(const Call& call) {
 void registerNorm(Napi::Env env, Napi::Object exports) {
   exports.Set("norm", Napi::Function::New<operation<Norm>>(env));
   exports.Set("normBackward", Napi::Function::New<operation<NormBackward>>(env));
-  exports.Set("normParameters", Napi::Function::New<operation<NormParameters>>(env));
   exports.Set("columnSum", Napi::Function::New<operation<ColumnSum>>(env));
 }
 

@@ -1,25 +1,36 @@
 #include "kernels/quantize-nvfp4.h"
 
-#include <string>
-
 #include "native/addon.h"
 #include "native/call.h"
 #include "native/placement.h"
 
 namespace lockstep {
 
-// The copy under `name`, of `bytes` bytes of codes; one without data where it was not given.
-static Nvfp4Copy readCopy(const Call& call, const std::string& name, uint64_t bytes) {
+namespace {
+
+// The names of a copy's arguments.
+struct CopyNames {
+  consteval CopyNames(const char* name)
+      : data(name), scales(name), amax(name, "Amax"), givenAmax(name, "GivenAmax") {}
+
+  Name data;
+  PlacementNames scales;
+  Name amax;
+  Name givenAmax;
+};
+
+// The copy under a name, of `bytes` bytes of codes; one without data where it was not given.
+Nvfp4Copy readCopy(const Call& call, CopyNames names, uint64_t bytes) {
   Nvfp4Copy copy;
-  copy.data = call.optional<uint8_t>(name.c_str(), bytes);
+  copy.data = call.optional<uint8_t>(names.data, bytes);
   if (!copy.data) return copy;
-  copy.scales = readPlacement(call, name, 1);
-  copy.amax = call.pointer<float>((name + "Amax").c_str(), sizeof(float));
-  copy.givenAmax = call.optional<float>((name + "GivenAmax").c_str(), sizeof(float));
+  copy.scales = readPlacement(call, names.scales, 1);
+  copy.amax = call.pointer<float>(names.amax, sizeof(float));
+  copy.givenAmax = call.optional<float>(names.givenAmax, sizeof(float));
   return copy;
 }
 
-static void QuantizeNvfp4(const Call& call) {
+void QuantizeNvfp4(const Call& call) {
   QuantizeNvfp4Params p;
   const uint64_t rows = call.count("rows");
   const uint64_t columns = call.count("columns");
@@ -41,6 +52,8 @@ static void QuantizeNvfp4(const Call& call) {
   p.noop = call.optional<float>("noop", sizeof(float));
   call.check("quantizeNvfp4", launchQuantizeNvfp4(p, call.stream()));
 }
+
+}  // namespace
 
 void registerQuantizeNvfp4(Napi::Env env, Napi::Object exports) {
   exports.Set("quantizeNvfp4", Napi::Function::New<operation<QuantizeNvfp4>>(env));

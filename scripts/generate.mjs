@@ -1,14 +1,15 @@
-// Writes what is generated: from assembly/contract.ts and the table of formats their copies, from the committed
-// vectors docs/conformance.md.
+// Writes what is generated: from assembly/contract.ts and the tables of formats and of native arguments their copies, from
+// the committed vectors docs/conformance.md.
 // With --check, writes nothing and fails if a file differs from what it would write.
 import { readFile, writeFile } from "node:fs/promises";
+import { argumentFiles } from "./generate/arguments.mjs";
 import { conformanceFiles } from "./generate/conformance.mjs";
 import { contractFiles } from "./generate/contract.mjs";
 import { formatFiles } from "./generate/formats.mjs";
 
 const COMMAND = "npm run generate";
 
-const makers = [contractFiles, formatFiles, conformanceFiles];
+const makers = [contractFiles, formatFiles, argumentFiles, conformanceFiles];
 const files = Object.assign({}, ...(await Promise.all(makers.map((make) => make(COMMAND)))));
 
 const check = process.argv.includes("--check");

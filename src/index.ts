@@ -29,6 +29,7 @@ export {
   gated,
   gatedBackward,
 } from "./ops/activation.js";
+export type { QuantizeActivationOptions } from "./ops/activation-quantize.js";
 export { decode, type EncodeOptions, encode, type FormatLike, OVERFLOWS, ROUNDINGS } from "./ops/cast.js";
 export { empty, tensor, zeros } from "./ops/create.js";
 export { dequantize } from "./ops/dequantize.js";

@@ -11,7 +11,7 @@ export function openCopies() {
     copyCase([rows, columns]) {
       const bytes = rows * columns * 2;
       const buffers = [1, 2, 3].map(() => addon.allocate(device, bytes));
-      const run = (i) => addon.copy(device, { from: buffers[i % 3], to: buffers[(i + 1) % 3], bytes });
+      const run = (i) => addon.copy(device, buffers[(i + 1) % 3], buffers[i % 3], bytes);
       return { name: `copy on the device ${rows}x${columns}`, bytes: 2 * bytes, run };
     },
     wait: () => addon.synchronize(device),

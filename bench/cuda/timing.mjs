@@ -1,5 +1,5 @@
 // Seconds of one call of work that a GPU does while the host runs ahead: batches long enough to hide the wait at their end,
-// interleaved round by round so that all cases meet the same clocks.
+// interleaved round by round, each round in an order of its own, so that all cases meet the same clocks.
 
 const BATCH_SECONDS = 0.02;
 const MOST_CALLS = 2000;
@@ -8,6 +8,11 @@ function median(values) {
   const sorted = [...values].sort((a, b) => a - b);
   const middle = sorted.length >> 1;
   return sorted.length % 2 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
+}
+
+export function shuffled(values) {
+  const keyed = values.map((value) => ({ value, key: Math.random() }));
+  return keyed.sort((a, b) => a.key - b.key).map(({ value }) => value);
 }
 
 function batch(run, calls, wait) {
@@ -27,13 +32,16 @@ export function measureDevice(cases, wait, rounds = 11) {
   });
   const seconds = cases.map(() => []);
   for (let round = 0; round < rounds; round++) {
-    for (const [i, { run }] of cases.entries()) seconds[i].push(batch(run, calls[i], wait));
+    for (const i of shuffled([...cases.keys()])) seconds[i].push(batch(cases[i].run, calls[i], wait));
   }
   return seconds.map((each) => ({ median: median(each), best: Math.min(...each) }));
 }
 
-/** Microseconds until a call returns, the median of `calls`; the GPU is waited for between groups, so that no queue fills. */
-export function measureEnqueue(run, wait, calls = 400) {
+/**
+ * Microseconds until a call returns, the median of `calls`, of which the first quarter are for the compiler; the GPU is
+ * waited for between groups, so that no queue fills.
+ */
+export function measureEnqueue(run, wait, calls = 4000) {
   const times = [];
   for (let i = 0; i < calls; i++) {
     if (i % 20 === 0) wait();

@@ -4,6 +4,7 @@ import type { ActivationName } from "../../src/backends/ops.js";
 import { ACTIVATION } from "../../src/formats/contract.gen.js";
 import { asMatrix, type Shape, type WideDType } from "../../src/tensor/shape.js";
 import type { Inputs } from "../harness/laws.js";
+import { activationQuantizeCase } from "../harness/operations/activation-quantize.js";
 import { dequantizeCase } from "../harness/operations/dequantize.js";
 import { adamwCase, sgdCase } from "../harness/operations/optimizer.js";
 import { quantizeCase, type Shapes } from "../harness/operations/quantize.js";
@@ -106,6 +107,7 @@ export const LARGE_INPUTS: Inputs = {
   gatedBackward: halves.chain(({ half, whole }) =>
     fc.record({ x: large(whole), grad: large(half), kind: kinds, outDtype: wideType() }),
   ),
+  activationQuantize: activationQuantizeCase(["fp8-delayed", "mxfp8", "fp8-current"], shapes),
   norm: anyShape.chain((shape) =>
     fc
       .tuple(

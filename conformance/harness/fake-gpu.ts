@@ -68,9 +68,11 @@ export class FakeGpu {
   }
 
   #addon(): Addon {
-    const record = (name: string) => (_device: DeviceHandle, args: NativeArgs) => {
-      this.#calls.push([name, args]);
-    };
+    const record =
+      (name: string) =>
+      (_device: DeviceHandle, ...parts: readonly NativeArgs[]) => {
+        this.#calls.push([name, Object.assign({}, ...parts)]);
+      };
     let plans = 0;
     const launches = Object.fromEntries([...LAUNCHES, "gemmForget"].map((name) => [name, record(name)]));
     const addon: Partial<Addon> = {
@@ -97,7 +99,7 @@ export class FakeGpu {
       },
       gemmChoose: (device, args) => {
         record("gemmChoose")(device, args);
-        const words = Array.from({ length: 16 }, (_, i) => Number(args[`word${i}`]));
+        const words = Array.from({ length: 16 }, (_, i) => Number(args[`word${i}` as keyof NativeArgs]));
         // a stored algorithm of the tests is fifteens throughout
         if (words.every((word) => word === 15)) return { ...algorithmNumbered(66), words };
         const [id = 0, tile = 0, splitK = 0, scheme = 0] = words;

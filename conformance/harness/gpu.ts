@@ -4,6 +4,10 @@ import type { Backend } from "../../src/backends/backend.js";
 import { openBackend } from "../../src/backends/open.js";
 import { NO_GPU } from "./no-gpu.js";
 
+/** Inputs for each law; RUNS=10000 is the long suite. */
+export const RUNS = Number(process.env.RUNS ?? 100);
+export const SEED = Number(process.env.SEED ?? 1);
+
 /** As `describe`, skipped with the reason where there is no GPU. */
 export function describeOnGpu(name: string, body: () => void): void {
   if (NO_GPU === undefined) describe(name, body);

@@ -9,6 +9,7 @@ import {
   gatedBackwardOperation,
   gatedOperation,
 } from "./operations/activation.js";
+import { activationQuantizeOperation } from "./operations/activation-quantize.js";
 import { amaxOperation } from "./operations/amax.js";
 import { decodeOperation } from "./operations/decode.js";
 import { dequantizeOperation } from "./operations/dequantize.js";
@@ -34,6 +35,7 @@ const ROWS = {
   activationBackward: activationBackwardOperation,
   gated: gatedOperation,
   gatedBackward: gatedBackwardOperation,
+  activationQuantize: activationQuantizeOperation,
   norm: normOperation,
   normBackward: normBackwardOperation,
   columnSum: columnSumOperation,

@@ -47,6 +47,8 @@ export interface QuantizeSpec extends LayoutSpec {
   readonly fourOverSix?: ErrorMetric;
   /** With fourOverSix; default 256. */
   readonly e4m3Max?: 256 | 448;
+  /** fp8-current and nvfp4: takes the place of the tensor's own. */
+  readonly amax?: number;
 }
 
 /** One copy as it is stored, before packing. */
@@ -140,7 +142,7 @@ function quantizeCopy(x: Source, spec: QuantizeSpec, usage: Usage, drawAs: Usage
     codes: Uint8Array.from(codes.values),
     shape: codes.shape,
     ...(isPerTensor(spec) ? perTensor : { scale: scales.values, scaleShape: scales.shape }),
-    ...(spec.quantizer === "nvfp4" ? { amax: bitsOf(amaxOf(x.data)) } : {}),
+    ...(spec.quantizer === "nvfp4" ? { amax: bitsOf(spec.amax ?? amaxOf(x.data)) } : {}),
   };
 }
 
@@ -178,7 +180,7 @@ function scaleRule(x: Source, spec: QuantizeSpec, layout: ScalarLayout): (lines:
       return () => f32Scale(spec.scale ?? 1);
     case "fp8-current": {
       const options = { max, epsilon, pow2: spec.pow2Scales ?? false, overflow: FLT_MAX };
-      return (lines) => f32Scale(scaleFromAmax(amaxOf(lines.flat()), options));
+      return (lines) => f32Scale(scaleFromAmax(spec.amax ?? amaxOf(lines.flat()), options));
     }
     case "fp8-block": {
       const overflow = x.dtype === "f32" ? FLT_MAX : largest(SCALAR_FORMATS[x.dtype]);
@@ -191,7 +193,7 @@ function scaleRule(x: Source, spec: QuantizeSpec, layout: ScalarLayout): (lines:
     case "mxfp4":
       return (lines) => e8m0Floor(amaxOf(lines.flat()), layout);
     case "nvfp4": {
-      const g = amaxOf(x.data);
+      const g = spec.amax ?? amaxOf(x.data);
       const { fourOverSix: metric, e4m3Max = 256 } = spec;
       if (metric) return (lines) => fourOverSix(lines, { g, e4m3Max, metric });
       return (lines) => twoLevel(amaxOf(lines.flat()), g);

@@ -7,6 +7,14 @@ const load = async (name) => JSON.parse(await readFile(`${VECTORS}/${name}`, "ut
 const unique = (values) => [...new Set(values)];
 const grouped = (n) => n.toLocaleString("en-US");
 
+/** The entries of a file of lines, the last of each group and name, in order. */
+async function lastLines(name) {
+  const text = await readFile(`${VECTORS}/${name}`, "utf8").catch(() => "");
+  const entries = text.split("\n").flatMap((line) => (line ? [JSON.parse(line)] : []));
+  const last = new Map(entries.map((entry) => [`${entry.group} ${entry.name}`, entry]));
+  return [...last.values()].sort((a, b) => (a.name < b.name ? -1 : 1));
+}
+
 /** Rows of a Markdown table. */
 function table(head, rows) {
   const line = (cells) => `| ${cells.join(" | ")} |`;
@@ -60,11 +68,17 @@ async function witnessTable() {
 }
 
 /** What one run of the GPU suite came to: a row for each law, the sums of the sweeps, and what was declined. */
-function gpuSection(record) {
-  if (!record) return "No run of the suite on a GPU is recorded.";
-  const { device, seed, entries } = record;
+function gpuSection(entries) {
+  if (entries.length === 0) return "No run of the suite on a GPU is recorded.";
+  const { device, seed } = entries[0];
   const of = (group) => entries.filter((each) => each.group === group);
   const rows = (group) => of(group).map(({ name, runs }) => [name, grouped(runs)]);
+  const laws = of("laws").map(({ name, runs, pairs, rarest }) => [
+    name,
+    grouped(runs),
+    pairs ?? "",
+    rarest ?? "",
+  ]);
   const sweeps = of("sweep");
   const codes = sweeps.reduce((sum, { runs }) => sum + runs, 0);
   const declined = new Map();
@@ -80,7 +94,7 @@ function gpuSection(record) {
   ]);
   return `${device}; seed ${seed}. Every output was poisoned first, every comparison is of bits, and nothing differed.
 
-${table(["law, inputs aimed at edges", "inputs"], rows("laws"))}
+${table(["law, inputs aimed at edges", "inputs", "pairs of option values", "the rarest, times"], laws)}
 
 ${table(["law, large inputs", "inputs"], rows("large"))}
 
@@ -94,7 +108,7 @@ ${reasons.length > 0 ? `What the GPU declined, with its reason:\n\n${table(["rea
 export async function conformanceFiles(command) {
   const results = await load("exhaustive.json").catch(() => []);
   const sweep = await load("sweep-digests.json");
-  const gpu = await load("gpu-conformance.json").catch(() => undefined);
+  const gpu = await lastLines("gpu-conformance.jsonl");
   const cuda = [
     ...(await load("cuda-digests.json")).runs,
     ...(await load("cuda-digests-directed.json")).runs,
@@ -122,7 +136,7 @@ multiplies all 2^16 pairs of e4m3 and of e5m2 codes, against exact arithmetic, w
 
 ## On a GPU
 
-The CUDA backend against the reference: \`RUNS=10000 CHUNKS=256 RECORD=conformance/vectors/gpu-conformance.json npx vitest run
+The CUDA backend against the reference: \`RUNS=10000 CHUNKS=256 RECORD=conformance/vectors/gpu-conformance.jsonl npx vitest run
 --project gpu\` on a machine with a GPU. Results of that GPU are frozen in \`h200-results.json\`, products with the plans it chose,
 and \`npm test\` holds the reference to them on any machine (\`conformance/frozen.test.ts\`).
 

@@ -1,4 +1,7 @@
-/** The native addon: what it exports, and finding it. It is built where a CUDA toolkit is (`npx lockstep build-cuda`). */
+/** The native addon: what it exports. It is built where a CUDA toolkit is (`npx lockstep build-cuda`). */
+import { type NativeArgs, packed } from "./native-arguments.js";
+
+export type { NativeArgs } from "./native-arguments.js";
 
 declare const opened: unique symbol;
 
@@ -16,9 +19,6 @@ export interface DeviceFacts {
   readonly multiprocessors: number;
   readonly bytes: number;
 }
-
-/** Arguments of an operation, by the names that native/ reads: addresses, sizes, format words, contract numbers. */
-export type NativeArgs = Readonly<Record<string, number | boolean | undefined>>;
 
 /** The operations, by the names they are exported under. */
 export const NATIVE_OPERATIONS = [
@@ -43,21 +43,20 @@ export const NATIVE_OPERATIONS = [
   "dequantize",
   "activation",
   "activationBackward",
+  "activationQuantizeTensor",
+  "activationQuantizeMx",
   "gated",
   "gatedBackward",
   "clampedSwiglu",
   "clampedSwigluBackward",
   "norm",
   "normBackward",
-  "normParameters",
   "columnSum",
   "crossEntropy",
   "crossEntropyBackward",
   "sgd",
   "adamw",
 ] as const;
-
-export type NativeOperation = (typeof NATIVE_OPERATIONS)[number];
 
 /** A configured algorithm of cuBLASLt, as native/gemm-plan.h has it. */
 export interface NativeAlgorithm {
@@ -77,8 +76,33 @@ export interface NativeAlgorithm {
   readonly words: readonly number[];
 }
 
-/** The addon's exports. Every function throws an Error with a `code` of src/errors.ts. */
-export type Addon = {
+/** What answers besides the operations, which answer nothing. */
+interface Answers {
+  /** Prepares a product (gemm-descriptor.ts); its number is what `gemm` and the following take as `plan`. */
+  gemmPlan: number;
+  /** What cuBLASLt proposes, best first; nothing where it has no such product. */
+  gemmCandidates: readonly NativeAlgorithm[];
+  /** An algorithm with these attributes, where there is one. */
+  gemmConfigure: NativeAlgorithm | undefined;
+  /** Gives a plan the algorithm of word0 to word15; undefined, and nothing done, where it cannot run. */
+  gemmChoose: NativeAlgorithm | undefined;
+}
+
+const NATIVE_QUERIES = ["gemmPlan", "gemmCandidates", "gemmConfigure", "gemmChoose"] as const;
+
+/** The exports that take arguments by name. */
+const NATIVE_CALLS = [...NATIVE_OPERATIONS, ...NATIVE_QUERIES] as const;
+
+type NativeCall = (typeof NATIVE_CALLS)[number];
+
+type Calls<Args extends readonly unknown[]> = {
+  readonly [K in NativeCall]: (
+    device: DeviceHandle,
+    ...args: Args
+  ) => K extends keyof Answers ? Answers[K] : void;
+};
+
+interface Direct {
   readonly Device: new (device: number) => DeviceHandle;
   devices(): readonly DeviceFacts[];
   /** CUDA runtime and driver as 1000 * major + 10 * minor, cuBLASLt as it says. */
@@ -90,14 +114,6 @@ export type Addon = {
   read(device: DeviceHandle, address: number, bytes: number): Promise<Uint8Array>;
   readSync(device: DeviceHandle, address: number, bytes: number): Uint8Array;
   synchronize(device: DeviceHandle): void;
-  /** Prepares a product (gemm-descriptor.ts); its number is what `gemm` and the following take as `plan`. */
-  gemmPlan(device: DeviceHandle, args: NativeArgs): number;
-  /** What cuBLASLt proposes, best first; nothing where it has no such product. */
-  gemmCandidates(device: DeviceHandle, args: NativeArgs): readonly NativeAlgorithm[];
-  /** An algorithm with these attributes, where there is one. */
-  gemmConfigure(device: DeviceHandle, args: NativeArgs): NativeAlgorithm | undefined;
-  /** Gives a plan the algorithm of word0 to word15; undefined, and nothing done, where it cannot run. */
-  gemmChoose(device: DeviceHandle, args: NativeArgs): NativeAlgorithm | undefined;
   /** Runs a kernel that fails: for tests of what happens then. */
   fault(device: DeviceHandle): void;
   memory(device: DeviceHandle): {
@@ -105,4 +121,22 @@ export type Addon = {
     readonly reserved: number;
     readonly blocks: number;
   };
-} & { readonly [K in NativeOperation]: (device: DeviceHandle, args: NativeArgs) => void };
+}
+
+/**
+ * What the addon exports; arguments lie in the slots of native-arguments.ts. Every function throws an Error with a
+ * `code` of src/errors.ts.
+ */
+export type AddonExports = Direct & Calls<[slots: Float64Array]>;
+
+/** The addon with arguments by their names, in one object or several. */
+export type Addon = Direct & Calls<readonly NativeArgs[]>;
+
+/** `exports`, taking arguments by their names. */
+export function namingArguments(exports: AddonExports): Addon {
+  const named = NATIVE_CALLS.map((name) => {
+    const native = exports[name] as (device: DeviceHandle, slots: Float64Array) => unknown;
+    return [name, (device: DeviceHandle, ...parts: NativeArgs[]) => native(device, packed(parts))];
+  });
+  return { ...exports, ...Object.fromEntries(named) };
+}

@@ -1,9 +1,15 @@
 /** The CUDA backend: the reference's bits on a GPU. */
 import { ArgumentError } from "../errors.js";
 import type { GemmAlgorithm } from "../formats/gemm-algorithm.js";
-import type { Addon, DeviceFacts, DeviceHandle } from "./addon.js";
+import {
+  type Addon,
+  type AddonExports,
+  type DeviceFacts,
+  type DeviceHandle,
+  namingArguments,
+} from "./addon.js";
 import { type Backend, EXACT, type MemoryUse, type Support } from "./backend.js";
-import { translating } from "./cuda/failure.js";
+import { translated } from "./cuda/failure.js";
 import { algorithmFor } from "./cuda/gemm.js";
 import type { LoweringContext } from "./cuda/lowering.js";
 import { LOWERINGS } from "./cuda/lowerings.js";
@@ -17,16 +23,15 @@ export interface CudaOptions {
 }
 
 /** Opens a GPU. Throws `ArgumentError` for a number that is none, `BackendError` where there is no such GPU. */
-export function openCuda(addon: Addon, { device = 0 }: CudaOptions = {}): Backend {
+export function openCuda(exports: AddonExports, { device = 0 }: CudaOptions = {}): Backend {
   if (!Number.isInteger(device) || device < 0)
     throw new ArgumentError(`device is ${device}; GPUs are numbered from 0`);
-  return translating(
-    () => 0,
-    () => {
-      const handle = new addon.Device(device);
-      return new CudaBackend(addon, handle, addon.devices()[device] as DeviceFacts);
-    },
-  );
+  try {
+    const handle = new exports.Device(device);
+    return new CudaBackend(namingArguments(exports), handle, exports.devices()[device] as DeviceFacts);
+  } catch (error) {
+    throw translated(error, () => 0);
+  }
 }
 
 /** The datapath of a GPU's own tensor cores. */
@@ -82,24 +87,27 @@ class CudaBackend implements Backend {
   supports<K extends OpName>(op: K, args: OpArgs[K]): Support {
     const { supports } = LOWERINGS[op];
     if (!supports) return EXACT;
-    return translating(
-      () => this.memoryUse().live,
-      () => supports(args, this.#context),
-    );
+    try {
+      return supports(args, this.#context);
+    } catch (error) {
+      throw translated(error, this.memory.live);
+    }
   }
 
   algorithmFor(args: GemmArgs): GemmAlgorithm | undefined {
-    return translating(
-      () => this.memoryUse().live,
-      () => algorithmFor(this.#context, args),
-    );
+    try {
+      return algorithmFor(this.#context, args);
+    } catch (error) {
+      throw translated(error, this.memory.live);
+    }
   }
 
   run<K extends OpName>(op: K, args: OpArgs[K]): void {
-    translating(
-      () => this.memoryUse().live,
-      () => LOWERINGS[op].run(this.#context, args),
-    );
+    try {
+      LOWERINGS[op].run(this.#context, args);
+    } catch (error) {
+      throw translated(error, this.memory.live);
+    }
   }
 
   async dispose(): Promise<void> {

@@ -32,8 +32,8 @@ export interface GemmOperand {
 
 /** How many lines an operand has, and how long they are. */
 export function extentOf({ data, transposed }: GemmOperand): readonly [lines: number, depth: number] {
-  const [rows, columns] = asMatrix(data.shape);
-  return transposed ? [columns, rows] : [rows, columns];
+  const matrix = asMatrix(data.shape);
+  return transposed ? [matrix[1], matrix[0]] : matrix;
 }
 
 /**

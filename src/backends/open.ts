@@ -1,7 +1,7 @@
 /** Opening a backend by name. */
 import { platform } from "#platform";
 import { ArgumentError, BackendError } from "../errors.js";
-import { type Addon, type DeviceFacts, NATIVE_OPERATIONS } from "./addon.js";
+import { type AddonExports, type DeviceFacts, NATIVE_OPERATIONS } from "./addon.js";
 import type { Backend } from "./backend.js";
 import { type CudaOptions, openCuda } from "./cuda.js";
 import { openWasm, type WasmOptions } from "./wasm.js";
@@ -19,7 +19,7 @@ export interface MissingBackend {
 
 /** The addon with a GPU to run on, or what is missing. */
 type Cuda =
-  | { readonly addon: Addon; readonly devices: readonly DeviceFacts[] }
+  | { readonly addon: AddonExports; readonly devices: readonly DeviceFacts[] }
   | { readonly addon: undefined; readonly missing: MissingBackend };
 
 /** The oldest GPUs that have FP8: compute capability 8.9. */
@@ -36,7 +36,7 @@ function findCuda(): Cuda {
       "the addon is not built; `npx lockstep build-cuda` builds it where a CUDA 13 toolkit is",
       found.attempts,
     );
-  const addon = found.exports as Addon;
+  const addon = found.exports as AddonExports;
   const absent = NATIVE_OPERATIONS.filter((name) => typeof addon[name] !== "function");
   if (absent.length > 0)
     return missing("the addon was built from other sources; run `npx lockstep build-cuda` again", [

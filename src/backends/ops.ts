@@ -145,6 +145,17 @@ export interface GatedBackwardArgs extends GatedArgs {
   readonly grad: Wide;
 }
 
+/** Quantizes act(x), its gated form, or the gradient of x under either (numerics.md §7.3), into the copies given. */
+export interface ActivationQuantizeArgs extends Omit<QuantizeArgs, "noop"> {
+  readonly kind: ActivationName;
+  /** x [rows, 2n] is a | g. */
+  readonly gated: boolean;
+  /** Of the gated form with kind silu. */
+  readonly clamp?: SwigluClamp | undefined;
+  /** The gradient of the result: then that of x is quantized. */
+  readonly grad?: Wide | undefined;
+}
+
 /** LayerNorm, or RMSNorm without mean, of the rows of x. */
 export interface NormArgs {
   readonly x: Wide;
@@ -248,6 +259,7 @@ export interface OpArgs {
   readonly activationBackward: ActivationBackwardArgs;
   readonly gated: GatedArgs;
   readonly gatedBackward: GatedBackwardArgs;
+  readonly activationQuantize: ActivationQuantizeArgs;
   readonly norm: NormArgs;
   readonly normBackward: NormBackwardArgs;
   readonly crossEntropy: CrossEntropyArgs;

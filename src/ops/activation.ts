@@ -76,14 +76,16 @@ export function gatedBackward(grad: Tensor, x: Tensor, options: GatedOptions): T
   return scope.keep(out);
 }
 
-function formOf(op: string, { kind, clamp }: GatedOptions): Pick<GatedArgs, "kind" | "clamp"> {
+/** The kind, and the whole clamp where there is one. Throws `ArgumentError` for a form that does not exist. */
+export function formOf(op: string, { kind, clamp }: GatedOptions): Pick<GatedArgs, "kind" | "clamp"> {
   requireOneOf("kind", kind, Object.keys(ACTIVATION));
   if (clamp && kind !== "silu")
     throw new ArgumentError(`${op}: only silu has a clamped form; kind is ${kind}`);
   return { kind, clamp: clamp && { ...DEFAULT_CLAMP, ...clamp } };
 }
 
-function halfOf(op: string, x: Tensor): number {
+/** The columns of a half of `x`. Throws `ShapeError` where there are no two. */
+export function halfOf(op: string, x: Tensor): number {
   const columns = x.shape.at(-1) ?? 1;
   if (columns % 2 === 0) return columns / 2;
   throw new ShapeError(

@@ -47,7 +47,8 @@ export function linesOf(name: string, input: GemmInput, options: LinesOptions): 
   if (input instanceof QuantizedTensor) return quantizedLines(name, input, direction);
   if (isScaled(input)) return scaledLines(name, input, options);
   const format = elementFormat(name, input.dtype);
-  return { ...oriented(name, input, direction), traits: { format } };
+  const { data, transposed } = oriented(name, input, direction);
+  return { data, transposed, traits: { format } };
 }
 
 function elementFormat(name: string, dtype: DType): GemmOperand["traits"]["format"] {
@@ -59,9 +60,9 @@ function elementFormat(name: string, dtype: DType): GemmOperand["traits"]["forma
   return dtype;
 }
 
-/** `x` as a matrix of a tensor's own, to be disposed of with the scope. */
+/** `x` as a matrix: itself where it is one, else a tensor to be disposed of with the scope. */
 function asLines(x: Tensor): Tensor {
-  return x.reshape(asMatrix(x.shape));
+  return x.shape.length === 2 ? x : x.reshape(asMatrix(x.shape));
 }
 
 function oriented(name: string, x: Tensor, direction: Direction): Pick<GemmOperand, "data" | "transposed"> {
@@ -84,11 +85,11 @@ function quantizedLines(name: string, t: QuantizedTensor, direction: Direction):
   const swizzled = t.scaleLayout === "swizzled";
   const geometry = copyGeometry(spec, size, direction, swizzled ? "logical" : t.scaleLayout);
   const inPlace = direction === "columnwise" && geometry.data === "inPlace";
-  const lie = oriented(name, copy.data, inPlace ? "columnwise" : "rowwise");
+  const { data, transposed } = oriented(name, copy.data, inPlace ? "columnwise" : "rowwise");
   const amax = copy.amax && { amax: copy.amax, amaxDivisor: 6 * spec.e4m3Max };
   if (spec.tile === "tensor") {
     const tensorScale = f32Tensor(copy.scaleInv);
-    return { ...lie, traits: { format: spec.format }, tensorScale };
+    return { data, transposed, traits: { format: spec.format }, tensorScale };
   }
   const tensor = swizzled ? relayoutScales(t, direction, "logical") : copy.scaleInv;
   const [tileLines, length] = tileSize(spec.tile);
@@ -101,7 +102,8 @@ function quantizedLines(name: string, t: QuantizedTensor, direction: Direction):
     ...strides(geometry.scaleShape, liesAcross(t, geometry, direction)),
   };
   return {
-    ...lie,
+    data,
+    transposed,
     traits: { format: spec.format, scales: { format, lines, length, pow2 } },
     blockScales,
     ...amax,

@@ -67,6 +67,8 @@ export interface GemmResult {
   readonly plan: GemmPlan;
 }
 
+const LAYOUTS: readonly GemmLayout[] = ["TN", "NN", "NT"];
+
 /**
  * op(b)·op(a), accumulated as the datapath does, then (alpha * sA) * sB times it, plus beta * c, plus bias, each
  * step one f32 rounding, then GELU or its derivative, then one rounding to `outDtype`: nearest even, overflow to
@@ -79,7 +81,7 @@ export interface GemmResult {
  */
 export function gemm(options: GemmOptions): GemmResult {
   const { a, b, layout = "TN" } = options;
-  requireOneOf("layout", layout, ["TN", "NN", "NT"]);
+  requireOneOf("layout", layout, LAYOUTS);
   const backend = commonBackend(
     "gemm",
     ...tensorsOf(a),
@@ -89,8 +91,17 @@ export function gemm(options: GemmOptions): GemmResult {
     options.bias,
     options.geluInput,
   );
+  const scope = new Scope();
+  try {
+    return scoped(options, backend, scope);
+  } finally {
+    scope.dispose();
+  }
+}
+
+function scoped(options: GemmOptions, backend: Backend, scope: Scope): GemmResult {
+  const { a, b, layout = "TN" } = options;
   const family = familyOf(backend, options);
-  using scope = new Scope();
   const readsScales = family === "blackwell";
   const w = linesOf("a", a, { direction: layout === "TN" ? "rowwise" : "columnwise", readsScales });
   const x = linesOf("b", b, { direction: layout === "NT" ? "columnwise" : "rowwise", readsScales });
@@ -105,13 +116,13 @@ export function gemm(options: GemmOptions): GemmResult {
   const planned = planOf(family, options, { x, w });
   const dtype = outTypeOf(options);
   const target = outputOf(backend, options, dtype, shape);
-  const args = { ...baseArgs(options, x, w, planned), progress: options.progress };
-  const addend = addendOf(options, shape);
-  const product = { backend, options, args: { ...args, ...addend }, target, rows, columns, planned };
-  const { plan, ...extra } = run(product);
-  const members = [target, ...Object.values(extra)].filter((tensor) => tensor !== options.out);
-  for (const tensor of members) scope.keep(tensor);
-  return { out: target, ...extra, plan };
+  const args = argsOf(options, x, w, planned, shape);
+  const result = run({ backend, options, args, target, rows, columns, planned });
+  if (!options.out) scope.keep(target);
+  if (result.preGelu) scope.keep(result.preGelu);
+  if (result.biasGradient) scope.keep(result.biasGradient);
+  if (result.amax) scope.keep(result.amax);
+  return { out: target, ...result };
 }
 
 interface Product {
@@ -127,46 +138,47 @@ interface Product {
 /** The product itself, straight into the target or through what GELU needs. */
 function run({ backend, options, args, target, rows, columns, planned }: Product): Omit<GemmResult, "out"> {
   const { bias, geluInput } = options;
-  const narrow = !isWide(target.dtype);
+  const amax = isWide(target.dtype) ? undefined : new Tensor(backend, "f32", [1]);
   const summed = geluInput ? columns : matrixOf(options.b)[1];
-  const amax = narrow ? { amax: new Tensor(backend, "f32", [1]) } : {};
   const sums = options.biasGradient
-    ? { biasGradient: new Tensor(backend, sumTypeOf(options, target.dtype), [summed]) }
-    : {};
+    ? new Tensor(backend, sumTypeOf(options, target.dtype), [summed])
+    : undefined;
+  const extra = { ...(amax && { amax }), ...(sums && { biasGradient: sums }) };
   if (options.gelu) {
     const type =
       options.auxDtype ??
       (bias ? requireWide("gemm", "bias", bias).dtype : isWide(target.dtype) ? target.dtype : "bf16");
     const preGelu = new Tensor(backend, type, target.shape);
     const plan = multiply(backend, { ...args, out: preGelu, outScale: 1 }, planned);
-    gelu(preGelu, target, args.outScale, amax.amax);
-    return { preGelu, ...amax, plan };
+    gelu(preGelu, target, args.outScale, amax);
+    return { plan, preGelu, ...extra };
   }
   if (!geluInput) {
-    const plan = multiply(backend, { ...args, ...amax, out: target }, planned);
-    if (sums.biasGradient) biasGradient(options.b, sums.biasGradient);
-    return { ...amax, ...sums, plan };
+    const plan = multiply(backend, { out: target, amax, ...args }, planned);
+    if (sums) biasGradient(options.b, sums);
+    return { plan, ...extra };
   }
   const product = new Tensor(backend, "f32", [rows, columns]);
   const plan = multiply(backend, { ...args, out: product, outScale: 1 }, planned);
   const pre = requireWide("gemm", "geluInput", geluInput);
   if (elementCount(pre.shape) !== rows * columns) requireShape("gemm", "geluInput", pre, target.shape);
-  geluGradient(product, pre.reshape([rows, columns]), target, args.outScale, { ...amax, ...sums });
-  return { ...amax, ...sums, plan };
+  geluGradient(product, pre.reshape([rows, columns]), target, args.outScale, extra);
+  return { plan, ...extra };
 }
 
 function leading(b: GemmInput): Shape {
   return ("shape" in b ? b.shape : b.data.shape).slice(0, -1);
 }
 
-function baseArgs(
+function argsOf(
   options: GemmOptions,
   x: GemmOperand,
   w: GemmOperand,
-  { family, ...plan }: PlannedGemm,
-): Omit<GemmArgs, "out" | "amax" | "beta"> {
-  const { alpha = 1, outScale = 1, bias, gelu, geluInput } = options;
-  const { splitAccumulator, splitK, algorithm } = plan;
+  planned: PlannedGemm,
+  shape: Shape,
+): Omit<GemmArgs, "out" | "amax"> {
+  const { alpha = 1, outScale = 1, bias, gelu, geluInput, progress } = options;
+  const { family: datapath, splitAccumulator, splitK, algorithm } = planned;
   const [columns, depth] = extentOf(w);
   if (gelu && geluInput)
     throw new ArgumentError("gemm: gelu is the forward pass and geluInput the backward pass; give one");
@@ -178,7 +190,9 @@ function baseArgs(
     throw new ArgumentError("gemm: a product has a bias or gives its gradient, not both");
   if (bias) requireShape("gemm", "bias", bias, [columns]);
   const added = bias && depth > 0 ? requireWide("gemm", "bias", bias) : undefined;
-  return { x, w, datapath: family, splitAccumulator, splitK, algorithm, alpha, outScale, bias: added };
+  const { beta, c } = addendOf(options, shape);
+  const sums = { x, w, datapath, splitAccumulator, splitK, algorithm };
+  return { alpha, beta, c, bias: added, outScale, progress, ...sums };
 }
 
 function addendOf({ beta, c, out, accumulate }: GemmOptions, shape: Shape): Pick<GemmArgs, "beta" | "c"> {

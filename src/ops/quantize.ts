@@ -28,8 +28,6 @@ export interface QuantizeInputs {
   readonly noop?: Tensor<"f32"> | undefined;
 }
 
-const SCALARS = ["scale", "amaxRecord", "amax", "amaxColumnwise", "noop"] as const;
-
 /** What a quantized tensor is to be. */
 export interface QuantizedLayout {
   readonly spec: QuantizeSpec;
@@ -54,19 +52,22 @@ export function emptyQuantized(
   }
   const [rows, columns] = asMatrix(shape);
   requireQuantizable("quantize", spec, rows, columns);
-  using scope = new Scope();
-  const copy = (direction: Direction): QuantizedCopy => {
-    const geometry = copyGeometry(spec, [rows, columns], direction, scaleLayout);
-    const data = new Tensor(backend, geometry.dataType, geometry.dataShape);
-    const scaleInv = new Tensor(backend, geometry.scaleType, geometry.scaleShape);
-    return spec.quantizer === "nvfp4"
-      ? { data, scaleInv, amax: new Tensor(backend, "f32", [1]) }
-      : { data, scaleInv };
-  };
-  const fields = { spec, shape, dtype, scaleLayout, ops };
-  const rowwise = usage.rowwise ? copy("rowwise") : undefined;
-  const columnwise = usage.columnwise ? copy("columnwise") : undefined;
-  return scope.keep(new QuantizedTensor({ ...fields, rowwise, columnwise }));
+  const scope = new Scope();
+  try {
+    const copy = (direction: Direction): QuantizedCopy => {
+      const geometry = copyGeometry(spec, [rows, columns], direction, scaleLayout);
+      const data = new Tensor(backend, geometry.dataType, geometry.dataShape);
+      const scaleInv = new Tensor(backend, geometry.scaleType, geometry.scaleShape);
+      return spec.quantizer === "nvfp4"
+        ? { data, scaleInv, amax: new Tensor(backend, "f32", [1]) }
+        : { data, scaleInv };
+    };
+    const rowwise = usage.rowwise ? copy("rowwise") : undefined;
+    const columnwise = usage.columnwise ? copy("columnwise") : undefined;
+    return scope.keep(new QuantizedTensor({ spec, shape, dtype, scaleLayout, ops, rowwise, columnwise }));
+  } finally {
+    scope.dispose();
+  }
 }
 
 /**
@@ -79,26 +80,38 @@ export function quantizeInto(x: Tensor, target: QuantizedTensor, inputs: Quantiz
   if (!sameShape(x.shape, target.shape)) {
     throw new ShapeError(`quantize: x is [${x.shape}], the target [${target.shape}]; they must be equal`);
   }
+  const args = quantization("quantize", [source], source.dtype, target, inputs);
+  execute(x.backend, "quantize", { x: source, ...args });
+}
+
+/**
+ * The arguments of a quantization of `dtype` values into `target`, its source aside. Throws as `quantizeInto`, for an
+ * operation `op` that reads `sources`.
+ */
+export function quantization(
+  op: string,
+  sources: readonly (Tensor | undefined)[],
+  dtype: WideDType,
+  target: QuantizedTensor,
+  inputs: QuantizeInputs,
+): Omit<QuantizeArgs, "x"> {
   const { spec } = target;
-  for (const name of SCALARS) requireScalar("quantize", name, inputs[name]);
-  const scalars = SCALARS.map((name) => inputs[name]);
-  const backend = commonBackend("quantize", x, ...target.members, ...scalars);
+  const { random = NO_RANDOM, scale, amaxRecord, amax, amaxColumnwise, noop } = inputs;
+  requireScalar(op, "scale", scale);
+  requireScalar(op, "amaxRecord", amaxRecord);
+  requireScalar(op, "amax", amax);
+  requireScalar(op, "amaxColumnwise", amaxColumnwise);
+  requireScalar(op, "noop", noop);
+  commonBackend(op, ...sources, ...target.members, scale, amaxRecord, amax, amaxColumnwise, noop);
   if (spec.quantizer === "fp8-delayed" && !inputs.scale) {
-    throw new ArgumentError("quantize: fp8-delayed needs a scale tensor, f32 [1]");
+    throw new ArgumentError(`${op}: fp8-delayed needs a scale tensor, f32 [1]`);
   }
-  if (spec.rht && x.dtype !== "bf16" && target.columnwise) {
+  if (spec.rht && dtype !== "bf16" && target.columnwise) {
     throw new ArgumentError(
-      `quantize: the random Hadamard transform takes bf16 input; x is ${x.dtype}; cast it to bf16`,
+      `${op}: the random Hadamard transform takes bf16 input; x is ${dtype}; cast it to bf16`,
     );
   }
-  const args: QuantizeArgs = {
-    ...inputs,
-    x: source,
-    spec,
-    random: inputs.random ?? NO_RANDOM,
-    scaleLayout: target.scaleLayout,
-    rowwise: target.rowwise,
-    columnwise: target.columnwise,
-  };
-  execute(backend, "quantize", args);
+  const { scaleLayout, rowwise, columnwise } = target;
+  const given = { scale, amaxRecord, amax, amaxColumnwise, noop };
+  return { spec, random, scaleLayout, rowwise, columnwise, ...given };
 }

@@ -4,6 +4,11 @@ import type { RandomSource } from "../backends/ops.js";
 import { ArgumentError } from "../errors.js";
 import { BLOCK_FORMATS, type BlockFormatName, type Tile } from "../formats/block.js";
 import { resolveFormat } from "../formats/derive.js";
+import {
+  activationQuantize,
+  activationResult,
+  type QuantizeActivationOptions,
+} from "../ops/activation-quantize.js";
 import { dequantize } from "../ops/dequantize.js";
 import { requireWide } from "../ops/execute.js";
 import { transposeCopy } from "../ops/layout.js";
@@ -115,16 +120,34 @@ export abstract class Quantizer implements QuantizerOps {
   /** The quantized form of `x` (f32, bf16 or f16; any leading dimensions). */
   quantize(x: Tensor): QuantizedTensor {
     const source = requireWide("quantize", "x", x);
+    const scope = new Scope();
+    try {
+      const target = this.makeEmpty(x.backend, x.shape, source.dtype);
+      this.updateQuantized(source, target);
+      return scope.keep(target);
+    } finally {
+      scope.dispose();
+    }
+  }
+
+  /**
+   * The quantized form of an activation of `x`, of its gated form or, given the gradient of that, of the gradient of
+   * `x`: one pass where the backend has one. Per-tensor FP8 casts the f32 values; the others see them rounded to the type of
+   * `x`, or of the gradient (numerics.md §7.3).
+   */
+  quantizeActivation(x: Tensor, options: QuantizeActivationOptions): QuantizedTensor {
     using scope = new Scope();
-    const target = this.makeEmpty(x.backend, x.shape, source.dtype);
-    this.updateQuantized(source, target);
+    const { shape, dtype } = activationResult(x, options);
+    const target = this.makeEmpty(x.backend, shape, dtype);
+    activationQuantize(x, target, options, this.inputs());
     return scope.keep(target);
   }
 
   /** Quantizes `source` into `target`. Throws `ArgumentError` unless a quantizer of the same spec made that. */
   updateQuantized(source: Tensor, target: QuantizedTensor, call: QuantizeCall = {}): void {
     if (target.spec !== this.spec) this.#requireOwnSpec(target);
-    quantizeInto(source, target, { ...this.inputs(), ...call });
+    const inputs = this.inputs();
+    quantizeInto(source, target, call.noop ? { ...inputs, noop: call.noop } : inputs);
   }
 
   #requireOwnSpec(target: QuantizedTensor): void {

@@ -17,8 +17,47 @@ export interface CopyGeometry {
   readonly logicalScale: readonly [rows: number, columns: number];
 }
 
+/** What a geometry was made of, its spec aside. */
+interface KnownGeometry {
+  readonly rows: number;
+  readonly columns: number;
+  readonly direction: Direction;
+  readonly layout: ScaleLayout;
+  readonly geometry: CopyGeometry;
+}
+
+/** The latest geometries of each spec: a quantizer meets the same few shapes again and again. */
+const known = new WeakMap<QuantizeSpec, KnownGeometry[]>();
+const MOST_KNOWN = 32;
+
 /** The geometry of one copy. Throws `ArgumentError` for a scale layout the format does not have. */
 export function copyGeometry(
+  spec: QuantizeSpec,
+  size: readonly [rows: number, columns: number],
+  direction: Direction,
+  layout: ScaleLayout,
+): CopyGeometry {
+  const [rows, columns] = size;
+  let geometries = known.get(spec);
+  if (!geometries) {
+    geometries = [];
+    known.set(spec, geometries);
+  }
+  for (let i = 0; i < geometries.length; i++) {
+    const each = geometries[i] as KnownGeometry;
+    const isSame = each.rows === rows && each.columns === columns && each.direction === direction;
+    if (isSame && each.layout === layout) return each.geometry;
+  }
+  const geometry = makeGeometry(spec, size, direction, layout);
+  // tensors of all callers come to have these shapes
+  Object.freeze(geometry.dataShape);
+  Object.freeze(geometry.scaleShape);
+  if (geometries.length === MOST_KNOWN) geometries.shift();
+  geometries.push({ rows, columns, direction, layout, geometry });
+  return geometry;
+}
+
+function makeGeometry(
   spec: QuantizeSpec,
   [rows, columns]: readonly [number, number],
   direction: Direction,

@@ -1,7 +1,11 @@
 /** Deterministic lifetimes: a scope disposes of what was created in it and not kept. */
 
+/** Where what is owned says by whom; a field, because a map of owners costs more than the tensors do. */
+const OWNER = Symbol("owner");
+
 /** Something with a lifetime that a scope can own. */
 export interface Owned {
+  [OWNER]?: Scope | undefined;
   dispose(): void;
   /** The things that live and die with it, where it is made of several. */
   readonly members?: readonly Owned[];
@@ -11,7 +15,6 @@ export interface Owned {
 if (!Symbol.dispose) Object.defineProperty(Symbol, "dispose", { value: Symbol("Symbol.dispose") });
 
 const open: Scope[] = [];
-const owners = new WeakMap<Owned, Scope>();
 
 /**
  * Owns every tensor created while it is the innermost open scope:
@@ -42,17 +45,18 @@ export class Scope {
 
   own(value: Owned): void {
     this.#owned.add(value);
-    owners.set(value, this);
+    value[OWNER] = this;
   }
 
   release(value: Owned): void {
     this.#owned.delete(value);
-    owners.delete(value);
+    value[OWNER] = undefined;
   }
 
   dispose(): void {
-    const index = open.indexOf(this);
-    if (index >= 0) open.splice(index, 1);
+    if (open.at(-1) === this) open.pop();
+    else if (open.includes(this)) open.splice(open.indexOf(this), 1);
+    if (this.#owned.size === 0) return;
     for (const value of this.#owned) value.dispose();
     this.#owned.clear();
   }
@@ -70,10 +74,10 @@ export function adopt(value: Owned): void {
 /** `value` comes to live as long as `sibling`: whoever owns that owns it too. */
 export function adoptBeside(value: Owned, sibling: Owned): void {
   disown(value);
-  owners.get(sibling)?.own(value);
+  sibling[OWNER]?.own(value);
 }
 
 /** Whoever owns `value` no longer does: it was disposed of by hand. */
 export function disown(value: Owned): void {
-  owners.get(value)?.release(value);
+  value[OWNER]?.release(value);
 }

@@ -14,13 +14,18 @@ export type Shape = readonly number[];
 
 /** Bits one element takes in memory. */
 export function storageBits(dtype: DType): number {
-  return isPlain(dtype) ? PLAIN_BITS[dtype] : factsOf(dtype).storageBits;
-}
-
-const PLAIN_BITS = { f32: 32, i32: 32, u32: 32, u16: 16, u8: 8 } as const;
-
-function isPlain(dtype: DType): dtype is keyof typeof PLAIN_BITS {
-  return Object.hasOwn(PLAIN_BITS, dtype);
+  switch (dtype) {
+    case "f32":
+    case "i32":
+    case "u32":
+      return 32;
+    case "u16":
+      return 16;
+    case "u8":
+      return 8;
+    default:
+      return factsOf(dtype).storageBits;
+  }
 }
 
 /** Whether quantizers read and dequantizers write that type. */
@@ -30,7 +35,9 @@ export function isWide(dtype: DType): dtype is WideDType {
 
 /** The number of elements. */
 export function elementCount(shape: Shape): number {
-  return shape.reduce((product, size) => product * size, 1);
+  let product = 1;
+  for (let i = 0; i < shape.length; i++) product *= shape[i] as number;
+  return product;
 }
 
 /** Bytes of a tensor. Throws `ShapeError` for sizes that are no sizes and for FP4 rows of odd length. */
@@ -51,12 +58,18 @@ export function byteLength(dtype: DType, shape: Shape): number {
 
 /** A shape seen as a matrix: the leading dimensions flattened to rows; [K] is [1,K], [] is [1,1]. */
 export function asMatrix(shape: Shape): readonly [rows: number, columns: number] {
-  return [elementCount(shape.slice(0, -1)), shape.at(-1) ?? 1];
+  const last = shape.length - 1;
+  if (last < 0) return [1, 1];
+  let rows = 1;
+  for (let i = 0; i < last; i++) rows *= shape[i] as number;
+  return [rows, shape[last] as number];
 }
 
 /** Whether two shapes are the same. */
 export function sameShape(a: Shape, b: Shape): boolean {
-  return a.length === b.length && a.every((size, i) => size === b[i]);
+  if (a.length !== b.length) return false;
+  for (let i = 0; i < a.length; i++) if (a[i] !== b[i]) return false;
+  return true;
 }
 
 /** `value` rounded up to a multiple of `step`. */

@@ -11,9 +11,9 @@ export interface Memory {
   readSync(address: number, bytes: number): Uint8Array;
 }
 
-const leaks = new FinalizationRegistry<string>((what) => {
+const leaks = new FinalizationRegistry<number>((bytes) => {
   console.warn(
-    `lockstep: ${what} was garbage collected without dispose(); its memory stays taken. Use a scope.`,
+    `lockstep: a storage of ${bytes} bytes was garbage collected without dispose(); its memory stays taken. Use a scope.`,
   );
 });
 
@@ -27,7 +27,7 @@ export class Storage {
     readonly bytes: number,
   ) {
     this.#address = memory.allocate(bytes);
-    leaks.register(this, `a storage of ${bytes} bytes`, this);
+    leaks.register(this, bytes, this);
   }
 
   get disposed(): boolean {

@@ -38,9 +38,26 @@ export interface GatedBackwardCase extends GatedCase {
 }
 
 /** Where 2^t under- and overflows f32 and f64, where slopes turn, and the default clamp. */
-const EDGES = [0, 2 ** -126, 2 ** -24, 0.75, 1.278, 5.4, 7, 10, 16.6, 52, 61, 88, 88.723, 104, 709, 2 ** 64];
+export const EDGES = [
+  0,
+  2 ** -126,
+  2 ** -24,
+  0.75,
+  1.278,
+  5.4,
+  7,
+  10,
+  16.6,
+  52,
+  61,
+  88,
+  88.723,
+  104,
+  709,
+  2 ** 64,
+];
 
-const kinds = fc.constantFrom(...(Object.keys(ACTIVATION) as ActivationName[]));
+export const kinds = fc.constantFrom(...(Object.keys(ACTIVATION) as ActivationName[]));
 
 const clamps: fc.Arbitrary<SwigluClamp> = fc.oneof(
   fc.constant(DEFAULT_CLAMP),
@@ -67,7 +84,7 @@ function formed<C extends ActivationCase>(input: C, clamp: SwigluClamp | undefin
   return clamp ? { ...input, kind: "silu", clamp } : input;
 }
 
-const maybeClamp = fc.option(clamps, { nil: undefined, freq: 3 });
+export const maybeClamp = fc.option(clamps, { nil: undefined, freq: 3 });
 
 export const activationOperation: Operation<ActivationCase> = {
   arbitrary: laneShape().chain((shape) => fc.record(inputs(shape))),

@@ -1,10 +1,12 @@
 /** quantize: wide matrices to codes and scales, under every quantizer. */
 import * as fc from "fast-check";
+import type { Backend } from "../../../src/backends/backend.js";
 import type { RandomSource } from "../../../src/backends/ops.js";
 import { BLOCK_FORMATS, type BlockFormatName, tileSize } from "../../../src/formats/block.js";
 import { factsOf } from "../../../src/formats/derive.js";
+import type { Quantizer } from "../../../src/quantizers/quantizer.js";
 import { copyGeometry } from "../../../src/tensor/geometry.js";
-import type { QuantizeSpec, ScaleLayout, Usage } from "../../../src/tensor/quantized.js";
+import type { QuantizedTensor, QuantizeSpec, ScaleLayout, Usage } from "../../../src/tensor/quantized.js";
 import type { Shape, WideDType } from "../../../src/tensor/shape.js";
 import { randomSource } from "../../arbitraries/formats.js";
 import { matrixShape, wideMatrix } from "../../arbitraries/matrices.js";
@@ -14,8 +16,8 @@ import type { Answer, Operation } from "../operation.js";
 import { download, fromCodes, PlainTensor, upload, wideValues } from "../plain.js";
 import { DIRECTIONS, downloadQuantized, layOut, oracleSpec, SpecQuantizer } from "../quantized.js";
 
-export interface QuantizeCase {
-  readonly x: PlainTensor<WideDType>;
+/** How to quantize, and into what. */
+export interface Quantization {
   readonly spec: QuantizeSpec;
   readonly usage: Usage;
   readonly scaleLayout: ScaleLayout;
@@ -25,11 +27,26 @@ export interface QuantizeCase {
   readonly scale: number;
 }
 
+export interface QuantizeCase extends Quantization {
+  readonly x: PlainTensor<WideDType>;
+}
+
 const anyWide: fc.Arbitrary<WideDType> = fc.constantFrom("f32", "bf16", "f16");
 const delayedScale = fc.oneof(fc.constantFrom(1, 2, 448, 2 ** -10), fc.float({ min: 0, noNaN: true }));
 
 /** Shapes for a format: rows and columns are multiples of `multiple`, blocks `block` long. */
 export type Shapes = (multiple: number, block: number) => fc.Arbitrary<Shape>;
+
+/** Quantizations by `spec`. */
+export function quantizationBy(spec: QuantizeSpec): fc.Arbitrary<Quantization> {
+  return fc.record({
+    spec: fc.constant(spec),
+    usage: usage(),
+    scaleLayout: scaleLayout(spec),
+    random: randomSource(),
+    scale: delayedScale,
+  });
+}
 
 /** Quantizations by `names`, of matrices planted for their blocks. */
 export function quantizeCase(
@@ -41,51 +58,57 @@ export function quantizeCase(
     const { multiple } = BLOCK_FORMATS[spec.quantizer];
     const aim = fc.tuple(spec.rht ? fc.constant<WideDType>("bf16") : anyWide, shapes(multiple, block));
     const { max } = factsOf(spec.format);
-    return fc.record({
-      x: aim.chain(([dtype, shape]) => wideMatrix({ dtype, shape, block, max })),
-      spec: fc.constant(spec),
-      usage: usage(),
-      scaleLayout: scaleLayout(spec),
-      random: randomSource(),
-      scale: delayedScale,
-    });
+    const x = aim.chain(([dtype, shape]) => wideMatrix({ dtype, shape, block, max }));
+    return fc.tuple(x, quantizationBy(spec)).map(([source, rest]) => ({ ...rest, x: source }));
   });
+}
+
+/** What `quantize` makes with a quantizer that is told all that; the amax it records, too. */
+export function runQuantizer(
+  backend: Backend,
+  { spec, usage: copies, scaleLayout: layout, random, scale }: Quantization,
+  quantize: (quantizer: Quantizer) => QuantizedTensor,
+): Answer {
+  const options = { ...copies, scaleLayout: layout };
+  if (spec.quantizer !== "fp8-delayed")
+    return downloadQuantized(quantize(new SpecQuantizer(spec, options, { random })));
+  const factor = upload(backend, scalar(scale));
+  const amaxRecord = upload(backend, scalar(0));
+  const copy = downloadQuantized(quantize(new SpecQuantizer(spec, options, { scale: factor, amaxRecord })));
+  return { ...copy, amax: download(amaxRecord) };
+}
+
+/** What an oracle says to the same, for a matrix of that size. */
+export function askOracle(
+  { spec, usage: copies, scaleLayout: layout, random, scale }: Quantization,
+  matrix: readonly [rows: number, columns: number],
+  quantize: (spec: oracle.QuantizeSpec) => oracle.Quantized,
+): Answer {
+  const wanted = DIRECTIONS.filter((direction) => copies[direction]);
+  const result = quantize({ ...oracleSpec(spec), ...random, scale, usage: wanted });
+  const answer: Record<string, PlainTensor> = {};
+  for (const direction of wanted) {
+    const copy = result[direction];
+    if (!copy) continue;
+    const { dataType, dataShape, scaleType, scaleShape } = copyGeometry(spec, matrix, direction, layout);
+    const [rows = 1, columns = 1] = copy.scaleShape;
+    const { values } = layOut({ values: copy.scale, shape: [rows, columns] }, spec, direction, layout);
+    answer[`${direction}.data`] = fromCodes(dataType, dataShape, copy.codes);
+    answer[`${direction}.scaleInv`] = fromCodes(scaleType, scaleShape, values);
+    if (copy.amax !== undefined) answer[`${direction}.amax`] = fromCodes("f32", [1], [copy.amax]);
+  }
+  if (result.amax !== undefined) answer.amax = fromCodes("f32", [1], [result.amax]);
+  return answer;
 }
 
 export const quantizeOperation: Operation<QuantizeCase> = {
   arbitrary: quantizeCase(),
-  run(backend, { x, spec, usage: copies, scaleLayout: layout, random, scale }) {
-    if (spec.quantizer !== "fp8-delayed") {
-      const quantizer = new SpecQuantizer(spec, { ...copies, scaleLayout: layout }, { random });
-      return downloadQuantized(quantizer.quantize(upload(backend, x)));
-    }
-    const [factor, amaxRecord] = [scale, 0].map((value) => upload(backend, scalar(value)));
-    const quantizer = new SpecQuantizer(
-      spec,
-      { ...copies, scaleLayout: layout },
-      { scale: factor, amaxRecord },
-    );
-    const copy = downloadQuantized(quantizer.quantize(upload(backend, x)));
-    return amaxRecord ? { ...copy, amax: download(amaxRecord) } : copy;
-  },
-  oracle({ x, spec, usage: copies, scaleLayout: layout, random, scale }): Answer {
-    const wanted = DIRECTIONS.filter((direction) => copies[direction]);
-    const source = { data: wideValues(x), shape: x.matrix, dtype: x.dtype };
-    const result = oracle.quantize(source, { ...oracleSpec(spec), ...random, scale, usage: wanted });
-    const answer: Record<string, PlainTensor> = {};
-    for (const direction of wanted) {
-      const copy = result[direction];
-      if (!copy) continue;
-      const { dataType, dataShape, scaleType, scaleShape } = copyGeometry(spec, x.matrix, direction, layout);
-      const [rows = 1, columns = 1] = copy.scaleShape;
-      const { values } = layOut({ values: copy.scale, shape: [rows, columns] }, spec, direction, layout);
-      answer[`${direction}.data`] = fromCodes(dataType, dataShape, copy.codes);
-      answer[`${direction}.scaleInv`] = fromCodes(scaleType, scaleShape, values);
-      if (copy.amax !== undefined) answer[`${direction}.amax`] = fromCodes("f32", [1], [copy.amax]);
-    }
-    if (result.amax !== undefined) answer.amax = fromCodes("f32", [1], [result.amax]);
-    return answer;
-  },
+  run: (backend, { x, ...how }) =>
+    runQuantizer(backend, how, (quantizer) => quantizer.quantize(upload(backend, x))),
+  oracle: ({ x, ...how }) =>
+    askOracle(how, x.matrix, (spec) =>
+      oracle.quantize({ data: wideValues(x), shape: x.matrix, dtype: x.dtype }, spec),
+    ),
 };
 
 /** One f32. */

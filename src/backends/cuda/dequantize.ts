@@ -16,14 +16,14 @@ export const dequantize: Lowering<"dequantize"> = {
     const [rows, columns] = asMatrix(dataShape);
     const format: BlockFormat = BLOCK_FORMATS[spec.quantizer];
     const [tileRows, block] = tileSize(spec.tile);
-    addon.dequantize(device, {
+    const own = {
       codes: copy.data.address,
       word: factsOf(spec.format).word,
       rows,
       columns,
       transposed: data === "transposed",
       across: direction === "columnwise" && data === "inPlace",
-      ...placement("copy", { spec, size, direction, layout: scaleLayout }, copy.scaleInv.address),
+      copyScales: copy.scaleInv.address,
       scaleWord: format.scale === "f32" ? 0 : factsOf(format.scale).word,
       lineShift: spec.tile === "tensor" ? ALL : format.replicates ? 0 : Math.log2(tileRows),
       blockShift: spec.tile === "tensor" ? ALL : Math.log2(block),
@@ -31,6 +31,7 @@ export const dequantize: Lowering<"dequantize"> = {
       inverse: copy.amax ? 1 / (6 * spec.e4m3Max) : 1,
       out: out.address,
       outType: wideOf(out),
-    });
+    };
+    addon.dequantize(device, own, placement("copy", { spec, size, direction, layout: scaleLayout }));
   },
 };

@@ -18,22 +18,9 @@ function isNative(error: unknown): error is NativeError {
   return error instanceof Error && "code" in error && "wanted" in error && "free" in error;
 }
 
-/** Runs `body`; what native/ throws becomes typed. `live` says how many bytes tensors hold. */
-export function translating<T>(live: () => number, body: () => T): T {
-  try {
-    return body();
-  } catch (error) {
-    throw isNative(error) ? typed(error, live()) : error;
-  }
-}
-
-/** As `translating`, for a promise. */
-export async function translatingAsync<T>(live: () => number, body: () => Promise<T>): Promise<T> {
-  try {
-    return await body();
-  } catch (error) {
-    throw isNative(error) ? typed(error, live()) : error;
-  }
+/** What was thrown, typed where native/ threw it. `live` says how many bytes tensors hold. */
+export function translated(error: unknown, live: () => number): unknown {
+  return isNative(error) ? typed(error, live()) : error;
 }
 
 function typed(error: NativeError, live: number): LockstepError {

@@ -28,14 +28,8 @@ export interface AlgorithmWish {
   readonly ordered: boolean;
 }
 
-export interface ChosenAlgorithm {
-  readonly algorithm: GemmAlgorithm;
-  /** Bytes. */
-  readonly workspace: number;
-}
-
 /** Chooses for a plan; undefined where there is no such algorithm. */
-export function chooseAlgorithm(context: LoweringContext, wish: AlgorithmWish): ChosenAlgorithm | undefined {
+export function chooseAlgorithm(context: LoweringContext, wish: AlgorithmWish): GemmAlgorithm | undefined {
   const { pinned } = wish;
   for (const proposal of pinned ? replayed(context, wish, pinned) : proposals(context, wish)) {
     if (!isAcceptable(proposal, wish)) continue;
@@ -89,18 +83,15 @@ function choose(
   { addon, device }: LoweringContext,
   wish: AlgorithmWish,
   words: readonly number[],
-): ChosenAlgorithm | undefined {
+): GemmAlgorithm | undefined {
   const named = Object.fromEntries(words.map((word, i) => [`word${i}`, word]));
   const chosen = addon.gemmChoose(device, { plan: wish.plan, ...named });
   const scheme = chosen && schemeOf(chosen.scheme);
   if (!chosen || !scheme || !isAcceptable(chosen, wish)) return undefined;
-  const { words: kept, workspace, ...fields } = chosen;
+  const { words: kept, workspace: _, ...fields } = chosen;
   const { cublasLt: version } = addon.versions();
   const data = Array.from(kept, (word) => word.toString(16).padStart(8, "0")).join("");
-  return {
-    algorithm: { library: "cublasLt", version, ...fields, scheme, extent: wish.extent, data },
-    workspace,
-  };
+  return { library: "cublasLt", version, ...fields, scheme, extent: wish.extent, data };
 }
 
 function attributes(algorithm: Omit<NativeAlgorithm, "words" | "workspace">): NativeArgs {

@@ -3,7 +3,7 @@ import { DATAPATHS, type DatapathFamily, type DatapathRow, datapathFor } from ".
 import { type GemmAlgorithm, unknownOrder } from "../../formats/gemm-algorithm.js";
 import type { DeviceFacts, DeviceHandle } from "../addon.js";
 import type { Agreement, Support } from "../backend.js";
-import { extentOf, type GemmArgs, type GemmOperand } from "../gemm-args.js";
+import { extentOf, type GemmArgs } from "../gemm-args.js";
 import { type Attempt, attemptsFor, type Slice, slicesOf } from "./gemm-attempt.js";
 import { type BlasProduct, describe } from "./gemm-descriptor.js";
 import { type AlgorithmWish, chooseAlgorithm } from "./gemm-plan.js";
@@ -21,8 +21,6 @@ export type Route =
       readonly attempt: Attempt;
       /** Each adds to the sums of those before it. */
       readonly steps: readonly Step[];
-      /** Bytes, enough for every step. */
-      readonly workspace: number;
       /** Parts K is cut in. */
       readonly parts: number;
       /** Of the one step there is; absent where split-K is several of them. */
@@ -41,8 +39,18 @@ export interface Step {
 /** Routes kept for a device; the oldest makes room, and its plan is forgotten. */
 const MOST_ROUTES = 1024;
 
+/** The values that a route follows from; the same values, the same route. */
+type Signature = readonly (string | number | boolean | undefined)[];
+
+interface Known {
+  readonly signature: Signature;
+  readonly route: Route;
+}
+
 interface Cache {
-  readonly routes: Map<string, Route>;
+  /** By a number that the sizes give; few products share one. */
+  readonly routes: Map<number, Known[]>;
+  count: number;
   /** What was asked about last: a product is asked about, run, and asked for its algorithm. */
   last?: { readonly args: GemmArgs; readonly route: Route };
 }
@@ -53,8 +61,11 @@ const caches = new WeakMap<DeviceHandle, Cache>();
 export function routeOf(context: LoweringContext, args: GemmArgs): Route {
   const cache = cacheOf(context.device);
   if (cache.last?.args === args) return cache.last.route;
-  const key = keyOf(args);
-  const route = cache.routes.get(key) ?? remember(context, cache, key, decide(context, args));
+  const signature = signatureOf(args);
+  const place = placeOf(args);
+  const route =
+    find(cache, place, signature) ??
+    remember(context, cache, place, { signature, route: decide(context, args) });
   cache.last = { args, route };
   return route;
 }
@@ -62,19 +73,36 @@ export function routeOf(context: LoweringContext, args: GemmArgs): Route {
 function cacheOf(device: DeviceHandle): Cache {
   const known = caches.get(device);
   if (known) return known;
-  const cache: Cache = { routes: new Map() };
+  const cache: Cache = { routes: new Map(), count: 0 };
   caches.set(device, cache);
   return cache;
 }
 
-function remember(context: LoweringContext, { routes }: Cache, key: string, route: Route): Route {
-  const [oldest] = routes;
-  if (oldest && routes.size >= MOST_ROUTES) {
-    routes.delete(oldest[0]);
-    forget(context, oldest[1]);
+function find({ routes }: Cache, place: number, signature: Signature): Route | undefined {
+  const candidates = routes.get(place);
+  if (!candidates) return undefined;
+  for (const known of candidates) if (isSame(known.signature, signature)) return known.route;
+  return undefined;
+}
+
+function isSame(a: Signature, b: Signature): boolean {
+  for (let i = 0; i < a.length; i++) if (a[i] !== b[i]) return false;
+  return true;
+}
+
+function remember(context: LoweringContext, cache: Cache, place: number, known: Known): Route {
+  const [oldest] = cache.routes;
+  if (oldest && cache.count >= MOST_ROUTES) {
+    const [key, all] = oldest;
+    cache.routes.delete(key);
+    cache.count -= all.length;
+    for (const { route } of all) forget(context, route);
   }
-  routes.set(key, route);
-  return route;
+  const candidates = cache.routes.get(place);
+  if (candidates) candidates.push(known);
+  else cache.routes.set(place, [known]);
+  cache.count++;
+  return known.route;
 }
 
 function forget({ addon, device }: LoweringContext, route: Route): void {
@@ -82,19 +110,48 @@ function forget({ addon, device }: LoweringContext, route: Route): void {
   for (const plan of new Set(route.steps.map((step) => step.plan))) addon.gemmForget(device, { plan });
 }
 
-/** Everything that a route follows from. */
-function keyOf(args: GemmArgs): string {
-  const { x, w, datapath, splitAccumulator, splitK, algorithm, alpha, beta, c, bias, out } = args;
-  const factor = Math.fround(alpha) === 1 ? "one" : Math.sign(Math.fround(alpha));
-  const addend = Math.fround(beta) !== 0 ? c?.dtype : "";
-  const pinned = algorithm ? JSON.stringify(algorithm) : "";
-  return `${operandKey(x)};${operandKey(w)};${datapath},${splitAccumulator},${splitK},${pinned};${factor},${addend},${bias?.dtype},${out.dtype}`;
+/** A number of 32 bits from the sizes. */
+function placeOf({ x, w }: GemmArgs): number {
+  const { shape } = x.data;
+  const rows = Math.imul(shape[0] as number, 31) + (shape[1] as number);
+  return (Math.imul(rows, 31) + (w.data.shape[0] as number)) | 0;
 }
 
-function operandKey({ data, transposed, traits, tensorScale, amax }: GemmOperand): string {
-  const { format, scales } = traits;
-  const blocks = scales ? `${scales.format},${scales.lines},${scales.length},${scales.pow2}` : "";
-  return `${data.shape[0]},${data.shape[1]},${transposed},${format},${blocks},${tensorScale !== undefined},${amax !== undefined}`;
+function signatureOf(args: GemmArgs): Signature {
+  const { x, w, algorithm, c, bias, out } = args;
+  const [xShape, wShape] = [x.data.shape, w.data.shape];
+  const [xTraits, wTraits] = [x.traits, w.traits];
+  const alpha = Math.fround(args.alpha);
+  return [
+    xShape[0],
+    xShape[1],
+    x.transposed === true,
+    xTraits.format,
+    xTraits.scales?.format,
+    xTraits.scales?.lines,
+    xTraits.scales?.length,
+    xTraits.scales?.pow2,
+    x.tensorScale !== undefined,
+    x.amax !== undefined,
+    wShape[0],
+    wShape[1],
+    w.transposed === true,
+    wTraits.format,
+    wTraits.scales?.format,
+    wTraits.scales?.lines,
+    wTraits.scales?.length,
+    wTraits.scales?.pow2,
+    w.tensorScale !== undefined,
+    w.amax !== undefined,
+    args.datapath,
+    args.splitAccumulator,
+    args.splitK,
+    algorithm && JSON.stringify(algorithm),
+    alpha === 1 ? "one" : alpha > 0 ? "positive" : alpha < 0 ? "negative" : alpha === 0 ? "zero" : "nan",
+    Math.fround(args.beta) !== 0 ? c?.dtype : undefined,
+    bias?.dtype,
+    out.dtype,
+  ];
 }
 
 /** The family whose tensor cores a GPU has. */
@@ -161,9 +218,9 @@ function firstOf(context: LoweringContext, args: GemmArgs, choices: Choices): Ro
     if (pinned && !pinned.extent.every((size, i) => size === extent[i])) continue;
     const found = prepare(context, attempt.product, { extent, splitK, pinned, ordered });
     if (!found) continue;
-    const { plan, algorithm, workspace } = found;
+    const { plan, algorithm } = found;
     const steps = [{ plan, xOffset: 0, wOffset: 0 }];
-    return { kind: "blas", support, attempt, steps, workspace, parts: algorithm.splitK, algorithm };
+    return { kind: "blas", support, attempt, steps, parts: algorithm.splitK, algorithm };
   }
   const sliced = pinned || splitK === "auto" || splitK === 1 ? undefined : inSlices(context, splitK, choices);
   return sliced ?? refused(noAlgorithm(context, args));
@@ -173,8 +230,8 @@ function firstOf(context: LoweringContext, args: GemmArgs, choices: Choices): Ro
 function prepare(context: LoweringContext, product: BlasProduct, wish: Omit<AlgorithmWish, "plan">) {
   const { addon, device } = context;
   const plan = addon.gemmPlan(device, describe(product));
-  const chosen = chooseAlgorithm(context, { ...wish, plan });
-  if (chosen) return { plan, ...chosen };
+  const algorithm = chooseAlgorithm(context, { ...wish, plan });
+  if (algorithm) return { plan, algorithm };
   addon.gemmForget(device, { plan });
   return undefined;
 }
@@ -191,8 +248,7 @@ function inSlices(context: LoweringContext, parts: number, choices: Choices): Ro
     const prepared = found.filter((each) => each !== undefined);
     if (slices.length > 0 && prepared.length === slices.length) {
       const steps = prepared.map(({ plan }, i) => ({ plan, ...(slices[i] as Slice).offsets }));
-      const workspace = Math.max(...prepared.map((each) => each.workspace));
-      return { kind: "blas", support, attempt, steps, workspace, parts };
+      return { kind: "blas", support, attempt, steps, parts };
     }
     for (const { plan } of prepared) context.addon.gemmForget(context.device, { plan });
   }

@@ -38,16 +38,19 @@ function withTemporaries(
   context: LoweringContext,
   sizes: readonly number[],
   body: (addresses: readonly number[]) => void,
-  addresses: number[] = sizes.map(() => 0),
-  next = 0,
 ): void {
-  const wanted = sizes.findIndex((bytes, i) => i >= next && bytes > 0);
-  if (wanted < 0) body(addresses);
-  else
-    context.withTemporary(sizes[wanted] as number, (address) => {
-      addresses[wanted] = address;
-      withTemporaries(context, sizes, body, addresses, wanted + 1);
-    });
+  const addresses = sizes.map(() => 0);
+  const taking = (i: number): void => {
+    const bytes = sizes[i];
+    if (bytes === undefined) body(addresses);
+    else if (bytes === 0) taking(i + 1);
+    else
+      context.withTemporary(bytes, (address) => {
+        addresses[i] = address;
+        taking(i + 1);
+      });
+  };
+  taking(0);
 }
 
 /** acc = acc + a * b in f32, k ascending, on operands as f32 values. */
@@ -84,13 +87,8 @@ function isPlain({ data, transposed, blockScales }: GemmOperand): boolean {
   return data.dtype === "f32" && !transposed && !blockScales && (data.shape[1] ?? 0) % PLAIN_STEP === 0;
 }
 
-function multiplyByLibrary(
-  context: LoweringContext,
-  args: GemmArgs,
-  { attempt, steps, workspace, parts }: Route & { readonly kind: "blas" },
-): void {
-  const { addon, device } = context;
-  const { x, w, fused, product } = attempt;
+function multiplyByLibrary(context: LoweringContext, args: GemmArgs, route: BlasRoute): void {
+  const { x, w, fused, product } = route.attempt;
   const sizes = [
     copyBytes(x),
     copyBytes(w),
@@ -98,37 +96,71 @@ function multiplyByLibrary(
     scaleBytes(args.w, w),
     fused ? 0 : x.lines * product.out.pitch * 4,
     product.deviceScalars ? 8 : 0,
-    workspace,
   ];
-  withTemporaries(context, sizes, ([xCopy, wCopy, xScales, wScales, sums, scalars, work]) => {
-    const staging =
-      STAGING[attempt.staging === "bf16" || attempt.staging === "tf32" ? attempt.staging : "plain"];
-    if (xCopy) stageOperand(context, args.x, { staging, out: xCopy, ...targetOf(x) });
-    if (wCopy) stageOperand(context, args.w, { staging, out: wCopy, ...targetOf(w) });
-    if (xScales) layScales(context, args.x, x, xScales);
-    if (wScales) layScales(context, args.w, w, wScales);
-    if (scalars) addon.gemmAlpha(device, { ...factors(args), beta: args.beta, out: scalars });
-    const added = fused && Math.fround(args.beta) !== 0;
-    steps.forEach(({ plan, xOffset, wOffset }, i) => {
-      addon.gemm(device, {
-        plan,
-        a: wCopy || args.w.data.address,
-        aOffset: wOffset,
-        b: xCopy || args.x.data.address,
-        bOffset: xOffset,
-        c: added ? addressOf(args.c) : undefined,
-        d: sums || args.out.address,
-        aScale: wScales || scaleAddress(args.w),
-        bScale: xScales || scaleAddress(args.x),
-        bias: fused ? addressOf(args.bias) : undefined,
-        alpha: fused ? args.alpha : 1,
-        beta: i > 0 ? 1 : added ? args.beta : 0,
-        scalars: scalars || undefined,
-        workspace: work || undefined,
-      });
+  if (sizes.every((bytes) => bytes === 0)) launchSteps(context, args, route, AS_IT_LIES);
+  else withTemporaries(context, sizes, (addresses) => multiplyInSteps(context, args, route, addresses));
+}
+
+type BlasRoute = Route & { readonly kind: "blas" };
+
+/** Where a product reads and writes that is not the caller's memory; 0 for none. */
+interface Temporaries {
+  readonly xCopy: number;
+  readonly wCopy: number;
+  readonly xScales: number;
+  readonly wScales: number;
+  readonly sums: number;
+  readonly scalars: number;
+}
+
+const AS_IT_LIES: Temporaries = { xCopy: 0, wCopy: 0, xScales: 0, wScales: 0, sums: 0, scalars: 0 };
+
+/** Copies what has to be copied, multiplies, and rounds where cuBLASLt does not. */
+function multiplyInSteps(
+  context: LoweringContext,
+  args: GemmArgs,
+  route: BlasRoute,
+  [xCopy = 0, wCopy = 0, xScales = 0, wScales = 0, sums = 0, scalars = 0]: readonly number[],
+): void {
+  const { addon, device } = context;
+  const { attempt, parts } = route;
+  const { x, w, fused, product } = attempt;
+  const staging =
+    STAGING[attempt.staging === "bf16" || attempt.staging === "tf32" ? attempt.staging : "plain"];
+  if (xCopy) stageOperand(context, args.x, { staging, out: xCopy, ...targetOf(x) });
+  if (wCopy) stageOperand(context, args.w, { staging, out: wCopy, ...targetOf(w) });
+  if (xScales) layScales(context, args.x, x, xScales);
+  if (wScales) layScales(context, args.w, w, wScales);
+  if (scalars) addon.gemmAlpha(device, factors(args), { beta: args.beta, out: scalars });
+  launchSteps(context, args, route, { xCopy, wCopy, xScales, wScales, sums, scalars });
+  if (!fused) finish(context, args, { sums, sumsPitch: product.out.pitch, parts });
+}
+
+function launchSteps(
+  { addon, device }: LoweringContext,
+  args: GemmArgs,
+  { attempt: { fused }, steps }: BlasRoute,
+  { xCopy, wCopy, xScales, wScales, sums, scalars }: Temporaries,
+): void {
+  const added = fused && Math.fround(args.beta) !== 0;
+  for (const step of steps) {
+    const isFirst = step === steps[0];
+    addon.gemm(device, {
+      plan: step.plan,
+      a: wCopy || args.w.data.address,
+      aOffset: step.wOffset,
+      b: xCopy || args.x.data.address,
+      bOffset: step.xOffset,
+      c: added ? addressOf(args.c) : undefined,
+      d: sums || args.out.address,
+      aScale: wScales || scaleAddress(args.w),
+      bScale: xScales || scaleAddress(args.x),
+      bias: fused ? addressOf(args.bias) : undefined,
+      alpha: fused ? args.alpha : 1,
+      beta: !isFirst ? 1 : added ? args.beta : 0,
+      scalars: scalars || undefined,
     });
-    if (!fused) finish(context, args, { sums, sumsPitch: product.out.pitch, parts });
-  });
+  }
 }
 
 /** The factors of the sums: alpha, NVFP4's amaxes, per-tensor scales. */
@@ -155,12 +187,11 @@ interface Sums {
 function finish({ addon, device }: LoweringContext, args: GemmArgs, { sums, sumsPitch, parts }: Sums): void {
   const { x, w, c, bias, out, amax } = args;
   const isNarrow = storageBits(out.dtype) === 8;
-  addon.gemmEpilogue(device, {
+  addon.gemmEpilogue(device, factors(args), {
     sums,
     sumsPitch: sumsPitch ?? 0,
     rows: extentOf(x)[0],
     columns: extentOf(w)[0],
-    ...factors(args),
     beta: args.beta,
     c: addressOf(c),
     cType: c ? WIDE[c.dtype] : WIDE.f32,

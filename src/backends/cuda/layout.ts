@@ -20,10 +20,12 @@ export const transpose: Lowering<"transpose"> = {
 export const relayout: Lowering<"relayout"> = {
   run({ addon, device }, { spec, direction, rows, columns, x, from, out, to }) {
     const copy = { spec, direction, size: [rows, columns] } as const;
-    addon.relayout(device, {
-      wide: BLOCK_FORMATS[spec.quantizer].scale === "f32",
-      ...placement("from", { ...copy, layout: from }, x.address),
-      ...placement("to", { ...copy, layout: to }, out.address),
-    });
+    const wide = BLOCK_FORMATS[spec.quantizer].scale === "f32";
+    addon.relayout(
+      device,
+      { wide, fromScales: x.address, toScales: out.address },
+      placement("from", { ...copy, layout: from }),
+      placement("to", { ...copy, layout: to }),
+    );
   },
 };

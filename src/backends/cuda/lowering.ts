@@ -34,12 +34,16 @@ export function wideOf(tensor: Tensor<WideDType>): number {
 
 /** A random source as native/ reads it. */
 export function randomWords({ seed, offset }: RandomSource) {
-  const low = (value: bigint): number => Number(value & 0xffffffffn);
-  const high = (value: bigint): number => Number((value >> 32n) & 0xffffffffn);
+  wholes[0] = seed;
+  wholes[1] = offset;
   return {
-    seedLow: low(seed),
-    seedHigh: high(seed),
-    offsetLow: low(offset),
-    offsetHigh: high(offset),
+    seedLow: halves[0],
+    seedHigh: halves[1],
+    offsetLow: halves[2],
+    offsetHigh: halves[3],
   } as const;
 }
+
+/** Two words of 64 bits, seen as four of 32; the lower half is the first on every machine with a GPU. */
+const wholes = new BigUint64Array(2);
+const halves = new Uint32Array(wholes.buffer);

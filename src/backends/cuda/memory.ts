@@ -2,7 +2,7 @@
 import type { Memory } from "../../tensor/storage.js";
 import type { Addon, DeviceHandle } from "../addon.js";
 import type { MemoryUse } from "../backend.js";
-import { translating, translatingAsync } from "./failure.js";
+import { translated } from "./failure.js";
 
 /** Allocation and copies, all of them in the order of the backend's stream. */
 export class DeviceMemory implements Memory {
@@ -14,27 +14,47 @@ export class DeviceMemory implements Memory {
     this.#device = device;
   }
 
-  readonly #live = (): number => this.use().live;
+  readonly live = (): number => this.use().live;
 
   /** Throws `OutOfMemoryError`, which leaves every tensor usable. */
   allocate(bytes: number): number {
-    return translating(this.#live, () => this.#addon.allocate(this.#device, bytes));
+    try {
+      return this.#addon.allocate(this.#device, bytes);
+    } catch (error) {
+      throw translated(error, this.live);
+    }
   }
 
   free(address: number): void {
-    translating(this.#live, () => this.#addon.free(this.#device, address));
+    try {
+      this.#addon.free(this.#device, address);
+    } catch (error) {
+      throw translated(error, this.live);
+    }
   }
 
   write(address: number, bytes: Uint8Array): void {
-    translating(this.#live, () => this.#addon.write(this.#device, address, bytes));
+    try {
+      this.#addon.write(this.#device, address, bytes);
+    } catch (error) {
+      throw translated(error, this.live);
+    }
   }
 
-  read(address: number, bytes: number): Promise<Uint8Array> {
-    return translatingAsync(this.#live, () => this.#addon.read(this.#device, address, bytes));
+  async read(address: number, bytes: number): Promise<Uint8Array> {
+    try {
+      return await this.#addon.read(this.#device, address, bytes);
+    } catch (error) {
+      throw translated(error, this.live);
+    }
   }
 
   readSync(address: number, bytes: number): Uint8Array {
-    return translating(this.#live, () => this.#addon.readSync(this.#device, address, bytes));
+    try {
+      return this.#addon.readSync(this.#device, address, bytes);
+    } catch (error) {
+      throw translated(error, this.live);
+    }
   }
 
   use(): MemoryUse {

@@ -31,31 +31,25 @@ export const norm: Lowering<"norm"> = {
 export const normBackward: Lowering<"normBackward"> = {
   run({ addon, device, withTemporary }, { grad, x, gamma, zeroCentered, mean, rstd, dx, dgamma, dbeta }) {
     const [rows, columns] = asMatrix(x.shape);
-    const given = {
-      grad: grad.address,
-      gradType: wideOf(grad),
-      x: x.address,
-      xType: wideOf(x),
-      mean: addressOf(mean),
-      rstd: rstd.address,
-      rows,
-      columns,
-    };
-    addon.normBackward(device, {
-      ...given,
-      gamma: gamma.address,
-      parameterType: wideOf(gamma),
-      dx: dx.address,
-      dxType: wideOf(dx),
-      zeroCentered,
-    });
     withTemporary(workspaceBytes(rows, columns, dbeta ? 2 : 1), (workspace) =>
-      addon.normParameters(device, {
-        ...given,
+      addon.normBackward(device, {
+        grad: grad.address,
+        gradType: wideOf(grad),
+        x: x.address,
+        xType: wideOf(x),
+        gamma: gamma.address,
+        parameterType: wideOf(gamma),
+        mean: addressOf(mean),
+        rstd: rstd.address,
+        dx: dx.address,
+        dxType: wideOf(dx),
         dgamma: dgamma.address,
         dbeta: addressOf(dbeta),
-        parameterType: wideOf(dgamma),
+        gradientType: wideOf(dgamma),
         workspace,
+        rows,
+        columns,
+        zeroCentered,
       }),
     );
   },

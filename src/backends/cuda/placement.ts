@@ -1,9 +1,10 @@
 /** Where the scales of a copy lie, as kernels read it (kernels/placement.h). */
 import { BLOCK_FORMATS, type BlockFormat } from "../../formats/block.js";
-import { copyGeometry } from "../../tensor/geometry.js";
+import { type CopyGeometry, copyGeometry } from "../../tensor/geometry.js";
 import type { Direction, QuantizeSpec, ScaleLayout } from "../../tensor/quantized.js";
 import { asMatrix, byteLength } from "../../tensor/shape.js";
 import type { NativeArgs } from "../addon.js";
+import type { QuantizeArgs } from "../ops.js";
 
 /** The scales of one copy of a [rows, columns] matrix. */
 export interface ScalesOf {
@@ -13,13 +14,46 @@ export interface ScalesOf {
   readonly layout: ScaleLayout;
 }
 
-/** The arguments under `prefix` that native/placement.h reads. */
-export function placement(
-  prefix: string,
-  { spec, size, direction, layout }: ScalesOf,
-  address: number,
+/** What placements are named after in native-arguments.ts. */
+type PlacementPrefix = Direction | "copy" | "from" | "to";
+
+/** The arguments that follow from a geometry, which stands for one spec, size, direction and layout. */
+const known = new WeakMap<CopyGeometry, { [K in PlacementPrefix]?: NativeArgs }>();
+
+/** The arguments under `prefix` that native/placement.h reads, the address of the scales aside. */
+export function placement(prefix: PlacementPrefix, scales: ScalesOf): NativeArgs {
+  const geometry = copyGeometry(scales.spec, scales.size, scales.direction, scales.layout);
+  let placed = known.get(geometry);
+  if (!placed) {
+    placed = {};
+    known.set(geometry, placed);
+  }
+  placed[prefix] ??= placedArgs(prefix, scales, geometry);
+  return placed[prefix];
+}
+
+/** Codes and scales of the copies that are wanted, of a matrix of that size. */
+export function copiesOf(
+  { spec, scaleLayout: layout, rowwise, columnwise }: Omit<QuantizeArgs, "x">,
+  size: readonly [rows: number, columns: number],
+): readonly NativeArgs[] {
+  const parts: NativeArgs[] = [];
+  if (rowwise) {
+    parts.push({ rowwise: rowwise.data.address, rowwiseScales: rowwise.scaleInv.address });
+    parts.push(placement("rowwise", { spec, size, direction: "rowwise", layout }));
+  }
+  if (columnwise) {
+    parts.push({ columnwise: columnwise.data.address, columnwiseScales: columnwise.scaleInv.address });
+    parts.push(placement("columnwise", { spec, size, direction: "columnwise", layout }));
+  }
+  return parts;
+}
+
+function placedArgs(
+  prefix: PlacementPrefix,
+  { spec, direction, layout }: ScalesOf,
+  { scaleType, scaleShape, scale, logicalScale }: CopyGeometry,
 ): NativeArgs {
-  const { scaleType, scaleShape, scale, logicalScale } = copyGeometry(spec, size, direction, layout);
   const format: BlockFormat = BLOCK_FORMATS[spec.quantizer];
   // a columnwise copy's scales in the input's place are [blocks, lines]
   const blocksFirst = direction === "columnwise" && scale === "inPlace";
@@ -29,7 +63,6 @@ export function placement(
   const pitch = asMatrix(scaleShape)[1];
   const across = blocksFirst !== ready;
   return {
-    [`${prefix}Scales`]: address,
     [`${prefix}ScaleBytes`]: byteLength(scaleType, scaleShape),
     [`${prefix}Lines`]: lines,
     [`${prefix}Blocks`]: blocks,

@@ -2,17 +2,16 @@
 import { BLOCK_FORMATS } from "../../formats/block.js";
 import { SCALE_RULE } from "../../formats/contract.gen.js";
 import { factsOf } from "../../formats/derive.js";
-import type { Direction, QuantizedCopy } from "../../tensor/quantized.js";
 import { asMatrix } from "../../tensor/shape.js";
-import type { NativeArgs } from "../addon.js";
 import type { QuantizeArgs } from "../ops.js";
 import { addressOf, type LoweringContext, randomWords, wideOf } from "./lowering.js";
-import { placement } from "./placement.js";
+import { copiesOf } from "./placement.js";
 
 export function quantizeMx({ addon, device }: LoweringContext, args: QuantizeArgs): void {
-  const { x, spec, random, rowwise, columnwise, noop } = args;
-  const [rows, columns] = asMatrix(x.shape);
-  addon.quantizeMx(device, {
+  const { x, spec, random, noop } = args;
+  const size = asMatrix(x.shape);
+  const [rows, columns] = size;
+  const own = {
     x: x.address,
     xType: wideOf(x),
     rows,
@@ -21,20 +20,7 @@ export function quantizeMx({ addon, device }: LoweringContext, args: QuantizeArg
     rule: SCALE_RULE[BLOCK_FORMATS[spec.quantizer].rule],
     square: spec.tile === "32x32",
     stochastic: spec.stochastic,
-    ...randomWords(random),
-    ...copyArgs(args, "rowwise", rowwise),
-    ...copyArgs(args, "columnwise", columnwise),
     noop: addressOf(noop),
-  });
-}
-
-/** The codes and scales of a copy, if it is wanted. */
-function copyArgs(
-  { x, spec, scaleLayout }: QuantizeArgs,
-  direction: Direction,
-  copy: QuantizedCopy | undefined,
-): NativeArgs {
-  if (!copy) return {};
-  const scales = { spec, size: asMatrix(x.shape), direction, layout: scaleLayout } as const;
-  return { [direction]: copy.data.address, ...placement(direction, scales, copy.scaleInv.address) };
+  };
+  addon.quantizeMx(device, own, randomWords(random), ...copiesOf(args, size));
 }

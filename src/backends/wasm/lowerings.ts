@@ -1,5 +1,6 @@
 /** Every operation of the reference, by name. */
 import { activation, activationBackward, gated, gatedBackward } from "./activation.js";
+import { activationQuantize } from "./activation-quantize.js";
 import { amax, decode, encode } from "./cast.js";
 import { dequantize } from "./dequantize.js";
 import { gemm } from "./gemm.js";
@@ -15,6 +16,7 @@ import { sweep } from "./sweep.js";
 export const LOWERINGS: Lowerings = {
   activation,
   activationBackward,
+  activationQuantize,
   adamw,
   amax,
   columnSum,

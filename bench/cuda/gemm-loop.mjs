@@ -1,0 +1,33 @@
+// What a product of the public interface asks of cuBLASLt, to be enqueued again from a loop in C++: the same plan, algorithm and
+// operands. To be imported before a backend is opened, which takes the addon's functions as they then are.
+import { NATIVE_ARGUMENTS } from "../../dist/src/backends/native-arguments.js";
+import { platform } from "../../dist/src/backends/platform/node.js";
+
+const { exports: addon } = platform.loadAddon();
+const multiply = addon?.gemm;
+const TIMES = NATIVE_ARGUMENTS.indexOf("times");
+/** Called with what is multiplied, while somebody wants to know. */
+let record;
+
+if (addon) {
+  addon.gemm = (device, slots) => {
+    record?.(device, slots);
+    return multiply(device, slots);
+  };
+}
+
+/** Enqueues the product that `run` ends with so many times; its operands have to live on. */
+export function loopOf(run) {
+  let device;
+  let slots;
+  record = (...args) => {
+    device = args[0];
+    slots = args[1].slice();
+  };
+  run();
+  record = undefined;
+  return (times) => {
+    slots[TIMES] = times;
+    multiply(device, slots);
+  };
+}

@@ -1,0 +1,55 @@
+/** Numbers of bf16 that are many enough for a GPU to take its curves from tables, fused with quantization: the same bits. */
+import { describe } from "vitest";
+import type { Backend } from "../../src/backends/backend.js";
+import { Float8Quantizer } from "../../src/quantizers/float8.js";
+import { MXFP8Quantizer } from "../../src/quantizers/mx.js";
+import { Scope } from "../../src/tensor/scope.js";
+import { elementCount, type Shape } from "../../src/tensor/shape.js";
+import { words } from "../arbitraries/random.js";
+import { describeOnGpu, useGpu } from "../harness/gpu.js";
+import { assertSameAnswer } from "../harness/laws.js";
+import type { Answer } from "../harness/operation.js";
+import { scalar } from "../harness/operations/quantize.js";
+import { download, PlainTensor, upload } from "../harness/plain.js";
+import { downloadQuantized } from "../harness/quantized.js";
+import { scoped } from "../harness/suite.js";
+
+/** Rows, and columns of a half: above 2^22 numbers. */
+const [ROWS, COLUMNS] = [2080, 2080];
+
+/** Every pattern of 16 bits, NaN and all. */
+function patterns(shape: Shape, seed: number): PlainTensor<"bf16"> {
+  return new PlainTensor("bf16", shape, Uint16Array.from(words(seed, elementCount(shape))));
+}
+
+describeOnGpu("activations of many numbers, quantized", () => {
+  const { gpu, reference } = useGpu();
+
+  describe.each(["gelu", "silu", "qgelu", "sigmoid"] as const)("%s", (kind) => {
+    for (const gated of [false, true]) {
+      for (const backward of [false, true]) {
+        scoped(`${gated ? "gated" : "plain"}${backward ? ", its gradient" : ""}`, () => {
+          const x = patterns([ROWS, gated ? 2 * COLUMNS : COLUMNS], 1);
+          const grad = patterns([ROWS, COLUMNS], 2);
+          const run = (backend: Backend): Answer => {
+            using _scope = new Scope();
+            const source = upload(backend, x);
+            const options = { kind, gated, ...(backward && { grad: upload(backend, grad) }) };
+            const amax = upload(backend, scalar(0));
+            const scale = upload(backend, scalar(0.5));
+            const both = { columnwise: true };
+            const fp8 = new Float8Quantizer({ ...both, scale, amax }).quantizeActivation(source, options);
+            const mx = new MXFP8Quantizer(both).quantizeActivation(source, options);
+            const [first, second] = [fp8, mx].map((each) => Object.entries(downloadQuantized(each)));
+            return Object.fromEntries([
+              ...(first ?? []).map(([name, part]) => [`fp8.${name}`, part] as const),
+              ...(second ?? []).map(([name, part]) => [`mx.${name}`, part] as const),
+              ["fp8.amax", download(amax)],
+            ]);
+          };
+          assertSameAnswer(run(gpu()), run(reference()));
+        });
+      }
+    }
+  });
+});

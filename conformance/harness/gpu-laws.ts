@@ -1,0 +1,75 @@
+/** The laws of some operations as tests of a GPU against the reference. */
+import { expect, it } from "vitest";
+import { LARGE_INPUTS } from "../arbitraries/large.js";
+import { describeOnGpu, RUNS, SEED, useGpu } from "./gpu.js";
+import type { CheckResult, Law } from "./law.js";
+import { type Inputs, LAWS, over } from "./laws.js";
+import { backendSubject, OPERATIONS, type OperationName } from "./operations.js";
+import { OptionPairs } from "./option-pairs.js";
+import { record } from "./record.js";
+import { inputsFor } from "./run.js";
+
+/** A long run goes on until each pair of options has been drawn so often, for at most so many times RUNS. */
+const EACH_PAIR = 100;
+const MOST_ROUNDS = RUNS >= 10_000 ? 8 : 1;
+/** Large inputs take long. */
+const LARGE_RUNS = Math.min(Math.ceil(RUNS / 10), 60);
+
+/** Operations of which a GPU declines some inputs, with a reason. */
+const DECLINES: readonly OperationName[] = ["gemm"];
+
+type Declined = CheckResult["declined"];
+
+function added(all: Declined, more: Declined): Declined {
+  const counts = new Map(all.map(({ reason, count }) => [reason, count]));
+  for (const { reason, count } of more) counts.set(reason, (counts.get(reason) ?? 0) + count);
+  return Array.from(counts, ([reason, count]) => ({ reason, count }));
+}
+
+/** The law over inputs whose options are counted, where the law compares. */
+function counted(each: Law, inputs: Inputs, pairs: OptionPairs): Law {
+  if (!each.compares) return each;
+  const arbitrary = inputs[each.operation] ?? OPERATIONS[each.operation].arbitrary;
+  return over({ [each.operation]: pairs.counting(arbitrary as never) }, each);
+}
+
+/** Every law of these operations: small inputs aimed at edges, then large ones. */
+export function describeLawsOnGpu(title: string, operations: readonly OperationName[]): void {
+  describeOnGpu(`${title}, to the bit`, () => {
+    const { gpu, reference } = useGpu();
+
+    const check = async (law: Law, runs: number, seed: number): Promise<CheckResult> => {
+      const result = await law.check(backendSubject(gpu()), backendSubject(reference()), { runs, seed });
+      expect(result.failure).toBeUndefined();
+      if (DECLINES.includes(law.operation)) expect(result.runs).toBeGreaterThan(runs / 4);
+      else expect(result).toMatchObject({ runs, declined: [] });
+      return result;
+    };
+
+    for (const law of LAWS.filter(({ operation }) => operations.includes(operation))) {
+      it(`${law.operation}: ${law.name}`, async () => {
+        const pairs = new OptionPairs();
+        const each = counted(law, inputsFor(gpu()), pairs);
+        let total = 0;
+        let declined: Declined = [];
+        for (let round = 0; round < MOST_ROUNDS; round++) {
+          const result = await check(each, RUNS, SEED + round);
+          total += result.runs;
+          declined = added(declined, result.declined);
+          if ((pairs.rarest?.count ?? EACH_PAIR) >= EACH_PAIR) break;
+        }
+        const { rarest } = pairs;
+        const drawn = rarest ? { pairs: pairs.pairs, rarest: rarest.count } : {};
+        record(gpu(), { group: "laws", name: law.name, runs: total, declined, ...drawn });
+      });
+    }
+
+    const large = LAWS.filter(({ compares, operation }) => compares && LARGE_INPUTS[operation]);
+    for (const law of large.filter(({ operation }) => operations.includes(operation))) {
+      it(`${law.operation}: ${law.name}, large inputs`, async () => {
+        const { runs, declined } = await check(over(LARGE_INPUTS, law), LARGE_RUNS, SEED);
+        record(gpu(), { group: "large", name: law.name, runs, declined });
+      });
+    }
+  });
+}

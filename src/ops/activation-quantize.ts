@@ -1,0 +1,53 @@
+/** An activation, or its derivative, and the quantization of what it gives, as one operation. */
+
+import { ArgumentError, ShapeError } from "../errors.js";
+import type { QuantizedTensor } from "../tensor/quantized.js";
+import { type Shape, sameShape, type WideDType } from "../tensor/shape.js";
+import type { Tensor } from "../tensor/tensor.js";
+import { formOf, type GatedOptions, halfOf } from "./activation.js";
+import { execute, requireShape, requireWide } from "./execute.js";
+import { type QuantizeInputs, quantization } from "./quantize.js";
+
+const OP = "quantizeActivation";
+
+export interface QuantizeActivationOptions extends Omit<GatedOptions, "outDtype"> {
+  /** The last dimension of x holds two halves, as in `gated`. Default false. */
+  readonly gated?: boolean;
+  /** The gradient of the result: then that of x is quantized, as `activationBackward` and `gatedBackward` have it. */
+  readonly grad?: Tensor;
+}
+
+/** What is quantized: its shape, and the type it would have as a tensor. Throws as `activationQuantize`. */
+export function activationResult(
+  x: Tensor,
+  { gated = false, grad }: QuantizeActivationOptions,
+): { readonly shape: Shape; readonly dtype: WideDType } {
+  const result = gated ? [...x.shape.slice(0, -1), halfOf(OP, x)] : x.shape;
+  if (!grad) return { shape: result, dtype: requireWide(OP, "x", x).dtype };
+  requireShape(OP, "grad", grad, result);
+  return { shape: x.shape, dtype: requireWide(OP, "grad", grad).dtype };
+}
+
+/**
+ * Quantizes act(x), its gated form, or under `grad` the gradient of x, into all copies of `target`. What is rounded
+ * before the codes is the quantizer's choice (numerics.md §7.3). Throws as the activation and `quantizeInto` do.
+ */
+export function activationQuantize(
+  x: Tensor,
+  target: QuantizedTensor,
+  options: QuantizeActivationOptions,
+  inputs: Omit<QuantizeInputs, "noop"> = {},
+): void {
+  const { gated = false } = options;
+  const source = requireWide(OP, "x", x);
+  const form = formOf(OP, options);
+  if (form.clamp && !gated)
+    throw new ArgumentError(`${OP}: the clamped form is gated; set gated, or leave out clamp`);
+  const { shape, dtype } = activationResult(x, options);
+  if (!sameShape(shape, target.shape)) {
+    throw new ShapeError(`${OP}: the result is [${shape}], the target [${target.shape}]; they must be equal`);
+  }
+  const grad = options.grad && requireWide(OP, "grad", options.grad);
+  const args = quantization(OP, [source, grad], dtype, target, inputs);
+  execute(x.backend, "activationQuantize", { ...args, ...form, x: source, gated, grad });
+}
