@@ -21,9 +21,15 @@ import {
 import { encode, magnitudeBits } from "./minifloat";
 import { loadWide } from "./wide";
 
-/** s * acc + beta * C; with split-K it is the product by beta that is fused. */
+/** fma(s, acc, +0): the rounded product, where an exact zero is +0. */
+function productOf(s: f32, acc: f32): f32 {
+  const product = s * acc;
+  return product === 0 && (s === 0 || acc === 0) ? 0 : product;
+}
+
+/** s * acc + beta * C; with split-K it is the product by beta that is fused, and without beta nothing is. */
 function combine(acc: f32, s: f32, c: f32, beta: f32, split: bool): f32 {
-  if (beta === 0) return s * acc;
+  if (beta === 0) return split ? s * acc : productOf(s, acc);
   return split ? fma32(beta, c, s * acc) : fma32(s, acc, beta * c);
 }
 
@@ -37,14 +43,20 @@ function raise(pointer: usize, amax: u32): void {
   }
 }
 
-/** x = s * acc of `count` f32, NaN canonical; returns the bits of the largest |x|, NaN ignored, 0 at least. */
-function scaleRow(acc: usize, s: f32, count: usize, target: usize): u32 {
+/** x = combine(acc, s) of `count` f32, NaN canonical; returns the bits of the largest |x|, NaN ignored, 0 at least. */
+function scaleRow(acc: usize, s: f32, count: usize, target: usize, split: bool): u32 {
   const factor = f32x4.splat(s);
+  const zero = f32x4.splat(0);
+  const zeroFactor = f32x4.eq(factor, zero);
+  const fused = split ? zero : i32x4.splat(-1);
   const magnitude = i32x4.splat(0x7fffffff);
   const whole = (count & ~3) << 2;
   let largest = i32x4.splat(0);
   for (let i: usize = 0; i < whole; i += 16) {
-    const x = v128.mul<f32>(factor, v128.load(acc + i));
+    const sums = v128.load(acc + i);
+    const product = v128.mul<f32>(factor, sums);
+    const exact = v128.and(v128.or(f32x4.eq(sums, zero), zeroFactor), f32x4.eq(product, zero));
+    const x = v128.andnot(product, v128.and(exact, fused));
     const size = v128.and(x, magnitude);
     largest = v128.max<i32>(largest, v128.and(size, v128.eq<f32>(x, x)));
     v128.store(target + i, canonicalFour(x));
@@ -53,7 +65,7 @@ function scaleRow(acc: usize, s: f32, count: usize, target: usize): u32 {
   const odd = max(i32x4.extract_lane(largest, 1), i32x4.extract_lane(largest, 3));
   let amax = <u32>max(even, odd);
   for (let i = whole; i < count << 2; i += 4) {
-    const x = s * load<f32>(acc + i);
+    const x = combine(load<f32>(acc + i), s, 0, 0, split);
     if (!isNaN(x)) amax = max(amax, reinterpret<u32>(x) & 0x7fffffff);
     store<f32>(target + i, canonical(x));
   }
@@ -74,7 +86,7 @@ export function gemmEpilogue(task: usize, begin: u32, end: u32): void {
   for (let row: usize = begin; row < end; row++) {
     if (plain) {
       const at = (row * columns) << 2;
-      amax = max(amax, scaleRow(outputOf(task) + at, s, columns, target + at));
+      amax = max(amax, scaleRow(outputOf(task) + at, s, columns, target + at, split));
       continue;
     }
     for (let j: usize = 0; j < columns; j++) {

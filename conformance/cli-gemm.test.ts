@@ -60,7 +60,7 @@ describe("gemm", () => {
     const { d } = await product([A, B, c, bias], ...options);
     expect([...floats(d!)]).toEqual([8, 7, 6, 10, 12, 11, 10, 14]);
     const { d: without } = await product([A, B, c, bias], "--datapath", "fp32", "--alpha", "-2");
-    expect([...floats(without!)]).toEqual([-2, -4, -6, -0, -8, -10, -12, -6]);
+    expect([...floats(without!)]).toEqual([-2, -4, -6, 0, -8, -10, -12, -6]);
   });
 
   it("writes 8-bit outputs of d times the scale, and d.amax before it", async () => {

@@ -24,8 +24,14 @@ const finite = fc.integer({ min: 0x3e000000, max: 0x41000000 }).map(fromBits);
 const scenario = fc.record({
   rows: fc.array(fc.tuple(bits, bits), { minLength: 1, maxLength: 9 }),
   bias: fc.option(bits, { nil: undefined }),
-  alpha: finite,
-  scaleA: finite,
+  alpha: fc.oneof(
+    finite,
+    finite.map((x) => -x),
+  ),
+  scaleA: fc.oneof(
+    { weight: 4, arbitrary: finite },
+    { weight: 1, arbitrary: fc.constantFrom(0, -0, 2 ** -120) },
+  ),
   scaleB: fc.oneof(finite, fc.constant(fromBits(0x00400000))),
   beta: fc.oneof(fc.constant(0), fc.constant(1), finite),
   split: fc.boolean(),

@@ -23,9 +23,9 @@ __device__ inline float scaleOf(const GemmFactors& f) {
   return __fmul_rn(__fmul_rn(alpha, valueAt(f.scaleW)), valueAt(f.scaleX));
 }
 
-// s * sum + beta * c; with split-K it is the product by beta that is fused.
+// s * sum + beta * c; with split-K it is the product by beta that is fused, and without beta nothing is.
 __device__ inline float combine(float sum, float s, float c, float beta, bool split) {
-  if (beta == 0) return __fmul_rn(s, sum);
+  if (beta == 0) return split ? __fmul_rn(s, sum) : __fmaf_rn(s, sum, 0);
   return split ? __fmaf_rn(beta, c, __fmul_rn(s, sum)) : __fmaf_rn(s, sum, __fmul_rn(beta, c));
 }
 

@@ -9,9 +9,9 @@ import { OptionPairs } from "./option-pairs.js";
 import { record } from "./record.js";
 import { inputsFor } from "./run.js";
 
-/** A long run goes on until each pair of options has been drawn so often, for at most so many times RUNS. */
+/** A long run goes on until each pair of options has been drawn so often, or so much time has passed. */
 const EACH_PAIR = 100;
-const MOST_ROUNDS = RUNS >= 10_000 ? 8 : 1;
+const MOST_SECONDS = RUNS >= 10_000 ? 100 : 0;
 /** Large inputs take long. */
 const LARGE_RUNS = Math.min(Math.ceil(RUNS / 10), 60);
 
@@ -52,11 +52,13 @@ export function describeLawsOnGpu(title: string, operations: readonly OperationN
         const each = counted(law, inputsFor(gpu()), pairs);
         let total = 0;
         let declined: Declined = [];
-        for (let round = 0; round < MOST_ROUNDS; round++) {
+        const start = performance.now();
+        for (let round = 0; ; round++) {
           const result = await check(each, RUNS, SEED + round);
           total += result.runs;
           declined = added(declined, result.declined);
           if ((pairs.rarest?.count ?? EACH_PAIR) >= EACH_PAIR) break;
+          if (performance.now() - start > 1000 * MOST_SECONDS) break;
         }
         const { rarest } = pairs;
         const drawn = rarest ? { pairs: pairs.pairs, rarest: rarest.count } : {};

@@ -11,12 +11,16 @@ function optionsOf(input: unknown, prefix = ""): Options {
     const name = prefix + key;
     if (typeof value === "string" || typeof value === "boolean") options[name] = String(value);
     else if (value instanceof PlainTensor) options[name] = value.dtype;
-    else if (key === "spec" || key === "usage" || key === "source")
-      Object.assign(options, optionsOf(value, `${name}.`));
-    else if (key === "a" || key === "b") Object.assign(options, optionsOf(value, `${name}.`));
+    else if (key === "spec" || key === "usage") Object.assign(options, optionsOf(value, `${name}.`));
+    else if (key === "a" || key === "b") options[name] = kindOf(value);
     else if (key === "format") options[name] = "any layout";
   }
   return options;
+}
+
+/** What an operand of a product is: plain, scaled or quantized. */
+function kindOf(operand: unknown): string {
+  return String((operand as { readonly source?: { readonly kind?: string } }).source?.kind);
 }
 
 /** Counts pairs of values over the inputs that an arbitrary draws. */

@@ -247,6 +247,7 @@ export interface EpilogueTask {
 export function epilogue(acc: number, { alpha, scaleA, scaleB, beta, c, bias, split }: EpilogueTask): number {
   const s = mul(mul(alpha, scaleA), scaleB);
   const product = (): number => (split ? fma(beta, c, mul(s, acc)) : fma(s, acc, mul(beta, c)));
-  const x = beta === 0 ? mul(s, acc) : product();
+  const alone = (): number => (split ? mul(s, acc) : fma(s, acc, 0));
+  const x = beta === 0 ? alone() : product();
   return bias === undefined ? x : add(x, bias);
 }

@@ -137,7 +137,7 @@ multiplies all 2^16 pairs of e4m3 and of e5m2 codes, against exact arithmetic, w
 ## On a GPU
 
 The CUDA backend against the reference: \`RUNS=10000 CHUNKS=256 RECORD=conformance/vectors/gpu-conformance.jsonl npx vitest run
---project gpu\` on a machine with a GPU. Results of that GPU are frozen in \`h200-results.json\`, products with the plans it chose,
+--project gpu --testTimeout 900000\` on a machine with a GPU. Results of that GPU are frozen in \`h200-results.json\`, products with the plans it chose,
 and \`npm test\` holds the reference to them on any machine (\`conformance/frozen.test.ts\`).
 
 ${gpuSection(gpu)}

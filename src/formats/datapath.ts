@@ -30,7 +30,7 @@ export interface DatapathRow {
   readonly splitTile: number;
   /** The same where the scales of w cover squares of 128; default `splitTile`. */
   readonly squareSplitTile?: number;
-  /** With beta: fma(s, acc, beta * C), and fma(beta, C, s * acc) under split-K. */
+  /** fma(s, acc, beta * C), and fma(beta, C, s * acc) under split-K; without beta fma(s, acc, +0), and s * acc. */
   readonly beta: "fused";
   readonly source: string;
   /** Matched bit for bit on hardware; otherwise a published model. */
