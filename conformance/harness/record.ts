@@ -1,5 +1,5 @@
 /** What a run on a GPU came to, for docs/conformance.md: with RECORD=FILE, each test appends one line of JSON. */
-import { appendFileSync } from "node:fs";
+import { appendFileSync, existsSync, readFileSync } from "node:fs";
 import type { Backend } from "../../src/backends/backend.js";
 
 /** So many inputs of one kind agreed; why others were declined. */
@@ -13,8 +13,17 @@ interface Counted {
   readonly rarest?: number;
 }
 
+const DRIVER = "/proc/driver/nvidia/version";
+
+/** The version of NVIDIA's driver, where Linux tells it. */
+function driver(): string | undefined {
+  return existsSync(DRIVER) ? readFileSync(DRIVER, "utf8").match(/Module\D+([\d.]+)/)?.[1] : undefined;
+}
+
 /** Appends a line, which several processes may do at once. Does nothing without RECORD. */
 export function record({ description }: Backend, entry: Counted): void {
   const { RECORD, SEED = "1" } = process.env;
-  if (RECORD) appendFileSync(RECORD, `${JSON.stringify({ ...entry, device: description, seed: SEED })}\n`);
+  if (!RECORD) return;
+  const line = { ...entry, device: description, driver: driver(), seed: SEED };
+  appendFileSync(RECORD, `${JSON.stringify(line)}\n`);
 }

@@ -71,6 +71,7 @@ async function witnessTable() {
 function gpuSection(entries) {
   if (entries.length === 0) return "No run of the suite on a GPU is recorded.";
   const { device, seed } = entries[0];
+  const { driver } = entries.find((each) => each.driver) ?? {};
   const of = (group) => entries.filter((each) => each.group === group);
   const rows = (group) => of(group).map(({ name, runs }) => [name, grouped(runs)]);
   const laws = of("laws").map(({ name, runs, pairs, rarest }) => [
@@ -92,7 +93,7 @@ function gpuSection(entries) {
     grouped(each.reduce((sum, { count }) => sum + count, 0)),
     unique(each.map(({ name }) => name)).join(", "),
   ]);
-  return `${device}; seed ${seed}. Every output was poisoned first, every comparison is of bits, and nothing differed.
+  return `${device}${driver ? `, driver ${driver}` : ""}; seed ${seed}. Every output was poisoned first, every comparison is of bits, and nothing differed.
 
 ${table(["law, inputs aimed at edges", "inputs", "pairs of option values", "the rarest, times"], laws)}
 

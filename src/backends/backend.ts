@@ -1,4 +1,6 @@
 /** What a backend is: memory, and the operations of ops.ts, each of which it can be asked about first. */
+import { ArgumentError } from "../errors.js";
+import { DATAPATH_FAMILIES, type DatapathFamily } from "../formats/datapath.js";
 import type { GemmAlgorithm } from "../formats/gemm-algorithm.js";
 import type { Memory } from "../tensor/storage.js";
 import type { GemmArgs } from "./gemm-args.js";
@@ -32,7 +34,7 @@ export interface Backend {
   readonly description: string;
   readonly threads: number;
   /** The datapath that GEMMs take unless told otherwise. */
-  readonly datapath: "exact" | "fp32" | "ada" | "hopper" | "blackwell";
+  readonly datapath: DatapathFamily;
   readonly memory: Memory;
   memoryUse(): MemoryUse;
   supports<K extends OpName>(op: K, args: OpArgs[K]): Support;
@@ -42,6 +44,12 @@ export interface Backend {
   algorithmFor?(args: GemmArgs): GemmAlgorithm | undefined;
   /** Frees everything, workers included. Tensors of this backend are unusable afterwards. */
   dispose(): Promise<void>;
+}
+
+/** Throws `ArgumentError` for what is no family of datapaths. */
+export function requireDatapath(name: string): void {
+  if ((DATAPATH_FAMILIES as readonly string[]).includes(name)) return;
+  throw new ArgumentError(`datapath "${name}" is not one of ${DATAPATH_FAMILIES.join(", ")}`);
 }
 
 /** That an operation is defined bit for bit and this backend gives those bits. */

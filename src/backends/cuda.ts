@@ -8,9 +8,10 @@ import {
   type DeviceHandle,
   namingArguments,
 } from "./addon.js";
-import { type Backend, EXACT, type MemoryUse, type Support } from "./backend.js";
+import { type Backend, EXACT, type MemoryUse, requireDatapath, type Support } from "./backend.js";
 import { translated } from "./cuda/failure.js";
 import { algorithmFor } from "./cuda/gemm.js";
+import { nativeFamily } from "./cuda/gemm-route.js";
 import type { LoweringContext } from "./cuda/lowering.js";
 import { LOWERINGS } from "./cuda/lowerings.js";
 import { DeviceMemory } from "./cuda/memory.js";
@@ -20,24 +21,26 @@ import type { OpArgs, OpName } from "./ops.js";
 export interface CudaOptions {
   /** The GPU to use, from 0. Default 0. */
   readonly device?: number;
+  /** The datapath GEMMs take unless told otherwise. Default: the GPU's own. */
+  readonly datapath?: Backend["datapath"];
 }
 
-/** Opens a GPU. Throws `ArgumentError` for a number that is none, `BackendError` where there is no such GPU. */
-export function openCuda(exports: AddonExports, { device = 0 }: CudaOptions = {}): Backend {
+/** Opens a GPU. Throws `ArgumentError` for a number or a datapath that is none, `BackendError` where there is no such GPU. */
+export function openCuda(exports: AddonExports, { device = 0, datapath }: CudaOptions = {}): Backend {
+  if (datapath !== undefined) requireDatapath(datapath);
   if (!Number.isInteger(device) || device < 0)
     throw new ArgumentError(`device is ${device}; GPUs are numbered from 0`);
   try {
     const handle = new exports.Device(device);
-    return new CudaBackend(namingArguments(exports), handle, exports.devices()[device] as DeviceFacts);
+    return new CudaBackend(
+      namingArguments(exports),
+      handle,
+      exports.devices()[device] as DeviceFacts,
+      datapath,
+    );
   } catch (error) {
     throw translated(error, () => 0);
   }
-}
-
-/** The datapath of a GPU's own tensor cores. */
-function datapathOf({ major }: DeviceFacts): Backend["datapath"] {
-  if (major === 8) return "ada";
-  return major === 9 ? "hopper" : "blackwell";
 }
 
 /** 13010 as 13.1, as the CUDA libraries number themselves. */
@@ -56,11 +59,11 @@ class CudaBackend implements Backend {
   readonly #device: DeviceHandle;
   readonly #context: LoweringContext;
 
-  constructor(addon: Addon, device: DeviceHandle, facts: DeviceFacts) {
+  constructor(addon: Addon, device: DeviceHandle, facts: DeviceFacts, datapath?: Backend["datapath"]) {
     this.#addon = addon;
     this.#device = device;
     this.memory = new DeviceMemory(addon, device);
-    this.datapath = datapathOf(facts);
+    this.datapath = datapath ?? nativeFamily(facts);
     const { runtime, driver, cublasLt } = addon.versions();
     const blas = `${Math.floor(cublasLt / 10000)}.${Math.floor((cublasLt % 10000) / 100)}.${cublasLt % 100}`;
     this.description = `${facts.name}, sm_${facts.major}${facts.minor}, CUDA ${versionText(runtime)} on driver ${versionText(driver)}, cuBLASLt ${blas}`;

@@ -1,7 +1,7 @@
 /** The reference as a backend: the definition of every operation, on any CPU. */
 import { platform } from "#platform";
 import { ArgumentError, DisposedError } from "../errors.js";
-import { type Backend, EXACT, type MemoryUse, type Support } from "./backend.js";
+import { type Backend, EXACT, type MemoryUse, requireDatapath, type Support } from "./backend.js";
 import type { OpArgs, OpName } from "./ops.js";
 import { Heap } from "./wasm/heap.js";
 import { type Instance, openInstance } from "./wasm/instance.js";
@@ -18,8 +18,6 @@ export interface WasmOptions {
 
 const MOST_THREADS = 64;
 
-const FAMILIES: readonly Backend["datapath"][] = ["exact", "fp32", "ada", "hopper", "blackwell"];
-
 /** Opens the reference. Throws `ArgumentError` for a thread count or a datapath that is none. */
 export async function openWasm(options: WasmOptions = {}): Promise<Backend> {
   return openWasmOver(await openInstance(), options);
@@ -32,8 +30,7 @@ export async function openWasmOver(instance: Instance, options: WasmOptions): Pr
     throw new ArgumentError(`threads must be 1 to ${MOST_THREADS}; ${threads} was given`);
   }
   const { datapath = "hopper" } = options;
-  if (!FAMILIES.includes(datapath))
-    throw new ArgumentError(`datapath "${datapath}" is not one of ${FAMILIES.join(", ")}`);
+  requireDatapath(datapath);
   return new WasmBackend(instance, await Pool.open(instance, threads), datapath);
 }
 

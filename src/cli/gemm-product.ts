@@ -2,7 +2,7 @@
 import type { Backend } from "../backends/backend.js";
 import type { GemmOutDType } from "../backends/gemm-args.js";
 import { FileError, LockstepError } from "../errors.js";
-import type { DatapathFamily } from "../formats/datapath.js";
+import { DATAPATH_FAMILIES, type DatapathFamily } from "../formats/datapath.js";
 import { fileDType } from "../io/dtypes.js";
 import type { TensorPlan } from "../io/header.js";
 import { type GemmOptions, gemm as multiplyTensors } from "../ops/gemm.js";
@@ -24,13 +24,6 @@ import {
   value,
 } from "./options.js";
 
-const DATAPATH_FAMILIES = [
-  "exact",
-  "fp32",
-  "ada",
-  "hopper",
-  "blackwell",
-] as const satisfies readonly DatapathFamily[];
 const OUT_DTYPES = ["f32", "bf16", "f16", "e4m3", "e5m2"] as const satisfies readonly GemmOutDType[];
 
 export const GEMM_OPTIONS = {

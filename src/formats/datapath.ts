@@ -3,7 +3,9 @@ import { factsOf } from "./derive.js";
 import type { ScalarFormat } from "./scalar.js";
 
 /** How a datapath is asked for: by definition, or by the generation of tensor cores to reproduce. */
-export type DatapathFamily = "exact" | "fp32" | "ada" | "hopper" | "blackwell";
+export const DATAPATH_FAMILIES = ["exact", "fp32", "ada", "hopper", "blackwell"] as const;
+
+export type DatapathFamily = (typeof DATAPATH_FAMILIES)[number];
 
 /**
  * A fused dot-add, repeated along K: n products and the accumulator are aligned to the largest exponent,

@@ -1,10 +1,10 @@
 /** What decides a product's bits besides its operands: chosen here, or given as an earlier result had it. */
-import type { Backend } from "../backends/backend.js";
+import { type Backend, requireDatapath } from "../backends/backend.js";
 import { extentOf, type GemmArgs, type GemmOperand } from "../backends/gemm-args.js";
 import { ArgumentError } from "../errors.js";
 import { type DatapathFamily, type DatapathName, datapathFor } from "../formats/datapath.js";
 import { algorithmFault, type GemmAlgorithm } from "../formats/gemm-algorithm.js";
-import { execute, requireOneOf } from "./execute.js";
+import { execute } from "./execute.js";
 import type { GemmOptions } from "./gemm.js";
 
 /** Plain data; the same plan gives the same bits on every backend that supports it. */
@@ -25,7 +25,7 @@ export interface PlannedGemm extends Omit<GemmPlan, "splitK"> {
 /** The family of datapaths that a product is asked for. */
 export function familyOf(backend: Backend, { plan, datapath }: GemmOptions): DatapathFamily {
   const family = plan ? (plan.datapath.split("-")[0] as DatapathFamily) : (datapath ?? backend.datapath);
-  requireOneOf("datapath", family, ["exact", "fp32", "ada", "hopper", "blackwell"]);
+  requireDatapath(family);
   return family;
 }
 

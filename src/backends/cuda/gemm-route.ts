@@ -155,7 +155,7 @@ function signatureOf(args: GemmArgs): Signature {
 }
 
 /** The family whose tensor cores a GPU has. */
-function nativeFamily({ major }: DeviceFacts): DatapathFamily {
+export function nativeFamily({ major }: DeviceFacts): DatapathFamily {
   if (major === 8) return "ada";
   return major === 9 ? "hopper" : "blackwell";
 }
