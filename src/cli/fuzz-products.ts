@@ -64,29 +64,31 @@ function traits(kind: Kind): OperandTraits {
 /** Products of every pair that the datapath multiplies: cancellation, wide exponents, zeros, specials, ragged K. */
 export function gemmCases(aim: GemmAim, { cases, seed }: Draw): readonly FuzzCase[] {
   const { datapath, splitAccumulator, splitK } = aim;
-  const pairs = PAIRS.filter(([a, b]) => datapathFor(datapath, traits(a), traits(b), splitAccumulator).ok);
+  const choiceOf = ([a, b]: (typeof PAIRS)[number]) =>
+    datapathFor(datapath, traits(a), traits(b), splitAccumulator);
+  const pairs = PAIRS.filter((pair) => choiceOf(pair).ok);
   const size = fc.oneof(fc.integer({ min: 1, max: 20 }), fc.constantFrom(0, 1, 129));
   const depth = fc.oneof(
     fc.integer({ min: 0, max: 300 }),
     fc.constantFrom(0, 1, 31, 32, 33, 127, 128, 129, 256, 257),
   );
-  // Each part of a split K has to have something in it.
-  const long = splitK === 1 ? depth : depth.map((k) => Math.max(k, 1) + (splitK - 1) * 128);
+  /** Each part of a split K has to have something in it. */
+  const lengthened = (k: number, pair: (typeof PAIRS)[number]): number => {
+    const choice = choiceOf(pair);
+    return splitK > 1 && choice.ok ? Math.max(k, 1) + (splitK - 1) * choice.splitTile : k;
+  };
   const drawn = fc.record({
     pair: fc.constantFrom(...pairs),
     rows: size,
     columns: size,
-    depth: long,
+    depth,
     seeds: fc.tuple(fc.nat(), fc.nat(), fc.nat()),
     flavour: fc.constantFrom("uniform", "narrow", "small", "sparse", "cancelling", "wild"),
   } as const);
   return fc.sample(drawn, { numRuns: cases, seed }).map(({ pair, seeds, flavour, ...sizes }) => {
     const step = Math.max(...pair.map(multipleOf));
-    const [rows, columns, k] = [sizes.rows, sizes.columns, sizes.depth].map((n) => roundUp(n, step)) as [
-      number,
-      number,
-      number,
-    ];
+    const asked = [sizes.rows, sizes.columns, lengthened(sizes.depth, pair)];
+    const [rows, columns, k] = asked.map((n) => roundUp(n, step)) as [number, number, number];
     const a = operand(".a", pair[0], [rows, k], seeds[0], flavour);
     const b = operand(".b", pair[1], [columns, k], seeds[1], flavour);
     const tensors = {
