@@ -40,7 +40,10 @@ export class GuardedBackend implements Backend {
   }
 
   supports<K extends OpName>(op: K, args: OpArgs[K]): Support {
-    return this.inner.supports(op, args);
+    const support = this.inner.supports(op, args);
+    // the reference is the definition, also of what hardware follows approximately
+    if (!support.ok || support.agrees === "bits" || this.inner.name === "wasm") return support;
+    return { ok: false, reason: `no promise of the same bits: ${support.agrees.approximate}` };
   }
 
   run<K extends OpName>(op: K, args: OpArgs[K]): void {

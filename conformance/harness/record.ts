@@ -17,7 +17,7 @@ const DRIVER = "/proc/driver/nvidia/version";
 
 /** The version of NVIDIA's driver, where Linux tells it. */
 function driver(): string | undefined {
-  return existsSync(DRIVER) ? readFileSync(DRIVER, "utf8").match(/Module\D+([\d.]+)/)?.[1] : undefined;
+  return existsSync(DRIVER) ? readFileSync(DRIVER, "utf8").match(/\b\d{3}\.\d+(\.\d+)?\b/)?.[0] : undefined;
 }
 
 /** Appends a line, which several processes may do at once. Does nothing without RECORD. */
