@@ -17,7 +17,8 @@ function turn(run, ms) {
   return (performance.now() - start) / 1000 / calls;
 }
 
-function median(values) {
+/** The middle of the values, or the mean of the two in the middle. */
+export function median(values) {
   const sorted = [...values].sort((a, b) => a - b);
   const middle = sorted.length >> 1;
   return sorted.length % 2 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;

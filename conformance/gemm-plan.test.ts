@@ -2,30 +2,17 @@
 import { mkdtempSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import type { Backend } from "../src/backends/backend.js";
+import { describe, expect, it } from "vitest";
 import { algorithmFor, gemm as lowering } from "../src/backends/cuda/gemm.js";
-import { openBackend } from "../src/backends/open.js";
 import { readPlan } from "../src/cli/gemm-plan.js";
 import { ArgumentError, UnsupportedError } from "../src/errors.js";
 import { algorithmFault, type GemmAlgorithm } from "../src/formats/gemm-algorithm.js";
 import { zeros } from "../src/ops/create.js";
 import { gemm } from "../src/ops/gemm.js";
-import { Scope } from "../src/tensor/scope.js";
 import { algorithmNumbered, FakeGpu, gemmArgs } from "./harness/fake-gpu.js";
+import { scoped, useBackend } from "./harness/suite.js";
 
-let backend: Backend;
-beforeAll(async () => {
-  backend = await openBackend("wasm", { threads: 1 });
-});
-afterAll(() => backend.dispose());
-
-const scoped = (name: string, body: () => void): void => {
-  it(name, () => {
-    using _scope = new Scope();
-    body();
-  });
-};
+const backend = useBackend();
 
 const STORED: GemmAlgorithm = {
   library: "cublasLt",
@@ -45,7 +32,7 @@ const STORED: GemmAlgorithm = {
 
 describe("the reference", () => {
   const multiply = (algorithm: GemmAlgorithm, splitK = algorithm.splitK) => {
-    const codes = zeros(backend, "e4m3", [16, 256]);
+    const codes = zeros(backend(), "e4m3", [16, 256]);
     const plan = { datapath: "hopper-fp8", splitAccumulator: false, splitK, algorithm } as const;
     return gemm({ a: codes, b: codes, outDtype: "f32", plan }).plan;
   };
@@ -67,7 +54,7 @@ describe("the reference", () => {
   });
 
   scoped("takes one part where splitK is auto", () => {
-    const codes = zeros(backend, "e4m3", [16, 256]);
+    const codes = zeros(backend(), "e4m3", [16, 256]);
     expect(gemm({ a: codes, b: codes, splitK: "auto" }).plan.splitK).toBe(1);
   });
 });
@@ -108,7 +95,7 @@ describe("the algorithm on a GPU", () => {
       algorithmNumbered(66),
     ]);
     for (let i = 0; i < 3; i++) {
-      const args = gemmArgs(backend, "e4m3", [64, 32, 256]);
+      const args = gemmArgs(backend(), "e4m3", [64, 32, 256]);
       expect(lowering.supports?.(args, gpu.context)).toEqual({ ok: true, agrees: "bits" });
       lowering.run(gpu.context, args);
       expect(algorithmFor(gpu.context, args)).toMatchObject({
@@ -126,7 +113,7 @@ describe("the algorithm on a GPU", () => {
     const split = algorithmNumbered(66, { splitK: 4, scheme: 2 });
     const gpu = new FakeGpu([split]);
     gpu.answersWithoutSplit = false;
-    const args = gemmArgs(backend, "e4m3", [128, 128, 8192], { splitAccumulator: true });
+    const args = gemmArgs(backend(), "e4m3", [128, 128, 8192], { splitAccumulator: true });
     expect(algorithmFor(gpu.context, args)).toMatchObject({ id: 66, splitK: 1, scheme: "none" });
     expect(gpu.named("gemmConfigure")).toEqual([expect.objectContaining({ splitK: 1, scheme: 0 })]);
   });
@@ -136,13 +123,13 @@ describe("the algorithm on a GPU", () => {
       algorithmNumbered(62, { splitK: 132 }),
       algorithmNumbered(66, { splitK: 4, scheme: 2 }),
     ]);
-    const args = gemmArgs(backend, "bf16", [128, 128, 8192], { splitK: "auto" });
+    const args = gemmArgs(backend(), "bf16", [128, 128, 8192], { splitK: "auto" });
     expect(algorithmFor(gpu.context, args)?.splitK).toBe(4);
   });
 
   scoped("is not one whose order of additions is unknown: the product is refused", () => {
     const gpu = new FakeGpu([algorithmNumbered(24), algorithmNumbered(62, { splitK: 132 })]);
-    const args = gemmArgs(backend, "bf16", [64, 64, 64]);
+    const args = gemmArgs(backend(), "bf16", [64, 64, 64]);
     expect(lowering.supports?.(args, gpu.context)).toMatchObject({
       ok: false,
       reason: /no algorithm .*bf16 \[64,64\] by bf16 \[64,64\].*order of additions/,
@@ -152,10 +139,10 @@ describe("the algorithm on a GPU", () => {
 
   scoped("may be any on a GPU that nobody measured, which says so", () => {
     const gpu = new FakeGpu([algorithmNumbered(71)], { major: 10, minor: 0 });
-    const args = gemmArgs(backend, "bf16", [64, 64, 64], { datapath: "blackwell" });
+    const args = gemmArgs(backend(), "bf16", [64, 64, 64], { datapath: "blackwell" });
     expect(lowering.supports?.(args, gpu.context)).toMatchObject({ ok: true, unverified: /arXiv/ });
     expect(algorithmFor(gpu.context, args)?.id).toBe(71);
-    const hopper = gemmArgs(backend, "bf16", [64, 64, 64]);
+    const hopper = gemmArgs(backend(), "bf16", [64, 64, 64]);
     expect(lowering.supports?.(hopper, gpu.context)).toMatchObject({
       ok: false,
       reason: /no datapath hopper/,
@@ -163,7 +150,7 @@ describe("the algorithm on a GPU", () => {
   });
 
   scoped("of a plan is used as it is under its version, else found again by its attributes", () => {
-    const args = gemmArgs(backend, "e4m3", [16, 16, 256], { algorithm: STORED });
+    const args = gemmArgs(backend(), "e4m3", [16, 16, 256], { algorithm: STORED });
     const same = new FakeGpu([algorithmNumbered(66)]);
     expect(algorithmFor(same.context, args)).toMatchObject({ id: 66, data: STORED.data });
     expect(same.named("gemmCandidates")).toEqual([]);

@@ -1,30 +1,17 @@
 /** What the CUDA backend has a GPU do for a product: copies, cuBLASLt's descriptors, our own epilogue. */
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import type { Backend } from "../src/backends/backend.js";
+import { describe, expect, it } from "vitest";
 import { algorithmFor, gemm as lowering } from "../src/backends/cuda/gemm.js";
 import { describe as describeProduct } from "../src/backends/cuda/gemm-descriptor.js";
-import { openBackend } from "../src/backends/open.js";
 import { zeros } from "../src/ops/create.js";
 import { linesOf } from "../src/ops/gemm-operand.js";
 import { Float8BlockQuantizer } from "../src/quantizers/float8-block.js";
 import { MXFP8Quantizer } from "../src/quantizers/mx.js";
 import { NVFP4Quantizer } from "../src/quantizers/nvfp4.js";
 import type { Quantizer } from "../src/quantizers/quantizer.js";
-import { Scope } from "../src/tensor/scope.js";
 import { algorithmNumbered, FakeGpu, gemmArgs } from "./harness/fake-gpu.js";
+import { scoped, useBackend } from "./harness/suite.js";
 
-let backend: Backend;
-beforeAll(async () => {
-  backend = await openBackend("wasm", { threads: 1 });
-});
-afterAll(() => backend.dispose());
-
-const scoped = (name: string, body: () => void): void => {
-  it(name, () => {
-    using _scope = new Scope();
-    body();
-  });
-};
+const backend = useBackend();
 
 it("a batch is one product whose matrices lie strides apart", () => {
   const operand = { type: "bf16", lines: 128, pitch: 64, transposed: false } as const;
@@ -47,7 +34,7 @@ describe("a product on a GPU", () => {
     gpu: FakeGpu,
     ...given: Parameters<typeof gemmArgs> extends [unknown, ...infer R] ? R : never
   ) => {
-    const args = gemmArgs(backend, ...given);
+    const args = gemmArgs(backend(), ...given);
     expect(lowering.supports?.(args, gpu.context)).toMatchObject({ ok: true });
     lowering.run(gpu.context, args);
     return args;
@@ -189,7 +176,7 @@ describe("a product on a GPU", () => {
     [rows, columns, depth]: readonly [number, number, number],
   ) => {
     const lines = (quantizer: Quantizer, count: number) =>
-      linesOf("a", quantizer.quantize(zeros(backend, "f32", [count, depth])), {
+      linesOf("a", quantizer.quantize(zeros(backend(), "f32", [count, depth])), {
         direction: "rowwise",
         readsScales: false,
       });
@@ -259,7 +246,7 @@ describe("a product on a GPU", () => {
 
   scoped("of two e5m2 operands, and under exact, is refused", () => {
     const answer = (...given: [Parameters<typeof gemmArgs>[1], object]) =>
-      lowering.supports?.(gemmArgs(backend, given[0], [16, 16, 32], given[1]), fresh().context);
+      lowering.supports?.(gemmArgs(backend(), given[0], [16, 16, 32], given[1]), fresh().context);
     expect(answer("e5m2", {})).toMatchObject({ ok: false, reason: /no product of e5m2 and e5m2/ });
     expect(answer("e4m3", { datapath: "exact" })).toMatchObject({ ok: false, reason: /datapath exact/ });
   });

@@ -11,6 +11,7 @@ import {
   NVFP4Quantizer,
   Scope,
 } from "lockstep";
+import { median } from "../timing.mjs";
 import { randomBf16 } from "./device.mjs";
 import { loopOf } from "./gemm-loop.mjs";
 import { shuffled } from "./timing.mjs";
@@ -60,7 +61,7 @@ function measure(runs, wait, rounds) {
       if (round >= 0) seconds[i].push((performance.now() - start) / 1000);
     }
   }
-  return seconds.map((each) => each.sort((a, b) => a - b)[each.length >> 1]);
+  return seconds.map(median);
 }
 
 /** Seconds of PyTorch's products by name; none where there is no PyTorch with a GPU. */

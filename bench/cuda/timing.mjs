@@ -1,14 +1,10 @@
 // Seconds of one call of work that a GPU does while the host runs ahead: batches long enough to hide the wait at their end,
 // interleaved round by round, each round in an order of its own, so that all cases meet the same clocks.
 
+import { median } from "../timing.mjs";
+
 const BATCH_SECONDS = 0.02;
 const MOST_CALLS = 2000;
-
-function median(values) {
-  const sorted = [...values].sort((a, b) => a - b);
-  const middle = sorted.length >> 1;
-  return sorted.length % 2 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
-}
 
 export function shuffled(values) {
   const keyed = values.map((value) => ({ value, key: Math.random() }));

@@ -6,6 +6,7 @@ import { asMatrix, type Shape, type WideDType } from "../../src/tensor/shape.js"
 import type { Inputs } from "../harness/laws.js";
 import { activationQuantizeCase } from "../harness/operations/activation-quantize.js";
 import { dequantizeCase } from "../harness/operations/dequantize.js";
+import { parameters } from "../harness/operations/norm.js";
 import { adamwCase, sgdCase } from "../harness/operations/optimizer.js";
 import { quantizeCase, type Shapes } from "../harness/operations/quantize.js";
 import { PlainTensor } from "../harness/plain.js";
@@ -56,18 +57,6 @@ const halves = anyShape.map(([rows = 1, columns = 1]) => ({
 
 function row(shape: Shape) {
   return wideTensor([asMatrix(shape)[0]], { dtype: "f32" });
-}
-
-function parameters(shape: Shape) {
-  const [, columns] = asMatrix(shape);
-  return wideType().chain((dtype) => {
-    const vector = wideTensor([columns], { dtype, edges: [0, 1] });
-    return fc.record({
-      gamma: vector,
-      beta: fc.option(vector, { nil: undefined }),
-      zeroCentered: fc.boolean(),
-    });
-  });
 }
 
 function losses(shape: Shape) {

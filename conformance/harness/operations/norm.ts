@@ -39,7 +39,7 @@ export interface ColumnSumCase {
 const epsilons = fc.constantFrom(1e-5, 0, 1e-12, 1, 2 ** -149, 1e-60, 1e30);
 
 /** gamma, and beta of its type. */
-function parameters(shape: Shape) {
+export function parameters(shape: Shape) {
   const [, columns] = asMatrix(shape);
   return wideType()
     .chain((dtype) => {
