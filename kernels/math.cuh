@@ -67,32 +67,6 @@ __host__ __device__ inline float logarithm(float x) {
   return static_cast<float>(static_cast<double>(n) * kLn2 + s * p);
 }
 
-// (1 - e^-2|x|) / (1 + e^-2|x|) under the sign of x; x - x^3 / 3 below 2^-10.
-__host__ __device__ inline float hyperbolicTangent(float x) {
-  const double wide = x;
-  const double a = wide < 0 ? -wide : wide;
-  if (a < 0.0009765625) return static_cast<float>(wide * (1.0 - a * a * 0.3333333333333333));
-  const double e = twoToThe(a * (-2.0 * kLog2E));
-  const double t = (1.0 - e) / (1.0 + e);
-  return static_cast<float>(x < 0 ? -t : t);
-}
-
-__host__ __device__ inline float errorFunction(float x) {
-  const double wide = x;
-  const double a = wide < 0 ? -wide : wide;
-  if (a < 1.0) {
-    const double p = polynomial(a * a, 1.1283791670580228, -0.3761263843465519, 0.1128378197417139,
-                                -0.026865400046064723, 0.005220945443949852, -0.000848282900783686,
-                                0.00011256949087443147, -0.000009641519444046827);
-    return static_cast<float>(wide * p);
-  }
-  const double p = polynomial(a > 4.0 ? 4.0 : a, 0.00027190249377500366, -1.6296399171935663, -0.9135381496434236,
-                              -0.1564200308171526, 0.03637083513310861, -0.006066944442217724, 0.0006369105825079576,
-                              -0.00003130305383943778);
-  const double t = 1.0 - twoToThe(p);
-  return static_cast<float>(x < 0 ? -t : t);
-}
-
 // -2 u log2(e) of the gelu.
 __host__ __device__ inline double geluExponent(double x) {
   return x * (-2.3022082635570995 + -0.10294324686815556 * (x * x));
