@@ -4,6 +4,7 @@
 #include "native/addon.h"
 #include "native/call.h"
 #include "native/placement.h"
+#include "native/random.h"
 
 namespace lockstep {
 
@@ -20,7 +21,7 @@ static void QuantizeMx(const Call& call) {
   p.rule = call.member("rule", ScaleRule::kE8m0Floor);
   p.square = call.flag("square");
   p.stochastic = call.flag("stochastic");
-  p.random = {call.word("seedLow"), call.word("seedHigh"), call.word("offsetLow"), call.word("offsetHigh")};
+  p.random = readRandom(call);
   const uint64_t bytes = bytesOf(count, storageBits(p.word));
   p.rowwise = call.optional<uint8_t>("rowwise", bytes);
   if (p.rowwise) p.rowwiseScales = readPlacement(call, "rowwise", 1);

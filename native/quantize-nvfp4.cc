@@ -3,6 +3,7 @@
 #include "native/addon.h"
 #include "native/call.h"
 #include "native/placement.h"
+#include "native/random.h"
 
 namespace lockstep {
 
@@ -45,7 +46,7 @@ void QuantizeNvfp4(const Call& call) {
   p.transforms = call.flag("transforms");
   p.signs = call.word("signs");
   p.stochastic = call.flag("stochastic");
-  p.random = {call.word("seedLow"), call.word("seedHigh"), call.word("offsetLow"), call.word("offsetHigh")};
+  p.random = readRandom(call);
   p.fourOverSix = call.flag("fourOverSix");
   p.squaredError = call.flag("squaredError");
   p.e4m3Max = call.f32("e4m3Max");
