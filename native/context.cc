@@ -100,6 +100,8 @@ void Context::close() {
   for (Upload& upload : uploads_) cudaEventDestroy(upload.done);
   uploads_.clear();
   pinned_.clear();
+  for (cudaEvent_t mark : marks_) cudaEventDestroy(mark);
+  marks_.clear();
   if (blas_) cublasLtDestroy(blas_);
   if (pool_) cudaMemPoolDestroy(pool_);
   if (stream_) cudaStreamDestroy(stream_);
@@ -186,15 +188,35 @@ void Context::giveBackSpares() {
 }
 
 void* Context::pointer(const char* name, uint64_t address, uint64_t bytes) const {
-  const auto found = sizes_.find(address);
-  if (found == sizes_.end()) {
+  const auto after = sizes_.upper_bound(address);
+  const auto block = after == sizes_.begin() ? sizes_.end() : std::prev(after);
+  if (block == sizes_.end() || address - block->first > block->second) {
     throw Failure{"ARGUMENT", std::string(name) + " is no live tensor of this backend"};
   }
-  if (found->second < bytes) {
-    throw Failure{"ARGUMENT", std::string(name) + " has " + std::to_string(found->second) + " bytes and " +
+  if (const uint64_t rest = block->second - (address - block->first); rest < bytes) {
+    throw Failure{"ARGUMENT", std::string(name) + " has " + std::to_string(rest) + " bytes and " +
                                   std::to_string(bytes) + " are needed"};
   }
   return reinterpret_cast<void*>(address);
+}
+
+void Context::mark() {
+  cudaEvent_t event = nullptr;
+  check("cudaEventCreate", cudaEventCreate(&event));
+  marks_.push_back(event);
+  check("cudaEventRecord", cudaEventRecord(event, stream_));
+}
+
+std::vector<float> Context::spans() {
+  if (marks_.empty()) return {};
+  check("cudaEventSynchronize", cudaEventSynchronize(marks_.back()));
+  std::vector<float> spans(marks_.size() - 1);
+  for (size_t i = 0; i < spans.size(); ++i) {
+    check("cudaEventElapsedTime", cudaEventElapsedTime(&spans[i], marks_[i], marks_[i + 1]));
+  }
+  for (cudaEvent_t mark : marks_) check("cudaEventDestroy", cudaEventDestroy(mark));
+  marks_.clear();
+  return spans;
 }
 
 MemoryUse Context::memory() const {

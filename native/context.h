@@ -10,10 +10,10 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 namespace lockstep {
@@ -98,6 +98,11 @@ class Context {
   void endRead(Download download);
   void synchronize();
 
+  // Marks this moment of the stream.
+  void mark();
+  // Milliseconds from each mark to the next, which are forgotten; waits for the last.
+  std::vector<float> spans();
+
   // Throws Failure where `error` is one, and remembers it where nothing will work after it.
   void check(const char* what, cudaError_t error);
   void check(const char* what, cublasStatus_t status);
@@ -132,8 +137,10 @@ class Context {
   cudaMemPool_t pool_ = nullptr;
   cublasLtHandle_t blas_ = nullptr;
   std::shared_ptr<GemmPlans> gemmPlans_;
-  std::unordered_map<uint64_t, uint64_t> sizes_;
+  // Ordered, because an argument may point into the middle of a block.
+  std::map<uint64_t, uint64_t> sizes_;
   uint64_t live_ = 0;
+  std::vector<cudaEvent_t> marks_;
   // All work is on one stream, so what takes a block from here comes after whatever used it before.
   std::array<std::vector<void*>, kSpareLists> spares_;
   void* workspace_ = nullptr;

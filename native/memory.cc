@@ -176,6 +176,18 @@ Napi::Value Copy(const Napi::CallbackInfo& info) {
   return info.Env().Undefined();
 }
 
+Napi::Value Mark(const Napi::CallbackInfo& info) {
+  contextIn(info[0]).mark();
+  return info.Env().Undefined();
+}
+
+Napi::Value Spans(const Napi::CallbackInfo& info) {
+  const std::vector<float> spans = contextIn(info[0]).spans();
+  Napi::Float64Array array = Napi::Float64Array::New(info.Env(), spans.size());
+  for (size_t i = 0; i < spans.size(); ++i) array[i] = spans[i];
+  return array;
+}
+
 // For tests of what happens after a kernel has failed.
 Napi::Value Fault(const Napi::CallbackInfo& info) {
   Context& context = contextIn(info[0]);
@@ -219,6 +231,8 @@ void registerMemory(Napi::Env env, Napi::Object exports) {
   exports.Set("readSync", Napi::Function::New<guarded<ReadSync>>(env));
   exports.Set("synchronize", Napi::Function::New<guarded<Synchronize>>(env));
   exports.Set("copy", Napi::Function::New<guarded<Copy>>(env));
+  exports.Set("mark", Napi::Function::New<guarded<Mark>>(env));
+  exports.Set("spans", Napi::Function::New<guarded<Spans>>(env));
   exports.Set("fault", Napi::Function::New<guarded<Fault>>(env));
   exports.Set("memory", Napi::Function::New<guarded<Memory>>(env));
 }

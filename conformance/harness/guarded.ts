@@ -71,9 +71,10 @@ function poisoned(memory: Memory): Memory {
   };
 }
 
-function access(memory: Memory): Pick<Memory, "write" | "read" | "readSync"> {
+function access(memory: Memory): Pick<Memory, "write" | "copy" | "read" | "readSync"> {
   return {
     write: (address, bytes) => memory.write(address, bytes),
+    copy: (to, from, bytes) => memory.copy(to, from, bytes),
     read: (address, bytes) => memory.read(address, bytes),
     readSync: (address, bytes) => memory.readSync(address, bytes),
   };

@@ -27,6 +27,14 @@ export interface MemoryUse {
   readonly blocks: number;
 }
 
+/** When the work of a backend that runs by itself gets done. */
+export interface Timeline {
+  /** Marks the end of what is enqueued so far. */
+  mark(): void;
+  /** Milliseconds from each mark to the next, which are forgotten; waits for the last. */
+  spans(): Float64Array;
+}
+
 /** One way to compute. `run` enqueues and returns; reading a tensor back waits. */
 export interface Backend {
   readonly name: "wasm" | "cuda";
@@ -36,6 +44,8 @@ export interface Backend {
   /** The datapath that GEMMs take unless told otherwise. */
   readonly datapath: DatapathFamily;
   readonly memory: Memory;
+  /** Where work is done apart from the calls that enqueue it. */
+  readonly timeline?: Timeline;
   memoryUse(): MemoryUse;
   supports<K extends OpName>(op: K, args: OpArgs[K]): Support;
   /** Runs an operation on arguments that were validated. Outputs are among them, allocated by the caller. */

@@ -8,7 +8,14 @@ import {
   type DeviceHandle,
   namingArguments,
 } from "./addon.js";
-import { type Backend, EXACT, type MemoryUse, requireDatapath, type Support } from "./backend.js";
+import {
+  type Backend,
+  EXACT,
+  type MemoryUse,
+  requireDatapath,
+  type Support,
+  type Timeline,
+} from "./backend.js";
 import { translated } from "./cuda/failure.js";
 import { algorithmFor } from "./cuda/gemm.js";
 import { nativeFamily } from "./cuda/gemm-route.js";
@@ -55,6 +62,7 @@ class CudaBackend implements Backend {
   readonly threads = 1;
   readonly datapath: Backend["datapath"];
   readonly memory: DeviceMemory;
+  readonly timeline: Timeline;
   readonly #addon: Addon;
   readonly #device: DeviceHandle;
   readonly #context: LoweringContext;
@@ -63,6 +71,7 @@ class CudaBackend implements Backend {
     this.#addon = addon;
     this.#device = device;
     this.memory = new DeviceMemory(addon, device);
+    this.timeline = { mark: () => addon.mark(device), spans: () => addon.spans(device) };
     this.datapath = datapath ?? nativeFamily(facts);
     const { runtime, driver, cublasLt } = addon.versions();
     const blas = `${Math.floor(cublasLt / 10000)}.${Math.floor((cublasLt % 10000) / 100)}.${cublasLt % 100}`;

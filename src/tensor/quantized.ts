@@ -74,7 +74,7 @@ export class QuantizedTensor {
   readonly shape: Shape;
   readonly dtype: WideDType;
   readonly scaleLayout: ScaleLayout;
-  readonly #ops: QuantizerOps;
+  #ops: QuantizerOps;
   #rowwise: QuantizedCopy | undefined;
   #columnwise: QuantizedCopy | undefined;
 
@@ -124,6 +124,11 @@ export class QuantizedTensor {
   /** The values, from the rowwise copy where there is one. One rounding, to `dtype`. */
   dequantize(dtype: WideDType = this.dtype): Tensor<WideDType> {
     return this.#ops.dequantize(this, dtype);
+  }
+
+  /** Another quantizer of the same spec takes the place of the one that made it: one with other scales. */
+  updateQuantizer(ops: QuantizerOps): void {
+    this.#ops = ops;
   }
 
   /** Quantizes `source` into this tensor, with the quantizer that made it. */

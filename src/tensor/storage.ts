@@ -6,6 +6,8 @@ export interface Memory {
   allocate(bytes: number): number;
   free(address: number): void;
   write(address: number, bytes: Uint8Array): void;
+  /** Copies `bytes` bytes within this memory, in the order of the work enqueued. The two places do not overlap. */
+  copy(to: number, from: number, bytes: number): void;
   /** Copies out. On a GPU this waits for the work enqueued before it. */
   read(address: number, bytes: number): Promise<Uint8Array>;
   readSync(address: number, bytes: number): Uint8Array;

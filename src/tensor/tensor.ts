@@ -16,12 +16,16 @@ export type TensorData<D extends DType = DType> = D extends "f32"
         ? Uint32Array
         : Uint8Array;
 
+/** Where views may begin, as allocations do on every backend. */
+export const VIEW_ALIGNMENT = 256;
+
 /**
  * A dense row-major array on one backend. It is never moved between backends by itself and lives until
  * `dispose()`, by hand or by the scope it was created in.
  */
 export class Tensor<D extends DType = DType> {
   readonly #storage: Storage;
+  readonly #offset: number;
   #disposed = false;
 
   constructor(
@@ -29,8 +33,11 @@ export class Tensor<D extends DType = DType> {
     readonly dtype: D,
     readonly shape: Shape,
     storage?: Storage,
+    /** Bytes before the first element. */
+    offset = 0,
   ) {
     this.#storage = storage ?? new Storage(backend.memory, byteLength(dtype, shape));
+    this.#offset = offset;
     adopt(this);
   }
 
@@ -46,7 +53,7 @@ export class Tensor<D extends DType = DType> {
   /** The backend's address of the first element; for backends. Throws `DisposedError` after `dispose()`. */
   get address(): number {
     if (this.#disposed) throw new DisposedError(`a ${this.dtype} [${this.shape}] tensor`);
-    return this.#storage.address;
+    return this.#storage.address + this.#offset;
   }
 
   get disposed(): boolean {
@@ -60,7 +67,54 @@ export class Tensor<D extends DType = DType> {
         `reshape: [${this.shape}] has ${this.size} elements, [${shape}] ${elementCount(shape)}`,
       );
     }
-    return new Tensor(this.backend, this.dtype, shape, this.#storage.retain());
+    return new Tensor(this.backend, this.dtype, shape, this.#storage.retain(), this.#offset);
+  }
+
+  /**
+   * Part of the same memory: `shape`'s elements from element `first` on, in row-major order. Kernels read 16 bytes and
+   * more at a time, so a view of several elements begins at a multiple of 256 bytes. Dispose of both. Throws `ShapeError`
+   * for a part that is not there or does not begin so.
+   */
+  view(first: number, shape: Shape): Tensor<D> {
+    const offset = this.#offset + this.#partAt("view", first, shape);
+    if (offset % VIEW_ALIGNMENT !== 0 && elementCount(shape) > 1) {
+      throw new ShapeError(
+        `view: element ${first} lies at byte ${offset}; a view begins at a multiple of ${VIEW_ALIGNMENT} bytes; slice() copies what lies between`,
+      );
+    }
+    return new Tensor(this.backend, this.dtype, shape, this.#storage.retain(), offset);
+  }
+
+  /** A copy with memory of its own. */
+  clone(): Tensor<D> {
+    const made = new Tensor(this.backend, this.dtype, this.shape);
+    if (this.byteLength > 0) this.backend.memory.copy(made.address, this.address, this.byteLength);
+    return made;
+  }
+
+  /** A copy of part of it: `shape`'s elements from element `first` on. Throws `ShapeError` for a part that is not there. */
+  slice(first: number, shape: Shape): Tensor<D> {
+    const offset = this.#partAt("slice", first, shape);
+    const made = new Tensor(this.backend, this.dtype, shape);
+    if (made.byteLength > 0) this.backend.memory.copy(made.address, this.address + offset, made.byteLength);
+    return made;
+  }
+
+  /** Overwrites as many elements as `source` has, from element `first` on, with those. Throws as `slice`. */
+  paste(source: Tensor<D>, first: number): this {
+    const offset = this.#partAt("paste", first, source.shape);
+    if (source.byteLength > 0)
+      this.backend.memory.copy(this.address + offset, source.address, source.byteLength);
+    return this;
+  }
+
+  /** The bytes before `shape`'s elements from element `first` on. */
+  #partAt(op: string, first: number, shape: Shape): number {
+    const before = byteLength(this.dtype, [first]);
+    if (before + byteLength(this.dtype, shape) <= this.byteLength) return before;
+    throw new ShapeError(
+      `${op}: [${this.shape}] has ${this.size} elements; [${shape}] from element ${first} on are not all there`,
+    );
   }
 
   /** Reads the elements back; waits for the work enqueued before. */

@@ -41,6 +41,14 @@ export class DeviceMemory implements Memory {
     }
   }
 
+  copy(to: number, from: number, bytes: number): void {
+    try {
+      this.#addon.copy(this.#device, to, from, bytes);
+    } catch (error) {
+      throw translated(error, this.live);
+    }
+  }
+
   async read(address: number, bytes: number): Promise<Uint8Array> {
     try {
       return await this.#addon.read(this.#device, address, bytes);

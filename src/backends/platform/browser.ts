@@ -1,5 +1,5 @@
 /** What the reference needs of a browser, or of any host with Web Workers. */
-import type { Platform } from "./platform.js";
+import type { Ambient, Platform } from "./platform.js";
 
 /** Threads need shared memory that can be posted, which browsers allow on cross-origin isolated pages only. */
 const canShare = globalThis.crossOriginIsolated === true && typeof Worker === "function";
@@ -21,4 +21,29 @@ export const platform: Platform = {
     };
   },
   loadAddon: () => ({ attempts: ["a browser runs no native code"] }),
+  /** Browsers follow no flow across `await` yet: what runs there sees the value until `body`'s promise settles. */
+  ambient<T extends object>(): Ambient<T> {
+    let current: T | undefined;
+    const settle = (outer: T | undefined) => {
+      current = outer;
+    };
+    return {
+      get: () => current,
+      run(value, body) {
+        const outer = current;
+        current = value;
+        let awaited = false;
+        try {
+          const result = body();
+          awaited = result instanceof Promise;
+          return awaited
+            ? ((result as Promise<unknown>).finally(() => settle(outer)) as typeof result)
+            : result;
+        } finally {
+          if (!awaited) settle(outer);
+        }
+      },
+      set: settle,
+    };
+  },
 };

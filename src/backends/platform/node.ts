@@ -1,8 +1,9 @@
 /** What the reference needs of Node. package.json's `#platform` picks this file or browser.ts. */
+import { AsyncLocalStorage } from "node:async_hooks";
 import { createRequire } from "node:module";
 import { availableParallelism } from "node:os";
 import { Worker } from "node:worker_threads";
-import type { AddonFound, Platform } from "./platform.js";
+import type { AddonFound, Ambient, Platform } from "./platform.js";
 
 export const platform: Platform = {
   parallelism: availableParallelism(),
@@ -20,6 +21,14 @@ export const platform: Platform = {
     };
   },
   loadAddon,
+  ambient<T extends object>(): Ambient<T> {
+    const storage = new AsyncLocalStorage<T | undefined>();
+    return {
+      get: () => storage.getStore(),
+      run: (value, body) => storage.run(value, body),
+      set: (value) => storage.enterWith(value),
+    };
+  },
 };
 
 /** Tries LOCKSTEP_ADDON, a path, where it is set; then what `lockstep build-cuda` builds. */

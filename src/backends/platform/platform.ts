@@ -15,7 +15,17 @@ export interface AddonFound {
   readonly attempts: readonly string[];
 }
 
+/** A value that belongs to a flow of calls, across `await` too: AsyncLocalStorage, where the host has it. */
+export interface Ambient<T extends object> {
+  get(): T | undefined;
+  /** Runs `body` with the value set; what it awaits sees it too. */
+  run<R>(value: T | undefined, body: () => R): R;
+  /** Sets the value for the rest of this flow of calls. */
+  set(value: T | undefined): void;
+}
+
 export interface Platform {
+  ambient<T extends object>(): Ambient<T>;
   /** How many threads the host suggests. */
   readonly parallelism: number;
   /** Whether the main thread may sleep in Atomics.wait. */

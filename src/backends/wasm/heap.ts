@@ -52,6 +52,11 @@ export class Heap implements Memory {
     new Uint8Array(this.#instance.memory.buffer, address, bytes.length).set(bytes);
   }
 
+  copy(to: number, from: number, bytes: number): void {
+    this.#requireOpen();
+    new Uint8Array(this.#instance.memory.buffer).copyWithin(to, from, from + bytes);
+  }
+
   async read(address: number, bytes: number): Promise<Uint8Array> {
     return this.readSync(address, bytes);
   }
