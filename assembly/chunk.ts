@@ -1,5 +1,6 @@
 // What one chunk of f32 undergoes: each function works `count` values in place, and may touch the padding up to
 // the next multiple of four. They are small and often called, so engines compile them early.
+import { exp4 } from "./math";
 
 /** values[i] = value. */
 export function fill(values: usize, value: f32, count: usize): void {
@@ -34,6 +35,22 @@ export function multiplyScalar(values: usize, factor: f32, count: usize): void {
   const x = f32x4.splat(factor);
   for (const end = values + (count << 2); values < end; values += 16) {
     v128.store(values, f32x4.mul(v128.load(values), x));
+  }
+}
+
+/** values[i] /= divisor. */
+export function divideScalar(values: usize, divisor: f32, count: usize): void {
+  const x = f32x4.splat(divisor);
+  for (const end = values + (count << 2); values < end; values += 16) {
+    v128.store(values, f32x4.div(v128.load(values), x));
+  }
+}
+
+/** values[i] = e^(values[i] - top). */
+export function exponentials(values: usize, top: f32, count: usize): void {
+  const shift = f32x4.splat(top);
+  for (const end = values + (count << 2); values < end; values += 16) {
+    v128.store(values, exp4(f32x4.sub(v128.load(values), shift)));
   }
 }
 

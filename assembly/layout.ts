@@ -110,6 +110,52 @@ export function transposePacked(src: usize, rows: u32, columns: u32, dst: usize,
 }
 
 /**
+ * Runs of `unit` bytes: run (o, j, m, i) of dst [outer, q, middle, p] is run (o, i, m, j) of src [outer, p, middle, q]. Writes
+ * the runs of dst with (o, j, m) in [begin, end), counted row-major.
+ */
+export function swapAxes(
+  src: usize,
+  unit: usize,
+  p: usize,
+  middle: usize,
+  q: usize,
+  dst: usize,
+  begin: usize,
+  end: usize,
+): void {
+  for (let line = begin; line < end; ++line) {
+    const m = line % middle;
+    const above = line / middle;
+    const o = above / q;
+    const from = src + ((o * p * middle + m) * q + (above % q)) * unit;
+    gatherRuns(from, middle * q * unit, dst + line * p * unit, unit, p);
+  }
+}
+
+/** `count` runs of `unit` bytes, `stride` apart, one after the other to dst. */
+function gatherRuns(src: usize, stride: usize, dst: usize, unit: usize, count: usize): void {
+  if (unit === 1) gatherEach<u8>(src, stride, dst, count);
+  else if (unit === 2) gatherEach<u16>(src, stride, dst, count);
+  else if (unit === 4) gatherEach<u32>(src, stride, dst, count);
+  else {
+    for (const end = dst + count * unit; dst < end; src += stride, dst += unit) copyRun(src, dst, unit);
+  }
+}
+
+function gatherEach<T>(src: usize, stride: usize, dst: usize, count: usize): void {
+  for (const end = dst + count * sizeof<T>(); dst < end; src += stride, dst += sizeof<T>()) {
+    store<T>(dst, load<T>(src));
+  }
+}
+
+/** Copies `bytes` bytes, whose multiples of 16 are the fast ones. */
+function copyRun(src: usize, dst: usize, bytes: usize): void {
+  const whole = bytes & ~15;
+  for (let i: usize = 0; i < whole; i += 16) v128.store(dst + i, v128.load(src + i));
+  for (let i = whole; i < bytes; ++i) store<u8>(dst + i, load<u8>(src + i));
+}
+
+/**
  * Rows [begin, end) of dst [.., dstColumns]: element (i, j) of the [rows, columns] matrix at `src`, whose rows are
  * `rowStride` and columns `columnStride` elements apart, and zero beyond it. Elements of 1 or 4 bytes. So scales
  * are padded, transposed, and cropped.

@@ -10,8 +10,8 @@
 // with a NaN, with +infinity, or with nothing but -infinity. Sums are those of reduce.ts.
 //
 // Every export takes `scratch`, eight buffers of the calling thread's own.
-import { addScalar, fill, multiplyScalar } from "./chunk";
-import { exp4, log } from "./math";
+import { addScalar, divideScalar, exponentials, fill, multiplyScalar } from "./chunk";
+import { log } from "./math";
 import { addTerms, foldLanes, maximumOf } from "./reduce";
 import { BUFFER, CHUNK } from "./scratch";
 import { loadWide, narrow, widen } from "./wide";
@@ -115,21 +115,5 @@ export function crossEntropyBackward(
       }
       narrow(scratch, dx, dxType, first + i, count);
     }
-  }
-}
-
-/** values[i] = e^(values[i] - top). */
-function exponentials(values: usize, top: f32, count: usize): void {
-  const shift = f32x4.splat(top);
-  for (const end = values + (count << 2); values < end; values += 16) {
-    v128.store(values, exp4(f32x4.sub(v128.load(values), shift)));
-  }
-}
-
-/** values[i] /= divisor. */
-function divideScalar(values: usize, divisor: f32, count: usize): void {
-  const x = f32x4.splat(divisor);
-  for (const end = values + (count << 2); values < end; values += 16) {
-    v128.store(values, f32x4.div(v128.load(values), x));
   }
 }

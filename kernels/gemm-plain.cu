@@ -1,5 +1,7 @@
 #include "kernels/gemm-plain.h"
 
+#include <algorithm>
+
 #include "kernels/device.cuh"
 
 namespace lockstep {
@@ -84,14 +86,15 @@ __global__ void __launch_bounds__(kThreads, 2) gemmPlainKernel(const GemmPlainPa
   __shared__ __align__(16) float ws[2][kTile * kPitch];
   const int64_t row = blockIdx.x / tilesAcross * kTile;
   const int64_t column = blockIdx.x % tilesAcross * kTile;
+  const int64_t item = blockIdx.y;
   // a warp has 8 columns by 4 rows
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int tx = lane % 8 + warp % 2 * 8;
   const int ty = lane / 8 + warp / 2 * 4;
 
-  Copier<kTile> x(p.x, p.xPitch, row, p.rows);
-  Copier<kTile> w(p.w, p.wPitch, column, p.columns);
+  Copier<kTile> x(p.x + item * p.rows * p.xPitch, p.xPitch, row, p.rows);
+  Copier<kTile> w(p.w + item * p.columns * p.wPitch, p.wPitch, column, p.columns);
   int64_t left = p.depth - static_cast<int>(threadIdx.x) % kChunks * 4;
   const auto startCopies = [&](int stage) {
     x.start(xs[stage], left);
@@ -118,16 +121,26 @@ __global__ void __launch_bounds__(kThreads, 2) gemmPlainKernel(const GemmPlainPa
 #pragma unroll
     for (int j = 0; j < kCount; ++j) {
       const int64_t n = column + tx + j * kSide;
-      if (n < p.columns) p.out[m * p.outPitch + n] = sums[i][j];
+      if (n < p.columns) p.out[(item * p.rows + m) * p.outPitch + n] = sums[i][j];
     }
   }
 }
+
+// What gridDim.y can be.
+constexpr int64_t kMostItems = 65535;
 
 template <int kCount>
 void launchTiles(const GemmPlainParams& p, cudaStream_t stream) {
   const int64_t tilesAcross = ceilDivide(p.columns, kSide * kCount);
   const auto blocks = static_cast<unsigned>(ceilDivide(p.rows, kSide * kCount) * tilesAcross);
-  gemmPlainKernel<kCount><<<blocks, kThreads, 0, stream>>>(p, tilesAcross);
+  GemmPlainParams items = p;
+  for (int64_t left = p.batch; left > 0; left -= kMostItems) {
+    const dim3 grid(blocks, static_cast<unsigned>(std::min(left, kMostItems)));
+    gemmPlainKernel<kCount><<<grid, kThreads, 0, stream>>>(items, tilesAcross);
+    items.x += kMostItems * p.rows * p.xPitch;
+    items.w += kMostItems * p.columns * p.wPitch;
+    items.out += kMostItems * p.rows * p.outPitch;
+  }
 }
 
 }  // namespace
@@ -137,8 +150,8 @@ cudaError_t launchGemmPlain(const GemmPlainParams& p, cudaStream_t stream) {
   // below about one tile for each place on the largest chips, four times as many smaller ones
   constexpr int64_t kEnoughTiles = 256;
   const int64_t tiles = ceilDivide(p.rows, 128) * ceilDivide(p.columns, 128);
-  if (tiles > 0x7fffffff) return cudaErrorInvalidValue;
-  if (tiles < kEnoughTiles) {
+  if (tiles > 0x7fffffff || p.batch > 0x7fffffff) return cudaErrorInvalidValue;
+  if (tiles * p.batch < kEnoughTiles) {
     launchTiles<4>(p, stream);
   } else {
     launchTiles<8>(p, stream);

@@ -8,6 +8,8 @@
 namespace lockstep {
 
 struct GemmPlainParams {
+  // Products of one shape: [batch, ...] of each of the following.
+  int64_t batch = 1;
   // f32 [rows, depth] and [columns, depth], 16-byte aligned, and the elements from line to line, multiples of 4.
   const float* x = nullptr;
   const float* w = nullptr;

@@ -1,10 +1,15 @@
 #include "kernels/layout.h"
 
+#include <algorithm>
+
 #include "kernels/tile.cuh"
 
 namespace lockstep {
 
 namespace {
+
+// Matrices of one launch.
+constexpr int64_t kMostMatrices = 65535;
 
 // What a thread turns: `kRows` rows of one word become, for each element of the word, `kChunk` words of an output row.
 template <int bits>
@@ -79,7 +84,9 @@ __global__ void __launch_bounds__(kTileThreads) transposeTiles(TransposeParams p
   __shared__ uint32_t tile[T::kTileRows * kTilePitch];
   const int64_t firstRow = static_cast<int64_t>(blockIdx.x / tilesAcross) * T::kTileRows;
   const int64_t firstByte = static_cast<int64_t>(blockIdx.x % tilesAcross) * kTileBytes;
-  loadTile<Unit<bits>, T::kTileRows>(tile, p.x, p.rows, p.columns * bits / 8, firstRow, firstByte);
+  const int64_t matrix = blockIdx.y * (p.rows * p.columns * bits / 8);
+  const uint8_t* x = static_cast<const uint8_t*>(p.x) + matrix;
+  loadTile<Unit<bits>, T::kTileRows>(tile, x, p.rows, p.columns * bits / 8, firstRow, firstByte);
   __syncthreads();
 
   const int lane = threadIdx.x % 32;
@@ -103,7 +110,7 @@ __global__ void __launch_bounds__(kTileThreads) transposeTiles(TransposeParams p
   const int64_t column = (firstByte + word * 4) * 8 / bits;
   const int64_t pitch = p.rows * bits / 8;
   if (row >= p.rows) return;
-  uint8_t* out = static_cast<uint8_t*>(p.out) + column * pitch + row * bits / 8;
+  uint8_t* out = static_cast<uint8_t*>(p.out) + matrix + column * pitch + row * bits / 8;
   if (pitch % (4 * T::kChunk) == 0) {
 #pragma unroll
     for (int j = 0; j < T::kElements; ++j) {
@@ -131,11 +138,17 @@ __global__ void moveScales(ScalePlacement from, ScalePlacement to, bool linesFir
 }
 
 template <int bits>
-cudaError_t launchTiles(const TransposeParams& p, cudaStream_t stream) {
+cudaError_t launchTiles(TransposeParams p, cudaStream_t stream) {
   const int64_t across = ceilDivide(p.columns * bits, kTileBytes * 8);
   const int64_t tiles = across * ceilDivide(p.rows, Turn<bits>::kTileRows);
   if (tiles > INT32_MAX) return cudaErrorInvalidValue;
-  transposeTiles<bits><<<static_cast<uint32_t>(tiles), kTileThreads, 0, stream>>>(p, static_cast<uint32_t>(across));
+  const int64_t bytes = p.rows * p.columns * bits / 8;
+  for (; p.batch > 0; p.batch -= kMostMatrices) {
+    const dim3 blocks(static_cast<uint32_t>(tiles), static_cast<uint32_t>(std::min(p.batch, kMostMatrices)));
+    transposeTiles<bits><<<blocks, kTileThreads, 0, stream>>>(p, static_cast<uint32_t>(across));
+    p.x = static_cast<const uint8_t*>(p.x) + kMostMatrices * bytes;
+    p.out = static_cast<uint8_t*>(p.out) + kMostMatrices * bytes;
+  }
   return cudaGetLastError();
 }
 

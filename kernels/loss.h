@@ -1,4 +1,5 @@
-// Softmax cross-entropy of the rows of a matrix of logits, and its gradient (docs/numerics.md 7.4).
+// Losses of the rows of a matrix and their gradients: softmax cross-entropy of logits, and mean squared error
+// (docs/numerics.md 7.4, 7.7).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -39,7 +40,31 @@ struct CrossEntropyBackwardParams {
   int32_t ignore = 0;
 };
 
+// Two matrices of one shape.
+struct MsePair {
+  const void* x = nullptr;
+  Wide type = Wide::kF32;
+  const void* target = nullptr;
+  Wide targetType = Wide::kF32;
+  int64_t rows = 0;
+  int64_t columns = 0;
+};
+
+struct MseParams : MsePair {
+  // One for each row.
+  float* loss = nullptr;
+};
+
+// dx from the gradient of each row's loss.
+struct MseBackwardParams : MsePair {
+  const float* grad = nullptr;
+  void* dx = nullptr;
+  Wide dxType = Wide::kF32;
+};
+
 cudaError_t launchCrossEntropy(const CrossEntropyParams& p, cudaStream_t stream);
 cudaError_t launchCrossEntropyBackward(const CrossEntropyBackwardParams& p, cudaStream_t stream);
+cudaError_t launchMse(const MseParams& p, cudaStream_t stream);
+cudaError_t launchMseBackward(const MseBackwardParams& p, cudaStream_t stream);
 
 }  // namespace lockstep

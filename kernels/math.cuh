@@ -33,12 +33,10 @@ __host__ __device__ inline double polynomial(double x, double first, Rest... res
   return polynomial(x, rest...) * x + first;
 }
 
-// 2^t, t clamped to [-1023, 1024], whose results are 0 and infinity. NaN stays. Adding 1.5 * 2^52 + 1023 rounds t to an
-// integer n, a tie to the odd one, and leaves n + 1023, the exponent field of 2^n, in the low bits.
-__host__ __device__ inline double twoToThe(double t) {
+// 2^t for t in [-1023, 1024], at whose ends it is 0 and infinity. NaN stays. Adding 1.5 * 2^52 + 1023 rounds t to an integer
+// n, a tie to the odd one, and leaves n + 1023, the exponent field of 2^n, in the low bits.
+__host__ __device__ inline double twoToTheBounded(double t) {
   constexpr double magic = 6755399441056767.0;
-  if (1024.0 < t) t = 1024.0;
-  if (t < -1023.0) t = -1023.0;
   const double n = t + magic;
   const double f = t - (n - magic);
   const double p = polynomial(f, 1.0, 0.6931471805537159, 0.24022650922336714, 0.05550410928763957,
@@ -47,9 +45,21 @@ __host__ __device__ inline double twoToThe(double t) {
   return p * doubleFromWord(wordFromDouble(n) << 52);
 }
 
+// 2^t, t clamped to [-1023, 1024]. NaN stays.
+__host__ __device__ inline double twoToThe(double t) {
+  if (1024.0 < t) t = 1024.0;
+  if (t < -1023.0) t = -1023.0;
+  return twoToTheBounded(t);
+}
+
 // e^x.
 __host__ __device__ inline float exponential(float x) {
   return static_cast<float>(twoToThe(static_cast<double>(x) * kLog2E));
+}
+
+// e^x, as above, for x that is at most 0 or NaN: below -104 all round to 0, so that bounds need no f64.
+__host__ __device__ inline float exponentialOfNegative(float x) {
+  return static_cast<float>(twoToTheBounded(static_cast<double>(x < -128.0f ? -128.0f : x) * kLog2E));
 }
 
 // Natural logarithm: -infinity at 0 of either sign, NaN below.

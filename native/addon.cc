@@ -20,6 +20,12 @@ static Napi::Object initialize(Napi::Env env, Napi::Object exports) {
   lockstep::registerLoss(env, exports);
   lockstep::registerNorm(env, exports);
   lockstep::registerOptimizer(env, exports);
+  lockstep::registerEmbedding(env, exports);
+  lockstep::registerGradNorm(env, exports);
+  lockstep::registerDelayedScaling(env, exports);
+  lockstep::registerAdd(env, exports);
+  lockstep::registerScaled(env, exports);
+  lockstep::registerSoftmax(env, exports);
   return exports;
 }
 

@@ -8,12 +8,16 @@ namespace lockstep {
 void registerMemory(Napi::Env env, Napi::Object exports);
 void registerActivation(Napi::Env env, Napi::Object exports);
 void registerActivationQuantize(Napi::Env env, Napi::Object exports);
+void registerAdd(Napi::Env env, Napi::Object exports);
 void registerAmax(Napi::Env env, Napi::Object exports);
 void registerCast(Napi::Env env, Napi::Object exports);
+void registerDelayedScaling(Napi::Env env, Napi::Object exports);
 void registerDequantize(Napi::Env env, Napi::Object exports);
+void registerEmbedding(Napi::Env env, Napi::Object exports);
 void registerGated(Napi::Env env, Napi::Object exports);
 void registerGemm(Napi::Env env, Napi::Object exports);
 void registerGemmKernels(Napi::Env env, Napi::Object exports);
+void registerGradNorm(Napi::Env env, Napi::Object exports);
 void registerHadamard(Napi::Env env, Napi::Object exports);
 void registerLayout(Napi::Env env, Napi::Object exports);
 void registerLoss(Napi::Env env, Napi::Object exports);
@@ -23,6 +27,8 @@ void registerQuantizeBlock(Napi::Env env, Napi::Object exports);
 void registerQuantizeMx(Napi::Env env, Napi::Object exports);
 void registerQuantizeNvfp4(Napi::Env env, Napi::Object exports);
 void registerQuantizeTensor(Napi::Env env, Napi::Object exports);
+void registerScaled(Napi::Env env, Napi::Object exports);
+void registerSoftmax(Napi::Env env, Napi::Object exports);
 void registerSweep(Napi::Env env, Napi::Object exports);
 
 }  // namespace lockstep

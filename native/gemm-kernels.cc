@@ -21,6 +21,7 @@ uint64_t multipleOf(const Call& call, Name name, uint64_t step) {
 }
 
 void GemmPlain(const Call& call) {
+  const uint64_t batch = call.bounded("batch", INT32_MAX);
   const uint64_t rows = call.count("rows");
   const uint64_t columns = call.count("columns");
   const uint64_t depth = call.count("depth");
@@ -28,14 +29,15 @@ void GemmPlain(const Call& call) {
   const uint64_t wPitch = multipleOf(call, "wPitch", 4);
   const uint64_t outPitch = call.count("outPitch");
   GemmPlainParams p{};
-  p.x = call.pointer<const float>("x", bytesOf(extent(rows, depth, xPitch), 32));
-  p.w = call.pointer<const float>("w", bytesOf(extent(columns, depth, wPitch), 32));
+  p.x = call.pointer<const float>("x", bytesOf(extent(product({batch, rows}), depth, xPitch), 32));
+  p.w = call.pointer<const float>("w", bytesOf(extent(product({batch, columns}), depth, wPitch), 32));
   p.xPitch = static_cast<int64_t>(xPitch);
   p.wPitch = static_cast<int64_t>(wPitch);
+  p.batch = static_cast<int64_t>(batch);
   p.rows = static_cast<int64_t>(rows);
   p.columns = static_cast<int64_t>(columns);
   p.depth = static_cast<int64_t>(depth);
-  p.out = call.pointer<float>("out", bytesOf(extent(rows, columns, outPitch), 32));
+  p.out = call.pointer<float>("out", bytesOf(extent(product({batch, rows}), columns, outPitch), 32));
   p.outPitch = static_cast<int64_t>(outPitch);
   call.check("gemmPlain", launchGemmPlain(p, call.stream()));
 }

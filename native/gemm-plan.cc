@@ -77,6 +77,11 @@ void require(bool holds, const char* what) {
 // From the first element of a matrix to its last.
 uint64_t elementsOf(const MatrixLayout& m) { return product({m.columns - 1, m.pitch}) + m.rows; }
 
+cublasLtEpilogue_t epilogueOf(const GemmDescription& g) {
+  if (g.aux) return g.bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+  return g.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+}
+
 uint64_t up(uint64_t value, uint64_t step) { return (value + step - 1) / step * step; }
 
 }  // namespace
@@ -104,10 +109,16 @@ GemmPlan::GemmPlan(const GemmDescription& description) : description_(descriptio
     set<int32_t>(operation, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, *g.scaleB);
     set(operation, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, kAligned);
   }
+  require(!g.aux || g.batch == 1, "GELU is fused into one product, not a batch");
+  set<uint32_t>(operation, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogueOf(g));
   if (g.bias) {
-    set<uint32_t>(operation, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
     set<int32_t>(operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, *g.bias);
     set(operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, kAligned);
+  }
+  if (g.aux) {
+    set<int64_t>(operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, static_cast<int64_t>(g.m));
+    set<int32_t>(operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_DATA_TYPE, *g.aux);
+    set(operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, kAligned);
   }
   a_ = layoutOf(g.a);
   b_ = layoutOf(g.b);
@@ -155,6 +166,10 @@ uint64_t GemmPlan::scaleBytes(cublasLtMatmulMatrixScale_t mode, uint64_t lines) 
 
 uint64_t GemmPlan::biasBytes() const {
   return description_.bias ? bytesOf(description_.m, bitsOfType(*description_.bias)) : 0;
+}
+
+uint64_t GemmPlan::auxBytes() const {
+  return description_.aux ? bytesOf(product({description_.m, description_.n}), bitsOfType(*description_.aux)) : 0;
 }
 
 std::vector<GemmAlgorithm> GemmPlan::search(cublasLtHandle_t blas, const GemmSearch& search) const {
@@ -227,6 +242,7 @@ cublasStatus_t GemmPlan::run(cublasLtHandle_t blas, const GemmPointers& p, cudaS
   if (description_.scaleA) set(operation, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, p.scaleA);
   if (description_.scaleB) set(operation, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, p.scaleB);
   if (description_.bias) set(operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
+  if (description_.aux) set(operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.aux);
   return cublasLtMatmul(blas, operation, p.alpha, p.a, a_.get(), p.b, b_.get(), p.beta, p.c, c_.get(), p.d, d_.get(),
                         &*algorithm_, p.workspace, workspace_, stream);
 }

@@ -40,6 +40,8 @@ struct GemmDescription {
   std::optional<cublasLtMatmulMatrixScale_t> scaleA;
   std::optional<cublasLtMatmulMatrixScale_t> scaleB;
   std::optional<cudaDataType_t> bias;
+  // GELU in the epilogue, and its argument of this type, m to a row.
+  std::optional<cudaDataType_t> aux;
 };
 
 using AlgorithmWords = std::array<uint32_t, sizeof(cublasLtMatmulAlgo_t) / sizeof(uint32_t)>;
@@ -78,6 +80,7 @@ struct GemmPointers {
   const void* scaleA;
   const void* scaleB;
   const void* bias;
+  void* aux;
   void* workspace;
   // On the host or the device, as described.
   const float* alpha;
@@ -110,6 +113,7 @@ class GemmPlan {
   uint64_t bytes(const MatrixLayout& layout) const;
   uint64_t scaleBytes(cublasLtMatmulMatrixScale_t mode, uint64_t lines) const;
   uint64_t biasBytes() const;
+  uint64_t auxBytes() const;
   uint64_t workspaceBytes() const { return workspace_; }
 
  private:

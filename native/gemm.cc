@@ -38,6 +38,7 @@ GemmDescription descriptionIn(const Call& call) {
   g.scaleA = scaleIn(call, "aScaleMode");
   g.scaleB = scaleIn(call, "bScaleMode");
   if (call.has("biasType")) g.bias = typeIn(call, "biasType");
+  if (call.has("auxType")) g.aux = typeIn(call, "auxType");
   return g;
 }
 
@@ -132,6 +133,7 @@ void Gemm(const Call& call) {
   if (g.scaleA) p.scaleA = call.pointer("aScale", plan.scaleBytes(*g.scaleA, g.m));
   if (g.scaleB) p.scaleB = call.pointer("bScale", plan.scaleBytes(*g.scaleB, g.n));
   if (g.bias) p.bias = call.pointer("bias", plan.biasBytes());
+  if (g.aux) p.aux = call.pointer("aux", plan.auxBytes());
   if (plan.workspaceBytes() > 0) p.workspace = call.context().workspace(plan.workspaceBytes());
   const float alpha = g.deviceScalars ? 0 : call.f32("alpha");
   const float beta = g.deviceScalars ? 0 : call.f32("beta");

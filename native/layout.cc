@@ -1,4 +1,4 @@
-// transpose and relayout.
+// transpose, swapAxes and relayout.
 #include "kernels/layout.h"
 
 #include "native/addon.h"
@@ -26,6 +26,24 @@ void Transpose(const Call& call) {
   call.check("transpose", launchTranspose(p, call.stream()));
 }
 
+void SwapAxes(const Call& call) {
+  const uint64_t outer = call.count("outer");
+  const uint64_t p = call.count("p");
+  const uint64_t middle = call.count("middle");
+  const uint64_t q = call.count("q");
+  const uint64_t unit = call.count("unit");
+  const uint64_t bytes = product({outer, p, middle, q, unit});
+  SwapAxesParams params{};
+  params.x = call.pointer("x", bytes);
+  params.out = call.pointer("out", bytes);
+  params.outer = static_cast<int64_t>(outer);
+  params.p = static_cast<int64_t>(p);
+  params.middle = static_cast<int64_t>(middle);
+  params.q = static_cast<int64_t>(q);
+  params.unit = static_cast<int64_t>(unit);
+  call.check("swapAxes", launchSwapAxes(params, call.stream()));
+}
+
 void Relayout(const Call& call) {
   const uint64_t bytes = call.flag("wide") ? 4 : 1;
   RelayoutParams p{};
@@ -42,6 +60,7 @@ void Relayout(const Call& call) {
 
 void registerLayout(Napi::Env env, Napi::Object exports) {
   exports.Set("transpose", Napi::Function::New<operation<Transpose>>(env));
+  exports.Set("swapAxes", Napi::Function::New<operation<SwapAxes>>(env));
   exports.Set("relayout", Napi::Function::New<operation<Relayout>>(env));
 }
 

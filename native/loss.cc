@@ -1,4 +1,4 @@
-// Softmax cross-entropy and its gradient.
+// Losses and their gradients.
 #include "kernels/loss.h"
 
 #include "native/addon.h"
@@ -48,11 +48,43 @@ void CrossEntropyBackward(const Call& call) {
   call.check("crossEntropyBackward", launchCrossEntropyBackward(p, call.stream()));
 }
 
+// What both directions of the squared error take. Gives the number of elements.
+uint64_t readPair(const Call& call, MsePair& p) {
+  const uint64_t rows = call.count("rows");
+  const uint64_t columns = call.count("columns");
+  const uint64_t elements = product({rows, columns});
+  p.type = call.wide("xType");
+  p.x = call.pointer("x", bytesOf(elements, bitsOf(p.type)));
+  p.targetType = call.wide("targetType");
+  p.target = call.pointer("target", bytesOf(elements, bitsOf(p.targetType)));
+  p.rows = static_cast<int64_t>(rows);
+  p.columns = static_cast<int64_t>(columns);
+  return elements;
+}
+
+void Mse(const Call& call) {
+  MseParams p{};
+  readPair(call, p);
+  p.loss = call.pointer<float>("loss", bytesOf(call.count("rows"), 32));
+  call.check("mse", launchMse(p, call.stream()));
+}
+
+void MseBackward(const Call& call) {
+  MseBackwardParams p{};
+  const uint64_t elements = readPair(call, p);
+  p.grad = call.pointer<float>("grad", bytesOf(call.count("rows"), 32));
+  p.dxType = call.wide("dxType");
+  p.dx = call.pointer("dx", bytesOf(elements, bitsOf(p.dxType)));
+  call.check("mseBackward", launchMseBackward(p, call.stream()));
+}
+
 }  // namespace
 
 void registerLoss(Napi::Env env, Napi::Object exports) {
   exports.Set("crossEntropy", Napi::Function::New<operation<CrossEntropy>>(env));
   exports.Set("crossEntropyBackward", Napi::Function::New<operation<CrossEntropyBackward>>(env));
+  exports.Set("mse", Napi::Function::New<operation<Mse>>(env));
+  exports.Set("mseBackward", Napi::Function::New<operation<MseBackward>>(env));
 }
 
 }  // namespace lockstep

@@ -5,18 +5,13 @@
 #include "native/call.h"
 #include "native/placement.h"
 #include "native/random.h"
+#include "native/source.h"
 
 namespace lockstep {
 
 static void QuantizeMx(const Call& call) {
   QuantizeMxParams p;
-  const uint64_t rows = call.count("rows");
-  const uint64_t columns = call.count("columns");
-  const uint64_t count = product({rows, columns});
-  p.type = call.wide("xType");
-  p.x = call.pointer("x", bytesOf(count, bitsOf(p.type)));
-  p.rows = static_cast<int64_t>(rows);
-  p.columns = static_cast<int64_t>(columns);
+  const uint64_t count = readSource(call, p);
   p.word = call.word("word");
   p.rule = call.member("rule", ScaleRule::kE8m0Floor);
   p.square = call.flag("square");

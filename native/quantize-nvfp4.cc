@@ -4,6 +4,7 @@
 #include "native/call.h"
 #include "native/placement.h"
 #include "native/random.h"
+#include "native/source.h"
 
 namespace lockstep {
 
@@ -33,13 +34,7 @@ Nvfp4Copy readCopy(const Call& call, CopyNames names, uint64_t bytes) {
 
 void QuantizeNvfp4(const Call& call) {
   QuantizeNvfp4Params p;
-  const uint64_t rows = call.count("rows");
-  const uint64_t columns = call.count("columns");
-  const uint64_t count = product({rows, columns});
-  p.type = call.wide("xType");
-  p.x = call.pointer("x", bytesOf(count, bitsOf(p.type)));
-  p.rows = static_cast<int64_t>(rows);
-  p.columns = static_cast<int64_t>(columns);
+  const uint64_t count = readSource(call, p);
   p.rowwise = readCopy(call, "rowwise", bytesOf(count, 4));
   p.columnwise = readCopy(call, "columnwise", bytesOf(count, 4));
   p.square = call.flag("square");

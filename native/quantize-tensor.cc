@@ -2,18 +2,13 @@
 
 #include "native/addon.h"
 #include "native/call.h"
+#include "native/source.h"
 
 namespace lockstep {
 
 static void QuantizeTensor(const Call& call) {
   QuantizeTensorParams p;
-  const uint64_t rows = call.count("rows");
-  const uint64_t columns = call.count("columns");
-  const uint64_t count = product({rows, columns});
-  p.type = call.wide("xType");
-  p.x = call.pointer("x", bytesOf(count, bitsOf(p.type)));
-  p.rows = static_cast<int64_t>(rows);
-  p.columns = static_cast<int64_t>(columns);
+  const uint64_t count = readSource(call, p);
   p.word = call.word("word");
   p.rowwise = call.optional<uint8_t>("rowwise", count);
   p.columnwise = call.optional<uint8_t>("columnwise", count);

@@ -5,10 +5,15 @@ import { ACTIVATION } from "../../src/formats/contract.gen.js";
 import { asMatrix, type Shape, type WideDType } from "../../src/tensor/shape.js";
 import type { Inputs } from "../harness/laws.js";
 import { activationQuantizeCase } from "../harness/operations/activation-quantize.js";
+import { addCase } from "../harness/operations/add.js";
+import { updateScalesCase } from "../harness/operations/delayed-scaling.js";
 import { dequantizeCase } from "../harness/operations/dequantize.js";
+import { swapAxesCase } from "../harness/operations/layout.js";
 import { parameters } from "../harness/operations/norm.js";
 import { adamwCase, sgdCase } from "../harness/operations/optimizer.js";
 import { quantizeCase, type Shapes } from "../harness/operations/quantize.js";
+import { scaledCase } from "../harness/operations/scaled.js";
+import { softmaxBackwardCase, softmaxCase } from "../harness/operations/softmax.js";
 import { PlainTensor } from "../harness/plain.js";
 import { wideMatrix } from "./matrices.js";
 import { words } from "./random.js";
@@ -55,6 +60,18 @@ const halves = anyShape.map(([rows = 1, columns = 1]) => ({
   whole: [rows, 2 * columns],
 }));
 
+/** Heads of attention, and boxes that are no such thing. */
+const heads: fc.Arbitrary<Shape> = fc.oneof(
+  fc.constantFrom([2, 128, 8, 64], [4, 33, 12, 80], [3, 100, 5, 7], [130, 33, 65], [2, 64, 1, 3, 40]),
+  anyShape,
+);
+
+/** Scores of several heads, and rows too long for shared memory. */
+const matrices: fc.Arbitrary<Shape> = fc.oneof(
+  fc.constantFrom([2, 3, 64, 96], [4, 100, 33], [2, 40, 1500], [5, 2049], [2, 30_000], [1, 60_000]),
+  anyShape,
+);
+
 function row(shape: Shape) {
   return wideTensor([asMatrix(shape)[0]], { dtype: "f32" });
 }
@@ -78,6 +95,25 @@ function losses(shape: Shape) {
     }));
 }
 
+/** Positions of which some have no row and many the same. */
+function manyIds(count: number, vocabulary: number): fc.Arbitrary<PlainTensor<"i32">> {
+  return fc.nat().map((seed) => {
+    const drawn = words(seed, count);
+    const ids = Int32Array.from(drawn, (word) =>
+      word % 4 === 0 ? (word % 64) % 5 : word % (vocabulary + 1),
+    );
+    return new PlainTensor("i32", [count], ids);
+  });
+}
+
+/** A table's shape and how many positions ask for its rows. */
+const tables = fc
+  .tuple(anyShape, fc.oneof(fc.integer({ min: 1, max: 5000 }), fc.constantFrom(2048, 2049)))
+  .map(([shape, count]) => {
+    const [vocabulary, columns] = asMatrix(shape);
+    return { vocabulary, columns, count: Math.min(count, Math.ceil(MOST / columns)) };
+  });
+
 /** Large inputs for every operation but the product, which has its own. */
 export const LARGE_INPUTS: Inputs = {
   amax: anyShape.chain((shape) => large(shape)).map((x) => ({ x })),
@@ -88,6 +124,11 @@ export const LARGE_INPUTS: Inputs = {
     const array = { u8: Uint8Array, u16: Uint16Array, u32: Uint32Array }[dtype];
     return { x: new PlainTensor(dtype, shape, array.from(words(seed, count))) };
   }),
+  swapAxes: swapAxesCase(heads),
+  softmax: matrices.chain((shape) => softmaxCase(shape, large)),
+  softmaxBackward: matrices.chain((shape) => softmaxBackwardCase(shape, large)),
+  add: anyShape.chain((shape) => addCase(shape, large)),
+  scaled: anyShape.chain((shape) => scaledCase(shape, large)),
   activation: anyShape.chain((shape) => fc.record({ x: large(shape), kind: kinds, outDtype: wideType() })),
   activationBackward: anyShape.chain((shape) =>
     fc.record({ x: large(shape), grad: large(shape), kind: kinds, outDtype: wideType() }),
@@ -117,6 +158,35 @@ export const LARGE_INPUTS: Inputs = {
   sgd: stepShape.chain(sgdCase),
   adamw: stepShape.chain(adamwCase),
   columnSum: anyShape.chain((shape) => fc.record({ x: large(shape), outDtype: wideType() })),
+  mse: anyShape.chain((shape) => fc.record({ x: large(shape), target: large(shape) })),
+  mseBackward: anyShape.chain((shape) =>
+    fc.record({ x: large(shape), target: large(shape), grad: row(shape) }),
+  ),
+  embedding: tables.chain(({ vocabulary, columns, count }) =>
+    fc.record({
+      table: large([vocabulary, columns]),
+      ids: manyIds(count, vocabulary),
+      outDtype: wideType(),
+    }),
+  ),
+  embeddingBackward: tables.chain(({ vocabulary, columns, count }) =>
+    fc.record({
+      grad: large([count, columns]),
+      ids: manyIds(count, vocabulary),
+      vocabulary: fc.constant(vocabulary),
+      outDtype: wideType(),
+    }),
+  ),
+  gradNorm: fc.record({
+    grads: fc.array(
+      anyShape.chain((shape) => large(shape)),
+      { minLength: 1, maxLength: 2 },
+    ),
+    maxNorm: fc.constant(1),
+  }),
+  updateScales: updateScalesCase(
+    fc.tuple(fc.constantFrom(1, 127, 128, 129, 1024, 1031), fc.constantFrom(1, 33, 300)),
+  ),
   crossEntropy: anyShape.chain(losses),
   crossEntropyBackward: anyShape.chain((shape) =>
     fc

@@ -10,17 +10,29 @@ import {
   gatedOperation,
 } from "./operations/activation.js";
 import { activationQuantizeOperation } from "./operations/activation-quantize.js";
+import { addOperation } from "./operations/add.js";
 import { amaxOperation } from "./operations/amax.js";
 import { decodeOperation } from "./operations/decode.js";
+import { updateScalesOperation } from "./operations/delayed-scaling.js";
 import { dequantizeOperation } from "./operations/dequantize.js";
+import { embeddingBackwardOperation, embeddingOperation } from "./operations/embedding.js";
 import { encodeOperation } from "./operations/encode.js";
 import { gemmOperation } from "./operations/gemm.js";
+import { batchedGemmOperation } from "./operations/gemm-batched.js";
+import { gradNormOperation } from "./operations/grad-norm.js";
 import { hadamardOperation } from "./operations/hadamard.js";
-import { relayoutOperation, transposeOperation } from "./operations/layout.js";
-import { crossEntropyBackwardOperation, crossEntropyOperation } from "./operations/loss.js";
+import { relayoutOperation, swapAxesOperation, transposeOperation } from "./operations/layout.js";
+import {
+  crossEntropyBackwardOperation,
+  crossEntropyOperation,
+  mseBackwardOperation,
+  mseOperation,
+} from "./operations/loss.js";
 import { columnSumOperation, normBackwardOperation, normOperation } from "./operations/norm.js";
 import { adamwOperation, sgdOperation } from "./operations/optimizer.js";
 import { quantizeOperation } from "./operations/quantize.js";
+import { scaledOperation } from "./operations/scaled.js";
+import { softmaxBackwardOperation, softmaxOperation } from "./operations/softmax.js";
 
 const ROWS = {
   encode: encodeOperation,
@@ -29,6 +41,7 @@ const ROWS = {
   quantize: quantizeOperation,
   dequantize: dequantizeOperation,
   transpose: transposeOperation,
+  swapAxes: swapAxesOperation,
   relayout: relayoutOperation,
   hadamard: hadamardOperation,
   activation: activationOperation,
@@ -38,12 +51,23 @@ const ROWS = {
   activationQuantize: activationQuantizeOperation,
   norm: normOperation,
   normBackward: normBackwardOperation,
+  softmax: softmaxOperation,
+  softmaxBackward: softmaxBackwardOperation,
+  add: addOperation,
+  scaled: scaledOperation,
   columnSum: columnSumOperation,
   crossEntropy: crossEntropyOperation,
   crossEntropyBackward: crossEntropyBackwardOperation,
+  mse: mseOperation,
+  mseBackward: mseBackwardOperation,
+  embedding: embeddingOperation,
+  embeddingBackward: embeddingBackwardOperation,
+  gradNorm: gradNormOperation,
+  updateScales: updateScalesOperation,
   sgd: sgdOperation,
   adamw: adamwOperation,
   gemm: gemmOperation,
+  batchedGemm: batchedGemmOperation,
 };
 
 /** The input of each operation, as plain data. */

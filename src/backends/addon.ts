@@ -40,6 +40,7 @@ export const NATIVE_OPERATIONS = [
   "gemmAlpha",
   "transpose",
   "relayout",
+  "swapAxes",
   "dequantize",
   "activation",
   "activationBackward",
@@ -54,6 +55,17 @@ export const NATIVE_OPERATIONS = [
   "columnSum",
   "crossEntropy",
   "crossEntropyBackward",
+  "mse",
+  "mseBackward",
+  "embedding",
+  "embeddingBackward",
+  "squareSum",
+  "clipFactor",
+  "updateScales",
+  "add",
+  "scaled",
+  "softmax",
+  "softmaxBackward",
   "sgd",
   "adamw",
 ] as const;
@@ -113,7 +125,12 @@ interface Direct {
   write(device: DeviceHandle, address: number, bytes: Uint8Array): void;
   read(device: DeviceHandle, address: number, bytes: number): Promise<Uint8Array>;
   readSync(device: DeviceHandle, address: number, bytes: number): Uint8Array;
+  copy(device: DeviceHandle, to: number, from: number, bytes: number): void;
   synchronize(device: DeviceHandle): void;
+  /** Marks this moment of the stream. */
+  mark(device: DeviceHandle): void;
+  /** Milliseconds from each mark to the next, which are forgotten; waits for the last. */
+  spans(device: DeviceHandle): Float64Array;
   /** Runs a kernel that fails: for tests of what happens then. */
   fault(device: DeviceHandle): void;
   memory(device: DeviceHandle): {

@@ -1,7 +1,7 @@
 /** What a matrix product takes, as plain data; part of the vocabulary of ops.ts. */
 import type { DatapathFamily, OperandTraits } from "../formats/datapath.js";
 import type { GemmAlgorithm } from "../formats/gemm-algorithm.js";
-import { asMatrix, type WideDType } from "../tensor/shape.js";
+import type { WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
 
 /** Types a product can be rounded to. */
@@ -18,7 +18,7 @@ export interface GemmBlockScales {
 
 /** One operand as lines along K, codes or values. */
 export interface GemmOperand {
-  /** [lines, K], or [K, lines] where `transposed`. */
+  /** [lines, K], or [K, lines] where `transposed`; of a batch, so many of them one after another. */
   readonly data: Tensor;
   readonly transposed?: boolean | undefined;
   readonly traits: OperandTraits;
@@ -30,10 +30,11 @@ export interface GemmOperand {
   readonly amaxDivisor?: number | undefined;
 }
 
-/** How many lines an operand has, and how long they are. */
+/** How many lines an operand has, and how long they are; of a batch, each item of it. */
 export function extentOf({ data, transposed }: GemmOperand): readonly [lines: number, depth: number] {
-  const matrix = asMatrix(data.shape);
-  return transposed ? [matrix[1], matrix[0]] : matrix;
+  const { shape } = data;
+  const [rows, columns] = [shape[shape.length - 2] as number, shape[shape.length - 1] as number];
+  return transposed ? [columns, rows] : [rows, columns];
 }
 
 /**
@@ -43,6 +44,8 @@ export function extentOf({ data, transposed }: GemmOperand): readonly [lines: nu
 export interface GemmArgs {
   readonly x: GemmOperand;
   readonly w: GemmOperand;
+  /** Products of one shape: x, w, c and out are [batch, ...], plain and without an amax. Absent: one, of matrices. */
+  readonly batch?: number | undefined;
   readonly datapath: DatapathFamily;
   /** FP8 partial sums leave the tensor core every 128 k's. Implied by block scales. */
   readonly splitAccumulator: boolean;
@@ -54,6 +57,8 @@ export interface GemmArgs {
   readonly beta: number;
   readonly c?: Tensor<WideDType> | undefined;
   readonly bias?: Tensor<WideDType> | undefined;
+  /** Becomes the value before GELU, of which `out` is then a GPU library's approximation, fused into the product. */
+  readonly preGelu?: Tensor<WideDType> | undefined;
   readonly out: Tensor<GemmOutDType>;
   readonly outScale: number;
   /** Becomes max |x| before outScale, NaN ignored, f32 [1]. */

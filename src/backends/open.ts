@@ -25,6 +25,14 @@ type Cuda =
 /** The oldest GPUs that have FP8: compute capability 8.9. */
 const OLDEST = 89;
 
+let known: Cuda | undefined;
+
+/** Asked once: what is there does not change while a process runs. */
+function theCuda(): Cuda {
+  known ??= findCuda();
+  return known;
+}
+
 function findCuda(): Cuda {
   const missing = (reason: string, attempts: readonly string[]): Cuda => ({
     addon: undefined,
@@ -55,13 +63,13 @@ function findCuda(): Cuda {
 
 /** Why there is no GPU here; empty where there is one. */
 export function missingBackends(): readonly MissingBackend[] {
-  const cuda = findCuda();
+  const cuda = theCuda();
   return cuda.addon ? [] : [cuda.missing];
 }
 
 /** The GPUs that `cuda` can open, by number. */
 export function cudaDevices(): readonly DeviceFacts[] {
-  const cuda = findCuda();
+  const cuda = theCuda();
   return cuda.addon ? cuda.devices : [];
 }
 
@@ -73,7 +81,7 @@ export async function openBackend(name: BackendName = "auto", options: OpenOptio
   if (name === "wasm") return openWasm(options);
   if (name !== "cuda" && name !== "auto")
     throw new ArgumentError(`no backend is named "${name}"; there are wasm, cuda and auto`);
-  const cuda = findCuda();
+  const cuda = theCuda();
   if (cuda.addon) return openCuda(cuda.addon, options);
   if (name === "auto") return openWasm(options);
   const { reason, attempts } = cuda.missing;

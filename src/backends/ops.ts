@@ -81,6 +81,13 @@ export interface TransposeArgs {
   readonly out: Tensor;
 }
 
+/** out [outer, q, middle, p, inner] = x [outer, p, middle, q, inner], elements of whole bytes. */
+export interface SwapAxesArgs {
+  readonly x: Tensor;
+  readonly sizes: readonly [outer: number, p: number, middle: number, q: number, inner: number];
+  readonly out: Tensor;
+}
+
 /** Scales from one layout to another. */
 export interface RelayoutArgs {
   readonly spec: QuantizeSpec;
@@ -198,6 +205,91 @@ export interface CrossEntropyBackwardArgs extends Omit<CrossEntropyArgs, "loss">
   readonly dx: Wide;
 }
 
+/** loss [rows] = the mean of (x - target)^2 over each row. */
+export interface MseArgs {
+  readonly x: Wide;
+  readonly target: Wide;
+  readonly loss: Tensor<"f32">;
+}
+
+/** dx = the gradient of x, given that of each row's loss. */
+export interface MseBackwardArgs extends Omit<MseArgs, "loss"> {
+  readonly grad: Tensor<"f32">;
+  readonly dx: Wide;
+}
+
+/** out [..., D] = the rows of table [V, D] that ids name; NaN where there is no such row. */
+export interface EmbeddingArgs {
+  readonly table: Wide;
+  readonly ids: Tensor<"i32">;
+  readonly out: Wide;
+}
+
+/** out [V, D]: row v = the sum of grad's rows whose id is v, ascending, in f32. */
+export interface EmbeddingBackwardArgs {
+  readonly grad: Wide;
+  readonly ids: Tensor<"i32">;
+  readonly out: Wide;
+}
+
+/** out = the sum of the squares of x, [1]: chunks of 4096 first. */
+export interface SquareSumArgs {
+  readonly x: Wide;
+  readonly out: Tensor<"f32">;
+}
+
+/** norm = the root of the sum of sums [n]; factor = min(1, maxNorm / (norm + 1e-6)); [1] each. */
+export interface ClipFactorArgs {
+  readonly sums: Tensor<"f32">;
+  readonly maxNorm: number;
+  readonly norm: Tensor<"f32">;
+  readonly factor: Tensor<"f32">;
+}
+
+/** Rolls the history of every slot that has an amax in row 0, and makes its scale; both in place. */
+export interface UpdateScalesArgs {
+  /** [length, n] */
+  readonly amaxHistory: Tensor<"f32">;
+  /** [n] */
+  readonly scale: Tensor<"f32">;
+  /** What the amax shall become, an f32. */
+  readonly scaledMax: number;
+  /** The amax is the one just recorded; otherwise the largest of the history. */
+  readonly mostRecent: boolean;
+}
+
+/** out = x + y, element by element; out may be x or y. */
+export interface AddArgs {
+  readonly x: Wide;
+  readonly y: Wide;
+  readonly out: Wide;
+}
+
+/** out = x * factor, element by element; out may be x. */
+export interface ScaledArgs {
+  readonly x: Wide;
+  /** An f32. */
+  readonly factor: number;
+  readonly out: Wide;
+}
+
+/** out = the softmax of scale * x over the last dimension of [..., R, C]. */
+export interface SoftmaxArgs {
+  readonly x: Wide;
+  /** An f32. */
+  readonly scale: number;
+  /** Masks what lies beyond i + (C - R) in row i. */
+  readonly causal: boolean;
+  readonly out: Wide;
+}
+
+/** dx = the gradient of x, given y = softmax(x) and that of y. */
+export interface SoftmaxBackwardArgs extends Pick<SoftmaxArgs, "scale" | "causal"> {
+  readonly grad: Wide;
+  readonly y: Wide;
+  readonly dx: Wide;
+}
+
 /** out [K] = the sums of x's columns: rows ascending in chunks of 32, chunks ascending, in f32. */
 export interface ColumnSumArgs {
   readonly x: Wide;
@@ -252,6 +344,7 @@ export interface OpArgs {
   readonly quantize: QuantizeArgs;
   readonly dequantize: DequantizeArgs;
   readonly transpose: TransposeArgs;
+  readonly swapAxes: SwapAxesArgs;
   readonly relayout: RelayoutArgs;
   readonly hadamard: HadamardArgs;
   readonly sweep: SweepArgs;
@@ -264,7 +357,18 @@ export interface OpArgs {
   readonly normBackward: NormBackwardArgs;
   readonly crossEntropy: CrossEntropyArgs;
   readonly crossEntropyBackward: CrossEntropyBackwardArgs;
+  readonly softmax: SoftmaxArgs;
+  readonly softmaxBackward: SoftmaxBackwardArgs;
+  readonly add: AddArgs;
+  readonly scaled: ScaledArgs;
   readonly columnSum: ColumnSumArgs;
+  readonly mse: MseArgs;
+  readonly mseBackward: MseBackwardArgs;
+  readonly embedding: EmbeddingArgs;
+  readonly embeddingBackward: EmbeddingBackwardArgs;
+  readonly squareSum: SquareSumArgs;
+  readonly clipFactor: ClipFactorArgs;
+  readonly updateScales: UpdateScalesArgs;
   readonly sgd: SgdArgs;
   readonly adamw: AdamwArgs;
   readonly gemm: GemmArgs;

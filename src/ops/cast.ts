@@ -73,6 +73,13 @@ export function decode<D extends WideDType = "f32">(
   return scope.keep(out);
 }
 
+/** `x` in that type, rounded to nearest even, overflow to infinity; `x` itself where it has it. */
+export function castTo(x: Tensor<WideDType>, dtype: WideDType): Tensor<WideDType> {
+  if (x.dtype === dtype) return x;
+  if (x.dtype !== "f32") return decode(x, { dtype });
+  return encode(x, { format: dtype, overflow: "nonfinite" }) as Tensor<WideDType>;
+}
+
 /** The format word of a name, alias or layout. */
 export function formatWordOf(format: FormatLike): number {
   return lookUp(format).facts.word;

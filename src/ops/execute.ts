@@ -4,7 +4,7 @@ import type { Backend } from "../backends/backend.js";
 import type { OpArgs, OpName } from "../backends/ops.js";
 import { ArgumentError, DTypeError, ShapeError, UnsupportedError } from "../errors.js";
 import { isWide, type Shape, sameShape, type WideDType } from "../tensor/shape.js";
-import type { Tensor } from "../tensor/tensor.js";
+import { Tensor } from "../tensor/tensor.js";
 
 /** Runs `op`, or throws `UnsupportedError` with the backend's reason not to. */
 export function execute<K extends OpName>(backend: Backend, op: K, args: OpArgs[K]): void {
@@ -40,6 +40,29 @@ export function commonBackend(op: string, ...tensors: readonly (Tensor | undefin
   );
 }
 
+/** Where a result goes that has the shape of an input. */
+export interface ResultOptions {
+  /** Default: the type of `out`, else that of the first input. */
+  readonly outDtype?: WideDType;
+  /** Takes the result; may be an input itself. */
+  readonly out?: Tensor;
+}
+
+/** `out` if it is given and fits the first of the inputs and `outDtype`, else a new tensor that does. */
+export function resultFor(
+  op: string,
+  inputs: readonly [Tensor<WideDType>, ...Tensor[]],
+  { outDtype, out }: ResultOptions,
+): Tensor<WideDType> {
+  const given = out && requireWide(op, "out", out);
+  const backend = commonBackend(op, ...inputs, given);
+  const [{ shape, dtype }] = inputs;
+  if (!given) return new Tensor(backend, outDtype ?? dtype, shape);
+  requireShape(op, "out", given, shape);
+  if ((outDtype ?? given.dtype) === given.dtype) return given;
+  throw new ArgumentError(`${op}: out is ${given.dtype} and outDtype ${outDtype}; leave outDtype out`);
+}
+
 /** Throws `ArgumentError` unless `value` is among `allowed`. */
 export function requireOneOf(name: string, value: string, allowed: readonly string[]): void {
   if (!allowed.includes(value))
@@ -60,6 +83,16 @@ export function requireF32(op: string, name: string, x: Tensor): Tensor<"f32"> {
 
 function isF32(x: Tensor): x is Tensor<"f32"> {
   return x.dtype === "f32";
+}
+
+/** `x` as a tensor of i32. Throws `DTypeError` for any other. */
+export function requireI32(op: string, name: string, x: Tensor): Tensor<"i32"> {
+  if (isI32(x)) return x;
+  throw new DTypeError(`${op}: ${name} are ${x.dtype}; they must be i32`);
+}
+
+function isI32(x: Tensor): x is Tensor<"i32"> {
+  return x.dtype === "i32";
 }
 
 /** Throws unless an optional input is one f32: `DTypeError` for another type, `ShapeError` for another size. */

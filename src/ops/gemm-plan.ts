@@ -23,7 +23,10 @@ export interface PlannedGemm extends Omit<GemmPlan, "splitK"> {
 }
 
 /** The family of datapaths that a product is asked for. */
-export function familyOf(backend: Backend, { plan, datapath }: GemmOptions): DatapathFamily {
+export function familyOf(
+  backend: Backend,
+  { plan, datapath }: Pick<GemmOptions, "plan" | "datapath">,
+): DatapathFamily {
   const family = plan ? (plan.datapath.split("-")[0] as DatapathFamily) : (datapath ?? backend.datapath);
   requireDatapath(family);
   return family;
@@ -32,7 +35,11 @@ export function familyOf(backend: Backend, { plan, datapath }: GemmOptions): Dat
 /** The plan, chosen here or given; a given one has to fit the operands. */
 export function planOf(
   family: DatapathFamily,
-  { plan, useSplitAccumulator = false, splitK: wished = 1 }: GemmOptions,
+  {
+    plan,
+    useSplitAccumulator = false,
+    splitK: wished = 1,
+  }: Pick<GemmOptions, "plan" | "useSplitAccumulator" | "splitK">,
   { x, w }: { readonly x: GemmOperand; readonly w: GemmOperand },
 ): PlannedGemm {
   const choice = datapathFor(family, x.traits, w.traits, plan?.splitAccumulator ?? useSplitAccumulator);

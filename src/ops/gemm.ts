@@ -34,6 +34,11 @@ export interface GemmOptions {
   readonly bias?: Tensor;
   /** Applies GELU and gives the value before it, rounded to `auxDtype`, as well. */
   readonly gelu?: boolean;
+  /**
+   * Who computes `gelu`: our kernels, to the bit and the same everywhere, or the GPU library within the product, faster and
+   * by an approximation that nobody publishes. Default "exact".
+   */
+  readonly geluEpilogue?: "exact" | "fused";
   /** Default: the bias's type, else the output's. */
   readonly auxDtype?: WideDType;
   /** Multiplies by the derivative of GELU at this, what `gelu` gave. */
@@ -67,7 +72,7 @@ export interface GemmResult {
   readonly plan: GemmPlan;
 }
 
-const LAYOUTS: readonly GemmLayout[] = ["TN", "NN", "NT"];
+export const LAYOUTS: readonly GemmLayout[] = ["TN", "NN", "NT"];
 
 /**
  * op(b)·op(a), accumulated as the datapath does, then (alpha * sA) * sB times it, plus beta * c, plus bias, each
@@ -149,6 +154,10 @@ function run({ backend, options, args, target, rows, columns, planned }: Product
       options.auxDtype ??
       (bias ? requireWide("gemm", "bias", bias).dtype : isWide(target.dtype) ? target.dtype : "bf16");
     const preGelu = new Tensor(backend, type, target.shape);
+    if (options.geluEpilogue === "fused") {
+      const plan = multiply(backend, { ...args, out: target, preGelu, amax }, planned);
+      return { plan, preGelu, ...extra };
+    }
     const plan = multiply(backend, { ...args, out: preGelu, outScale: 1 }, planned);
     gelu(preGelu, target, args.outScale, amax);
     return { plan, preGelu, ...extra };
@@ -177,9 +186,12 @@ function argsOf(
   planned: PlannedGemm,
   shape: Shape,
 ): Omit<GemmArgs, "out" | "amax"> {
-  const { alpha = 1, outScale = 1, bias, gelu, geluInput, progress } = options;
+  const { alpha = 1, outScale = 1, bias, gelu, geluEpilogue = "exact", geluInput, progress } = options;
   const { family: datapath, splitAccumulator, splitK, algorithm } = planned;
   const [columns, depth] = extentOf(w);
+  requireOneOf("geluEpilogue", geluEpilogue, ["exact", "fused"]);
+  if (geluEpilogue === "fused" && !gelu)
+    throw new ArgumentError("gemm: geluEpilogue says who computes gelu; set gelu as well");
   if (gelu && geluInput)
     throw new ArgumentError("gemm: gelu is the forward pass and geluInput the backward pass; give one");
   if (gelu && options.biasGradient)

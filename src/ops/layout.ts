@@ -1,9 +1,9 @@
 /** Rearrangements that change no value. */
-import { ShapeError } from "../errors.js";
+import { ArgumentError, DTypeError, ShapeError } from "../errors.js";
 import { copyGeometry } from "../tensor/geometry.js";
 import type { Direction, QuantizedCopy, QuantizedTensor, ScaleLayout } from "../tensor/quantized.js";
 import { Scope } from "../tensor/scope.js";
-import { asMatrix } from "../tensor/shape.js";
+import { asMatrix, elementCount, storageBits } from "../tensor/shape.js";
 import { Tensor } from "../tensor/tensor.js";
 import { execute } from "./execute.js";
 
@@ -19,6 +19,36 @@ export function transpose<X extends Tensor>(x: X): Tensor<X["dtype"]> {
   const out = new Tensor(x.backend, x.dtype, [columns, rows]);
   execute(x.backend, "transpose", { x, out });
   return scope.keep(out);
+}
+
+/**
+ * `x` with two of its axes exchanged, as a new tensor, row-major like any; negative axes count from the end. Any element
+ * type of whole bytes. Throws `DTypeError` for FP4, whose codes share bytes, and `ArgumentError` for an axis x has not.
+ */
+export function swapAxes<X extends Tensor>(x: X, axis1: number, axis2: number): Tensor<X["dtype"]> {
+  if (storageBits(x.dtype) < 8)
+    throw new DTypeError(`swapAxes: x is ${x.dtype}, whose codes share bytes; transpose takes it`);
+  const axes = [axisOf(x, axis1), axisOf(x, axis2)] as const;
+  const [low, high] = [Math.min(...axes), Math.max(...axes)];
+  const { shape } = x;
+  const [p, q] = [shape[low] as number, low === high ? 1 : (shape[high] as number)];
+  const swapped = shape.map((size, axis) => {
+    if (axis === low) return shape[high] as number;
+    return axis === high ? p : size;
+  });
+  const between = (from: number, to?: number): number => elementCount(shape.slice(from, to));
+  using scope = new Scope();
+  const out = new Tensor(x.backend, x.dtype, swapped);
+  const sizes = [between(0, low), p, between(low + 1, high), q, between(high + 1)] as const;
+  execute(x.backend, "swapAxes", { x, sizes, out });
+  return scope.keep(out);
+}
+
+/** An axis counted from the front. */
+function axisOf({ shape }: Tensor, axis: number): number {
+  const rank = shape.length;
+  if (Number.isInteger(axis) && axis >= -rank && axis < rank) return axis < 0 ? axis + rank : axis;
+  throw new ArgumentError(`swapAxes: x is [${shape}] and has no axis ${axis}`);
 }
 
 /** The scales of one copy of `t` in another layout, as a new tensor. Padding is zero. */

@@ -1,9 +1,9 @@
-/** Softmax cross-entropy. */
-import { ArgumentError, DTypeError, ShapeError } from "../errors.js";
+/** Losses of rows: softmax cross-entropy and mean squared error. */
+import { ArgumentError, ShapeError } from "../errors.js";
 import { Scope } from "../tensor/scope.js";
 import { asMatrix, type WideDType } from "../tensor/shape.js";
 import { Tensor } from "../tensor/tensor.js";
-import { commonBackend, execute, requireShape, requireWide } from "./execute.js";
+import { commonBackend, execute, requireF32, requireI32, requireShape, requireWide } from "./execute.js";
 
 export interface CrossEntropyOptions {
   /** Weight of the uniform distribution in the target, 0 to 1. Default 0. */
@@ -71,6 +71,42 @@ export function crossEntropyBackward(
   return scope.keep(dx);
 }
 
+/**
+ * The mean of (x - target)^2 over each row of `x` [..., C], f32, one for each row; `target` has the shape of x and any wide
+ * type. Formula and order: numerics.md §7.7. NaN and overflow go where the formula takes them; C = 0 gives NaN.
+ */
+export function mse(x: Tensor, target: Tensor): { readonly loss: Tensor<"f32"> } {
+  const source = requireWide("mse", "x", x);
+  const aim = requireWide("mse", "target", target);
+  requireShape("mse", "target", target, x.shape);
+  using scope = new Scope();
+  const backend = commonBackend("mse", x, target);
+  const loss = new Tensor(backend, "f32", [asMatrix(x.shape)[0]]);
+  execute(backend, "mse", { x: source, target: aim, loss });
+  return { loss: scope.keep(loss) };
+}
+
+export interface MseBackwardInputs {
+  /** The gradient of each row's loss, f32. */
+  readonly grad: Tensor<"f32">;
+  readonly x: Tensor;
+  readonly target: Tensor;
+}
+
+/** The gradient of x, in its type: (x - target) * (2 / C) * grad. */
+export function mseBackward(inputs: MseBackwardInputs): Tensor<WideDType> {
+  const x = requireWide("mseBackward", "x", inputs.x);
+  const target = requireWide("mseBackward", "target", inputs.target);
+  const grad = requireF32("mseBackward", "grad", inputs.grad);
+  requireShape("mseBackward", "target", target, x.shape);
+  requireShape("mseBackward", "grad", grad, [asMatrix(x.shape)[0]]);
+  using scope = new Scope();
+  const backend = commonBackend("mseBackward", grad, x, target);
+  const dx = new Tensor(backend, x.dtype, x.shape);
+  execute(backend, "mseBackward", { grad, x, target, dx });
+  return scope.keep(dx);
+}
+
 function settle(
   op: string,
   { smoothing = 0, ignore = -100 }: CrossEntropyOptions,
@@ -81,13 +117,9 @@ function settle(
 }
 
 function requireTargets(op: string, targets: Tensor, rows: number): Tensor<"i32"> {
-  if (!isI32(targets)) throw new DTypeError(`${op}: targets are ${targets.dtype}; they must be i32`);
-  if (targets.size === rows) return targets;
+  const labels = requireI32(op, "targets", targets);
+  if (targets.size === rows) return labels;
   throw new ShapeError(
     `${op}: logits have ${rows} rows and targets [${targets.shape}] ${targets.size} elements; give one a row`,
   );
-}
-
-function isI32(x: Tensor): x is Tensor<"i32"> {
-  return x.dtype === "i32";
 }

@@ -1,13 +1,14 @@
 /** transpose and the scale layouts: rearrangements that change no value. */
 import * as fc from "fast-check";
 import { BLOCK_FORMATS, tileSize } from "../../../src/formats/block.js";
-import { relayoutScales, transpose } from "../../../src/ops/layout.js";
+import { relayoutScales, swapAxes, transpose } from "../../../src/ops/layout.js";
 import { copyGeometry } from "../../../src/tensor/geometry.js";
 import type { Direction, QuantizeSpec, ScaleLayout } from "../../../src/tensor/quantized.js";
 import { asMatrix, type DType, elementCount, type Shape } from "../../../src/tensor/shape.js";
 import { matrixShape } from "../../arbitraries/matrices.js";
 import { words } from "../../arbitraries/random.js";
 import { quantizeSpec, scaleLayout } from "../../arbitraries/specs.js";
+import * as oracle from "../../oracle/layout.js";
 import type { Operation } from "../operation.js";
 import { download, fromCodes, type PlainTensor, upload } from "../plain.js";
 import { layOut, scaleTensor, uploadQuantized } from "../quantized.js";
@@ -44,6 +45,43 @@ export const transposeOperation: Operation<TransposeCase> = {
     const codes = x.codes;
     const turned = Array.from(codes, (_, i) => codes[(i % rows) * columns + Math.floor(i / rows)] as number);
     return { out: fromCodes(x.dtype, [columns, rows], turned) };
+  },
+};
+
+export interface SwapAxesCase {
+  readonly x: PlainTensor;
+  readonly axis1: number;
+  readonly axis2: number;
+}
+
+/** Any two axes of tensors of such shapes. */
+export function swapAxesCase(shapes: fc.Arbitrary<Shape>): fc.Arbitrary<SwapAxesCase> {
+  const element = fc.constantFrom<DType>(...ELEMENTS, "e3m2", "i32");
+  return shapes.chain((shape) => {
+    const axis = fc.integer({ min: -shape.length, max: shape.length - 1 });
+    return fc
+      .record({ dtype: element, axis1: axis, axis2: axis, seed: fc.nat() })
+      .map(({ dtype, seed, ...axes }) => ({
+        x: fromCodes(dtype, shape, words(seed, elementCount(shape))),
+        ...axes,
+      }));
+  });
+}
+
+/** One to five dimensions, the last sometimes whole multiples of 16 bytes. */
+const boxes: fc.Arbitrary<Shape> = fc
+  .tuple(
+    fc.array(fc.oneof(fc.integer({ min: 1, max: 6 }), fc.constantFrom(0, 1, 9, 17)), { maxLength: 4 }),
+    fc.constantFrom(1, 2, 3, 4, 7, 8, 16, 20, 32, 64),
+  )
+  .map(([outer, last]) => [...outer, last]);
+
+export const swapAxesOperation: Operation<SwapAxesCase> = {
+  arbitrary: swapAxesCase(boxes),
+  run: (backend, { x, axis1, axis2 }) => ({ out: download(swapAxes(upload(backend, x), axis1, axis2)) }),
+  oracle({ x, axis1, axis2 }) {
+    const { elements, shape } = oracle.swapAxes(x.codes, x.shape, axis1, axis2);
+    return { out: fromCodes(x.dtype, shape, elements) };
   },
 };
 

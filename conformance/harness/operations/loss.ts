@@ -1,6 +1,6 @@
-/** Softmax cross-entropy, forward and backward. */
+/** Losses, forward and backward. */
 import * as fc from "fast-check";
-import { crossEntropy, crossEntropyBackward } from "../../../src/ops/loss.js";
+import { crossEntropy, crossEntropyBackward, mse, mseBackward } from "../../../src/ops/loss.js";
 import { asMatrix, type WideDType } from "../../../src/tensor/shape.js";
 import { laneShape, wideTensor } from "../../arbitraries/wide.js";
 import * as oracle from "../../oracle/loss.js";
@@ -97,5 +97,51 @@ export const crossEntropyBackwardOperation: Operation<CrossEntropyBackwardCase> 
     const upstream = wideValues(grad);
     const dx = rowLosses(input).flatMap((row, i) => row.dx(upstream[i] as number));
     return { dx: rounded(input.logits.dtype, input.logits.shape, dx) };
+  },
+};
+
+export interface MseCase {
+  /** [..., C] */
+  readonly x: PlainTensor<WideDType>;
+  readonly target: PlainTensor<WideDType>;
+}
+
+export interface MseBackwardCase extends MseCase {
+  /** One a row. */
+  readonly grad: PlainTensor<"f32">;
+}
+
+const errors: fc.Arbitrary<MseCase> = laneShape().chain((shape) =>
+  fc.record({ x: wideTensor(shape), target: wideTensor(shape) }),
+);
+
+function squaredErrors({ x, target }: MseCase): oracle.SquaredError[] {
+  const targets = rowsOf(target);
+  return rowsOf(x).map((row, i) => oracle.mse(row, targets[i] as number[]));
+}
+
+export const mseOperation: Operation<MseCase> = {
+  arbitrary: errors,
+  run: (backend, { x, target }) => ({
+    loss: download(mse(upload(backend, x), upload(backend, target)).loss),
+  }),
+  oracle(input) {
+    const rows = squaredErrors(input).map(({ loss }) => loss);
+    return { loss: rounded("f32", [rows.length], rows) };
+  },
+};
+
+export const mseBackwardOperation: Operation<MseBackwardCase> = {
+  arbitrary: errors.chain((input) =>
+    wideTensor([input.x.matrix[0]], { dtype: "f32" }).map((grad) => ({ ...input, grad })),
+  ),
+  run(backend, { grad, x, target }) {
+    const inputs = { grad: upload(backend, grad), x: upload(backend, x), target: upload(backend, target) };
+    return { dx: download(mseBackward(inputs)) };
+  },
+  oracle({ grad, ...input }) {
+    const upstream = wideValues(grad);
+    const dx = squaredErrors(input).flatMap((row, i) => row.dx(upstream[i] as number));
+    return { dx: rounded(input.x.dtype, input.x.shape, dx) };
   },
 };

@@ -44,13 +44,17 @@ export function attemptsFor(args: GemmArgs, choice: ServedChoice): readonly Atte
   if (scales.includes("unknown"))
     return "cuBLASLt has no product with these block scales on this GPU; use the reference";
   const context = { args, choice, types: [xType, wType] as const };
-  const attempts = [
-    ...(isFusable(context) ? [attempt(context, { fused: true, padded: false })] : []),
+  const fused = isFusable(context) ? [attempt(context, { fused: true, padded: false })] : [];
+  if (args.preGelu) return fused.length > 0 ? fused : NO_FUSED_GELU;
+  return [
+    ...fused,
     attempt(context, { fused: false, padded: false }),
     attempt(context, { fused: false, padded: true }),
   ];
-  return attempts;
 }
+
+const NO_FUSED_GELU =
+  "cuBLASLt fuses GELU only where it rounds the result itself, to f32, bf16 or f16, in rows of a multiple of 8, with its argument in the same type; use geluEpilogue exact";
 
 interface AttemptContext {
   readonly args: GemmArgs;
@@ -74,19 +78,23 @@ function scaleOf({ traits: { format, scales } }: GemmOperand, { staging }: Serve
   return "1x16";
 }
 
+/** cuBLASLt writes GELU's argument in rows of a multiple of this. */
+const AUX_COLUMNS = 8;
+
 /** What an FP8 product adds as bias, by the type of its result; others take the result's type. */
 const FP8_BIAS: Readonly<Record<WideDType, WideDType>> = { f32: "bf16", bf16: "bf16", f16: "f16" };
 
 /** Whether cuBLASLt's own epilogue was measured to be ours for this product (datapath.md §2). */
 function isFusable({ args, choice, types }: AttemptContext): boolean {
-  const { x, w, c, bias, out } = args;
+  const { x, w, c, bias, out, preGelu } = args;
   const [columns] = extentOf(w);
   const [alpha, beta] = [Math.fround(args.alpha), Math.fround(args.beta)];
   const [type] = types;
   const { dtype } = out;
   if (!isWide(dtype) || (columns * BLAS_BITS[dtype]) % ROW_BITS !== 0) return false;
   // A library may leave out a product by zero; then infinities and NaN among the sums would be lost.
-  if (alpha === 0 || (needsDeviceScalars(args, type) && alpha < 0)) return false;
+  if (alpha === 0 || (readsScalars(args, type) && alpha < 0)) return false;
+  if (preGelu && (preGelu.dtype !== dtype || columns % AUX_COLUMNS !== 0)) return false;
   const added = beta !== 0 && c !== undefined;
   if (choice.staging === "tf32") return dtype === "f32" && !added && !bias;
   if (choice.staging === "plain" && (x.traits.scales || w.traits.scales))
@@ -97,10 +105,19 @@ function isFusable({ args, choice, types }: AttemptContext): boolean {
   return !bias || bias.dtype === (isHalf ? dtype : FP8_BIAS[dtype]);
 }
 
-/** Whether factors lie on the device that cuBLASLt does not take as scales of its operands. */
-function needsDeviceScalars({ x, w }: GemmArgs, type: BlasType): boolean {
-  if (x.amax || w.amax) return true;
+/** Whether alpha and beta are read on the device: factors lie there that cuBLASLt does not take as scales of its operands. */
+function readsScalars(args: GemmArgs, type: BlasType): boolean {
+  const { x, w } = args;
+  if (x.amax || w.amax || isAddedInPlace(args)) return true;
   return BLAS_BITS[type] > 8 && (x.tensorScale !== undefined || w.tensorScale !== undefined);
+}
+
+/**
+ * Whether the result is written over what is added to it as it is. Some kernels of cuBLASLt then round the result and add it to
+ * what lies there, which rounds twice; they are taken only where beta is known to be 1, so that it is kept on the device.
+ */
+export function isAddedInPlace({ beta, c, out }: GemmArgs): boolean {
+  return c !== undefined && c.address === out.address && Math.fround(beta) === 1;
 }
 
 interface AttemptKind {
@@ -114,17 +131,27 @@ function attempt(context: AttemptContext, { fused, padded }: AttemptKind): Attem
   const [type] = types;
   const out = fused ? (args.out.dtype as BlasType & GemmOutDType) : "f32";
   const isFp8 = type === "e4m3" || type === "e5m2";
+  const deviceScalars = fused && readsScalars(args, type);
+  const takesScales = fused && isFp8 && !deviceScalars;
+  const { batch = 1 } = args;
+  const pitch = roundUp(w.lines, ROW_BITS / BLAS_BITS[out]);
   const product: BlasProduct = {
-    x: { ...x, pitch: pitchOf(x), scale: x.scale ?? tensorScale(fused && isFp8, args.x) },
-    w: { ...w, pitch: pitchOf(w), scale: w.scale ?? tensorScale(fused && isFp8, args.w) },
+    x: { ...x, pitch: pitchOf(x), scale: x.scale ?? tensorScale(takesScales, args.x) },
+    w: { ...w, pitch: pitchOf(w), scale: w.scale ?? tensorScale(takesScales, args.w) },
     depth: x.depth,
-    out: { type: out, pitch: roundUp(w.lines, ROW_BITS / BLAS_BITS[out]) },
+    out: { type: out, pitch },
     bias: fused ? args.bias?.dtype : undefined,
+    preGelu: fused ? args.preGelu?.dtype : undefined,
     fastAccumulation: isFp8 && choice.promotion === "none" && !x.scale,
     tf32: choice.staging === "tf32",
-    deviceScalars: fused && needsDeviceScalars(args, type),
+    deviceScalars,
+    ...(batch > 1 ? { batch: { count: batch, x: sizeOf(x), w: sizeOf(w), out: x.lines * pitch } } : {}),
   };
   return { x, w, staging: choice.staging, fused, product };
+}
+
+function sizeOf({ lines, depth }: StagedOperand): number {
+  return lines * depth;
 }
 
 function pitchOf({ transposed, lines, depth }: StagedOperand): number {
@@ -175,25 +202,4 @@ interface Staging {
   readonly scale: StagedOperand["scale"];
   readonly asItLies: boolean;
   readonly transposed: boolean;
-}
-
-/** One part of K. */
-export interface Slice {
-  readonly product: BlasProduct;
-  /** Where it begins, in bytes of each operand. */
-  readonly offsets: { readonly xOffset: number; readonly wOffset: number };
-}
-
-/** The parts of a product that is split along K in whole tiles; none for one that cannot be cut so. */
-export function slicesOf({ x, w, fused, product }: Attempt, parts: number, tile: number): readonly Slice[] {
-  if (fused || x.scale || w.scale) return [];
-  const length = Math.ceil(Math.ceil(x.depth / tile) / parts) * tile;
-  const offset = ({ transposed, lines, type }: StagedOperand, k: number): number =>
-    (k * (transposed ? lines : 1) * BLAS_BITS[type]) / 8;
-  return Array.from({ length: Math.ceil(x.depth / length) }, (_, i) => {
-    const first = i * length;
-    const depth = Math.min(length, x.depth - first);
-    const offsets = { xOffset: offset(x, first), wOffset: offset(w, first) };
-    return { product: { ...product, depth }, offsets };
-  });
 }

@@ -39,6 +39,8 @@ export interface BlasProduct {
   /** Of the result and of what is added to it. */
   readonly out: { readonly type: BlasType; readonly pitch: number };
   readonly bias?: BlasType | undefined;
+  /** GELU by cuBLASLt, and its argument in this type, as many elements from row to row as there are columns. */
+  readonly preGelu?: BlasType | undefined;
   /** FP8: one chain along K, where cuBLASLt would else add chains of 128 in f32. */
   readonly fastAccumulation: boolean;
   /** f32 operands are multiplied as tf32. */
@@ -53,7 +55,7 @@ export interface BlasProduct {
 
 /** cuBLASLt is column-major: row-major W X^T is its op(A) op(B) with A = W and B = X, and D's columns are our rows. */
 export function describe(product: BlasProduct): NativeArgs {
-  const { x, w, depth, out, bias, fastAccumulation, tf32, deviceScalars, batch } = product;
+  const { x, w, depth, out, bias, fastAccumulation, tf32, deviceScalars, batch, preGelu } = product;
   const strides = batch && {
     aStride: batch.w,
     bStride: batch.x,
@@ -82,6 +84,7 @@ export function describe(product: BlasProduct): NativeArgs {
     aScaleMode: w.scale && SCALE_MODE[w.scale],
     bScaleMode: x.scale && SCALE_MODE[x.scale],
     biasType: bias && CUDA_TYPE[bias],
+    auxType: preGelu && CUDA_TYPE[preGelu],
   };
 }
 

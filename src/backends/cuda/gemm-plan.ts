@@ -63,17 +63,15 @@ function* proposals(context: LoweringContext, wish: AlgorithmWish): Generator<Na
   }
 }
 
-/** A stored algorithm: its own bytes under the version that wrote them, else one with the same attributes. */
+/** A stored algorithm: its own bytes under the version that wrote them, then one with the same attributes. */
 function* replayed(
   { addon, device }: LoweringContext,
   { plan }: AlgorithmWish,
   pinned: GemmAlgorithm,
 ): Generator<NativeAlgorithm> {
   const scheme = REDUCTION_SCHEME[pinned.scheme];
-  if (pinned.version === addon.versions().cublasLt) {
+  if (pinned.version === addon.versions().cublasLt)
     yield { ...pinned, scheme, workspace: 0, words: wordsIn(pinned.data) };
-    return;
-  }
   const configured = addon.gemmConfigure(device, { plan, ...attributes({ ...pinned, scheme }) });
   if (configured) yield configured;
 }

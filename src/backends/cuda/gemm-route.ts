@@ -4,8 +4,9 @@ import { type GemmAlgorithm, unknownOrder } from "../../formats/gemm-algorithm.j
 import type { DeviceFacts, DeviceHandle } from "../addon.js";
 import type { Agreement, Support } from "../backend.js";
 import { extentOf, type GemmArgs } from "../gemm-args.js";
-import { type Attempt, attemptsFor, type Slice, slicesOf } from "./gemm-attempt.js";
+import { type Attempt, attemptsFor, isAddedInPlace } from "./gemm-attempt.js";
 import { type BlasProduct, describe } from "./gemm-descriptor.js";
+import { isCutOtherwise, type Slice, slicesOf } from "./gemm-parts.js";
 import { type AlgorithmWish, chooseAlgorithm } from "./gemm-plan.js";
 import type { LoweringContext } from "./lowering.js";
 
@@ -112,19 +113,19 @@ function forget({ addon, device }: LoweringContext, route: Route): void {
 
 /** A number of 32 bits from the sizes. */
 function placeOf({ x, w }: GemmArgs): number {
-  const { shape } = x.data;
-  const rows = Math.imul(shape[0] as number, 31) + (shape[1] as number);
-  return (Math.imul(rows, 31) + (w.data.shape[0] as number)) | 0;
+  const [rows, depth] = extentOf(x);
+  return (Math.imul(Math.imul(rows, 31) + depth, 31) + extentOf(w)[0]) | 0;
 }
 
 function signatureOf(args: GemmArgs): Signature {
-  const { x, w, algorithm, c, bias, out } = args;
-  const [xShape, wShape] = [x.data.shape, w.data.shape];
+  const { x, w, algorithm, c, bias, out, preGelu } = args;
+  const [rows, depth] = extentOf(x);
   const [xTraits, wTraits] = [x.traits, w.traits];
   const alpha = Math.fround(args.alpha);
   return [
-    xShape[0],
-    xShape[1],
+    args.batch ?? 1,
+    rows,
+    depth,
     x.transposed === true,
     xTraits.format,
     xTraits.scales?.format,
@@ -133,8 +134,7 @@ function signatureOf(args: GemmArgs): Signature {
     xTraits.scales?.pow2,
     x.tensorScale !== undefined,
     x.amax !== undefined,
-    wShape[0],
-    wShape[1],
+    extentOf(w)[0],
     w.transposed === true,
     wTraits.format,
     wTraits.scales?.format,
@@ -149,7 +149,9 @@ function signatureOf(args: GemmArgs): Signature {
     algorithm && JSON.stringify(algorithm),
     alpha === 1 ? "one" : alpha > 0 ? "positive" : alpha < 0 ? "negative" : alpha === 0 ? "zero" : "nan",
     Math.fround(args.beta) !== 0 ? c?.dtype : undefined,
+    isAddedInPlace(args),
     bias?.dtype,
+    preGelu?.dtype,
     out.dtype,
   ];
 }
@@ -166,7 +168,7 @@ function refused(reason: string): Route {
 
 function decide(context: LoweringContext, args: GemmArgs): Route {
   const { facts } = context;
-  const { x, w, datapath, splitAccumulator, splitK, algorithm } = args;
+  const { x, w, datapath, splitAccumulator, splitK, algorithm, preGelu } = args;
   const choice = datapathFor(datapath, x.traits, w.traits, splitAccumulator);
   if (!choice.ok) return refused(choice.reason);
   const own = nativeFamily(facts);
@@ -179,7 +181,10 @@ function decide(context: LoweringContext, args: GemmArgs): Route {
   const ordered = isMeasured && !row.approximate;
   const unknown = algorithm && ordered && unknownOrder(algorithm);
   if (unknown) return refused(unknown);
-  const support = supportOf(row, isMeasured || datapath === "fp32");
+  const support = preGelu
+    ? { ok: true as const, agrees: { approximate: FUSED_GELU } }
+    : supportOf(row, isMeasured || datapath === "fp32");
+  if (preGelu && (datapath === "fp32" || extentOf(x)[1] === 0)) return refused(NO_LIBRARY);
   if (sizeOf(args) === 0 || extentOf(x)[1] === 0) return { kind: "empty", support };
   if (datapath === "fp32") return { kind: "plain", support };
   const attempts = attemptsFor(args, choice);
@@ -187,8 +192,14 @@ function decide(context: LoweringContext, args: GemmArgs): Route {
   return firstOf(context, args, { attempts, splitTile: choice.splitTile, support, ordered });
 }
 
-function sizeOf({ x, w }: GemmArgs): number {
-  return extentOf(x)[0] * extentOf(w)[0];
+/** What `supports` says of GELU by cuBLASLt. */
+const FUSED_GELU =
+  "cuBLASLt's GELU is an approximation that nobody publishes, of the sums before they are rounded (datapath.md §2)";
+const NO_LIBRARY =
+  "datapath fp32 and empty sums are no products of cuBLASLt, which GELU could be fused with; use geluEpilogue exact";
+
+function sizeOf({ x, w, batch = 1 }: GemmArgs): number {
+  return batch * extentOf(x)[0] * extentOf(w)[0];
 }
 
 function supportOf(row: DatapathRow, isMeasured: boolean): Support & { readonly ok: true } {
@@ -219,8 +230,13 @@ function firstOf(context: LoweringContext, args: GemmArgs, choices: Choices): Ro
     const found = prepare(context, attempt.product, { extent, splitK, pinned, ordered });
     if (!found) continue;
     const { plan, algorithm } = found;
+    const parts = algorithm.splitK;
+    if (isCutOtherwise(attempt, parts, splitTile)) {
+      context.addon.gemmForget(context.device, { plan });
+      continue;
+    }
     const steps = [{ plan, xOffset: 0, wOffset: 0 }];
-    return { kind: "blas", support, attempt, steps, parts: algorithm.splitK, algorithm };
+    return { kind: "blas", support, attempt, steps, parts, algorithm };
   }
   const sliced = pinned || splitK === "auto" || splitK === 1 ? undefined : inSlices(context, splitK, choices);
   return sliced ?? refused(noAlgorithm(context, args));
@@ -255,14 +271,20 @@ function inSlices(context: LoweringContext, parts: number, choices: Choices): Ro
   return undefined;
 }
 
-function noAlgorithm({ addon }: LoweringContext, { x, w, splitK, algorithm }: GemmArgs): string {
+function noAlgorithm(
+  { addon }: LoweringContext,
+  { x, w, batch = 1, splitK, algorithm, preGelu }: GemmArgs,
+): string {
   const { cublasLt } = addon.versions();
   const [[rows, depth], [columns]] = [extentOf(x), extentOf(w)];
-  const product = `${x.traits.format} [${rows},${depth}] by ${w.traits.format} [${columns},${depth}]`;
+  const many = batch > 1 ? `a batch of ${batch} ` : "";
+  const product = `${many}${x.traits.format} [${rows},${depth}] by ${w.traits.format} [${columns},${depth}]`;
   if (algorithm) {
     const { version, id, tile, extent } = algorithm;
     return `cuBLASLt ${cublasLt} cannot multiply ${product} by the plan's algorithm ${id}, tile ${tile}, of version ${version} for ${extent.join("x")}; drop the algorithm from the plan`;
   }
+  if (preGelu)
+    return `cuBLASLt ${cublasLt} has no algorithm that multiplies ${product} and fuses GELU with ${preGelu.dtype} of its argument; use geluEpilogue exact`;
   const parts = splitK === 1 ? "" : ` in splitK ${splitK} parts`;
   return `cuBLASLt ${cublasLt} has no algorithm that multiplies ${product}${parts} in an order of additions that is known; use splitK 1, datapath fp32, or the reference`;
 }

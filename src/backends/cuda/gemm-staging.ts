@@ -13,9 +13,9 @@ const E8M0_WORD = factsOf("e8m0").word;
 /** E4M3 as a scale: its sign is ignored. */
 const UE4M3_WORD = factsOf("e4m3").word & ~(1 << 8);
 
-/** Bytes of the copy of an operand; 0 where it is read as it lies. */
-export function copyBytes({ copied, lines, depth, type }: StagedOperand): number {
-  return copied ? (lines * depth * BLAS_BITS[type]) / 8 : 0;
+/** Bytes of the copies of an operand's items; 0 where it is read as it lies. */
+export function copyBytes({ copied, lines, depth, type }: StagedOperand, batch: number): number {
+  return copied ? (batch * lines * depth * BLAS_BITS[type]) / 8 : 0;
 }
 
 /** Where and how such a copy lies. */
@@ -78,29 +78,39 @@ export function layScales(
 
 interface StagingTarget {
   readonly staging: number;
-  readonly out: number | undefined;
+  readonly out: number;
   readonly outLines: number;
   /** Bytes. */
   readonly outPitch: number;
 }
 
-/** Copies an operand to dense lines along K, rounded as `staging` says, zeros beyond its own. */
+/**
+ * Copies an operand to dense lines along K, rounded as `staging` says, zeros beyond its own: an item of a batch at a time,
+ * or all as one, where lines follow on lines in both places.
+ */
 export function stageOperand(
   { addon, device }: LoweringContext,
   operand: GemmOperand,
-  to: StagingTarget,
+  { out, outLines, outPitch, staging }: StagingTarget,
+  batch: number,
 ): void {
   const { data, transposed = false, traits, blockScales } = operand;
   const [lines, depth] = extentOf(operand);
-  addon.gemmOperand(device, {
-    data: data.address,
-    word: wordOf(traits.format),
-    transposed,
-    lines,
-    depth,
-    ...(blockScales && to.staging !== STAGING.plain ? scalesIn(blockScales) : {}),
-    ...to,
-  });
+  const together = !transposed && outLines === lines ? batch : 1;
+  for (let item = 0; item < batch; item += together) {
+    addon.gemmOperand(device, {
+      data: data.address + (data.byteLength / batch) * item,
+      word: wordOf(traits.format),
+      transposed,
+      lines: lines * together,
+      depth,
+      ...(blockScales && staging !== STAGING.plain ? scalesIn(blockScales) : {}),
+      staging,
+      out: out + item * outLines * outPitch,
+      outLines: outLines * together,
+      outPitch,
+    });
+  }
 }
 
 function scalesIn({ tensor, lines, length, lineStride, blockStride }: GemmBlockScales): NativeArgs {

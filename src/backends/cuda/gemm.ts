@@ -56,15 +56,18 @@ function withTemporaries(
 /** acc = acc + a * b in f32, k ascending, on operands as f32 values. */
 function multiplyPlainly(context: LoweringContext, args: GemmArgs): void {
   const { addon, device } = context;
+  const { batch = 1 } = args;
   const [[rows, depth], [columns]] = [extentOf(args.x), extentOf(args.w)];
   const pitch = roundUp(depth, PLAIN_STEP);
-  const bytes = (operand: GemmOperand, lines: number): number => (isPlain(operand) ? 0 : lines * pitch * 4);
-  const sizes = [bytes(args.x, rows), bytes(args.w, columns), rows * columns * 4];
+  const bytes = (operand: GemmOperand, lines: number): number =>
+    isPlain(operand) ? 0 : batch * lines * pitch * 4;
+  const sizes = [bytes(args.x, rows), bytes(args.w, columns), batch * rows * columns * 4];
   withTemporaries(context, sizes, ([x, w, sums]) => {
     const copy = { staging: STAGING.scaled, outPitch: pitch * 4 };
-    if (x) stageOperand(context, args.x, { ...copy, out: x, outLines: rows });
-    if (w) stageOperand(context, args.w, { ...copy, out: w, outLines: columns });
+    if (x) stageOperand(context, args.x, { ...copy, out: x, outLines: rows }, batch);
+    if (w) stageOperand(context, args.w, { ...copy, out: w, outLines: columns }, batch);
     addon.gemmPlain(device, {
+      batch,
       x: x || args.x.data.address,
       w: w || args.w.data.address,
       xPitch: pitch,
@@ -84,17 +87,18 @@ const PLAIN_STEP = 4;
 
 /** Whether our kernel can read an operand as it lies. */
 function isPlain({ data, transposed, blockScales }: GemmOperand): boolean {
-  return data.dtype === "f32" && !transposed && !blockScales && (data.shape[1] ?? 0) % PLAIN_STEP === 0;
+  return data.dtype === "f32" && !transposed && !blockScales && (data.shape.at(-1) ?? 0) % PLAIN_STEP === 0;
 }
 
 function multiplyByLibrary(context: LoweringContext, args: GemmArgs, route: BlasRoute): void {
   const { x, w, fused, product } = route.attempt;
+  const { batch = 1 } = args;
   const sizes = [
-    copyBytes(x),
-    copyBytes(w),
+    copyBytes(x, batch),
+    copyBytes(w, batch),
     scaleBytes(args.x, x),
     scaleBytes(args.w, w),
-    fused ? 0 : x.lines * product.out.pitch * 4,
+    fused ? 0 : batch * x.lines * product.out.pitch * 4,
     product.deviceScalars ? 8 : 0,
   ];
   if (sizes.every((bytes) => bytes === 0)) launchSteps(context, args, route, AS_IT_LIES);
@@ -124,16 +128,17 @@ function multiplyInSteps(
 ): void {
   const { addon, device } = context;
   const { attempt, parts } = route;
+  const { batch = 1 } = args;
   const { x, w, fused, product } = attempt;
   const staging =
     STAGING[attempt.staging === "bf16" || attempt.staging === "tf32" ? attempt.staging : "plain"];
-  if (xCopy) stageOperand(context, args.x, { staging, out: xCopy, ...targetOf(x) });
-  if (wCopy) stageOperand(context, args.w, { staging, out: wCopy, ...targetOf(w) });
+  if (xCopy) stageOperand(context, args.x, { staging, out: xCopy, ...targetOf(x) }, batch);
+  if (wCopy) stageOperand(context, args.w, { staging, out: wCopy, ...targetOf(w) }, batch);
   if (xScales) layScales(context, args.x, x, xScales);
   if (wScales) layScales(context, args.w, w, wScales);
   if (scalars) addon.gemmAlpha(device, factors(args), { beta: args.beta, out: scalars });
   launchSteps(context, args, route, { xCopy, wCopy, xScales, wScales, sums, scalars });
-  if (!fused) finish(context, args, { sums, sumsPitch: product.out.pitch, parts });
+  if (!fused) finish(context, args, { sums, sumsPitch: product.out.pitch, sumsLines: x.lines, parts });
 }
 
 function launchSteps(
@@ -156,6 +161,7 @@ function launchSteps(
       aScale: wScales || scaleAddress(args.w),
       bScale: xScales || scaleAddress(args.x),
       bias: fused ? addressOf(args.bias) : undefined,
+      aux: addressOf(args.preGelu),
       alpha: fused ? args.alpha : 1,
       beta: !isFirst ? 1 : added ? args.beta : 0,
       scalars: scalars || undefined,
@@ -179,28 +185,39 @@ interface Sums {
   /** f32; without, every sum is zero. */
   readonly sums?: number | undefined;
   readonly sumsPitch?: number;
+  /** Lines of an item, where they are more than its rows. */
+  readonly sumsLines?: number;
   /** Parts K was cut in. */
   readonly parts: number;
 }
 
-/** From sums to the result. */
-function finish({ addon, device }: LoweringContext, args: GemmArgs, { sums, sumsPitch, parts }: Sums): void {
-  const { x, w, c, bias, out, amax } = args;
+/** From sums to the result: an item of a batch at a time, or all as one, where rows follow on rows. */
+function finish(
+  { addon, device }: LoweringContext,
+  args: GemmArgs,
+  { sums, sumsPitch = 0, sumsLines, parts }: Sums,
+): void {
+  const { x, w, batch = 1, c, bias, out, amax } = args;
+  const [[rows], [columns]] = [extentOf(x), extentOf(w)];
+  const lines = sumsLines ?? rows;
+  const together = lines === rows ? batch : 1;
   const isNarrow = storageBits(out.dtype) === 8;
-  addon.gemmEpilogue(device, factors(args), {
-    sums,
-    sumsPitch: sumsPitch ?? 0,
-    rows: extentOf(x)[0],
-    columns: extentOf(w)[0],
-    beta: args.beta,
-    c: addressOf(c),
-    cType: c ? WIDE[c.dtype] : WIDE.f32,
-    split: parts > 1,
-    bias: addressOf(bias),
-    biasType: bias ? WIDE[bias.dtype] : WIDE.f32,
-    out: out.address,
-    word: wordOf(out.dtype),
-    outScale: isNarrow ? args.outScale : 1,
-    amax: addressOf(amax),
-  });
+  for (let item = 0; item < batch; item += together) {
+    addon.gemmEpilogue(device, factors(args), {
+      sums: sums && sums + item * lines * sumsPitch * 4,
+      sumsPitch,
+      rows: rows * together,
+      columns,
+      beta: args.beta,
+      c: c && c.address + (c.byteLength / batch) * item,
+      cType: c ? WIDE[c.dtype] : WIDE.f32,
+      split: parts > 1,
+      bias: addressOf(bias),
+      biasType: bias ? WIDE[bias.dtype] : WIDE.f32,
+      out: out.address + (out.byteLength / batch) * item,
+      word: wordOf(out.dtype),
+      outScale: isNarrow ? args.outScale : 1,
+      amax: addressOf(amax),
+    });
+  }
 }

@@ -17,6 +17,13 @@ export const transpose: Lowering<"transpose"> = {
   },
 };
 
+export const swapAxes: Lowering<"swapAxes"> = {
+  run({ addon, device }, { x, sizes: [outer, p, middle, q, inner], out }) {
+    const unit = (inner * storageBits(x.dtype)) / 8;
+    addon.swapAxes(device, { x: x.address, outer, p, middle, q, unit, out: out.address });
+  },
+};
+
 export const relayout: Lowering<"relayout"> = {
   run({ addon, device }, { spec, direction, rows, columns, x, from, out, to }) {
     const copy = { spec, direction, size: [rows, columns] } as const;

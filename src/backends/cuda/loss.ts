@@ -1,7 +1,7 @@
-/** Softmax cross-entropy on a GPU. */
+/** Losses on a GPU. */
 import { asMatrix } from "../../tensor/shape.js";
 import type { NativeArgs } from "../addon.js";
-import type { CrossEntropyArgs } from "../ops.js";
+import type { CrossEntropyArgs, MseArgs } from "../ops.js";
 import { type Lowering, wideOf } from "./lowering.js";
 
 /** What both directions take. */
@@ -33,6 +33,37 @@ export const crossEntropyBackward: Lowering<"crossEntropyBackward"> = {
     const { grad, dx } = args;
     addon.crossEntropyBackward(device, {
       ...rowsOf(args),
+      grad: grad.address,
+      dx: dx.address,
+      dxType: wideOf(dx),
+    });
+  },
+};
+
+/** What both directions of the squared error take. */
+function pairOf({ x, target }: Pick<MseArgs, "x" | "target">): NativeArgs {
+  const [rows, columns] = asMatrix(x.shape);
+  return {
+    x: x.address,
+    xType: wideOf(x),
+    target: target.address,
+    targetType: wideOf(target),
+    rows,
+    columns,
+  };
+}
+
+export const mse: Lowering<"mse"> = {
+  run({ addon, device }, args) {
+    addon.mse(device, { ...pairOf(args), loss: args.loss.address });
+  },
+};
+
+export const mseBackward: Lowering<"mseBackward"> = {
+  run({ addon, device }, args) {
+    const { grad, dx } = args;
+    addon.mseBackward(device, {
+      ...pairOf(args),
       grad: grad.address,
       dx: dx.address,
       dxType: wideOf(dx),

@@ -9,7 +9,7 @@ import {
 } from "../../formats/datapath.js";
 import { factsOf } from "../../formats/derive.js";
 import { unknownOrder } from "../../formats/gemm-algorithm.js";
-import { asMatrix, byteLength, storageBits } from "../../tensor/shape.js";
+import { byteLength, storageBits } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
 import type { Agreement, Support } from "../backend.js";
 import { extentOf, type GemmArgs, type GemmOperand } from "../gemm-args.js";
@@ -30,47 +30,78 @@ export const gemm: Lowering<"gemm"> = {
   run(context, args) {
     const choice = choose(args);
     if (!choice.ok) return;
-    const [rows, depth] = extentOf(args.x);
-    const [columns] = extentOf(args.w);
-    const staging = STAGING[choice.staging];
-    context.withTemporary(GEMM_TASK.bytes, (task) =>
-      context.withTemporary(rows * columns * 4, (accumulators) => {
-        call(context, "gemmShape", task, rows, columns, depth, accumulators);
-        describeDatapath(context, task, args, choice);
-        withLines(context, args.x, (x) =>
-          withLines(context, args.w, (w) => {
-            describeOperand(context, task, 0, { ...args.x, address: x, staging });
-            describeOperand(context, task, 1, { ...args.w, address: w, staging });
-            accumulate(context, task, rows * columns * depth, args.progress);
-          }),
-        );
-        finish(context, task, args, rows, columns);
-      }),
-    );
+    args.amax?.write(Float32Array.of(0));
+    const { batch = 1 } = args;
+    for (let item = 0; item < batch; item++) multiply(context, args, choice, item);
   },
 };
+
+/** One product of a batch. */
+function multiply(
+  context: LoweringContext,
+  args: GemmArgs,
+  choice: Choice & { readonly ok: true },
+  item: number,
+): void {
+  const { batch = 1, progress } = args;
+  const [rows, depth] = extentOf(args.x);
+  const [columns] = extentOf(args.w);
+  const staging = STAGING[choice.staging];
+  context.withTemporary(GEMM_TASK.bytes, (task) =>
+    context.withTemporary(rows * columns * 4, (accumulators) => {
+      call(context, "gemmShape", task, rows, columns, depth, accumulators);
+      describeDatapath(context, task, args, choice);
+      withLines(context, args, "x", item, (x) =>
+        withLines(context, args, "w", item, (w) => {
+          describeOperand(context, task, 0, { ...args.x, address: x, staging });
+          describeOperand(context, task, 1, { ...args.w, address: w, staging });
+          accumulate(
+            context,
+            task,
+            rows * columns * depth,
+            progress && ((done) => progress((item + done) / batch)),
+          );
+        }),
+      );
+      finish(context, task, args, item);
+    }),
+  );
+}
+
+/** Where an item of a batch begins in a tensor that holds all. */
+function addressIn(tensor: Tensor, { batch = 1 }: GemmArgs, item: number): number {
+  return tensor.address + (tensor.byteLength / batch) * item;
+}
 
 /** Calls `body` with the address of an operand's lines: its own, or of a copy where it lies across them. */
 function withLines(
   context: LoweringContext,
-  { data, transposed }: GemmOperand,
+  args: GemmArgs,
+  name: "x" | "w",
+  item: number,
   body: (address: number) => void,
 ): void {
+  const { data, transposed } = args[name];
+  const from = addressIn(data, args, item);
   if (!transposed) {
-    body(data.address);
+    body(from);
     return;
   }
-  const [depth, lines] = asMatrix(data.shape);
+  const [lines, depth] = extentOf(args[name]);
   context.withTemporary(byteLength(data.dtype, [lines, depth]), (address) => {
-    transposeCodes(context, data.address, depth, lines, storageBits(data.dtype), address);
+    transposeCodes(context, from, depth, lines, storageBits(data.dtype), address);
     body(address);
   });
 }
 
+const FUSED_GELU =
+  "the fused GELU is a GPU library's approximation, whose arithmetic is not known; use geluEpilogue exact";
+
 type Choice = Support & ReturnType<typeof datapathFor>;
 
 function choose(args: GemmArgs): Choice {
-  const { datapath, x, w, splitAccumulator, algorithm } = args;
+  const { datapath, x, w, splitAccumulator, algorithm, preGelu } = args;
+  if (preGelu) return { ok: false, reason: FUSED_GELU };
   const choice = datapathFor(datapath, x.traits, w.traits, splitAccumulator);
   if (!choice.ok) return choice;
   const unknown = algorithm && unknownOrder(algorithm);
@@ -187,20 +218,21 @@ function fullAlpha({ alpha, w, x }: GemmArgs): number {
   return Math.fround(scaled * inverse);
 }
 
-function finish(context: LoweringContext, task: number, args: GemmArgs, rows: number, columns: number): void {
+function finish(context: LoweringContext, task: number, args: GemmArgs, item: number): void {
   const { w, x, beta, c, bias, out, outScale, amax } = args;
+  const [[rows], [columns]] = [extentOf(x), extentOf(w)];
+  const addend = c ? addressIn(c, args, item) : NULL;
   const scales = [fullAlpha(args), numberIn(w.tensorScale), numberIn(x.tensorScale), beta];
-  call(context, "gemmScaling", task, ...scales, c?.address ?? NULL, c ? WIDE[c.dtype] : WIDE.f32);
+  call(context, "gemmScaling", task, ...scales, addend, c ? WIDE[c.dtype] : WIDE.f32);
   call(context, "gemmBias", task, bias?.address ?? NULL, bias ? WIDE[bias.dtype] : WIDE.f32);
   const narrow = storageBits(out.dtype) === 8;
   const word = out.dtype === "f32" ? F32_WORD : factsOf(out.dtype).word;
   const overflow = narrow ? OVERFLOW.saturate : OVERFLOW.nonfinite;
-  amax?.write(Float32Array.of(0));
   call(
     context,
     "gemmTarget",
     task,
-    out.address,
+    addressIn(out, args, item),
     word,
     overflow,
     narrow ? outScale : 1,

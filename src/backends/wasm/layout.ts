@@ -11,6 +11,20 @@ export const transpose: Lowering<"transpose"> = {
   },
 };
 
+export const swapAxes: Lowering<"swapAxes"> = {
+  run(context, { x, sizes: [outer, p, middle, q, inner], out }) {
+    const unit = (inner * storageBits(x.dtype)) / 8;
+    if (middle === 1 && (unit === 1 || unit === 2 || unit === 4)) {
+      const step = p * q * unit;
+      for (let i = 0; i < outer; i++)
+        transposeCodes(context, x.address + i * step, p, q, 8 * unit, out.address + i * step);
+      return;
+    }
+    const job = { total: unit === 0 ? 0 : outer * q * middle, weight: p * Math.ceil(unit / 16) };
+    context.pool.run("swapAxes", job, () => [x.address, unit, p, middle, q, out.address]);
+  },
+};
+
 /** [rows, columns] elements of `bits` bits, 4 to 32, transposed from one address to another. */
 export function transposeCodes(
   { pool }: LoweringContext,

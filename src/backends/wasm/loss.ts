@@ -1,4 +1,4 @@
-/** Softmax cross-entropy on the reference. */
+/** Losses on the reference. */
 import { asMatrix } from "../../tensor/shape.js";
 import { type Lowering, operand } from "./lowering.js";
 
@@ -17,5 +17,21 @@ export const crossEntropyBackward: Lowering<"crossEntropyBackward"> = {
     const saved = [targets.address, maximum.address, total.address];
     const head = [grad.address, ...operand(logits), ...saved, ...operand(dx), columns, smoothing, ignore];
     pool.run("crossEntropyBackward", { total: rows, weight: columns * 8 }, (scratch) => [...head, scratch]);
+  },
+};
+
+export const mse: Lowering<"mse"> = {
+  run({ pool }, { x, target, loss }) {
+    const [rows, columns] = asMatrix(x.shape);
+    const head = [...operand(x), ...operand(target), loss.address, columns];
+    pool.run("mse", { total: rows, weight: columns }, (scratch) => [...head, scratch]);
+  },
+};
+
+export const mseBackward: Lowering<"mseBackward"> = {
+  run({ pool }, { grad, x, target, dx }) {
+    const [rows, columns] = asMatrix(x.shape);
+    const head = [grad.address, ...operand(x), ...operand(target), ...operand(dx), columns];
+    pool.run("mseBackward", { total: rows, weight: columns }, (scratch) => [...head, scratch]);
   },
 };

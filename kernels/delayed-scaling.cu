@@ -1,0 +1,64 @@
+// Neighbouring threads have neighbouring slots; the rows of a slot's history are shared among the threads above each other.
+#include "kernels/delayed-scaling.h"
+
+#include "kernels/scale.cuh"
+
+namespace lockstep {
+
+namespace {
+
+constexpr int kSlots = 32;
+constexpr int kRows = 32;
+// Rows that a thread moves together.
+constexpr int kDepth = 4;
+
+__global__ void __launch_bounds__(kSlots* kRows) updateScalesKernel(const UpdateScalesParams p) {
+  __shared__ float largest[kRows][kSlots];
+  const int column = static_cast<int>(threadIdx.x);
+  const int64_t slot = static_cast<int64_t>(blockIdx.x) * kSlots + column;
+  float* history = p.amaxHistory + slot;
+  const float recorded = slot < p.count ? *history : 0.0f;
+  // NaN is not 0
+  const bool rolls = recorded != 0;
+  float amax = 0;
+  for (int64_t tile = 0; tile < p.length; tile += kRows * kDepth) {
+    float moved[kDepth];
+    const auto rowOf = [&](int k) { return tile + k * kRows + threadIdx.y; };
+#pragma unroll
+    for (int k = 0; k < kDepth; ++k) {
+      moved[k] = recorded;
+      if (rolls && rowOf(k) < p.length - 1) moved[k] = history[(rowOf(k) + 1) * p.count];
+    }
+    // every row of this tile has been read; those below it are no other tile's to write
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < kDepth; ++k) {
+      const int64_t row = rowOf(k);
+      if (!rolls || row >= p.length) continue;
+      history[row * p.count] = row == 0 ? 0.0f : moved[k];
+      if (moved[k] > amax) amax = moved[k];
+    }
+  }
+  largest[threadIdx.y][column] = amax;
+  __syncthreads();
+  if (threadIdx.y != 0 || !rolls) return;
+  for (int row = 1; row < kRows; ++row) {
+    if (largest[row][column] > amax) amax = largest[row][column];
+  }
+  if (p.mostRecent) amax = recorded;
+  const float infinity = floatOf(0x7f800000);
+  if (!(amax > 0 && amax < infinity)) return;
+  const float quotient = p.scaledMax / amax;
+  p.scale[slot] = quotient < infinity ? quotient : floatOf(0x7f7fffff);
+}
+
+}  // namespace
+
+cudaError_t launchUpdateScales(const UpdateScalesParams& p, cudaStream_t stream) {
+  if (p.count == 0) return cudaSuccess;
+  const auto blocks = static_cast<unsigned>((p.count + kSlots - 1) / kSlots);
+  updateScalesKernel<<<blocks, dim3(kSlots, kRows), 0, stream>>>(p);
+  return cudaGetLastError();
+}
+
+}  // namespace lockstep
