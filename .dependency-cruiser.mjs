@@ -1,5 +1,14 @@
-// Imports run one way: errors <- formats <- tensor <- backends <- ops <- quantizers <- recipes <- modules <- io, cli <- index.
-const LAYERS = ["errors", "formats", "tensor", "backends", "ops", "quantizers", "io", "cli"];
+/** Imports run one way, from the right to the left; `index` has all of them but io and cli. */
+const LAYERS = [
+  ...["errors", "formats", "random", "tensor", "backends", "ops", "quantizers", "recipes"],
+  ...["tape", "autocast", "functional", "modules", "optimizers", "io", "cli"],
+];
+
+/** What runs in a browser too. */
+const PORTABLE = [...LAYERS.slice(0, LAYERS.indexOf("io")), "index"];
+
+/** What asks a backend without naming one. */
+const NEUTRAL = LAYERS.slice(LAYERS.indexOf("ops"), LAYERS.indexOf("io"));
 
 /** No layer imports a later one. */
 const oneWay = LAYERS.slice(0, -1).map((layer, i) => ({
@@ -20,22 +29,31 @@ export default {
       comment: "The one knot: a tensor has the type of its backend, and nothing else of it.",
       severity: "error",
       from: { path: "^src/tensor/tensor\\.ts$" },
-      to: { path: "^src/(backends|ops|quantizers|io|cli|index)", pathNot: "^src/backends/backend\\.ts$" },
+      to: {
+        path: `^src/(${LAYERS.slice(LAYERS.indexOf("backends")).join("|")}|index)`,
+        pathNot: "^src/backends/backend\\.ts$",
+      },
     },
     {
       name: "ops-name-no-backend",
       severity: "error",
-      from: { path: "^src/(ops|quantizers)/" },
+      from: { path: `^src/(${NEUTRAL.join("|")})/` },
       to: { path: "^src/backends/(wasm|cuda|addon|open|platform)" },
     },
     {
       name: "the-reference-runs-in-a-browser",
       severity: "error",
       from: {
-        path: "^src/(errors|formats|tensor|backends|ops|quantizers)",
+        path: `^src/(${PORTABLE.join("|")})(/|\\.ts$)`,
         pathNot: "^src/backends/platform/node\\.ts$",
       },
       to: { dependencyTypes: ["core"] },
+    },
+    {
+      name: "the-entry-runs-in-a-browser",
+      severity: "error",
+      from: { path: "^src/index\\.ts$" },
+      to: { path: "^src/(io|cli)/" },
     },
     {
       name: "oracles-share-data-not-code",

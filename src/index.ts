@@ -1,3 +1,8 @@
+export {
+  type AutocastOptions,
+  autocast,
+  autocastScope,
+} from "./autocast/autocast.js";
 export type { Agreement, Backend, MemoryUse, Support } from "./backends/backend.js";
 export {
   type BackendName,
@@ -20,6 +25,18 @@ export { DATAPATHS, type DatapathFamily, type DatapathName, type DatapathRow } f
 export { derive, type FormatFacts, factsOf, formatWord, resolveFormat } from "./formats/derive.js";
 export type { GemmAlgorithm, ReductionScheme } from "./formats/gemm-algorithm.js";
 export { SCALAR_FORMATS, type ScalarFormat, type ScalarLayout } from "./formats/scalar.js";
+export * as functional from "./functional/index.js";
+export { Embedding, type EmbeddingModuleOptions } from "./modules/embedding.js";
+export { LayerNormLinear, type LayerNormLinearOptions } from "./modules/layer-norm-linear.js";
+export { LayerNormMLP, type LayerNormMLPOptions, type MLPActivation } from "./modules/layer-norm-mlp.js";
+export { Linear, type LinearOptions } from "./modules/linear.js";
+export type { LinearCall } from "./modules/linear-core.js";
+export { defaultRandom, Module, type ModuleOptions, manualSeed } from "./modules/module.js";
+export { LayerNorm, type Normalization, type NormModuleOptions, RMSNorm } from "./modules/norm.js";
+export { constantInit, type InitMethod, normalInit, Parameter } from "./modules/parameter.js";
+export { type QuantizedModelInitOptions, quantizedModelInit } from "./modules/quantized-init.js";
+export { recompute } from "./modules/recompute.js";
+export { type Layer, Sequential } from "./modules/sequential.js";
 export {
   type ActivationOptions,
   activation,
@@ -30,14 +47,19 @@ export {
   gatedBackward,
 } from "./ops/activation.js";
 export type { QuantizeActivationOptions } from "./ops/activation-quantize.js";
+export * from "./ops/add.js";
 export { decode, type EncodeOptions, encode, type FormatLike, OVERFLOWS, ROUNDINGS } from "./ops/cast.js";
 export { empty, tensor, zeros } from "./ops/create.js";
+export { AMAX_ALGORITHMS, type UpdateScalesInputs, updateScales } from "./ops/delayed-scaling.js";
 export { dequantize } from "./ops/dequantize.js";
+export { type EmbeddingOptions, embedding, embeddingBackward } from "./ops/embedding.js";
 export { type GemmLayout, type GemmOptions, type GemmResult, gemm } from "./ops/gemm.js";
+export { type BatchedGemmOptions, type BatchedGemmResult, batchedGemm } from "./ops/gemm-batched.js";
 export type { GemmInput } from "./ops/gemm-operand.js";
 export type { GemmPlan } from "./ops/gemm-plan.js";
+export { type GradNorm, type GradNormOptions, gradNorm } from "./ops/grad-norm.js";
 export { hadamard, RHT_SIGNS } from "./ops/hadamard.js";
-export { relayoutScales, transpose } from "./ops/layout.js";
+export { relayoutScales, swapAxes, transpose } from "./ops/layout.js";
 export * from "./ops/loss.js";
 export * from "./ops/norm.js";
 export {
@@ -48,12 +70,27 @@ export {
   type SgdOptions,
   sgd,
 } from "./ops/optimizer.js";
+export * from "./ops/scaled.js";
+export * from "./ops/softmax.js";
 export { SWEEP_CHUNKS, type SweepOptions, sweepChunk } from "./ops/sweep.js";
+export { AdamW, type AdamWOptions } from "./optimizers/adamw.js";
+export { clipGradNorm, type Optimized, Optimizer, type StepOptions } from "./optimizers/optimizer.js";
+export { SGD, type SGDOptions } from "./optimizers/sgd.js";
 export * from "./quantizers/float8.js";
 export * from "./quantizers/float8-block.js";
 export * from "./quantizers/mx.js";
 export * from "./quantizers/nvfp4.js";
 export { type QuantizeCall, Quantizer, type QuantizerOptions, RandomState } from "./quantizers/quantizer.js";
+export { normal, permutation, type RandomDraw, randomWords } from "./random.js";
+export * from "./recipes/block-scaled.js";
+export * from "./recipes/custom.js";
+export * from "./recipes/per-tensor.js";
+export { Recipe, type RecipeOptions, StandardRecipe } from "./recipes/recipe.js";
+export { checkRecipeSupport, type RecipeSupport } from "./recipes/support.js";
+export * from "./recipes/table.js";
+export { gradEnabled, noGrad } from "./tape/grad-mode.js";
+export type { AmaxReductionGroup } from "./tape/scale-updates.js";
+export { type Gradient, type Value, Variable, type VariableLike } from "./tape/variable.js";
 export * from "./tensor/quantized.js";
 export { Scope } from "./tensor/scope.js";
 export type { DType, Shape, WideDType } from "./tensor/shape.js";

@@ -180,7 +180,7 @@ export abstract class Quantizer implements QuantizerOps {
 /** A run's random words: each quantization takes one offset, in program order. */
 export class RandomState {
   constructor(
-    readonly seed: bigint,
+    public seed: bigint,
     public offset = 0n,
   ) {}
 

@@ -1,0 +1,101 @@
+/** Where low precision is on: regions of a program, and what happens as the outermost one ends. */
+import { platform } from "#platform";
+import type { Backend } from "../backends/backend.js";
+import { DelayedScaling } from "../recipes/per-tensor.js";
+import type { Recipe } from "../recipes/recipe.js";
+import { requireRecipeSupport } from "../recipes/support.js";
+import { training } from "../tape/grad-mode.js";
+import { type AmaxReductionGroup, ScaleUpdates } from "../tape/scale-updates.js";
+
+export interface AutocastOptions {
+  /** Default: `new DelayedScaling()`. */
+  readonly recipe?: Recipe;
+  /** Default true. */
+  readonly enabled?: boolean;
+  /** Computes in high precision and records amaxes, so that scales are known later. Default false. */
+  readonly calibrating?: boolean;
+  /** Over which delayed scaling reduces its amaxes. */
+  readonly amaxReductionGroup?: AmaxReductionGroup;
+  /** Where given, a recipe that it does not support is refused on entry rather than by the first layer. */
+  readonly backend?: Backend;
+}
+
+/** A part of a program in which one recipe is on, or none. */
+export interface Region {
+  readonly enabled: boolean;
+  readonly calibrating: boolean;
+  readonly recipe: Recipe;
+  readonly group: AmaxReductionGroup | undefined;
+  /** What is updated when the outermost region that is on, or calibrates, ends; absent where none is around. */
+  readonly updates: ScaleUpdates | undefined;
+}
+
+const regions = platform.ambient<Region>();
+
+/** Regions of scopes that have ended: what an async function has set, its caller still sees after awaiting it. */
+const ended = new WeakMap<Region, { readonly outer: Region | undefined }>();
+
+/** The innermost region around a call. */
+export function currentRegion(): Region | undefined {
+  let region = regions.get();
+  for (let end = region && ended.get(region); end; end = region && ended.get(region)) region = end.outer;
+  return region;
+}
+
+interface Entered {
+  readonly region: Region;
+  readonly outer: Region | undefined;
+  /** What has to happen once the region around is current again. */
+  readonly leave: () => void;
+}
+
+/** A region that is ready to be entered. Throws while nothing has changed yet. */
+function prepare(options: AutocastOptions): Entered {
+  const { recipe = new DelayedScaling(), enabled = true, calibrating = false, backend } = options;
+  if (enabled && backend) requireRecipeSupport(recipe, backend);
+  const outer = currentRegion();
+  const outermost = (enabled || calibrating) && !outer?.updates ? new ScaleUpdates() : undefined;
+  const updates = outer?.updates ?? outermost;
+  const region: Region = { enabled, calibrating, recipe, group: options.amaxReductionGroup, updates };
+  return {
+    region,
+    outer,
+    leave: () => {
+      if (outermost && training()) outermost.run();
+    },
+  };
+}
+
+/**
+ * Runs `body` with the recipe on: layers in it quantize as that says. `body` may be async; what it awaits belongs to
+ * the region, and concurrent runs keep theirs apart. Regions nest; the inner one counts, and one with `enabled: false`
+ * computes in high precision. As the outermost one ends, by an exception too, delayed scaling makes its new scales.
+ * Throws `UnsupportedError` for a recipe that `backend` does not support, before anything has changed.
+ */
+export function autocast<R>(options: AutocastOptions, body: () => R): R {
+  const { region, leave } = prepare(options);
+  let awaited = false;
+  try {
+    const result = regions.run(region, body);
+    awaited = result instanceof Promise;
+    return awaited ? ((result as Promise<unknown>).finally(leave) as typeof result) : result;
+  } finally {
+    if (!awaited) leave();
+  }
+}
+
+/**
+ * As `autocast`, until the end of the block: `using region = autocastScope({ recipe })`. Flows of calls that run
+ * side by side are kept apart by `autocast` alone.
+ */
+export function autocastScope(options: AutocastOptions = {}): Disposable {
+  const { region, outer, leave } = prepare(options);
+  regions.set(region);
+  return {
+    [Symbol.dispose]() {
+      ended.set(region, { outer });
+      regions.set(outer);
+      leave();
+    },
+  };
+}

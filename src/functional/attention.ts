@@ -1,0 +1,120 @@
+/** Softmax attention in high precision: two batched products and a softmax, a head an item. */
+import { ArgumentError, ShapeError } from "../errors.js";
+import { empty } from "../ops/create.js";
+import { batchedGemm } from "../ops/gemm-batched.js";
+import { swapAxes } from "../ops/layout.js";
+import { softmax, softmaxBackward } from "../ops/softmax.js";
+import { differentiableOne, type Variable, type VariableLike, variable, wideOf } from "../tape/variable.js";
+import type { Shape, WideDType } from "../tensor/shape.js";
+import { type Tensor, VIEW_ALIGNMENT } from "../tensor/tensor.js";
+import { plainDatapath } from "./datapath.js";
+
+export interface AttentionOptions {
+  readonly heads: number;
+  /** No position sees those after it. Default true. */
+  readonly causal?: boolean;
+}
+
+/** Sizes of an attention: qkv is [batch, length, 3 * heads * depth]. */
+interface Sizes {
+  readonly batch: number;
+  readonly length: number;
+  readonly heads: number;
+  readonly depth: number;
+}
+
+/** Queries, keys and values, [batch * heads, length, depth] each, parts of one tensor: views where one may begin there. */
+interface Heads {
+  readonly all: Tensor<WideDType>;
+  readonly q: Tensor<WideDType>;
+  readonly k: Tensor<WideDType>;
+  readonly v: Tensor<WideDType>;
+}
+
+/**
+ * softmax(q·kᵀ / sqrt(depth))·v for each head, with queries, keys and values side by side in the last dimension of
+ * `qkv` [batch, length, 3 * heads * depth]; [batch, length, heads * depth]. Scores are f32, probabilities have the type of
+ * qkv. Throws `ShapeError` for what has no such heads.
+ */
+export function dotProductAttention(
+  input: VariableLike,
+  { heads, causal = true }: AttentionOptions,
+): Variable {
+  const source = variable(input);
+  const sizes = sizesOf(source.shape, heads);
+  const scale = Math.fround(1 / Math.sqrt(sizes.depth));
+  return differentiableOne([source], () => {
+    const qkv = wideOf("dotProductAttention", source.value);
+    const { dtype } = qkv;
+    const datapath = plainDatapath(qkv.backend, dtype);
+    const parts = separate(qkv, sizes);
+    const { all, q, k, v } = parts;
+    const scores = batchedGemm({ a: k, b: q, layout: "TN", outDtype: "f32", datapath }).out;
+    const probabilities = softmax(scores, { causal, scale, outDtype: dtype });
+    const { out } = batchedGemm({ a: v, b: probabilities, layout: "NN", outDtype: dtype, datapath });
+    return {
+      result: gather(wideOf("attention", out), sizes),
+      saved: [all, q, k, v, probabilities],
+      backward: (grad) => {
+        const dout = scatter(wideOf("dotProductAttention", grad), sizes);
+        const grads = partsOf(empty(qkv.backend, dtype, all.shape), sizes);
+        batchedGemm({ a: dout, b: probabilities, layout: "NT", out: grads.v, datapath });
+        const dp = batchedGemm({ a: v, b: dout, layout: "TN", outDtype: "f32", datapath }).out;
+        const ds = softmaxBackward(dp, probabilities, { scale, outDtype: dtype });
+        batchedGemm({ a: k, b: ds, layout: "NN", out: grads.q, datapath });
+        batchedGemm({ a: q, b: ds, layout: "NT", out: grads.k, datapath });
+        return [join(grads, sizes)];
+      },
+    };
+  });
+}
+
+function sizesOf(shape: Shape, heads: number): Sizes {
+  const [batch = 0, length = 0, features = 0] = shape;
+  if (!Number.isInteger(heads) || heads < 1)
+    throw new ArgumentError(`dotProductAttention: heads is ${heads}; it is a whole number from 1`);
+  if (shape.length !== 3 || features % (3 * heads) !== 0) {
+    throw new ShapeError(
+      `dotProductAttention: the input is [${shape}]; with ${heads} heads it is [batch, length, ${3 * heads} * depth]`,
+    );
+  }
+  return { batch, length, heads, depth: features / (3 * heads) };
+}
+
+/** From [batch, length, 3, heads, depth] to [3, batch, heads, length, depth]. */
+function separate(qkv: Tensor<WideDType>, sizes: Sizes): Heads {
+  const { batch, length, heads, depth } = sizes;
+  const outermost = swapAxes(qkv.reshape([batch * length, 3, heads * depth]), 0, 1);
+  return partsOf(swapAxes(outermost.reshape([3 * batch, length, heads, depth]), 1, 2), sizes);
+}
+
+function partsOf(x: Tensor<WideDType>, { batch, length, heads, depth }: Sizes): Heads {
+  const all = x.reshape([3, batch * heads, length, depth]);
+  const shape = [batch * heads, length, depth];
+  const part = (i: number): Tensor<WideDType> =>
+    isViewable(all) ? all.view((i * all.size) / 3, shape) : all.slice((i * all.size) / 3, shape);
+  return { all, q: part(0), k: part(1), v: part(2) };
+}
+
+/** Whether kernels can read and write a third of `all` where it lies. */
+function isViewable(all: Tensor): boolean {
+  return (all.byteLength / 3) % VIEW_ALIGNMENT === 0;
+}
+
+/** The inverse of `separate`. */
+function join({ all, q, k, v }: Heads, { batch, length, heads, depth }: Sizes): Tensor<WideDType> {
+  if (!isViewable(all)) for (const [i, part] of [q, k, v].entries()) all.paste(part, i * part.size);
+  const positions = swapAxes(all.reshape([3 * batch, heads, length, depth]), 1, 2);
+  const joined = swapAxes(positions.reshape([3, batch * length, heads * depth]), 0, 1);
+  return joined.reshape([batch, length, 3 * heads * depth]);
+}
+
+/** From [batch * heads, length, depth] to [batch, length, heads * depth]. */
+function gather(x: Tensor<WideDType>, { batch, length, heads, depth }: Sizes): Tensor<WideDType> {
+  return swapAxes(x.reshape([batch, heads, length, depth]), 1, 2).reshape([batch, length, heads * depth]);
+}
+
+/** The inverse of `gather`. */
+function scatter(x: Tensor<WideDType>, { batch, length, heads, depth }: Sizes): Tensor<WideDType> {
+  return swapAxes(x.reshape([batch, length, heads, depth]), 1, 2).reshape([batch * heads, length, depth]);
+}

@@ -1,0 +1,53 @@
+/** Sums, shapes and activations of variables. */
+
+import type { ActivationName } from "../backends/ops.js";
+import { activation as act, activationBackward, gated as gate, gatedBackward } from "../ops/activation.js";
+import { add as sum } from "../ops/add.js";
+import { castTo } from "../ops/cast.js";
+import { differentiableOne, type Variable, type VariableLike, variable, wideOf } from "../tape/variable.js";
+import type { Shape } from "../tensor/shape.js";
+
+/** x + y, of one shape; the type of x. See the operation `add`. */
+export function add(x: VariableLike, y: VariableLike): Variable {
+  const [left, right] = [variable(x), variable(y)];
+  return differentiableOne([left, right], () => {
+    const [a, b] = [wideOf("add", left.value), wideOf("add", right.value)];
+    return {
+      result: sum(a, b),
+      backward: (grad) => [grad, castTo(wideOf("add", grad), b.dtype)],
+    };
+  });
+}
+
+/** The same elements in another shape. */
+export function reshape(x: VariableLike, shape: Shape): Variable {
+  const source = variable(x);
+  return differentiableOne([source], () => ({
+    result: wideOf("reshape", source.value).reshape(shape),
+    backward: (grad) => [wideOf("reshape", grad).reshape(source.shape)],
+  }));
+}
+
+/** act(x), element by element. See the operation `activation`. */
+export function activation(x: VariableLike, kind: ActivationName): Variable {
+  const source = variable(x);
+  return differentiableOne([source], () => {
+    const value = wideOf("activation", source.value);
+    return {
+      result: act(value, { kind }),
+      backward: (grad) => [activationBackward(wideOf("activation", grad), value, { kind })],
+    };
+  });
+}
+
+/** act(a) * g of x [..., 2n] = a | g. See the operation `gated`. */
+export function gated(x: VariableLike, kind: ActivationName): Variable {
+  const source = variable(x);
+  return differentiableOne([source], () => {
+    const value = wideOf("gated", source.value);
+    return {
+      result: gate(value, { kind }),
+      backward: (grad) => [gatedBackward(wideOf("gated", grad), value, { kind })],
+    };
+  });
+}

@@ -1,0 +1,66 @@
+/** Losses of variables. */
+import { zeros } from "../ops/create.js";
+import { embedding } from "../ops/embedding.js";
+import { requireF32 } from "../ops/execute.js";
+import {
+  type CrossEntropyOptions,
+  crossEntropy,
+  crossEntropyBackward,
+  mse,
+  mseBackward,
+} from "../ops/loss.js";
+import { columnSum } from "../ops/norm.js";
+import { scaled } from "../ops/scaled.js";
+import { differentiableOne, type Variable, type VariableLike, variable, wideOf } from "../tape/variable.js";
+import type { Tensor } from "../tensor/tensor.js";
+
+/**
+ * The mean over rows of softmax cross-entropy, f32 [1]: logits [..., V], targets i32, one a row. Rows to be ignored
+ * count as rows with loss 0. See the operation `crossEntropy`.
+ */
+export function crossEntropyLoss(
+  logits: VariableLike,
+  targets: Tensor,
+  options: CrossEntropyOptions = {},
+): Variable {
+  const x = variable(logits);
+  return differentiableOne([x], () => {
+    const source = wideOf("crossEntropyLoss", x.value);
+    const { loss, maximum, total } = crossEntropy(source, targets, options);
+    return {
+      result: mean(loss),
+      saved: [maximum, total],
+      backward: (grad) => {
+        const rows = spread(wideOf("crossEntropyLoss", grad), loss.size);
+        return [crossEntropyBackward({ grad: rows, logits: source, targets, maximum, total }, options)];
+      },
+    };
+  });
+}
+
+/** The mean of (x - target)^2 over all elements, f32 [1]. See the operation `mse`. */
+export function mseLoss(x: VariableLike, target: Tensor): Variable {
+  const source = variable(x);
+  return differentiableOne([source], () => {
+    const value = wideOf("mseLoss", source.value);
+    const { loss } = mse(value, target);
+    return {
+      result: mean(loss),
+      backward: (grad) => {
+        const rows = spread(wideOf("mseLoss", grad), loss.size);
+        return [mseBackward({ grad: rows, x: value, target })];
+      },
+    };
+  });
+}
+
+/** The mean of the losses of rows: their sum in the order of `columnSum`, times 1 / rows in f32. */
+function mean(loss: Tensor<"f32">): Tensor {
+  return scaled(columnSum(loss.reshape([loss.size, 1])), 1 / loss.size);
+}
+
+/** The gradient of each row's loss, given that of their mean, [1], which stays on the device. */
+function spread(grad: Tensor, rows: number): Tensor<"f32"> {
+  const everywhere = embedding(grad.reshape([1, 1]), zeros(grad.backend, "i32", [rows]), { outDtype: "f32" });
+  return requireF32("loss", "grad", scaled(everywhere, 1 / rows, { out: everywhere }).reshape([rows]));
+}

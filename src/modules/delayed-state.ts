@@ -1,0 +1,122 @@
+/** The scales of one layer under delayed scaling, and the amaxes they follow from (numerics.md §2.2). */
+
+import type { Backend } from "../backends/backend.js";
+import { factsOf } from "../formats/derive.js";
+import type { ScalarFormat } from "../formats/scalar.js";
+import { tensor, zeros } from "../ops/create.js";
+import { updateScales } from "../ops/delayed-scaling.js";
+import type { DelayedScaling } from "../recipes/per-tensor.js";
+import type { DelayedScales } from "../tape/scale-updates.js";
+import type { Tensor } from "../tensor/tensor.js";
+import { persistent } from "./parameter.js";
+
+const FLT_MAX = 2 ** 128 - 2 ** 104;
+
+/** Scales and amaxes as a checkpoint has them. */
+export interface DelayedSnapshot {
+  /** [n] */
+  readonly scale: Float32Array;
+  /** [length, n] */
+  readonly amaxHistory: Float32Array;
+}
+
+/** n slots of one element format: `scale` [n], all 1 at first, and `amaxHistory` [length, n], whose row 0 is being recorded. */
+export class DelayedState implements DelayedScales {
+  readonly scale: Tensor<"f32">;
+  readonly amaxHistory: Tensor<"f32">;
+  /** One-element views that quantizers hold. */
+  readonly scales: readonly Tensor<"f32">[];
+  readonly amaxes: readonly Tensor<"f32">[];
+
+  constructor(
+    backend: Backend,
+    readonly recipe: DelayedScaling,
+    readonly format: ScalarFormat,
+    readonly slots: number,
+    from?: DelayedSnapshot,
+  ) {
+    const length = recipe.amaxHistoryLen;
+    this.scale = persistent(tensor(backend, from?.scale ?? new Float32Array(slots).fill(1), [slots]));
+    this.amaxHistory = persistent(zeros(backend, "f32", [length, slots]));
+    // a history of another length keeps its first rows
+    if (from) {
+      const rows = new Float32Array(length * slots);
+      rows.set(from.amaxHistory.subarray(0, rows.length));
+      this.amaxHistory.write(rows);
+    }
+    const view = (of: Tensor<"f32">, i: number): Tensor<"f32"> => persistent(of.view(i, [1]));
+    this.scales = Array.from({ length: slots }, (_, i) => view(this.scale, i));
+    this.amaxes = Array.from({ length: slots }, (_, i) => view(this.amaxHistory, i));
+  }
+
+  /** A state that another has replaced since it was used has nothing to do any more. */
+  get #replaced(): boolean {
+    return this.scale.disposed;
+  }
+
+  recorded(): Tensor<"f32"> | undefined {
+    if (this.#replaced) return undefined;
+    return this.recipe.reduceAmax ? this.amaxHistory.view(0, [this.slots]) : undefined;
+  }
+
+  update(): void {
+    if (this.#replaced) return;
+    const { amaxComputeAlgo, scalingFactorComputeAlgo, margin } = this.recipe;
+    if (typeof amaxComputeAlgo === "function" || scalingFactorComputeAlgo) {
+      this.#updateOnHost();
+      return;
+    }
+    const { amaxHistory, scale } = this;
+    const algorithm = amaxComputeAlgo === "max" ? "max" : "mostRecent";
+    updateScales({ amaxHistory, scale, formatMax: this.#formatMax, margin, algorithm });
+  }
+
+  get #formatMax(): number {
+    return factsOf(this.format).max;
+  }
+
+  /** With functions of the caller's; the history of every slot rolls, as TransformerEngine's does then. */
+  #updateOnHost(): void {
+    const { slots, recipe } = this;
+    const { amaxComputeAlgo: algorithm, scalingFactorComputeAlgo = defaultScale } = recipe;
+    const history = this.amaxHistory.dataSync().slice();
+    const length = history.length / slots;
+    const scale = this.scale.dataSync().slice();
+    for (let slot = 0; slot < slots; slot++) {
+      const column = Float32Array.from({ length }, (_, row) => history[row * slots + slot] as number);
+      const amax =
+        typeof algorithm === "function"
+          ? algorithm(column)
+          : algorithm === "max"
+            ? column.reduce((a, b) => Math.max(a, b))
+            : (column[0] as number);
+      scale[slot] = scalingFactorComputeAlgo(amax, scale[slot] as number, this.#formatMax, recipe);
+      const rolled = [...column.subarray(1), column[0] as number];
+      rolled[0] = 0;
+      for (let row = 0; row < length; row++) history[row * slots + slot] = rolled[row] as number;
+    }
+    this.scale.write(scale);
+    this.amaxHistory.write(history);
+  }
+
+  async snapshot(): Promise<DelayedSnapshot> {
+    return { scale: await this.scale.data(), amaxHistory: await this.amaxHistory.data() };
+  }
+
+  snapshotSync(): DelayedSnapshot {
+    return { scale: this.scale.dataSync(), amaxHistory: this.amaxHistory.dataSync() };
+  }
+
+  dispose(): void {
+    for (const view of [...this.scales, ...this.amaxes]) view.dispose();
+    this.scale.dispose();
+    this.amaxHistory.dispose();
+  }
+}
+
+/** (max / amax) / 2^margin in f32; an amax of 0, infinite or NaN keeps the scale, an infinite result is FLT_MAX. */
+function defaultScale(amax: number, scale: number, formatMax: number, { margin }: DelayedScaling): number {
+  if (!(amax > 0 && Number.isFinite(amax))) return scale;
+  const made = Math.fround(Math.fround(formatMax / amax) / 2 ** margin);
+  return Number.isFinite(made) ? made : FLT_MAX;
+}

@@ -1,0 +1,32 @@
+/** A table of vectors, one for each id. */
+import type { Backend } from "../backends/backend.js";
+import { embedding } from "../functional/embedding.js";
+import type { Variable } from "../tape/variable.js";
+import type { Tensor } from "../tensor/tensor.js";
+import { Module, type ModuleOptions } from "./module.js";
+import { type InitMethod, normalInit, type Parameter } from "./parameter.js";
+
+export interface EmbeddingModuleOptions extends ModuleOptions {
+  /** Default: near normal with standard deviation 0.02. */
+  readonly initMethod?: InitMethod;
+}
+
+/** Rows of `weight` [vocabulary, features] by number. */
+export class Embedding extends Module {
+  readonly weight: Parameter;
+
+  constructor(
+    backend: Backend,
+    readonly vocabulary: number,
+    readonly features: number,
+    options: EmbeddingModuleOptions = {},
+  ) {
+    super(backend, options);
+    this.weight = this.parameter("weight", [vocabulary, features], options.initMethod ?? normalInit(0.02));
+  }
+
+  /** ids, i32 [...], give [..., features]; one outside the vocabulary gives NaN. */
+  forward(ids: Tensor): Variable {
+    return embedding(this.weight, ids);
+  }
+}

@@ -1,0 +1,45 @@
+/** The products of a linear layer's backward pass (numerics.md §6.1). */
+import { ArgumentError } from "../errors.js";
+import type { DatapathFamily } from "../formats/datapath.js";
+import { castTo } from "../ops/cast.js";
+import { gemm } from "../ops/gemm.js";
+import type { GemmInput } from "../ops/gemm-operand.js";
+import type { MMParams } from "../recipes/table.js";
+import { type Gradient, wideOf } from "../tape/variable.js";
+import { QuantizedTensor } from "../tensor/quantized.js";
+import type { WideDType } from "../tensor/shape.js";
+import type { Tensor } from "../tensor/tensor.js";
+import type { Parameter } from "./parameter.js";
+
+/** How they are made. */
+export interface Products {
+  readonly weight: Parameter;
+  readonly fuseWgradAccumulation: boolean;
+  readonly isFirstMicrobatch?: boolean | undefined;
+  readonly datapath?: DatapathFamily;
+  readonly dtype: WideDType;
+  readonly dgrad?: MMParams;
+  readonly wgrad?: MMParams;
+}
+
+/** dX = dY·W. */
+export function dgradOf(w: GemmInput, dy: Gradient, { datapath, dtype, dgrad }: Products): Tensor<WideDType> {
+  const path = datapath ? { datapath } : {};
+  const { out } = gemm({ a: w, b: dy, layout: "NN", outDtype: dtype, ...path, ...dgrad });
+  return wideOf("dgrad", out);
+}
+
+/** dW = dYᵀ·X, into `mainGrad` where the layer accumulates there. */
+export function wgradOf(x: GemmInput, dy: Gradient, products: Products): Tensor<WideDType> | undefined {
+  const { datapath, dtype, wgrad, weight, fuseWgradAccumulation, isFirstMicrobatch } = products;
+  const options = { a: x, b: dy, layout: "NT", ...(datapath ? { datapath } : {}), ...wgrad } as const;
+  if (!fuseWgradAccumulation) {
+    const made = wideOf("wgrad", gemm({ ...options, outDtype: dtype }).out);
+    return castTo(made, weight.value instanceof QuantizedTensor ? dtype : weight.tensor.dtype);
+  }
+  const out = weight.mainGrad;
+  if (!out)
+    throw new ArgumentError("linear: fuseWgradAccumulation needs a mainGrad on the weight, f32 of its shape");
+  gemm({ ...options, out, accumulate: isFirstMicrobatch !== true });
+  return undefined;
+}

@@ -1,0 +1,110 @@
+/** LayerNorm and RMSNorm as modules, and as the first step of others. */
+import type { Backend } from "../backends/backend.js";
+import { ArgumentError } from "../errors.js";
+import { layerNorm, type NormResult, normBackward, rmsNorm } from "../ops/norm.js";
+import { differentiableOne, type Variable, type VariableLike, variable, wideOf } from "../tape/variable.js";
+import type { WideDType } from "../tensor/shape.js";
+import type { Tensor } from "../tensor/tensor.js";
+import { Module, type ModuleOptions } from "./module.js";
+import { constantInit, type Parameter } from "./parameter.js";
+
+export type Normalization = "LayerNorm" | "RMSNorm";
+
+export interface NormModuleOptions extends ModuleOptions {
+  /** Added to the variance, or to the mean square. Default 1e-5. */
+  readonly eps?: number;
+  /** gamma is stored minus 1, so that weight decay pulls it to 1. Default false. */
+  readonly zeroCenteredGamma?: boolean;
+}
+
+/** The parameters of a norm; RMSNorm has no beta. */
+export interface NormParts {
+  readonly gamma: Parameter;
+  readonly beta?: Parameter | undefined;
+  readonly eps: number;
+  readonly zeroCentered: boolean;
+}
+
+/** gamma and beta of a norm over `features`, as `make` makes parameters. */
+export function normParts(
+  normalization: Normalization,
+  { eps = 1e-5, zeroCenteredGamma: zeroCentered = false }: NormModuleOptions,
+  make: (name: "gamma" | "beta", initial: number) => Parameter,
+): NormParts {
+  if (normalization !== "LayerNorm" && normalization !== "RMSNorm")
+    throw new ArgumentError(`normalization "${normalization}" is neither LayerNorm nor RMSNorm`);
+  const gamma = make("gamma", zeroCentered ? 0 : 1);
+  return { gamma, beta: normalization === "LayerNorm" ? make("beta", 0) : undefined, eps, zeroCentered };
+}
+
+/** The norm of the rows of x, in `outDtype`. */
+export function normForward(
+  { gamma, beta, eps, zeroCentered }: NormParts,
+  x: Tensor,
+  outDtype: WideDType,
+): NormResult {
+  const options = { epsilon: eps, zeroCentered, outDtype };
+  return beta ? layerNorm(x, gamma.tensor, beta.tensor, options) : rmsNorm(x, gamma.tensor, options);
+}
+
+/** The gradients of x, gamma and, where there is one, beta. */
+export function normGradients(
+  { gamma, beta, zeroCentered }: NormParts,
+  x: Tensor,
+  { mean, rstd }: NormResult,
+  grad: Tensor,
+): readonly Tensor<WideDType>[] {
+  const statistics = mean ? { mean, rstd } : { rstd };
+  const { dx, dgamma, dbeta } = normBackward({ grad, x, gamma: gamma.tensor, zeroCentered, ...statistics });
+  return beta && dbeta ? [dx, dgamma, dbeta] : [dx, dgamma];
+}
+
+abstract class NormModule extends Module {
+  readonly weight: Parameter;
+  readonly bias: Parameter | undefined;
+  readonly #parts: NormParts;
+
+  constructor(
+    backend: Backend,
+    normalization: Normalization,
+    readonly features: number,
+    options: NormModuleOptions,
+  ) {
+    super(backend, options);
+    const names = { gamma: "weight", beta: "bias" };
+    this.#parts = normParts(normalization, options, (name, initial) =>
+      this.parameter(names[name], [features], constantInit(initial)),
+    );
+    this.weight = this.#parts.gamma;
+    this.bias = this.#parts.beta;
+  }
+
+  /** The norm over the last dimension of x [..., features], in the type of x. */
+  forward(input: VariableLike): Variable {
+    const x = variable(input);
+    const { gamma, beta } = this.#parts;
+    return differentiableOne(beta ? [x, gamma, beta] : [x, gamma], () => {
+      const source = wideOf("the input of a norm", x.value);
+      const made = normForward(this.#parts, source, source.dtype);
+      return {
+        result: made.out,
+        saved: [made.mean, made.rstd],
+        backward: (grad) => normGradients(this.#parts, source, made, wideOf("the gradient of a norm", grad)),
+      };
+    });
+  }
+}
+
+/** (x - mean) / sqrt(variance + eps) * weight + bias over the last dimension; see `layerNorm`. */
+export class LayerNorm extends NormModule {
+  constructor(backend: Backend, features: number, options: NormModuleOptions = {}) {
+    super(backend, "LayerNorm", features, options);
+  }
+}
+
+/** x / sqrt(mean(x^2) + eps) * weight over the last dimension; see `rmsNorm`. */
+export class RMSNorm extends NormModule {
+  constructor(backend: Backend, features: number, options: NormModuleOptions = {}) {
+    super(backend, "RMSNorm", features, options);
+  }
+}

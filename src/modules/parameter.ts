@@ -1,0 +1,79 @@
+/** What a module learns, and how it begins. */
+import type { Backend } from "../backends/backend.js";
+import { castTo } from "../ops/cast.js";
+import { tensor } from "../ops/create.js";
+import type { RandomState } from "../quantizers/quantizer.js";
+import { normal } from "../random.js";
+import { type Value, Variable } from "../tape/variable.js";
+import { QuantizedTensor } from "../tensor/quantized.js";
+import { disown, Scope } from "../tensor/scope.js";
+import { elementCount, type Shape, type WideDType } from "../tensor/shape.js";
+import type { Tensor } from "../tensor/tensor.js";
+
+/** A leaf that optimizers update. It lives until its module is disposed of, whatever scope is open. */
+export class Parameter extends Variable {
+  /** Where set, a layer with `fuseWgradAccumulation` adds the gradient to this and leaves `grad` alone. */
+  mainGrad: Tensor<"f32"> | undefined;
+
+  #highPrecisionInitVal: Float32Array | undefined;
+
+  constructor(value: Value, highPrecisionInitVal?: Float32Array) {
+    super(persistent(value), true);
+    this.#highPrecisionInitVal = highPrecisionInitVal;
+  }
+
+  /** The values before quantization, where `quantizedModelInit` was to keep them. */
+  get highPrecisionInitVal(): Float32Array | undefined {
+    return this.#highPrecisionInitVal;
+  }
+
+  /** Lets go of the values before quantization: once masters are made of them, or other values are loaded. */
+  clearHighPrecisionInitVal(): void {
+    this.#highPrecisionInitVal = undefined;
+  }
+
+  dispose(): void {
+    this.zeroGrad();
+    this.mainGrad?.dispose();
+    this.value.dispose();
+  }
+}
+
+/** `value`, owned by no scope. */
+export function persistent<T extends Value>(value: T): T {
+  for (const member of value instanceof QuantizedTensor ? value.members : [value]) disown(member);
+  return value;
+}
+
+/** Where the values of a new parameter come from. */
+export type InitMethod = (random: RandomState, shape: Shape) => Float32Array;
+
+/** Near normal, with mean 0: see `normal`. */
+export function normalInit(std: number): InitMethod {
+  return (random, shape) => normal(random.next(), elementCount(shape), std);
+}
+
+export function constantInit(value: number): InitMethod {
+  return (_, shape) => new Float32Array(elementCount(shape)).fill(value);
+}
+
+/** A parameter of initial values. */
+export function newParameter(
+  backend: Backend,
+  shape: Shape,
+  init: InitMethod,
+  { dtype, random }: { readonly dtype: WideDType; readonly random: RandomState },
+): Parameter {
+  return new Parameter(wideTensor(backend, init(random, shape), shape, dtype));
+}
+
+/** `values` as a tensor of that type, each rounded to nearest even. */
+export function wideTensor(
+  backend: Backend,
+  values: Float32Array,
+  shape: Shape,
+  dtype: WideDType,
+): Tensor<WideDType> {
+  using scope = new Scope();
+  return scope.keep(castTo(tensor(backend, values, shape), dtype));
+}

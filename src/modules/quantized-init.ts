@@ -1,0 +1,55 @@
+/** Modules whose weights are quantized from the beginning. */
+import { platform } from "#platform";
+import type { Backend } from "../backends/backend.js";
+import { ArgumentError } from "../errors.js";
+import { tensor } from "../ops/create.js";
+import type { Quantizer, RandomState } from "../quantizers/quantizer.js";
+import { CustomRecipe } from "../recipes/custom.js";
+import { DelayedScaling } from "../recipes/per-tensor.js";
+import { quantizerFor } from "../recipes/quantizer-for.js";
+import { type Recipe, StandardRecipe } from "../recipes/recipe.js";
+import { Scope } from "../tensor/scope.js";
+import type { Shape, WideDType } from "../tensor/shape.js";
+import { Parameter, wideTensor } from "./parameter.js";
+
+export interface QuantizedModelInitOptions {
+  /** Default: `new DelayedScaling()`. */
+  readonly recipe?: Recipe;
+  /** Default true. */
+  readonly enabled?: boolean;
+  /** Keeps the values before quantization with each parameter, on the host. Default false. */
+  readonly preserveHighPrecisionInitVal?: boolean;
+}
+
+const settings = platform.ambient<QuantizedModelInitOptions>();
+
+/**
+ * The weights of linear layers made in `body` are quantized tensors, in both directions, and stay so: optimizers keep
+ * f32 master weights and quantize them anew after each step. Nests; `enabled: false` makes plain weights inside.
+ */
+export function quantizedModelInit<R>(options: QuantizedModelInitOptions, body: () => R): R {
+  return settings.run(options, body);
+}
+
+/** A weight of `values`: quantized where `quantizedModelInit` says so. */
+export function makeWeight(
+  backend: Backend,
+  values: Float32Array,
+  shape: Shape,
+  { dtype, random }: { readonly dtype: WideDType; readonly random: RandomState },
+): Parameter {
+  const setting = settings.get();
+  using scope = new Scope();
+  const wide = wideTensor(backend, values, shape, dtype);
+  if (!setting || setting.enabled === false) return new Parameter(scope.keep(wide));
+  const quantizer = weightQuantizer(setting.recipe ?? new DelayedScaling(), backend, random);
+  const quantized = quantizer.setUsage({ rowwise: true, columnwise: true }).quantize(wide);
+  return new Parameter(scope.keep(quantized), setting.preserveHighPrecisionInitVal ? values : undefined);
+}
+
+function weightQuantizer(recipe: Recipe, backend: Backend, random: RandomState): Quantizer {
+  if (recipe instanceof CustomRecipe) return recipe.quantizerFactory("weight");
+  if (!(recipe instanceof StandardRecipe))
+    throw new ArgumentError(`quantizedModelInit: ${recipe.constructor.name} is no recipe that layers know`);
+  return quantizerFor(recipe, "weight", { scale: tensor(backend, [1]), random });
+}

@@ -1,0 +1,45 @@
+/** Activations that are computed again in the backward pass rather than kept. */
+import { autocast, currentRegion } from "../autocast/autocast.js";
+import { gradEnabled, unrecorded, withGrad } from "../tape/grad-mode.js";
+import { differentiable, goBackFrom, Variable, type VariableLike, variable } from "../tape/variable.js";
+import { adopt } from "../tensor/scope.js";
+import { type RecomputePhase, runPhase } from "./recompute-phase.js";
+
+/**
+ * `body` of `inputs`, keeping nothing but these: the backward pass computes it a second time, in the autocast region of the
+ * first, with the scales of the first under delayed scaling, and records no amax again; so the gradients have the bits that
+ * they have without. `body` must do the same both times. Parameters of modules in it get their gradients too.
+ */
+export function recompute(
+  body: (...inputs: Variable[]) => Variable,
+  ...inputs: readonly VariableLike[]
+): Variable {
+  const given = inputs.map(variable);
+  const { group, ...region } = currentRegion() ?? { enabled: false };
+  const stash: RecomputePhase["stash"] = new Map();
+  const [result] = differentiable(
+    given,
+    () => {
+      const constants = given.map((each) => each.detach());
+      const first = runPhase({ pass: "first", stash }, () => unrecorded(() => body(...constants)));
+      const scales = [...stash.values()].flat();
+      for (const scale of scales) adopt(scale);
+      return {
+        results: [first.value],
+        saved: scales,
+        backward: ([grad], pass) => {
+          if (!grad) return [];
+          const leaves = given.map(({ value, requiresGrad }) => new Variable(value, requiresGrad));
+          const again = (): Variable =>
+            runPhase({ pass: "again", stash }, () => withGrad(() => body(...leaves)));
+          const out = autocast(group ? { ...region, amaxReductionGroup: group } : region, again);
+          goBackFrom(out, grad, pass);
+          for (const { grad: made } of leaves) if (made) adopt(made);
+          return leaves.map((leaf) => leaf.grad);
+        },
+      };
+    },
+    gradEnabled(),
+  );
+  return result as Variable;
+}

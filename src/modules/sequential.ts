@@ -1,0 +1,24 @@
+/** Modules one after another. */
+import type { Backend } from "../backends/backend.js";
+import { type Variable, type VariableLike, variable } from "../tape/variable.js";
+import { Module } from "./module.js";
+
+/** A module, or a function without parameters, from one value to one value. */
+export type Layer = (Module & { forward(x: VariableLike): Variable }) | ((x: Variable) => Variable);
+
+/** Each layer takes the result of the one before; modules are named by their number. */
+export class Sequential extends Module {
+  readonly #layers: readonly Layer[];
+
+  constructor(backend: Backend, ...layers: readonly Layer[]) {
+    super(backend);
+    this.#layers = layers;
+    for (const [i, layer] of layers.entries()) if (layer instanceof Module) this.addModule(String(i), layer);
+  }
+
+  forward(x: VariableLike): Variable {
+    let value = variable(x);
+    for (const layer of this.#layers) value = layer instanceof Module ? layer.forward(value) : layer(value);
+    return value;
+  }
+}

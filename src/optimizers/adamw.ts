@@ -1,0 +1,24 @@
+/** AdamW. */
+import { ArgumentError } from "../errors.js";
+import { type AdamwOptions, adamw } from "../ops/optimizer.js";
+import { type Optimized, Optimizer, type Slot, type StepTensors } from "./optimizer.js";
+
+/** As the operation `adamw` takes them, the step aside. */
+export type AdamWOptions = Omit<AdamwOptions, "step">;
+
+/** Adam with weight decay apart from the gradient, and f32 master parameters; see `adamw` for the formulas. */
+export class AdamW extends Optimizer {
+  /** May be replaced between steps, by a schedule. */
+  options: AdamWOptions;
+
+  constructor(optimized: Optimized, options: AdamWOptions) {
+    super(optimized, ["m", "v"]);
+    this.options = options;
+  }
+
+  protected override update(tensors: StepTensors, { buffers, steps }: Slot): void {
+    const [m, v] = [buffers.get("m"), buffers.get("v")];
+    if (!m || !v) throw new ArgumentError("AdamW: a parameter has lost its buffers");
+    adamw({ ...tensors, m, v }, { ...this.options, step: steps });
+  }
+}

@@ -1,0 +1,137 @@
+/** What optimizers share: f32 master parameters, and what each parameter's step reads. */
+import { ArgumentError } from "../errors.js";
+import { Module } from "../modules/module.js";
+import { type Parameter, persistent } from "../modules/parameter.js";
+import { castTo } from "../ops/cast.js";
+import { tensor, zeros } from "../ops/create.js";
+import { dequantize } from "../ops/dequantize.js";
+import { type GradNorm, gradNorm } from "../ops/grad-norm.js";
+import { QuantizedTensor } from "../tensor/quantized.js";
+import { Scope } from "../tensor/scope.js";
+import type { WideDType } from "../tensor/shape.js";
+import { Tensor } from "../tensor/tensor.js";
+
+/** What is optimized, under the names that checkpoints use. */
+export type Optimized = Module | ReadonlyMap<string, Parameter>;
+
+export interface StepOptions {
+  /** Multiplies every gradient, f32 [1], read on the device: the factor of `clipGradNorm`. */
+  readonly gradScale?: Tensor<"f32">;
+  /** Where it holds exactly 1, f32 [1], nothing changes. */
+  readonly noop?: Tensor<"f32">;
+}
+
+/** One parameter, its master and its buffers. */
+export interface Slot {
+  readonly parameter: Parameter;
+  /** f32; the parameter itself where that is f32. */
+  readonly master: Tensor<"f32">;
+  readonly buffers: ReadonlyMap<string, Tensor<"f32">>;
+  /** Updates it has had. */
+  steps: number;
+}
+
+/** The tensors of one parameter's step, for `sgd` and `adamw`. */
+export interface StepTensors extends StepOptions {
+  readonly parameter: Tensor<"f32">;
+  readonly grad: Tensor<WideDType>;
+  readonly copy?: Tensor<"bf16" | "f16">;
+}
+
+/**
+ * Updates parameters from their gradients, `mainGrad` before `grad`; those without are left alone. Parameters of 16 bits
+ * and quantized ones have f32 masters, which steps update and parameters follow.
+ */
+export abstract class Optimizer {
+  readonly slots: ReadonlyMap<string, Slot>;
+  protected constructor(
+    optimized: Optimized,
+    /** Names of the buffers that each parameter has. */
+    buffers: readonly string[],
+  ) {
+    const named = optimized instanceof Module ? optimized.namedParameters() : optimized;
+    if (named.size === 0) throw new ArgumentError("an optimizer needs at least one parameter");
+    this.slots = new Map([...named].map(([name, parameter]) => [name, slotOf(parameter, buffers)]));
+  }
+
+  /** One update of all parameters. */
+  step(options: StepOptions = {}): void {
+    for (const slot of this.slots.values()) {
+      const { parameter, master } = slot;
+      const grad = parameter.mainGrad ?? parameter.grad;
+      if (!grad || !parameter.requiresGrad) continue;
+      const { value } = parameter;
+      slot.steps++;
+      const copy = value instanceof Tensor && isHalf(value) ? { copy: value } : {};
+      this.update({ parameter: master, grad, ...copy, ...options }, slot);
+      if (value instanceof QuantizedTensor) value.quantize_(master);
+    }
+  }
+
+  /** The update of one parameter. */
+  protected abstract update(tensors: StepTensors, slot: Slot): void;
+
+  /** Lets go of all gradients; main gradients become zero. */
+  zeroGrad(): void {
+    for (const { parameter } of this.slots.values()) {
+      parameter.zeroGrad();
+      const { mainGrad } = parameter;
+      mainGrad?.write(new Uint8Array(mainGrad.byteLength));
+    }
+  }
+
+  /** Frees masters and buffers; parameters stay. */
+  dispose(): void {
+    for (const { parameter, master, buffers } of this.slots.values()) {
+      if (master !== parameter.value) master.dispose();
+      for (const buffer of buffers.values()) buffer.dispose();
+    }
+  }
+
+  [Symbol.dispose](): void {
+    this.dispose();
+  }
+}
+
+/**
+ * The 2-norm of all gradients, and the factor that brings it down to `maxNorm`, for `step({ gradScale: factor })`; both
+ * stay on the device. Dispose of both, or use a scope. Throws `ArgumentError` where no parameter has a gradient.
+ */
+export function clipGradNorm(optimized: Optimized | Optimizer, maxNorm: number): GradNorm {
+  const parameters =
+    optimized instanceof Optimizer
+      ? [...optimized.slots.values()].map(({ parameter }) => parameter)
+      : [...(optimized instanceof Module ? optimized.namedParameters() : optimized).values()];
+  const grads = parameters.flatMap(({ mainGrad, grad }) => mainGrad ?? grad ?? []);
+  if (grads.length === 0)
+    throw new ArgumentError("clipGradNorm: no parameter has a gradient; call backward() first");
+  return gradNorm(grads, { maxNorm });
+}
+
+function slotOf(parameter: Parameter, names: readonly string[]): Slot {
+  const master = masterOf(parameter);
+  const buffers = names.map((name) => {
+    return [name, persistent(zeros(master.backend, "f32", master.shape))] as const;
+  });
+  return { parameter, master, buffers: new Map(buffers), steps: 0 };
+}
+
+function masterOf({ value, highPrecisionInitVal }: Parameter): Tensor<"f32"> {
+  using scope = new Scope();
+  if (value instanceof QuantizedTensor) {
+    const wide = highPrecisionInitVal
+      ? tensor(value.backend, highPrecisionInitVal, value.shape)
+      : (dequantize(value, "f32") as Tensor<"f32">);
+    return persistent(scope.keep(wide));
+  }
+  if (isF32(value)) return value;
+  return persistent(scope.keep(castTo(value as Tensor<WideDType>, "f32") as Tensor<"f32">));
+}
+
+function isHalf(x: Tensor): x is Tensor<"bf16" | "f16"> {
+  return x.dtype === "bf16" || x.dtype === "f16";
+}
+
+function isF32(x: Tensor): x is Tensor<"f32"> {
+  return x.dtype === "f32";
+}

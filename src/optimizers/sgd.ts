@@ -1,0 +1,22 @@
+/** Stochastic gradient descent. */
+import { type SgdOptions, sgd } from "../ops/optimizer.js";
+import { type Optimized, Optimizer, type Slot, type StepTensors } from "./optimizer.js";
+
+/** As the operation `sgd` takes them, the step aside. */
+export type SGDOptions = Omit<SgdOptions, "first">;
+
+/** torch.optim.SGD with f32 master parameters; see `sgd` for the formulas. */
+export class SGD extends Optimizer {
+  /** May be replaced between steps, by a schedule. */
+  options: SGDOptions;
+
+  constructor(optimized: Optimized, options: SGDOptions) {
+    super(optimized, options.momentum ? ["m"] : []);
+    this.options = options;
+  }
+
+  protected override update(tensors: StepTensors, { buffers, steps }: Slot): void {
+    const m = buffers.get("m");
+    sgd({ ...tensors, ...(m ? { m } : {}) }, { ...this.options, first: steps === 1 });
+  }
+}

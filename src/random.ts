@@ -1,0 +1,99 @@
+/** Random numbers of the host: initial parameters and orders of samples, the same on every machine. */
+import { ArgumentError } from "./errors.js";
+
+/** Key and counter of a draw: Philox 4x32-10 keyed by seed, counted by offset and number. */
+export interface RandomDraw {
+  readonly seed: bigint;
+  readonly offset: bigint;
+}
+
+const MULTIPLIERS = [0xd2511f53, 0xcd9e8d57] as const;
+const WEYL = [0x9e3779b9, 0xbb67ae85] as const;
+const ROUNDS = 10;
+
+/** The high 32 bits of the product of two 32-bit numbers: partial products of 48 bits, which f64 holds. */
+function highProduct(factor: number, x: number): number {
+  const low = Math.floor(((factor & 0xffff) * x) / 0x10000);
+  return Math.floor(((factor >>> 16) * x + low) / 0x10000);
+}
+
+/** Philox 4x32-10 (Salmon et al., SC 2011): fills `words`, a multiple of 4, with the draw's blocks from `first` on. */
+function philox({ seed, offset }: RandomDraw, first: number, words: Uint32Array): void {
+  const offsetLow = Number(offset & 0xffffffffn);
+  const offsetHigh = Number((offset >> 32n) & 0xffffffffn);
+  const seedLow = Number(seed & 0xffffffffn);
+  const seedHigh = Number((seed >> 32n) & 0xffffffffn);
+  for (let at = 0; at < words.length; at += 4) {
+    const block = first + at / 4;
+    let c0 = block >>> 0;
+    let c1 = Math.floor(block / 2 ** 32);
+    let c2 = offsetLow;
+    let c3 = offsetHigh;
+    let k0 = seedLow;
+    let k1 = seedHigh;
+    for (let round = 0; round < ROUNDS; round++) {
+      const high0 = highProduct(MULTIPLIERS[0], c0);
+      const high1 = highProduct(MULTIPLIERS[1], c2);
+      const low0 = Math.imul(MULTIPLIERS[0], c0) >>> 0;
+      const low1 = Math.imul(MULTIPLIERS[1], c2) >>> 0;
+      c0 = (high1 ^ c1 ^ k0) >>> 0;
+      c1 = low1;
+      c2 = (high0 ^ c3 ^ k1) >>> 0;
+      c3 = low0;
+      k0 = (k0 + WEYL[0]) >>> 0;
+      k1 = (k1 + WEYL[1]) >>> 0;
+    }
+    words[at] = c0;
+    words[at + 1] = c1;
+    words[at + 2] = c2;
+    words[at + 3] = c3;
+  }
+}
+
+/** `count` random words. */
+export function randomWords(draw: RandomDraw, count: number): Uint32Array {
+  const words = new Uint32Array(Math.ceil(count / 4) * 4);
+  philox(draw, 0, words);
+  return words.subarray(0, count);
+}
+
+/** 16-bit uniforms whose sum has variance 1 in units of 2^16. */
+const SUMMANDS = 12;
+
+/**
+ * `count` f32 values of mean 0 and standard deviation `std`, near a normal distribution: each the sum of twelve 16-bit
+ * uniforms, exact until it is scaled, so that no library function decides its bits; none exceeds 6 std.
+ */
+export function normal(draw: RandomDraw, count: number, std: number): Float32Array {
+  const words = randomWords(draw, (count * SUMMANDS) / 2);
+  const halves = new Uint16Array(words.buffer, 0, count * SUMMANDS);
+  const scale = std / 2 ** 16;
+  const values = new Float32Array(count);
+  for (let i = 0; i < count; i++) {
+    let sum = 0;
+    for (let j = 0; j < SUMMANDS; j++) sum += halves[i * SUMMANDS + j] as number;
+    values[i] = (sum - (SUMMANDS * 0xffff) / 2) * scale;
+  }
+  return values;
+}
+
+/** The numbers from 0 to count - 1 in random order: Fisher and Yates's shuffle, each step without bias. */
+export function permutation(draw: RandomDraw, count: number): Uint32Array {
+  if (!Number.isInteger(count) || count < 0 || count > 2 ** 31)
+    throw new ArgumentError(`permutation: count is ${count}; it must be a whole number from 0 to 2^31`);
+  const order = Uint32Array.from({ length: count }, (_, i) => i);
+  const words = new Uint32Array(4);
+  let used = 0;
+  const word = (): number => {
+    if (used % 4 === 0) philox(draw, used / 4, words);
+    return words[used++ % 4] as number;
+  };
+  for (let last = count - 1; last > 0; last--) {
+    const limit = 2 ** 32 - (2 ** 32 % (last + 1));
+    let drawn = word();
+    while (drawn >= limit) drawn = word();
+    const other = drawn % (last + 1);
+    [order[last], order[other]] = [order[other] as number, order[last] as number];
+  }
+  return order;
+}

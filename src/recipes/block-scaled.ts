@@ -1,0 +1,96 @@
+/** Recipes with a scale for each block of elements. */
+import { ArgumentError } from "../errors.js";
+import type { FourOverSix } from "../tensor/quantized.js";
+import { environment } from "./environment.js";
+import { type RecipeOptions, StandardRecipe } from "./recipe.js";
+import type { QParams, Role } from "./table.js";
+
+export interface Float8BlockScalingOptions extends RecipeOptions {
+  /** Scales that are not cut to powers of two. Default: NVTE_FP8_BLOCK_SCALING_FP32_SCALES is 1. */
+  readonly useF32Scales?: boolean;
+  /** Default 0. */
+  readonly amaxEpsilon?: number;
+}
+
+/** FP8 with a scale for 1x128 elements of activations and gradients, and for 128x128 of weights (numerics.md §3). */
+export class Float8BlockScaling extends StandardRecipe {
+  readonly useF32Scales: boolean;
+  readonly amaxEpsilon: number;
+
+  constructor(options: Float8BlockScalingOptions = {}) {
+    super("block", options);
+    this.useF32Scales = options.useF32Scales ?? environment("NVTE_FP8_BLOCK_SCALING_FP32_SCALES");
+    this.amaxEpsilon = options.amaxEpsilon ?? 0;
+    const products = { fprop: this.fprop, dgrad: this.dgrad, wgrad: this.wgrad };
+    for (const [name, { useSplitAccumulator }] of Object.entries(products)) {
+      if (!useSplitAccumulator)
+        throw new ArgumentError(
+          `Float8BlockScaling: ${name} needs the split accumulator, as block scales imply it`,
+        );
+    }
+  }
+
+  override qparams(role: Role): QParams {
+    return { ...super.qparams(role), power2Scale: !this.useF32Scales, amaxEpsilon: this.amaxEpsilon };
+  }
+}
+
+export interface MXFP8BlockScalingOptions extends RecipeOptions {
+  /** One scale for 32x32 of weights, so that both products read the same codes. Default false. */
+  readonly enable2dQuantization?: boolean;
+}
+
+/** FP8 with a power of two for each 32 elements (numerics.md §4). */
+export class MXFP8BlockScaling extends StandardRecipe {
+  readonly enable2dQuantization: boolean;
+
+  constructor(options: MXFP8BlockScalingOptions = {}) {
+    super("mxfp8", options);
+    this.enable2dQuantization = options.enable2dQuantization ?? false;
+  }
+
+  override qparams(role: Role): QParams {
+    const qparams = super.qparams(role);
+    return role === "weight" && this.enable2dQuantization ? { ...qparams, tile: "32x32" } : qparams;
+  }
+}
+
+export interface NVFP4BlockScalingOptions extends RecipeOptions {
+  /** Default: NVTE_NVFP4_DISABLE_RHT is 1. */
+  readonly disableRht?: boolean;
+  /** Default: NVTE_NVFP4_DISABLE_STOCHASTIC_ROUNDING is 1. */
+  readonly disableStochasticRounding?: boolean;
+  /** Default: NVTE_NVFP4_DISABLE_2D_QUANTIZATION is 1. */
+  readonly disable2dQuantization?: boolean;
+  /** Weights choose between a maximum of 6 and of 4 for each block. Default none. */
+  readonly weightFourOverSix?: FourOverSix;
+}
+
+/** FP4 with an E4M3 scale for each 16 elements, and 16x16 of weights, under one factor a tensor (numerics.md §5). */
+export class NVFP4BlockScaling extends StandardRecipe {
+  readonly disableRht: boolean;
+  readonly disableStochasticRounding: boolean;
+  readonly disable2dQuantization: boolean;
+  readonly weightFourOverSix: FourOverSix;
+
+  constructor(options: NVFP4BlockScalingOptions = {}) {
+    super("nvfp4", options);
+    this.disableRht = options.disableRht ?? environment("NVTE_NVFP4_DISABLE_RHT");
+    this.disableStochasticRounding =
+      options.disableStochasticRounding ?? environment("NVTE_NVFP4_DISABLE_STOCHASTIC_ROUNDING");
+    this.disable2dQuantization =
+      options.disable2dQuantization ?? environment("NVTE_NVFP4_DISABLE_2D_QUANTIZATION");
+    this.weightFourOverSix = options.weightFourOverSix ?? "none";
+  }
+
+  override qparams(role: Role): QParams {
+    const qparams = super.qparams(role);
+    return {
+      ...qparams,
+      randomHadamardTransform: qparams.randomHadamardTransform && !this.disableRht,
+      stochasticRounding: qparams.stochasticRounding && !this.disableStochasticRounding,
+      tile: this.disable2dQuantization ? "1x16" : qparams.tile,
+      fourOverSix: role === "weight" ? this.weightFourOverSix : "none",
+    };
+  }
+}

@@ -1,0 +1,35 @@
+/** Quantizers of the caller's own as a recipe. */
+import { ArgumentError } from "../errors.js";
+import type { Quantizer } from "../quantizers/quantizer.js";
+import { identityOf, Recipe, type RecipeOptions } from "./recipe.js";
+import { RECIPES, type Role } from "./table.js";
+
+export interface CustomRecipeOptions extends RecipeOptions {
+  /** Makes the quantizer of a role; called once for each role of each layer. */
+  readonly quantizerFactory: (role: Role) => Quantizer;
+}
+
+/** Quantizers of the caller's own. */
+export class CustomRecipe extends Recipe {
+  readonly quantizerFactory: (role: Role) => Quantizer;
+
+  constructor(options: CustomRecipeOptions) {
+    super("custom", RECIPES.current.splitAccumulator, options);
+    if (typeof options.quantizerFactory !== "function")
+      throw new ArgumentError(
+        "CustomRecipe: quantizerFactory is missing; give a function from a role to a quantizer",
+      );
+    this.quantizerFactory = options.quantizerFactory;
+  }
+
+  override get key(): string {
+    const { fprop, dgrad, wgrad } = this;
+    return JSON.stringify({
+      kind: this.kind,
+      factory: identityOf(this.quantizerFactory),
+      fprop,
+      dgrad,
+      wgrad,
+    });
+  }
+}

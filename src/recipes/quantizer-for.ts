@@ -1,0 +1,53 @@
+/** From a recipe and a role to the quantizer. */
+import { Float8CurrentScalingQuantizer, Float8Quantizer } from "../quantizers/float8.js";
+import { Float8BlockQuantizer } from "../quantizers/float8-block.js";
+import { MXFP8Quantizer } from "../quantizers/mx.js";
+import { NVFP4Quantizer } from "../quantizers/nvfp4.js";
+import type { Quantizer, RandomState } from "../quantizers/quantizer.js";
+import type { Tensor } from "../tensor/tensor.js";
+import type { StandardRecipe } from "./recipe.js";
+import type { Role } from "./table.js";
+
+/** What a quantizer refers to rather than has. */
+export interface QuantizerState {
+  /** Of delayed scaling: the scale, and what takes amaxes if anything does; [1]. */
+  readonly scale?: Tensor<"f32"> | undefined;
+  readonly amax?: Tensor<"f32"> | undefined;
+  /** Of stochastic rounding. */
+  readonly random: RandomState;
+}
+
+/** The quantizer of `role` under `recipe`, in which `state.scale` is needed for delayed scaling alone. */
+export function quantizerFor(recipe: StandardRecipe, role: Role, state: QuantizerState): Quantizer {
+  const { power2Scale: pow2Scales, amaxEpsilon: epsilon, tile, ...qparams } = recipe.qparams(role);
+  const format = recipe.elementFormat(role);
+  switch (recipe.row.quantizer) {
+    case "fp8-delayed": {
+      const { scale, amax } = state;
+      if (!scale) throw new TypeError("delayed scaling has a scale");
+      return new Float8Quantizer(amax ? { format, scale, amax } : { format, scale });
+    }
+    case "fp8-current":
+      return new Float8CurrentScalingQuantizer({ format, pow2Scales, epsilon });
+    case "fp8-block":
+      return new Float8BlockQuantizer({
+        format,
+        tile: tile === "128x128" ? tile : "1x128",
+        pow2Scales,
+        epsilon,
+      });
+    case "mxfp8":
+      return new MXFP8Quantizer({
+        format: format === "e5m2" ? format : "e4m3",
+        tile: tile === "32x32" ? tile : "1x32",
+      });
+    default:
+      return new NVFP4Quantizer({
+        tile: tile === "16x16" ? tile : "1x16",
+        rht: qparams.randomHadamardTransform,
+        stochastic: qparams.stochasticRounding,
+        fourOverSix: qparams.fourOverSix,
+        random: state.random,
+      });
+  }
+}

@@ -1,0 +1,84 @@
+/** Whether a backend computes what a recipe asks for. */
+import type { Backend } from "../backends/backend.js";
+import { UnsupportedError } from "../errors.js";
+import { datapathFor } from "../formats/datapath.js";
+import { linesOf } from "../ops/gemm-operand.js";
+import { RandomState } from "../quantizers/quantizer.js";
+import type { Direction, QuantizedTensor } from "../tensor/quantized.js";
+import { Scope } from "../tensor/scope.js";
+import { Tensor } from "../tensor/tensor.js";
+import { quantizerFor } from "./quantizer-for.js";
+import { type Recipe, StandardRecipe } from "./recipe.js";
+import type { Role } from "./table.js";
+
+/** A backend's answer about a recipe. */
+export type RecipeSupport =
+  | {
+      readonly ok: true;
+      /** Set where the chip multiplies something else than the recipe's formats, in their place. */
+      readonly emulated?: string;
+    }
+  | { readonly ok: false; readonly reason: string };
+
+/** The three products of a linear layer (numerics.md §6.1). */
+const PRODUCTS = [
+  { name: "fprop", a: "weight", b: "input", along: ["rowwise", "rowwise"] },
+  { name: "dgrad", a: "weight", b: "gradOutput", along: ["columnwise", "rowwise"] },
+  { name: "wgrad", a: "input", b: "gradOutput", along: ["columnwise", "columnwise"] },
+] as const satisfies readonly {
+  readonly name: "fprop" | "dgrad" | "wgrad";
+  readonly a: Role;
+  readonly b: Role;
+  readonly along: readonly [Direction, Direction];
+}[];
+
+/** Rows and columns of the matrices that are asked about: every format takes them. */
+const SIZE = 128;
+
+const answers = new WeakMap<Backend, Map<string, RecipeSupport>>();
+
+/** Whether `backend` computes all products of a layer under `recipe`, and how. A custom recipe's are asked as they come. */
+export function checkRecipeSupport(recipe: Recipe, backend: Backend): RecipeSupport {
+  if (!(recipe instanceof StandardRecipe)) return { ok: true };
+  const known = answers.get(backend) ?? new Map<string, RecipeSupport>();
+  answers.set(backend, known);
+  const { key } = recipe;
+  const answer = known.get(key) ?? ask(recipe, backend);
+  known.set(key, answer);
+  return answer;
+}
+
+/** Throws `UnsupportedError` with the backend's reason. */
+export function requireRecipeSupport(recipe: Recipe, backend: Backend): void {
+  const support = checkRecipeSupport(recipe, backend);
+  if (!support.ok) throw new UnsupportedError(recipe.constructor.name, support.reason);
+}
+
+function ask(recipe: StandardRecipe, backend: Backend): RecipeSupport {
+  using _ = new Scope();
+  const scale = new Tensor(backend, "f32", [1]);
+  const operand = (role: Role): QuantizedTensor =>
+    quantizerFor(recipe, role, { scale, random: new RandomState(0n) })
+      .setUsage({ rowwise: true, columnwise: true })
+      .makeEmpty(backend, [SIZE, SIZE]);
+  const operands = { input: operand("input"), weight: operand("weight"), gradOutput: operand("gradOutput") };
+  const { datapath } = backend;
+  let emulated = false;
+  for (const { name, a, b, along } of PRODUCTS) {
+    const w = linesOf("a", operands[a], { direction: along[0], readsScales: false });
+    const x = linesOf("b", operands[b], { direction: along[1], readsScales: false });
+    const splitAccumulator = recipe[name].useSplitAccumulator;
+    const numbers = { alpha: 1, beta: 0, outScale: 1, splitK: 1, splitAccumulator };
+    const out = new Tensor(backend, "bf16", [SIZE, SIZE]);
+    const support = backend.supports("gemm", { x, w, datapath, out, ...numbers });
+    if (!support.ok) return { ok: false, reason: `${name}: ${support.reason}` };
+    const choice = datapathFor(datapath, x.traits, w.traits, splitAccumulator);
+    emulated ||= choice.ok && choice.staging === "bf16";
+  }
+  return emulated
+    ? {
+        ok: true,
+        emulated: `${datapath} has no instruction for these block scales: values are rounded to bf16, which is exact but at the ends of its range, and multiplied as bf16`,
+      }
+    : { ok: true };
+}

@@ -1,0 +1,112 @@
+/** The recipes: which quantizer each tensor of a linear layer goes through (numerics.md §8), as data. */
+import type { BlockFormatName, Tile } from "../formats/block.js";
+import type { ScalarFormat } from "../formats/scalar.js";
+import type { FourOverSix } from "../tensor/quantized.js";
+
+/** The tensors of a linear layer that may be quantized. `output` and `gradInput` are so only when asked for. */
+export type Role = "input" | "weight" | "output" | "gradOutput" | "gradInput";
+
+export const FORWARD_ROLES = ["input", "weight", "output"] as const satisfies readonly Role[];
+export const BACKWARD_ROLES = ["gradOutput", "gradInput"] as const satisfies readonly Role[];
+
+/** The element formats of forward and backward tensors. */
+export const FORMATS = {
+  E4M3: { forward: "e4m3", backward: "e4m3" },
+  E5M2: { forward: "e5m2", backward: "e5m2" },
+  HYBRID: { forward: "e4m3", backward: "e5m2" },
+  E2M1: { forward: "e2m1", backward: "e2m1" },
+} as const satisfies Record<string, Readonly<Record<"forward" | "backward", ScalarFormat>>>;
+
+/** TransformerEngine's `Format`. */
+export type Format = keyof typeof FORMATS;
+
+/** How one matrix product of a layer accumulates. */
+export interface MMParams {
+  /** FP8 partial sums leave the tensor core every 128 k's: TransformerEngine's use_split_accumulator. */
+  readonly useSplitAccumulator: boolean;
+}
+
+/** What of a quantizer a recipe decides for one tensor. Fields that its format does not have are off. */
+export interface QParams {
+  /** f32 scales are cut to powers of two. */
+  readonly power2Scale: boolean;
+  /** Lower bound of an amax that f32 scales are made from. */
+  readonly amaxEpsilon: number;
+  readonly randomHadamardTransform: boolean;
+  readonly stochasticRounding: boolean;
+  readonly tile: Tile;
+  readonly fourOverSix: FourOverSix;
+}
+
+export type RecipeKind = "delayed" | "current" | "block" | "mxfp8" | "nvfp4";
+
+/** One row of the table: what a recipe is before options. */
+export interface RecipeRow {
+  readonly quantizer: BlockFormatName;
+  readonly format: Format;
+  /** The formats it can be given. */
+  readonly formats: readonly Format[];
+  /** The regions that share a scale: of weights, and of everything else. */
+  readonly tile: Tile;
+  readonly weightTile: Tile;
+  /** Products whose partial sums are split off. */
+  readonly splitAccumulator: Readonly<Record<"fprop" | "dgrad" | "wgrad", boolean>>;
+  /** Tensors that pass through the Hadamard transform for the product along their rows, and that round stochastically. */
+  readonly rht: readonly Role[];
+  readonly stochastic: readonly Role[];
+}
+
+const FAST_FORWARD = { fprop: false, dgrad: true, wgrad: true } as const;
+
+export const RECIPES: Readonly<Record<RecipeKind, RecipeRow>> = {
+  delayed: {
+    quantizer: "fp8-delayed",
+    format: "HYBRID",
+    formats: ["E4M3", "HYBRID"],
+    tile: "tensor",
+    weightTile: "tensor",
+    splitAccumulator: FAST_FORWARD,
+    rht: [],
+    stochastic: [],
+  },
+  current: {
+    quantizer: "fp8-current",
+    format: "HYBRID",
+    formats: ["E4M3", "HYBRID"],
+    tile: "tensor",
+    weightTile: "tensor",
+    splitAccumulator: FAST_FORWARD,
+    rht: [],
+    stochastic: [],
+  },
+  block: {
+    quantizer: "fp8-block",
+    format: "E4M3",
+    formats: ["E4M3", "HYBRID"],
+    tile: "1x128",
+    weightTile: "128x128",
+    splitAccumulator: { fprop: true, dgrad: true, wgrad: true },
+    rht: [],
+    stochastic: [],
+  },
+  mxfp8: {
+    quantizer: "mxfp8",
+    format: "E4M3",
+    formats: ["E4M3", "HYBRID"],
+    tile: "1x32",
+    weightTile: "1x32",
+    splitAccumulator: FAST_FORWARD,
+    rht: [],
+    stochastic: [],
+  },
+  nvfp4: {
+    quantizer: "nvfp4",
+    format: "E2M1",
+    formats: ["E2M1"],
+    tile: "1x16",
+    weightTile: "16x16",
+    splitAccumulator: FAST_FORWARD,
+    rht: ["input", "output", "gradOutput", "gradInput"],
+    stochastic: ["gradOutput", "gradInput"],
+  },
+};
