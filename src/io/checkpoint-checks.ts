@@ -1,0 +1,77 @@
+/** Whether a checkpoint is that of a module and an optimizer, in words. */
+import { FileError } from "../errors.js";
+import type { Module } from "../modules/module.js";
+import type { Optimizer, Slot } from "../optimizers/optimizer.js";
+import { sameShape } from "../tensor/shape.js";
+import { type CheckpointRecord, quantizedRecord } from "./checkpoint-record.js";
+import { quantizedParameters, type TensorPlace } from "./checkpoint-tensors.js";
+import { isObject } from "./header.js";
+import type { TensorSource } from "./source.js";
+
+/** Throws `FileError` unless the same parameters are quantized, in the same way. */
+export function requireQuantized(
+  { path }: TensorSource,
+  { quantized }: CheckpointRecord,
+  module: Module,
+): void {
+  const own = quantizedParameters(module);
+  for (const name of new Set([...Object.keys(quantized), ...own.keys()])) {
+    const fail = (why: string): FileError =>
+      new FileError(
+        `${path}: parameter "${name}" ${why}; make the module as it was, with quantizedModelInit and the recipe or without`,
+      );
+    const [value, saved] = [own.get(name), quantized[name]];
+    if (!value) throw fail("is quantized there and not in the module");
+    if (!isObject(saved)) throw fail("is quantized in the module and not there");
+    for (const [key, wanted] of Object.entries(quantizedRecord(value))) {
+      const [theirs, ours] = [saved[key], wanted].map((each) => JSON.stringify(each));
+      if (theirs !== ours) throw fail(`has ${key} ${theirs} there and ${ours} in the module`);
+    }
+  }
+}
+
+/** How often each parameter was updated. Throws `FileError` unless these are the optimizer's parameters. */
+export function stepsOf(
+  { path }: TensorSource,
+  { steps }: CheckpointRecord,
+  { slots }: Optimizer,
+): ReadonlyMap<Slot, number> {
+  if (!steps)
+    throw new FileError(
+      `${path}: was saved without an optimizer; load it without one and make a new one of the module`,
+    );
+  const unknown = Object.keys(steps).find((name) => !slots.has(name));
+  if (unknown !== undefined)
+    throw new FileError(
+      `${path}: the optimizer there updates "${unknown}" and the one given does not; make it as it was`,
+    );
+  return new Map([...slots].map(([name, slot]) => [slot, countOf(path, name, steps[name])]));
+}
+
+function countOf(path: string, name: string, count: unknown): number {
+  if (Number.isSafeInteger(count) && (count as number) >= 0) return count as number;
+  throw new FileError(
+    `${path}: the step count of "${name}" is ${JSON.stringify(count)}; a whole number from 0 is needed, so this is another optimizer's checkpoint or a damaged one`,
+  );
+}
+
+/** Throws `FileError` unless the file has what is wanted, of these types and shapes, and no more. */
+export function requireTensors(
+  file: TensorSource,
+  places: readonly TensorPlace[],
+  { wanted, optimizer }: { readonly wanted: ReadonlySet<string>; readonly optimizer: boolean },
+): void {
+  for (const { name, dtype, shape } of places) {
+    const entry = file.entry(name);
+    if (entry.dtype === dtype && sameShape(entry.shape, shape)) continue;
+    throw new FileError(
+      `${file.path}: tensor "${name}": is ${entry.dtype} [${entry.shape}] and ${dtype} [${shape}] is needed; make the module and the optimizer as they were`,
+    );
+  }
+  for (const name of file.tensors.keys()) {
+    if (wanted.has(name) || (!optimizer && name.startsWith("optimizer."))) continue;
+    throw new FileError(
+      `${file.path}: tensor "${name}" has no place in the module or the optimizer; make them as they were`,
+    );
+  }
+}

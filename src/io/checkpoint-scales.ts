@@ -1,0 +1,80 @@
+/** Delayed scaling's state of each quantization, as a checkpoint has it. */
+import { FileError } from "../errors.js";
+import type { DelayedSnapshot } from "../modules/delayed-state.js";
+import type { Module } from "../modules/module.js";
+import type { QuantizationSnapshot } from "../modules/quantization.js";
+import { BACKWARD_ROLES, FORWARD_ROLES } from "../recipes/table.js";
+import type { TensorPlan } from "./header.js";
+import type { TensorSource } from "./source.js";
+
+const PASSES = { forward: FORWARD_ROLES.length, backward: BACKWARD_ROLES.length } as const;
+const PASS_NAMES = ["forward", "backward"] as const satisfies readonly (keyof typeof PASSES)[];
+const FIELDS = ["scale", "amaxHistory"] as const satisfies readonly (keyof DelayedSnapshot)[];
+
+function tensorName(quantization: string, pass: keyof typeof PASSES, field: keyof DelayedSnapshot): string {
+  return `quantization.${quantization}.${pass}.${field}`;
+}
+
+/** `quantization.NAME.forward.scale` and so on, of those that have a state. */
+export function scaleTensors(module: Module): readonly (TensorPlan & { readonly bytes: Uint8Array })[] {
+  return [...module.namedQuantizations()].flatMap(([name, quantization]) => {
+    const snapshot = quantization.snapshotSync();
+    if (!snapshot) return [];
+    return PASS_NAMES.flatMap((pass) =>
+      FIELDS.map((field) => {
+        const values = snapshot[pass][field];
+        const slots = PASSES[pass];
+        const shape = field === "scale" ? [slots] : [values.length / slots, slots];
+        const bytes = new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
+        return { name: tensorName(name, pass, field), dtype: "F32", shape, bytes } as const;
+      }),
+    );
+  });
+}
+
+/** Which of the module's quantizations have a state in the file. Throws `FileError` where one is not whole. */
+export function storedScales(file: TensorSource, module: Module): readonly string[] {
+  return [...module.namedQuantizations().keys()].filter((quantization) => {
+    const names = scaleNames(quantization);
+    if (!names.some((name) => file.tensors.has(name))) return false;
+    for (const pass of PASS_NAMES) for (const field of FIELDS) requireScales(file, quantization, pass, field);
+    return true;
+  });
+}
+
+/** The names of all tensors of one quantization. */
+export function scaleNames(quantization: string): readonly string[] {
+  return PASS_NAMES.flatMap((pass) => FIELDS.map((field) => tensorName(quantization, pass, field)));
+}
+
+function requireScales(
+  file: TensorSource,
+  quantization: string,
+  pass: keyof typeof PASSES,
+  field: keyof DelayedSnapshot,
+): void {
+  const { name, dtype, shape } = file.entry(tensorName(quantization, pass, field));
+  const slots = PASSES[pass];
+  const [first = 0, second] = shape;
+  const fits =
+    field === "scale"
+      ? shape.length === 1 && first === slots
+      : shape.length === 2 && first > 0 && second === slots;
+  if (dtype === "F32" && fits) return;
+  throw new FileError(
+    `${file.path}: tensor "${name}": is ${dtype} [${shape}]; it must be F32 [${field === "scale" ? slots : `length,${slots}`}]`,
+  );
+}
+
+/** The state of one quantization, from the bytes of its tensors. */
+export function scalesFrom(bytes: (name: string) => Uint8Array, quantization: string): QuantizationSnapshot {
+  const values = (pass: keyof typeof PASSES, field: keyof DelayedSnapshot): Float32Array => {
+    const { buffer, byteOffset, byteLength } = bytes(tensorName(quantization, pass, field));
+    return new Float32Array(buffer, byteOffset, byteLength / 4);
+  };
+  const state = (pass: keyof typeof PASSES): DelayedSnapshot => ({
+    scale: values(pass, "scale"),
+    amaxHistory: values(pass, "amaxHistory"),
+  });
+  return { forward: state("forward"), backward: state("backward") };
+}

@@ -1,0 +1,66 @@
+/** The tensors of a checkpoint: what each is called in the file, and what it is there. */
+import { ArgumentError } from "../errors.js";
+import type { Module } from "../modules/module.js";
+import type { Parameter } from "../modules/parameter.js";
+import type { Optimizer } from "../optimizers/optimizer.js";
+import type { Direction, QuantizedCopy } from "../tensor/quantized.js";
+import { QuantizedTensor } from "../tensor/quantized.js";
+import type { DType } from "../tensor/shape.js";
+import type { Tensor } from "../tensor/tensor.js";
+import { type FileDType, fileDType } from "./dtypes.js";
+import type { TensorPlan } from "./header.js";
+
+/** A tensor, and what it is in the file. */
+export interface TensorPlace extends TensorPlan {
+  readonly tensor: Tensor;
+}
+
+const DIRECTIONS = ["rowwise", "columnwise"] as const satisfies readonly Direction[];
+const FIELDS = ["data", "scaleInv", "amax"] as const satisfies readonly (keyof QuantizedCopy)[];
+
+/** 6-bit codes take a byte each here; the file's own type for them packs four in three. */
+const CODES_AS_BYTES: readonly DType[] = ["e2m3", "e3m2"];
+
+function place(name: string, tensor: Tensor): TensorPlace {
+  const { dtype, shape } = tensor;
+  const type: FileDType = CODES_AS_BYTES.includes(dtype) ? "U8" : fileDType(dtype);
+  return { name, dtype: type, shape, tensor };
+}
+
+/** `module.NAME` of each parameter; of a quantized one `module.NAME.rowwise.data` and so on. */
+export function parameterPlaces(module: Module): readonly TensorPlace[] {
+  return [...module.namedParameters()].flatMap(([parameter, { value }]) => {
+    const name = `module.${parameter}`;
+    if (!(value instanceof QuantizedTensor)) return [place(name, value)];
+    return DIRECTIONS.flatMap((direction) => {
+      const copy: Partial<QuantizedCopy> = value[direction] ?? {};
+      return FIELDS.flatMap((field) => {
+        const member = copy[field];
+        return member ? [place(`${name}.${direction}.${field}`, member)] : [];
+      });
+    });
+  });
+}
+
+/** The parameters of a module that are quantized. */
+export function quantizedParameters(module: Module): ReadonlyMap<string, QuantizedTensor> {
+  const quantized = ([name, { value }]: readonly [string, Parameter]) =>
+    value instanceof QuantizedTensor ? [[name, value] as const] : [];
+  return new Map([...module.namedParameters()].flatMap(quantized));
+}
+
+/**
+ * `optimizer.NAME.master`, unless that is the parameter itself, and each buffer, `optimizer.NAME.m`. Throws
+ * `ArgumentError` where a parameter is none of the module's.
+ */
+export function optimizerPlaces(module: Module, optimizer: Optimizer): readonly TensorPlace[] {
+  const own = new Set(module.parameters());
+  return [...optimizer.slots].flatMap(([name, { parameter, master, buffers }]) => {
+    if (!own.has(parameter))
+      throw new ArgumentError(
+        `checkpoint: the optimizer updates "${name}", which is no parameter of the module; give the module that has all of them`,
+      );
+    const tensors = [...(master === parameter.value ? [] : [["master", master] as const]), ...buffers];
+    return tensors.map(([buffer, tensor]) => place(`optimizer.${name}.${buffer}`, tensor));
+  });
+}

@@ -1,0 +1,141 @@
+/** Everything that a training run is, in one safetensors file: to go on from it as if it had not stopped. */
+import { DisposedError, FileError } from "../errors.js";
+import { defaultRandom, type Module } from "../modules/module.js";
+import type { Optimizer } from "../optimizers/optimizer.js";
+import type { RandomState } from "../quantizers/quantizer.js";
+import { requireQuantized, requireTensors, stepsOf } from "./checkpoint-checks.js";
+import {
+  CheckpointDigest,
+  formatRecord,
+  quantizedRecord,
+  RECORD_KEY,
+  readRecord,
+  requireJson,
+  type StoredRecord,
+} from "./checkpoint-record.js";
+import { scaleNames, scalesFrom, scaleTensors, storedScales } from "./checkpoint-scales.js";
+import {
+  optimizerPlaces,
+  parameterPlaces,
+  quantizedParameters,
+  type TensorPlace,
+} from "./checkpoint-tensors.js";
+import type { TensorPlan } from "./header.js";
+import { SafetensorsFile } from "./safetensors.js";
+import { writeSafetensors } from "./safetensors-writer.js";
+import type { TensorSource } from "./source.js";
+
+/** A training run. */
+export interface CheckpointState {
+  readonly module: Module;
+  /** Of parameters of the module. */
+  readonly optimizer?: Optimizer;
+  /** What the module was given as `random`. Default: what modules on its backend share. */
+  readonly random?: RandomState;
+}
+
+export interface SavedState extends CheckpointState {
+  /** The caller's own, as JSON has it: which step this is, say. */
+  readonly extra?: unknown;
+}
+
+/**
+ * Writes parameters, masters, buffers, step counts, scales, amaxes, the random state and `extra` to `path`; all are
+ * those at the time of the call, and held on the host until they are written. The file appears when it is complete.
+ * Gradients and cached weights are not in it: save between steps. Throws `ArgumentError` for an `extra` that JSON does
+ * not hold, and for an optimizer of another module; `FileError` where the file cannot be written.
+ */
+export async function saveCheckpoint(path: string, state: SavedState): Promise<void> {
+  const { module, optimizer, extra } = state;
+  if (extra !== undefined) requireJson("extra", extra);
+  const quantized = Object.fromEntries(
+    [...quantizedParameters(module)].map(([name, value]) => [name, quantizedRecord(value)]),
+  );
+  const { seed, offset } = randomOf(state);
+  const steps =
+    optimizer && Object.fromEntries([...optimizer.slots].map(([name, slot]) => [name, slot.steps]));
+  const record = { quantized, steps, random: { seed, offset }, extra };
+  const values = placesOf(state).map(({ tensor, ...plan }) => ({
+    ...plan,
+    bytes: bytesOf(tensor.dataSync()),
+  }));
+  const tensors = [...values, ...scaleTensors(module)];
+  const digest = new CheckpointDigest(record);
+  for (const tensor of sortedByName(tensors)) digest.add(tensor, tensor.bytes);
+  const metadata = { [RECORD_KEY]: formatRecord(record, digest.end()) };
+  await writeSafetensors(path, { tensors, metadata }, async (put) => {
+    for (const { name, bytes } of tensors) await put(name, bytes);
+  });
+}
+
+/**
+ * Puts a run back to where `saveCheckpoint` found it, in place, and gives its `extra`. The module must be made the same
+ * way; it may be fresh or used. Without `optimizer` that part of the file is left alone: make optimizers afterwards then,
+ * as masters follow no parameters. Nothing has changed where it throws: `FileError` for a file that is damaged, of another
+ * version, or not of this module and optimizer.
+ */
+export async function loadCheckpoint(path: string, state: CheckpointState): Promise<unknown> {
+  const file = await SafetensorsFile.open(path);
+  try {
+    return await load(file, state);
+  } finally {
+    await file.close();
+  }
+}
+
+async function load(file: TensorSource, state: CheckpointState): Promise<unknown> {
+  const { module, optimizer } = state;
+  const record = readRecord(file);
+  requireQuantized(file, record, module);
+  const steps = optimizer && stepsOf(file, record, optimizer);
+  const places = placesOf(state);
+  const scaled = storedScales(file, module);
+  const wanted = new Set([...places.map(({ name }) => name), ...scaled.flatMap(scaleNames)]);
+  requireTensors(file, places, { wanted, optimizer: optimizer !== undefined });
+  const bytes = await readTensors(file, record, wanted);
+  for (const { name, tensor } of places) if (tensor.disposed) throw new DisposedError(`${name}'s tensor`);
+
+  for (const { name, tensor } of places) tensor.write(bytes(name));
+  for (const parameter of module.parameters()) parameter.clearHighPrecisionInitVal();
+  for (const [name, quantization] of module.namedQuantizations())
+    quantization.restore(scaled.includes(name) ? scalesFrom(bytes, name) : undefined);
+  for (const [slot, count] of steps ?? []) slot.steps = count;
+  Object.assign(randomOf(state), record.random);
+  return record.extra;
+}
+
+/** The bytes of the tensors that are wanted. Throws `FileError` unless the whole file is as it was written. */
+async function readTensors(
+  file: TensorSource,
+  record: StoredRecord,
+  wanted: ReadonlySet<string>,
+): Promise<(name: string) => Uint8Array> {
+  const kept = new Map<string, Uint8Array>();
+  const digest = new CheckpointDigest(record);
+  for (const entry of sortedByName(file.tensors.values())) {
+    const bytes = await file.read(entry);
+    digest.add(entry, bytes);
+    if (wanted.has(entry.name)) kept.set(entry.name, bytes);
+  }
+  if (digest.end() !== record.sha256)
+    throw new FileError(
+      `${file.path}: its contents are not those that were saved; the file is damaged or was edited`,
+    );
+  return (name) => kept.get(name) ?? new Uint8Array();
+}
+
+function sortedByName<T extends TensorPlan>(tensors: Iterable<T>): readonly T[] {
+  return [...tensors].sort((a, b) => (a.name < b.name ? -1 : 1));
+}
+
+function bytesOf({ buffer, byteOffset, byteLength }: ArrayBufferView): Uint8Array {
+  return new Uint8Array(buffer, byteOffset, byteLength);
+}
+
+function randomOf({ module, random }: CheckpointState): RandomState {
+  return random ?? defaultRandom(module.backend);
+}
+
+function placesOf({ module, optimizer }: CheckpointState): readonly TensorPlace[] {
+  return [...parameterPlaces(module), ...(optimizer ? optimizerPlaces(module, optimizer) : [])];
+}
