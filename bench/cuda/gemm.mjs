@@ -11,18 +11,15 @@ import {
   NVFP4Quantizer,
   Scope,
 } from "lockstep";
-import { median } from "../timing.mjs";
 import { randomBf16 } from "./device.mjs";
 import { loopOf } from "./gemm-loop.mjs";
-import { shuffled } from "./timing.mjs";
+import { measureDevice } from "./timing.mjs";
 
 /** M, N, K. */
 const SHAPES = [
   [8192, 8192, 8192],
   [4096, 7168, 16384],
 ];
-/** Products of one run, enqueued before any is waited for. */
-const REPEAT = 16;
 /** Rounds until the clocks have settled. */
 const UNCOUNTED = 5;
 const OF_LOOP = 0.98;
@@ -49,21 +46,6 @@ function operands(backend, [m, n, k]) {
   ];
 }
 
-/** The median seconds of each run. */
-function measure(runs, wait, rounds) {
-  const seconds = runs.map(() => []);
-  for (let round = -UNCOUNTED; round < rounds; round++) {
-    for (const i of shuffled([...runs.keys()])) {
-      wait();
-      const start = performance.now();
-      runs[i]();
-      wait();
-      if (round >= 0) seconds[i].push((performance.now() - start) / 1000);
-    }
-  }
-  return seconds.map(median);
-}
-
 /** Seconds of PyTorch's products by name; none where there is no PyTorch with a GPU. */
 function torchSeconds() {
   const shapes = SHAPES.map((shape) => shape.join("x"));
@@ -76,24 +58,21 @@ function measureShape(backend, wait, rounds, shape) {
   const scope = new Scope();
   const products = operands(backend, shape).map(({ name, isStaged, ...options }) => {
     const { out } = gemm({ ...options, outDtype: "bf16" });
-    const once = () => {
+    const run = () => {
       const inner = new Scope();
       gemm({ ...options, out });
       inner.dispose();
     };
-    const run = () => {
-      for (let i = 0; i < REPEAT; i++) once();
-    };
     // a staged product reads temporaries, which are gone afterwards
-    const loop = isStaged ? undefined : loopOf(once);
+    const loop = isStaged ? undefined : loopOf(run);
     return { name: `${name} ${shape.join("x")}`, run, isStaged, loop };
   });
-  const runs = products.flatMap(({ run, loop }) => (loop ? [run, () => loop(REPEAT)] : [run]));
-  const times = measure(runs, wait, 3 * rounds).map((seconds) => seconds / REPEAT);
+  const cases = products.flatMap(({ run, loop }) => (loop ? [{ run }, { repeat: loop }] : [{ run }]));
+  const times = measureDevice(cases, wait, 3 * rounds, UNCOUNTED);
   scope.dispose();
   return products.map(({ name, isStaged, loop }) => {
-    const seconds = times.shift();
-    return { name, isStaged, seconds, loop: loop && times.shift() };
+    const seconds = times.shift().median;
+    return { name, isStaged, seconds, loop: loop && times.shift().median };
   });
 }
 

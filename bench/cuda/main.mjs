@@ -1,5 +1,5 @@
 // `npm run bench:cuda`: speed of the CUDA backend on device 0, with its ceilings in the same run.
-// --write puts the tables into docs/performance.md, --json FILE writes all rows, --quick runs few rounds, --only kernels|gemm|enqueue.
+// --write puts the tables into docs/performance.md, --json FILE writes all rows, --quick runs few rounds, --only kernels|gemm|enqueue|training.
 import { readFile, writeFile } from "node:fs/promises";
 import { parseArgs } from "node:util";
 import { Scope } from "lockstep";
@@ -9,6 +9,7 @@ import { enqueueRows } from "./enqueue.mjs";
 import { gemmRows } from "./gemm.mjs";
 import { kernelCases, SIZES } from "./kernels.mjs";
 import { measureDevice } from "./timing.mjs";
+import { trainingRows } from "./training.mjs";
 
 const { values: flags } = parseArgs({
   options: {
@@ -44,9 +45,11 @@ function kernelRows() {
   });
 }
 
+const training = asked("training") ? trainingRows(backend, wait, rounds) : undefined;
 const tables = {
   ...(asked("kernels") ? { kernels: kernelRows() } : {}),
   ...(asked("gemm") ? { gemm: gemmRows(backend, wait, rounds) } : {}),
+  ...(training ? { training: training.steps, "training by operation": training.operations } : {}),
   ...(asked("enqueue") ? { enqueue: enqueueRows(backend, wait) } : {}),
 };
 

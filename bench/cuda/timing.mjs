@@ -6,29 +6,36 @@ import { median } from "../timing.mjs";
 const BATCH_SECONDS = 0.02;
 const MOST_CALLS = 2000;
 
-export function shuffled(values) {
+function shuffled(values) {
   const keyed = values.map((value) => ({ value, key: Math.random() }));
   return keyed.sort((a, b) => a.key - b.key).map(({ value }) => value);
 }
 
-function batch(run, calls, wait) {
+function batch({ run, repeat }, calls, wait) {
   wait();
   const start = performance.now();
-  for (let i = 0; i < calls; i++) run(i);
+  if (repeat) repeat(calls);
+  else for (let i = 0; i < calls; i++) run(i);
   wait();
   return (performance.now() - start) / 1000 / calls;
 }
 
-/** For each case { run(i) } the median and the least seconds of a call over `rounds` batches. */
-export function measureDevice(cases, wait, rounds = 11) {
-  const calls = cases.map(({ run }) => {
-    batch(run, 2, wait);
-    const once = batch(run, 5, wait);
+/**
+ * For each case, { run(i) } or { repeat(calls) }, the median and the least seconds of a call over `rounds` batches, after as many
+ * that are not counted as the clocks need to settle.
+ */
+export function measureDevice(cases, wait, rounds = 11, uncounted = 0) {
+  const calls = cases.map((each) => {
+    batch(each, 2, wait);
+    const once = batch(each, 5, wait);
     return Math.max(5, Math.min(MOST_CALLS, Math.ceil(BATCH_SECONDS / once)));
   });
   const seconds = cases.map(() => []);
-  for (let round = 0; round < rounds; round++) {
-    for (const i of shuffled([...cases.keys()])) seconds[i].push(batch(cases[i].run, calls[i], wait));
+  for (let round = -uncounted; round < rounds; round++) {
+    for (const i of shuffled([...cases.keys()])) {
+      const each = batch(cases[i], calls[i], wait);
+      if (round >= 0) seconds[i].push(each);
+    }
   }
   return seconds.map((each) => ({ median: median(each), best: Math.min(...each) }));
 }

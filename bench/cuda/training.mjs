@@ -1,0 +1,127 @@
+// One step of LayerNormLinear and Linear, forward and backward, under each recipe, held against bf16 in the same run; and where
+// the GPU's time goes, kernel by kernel, from events around every operation.
+import {
+  autocast,
+  DelayedScaling,
+  Float8BlockScaling,
+  Float8CurrentScaling,
+  LayerNormLinear,
+  Linear,
+  MXFP8BlockScaling,
+  NVFP4BlockScaling,
+  Scope,
+  Variable,
+} from "lockstep";
+import { median } from "../timing.mjs";
+import { randomBf16 } from "./device.mjs";
+import { measureDevice } from "./timing.mjs";
+
+const TOKENS = 8192;
+const FEATURES = 4096;
+/** Steps that are looked into. */
+const TRACED = 7;
+
+const RECIPES = [
+  { name: "bf16" },
+  { name: "delayed", recipe: new DelayedScaling(), wanted: 1.3 },
+  { name: "current", recipe: new Float8CurrentScaling(), wanted: 1.3 },
+  { name: "block", recipe: new Float8BlockScaling(), wanted: 1.1 },
+  { name: "mxfp8 (emulated)", recipe: new MXFP8BlockScaling() },
+  { name: "nvfp4 (emulated)", recipe: new NVFP4BlockScaling() },
+];
+
+/** Weights of ordinary size, made faster than random ones: which they are does not matter here. */
+function initMethod(_, [rows, columns]) {
+  return Float32Array.from({ length: rows * columns }, (_, i) => ((i * 40503) % 65536) / 2 ** 20 - 2 ** -5);
+}
+
+/** The layers with a cached weight, as in the microbatches after the first; `step()` is one of them. */
+function layersUnder(backend, recipe) {
+  const layers = [
+    new LayerNormLinear(backend, FEATURES, FEATURES, { initMethod }),
+    new Linear(backend, FEATURES, FEATURES, { initMethod }),
+  ];
+  const parameters = layers.flatMap((layer) => layer.parameters());
+  const [x, dy] = [1, 2].map((seed) => randomBf16(backend, [TOKENS, FEATURES], seed));
+  const step = (isFirstMicrobatch = false) => {
+    const scope = new Scope();
+    const input = new Variable(x, true);
+    const y = autocast({ recipe, enabled: recipe !== undefined }, () =>
+      layers.reduce((value, layer) => layer.forward(value, { isFirstMicrobatch }), input),
+    );
+    y.backward(dy);
+    input.zeroGrad();
+    for (const parameter of parameters) parameter.zeroGrad();
+    scope.dispose();
+  };
+  const dispose = () => {
+    for (const each of [...layers, x, dy]) each.dispose();
+  };
+  step(true);
+  return { step, dispose };
+}
+
+/** Milliseconds of each operation of one step, and of the step from its first to its last. */
+function trace(backend, step) {
+  const { timeline } = backend;
+  const names = [];
+  backend.run = (op, args) => {
+    timeline.mark();
+    Object.getPrototypeOf(backend).run.call(backend, op, args);
+    timeline.mark();
+    names.push(op);
+  };
+  step();
+  delete backend.run;
+  const spans = timeline.spans();
+  const operations = names.map((name, i) => ({ name, ms: spans[2 * i] }));
+  return { operations, total: spans.reduce((sum, ms) => sum + ms, 0) };
+}
+
+/** The median of each operation over several steps, in the order of the step. */
+function breakdown(backend, step) {
+  const traces = Array.from({ length: TRACED }, () => trace(backend, step));
+  const [{ operations }] = traces;
+  const each = operations.map(({ name }, i) => ({
+    name,
+    ms: median(traces.map((one) => one.operations[i].ms)),
+  }));
+  const busy = median(traces.map((one) => one.operations.reduce((sum, { ms }) => sum + ms, 0) / one.total));
+  return { each, busy };
+}
+
+/** Rows of both tables. */
+export function trainingRows(backend, wait, rounds) {
+  const cases = RECIPES.map(({ name, recipe, wanted }) => {
+    const { step, dispose } = layersUnder(backend, recipe);
+    return { name, wanted, run: () => step(), step, dispose };
+  });
+  for (const { step } of cases) step();
+  wait();
+  const held = backend.memoryUse().reserved;
+  const times = measureDevice(cases, wait, rounds, 2);
+  const grown = backend.memoryUse().reserved - held;
+  const traced = cases.map(({ step }) => breakdown(backend, step));
+  for (const { dispose } of cases) dispose();
+  const steps = cases.map(({ name, wanted }, i) => ({
+    name: `training step ${name}, ${TOKENS}x${FEATURES}x${FEATURES}`,
+    ms: times[i].median * 1000,
+    "of bf16": times[0].median / times[i].median,
+    wanted,
+    "GPU busy": traced[i].busy,
+    "bytes from the driver": grown,
+  }));
+  return { steps, operations: operationRows(cases, traced) };
+}
+
+/** A row for each kind of operation, a column for each recipe: milliseconds of a step. */
+function operationRows(cases, traced) {
+  const kinds = [...new Set(traced.flatMap(({ each }) => each.map(({ name }) => name)))];
+  return kinds.map((kind) => {
+    const columns = cases.map(({ name }, i) => {
+      const own = traced[i].each.filter((one) => one.name === kind);
+      return [name, own.reduce((sum, { ms }) => sum + ms, 0)];
+    });
+    return { "ms of a step": kind, ...Object.fromEntries(columns) };
+  });
+}
