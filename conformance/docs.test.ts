@@ -3,17 +3,27 @@ import { execFile } from "node:child_process";
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { promisify } from "node:util";
 import { beforeAll, describe, expect, it } from "vitest";
+import { DATAPATH_FAMILIES } from "../src/formats/datapath.js";
 import { factsOf } from "../src/formats/derive.js";
 import { SCALAR_FORMATS, type ScalarFormat } from "../src/formats/scalar.js";
 import { openBackend } from "../src/index.js";
 import { decode, encode } from "../src/ops/cast.js";
 import { tensor } from "../src/ops/create.js";
+import { Float8BlockScaling, MXFP8BlockScaling, NVFP4BlockScaling } from "../src/recipes/block-scaled.js";
+import { DelayedScaling, Float8CurrentScaling } from "../src/recipes/per-tensor.js";
+import { checkRecipeSupport } from "../src/recipes/support.js";
+import type { Role } from "../src/recipes/table.js";
 import { Scope } from "../src/tensor/scope.js";
 
 const run = promisify(execFile);
 const ROOT = new URL("..", import.meta.url).pathname;
 const PLACE = `${ROOT}out/docs`;
-const DOCUMENTS = ["docs/guide.md", "README.md"].filter((path) => existsSync(ROOT + path));
+const DOCUMENTS = [
+  "docs/guide.md",
+  "docs/training.md",
+  "docs/from-transformer-engine.md",
+  "README.md",
+].filter((path) => existsSync(ROOT + path));
 
 interface Example {
   readonly where: string;
@@ -156,6 +166,85 @@ describe("docs/numerics.md", () => {
     await backend.dispose();
   });
 });
+
+describe("docs/training.md", () => {
+  const recipes = Object.entries({
+    DelayedScaling,
+    Float8CurrentScaling,
+    Float8BlockScaling,
+    MXFP8BlockScaling,
+    NVFP4BlockScaling,
+  });
+  const rows = rowsOf("docs/training.md");
+
+  it("has every recipe with what it quantizes to", () => {
+    const expected = recipes.map(([name, Recipe]) => {
+      const recipe = new Recipe();
+      const { format, formats } = recipe.row;
+      const others = formats.filter((each) => each !== format);
+      const tensorOf = (role: Role): string => {
+        const { tile, randomHadamardTransform, stochasticRounding } = recipe.qparams(role);
+        const steps = [
+          ...(randomHadamardTransform ? ["Hadamard"] : []),
+          ...(stochasticRounding ? ["stochastic"] : []),
+        ];
+        return [`${recipe.elementFormat(role)} ${tile}`, ...steps].join(", ");
+      };
+      const roles = (["input", "weight", "gradOutput"] as const).map(tensorOf);
+      const split = (["fprop", "dgrad", "wgrad"] as const).filter(
+        (product) => recipe[product].useSplitAccumulator,
+      );
+      return [`\`${name}\``, [format, ...others].join(", or "), ...roles, split.join(", ")];
+    });
+    expect(
+      rows.filter(({ length, 1: formats = "" }) => length === 6 && /^(HYBRID|E\dM\d)/.test(formats)),
+    ).toEqual(expected);
+  });
+
+  it("says what each datapath does with each recipe", async () => {
+    const expected = await Promise.all(
+      DATAPATH_FAMILIES.map(async (datapath) => {
+        const backend = await openBackend("wasm", { threads: 1, datapath });
+        const words = recipes.map(([, Recipe]) => {
+          const support = checkRecipeSupport(new Recipe(), backend);
+          return support.ok ? (support.emulated ? "emulated" : "yes") : "no";
+        });
+        await backend.dispose();
+        return [`\`${datapath}\``, ...words];
+      }),
+    );
+    const named = DATAPATH_FAMILIES.map((datapath) => `\`${datapath}\``);
+    expect(rows.filter(([name = "", ...others]) => named.includes(name) && others.length === 5)).toEqual(
+      expected,
+    );
+  });
+});
+
+describe("docs/from-transformer-engine.md", () => {
+  it("names only what the sources have", () => {
+    const sources = filesIn("src").map(read).join("\n");
+    const words = new Set(sources.match(/\w+/g));
+    const mapped = rowsOf("docs/from-transformer-engine.md").filter(({ length }) => length === 3);
+    const names = mapped.flatMap(([, here = ""]) =>
+      Array.from(here.matchAll(/`(\w+)`/g), ([, name]) => name as string),
+    );
+    expect(names.length).toBeGreaterThan(90);
+    expect(names.filter((name) => !words.has(name))).toEqual([]);
+  });
+});
+
+/** The cells of all table rows of a document. */
+function rowsOf(path: string): string[][] {
+  const lines = read(path).split("\n");
+  return lines
+    .filter((line) => line.startsWith("|"))
+    .map((line) =>
+      line
+        .slice(1, -1)
+        .split("|")
+        .map((cell) => cell.trim()),
+    );
+}
 
 describe("references", () => {
   const sections = (path: string) =>

@@ -141,6 +141,75 @@ describe("a product on a GPU", () => {
     expect(algorithmFor(gpu.context, args)).toBeUndefined();
   });
 
+  scoped("of a batch is one call as well, matrix after matrix", () => {
+    const gpu = fresh();
+    run(gpu, "bf16", [64, 32, 96], { batch: 5, out: "bf16" });
+    run(gpu, "bf16", [64, 32, 96], { batch: 5, out: "bf16", transposed: true });
+    run(gpu, "bf16", [64, 32, 96], { out: "bf16" });
+    expect(gpu.launched()).toEqual(["gemm", "gemm", "gemm"]);
+    const strides = { aStride: 32 * 96, bStride: 64 * 96, dStride: 64 * 32 };
+    expect(gpu.named("gemmPlan")[0]).toMatchObject({ batch: 5, m: 32, n: 64, k: 96, ...strides });
+    expect(gpu.named("gemmPlan")[1]).toMatchObject({ batch: 5, transposeA: false, ...strides });
+    expect(gpu.named("gemmPlan")[2]).toMatchObject({ batch: 1 });
+  });
+
+  scoped("of a ragged batch is padded at once where lines follow on lines, else item by item", () => {
+    const gpu = fresh();
+    run(gpu, "bf16", [5, 7, 9], { batch: 3, out: "bf16" });
+    expect(gpu.launched()).toEqual(["gemmOperand", "gemmOperand", "gemm", "gemmEpilogue"]);
+    expect(gpu.named("gemmOperand")[0]).toMatchObject({ lines: 15, depth: 9, outLines: 15, outPitch: 32 });
+    expect(gpu.named("gemmPlan")[0]).toMatchObject({ batch: 3, k: 16, bStride: 5 * 16, dStride: 5 * 8 });
+    expect(gpu.named("gemmEpilogue")[0]).toMatchObject({ rows: 15, columns: 7, sumsPitch: 8 });
+
+    const across = fresh();
+    const { x, out } = run(across, "bf16", [5, 7, 9], { batch: 3, out: "bf16", transposed: true });
+    expect(across.named("gemmOperand").slice(0, 3)).toMatchObject(
+      [0, 1, 2].map((item) => ({ lines: 5, outLines: 5, data: x.data.address + item * 5 * 9 * 2 })),
+    );
+
+    const tiled = fresh();
+    tiled.smallest = 16;
+    const padded = run(tiled, "bf16", [5, 7, 9], { batch: 2, out: "bf16" });
+    expect(tiled.launched().filter((name) => name === "gemmOperand").length).toBe(4);
+    const [first, second] = tiled.named("gemmEpilogue");
+    expect([first?.out, second?.out]).toEqual([padded.out.address, padded.out.address + 5 * 7 * 2]);
+    expect(Number(second?.sums) - Number(first?.sums)).toBe(16 * 16 * 4);
+    expect(out.shape).toEqual([3, 5, 7]);
+  });
+
+  scoped("of a batch of f32 is our own kernel once", () => {
+    const gpu = fresh();
+    run(gpu, "f32", [4, 3, 8], { batch: 6, out: "f32", datapath: "fp32" });
+    expect(gpu.launched()).toEqual(["gemmPlain", "gemmEpilogue"]);
+    expect(gpu.named("gemmPlain")[0]).toMatchObject({ batch: 6, rows: 4, columns: 3, depth: 8 });
+    expect(gpu.named("gemmEpilogue")[0]).toMatchObject({ rows: 24 });
+  });
+
+  scoped("with GELU fused is one call that says it approximates", () => {
+    const gpu = fresh();
+    const args = gemmArgs(backend(), "bf16", [64, 32, 96], { out: "bf16", preGelu: "bf16", bias: "bf16" });
+    const approximate = expect.stringMatching(/approximation/);
+    expect(lowering.supports?.(args, gpu.context)).toMatchObject({ ok: true, agrees: { approximate } });
+    lowering.run(gpu.context, args);
+    expect(gpu.launched()).toEqual(["gemm"]);
+    expect(gpu.named("gemmPlan")[0]).toMatchObject({ auxType: 14, biasType: 14 });
+    expect(gpu.named("gemm")[0]).toMatchObject({ aux: args.preGelu?.address, d: args.out.address });
+  });
+
+  scoped("with GELU fused is refused where cuBLASLt has none", () => {
+    const refusals = [
+      [[64, 32, 96], { out: "e4m3", preGelu: "bf16" }, /geluEpilogue exact/],
+      [[64, 32, 96], { out: "f32", preGelu: "bf16" }, /in the same type/],
+      [[64, 12, 96], { out: "f32", preGelu: "f32" }, /multiple of 8/],
+      [[64, 32, 0], { out: "bf16", preGelu: "bf16" }, /empty sums/],
+      [[64, 32, 96], { out: "f32", preGelu: "f32", datapath: "fp32" }, /fp32/],
+    ] as const;
+    for (const [size, options, reason] of refusals) {
+      const answer = lowering.supports?.(gemmArgs(backend(), "bf16", size, options), fresh().context);
+      expect(answer).toMatchObject({ ok: false, reason: expect.stringMatching(reason) });
+    }
+  });
+
   scoped("gives back everything it took for the time being", () => {
     const gpu = fresh();
     run(gpu, "e4m3", [5, 7, 100], { out: "bf16" });

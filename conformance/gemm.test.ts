@@ -1,8 +1,8 @@
+/** Whole products: layouts, stored copies, datapaths, and drawn ones against the oracle. */
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { Backend } from "../src/backends/backend.js";
 import { openBackend } from "../src/backends/open.js";
-import { ArgumentError, DTypeError, ShapeError, UnsupportedError } from "../src/errors.js";
-import { activation, activationBackward } from "../src/ops/activation.js";
+import { UnsupportedError } from "../src/errors.js";
 import { encode } from "../src/ops/cast.js";
 import { tensor } from "../src/ops/create.js";
 import { dequantize } from "../src/ops/dequantize.js";
@@ -13,17 +13,15 @@ import { Float8BlockQuantizer } from "../src/quantizers/float8-block.js";
 import { MXFP8Quantizer } from "../src/quantizers/mx.js";
 import { NVFP4Quantizer } from "../src/quantizers/nvfp4.js";
 import type { Quantizer, QuantizerOptions } from "../src/quantizers/quantizer.js";
-import { Scope } from "../src/tensor/scope.js";
-import type { DType, WideDType } from "../src/tensor/shape.js";
 import type { Tensor } from "../src/tensor/tensor.js";
 import { codesOf } from "./arbitraries/gemm.js";
 import { runOracle } from "./harness/gemm-kernel.js";
 import { assertSameAnswer } from "./harness/laws.js";
+import { bitsIn, cast, noise } from "./harness/noise.js";
 import { backendSubject, ORACLE } from "./harness/operations.js";
 import { fromCodes, PlainTensor } from "./harness/plain.js";
 import { runConformance } from "./harness/run.js";
-import { epilogue } from "./oracle/gemm.js";
-import { bf16, bitsOf, fromBits, ofNumber } from "./oracle/rational.js";
+import { scoped } from "./harness/suite.js";
 
 let one: Backend;
 let two: Backend;
@@ -35,31 +33,6 @@ afterAll(async () => {
   await Promise.all([one.dispose(), two.dispose()]);
   expect(live).toEqual([0, 0]);
 });
-
-/** `body` in a scope, so that nothing stays. */
-const scoped = (name: string, body: () => void): void => {
-  it(name, () => {
-    using _scope = new Scope();
-    body();
-  });
-};
-
-/** A bell-shaped f32 matrix of reproducible values, on a backend. */
-function noise(backend: Backend, rows: number, columns: number, seed: number): Tensor<"f32"> {
-  const { lines } = codesOf("f32", rows, 4 * columns, seed);
-  const values = lines.flatMap((line) =>
-    Array.from({ length: columns }, (_, i) =>
-      line.slice(4 * i, 4 * i + 4).reduce((s, u) => s + (u / 2 ** 31 - 1), 0),
-    ),
-  );
-  return tensor(backend, Float32Array.from(values), [rows, columns]);
-}
-
-const cast = (x: Tensor, format: DType): Tensor => encode(x, { format, overflow: "nonfinite" });
-const bitsIn = (x: Tensor): number[] => {
-  const data = x.dataSync();
-  return Array.from(data instanceof Float32Array ? new Uint32Array(data.buffer) : data);
-};
 
 describe("layouts and copies", () => {
   scoped("TN, NN and NT of plain operands are one product", () => {
@@ -208,102 +181,6 @@ describe("datapaths", () => {
   });
 });
 
-describe("epilogues", () => {
-  const operands = (): { a: Tensor; b: Tensor } => ({
-    a: cast(noise(one, 9, 80, 20), "bf16"),
-    b: cast(noise(one, 7, 80, 21), "bf16"),
-  });
-
-  scoped("alpha, beta and bias are the oracle's steps, rounded once", () => {
-    const { a, b } = operands();
-    const acc = gemm({ a, b, outDtype: "f32" }).out.dataSync() as Float32Array;
-    const [c, bias] = [cast(noise(one, 7, 9, 22), "f16"), cast(noise(one, 1, 9, 23), "bf16").reshape([9])];
-    const values = (t: Tensor): Float32Array => gemmless(t);
-    const out = gemm({ a, b, alpha: 0.3, beta: -1.7, c, bias, outDtype: "bf16" }).out;
-    const task = { alpha: Math.fround(0.3), scaleA: 1, scaleB: 1, beta: Math.fround(-1.7), split: false };
-    const expected = Array.from(acc, (v, i) => {
-      const x = epilogue(v, { ...task, c: values(c)[i] as number, bias: values(bias)[i % 9] as number });
-      return bitsOf(bf16(ofNumber(x))) >>> 16;
-    });
-    expect(bitsIn(out)).toEqual(expected);
-  });
-
-  scoped("accumulating adds to out in place", () => {
-    const { a, b } = operands();
-    const fresh = gemm({ a, b, outDtype: "f32" }).out;
-    const out = noise(one, 7, 9, 24);
-    const before = Float32Array.from(out.dataSync());
-    expect(gemm({ a, b, out, accumulate: true }).out).toBe(out);
-    const sums = Array.from(fresh.dataSync() as Float32Array, (v, i) =>
-      bitsOf(Math.fround(v + (before[i] as number))),
-    );
-    expect(bitsIn(out)).toEqual(sums);
-  });
-
-  scoped("an FP8 output is scaled and saturates; its amax is taken before the scale", () => {
-    const { a, b } = operands();
-    const plain = gemm({ a, b, outDtype: "f32" }).out;
-    const { out, amax } = gemm({ a, b, outDtype: "e4m3", outScale: 64 });
-    expect(bitsIn(out)).toEqual(bitsIn(encode(plain, { format: "e4m3", scale: 64 })));
-    const largest = Math.max(...Array.from(plain.dataSync() as Float32Array, Math.abs));
-    expect(amax?.dataSync()[0]).toBe(largest);
-  });
-
-  scoped("GELU is its own kernel on the rounded argument, its derivative on the f32 product", () => {
-    const { a, b } = operands();
-    const { out, preGelu } = gemm({ a, b, gelu: true, outDtype: "bf16", auxDtype: "bf16" });
-    const product = gemm({ a, b, outDtype: "f32" }).out;
-    expect(bitsIn(preGelu as Tensor)).toEqual(bitsIn(cast(product, "bf16")));
-    expect(bitsIn(out)).toEqual(bitsIn(activation(preGelu as Tensor, { kind: "gelu" })));
-    const backward = gemm({
-      a,
-      b,
-      geluInput: preGelu as Tensor<WideDType>,
-      outDtype: "f32",
-      biasGradient: true,
-    });
-    const expected = activationBackward(product, preGelu as Tensor, { kind: "gelu" });
-    expect(bitsIn(backward.out)).toEqual(bitsIn(expected));
-    expect(bitsIn(backward.biasGradient as Tensor)).toEqual(columnSums(expected));
-  });
-
-  scoped("a weight gradient gives the bias gradient: the column sums of b", () => {
-    const [x, dy] = [cast(noise(one, 40, 24, 25), "bf16"), noise(one, 40, 10, 26)];
-    const result = gemm({ a: x, b: cast(dy, "bf16"), layout: "NT", biasGradient: true, outDtype: "f32" });
-    expect(result.out.shape).toEqual([10, 24]);
-    expect(bitsIn(result.biasGradient as Tensor)).toEqual(columnSums(decodeBf16(cast(dy, "bf16"))));
-  });
-
-  scoped("an empty sum is zero without bias, or what it is added to", () => {
-    const [a, b] = [tensor(one, [], [3, 0]), tensor(one, [], [2, 0])];
-    const bias = tensor(one, [1, 2, 3]);
-    expect(bitsIn(gemm({ a, b, bias, datapath: "exact" }).out)).toEqual([0, 0, 0, 0, 0, 0]);
-    const out = tensor(one, [1, 2, 3, 4, 5, 6], [2, 3]);
-    gemm({ a, b, out, accumulate: true, datapath: "exact" });
-    expect(Array.from(out.dataSync())).toEqual([1, 2, 3, 4, 5, 6]);
-    expect(
-      gemm({ a: tensor(one, [], [0, 4]), b: tensor(one, [], [0, 4]), datapath: "fp32" }).out.shape,
-    ).toEqual([0, 0]);
-  });
-
-  scoped("leading dimensions of b are those of the result", () => {
-    const [a, b] = [noise(one, 5, 8, 27), noise(one, 6, 8, 28).reshape([2, 3, 8])];
-    expect(gemm({ a, b, datapath: "fp32" }).out.shape).toEqual([2, 3, 5]);
-  });
-
-  scoped("what does not go together is named", () => {
-    const { a, b } = operands();
-    expect(() => gemm({ a, b: transpose(b) })).toThrow(ShapeError);
-    expect(() => gemm({ a, b, bias: noise(one, 1, 3, 29) })).toThrow(/bias is \[1,3\]; it must be \[9\]/);
-    expect(() => gemm({ a, b, accumulate: true })).toThrow(ArgumentError);
-    expect(() => gemm({ a, b, beta: 2 })).toThrow(/there is no c/);
-    expect(() => gemm({ a, b, gelu: true, biasGradient: true })).toThrow(/belongs to the backward/);
-    expect(() => gemm({ a, b, splitK: 3 })).toThrow(/2 tiles of 64/);
-    expect(() => gemm({ a, b, outDtype: "e2m1" as "e4m3" })).toThrow(DTypeError);
-    expect(() => gemm({ a: tensor(one, new Uint8Array(8), [1, 8], "u8"), b })).toThrow(DTypeError);
-  });
-});
-
 describe("drawn products", () => {
   it("agree with the oracle, and what is refused has a reason", async () => {
     const { laws } = await runConformance({ backend: two, operations: ["gemm"], runs: 150, seed: 21 });
@@ -341,37 +218,3 @@ describe("drawn products", () => {
     assertSameAnswer(backendSubject(one).gemm(input) as typeof expected, expected);
   });
 });
-
-/** The f32 values of a wide tensor. */
-function gemmless(t: Tensor): Float32Array {
-  const data = t.dataSync();
-  if (data instanceof Float32Array) return data;
-  const shift = t.dtype === "bf16" ? (u: number) => fromBits(u << 16) : halfOf;
-  return Float32Array.from(data, shift);
-}
-
-function halfOf(u: number): number {
-  const [exponent, mantissa] = [(u >> 10) & 31, u & 1023];
-  const magnitude = exponent === 0 ? mantissa * 2 ** -24 : (1024 + mantissa) * 2 ** (exponent - 25);
-  return u & 0x8000 ? -magnitude : magnitude;
-}
-
-function decodeBf16(t: Tensor): Tensor<"f32"> {
-  return tensor(t.backend, gemmless(t), t.shape);
-}
-
-/** Column sums of a small f32 matrix (fewer rows than two chunks), in bits, by the order of choice 11. */
-function columnSums(t: Tensor): number[] {
-  const [rows, columns] = t.shape as [number, number];
-  const values = gemmless(t);
-  return Array.from({ length: columns }, (_, j) => {
-    let total = 0;
-    for (let first = 0; first < rows; first += 32) {
-      let chunk = 0;
-      for (let i = first; i < Math.min(rows, first + 32); i++)
-        chunk = Math.fround(chunk + (values[i * columns + j] as number));
-      total = Math.fround(total + chunk);
-    }
-    return bitsOf(total);
-  });
-}

@@ -1,10 +1,10 @@
 /** transpose and scale layouts: the laws, then inverses, paddings, threads and refusals. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { ArgumentError, ShapeError } from "../src/errors.js";
+import { ArgumentError, DTypeError, ShapeError } from "../src/errors.js";
 import { BLOCK_FORMATS, tileSize } from "../src/formats/block.js";
 import { empty, tensor } from "../src/ops/create.js";
-import { relayoutScales, transpose } from "../src/ops/layout.js";
+import { relayoutScales, swapAxes, transpose } from "../src/ops/layout.js";
 import { Float8BlockQuantizer } from "../src/quantizers/float8-block.js";
 import { MXFP8Quantizer } from "../src/quantizers/mx.js";
 import { copyGeometry } from "../src/tensor/geometry.js";
@@ -23,7 +23,7 @@ import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "./harne
 const backend = useBackend();
 const threads = useThreads();
 
-describeLaws(backend, ["transpose", "relayout"], { runs: 400, seed: 14 });
+describeLaws(backend, ["transpose", "swapAxes", "relayout"], { runs: 400, seed: 14 });
 
 describe("results do not depend on the number of threads", () => {
   for (const dtype of ["e2m1", "e4m3", "bf16", "f32"] as const) {
@@ -36,7 +36,32 @@ describe("results do not depend on the number of threads", () => {
   }
 });
 
+describe("results do not depend on the number of threads: swapAxes", () => {
+  for (const shape of [
+    [3, 70, 5, 64],
+    [5, 70, 3, 11, 7],
+    [4, 201, 203],
+  ]) {
+    const x = fromCodes("bf16", shape, words(4, elementCount(shape)));
+    sameOnAll(`of [${shape}]`, threads, (each) => ({ out: download(swapAxes(upload(each, x), 1, -2)) }));
+    sameOnAll(`of [${shape}], the last`, threads, (each) => ({
+      out: download(swapAxes(upload(each, x), 1, -1)),
+    }));
+  }
+});
+
 describe("inverses", () => {
+  it("exchanging two axes twice gives the tensor back", () => {
+    fc.assert(
+      fc.property(OPERATIONS.swapAxes.arbitrary, ({ x, axis1, axis2 }) => {
+        using _scope = new Scope();
+        const there = swapAxes(upload(backend(), x), axis1, axis2);
+        assertSame("the tensor", download(swapAxes(there, axis2, axis1)), x);
+      }),
+      { numRuns: 300, seed: 17 },
+    );
+  });
+
   it("transposing twice gives the matrix back", () => {
     fc.assert(
       fc.property(OPERATIONS.transpose.arbitrary, ({ x }) => {
@@ -126,7 +151,40 @@ describe("layouts", () => {
   });
 });
 
+describe("exchanged axes", () => {
+  scoped("are those named, from the front or the end", () => {
+    const x = tensor(
+      backend(),
+      Float32Array.from({ length: 12 }, (_, i) => i),
+      [2, 3, 2],
+    );
+    const heads = swapAxes(x, 0, 1);
+    expect(heads.shape).toEqual([3, 2, 2]);
+    expect([...heads.dataSync()]).toEqual([0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11]);
+    assertSame("by negative axes", download(swapAxes(x, -2, -3)), download(heads));
+    expect([...swapAxes(x, 2, 0).dataSync()]).toEqual([0, 6, 2, 8, 4, 10, 1, 7, 3, 9, 5, 11]);
+  });
+
+  scoped("of a matrix transpose it; an axis with itself copies", () => {
+    const x = tensor(backend(), [1, 2, 3, 4, 5, 6], [2, 3]);
+    assertSame("the transpose", download(swapAxes(x, 0, 1)), download(transpose(x)));
+    const copy = swapAxes(x, 1, -1);
+    assertSame("the copy", download(copy), download(x));
+    expect(copy.address).not.toBe(x.address);
+  });
+});
+
 describe("what cannot be laid out is refused", () => {
+  scoped("axes that are none, and codes that share bytes", () => {
+    const x = empty(backend(), "f32", [2, 3]);
+    for (const axis of [2, -3, 0.5, Number.NaN])
+      expect(() => swapAxes(x, 0, axis)).toThrow(
+        new ArgumentError(`swapAxes: x is [2,3] and has no axis ${axis}`),
+      );
+    expect(() => swapAxes(empty(backend(), "f32", []), 0, 0)).toThrow(ArgumentError);
+    expect(() => swapAxes(empty(backend(), "e2m1", [2, 4]), 0, 1)).toThrow(DTypeError);
+  });
+
   scoped("FP4 with an odd number of rows", () => {
     const x = empty(backend(), "e2m1", [3, 4]);
     expect(() => transpose(x)).toThrow(ShapeError);

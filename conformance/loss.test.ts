@@ -1,7 +1,10 @@
-import { beforeAll, expect, test } from "vitest";
+import { beforeAll, describe, expect, test } from "vitest";
+import { DTypeError, ShapeError } from "../src/errors.js";
+import { empty, tensor, zeros } from "../src/ops/create.js";
+import { mse, mseBackward } from "../src/ops/loss.js";
 import { evenF32, SPECIALS, WIDE_TYPES } from "./harness/samples.js";
 import { openStems, type Stems } from "./harness/stems.js";
-import { describeLaws, useBackend } from "./harness/suite.js";
+import { describeLaws, scoped, useBackend } from "./harness/suite.js";
 import { crossEntropy } from "./oracle/loss.js";
 import * as wide from "./oracle/wide.js";
 
@@ -98,5 +101,45 @@ test("the loss lies within 2^-20 of the true one, relative to the spread of the 
   }
 });
 
-const LOSSES = ["crossEntropy", "crossEntropyBackward"] as const;
+describe("the mean squared error", () => {
+  const backend = useBackend();
+
+  scoped("of exact numbers, and its gradient", () => {
+    const x = tensor(backend(), [1, 2, 3, 4, -1, 0], [2, 3]);
+    const target = tensor(backend(), [1, 4, 0, 4, -1, 6], [2, 3]);
+    const grad = tensor(backend(), [1, 0.5]);
+    expect([...mse(x, target).loss.dataSync()]).toEqual([Math.fround(13 / 3), 12]);
+    const share = Math.fround(2 / 3);
+    const dx = [0, -2 * share, Math.fround(3 * share), 0, 0, -3 * share];
+    expect([...mseBackward({ grad, x, target }).dataSync()]).toEqual(dx.map(Math.fround));
+  });
+
+  scoped("is NaN or infinite where a row is, and NaN without columns", () => {
+    const x = tensor(backend(), [Number.NaN, 0, 2 ** 64, 0, 1 / 0, 0], [3, 2]);
+    const target = zeros(backend(), "bf16", [3, 2]);
+    expect([...mse(x, target).loss.dataSync()]).toEqual([Number.NaN, 1 / 0, 1 / 0]);
+    const none = zeros(backend(), "f32", [2, 0]);
+    expect([...mse(none, none).loss.dataSync()]).toEqual([Number.NaN, Number.NaN]);
+  });
+
+  scoped("rounds the gradient to the type of x", () => {
+    const x = empty(backend(), "f16", [1, 1]).write(Uint16Array.of(0x3c00));
+    const target = tensor(backend(), [0], [1, 1]);
+    const dx = mseBackward({ grad: tensor(backend(), [1 + 2 ** -11]), x, target });
+    expect([dx.dtype, ...dx.dataSync()]).toEqual(["f16", 0x4000]);
+  });
+
+  scoped("refuses what does not fit", () => {
+    const x = tensor(backend(), [1, 2], [1, 2]);
+    const grad = tensor(backend(), [1]);
+    expect(() => mse(x, tensor(backend(), [1, 2]))).toThrow(ShapeError);
+    expect(() => mse(x, empty(backend(), "e4m3", [1, 2]))).toThrow(DTypeError);
+    expect(() => mseBackward({ grad: x, x, target: x })).toThrow(ShapeError);
+    // @ts-expect-error a gradient of bf16
+    expect(() => mseBackward({ grad: empty(backend(), "bf16", [1]), x, target: x })).toThrow(DTypeError);
+    expect(mseBackward({ grad, x, target: x }).shape).toEqual([1, 2]);
+  });
+});
+
+const LOSSES = ["crossEntropy", "crossEntropyBackward", "mse", "mseBackward"] as const;
 describeLaws(useBackend({ threads: 2 }), LOSSES, { runs: 150, seed: 20 });

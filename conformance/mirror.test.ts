@@ -6,6 +6,7 @@ import { describe, expect, it } from "vitest";
 const HELPERS: Readonly<Record<string, string>> = {
   create: "makes tensors from the host's data; nothing is computed",
   execute: "the two steps that every operation ends with",
+  "gemm-batched": "gemm of many items, by the lowerings of gemm",
   "gemm-operand": "reads the operands of gemm",
   "gemm-plan": "says by which datapath and algorithm gemm computes",
   "gemm-epilogue": "composes gemm with activations and sums, which have stems of their own",
@@ -32,15 +33,21 @@ describe("every operation of src/ops", () => {
     expect(operations.sort()).toEqual([
       "activation",
       "activation-quantize",
+      "add",
       "cast",
+      "delayed-scaling",
       "dequantize",
+      "embedding",
       "gemm",
+      "grad-norm",
       "hadamard",
       "layout",
       "loss",
       "norm",
       "optimizer",
       "quantize",
+      "scaled",
+      "softmax",
       "sweep",
     ]);
   });

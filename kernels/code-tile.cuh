@@ -9,7 +9,6 @@
 namespace lockstep {
 
 constexpr int kTile = 128;
-constexpr int kTileThreads = 256;
 constexpr int kTileWarps = kTileThreads / 32;
 // Words of codes in a column of a tile.
 constexpr int kTileWords = kTile / 4;

@@ -14,6 +14,9 @@ struct alignas(16) Bytes16 {
   uint32_t words[4];
 };
 
+// Threads that share a tile of a matrix (tile.cuh, code-tile.cuh).
+constexpr int kTileThreads = 256;
+
 __host__ __device__ constexpr int64_t ceilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // f16 bits to f32, exact, NaN to one NaN.

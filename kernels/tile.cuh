@@ -10,7 +10,6 @@
 
 namespace lockstep {
 
-constexpr int kTileThreads = 256;
 constexpr int kTileBytes = 128;
 constexpr int kTilePitch = kTileBytes / 4 + 1;
 

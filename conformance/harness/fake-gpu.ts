@@ -111,6 +111,7 @@ export class FakeGpu {
 }
 
 export interface FakeOptions {
+  readonly batch?: number;
   readonly datapath?: GemmArgs["datapath"];
   readonly splitAccumulator?: boolean;
   readonly splitK?: GemmArgs["splitK"];
@@ -120,6 +121,7 @@ export interface FakeOptions {
   readonly operands?: Pick<GemmArgs, "x" | "w">;
   readonly out?: GemmOutDType;
   readonly bias?: WideDType;
+  readonly preGelu?: WideDType;
   readonly c?: WideDType;
   readonly alpha?: number;
   readonly beta?: number;
@@ -132,9 +134,10 @@ export function gemmArgs(
   [rows, columns, depth]: readonly [rows: number, columns: number, depth: number],
   options: FakeOptions = {},
 ): GemmArgs {
-  const { out = "f32", bias, c, transposed = false, operands, ...rest } = options;
+  const { out = "f32", bias, c, preGelu, transposed = false, operands, ...rest } = options;
+  const items = rest.batch === undefined ? [] : [rest.batch];
   const operand = (lines: number): GemmOperand => ({
-    data: zeros(backend, format, transposed ? [depth, lines] : [lines, depth]),
+    data: zeros(backend, format, [...items, ...(transposed ? [depth, lines] : [lines, depth])]),
     transposed,
     traits: { format },
   });
@@ -147,8 +150,9 @@ export function gemmArgs(
     beta: 0,
     outScale: 1,
     ...rest,
-    out: zeros(backend, out, [rows, columns]),
+    out: zeros(backend, out, [...items, rows, columns]),
     ...(bias ? { bias: zeros(backend, bias, [columns]) } : {}),
+    ...(preGelu ? { preGelu: zeros(backend, preGelu, [rows, columns]) } : {}),
     ...(c ? { c: zeros(backend, c, [rows, columns]) } : {}),
   };
 }

@@ -49,3 +49,42 @@ export function resultType({ outDtype, b }: Pick<GemmCase, "outDtype" | "b">): R
   const own = b.source.kind === "plain" ? b.codes.dtype : "f32";
   return isWide(own) ? own : "f32";
 }
+
+/** A batch of products as plain data. */
+export interface BatchedCase extends Pick<GemmCase, "layout" | "datapath" | "alpha" | "intoOut"> {
+  readonly format: WideDType;
+  /** Of each item. */
+  readonly size: {
+    readonly batch: number;
+    readonly rows: number;
+    readonly columns: number;
+    readonly depth: number;
+  };
+  readonly items: readonly Pick<GemmCase, "a" | "b">[];
+  readonly outDtype?: WideDType | undefined;
+}
+
+/** An item of a batch as a product of its own. */
+export function itemCase(
+  { layout, datapath, alpha, format, outDtype }: BatchedCase,
+  { a, b }: Pick<GemmCase, "a" | "b">,
+): GemmCase {
+  const plain = {
+    useSplitAccumulator: false,
+    splitK: 1,
+    accumulate: false,
+    gelu: false,
+    biasGradient: false,
+  } as const;
+  const single = { a: { ...a, lead: 1 }, b: { ...b, lead: 1 } };
+  return {
+    ...plain,
+    ...single,
+    layout,
+    datapath,
+    alpha,
+    intoOut: false,
+    outScale: 1,
+    outDtype: outDtype ?? format,
+  };
+}

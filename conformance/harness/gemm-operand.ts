@@ -87,7 +87,8 @@ export function uploadOperand(backend: Backend, operand: OperandCase, direction:
   return { data, scaleInv, tile: source.tile };
 }
 
-function turned<D extends PlainTensor["dtype"]>(x: PlainTensor<D>): PlainTensor<D> {
+/** The transpose of a matrix. */
+export function turned<D extends PlainTensor["dtype"]>(x: PlainTensor<D>): PlainTensor<D> {
   const [rows, columns] = x.matrix;
   const { codes } = x;
   const at = (_: unknown, i: number): number => codes[(i % rows) * columns + Math.floor(i / rows)] as number;

@@ -63,13 +63,13 @@ function cases(step: number): fc.Arbitrary<Case> {
 }
 
 /** Rows [first, first + count) of a matrix. */
-function rowsOf(x: PlainTensor, first: number, count: number): PlainTensor {
+export function rowsOf(x: PlainTensor, first: number, count: number): PlainTensor {
   const [, columns] = x.matrix;
   return fromCodes(x.dtype, [count, columns], x.codes.slice(first * columns, (first + count) * columns));
 }
 
 /** Columns [first, first + count) of a matrix. */
-function columnsOf(x: PlainTensor, first: number, count: number): PlainTensor {
+export function columnsOf(x: PlainTensor, first: number, count: number): PlainTensor {
   const [rows, columns] = x.matrix;
   const { codes } = x;
   const kept = Array.from({ length: rows * count }, (_, i) =>

@@ -3,6 +3,7 @@ import type { Arbitrary } from "fast-check";
 import { ArgumentError } from "../../src/errors.js";
 import { assertSame, MismatchError } from "./difference.js";
 import { type Law, law } from "./law.js";
+import { BATCHED_LAWS } from "./laws/batched.js";
 import { ENCODE_LAWS } from "./laws/encode.js";
 import { HADAMARD_LAWS } from "./laws/hadamard.js";
 import { SCALE_LAWS } from "./laws/scale.js";
@@ -39,6 +40,7 @@ export const LAWS: readonly Law[] = [
   ...ENCODE_LAWS,
   ...SCALE_LAWS,
   ...HADAMARD_LAWS,
+  ...BATCHED_LAWS,
 ];
 
 /** The law of that name. */

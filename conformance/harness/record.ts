@@ -13,6 +13,18 @@ interface Counted {
   readonly rarest?: number;
 }
 
+type Declined = NonNullable<Counted["declined"]>;
+
+/** Counts by kind of reason: pairs of operands that are not multiplied are many, and one kind. */
+function byKind(declined: Declined): Declined {
+  const counts = new Map<string, number>();
+  for (const { reason, count } of declined) {
+    const kind = reason.replace(/multiply [^:,;]+ by [^:,;]+;/, "multiply such a pair;");
+    counts.set(kind, (counts.get(kind) ?? 0) + count);
+  }
+  return Array.from(counts, ([reason, count]) => ({ reason, count }));
+}
+
 const DRIVER = "/proc/driver/nvidia/version";
 
 /** The version of NVIDIA's driver, where Linux tells it. */
@@ -24,6 +36,8 @@ function driver(): string | undefined {
 export function record({ description }: Backend, entry: Counted): void {
   const { RECORD, SEED = "1" } = process.env;
   if (!RECORD) return;
-  const line = { ...entry, device: description, driver: driver(), seed: SEED };
+  const { declined, ...counted } = entry;
+  const reasons = declined && { declined: byKind(declined) };
+  const line = { ...counted, ...reasons, device: description, driver: driver(), seed: SEED };
   appendFileSync(RECORD, `${JSON.stringify(line)}\n`);
 }

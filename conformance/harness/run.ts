@@ -3,6 +3,7 @@ import * as fc from "fast-check";
 import type { Backend } from "../../src/backends/backend.js";
 import { openBackend } from "../../src/backends/open.js";
 import { ArgumentError } from "../../src/errors.js";
+import { batchedCase } from "../arbitraries/gemm-batched.js";
 import { gemmCase } from "../arbitraries/gemm-cases.js";
 import type { CheckResult, Law } from "./law.js";
 import { type Inputs, lawNamed, lawsFor, over } from "./laws.js";
@@ -93,7 +94,10 @@ export async function runConformance({
  */
 export function inputsFor({ datapath }: Backend): Inputs {
   const products = gemmCase(() => fc.constantFrom(datapath, datapath, datapath, "fp32"));
-  return { gemm: products.map((input) => (input.splitK === "auto" ? { ...input, splitK: 1 } : input)) };
+  return {
+    gemm: products.map((input) => (input.splitK === "auto" ? { ...input, splitK: 1 } : input)),
+    batchedGemm: batchedCase((format) => fc.constantFrom(format === "f32" ? "fp32" : datapath, "fp32")),
+  };
 }
 
 /** The operations asked for, or those that the subject has. */

@@ -128,6 +128,34 @@ export function swizzleScales(logical: ScaleMatrix, spec: LayoutSpec, usage: Usa
   return { values: bytes, shape: paddedShape(logical.shape, spec, usage) };
 }
 
+/** The elements of a tensor with two axes exchanged: that at indices (.., a, .., b, ..) goes to (.., b, .., a, ..). */
+export function swapAxes(
+  elements: ArrayLike<number>,
+  shape: readonly number[],
+  axis1: number,
+  axis2: number,
+): { readonly elements: number[]; readonly shape: number[] } {
+  const exchange = (sizes: readonly number[]): number[] => {
+    const result = [...sizes];
+    const [one, other] = [result.at(axis1) as number, result.at(axis2) as number];
+    result.splice(axis1, 1, other);
+    result.splice(axis2, 1, one);
+    return result;
+  };
+  const swapped = exchange(shape);
+  const result = Array.from(elements, (_, index) => {
+    const indices: number[] = [];
+    for (let axis = swapped.length - 1, rest = index; axis >= 0; axis--) {
+      const size = swapped[axis] as number;
+      indices.unshift(rest % size);
+      rest = Math.floor(rest / size);
+    }
+    const source = exchange(indices).reduce((at, i, axis) => at * (shape[axis] as number) + i, 0);
+    return elements[source] as number;
+  });
+  return { elements: result, shape: swapped };
+}
+
 /** Two 4-bit codes a byte, the even element in the low nibble; throws RangeError on an odd count. */
 export function packNibbles(codes: Uint8Array): Uint8Array {
   if (codes.length % 2 === 1)

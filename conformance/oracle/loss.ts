@@ -1,4 +1,4 @@
-/** Softmax cross entropy, operation by operation in f32. */
+/** Losses, operation by operation in f32. */
 import { exp, log } from "./math.js";
 import { laneSum } from "./norm.js";
 
@@ -39,5 +39,21 @@ export function crossEntropy(
         const q = j === target ? f(rest + off) : off;
         return f(f(f(exp(x) / total) - q) * grad);
       }),
+  };
+}
+
+export interface SquaredError {
+  readonly loss: number;
+  /** The gradient of the row for a gradient `grad` of its loss. */
+  readonly dx: (grad: number) => number[];
+}
+
+/** The mean squared error of one row. */
+export function mse(x: readonly number[], target: readonly number[]): SquaredError {
+  const differences = x.map((value, j) => f(value - target[j]!));
+  const share = f(2 / x.length);
+  return {
+    loss: f(laneSum(differences.map((d) => f(d * d))) / x.length),
+    dx: (grad) => differences.map((d) => f(f(d * share) * grad)),
   };
 }
