@@ -2,7 +2,14 @@
 import { describe, expect, it } from "vitest";
 import { openBackend } from "../src/backends/open.js";
 import { useBackend } from "./harness/suite.js";
-import { ALL_RUNS, loadRuns, partOf, recordedRun, stepsOf } from "./harness/training/recorded.js";
+import {
+  ALL_RUNS,
+  loadRuns,
+  partOf,
+  recordedRun,
+  resumedSteps,
+  stepsOf,
+} from "./harness/training/recorded.js";
 import { TrainingRun } from "./harness/training/run.js";
 
 const PREFIX = 4;
@@ -20,6 +27,11 @@ describe("training on the reference", () => {
   it.each(ALL_RUNS)("$task under $recipe begins as recorded", ({ task, recipe }) => {
     using run = new TrainingRun(backend(), task, recipe);
     expect(stepsOf(run, PREFIX)).toEqual(partOf(recordedRun(recorded, task, recipe), 0, PREFIX));
+  });
+
+  it.each(ALL_RUNS)("$task under $recipe goes on from a checkpoint as recorded", async (which) => {
+    const steps = await resumedSteps([backend(), backend()], which, { middle: 2, end: PREFIX });
+    expect(steps).toEqual(partOf(recordedRun(recorded, which.task, which.recipe), 0, PREFIX));
   });
 
   it("lowers every loss to less than two thirds, under every recipe", () => {

@@ -86,7 +86,7 @@ export * from "./recipes/block-scaled.js";
 export * from "./recipes/custom.js";
 export * from "./recipes/per-tensor.js";
 export { Recipe, type RecipeOptions, StandardRecipe } from "./recipes/recipe.js";
-export { checkRecipeSupport, type RecipeSupport } from "./recipes/support.js";
+export { checkRecipeSupport, getDefaultRecipe, type RecipeSupport } from "./recipes/support.js";
 export * from "./recipes/table.js";
 export { gradEnabled, noGrad } from "./tape/grad-mode.js";
 export type { AmaxReductionGroup } from "./tape/scale-updates.js";

@@ -3,12 +3,12 @@ import { platform } from "#platform";
 import type { Backend } from "../backends/backend.js";
 import { DelayedScaling } from "../recipes/per-tensor.js";
 import type { Recipe } from "../recipes/recipe.js";
-import { requireRecipeSupport } from "../recipes/support.js";
+import { getDefaultRecipe, requireRecipeSupport } from "../recipes/support.js";
 import { training } from "../tape/grad-mode.js";
 import { type AmaxReductionGroup, ScaleUpdates } from "../tape/scale-updates.js";
 
 export interface AutocastOptions {
-  /** Default: `new DelayedScaling()`. */
+  /** Default: that of `backend` where it is given, `getDefaultRecipe`, else `new DelayedScaling()`. */
   readonly recipe?: Recipe;
   /** Default true. */
   readonly enabled?: boolean;
@@ -51,7 +51,8 @@ interface Entered {
 
 /** A region that is ready to be entered. Throws while nothing has changed yet. */
 function prepare(options: AutocastOptions): Entered {
-  const { recipe = new DelayedScaling(), enabled = true, calibrating = false, backend } = options;
+  const { enabled = true, calibrating = false, backend } = options;
+  const recipe = options.recipe ?? (backend ? getDefaultRecipe(backend) : new DelayedScaling());
   if (enabled && backend) requireRecipeSupport(recipe, backend);
   const outer = currentRegion();
   const outermost = (enabled || calibrating) && !outer?.updates ? new ScaleUpdates() : undefined;

@@ -49,18 +49,18 @@ export class DelayedState implements DelayedScales {
     this.amaxes = Array.from({ length: slots }, (_, i) => view(this.amaxHistory, i));
   }
 
-  /** A state that another has replaced since it was used has nothing to do any more. */
-  get #replaced(): boolean {
+  /** Another state has taken its place since it was used; it has nothing to do any more. */
+  get replaced(): boolean {
     return this.scale.disposed;
   }
 
   recorded(): Tensor<"f32"> | undefined {
-    if (this.#replaced) return undefined;
+    if (this.replaced) return undefined;
     return this.recipe.reduceAmax ? this.amaxHistory.view(0, [this.slots]) : undefined;
   }
 
   update(): void {
-    if (this.#replaced) return;
+    if (this.replaced) return;
     const { amaxComputeAlgo, scalingFactorComputeAlgo, margin } = this.recipe;
     if (typeof amaxComputeAlgo === "function" || scalingFactorComputeAlgo) {
       this.#updateOnHost();

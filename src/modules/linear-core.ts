@@ -156,11 +156,12 @@ function quantizedForward(
     );
   requireAligned("input", input.shape);
   requireAligned("weight", weight.shape);
-  quantization.enter(region);
+  quantization.enter(region, weight.value);
   const given = input.quantize && !parts.saveOriginalInput ? undefined : input.value();
   const keepsOriginal = parts.saveOriginalInput && !(given instanceof QuantizedTensor);
   const source = { given, quantize: input.quantize };
-  const x = quantizedInput(quantization, source, {
+  const inputQuantizer = quantization.quantizer("input");
+  const x = quantizedInput(inputQuantizer, source, {
     rowwise: true,
     columnwise: wanted.wgrad && !keepsOriginal,
   });
@@ -170,25 +171,23 @@ function quantizedForward(
     wideOf("linear", gemm({ a: w, b: x, outDtype, ...recipe.fprop, ...added }).out),
   );
   const quantizesGrad = wanted.dgrad || wanted.wgrad;
-  // those of this pass's recipe, whatever the layer's is by the time of the backward pass
-  const gradOutput = quantization.quantizer("gradOutput");
-  const gradInput = quantization.quantizer("gradInput");
-  const { gradScales } = quantization;
+  const behind = quantizesGrad ? quantization.forBackward() : undefined;
   const gradUsage = { rowwise: wanted.dgrad, columnwise: wanted.wgrad };
-  const gradQuantizer = (): Quantizer => gradOutput.setUsage(gradUsage);
+  const gradQuantizer = behind && ((): Quantizer => behind.quantizer("gradOutput").setUsage(gradUsage));
   const ownsX = x !== given;
-  const ownsW = w !== weight.value && !quantization.isCached(w);
+  const ownsW = w !== weight.value;
   if (ownsX && (keepsOriginal || !wanted.wgrad)) x.dispose();
   else if (ownsX) x.updateUsage({ rowwise: false });
   const saved = [
     ...(ownsX && wanted.wgrad && !keepsOriginal ? [x] : []),
     ...(ownsW ? [w] : []),
     ...(given && keepsOriginal && input.makes ? [given] : []),
+    ...(behind?.saved ?? []),
   ];
   return {
     out,
     saved,
-    ...(quantizesGrad ? { gradQuantizer } : {}),
+    ...(gradQuantizer ? { gradQuantizer } : {}),
     backward: (grad, pass) => {
       const { dgrad, wgrad } = recipe;
       const products = {
@@ -200,16 +199,18 @@ function quantizedForward(
         wgrad,
       };
       const dbias = bias?.requiresGrad ? columnSum(wideGrad(grad, dtype), bias.tensor.dtype) : undefined;
-      if (!quantizesGrad) return { bias: dbias };
-      if (gradScales) pass.updates.add(gradScales, group);
+      if (!behind || !gradQuantizer) return { bias: dbias };
+      behind.enter(pass, group);
       const dy = quantizedGrad(gradQuantizer(), grad);
       const dx = wanted.dgrad
-        ? outputOf(call.fp8Grad ? gradInput : undefined, dtype, (outDtype) =>
+        ? outputOf(call.fp8Grad ? behind.quantizer("gradInput") : undefined, dtype, (outDtype) =>
             dgradOf(w, dy, { ...products, dtype: outDtype }),
           )
         : undefined;
       const again = keepsOriginal && wanted.wgrad;
-      const columns = again ? quantizedInput(quantization, source, { rowwise: false, columnwise: true }) : x;
+      const columns = again
+        ? quantizedInput(inputQuantizer, source, { rowwise: false, columnwise: true })
+        : x;
       const dw = wanted.wgrad ? wgradOf(columns, dy, products) : undefined;
       if (dy !== grad) dy.dispose();
       if (columns !== x) columns.dispose();
@@ -228,13 +229,13 @@ function requireAligned(name: string, shape: Shape): void {
 }
 
 function quantizedInput(
-  quantization: LinearQuantization,
+  quantizer: Quantizer,
   { given, quantize }: { readonly given: Value | undefined; readonly quantize: LinearInput["quantize"] },
   usage: Usage,
 ): QuantizedTensor {
   if (given instanceof QuantizedTensor)
     return usage.columnwise ? given.updateUsage({ columnwise: true }) : given;
-  const quantizer = quantization.quantizer("input").setUsage(usage);
+  quantizer.setUsage(usage);
   if (quantize) return quantize(quantizer);
   return quantizer.quantize(wideOf("linear: the input", given as Tensor));
 }
@@ -245,9 +246,7 @@ function quantizedWeight(
   columnwise: boolean,
 ): QuantizedTensor {
   const { value } = weight;
-  if (!(value instanceof QuantizedTensor)) return quantization.weight(value, { ...call, columnwise });
-  quantization.attach(value);
-  return value;
+  return value instanceof QuantizedTensor ? value : quantization.weight(value, { ...call, columnwise });
 }
 
 function quantizedGrad(quantizer: Quantizer, grad: Gradient): QuantizedTensor {
@@ -279,7 +278,7 @@ function wideGrad(grad: Gradient, dtype: WideDType): Tensor<WideDType> {
 
 /** Records what quantizing would, and computes in high precision. */
 function calibrate({ weight, quantization }: LinearParts, x: Value, region: Region): void {
-  quantization.enter(region);
+  quantization.enter(region, weight.value);
   for (const [role, value] of [
     ["input", x],
     ["weight", weight.value],

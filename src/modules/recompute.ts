@@ -34,8 +34,11 @@ export function recompute(
             runPhase({ pass: "again", stash }, () => withGrad(() => body(...leaves)));
           const out = autocast(group ? { ...region, amaxReductionGroup: group } : region, again);
           goBackFrom(out, grad, pass);
-          for (const { grad: made } of leaves) if (made) adopt(made);
-          return leaves.map((leaf) => leaf.grad);
+          return leaves.map((leaf) => {
+            const made = pass.leaves.get(leaf);
+            pass.leaves.delete(leaf);
+            return made;
+          });
         },
       };
     },

@@ -7,6 +7,8 @@ import { RandomState } from "../quantizers/quantizer.js";
 import type { Direction, QuantizedTensor } from "../tensor/quantized.js";
 import { Scope } from "../tensor/scope.js";
 import { Tensor } from "../tensor/tensor.js";
+import { MXFP8BlockScaling } from "./block-scaled.js";
+import { DelayedScaling } from "./per-tensor.js";
 import { quantizerFor } from "./quantizer-for.js";
 import { type Recipe, StandardRecipe } from "./recipe.js";
 import type { Role } from "./table.js";
@@ -46,6 +48,13 @@ export function checkRecipeSupport(recipe: Recipe, backend: Backend): RecipeSupp
   const answer = known.get(key) ?? ask(recipe, backend);
   known.set(key, answer);
   return answer;
+}
+
+/** TransformerEngine's choice: MXFP8 where the chip has it, else per-tensor FP8 with delayed scaling. */
+export function getDefaultRecipe(backend: Backend): StandardRecipe {
+  const mxfp8 = new MXFP8BlockScaling();
+  const support = checkRecipeSupport(mxfp8, backend);
+  return support.ok && !support.emulated && backend.datapath === "blackwell" ? mxfp8 : new DelayedScaling();
 }
 
 /** Throws `UnsupportedError` with the backend's reason. */

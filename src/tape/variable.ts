@@ -21,6 +21,10 @@ export type Gradient = Tensor<WideDType> | QuantizedTensor;
 export interface BackwardPass {
   /** Delayed scales of gradients, updated when the pass ends. */
   readonly updates: ScaleUpdates;
+  /** The gradients of what was not computed itself, added up in the order they are found. */
+  readonly leaves: Map<Variable, Gradient>;
+  /** Lets a gradient live until the pass ends. */
+  readonly keep: (grad: Gradient) => void;
 }
 
 /** From the gradients of a function's results to those of its inputs; undefined where there is none. */
@@ -75,11 +79,15 @@ export class Variable {
         "backward: this value was not computed from anything that requires a gradient, or has been gone back through already",
       );
     }
-    using _ = new Scope();
-    const own = grad ?? onesLike(this);
+    using scope = new Scope();
+    const own = wideOf("grad", grad ?? onesLike(this));
     requireShape("backward", "grad", own, this.shape);
-    const pass = { updates: new ScaleUpdates() };
-    goBackFrom(this, wideOf("grad", own), pass);
+    const keep = (made: Gradient): void => {
+      if (made !== own) moveTo(scope, made);
+    };
+    const pass = { updates: new ScaleUpdates(), leaves: new Map<Variable, Gradient>(), keep };
+    goBackFrom(this, own, pass);
+    for (const [leaf, value] of pass.leaves) accumulate(leaf, wideOf("a gradient", value));
     pass.updates.run();
   }
 
@@ -151,27 +159,32 @@ export function differentiableOne(
   return result as Variable;
 }
 
-/** Adds the gradients of all leaves behind `root`, as part of a pass. */
+/** Finds the gradients of all leaves behind `root`, as part of a pass. */
 export function goBackFrom(root: Variable, grad: Gradient, pass: BackwardPass): void {
-  const found = new Map<Variable, Gradient>([[root, grad]]);
+  const found = new Map<Variable, Gradient>();
+  const arrive = (at: Variable, part: Gradient): void => {
+    const gradients = at.step ? found : pass.leaves;
+    const before = gradients.get(at);
+    const after = before ? sum(before, part) : part;
+    if (!at.step) pass.keep(after);
+    gradients.set(at, after);
+  };
+  if (root.requiresGrad) arrive(root, grad);
   for (const step of stepsBehind(root)) {
     const grads = step.results.map((result) => found.get(result));
     const parts = goBack(step, grads, pass);
     step.inputs.forEach((input, i) => {
       const part = parts[i];
-      if (!input.requiresGrad || !part) return;
-      const before = found.get(input);
-      found.set(input, before ? sum(before, part) : part);
+      if (input.requiresGrad && part) arrive(input, part);
     });
     for (const each of step.saved) each?.dispose();
     for (const result of step.results) {
       result.step = undefined;
       found.delete(result);
     }
-    const kept = new Set(found.values());
+    const kept = new Set([...found.values(), ...pass.leaves.values()]);
     for (const spent of grads) if (spent && spent !== grad && !kept.has(spent)) spent.dispose();
   }
-  for (const [leaf, value] of found) accumulate(leaf, wideOf("a gradient", value));
 }
 
 /** The gradients of a step's inputs; what else is made on the way is disposed of. */
@@ -206,6 +219,14 @@ function accumulate(leaf: Variable, grad: Tensor<WideDType>): void {
   before?.dispose();
   disown(after);
   leaf.grad = after;
+}
+
+/** `scope` comes to own `value`, whoever did. */
+function moveTo(scope: Scope, value: Value): void {
+  for (const member of value instanceof QuantizedTensor ? value.members : [value]) {
+    disown(member);
+    scope.own(member);
+  }
 }
 
 function sum(x: Gradient, y: Gradient): Gradient {

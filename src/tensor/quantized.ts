@@ -162,6 +162,12 @@ export class QuantizedTensor {
     return copy;
   }
 
+  /** The same codes and scales under handles of their own. Dispose of both. */
+  share(): QuantizedTensor {
+    const [rowwise, columnwise] = [this.#rowwise, this.#columnwise].map((copy) => copy && shareCopy(copy));
+    return new QuantizedTensor({ ...this, ops: this.#ops, rowwise, columnwise });
+  }
+
   dispose(): void {
     for (const member of this.members) member.dispose();
   }
@@ -173,6 +179,11 @@ export class QuantizedTensor {
 
 function membersOf(copy: QuantizedCopy): Tensor[] {
   return copy.amax ? [copy.data, copy.scaleInv, copy.amax] : [copy.data, copy.scaleInv];
+}
+
+function shareCopy({ data, scaleInv, amax }: QuantizedCopy): QuantizedCopy {
+  const shared = { data: data.reshape(data.shape), scaleInv: scaleInv.reshape(scaleInv.shape) };
+  return amax ? { ...shared, amax: amax.reshape(amax.shape) } : shared;
 }
 
 function disposeCopy(copy: QuantizedCopy): void {

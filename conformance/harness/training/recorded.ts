@@ -1,6 +1,10 @@
 /** The recorded runs: the loss of every step, and a hash of it and of all state after it. */
 import { readFileSync } from "node:fs";
-import { RECIPE_NAMES, type RecipeName, STEPS, TASKS, type TaskName, type TrainingRun } from "./run.js";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { Backend } from "../../../src/backends/backend.js";
+import { RECIPE_NAMES, type RecipeName, STEPS, TASKS, type TaskName, TrainingRun } from "./run.js";
 
 export interface RecordedRun {
   readonly task: TaskName;
@@ -40,4 +44,28 @@ export function stepsOf(run: TrainingRun, steps: number): Pick<RecordedRun, "los
 /** The part of a recorded run from step `begin` to step `end`. */
 export function partOf(run: RecordedRun, begin: number, end: number): Pick<RecordedRun, "losses" | "hashes"> {
   return { losses: run.losses.slice(begin, end), hashes: run.hashes.slice(begin, end) };
+}
+
+/**
+ * The first `end` steps of a run: those before `middle` on one backend, those from there on by a fresh run on another, from a
+ * checkpoint.
+ */
+export async function resumedSteps(
+  backends: readonly [first: Backend, second: Backend],
+  { task, recipe }: Pick<RecordedRun, "task" | "recipe">,
+  { middle, end }: { readonly middle: number; readonly end: number },
+): Promise<Pick<RecordedRun, "losses" | "hashes">> {
+  const folder = await mkdtemp(join(tmpdir(), "lockstep-"));
+  const path = join(folder, "middle.safetensors");
+  try {
+    using first = new TrainingRun(backends[0], task, recipe);
+    const before = stepsOf(first, middle);
+    await first.save(path);
+    using second = new TrainingRun(backends[1], task, recipe);
+    await second.resume(path);
+    const after = stepsOf(second, end - middle);
+    return { losses: [...before.losses, ...after.losses], hashes: [...before.hashes, ...after.hashes] };
+  } finally {
+    await rm(folder, { recursive: true });
+  }
 }

@@ -2,6 +2,7 @@
 import { createHash } from "node:crypto";
 import { type AutocastOptions, autocast } from "../../../src/autocast/autocast.js";
 import type { Backend } from "../../../src/backends/backend.js";
+import { loadCheckpoint, saveCheckpoint } from "../../../src/io/checkpoint.js";
 import type { Module } from "../../../src/modules/module.js";
 import { clipGradNorm, type Optimizer } from "../../../src/optimizers/optimizer.js";
 import { RandomState } from "../../../src/quantizers/quantizer.js";
@@ -70,13 +71,17 @@ export class TrainingRun {
     this.#recipe = RECIPES_UNDER_TEST[recipe]?.();
   }
 
-  get step(): number {
-    return this.#step;
+  /** Writes a checkpoint of this run. */
+  async save(path: string): Promise<void> {
+    const { model: module, optimizer } = this.task;
+    await saveCheckpoint(path, { module, optimizer, random: this.random, extra: { step: this.#step } });
   }
 
-  /** Steps on, as after that many of another run. */
-  skipTo(step: number): void {
-    this.#step = step;
+  /** Goes on from a checkpoint, which another backend may have written. */
+  async resume(path: string): Promise<void> {
+    const { model: module, optimizer } = this.task;
+    const extra = await loadCheckpoint(path, { module, optimizer, random: this.random });
+    this.#step = (extra as { readonly step: number }).step;
   }
 
   /** One step; the loss, and a hash of the loss and of all state after it. */
