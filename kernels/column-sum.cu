@@ -1,8 +1,11 @@
 // One kernel sums the chunks of 32 rows, all at once, into the workspace; another adds them in order.
 #include "kernels/column-sum.h"
 
+#include <cuda_pipeline_primitives.h>
+
 #include <algorithm>
 
+#include "kernels/dependent.cuh"
 #include "kernels/elements.cuh"
 
 namespace lockstep {
@@ -10,10 +13,16 @@ namespace lockstep {
 namespace {
 
 constexpr int kChunkThreads = 128;
-constexpr int kFoldColumns = 32;
+constexpr int kQuad = 4;
+
+// Blocks that the fold gets, if they need not have fewer columns than the least for it.
+constexpr int kFoldBlocks = 256;
 constexpr int kFoldThreads = 256;
-constexpr int kFoldLoads = 32;
-constexpr int kFoldRows = kFoldLoads * kFoldThreads / kFoldColumns;
+constexpr int kMostFoldColumns = 128;
+constexpr int kLeastFoldColumns = 8;
+
+// Sums in a stage, of which a block has two.
+constexpr int kStage = 8192;
 constexpr int kAnyType = -1;
 
 // `known` is the type of grad and x, or kAnyType.
@@ -54,39 +63,57 @@ __global__ void __launch_bounds__(kChunkThreads) chunkKernel(const ColumnSumPara
   }
 }
 
-// The block row says which result: the weighted sums lie first. All warps of a block bring the sums of its columns, the
-// next ones while the first warp adds.
-__global__ void __launch_bounds__(kFoldThreads) foldKernel(const ColumnSumParams p) {
-  __shared__ float stage[kFoldRows][kFoldColumns];
-  const int lane = static_cast<int>(threadIdx.x) % kFoldColumns;
-  const int warp = static_cast<int>(threadIdx.x) / kFoldColumns;
-  const int64_t column = static_cast<int64_t>(blockIdx.x) * kFoldColumns + lane;
+// Starts to copy the sums of `columns` columns, a power of two, from `column` and of kStage / columns chunks from
+// `first`, `width` at once.
+template <int width>
+__device__ void fetchSums(float* stage, const float* sums, const ColumnSumParams& p, int columns, int64_t column,
+                          int64_t first) {
   const int64_t chunks = chunksOf(p.rows);
-  const float* sums = p.workspace + blockIdx.y * chunks * p.columns + column;
-  float loaded[kFoldLoads];
-  const auto load = [&](int64_t first) {
-#pragma unroll
-    for (int i = 0; i < kFoldLoads; ++i) {
-      const int64_t chunk = first + warp * kFoldLoads + i;
-      if (chunk < chunks && column < p.columns) loaded[i] = sums[chunk * p.columns];
+#pragma unroll 4
+  for (int i = static_cast<int>(threadIdx.x) * width; i < kStage; i += kFoldThreads * width) {
+    const int64_t chunk = first + i / static_cast<unsigned>(columns);
+    const int64_t at = column + i % static_cast<unsigned>(columns);
+    if (chunk < chunks && at < p.columns) {
+      __pipeline_memcpy_async(stage + i, sums + chunk * p.columns + at, width * sizeof(float));
+    }
+  }
+  __pipeline_commit();
+}
+
+// The block row says which result: the weighted sums lie first. A block brings the sums of its columns to shared
+// memory, the next ones while threads, a column each, add those there.
+__global__ void __launch_bounds__(kFoldThreads) foldKernel(const ColumnSumParams p, int columns) {
+  extern __shared__ float stages[];
+  const int64_t chunks = chunksOf(p.rows);
+  const int64_t column = static_cast<int64_t>(blockIdx.x) * columns;
+  const float* sums = p.workspace + blockIdx.y * chunks * p.columns;
+  const int thread = static_cast<int>(threadIdx.x);
+  const int rows = kStage / columns;
+  const auto fetch = [&](int64_t first) {
+    float* stage = stages + (first / rows % 2) * kStage;
+    if (p.columns % kQuad == 0) {
+      fetchSums<kQuad>(stage, sums, p, columns, column, first);
+    } else {
+      fetchSums<1>(stage, sums, p, columns, column, first);
     }
   };
+  awaitPrevious();
+  fetch(0);
   float total = 0;
-  load(0);
-  for (int64_t first = 0; first < chunks; first += kFoldRows) {
-#pragma unroll
-    for (int i = 0; i < kFoldLoads; ++i) stage[warp * kFoldLoads + i][lane] = loaded[i];
+  for (int64_t first = 0; first < chunks; first += rows) {
+    fetch(first + rows);
+    __pipeline_wait_prior(1);
     __syncthreads();
-    load(first + kFoldRows);
-    if (warp == 0) {
-      const int count = static_cast<int>(min(chunks - first, static_cast<int64_t>(kFoldRows)));
-#pragma unroll 16
-      for (int i = 0; i < count; ++i) total += stage[i][lane];
+    if (thread < columns) {
+      const float* stage = stages + (first / rows % 2) * kStage + thread;
+      const int count = static_cast<int>(min(chunks - first, static_cast<int64_t>(rows)));
+#pragma unroll 32
+      for (int i = 0; i < count; ++i) total += stage[i * columns];
     }
     __syncthreads();
   }
-  if (warp == 0 && column < p.columns) {
-    storeElement(p.weighted && blockIdx.y == 0 ? p.weighted : p.plain, p.outType, column, total);
+  if (thread < columns && column + thread < p.columns) {
+    storeElement(p.weighted && blockIdx.y == 0 ? p.weighted : p.plain, p.outType, column + thread, total);
   }
 }
 
@@ -125,9 +152,11 @@ cudaError_t launchColumnSum(const ColumnSumParams& p, cudaStream_t stream) {
 cudaError_t launchChunkFold(const ColumnSumParams& p, cudaStream_t stream) {
   if (p.columns == 0) return cudaSuccess;
   const unsigned results = p.weighted && p.plain ? 2 : 1;
-  const dim3 blocks(static_cast<unsigned>(ceilDivide(p.columns, kFoldColumns)), results);
-  foldKernel<<<blocks, kFoldThreads, 0, stream>>>(p);
-  return cudaGetLastError();
+  int columns = kMostFoldColumns;
+  while (columns > kLeastFoldColumns && ceilDivide(p.columns, columns) * results < kFoldBlocks) columns /= 2;
+  constexpr int kBytes = 2 * kStage * sizeof(float);
+  const dim3 blocks(static_cast<unsigned>(ceilDivide(p.columns, columns)), results);
+  return launchDependent(foldKernel, blocks, kFoldThreads, kBytes, stream, p, columns);
 }
 
 }  // namespace lockstep

@@ -13,6 +13,9 @@ constexpr int kAnyType = -1;
 // Shared memory that a block of sm_90 may take, less what the kernels declare.
 constexpr int64_t kMostSharedBytes = 226 * 1024;
 
+// Shared memory that blocks do not get of what there is.
+constexpr int64_t kReservedBytes = 1024;
+
 // `known` where a kernel was compiled for one type, else the type given.
 template <int known>
 __device__ Wide typeOr(Wide given) {
@@ -44,6 +47,22 @@ __device__ inline void awaitFetched() {
 __device__ inline int turnOf(int multiprocessors) {
   const unsigned warps = blockDim.x / kLanes;
   return static_cast<int>((threadIdx.x / kLanes + 2 * (blockIdx.x / multiprocessors)) % warps);
+}
+
+// What one block of the device in use may have.
+struct DeviceLimits {
+  int64_t sharedBytes;
+  bool clusters;
+};
+
+inline DeviceLimits limitsOfDevice() {
+  int device = 0;
+  int bytes = 0;
+  int major = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  return {bytes, major >= 9};
 }
 
 struct Residency {
