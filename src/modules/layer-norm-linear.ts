@@ -1,6 +1,7 @@
 /** A norm and the linear layer behind it. */
 import { currentRegion } from "../autocast/autocast.js";
 import type { Backend } from "../backends/backend.js";
+import { ArgumentError } from "../errors.js";
 import { add } from "../ops/add.js";
 import type { NormResult } from "../ops/norm.js";
 import {
@@ -57,6 +58,14 @@ export function normedInput(
   const value = (): Tensor => normed.out;
   const { requiresGrad } = options;
   return { normed, input: { shape, dtype, requiresGrad, makes: !options.returned, value } };
+}
+
+/** Throws `ArgumentError` where the gradient of a norm's result is to be quantized. */
+export function requireWideGradient(module: Module, { fp8Grad }: LinearCall): void {
+  if (fp8Grad)
+    throw new ArgumentError(
+      `${module.constructor.name}: fp8Grad is for a Linear behind another; here the norm's backward pass takes the gradient, wide`,
+    );
 }
 
 /** The gradients of a norm's input and parameters, given that of the product's input. */
@@ -117,6 +126,7 @@ export class LayerNormLinear extends Module {
   }
 
   #run(input: VariableLike, call: LinearCall, returned: boolean): readonly Variable[] {
+    requireWideGradient(this, call);
     const x = variable(input);
     const { gamma, beta } = this.#norm;
     const { weight, bias } = this.#linear;

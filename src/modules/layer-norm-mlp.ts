@@ -15,7 +15,7 @@ import {
 } from "../tape/variable.js";
 import type { WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
-import { normedGradients, normedInput } from "./layer-norm-linear.js";
+import { normedGradients, normedInput, requireWideGradient } from "./layer-norm-linear.js";
 import { type LinearOptions, linearParts } from "./linear.js";
 import { type LinearCall, type LinearParts, type LinearResult, linearForward } from "./linear-core.js";
 import { Module } from "./module.js";
@@ -99,6 +99,7 @@ export class LayerNormMLP extends Module {
   }
 
   forward(input: VariableLike, call: LinearCall = {}): Variable {
+    requireWideGradient(this, call);
     const x = variable(input);
     const norm = [this.#norm.gamma, ...(this.#norm.beta ? [this.#norm.beta] : [])];
     const layers = [this.#fc1, this.#fc2].map(({ weight, bias }) => (bias ? [weight, bias] : [weight]));
@@ -134,7 +135,7 @@ export class LayerNormMLP extends Module {
     return linearForward(
       this.#fc2,
       { ...input, quantize: (quantizer) => quantizer.quantizeActivation(h, this.#form) },
-      { ...call, fp8Grad: false },
+      call,
       grad,
     );
   }

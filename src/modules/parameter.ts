@@ -17,9 +17,15 @@ export class Parameter extends Variable {
 
   #highPrecisionInitVal: Float32Array | undefined;
 
-  constructor(value: Value, highPrecisionInitVal?: Float32Array) {
+  /** `scale` is what a quantized value is quantized by until a layer's own takes its place. */
+  constructor(
+    value: Value,
+    highPrecisionInitVal?: Float32Array,
+    private readonly scale?: Tensor<"f32">,
+  ) {
     super(persistent(value), true);
     this.#highPrecisionInitVal = highPrecisionInitVal;
+    if (scale) disown(scale);
   }
 
   /** The values before quantization, where `quantizedModelInit` was to keep them. */
@@ -35,6 +41,7 @@ export class Parameter extends Variable {
   dispose(): void {
     this.zeroGrad();
     this.mainGrad?.dispose();
+    this.scale?.dispose();
     this.value.dispose();
   }
 }

@@ -6,7 +6,7 @@ import { tensor } from "../ops/create.js";
 import type { Quantizer, RandomState } from "../quantizers/quantizer.js";
 import { CustomRecipe } from "../recipes/custom.js";
 import { DelayedScaling } from "../recipes/per-tensor.js";
-import { quantizerFor } from "../recipes/quantizer-for.js";
+import { type QuantizerState, quantizerFor } from "../recipes/quantizer-for.js";
 import { type Recipe, StandardRecipe } from "../recipes/recipe.js";
 import { Scope } from "../tensor/scope.js";
 import type { Shape, WideDType } from "../tensor/shape.js";
@@ -42,14 +42,16 @@ export function makeWeight(
   using scope = new Scope();
   const wide = wideTensor(backend, values, shape, dtype);
   if (!setting || setting.enabled === false) return new Parameter(scope.keep(wide));
-  const quantizer = weightQuantizer(setting.recipe ?? new DelayedScaling(), backend, random);
+  const { recipe = new DelayedScaling(), preserveHighPrecisionInitVal } = setting;
+  const scale = recipe instanceof DelayedScaling ? tensor(backend, [1]) : undefined;
+  const quantizer = weightQuantizer(recipe, { scale, random });
   const quantized = quantizer.setUsage({ rowwise: true, columnwise: true }).quantize(wide);
-  return new Parameter(scope.keep(quantized), setting.preserveHighPrecisionInitVal ? values : undefined);
+  return new Parameter(scope.keep(quantized), preserveHighPrecisionInitVal ? values : undefined, scale);
 }
 
-function weightQuantizer(recipe: Recipe, backend: Backend, random: RandomState): Quantizer {
+function weightQuantizer(recipe: Recipe, state: QuantizerState): Quantizer {
   if (recipe instanceof CustomRecipe) return recipe.quantizerFactory("weight");
   if (!(recipe instanceof StandardRecipe))
     throw new ArgumentError(`quantizedModelInit: ${recipe.constructor.name} is no recipe that layers know`);
-  return quantizerFor(recipe, "weight", { scale: tensor(backend, [1]), random });
+  return quantizerFor(recipe, "weight", state);
 }

@@ -1,10 +1,13 @@
 /** Modules one after another. */
 import type { Backend } from "../backends/backend.js";
 import { type Variable, type VariableLike, variable } from "../tape/variable.js";
+import type { LinearCall } from "./linear-core.js";
 import { Module } from "./module.js";
 
 /** A module, or a function without parameters, from one value to one value. */
-export type Layer = (Module & { forward(x: VariableLike): Variable }) | ((x: Variable) => Variable);
+export type Layer =
+  | (Module & { forward(x: VariableLike, call?: LinearCall): Variable })
+  | ((x: Variable) => Variable);
 
 /** Each layer takes the result of the one before; modules are named by their number. */
 export class Sequential extends Module {
@@ -16,9 +19,14 @@ export class Sequential extends Module {
     for (const [i, layer] of layers.entries()) if (layer instanceof Module) this.addModule(String(i), layer);
   }
 
-  forward(x: VariableLike): Variable {
+  /** `call`, which microbatch this is, goes to every module. */
+  forward(
+    x: VariableLike,
+    call: Pick<LinearCall, "isFirstMicrobatch" | "skipFp8WeightUpdate"> = {},
+  ): Variable {
     let value = variable(x);
-    for (const layer of this.#layers) value = layer instanceof Module ? layer.forward(value) : layer(value);
+    for (const layer of this.#layers)
+      value = layer instanceof Module ? layer.forward(value, call) : layer(value);
     return value;
   }
 }

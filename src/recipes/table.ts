@@ -1,4 +1,4 @@
-/** The recipes: which quantizer each tensor of a linear layer goes through (numerics.md §8), as data. */
+/** The recipes: which quantizer each tensor of a linear layer goes through, as data (docs/training.md has it as a table). */
 import type { BlockFormatName, Tile } from "../formats/block.js";
 import type { ScalarFormat } from "../formats/scalar.js";
 import type { FourOverSix } from "../tensor/quantized.js";
