@@ -1,5 +1,5 @@
 /** Heat maps of block scales: the largest magnitude that each block of a matrix can hold. */
-import { CLASSES } from "./data.mjs";
+import { CLASSES } from "../shared/digits.mjs";
 
 const LEVELS = 32;
 const STOPS = [

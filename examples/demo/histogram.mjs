@@ -1,5 +1,5 @@
 /** Error histograms: how far each output is from float64, and how far the accumulator alone moves it. */
-import { CLASSES } from "./data.mjs";
+import { CLASSES } from "../shared/digits.mjs";
 import { OUTPUTS } from "./model.mjs";
 
 const LOWEST = -26;

@@ -3,11 +3,8 @@
  *
  *     node examples/demo/main.mjs [--backend wasm|cuda|auto] [--threads N] [--out DIR]
  */
-import { existsSync } from "node:fs";
-import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
-
-const BAD_USAGE = 2;
+import { start } from "../shared/start.mjs";
 
 function readOptions() {
   const { values } = parseArgs({
@@ -21,16 +18,8 @@ function readOptions() {
   return { backend: values.backend, threads, directory: values.out };
 }
 
-if (!existsSync(fileURLToPath(import.meta.resolve("lockstep")))) {
-  console.error("demo: the package is not built; run `npm run build` first");
-  process.exit(BAD_USAGE);
-}
-try {
+await start("demo", async () => {
   const options = readOptions();
   const { runDemo } = await import("./run.mjs");
   await runDemo(options);
-} catch (error) {
-  const isUsage = String(error.code).startsWith("ERR_PARSE_ARGS") || error.code === "ARGUMENT";
-  console.error(`demo: ${error.message}`);
-  process.exitCode = isUsage ? BAD_USAGE : 1;
-}
+});

@@ -1,8 +1,9 @@
 /** One recipe, measured: both layers as an H200 multiplies, and exactly, each against float64. */
 import { activation, gemm, tensor } from "lockstep";
-import { CLASSES } from "./data.mjs";
+import { CLASSES } from "../shared/digits.mjs";
+import { within } from "../shared/within.mjs";
 import { FEATURES, largest, OUTPUTS } from "./model.mjs";
-import { bitsOf, ceilingsOf, valuesOf, within } from "./operands.mjs";
+import { bitsOf, ceilingsOf, valuesOf } from "./operands.mjs";
 import { CHARTED } from "./recipes.mjs";
 
 /** The largest E4M3 value, which delayed scaling maps the amax of the past to. */

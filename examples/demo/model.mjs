@@ -1,6 +1,7 @@
 /** The network: fixed random ReLU features and a ridge-regression head, with a float64 forward pass. */
 import { CholeskyDecomposition, Matrix } from "ml-matrix";
-import { CLASSES, INPUTS, PIXELS } from "./data.mjs";
+import { CLASSES, PIXELS } from "../shared/digits.mjs";
+import { INPUTS } from "./data.mjs";
 
 export const FEATURES = 512;
 /** Classes padded with zero rows to a multiple of 32. */

@@ -1,5 +1,6 @@
 /** What a quantized operand costs, what its scales allow, and what it stands for. */
-import { decode, factsOf, QuantizedTensor, Scope } from "lockstep";
+import { decode, factsOf, QuantizedTensor } from "lockstep";
+import { within } from "../shared/within.mjs";
 
 /** The largest E4M3 block scale of NVFP4, which stands for the tensor's own amax. */
 const amaxDivisor = ({ e4m3Max }) => e4m3Max;
@@ -33,14 +34,4 @@ export function ceilingsOf(operand) {
     const start = Math.floor(row / rowsPerScale) * blocks;
     return Array.from(scales.subarray(start, start + blocks), (scale) => scale * top);
   });
-}
-
-/** Runs `body` and frees the tensors it made. */
-export function within(body) {
-  const scope = new Scope();
-  try {
-    return body();
-  } finally {
-    scope.dispose();
-  }
 }

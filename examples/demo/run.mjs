@@ -1,13 +1,14 @@
 /** The demo from start to end: fit, measure each recipe, print, draw. */
-import { createHash } from "node:crypto";
 import { openBackend } from "lockstep";
+import { digestOf } from "../shared/digest.mjs";
+import { headLines, rowLine } from "../shared/table.mjs";
+import { within } from "../shared/within.mjs";
 import { loadDigits } from "./data.mjs";
 import { countRight, measure, upload } from "./measure.mjs";
 import { features, fitModel, scores } from "./model.mjs";
-import { within } from "./operands.mjs";
 import { writePicture } from "./picture.mjs";
 import { RECIPES } from "./recipes.mjs";
-import { headLines, legend, rowLine } from "./table.mjs";
+import { COLUMNS, legend } from "./table.mjs";
 
 /** Fits the model, prints the table row by row, and writes DIRECTORY/demo.html. */
 export async function runDemo({ backend: name, threads, directory }) {
@@ -25,7 +26,7 @@ export async function runDemo({ backend: name, threads, directory }) {
     const rows = within(() => measureAll(backend, exact, truth));
     const notes = legend({ count: heldBack.count, right: countRight(truth.scores, heldBack.labels) });
     console.log(`\n${notes.join("\n")}`);
-    const digest = digestOf(rows);
+    const digest = digestOf(rows.flatMap(({ scores }) => [scores.hopper, scores.exact]));
     const path = writePicture(directory, { rows, truth, notes, digest, device: backend.description });
     console.log(`\nevery output bit, SHA-256: ${digest}  (the same on any machine)`);
     console.log(`picture: ${path}  (${seconds(start)} in all)`);
@@ -39,10 +40,10 @@ export async function runDemo({ backend: name, threads, directory }) {
 function measureAll(backend, exact, truth) {
   const operands = upload(backend, truth);
   const reference = exact === backend ? operands : upload(exact, truth);
-  for (const line of headLines()) console.log(line);
+  for (const line of headLines(COLUMNS)) console.log(line);
   return RECIPES.map((recipe) => {
     const row = measure(recipe, operands, reference, truth);
-    console.log(rowLine(row));
+    console.log(rowLine(COLUMNS, row));
     return row;
   });
 }
@@ -52,17 +53,6 @@ function learn() {
   const { training, heldBack } = loadDigits();
   const model = fitModel(training);
   return { training, heldBack, model, scores: scores(model, features(model, heldBack), heldBack.count) };
-}
-
-/** The first 16 hexadecimal digits of the hash of all scores, recipe by recipe. */
-function digestOf(rows) {
-  const hash = createHash("sha256");
-  for (const { scores } of rows) hash.update(bytesOf(scores.hopper)).update(bytesOf(scores.exact));
-  return hash.digest("hex").slice(0, 16);
-}
-
-function bytesOf({ buffer, byteOffset, byteLength }) {
-  return new Uint8Array(buffer, byteOffset, byteLength);
 }
 
 function seconds(start) {

@@ -37,20 +37,3 @@ export function legend({ count, right }) {
     "time: to quantize and multiply both layers as an H200 would, the faster of two runs here.",
   ];
 }
-
-/** The titles and the line under them. */
-export function headLines() {
-  const titles = [0, 1].map((line) => joined(COLUMNS.map(({ title }) => title[line])));
-  return [...titles, joined(COLUMNS.map(({ width }) => "─".repeat(width)))];
-}
-
-export function rowLine(row) {
-  return joined(COLUMNS.map(({ show }) => show(row)));
-}
-
-/** The first column leans left, numbers right. */
-function joined(cells) {
-  return cells
-    .map((cell, i) => (i === 0 ? cell.padEnd(COLUMNS[i].width) : cell.padStart(COLUMNS[i].width)))
-    .join("  ");
-}

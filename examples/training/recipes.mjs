@@ -1,0 +1,18 @@
+/** The recipes that are compared; the first is the one that the others are held against. */
+import {
+  DelayedScaling,
+  Float8BlockScaling,
+  Float8CurrentScaling,
+  MXFP8BlockScaling,
+  NVFP4BlockScaling,
+} from "lockstep";
+
+/** A row; `allowance` is how many points of accuracy the recipe may cost. Without `make`, products are bf16. */
+export const RECIPES = [
+  { name: "bf16" },
+  { name: "DelayedScaling", allowance: 0.5, make: () => new DelayedScaling({ amaxHistoryLen: 16 }) },
+  { name: "Float8CurrentScaling", allowance: 0.5, make: () => new Float8CurrentScaling() },
+  { name: "Float8BlockScaling", allowance: 0.5, make: () => new Float8BlockScaling() },
+  { name: "MXFP8BlockScaling", allowance: 0.5, make: () => new MXFP8BlockScaling() },
+  { name: "NVFP4BlockScaling", allowance: 1.5, make: () => new NVFP4BlockScaling() },
+];

@@ -1,0 +1,32 @@
+/** What a training demo is asked to do, checked. */
+import { availableParallelism } from "node:os";
+import { ArgumentError } from "lockstep";
+
+const MOST_PROCESSES = 64;
+const MOST_SEEDS = 100;
+/** MX formats want rows in multiples of it. */
+const ROWS = 32;
+
+/**
+ * Numbers out of the texts of options, and what stands for those not given: `whole` has the steps of a whole run and the
+ * count of held-back digits. Throws `ArgumentError` for one that is out of range.
+ */
+export function settingsOf(values, whole) {
+  const { backend, out: directory, write } = values;
+  const seeds = numberOf("seeds", values, 1, MOST_SEEDS);
+  const cores = Math.min(availableParallelism(), MOST_PROCESSES);
+  const processes = numberOf("threads", values, 1, MOST_PROCESSES) ?? cores;
+  const steps = numberOf("steps", values, 1, whole.steps) ?? whole.steps;
+  const digits = numberOf("digits", values, ROWS, whole.digits) ?? whole.digits;
+  if (digits % ROWS !== 0) throw new ArgumentError(`--digits is ${digits}; it must be a multiple of ${ROWS}`);
+  if (write && (seeds < 3 || steps < whole.steps || digits < whole.digits))
+    throw new ArgumentError("--write is for a whole run: at least three seeds, all steps and all digits");
+  return { backend, processes, directory, seeds, write, steps, digits };
+}
+
+function numberOf(name, { [name]: text }, least, most) {
+  if (text === undefined) return undefined;
+  const value = Number(text);
+  if (text !== "" && Number.isInteger(value) && value >= least && value <= most) return value;
+  throw new ArgumentError(`--${name} is "${text}"; it must be a whole number from ${least} to ${most}`);
+}
