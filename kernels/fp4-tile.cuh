@@ -1,5 +1,5 @@
 // 128 rows of 64 elements in shared memory, read as blocks of 16: along the rows by one thread for two blocks, down the
-// columns by one thread for the one or two columns that share a word.
+// columns by one thread for one or two columns.
 #pragma once
 
 #include "kernels/device.cuh"
@@ -27,14 +27,16 @@ struct Fp4Block {
   }
 
   // max |x|, NaN ignored. Each NaN becomes infinity, which has the same code, and raises `bound`, max |x| otherwise.
+  // The whole warp calls.
   __device__ float settle(float& bound) {
+    const float infinity = floatOf(0x7f800000u);
     if constexpr (type == Wide::kF32) {
       float largest = 0;
       bound = 0;
 #pragma unroll
       for (int i = 0; i < kWords; ++i) {
         largest = fmaxf(largest, fabsf(floatOf(words[i])));
-        words[i] = bitsOf(fminf(floatOf(words[i]), floatOf(0x7f800000u)));
+        words[i] = bitsOf(fminf(floatOf(words[i]), infinity));
         bound = fmaxf(bound, fabsf(floatOf(words[i])));
       }
       return largest;
@@ -44,8 +46,8 @@ struct Fp4Block {
       for (int i = 1; i < kWords; ++i) largest = maxOfMagnitudes<type>(largest, words[i]);
       largest = maxOfMagnitudes<type>(largest, __byte_perm(largest, largest, 0x1032)) & 0x7fffu;
       bound = lowOf<type>(largest);
-      if (bound == bound) return bound;
-      bound = floatOf(0x7f800000u);
+      if (!__any_sync(0xffffffffu, bound != bound)) return bound;
+      bound = bound <= infinity ? bound : infinity;
       largest = 0;
 #pragma unroll
       for (int i = 0; i < kWords; ++i) {
@@ -60,7 +62,25 @@ struct Fp4Block {
     float bound;
     return settle(bound);
   }
+
+  // The sign bits of eight elements from `first` on, in the places of their codes, among other bits.
+  __device__ uint32_t signs(int first) const {
+    if constexpr (type == Wide::kF32) {
+      uint32_t signs = 0;
+#pragma unroll
+      for (int i = 7; i >= 0; --i) signs = __funnelshift_l(words[first + i], signs, 4);
+      return signs;
+    } else {
+      const uint32_t* x = words + first / 2;
+      const uint32_t left = __byte_perm(x[0], x[1], 0x7351);
+      const uint32_t right = __byte_perm(x[2], x[3], 0x7351);
+      return mergeBits(0x0f0f0f0fu, lowLanes(left, right) >> 4, highLanes(left, right));
+    }
+  }
 };
+
+template <Wide type>
+struct Fp4ColumnItem;
 
 template <Wide type>
 struct Fp4Tile {
@@ -80,42 +100,58 @@ struct Fp4Tile {
     return row * kChunks + (chunk ^ ((row ^ (row >> 4) * (8 / kBelow) ^ (chunk >> 3) * 4) & 7));
   }
 
-  // Starts to fill the tile whose first element is (firstRow, firstColumn) of a [rows, columns] matrix; 0 outside of
-  // that. Rows are whole chunks, unless `ragged`.
-  template <bool ragged>
-  __device__ void start(const void* x, int64_t rows, int64_t columns, int64_t firstRow, int64_t firstColumn) {
-    constexpr int kStep = kFp4Threads / kChunks;
-    const int chunk = threadIdx.x % kChunks;
-    const int row = threadIdx.x / kChunks;
-    const int64_t column = firstColumn + chunk * kWidth;
-    const int rowsLeft = column < columns ? static_cast<int>(min(rows - firstRow, int64_t{kFp4Rows})) : 0;
-    const Storage* from = static_cast<const Storage*>(x) + (firstRow + row) * columns + column;
-    const int64_t step = kStep * columns;
+  // What a thread loads of tiles that follow each other up a matrix.
+  class Loader {
+   public:
+    // For [rows, columns], whose rows are whole chunks, from the tile at (firstRow, firstColumn) on, `step` rows apart.
+    __device__ Loader(const void* x, int64_t rows, int64_t columns, int64_t firstRow, int64_t firstColumn, int step)
+        : columns_(columns), step_(step) {
+      const int64_t row = firstRow + threadIdx.x / kChunks;
+      const int64_t column = firstColumn + threadIdx.x % kChunks * kWidth;
+      from_ = static_cast<const Storage*>(x) + row * columns + column;
+      atEnd_ = column < columns ? static_cast<int>(min(rows - row, int64_t{kFp4Rows})) : 0;
+      above_ = column < columns ? kFp4Rows : 0;
+    }
+
+    // Starts to fill a tile with the next one; 0 outside of the matrix.
+    __device__ void start(Fp4Tile& tile) {
+      constexpr int kStep = kFp4Threads / kChunks;
+      const int first = at(threadIdx.x / kChunks, threadIdx.x % kChunks);
 #pragma unroll
-    for (int i = 0; i < kFp4Rows / kStep; ++i) {
-      const bool inside = row + i * kStep < rowsLeft;
-      Bytes16* to = chunks + at(row + i * kStep, chunk);
-      const Storage* source = from + i * step;
-      if constexpr (!ragged) {
+      for (int i = 0; i < kFp4Rows / kStep; ++i) {
+        // as at(row + i * kStep, chunk)
+        Bytes16* to = tile.chunks + i * kStep * kChunks + (first ^ at(i * kStep, 0) % kChunks);
         // of 0 bytes none is read, and 16 zeros are written
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
                          static_cast<uint32_t>(__cvta_generic_to_shared(to))),
-                     "l"(source), "r"(inside ? 16 : 0)
+                     "l"(from_ + i * kStep * columns_), "r"(i * kStep < atEnd_ ? 16 : 0)
                      : "memory");
-      } else {
-#pragma unroll 1
-        for (int j = 0; j < kWidth; ++j) {
-          reinterpret_cast<Storage*>(to)[j] = inside && column + j < columns ? source[j] : Storage{0};
-        }
       }
+      from_ -= step_ * columns_;
+      atEnd_ = above_;
     }
-  }
 
-  // Ends a group of started copies, and waits for all groups but the last one.
-  __device__ static void endGroup() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-  __device__ static void waitForEarlierGroups() {
-    asm volatile("cp.async.wait_group 1;" ::: "memory");
-    __syncthreads();
+   private:
+    const Storage* from_;
+    int64_t columns_;
+    int step_;
+    // Rows from this thread's first one on in the next tile, and in those after it, or a tile's.
+    int atEnd_;
+    int above_;
+  };
+
+  // Fills the tile whose first element is (firstRow, firstColumn) of a [rows, columns] matrix; 0 outside of that.
+  __device__ void fill(const void* x, int64_t rows, int64_t columns, int64_t firstRow, int64_t firstColumn) {
+    constexpr int kStep = kFp4Threads / kChunks;
+    const int chunk = threadIdx.x % kChunks;
+    const int64_t column = firstColumn + chunk * kWidth;
+#pragma unroll 1
+    for (int row = threadIdx.x / kChunks; row < kFp4Rows; row += kStep) {
+      const Storage* from = static_cast<const Storage*>(x) + (firstRow + row) * columns + column;
+      Storage* to = reinterpret_cast<Storage*>(chunks + at(row, chunk));
+#pragma unroll 1
+      for (int i = 0; i < kWidth; ++i) to[i] = firstRow + row < rows && column + i < columns ? from[i] : Storage{0};
+    }
   }
 
   // Waits for what this thread started, and for the other threads of the block.
@@ -137,22 +173,21 @@ struct Fp4Tile {
     return result;
   }
 
-  // The blocks down the columns of word `word`, from row 16 * line on.
-  __device__ void columnBlocks(int line, int word, Fp4Block<type> (&blocks)[kAcross]) const {
-    const uint32_t* words = reinterpret_cast<const uint32_t*>(chunks);
-    const int first = at(line * kFp4Block, word / 4) * 4 + word % 4;
-    uint32_t down[kFp4Block];
+  // The block down column i of an item. The whole warp calls.
+  __device__ Fp4Block<type> columnBlock(const Fp4ColumnItem<type>& item, int i) const {
+    Fp4Block<type> block;
+    if constexpr (kAcross == 1) {
+      const uint32_t* words = reinterpret_cast<const uint32_t*>(chunks);
+      const int first = at(item.line * kFp4Block, item.column / 4) * 4 + item.column % 4;
 #pragma unroll
-    for (int i = 0; i < kFp4Block; ++i) down[i] = words[(first ^ (i & 7) * 4) + i * kChunks * 4];
-#pragma unroll
-    for (int i = 0; i < Fp4Block<type>::kWords; ++i) {
-      if constexpr (kAcross == 1) {
-        blocks[0].words[i] = down[i];
-      } else {
-        blocks[0].words[i] = lowLanes(down[2 * i], down[2 * i + 1]);
-        blocks[1].words[i] = highLanes(down[2 * i], down[2 * i + 1]);
-      }
+      for (int j = 0; j < kFp4Block; ++j) block.words[j] = words[(first ^ (j & 7) * 4) + j * kChunks * 4];
+    } else {
+      const Bytes16* from = chunks + at(item.firstRow(), item.column / 8 ^ i);
+      __syncwarp();
+      loadDown(from, block.words);
+      loadDown(from + 8 * kChunks, block.words + 4);
     }
+    return block;
   }
 };
 
@@ -163,17 +198,24 @@ struct Fp4RowItem {
 };
 
 // Which column blocks are this thread's: a warp has all 16 columns of kBelow 16x16 blocks, lanes below each other
-// first.
+// first, and the second column of two is kApart from the first.
 template <Wide type>
 struct Fp4ColumnItem {
-  using Tile = Fp4Tile<type>;
-  // Block line of the tile, and word of its rows.
+  static constexpr int kBelow = Fp4Tile<type>::kBelow;
+  static constexpr int kApart = 8;
+  // Block line of the tile, and column of it.
   int line;
-  int word;
+  int column;
 
   __device__ explicit Fp4ColumnItem(int pass)
-      : line((pass * 2 + threadIdx.x / 128) * Tile::kBelow + threadIdx.x % Tile::kBelow),
-        word(threadIdx.x / 32 % 4 * (32 / Tile::kBelow) + threadIdx.x % 32 / Tile::kBelow) {}
+      : line((pass * 2 + threadIdx.x / 128) * kBelow + threadIdx.x % kBelow),
+        column(threadIdx.x / 32 % 4 * kFp4Block + threadIdx.x % 32 / kBelow) {}
+
+  // The first row of which this lane tells loadDown: rows 2j and 2j + 1 of the lines below each other are matrix j.
+  __device__ int firstRow() const {
+    const int lane = threadIdx.x % 32;
+    return (line - lane % kBelow + lane % 8 / 2) * kFp4Block + lane / 8 * 2 + lane % 2;
+  }
 };
 
 }  // namespace lockstep

@@ -43,20 +43,17 @@ class HadamardMatrix {
     return y;
   }
 
-  // Transforms the columns of 16x16 values in shared memory in place. `row` is where 8 values of row lane % 16 are,
-  // from column lane / 16 * 8 on.
-  __device__ void transform(void* row) const {
-    const uint32_t address = static_cast<uint32_t>(__cvta_generic_to_shared(row));
+  // Transforms the columns of two pieces of 16x8 values in shared memory. `from` is where row lane % 16 of piece
+  // lane / 16 is, and `to` where that goes.
+  __device__ void transform(const void* from, void* to) const {
     uint32_t x[4];
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
-                 : "r"(address)
-                 : "memory");
-    const HadamardStep left = step(x[0], x[1]);
-    const HadamardStep right = step(x[2], x[3]);
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
-                 "r"(bf16Pair(left.low[0], left.low[1])), "r"(bf16Pair(left.high[0], left.high[1])),
-                 "r"(bf16Pair(right.low[0], right.low[1])), "r"(bf16Pair(right.high[0], right.high[1]))
+    loadDown(from, x);
+    const HadamardStep first = step(x[0], x[1]);
+    const HadamardStep second = step(x[2], x[3]);
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
+                     static_cast<uint32_t>(__cvta_generic_to_shared(to))),
+                 "r"(bf16Pair(first.low[0], first.low[1])), "r"(bf16Pair(first.high[0], first.high[1])),
+                 "r"(bf16Pair(second.low[0], second.low[1])), "r"(bf16Pair(second.high[0], second.high[1]))
                  : "memory");
   }
 

@@ -15,15 +15,20 @@ __global__ void __launch_bounds__(kFp4Threads) hadamardColumns(const HadamardPar
   const uint32_t across = static_cast<uint32_t>(ceilDivide(p.columns, kFp4Columns));
   const int64_t firstRow = int64_t{blockIdx.x / across} * kFp4Rows;
   const int64_t firstColumn = int64_t{blockIdx.x % across} * kFp4Columns;
-  tile.start<ragged>(p.x, p.rows, p.columns, firstRow, firstColumn);
+  if constexpr (ragged) {
+    tile.fill(p.x, p.rows, p.columns, firstRow, firstColumn);
+  } else {
+    Tile::Loader(p.x, p.rows, p.columns, firstRow, firstColumn, 0).start(tile);
+  }
   tile.wait();
   const Fp4ColumnItem<Wide::kBf16> item(0);
   const int64_t row = firstRow + item.line * kFp4Block;
   Fp4Block<Wide::kBf16> x[Tile::kAcross];
-  tile.columnBlocks(item.line, item.word, x);
+#pragma unroll
+  for (int i = 0; i < Tile::kAcross; ++i) x[i] = tile.columnBlock(item, i);
 #pragma unroll
   for (int i = 0; i < Tile::kAcross; ++i) {
-    const int64_t column = firstColumn + item.word * Tile::kAcross + i;
+    const int64_t column = firstColumn + item.column + i * item.kApart;
     if (row >= p.rows || column >= p.columns) break;
     uint32_t(&y)[8] = x[i].words;
     hadamard(y, p.signs);

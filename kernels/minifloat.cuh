@@ -125,6 +125,13 @@ __device__ inline float saturatedFma(float a, float b, float c) {
   return result;
 }
 
+// The same with the sum rounded toward zero.
+__device__ inline float saturatedFmaDown(float a, float b, float c) {
+  float result;
+  asm("fma.rz.sat.f32 %0, %1, %2, %3;" : "=f"(result) : "f"(a), "f"(b), "f"(c));
+  return result;
+}
+
 // The bits of 2^23 plus the magnitude code of e2m1, x at most 6. The code is 2|x| up to 2, then |x| + 2, then |x| / 2 + 4
 // up to 7: each term is exact, and each sum rounds to an integer, ties to an even one.
 __device__ inline uint32_t magnitudeE2m1(float x) {

@@ -128,22 +128,7 @@ struct E2m1Terms {
   __device__ uint32_t nearest() const {
     return bitsOf(__fmaf_rn(upToFour, 2.0f, __fmaf_rn(upToTwo, 4.0f, 8388608.0f)) + upToSix);
   }
-
-  // A sum in units of 2^-16 of a code, whose bits 16 to 18 are the code, stochastic. `start` is 128 and a fraction of
-  // 16 random bits; what is cut off is below its units.
-  __device__ uint32_t stochastic(float start) const {
-    return bitsOf(__fadd_rz(__fmaf_rz(upToFour, 2.0f, __fmaf_rz(upToTwo, 4.0f, start)), upToSix));
-  }
 };
-
-// The sign bits of eight elements from `first` on, in their codes' places, among other bits.
-template <Wide type>
-__device__ inline uint32_t signsFp4(const Fp4Block<type>& x, int first) {
-  uint32_t signs = 0;
-#pragma unroll
-  for (int i = 7; i >= 0; --i) signs = __funnelshift_l(bitsOf(x[first + i]), signs, 4);
-  return signs;
-}
 
 // The bits of 2^23 plus the magnitude code of e2m1 for a value from 0 to below 7, nearest even: the least of 2x, x + 2
 // and x / 2 + 4, each rounded once.
@@ -172,7 +157,7 @@ __device__ inline uint2 encodeFp4(Fp4Block<Wide::kBf16>& x, float bound, float m
     uint32_t codes = 0;
 #pragma unroll
     for (int i = 7; i >= 0; --i) codes = codes * 16 + leastE2m1(fabsf(x[first + i]) * m);
-    return (codes - 0x4b000000u * 0x11111111u) | (signsFp4(x, first) & 0x88888888u);
+    return (codes - 0x4b000000u * 0x11111111u) | (x.signs(first) & 0x88888888u);
   };
   return make_uint2(eight(0), eight(8));
 }
@@ -185,27 +170,46 @@ __device__ inline uint2 encodeFp4(const Fp4Block<type>& x, float m) {
     uint32_t codes = 0;
 #pragma unroll
     for (int i = 7; i >= 0; --i) codes = codes * 16 + E2m1Terms(fabsf(x[first + i]) * m).nearest();
-    return (codes - 0x4b000000u * 0x11111111u) | (signsFp4(x, first) & 0x88888888u);
+    return (codes - 0x4b000000u * 0x11111111u) | (x.signs(first) & 0x88888888u);
   };
   return make_uint2(eight(0), eight(8));
+}
+
+// The magnitude code of e2m1 in units of 2^-22, cut to them, for a value that is neither negative nor NaN: the bits of
+// 2^-126 times the value, at most 6. f32's bits grow evenly below 2^-126 as codes do below 1, and by 2^23 a binade above
+// it as codes do by 2.
+__device__ inline uint32_t fractionalE2m1(float x) {
+  const float bounded = saturatedFmaDown(x, 0.125f, 0.25f);
+  return bitsOf(__fmaf_rz(bounded, powerOfTwo(-123), -powerOfTwo(-125)));
+}
+
+// Bits 22 to 25 of eight words, those of the first one lowest.
+__device__ inline uint32_t packBits22(const uint32_t (&x)[8]) {
+  uint32_t lanes[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) lanes[i] = highLanes(x[i], x[i + 4]);
+  const uint32_t low = mergeBits(0x03c003c0u, lanes[0], lanes[1] << 4);
+  const uint32_t high = mergeBits(0x03c003c0u, lanes[2], lanes[3] << 4);
+  return mergeBits(0x00ff00ffu, low >> 6, high << 2);
 }
 
 // Codes of a block that has settled, its first element having this index, a multiple of 16, in copy 0 or 1, stochastic.
 template <Wide type>
 __device__ inline uint2 encodeFp4(const Fp4Block<type>& x, float m, int64_t index, uint32_t copy,
-                                  const RandomSource& random) {
+                                  const Philox& random) {
+  const uint32_t high = static_cast<uint32_t>(index >> 32);
+  const uint32_t firstDraw = __funnelshift_r(static_cast<uint32_t>(index), high, 3);
   const auto eight = [&](int first) {
-    const uint4 draw = philox(static_cast<uint64_t>(index + first) >> 3, copy, random);
-    const uint32_t inverse[4] = {~draw.x, ~draw.y, ~draw.z, ~draw.w};
-    const auto sum = [&](int i) {
-      const uint32_t start = __byte_perm(inverse[i / 2], 0x43000000u, i % 2 == 0 ? 0x7610 : 0x7632);
-      return E2m1Terms(fabsf(x[first + i]) * m).stochastic(floatOf(start));
-    };
-    // byte 2 of a sum is the code
-    const auto four = [&](int i) {
-      return __byte_perm(__byte_perm(sum(i), sum(i + 2), 0x0062), __byte_perm(sum(i + 4), sum(i + 6), 0x0062), 0x5410);
-    };
-    return four(0) | four(1) << 4 | (signsFp4(x, first) & 0x88888888u);
+    const uint4 draw = random.complement(firstDraw + first / 8, high >> 3 ^ copy << 31);
+    const uint32_t words[4] = {draw.x, draw.y, draw.z, draw.w};
+    uint32_t sums[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      // 2^-16 of a code is 2^6 here; the sum with a number's complement reaches the next code where the number is below
+      const uint32_t half = i % 2 == 0 ? 0x0040 : 0x4000;
+      sums[i] = __dp2a_lo(words[i / 2], half, fractionalE2m1(fabsf(x[first + i]) * m));
+    }
+    return packBits22(sums) | (x.signs(first) & 0x88888888u);
   };
   return make_uint2(eight(0), eight(8));
 }

@@ -81,6 +81,22 @@ __device__ inline uint32_t bf16Pair(float a, float b) {
   return pair;
 }
 
+// Four 8x8 matrices of 16-bit values in shared memory, lane i giving where row i % 8 of the matrix i / 8 is. A lane
+// gets of each the values in column lane / 4 of the rows lane % 4 * 2 and the one below. The whole warp calls.
+__device__ inline void loadDown(const void* row, uint32_t* x) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+               : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(row)))
+               : "memory");
+}
+
+// The bits `of` of a, and the others of b.
+__device__ inline uint32_t mergeBits(uint32_t of, uint32_t a, uint32_t b) {
+  uint32_t result;
+  asm("lop3.b32 %0, %1, %2, %3, 0xca;" : "=r"(result) : "r"(of), "r"(a), "r"(b));
+  return result;
+}
+
 // The low lanes of two pairs, and the high ones.
 __device__ inline uint32_t lowLanes(uint32_t a, uint32_t b) { return __byte_perm(a, b, 0x5410); }
 __device__ inline uint32_t highLanes(uint32_t a, uint32_t b) { return __byte_perm(a, b, 0x7632); }

@@ -118,10 +118,12 @@ __device__ void quantizeColumns(const QuantizeNvfp4Params& p, const Fp4Tile<type
     const Fp4ColumnItem<type> item(pass);
     const int64_t row = at.row + item.line * kFp4Block;
     Fp4Block<type> x[kAcross];
-    tile.columnBlocks(item.line, item.word, x);
     float amaxes[kAcross];
 #pragma unroll
-    for (int i = 0; i < kAcross; ++i) amaxes[i] = x[i].settle();
+    for (int i = 0; i < kAcross; ++i) {
+      x[i] = tile.columnBlock(item, i);
+      amaxes[i] = x[i].settle();
+    }
     if (p.square) {
       const float largest = maxAcross(fmaxf(amaxes[0], amaxes[kAcross - 1]), Tile::kBelow);
       amaxes[0] = largest;
@@ -137,23 +139,21 @@ __device__ void quantizeColumns(const QuantizeNvfp4Params& p, const Fp4Tile<type
       four[i] = chooser.candidate(amaxes[i], true);
       errorsSix[i] = chooser.error(x[i], six[i]);
       errorsFour[i] = chooser.error(x[i], four[i]);
-      if (p.square) {
-        errorsSix[i] = sumAcross(errorsSix[i], Tile::kBelow);
-        errorsFour[i] = sumAcross(errorsFour[i], Tile::kBelow);
-      }
     }
-    // columns that share a word are the last to be added
-    if (p.square && kAcross == 2) {
-      errorsSix[0] = errorsSix[kAcross - 1] = errorsSix[0] + errorsSix[kAcross - 1];
-      errorsFour[0] = errorsFour[kAcross - 1] = errorsFour[0] + errorsFour[kAcross - 1];
+    if (p.square) {
+      // a thread's two columns are the halves that are the first to be added
+      const float sumSix = kAcross == 2 ? errorsSix[0] + errorsSix[kAcross - 1] : errorsSix[0];
+      const float sumFour = kAcross == 2 ? errorsFour[0] + errorsFour[kAcross - 1] : errorsFour[0];
+      errorsSix[0] = errorsSix[kAcross - 1] = sumAcross(sumSix, Tile::kBelow);
+      errorsFour[0] = errorsFour[kAcross - 1] = sumAcross(sumFour, Tile::kBelow);
     }
 #pragma unroll
     for (int i = 0; i < kAcross; ++i) {
-      const int64_t column = at.column + item.word * kAcross + i;
+      const int64_t column = at.column + item.column + i * item.kApart;
       if (row >= p.rows || column >= p.columns) break;
       const Candidate chosen = smaller(errorsSix[i], six[i], errorsFour[i], four[i]);
       *reinterpret_cast<uint2*>(p.columnwise.data + (column * p.rows + row) / 2) = encodeFp4(x[i], chosen.multiplier);
-      stored.store(item.word * kAcross + i, item.line, codeOfE4m3(chosen.scale));
+      stored.store(item.column + i * item.kApart, item.line, codeOfE4m3(chosen.scale));
     }
   }
 }
@@ -164,7 +164,7 @@ __global__ void __launch_bounds__(kFp4Threads) quantizeFourOverSix(const Quantiz
   __shared__ Nvfp4Shared shared;
   if (isNoop(p.noop)) return;
   const Nvfp4Origin at(blockIdx.x, p.columns);
-  tile.template start<false>(p.x, p.rows, p.columns, at.row, at.column);
+  typename Fp4Tile<type>::Loader(p.x, p.rows, p.columns, at.row, at.column, 0).start(tile);
   shared.start(p);
   tile.wait();
   if (p.rowwise.data != nullptr) quantizeRows<type>(p, tile, at, shared.levels[0]);

@@ -53,7 +53,6 @@ __global__ void __launch_bounds__(kFp4Threads, (kResident<type, stochastic>))
 #pragma unroll
     for (int i = 0; i < kBlocks; ++i) {
       const int64_t block = first + i * kFp4Threads + threadIdx.x;
-      if (block >= count) break;
       float bound;
       const float amax = blocks[i].settle(bound);
       const TwoLevel scale = scaling.scale(0, amax);
@@ -65,6 +64,7 @@ __global__ void __launch_bounds__(kFp4Threads, (kResident<type, stochastic>))
       } else {
         codes = encodeFp4(blocks[i], scale.multiplier);
       }
+      if (block >= count) continue;
       reinterpret_cast<uint2*>(p.rowwise.data)[block] = codes;
       int64_t at = block;
       if (!dense) {

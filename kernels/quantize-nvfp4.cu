@@ -1,6 +1,6 @@
 #include "kernels/quantize-nvfp4.h"
 
-#include "kernels/hadamard-mma.cuh"
+#include "kernels/fp4-transform.cuh"
 #include "kernels/hadamard.cuh"
 #include "kernels/noop.cuh"
 #include "kernels/nvfp4-codes.cuh"
@@ -11,16 +11,29 @@ namespace {
 
 constexpr uint32_t kWarp = 0xffffffffu;
 
-// The largest of the values of lanes that differ in bits `first` to 16 of their number.
+// The largest of the values, none negative, of lanes that differ in bits `first` to 16 of their number.
 __device__ float maxAcross(float value, int first) {
   uint32_t largest = bitsOf(value);
   for (int step = 16; step >= first; step /= 2) largest = max(largest, __shfl_xor_sync(kWarp, largest, step));
   return floatOf(largest);
 }
 
+// The same of two values, which become those.
+template <Wide type>
+__device__ void maxAcross(float& a, float& b, int first) {
+  if constexpr (type == Wide::kBf16) {
+    uint32_t largest = highLanes(bitsOf(a), bitsOf(b));
+    for (int step = 16; step >= first; step /= 2) largest = __vmaxu2(largest, __shfl_xor_sync(kWarp, largest, step));
+    a = lowOf<type>(largest);
+    b = highOf<type>(largest);
+  } else {
+    a = maxAcross(a, first);
+    b = maxAcross(b, first);
+  }
+}
+
 template <Wide type, bool stochastic>
-__device__ uint2 codesOf(Fp4Block<type>& x, float bound, float m, int64_t index, uint32_t copy,
-                         const RandomSource& random) {
+__device__ uint2 codesOf(Fp4Block<type>& x, float bound, float m, int64_t index, uint32_t copy, const Philox& random) {
   if constexpr (stochastic) {
     return encodeFp4(x, m, index, copy, random);
   } else if constexpr (type == Wide::kBf16) {
@@ -39,10 +52,14 @@ struct Places {
   int64_t scaleApart;
   int64_t step;
   int64_t scaleStep;
+  // Whether the first block is in the source, for the lowest tile and for the others.
+  bool isInside;
+  bool isInsideAbove;
 
   __device__ void advance() {
     element -= step;
     scale -= scaleStep;
+    isInside = isInsideAbove;
   }
 };
 
@@ -55,19 +72,24 @@ __device__ Places rowPlaces(const QuantizeNvfp4Params& p, int64_t row, int64_t c
           kFp4Block,
           to.swizzled ? 1 : to.blockStride,
           rowsOfStep * p.columns,
-          rowsOfStep / kFp4Rows * tile};
+          rowsOfStep / kFp4Rows * tile,
+          row < p.rows && column < p.columns,
+          column < p.columns};
 }
 
-// Blocks of two columns, the first an even one.
+// Blocks of two columns of 16, kApart from each other.
 __device__ Places columnPlaces(const QuantizeNvfp4Params& p, int64_t row, int64_t column, int rowsOfStep) {
+  constexpr int64_t kApart = Fp4ColumnItem<Wide::kBf16>::kApart;
   const ScalePlacement& to = p.columnwise.scales;
   const int64_t tile = scaleOffset(to, 0, kFp4Rows / kFp4Block);
   return {column * p.rows + row,
           scaleOffset(to, column, row / kFp4Block),
-          p.rows,
-          to.swizzled ? 16 : to.lineStride,
+          kApart * p.rows,
+          kApart * (to.swizzled ? 16 : to.lineStride),
           rowsOfStep,
-          rowsOfStep / kFp4Rows * tile};
+          rowsOfStep / kFp4Rows * tile,
+          row < p.rows && column < p.columns,
+          column < p.columns};
 }
 
 // Whether four blocks of a row have their scales in a word.
@@ -81,23 +103,29 @@ __device__ void storeScale(const Nvfp4Copy& copy, int64_t at, uint32_t code) {
 
 template <Wide type, bool stochastic>
 __device__ void quantizeRows(const QuantizeNvfp4Params& p, const Fp4Tile<type>& tile, const Nvfp4Scaling& scaling,
-                             int64_t firstRow, int64_t firstColumn, const Places& places) {
+                             int64_t firstColumn, const Places& places) {
   const Fp4RowItem item;
+  Fp4Block<type> x[2];
+  float amaxes[2];
+  float bounds[2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    x[i] = tile.rowBlock(item.row, item.block + i);
+    amaxes[i] = x[i].settle(bounds[i]);
+  }
+  if (p.square) maxAcross<type>(amaxes[0], amaxes[1], 2);
   uint2 codes[2];
   TwoLevel scales[2];
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    Fp4Block<type> x = tile.rowBlock(item.row, item.block + i);
-    float bound;
-    float amax = x.settle(bound);
-    if (p.square) amax = maxAcross(amax, 2);
-    scales[i] = scaling.scale(0, amax);
-    codes[i] = codesOf<type, stochastic>(x, bound, scales[i].multiplier, places.element + i * kFp4Block, 0, p.random);
+    scales[i] = scaling.scale(0, amaxes[i]);
+    const int64_t index = places.element + i * kFp4Block;
+    codes[i] = codesOf<type, stochastic>(x[i], bounds[i], scales[i].multiplier, index, 0, p.random);
   }
   const int64_t column = firstColumn + item.block * kFp4Block;
   const uint32_t pair = scales[0].code | scales[1].code << 8;
   const uint32_t other = __shfl_xor_sync(kWarp, pair, 1);
-  if (firstRow + item.row >= p.rows || column >= p.columns) return;
+  if (!places.isInside) return;
   const bool both = column + kFp4Block < p.columns;
   storeFp4(p.rowwise.data, places.element, codes, both);
   if (hasScaleWords(p.rowwise.scales, p.columns)) {
@@ -110,20 +138,10 @@ __device__ void quantizeRows(const QuantizeNvfp4Params& p, const Fp4Tile<type>& 
   if (both) storeScale(p.rowwise, places.scale + places.scaleApart, scales[1].code);
 }
 
-// Transforms the blocks that this warp quantizes, in place.
-[[maybe_unused]] __device__ void transformColumns(Fp4Tile<Wide::kBf16>& tile, const HadamardMatrix& matrix) {
-  using Tile = Fp4Tile<Wide::kBf16>;
-  const int lane = threadIdx.x % 32;
-  const int chunk = threadIdx.x / 32 % 4 * 2 + lane / 16;
-  const int row = threadIdx.x / 128 * Tile::kBelow * kFp4Block + lane % 16;
-#pragma unroll
-  for (int i = 0; i < Tile::kBelow; ++i) matrix.transform(tile.chunks + Tile::at(row + i * kFp4Block, chunk));
-  __syncwarp();
-}
-
 template <Wide type, bool stochastic, bool transforms>
 __device__ void quantizeColumns(const QuantizeNvfp4Params& p, const Fp4Tile<type>& tile, const Nvfp4Scaling& scaling,
-                                int64_t firstRow, int64_t firstColumn, const Places& places) {
+                                const ColumnTransform<transforms && kHadamardByMma>& transform, int64_t firstRow,
+                                const Places& places) {
   using Tile = Fp4Tile<type>;
 #pragma unroll
   for (int pass = 0; pass < Tile::kPasses; ++pass) {
@@ -131,19 +149,22 @@ __device__ void quantizeColumns(const QuantizeNvfp4Params& p, const Fp4Tile<type
     Fp4Block<type> x[Tile::kAcross];
     float amaxes[Tile::kAcross];
     float bounds[Tile::kAcross];
-    tile.columnBlocks(item.line, item.word, x);
 #pragma unroll
     for (int i = 0; i < Tile::kAcross; ++i) {
-      if constexpr (transforms && !kHadamardByMma) hadamard(x[i].words, p.signs);
+      if constexpr (transforms && kHadamardByMma) {
+        x[i] = transform.block(tile, i);
+      } else {
+        x[i] = tile.columnBlock(item, i);
+        if constexpr (transforms) hadamard(x[i].words, p.signs);
+      }
       amaxes[i] = x[i].settle(bounds[i]);
     }
     if (p.square) {
       amaxes[0] = maxAcross(fmaxf(amaxes[0], amaxes[Tile::kAcross - 1]), Tile::kBelow);
       amaxes[Tile::kAcross - 1] = amaxes[0];
     }
-    // columns are a multiple of 16
-    if (firstRow + item.line * kFp4Block >= p.rows || firstColumn + item.word * Tile::kAcross >= p.columns) continue;
-    // in a second pass lines are four further
+    // columns are a multiple of 16, and in a second pass lines are four further
+    if (!places.isInside || (pass != 0 && firstRow + item.line * kFp4Block >= p.rows)) continue;
     const int64_t element = places.element + pass * 4 * kFp4Block;
     const int64_t scaleAt =
         places.scale + (p.columnwise.scales.swizzled ? pass * 512 : pass * 4 * p.columnwise.scales.blockStride);
@@ -161,12 +182,12 @@ __device__ void quantizeColumns(const QuantizeNvfp4Params& p, const Fp4Tile<type
 // Tiles in flight: one is loaded while another is quantized. Blocks of the kernel on a multiprocessor.
 template <Wide type>
 constexpr int kStages = type == Wide::kF32 ? 1 : 2;
-template <Wide type, bool stochastic>
-constexpr int kResident = type == Wide::kF32 ? 3 : stochastic ? 4 : 5;
+template <Wide type, bool stochastic, bool transforms>
+constexpr int kResident = type == Wide::kF32 ? 3 : stochastic || transforms ? 4 : 5;
 
 // Blocks go up strips of the source, `across` of them: what the pass before read last is still in the cache.
 template <Wide type, bool stochastic, bool transforms>
-__global__ void __launch_bounds__(kFp4Threads, (kResident<type, stochastic>))
+__global__ void __launch_bounds__(kFp4Threads, (kResident<type, stochastic, transforms>))
     quantizeNvfp4(const QuantizeNvfp4Params p, uint32_t across) {
   __shared__ Fp4Tile<type> stages[kStages<type>];
   __shared__ Nvfp4Scaling scaling;
@@ -174,44 +195,35 @@ __global__ void __launch_bounds__(kFp4Threads, (kResident<type, stochastic>))
   const int64_t column = int64_t{blockIdx.x % across} * kFp4Columns;
   const int step = static_cast<int>(gridDim.x / across) * kFp4Rows;
   int64_t row = (ceilDivide(p.rows, kFp4Rows) - 1 - blockIdx.x / across) * kFp4Rows;
-  const auto start = [&](int64_t firstRow, int stage) {
-    if (firstRow >= 0) stages[stage].template start<false>(p.x, p.rows, p.columns, firstRow, column);
-    Fp4Tile<type>::endGroup();
-  };
+  typename Fp4Tile<type>::Loader loader(p.x, p.rows, p.columns, row, column, step);
   int stage = 0;
-  start(row, stage);
+  if (row >= 0) loader.start(stages[stage]);
   waitForPrevious();
   scaling.start(p);
-  const HadamardMatrix matrix(p.signs, 2, 8);
+  const ColumnTransform<transforms && kHadamardByMma> transform(p.signs);
   const Fp4RowItem rowItem;
   const Fp4ColumnItem<type> columnItem(0);
   Places rowwise = rowPlaces(p, row + rowItem.row, column + rowItem.block * kFp4Block, step);
-  Places columnwise = columnPlaces(p, row + columnItem.line * kFp4Block,
-                                   column + columnItem.word * Fp4Tile<type>::kAcross, step);
+  Places columnwise = columnPlaces(p, row + columnItem.line * kFp4Block, column + columnItem.column, step);
 #pragma unroll 1
   for (; row >= 0; row -= step) {
-    if constexpr (kStages<type> == 2) {
-      start(row - step, stage ^ 1);
-      Fp4Tile<type>::waitForEarlierGroups();
-    } else {
-      Fp4Tile<type>::wait();
-    }
-    Fp4Tile<type>& tile = stages[stage];
+    // and for all threads to have read the tile before
+    Fp4Tile<type>::wait();
+    if (kStages<type> == 2 && row >= step) loader.start(stages[stage ^ 1]);
+    const Fp4Tile<type>& tile = stages[stage];
     if (p.rowwise.data != nullptr) {
-      quantizeRows<type, stochastic>(p, tile, scaling, row, column, rowwise);
+      quantizeRows<type, stochastic>(p, tile, scaling, column, rowwise);
       rowwise.advance();
-      if constexpr (transforms && kHadamardByMma) __syncthreads();
     }
     if (p.columnwise.data != nullptr) {
-      if constexpr (transforms && kHadamardByMma) transformColumns(tile, matrix);
-      quantizeColumns<type, stochastic, transforms>(p, tile, scaling, row, column, columnwise);
+      quantizeColumns<type, stochastic, transforms>(p, tile, scaling, transform, row, columnwise);
       columnwise.advance();
     }
-    __syncthreads();
     if constexpr (kStages<type> == 2) {
       stage ^= 1;
     } else {
-      start(row - step, stage);
+      __syncthreads();
+      if (row >= step) loader.start(stages[stage]);
     }
   }
 }
@@ -221,7 +233,7 @@ void launchStrips(const QuantizeNvfp4Params& p, cudaStream_t stream) {
   const uint32_t across = static_cast<uint32_t>(ceilDivide(p.columns, kFp4Columns));
   const int64_t tiles = ceilDivide(p.rows, kFp4Rows) * across;
   // about three times what is resident, for an even load
-  const int64_t each = ceilDivide(fillingGrid(tiles, 3 * kResident<type, stochastic>), across);
+  const int64_t each = ceilDivide(fillingGrid(tiles, 3 * kResident<type, stochastic, transforms>), across);
   launchEarly(quantizeNvfp4<type, stochastic, transforms>, static_cast<uint32_t>(across * each), kFp4Threads, stream, p,
               across);
 }

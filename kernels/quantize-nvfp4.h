@@ -37,7 +37,7 @@ struct QuantizeNvfp4Params {
   uint32_t signs = 0;
   // Round elements stochastically, else to nearest.
   bool stochastic = false;
-  RandomSource random;
+  Philox random;
   // Choose each block's scale for a largest code of 6 or 4 by the smaller error, squared or absolute.
   bool fourOverSix = false;
   bool squaredError = false;
