@@ -1,4 +1,5 @@
 /** Opening, memory, scopes, closing, and what a backend answers before it is asked to work. */
+import * as fc from "fast-check";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { Backend } from "../src/backends/backend.js";
 import type { GemmOperand } from "../src/backends/gemm-args.js";
@@ -70,6 +71,28 @@ describe("memory", () => {
     expect(view.dataSync()).toEqual(Float32Array.of(1, 2, 3, 4));
     expect(() => view.reshape([3])).toThrow(ShapeError);
     view.dispose();
+  });
+
+  it("is copied from and to any place by slice and paste, and viewed where addresses allow", () => {
+    fc.assert(
+      fc.property(fc.nat(200), fc.nat(200), fc.nat(200), (before, size, after) => {
+        using _scope = new Scope();
+        const values = Float32Array.from({ length: before + size + after }, (_, i) => i);
+        const x = tensor(backend, values);
+        const part = x.slice(before, [size]);
+        expect(part.dataSync()).toEqual(values.slice(before, before + size));
+        part.write(values.slice(before, before + size).fill(-1));
+        expect(x.dataSync()).toEqual(values);
+        x.paste(part, before);
+        expect(x.dataSync()).toEqual(values.fill(-1, before, before + size));
+        if ((before * 4) % 256 === 0) expect(x.view(before, [size]).dataSync()).toEqual(part.dataSync());
+        else if (size > 1) expect(() => x.view(before, [size])).toThrow("multiple of 256 bytes");
+        expect(() => x.slice(before + 1, [size + after])).toThrow(ShapeError);
+        expect(() => x.view(before + 1, [size + after])).toThrow(ShapeError);
+        expect(() => part.paste(x, 1)).toThrow(ShapeError);
+        expect(() => x.slice(-1, [1])).toThrow(ShapeError);
+      }),
+    );
   });
 
   it("of tensors without elements is none, and each has an address", () => {

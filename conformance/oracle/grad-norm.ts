@@ -6,7 +6,7 @@ import { add, div, mul } from "./rational.js";
 const PIECE = 4096;
 
 /** The sum of the squares of one tensor. */
-export function squareSum(x: readonly number[]): number {
+function squareSum(x: readonly number[]): number {
   const pieces = Array.from({ length: Math.ceil(x.length / PIECE) }, (_, i) =>
     x.slice(i * PIECE, (i + 1) * PIECE),
   );

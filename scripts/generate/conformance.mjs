@@ -85,7 +85,7 @@ function gpuSection(entries) {
   const declined = new Map();
   for (const { name, declined: reasons = [] } of entries)
     for (const { reason, count } of reasons) {
-      const key = reason.replace(/\d+/g, "N");
+      const key = reason.replace(/\b\d+\b/g, "N");
       declined.set(key, [...(declined.get(key) ?? []), { name, count }]);
     }
   const reasons = [...declined].map(([reason, each]) => [

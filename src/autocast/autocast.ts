@@ -2,7 +2,7 @@
 import { platform } from "#platform";
 import type { Backend } from "../backends/backend.js";
 import { DelayedScaling } from "../recipes/per-tensor.js";
-import type { Recipe } from "../recipes/recipe.js";
+import { type Recipe, requireRecipe } from "../recipes/recipe.js";
 import { getDefaultRecipe, requireRecipeSupport } from "../recipes/support.js";
 import { training } from "../tape/grad-mode.js";
 import { type AmaxReductionGroup, ScaleUpdates } from "../tape/scale-updates.js";
@@ -53,6 +53,7 @@ interface Entered {
 function prepare(options: AutocastOptions): Entered {
   const { enabled = true, calibrating = false, backend } = options;
   const recipe = options.recipe ?? (backend ? getDefaultRecipe(backend) : new DelayedScaling());
+  requireRecipe("autocast", recipe);
   if (enabled && backend) requireRecipeSupport(recipe, backend);
   const outer = currentRegion();
   const outermost = (enabled || calibrating) && !outer?.updates ? new ScaleUpdates() : undefined;

@@ -3,7 +3,7 @@ import type { Backend } from "../backends/backend.js";
 import { embedding } from "../functional/embedding.js";
 import type { Variable } from "../tape/variable.js";
 import type { Tensor } from "../tensor/tensor.js";
-import { Module, type ModuleOptions } from "./module.js";
+import { Module, type ModuleOptions, requireSizes } from "./module.js";
 import { type InitMethod, normalInit, type Parameter } from "./parameter.js";
 
 export interface EmbeddingModuleOptions extends ModuleOptions {
@@ -22,6 +22,7 @@ export class Embedding extends Module {
     options: EmbeddingModuleOptions = {},
   ) {
     super(backend, options);
+    requireSizes("Embedding", { vocabulary, features });
     this.weight = this.parameter("weight", [vocabulary, features], options.initMethod ?? normalInit(0.02));
   }
 

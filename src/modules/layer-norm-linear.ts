@@ -16,7 +16,7 @@ import type { WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { type LinearOptions, linearParts } from "./linear.js";
 import { type LinearCall, type LinearInput, type LinearParts, linearForward } from "./linear-core.js";
-import { Module } from "./module.js";
+import { Module, requireSizes } from "./module.js";
 import {
   type Normalization,
   type NormModuleOptions,
@@ -24,6 +24,7 @@ import {
   normForward,
   normGradients,
   normParts,
+  requireNorm,
 } from "./norm.js";
 import { constantInit, type Parameter } from "./parameter.js";
 import type { LinearQuantization } from "./quantization.js";
@@ -100,13 +101,16 @@ export class LayerNormLinear extends Module {
     options: LayerNormLinearOptions = {},
   ) {
     super(backend, options);
+    const { normalization = "LayerNorm" } = options;
+    requireSizes("LayerNormLinear", { inFeatures, outFeatures });
+    requireNorm(normalization, options);
+    this.#linear = linearParts(this.backend, [outFeatures, inFeatures], { ...options, random: this.random });
     const names = { gamma: "layerNormWeight", beta: "layerNormBias" };
-    this.#norm = normParts(options.normalization ?? "LayerNorm", options, (name, initial) =>
+    this.#norm = normParts(normalization, options, (name, initial) =>
       this.parameter(names[name], [inFeatures], constantInit(initial)),
     );
     this.layerNormWeight = this.#norm.gamma;
     this.layerNormBias = this.#norm.beta;
-    this.#linear = linearParts(this.backend, [outFeatures, inFeatures], { ...options, random: this.random });
     this.weight = this.addParameter("weight", this.#linear.weight);
     this.bias = this.#linear.bias && this.addParameter("bias", this.#linear.bias);
   }

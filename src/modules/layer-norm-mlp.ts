@@ -18,8 +18,14 @@ import type { Tensor } from "../tensor/tensor.js";
 import { normedGradients, normedInput, requireWideGradient } from "./layer-norm-linear.js";
 import { type LinearOptions, linearParts } from "./linear.js";
 import { type LinearCall, type LinearParts, type LinearResult, linearForward } from "./linear-core.js";
-import { Module } from "./module.js";
-import { type Normalization, type NormModuleOptions, type NormParts, normParts } from "./norm.js";
+import { Module, requireSizes } from "./module.js";
+import {
+  type Normalization,
+  type NormModuleOptions,
+  type NormParts,
+  normParts,
+  requireNorm,
+} from "./norm.js";
 import { constantInit } from "./parameter.js";
 import type { LinearQuantization } from "./quantization.js";
 
@@ -72,19 +78,27 @@ export class LayerNormMLP extends Module {
     options: LayerNormMLPOptions = {},
   ) {
     super(backend, options);
-    const { activation: name = "gelu" } = options;
+    const { activation: name = "gelu", normalization = "LayerNorm" } = options;
+    requireSizes("LayerNormMLP", { hidden, ffnHidden });
+    requireNorm(normalization, options);
     if (!Object.hasOwn(MLP_ACTIVATIONS, name))
       throw new ArgumentError(
         `LayerNormMLP: activation "${name}" is not one of ${Object.keys(MLP_ACTIVATIONS).join(", ")}`,
       );
     this.#form = MLP_ACTIVATIONS[name];
-    const names = { gamma: "layerNormWeight", beta: "layerNormBias" };
-    this.#norm = normParts(options.normalization ?? "LayerNorm", options, (part, initial) =>
-      this.parameter(names[part], [hidden], constantInit(initial)),
-    );
     const given = { ...options, random: this.random };
     this.#fc1 = linearParts(backend, [this.#form.gated ? 2 * ffnHidden : ffnHidden, hidden], given);
-    this.#fc2 = linearParts(backend, [hidden, ffnHidden], given);
+    try {
+      this.#fc2 = linearParts(backend, [hidden, ffnHidden], given);
+    } catch (error) {
+      // sizes that a quantizer does not take leave nothing behind
+      for (const made of [this.#fc1.weight, this.#fc1.bias]) made?.dispose();
+      throw error;
+    }
+    const names = { gamma: "layerNormWeight", beta: "layerNormBias" };
+    this.#norm = normParts(normalization, options, (part, initial) =>
+      this.parameter(names[part], [hidden], constantInit(initial)),
+    );
     for (const [layer, { weight, bias }] of Object.entries({ fc1: this.#fc1, fc2: this.#fc2 })) {
       this.addParameter(`${layer}Weight`, weight);
       if (bias) this.addParameter(`${layer}Bias`, bias);

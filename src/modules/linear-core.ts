@@ -4,6 +4,7 @@ import { ArgumentError, DTypeError, ShapeError } from "../errors.js";
 import { plainDatapath } from "../functional/datapath.js";
 import { castTo } from "../ops/cast.js";
 import { dequantize } from "../ops/dequantize.js";
+import { requireScalar } from "../ops/execute.js";
 import { gemm } from "../ops/gemm.js";
 import { columnSum } from "../ops/norm.js";
 import type { Quantizer } from "../quantizers/quantizer.js";
@@ -156,6 +157,7 @@ function quantizedForward(
     );
   requireAligned("input", input.shape);
   requireAligned("weight", weight.shape);
+  requireScalar("linear", "skipFp8WeightUpdate", call.skipFp8WeightUpdate);
   quantization.enter(region, weight.value);
   const given = input.quantize && !parts.saveOriginalInput ? undefined : input.value();
   const keepsOriginal = parts.saveOriginalInput && !(given instanceof QuantizedTensor);

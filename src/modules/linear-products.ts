@@ -2,6 +2,7 @@
 import { ArgumentError } from "../errors.js";
 import type { DatapathFamily } from "../formats/datapath.js";
 import { castTo } from "../ops/cast.js";
+import { requireF32 } from "../ops/execute.js";
 import { gemm } from "../ops/gemm.js";
 import type { GemmInput } from "../ops/gemm-operand.js";
 import type { MMParams } from "../recipes/table.js";
@@ -40,6 +41,7 @@ export function wgradOf(x: GemmInput, dy: Gradient, products: Products): Tensor<
   const out = weight.mainGrad;
   if (!out)
     throw new ArgumentError("linear: fuseWgradAccumulation needs a mainGrad on the weight, f32 of its shape");
+  requireF32("linear", "mainGrad", out);
   gemm({ ...options, out, accumulate: isFirstMicrobatch !== true });
   return undefined;
 }

@@ -1,6 +1,5 @@
 /** The linear layer. */
 import type { Backend } from "../backends/backend.js";
-import { ArgumentError } from "../errors.js";
 import {
   differentiableOne,
   type Value,
@@ -11,7 +10,7 @@ import {
 import { QuantizedTensor } from "../tensor/quantized.js";
 import { isWide, type WideDType } from "../tensor/shape.js";
 import { type LinearCall, type LinearParts, linearForward } from "./linear-core.js";
-import { Module, type ModuleOptions } from "./module.js";
+import { Module, type ModuleOptions, requireSizes } from "./module.js";
 import { constantInit, type InitMethod, newParameter, normalInit, type Parameter } from "./parameter.js";
 import { LinearQuantization } from "./quantization.js";
 import { makeWeight } from "./quantized-init.js";
@@ -48,6 +47,7 @@ export class Linear extends Module {
     options: LinearOptions = {},
   ) {
     super(backend, options);
+    requireSizes("Linear", { inFeatures, outFeatures });
     this.#parts = linearParts(this.backend, [outFeatures, inFeatures], { ...options, random: this.random });
     this.weight = this.addParameter("weight", this.#parts.weight);
     this.bias = this.#parts.bias && this.addParameter("bias", this.#parts.bias);
@@ -79,7 +79,7 @@ export class Linear extends Module {
 }
 
 /** The type of activations: that of the input, the nominal one of a quantized input. */
-export function activationType(x: Value, fallback: WideDType): WideDType {
+function activationType(x: Value, fallback: WideDType): WideDType {
   if (x instanceof QuantizedTensor) return x.dtype;
   return isWide(x.dtype) ? x.dtype : fallback;
 }
@@ -90,10 +90,6 @@ export function linearParts(
   [outFeatures, inFeatures]: readonly [out: number, inward: number],
   options: LinearOptions & Required<Pick<ModuleOptions, "random">>,
 ): LinearParts {
-  for (const [name, features] of Object.entries({ inFeatures, outFeatures })) {
-    if (!Number.isInteger(features) || features < 1)
-      throw new ArgumentError(`linear: ${name} is ${features}; it is a whole number from 1`);
-  }
   const { dtype = "bf16", random, initMethod = normalInit(INITIAL_STD) } = options;
   const shape = [outFeatures, inFeatures];
   const weight = makeWeight(backend, initMethod(random, shape), shape, { dtype, random });

@@ -1,8 +1,8 @@
 /** What every module is: parameters and other modules by name, and the state of its quantizers. */
 import type { Backend } from "../backends/backend.js";
-import { ArgumentError } from "../errors.js";
+import { ArgumentError, DTypeError } from "../errors.js";
 import { RandomState } from "../quantizers/quantizer.js";
-import type { Shape, WideDType } from "../tensor/shape.js";
+import { isWide, type Shape, type WideDType } from "../tensor/shape.js";
 import { type InitMethod, newParameter, type Parameter } from "./parameter.js";
 import type { LinearQuantization } from "./quantization.js";
 
@@ -42,6 +42,8 @@ export abstract class Module {
     options: ModuleOptions = {},
   ) {
     this.dtype = options.dtype ?? "bf16";
+    if (!isWide(this.dtype))
+      throw new DTypeError(`parameters cannot be ${this.dtype}; they are f32, bf16 or f16`);
     this.random = options.random ?? defaultRandom(backend);
   }
 
@@ -99,5 +101,13 @@ export abstract class Module {
 
   [Symbol.dispose](): void {
     this.dispose();
+  }
+}
+
+/** Throws `ArgumentError` unless each of these is a number of features. */
+export function requireSizes(module: string, sizes: Readonly<Record<string, number>>): void {
+  for (const [name, size] of Object.entries(sizes)) {
+    if (!Number.isSafeInteger(size) || size < 1)
+      throw new ArgumentError(`${module}: ${name} is ${size}; it is a whole number from 1`);
   }
 }

@@ -5,7 +5,7 @@ import { layerNorm, type NormResult, normBackward, rmsNorm } from "../ops/norm.j
 import { differentiableOne, type Variable, type VariableLike, variable, wideOf } from "../tape/variable.js";
 import type { WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
-import { Module, type ModuleOptions } from "./module.js";
+import { Module, type ModuleOptions, requireSizes } from "./module.js";
 import { constantInit, type Parameter } from "./parameter.js";
 
 export type Normalization = "LayerNorm" | "RMSNorm";
@@ -25,14 +25,20 @@ export interface NormParts {
   readonly zeroCentered: boolean;
 }
 
+/** Throws `ArgumentError` for a norm that there is not. */
+export function requireNorm(normalization: Normalization, { eps = 0 }: NormModuleOptions): void {
+  if (normalization !== "LayerNorm" && normalization !== "RMSNorm")
+    throw new ArgumentError(`normalization "${normalization}" is neither LayerNorm nor RMSNorm`);
+  if (!(eps >= 0 && eps < Number.POSITIVE_INFINITY))
+    throw new ArgumentError(`${normalization}: eps is ${eps}; it must be finite and at least 0`);
+}
+
 /** gamma and beta of a norm over `features`, as `make` makes parameters. */
 export function normParts(
   normalization: Normalization,
   { eps = 1e-5, zeroCenteredGamma: zeroCentered = false }: NormModuleOptions,
   make: (name: "gamma" | "beta", initial: number) => Parameter,
 ): NormParts {
-  if (normalization !== "LayerNorm" && normalization !== "RMSNorm")
-    throw new ArgumentError(`normalization "${normalization}" is neither LayerNorm nor RMSNorm`);
   const gamma = make("gamma", zeroCentered ? 0 : 1);
   return { gamma, beta: normalization === "LayerNorm" ? make("beta", 0) : undefined, eps, zeroCentered };
 }
@@ -71,6 +77,8 @@ abstract class NormModule extends Module {
     options: NormModuleOptions,
   ) {
     super(backend, options);
+    requireSizes(normalization, { features });
+    requireNorm(normalization, options);
     const names = { gamma: "weight", beta: "bias" };
     this.#parts = normParts(normalization, options, (name, initial) =>
       this.parameter(names[name], [features], constantInit(initial)),

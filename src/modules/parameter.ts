@@ -1,5 +1,6 @@
 /** What a module learns, and how it begins. */
 import type { Backend } from "../backends/backend.js";
+import { ShapeError } from "../errors.js";
 import { castTo } from "../ops/cast.js";
 import { tensor } from "../ops/create.js";
 import type { RandomState } from "../quantizers/quantizer.js";
@@ -81,6 +82,8 @@ export function wideTensor(
   shape: Shape,
   dtype: WideDType,
 ): Tensor<WideDType> {
+  if (values.length !== elementCount(shape))
+    throw new ShapeError(`initMethod gave ${values.length} values for a parameter [${shape}]`);
   using scope = new Scope();
   return scope.keep(castTo(tensor(backend, values, shape), dtype));
 }

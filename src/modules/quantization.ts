@@ -11,7 +11,7 @@ import { QuantizedTensor, type QuantizeSpec } from "../tensor/quantized.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { persistent } from "./parameter.js";
 import { type BackwardQuantization, type QuantizationSnapshot, RecipeInForce } from "./recipe-in-force.js";
-import { currentPhase } from "./recompute-phase.js";
+import { currentPhase, repeatedScale } from "./recompute-phase.js";
 
 /** How a cached weight is used in one forward pass. */
 export interface WeightUse {
@@ -46,15 +46,8 @@ export class LinearQuantization {
     const before = this.#restored ? undefined : this.#inForce?.recipe;
     if (recipe !== before && recipe.key !== before?.key) this.#change(recipe, before, weight);
     const { forward } = this.#current();
-    const phase = currentPhase();
-    this.#repeated = undefined;
-    if (forward && phase) {
-      const stash = phase.stash.get(this) ?? [];
-      phase.stash.set(this, stash);
-      if (phase.pass === "first") stash.push(persistent(forward.scale.clone()));
-      else this.#repeated = stash.shift();
-    }
-    if (forward && phase?.pass !== "again") updates?.add(forward, group);
+    this.#repeated = forward && repeatedScale(this, forward.scale);
+    if (forward && currentPhase()?.pass !== "again") updates?.add(forward, group);
   }
 
   #change(recipe: Recipe, before: Recipe | undefined, weight: Value): void {

@@ -7,7 +7,7 @@ import type { Quantizer, RandomState } from "../quantizers/quantizer.js";
 import { CustomRecipe } from "../recipes/custom.js";
 import { DelayedScaling } from "../recipes/per-tensor.js";
 import { type QuantizerState, quantizerFor } from "../recipes/quantizer-for.js";
-import { type Recipe, StandardRecipe } from "../recipes/recipe.js";
+import { type Recipe, requireRecipe, StandardRecipe } from "../recipes/recipe.js";
 import { Scope } from "../tensor/scope.js";
 import type { Shape, WideDType } from "../tensor/shape.js";
 import { Parameter, wideTensor } from "./parameter.js";
@@ -28,6 +28,7 @@ const settings = platform.ambient<QuantizedModelInitOptions>();
  * f32 master weights and quantize them anew after each step. Nests; `enabled: false` makes plain weights inside.
  */
 export function quantizedModelInit<R>(options: QuantizedModelInitOptions, body: () => R): R {
+  if (options.recipe !== undefined) requireRecipe("quantizedModelInit", options.recipe);
   return settings.run(options, body);
 }
 
@@ -50,7 +51,7 @@ export function makeWeight(
 }
 
 function weightQuantizer(recipe: Recipe, state: QuantizerState): Quantizer {
-  if (recipe instanceof CustomRecipe) return recipe.quantizerFactory("weight");
+  if (recipe instanceof CustomRecipe) return recipe.quantizer("weight");
   if (!(recipe instanceof StandardRecipe))
     throw new ArgumentError(`quantizedModelInit: ${recipe.constructor.name} is no recipe that layers know`);
   return quantizerFor(recipe, "weight", state);

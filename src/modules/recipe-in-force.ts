@@ -51,7 +51,7 @@ export class RecipeInForce {
 
   #make(role: Role): Quantizer {
     const { recipe } = this;
-    if (recipe instanceof CustomRecipe) return recipe.quantizerFactory(role);
+    if (recipe instanceof CustomRecipe) return recipe.quantizer(role);
     if (!(recipe instanceof StandardRecipe))
       throw new ArgumentError(`autocast: ${recipe.constructor.name} is no recipe that layers know`);
     const slots = (FORWARD_ROLES as readonly Role[]).includes(role) ? FORWARD_ROLES : BACKWARD_ROLES;

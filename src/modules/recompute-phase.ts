@@ -1,6 +1,10 @@
 /** Which pass over a recomputed region a call belongs to. */
 import { platform } from "#platform";
+import { disown } from "../tensor/scope.js";
 import type { Tensor } from "../tensor/tensor.js";
+
+/** The scales of each layer's calls, in their order. */
+export type Stash = Map<object, Tensor<"f32">[]>;
 
 /**
  * A region whose forward pass runs twice: `first` without recording, `again` within the backward pass. What a layer
@@ -8,7 +12,9 @@ import type { Tensor } from "../tensor/tensor.js";
  */
 export interface RecomputePhase {
   readonly pass: "first" | "again";
-  readonly stash: Map<object, Tensor<"f32">[]>;
+  readonly stash: Stash;
+  /** Where what is taken out goes, for a region inside that one which is computed again later. */
+  readonly next?: Stash;
 }
 
 const phases = platform.ambient<RecomputePhase>();
@@ -20,4 +26,25 @@ export function currentPhase(): RecomputePhase | undefined {
 
 export function runPhase<R>(phase: RecomputePhase, body: () => R): R {
   return phases.run(phase, body);
+}
+
+/** The scales that a layer is to repeat, if any, in a call that has `scale`. */
+export function repeatedScale(layer: object, scale: Tensor<"f32">): Tensor<"f32"> | undefined {
+  const phase = currentPhase();
+  if (!phase) return undefined;
+  const { pass, stash, next } = phase;
+  if (pass === "first") {
+    put(stash, layer, scale);
+    return undefined;
+  }
+  const repeated = stash.get(layer)?.shift();
+  if (next && repeated) put(next, layer, repeated);
+  return repeated;
+}
+
+function put(stash: Stash, layer: object, scale: Tensor<"f32">): void {
+  const copy = scale.clone();
+  // it outlives the scopes of this pass
+  disown(copy);
+  stash.set(layer, [...(stash.get(layer) ?? []), copy]);
 }

@@ -3,7 +3,7 @@ import { autocast, currentRegion } from "../autocast/autocast.js";
 import { gradEnabled, unrecorded, withGrad } from "../tape/grad-mode.js";
 import { differentiable, goBackFrom, Variable, type VariableLike, variable } from "../tape/variable.js";
 import { adopt } from "../tensor/scope.js";
-import { type RecomputePhase, runPhase } from "./recompute-phase.js";
+import { currentPhase, type RecomputePhase, runPhase, type Stash } from "./recompute-phase.js";
 
 /**
  * `body` of `inputs`, keeping nothing but these: the backward pass computes it a second time, in the autocast region of the
@@ -15,13 +15,16 @@ export function recompute(
   ...inputs: readonly VariableLike[]
 ): Variable {
   const given = inputs.map(variable);
+  const around = currentPhase();
+  if (around?.pass === "first") return body(...given);
   const { group, ...region } = currentRegion() ?? { enabled: false };
-  const stash: RecomputePhase["stash"] = new Map();
+  const stash: Stash = new Map();
+  const phase: RecomputePhase = around ? { ...around, next: stash } : { pass: "first", stash };
   const [result] = differentiable(
     given,
     () => {
       const constants = given.map((each) => each.detach());
-      const first = runPhase({ pass: "first", stash }, () => unrecorded(() => body(...constants)));
+      const first = runPhase(phase, () => unrecorded(() => body(...constants)));
       const scales = [...stash.values()].flat();
       for (const scale of scales) adopt(scale);
       return {

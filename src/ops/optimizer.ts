@@ -67,7 +67,18 @@ export interface AdamwOptions {
  * `DTypeError` for a tensor of another shape or type than it must have.
  */
 export function sgd(inputs: SgdInputs, options: SgdOptions): void {
-  const { dampening = 0, nesterov = false, first = false } = options;
+  const { nesterov = false, first = false } = options;
+  const { momentum, ...others } = sgdNumbers(options);
+  const m = momentum === 0 ? undefined : inputs.m;
+  if (momentum !== 0 && !m) throw new ArgumentError(`sgd: momentum is ${momentum}; it needs a buffer, m`);
+  const backend = commonBackend("sgd", ...tensorsOf(inputs), m);
+  const tensors = { ...stepTensors("sgd", inputs), m: m && stateOf("sgd", "m", m, inputs) };
+  execute(backend, "sgd", { ...tensors, ...others, momentum, nesterov, first });
+}
+
+/** The numbers of a step of SGD, in f32. Throws `ArgumentError` for options outside their domain. */
+export function sgdNumbers(options: Omit<SgdOptions, "first">) {
+  const { dampening = 0, nesterov = false } = options;
   const learningRate = numberOf("sgd", "learningRate", options.learningRate);
   const momentum = numberOf("sgd", "momentum", options.momentum ?? 0);
   const weightDecay = numberOf("sgd", "weightDecay", options.weightDecay ?? 0);
@@ -77,12 +88,7 @@ export function sgd(inputs: SgdInputs, options: SgdOptions): void {
       `sgd: nesterov needs momentum and no dampening; momentum is ${momentum}, dampening ${dampening}`,
     );
   }
-  const m = momentum === 0 ? undefined : inputs.m;
-  if (momentum !== 0 && !m) throw new ArgumentError(`sgd: momentum is ${momentum}; it needs a buffer, m`);
-  const backend = commonBackend("sgd", ...tensorsOf(inputs), m);
-  const tensors = { ...stepTensors("sgd", inputs), m: m && stateOf("sgd", "m", m, inputs) };
-  const numbers = { learningRate, momentum, undamped, weightDecay };
-  execute(backend, "sgd", { ...tensors, ...numbers, nesterov, first });
+  return { learningRate, momentum, undamped, weightDecay };
 }
 
 /**
@@ -92,20 +98,27 @@ export function sgd(inputs: SgdInputs, options: SgdOptions): void {
  */
 export function adamw(inputs: AdamwInputs, options: AdamwOptions): void {
   const { step, decoupled = true } = options;
-  const learningRate = numberOf("adamw", "learningRate", options.learningRate);
-  const beta1 = decayRate("beta1", options.beta1 ?? 0.9);
-  const beta2 = decayRate("beta2", options.beta2 ?? 0.999);
-  const epsilon = numberOf("adamw", "epsilon", options.epsilon ?? 1e-8);
-  const weightDecay = numberOf("adamw", "weightDecay", options.weightDecay ?? 0);
+  const numbers = adamwNumbers(options);
   if (!Number.isSafeInteger(step) || step < 1)
     throw new ArgumentError(`adamw: step is ${step}; steps are counted from 1`);
   const { m, v } = inputs;
   const backend = commonBackend("adamw", ...tensorsOf(inputs), m, v);
   const states = { m: stateOf("adamw", "m", m, inputs), v: stateOf("adamw", "v", v, inputs) };
   const tensors = { ...stepTensors("adamw", inputs), ...states };
+  const { beta1, beta2 } = numbers;
   const corrections = { correction1: correction(beta1, step), correction2: correction(beta2, step) };
-  const numbers = { learningRate, beta1, beta2, ...corrections, epsilon, weightDecay };
-  execute(backend, "adamw", { ...tensors, ...numbers, decoupled });
+  execute(backend, "adamw", { ...tensors, ...numbers, ...corrections, decoupled });
+}
+
+/** The numbers of a step of AdamW, in f32. Throws `ArgumentError` for options outside their domain. */
+export function adamwNumbers(options: Omit<AdamwOptions, "step">) {
+  return {
+    learningRate: numberOf("adamw", "learningRate", options.learningRate),
+    beta1: decayRate("beta1", options.beta1 ?? 0.9),
+    beta2: decayRate("beta2", options.beta2 ?? 0.999),
+    epsilon: numberOf("adamw", "epsilon", options.epsilon ?? 1e-8),
+    weightDecay: numberOf("adamw", "weightDecay", options.weightDecay ?? 0),
+  };
 }
 
 function tensorsOf({ parameter, grad, copy, gradScale, noop }: StepInputs): (Tensor | undefined)[] {

@@ -1,6 +1,6 @@
 /** AdamW. */
 import { ArgumentError } from "../errors.js";
-import { type AdamwOptions, adamw } from "../ops/optimizer.js";
+import { type AdamwOptions, adamw, adamwNumbers } from "../ops/optimizer.js";
 import { type Optimized, Optimizer, type Slot, type StepTensors } from "./optimizer.js";
 
 /** As the operation `adamw` takes them, the step aside. */
@@ -12,13 +12,14 @@ export class AdamW extends Optimizer {
   options: AdamWOptions;
 
   constructor(optimized: Optimized, options: AdamWOptions) {
+    adamwNumbers(options);
     super(optimized, ["m", "v"]);
     this.options = options;
   }
 
-  protected override update(tensors: StepTensors, { buffers, steps }: Slot): void {
+  protected override update(tensors: StepTensors, { buffers }: Slot, step: number): void {
     const [m, v] = [buffers.get("m"), buffers.get("v")];
     if (!m || !v) throw new ArgumentError("AdamW: a parameter has lost its buffers");
-    adamw({ ...tensors, m, v }, { ...this.options, step: steps });
+    adamw({ ...tensors, m, v }, { ...this.options, step });
   }
 }

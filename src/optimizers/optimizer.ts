@@ -61,15 +61,15 @@ export abstract class Optimizer {
       const grad = parameter.mainGrad ?? parameter.grad;
       if (!grad || !parameter.requiresGrad) continue;
       const { value } = parameter;
-      slot.steps++;
       const copy = value instanceof Tensor && isHalf(value) ? { copy: value } : {};
-      this.update({ parameter: master, grad, ...copy, ...options }, slot);
+      this.update({ parameter: master, grad, ...copy, ...options }, slot, slot.steps + 1);
+      slot.steps++;
       if (value instanceof QuantizedTensor) value.quantize_(master);
     }
   }
 
-  /** The update of one parameter. */
-  protected abstract update(tensors: StepTensors, slot: Slot): void;
+  /** Update number `step` of one parameter. */
+  protected abstract update(tensors: StepTensors, slot: Slot, step: number): void;
 
   /** Lets go of all gradients; main gradients become zero. */
   zeroGrad(): void {

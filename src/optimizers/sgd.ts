@@ -1,5 +1,5 @@
 /** Stochastic gradient descent. */
-import { type SgdOptions, sgd } from "../ops/optimizer.js";
+import { type SgdOptions, sgd, sgdNumbers } from "../ops/optimizer.js";
 import { type Optimized, Optimizer, type Slot, type StepTensors } from "./optimizer.js";
 
 /** As the operation `sgd` takes them, the step aside. */
@@ -11,12 +11,13 @@ export class SGD extends Optimizer {
   options: SGDOptions;
 
   constructor(optimized: Optimized, options: SGDOptions) {
+    sgdNumbers(options);
     super(optimized, options.momentum ? ["m"] : []);
     this.options = options;
   }
 
-  protected override update(tensors: StepTensors, { buffers, steps }: Slot): void {
+  protected override update(tensors: StepTensors, { buffers }: Slot, step: number): void {
     const m = buffers.get("m");
-    sgd({ ...tensors, ...(m ? { m } : {}) }, { ...this.options, first: steps === 1 });
+    sgd({ ...tensors, ...(m ? { m } : {}) }, { ...this.options, first: step === 1 });
   }
 }

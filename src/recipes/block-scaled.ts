@@ -2,7 +2,7 @@
 import { ArgumentError } from "../errors.js";
 import type { FourOverSix } from "../tensor/quantized.js";
 import { environment } from "./environment.js";
-import { type RecipeOptions, StandardRecipe } from "./recipe.js";
+import { type RecipeOptions, requireEpsilon, StandardRecipe } from "./recipe.js";
 import type { QParams, Role } from "./table.js";
 
 export interface Float8BlockScalingOptions extends RecipeOptions {
@@ -21,6 +21,7 @@ export class Float8BlockScaling extends StandardRecipe {
     super("block", options);
     this.useF32Scales = options.useF32Scales ?? environment("NVTE_FP8_BLOCK_SCALING_FP32_SCALES");
     this.amaxEpsilon = options.amaxEpsilon ?? 0;
+    requireEpsilon("Float8BlockScaling", this.amaxEpsilon);
     const products = { fprop: this.fprop, dgrad: this.dgrad, wgrad: this.wgrad };
     for (const [name, { useSplitAccumulator }] of Object.entries(products)) {
       if (!useSplitAccumulator)
@@ -55,6 +56,8 @@ export class MXFP8BlockScaling extends StandardRecipe {
   }
 }
 
+const FOUR_OVER_SIX: readonly FourOverSix[] = ["none", "mae", "mse"];
+
 export interface NVFP4BlockScalingOptions extends RecipeOptions {
   /** Default: NVTE_NVFP4_DISABLE_RHT is 1. */
   readonly disableRht?: boolean;
@@ -81,6 +84,11 @@ export class NVFP4BlockScaling extends StandardRecipe {
     this.disable2dQuantization =
       options.disable2dQuantization ?? environment("NVTE_NVFP4_DISABLE_2D_QUANTIZATION");
     this.weightFourOverSix = options.weightFourOverSix ?? "none";
+    if (!FOUR_OVER_SIX.includes(this.weightFourOverSix)) {
+      throw new ArgumentError(
+        `NVFP4BlockScaling: weightFourOverSix ${this.weightFourOverSix} is not one of ${FOUR_OVER_SIX.join(", ")}`,
+      );
+    }
   }
 
   override qparams(role: Role): QParams {

@@ -1,6 +1,6 @@
 /** Quantizers of the caller's own as a recipe. */
 import { ArgumentError } from "../errors.js";
-import type { Quantizer } from "../quantizers/quantizer.js";
+import { Quantizer } from "../quantizers/quantizer.js";
 import { identityOf, Recipe, type RecipeOptions } from "./recipe.js";
 import { RECIPES, type Role } from "./table.js";
 
@@ -20,6 +20,15 @@ export class CustomRecipe extends Recipe {
         "CustomRecipe: quantizerFactory is missing; give a function from a role to a quantizer",
       );
     this.quantizerFactory = options.quantizerFactory;
+  }
+
+  /** What the factory makes for a role. Throws `ArgumentError` where that is no quantizer. */
+  quantizer(role: Role): Quantizer {
+    const made = this.quantizerFactory(role);
+    if (made instanceof Quantizer) return made;
+    throw new ArgumentError(
+      `CustomRecipe: quantizerFactory gave ${String(made)} for ${role}; it has to give a quantizer`,
+    );
   }
 
   override get key(): string {

@@ -1,7 +1,7 @@
 /** Recipes with one scale a tensor. */
 import { ArgumentError } from "../errors.js";
 import { environment } from "./environment.js";
-import { type RecipeOptions, StandardRecipe } from "./recipe.js";
+import { type RecipeOptions, requireEpsilon, StandardRecipe } from "./recipe.js";
 import type { QParams, Role } from "./table.js";
 
 /** From the amaxes of one tensor, newest in [0], then oldest to newest: the one to scale by. */
@@ -14,6 +14,9 @@ export type ScaleAlgorithm = (
   formatMax: number,
   recipe: DelayedScaling,
 ) => number;
+
+/** Within it the largest value of each format, times 2^-margin, is a normal f32. */
+const MOST_MARGIN = 100;
 
 export interface DelayedScalingOptions extends RecipeOptions {
   /** Powers of two left unused below the largest value. Default 0. */
@@ -48,11 +51,14 @@ export class DelayedScaling extends StandardRecipe {
         `DelayedScaling: amaxHistoryLen is ${this.amaxHistoryLen}; it is a whole number from 1`,
       );
     }
-    if (!Number.isInteger(this.margin))
+    if (!(Number.isInteger(this.margin) && Math.abs(this.margin) <= MOST_MARGIN)) {
       throw new ArgumentError(
-        `DelayedScaling: margin is ${this.margin}; it is a whole number of powers of two`,
+        `DelayedScaling: margin is ${this.margin}; it is a whole number of powers of two, at most ${MOST_MARGIN} either way`,
       );
-    const { amaxComputeAlgo } = this;
+    }
+    const { amaxComputeAlgo, scalingFactorComputeAlgo } = this;
+    if (scalingFactorComputeAlgo !== undefined && typeof scalingFactorComputeAlgo !== "function")
+      throw new ArgumentError("DelayedScaling: scalingFactorComputeAlgo is not a function; leave it out");
     if (
       !["max", "most_recent"].includes(amaxComputeAlgo as string) &&
       typeof amaxComputeAlgo !== "function"
@@ -80,6 +86,7 @@ export class Float8CurrentScaling extends StandardRecipe {
     super("current", options);
     this.usePower2Scales = options.usePower2Scales ?? environment("NVTE_FP8_CURRENT_SCALING_POWER_2_SCALES");
     this.amaxEpsilon = options.amaxEpsilon ?? 0;
+    requireEpsilon("Float8CurrentScaling", this.amaxEpsilon);
   }
 
   override qparams(role: Role): QParams {

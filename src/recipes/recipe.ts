@@ -33,10 +33,26 @@ export abstract class Recipe {
     this.fprop = options.fprop ?? { useSplitAccumulator: split.fprop };
     this.dgrad = options.dgrad ?? { useSplitAccumulator: split.dgrad };
     this.wgrad = options.wgrad ?? { useSplitAccumulator: split.wgrad };
+    for (const [name, params] of Object.entries({
+      fprop: this.fprop,
+      dgrad: this.dgrad,
+      wgrad: this.wgrad,
+    })) {
+      if (typeof params?.useSplitAccumulator !== "boolean")
+        throw new ArgumentError(`${new.target.name}: ${name} is no { useSplitAccumulator: true or false }`);
+    }
   }
 
   /** A text that is equal for recipes that do the same. */
   abstract get key(): string;
+}
+
+/** Throws `ArgumentError` for what is no recipe: its name, or its class. */
+export function requireRecipe(op: string, recipe: Recipe): void {
+  if (recipe instanceof Recipe) return;
+  const given =
+    typeof recipe === "function" ? `the class ${(recipe as { name: string }).name}` : String(recipe);
+  throw new ArgumentError(`${op}: recipe is ${given}; give a recipe, such as new DelayedScaling()`);
 }
 
 /** A recipe that is a row of the table under options. */
@@ -91,4 +107,10 @@ export function identityOf(value: object): string {
   const known = identities.get(value) ?? ++identified;
   identities.set(value, known);
   return `#${known}`;
+}
+
+/** Throws `ArgumentError` unless it is a lower bound of amaxes. */
+export function requireEpsilon(recipe: string, amaxEpsilon: number): void {
+  if (!(amaxEpsilon >= 0 && amaxEpsilon < Number.POSITIVE_INFINITY))
+    throw new ArgumentError(`${recipe}: amaxEpsilon is ${amaxEpsilon}; it must be finite and at least 0`);
 }

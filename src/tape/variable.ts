@@ -52,6 +52,8 @@ export class Variable {
   grad: Tensor<WideDType> | undefined;
   /** How it was computed. */
   step: Step | undefined;
+  /** A backward pass has gone through that step, which kept nothing for another. */
+  spent = false;
 
   constructor(
     readonly value: Value,
@@ -71,7 +73,8 @@ export class Variable {
    * Adds the gradient of this value to `grad` of every variable it was computed from that has `requiresGrad` and was
    * not computed itself. `grad` is that of this value; where it has one element, default 1. What the forward pass
    * saved is disposed of on the way, so that a second pass needs a second forward pass. Then the scales of gradients
-   * under delayed scaling are updated. Throws `ArgumentError` for a value that nothing leads back from.
+   * under delayed scaling are updated. Throws `ArgumentError` for a value that nothing leads back from, or
+   * for one that another pass has gone through.
    */
   backward(grad?: Tensor): void {
     if (!this.step) {
@@ -180,6 +183,7 @@ export function goBackFrom(root: Variable, grad: Gradient, pass: BackwardPass): 
     for (const each of step.saved) each?.dispose();
     for (const result of step.results) {
       result.step = undefined;
+      result.spent = true;
       found.delete(result);
     }
     const kept = new Set([...found.values(), ...pass.leaves.values()]);
@@ -199,11 +203,16 @@ function goBack(
   return parts;
 }
 
-/** Every step that leads to `root`, the last one first. */
+/** Every step that leads to `root`, the last one first. Throws `ArgumentError` where one of them is spent. */
 function stepsBehind(root: Variable): readonly Step[] {
   const seen = new Set<Step>();
   const open = [root];
   for (let next = open.pop(); next; next = open.pop()) {
+    if (next.spent) {
+      throw new ArgumentError(
+        "backward: a value in between has been gone back through already; compute it again, or sum up and go back once",
+      );
+    }
     if (!next.step || seen.has(next.step)) continue;
     seen.add(next.step);
     open.push(...next.step.inputs);

@@ -18,7 +18,7 @@ export interface RecordedRuns {
   readonly runs: readonly RecordedRun[];
 }
 
-export const RUNS_PATH = new URL("../../vectors/training.json", import.meta.url);
+const RUNS_PATH = new URL("../../vectors/training.json", import.meta.url);
 
 export function loadRuns(path: URL | string = RUNS_PATH): RecordedRuns {
   return JSON.parse(readFileSync(path, "utf8")) as RecordedRuns;

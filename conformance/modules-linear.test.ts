@@ -1,0 +1,310 @@
+/** A linear layer is its products, and under a recipe its quantizers before them: to the bit. */
+import * as fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { autocast } from "../src/autocast/autocast.js";
+import { dotProductAttention } from "../src/functional/attention.js";
+import { Linear } from "../src/modules/linear.js";
+import { castTo } from "../src/ops/cast.js";
+import { tensor, zeros } from "../src/ops/create.js";
+import { dequantize } from "../src/ops/dequantize.js";
+import { gemm } from "../src/ops/gemm.js";
+import { columnSum } from "../src/ops/norm.js";
+import { softmax, softmaxBackward } from "../src/ops/softmax.js";
+import { RandomState } from "../src/quantizers/quantizer.js";
+import { normal } from "../src/random.js";
+import { noGrad } from "../src/tape/grad-mode.js";
+import { Variable } from "../src/tape/variable.js";
+import type { QuantizedTensor } from "../src/tensor/quantized.js";
+import { Scope } from "../src/tensor/scope.js";
+import type { WideDType } from "../src/tensor/shape.js";
+import type { Tensor } from "../src/tensor/tensor.js";
+import { drawnTensor, expectSame, HAND_NAMES, HandLayer, type HandName, ROWS } from "./harness/by-hand.js";
+import { useBackend } from "./harness/suite.js";
+
+const backend = useBackend({ threads: 1, datapath: "hopper" });
+const size = fc.constantFrom(32, 64, 160);
+const WIDE = ["f32", "bf16", "f16"] as const;
+
+/** A layer, and what flows through it. */
+const layers = fc.record({
+  rows: size,
+  inward: size,
+  out: size,
+  bias: fc.boolean(),
+  needsGrad: fc.boolean(),
+  seed: fc.nat(),
+});
+
+/** The layer's parameters as they begin: the weights near normal, from the first draw, the bias with numbers. */
+function makeLinear(
+  { inward, out, bias, seed }: { inward: number; out: number; bias: boolean; seed: number },
+  dtype: (typeof WIDE)[number],
+  random = new RandomState(BigInt(seed)),
+) {
+  const layer = new Linear(backend(), inward, out, { dtype, bias, random });
+  layer.bias?.tensor.write(drawnTensor(backend(), seed + 3, [out], dtype).dataSync());
+  return layer;
+}
+
+describe("outside of autocast", () => {
+  it("y = x·wᵀ + bias and its gradients are three products and a sum of columns", () => {
+    fc.assert(
+      fc.property(layers, fc.constantFrom(...WIDE), (drawn, dtype) => {
+        using _scope = new Scope();
+        const { rows, inward, out, needsGrad, seed } = drawn;
+        using layer = makeLinear(drawn, dtype);
+        const x = new Variable(drawnTensor(backend(), seed, [rows, inward], dtype), needsGrad);
+        const dy = drawnTensor(backend(), seed + 1, [rows, out], dtype);
+        const y = layer.forward(x);
+        const w = layer.weight.tensor;
+        const options = { outDtype: dtype, datapath: dtype === "f32" ? "fp32" : "hopper" } as const;
+        const bias = layer.bias ? { bias: layer.bias.tensor } : {};
+        expectSame("y", y.value, gemm({ a: w, b: x.tensor, ...bias, ...options }).out);
+        y.backward(dy);
+        expectSame("dx", x.grad, needsGrad ? gemm({ a: w, b: dy, layout: "NN", ...options }).out : undefined);
+        expectSame("dw", layer.weight.grad, gemm({ a: x.tensor, b: dy, layout: "NT", ...options }).out);
+        expectSame("db", layer.bias?.grad, layer.bias && columnSum(dy));
+        x.zeroGrad();
+      }),
+      { numRuns: 20 },
+    );
+  });
+
+  it("weights begin as the draws of the random state, one after another, rounded to their type", () => {
+    fc.assert(
+      fc.property(layers, fc.constantFrom(...WIDE), ({ inward, out, bias, seed }, dtype) => {
+        using _scope = new Scope();
+        const random = new RandomState(BigInt(seed), 5n);
+        using first = new Linear(backend(), inward, out, { dtype, bias, random });
+        using second = new Linear(backend(), out, inward, { dtype, bias, random });
+        for (const [layer, offset] of [
+          [first, 5n],
+          [second, 6n],
+        ] as const) {
+          const values = normal({ seed: BigInt(seed), offset }, inward * out, 0.023);
+          const wide = tensor(backend(), values, layer.weight.shape);
+          expectSame("weight", layer.weight.value, castTo(wide, dtype));
+          expectSame(
+            "bias",
+            layer.bias?.value,
+            layer.bias && castTo(zeros(backend(), "f32", layer.bias.shape), dtype),
+          );
+        }
+        expect(random.offset).toBe(7n);
+      }),
+      { numRuns: 10 },
+    );
+  });
+});
+
+describe.each(HAND_NAMES)("under %s", (name) => {
+  it("forward and backward are the table's quantizers and the three products, step after step", () => {
+    const types = fc.record({
+      parameter: fc.constantFrom("bf16", "f32"),
+      input: fc.constantFrom(...(name === "nvfp4" ? (["bf16"] as const) : WIDE)),
+    });
+    fc.assert(
+      fc.property(layers, types, (drawn, { parameter, input }) => {
+        using _scope = new Scope();
+        const { rows, inward, out, needsGrad, seed } = drawn;
+        using layer = makeLinear(drawn, parameter);
+        const hand = new HandLayer(backend(), name, new RandomState(BigInt(seed), 1n));
+        const recipe = ROWS[name].recipe();
+        for (let step = 0; step < 3; step++) {
+          const x = new Variable(
+            drawnTensor(backend(), seed + step, [2, rows / 2, inward], input, 2 ** (1 - step)),
+            needsGrad,
+          );
+          const dy = drawnTensor(backend(), seed + step + 10, [2, rows / 2, out], input, 0.25);
+          const y = autocast({ recipe }, () => layer.forward(x));
+          y.backward(dy);
+          const xq = hand.quantize("input", x.tensor, "both");
+          const wq = hand.quantize("weight", layer.weight.tensor, needsGrad ? "both" : "rowwise");
+          const bias = layer.bias && castTo(layer.bias.tensor, input === "f32" ? "bf16" : input);
+          expectSame("y", y.value, hand.product(0, wq, xq, input, bias));
+          hand.update("forward");
+          const dyq = hand.quantize("gradOutput", dy, needsGrad ? "both" : "columnwise");
+          expectSame("dx", x.grad, needsGrad ? hand.product(1, wq, dyq, input) : undefined);
+          expectSame("dw", layer.weight.grad, castTo(hand.product(2, xq, dyq, input), parameter));
+          expectSame("db", layer.bias?.grad, layer.bias && columnSum(dy, parameter));
+          hand.update("backward");
+          for (const leaf of [x, ...layer.parameters()]) leaf.zeroGrad();
+        }
+      }),
+      { numRuns: 8 },
+    );
+  });
+});
+
+const RECORDLESS = HAND_NAMES.filter((name) => name !== "delayed");
+
+it.each(RECORDLESS)(
+  "%s: a layer that keeps its input quantizes it again for dw, to the same bits",
+  (name) => {
+    fc.assert(
+      fc.property(layers, (drawn) => {
+        using _scope = new Scope();
+        const { rows, inward, out, seed } = drawn;
+        const dy = drawnTensor(backend(), seed + 1, [rows, out], "bf16");
+        const x = drawnTensor(backend(), seed, [rows, inward], "bf16");
+        const [kept, made] = [true, false].map((saveOriginalInput) => {
+          const random = new RandomState(BigInt(seed));
+          using layer = new Linear(backend(), inward, out, { random, saveOriginalInput });
+          autocast({ recipe: ROWS[name].recipe() }, () => layer.forward(x)).backward(dy);
+          return layer.weight.grad?.clone();
+        });
+        expectSame("dw", kept, made);
+      }),
+      { numRuns: 4 },
+    );
+  },
+);
+
+/** The recipes whose columnwise copies follow from rowwise ones. */
+const PER_TENSOR: readonly HandName[] = ["delayed", "current", "current, E4M3 and powers of two"];
+
+describe("fp8Output and fp8Grad", () => {
+  it.each(HAND_NAMES)(
+    "%s: a quantized result is the product quantized, and the next layer's input",
+    (name) => {
+      fc.assert(
+        fc.property(layers, (drawn) => {
+          using _scope = new Scope();
+          const { rows, inward, out, seed } = drawn;
+          using layer = makeLinear(drawn, "bf16");
+          using next = makeLinear({ ...drawn, inward: out, out: inward }, "bf16");
+          const [first, second] = [0, 1].map(() => new HandLayer(backend(), name, new RandomState(0n))) as [
+            HandLayer,
+            HandLayer,
+          ];
+          const recipe = ROWS[name].recipe();
+          const x = drawnTensor(backend(), seed, [rows, inward], "bf16");
+          for (let step = 0; step < 2; step++) {
+            const [h, y] = noGrad(() =>
+              autocast({ recipe }, () => {
+                const h = layer.forward(x, { fp8Output: true });
+                return [h, next.forward(h)] as const;
+              }),
+            );
+            const wide = name === "delayed" ? "f32" : "bf16";
+            const wq = first.quantize("weight", layer.weight.tensor, "rowwise");
+            const product = first.product(
+              0,
+              wq,
+              first.quantize("input", x, "rowwise"),
+              wide,
+              layer.bias?.tensor,
+            );
+            const hq = first.quantize("output", product, "rowwise");
+            expectSame("h", h.value, hq);
+            const nq = second.quantize("weight", next.weight.tensor, "rowwise");
+            expectSame("y", y.value, second.product(0, nq, hq, "bf16", next.bias?.tensor));
+          }
+        }),
+        { numRuns: 4 },
+      );
+    },
+  );
+
+  it.each(PER_TENSOR)("%s: quantized values and gradients between two layers train them", (name) => {
+    fc.assert(
+      fc.property(layers, (drawn) => {
+        using _scope = new Scope();
+        const { rows, inward, out, seed } = drawn;
+        using layer = makeLinear(drawn, "bf16");
+        using next = makeLinear({ ...drawn, inward: out, out: inward }, "bf16");
+        const [first, second] = [0, 1].map(() => new HandLayer(backend(), name, new RandomState(0n))) as [
+          HandLayer,
+          HandLayer,
+        ];
+        const recipe = ROWS[name].recipe();
+        const wide = name === "delayed" ? "f32" : "bf16";
+        for (let step = 0; step < 2; step++) {
+          const x = new Variable(drawnTensor(backend(), seed + step, [rows, inward], "bf16"), true);
+          const dy = drawnTensor(backend(), seed + step + 10, [rows, inward], "bf16", 0.25);
+          const y = autocast({ recipe }, () =>
+            next.forward(layer.forward(x, { fp8Output: true }), { fp8Grad: true }),
+          );
+          y.backward(dy);
+          const xq = first.quantize("input", x.tensor, "both");
+          const wq = first.quantize("weight", layer.weight.tensor, "both");
+          const hq = first.quantize("output", first.product(0, wq, xq, wide, layer.bias?.tensor), "both");
+          const nq = second.quantize("weight", next.weight.tensor, "both");
+          expectSame("y", y.value, second.product(0, nq, hq, "bf16", next.bias?.tensor));
+          const dyq = second.quantize("gradOutput", dy, "both");
+          const dhq = second.quantize("gradInput", second.product(1, nq, dyq, wide), "both");
+          expectSame("next dw", next.weight.grad, second.product(2, hq, dyq, "bf16"));
+          expectSame("dx", x.grad, first.product(1, wq, dhq, "bf16"));
+          expectSame("dw", layer.weight.grad, first.product(2, xq, dhq, "bf16"));
+          expectSame(
+            "db",
+            layer.bias?.grad,
+            layer.bias && columnSum(dequantize(dhq as QuantizedTensor, "bf16")),
+          );
+          for (const hand of [first, second])
+            for (const pass of ["forward", "backward"] as const) hand.update(pass);
+          for (const leaf of [x, ...layer.parameters(), ...next.parameters()]) leaf.zeroGrad();
+        }
+      }),
+      { numRuns: 4 },
+    );
+  });
+});
+
+describe("dotProductAttention", () => {
+  it("is two products and a softmax for each head, whatever the sizes", () => {
+    const sizes = fc.record({
+      batch: fc.integer({ min: 1, max: 2 }),
+      length: fc.integer({ min: 1, max: 9 }),
+      heads: fc.integer({ min: 1, max: 3 }),
+      depth: fc.constantFrom(1, 4, 8, 16),
+      causal: fc.boolean(),
+      dtype: fc.constantFrom(...WIDE),
+      seed: fc.nat(),
+    });
+    fc.assert(
+      fc.property(sizes, ({ batch, length, heads, depth, causal, dtype, seed }) => {
+        using _scope = new Scope();
+        const x = new Variable(drawnTensor(backend(), seed, [batch, length, 3 * heads * depth], dtype), true);
+        const dy = drawnTensor(backend(), seed + 1, [batch, length, heads * depth], dtype);
+        const y = dotProductAttention(x, { heads, causal });
+        y.backward(dy);
+        const path = { datapath: dtype === "f32" ? "fp32" : "hopper" } as const;
+        const scale = Math.fround(1 / Math.sqrt(depth));
+        const [source, given] = [x.tensor.dataSync(), dy.dataSync()];
+        const [result, gradient] = [y.tensor.dataSync(), (x.grad as Tensor<WideDType>).dataSync()];
+        for (let item = 0; item < batch * heads; item++) {
+          const [b, head] = [Math.floor(item / heads), item % heads];
+          // one head's matrix among `parts` of them side by side
+          const headOf = (data: typeof source, parts: number, part: number): Tensor => {
+            const at = (i: number): number =>
+              (((b * length + Math.floor(i / depth)) * parts + part) * heads + head) * depth + (i % depth);
+            const picked = data.slice(0, length * depth).map((_, i) => data[at(i)] as number);
+            return tensor(backend(), picked, [length, depth], dtype);
+          };
+          const [q, k, v] = [0, 1, 2].map((part) => headOf(source, 3, part)) as [Tensor, Tensor, Tensor];
+          const grad = headOf(given, 1, 0);
+          const scores = gemm({ a: k, b: q, outDtype: "f32", ...path }).out;
+          const shares = softmax(scores, { causal, scale, outDtype: dtype });
+          expectSame(
+            "out",
+            headOf(result, 1, 0),
+            gemm({ a: v, b: shares, layout: "NN", outDtype: dtype, ...path }).out,
+          );
+          const dshares = gemm({ a: v, b: grad, outDtype: "f32", ...path }).out;
+          const dscores = softmaxBackward(dshares, shares, { scale, outDtype: dtype });
+          const options = { outDtype: dtype, ...path };
+          expectSame("dq", headOf(gradient, 3, 0), gemm({ a: k, b: dscores, layout: "NN", ...options }).out);
+          expectSame("dk", headOf(gradient, 3, 1), gemm({ a: q, b: dscores, layout: "NT", ...options }).out);
+          expectSame(
+            "dv",
+            headOf(gradient, 3, 2),
+            gemm({ a: grad, b: shares, layout: "NT", ...options }).out,
+          );
+        }
+        x.zeroGrad();
+      }),
+      { numRuns: 30 },
+    );
+  });
+});
