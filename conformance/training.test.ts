@@ -19,7 +19,7 @@ describe("training on the reference", () => {
   const backend = useBackend({ datapath: "hopper" });
 
   it("is recorded for every task and recipe", () => {
-    expect(recorded.runs.map(({ task, recipe, hashes }) => [task, recipe, hashes.length])).toEqual(
+    expect(recorded.training.map(({ task, recipe, hashes }) => [task, recipe, hashes.length])).toEqual(
       ALL_RUNS.map(({ task, recipe, steps }) => [task, recipe, steps]),
     );
   });
@@ -35,7 +35,7 @@ describe("training on the reference", () => {
   });
 
   it("lowers every loss to less than two thirds, under every recipe", () => {
-    for (const { task, recipe, losses } of recorded.runs) {
+    for (const { task, recipe, losses } of recorded.training) {
       const last = losses.slice(-10);
       const mean = last.reduce((sum, loss) => sum + loss, 0) / last.length;
       expect(mean, `${task} ${recipe}`).toBeLessThan(((losses[0] as number) * 2) / 3);

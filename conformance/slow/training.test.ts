@@ -12,11 +12,11 @@ describe("training on the reference", () => {
 
   it.runIf(RECORD_TRAINING)("is recorded", () => {
     const origin = { project: "Lockstep's reference, datapath hopper", version: "1" };
-    const runs = ALL_RUNS.map(({ task, recipe, steps }) => {
+    const training = ALL_RUNS.map(({ task, recipe, steps }) => {
       using run = new TrainingRun(backend(), task, recipe);
       return { task, recipe, ...stepsOf(run, steps) };
     });
-    writeFileSync(RECORD_TRAINING as string, `${JSON.stringify({ origin, runs }, null, 1)}\n`);
+    writeFileSync(RECORD_TRAINING as string, `${JSON.stringify({ origin, training }, null, 1)}\n`);
   });
 
   it.each(ALL_RUNS)("$task under $recipe is as recorded", ({ task, recipe, steps }) => {

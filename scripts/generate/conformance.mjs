@@ -52,6 +52,7 @@ const KINDS = {
   cases: "products",
   runs: "sweeps of all 2^32 inputs",
   results: "results of operations",
+  training: "training runs",
 };
 
 async function witnessTable() {
@@ -65,6 +66,15 @@ async function witnessTable() {
     rows.push([`\`${name}\``, origin.project, origin.version, `${entries.length} ${KINDS[kind]}`]);
   }
   return table(["file", "witness", "version", "holds"], rows);
+}
+
+/** A row for each task: its recipes, steps and states that are recorded. */
+function trainingTable({ training }) {
+  const rows = unique(training.map(({ task }) => task)).map((task) => {
+    const own = training.filter((run) => run.task === task);
+    return [task, own.map(({ recipe }) => recipe).join(", "), own[0].hashes.length];
+  });
+  return table(["task", "recipes", "steps of each"], rows);
 }
 
 /** What one run of the GPU suite came to: a row for each law, the sums of the sweeps, and what was declined. */
@@ -109,6 +119,7 @@ ${reasons.length > 0 ? `What the GPU declined, with its reason:\n\n${table(["rea
 export async function conformanceFiles(command) {
   const results = await load("exhaustive.json").catch(() => []);
   const sweep = await load("sweep-digests.json");
+  const training = await load("training.json");
   const gpu = await lastLines("gpu-conformance.jsonl");
   const cuda = [
     ...(await load("cuda-digests.json")).runs,
@@ -142,6 +153,14 @@ The CUDA backend against the reference: \`RUNS=10000 CHUNKS=256 RECORD=conforman
 and \`npm test\` holds the reference to them on any machine (\`conformance/frozen.test.ts\`).
 
 ${gpuSection(gpu)}
+
+## Training
+
+${training.training.length} runs are recorded in \`training.json\`: every loss, and after every step the hash of all parameters, master parameters, optimizer
+buffers, scales and amax histories. An H200 gives the same (\`conformance/cuda/training.test.ts\`). \`npm test\` computes the first steps of each again, with 1, 2 and 3 threads
+and from a checkpoint; \`npx vitest run --config vitest.slow.config.ts conformance/slow/training.test.ts\` all of them.
+
+${trainingTable(training)}
 
 ## Witnesses
 

@@ -15,7 +15,7 @@ export interface RecordedRun {
 
 export interface RecordedRuns {
   readonly origin: { readonly project: string; readonly version: string };
-  readonly runs: readonly RecordedRun[];
+  readonly training: readonly RecordedRun[];
 }
 
 const RUNS_PATH = new URL("../../vectors/training.json", import.meta.url);
@@ -29,8 +29,8 @@ export const ALL_RUNS = (Object.keys(TASKS) as TaskName[]).flatMap((task) =>
   RECIPE_NAMES.map((recipe) => ({ task, recipe, steps: STEPS[task] })),
 );
 
-export function recordedRun(runs: RecordedRuns, task: TaskName, recipe: RecipeName): RecordedRun {
-  const found = runs.runs.find((each) => each.task === task && each.recipe === recipe);
+export function recordedRun({ training }: RecordedRuns, task: TaskName, recipe: RecipeName): RecordedRun {
+  const found = training.find((each) => each.task === task && each.recipe === recipe);
   if (!found) throw new Error(`no run of ${task} under ${recipe} is recorded; record them anew`);
   return found;
 }
