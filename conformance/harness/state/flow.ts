@@ -1,0 +1,100 @@
+/** One flow of calls in a program: regions are entered and left on demand, and what runs in them belongs to them. */
+
+/** Thrown through this many regions. */
+class Escape extends Error {
+  constructor(public levels: number) {
+    super("thrown inside a region");
+  }
+}
+
+interface Job {
+  readonly done: () => void;
+  readonly fail: (error: unknown) => void;
+  readonly run?: () => void;
+  /** Runs the body that it is given in a region. */
+  readonly enter?: (body: () => Promise<void>) => Promise<void>;
+  readonly leave?: { readonly throws: number };
+}
+
+export class Flow {
+  readonly #jobs: Job[] = [];
+  #wake: (() => void) | undefined;
+  /** The job that leaves the innermost region. */
+  #leaving: Job | undefined;
+  readonly ended: Promise<void>;
+
+  constructor() {
+    this.ended = this.#serve();
+  }
+
+  /** Runs `body` in the innermost region of this flow. */
+  run(body: () => void): Promise<void> {
+    return this.#post({ run: body });
+  }
+
+  /** Goes into a region, in which this flow stays until `leave`. */
+  enter(region: (body: () => Promise<void>) => Promise<void>): Promise<void> {
+    return this.#post({ enter: region });
+  }
+
+  leave(): Promise<void> {
+    return this.#post({ leave: { throws: 0 } });
+  }
+
+  /** Throws, through this many regions. */
+  escape(levels: number): Promise<void> {
+    return this.#post({ leave: { throws: levels } });
+  }
+
+  #post(job: Omit<Job, "done" | "fail">): Promise<void> {
+    return new Promise((done, fail) => {
+      this.#jobs.push({ ...job, done, fail });
+      this.#wake?.();
+    });
+  }
+
+  async #next(): Promise<Job> {
+    while (this.#jobs.length === 0) {
+      await new Promise<void>((wake) => {
+        this.#wake = wake;
+      });
+    }
+    return this.#jobs.shift() as Job;
+  }
+
+  async #serve(): Promise<void> {
+    for (;;) {
+      const job = await this.#next();
+      const { done, fail, run, enter, leave } = job;
+      if (leave) {
+        this.#leaving = job;
+        if (leave.throws > 0) throw new Escape(leave.throws);
+        return;
+      }
+      try {
+        run?.();
+        if (enter) await this.#within(enter, done);
+        else done();
+      } catch (error) {
+        if (error instanceof Escape) throw error;
+        fail(error);
+      }
+    }
+  }
+
+  async #within(enter: NonNullable<Job["enter"]>, entered: () => void): Promise<void> {
+    try {
+      await enter(() => {
+        entered();
+        return this.#serve();
+      });
+    } catch (error) {
+      if (!(error instanceof Escape)) {
+        this.#leaving?.fail(error);
+        throw error;
+      }
+      if (--error.levels > 0) throw error;
+    }
+    this.#leaving?.done();
+  }
+}

@@ -1,0 +1,292 @@
+/** What becomes of the state of linear layers in a training run, in plain numbers: regions, scales, cached weights. */
+import { amaxOf, type DelayedModel, Slots, type SlotsSnapshot } from "./delayed-slots.js";
+
+export type RecipeModel =
+  | DelayedModel
+  | { readonly kind: "current"; readonly pow2: boolean }
+  | { readonly kind: "mxfp8"; readonly square: boolean };
+
+/** bf16 codes of a matrix. */
+export type Codes = Uint16Array;
+
+/** The other members of a group: element by element, what they have recorded. */
+export class GroupModel {
+  #elements = 0;
+  /** The rows of each call, as they came. */
+  readonly calls: number[][][] = [];
+
+  constructor(
+    readonly size: number,
+    readonly others: readonly number[],
+  ) {}
+
+  reduce(rows: readonly number[][]): void {
+    this.calls.push(rows.map((row) => [...row]));
+    for (const row of rows)
+      row.forEach((amax, i) => {
+        row[i] = Math.max(amax, this.others[this.#elements++ % this.others.length] as number);
+      });
+  }
+}
+
+/** Scales to be updated, with their groups, in the order of use. */
+type Pending = Map<Slots, GroupModel | undefined>;
+
+export interface AutocastModel {
+  readonly recipe: RecipeModel;
+  readonly enabled: boolean;
+  readonly calibrating: boolean;
+  readonly group: GroupModel | undefined;
+}
+
+type Frame =
+  | { readonly grad: false }
+  | { readonly grad?: undefined; readonly region: AutocastModel; readonly pending?: Pending };
+
+/** A matrix as it is quantized; `scale` under delayed scaling. */
+export interface Quantized {
+  codes: Codes;
+  recipe: RecipeModel;
+  scale: number;
+}
+
+export interface LayerSnapshot {
+  readonly forward: SlotsSnapshot;
+  readonly backward: SlotsSnapshot;
+}
+
+export interface CallModel {
+  readonly first?: boolean | undefined;
+  readonly skip?: 0 | 1 | undefined;
+  readonly recompute: boolean;
+  readonly xNeedsGrad: boolean;
+}
+
+/** One forward pass, as the way back remembers it. */
+export interface Pass {
+  readonly layer: LayerModel;
+  readonly x: Codes;
+  readonly call: CallModel;
+  readonly region: AutocastModel | undefined;
+  /** Absent in high precision. */
+  quantized?: { readonly x: Quantized; readonly weight: Quantized; readonly backward: Slots | undefined };
+  /** In high precision a weight that is itself quantized counts as what it stood for at the time. */
+  primary?: Quantized | undefined;
+  /** The scales that a recomputation uses again. */
+  readonly scales: readonly number[];
+}
+
+const [INPUT, WEIGHT] = [0, 1];
+
+function sameRecipe(a: RecipeModel, b: RecipeModel | undefined): boolean {
+  return JSON.stringify(a) === JSON.stringify(b);
+}
+
+export class LayerModel {
+  recipe: RecipeModel | undefined;
+  delayed: { readonly forward: Slots; readonly backward: Slots } | undefined;
+  restored: { readonly snapshot: LayerSnapshot | undefined } | undefined;
+  cache: { readonly copy: Quantized; readonly columnwise: boolean } | undefined;
+  /** What a weight that is itself quantized records its amaxes in. */
+  attached: Slots | undefined;
+  warnings = 0;
+
+  constructor(
+    public weight: Codes,
+    /** Set where the weight is quantized itself. */
+    readonly primary?: Quantized,
+  ) {}
+
+  enter(recipe: RecipeModel): void {
+    if (sameRecipe(recipe, this.recipe)) return;
+    if (this.recipe && this.recipe.kind !== recipe.kind) this.warnings++;
+    const from = this.snapshot();
+    if (this.delayed) {
+      this.delayed.forward.replaced = true;
+      this.delayed.backward.replaced = true;
+    }
+    const backward = recipe.kind === "delayed" && recipe.format === "HYBRID" ? "e5m2" : "e4m3";
+    this.delayed =
+      recipe.kind === "delayed"
+        ? {
+            forward: new Slots(recipe, "e4m3", 3, from?.forward),
+            backward: new Slots(recipe, backward, 2, from?.backward),
+          }
+        : undefined;
+    this.recipe = recipe;
+    this.cache = undefined;
+    this.restored = undefined;
+  }
+
+  snapshot(): LayerSnapshot | undefined {
+    if (this.restored) return this.restored.snapshot;
+    const { delayed } = this;
+    return delayed && { forward: delayed.forward.snapshot(), backward: delayed.backward.snapshot() };
+  }
+
+  restore(snapshot: LayerSnapshot | undefined): void {
+    this.restored = { snapshot };
+    this.recipe = undefined;
+    this.cache = undefined;
+  }
+
+  /** New values. A weight that is itself quantized takes them by the scale it follows. */
+  write(codes: Codes): void {
+    this.weight = codes;
+    if (!this.primary) return;
+    this.attached?.record(WEIGHT, amaxOf(codes));
+    this.primary.codes = codes;
+    this.primary.scale = this.attached?.scale[WEIGHT] ?? 1;
+  }
+
+  /** Whether a weight that is itself quantized is quantized as the recipe says. */
+  fits(recipe: RecipeModel): boolean {
+    if (!this.primary) return true;
+    if (recipe.kind === "delayed") return this.primary.recipe.kind === "delayed";
+    return sameRecipe(recipe, this.primary.recipe);
+  }
+}
+
+/** A run of a program with several flows of calls. */
+export class TrainingModel {
+  readonly #flows: Frame[][];
+
+  constructor(
+    flows: number,
+    readonly layers: readonly LayerModel[],
+    readonly groups: readonly GroupModel[],
+  ) {
+    this.#flows = Array.from({ length: flows }, () => []);
+  }
+
+  #frames(flow: number): Frame[] {
+    return this.#flows[flow] as Frame[];
+  }
+
+  depth(flow: number): number {
+    return this.#frames(flow).length;
+  }
+
+  grad(flow: number): boolean {
+    return this.#frames(flow).every(({ grad }) => grad === undefined);
+  }
+
+  enter(flow: number, region: AutocastModel): void {
+    const frames = this.#frames(flow);
+    const first = (region.enabled || region.calibrating) && this.#pending(flow) === undefined;
+    frames.push(first ? { region, pending: new Map() } : { region });
+  }
+
+  enterNoGrad(flow: number): void {
+    this.#frames(flow).push({ grad: false });
+  }
+
+  leave(flow: number): void {
+    const left = this.#frames(flow).pop();
+    if (left && "pending" in left && left.pending && this.grad(flow)) update(left.pending);
+  }
+
+  #region(flow: number): AutocastModel | undefined {
+    const frame = this.#frames(flow).findLast((each) => "region" in each);
+    return frame && "region" in frame ? frame.region : undefined;
+  }
+
+  #pending(flow: number): Pending | undefined {
+    for (const frame of this.#frames(flow)) if ("pending" in frame && frame.pending) return frame.pending;
+    return undefined;
+  }
+
+  /** The recipe that the next pass of a flow quantizes by. */
+  recipe(flow: number): RecipeModel | undefined {
+    const region = this.#region(flow);
+    return region && (region.enabled || region.calibrating) ? region.recipe : undefined;
+  }
+
+  forward(flow: number, layer: LayerModel, x: Codes, call: CallModel): Pass {
+    const region = this.#region(flow);
+    const active = region?.enabled || region?.calibrating;
+    if (region && active) {
+      layer.enter(region.recipe);
+      if (layer.primary) layer.attached = layer.delayed?.forward;
+      const pending = this.#pending(flow);
+      if (layer.delayed && pending && !pending.has(layer.delayed.forward))
+        pending.set(layer.delayed.forward, region.group);
+    }
+    const scales = [...(layer.delayed?.forward.scale ?? [])];
+    const pass: Pass = { layer, x, call, region, scales };
+    if (active) layer.delayed?.forward.record(INPUT, amaxOf(x));
+    if (region && !region.enabled && active && !layer.primary)
+      layer.delayed?.forward.record(WEIGHT, amaxOf(layer.weight));
+    if (region?.enabled) {
+      const columnwise = call.recompute || (this.grad(flow) && call.xNeedsGrad);
+      pass.quantized = quantizedPass(pass, columnwise, true);
+    }
+    pass.primary = layer.primary && { ...layer.primary };
+    return pass;
+  }
+
+  /** All of one backward pass; `each` sees every pass just as it is gone back through, with the scale of the gradient. */
+  backward(passes: readonly Pass[], grad: Codes, each: (pass: Pass, scale: number) => void): void {
+    const pending: Pending = new Map();
+    for (const pass of passes.toReversed()) {
+      const { region, layer, call } = pass;
+      if (call.recompute && (region?.enabled || region?.calibrating)) {
+        layer.enter(region.recipe);
+        if (layer.primary) layer.attached = layer.delayed?.forward;
+        if (region.enabled) pass.quantized = quantizedPass(pass, call.xNeedsGrad, false);
+      }
+      if (call.recompute) pass.primary = layer.primary && { ...layer.primary };
+      const slots = pass.quantized?.backward;
+      slots?.record(0, amaxOf(grad));
+      each(pass, slots?.scale[0] ?? 1);
+      if (slots && !pending.has(slots)) pending.set(slots, region?.group);
+    }
+    update(pending);
+  }
+}
+
+/** What a pass multiplies. Amaxes are recorded the first time. */
+function quantizedPass(pass: Pass, columnwise: boolean, records: boolean) {
+  const { layer, x, call, scales } = pass;
+  const recipe = layer.recipe as RecipeModel;
+  const weight = weightOf(layer, call, { columnwise, records, scale: scales[WEIGHT] ?? 1 });
+  return {
+    x: { codes: x, recipe, scale: scales[INPUT] ?? 1 },
+    weight,
+    backward: layer.delayed?.backward,
+  };
+}
+
+interface WeightNeed {
+  readonly columnwise: boolean;
+  readonly records: boolean;
+  readonly scale: number;
+}
+
+function weightOf(layer: LayerModel, { first, skip }: CallModel, need: WeightNeed): Quantized {
+  if (layer.primary) return layer.primary;
+  const { columnwise, records, scale } = need;
+  const quantize = (): Quantized => {
+    if (records) layer.delayed?.forward.record(WEIGHT, amaxOf(layer.weight));
+    return { codes: layer.weight, recipe: layer.recipe as RecipeModel, scale };
+  };
+  const caches = first !== undefined || skip !== undefined;
+  const usable = layer.cache && (layer.cache.columnwise || !columnwise) ? layer.cache.copy : undefined;
+  if (!caches || !usable) {
+    const copy = quantize();
+    if (caches) layer.cache = { copy, columnwise };
+    return copy;
+  }
+  if (first || skip === 0) Object.assign(usable, quantize());
+  return usable;
+}
+
+/** Reduces over each group in one call, then updates. */
+function update(pending: Pending): void {
+  const live = [...pending].filter(([slots]) => !slots.replaced);
+  for (const group of new Set(live.map(([, each]) => each))) {
+    const shared = live.filter(([slots, each]) => each === group && slots.recipe.reduces);
+    if (group && group.size > 1 && shared.length > 0) group.reduce(shared.map(([slots]) => slots.recorded));
+  }
+  for (const [slots] of live) slots.update();
+}
