@@ -134,7 +134,55 @@ describe("optimizers", () => {
   });
 });
 
+it("zeroGrad makes every byte of a main gradient zero, however large", () => {
+  using _scope = new Scope();
+  using layer = new Linear(backend(), 256, 400, { bias: false, fuseWgradAccumulation: true });
+  using optimizer = new SGD(layer, { learningRate: 1 });
+  const mainGrad = zeros(backend(), "f32", [400, 256]);
+  expect(mainGrad.dataSync()).toEqual(new Float32Array(400 * 256));
+  layer.weight.mainGrad = mainGrad.write(new Float32Array(400 * 256).fill(Number.NaN));
+  optimizer.zeroGrad();
+  expect(mainGrad.dataSync()).toEqual(new Float32Array(400 * 256));
+});
+
+describe("a layer that stands in a model twice", () => {
+  it("has its parameters once: one master, one update a step, one part of the norm", () => {
+    using _scope = new Scope();
+    using layer = new Linear(backend(), INWARD, INWARD, { random: new RandomState(1n) });
+    const model = new Sequential(backend(), layer, layer);
+    expect([...model.namedParameters().keys()]).toEqual(["0.weight", "0.bias"]);
+    expect([...model.namedQuantizations().keys()]).toEqual(["0.linear"]);
+    using optimizer = new SGD(model, { learningRate: 0.5 });
+    model
+      .forward(drawnTensor(backend(), 1, [ROWS_OF_X, INWARD], "bf16"))
+      .backward(drawnTensor(backend(), 2, [ROWS_OF_X, INWARD], "bf16"));
+    const master = f32(layer.weight.tensor.clone());
+    sgd({ parameter: master, grad: layer.weight.grad as Tensor }, { learningRate: 0.5, first: true });
+    const norms = [model, layer].map((each) => clipGradNorm(each, 1).norm);
+    expectSame("norm", norms[0], norms[1]);
+    optimizer.step();
+    expectSame("weight", layer.weight.value, castTo(master, "bf16"));
+  });
+});
+
 describe.each(HAND_NAMES)("weights that are quantized from the beginning, under %s", (name) => {
+  it("are left alone by a step whose noop holds 1, whatever the scale is by now", () => {
+    using _scope = new Scope();
+    const recipe = ROWS[name].recipe();
+    const random = new RandomState(1n);
+    using layer = quantizedModelInit({ recipe }, () => new Linear(backend(), INWARD, OUT, { random }));
+    using optimizer = new SGD(layer, { learningRate: 0.5 });
+    const weight = layer.weight.value as QuantizedTensor;
+    autocast({ recipe }, () => trainOnceQuantized(layer, 1, "bf16"));
+    const before = weight.members.map((member) => member.clone());
+    optimizer.step({ noop: tensor(backend(), [1]) });
+    for (const [i, member] of weight.members.entries()) expectSame(`member ${i}`, member, before[i]);
+    optimizer.step({ noop: tensor(backend(), [0]) });
+    expect(() => {
+      for (const [i, member] of weight.members.entries()) expectSame(`member ${i}`, member, before[i]);
+    }).toThrow("differ");
+  });
+
   it("are the initial weights quantized both ways, and after each step the masters quantized", () => {
     fc.assert(
       fc.property(

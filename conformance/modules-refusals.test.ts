@@ -3,8 +3,8 @@ import { ArgumentError, DTypeError, ShapeError, UnsupportedError } from "../src/
 import { Embedding } from "../src/modules/embedding.js";
 import { LayerNormLinear } from "../src/modules/layer-norm-linear.js";
 import { LayerNormMLP } from "../src/modules/layer-norm-mlp.js";
-import { Linear, type LinearOptions } from "../src/modules/linear.js";
-import type { LinearCall } from "../src/modules/linear-core.js";
+import { Linear } from "../src/modules/linear.js";
+import type { LinearCall, LinearOptions } from "../src/modules/linear-parts.js";
 import { LayerNorm, RMSNorm } from "../src/modules/norm.js";
 import { quantizedModelInit } from "../src/modules/quantized-init.js";
 import { zeros } from "../src/ops/create.js";

@@ -51,6 +51,16 @@ describe("normal", () => {
     );
   });
 
+  it("draws on block after block, however many values there are", () => {
+    const count = 5001;
+    const given = { seed: 7n, offset: 3n };
+    const halves = new Uint16Array(randomWords(given, count * 6).buffer, 0, count * 12);
+    const sums = Array.from({ length: count }, (_, i) =>
+      halves.subarray(12 * i, 12 * i + 12).reduce((sum, half) => sum + half, 0),
+    );
+    expect([...normal(given, count, 1)]).toEqual(sums.map((sum) => (sum - 6 * 0xffff) / 2 ** 16));
+  });
+
   it("has the moments of a standard normal, within five standard errors", () => {
     const count = 100_000;
     const values = [...normal({ seed: 1n, offset: 0n }, count, 1)];

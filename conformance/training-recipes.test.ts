@@ -13,6 +13,7 @@ import {
   type StandardRecipe,
   Variable,
 } from "../src/index.js";
+import type { Role } from "../src/recipes/table.js";
 import {
   currentQuantizer,
   digest,
@@ -92,6 +93,20 @@ function stateOf(layer: Linear) {
 }
 
 describe("another recipe in the next iteration", () => {
+  it("may be one that a class of the caller's has made of a recipe", () => {
+    class Tighter extends Float8CurrentScaling {
+      override qparams(role: Role) {
+        return { ...super.qparams(role), power2Scale: true };
+      }
+    }
+    using layer = linear(backend(), 1);
+    const given = bitsOf(layer, new Float8CurrentScaling(), 1);
+    const tighter = bitsOf(layer, new Tighter(), 1);
+    expect(tighter).toEqual(fresh(new Tighter(), 1));
+    expect(tighter).not.toEqual(given);
+    expect(new Tighter().key).toBe(new Tighter().key);
+  });
+
   it("of another kind warns, and quantizes the cached weight anew", () => {
     const warned = vi.spyOn(console, "warn").mockImplementation(() => {});
     using layer = linear(backend(), 1);

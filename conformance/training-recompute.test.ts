@@ -132,6 +132,22 @@ describe("computed again", () => {
     expect(calls(again)).toEqual(expected);
   });
 
+  it.each([1, 2, 3])("leaves nothing behind where a body throws as it is computed, time %s", (failing) => {
+    using layer = linear(backend(), 1);
+    const recipe = RECIPES.delayed();
+    let times = 0;
+    const body = (x: Variable): Variable => {
+      const y = layer.forward(x);
+      if (++times === failing) throw new Error("the body failed");
+      return y;
+    };
+    expect(() => {
+      using _scope = new Scope();
+      const x = new Variable(sample(backend(), 1));
+      autocast({ recipe }, () => recompute((h) => recompute(body, h), x)).backward(sample(backend(), 2));
+    }).toThrow("the body failed");
+  });
+
   scoped("in evaluation nothing is kept, and no scale follows", () => {
     using layer = linear(backend(), 1);
     const recipe = RECIPES.delayed();

@@ -178,6 +178,24 @@ describe("scales", () => {
     for (const each of [nested, inOff, thrown]) expect(scaleAfter(each)).toBe(expected);
   });
 
+  it("leave nothing behind where the group fails to reduce their amaxes", () => {
+    using layer = linear(backend(), 1);
+    const amaxReductionGroup = {
+      size: 2,
+      reduceMax: (): void => {
+        throw new Error("the group failed");
+      },
+    };
+    const recipe = RECIPES.delayed();
+    using x = sample(backend(), 1);
+    expect(() =>
+      autocast({ recipe, amaxReductionGroup }, () => {
+        using _scope = new Scope();
+        layer.forward(x);
+      }),
+    ).toThrow("the group failed");
+  });
+
   it("do not follow at the end of an inner region, or while gradients are off", () => {
     scaleAfter((forward, scale) =>
       autocast({ recipe: delayed }, () => {

@@ -17,8 +17,16 @@ function highProduct(factor: number, x: number): number {
   return Math.floor(((factor >>> 16) * x + low) / 0x10000);
 }
 
+/** `value`, a key or a counter. Throws `ArgumentError` for a number. */
+export function requireBigInt(name: string, value: bigint): bigint {
+  if (typeof value === "bigint") return value;
+  throw new ArgumentError(`${name} is ${value}; give a bigint, such as 1n`);
+}
+
 /** Philox 4x32-10 (Salmon et al., SC 2011): fills `words`, a multiple of 4, with the draw's blocks from `first` on. */
 function philox({ seed, offset }: RandomDraw, first: number, words: Uint32Array): void {
+  requireBigInt("seed", seed);
+  requireBigInt("offset", offset);
   const offsetLow = Number(offset & 0xffffffffn);
   const offsetHigh = Number((offset >> 32n) & 0xffffffffn);
   const seedLow = Number(seed & 0xffffffffn);
@@ -60,18 +68,24 @@ export function randomWords(draw: RandomDraw, count: number): Uint32Array {
 /** 16-bit uniforms whose sum has variance 1 in units of 2^16. */
 const SUMMANDS = 12;
 
+/** Values whose words are drawn at once, an even number: those of a large weight would take six times its memory. */
+const PIECE = 1024;
+
 /**
  * `count` f32 values of mean 0 and standard deviation `std`, near a normal distribution: each the sum of twelve 16-bit
  * uniforms, exact until it is scaled, so that no library function decides its bits; none exceeds 6 std.
  */
 export function normal(draw: RandomDraw, count: number, std: number): Float32Array {
-  const words = randomWords(draw, (count * SUMMANDS) / 2);
-  const halves = new Uint16Array(words.buffer, 0, count * SUMMANDS);
+  const piece = Math.min(PIECE, count + (count % 2));
+  const words = new Uint32Array((piece * SUMMANDS) / 2);
+  const halves = new Uint16Array(words.buffer);
   const scale = std / 2 ** 16;
   const values = new Float32Array(count);
   for (let i = 0; i < count; i++) {
+    const place = (i % piece) * SUMMANDS;
+    if (place === 0) philox(draw, ((i / piece) * words.length) / 4, words);
     let sum = 0;
-    for (let j = 0; j < SUMMANDS; j++) sum += halves[i * SUMMANDS + j] as number;
+    for (let j = 0; j < SUMMANDS; j++) sum += halves[place + j] as number;
     values[i] = (sum - (SUMMANDS * 0xffff) / 2) * scale;
   }
   return values;

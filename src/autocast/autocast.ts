@@ -1,8 +1,9 @@
 /** Where low precision is on: regions of a program, and what happens as the outermost one ends. */
 import { platform } from "#platform";
-import type { Backend } from "../backends/backend.js";
+import { type Backend, requireBackend } from "../backends/backend.js";
+import { ArgumentError } from "../errors.js";
 import { DelayedScaling } from "../recipes/per-tensor.js";
-import { type Recipe, requireRecipe } from "../recipes/recipe.js";
+import { Recipe, requireRecipe } from "../recipes/recipe.js";
 import { getDefaultRecipe, requireRecipeSupport } from "../recipes/support.js";
 import { training } from "../tape/grad-mode.js";
 import { type AmaxReductionGroup, ScaleUpdates } from "../tape/scale-updates.js";
@@ -49,9 +50,17 @@ interface Entered {
   readonly leave: () => void;
 }
 
+/** Throws `ArgumentError` where options were left out, or the body. */
+export function requireBody(op: string, body: () => unknown): void {
+  if (typeof body !== "function")
+    throw new ArgumentError(`${op}: there is no body; call it as ${op}({ recipe }, () => ...)`);
+}
+
 /** A region that is ready to be entered. Throws while nothing has changed yet. */
 function prepare(options: AutocastOptions): Entered {
+  if (options instanceof Recipe) throw new ArgumentError("autocast: a recipe is given as { recipe }");
   const { enabled = true, calibrating = false, backend } = options;
+  if (backend) requireBackend("autocast", backend);
   const recipe = options.recipe ?? (backend ? getDefaultRecipe(backend) : new DelayedScaling());
   requireRecipe("autocast", recipe);
   if (enabled && backend) requireRecipeSupport(recipe, backend);
@@ -75,6 +84,7 @@ function prepare(options: AutocastOptions): Entered {
  * Throws `UnsupportedError` for a recipe that `backend` does not support, before anything has changed.
  */
 export function autocast<R>(options: AutocastOptions, body: () => R): R {
+  requireBody("autocast", body);
   const { region, leave } = prepare(options);
   let awaited = false;
   try {
@@ -84,6 +94,12 @@ export function autocast<R>(options: AutocastOptions, body: () => R): R {
   } finally {
     if (!awaited) leave();
   }
+}
+
+/** Runs `body` in a region that may have ended, or outside of all: what is computed a second time. No scale follows. */
+export function runRegion<R>(region: Region | undefined, body: () => R): R {
+  // a copy, which has not ended
+  return regions.run(region && { ...region, updates: undefined }, body);
 }
 
 /**

@@ -56,6 +56,12 @@ export interface Backend {
   dispose(): Promise<void>;
 }
 
+/** Throws `ArgumentError` for what is no backend: its name, or the promise of one. */
+export function requireBackend(user: string, backend: Backend): void {
+  if (typeof (backend as Partial<Backend> | undefined)?.supports === "function") return;
+  throw new ArgumentError(`${user}: the backend is missing; give what await openBackend("wasm") gives`);
+}
+
 /** Throws `ArgumentError` for what is no family of datapaths. */
 export function requireDatapath(name: string): void {
   if ((DATAPATH_FAMILIES as readonly string[]).includes(name)) return;

@@ -123,6 +123,7 @@ class CudaBackend implements Backend {
   }
 
   async dispose(): Promise<void> {
+    this.memory.closed = true;
     this.#addon.close(this.#device);
   }
 }

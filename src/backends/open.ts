@@ -4,7 +4,8 @@ import { ArgumentError, BackendError } from "../errors.js";
 import { type AddonExports, type DeviceFacts, NATIVE_OPERATIONS } from "./addon.js";
 import type { Backend } from "./backend.js";
 import { type CudaOptions, openCuda } from "./cuda.js";
-import { openWasm, type WasmOptions } from "./wasm.js";
+import { openWasm } from "./wasm.js";
+import type { WasmOptions } from "./wasm-options.js";
 
 export type BackendName = "wasm" | "cuda" | "auto";
 

@@ -8,13 +8,7 @@ import { type Instance, openInstance } from "./wasm/instance.js";
 import type { LoweringContext } from "./wasm/lowering.js";
 import { LOWERINGS } from "./wasm/lowerings.js";
 import { Pool } from "./wasm/pool.js";
-
-export interface WasmOptions {
-  /** Threads to compute with, the caller's included; results do not depend on it. Default: what the host suggests. */
-  readonly threads?: number;
-  /** The datapath GEMMs take unless told otherwise. Default `hopper`. */
-  readonly datapath?: Backend["datapath"];
-}
+import type { WasmOptions } from "./wasm-options.js";
 
 const MOST_THREADS = 64;
 

@@ -4,7 +4,8 @@ import { empty } from "../ops/create.js";
 import { batchedGemm } from "../ops/gemm-batched.js";
 import { swapAxes } from "../ops/layout.js";
 import { softmax, softmaxBackward } from "../ops/softmax.js";
-import { differentiableOne, type Variable, type VariableLike, variable, wideOf } from "../tape/variable.js";
+import { wideOf } from "../tape/value.js";
+import { differentiableOne, type Variable, type VariableLike, variable } from "../tape/variable.js";
 import type { Shape, WideDType } from "../tensor/shape.js";
 import { type Tensor, VIEW_ALIGNMENT } from "../tensor/tensor.js";
 import { plainDatapath } from "./datapath.js";
@@ -44,7 +45,7 @@ export function dotProductAttention(
   const sizes = sizesOf(source.shape, heads);
   const scale = Math.fround(1 / Math.sqrt(sizes.depth));
   return differentiableOne([source], () => {
-    const qkv = wideOf("dotProductAttention", source.value);
+    const qkv = wideOf("dotProductAttention: the input", source.value);
     const { dtype } = qkv;
     const datapath = plainDatapath(qkv.backend, dtype);
     const parts = separate(qkv, sizes);
@@ -56,7 +57,7 @@ export function dotProductAttention(
       result: gather(wideOf("attention", out), sizes),
       saved: [all, q, k, v, probabilities],
       backward: (grad) => {
-        const dout = scatter(wideOf("dotProductAttention", grad), sizes);
+        const dout = scatter(wideOf("dotProductAttention: the gradient", grad), sizes);
         const grads = partsOf(empty(qkv.backend, dtype, all.shape), sizes);
         batchedGemm({ a: dout, b: probabilities, layout: "NT", out: grads.v, datapath });
         const dp = batchedGemm({ a: v, b: dout, layout: "TN", outDtype: "f32", datapath }).out;

@@ -4,17 +4,18 @@ import type { ActivationName } from "../backends/ops.js";
 import { activation as act, activationBackward, gated as gate, gatedBackward } from "../ops/activation.js";
 import { add as sum } from "../ops/add.js";
 import { castTo } from "../ops/cast.js";
-import { differentiableOne, type Variable, type VariableLike, variable, wideOf } from "../tape/variable.js";
+import { wideOf } from "../tape/value.js";
+import { differentiableOne, type Variable, type VariableLike, variable } from "../tape/variable.js";
 import type { Shape } from "../tensor/shape.js";
 
 /** x + y, of one shape; the type of x. See the operation `add`. */
 export function add(x: VariableLike, y: VariableLike): Variable {
   const [left, right] = [variable(x), variable(y)];
   return differentiableOne([left, right], () => {
-    const [a, b] = [wideOf("add", left.value), wideOf("add", right.value)];
+    const [a, b] = [wideOf("add: x", left.value), wideOf("add: y", right.value)];
     return {
       result: sum(a, b),
-      backward: (grad) => [grad, castTo(wideOf("add", grad), b.dtype)],
+      backward: (grad) => [grad, castTo(wideOf("add: the gradient", grad), b.dtype)],
     };
   });
 }
@@ -23,8 +24,8 @@ export function add(x: VariableLike, y: VariableLike): Variable {
 export function reshape(x: VariableLike, shape: Shape): Variable {
   const source = variable(x);
   return differentiableOne([source], () => ({
-    result: wideOf("reshape", source.value).reshape(shape),
-    backward: (grad) => [wideOf("reshape", grad).reshape(source.shape)],
+    result: wideOf("reshape: x", source.value).reshape(shape),
+    backward: (grad) => [wideOf("reshape: the gradient", grad).reshape(source.shape)],
   }));
 }
 
@@ -32,10 +33,10 @@ export function reshape(x: VariableLike, shape: Shape): Variable {
 export function activation(x: VariableLike, kind: ActivationName): Variable {
   const source = variable(x);
   return differentiableOne([source], () => {
-    const value = wideOf("activation", source.value);
+    const value = wideOf("activation: x", source.value);
     return {
       result: act(value, { kind }),
-      backward: (grad) => [activationBackward(wideOf("activation", grad), value, { kind })],
+      backward: (grad) => [activationBackward(wideOf("activation: the gradient", grad), value, { kind })],
     };
   });
 }
@@ -44,10 +45,10 @@ export function activation(x: VariableLike, kind: ActivationName): Variable {
 export function gated(x: VariableLike, kind: ActivationName): Variable {
   const source = variable(x);
   return differentiableOne([source], () => {
-    const value = wideOf("gated", source.value);
+    const value = wideOf("gated: x", source.value);
     return {
       result: gate(value, { kind }),
-      backward: (grad) => [gatedBackward(wideOf("gated", grad), value, { kind })],
+      backward: (grad) => [gatedBackward(wideOf("gated: the gradient", grad), value, { kind })],
     };
   });
 }

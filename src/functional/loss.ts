@@ -11,7 +11,8 @@ import {
 } from "../ops/loss.js";
 import { columnSum } from "../ops/norm.js";
 import { scaled } from "../ops/scaled.js";
-import { differentiableOne, type Variable, type VariableLike, variable, wideOf } from "../tape/variable.js";
+import { wideOf } from "../tape/value.js";
+import { differentiableOne, type Variable, type VariableLike, variable } from "../tape/variable.js";
 import type { Tensor } from "../tensor/tensor.js";
 
 /**
@@ -25,13 +26,13 @@ export function crossEntropyLoss(
 ): Variable {
   const x = variable(logits);
   return differentiableOne([x], () => {
-    const source = wideOf("crossEntropyLoss", x.value);
+    const source = wideOf("crossEntropyLoss: logits", x.value);
     const { loss, maximum, total } = crossEntropy(source, targets, options);
     return {
       result: mean(loss),
       saved: [maximum, total],
       backward: (grad) => {
-        const rows = spread(wideOf("crossEntropyLoss", grad), loss.size);
+        const rows = spread(wideOf("crossEntropyLoss: the gradient", grad), loss.size);
         return [crossEntropyBackward({ grad: rows, logits: source, targets, maximum, total }, options)];
       },
     };
@@ -42,12 +43,12 @@ export function crossEntropyLoss(
 export function mseLoss(x: VariableLike, target: Tensor): Variable {
   const source = variable(x);
   return differentiableOne([source], () => {
-    const value = wideOf("mseLoss", source.value);
+    const value = wideOf("mseLoss: x", source.value);
     const { loss } = mse(value, target);
     return {
       result: mean(loss),
       backward: (grad) => {
-        const rows = spread(wideOf("mseLoss", grad), loss.size);
+        const rows = spread(wideOf("mseLoss: the gradient", grad), loss.size);
         return [mseBackward({ grad: rows, x: value, target })];
       },
     };

@@ -3,15 +3,14 @@ import { FileError } from "../errors.js";
 import type { DelayedSnapshot } from "../modules/delayed-state.js";
 import type { Module } from "../modules/module.js";
 import type { QuantizationSnapshot } from "../modules/recipe-in-force.js";
-import { BACKWARD_ROLES, FORWARD_ROLES } from "../recipes/table.js";
+import { type Pass, ROLES } from "../recipes/table.js";
 import type { TensorPlan } from "./header.js";
 import type { TensorSource } from "./source.js";
 
-const PASSES = { forward: FORWARD_ROLES.length, backward: BACKWARD_ROLES.length } as const;
-const PASS_NAMES = ["forward", "backward"] as const satisfies readonly (keyof typeof PASSES)[];
+const PASSES = ["forward", "backward"] as const satisfies readonly Pass[];
 const FIELDS = ["scale", "amaxHistory"] as const satisfies readonly (keyof DelayedSnapshot)[];
 
-function tensorName(quantization: string, pass: keyof typeof PASSES, field: keyof DelayedSnapshot): string {
+function tensorName(quantization: string, pass: Pass, field: keyof DelayedSnapshot): string {
   return `quantization.${quantization}.${pass}.${field}`;
 }
 
@@ -20,10 +19,10 @@ export function scaleTensors(module: Module): readonly (TensorPlan & { readonly 
   return [...module.namedQuantizations()].flatMap(([name, quantization]) => {
     const snapshot = quantization.snapshotSync();
     if (!snapshot) return [];
-    return PASS_NAMES.flatMap((pass) =>
+    return PASSES.flatMap((pass) =>
       FIELDS.map((field) => {
         const values = snapshot[pass][field];
-        const slots = PASSES[pass];
+        const slots = ROLES[pass].length;
         const shape = field === "scale" ? [slots] : [values.length / slots, slots];
         const bytes = new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
         return { name: tensorName(name, pass, field), dtype: "F32", shape, bytes } as const;
@@ -37,24 +36,24 @@ export function storedScales(file: TensorSource, module: Module): readonly strin
   return [...module.namedQuantizations().keys()].filter((quantization) => {
     const names = scaleNames(quantization);
     if (!names.some((name) => file.tensors.has(name))) return false;
-    for (const pass of PASS_NAMES) for (const field of FIELDS) requireScales(file, quantization, pass, field);
+    for (const pass of PASSES) for (const field of FIELDS) requireScales(file, quantization, pass, field);
     return true;
   });
 }
 
 /** The names of all tensors of one quantization. */
 export function scaleNames(quantization: string): readonly string[] {
-  return PASS_NAMES.flatMap((pass) => FIELDS.map((field) => tensorName(quantization, pass, field)));
+  return PASSES.flatMap((pass) => FIELDS.map((field) => tensorName(quantization, pass, field)));
 }
 
 function requireScales(
   file: TensorSource,
   quantization: string,
-  pass: keyof typeof PASSES,
+  pass: Pass,
   field: keyof DelayedSnapshot,
 ): void {
   const { name, dtype, shape } = file.entry(tensorName(quantization, pass, field));
-  const slots = PASSES[pass];
+  const slots = ROLES[pass].length;
   const [first = 0, second] = shape;
   const fits =
     field === "scale"
@@ -68,11 +67,11 @@ function requireScales(
 
 /** The state of one quantization, from the bytes of its tensors. */
 export function scalesFrom(bytes: (name: string) => Uint8Array, quantization: string): QuantizationSnapshot {
-  const values = (pass: keyof typeof PASSES, field: keyof DelayedSnapshot): Float32Array => {
+  const values = (pass: Pass, field: keyof DelayedSnapshot): Float32Array => {
     const { buffer, byteOffset, byteLength } = bytes(tensorName(quantization, pass, field));
     return new Float32Array(buffer, byteOffset, byteLength / 4);
   };
-  const state = (pass: keyof typeof PASSES): DelayedSnapshot => ({
+  const state = (pass: Pass): DelayedSnapshot => ({
     scale: values(pass, "scale"),
     amaxHistory: values(pass, "amaxHistory"),
   });

@@ -2,10 +2,10 @@
 
 import type { Backend } from "../backends/backend.js";
 import { factsOf } from "../formats/derive.js";
-import type { ScalarFormat } from "../formats/scalar.js";
-import { tensor, zeros } from "../ops/create.js";
+import { tensor } from "../ops/create.js";
 import { updateScales } from "../ops/delayed-scaling.js";
 import type { DelayedScaling } from "../recipes/per-tensor.js";
+import { type Pass, ROLES } from "../recipes/table.js";
 import type { DelayedScales } from "../tape/scale-updates.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { persistent } from "./parameter.js";
@@ -20,30 +20,29 @@ export interface DelayedSnapshot {
   readonly amaxHistory: Float32Array;
 }
 
-/** n slots of one element format: `scale` [n], all 1 at first, and `amaxHistory` [length, n], whose row 0 is being recorded. */
+/** The scales of one pass's n roles: `scale` [n], all 1 at first, and `amaxHistory` [length, n], whose row 0 is being recorded. */
 export class DelayedState implements DelayedScales {
   readonly scale: Tensor<"f32">;
   readonly amaxHistory: Tensor<"f32">;
   /** One-element views that quantizers hold. */
   readonly scales: readonly Tensor<"f32">[];
   readonly amaxes: readonly Tensor<"f32">[];
+  readonly #formatMax: number;
 
   constructor(
     backend: Backend,
     readonly recipe: DelayedScaling,
-    readonly format: ScalarFormat,
-    readonly slots: number,
+    pass: Pass,
     from?: DelayedSnapshot,
   ) {
+    const slots = ROLES[pass].length;
     const length = recipe.amaxHistoryLen;
-    this.scale = persistent(tensor(backend, from?.scale ?? new Float32Array(slots).fill(1), [slots]));
-    this.amaxHistory = persistent(zeros(backend, "f32", [length, slots]));
+    const rows = new Float32Array(length * slots);
     // a history of another length keeps its first rows
-    if (from) {
-      const rows = new Float32Array(length * slots);
-      rows.set(from.amaxHistory.subarray(0, rows.length));
-      this.amaxHistory.write(rows);
-    }
+    if (from) rows.set(from.amaxHistory.subarray(0, rows.length));
+    this.#formatMax = factsOf(recipe.elementFormat(ROLES[pass][0])).max;
+    this.scale = persistent(tensor(backend, from?.scale ?? new Float32Array(slots).fill(1), [slots]));
+    this.amaxHistory = persistent(tensor(backend, rows, [length, slots]));
     const view = (of: Tensor<"f32">, i: number): Tensor<"f32"> => persistent(of.view(i, [1]));
     this.scales = Array.from({ length: slots }, (_, i) => view(this.scale, i));
     this.amaxes = Array.from({ length: slots }, (_, i) => view(this.amaxHistory, i));
@@ -56,7 +55,7 @@ export class DelayedState implements DelayedScales {
 
   recorded(): Tensor<"f32"> | undefined {
     if (this.replaced) return undefined;
-    return this.recipe.reduceAmax ? this.amaxHistory.view(0, [this.slots]) : undefined;
+    return this.recipe.reduceAmax ? this.amaxHistory.view(0, this.scale.shape) : undefined;
   }
 
   update(): void {
@@ -71,13 +70,10 @@ export class DelayedState implements DelayedScales {
     updateScales({ amaxHistory, scale, formatMax: this.#formatMax, margin, algorithm });
   }
 
-  get #formatMax(): number {
-    return factsOf(this.format).max;
-  }
-
   /** With functions of the caller's; the history of every slot rolls, as TransformerEngine's does then. */
   #updateOnHost(): void {
-    const { slots, recipe } = this;
+    const { recipe } = this;
+    const slots = this.scale.size;
     const { amaxComputeAlgo: algorithm, scalingFactorComputeAlgo = defaultScale } = recipe;
     const history = this.amaxHistory.dataSync().slice();
     const length = history.length / slots;
@@ -97,10 +93,6 @@ export class DelayedState implements DelayedScales {
     }
     this.scale.write(scale);
     this.amaxHistory.write(history);
-  }
-
-  async snapshot(): Promise<DelayedSnapshot> {
-    return { scale: await this.scale.data(), amaxHistory: await this.amaxHistory.data() };
   }
 
   snapshotSync(): DelayedSnapshot {

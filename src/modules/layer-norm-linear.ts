@@ -1,85 +1,24 @@
 /** A norm and the linear layer behind it. */
-import { currentRegion } from "../autocast/autocast.js";
 import type { Backend } from "../backends/backend.js";
-import { ArgumentError } from "../errors.js";
-import { add } from "../ops/add.js";
-import type { NormResult } from "../ops/norm.js";
-import {
-  differentiable,
-  type Gradient,
-  type Variable,
-  type VariableLike,
-  variable,
-  wideOf,
-} from "../tape/variable.js";
-import type { WideDType } from "../tensor/shape.js";
-import type { Tensor } from "../tensor/tensor.js";
-import { type LinearOptions, linearParts } from "./linear.js";
-import { type LinearCall, type LinearInput, type LinearParts, linearForward } from "./linear-core.js";
+import { differentiable, type Variable, type VariableLike, variable } from "../tape/variable.js";
+import { linearForward } from "./linear-core.js";
+import { type LinearCall, type LinearOptions, type LinearParts, linearParts } from "./linear-parts.js";
 import { Module, requireSizes } from "./module.js";
 import {
   type Normalization,
   type NormModuleOptions,
   type NormParts,
-  normForward,
-  normGradients,
+  normForm,
+  normParameters,
   normParts,
-  requireNorm,
 } from "./norm.js";
-import { constantInit, type Parameter } from "./parameter.js";
+import { NORM_NAMES, normedInput, requireWideGradient } from "./normed-input.js";
+import type { Parameter } from "./parameter.js";
 import type { LinearQuantization } from "./quantization.js";
 
 export interface LayerNormLinearOptions extends LinearOptions, NormModuleOptions {
   /** Default LayerNorm. */
   readonly normalization?: Normalization;
-}
-
-/** What a norm gives the product behind it. */
-export interface NormedInput {
-  readonly input: LinearInput;
-  readonly normed: NormResult;
-}
-
-/**
- * The norm of x as the input of a product. Delayed scaling casts the f32 values, any other recipe sees them rounded to
- * the type of x (numerics.md §7.3), and so does whoever asks for them as well.
- */
-export function normedInput(
-  parts: NormParts,
-  x: Tensor<WideDType>,
-  options: {
-    readonly requiresGrad: boolean;
-    readonly returned: boolean;
-  },
-): NormedInput {
-  const region = currentRegion();
-  const { shape, dtype } = x;
-  const casts = region?.enabled === true && region.recipe.kind === "delayed" && !options.returned;
-  const normed = normForward(parts, x, casts ? "f32" : dtype);
-  const value = (): Tensor => normed.out;
-  const { requiresGrad } = options;
-  return { normed, input: { shape, dtype, requiresGrad, makes: !options.returned, value } };
-}
-
-/** Throws `ArgumentError` where the gradient of a norm's result is to be quantized. */
-export function requireWideGradient(module: Module, { fp8Grad }: LinearCall): void {
-  if (fp8Grad)
-    throw new ArgumentError(
-      `${module.constructor.name}: fp8Grad is for a Linear behind another; here the norm's backward pass takes the gradient, wide`,
-    );
-}
-
-/** The gradients of a norm's input and parameters, given that of the product's input. */
-export function normedGradients(
-  parts: NormParts,
-  x: Tensor<WideDType>,
-  normed: NormResult,
-  grad: Gradient | undefined,
-  returned: Gradient | undefined,
-): readonly (Tensor<WideDType> | undefined)[] {
-  const [own, other] = [grad, returned].map((each) => each && wideOf("the gradient of a norm", each));
-  const total = own && other ? add(own, other) : (own ?? other);
-  return total ? normGradients(parts, x, normed, total) : [];
 }
 
 /**
@@ -101,14 +40,11 @@ export class LayerNormLinear extends Module {
     options: LayerNormLinearOptions = {},
   ) {
     super(backend, options);
-    const { normalization = "LayerNorm" } = options;
     requireSizes("LayerNormLinear", { inFeatures, outFeatures });
-    requireNorm(normalization, options);
-    this.#linear = linearParts(this.backend, [outFeatures, inFeatures], { ...options, random: this.random });
-    const names = { gamma: "layerNormWeight", beta: "layerNormBias" };
-    this.#norm = normParts(normalization, options, (name, initial) =>
-      this.parameter(names[name], [inFeatures], constantInit(initial)),
-    );
+    const { dtype, random } = this;
+    const form = normForm(options.normalization ?? "LayerNorm", options);
+    this.#linear = linearParts(backend, [outFeatures, inFeatures], { ...options, dtype, random });
+    this.#norm = normParts(form, (name, init) => this.parameter(NORM_NAMES[name], [inFeatures], init));
     this.layerNormWeight = this.#norm.gamma;
     this.layerNormBias = this.#norm.beta;
     this.weight = this.addParameter("weight", this.#linear.weight);
@@ -132,24 +68,17 @@ export class LayerNormLinear extends Module {
   #run(input: VariableLike, call: LinearCall, returned: boolean): readonly Variable[] {
     requireWideGradient(this, call);
     const x = variable(input);
-    const { gamma, beta } = this.#norm;
     const { weight, bias } = this.#linear;
-    const norm = beta ? [gamma, beta] : [gamma];
-    const inputs = [x, ...norm, weight, ...(bias ? [bias] : [])];
+    const inputs = [x, ...normParameters(this.#norm), weight, ...(bias ? [bias] : [])];
     return differentiable(inputs, (grad) => {
-      const source = wideOf("the input of a norm", x.value);
-      const requiresGrad = [x, ...norm].some((each) => each.requiresGrad);
-      const made = normedInput(this.#norm, source, { requiresGrad, returned });
-      const { mean, rstd, out: normed } = made.normed;
-      const { out, backward, saved } = linearForward(this.#linear, made.input, call, grad);
+      const norm = normedInput(this.#norm, x, returned);
+      const { out, backward, saved } = linearForward(this.#linear, norm.input, call, grad);
       return {
-        results: returned ? [out, normed] : [out],
-        saved: [...saved, mean, rstd],
+        results: returned ? [out, norm.out] : [out],
+        saved: [...saved, ...norm.saved],
         backward: ([dy, dnormed], pass) => {
           const grads = dy ? backward(dy, pass) : {};
-          const through = normedGradients(this.#norm, source, made.normed, grads.x, dnormed);
-          const first = Array.from({ length: 1 + norm.length }, (_, i) => through[i]);
-          return [...first, grads.weight, grads.bias];
+          return [...norm.backward(grads.x, dnormed), grads.weight, grads.bias];
         },
       };
     });

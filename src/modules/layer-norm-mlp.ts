@@ -3,30 +3,29 @@ import type { Backend } from "../backends/backend.js";
 import type { ActivationName } from "../backends/ops.js";
 import { ArgumentError } from "../errors.js";
 import { activation, activationBackward, gated, gatedBackward } from "../ops/activation.js";
+import { type Gradient, type Value, wideOf } from "../tape/value.js";
 import {
   type BackwardPass,
   differentiableOne,
-  type Gradient,
-  type Value,
   type Variable,
   type VariableLike,
   variable,
-  wideOf,
 } from "../tape/variable.js";
 import type { WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
-import { normedGradients, normedInput, requireWideGradient } from "./layer-norm-linear.js";
-import { type LinearOptions, linearParts } from "./linear.js";
-import { type LinearCall, type LinearParts, type LinearResult, linearForward } from "./linear-core.js";
-import { Module, requireSizes } from "./module.js";
+import type { LayerNormLinearOptions } from "./layer-norm-linear.js";
+import { linearForward } from "./linear-core.js";
 import {
-  type Normalization,
-  type NormModuleOptions,
-  type NormParts,
-  normParts,
-  requireNorm,
-} from "./norm.js";
-import { constantInit } from "./parameter.js";
+  type LinearCall,
+  type LinearGradients,
+  type LinearParts,
+  type LinearResult,
+  linearParts,
+} from "./linear-parts.js";
+import { Module, requireSizes } from "./module.js";
+import { type NormParts, normForm, normParameters, normParts } from "./norm.js";
+import { NORM_NAMES, normedInput, requireWideGradient } from "./normed-input.js";
+import type { Parameter } from "./parameter.js";
 import type { LinearQuantization } from "./quantization.js";
 
 /** What stands between the two layers: a function of each element, or of one half that gates the other. */
@@ -46,9 +45,7 @@ export const MLP_ACTIVATIONS = {
 
 export type MLPActivation = keyof typeof MLP_ACTIVATIONS;
 
-export interface LayerNormMLPOptions extends LinearOptions, NormModuleOptions {
-  /** Default LayerNorm. */
-  readonly normalization?: Normalization;
+export interface LayerNormMLPOptions extends LayerNormLinearOptions {
   /** Default gelu. */
   readonly activation?: MLPActivation;
 }
@@ -66,6 +63,12 @@ interface Activated {
  * bias, whose gradient sums wide values.
  */
 export class LayerNormMLP extends Module {
+  readonly layerNormWeight: Parameter;
+  readonly layerNormBias: Parameter | undefined;
+  readonly fc1Weight: Parameter;
+  readonly fc1Bias: Parameter | undefined;
+  readonly fc2Weight: Parameter;
+  readonly fc2Bias: Parameter | undefined;
   readonly #norm: NormParts;
   readonly #fc1: LinearParts;
   readonly #fc2: LinearParts;
@@ -78,15 +81,15 @@ export class LayerNormMLP extends Module {
     options: LayerNormMLPOptions = {},
   ) {
     super(backend, options);
-    const { activation: name = "gelu", normalization = "LayerNorm" } = options;
+    const { activation: name = "gelu" } = options;
     requireSizes("LayerNormMLP", { hidden, ffnHidden });
-    requireNorm(normalization, options);
+    const form = normForm(options.normalization ?? "LayerNorm", options);
     if (!Object.hasOwn(MLP_ACTIVATIONS, name))
       throw new ArgumentError(
         `LayerNormMLP: activation "${name}" is not one of ${Object.keys(MLP_ACTIVATIONS).join(", ")}`,
       );
     this.#form = MLP_ACTIVATIONS[name];
-    const given = { ...options, random: this.random };
+    const given = { ...options, dtype: this.dtype, random: this.random };
     this.#fc1 = linearParts(backend, [this.#form.gated ? 2 * ffnHidden : ffnHidden, hidden], given);
     try {
       this.#fc2 = linearParts(backend, [hidden, ffnHidden], given);
@@ -95,14 +98,13 @@ export class LayerNormMLP extends Module {
       for (const made of [this.#fc1.weight, this.#fc1.bias]) made?.dispose();
       throw error;
     }
-    const names = { gamma: "layerNormWeight", beta: "layerNormBias" };
-    this.#norm = normParts(normalization, options, (part, initial) =>
-      this.parameter(names[part], [hidden], constantInit(initial)),
-    );
-    for (const [layer, { weight, bias }] of Object.entries({ fc1: this.#fc1, fc2: this.#fc2 })) {
-      this.addParameter(`${layer}Weight`, weight);
-      if (bias) this.addParameter(`${layer}Bias`, bias);
-    }
+    this.#norm = normParts(form, (part, init) => this.parameter(NORM_NAMES[part], [hidden], init));
+    this.layerNormWeight = this.#norm.gamma;
+    this.layerNormBias = this.#norm.beta;
+    this.fc1Weight = this.addParameter("fc1Weight", this.#fc1.weight);
+    this.fc1Bias = this.#fc1.bias && this.addParameter("fc1Bias", this.#fc1.bias);
+    this.fc2Weight = this.addParameter("fc2Weight", this.#fc2.weight);
+    this.fc2Bias = this.#fc2.bias && this.addParameter("fc2Bias", this.#fc2.bias);
   }
 
   protected override quantizations(): ReadonlyMap<string, LinearQuantization> {
@@ -115,35 +117,30 @@ export class LayerNormMLP extends Module {
   forward(input: VariableLike, call: LinearCall = {}): Variable {
     requireWideGradient(this, call);
     const x = variable(input);
-    const norm = [this.#norm.gamma, ...(this.#norm.beta ? [this.#norm.beta] : [])];
-    const layers = [this.#fc1, this.#fc2].map(({ weight, bias }) => (bias ? [weight, bias] : [weight]));
-    return differentiableOne([x, ...norm, ...layers.flat()], (grad) => {
-      const source = wideOf("the input of a norm", x.value);
-      const wants = [x, ...norm].some((each) => each.requiresGrad);
-      const made = normedInput(this.#norm, source, { requiresGrad: wants, returned: false });
-      const first = linearForward(this.#fc1, made.input, { ...call, fp8Output: false }, grad);
-      const h = wideOf("LayerNormMLP", first.out);
-      const second = this.#second(h, call, grad, wants);
-      const { mean, rstd } = made.normed;
+    const layers = [this.#fc1, this.#fc2].flatMap(({ weight, bias }) => (bias ? [weight, bias] : [weight]));
+    return differentiableOne([x, ...normParameters(this.#norm), ...layers], (grad) => {
+      const norm = normedInput(this.#norm, x, false);
+      const first = linearForward(this.#fc1, norm.input, { ...call, fp8Output: false }, grad);
+      const h = wideOf("LayerNormMLP: the result of fc1", first.out);
+      const second = this.#second(h, call, grad, norm.input.requiresGrad);
       return {
         result: second.out,
-        saved: [...first.saved, ...second.saved, h, mean, rstd],
+        saved: [...first.saved, ...second.saved, h, ...norm.saved],
         backward: (dy, pass) => {
           const { x: dact, weight: dw2, bias: db2 } = second.backward(dy, pass);
           const { x: dnormed, weight: dw1, bias: db1 } = this.#first({ h, result: first }, dact, pass);
-          const through = normedGradients(this.#norm, source, made.normed, dnormed, undefined);
-          const behind = Array.from({ length: 1 + norm.length }, (_, i) => through[i]);
-          return [...behind, dw1, ...(this.#fc1.bias ? [db1] : []), dw2, ...(this.#fc2.bias ? [db2] : [])];
+          const [own1, own2] = [this.#fc1.bias ? [dw1, db1] : [dw1], this.#fc2.bias ? [dw2, db2] : [dw2]];
+          return [...norm.backward(dnormed), ...own1, ...own2];
         },
       };
     });
   }
 
-  /** The second layer, of the activation of h. */
-  #second(h: Tensor<WideDType>, call: LinearCall, grad: boolean, wants: boolean): LinearResult {
+  /** The second layer, of the activation of h; `before`: whether anything before the first wants a gradient. */
+  #second(h: Tensor<WideDType>, call: LinearCall, grad: boolean, before: boolean): LinearResult {
     const { kind, gated: isGated } = this.#form;
     const shape = isGated ? [...h.shape.slice(0, -1), this.ffnHidden] : h.shape;
-    const requiresGrad = wants || this.#fc1.weight.requiresGrad || this.#fc1.bias?.requiresGrad === true;
+    const requiresGrad = before || this.#fc1.weight.requiresGrad || this.#fc1.bias?.requiresGrad === true;
     const value = (): Value => (isGated ? gated(h, { kind }) : activation(h, { kind }));
     const input = { shape, dtype: h.dtype, requiresGrad, makes: true, value };
     return linearForward(
@@ -155,9 +152,9 @@ export class LayerNormMLP extends Module {
   }
 
   /** The way back through the activation and the first layer. */
-  #first({ h, result }: Activated, grad: Gradient | undefined, pass: BackwardPass) {
+  #first({ h, result }: Activated, grad: Gradient | undefined, pass: BackwardPass): LinearGradients {
     if (!grad) return {};
-    const dact = wideOf("LayerNormMLP", grad);
+    const dact = wideOf("LayerNormMLP: the gradient of the activation", grad);
     const { kind, gated: isGated } = this.#form;
     const { gradQuantizer } = result;
     const dh: Gradient =

@@ -2,11 +2,12 @@
 import { ArgumentError } from "../errors.js";
 import type { DatapathFamily } from "../formats/datapath.js";
 import { castTo } from "../ops/cast.js";
+import { dequantize } from "../ops/dequantize.js";
 import { requireF32 } from "../ops/execute.js";
 import { gemm } from "../ops/gemm.js";
 import type { GemmInput } from "../ops/gemm-operand.js";
 import type { MMParams } from "../recipes/table.js";
-import { type Gradient, wideOf } from "../tape/variable.js";
+import { type Gradient, wideOf } from "../tape/value.js";
 import { QuantizedTensor } from "../tensor/quantized.js";
 import type { WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
@@ -44,4 +45,9 @@ export function wgradOf(x: GemmInput, dy: Gradient, products: Products): Tensor<
   requireF32("linear", "mainGrad", out);
   gemm({ ...options, out, accumulate: isFirstMicrobatch !== true });
   return undefined;
+}
+
+/** A gradient as bias gradients and plain products take it. */
+export function wideGrad(grad: Gradient, dtype: WideDType): Tensor<WideDType> {
+  return grad instanceof QuantizedTensor ? dequantize(grad, dtype) : grad;
 }

@@ -1,7 +1,8 @@
 /** What every module is: parameters and other modules by name, and the state of its quantizers. */
-import type { Backend } from "../backends/backend.js";
+import { type Backend, requireBackend } from "../backends/backend.js";
 import { ArgumentError, DTypeError } from "../errors.js";
 import { RandomState } from "../quantizers/quantizer.js";
+import { requireBigInt } from "../random.js";
 import { isWide, type Shape, type WideDType } from "../tensor/shape.js";
 import { type InitMethod, newParameter, type Parameter } from "./parameter.js";
 import type { LinearQuantization } from "./quantization.js";
@@ -26,7 +27,7 @@ export function defaultRandom(backend: Backend): RandomState {
 /** Begins the backend's default random state anew. */
 export function manualSeed(backend: Backend, seed: bigint): void {
   const state = defaultRandom(backend);
-  state.seed = seed;
+  state.seed = requireBigInt("seed", seed);
   state.offset = 0n;
 }
 
@@ -41,6 +42,7 @@ export abstract class Module {
     readonly backend: Backend,
     options: ModuleOptions = {},
   ) {
+    requireBackend(new.target.name, backend);
     this.dtype = options.dtype ?? "bf16";
     if (!isWide(this.dtype))
       throw new DTypeError(`parameters cannot be ${this.dtype}; they are f32, bf16 or f16`);
@@ -49,42 +51,54 @@ export abstract class Module {
 
   /** Makes a parameter under `name`. */
   protected parameter(name: string, shape: Shape, init: InitMethod): Parameter {
+    this.#requireFree(name);
     const { backend, dtype, random } = this;
     return this.addParameter(name, newParameter(backend, shape, init, { dtype, random }));
   }
 
   protected addParameter(name: string, parameter: Parameter): Parameter {
+    this.#requireFree(name);
     this.#parameters.set(name, parameter);
     return parameter;
   }
 
   protected addModule<M extends Module>(name: string, module: M): M {
-    if (name.includes("."))
-      throw new ArgumentError(`a module cannot be named "${name}"; dots separate names`);
+    this.#requireFree(name);
     this.#modules.set(name, module);
     return module;
   }
 
-  /** Every parameter of this module and those in it, by name, in the order of their making. */
-  namedParameters(prefix = ""): ReadonlyMap<string, Parameter> {
-    const own = [...this.#parameters].map(([name, parameter]) => [prefix + name, parameter] as const);
-    const inner = [...this.#modules].flatMap(([name, module]) => [
-      ...module.namedParameters(`${prefix}${name}.`),
-    ]);
-    return new Map([...own, ...inner]);
+  #requireFree(name: string): void {
+    const { name: own } = this.constructor;
+    if (name === "" || name.includes("."))
+      throw new ArgumentError(`${own}: "${name}" cannot be a name; dots separate names; give one without`);
+    if (this.#parameters.has(name) || this.#modules.has(name))
+      throw new ArgumentError(`${own}: the name "${name}" is taken; give another one`);
+  }
+
+  /** Every parameter of this module and those in it, by its first name, in the order of their making. */
+  namedParameters(): ReadonlyMap<string, Parameter> {
+    return this.#named((module) => module.#parameters);
   }
 
   parameters(): readonly Parameter[] {
     return [...this.namedParameters().values()];
   }
 
-  /** The quantization of each linear product in this module and those in it, by name. */
-  namedQuantizations(prefix = ""): ReadonlyMap<string, LinearQuantization> {
-    const own = [...this.quantizations()].map(([name, each]) => [prefix + name, each] as const);
-    const inner = [...this.#modules].flatMap(([name, module]) => [
-      ...module.namedQuantizations(`${prefix}${name}.`),
-    ]);
-    return new Map([...own, ...inner]);
+  /** The quantization of each linear product in this module and those in it, by its first name. */
+  namedQuantizations(): ReadonlyMap<string, LinearQuantization> {
+    return this.#named((module) => module.quantizations());
+  }
+
+  /** What `own` gives for this module and those in it, each thing once, though it may stand in several places. */
+  #named<T>(own: (module: Module) => ReadonlyMap<string, T>): ReadonlyMap<string, T> {
+    const names = new Map<T, string>();
+    const visit = (module: Module, prefix: string): void => {
+      for (const [name, each] of own(module)) if (!names.has(each)) names.set(each, prefix + name);
+      for (const [name, inner] of module.#modules) visit(inner, `${prefix}${name}.`);
+    };
+    visit(this, "");
+    return new Map([...names].map(([each, name]) => [name, each]));
   }
 
   /** This module's own, by name. */

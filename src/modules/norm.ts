@@ -2,11 +2,12 @@
 import type { Backend } from "../backends/backend.js";
 import { ArgumentError } from "../errors.js";
 import { layerNorm, type NormResult, normBackward, rmsNorm } from "../ops/norm.js";
-import { differentiableOne, type Variable, type VariableLike, variable, wideOf } from "../tape/variable.js";
+import { wideOf } from "../tape/value.js";
+import { differentiableOne, type Variable, type VariableLike, variable } from "../tape/variable.js";
 import type { WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { Module, type ModuleOptions, requireSizes } from "./module.js";
-import { constantInit, type Parameter } from "./parameter.js";
+import { constantInit, type InitMethod, type Parameter } from "./parameter.js";
 
 export type Normalization = "LayerNorm" | "RMSNorm";
 
@@ -25,22 +26,36 @@ export interface NormParts {
   readonly zeroCentered: boolean;
 }
 
-/** Throws `ArgumentError` for a norm that there is not. */
-export function requireNorm(normalization: Normalization, { eps = 0 }: NormModuleOptions): void {
+/** Which norm it is, before it has parameters. */
+interface NormForm extends Pick<NormParts, "eps" | "zeroCentered"> {
+  readonly normalization: Normalization;
+}
+
+/** A norm by its options. Throws `ArgumentError` for one that there is not. */
+export function normForm(
+  normalization: Normalization,
+  { eps = 1e-5, zeroCenteredGamma: zeroCentered = false }: NormModuleOptions,
+): NormForm {
   if (normalization !== "LayerNorm" && normalization !== "RMSNorm")
     throw new ArgumentError(`normalization "${normalization}" is neither LayerNorm nor RMSNorm`);
   if (!(eps >= 0 && eps < Number.POSITIVE_INFINITY))
     throw new ArgumentError(`${normalization}: eps is ${eps}; it must be finite and at least 0`);
+  return { normalization, eps, zeroCentered };
 }
 
-/** gamma and beta of a norm over `features`, as `make` makes parameters. */
+/** gamma and beta of a norm, as `make` makes parameters. */
 export function normParts(
-  normalization: Normalization,
-  { eps = 1e-5, zeroCenteredGamma: zeroCentered = false }: NormModuleOptions,
-  make: (name: "gamma" | "beta", initial: number) => Parameter,
+  { normalization, eps, zeroCentered }: NormForm,
+  make: (name: "gamma" | "beta", init: InitMethod) => Parameter,
 ): NormParts {
-  const gamma = make("gamma", zeroCentered ? 0 : 1);
-  return { gamma, beta: normalization === "LayerNorm" ? make("beta", 0) : undefined, eps, zeroCentered };
+  const gamma = make("gamma", constantInit(zeroCentered ? 0 : 1));
+  const beta = normalization === "LayerNorm" ? make("beta", constantInit(0)) : undefined;
+  return { gamma, beta, eps, zeroCentered };
+}
+
+/** gamma and, where there is one, beta: the order of their gradients. */
+export function normParameters({ gamma, beta }: NormParts): readonly Parameter[] {
+  return beta ? [gamma, beta] : [gamma];
 }
 
 /** The norm of the rows of x, in `outDtype`. */
@@ -78,10 +93,9 @@ abstract class NormModule extends Module {
   ) {
     super(backend, options);
     requireSizes(normalization, { features });
-    requireNorm(normalization, options);
     const names = { gamma: "weight", beta: "bias" };
-    this.#parts = normParts(normalization, options, (name, initial) =>
-      this.parameter(names[name], [features], constantInit(initial)),
+    this.#parts = normParts(normForm(normalization, options), (name, init) =>
+      this.parameter(names[name], [features], init),
     );
     this.weight = this.#parts.gamma;
     this.bias = this.#parts.beta;
@@ -90,8 +104,7 @@ abstract class NormModule extends Module {
   /** The norm over the last dimension of x [..., features], in the type of x. */
   forward(input: VariableLike): Variable {
     const x = variable(input);
-    const { gamma, beta } = this.#parts;
-    return differentiableOne(beta ? [x, gamma, beta] : [x, gamma], () => {
+    return differentiableOne([x, ...normParameters(this.#parts)], () => {
       const source = wideOf("the input of a norm", x.value);
       const made = normForward(this.#parts, source, source.dtype);
       return {

@@ -5,8 +5,8 @@ import { ArgumentError } from "../errors.js";
 import type { Quantizer, RandomState } from "../quantizers/quantizer.js";
 import type { Recipe } from "../recipes/recipe.js";
 import { requireRecipeSupport } from "../recipes/support.js";
-import type { FORWARD_ROLES } from "../recipes/table.js";
-import type { Value } from "../tape/variable.js";
+import type { ForwardRole } from "../recipes/table.js";
+import type { Value } from "../tape/value.js";
 import { QuantizedTensor, type QuantizeSpec } from "../tensor/quantized.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { persistent } from "./parameter.js";
@@ -81,7 +81,7 @@ export class LinearQuantization {
   }
 
   /** The quantizer of a role. In a recomputed region both passes see the scales of the first. */
-  quantizer(role: (typeof FORWARD_ROLES)[number]): Quantizer {
+  quantizer(role: ForwardRole): Quantizer {
     const current = this.#current();
     return (this.#repeated && current.quantizerBy(this.#repeated, role)) ?? current.quantizer(role);
   }

@@ -1,13 +1,12 @@
 /** Modules whose weights are quantized from the beginning. */
 import { platform } from "#platform";
+import { requireBody } from "../autocast/autocast.js";
 import type { Backend } from "../backends/backend.js";
-import { ArgumentError } from "../errors.js";
 import { tensor } from "../ops/create.js";
-import type { Quantizer, RandomState } from "../quantizers/quantizer.js";
-import { CustomRecipe } from "../recipes/custom.js";
+import type { RandomState } from "../quantizers/quantizer.js";
 import { DelayedScaling } from "../recipes/per-tensor.js";
-import { type QuantizerState, quantizerFor } from "../recipes/quantizer-for.js";
-import { type Recipe, requireRecipe, StandardRecipe } from "../recipes/recipe.js";
+import { quantizerFor } from "../recipes/quantizer-for.js";
+import { type Recipe, requireRecipe } from "../recipes/recipe.js";
 import { Scope } from "../tensor/scope.js";
 import type { Shape, WideDType } from "../tensor/shape.js";
 import { Parameter, wideTensor } from "./parameter.js";
@@ -28,6 +27,7 @@ const settings = platform.ambient<QuantizedModelInitOptions>();
  * f32 master weights and quantize them anew after each step. Nests; `enabled: false` makes plain weights inside.
  */
 export function quantizedModelInit<R>(options: QuantizedModelInitOptions, body: () => R): R {
+  requireBody("quantizedModelInit", body);
   if (options.recipe !== undefined) requireRecipe("quantizedModelInit", options.recipe);
   return settings.run(options, body);
 }
@@ -45,14 +45,7 @@ export function makeWeight(
   if (!setting || setting.enabled === false) return new Parameter(scope.keep(wide));
   const { recipe = new DelayedScaling(), preserveHighPrecisionInitVal } = setting;
   const scale = recipe instanceof DelayedScaling ? tensor(backend, [1]) : undefined;
-  const quantizer = weightQuantizer(recipe, { scale, random });
+  const quantizer = quantizerFor(recipe, "weight", { scale, random });
   const quantized = quantizer.setUsage({ rowwise: true, columnwise: true }).quantize(wide);
   return new Parameter(scope.keep(quantized), preserveHighPrecisionInitVal ? values : undefined, scale);
-}
-
-function weightQuantizer(recipe: Recipe, state: QuantizerState): Quantizer {
-  if (recipe instanceof CustomRecipe) return recipe.quantizer("weight");
-  if (!(recipe instanceof StandardRecipe))
-    throw new ArgumentError(`quantizedModelInit: ${recipe.constructor.name} is no recipe that layers know`);
-  return quantizerFor(recipe, "weight", state);
 }

@@ -46,5 +46,7 @@ function put(stash: Stash, layer: object, scale: Tensor<"f32">): void {
   const copy = scale.clone();
   // it outlives the scopes of this pass
   disown(copy);
-  stash.set(layer, [...(stash.get(layer) ?? []), copy]);
+  const copies = stash.get(layer);
+  if (copies) copies.push(copy);
+  else stash.set(layer, [copy]);
 }

@@ -1,8 +1,9 @@
 /** Activations that are computed again in the backward pass rather than kept. */
-import { autocast, currentRegion } from "../autocast/autocast.js";
+import { currentRegion, runRegion } from "../autocast/autocast.js";
 import { gradEnabled, unrecorded, withGrad } from "../tape/grad-mode.js";
 import { differentiable, goBackFrom, Variable, type VariableLike, variable } from "../tape/variable.js";
 import { adopt } from "../tensor/scope.js";
+import type { Tensor } from "../tensor/tensor.js";
 import { currentPhase, type RecomputePhase, runPhase, type Stash } from "./recompute-phase.js";
 
 /**
@@ -17,35 +18,41 @@ export function recompute(
   const given = inputs.map(variable);
   const around = currentPhase();
   if (around?.pass === "first") return body(...given);
-  const { group, ...region } = currentRegion() ?? { enabled: false };
+  const region = currentRegion();
   const stash: Stash = new Map();
   const phase: RecomputePhase = around ? { ...around, next: stash } : { pass: "first", stash };
   const [result] = differentiable(
     given,
     () => {
       const constants = given.map((each) => each.detach());
-      const first = runPhase(phase, () => unrecorded(() => body(...constants)));
-      const scales = [...stash.values()].flat();
-      for (const scale of scales) adopt(scale);
+      const first = adopting(stash, () => runPhase(phase, () => unrecorded(() => body(...constants))));
       return {
         results: [first.value],
-        saved: scales,
+        saved: scalesIn(stash),
         backward: ([grad], pass) => {
           if (!grad) return [];
           const leaves = given.map(({ value, requiresGrad }) => new Variable(value, requiresGrad));
           const again = (): Variable =>
             runPhase({ pass: "again", stash }, () => withGrad(() => body(...leaves)));
-          const out = autocast(group ? { ...region, amaxReductionGroup: group } : region, again);
-          goBackFrom(out, grad, pass);
-          return leaves.map((leaf) => {
-            const made = pass.leaves.get(leaf);
-            pass.leaves.delete(leaf);
-            return made;
-          });
+          goBackFrom(runRegion(region, again), grad, pass);
+          return leaves.map((leaf) => pass.gradients.take(leaf));
         },
       };
     },
     gradEnabled(),
   );
   return result as Variable;
+}
+
+/** Runs `body`; what that puts into the stash belongs to the scope around, after an exception too. */
+function adopting<R>(stash: Stash, body: () => R): R {
+  try {
+    return body();
+  } finally {
+    for (const scale of scalesIn(stash)) adopt(scale);
+  }
+}
+
+function scalesIn(stash: Stash): readonly Tensor<"f32">[] {
+  return [...stash.values()].flat();
 }

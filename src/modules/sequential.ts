@@ -1,7 +1,8 @@
 /** Modules one after another. */
 import type { Backend } from "../backends/backend.js";
+import { ArgumentError } from "../errors.js";
 import { type Variable, type VariableLike, variable } from "../tape/variable.js";
-import type { LinearCall } from "./linear-core.js";
+import type { LinearCall } from "./linear-parts.js";
 import { Module } from "./module.js";
 
 /** A module, or a function without parameters, from one value to one value. */
@@ -16,7 +17,13 @@ export class Sequential extends Module {
   constructor(backend: Backend, ...layers: readonly Layer[]) {
     super(backend);
     this.#layers = layers;
-    for (const [i, layer] of layers.entries()) if (layer instanceof Module) this.addModule(String(i), layer);
+    for (const [i, layer] of layers.entries()) {
+      if (layer instanceof Module) this.addModule(String(i), layer);
+      else if (typeof layer !== "function")
+        throw new ArgumentError(
+          `Sequential: layer ${i} is neither a module nor a function; each is an argument`,
+        );
+    }
   }
 
   /** `call`, which microbatch this is, goes to every module. */

@@ -4,6 +4,7 @@ import { ArgumentError, DTypeError, ShapeError } from "../errors.js";
 import { OVERFLOW, ROUNDING } from "../formats/contract.gen.js";
 import { derive, type FormatFacts, factsOf, resolveFormat } from "../formats/derive.js";
 import type { ScalarLayout } from "../formats/scalar.js";
+import { requireBigInt } from "../random.js";
 import { Scope } from "../tensor/scope.js";
 import { type DType, type Shape, storageBits, type WideDType } from "../tensor/shape.js";
 import { Tensor } from "../tensor/tensor.js";
@@ -105,6 +106,6 @@ function codeShape(dtype: DType, facts: FormatFacts, shape: Shape): Shape {
 
 /** `value` as an unsigned 64-bit integer. */
 function requireU64(name: string, value: bigint): bigint {
-  if (BigInt.asUintN(64, value) === value) return value;
+  if (BigInt.asUintN(64, requireBigInt(name, value)) === value) return value;
   throw new ArgumentError(`${name} ${value} is not an unsigned 64-bit integer`);
 }

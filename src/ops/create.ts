@@ -1,5 +1,5 @@
 /** Tensors from data of the host. */
-import type { Backend } from "../backends/backend.js";
+import { type Backend, requireBackend } from "../backends/backend.js";
 import { ArgumentError } from "../errors.js";
 import { type DType, type Shape, storageBits } from "../tensor/shape.js";
 import { Tensor } from "../tensor/tensor.js";
@@ -11,8 +11,24 @@ export function empty<D extends DType>(backend: Backend, dtype: D, shape: Shape)
 
 /** A tensor of zero bytes. */
 export function zeros<D extends DType>(backend: Backend, dtype: D, shape: Shape): Tensor<D> {
-  const tensor = new Tensor(backend, dtype, shape);
-  return tensor.write(new Uint8Array(tensor.byteLength)) && tensor;
+  const made = new Tensor(backend, dtype, shape);
+  setZero(made);
+  return made;
+}
+
+/** Zeros of the host, once: where more are wanted, they are copied on the backend. */
+const ZEROS = new Uint8Array(2 ** 16);
+
+/** Makes all bytes of `x` zero. */
+export function setZero(x: Tensor): void {
+  const { address, byteLength, backend } = x;
+  let done = Math.min(byteLength, ZEROS.length);
+  backend.memory.write(address, ZEROS.subarray(0, done));
+  while (done < byteLength) {
+    const piece = Math.min(done, byteLength - done);
+    backend.memory.copy(address + done, address, piece);
+    done += piece;
+  }
 }
 
 /**
@@ -25,6 +41,7 @@ export function tensor<D extends DType = "f32">(
   shape?: Shape,
   dtype?: D,
 ): Tensor<D> {
+  requireBackend("tensor", backend);
   const type = dtype ?? ("f32" as D);
   if (!ArrayBuffer.isView(data) && type !== "f32") {
     throw new ArgumentError(

@@ -3,7 +3,7 @@ import { ArgumentError } from "../errors.js";
 import { Module } from "../modules/module.js";
 import { type Parameter, persistent } from "../modules/parameter.js";
 import { castTo } from "../ops/cast.js";
-import { tensor, zeros } from "../ops/create.js";
+import { setZero, tensor, zeros } from "../ops/create.js";
 import { dequantize } from "../ops/dequantize.js";
 import { type GradNorm, gradNorm } from "../ops/grad-norm.js";
 import { QuantizedTensor } from "../tensor/quantized.js";
@@ -17,7 +17,7 @@ export type Optimized = Module | ReadonlyMap<string, Parameter>;
 export interface StepOptions {
   /** Multiplies every gradient, f32 [1], read on the device: the factor of `clipGradNorm`. */
   readonly gradScale?: Tensor<"f32">;
-  /** Where it holds exactly 1, f32 [1], nothing changes. */
+  /** Where it holds exactly 1, f32 [1], no tensor changes; the host, which cannot see that, counts the step. */
   readonly noop?: Tensor<"f32">;
 }
 
@@ -44,18 +44,20 @@ export interface StepTensors extends StepOptions {
  */
 export abstract class Optimizer {
   readonly slots: ReadonlyMap<string, Slot>;
+
   protected constructor(
     optimized: Optimized,
     /** Names of the buffers that each parameter has. */
     buffers: readonly string[],
   ) {
-    const named = optimized instanceof Module ? optimized.namedParameters() : optimized;
+    const named = parametersOf(optimized);
     if (named.size === 0) throw new ArgumentError("an optimizer needs at least one parameter");
     this.slots = new Map([...named].map(([name, parameter]) => [name, slotOf(parameter, buffers)]));
   }
 
   /** One update of all parameters. */
   step(options: StepOptions = {}): void {
+    const { noop } = options;
     for (const slot of this.slots.values()) {
       const { parameter, master } = slot;
       const grad = parameter.mainGrad ?? parameter.grad;
@@ -64,7 +66,7 @@ export abstract class Optimizer {
       const copy = value instanceof Tensor && isHalf(value) ? { copy: value } : {};
       this.update({ parameter: master, grad, ...copy, ...options }, slot, slot.steps + 1);
       slot.steps++;
-      if (value instanceof QuantizedTensor) value.quantize_(master);
+      if (value instanceof QuantizedTensor) value.quantize_(master, noop ? { noop } : {});
     }
   }
 
@@ -75,8 +77,7 @@ export abstract class Optimizer {
   zeroGrad(): void {
     for (const { parameter } of this.slots.values()) {
       parameter.zeroGrad();
-      const { mainGrad } = parameter;
-      mainGrad?.write(new Uint8Array(mainGrad.byteLength));
+      if (parameter.mainGrad) setZero(parameter.mainGrad);
     }
   }
 
@@ -101,11 +102,20 @@ export function clipGradNorm(optimized: Optimized | Optimizer, maxNorm: number):
   const parameters =
     optimized instanceof Optimizer
       ? [...optimized.slots.values()].map(({ parameter }) => parameter)
-      : [...(optimized instanceof Module ? optimized.namedParameters() : optimized).values()];
+      : [...parametersOf(optimized).values()];
   const grads = parameters.flatMap(({ mainGrad, grad }) => mainGrad ?? grad ?? []);
   if (grads.length === 0)
     throw new ArgumentError("clipGradNorm: no parameter has a gradient; call backward() first");
   return gradNorm(grads, { maxNorm });
+}
+
+/** Parameters by name. Throws `ArgumentError` for a list of them, which has no names. */
+function parametersOf(optimized: Optimized): ReadonlyMap<string, Parameter> {
+  if (optimized instanceof Module) return optimized.namedParameters();
+  if (optimized instanceof Map) return optimized;
+  throw new ArgumentError(
+    "what is optimized is neither a module nor a map from names to parameters; give the module itself",
+  );
 }
 
 function slotOf(parameter: Parameter, names: readonly string[]): Slot {

@@ -13,7 +13,9 @@ import { dequantize } from "../ops/dequantize.js";
 import { requireWide } from "../ops/execute.js";
 import { transposeCopy } from "../ops/layout.js";
 import { emptyQuantized, type QuantizedLayout, type QuantizeInputs, quantizeInto } from "../ops/quantize.js";
+import { requireBigInt } from "../random.js";
 import type {
+  QuantizeCall,
   QuantizedCopy,
   QuantizedTensor,
   QuantizerOps,
@@ -32,12 +34,6 @@ export interface QuantizerOptions {
   readonly columnwise?: boolean;
   /** How scales are stored. Default `logical`. */
   readonly scaleLayout?: ScaleLayout;
-}
-
-/** Options of one `quantize` call. */
-export interface QuantizeCall {
-  /** Leaves the target as it is where this f32 [1] tensor holds exactly 1. */
-  readonly noop?: Tensor<"f32">;
 }
 
 /** A spec in which what does not apply is off. */
@@ -182,7 +178,10 @@ export class RandomState {
   constructor(
     public seed: bigint,
     public offset = 0n,
-  ) {}
+  ) {
+    requireBigInt("seed", seed);
+    requireBigInt("offset", offset);
+  }
 
   next(): RandomSource {
     return { seed: this.seed, offset: this.offset++ };

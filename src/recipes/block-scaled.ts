@@ -3,7 +3,7 @@ import { ArgumentError } from "../errors.js";
 import type { FourOverSix } from "../tensor/quantized.js";
 import { environment } from "./environment.js";
 import { type RecipeOptions, requireEpsilon, StandardRecipe } from "./recipe.js";
-import type { QParams, Role } from "./table.js";
+import { PRODUCTS, type QParams, type Role } from "./table.js";
 
 export interface Float8BlockScalingOptions extends RecipeOptions {
   /** Scales that are not cut to powers of two. Default: NVTE_FP8_BLOCK_SCALING_FP32_SCALES is 1. */
@@ -22,11 +22,10 @@ export class Float8BlockScaling extends StandardRecipe {
     this.useF32Scales = options.useF32Scales ?? environment("NVTE_FP8_BLOCK_SCALING_FP32_SCALES");
     this.amaxEpsilon = options.amaxEpsilon ?? 0;
     requireEpsilon("Float8BlockScaling", this.amaxEpsilon);
-    const products = { fprop: this.fprop, dgrad: this.dgrad, wgrad: this.wgrad };
-    for (const [name, { useSplitAccumulator }] of Object.entries(products)) {
-      if (!useSplitAccumulator)
+    for (const product of PRODUCTS) {
+      if (!this[product].useSplitAccumulator)
         throw new ArgumentError(
-          `Float8BlockScaling: ${name} needs the split accumulator, as block scales imply it`,
+          `Float8BlockScaling: ${product} needs the split accumulator, as block scales imply it; leave ${product} out`,
         );
     }
   }

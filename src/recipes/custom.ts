@@ -1,10 +1,10 @@
 /** Quantizers of the caller's own as a recipe. */
 import { ArgumentError } from "../errors.js";
 import { Quantizer } from "../quantizers/quantizer.js";
-import { identityOf, Recipe, type RecipeOptions } from "./recipe.js";
+import { describe, type ProductOptions, Recipe } from "./recipe.js";
 import { RECIPES, type Role } from "./table.js";
 
-export interface CustomRecipeOptions extends RecipeOptions {
+export interface CustomRecipeOptions extends ProductOptions {
   /** Makes the quantizer of a role; called once for each role of each layer. */
   readonly quantizerFactory: (role: Role) => Quantizer;
 }
@@ -27,18 +27,7 @@ export class CustomRecipe extends Recipe {
     const made = this.quantizerFactory(role);
     if (made instanceof Quantizer) return made;
     throw new ArgumentError(
-      `CustomRecipe: quantizerFactory gave ${String(made)} for ${role}; it has to give a quantizer`,
+      `CustomRecipe: quantizerFactory gave ${describe(made)} for ${role}; it has to give a quantizer`,
     );
-  }
-
-  override get key(): string {
-    const { fprop, dgrad, wgrad } = this;
-    return JSON.stringify({
-      kind: this.kind,
-      factory: identityOf(this.quantizerFactory),
-      fprop,
-      dgrad,
-      wgrad,
-    });
   }
 }

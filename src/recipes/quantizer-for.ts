@@ -1,11 +1,13 @@
 /** From a recipe and a role to the quantizer. */
+import { ArgumentError } from "../errors.js";
 import { Float8CurrentScalingQuantizer, Float8Quantizer } from "../quantizers/float8.js";
 import { Float8BlockQuantizer } from "../quantizers/float8-block.js";
 import { MXFP8Quantizer } from "../quantizers/mx.js";
 import { NVFP4Quantizer } from "../quantizers/nvfp4.js";
 import type { Quantizer, RandomState } from "../quantizers/quantizer.js";
 import type { Tensor } from "../tensor/tensor.js";
-import type { StandardRecipe } from "./recipe.js";
+import { CustomRecipe } from "./custom.js";
+import { type Recipe, StandardRecipe } from "./recipe.js";
 import type { Role } from "./table.js";
 
 /** What a quantizer refers to rather than has. */
@@ -17,8 +19,19 @@ export interface QuantizerState {
   readonly random: RandomState;
 }
 
-/** The quantizer of `role` under `recipe`, in which `state.scale` is needed for delayed scaling alone. */
-export function quantizerFor(recipe: StandardRecipe, role: Role, state: QuantizerState): Quantizer {
+/**
+ * The quantizer of `role` under `recipe`, in which `state.scale` is needed for delayed scaling alone. Throws `ArgumentError`
+ * for a recipe that is neither a row of the table nor the caller's quantizers.
+ */
+export function quantizerFor(recipe: Recipe, role: Role, state: QuantizerState): Quantizer {
+  if (recipe instanceof CustomRecipe) return recipe.quantizer(role);
+  if (recipe instanceof StandardRecipe) return standardQuantizer(recipe, role, state);
+  throw new ArgumentError(
+    `${recipe.constructor.name} says nothing about quantizers; extend StandardRecipe, or give CustomRecipe a quantizerFactory`,
+  );
+}
+
+function standardQuantizer(recipe: StandardRecipe, role: Role, state: QuantizerState): Quantizer {
   const { power2Scale: pow2Scales, amaxEpsilon: epsilon, tile, ...qparams } = recipe.qparams(role);
   const format = recipe.elementFormat(role);
   switch (recipe.row.quantizer) {

@@ -5,6 +5,9 @@ import {
   FORMATS,
   type Format,
   type MMParams,
+  PRODUCTS,
+  type Product,
+  passOf,
   type QParams,
   RECIPES,
   type RecipeKind,
@@ -12,47 +15,59 @@ import {
   type Role,
 } from "./table.js";
 
-export interface RecipeOptions {
+/** How each product accumulates. Default: as the recipe's row says. */
+export type ProductOptions = { readonly [P in Product]?: MMParams };
+
+export interface RecipeOptions extends ProductOptions {
+  /** Default: as the recipe's row says. */
   readonly format?: Format;
-  readonly fprop?: MMParams;
-  readonly dgrad?: MMParams;
-  readonly wgrad?: MMParams;
 }
 
-/** What all recipes have. Two recipes of equal `key` are the same recipe. */
+/** What all recipes have. */
 export abstract class Recipe {
   readonly fprop: MMParams;
   readonly dgrad: MMParams;
   readonly wgrad: MMParams;
+  #key: string | undefined;
 
   protected constructor(
     readonly kind: RecipeKind | "custom",
     split: RecipeRow["splitAccumulator"],
-    options: RecipeOptions,
+    options: ProductOptions,
   ) {
     this.fprop = options.fprop ?? { useSplitAccumulator: split.fprop };
     this.dgrad = options.dgrad ?? { useSplitAccumulator: split.dgrad };
     this.wgrad = options.wgrad ?? { useSplitAccumulator: split.wgrad };
-    for (const [name, params] of Object.entries({
-      fprop: this.fprop,
-      dgrad: this.dgrad,
-      wgrad: this.wgrad,
-    })) {
-      if (typeof params?.useSplitAccumulator !== "boolean")
-        throw new ArgumentError(`${new.target.name}: ${name} is no { useSplitAccumulator: true or false }`);
+    for (const product of PRODUCTS) {
+      if (typeof this[product]?.useSplitAccumulator !== "boolean")
+        throw new ArgumentError(
+          `${new.target.name}: ${product} is no { useSplitAccumulator: true or false }`,
+        );
     }
   }
 
-  /** A text that is equal for recipes that do the same. */
-  abstract get key(): string;
+  /** A text that is equal for recipes that do the same: those of one class with equal fields. */
+  get key(): string {
+    this.#key ??= JSON.stringify([this.constructor, this], (_, value) =>
+      typeof value === "function" ? identityOf(value) : value,
+    );
+    return this.#key;
+  }
 }
 
 /** Throws `ArgumentError` for what is no recipe: its name, or its class. */
-export function requireRecipe(op: string, recipe: Recipe): void {
+export function requireRecipe(op: string, recipe: unknown): asserts recipe is Recipe {
   if (recipe instanceof Recipe) return;
-  const given =
-    typeof recipe === "function" ? `the class ${(recipe as { name: string }).name}` : String(recipe);
-  throw new ArgumentError(`${op}: recipe is ${given}; give a recipe, such as new DelayedScaling()`);
+  throw new ArgumentError(
+    `${op}: recipe is ${describe(recipe)}; give a recipe, such as new DelayedScaling()`,
+  );
+}
+
+/** What was given in place of a recipe or a quantizer, in words that String() does not have for objects. */
+export function describe(given: unknown): string {
+  if (typeof given === "function") return `the class ${given.name}`;
+  if (typeof given !== "object" || given === null) return String(given);
+  return `an object of class ${Object.getPrototypeOf(given)?.constructor.name ?? "null"}`;
 }
 
 /** A recipe that is a row of the table under options. */
@@ -77,8 +92,7 @@ export abstract class StandardRecipe extends Recipe {
 
   /** The element format of that tensor. */
   elementFormat(role: Role): ScalarFormat {
-    const { forward, backward } = FORMATS[this.format];
-    return role === "gradOutput" || role === "gradInput" ? backward : forward;
+    return FORMATS[this.format][passOf(role)];
   }
 
   /** How that tensor is quantized. */
@@ -93,17 +107,13 @@ export abstract class StandardRecipe extends Recipe {
       fourOverSix: "none",
     };
   }
-
-  override get key(): string {
-    return JSON.stringify(this, (_, value) => (typeof value === "function" ? identityOf(value) : value));
-  }
 }
 
 const identities = new WeakMap<object, number>();
 let identified = 0;
 
-/** A number that is that object's alone, for keys. */
-export function identityOf(value: object): string {
+/** A number that is that object's alone. */
+function identityOf(value: object): string {
   const known = identities.get(value) ?? ++identified;
   identities.set(value, known);
   return `#${known}`;

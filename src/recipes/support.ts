@@ -11,7 +11,7 @@ import { MXFP8BlockScaling } from "./block-scaled.js";
 import { DelayedScaling } from "./per-tensor.js";
 import { quantizerFor } from "./quantizer-for.js";
 import { type Recipe, StandardRecipe } from "./recipe.js";
-import type { Role } from "./table.js";
+import type { Product, Role } from "./table.js";
 
 /** A backend's answer about a recipe. */
 export type RecipeSupport =
@@ -22,13 +22,13 @@ export type RecipeSupport =
     }
   | { readonly ok: false; readonly reason: string };
 
-/** The three products of a linear layer (numerics.md §6.1). */
-const PRODUCTS = [
+/** What each product multiplies, and along what (numerics.md §6.1). */
+const OPERANDS = [
   { name: "fprop", a: "weight", b: "input", along: ["rowwise", "rowwise"] },
   { name: "dgrad", a: "weight", b: "gradOutput", along: ["columnwise", "rowwise"] },
   { name: "wgrad", a: "input", b: "gradOutput", along: ["columnwise", "columnwise"] },
 ] as const satisfies readonly {
-  readonly name: "fprop" | "dgrad" | "wgrad";
+  readonly name: Product;
   readonly a: Role;
   readonly b: Role;
   readonly along: readonly [Direction, Direction];
@@ -73,7 +73,7 @@ function ask(recipe: StandardRecipe, backend: Backend): RecipeSupport {
   const operands = { input: operand("input"), weight: operand("weight"), gradOutput: operand("gradOutput") };
   const { datapath } = backend;
   let emulated = false;
-  for (const { name, a, b, along } of PRODUCTS) {
+  for (const { name, a, b, along } of OPERANDS) {
     const w = linesOf("a", operands[a], { direction: along[0], readsScales: false });
     const x = linesOf("b", operands[b], { direction: along[1], readsScales: false });
     const splitAccumulator = recipe[name].useSplitAccumulator;

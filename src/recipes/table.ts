@@ -3,19 +3,36 @@ import type { BlockFormatName, Tile } from "../formats/block.js";
 import type { ScalarFormat } from "../formats/scalar.js";
 import type { FourOverSix } from "../tensor/quantized.js";
 
-/** The tensors of a linear layer that may be quantized. `output` and `gradInput` are so only when asked for. */
-export type Role = "input" | "weight" | "output" | "gradOutput" | "gradInput";
+/**
+ * The tensors of a linear layer that may be quantized, by the pass that makes them. `output` and `gradInput` are so only when
+ * asked for.
+ */
+export const ROLES = {
+  forward: ["input", "weight", "output"],
+  backward: ["gradOutput", "gradInput"],
+} as const;
 
-export const FORWARD_ROLES = ["input", "weight", "output"] as const satisfies readonly Role[];
-export const BACKWARD_ROLES = ["gradOutput", "gradInput"] as const satisfies readonly Role[];
+export type Pass = keyof typeof ROLES;
+export type ForwardRole = (typeof ROLES.forward)[number];
+export type BackwardRole = (typeof ROLES.backward)[number];
+export type Role = ForwardRole | BackwardRole;
 
-/** The element formats of forward and backward tensors. */
+/** The pass that makes that tensor. */
+export function passOf(role: Role): Pass {
+  return (ROLES.backward as readonly Role[]).includes(role) ? "backward" : "forward";
+}
+
+/** The matrix products of a linear layer: its result, and the gradients of its input and of its weight. */
+export const PRODUCTS = ["fprop", "dgrad", "wgrad"] as const;
+export type Product = (typeof PRODUCTS)[number];
+
+/** The element formats of each pass's tensors. */
 export const FORMATS = {
   E4M3: { forward: "e4m3", backward: "e4m3" },
   E5M2: { forward: "e5m2", backward: "e5m2" },
   HYBRID: { forward: "e4m3", backward: "e5m2" },
   E2M1: { forward: "e2m1", backward: "e2m1" },
-} as const satisfies Record<string, Readonly<Record<"forward" | "backward", ScalarFormat>>>;
+} as const satisfies Record<string, Readonly<Record<Pass, ScalarFormat>>>;
 
 /** TransformerEngine's `Format`. */
 export type Format = keyof typeof FORMATS;
@@ -50,7 +67,7 @@ export interface RecipeRow {
   readonly tile: Tile;
   readonly weightTile: Tile;
   /** Products whose partial sums are split off. */
-  readonly splitAccumulator: Readonly<Record<"fprop" | "dgrad" | "wgrad", boolean>>;
+  readonly splitAccumulator: Readonly<Record<Product, boolean>>;
   /** Tensors that pass through the Hadamard transform for the product along their rows, and that round stochastically. */
   readonly rht: readonly Role[];
   readonly stochastic: readonly Role[];

@@ -1,4 +1,5 @@
 /** New scales from the amaxes that a region, or a backward pass, has recorded. */
+import { Scope } from "../tensor/scope.js";
 import type { Tensor } from "../tensor/tensor.js";
 
 /** Members of a run that share amaxes: tensor by tensor, each f32 element becomes the largest of the group's. */
@@ -28,11 +29,11 @@ export class ScaleUpdates {
   run(): void {
     const pending = [...this.#groups];
     this.#groups.clear();
+    using _ = new Scope();
     for (const group of new Set(pending.map(([, each]) => each))) {
       if (!group || group.size < 2) continue;
       const rows = pending.flatMap(([scales, each]) => (each === group ? (scales.recorded() ?? []) : []));
       if (rows.length > 0) group.reduceMax(rows);
-      for (const row of rows) row.dispose();
     }
     for (const [scales] of pending) scales.update();
   }

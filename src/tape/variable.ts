@@ -1,28 +1,23 @@
 /** Values that remember how they were computed, and the way back through them. */
-
 import { ArgumentError, DTypeError } from "../errors.js";
 import { add } from "../ops/add.js";
 import { tensor } from "../ops/create.js";
 import { requireShape } from "../ops/execute.js";
 import { QuantizedTensor } from "../tensor/quantized.js";
 import { disown, Scope } from "../tensor/scope.js";
-import { isWide, type Shape, type WideDType } from "../tensor/shape.js";
-import type { Tensor } from "../tensor/tensor.js";
+import type { Shape, WideDType } from "../tensor/shape.js";
+import { Tensor } from "../tensor/tensor.js";
 import { gradEnabled } from "./grad-mode.js";
+import { Gradients } from "./gradients.js";
 import { ScaleUpdates } from "./scale-updates.js";
-
-/** What layers compute with: wide values, or quantized ones. */
-export type Value = Tensor | QuantizedTensor;
-
-/** The gradient of a value: wide, or quantized by a layer that was asked for that. */
-export type Gradient = Tensor<WideDType> | QuantizedTensor;
+import { type Gradient, type Value, wideOf } from "./value.js";
 
 /** What a backward pass gives the functions it calls. */
 export interface BackwardPass {
   /** Delayed scales of gradients, updated when the pass ends. */
   readonly updates: ScaleUpdates;
-  /** The gradients of what was not computed itself, added up in the order they are found. */
-  readonly leaves: Map<Variable, Gradient>;
+  /** Added up in the order they are found; at the end, those of what was not computed itself are left. */
+  readonly gradients: Gradients;
   /** Lets a gradient live until the pass ends. */
   readonly keep: (grad: Gradient) => void;
 }
@@ -44,16 +39,17 @@ interface Step {
   readonly saved: readonly (Value | undefined)[];
 }
 
+/** Where a variable says how it was computed; a field, for the reason that an owner is one. */
+const ORIGIN = Symbol("origin");
+
 let steps = 0;
 
 /** A value that gradients can flow to. */
 export class Variable {
   /** The gradient that `backward()` has found, added up over several passes. */
   grad: Tensor<WideDType> | undefined;
-  /** How it was computed. */
-  step: Step | undefined;
-  /** A backward pass has gone through that step, which kept nothing for another. */
-  spent = false;
+  /** How it was computed; spent once a backward pass has gone through that, which keeps nothing for another. */
+  [ORIGIN]: Step | "spent" | undefined;
 
   constructor(
     readonly value: Value,
@@ -77,20 +73,26 @@ export class Variable {
    * for one that another pass has gone through.
    */
   backward(grad?: Tensor): void {
-    if (!this.step) {
+    if (!stepOf(this)) {
       throw new ArgumentError(
-        "backward: this value was not computed from anything that requires a gradient, or has been gone back through already",
+        this[ORIGIN] === "spent"
+          ? "backward: this value has been gone back through already; compute it again"
+          : "backward: this value was not computed from anything that requires a gradient, or inside noGrad",
       );
     }
     using scope = new Scope();
     const own = wideOf("grad", grad ?? onesLike(this));
     requireShape("backward", "grad", own, this.shape);
+    if (own.dtype !== this.value.dtype)
+      throw new DTypeError(
+        `backward: grad is ${own.dtype}; it must be ${this.value.dtype}, as this value is`,
+      );
     const keep = (made: Gradient): void => {
       if (made !== own) moveTo(scope, made);
     };
-    const pass = { updates: new ScaleUpdates(), leaves: new Map<Variable, Gradient>(), keep };
+    const pass = { updates: new ScaleUpdates(), gradients: new Gradients(), keep };
     goBackFrom(this, own, pass);
-    for (const [leaf, value] of pass.leaves) accumulate(leaf, wideOf("a gradient", value));
+    for (const [leaf, value] of pass.gradients) accumulate(leaf, wideOf("a gradient", value));
     pass.updates.run();
   }
 
@@ -109,9 +111,11 @@ export class Variable {
 /** What may be given where a value is computed with. */
 export type VariableLike = Variable | Value;
 
-/** `x` as a variable; a tensor is a constant. */
+/** `x` as a variable; a tensor is a constant. Throws `ArgumentError` for anything else. */
 export function variable(x: VariableLike): Variable {
-  return x instanceof Variable ? x : new Variable(x);
+  if (x instanceof Variable) return x;
+  if (x instanceof Tensor || x instanceof QuantizedTensor) return new Variable(x);
+  throw new ArgumentError(`a tensor or a variable is needed; ${x === null ? x : typeof x} was given`);
 }
 
 function needsGrad(...inputs: readonly Variable[]): boolean {
@@ -141,7 +145,7 @@ export function differentiable(
   if (!record) return results;
   for (const each of saved) if (each) scope.keep(each);
   const step = { order: ++steps, inputs, results, backward, saved };
-  for (const result of results) result.step = step;
+  for (const result of results) result[ORIGIN] = step;
   return results;
 }
 
@@ -155,26 +159,24 @@ export function differentiableOne(
   },
 ): Variable {
   const [result] = differentiable(inputs, (record) => {
-    const { result, backward, saved } = forward(record);
-    const back: Backward = ([grad], pass) => (grad ? backward(grad, pass) : []);
-    return saved ? { results: [result], backward: back, saved } : { results: [result], backward: back };
+    const { result, backward, saved = [] } = forward(record);
+    return { results: [result], backward: ([grad], pass) => (grad ? backward(grad, pass) : []), saved };
   });
   return result as Variable;
 }
 
 /** Finds the gradients of all leaves behind `root`, as part of a pass. */
 export function goBackFrom(root: Variable, grad: Gradient, pass: BackwardPass): void {
-  const found = new Map<Variable, Gradient>();
+  const { gradients } = pass;
   const arrive = (at: Variable, part: Gradient): void => {
-    const gradients = at.step ? found : pass.leaves;
     const before = gradients.get(at);
     const after = before ? sum(before, part) : part;
-    if (!at.step) pass.keep(after);
+    if (!stepOf(at)) pass.keep(after);
     gradients.set(at, after);
   };
   if (root.requiresGrad) arrive(root, grad);
   for (const step of stepsBehind(root)) {
-    const grads = step.results.map((result) => found.get(result));
+    const grads = step.results.map((result) => gradients.get(result));
     const parts = goBack(step, grads, pass);
     step.inputs.forEach((input, i) => {
       const part = parts[i];
@@ -182,12 +184,10 @@ export function goBackFrom(root: Variable, grad: Gradient, pass: BackwardPass): 
     });
     for (const each of step.saved) each?.dispose();
     for (const result of step.results) {
-      result.step = undefined;
-      result.spent = true;
-      found.delete(result);
+      result[ORIGIN] = "spent";
+      gradients.take(result);
     }
-    const kept = new Set([...found.values(), ...pass.leaves.values()]);
-    for (const spent of grads) if (spent && spent !== grad && !kept.has(spent)) spent.dispose();
+    for (const spent of grads) if (spent && spent !== grad && !gradients.has(spent)) spent.dispose();
   }
 }
 
@@ -208,16 +208,21 @@ function stepsBehind(root: Variable): readonly Step[] {
   const seen = new Set<Step>();
   const open = [root];
   for (let next = open.pop(); next; next = open.pop()) {
-    if (next.spent) {
+    if (next[ORIGIN] === "spent") {
       throw new ArgumentError(
         "backward: a value in between has been gone back through already; compute it again, or sum up and go back once",
       );
     }
-    if (!next.step || seen.has(next.step)) continue;
-    seen.add(next.step);
-    open.push(...next.step.inputs);
+    const step = stepOf(next);
+    if (!step || seen.has(step)) continue;
+    seen.add(step);
+    open.push(...step.inputs);
   }
   return [...seen].sort((a, b) => b.order - a.order);
+}
+
+function stepOf({ [ORIGIN]: origin }: Variable): Step | undefined {
+  return origin === "spent" ? undefined : origin;
 }
 
 /** Adds to what a leaf has. The result lives until the leaf lets go of it, whatever scope is open. */
@@ -252,18 +257,4 @@ function onesLike({ value }: Variable): Tensor {
     x.dtype
   ];
   return tensor(x.backend, bits, x.shape, x.dtype);
-}
-
-/** `x` as a wide tensor; throws `DTypeError` for a quantized one. */
-export function wideOf(name: string, x: Value): Tensor<WideDType> {
-  if (x instanceof QuantizedTensor)
-    throw new DTypeError(
-      `${name} is quantized (${x.spec.quantizer}); it is needed in f32, bf16 or f16; dequantize it`,
-    );
-  if (isWideTensor(x)) return x;
-  throw new DTypeError(`${name} is ${x.dtype}; it is needed in f32, bf16 or f16`);
-}
-
-function isWideTensor(x: Tensor): x is Tensor<WideDType> {
-  return isWide(x.dtype);
 }

@@ -51,10 +51,16 @@ export interface QuantizedCopy {
   readonly amax?: Tensor<"f32">;
 }
 
+/** Options of one quantization. */
+export interface QuantizeCall {
+  /** Leaves the target as it is where this f32 [1] tensor holds exactly 1. */
+  readonly noop?: Tensor<"f32">;
+}
+
 /** What a quantized tensor asks of the quantizer that made it. */
 export interface QuantizerOps {
   dequantize(t: QuantizedTensor, dtype: WideDType): Tensor<WideDType>;
-  updateQuantized(source: Tensor<WideDType>, t: QuantizedTensor): void;
+  updateQuantized(source: Tensor<WideDType>, t: QuantizedTensor, call?: QuantizeCall): void;
   deriveColumnwise(t: QuantizedTensor): QuantizedCopy;
 }
 
@@ -132,8 +138,8 @@ export class QuantizedTensor {
   }
 
   /** Quantizes `source` into this tensor, with the quantizer that made it. */
-  quantize_(source: Tensor<WideDType>): this {
-    this.#ops.updateQuantized(source, this);
+  quantize_(source: Tensor<WideDType>, call: QuantizeCall = {}): this {
+    this.#ops.updateQuantized(source, this, call);
     return this;
   }
 

@@ -3,6 +3,8 @@ import { DisposedError } from "../errors.js";
 
 /** Where bytes live. `address` means something to the backend alone. */
 export interface Memory {
+  /** All of it was freed, with the backend. */
+  readonly closed?: boolean;
   allocate(bytes: number): number;
   free(address: number): void;
   write(address: number, bytes: Uint8Array): void;
@@ -13,11 +15,28 @@ export interface Memory {
   readSync(address: number, bytes: number): Uint8Array;
 }
 
-const leaks = new FinalizationRegistry<number>((bytes) => {
-  console.warn(
-    `lockstep: a storage of ${bytes} bytes was garbage collected without dispose(); its memory stays taken. Use a scope.`,
-  );
+interface Lost {
+  readonly memory: Memory;
+  readonly bytes: number;
+}
+
+/** What one garbage collection has found, to be told in one line. */
+let lost: Lost[] = [];
+
+const leaks = new FinalizationRegistry<Lost>((found) => {
+  if (lost.length === 0) queueMicrotask(warn);
+  lost.push(found);
 });
+
+function warn(): void {
+  const taken = lost.filter(({ memory }) => !memory.closed);
+  lost = [];
+  if (taken.length === 0) return;
+  const bytes = taken.reduce((sum, each) => sum + each.bytes, 0);
+  console.warn(
+    `lockstep: tensors of ${bytes} bytes in all were garbage collected without dispose(); their memory stays taken. Use a scope.`,
+  );
+}
 
 /** A reference-counted block of memory. Views share it; the last to release it frees it. */
 export class Storage {
@@ -29,7 +48,7 @@ export class Storage {
     readonly bytes: number,
   ) {
     this.#address = memory.allocate(bytes);
-    leaks.register(this, bytes, this);
+    leaks.register(this, { memory, bytes }, this);
   }
 
   get disposed(): boolean {

@@ -8,6 +8,7 @@ import { translated } from "./failure.js";
 export class DeviceMemory implements Memory {
   readonly #addon: Addon;
   readonly #device: DeviceHandle;
+  closed = false;
 
   constructor(addon: Addon, device: DeviceHandle) {
     this.#addon = addon;

@@ -12,7 +12,7 @@ export class Heap implements Memory {
   readonly #instance: Instance;
   readonly #sizes = new Map<number, number>();
   #live = 0;
-  #closed = false;
+  closed = false;
 
   constructor(instance: Instance) {
     this.#instance = instance;
@@ -68,11 +68,11 @@ export class Heap implements Memory {
 
   /** From now on nothing but `free` and `use` works: the backend is gone. */
   close(): void {
-    this.#closed = true;
+    this.closed = true;
   }
 
   #requireOpen(): void {
-    if (this.#closed) throw new DisposedError("the wasm backend");
+    if (this.closed) throw new DisposedError("the wasm backend");
   }
 
   use(): MemoryUse {

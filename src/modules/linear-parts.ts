@@ -1,0 +1,103 @@
+/** What a linear layer is made of, what it is given and what it gives. */
+import type { Backend } from "../backends/backend.js";
+import type { Quantizer } from "../quantizers/quantizer.js";
+import type { Gradient, Value } from "../tape/value.js";
+import type { BackwardPass } from "../tape/variable.js";
+import type { QuantizedTensor } from "../tensor/quantized.js";
+import type { Shape, WideDType } from "../tensor/shape.js";
+import type { Tensor } from "../tensor/tensor.js";
+import type { ModuleOptions } from "./module.js";
+import { constantInit, type InitMethod, newParameter, normalInit, type Parameter } from "./parameter.js";
+import { LinearQuantization, type WeightUse } from "./quantization.js";
+import { makeWeight } from "./quantized-init.js";
+
+export interface LinearOptions extends ModuleOptions {
+  /** Default true. */
+  readonly bias?: boolean;
+  /** Initial weights. Default: near normal with standard deviation 0.023; the bias begins as 0. */
+  readonly initMethod?: InitMethod;
+  /** The weight's gradient goes into its `mainGrad`, f32, added to what is there. Default false. */
+  readonly fuseWgradAccumulation?: boolean;
+  /** Keeps the input itself for the backward pass, and quantizes it again there. Default false. */
+  readonly saveOriginalInput?: boolean;
+}
+
+/** What a call of a linear layer may ask for. */
+export interface LinearCall extends Omit<WeightUse, "columnwise"> {
+  /** The result is quantized. Default false. */
+  readonly fp8Output?: boolean;
+  /** The gradient of the input is quantized. Default false. */
+  readonly fp8Grad?: boolean;
+}
+
+/** A linear layer: y = x·weightᵀ + bias. */
+export interface LinearParts {
+  readonly weight: Parameter;
+  readonly bias?: Parameter | undefined;
+  readonly quantization: LinearQuantization;
+  /** Keeps the input as it came and quantizes its other copy in the backward pass. */
+  readonly saveOriginalInput: boolean;
+  /** Adds the weight's gradient to its `mainGrad`. */
+  readonly fuseWgradAccumulation: boolean;
+}
+
+/** The input of a linear layer, which a step before may make for it. */
+export interface LinearInput {
+  /** [..., in]. */
+  readonly shape: Shape;
+  /** The type activations have: that of the input, the nominal one of a quantized input. */
+  readonly dtype: WideDType;
+  readonly requiresGrad: boolean;
+  /** The input itself. Called once where it is needed. */
+  readonly value: () => Value;
+  /** Whether `value` makes a tensor that is this layer's to dispose of. */
+  readonly makes: boolean;
+  /** Quantizes what `value` would give in a way of its own, in one pass. Default: the quantizer's. */
+  readonly quantize?: ((quantizer: Quantizer) => QuantizedTensor) | undefined;
+}
+
+/** The gradients of one call; undefined where nobody asked. */
+export interface LinearGradients {
+  readonly x?: Gradient | undefined;
+  readonly weight?: Tensor<WideDType> | undefined;
+  readonly bias?: Tensor<WideDType> | undefined;
+}
+
+export interface LinearResult {
+  readonly out: Value;
+  readonly backward: (grad: Gradient, pass: BackwardPass) => LinearGradients;
+  /** Quantizes the gradient that the backward pass is given; absent where it does not want that. */
+  readonly gradQuantizer?: () => Quantizer;
+  /** What was made for the backward pass alone. */
+  readonly saved: readonly Value[];
+}
+
+/** Which gradients a backward pass will want. */
+export interface Wanted {
+  readonly dgrad: boolean;
+  readonly wgrad: boolean;
+}
+
+/** The standard deviation of initial weights, TransformerEngine's. */
+const INITIAL_STD = 0.023;
+
+/** Weight [out, in], bias and quantization of a linear product. */
+export function linearParts(
+  backend: Backend,
+  [outFeatures, inFeatures]: readonly [out: number, inward: number],
+  options: LinearOptions & Required<ModuleOptions>,
+): LinearParts {
+  const { dtype, random, initMethod = normalInit(INITIAL_STD) } = options;
+  const shape = [outFeatures, inFeatures];
+  const weight = makeWeight(backend, initMethod(random, shape), shape, { dtype, random });
+  return {
+    weight,
+    bias:
+      options.bias === false
+        ? undefined
+        : newParameter(backend, [outFeatures], constantInit(0), { dtype, random }),
+    quantization: new LinearQuantization(backend, random),
+    saveOriginalInput: options.saveOriginalInput ?? false,
+    fuseWgradAccumulation: options.fuseWgradAccumulation ?? false,
+  };
+}

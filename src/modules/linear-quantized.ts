@@ -1,0 +1,160 @@
+/** The products of a linear layer under a recipe (numerics.md §6.1). */
+import type { Region } from "../autocast/autocast.js";
+import { ArgumentError, ShapeError } from "../errors.js";
+import { castTo } from "../ops/cast.js";
+import { requireScalar } from "../ops/execute.js";
+import { gemm } from "../ops/gemm.js";
+import { columnSum } from "../ops/norm.js";
+import type { Quantizer } from "../quantizers/quantizer.js";
+import type { Recipe } from "../recipes/recipe.js";
+import { type Gradient, type Value, wideOf } from "../tape/value.js";
+import { requireQuantizable } from "../tensor/geometry.js";
+import { QuantizedTensor, type Usage } from "../tensor/quantized.js";
+import { asMatrix, type Shape, type WideDType } from "../tensor/shape.js";
+import type { Tensor } from "../tensor/tensor.js";
+import type { LinearCall, LinearInput, LinearParts, LinearResult, Wanted } from "./linear-parts.js";
+import { dgradOf, wgradOf, wideGrad } from "./linear-products.js";
+import { currentPhase } from "./recompute-phase.js";
+
+/** A call of a layer in a region that is on. */
+interface QuantizedCall {
+  readonly call: LinearCall;
+  readonly region: Region;
+  readonly wanted: Wanted;
+}
+
+/** The forward products under the recipe of `region`. Throws while nothing has changed where the layer does not fit it. */
+export function quantizedForward(
+  parts: LinearParts,
+  input: LinearInput,
+  { call, region, wanted }: QuantizedCall,
+): LinearResult {
+  const { weight, bias, quantization, fuseWgradAccumulation } = parts;
+  const { recipe, group } = region;
+  const { dtype } = input;
+  requireFit(parts, input, call, recipe);
+  quantization.enter(region, weight.value);
+  const given = input.quantize && !parts.saveOriginalInput ? undefined : input.value();
+  const keepsOriginal = wanted.wgrad && parts.saveOriginalInput && !(given instanceof QuantizedTensor);
+  const keepsX = wanted.wgrad && !keepsOriginal;
+  const inputQuantizer = quantization.quantizer("input");
+  if (!(given instanceof QuantizedTensor)) requireBlocks("input", input.shape, inputQuantizer);
+  if (!(weight.value instanceof QuantizedTensor))
+    requireBlocks("weight", weight.shape, quantization.quantizer("weight"));
+  const inputBy = (usage: Usage): QuantizedTensor =>
+    quantizedInput(inputQuantizer, { given, quantize: input.quantize }, usage);
+  const x = inputBy({ rowwise: true, columnwise: keepsX });
+  const w = quantizedWeight(parts, call, wanted.dgrad || currentPhase()?.pass === "first");
+  const added = bias ? { bias: castTo(bias.tensor, dtype === "f32" ? "bf16" : dtype) } : {};
+  const out = outputOf(call.fp8Output ? quantization.quantizer("output") : undefined, dtype, (outDtype) =>
+    wideOf("linear", gemm({ a: w, b: x, outDtype, ...recipe.fprop, ...added }).out),
+  );
+  const behind = wanted.dgrad || wanted.wgrad ? quantization.forBackward() : undefined;
+  const gradUsage = { rowwise: wanted.dgrad, columnwise: wanted.wgrad };
+  const gradQuantizer = behind && ((): Quantizer => behind.quantizer("gradOutput").setUsage(gradUsage));
+  const ownsX = x !== given;
+  if (ownsX && keepsX) x.updateUsage({ rowwise: false });
+  else if (ownsX) x.dispose();
+  return {
+    out,
+    saved: [
+      ...(ownsX && keepsX ? [x] : []),
+      ...(w !== weight.value && wanted.dgrad ? [w] : []),
+      ...(given && keepsOriginal && input.makes ? [given] : []),
+      ...(behind?.saved ?? []),
+    ],
+    ...(gradQuantizer ? { gradQuantizer } : {}),
+    backward: (grad, pass) => {
+      const dbias = bias?.requiresGrad ? columnSum(wideGrad(grad, dtype), bias.tensor.dtype) : undefined;
+      if (!behind || !gradQuantizer) return { bias: dbias };
+      behind.enter(pass, group);
+      const dy = quantizedGrad(gradQuantizer(), grad);
+      const { dgrad, wgrad } = recipe;
+      const products = { ...call, dtype, weight, fuseWgradAccumulation, dgrad, wgrad };
+      const dx = wanted.dgrad
+        ? outputOf(call.fp8Grad ? behind.quantizer("gradInput") : undefined, dtype, (outDtype) =>
+            dgradOf(w, dy, { ...products, dtype: outDtype }),
+          )
+        : undefined;
+      const columns = keepsOriginal ? inputBy({ rowwise: false, columnwise: true }) : x;
+      const dw = wanted.wgrad ? wgradOf(columns, dy, products) : undefined;
+      if (dy !== grad) dy.dispose();
+      if (columns !== x) columns.dispose();
+      return { x: dx, weight: dw, bias: dbias };
+    },
+  };
+}
+
+function requireFit(
+  { weight, saveOriginalInput }: LinearParts,
+  { shape }: LinearInput,
+  { skipFp8WeightUpdate }: LinearCall,
+  recipe: Recipe,
+): void {
+  if (saveOriginalInput && recipe.kind === "delayed")
+    throw new ArgumentError(
+      "linear: saveOriginalInput does not go with DelayedScaling, which would record the input's amax twice; drop one",
+    );
+  requireAligned("input", shape);
+  requireAligned("weight", weight.shape);
+  requireScalar("linear", "skipFp8WeightUpdate", skipFp8WeightUpdate);
+}
+
+/** TransformerEngine's condition on what low-precision products take. */
+function requireAligned(name: string, shape: Shape): void {
+  const [rows, columns] = asMatrix(shape);
+  if (rows % 8 === 0 && columns % 16 === 0) return;
+  throw new ShapeError(
+    `linear: the ${name} is [${shape}]; under a recipe the last dimension must be a multiple of 16 and the product of the others of 8; pad it`,
+  );
+}
+
+/** What `quantize` would refuse, in a layer's words: which of its tensors it is. */
+function requireBlocks(name: string, shape: Shape, { spec }: Quantizer): void {
+  const [rows, columns] = asMatrix(shape);
+  requireQuantizable(`linear: the ${name} is [${shape}]`, spec, rows, columns);
+}
+
+function quantizedInput(
+  quantizer: Quantizer,
+  { given, quantize }: { readonly given: Value | undefined; readonly quantize: LinearInput["quantize"] },
+  usage: Usage,
+): QuantizedTensor {
+  if (given instanceof QuantizedTensor)
+    return usage.columnwise ? given.updateUsage({ columnwise: true }) : given;
+  quantizer.setUsage(usage);
+  if (quantize) return quantize(quantizer);
+  return quantizer.quantize(wideOf("linear: the input", given as Tensor));
+}
+
+function quantizedWeight(
+  { weight, quantization }: LinearParts,
+  call: LinearCall,
+  columnwise: boolean,
+): QuantizedTensor {
+  const { value } = weight;
+  return value instanceof QuantizedTensor ? value : quantization.weight(value, { ...call, columnwise });
+}
+
+function quantizedGrad(quantizer: Quantizer, grad: Gradient): QuantizedTensor {
+  if (!(grad instanceof QuantizedTensor)) return quantizer.quantize(grad);
+  return quantizer.usage.columnwise ? grad.updateUsage({ columnwise: true }) : grad;
+}
+
+/**
+ * A product as it is, or quantized: delayed scaling casts the f32 sums, as its GEMM would, any other recipe
+ * sees them rounded first (numerics.md §6.3).
+ */
+function outputOf(
+  quantizer: Quantizer | undefined,
+  dtype: WideDType,
+  product: (dtype: WideDType) => Tensor<WideDType>,
+): Tensor<WideDType> | QuantizedTensor {
+  if (!quantizer) return product(dtype);
+  quantizer.setUsage({ rowwise: true, columnwise: false });
+  const wide = product(quantizer.spec.quantizer === "fp8-delayed" ? "f32" : dtype);
+  const quantized = quantizer.makeEmpty(wide.backend, wide.shape, dtype);
+  quantizer.updateQuantized(wide, quantized);
+  wide.dispose();
+  return quantized;
+}
