@@ -44,7 +44,8 @@ struct Nvfp4Scaling {
     const float encode = globalScale(*to.amax, 6 * p.e4m3Max);
     const uint32_t code = threadIdx.x % 128;
     multipliers[copy][code] = twoLevelMultiplier(decode(code, format::kE4m3), 1 / encode);
-    factors[copy] = encode * floatOf(0x3e2aaaab);
+    // not negative whatever amax is given, for no negative code has a multiplier
+    factors[copy] = fmaxf(encode * floatOf(0x3e2aaaab), 0.0f);
   }
 
   // twoLevel of scale.cuh.

@@ -20,7 +20,7 @@ export interface NVFP4QuantizerOptions extends QuantizerOptions {
   readonly fourOverSix?: FourOverSix;
   /** The largest block scale. Default 448, with 4over6 256. */
   readonly e4m3Max?: 448 | 256;
-  /** Use these in place of the tensor's own amax, f32 [1]: a group's maximum. */
+  /** Use these in place of the tensor's own amax, f32 [1]: a group's maximum, so neither negative nor NaN. */
   readonly amax?: Tensor<"f32">;
   readonly amaxColumnwise?: Tensor<"f32">;
 }
