@@ -68,7 +68,7 @@ export function quantizedForward(
       const dbias = bias?.requiresGrad ? columnSum(wideGrad(grad, dtype), bias.tensor.dtype) : undefined;
       if (!behind || !gradQuantizer) return { bias: dbias };
       behind.enter(pass, group);
-      const dy = quantizedGrad(gradQuantizer(), grad);
+      const dy = quantized(gradQuantizer(), grad);
       const { dgrad, wgrad } = recipe;
       const products = { ...call, dtype, weight, fuseWgradAccumulation, dgrad, wgrad };
       const dx = wanted.dgrad
@@ -120,11 +120,9 @@ function quantizedInput(
   { given, quantize }: { readonly given: Value | undefined; readonly quantize: LinearInput["quantize"] },
   usage: Usage,
 ): QuantizedTensor {
-  if (given instanceof QuantizedTensor)
-    return usage.columnwise ? given.updateUsage({ columnwise: true }) : given;
   quantizer.setUsage(usage);
-  if (quantize) return quantize(quantizer);
-  return quantizer.quantize(wideOf("linear: the input", given as Tensor));
+  if (given instanceof QuantizedTensor) return quantized(quantizer, given);
+  return quantize ? quantize(quantizer) : quantized(quantizer, wideOf("linear: the input", given as Tensor));
 }
 
 function quantizedWeight(
@@ -136,9 +134,10 @@ function quantizedWeight(
   return value instanceof QuantizedTensor ? value : quantization.weight(value, { ...call, columnwise });
 }
 
-function quantizedGrad(quantizer: Quantizer, grad: Gradient): QuantizedTensor {
-  if (!(grad instanceof QuantizedTensor)) return quantizer.quantize(grad);
-  return quantizer.usage.columnwise ? grad.updateUsage({ columnwise: true }) : grad;
+/** `x` in the copies that the quantizer makes; one that is quantized already only lacks what follows from its rowwise copy. */
+function quantized(quantizer: Quantizer, x: Gradient): QuantizedTensor {
+  if (!(x instanceof QuantizedTensor)) return quantizer.quantize(x);
+  return quantizer.usage.columnwise ? x.updateUsage({ columnwise: true }) : x;
 }
 
 /**
@@ -153,8 +152,8 @@ function outputOf(
   if (!quantizer) return product(dtype);
   quantizer.setUsage({ rowwise: true, columnwise: false });
   const wide = product(quantizer.spec.quantizer === "fp8-delayed" ? "f32" : dtype);
-  const quantized = quantizer.makeEmpty(wide.backend, wide.shape, dtype);
-  quantizer.updateQuantized(wide, quantized);
+  const target = quantizer.makeEmpty(wide.backend, wide.shape, dtype);
+  quantizer.updateQuantized(wide, target);
   wide.dispose();
-  return quantized;
+  return target;
 }

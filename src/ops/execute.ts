@@ -3,8 +3,8 @@
 import type { Backend } from "../backends/backend.js";
 import type { OpArgs, OpName } from "../backends/ops.js";
 import { ArgumentError, DTypeError, ShapeError, UnsupportedError } from "../errors.js";
-import { isWide, type Shape, sameShape, type WideDType } from "../tensor/shape.js";
-import { Tensor } from "../tensor/tensor.js";
+import { type Shape, sameShape, type WideDType } from "../tensor/shape.js";
+import { hasType, hasWideType, Tensor } from "../tensor/tensor.js";
 
 /** Runs `op`, or throws `UnsupportedError` with the backend's reason not to. */
 export function execute<K extends OpName>(backend: Backend, op: K, args: OpArgs[K]): void {
@@ -19,10 +19,6 @@ export function requireWide(op: string, name: string, x: Tensor): Tensor<WideDTy
   throw new DTypeError(
     `${op}: ${name} is ${x.dtype}; it must be f32, bf16 or f16; decode or dequantize it first`,
   );
-}
-
-function hasWideType(x: Tensor): x is Tensor<WideDType> {
-  return isWide(x.dtype);
 }
 
 /** Throws `ArgumentError` unless all tensors live on one backend, which it returns. */
@@ -77,22 +73,14 @@ export function requireShape(op: string, name: string, x: Tensor, shape: Shape):
 
 /** `x` as a tensor of f32. Throws `DTypeError` for any other. */
 export function requireF32(op: string, name: string, x: Tensor): Tensor<"f32"> {
-  if (isF32(x)) return x;
+  if (hasType(x, "f32")) return x;
   throw new DTypeError(`${op}: ${name} is ${x.dtype}; it must be f32`);
-}
-
-function isF32(x: Tensor): x is Tensor<"f32"> {
-  return x.dtype === "f32";
 }
 
 /** `x` as a tensor of i32. Throws `DTypeError` for any other. */
 export function requireI32(op: string, name: string, x: Tensor): Tensor<"i32"> {
-  if (isI32(x)) return x;
+  if (hasType(x, "i32")) return x;
   throw new DTypeError(`${op}: ${name} are ${x.dtype}; they must be i32`);
-}
-
-function isI32(x: Tensor): x is Tensor<"i32"> {
-  return x.dtype === "i32";
 }
 
 /** Throws unless an optional input is one f32: `DTypeError` for another type, `ShapeError` for another size. */

@@ -5,7 +5,7 @@ import { BLOCK_FORMATS, type Tile, tileSize } from "../formats/block.js";
 import { type CopyGeometry, copyGeometry } from "../tensor/geometry.js";
 import { type Direction, QuantizedTensor } from "../tensor/quantized.js";
 import { asMatrix, type DType, storageBits } from "../tensor/shape.js";
-import type { Tensor } from "../tensor/tensor.js";
+import { hasType, type Tensor } from "../tensor/tensor.js";
 import { relayoutScales } from "./layout.js";
 
 /** Codes with scales that no quantizer of ours made: [rows, K] and an f32 factor, [1] or one for each tile. */
@@ -129,12 +129,8 @@ function strides(
 }
 
 function f32Tensor(x: Tensor): Tensor<"f32"> {
-  if (isF32(x)) return x;
+  if (hasType(x, "f32")) return x;
   throw new DTypeError(`gemm: a per-tensor scale is ${x.dtype}; it must be f32`);
-}
-
-function isF32(x: Tensor): x is Tensor<"f32"> {
-  return x.dtype === "f32";
 }
 
 function scaledLines(

@@ -1,6 +1,6 @@
 /** Steps of optimizers: master parameters of f32, updated in place. */
 import { ArgumentError, DTypeError } from "../errors.js";
-import type { Tensor } from "../tensor/tensor.js";
+import { hasType, type Tensor } from "../tensor/tensor.js";
 import { commonBackend, execute, requireF32, requireScalar, requireShape, requireWide } from "./execute.js";
 
 /** The tensors of a step. All but the scalars have the shape of `parameter`. */
@@ -132,14 +132,11 @@ function stepTensors(op: string, inputs: StepInputs) {
   const grad = requireWide(op, "grad", inputs.grad);
   requireShape(op, "grad", grad, parameter.shape);
   if (copy) requireShape(op, "copy", copy, parameter.shape);
-  if (copy && !isHalf(copy)) throw new DTypeError(`${op}: copy is not bf16 or f16; parameter is the f32`);
+  if (copy && !hasType(copy, "bf16", "f16"))
+    throw new DTypeError(`${op}: copy is not bf16 or f16; parameter is the f32`);
   requireScalar(op, "gradScale", gradScale);
   requireScalar(op, "noop", noop);
   return { parameter, grad, copy, gradScale, noop };
-}
-
-function isHalf(x: Tensor): boolean {
-  return x.dtype === "bf16" || x.dtype === "f16";
 }
 
 /** A tensor that the optimizer keeps for each parameter, checked. */

@@ -9,7 +9,7 @@ import { type GradNorm, gradNorm } from "../ops/grad-norm.js";
 import { QuantizedTensor } from "../tensor/quantized.js";
 import { Scope } from "../tensor/scope.js";
 import type { WideDType } from "../tensor/shape.js";
-import { Tensor } from "../tensor/tensor.js";
+import { hasType, Tensor } from "../tensor/tensor.js";
 
 /** What is optimized, under the names that checkpoints use. */
 export type Optimized = Module | ReadonlyMap<string, Parameter>;
@@ -63,7 +63,7 @@ export abstract class Optimizer {
       const grad = parameter.mainGrad ?? parameter.grad;
       if (!grad || !parameter.requiresGrad) continue;
       const { value } = parameter;
-      const copy = value instanceof Tensor && isHalf(value) ? { copy: value } : {};
+      const copy = value instanceof Tensor && hasType(value, "bf16", "f16") ? { copy: value } : {};
       this.update({ parameter: master, grad, ...copy, ...options }, slot, slot.steps + 1);
       slot.steps++;
       if (value instanceof QuantizedTensor) value.quantize_(master, noop ? { noop } : {});
@@ -134,14 +134,6 @@ function masterOf({ value, highPrecisionInitVal }: Parameter): Tensor<"f32"> {
       : (dequantize(value, "f32") as Tensor<"f32">);
     return persistent(scope.keep(wide));
   }
-  if (isF32(value)) return value;
+  if (hasType(value, "f32")) return value;
   return persistent(scope.keep(castTo(value as Tensor<WideDType>, "f32") as Tensor<"f32">));
-}
-
-function isHalf(x: Tensor): x is Tensor<"bf16" | "f16"> {
-  return x.dtype === "bf16" || x.dtype === "f16";
-}
-
-function isF32(x: Tensor): x is Tensor<"f32"> {
-  return x.dtype === "f32";
 }

@@ -1,8 +1,8 @@
 /** What layers compute with, and gradients of it. */
 import { DTypeError } from "../errors.js";
 import { QuantizedTensor } from "../tensor/quantized.js";
-import { isWide, type WideDType } from "../tensor/shape.js";
-import type { Tensor } from "../tensor/tensor.js";
+import type { WideDType } from "../tensor/shape.js";
+import { hasWideType, type Tensor } from "../tensor/tensor.js";
 
 /** What layers compute with: wide values, or quantized ones. */
 export type Value = Tensor | QuantizedTensor;
@@ -16,10 +16,6 @@ export function wideOf(name: string, x: Value): Tensor<WideDType> {
     throw new DTypeError(
       `${name} is quantized (${x.spec.quantizer}); it is needed in f32, bf16 or f16; dequantize it`,
     );
-  if (isWideTensor(x)) return x;
+  if (hasWideType(x)) return x;
   throw new DTypeError(`${name} is ${x.dtype}; it is needed in f32, bf16 or f16`);
-}
-
-function isWideTensor(x: Tensor): x is Tensor<WideDType> {
-  return isWide(x.dtype);
 }

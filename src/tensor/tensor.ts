@@ -2,7 +2,15 @@
 import type { Backend } from "../backends/backend.js";
 import { DisposedError, ShapeError } from "../errors.js";
 import { adopt, disown } from "./scope.js";
-import { byteLength, type DType, elementCount, type Shape, storageBits } from "./shape.js";
+import {
+  byteLength,
+  type DType,
+  elementCount,
+  isWide,
+  type Shape,
+  storageBits,
+  type WideDType,
+} from "./shape.js";
 import { Storage } from "./storage.js";
 
 /** What `data()` gives: values for f32 and i32, codes for everything else, FP4 two codes a byte. */
@@ -160,4 +168,14 @@ function viewAs<D extends DType>(dtype: D, bytes: Uint8Array): TensorData<D> {
     return storageBits(dtype) === 16 ? new Uint16Array(buffer, byteOffset, length / 2) : bytes;
   };
   return view() as TensorData<D>;
+}
+
+/** Whether `x` is of one of these types. */
+export function hasType<D extends DType>(x: Tensor, ...types: readonly D[]): x is Tensor<D> {
+  return (types as readonly DType[]).includes(x.dtype);
+}
+
+/** Whether quantizers read and dequantizers write it. */
+export function hasWideType(x: Tensor): x is Tensor<WideDType> {
+  return isWide(x.dtype);
 }
