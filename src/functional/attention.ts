@@ -61,7 +61,7 @@ export function dotProductAttention(
         const grads = partsOf(empty(qkv.backend, dtype, all.shape), sizes);
         batchedGemm({ a: dout, b: probabilities, layout: "NT", out: grads.v, datapath });
         const dp = batchedGemm({ a: v, b: dout, layout: "TN", outDtype: "f32", datapath }).out;
-        const ds = softmaxBackward(dp, probabilities, { scale, outDtype: dtype });
+        const ds = softmaxBackward(dp, probabilities, { causal, scale, outDtype: dtype });
         batchedGemm({ a: k, b: ds, layout: "NN", out: grads.q, datapath });
         batchedGemm({ a: q, b: ds, layout: "NT", out: grads.k, datapath });
         return [join(grads, sizes)];
