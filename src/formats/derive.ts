@@ -4,6 +4,9 @@ import { ArgumentError } from "../errors.js";
 import { SPECIALS } from "./contract.gen.js";
 import { FORMAT_ALIASES, SCALAR_FORMATS, type ScalarFormat, type ScalarLayout } from "./scalar.js";
 
+/** The largest finite f32, which is no row of the table. */
+export const FLT_MAX = (2 - 2 ** -23) * 2 ** 127;
+
 /** What can be known about a scalar format without encoding anything. */
 export interface FormatFacts {
   /** The format word of assembly/contract.ts. */

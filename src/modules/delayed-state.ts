@@ -1,7 +1,7 @@
 /** The scales of one layer under delayed scaling, and the amaxes they follow from (numerics.md §2.2). */
 
 import type { Backend } from "../backends/backend.js";
-import { factsOf } from "../formats/derive.js";
+import { FLT_MAX, factsOf } from "../formats/derive.js";
 import { tensor } from "../ops/create.js";
 import { updateScales } from "../ops/delayed-scaling.js";
 import type { DelayedScaling } from "../recipes/per-tensor.js";
@@ -9,8 +9,6 @@ import { type Pass, ROLES } from "../recipes/table.js";
 import type { DelayedScales } from "../tape/scale-updates.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { persistent } from "./parameter.js";
-
-const FLT_MAX = 2 ** 128 - 2 ** 104;
 
 /** Scales and amaxes as a checkpoint has them. */
 export interface DelayedSnapshot {

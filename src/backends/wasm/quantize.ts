@@ -1,7 +1,7 @@
 /** Quantization on the reference: each copy is one pass over the source. */
 import { BLOCK_FORMATS, type BlockFormat, tileSize } from "../../formats/block.js";
 import { OVERFLOW, ROUNDING, SCALE_RULE, WIDE } from "../../formats/contract.gen.js";
-import { factsOf } from "../../formats/derive.js";
+import { FLT_MAX, factsOf } from "../../formats/derive.js";
 import { copyGeometry } from "../../tensor/geometry.js";
 import type { Direction, QuantizedCopy } from "../../tensor/quantized.js";
 import { asMatrix, byteLength, storageBits } from "../../tensor/shape.js";
@@ -10,8 +10,6 @@ import { amaxOf } from "./cast.js";
 import { relayoutScales, transposeCodes } from "./layout.js";
 import { halves, type Lowering, type LoweringContext } from "./lowering.js";
 
-/** The largest finite f32. */
-const FLT_MAX = (2 - 2 ** -23) * 2 ** 127;
 /** Rows that a transposing pass reads at a time. */
 const STRIP = 16;
 
