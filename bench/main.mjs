@@ -1,9 +1,9 @@
 // `npm run bench`: speed of the reference, as medians of interleaved runs with their ceilings in the same run.
 // --json prints the rows as JSON, --write puts the table into docs/performance.md, --quick runs few rounds.
 
-import { readFile, writeFile } from "node:fs/promises";
 import { cpus } from "node:os";
 import { openBackend, Scope } from "lockstep";
+import { writeSection } from "../scripts/section.mjs";
 import { encodeCases, gemmCases, PLACES, quantizeCases } from "./cases.mjs";
 import { openKernels } from "./kernels.mjs";
 import { measure } from "./timing.mjs";
@@ -64,9 +64,6 @@ const host = { cpu: cpus()[0]?.model.trim(), node: process.version, rounds };
 if (quiet) process.stdout.write(`${JSON.stringify({ host, rows }, null, 2)}\n`);
 else process.stdout.write(`${host.cpu}, Node ${host.node}\n\n${table(rows)}`);
 if (flags.has("--write")) {
-  const path = "docs/performance.md";
-  const text = await readFile(path, "utf8");
-  const [before, after] = [text.indexOf("<!-- bench -->"), text.indexOf("<!-- /bench -->")];
-  const block = `<!-- bench -->\n${host.cpu}, Node ${host.node}, ${rounds} rounds; \`npm run bench -- --write\`:\n\n${table(rows)}`;
-  await writeFile(path, text.slice(0, before) + block + text.slice(after));
+  const origin = `${host.cpu}, Node ${host.node}, ${rounds} rounds; \`npm run bench -- --write\`:`;
+  writeSection("docs/performance.md", "bench", `${origin}\n\n${table(rows)}`);
 }

@@ -1,8 +1,9 @@
 // `npm run bench:cuda`: speed of the CUDA backend on device 0, with its ceilings in the same run.
-// --write puts the tables into docs/performance.md, --json FILE writes all rows, --quick runs few rounds, --only kernels|gemm|enqueue|training.
-import { readFile, writeFile } from "node:fs/promises";
+// --write puts the tables into the documents, --json FILE writes all rows, --quick runs few rounds, --only kernels|gemm|enqueue|training.
+import { writeFile } from "node:fs/promises";
 import { parseArgs } from "node:util";
 import { Scope } from "lockstep";
+import { writeSection } from "../../scripts/section.mjs";
 import { openCopies } from "./copy.mjs";
 import { openDevice } from "./device.mjs";
 import { enqueueRows } from "./enqueue.mjs";
@@ -65,20 +66,28 @@ function markdown(rows) {
   return lines.map((line) => `| ${line.join(" | ")} |\n`).join("");
 }
 
-const text = `${backend.description}; medians of ${rounds} rounds; \`npm run bench:cuda -- --write\`:\n\n${Object.values(tables).map(markdown).join("\n")}`;
-process.stdout.write(`${text}\n`);
+/** The tables that each document has. */
+const DOCUMENTS = [
+  { name: "docs/performance.md", titles: ["kernels", "gemm", "enqueue"] },
+  { name: "docs/training.md", titles: ["training", "training by operation"] },
+];
+
+function section(titles) {
+  const origin = `${backend.description}; medians of ${rounds} rounds; \`npm run bench:cuda -- --write\`:`;
+  return `${origin}\n\n${titles.map((title) => markdown(tables[title])).join("\n")}`;
+}
+
+process.stdout.write(`${section(Object.keys(tables))}\n`);
 if (flags.json)
   await writeFile(
     flags.json,
     `${JSON.stringify({ device: backend.description, rounds, tables }, null, 2)}\n`,
   );
 if (flags.write) {
-  const path = "docs/performance.md";
-  const page = await readFile(path, "utf8");
-  const [start, end] = ["<!-- bench:cuda -->", "<!-- /bench:cuda -->"];
-  await writeFile(
-    path,
-    `${page.slice(0, page.indexOf(start))}${start}\n${text}${page.slice(page.indexOf(end))}`,
+  const measured = DOCUMENTS.filter(({ titles }) => titles.every((title) => title in tables));
+  for (const { name, titles } of measured) writeSection(name, "bench:cuda", section(titles));
+  process.stderr.write(
+    `written: ${measured.map(({ name }) => name).join(", ") || "none; --only left tables out"}\n`,
   );
 }
 copies.close();
