@@ -35,8 +35,7 @@ export function softmax(
     let top: f32 = -Infinity;
     for (let i: usize = 0; i < length; i += CHUNK) {
       const count = min(CHUNK, length - i);
-      widen(x, type, first + i, count, scratch);
-      multiplyScalar(scratch, scale, count);
+      widenScaled(x, type, first + i, scale, count, scratch);
       top = maximumOf(scratch, count, top);
     }
     top += 0;
@@ -44,8 +43,7 @@ export function softmax(
     for (let i: usize = 0; i < length; i += CHUNK) {
       const count = min(CHUNK, length - i);
       const powers = i < KEPT ? kept + (i << 2) : scratch;
-      widen(x, type, first + i, count, powers);
-      multiplyScalar(powers, scale, count);
+      widenScaled(x, type, first + i, scale, count, powers);
       exponentials(powers, top, count);
       addTerms(lanes, powers, count);
     }
@@ -54,8 +52,7 @@ export function softmax(
       const count = min(CHUNK, length - i);
       const powers = i < KEPT ? kept + (i << 2) : scratch;
       if (i >= KEPT) {
-        widen(x, type, first + i, count, powers);
-        multiplyScalar(powers, scale, count);
+        widenScaled(x, type, first + i, scale, count, powers);
         exponentials(powers, top, count);
       }
       divideScalar(powers, sum, count);
@@ -105,6 +102,12 @@ export function softmaxBackward(
     }
     clearRest(dx, dxType, first, length, columns);
   }
+}
+
+/** z of elements [first, first + count). */
+function widenScaled(x: usize, type: u32, first: usize, scale: f32, count: usize, z: usize): void {
+  widen(x, type, first, count, z);
+  multiplyScalar(z, scale, count);
 }
 
 /** The elements of a row that are not masked. */

@@ -1,7 +1,7 @@
-/** Functions of values, on a GPU. */
+/** Functions of values and of rows, on a GPU. */
 import { describeLawsOnGpu } from "../harness/gpu-laws.js";
 
-describeLawsOnGpu("activations, norms, losses and optimizers on a GPU", [
+describeLawsOnGpu("activations, norms and softmax on a GPU", [
   "activation",
   "activationBackward",
   "gated",
@@ -9,18 +9,8 @@ describeLawsOnGpu("activations, norms, losses and optimizers on a GPU", [
   "norm",
   "normBackward",
   "columnSum",
-  "crossEntropy",
-  "crossEntropyBackward",
   "softmax",
   "softmaxBackward",
   "add",
   "scaled",
-  "mse",
-  "mseBackward",
-  "embedding",
-  "embeddingBackward",
-  "gradNorm",
-  "updateScales",
-  "sgd",
-  "adamw",
 ]);
