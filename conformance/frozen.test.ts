@@ -2,14 +2,10 @@
 import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import { Scope } from "../src/tensor/scope.js";
-import {
-  FROZEN,
-  FROZEN_PATH,
-  FROZEN_PRODUCTS,
-  type FrozenFile,
-  frozenProduct,
-  hashesOf,
-} from "./harness/frozen.js";
+import { hashesOf } from "./harness/frozen/case.js";
+import { FROZEN_PRODUCTS, frozenProduct } from "./harness/frozen/products.js";
+import { FROZEN, FROZEN_PATH, type FrozenFile } from "./harness/frozen.js";
+import { OPERATION_NAMES } from "./harness/operations.js";
 import { useBackend } from "./harness/suite.js";
 
 const { origin, results, products } = JSON.parse(readFileSync(FROZEN_PATH, "utf8")) as FrozenFile;
@@ -20,6 +16,11 @@ describe(`the reference, against ${origin.version}`, () => {
   it("knows every recorded result", () => {
     expect(results.map(({ name }) => name)).toEqual(FROZEN.map(({ name }) => name));
     expect(products.map(({ name }) => name)).toEqual(FROZEN_PRODUCTS.map(({ name }) => name));
+  });
+
+  it("has every operation, a product's cases being a list of their own", () => {
+    const frozen = new Set(FROZEN.map(({ operation }) => operation));
+    expect([...OPERATION_NAMES].filter((name) => !frozen.has(name))).toEqual(["gemm"]);
   });
 
   it.each(FROZEN)("$name", ({ name, run }) => {

@@ -3,14 +3,9 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { expect, it } from "vitest";
 import type { Backend } from "../../src/backends/backend.js";
 import { Scope } from "../../src/tensor/scope.js";
-import {
-  FROZEN,
-  FROZEN_PATH,
-  FROZEN_PRODUCTS,
-  type FrozenFile,
-  frozenProduct,
-  hashesOf,
-} from "../harness/frozen.js";
+import { hashesOf } from "../harness/frozen/case.js";
+import { FROZEN_PRODUCTS, frozenProduct } from "../harness/frozen/products.js";
+import { FROZEN, FROZEN_PATH, type FrozenFile } from "../harness/frozen.js";
 import { describeOnGpu, useGpu } from "../harness/gpu.js";
 
 function results(gpu: Backend): FrozenFile["results"] {

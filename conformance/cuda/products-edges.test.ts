@@ -78,7 +78,7 @@ describeOnGpu("a product on a GPU", () => {
     }
   });
 
-  const pairs = Object.entries(PAIRS).filter(([name]) => !name.startsWith("1x128"));
+  const pairs = Object.entries(PAIRS).filter(([name]) => !name.includes("1x128"));
   it.each(pairs)("added in place rounds once: %s", (_, pair: Pair) => {
     for (const dtype of ["f32", "bf16", "f16"] as const)
       for (const depth of [32, 160, 256])

@@ -29,6 +29,7 @@ export const PAIRS: Readonly<Record<string, Pair>> = {
   mxfp6: [makeSpec("mxfp6", {}), makeSpec("mxfp6", { format: "e3m2" })],
   mxfp4: [makeSpec("mxfp4", {}), makeSpec("mxfp4", {})],
   nvfp4: [makeSpec("nvfp4", {}), makeSpec("nvfp4", { tile: "16x16" })],
+  "128x128 by 1x128": [block("128x128"), block("1x128")],
 };
 
 /** What sizes of the pair have to be multiples of. */

@@ -59,11 +59,14 @@ function lineOf(x: Multiplied, w: Multiplied): Line | undefined {
   return wide ? undefined : "narrow";
 }
 
-/** §2: f32 scales for each 128, X's 1x128 only. */
+/** §2: f32 scales for each 128, those of one operand at least 1x128. */
 function blockScaled(x: Multiplied, w: Multiplied): Serving | undefined {
-  if (x.scales?.lines !== 1) return undefined;
-  const promotion = w.scales?.lines === 1 ? "scaleChain" : "scaleProduct";
-  return { ...ROWS["hopper-fp8"], promotion, interval: 128, splitTile: w.scales?.lines === 1 ? 128 : 512 };
+  const rowwise = [x.scales?.lines, w.scales?.lines].filter((lines) => lines === 1).length;
+  if (rowwise === 0) return undefined;
+  const row = { ...ROWS["hopper-fp8"], interval: 128 };
+  return rowwise === 2
+    ? { ...row, promotion: "scaleChain", splitTile: 128 }
+    : { ...row, promotion: "scaleProduct", splitTile: 512 };
 }
 
 const BF16 = { staging: "bf16" } as const;

@@ -30,7 +30,7 @@ export interface DatapathRow {
   readonly promotionInterval: number;
   /** Split-K cuts K in whole tiles of this; 0: no split-K. */
   readonly splitTile: number;
-  /** The same where the scales of w cover squares of 128; default `splitTile`. */
+  /** The same where the scales of an operand cover squares of 128; default `splitTile`. */
   readonly squareSplitTile?: number;
   /** fma(s, acc, beta * C), and fma(beta, C, s * acc) under split-K; without beta fma(s, acc, +0), and s * acc. */
   readonly beta: "fused";
@@ -213,8 +213,9 @@ function describe({ format, scales }: OperandTraits): string {
 
 /** Scales per block of 128: which association of cuBLASLt, or why none (datapath.md §2). */
 function blockPromotion(x: OperandTraits, w: OperandTraits): PromotionName | string {
-  if (x.scales?.lines === 1) return w.scales?.lines === 1 ? "scaleChain" : "scaleProduct";
-  return "cuBLASLt does not multiply 128x128-scaled activations (operand b); scale them 1x128, or use datapath exact";
+  const squares = [x, w].filter(({ scales }) => scales?.lines !== 1).length;
+  if (squares < 2) return squares === 0 ? "scaleChain" : "scaleProduct";
+  return "cuBLASLt does not multiply operands that are both scaled 128x128; scale one 1x128, or use datapath exact";
 }
 
 /** The row by which `family` multiplies x by w. */
