@@ -40,12 +40,13 @@ describe("the reference", () => {
   scoped("computes by a plan with a measured algorithm, by what of it decides bits", () => {
     const expected = { datapath: "hopper-fp8", splitAccumulator: false };
     expect(multiply(STORED)).toEqual({ ...expected, splitK: 1 });
-    expect(multiply({ ...STORED, splitK: 2, scheme: "computeType" })).toEqual({ ...expected, splitK: 2 });
+    for (const scheme of ["computeType", "inPlace", "outputType"] as const)
+      expect(multiply({ ...STORED, splitK: 2, scheme })).toEqual({ ...expected, splitK: 2 });
   });
 
   scoped("refuses an algorithm that adds in an order nobody measured", () => {
     expect(() => multiply({ ...STORED, id: 24 })).toThrow(/algorithm 24 .*was not measured/);
-    expect(() => multiply({ ...STORED, scheme: "outputType" })).toThrow(UnsupportedError);
+    expect(() => multiply({ ...STORED, id: 24 })).toThrow(UnsupportedError);
   });
 
   scoped("refuses a plan that contradicts itself or is none", () => {

@@ -1,9 +1,11 @@
 /** Where a library scales, adds or cuts a product its own way, on a GPU: sums by zero, addends in place, the end of K. */
 import { expect, it } from "vitest";
 import type { Backend } from "../../src/backends/backend.js";
+import type { GemmAlgorithm } from "../../src/formats/gemm-algorithm.js";
 import { tensor } from "../../src/ops/create.js";
 import { type GemmOptions, gemm } from "../../src/ops/gemm.js";
 import type { GemmInput } from "../../src/ops/gemm-operand.js";
+import type { GemmPlan } from "../../src/ops/gemm-plan.js";
 import { makeSpec } from "../../src/quantizers/quantizer.js";
 import { Scope } from "../../src/tensor/scope.js";
 import { Tensor } from "../../src/tensor/tensor.js";
@@ -16,6 +18,13 @@ const [M, N] = [32, 32];
 
 describeOnGpu("a product on a GPU", () => {
   const { gpu, reference } = useGpu();
+
+  function planOf(options: GemmOptions): GemmPlan & { readonly algorithm: GemmAlgorithm } {
+    using _scope = new Scope();
+    const { algorithm, ...plan } = gemm(options).plan;
+    if (!algorithm) throw new Error("a GPU's plan has an algorithm");
+    return { ...plan, algorithm };
+  }
 
   /** What the reference gives, after the GPU gave the same. */
   function same(make: (backend: Backend) => GemmOptions): PlainTensor {
@@ -75,6 +84,24 @@ describeOnGpu("a product on a GPU", () => {
         useSplitAccumulator: name.length > 4,
         outDtype: "f32",
       }));
+    }
+  });
+
+  it.each(["bf16", "e4m3 by e4m3", "1x128 by 1x128"])("joins parts in f32 by every scheme: %s", (name) => {
+    const [ofB, ofA] = PAIRS[name] as Pair;
+    for (const outDtype of ["f32", "bf16"] as const) {
+      const options = (backend: Backend) => ({
+        a: operandOf(backend, ofA, [N, 1536], 11),
+        b: operandOf(backend, ofB, [M, 1536], 12),
+        outDtype,
+      });
+      const { algorithm, ...plan } = planOf({ ...options(gpu()), splitK: 3 });
+      for (const scheme of ["computeType", "inPlace", "outputType"] as const) {
+        // bytes of no version: the GPU configures what the other fields say
+        const pinned = { ...plan, algorithm: { ...algorithm, version: 0, scheme } };
+        expect(planOf({ ...options(gpu()), plan: pinned }).algorithm).toMatchObject({ scheme, splitK: 3 });
+        same((backend) => ({ ...options(backend), plan: pinned }));
+      }
     }
   });
 

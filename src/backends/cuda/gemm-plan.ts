@@ -42,7 +42,7 @@ export function chooseAlgorithm(context: LoweringContext, wish: AlgorithmWish): 
 function isAcceptable(proposal: NativeAlgorithm, { splitK, ordered }: AlgorithmWish): boolean {
   const scheme = schemeOf(proposal.scheme);
   if (!scheme || (splitK !== "auto" && proposal.splitK !== splitK)) return false;
-  return !ordered || unknownOrder({ ...proposal, scheme }) === undefined;
+  return !ordered || unknownOrder(proposal) === undefined;
 }
 
 function* proposals(context: LoweringContext, wish: AlgorithmWish): Generator<NativeAlgorithm> {
