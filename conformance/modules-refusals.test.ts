@@ -93,6 +93,22 @@ refusals("recipes", [
       [product, "split accumulator"],
     ],
   ),
+  ...[{ xBlockScalingDim: 2 }, { gradBlockScalingDim: 2 }].map(
+    (dims): Refusal => [
+      `block scales for squares of two operands: ${Object.keys(dims)} beside weights`,
+      () => new Float8BlockScaling(wrong(dims)),
+      ArgumentError,
+      ["wBlockScalingDim", ...Object.keys(dims), "128x128"],
+    ],
+  ),
+  ...[0, 3, "2", "toString"].map(
+    (wBlockScalingDim): Refusal => [
+      `blocks of ${wBlockScalingDim} dimensions`,
+      () => new Float8BlockScaling({ wBlockScalingDim: wrong(wBlockScalingDim) }),
+      ArgumentError,
+      ["wBlockScalingDim", String(wBlockScalingDim), "1 or 2"],
+    ],
+  ),
   ...[-1, Number.NaN, Number.POSITIVE_INFINITY].flatMap((amaxEpsilon) =>
     [Float8CurrentScaling, Float8BlockScaling].map(
       (Made): Refusal => [

@@ -73,6 +73,17 @@ const TABLE = {
         pow2Scales: false,
       }),
   },
+  "block, square activations": {
+    recipe: () => new Float8BlockScaling({ xBlockScalingDim: 2, wBlockScalingDim: 1 }),
+    split: [true, true, true],
+    quantizer: (role) =>
+      new Float8BlockQuantizer({ tile: role === "input" || role === "output" ? "128x128" : "1x128" }),
+  },
+  "block, square gradients": {
+    recipe: () => new Float8BlockScaling({ wBlockScalingDim: 1, gradBlockScalingDim: 2 }),
+    split: [true, true, true],
+    quantizer: (role) => new Float8BlockQuantizer({ tile: isBackward(role) ? "128x128" : "1x128" }),
+  },
   mxfp8: {
     recipe: () => new MXFP8BlockScaling(),
     split: FAST_FORWARD,

@@ -3,25 +3,45 @@ import { ArgumentError } from "../errors.js";
 import type { FourOverSix } from "../tensor/quantized.js";
 import { environment } from "./environment.js";
 import { type RecipeOptions, requireEpsilon, StandardRecipe } from "./recipe.js";
-import { PRODUCTS, type QParams, type Role } from "./table.js";
+import { PRODUCTS, passOf, type QParams, type Role } from "./table.js";
 
 export interface Float8BlockScalingOptions extends RecipeOptions {
   /** Scales that are not cut to powers of two. Default: NVTE_FP8_BLOCK_SCALING_FP32_SCALES is 1. */
   readonly useF32Scales?: boolean;
   /** Default 0. */
   readonly amaxEpsilon?: number;
+  /** Whether activations have a scale for 1x128 elements, 1, or for 128x128, 2. Default 1. */
+  readonly xBlockScalingDim?: BlockScalingDim;
+  /** The same of weights. Default 2. */
+  readonly wBlockScalingDim?: BlockScalingDim;
+  /** The same of gradients. Default 1. */
+  readonly gradBlockScalingDim?: BlockScalingDim;
 }
+
+const TILES = { 1: "1x128", 2: "128x128" } as const;
+
+/** The dimensions in which a block of 128 extends. */
+export type BlockScalingDim = keyof typeof TILES;
+
+const DIMS = ["xBlockScalingDim", "wBlockScalingDim", "gradBlockScalingDim"] as const;
 
 /** FP8 with a scale for 1x128 elements of activations and gradients, and for 128x128 of weights (numerics.md §3). */
 export class Float8BlockScaling extends StandardRecipe {
   readonly useF32Scales: boolean;
   readonly amaxEpsilon: number;
+  readonly xBlockScalingDim: BlockScalingDim;
+  readonly wBlockScalingDim: BlockScalingDim;
+  readonly gradBlockScalingDim: BlockScalingDim;
 
   constructor(options: Float8BlockScalingOptions = {}) {
     super("block", options);
     this.useF32Scales = options.useF32Scales ?? environment("NVTE_FP8_BLOCK_SCALING_FP32_SCALES");
     this.amaxEpsilon = options.amaxEpsilon ?? 0;
     requireEpsilon("Float8BlockScaling", this.amaxEpsilon);
+    this.xBlockScalingDim = options.xBlockScalingDim ?? 1;
+    this.wBlockScalingDim = options.wBlockScalingDim ?? 2;
+    this.gradBlockScalingDim = options.gradBlockScalingDim ?? 1;
+    this.#requireDims();
     for (const product of PRODUCTS) {
       if (!this[product].useSplitAccumulator)
         throw new ArgumentError(
@@ -31,7 +51,26 @@ export class Float8BlockScaling extends StandardRecipe {
   }
 
   override qparams(role: Role): QParams {
-    return { ...super.qparams(role), power2Scale: !this.useF32Scales, amaxEpsilon: this.amaxEpsilon };
+    const tile = TILES[this.#dimOf(role)];
+    return { ...super.qparams(role), power2Scale: !this.useF32Scales, amaxEpsilon: this.amaxEpsilon, tile };
+  }
+
+  #dimOf(role: Role): BlockScalingDim {
+    if (passOf(role) === "backward") return this.gradBlockScalingDim;
+    return role === "weight" ? this.wBlockScalingDim : this.xBlockScalingDim;
+  }
+
+  /** Every two of the three tensors are multiplied, and a product has a rule for one square operand at most. */
+  #requireDims(): void {
+    const squares = DIMS.filter((name) => {
+      if (this[name] !== 1 && this[name] !== 2)
+        throw new ArgumentError(`Float8BlockScaling: ${name} is ${this[name]}; it must be 1 or 2`);
+      return this[name] === 2;
+    });
+    if (squares.length > 1)
+      throw new ArgumentError(
+        `Float8BlockScaling: ${squares.join(" and ")} are 2, and no product has a rule for two operands in squares of 128x128; leave at most one at 2`,
+      );
   }
 }
 
