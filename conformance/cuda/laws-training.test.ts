@@ -2,6 +2,8 @@
 import { describeLawsOnGpu } from "../harness/gpu-laws.js";
 
 describeLawsOnGpu("losses, lookups and updates on a GPU", [
+  "add",
+  "scaled",
   "crossEntropy",
   "crossEntropyBackward",
   "mse",
