@@ -97,6 +97,7 @@ __global__ void __launch_bounds__(kFoldThreads) foldKernel(const ColumnSumParams
       fetchSums<1>(stage, sums, p, columns, column, first);
     }
   };
+  letNextStart();
   awaitPrevious();
   fetch(0);
   float total = 0;

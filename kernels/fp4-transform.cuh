@@ -38,9 +38,6 @@ class ColumnTransform {
   }
 
  private:
-  // A value that the compiler keeps, for it seems to come from another lane, and does not compute anew for each tile.
-  __device__ static int keep(int value) { return __shfl_sync(0xffffffffu, value, threadIdx.x % 32); }
-
   // Rows are exchanged among eight as a tile's chunks are.
   __device__ static int at(int row) { return row ^ (row >> 4 << 1 & 7); }
 

@@ -97,16 +97,18 @@ RingPlan planOf(const NormBackwardParams& p) {
 template <Wide type, int known>
 cudaError_t launchRing(const NormBackwardParams& p, const RingPlan& plan, bool& summed, cudaStream_t stream) {
   const auto parts = static_cast<unsigned>(plan.shape.parts);
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim = {parts, 1, 1};
+  cudaLaunchAttribute attributes[2]{};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim = {parts, 1, 1};
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(parts);
   config.blockDim = dim3(plan.threads);
   config.dynamicSmemBytes = static_cast<size_t>(plan.bytes);
   config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = parts > 1 ? 1 : 0;
+  config.attrs = attributes;
+  config.numAttrs = limitsOfDevice().clusters ? (parts > 1 ? 2 : 1) : 0;
   const auto clustersOf = [&](auto kernel) {
     const Residency residency = residencyOf(kernel, plan.threads, plan.bytes);
     int clusters = 1;

@@ -11,9 +11,10 @@
 
 namespace lockstep {
 
-// Of a block: warps that sum along rows, threads beside those that work results, and most of the latter.
+// Of a block: warps that sum along rows, threads beside those that work results (one warp fetches), and most of the
+// latter.
 constexpr int kSumWarps = 6;
-constexpr int kOtherThreads = (kSumWarps + kFetchWarps) * kLanes;
+constexpr int kOtherThreads = (kSumWarps + 1) * kLanes;
 constexpr int kMostResultThreads = 512;
 
 // What the warps of a block and the other blocks of its cluster tell each other; a barrier for each slot.
@@ -65,22 +66,25 @@ struct Share {
 };
 
 template <Wide type>
-__device__ void fetchRows(const NormBackwardParams& p, const Share<type>& share, int thread) {
+__device__ void fetchRows(const NormBackwardParams& p, const Share<type>& share) {
   using Storage = typename Share<type>::Storage;
-  constexpr int kElements = sizeof(Bytes16) / sizeof(Storage);
+  const RingShape& shape = share.shape;
+  const int lane = static_cast<int>(threadIdx.x) % kLanes;
   const auto visit = [&](Turn turn, int64_t row, int count) {
+    uint64_t* filled = share.ring.filled + turn.slot;
     awaitPhase(share.ring.emptied + turn.slot, turn.parity ^ 1);
-    for (int r = 0; r < count; ++r) {
-      Storage* x = share.x(turn.slot) + r * share.shape.columns;
-      Storage* grad = share.grad(turn.slot) + r * share.shape.columns;
-      const int64_t from = (row + r) * p.columns + share.offset;
-#pragma unroll 4
-      for (int i = thread * kElements; i < share.width; i += kFetchWarps * kLanes * kElements) {
-        __pipeline_memcpy_async(x + i, static_cast<const Storage*>(p.x) + from + i, sizeof(Bytes16));
-        __pipeline_memcpy_async(grad + i, static_cast<const Storage*>(p.grad) + from + i, sizeof(Bytes16));
-      }
+    if (lane < count) {
+      float2* statistics = share.ring.statistics + turn.slot * shape.group + lane;
+      if (p.mean) __pipeline_memcpy_async(&statistics->x, p.mean + row + lane, sizeof(float));
+      __pipeline_memcpy_async(&statistics->y, p.rstd + row + lane, sizeof(float));
     }
-    arriveFetched(share.ring.filled + turn.slot);
+    const auto fetch = [&](Storage* to, const void* matrix) {
+      const Storage* from = static_cast<const Storage*>(matrix) + row * p.columns + share.offset;
+      fetchLines(filled, to, shape.columns, from, p.columns, count, share.width);
+    };
+    fetch(share.x(turn.slot), p.x);
+    fetch(share.grad(turn.slot), p.grad);
+    arriveFetched(filled);
   };
   share.walk(visit, [](int64_t) {});
 }
@@ -97,12 +101,11 @@ __device__ void sumRows(const NormBackwardParams& p, const Share<type>& share, i
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
   const float length = static_cast<float>(p.columns);
   int next = 0;
-  const auto sumRow = [&](Turn turn, int64_t row, int r) {
+  const auto sumRow = [&](Turn turn, int r) {
     const int at = turn.slot * share.shape.group + r;
     const Storage* x = share.x(turn.slot) + r * share.shape.columns;
     const Storage* grad = share.grad(turn.slot) + r * share.shape.columns;
-    const float center = p.mean ? p.mean[row] : 0.0f;
-    const float scale = p.rstd[row];
+    const auto [center, scale] = ring.statistics[at];
     float2 sums{0.0f, 0.0f};
     if (part > 0) {
       if (lane == 0) arriveExpecting(ring.carried + at, sizeof(ring.carries[at]));
@@ -121,7 +124,6 @@ __device__ void sumRows(const NormBackwardParams& p, const Share<type>& share, i
       sums.x += d;
       sums.y += d * y;
     });
-    if (lane == 0) ring.statistics[at] = {center, scale};
     uint64_t* summed = ring.summed + turn.slot;
     if (parts > 1 && lane == 0) arriveExpecting(summed, sizeof(float2));
     if (part + 1 < parts) return sendPair(part + 1, &ring.carries[at][lane], ring.carried + at, sums);
@@ -133,20 +135,34 @@ __device__ void sumRows(const NormBackwardParams& p, const Share<type>& share, i
       __mbarrier_arrive(summed);
     }
   };
-  const auto visit = [&](Turn turn, int64_t row, int count) {
+  const auto visit = [&](Turn turn, int64_t, int count) {
     awaitPhase(ring.filled + turn.slot, turn.parity);
     for (int r = 0; r < share.shape.group; ++r) {
       if (next == warp) {
         if (r < count) {
-          sumRow(turn, row + r, r);
+          sumRow(turn, r);
         } else if (lane == 0) {
           __mbarrier_arrive(ring.summed + turn.slot);
         }
       }
       next = next + 1 == kSumWarps ? 0 : next + 1;
     }
+    __syncwarp();
+    if (lane == 0) __mbarrier_arrive(ring.emptied + turn.slot);
   };
   share.walk(visit, [](int64_t) {});
+}
+
+// Stores sums of a chunk, to stay in the second-level cache until the fold reads them.
+__device__ inline void keepSums(float* to, const float (&sums)[kPack]) {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_last.b64 %0;" : "=l"(policy));
+#pragma unroll
+  for (int i = 0; i < kPack; i += 4) {
+    asm volatile("st.global.L2::cache_hint.v4.f32 [%0], {%1, %2, %3, %4}, %5;" ::"l"(to + i), "f"(sums[i]),
+                 "f"(sums[i + 1]), "f"(sums[i + 2]), "f"(sums[i + 3]), "l"(policy)
+                 : "memory");
+  }
 }
 
 // dx = scale * (d + (y * -b - a)), y = (x - center) * scale, and the sums down the columns of a chunk.
@@ -189,8 +205,8 @@ __device__ void workRows(const NormBackwardParams& p, const Share<type>& share) 
   const auto finish = [&](int64_t begin) {
     if constexpr (summed) {
       const int64_t to = begin / kChunkRows * p.columns + share.offset + mine;
-      if (used) storeElements(p.workspace, Wide::kF32, to, weighted);
-      if (used && p.dbeta) storeElements(p.workspace, Wide::kF32, chunksOf(p.rows) * p.columns + to, plain);
+      if (used) keepSums(p.workspace + to, weighted);
+      if (used && p.dbeta) keepSums(p.workspace + chunksOf(p.rows) * p.columns + to, plain);
 #pragma unroll
       for (int i = 0; i < kPack; ++i) weighted[i] = plain[i] = 0;
     }
@@ -213,15 +229,18 @@ __global__ void __launch_bounds__(kMostResultThreads + kOtherThreads)
   const int thread = static_cast<int>(threadIdx.x);
   const int threads = static_cast<int>(blockDim.x) - kOtherThreads;
   if (thread < shape.slots) {
-    __mbarrier_init(ring.filled + thread, kFetchWarps * kLanes);
+    __mbarrier_init(ring.filled + thread, kLanes);
     __mbarrier_init(ring.summed + thread, shape.group);
-    __mbarrier_init(ring.emptied + thread, threads / kLanes);
+    __mbarrier_init(ring.emptied + thread, threads / kLanes + kSumWarps);
     for (int r = 0; r < shape.group; ++r) __mbarrier_init(ring.carried + thread * shape.group + r, 1);
   }
+  if (thread < kMostRows) ring.statistics[thread].x = 0;
+  awaitPrevious();
   const float shift = p.zeroCentered ? 1.0f : -0.0f;
   for (int i = thread; i < width; i += static_cast<int>(blockDim.x)) {
     gamma[i] = loadElement(p.gamma, p.parameterType, offset + i) + shift;
   }
+  showInitialized();
   __syncthreads();
   syncCluster();
   letNextStart();
@@ -231,7 +250,7 @@ __global__ void __launch_bounds__(kMostResultThreads + kOtherThreads)
   } else if (other < kSumWarps * kLanes) {
     sumRows(p, share, other / kLanes);
   } else {
-    fetchRows(p, share, other - kSumWarps * kLanes);
+    fetchRows(p, share);
   }
   __syncwarp();
   syncCluster();

@@ -11,8 +11,9 @@ namespace lockstep {
 namespace {
 
 // Warps of a block at most, and packs of a row for each of its threads.
-constexpr int kMostWarps = 8;
+constexpr int kMostWarps = 12;
 constexpr int kPacksOfThread = 2;
+constexpr int kSchedulers = 4;
 
 // Shared memory that the rows of a group take, if there are several.
 constexpr int64_t kGroupBytes = 72 * 1024;
@@ -49,6 +50,24 @@ __device__ void save(const NormParams& p, int64_t row, Statistics found) {
   p.rstd[row] = found.scale;
 }
 
+struct Group {
+  int64_t first;
+  int count;
+};
+
+// What this block works of the rows from `begin` to `end`: `rows` rows, or as few as let the blocks work all of them.
+template <int rows>
+__device__ Group groupOf(int64_t begin, int64_t end) {
+  const int64_t blocks = gridDim.x;
+  int64_t share = rows;
+#pragma unroll
+  for (int fewer = rows - 1; fewer > 0; --fewer) {
+    if (fewer * blocks >= end - begin) share = fewer;
+  }
+  const int64_t first = begin + blockIdx.x * share;
+  return {first, static_cast<int>(max(min(end - first, share), int64_t{0}))};
+}
+
 // `known` is the type of the parameters and of `out`, or kAnyType. Rows are whole packs.
 template <Wide type, int known, int rows>
 __global__ void __launch_bounds__(kMostWarps* kLanes) stagedNormKernel(const NormParams p, int multiprocessors) {
@@ -63,21 +82,21 @@ __global__ void __launch_bounds__(kMostWarps* kLanes) stagedNormKernel(const Nor
   const Wide outType = typeOr<known>(p.outType);
   const float shift = p.zeroCentered ? 1.0f : -0.0f;
   const int64_t step = static_cast<int64_t>(gridDim.x) * rows;
-  int64_t first = static_cast<int64_t>(blockIdx.x) * rows;
+  Group next = groupOf<rows>(0, p.rows);
 #pragma unroll
   for (int r = 0; r < rows; ++r) {
-    if (first + r >= p.rows) break;
-    for (int i = thread; i < packs; i += threads) fetch<type>(stages + r * pitch, p.x, first + r, packs, i);
+    if (r >= next.count) break;
+    for (int i = thread; i < packs; i += threads) fetch<type>(stages + r * pitch, p.x, next.first + r, packs, i);
   }
-  for (; first < p.rows; first += step) {
+  for (int64_t begin = 0; begin < p.rows; begin += step) {
+    const auto [first, count] = next;
+    next = groupOf<rows>(begin + step, p.rows);
     awaitFetched();
-    for (int r = turnOf(multiprocessors); r < rows && first + r < p.rows; r += threads / kLanes) {
+    for (int r = turnOf(multiprocessors); r < count; r += threads / kLanes) {
       const Statistics found = statisticsOf<type, int>(p, stages + r * pitch);
       if (thread % kLanes == 0) save(p, first + r, statistics[r] = found);
     }
     __syncthreads();
-    const int count = static_cast<int>(min(p.rows - first, static_cast<int64_t>(rows)));
-    const int following = static_cast<int>(min(p.rows - first - step, static_cast<int64_t>(rows)));
     for (int pack = thread; pack < packs; pack += threads) {
       float g[kPack];
       float b[kPack];
@@ -104,7 +123,7 @@ __global__ void __launch_bounds__(kMostWarps* kLanes) stagedNormKernel(const Nor
 #pragma unroll
         for (int i = 0; i < kPack; ++i) y[i] = (y[i] - center) * scale * g[i] + b[i];
         storeElements(p.out, outType, (first + r) * p.columns + pack * kPack, y);
-        if (r < following) fetch<type>(stages + r * pitch, p.x, first + step + r, packs, pack);
+        if (r < next.count) fetch<type>(stages + r * pitch, p.x, next.first + r, packs, pack);
       }
     }
   }
@@ -132,7 +151,8 @@ __global__ void __launch_bounds__(kMostWarps* kLanes) normKernel(const NormParam
 template <Wide type, int known, int rows>
 void launchStaged(const NormParams& p, cudaStream_t stream) {
   const int64_t bytes = rows * p.columns * elementBytes(type);
-  const int64_t warps = std::clamp<int64_t>(ceilDivide(p.columns, kPack * kPacksOfThread * kLanes), 1, kMostWarps);
+  int64_t warps = std::clamp<int64_t>(ceilDivide(p.columns, kPack * kPacksOfThread * kLanes), 1, kMostWarps);
+  if (warps > kSchedulers) warps -= warps % kSchedulers;
   const auto kernel = stagedNormKernel<type, known, rows>;
   const Residency residency = residencyOf(kernel, warps * kLanes, bytes);
   const auto blocks = static_cast<unsigned>(std::min(ceilDivide(p.rows, rows), residency.blocks));

@@ -150,9 +150,22 @@ __device__ inline void limitFp4(Fp4Block<Wide::kBf16>& x, float m) {
   }
 }
 
-// Codes of a block that has settled with this bound, nearest even, under a multiplier that twoLevel gives.
-__device__ inline uint2 encodeFp4(Fp4Block<Wide::kBf16>& x, float bound, float m) {
-  if (!(bound * m < 7)) limitFp4(x, m);
+// Readies blocks that have settled with these bounds for encodeLimitedFp4.
+template <Wide type, int count>
+__device__ inline void limitFp4(Fp4Block<type> (&x)[count], const float (&bounds)[count],
+                                const TwoLevel (&scales)[count]) {
+  if constexpr (type == Wide::kBf16) {
+    bool isBeyond = false;
+#pragma unroll
+    for (int i = 0; i < count; ++i) isBeyond = isBeyond || !(bounds[i] * scales[i].multiplier < 7);
+    if (!isBeyond) return;
+#pragma unroll
+    for (int i = 0; i < count; ++i) limitFp4(x[i], scales[i].multiplier);
+  }
+}
+
+// Codes of such a block, nearest even.
+__device__ inline uint2 encodeLimitedFp4(const Fp4Block<Wide::kBf16>& x, float m) {
   const auto eight = [&](int first) {
     // the last subtraction takes out the bits of 2^23 of all terms
     uint32_t codes = 0;
@@ -194,14 +207,13 @@ __device__ inline uint32_t packBits22(const uint32_t (&x)[8]) {
   return mergeBits(0x00ff00ffu, low >> 6, high << 2);
 }
 
-// Codes of a block that has settled, its first element having this index, a multiple of 16, in copy 0 or 1, stochastic.
+// Codes of a block that has settled, of copy 0 or 1, stochastic. The draw of its first eight elements is even.
 template <Wide type>
-__device__ inline uint2 encodeFp4(const Fp4Block<type>& x, float m, int64_t index, uint32_t copy,
+__device__ inline uint2 encodeFp4(const Fp4Block<type>& x, float m, int64_t firstDraw, uint32_t copy,
                                   const Philox& random) {
-  const uint32_t high = static_cast<uint32_t>(index >> 32);
-  const uint32_t firstDraw = __funnelshift_r(static_cast<uint32_t>(index), high, 3);
+  const uint32_t high = static_cast<uint32_t>(firstDraw >> 32) ^ copy << 31;
   const auto eight = [&](int first) {
-    const uint4 draw = random.complement(firstDraw + first / 8, high >> 3 ^ copy << 31);
+    const uint4 draw = random.complement(static_cast<uint32_t>(firstDraw) + first / 8, high);
     const uint32_t words[4] = {draw.x, draw.y, draw.z, draw.w};
     uint32_t sums[8];
 #pragma unroll
@@ -215,10 +227,23 @@ __device__ inline uint2 encodeFp4(const Fp4Block<type>& x, float m, int64_t inde
   return make_uint2(eight(0), eight(8));
 }
 
-// Writes the codes of two blocks that follow each other, the second where `both`.
-__device__ inline void storeFp4(uint8_t* data, int64_t index, const uint2 (&codes)[2], bool both) {
-  uint8_t* to = data + (index >> 1);
-  if (both && index % 32 == 0) {
+// Codes of a block that has settled and, unless stochastic, been limited.
+template <bool stochastic, Wide type>
+__device__ inline uint2 codesOf(const Fp4Block<type>& x, float m, int64_t firstDraw, uint32_t copy,
+                                const Philox& random) {
+  if constexpr (stochastic) {
+    return encodeFp4(x, m, firstDraw, copy, random);
+  } else if constexpr (type == Wide::kBf16) {
+    return encodeLimitedFp4(x, m);
+  } else {
+    return encodeFp4(x, m);
+  }
+}
+
+// Writes the codes of two blocks that follow each other, the second where `both`, from word `word` on.
+__device__ inline void storeFp4(uint8_t* data, int64_t word, const uint2 (&codes)[2], bool both) {
+  uint8_t* to = data + word * 4;
+  if (both && word % 4 == 0) {
     *reinterpret_cast<uint4*>(to) = make_uint4(codes[0].x, codes[0].y, codes[1].x, codes[1].y);
   } else {
     *reinterpret_cast<uint2*>(to) = codes[0];

@@ -83,12 +83,12 @@ __device__ void quantizeRows(const QuantizeNvfp4Params& p, const Fp4Tile<type>& 
                              const Nvfp4Levels& levels) {
   const Fp4Scales stored(p.rowwise.scales, at.row, at.column / kFp4Block);
   const Chooser chooser(levels, p.e4m3Max, p.squaredError);
-  const Fp4RowItem item;
+  const Fp4RowItem<type> item;
   const int64_t row = at.row + item.row;
 #pragma unroll 1
   for (int i = 0; i < 2; ++i) {
     const int64_t column = at.column + (item.block + i) * kFp4Block;
-    Fp4Block<type> x = tile.rowBlock(item.row, item.block + i);
+    Fp4Block<type> x = tile.rowBlock(item, i);
     float amax = x.settle();
     if (p.square) amax = maxAcross(amax, 2);
     const Candidate six = chooser.candidate(amax, false);

@@ -34,9 +34,9 @@ __global__ void __launch_bounds__(kFp4Threads, (kResident<type, stochastic>))
   __shared__ Nvfp4Scaling scaling;
   if (isNoop(p.noop)) return;
   const Bytes16* x = static_cast<const Bytes16*>(p.x);
-  const ScalePlacement scales = p.rowwise.scales;
+  const ScalePlacement to = p.rowwise.scales;
   const uint32_t across = static_cast<uint32_t>(p.columns / kFp4Block);
-  const bool dense = !scales.swizzled && scales.blockStride == 1 && scales.lineStride == across;
+  const bool dense = !to.swizzled && to.blockStride == 1 && to.lineStride == across;
   const int64_t step = int64_t{gridDim.x} * kEach;
   int64_t first = (ceilDivide(count, kEach) - 1 - blockIdx.x) * kEach;
   Fp4Block<type> next[kBlocks];
@@ -50,28 +50,25 @@ __global__ void __launch_bounds__(kFp4Threads, (kResident<type, stochastic>))
 #pragma unroll
     for (int i = 0; i < kBlocks; ++i) blocks[i] = next[i];
     loadBlocks<type>(x, count, first - step, next);
+    float amaxes[kBlocks];
+    float bounds[kBlocks];
+    settle(blocks, amaxes, bounds);
+    TwoLevel scales[kBlocks];
+#pragma unroll
+    for (int i = 0; i < kBlocks; ++i) scales[i] = scaling.scale(0, amaxes[i]);
+    if constexpr (!stochastic) limitFp4(blocks, bounds, scales);
 #pragma unroll
     for (int i = 0; i < kBlocks; ++i) {
       const int64_t block = first + i * kFp4Threads + threadIdx.x;
-      float bound;
-      const float amax = blocks[i].settle(bound);
-      const TwoLevel scale = scaling.scale(0, amax);
-      uint2 codes;
-      if constexpr (stochastic) {
-        codes = encodeFp4(blocks[i], scale.multiplier, block * kFp4Block, 0, p.random);
-      } else if constexpr (type == Wide::kBf16) {
-        codes = encodeFp4(blocks[i], bound, scale.multiplier);
-      } else {
-        codes = encodeFp4(blocks[i], scale.multiplier);
-      }
+      const uint2 codes = codesOf<stochastic>(blocks[i], scales[i].multiplier, 2 * block, 0, p.random);
       if (block >= count) continue;
       reinterpret_cast<uint2*>(p.rowwise.data)[block] = codes;
       int64_t at = block;
       if (!dense) {
         const uint32_t row = static_cast<uint32_t>(block) / across;
-        at = scaleOffset(scales, row, static_cast<uint32_t>(block) - row * across);
+        at = scaleOffset(to, row, static_cast<uint32_t>(block) - row * across);
       }
-      static_cast<uint8_t*>(scales.data)[at] = static_cast<uint8_t>(scale.code);
+      static_cast<uint8_t*>(to.data)[at] = static_cast<uint8_t>(scales[i].code);
     }
   }
 }

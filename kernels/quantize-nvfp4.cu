@@ -32,69 +32,69 @@ __device__ void maxAcross(float& a, float& b, int first) {
   }
 }
 
-template <Wide type, bool stochastic>
-__device__ uint2 codesOf(Fp4Block<type>& x, float bound, float m, int64_t index, uint32_t copy, const Philox& random) {
-  if constexpr (stochastic) {
-    return encodeFp4(x, m, index, copy, random);
-  } else if constexpr (type == Wide::kBf16) {
-    return encodeFp4(x, bound, m);
-  } else {
-    return encodeFp4(x, m);
-  }
+// How far blocks of a copy are from each other, in words of eight codes and in scales.
+struct Distance {
+  int64_t words;
+  int64_t scales;
+};
+
+// Whether four blocks of a row have their scales in a word.
+bool hasScaleWords(const ScalePlacement& to, int64_t columns) {
+  return columns % kFp4Columns == 0 && (to.swizzled || (to.blockStride == 1 && to.lineStride % 4 == 0));
 }
 
-// Where a thread's blocks of a copy go, for tiles that follow each other up the source: the first one's element and
-// scale, how far these are apart for two blocks of a tile, and how far for two tiles.
-struct Places {
-  int64_t element;
-  int64_t scale;
-  int64_t apart;
-  int64_t scaleApart;
-  int64_t step;
-  int64_t scaleStep;
-  // Whether the first block is in the source, for the lowest tile and for the others.
-  bool isInside;
-  bool isInsideAbove;
+// Strips of the source, each of tiles that `each` blocks of threads take in turn.
+struct Strips {
+  uint32_t across;
+  uint32_t each;
+  bool scaleWords;
+  // From one tile of a block of threads to its next: elements, and the blocks of either copy.
+  int64_t elements;
+  Distance rowwise;
+  Distance columnwise;
+  // From one block to the other that a thread has of a columnwise tile, Fp4ColumnItem::kApart columns.
+  Distance apart;
 
-  __device__ void advance() {
-    element -= step;
-    scale -= scaleStep;
-    isInside = isInsideAbove;
+  Strips(const QuantizeNvfp4Params& p, uint32_t across, uint32_t each)
+      : across(across),
+        each(each),
+        scaleWords(hasScaleWords(p.rowwise.scales, p.columns)),
+        elements(each * kFp4Rows * p.columns),
+        rowwise{elements / 8, each * scaleOffset(p.rowwise.scales, kFp4Rows, 0)},
+        columnwise{each * kFp4Rows / 8, each * scaleOffset(p.columnwise.scales, 0, kFp4Rows / kFp4Block)},
+        apart{p.rows, scaleOffset(p.columnwise.scales, Fp4ColumnItem<Wide::kBf16>::kApart, 0)} {}
+};
+
+// Where a thread's first block of a copy goes, for tiles that follow each other up the source: its words and its scale.
+struct Place {
+  int64_t word;
+  int64_t scale;
+  // How many elements are in the source along the line, of the lowest tile and of the others.
+  int inside;
+  int insideAbove;
+
+  __device__ void advance(const Distance& step) {
+    word -= step.words;
+    scale -= step.scales;
+    inside = insideAbove;
   }
 };
 
-// Blocks of a row. The scales of two blocks are one group of cuBLASLt's layout.
-__device__ Places rowPlaces(const QuantizeNvfp4Params& p, int64_t row, int64_t column, int rowsOfStep) {
-  const ScalePlacement& to = p.rowwise.scales;
-  const int64_t tile = scaleOffset(to, kFp4Rows, 0);
-  return {row * p.columns + column,
-          scaleOffset(to, row, column / kFp4Block),
-          kFp4Block,
-          to.swizzled ? 1 : to.blockStride,
-          rowsOfStep * p.columns,
-          rowsOfStep / kFp4Rows * tile,
-          row < p.rows && column < p.columns,
-          column < p.columns};
+// How many of `most` elements from `first` on are within `length`.
+__device__ int within(int64_t length, int64_t first, int most) {
+  return static_cast<int>(min(max(length - first, int64_t{0}), int64_t{most}));
 }
 
-// Blocks of two columns of 16, kApart from each other.
-__device__ Places columnPlaces(const QuantizeNvfp4Params& p, int64_t row, int64_t column, int rowsOfStep) {
-  constexpr int64_t kApart = Fp4ColumnItem<Wide::kBf16>::kApart;
-  const ScalePlacement& to = p.columnwise.scales;
-  const int64_t tile = scaleOffset(to, 0, kFp4Rows / kFp4Block);
-  return {column * p.rows + row,
-          scaleOffset(to, column, row / kFp4Block),
-          kApart * p.rows,
-          kApart * (to.swizzled ? 16 : to.lineStride),
-          rowsOfStep,
-          rowsOfStep / kFp4Rows * tile,
-          row < p.rows && column < p.columns,
-          column < p.columns};
+__device__ Place rowPlace(const QuantizeNvfp4Params& p, int64_t row, int64_t column) {
+  const int inside = keep(within(p.columns, column, 2 * kFp4Block));
+  return {(row * p.columns + column) / 8, scaleOffset(p.rowwise.scales, row, column / kFp4Block),
+          row < p.rows ? inside : 0, inside};
 }
 
-// Whether four blocks of a row have their scales in a word.
-__device__ bool hasScaleWords(const ScalePlacement& to, int64_t columns) {
-  return columns % kFp4Columns == 0 && (to.swizzled || (to.blockStride == 1 && to.lineStride % 4 == 0));
+__device__ Place columnPlace(const QuantizeNvfp4Params& p, int64_t row, int64_t column) {
+  const int above = keep(column < p.columns ? kFp4Rows : 0);
+  return {(column * p.rows + row) / 8, scaleOffset(p.columnwise.scales, column, row / kFp4Block),
+          min(within(p.rows, row, kFp4Rows), above), above};
 }
 
 __device__ void storeScale(const Nvfp4Copy& copy, int64_t at, uint32_t code) {
@@ -103,127 +103,125 @@ __device__ void storeScale(const Nvfp4Copy& copy, int64_t at, uint32_t code) {
 
 template <Wide type, bool stochastic>
 __device__ void quantizeRows(const QuantizeNvfp4Params& p, const Fp4Tile<type>& tile, const Nvfp4Scaling& scaling,
-                             int64_t firstColumn, const Places& places) {
-  const Fp4RowItem item;
-  Fp4Block<type> x[2];
+                             const Fp4RowItem<type>& item, const Strips& strips, const Place& place) {
+  Fp4Block<type> x[2] = {tile.rowBlock(item, 0), tile.rowBlock(item, 1)};
   float amaxes[2];
   float bounds[2];
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    x[i] = tile.rowBlock(item.row, item.block + i);
-    amaxes[i] = x[i].settle(bounds[i]);
-  }
+  settle(x, amaxes, bounds);
   if (p.square) maxAcross<type>(amaxes[0], amaxes[1], 2);
+  const TwoLevel scales[2] = {scaling.scale(0, amaxes[0]), scaling.scale(0, amaxes[1])};
+  if constexpr (!stochastic) limitFp4(x, bounds, scales);
   uint2 codes[2];
-  TwoLevel scales[2];
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    scales[i] = scaling.scale(0, amaxes[i]);
-    const int64_t index = places.element + i * kFp4Block;
-    codes[i] = codesOf<type, stochastic>(x[i], bounds[i], scales[i].multiplier, index, 0, p.random);
+    codes[i] = codesOf<stochastic>(x[i], scales[i].multiplier, place.word + 2 * i, 0, p.random);
   }
-  const int64_t column = firstColumn + item.block * kFp4Block;
   const uint32_t pair = scales[0].code | scales[1].code << 8;
   const uint32_t other = __shfl_xor_sync(kWarp, pair, 1);
-  if (!places.isInside) return;
-  const bool both = column + kFp4Block < p.columns;
-  storeFp4(p.rowwise.data, places.element, codes, both);
-  if (hasScaleWords(p.rowwise.scales, p.columns)) {
+  if (place.inside == 0) return;
+  const bool both = place.inside > kFp4Block;
+  storeFp4(p.rowwise.data, place.word, codes, both);
+  if (strips.scaleWords) {
     if (item.block == 0) {
-      *reinterpret_cast<uint32_t*>(static_cast<uint8_t*>(p.rowwise.scales.data) + places.scale) = pair | other << 16;
+      *reinterpret_cast<uint32_t*>(static_cast<uint8_t*>(p.rowwise.scales.data) + place.scale) = pair | other << 16;
     }
     return;
   }
-  storeScale(p.rowwise, places.scale, scales[0].code);
-  if (both) storeScale(p.rowwise, places.scale + places.scaleApart, scales[1].code);
+  storeScale(p.rowwise, place.scale, scales[0].code);
+  const int64_t apart = p.rowwise.scales.swizzled ? 1 : p.rowwise.scales.blockStride;
+  if (both) storeScale(p.rowwise, place.scale + apart, scales[1].code);
 }
 
 template <Wide type, bool stochastic, bool transforms>
 __device__ void quantizeColumns(const QuantizeNvfp4Params& p, const Fp4Tile<type>& tile, const Nvfp4Scaling& scaling,
-                                const ColumnTransform<transforms && kHadamardByMma>& transform, int64_t firstRow,
-                                const Places& places) {
-  using Tile = Fp4Tile<type>;
+                                const ColumnTransform<transforms && kHadamardByMma>& transform,
+                                const Fp4ColumnItem<type>& item, int pass, const Distance& apart, const Place& place) {
+  constexpr int kAcross = Fp4Tile<type>::kAcross;
+  Fp4Block<type> x[kAcross];
 #pragma unroll
-  for (int pass = 0; pass < Tile::kPasses; ++pass) {
-    const Fp4ColumnItem<type> item(pass);
-    Fp4Block<type> x[Tile::kAcross];
-    float amaxes[Tile::kAcross];
-    float bounds[Tile::kAcross];
+  for (int i = 0; i < kAcross; ++i) {
+    if constexpr (transforms && kHadamardByMma) {
+      x[i] = transform.block(tile, i);
+    } else {
+      x[i] = tile.columnBlock(item, i);
+      if constexpr (transforms) hadamard(x[i].words, p.signs);
+    }
+  }
+  float amaxes[kAcross];
+  float bounds[kAcross];
+  settle(x, amaxes, bounds);
+  if (p.square) {
+    amaxes[0] = maxAcross(fmaxf(amaxes[0], amaxes[kAcross - 1]), Fp4Tile<type>::kBelow);
+    amaxes[kAcross - 1] = amaxes[0];
+  }
+  // columns are a multiple of 16, and in a second pass lines are four further
+  if (place.inside <= pass * 4 * kFp4Block) return;
+  const int64_t first = place.word + pass * 4 * kFp4Block / 8;
+  const int64_t scaleAt =
+      place.scale + (p.columnwise.scales.swizzled ? pass * 512 : pass * 4 * p.columnwise.scales.blockStride);
+  TwoLevel scales[kAcross];
 #pragma unroll
-    for (int i = 0; i < Tile::kAcross; ++i) {
-      if constexpr (transforms && kHadamardByMma) {
-        x[i] = transform.block(tile, i);
-      } else {
-        x[i] = tile.columnBlock(item, i);
-        if constexpr (transforms) hadamard(x[i].words, p.signs);
-      }
-      amaxes[i] = x[i].settle(bounds[i]);
-    }
-    if (p.square) {
-      amaxes[0] = maxAcross(fmaxf(amaxes[0], amaxes[Tile::kAcross - 1]), Tile::kBelow);
-      amaxes[Tile::kAcross - 1] = amaxes[0];
-    }
-    // columns are a multiple of 16, and in a second pass lines are four further
-    if (!places.isInside || (pass != 0 && firstRow + item.line * kFp4Block >= p.rows)) continue;
-    const int64_t element = places.element + pass * 4 * kFp4Block;
-    const int64_t scaleAt =
-        places.scale + (p.columnwise.scales.swizzled ? pass * 512 : pass * 4 * p.columnwise.scales.blockStride);
+  for (int i = 0; i < kAcross; ++i) scales[i] = scaling.scale(1, amaxes[i]);
+  if constexpr (!stochastic) limitFp4(x, bounds, scales);
 #pragma unroll
-    for (int i = 0; i < Tile::kAcross; ++i) {
-      const TwoLevel scale = scaling.scale(1, amaxes[i]);
-      const int64_t index = element + i * places.apart;
-      const uint2 codes = codesOf<type, stochastic>(x[i], bounds[i], scale.multiplier, index, 1, p.random);
-      *reinterpret_cast<uint2*>(p.columnwise.data + (index >> 1)) = codes;
-      storeScale(p.columnwise, scaleAt + i * places.scaleApart, scale.code);
-    }
+  for (int i = 0; i < kAcross; ++i) {
+    const int64_t word = first + i * apart.words;
+    const uint2 codes = codesOf<stochastic>(x[i], scales[i].multiplier, word, 1, p.random);
+    *reinterpret_cast<uint2*>(p.columnwise.data + word * 4) = codes;
+    storeScale(p.columnwise, scaleAt + i * apart.scales, scales[i].code);
   }
 }
 
 // Tiles in flight: one is loaded while another is quantized. Blocks of the kernel on a multiprocessor.
 template <Wide type>
 constexpr int kStages = type == Wide::kF32 ? 1 : 2;
-template <Wide type, bool stochastic, bool transforms>
-constexpr int kResident = type == Wide::kF32 ? 3 : stochastic || transforms ? 4 : 5;
+template <Wide type>
+constexpr int kResident = type == Wide::kF32 ? 3 : 4;
 
 // Blocks go up strips of the source, `across` of them: what the pass before read last is still in the cache.
 template <Wide type, bool stochastic, bool transforms>
-__global__ void __launch_bounds__(kFp4Threads, (kResident<type, stochastic, transforms>))
-    quantizeNvfp4(const QuantizeNvfp4Params p, uint32_t across) {
+__global__ void __launch_bounds__(kFp4Threads, kResident<type>)
+    quantizeNvfp4(const QuantizeNvfp4Params p, const Strips strips) {
   __shared__ Fp4Tile<type> stages[kStages<type>];
   __shared__ Nvfp4Scaling scaling;
   if (isNoop(p.noop)) return;
-  const int64_t column = int64_t{blockIdx.x % across} * kFp4Columns;
-  const int step = static_cast<int>(gridDim.x / across) * kFp4Rows;
-  int64_t row = (ceilDivide(p.rows, kFp4Rows) - 1 - blockIdx.x / across) * kFp4Rows;
-  typename Fp4Tile<type>::Loader loader(p.x, p.rows, p.columns, row, column, step);
+  const int64_t column = int64_t{blockIdx.x % strips.across} * kFp4Columns;
+  const uint32_t lowest = static_cast<uint32_t>(ceilDivide(p.rows, kFp4Rows)) - 1 - blockIdx.x / strips.across;
+  const int64_t row = int64_t{lowest} * kFp4Rows;
+  typename Fp4Tile<type>::Loader loader(p.x, p.rows, p.columns, row, column, strips.elements);
   int stage = 0;
-  if (row >= 0) loader.start(stages[stage]);
+  loader.start(stages[stage]);
   waitForPrevious();
   scaling.start(p);
   const ColumnTransform<transforms && kHadamardByMma> transform(p.signs);
-  const Fp4RowItem rowItem;
-  const Fp4ColumnItem<type> columnItem(0);
-  Places rowwise = rowPlaces(p, row + rowItem.row, column + rowItem.block * kFp4Block, step);
-  Places columnwise = columnPlaces(p, row + columnItem.line * kFp4Block, column + columnItem.column, step);
+  const Fp4RowItem<type> rowItem;
+  Place rowwise = rowPlace(p, row + rowItem.row, column + rowItem.block * kFp4Block);
+  // of the first and of the last pass
+  const Fp4ColumnItem<type> columnItems[] = {Fp4ColumnItem<type>(0), Fp4ColumnItem<type>(Fp4Tile<type>::kPasses - 1)};
+  Place columnwise = columnPlace(p, row + columnItems[0].line * kFp4Block, column + columnItems[0].column);
 #pragma unroll 1
-  for (; row >= 0; row -= step) {
+  for (int above = static_cast<int>(lowest / strips.each); above >= 0; --above) {
     // and for all threads to have read the tile before
     Fp4Tile<type>::wait();
-    if (kStages<type> == 2 && row >= step) loader.start(stages[stage ^ 1]);
+    if (kStages<type> == 2 && above > 0) loader.start(stages[stage ^ 1]);
     const Fp4Tile<type>& tile = stages[stage];
     if (p.rowwise.data != nullptr) {
-      quantizeRows<type, stochastic>(p, tile, scaling, column, rowwise);
-      rowwise.advance();
+      quantizeRows<type, stochastic>(p, tile, scaling, rowItem, strips, rowwise);
+      rowwise.advance(strips.rowwise);
     }
     if (p.columnwise.data != nullptr) {
-      quantizeColumns<type, stochastic, transforms>(p, tile, scaling, transform, row, columnwise);
-      columnwise.advance();
+#pragma unroll
+      for (int pass = 0; pass < Fp4Tile<type>::kPasses; ++pass) {
+        quantizeColumns<type, stochastic, transforms>(p, tile, scaling, transform, columnItems[pass], pass,
+                                                      strips.apart, columnwise);
+      }
+      columnwise.advance(strips.columnwise);
     }
     if constexpr (kStages<type> == 2) {
       stage ^= 1;
     } else {
       __syncthreads();
-      if (row >= step) loader.start(stages[stage]);
+      if (above > 0) loader.start(stages[stage]);
     }
   }
 }
@@ -233,9 +231,9 @@ void launchStrips(const QuantizeNvfp4Params& p, cudaStream_t stream) {
   const uint32_t across = static_cast<uint32_t>(ceilDivide(p.columns, kFp4Columns));
   const int64_t tiles = ceilDivide(p.rows, kFp4Rows) * across;
   // about three times what is resident, for an even load
-  const int64_t each = ceilDivide(fillingGrid(tiles, 3 * kResident<type, stochastic, transforms>), across);
-  launchEarly(quantizeNvfp4<type, stochastic, transforms>, static_cast<uint32_t>(across * each), kFp4Threads, stream, p,
-              across);
+  const uint32_t each = static_cast<uint32_t>(ceilDivide(fillingGrid(tiles, 3 * kResident<type>), across));
+  launchEarly(quantizeNvfp4<type, stochastic, transforms>, across * each, kFp4Threads, stream, p,
+              Strips(p, across, each));
 }
 
 // Whether a copy, if it is wanted, has an amax, and a scale for each block of its lines.

@@ -10,7 +10,6 @@
 
 namespace lockstep {
 
-constexpr int kFetchWarps = 2;
 constexpr int kMostSlots = 16;
 // Rows in a ring.
 constexpr int kMostRows = 32;
@@ -24,7 +23,8 @@ struct RingShape {
   int group;
 };
 
-// Where in its ring a warp is. Every warp visits all slots in order: a parity tells only one lap from the next.
+// Where in its ring a warp is. Every warp waits for all slots in order, and none is filled again before all have: a
+// parity tells only one lap from the next.
 struct Turn {
   int slot = 0;
   uint32_t parity = 0;
@@ -57,7 +57,40 @@ __device__ inline void awaitPhase(uint64_t* barrier, uint32_t parity) {
   }
 }
 
-// Arrives when what this thread fetched is there; all threads of the fetching warps do.
+// Lets the copy engine see the barriers that this thread has made.
+__device__ inline void showInitialized() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+
+// Starts to copy `count` lines of `width` elements, whole packs, by a warp, which then arrives at the barrier.
+template <typename Storage>
+__device__ void fetchLines(uint64_t* barrier, Storage* to, int toPitch, const Storage* from, int64_t fromPitch,
+                           int count, int width) {
+  const int lane = static_cast<int>(threadIdx.x) % kLanes;
+#if __CUDA_ARCH__ >= 900
+  if (lane >= count) return;
+  const auto bytes = static_cast<uint32_t>(width * sizeof(Storage));
+  asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(sharedAddress(barrier)), "r"(bytes)
+               : "memory");
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+          sharedAddress(to + lane * toPitch)),
+      "l"(from + lane * fromPitch), "r"(bytes), "r"(sharedAddress(barrier))
+      : "memory");
+#else
+  constexpr int kElements = sizeof(Bytes16) / sizeof(Storage);
+  for (int line = 0; line < count; ++line) {
+#pragma unroll 8
+    for (int i = lane * kElements; i < width; i += kLanes * kElements) {
+      __pipeline_memcpy_async(to + line * toPitch + i, from + line * fromPitch + i, sizeof(Bytes16));
+    }
+  }
+#endif
+}
+
+// Arrives when what this thread fetched is there; every thread of the fetching warp does.
 __device__ inline void arriveFetched(uint64_t* barrier) {
   __pipeline_arrive_on(barrier);
   __mbarrier_arrive(barrier);
