@@ -20,6 +20,7 @@ export const SIZES = [
 ];
 
 const BOTH = { rowwise: true, columnwise: true };
+const SWIZZLED = { ...BOTH, scaleLayout: "swizzled" };
 
 /** name, quantizer, bytes an element (read + written, scales included), the share of the copy that is wanted. */
 function quantizers(backend) {
@@ -40,6 +41,7 @@ function quantizers(backend) {
     row("fp8-block 128x128, both", new Float8BlockQuantizer({ ...BOTH, tile: "128x128" }), 2 + 2, 0.75),
     row("mxfp8, both", new MXFP8Quantizer(BOTH), 2 + 2 + 2 / 32, 0.75),
     row("nvfp4 1x16, both", new NVFP4Quantizer(BOTH), 2 + 2 + 1 + 2 / 16, 0.75),
+    row("nvfp4 1x16, both, swizzled scales", new NVFP4Quantizer(SWIZZLED), 2 + 2 + 1 + 2 / 16, 0.75),
     row(
       "nvfp4 1x16, both, RHT, stochastic",
       new NVFP4Quantizer({ ...BOTH, rht: true, stochastic: true }),
