@@ -1,5 +1,5 @@
 /** The command line: what dequantize makes of what quantize wrote. */
-import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import type { Backend } from "../src/backends/backend.js";
 import {
   dequantize,
@@ -16,22 +16,14 @@ import {
   Scope,
   tensor,
 } from "../src/index.js";
-import { f32, ramp, raw, Workspace } from "./harness/cli.js";
-import { liveAtClose } from "./harness/live-at-close.js";
+import { f32, ramp, raw, useWorkspace } from "./harness/cli.js";
 
 vi.mock("../src/backends/open.js", async (original) => {
   const { recordingOpen } = await import("./harness/live-at-close.js");
   return recordingOpen(await original());
 });
 
-let w: Workspace;
-beforeEach(() => {
-  w = new Workspace();
-});
-afterEach(() => {
-  w[Symbol.dispose]();
-  expect(liveAtClose.splice(0).filter((bytes) => bytes > 0)).toEqual([]);
-});
+const w = useWorkspace();
 
 const BOTH = ["--usage", "rowwise,columnwise"];
 const [M, K] = [160, 192];

@@ -1,13 +1,9 @@
 /** The command line: compare, conform and fuzz. */
 import { readFileSync } from "node:fs";
-import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import { type FileTensor, f32, raw, Workspace } from "./harness/cli.js";
+import { describe, expect, it, vi } from "vitest";
+import { type FileTensor, f32, raw, useWorkspace } from "./harness/cli.js";
 
-let w: Workspace;
-beforeEach(() => {
-  w = new Workspace();
-});
-afterEach(() => w[Symbol.dispose]());
+const w = useWorkspace();
 
 async function compare(a: readonly FileTensor[], b: readonly FileTensor[], ...options: string[]) {
   await w.write("a", a);

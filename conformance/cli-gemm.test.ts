@@ -1,22 +1,14 @@
 /** The command line: gemm, its operands in every form, and what it refuses. */
 import { writeFileSync } from "node:fs";
-import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import { type FileTensor, f32, floats, ramp, raw, Workspace } from "./harness/cli.js";
-import { liveAtClose } from "./harness/live-at-close.js";
+import { describe, expect, it, vi } from "vitest";
+import { type FileTensor, f32, floats, ramp, raw, useWorkspace } from "./harness/cli.js";
 
 vi.mock("../src/backends/open.js", async (original) => {
   const { recordingOpen } = await import("./harness/live-at-close.js");
   return recordingOpen(await original());
 });
 
-let w: Workspace;
-beforeEach(() => {
-  w = new Workspace();
-});
-afterEach(() => {
-  w[Symbol.dispose]();
-  expect(liveAtClose.splice(0).filter((bytes) => bytes > 0)).toEqual([]);
-});
+const w = useWorkspace();
 
 /** Finite codes of an 8-bit format, the same each time. */
 function codes(

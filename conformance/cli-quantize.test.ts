@@ -1,21 +1,13 @@
 /** The command line: what quantize writes. */
-import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import { type FileContents, f32, floats, ramp, raw, Workspace } from "./harness/cli.js";
-import { liveAtClose } from "./harness/live-at-close.js";
+import { describe, expect, it, vi } from "vitest";
+import { type FileContents, f32, floats, ramp, raw, useWorkspace } from "./harness/cli.js";
 
 vi.mock("../src/backends/open.js", async (original) => {
   const { recordingOpen } = await import("./harness/live-at-close.js");
   return recordingOpen(await original());
 });
 
-let w: Workspace;
-beforeEach(() => {
-  w = new Workspace();
-});
-afterEach(() => {
-  w[Symbol.dispose]();
-  expect(liveAtClose.splice(0).filter((bytes) => bytes > 0)).toEqual([]);
-});
+const w = useWorkspace();
 
 const BOTH = ["--usage", "rowwise,columnwise"];
 const [M, K] = [160, 192];

@@ -2,16 +2,12 @@
 
 import { spawnSync } from "node:child_process";
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
-import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import { COMMANDS, runCli } from "../src/cli/main.js";
 import { factsOf, SCALAR_FORMAT_NAMES } from "../src/formats/derive.js";
-import { f32, floats, ramp, raw, Workspace } from "./harness/cli.js";
+import { f32, floats, ramp, raw, useWorkspace } from "./harness/cli.js";
 
-let w: Workspace;
-beforeEach(() => {
-  w = new Workspace();
-});
-afterEach(() => w[Symbol.dispose]());
+const w = useWorkspace();
 
 describe("usage", () => {
   it("tells the commands, and each command its options, with status 0", async () => {

@@ -1,15 +1,13 @@
 /** The command line on a GPU: the tensors it writes are the reference's, byte for byte. */
 import { writeFileSync } from "node:fs";
-import { afterEach, beforeEach, expect, it } from "vitest";
-import { f32, ramp, Workspace } from "../harness/cli.js";
+import { beforeEach, expect, it } from "vitest";
+import { f32, ramp, useWorkspace } from "../harness/cli.js";
 import { describeOnGpu } from "../harness/gpu.js";
 
-let w: Workspace;
+const w = useWorkspace();
 beforeEach(async () => {
-  w = new Workspace();
   await w.write("in", [f32("a", [96, 256], ramp(96 * 256)), f32("b", [160, 256], ramp(160 * 256, 7))]);
 });
-afterEach(() => w[Symbol.dispose]());
 
 /** Runs one command on both backends and compares what they wrote. */
 async function same(command: string, input: string, ...options: string[]): Promise<void> {

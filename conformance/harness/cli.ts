@@ -2,10 +2,12 @@
 import { mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { afterEach, beforeEach, expect } from "vitest";
 import { runCli } from "../../src/cli/main.js";
 import type { Metadata, TensorPlan } from "../../src/io/header.js";
 import { SafetensorsFile } from "../../src/io/safetensors.js";
 import { writeSafetensors } from "../../src/io/safetensors-writer.js";
+import { liveAtClose } from "./live-at-close.js";
 
 /** What a run printed, and its exit status. */
 export interface CliRun {
@@ -25,17 +27,39 @@ export interface FileContents {
   readonly metadata: Metadata;
 }
 
-/** A folder for one test. */
-export class Workspace {
-  readonly folder = mkdtempSync(join(tmpdir(), "lockstep-cli-"));
+/**
+ * A workspace for each test of a file. A command that leaves something allocated fails its test, where the file records
+ * what does: vi.mock of src/backends/open.js by `recordingOpen`.
+ */
+export function useWorkspace(): Workspace {
+  const workspace = new Workspace();
+  beforeEach(() => workspace.open());
+  afterEach(() => {
+    workspace.close();
+    expect(liveAtClose.splice(0).filter((bytes) => bytes > 0)).toEqual([]);
+  });
+  return workspace;
+}
+
+/** A folder, empty when it is opened. */
+class Workspace {
+  #folder = "";
+
+  open(): void {
+    this.#folder = mkdtempSync(join(tmpdir(), "lockstep-cli-"));
+  }
+
+  close(): void {
+    rmSync(this.#folder, { recursive: true, force: true });
+  }
 
   path(name: string): string {
-    return join(this.folder, name);
+    return join(this.#folder, name);
   }
 
   /** Names of the files there, hidden ones included. */
   get names(): readonly string[] {
-    return readdirSync(this.folder).toSorted();
+    return readdirSync(this.#folder).toSorted();
   }
 
   /** Runs a command; words that begin with "@" are files of this folder. On one thread unless told otherwise. */
@@ -81,10 +105,6 @@ export class Workspace {
     } finally {
       await file.close();
     }
-  }
-
-  [Symbol.dispose](): void {
-    rmSync(this.folder, { recursive: true, force: true });
   }
 }
 
