@@ -1,6 +1,8 @@
 /** One operation, one stem, in every folder: src/ops, assembly, src/backends/{wasm,cuda}, conformance, kernels, native. */
 import { existsSync, readdirSync } from "node:fs";
 import { describe, expect, it } from "vitest";
+import { GPU_GROUPS } from "./harness/gpu-groups.js";
+import { OPERATION_NAMES } from "./harness/operations.js";
 
 /** Files of src/ops that are not operations, and why. */
 const HELPERS: Readonly<Record<string, string>> = {
@@ -80,4 +82,13 @@ describe("every operation of src/ops", () => {
       expect(operations.filter((stem) => !has(stem))).toEqual([]);
     });
   }
+});
+
+describe("a GPU", () => {
+  it("is held to every operation's laws, by a file for each group", () => {
+    expect(Object.values(GPU_GROUPS).flat().sort()).toEqual([...OPERATION_NAMES].sort());
+    const files = Object.keys(GPU_GROUPS).map((group) => `laws-${group}`);
+    const named = stemsOf("conformance/cuda", ".test.ts").filter((stem) => stem.startsWith("laws-"));
+    expect(named.sort()).toEqual(files.sort());
+  });
 });

@@ -1,4 +1,4 @@
 /** Activations fused with quantizers, on a GPU. */
 import { describeLawsOnGpu } from "../harness/gpu-laws.js";
 
-describeLawsOnGpu("activations fused with quantizers on a GPU", ["activationQuantize"]);
+describeLawsOnGpu("fused");

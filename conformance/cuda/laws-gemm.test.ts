@@ -1,4 +1,4 @@
 /** Products aimed at edges, on a GPU. */
 import { describeLawsOnGpu } from "../harness/gpu-laws.js";
 
-describeLawsOnGpu("products on a GPU", ["gemm", "batchedGemm"]);
+describeLawsOnGpu("gemm");

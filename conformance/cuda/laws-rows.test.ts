@@ -1,10 +1,4 @@
 /** Functions of rows and columns, on a GPU. */
 import { describeLawsOnGpu } from "../harness/gpu-laws.js";
 
-describeLawsOnGpu("norms and softmax on a GPU", [
-  "norm",
-  "normBackward",
-  "columnSum",
-  "softmax",
-  "softmaxBackward",
-]);
+describeLawsOnGpu("rows");

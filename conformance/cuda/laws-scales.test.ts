@@ -1,4 +1,4 @@
 /** What undoes quantizers, and where scales lie, on a GPU. */
 import { describeLawsOnGpu } from "../harness/gpu-laws.js";
 
-describeLawsOnGpu("dequantizing on a GPU", ["dequantize", "relayout"]);
+describeLawsOnGpu("scales");

@@ -1,4 +1,4 @@
 /** Functions of values, on a GPU. */
 import { describeLawsOnGpu } from "../harness/gpu-laws.js";
 
-describeLawsOnGpu("activations on a GPU", ["activation", "activationBackward", "gated", "gatedBackward"]);
+describeLawsOnGpu("values");

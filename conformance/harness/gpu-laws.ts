@@ -2,6 +2,7 @@
 import { expect, it } from "vitest";
 import { LARGE_INPUTS } from "../arbitraries/large.js";
 import { describeOnGpu, RUNS, SEED, useGpu } from "./gpu.js";
+import { GPU_GROUPS } from "./gpu-groups.js";
 import type { CheckResult, Law } from "./law.js";
 import { type Inputs, LAWS, over } from "./laws.js";
 import { backendSubject, OPERATIONS, type OperationName } from "./operations.js";
@@ -33,9 +34,10 @@ function counted(each: Law, inputs: Inputs, pairs: OptionPairs): Law {
   return over({ [each.operation]: pairs.counting(arbitrary as never) }, each);
 }
 
-/** Every law of these operations: small inputs aimed at edges, then large ones. */
-export function describeLawsOnGpu(title: string, operations: readonly OperationName[]): void {
-  describeOnGpu(`${title}, to the bit`, () => {
+/** Every law of a group's operations: small inputs aimed at edges, then large ones. */
+export function describeLawsOnGpu(group: keyof typeof GPU_GROUPS): void {
+  const operations: readonly OperationName[] = GPU_GROUPS[group];
+  describeOnGpu(`laws of ${group} on a GPU, to the bit`, () => {
     const { gpu, reference } = useGpu();
 
     const check = async (law: Law, runs: number, seed: number): Promise<CheckResult> => {
