@@ -15,10 +15,14 @@ const SCALINGS: readonly OperandTraits["scales"][] = [
   { format: "e4m3", lines: 1, length: 16, pow2: false },
 ];
 /** The elements that go with each type of scale. */
-const ELEMENTS = { f32: ["e4m3", "e5m2"], e8m0: ["e4m3", "e5m2", "e2m3", "e3m2", "e2m1"], e4m3: ["e2m1"] };
+const ELEMENTS: Record<string, readonly string[]> = {
+  f32: FORMATS,
+  e8m0: ["e4m3", "e5m2", "e2m3", "e3m2", "e2m1"],
+  e4m3: ["e2m1"],
+};
 
 const OPERANDS = FORMATS.flatMap((format) =>
-  SCALINGS.filter((scales) => !scales || ELEMENTS[scales.format].includes(format)).map(
+  SCALINGS.filter((scales) => !scales || ELEMENTS[scales.format]?.includes(format)).map(
     (scales): OperandTraits => (scales ? { format, scales } : { format }),
   ),
 );

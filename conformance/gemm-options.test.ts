@@ -1,13 +1,14 @@
 /** What a product takes and gives besides its operands: factors, addends, GELU, gradients, its type. */
 import { describe, expect } from "vitest";
-import { ArgumentError, DTypeError, ShapeError } from "../src/errors.js";
+import { ArgumentError, DTypeError, ShapeError, UnsupportedError } from "../src/errors.js";
 import { activation, activationBackward } from "../src/ops/activation.js";
 import { encode } from "../src/ops/cast.js";
 import { tensor } from "../src/ops/create.js";
-import { gemm } from "../src/ops/gemm.js";
+import { type GemmOptions, gemm } from "../src/ops/gemm.js";
+import { batchedGemm } from "../src/ops/gemm-batched.js";
 import { transpose } from "../src/ops/layout.js";
 import type { WideDType } from "../src/tensor/shape.js";
-import type { Tensor } from "../src/tensor/tensor.js";
+import { Tensor } from "../src/tensor/tensor.js";
 import { bitsIn, cast, noise } from "./harness/noise.js";
 import { scoped, useBackend } from "./harness/suite.js";
 import { epilogue } from "./oracle/gemm.js";
@@ -36,6 +37,66 @@ describe("epilogues", () => {
       return bitsOf(bf16(ofNumber(x))) >>> 16;
     });
     expect(bitsIn(out)).toEqual(expected);
+  });
+
+  scoped("out may hold what is added or GELU's argument, and nothing else that is read", () => {
+    const square = (seed: number) => cast(noise(one(), 8, 8, seed), "bf16");
+    const [a, b] = [square(1), square(2)];
+    const apart = (out: Tensor, more: object) => () => gemm({ a, b, out, ...more });
+    for (const [name, out] of Object.entries({ a, b })) {
+      for (const more of [{}, { biasGradient: true }, { layout: "NN" as const }])
+        expect(apart(out, more)).toThrow(new RegExp(`out shares memory with ${name}`));
+    }
+    const out = square(3);
+    expect(apart(out, { bias: out.view(0, [8]) })).toThrow(/shares memory with bias/);
+    const both = cast(noise(one(), 48, 8, 4), "bf16");
+    const later = both.view(256, [8, 8]);
+    expect(apart(both.view(0, [8, 8]), { c: both.view(128, [8, 8]) })).not.toThrow();
+    expect(apart(later, { c: both.view(128, [8, 8]) })).not.toThrow();
+    expect(apart(both.view(0, [8, 32]).view(0, [8, 8]), { c: both.view(0, [8, 8]) })).not.toThrow();
+    expect(apart(later, { c: later })).not.toThrow();
+    expect(apart(later, { c: later, beta: 2, bias: later.view(0, [8]) })).toThrow(/shares memory with bias/);
+    const wide = new Tensor(one(), "f32", [48, 8]);
+    expect(apart(wide.view(0, [8, 8]), { c: cast(noise(one(), 8, 8, 7), "f16") })).not.toThrow();
+    expect(apart(later, { geluInput: later })).not.toThrow();
+    const quantized = { data: new Tensor(one(), "e4m3", [8, 8]), scaleInv: tensor(one(), [1]) };
+    const codes = new Tensor(one(), "e4m3", [8, 8]);
+    expect(() => gemm({ a: quantized, b: codes, out: codes })).toThrow(/shares memory with b/);
+    const items = cast(noise(one(), 8, 8, 5), "bf16").reshape([1, 8, 8]);
+    expect(() => batchedGemm({ a: items, b: cast(items, "bf16").reshape([1, 8, 8]), out: items })).toThrow(
+      /batchedGemm: out shares memory with a/,
+    );
+  });
+
+  scoped("types, tiles and plans that are none are refused by name", () => {
+    const { a, b } = operands();
+    const wrong = (given: object, words: RegExp, type: unknown = ArgumentError) => {
+      let thrown: unknown;
+      try {
+        gemm({ a, b, ...given } as GemmOptions);
+      } catch (error) {
+        thrown = error;
+      }
+      expect(thrown).toBeInstanceOf(type);
+      expect((thrown as Error).message).toMatch(words);
+    };
+    wrong({ gelu: true, auxDtype: "e4m3" }, /auxDtype "e4m3"/);
+    wrong({ a: { data: a, scaleInv: cast(tensor(one(), [1]), "bf16") } }, /scale of a is bf16/, DTypeError);
+    wrong({ b: { data: b, scaleInv: tensor(one(), [1]), tile: "1x32" } }, /tile of b "1x32"/);
+    for (const plan of ["x", {}, { datapath: 7 }, { datapath: "toString" }])
+      wrong({ plan }, /plan's datapath is not one of exact, fp32, hopper-fp8/);
+    wrong({ plan: { datapath: "hopper-half", splitAccumulator: "no", splitK: 1 } }, /splitAccumulator/);
+    wrong({ plan: { datapath: "hopper-half", splitAccumulator: false } }, /plan's splitK is not a whole/);
+    wrong({ splitK: 2 ** 32 + 1 }, /at most as many parts as terms/);
+    wrong({ geluInput: noise(one(), 9, 7, 1) }, /geluInput is \[9,7\]; it must be \[7,9\]/, ShapeError);
+    expect(() => batchedGemm({ a, b, outDtype: "e4m3" as "f32" })).toThrow(/outDtype "e4m3"/);
+  });
+
+  scoped("scales for each 128 go with FP8 elements, on a tensor core", () => {
+    const data = cast(noise(one(), 2, 256, 6), "bf16");
+    const scaled = { data, scaleInv: tensor(one(), [1, 1, 1, 1], [2, 2]), tile: "1x128" as const };
+    expect(() => gemm({ a: scaled, b: scaled, datapath: "hopper" })).toThrow(UnsupportedError);
+    expect(gemm({ a: scaled, b: scaled, datapath: "exact" }).out.shape).toEqual([2, 2]);
   });
 
   scoped("accumulating adds to out in place", () => {

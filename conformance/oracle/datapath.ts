@@ -50,7 +50,7 @@ function lineOf(x: Multiplied, w: Multiplied): Line | undefined {
   if (x.scales?.format !== w.scales?.format) return undefined;
   const both = (...formats: readonly Multiplied["format"][]): boolean =>
     formats.includes(x.format) && formats.includes(w.format);
-  if (x.scales?.format === "f32") return "fp8Block";
+  if (x.scales?.format === "f32") return both("e4m3", "e5m2") ? "fp8Block" : undefined;
   if (x.scales) return both("e2m1") ? "fp4" : "mx";
   if (both("e4m3", "e5m2")) return "fp8";
   if (both("bf16") || both("f16")) return "half";

@@ -190,11 +190,13 @@ const REASONS: Partial<Record<OperandClass, string>> = {
   tf32: "its rule for tf32 is not known; use datapath hopper, fp32 or exact",
 };
 
-function classOf({ format, scales }: OperandTraits): OperandClass {
-  if (scales?.format === "f32") return "fp8Block";
+/** Undefined where no chip has a rule for such elements under such scales. */
+function classOf({ format, scales }: OperandTraits): OperandClass | undefined {
+  const isFp8 = format === "e4m3" || format === "e5m2";
+  if (scales?.format === "f32") return isFp8 ? "fp8Block" : undefined;
   if (scales) return format === "e2m1" ? "fp4Block" : "mx";
   if (format === "f32" || format === "tf32" || format === "bf16" || format === "f16") return format;
-  return format === "e4m3" || format === "e5m2" ? "fp8" : "narrow";
+  return isFp8 ? "fp8" : "narrow";
 }
 
 /** The class of a pair, if one covers both. */

@@ -8,7 +8,7 @@ import { requireBigInt } from "../random.js";
 import { Scope } from "../tensor/scope.js";
 import { type DType, type Shape, storageBits, type WideDType } from "../tensor/shape.js";
 import { Tensor } from "../tensor/tensor.js";
-import { execute, requireOneOf, requireWide } from "./execute.js";
+import { commonBackend, execute, requireOneOf, requireWide } from "./execute.js";
 
 /** A scalar format by name or alias, or any layout. */
 export type FormatLike = string | ScalarLayout;
@@ -62,6 +62,7 @@ export function decode<D extends WideDType = "f32">(
   x: Tensor,
   options: { readonly format?: FormatLike; readonly dtype?: D } = {},
 ): Tensor<D> {
+  const backend = commonBackend("decode", x);
   const { facts, dtype } = lookUp(options.format ?? x.dtype);
   if (storageBits(x.dtype) !== storageBits(dtype)) {
     throw new DTypeError(`decode: ${dtype} codes take ${storageBits(dtype)} bits each; x is ${x.dtype}`);
@@ -69,8 +70,8 @@ export function decode<D extends WideDType = "f32">(
   const packed = facts.storageBits === 4 && x.dtype === "u8";
   const shape = packed ? [...x.shape.slice(0, -1), (x.shape.at(-1) ?? 1) * 2] : x.shape;
   using scope = new Scope();
-  const out = new Tensor(x.backend, options.dtype ?? ("f32" as D), shape);
-  execute(x.backend, "decode", { x, word: facts.word, out });
+  const out = new Tensor(backend, options.dtype ?? ("f32" as D), shape);
+  execute(backend, "decode", { x, word: facts.word, out });
   return scope.keep(out);
 }
 

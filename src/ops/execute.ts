@@ -17,16 +17,23 @@ export function execute<K extends OpName>(backend: Backend, op: K, args: OpArgs[
 export function requireWide(op: string, name: string, x: Tensor): Tensor<WideDType> {
   if (hasWideType(x)) return x;
   throw new DTypeError(
-    `${op}: ${name} is ${x.dtype}; it must be f32, bf16 or f16; decode or dequantize it first`,
+    `${op}: ${name} is ${typeOf(x)}; it must be f32, bf16 or f16; decode or dequantize it first`,
   );
 }
 
-/** Throws `ArgumentError` unless all tensors live on one backend, which it returns. */
+/** The type of a tensor, or what stands in its place. */
+function typeOf(x: Tensor): string {
+  return x instanceof Tensor ? x.dtype : `a ${(x as object).constructor.name}`;
+}
+
+/** The backend on which all tensors live. Throws `ArgumentError` where there are several, `DTypeError` for no tensor. */
 export function commonBackend(op: string, ...tensors: readonly (Tensor | undefined)[]): Backend {
   let backend: Backend | undefined;
   let several = false;
   for (const tensor of tensors) {
     if (!tensor) continue;
+    if (!(tensor instanceof Tensor))
+      throw new DTypeError(`${op}: a tensor is needed, not ${typeOf(tensor)}; dequantize what is quantized`);
     backend ??= tensor.backend;
     several ||= tensor.backend !== backend;
   }
@@ -71,16 +78,24 @@ export function requireShape(op: string, name: string, x: Tensor, shape: Shape):
     throw new ShapeError(`${op}: ${name} is [${x.shape}]; it must be [${shape}]`);
 }
 
+/** Throws `ArgumentError` where `out` shares memory with an input that is still read while it is written. */
+export function requireApart(op: string, name: string, x: Tensor | undefined, out: Tensor): void {
+  if (!x || x.address >= out.address + out.byteLength || out.address >= x.address + x.byteLength) return;
+  throw new ArgumentError(
+    `${op}: out shares memory with ${name}, which is still read while out is written; give another tensor`,
+  );
+}
+
 /** `x` as a tensor of f32. Throws `DTypeError` for any other. */
 export function requireF32(op: string, name: string, x: Tensor): Tensor<"f32"> {
   if (hasType(x, "f32")) return x;
-  throw new DTypeError(`${op}: ${name} is ${x.dtype}; it must be f32`);
+  throw new DTypeError(`${op}: ${name} is ${typeOf(x)}; it must be f32`);
 }
 
 /** `x` as a tensor of i32. Throws `DTypeError` for any other. */
 export function requireI32(op: string, name: string, x: Tensor): Tensor<"i32"> {
   if (hasType(x, "i32")) return x;
-  throw new DTypeError(`${op}: ${name} are ${x.dtype}; they must be i32`);
+  throw new DTypeError(`${op}: ${name} are ${typeOf(x)}; they must be i32`);
 }
 
 /** Throws unless an optional input is one f32: `DTypeError` for another type, `ShapeError` for another size. */

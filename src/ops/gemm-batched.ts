@@ -3,9 +3,9 @@ import { extentOf, type GemmOperand } from "../backends/gemm-args.js";
 import { DTypeError, ShapeError } from "../errors.js";
 import type { DatapathFamily } from "../formats/datapath.js";
 import { Scope } from "../tensor/scope.js";
-import type { WideDType } from "../tensor/shape.js";
+import { WIDE_DTYPES, type WideDType } from "../tensor/shape.js";
 import { Tensor } from "../tensor/tensor.js";
-import { commonBackend, requireOneOf, requireShape, requireWide } from "./execute.js";
+import { commonBackend, requireApart, requireOneOf, requireShape, requireWide } from "./execute.js";
 import { type GemmLayout, LAYOUTS } from "./gemm.js";
 import { familyOf, type GemmPlan, multiply, planOf } from "./gemm-plan.js";
 
@@ -42,6 +42,7 @@ export interface BatchedGemmResult {
 export function batchedGemm(options: BatchedGemmOptions): BatchedGemmResult {
   const { a, b, out, layout = "TN", alpha = 1 } = options;
   requireOneOf("layout", layout, LAYOUTS);
+  if (options.outDtype) requireOneOf("outDtype", options.outDtype, WIDE_DTYPES);
   const backend = commonBackend("batchedGemm", a, b, out);
   const w = operandOf("a", a, layout !== "TN");
   const x = operandOf("b", b, layout === "NT");
@@ -49,7 +50,10 @@ export function batchedGemm(options: BatchedGemmOptions): BatchedGemmResult {
   const dtype = options.outDtype ?? requireWide("batchedGemm", "out", out ?? b).dtype;
   const [batch] = b.shape as [number];
   const shape = [batch, extentOf(x)[0], extentOf(w)[0]];
-  if (out) requireTarget(out, dtype, shape);
+  if (out) {
+    requireTarget(out, dtype, shape);
+    for (const [name, operand] of Object.entries({ a, b })) requireApart("batchedGemm", name, operand, out);
+  }
   const planned = planOf(familyOf(backend, options), options, { x, w });
   const { family: datapath, splitAccumulator, splitK, algorithm } = planned;
   using scope = new Scope();

@@ -5,7 +5,8 @@ import { BLOCK_FORMATS, type Tile, tileSize } from "../formats/block.js";
 import { type CopyGeometry, copyGeometry } from "../tensor/geometry.js";
 import { type Direction, QuantizedTensor } from "../tensor/quantized.js";
 import { asMatrix, type DType, storageBits } from "../tensor/shape.js";
-import { hasType, type Tensor } from "../tensor/tensor.js";
+import type { Tensor } from "../tensor/tensor.js";
+import { requireF32, requireOneOf } from "./execute.js";
 import { relayoutScales } from "./layout.js";
 
 /** Codes with scales that no quantizer of ours made: [rows, K] and an f32 factor, [1] or one for each tile. */
@@ -13,8 +14,10 @@ export interface ScaledTensor {
   readonly data: Tensor;
   readonly scaleInv: Tensor<"f32">;
   /** Default: one factor. With 1x128 or 128x128, `scaleInv` is [rows or ceil(rows/128), ceil(K/128)]. */
-  readonly tile?: "tensor" | "1x128" | "128x128";
+  readonly tile?: (typeof SCALED_TILES)[number];
 }
+
+const SCALED_TILES = ["tensor", "1x128", "128x128"] as const;
 
 /** What can be multiplied: values, per-tensor or block-scaled codes. */
 export type GemmInput = Tensor | QuantizedTensor | ScaledTensor;
@@ -88,7 +91,7 @@ function quantizedLines(name: string, t: QuantizedTensor, direction: Direction):
   const { data, transposed } = oriented(name, copy.data, inPlace ? "columnwise" : "rowwise");
   const amax = copy.amax && { amax: copy.amax, amaxDivisor: 6 * spec.e4m3Max };
   if (spec.tile === "tensor") {
-    const tensorScale = f32Tensor(copy.scaleInv);
+    const tensorScale = requireF32("gemm", `the scale of ${name}`, copy.scaleInv);
     return { data, transposed, traits: { format: spec.format }, tensorScale };
   }
   const tensor = swizzled ? relayoutScales(t, direction, "logical") : copy.scaleInv;
@@ -128,17 +131,14 @@ function strides(
   return across ? { lineStride: 1, blockStride: pitch } : { lineStride: pitch, blockStride: 1 };
 }
 
-function f32Tensor(x: Tensor): Tensor<"f32"> {
-  if (hasType(x, "f32")) return x;
-  throw new DTypeError(`gemm: a per-tensor scale is ${x.dtype}; it must be f32`);
-}
-
 function scaledLines(
   name: string,
   input: ScaledTensor,
   { direction, readsScales }: LinesOptions,
 ): GemmOperand {
-  const { data, scaleInv, tile = "tensor" } = input;
+  const { data, tile = "tensor" } = input;
+  const scaleInv = requireF32("gemm", `the scale of ${name}`, input.scaleInv);
+  requireOneOf(`gemm: tile of ${name}`, tile, SCALED_TILES);
   const format = elementFormat(name, data.dtype);
   if (tile === "tensor") {
     if (scaleInv.size !== 1)

@@ -2,7 +2,7 @@
 import { type Backend, requireDatapath } from "../backends/backend.js";
 import { extentOf, type GemmArgs, type GemmOperand } from "../backends/gemm-args.js";
 import { ArgumentError } from "../errors.js";
-import { type DatapathFamily, type DatapathName, datapathFor } from "../formats/datapath.js";
+import { DATAPATHS, type DatapathFamily, type DatapathName, datapathFor } from "../formats/datapath.js";
 import { algorithmFault, type GemmAlgorithm } from "../formats/gemm-algorithm.js";
 import { execute } from "./execute.js";
 import type { GemmOptions } from "./gemm.js";
@@ -22,11 +22,25 @@ export interface PlannedGemm extends Omit<GemmPlan, "splitK"> {
   readonly splitK: number | "auto";
 }
 
-/** The family of datapaths that a product is asked for. */
+/** The first thing about `value` that makes it no plan: a field, and what it needs to be. */
+export function planFault(value: unknown): readonly [field: string, needed: string] | undefined {
+  const fields = (typeof value === "object" && value !== null ? value : {}) as Record<string, unknown>;
+  const { datapath, splitAccumulator, splitK, algorithm } = fields;
+  if (typeof datapath !== "string" || !Object.hasOwn(DATAPATHS, datapath))
+    return ["datapath", `one of ${Object.keys(DATAPATHS).join(", ")}`];
+  if (typeof splitAccumulator !== "boolean") return ["splitAccumulator", "a boolean"];
+  if (!Number.isSafeInteger(splitK) || (splitK as number) < 1) return ["splitK", "a whole number from 1"];
+  const fault = algorithm === undefined ? undefined : algorithmFault(algorithm);
+  return fault && [`algorithm.${fault[0]}`, fault[1]];
+}
+
+/** The family of datapaths that a product is asked for. Throws `ArgumentError` for what is no plan. */
 export function familyOf(
   backend: Backend,
   { plan, datapath }: Pick<GemmOptions, "plan" | "datapath">,
 ): DatapathFamily {
+  const fault = plan && planFault(plan);
+  if (fault) throw new ArgumentError(`gemm: the plan's ${fault[0]} is not ${fault[1]}`);
   const family = plan ? (plan.datapath.split("-")[0] as DatapathFamily) : (datapath ?? backend.datapath);
   requireDatapath(family);
   return family;
@@ -57,6 +71,10 @@ export function planOf(
 function requireParts(splitK: number, splitTile: number, depth: number): void {
   if (!Number.isInteger(splitK) || splitK < 1)
     throw new ArgumentError(`gemm: splitK is ${splitK}; it is a whole number from 1, or "auto"`);
+  if (splitK > Math.max(1, depth))
+    throw new ArgumentError(
+      `gemm: splitK is ${splitK} and K ${depth}; there are at most as many parts as terms`,
+    );
   if (splitTile === 0) return;
   const tiles = Math.ceil(depth / splitTile);
   if (splitK <= Math.max(1, tiles)) return;
@@ -66,8 +84,6 @@ function requireParts(splitK: number, splitTile: number, depth: number): void {
 }
 
 function requireAlgorithm(plan: GemmPlan, algorithm: GemmAlgorithm): GemmAlgorithm {
-  const fault = algorithmFault(algorithm);
-  if (fault) throw new ArgumentError(`gemm: the plan's algorithm.${fault[0]} is not ${fault[1]}`);
   if (algorithm.splitK === plan.splitK) return algorithm;
   throw new ArgumentError(
     `gemm: the plan has splitK ${plan.splitK} and its algorithm ${algorithm.splitK}; they must be equal`,

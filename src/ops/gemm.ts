@@ -5,9 +5,9 @@ import { ArgumentError, DTypeError, ShapeError } from "../errors.js";
 import type { DatapathFamily } from "../formats/datapath.js";
 import { QuantizedTensor } from "../tensor/quantized.js";
 import { Scope } from "../tensor/scope.js";
-import { elementCount, isWide, type Shape, type WideDType } from "../tensor/shape.js";
+import { asMatrix, isWide, type Shape, sameShape, WIDE_DTYPES, type WideDType } from "../tensor/shape.js";
 import { Tensor } from "../tensor/tensor.js";
-import { commonBackend, requireOneOf, requireShape, requireWide } from "./execute.js";
+import { commonBackend, requireApart, requireOneOf, requireShape, requireWide } from "./execute.js";
 import { biasGradient, gelu, geluGradient } from "./gemm-epilogue.js";
 import { type GemmInput, linesOf, matrixOf, tensorsOf } from "./gemm-operand.js";
 import { familyOf, type GemmPlan, multiply, type PlannedGemm, planOf } from "./gemm-plan.js";
@@ -170,7 +170,7 @@ function run({ backend, options, args, target, rows, columns, planned }: Product
   const product = new Tensor(backend, "f32", [rows, columns]);
   const plan = multiply(backend, { ...args, out: product, outScale: 1 }, planned);
   const pre = requireWide("gemm", "geluInput", geluInput);
-  if (elementCount(pre.shape) !== rows * columns) requireShape("gemm", "geluInput", pre, target.shape);
+  if (!sameShape(asMatrix(pre.shape), [rows, columns])) requireShape("gemm", "geluInput", pre, target.shape);
   geluGradient(product, pre.reshape([rows, columns]), target, args.outScale, extra);
   return { plan, ...extra };
 }
@@ -190,6 +190,7 @@ function argsOf(
   const { family: datapath, splitAccumulator, splitK, algorithm } = planned;
   const [columns, depth] = extentOf(w);
   requireOneOf("geluEpilogue", geluEpilogue, ["exact", "fused"]);
+  if (options.auxDtype) requireOneOf("auxDtype", options.auxDtype, WIDE_DTYPES);
   if (geluEpilogue === "fused" && !gelu)
     throw new ArgumentError("gemm: geluEpilogue says who computes gelu; set gelu as well");
   if (gelu && geluInput)
@@ -238,13 +239,26 @@ function outTypeOf({ out, outDtype, b }: GemmOptions): GemmOutDType {
 
 function outputOf(
   backend: Backend,
-  { out }: GemmOptions,
+  options: GemmOptions,
   dtype: GemmOutDType,
   shape: Shape,
 ): Tensor<GemmOutDType> {
+  const { out } = options;
   if (!out) return new Tensor(backend, dtype, shape);
   requireShape("gemm", "out", out, shape);
+  requireFree(out, options);
   return out as Tensor<GemmOutDType>;
+}
+
+/** Elements that are read where their results go may lie in `out`; all other inputs lie apart. */
+function requireFree(out: Tensor, { a, b, bias, c, geluInput }: GemmOptions): void {
+  for (const x of tensorsOf(a)) requireApart("gemm", "a", x, out);
+  for (const x of tensorsOf(b)) requireApart("gemm", "b", x, out);
+  requireApart("gemm", "bias", bias, out);
+  for (const [name, x] of Object.entries({ c, geluInput })) {
+    const isInPlace = x?.address === out.address && x.dtype === out.dtype;
+    if (!isInPlace) requireApart("gemm", name, x, out);
+  }
 }
 
 /** The gradient of a bias has the type of what is summed. */

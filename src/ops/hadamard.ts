@@ -2,8 +2,8 @@
 import { DTypeError, ShapeError } from "../errors.js";
 import { Scope } from "../tensor/scope.js";
 import { asMatrix } from "../tensor/shape.js";
-import { Tensor } from "../tensor/tensor.js";
-import { execute } from "./execute.js";
+import { hasType, Tensor } from "../tensor/tensor.js";
+import { commonBackend, execute } from "./execute.js";
 
 /** The fixed signs of TransformerEngine: bit i set where element i of each 16 is negated (numerics.md §5.5). */
 export const RHT_SIGNS = 0xd7e8;
@@ -13,15 +13,12 @@ export const RHT_SIGNS = 0xd7e8;
  * 16. One tensor-core step from zero (datapath.md §1, Hopper BF16), then rounded to bf16.
  */
 export function hadamard(x: Tensor, signs: number = RHT_SIGNS): Tensor<"bf16"> {
-  if (!isBf16(x)) throw new DTypeError(`hadamard: x is ${x.dtype}; it must be bf16; cast it`);
+  const backend = commonBackend("hadamard", x);
+  if (!hasType(x, "bf16")) throw new DTypeError(`hadamard: x is ${x.dtype}; it must be bf16; cast it`);
   const [rows, columns] = asMatrix(x.shape);
   if (rows % 16 !== 0) throw new ShapeError(`hadamard: ${rows} rows are not a multiple of 16; pad them`);
   using scope = new Scope();
-  const out = new Tensor(x.backend, "bf16", [columns, rows]);
-  execute(x.backend, "hadamard", { x, signs, out });
+  const out = new Tensor(backend, "bf16", [columns, rows]);
+  execute(backend, "hadamard", { x, signs, out });
   return scope.keep(out);
-}
-
-function isBf16(x: Tensor): x is Tensor<"bf16"> {
-  return x.dtype === "bf16";
 }

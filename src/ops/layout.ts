@@ -5,10 +5,11 @@ import type { Direction, QuantizedCopy, QuantizedTensor, ScaleLayout } from "../
 import { Scope } from "../tensor/scope.js";
 import { asMatrix, elementCount, storageBits } from "../tensor/shape.js";
 import { Tensor } from "../tensor/tensor.js";
-import { execute } from "./execute.js";
+import { commonBackend, execute } from "./execute.js";
 
 /** The transpose [K,M] of `x` [M,K]; leading dimensions are flattened into M. Any element type. */
 export function transpose<X extends Tensor>(x: X): Tensor<X["dtype"]> {
+  const backend = commonBackend("transpose", x);
   const [rows, columns] = asMatrix(x.shape);
   if (x.dtype === "e2m1" && rows % 2 !== 0) {
     throw new ShapeError(
@@ -16,8 +17,8 @@ export function transpose<X extends Tensor>(x: X): Tensor<X["dtype"]> {
     );
   }
   using scope = new Scope();
-  const out = new Tensor(x.backend, x.dtype, [columns, rows]);
-  execute(x.backend, "transpose", { x, out });
+  const out = new Tensor(backend, x.dtype, [columns, rows]);
+  execute(backend, "transpose", { x, out });
   return scope.keep(out);
 }
 
@@ -26,6 +27,7 @@ export function transpose<X extends Tensor>(x: X): Tensor<X["dtype"]> {
  * type of whole bytes. Throws `DTypeError` for FP4, whose codes share bytes, and `ArgumentError` for an axis x has not.
  */
 export function swapAxes<X extends Tensor>(x: X, axis1: number, axis2: number): Tensor<X["dtype"]> {
+  const backend = commonBackend("swapAxes", x);
   if (storageBits(x.dtype) < 8)
     throw new DTypeError(`swapAxes: x is ${x.dtype}, whose codes share bytes; transpose takes it`);
   const axes = [axisOf(x, axis1), axisOf(x, axis2)] as const;
@@ -38,9 +40,9 @@ export function swapAxes<X extends Tensor>(x: X, axis1: number, axis2: number): 
   });
   const between = (from: number, to?: number): number => elementCount(shape.slice(from, to));
   using scope = new Scope();
-  const out = new Tensor(x.backend, x.dtype, swapped);
+  const out = new Tensor(backend, x.dtype, swapped);
   const sizes = [between(0, low), p, between(low + 1, high), q, between(high + 1)] as const;
-  execute(x.backend, "swapAxes", { x, sizes, out });
+  execute(backend, "swapAxes", { x, sizes, out });
   return scope.keep(out);
 }
 

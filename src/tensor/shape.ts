@@ -7,7 +7,8 @@ import type { ScalarFormat } from "../formats/scalar.js";
 export type DType = ScalarFormat | "f32" | "i32" | "u8" | "u16" | "u32";
 
 /** The types that quantizers read and dequantizers write. */
-export type WideDType = "f32" | "bf16" | "f16";
+export const WIDE_DTYPES = ["f32", "bf16", "f16"] as const satisfies readonly DType[];
+export type WideDType = (typeof WIDE_DTYPES)[number];
 
 /** The sizes of the dimensions, outermost first; [] is a scalar. */
 export type Shape = readonly number[];

@@ -170,12 +170,12 @@ function viewAs<D extends DType>(dtype: D, bytes: Uint8Array): TensorData<D> {
   return view() as TensorData<D>;
 }
 
-/** Whether `x` is of one of these types. */
+/** Whether `x` is a tensor of one of these types; what is quantized has a type too, and is none. */
 export function hasType<D extends DType>(x: Tensor, ...types: readonly D[]): x is Tensor<D> {
-  return (types as readonly DType[]).includes(x.dtype);
+  return x instanceof Tensor && (types as readonly DType[]).includes(x.dtype);
 }
 
 /** Whether quantizers read and dequantizers write it. */
 export function hasWideType(x: Tensor): x is Tensor<WideDType> {
-  return isWide(x.dtype);
+  return x instanceof Tensor && isWide(x.dtype);
 }
