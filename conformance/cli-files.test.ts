@@ -105,6 +105,18 @@ describe("compare", () => {
     expect((await w.run("compare", "@a", "@b")).stdout).toMatch(/gone: F32 \[1\], missing in \S+b\n/);
   });
 
+  it("refuses a prefix that no tensor's name begins with, saying which there are", async () => {
+    const many = Array.from({ length: 9 }, (_, i) => f32(`y${i}`, [0], []));
+    const wrong = await compare([one], many, "--prefix", "typo");
+    expect(wrong).toMatchObject({ status: 2, stdout: "" });
+    expect(wrong.stderr).toMatch(
+      /^lockstep compare: --prefix: no tensor of \S+a or \S+b begins with "typo"; there are x, y0, .*y6, …\n$/,
+    );
+    expect((await compare([], [], "--prefix", "typo")).stderr).toMatch(/"typo"; there are none\n$/);
+    expect((await compare([one], [...many, one], "--prefix", "x")).status).toBe(0);
+    expect((await compare([], many, "--prefix", "y")).status).toBe(1);
+  });
+
   it("gives the same as JSON", async () => {
     const { stdout } = await compare([one], [f32("x", [2, 3], [0, 1, 2, 3, 4, -0])], "--json");
     expect(JSON.parse(stdout)).toMatchObject({
@@ -208,6 +220,16 @@ describe("conform", () => {
     expect(stdout).toBe(
       "holds  encode is monotone: 7 runs\n1 of 1 laws hold for wasm, 7 inputs each, seed 1\n",
     );
+  });
+
+  it("refuses a path that leads to no input of the law", async () => {
+    const replay = ["--law", "encode is monotone", "--path", "0:999999:0"];
+    const { status, stdout, stderr } = await w.run("conform", ...replay, "--seed", "4");
+    expect({ status, stdout }).toEqual({ status: 2, stdout: "" });
+    expect(stderr).toBe(
+      'lockstep conform: --path 0:999999:0 leads to no input of law "encode is monotone" under seed 4; give --seed, --law and --path as the failure printed them\n',
+    );
+    expect((await w.run("conform", "--law", "encode is monotone", "--path", "0")).status).toBe(0);
   });
 
   it("prints what was declined, a failure's counterexample and the command that replays it, and exits 1", async () => {

@@ -146,6 +146,44 @@ describe("quantize", () => {
   });
 });
 
+describe("quantize of what quantize wrote", () => {
+  const QUANTIZERS = [
+    ["fp8-current", "x.rowwise.scale_inv"],
+    ["fp8-delayed", "x.rowwise.scale_inv"],
+    ["nvfp4", "x.rowwise.amax"],
+  ] as const;
+
+  it.each(QUANTIZERS)("%s: refuses its parts, and leaves no file", async (quantizer, part) => {
+    await w.write("in", [f32("x", [32, 32], ramp(1024)), f32("y", [32, 32], ramp(1024))]);
+    await w.succeed("quantize", "@in", "-o", "@once", "--quantizer", quantizer, "--tensors", "x");
+    const again = ["quantize", "@once", "-o", "@twice", "--quantizer", "mxfp8"];
+    for (const tensors of [[], ["--tensors", `y,${part}`]]) {
+      const { status, stdout, stderr } = await w.run(...again, ...tensors);
+      expect({ status, stdout }).toEqual({ status: 2, stdout: "" });
+      expect(stderr).toBe(
+        `lockstep quantize: tensor "${part}": belongs to "x", which is quantized already (metadata lockstep.x); leave it out by --tensors, or dequantize the file first\n`,
+      );
+    }
+    expect(w.names).toEqual(["in", "once"]);
+  });
+
+  it("quantizes the others alone, which --tensors chooses", async () => {
+    await w.write("in", [f32("x", [32, 32], ramp(1024)), f32("y", [32, 32], ramp(1024))]);
+    await w.succeed("quantize", "@in", "-o", "@x", "--quantizer", "fp8-delayed", "--tensors", "x");
+    await w.succeed("quantize", "@x", "-o", "@xy", "--quantizer", "fp8-delayed", "--tensors", "y");
+    await w.succeed("quantize", "@in", "-o", "@both", "--quantizer", "fp8-delayed");
+    expect(await w.succeed("compare", "@xy", "@both")).toBe("6 of 6 tensors equal\n");
+    expect((await w.read("xy")).metadata).toEqual((await w.read("both")).metadata);
+  });
+
+  it("takes it where no part is wide", async () => {
+    await w.write("in", [f32("x", [32, 32], ramp(1024))]);
+    await w.succeed("quantize", "@in", "-o", "@once", "--quantizer", "mxfp8");
+    await w.succeed("quantize", "@once", "-o", "@twice", "--quantizer", "fp8-current");
+    expect(await w.read("twice")).toEqual(await w.read("once"));
+  });
+});
+
 describe("quantize --rht", () => {
   const bf16 = (name: string) =>
     raw(
@@ -179,7 +217,9 @@ describe("quantize --rht", () => {
       ...BOTH,
     );
     expect(status).toBe(2);
-    expect(stderr).toMatch(/tensor "y": quantize: the random Hadamard transform takes bf16 input; x is f32/);
+    expect(stderr).toMatch(
+      /^lockstep quantize: tensor "y": the random Hadamard transform takes bf16 input; x is f32/,
+    );
     expect(w.names).toEqual(["in"]);
   });
 });

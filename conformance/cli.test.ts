@@ -1,7 +1,8 @@
 /** The command line: encode, decode, sweep, quantize, dequantize, and what it says of bad usage and bad input. */
 
-import { spawnSync } from "node:child_process";
-import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { spawn, spawnSync } from "node:child_process";
+import { once } from "node:events";
+import { closeSync, existsSync, openSync, readFileSync, writeFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import { COMMANDS, runCli } from "../src/cli/main.js";
 import { factsOf, SCALAR_FORMAT_NAMES } from "../src/formats/derive.js";
@@ -72,11 +73,11 @@ describe("usage", () => {
     ],
     [
       "quantize @in -o @out --quantizer nvfp4",
-      /tensor "x": quantize: last dimension 33 is not a multiple.*pad to 48/,
+      /^lockstep quantize: tensor "x": last dimension 33 is not a multiple.*pad to 48/,
     ],
     [
       "quantize @in -o @out --quantizer mxfp8",
-      /tensor "x": quantize: last dimension 33 is not a multiple.*pad to 64/,
+      /^lockstep quantize: tensor "x": last dimension 33 is not a multiple.*pad to 64/,
     ],
     ["encode @in -o @out --format e2m1", /tensor "x": shape \[32,33\].*the last dimension, 33, is odd/],
     ["encode @none -o @out --format e4m3", /none: cannot be read: there is no such file/],
@@ -87,6 +88,10 @@ describe("usage", () => {
     ["conform --op nothing", /no operation is named "nothing"/],
     ["conform --law nothing", /no law is named "nothing"/],
     ["conform --path 3:1", /--path is of a law; give --law as well/],
+    ...["zz", "3:", ":", "-1", "1.5"].map((path): [string, RegExp] => [
+      `conform --law sorted --path ${path}`,
+      new RegExp(`--path: "${path}" is not a failure's path, integers from 0 between colons, such as 4:0:1`),
+    ]),
   ])("%s exits 2 with one line and no file", async (line, says) => {
     await w.write("in", [f32("x", [32, 33], ramp(32 * 33)), raw("n", "I64", [1], new Array(8).fill(7))]);
     const { status, stdout, stderr } = await w.run(...line.split(" ").filter(Boolean));
@@ -260,14 +265,56 @@ describe("sweep", () => {
 describe("the program", () => {
   const program = new URL("../dist/src/cli/main.js", import.meta.url).pathname;
   const built = existsSync(program);
-  it.skipIf(!built)(
-    `runs as node ${built ? "dist/src/cli/main.js" : "(not built: npm run build makes dist)"}`,
-    () => {
-      const ran = spawnSync(process.execPath, [program, "info", "--json"], { encoding: "utf8" });
-      expect({ status: ran.status, stderr: ran.stderr }).toEqual({ status: 0, stderr: "" });
-      expect(JSON.parse(ran.stdout)).toMatchObject({ version: "0.1.0" });
-      const wrong = spawnSync(process.execPath, [program, "gemm"], { encoding: "utf8" });
-      expect(wrong).toMatchObject({ status: 2, stdout: "", stderr: "lockstep gemm: IN… is needed: IN…\n" });
+  const where = built ? "node dist/src/cli/main.js" : "(not built: npm run build makes dist)";
+
+  it.skipIf(!built)(`runs as ${where}`, () => {
+    const ran = spawnSync(process.execPath, [program, "info", "--json"], { encoding: "utf8" });
+    expect({ status: ran.status, stderr: ran.stderr }).toEqual({ status: 0, stderr: "" });
+    expect(JSON.parse(ran.stdout)).toMatchObject({ version: "0.1.0" });
+    const wrong = spawnSync(process.execPath, [program, "gemm"], { encoding: "utf8" });
+    expect(wrong).toMatchObject({ status: 2, stdout: "", stderr: "lockstep gemm: IN… is needed: IN…\n" });
+  });
+
+  const full = "/dev/full";
+  it.skipIf(!built || !existsSync(full))(
+    `exits 2 where its output cannot be written: ${existsSync(full) ? where : `(there is no ${full})`}`,
+    async () => {
+      await w.write("in", [f32("x", [4], ramp(4))]);
+      const disk = openSync(full, "w");
+      const run = (args: readonly string[], stdout: number | "pipe", stderr: number | "pipe") => {
+        const stdio = ["ignore" as const, stdout, stderr];
+        return spawnSync(process.execPath, [program, ...args], { encoding: "utf8", stdio });
+      };
+      for (const args of [
+        ["compare", w.path("in"), w.path("in")],
+        ["sweep", "--format", "e2m1", "--chunks", "0"],
+      ]) {
+        const stderr = `lockstep ${args[0]}: standard output: cannot be written: the disk is full\n`;
+        expect(run(args, disk, "pipe")).toMatchObject({ status: 2, stderr });
+      }
+      expect(run(["--help"], disk, "pipe").stderr).toMatch(/^lockstep: standard output[^\n]*\n$/);
+      expect(run(["gemm"], "pipe", disk)).toMatchObject({ status: 2, stdout: "" });
+      closeSync(disk);
     },
   );
+
+  it.skipIf(!built)(`ends without a complaint where its reader has gone: ${where}`, async () => {
+    const child = spawn(process.execPath, [program, "--help"], { stdio: ["ignore", "pipe", "pipe"] });
+    child.stdout.destroy();
+    let stderr = "";
+    child.stderr.on("data", (text) => (stderr += text));
+    expect(await once(child, "close")).toEqual([0, null]);
+    expect(stderr).toBe("");
+  });
+
+  it.skipIf(!built)("is packed with what it runs, and without maps to sources that are not", () => {
+    const args = ["pack", "--dry-run", "--json", "--ignore-scripts"];
+    const [{ files }] = JSON.parse(spawnSync("npm", args, { encoding: "utf8" }).stdout) as [
+      { files: { path: string }[] },
+    ];
+    const paths = files.map(({ path }) => path);
+    const needed = ["dist/src/cli/main.js", "dist/src/index.d.ts", "dist/conformance/index.js"];
+    expect(paths).toEqual(expect.arrayContaining(needed));
+    expect(paths.filter((path) => path.endsWith(".map"))).toEqual([]);
+  });
 });

@@ -159,16 +159,17 @@ void launchStaged(const NormParams& p, cudaStream_t stream) {
   stagedNormKernel<type, known, rows><<<blocks, warps * kLanes, bytes, stream>>>(p, residency.multiprocessors);
 }
 
-// Works rows that are whole packs and fit shared memory; false for others.
+// Works rows that are whole packs and fit shared memory beside what the kernel declares; false for others.
 template <Wide type, int known>
 bool tryStaged(const NormParams& p, cudaStream_t stream) {
-  if (p.columns % kPack != 0 || p.columns > kMostSharedBytes) return false;
+  const int64_t room = limitsOfDevice().sharedBytes - kReservedBytes;
+  if (p.columns % kPack != 0 || p.columns > room) return false;
   const int64_t bytes = p.columns * elementBytes(type);
   if (4 * bytes <= kGroupBytes) {
     launchStaged<type, known, 4>(p, stream);
   } else if (2 * bytes <= kGroupBytes) {
     launchStaged<type, known, 2>(p, stream);
-  } else if (bytes <= kMostSharedBytes) {
+  } else if (bytes <= room) {
     launchStaged<type, known, 1>(p, stream);
   } else {
     return false;

@@ -10,10 +10,7 @@ namespace lockstep {
 
 constexpr int kAnyType = -1;
 
-// Shared memory that a block of sm_90 may take, less what the kernels declare.
-constexpr int64_t kMostSharedBytes = 226 * 1024;
-
-// Shared memory that blocks do not get of what there is.
+// Shared memory that a block's rows do not get of what there is: what its kernel declares, and the driver's own.
 constexpr int64_t kReservedBytes = 1024;
 
 // `known` where a kernel was compiled for one type, else the type given.

@@ -1,4 +1,5 @@
 /** `lockstep compare`: two files, bit by bit. */
+import { ArgumentError } from "../errors.js";
 import { fileBytes } from "../io/dtypes.js";
 import { SafetensorsFile } from "../io/safetensors.js";
 import { defineCommand } from "./command.js";
@@ -19,6 +20,20 @@ function describe(diff: TensorDiff, [pathA, pathB]: readonly [string, string]): 
   return `${name}: ${what}, ${different} of ${elements} elements differ${at}`;
 }
 
+/** How many names an error lists. */
+const NAMES_SHOWN = 8;
+
+/** The names of the tensors of either file that begin so. Throws `ArgumentError` where a prefix leaves none. */
+function namesOf(a: SafetensorsFile, b: SafetensorsFile, prefix: string): ReadonlySet<string> {
+  const all = [...new Set([...a.tensors.keys(), ...b.tensors.keys()])];
+  const names = all.filter((name) => name.startsWith(prefix));
+  if (names.length > 0 || prefix === "") return new Set(names);
+  const some = all.slice(0, NAMES_SHOWN).join(", ") + (all.length > NAMES_SHOWN ? ", …" : "");
+  throw new ArgumentError(
+    `--prefix: no tensor of ${a.path} or ${b.path} begins with "${prefix}"; there are ${some || "none"}`,
+  );
+}
+
 export const compare = defineCommand({
   name: "compare",
   summary:
@@ -37,9 +52,7 @@ export const compare = defineCommand({
   async run({ session, values: { prefix = "" }, inputs: [pathA = "", pathB = ""] }) {
     const tensors = await withFile(SafetensorsFile.open(pathA), (a) =>
       withFile(SafetensorsFile.open(pathB), async (b) => {
-        const names = new Set(
-          [...a.tensors.keys(), ...b.tensors.keys()].filter((name) => name.startsWith(prefix)),
-        );
+        const names = namesOf(a, b, prefix);
         const sizes = [...names].map((name) => a.tensors.get(name) ?? b.entry(name));
         const progress = session.progress(
           sizes.reduce((sum, { dtype, shape }) => sum + fileBytes(dtype, shape), 0),

@@ -18,6 +18,12 @@ function replayCommand({ general }: Session, { law, failure }: LawReport): strin
   return ["lockstep", "conform", ...words, ...replay].map(quoted).join(" ");
 }
 
+/** The path of a failure: which input, then which of its shrunk ones, and so on. */
+function failurePath(text: string): string {
+  if (/^\d+(:\d+)*$/.test(text)) return text;
+  throw new ArgumentError(`"${text}" is not a failure's path, integers from 0 between colons, such as 4:0:1`);
+}
+
 function describe(session: Session, report: LawReport): string[] {
   const { law, runs, declined, failure } = report;
   const lines = [`${failure ? "FAILS" : "holds"}  ${law}: ${runs} runs`];
@@ -58,7 +64,7 @@ export const conform = defineCommand({
     path: optional({
       placeholder: "P",
       help: "with --law: replays the counterexample at this path",
-      parse: (text) => text,
+      parse: failurePath,
     }),
   },
   async run({ session, values: { op, runs, seed, law, path } }) {
@@ -74,6 +80,13 @@ export const conform = defineCommand({
       ...(op ? { operations: op } : {}),
       ...(law !== undefined ? { replay: { law, path: path ?? "" } } : {}),
       onProgress: ({ done, planned }) => progress.set(done / planned),
+    }).catch((error: unknown) => {
+      // fast-check's word for a path that its inputs do not have
+      if (!(error instanceof Error && error.message.startsWith("Unable to replay"))) throw error;
+      throw new ArgumentError(
+        `--path ${path} leads to no input of law "${law}" under seed ${seed}; give --seed, --law and --path as the failure printed them`,
+        { cause: error },
+      );
     });
     progress.finish();
     const laws = report.laws.map((each) =>

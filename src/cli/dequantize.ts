@@ -12,20 +12,9 @@ import { defineCommand } from "./command.js";
 import { Holder } from "./holder.js";
 import { choice } from "./options.js";
 import { copyPiece, naming, type Piece, withFile, writePieces } from "./pieces.js";
-import { quantizedPlans, readQuantized, requireMembers } from "./quantized-file.js";
+import { readQuantized, recipesOf, requireMembers, subjectsOf } from "./quantized-file.js";
 import { type Recipe, recipeSubject } from "./recipe.js";
-import { parseRecipe } from "./recipe-parser.js";
 import { OUTPUT } from "./shared-options.js";
-
-/** The quantized tensors of a file and how each was made. */
-function recipesOf(file: TensorSource): ReadonlyMap<string, Recipe> {
-  const recipes = new Map<string, Recipe>();
-  for (const [key, text] of Object.entries(file.metadata)) {
-    const name = recipeSubject(key);
-    if (name !== undefined) recipes.set(name, parseRecipe(file.path, name, text));
-  }
-  return recipes;
-}
 
 /** The copy to read: rowwise where it is there, else columnwise. */
 function directionOf(file: TensorSource, name: string, { usage }: Recipe): Direction {
@@ -72,12 +61,11 @@ export const dequantize = defineCommand({
       const recipes = recipesOf(file);
       const target: Target = { backend: await session.backend(), file, dtype };
       const dequantized: Piece[] = [];
-      const used = new Set<string>();
       for (const [name, recipe] of recipes) {
         dequantized.push(await naming(name, () => dequantizePiece(target, name, recipe)));
-        for (const { name: member } of quantizedPlans(name, recipe)) used.add(member);
       }
-      const rest = [...file.tensors.values()].filter(({ name }) => !used.has(name));
+      const subjects = subjectsOf(recipes);
+      const rest = [...file.tensors.values()].filter(({ name }) => !subjects.has(name));
       const metadata = Object.fromEntries(
         Object.entries(file.metadata).filter(([key]) => recipeSubject(key) === undefined),
       );

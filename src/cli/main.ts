@@ -3,6 +3,7 @@
 import { existsSync, realpathSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { ArgumentError, LockstepError } from "../errors.js";
+import { fileError } from "../io/safetensors.js";
 import { removeTemporaries, watchTemporaries } from "../io/safetensors-writer.js";
 import { buildCuda } from "./build-cuda.js";
 import type { Command, ExitCode } from "./command.js";
@@ -48,8 +49,7 @@ export async function runCli(args: readonly string[], io: CliIo): Promise<ExitCo
     }
     return await find(name).run(io, rest);
   } catch (error) {
-    const where = COMMANDS.some((command) => command.name === name) ? `lockstep ${name}` : "lockstep";
-    io.stderr.write(`${where}: ${describe(error)}\n`);
+    io.stderr.write(errorLine(name, describe(error)));
     return 2;
   }
 }
@@ -60,6 +60,13 @@ function find(name: string | undefined): Command {
   const given = name === undefined ? "no command was given" : `"${name}" is not a command`;
   const names = COMMANDS.map((candidate) => candidate.name).join(", ");
   throw new ArgumentError(`${given}; there are ${names}; lockstep --help tells more`);
+}
+
+/** The line begins with the command's name; where the error does too, an operation's name being the command's, once. */
+function errorLine(name: string | undefined, said: string): string {
+  if (!COMMANDS.some((command) => command.name === name)) return `lockstep: ${said}\n`;
+  const own = new RegExp(`^(tensor ".*?": )?${name}: `, "s");
+  return `lockstep ${name}: ${said.replace(own, "$1")}\n`;
 }
 
 /** One line; with LOCKSTEP_DEBUG=1 the stack. */
@@ -86,11 +93,16 @@ function handleSignals(unfinished: boolean): void {
   }
 }
 
-/** A reader that has seen enough, `head` for one, ends the run without a complaint. */
-function endWithReader(error: Error & { readonly code?: string }): void {
-  if (error.code !== "EPIPE") throw error;
+/**
+ * A reader that has seen enough, `head` for one, ends the run without a complaint. An output that takes nothing for
+ * another reason, a full disk for one, is told of.
+ */
+function endWithOutput(error: Error & { readonly code?: string }): void {
   removeTemporaries();
-  process.exit(0);
+  if (error.code === "EPIPE") process.exit(0);
+  const said = fileError("standard output", "cannot be written", error);
+  process.stderr.write(errorLine(process.argv[2], said.message));
+  process.exit(2);
 }
 
 function isProgram(): boolean {
@@ -102,6 +114,7 @@ function isProgram(): boolean {
 
 if (isProgram()) {
   watchTemporaries(handleSignals);
-  process.stdout.on("error", endWithReader);
+  process.stdout.on("error", endWithOutput);
+  process.stderr.on("error", () => {}); // the exit status tells what no line can
   process.exitCode = await runCli(process.argv.slice(2), process);
 }

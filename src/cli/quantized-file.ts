@@ -10,7 +10,8 @@ import { type Direction, type QuantizedCopy, QuantizedTensor } from "../tensor/q
 import { asMatrix, type DType, type Shape, sameShape } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
 import type { Holder } from "./holder.js";
-import type { Recipe } from "./recipe.js";
+import { type Recipe, recipeSubject } from "./recipe.js";
+import { parseRecipe } from "./recipe-parser.js";
 
 /** One tensor of a quantized tensor: in the file, and as a tensor here. */
 export interface Member {
@@ -64,6 +65,25 @@ export function quantizedPlans(name: string, recipe: Recipe): readonly TensorPla
   return recipe.spec.quantizer === "fp8-delayed"
     ? [...plans, { name: `${name}.amax`, dtype: "F32", shape: [1] }]
     : plans;
+}
+
+/** The quantized tensors of a file and how each was made. Throws `FileError` for metadata that do not say. */
+export function recipesOf(file: TensorSource): ReadonlyMap<string, Recipe> {
+  const recipes = new Map<string, Recipe>();
+  for (const [key, text] of Object.entries(file.metadata)) {
+    const name = recipeSubject(key);
+    if (name !== undefined) recipes.set(name, parseRecipe(file.path, name, text));
+  }
+  return recipes;
+}
+
+/** The quantized tensor that each of its parts belongs to. */
+export function subjectsOf(recipes: ReadonlyMap<string, Recipe>): ReadonlyMap<string, string> {
+  const subjects = new Map<string, string>();
+  for (const [name, recipe] of recipes) {
+    for (const part of quantizedPlans(name, recipe)) subjects.set(part.name, name);
+  }
+  return subjects;
 }
 
 /** Stands for the quantizer that made a tensor of a file. */
