@@ -11,11 +11,13 @@ import { writeSafetensors } from "../src/io/safetensors-writer.js";
 import { Linear } from "../src/modules/linear.js";
 import { defaultRandom, type Module, manualSeed } from "../src/modules/module.js";
 import { quantizedModelInit } from "../src/modules/quantized-init.js";
+import { zeros } from "../src/ops/create.js";
 import { dequantize } from "../src/ops/dequantize.js";
 import { SGD } from "../src/optimizers/sgd.js";
 import { RandomState } from "../src/quantizers/quantizer.js";
 import { DelayedScaling } from "../src/recipes/per-tensor.js";
 import { QuantizedTensor } from "../src/tensor/quantized.js";
+import { Scope } from "../src/tensor/scope.js";
 import type { Tensor } from "../src/tensor/tensor.js";
 import { useBackend } from "./harness/suite.js";
 import { type DrawnPlan, DrawnRun, drawnPlans } from "./harness/training/drawn.js";
@@ -112,6 +114,24 @@ describe("a run that goes on from a checkpoint", () => {
 });
 
 describe("parts of a run", () => {
+  it("let go of the gradients that a used module has", async () => {
+    const random = new RandomState(1n);
+    using module = new Linear(backend(), 32, 32, { random, fuseWgradAccumulation: true });
+    using main = zeros(backend(), "f32", [32, 32]);
+    module.weight.mainGrad = main;
+    await saveCheckpoint(path, { module, random });
+    const x = zeros(backend(), "bf16", [32, 32]).write(new Uint16Array(1024).fill(0x3f80));
+    using scope = new Scope();
+    scope.keep(x);
+    module.forward(x).backward(x);
+    expect(main.dataSync().some((value) => value !== 0)).toBe(true);
+    expect(module.bias?.grad).toBeDefined();
+    await loadCheckpoint(path, { module, random });
+    expect(main.dataSync().every((value) => value === 0)).toBe(true);
+    expect(module.bias?.grad).toBeUndefined();
+    x.dispose();
+  });
+
   it("load without the optimizer, whose masters are then made of what was loaded", async () => {
     const make = (seed: bigint): Linear =>
       new Linear(backend(), 32, 32, { bias: false, random: new RandomState(seed) });

@@ -20,6 +20,7 @@ import { clipGradNorm } from "../src/optimizers/optimizer.js";
 import { SGD } from "../src/optimizers/sgd.js";
 import { RandomState } from "../src/quantizers/quantizer.js";
 import { normal } from "../src/random.js";
+import { Variable } from "../src/tape/variable.js";
 import type { QuantizedTensor } from "../src/tensor/quantized.js";
 import { Scope } from "../src/tensor/scope.js";
 import type { WideDType } from "../src/tensor/shape.js";
@@ -132,6 +133,31 @@ describe("optimizers", () => {
     expectSame("weight", layer.weight.value, before);
     expectSame("master", optimizer.slots.get("weight")?.master, f32(before));
   });
+});
+
+it("a frozen parameter gets no gradient and no update, and what it is part of is the same otherwise", () => {
+  const random = () => new RandomState(1n);
+  using trained = new Linear(backend(), 32, 32, { random: random() });
+  using frozen = new Linear(backend(), 32, 32, { random: random() });
+  frozen.weight.requiresGrad = false;
+  using _scope = new Scope();
+  const x = zeros(backend(), "bf16", [32, 32]).write(new Uint16Array(1024).fill(0x3f80));
+  const before = [...frozen.weight.tensor.dataSync()];
+  const inputs = [trained, frozen].map((layer) => {
+    const input = new Variable(x, true);
+    layer.forward(input).backward(x);
+    using optimizer = new SGD(layer, { learningRate: 0.5 });
+    optimizer.step();
+    const grad = [...(input.grad?.dataSync() ?? [])];
+    input.zeroGrad();
+    return grad;
+  });
+  expect(inputs[1]).toEqual(inputs[0]);
+  expect(frozen.weight.grad).toBeUndefined();
+  expect([...frozen.weight.tensor.dataSync()]).toEqual(before);
+  expect([...trained.weight.tensor.dataSync()]).not.toEqual(before);
+  expect([...(frozen.bias?.tensor.dataSync() ?? [])]).toEqual([...(trained.bias?.tensor.dataSync() ?? [])]);
+  for (const layer of [trained, frozen]) for (const parameter of layer.parameters()) parameter.zeroGrad();
 });
 
 it("zeroGrad makes every byte of a main gradient zero, however large", () => {

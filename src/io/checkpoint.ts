@@ -70,7 +70,7 @@ export async function saveCheckpoint(path: string, state: SavedState): Promise<v
 
 /**
  * Puts a run back to where `saveCheckpoint` found it, in place, and gives its `extra`. The module must be made the same
- * way; it may be fresh or used. Without `optimizer` that part of the file is left alone: make optimizers afterwards then,
+ * way; it may be fresh or used: gradients that it has are let go of. Without `optimizer` that part of the file is left alone: make optimizers afterwards then,
  * as masters follow no parameters. Nothing has changed where it throws: `FileError` for a file that is damaged, of another
  * version, or not of this module and optimizer.
  */
@@ -96,7 +96,10 @@ async function load(file: TensorSource, state: CheckpointState): Promise<unknown
   for (const { name, tensor } of places) if (tensor.disposed) throw new DisposedError(`${name}'s tensor`);
 
   for (const { name, tensor } of places) tensor.write(bytes(name));
-  for (const parameter of module.parameters()) parameter.clearHighPrecisionInitVal();
+  for (const parameter of module.parameters()) {
+    parameter.clearHighPrecisionInitVal();
+    parameter.clearGrads();
+  }
   for (const [name, quantization] of module.namedQuantizations())
     quantization.restore(scaled.includes(name) ? scalesFrom(bytes, name) : undefined);
   for (const [slot, count] of steps ?? []) slot.steps = count;

@@ -2,7 +2,7 @@
 import type { Backend } from "../backends/backend.js";
 import { ShapeError } from "../errors.js";
 import { castTo } from "../ops/cast.js";
-import { tensor } from "../ops/create.js";
+import { setZero, tensor } from "../ops/create.js";
 import type { RandomState } from "../quantizers/quantizer.js";
 import { normal } from "../random.js";
 import type { Value } from "../tape/value.js";
@@ -38,6 +38,12 @@ export class Parameter extends Variable {
   /** Lets go of the values before quantization: once masters are made of them, or other values are loaded. */
   clearHighPrecisionInitVal(): void {
     this.#highPrecisionInitVal = undefined;
+  }
+
+  /** Lets go of the gradient; a main gradient becomes zero. */
+  clearGrads(): void {
+    this.zeroGrad();
+    if (this.mainGrad) setZero(this.mainGrad);
   }
 
   dispose(): void {

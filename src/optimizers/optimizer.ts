@@ -3,7 +3,7 @@ import { ArgumentError } from "../errors.js";
 import { Module } from "../modules/module.js";
 import { type Parameter, persistent } from "../modules/parameter.js";
 import { castTo } from "../ops/cast.js";
-import { setZero, tensor, zeros } from "../ops/create.js";
+import { tensor, zeros } from "../ops/create.js";
 import { dequantize } from "../ops/dequantize.js";
 import { type GradNorm, gradNorm } from "../ops/grad-norm.js";
 import { QuantizedTensor } from "../tensor/quantized.js";
@@ -75,10 +75,7 @@ export abstract class Optimizer {
 
   /** Lets go of all gradients; main gradients become zero. */
   zeroGrad(): void {
-    for (const { parameter } of this.slots.values()) {
-      parameter.zeroGrad();
-      if (parameter.mainGrad) setZero(parameter.mainGrad);
-    }
+    for (const { parameter } of this.slots.values()) parameter.clearGrads();
   }
 
   /** Frees masters and buffers; parameters stay. */

@@ -51,9 +51,10 @@ export class Variable {
   /** How it was computed; spent once a backward pass has gone through that, which keeps nothing for another. */
   [ORIGIN]: Step | "spent" | undefined;
 
+  /** `requiresGrad` of a leaf may be set: passes from then on give it a gradient, or none where a parameter is frozen. */
   constructor(
     readonly value: Value,
-    readonly requiresGrad = false,
+    public requiresGrad = false,
   ) {}
 
   get shape(): Shape {
