@@ -157,6 +157,9 @@ describe("quantize of what quantize wrote", () => {
     await w.write("in", [f32("x", [32, 32], ramp(1024)), f32("y", [32, 32], ramp(1024))]);
     await w.succeed("quantize", "@in", "-o", "@once", "--quantizer", quantizer, "--tensors", "x");
     const again = ["quantize", "@once", "-o", "@twice", "--quantizer", "mxfp8"];
+    const encoded = await w.run("encode", "@once", "-o", "@twice", "--format", "e4m3");
+    expect(encoded).toMatchObject({ status: 2, stdout: "" });
+    expect(encoded.stderr).toMatch(/belongs to "x".*; dequantize the file first\n$/);
     for (const tensors of [[], ["--tensors", `y,${part}`]]) {
       const { status, stdout, stderr } = await w.run(...again, ...tensors);
       expect({ status, stdout }).toEqual({ status: 2, stdout: "" });

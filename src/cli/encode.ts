@@ -14,6 +14,7 @@ import { elementCount, isWide, type Shape, type WideDType } from "../tensor/shap
 import { bytesOf } from "./bytes.js";
 import { defineCommand } from "./command.js";
 import { type Piece, planPieces, withFile, writePieces } from "./pieces.js";
+import { recipesOf, requireWhole, subjectsOf } from "./quantized-file.js";
 import { ENCODING, FORMAT, OUTPUT, RANDOM } from "./shared-options.js";
 
 /** Elements encoded at a time; even, so that no byte of packed codes is shared. */
@@ -93,7 +94,11 @@ export const encode = defineCommand({
     await withFile(SafetensorsFile.open(input), async (file) => {
       const backend = await session.backend();
       const entries = [...file.tensors.values()];
-      const pieces = await planPieces(file, (entry) => encodePiece(backend, file, entry, options));
+      const subjects = subjectsOf(recipesOf(file));
+      const pieces = await planPieces(file, (entry) => {
+        if (wideDType(entry)) requireWhole(entry.name, subjects, "dequantize the file first");
+        return encodePiece(backend, file, entry, options);
+      });
       await writePieces(session, output, pieces, file.metadata);
       const encoded = entries.filter(wideDType).map(({ name }) => name);
       const { format, rounding, overflow } = options;

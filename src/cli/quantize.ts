@@ -13,7 +13,7 @@ import { defineCommand } from "./command.js";
 import { wideDType } from "./encode.js";
 import { optional } from "./options.js";
 import { type Piece, planPieces, withFile, writePieces } from "./pieces.js";
-import { allMembers, quantizedPlans, recipesOf, subjectsOf } from "./quantized-file.js";
+import { allMembers, quantizedPlans, recipesOf, requireWhole, subjectsOf } from "./quantized-file.js";
 import {
   makeQuantizer,
   QUANTIZER_OPTIONS,
@@ -90,15 +90,6 @@ function requireWanted(file: TensorSource, wanted: readonly string[]): void {
   }
 }
 
-/** Throws where a tensor belongs to one that is quantized already, by the file's metadata. */
-function requireWhole(name: string, subjects: ReadonlyMap<string, string>): void {
-  const subject = subjects.get(name);
-  if (subject === undefined) return;
-  throw new FileError(
-    `tensor "${name}": belongs to "${subject}", which is quantized already (metadata ${recipeKey(subject)}); leave it out by --tensors, or dequantize the file first`,
-  );
-}
-
 export const quantize = defineCommand({
   name: "quantize",
   summary: "quantizes F32, F16 and BF16 tensors to codes and scales, rowwise, columnwise or both",
@@ -125,7 +116,7 @@ export const quantize = defineCommand({
       const quantized: string[] = [];
       const pieces = await planPieces(file, (entry) => {
         if ((wanted && !wanted.includes(entry.name)) || !wideDType(entry)) return undefined;
-        requireWhole(entry.name, subjects);
+        requireWhole(entry.name, subjects, "leave it out by --tensors, or dequantize the file first");
         quantized.push(entry.name);
         return quantizePiece(backend, file, entry, settings);
       });

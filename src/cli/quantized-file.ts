@@ -10,7 +10,7 @@ import { type Direction, type QuantizedCopy, QuantizedTensor } from "../tensor/q
 import { asMatrix, type DType, type Shape, sameShape } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
 import type { Holder } from "./holder.js";
-import { type Recipe, recipeSubject } from "./recipe.js";
+import { type Recipe, recipeKey, recipeSubject } from "./recipe.js";
 import { parseRecipe } from "./recipe-parser.js";
 
 /** One tensor of a quantized tensor: in the file, and as a tensor here. */
@@ -84,6 +84,15 @@ export function subjectsOf(recipes: ReadonlyMap<string, Recipe>): ReadonlyMap<st
     for (const part of quantizedPlans(name, recipe)) subjects.set(part.name, name);
   }
   return subjects;
+}
+
+/** Throws `FileError` where a tensor is part of one that is quantized already, with what to do `instead`. */
+export function requireWhole(name: string, subjects: ReadonlyMap<string, string>, instead: string): void {
+  const subject = subjects.get(name);
+  if (subject === undefined) return;
+  throw new FileError(
+    `tensor "${name}": belongs to "${subject}", which is quantized already (metadata ${recipeKey(subject)}); ${instead}`,
+  );
 }
 
 /** Stands for the quantizer that made a tensor of a file. */
