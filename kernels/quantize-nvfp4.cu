@@ -184,7 +184,7 @@ __global__ void __launch_bounds__(kFp4Threads, kResident<type>)
     quantizeNvfp4(const QuantizeNvfp4Params p, const Strips strips) {
   __shared__ Fp4Tile<type> stages[kStages<type>];
   __shared__ Nvfp4Scaling scaling;
-  if (isNoop(p.noop)) return;
+  if (isNoop(p.noop)) return waitForPrevious();
   const int64_t column = int64_t{blockIdx.x % strips.across} * kFp4Columns;
   const uint32_t lowest = static_cast<uint32_t>(ceilDivide(p.rows, kFp4Rows)) - 1 - blockIdx.x / strips.across;
   const int64_t row = int64_t{lowest} * kFp4Rows;
