@@ -18,7 +18,7 @@ const STATE_BYTES: usize = 64;
 /** Stores and loads whose addresses agree modulo this wait for each other. */
 const PAGE: usize = 4096;
 /** Packed bytes of X that one block of rows may take, within the limits on its rows. */
-const BLOCK_BYTES: u32 = 16 << 20;
+const BLOCK_BYTES: u64 = 16 << 20;
 const MAX_ROWS: u32 = 1024;
 const FEW_PANELS_ROWS: u32 = 64;
 const MIN_ROWS: u32 = 16;
@@ -41,7 +41,7 @@ function paddedDepth(task: usize): u32 {
 
 /** Rows of a block, a multiple of 4; fewer where few panels would leave threads without work. */
 function blockRows(task: usize): u32 {
-  const fitting = BLOCK_BYTES / (max<u32>(1, paddedDepth(task)) * <u32>valueBytes(kernelOf(task)));
+  const fitting = <u32>(BLOCK_BYTES / max<u64>(1, <u64>paddedDepth(task) * valueBytes(kernelOf(task))));
   const most = panelsOf(task) < 8 ? FEW_PANELS_ROWS : MAX_ROWS;
   const rows = max(MIN_ROWS, min(most, fitting));
   return (min(rows, max<u32>(1, rowsOf(task))) + 3) & ~3;
@@ -54,40 +54,41 @@ export function gemmUnits(task: usize): u32 {
 }
 
 // Scratch: tables of X and W; a line of f32, of values, of exponents; packed X and W; states, totals, scales.
+// Its sizes are u64: a depth that no address space holds is a number like any other until memory is asked for.
 
 function tablesBytes(): usize {
   return 2 * TABLE_BYTES;
 }
 
-function lineBytes(task: usize): usize {
-  return <usize>paddedDepth(task) * 16 + 64;
+function lineBytes(task: usize): u64 {
+  return <u64>paddedDepth(task) * 16 + 64;
 }
 
 /** Bytes of packed exponents, or of spans. */
-function packedExponentBytes(task: usize, lines: u32): usize {
-  const perLine = max(<usize>paddedDepth(task) * exponentBytes(kernelOf(task)), SPAN_BYTES);
+function packedExponentBytes(task: usize, lines: u32): u64 {
+  const perLine = max<u64>(<u64>paddedDepth(task) * exponentBytes(kernelOf(task)), SPAN_BYTES);
   return (perLine * lines + 15) & ~15;
 }
 
-function packedValueBytes(task: usize, lines: u32): usize {
-  return (<usize>paddedDepth(task) * valueBytes(kernelOf(task)) * lines + 15) & ~15;
+function packedValueBytes(task: usize, lines: u32): u64 {
+  return (<u64>paddedDepth(task) * valueBytes(kernelOf(task)) * lines + 15) & ~15;
 }
 
-/** Bytes of scratch that each thread hands to `gemm`, 16-byte aligned. */
-export function gemmScratch(task: usize): usize {
+/** Bytes of scratch that each thread hands to `gemm`, 16-byte aligned; exact, and it may be more than there can be. */
+export function gemmScratch(task: usize): f64 {
   const rows = blockRows(task);
   const panel = panelOf(task);
-  return (
-    tablesBytes() +
+  const bytes: u64 =
     lineBytes(task) +
     packedValueBytes(task, rows + panel) +
     packedExponentBytes(task, rows) +
     packedExponentBytes(task, panel) +
-    <usize>rows * (STATE_BYTES + 64) +
+    <u64>rows * (STATE_BYTES + 64) +
+    tablesBytes() +
     64 +
     PAGE +
-    ALIGNED_BYTES
-  );
+    ALIGNED_BYTES;
+  return <f64>bytes;
 }
 
 /** Moves a packed line to its place among `lines` interleaved ones: values of `bytes` bytes, `inner` apart. */
@@ -207,11 +208,11 @@ export function gemm(task: usize, scratch: usize, begin: u32, end: u32): void {
   const panel = panelOf(task);
   const tables = scratch;
   const line = tables + tablesBytes();
-  const x = line + lineBytes(task);
-  const xe = x + packedValueBytes(task, rows);
-  const w = xe + packedExponentBytes(task, rows);
-  const we = w + packedValueBytes(task, panel);
-  const states = we + packedExponentBytes(task, panel);
+  const x = line + <usize>lineBytes(task);
+  const xe = x + <usize>packedValueBytes(task, rows);
+  const w = xe + <usize>packedExponentBytes(task, rows);
+  const we = w + <usize>packedValueBytes(task, panel);
+  const states = we + <usize>packedExponentBytes(task, panel);
   fillTable(task, 0, tables);
   fillTable(task, 1, tables + TABLE_BYTES);
 

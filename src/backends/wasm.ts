@@ -25,7 +25,8 @@ export async function openWasmOver(instance: Instance, options: WasmOptions): Pr
   }
   const { datapath = "hopper" } = options;
   requireDatapath(datapath);
-  return new WasmBackend(instance, await Pool.open(instance, threads), datapath);
+  const heap = new Heap(instance);
+  return new WasmBackend(instance, heap, await Pool.open(instance, heap, threads), datapath);
 }
 
 class WasmBackend implements Backend {
@@ -39,14 +40,14 @@ class WasmBackend implements Backend {
 
   constructor(
     instance: Instance,
+    heap: Heap,
     pool: Pool,
     readonly datapath: Backend["datapath"],
   ) {
-    this.memory = new Heap(instance);
+    this.memory = heap;
     this.threads = pool.size;
     this.description = `WebAssembly reference, ${pool.size} thread${pool.size > 1 ? "s" : ""}, SIMD128`;
     this.#pool = pool;
-    const heap = this.memory;
     this.#context = {
       exports: instance.exports,
       pool,

@@ -197,7 +197,7 @@ function accumulate(
 ): void {
   const { pool } = context;
   const units = call(context, "gemmUnits", task);
-  const scratch = call(context, "gemmScratch", task) >>> 0;
+  const scratch = call(context, "gemmScratch", task);
   const stride = progress ? Math.max(pool.size, Math.ceil(units / PROGRESS_PARTS)) : units;
   for (let first = 0; first < units; first += stride) {
     const job = { first, total: Math.min(stride, units - first), weight: Math.ceil(work / units), scratch };

@@ -4,8 +4,19 @@ import type { Memory } from "../../tensor/storage.js";
 import type { MemoryUse } from "../backend.js";
 import type { Instance } from "./instance.js";
 
-/** The allocator's largest block. */
-const LARGEST_BLOCK = 2 ** 30 - 16;
+/**
+ * From `HALF` on the allocator takes the first free block of a class, whether it fits or not: only a request for the
+ * least block of a class is safe. Classes are `CLASS` bytes wide; their least block has `LEAST` more than their edge.
+ */
+const HALF = 2 ** 29;
+const CLASS = 2 ** 25;
+const LEAST = 12;
+
+/** Beyond what is asked, so that empty tensors have addresses of their own. */
+const SLACK = 16;
+
+/** The allocator's largest block that is safe. */
+const LARGEST_BLOCK = 31 * CLASS + LEAST - SLACK;
 
 /** Allocation and copies for tensors. Only the main thread's instance allocates. */
 export class Heap implements Memory {
@@ -18,22 +29,10 @@ export class Heap implements Memory {
     this.#instance = instance;
   }
 
-  /** Reserves at least one byte more than asked, so that empty tensors have addresses of their own. */
+  /** Memory of a tensor, or of what is counted as one. */
   allocate(bytes: number): number {
     this.#requireOpen();
-    if (bytes > LARGEST_BLOCK) {
-      throw new OutOfMemoryError(bytes, this.#live, `one tensor may have ${LARGEST_BLOCK} bytes; split it`);
-    }
-    let address: number;
-    try {
-      address = this.#instance.exports.reserve(bytes + 16) >>> 0;
-    } catch {
-      throw new OutOfMemoryError(
-        bytes,
-        this.#live,
-        "dispose of tensors that are no longer needed, or use a scope",
-      );
-    }
+    const address = this.reserve(bytes);
     this.#sizes.set(address, bytes);
     this.#live += bytes;
     return address;
@@ -44,6 +43,31 @@ export class Heap implements Memory {
     if (bytes === undefined) return;
     this.#sizes.delete(address);
     this.#live -= bytes;
+    this.release(address);
+  }
+
+  /** Memory that is not counted. Throws `OutOfMemoryError`, which leaves everything as it was. */
+  reserve(bytes: number): number {
+    if (bytes > LARGEST_BLOCK) {
+      throw new OutOfMemoryError(
+        bytes,
+        this.#live,
+        `one piece of memory may have ${LARGEST_BLOCK} bytes; split what needs more`,
+      );
+    }
+    try {
+      return this.#instance.exports.reserve(blockFor(bytes + SLACK)) >>> 0;
+    } catch {
+      throw new OutOfMemoryError(
+        bytes,
+        this.#live,
+        "dispose of tensors that are no longer needed, or use a scope",
+      );
+    }
+  }
+
+  /** Gives back what `reserve` returned. */
+  release(address: number): void {
     this.#instance.exports.release(address);
   }
 
@@ -78,4 +102,9 @@ export class Heap implements Memory {
   use(): MemoryUse {
     return { live: this.#live, reserved: this.#instance.memory.buffer.byteLength, blocks: this.#sizes.size };
   }
+}
+
+/** What to ask the allocator for, to be sure of `bytes`. */
+function blockFor(bytes: number): number {
+  return bytes <= HALF ? bytes : Math.ceil((bytes - LEAST) / CLASS) * CLASS + LEAST;
 }

@@ -2,42 +2,19 @@
 import { platform } from "#platform";
 import { BackendError } from "../../errors.js";
 import type { WorkerHandle } from "../platform/platform.js";
+import type { Heap } from "./heap.js";
 import type { ExportName, Exports, Instance } from "./instance.js";
 import { CONTROL, serve, type WorkerData } from "./worker.js";
 
-/** Scratch each thread starts with; kernels are told where theirs lies. */
+/** Scratch that each thread keeps; what a job needs beyond it is reserved for that job. */
 const SCRATCH_BYTES = 1 << 20;
 
 /** Below this much work, in elements or multiply-adds, waking a thread costs more than it saves. */
 const WORTH_SHARING = 1 << 17;
 
-/** Memory of one thread's own, as large as the largest job has asked for. */
-class Scratch {
-  #address = 0;
-  #bytes = 0;
-
-  constructor(readonly exports: Exports) {}
-
-  /** The address of at least `bytes` bytes. */
-  ofSize(bytes: number): number {
-    if (bytes > this.#bytes) {
-      this.release();
-      this.#address = this.exports.reserve(bytes) >>> 0;
-      this.#bytes = bytes;
-    }
-    return this.#address;
-  }
-
-  release(): void {
-    if (this.#bytes > 0) this.exports.release(this.#address);
-    this.#bytes = 0;
-  }
-}
-
 interface Thread {
   readonly header: Int32Array;
   readonly args: Float64Array;
-  readonly scratch: Scratch;
   readonly worker: WorkerHandle;
   jobs: number;
 }
@@ -49,7 +26,7 @@ export interface Job {
   readonly first?: number;
   readonly grain?: number;
   readonly weight?: number;
-  /** Bytes of scratch each part needs, where 1 MiB is too little. */
+  /** Bytes of scratch each part needs, where `SCRATCH_BYTES` is too little. */
   readonly scratch?: number;
 }
 
@@ -58,18 +35,20 @@ export class Pool {
   readonly #exports: Exports;
   readonly #names: readonly string[];
   readonly #threads: Thread[] = [];
-  readonly #scratch: Scratch;
+  readonly #heap: Heap;
+  /** What each thread keeps, this one's first. */
+  readonly #scratch: number[] = [];
   readonly #controls: number[] = [];
 
-  private constructor(instance: Instance) {
+  private constructor(instance: Instance, heap: Heap) {
     this.#exports = instance.exports;
     this.#names = Object.keys(instance.exports);
-    this.#scratch = new Scratch(instance.exports);
+    this.#heap = heap;
   }
 
   /** Starts `threads - 1` workers and waits until they are ready. */
-  static async open(instance: Instance, threads: number): Promise<Pool> {
-    const pool = new Pool(instance);
+  static async open(instance: Instance, heap: Heap, threads: number): Promise<Pool> {
+    const pool = new Pool(instance, heap);
     for (let i = 1; i < threads; i++) pool.#threads.push(pool.#start(instance));
     await Promise.all(pool.#threads.map(ready));
     return pool;
@@ -79,15 +58,14 @@ export class Pool {
     return this.#threads.length + 1;
   }
 
-  #start({ module, memory, exports }: Instance): Thread {
-    const control = exports.reserve(CONTROL.bytes) >>> 0;
+  #start({ module, memory }: Instance): Thread {
+    const control = this.#heap.reserve(CONTROL.bytes);
     this.#controls.push(control);
     new Uint8Array(memory.buffer, control, CONTROL.bytes).fill(0);
     const data: WorkerData = { module, memory, control, names: this.#names };
     return {
       header: new Int32Array(memory.buffer, control, 4),
       args: new Float64Array(memory.buffer, control + 64, CONTROL.maxArgs),
-      scratch: new Scratch(exports),
       worker: platform.spawn(serve.toString(), data),
       jobs: 1,
     };
@@ -95,22 +73,68 @@ export class Pool {
 
   /**
    * Calls `exports[name](...args, begin, end)` over [first, first + total) in as many parts as pay, and returns what
-   * each part returned. `argsFor` is given the scratch of the thread that will run the part.
+   * each part returned. `argsFor` is given the scratch of the thread that will run the part. Throws
+   * `OutOfMemoryError` where not even one part can have its scratch; when it throws, no part still runs.
    */
   run(name: ExportName, job: Job, argsFor: (scratch: number) => readonly number[]): number[] {
     const { first = 0, total, grain = 1, weight = 1, scratch = SCRATCH_BYTES } = job;
     if (total <= 0) return [];
     const units = Math.ceil(total / grain);
-    const parts = Math.max(1, Math.min(this.size, units, Math.floor((total * weight) / WORTH_SHARING)));
-    const edge = (part: number): number =>
-      first + Math.min(total, Math.floor((units * part) / parts) * grain);
-    const helpers = this.#threads.slice(0, parts - 1);
-    helpers.forEach((thread, i) => {
-      this.#give(thread, name, [...argsFor(thread.scratch.ofSize(scratch)), edge(i + 1), edge(i + 2)]);
+    const worth = Math.max(1, Math.min(this.size, units, Math.floor((total * weight) / WORTH_SHARING)));
+    const places = this.#reserve(worth, scratch);
+    try {
+      const edge = (part: number): number =>
+        first + Math.min(total, Math.floor((units * part) / places.length) * grain);
+      return this.#share(
+        name,
+        places.map((place, part) => [...argsFor(place), edge(part), edge(part + 1)]),
+      );
+    } finally {
+      if (scratch > SCRATCH_BYTES) for (const place of places) this.#heap.release(place);
+    }
+  }
+
+  /** Scratch for `parts` parts; where memory is short for fewer, but for one. */
+  #reserve(parts: number, bytes: number): number[] {
+    const places: number[] = [];
+    try {
+      for (let part = 0; part < parts; part++) places.push(this.#place(part, bytes));
+    } catch (error) {
+      if (places.length === 0) throw error;
+    }
+    return places;
+  }
+
+  #place(part: number, bytes: number): number {
+    if (bytes > SCRATCH_BYTES) return this.#heap.reserve(bytes);
+    this.#scratch[part] ??= this.#heap.reserve(SCRATCH_BYTES);
+    return this.#scratch[part];
+  }
+
+  /** Makes call 0 on this thread and each other on a helper, waits for all, then throws what failed first. */
+  #share(name: ExportName, calls: readonly (readonly number[])[]): number[] {
+    calls.slice(1).forEach((args, i) => {
+      this.#give(this.#threads[i] as Thread, name, args);
     });
-    const call = this.#exports[name] as (...args: number[]) => number;
-    const own = call(...argsFor(this.#scratch.ofSize(scratch)), edge(0), edge(1));
-    return [own, ...helpers.map((thread) => join(thread, name))];
+    const failures: unknown[] = [];
+    const results = calls.map((args, part) => {
+      try {
+        return part === 0 ? this.#call(name, args) : join(this.#threads[part - 1] as Thread, name);
+      } catch (error) {
+        failures.push(error);
+        return Number.NaN;
+      }
+    });
+    if (failures.length > 0) throw failures[0];
+    return results;
+  }
+
+  #call(name: ExportName, args: readonly number[]): number {
+    try {
+      return (this.#exports[name] as (...args: readonly number[]) => number)(...args);
+    } catch (cause) {
+      throw new BackendError(`wasm: ${name} trapped`, { cause });
+    }
   }
 
   #give(thread: Thread, name: string, args: readonly number[]): void {
@@ -131,9 +155,7 @@ export class Pool {
       Atomics.notify(thread.header, 0);
     }
     await Promise.all(this.#threads.map((thread) => thread.worker.terminate()));
-    for (const scratch of [this.#scratch, ...this.#threads.map((thread) => thread.scratch)])
-      scratch.release();
-    for (const control of this.#controls) this.#exports.release(control);
+    for (const address of [...this.#scratch, ...this.#controls]) this.#heap.release(address);
     this.#threads.length = 0;
   }
 }
