@@ -170,6 +170,14 @@ describe("modules", () => {
       ),
       6,
     );
+  differentiates("Embedding, as the first of several layers", (b, each, using) => {
+    const table = new Embedding(b, each.others, each.columns, F32);
+    const module = new Sequential(b, table, new Linear(b, each.columns, each.rows, F32));
+    using(module);
+    const ids = tensor(b, Int32Array.of(0, each.others - 1, 0), [3], "i32");
+    return { leaves: parametersOf(module, each.seed), run: () => module.forward(ids) };
+  });
+
   differentiates("Embedding, of ids that repeat", (b, each, using) => {
     const module = new Embedding(b, each.others, each.columns, F32);
     using(module);

@@ -3,7 +3,9 @@ import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { autocast } from "../src/autocast/autocast.js";
 import { dotProductAttention } from "../src/functional/attention.js";
+import { activation, add } from "../src/functional/elementwise.js";
 import { Linear } from "../src/modules/linear.js";
+import { recompute } from "../src/modules/recompute.js";
 import { castTo } from "../src/ops/cast.js";
 import { tensor, zeros } from "../src/ops/create.js";
 import { dequantize } from "../src/ops/dequantize.js";
@@ -12,6 +14,7 @@ import { columnSum } from "../src/ops/norm.js";
 import { softmax, softmaxBackward } from "../src/ops/softmax.js";
 import { RandomState } from "../src/quantizers/quantizer.js";
 import { normal } from "../src/random.js";
+import { Float8CurrentScaling } from "../src/recipes/per-tensor.js";
 import { noGrad } from "../src/tape/grad-mode.js";
 import { Variable } from "../src/tape/variable.js";
 import type { QuantizedTensor } from "../src/tensor/quantized.js";
@@ -248,6 +251,54 @@ describe("fp8Output and fp8Grad", () => {
       }),
       { numRuns: 4 },
     );
+  });
+});
+
+describe("fp8Grad is refused, before the backward pass computes anything, where the input", () => {
+  const recipe = new Float8CurrentScaling();
+  const uses: Record<string, (x: Variable, layer: Linear, before: Linear) => Variable> = {
+    "is a leaf": (x, layer) => layer.forward(x, { fp8Grad: true }),
+    "is a function's": (x, layer) => layer.forward(activation(x, "relu"), { fp8Grad: true }),
+    "is used elsewhere too": (x, layer, before) => {
+      const h = before.forward(x);
+      return add(layer.forward(h, { fp8Grad: true }), h);
+    },
+  };
+
+  it.each(Object.entries(uses))("%s", (_, run) => {
+    using _scope = new Scope();
+    using layer = new Linear(backend(), 32, 32, { fuseWgradAccumulation: true });
+    using before = new Linear(backend(), 32, 32);
+    const mainGrad = zeros(backend(), "f32", [32, 32]);
+    layer.weight.mainGrad = mainGrad;
+    const [x, dy] = [1, 2].map((seed) => drawnTensor(backend(), seed, [32, 32], "bf16"));
+    const y = autocast({ recipe }, () => run(new Variable(x as Tensor, true), layer, before));
+    expect(() => y.backward(dy)).toThrow(/fp8Grad .* Linear/);
+    expect(mainGrad.dataSync()).toEqual(new Float32Array(32 * 32));
+    expect(layer.bias?.grad).toBeUndefined();
+  });
+
+  it("but not where a Linear before it, or both, are computed again", () => {
+    const gradients = (["none", "before", "both"] as const).map((again) => {
+      using _scope = new Scope();
+      const [layer, before] = [1n, 2n].map((seed) => {
+        return new Linear(backend(), 32, 32, { random: new RandomState(seed) });
+      }) as [Linear, Linear];
+      const second = (h: Variable): Variable => layer.forward(h, { fp8Grad: true });
+      const part = (body: (x: Variable) => Variable, x: Variable): Variable =>
+        again === "none" ? body(x) : recompute(body, x);
+      const x = new Variable(drawnTensor(backend(), 1, [32, 32], "bf16"));
+      const y = autocast({ recipe }, () => {
+        const h = part((input) => before.forward(input), x);
+        return again === "both" ? recompute(second, h) : second(h);
+      });
+      y.backward(drawnTensor(backend(), 2, [32, 32], "bf16"));
+      const bits = before.weight.grad?.dataSync().slice();
+      for (const made of [layer, before]) made.dispose();
+      return bits;
+    });
+    expect(gradients[0]).toBeDefined();
+    for (const each of gradients) expect(each).toEqual(gradients[0]);
   });
 });
 

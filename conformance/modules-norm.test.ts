@@ -1,6 +1,6 @@
 /** A norm and the layers behind it are the operations they are made of: to the bit. */
 import * as fc from "fast-check";
-import { describe, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import { autocast } from "../src/autocast/autocast.js";
 import * as functional from "../src/functional/index.js";
 import { LayerNormLinear } from "../src/modules/layer-norm-linear.js";
@@ -16,6 +16,7 @@ import { castTo } from "../src/ops/cast.js";
 import { zeros } from "../src/ops/create.js";
 import { columnSum, layerNorm, type NormResult, normBackward, rmsNorm } from "../src/ops/norm.js";
 import { RandomState } from "../src/quantizers/quantizer.js";
+import { Float8CurrentScaling } from "../src/recipes/per-tensor.js";
 import { differentiableOne, Variable } from "../src/tape/variable.js";
 import { Scope } from "../src/tensor/scope.js";
 import type { WideDType } from "../src/tensor/shape.js";
@@ -237,6 +238,19 @@ describe.each(HAND_NAMES)("LayerNormMLP under %s", (name) => {
       );
     },
   );
+});
+
+it("saveOriginalInput keeps no activation of LayerNormMLP, whose gradient needs only what it is made of", () => {
+  const [kept, made] = [true, false].map((saveOriginalInput) => {
+    using _scope = new Scope();
+    using layer = new LayerNormMLP(backend(), 32, 128, { saveOriginalInput });
+    const x = zeros(backend(), "bf16", [64, 32]);
+    const { live } = backend().memoryUse();
+    autocast({ recipe: new Float8CurrentScaling() }, () => layer.forward(x));
+    return backend().memoryUse().live - live;
+  }) as [number, number];
+  // a norm of 2 bytes rather than 1, and no quantized activation
+  expect(made - kept).toBeGreaterThanOrEqual(64 * 128 - 64 * 32);
 });
 
 describe("outside of autocast", () => {

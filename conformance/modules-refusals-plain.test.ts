@@ -6,11 +6,13 @@ import { manualSeed } from "../src/modules/module.js";
 import { quantizedModelInit } from "../src/modules/quantized-init.js";
 import { Sequential } from "../src/modules/sequential.js";
 import { tensor, zeros } from "../src/ops/create.js";
+import { AdamW } from "../src/optimizers/adamw.js";
 import { SGD } from "../src/optimizers/sgd.js";
 import { RandomState } from "../src/quantizers/quantizer.js";
 import { normal } from "../src/random.js";
 import { MXFP8BlockScaling } from "../src/recipes/block-scaled.js";
 import { CustomRecipe } from "../src/recipes/custom.js";
+import { noGrad } from "../src/tape/grad-mode.js";
 import { Variable } from "../src/tape/variable.js";
 import { type Refusal, refusals, wrong } from "./harness/refusals.js";
 import { useBackend } from "./harness/suite.js";
@@ -111,6 +113,42 @@ refusals("first mistakes", [
     ArgumentError,
     ["the class MXFP8BlockScaling", "for input"],
   ],
+  ...[{ enabled: false }, { recipe: new MXFP8BlockScaling() }].flatMap((options) =>
+    [
+      { flag: () => 1, error: DTypeError, word: "Number" },
+      { flag: () => zeros(backend(), "bf16", [1]), error: DTypeError, word: "bf16" },
+      { flag: () => zeros(backend(), "f32", [2]), error: ShapeError, word: "[2]" },
+    ].map(
+      ({ flag, error, word }): Refusal => [
+        `a flag for the cached weight that is ${word}, ${"recipe" in options ? "under a recipe" : "without one"}`,
+        () => {
+          using layer = new Linear(backend(), 64, 32);
+          const call = { skipFp8WeightUpdate: wrong(flag()) };
+          autocast(options, () => layer.forward(zeros(backend(), "bf16", [32, 64]), call));
+        },
+        error,
+        ["skipFp8WeightUpdate", word],
+      ],
+    ),
+  ),
+  ["noGrad without a body", () => noGrad(none), ArgumentError, ["noGrad", "body"]],
+  [
+    "a custom recipe without options",
+    () => new CustomRecipe(none),
+    ArgumentError,
+    ["CustomRecipe", "quantizerFactory"],
+  ],
+  ...[SGD, AdamW].map(
+    (Made): Refusal => [
+      `${Made.name} without options`,
+      () => {
+        using layer = new Linear(backend(), 64, 32);
+        new Made(layer, none);
+      },
+      ArgumentError,
+      [Made.name, "learningRate"],
+    ],
+  ),
   [
     "a weight that no block divides",
     () => forward(16, 32),

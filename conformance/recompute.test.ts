@@ -1,46 +1,106 @@
 /** A layer whose activations are computed again is the layer that keeps them, bit for bit. */
+import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { autocast } from "../src/autocast/autocast.js";
-import { mseLoss } from "../src/functional/loss.js";
 import { Linear } from "../src/modules/linear.js";
 import { recompute } from "../src/modules/recompute.js";
 import { encode } from "../src/ops/cast.js";
 import { tensor } from "../src/ops/create.js";
 import { RandomState } from "../src/quantizers/quantizer.js";
 import { normal } from "../src/random.js";
-import { DelayedScaling } from "../src/recipes/per-tensor.js";
-import { type Variable, variable } from "../src/tape/variable.js";
+import { MXFP8BlockScaling } from "../src/recipes/block-scaled.js";
+import { DelayedScaling, Float8CurrentScaling } from "../src/recipes/per-tensor.js";
+import type { Recipe } from "../src/recipes/recipe.js";
+import { Variable, variable } from "../src/tape/variable.js";
 import { Scope } from "../src/tensor/scope.js";
+import type { Tensor } from "../src/tensor/tensor.js";
 import { useBackend } from "./harness/suite.js";
 
 const SIZE = 32;
-const STEPS = 4;
+const STEPS = 3;
 
-describe("recompute under delayed scaling", () => {
+/** A part of a net: a call of one of two layers, parts one after another, or one that is computed again. */
+type Part = LayerCall | readonly Part[] | { readonly again: Part };
+
+interface LayerCall {
+  readonly layer: 0 | 1;
+  /** Whether the weight is cached: anew in every other step. */
+  readonly cached: boolean;
+}
+
+interface Program {
+  readonly recipe: keyof typeof MAKE;
+  readonly part: Part;
+}
+
+const MAKE = {
+  delayed: () => new DelayedScaling({ amaxHistoryLen: 3 }),
+  longer: () => new DelayedScaling({ amaxHistoryLen: 5, amaxComputeAlgo: "most_recent" }),
+  current: () => new Float8CurrentScaling(),
+  mxfp8: () => new MXFP8BlockScaling(),
+} as const satisfies Record<string, () => Recipe>;
+
+const layer = fc.constantFrom(0, 1);
+const recipe = fc.constantFrom("delayed", "longer", "current", "mxfp8");
+const cached = fc.boolean();
+const { part } = fc.letrec<{ part: Part }>((tie) => ({
+  part: fc.oneof(
+    { depthSize: "medium", withCrossShrink: true },
+    fc.record({ layer, cached }),
+    fc.array(tie("part"), { minLength: 1, maxLength: 3 }),
+    fc.record({ again: tie("part") }),
+  ),
+}));
+describe("a part that is computed again", () => {
   const backend = useBackend();
 
-  /** Scales, amaxes and the weight's gradient after a few steps. */
-  function trained(call: (layer: Linear, x: Variable) => Variable) {
-    using _ = new Scope();
-    const recipe = new DelayedScaling({ amaxHistoryLen: 3 });
-    using first = new Linear(backend(), SIZE, SIZE, { random: new RandomState(1n) });
-    using second = new Linear(backend(), SIZE, SIZE, { random: new RandomState(2n) });
-    for (let step = 0; step < STEPS; step++) {
-      const values = normal({ seed: 3n, offset: BigInt(step) }, SIZE * SIZE, 1 + step);
-      const x = encode(tensor(backend(), values, [SIZE, SIZE]), { format: "bf16" });
-      const out = autocast({ recipe }, () => second.forward(call(first, variable(x))));
-      mseLoss(out, x).backward();
-    }
-    const states = [first, second].map((layer) =>
-      [...layer.namedQuantizations().values()].map((each) => each.snapshotSync()),
-    );
-    return { states, grads: [first, second].map(({ weight }) => weight.grad?.dataSync()) };
+  function sample(number: number): Tensor {
+    const values = normal({ seed: 3n, offset: BigInt(number) }, SIZE * SIZE, 1 + number);
+    return encode(tensor(backend(), values, [SIZE, SIZE]), { format: "bf16" });
   }
 
-  it("gives the scales, amaxes and gradients that keeping activations gives", () => {
-    const kept = trained((layer, x) => layer.forward(x));
-    expect(kept.states[0]?.[0]?.forward.scale).not.toContain(0);
-    expect(trained((layer, x) => recompute((h) => layer.forward(h), x))).toEqual(kept);
+  /** States of layers and all gradients after every step, where parts are computed again or are not. */
+  function trained({ recipe, part }: Program, again: typeof recompute) {
+    using _ = new Scope();
+    const made = MAKE[recipe]();
+    using first = new Linear(backend(), SIZE, SIZE, { random: new RandomState(1n) });
+    using second = new Linear(backend(), SIZE, SIZE, { random: new RandomState(2n) });
+    const layers = [first, second] as const;
+    const call = ({ layer, cached }: LayerCall, x: Variable, isFirstMicrobatch: boolean): Variable =>
+      layers[layer].forward(x, cached ? { isFirstMicrobatch } : {});
+    const run = (each: Part, x: Variable, isFirst: boolean): Variable => {
+      if ("layer" in each) return call(each, x, isFirst);
+      if ("again" in each) return again((h) => run(each.again, h, isFirst), x);
+      return each.reduce((h, one) => run(one, h, isFirst), x);
+    };
+    return Array.from({ length: STEPS }, (_, step) => {
+      const x = new Variable(sample(step), true);
+      const out = autocast({ recipe: made }, () => run(part, x, step % 2 === 0));
+      out.backward(sample(step + STEPS));
+      const seen = [x, ...layers.flatMap((each) => each.parameters())].map(({ grad }) => grad?.dataSync());
+      x.zeroGrad();
+      for (const each of layers.flatMap((one) => one.parameters())) each.zeroGrad();
+      return {
+        seen,
+        states: layers.map((each) =>
+          [...each.namedQuantizations().values()].map((one) => one.snapshotSync()),
+        ),
+      };
+    });
+  }
+
+  it("leaves the states and gives the gradients that it has without, however parts lie in each other", () => {
+    const call: LayerCall = { layer: 0, cached: false };
+    fc.assert(
+      fc.property(fc.record({ recipe, part }), (program) => {
+        const kept = trained(program, (body, ...inputs) => body(...inputs.map(variable)));
+        expect(trained(program, recompute)).toEqual(kept);
+      }),
+      {
+        numRuns: 60,
+        examples: [[{ recipe: "delayed", part: { again: { again: { again: call } } } }]],
+      },
+    );
   });
 });
 

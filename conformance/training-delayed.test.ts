@@ -1,5 +1,5 @@
 /** Delayed scaling as layers use it: which amaxes scales follow, and which they do not. */
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import {
   autocast,
   DelayedScaling,
@@ -8,7 +8,9 @@ import {
   Float8CurrentScaling,
   Linear,
   type LinearCall,
+  MXFP8BlockScaling,
   Scope,
+  ShapeError,
   tensor,
   Variable,
 } from "../src/index.js";
@@ -177,6 +179,27 @@ describe("slots", () => {
       expect(probe.state()[0]).toBe(1);
     });
     expect(probe.state()[0]).toBe(448);
+  });
+});
+
+describe("a matrix that the blocks of another recipe do not divide", () => {
+  const recipe = new MXFP8BlockScaling();
+
+  it.each([
+    ["enabled", { recipe }],
+    ["calibrating", { recipe, enabled: false, calibrating: true }],
+  ])("is refused before scales and the recipe change: %s", (_, options) => {
+    using warn = vi.spyOn(console, "warn").mockImplementation(() => {});
+    using _scope = new Scope();
+    using probe = new Probe();
+    probe.forward(matrix(4));
+    const [scales, bits] = [probe.state(), probe.forward(matrix(4)).tensor.dataSync()];
+    const after = probe.state();
+    expect(scales).not.toEqual([]);
+    expect(() => autocast(options, () => probe.layer.forward(matrix(4)))).toThrow(ShapeError);
+    expect(probe.state()).toEqual(after);
+    expect(probe.forward(matrix(4)).tensor.dataSync()).toEqual(bits);
+    expect(warn).not.toHaveBeenCalled();
   });
 });
 

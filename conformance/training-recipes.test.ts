@@ -114,6 +114,7 @@ describe("another recipe in the next iteration", () => {
     expect(warned).not.toHaveBeenCalled();
     for (const recipe of [RECIPES.current(), RECIPES.mxfp8(), RECIPES.nvfp4(), RECIPES.block()])
       expect(bitsOf(layer, recipe, 2, false)).toEqual(fresh(recipe, 2));
+    expect(warned.mock.calls.map(([text]) => text.includes("scales and histories"))).not.toContain(false);
     expect(warned.mock.calls.map(([text]) => /from (\w+) to (\w+)/.exec(text)?.slice(1))).toEqual([
       ["DelayedScaling", "Float8CurrentScaling"],
       ["Float8CurrentScaling", "MXFP8BlockScaling"],

@@ -1,7 +1,8 @@
 /** Where low precision is on, whatever ends a region and whatever runs beside it. */
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import { currentRegion } from "../src/autocast/autocast.js";
 import {
+  ArgumentError,
   autocast,
   autocastScope,
   DelayedScaling,
@@ -97,6 +98,28 @@ describe("a region", () => {
     expect(at).toEqual([delayed, current, delayed, undefined, delayed, undefined]);
   });
 
+  it("of a scope ends once, whatever is on by then", () => {
+    const first = autocastScope({ recipe: delayed });
+    first[Symbol.dispose]();
+    {
+      using _second = autocastScope({ recipe: current });
+      first[Symbol.dispose]();
+      expect(recipeNow()).toBe(current);
+    }
+    expect(recipeNow()).toBe(undefined);
+  });
+
+  it("of a scope that ends before those inside leaves them on, and is not on after them", () => {
+    const [outer, inner] = [autocastScope({ recipe: delayed }), autocastScope({ recipe: current })];
+    autocast({ recipe: delayed }, () => {
+      outer[Symbol.dispose]();
+      expect(recipeNow()).toBe(delayed);
+    });
+    expect(recipeNow()).toBe(current);
+    inner[Symbol.dispose]();
+    expect(recipeNow()).toBe(undefined);
+  });
+
   it("of a scope ends for those who await the function that has it", async () => {
     const body = async () => {
       using _region = autocastScope({ recipe: delayed });
@@ -176,6 +199,57 @@ describe("scales", () => {
         }),
       ).toThrow("half way");
     for (const each of [nested, inOff, thrown]) expect(scaleAfter(each)).toBe(expected);
+  });
+
+  it("follow at the end of an inner scope too, where that outlives the outer one", () => {
+    const expected = scaleAfter((forward) => autocast({ recipe: delayed }, forward));
+    const scale = scaleAfter((forward, scale) => {
+      const [outer, inner] = [autocastScope({ recipe: delayed }), autocastScope({ recipe: delayed })];
+      outer[Symbol.dispose]();
+      forward();
+      expect(scale()).toBe(1);
+      inner[Symbol.dispose]();
+    });
+    expect(scale).toBe(expected);
+  });
+
+  it("do not hide what the body throws, where the group fails as well", async () => {
+    using warn = vi.spyOn(console, "warn").mockImplementation(() => {});
+    using _scope = new Scope();
+    using layer = linear(backend(), 1);
+    const x = sample(backend(), 1);
+    const reduceMax = (): void => {
+      throw new Error("the group failed");
+    };
+    const options = { recipe: RECIPES.delayed(), amaxReductionGroup: { size: 2, reduceMax } };
+    const body = (): void => {
+      layer.forward(x);
+      throw new RangeError("the body's own");
+    };
+    expect(() => autocast(options, body)).toThrow("the body's own");
+    await expect(autocast(options, async () => body())).rejects.toThrow("the body's own");
+    expect(warn.mock.calls.map(String)).toEqual(
+      [1, 2].map(() => expect.stringContaining("the group failed")),
+    );
+  });
+
+  it.each([
+    ["without a size", { reduceMax() {} }, "size undefined"],
+    ["of none", { size: 0, reduceMax() {} }, "size 0"],
+    ["without reduceMax", { size: 2 }, "no reduceMax"],
+    ["that is null", null, "size undefined"],
+  ])("are not reduced over a group %s, which is refused on entry", (_, group, words) => {
+    let ran = false;
+    const options = { recipe: delayed, amaxReductionGroup: group as never };
+    const entry = (): void =>
+      autocast(options, () => {
+        ran = true;
+      });
+    for (const enter of [entry, () => autocastScope(options)]) {
+      expect(enter).toThrow(ArgumentError);
+      expect(enter).toThrow(words);
+    }
+    expect([ran, recipeNow()]).toEqual([false, undefined]);
   });
 
   it("leave nothing behind where the group fails to reduce their amaxes", () => {

@@ -36,6 +36,9 @@ const regions = platform.ambient<Region>();
 /** Regions of scopes that have ended: what an async function has set, its caller still sees after awaiting it. */
 const ended = new WeakMap<Region, { readonly outer: Region | undefined }>();
 
+/** Updates whose outermost region has ended. */
+const finished = new WeakSet<ScaleUpdates>();
+
 /** The innermost region around a call. */
 export function currentRegion(): Region | undefined {
   let region = regions.get();
@@ -56,23 +59,40 @@ export function requireBody(op: string, body: () => unknown): void {
     throw new ArgumentError(`${op}: there is no body; call it as ${op}({ recipe }, () => ...)`);
 }
 
+/** Throws `ArgumentError` for what cannot reduce. */
+function requireGroup(group: AmaxReductionGroup | undefined): void {
+  if (group === undefined) return;
+  if (!Number.isSafeInteger(group?.size) || group.size < 1)
+    throw new ArgumentError(
+      `autocast: amaxReductionGroup has size ${group?.size}; it is the number of members, a whole one from 1`,
+    );
+  if (typeof group.reduceMax !== "function")
+    throw new ArgumentError(
+      "autocast: amaxReductionGroup has no reduceMax; give it as { size, reduceMax(tensors) }",
+    );
+}
+
 /** A region that is ready to be entered. Throws while nothing has changed yet. */
 function prepare(options: AutocastOptions): Entered {
   if (options instanceof Recipe) throw new ArgumentError("autocast: a recipe is given as { recipe }");
-  const { enabled = true, calibrating = false, backend } = options;
+  const { enabled = true, calibrating = false, backend, amaxReductionGroup: group } = options;
   if (backend) requireBackend("autocast", backend);
   const recipe = options.recipe ?? (backend ? getDefaultRecipe(backend) : new DelayedScaling());
   requireRecipe("autocast", recipe);
   if (enabled && backend) requireRecipeSupport(recipe, backend);
+  requireGroup(group);
   const outer = currentRegion();
-  const outermost = (enabled || calibrating) && !outer?.updates ? new ScaleUpdates() : undefined;
-  const updates = outer?.updates ?? outermost;
-  const region: Region = { enabled, calibrating, recipe, group: options.amaxReductionGroup, updates };
+  const around = outer?.updates;
+  const updates = around ?? (enabled || calibrating ? new ScaleUpdates() : undefined);
+  const region: Region = { enabled, calibrating, recipe, group, updates };
   return {
     region,
     outer,
     leave: () => {
-      if (outermost && training()) outermost.run();
+      // one that outlives the outermost region updates what it has recorded since
+      if (!updates || (around && !finished.has(around))) return;
+      finished.add(updates);
+      if (training()) updates.run();
     },
   };
 }
@@ -80,20 +100,32 @@ function prepare(options: AutocastOptions): Entered {
 /**
  * Runs `body` with the recipe on: layers in it quantize as that says. `body` may be async; what it awaits belongs to
  * the region, and concurrent runs keep theirs apart. Regions nest; the inner one counts, and one with `enabled: false`
- * computes in high precision. As the outermost one ends, by an exception too, delayed scaling makes its new scales.
+ * computes in high precision. As the outermost one ends, by an exception too, delayed scaling makes its new scales; where
+ * that fails after an exception, it is the exception that is thrown, and a line on the console has the failure.
  * Throws `UnsupportedError` for a recipe that `backend` does not support, before anything has changed.
  */
 export function autocast<R>(options: AutocastOptions, body: () => R): R {
   requireBody("autocast", body);
   const { region, leave } = prepare(options);
-  let awaited = false;
+  const fail = (error: unknown): never => {
+    try {
+      leave();
+    } catch (after) {
+      console.warn(`lockstep: after an error in the body of autocast its scales could not follow: ${after}`);
+    }
+    throw error;
+  };
+  const end = <T>(value: T): T => {
+    leave();
+    return value;
+  };
+  let result: R;
   try {
-    const result = regions.run(region, body);
-    awaited = result instanceof Promise;
-    return awaited ? ((result as Promise<unknown>).finally(leave) as typeof result) : result;
-  } finally {
-    if (!awaited) leave();
+    result = regions.run(region, body);
+  } catch (error) {
+    return fail(error);
   }
+  return result instanceof Promise ? (result.then(end, fail) as R) : end(result);
 }
 
 /** Runs `body` in a region that may have ended, or outside of all: what is computed a second time. No scale follows. */
@@ -104,15 +136,17 @@ export function runRegion<R>(region: Region | undefined, body: () => R): R {
 
 /**
  * As `autocast`, until the end of the block: `using region = autocastScope({ recipe })`. Flows of calls that run
- * side by side are kept apart by `autocast` alone.
+ * side by side are kept apart by `autocast` alone. Disposed of a second time it does nothing; before a region inside,
+ * it leaves that one on.
  */
 export function autocastScope(options: AutocastOptions = {}): Disposable {
   const { region, outer, leave } = prepare(options);
   regions.set(region);
   return {
     [Symbol.dispose]() {
+      if (ended.has(region)) return;
       ended.set(region, { outer });
-      regions.set(outer);
+      if (regions.get() === region) regions.set(currentRegion());
       leave();
     },
   };

@@ -1,8 +1,9 @@
 /** A table of vectors, one for each id. */
 import type { Backend } from "../backends/backend.js";
+import { DTypeError } from "../errors.js";
 import { embedding } from "../functional/embedding.js";
-import type { Variable } from "../tape/variable.js";
-import type { Tensor } from "../tensor/tensor.js";
+import { type Variable, type VariableLike, variable } from "../tape/variable.js";
+import { QuantizedTensor } from "../tensor/quantized.js";
 import { Module, type ModuleOptions, requireSizes } from "./module.js";
 import { type InitMethod, normalInit, type Parameter } from "./parameter.js";
 
@@ -26,8 +27,11 @@ export class Embedding extends Module {
     this.weight = this.parameter("weight", [vocabulary, features], options.initMethod ?? normalInit(0.02));
   }
 
-  /** ids, i32 [...], give [..., features]; one outside the vocabulary gives NaN. */
-  forward(ids: Tensor): Variable {
-    return embedding(this.weight, ids);
+  /** ids, i32 [...], a tensor or a variable of one, give [..., features]; one outside the vocabulary gives NaN. */
+  forward(ids: VariableLike): Variable {
+    const { value } = variable(ids);
+    if (value instanceof QuantizedTensor)
+      throw new DTypeError(`Embedding: ids are quantized (${value.spec.quantizer}); they must be i32`);
+    return embedding(this.weight, value);
   }
 }

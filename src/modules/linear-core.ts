@@ -3,14 +3,17 @@ import { currentRegion, type Region } from "../autocast/autocast.js";
 import { ArgumentError, DTypeError, ShapeError } from "../errors.js";
 import { plainDatapath } from "../functional/datapath.js";
 import { dequantize } from "../ops/dequantize.js";
+import { requireScalar } from "../ops/execute.js";
 import { gemm } from "../ops/gemm.js";
 import { columnSum } from "../ops/norm.js";
+import { training } from "../tape/grad-mode.js";
 import { type Value, wideOf } from "../tape/value.js";
 import { QuantizedTensor } from "../tensor/quantized.js";
 import { asMatrix } from "../tensor/shape.js";
 import type { LinearCall, LinearInput, LinearParts, LinearResult, Wanted } from "./linear-parts.js";
-import { dgradOf, wgradOf, wideGrad } from "./linear-products.js";
-import { quantizedForward } from "./linear-quantized.js";
+import { beginMainGrad, dgradOf, wgradOf, wideGrad } from "./linear-products.js";
+import { blocksFit, quantizedForward } from "./linear-quantized.js";
+import { currentPhase } from "./recompute-phase.js";
 
 /** The forward products, in high precision outside of autocast. */
 export function linearForward(
@@ -22,10 +25,28 @@ export function linearForward(
   const region = currentRegion();
   const wanted = { dgrad: grad && input.requiresGrad, wgrad: grad && parts.weight.requiresGrad };
   requireFeatures(parts, input);
-  if (region?.enabled) return quantizedForward(parts, input, { call, region, wanted });
+  requireScalar("linear", "skipFp8WeightUpdate", call.skipFp8WeightUpdate);
+  const result = region?.enabled
+    ? quantizedForward(parts, input, { call, region, wanted })
+    : wideForward(parts, input, { call, region, wanted });
+  // what is computed again in a backward pass has begun before
+  const phase = currentPhase()?.pass;
+  if (call.isFirstMicrobatch && phase !== "again" && (wanted.wgrad || (phase === "first" && training())))
+    beginMainGrad(parts.weight);
+  return result;
+}
+
+function wideForward(
+  parts: LinearParts,
+  input: LinearInput,
+  {
+    region,
+    ...how
+  }: { readonly call: LinearCall; readonly region: Region | undefined; readonly wanted: Wanted },
+): LinearResult {
   const given = input.value();
   if (region?.calibrating) calibrate(parts, given, region);
-  return plainForward(parts, { ...input, given }, { call, wanted });
+  return plainForward(parts, { ...input, given }, how);
 }
 
 function requireFeatures({ weight }: LinearParts, { shape }: LinearInput): void {
@@ -69,7 +90,7 @@ function plainForward(
     saved,
     backward: (grad) => {
       const dy = wideGrad(grad, dtype);
-      const products = { datapath, dtype, weight, fuseWgradAccumulation, ...call };
+      const products = { datapath, dtype, weight, fuseWgradAccumulation };
       return {
         x: wanted.dgrad ? dgradOf(w, dy, products) : undefined,
         weight: wanted.wgrad ? wgradOf(x, dy, products) : undefined,
@@ -81,7 +102,7 @@ function plainForward(
 
 /** Records what quantizing would, and computes in high precision. */
 function calibrate({ weight, quantization }: LinearParts, x: Value, region: Region): void {
-  quantization.enter(region, weight.value);
+  quantization.enter(region, weight.value, blocksFit(weight, x.shape, x));
   for (const [role, value] of [
     ["input", x],
     ["weight", weight.value],

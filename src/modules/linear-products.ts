@@ -17,11 +17,18 @@ import type { Parameter } from "./parameter.js";
 export interface Products {
   readonly weight: Parameter;
   readonly fuseWgradAccumulation: boolean;
-  readonly isFirstMicrobatch?: boolean | undefined;
   readonly datapath?: DatapathFamily;
   readonly dtype: WideDType;
   readonly dgrad?: MMParams;
   readonly wgrad?: MMParams;
+}
+
+/** Weights with a first microbatch under way: the next product overwrites their `mainGrad`, those behind it add. */
+const fresh = new WeakSet<Parameter>();
+
+/** A forward pass of a first microbatch, with a backward pass to come. */
+export function beginMainGrad(weight: Parameter): void {
+  fresh.add(weight);
 }
 
 /** dX = dY·W. */
@@ -33,7 +40,7 @@ export function dgradOf(w: GemmInput, dy: Gradient, { datapath, dtype, dgrad }: 
 
 /** dW = dYᵀ·X, into `mainGrad` where the layer accumulates there. */
 export function wgradOf(x: GemmInput, dy: Gradient, products: Products): Tensor<WideDType> | undefined {
-  const { datapath, dtype, wgrad, weight, fuseWgradAccumulation, isFirstMicrobatch } = products;
+  const { datapath, dtype, wgrad, weight, fuseWgradAccumulation } = products;
   const options = { a: x, b: dy, layout: "NT", ...(datapath ? { datapath } : {}), ...wgrad } as const;
   if (!fuseWgradAccumulation) {
     const made = wideOf("wgrad", gemm({ ...options, outDtype: dtype }).out);
@@ -43,7 +50,8 @@ export function wgradOf(x: GemmInput, dy: Gradient, products: Products): Tensor<
   if (!out)
     throw new ArgumentError("linear: fuseWgradAccumulation needs a mainGrad on the weight, f32 of its shape");
   requireF32("linear", "mainGrad", out);
-  gemm({ ...options, out, accumulate: isFirstMicrobatch !== true });
+  gemm({ ...options, out, accumulate: !fresh.has(weight) });
+  fresh.delete(weight);
   return undefined;
 }
 

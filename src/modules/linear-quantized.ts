@@ -2,7 +2,6 @@
 import type { Region } from "../autocast/autocast.js";
 import { ArgumentError, ShapeError } from "../errors.js";
 import { castTo } from "../ops/cast.js";
-import { requireScalar } from "../ops/execute.js";
 import { gemm } from "../ops/gemm.js";
 import { columnSum } from "../ops/norm.js";
 import type { Quantizer } from "../quantizers/quantizer.js";
@@ -14,6 +13,8 @@ import { asMatrix, type Shape, type WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
 import type { LinearCall, LinearInput, LinearParts, LinearResult, Wanted } from "./linear-parts.js";
 import { dgradOf, wgradOf, wideGrad } from "./linear-products.js";
+import type { Parameter } from "./parameter.js";
+import type { Fits } from "./quantization.js";
 import { currentPhase } from "./recompute-phase.js";
 
 /** A call of a layer in a region that is on. */
@@ -32,15 +33,12 @@ export function quantizedForward(
   const { weight, bias, quantization, fuseWgradAccumulation } = parts;
   const { recipe, group } = region;
   const { dtype } = input;
-  requireFit(parts, input, call, recipe);
-  quantization.enter(region, weight.value);
-  const given = input.quantize && !parts.saveOriginalInput ? undefined : input.value();
+  requireFit(parts, input, recipe);
+  const given = input.quantize ? undefined : input.value();
+  quantization.enter(region, weight.value, blocksFit(weight, input.shape, given));
   const keepsOriginal = wanted.wgrad && parts.saveOriginalInput && !(given instanceof QuantizedTensor);
   const keepsX = wanted.wgrad && !keepsOriginal;
   const inputQuantizer = quantization.quantizer("input");
-  if (!(given instanceof QuantizedTensor)) requireBlocks("input", input.shape, inputQuantizer);
-  if (!(weight.value instanceof QuantizedTensor))
-    requireBlocks("weight", weight.shape, quantization.quantizer("weight"));
   const inputBy = (usage: Usage): QuantizedTensor =>
     quantizedInput(inputQuantizer, { given, quantize: input.quantize }, usage);
   const x = inputBy({ rowwise: true, columnwise: keepsX });
@@ -70,7 +68,7 @@ export function quantizedForward(
       behind.enter(pass, group);
       const dy = quantized(gradQuantizer(), grad);
       const { dgrad, wgrad } = recipe;
-      const products = { ...call, dtype, weight, fuseWgradAccumulation, dgrad, wgrad };
+      const products = { dtype, weight, fuseWgradAccumulation, dgrad, wgrad };
       const dx = wanted.dgrad
         ? outputOf(call.fp8Grad ? behind.quantizer("gradInput") : undefined, dtype, (outDtype) =>
             dgradOf(w, dy, { ...products, dtype: outDtype }),
@@ -88,7 +86,6 @@ export function quantizedForward(
 function requireFit(
   { weight, saveOriginalInput }: LinearParts,
   { shape }: LinearInput,
-  { skipFp8WeightUpdate }: LinearCall,
   recipe: Recipe,
 ): void {
   if (saveOriginalInput && recipe.kind === "delayed")
@@ -97,7 +94,6 @@ function requireFit(
     );
   requireAligned("input", shape);
   requireAligned("weight", weight.shape);
-  requireScalar("linear", "skipFp8WeightUpdate", skipFp8WeightUpdate);
 }
 
 /** TransformerEngine's condition on what low-precision products take. */
@@ -107,6 +103,15 @@ function requireAligned(name: string, shape: Shape): void {
   throw new ShapeError(
     `linear: the ${name} is [${shape}]; under a recipe the last dimension must be a multiple of 16 and the product of the others of 8; pad it`,
   );
+}
+
+/** Whether the recipe's blocks divide the input, [..., in], and the weight, where these are not quantized already. */
+export function blocksFit(weight: Parameter, input: Shape, given: Value | undefined): Fits {
+  return (quantizer) => {
+    if (!(given instanceof QuantizedTensor)) requireBlocks("input", input, quantizer("input"));
+    if (!(weight.value instanceof QuantizedTensor))
+      requireBlocks("weight", weight.shape, quantizer("weight"));
+  };
 }
 
 /** What `quantize` would refuse, in a layer's words: which of its tensors it is. */

@@ -50,6 +50,7 @@ export class Linear extends Module {
       return {
         result: out,
         saved,
+        quantized: { taken: true, given: call.fp8Grad === true },
         backward: (dy, pass) => {
           const grads = backward(dy, pass);
           return [grads.x, grads.weight, grads.bias];

@@ -22,6 +22,9 @@ export interface WeightUse {
   readonly columnwise: boolean;
 }
 
+/** Throws where a call does not fit a recipe, given what that quantizes with. */
+export type Fits = (quantizer: (role: ForwardRole) => Quantizer) => void;
+
 /** TransformerEngine's fp8_meta of one product and its gradients. */
 export class LinearQuantization {
   #inForce: RecipeInForce | undefined;
@@ -39,20 +42,27 @@ export class LinearQuantization {
   /**
    * A forward pass of the layer with that weight begins in a region. What the recipe before has left behind is kept where it
    * still means something. A weight that is quantized itself comes to follow this layer's scale, and to record its amaxes
-   * here. Throws before anything has changed: `UnsupportedError`, and `ArgumentError` for a quantized weight that is
-   * quantized otherwise than the recipe says.
+   * here. Throws before anything has changed: `UnsupportedError`, `ArgumentError` for a quantized weight that is
+   * quantized otherwise than the recipe says, and what `fits` throws, which is given the recipe's quantizers.
    */
-  enter({ recipe, updates, group }: Region, weight: Value): void {
+  enter({ recipe, updates, group }: Region, weight: Value, fits: Fits): void {
     const before = this.#restored ? undefined : this.#inForce?.recipe;
-    if (recipe !== before && recipe.key !== before?.key) this.#change(recipe, before, weight);
+    if (recipe !== before && recipe.key !== before?.key) this.#change(recipe, before, weight, fits);
+    else fits((role) => this.#current().quantizer(role));
     const { forward } = this.#current();
     this.#repeated = forward && repeatedScale(this, forward.scale);
     if (forward && currentPhase()?.pass !== "again") updates?.add(forward, group);
   }
 
-  #change(recipe: Recipe, before: Recipe | undefined, weight: Value): void {
+  #change(recipe: Recipe, before: Recipe | undefined, weight: Value, fits: Fits): void {
     requireRecipeSupport(recipe, this.backend);
     const next = new RecipeInForce(recipe, this, this.snapshotSync());
+    try {
+      fits((role) => next.quantizer(role));
+    } catch (error) {
+      next.dispose();
+      throw error;
+    }
     if (weight instanceof QuantizedTensor) {
       const quantizer = next.quantizer("weight");
       const differs = difference(weight.spec, quantizer.spec);
@@ -66,7 +76,7 @@ export class LinearQuantization {
     }
     if (before && before.kind !== recipe.kind) {
       console.warn(
-        `lockstep: a layer's recipe changes from ${before.constructor.name} to ${recipe.constructor.name}; its cached weight is dropped`,
+        `lockstep: a layer's recipe changes from ${before.constructor.name} to ${recipe.constructor.name}; its cached weight is dropped, and scales and histories begin anew`,
       );
     }
     this.#dropWeight();

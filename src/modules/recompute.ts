@@ -17,7 +17,8 @@ export function recompute(
 ): Variable {
   const given = inputs.map(variable);
   const around = currentPhase();
-  if (around?.pass === "first") return body(...given);
+  // what is not recorded is not gone back through from here: it belongs to the region around
+  if (around && !gradEnabled()) return body(...given);
   const region = currentRegion();
   const stash: Stash = new Map();
   const phase: RecomputePhase = around ? { ...around, next: stash } : { pass: "first", stash };
@@ -29,6 +30,7 @@ export function recompute(
       return {
         results: [first.value],
         saved: scalesIn(stash),
+        quantized: { taken: true },
         backward: ([grad], pass) => {
           if (!grad) return [];
           const leaves = given.map(({ value, requiresGrad }) => new Variable(value, requiresGrad));

@@ -2,6 +2,7 @@
 import { ArgumentError } from "../errors.js";
 import { Module } from "../modules/module.js";
 import { type Parameter, persistent } from "../modules/parameter.js";
+import { add } from "../ops/add.js";
 import { castTo } from "../ops/cast.js";
 import { tensor, zeros } from "../ops/create.js";
 import { dequantize } from "../ops/dequantize.js";
@@ -39,8 +40,8 @@ export interface StepTensors extends StepOptions {
 }
 
 /**
- * Updates parameters from their gradients, `mainGrad` before `grad`; those without are left alone. Parameters of 16 bits
- * and quantized ones have f32 masters, which steps update and parameters follow.
+ * Updates parameters from their gradients, the sum of `mainGrad` and `grad`; those without are left alone. Parameters of
+ * 16 bits and quantized ones have f32 masters, which steps update and parameters follow.
  */
 export abstract class Optimizer {
   readonly slots: ReadonlyMap<string, Slot>;
@@ -59,8 +60,9 @@ export abstract class Optimizer {
   step(options: StepOptions = {}): void {
     const { noop } = options;
     for (const slot of this.slots.values()) {
+      using _ = new Scope();
       const { parameter, master } = slot;
-      const grad = parameter.mainGrad ?? parameter.grad;
+      const grad = gradientOf(parameter);
       if (!grad || !parameter.requiresGrad) continue;
       const { value } = parameter;
       const copy = value instanceof Tensor && hasType(value, "bf16", "f16") ? { copy: value } : {};
@@ -100,10 +102,26 @@ export function clipGradNorm(optimized: Optimized | Optimizer, maxNorm: number):
     optimized instanceof Optimizer
       ? [...optimized.slots.values()].map(({ parameter }) => parameter)
       : [...parametersOf(optimized).values()];
-  const grads = parameters.flatMap(({ mainGrad, grad }) => mainGrad ?? grad ?? []);
+  using scope = new Scope();
+  const grads = parameters.flatMap((parameter) => gradientOf(parameter) ?? []);
   if (grads.length === 0)
     throw new ArgumentError("clipGradNorm: no parameter has a gradient; call backward() first");
-  return gradNorm(grads, { maxNorm });
+  const made = gradNorm(grads, { maxNorm });
+  for (const each of [made.norm, made.factor]) scope.keep(each);
+  return made;
+}
+
+/** A fused product's part and that of other uses of the parameter, such as an embedding's, together. */
+function gradientOf({ mainGrad, grad }: Parameter): Tensor<WideDType> | undefined {
+  return mainGrad && grad ? add(mainGrad, grad, { outDtype: "f32" }) : (mainGrad ?? grad);
+}
+
+/** `options`. Throws `ArgumentError` where they were left out. */
+export function requireOptions<T extends object>(optimizer: string, options: T): T {
+  if (typeof options === "object" && options !== null) return options;
+  throw new ArgumentError(
+    `${optimizer}: there are no options; give at least the learning rate, as { learningRate: 1e-3 }`,
+  );
 }
 
 /** Parameters by name. Throws `ArgumentError` for a list of them, which has no names. */

@@ -14,8 +14,8 @@ export class CustomRecipe extends Recipe {
   readonly quantizerFactory: (role: Role) => Quantizer;
 
   constructor(options: CustomRecipeOptions) {
-    super("custom", RECIPES.current.splitAccumulator, options);
-    if (typeof options.quantizerFactory !== "function")
+    super("custom", RECIPES.current.splitAccumulator, options ?? {});
+    if (typeof options?.quantizerFactory !== "function")
       throw new ArgumentError(
         "CustomRecipe: quantizerFactory is missing; give a function from a role to a quantizer",
       );

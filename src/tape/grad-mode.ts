@@ -1,5 +1,6 @@
 /** Whether computations are recorded for a backward pass. */
 import { platform } from "#platform";
+import { ArgumentError } from "../errors.js";
 
 interface GradMode {
   readonly enabled: boolean;
@@ -20,6 +21,8 @@ export function training(): boolean {
 
 /** Runs `body`, which may be async, without recording: for evaluation. */
 export function noGrad<R>(body: () => R): R {
+  if (typeof body !== "function")
+    throw new ArgumentError("noGrad: there is no body; call it as noGrad(() => ...)");
   return modes.run({ enabled: false, trains: false }, body);
 }
 

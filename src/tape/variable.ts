@@ -37,6 +37,15 @@ interface Step {
   readonly backward: Backward;
   /** What it kept for that, its own to dispose of. */
   readonly saved: readonly (Value | undefined)[];
+  readonly quantized: QuantizedGradients;
+}
+
+/** Where a function's gradients may be quantized. Default: nowhere. */
+interface QuantizedGradients {
+  /** Its way back takes the gradient of its first result so. */
+  readonly taken?: boolean;
+  /** Its way back gives that of its first input so. */
+  readonly given?: boolean;
 }
 
 /** Where a variable says how it was computed; a field, for the reason that an owner is one. */
@@ -92,7 +101,7 @@ export class Variable {
       if (made !== own) moveTo(scope, made);
     };
     const pass = { updates: new ScaleUpdates(), gradients: new Gradients(), keep };
-    goBackFrom(this, own, pass);
+    goBackFrom(this, own, pass, false);
     for (const [leaf, value] of pass.gradients) accumulate(leaf, wideOf("a gradient", value));
     pass.updates.run();
   }
@@ -129,6 +138,7 @@ export interface Computed {
   readonly backward: Backward;
   /** What was made for the backward pass alone: disposed of after it, or at once where nothing is recorded. */
   readonly saved?: readonly (Value | undefined)[];
+  readonly quantized?: QuantizedGradients;
 }
 
 /**
@@ -141,11 +151,11 @@ export function differentiable(
   record = needsGrad(...inputs),
 ): readonly Variable[] {
   using scope = new Scope();
-  const { results: values, backward, saved = [] } = forward(record);
+  const { results: values, backward, saved = [], quantized = {} } = forward(record);
   const results = values.map((value) => new Variable(scope.keep(value), record));
   if (!record) return results;
   for (const each of saved) if (each) scope.keep(each);
-  const step = { order: ++steps, inputs, results, backward, saved };
+  const step = { order: ++steps, inputs, results, backward, saved, quantized };
   for (const result of results) result[ORIGIN] = step;
   return results;
 }
@@ -157,17 +167,21 @@ export function differentiableOne(
     readonly result: Value;
     readonly backward: (grad: Gradient, pass: BackwardPass) => readonly (Gradient | undefined)[];
     readonly saved?: Computed["saved"];
+    readonly quantized?: QuantizedGradients;
   },
 ): Variable {
   const [result] = differentiable(inputs, (record) => {
-    const { result, backward, saved = [] } = forward(record);
-    return { results: [result], backward: ([grad], pass) => (grad ? backward(grad, pass) : []), saved };
+    const { result, backward, ...rest } = forward(record);
+    return { ...rest, results: [result], backward: ([grad], pass) => (grad ? backward(grad, pass) : []) };
   });
   return result as Variable;
 }
 
-/** Finds the gradients of all leaves behind `root`, as part of a pass. */
-export function goBackFrom(root: Variable, grad: Gradient, pass: BackwardPass): void {
+/**
+ * Finds the gradients of all leaves behind `root`, as part of a pass; `inner`: another variable's way back goes on from the
+ * leaves. Throws `DTypeError` before anything is computed where a step quantizes a gradient that is needed wide.
+ */
+export function goBackFrom(root: Variable, grad: Gradient, pass: BackwardPass, inner = true): void {
   const { gradients } = pass;
   const arrive = (at: Variable, part: Gradient): void => {
     const before = gradients.get(at);
@@ -175,8 +189,10 @@ export function goBackFrom(root: Variable, grad: Gradient, pass: BackwardPass): 
     if (!stepOf(at)) pass.keep(after);
     gradients.set(at, after);
   };
+  const behind = stepsBehind(root);
+  for (const step of behind) if (step.quantized.given) requireQuantizedTaken(step, behind, inner);
   if (root.requiresGrad) arrive(root, grad);
-  for (const step of stepsBehind(root)) {
+  for (const step of behind) {
     const grads = step.results.map((result) => gradients.get(result));
     const parts = goBack(step, grads, pass);
     step.inputs.forEach((input, i) => {
@@ -190,6 +206,19 @@ export function goBackFrom(root: Variable, grad: Gradient, pass: BackwardPass): 
     }
     for (const spent of grads) if (spent && spent !== grad && !gradients.has(spent)) spent.dispose();
   }
+}
+
+/** Whether the first input's gradient goes to nothing but a step that takes it quantized. */
+function requireQuantizedTaken({ inputs }: Step, steps: readonly Step[], inner: boolean): void {
+  const [x] = inputs;
+  if (!x?.requiresGrad) return;
+  const origin = stepOf(x);
+  const taken = origin ? origin.quantized.taken === true && origin.results[0] === x : inner;
+  const uses = steps.reduce((sum, step) => sum + step.inputs.filter((input) => input === x).length, 0);
+  if (taken && uses === 1) return;
+  throw new DTypeError(
+    "backward: fp8Grad quantizes a gradient that is needed in f32, bf16 or f16; it is for a layer whose input is the result of a Linear, and of no use elsewhere; leave it out",
+  );
 }
 
 /** The gradients of a step's inputs; what else is made on the way is disposed of. */
