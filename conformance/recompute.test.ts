@@ -1,6 +1,6 @@
 /** A layer whose activations are computed again is the layer that keeps them, bit for bit. */
 import * as fc from "fast-check";
-import { describe, expect, it } from "vitest";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { autocast } from "../src/autocast/autocast.js";
 import { Linear } from "../src/modules/linear.js";
 import { recompute } from "../src/modules/recompute.js";
@@ -11,6 +11,7 @@ import { normal } from "../src/random.js";
 import { MXFP8BlockScaling } from "../src/recipes/block-scaled.js";
 import { DelayedScaling, Float8CurrentScaling } from "../src/recipes/per-tensor.js";
 import type { Recipe } from "../src/recipes/recipe.js";
+import { noGrad } from "../src/tape/grad-mode.js";
 import { Variable, variable } from "../src/tape/variable.js";
 import { Scope } from "../src/tensor/scope.js";
 import type { Tensor } from "../src/tensor/tensor.js";
@@ -24,13 +25,20 @@ type Part = LayerCall | readonly Part[] | { readonly again: Part };
 
 interface LayerCall {
   readonly layer: 0 | 1;
-  /** Whether the weight is cached: anew in every other step. */
+  /** Whether the weight is cached: anew in every other step, and under another recipe in between. */
   readonly cached: boolean;
 }
+
+/** What happens to a layer between its forward and its backward pass: another pass, or a state put back. */
+type Between =
+  | (LayerCall & { readonly recipe: keyof typeof MAKE; readonly trained: boolean })
+  | { readonly restored: 0 | 1 };
 
 interface Program {
   readonly recipe: keyof typeof MAKE;
   readonly part: Part;
+  /** One list for each step. */
+  readonly between: readonly (readonly Between[])[];
 }
 
 const MAKE = {
@@ -51,8 +59,19 @@ const { part } = fc.letrec<{ part: Part }>((tie) => ({
     fc.record({ again: tie("part") }),
   ),
 }));
+const happens: fc.Arbitrary<Between> = fc.oneof(
+  fc.record({ layer, cached, recipe, trained: fc.boolean() }),
+  fc.record({ restored: layer }),
+);
+const between = fc.array(fc.array(happens, { maxLength: 2 }), { maxLength: STEPS });
+
 describe("a part that is computed again", () => {
   const backend = useBackend();
+
+  beforeEach(() => {
+    vi.spyOn(console, "warn").mockImplementation(() => undefined);
+  });
+  afterEach(() => vi.restoreAllMocks());
 
   function sample(number: number): Tensor {
     const values = normal({ seed: 3n, offset: BigInt(number) }, SIZE * SIZE, 1 + number);
@@ -60,7 +79,7 @@ describe("a part that is computed again", () => {
   }
 
   /** States of layers and all gradients after every step, where parts are computed again or are not. */
-  function trained({ recipe, part }: Program, again: typeof recompute) {
+  function trained({ recipe, part, between }: Program, again: typeof recompute) {
     using _ = new Scope();
     const made = MAKE[recipe]();
     using first = new Linear(backend(), SIZE, SIZE, { random: new RandomState(1n) });
@@ -73,9 +92,23 @@ describe("a part that is computed again", () => {
       if ("again" in each) return again((h) => run(each.again, h, isFirst), x);
       return each.reduce((h, one) => run(one, h, isFirst), x);
     };
+    const happen = (each: Between): void => {
+      if ("restored" in each) {
+        for (const one of layers[each.restored].namedQuantizations().values())
+          one.restore(one.snapshotSync());
+        return;
+      }
+      const pass = () =>
+        autocast({ recipe: MAKE[each.recipe]() }, () =>
+          call(each, variable(sample(9)), each.recipe !== recipe),
+        );
+      if (each.trained) pass();
+      else noGrad(pass);
+    };
     return Array.from({ length: STEPS }, (_, step) => {
       const x = new Variable(sample(step), true);
       const out = autocast({ recipe: made }, () => run(part, x, step % 2 === 0));
+      for (const each of between[step] ?? []) happen(each);
       out.backward(sample(step + STEPS));
       const seen = [x, ...layers.flatMap((each) => each.parameters())].map(({ grad }) => grad?.dataSync());
       x.zeroGrad();
@@ -89,16 +122,20 @@ describe("a part that is computed again", () => {
     });
   }
 
-  it("leaves the states and gives the gradients that it has without, however parts lie in each other", () => {
+  it("leaves the states and gives the gradients that it has without, wherever parts lie and whatever happens in between", () => {
     const call: LayerCall = { layer: 0, cached: false };
+    const change = { ...call, trained: false };
     fc.assert(
-      fc.property(fc.record({ recipe, part }), (program) => {
+      fc.property(fc.record({ recipe, part, between }), (program) => {
         const kept = trained(program, (body, ...inputs) => body(...inputs.map(variable)));
         expect(trained(program, recompute)).toEqual(kept);
       }),
       {
         numRuns: 60,
-        examples: [[{ recipe: "delayed", part: { again: { again: { again: call } } } }]],
+        examples: [
+          [{ recipe: "delayed", part: { again: { again: { again: call } } }, between: [] }],
+          [{ recipe: "delayed", part: { again: call }, between: [[], [{ ...change, recipe: "mxfp8" }]] }],
+        ],
       },
     );
   });

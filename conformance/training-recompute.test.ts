@@ -80,6 +80,37 @@ describe.each(RECIPE_NAMES)("computed again, %s", (name) => {
       (recipe) =>
       (part, x, [a, b]) =>
         autocast({ recipe }, () => part((h) => b.forward(part((i) => a.forward(i), h)), x)),
+    "what it captures, also used before, after and in another":
+      (recipe) =>
+      (part, x, [a, b]) =>
+        autocast({ recipe }, () => {
+          const hidden = a.forward(x);
+          const before = b.forward(hidden);
+          const one = part((h) => functional.add(b.forward(h), hidden), x);
+          const other = part(
+            (h) => part((i) => functional.add(a.forward(functional.add(i, hidden)), h), hidden),
+            one,
+          );
+          return [one, other, b.forward(hidden)].reduce((sum, each) => functional.add(sum, each), before);
+        }),
+    "what it captures alone":
+      (recipe) =>
+      (part, x, [a, b]) =>
+        autocast({ recipe }, () => {
+          const hidden = a.forward(x);
+          return part(
+            () =>
+              part(
+                () =>
+                  functional.add(
+                    b.forward(hidden),
+                    part(() => hidden, x),
+                  ),
+                x,
+              ),
+            x,
+          );
+        }),
     "a layer that is also used outside":
       (recipe) =>
       (part, x, [a, b]) =>
@@ -146,6 +177,25 @@ describe("computed again", () => {
       const x = new Variable(sample(backend(), 1));
       autocast({ recipe }, () => recompute((h) => recompute(body, h), x)).backward(sample(backend(), 2));
     }).toThrow("the body failed");
+  });
+
+  it.each<[string, (layer: Linear, again: boolean, x: Variable) => Variable]>([
+    ["calls a layer more often", (layer, again, x) => layer.forward(again ? layer.forward(x) : x)],
+    [
+      "calls it under another recipe",
+      (layer, again, x) =>
+        autocast({ recipe: RECIPES[again ? "mxfp8" : "current"]() }, () => layer.forward(x)),
+    ],
+    ["caches its weight", (layer, again, x) => layer.forward(x, again ? { isFirstMicrobatch: true } : {})],
+  ])("is refused where the body %s the second time, and no gradient is left", (_, body) => {
+    using _scope = new Scope();
+    using layer = linear(backend(), 1);
+    let times = 0;
+    const y = autocast({ recipe: RECIPES.delayed() }, () =>
+      recompute((x) => body(layer, times++ > 0, x), sample(backend(), 1)),
+    );
+    expect(() => y.backward(sample(backend(), 2))).toThrow(ArgumentError);
+    expect(layer.weight.grad).toBe(undefined);
   });
 
   scoped("in evaluation nothing is kept, and no scale follows", () => {

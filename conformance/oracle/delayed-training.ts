@@ -72,7 +72,7 @@ export interface Pass {
   quantized?: { readonly x: Quantized; readonly weight: Quantized; readonly backward: Slots | undefined };
   /** In high precision a weight that is itself quantized counts as what it stood for at the time. */
   primary?: Quantized | undefined;
-  /** The scales that a recomputation uses again. */
+  /** [input, weight, output], as they are when the pass begins. */
   readonly scales: readonly number[];
 }
 
@@ -218,8 +218,8 @@ export class TrainingModel {
     if (region && !region.enabled && active && !layer.primary)
       layer.delayed?.forward.record(WEIGHT, amaxOf(layer.weight));
     if (region?.enabled) {
-      const columnwise = call.recompute || (this.grad(flow) && call.xNeedsGrad);
-      pass.quantized = quantizedPass(pass, columnwise, true);
+      const columnwise = this.grad(flow) && (call.recompute || call.xNeedsGrad);
+      pass.quantized = quantizedPass(pass, columnwise);
     }
     pass.primary = layer.primary && { ...layer.primary };
     return pass;
@@ -230,11 +230,7 @@ export class TrainingModel {
     const pending: Pending = new Map();
     for (const pass of passes.toReversed()) {
       const { region, layer, call } = pass;
-      if (call.recompute && (region?.enabled || region?.calibrating)) {
-        layer.enter(region.recipe);
-        if (layer.primary) layer.attached = layer.delayed?.forward;
-        if (region.enabled) pass.quantized = quantizedPass(pass, call.xNeedsGrad, false);
-      }
+      // computed again in high precision, such a weight counts as what it stands for by then
       if (call.recompute) pass.primary = layer.primary && { ...layer.primary };
       const slots = pass.quantized?.backward;
       slots?.record(0, amaxOf(grad));
@@ -245,11 +241,11 @@ export class TrainingModel {
   }
 }
 
-/** What a pass multiplies. Amaxes are recorded the first time. */
-function quantizedPass(pass: Pass, columnwise: boolean, records: boolean) {
+/** What a pass multiplies, computed again or not. */
+function quantizedPass(pass: Pass, columnwise: boolean) {
   const { layer, x, call, scales } = pass;
   const recipe = layer.recipe as RecipeModel;
-  const weight = weightOf(layer, call, { columnwise, records, scale: scales[WEIGHT] ?? 1 });
+  const weight = weightOf(layer, call, { columnwise, scale: scales[WEIGHT] ?? 1 });
   return {
     x: { codes: x, recipe, scale: scales[INPUT] ?? 1 },
     weight,
@@ -259,15 +255,14 @@ function quantizedPass(pass: Pass, columnwise: boolean, records: boolean) {
 
 interface WeightNeed {
   readonly columnwise: boolean;
-  readonly records: boolean;
   readonly scale: number;
 }
 
 function weightOf(layer: LayerModel, { first, skip }: CallModel, need: WeightNeed): Quantized {
   if (layer.primary) return layer.primary;
-  const { columnwise, records, scale } = need;
+  const { columnwise, scale } = need;
   const quantize = (): Quantized => {
-    if (records) layer.delayed?.forward.record(WEIGHT, amaxOf(layer.weight));
+    layer.delayed?.forward.record(WEIGHT, amaxOf(layer.weight));
     return { codes: layer.weight, recipe: layer.recipe as RecipeModel, scale };
   };
   const caches = first !== undefined || skip !== undefined;

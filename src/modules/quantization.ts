@@ -10,8 +10,14 @@ import type { Value } from "../tape/value.js";
 import { QuantizedTensor, type QuantizeSpec } from "../tensor/quantized.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { persistent } from "./parameter.js";
-import { type BackwardQuantization, type QuantizationSnapshot, RecipeInForce } from "./recipe-in-force.js";
-import { currentPhase, repeatedScale } from "./recompute-phase.js";
+import {
+  type BackwardQuantization,
+  type CallQuantization,
+  type QuantizationSnapshot,
+  RecipeInForce,
+} from "./recipe-in-force.js";
+import { HeldCall } from "./recompute-call.js";
+import { currentPhase, holdCall, type RecomputePhase, repeatedCall } from "./recompute-phase.js";
 
 /** How a cached weight is used in one forward pass. */
 export interface WeightUse {
@@ -31,8 +37,10 @@ export class LinearQuantization {
   /** What `restore` was given, until it is in force. */
   #restored: { readonly snapshot: QuantizationSnapshot | undefined } | undefined;
   #cachedWeight: QuantizedTensor | undefined;
-  /** In a recomputation, the scales of the forward pass that it repeats. */
-  #repeated: Tensor<"f32"> | undefined;
+  /** What the forward pass under way quantizes with: the recipe in force, or what the pass that it repeats did. */
+  #call: CallQuantization | undefined;
+  /** Where that pass is to be repeated. */
+  #held: HeldCall | undefined;
 
   constructor(
     readonly backend: Backend,
@@ -42,16 +50,34 @@ export class LinearQuantization {
   /**
    * A forward pass of the layer with that weight begins in a region. What the recipe before has left behind is kept where it
    * still means something. A weight that is quantized itself comes to follow this layer's scale, and to record its amaxes
-   * here. Throws before anything has changed: `UnsupportedError`, `ArgumentError` for a quantized weight that is
-   * quantized otherwise than the recipe says, and what `fits` throws, which is given the recipe's quantizers.
+   * here. A pass that is computed again changes none of that, and takes what it has held the first time. Throws before
+   * anything has changed: `UnsupportedError`, `ArgumentError` for a quantized weight that is quantized otherwise than the
+   * recipe says, or a pass that repeats none, and what `fits` throws, which is given the recipe's quantizers.
    */
   enter({ recipe, updates, group }: Region, weight: Value, fits: Fits): void {
+    const phase = currentPhase();
+    this.#held = undefined;
+    if (phase?.pass === "again") {
+      this.#call = this.#repeated(phase, recipe);
+      fits((role) => this.quantizer(role));
+      return;
+    }
     const before = this.#restored ? undefined : this.#inForce?.recipe;
     if (recipe !== before && recipe.key !== before?.key) this.#change(recipe, before, weight, fits);
-    else fits((role) => this.#current().quantizer(role));
-    const { forward } = this.#current();
-    this.#repeated = forward && repeatedScale(this, forward.scale);
-    if (forward && currentPhase()?.pass !== "again") updates?.add(forward, group);
+    else fits((role) => given(this.#inForce).quantizer(role));
+    const current = given(this.#inForce);
+    this.#call = current;
+    if (phase) {
+      this.#held = new HeldCall(current);
+      holdCall(phase.calls, this, this.#held);
+    }
+    if (current.forward) updates?.add(current.forward, group);
+  }
+
+  #repeated(phase: RecomputePhase, recipe: Recipe): HeldCall {
+    const held = repeatedCall(phase, this);
+    if (held?.recipe.key === recipe.key) return held;
+    throw differs(held ? "calls a layer under another recipe" : "calls a layer more often");
   }
 
   #change(recipe: Recipe, before: Recipe | undefined, weight: Value, fits: Fits): void {
@@ -65,11 +91,11 @@ export class LinearQuantization {
     }
     if (weight instanceof QuantizedTensor) {
       const quantizer = next.quantizer("weight");
-      const differs = difference(weight.spec, quantizer.spec);
-      if (differs) {
+      const field = difference(weight.spec, quantizer.spec);
+      if (field) {
         next.dispose();
         throw new ArgumentError(
-          `this layer's weight was quantized with ${differs} ${weight.spec[differs]} and ${recipe.constructor.name} takes ${quantizer.spec[differs]}; give quantizedModelInit and autocast the same recipe`,
+          `this layer's weight was quantized with ${field} ${weight.spec[field]} and ${recipe.constructor.name} takes ${quantizer.spec[field]}; give quantizedModelInit and autocast the same recipe`,
         );
       }
       weight.updateQuantizer(quantizer);
@@ -85,38 +111,45 @@ export class LinearQuantization {
     this.#restored = undefined;
   }
 
-  #current(): RecipeInForce {
-    if (this.#inForce) return this.#inForce;
-    throw new ArgumentError("this layer has no quantizers; it is not in autocast");
-  }
-
   /** The quantizer of a role. In a recomputed region both passes see the scales of the first. */
   quantizer(role: ForwardRole): Quantizer {
-    const current = this.#current();
-    return (this.#repeated && current.quantizerBy(this.#repeated, role)) ?? current.quantizer(role);
+    return given(this.#call).quantizer(role);
   }
 
   /** What the backward pass of a forward pass that is under way will quantize with. */
   forBackward(): BackwardQuantization {
-    return this.#current().forBackward();
+    return given(this.#call).forBackward();
   }
 
   /** The quantized weight, to be disposed of by the caller. */
-  weight(weight: Tensor, { isFirstMicrobatch, skipFp8WeightUpdate, columnwise }: WeightUse): QuantizedTensor {
+  weight(weight: Tensor, use: WeightUse): QuantizedTensor {
+    const { isFirstMicrobatch, skipFp8WeightUpdate, columnwise } = use;
+    const repeated = this.#call?.weight;
+    if (repeated) return repeated.share();
+    if (isFirstMicrobatch === undefined && skipFp8WeightUpdate === undefined)
+      return this.quantizer("weight").setUsage({ rowwise: true, columnwise }).quantize(weight);
+    if (this.#call instanceof HeldCall) throw differs("takes a weight from the cache");
+    const cached = this.#cached(weight, use);
+    this.#held?.holdWeight(cached);
+    return cached.share();
+  }
+
+  /** The cached weight, made or quantized again where the use asks for that. */
+  #cached(
+    weight: Tensor,
+    { isFirstMicrobatch, skipFp8WeightUpdate, columnwise }: WeightUse,
+  ): QuantizedTensor {
+    const quantizer = this.quantizer("weight");
     const cached = this.#cachedWeight;
-    const usable = cached && (cached.columnwise || !columnwise) ? cached : undefined;
-    const caches = isFirstMicrobatch !== undefined || skipFp8WeightUpdate !== undefined;
-    if (usable && caches) {
+    if (cached && (cached.columnwise || !columnwise)) {
       const noop = isFirstMicrobatch ? undefined : skipFp8WeightUpdate;
-      if (isFirstMicrobatch || noop)
-        this.quantizer("weight").updateQuantized(weight, usable, noop ? { noop } : {});
-      return usable.share();
+      if (isFirstMicrobatch || noop) quantizer.updateQuantized(weight, cached, noop ? { noop } : {});
+      return cached;
     }
-    const made = this.quantizer("weight").setUsage({ rowwise: true, columnwise }).quantize(weight);
-    if (!caches) return made;
+    const made = quantizer.setUsage({ rowwise: true, columnwise }).quantize(weight);
     this.#dropWeight();
     this.#cachedWeight = persistent(made);
-    return made.share();
+    return made;
   }
 
   #dropWeight(): void {
@@ -142,7 +175,19 @@ export class LinearQuantization {
     this.#dropWeight();
     this.#inForce?.dispose();
     this.#inForce = undefined;
+    this.#call = undefined;
   }
+}
+
+/** Of a body that does not do the same both times. */
+function differs(what: string): ArgumentError {
+  return new ArgumentError(`recompute: the second time, its body ${what}; let it do the same both times`);
+}
+
+/** Throws `ArgumentError` where there is none. */
+function given<T>(quantization: T | undefined): T {
+  if (quantization) return quantization;
+  throw new ArgumentError("this layer has no quantizers; it is not in autocast");
 }
 
 /** A field in which two ways to quantize differ. */

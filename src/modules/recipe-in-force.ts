@@ -14,6 +14,7 @@ import {
 } from "../recipes/table.js";
 import type { AmaxReductionGroup } from "../tape/scale-updates.js";
 import type { BackwardPass } from "../tape/variable.js";
+import type { QuantizedTensor } from "../tensor/quantized.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { type DelayedSnapshot, DelayedState } from "./delayed-state.js";
 
@@ -29,7 +30,17 @@ export interface BackwardQuantization {
   readonly saved: readonly Tensor[];
 }
 
-export class RecipeInForce {
+/** What one call of a layer quantizes with. */
+export interface CallQuantization {
+  readonly recipe: Recipe;
+  quantizer(role: ForwardRole): Quantizer;
+  /** For its backward pass. */
+  forBackward(): BackwardQuantization;
+  /** The weight from the cache, where that call repeats one that took it. */
+  readonly weight?: QuantizedTensor | undefined;
+}
+
+export class RecipeInForce implements CallQuantization {
   readonly #random: RandomState;
   readonly #quantizers: ReadonlyMap<Role, Quantizer>;
   /** Of delayed scaling. */

@@ -1,20 +1,19 @@
 /** Which pass over a recomputed region a call belongs to. */
 import { platform } from "#platform";
-import { disown } from "../tensor/scope.js";
-import type { Tensor } from "../tensor/tensor.js";
+import type { HeldCall } from "./recompute-call.js";
 
-/** The scales of each layer's calls, in their order. */
-export type Stash = Map<object, Tensor<"f32">[]>;
+/** What the calls of each layer have quantized with, in their order. */
+export type HeldCalls = Map<object, HeldCall[]>;
 
 /**
  * A region whose forward pass runs twice: `first` without recording, `again` within the backward pass. What a layer
- * put into the stash the first time it takes out again, in the same order, so that both passes give the same bits.
+ * put into `calls` the first time it takes out again, in the same order, so that both passes give the same bits.
  */
 export interface RecomputePhase {
   readonly pass: "first" | "again";
-  readonly stash: Stash;
+  readonly calls: HeldCalls;
   /** Where what is taken out goes, for a region inside that one which is computed again later. */
-  readonly next?: Stash;
+  readonly next?: HeldCalls;
 }
 
 const phases = platform.ambient<RecomputePhase>();
@@ -28,25 +27,16 @@ export function runPhase<R>(phase: RecomputePhase, body: () => R): R {
   return phases.run(phase, body);
 }
 
-/** The scales that a layer is to repeat, if any, in a call that has `scale`. */
-export function repeatedScale(layer: object, scale: Tensor<"f32">): Tensor<"f32"> | undefined {
-  const phase = currentPhase();
-  if (!phase) return undefined;
-  const { pass, stash, next } = phase;
-  if (pass === "first") {
-    put(stash, layer, scale);
-    return undefined;
-  }
-  const repeated = stash.get(layer)?.shift();
-  if (next && repeated) put(next, layer, repeated);
-  return repeated;
+/** Puts what a layer's call quantizes with behind that of its calls before. */
+export function holdCall(calls: HeldCalls, layer: object, call: HeldCall): void {
+  const before = calls.get(layer);
+  if (before) before.push(call);
+  else calls.set(layer, [call]);
 }
 
-function put(stash: Stash, layer: object, scale: Tensor<"f32">): void {
-  const copy = scale.clone();
-  // it outlives the scopes of this pass
-  disown(copy);
-  const copies = stash.get(layer);
-  if (copies) copies.push(copy);
-  else stash.set(layer, [copy]);
+/** What the call of a layer that is computed again has quantized with; undefined where there was none. */
+export function repeatedCall({ calls, next }: RecomputePhase, layer: object): HeldCall | undefined {
+  const call = calls.get(layer)?.shift();
+  if (next && call) holdCall(next, layer, call);
+  return call;
 }

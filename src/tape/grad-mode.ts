@@ -1,10 +1,13 @@
 /** Whether computations are recorded for a backward pass. */
 import { platform } from "#platform";
 import { ArgumentError } from "../errors.js";
+import type { Variable } from "./variable.js";
 
 interface GradMode {
   readonly enabled: boolean;
   readonly trains: boolean;
+  /** Takes what was computed before and is computed with now; of a part that is recorded as a whole. */
+  readonly captured?: Set<Variable>;
 }
 
 const modes = platform.ambient<GradMode>();
@@ -26,9 +29,17 @@ export function noGrad<R>(body: () => R): R {
   return modes.run({ enabled: false, trains: false }, body);
 }
 
-/** Runs `body`, a part of training that is recorded as a whole, without recording what is in it. */
-export function unrecorded<R>(body: () => R): R {
-  return modes.run({ enabled: false, trains: training() }, body);
+/**
+ * Runs `body`, a part of training that is recorded as a whole, without recording what is in it. What it computes with
+ * and was computed before goes into `captured`.
+ */
+export function unrecorded<R>(captured: Set<Variable>, body: () => R): R {
+  return modes.run({ enabled: false, trains: training(), captured }, body);
+}
+
+/** Where what is computed with now goes if it was computed before; undefined but for a part that is recorded as a whole. */
+export function captures(): Set<Variable> | undefined {
+  return modes.get()?.captured;
 }
 
 /** Runs `body` with recording, inside `noGrad` too: for recomputation. */

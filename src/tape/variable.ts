@@ -7,7 +7,7 @@ import { QuantizedTensor } from "../tensor/quantized.js";
 import { disown, Scope } from "../tensor/scope.js";
 import type { Shape, WideDType } from "../tensor/shape.js";
 import { Tensor } from "../tensor/tensor.js";
-import { gradEnabled } from "./grad-mode.js";
+import { captures, gradEnabled } from "./grad-mode.js";
 import { Gradients } from "./gradients.js";
 import { ScaleUpdates } from "./scale-updates.js";
 import { type Gradient, type Value, wideOf } from "./value.js";
@@ -101,7 +101,7 @@ export class Variable {
       if (made !== own) moveTo(scope, made);
     };
     const pass = { updates: new ScaleUpdates(), gradients: new Gradients(), keep };
-    goBackFrom(this, own, pass, false);
+    goBackFrom(this, own, pass);
     for (const [leaf, value] of pass.gradients) accumulate(leaf, wideOf("a gradient", value));
     pass.updates.run();
   }
@@ -139,6 +139,8 @@ export interface Computed {
   /** What was made for the backward pass alone: disposed of after it, or at once where nothing is recorded. */
   readonly saved?: readonly (Value | undefined)[];
   readonly quantized?: QuantizedGradients;
+  /** What else it was computed from; its gradients are found as the way back is taken. */
+  readonly captured?: Iterable<Variable>;
 }
 
 /**
@@ -151,13 +153,20 @@ export function differentiable(
   record = needsGrad(...inputs),
 ): readonly Variable[] {
   using scope = new Scope();
-  const { results: values, backward, saved = [], quantized = {} } = forward(record);
+  for (const input of inputs) capture(input);
+  const { results: values, backward, saved = [], quantized = {}, captured = [] } = forward(record);
   const results = values.map((value) => new Variable(scope.keep(value), record));
   if (!record) return results;
   for (const each of saved) if (each) scope.keep(each);
-  const step = { order: ++steps, inputs, results, backward, saved, quantized };
+  const step = { order: ++steps, inputs: [...inputs, ...captured], results, backward, saved, quantized };
   for (const result of results) result[ORIGIN] = step;
   return results;
+}
+
+/** Notes a variable that was computed before the part that is recorded as a whole, if one is around. */
+export function capture(from: Variable): Variable {
+  if (from[ORIGIN]) captures()?.add(from);
+  return from;
 }
 
 /** As `differentiable`, for a function of one result; the way back is taken where that has a gradient. */
@@ -178,19 +187,25 @@ export function differentiableOne(
 }
 
 /**
- * Finds the gradients of all leaves behind `root`, as part of a pass; `inner`: another variable's way back goes on from the
- * leaves. Throws `DTypeError` before anything is computed where a step quantizes a gradient that is needed wide.
+ * Finds the gradients of all leaves behind `root`, as part of a pass; `outside`: another variable's way back goes on from the
+ * leaves, and from these, behind which this one does not go. Throws `DTypeError` before anything is computed where a step
+ * quantizes a gradient that is needed wide.
  */
-export function goBackFrom(root: Variable, grad: Gradient, pass: BackwardPass, inner = true): void {
+export function goBackFrom(
+  root: Variable,
+  grad: Gradient,
+  pass: BackwardPass,
+  outside?: ReadonlySet<Variable>,
+): void {
   const { gradients } = pass;
   const arrive = (at: Variable, part: Gradient): void => {
     const before = gradients.get(at);
     const after = before ? sum(before, part) : part;
-    if (!stepOf(at)) pass.keep(after);
+    if (!stepOf(at) || outside?.has(at)) pass.keep(after);
     gradients.set(at, after);
   };
-  const behind = stepsBehind(root);
-  for (const step of behind) if (step.quantized.given) requireQuantizedTaken(step, behind, inner);
+  const behind = stepsBehind(root, outside);
+  for (const step of behind) if (step.quantized.given) requireQuantizedTaken(step, behind, outside);
   if (root.requiresGrad) arrive(root, grad);
   for (const step of behind) {
     const grads = step.results.map((result) => gradients.get(result));
@@ -209,11 +224,17 @@ export function goBackFrom(root: Variable, grad: Gradient, pass: BackwardPass, i
 }
 
 /** Whether the first input's gradient goes to nothing but a step that takes it quantized. */
-function requireQuantizedTaken({ inputs }: Step, steps: readonly Step[], inner: boolean): void {
+function requireQuantizedTaken(
+  { inputs }: Step,
+  steps: readonly Step[],
+  outside: ReadonlySet<Variable> | undefined,
+): void {
   const [x] = inputs;
   if (!x?.requiresGrad) return;
   const origin = stepOf(x);
-  const taken = origin ? origin.quantized.taken === true && origin.results[0] === x : inner;
+  const taken = origin
+    ? origin.quantized.taken === true && origin.results[0] === x && !outside?.has(x)
+    : outside !== undefined;
   const uses = steps.reduce((sum, step) => sum + step.inputs.filter((input) => input === x).length, 0);
   if (taken && uses === 1) return;
   throw new DTypeError(
@@ -234,10 +255,11 @@ function goBack(
 }
 
 /** Every step that leads to `root`, the last one first. Throws `ArgumentError` where one of them is spent. */
-function stepsBehind(root: Variable): readonly Step[] {
+function stepsBehind(root: Variable, outside?: ReadonlySet<Variable>): readonly Step[] {
   const seen = new Set<Step>();
   const open = [root];
   for (let next = open.pop(); next; next = open.pop()) {
+    if (outside?.has(next)) continue;
     if (next[ORIGIN] === "spent") {
       throw new ArgumentError(
         "backward: a value in between has been gone back through already; compute it again, or sum up and go back once",
