@@ -19,6 +19,7 @@ __device__ inline void awaitPrevious() {
 #endif
 }
 
+// Launches a kernel that calls awaitPrevious, with `bytes` of shared memory beside what it declares.
 template <typename Kernel, typename... Arguments>
 cudaError_t launchDependent(Kernel kernel, dim3 blocks, unsigned threads, int bytes, cudaStream_t stream,
                             Arguments... arguments) {
@@ -26,7 +27,7 @@ cudaError_t launchDependent(Kernel kernel, dim3 blocks, unsigned threads, int by
   int major = 0;
   cudaGetDevice(&device);
   cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  if (bytes > 0) cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;

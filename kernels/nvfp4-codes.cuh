@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "kernels/dependent.cuh"
 #include "kernels/fp4-tile.cuh"
 #include "kernels/quantize-nvfp4.h"
 #include "kernels/scale.cuh"
@@ -74,39 +75,6 @@ inline uint32_t fillingGrid(int64_t blocks, int onEach) {
   cudaGetDevice(&device);
   cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
   return static_cast<uint32_t>(std::min(blocks, int64_t{multiprocessors} * onEach));
-}
-
-// Blocks wait for what the kernel before them in the stream has written, once they have started what does not need it.
-__device__ inline void waitForPrevious() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-
-// The next kernel may start once all blocks have called this or ended.
-__device__ inline void letNextStart() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;");
-#endif
-}
-
-// Launches a kernel that calls waitForPrevious.
-template <typename... Params, typename... Args>
-void launchEarly(void (*kernel)(Params...), uint32_t blocks, int threads, cudaStream_t stream, const Args&... args) {
-  int device = 0;
-  int major = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-  cudaLaunchAttribute early = {};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config = {};
-  config.gridDim = blocks;
-  config.blockDim = threads;
-  config.stream = stream;
-  config.attrs = &early;
-  config.numAttrs = major >= 9 ? 1 : 0;
-  cudaLaunchKernelEx(&config, kernel, args...);
 }
 
 inline uint32_t nvfp4Tiles(const QuantizeNvfp4Params& p) {

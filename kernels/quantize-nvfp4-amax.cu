@@ -37,7 +37,7 @@ __device__ void raiseRecords(float* const (&records)[count], const uint32_t (&va
     if (threadIdx.x % 32 == 0) maxima[i][threadIdx.x / 32] = largest;
   }
   __syncthreads();
-  waitForPrevious();
+  awaitPrevious();
   if (threadIdx.x >= count || records[threadIdx.x] == nullptr) return;
   uint32_t largest = 0;
 #pragma unroll
@@ -71,7 +71,7 @@ template <Wide type>
 __global__ void __launch_bounds__(kThreads, kResident)
     plainAmax(const Bytes16* x, int64_t chunks, Records records, const float* noop) {
   letNextStart();
-  if (isNoop(noop)) return waitForPrevious();
+  if (isNoop(noop)) return awaitPrevious();
   constexpr int kEach = kThreads * kChunks;
   uint32_t largest = 0;
 #pragma unroll 1
@@ -155,7 +155,7 @@ __global__ void __launch_bounds__(kThreads, kResident / 2)
     transformedAmax(const uint16_t* x, int64_t rows, int64_t columns, uint32_t signs, Records records,
                     const float* noop) {
   letNextStart();
-  if (isNoop(noop)) return waitForPrevious();
+  if (isNoop(noop)) return awaitPrevious();
   const HadamardMatrix matrix(signs, 4, 2);
   const uint32_t across = static_cast<uint32_t>(ceilDivide(columns, kColumns));
   const uint32_t tiles = across * static_cast<uint32_t>(rows / kRows);
@@ -188,14 +188,14 @@ cudaError_t launchNvfp4Amaxes(const QuantizeNvfp4Params& p, cudaStream_t stream)
   if (count == 0) return cudaGetLastError();
   if (records.transformed != nullptr) {
     const int64_t warps = ceilDivide(p.columns, kColumns) * (p.rows / kRows);
-    launchEarly(transformedAmax, fillingGrid(ceilDivide(warps, kWarps), kResident / 2), kThreads, stream,
-                static_cast<const uint16_t*>(p.x), p.rows, p.columns, p.signs, records, p.noop);
+    launchDependent(transformedAmax, fillingGrid(ceilDivide(warps, kWarps), kResident / 2), kThreads, 0, stream,
+                    static_cast<const uint16_t*>(p.x), p.rows, p.columns, p.signs, records, p.noop);
   } else if (records.plain[0] != nullptr || records.plain[1] != nullptr) {
     withWide(p.type, [&](auto type) {
       const int64_t chunks = count * sizeof(typename WideOf<type.value>::Storage) / 16;
       const uint32_t blocks = fillingGrid(ceilDivide(chunks, kThreads * kChunks), kResident);
-      launchEarly(plainAmax<type.value>, blocks, kThreads, stream, static_cast<const Bytes16*>(p.x), chunks, records,
-                  p.noop);
+      launchDependent(plainAmax<type.value>, blocks, kThreads, 0, stream, static_cast<const Bytes16*>(p.x), chunks,
+                      records, p.noop);
     });
   }
   return cudaGetLastError();

@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(kFp4Threads, (kResident<type, stochastic>))
     quantizeRowBlocks(const QuantizeNvfp4Params p, uint32_t count) {
   constexpr int kEach = kBlocks * kFp4Threads;
   __shared__ Nvfp4Scaling scaling;
-  if (isNoop(p.noop)) return waitForPrevious();
+  if (isNoop(p.noop)) return awaitPrevious();
   const Bytes16* x = static_cast<const Bytes16*>(p.x);
   const ScalePlacement to = p.rowwise.scales;
   const uint32_t across = static_cast<uint32_t>(p.columns / kFp4Block);
@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(kFp4Threads, (kResident<type, stochastic>))
   int64_t first = (ceilDivide(count, kEach) - 1 - blockIdx.x) * kEach;
   Fp4Block<type> next[kBlocks];
   loadBlocks<type>(x, count, first, next);
-  waitForPrevious();
+  awaitPrevious();
   scaling.start(p);
   __syncthreads();
 #pragma unroll 1
@@ -77,7 +77,7 @@ template <Wide type, bool stochastic>
 void launch(const QuantizeNvfp4Params& p, int64_t count, cudaStream_t stream) {
   const int64_t groups = ceilDivide(count, kBlocks * kFp4Threads);
   const uint32_t grid = fillingGrid(groups, kResident<type, stochastic>);
-  launchEarly(quantizeRowBlocks<type, stochastic>, grid, kFp4Threads, stream, p, static_cast<uint32_t>(count));
+  launchDependent(quantizeRowBlocks<type, stochastic>, grid, kFp4Threads, 0, stream, p, static_cast<uint32_t>(count));
 }
 
 }  // namespace

@@ -184,14 +184,14 @@ __global__ void __launch_bounds__(kFp4Threads, kResident<type>)
     quantizeNvfp4(const QuantizeNvfp4Params p, const Strips strips) {
   __shared__ Fp4Tile<type> stages[kStages<type>];
   __shared__ Nvfp4Scaling scaling;
-  if (isNoop(p.noop)) return waitForPrevious();
+  if (isNoop(p.noop)) return awaitPrevious();
   const int64_t column = int64_t{blockIdx.x % strips.across} * kFp4Columns;
   const uint32_t lowest = static_cast<uint32_t>(ceilDivide(p.rows, kFp4Rows)) - 1 - blockIdx.x / strips.across;
   const int64_t row = int64_t{lowest} * kFp4Rows;
   typename Fp4Tile<type>::Loader loader(p.x, p.rows, p.columns, row, column, strips.elements);
   int stage = 0;
   loader.start(stages[stage]);
-  waitForPrevious();
+  awaitPrevious();
   scaling.start(p);
   const ColumnTransform<transforms && kHadamardByMma> transform(p.signs);
   const Fp4RowItem<type> rowItem;
@@ -232,8 +232,8 @@ void launchStrips(const QuantizeNvfp4Params& p, cudaStream_t stream) {
   const int64_t tiles = ceilDivide(p.rows, kFp4Rows) * across;
   // about three times what is resident, for an even load
   const uint32_t each = static_cast<uint32_t>(ceilDivide(fillingGrid(tiles, 3 * kResident<type>), across));
-  launchEarly(quantizeNvfp4<type, stochastic, transforms>, across * each, kFp4Threads, stream, p,
-              Strips(p, across, each));
+  launchDependent(quantizeNvfp4<type, stochastic, transforms>, across * each, kFp4Threads, 0, stream, p,
+                  Strips(p, across, each));
 }
 
 // Whether a copy, if it is wanted, has an amax, and a scale for each block of its lines.
