@@ -62,8 +62,8 @@ export abstract class Optimizer {
     for (const slot of this.slots.values()) {
       using _ = new Scope();
       const { parameter, master } = slot;
-      const grad = gradientOf(parameter);
-      if (!grad || !parameter.requiresGrad) continue;
+      const grad = parameter.requiresGrad ? gradientOf(parameter) : undefined;
+      if (!grad) continue;
       const { value } = parameter;
       const copy = value instanceof Tensor && hasType(value, "bf16", "f16") ? { copy: value } : {};
       this.update({ parameter: master, grad, ...copy, ...options }, slot, slot.steps + 1);
