@@ -1,5 +1,5 @@
-// 128 rows of 64 elements in shared memory, read as blocks of 16: along the rows by one thread for two blocks, down the
-// columns by one thread for one or two columns.
+// 128 rows of 64 elements in shared memory, read as blocks of 16, along the rows or down the columns: two that follow
+// each other by one thread.
 #pragma once
 
 #include "kernels/device.cuh"
@@ -85,9 +85,10 @@ struct Fp4Block {
   }
 };
 
-// The same of blocks that one thread has. `bounds` are max |x| after it, but not of f32.
+// The same of blocks that one thread has. `bounds` are max |x| after it, but not of f32. Gives whether the warp may
+// have had a NaN.
 template <Wide type, int count>
-__device__ inline void settle(Fp4Block<type> (&x)[count], float (&amaxes)[count], float (&bounds)[count]) {
+__device__ inline bool settle(Fp4Block<type> (&x)[count], float (&amaxes)[count], float (&bounds)[count]) {
   if constexpr (type != Wide::kF32) {
     bool hasNaN = false;
 #pragma unroll
@@ -95,12 +96,13 @@ __device__ inline void settle(Fp4Block<type> (&x)[count], float (&amaxes)[count]
       amaxes[i] = bounds[i] = x[i].largest();
       hasNaN = hasNaN || amaxes[i] != amaxes[i];
     }
-    if (!__any_sync(0xffffffffu, hasNaN)) return;
+    if (!__any_sync(0xffffffffu, hasNaN)) return false;
 #pragma unroll
     for (int i = 0; i < count; ++i) bounds[i] = fminf(bounds[i], floatOf(0x7f800000u));
   }
 #pragma unroll
   for (int i = 0; i < count; ++i) amaxes[i] = x[i].removeNaN();
+  return true;
 }
 
 template <Wide type>
@@ -114,25 +116,21 @@ struct Fp4Tile {
   // Chunks of 16 bytes in a row, and elements of one.
   static constexpr int kChunks = kFp4Columns * sizeof(Storage) / 16;
   static constexpr int kWidth = 16 / sizeof(Storage);
-  // Blocks that one thread reads down the columns at once, passes over the tile that takes, and lanes below each other.
-  static constexpr int kAcross = 4 / sizeof(Storage);
-  static constexpr int kPasses = 2 / kAcross;
-  static constexpr int kBelow = 2 * kAcross;
 
   Bytes16 chunks[kFp4Rows * kChunks];
 
   // Chunks are exchanged in their row so that no access of a warp meets a bank twice.
   __device__ static int at(int row, int chunk) {
-    return row * kChunks + (chunk ^ ((row ^ (row >> 4) * (8 / kBelow) ^ (chunk >> 3) * 4) & 7));
+    return row * kChunks + (chunk ^ ((row ^ row / (2 * kFp4Block) * 2 ^ chunk / 8 * 4) & 7));
   }
 
-  // What a thread loads of tiles that follow each other up a matrix.
+  // What a thread loads of tiles that follow each other in a matrix, only the first of them at its lower end.
   class Loader {
    public:
-    // For [rows, columns], whose rows are whole chunks, from the tile at (firstRow, firstColumn) on, `step` elements
-    // apart. The whole warp calls.
-    __device__ Loader(const void* x, int64_t rows, int64_t columns, int64_t firstRow, int64_t firstColumn, int64_t step)
-        : columns_(columns), step_(step), to_(keep(16 * at(threadIdx.x / kChunks, threadIdx.x % kChunks))) {
+    // For [rows, columns], whose rows are whole chunks, from the tile at (firstRow, firstColumn) on. The whole warp
+    // calls.
+    __device__ Loader(const void* x, int64_t rows, int64_t columns, int64_t firstRow, int64_t firstColumn)
+        : columns_(columns), to_(keep(16 * at(threadIdx.x / kChunks, threadIdx.x % kChunks))) {
       const int64_t row = firstRow + threadIdx.x / kChunks;
       const int64_t column = firstColumn + threadIdx.x % kChunks * kWidth;
       from_ = static_cast<const Storage*>(x) + row * columns + column;
@@ -140,8 +138,9 @@ struct Fp4Tile {
       above_ = column < columns ? kFp4Rows : 0;
     }
 
-    // Starts to fill a tile with the next one; 0 outside of the matrix.
-    __device__ void start(Fp4Tile& tile) {
+    // Starts to fill a tile with the next one; 0 outside of the matrix. The one after that starts `step` elements
+    // further.
+    __device__ void start(Fp4Tile& tile, int64_t step) {
       constexpr int kStep = kFp4Threads / kChunks;
 #pragma unroll
       for (int i = 0; i < kFp4Rows / kStep; ++i) {
@@ -153,14 +152,13 @@ struct Fp4Tile {
                      "l"(from_ + i * kStep * columns_), "r"(i * kStep < atEnd_ ? 16 : 0)
                      : "memory");
       }
-      from_ -= step_;
+      from_ += step;
       atEnd_ = above_;
     }
 
    private:
     const Storage* from_;
     int64_t columns_;
-    int64_t step_;
     // Byte of the tile where this thread's first chunk goes.
     int to_;
     // Rows from this thread's first one on in the next tile, and in those after it, or a tile's.
@@ -204,19 +202,19 @@ struct Fp4Tile {
     return result;
   }
 
-  // The block down column i of an item. The whole warp calls.
+  // Block i down the column of an item. The whole warp calls.
   __device__ Fp4Block<type> columnBlock(const Fp4ColumnItem<type>& item, int i) const {
+    const int byte = item.byte + 16 * i * kFp4Block * kChunks;
     Fp4Block<type> block;
-    if constexpr (kAcross == 1) {
+    if constexpr (type == Wide::kF32) {
 #pragma unroll
       for (int j = 0; j < kFp4Block; ++j) {
-        block.words[j] = *reinterpret_cast<const uint32_t*>(bytes() + (item.byte ^ 16 * (j & 7)) + 16 * j * kChunks);
+        block.words[j] = *reinterpret_cast<const uint32_t*>(bytes() + (byte ^ 16 * (j & 7)) + 16 * j * kChunks);
       }
     } else {
-      const char* from = bytes() + (item.byte ^ 16 * i);
       __syncwarp();
-      loadDown(from, block.words);
-      loadDown(from + 16 * 8 * kChunks, block.words + 4);
+      loadDown(bytes() + byte, block.words);
+      loadDown(bytes() + byte + 16 * 8 * kChunks, block.words + 4);
     }
     return block;
   }
@@ -231,29 +229,22 @@ struct Fp4RowItem {
   int byte = keep(16 * Fp4Tile<type>::at(row, block * kFp4Block / Fp4Tile<type>::kWidth));
 };
 
-// Which column blocks are this thread's: a warp has all 16 columns of kBelow 16x16 blocks, lanes below each other
-// first, and the second column of two is kApart from the first. The whole warp constructs it.
+// Which two column blocks are this thread's: a warp has all blocks of eight columns, four lanes a column. Blocks are at
+// lines `line` and `line` + 1 of blocks. The whole warp constructs it.
 template <Wide type>
 struct Fp4ColumnItem {
   using Tile = Fp4Tile<type>;
-  static constexpr int kBelow = Tile::kBelow;
-  static constexpr int kApart = 8;
-  // Block line of the tile, and column of it.
-  int line;
-  int column;
+  int line = threadIdx.x % 4 * 2;
+  int column = threadIdx.x / 4;
   // Byte of the tile from which this lane reads, or of which it tells loadDown.
-  int byte;
+  int byte = keep(type == Wide::kF32 ? 16 * Tile::at(line * kFp4Block, column / 4) + column % 4 * 4
+                                     : 16 * Tile::at(firstRow(2 * kFp4Block), column / 8));
 
-  __device__ explicit Fp4ColumnItem(int pass)
-      : line((pass * 2 + threadIdx.x / 128) * kBelow + threadIdx.x % kBelow),
-        column(threadIdx.x / 32 % 4 * kFp4Block + threadIdx.x % 32 / kBelow),
-        byte(keep(Tile::kAcross == 1 ? 16 * Tile::at(line * kFp4Block, column / 4) + column % 4 * 4
-                                     : 16 * Tile::at(firstRow(), column / 8))) {}
-
-  // The first row of which this lane tells loadDown: rows 2j and 2j + 1 of the lines below each other are matrix j.
-  __device__ int firstRow() const {
+  // The first row of which this lane tells loadDown, where blocks of lanes are `apart` rows from each other: rows 2j
+  // and 2j + 1 of those blocks are matrix j.
+  __device__ static int firstRow(int apart) {
     const int lane = threadIdx.x % 32;
-    return (line - lane % kBelow + lane % 8 / 2) * kFp4Block + lane / 8 * 2 + lane % 2;
+    return lane % 8 / 2 * apart + lane / 8 * 2 + lane % 2;
   }
 };
 

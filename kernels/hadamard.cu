@@ -18,17 +18,17 @@ __global__ void __launch_bounds__(kFp4Threads) hadamardColumns(const HadamardPar
   if constexpr (ragged) {
     tile.fill(p.x, p.rows, p.columns, firstRow, firstColumn);
   } else {
-    Tile::Loader(p.x, p.rows, p.columns, firstRow, firstColumn, 0).start(tile);
+    Tile::Loader(p.x, p.rows, p.columns, firstRow, firstColumn).start(tile, 0);
   }
   tile.wait();
-  const Fp4ColumnItem<Wide::kBf16> item(0);
-  const int64_t row = firstRow + item.line * kFp4Block;
-  Fp4Block<Wide::kBf16> x[Tile::kAcross];
+  const Fp4ColumnItem<Wide::kBf16> item;
+  const int64_t column = firstColumn + item.column;
+  Fp4Block<Wide::kBf16> x[2];
 #pragma unroll
-  for (int i = 0; i < Tile::kAcross; ++i) x[i] = tile.columnBlock(item, i);
+  for (int i = 0; i < 2; ++i) x[i] = tile.columnBlock(item, i);
 #pragma unroll
-  for (int i = 0; i < Tile::kAcross; ++i) {
-    const int64_t column = firstColumn + item.column + i * item.kApart;
+  for (int i = 0; i < 2; ++i) {
+    const int64_t row = firstRow + (item.line + i) * kFp4Block;
     if (row >= p.rows || column >= p.columns) break;
     uint32_t(&y)[8] = x[i].words;
     hadamard(y, p.signs);

@@ -73,6 +73,15 @@ __device__ float sumAcross(float value, int first) {
   return value;
 }
 
+// The value of the thread that has the other half of this one's 16x16 blocks. All threads of the block call.
+__device__ float ofOtherHalf(float value) {
+  __shared__ float values[kFp4Threads];
+  __syncthreads();
+  values[threadIdx.x] = value;
+  __syncthreads();
+  return values[threadIdx.x ^ 32];
+}
+
 __device__ float maxAcross(float value, int first) {
   for (int step = 16; step >= first; step /= 2) value = fmaxf(value, __shfl_xor_sync(kWarp, value, step));
   return value;
@@ -109,52 +118,30 @@ __device__ void quantizeRows(const QuantizeNvfp4Params& p, const Fp4Tile<type>& 
 template <Wide type>
 __device__ void quantizeColumns(const QuantizeNvfp4Params& p, const Fp4Tile<type>& tile, const Nvfp4Origin& at,
                              const Nvfp4Levels& levels) {
-  using Tile = Fp4Tile<type>;
-  constexpr int kAcross = Tile::kAcross;
   const Fp4Scales stored(p.columnwise.scales, at.column, at.row / kFp4Block);
   const Chooser chooser(levels, p.e4m3Max, p.squaredError);
+  const Fp4ColumnItem<type> item;
+  const int64_t column = at.column + item.column;
 #pragma unroll 1
-  for (int pass = 0; pass < Tile::kPasses; ++pass) {
-    const Fp4ColumnItem<type> item(pass);
-    const int64_t row = at.row + item.line * kFp4Block;
-    Fp4Block<type> x[kAcross];
-    float amaxes[kAcross];
-#pragma unroll
-    for (int i = 0; i < kAcross; ++i) {
-      x[i] = tile.columnBlock(item, i);
-      amaxes[i] = x[i].settle();
-    }
+  for (int i = 0; i < 2; ++i) {
+    const int line = item.line + i;
+    const int64_t row = at.row + line * kFp4Block;
+    Fp4Block<type> x = tile.columnBlock(item, i);
+    float amax = x.settle();
+    if (p.square) amax = maxAcross(fmaxf(amax, ofOtherHalf(amax)), 4);
+    const Candidate six = chooser.candidate(amax, false);
+    const Candidate four = chooser.candidate(amax, true);
+    float errorSix = chooser.error(x, six);
+    float errorFour = chooser.error(x, four);
     if (p.square) {
-      const float largest = maxAcross(fmaxf(amaxes[0], amaxes[kAcross - 1]), Tile::kBelow);
-      amaxes[0] = largest;
-      amaxes[kAcross - 1] = largest;
+      // columns that are eight apart are the halves that are the first to be added
+      errorSix = sumAcross(errorSix + ofOtherHalf(errorSix), 4);
+      errorFour = sumAcross(errorFour + ofOtherHalf(errorFour), 4);
     }
-    Candidate six[kAcross];
-    Candidate four[kAcross];
-    float errorsSix[kAcross];
-    float errorsFour[kAcross];
-#pragma unroll
-    for (int i = 0; i < kAcross; ++i) {
-      six[i] = chooser.candidate(amaxes[i], false);
-      four[i] = chooser.candidate(amaxes[i], true);
-      errorsSix[i] = chooser.error(x[i], six[i]);
-      errorsFour[i] = chooser.error(x[i], four[i]);
-    }
-    if (p.square) {
-      // a thread's two columns are the halves that are the first to be added
-      const float sumSix = kAcross == 2 ? errorsSix[0] + errorsSix[kAcross - 1] : errorsSix[0];
-      const float sumFour = kAcross == 2 ? errorsFour[0] + errorsFour[kAcross - 1] : errorsFour[0];
-      errorsSix[0] = errorsSix[kAcross - 1] = sumAcross(sumSix, Tile::kBelow);
-      errorsFour[0] = errorsFour[kAcross - 1] = sumAcross(sumFour, Tile::kBelow);
-    }
-#pragma unroll
-    for (int i = 0; i < kAcross; ++i) {
-      const int64_t column = at.column + item.column + i * item.kApart;
-      if (row >= p.rows || column >= p.columns) break;
-      const Candidate chosen = smaller(errorsSix[i], six[i], errorsFour[i], four[i]);
-      *reinterpret_cast<uint2*>(p.columnwise.data + (column * p.rows + row) / 2) = encodeFp4(x[i], chosen.multiplier);
-      stored.store(item.column + i * item.kApart, item.line, codeOfE4m3(chosen.scale));
-    }
+    const Candidate chosen = smaller(errorSix, six, errorFour, four);
+    if (row >= p.rows || column >= p.columns) continue;
+    *reinterpret_cast<uint2*>(p.columnwise.data + (column * p.rows + row) / 2) = encodeFp4(x, chosen.multiplier);
+    stored.store(item.column, line, codeOfE4m3(chosen.scale));
   }
 }
 
@@ -164,7 +151,7 @@ __global__ void __launch_bounds__(kFp4Threads) quantizeFourOverSix(const Quantiz
   __shared__ Nvfp4Shared shared;
   if (isNoop(p.noop)) return;
   const Nvfp4Origin at(blockIdx.x, p.columns);
-  typename Fp4Tile<type>::Loader(p.x, p.rows, p.columns, at.row, at.column, 0).start(tile);
+  typename Fp4Tile<type>::Loader(p.x, p.rows, p.columns, at.row, at.column).start(tile, 0);
   shared.start(p);
   tile.wait();
   if (p.rowwise.data != nullptr) quantizeRows<type>(p, tile, at, shared.levels[0]);

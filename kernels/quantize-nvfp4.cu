@@ -3,7 +3,7 @@
 #include "kernels/fp4-transform.cuh"
 #include "kernels/hadamard.cuh"
 #include "kernels/noop.cuh"
-#include "kernels/nvfp4-codes.cuh"
+#include "kernels/nvfp4-strips.cuh"
 
 namespace lockstep {
 
@@ -32,114 +32,90 @@ __device__ void maxAcross(float& a, float& b, int first) {
   }
 }
 
-// How far blocks of a copy are from each other, in words of eight codes and in scales.
-struct Distance {
-  int64_t words;
-  int64_t scales;
-};
+// Words of scales of tiles beside each other.
+using WideWord = uint4;
 
-// Whether four blocks of a row have their scales in a word.
-bool hasScaleWords(const ScalePlacement& to, int64_t columns) {
-  return columns % kFp4Columns == 0 && (to.swizzled || (to.blockStride == 1 && to.lineStride % 4 == 0));
-}
+// max |x| of the 16x16 blocks of a tile, NaN ignored: what its rows tell its columns. Negative, zero too, where a NaN
+// may be beside it.
+using SquareAmaxes = float[kFp4Rows / kFp4Block][kFp4Columns / kFp4Block];
 
-// Strips of the source, each of tiles that `each` blocks of threads take in turn.
-struct Strips {
-  uint32_t across;
-  uint32_t each;
-  bool scaleWords;
-  // From one tile of a block of threads to its next: elements, and the blocks of either copy.
-  int64_t elements;
-  Distance rowwise;
-  Distance columnwise;
-  // From one block to the other that a thread has of a columnwise tile, Fp4ColumnItem::kApart columns.
-  Distance apart;
+// A thread's two blocks of a row, settled.
+template <Wide type>
+struct RowBlocks {
+  Fp4Block<type> x[2];
+  float amaxes[2];
+  float bounds[2];
 
-  Strips(const QuantizeNvfp4Params& p, uint32_t across, uint32_t each)
-      : across(across),
-        each(each),
-        scaleWords(hasScaleWords(p.rowwise.scales, p.columns)),
-        elements(each * kFp4Rows * p.columns),
-        rowwise{elements / 8, each * scaleOffset(p.rowwise.scales, kFp4Rows, 0)},
-        columnwise{each * kFp4Rows / 8, each * scaleOffset(p.columnwise.scales, 0, kFp4Rows / kFp4Block)},
-        apart{p.rows, scaleOffset(p.columnwise.scales, Fp4ColumnItem<Wide::kBf16>::kApart, 0)} {}
-};
-
-// Where a thread's first block of a copy goes, for tiles that follow each other up the source: its words and its scale.
-struct Place {
-  int64_t word;
-  int64_t scale;
-  // How many elements are in the source along the line, of the lowest tile and of the others.
-  int inside;
-  int insideAbove;
-
-  __device__ void advance(const Distance& step) {
-    word -= step.words;
-    scale -= step.scales;
-    inside = insideAbove;
+  // Their amaxes are of 16x16 blocks if `square`. All threads of the block construct it.
+  __device__ RowBlocks(const Fp4Tile<type>& tile, const Fp4RowItem<type>& item, bool square, SquareAmaxes& squares)
+      : x{tile.rowBlock(item, 0), tile.rowBlock(item, 1)} {
+    const bool hadNaN = settle(x, amaxes, bounds);
+    if (!square) return;
+    maxAcross<type>(amaxes[0], amaxes[1], 2);
+    if (threadIdx.x % 32 >= 2) return;
+    for (int i = 0; i < 2; ++i) {
+      squares[item.row / kFp4Block][item.block + i] = hadNaN ? -amaxes[i] : amaxes[i];
+    }
   }
 };
 
-// How many of `most` elements from `first` on are within `length`.
-__device__ int within(int64_t length, int64_t first, int most) {
-  return static_cast<int>(min(max(length - first, int64_t{0}), int64_t{most}));
-}
-
-__device__ Place rowPlace(const QuantizeNvfp4Params& p, int64_t row, int64_t column) {
-  const int inside = keep(within(p.columns, column, 2 * kFp4Block));
-  return {(row * p.columns + column) / 8, scaleOffset(p.rowwise.scales, row, column / kFp4Block),
-          row < p.rows ? inside : 0, inside};
-}
-
-__device__ Place columnPlace(const QuantizeNvfp4Params& p, int64_t row, int64_t column) {
-  const int above = keep(column < p.columns ? kFp4Rows : 0);
-  return {(column * p.rows + row) / 8, scaleOffset(p.columnwise.scales, column, row / kFp4Block),
-          min(within(p.rows, row, kFp4Rows), above), above};
-}
-
-__device__ void storeScale(const Nvfp4Copy& copy, int64_t at, uint32_t code) {
-  static_cast<uint8_t*>(copy.scales.data)[at] = static_cast<uint8_t>(code);
-}
-
-template <Wide type, bool stochastic>
-__device__ void quantizeRows(const QuantizeNvfp4Params& p, const Fp4Tile<type>& tile, const Nvfp4Scaling& scaling,
-                             const Fp4RowItem<type>& item, const Strips& strips, const Place& place) {
-  Fp4Block<type> x[2] = {tile.rowBlock(item, 0), tile.rowBlock(item, 1)};
-  float amaxes[2];
-  float bounds[2];
-  settle(x, amaxes, bounds);
-  if (p.square) maxAcross<type>(amaxes[0], amaxes[1], 2);
-  const TwoLevel scales[2] = {scaling.scale(0, amaxes[0]), scaling.scale(0, amaxes[1])};
+// Stores the codes of a thread's two blocks of copy 0 or 1. Gives those of their scales in its low half, those of the
+// thread beside it in its high half. The whole warp calls.
+template <bool stochastic, Wide type>
+__device__ uint32_t quantizeBlocks(const Nvfp4Copy& to, int copy, const Nvfp4Scaling& scaling, const Philox& random,
+                                   Fp4Block<type> (&x)[2], const float (&amaxes)[2], const float (&bounds)[2],
+                                   const Place& place) {
+  const TwoLevel scales[2] = {scaling.scale(copy, amaxes[0]), scaling.scale(copy, amaxes[1])};
+  const uint32_t pair = scales[0].code | scales[1].code << 8;
+  const uint32_t four = pair | __shfl_xor_sync(kWarp, pair, 1) << 16;
+  if (place.inside == 0) return four;
   if constexpr (!stochastic) limitFp4(x, bounds, scales);
   uint2 codes[2];
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    codes[i] = codesOf<stochastic>(x[i], scales[i].multiplier, place.word + 2 * i, 0, p.random);
+    codes[i] = codesOf<stochastic>(x[i], scales[i].multiplier, place.word + 2 * i, copy, random);
   }
-  const uint32_t pair = scales[0].code | scales[1].code << 8;
-  const uint32_t other = __shfl_xor_sync(kWarp, pair, 1);
-  if (place.inside == 0) return;
-  const bool both = place.inside > kFp4Block;
-  storeFp4(p.rowwise.data, place.word, codes, both);
-  if (strips.scaleWords) {
-    if (item.block == 0) {
-      *reinterpret_cast<uint32_t*>(static_cast<uint8_t*>(p.rowwise.scales.data) + place.scale) = pair | other << 16;
-    }
-    return;
-  }
-  storeScale(p.rowwise, place.scale, scales[0].code);
-  const int64_t apart = p.rowwise.scales.swizzled ? 1 : p.rowwise.scales.blockStride;
-  if (both) storeScale(p.rowwise, place.scale + apart, scales[1].code);
+  storeFp4(to.data, place.word, codes, place.inside > kFp4Block);
+  return four;
 }
 
+// Stores the scales of a thread's two blocks, or of those and the next two.
+__device__ void storeScales(const Nvfp4Copy& to, bool areWords, bool isFirst, const Place& place, uint32_t four) {
+  if (place.inside == 0) return;
+  uint8_t* at = static_cast<uint8_t*>(to.scales.data) + place.scale;
+  if (areWords) {
+    if (isFirst) *reinterpret_cast<uint32_t*>(at) = four;
+    return;
+  }
+  at[0] = static_cast<uint8_t>(four);
+  if (place.inside > kFp4Block) at[to.scales.swizzled ? 1 : to.scales.blockStride] = static_cast<uint8_t>(four >> 8);
+}
+
+template <Wide type, bool stochastic>
+__device__ void quantizeRows(const QuantizeNvfp4Params& p, const Fp4Tile<type>& tile, const Nvfp4Scaling& scaling,
+                             const Fp4RowItem<type>& item, const Strips& strips, int beside, const Place& place,
+                             SquareAmaxes& squares) {
+  __shared__ WideWord words[kFp4Rows];
+  RowBlocks<type> blocks(tile, item, p.square, squares);
+  const uint32_t four = quantizeBlocks<stochastic>(p.rowwise, 0, scaling, p.random, blocks.x, blocks.amaxes,
+                                                   blocks.bounds, place);
+  const bool isFirst = item.block == 0;
+  if (strips.wide == 1) return storeScales(p.rowwise, strips.rowWords, isFirst, place, four);
+  if (!isFirst) return;
+  reinterpret_cast<uint32_t*>(words + item.row)[kWide - 1 - beside] = four;
+  if (beside > 0) return;
+  *reinterpret_cast<WideWord*>(static_cast<uint8_t*>(p.rowwise.scales.data) + place.scale) = words[item.row];
+}
+
+// After the rows of the tile if square.
 template <Wide type, bool stochastic, bool transforms>
 __device__ void quantizeColumns(const QuantizeNvfp4Params& p, const Fp4Tile<type>& tile, const Nvfp4Scaling& scaling,
                                 const ColumnTransform<transforms && kHadamardByMma>& transform,
-                                const Fp4ColumnItem<type>& item, int pass, const Distance& apart, const Place& place) {
-  constexpr int kAcross = Fp4Tile<type>::kAcross;
-  Fp4Block<type> x[kAcross];
+                                const Fp4ColumnItem<type>& item, const Strips& strips, const Place& place,
+                                const SquareAmaxes& squares) {
+  Fp4Block<type> x[2];
 #pragma unroll
-  for (int i = 0; i < kAcross; ++i) {
+  for (int i = 0; i < 2; ++i) {
     if constexpr (transforms && kHadamardByMma) {
       x[i] = transform.block(tile, i);
     } else {
@@ -147,29 +123,22 @@ __device__ void quantizeColumns(const QuantizeNvfp4Params& p, const Fp4Tile<type
       if constexpr (transforms) hadamard(x[i].words, p.signs);
     }
   }
-  float amaxes[kAcross];
-  float bounds[kAcross];
-  settle(x, amaxes, bounds);
-  if (p.square) {
-    amaxes[0] = maxAcross(fmaxf(amaxes[0], amaxes[kAcross - 1]), Fp4Tile<type>::kBelow);
-    amaxes[kAcross - 1] = amaxes[0];
-  }
-  // columns are a multiple of 16, and in a second pass lines are four further
-  if (place.inside <= pass * 4 * kFp4Block) return;
-  const int64_t first = place.word + pass * 4 * kFp4Block / 8;
-  const int64_t scaleAt =
-      place.scale + (p.columnwise.scales.swizzled ? pass * 512 : pass * 4 * p.columnwise.scales.blockStride);
-  TwoLevel scales[kAcross];
+  float amaxes[2];
+  float bounds[2];
+  if (!transforms && p.square) {
 #pragma unroll
-  for (int i = 0; i < kAcross; ++i) scales[i] = scaling.scale(1, amaxes[i]);
-  if constexpr (!stochastic) limitFp4(x, bounds, scales);
-#pragma unroll
-  for (int i = 0; i < kAcross; ++i) {
-    const int64_t word = first + i * apart.words;
-    const uint2 codes = codesOf<stochastic>(x[i], scales[i].multiplier, word, 1, p.random);
-    *reinterpret_cast<uint2*>(p.columnwise.data + word * 4) = codes;
-    storeScale(p.columnwise, scaleAt + i * apart.scales, scales[i].code);
+    for (int i = 0; i < 2; ++i) {
+      const float amax = squares[item.line + i][item.column / kFp4Block];
+      amaxes[i] = bounds[i] = fabsf(amax);
+      if (bitsOf(amax) >> 31 == 0) continue;
+      bounds[i] = floatOf(0x7f800000u);
+      x[i].removeNaN();
+    }
+  } else {
+    settle(x, amaxes, bounds);
   }
+  const uint32_t four = quantizeBlocks<stochastic>(p.columnwise, 1, scaling, p.random, x, amaxes, bounds, place);
+  storeScales(p.columnwise, strips.columnWords, item.line % 4 == 0, place, four);
 }
 
 // Tiles in flight: one is loaded while another is quantized. Blocks of the kernel on a multiprocessor.
@@ -178,62 +147,66 @@ constexpr int kStages = type == Wide::kF32 ? 1 : 2;
 template <Wide type>
 constexpr int kResident = type == Wide::kF32 ? 3 : 4;
 
-// Blocks go up strips of the source, `across` of them: what the pass before read last is still in the cache.
+// Blocks go up strips of the source: what the pass before read last is still in the cache.
 template <Wide type, bool stochastic, bool transforms>
 __global__ void __launch_bounds__(kFp4Threads, kResident<type>)
-    quantizeNvfp4(const QuantizeNvfp4Params p, const Strips strips) {
+    quantizeNvfp4(const QuantizeNvfp4Params p, const __grid_constant__ Strips strips) {
   __shared__ Fp4Tile<type> stages[kStages<type>];
   __shared__ Nvfp4Scaling scaling;
+  __shared__ SquareAmaxes squares;
   if (isNoop(p.noop)) return awaitPrevious();
-  const int64_t column = int64_t{blockIdx.x % strips.across} * kFp4Columns;
+  const int64_t column = int64_t{blockIdx.x % strips.across} * (strips.wide * kFp4Columns);
   const uint32_t lowest = static_cast<uint32_t>(ceilDivide(p.rows, kFp4Rows)) - 1 - blockIdx.x / strips.across;
   const int64_t row = int64_t{lowest} * kFp4Rows;
-  typename Fp4Tile<type>::Loader loader(p.x, p.rows, p.columns, row, column, strips.elements);
+  typename Fp4Tile<type>::Loader loader(p.x, p.rows, p.columns, row, column);
+  int left = static_cast<int>(lowest / strips.each + 1) * strips.wide - 1;
   int stage = 0;
-  loader.start(stages[stage]);
+  loader.start(stages[stage], strips.step(left).elements);
   awaitPrevious();
   scaling.start(p);
   const ColumnTransform<transforms && kHadamardByMma> transform(p.signs);
   const Fp4RowItem<type> rowItem;
   Place rowwise = rowPlace(p, row + rowItem.row, column + rowItem.block * kFp4Block);
-  // of the first and of the last pass
-  const Fp4ColumnItem<type> columnItems[] = {Fp4ColumnItem<type>(0), Fp4ColumnItem<type>(Fp4Tile<type>::kPasses - 1)};
-  Place columnwise = columnPlace(p, row + columnItems[0].line * kFp4Block, column + columnItems[0].column);
+  const Fp4ColumnItem<type> columnItem;
+  Place columnwise = columnPlace(p, row + columnItem.line * kFp4Block, column + columnItem.column);
 #pragma unroll 1
-  for (int above = static_cast<int>(lowest / strips.each); above >= 0; --above) {
+  for (; left >= 0; --left) {
+    const Step& step = strips.step(left);
     // and for all threads to have read the tile before
     Fp4Tile<type>::wait();
-    if (kStages<type> == 2 && above > 0) loader.start(stages[stage ^ 1]);
+    if (kStages<type> == 2 && left > 0) loader.start(stages[stage ^ 1], strips.step(left - 1).elements);
     const Fp4Tile<type>& tile = stages[stage];
     if (p.rowwise.data != nullptr) {
-      quantizeRows<type, stochastic>(p, tile, scaling, rowItem, strips, rowwise);
-      rowwise.advance(strips.rowwise);
+      quantizeRows<type, stochastic>(p, tile, scaling, rowItem, strips, strips.beside(left), rowwise, squares);
+      rowwise.advance(step.rowwise);
+    } else if (!transforms && p.square) {
+      RowBlocks<type>(tile, rowItem, p.square, squares);
     }
     if (p.columnwise.data != nullptr) {
-#pragma unroll
-      for (int pass = 0; pass < Fp4Tile<type>::kPasses; ++pass) {
-        quantizeColumns<type, stochastic, transforms>(p, tile, scaling, transform, columnItems[pass], pass,
-                                                      strips.apart, columnwise);
-      }
-      columnwise.advance(strips.columnwise);
+      if (!transforms && p.square) __syncthreads();
+      quantizeColumns<type, stochastic, transforms>(p, tile, scaling, transform, columnItem, strips, columnwise,
+                                                    squares);
+      columnwise.advance(step.columnwise);
     }
     if constexpr (kStages<type> == 2) {
       stage ^= 1;
     } else {
       __syncthreads();
-      if (above > 0) loader.start(stages[stage]);
+      if (left > 0) loader.start(stages[stage], strips.step(left - 1).elements);
     }
   }
 }
 
 template <Wide type, bool stochastic, bool transforms>
 void launchStrips(const QuantizeNvfp4Params& p, cudaStream_t stream) {
-  const uint32_t across = static_cast<uint32_t>(ceilDivide(p.columns, kFp4Columns));
-  const int64_t tiles = ceilDivide(p.rows, kFp4Rows) * across;
+  const int64_t tiles = ceilDivide(p.rows, kFp4Rows) * ceilDivide(p.columns, kFp4Columns);
   // about three times what is resident, for an even load
-  const uint32_t each = static_cast<uint32_t>(ceilDivide(fillingGrid(tiles, 3 * kResident<type>), across));
+  constexpr int kBlocks = 3 * kResident<type>;
+  const int wide = canBeWide(p) && fillingGrid(tiles / kWide, kBlocks) < tiles / kWide ? kWide : 1;
+  const uint32_t across = static_cast<uint32_t>(ceilDivide(p.columns, wide * kFp4Columns));
+  const uint32_t each = static_cast<uint32_t>(ceilDivide(fillingGrid(tiles / wide, kBlocks), across));
   launchDependent(quantizeNvfp4<type, stochastic, transforms>, across * each, kFp4Threads, 0, stream, p,
-                  Strips(p, across, each));
+                  Strips(p, wide, across, each));
 }
 
 // Whether a copy, if it is wanted, has an amax, and a scale for each block of its lines.

@@ -42,6 +42,7 @@ function quantizers(backend) {
     row("mxfp8, both", new MXFP8Quantizer(BOTH), 2 + 2 + 2 / 32, 0.75),
     row("nvfp4 1x16, both", new NVFP4Quantizer(BOTH), 2 + 2 + 1 + 2 / 16, 0.75),
     row("nvfp4 1x16, both, swizzled scales", new NVFP4Quantizer(SWIZZLED), 2 + 2 + 1 + 2 / 16, 0.75),
+    row("nvfp4 16x16, both", new NVFP4Quantizer({ ...BOTH, tile: "16x16" }), 2 + 2 + 1 + 2 / 16, 0.75),
     row(
       "nvfp4 1x16, both, RHT, stochastic",
       new NVFP4Quantizer({ ...BOTH, rht: true, stochastic: true }),
