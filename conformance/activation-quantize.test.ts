@@ -11,7 +11,7 @@ import { assertSameAnswer } from "./harness/laws.js";
 import { download } from "./harness/plain.js";
 import { downloadQuantized } from "./harness/quantized.js";
 import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "./harness/suite.js";
-import { quantizeComputed } from "./oracle/activation-quantize.js";
+import { quantizeComputed } from "./oracle/quantize-computed.js";
 
 const backend = useBackend();
 

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 
+#include "kernels/eight.cuh"
 #include "kernels/norm.cuh"
+#include "kernels/record.cuh"
 
 namespace lockstep {
 
@@ -17,6 +19,76 @@ constexpr int kSchedulers = 4;
 
 // Shared memory that the rows of a group take, if there are several.
 constexpr int64_t kGroupBytes = 72 * 1024;
+
+template <int width>
+__device__ void raise(float& largest, const float (&y)[width]) {
+#pragma unroll
+  for (int i = 0; i < width; ++i) largest = fmaxf(largest, fabsf(y[i]));
+}
+
+// Where results go that are values of a type, `known` or kAnyType.
+template <int known, bool measured>
+struct Values {
+  void* out;
+  Wide type;
+  // Of what is `measured`.
+  float* amax;
+  float largest = 0;
+
+  __device__ void begin() {}
+
+  template <int width>
+  __device__ void store(int64_t index, const float (&y)[width]) {
+    storeElements(out, typeOr<known>(type), index, y);
+    if constexpr (measured) raise(largest, y);
+  }
+
+  // All threads of the block call.
+  __device__ void end() {
+    if constexpr (measured) raiseRecord(amax, largest);
+  }
+};
+
+// Where results go that are codes of one scale.
+struct Codes {
+  QuantizeTensorParams target;
+  float scale = 0;
+  float largest = 0;
+
+  __device__ void begin() {
+    scale = *target.scale;
+    if (blockIdx.x == 0 && threadIdx.x == 0) storeInverse(target, scale);
+  }
+
+  template <int width>
+  __device__ void store(int64_t index, const float (&y)[width]) {
+    float scaled[width];
+#pragma unroll
+    for (int i = 0; i < width; ++i) scaled[i] = y[i] * scale;
+    raise(largest, y);
+    uint8_t* to = target.rowwise + index;
+    if (target.word == format::kE4m3) {
+      storeCodes<format::kE4m3>(to, scaled);
+    } else {
+      storeCodes<format::kE5m2>(to, scaled);
+    }
+  }
+
+  // All threads of the block call.
+  __device__ void end() {
+    if (target.amaxRecord != nullptr) raiseRecord(target.amaxRecord, largest);
+  }
+
+ private:
+  template <uint32_t word, int width>
+  __device__ static void storeCodes(uint8_t* to, const float (&scaled)[width]) {
+    if constexpr (width == 1) {
+      *to = static_cast<uint8_t>(encodeNearest<word>(scaled[0]));
+    } else {
+      encodeNearest8<word>(scaled).store(to);
+    }
+  }
+};
 
 struct Statistics {
   float center;
@@ -68,9 +140,10 @@ __device__ Group groupOf(int64_t begin, int64_t end) {
   return {first, static_cast<int>(max(min(end - first, share), int64_t{0}))};
 }
 
-// `known` is the type of the parameters and of `out`, or kAnyType. Rows are whole packs.
-template <Wide type, int known, int rows>
-__global__ void __launch_bounds__(kMostWarps* kLanes) stagedNormKernel(const NormParams p, int multiprocessors) {
+// `known` is the type of the parameters, or kAnyType. Rows are whole packs.
+template <Wide type, int known, int rows, typename Results>
+__global__ void __launch_bounds__(kMostWarps* kLanes)
+    stagedNormKernel(const NormParams p, Results results, int multiprocessors) {
   extern __shared__ Bytes16 stages[];
   __shared__ Statistics statistics[rows];
   const int thread = static_cast<int>(threadIdx.x);
@@ -79,9 +152,9 @@ __global__ void __launch_bounds__(kMostWarps* kLanes) stagedNormKernel(const Nor
   constexpr int kPieces = type == Wide::kF32 ? 2 : 1;
   const int pitch = packs * kPieces;
   const Wide parameterType = typeOr<known>(p.parameterType);
-  const Wide outType = typeOr<known>(p.outType);
   const float shift = p.zeroCentered ? 1.0f : -0.0f;
   const int64_t step = static_cast<int64_t>(gridDim.x) * rows;
+  results.begin();
   Group next = groupOf<rows>(0, p.rows);
 #pragma unroll
   for (int r = 0; r < rows; ++r) {
@@ -122,19 +195,21 @@ __global__ void __launch_bounds__(kMostWarps* kLanes) stagedNormKernel(const Nor
         const auto [center, scale] = statistics[r];
 #pragma unroll
         for (int i = 0; i < kPack; ++i) y[i] = (y[i] - center) * scale * g[i] + b[i];
-        storeElements(p.out, outType, (first + r) * p.columns + pack * kPack, y);
+        results.store((first + r) * p.columns + pack * kPack, y);
         if (r < next.count) fetch<type>(stages + r * pitch, p.x, next.first + r, packs, pack);
       }
     }
   }
+  results.end();
 }
 
 // A warp works a row where it lies, its threads the 32 lanes of the sums.
-template <Wide type>
-__global__ void __launch_bounds__(kMostWarps* kLanes) normKernel(const NormParams p) {
+template <Wide type, typename Results>
+__global__ void __launch_bounds__(kMostWarps* kLanes) normKernel(const NormParams p, Results results) {
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
   const int64_t step = static_cast<int64_t>(gridDim.x) * kMostWarps;
   const float shift = p.zeroCentered ? 1.0f : -0.0f;
+  results.begin();
   for (int64_t row = static_cast<int64_t>(blockIdx.x) * kMostWarps + threadIdx.x / kLanes; row < p.rows; row += step) {
     const void* x = static_cast<const typename WideOf<type>::Storage*>(p.x) + row * p.columns;
     const auto [center, scale] = statisticsOf<type, int64_t>(p, x);
@@ -143,51 +218,88 @@ __global__ void __launch_bounds__(kMostWarps* kLanes) normKernel(const NormParam
     for (int64_t i = lane; i < p.columns; i += kLanes) {
       const float g = loadElement(p.gamma, p.parameterType, i) + shift;
       const float b = p.beta ? loadElement(p.beta, p.parameterType, i) : -0.0f;
-      storeElement(p.out, p.outType, row * p.columns + i, (loadElement(x, type, i) - center) * scale * g + b);
+      const float y[1] = {(loadElement(x, type, i) - center) * scale * g + b};
+      results.store(row * p.columns + i, y);
     }
   }
+  results.end();
 }
 
-template <Wide type, int known, int rows>
-void launchStaged(const NormParams& p, cudaStream_t stream) {
+template <Wide type, int known, int rows, typename Results>
+void launchStaged(const NormParams& p, const Results& results, cudaStream_t stream) {
   const int64_t bytes = rows * p.columns * elementBytes(type);
   int64_t warps = std::clamp<int64_t>(ceilDivide(p.columns, kPack * kPacksOfThread * kLanes), 1, kMostWarps);
   if (warps > kSchedulers) warps -= warps % kSchedulers;
-  const auto kernel = stagedNormKernel<type, known, rows>;
+  const auto kernel = stagedNormKernel<type, known, rows, Results>;
   const Residency residency = residencyOf(kernel, warps * kLanes, bytes);
   const auto blocks = static_cast<unsigned>(std::min(ceilDivide(p.rows, rows), residency.blocks));
-  stagedNormKernel<type, known, rows><<<blocks, warps * kLanes, bytes, stream>>>(p, residency.multiprocessors);
+  kernel<<<blocks, warps * kLanes, bytes, stream>>>(p, results, residency.multiprocessors);
 }
 
 // Works rows that are whole packs and fit shared memory beside what the kernel declares; false for others.
-template <Wide type, int known>
-bool tryStaged(const NormParams& p, cudaStream_t stream) {
+template <Wide type, int known, typename Results>
+bool tryStaged(const NormParams& p, const Results& results, cudaStream_t stream) {
   const int64_t room = limitsOfDevice().sharedBytes - kReservedBytes;
   if (p.columns % kPack != 0 || p.columns > room) return false;
   const int64_t bytes = p.columns * elementBytes(type);
   if (4 * bytes <= kGroupBytes) {
-    launchStaged<type, known, 4>(p, stream);
+    launchStaged<type, known, 4>(p, results, stream);
   } else if (2 * bytes <= kGroupBytes) {
-    launchStaged<type, known, 2>(p, stream);
+    launchStaged<type, known, 2>(p, results, stream);
   } else if (bytes <= room) {
-    launchStaged<type, known, 1>(p, stream);
+    launchStaged<type, known, 1>(p, results, stream);
   } else {
     return false;
   }
   return true;
 }
 
+// Of at least one row, or with one block.
+template <Wide type, typename Results>
+void launchWhereRowsLie(const NormParams& p, const Results& results, cudaStream_t stream) {
+  const auto blocks = static_cast<unsigned>(std::clamp<int64_t>(ceilDivide(p.rows, kMostWarps), 1, 1 << 30));
+  normKernel<type><<<blocks, kMostWarps * kLanes, 0, stream>>>(p, results);
+}
+
+template <bool measured>
+void launchValues(const NormParams& p, cudaStream_t stream) {
+  if (p.rows == 0) return;
+  withWide(p.xType, [&](auto tag) {
+    constexpr Wide type = tag.value;
+    constexpr int same = static_cast<int>(type);
+    const Values<kAnyType, measured> results{p.out, p.outType, p.amax};
+    const bool staged = p.outType == type && p.parameterType == type
+                            ? tryStaged<type, same>(p, Values<same, measured>{p.out, type, p.amax}, stream)
+                            : tryStaged<type, kAnyType>(p, results, stream);
+    if (!staged) launchWhereRowsLie<type>(p, results, stream);
+  });
+}
+
 }  // namespace
 
 cudaError_t launchNorm(const NormParams& p, cudaStream_t stream) {
-  if (p.rows == 0) return cudaSuccess;
-  withWide(p.xType, [&](auto type) {
-    constexpr int same = static_cast<int>(type.value);
-    const bool staged = p.outType == p.xType && p.parameterType == p.xType ? tryStaged<type.value, same>(p, stream)
-                                             : tryStaged<type.value, kAnyType>(p, stream);
-    if (staged) return;
-    const auto blocks = static_cast<unsigned>(std::min<int64_t>(ceilDivide(p.rows, kMostWarps), 1 << 30));
-    normKernel<type.value><<<blocks, kMostWarps * kLanes, 0, stream>>>(p);
+  if (p.amax == nullptr) {
+    launchValues<false>(p, stream);
+  } else if (cudaError_t error = cudaMemsetAsync(p.amax, 0, sizeof(float), stream); error == cudaSuccess) {
+    launchValues<true>(p, stream);
+  } else {
+    return error;
+  }
+  return cudaGetLastError();
+}
+
+cudaError_t launchNormQuantize(const NormQuantizeParams& params, cudaStream_t stream) {
+  const auto& [p, target] = params;
+  if (target.word != format::kE4m3 && target.word != format::kE5m2) return cudaErrorInvalidValue;
+  if (target.rowwise == nullptr || target.scale == nullptr) return cudaErrorInvalidValue;
+  withWide(p.xType, [&](auto tag) {
+    constexpr Wide type = tag.value;
+    const Codes results{target};
+    // one block does what an empty tensor needs
+    const bool staged = p.rows > 0 && (p.parameterType == type
+                                           ? tryStaged<type, static_cast<int>(type)>(p, results, stream)
+                                           : tryStaged<type, kAnyType>(p, results, stream));
+    if (!staged) launchWhereRowsLie<type>(p, results, stream);
   });
   return cudaGetLastError();
 }

@@ -61,7 +61,19 @@ export { type GradNorm, type GradNormOptions, gradNorm } from "./ops/grad-norm.j
 export { hadamard, RHT_SIGNS } from "./ops/hadamard.js";
 export { relayoutScales, swapAxes, transpose } from "./ops/layout.js";
 export * from "./ops/loss.js";
-export * from "./ops/norm.js";
+export {
+  columnSum,
+  layerNorm,
+  type NormBackwardInputs,
+  type NormGradients,
+  type NormOptions,
+  type NormParameters,
+  type NormResult,
+  type NormStatistics,
+  normBackward,
+  rmsNorm,
+} from "./ops/norm.js";
+export type { QuantizedNorm } from "./ops/norm-quantize.js";
 export {
   type AdamwInputs,
   type AdamwOptions,

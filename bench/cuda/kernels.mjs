@@ -77,10 +77,19 @@ export function kernelCases(backend, [rows, columns]) {
       run: scoped(() => target.dequantize("bf16")),
     }));
   const [gamma, beta] = [4, 5].map((seed) => randomBf16(backend, [columns], seed));
+  const scaling = { scale: tensor(backend, [1]), amax: tensor(backend, [0]) };
+  const [delayed, both] = [{}, BOTH].map((usage) => new Float8Quantizer({ ...scaling, ...usage }));
   const { mean, rstd } = layerNorm(inputs[0], gamma, beta, { epsilon: 1e-5 });
   const others = [
     { name: "layerNorm", bytes: 4, wanted: 0.8, body: (x) => layerNorm(x, gamma, beta, { epsilon: 1e-5 }) },
     { name: "rmsNorm", bytes: 4, wanted: 0.8, body: (x) => rmsNorm(x, gamma, { epsilon: 1e-5 }) },
+    {
+      name: "rmsNorm, fp8 delayed",
+      bytes: 2 + 1,
+      wanted: 0.8,
+      body: (x) => delayed.quantizeNorm(x, { gamma }),
+    },
+    { name: "rmsNorm, fp8 delayed, both", bytes: 2 + 2, body: (x) => both.quantizeNorm(x, { gamma }) },
     {
       name: "normBackward",
       bytes: 6,

@@ -61,15 +61,21 @@ function layersUnder(backend, recipe) {
   return { step, dispose };
 }
 
-/** Milliseconds of each operation of one step, and of the step from its first to its last. */
+/** Milliseconds of each operation of one step, those it is made of included, and of the step from its first to its last. */
 function trace(backend, step) {
   const { timeline } = backend;
   const names = [];
+  let depth = 0;
+  const mark = () => {
+    if (depth === 0) timeline.mark();
+  };
   backend.run = (op, args) => {
-    timeline.mark();
+    mark();
+    depth++;
     Object.getPrototypeOf(backend).run.call(backend, op, args);
-    timeline.mark();
-    names.push(op);
+    depth--;
+    mark();
+    if (depth === 0) names.push(op);
   };
   step();
   delete backend.run;

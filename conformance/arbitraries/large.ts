@@ -10,6 +10,7 @@ import { updateScalesCase } from "../harness/operations/delayed-scaling.js";
 import { dequantizeCase } from "../harness/operations/dequantize.js";
 import { swapAxesCase } from "../harness/operations/layout.js";
 import { parameters } from "../harness/operations/norm.js";
+import { normQuantizeCase } from "../harness/operations/norm-quantize.js";
 import { adamwCase, sgdCase } from "../harness/operations/optimizer.js";
 import { quantizeCase, type Shapes } from "../harness/operations/quantize.js";
 import { scaledCase } from "../harness/operations/scaled.js";
@@ -138,6 +139,7 @@ export const LARGE_INPUTS: Inputs = {
     fc.record({ x: large(whole), grad: large(half), kind: kinds, outDtype: wideType() }),
   ),
   activationQuantize: activationQuantizeCase(["fp8-delayed", "mxfp8", "fp8-current"], shapes),
+  normQuantize: normQuantizeCase(["fp8-delayed", "fp8-current"], shapes),
   norm: anyShape.chain((shape) =>
     fc
       .tuple(

@@ -29,6 +29,7 @@ import {
   mseOperation,
 } from "./operations/loss.js";
 import { columnSumOperation, normBackwardOperation, normOperation } from "./operations/norm.js";
+import { normQuantizeOperation } from "./operations/norm-quantize.js";
 import { adamwOperation, sgdOperation } from "./operations/optimizer.js";
 import { quantizeOperation } from "./operations/quantize.js";
 import { scaledOperation } from "./operations/scaled.js";
@@ -50,6 +51,7 @@ const ROWS = {
   gatedBackward: gatedBackwardOperation,
   activationQuantize: activationQuantizeOperation,
   norm: normOperation,
+  normQuantize: normQuantizeOperation,
   normBackward: normBackwardOperation,
   softmax: softmaxOperation,
   softmaxBackward: softmaxBackwardOperation,

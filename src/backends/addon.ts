@@ -51,6 +51,7 @@ export const NATIVE_OPERATIONS = [
   "clampedSwiglu",
   "clampedSwigluBackward",
   "norm",
+  "normQuantizeTensor",
   "normBackward",
   "columnSum",
   "crossEntropy",

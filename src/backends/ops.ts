@@ -175,6 +175,9 @@ export interface NormArgs {
   readonly rstd: Tensor<"f32">;
 }
 
+/** Quantizes the norm of the rows of x (numerics.md §7.3) into the copies given; mean and rstd as `norm`. */
+export interface NormQuantizeArgs extends Omit<QuantizeArgs, "noop">, Omit<NormArgs, "out"> {}
+
 /** The gradients of `norm`; dbeta where there was a beta. */
 export interface NormBackwardArgs {
   readonly grad: Wide;
@@ -354,6 +357,7 @@ export interface OpArgs {
   readonly gatedBackward: GatedBackwardArgs;
   readonly activationQuantize: ActivationQuantizeArgs;
   readonly norm: NormArgs;
+  readonly normQuantize: NormQuantizeArgs;
   readonly normBackward: NormBackwardArgs;
   readonly crossEntropy: CrossEntropyArgs;
   readonly crossEntropyBackward: CrossEntropyBackwardArgs;

@@ -74,8 +74,8 @@ export class LayerNormLinear extends Module {
       const norm = normedInput(this.#norm, x, returned);
       const { out, backward, saved } = linearForward(this.#linear, norm.input, call, grad);
       return {
-        results: returned ? [out, norm.out] : [out],
-        saved: [...saved, ...norm.saved],
+        results: returned ? [out, norm.out()] : [out],
+        saved: [...saved, ...norm.saved()],
         quantized: { taken: true },
         backward: ([dy, dnormed], pass) => {
           const grads = dy ? backward(dy, pass) : {};

@@ -125,7 +125,7 @@ export class LayerNormMLP extends Module {
       const second = this.#second(h, call, grad, norm.input.requiresGrad);
       return {
         result: second.out,
-        saved: [...first.saved, ...second.saved, h, ...norm.saved],
+        saved: [...first.saved, ...second.saved, h, ...norm.saved()],
         quantized: { taken: true },
         backward: (dy, pass) => {
           const { x: dact, weight: dw2, bias: db2 } = second.backward(dy, pass);

@@ -1,7 +1,14 @@
 /** LayerNorm and RMSNorm as modules, and as the first step of others. */
 import type { Backend } from "../backends/backend.js";
 import { ArgumentError } from "../errors.js";
-import { layerNorm, type NormResult, normBackward, rmsNorm } from "../ops/norm.js";
+import {
+  layerNorm,
+  type NormParameters,
+  type NormResult,
+  type NormStatistics,
+  normBackward,
+  rmsNorm,
+} from "../ops/norm.js";
 import { wideOf } from "../tape/value.js";
 import { differentiableOne, type Variable, type VariableLike, variable } from "../tape/variable.js";
 import type { WideDType } from "../tensor/shape.js";
@@ -58,21 +65,22 @@ export function normParameters({ gamma, beta }: NormParts): readonly Parameter[]
   return beta ? [gamma, beta] : [gamma];
 }
 
-/** The norm of the rows of x, in `outDtype`. */
-export function normForward(
-  { gamma, beta, eps, zeroCentered }: NormParts,
-  x: Tensor,
-  outDtype: WideDType,
-): NormResult {
-  const options = { epsilon: eps, zeroCentered, outDtype };
-  return beta ? layerNorm(x, gamma.tensor, beta.tensor, options) : rmsNorm(x, gamma.tensor, options);
+/** What operations take of a norm. */
+export function normArguments({ gamma, beta, eps, zeroCentered }: NormParts): NormParameters {
+  return { gamma: gamma.tensor, beta: beta?.tensor, epsilon: eps, zeroCentered };
+}
+
+/** The norm of the rows of x, in its type. */
+export function normForward(parts: NormParts, x: Tensor): NormResult {
+  const { gamma, beta, ...options } = normArguments(parts);
+  return beta ? layerNorm(x, gamma, beta, options) : rmsNorm(x, gamma, options);
 }
 
 /** The gradients of x, gamma and, where there is one, beta. */
 export function normGradients(
   { gamma, beta, zeroCentered }: NormParts,
   x: Tensor,
-  { mean, rstd }: NormResult,
+  { mean, rstd }: NormStatistics,
   grad: Tensor,
 ): readonly Tensor<WideDType>[] {
   const statistics = mean ? { mean, rstd } : { rstd };
@@ -106,7 +114,7 @@ abstract class NormModule extends Module {
     const x = variable(input);
     return differentiableOne([x, ...normParameters(this.#parts)], () => {
       const source = wideOf("the input of a norm", x.value);
-      const made = normForward(this.#parts, source, source.dtype);
+      const made = normForward(this.#parts, source);
       return {
         result: made.out,
         saved: [made.mean, made.rstd],

@@ -2,13 +2,16 @@
 import { currentRegion } from "../autocast/autocast.js";
 import { ArgumentError } from "../errors.js";
 import { add } from "../ops/add.js";
+import type { NormResult, NormStatistics } from "../ops/norm.js";
+import type { Quantizer } from "../quantizers/quantizer.js";
 import { type Gradient, wideOf } from "../tape/value.js";
 import type { Variable } from "../tape/variable.js";
+import type { QuantizedTensor } from "../tensor/quantized.js";
 import type { WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
 import type { LinearCall, LinearInput } from "./linear-parts.js";
 import type { Module } from "./module.js";
-import { type NormParts, normForward, normGradients, normParameters } from "./norm.js";
+import { type NormParts, normArguments, normForward, normGradients, normParameters } from "./norm.js";
 
 /** What that norm's parameters are called. */
 export const NORM_NAMES = { gamma: "layerNormWeight", beta: "layerNormBias" } as const;
@@ -16,8 +19,10 @@ export const NORM_NAMES = { gamma: "layerNormWeight", beta: "layerNormBias" } as
 /** What a norm gives the product behind it, and the way back. */
 export interface NormedInput {
   readonly input: LinearInput;
-  readonly out: Tensor<WideDType>;
-  readonly saved: readonly (Tensor | undefined)[];
+  /** The norm's result in the type of x. */
+  readonly out: () => Tensor<WideDType>;
+  /** What the way back takes, once the product has been formed. */
+  readonly saved: () => readonly (Tensor | undefined)[];
   /** The gradients of x and of the norm's parameters, given those of the product's input and of the norm for others. */
   readonly backward: (
     grad: Gradient | undefined,
@@ -26,26 +31,38 @@ export interface NormedInput {
 }
 
 /**
- * The norm of x as the input of a product. Delayed scaling casts the f32 values, any other recipe sees them rounded to
- * the type of x (numerics.md §7.3), and so does whoever the norm is returned to as well.
+ * The norm of x as the input of a product. A recipe quantizes it as it is computed (numerics.md §7.3). Where the norm is
+ * returned as well, and under quantizers of one's own, what is quantized is a tensor of the type of x, as in TransformerEngine.
  */
 export function normedInput(parts: NormParts, x: Variable, returned: boolean): NormedInput {
   const source = wideOf("the input of a norm", x.value);
   const region = currentRegion();
   const { shape, dtype } = source;
   const inputs = [x, ...normParameters(parts)];
-  const casts = region?.enabled === true && region.recipe.kind === "delayed" && !returned;
-  const normed = normForward(parts, source, casts ? "f32" : dtype);
-  const { out, mean, rstd } = normed;
+  const casts = region?.enabled === true && region.recipe.kind !== "custom" && !returned;
+  let made: NormResult | undefined;
+  let statistics: NormStatistics | undefined;
+  const normed = (): NormResult => {
+    statistics = made ??= normForward(parts, source);
+    return made;
+  };
+  const quantize = (quantizer: Quantizer): QuantizedTensor => {
+    const { out, ...rest } = quantizer.quantizeNorm(source, normArguments(parts));
+    statistics = rest;
+    return out;
+  };
   const requiresGrad = inputs.some((each) => each.requiresGrad);
+  const value = (): Tensor<WideDType> => normed().out;
   return {
-    input: { shape, dtype, requiresGrad, makes: !returned, value: () => out },
-    out,
-    saved: [mean, rstd],
+    input: { shape, dtype, requiresGrad, makes: !returned, value, ...(casts ? { quantize } : {}) },
+    out: value,
+    saved: () => [statistics?.mean, statistics?.rstd],
     backward: (...grads) => {
       const [own, other] = grads.map((each) => each && wideOf("the gradient of a norm", each));
       const total = own && other ? add(own, other) : (own ?? other);
-      return total ? normGradients(parts, source, normed, total) : inputs.map(() => undefined);
+      return total && statistics
+        ? normGradients(parts, source, statistics, total)
+        : inputs.map(() => undefined);
     },
   };
 }

@@ -1,4 +1,5 @@
 /** LayerNorm and RMSNorm, forward and backward, and the column sums of bias gradients. */
+import type { NormArgs } from "../backends/ops.js";
 import { ArgumentError } from "../errors.js";
 import { Scope } from "../tensor/scope.js";
 import { asMatrix, type WideDType } from "../tensor/shape.js";
@@ -14,12 +15,15 @@ export interface NormOptions {
   readonly outDtype?: WideDType;
 }
 
-/** A norm's result and the statistics its backward pass takes, f32, one for each row. */
-export interface NormResult {
-  readonly out: Tensor<WideDType>;
+/** What a norm's backward pass takes of its forward pass, f32, one for each row. */
+export interface NormStatistics {
   /** Absent in RMSNorm. */
   readonly mean?: Tensor<"f32">;
   readonly rstd: Tensor<"f32">;
+}
+
+export interface NormResult extends NormStatistics {
+  readonly out: Tensor<WideDType>;
 }
 
 export interface NormGradients {
@@ -49,7 +53,24 @@ function forward(
   beta: Tensor | undefined,
   options: NormOptions,
 ): NormResult {
-  const { epsilon = 1e-5, zeroCentered = false } = options;
+  using scope = new Scope();
+  const source = normSource(op, x, { ...options, gamma, beta });
+  const out = new Tensor(x.backend, options.outDtype ?? source.x.dtype, x.shape);
+  execute(x.backend, "norm", { ...source, out });
+  return { out: scope.keep(out), ...keptStatistics(scope, source) };
+}
+
+/** A norm by its parameters. */
+export interface NormParameters extends Omit<NormOptions, "outDtype"> {
+  /** [K] */
+  readonly gamma: Tensor;
+  /** [K], of the type of gamma: then it is LayerNorm, else RMSNorm. */
+  readonly beta?: Tensor | undefined;
+}
+
+/** A norm of the rows of x but for its result, with statistics to be filled in. Throws as `layerNorm` does. */
+export function normSource(op: string, x: Tensor, norm: NormParameters): Omit<NormArgs, "out"> {
+  const { gamma, beta, epsilon = 1e-5, zeroCentered = false } = norm;
   const source = requireWide(op, "x", x);
   const [rows, columns] = asMatrix(x.shape);
   requireShape(op, "gamma", gamma, [columns]);
@@ -59,18 +80,23 @@ function forward(
   }
   if (!(epsilon >= 0)) throw new ArgumentError(`${op}: epsilon is ${epsilon}; it must be at least 0`);
   const parameters = { gamma: requireWide(op, "gamma", gamma), beta: beta && requireWide(op, "beta", beta) };
-  using scope = new Scope();
   const backend = commonBackend(op, x, gamma, beta);
-  const out = new Tensor(backend, options.outDtype ?? source.dtype, x.shape);
   const mean = beta && new Tensor(backend, "f32", [rows]);
   const rstd = new Tensor(backend, "f32", [rows]);
-  execute(backend, "norm", { x: source, ...parameters, epsilon, zeroCentered, out, mean, rstd });
-  for (const made of [out, mean, rstd]) if (made) scope.keep(made);
-  return mean ? { out, mean, rstd } : { out, rstd };
+  return { x: source, ...parameters, epsilon, zeroCentered, mean, rstd };
+}
+
+/** The statistics of a norm that has run, taken out of a scope. */
+export function keptStatistics(
+  scope: Scope,
+  { mean, rstd }: Pick<NormArgs, "mean" | "rstd">,
+): NormStatistics {
+  const kept = { rstd: scope.keep(rstd) };
+  return mean ? { ...kept, mean: scope.keep(mean) } : kept;
 }
 
 /** What the backward pass of a norm takes: the gradient of its result and what the forward pass was given. */
-export interface NormBackwardInputs extends Pick<NormResult, "mean" | "rstd"> {
+export interface NormBackwardInputs extends NormStatistics {
   readonly grad: Tensor;
   readonly x: Tensor;
   readonly gamma: Tensor;

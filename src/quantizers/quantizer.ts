@@ -12,6 +12,8 @@ import {
 import { dequantize } from "../ops/dequantize.js";
 import { requireWide } from "../ops/execute.js";
 import { transposeCopy } from "../ops/layout.js";
+import { keptStatistics, type NormParameters } from "../ops/norm.js";
+import { normQuantize, type QuantizedNorm } from "../ops/norm-quantize.js";
 import { emptyQuantized, type QuantizedLayout, type QuantizeInputs, quantizeInto } from "../ops/quantize.js";
 import { requireBigInt } from "../random.js";
 import type {
@@ -137,6 +139,18 @@ export abstract class Quantizer implements QuantizerOps {
     const target = this.makeEmpty(x.backend, shape, dtype);
     activationQuantize(x, target, options, this.inputs());
     return scope.keep(target);
+  }
+
+  /**
+   * The quantized form of the norm of the rows of `x`, with the statistics for `normBackward`: one pass where the backend
+   * has one. Per-tensor FP8 under a scale given casts the f32 values; the others see them rounded to the type of `x`
+   * (numerics.md §7.3).
+   */
+  quantizeNorm(x: Tensor, norm: NormParameters): QuantizedNorm {
+    using scope = new Scope();
+    const target = this.makeEmpty(x.backend, x.shape, requireWide("quantizeNorm", "x", x).dtype);
+    const statistics = normQuantize(x, target, norm, this.inputs());
+    return { out: scope.keep(target), ...keptStatistics(scope, statistics) };
   }
 
   /** Quantizes `source` into `target`. Throws `ArgumentError` unless a quantizer of the same spec made that. */

@@ -1,4 +1,4 @@
-/** Frozen cases of quantizing, alone and after an activation, of what undoes it, and of the transform before it. */
+/** Frozen cases of quantizing, alone and after an activation or a norm, of what undoes it, and of the transform before it. */
 import { BLOCK_FORMATS, type BlockFormatName, tileSize } from "../../../src/formats/block.js";
 import { factsOf } from "../../../src/formats/derive.js";
 import { RHT_SIGNS } from "../../../src/ops/hadamard.js";
@@ -9,6 +9,7 @@ import { elementCount, type WideDType } from "../../../src/tensor/shape.js";
 import { words } from "../../arbitraries/random.js";
 import type { Quantization } from "../operations/quantize.js";
 import { fromCodes, type PlainTensor } from "../plain.js";
+import { wideValuesOf } from "../products.js";
 import { type FrozenCase, frozenCase, values, WIDE_TYPES } from "./case.js";
 
 /** Specs that between them have every format, tile and option. */
@@ -95,6 +96,20 @@ function activations(): readonly FrozenCase[] {
   });
 }
 
+/** Results of norms: with a beta and without. */
+function norms(): readonly FrozenCase[] {
+  return specs().flatMap((spec, i) => {
+    const [rows, columns] = shapeFor(spec);
+    const x = wideValuesOf("bf16", [rows, columns], 490 + i);
+    const [gamma, beta] = [wideValuesOf("f32", [columns], 520 + i), wideValuesOf("f32", [columns], 550 + i)];
+    const norm = { ...bothCopies(spec, i), x, gamma, zeroCentered: false, epsilon: 1e-5 };
+    return [
+      frozenCase("normQuantize", `${labelOf(spec)}, LayerNorm`, { ...norm, beta }),
+      frozenCase("normQuantize", `${labelOf(spec)}, RMSNorm`, norm),
+    ];
+  });
+}
+
 /** Scale codes: f32 of every size, or all bytes of the scale's format. */
 function scaleCodes({ quantizer }: QuantizeSpec, count: number, seed: number): number[] {
   const isWide = BLOCK_FORMATS[quantizer].scale === "f32";
@@ -159,6 +174,7 @@ function transforms(): readonly FrozenCase[] {
 export const QUANTIZED_CASES: readonly FrozenCase[] = [
   ...quantizations(),
   ...activations(),
+  ...norms(),
   ...dequantizations(),
   ...relayouts(),
   ...transforms(),

@@ -6,7 +6,7 @@ import { asMatrix, type Shape, type WideDType } from "../../../src/tensor/shape.
 import { matrixShape } from "../../arbitraries/matrices.js";
 import { quantizeSpec } from "../../arbitraries/specs.js";
 import { wideTensor, wideType } from "../../arbitraries/wide.js";
-import { quantizeComputed } from "../../oracle/activation-quantize.js";
+import { quantizeComputed } from "../../oracle/quantize-computed.js";
 import type { Answer, Operation } from "../operation.js";
 import { type PlainTensor, upload, wideValues } from "../plain.js";
 import {

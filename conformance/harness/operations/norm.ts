@@ -36,7 +36,8 @@ export interface ColumnSumCase {
   readonly outDtype: WideDType;
 }
 
-const epsilons = fc.constantFrom(1e-5, 0, 1e-12, 1, 2 ** -149, 1e-60, 1e30);
+/** What is added under the root. */
+export const smallTerms = fc.constantFrom(1e-5, 0, 1e-12, 1, 2 ** -149, 1e-60, 1e30);
 
 /** gamma, and beta of its type. */
 export function parameters(shape: Shape) {
@@ -66,7 +67,10 @@ function normalization(
 export const normOperation: Operation<NormCase> = {
   arbitrary: laneShape().chain((shape) =>
     fc
-      .tuple(fc.record({ x: wideTensor(shape), epsilon: epsilons, outDtype: wideType() }), parameters(shape))
+      .tuple(
+        fc.record({ x: wideTensor(shape), epsilon: smallTerms, outDtype: wideType() }),
+        parameters(shape),
+      )
       .map(([input, given]) => ({ ...input, ...given })),
   ),
   run(backend, { x, gamma, beta, ...options }) {
@@ -77,14 +81,17 @@ export const normOperation: Operation<NormCase> = {
     const answer = { out: download(out), rstd: download(rstd) };
     return mean ? { ...answer, mean: download(mean) } : answer;
   },
-  oracle({ x, beta, epsilon, outDtype, ...given }) {
-    const centered = beta !== undefined;
-    const { out, mean, rstd } = oracle.norm(rowsOf(x), normalization(given, centered, beta, epsilon));
-    const rows = [x.matrix[0]];
-    const answer = { out: rounded(outDtype, x.shape, out.flat()), rstd: rounded("f32", rows, rstd) };
-    return centered ? { ...answer, mean: rounded("f32", rows, mean) } : answer;
-  },
+  oracle: normAnswer,
 };
+
+/** What the oracle says to a norm: its result and statistics. */
+export function normAnswer({ x, beta, epsilon, outDtype, ...given }: NormCase) {
+  const centered = beta !== undefined;
+  const { out, mean, rstd } = oracle.norm(rowsOf(x), normalization(given, centered, beta, epsilon));
+  const rows = [x.matrix[0]];
+  const answer = { out: rounded(outDtype, x.shape, out.flat()), rstd: rounded("f32", rows, rstd) };
+  return centered ? { ...answer, mean: rounded("f32", rows, mean) } : answer;
+}
 
 /** The statistics that the forward pass saves. */
 function saved(x: PlainTensor<WideDType>, given: Parameters, centered: boolean, epsilon: number) {
@@ -98,11 +105,13 @@ export const normBackwardOperation: Operation<NormBackwardCase> = {
   arbitrary: laneShape().chain((shape) => {
     const row = wideTensor([asMatrix(shape)[0]], { dtype: "f32" });
     const input = fc.record({ grad: wideTensor(shape), x: wideTensor(shape) });
-    const own = fc.tuple(input, parameters(shape), epsilons).map(([drawn, { beta, ...given }, epsilon]) => ({
-      ...drawn,
-      ...given,
-      ...saved(drawn.x, given, beta !== undefined, epsilon),
-    }));
+    const own = fc
+      .tuple(input, parameters(shape), smallTerms)
+      .map(([drawn, { beta, ...given }, epsilon]) => ({
+        ...drawn,
+        ...given,
+        ...saved(drawn.x, given, beta !== undefined, epsilon),
+      }));
     const any = fc
       .tuple(input, parameters(shape), fc.record({ mean: row, rstd: row }))
       .map(([drawn, { beta, ...given }, { mean, rstd }]) => ({

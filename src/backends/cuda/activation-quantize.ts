@@ -2,7 +2,7 @@
 import { ACTIVATION } from "../../formats/contract.gen.js";
 import { factsOf } from "../../formats/derive.js";
 import { asMatrix } from "../../tensor/shape.js";
-import { resultSize, runSteps } from "../activation-steps.js";
+import { resultSize, runActivationSteps } from "../activation-steps.js";
 import type { NativeArgs } from "../addon.js";
 import type { ActivationQuantizeArgs } from "../ops.js";
 import { addressOf, type Lowering, wideOf } from "./lowering.js";
@@ -24,7 +24,7 @@ export const activationQuantize: Lowering<"activationQuantize"> = {
     } else if (hasMxKernel(args)) {
       addon.activationQuantizeMx(device, source(args), ...copiesOf(args, resultSize(args)));
     } else {
-      runSteps(args);
+      runActivationSteps(args);
     }
   },
 };

@@ -13,6 +13,7 @@ import { relayout, swapAxes, transpose } from "./layout.js";
 import { crossEntropy, crossEntropyBackward, mse, mseBackward } from "./loss.js";
 import type { Lowerings } from "./lowering.js";
 import { columnSum, norm, normBackward } from "./norm.js";
+import { normQuantize } from "./norm-quantize.js";
 import { adamw, sgd } from "./optimizer.js";
 import { quantize } from "./quantize.js";
 import { scaled } from "./scaled.js";
@@ -43,6 +44,7 @@ export const LOWERINGS: Lowerings = {
   mseBackward,
   norm,
   normBackward,
+  normQuantize,
   quantize,
   relayout,
   scaled,

@@ -1,5 +1,7 @@
 /** Norms and column sums on a GPU. */
 import { asMatrix } from "../../tensor/shape.js";
+import type { NativeArgs } from "../addon.js";
+import type { NormArgs } from "../ops.js";
 import { addressOf, type Lowering, wideOf } from "./lowering.js";
 
 /** Bytes of the sums that column sums form of each 32 rows. */
@@ -7,24 +9,28 @@ function workspaceBytes(rows: number, columns: number, results: number): number 
   return Math.ceil(rows / 32) * columns * results * 4;
 }
 
+/** All that a norm's kernel is told but where the results go. */
+export function normSource(args: Omit<NormArgs, "out">): NativeArgs {
+  const { x, gamma, beta, epsilon, zeroCentered, mean, rstd } = args;
+  const [rows, columns] = asMatrix(x.shape);
+  return {
+    x: x.address,
+    xType: wideOf(x),
+    gamma: gamma.address,
+    beta: addressOf(beta),
+    parameterType: wideOf(gamma),
+    mean: addressOf(mean),
+    rstd: rstd.address,
+    rows,
+    columns,
+    epsilon,
+    zeroCentered,
+  };
+}
+
 export const norm: Lowering<"norm"> = {
-  run({ addon, device }, { x, gamma, beta, epsilon, zeroCentered, out, mean, rstd }) {
-    const [rows, columns] = asMatrix(x.shape);
-    addon.norm(device, {
-      x: x.address,
-      xType: wideOf(x),
-      gamma: gamma.address,
-      beta: addressOf(beta),
-      parameterType: wideOf(gamma),
-      out: out.address,
-      outType: wideOf(out),
-      mean: addressOf(mean),
-      rstd: rstd.address,
-      rows,
-      columns,
-      epsilon,
-      zeroCentered,
-    });
+  run({ addon, device }, { out, ...source }) {
+    addon.norm(device, { ...normSource(source), out: out.address, outType: wideOf(out) });
   },
 };
 
