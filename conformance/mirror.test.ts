@@ -15,7 +15,7 @@ const HELPERS: Readonly<Record<string, string>> = {
 };
 
 /** Operations that the reference composes of others, so that it has no kernels of theirs. */
-const COMPOSED: readonly string[] = ["activation-quantize"];
+const COMPOSED: readonly string[] = ["activation-quantize", "norm-quantize"];
 
 const root = new URL("../", import.meta.url);
 const namesIn = (folder: string): string[] =>
@@ -46,6 +46,7 @@ describe("every operation of src/ops", () => {
       "layout",
       "loss",
       "norm",
+      "norm-quantize",
       "optimizer",
       "quantize",
       "scaled",

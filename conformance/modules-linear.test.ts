@@ -4,6 +4,7 @@ import { describe, expect, it } from "vitest";
 import { autocast } from "../src/autocast/autocast.js";
 import { dotProductAttention } from "../src/functional/attention.js";
 import { activation, add } from "../src/functional/elementwise.js";
+import { LayerNormLinear } from "../src/modules/layer-norm-linear.js";
 import { Linear } from "../src/modules/linear.js";
 import { recompute } from "../src/modules/recompute.js";
 import { castTo } from "../src/ops/cast.js";
@@ -142,21 +143,25 @@ describe.each(HAND_NAMES)("under %s", (name) => {
 const RECORDLESS = HAND_NAMES.filter((name) => name !== "delayed");
 
 it.each(RECORDLESS)(
-  "%s: a layer that keeps its input quantizes it again for dw, to the same bits",
+  "%s: a layer that keeps its input quantizes it again, or its norm, to the same gradients",
   (name) => {
     fc.assert(
       fc.property(layers, (drawn) => {
         using _scope = new Scope();
         const { rows, inward, out, seed } = drawn;
         const dy = drawnTensor(backend(), seed + 1, [rows, out], "bf16");
-        const x = drawnTensor(backend(), seed, [rows, inward], "bf16");
-        const [kept, made] = [true, false].map((saveOriginalInput) => {
-          const random = new RandomState(BigInt(seed));
-          using layer = new Linear(backend(), inward, out, { random, saveOriginalInput });
-          autocast({ recipe: ROWS[name].recipe() }, () => layer.forward(x)).backward(dy);
-          return layer.weight.grad?.clone();
-        });
-        expectSame("dw", kept, made);
+        for (const Layer of [Linear, LayerNormLinear]) {
+          const [kept, made] = [true, false].map((saveOriginalInput) => {
+            const random = new RandomState(BigInt(seed));
+            const x = new Variable(drawnTensor(backend(), seed, [rows, inward], "bf16"), true);
+            using layer = new Layer(backend(), inward, out, { random, saveOriginalInput });
+            autocast({ recipe: ROWS[name].recipe() }, () => layer.forward(x)).backward(dy);
+            const grads = [x, ...layer.parameters()].map((leaf) => leaf.grad?.clone());
+            x.zeroGrad();
+            return grads;
+          });
+          for (const [i, grad] of (made ?? []).entries()) expectSame(`${Layer.name} ${i}`, kept?.[i], grad);
+        }
       }),
       { numRuns: 4 },
     );

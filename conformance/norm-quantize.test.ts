@@ -3,6 +3,7 @@ import { ArgumentError, DTypeError, ShapeError } from "../src/errors.js";
 import { encode } from "../src/ops/cast.js";
 import { tensor } from "../src/ops/create.js";
 import { layerNorm, rmsNorm } from "../src/ops/norm.js";
+import { normQuantize } from "../src/ops/norm-quantize.js";
 import { Float8CurrentScalingQuantizer, Float8Quantizer } from "../src/quantizers/float8.js";
 import { MXFP8Quantizer } from "../src/quantizers/mx.js";
 import { NVFP4Quantizer } from "../src/quantizers/nvfp4.js";
@@ -30,16 +31,16 @@ function ramp(columns: number): Tensor<"f32"> {
 describe("what is rounded first", () => {
   scoped("delayed FP8 casts the f32 value, and records its amax", () => {
     const [x, gamma, beta] = [wave(32, 64), ramp(64), ramp(64)];
-    const amax = tensor(backend(), [0]);
-    const quantizer = new Float8Quantizer({ scale: tensor(backend(), [64]), amax, columnwise: true });
+    const record = tensor(backend(), [0]);
+    const quantizer = new Float8Quantizer({ scale: tensor(backend(), [64]), amax: record, columnwise: true });
     const fused = quantizer.quantizeNorm(x, { gamma, beta, epsilon: 1e-3, zeroCentered: true });
     expect([fused.out.dtype, fused.out.shape]).toEqual(["bf16", [32, 64]]);
-    const record = download(amax);
-    amax.write(Float32Array.of(0));
+    const recorded = download(record);
+    record.write(Float32Array.of(0));
     const options = { epsilon: 1e-3, zeroCentered: true };
     const wide = layerNorm(x, gamma, beta, { ...options, outDtype: "f32" });
     assertSameAnswer(downloadQuantized(fused.out), downloadQuantized(quantizer.quantize(wide.out)));
-    assertSameAnswer({ amax: record }, { amax: download(amax) });
+    assertSameAnswer({ amax: recorded }, { amax: download(record) });
     for (const part of ["mean", "rstd"] as const) {
       assertSameAnswer(
         { [part]: download(fused[part] as Tensor) },
@@ -52,14 +53,31 @@ describe("what is rounded first", () => {
     );
   });
 
+  scoped(
+    "current scaling and NVFP4 cast the rounded value by the amax of the f32 one, or by the one given",
+    () => {
+      const [x, gamma] = [wave(32, 64), ramp(64)];
+      const values = rmsNorm(x, gamma, { outDtype: "f32" }).out.dataSync() as Float32Array;
+      const exact = values.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
+      const rounded = rmsNorm(x, gamma).out;
+      const { out } = new Float8CurrentScalingQuantizer().quantizeNorm(x, { gamma });
+      expect(out.copy("rowwise").scaleInv.dataSync()[0]).toBe(Math.fround(1 / Math.fround(448 / exact)));
+      const two = new Float8CurrentScalingQuantizer().quantize(rounded);
+      expect(() => assertSameAnswer(downloadQuantized(out), downloadQuantized(two))).toThrow(/rowwise/);
+      const fp4 = new NVFP4Quantizer({ columnwise: true }).quantizeNorm(x, { gamma }).out;
+      expect([fp4.rowwise, fp4.columnwise].map((copy) => copy?.amax?.dataSync()[0])).toEqual([exact, exact]);
+      const given = new Float8CurrentScalingQuantizer({ amax: tensor(backend(), [3]), columnwise: true });
+      assertSameAnswer(
+        downloadQuantized(given.quantizeNorm(x, { gamma }).out),
+        downloadQuantized(given.quantize(rounded)),
+      );
+    },
+  );
+
   scoped("the others read the value in the type of the input, their amax too", () => {
     const [x, gamma] = [wave(32, 64), ramp(64)];
     const both = { rowwise: true, columnwise: true };
-    for (const quantizer of [
-      new Float8CurrentScalingQuantizer(both),
-      new MXFP8Quantizer(both),
-      new NVFP4Quantizer({ ...both, rht: true }),
-    ]) {
+    for (const quantizer of [new MXFP8Quantizer(both), new NVFP4Quantizer({ ...both, rht: true })]) {
       const fused = quantizer.quantizeNorm(x, { gamma });
       expect(fused.mean).toBeUndefined();
       const two = quantizer.quantize(rmsNorm(x, gamma).out);
@@ -68,19 +86,27 @@ describe("what is rounded first", () => {
   });
 
   scoped("nothing has an amax of zero and the inverse of its scale", () => {
-    const amax = tensor(backend(), [0]);
-    const quantizer = new Float8Quantizer({ scale: tensor(backend(), [4]), amax });
+    const record = tensor(backend(), [0]);
+    const quantizer = new Float8Quantizer({ scale: tensor(backend(), [4]), amax: record });
     const { out, rstd } = quantizer.quantizeNorm(tensor(backend(), [], [0, 16]), { gamma: ramp(16) });
     expect(out.copy("rowwise").scaleInv.dataSync()).toEqual(Float32Array.of(0.25));
-    expect([amax.dataSync()[0], rstd.shape]).toEqual([0, [0]]);
+    expect([record.dataSync()[0], rstd.shape]).toEqual([0, [0]]);
   });
 });
 
 describe("refused", () => {
+  scoped("a target of another shape", () => {
+    const quantizer = new Float8CurrentScalingQuantizer();
+    const target = quantizer.makeEmpty(backend(), [32, 32]);
+    expect(() => normQuantize(wave(32, 64), target, { gamma: ramp(64) })).toThrow(
+      "quantizeNorm: x is [32,64], the target [32,32]; they must be equal",
+    );
+  });
+
   scoped("parameters that do not fit, before anything is quantized", () => {
     const [x, gamma] = [wave(32, 64), ramp(64)];
-    const amax = tensor(backend(), [0]);
-    const quantizer = new Float8Quantizer({ scale: tensor(backend(), [64]), amax });
+    const record = tensor(backend(), [0]);
+    const quantizer = new Float8Quantizer({ scale: tensor(backend(), [64]), amax: record });
     expect(() => quantizer.quantizeNorm(x, { gamma: ramp(32) })).toThrow(
       "quantizeNorm: gamma is [32]; it must be [64]",
     );
@@ -92,7 +118,7 @@ describe("refused", () => {
     expect(() => quantizer.quantizeNorm(x, { gamma, epsilon: -1 })).toThrow(ArgumentError);
     expect(() => quantizer.quantizeNorm(encode(x, { format: "e4m3" }), { gamma })).toThrow(DTypeError);
     expect(() => new MXFP8Quantizer().quantizeNorm(wave(32, 48), { gamma: ramp(48) })).toThrow(/multiple of/);
-    expect(amax.dataSync()[0]).toBe(0);
+    expect(record.dataSync()[0]).toBe(0);
   });
 });
 

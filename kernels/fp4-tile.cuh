@@ -124,7 +124,8 @@ struct Fp4Tile {
     return row * kChunks + (chunk ^ ((row ^ row / (2 * kFp4Block) * 2 ^ chunk / 8 * 4) & 7));
   }
 
-  // What a thread loads of tiles that follow each other in a matrix, only the first of them at its lower end.
+  // What a thread loads of tiles that follow each other in a matrix, of which only the first may be cut off by its lower
+  // end.
   class Loader {
    public:
     // For [rows, columns], whose rows are whole chunks, from the tile at (firstRow, firstColumn) on. The whole warp
@@ -135,7 +136,7 @@ struct Fp4Tile {
       const int64_t column = firstColumn + threadIdx.x % kChunks * kWidth;
       from_ = static_cast<const Storage*>(x) + row * columns + column;
       atEnd_ = column < columns ? static_cast<int>(min(rows - row, int64_t{kFp4Rows})) : 0;
-      above_ = column < columns ? kFp4Rows : 0;
+      others_ = column < columns ? kFp4Rows : 0;
     }
 
     // Starts to fill a tile with the next one; 0 outside of the matrix. The one after that starts `step` elements
@@ -153,7 +154,7 @@ struct Fp4Tile {
                      : "memory");
       }
       from_ += step;
-      atEnd_ = above_;
+      atEnd_ = others_;
     }
 
    private:
@@ -163,7 +164,7 @@ struct Fp4Tile {
     int to_;
     // Rows from this thread's first one on in the next tile, and in those after it, or a tile's.
     int atEnd_;
-    int above_;
+    int others_;
   };
 
   // Fills the tile whose first element is (firstRow, firstColumn) of a [rows, columns] matrix; 0 outside of that.

@@ -6,7 +6,6 @@
 #include <cstdint>
 
 #include "kernels/contract.gen.h"
-#include "kernels/quantize-tensor.h"
 
 namespace lockstep {
 
@@ -28,13 +27,6 @@ struct NormParams {
   int64_t columns = 0;
   float epsilon = 0;
   bool zeroCentered = false;
-};
-
-// The codes of the norm's f32 values by the scale given, rowwise alone, and 1 / scale beside each copy that the target
-// names; the amax is the values'. `source.out`, its `amax`, and what the target says of its source and of `noop`, are not used.
-struct NormQuantizeParams {
-  NormParams source;
-  QuantizeTensorParams target;
 };
 
 // dx, dgamma and dbeta from the gradient of `out` and what the forward pass read and saved.
@@ -61,10 +53,6 @@ struct NormBackwardParams {
 };
 
 cudaError_t launchNorm(const NormParams& p, cudaStream_t stream);
-
-// Fails with cudaErrorInvalidValue without a rowwise copy or a scale, and for another word than e4m3 and e5m2.
-cudaError_t launchNormQuantize(const NormQuantizeParams& p, cudaStream_t stream);
-
 cudaError_t launchNormBackward(const NormBackwardParams& p, cudaStream_t stream);
 
 }  // namespace lockstep

@@ -27,7 +27,8 @@ struct Step {
 // Tiles beside each other whose scales a thread stores together, which are 4 bytes of a row in one of them.
 constexpr int kWide = 4;
 
-// Whether that is possible: in rows of scales that are aligned for it, and without ragged tiles.
+// Whether that is possible: in rows of scales that are aligned for it, without ragged tiles, and where the scales of tiles
+// beside each other are one distance apart in the columnwise copy, which swizzled ones are not.
 inline bool canBeWide(const QuantizeNvfp4Params& p) {
   const ScalePlacement& to = p.rowwise.scales;
   return p.rowwise.data != nullptr && !to.swizzled && to.blockStride == 1 && to.lineStride % (4 * kWide) == 0 &&
@@ -83,12 +84,12 @@ struct Place {
   int64_t scale;
   // How many elements are in the source along the line, of the first tile and of the others.
   int inside;
-  int insideAbove;
+  int insideOthers;
 
   __device__ void advance(const Distance& step) {
     word += step.words;
     scale += step.scales;
-    inside = insideAbove;
+    inside = insideOthers;
   }
 };
 
@@ -104,9 +105,9 @@ __device__ inline Place rowPlace(const QuantizeNvfp4Params& p, int64_t row, int6
 }
 
 __device__ inline Place columnPlace(const QuantizeNvfp4Params& p, int64_t row, int64_t column) {
-  const int above = keep(column < p.columns ? 2 * kFp4Block : 0);
+  const int others = keep(column < p.columns ? 2 * kFp4Block : 0);
   return {(column * p.rows + row) / 8, scaleOffset(p.columnwise.scales, column, row / kFp4Block),
-          min(within(p.rows, row, 2 * kFp4Block), above), above};
+          min(within(p.rows, row, 2 * kFp4Block), others), others};
 }
 
 }  // namespace lockstep

@@ -117,7 +117,7 @@ __device__ void quantizeRows(const QuantizeNvfp4Params& p, const Fp4Tile<type>& 
 
 template <Wide type>
 __device__ void quantizeColumns(const QuantizeNvfp4Params& p, const Fp4Tile<type>& tile, const Nvfp4Origin& at,
-                             const Nvfp4Levels& levels) {
+                                const Nvfp4Levels& levels) {
   const Fp4Scales stored(p.columnwise.scales, at.column, at.row / kFp4Block);
   const Chooser chooser(levels, p.e4m3Max, p.squaredError);
   const Fp4ColumnItem<type> item;

@@ -25,6 +25,13 @@ __device__ inline void raiseRecord(float* record, float largest) {
   if (static_cast<int>(ofBlock) > __ldcg(bits)) atomicMax(bits, static_cast<int>(ofBlock));
 }
 
+// Raises `largest` to the magnitudes of values, NaN ignored.
+template <int width>
+__device__ inline void raiseTo(float& largest, const float (&values)[width]) {
+#pragma unroll
+  for (int i = 0; i < width; ++i) largest = fmaxf(largest, fabsf(values[i]));
+}
+
 // Beside each copy.
 __device__ inline void storeInverse(const QuantizeTensorParams& p, float scale) {
   if (p.rowwiseScaleInv != nullptr) *p.rowwiseScaleInv = 1 / scale;

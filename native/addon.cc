@@ -19,6 +19,7 @@ static Napi::Object initialize(Napi::Env env, Napi::Object exports) {
   lockstep::registerGated(env, exports);
   lockstep::registerLoss(env, exports);
   lockstep::registerNorm(env, exports);
+  lockstep::registerNormQuantize(env, exports);
   lockstep::registerOptimizer(env, exports);
   lockstep::registerEmbedding(env, exports);
   lockstep::registerGradNorm(env, exports);

@@ -22,6 +22,7 @@ void registerHadamard(Napi::Env env, Napi::Object exports);
 void registerLayout(Napi::Env env, Napi::Object exports);
 void registerLoss(Napi::Env env, Napi::Object exports);
 void registerNorm(Napi::Env env, Napi::Object exports);
+void registerNormQuantize(Napi::Env env, Napi::Object exports);
 void registerOptimizer(Napi::Env env, Napi::Object exports);
 void registerQuantizeBlock(Napi::Env env, Napi::Object exports);
 void registerQuantizeMx(Napi::Env env, Napi::Object exports);

@@ -4,53 +4,18 @@
 #include "kernels/column-sum.h"
 #include "native/addon.h"
 #include "native/call.h"
+#include "native/norm-source.h"
 
 namespace lockstep {
 
 namespace {
 
-uint64_t elementsOf(const Call& call) { return product({call.count("rows"), call.count("columns")}); }
-
-// All but where the results go.
-NormParams readSource(const Call& call) {
-  const uint64_t rows = call.count("rows");
-  const uint64_t columns = call.count("columns");
-  NormParams p{};
-  p.xType = call.wide("xType");
-  p.x = call.pointer("x", bytesOf(elementsOf(call), bitsOf(p.xType)));
-  p.parameterType = call.wide("parameterType");
-  p.gamma = call.pointer("gamma", bytesOf(columns, bitsOf(p.parameterType)));
-  p.beta = call.optional("beta", bytesOf(columns, bitsOf(p.parameterType)));
-  p.mean = call.optional<float>("mean", bytesOf(rows, 32));
-  p.rstd = call.pointer<float>("rstd", bytesOf(rows, 32));
-  p.rows = static_cast<int64_t>(rows);
-  p.columns = static_cast<int64_t>(columns);
-  p.epsilon = call.f32("epsilon");
-  p.zeroCentered = call.flag("zeroCentered");
-  return p;
-}
-
 void Norm(const Call& call) {
-  NormParams p = readSource(call);
+  NormParams p = readNormSource(call);
   p.outType = call.wide("outType");
   p.out = call.pointer("out", bytesOf(elementsOf(call), bitsOf(p.outType)));
   p.amax = call.optional<float>("amax", sizeof(float));
   call.check("norm", launchNorm(p, call.stream()));
-}
-
-void NormQuantizeTensor(const Call& call) {
-  NormQuantizeParams p{};
-  p.source = readSource(call);
-  QuantizeTensorParams& target = p.target;
-  target.rows = p.source.rows;
-  target.columns = p.source.columns;
-  target.word = call.word("word");
-  target.rowwise = call.pointer<uint8_t>("rowwise", elementsOf(call));
-  target.rowwiseScaleInv = call.optional<float>("rowwiseScaleInv", sizeof(float));
-  target.columnwiseScaleInv = call.optional<float>("columnwiseScaleInv", sizeof(float));
-  target.scale = call.pointer<float>("scale", sizeof(float));
-  target.amaxRecord = call.optional<float>("amaxRecord", sizeof(float));
-  call.check("normQuantizeTensor", launchNormQuantize(p, call.stream()));
 }
 
 // Bytes of the sums of the chunks of `results` results.
@@ -102,7 +67,6 @@ void ColumnSum(const Call& call) {
 
 void registerNorm(Napi::Env env, Napi::Object exports) {
   exports.Set("norm", Napi::Function::New<operation<Norm>>(env));
-  exports.Set("normQuantizeTensor", Napi::Function::New<operation<NormQuantizeTensor>>(env));
   exports.Set("normBackward", Napi::Function::New<operation<NormBackward>>(env));
   exports.Set("columnSum", Napi::Function::New<operation<ColumnSum>>(env));
 }

@@ -27,7 +27,7 @@ interface Row {
   readonly split: Split;
   /** Delayed scaling aside, which needs state (numerics.md §8). `amax` takes the place of the tensor's own. */
   readonly quantizer: (role: Role, random: RandomState, amax?: Tensor<"f32">) => Quantizer;
-  /** What an activation is computed and quantized at once by sees its f32 values for the amax (numerics.md §7.3). */
+  /** What a norm or an activation is computed and quantized at once by sees its f32 values for the amax (numerics.md §7.3). */
   readonly fusedAmax?: true;
 }
 

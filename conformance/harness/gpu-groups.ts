@@ -4,7 +4,8 @@ import type { OperationName } from "./operations.js";
 export const GPU_GROUPS = {
   casts: ["encode", "decode", "amax", "transpose", "swapAxes"],
   quantizers: ["quantize", "hadamard"],
-  fused: ["activationQuantize", "normQuantize"],
+  fused: ["activationQuantize"],
+  normed: ["normQuantize"],
   scales: ["dequantize", "relayout"],
   values: ["activation", "activationBackward", "gated", "gatedBackward"],
   rows: ["norm", "normBackward", "columnSum", "softmax", "softmaxBackward"],

@@ -59,7 +59,10 @@ export class LayerNormLinear extends Module {
     return this.#run(input, call, false)[0] as Variable;
   }
 
-  /** As `forward`, with the norm's result beside it, as a residual connection takes it. */
+  /**
+   * As `forward`, with the norm's result beside it, as a residual connection takes it; what a recipe quantizes is then that
+   * result (numerics.md §7.3).
+   */
   forwardWithNorm(input: VariableLike, call: LinearCall = {}): readonly [out: Variable, normed: Variable] {
     const [out, normed] = this.#run(input, call, true);
     return [out as Variable, normed as Variable];

@@ -59,8 +59,8 @@ interface Activated {
 /**
  * fc2(activation(fc1(norm(x)))), x [..., hidden]; parameters `layerNormWeight`, `layerNormBias`, `fc1Weight`
  * [ffn, hidden], or [2 ffn, hidden] where the activation is gated, `fc1Bias`, `fc2Weight` [hidden, ffn], `fc2Bias`.
- * Under a recipe the activation is quantized as it is computed (numerics.md §7.3); so is its gradient where fc1 has no
- * bias, whose gradient sums wide values.
+ * Under a recipe norm and activation are quantized as they are computed (numerics.md §7.3); so is the activation's gradient
+ * where fc1 has no bias, whose gradient sums wide values.
  */
 export class LayerNormMLP extends Module {
   readonly layerNormWeight: Parameter;

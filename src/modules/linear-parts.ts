@@ -18,7 +18,7 @@ export interface LinearOptions extends ModuleOptions {
   readonly initMethod?: InitMethod;
   /** The weight's gradient goes into its `mainGrad`, f32, added to what is there. Default false. */
   readonly fuseWgradAccumulation?: boolean;
-  /** Keeps the input itself for the backward pass, and quantizes it again there. Default false. */
+  /** Keeps the input itself, or what it is made of, for the backward pass and quantizes it again there. Default false. */
   readonly saveOriginalInput?: boolean;
 }
 
@@ -52,7 +52,10 @@ export interface LinearInput {
   readonly value: () => Value;
   /** Whether `value` makes a tensor that is this layer's to dispose of. */
   readonly makes: boolean;
-  /** Quantizes what `value` would give in a way of its own, in one pass. Default: the quantizer's. */
+  /**
+   * Quantizes what `value` would give in a way of its own, in one pass; again in the backward pass where the layer keeps no
+   * codes. Default: the quantizer's.
+   */
   readonly quantize?: ((quantizer: Quantizer) => QuantizedTensor) | undefined;
 }
 

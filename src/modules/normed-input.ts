@@ -39,29 +39,29 @@ export function normedInput(parts: NormParts, x: Variable, returned: boolean): N
   const region = currentRegion();
   const { shape, dtype } = source;
   const inputs = [x, ...normParameters(parts)];
-  const casts = region?.enabled === true && region.recipe.kind !== "custom" && !returned;
+  const fuses = region?.enabled === true && region.recipe.kind !== "custom" && !returned;
   let made: NormResult | undefined;
-  let statistics: NormStatistics | undefined;
-  const normed = (): NormResult => {
-    statistics = made ??= normForward(parts, source);
-    return made;
+  let kept: NormStatistics | undefined;
+  const value = (): Tensor<WideDType> => {
+    made ??= normForward(parts, source);
+    kept ??= made;
+    return made.out;
   };
   const quantize = (quantizer: Quantizer): QuantizedTensor => {
-    const { out, ...rest } = quantizer.quantizeNorm(source, normArguments(parts));
-    statistics = rest;
+    const { out, ...statistics } = quantizer.quantizeNorm(source, normArguments(parts));
+    kept ??= statistics;
     return out;
   };
   const requiresGrad = inputs.some((each) => each.requiresGrad);
-  const value = (): Tensor<WideDType> => normed().out;
   return {
-    input: { shape, dtype, requiresGrad, makes: !returned, value, ...(casts ? { quantize } : {}) },
+    input: { shape, dtype, requiresGrad, makes: !returned, value, ...(fuses ? { quantize } : {}) },
     out: value,
-    saved: () => [statistics?.mean, statistics?.rstd],
+    saved: () => [kept?.mean, kept?.rstd],
     backward: (...grads) => {
       const [own, other] = grads.map((each) => each && wideOf("the gradient of a norm", each));
       const total = own && other ? add(own, other) : (own ?? other);
-      return total && statistics
-        ? normGradients(parts, source, statistics, total)
+      return total
+        ? normGradients(parts, source, kept as NormStatistics, total)
         : inputs.map(() => undefined);
     },
   };

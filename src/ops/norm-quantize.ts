@@ -1,9 +1,11 @@
 /** A norm and the quantization of its result, as one operation. */
+import { ShapeError } from "../errors.js";
 import type { QuantizedTensor } from "../tensor/quantized.js";
 import { Scope } from "../tensor/scope.js";
+import { sameShape } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { execute } from "./execute.js";
-import { keptStatistics, type NormParameters, type NormStatistics, normSource } from "./norm.js";
+import { keptStatistics, type NormParameters, type NormStatistics, normCall } from "./norm.js";
 import { type QuantizeInputs, quantization } from "./quantize.js";
 
 const OP = "quantizeNorm";
@@ -24,8 +26,11 @@ export function normQuantize(
   inputs: Omit<QuantizeInputs, "noop"> = {},
 ): NormStatistics {
   using scope = new Scope();
-  const source = normSource(OP, x, norm);
+  const source = normCall(OP, x, norm);
   const { gamma, beta } = source;
+  if (!sameShape(x.shape, target.shape)) {
+    throw new ShapeError(`${OP}: x is [${x.shape}], the target [${target.shape}]; they must be equal`);
+  }
   const args = quantization(OP, [source.x, gamma, beta], source.x.dtype, target, inputs);
   execute(x.backend, "normQuantize", { ...args, ...source });
   return keptStatistics(scope, source);

@@ -22,6 +22,7 @@ export interface NormStatistics {
   readonly rstd: Tensor<"f32">;
 }
 
+/** A norm's result, and what its backward pass takes beside. */
 export interface NormResult extends NormStatistics {
   readonly out: Tensor<WideDType>;
 }
@@ -54,7 +55,7 @@ function forward(
   options: NormOptions,
 ): NormResult {
   using scope = new Scope();
-  const source = normSource(op, x, { ...options, gamma, beta });
+  const source = normCall(op, x, { ...options, gamma, beta });
   const out = new Tensor(x.backend, options.outDtype ?? source.x.dtype, x.shape);
   execute(x.backend, "norm", { ...source, out });
   return { out: scope.keep(out), ...keptStatistics(scope, source) };
@@ -68,8 +69,8 @@ export interface NormParameters extends Omit<NormOptions, "outDtype"> {
   readonly beta?: Tensor | undefined;
 }
 
-/** A norm of the rows of x but for its result, with statistics to be filled in. Throws as `layerNorm` does. */
-export function normSource(op: string, x: Tensor, norm: NormParameters): Omit<NormArgs, "out"> {
+/** A norm of the rows of x but for where its result goes, in a scope that takes its statistics. Throws as `layerNorm`. */
+export function normCall(op: string, x: Tensor, norm: NormParameters): Omit<NormArgs, "out"> {
   const { gamma, beta, epsilon = 1e-5, zeroCentered = false } = norm;
   const source = requireWide(op, "x", x);
   const [rows, columns] = asMatrix(x.shape);

@@ -1,6 +1,6 @@
 /**
- * Norms into codes on a GPU: one kernel for delayed FP8, whose columnwise codes are moved after; a norm that takes the amax
- * for quantizers that want one; else one operation after the other.
+ * Norms into codes on a GPU: one kernel for delayed FP8 where a rowwise copy is wanted, from which a columnwise one is moved;
+ * a norm that takes the amax for quantizers that want one; else one operation after the other.
  */
 import { factsOf } from "../../formats/derive.js";
 import { Scope } from "../../tensor/scope.js";
