@@ -20,14 +20,13 @@ import { noGrad } from "../src/tape/grad-mode.js";
 import { Variable } from "../src/tape/variable.js";
 import type { QuantizedTensor } from "../src/tensor/quantized.js";
 import { Scope } from "../src/tensor/scope.js";
-import type { WideDType } from "../src/tensor/shape.js";
+import { WIDE_DTYPES, type WideDType } from "../src/tensor/shape.js";
 import type { Tensor } from "../src/tensor/tensor.js";
 import { drawnTensor, expectSame, HAND_NAMES, HandLayer, type HandName, ROWS } from "./harness/by-hand.js";
 import { useBackend } from "./harness/suite.js";
 
 const backend = useBackend({ threads: 1, datapath: "hopper" });
 const size = fc.constantFrom(32, 64, 160);
-const WIDE = ["f32", "bf16", "f16"] as const;
 
 /** A layer, and what flows through it. */
 const layers = fc.record({
@@ -42,7 +41,7 @@ const layers = fc.record({
 /** The layer's parameters as they begin: the weights near normal, from the first draw, the bias with numbers. */
 function makeLinear(
   { inward, out, bias, seed }: { inward: number; out: number; bias: boolean; seed: number },
-  dtype: (typeof WIDE)[number],
+  dtype: WideDType,
   random = new RandomState(BigInt(seed)),
 ) {
   const layer = new Linear(backend(), inward, out, { dtype, bias, random });
@@ -53,7 +52,7 @@ function makeLinear(
 describe("outside of autocast", () => {
   it("y = x·wᵀ + bias and its gradients are three products and a sum of columns", () => {
     fc.assert(
-      fc.property(layers, fc.constantFrom(...WIDE), (drawn, dtype) => {
+      fc.property(layers, fc.constantFrom(...WIDE_DTYPES), (drawn, dtype) => {
         using _scope = new Scope();
         const { rows, inward, out, needsGrad, seed } = drawn;
         using layer = makeLinear(drawn, dtype);
@@ -76,7 +75,7 @@ describe("outside of autocast", () => {
 
   it("weights begin as the draws of the random state, one after another, rounded to their type", () => {
     fc.assert(
-      fc.property(layers, fc.constantFrom(...WIDE), ({ inward, out, bias, seed }, dtype) => {
+      fc.property(layers, fc.constantFrom(...WIDE_DTYPES), ({ inward, out, bias, seed }, dtype) => {
         using _scope = new Scope();
         const random = new RandomState(BigInt(seed), 5n);
         using first = new Linear(backend(), inward, out, { dtype, bias, random });
@@ -105,7 +104,7 @@ describe.each(HAND_NAMES)("under %s", (name) => {
   it("forward and backward are the table's quantizers and the three products, step after step", () => {
     const types = fc.record({
       parameter: fc.constantFrom("bf16", "f32"),
-      input: fc.constantFrom(...(name === "nvfp4" ? (["bf16"] as const) : WIDE)),
+      input: fc.constantFrom(...(name === "nvfp4" ? (["bf16"] as const) : WIDE_DTYPES)),
     });
     fc.assert(
       fc.property(layers, types, (drawn, { parameter, input }) => {
@@ -315,7 +314,7 @@ describe("dotProductAttention", () => {
       heads: fc.integer({ min: 1, max: 3 }),
       depth: fc.constantFrom(1, 4, 8, 16),
       causal: fc.boolean(),
-      dtype: fc.constantFrom(...WIDE),
+      dtype: fc.constantFrom(...WIDE_DTYPES),
       seed: fc.nat(),
     });
     fc.assert(

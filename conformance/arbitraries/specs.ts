@@ -4,12 +4,19 @@ import { BLOCK_FORMATS, type BlockFormat, type BlockFormatName } from "../../src
 import { RHT_SIGNS } from "../../src/ops/hadamard.js";
 import { makeSpec } from "../../src/quantizers/quantizer.js";
 import type { QuantizeSpec, ScaleLayout, Usage } from "../../src/tensor/quantized.js";
+import type { WideDType } from "../../src/tensor/shape.js";
+import { wideType } from "./wide.js";
 
 export const QUANTIZERS = Object.keys(BLOCK_FORMATS) as readonly BlockFormatName[];
 
 /** Every quantizer with every format, tile and option it has. */
 export function quantizeSpec(names: readonly BlockFormatName[] = QUANTIZERS): fc.Arbitrary<QuantizeSpec> {
   return fc.oneof(...names.map(specOf));
+}
+
+/** What a quantizer may be given to read: the transform takes bf16 alone. */
+export function sourceType({ rht }: QuantizeSpec): fc.Arbitrary<WideDType> {
+  return rht ? fc.constant("bf16") : wideType();
 }
 
 function specOf(name: BlockFormatName): fc.Arbitrary<QuantizeSpec> {

@@ -1,6 +1,6 @@
 /** Wide tensors for operations on values: all sizes and signs, specials, and the places where a function turns. */
 import * as fc from "fast-check";
-import { elementCount, type Shape, type WideDType } from "../../src/tensor/shape.js";
+import { elementCount, type Shape, WIDE_DTYPES, type WideDType } from "../../src/tensor/shape.js";
 import { fromCodes, type PlainTensor } from "../harness/plain.js";
 import { bitsOf } from "../harness/values.js";
 import { matrixShape, wideMatrix } from "./matrices.js";
@@ -11,7 +11,7 @@ const SIGN = 0x80000000;
 const LANES = 32;
 
 export function wideType(): fc.Arbitrary<WideDType> {
-  return fc.constantFrom("f32", "bf16", "f16");
+  return fc.constantFrom(...WIDE_DTYPES);
 }
 
 /** Shapes that are ragged against the lanes of sums, down to none. */

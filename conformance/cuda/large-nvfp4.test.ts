@@ -4,6 +4,7 @@
  * reference.
  */
 import { beforeAll, expect, it } from "vitest";
+import { bytesOf } from "../../src/cli/bytes.js";
 import { castTo } from "../../src/ops/cast.js";
 import { tensor } from "../../src/ops/create.js";
 import { relayoutScales } from "../../src/ops/layout.js";
@@ -13,6 +14,7 @@ import { Scope } from "../../src/tensor/scope.js";
 import type { WideDType } from "../../src/tensor/shape.js";
 import { splitmix32 } from "../arbitraries/random.js";
 import { describeOnGpu, useGpu } from "../harness/gpu.js";
+import { DIRECTIONS } from "../harness/quantized.js";
 
 const ROWS = 8192;
 const COLUMNS = 8192;
@@ -43,11 +45,10 @@ function drawn(): Uint16Array {
 }
 
 /** Codes and scales of one copy, line after line. */
-function bytesOf(t: QuantizedTensor, direction: Direction): readonly Uint8Array[] {
-  return [t.copy(direction).data, relayoutScales(t, direction, "logical")].map((part) => {
-    const { buffer, byteOffset, byteLength } = part.dataSync();
-    return new Uint8Array(buffer, byteOffset, byteLength);
-  });
+function partsOf(t: QuantizedTensor, direction: Direction): readonly Uint8Array[] {
+  return [t.copy(direction).data, relayoutScales(t, direction, "logical")].map((part) =>
+    bytesOf(part.dataSync()),
+  );
 }
 
 /** Where `slab`, number `i`, is not what `whole` has in its place, in bytes of the slab; -1 where it is. */
@@ -74,19 +75,19 @@ describeOnGpu("NVFP4 of 8192x8192", () => {
     using _scope = new Scope();
     const x = castTo(tensor(gpu(), codes, [ROWS, COLUMNS], "bf16"), dtype);
     const whole = new NVFP4Quantizer(options).quantize(x);
-    const copies = (["rowwise", "columnwise"] as const).filter((direction) => whole[direction]);
+    const copies = DIRECTIONS.filter((direction) => whole[direction]);
     const [amax, amaxColumnwise] = [whole.rowwise?.amax, whole.columnwise?.amax];
     const slabbed = new NVFP4Quantizer({
       ...options,
       ...(amax && { amax }),
       ...(amaxColumnwise && { amaxColumnwise }),
     });
-    const expected = copies.map((direction) => bytesOf(whole, direction));
+    const expected = copies.map((direction) => partsOf(whole, direction));
     for (let i = 0; i < ROWS / SLAB; i++) {
       using _inner = new Scope();
       const slab = slabbed.quantize(x.view(i * SLAB * COLUMNS, [SLAB, COLUMNS]));
       for (const [c, direction] of copies.entries()) {
-        const parts = bytesOf(slab, direction).map((part, k) =>
+        const parts = partsOf(slab, direction).map((part, k) =>
           difference(expected[c]?.[k] as Uint8Array, part, direction, i),
         );
         expect([direction, i, parts]).toEqual([direction, i, [-1, -1]]);

@@ -66,5 +66,3 @@ export function indices(shape: Shape, bound: number, seed: number): PlainTensor<
   const drawn = Int32Array.from(words(seed, elementCount(shape)), (word) => word % bound);
   return new PlainTensor("i32", shape, drawn);
 }
-
-export const WIDE_TYPES = ["f32", "bf16", "f16"] as const satisfies readonly WideDType[];

@@ -3,10 +3,11 @@ import type { ActivationName, RoundingName } from "../../../src/backends/ops.js"
 import { ACTIVATION, ROUNDING } from "../../../src/formats/contract.gen.js";
 import { factsOf } from "../../../src/formats/derive.js";
 import { SCALAR_FORMATS, type ScalarFormat } from "../../../src/formats/scalar.js";
+import { WIDE_DTYPES } from "../../../src/tensor/shape.js";
 import { words } from "../../arbitraries/random.js";
 import { stored } from "../operations/encode.js";
 import type { PlainTensor } from "../plain.js";
-import { type FrozenCase, frozenCase, values, WIDE_TYPES } from "./case.js";
+import { type FrozenCase, frozenCase, values } from "./case.js";
 
 const FORMATS = Object.keys(SCALAR_FORMATS) as ScalarFormat[];
 const ROUNDINGS = Object.keys(ROUNDING) as RoundingName[];
@@ -34,7 +35,7 @@ function casts(): readonly FrozenCase[] {
 }
 
 function activations(): readonly FrozenCase[] {
-  return WIDE_TYPES.flatMap((dtype, i) => {
+  return WIDE_DTYPES.flatMap((dtype, i) => {
     const x = values(dtype, SHAPE, 200 + i);
     const [grad, half] = [values("bf16", SHAPE, 210 + i), values("bf16", [67, 129], 220 + i)];
     return KINDS.flatMap((kind) => [
@@ -47,7 +48,7 @@ function activations(): readonly FrozenCase[] {
 }
 
 function sums(): readonly FrozenCase[] {
-  return WIDE_TYPES.flatMap((dtype, i) => {
+  return WIDE_DTYPES.flatMap((dtype, i) => {
     const [x, y] = [values(dtype, SHAPE, 660 + i), values("bf16", SHAPE, 670 + i)];
     return [
       frozenCase("add", dtype, { x, y, into: "new", outDtype: dtype }),
@@ -57,7 +58,7 @@ function sums(): readonly FrozenCase[] {
 }
 
 function steps(): readonly FrozenCase[] {
-  return WIDE_TYPES.flatMap((dtype, i) => {
+  return WIDE_DTYPES.flatMap((dtype, i) => {
     const f32 = (seed: number) => values("f32", SHAPE, seed + i) as PlainTensor<"f32">;
     const step = { parameter: f32(270), grad: values(dtype, SHAPE, 200 + i), m: f32(280) };
     const common = { learningRate: 0.1, weightDecay: 0.01 };

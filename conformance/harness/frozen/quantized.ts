@@ -5,12 +5,12 @@ import { RHT_SIGNS } from "../../../src/ops/hadamard.js";
 import { makeSpec } from "../../../src/quantizers/quantizer.js";
 import { copyGeometry } from "../../../src/tensor/geometry.js";
 import type { Direction, QuantizeSpec, ScaleLayout } from "../../../src/tensor/quantized.js";
-import { elementCount, type WideDType } from "../../../src/tensor/shape.js";
+import { elementCount, WIDE_DTYPES, type WideDType } from "../../../src/tensor/shape.js";
 import { words } from "../../arbitraries/random.js";
 import type { Quantization } from "../operations/quantize.js";
 import { fromCodes, type PlainTensor } from "../plain.js";
 import { wideValuesOf } from "../products.js";
-import { type FrozenCase, frozenCase, values, WIDE_TYPES } from "./case.js";
+import { type FrozenCase, frozenCase, values } from "./case.js";
 
 /** Specs that between them have every format, tile and option. */
 function specs(): readonly QuantizeSpec[] {
@@ -65,7 +65,7 @@ function bothCopies(spec: QuantizeSpec, offset: number): Quantization {
 
 /** A transform before the quantizer takes bf16 only. */
 function typesFor({ rht }: QuantizeSpec): readonly WideDType[] {
-  return rht ? ["bf16"] : WIDE_TYPES;
+  return rht ? ["bf16"] : WIDE_DTYPES;
 }
 
 function quantizations(): readonly FrozenCase[] {
@@ -126,7 +126,7 @@ function scalesOf(spec: QuantizeSpec, direction: Direction, seed: number): Plain
 /** All codes under scales of all sizes. */
 function dequantizations(): readonly FrozenCase[] {
   return specs().flatMap((spec, i) =>
-    WIDE_TYPES.map((dtype) => {
+    WIDE_DTYPES.map((dtype) => {
       const shape = shapeFor(spec);
       const { dataType, dataShape } = copyGeometry(spec, shape, "rowwise", "logical");
       const codes = words(500 + i, elementCount(dataShape)).map(

@@ -1,8 +1,8 @@
 /** Frozen cases of operations that sum, compare or move elements: norms, softmax, losses, lookups and rearrangements. */
-import type { WideDType } from "../../../src/tensor/shape.js";
+import { WIDE_DTYPES, type WideDType } from "../../../src/tensor/shape.js";
 import { PlainTensor } from "../plain.js";
 import { wideValuesOf } from "../products.js";
-import { type FrozenCase, frozenCase, indices, values, WIDE_TYPES } from "./case.js";
+import { type FrozenCase, frozenCase, indices, values } from "./case.js";
 
 const ROWS = 67;
 const COLUMNS = 258;
@@ -99,7 +99,7 @@ function updates(): readonly FrozenCase[] {
 }
 
 export const ROW_CASES: readonly FrozenCase[] = [
-  ...WIDE_TYPES.flatMap((dtype, i) => [
+  ...WIDE_DTYPES.flatMap((dtype, i) => [
     ...norms(dtype, i),
     ...softmaxes(dtype, i),
     ...losses(dtype, i),

@@ -4,7 +4,7 @@ import type { ActivationName, SwigluClamp } from "../../../src/backends/ops.js";
 import { BLOCK_FORMATS, type BlockFormatName, tileSize } from "../../../src/formats/block.js";
 import { asMatrix, type Shape, type WideDType } from "../../../src/tensor/shape.js";
 import { matrixShape } from "../../arbitraries/matrices.js";
-import { quantizeSpec } from "../../arbitraries/specs.js";
+import { quantizeSpec, sourceType } from "../../arbitraries/specs.js";
 import { wideTensor, wideType } from "../../arbitraries/wide.js";
 import { quantizeComputed } from "../../oracle/quantize-computed.js";
 import type { Answer, Operation } from "../operation.js";
@@ -62,15 +62,16 @@ export function activationQuantizeCase(
   return quantizeSpec(names).chain((spec) => {
     const { multiple } = BLOCK_FORMATS[spec.quantizer];
     const forms = shapes(multiple, tileSize(spec.tile)[1]).chain(formFor);
-    // the transform takes bf16, which is what the result is rounded to where its source is
-    const last = spec.rht ? fc.constant<WideDType>("bf16") : wideType();
-    return fc.tuple(forms, last, wideType()).chain(([{ shape, gradShape, ...form }, dtype, other]) => {
-      const x = wideTensor(shape, { edges: EDGES, dtype: gradShape ? other : dtype });
-      const grad = gradShape ? wideTensor(gradShape, { dtype }) : fc.constant(undefined);
-      return fc
-        .tuple(x, grad, quantizationBy(spec))
-        .map(([source, slope, how]) => ({ ...how, ...form, x: source, ...(slope && { grad: slope }) }));
-    });
+    // what is quantized is rounded to the type of x, or backward to that of the gradient
+    return fc
+      .tuple(forms, sourceType(spec), wideType())
+      .chain(([{ shape, gradShape, ...form }, dtype, other]) => {
+        const x = wideTensor(shape, { edges: EDGES, dtype: gradShape ? other : dtype });
+        const grad = gradShape ? wideTensor(gradShape, { dtype }) : fc.constant(undefined);
+        return fc
+          .tuple(x, grad, quantizationBy(spec))
+          .map(([source, slope, how]) => ({ ...how, ...form, x: source, ...(slope && { grad: slope }) }));
+      });
   });
 }
 

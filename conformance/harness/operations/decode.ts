@@ -6,6 +6,7 @@ import { decode } from "../../../src/ops/cast.js";
 import type { WideDType } from "../../../src/tensor/shape.js";
 import { format } from "../../arbitraries/formats.js";
 import { words } from "../../arbitraries/random.js";
+import { wideType } from "../../arbitraries/wide.js";
 import * as oracle from "../../oracle/scalar.js";
 import type { Operation } from "../operation.js";
 import { download, fromCodes, type PlainTensor, upload } from "../plain.js";
@@ -32,7 +33,7 @@ function decodeCase(): fc.Arbitrary<DecodeCase> {
       format: format(),
       seed: fc.nat(),
       count: fc.oneof(fc.integer({ min: 0, max: 40 }), fc.constant(256)),
-      dtype: fc.constantFrom("f32", "bf16", "f16"),
+      dtype: wideType(),
     } as const)
     .map(({ format: from, seed, count, dtype }) => {
       const even = storageBitsOf(from) === 4 ? count - (count % 2) : count;

@@ -9,6 +9,7 @@ import { matrixShape } from "../../arbitraries/matrices.js";
 import { anyPattern, specialPattern } from "../../arbitraries/patterns.js";
 import { words } from "../../arbitraries/random.js";
 import { quantizeSpec, scaleLayout } from "../../arbitraries/specs.js";
+import { wideType } from "../../arbitraries/wide.js";
 import * as oracle from "../../oracle/dequantize.js";
 import type { Operation } from "../operation.js";
 import { download, fromCodes, type PlainTensor } from "../plain.js";
@@ -58,7 +59,7 @@ export function dequantizeCase(shapes = smallShapes): fc.Arbitrary<DequantizeCas
         seed: fc.nat(),
         plant: pattern,
         amax: fc.oneof(fc.constantFrom(0x3f800000, 0x45280000), pattern),
-        dtype: fc.constantFrom<WideDType>("f32", "bf16", "f16"),
+        dtype: wideType(),
       })
       .map(({ seed, plant, amax, ...rest }) => {
         const matrix = asMatrix(rest.shape);

@@ -1,10 +1,9 @@
 /** Norms quantized as they are computed. */
 import * as fc from "fast-check";
 import { BLOCK_FORMATS, type BlockFormatName, tileSize } from "../../../src/formats/block.js";
-import type { WideDType } from "../../../src/tensor/shape.js";
 import { matrixShape } from "../../arbitraries/matrices.js";
-import { quantizeSpec } from "../../arbitraries/specs.js";
-import { wideTensor, wideType } from "../../arbitraries/wide.js";
+import { quantizeSpec, sourceType } from "../../arbitraries/specs.js";
+import { wideTensor } from "../../arbitraries/wide.js";
 import { quantizeComputed } from "../../oracle/quantize-computed.js";
 import type { Operation } from "../operation.js";
 import { download, type PlainTensor, upload, wideValues } from "../plain.js";
@@ -21,10 +20,9 @@ export function normQuantizeCase(
 ): fc.Arbitrary<NormQuantizeCase> {
   return quantizeSpec(names).chain((spec) => {
     const { multiple } = BLOCK_FORMATS[spec.quantizer];
-    // the transform takes bf16, which is what the result is rounded to where its source is
-    const type = spec.rht ? fc.constant<WideDType>("bf16") : wideType();
+    // what is quantized is rounded to the type of x
     return fc
-      .tuple(shapes(multiple, tileSize(spec.tile)[1]), type)
+      .tuple(shapes(multiple, tileSize(spec.tile)[1]), sourceType(spec))
       .chain(([shape, dtype]) =>
         fc
           .tuple(wideTensor(shape, { dtype }), parameters(shape), smallTerms, quantizationBy(spec))

@@ -10,7 +10,7 @@ import type { QuantizedTensor, QuantizeSpec, ScaleLayout, Usage } from "../../..
 import type { Shape, WideDType } from "../../../src/tensor/shape.js";
 import { randomSource } from "../../arbitraries/formats.js";
 import { matrixShape, wideMatrix } from "../../arbitraries/matrices.js";
-import { quantizeSpec, scaleLayout, usage } from "../../arbitraries/specs.js";
+import { quantizeSpec, scaleLayout, sourceType, usage } from "../../arbitraries/specs.js";
 import * as oracle from "../../oracle/quantize.js";
 import type { Answer, Operation } from "../operation.js";
 import { download, fromCodes, PlainTensor, upload, wideValues } from "../plain.js";
@@ -31,7 +31,6 @@ export interface QuantizeCase extends Quantization {
   readonly x: PlainTensor<WideDType>;
 }
 
-const anyWide: fc.Arbitrary<WideDType> = fc.constantFrom("f32", "bf16", "f16");
 const delayedScale = fc.oneof(fc.constantFrom(1, 2, 448, 2 ** -10), fc.float({ min: 0, noNaN: true }));
 
 /** Shapes for a format: rows and columns are multiples of `multiple`, blocks `block` long. */
@@ -56,7 +55,7 @@ export function quantizeCase(
   return quantizeSpec(names).chain((spec) => {
     const block = tileSize(spec.tile)[1];
     const { multiple } = BLOCK_FORMATS[spec.quantizer];
-    const aim = fc.tuple(spec.rht ? fc.constant<WideDType>("bf16") : anyWide, shapes(multiple, block));
+    const aim = fc.tuple(sourceType(spec), shapes(multiple, block));
     const { max } = factsOf(spec.format);
     const x = aim.chain(([dtype, shape]) => wideMatrix({ dtype, shape, block, max }));
     return fc.tuple(x, quantizationBy(spec)).map(([source, rest]) => ({ ...rest, x: source }));
