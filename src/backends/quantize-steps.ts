@@ -15,7 +15,10 @@ type ValuesIn = (type: WideDType) => Wide;
  * f32 values (numerics.md §7.3).
  */
 export function quantizeActivated(quantization: QuantizeArgs, dtype: WideDType, valuesIn: ValuesIn): void {
-  if (!wantsAmax(quantization)) return quantizeNormed(quantization, dtype, valuesIn);
+  if (!wantsAmax(quantization)) {
+    quantizeNormed(quantization, dtype, valuesIn);
+    return;
+  }
   const { backend } = quantization.x;
   const values = valuesIn("f32");
   const amax = new Tensor(backend, "f32", [1]);
@@ -26,7 +29,10 @@ export function quantizeActivated(quantization: QuantizeArgs, dtype: WideDType, 
 /** Quantizes the result of a norm: only a scale that is given multiplies f32 values (numerics.md §7.3). */
 export function quantizeNormed(quantization: QuantizeArgs, dtype: WideDType, valuesIn: ValuesIn): void {
   const { spec, x } = quantization;
-  x.backend.run("quantize", { ...quantization, x: valuesIn(spec.quantizer === "fp8-delayed" ? "f32" : dtype) });
+  x.backend.run("quantize", {
+    ...quantization,
+    x: valuesIn(spec.quantizer === "fp8-delayed" ? "f32" : dtype),
+  });
 }
 
 /** Whether scales follow from one amax of the whole tensor that is not given. */
