@@ -11,7 +11,7 @@ import { assertSameAnswer } from "./harness/laws.js";
 import { download } from "./harness/plain.js";
 import { downloadQuantized } from "./harness/quantized.js";
 import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "./harness/suite.js";
-import { quantizeComputed } from "./oracle/quantize-computed.js";
+import { quantizeActivated } from "./oracle/quantize-computed.js";
 
 const backend = useBackend();
 
@@ -73,9 +73,9 @@ describe("what is rounded first", () => {
   it("the oracle tells the three apart", () => {
     const x = { data: Float32Array.of(1 + 2 ** -9, 1), shape: [1, 2] as const, dtype: "bf16" as const };
     const spec = { quantizer: "fp8-delayed", scale: 448 / 453, format: "e5m2" } as const;
-    expect(quantizeComputed(x, spec).amax).toBe(0x3f804000);
-    const current = quantizeComputed(x, { quantizer: "fp8-current" }).rowwise?.scale;
-    const stored = quantizeComputed({ ...x, data: Float32Array.of(1, 1) }, { quantizer: "fp8-current" });
+    expect(quantizeActivated(x, spec).amax).toBe(0x3f804000);
+    const current = quantizeActivated(x, { quantizer: "fp8-current" }).rowwise?.scale;
+    const stored = quantizeActivated({ ...x, data: Float32Array.of(1, 1) }, { quantizer: "fp8-current" });
     expect(current).not.toEqual(stored.rowwise?.scale);
   });
 });

@@ -146,7 +146,7 @@ describe.each(HAND_NAMES)("LayerNormLinear under %s", (name) => {
             const normed = norm.forward(returned ? dtype : "f32");
             const xq = returned
               ? hand.quantize("input", normed.out, "both")
-              : hand.quantizeComputed("input", normed.out, dtype, "both");
+              : hand.quantizeNormed("input", normed.out, dtype, "both");
             const wq = hand.quantize("weight", module.weight.tensor, "both");
             const bias = module.bias && castTo(module.bias.tensor, "bf16");
             const [y, between] = autocast({ recipe }, () =>
@@ -205,7 +205,7 @@ describe.each(HAND_NAMES)("LayerNormMLP under %s", (name) => {
               drawn,
             );
             const normed = norm.forward("f32");
-            const xq = fc1.quantizeComputed("input", normed.out, dtype, "both");
+            const xq = fc1.quantizeNormed("input", normed.out, dtype, "both");
             const w1 = fc1.quantize("weight", wide("fc1Weight"), "both");
             const h = fc1.product(0, w1, xq, dtype, bias ? castTo(wide("fc1Bias"), "bf16") : undefined);
             const act = handActivation(kind, h);

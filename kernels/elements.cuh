@@ -31,6 +31,12 @@ __device__ inline void storeElement(void* target, Wide type, int64_t index, floa
   }
 }
 
+// A value rounded to a wide type.
+__device__ inline float rounded(Wide type, float value) {
+  if (type == Wide::kF32) return value;
+  return type == Wide::kBf16 ? bf16ToFloat(floatToBf16(value)) : halfToFloat(floatToHalf(value));
+}
+
 // Elements [index, index + width) of an array, `width` 1 or kPack and `index` a multiple of it.
 template <int width>
 __device__ inline void loadElements(const void* source, Wide type, int64_t index, float (&values)[width]) {

@@ -12,7 +12,7 @@ template <int known, bool measured>
 struct Values {
   void* out;
   Wide type;
-  // Of what is `measured`.
+  // Of the values as they are stored, where that is `measured`.
   float* amax;
   float largest = 0;
 
@@ -25,7 +25,8 @@ struct Values {
   }
 
   __device__ void end() {
-    if constexpr (measured) raiseRecord(amax, largest);
+    // rounding keeps the order of magnitudes, so the largest is rounded alone
+    if constexpr (measured) raiseRecord(amax, rounded(typeOr<known>(type), largest));
   }
 };
 

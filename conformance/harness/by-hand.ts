@@ -27,7 +27,7 @@ interface Row {
   readonly split: Split;
   /** Delayed scaling aside, which needs state (numerics.md §8). `amax` takes the place of the tensor's own. */
   readonly quantizer: (role: Role, random: RandomState, amax?: Tensor<"f32">) => Quantizer;
-  /** What a norm or an activation is computed and quantized at once by sees its f32 values for the amax (numerics.md §7.3). */
+  /** What an activation is computed and quantized at once by sees its f32 values for the amax (numerics.md §7.3). */
   readonly fusedAmax?: true;
 }
 
@@ -181,7 +181,17 @@ export class HandLayer {
     return this.quantizer(role, usageOf(directions)).quantize(x);
   }
 
-  /** Of values that were computed in f32 and would be `dtype` as a tensor, as one step with their quantization. */
+  /** Of a norm's f32 values, which would be `dtype` as a tensor, as one step with their quantization. */
+  quantizeNormed(
+    role: Role,
+    x: Tensor<WideDType>,
+    dtype: WideDType,
+    directions: Directions,
+  ): QuantizedTensor {
+    return this.quantize(role, this.name === "delayed" ? x : castTo(x, dtype), directions);
+  }
+
+  /** The same of an activation's values. */
   quantizeComputed(
     role: Role,
     x: Tensor<WideDType>,

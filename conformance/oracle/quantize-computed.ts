@@ -5,17 +5,22 @@ import { bitsOf } from "./rational.js";
 import { decode, encode } from "./scalar.js";
 import { amaxOf } from "./scale.js";
 
-/** Quantizes f32 values that as a tensor would be of x.dtype, by TransformerEngine's table of fused casts. */
-export function quantizeComputed(x: Source, spec: QuantizeSpec): Quantized {
+/** Quantizes a norm's f32 values that as a tensor would be of x.dtype: a scale that is given multiplies them as they are. */
+export function quantizeNormed(x: Source, spec: QuantizeSpec): Quantized {
+  return spec.quantizer === "fp8-delayed"
+    ? quantize({ ...x, dtype: "f32" }, spec)
+    : quantize(stored(x), spec);
+}
+
+/** The same of an activation's values, whose amax, where one follows from the whole tensor, is that of the f32 values. */
+export function quantizeActivated(x: Source, spec: QuantizeSpec): Quantized {
   switch (spec.quantizer) {
-    case "fp8-delayed":
-      return quantize({ ...x, dtype: "f32" }, spec);
     case "fp8-current":
       return quantize(stored(x), { ...spec, amax: amaxOf(x.data) });
     case "nvfp4":
       return quantize(stored(x), spec.rht ? spec : { ...spec, amax: amaxOf(x.data) });
     default:
-      return quantize(stored(x), spec);
+      return quantizeNormed(x, spec);
   }
 }
 

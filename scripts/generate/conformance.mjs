@@ -53,6 +53,10 @@ const KINDS = {
   runs: "sweeps of all 2^32 inputs",
   results: "results of operations",
   training: "training runs",
+  quantizations: "quantizations",
+  nvfp4: "quantizations",
+  functions: "results of norms and activations",
+  modules: "programs of modules",
 };
 
 async function witnessTable() {
@@ -75,6 +79,43 @@ function trainingTable({ training }) {
     return [task, own.map(({ recipe }) => recipe).join(", "), own[0].hashes.length];
   });
   return table(["task", "recipes", "steps of each"], rows);
+}
+
+/** Elements of results that were recorded as hashes, which are equal or the suite fails. */
+function elementsOf(value) {
+  if (Array.isArray(value)) return value.reduce((sum, each) => sum + elementsOf(each), 0);
+  if (typeof value !== "object" || value === null) return 0;
+  if (value.sha256) return value.shape.reduce((product, size) => product * size, 1);
+  return Object.values(value).reduce((sum, each) => sum + elementsOf(each), 0);
+}
+
+/** A row for each kind of program: how many, and how many elements of their results agree to the bit. */
+function engineTable(quantizations, nvfp4, modules) {
+  const row = (name, own) => [name, own.length, grouped(elementsOf(own)), 0];
+  const by = (all, key) =>
+    unique(all.map(key)).map((name) => [name, all.filter((each) => key(each) === name)]);
+  return table(
+    ["TransformerEngine's", "cases", "elements compared", "differing"],
+    [
+      ...by(quantizations, ({ quantizer }) => `${quantizer} quantizer`).map((each) => row(...each)),
+      row("NVFP4 quantizer, its reference in PyTorch", nvfp4),
+      ...by(modules, ({ module, recipe }) => `${module}, ${recipe}`).map((each) => row(...each)),
+    ],
+  );
+}
+
+function distanceTable(distances) {
+  const share = (part, whole) => `${((100 * part) / whole).toFixed(1)} %`;
+  return table(
+    ["result", "elements", "differing", "by more than one ulp", "at most, ulp"],
+    Object.entries(distances).map(([name, { elements, differing, further, most }]) => [
+      name,
+      grouped(elements),
+      share(differing, elements),
+      share(further, elements),
+      grouped(most),
+    ]),
+  );
 }
 
 /** What one run of the GPU suite came to: a row for each law, the sums of the sweeps, and what was declined. */
@@ -120,6 +161,10 @@ export async function conformanceFiles(command) {
   const results = await load("exhaustive.json").catch(() => []);
   const sweep = await load("sweep-digests.json");
   const training = await load("training.json");
+  const { origin: engine, quantizations } = await load("te-quantizations.json");
+  const { nvfp4 } = await load("te-nvfp4.json");
+  const { modules } = await load("te-modules.json");
+  const distances = await load("te-distances.json");
   const gpu = await lastLines("gpu-conformance.jsonl");
   const cuda = [
     ...(await load("cuda-digests.json")).runs,
@@ -161,6 +206,29 @@ buffers, scales and amax histories. An H200 gives the same (\`conformance/cuda/t
 and from a checkpoint; \`npx vitest run --config vitest.slow.config.ts conformance/slow/training.test.ts\` all of them.
 
 ${trainingTable(training)}
+
+## TransformerEngine itself
+
+What ${engine.version} gave on an ${engine.gpu}, recorded by \`scripts/witness/te_vectors.py\` and replayed by \`npm test\`
+without it (\`conformance/te-*.test.ts\`): the quantizers with all their options, over random values, all bit patterns, tiles of zeros,
+NaN, subnormals and infinities; \`Linear\` in seven sizes, \`LayerNormLinear\` and \`LayerNormMLP\` from an exact norm on; several
+microbatches with cached weights, gradients added to main gradients, and delayed scaling's scales and histories over five iterations.
+The reference computes every bit of them.
+
+${engineTable(quantizations, nvfp4, modules)}
+
+Two things differ by intent. Padding of block scales is zero here and undefined there. Where gradients are added to a main gradient
+under per-tensor FP8, cuBLASLt rounds the product to f32 before it adds, and the replay does the same; our own backends add once.
+
+Norms and activations are functions of our own (numerics.md §7), and sums have another order. How far they lie from
+TransformerEngine's on the same inputs, in units of the last place of their type; the many units are those of results
+near zero, where a formula cancels:
+
+${distanceTable(distances.functions)}
+
+In whole modules, where the gradient passes a norm:
+
+${distanceTable(distances.modules)}
 
 ## Witnesses
 

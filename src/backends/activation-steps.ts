@@ -3,7 +3,7 @@ import { Scope } from "../tensor/scope.js";
 import { asMatrix, type WideDType } from "../tensor/shape.js";
 import { Tensor } from "../tensor/tensor.js";
 import type { ActivationQuantizeArgs } from "./ops.js";
-import { quantizeComputed } from "./quantize-steps.js";
+import { quantizeActivated } from "./quantize-steps.js";
 
 /** Rows and columns of what an activation, gated or not, gives or, backward, of the gradient of what it takes. */
 export function resultSize({ x, gated, grad }: ActivationQuantizeArgs): readonly [number, number] {
@@ -17,7 +17,7 @@ export function runActivationSteps(args: ActivationQuantizeArgs): void {
   const { x } = quantization;
   const { backend } = x;
   using _scope = new Scope();
-  quantizeComputed(quantization, (grad ?? x).dtype, (type: WideDType) => {
+  quantizeActivated(quantization, (grad ?? x).dtype, (type: WideDType) => {
     const out = new Tensor(backend, type, resultSize(args));
     if (gated && grad) backend.run("gatedBackward", { x, kind, clamp, grad, out });
     else if (gated) backend.run("gated", { x, kind, clamp, out });

@@ -7,30 +7,35 @@ import type { QuantizeArgs } from "./ops.js";
 
 type Wide = Tensor<WideDType>;
 
+/** Computes the values in a type of the caller's choice. */
+type ValuesIn = (type: WideDType) => Wide;
+
 /**
- * Quantizes what `valuesIn` computes in a type of one's choice, and which as a tensor would be of `dtype`. Which of its
- * roundings is read: numerics.md §7.3.
+ * Quantizes the result of an activation, which as a tensor would be of `dtype`. Amaxes of the whole tensor are those of the
+ * f32 values (numerics.md §7.3).
  */
-export function quantizeComputed(
-  quantization: QuantizeArgs,
-  dtype: WideDType,
-  valuesIn: (type: WideDType) => Wide,
-): void {
-  const { spec, x } = quantization;
-  const { backend } = x;
-  if (spec.quantizer === "fp8-delayed") {
-    backend.run("quantize", { ...quantization, x: valuesIn("f32") });
-  } else if (!wantsAmax(quantization)) {
-    backend.run("quantize", { ...quantization, x: valuesIn(dtype) });
-  } else {
-    const values = valuesIn("f32");
-    const amax = new Tensor(backend, "f32", [1]);
-    backend.run("amax", { x: values, out: amax });
-    backend.run("quantize", { ...quantization, x: rounded(values, dtype), amax });
+export function quantizeActivated(quantization: QuantizeArgs, dtype: WideDType, valuesIn: ValuesIn): void {
+  if (!wantsAmax(quantization)) {
+    quantizeNormed(quantization, dtype, valuesIn);
+    return;
   }
+  const { backend } = quantization.x;
+  const values = valuesIn("f32");
+  const amax = new Tensor(backend, "f32", [1]);
+  backend.run("amax", { x: values, out: amax });
+  backend.run("quantize", { ...quantization, x: rounded(values, dtype), amax });
 }
 
-/** Whether scales follow from one amax of the whole tensor that is not given: that of the values before they are rounded. */
+/** Quantizes the result of a norm: only a scale that is given multiplies f32 values (numerics.md §7.3). */
+export function quantizeNormed(quantization: QuantizeArgs, dtype: WideDType, valuesIn: ValuesIn): void {
+  const { spec, x } = quantization;
+  x.backend.run("quantize", {
+    ...quantization,
+    x: valuesIn(spec.quantizer === "fp8-delayed" ? "f32" : dtype),
+  });
+}
+
+/** Whether scales follow from one amax of the whole tensor that is not given. */
 export function wantsAmax({ spec, amax }: { readonly spec: QuantizeSpec; readonly amax?: Wide | undefined }) {
   return !amax && (spec.quantizer === "fp8-current" || (spec.quantizer === "nvfp4" && !spec.rht));
 }

@@ -6,7 +6,7 @@ import { asMatrix, type Shape, type WideDType } from "../../../src/tensor/shape.
 import { matrixShape } from "../../arbitraries/matrices.js";
 import { quantizeSpec, sourceType } from "../../arbitraries/specs.js";
 import { wideTensor, wideType } from "../../arbitraries/wide.js";
-import { quantizeComputed } from "../../oracle/quantize-computed.js";
+import { quantizeActivated } from "../../oracle/quantize-computed.js";
 import type { Answer, Operation } from "../operation.js";
 import { type PlainTensor, upload, wideValues } from "../plain.js";
 import {
@@ -98,6 +98,6 @@ export const activationQuantizeOperation: Operation<ActivationQuantizeCase> = {
     const out = answer().out as PlainTensor<"f32">;
     const { dtype } = grad ?? x;
     const source = { data: wideValues(out), shape: asMatrix(out.shape), dtype };
-    return askOracle(how, source.shape, (spec) => quantizeComputed(source, spec));
+    return askOracle(how, source.shape, (spec) => quantizeActivated(source, spec));
   },
 };

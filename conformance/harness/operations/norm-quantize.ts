@@ -4,7 +4,7 @@ import { BLOCK_FORMATS, type BlockFormatName, tileSize } from "../../../src/form
 import { matrixShape } from "../../arbitraries/matrices.js";
 import { quantizeSpec, sourceType } from "../../arbitraries/specs.js";
 import { wideTensor } from "../../arbitraries/wide.js";
-import { quantizeComputed } from "../../oracle/quantize-computed.js";
+import { quantizeNormed } from "../../oracle/quantize-computed.js";
 import type { Operation } from "../operation.js";
 import { download, type PlainTensor, upload, wideValues } from "../plain.js";
 import { type NormCase, normAnswer, parameters, smallTerms } from "./norm.js";
@@ -51,6 +51,6 @@ export const normQuantizeOperation: Operation<NormQuantizeCase> = {
   oracle({ x, gamma, beta, epsilon, zeroCentered, ...how }) {
     const { out, ...statistics } = normAnswer({ x, gamma, beta, epsilon, zeroCentered, outDtype: "f32" });
     const source = { data: wideValues(out as PlainTensor<"f32">), shape: x.matrix, dtype: x.dtype };
-    return { ...askOracle(how, source.shape, (spec) => quantizeComputed(source, spec)), ...statistics };
+    return { ...askOracle(how, source.shape, (spec) => quantizeNormed(source, spec)), ...statistics };
   },
 };

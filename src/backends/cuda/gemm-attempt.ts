@@ -98,7 +98,7 @@ function isFusable({ args, choice, types }: AttemptContext): boolean {
   const added = beta !== 0 && c !== undefined;
   if (choice.staging === "tf32") return dtype === "f32" && !added && !bias;
   if (choice.staging === "plain" && (x.traits.scales || w.traits.scales))
-    return dtype !== "f16" && alpha === 1 && !added && !bias;
+    return dtype !== "f16" && alpha === 1 && !added && (!bias || bias.dtype === FP8_BIAS[dtype]);
   if (added && c.dtype !== dtype) return false;
   const isHalf = type === "bf16" || type === "f16";
   if (isHalf && dtype !== "f32" && dtype !== type) return false;
