@@ -1,7 +1,6 @@
 /** What the CUDA backend has a GPU do for a product: copies, cuBLASLt's descriptors, our own epilogue. */
-import { describe, expect, it } from "vitest";
+import { describe, expect } from "vitest";
 import { algorithmFor, gemm as lowering } from "../src/backends/cuda/gemm.js";
-import { describe as describeProduct } from "../src/backends/cuda/gemm-descriptor.js";
 import { zeros } from "../src/ops/create.js";
 import { linesOf } from "../src/ops/gemm-operand.js";
 import { Float8BlockQuantizer } from "../src/quantizers/float8-block.js";
@@ -12,22 +11,6 @@ import { algorithmNumbered, FakeGpu, gemmArgs } from "./harness/fake-gpu.js";
 import { scoped, useBackend } from "./harness/suite.js";
 
 const backend = useBackend();
-
-it("a batch is one product whose matrices lie strides apart", () => {
-  const operand = { type: "bf16", lines: 128, pitch: 64, transposed: false } as const;
-  const product = describeProduct({
-    x: operand,
-    w: { ...operand, lines: 256, pitch: 256, transposed: true },
-    depth: 64,
-    out: { type: "f32", pitch: 256 },
-    fastAccumulation: false,
-    tf32: false,
-    deviceScalars: false,
-    batch: { count: 8, x: 128 * 64, w: 64 * 256, out: 128 * 256 },
-  });
-  expect(product).toMatchObject({ m: 256, n: 128, k: 64, transposeA: false, transposeB: false });
-  expect(product).toMatchObject({ batch: 8, aStride: 64 * 256, bStride: 128 * 64, dStride: 128 * 256 });
-});
 
 describe("a product on a GPU", () => {
   const run = (
@@ -139,50 +122,6 @@ describe("a product on a GPU", () => {
     expect(gpu.launched()).toEqual(["gemmPlain", "gemmEpilogue"]);
     expect(gpu.named("gemmPlain")[0]).toMatchObject({ x: args.x.data.address, xPitch: 8, depth: 8 });
     expect(algorithmFor(gpu.context, args)).toBeUndefined();
-  });
-
-  scoped("of a batch is one call as well, matrix after matrix", () => {
-    const gpu = fresh();
-    run(gpu, "bf16", [64, 32, 96], { batch: 5, out: "bf16" });
-    run(gpu, "bf16", [64, 32, 96], { batch: 5, out: "bf16", transposed: true });
-    run(gpu, "bf16", [64, 32, 96], { out: "bf16" });
-    expect(gpu.launched()).toEqual(["gemm", "gemm", "gemm"]);
-    const strides = { aStride: 32 * 96, bStride: 64 * 96, dStride: 64 * 32 };
-    expect(gpu.named("gemmPlan")[0]).toMatchObject({ batch: 5, m: 32, n: 64, k: 96, ...strides });
-    expect(gpu.named("gemmPlan")[1]).toMatchObject({ batch: 5, transposeA: false, ...strides });
-    expect(gpu.named("gemmPlan")[2]).toMatchObject({ batch: 1 });
-  });
-
-  scoped("of a ragged batch is padded at once where lines follow on lines, else item by item", () => {
-    const gpu = fresh();
-    run(gpu, "bf16", [5, 7, 9], { batch: 3, out: "bf16" });
-    expect(gpu.launched()).toEqual(["gemmOperand", "gemmOperand", "gemm", "gemmEpilogue"]);
-    expect(gpu.named("gemmOperand")[0]).toMatchObject({ lines: 15, depth: 9, outLines: 15, outPitch: 32 });
-    expect(gpu.named("gemmPlan")[0]).toMatchObject({ batch: 3, k: 16, bStride: 5 * 16, dStride: 5 * 8 });
-    expect(gpu.named("gemmEpilogue")[0]).toMatchObject({ rows: 15, columns: 7, sumsPitch: 8 });
-
-    const across = fresh();
-    const { x, out } = run(across, "bf16", [5, 7, 9], { batch: 3, out: "bf16", transposed: true });
-    expect(across.named("gemmOperand").slice(0, 3)).toMatchObject(
-      [0, 1, 2].map((item) => ({ lines: 5, outLines: 5, data: x.data.address + item * 5 * 9 * 2 })),
-    );
-
-    const tiled = fresh();
-    tiled.smallest = 16;
-    const padded = run(tiled, "bf16", [5, 7, 9], { batch: 2, out: "bf16" });
-    expect(tiled.launched().filter((name) => name === "gemmOperand").length).toBe(4);
-    const [first, second] = tiled.named("gemmEpilogue");
-    expect([first?.out, second?.out]).toEqual([padded.out.address, padded.out.address + 5 * 7 * 2]);
-    expect(Number(second?.sums) - Number(first?.sums)).toBe(16 * 16 * 4);
-    expect(out.shape).toEqual([3, 5, 7]);
-  });
-
-  scoped("of a batch of f32 is our own kernel once", () => {
-    const gpu = fresh();
-    run(gpu, "f32", [4, 3, 8], { batch: 6, out: "f32", datapath: "fp32" });
-    expect(gpu.launched()).toEqual(["gemmPlain", "gemmEpilogue"]);
-    expect(gpu.named("gemmPlain")[0]).toMatchObject({ batch: 6, rows: 4, columns: 3, depth: 8 });
-    expect(gpu.named("gemmEpilogue")[0]).toMatchObject({ rows: 24 });
   });
 
   scoped("with GELU fused is one call that says it approximates", () => {

@@ -108,7 +108,10 @@ __global__ void __launch_bounds__(kLanes * kRows) gemmEpilogueKernel(const GemmE
       float sums[kCount] = {};
       float c[kCount] = {};
       const int64_t index = row * p.columns + column;
-      if (p.sums) loadValues(p.sums, Wide::kF32, row * p.sumsPitch + column, sums);
+      if (p.sums) {
+        const int64_t line = p.sumsSkipped == 0 ? row : row + row / p.itemRows * p.sumsSkipped;
+        loadValues(p.sums, Wide::kF32, line * p.sumsPitch + column, sums);
+      }
       if (p.beta != 0) loadValues(p.c, p.cType, index, c);
 #pragma unroll
       for (int i = 0; i < kCount; ++i) {

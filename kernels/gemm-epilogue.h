@@ -30,9 +30,12 @@ constexpr uint32_t gemmResultWidth(uint32_t word) {
 }
 
 struct GemmEpilogueParams {
-  // f32 [rows, columns]; null: zeros. May be `out`, where that is f32 and the pitch is `columns`.
+  // f32 [rows, columns]; null: zeros. May be `out`, where that is f32, the pitch is `columns` and no lines are left out.
   const float* sums = nullptr;
   int64_t sumsPitch = 0;
+  // Lines of the sums that are left out after each `itemRows`.
+  int64_t sumsSkipped = 0;
+  int64_t itemRows = 1;
   int64_t rows = 0;
   int64_t columns = 0;
   GemmFactors factors;

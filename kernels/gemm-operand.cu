@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "kernels/gemm-operand.cuh"
 #include "kernels/tile.cuh"
 
@@ -58,15 +60,12 @@ __device__ inline uint32_t stage(const GemmOperandParams& p, uint32_t code, int6
   return bitsOf(p.staging == Staging::kTf32 ? roundToTf32(value) : value);
 }
 
-// kWidth: bits of a staged element.
+// Copies the tile of one item that the block's number in x says. kWidth: bits of a staged element.
 template <int kWidth>
-__global__ void __launch_bounds__(kThreads) stageTilesKernel(const GemmOperandParams p, int64_t tilesAcross) {
-  __shared__ uint32_t codes[kTile * kWords];
-  __shared__ float table[256];
+__device__ void stageTile(const GemmOperandParams& p, int64_t tilesAcross, uint32_t* codes, const float* table) {
   const int64_t firstLine = blockIdx.x / tilesAcross * kTile;
   const int64_t firstDepth = blockIdx.x % tilesAcross * kTile;
   const uint32_t width = operandWidth(p.word);
-  if (width <= 8) table[threadIdx.x] = decode(threadIdx.x, p.word);
   for (int i = static_cast<int>(threadIdx.x); i < kTile * kTile; i += kThreads) {
     const int along = i % kTile;
     const int across = i / kTile;
@@ -103,23 +102,47 @@ __global__ void __launch_bounds__(kThreads) stageTilesKernel(const GemmOperandPa
   }
 }
 
+// The block's number in y says which items it has a tile of.
+template <int kWidth>
+__global__ void __launch_bounds__(kThreads) stageTilesKernel(const GemmOperandParams p, int64_t tilesAcross) {
+  __shared__ uint32_t codes[kTile * kWords];
+  __shared__ float table[256];
+  if (operandWidth(p.word) <= 8) table[threadIdx.x] = decode(threadIdx.x, p.word);
+  const int64_t rows = p.transposed ? p.depth : p.lines;
+  const int64_t columns = p.transposed ? p.lines : p.depth;
+  const int64_t bytes = rows * ((columns * operandWidth(p.word) + 7) / 8);
+  GemmOperandParams one = p;
+  for (int64_t item = blockIdx.y; item < p.batch; item += gridDim.y) {
+    one.data = static_cast<const uint8_t*>(p.data) + item * bytes;
+    one.out = static_cast<uint8_t*>(p.out) + item * p.outLines * p.outPitch;
+    stageTile<kWidth>(one, tilesAcross, codes, table);
+    __syncthreads();
+  }
+}
+
+// What gridDim.y can be.
+constexpr int64_t kMostItems = 65535;
+
 template <int kWidth>
 cudaError_t launchTiles(const GemmOperandParams& p, cudaStream_t stream) {
   const int64_t tilesAcross = ceilDivide(p.outPitch * 8 / kWidth, kTile);
   const int64_t blocks = tilesAcross * ceilDivide(p.outLines, kTile);
   if (blocks > 0x7fffffff) return cudaErrorInvalidValue;
-  stageTilesKernel<kWidth><<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(p, tilesAcross);
+  const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(std::min(p.batch, kMostItems)));
+  stageTilesKernel<kWidth><<<grid, kThreads, 0, stream>>>(p, tilesAcross);
   return cudaGetLastError();
 }
 
 }  // namespace
 
 cudaError_t launchGemmOperand(const GemmOperandParams& given, cudaStream_t stream) {
-  if (given.outLines == 0 || given.outPitch == 0) return cudaSuccess;
+  if (given.outLines == 0 || given.outPitch == 0 || given.batch == 0) return cudaSuccess;
   GemmOperandParams p = given;
   p.scales.word &= ~kScaleSign;
-  if (const auto status = launchGemmOperandLines(p, stream)) return *status;
-  if (const auto status = launchGemmOperandAcross(p, stream)) return *status;
+  if (p.batch == 1) {
+    if (const auto status = launchGemmOperandLines(p, stream)) return *status;
+    if (const auto status = launchGemmOperandAcross(p, stream)) return *status;
+  }
   switch (stagedWidth(p.staging, p.word)) {
     case 4:
       return launchTiles<4>(p, stream);

@@ -24,6 +24,8 @@ struct GemmBlockScales {
 };
 
 struct GemmOperandParams {
+  // Items that follow on one another, in both places.
+  int64_t batch = 1;
   // Codes of the format `word`, 0 for f32: [lines, depth] or, transposed, [depth, lines]. Rows start on whole bytes.
   const void* data = nullptr;
   uint32_t word = 0;
@@ -31,6 +33,7 @@ struct GemmOperandParams {
   int64_t lines = 0;
   // Below 2^31.
   int64_t depth = 0;
+  // Of one item alone.
   GemmBlockScales scales;
   // kPlain: the codes as they are. kBf16: value * scale rounded to f32, then to bf16, nearest even, overflow to
   // infinity. kTf32: the same rounded to tf32, as f32. kScaled: value * scale rounded to f32.

@@ -109,7 +109,7 @@ __device__ void sumRows(const NormBackwardParams& p, const Share<type>& share, i
     float2 sums{0.0f, 0.0f};
     if (part > 0) {
       if (lane == 0) arriveExpecting(ring.carried + at, sizeof(ring.carries[at]));
-      awaitPhase(ring.carried + at, turn.parity);
+      awaitPhaseOfCluster(ring.carried + at, turn.parity);
       sums = ring.carries[at][lane];
     }
     struct Item {
@@ -176,7 +176,11 @@ __device__ void workRows(const NormBackwardParams& p, const Share<type>& share) 
   float plain[kPack] = {};
   if (used) loadElements(share.gamma, Wide::kF32, mine, gamma);
   const auto visit = [&](Turn turn, int64_t row, int count) {
-    awaitPhase(share.ring.summed + turn.slot, turn.parity);
+    if (share.shape.parts > 1) {
+      awaitPhaseOfCluster(share.ring.summed + turn.slot, turn.parity);
+    } else {
+      awaitPhase(share.ring.summed + turn.slot, turn.parity);
+    }
     int64_t to = row * p.columns + share.offset + mine;
     int from = mine;
     for (int r = 0; r < count && used; ++r) {

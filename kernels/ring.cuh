@@ -40,6 +40,7 @@ __device__ inline uint32_t sharedAddress(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
+// Waits for a phase, and sees what those wrote that arrived from this block.
 __device__ inline void awaitPhase(uint64_t* barrier, uint32_t parity) {
   uint32_t done = 0;
   while (done == 0) {
@@ -55,6 +56,21 @@ __device__ inline void awaitPhase(uint64_t* barrier, uint32_t parity) {
                  : "memory");
 #endif
   }
+}
+
+// As awaitPhase, for a barrier that other blocks of the cluster send to; acquiring from them costs the first-level cache.
+// Clusters are of sm_90 and later: elsewhere never called.
+__device__ inline void awaitPhaseOfCluster(uint64_t* barrier, uint32_t parity) {
+#if __CUDA_ARCH__ >= 900
+  uint32_t done = 0;
+  while (done == 0) {
+    asm volatile(
+        "{.reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p;}"
+        : "=r"(done)
+        : "r"(sharedAddress(barrier)), "r"(parity)
+        : "memory");
+  }
+#endif
 }
 
 // Lets the copy engine see the barriers that this thread has made.

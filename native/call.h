@@ -6,6 +6,7 @@
 #include <array>
 #include <bit>
 #include <initializer_list>
+#include <new>
 #include <string_view>
 
 #include "kernels/contract.gen.h"
@@ -98,25 +99,31 @@ Context& anyContextIn(const Napi::Value& value);
 // The JavaScript Error with a failure's fields.
 Napi::Error errorOf(Napi::Env env, const Failure& failure);
 
-// A callback of the addon: what fails in `body` is thrown in JavaScript.
+// Calls `body`; what fails in it is thrown in JavaScript.
+template <typename Body>
+Napi::Value throwing(Napi::Env env, Body body) {
+  try {
+    return body();
+  } catch (const Failure& failure) {
+    throw errorOf(env, failure);
+  } catch (const std::bad_alloc&) {
+    throw errorOf(env, {"OUT_OF_MEMORY", "the host has no memory left"});
+  }
+}
+
+// A callback of the addon.
 template <Napi::Value (*body)(const Napi::CallbackInfo&)>
 Napi::Value guarded(const Napi::CallbackInfo& info) {
-  try {
-    return body(info);
-  } catch (const Failure& failure) {
-    throw errorOf(info.Env(), failure);
-  }
+  return throwing(info.Env(), [&] { return body(info); });
 }
 
 // As `guarded`, for an operation, which returns nothing.
 template <void (*body)(const Call&)>
 Napi::Value operation(const Napi::CallbackInfo& info) {
-  try {
+  return throwing(info.Env(), [&] {
     body(Call(info));
     return info.Env().Undefined();
-  } catch (const Failure& failure) {
-    throw errorOf(info.Env(), failure);
-  }
+  });
 }
 
 }  // namespace lockstep

@@ -4,16 +4,19 @@
 #include <bit>
 #include <cstring>
 
+#include "native/fence.h"
+#include "native/gemm-plan.h"
+
 namespace lockstep {
 
 namespace {
 
-// An upload larger than this goes in pieces, so that copying into pinned memory and from it overlap.
-constexpr size_t kUploadPiece = size_t{8} << 20;
-constexpr size_t kUploadsInFlight = 4;
-// Pinned buffers kept for reuse, and the largest worth keeping.
-constexpr size_t kKeptBuffers = 8;
-constexpr size_t kLargestKept = size_t{64} << 20;
+// What a kernel's widest access is aligned to.
+constexpr uint64_t kWidestAccess = 16;
+
+// All that are open, so that one that finds no memory has the others give back theirs.
+std::mutex openMutex;
+std::vector<Context*> openContexts;
 
 // After these the device answers nothing but the same error again.
 bool isSticky(cudaError_t error) {
@@ -36,39 +39,43 @@ bool isSticky(cudaError_t error) {
   }
 }
 
+}  // namespace
+
 std::string describe(const char* what, cudaError_t error) {
   return std::string(what) + ": " + cudaGetErrorName(error) + ": " + cudaGetErrorString(error);
 }
 
-}  // namespace
-
-PinnedBuffer::PinnedBuffer(size_t bytes) : bytes_(bytes) {
-  if (cudaError_t error = cudaMallocHost(&data_, bytes); error != cudaSuccess) {
-    cudaGetLastError();
-    throw Failure{"OUT_OF_MEMORY", describe("pinned host memory", error), bytes, 0};
+Context::Context(int device) : device_(device), owner_(std::this_thread::get_id()) {
+  try {
+    open();
+  } catch (...) {
+    close();
+    throw;
   }
 }
 
-PinnedBuffer::~PinnedBuffer() { cudaFreeHost(data_); }
-
-Context::Context(int device) : device_(device) {
+void Context::open() {
   int count = 0;
   if (cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess) fail("no GPU", error);
-  if (device < 0 || device >= count) {
-    throw Failure{"BACKEND", "device " + std::to_string(device) + " is not there; there are " +
+  if (device_ >= count) {
+    throw Failure{"BACKEND", "device " + std::to_string(device_) + " is not there; there are " +
                                  std::to_string(count) + ", numbered from 0"};
   }
-  check("cudaSetDevice", cudaSetDevice(device));
-  check("cudaGetDeviceProperties", cudaGetDeviceProperties(&properties_, device));
+  check("cudaSetDevice", cudaSetDevice(device_));
+  check("cudaGetDeviceProperties", cudaGetDeviceProperties(&properties_, device_));
   check("cudaStreamCreate", cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+  check("cudaStreamCreate", cudaStreamCreateWithFlags(&copies_, cudaStreamNonBlocking));
   cudaMemPoolProps props{};
   props.allocType = cudaMemAllocationTypePinned;
-  props.location = {cudaMemLocationTypeDevice, {device}};
+  props.location = {cudaMemLocationTypeDevice, {device_}};
   check("cudaMemPoolCreate", cudaMemPoolCreate(&pool_, &props));
+  // a threshold would give memory back, and take it again, around every read; trim() and a lack of memory do it instead
   uint64_t keepAll = UINT64_MAX;
   check("cudaMemPoolSetAttribute",
         cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &keepAll));
   check("cublasLtCreate", cublasLtCreate(&blas_));
+  const std::lock_guard lock(openMutex);
+  openContexts.push_back(this);
 }
 
 Context::~Context() { close(); }
@@ -88,24 +95,33 @@ void Context::close() {
   if (closed_) return;
   closed_ = true;
   {
+    const std::lock_guard lock(openMutex);
+    std::erase(openContexts, this);
+  }
+  {
     std::unique_lock lock(readsMutex_);
     readsDone_.wait(lock, [this] { return reads_ == 0; });
   }
-  cudaSetDevice(device_);
-  for (const auto& [address, bytes] : sizes_) cudaFreeAsync(reinterpret_cast<void*>(address), stream_);
+  ignore(cudaSetDevice(device_));
+  for (const auto& [address, bytes] : sizes_) {
+    allow(address, bytes);
+    ignore(cudaFreeAsync(reinterpret_cast<void*>(address), stream_));
+  }
   sizes_.clear();
   live_ = 0;
+  for (void* snapshot : snapshots_) ignore(cudaFreeAsync(snapshot, stream_));
+  snapshots_.clear();
   giveBackSpares();
-  if (stream_) cudaStreamSynchronize(stream_);
-  for (Upload& upload : uploads_) cudaEventDestroy(upload.done);
+  if (stream_) ignore(cudaStreamSynchronize(stream_));
   uploads_.clear();
   pinned_.clear();
-  for (cudaEvent_t mark : marks_) cudaEventDestroy(mark);
+  for (cudaEvent_t mark : marks_) ignore(cudaEventDestroy(mark));
   marks_.clear();
+  gemmPlans_.reset();
   if (blas_) cublasLtDestroy(blas_);
-  if (pool_) cudaMemPoolDestroy(pool_);
-  if (stream_) cudaStreamDestroy(stream_);
-  cudaGetLastError();
+  if (pool_) ignore(cudaMemPoolDestroy(pool_));
+  if (copies_) ignore(cudaStreamDestroy(copies_));
+  if (stream_) ignore(cudaStreamDestroy(stream_));
 }
 
 size_t Context::spareList(uint64_t bytes) {
@@ -126,6 +142,7 @@ uint64_t Context::allocate(uint64_t bytes) {
     spares_[list].pop_back();
   }
   const uint64_t address = reinterpret_cast<uint64_t>(data);
+  if (list < kSpareLists) forbidBeyond(address, bytes, uint64_t{1} << (list + kSmallestShift));
   sizes_.emplace(address, bytes);
   live_ += bytes;
   return address;
@@ -139,19 +156,18 @@ void Context::free(uint64_t address) {
   live_ -= bytes;
   sizes_.erase(found);
   if (const size_t list = spareList(bytes); list < kSpareLists) {
+    forbidBeyond(address, 0, uint64_t{1} << (list + kSmallestShift));
     spares_[list].push_back(data);
   } else if (poison_.empty()) {
     check("cudaFreeAsync", cudaFreeAsync(data, stream_));
   }
 }
 
-void* Context::workspace(uint64_t bytes) {
-  if (bytes <= workspaceBytes_) return workspace_;
-  if (workspace_) check("cudaFreeAsync", cudaFreeAsync(workspace_, stream_));
-  workspace_ = nullptr;
-  workspaceBytes_ = 0;
-  workspace_ = takeOrThrow(bytes);
-  workspaceBytes_ = bytes;
+Workspace Context::workspace(uint64_t bytes) {
+  if (bytes <= workspace_.bytes) return workspace_;
+  if (workspace_.data) check("cudaFreeAsync", cudaFreeAsync(workspace_.data, stream_));
+  workspace_ = {};
+  workspace_ = {takeOrThrow(bytes), bytes};
   return workspace_;
 }
 
@@ -168,26 +184,46 @@ void* Context::take(uint64_t bytes) {
 
 void* Context::takeOrThrow(uint64_t bytes) {
   if (void* data = take(bytes)) return data;
-  giveBackSpares();
-  synchronize();
+  trimAll();
   if (void* data = take(bytes)) return data;
   size_t free = 0;
   size_t total = 0;
-  cudaMemGetInfo(&free, &total);
-  throw Failure{"OUT_OF_MEMORY", "", bytes, free + (memory().reserved - live_)};
+  ignore(cudaMemGetInfo(&free, &total));
+  throw Failure{"OUT_OF_MEMORY", "", bytes, free};
 }
 
 void Context::giveBackSpares() {
-  for (std::vector<void*>& list : spares_) {
-    for (void* data : list) cudaFreeAsync(data, stream_);
-    list.clear();
+  for (size_t list = 0; list < kSpareLists; ++list) {
+    for (void* data : spares_[list]) {
+      allow(reinterpret_cast<uint64_t>(data), uint64_t{1} << (list + kSmallestShift));
+      ignore(cudaFreeAsync(data, stream_));
+    }
+    spares_[list].clear();
   }
-  if (workspace_) cudaFreeAsync(workspace_, stream_);
-  workspace_ = nullptr;
-  workspaceBytes_ = 0;
+  if (workspace_.data) ignore(cudaFreeAsync(workspace_.data, stream_));
+  workspace_ = {};
 }
 
-void* Context::pointer(const char* name, uint64_t address, uint64_t bytes) const {
+void Context::trim() {
+  giveBackSpares();
+  pinned_.clear();
+  synchronize();
+  check("cudaMemPoolTrimTo", cudaMemPoolTrimTo(pool_, 0));
+}
+
+// What another thread keeps beside its pool is that thread's own.
+void Context::trimAll() {
+  const std::lock_guard lock(openMutex);
+  for (Context* context : openContexts) {
+    if (context->device_ == device_ && context->owner_ == owner_ && context->poison_.empty()) context->giveBackSpares();
+  }
+  check("cudaDeviceSynchronize", cudaDeviceSynchronize());
+  for (Context* context : openContexts) {
+    if (context->device_ == device_) ignore(cudaMemPoolTrimTo(context->pool_, 0));
+  }
+}
+
+void* Context::range(const char* name, uint64_t address, uint64_t bytes) const {
   const auto after = sizes_.upper_bound(address);
   const auto block = after == sizes_.begin() ? sizes_.end() : std::prev(after);
   if (block == sizes_.end() || address - block->first > block->second) {
@@ -198,6 +234,17 @@ void* Context::pointer(const char* name, uint64_t address, uint64_t bytes) const
                                   std::to_string(bytes) + " are needed"};
   }
   return reinterpret_cast<void*>(address);
+}
+
+void* Context::pointer(const char* name, uint64_t address, uint64_t bytes) const {
+  void* data = range(name, address, bytes);
+  const uint64_t alignment = std::min(kWidestAccess, std::bit_floor(std::max<uint64_t>(bytes, 1)));
+  if (address % alignment != 0) {
+    throw Failure{"ARGUMENT", std::string(name) + " begins " + std::to_string(address % alignment) +
+                                  " bytes after a multiple of " + std::to_string(alignment) +
+                                  ", where a kernel cannot read it; slice() makes a copy that begins at one"};
+  }
+  return data;
 }
 
 void Context::mark() {
@@ -221,85 +268,11 @@ std::vector<float> Context::spans() {
 
 MemoryUse Context::memory() const {
   uint64_t reserved = 0;
-  if (!closed_ && poison_.empty()) cudaMemPoolGetAttribute(pool_, cudaMemPoolAttrReservedMemCurrent, &reserved);
+  if (!closed_ && poison_.empty()) ignore(cudaMemPoolGetAttribute(pool_, cudaMemPoolAttrReservedMemCurrent, &reserved));
   return {live_, reserved, sizes_.size()};
 }
 
-void Context::write(void* to, const void* from, size_t bytes) {
-  for (size_t at = 0; at < bytes; at += kUploadPiece) {
-    const size_t piece = std::min(kUploadPiece, bytes - at);
-    if (uploads_.size() >= kUploadsInFlight || (!uploads_.empty() && cudaEventQuery(uploads_.front().done) == cudaSuccess)) {
-      Upload done = std::move(uploads_.front());
-      uploads_.pop_front();
-      const cudaError_t error = cudaEventSynchronize(done.done);
-      cudaEventDestroy(done.done);
-      keepPinned(std::move(done.buffer));
-      check("upload", error);
-    }
-    Upload upload{takePinned(piece), nullptr};
-    std::memcpy(upload.buffer->data(), static_cast<const char*>(from) + at, piece);
-    check("cudaEventCreate", cudaEventCreateWithFlags(&upload.done, cudaEventDisableTiming));
-    check("upload", cudaMemcpyAsync(static_cast<char*>(to) + at, upload.buffer->data(), piece,
-                                    cudaMemcpyHostToDevice, stream_));
-    check("cudaEventRecord", cudaEventRecord(upload.done, stream_));
-    uploads_.push_back(std::move(upload));
-  }
-}
-
-void Context::read(void* to, const void* from, size_t bytes) {
-  Download download = beginRead(from, bytes);
-  const cudaError_t error = awaitRead(download, to);
-  endRead(std::move(download));
-  check("download", error);
-}
-
-Download Context::beginRead(const void* from, size_t bytes) {
-  Download download{takePinned(bytes), bytes, nullptr};
-  check("cudaEventCreate", cudaEventCreateWithFlags(&download.done, cudaEventDisableTiming));
-  check("download", cudaMemcpyAsync(download.buffer->data(), from, bytes, cudaMemcpyDeviceToHost, stream_));
-  check("cudaEventRecord", cudaEventRecord(download.done, stream_));
-  const std::lock_guard lock(readsMutex_);
-  ++reads_;
-  return download;
-}
-
-cudaError_t Context::awaitRead(const Download& download, void* to) {
-  cudaSetDevice(device_);
-  const cudaError_t error = cudaEventSynchronize(download.done);
-  if (error == cudaSuccess) std::memcpy(to, download.buffer->data(), download.bytes);
-  const std::lock_guard lock(readsMutex_);
-  --reads_;
-  readsDone_.notify_all();
-  return error;
-}
-
-void Context::endRead(Download download) {
-  if (closed_) return;
-  cudaEventDestroy(download.done);
-  keepPinned(std::move(download.buffer));
-}
-
 void Context::synchronize() { check("cudaStreamSynchronize", cudaStreamSynchronize(stream_)); }
-
-std::unique_ptr<PinnedBuffer> Context::takePinned(size_t bytes) {
-  const auto fits = [bytes](const auto& buffer) { return buffer->bytes() >= bytes; };
-  const auto found = std::find_if(pinned_.begin(), pinned_.end(), fits);
-  if (found == pinned_.end()) {
-    size_t rounded = 4096;
-    while (rounded < bytes) rounded *= 2;
-    return std::make_unique<PinnedBuffer>(rounded > kLargestKept ? bytes : rounded);
-  }
-  std::unique_ptr<PinnedBuffer> buffer = std::move(*found);
-  pinned_.erase(found);
-  return buffer;
-}
-
-// Kept smallest first, so that a small copy does not take a large buffer.
-void Context::keepPinned(std::unique_ptr<PinnedBuffer> buffer) {
-  if (closed_ || buffer->bytes() > kLargestKept || pinned_.size() >= kKeptBuffers) return;
-  const auto larger = [&](const auto& kept) { return kept->bytes() >= buffer->bytes(); };
-  pinned_.insert(std::find_if(pinned_.begin(), pinned_.end(), larger), std::move(buffer));
-}
 
 void Context::check(const char* what, cudaError_t error) {
   if (error != cudaSuccess) fail(what, error);

@@ -14,39 +14,48 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
+#include <unordered_set>
+#include <utility>
 #include <vector>
+
+#include "native/failure.h"
+#include "native/pinned.h"
 
 namespace lockstep {
 
-// An error that JavaScript sees: `code` is one of src/errors.ts's, further fields are for that code.
-struct Failure {
-  std::string code;
-  std::string message;
-  uint64_t wanted = 0;
-  uint64_t free = 0;
-};
+class Context;
 
-// Host memory that the GPU copies from and to, kept for reuse.
-class PinnedBuffer {
+// One of the reads that Context::close waits for, until it is over or given up.
+class PendingRead {
  public:
-  explicit PinnedBuffer(size_t bytes);
-  ~PinnedBuffer();
-  PinnedBuffer(const PinnedBuffer&) = delete;
-  PinnedBuffer& operator=(const PinnedBuffer&) = delete;
-
-  void* data() const { return data_; }
-  size_t bytes() const { return bytes_; }
+  PendingRead() = default;
+  explicit PendingRead(Context& context);
+  PendingRead(PendingRead&& other) noexcept : context_(std::exchange(other.context_, nullptr)) {}
+  PendingRead& operator=(PendingRead&& other) noexcept {
+    std::swap(context_, other.context_);
+    return *this;
+  }
+  ~PendingRead();
 
  private:
-  void* data_ = nullptr;
-  size_t bytes_;
+  Context* context_ = nullptr;
 };
 
-// A copy out that was enqueued.
+// A copy out that was enqueued: through pinned memory, or, where it is larger than a piece, from a copy on the device.
+// One with neither has arrived.
 struct Download {
   std::unique_ptr<PinnedBuffer> buffer;
-  size_t bytes;
-  cudaEvent_t done;
+  void* snapshot = nullptr;
+  size_t bytes = 0;
+  Event done;
+  PendingRead pending;
+};
+
+// Memory of one operation, and how much of it there is.
+struct Workspace {
+  void* data = nullptr;
+  uint64_t bytes = 0;
 };
 
 struct MemoryUse {
@@ -82,19 +91,24 @@ class Context {
   // Returns memory once the work enqueued so far is done. Does nothing for what is no allocation.
   void free(uint64_t address);
   // Memory for one operation to use until the next one does. Not counted as live. Throws Failure OUT_OF_MEMORY.
-  void* workspace(uint64_t bytes);
-  // The allocation at `address`, which must have room for `bytes`. Throws Failure ARGUMENT.
+  Workspace workspace(uint64_t bytes);
+  // Memory of `bytes` bytes wholly inside an allocation. Throws Failure ARGUMENT.
+  void* range(const char* name, uint64_t address, uint64_t bytes) const;
+  // As `range`, for kernels: aligned to 16, or, where it is smaller, to the widest access that it has room for.
   void* pointer(const char* name, uint64_t address, uint64_t bytes) const;
   MemoryUse memory() const;
+  // Gives the device what is kept for reuse, once the work enqueued so far is done.
+  void trim();
 
   // Copies in, through pinned memory; `from` may change afterwards.
   void write(void* to, const void* from, size_t bytes);
   // Copies out and waits.
   void read(void* to, const void* from, size_t bytes);
-  // Enqueues a copy out.
-  Download beginRead(const void* from, size_t bytes);
-  // Waits for it and copies on to `to`; on any thread, once for each beginRead. close() waits for those that were begun.
-  cudaError_t awaitRead(const Download& download, void* to);
+  // Enqueues a copy out to `to`, which stays where it is until endRead.
+  Download beginRead(void* to, const void* from, size_t bytes);
+  // Waits until it has arrived; on any thread, once for each beginRead. close() waits for those that were begun.
+  // Throws Failure OUT_OF_MEMORY where no host memory can be pinned.
+  cudaError_t awaitRead(Download& download, void* to);
   void endRead(Download download);
   void synchronize();
 
@@ -108,18 +122,21 @@ class Context {
   void check(const char* what, cublasStatus_t status);
 
  private:
+  friend class PendingRead;
+
+  void open();
   // Memory of the pool; null where there is no more.
   void* take(uint64_t bytes);
-  // As `take`, if need be after giving back what is kept for reuse. Throws Failure OUT_OF_MEMORY.
+  // As `take`, if need be after all backends of the device gave back what they keep. Throws Failure OUT_OF_MEMORY.
   void* takeOrThrow(uint64_t bytes);
   void giveBackSpares();
-  std::unique_ptr<PinnedBuffer> takePinned(size_t bytes);
-  void keepPinned(std::unique_ptr<PinnedBuffer> buffer);
+  // Has every context of this process give the device what it keeps.
+  void trimAll();
   [[noreturn]] void fail(const char* what, cudaError_t error);
 
   struct Upload {
     std::unique_ptr<PinnedBuffer> buffer;
-    cudaEvent_t done;
+    Event done;
   };
 
   // Sizes of 2^8 to 2^20 bytes are kept for reuse when they are freed.
@@ -134,6 +151,8 @@ class Context {
   std::string poison_;
   cudaDeviceProp properties_{};
   cudaStream_t stream_ = nullptr;
+  // Copies snapshots out beside the work of `stream_`.
+  cudaStream_t copies_ = nullptr;
   cudaMemPool_t pool_ = nullptr;
   cublasLtHandle_t blas_ = nullptr;
   std::shared_ptr<GemmPlans> gemmPlans_;
@@ -143,10 +162,14 @@ class Context {
   std::vector<cudaEvent_t> marks_;
   // All work is on one stream, so what takes a block from here comes after whatever used it before.
   std::array<std::vector<void*>, kSpareLists> spares_;
-  void* workspace_ = nullptr;
-  uint64_t workspaceBytes_ = 0;
+  Workspace workspace_;
+  // Of reads that are not over.
+  std::unordered_set<void*> snapshots_;
+  size_t readsPinned_ = 0;
   std::deque<Upload> uploads_;
-  std::vector<std::unique_ptr<PinnedBuffer>> pinned_;
+  PinnedBuffers pinned_;
+  // The thread that opened it, which alone may use it but for awaitRead.
+  std::thread::id owner_;
   std::mutex readsMutex_;
   std::condition_variable readsDone_;
   int reads_ = 0;

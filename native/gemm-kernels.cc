@@ -1,4 +1,6 @@
 // Our own kernels of matrix products: operands, sums in plain f32, and what becomes of sums.
+#include <algorithm>
+
 #include "kernels/gemm-epilogue.h"
 #include "kernels/gemm-operand.h"
 #include "kernels/gemm-plain.h"
@@ -69,15 +71,18 @@ void GemmOperand(const Call& call) {
   const uint64_t outLines = call.count("outLines");
   const uint64_t outPitch = multipleOf(call, "outPitch", 16);
   GemmOperandParams p{};
+  const uint64_t batch = call.bounded("batch", INT32_MAX);
+  p.batch = static_cast<int64_t>(batch);
   p.word = call.word("word");
   p.transposed = call.flag("transposed");
   const uint64_t columns = p.transposed ? lines : depth;
-  p.data = call.pointer("data", product({p.transposed ? depth : lines, bytesOf(columns, operandWidth(p.word))}));
+  p.data = call.pointer("data", product({batch, p.transposed ? depth : lines, bytesOf(columns, operandWidth(p.word))}));
   p.lines = static_cast<int64_t>(lines);
   p.depth = static_cast<int64_t>(depth);
   p.scales = readScales(call, lines, depth);
+  if (p.scales.data && batch > 1) throw Failure{"ARGUMENT", "scales are given for a batch of operands"};
   p.staging = call.member("staging", Staging::kScaled);
-  p.out = call.pointer("out", product({outLines, outPitch}));
+  p.out = call.pointer("out", product({batch, outLines, outPitch}));
   p.outLines = static_cast<int64_t>(outLines);
   p.outPitch = static_cast<int64_t>(outPitch);
   call.check("gemmOperand", launchGemmOperand(p, call.stream()));
@@ -100,8 +105,14 @@ void GemmEpilogue(const Call& call) {
   const uint64_t sumsPitch = call.count("sumsPitch");
   const uint64_t count = product({rows, columns});
   GemmEpilogueParams p{};
-  p.sums = call.optional<const float>("sums", bytesOf(extent(rows, columns, sumsPitch), 32));
+  const uint64_t itemRows = call.has("itemRows") ? call.count("itemRows") : rows;
+  const uint64_t skipped = call.has("sumsSkipped") ? call.count("sumsSkipped") : 0;
+  if (rows > 0 && (itemRows == 0 || rows % itemRows != 0)) throw Failure{"ARGUMENT", "rows are no whole number of itemRows"};
+  const uint64_t lines = rows == 0 ? 0 : product({rows / itemRows - 1, skipped}) + rows;
+  p.sums = call.optional<const float>("sums", bytesOf(extent(lines, columns, sumsPitch), 32));
   p.sumsPitch = static_cast<int64_t>(sumsPitch);
+  p.sumsSkipped = static_cast<int64_t>(skipped);
+  p.itemRows = static_cast<int64_t>(std::max<uint64_t>(itemRows, 1));
   p.rows = static_cast<int64_t>(rows);
   p.columns = static_cast<int64_t>(columns);
   p.factors = readFactors(call);

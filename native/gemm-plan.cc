@@ -238,13 +238,14 @@ std::optional<GemmAlgorithm> GemmPlan::choose(cublasLtHandle_t blas, const Algor
 
 cublasStatus_t GemmPlan::run(cublasLtHandle_t blas, const GemmPointers& p, cudaStream_t stream) {
   require(algorithm_.has_value(), "no algorithm was chosen");
+  require(p.workspace.bytes >= workspace_, "the workspace is smaller than its algorithm needs");
   cublasLtMatmulDesc_t operation = operation_.get();
   if (description_.scaleA) set(operation, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, p.scaleA);
   if (description_.scaleB) set(operation, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, p.scaleB);
   if (description_.bias) set(operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
   if (description_.aux) set(operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.aux);
   return cublasLtMatmul(blas, operation, p.alpha, p.a, a_.get(), p.b, b_.get(), p.beta, p.c, c_.get(), p.d, d_.get(),
-                        &*algorithm_, p.workspace, workspace_, stream);
+                        &*algorithm_, p.workspace.data, workspace_, stream);
 }
 
 uint64_t GemmPlans::add(const GemmDescription& description) {

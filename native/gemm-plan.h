@@ -11,6 +11,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "native/context.h"
+
 namespace lockstep {
 
 // A matrix as it is stored: `rows` contiguous elements, `columns` of them `pitch` elements apart, `batch` times.
@@ -81,7 +83,7 @@ struct GemmPointers {
   const void* scaleB;
   const void* bias;
   void* aux;
-  void* workspace;
+  Workspace workspace;
   // On the host or the device, as described.
   const float* alpha;
   const float* beta;
@@ -106,6 +108,7 @@ class GemmPlan {
   std::optional<GemmAlgorithm> configure(cublasLtHandle_t blas, const GemmAlgorithm& wanted) const;
   // Computes by the algorithm of these words from now on, where it is one for this product.
   std::optional<GemmAlgorithm> choose(cublasLtHandle_t blas, const AlgorithmWords& words);
+  // Throws Failure ARGUMENT where no algorithm was chosen, or it needs more workspace than there is.
   cublasStatus_t run(cublasLtHandle_t blas, const GemmPointers& pointers, cudaStream_t stream);
 
   const GemmDescription& description() const { return description_; }

@@ -3,7 +3,8 @@
 #include "native/addon.h"
 #include "native/call.h"
 
-#include <cstring>
+#include <memory>
+#include <optional>
 
 namespace lockstep {
 
@@ -45,7 +46,7 @@ Napi::Value Devices(const Napi::CallbackInfo& info) {
   Napi::Array devices = Napi::Array::New(info.Env(), count);
   for (int i = 0; i < count; ++i) {
     cudaDeviceProp properties{};
-    cudaGetDeviceProperties(&properties, i);
+    ignore(cudaGetDeviceProperties(&properties, i));
     Napi::Object device = Napi::Object::New(info.Env());
     device.Set("name", properties.name);
     device.Set("major", properties.major);
@@ -60,8 +61,8 @@ Napi::Value Devices(const Napi::CallbackInfo& info) {
 Napi::Value Versions(const Napi::CallbackInfo& info) {
   int runtime = 0;
   int driver = 0;
-  cudaRuntimeGetVersion(&runtime);
-  cudaDriverGetVersion(&driver);
+  ignore(cudaRuntimeGetVersion(&runtime));
+  ignore(cudaDriverGetVersion(&driver));
   Napi::Object versions = Napi::Object::New(info.Env());
   versions.Set("runtime", runtime);
   versions.Set("driver", driver);
@@ -94,22 +95,52 @@ Napi::Value Free(const Napi::CallbackInfo& info) {
   return info.Env().Undefined();
 }
 
+// Gives the device what is kept for reuse.
+Napi::Value Trim(const Napi::CallbackInfo& info) {
+  contextIn(info[0]).trim();
+  return info.Env().Undefined();
+}
+
+// The bytes may be shared memory, which others change meanwhile: each is read once, and its old or new value is written.
 Napi::Value Write(const Napi::CallbackInfo& info) {
   Context& context = contextIn(info[0]);
-  if (!info[2].IsTypedArray()) throw Failure{"ARGUMENT", "bytes is no typed array"};
-  const Napi::TypedArray array = info[2].As<Napi::TypedArray>();
-  const size_t bytes = array.ByteLength();
-  void* to = context.pointer("address", numberIn(info[1], "address"), bytes);
-  const char* from = static_cast<const char*>(array.ArrayBuffer().Data());
-  if (bytes > 0) context.write(to, from + array.ByteOffset(), bytes);
+  const uint64_t address = numberIn(info[1], "address");
+  napi_typedarray_type type;
+  size_t bytes = 0;
+  void* from = nullptr;
+  napi_value buffer;
+  // what a resizable buffer has now; nothing on the way from here to the copy runs JavaScript
+  if (napi_get_typedarray_info(info.Env(), info[2], &type, &bytes, &from, &buffer, nullptr) != napi_ok ||
+      type != napi_uint8_array) {
+    throw Failure{"ARGUMENT", "bytes is no Uint8Array"};
+  }
+  bool detached = false;
+  napi_is_detached_arraybuffer(info.Env(), buffer, &detached);
+  if (detached) throw Failure{"ARGUMENT", "the memory of bytes was transferred"};
+  void* to = context.range("address", address, bytes);
+  if (bytes > 0) context.write(to, from, bytes);
   return info.Env().Undefined();
+}
+
+// Memory of JavaScript. Its own constructor throws where there is none; Node-API's ends the process.
+Napi::ArrayBuffer newBuffer(Napi::Env env, uint64_t bytes) {
+  Napi::Value made;
+  try {
+    made = env.Global().Get("ArrayBuffer").As<Napi::Function>().New({Napi::Number::New(env, static_cast<double>(bytes))});
+  } catch (const Napi::Error& error) {
+    throw Failure{"OUT_OF_MEMORY", "the host has no memory for what is read: " + error.Message(), bytes, 0};
+  }
+  if (!made.IsArrayBuffer() || made.As<Napi::ArrayBuffer>().ByteLength() != bytes) {
+    throw Failure{"ARGUMENT", "globalThis.ArrayBuffer was replaced"};
+  }
+  return made.As<Napi::ArrayBuffer>();
 }
 
 Napi::Value ReadSync(const Napi::CallbackInfo& info) {
   Context& context = contextIn(info[0]);
   const uint64_t bytes = numberIn(info[2], "bytes");
-  const void* from = context.pointer("address", numberIn(info[1], "address"), bytes);
-  Napi::ArrayBuffer buffer = Napi::ArrayBuffer::New(info.Env(), bytes);
+  const void* from = context.range("address", numberIn(info[1], "address"), bytes);
+  Napi::ArrayBuffer buffer = newBuffer(info.Env(), bytes);
   if (bytes > 0) context.read(buffer.Data(), from, bytes);
   return Napi::Uint8Array::New(info.Env(), bytes, buffer, 0);
 }
@@ -122,23 +153,35 @@ class Reading : public Napi::AsyncWorker {
         deferred_(Napi::Promise::Deferred::New(holder.Env())),
         holder_(Napi::Persistent(holder)),
         context_(context),
-        result_(Napi::Persistent(Napi::ArrayBuffer::New(holder.Env(), bytes))),
+        result_(Napi::Persistent(newBuffer(holder.Env(), bytes))),
         data_(result_.Value().Data()),
-        download_(context.beginRead(from, bytes)) {}
+        download_(context.beginRead(data_, from, bytes)) {}
 
   Napi::Promise promise() const { return deferred_.Promise(); }
 
-  void Execute() override { error_ = context_.awaitRead(download_, data_); }
+  void Execute() override {
+    try {
+      error_ = context_.awaitRead(download_, data_);
+    } catch (const Failure& failure) {
+      failure_ = failure;
+    }
+  }
 
   void OnOK() override {
     const size_t bytes = download_.bytes;
     context_.endRead(std::move(download_));
     try {
+      if (failure_) throw *failure_;
       context_.check("download", error_);
       deferred_.Resolve(Napi::Uint8Array::New(Env(), bytes, result_.Value(), 0));
     } catch (const Failure& failure) {
       deferred_.Reject(errorOf(Env(), failure).Value());
     }
+  }
+
+  void OnError(const Napi::Error& error) override {
+    context_.endRead(std::move(download_));
+    deferred_.Reject(error.Value());
   }
 
  private:
@@ -149,15 +192,18 @@ class Reading : public Napi::AsyncWorker {
   void* data_;
   Download download_;
   cudaError_t error_ = cudaSuccess;
+  std::optional<Failure> failure_;
 };
 
 Napi::Value Read(const Napi::CallbackInfo& info) {
   Context& context = contextIn(info[0]);
   const uint64_t bytes = numberIn(info[2], "bytes");
-  const void* from = context.pointer("address", numberIn(info[1], "address"), bytes);
-  auto* reading = new Reading(info[0].As<Napi::Object>(), context, from, bytes);
+  const void* from = context.range("address", numberIn(info[1], "address"), bytes);
+  auto reading = std::make_unique<Reading>(info[0].As<Napi::Object>(), context, from, bytes);
   const Napi::Promise promise = reading->promise();
   reading->Queue();
+  // it deletes itself when it is done
+  reading.release();
   return promise;
 }
 
@@ -170,8 +216,8 @@ Napi::Value Synchronize(const Napi::CallbackInfo& info) {
 Napi::Value Copy(const Napi::CallbackInfo& info) {
   Context& context = contextIn(info[0]);
   const uint64_t bytes = numberIn(info[3], "bytes");
-  void* to = context.pointer("to", numberIn(info[1], "to"), bytes);
-  const void* from = context.pointer("from", numberIn(info[2], "from"), bytes);
+  void* to = context.range("to", numberIn(info[1], "to"), bytes);
+  const void* from = context.range("from", numberIn(info[2], "from"), bytes);
   context.check("copy", cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, context.stream()));
   return info.Env().Undefined();
 }
@@ -226,6 +272,7 @@ void registerMemory(Napi::Env env, Napi::Object exports) {
   exports.Set("close", Napi::Function::New<guarded<Close>>(env));
   exports.Set("allocate", Napi::Function::New<guarded<Allocate>>(env));
   exports.Set("free", Napi::Function::New<guarded<Free>>(env));
+  exports.Set("trim", Napi::Function::New<guarded<Trim>>(env));
   exports.Set("write", Napi::Function::New<guarded<Write>>(env));
   exports.Set("read", Napi::Function::New<guarded<Read>>(env));
   exports.Set("readSync", Napi::Function::New<guarded<ReadSync>>(env));

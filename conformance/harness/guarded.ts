@@ -39,6 +39,10 @@ export class GuardedBackend implements Backend {
     return this.inner.memoryUse();
   }
 
+  trim(): void {
+    this.inner.trim();
+  }
+
   supports<K extends OpName>(op: K, args: OpArgs[K]): Support {
     const support = this.inner.supports(op, args);
     // the reference is the definition, also of what hardware follows approximately

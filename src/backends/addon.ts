@@ -123,6 +123,8 @@ interface Direct {
   close(device: DeviceHandle): void;
   allocate(device: DeviceHandle, bytes: number): number;
   free(device: DeviceHandle, address: number): void;
+  /** Gives the GPU what is kept for reuse; waits for the work enqueued. */
+  trim(device: DeviceHandle): void;
   write(device: DeviceHandle, address: number, bytes: Uint8Array): void;
   read(device: DeviceHandle, address: number, bytes: number): Promise<Uint8Array>;
   readSync(device: DeviceHandle, address: number, bytes: number): Uint8Array;

@@ -47,6 +47,12 @@ export interface Backend {
   /** Where work is done apart from the calls that enqueue it. */
   readonly timeline?: Timeline;
   memoryUse(): MemoryUse;
+  /**
+   * Gives back to the system what is held and not in use, so that others find room; tensors stay as they are. On a GPU this
+   * waits for the work enqueued, and what is allocated next is slower. The reference has nothing to give: WebAssembly memory
+   * does not shrink. Throws `BackendError` where the GPU has failed, and `DisposedError` for a GPU that was disposed of.
+   */
+  trim(): void;
   supports<K extends OpName>(op: K, args: OpArgs[K]): Support;
   /** Runs an operation on arguments that were validated. Outputs are among them, allocated by the caller. */
   run<K extends OpName>(op: K, args: OpArgs[K]): void;

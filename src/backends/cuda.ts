@@ -96,6 +96,10 @@ class CudaBackend implements Backend {
     return this.memory.use();
   }
 
+  trim(): void {
+    this.memory.trim();
+  }
+
   supports<K extends OpName>(op: K, args: OpArgs[K]): Support {
     const { supports } = LOWERINGS[op];
     if (!supports) return EXACT;

@@ -67,6 +67,11 @@ class WasmBackend implements Backend {
     return this.memory.use();
   }
 
+  /** Nothing: WebAssembly memory does not shrink. */
+  trim(): void {
+    return;
+  }
+
   supports<K extends OpName>(op: K, args: OpArgs[K]): Support {
     return LOWERINGS[op].supports?.(args) ?? EXACT;
   }

@@ -7,7 +7,7 @@ import {
   OutOfMemoryError,
 } from "../../errors.js";
 
-/** An Error of native/: `code` is one of src/errors.ts's; `wanted` and `free` are bytes, for OUT_OF_MEMORY. */
+/** An Error of native/: `code` is one of src/errors.ts's; `wanted` and `free` are bytes, for OUT_OF_MEMORY, of the device unless `message` says otherwise. */
 interface NativeError extends Error {
   readonly code: string;
   readonly wanted: number;
@@ -30,7 +30,8 @@ function typed(error: NativeError, live: number): LockstepError {
       return new OutOfMemoryError(
         wanted,
         live,
-        `${free} bytes are free on the device; dispose of tensors that are no longer needed, or use a scope`,
+        message ||
+          `${free} bytes are free on the device; dispose of tensors that are no longer needed, use a scope, or trim() the other backends of this device`,
       );
     case "DISPOSED":
       return new DisposedError("the cuda backend");

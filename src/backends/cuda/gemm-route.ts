@@ -37,13 +37,14 @@ export interface Step {
   readonly wOffset: number;
 }
 
-/** Routes kept for a device; the oldest makes room, and its plan is forgotten. */
-const MOST_ROUTES = 1024;
+/** Routes kept for a device; the one that was not taken for longest makes room, and its plan is forgotten. */
+export const MOST_ROUTES = 1024;
 
 /** The values that a route follows from; the same values, the same route. */
 type Signature = readonly (string | number | boolean | undefined)[];
 
 interface Known {
+  readonly place: number;
   readonly signature: Signature;
   readonly route: Route;
 }
@@ -51,7 +52,8 @@ interface Known {
 interface Cache {
   /** By a number that the sizes give; few products share one. */
   readonly routes: Map<number, Known[]>;
-  count: number;
+  /** All of them, the one taken last at the end. */
+  readonly recent: Set<Known>;
   /** What was asked about last: a product is asked about, run, and asked for its algorithm. */
   last?: { readonly args: GemmArgs; readonly route: Route };
 }
@@ -64,25 +66,27 @@ export function routeOf(context: LoweringContext, args: GemmArgs): Route {
   if (cache.last?.args === args) return cache.last.route;
   const signature = signatureOf(args);
   const place = placeOf(args);
-  const route =
+  const known =
     find(cache, place, signature) ??
-    remember(context, cache, place, { signature, route: decide(context, args) });
-  cache.last = { args, route };
-  return route;
+    remember(context, cache, { place, signature, route: decide(context, args) });
+  cache.recent.delete(known);
+  cache.recent.add(known);
+  cache.last = { args, route: known.route };
+  return known.route;
 }
 
 function cacheOf(device: DeviceHandle): Cache {
   const known = caches.get(device);
   if (known) return known;
-  const cache: Cache = { routes: new Map(), count: 0 };
+  const cache: Cache = { routes: new Map(), recent: new Set() };
   caches.set(device, cache);
   return cache;
 }
 
-function find({ routes }: Cache, place: number, signature: Signature): Route | undefined {
+function find({ routes }: Cache, place: number, signature: Signature): Known | undefined {
   const candidates = routes.get(place);
   if (!candidates) return undefined;
-  for (const known of candidates) if (isSame(known.signature, signature)) return known.route;
+  for (const known of candidates) if (isSame(known.signature, signature)) return known;
   return undefined;
 }
 
@@ -91,19 +95,21 @@ function isSame(a: Signature, b: Signature): boolean {
   return true;
 }
 
-function remember(context: LoweringContext, cache: Cache, place: number, known: Known): Route {
-  const [oldest] = cache.routes;
-  if (oldest && cache.count >= MOST_ROUTES) {
-    const [key, all] = oldest;
-    cache.routes.delete(key);
-    cache.count -= all.length;
-    for (const { route } of all) forget(context, route);
-  }
-  const candidates = cache.routes.get(place);
+function remember(context: LoweringContext, cache: Cache, known: Known): Known {
+  const [oldest] = cache.recent;
+  if (oldest && cache.recent.size >= MOST_ROUTES) evict(context, cache, oldest);
+  const candidates = cache.routes.get(known.place);
   if (candidates) candidates.push(known);
-  else cache.routes.set(place, [known]);
-  cache.count++;
-  return known.route;
+  else cache.routes.set(known.place, [known]);
+  return known;
+}
+
+function evict(context: LoweringContext, { routes, recent }: Cache, known: Known): void {
+  const left = routes.get(known.place)?.filter((each) => each !== known) ?? [];
+  if (left.length > 0) routes.set(known.place, left);
+  else routes.delete(known.place);
+  recent.delete(known);
+  forget(context, known.route);
 }
 
 function forget({ addon, device }: LoweringContext, route: Route): void {

@@ -85,8 +85,8 @@ interface StagingTarget {
 }
 
 /**
- * Copies an operand to dense lines along K, rounded as `staging` says, zeros beyond its own: an item of a batch at a time,
- * or all as one, where lines follow on lines in both places.
+ * Copies an operand to dense lines along K, rounded as `staging` says, zeros beyond its own: the items of a batch, or all
+ * as one item, where lines follow on lines in both places.
  */
 export function stageOperand(
   { addon, device }: LoweringContext,
@@ -97,20 +97,19 @@ export function stageOperand(
   const { data, transposed = false, traits, blockScales } = operand;
   const [lines, depth] = extentOf(operand);
   const together = !transposed && outLines === lines ? batch : 1;
-  for (let item = 0; item < batch; item += together) {
-    addon.gemmOperand(device, {
-      data: data.address + (data.byteLength / batch) * item,
-      word: wordOf(traits.format),
-      transposed,
-      lines: lines * together,
-      depth,
-      ...(blockScales && staging !== STAGING.plain ? scalesIn(blockScales) : {}),
-      staging,
-      out: out + item * outLines * outPitch,
-      outLines: outLines * together,
-      outPitch,
-    });
-  }
+  addon.gemmOperand(device, {
+    batch: batch / together,
+    data: data.address,
+    word: wordOf(traits.format),
+    transposed,
+    lines: lines * together,
+    depth,
+    ...(blockScales && staging !== STAGING.plain ? scalesIn(blockScales) : {}),
+    staging,
+    out,
+    outLines: outLines * together,
+    outPitch,
+  });
 }
 
 function scalesIn({ tensor, lines, length, lineStride, blockStride }: GemmBlockScales): NativeArgs {

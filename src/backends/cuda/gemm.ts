@@ -191,7 +191,7 @@ interface Sums {
   readonly parts: number;
 }
 
-/** From sums to the result: an item of a batch at a time, or all as one, where rows follow on rows. */
+/** From sums to the result, all items of a batch as one. */
 function finish(
   { addon, device }: LoweringContext,
   args: GemmArgs,
@@ -199,25 +199,23 @@ function finish(
 ): void {
   const { x, w, batch = 1, c, bias, out, amax } = args;
   const [[rows], [columns]] = [extentOf(x), extentOf(w)];
-  const lines = sumsLines ?? rows;
-  const together = lines === rows ? batch : 1;
   const isNarrow = storageBits(out.dtype) === 8;
-  for (let item = 0; item < batch; item += together) {
-    addon.gemmEpilogue(device, factors(args), {
-      sums: sums && sums + item * lines * sumsPitch * 4,
-      sumsPitch,
-      rows: rows * together,
-      columns,
-      beta: args.beta,
-      c: c && c.address + (c.byteLength / batch) * item,
-      cType: c ? WIDE[c.dtype] : WIDE.f32,
-      split: parts > 1,
-      bias: addressOf(bias),
-      biasType: bias ? WIDE[bias.dtype] : WIDE.f32,
-      out: out.address + (out.byteLength / batch) * item,
-      word: wordOf(out.dtype),
-      outScale: isNarrow ? args.outScale : 1,
-      amax: addressOf(amax),
-    });
-  }
+  addon.gemmEpilogue(device, factors(args), {
+    sums,
+    sumsPitch,
+    sumsSkipped: (sumsLines ?? rows) - rows,
+    rows: rows * batch,
+    itemRows: rows,
+    columns,
+    beta: args.beta,
+    c: addressOf(c),
+    cType: c ? WIDE[c.dtype] : WIDE.f32,
+    split: parts > 1,
+    bias: addressOf(bias),
+    biasType: bias ? WIDE[bias.dtype] : WIDE.f32,
+    out: out.address,
+    word: wordOf(out.dtype),
+    outScale: isNarrow ? args.outScale : 1,
+    amax: addressOf(amax),
+  });
 }

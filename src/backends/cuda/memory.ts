@@ -34,6 +34,14 @@ export class DeviceMemory implements Memory {
     }
   }
 
+  trim(): void {
+    try {
+      this.#addon.trim(this.#device);
+    } catch (error) {
+      throw translated(error, this.live);
+    }
+  }
+
   write(address: number, bytes: Uint8Array): void {
     try {
       this.#addon.write(this.#device, address, bytes);

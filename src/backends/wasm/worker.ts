@@ -36,7 +36,8 @@ export function serve({ module, memory, control, names }: WorkerData): void {
   for (let done = 0; ; done++) {
     Atomics.store(header, 1, done + 1);
     Atomics.notify(header, 1);
-    Atomics.wait(header, 0, done);
+    // a notification may come late, after the job it told of: the number alone says that there is another
+    while (Atomics.load(header, 0) === done) Atomics.wait(header, 0, done);
     const index = Atomics.load(header, 2);
     if (index < 0) return;
     try {
