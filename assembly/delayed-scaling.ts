@@ -17,6 +17,9 @@ export function updateScales(
   for (let slot = begin; slot < end; slot++) {
     const first = history + (slot << 2);
     const recorded = load<f32>(first);
+    // an update leaves no scale infinite, one that it starts from included
+    const kept = load<f32>(scale + (slot << 2));
+    if (abs(kept) === Infinity) store<f32>(scale + (slot << 2), FLT_MAX);
     if (recorded === 0) continue;
     // NaN compares as not larger
     let amax: f32 = recorded > 0 ? recorded : 0;

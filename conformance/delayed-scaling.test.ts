@@ -75,6 +75,20 @@ describe("one slot", () => {
     expect(updated([2 ** -119], 1).scale).toBe(448 * 2 ** 119);
   });
 
+  it("loses an infinite scale that it starts from, whatever it records (TransformerEngine's delayed_scaling.cu)", () => {
+    for (const algorithm of ["max", "mostRecent"] as const) {
+      for (const infinite of [inf, -inf]) {
+        for (const recorded of [0, -0, inf, nan, -3]) {
+          const { history, scale } = updated([recorded, 0, 0], infinite, { algorithm });
+          expect(scale).toBe(FLT_MAX);
+          expect(history).toEqual(recorded === 0 ? [recorded, 0, 0] : [0, 0, recorded]);
+        }
+        expect(updated([2, 0], infinite, { algorithm }).scale).toBe(224);
+      }
+      expect(updated([0, 0], nan, { algorithm }).scale).toBeNaN();
+    }
+  });
+
   it("rounds the quotient once", () => {
     expect(updated([3], 1).scale).toBe(Math.fround(448 / 3));
     expect(updated([FLT_MAX], 1).scale).toBe(Math.fround(448 / FLT_MAX));

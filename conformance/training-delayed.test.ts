@@ -145,6 +145,23 @@ it("functions of the caller's make the amax, given the history, and the scale", 
   expect(probe.state()).toEqual([16, 0, 4, 8]);
 });
 
+it.each([
+  ["max", inf],
+  ["max", -inf],
+  [(history: Float32Array) => history[0] as number, inf],
+  [(history: Float32Array) => history[0] as number, -inf],
+] as const)("an infinite scale that comes from outside becomes FLT_MAX: %s, %s", (amaxComputeAlgo, scale) => {
+  using _scope = new Scope();
+  using probe = new Probe({ amaxComputeAlgo });
+  probe.forward(matrix(4));
+  const quantization = quantizationOf(probe.layer);
+  const snapshot = quantization.snapshotSync();
+  snapshot?.forward.scale.fill(scale);
+  quantization.restore(snapshot);
+  probe.forward(matrix(nan));
+  expect(probe.state()[0]).toBe(FLT_MAX);
+});
+
 describe("slots", () => {
   scoped("of weights, outputs, gradients and their results have the amaxes of those", () => {
     using first = new Probe();

@@ -41,15 +41,19 @@ __global__ void __launch_bounds__(kSlots* kRows) updateScalesKernel(const Update
   }
   largest[threadIdx.y][column] = amax;
   __syncthreads();
-  if (threadIdx.y != 0 || !rolls) return;
+  if (threadIdx.y != 0 || slot >= p.count) return;
+  const float infinity = floatOf(0x7f800000);
+  const float largestFinite = floatOf(0x7f7fffff);
+  // an update leaves no scale infinite, one that it starts from included
+  if (fabsf(p.scale[slot]) == infinity) p.scale[slot] = largestFinite;
+  if (!rolls) return;
   for (int row = 1; row < kRows; ++row) {
     if (largest[row][column] > amax) amax = largest[row][column];
   }
   if (p.mostRecent) amax = recorded;
-  const float infinity = floatOf(0x7f800000);
   if (!(amax > 0 && amax < infinity)) return;
   const float quotient = p.scaledMax / amax;
-  p.scale[slot] = quotient < infinity ? quotient : floatOf(0x7f7fffff);
+  p.scale[slot] = quotient < infinity ? quotient : largestFinite;
 }
 
 }  // namespace

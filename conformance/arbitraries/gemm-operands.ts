@@ -32,7 +32,7 @@ const fp8Block = fc.oneof({ weight: 2, arbitrary: quantized("fp8-block") }, scal
 /** What hardware takes as b. */
 const fp8Lines = fp8Block.filter((source) => blocksOf(source)?.lines === 1);
 const mx = quantized("mxfp8", "mxfp6", "mxfp4");
-const narrow = plain("e2m1", "e2m3", "e3m2", "e4m3fnuz", "e5m2fnuz", "e3m4");
+const narrow = plain("e2m1", "e2m3", "e3m2", "e4m3fnuz", "e5m2fnuz", "e3m4", "e4m3ieee");
 const any = fc.oneof(fp8, fp8Block, mx, quantized("nvfp4"), narrow, plain("bf16", "f16", "f32", "tf32"));
 
 /** a and b: mostly two of a kind, which is what hardware multiplies. */

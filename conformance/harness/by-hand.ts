@@ -9,6 +9,7 @@ import { MXFP8Quantizer } from "../../src/quantizers/mx.js";
 import { NVFP4Quantizer } from "../../src/quantizers/nvfp4.js";
 import type { Quantizer, RandomState } from "../../src/quantizers/quantizer.js";
 import { Float8BlockScaling, MXFP8BlockScaling, NVFP4BlockScaling } from "../../src/recipes/block-scaled.js";
+import { CustomRecipe } from "../../src/recipes/custom.js";
 import { DelayedScaling, Float8CurrentScaling } from "../../src/recipes/per-tensor.js";
 import type { Recipe } from "../../src/recipes/recipe.js";
 import type { Role } from "../../src/recipes/table.js";
@@ -57,6 +58,14 @@ const TABLE = {
     quantizer: (_, __, amax) =>
       new Float8CurrentScalingQuantizer({ format: "e4m3", pow2Scales: true, ...(amax && { amax }) }),
     fusedAmax: true,
+  },
+  "current scaling of the caller's own": {
+    recipe: () =>
+      new CustomRecipe({
+        quantizerFactory: (role) => new Float8CurrentScalingQuantizer({ format: hybrid(role) }),
+      }),
+    split: FAST_FORWARD,
+    quantizer: (role) => new Float8CurrentScalingQuantizer({ format: hybrid(role) }),
   },
   block: {
     recipe: () => new Float8BlockScaling(),

@@ -50,13 +50,15 @@ function lineOf(x: Multiplied, w: Multiplied): Line | undefined {
   if (x.scales?.format !== w.scales?.format) return undefined;
   const both = (...formats: readonly Multiplied["format"][]): boolean =>
     formats.includes(x.format) && formats.includes(w.format);
-  if (x.scales?.format === "f32") return both("e4m3", "e5m2") ? "fp8Block" : undefined;
-  if (x.scales) return both("e2m1") ? "fp4" : "mx";
-  if (both("e4m3", "e5m2")) return "fp8";
+  const FP8 = ["e4m3", "e5m2"] as const;
+  const NARROW = [...FP8, "e2m3", "e3m2", "e2m1"] as const;
+  if (x.scales?.format === "f32") return both(...FP8) ? "fp8Block" : undefined;
+  if (x.scales?.format === "e4m3") return both("e2m1") ? "fp4" : undefined;
+  if (x.scales) return both("e2m1") ? "fp4" : both(...NARROW) ? "mx" : undefined;
+  if (both(...FP8)) return "fp8";
   if (both("bf16") || both("f16")) return "half";
   if (both("tf32")) return "tf32";
-  const wide = [x.format, w.format].some((format) => ["bf16", "f16", "tf32", "f32"].includes(format));
-  return wide ? undefined : "narrow";
+  return both(...NARROW) ? "narrow" : undefined;
 }
 
 /** §2: f32 scales for each 128, those of one operand at least 1x128. */

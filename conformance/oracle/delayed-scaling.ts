@@ -15,12 +15,13 @@ export interface Slot {
 
 export function updateScale({ history, scale }: Slot, options: ScaleUpdate): Slot {
   const [recorded = 0, ...older] = history;
-  if (recorded === 0) return { history, scale };
+  const kept = Math.abs(scale) === Number.POSITIVE_INFINITY ? FLT_MAX : scale;
+  if (recorded === 0) return { history, scale: kept };
   const window = [...older, recorded];
   const largest = Math.max(0, ...window.filter((amax) => !Number.isNaN(amax)));
   return {
     history: window.with(0, 0),
-    scale: scaleFor(options.algorithm === "max" ? largest : recorded, options) ?? scale,
+    scale: scaleFor(options.algorithm === "max" ? largest : recorded, options) ?? kept,
   };
 }
 

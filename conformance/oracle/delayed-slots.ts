@@ -107,7 +107,7 @@ export class Slots {
   #scaleFor(amax: number, scale: number): number {
     const largest = FORMAT_MAX[this.format];
     if (this.recipe.scaling === "mean") return Math.fround((scale + Math.min(amax, 1024)) / 2);
-    if (amax === 0 || amax === Number.POSITIVE_INFINITY) return scale;
+    if (amax === 0 || amax === Number.POSITIVE_INFINITY) return Number.isFinite(scale) ? scale : FLT_MAX;
     const made = Math.fround(Math.fround(largest / amax) * 2 ** -this.recipe.margin);
     return Math.min(made, FLT_MAX);
   }

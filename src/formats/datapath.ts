@@ -190,23 +190,53 @@ const REASONS: Partial<Record<OperandClass, string>> = {
   tf32: "its rule for tf32 is not known; use datapath hopper, fp32 or exact",
 };
 
-/** Undefined where no chip has a rule for such elements under such scales. */
+/** What makes a class of operands: the elements that tensor cores have a type for (PTX's mma), and what scales their blocks. */
+interface ClassRow {
+  readonly elements: readonly OperandTraits["format"][];
+  /** Formats of block scales. Absent: the operand has none. */
+  readonly scales?: readonly ("f32" | "e8m0" | "e4m3")[];
+}
+
+const CLASSES: Readonly<Record<OperandClass, ClassRow>> = {
+  fp8: { elements: ["e4m3", "e5m2"] },
+  fp8Block: { elements: ["e4m3", "e5m2"], scales: ["f32"] },
+  narrow: { elements: ["e2m3", "e3m2", "e2m1"] },
+  mx: { elements: ["e4m3", "e5m2", "e2m3", "e3m2"], scales: ["e8m0"] },
+  fp4Block: { elements: ["e2m1"], scales: ["e8m0", "e4m3"] },
+  bf16: { elements: ["bf16"] },
+  f16: { elements: ["f16"] },
+  tf32: { elements: ["tf32"] },
+  f32: { elements: ["f32"] },
+};
+
+const CLASS_NAMES = Object.keys(CLASSES) as readonly OperandClass[];
+
+/** Undefined where no tensor core has a type for such elements under such scales. */
 function classOf({ format, scales }: OperandTraits): OperandClass | undefined {
-  const isFp8 = format === "e4m3" || format === "e5m2";
-  if (scales?.format === "f32") return isFp8 ? "fp8Block" : undefined;
-  if (scales) return format === "e2m1" ? "fp4Block" : "mx";
-  if (format === "f32" || format === "tf32" || format === "bf16" || format === "f16") return format;
-  return isFp8 ? "fp8" : "narrow";
+  return CLASS_NAMES.find((name) => {
+    const row = CLASSES[name];
+    const scaled = scales ? row.scales?.includes(scales.format) === true : !row.scales;
+    return scaled && row.elements.includes(format);
+  });
 }
 
 /** The class of a pair, if one covers both. */
 function pairClass(x: OperandTraits, w: OperandTraits): OperandClass | undefined {
   const [a, b] = [classOf(x), classOf(w)];
-  if (x.scales?.format !== w.scales?.format) return undefined;
+  if (!a || !b || x.scales?.format !== w.scales?.format) return undefined;
   if (a === b) return a;
   const both = new Set([a, b]);
   if (both.has("mx") && both.has("fp4Block")) return "mx";
   return both.has("fp8") && both.has("narrow") ? "narrow" : undefined;
+}
+
+/** Why a pair is in no class. */
+function noClass(family: DatapathFamily, x: OperandTraits, w: OperandTraits): string {
+  const alien = [x, w].find((operand) => !classOf(operand));
+  const why = alien
+    ? `no tensor core has a type for ${describe(alien)}`
+    : "it has no instruction for the pair";
+  return `datapath ${family} does not multiply ${describe(x)} by ${describe(w)}: ${why}; use datapath exact or fp32`;
 }
 
 function describe({ format, scales }: OperandTraits): string {
@@ -230,12 +260,7 @@ export function datapathFor(
   if (family === "exact" || family === "fp32")
     return { ok: true, name: family, staging: "plain", promotion: "none", splitTile: 0 };
   const operands = pairClass(x, w);
-  if (!operands) {
-    return {
-      ok: false,
-      reason: `datapath ${family} does not multiply ${describe(x)} by ${describe(w)}; use datapath exact or fp32`,
-    };
-  }
+  if (!operands) return { ok: false, reason: noClass(family, x, w) };
   const served = SERVED[family][operands];
   if (!served) {
     const why = REASONS[operands] ?? "it has no rule for them";

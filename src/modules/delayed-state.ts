@@ -104,9 +104,9 @@ export class DelayedState implements DelayedScales {
   }
 }
 
-/** (max / amax) / 2^margin in f32; an amax of 0, infinite or NaN keeps the scale, an infinite result is FLT_MAX. */
+/** (max / amax) / 2^margin in f32; an amax of 0, infinite or NaN keeps the scale; an infinite scale, old or new, is FLT_MAX. */
 function defaultScale(amax: number, scale: number, formatMax: number, { margin }: DelayedScaling): number {
-  if (!(amax > 0 && Number.isFinite(amax))) return scale;
-  const made = Math.fround(Math.fround(formatMax / amax) / 2 ** margin);
-  return Number.isFinite(made) ? made : FLT_MAX;
+  const follows = amax > 0 && Number.isFinite(amax);
+  const made = follows ? Math.fround(Math.fround(formatMax / amax) / 2 ** margin) : scale;
+  return Math.abs(made) === Number.POSITIVE_INFINITY ? FLT_MAX : made;
 }

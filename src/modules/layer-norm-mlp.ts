@@ -1,8 +1,11 @@
 /** A norm and the two linear layers of a transformer's feed-forward part, with an activation between them. */
+import { currentRegion } from "../autocast/autocast.js";
 import type { Backend } from "../backends/backend.js";
 import type { ActivationName } from "../backends/ops.js";
 import { ArgumentError } from "../errors.js";
 import { activation, activationBackward, gated, gatedBackward } from "../ops/activation.js";
+import type { Quantizer } from "../quantizers/quantizer.js";
+import type { Recipe } from "../recipes/recipe.js";
 import { type Gradient, type Value, wideOf } from "../tape/value.js";
 import {
   type BackwardPass,
@@ -11,6 +14,7 @@ import {
   type VariableLike,
   variable,
 } from "../tape/variable.js";
+import type { QuantizedTensor } from "../tensor/quantized.js";
 import type { WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
 import type { LayerNormLinearOptions } from "./layer-norm-linear.js";
@@ -54,13 +58,40 @@ export interface LayerNormMLPOptions extends LayerNormLinearOptions {
 interface Activated {
   readonly h: Tensor<WideDType>;
   readonly result: LinearResult;
+  readonly steps: Steps;
+}
+
+/** What is quantized as it is computed, rather than from a tensor of the activations' type. */
+interface Steps {
+  /** The activation. */
+  readonly value: boolean;
+  /** Its gradient; then the gradient of fc1's bias sums f32 values. */
+  readonly gradient: boolean;
+  /** The gradient where no bias needs it as a tensor: the bits are those of two steps. */
+  readonly gradientAlone: boolean;
+}
+
+const IN_TWO_STEPS: Steps = { value: false, gradient: false, gradientAlone: false };
+
+/**
+ * TransformerEngine's choices (`pytorch/module/layernorm_mlp.py`): the activation is one step except under quantizers of the
+ * caller's, its gradient under delayed scaling and MXFP8 unless it is gated. Blocks of FP8 see rounded values in any case
+ * (numerics.md §7.3).
+ */
+function stepsOf({ kind }: Recipe, gated: boolean): Steps {
+  return {
+    value: kind !== "custom",
+    gradient: !gated && (kind === "delayed" || kind === "mxfp8"),
+    gradientAlone: kind === "mxfp8" || kind === "block",
+  };
 }
 
 /**
  * fc2(activation(fc1(norm(x)))), x [..., hidden]; parameters `layerNormWeight`, `layerNormBias`, `fc1Weight`
  * [ffn, hidden], or [2 ffn, hidden] where the activation is gated, `fc1Bias`, `fc2Weight` [hidden, ffn], `fc2Bias`.
- * Under a recipe norm and activation are quantized as they are computed (numerics.md §7.3); so is the activation's gradient
- * where fc1 has no bias, whose gradient sums wide values.
+ * Under a recipe norm and activation are quantized as they are computed (numerics.md §7.3), unless the quantizers are the
+ * caller's; so is, under delayed scaling and MXFP8, the gradient of an activation that is not gated, whose f32 values the
+ * gradient of `fc1Bias` sums. Any other gradient is rounded to the activations' type first.
  */
 export class LayerNormMLP extends Module {
   readonly layerNormWeight: Parameter;
@@ -122,14 +153,16 @@ export class LayerNormMLP extends Module {
       const norm = normedInput(this.#norm, x, false);
       const first = linearForward(this.#fc1, norm.input, { ...call, fp8Output: false }, grad);
       const h = wideOf("LayerNormMLP: the result of fc1", first.out);
-      const second = this.#second(h, call, grad, norm.input.requiresGrad);
+      const region = currentRegion();
+      const steps = region?.enabled ? stepsOf(region.recipe, this.#form.gated) : IN_TWO_STEPS;
+      const second = this.#second({ h, result: first, steps }, call, grad, norm.input.requiresGrad);
       return {
         result: second.out,
         saved: [...first.saved, ...second.saved, h, ...norm.saved()],
         quantized: { taken: true },
         backward: (dy, pass) => {
           const { x: dact, weight: dw2, bias: db2 } = second.backward(dy, pass);
-          const { x: dnormed, weight: dw1, bias: db1 } = this.#first({ h, result: first }, dact, pass);
+          const { x: dnormed, weight: dw1, bias: db1 } = this.#first({ h, result: first, steps }, dact, pass);
           const [own1, own2] = [this.#fc1.bias ? [dw1, db1] : [dw1], this.#fc2.bias ? [dw2, db2] : [dw2]];
           return [...norm.backward(dnormed), ...own1, ...own2];
         },
@@ -138,32 +171,30 @@ export class LayerNormMLP extends Module {
   }
 
   /** The second layer, of the activation of h; `before`: whether anything before the first wants a gradient. */
-  #second(h: Tensor<WideDType>, call: LinearCall, grad: boolean, before: boolean): LinearResult {
+  #second({ h, steps }: Activated, call: LinearCall, grad: boolean, before: boolean): LinearResult {
     const { kind, gated: isGated } = this.#form;
     const shape = isGated ? [...h.shape.slice(0, -1), this.ffnHidden] : h.shape;
     const requiresGrad = before || this.#fc1.weight.requiresGrad || this.#fc1.bias?.requiresGrad === true;
     const value = (): Value => (isGated ? gated(h, { kind }) : activation(h, { kind }));
+    const quantize = (quantizer: Quantizer): QuantizedTensor => quantizer.quantizeActivation(h, this.#form);
     const input = { shape, dtype: h.dtype, requiresGrad, makes: true, value };
-    return linearForward(
-      this.#fc2,
-      { ...input, quantize: (quantizer) => quantizer.quantizeActivation(h, this.#form) },
-      call,
-      grad,
-    );
+    return linearForward(this.#fc2, steps.value ? { ...input, quantize } : input, call, grad);
   }
 
   /** The way back through the activation and the first layer. */
-  #first({ h, result }: Activated, grad: Gradient | undefined, pass: BackwardPass): LinearGradients {
+  #first({ h, result, steps }: Activated, grad: Gradient | undefined, pass: BackwardPass): LinearGradients {
     if (!grad) return {};
     const dact = wideOf("LayerNormMLP: the gradient of the activation", grad);
     const { kind, gated: isGated } = this.#form;
+    const bias = this.#fc1.bias?.requiresGrad === true;
+    const summed =
+      steps.gradient && bias ? activationBackward(dact, h, { kind, outDtype: "f32" }) : undefined;
     const { gradQuantizer } = result;
-    const dh: Gradient =
-      gradQuantizer && !this.#fc1.bias
-        ? gradQuantizer().quantizeActivation(h, { ...this.#form, grad: dact })
-        : isGated
-          ? gatedBackward(dact, h, { kind })
-          : activationBackward(dact, h, { kind });
+    if (gradQuantizer && (steps.gradient || (steps.gradientAlone && !bias))) {
+      const dh = gradQuantizer().quantizeActivation(h, { ...this.#form, grad: dact });
+      return result.backward(dh, pass, summed);
+    }
+    const dh = summed ?? (isGated ? gatedBackward : activationBackward)(dact, h, { kind });
     return result.backward(dh, pass);
   }
 }

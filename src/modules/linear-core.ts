@@ -88,13 +88,13 @@ function plainForward(
   return {
     out,
     saved,
-    backward: (grad) => {
+    backward: (grad, _pass, summed) => {
       const dy = wideGrad(grad, dtype);
       const products = { datapath, dtype, weight, fuseWgradAccumulation };
       return {
         x: wanted.dgrad ? dgradOf(w, dy, products) : undefined,
         weight: wanted.wgrad ? wgradOf(x, dy, products) : undefined,
-        bias: bias?.requiresGrad ? columnSum(dy, bias.tensor.dtype) : undefined,
+        bias: bias?.requiresGrad ? columnSum(summed ?? dy, bias.tensor.dtype) : undefined,
       };
     },
   };

@@ -68,7 +68,8 @@ export interface LinearGradients {
 
 export interface LinearResult {
   readonly out: Value;
-  readonly backward: (grad: Gradient, pass: BackwardPass) => LinearGradients;
+  /** `summed` is what the bias gradient sums where that is not `grad`: the values that `grad` was quantized from. */
+  readonly backward: (grad: Gradient, pass: BackwardPass, summed?: Tensor<WideDType>) => LinearGradients;
   /** Quantizes the gradient that the backward pass is given; absent where it does not want that. */
   readonly gradQuantizer?: () => Quantizer;
   /** What was made for the backward pass alone. */

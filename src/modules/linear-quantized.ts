@@ -62,8 +62,10 @@ export function quantizedForward(
       ...(behind?.saved ?? []),
     ],
     ...(gradQuantizer ? { gradQuantizer } : {}),
-    backward: (grad, pass) => {
-      const dbias = bias?.requiresGrad ? columnSum(wideGrad(grad, dtype), bias.tensor.dtype) : undefined;
+    backward: (grad, pass, summed) => {
+      const dbias = bias?.requiresGrad
+        ? columnSum(summed ?? wideGrad(grad, dtype), bias.tensor.dtype)
+        : undefined;
       if (!behind || !gradQuantizer) return { bias: dbias };
       behind.enter(pass, group);
       const dy = quantized(gradQuantizer(), grad);

@@ -24,7 +24,8 @@ export interface UpdateScalesInputs {
 /**
  * TransformerEngine's update of delayed scaling (numerics.md §2.2) for all n slots at once, in place: where row 0 holds an
  * amax, the slot's history rolls and its scale becomes fl(formatMax * 2^-margin) / amax, at most FLT_MAX. A slot with amax 0
- * is left alone; an amax that is infinite, NaN or negative rolls but keeps the scale, and `max` passes over NaN. Throws
+ * is left alone; an amax that is infinite, NaN or negative rolls but keeps the scale, and `max` passes over NaN. In every slot
+ * a scale that starts infinite, of either sign, becomes FLT_MAX unless another follows. Throws
  * `ShapeError` unless there is a row, `ArgumentError` for options outside their domain.
  */
 export function updateScales(inputs: UpdateScalesInputs): void {

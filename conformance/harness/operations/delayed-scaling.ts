@@ -44,7 +44,7 @@ export function updateScalesCase(
   return shape.chain(([length, slots]) =>
     fc.record({
       amaxHistory: history([length, slots]),
-      scale: wideTensor([slots] as Shape, { dtype: "f32" }),
+      scale: wideTensor([slots] as Shape, { dtype: "f32", edges: [1 / 0, 0, 1] }),
       options: fc.record({
         formatMax: fc.constantFrom(448, 57344, 240),
         margin: fc.constantFrom(0, 1, -3, 20, -110, 140),
