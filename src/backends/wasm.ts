@@ -9,6 +9,7 @@ import type { LoweringContext } from "./wasm/lowering.js";
 import { LOWERINGS } from "./wasm/lowerings.js";
 import { Pool } from "./wasm/pool.js";
 import type { WasmOptions } from "./wasm-options.js";
+import { writesNothing } from "./writes.js";
 
 const MOST_THREADS = 64;
 
@@ -73,6 +74,7 @@ class WasmBackend implements Backend {
 
   run<K extends OpName>(op: K, args: OpArgs[K]): void {
     if (this.#disposed) throw new DisposedError("the wasm backend");
+    if (writesNothing(op, args)) return;
     LOWERINGS[op].run(this.#context, args);
   }
 
