@@ -41,6 +41,8 @@ export interface Backend {
   /** One line for people: device, threads. */
   readonly description: string;
   readonly threads: number;
+  /** Why there are fewer threads than processors, where the host did not allow them and none were asked for. */
+  readonly fewerThreads?: string | undefined;
   /** The datapath that GEMMs take unless told otherwise. */
   readonly datapath: DatapathFamily;
   readonly memory: Memory;

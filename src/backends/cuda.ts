@@ -24,6 +24,7 @@ import { LOWERINGS } from "./cuda/lowerings.js";
 import { DeviceMemory } from "./cuda/memory.js";
 import type { GemmArgs } from "./gemm-args.js";
 import type { OpArgs, OpName } from "./ops.js";
+import { writesNothing } from "./writes.js";
 
 export interface CudaOptions {
   /** The GPU to use, from 0. Default 0. */
@@ -120,6 +121,7 @@ class CudaBackend implements Backend {
 
   run<K extends OpName>(op: K, args: OpArgs[K]): void {
     try {
+      if (writesNothing(op, args)) return;
       LOWERINGS[op].run(this.#context, args);
     } catch (error) {
       throw translated(error, this.memory.live);

@@ -1,6 +1,6 @@
 /** The reference as a backend: the definition of every operation, on any CPU. */
 import { platform } from "#platform";
-import { ArgumentError, DisposedError } from "../errors.js";
+import { ArgumentError, BackendError, DisposedError } from "../errors.js";
 import { type Backend, EXACT, type MemoryUse, requireDatapath, type Support } from "./backend.js";
 import type { OpArgs, OpName } from "./ops.js";
 import { Heap } from "./wasm/heap.js";
@@ -9,10 +9,14 @@ import type { LoweringContext } from "./wasm/lowering.js";
 import { LOWERINGS } from "./wasm/lowerings.js";
 import { Pool } from "./wasm/pool.js";
 import type { WasmOptions } from "./wasm-options.js";
+import { writesNothing } from "./writes.js";
 
 const MOST_THREADS = 64;
 
-/** Opens the reference. Throws `ArgumentError` for a thread count or a datapath that is none. */
+/**
+ * Opens the reference. Throws `ArgumentError` for a thread count or a datapath that is none, `BackendError` where as many
+ * threads as are asked for cannot start.
+ */
 export async function openWasm(options: WasmOptions = {}): Promise<Backend> {
   return openWasmOver(await openInstance(), options);
 }
@@ -26,28 +30,47 @@ export async function openWasmOver(instance: Instance, options: WasmOptions): Pr
   const { datapath = "hopper" } = options;
   requireDatapath(datapath);
   const heap = new Heap(instance);
-  return new WasmBackend(instance, heap, await Pool.open(instance, heap, threads), datapath);
+  const { pool, fewer } = await openPool(instance, heap, threads, options.threads === undefined);
+  return new WasmBackend(instance, heap, pool, { datapath, fewerThreads: fewer });
+}
+
+/** A pool of so many threads; where none can be started and fewer will do, of one, and why. */
+async function openPool(
+  instance: Instance,
+  heap: Heap,
+  threads: number,
+  fewerWillDo: boolean,
+): Promise<{ readonly pool: Pool; readonly fewer: string | undefined }> {
+  try {
+    const fewer = fewerWillDo ? platform.oneThread : undefined;
+    return { pool: await Pool.open(instance, heap, threads), fewer };
+  } catch (error) {
+    if (!fewerWillDo || !(error instanceof BackendError)) throw error;
+    console.warn(`lockstep: the reference computes on one thread. ${error.message}`);
+    return { pool: await Pool.open(instance, heap, 1), fewer: error.message };
+  }
+}
+
+/** What a backend of one kind is told besides what it is made of. */
+interface Settings {
+  readonly datapath: Backend["datapath"];
+  readonly fewerThreads: string | undefined;
 }
 
 class WasmBackend implements Backend {
   readonly name = "wasm";
   readonly description: string;
-  readonly threads: number;
+  readonly fewerThreads: string | undefined;
+  readonly datapath: Backend["datapath"];
   readonly memory: Heap;
-  readonly #context: LoweringContext;
-  readonly #pool: Pool;
-  #disposed = false;
+  /** Dropped with the memory it refers to as the backend is disposed of. */
+  #context: LoweringContext | undefined;
 
-  constructor(
-    instance: Instance,
-    heap: Heap,
-    pool: Pool,
-    readonly datapath: Backend["datapath"],
-  ) {
+  constructor(instance: Instance, heap: Heap, pool: Pool, { datapath, fewerThreads }: Settings) {
     this.memory = heap;
-    this.threads = pool.size;
+    this.datapath = datapath;
+    this.fewerThreads = fewerThreads;
     this.description = `WebAssembly reference, ${pool.size} thread${pool.size > 1 ? "s" : ""}, SIMD128`;
-    this.#pool = pool;
     this.#context = {
       exports: instance.exports,
       pool,
@@ -61,6 +84,10 @@ class WasmBackend implements Backend {
         }
       },
     };
+  }
+
+  get threads(): number {
+    return this.#context?.pool.size ?? 1;
   }
 
   memoryUse(): MemoryUse {
@@ -77,14 +104,15 @@ class WasmBackend implements Backend {
   }
 
   run<K extends OpName>(op: K, args: OpArgs[K]): void {
-    if (this.#disposed) throw new DisposedError("the wasm backend");
+    if (!this.#context) throw new DisposedError("the wasm backend");
+    if (writesNothing(op, args)) return;
     LOWERINGS[op].run(this.#context, args);
   }
 
   async dispose(): Promise<void> {
-    if (this.#disposed) return;
-    this.#disposed = true;
+    const pool = this.#context?.pool;
+    this.#context = undefined;
     this.memory.close();
-    await this.#pool.close();
+    await pool?.close();
   }
 }

@@ -8,7 +8,7 @@ import type { TensorEntry, TensorPlan } from "../io/header.js";
 import { SafetensorsFile } from "../io/safetensors.js";
 import type { TensorSource } from "../io/source.js";
 import { decode as decodeTensor } from "../ops/cast.js";
-import { tensor } from "../ops/create.js";
+import { fromBytes } from "../ops/create.js";
 import { Scope } from "../tensor/scope.js";
 import type { Shape } from "../tensor/shape.js";
 import { bytesOf } from "./bytes.js";
@@ -54,7 +54,7 @@ function decodePiece(
 
 function decodeBytes(backend: Backend, bytes: Uint8Array, format: ScalarFormat): Uint8Array {
   using _scope = new Scope();
-  return bytesOf(decodeTensor(tensor(backend, bytes, undefined, format)).dataSync());
+  return bytesOf(decodeTensor(fromBytes(backend, bytes, undefined, format)).dataSync());
 }
 
 export const decode = defineCommand({

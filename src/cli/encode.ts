@@ -8,7 +8,7 @@ import type { TensorEntry } from "../io/header.js";
 import { SafetensorsFile } from "../io/safetensors.js";
 import type { TensorSource } from "../io/source.js";
 import { type EncodeOptions, encode as encodeTensor } from "../ops/cast.js";
-import { tensor } from "../ops/create.js";
+import { fromBytes } from "../ops/create.js";
 import { Scope } from "../tensor/scope.js";
 import { elementCount, isWide, type Shape, type WideDType } from "../tensor/shape.js";
 import { bytesOf } from "./bytes.js";
@@ -78,7 +78,7 @@ function encodeBytes(
   options: EncodeOptions,
 ): Uint8Array {
   using _scope = new Scope();
-  return bytesOf(encodeTensor(tensor(backend, bytes, undefined, dtype), options).dataSync());
+  return bytesOf(encodeTensor(fromBytes(backend, bytes, undefined, dtype), options).dataSync());
 }
 
 export const encode = defineCommand({

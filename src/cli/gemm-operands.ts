@@ -4,7 +4,7 @@ import { FileError } from "../errors.js";
 import { tensorDType } from "../io/dtypes.js";
 import type { TensorEntry } from "../io/header.js";
 import type { TensorSource } from "../io/source.js";
-import { tensor } from "../ops/create.js";
+import { fromBytes } from "../ops/create.js";
 import type { GemmInput, ScaledTensor } from "../ops/gemm-operand.js";
 import { asMatrix, type DType, isWide, type Shape, sameShape, type WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
@@ -54,7 +54,7 @@ export class Sources {
         `${file.path}: tensor "${name}": is ${entry.dtype} [${entry.shape}]; it must be F32, BF16 or F16 [${shape}]`,
       );
     }
-    return tensor(backend, await file.read(entry), shape, dtype);
+    return fromBytes(backend, await file.read(entry), shape, dtype);
   }
 }
 
@@ -127,7 +127,7 @@ async function readPlain(
   const scaleName = `${name}.scale_inv`;
   const scaleFile = sources.find(scaleName);
   if (!scaleFile)
-    return { input: holder.hold(tensor(backend, await file.read(entry), matrix, dtype)), matrix, what };
+    return { input: holder.hold(fromBytes(backend, await file.read(entry), matrix, dtype)), matrix, what };
   if (isWide(dtype)) {
     throw new FileError(
       `${file.path}: tensor "${name}": is ${what} and has "${scaleName}"; scales go with F8_E4M3 and F8_E5M2`,
@@ -135,8 +135,8 @@ async function readPlain(
   }
   const scale = scaleFile.entry(scaleName);
   const tile = tileOf(file, scaleFile, entry, scale);
-  const data = holder.hold(tensor(backend, await file.read(entry), matrix, dtype));
-  const scaleInv = holder.hold(tensor(backend, await scaleFile.read(scale), scale.shape, "f32"));
+  const data = holder.hold(fromBytes(backend, await file.read(entry), matrix, dtype));
+  const scaleInv = holder.hold(fromBytes(backend, await scaleFile.read(scale), scale.shape, "f32"));
   const input: ScaledTensor = { data, scaleInv, tile };
   return {
     input,

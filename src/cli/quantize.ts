@@ -4,7 +4,7 @@ import { FileError } from "../errors.js";
 import type { TensorEntry } from "../io/header.js";
 import { SafetensorsFile } from "../io/safetensors.js";
 import type { TensorSource } from "../io/source.js";
-import { tensor } from "../ops/create.js";
+import { fromBytes } from "../ops/create.js";
 import { requireQuantizable } from "../tensor/geometry.js";
 import { Scope } from "../tensor/scope.js";
 import { asMatrix, type Shape, type WideDType } from "../tensor/shape.js";
@@ -46,7 +46,7 @@ function quantizeBytes(
 ): QuantizedBytes {
   using _scope = new Scope();
   const { quantizer, amaxRecord } = makeQuantizer(backend, settings);
-  const quantized = quantizer.quantize(tensor(backend, bytes, recipe.shape, recipe.dtype));
+  const quantized = quantizer.quantize(fromBytes(backend, bytes, recipe.shape, recipe.dtype));
   const written = allMembers(name, recipe).flatMap(({ field, direction, plan }) => {
     const member = quantized.copy(direction)[field];
     return member ? [[plan.name, bytesOf(member.dataSync())] as const] : [];

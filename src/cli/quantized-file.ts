@@ -3,7 +3,7 @@ import type { Backend } from "../backends/backend.js";
 import { FileError } from "../errors.js";
 import type { TensorPlan } from "../io/header.js";
 import type { TensorSource } from "../io/source.js";
-import { tensor } from "../ops/create.js";
+import { fromBytes } from "../ops/create.js";
 import { Quantizer } from "../quantizers/quantizer.js";
 import { copyGeometry } from "../tensor/geometry.js";
 import { type Direction, type QuantizedCopy, QuantizedTensor } from "../tensor/quantized.js";
@@ -126,7 +126,7 @@ export async function readQuantized(
   requireMembers(file, name, recipe, direction);
   const read: Partial<Record<keyof QuantizedCopy, Tensor>> = {};
   for (const { field, plan, dtype, shape } of copyMembers(name, recipe, direction)) {
-    read[field] = holder.hold(tensor(backend, await file.read(file.entry(plan.name)), shape, dtype));
+    read[field] = holder.hold(fromBytes(backend, await file.read(file.entry(plan.name)), shape, dtype));
   }
   const { spec, shape, dtype, scales: scaleLayout } = recipe;
   const fields = { spec, shape, dtype, scaleLayout, ops: new FileQuantizer(spec, {}) };

@@ -9,7 +9,7 @@ import type { Value } from "../tape/value.js";
 import { Variable } from "../tape/variable.js";
 import { QuantizedTensor } from "../tensor/quantized.js";
 import { disown, Scope } from "../tensor/scope.js";
-import { elementCount, type Shape, type WideDType } from "../tensor/shape.js";
+import { byteLength, elementCount, ownShape, type Shape, type WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
 
 /** A leaf that optimizers update. It lives until its module is disposed of, whatever scope is open. */
@@ -79,7 +79,10 @@ export function newParameter(
   init: InitMethod,
   { dtype, random }: { readonly dtype: WideDType; readonly random: RandomState },
 ): Parameter {
-  return new Parameter(wideTensor(backend, init(random, shape), shape, dtype));
+  const own = ownShape(shape);
+  // what no tensor can have is refused before the host makes it
+  byteLength("f32", own);
+  return new Parameter(wideTensor(backend, init(random, own), own, dtype));
 }
 
 /** `values` as a tensor of that type, each rounded to nearest even. */

@@ -1,16 +1,19 @@
 /** Tensors from data of the host. */
 import { type Backend, requireBackend } from "../backends/backend.js";
-import { ArgumentError } from "../errors.js";
-import { type DType, type Shape, storageBits } from "../tensor/shape.js";
-import { Tensor } from "../tensor/tensor.js";
+import { ArgumentError, DTypeError } from "../errors.js";
+import { arrayOf, kindOf } from "../tensor/data.js";
+import { type DType, type Shape, shown, storageBits } from "../tensor/shape.js";
+import { Tensor, type TensorData } from "../tensor/tensor.js";
 
-/** An uninitialised tensor. */
+/** An uninitialised tensor. Throws `DTypeError`, `ShapeError`, and `OutOfMemoryError` for more than there is. */
 export function empty<D extends DType>(backend: Backend, dtype: D, shape: Shape): Tensor<D> {
+  requireBackend("empty", backend);
   return new Tensor(backend, dtype, shape);
 }
 
-/** A tensor of zero bytes. */
+/** A tensor of zero bytes. Throws as `empty`. */
 export function zeros<D extends DType>(backend: Backend, dtype: D, shape: Shape): Tensor<D> {
+  requireBackend("zeros", backend);
   const made = new Tensor(backend, dtype, shape);
   setZero(made);
   return made;
@@ -32,29 +35,87 @@ export function setZero(x: Tensor): void {
 }
 
 /**
- * A tensor of values or codes. `data` are the tensor's elements as `Tensor.data()` gives them; numbers are
- * taken for f32 only, because narrowing is `encode`'s business. Throws `ShapeError` on a wrong length.
+ * A tensor from its bytes, little endian, as files have them; without a shape, of one dimension. Throws as `empty`, and
+ * `ShapeError` on a wrong length.
+ */
+export function fromBytes<D extends DType>(
+  backend: Backend,
+  bytes: Uint8Array,
+  shape: Shape | undefined,
+  dtype: D,
+): Tensor<D> {
+  requireBackend("tensor", backend);
+  return filled(shaped(backend, dtype, shape, bytes), bytes);
+}
+
+/**
+ * A tensor of values or codes, of the shape given or of one dimension. `data` are the tensor's elements as `Tensor.data()`
+ * gives them; numbers are taken for f32 only, because narrowing is `encode`'s business. Throws `DTypeError` for an array of
+ * another kind, `ArgumentError` for what are no numbers, `ShapeError` on a wrong length.
  */
 export function tensor<D extends DType = "f32">(
   backend: Backend,
-  data: ArrayBufferView | readonly number[],
+  data: TensorData | readonly number[],
   shape?: Shape,
   dtype?: D,
 ): Tensor<D> {
   requireBackend("tensor", backend);
-  const type = dtype ?? ("f32" as D);
-  if (!ArrayBuffer.isView(data) && type !== "f32") {
-    throw new ArgumentError(
-      `tensor: numbers make an f32 tensor; encode that to ${type}, or give codes as a typed array`,
-    );
-  }
-  const view = ArrayBuffer.isView(data) ? data : Float32Array.from(data);
-  const length = (view.byteLength * 8) / storageBits(type);
-  const made = new Tensor(backend, type, shape ?? [length]);
+  const type = dtype === undefined ? ("f32" as D) : dtype;
+  const elements = elementsOf(type, data);
+  return filled(shaped(backend, type, shape, elements), elements);
+}
+
+/** A tensor of `shape`, or of the one dimension that `data` have. */
+function shaped<D extends DType>(
+  backend: Backend,
+  dtype: D,
+  shape: Shape | undefined,
+  { byteLength }: TensorData,
+): Tensor<D> {
+  return new Tensor(backend, dtype, shape === undefined ? [(byteLength * 8) / storageBits(dtype)] : shape);
+}
+
+/** `made` of these elements; it is disposed of where they do not fit. */
+function filled<D extends DType>(made: Tensor<D>, elements: TensorData): Tensor<D> {
   try {
-    return made.write(view);
+    return made.write(elements);
   } catch (error) {
     made.dispose();
     throw error;
   }
+}
+
+function elementsOf(dtype: DType, data: TensorData | readonly number[]): TensorData {
+  const [kind, wanted] = [kindOf(data), arrayOf(dtype)];
+  if (kind === wanted) return data as TensorData;
+  if (!Array.isArray(data)) {
+    throw new DTypeError(
+      `tensor: ${dtype} takes a ${wanted}, as data() gives it${dtype === "f32" ? ", or numbers" : ""}; ${kind ? `a ${kind}` : shown(data)} was given; convert it by ${wanted}.from(), or give the dtype that goes with it; bytes go by empty() and write()`,
+    );
+  }
+  if (dtype !== "f32") {
+    throw new ArgumentError(
+      `tensor: numbers make an f32 tensor; encode that to ${dtype}, or give its elements as a ${wanted}`,
+    );
+  }
+  return numbers(data);
+}
+
+/** Throws `ArgumentError` unless all elements are there and numbers. */
+function numbers(data: readonly unknown[]): Float32Array {
+  const values = new Float32Array(data.length);
+  for (let i = 0; i < values.length; i++) {
+    const value = data[i];
+    if (typeof value !== "number") throw notNumber(value, i);
+    values[i] = value;
+  }
+  return values;
+}
+
+function notNumber(value: unknown, i: number): ArgumentError {
+  return new ArgumentError(
+    Array.isArray(value) || kindOf(value)
+      ? "tensor: the data are nested; give data.flat() and the shape, such as [2, 3]"
+      : `tensor: element ${i} of the data is ${shown(value)}; numbers are needed`,
+  );
 }

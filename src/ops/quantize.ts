@@ -13,7 +13,7 @@ import {
   type Usage,
 } from "../tensor/quantized.js";
 import { Scope } from "../tensor/scope.js";
-import { asMatrix, type Shape, sameShape, type WideDType } from "../tensor/shape.js";
+import { asMatrix, ownShape, type Shape, sameShape, type WideDType } from "../tensor/shape.js";
 import { Tensor } from "../tensor/tensor.js";
 import { NO_RANDOM } from "./cast.js";
 import { commonBackend, execute, requireScalar, requireWide } from "./execute.js";
@@ -50,7 +50,8 @@ export function emptyQuantized(
   if (!usage.rowwise && !usage.columnwise) {
     throw new ArgumentError(`${spec.quantizer}: neither rowwise nor columnwise usage is set; set one`);
   }
-  const [rows, columns] = asMatrix(shape);
+  const own = ownShape(shape);
+  const [rows, columns] = asMatrix(own);
   requireQuantizable("quantize", spec, rows, columns);
   const scope = new Scope();
   try {
@@ -64,7 +65,7 @@ export function emptyQuantized(
     };
     const rowwise = usage.rowwise ? copy("rowwise") : undefined;
     const columnwise = usage.columnwise ? copy("columnwise") : undefined;
-    return scope.keep(new QuantizedTensor({ spec, shape, dtype, scaleLayout, ops, rowwise, columnwise }));
+    return scope.keep(new QuantizedTensor({ spec, shape: own, dtype, scaleLayout, ops, rowwise, columnwise }));
   } finally {
     scope.dispose();
   }

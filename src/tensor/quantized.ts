@@ -3,7 +3,7 @@ import { ArgumentError } from "../errors.js";
 import type { BlockFormatName, Tile } from "../formats/block.js";
 import type { ScalarFormat } from "../formats/scalar.js";
 import { adoptBeside } from "./scope.js";
-import type { Shape, WideDType } from "./shape.js";
+import { ownShape, type Shape, type WideDType } from "./shape.js";
 import type { Tensor } from "./tensor.js";
 
 /** Which copies a quantized tensor has: scaling blocks along K (rowwise) or along M (columnwise). */
@@ -86,7 +86,7 @@ export class QuantizedTensor {
 
   constructor(fields: QuantizedTensorFields) {
     this.spec = fields.spec;
-    this.shape = fields.shape;
+    this.shape = ownShape(fields.shape);
     this.dtype = fields.dtype;
     this.scaleLayout = fields.scaleLayout;
     this.#rowwise = fields.rowwise;

@@ -1,6 +1,6 @@
 /** Shapes and element types: what a tensor is before it has memory. */
-import { ShapeError } from "../errors.js";
-import { factsOf } from "../formats/derive.js";
+import { DTypeError, ShapeError } from "../errors.js";
+import { factsOf, SCALAR_FORMAT_NAMES } from "../formats/derive.js";
 import type { ScalarFormat } from "../formats/scalar.js";
 
 /** An element type: a scalar format, or a plain type. FP4 is stored two codes a byte, even element low. */
@@ -13,20 +13,23 @@ export type WideDType = (typeof WIDE_DTYPES)[number];
 /** The sizes of the dimensions, outermost first; [] is a scalar. */
 export type Shape = readonly number[];
 
-/** Bits one element takes in memory. */
+const STORAGE_BITS: ReadonlyMap<unknown, number> = new Map<DType, number>([
+  ...SCALAR_FORMAT_NAMES.map((format) => [format, factsOf(format).storageBits] as const),
+  ["f32", 32],
+  ["i32", 32],
+  ["u8", 8],
+  ["u16", 16],
+  ["u32", 32],
+]);
+
+/** Every element type. */
+export const DTYPES = [...STORAGE_BITS.keys()] as readonly DType[];
+
+/** Bits one element takes in memory. Throws `DTypeError` for what is no element type. */
 export function storageBits(dtype: DType): number {
-  switch (dtype) {
-    case "f32":
-    case "i32":
-    case "u32":
-      return 32;
-    case "u16":
-      return 16;
-    case "u8":
-      return 8;
-    default:
-      return factsOf(dtype).storageBits;
-  }
+  const bits = STORAGE_BITS.get(dtype);
+  if (bits !== undefined) return bits;
+  throw new DTypeError(`dtype ${shown(dtype)} is not an element type; there are ${DTYPES.join(", ")}`);
 }
 
 /** Whether quantizers read and dequantizers write that type. */
@@ -41,20 +44,85 @@ export function elementCount(shape: Shape): number {
   return product;
 }
 
-/** Bytes of a tensor. Throws `ShapeError` for sizes that are no sizes and for FP4 rows of odd length. */
-export function byteLength(dtype: DType, shape: Shape): number {
-  for (const size of shape) {
-    if (!Number.isSafeInteger(size) || size < 0) {
-      throw new ShapeError(`shape [${shape}]: ${size} is not a size; sizes are integers from 0`);
-    }
+/** Dimensions a tensor may have, as in PyTorch. */
+export const MAX_RANK = 64;
+
+/**
+ * Bytes a tensor may have, sizes of zero counted as one: the largest integer below which a number counts exactly. A zero
+ * next to sizes beyond this would have strides that no number holds, so it is refused as any other.
+ */
+export const MAX_BYTES = Number.MAX_SAFE_INTEGER;
+
+/**
+ * `shape` as tensors keep it: a frozen copy, or itself where it is frozen. Throws `ShapeError` for what is not an array of
+ * integers from 0, and for more than 64 dimensions.
+ */
+export function ownShape(shape: Shape): Shape {
+  if (!Array.isArray(shape))
+    throw new ShapeError(
+      `shape ${shown(shape)} is not an array; give sizes such as [2, 3], and [] for a scalar`,
+    );
+  const rank = shape.length;
+  if (rank > MAX_RANK) throw new ShapeError(`a shape of ${rank} dimensions; there may be ${MAX_RANK}`);
+  if (Object.isFrozen(shape)) {
+    for (let axis = 0; axis < rank; axis++) requireSize(axis, shape[axis]);
+    return shape;
   }
+  const own: number[] = [];
+  // each element is read once: what was checked is what is kept
+  for (let axis = 0; axis < rank; axis++) own.push(requireSize(axis, shape[axis]));
+  return Object.freeze(own);
+}
+
+function requireSize(axis: number, size: unknown): number {
+  if (isIndex(size)) return size;
+  throw new ShapeError(`shape: ${shown(size)} at axis ${axis} is not a size; sizes are integers from 0`);
+}
+
+/** Whether it is an integer from 0 that f64 counts exactly; minus zero is none. */
+export function isIndex(value: unknown): value is number {
+  return Number.isSafeInteger(value) && (value as number) >= 0 && !Object.is(value, -0);
+}
+
+/**
+ * Bytes of a tensor of a shape that `ownShape` gave. Throws `DTypeError` for what is no element type, `ShapeError` for FP4
+ * rows of odd length and for more than `MAX_BYTES`.
+ */
+export function byteLength(dtype: DType, shape: Shape): number {
   const bits = storageBits(dtype);
+  const rank = shape.length;
+  let elements = 1;
+  let extent = bits / 8;
+  for (let axis = 0; axis < rank; axis++) {
+    const size = shape[axis] as number;
+    elements *= size;
+    if (size > 1) extent *= size;
+  }
+  // a product beyond the limit may be rounded, but not to below it
+  if (extent > MAX_BYTES) {
+    throw new ShapeError(
+      `${dtype} [${shape}]: its sizes without zeros multiply to ${extent} bytes; there may be ${MAX_BYTES}`,
+    );
+  }
   if (bits < 8 && (shape.at(-1) ?? 1) % 2 !== 0) {
     throw new ShapeError(
       `${dtype} [${shape}]: the last dimension is odd and two codes share a byte; pad it to an even size`,
     );
   }
-  return (elementCount(shape) * bits) / 8;
+  return (elements * bits) / 8;
+}
+
+/** A value of any kind in a message, on one line and short. */
+export function shown(value: unknown): string {
+  if (typeof value === "string")
+    return JSON.stringify(value.length > 40 ? `${value.slice(0, 40)}...` : value);
+  if (Object.is(value, -0)) return "-0";
+  if (typeof value === "bigint") return `${value}n`;
+  if (typeof value === "function") return "a function";
+  if (typeof value !== "object" || value === null) return String(value);
+  return Array.isArray(value)
+    ? `an array of ${value.length}`
+    : `a ${Object.prototype.toString.call(value).slice(8, -1)}`;
 }
 
 /** A shape seen as a matrix: the leading dimensions flattened to rows; [K] is [1,K], [] is [1,1]. */

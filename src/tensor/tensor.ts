@@ -1,28 +1,22 @@
 /** The tensor: an element type, a shape, and memory of one backend. */
 import type { Backend } from "../backends/backend.js";
-import { DisposedError, ShapeError } from "../errors.js";
+import { ArgumentError, DisposedError, DTypeError, ShapeError } from "../errors.js";
+import { bytesOf, type TensorData, viewAs } from "./data.js";
 import { adopt, disown } from "./scope.js";
 import {
   byteLength,
   type DType,
   elementCount,
+  isIndex,
   isWide,
+  ownShape,
   type Shape,
-  storageBits,
+  shown,
   type WideDType,
 } from "./shape.js";
 import { Storage } from "./storage.js";
 
-/** What `data()` gives: values for f32 and i32, codes for everything else, FP4 two codes a byte. */
-export type TensorData<D extends DType = DType> = D extends "f32"
-  ? Float32Array
-  : D extends "i32"
-    ? Int32Array
-    : D extends "bf16" | "f16" | "u16"
-      ? Uint16Array
-      : D extends "tf32" | "u32"
-        ? Uint32Array
-        : Uint8Array;
+export type { TensorData } from "./data.js";
 
 /** Where views may begin, as allocations do on every backend. */
 export const VIEW_ALIGNMENT = 256;
@@ -32,35 +26,60 @@ export const VIEW_ALIGNMENT = 256;
  * `dispose()`, by hand or by the scope it was created in.
  */
 export class Tensor<D extends DType = DType> {
+  readonly #backend: Backend;
+  readonly #dtype: D;
+  readonly #shape: Shape;
+  readonly #byteLength: number;
   readonly #storage: Storage;
   readonly #offset: number;
   #disposed = false;
 
+  /**
+   * An uninitialised tensor, or one over `storage` that has been retained for it. The shape is copied unless it is frozen.
+   * Throws `DTypeError`, `ShapeError` and `OutOfMemoryError`.
+   */
   constructor(
-    readonly backend: Backend,
-    readonly dtype: D,
-    readonly shape: Shape,
+    backend: Backend,
+    dtype: D,
+    shape: Shape,
     storage?: Storage,
     /** Bytes before the first element. */
     offset = 0,
   ) {
-    this.#storage = storage ?? new Storage(backend.memory, byteLength(dtype, shape));
+    this.#shape = ownShape(shape);
+    this.#byteLength = byteLength(dtype, this.#shape);
+    this.#backend = backend;
+    this.#dtype = dtype;
+    this.#storage = storage ?? new Storage(memoryOf(backend), this.#byteLength);
     this.#offset = offset;
     adopt(this);
   }
 
+  get backend(): Backend {
+    return this.#backend;
+  }
+
+  get dtype(): D {
+    return this.#dtype;
+  }
+
+  /** Frozen: it says what memory the tensor has. */
+  get shape(): Shape {
+    return this.#shape;
+  }
+
   /** The number of elements. */
   get size(): number {
-    return elementCount(this.shape);
+    return elementCount(this.#shape);
   }
 
   get byteLength(): number {
-    return byteLength(this.dtype, this.shape);
+    return this.#byteLength;
   }
 
   /** The backend's address of the first element; for backends. Throws `DisposedError` after `dispose()`. */
   get address(): number {
-    if (this.#disposed) throw new DisposedError(`a ${this.dtype} [${this.shape}] tensor`);
+    this.#requireAlive();
     return this.#storage.address + this.#offset;
   }
 
@@ -68,81 +87,124 @@ export class Tensor<D extends DType = DType> {
     return this.#disposed;
   }
 
-  /** The same memory in another shape of as many elements. Dispose of both. */
+  /** The same memory in another shape of as many elements. Dispose of both. Throws `DisposedError` and `ShapeError`. */
   reshape(shape: Shape): Tensor<D> {
-    if (byteLength(this.dtype, shape) !== this.byteLength) {
+    this.#requireAlive();
+    const own = ownShape(shape);
+    if (byteLength(this.#dtype, own) !== this.#byteLength) {
       throw new ShapeError(
-        `reshape: [${this.shape}] has ${this.size} elements, [${shape}] ${elementCount(shape)}`,
+        `reshape: [${this.#shape}] has ${this.size} elements, [${own}] ${elementCount(own)}`,
       );
     }
-    return new Tensor(this.backend, this.dtype, shape, this.#storage.retain(), this.#offset);
+    return this.#share(own, this.#offset);
   }
 
   /**
    * Part of the same memory: `shape`'s elements from element `first` on, in row-major order. Kernels read 16 bytes and
    * more at a time, so a view of several elements begins at a multiple of 256 bytes. Dispose of both. Throws `ShapeError`
-   * for a part that is not there or does not begin so.
+   * for a part that is not there or does not begin so, `DisposedError` after `dispose()`.
    */
   view(first: number, shape: Shape): Tensor<D> {
-    const offset = this.#offset + this.#partAt("view", first, shape);
-    if (offset % VIEW_ALIGNMENT !== 0 && elementCount(shape) > 1) {
+    const own = ownShape(shape);
+    const offset = this.#offset + this.#partAt("view", first, own);
+    if (offset % VIEW_ALIGNMENT !== 0 && elementCount(own) > 1) {
       throw new ShapeError(
         `view: element ${first} lies at byte ${offset}; a view begins at a multiple of ${VIEW_ALIGNMENT} bytes; slice() copies what lies between`,
       );
     }
-    return new Tensor(this.backend, this.dtype, shape, this.#storage.retain(), offset);
+    return this.#share(own, offset);
   }
 
-  /** A copy with memory of its own. */
+  /** A copy with memory of its own. Throws `DisposedError` after `dispose()`. */
   clone(): Tensor<D> {
-    const made = new Tensor(this.backend, this.dtype, this.shape);
-    if (this.byteLength > 0) this.backend.memory.copy(made.address, this.address, this.byteLength);
-    return made;
+    return this.slice(0, this.#shape);
   }
 
   /** A copy of part of it: `shape`'s elements from element `first` on. Throws `ShapeError` for a part that is not there. */
   slice(first: number, shape: Shape): Tensor<D> {
-    const offset = this.#partAt("slice", first, shape);
-    const made = new Tensor(this.backend, this.dtype, shape);
-    if (made.byteLength > 0) this.backend.memory.copy(made.address, this.address + offset, made.byteLength);
+    const own = ownShape(shape);
+    const from = this.address + this.#partAt("slice", first, own);
+    const made = new Tensor(this.#backend, this.#dtype, own);
+    if (made.byteLength > 0) this.#backend.memory.copy(made.address, from, made.byteLength);
     return made;
   }
 
-  /** Overwrites as many elements as `source` has, from element `first` on, with those. Throws as `slice`. */
+  /**
+   * Overwrites as many elements as `source` has, from element `first` on, with those. Throws `DTypeError` for a source of
+   * another type, `ArgumentError` for one of another backend or one that shares memory with what it overwrites,
+   * `ShapeError` for a part that is not there.
+   */
   paste(source: Tensor<D>, first: number): this {
-    const offset = this.#partAt("paste", first, source.shape);
-    if (source.byteLength > 0)
-      this.backend.memory.copy(this.address + offset, source.address, source.byteLength);
+    if (!(source instanceof Tensor))
+      throw new DTypeError(`paste: the source is ${shown(source)}; it must be a ${this.#dtype} tensor`);
+    if (source.dtype !== this.#dtype) {
+      throw new DTypeError(
+        `paste: the source is ${source.dtype}, the target ${this.#dtype}; encode or decode it to ${this.#dtype} first`,
+      );
+    }
+    if (source.backend !== this.#backend) {
+      throw new ArgumentError(
+        "paste: source and target live on different backends; move the source by data() and tensor()",
+      );
+    }
+    const to = this.address + this.#partAt("paste", first, source.shape);
+    const { address: from, byteLength: bytes } = source;
+    if (bytes === 0) return this;
+    if (from < to + bytes && to < from + bytes) {
+      throw new ArgumentError(
+        "paste: the source shares memory with what it overwrites; paste a clone() of it",
+      );
+    }
+    this.#backend.memory.copy(to, from, bytes);
     return this;
   }
 
-  /** The bytes before `shape`'s elements from element `first` on. */
+  #share(shape: Shape, offset: number): Tensor<D> {
+    return new Tensor(this.#backend, this.#dtype, shape, this.#storage.retain(), offset);
+  }
+
+  #requireAlive(): void {
+    if (this.#disposed) throw new DisposedError(`a ${this.#dtype} [${this.#shape}] tensor`);
+  }
+
+  /** The bytes before the elements of `shape`, one that is owned, from element `first` on. */
   #partAt(op: string, first: number, shape: Shape): number {
-    const before = byteLength(this.dtype, [first]);
-    if (before + byteLength(this.dtype, shape) <= this.byteLength) return before;
-    throw new ShapeError(
-      `${op}: [${this.shape}] has ${this.size} elements; [${shape}] from element ${first} on are not all there`,
-    );
+    this.#requireAlive();
+    if (!isIndex(first))
+      throw new ShapeError(`${op}: first is ${shown(first)}; it is an element's number, an integer from 0`);
+    const bytes = byteLength(this.#dtype, shape);
+    if (first > this.size || elementCount(shape) > this.size - first) {
+      throw new ShapeError(
+        `${op}: [${this.#shape}] has ${this.size} elements; [${shape}] from element ${first} on are not all there`,
+      );
+    }
+    const before = byteLength(this.#dtype, [first]);
+    return bytes === 0 ? Math.min(before, this.#byteLength) : before;
   }
 
   /** Reads the elements back; waits for the work enqueued before. */
   async data(): Promise<TensorData<D>> {
-    return viewAs(this.dtype, await this.backend.memory.read(this.address, this.byteLength));
+    return viewAs(this.#dtype, await this.#backend.memory.read(this.address, this.#byteLength));
   }
 
   /** As `data`, blocking. */
   dataSync(): TensorData<D> {
-    return viewAs(this.dtype, this.backend.memory.readSync(this.address, this.byteLength));
+    return viewAs(this.#dtype, this.#backend.memory.readSync(this.address, this.#byteLength));
   }
 
-  /** Overwrites the elements with `data`, which must have as many bytes. */
-  write(data: ArrayBufferView): this {
-    if (data.byteLength !== this.byteLength) {
+  /**
+   * Overwrites all elements. `data` are elements as `data()` gives them, or the tensor's bytes, little endian, as a
+   * Uint8Array. Throws `DTypeError` for an array of another kind, `ShapeError` for one of another length.
+   */
+  write(data: TensorData): this {
+    const { address } = this;
+    const bytes = bytesOf("write", this.#dtype, data);
+    if (bytes.length !== this.#byteLength) {
       throw new ShapeError(
-        `${this.dtype} [${this.shape}] takes ${this.byteLength} bytes; the data given have ${data.byteLength}`,
+        `write: ${this.#dtype} [${this.#shape}] takes ${this.#byteLength} bytes; the data given have ${bytes.length}`,
       );
     }
-    this.backend.memory.write(this.address, new Uint8Array(data.buffer, data.byteOffset, data.byteLength));
+    this.#backend.memory.write(address, bytes);
     return this;
   }
 
@@ -159,15 +221,13 @@ export class Tensor<D extends DType = DType> {
   }
 }
 
-function viewAs<D extends DType>(dtype: D, bytes: Uint8Array): TensorData<D> {
-  const { buffer, byteOffset, byteLength: length } = bytes;
-  const view = (): ArrayBufferView => {
-    if (dtype === "f32") return new Float32Array(buffer, byteOffset, length / 4);
-    if (dtype === "i32") return new Int32Array(buffer, byteOffset, length / 4);
-    if (storageBits(dtype) === 32) return new Uint32Array(buffer, byteOffset, length / 4);
-    return storageBits(dtype) === 16 ? new Uint16Array(buffer, byteOffset, length / 2) : bytes;
-  };
-  return view() as TensorData<D>;
+/** Throws `ArgumentError` for what is no backend: checked here too, where the memory is taken. */
+function memoryOf(backend: Backend): Backend["memory"] {
+  const memory = (backend as Partial<Backend> | undefined | null)?.memory;
+  if (typeof memory?.allocate === "function") return memory;
+  throw new ArgumentError(
+    `a tensor needs a backend; ${shown(backend)} was given; give what await openBackend("wasm") gives`,
+  );
 }
 
 /** Whether `x` is a tensor of one of these types; what is quantized has a type too, and is none. */

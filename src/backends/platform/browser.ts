@@ -6,19 +6,33 @@ const canShare = globalThis.crossOriginIsolated === true && typeof Worker === "f
 
 export const platform: Platform = {
   parallelism: canShare ? navigator.hardwareConcurrency : 1,
+  oneThread: canShare
+    ? undefined
+    : "this page shares no memory with workers; serve it with the headers Cross-Origin-Opener-Policy: same-origin and Cross-Origin-Embedder-Policy: require-corp",
   mayBlock: typeof document === "undefined",
   spawn(body, data) {
     const source = `onmessage = (event) => (${body})(event.data)`;
     const url = URL.createObjectURL(new Blob([source], { type: "text/javascript" }));
-    const worker = new Worker(url);
-    worker.postMessage(data);
-    return {
-      detach: () => URL.revokeObjectURL(url),
-      terminate: async () => worker.terminate(),
-      failed: new Promise((_, reject) => {
-        worker.onerror = (event) => reject(new Error(event.message));
-      }),
-    };
+    const release = () => URL.revokeObjectURL(url);
+    try {
+      const worker = new Worker(url);
+      worker.postMessage(data);
+      return {
+        detach: release,
+        terminate: async () => {
+          worker.terminate();
+          release();
+        },
+        failed: new Promise((_, reject) => {
+          // a policy that forbids the URL gives an event without a message
+          worker.onerror = (event) =>
+            reject(new Error(event.message || "its script was refused, as by a content security policy"));
+        }),
+      };
+    } catch (error) {
+      release();
+      throw error;
+    }
   },
   loadAddon: () => ({ attempts: ["a browser runs no native code"] }),
   /** Browsers follow no flow across `await` yet: what runs there sees the value until `body`'s promise settles. */

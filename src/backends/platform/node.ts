@@ -17,7 +17,10 @@ export const platform: Platform = {
       terminate: async () => {
         await worker.terminate();
       },
-      failed: new Promise((_, reject) => worker.once("error", reject)),
+      failed: new Promise((_, reject) => {
+        worker.once("error", reject);
+        worker.once("exit", (code) => reject(new Error(`it ended with code ${code}`)));
+      }),
     };
   },
   loadAddon,

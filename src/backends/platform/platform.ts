@@ -5,7 +5,7 @@ export interface WorkerHandle {
   /** Called once the worker runs. */
   detach(): void;
   terminate(): Promise<void>;
-  /** Rejects when the worker breaks; never resolves. */
+  /** Rejects when the worker breaks or ends; never resolves. */
   readonly failed: Promise<never>;
 }
 
@@ -28,6 +28,8 @@ export interface Platform {
   ambient<T extends object>(): Ambient<T>;
   /** How many threads the host suggests. */
   readonly parallelism: number;
+  /** Why that is one, where more could run but are not allowed. */
+  readonly oneThread?: string | undefined;
   /** Whether the main thread may sleep in Atomics.wait. */
   readonly mayBlock: boolean;
   /** Runs `body`, the source of a self-contained function, in a worker, with `data` as its argument. */

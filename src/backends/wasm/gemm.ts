@@ -31,6 +31,7 @@ export const gemm: Lowering<"gemm"> = {
     const choice = choose(args);
     if (!choice.ok) return;
     args.amax?.write(Float32Array.of(0));
+    if (args.out.size === 0) return;
     const { batch = 1 } = args;
     for (let item = 0; item < batch; item++) multiply(context, args, choice, item);
   },

@@ -15,23 +15,26 @@ const LEAST = 12;
 /** Beyond what is asked, so that empty tensors have addresses of their own. */
 const SLACK = 16;
 
-/** The allocator's largest block that is safe. */
-const LARGEST_BLOCK = 31 * CLASS + LEAST - SLACK;
+/** Bytes that one tensor may have: the allocator's largest block that is safe. */
+export const MAX_BLOCK = 31 * CLASS + LEAST - SLACK;
 
 /** Allocation and copies for tensors. Only the main thread's instance allocates. */
 export class Heap implements Memory {
-  readonly #instance: Instance;
+  /** Dropped as the backend closes, so that its address space can be taken back, whatever still holds tensors of it. */
+  #open: Instance | undefined;
   readonly #sizes = new Map<number, number>();
   #live = 0;
-  closed = false;
 
   constructor(instance: Instance) {
-    this.#instance = instance;
+    this.#open = instance;
+  }
+
+  get closed(): boolean {
+    return this.#open === undefined;
   }
 
   /** Memory of a tensor, or of what is counted as one. */
   allocate(bytes: number): number {
-    this.#requireOpen();
     const address = this.reserve(bytes);
     this.#sizes.set(address, bytes);
     this.#live += bytes;
@@ -48,15 +51,16 @@ export class Heap implements Memory {
 
   /** Memory that is not counted. Throws `OutOfMemoryError`, which leaves everything as it was. */
   reserve(bytes: number): number {
-    if (bytes > LARGEST_BLOCK) {
+    const { exports } = this.#instance;
+    if (bytes > MAX_BLOCK) {
       throw new OutOfMemoryError(
         bytes,
         this.#live,
-        `one piece of memory may have ${LARGEST_BLOCK} bytes; split what needs more`,
+        `one piece of memory may have ${MAX_BLOCK} bytes; split what needs more`,
       );
     }
     try {
-      return this.#instance.exports.reserve(blockFor(bytes + SLACK)) >>> 0;
+      return exports.reserve(blockFor(bytes + SLACK)) >>> 0;
     } catch {
       throw new OutOfMemoryError(
         bytes,
@@ -68,16 +72,14 @@ export class Heap implements Memory {
 
   /** Gives back what `reserve` returned. */
   release(address: number): void {
-    this.#instance.exports.release(address);
+    this.#open?.exports.release(address);
   }
 
   write(address: number, bytes: Uint8Array): void {
-    this.#requireOpen();
     new Uint8Array(this.#instance.memory.buffer, address, bytes.length).set(bytes);
   }
 
   copy(to: number, from: number, bytes: number): void {
-    this.#requireOpen();
     new Uint8Array(this.#instance.memory.buffer).copyWithin(to, from, from + bytes);
   }
 
@@ -86,21 +88,22 @@ export class Heap implements Memory {
   }
 
   readSync(address: number, bytes: number): Uint8Array {
-    this.#requireOpen();
     return new Uint8Array(this.#instance.memory.buffer, address, bytes).slice();
   }
 
   /** From now on nothing but `free` and `use` works: the backend is gone. */
   close(): void {
-    this.closed = true;
+    this.#open = undefined;
   }
 
-  #requireOpen(): void {
-    if (this.closed) throw new DisposedError("the wasm backend");
+  get #instance(): Instance {
+    if (!this.#open) throw new DisposedError("the wasm backend");
+    return this.#open;
   }
 
   use(): MemoryUse {
-    return { live: this.#live, reserved: this.#instance.memory.buffer.byteLength, blocks: this.#sizes.size };
+    const reserved = this.#open?.memory.buffer.byteLength ?? 0;
+    return { live: this.#live, reserved, blocks: this.#sizes.size };
   }
 }
 

@@ -1,6 +1,6 @@
 /** Threads over one memory: a job is an export, its arguments and a range that is split among them. */
 import { platform } from "#platform";
-import { BackendError } from "../../errors.js";
+import { BackendError, OutOfMemoryError } from "../../errors.js";
 import type { WorkerHandle } from "../platform/platform.js";
 import type { Heap } from "./heap.js";
 import type { ExportName, Exports, Instance } from "./instance.js";
@@ -12,11 +12,16 @@ const SCRATCH_BYTES = 1 << 20;
 /** Below this much work, in elements or multiply-adds, waking a thread costs more than it saves. */
 const WORTH_SHARING = 1 << 17;
 
+/** How long threads may take to start. */
+const START_MS = 60_000;
+
 interface Thread {
   readonly header: Int32Array;
   readonly args: Float64Array;
   readonly worker: WorkerHandle;
   jobs: number;
+  /** It was told to leave. */
+  closed: boolean;
 }
 
 /** A job: `total` units of work in multiples of `grain`, each costing about `weight` elements. */
@@ -35,6 +40,7 @@ export class Pool {
   readonly #exports: Exports;
   readonly #names: readonly string[];
   readonly #threads: Thread[] = [];
+  readonly #dropped: Promise<void>[] = [];
   readonly #heap: Heap;
   /** What each thread keeps, this one's first. */
   readonly #scratch: number[] = [];
@@ -46,29 +52,53 @@ export class Pool {
     this.#heap = heap;
   }
 
-  /** Starts `threads - 1` workers and waits until they are ready. */
+  /**
+   * Starts `threads - 1` workers and waits until they are ready. Throws `BackendError` where one cannot start, and
+   * `OutOfMemoryError`; no worker is left then.
+   */
   static async open(instance: Instance, heap: Heap, threads: number): Promise<Pool> {
     const pool = new Pool(instance, heap);
-    for (let i = 1; i < threads; i++) pool.#threads.push(pool.#start(instance));
-    await Promise.all(pool.#threads.map(ready));
-    return pool;
+    try {
+      for (let i = 1; i < threads; i++) pool.#start(instance);
+      await Promise.all(pool.#threads.map(ready));
+      return pool;
+    } catch (cause) {
+      await pool.close();
+      if (cause instanceof OutOfMemoryError) throw cause;
+      const why = cause instanceof Error ? cause.message : String(cause);
+      throw new BackendError(
+        `wasm: a thread could not be started: ${why || "no reason was given"}; allow workers (in a page: from blob: URLs), or give threads: 1`,
+        { cause },
+      );
+    }
   }
 
   get size(): number {
     return this.#threads.length + 1;
   }
 
-  #start({ module, memory }: Instance): Thread {
+  /** A worker that ended without being told to gets no further jobs. */
+  #drop(thread: Thread): void {
+    if (thread.closed) return;
+    thread.closed = true;
+    this.#threads.splice(this.#threads.indexOf(thread), 1);
+    this.#dropped.push(thread.worker.terminate());
+  }
+
+  #start({ module, memory }: Instance): void {
     const control = this.#heap.reserve(CONTROL.bytes);
     this.#controls.push(control);
     new Uint8Array(memory.buffer, control, CONTROL.bytes).fill(0);
     const data: WorkerData = { module, memory, control, names: this.#names };
-    return {
+    const thread = {
       header: new Int32Array(memory.buffer, control, 4),
       args: new Float64Array(memory.buffer, control + 64, CONTROL.maxArgs),
       worker: platform.spawn(serve.toString(), data),
       jobs: 1,
+      closed: false,
     };
+    this.#threads.push(thread);
+    thread.worker.failed.catch(() => this.#drop(thread));
   }
 
   /**
@@ -150,23 +180,30 @@ export class Pool {
   /** Lets the workers leave and waits until they have. */
   async close(): Promise<void> {
     for (const thread of this.#threads) {
+      thread.closed = true;
       thread.header[2] = -1;
       Atomics.store(thread.header, 0, thread.jobs);
       Atomics.notify(thread.header, 0);
     }
-    await Promise.all(this.#threads.map((thread) => thread.worker.terminate()));
+    await Promise.all([...this.#dropped, ...this.#threads.map(({ worker }) => worker.terminate())]);
     for (const address of [...this.#scratch, ...this.#controls]) this.#heap.release(address);
-    this.#threads.length = 0;
+    for (const each of [this.#threads, this.#dropped, this.#scratch, this.#controls]) each.length = 0;
   }
 }
 
-/** Resolves when the worker has instantiated the module. */
+/** Resolves when the worker has instantiated the module; throws where it breaks before, or takes too long. */
 async function ready(thread: Thread): Promise<void> {
+  const last = performance.now() + START_MS;
   const poll = async (): Promise<void> => {
-    while (Atomics.load(thread.header, 1) < 1) await new Promise((resolve) => setTimeout(resolve, 1));
+    while (Atomics.load(thread.header, 1) < 1) {
+      if (thread.closed) return;
+      if (performance.now() > last) throw new Error(`it did not start within ${START_MS / 1000} s`);
+      await new Promise((resolve) => setTimeout(resolve, 1));
+    }
   };
   await Promise.race([poll(), thread.worker.failed]);
-  thread.worker.detach();
+  // one that is being ended is waited for
+  if (!thread.closed) thread.worker.detach();
 }
 
 function join(thread: Thread, name: string): number {

@@ -5,10 +5,16 @@ import { FLT_MAX, factsOf } from "../../formats/derive.js";
 import { copyGeometry } from "../../tensor/geometry.js";
 import type { Direction, QuantizedCopy } from "../../tensor/quantized.js";
 import { asMatrix, byteLength, storageBits } from "../../tensor/shape.js";
+import type { Tensor } from "../../tensor/tensor.js";
 import type { QuantizeArgs } from "../ops.js";
 import { amaxOf } from "./cast.js";
 import { relayoutScales, transposeCodes } from "./layout.js";
 import { halves, type Lowering, type LoweringContext } from "./lowering.js";
+
+/** Rows and columns of what is quantized. Where one is zero the other counts nothing: it may be beyond what kernels count. */
+function sizeOf(x: Tensor): readonly [rows: number, columns: number] {
+  return x.size === 0 ? [0, 0] : asMatrix(x.shape);
+}
 
 /** Rows that a transposing pass reads at a time. */
 const STRIP = 16;
@@ -27,7 +33,7 @@ export const quantize: Lowering<"quantize"> = {
 /** Per-tensor scaling: one encode, whose bytes are transposed for the columnwise copy (numerics.md §2.1). */
 function quantizeTensor(context: LoweringContext, args: QuantizeArgs): void {
   const { x, spec, rowwise, columnwise } = args;
-  const [rows, columns] = asMatrix(x.shape);
+  const [rows, columns] = sizeOf(x);
   const scale = tensorScale(context, args);
   const codes = (address: number): void => {
     const policy = [ROUNDING.tiesToEven, OVERFLOW.saturate, scale, 0, 0, 0, 0, 0];
@@ -68,7 +74,7 @@ function quantizeCopy(
   copy: QuantizedCopy,
 ): void {
   const { x, spec, scaleLayout } = args;
-  const size = asMatrix(x.shape);
+  const size = sizeOf(x);
   if (scaleLayout === "logical") {
     quantizeBlocks(context, args, direction, copy, copy.scaleInv.address);
     return;
@@ -89,7 +95,7 @@ function quantizeBlocks(
   scales: number,
 ): void {
   const { x, spec, random } = args;
-  const [rows, columns] = asMatrix(x.shape);
+  const [rows, columns] = sizeOf(x);
   const format: BlockFormat = BLOCK_FORMATS[spec.quantizer];
   const { data, scale } = copyGeometry(spec, [rows, columns], direction, "logical");
   const [tileRows, block] = tileSize(spec.tile);
@@ -173,7 +179,7 @@ function globalAmax(
 
 /** max |y| of the bf16 random Hadamard transform y of xᵀ. */
 function transformedAmax({ pool }: LoweringContext, x: QuantizeArgs["x"], signs: number): number {
-  const [rows, columns] = asMatrix(x.shape);
+  const [rows, columns] = sizeOf(x);
   const job = { total: columns, grain: STRIP, weight: rows };
   const parts = pool.run("hadamardAmax", job, (scratch) => [x.address, columns, rows, 1, signs, scratch]);
   return Math.max(0, ...parts);

@@ -1,0 +1,54 @@
+/** Elements as arrays of the host: which typed array goes with which element type. */
+import { DTypeError } from "../errors.js";
+import { type DType, shown, storageBits } from "./shape.js";
+
+/** What `data()` gives: values for f32 and i32, codes for everything else, FP4 two codes a byte. */
+export type TensorData<D extends DType = DType> = D extends "f32"
+  ? Float32Array
+  : D extends "i32"
+    ? Int32Array
+    : D extends "bf16" | "f16" | "u16"
+      ? Uint16Array
+      : D extends "tf32" | "u32"
+        ? Uint32Array
+        : Uint8Array;
+
+const ARRAYS = { Float32Array, Int32Array, Uint32Array, Uint16Array, Uint8Array } as const;
+
+/** The name of the typed array that holds elements of that type. Throws `DTypeError` for what is none. */
+export function arrayOf(dtype: DType): keyof typeof ARRAYS {
+  const bits = storageBits(dtype);
+  if (dtype === "f32") return "Float32Array";
+  if (dtype === "i32") return "Int32Array";
+  if (bits === 32) return "Uint32Array";
+  return bits === 16 ? "Uint16Array" : "Uint8Array";
+}
+
+/** Bytes of memory as elements. */
+export function viewAs<D extends DType>(dtype: D, bytes: Uint8Array): TensorData<D> {
+  const { buffer, byteOffset, byteLength } = bytes as Uint8Array<ArrayBuffer>;
+  const array = ARRAYS[arrayOf(dtype)];
+  return new array(buffer, byteOffset, byteLength / array.BYTES_PER_ELEMENT) as TensorData<D>;
+}
+
+const TypedArray = Object.getPrototypeOf(Uint8Array.prototype) as object;
+const tagOf = Object.getOwnPropertyDescriptor(TypedArray, Symbol.toStringTag)?.get as (
+  this: unknown,
+) => string | undefined;
+
+/** The name of a typed array's kind, of any realm; undefined for anything else. */
+export function kindOf(data: unknown): string | undefined {
+  return tagOf.call(data);
+}
+
+/** The bytes of elements of that type, or of bytes. Throws `DTypeError` for an array of another kind. */
+export function bytesOf(op: string, dtype: DType, data: unknown): Uint8Array {
+  const [kind, wanted] = [kindOf(data), arrayOf(dtype)];
+  if (kind !== wanted && kind !== "Uint8Array") {
+    throw new DTypeError(
+      `${op}: ${dtype} elements are a ${wanted}, as data() gives them, or their bytes a Uint8Array; ${kind ? `a ${kind}` : shown(data)} was given`,
+    );
+  }
+  const { buffer, byteOffset, byteLength } = data as Uint8Array;
+  return new Uint8Array(buffer, byteOffset, byteLength);
+}
