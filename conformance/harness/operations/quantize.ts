@@ -7,9 +7,11 @@ import { factsOf } from "../../../src/formats/derive.js";
 import type { Quantizer } from "../../../src/quantizers/quantizer.js";
 import { copyGeometry } from "../../../src/tensor/geometry.js";
 import type { QuantizedTensor, QuantizeSpec, ScaleLayout, Usage } from "../../../src/tensor/quantized.js";
-import type { Shape, WideDType } from "../../../src/tensor/shape.js";
+import { type DType, elementCount, type Shape, type WideDType } from "../../../src/tensor/shape.js";
+import type { Tensor } from "../../../src/tensor/tensor.js";
 import { randomSource } from "../../arbitraries/formats.js";
 import { matrixShape, wideMatrix } from "../../arbitraries/matrices.js";
+import { words } from "../../arbitraries/random.js";
 import { quantizeSpec, scaleLayout, sourceType, usage } from "../../arbitraries/specs.js";
 import * as oracle from "../../oracle/quantize.js";
 import type { Answer, Operation } from "../operation.js";
@@ -29,7 +31,12 @@ export interface Quantization {
 
 export interface QuantizeCase extends Quantization {
   readonly x: PlainTensor<WideDType>;
+  /** The flag that the target, full of other bytes, is updated under; without it a new one is made. */
+  readonly noop?: number | undefined;
 }
+
+/** The flag is exactly 1, or anything else. */
+export const NOOPS = [undefined, 1, 0, 2, Number.NaN] as const;
 
 const delayedScale = fc.oneof(fc.constantFrom(1, 2, 448, 2 ** -10), fc.float({ min: 0, noNaN: true }));
 
@@ -58,7 +65,10 @@ export function quantizeCase(
     const aim = fc.tuple(sourceType(spec), shapes(multiple, block));
     const { max } = factsOf(spec.format);
     const x = aim.chain(([dtype, shape]) => wideMatrix({ dtype, shape, block, max }));
-    return fc.tuple(x, quantizationBy(spec)).map(([source, rest]) => ({ ...rest, x: source }));
+    const noop = fc.oneof({ weight: 5, arbitrary: fc.constant(undefined) }, fc.constantFrom(...NOOPS));
+    return fc
+      .tuple(x, quantizationBy(spec), noop)
+      .map(([source, rest, flag]) => ({ ...rest, x: source, noop: flag }));
   });
 }
 
@@ -100,14 +110,36 @@ export function askOracle(
   return answer;
 }
 
+/** What lies in a target before it is updated: bytes of every kind. */
+function bytesBefore<D extends DType>(dtype: D, shape: Shape): PlainTensor<D> {
+  return fromCodes(dtype, shape, words(1, elementCount(shape)));
+}
+
+function update(quantizer: Quantizer, x: Tensor<WideDType>, flag: number): QuantizedTensor {
+  const target = quantizer.makeEmpty(x.backend, x.shape, x.dtype);
+  for (const member of target.members) member.write(bytesBefore(member.dtype, member.shape).data);
+  quantizer.updateQuantized(x, target, { noop: upload(x.backend, scalar(flag)) });
+  return target;
+}
+
 export const quantizeOperation: Operation<QuantizeCase> = {
   arbitrary: quantizeCase(),
-  run: (backend, { x, ...how }) =>
-    runQuantizer(backend, how, (quantizer) => quantizer.quantize(upload(backend, x))),
-  oracle: ({ x, ...how }) =>
-    askOracle(how, x.matrix, (spec) =>
+  run: (backend, { x, noop, ...how }) =>
+    runQuantizer(backend, how, (quantizer) => {
+      const source = upload(backend, x);
+      return noop === undefined ? quantizer.quantize(source) : update(quantizer, source, noop);
+    }),
+  oracle({ x, noop, ...how }) {
+    const answer = askOracle(how, x.matrix, (spec) =>
       oracle.quantize({ data: wideValues(x), shape: x.matrix, dtype: x.dtype }, spec),
-    ),
+    );
+    if (noop !== 1) return answer;
+    const before = Object.entries(answer).map(([name, { dtype, shape }]) => [
+      name,
+      name === "amax" ? scalar(0) : bytesBefore(dtype, shape),
+    ]);
+    return Object.fromEntries(before);
+  },
 };
 
 /** One f32. */
