@@ -4,27 +4,27 @@ import { describe, expect, it } from "vitest";
 import { BLOCK_FORMATS, tileSize } from "../src/formats/block.js";
 import { factsOf } from "../src/formats/derive.js";
 import { makeSpec } from "../src/quantizers/quantizer.js";
-import { covering, pairsAmong, product } from "./arbitraries/covering.js";
+import { covering, product, tuplesAmong } from "./arbitraries/covering.js";
 import { wideMatrix } from "./arbitraries/matrices.js";
-import { nameOf, type Told, toldInPairs } from "./arbitraries/quantizations.js";
+import { nameOf, type Told, toldTogether } from "./arbitraries/quantizations.js";
 import { optionsOf, QUANTIZERS } from "./arbitraries/specs.js";
 import { assertSameAnswer } from "./harness/laws.js";
 import { quantizeOperation } from "./harness/operations/quantize.js";
 import { scoped, useBackend } from "./harness/suite.js";
 
 describe("some rows of a table of options", () => {
-  it("have every pair that any row has, and are few", () => {
+  it("have all values together that any row has, and are few", () => {
     const table = fc.array(fc.integer({ min: 1, max: 4 }), { minLength: 2, maxLength: 5 });
     fc.assert(
-      fc.property(table, fc.nat({ max: 6 }), (sizes, forbidden) => {
+      fc.property(table, fc.nat({ max: 6 }), fc.constantFrom(1, 2, 3), (sizes, forbidden, strength) => {
         const options = Object.fromEntries(
           sizes.map((size, i) => [`o${i}`, Array.from({ length: size }, (_, v) => v)]),
         );
         const rows = product(options).filter((row) => row.o0 !== row.o1 || row.o0 !== forbidden);
-        const chosen = covering(rows);
-        expect(pairsAmong(chosen)).toEqual(pairsAmong(rows));
-        const [most = 0, second = 0] = sizes.toSorted((a, b) => b - a);
-        expect(chosen.length).toBeLessThanOrEqual(2 * most * second);
+        const chosen = covering(rows, strength);
+        expect(tuplesAmong(chosen, strength)).toEqual(tuplesAmong(rows, strength));
+        const most = sizes.toSorted((a, b) => b - a).slice(0, strength);
+        expect(chosen.length).toBeLessThanOrEqual(2 * most.reduce((n, size) => n * size, 1));
       }),
     );
   });
@@ -32,7 +32,7 @@ describe("some rows of a table of options", () => {
 
 describe.each(QUANTIZERS)("%s", (name) => {
   const backend = useBackend({ threads: 2 });
-  const told = toldInPairs(name);
+  const told = toldTogether(name, 2);
 
   it("has every field of a spec among its options, or one value for it", () => {
     const { quantizer: _, ...defaults } = makeSpec(name, {});

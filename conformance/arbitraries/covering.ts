@@ -16,31 +16,61 @@ export function product<O extends { readonly [K in keyof O]?: readonly unknown[]
   return rows as { readonly [K in keyof O]: NonNullable<O[K]>[number] }[];
 }
 
-/** Names of all pairs of values in a row. */
-function pairsOf(row: Readonly<Record<string, unknown>>): readonly string[] {
-  const entries = Object.entries(row).map(([name, value]) => `${name}=${JSON.stringify(value)}`);
-  return entries.flatMap((one, i) => entries.slice(i + 1).map((other) => `${one} & ${other}`));
+/** Names of the values of a row, `strength` at a time. */
+function tuplesOf(row: Readonly<Record<string, unknown>>, strength: number): readonly string[] {
+  let tuples: (readonly [last: number, name: string])[] = [[-1, ""]];
+  const values = Object.entries(row).map(([name, value]) => `${name}=${JSON.stringify(value)}`);
+  for (let i = 0; i < strength; i++)
+    tuples = tuples.flatMap(([last, name]) =>
+      values.slice(last + 1).map((value, k) => [last + 1 + k, `${name} & ${value}`] as const),
+    );
+  return tuples.map(([, name]) => name);
 }
 
-/** The pairs of values that any of these rows has. */
-export function pairsAmong(rows: readonly Readonly<Record<string, unknown>>[]): ReadonlySet<string> {
-  return new Set(rows.flatMap(pairsOf));
+/** The tuples of values that any of these rows has. */
+export function tuplesAmong(
+  rows: readonly Readonly<Record<string, unknown>>[],
+  strength: number,
+): ReadonlySet<string> {
+  return new Set(rows.flatMap((row) => tuplesOf(row, strength)));
 }
 
-/** Some of the rows, in which every pair of values occurs that occurs in any: each next one has the most new pairs. */
-export function covering<R extends Readonly<Record<string, unknown>>>(rows: readonly R[]): readonly R[] {
-  const left = new Set(pairsAmong(rows));
+/** Rows without the options that have one value in all of them. */
+function varying<R extends Readonly<Record<string, unknown>>>(
+  rows: readonly R[],
+): readonly Readonly<Record<string, unknown>>[] {
+  const [first] = rows;
+  const differs = (name: string): boolean =>
+    rows.some((row) => JSON.stringify(row[name]) !== JSON.stringify(first?.[name]));
+  const names = Object.keys(first ?? {}).filter(differs);
+  return rows.map((row) => Object.fromEntries(names.map((name) => [name, row[name]])));
+}
+
+/**
+ * Some of the rows, in which any values of `strength` options occur together that do in any: each next one has the most that
+ * are new.
+ */
+export function covering<R extends Readonly<Record<string, unknown>>>(
+  rows: readonly R[],
+  strength: number,
+): readonly R[] {
+  const numbers = new Map<string, number>();
+  const numbered = (name: string): number => {
+    if (!numbers.has(name)) numbers.set(name, numbers.size);
+    return numbers.get(name) as number;
+  };
+  const candidates = varying(rows).map((row, i) => ({
+    row: rows[i] as R,
+    tuples: tuplesOf(row, Math.min(strength, Object.keys(row).length)).map(numbered),
+  }));
+  const left = new Set(numbers.values());
   const chosen: R[] = [];
   while (left.size > 0) {
-    let best: R | undefined;
-    let most = 0;
-    for (const row of rows) {
-      const fresh = pairsOf(row).filter((pair) => left.has(pair)).length;
-      if (fresh > most) [best, most] = [row, fresh];
-    }
+    const fresh = candidates.map(({ tuples }) => tuples.reduce((n, each) => n + (left.has(each) ? 1 : 0), 0));
+    const best = candidates[fresh.indexOf(Math.max(...fresh))];
     if (!best) break;
-    for (const pair of pairsOf(best)) left.delete(pair);
-    chosen.push(best);
+    for (const tuple of best.tuples) left.delete(tuple);
+    chosen.push(best.row);
   }
   return chosen;
 }

@@ -1,4 +1,4 @@
-/** All that a quantization can be told, with any two options met: what a shape, a seed and a matrix make inputs of. */
+/** All that a quantization can be told, with any few options met: what a shape, a seed and a matrix make inputs of. */
 import type { BlockFormatName } from "../../src/formats/block.js";
 import type { QuantizeSpec, ScaleLayout, Usage } from "../../src/tensor/quantized.js";
 import type { WideDType } from "../../src/tensor/shape.js";
@@ -13,17 +13,20 @@ export interface Told {
   readonly scaleLayout: ScaleLayout;
   readonly dtype: WideDType;
   readonly noop: number | undefined;
+  /** Delayed scaling: whether it records an amax. */
+  readonly records: boolean;
 }
 
 /** Everything that a quantizer can be told. */
-function everythingTold(name: BlockFormatName): readonly Told[] {
+function everythingTold(name: BlockFormatName, noops: readonly (number | undefined)[]): readonly Told[] {
   return specsOf(name).flatMap((spec) =>
     product({
       spec: [spec],
       usage: USAGES,
       scaleLayout: layoutsOf(spec),
       dtype: sourceTypes(spec),
-      noop: NOOPS,
+      noop: noops,
+      records: name === "fp8-delayed" ? [true, false] : [true],
     }),
   );
 }
@@ -33,14 +36,18 @@ function flat({ spec, ...rest }: Told): Readonly<Record<string, unknown>> {
   return { ...spec, ...rest };
 }
 
-/** Some of everything, in which any two values of two options meet that can. */
-export function toldInPairs(name: BlockFormatName): readonly Told[] {
-  const all = new Map(everythingTold(name).map((told) => [flat(told), told]));
-  return covering([...all.keys()]).map((row) => all.get(row) as Told);
+/** Some of everything, in which any values of `strength` options meet that can. */
+export function toldTogether(
+  name: BlockFormatName,
+  strength: number,
+  noops: readonly (number | undefined)[] = NOOPS,
+): readonly Told[] {
+  const all = new Map(everythingTold(name, noops).map((told) => [flat(told), told]));
+  return covering([...all.keys()], strength).map((row) => all.get(row) as Told);
 }
 
 /** A name for a test. */
-export function nameOf({ spec, usage, scaleLayout, dtype, noop }: Told): string {
+export function nameOf({ spec, usage, scaleLayout, dtype, noop, records }: Told): string {
   const { quantizer, ...fields } = spec;
   const on = Object.entries(fields).filter(([, value]) => value && value !== "none" && value !== 448);
   const copies = Object.entries(usage).filter(([, wanted]) => wanted);
@@ -51,5 +58,6 @@ export function nameOf({ spec, usage, scaleLayout, dtype, noop }: Told): string 
     ...copies.map(([copy]) => copy),
     ...on.map(([key, value]) => (value === true ? key : `${key} ${value}`)),
     ...(noop === undefined ? [] : [`noop ${noop}`]),
+    ...(records ? [] : ["no record"]),
   ].join(" ");
 }

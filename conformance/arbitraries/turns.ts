@@ -6,6 +6,7 @@ import * as fc from "fast-check";
 import type { ActivationName } from "../../src/backends/ops.js";
 import type { Shape } from "../../src/tensor/shape.js";
 import { parameters } from "../harness/operations/norm.js";
+import { normQuantizeCase } from "../harness/operations/norm-quantize.js";
 import type { Cases, OperationName } from "../harness/operations.js";
 import { PlainTensor } from "../harness/plain.js";
 import { large, losses, manyIds, row } from "./large.js";
@@ -22,6 +23,17 @@ const SHORTEST_ROW = ROW_THREADS / 2 + 1;
 /** Numbers from which curves come from tables. */
 const TABLED = 2 ** 22;
 const CURVES: readonly ActivationName[] = ["gelu", "silu", "qgelu", "sigmoid", "qgelu"];
+
+/** Rows of four, two and one to a block, and too long for its memory; many rows; columns that are no whole packs. */
+const NORMED: readonly Shape[] = [
+  [20_000, 64],
+  [6000, 520],
+  [300, 8200],
+  [150, 12_296],
+  [140, 40_008],
+  [3, 120_008],
+  [9000, 33],
+];
 
 const outDtype = wideType();
 
@@ -49,20 +61,22 @@ export function turnsFor(multiprocessors: number): Turns {
   /** Numbers that a grid of so many threads on a multiprocessor takes in one turn, and a few more. */
   const beyond = (each: number): number => multiprocessors * each + 8 * 101 + 5;
   const manyRows: Shape = [GRID + 5, SHORTEST_ROW];
-  const tabled = Math.ceil(Math.max(TABLED, beyond(4 * 1024 * 8)) / 520);
-  const wide = { half: [tabled, 1040 / 2], whole: [tabled, 1040] };
+  const tabled = Math.max(TABLED, beyond(4 * 1024 * 8));
+  const flat: Shape = [tabled - (tabled % 8) + 5];
+  const rows = Math.ceil(tabled / 1040);
+  const wide = { half: [rows, 1040], whole: [rows, 2 * 1040] };
   return {
     amax: [
       large([beyond(8 * 256 * 4 * 8)], "bf16").map((x) => ({ x })),
       large([beyond(8 * 256 * 4 * 4)], "f32").map((x) => ({ x })),
     ],
     activation: CURVES.map((kind) =>
-      fc.record({ x: large(wide.half, "bf16"), kind: fc.constant(kind), outDtype }),
+      fc.record({ x: large(flat, "bf16"), kind: fc.constant(kind), outDtype }),
     ),
     activationBackward: CURVES.map((kind) =>
       fc.record({
-        x: large(wide.half, "bf16"),
-        grad: large(wide.half),
+        x: large(flat, "bf16"),
+        grad: large(flat),
         kind: fc.constant(kind),
         outDtype,
       }),
@@ -85,13 +99,8 @@ export function turnsFor(multiprocessors: number): Turns {
       [70_000, 16],
       [32 * GRID + 33, 1],
     ].map((shape) => fc.record({ x: large(shape), outDtype })),
-    norm: [
-      [20_000, 64],
-      [6000, 520],
-      [300, 8200],
-      [140, 40_008],
-      [9000, 33],
-    ].map(normed),
+    norm: NORMED.map(normed),
+    normQuantize: NORMED.map((shape) => normQuantizeCase(["fp8-delayed"], () => fc.constant(shape))),
     normBackward: [
       [20_000, 64],
       [9000, 264],

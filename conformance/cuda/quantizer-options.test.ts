@@ -1,6 +1,6 @@
 /**
- * Every option of a quantizer beside every value of every other one on a GPU, all of them on matrices of one shape in one
- * process; then matrices of so many tiles that a block of threads takes a second one, the last of them ragged.
+ * Any values of three options of a quantizer together on a GPU, and the same told to do nothing, all of them on matrices of one
+ * shape in one process; then matrices of so many tiles that a block of threads takes a second one, the last of them ragged.
  */
 import * as fc from "fast-check";
 import { describe, it } from "vitest";
@@ -13,7 +13,7 @@ import { makeSpec } from "../../src/quantizers/quantizer.js";
 import type { QuantizeSpec } from "../../src/tensor/quantized.js";
 import type { Shape, WideDType } from "../../src/tensor/shape.js";
 import { wideMatrix } from "../arbitraries/matrices.js";
-import { nameOf, type Told, toldInPairs } from "../arbitraries/quantizations.js";
+import { nameOf, type Told, toldTogether } from "../arbitraries/quantizations.js";
 import { QUANTIZERS } from "../arbitraries/specs.js";
 import { describeOnGpu, SEED, useGpu } from "../harness/gpu.js";
 import { assertSameAnswer } from "../harness/laws.js";
@@ -59,8 +59,16 @@ const MANY: readonly Told[] = (
     [makeSpec("mxfp8", {}), BOTH, "swizzled", "bf16", 0],
     [makeSpec("mxfp8", {}), BOTH, "padded", "bf16", 1],
     [makeSpec("mxfp4", { tile: "32x32" }), BOTH, "padded", "f32", 0],
+    [makeSpec("fp8-block", {}), BOTH, "padded", "bf16", 0],
   ] as const
-).map(([spec, usage, scaleLayout, dtype, noop]) => ({ spec, usage, scaleLayout, dtype, noop }));
+).map(([spec, usage, scaleLayout, dtype, noop]) => ({
+  spec,
+  usage,
+  scaleLayout,
+  dtype,
+  noop,
+  records: true,
+}));
 
 /** Ragged against tiles of 128 rows by 64 columns, of which a GPU works at most 12 a multiprocessor at once. */
 function manyTiles(multiprocessors: number): Shape {
@@ -84,9 +92,13 @@ describeOnGpu("quantizers on a GPU", () => {
     assertSameAnswer(ours as never, theirs as never);
   };
 
-  describe.each(QUANTIZERS)("%s with options in pairs", (name) => {
+  describe.each(QUANTIZERS)("%s with any three options", (name) => {
     const shape = SHAPES[BLOCK_FORMATS[name].multiple] as Shape;
-    for (const told of toldInPairs(name)) it(nameOf(told), () => compare(told, shape));
+    for (const told of toldTogether(name, 3, [undefined]))
+      it(nameOf(told), () => {
+        compare(told, shape);
+        compare({ ...told, noop: 1 }, shape);
+      });
   });
 
   describe("of more tiles than a GPU works at once", () => {

@@ -27,6 +27,8 @@ export interface Quantization {
   readonly random: RandomSource;
   /** fp8-delayed: the factor of the elements. */
   readonly scale: number;
+  /** fp8-delayed: whether an amax is recorded. Default true. */
+  readonly records?: boolean;
 }
 
 export interface QuantizeCase extends Quantization {
@@ -51,6 +53,7 @@ export function quantizationBy(spec: QuantizeSpec): fc.Arbitrary<Quantization> {
     scaleLayout: scaleLayout(spec),
     random: randomSource(),
     scale: delayedScale,
+    records: fc.integer({ min: 0, max: 3 }).map((n) => n < 3),
   });
 }
 
@@ -75,13 +78,14 @@ export function quantizeCase(
 /** What `quantize` makes with a quantizer that is told all that; the amax it records, too. */
 export function runQuantizer(
   backend: Backend,
-  { spec, usage: copies, scaleLayout: layout, random, scale }: Quantization,
+  { spec, usage: copies, scaleLayout: layout, random, scale, records = true }: Quantization,
   quantize: (quantizer: Quantizer) => QuantizedTensor,
 ): Answer {
   const options = { ...copies, scaleLayout: layout };
   if (spec.quantizer !== "fp8-delayed")
     return downloadQuantized(quantize(new SpecQuantizer(spec, options, { random })));
   const factor = upload(backend, scalar(scale));
+  if (!records) return downloadQuantized(quantize(new SpecQuantizer(spec, options, { scale: factor })));
   const amaxRecord = upload(backend, scalar(0));
   const copy = downloadQuantized(quantize(new SpecQuantizer(spec, options, { scale: factor, amaxRecord })));
   return { ...copy, amax: download(amaxRecord) };
@@ -89,7 +93,7 @@ export function runQuantizer(
 
 /** What an oracle says to the same, for a matrix of that size. */
 export function askOracle(
-  { spec, usage: copies, scaleLayout: layout, random, scale }: Quantization,
+  { spec, usage: copies, scaleLayout: layout, random, scale, records = true }: Quantization,
   matrix: readonly [rows: number, columns: number],
   quantize: (spec: oracle.QuantizeSpec) => oracle.Quantized,
 ): Answer {
@@ -106,7 +110,7 @@ export function askOracle(
     answer[`${direction}.scaleInv`] = fromCodes(scaleType, scaleShape, values);
     if (copy.amax !== undefined) answer[`${direction}.amax`] = fromCodes("f32", [1], [copy.amax]);
   }
-  if (result.amax !== undefined) answer.amax = fromCodes("f32", [1], [result.amax]);
+  if (result.amax !== undefined && records) answer.amax = fromCodes("f32", [1], [result.amax]);
   return answer;
 }
 
