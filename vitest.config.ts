@@ -27,6 +27,7 @@ export default defineConfig({
           name: "gpu",
           include: ["conformance/cuda/**/*.test.ts"],
           globalSetup: "conformance/harness/announce-gpu.ts",
+          setupFiles: "conformance/harness/turns.ts",
         },
       },
     ],

@@ -27,6 +27,9 @@ static Napi::Object initialize(Napi::Env env, Napi::Object exports) {
   lockstep::registerAdd(env, exports);
   lockstep::registerScaled(env, exports);
   lockstep::registerSoftmax(env, exports);
+#ifdef LOCKSTEP_TURNS
+  lockstep::registerTurns(env, exports);
+#endif
   return exports;
 }
 

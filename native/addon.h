@@ -31,5 +31,7 @@ void registerQuantizeTensor(Napi::Env env, Napi::Object exports);
 void registerScaled(Napi::Env env, Napi::Object exports);
 void registerSoftmax(Napi::Env env, Napi::Object exports);
 void registerSweep(Napi::Env env, Napi::Object exports);
+// Only where the sources were marked (scripts/turns).
+void registerTurns(Napi::Env env, Napi::Object exports);
 
 }  // namespace lockstep

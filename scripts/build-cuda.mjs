@@ -1,5 +1,6 @@
 // Builds the addon of the CUDA backend into build/native: `npm run build:cuda`, or `npx lockstep build-cuda` in an installed
-// package. Options: --architectures LIST (CMake's, separated by semicolons; default 89-real;90a-real;100a-real).
+// package. Options: --architectures LIST (CMake's, separated by semicolons; default 89-real;90a-real;100a-real); --turns builds
+// from sources that scripts/turns has marked, into build/turns/build: which loops and branches the tests reach.
 // The toolkit is found in CUDA_HOME, on the PATH, in the usual folders, or where scripts/cuda-toolkit or NVIDIA's wheels put it.
 import { spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
@@ -51,7 +52,7 @@ function cmakeJs() {
   }
 }
 
-const { values } = parseArgs({ options: { architectures: { type: "string" } } });
+const { values } = parseArgs({ options: { architectures: { type: "string" }, turns: { type: "boolean" } } });
 const [toolkit] = toolkits();
 if (!toolkit) {
   fail(
@@ -60,12 +61,20 @@ if (!toolkit) {
 }
 const settings = [`--CDCMAKE_CUDA_COMPILER=${join(toolkit, "bin/nvcc")}`];
 if (values.architectures) settings.push(`--CDCMAKE_CUDA_ARCHITECTURES=${values.architectures}`);
+if (values.turns) {
+  const { markSources } = await import("./turns/sources.mjs");
+  await markSources(ROOT, join(ROOT, "build/turns"));
+  settings.push("--CDLOCKSTEP_TURNS=ON");
+}
+const [sources, out] = values.turns
+  ? ["build/turns/native", "build/turns/build"]
+  : ["native", "build/native"];
 const args = [
   "compile",
   "--directory",
-  "native",
+  sources,
   "--out",
-  "build/native",
+  out,
   "--parallel",
   String(availableParallelism()),
   ...settings,
@@ -77,4 +86,4 @@ const { status } = spawnSync(process.execPath, [cmakeJs(), ...args], {
   env: { ...process.env, CUDA_HOME: toolkit },
 });
 if (status !== 0) fail("the addon was not built; the compiler's messages are above");
-process.stdout.write("build-cuda: built build/native/Release/lockstep.node\n");
+process.stdout.write(`build-cuda: built ${out}/Release/lockstep.node\n`);

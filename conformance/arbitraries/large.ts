@@ -2,6 +2,7 @@
 import * as fc from "fast-check";
 import type { ActivationName } from "../../src/backends/ops.js";
 import { ACTIVATION } from "../../src/formats/contract.gen.js";
+import { RHT_SIGNS } from "../../src/ops/hadamard.js";
 import { asMatrix, type Shape, type WideDType } from "../../src/tensor/shape.js";
 import type { Inputs } from "../harness/laws.js";
 import { activationQuantizeCase } from "../harness/operations/activation-quantize.js";
@@ -16,6 +17,7 @@ import { quantizeCase, type Shapes } from "../harness/operations/quantize.js";
 import { scaledCase } from "../harness/operations/scaled.js";
 import { softmaxBackwardCase, softmaxCase } from "../harness/operations/softmax.js";
 import { PlainTensor } from "../harness/plain.js";
+import { format, overflow, randomSource, rounding } from "./formats.js";
 import { wideMatrix } from "./matrices.js";
 import { words } from "./random.js";
 import { wideTensor, wideType } from "./wide.js";
@@ -50,7 +52,7 @@ const stepShape = largeShapes(2 ** 17)(1, 1);
 const kinds = fc.constantFrom(...(Object.keys(ACTIVATION) as ActivationName[]));
 
 /** A large tensor of any wide type. */
-function large(shape: Shape, dtype?: WideDType): fc.Arbitrary<PlainTensor<WideDType>> {
+export function large(shape: Shape, dtype?: WideDType): fc.Arbitrary<PlainTensor<WideDType>> {
   const type = dtype ? fc.constant(dtype) : wideType();
   return type.chain((chosen) => wideMatrix({ dtype: chosen, shape, block: 32, max: 448 }));
 }
@@ -73,11 +75,13 @@ const matrices: fc.Arbitrary<Shape> = fc.oneof(
   anyShape,
 );
 
-function row(shape: Shape) {
+/** One f32 for each row. */
+export function row(shape: Shape) {
   return wideTensor([asMatrix(shape)[0]], { dtype: "f32" });
 }
 
-function losses(shape: Shape) {
+/** Logits and targets, some of them ignored. */
+export function losses(shape: Shape) {
   const [rows, classes] = asMatrix(shape);
   return fc
     .record({
@@ -97,7 +101,7 @@ function losses(shape: Shape) {
 }
 
 /** Positions of which some have no row and many the same. */
-function manyIds(count: number, vocabulary: number): fc.Arbitrary<PlainTensor<"i32">> {
+export function manyIds(count: number, vocabulary: number): fc.Arbitrary<PlainTensor<"i32">> {
   return fc.nat().map((seed) => {
     const drawn = words(seed, count);
     const ids = Int32Array.from(drawn, (word) =>
@@ -115,8 +119,25 @@ const tables = fc
     return { vocabulary, columns, count: Math.min(count, Math.ceil(MOST / columns)) };
   });
 
+/** Values to encode, as many as take all 32 bits of a counter of eights but the highest. */
+const toEncode = fc.tuple(anyShape, format()).chain(([shape, to]) => {
+  const [rows, columns] = asMatrix(shape);
+  return fc.record({
+    x: large([rows, columns + (columns % 2)]),
+    format: fc.constant(to),
+    rounding: rounding(),
+    overflow: overflow(),
+    random: randomSource(),
+    scale: fc.constantFrom(1, 1, 0.3, 2 ** -20),
+  });
+});
+
 /** Large inputs for every operation but the product, which has its own. */
 export const LARGE_INPUTS: Inputs = {
+  encode: toEncode,
+  hadamard: fc
+    .tuple(shapes(16, 16), fc.constantFrom(0, RHT_SIGNS))
+    .chain(([shape, signs]) => large(shape, "bf16").map((x) => ({ x: x as PlainTensor<"bf16">, signs }))),
   amax: anyShape.chain((shape) => large(shape)).map((x) => ({ x })),
   quantize: quantizeCase(undefined, shapes),
   dequantize: dequantizeCase(shapes),

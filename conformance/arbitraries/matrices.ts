@@ -34,13 +34,34 @@ type Plant =
   /** The tile's amax becomes max * 2^k, or an f32 step or two beside it: where the scale changes. */
   | { readonly kind: "boundary"; readonly at: Place; readonly k: number; readonly steps: number }
   /** All of a tile becomes zero, or tiny against the rest of the tensor. */
-  | { readonly kind: "dead"; readonly at: Place; readonly exponent: number };
+  | { readonly kind: "dead"; readonly at: Place; readonly exponent: number }
+  /** All of a tile becomes one special. */
+  | { readonly kind: "filled"; readonly at: Place; readonly bits: number; readonly alternating: boolean }
+  /** A special where an access of several elements begins or ends, counted over the whole tensor. */
+  | { readonly kind: "end"; readonly index: number; readonly bits: number };
 
-/** An element, and which tile around it: along the row, along the column, or square. */
+/** An element, negative numbers counted from the end, and which tile around it: along the row, the column, or square. */
 interface Place {
   readonly row: number;
   readonly column: number;
   readonly tile: "row" | "column" | "square";
+}
+
+/** Where vectors, blocks, tiles and tensors begin and end, from the front and from the back. */
+const ENDS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 1024, 4096].flatMap((n) => [n - 1, n, -n, -n - 1]);
+
+/** An index of an element, or of a row or column: anywhere, or where something begins or ends. */
+export function anIndex(): fc.Arbitrary<number> {
+  return fc.oneof(
+    { weight: 3, arbitrary: fc.nat() },
+    { weight: 1, arbitrary: fc.constantFrom(0, -1) },
+    { weight: 2, arbitrary: fc.constantFrom(...ENDS) },
+  );
+}
+
+/** That index among `size`, counted from the end where it is negative. */
+export function indexIn(index: number, size: number): number {
+  return ((index % size) + size) % size;
 }
 
 const constant: fc.Arbitrary<Base> = fc
@@ -50,15 +71,22 @@ const constant: fc.Arbitrary<Base> = fc
 const seeded: fc.Arbitrary<Base> = fc.record({
   kind: fc.constant("seeded"),
   seed: fc.nat(),
-  range: fc.constantFrom([-1, 3], [-8, 16], [-30, 40], [-126, 252], [-149, 40], [90, 37]) as fc.Arbitrary<
-    [number, number]
-  >,
+  range: fc.constantFrom(
+    [-1, 3],
+    [-1, 3],
+    [-8, 16],
+    [-8, 16],
+    [-30, 40],
+    [-126, 252],
+    [-149, 40],
+    [90, 37],
+  ) as fc.Arbitrary<[number, number]>,
   mantissaBits: fc.constantFrom(1, 3, 7, 23),
 } as const);
 
 const place: fc.Arbitrary<Place> = fc.record({
-  row: fc.nat(),
-  column: fc.nat(),
+  row: anIndex(),
+  column: anIndex(),
   tile: fc.constantFrom("row", "column", "square"),
 } as const);
 
@@ -78,6 +106,13 @@ const plant: fc.Arbitrary<Plant> = fc.oneof(
     at: place,
     exponent: fc.constantFrom(-200, -17, -19, -20, -22, -140),
   } as const),
+  fc.record({
+    kind: fc.constant("filled"),
+    at: place,
+    bits: specialPattern(),
+    alternating: fc.boolean(),
+  } as const),
+  fc.record({ kind: fc.constant("end"), index: anIndex(), bits: specialPattern() } as const),
 );
 
 /** Matrices for `aim`; they shrink to a constant with few plants. */
@@ -100,21 +135,45 @@ function fill(base: Base, count: number): Uint32Array {
   if (base.kind === "constant") return new Uint32Array(count).fill(base.bits);
   const next = splitmix32(base.seed);
   const [low, range] = base.range;
-  return Uint32Array.from({ length: count }, () => {
+  const kept = 0x7fffff & ~((1 << (23 - base.mantissaBits)) - 1);
+  const bits = new Uint32Array(count);
+  for (let i = 0; i < count; i++) {
     const exponent = low + (next() % range);
     const word = next();
-    const mantissa = word & 0x7fffff & ~((1 << (23 - base.mantissaBits)) - 1);
-    return (bitsOf((1 + mantissa * 2 ** -23) * 2 ** exponent) | (word & SIGN)) >>> 0;
-  });
+    const mantissa = word & kept;
+    const magnitude = exponent >= -126 ? ((exponent + 127) << 23) | mantissa : subnormal(mantissa, exponent);
+    bits[i] = (magnitude | (word & SIGN)) >>> 0;
+  }
+  return bits;
+}
+
+/** The f32 nearest to 1.mantissa * 2^exponent below 2^-126, ties to even. */
+function subnormal(mantissa: number, exponent: number): number {
+  const dropped = Math.min(-126 - exponent, 25);
+  const significand = 0x800000 | mantissa;
+  const below = significand >>> dropped;
+  const rest = significand & ((1 << dropped) - 1);
+  const half = 1 << (dropped - 1);
+  return below + (rest > half || (rest === half && below % 2 === 1) ? 1 : 0);
 }
 
 function apply(planted: Plant, bits: Uint32Array, { shape, block, max }: MatrixAim): void {
   const [rows, columns] = asMatrix(shape);
   if (bits.length === 0) return;
-  const [row, column] = [planted.at.row % rows, planted.at.column % columns];
+  if (planted.kind === "end") {
+    bits[indexIn(planted.index, bits.length)] = planted.bits;
+    return;
+  }
+  const [row, column] = [indexIn(planted.at.row, rows), indexIn(planted.at.column, columns)];
   const here = row * columns + column;
   if (planted.kind === "element") {
     bits[here] = planted.bits;
+    return;
+  }
+  if (planted.kind === "filled") {
+    let count = 0;
+    for (const i of tile(planted.at.tile, [row, column], [rows, columns], block))
+      bits[i] = (planted.bits ^ (planted.alternating && count++ % 2 === 1 ? SIGN : 0)) >>> 0;
     return;
   }
   const amax =

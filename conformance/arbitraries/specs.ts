@@ -4,77 +4,88 @@ import { BLOCK_FORMATS, type BlockFormat, type BlockFormatName } from "../../src
 import { RHT_SIGNS } from "../../src/ops/hadamard.js";
 import { makeSpec } from "../../src/quantizers/quantizer.js";
 import type { QuantizeSpec, ScaleLayout, Usage } from "../../src/tensor/quantized.js";
-import type { WideDType } from "../../src/tensor/shape.js";
-import { wideType } from "./wide.js";
+import { WIDE_DTYPES, type WideDType } from "../../src/tensor/shape.js";
+import { product } from "./covering.js";
 
 export const QUANTIZERS = Object.keys(BLOCK_FORMATS) as readonly BlockFormatName[];
 
+/** The fields of a spec that are options, by name: the values that a quantizer takes, the default first. */
+type SpecOptions = { readonly [K in keyof QuantizeSpec]?: readonly QuantizeSpec[K][] };
+
+const F32_SCALE: SpecOptions = { pow2Scales: [false, true], epsilon: [0, 2 ** -10, 1e-12, 1] };
+
+/** What each quantizer can be told beside the formats and tiles of its row. */
+const OPTIONS: Readonly<Record<BlockFormatName, SpecOptions>> = {
+  "fp8-current": F32_SCALE,
+  "fp8-delayed": {},
+  "fp8-block": { ...F32_SCALE, compact: [false, true] },
+  mxfp8: {},
+  mxfp6: {},
+  mxfp4: {},
+  nvfp4: {
+    rht: [false, true],
+    rhtSigns: [0, RHT_SIGNS],
+    stochastic: [false, true],
+    fourOverSix: ["none", "mae", "mse"],
+    e4m3Max: [448, 256],
+  },
+};
+
+/** Every option of a quantizer with its values. */
+export function optionsOf(name: BlockFormatName): SpecOptions {
+  const { elements, tiles }: BlockFormat = BLOCK_FORMATS[name];
+  return { format: elements, tile: tiles, ...OPTIONS[name] };
+}
+
+/** Whether options go together: 4over6 goes with neither the transform nor stochastic rounding. */
+function goTogether(spec: QuantizeSpec): boolean {
+  const { compact, tile, rht, rhtSigns, stochastic, fourOverSix, e4m3Max } = spec;
+  if (compact) return tile === "1x128";
+  if (rhtSigns !== 0 && !rht) return false;
+  if (rht && tile !== "1x16") return false;
+  return fourOverSix === "none" ? e4m3Max === 448 : !rht && !stochastic;
+}
+
+/** Every spec that a quantizer can have. */
+export function specsOf(name: BlockFormatName): readonly QuantizeSpec[] {
+  return product(optionsOf(name))
+    .map((fields) => makeSpec(name, fields))
+    .filter(goTogether);
+}
+
 /** Every quantizer with every format, tile and option it has. */
 export function quantizeSpec(names: readonly BlockFormatName[] = QUANTIZERS): fc.Arbitrary<QuantizeSpec> {
-  return fc.oneof(...names.map(specOf));
+  return fc.oneof(...names.map((name) => fc.constantFrom(...specsOf(name))));
 }
 
 /** What a quantizer may be given to read: the transform takes bf16 alone. */
-export function sourceType({ rht }: QuantizeSpec): fc.Arbitrary<WideDType> {
-  return rht ? fc.constant("bf16") : wideType();
+export function sourceTypes({ rht }: QuantizeSpec): readonly WideDType[] {
+  return rht ? ["bf16"] : WIDE_DTYPES;
 }
 
-function specOf(name: BlockFormatName): fc.Arbitrary<QuantizeSpec> {
-  const row: BlockFormat = BLOCK_FORMATS[name];
-  const common = { format: fc.constantFrom(...row.elements), tile: fc.constantFrom(...row.tiles) };
-  const f32Scale = { pow2Scales: fc.boolean(), epsilon: fc.constantFrom(0, 0, 2 ** -10, 1e-12, 1) };
-  switch (name) {
-    case "fp8-current":
-      return fc.record({ ...common, ...f32Scale }).map((fields) => makeSpec(name, fields));
-    case "fp8-block":
-      return fc.record({ ...common, ...f32Scale, compact: fc.boolean() }).map((fields) => {
-        return makeSpec(name, { ...fields, compact: fields.compact && fields.tile === "1x128" });
-      });
-    case "nvfp4":
-      return fc.tuple(fc.record(common), nvfp4Mode()).map(([fields, mode]) => {
-        return makeSpec(name, { ...fields, ...mode, tile: mode.rht ? "1x16" : fields.tile });
-      });
-    default:
-      return fc.record(common).map((fields) => makeSpec(name, fields));
-  }
+/** As `sourceTypes`, drawn. */
+export function sourceType(spec: QuantizeSpec): fc.Arbitrary<WideDType> {
+  return fc.constantFrom(...sourceTypes(spec));
 }
 
-type Mode = Pick<QuantizeSpec, "rht" | "rhtSigns" | "stochastic" | "fourOverSix" | "e4m3Max">;
-
-/** Plain, transformed, stochastic, both, or 4over6, which goes with neither. */
-function nvfp4Mode(): fc.Arbitrary<Mode> {
-  const plain = fc.record({ rht: fc.boolean(), signs: fc.boolean(), stochastic: fc.boolean() }).map(
-    ({ rht, signs, stochastic }): Mode => ({
-      rht,
-      rhtSigns: rht && signs ? RHT_SIGNS : 0,
-      stochastic,
-      fourOverSix: "none",
-      e4m3Max: 448,
-    }),
-  );
-  const chosen = fc.record({
-    rht: fc.constant(false),
-    rhtSigns: fc.constant(0),
-    stochastic: fc.constant(false),
-    fourOverSix: fc.constantFrom("mae", "mse"),
-    e4m3Max: fc.constantFrom(256, 448),
-  } as const);
-  return fc.oneof({ weight: 2, arbitrary: plain }, chosen);
-}
+/** The copies that a quantizer can make. */
+export const USAGES: readonly Usage[] = [
+  { rowwise: true, columnwise: false },
+  { rowwise: false, columnwise: true },
+  { rowwise: true, columnwise: true },
+];
 
 /** Rowwise, columnwise or both. */
 export function usage(): fc.Arbitrary<Usage> {
-  return fc.constantFrom(
-    { rowwise: true, columnwise: false },
-    { rowwise: false, columnwise: true },
-    { rowwise: true, columnwise: true },
-  );
+  return fc.constantFrom(...USAGES);
+}
+
+/** The scale layouts that a spec has. */
+export function layoutsOf({ quantizer }: Pick<QuantizeSpec, "quantizer">): readonly ScaleLayout[] {
+  return BLOCK_FORMATS[quantizer].scale === "f32" ? ["logical", "padded"] : ["logical", "padded", "swizzled"];
 }
 
 /** A scale layout that the spec has. */
 export function scaleLayout(spec: QuantizeSpec): fc.Arbitrary<ScaleLayout> {
-  const swizzles = BLOCK_FORMATS[spec.quantizer].scale !== "f32";
-  return fc.constantFrom(
-    ...(["logical", "padded", ...(swizzles ? ["swizzled"] : [])] as const),
-  ) as fc.Arbitrary<ScaleLayout>;
+  return fc.constantFrom(...layoutsOf(spec));
 }

@@ -3,7 +3,7 @@ import * as fc from "fast-check";
 import { elementCount, type Shape, WIDE_DTYPES, type WideDType } from "../../src/tensor/shape.js";
 import { fromCodes, type PlainTensor } from "../harness/plain.js";
 import { bitsOf } from "../harness/values.js";
-import { matrixShape, wideMatrix } from "./matrices.js";
+import { anIndex, indexIn, matrixShape, wideMatrix } from "./matrices.js";
 import { narrowed } from "./patterns.js";
 
 const SIGN = 0x80000000;
@@ -30,14 +30,14 @@ export function wideTensor<D extends WideDType = WideDType>(
       const magnitude = Math.max(bitsOf(edge) + steps, 0);
       return (negative ? magnitude | SIGN : magnitude) >>> 0;
     });
-  const plants = fc.array(fc.tuple(fc.nat(), beside), { maxLength: 8 });
+  const plants = fc.array(fc.tuple(anIndex(), beside), { maxLength: 8 });
   const type = dtype ? fc.constant(dtype) : (wideType() as fc.Arbitrary<D>);
   return type
     .chain((chosen) => fc.tuple(wideMatrix({ dtype: chosen, shape, block: LANES, max: 448 }), plants))
     .map(([x, planted]) => {
       const codes = Array.from(x.codes);
       const size = elementCount(shape);
-      for (const [at, bits] of size > 0 ? planted : []) codes[at % size] = narrowed(bits, x.dtype);
+      for (const [at, bits] of size > 0 ? planted : []) codes[indexIn(at, size)] = narrowed(bits, x.dtype);
       return fromCodes(x.dtype, shape, codes);
     });
 }

@@ -122,6 +122,23 @@ describeOnGpu("batches of products on a GPU", () => {
     record(gpu(), { group: "gemm", name: `batches of ${dtype}`, runs: BATCHES, declined: [] });
   });
 
+  it.each(["bf16", "f16", "f32"] as const)("more matrices than a grid has places: %s", (dtype) => {
+    using _scope = new Scope();
+    const input = {
+      size: { rows: 3, columns: 8, depth: 8 },
+      batch: 65_535 + 6,
+      layout: "TN",
+      alpha: 1,
+      outDtype: dtype,
+      seed: 5,
+    } as const;
+    const { a, b } = operands(dtype, input);
+    const on = (backend: Backend) =>
+      ({ a: upload(backend, a), b: upload(backend, b), layout: "TN", outDtype: dtype }) as const;
+    const { out, plan } = batchedGemm({ ...on(gpu()), datapath: datapathOf(dtype) });
+    assertSame("out", download(out), download(batchedGemm({ ...on(reference()), plan }).out));
+  });
+
   it("in two parts of K, by a plan that says so", () => {
     using _scope = new Scope();
     const plan = { datapath: "hopper-half", splitAccumulator: false, splitK: 2 } as const;

@@ -23,7 +23,7 @@ export function algorithmNumbered(id: number, fields: Partial<NativeAlgorithm> =
 type Call = readonly [name: string, args: NativeArgs];
 
 /** Calls that enqueue work. */
-const LAUNCHES = ["gemm", "gemmOperand", "gemmPlain", "gemmAlpha", "gemmEpilogue", "relayout"];
+export const LAUNCHES = ["gemm", "gemmOperand", "gemmPlain", "gemmAlpha", "gemmEpilogue", "relayout"];
 
 export class FakeGpu {
   version = 130100;

@@ -1,6 +1,9 @@
 /** The laws of some operations as tests of a GPU against the reference. */
+import * as fc from "fast-check";
 import { expect, it } from "vitest";
+import { cudaDevices } from "../../src/backends/open.js";
 import { LARGE_INPUTS } from "../arbitraries/large.js";
+import { turnsFor } from "../arbitraries/turns.js";
 import { describeOnGpu, RUNS, SEED, useGpu } from "./gpu.js";
 import { GPU_GROUPS } from "./gpu-groups.js";
 import type { CheckResult, Law } from "./law.js";
@@ -13,6 +16,8 @@ import { inputsFor } from "./run.js";
 /** A long run goes on until RUNS inputs were computed and each pair of options drawn so often, or so much time has passed. */
 const EACH_PAIR = 100;
 const MOST_SECONDS = RUNS >= 10_000 ? 100 : 0;
+/** Inputs that drive a loop to a second turn are very large. */
+const TURN_RUNS = Math.min(Math.ceil(RUNS / 50), 20);
 /** Large inputs take long. */
 const LARGE_RUNS = Math.min(Math.ceil(RUNS / 10), 60);
 
@@ -34,7 +39,7 @@ function counted(each: Law, inputs: Inputs, pairs: OptionPairs): Law {
   return over({ [each.operation]: pairs.counting(arbitrary as never) }, each);
 }
 
-/** Every law of a group's operations: small inputs aimed at edges, then large ones. */
+/** Every law of a group's operations: small inputs aimed at edges, sizes at which loops take a second turn, then large ones. */
 export function describeLawsOnGpu(group: keyof typeof GPU_GROUPS): void {
   const operations: readonly OperationName[] = GPU_GROUPS[group];
   describeOnGpu(`laws of ${group} on a GPU, to the bit`, () => {
@@ -67,6 +72,16 @@ export function describeLawsOnGpu(group: keyof typeof GPU_GROUPS): void {
         const drawn = rarest ? { pairs: pairs.pairs, rarest: rarest.count } : {};
         record(gpu(), { group: "laws", name: law.name, runs: total, declined, ...drawn });
       });
+    }
+
+    const turns = turnsFor(cudaDevices()[0]?.multiprocessors ?? 1);
+    for (const law of LAWS.filter(({ compares, operation }) => compares && operations.includes(operation))) {
+      for (const [i, arbitrary] of (turns[law.operation] ?? []).entries()) {
+        it(`${law.operation}: ${law.name}, second turns ${i + 1}`, async () => {
+          const inputs = { [law.operation]: fc.noShrink(arbitrary as fc.Arbitrary<never>) };
+          await check(over(inputs, law), TURN_RUNS, SEED);
+        });
+      }
     }
 
     const large = LAWS.filter(({ compares, operation }) => compares && LARGE_INPUTS[operation]);

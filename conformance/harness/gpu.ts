@@ -1,7 +1,11 @@
 /** What the tests on a GPU share. Where there is none, they are skipped and the reason is printed. */
 import { afterAll, afterEach, beforeAll, describe, expect } from "vitest";
+import type { AddonExports } from "../../src/backends/addon.js";
 import type { Backend } from "../../src/backends/backend.js";
+import { openCuda } from "../../src/backends/cuda.js";
 import { openBackend } from "../../src/backends/open.js";
+import { platform } from "../../src/backends/platform/node.js";
+import { fencedAddon } from "./fenced-addon.js";
 import { NO_GPU } from "./no-gpu.js";
 
 /** Inputs for each law; RUNS=10000 is the long suite. */
@@ -14,12 +18,12 @@ export function describeOnGpu(name: string, body: () => void): void {
   else describe.skip(`${name} (no GPU: ${NO_GPU})`, body);
 }
 
-/** A GPU and the reference it is held to. After every test nothing may live on either. */
+/** A GPU whose memory is fenced, and the reference it is held to. After every test nothing may live on either. */
 export function useGpu(): { gpu: () => Backend; reference: () => Backend } {
   const opened: Backend[] = [];
   const nth = (i: number) => (): Backend => opened[i] as Backend;
   beforeAll(async () => {
-    const gpu = await openBackend("cuda");
+    const gpu = openCuda(fencedAddon(platform.loadAddon().exports as AddonExports));
     opened.push(gpu, await openBackend("wasm", { datapath: gpu.datapath }));
   });
   afterEach(() => {

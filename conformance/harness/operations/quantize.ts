@@ -7,9 +7,11 @@ import { factsOf } from "../../../src/formats/derive.js";
 import type { Quantizer } from "../../../src/quantizers/quantizer.js";
 import { copyGeometry } from "../../../src/tensor/geometry.js";
 import type { QuantizedTensor, QuantizeSpec, ScaleLayout, Usage } from "../../../src/tensor/quantized.js";
-import type { Shape, WideDType } from "../../../src/tensor/shape.js";
+import { type DType, elementCount, type Shape, type WideDType } from "../../../src/tensor/shape.js";
+import type { Tensor } from "../../../src/tensor/tensor.js";
 import { randomSource } from "../../arbitraries/formats.js";
 import { matrixShape, wideMatrix } from "../../arbitraries/matrices.js";
+import { words } from "../../arbitraries/random.js";
 import { quantizeSpec, scaleLayout, sourceType, usage } from "../../arbitraries/specs.js";
 import * as oracle from "../../oracle/quantize.js";
 import type { Answer, Operation } from "../operation.js";
@@ -25,11 +27,18 @@ export interface Quantization {
   readonly random: RandomSource;
   /** fp8-delayed: the factor of the elements. */
   readonly scale: number;
+  /** fp8-delayed: whether an amax is recorded. Default true. */
+  readonly records?: boolean;
 }
 
 export interface QuantizeCase extends Quantization {
   readonly x: PlainTensor<WideDType>;
+  /** The flag that the target, full of other bytes, is updated under; without it a new one is made. */
+  readonly noop?: number | undefined;
 }
+
+/** The flag is exactly 1, or anything else. */
+export const NOOPS = [undefined, 1, 0, 2, Number.NaN] as const;
 
 const delayedScale = fc.oneof(fc.constantFrom(1, 2, 448, 2 ** -10), fc.float({ min: 0, noNaN: true }));
 
@@ -44,6 +53,7 @@ export function quantizationBy(spec: QuantizeSpec): fc.Arbitrary<Quantization> {
     scaleLayout: scaleLayout(spec),
     random: randomSource(),
     scale: delayedScale,
+    records: fc.integer({ min: 0, max: 3 }).map((n) => n < 3),
   });
 }
 
@@ -58,20 +68,24 @@ export function quantizeCase(
     const aim = fc.tuple(sourceType(spec), shapes(multiple, block));
     const { max } = factsOf(spec.format);
     const x = aim.chain(([dtype, shape]) => wideMatrix({ dtype, shape, block, max }));
-    return fc.tuple(x, quantizationBy(spec)).map(([source, rest]) => ({ ...rest, x: source }));
+    const noop = fc.oneof({ weight: 5, arbitrary: fc.constant(undefined) }, fc.constantFrom(...NOOPS));
+    return fc
+      .tuple(x, quantizationBy(spec), noop)
+      .map(([source, rest, flag]) => ({ ...rest, x: source, noop: flag }));
   });
 }
 
 /** What `quantize` makes with a quantizer that is told all that; the amax it records, too. */
 export function runQuantizer(
   backend: Backend,
-  { spec, usage: copies, scaleLayout: layout, random, scale }: Quantization,
+  { spec, usage: copies, scaleLayout: layout, random, scale, records = true }: Quantization,
   quantize: (quantizer: Quantizer) => QuantizedTensor,
 ): Answer {
   const options = { ...copies, scaleLayout: layout };
   if (spec.quantizer !== "fp8-delayed")
     return downloadQuantized(quantize(new SpecQuantizer(spec, options, { random })));
   const factor = upload(backend, scalar(scale));
+  if (!records) return downloadQuantized(quantize(new SpecQuantizer(spec, options, { scale: factor })));
   const amaxRecord = upload(backend, scalar(0));
   const copy = downloadQuantized(quantize(new SpecQuantizer(spec, options, { scale: factor, amaxRecord })));
   return { ...copy, amax: download(amaxRecord) };
@@ -79,7 +93,7 @@ export function runQuantizer(
 
 /** What an oracle says to the same, for a matrix of that size. */
 export function askOracle(
-  { spec, usage: copies, scaleLayout: layout, random, scale }: Quantization,
+  { spec, usage: copies, scaleLayout: layout, random, scale, records = true }: Quantization,
   matrix: readonly [rows: number, columns: number],
   quantize: (spec: oracle.QuantizeSpec) => oracle.Quantized,
 ): Answer {
@@ -96,18 +110,40 @@ export function askOracle(
     answer[`${direction}.scaleInv`] = fromCodes(scaleType, scaleShape, values);
     if (copy.amax !== undefined) answer[`${direction}.amax`] = fromCodes("f32", [1], [copy.amax]);
   }
-  if (result.amax !== undefined) answer.amax = fromCodes("f32", [1], [result.amax]);
+  if (result.amax !== undefined && records) answer.amax = fromCodes("f32", [1], [result.amax]);
   return answer;
+}
+
+/** What lies in a target before it is updated: bytes of every kind. */
+function bytesBefore<D extends DType>(dtype: D, shape: Shape): PlainTensor<D> {
+  return fromCodes(dtype, shape, words(1, elementCount(shape)));
+}
+
+function update(quantizer: Quantizer, x: Tensor<WideDType>, flag: number): QuantizedTensor {
+  const target = quantizer.makeEmpty(x.backend, x.shape, x.dtype);
+  for (const member of target.members) member.write(bytesBefore(member.dtype, member.shape).data);
+  quantizer.updateQuantized(x, target, { noop: upload(x.backend, scalar(flag)) });
+  return target;
 }
 
 export const quantizeOperation: Operation<QuantizeCase> = {
   arbitrary: quantizeCase(),
-  run: (backend, { x, ...how }) =>
-    runQuantizer(backend, how, (quantizer) => quantizer.quantize(upload(backend, x))),
-  oracle: ({ x, ...how }) =>
-    askOracle(how, x.matrix, (spec) =>
+  run: (backend, { x, noop, ...how }) =>
+    runQuantizer(backend, how, (quantizer) => {
+      const source = upload(backend, x);
+      return noop === undefined ? quantizer.quantize(source) : update(quantizer, source, noop);
+    }),
+  oracle({ x, noop, ...how }) {
+    const answer = askOracle(how, x.matrix, (spec) =>
       oracle.quantize({ data: wideValues(x), shape: x.matrix, dtype: x.dtype }, spec),
-    ),
+    );
+    if (noop !== 1) return answer;
+    const before = Object.entries(answer).map(([name, { dtype, shape }]) => [
+      name,
+      name === "amax" ? scalar(0) : bytesBefore(dtype, shape),
+    ]);
+    return Object.fromEntries(before);
+  },
 };
 
 /** One f32. */

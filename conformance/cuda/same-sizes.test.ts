@@ -1,0 +1,39 @@
+/**
+ * Products of the same sizes one after another in one process, which differ in layout, types and options alone: what is kept
+ * of one must not serve another.
+ */
+import * as fc from "fast-check";
+import { it } from "vitest";
+import { UnsupportedError } from "../../src/errors.js";
+import { gemm } from "../../src/ops/gemm.js";
+import { Scope } from "../../src/tensor/scope.js";
+import { optionsFor, type Variant, variant } from "../arbitraries/same-sizes.js";
+import { assertSame } from "../harness/difference.js";
+import { describeOnGpu, RUNS, SEED, useGpu } from "../harness/gpu.js";
+import { download } from "../harness/plain.js";
+
+const PROCESSES = Math.min(Math.ceil(RUNS / 10), 100);
+
+describeOnGpu("products of one size in one process", () => {
+  const { gpu, reference } = useGpu();
+
+  const check = (input: Variant): void => {
+    using _scope = new Scope();
+    try {
+      const { out, plan } = gemm({ ...optionsFor(gpu(), input), datapath: input.datapath });
+      const { splitK: _, datapath: __, ...options } = optionsFor(reference(), input);
+      assertSame("out", download(out), download(gemm({ ...options, plan }).out));
+    } catch (error) {
+      if (!(error instanceof UnsupportedError)) throw error;
+    }
+  };
+
+  it("are each their own, in any order", () => {
+    fc.assert(
+      fc.property(fc.array(variant, { minLength: 12, maxLength: 24 }), (variants) => {
+        for (const each of variants) check(each);
+      }),
+      { numRuns: PROCESSES, seed: SEED },
+    );
+  });
+});

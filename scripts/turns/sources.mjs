@@ -1,0 +1,44 @@
+// The sources of the addon with marks, in build/turns: what `build-cuda.mjs --turns` compiles.
+import { cpSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { basename, extname, join } from "node:path";
+import { cudaParser, instrument } from "./instrument.mjs";
+
+const KERNELS = [".cu", ".cuh"];
+const SOURCES = [...KERNELS, ".cc", ".h"];
+
+/** Writes folders `kernels` and `native` with marks into `to`, and what is marked into sites.json there. */
+export async function markSources(root, to) {
+  const parser = await cudaParser();
+  rmSync(to, { recursive: true, force: true });
+  const all = [];
+  for (const folder of ["kernels", "native"]) {
+    mkdirSync(join(to, folder), { recursive: true });
+    for (const name of readdirSync(join(root, folder))) {
+      const file = `${folder}/${name}`;
+      if (!SOURCES.includes(extname(name))) {
+        cpSync(join(root, file), join(to, file));
+        continue;
+      }
+      const source = readFileSync(join(root, file), "utf8");
+      const { text, sites } = instrument(parser, source, {
+        first: all.length,
+        branches: KERNELS.includes(extname(name)),
+      });
+      const unit = extname(name) === ".cu" ? `#define LOCKSTEP_UNIT "${file}"\n` : "";
+      const include = sites.length > 0 || unit ? '#include "kernels/turns.h"\n' : "";
+      writeFileSync(join(to, file), unit + include + text);
+      all.push(...sites.map((site) => ({ file, ...site })));
+    }
+  }
+  for (const [name, folder] of [
+    ["turns.h", "kernels"],
+    ["turns.cc", "native"],
+  ])
+    cpSync(join(import.meta.dirname, name), join(to, folder, basename(name)));
+  writeFileSync(
+    join(to, "kernels/turns.gen.h"),
+    `#pragma once\nnamespace lockstep::turns {\nconstexpr int kSites = ${all.length};\n}\n`,
+  );
+  writeFileSync(join(to, "sites.json"), `${JSON.stringify(all, null, 1)}\n`);
+  return all;
+}
