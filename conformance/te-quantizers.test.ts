@@ -45,7 +45,7 @@ const { origin, cases } = readWitness<Case>("quantizations");
 const backend = useBackend();
 const BOTH = { rowwise: true, columnwise: true } as const;
 
-let drawn: { readonly key: string; readonly data: ArrayBufferView } | undefined;
+let drawn: { readonly key: string; readonly data: Uint16Array | Float32Array } | undefined;
 
 /** The source of a case; those that follow each other share theirs. */
 function source({ kind, dtype, seed, shape }: Given): Tensor<WideDType> {

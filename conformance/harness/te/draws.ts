@@ -99,7 +99,12 @@ function signed(first: number, dtype: WideDType, column: number): number {
 }
 
 /** Bit patterns of `shape`, row-major, as `Tensor.data()` has them in that type. */
-export function draw(kind: DrawKind, dtype: WideDType, seed: number, shape: Shape): ArrayBufferView {
+export function draw(
+  kind: DrawKind,
+  dtype: WideDType,
+  seed: number,
+  shape: Shape,
+): Uint16Array | Float32Array {
   const count = elementCount(shape);
   const columns = shape.at(-1) ?? 1;
   const at = (i: number): number => {
