@@ -1,5 +1,5 @@
 // `npm run bench:cuda`: speed of the CUDA backend on device 0, with its ceilings in the same run.
-// --write puts the tables into the documents, --json FILE writes all rows, --quick runs few rounds, --only kernels|gemm|enqueue|training.
+// --write puts the tables into the documents, --json FILE writes all rows, --quick runs few rounds, --only kernels|gemm|enqueue|training|engine.
 import { writeFile } from "node:fs/promises";
 import { parseArgs } from "node:util";
 import { Scope } from "lockstep";
@@ -9,6 +9,7 @@ import { openDevice } from "./device.mjs";
 import { enqueueRows } from "./enqueue.mjs";
 import { gemmRows } from "./gemm.mjs";
 import { kernelCases, SIZES } from "./kernels.mjs";
+import { engineRows } from "./te.mjs";
 import { measureDevice } from "./timing.mjs";
 import { trainingRows } from "./training.mjs";
 
@@ -46,11 +47,13 @@ function kernelRows() {
   });
 }
 
+const engine = asked("engine") ? await engineRows(backend, wait, rounds) : undefined;
 const training = asked("training") ? trainingRows(backend, wait, rounds) : undefined;
 const tables = {
   ...(asked("kernels") ? { kernels: kernelRows() } : {}),
   ...(asked("gemm") ? { gemm: gemmRows(backend, wait, rounds) } : {}),
   ...(training ? { training: training.steps, "training by operation": training.operations } : {}),
+  ...(engine ? { engine } : {}),
   ...(asked("enqueue") ? { enqueue: enqueueRows(backend, wait) } : {}),
 };
 
@@ -68,7 +71,7 @@ function markdown(rows) {
 
 /** The tables that each document has. */
 const DOCUMENTS = [
-  { name: "docs/performance.md", titles: ["kernels", "gemm", "enqueue"] },
+  { name: "docs/performance.md", titles: ["kernels", "gemm", "enqueue", ...(engine ? ["engine"] : [])] },
   { name: "docs/training.md", titles: ["training", "training by operation"] },
 ];
 

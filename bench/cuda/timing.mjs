@@ -6,12 +6,12 @@ import { median } from "../timing.mjs";
 const BATCH_SECONDS = 0.02;
 const MOST_CALLS = 2000;
 
-function shuffled(values) {
+export function shuffled(values) {
   const keyed = values.map((value) => ({ value, key: Math.random() }));
   return keyed.sort((a, b) => a.key - b.key).map(({ value }) => value);
 }
 
-function batch({ run, repeat }, calls, wait) {
+export function batch({ run, repeat }, calls, wait) {
   wait();
   const start = performance.now();
   if (repeat) repeat(calls);
@@ -20,16 +20,19 @@ function batch({ run, repeat }, calls, wait) {
   return (performance.now() - start) / 1000 / calls;
 }
 
+/** How many calls of a case fill a batch. */
+export function callsOf(each, wait) {
+  batch(each, 2, wait);
+  const once = batch(each, 5, wait);
+  return Math.max(5, Math.min(MOST_CALLS, Math.ceil(BATCH_SECONDS / once)));
+}
+
 /**
  * For each case, { run(i) } or { repeat(calls) }, the median and the least seconds of a call over `rounds` batches, after as many
  * that are not counted as the clocks need to settle.
  */
 export function measureDevice(cases, wait, rounds = 11, uncounted = 0) {
-  const calls = cases.map((each) => {
-    batch(each, 2, wait);
-    const once = batch(each, 5, wait);
-    return Math.max(5, Math.min(MOST_CALLS, Math.ceil(BATCH_SECONDS / once)));
-  });
+  const calls = cases.map((each) => callsOf(each, wait));
   const seconds = cases.map(() => []);
   for (let round = -uncounted; round < rounds; round++) {
     for (const i of shuffled([...cases.keys()])) {

@@ -16,8 +16,8 @@ import { median } from "../timing.mjs";
 import { randomBf16 } from "./device.mjs";
 import { measureDevice } from "./timing.mjs";
 
-const TOKENS = 8192;
-const FEATURES = 4096;
+export const TOKENS = 8192;
+export const FEATURES = 4096;
 /** Steps that are looked into. */
 const TRACED = 7;
 
@@ -59,6 +59,17 @@ function layersUnder(backend, recipe) {
   };
   step(true);
   return { step, dispose };
+}
+
+/** The steps under all recipes, to be run and disposed of together. */
+export function stepCases(backend) {
+  const made = RECIPES.map(({ name, recipe }) => ({ name: `step ${name}`, ...layersUnder(backend, recipe) }));
+  return {
+    cases: made.map(({ name, step }) => ({ name, run: () => step() })),
+    dispose: () => {
+      for (const { dispose } of made) dispose();
+    },
+  };
 }
 
 /** Milliseconds of each operation of one step, those it is made of included, and of the step from its first to its last. */

@@ -1,0 +1,87 @@
+// Steps, quantizers and norms beside TransformerEngine's on the same GPU in the same rounds: its process waits while ours works, and
+// ours while it does. Nothing where python3 has no TransformerEngine.
+import { spawn } from "node:child_process";
+import { createInterface } from "node:readline";
+import { fileURLToPath } from "node:url";
+import { Scope } from "lockstep";
+import { median } from "../timing.mjs";
+import { kernelCases } from "./kernels.mjs";
+import { batch, callsOf, shuffled } from "./timing.mjs";
+import { FEATURES, stepCases, TOKENS } from "./training.mjs";
+
+const SERVER = fileURLToPath(new URL("te_server.py", import.meta.url));
+const SIZE = [8192, 8192];
+/** What ours is to be ahead of TransformerEngine's best by. */
+const WANTED = 1.05;
+const GRAPHED = " graphed";
+
+/** TransformerEngine in a process of its own; undefined where there is none, after its reason is said. */
+async function openEngine() {
+  const child = spawn("python3", [SERVER, `${TOKENS}`, `${FEATURES}`], { stdio: ["pipe", "pipe", "pipe"] });
+  let reason = "";
+  child.stderr.on("data", (text) => {
+    reason += text;
+  });
+  const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
+  const next = async () => {
+    const { value, done } = await lines.next();
+    if (!done) return JSON.parse(value);
+    throw new Error(reason.trim().split("\n").at(-1) || "python3 could not be started");
+  };
+  child.on("error", () => {});
+  try {
+    const { version, cases } = await next();
+    const seconds = (name, calls) => {
+      child.stdin.write(`${name}\t${calls}\n`);
+      return next();
+    };
+    return { version, cases, seconds, close: () => child.stdin.end() };
+  } catch (error) {
+    process.stderr.write(`bench: not beside TransformerEngine: ${error.message}\n`);
+    return undefined;
+  }
+}
+
+/** Rows of name, milliseconds of ours and theirs, and how many times as long theirs takes. */
+export async function engineRows(backend, wait, rounds) {
+  const engine = await openEngine();
+  if (!engine) return undefined;
+  const scope = new Scope();
+  const steps = stepCases(backend);
+  const ours = new Map([...steps.cases, ...kernelCases(backend, SIZE)].map((each) => [each.name, each]));
+  const own = [...ours].flatMap(([name, each]) =>
+    engine.cases.includes(name)
+      ? [{ name, time: (calls) => batch(each, calls, wait), calls: callsOf(each, wait) }]
+      : [],
+  );
+  const theirs = [];
+  for (const name of engine.cases) {
+    if (!ours.has(name.replace(GRAPHED, ""))) continue;
+    await engine.seconds(name, 2);
+    const once = await engine.seconds(name, 5);
+    const time = (calls) => engine.seconds(name, calls);
+    theirs.push({ name: `${name} of the engine`, time, calls: Math.max(5, Math.ceil(0.02 / once)) });
+  }
+  const all = [...own, ...theirs];
+  const seconds = new Map(all.map(({ name }) => [name, []]));
+  for (let round = -2; round < rounds; round++) {
+    for (const { name, time, calls } of shuffled(all)) {
+      const each = await time(calls);
+      if (round >= 0) seconds.get(name).push(each);
+    }
+  }
+  engine.close();
+  steps.dispose();
+  scope.dispose();
+  const medianOf = (name) => (seconds.has(name) ? median(seconds.get(name)) : Number.POSITIVE_INFINITY);
+  return own.map(({ name }) => {
+    const best = Math.min(medianOf(`${name} of the engine`), medianOf(`${name}${GRAPHED} of the engine`));
+    return {
+      [`beside ${engine.version}, the better of it as it comes and in CUDA graphs`]: name,
+      "ours, ms": medianOf(name) * 1000,
+      "its, ms": best * 1000,
+      "its / ours": best / medianOf(name),
+      wanted: name.startsWith("step") ? WANTED : undefined,
+    };
+  });
+}
