@@ -118,7 +118,8 @@ const TABLE = {
         disableRht: true,
         disableStochasticRounding: true,
         disable2dQuantization: true,
-        weightFourOverSix: "mse",
+        fourOverSix: "weights",
+        fourOverSixErrMode: "mse",
       }),
     split: FAST_FORWARD,
     quantizer: (role, _, amax) =>
@@ -126,6 +127,38 @@ const TABLE = {
         fourOverSix: role === "weight" ? "mse" : "none",
         ...(amax && { amax, amaxColumnwise: amax }),
       }),
+    fusedAmax: true,
+  },
+  "nvfp4, 4over6 of all, 256 for activations": {
+    recipe: () =>
+      new NVFP4BlockScaling({
+        disableRht: true,
+        disableStochasticRounding: true,
+        fourOverSix: "all",
+        e4m3Use256: "activations",
+      }),
+    split: FAST_FORWARD,
+    quantizer: (role, _, amax) =>
+      new NVFP4Quantizer({
+        tile: role === "weight" ? "16x16" : "1x16",
+        fourOverSix: isBackward(role) ? "none" : "mae",
+        e4m3Max: role === "input" || role === "output" ? 256 : 448,
+        ...(amax && { amax, amaxColumnwise: amax }),
+      }),
+    fusedAmax: true,
+  },
+  "nvfp4, 4over6 of activations": {
+    recipe: () =>
+      new NVFP4BlockScaling({ disableRht: true, fourOverSix: "activations", fourOverSixErrMode: "mse" }),
+    split: FAST_FORWARD,
+    quantizer: (role, random, amax) =>
+      isBackward(role)
+        ? new NVFP4Quantizer({ stochastic: true, random, ...(amax && { amax, amaxColumnwise: amax }) })
+        : new NVFP4Quantizer({
+            tile: role === "weight" ? "16x16" : "1x16",
+            fourOverSix: role === "weight" ? "none" : "mse",
+            ...(amax && { amax, amaxColumnwise: amax }),
+          }),
     fusedAmax: true,
   },
 } satisfies Record<string, Row>;
