@@ -109,6 +109,8 @@ describe("quantize", () => {
       ...made,
       shape: [32, 64],
     });
+    const squared = await recipes("nvfp4", "--four-over-six", "--err-mode", "mse", "--e4m3-max", "448");
+    expect(squared[0]).toMatchObject({ fourOverSix: "mse", e4m3Max: 448 });
     const [current] = await recipes("fp8-current");
     expect(current).toMatchObject({ quantizer: "fp8-current", pow2Scales: false, epsilon: 0 });
     expect(current).not.toHaveProperty("tile");

@@ -14,6 +14,7 @@ import { DelayedScaling, Float8CurrentScaling } from "../src/recipes/per-tensor.
 import { checkRecipeSupport } from "../src/recipes/support.js";
 import type { Role } from "../src/recipes/table.js";
 import { Scope } from "../src/tensor/scope.js";
+import { CONSTANTS } from "./oracle/math.js";
 
 const run = promisify(execFile);
 const ROOT = new URL("..", import.meta.url).pathname;
@@ -107,6 +108,16 @@ describe("docs/numerics.md", () => {
     const found = new RegExp(`^\`\`\`${name}\\n(.*?)^\`\`\``, "ms").exec(text)?.[1];
     return found?.split(/\s{2,}|\n/).filter((row) => row !== "") ?? [];
   }
+
+  it("has the constants of every function, as the oracle written from it has them", () => {
+    const rows = block("constants");
+    const found = Object.fromEntries(Object.keys(CONSTANTS).map((name) => [name, [] as string[]]));
+    let name = "";
+    for (const cell of rows.map((each) => each.trim()))
+      if (cell in found) name = cell;
+      else found[name]?.push(cell);
+    expect(found).toEqual(CONSTANTS);
+  });
 
   it("has every scalar format with its limits", () => {
     const cells = text.split("\n").map((line) => line.split("|").map((cell) => cell.trim()));

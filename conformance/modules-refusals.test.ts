@@ -81,10 +81,26 @@ refusals("recipes", [
   ["NVFP4 of HYBRID", () => new NVFP4BlockScaling({ format: "HYBRID" }), ArgumentError, ["HYBRID", "E2M1"]],
   [
     "NVFP4 with an unknown way to choose four or six",
-    () => new NVFP4BlockScaling({ weightFourOverSix: wrong("l2") }),
+    () => new NVFP4BlockScaling({ fourOverSixErrMode: wrong("l2") }),
     ArgumentError,
-    ["weightFourOverSix", "l2", "mse"],
+    ["fourOverSixErrMode", "l2", "mse"],
   ],
+  ...(["fourOverSix", "e4m3Use256"] as const).map(
+    (option): Refusal => [
+      `NVFP4 with ${option} for tensors that there are not`,
+      () => new NVFP4BlockScaling({ [option]: wrong("gradients") }),
+      ArgumentError,
+      [option, "gradients", "none, weights, activations, all"],
+    ],
+  ),
+  ...(["activations", "all"] as const).map(
+    (fourOverSix): Refusal => [
+      `NVFP4 that chooses and transforms: ${fourOverSix}`,
+      () => new NVFP4BlockScaling({ fourOverSix }),
+      ArgumentError,
+      [fourOverSix, "disableRht"],
+    ],
+  ),
   ...(["fprop", "dgrad", "wgrad"] as const).map(
     (product): Refusal => [
       `block scales without a split accumulator in ${product}`,

@@ -13,6 +13,8 @@ import {
   type StandardRecipe,
   Variable,
 } from "../src/index.js";
+import { RandomState } from "../src/quantizers/quantizer.js";
+import { quantizerFor } from "../src/recipes/quantizer-for.js";
 import type { Role } from "../src/recipes/table.js";
 import {
   currentQuantizer,
@@ -32,6 +34,42 @@ const backend = useBackend();
 afterEach(() => {
   vi.unstubAllEnvs();
   vi.restoreAllMocks();
+});
+
+describe("4over6", () => {
+  const SCOPES = ["none", "weights", "activations", "all"] as const;
+  const of = (scope: (typeof SCOPES)[number], role: string): boolean =>
+    scope === "all" ||
+    (scope === "weights" ? role === "weight" : scope === "activations" && role !== "weight");
+
+  it.each(SCOPES)(
+    "of %s is for those tensors of the forward pass, under the scale that each is given",
+    (scope) => {
+      for (const e4m3Use256 of SCOPES) {
+        for (const fourOverSixErrMode of ["mae", "mse"] as const) {
+          const recipe = new NVFP4BlockScaling({
+            disableRht: true,
+            fourOverSix: scope,
+            e4m3Use256,
+            fourOverSixErrMode,
+          });
+          for (const role of ["input", "weight", "output", "gradOutput", "gradInput"] as const) {
+            const forward = !role.startsWith("grad");
+            const chooses = forward && of(scope, role);
+            const { fourOverSix, e4m3Max } = recipe.qparams(role);
+            expect([fourOverSix, e4m3Max], `${scope} ${e4m3Use256} ${role}`).toEqual([
+              chooses ? fourOverSixErrMode : "none",
+              chooses && of(e4m3Use256, role) ? 256 : 448,
+            ]);
+            using _scope = new Scope();
+            const { spec } = quantizerFor(recipe, role, { random: new RandomState(0n) });
+            expect([spec.fourOverSix, spec.e4m3Max]).toEqual([fourOverSix, e4m3Max]);
+            expect(spec.stochastic).toBe(!forward);
+          }
+        }
+      }
+    },
+  );
 });
 
 describe("the environment", () => {
@@ -65,6 +103,19 @@ describe("the environment", () => {
       expect(make().key).not.toBe(before.key);
     },
   );
+
+  it("says for NVFP4 what chooses, by which error and under which largest scale", () => {
+    vi.stubEnv("NVTE_NVFP4_DISABLE_RHT", "1");
+    vi.stubEnv("NVTE_NVFP4_4OVER6", "activations");
+    vi.stubEnv("NVTE_NVFP4_4OVER6_E4M3_USE_256", "weights");
+    vi.stubEnv("NVTE_NVFP4_4OVER6_ERR_MODE", "MSE");
+    const read = { fourOverSix: "activations", e4m3Use256: "weights", fourOverSixErrMode: "mse" } as const;
+    expect(new NVFP4BlockScaling()).toMatchObject(read);
+    const given = { fourOverSix: "all", e4m3Use256: "none", fourOverSixErrMode: "mae" } as const;
+    expect(new NVFP4BlockScaling(given)).toMatchObject(given);
+    vi.stubEnv("NVTE_NVFP4_4OVER6", "1");
+    expect(() => new NVFP4BlockScaling()).toThrow(/fourOverSix 1 is not one of none, weights/);
+  });
 
   it("yields to options", () => {
     for (const [name] of switches) vi.stubEnv(name, "1");

@@ -5,6 +5,8 @@ type Call = (...args: number[]) => number;
 
 export interface Stems {
   readonly call: Readonly<Record<string, Call>>;
+  /** The same without a wrapper, for those that take and give no 64-bit integers. */
+  readonly direct: Readonly<Record<string, Call>>;
   /** Copies an array into fresh memory, 16-byte aligned; gives its address. */
   readonly put: (array: ArrayBufferView) => number;
   /** Fresh memory, filled with 0xAA so that what is not written shows. */
@@ -44,9 +46,12 @@ export async function openStems(...stems: readonly string[]): Promise<Stems> {
   const memory = new WebAssembly.Memory({ initial: 2048, maximum: 65536, shared: true });
   const module = await WebAssembly.compile(binary);
   const instance = await WebAssembly.instantiate(module, { env: { memory, abort: () => undefined } });
+  const direct: Record<string, Call> = {};
   const call: Record<string, Call> = {};
   for (const [name, value] of Object.entries(instance.exports)) {
-    if (typeof value === "function") call[name] = (...args) => Number(value(...args));
+    if (typeof value !== "function") continue;
+    direct[name] = value as Call;
+    call[name] = (...args) => Number(value(...args));
   }
   let top = 1 << 20;
   const room = (bytes: number) => {
@@ -63,6 +68,7 @@ export async function openStems(...stems: readonly string[]): Promise<Stems> {
   };
   return {
     call,
+    direct,
     room,
     put,
     putWide(type, values) {

@@ -1,5 +1,5 @@
 /** Activations: the definition in f64 operations rounded once to f32, and the true values. */
-import { exp2 } from "./math.js";
+import { constants, exp2 } from "./math.js";
 import * as wide from "./wide.js";
 
 export type ActivationName = "gelu" | "relu" | "silu" | "qgelu" | "srelu" | "sigmoid";
@@ -13,9 +13,12 @@ export interface Rule {
 }
 
 const { fround } = Math;
-const LOG2E = Math.LOG2E;
-const C0 = fround(0.79788456);
-const C1 = fround(0.03567741);
+const [LOG2E = Number.NaN] = constants("LOG2E");
+const [QGELU = Number.NaN] = constants("QGELU");
+const [A = Number.NaN, B = Number.NaN] = constants("GELU");
+const [C = Number.NaN, D = Number.NaN] = constants("GELU_SLOPE");
+/** What the true gelu is made of. */
+const [C0, C1] = [fround(0.79788456), fround(0.03567741)];
 
 function logistic(t: number): number {
   return 1 / (1 + exp2(t));
@@ -45,10 +48,8 @@ function trueProduct(xv: wide.Real, s: wide.Real): wide.Real {
   return s + wide.multiply(xv, wide.multiply(s, wide.real(1) - s));
 }
 
-const GELU_RATES = [-2.3022082635570995, -0.10294324686815556] as const;
-
 function geluExponent(x: number): number {
-  return x * (GELU_RATES[0] + GELU_RATES[1] * (x * x));
+  return x * (A + B * (x * x));
 }
 
 /** 2u and its derivative times x, for the tanh form. */
@@ -64,7 +65,7 @@ const positive = (x: wide.Real, then: wide.Real) => (x > 0n ? then : 0n);
 export const RULES: Readonly<Record<ActivationName, Rule>> = {
   gelu: {
     value: (x) => x / (1 + exp2(geluExponent(x))),
-    slope: (x) => product(x * (2 * C0 + 6 * C1 * (x * x)), logistic(geluExponent(x))),
+    slope: (x) => product(x * (C + D * (x * x)), logistic(geluExponent(x))),
     trueValue: (x) => wide.multiply(x, wide.sigmoid(trueGelu(x).argument)),
     trueSlope: (x) => {
       const { argument, xv } = trueGelu(x);
@@ -78,7 +79,7 @@ export const RULES: Readonly<Record<ActivationName, Rule>> = {
     trueSlope: (x) => positive(x, wide.real(1)),
   },
   silu: swish(1),
-  qgelu: swish(fround(1.702)),
+  qgelu: swish(QGELU),
   srelu: {
     value: (x) => (x > 0 ? x * x : 0),
     slope: (x) => (x > 0 ? 2 * x : 0),

@@ -66,7 +66,17 @@ export const QUANTIZER_OPTIONS = {
   rht: flag("nvfp4: columnwise, transform each 16 elements first (random Hadamard; BF16 tensors)"),
   stochastic: flag("nvfp4: round elements stochastically, with words of --seed and --offset"),
   ...RANDOM,
-  "four-over-six": flag("nvfp4: per block a maximum of 4 or of 6, by mean absolute error, largest scale 256"),
+  "four-over-six": flag("nvfp4: per block a maximum of 4 or of 6, whichever has the smaller error"),
+  "err-mode": optional<"mae" | "mse">({
+    placeholder: "mae|mse",
+    help: "nvfp4 with --four-over-six: the error, mean absolute or squared (default mae)",
+    parse: oneOf(["mae", "mse"]),
+  }),
+  "e4m3-max": optional<448 | 256>({
+    placeholder: "448|256",
+    help: "nvfp4 with --four-over-six: the largest block scale (default 256)",
+    parse: (text) => (oneOf(["448", "256"])(text) === "448" ? 448 : 256),
+  }),
   usage: value<readonly Direction[]>({
     placeholder: "rowwise,columnwise",
     help: "which copies to make",
@@ -97,6 +107,8 @@ const SETS: Readonly<Record<string, SpecialField>> = {
   rht: "rht",
   stochastic: "stochastic",
   "four-over-six": "fourOverSix",
+  "err-mode": "fourOverSix",
+  "e4m3-max": "e4m3Max",
 };
 
 /** Throws `ArgumentError` for an option that means nothing to the quantizer. */
@@ -108,6 +120,10 @@ export function requireApplicable({ quantizer }: QuantizerSettings, given: Reado
   }
   if (given.has("scale") && quantizer !== "fp8-delayed") {
     throw new ArgumentError(`--scale is for fp8-delayed; the quantizer is ${quantizer}`);
+  }
+  for (const option of ["err-mode", "e4m3-max"]) {
+    if (given.has(option) && !given.has("four-over-six"))
+      throw new ArgumentError(`--${option} is for --four-over-six; give both, or leave out --${option}`);
   }
   if (given.has("pow2-scales") && given.has("no-pow2-scales")) {
     throw new ArgumentError("--pow2-scales and --no-pow2-scales exclude each other");
@@ -187,13 +203,15 @@ export function makeQuantizer(backend: Backend, settings: QuantizerSettings): Ma
       fp4();
       const { rht, stochastic, seed, offset } = settings;
       const random = new RandomState(seed, offset);
-      const fourOverSix = settings["four-over-six"] ? "mae" : "none";
+      const fourOverSix = settings["four-over-six"] ? (settings["err-mode"] ?? "mae") : "none";
+      const e4m3Max = settings["e4m3-max"];
       const own = {
         tile: among("tile", tile, ["1x16", "16x16"]),
         rht,
         stochastic,
         random,
         fourOverSix,
+        ...(e4m3Max ? { e4m3Max } : {}),
       } as const;
       return { quantizer: new NVFP4Quantizer({ ...options, ...own }) };
     }

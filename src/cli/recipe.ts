@@ -46,6 +46,9 @@ export function applies(quantizer: BlockFormatName, field: SpecialField): boolea
   return SPECIAL_FIELDS[quantizer].includes(field);
 }
 
+/** How the metadata writes it. */
+const FOUR_OVER_SIX = { none: false, mae: true, mse: "mse" } as const;
+
 const KEY_PREFIX = "lockstep.";
 
 /** The metadata key of a quantized tensor. */
@@ -63,7 +66,7 @@ export function formatRecipe(recipe: Recipe, backend: string, version: string): 
   const { spec, shape, dtype, scales, usage } = recipe;
   const { quantizer, format } = spec;
   const special = SPECIAL_FIELDS[quantizer].map((field) => {
-    return [field, field === "fourOverSix" ? spec.fourOverSix !== "none" : spec[field]] as const;
+    return [field, field === "fourOverSix" ? FOUR_OVER_SIX[spec.fourOverSix] : spec[field]] as const;
   });
   return JSON.stringify({
     quantizer,

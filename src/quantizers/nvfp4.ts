@@ -7,7 +7,10 @@ import type { Tensor } from "../tensor/tensor.js";
 import { makeSpec, Quantizer, type QuantizerOptions, RandomState } from "./quantizer.js";
 
 export interface NVFP4QuantizerOptions extends QuantizerOptions {
-  /** Default 1x16; 16x16 gives both directions the same scales, and rounding to nearest the same codes (weights). */
+  /**
+   * Default 1x16; 16x16 gives both directions the same scales, and rounding to nearest the same codes (weights), except where
+   * 4over6 sums the errors of a tile in another order and chooses otherwise (numerics.md §5.8).
+   */
   readonly tile?: "1x16" | "16x16";
   /** Transform columnwise data first (bf16 input). Default false. */
   readonly rht?: boolean;

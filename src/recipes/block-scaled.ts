@@ -1,9 +1,9 @@
 /** Recipes with a scale for each block of elements. */
 import { ArgumentError } from "../errors.js";
 import type { FourOverSix } from "../tensor/quantized.js";
-import { environment } from "./environment.js";
+import { environment, environmentText } from "./environment.js";
 import { type RecipeOptions, requireEpsilon, StandardRecipe } from "./recipe.js";
-import { PRODUCTS, passOf, type QParams, type Role } from "./table.js";
+import { type ForwardRole, PRODUCTS, passOf, type QParams, type Role } from "./table.js";
 
 export interface Float8BlockScalingOptions extends RecipeOptions {
   /** Scales that are not cut to powers of two. Default: NVTE_FP8_BLOCK_SCALING_FP32_SCALES is 1. */
@@ -94,7 +94,29 @@ export class MXFP8BlockScaling extends StandardRecipe {
   }
 }
 
-const FOUR_OVER_SIX: readonly FourOverSix[] = ["none", "mae", "mse"];
+/** Tensors of the forward pass by their role in a product. */
+const SCOPES = {
+  none: [],
+  weights: ["weight"],
+  activations: ["input", "output"],
+  all: ["weight", "input", "output"],
+} as const satisfies Record<string, readonly ForwardRole[]>;
+
+/** Which tensors of the forward pass an option of `NVFP4BlockScaling` is for. */
+export type NVFP4Scope = keyof typeof SCOPES;
+
+const ERROR_MODES = ["mae", "mse"] as const satisfies readonly FourOverSix[];
+
+function covers(scope: NVFP4Scope, role: Role): boolean {
+  return (SCOPES[scope] as readonly Role[]).includes(role);
+}
+
+/** Throws `ArgumentError` unless `value` is one of `names`. */
+function requireName<T extends string>(option: string, value: string, names: readonly T[]): T {
+  const found = names.find((name) => name === value);
+  if (found) return found;
+  throw new ArgumentError(`NVFP4BlockScaling: ${option} ${value} is not one of ${names.join(", ")}`);
+}
 
 export interface NVFP4BlockScalingOptions extends RecipeOptions {
   /** Default: NVTE_NVFP4_DISABLE_RHT is 1. */
@@ -103,8 +125,15 @@ export interface NVFP4BlockScalingOptions extends RecipeOptions {
   readonly disableStochasticRounding?: boolean;
   /** Default: NVTE_NVFP4_DISABLE_2D_QUANTIZATION is 1. */
   readonly disable2dQuantization?: boolean;
-  /** Weights choose between a maximum of 6 and of 4 for each block. Default none. */
-  readonly weightFourOverSix?: FourOverSix;
+  /**
+   * Tensors that choose between a maximum of 6 and of 4 for each block; activations need `disableRht`. Gradients never do.
+   * Default: NVTE_NVFP4_4OVER6, else none.
+   */
+  readonly fourOverSix?: NVFP4Scope;
+  /** Of those, the ones whose largest block scale is 256, not 448. Default: NVTE_NVFP4_4OVER6_E4M3_USE_256, else all. */
+  readonly e4m3Use256?: NVFP4Scope;
+  /** The error that the choice makes small: mean absolute or mean squared. Default: NVTE_NVFP4_4OVER6_ERR_MODE, else mae. */
+  readonly fourOverSixErrMode?: (typeof ERROR_MODES)[number];
 }
 
 /** FP4 with an E4M3 scale for each 16 elements, and 16x16 of weights, under one factor a tensor (numerics.md §5). */
@@ -112,7 +141,9 @@ export class NVFP4BlockScaling extends StandardRecipe {
   readonly disableRht: boolean;
   readonly disableStochasticRounding: boolean;
   readonly disable2dQuantization: boolean;
-  readonly weightFourOverSix: FourOverSix;
+  readonly fourOverSix: NVFP4Scope;
+  readonly e4m3Use256: NVFP4Scope;
+  readonly fourOverSixErrMode: (typeof ERROR_MODES)[number];
 
   constructor(options: NVFP4BlockScalingOptions = {}) {
     super("nvfp4", options);
@@ -121,22 +152,40 @@ export class NVFP4BlockScaling extends StandardRecipe {
       options.disableStochasticRounding ?? environment("NVTE_NVFP4_DISABLE_STOCHASTIC_ROUNDING");
     this.disable2dQuantization =
       options.disable2dQuantization ?? environment("NVTE_NVFP4_DISABLE_2D_QUANTIZATION");
-    this.weightFourOverSix = options.weightFourOverSix ?? "none";
-    if (!FOUR_OVER_SIX.includes(this.weightFourOverSix)) {
+    const scopes = Object.keys(SCOPES) as readonly NVFP4Scope[];
+    const text = (given: string | undefined, variable: string, fallback: string): string =>
+      given ?? environmentText(variable) ?? fallback;
+    this.fourOverSix = requireName(
+      "fourOverSix",
+      text(options.fourOverSix, "NVTE_NVFP4_4OVER6", "none"),
+      scopes,
+    );
+    this.e4m3Use256 = requireName(
+      "e4m3Use256",
+      text(options.e4m3Use256, "NVTE_NVFP4_4OVER6_E4M3_USE_256", "all"),
+      scopes,
+    );
+    this.fourOverSixErrMode = requireName(
+      "fourOverSixErrMode",
+      options.fourOverSixErrMode ?? text(undefined, "NVTE_NVFP4_4OVER6_ERR_MODE", "mae").toLowerCase(),
+      ERROR_MODES,
+    );
+    if (!this.disableRht && covers(this.fourOverSix, "input"))
       throw new ArgumentError(
-        `NVFP4BlockScaling: weightFourOverSix ${this.weightFourOverSix} is not one of ${FOUR_OVER_SIX.join(", ")}`,
+        `NVFP4BlockScaling: fourOverSix ${this.fourOverSix} is for activations too, and 4over6 does not go with their Hadamard transform; set disableRht, or fourOverSix weights`,
       );
-    }
   }
 
   override qparams(role: Role): QParams {
     const qparams = super.qparams(role);
+    const chooses = covers(this.fourOverSix, role);
     return {
       ...qparams,
       randomHadamardTransform: qparams.randomHadamardTransform && !this.disableRht,
       stochasticRounding: qparams.stochasticRounding && !this.disableStochasticRounding,
       tile: this.disable2dQuantization ? "1x16" : qparams.tile,
-      fourOverSix: role === "weight" ? this.weightFourOverSix : "none",
+      fourOverSix: chooses ? this.fourOverSixErrMode : "none",
+      e4m3Max: chooses && covers(this.e4m3Use256, role) ? 256 : 448,
     };
   }
 }

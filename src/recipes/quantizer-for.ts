@@ -60,6 +60,7 @@ function standardQuantizer(recipe: StandardRecipe, role: Role, state: QuantizerS
         rht: qparams.randomHadamardTransform,
         stochastic: qparams.stochasticRounding,
         fourOverSix: qparams.fourOverSix,
+        e4m3Max: qparams.e4m3Max,
         random: state.random,
       });
   }

@@ -105,6 +105,7 @@ export abstract class StandardRecipe extends Recipe {
       stochasticRounding: row.stochastic.includes(role),
       tile: role === "weight" ? row.weightTile : row.tile,
       fourOverSix: "none",
+      e4m3Max: 448,
     };
   }
 }

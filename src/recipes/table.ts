@@ -53,6 +53,8 @@ export interface QParams {
   readonly stochasticRounding: boolean;
   readonly tile: Tile;
   readonly fourOverSix: FourOverSix;
+  /** The largest block scale of NVFP4. */
+  readonly e4m3Max: 448 | 256;
 }
 
 export type RecipeKind = "delayed" | "current" | "block" | "mxfp8" | "nvfp4";
