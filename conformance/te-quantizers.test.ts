@@ -9,6 +9,7 @@ import {
   type ScalarFormat,
   Scope,
   type Tensor,
+  type TensorData,
   tensor,
   type WideDType,
 } from "../src/index.js";
@@ -45,7 +46,7 @@ const { origin, cases } = readWitness<Case>("quantizations");
 const backend = useBackend();
 const BOTH = { rowwise: true, columnwise: true } as const;
 
-let drawn: { readonly key: string; readonly data: ArrayBufferView } | undefined;
+let drawn: { readonly key: string; readonly data: TensorData<WideDType> } | undefined;
 
 /** The source of a case; those that follow each other share theirs. */
 function source({ kind, dtype, seed, shape }: Given): Tensor<WideDType> {

@@ -65,7 +65,9 @@ export function emptyQuantized(
     };
     const rowwise = usage.rowwise ? copy("rowwise") : undefined;
     const columnwise = usage.columnwise ? copy("columnwise") : undefined;
-    return scope.keep(new QuantizedTensor({ spec, shape: own, dtype, scaleLayout, ops, rowwise, columnwise }));
+    return scope.keep(
+      new QuantizedTensor({ spec, shape: own, dtype, scaleLayout, ops, rowwise, columnwise }),
+    );
   } finally {
     scope.dispose();
   }

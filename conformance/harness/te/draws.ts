@@ -1,5 +1,6 @@
 /** The inputs that TransformerEngine was asked about, as scripts/witness/te_draws.py draws them: bit patterns, by integers alone. */
 import { elementCount, type Shape, type WideDType } from "../../../src/tensor/shape.js";
+import type { TensorData } from "../../../src/tensor/tensor.js";
 
 export type DrawKind = "bell" | "small" | "wide" | "edges" | "signs";
 
@@ -99,7 +100,7 @@ function signed(first: number, dtype: WideDType, column: number): number {
 }
 
 /** Bit patterns of `shape`, row-major, as `Tensor.data()` has them in that type. */
-export function draw(kind: DrawKind, dtype: WideDType, seed: number, shape: Shape): ArrayBufferView {
+export function draw(kind: DrawKind, dtype: WideDType, seed: number, shape: Shape): TensorData<WideDType> {
   const count = elementCount(shape);
   const columns = shape.at(-1) ?? 1;
   const at = (i: number): number => {
