@@ -1,5 +1,6 @@
 /** Threads that cannot start, end on their own, or are no longer wanted: none is left, and their memory is given back. */
 import { spawnSync } from "node:child_process";
+import { readFileSync } from "node:fs";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { afterEach, describe, expect, it, vi } from "vitest";
@@ -142,6 +143,8 @@ describe("a backend that is disposed of", () => {
 
 it("one tensor may have as many bytes as the guide says, and not one more", async () => {
   const backend = await openBackend("wasm", { threads: 1 });
+  const guide = readFileSync(new URL("../docs/guide.md", import.meta.url), "utf8");
+  expect(guide).toContain(`${MAX_BLOCK.toLocaleString("en")} bytes`);
   const x = empty(backend, "u8", [MAX_BLOCK]);
   x.dispose();
   expect(() => empty(backend, "u8", [MAX_BLOCK + 1])).toThrow(OutOfMemoryError);

@@ -45,7 +45,7 @@ export function elementCount(shape: Shape): number {
 }
 
 /** Dimensions a tensor may have, as in PyTorch. */
-export const MAX_RANK = 64;
+const MAX_RANK = 64;
 
 /**
  * Bytes a tensor may have, sizes of zero counted as one: the largest integer below which a number counts exactly. A zero
