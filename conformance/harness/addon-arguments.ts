@@ -115,7 +115,7 @@ function fitting(name: string, i: number, drawn: Drawn): number {
     lineShift: 0,
     blockShift: Math.log2(unit),
     kind: choice,
-    rule: choice,
+    rule: choice % 3,
     staging: choice % 4,
     bits: 4 * 2 ** (choice % 4),
     batch: 1 + (choice % 3),
