@@ -69,9 +69,13 @@ Residency residencyOf(Kernel kernel, int64_t threads, int64_t bytes) {
   const int device = currentDevice();
   return remember(known, {reinterpret_cast<const void*>(kernel), device, threads, bytes}, [&] {
     int blocks = 1;
-    allowShared(kernel);
-    cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
-    cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, static_cast<int>(threads), bytes);
+    cudaError_t error = allowShared(kernel);
+    if (error == cudaSuccess) error = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
+    if (error == cudaSuccess) {
+      error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, static_cast<int>(threads), bytes);
+    }
+    // the launch that follows says what is wrong
+    if (error != cudaSuccess) cudaGetLastError();
     const int multiprocessors = attributeOf(device, cudaDevAttrMultiProcessorCount);
     return Residency{multiprocessors, static_cast<int64_t>(multiprocessors) * blocks};
   });
