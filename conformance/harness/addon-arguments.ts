@@ -200,21 +200,20 @@ function instead(given: Float64Array, kind: number): unknown {
 
 const DIRECT = ["write", "read", "readSync", "copy", "free", "allocate", "memory", "trim"] as const;
 
-/** Numbers of products that are prepared, with an algorithm each where there is one. */
-function preparedPlans(addon: AddonExports, device: DeviceHandle): void {
-  for (const transposeA of [0, 1]) {
-    const pitches = { aPitch: 32, bPitch: 32, cPitch: 32, dPitch: 32 };
-    const types = { aType: 14, bType: 14, cType: 14, dType: 14 };
-    const plan = addon.gemmPlan(
-      device,
-      packed([{ m: 32, n: 32, k: 32, batch: 1, transposeA, ...pitches, ...types }]),
-    );
-    const search = { plan, count: 8, schemes: 7, alignment: 256, workspace: 2 ** 26 };
-    const algorithm = addon.gemmCandidates(device, packed([search])).at(-1);
-    const words = algorithm?.words.map((word, i) => [`word${i}`, word]) ?? [];
-    addon.gemmChoose(device, packed([{ plan, ...Object.fromEntries(words) }]));
-  }
+/** Prepares a product, with an algorithm where there is one; its number. */
+function preparedPlan(addon: AddonExports, device: DeviceHandle, transposeA: 0 | 1): number {
+  const pitches = { aPitch: 32, bPitch: 32, cPitch: 32, dPitch: 32 };
+  const types = { aType: 14, bType: 14, cType: 14, dType: 14 };
+  const sizes = { m: 32, n: 32, k: 32, batch: 1 };
+  const plan = addon.gemmPlan(device, packed([{ ...sizes, transposeA, ...pitches, ...types }]));
+  const search = { plan, count: 8, schemes: 7, alignment: 256, workspace: 2 ** 26 };
+  const algorithm = addon.gemmCandidates(device, packed([search])).at(-1);
+  const words = algorithm?.words.map((word, i) => [`word${i}`, word]) ?? [];
+  addon.gemmChoose(device, packed([{ plan, ...Object.fromEntries(words) }]));
+  return plan;
 }
+
+const PLAN = NATIVE_ARGUMENTS.indexOf("plan");
 
 /**
  * Calls of every function with arguments of any kind: each works or throws an Error, and all go on working. Gives the names
@@ -230,7 +229,7 @@ export async function survivesArguments(
   addon.free(device, stale);
   const addresses = addressesIn(blocksOf(device), [...blocksOf(other), stale]);
   const roomy = [0, 1, 2].map((i) => addon.allocate(device, 2 ** 20) + 256 * i);
-  preparedPlans(addon, device);
+  const plans = [preparedPlan(addon, device, 0), preparedPlan(addon, device, 1)];
   const worked = new Set<string>();
   const pending: Promise<unknown>[] = [];
   let threw = 0;
@@ -244,9 +243,11 @@ export async function survivesArguments(
       fc.integer({ min: 0, max: 199 }),
       direct,
       (name, handle, given, kind, drawn) => {
-        // the blocks that all other calls are about stay
+        // the blocks and plans that all other calls are about stay
         if (name === "free" && typeof drawn[0] === "number")
           drawn[0] = addon.allocate(device, drawn[0] & 0xfff);
+        if (name === "gemmForget" && plans.includes(given[PLAN] ?? 0))
+          given[PLAN] = preparedPlan(addon, device, 0);
         const isDirect = (DIRECT as readonly string[]).includes(name);
         const args = isDirect ? drawn : [instead(given, kind)];
         try {
