@@ -5,7 +5,10 @@ export const base = {
   oxc: { target: "es2022" },
 };
 
-/** `reference` runs anywhere; `gpu` runs where a GPU is, and says why not elsewhere. */
+/**
+ * `reference` runs anywhere; `gpu` runs where a GPU is, and says why not elsewhere; `addon` is what `npm run test:addon` runs, on an addon
+ * without a GPU that the compiler's sanitizers watch.
+ */
 export default defineConfig({
   ...base,
   test: {
@@ -18,7 +21,7 @@ export default defineConfig({
         test: {
           name: "reference",
           include: ["conformance/**/*.test.ts"],
-          exclude: ["conformance/slow/**", "conformance/cuda/**"],
+          exclude: ["conformance/slow/**", "conformance/cuda/**", "conformance/addon/**"],
         },
       },
       {
@@ -29,6 +32,10 @@ export default defineConfig({
           globalSetup: "conformance/harness/announce-gpu.ts",
           setupFiles: "conformance/harness/turns.ts",
         },
+      },
+      {
+        extends: true,
+        test: { name: "addon", include: ["conformance/addon/**/*.test.ts"] },
       },
     ],
   },

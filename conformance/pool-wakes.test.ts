@@ -32,6 +32,8 @@ it("does a job once, though it is woken again when the job is done", { timeout: 
   value(total)[0] = 0;
   value(one)[0] = 1;
   worker = platform.spawn(serve.toString(), { module, memory, control, names });
+  // it ends when the test does
+  worker.failed.catch(() => undefined);
   const done = (): number => Atomics.load(header, 1);
   /** Wakes the worker once it sleeps, all of whose `jobs` are done. One that counts more does not sleep. */
   const wakeLate = async (jobs: number): Promise<void> => {

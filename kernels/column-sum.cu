@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(kFoldThreads) foldKernel(const ColumnSumParams
 }
 
 template <int known, int width>
-void sumChunks(const ColumnSumParams& p, cudaStream_t stream) {
+cudaError_t sumChunks(const ColumnSumParams& p, cudaStream_t stream) {
   const auto across = static_cast<unsigned>(ceilDivide(p.columns, kChunkThreads * width));
   const dim3 blocks(across, static_cast<unsigned>(std::min<int64_t>(chunksOf(p.rows), 65535)));
   if (p.weighted) {
@@ -127,27 +127,23 @@ void sumChunks(const ColumnSumParams& p, cudaStream_t stream) {
   } else {
     chunkKernel<known, false, width><<<blocks, kChunkThreads, 0, stream>>>(p);
   }
+  return cudaGetLastError();
 }
 
 }  // namespace
 
 cudaError_t launchColumnSum(const ColumnSumParams& p, cudaStream_t stream) {
   if (p.columns == 0) return cudaSuccess;
-  if (p.rows > 0) {
-    if (p.weighted && p.xType != p.gradType) {
-      sumChunks<kAnyType, 1>(p, stream);
-    } else {
-      withWide(p.gradType, [&](auto type) {
-        constexpr int known = static_cast<int>(type.value);
-        if (p.columns % kPack == 0) {
-          sumChunks<known, kPack>(p, stream);
-        } else {
-          sumChunks<known, 1>(p, stream);
-        }
-      });
-    }
+  cudaError_t error = cudaSuccess;
+  if (p.rows > 0 && p.weighted && p.xType != p.gradType) {
+    error = sumChunks<kAnyType, 1>(p, stream);
+  } else if (p.rows > 0) {
+    error = withWide(p.gradType, [&](auto type) {
+      constexpr int known = static_cast<int>(type.value);
+      return p.columns % kPack == 0 ? sumChunks<known, kPack>(p, stream) : sumChunks<known, 1>(p, stream);
+    });
   }
-  return launchChunkFold(p, stream);
+  return error == cudaSuccess ? launchChunkFold(p, stream) : error;
 }
 
 cudaError_t launchChunkFold(const ColumnSumParams& p, cudaStream_t stream) {

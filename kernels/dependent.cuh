@@ -3,6 +3,8 @@
 
 #include <cuda_runtime.h>
 
+#include "kernels/occupancy.cuh"
+
 namespace lockstep {
 
 // Lets the dependent kernel start as soon as there is room; what is written before and after it sees all the same.
@@ -23,11 +25,9 @@ __device__ inline void awaitPrevious() {
 template <typename Kernel, typename... Arguments>
 cudaError_t launchDependent(Kernel kernel, dim3 blocks, unsigned threads, int bytes, cudaStream_t stream,
                             Arguments... arguments) {
-  int device = 0;
-  int major = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-  if (bytes > 0) cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  if (bytes > 0) {
+    if (const cudaError_t error = allowShared(kernel); error != cudaSuccess) return error;
+  }
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
@@ -37,7 +37,7 @@ cudaError_t launchDependent(Kernel kernel, dim3 blocks, unsigned threads, int by
   config.dynamicSmemBytes = static_cast<size_t>(bytes);
   config.stream = stream;
   config.attrs = &attribute;
-  config.numAttrs = major >= 9 ? 1 : 0;
+  config.numAttrs = limitsOfDevice().clusters ? 1 : 0;
   return cudaLaunchKernelEx(&config, kernel, arguments...);
 }
 

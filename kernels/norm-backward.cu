@@ -109,17 +109,15 @@ cudaError_t launchRing(const NormBackwardParams& p, const RingPlan& plan, bool& 
   config.stream = stream;
   config.attrs = attributes;
   config.numAttrs = limitsOfDevice().clusters ? (parts > 1 ? 2 : 1) : 0;
-  const auto clustersOf = [&](auto kernel) {
+  const auto teamsOf = [&](auto kernel) {
     const Residency residency = residencyOf(kernel, plan.threads, plan.bytes);
-    int clusters = 1;
-    if (parts > 1) cudaOccupancyMaxActiveClusters(&clusters, kernel, &config);
-    return std::max<int64_t>(parts > 1 ? clusters : residency.blocks, 1);
+    return std::max<int64_t>(parts > 1 ? clustersOf(kernel, parts, config) : residency.blocks, 1);
   };
   const auto launch = [&](auto kernel, int64_t units) {
-    config.gridDim = dim3(parts * static_cast<unsigned>(std::min(units, clustersOf(kernel))));
+    config.gridDim = dim3(parts * static_cast<unsigned>(std::min(units, teamsOf(kernel))));
     return cudaLaunchKernelEx(&config, kernel, p, plan.shape);
   };
-  summed = 2 * chunksOf(p.rows) >= clustersOf(ringKernel<type, known, true>);
+  summed = 2 * chunksOf(p.rows) >= teamsOf(ringKernel<type, known, true>);
   if (summed) return launch(ringKernel<type, known, true>, chunksOf(p.rows));
   return launch(ringKernel<type, known, false>, ceilDivide(p.rows, plan.shape.group));
 }

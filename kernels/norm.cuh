@@ -4,6 +4,7 @@
 #include <cuda_pipeline_primitives.h>
 
 #include "kernels/elements.cuh"
+#include "kernels/occupancy.cuh"
 #include "kernels/reduce.cuh"
 
 namespace lockstep {
@@ -44,41 +45,6 @@ __device__ inline void awaitFetched() {
 __device__ inline int turnOf(int multiprocessors) {
   const unsigned warps = blockDim.x / kLanes;
   return static_cast<int>((threadIdx.x / kLanes + 2 * (blockIdx.x / multiprocessors)) % warps);
-}
-
-// What one block of the device in use may have.
-struct DeviceLimits {
-  int64_t sharedBytes;
-  bool clusters;
-};
-
-inline DeviceLimits limitsOfDevice() {
-  int device = 0;
-  int bytes = 0;
-  int major = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-  return {bytes, major >= 9};
-}
-
-struct Residency {
-  int multiprocessors;
-  int64_t blocks;
-};
-
-// Lets blocks of `kernel` take `bytes` of shared memory; how many of them the device holds at once.
-template <typename Kernel>
-Residency residencyOf(Kernel kernel, int64_t threads, int64_t bytes) {
-  int device = 0;
-  int multiprocessors = 1;
-  int blocks = 1;
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
-  cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
-  cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, static_cast<int>(threads), bytes);
-  return {multiprocessors, static_cast<int64_t>(multiprocessors) * blocks};
 }
 
 }  // namespace lockstep

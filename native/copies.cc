@@ -51,6 +51,7 @@ void Context::read(void* to, const void* from, size_t bytes) {
 Download Context::beginRead(void* to, const void* from, size_t bytes) {
   Download download;
   download.bytes = bytes;
+  if (bytes == 0) return download;
   if (bytes <= kPiece && readsPinned_ + bytes <= kReadsPinned) {
     download.buffer = pinned_.take(bytes);
     check("download", cudaMemcpyAsync(download.buffer->data(), from, bytes, cudaMemcpyDeviceToHost, stream_));

@@ -1,6 +1,7 @@
 // Builds the addon of the CUDA backend into build/native: `npm run build:cuda`, or `npx lockstep build-cuda` in an installed
 // package. Options: --architectures LIST (CMake's, separated by semicolons; default 89-real;90a-real;100a-real); --turns builds
-// from sources that scripts/turns has marked, into build/turns/build: which loops and branches the tests reach.
+// from sources that scripts/turns has marked, into build/turns/build: which loops and branches the tests reach; --stand-in builds
+// into build/stand-in what conformance/addon tests without a GPU.
 // The toolkit is found in CUDA_HOME, on the PATH, in the usual folders, or where scripts/cuda-toolkit or NVIDIA's wheels put it.
 import { spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
@@ -52,7 +53,13 @@ function cmakeJs() {
   }
 }
 
-const { values } = parseArgs({ options: { architectures: { type: "string" }, turns: { type: "boolean" } } });
+const { values } = parseArgs({
+  options: {
+    architectures: { type: "string" },
+    turns: { type: "boolean" },
+    "stand-in": { type: "boolean" },
+  },
+});
 const [toolkit] = toolkits();
 if (!toolkit) {
   fail(
@@ -60,6 +67,7 @@ if (!toolkit) {
   );
 }
 const settings = [`--CDCMAKE_CUDA_COMPILER=${join(toolkit, "bin/nvcc")}`];
+if (values["stand-in"]) settings.push("--CDLOCKSTEP_STAND_IN=ON");
 if (values.architectures) settings.push(`--CDCMAKE_CUDA_ARCHITECTURES=${values.architectures}`);
 if (values.turns) {
   const { markSources } = await import("./turns/sources.mjs");
@@ -68,7 +76,7 @@ if (values.turns) {
 }
 const [sources, out] = values.turns
   ? ["build/turns/native", "build/turns/build"]
-  : ["native", "build/native"];
+  : ["native", values["stand-in"] ? "build/stand-in" : "build/native"];
 const args = [
   "compile",
   "--directory",

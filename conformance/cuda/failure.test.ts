@@ -3,14 +3,13 @@ import { spawnSync } from "node:child_process";
 import { createRequire } from "node:module";
 import { fileURLToPath } from "node:url";
 import { Worker } from "node:worker_threads";
-import * as fc from "fast-check";
 import { expect, it } from "vitest";
 import { platform } from "#platform";
-import { type AddonExports, NATIVE_OPERATIONS } from "../../src/backends/addon.js";
+import type { AddonExports } from "../../src/backends/addon.js";
 import { openCuda } from "../../src/backends/cuda.js";
-import { ABSENT, NATIVE_ARGUMENTS } from "../../src/backends/native-arguments.js";
 import { encode } from "../../src/ops/cast.js";
 import { tensor } from "../../src/ops/create.js";
+import { survivesArguments } from "../harness/addon-arguments.js";
 import { describeOnGpu } from "../harness/gpu.js";
 
 const addon = platform.loadAddon().exports as AddonExports;
@@ -22,97 +21,10 @@ function works(backend: ReturnType<typeof openCuda>): void {
   expect(Array.from(codes.dataSync())).toEqual([0x38, 0xc0]);
 }
 
-/** Numbers above all: sizes, addresses, negative, huge, fractional, and none at all. */
-const numbers = (addresses: readonly number[]): fc.Arbitrary<number> =>
-  fc.oneof(
-    { weight: 6, arbitrary: fc.constantFrom(0, 1, 2, 3, 16, 32, 128, 1000) },
-    { weight: 6, arbitrary: fc.constantFrom(...addresses) },
-    {
-      weight: 2,
-      arbitrary: fc.constantFrom(-1, 0.5, Number.NaN, Infinity, 2 ** 31, 2 ** 40, 2 ** 53, 1e300),
-    },
-  );
-
-const anything = (addresses: readonly number[]): fc.Arbitrary<unknown> =>
-  fc.oneof(
-    { weight: 9, arbitrary: numbers(addresses) },
-    {
-      weight: 1,
-      arbitrary: fc.constantFrom(undefined, null, true, "16", 16n, {}, [], () => 16, Symbol("x")),
-    },
-  );
-
-const SLOTS = NATIVE_ARGUMENTS.length;
-
-/** Some arguments given, others not. */
-const slots = (addresses: readonly number[]): fc.Arbitrary<Float64Array> =>
-  fc
-    .tuple(fc.array(numbers(addresses), { minLength: 1, maxLength: 40 }), fc.integer({ min: 0, max: 9 }))
-    .map(([drawn, absent]) => {
-      const made = Float64Array.from({ length: SLOTS }, (_, i) => drawn[i % drawn.length] as number);
-      const words = new BigUint64Array(made.buffer);
-      for (let i = 0; absent > 0 && i < SLOTS; i += absent) words[i] = ABSENT;
-      return made;
-    });
-
-/** What native code must not take for the array of arguments, and the array in other memory. */
-function instead(given: Float64Array, kind: number): unknown {
-  const shared = new Float64Array(new SharedArrayBuffer(8 * SLOTS));
-  shared.set(given);
-  const detached = given.slice();
-  structuredClone(detached, { transfer: [detached.buffer] });
-  const others = [
-    shared,
-    detached,
-    given.subarray(1),
-    new Float64Array(SLOTS + 1),
-    new Float64Array(0),
-    new Float32Array(SLOTS),
-    new BigUint64Array(SLOTS),
-    new Uint8Array(8 * SLOTS),
-    new DataView(given.buffer),
-    given.buffer,
-    Array.from(given),
-    new Proxy(given, {}),
-    Object.create(given),
-    { length: SLOTS },
-    undefined,
-    7,
-  ];
-  return others[kind] ?? given;
-}
-
 describeOnGpu("the addon cannot be crashed", () => {
-  it("by arguments of any kind: it works or throws an Error, and goes on working", () => {
+  it("by arguments of any kind: it works or throws an Error, and goes on working", async () => {
     const backend = openCuda(addon);
-    const device = new addon.Device(0);
-    const addresses = [64, 4096, 2 ** 20].map((bytes) => addon.allocate(device, bytes));
-    const memory = ["write", "readSync", "free", "allocate", "memory"] as const;
-    const seen = { returned: 0, threw: 0 };
-    fc.assert(
-      fc.property(
-        fc.constantFrom(...NATIVE_OPERATIONS, ...memory),
-        fc.constantFrom<unknown>(device, device, device, device, {}, undefined, 7),
-        slots(addresses),
-        fc.integer({ min: 0, max: 99 }),
-        fc.array(anything(addresses), { minLength: 3, maxLength: 3 }),
-        (name, handle, given, kind, drawn) => {
-          const isMemory = (memory as readonly string[]).includes(name);
-          const args = isMemory ? drawn : [instead(given, kind)];
-          try {
-            Reflect.apply(addon[name] as (...args: unknown[]) => unknown, addon, [handle, ...args]);
-            seen.returned++;
-          } catch (error) {
-            expect(error).toBeInstanceOf(Error);
-            seen.threw++;
-          }
-        },
-      ),
-      { numRuns: 20_000 },
-    );
-    expect(seen.threw).toBeGreaterThan(1000);
-    addon.synchronize(device);
-    addon.close(device);
+    await survivesArguments(addon, { numRuns: 20_000 });
     works(backend);
     void backend.dispose();
   });

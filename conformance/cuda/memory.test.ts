@@ -1,7 +1,7 @@
 /** Memory of a GPU: what goes in comes out, in the order of the calls; nothing leaks; too much is a typed error. */
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
-import { openBackend } from "../../src/backends/open.js";
+import { cudaDevices, openBackend } from "../../src/backends/open.js";
 import { ArgumentError, DisposedError, OutOfMemoryError } from "../../src/errors.js";
 import { encode } from "../../src/ops/cast.js";
 import { tensor } from "../../src/ops/create.js";
@@ -14,7 +14,10 @@ describeOnGpu("memory of a GPU", () => {
   const { gpu, reference } = useGpu();
 
   it("gives back what was written, of any size", async () => {
-    const sizes = fc.oneof(fc.nat({ max: 5000 }), fc.constantFrom(0, 2 ** 21 - 1, 2 ** 21, 2 ** 21 + 1, 5e6));
+    const sizes = fc.oneof(
+      fc.nat({ max: 5000 }),
+      fc.constantFrom(0, 2 ** 21 - 1, 2 ** 21, 2 ** 21 + 1, 5e6, 17e6 + 1),
+    );
     await fc.assert(
       fc.asyncProperty(sizes, fc.nat(), async (count, seed) => {
         using _scope = new Scope();
@@ -38,6 +41,35 @@ describeOnGpu("memory of a GPU", () => {
     expect((await first).every((word) => word === 1)).toBe(true);
     expect((await second).every((word) => word === 2)).toBe(true);
     expect((await third).every((word) => word === 3)).toBe(true);
+  });
+
+  it.each([1, 3 << 20, 20 << 20])("reads %i words often at once, each as they were", async (count) => {
+    using x = new Tensor(gpu(), "u32", [count]);
+    const reads = Array.from({ length: 12 }, (_, i) => x.write(new Uint32Array(count).fill(i)).data());
+    for (const [i, read] of reads.entries()) expect((await read).findIndex((word) => word !== i)).toBe(-1);
+  });
+
+  it("that it keeps is there for another backend, and trim() gives it back", async () => {
+    const other = await openBackend("cuda");
+    const { bytes } = cudaDevices()[0] as { bytes: number };
+    const most = Math.floor(bytes * 0.6);
+    for (const backend of [gpu(), other, gpu()]) {
+      const x = new Tensor(backend, "u8", [most]);
+      expect(backend.memoryUse().reserved).toBeGreaterThanOrEqual(most);
+      x.dispose();
+    }
+    using kept = tensor(gpu(), [1, 2, 3]);
+    gpu().trim();
+    expect(gpu().memoryUse().reserved).toBeLessThan(2 ** 28);
+    expect(Array.from(kept.dataSync())).toEqual([1, 2, 3]);
+    await other.dispose();
+  });
+
+  it("takes what lies in shared memory", () => {
+    const shared = new Float32Array(new SharedArrayBuffer(64), 8, 3);
+    shared.set([1, -2, 3]);
+    using x = new Tensor(gpu(), "f32", [3]).write(shared);
+    expect(Array.from(x.dataSync())).toEqual([1, -2, 3]);
   });
 
   it("says how much was wanted and how much is free, and leaves every tensor usable", () => {
