@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(kFp4Threads, (kResident<type, stochastic>))
 #pragma unroll
     for (int i = 0; i < kBlocks; ++i) {
       const int64_t block = first + i * kFp4Threads + threadIdx.x;
-      const uint2 codes = codesOf<stochastic>(blocks[i], scales[i].multiplier, 2 * block, 0, p.random);
+      const uint2 codes = codesOf<stochastic>(blocks[i], scales[i].multiplier, block, 0, p.random);
       if (block >= count) continue;
       reinterpret_cast<uint2*>(p.rowwise.data)[block] = codes;
       int64_t at = block;

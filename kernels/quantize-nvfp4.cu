@@ -73,7 +73,7 @@ __device__ uint32_t quantizeBlocks(const Nvfp4Copy& to, int copy, const Nvfp4Sca
   uint2 codes[2];
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    codes[i] = codesOf<stochastic>(x[i], scales[i].multiplier, place.word + 2 * i, copy, random);
+    codes[i] = codesOf<stochastic>(x[i], scales[i].multiplier, place.word / 2 + i, copy, random);
   }
   storeFp4(to.data, place.word, codes, place.inside > kFp4Block);
   return four;
