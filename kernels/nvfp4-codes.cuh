@@ -162,8 +162,28 @@ __device__ inline uint2 encodeFp4(const Fp4Block<type>& x, float m) {
 // codes do by 2. Eight random bits are the upper ones of the nine below a code.
 constexpr uint32_t kLargestFp4Pair = 7u << 9 | 7u << 25;
 
-// Where x is multiplied by this m, the product of 2^-14 x instead of 2^-14 m is taken: 2^-14 m would be subnormal.
-constexpr float kLeastFp4Multiplier = 1.0f / (1ull << 50) / (1ull << 50);
+// Readies blocks that have settled, and their multipliers, for encodeFp4: of each x * m one is multiplied by 2^-14. That is m
+// where it stays normal, else x, whose elements that matter are then large.
+template <Wide type, int count>
+__device__ inline void lowerFp4(Fp4Block<type> (&x)[count], float (&multipliers)[count]) {
+  constexpr float kLeast = 1.0f / (1ull << 50) / (1ull << 50);
+  bool isAnyLess = false;
+#pragma unroll
+  for (float m : multipliers) isAnyLess = isAnyLess || m < kLeast;
+  if (!isAnyLess) {
+#pragma unroll
+    for (float& m : multipliers) m *= powerOfTwo(-14);
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < count; ++i) {
+    if (multipliers[i] < kLeast) {
+      x[i].shrink();
+    } else {
+      multipliers[i] *= powerOfTwo(-14);
+    }
+  }
+}
 
 // The sum for two products in its lanes, the first one low, signs on top; `random` are bytes 0 and 2 of it.
 __device__ inline uint32_t sumFp4(float low, float high, uint32_t random) {
@@ -185,15 +205,9 @@ __device__ inline uint32_t packFp4(const uint32_t (&sums)[4]) {
   return __byte_perm(halves[0], halves[1], 0x7531);
 }
 
-// Codes of a block that has settled, of copy 0 or 1, stochastic.
+// Codes of a block that lowerFp4 has readied, stochastic.
 template <Wide type>
-__device__ inline uint2 encodeFp4(Fp4Block<type> x, float m, int64_t draw, uint32_t copy, const Philox& random) {
-  const uint4 drawn = random(static_cast<uint64_t>(draw), copy);
-  if (m < kLeastFp4Multiplier) {
-    x.shrink();
-  } else {
-    m *= powerOfTwo(-14);
-  }
+__device__ inline uint2 encodeFp4(const Fp4Block<type>& x, float m, const uint4& drawn) {
   const auto eight = [&](int first, uint32_t fourBytes, uint32_t nextBytes) {
     uint32_t sums[4];
 #pragma unroll
@@ -207,15 +221,31 @@ __device__ inline uint2 encodeFp4(Fp4Block<type> x, float m, int64_t draw, uint3
   return make_uint2(eight(0, drawn.x, drawn.y), eight(8, drawn.z, drawn.w));
 }
 
-// Codes of a block that has settled and, unless stochastic, been limited.
-template <bool stochastic, Wide type>
-__device__ inline uint2 codesOf(const Fp4Block<type>& x, float m, int64_t block, uint32_t copy, const Philox& random) {
+// Codes of blocks that have settled, with these bounds, of copy 0 or 1; `draws` are the numbers of their draws.
+template <bool stochastic, Wide type, int count>
+__device__ inline void codesOf(Fp4Block<type> (&x)[count], const float (&bounds)[count], const TwoLevel (&scales)[count],
+                               const int64_t (&draws)[count], uint32_t copy, const Philox& random, uint2 (&codes)[count]) {
   if constexpr (stochastic) {
-    return encodeFp4(x, m, block, copy, random);
-  } else if constexpr (type == Wide::kBf16) {
-    return encodeLimitedFp4(x, m);
+    float multipliers[count];
+    uint4 drawn[count];
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+      multipliers[i] = scales[i].multiplier;
+      drawn[i] = random(static_cast<uint64_t>(draws[i]), copy);
+    }
+    lowerFp4(x, multipliers);
+#pragma unroll
+    for (int i = 0; i < count; ++i) codes[i] = encodeFp4(x[i], multipliers[i], drawn[i]);
   } else {
-    return encodeFp4(x, m);
+    limitFp4(x, bounds, scales);
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+      if constexpr (type == Wide::kBf16) {
+        codes[i] = encodeLimitedFp4(x[i], scales[i].multiplier);
+      } else {
+        codes[i] = encodeFp4(x[i], scales[i].multiplier);
+      }
+    }
   }
 }
 
