@@ -7,7 +7,7 @@ import { Overflow, Rounding, Wide } from "./contract";
 import { At, ENCODER_BYTES, prepare, storageOf } from "./encoder";
 import { loadPanel, PANEL } from "./panel";
 import { largestWide } from "./quantize";
-import { fillRandom16 } from "./random";
+import { fillRandom8 } from "./random";
 import { applyRule, prepareRule, RULE_BYTES, scaleBytes } from "./scale";
 
 /** Columns of a strip at most, a multiple of every tile's; fewer where a panel would not hold the tile's rows. */
@@ -71,9 +71,9 @@ export function quantizeColumns(
       for (let i: u32 = 0; i < h; ++i) {
         const index = <u64>(r + i) * columns + c;
         const draws = scratch + RANDOM;
-        const skip = <u32>index & 7;
+        const skip = <u32>index & 15;
         if (rounding === Rounding.Stochastic) {
-          fillRandom16(draws, <u32>index - skip, w + skip, seedLo, seedHi, offsetLo, offsetHi, copy);
+          fillRandom8(draws, <u32>index - skip, w + skip, seedLo, seedHi, offsetLo, offsetHi, copy);
         }
         const to = dst + <usize>((index << load<u32>(scratch, At.Storage)) >> 3);
         const row = panel + ((<usize>i * pitch) << 2);

@@ -7,7 +7,7 @@ import { At, ENCODER_BYTES, prepare, storageOf } from "./encoder";
 import { chooseScale } from "./four-over-six";
 import { transformRun } from "./hadamard";
 import { loadPanel, PANEL } from "./panel";
-import { fillRandom16 } from "./random";
+import { fillRandom8 } from "./random";
 import { applyRule, prepareRule, RULE_BYTES, scaleBytes } from "./scale";
 
 /** Scratch, in this order, at these offsets. */
@@ -109,9 +109,9 @@ export function quantizeRows(
         }
         const index = <u64>(r + i) * columns + c;
         const draws = scratch + RANDOM;
-        const skip = <u32>index & 7;
+        const skip = <u32>index & 15;
         if (rounding === Rounding.Stochastic) {
-          fillRandom16(draws, <u32>index - skip, w + skip, seedLo, seedHi, offsetLo, offsetHi, copy);
+          fillRandom8(draws, <u32>index - skip, w + skip, seedLo, seedHi, offsetLo, offsetHi, copy);
         }
         const to = dst + <usize>((index << load<u32>(scratch, At.Storage)) >> 3);
         const multipliers = scratch + MULTIPLIERS;

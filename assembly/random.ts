@@ -1,6 +1,6 @@
-// Philox 4x32-10 (Salmon et al., SC11), addressed by element: element i of a copy reads 16-bit number i & 7
-// of the little-endian draw whose counter is (low 32 bits of i >> 3, its high bits with the copy in the top
-// one, offset low, offset high) and whose key is the seed. No launch shape, no thread count enters.
+// Philox 4x32-10 (Salmon et al., SC11), addressed by element (numerics.md, choice 6): the counter of draw d of a copy
+// is (low 32 bits of d, its high bits with the copy in the top one, offset low, offset high), the key is the seed.
+// No launch shape, no thread count enters.
 
 const M0: u32 = 0xd2511f53;
 const M1: u32 = 0xcd9e8d57;
@@ -57,8 +57,8 @@ function philox4(c0: u32, c1: u32, c2: u32, c3: u32, key0: u32, key1: u32, dst: 
 }
 
 /**
- * Writes the 16 random bits of elements [first, first + count) of copy 0 or 1 to `dst`, u16 each. `first` is a
- * multiple of 8; up to 31 elements more are written.
+ * Writes the 16 random bits of elements [first, first + count) of copy 0 or 1 to `dst`, u16 each. Eight elements share
+ * a draw, and `first` is a multiple of 8; up to 31 elements more are written.
  */
 export function fillRandom16(
   dst: usize,
@@ -73,5 +73,37 @@ export function fillRandom16(
   for (let i = 0; i < count; i += 32) {
     const draw = (first + i) >> 3;
     philox4(draw, copy << 31, offsetLo, offsetHi, seedLo, seedHi, dst + ((<usize>i) << 1));
+  }
+}
+
+/** Two rows of eight u16 at `dst`: the bytes of a draw in the order of their elements, each `255 - byte` over 0xff. */
+function spread8(draw: v128, dst: usize): void {
+  const rest = v128.not(draw);
+  const ones = i8x16.splat(-1);
+  v128.store(dst, i8x16.shuffle(ones, rest, 0, 16, 0, 18, 0, 17, 0, 19, 0, 20, 0, 22, 0, 21, 0, 23));
+  v128.store(dst, i8x16.shuffle(ones, rest, 0, 24, 0, 26, 0, 25, 0, 27, 0, 28, 0, 30, 0, 29, 0, 31), 16);
+}
+
+/**
+ * Writes u16 that decide as the 8 random bits of elements [first, first + count) of a quantized copy, 0 or 1, do: one is
+ * below a fraction of 16 bits exactly where the byte and the fraction's upper 8 bits sum to 2^8 or more. Sixteen
+ * elements share a draw, and `first` is a multiple of 16; up to 63 elements more are written.
+ */
+export function fillRandom8(
+  dst: usize,
+  first: u32,
+  count: i32,
+  seedLo: u32,
+  seedHi: u32,
+  offsetLo: u32,
+  offsetHi: u32,
+  copy: u32,
+): void {
+  for (let i = 0; i < count; i += 64) {
+    const to = dst + ((<usize>i) << 1);
+    // in the upper half, where each draw is read before its place is written
+    const draws = to + 64;
+    philox4((first + i) >> 4, copy << 31, offsetLo, offsetHi, seedLo, seedHi, draws);
+    for (let k: usize = 0; k < 4; ++k) spread8(v128.load(draws + (k << 4)), to + (k << 5));
   }
 }

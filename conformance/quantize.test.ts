@@ -14,7 +14,7 @@ import type { Shape } from "../src/tensor/shape.js";
 import type { Tensor } from "../src/tensor/tensor.js";
 import { words } from "./arbitraries/random.js";
 import { assertSameAnswer } from "./harness/laws.js";
-import { fromCodes, upload } from "./harness/plain.js";
+import { fromCodes, unpack, upload } from "./harness/plain.js";
 import { downloadQuantized } from "./harness/quantized.js";
 import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "./harness/suite.js";
 
@@ -241,6 +241,31 @@ describe("nvfp4", () => {
     new NVFP4Quantizer({ random }).quantize(x);
     expect(random.offset).toBe(42n);
   });
+
+  scoped(
+    "goes up at each place of a block as often as its 8 random bits say, within five standard errors",
+    () => {
+      const size = 256;
+      // 2.3 is 76 of 256 parts of the way from 2, code 4, to 3; a 6 in each block of either copy makes its scale 1 / G
+      const values = Float32Array.from({ length: size * size }, (_, i) =>
+        (Math.floor(i / size) + i) % 16 === 0 ? 6 : 2.3,
+      );
+      const t = new NVFP4Quantizer({ ...BOTH, stochastic: true, random: new RandomState(11n) }).quantize(
+        tensor(backend(), values, [size, size]),
+      );
+      const deviation = 5 * Math.sqrt((size * size * (15 / 16) * (76 / 256) * (180 / 256)) / 16);
+      for (const usage of ["rowwise", "columnwise"] as const) {
+        const codes = unpack(t.copy(usage).data.dataSync() as Uint8Array);
+        expect(new Set(codes)).toEqual(new Set([4, 5, 7]));
+        for (let place = 0; place < 16; place++) {
+          const own = codes.filter((code, i) => i % 16 === place && code !== 7);
+          const up = own.filter((code) => code === 5).length;
+          expect(own.length).toBe((size * size * 15) / 256);
+          expect(Math.abs(up - own.length * (76 / 256)), `${usage} ${place}`).toBeLessThan(deviation);
+        }
+      }
+    },
+  );
 
   scoped("the amaxes of a group stand in for both copies' own", () => {
     const x = source(backend(), [16, 16]);

@@ -69,6 +69,20 @@ struct Fp4Block {
     return removeNaN();
   }
 
+  // Elements times 2^-14, to nearest where that is subnormal.
+  __device__ void shrink() {
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) {
+      if constexpr (type == Wide::kF32) {
+        words[i] = bitsOf(floatOf(words[i]) * powerOfTwo(-14));
+      } else if constexpr (type == Wide::kBf16) {
+        asm("mul.rn.bf16x2 %0, %0, %1;" : "+r"(words[i]) : "r"(0x38803880u));
+      } else {
+        asm("mul.rn.f16x2 %0, %0, %1;" : "+r"(words[i]) : "r"(0x04000400u));
+      }
+    }
+  }
+
   // The sign bits of eight elements from `first` on, in the places of their codes, among other bits.
   __device__ uint32_t signs(int first) const {
     if constexpr (type == Wide::kF32) {

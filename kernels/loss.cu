@@ -1,6 +1,8 @@
 #include "kernels/loss.h"
 
+#include "kernels/divisor.cuh"
 #include "kernels/elements.cuh"
+#include "kernels/exponential.cuh"
 #include "kernels/math.cuh"
 #include "kernels/reduce.cuh"
 
@@ -27,7 +29,11 @@ __global__ void __launch_bounds__(kWarps* kLanes) crossEntropyKernel(const Cross
   top = maximumOfLanes(top) + 0.0f;
   float sum = 0;
 #pragma unroll 4
-  for (int64_t i = lane; i < p.columns; i += kLanes) sum += exponential(loadElement(x, type, i) - top);
+  for (int64_t i = lane; i < p.columns; i += kLanes) {
+    float power[1] = {loadElement(x, type, i) - top};
+    exponentials<true>(power);
+    sum += power[0];
+  }
   const float total = foldLanes(sum);
   const int32_t target = p.targets[row];
   float loss = kInfinity - kInfinity;
@@ -80,9 +86,12 @@ __global__ void __launch_bounds__(kRowThreads) crossEntropyBackwardKernel(const 
     float values[width];
     loadElements(p.logits, p.type, first, values);
 #pragma unroll
+    for (float& value : values) value -= given.maximum;
+    exponentials<false>(values);
+    Divisor(given.total).divide(values);
+#pragma unroll
     for (int i = 0; i < width; ++i) {
-      const float share = exponential(values[i] - given.maximum) / given.total;
-      const float difference = column + i == given.target ? share - on : share - off;
+      const float difference = column + i == given.target ? values[i] - on : values[i] - off;
       values[i] = given.ignored ? 0.0f : difference * given.upstream;
     }
     storeElements(p.dx, p.dxType, first, values);

@@ -57,11 +57,6 @@ __host__ __device__ inline float exponential(float x) {
   return static_cast<float>(twoToThe(static_cast<double>(x) * kLog2E));
 }
 
-// e^x, as above, for x that is at most 0 or NaN: below -104 all round to 0, so that bounds need no f64.
-__host__ __device__ inline float exponentialOfNegative(float x) {
-  return static_cast<float>(twoToTheBounded(static_cast<double>(x < -128.0f ? -128.0f : x) * kLog2E));
-}
-
 // Natural logarithm: -infinity at 0 of either sign, NaN below.
 __host__ __device__ inline float logarithm(float x) {
   constexpr uint64_t rootHalf = 0x3fe6a09e667f3bcd;

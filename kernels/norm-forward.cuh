@@ -1,134 +1,192 @@
-// The forward pass of the norms, wherever its results go. A block works a group of rows, kept in shared memory and read
-// once, the next group's elements following into the place of each as it is used up. Each row's sums are formed by one
-// warp, all warps work the results.
+// The forward pass of the norms, wherever its results go. Rows run through a ring in shared memory and are read once: one
+// warp fetches them, others form the sums of a row each, and the rest work the results, whose threads keep the parameters of
+// their columns.
 #pragma once
 
 #include <algorithm>
+#include <type_traits>
 
-#include "kernels/norm.cuh"
-#include "kernels/norm.h"
+#include "kernels/dependent.cuh"
+#include "kernels/norm-statistics.cuh"
+#include "kernels/ring.cuh"
 
 namespace lockstep {
 
-// Warps of a block at most, and packs of a row for each of its threads.
+// Warps of a block where rows lie.
 constexpr int kMostWarps = 12;
-constexpr int kPacksOfThread = 2;
-constexpr int kSchedulers = 4;
 
-// Shared memory that the rows of a group take, if there are several.
-constexpr int64_t kGroupBytes = 72 * 1024;
+// Of a block: warps that sum, and threads, at most, that work results.
+constexpr int kForwardSumWarps = 8;
+constexpr int kForwardOtherThreads = (kForwardSumWarps + 1) * kLanes;
+constexpr int kForwardResultThreads = 512;
 
-struct Statistics {
-  float center;
-  float scale;
+// Of a slot, if it holds several rows.
+constexpr int64_t kForwardSlotBytes = 32 * 1024;
+
+// Slots of a ring and rows of a slot, at most.
+constexpr int kForwardSlots = 16;
+constexpr int kForwardGroup = 8;
+
+// What the warps of a block tell each other; a barrier for each slot.
+struct ForwardRing {
+  uint64_t filled[kForwardSlots];
+  uint64_t summed[kForwardSlots];
+  uint64_t emptied[kForwardSlots];
+  Statistics statistics[kForwardSlots * kForwardGroup];
 };
 
-// The statistics of a row by a warp, its threads the lanes of the sums; `Index` counts the elements at `x`.
-template <Wide type, typename Index>
-__device__ Statistics statisticsOf(const NormParams& p, const void* x) {
-  using Element = WideOf<type>;
-  const auto columns = static_cast<Index>(p.columns);
-  const float length = static_cast<float>(p.columns);
-  const auto load = [&](Index i) { return static_cast<const typename Element::Storage*>(x)[i]; };
-  Statistics result{};
-  float sum = 0;
-  if (p.mean) {
-    walkLanes<16>(columns, load, [&](auto element) { sum += Element::load(element); });
-    result.center = foldLanes(sum) / length;
-    sum = 0;
-  }
-  walkLanes<16>(columns, load, [&](auto element) {
-    const float away = Element::load(element) - result.center;
-    sum += away * away;
-  });
-  result.scale = 1.0f / __fsqrt_rn(foldLanes(sum) / length + p.epsilon);
-  return result;
-}
-
-__device__ inline void save(const NormParams& p, int64_t row, Statistics found) {
-  if (p.mean) p.mean[row] = found.center;
-  p.rstd[row] = found.scale;
-}
-
-struct Group {
-  int64_t first;
-  int count;
+struct ForwardShape {
+  int slots;
+  // Rows of a slot.
+  int group;
+  // Threads that work a row, and rows that are worked at once.
+  int across;
+  int down;
 };
 
-// What this block works of the rows from `begin` to `end`: `rows` rows, or as few as let the blocks work all of them.
-template <int rows>
-__device__ Group groupOf(int64_t begin, int64_t end) {
-  const int64_t blocks = gridDim.x;
-  int64_t share = rows;
-#pragma unroll
-  for (int fewer = rows - 1; fewer > 0; --fewer) {
-    if (fewer * blocks >= end - begin) share = fewer;
+// From one row of a slot to the next. Blocks take rows in turn, so that none has more than one more than another.
+__device__ inline int64_t rowStep() { return gridDim.x; }
+
+// Calls visit(turn, row, count) for the slots of this block: `count` rows from `row` on, rowStep() apart.
+template <typename Visit>
+__device__ void walkSlots(const ForwardShape& shape, int64_t rows, Visit visit) {
+  Turn turn;
+  for (int64_t row = blockIdx.x; row < rows; row += rowStep() * shape.group) {
+    visit(turn, row, static_cast<int>(min(ceilDivide(rows - row, rowStep()), int64_t{shape.group})));
+    turn.next(shape.slots);
   }
-  const int64_t first = begin + blockIdx.x * share;
-  return {first, static_cast<int>(max(min(end - first, share), int64_t{0}))};
 }
 
-// `known` is the type of the parameters, or kAnyType. Rows are whole packs. Results has begin() and end(), which all
-// threads call, and store(index, y), which takes a pack or one.
-template <Wide type, int known, int rows, typename Results>
-__global__ void __launch_bounds__(kMostWarps* kLanes)
-    stagedNormKernel(const NormParams p, Results results, int multiprocessors) {
-  extern __shared__ Bytes16 stages[];
-  __shared__ Statistics statistics[rows];
+// The results of rows whose sums are known. Rows are whole packs, at most `packs` of each thread, which keeps their
+// parameters; any number where that is 0. Without `layer` there is neither mean nor beta.
+template <Wide type, int known, int packs, bool layer, typename Results>
+__device__ void workNorms(const NormParams& p, Results& results, const ForwardShape& shape, ForwardRing& ring,
+                          const typename WideOf<type>::Storage* slots) {
+  const auto columns = static_cast<int>(p.columns);
+  const int all = columns / kPack;
   const int thread = static_cast<int>(threadIdx.x);
-  const int threads = static_cast<int>(blockDim.x);
-  const int packs = static_cast<int>(p.columns) / kPack;
-  constexpr int kPieces = type == Wide::kF32 ? 2 : 1;
-  const int pitch = packs * kPieces;
+  const int down = thread / shape.across;
+  const int mine = thread - down * shape.across;
+  const bool used = down < shape.down;
   const Wide parameterType = typeOr<known>(p.parameterType);
-  const float shift = p.zeroCentered ? 1.0f : -0.0f;
-  const int64_t step = static_cast<int64_t>(gridDim.x) * rows;
-  results.begin();
-  Group next = groupOf<rows>(0, p.rows);
+  constexpr int kKept = packs > 0 ? packs : 1;
+  float g[kKept][kPack];
+  float b[kKept][kPack];
+  const auto keepParameters = [&](int i, int pack) {
+    loadElements(p.gamma, parameterType, pack * kPack, g[i]);
+    const float shift = p.zeroCentered ? 1.0f : -0.0f;
 #pragma unroll
-  for (int r = 0; r < rows; ++r) {
-    if (r >= next.count) break;
-    for (int i = thread; i < packs; i += threads) fetch<type>(stages + r * pitch, p.x, next.first + r, packs, i);
-  }
-  for (int64_t begin = 0; begin < p.rows; begin += step) {
-    const auto [first, count] = next;
-    next = groupOf<rows>(begin + step, p.rows);
-    awaitFetched();
-    for (int r = turnOf(multiprocessors); r < count; r += threads / kLanes) {
-      const Statistics found = statisticsOf<type, int>(p, stages + r * pitch);
-      if (thread % kLanes == 0) save(p, first + r, statistics[r] = found);
+    for (float& factor : g[i]) factor += shift;
+    if constexpr (layer) {
+#pragma unroll
+      for (float& term : b[i]) term = -0.0f;  // leaves every sum as it is
+      if (p.beta) loadElements(p.beta, parameterType, pack * kPack, b[i]);
     }
-    __syncthreads();
-    for (int pack = thread; pack < packs; pack += threads) {
-      float g[kPack];
-      float b[kPack];
-      Bytes16 x[rows][kPieces];
-      loadElements(p.gamma, parameterType, pack * kPack, g);
-      if (p.beta) {
-        loadElements(p.beta, parameterType, pack * kPack, b);
+  };
+  const auto work = [&](Turn turn, int64_t row, int r, int i, int pack) {
+    float y[kPack];
+    loadElements(slots + (turn.slot * shape.group + r) * columns, type, pack * kPack, y);
+    const auto [center, scale] = ring.statistics[turn.slot * shape.group + r];
+#pragma unroll
+    for (int k = 0; k < kPack; ++k) {
+      if constexpr (layer) {
+        y[k] = (y[k] - center) * scale * g[i][k] + b[i][k];
       } else {
-#pragma unroll
-        for (float& term : b) term = -0.0f;  // leaves every sum as it is
-      }
-#pragma unroll
-      for (int i = 0; i < rows * kPieces; ++i) {
-        x[i / kPieces][i % kPieces] = stages[i / kPieces * pitch + pack * kPieces + i % kPieces];
-      }
-#pragma unroll
-      for (float& factor : g) factor += shift;
-#pragma unroll
-      for (int r = 0; r < rows; ++r) {
-        if (r >= count) break;
-        float y[kPack];
-        loadElements(x[r], type, 0, y);
-        const auto [center, scale] = statistics[r];
-#pragma unroll
-        for (int i = 0; i < kPack; ++i) y[i] = (y[i] - center) * scale * g[i] + b[i];
-        results.store((first + r) * p.columns + pack * kPack, y);
-        if (r < next.count) fetch<type>(stages + r * pitch, p.x, next.first + r, packs, pack);
+        y[k] = y[k] * scale * g[i][k];
       }
     }
+    results.store((row + r * rowStep()) * columns + pack * kPack, y);
+  };
+  if constexpr (packs > 0) {
+#pragma unroll
+    for (int i = 0; i < packs; ++i) {
+      if (used && mine + i * shape.across < all) keepParameters(i, mine + i * shape.across);
+    }
   }
+  walkSlots(shape, p.rows, [&](Turn turn, int64_t row, int count) {
+    awaitPhase(ring.summed + turn.slot, turn.parity);
+    if constexpr (packs > 0) {
+      for (int r = down; r < count && used; r += shape.down) {
+#pragma unroll
+        for (int i = 0; i < packs; ++i) {
+          const int pack = mine + i * shape.across;
+          if (i == 0 || pack < all) work(turn, row, r, i, pack);
+        }
+      }
+    } else {
+      for (int pack = mine; pack < all; pack += shape.across) {
+        keepParameters(0, pack);
+        for (int r = 0; r < count; ++r) work(turn, row, r, 0, pack);
+      }
+    }
+    __syncwarp();
+    if (thread % kLanes == 0) __mbarrier_arrive(ring.emptied + turn.slot);
+  });
+}
+
+// `known` is the type of the parameters, or kAnyType. Results has begin() and end(), which all threads call, and
+// store(index, y), which takes a pack or one.
+template <Wide type, int known, int packs, typename Results>
+__global__ void __launch_bounds__(kForwardResultThreads + kForwardOtherThreads)
+    ringNormKernel(const NormParams p, Results results, const ForwardShape shape) {
+  using Storage = typename WideOf<type>::Storage;
+  extern __shared__ Bytes16 shared[];
+  ForwardRing& ring = *reinterpret_cast<ForwardRing*>(shared);
+  auto* slots = reinterpret_cast<Storage*>(&ring + 1);
+  const auto columns = static_cast<int>(p.columns);
+  const int thread = static_cast<int>(threadIdx.x);
+  const int lane = thread % kLanes;
+  const int threads = static_cast<int>(blockDim.x) - kForwardOtherThreads;
+  const auto slot = [&](Turn turn) { return slots + turn.slot * shape.group * columns; };
+  if (thread < shape.slots) {
+    __mbarrier_init(ring.filled + thread, kLanes);
+    __mbarrier_init(ring.summed + thread, shape.group);
+    __mbarrier_init(ring.emptied + thread, threads / kLanes + kForwardSumWarps);
+  }
+  showInitialized();
+  awaitPrevious();
+  __syncthreads();
+  letNextStart();
+  results.begin();
+  if (thread < threads) {
+    if (p.mean || p.beta) {
+      workNorms<type, known, packs, true>(p, results, shape, ring, slots);
+    } else {
+      workNorms<type, known, packs, false>(p, results, shape, ring, slots);
+    }
+  } else if (thread < threads + kForwardSumWarps * kLanes) {
+    const int warp = (thread - threads) / kLanes;
+    int next = 0;
+    walkSlots(shape, p.rows, [&](Turn turn, int64_t row, int count) {
+      awaitPhase(ring.filled + turn.slot, turn.parity);
+      for (int r = 0; r < shape.group; ++r) {
+        if (next == warp) {
+          if (r < count) {
+            Statistics found;
+            if constexpr (type != Wide::kF32) {
+              found = statisticsOfMatrices<type>(p, slot(turn) + r * columns);
+            } else {
+              found = statisticsOf<type, int>(p, slot(turn) + r * columns);
+            }
+            if (lane == 0) save(p, row + r * rowStep(), ring.statistics[turn.slot * shape.group + r] = found);
+          }
+          if (lane == 0) __mbarrier_arrive(ring.summed + turn.slot);
+        }
+        next = next + 1 == kForwardSumWarps ? 0 : next + 1;
+      }
+      __syncwarp();
+      if (lane == 0) __mbarrier_arrive(ring.emptied + turn.slot);
+    });
+  } else {
+    walkSlots(shape, p.rows, [&](Turn turn, int64_t row, int count) {
+      uint64_t* filled = ring.filled + turn.slot;
+      awaitPhase(ring.emptied + turn.slot, turn.parity ^ 1);
+      fetchLines(filled, slot(turn), columns, static_cast<const Storage*>(p.x) + row * columns, rowStep() * columns,
+                 count, columns);
+      arriveFetched(filled);
+    });
+  }
+  __syncwarp();
   results.end();
 }
 
@@ -154,31 +212,41 @@ __global__ void __launch_bounds__(kMostWarps* kLanes) normKernel(const NormParam
   results.end();
 }
 
-template <Wide type, int known, int rows, typename Results>
-void launchStaged(const NormParams& p, const Results& results, cudaStream_t stream) {
-  const int64_t bytes = rows * p.columns * elementBytes(type);
-  int64_t warps = std::clamp<int64_t>(ceilDivide(p.columns, kPack * kPacksOfThread * kLanes), 1, kMostWarps);
-  if (warps > kSchedulers) warps -= warps % kSchedulers;
-  const auto kernel = stagedNormKernel<type, known, rows, Results>;
-  const Residency residency = residencyOf(kernel, warps * kLanes, bytes);
-  const auto blocks = static_cast<unsigned>(std::min(ceilDivide(p.rows, rows), residency.blocks));
-  kernel<<<blocks, warps * kLanes, bytes, stream>>>(p, results, residency.multiprocessors);
+template <Wide type, int known, int packs, typename Results>
+void launchRing(const NormParams& p, const Results& results, const ForwardShape& shape, unsigned threads,
+                       int64_t bytes, cudaStream_t stream) {
+  const auto kernel = ringNormKernel<type, known, packs, Results>;
+  const Residency residency = residencyOf(kernel, threads, bytes);
+  const auto blocks = static_cast<unsigned>(std::min(p.rows, residency.blocks));
+  launchDependent(kernel, blocks, threads, static_cast<int>(bytes), stream, p, results, shape);
 }
 
-// Works rows that are whole packs and fit shared memory beside what the kernel declares; false for others.
+// Works rows that are whole packs of which two fit shared memory beside what kernels declare; false for others.
 template <Wide type, int known, typename Results>
-bool tryStaged(const NormParams& p, const Results& results, cudaStream_t stream) {
-  const int64_t room = limitsOfDevice().sharedBytes - kReservedBytes;
+bool tryRing(const NormParams& p, const Results& results, cudaStream_t stream) {
+  const int64_t room = limitsOfDevice().sharedBytes - kReservedBytes - static_cast<int64_t>(sizeof(ForwardRing));
   if (p.columns % kPack != 0 || p.columns > room) return false;
-  const int64_t bytes = p.columns * elementBytes(type);
-  if (4 * bytes <= kGroupBytes) {
-    launchStaged<type, known, 4>(p, results, stream);
-  } else if (2 * bytes <= kGroupBytes) {
-    launchStaged<type, known, 2>(p, results, stream);
-  } else if (bytes <= room) {
-    launchStaged<type, known, 1>(p, results, stream);
+  const int64_t rowBytes = p.columns * elementBytes(type);
+  int group = 1;
+  while (group < kForwardGroup && 2 * group * rowBytes <= kForwardSlotBytes) group *= 2;
+  const auto slots = static_cast<int>(std::min<int64_t>(room / (group * rowBytes), kForwardSlots));
+  if (slots < 2) return false;
+  const auto all = static_cast<int>(p.columns / kPack);
+  const auto packs = static_cast<int>(ceilDivide(all, kForwardResultThreads));
+  const int across = packs <= 2 ? static_cast<int>(ceilDivide(all, packs)) : kForwardResultThreads;
+  const int down = packs == 1 ? std::min(group, kForwardResultThreads / across) : 1;
+  const auto threads = static_cast<unsigned>(ceilDivide(across * down, kLanes) * kLanes + kForwardOtherThreads);
+  const ForwardShape shape{slots, group, across, down};
+  const int64_t bytes = static_cast<int64_t>(sizeof(ForwardRing)) + slots * group * rowBytes;
+  const auto launch = [&](auto kept) {
+    launchRing<type, known, kept.value>(p, results, shape, threads, bytes, stream);
+  };
+  if (packs == 1) {
+    launch(std::integral_constant<int, 1>{});
+  } else if (packs == 2) {
+    launch(std::integral_constant<int, 2>{});
   } else {
-    return false;
+    launch(std::integral_constant<int, 0>{});
   }
   return true;
 }

@@ -37,10 +37,10 @@ void launchValues(const NormParams& p, cudaStream_t stream) {
     constexpr Wide type = tag.value;
     constexpr int same = static_cast<int>(type);
     const Values<kAnyType, measured> results{p.out, p.outType, p.amax};
-    const bool staged = p.outType == type && p.parameterType == type
-                            ? tryStaged<type, same>(p, Values<same, measured>{p.out, type, p.amax}, stream)
-                            : tryStaged<type, kAnyType>(p, results, stream);
-    if (!staged) launchWhereRowsLie<type>(p, results, stream);
+    const bool taken = p.outType == type && p.parameterType == type
+                           ? tryRing<type, same>(p, Values<same, measured>{p.out, type, p.amax}, stream)
+                           : tryRing<type, kAnyType>(p, results, stream);
+    if (!taken) launchWhereRowsLie<type>(p, results, stream);
   });
 }
 

@@ -157,54 +157,95 @@ __device__ inline uint2 encodeFp4(const Fp4Block<type>& x, float m) {
   return make_uint2(eight(0), eight(8));
 }
 
-// The magnitude code of e2m1 in units of 2^-22, cut to them, for a value that is neither negative nor NaN: the bits of
-// 2^-126 times the value, at most 6. f32's bits grow evenly below 2^-126 as codes do below 1, and by 2^23 a binade above
-// it as codes do by 2.
-__device__ inline uint32_t fractionalE2m1(float x) {
-  const float bounded = saturatedFmaDown(x, 0.125f, 0.25f);
-  return bitsOf(__fmaf_rz(bounded, powerOfTwo(-123), -powerOfTwo(-125)));
-}
+// Rounded stochastically, codes are summed as pairs of f16: two magnitudes, times 2^-14 and cut to f16, have codes in
+// units of 2^-9 for their bits, for those grow evenly below 2^-14 as codes do below 1, and by 2^10 a binade above it as
+// codes do by 2. Eight random bits are the upper ones of the nine below a code.
+constexpr uint32_t kLargestFp4Pair = 7u << 9 | 7u << 25;
 
-// Bits 22 to 25 of eight words, those of the first one lowest.
-__device__ inline uint32_t packBits22(const uint32_t (&x)[8]) {
-  uint32_t lanes[4];
+// Readies blocks that have settled, and their multipliers, for encodeFp4: of each x * m one is multiplied by 2^-14. That is m
+// where it stays normal, else x, whose elements that matter are then large.
+template <Wide type, int count>
+__device__ inline void lowerFp4(Fp4Block<type> (&x)[count], float (&multipliers)[count]) {
+  constexpr float kLeast = 1.0f / (1ull << 50) / (1ull << 50);
+  bool isAnyLess = false;
 #pragma unroll
-  for (int i = 0; i < 4; ++i) lanes[i] = highLanes(x[i], x[i + 4]);
-  const uint32_t low = mergeBits(0x03c003c0u, lanes[0], lanes[1] << 4);
-  const uint32_t high = mergeBits(0x03c003c0u, lanes[2], lanes[3] << 4);
-  return mergeBits(0x00ff00ffu, low >> 6, high << 2);
-}
-
-// Codes of a block that has settled, of copy 0 or 1, stochastic. The draw of its first eight elements is even.
-template <Wide type>
-__device__ inline uint2 encodeFp4(const Fp4Block<type>& x, float m, int64_t firstDraw, uint32_t copy,
-                                  const Philox& random) {
-  const uint32_t high = static_cast<uint32_t>(firstDraw >> 32) ^ copy << 31;
-  const auto eight = [&](int first) {
-    const uint4 draw = random.complement(static_cast<uint32_t>(firstDraw) + first / 8, high);
-    const uint32_t words[4] = {draw.x, draw.y, draw.z, draw.w};
-    uint32_t sums[8];
+  for (float m : multipliers) isAnyLess = isAnyLess || m < kLeast;
+  if (!isAnyLess) {
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      // 2^-16 of a code is 2^6 here; the sum with a number's complement reaches the next code where the number is below
-      const uint32_t half = i % 2 == 0 ? 0x0040 : 0x4000;
-      sums[i] = __dp2a_lo(words[i / 2], half, fractionalE2m1(fabsf(x[first + i]) * m));
+    for (float& m : multipliers) m *= powerOfTwo(-14);
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < count; ++i) {
+    if (multipliers[i] < kLeast) {
+      x[i].shrink();
+    } else {
+      multipliers[i] *= powerOfTwo(-14);
     }
-    return packBits22(sums) | (x.signs(first) & 0x88888888u);
-  };
-  return make_uint2(eight(0), eight(8));
+  }
 }
 
-// Codes of a block that has settled and, unless stochastic, been limited.
-template <bool stochastic, Wide type>
-__device__ inline uint2 codesOf(const Fp4Block<type>& x, float m, int64_t firstDraw, uint32_t copy,
-                                const Philox& random) {
+// The sum for two products in its lanes, the first one low, signs on top; `random` are bytes 0 and 2 of it.
+__device__ inline uint32_t sumFp4(float low, float high, uint32_t random) {
+  uint32_t pair;
+  asm("cvt.rz.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  asm("min.xorsign.abs.f16x2 %0, %0, %1;" : "+r"(pair) : "r"(kLargestFp4Pair));
+  return pair + 2 * random;
+}
+
+// The eight codes of four sums, those of the first one lowest.
+__device__ inline uint32_t packFp4(const uint32_t (&sums)[4]) {
+  uint32_t halves[2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const uint32_t bytes = __byte_perm(sums[2 * i], sums[2 * i + 1], 0x7531);
+    const uint32_t codes = mergeBits(0x80808080u, bytes, bytes << 3);
+    halves[i] = mergeBits(0xf000f000u, codes, codes << 4);
+  }
+  return __byte_perm(halves[0], halves[1], 0x7531);
+}
+
+// Codes of a block that lowerFp4 has readied, stochastic.
+template <Wide type>
+__device__ inline uint2 encodeFp4(const Fp4Block<type>& x, float m, const uint4& drawn) {
+  const auto eight = [&](int first, uint32_t fourBytes, uint32_t nextBytes) {
+    uint32_t sums[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const uint32_t word = i < 2 ? fourBytes : nextBytes;
+      const uint32_t pair = __byte_perm(word, 0, i % 2 == 0 ? 0x4240 : 0x4341);
+      sums[i] = sumFp4(x[first + 2 * i] * m, x[first + 2 * i + 1] * m, pair);
+    }
+    return packFp4(sums);
+  };
+  return make_uint2(eight(0, drawn.x, drawn.y), eight(8, drawn.z, drawn.w));
+}
+
+// Codes of blocks that have settled, with these bounds, of copy 0 or 1; `draws` are the numbers of their draws.
+template <bool stochastic, Wide type, int count>
+__device__ inline void codesOf(Fp4Block<type> (&x)[count], const float (&bounds)[count], const TwoLevel (&scales)[count],
+                               const int64_t (&draws)[count], uint32_t copy, const Philox& random, uint2 (&codes)[count]) {
   if constexpr (stochastic) {
-    return encodeFp4(x, m, firstDraw, copy, random);
-  } else if constexpr (type == Wide::kBf16) {
-    return encodeLimitedFp4(x, m);
+    float multipliers[count];
+    uint4 drawn[count];
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+      multipliers[i] = scales[i].multiplier;
+      drawn[i] = random(static_cast<uint64_t>(draws[i]), copy);
+    }
+    lowerFp4(x, multipliers);
+#pragma unroll
+    for (int i = 0; i < count; ++i) codes[i] = encodeFp4(x[i], multipliers[i], drawn[i]);
   } else {
-    return encodeFp4(x, m);
+    limitFp4(x, bounds, scales);
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+      if constexpr (type == Wide::kBf16) {
+        codes[i] = encodeLimitedFp4(x[i], scales[i].multiplier);
+      } else {
+        codes[i] = encodeFp4(x[i], scales[i].multiplier);
+      }
+    }
   }
 }
 

@@ -43,8 +43,8 @@ struct Encoder {
   // The code of the element with this index in copy 0 or 1.
   __device__ uint32_t operator()(float x, int64_t index, uint32_t copy) const {
     if (!stochastic) return encode(x, word, Rounding::kTiesToEven, Overflow::kSaturate, 0);
-    const uint4 draw = philox(static_cast<uint64_t>(index) >> 3, copy, random);
-    return encode(x, word, Rounding::kStochastic, Overflow::kSaturate, random16(draw, static_cast<int>(index & 7)));
+    const uint4 draw = philox(static_cast<uint64_t>(index) >> 4, copy, random);
+    return encode(x, word, Rounding::kStochastic, Overflow::kSaturate, carrying16(draw, static_cast<int>(index & 15)));
   }
 };
 

@@ -56,13 +56,16 @@ __global__ void __launch_bounds__(kFp4Threads, (kResident<type, stochastic>))
     TwoLevel scales[kBlocks];
 #pragma unroll
     for (int i = 0; i < kBlocks; ++i) scales[i] = scaling.scale(0, amaxes[i]);
-    if constexpr (!stochastic) limitFp4(blocks, bounds, scales);
+    int64_t numbers[kBlocks];
+#pragma unroll
+    for (int i = 0; i < kBlocks; ++i) numbers[i] = first + i * kFp4Threads + threadIdx.x;
+    uint2 codes[kBlocks];
+    codesOf<stochastic>(blocks, bounds, scales, numbers, 0, p.random, codes);
 #pragma unroll
     for (int i = 0; i < kBlocks; ++i) {
-      const int64_t block = first + i * kFp4Threads + threadIdx.x;
-      const uint2 codes = codesOf<stochastic>(blocks[i], scales[i].multiplier, 2 * block, 0, p.random);
+      const int64_t block = numbers[i];
       if (block >= count) continue;
-      reinterpret_cast<uint2*>(p.rowwise.data)[block] = codes;
+      reinterpret_cast<uint2*>(p.rowwise.data)[block] = codes[i];
       int64_t at = block;
       if (!dense) {
         const uint32_t row = static_cast<uint32_t>(block) / across;

@@ -69,12 +69,9 @@ __device__ uint32_t quantizeBlocks(const Nvfp4Copy& to, int copy, const Nvfp4Sca
   const uint32_t pair = scales[0].code | scales[1].code << 8;
   const uint32_t four = pair | __shfl_xor_sync(kWarp, pair, 1) << 16;
   if (place.inside == 0) return four;
-  if constexpr (!stochastic) limitFp4(x, bounds, scales);
   uint2 codes[2];
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    codes[i] = codesOf<stochastic>(x[i], scales[i].multiplier, place.word + 2 * i, copy, random);
-  }
+  const int64_t block = place.word >> 1;
+  codesOf<stochastic>(x, bounds, scales, {block, block + 1}, copy, random, codes);
   storeFp4(to.data, place.word, codes, place.inside > kFp4Block);
   return four;
 }

@@ -23,24 +23,28 @@ class Philox {
       keys0_[i] = source.seedLow + i * 0x9e3779b9u;
       keys1_[i] = source.seedHigh + i * 0xbb67ae85u;
     }
-    last0_ = ~keys0_[kRounds - 1];
-    last1_ = ~keys1_[kRounds - 1];
     const uint64_t product = static_cast<uint64_t>(kFactor1) * source.offsetLow;
     low_ = static_cast<uint32_t>(product);
     keys0_[0] ^= static_cast<uint32_t>(product >> 32);
     keys1_[0] ^= source.offsetHigh;
   }
 
-  // The 128 bits that serve elements 8 * draw to 8 * draw + 7 of copy 0 (rowwise) or 1 (columnwise).
+  // The 128 bits of a draw of copy 0 (rowwise) or 1 (columnwise).
   __host__ __device__ uint4 operator()(uint64_t draw, uint32_t copy) const {
-    return rounds(static_cast<uint32_t>(draw), static_cast<uint32_t>(draw >> 32) ^ copy << 31, keys0_[kRounds - 1],
-                  keys1_[kRounds - 1]);
-  }
-
-  // Their complement; the draw's high bits and the copy are the counter's second word.
-  __host__ __device__ uint4 complement(uint32_t low0, uint32_t high0) const {
-    const uint4 c = rounds(low0, high0, last0_, last1_);
-    return {c.x, ~c.y, c.z, ~c.w};
+    const uint64_t first = static_cast<uint64_t>(kFactor0) * static_cast<uint32_t>(draw);
+    uint32_t c0 = static_cast<uint32_t>(draw >> 32) ^ copy << 31 ^ keys0_[0];
+    uint32_t c1 = low_;
+    uint32_t c2 = static_cast<uint32_t>(first >> 32) ^ keys1_[0];
+    uint32_t c3 = static_cast<uint32_t>(first);
+    for (int round = 1; round < kRounds; ++round) {
+      const uint64_t p0 = static_cast<uint64_t>(kFactor0) * c0;
+      const uint64_t p1 = static_cast<uint64_t>(kFactor1) * c2;
+      c0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ keys0_[round];
+      c1 = static_cast<uint32_t>(p1);
+      c2 = static_cast<uint32_t>(p0 >> 32) ^ c3 ^ keys1_[round];
+      c3 = static_cast<uint32_t>(p0);
+    }
+    return {c0, c1, c2, c3};
   }
 
  private:
@@ -48,29 +52,8 @@ class Philox {
   static constexpr uint32_t kFactor0 = 0xd2511f53u;
   static constexpr uint32_t kFactor1 = 0xcd9e8d57u;
 
-  __host__ __device__ uint4 rounds(uint32_t low0, uint32_t high0, uint32_t lastKey0, uint32_t lastKey1) const {
-    const uint64_t first = static_cast<uint64_t>(kFactor0) * low0;
-    uint32_t c0 = high0 ^ keys0_[0];
-    uint32_t c1 = low_;
-    uint32_t c2 = static_cast<uint32_t>(first >> 32) ^ keys1_[0];
-    uint32_t c3 = static_cast<uint32_t>(first);
-    for (int round = 1; round < kRounds; ++round) {
-      const uint64_t p0 = static_cast<uint64_t>(kFactor0) * c0;
-      const uint64_t p1 = static_cast<uint64_t>(kFactor1) * c2;
-      const bool isLast = round == kRounds - 1;
-      c0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ (isLast ? lastKey0 : keys0_[round]);
-      c1 = static_cast<uint32_t>(p1);
-      c2 = static_cast<uint32_t>(p0 >> 32) ^ c3 ^ (isLast ? lastKey1 : keys1_[round]);
-      c3 = static_cast<uint32_t>(p0);
-    }
-    return {c0, c1, c2, c3};
-  }
-
   uint32_t keys0_[kRounds];
   uint32_t keys1_[kRounds];
-  // The complements of the last keys.
-  uint32_t last0_;
-  uint32_t last1_;
   // The low half of the offset's product.
   uint32_t low_;
 };
@@ -79,12 +62,23 @@ __host__ __device__ inline uint4 philox(uint64_t draw, uint32_t copy, const Rand
   return Philox(source)(draw, copy);
 }
 
-// The 16 bits of element i of those eight.
+// The 16 bits of element i of eight that share a draw.
 __host__ __device__ inline uint32_t random16(const uint4& draw, int i) {
   const uint32_t low = i & 2 ? draw.y : draw.x;
   const uint32_t high = i & 2 ? draw.w : draw.z;
   const uint32_t word = i & 4 ? high : low;
   return i & 1 ? word >> 16 : word & 0xffffu;
+}
+
+// Of the 8 bits of element i of sixteen that a quantizer rounds by, the 16 that do the same: they are below a fraction exactly
+// where the 8 have a carry with its upper 8.
+__host__ __device__ inline uint32_t carrying16(const uint4& draw, int i) {
+  const uint32_t low = i & 4 ? draw.y : draw.x;
+  const uint32_t high = i & 4 ? draw.w : draw.z;
+  const uint32_t word = i & 8 ? high : low;
+  // bytes 0, 2, 1 and 3 of a word
+  const uint32_t byte = word >> ((i & 1) * 16 + (i >> 1 & 1) * 8) & 0xffu;
+  return (0xffu ^ byte) << 8 | 0xffu;
 }
 
 }  // namespace lockstep

@@ -2,9 +2,10 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { SCALAR_FORMATS, type ScalarLayout } from "../../src/formats/scalar.js";
+import { patternFor } from "../arbitraries/patterns.js";
 import { rht16 } from "./hadamard.js";
 import { packNibbles, swizzledOffset, swizzleScales, unpackNibbles } from "./layout.js";
-import { philox4x32, random16 } from "./philox.js";
+import { philox4x32, random8, random16 } from "./philox.js";
 import {
   bitsOf,
   div,
@@ -18,7 +19,16 @@ import {
   roundToNearest,
   sub,
 } from "./rational.js";
-import { decode, encode, maxCode, type OverflowName, type RoundingName, type Step, steps } from "./scalar.js";
+import {
+  decode,
+  encode,
+  encodeByCarry,
+  maxCode,
+  type OverflowName,
+  type RoundingName,
+  type Step,
+  steps,
+} from "./scalar.js";
 import { e8m0Floor, e8m0Reciprocal, e8m0Up, globalEncodeScale, scaleFromAmax, twoLevel } from "./scale.js";
 
 const { e2m1, e2m3, e3m2, e4m3, e5m2, e8m0, bf16, f16, e4m3fnuz } = SCALAR_FORMATS;
@@ -238,6 +248,66 @@ describe("Philox", () => {
     const far = philox4x32([1n, 0x80000001n, 7n, 9n], [2n, 3n]);
     expect(random16(0x3_0000_0002n, 0x9_0000_0007n, 1, ((1n << 32n) + 1n) * 8n + 5n)).toBe(
       Number(far[2] >> 16n),
+    );
+  });
+});
+
+describe("a quantizer's random bits", () => {
+  const bytes = Array.from({ length: 256 }, (_, byte) => byte);
+  const magnitude = (x: number, byte: number) => encodeByCarry(bitsOf(x), e2m1, byte);
+
+  it("are bytes 0, 2, 1 and 3 of a word for each four of sixteen elements of a draw", () => {
+    const words = Array.from({ length: 16 }, (_, i) => hex(random8(0n, 0n, 0, BigInt(i)), 2)).join(" ");
+    expect(words).toBe("D5 27 E8 66 8D 69 C5 E1 4C 57 AC BC D8 00 DB 9B");
+    const far = philox4x32([1n, 0x80000001n, 7n, 9n], [2n, 3n]);
+    const index = ((1n << 32n) + 1n) * 16n + 10n;
+    expect(random8(0x3_0000_0002n, 0x9_0000_0007n, 1, index)).toBe(Number((far[2] >> 8n) & 0xffn));
+  });
+
+  it("decide by their carry with the bits of the significand that are cut off", () => {
+    // the significand shifted as far as e2m1 wants it, in integers: what cvt.rs of Blackwell is said to add to
+    const shifted = (bits: number, byte: number): number => {
+      const sign = bits >= 0x8000_0000 ? 8 : 0;
+      const bare = bits % 0x8000_0000;
+      if (bare > 0x7f80_0000) return 7;
+      const field = Math.floor(bare / 2 ** 23);
+      const significand = BigInt((bare % 2 ** 23) + (field === 0 ? 0 : 2 ** 23));
+      const binade = Math.max(field, 127);
+      const fixed = (significand << 8n) >> BigInt(22 + binade - Math.max(field, 1));
+      const code = Number((fixed + BigInt(byte)) >> 8n) + 2 * (binade - 127);
+      return sign + Math.min(code, 7);
+    };
+    fc.assert(
+      fc.property(patternFor(e2m1), fc.nat(255), (bits, byte) => {
+        expect(encodeByCarry(bits, e2m1, byte)).toBe(shifted(bits, byte));
+      }),
+      { numRuns: 3000 },
+    );
+  });
+
+  it("leave what has a code where it is, zeros, infinities and NaN too", () => {
+    for (const byte of bytes) {
+      for (let code = 0; code < 16; code++) {
+        const value = code === 8 ? 0x8000_0000 : bitsOf(decode(code, e2m1));
+        expect(encodeByCarry(value, e2m1, byte)).toBe(code);
+      }
+      expect(
+        [0x7f80_0000, 0xff80_0000, 0x7fc0_0000, 0xffc0_0000].map((x) => encodeByCarry(x, e2m1, byte)),
+      ).toEqual([7, 15, 7, 7]);
+    }
+  });
+
+  it("send as many bytes of 256 up as there are 256ths of the way to the next code, and the larger ones", () => {
+    const steps = [0, 0.5, 1, 1.5, 2, 3, 4, 6];
+    fc.assert(
+      fc.property(fc.nat(6), fc.nat(2 ** 16 - 1), fc.boolean(), (code, part, minus) => {
+        const [here, next] = [steps[code] as number, steps[code + 1] as number];
+        const x = here + ((next - here) * part) / 2 ** 16;
+        const up = bytes.map((byte) => (magnitude(minus ? -x : x, byte) % 8) - code);
+        const wanted = Math.floor(part / 256);
+        expect(up).toEqual(bytes.map((byte) => Number(byte >= 256 - wanted)));
+      }),
+      { numRuns: 500 },
     );
   });
 });

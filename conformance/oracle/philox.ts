@@ -1,4 +1,4 @@
-/** Philox 4x32-10 (Salmon et al., SC'11), and the 16 random bits of one tensor element. */
+/** Philox 4x32-10 (Salmon et al., SC'11), and the random bits of one tensor element (numerics.md choice 6). */
 
 const WORD = 0xffff_ffffn;
 const ROUNDS = 10;
@@ -22,12 +22,25 @@ export function philox4x32(counter: Words, key: readonly [bigint, bigint]): Word
   return [x, y, z, w];
 }
 
-/** The 16 bits of element `index` of the rowwise (0) or columnwise (1) copy: eight elements share a draw. */
-export function random16(seed: bigint, offset: bigint, copy: 0 | 1, index: bigint): number {
-  const draw = index >> 3n;
+/** Draw number `draw` of the rowwise (0) or columnwise (1) copy. */
+function drawOf(seed: bigint, offset: bigint, copy: 0 | 1, draw: bigint): Words {
   const high = (draw >> 32n) | (BigInt(copy) << 31n);
   const key = [seed & WORD, (seed >> 32n) & WORD] as const;
-  const words = philox4x32([draw & WORD, high, offset & WORD, (offset >> 32n) & WORD], key);
+  return philox4x32([draw & WORD, high, offset & WORD, (offset >> 32n) & WORD], key);
+}
+
+/** The 16 bits by which `encode` rounds element `index`: eight elements share a draw. */
+export function random16(seed: bigint, offset: bigint, copy: 0 | 1, index: bigint): number {
+  const words = drawOf(seed, offset, copy, index >> 3n);
   const word = words[Number((index >> 1n) & 3n)] ?? 0n;
   return Number(index % 2n === 0n ? word & 0xffffn : word >> 16n);
+}
+
+/** The 8 bits by which a quantizer rounds element `index`: sixteen share a draw, four a word. */
+export function random8(seed: bigint, offset: bigint, copy: 0 | 1, index: bigint): number {
+  const words = drawOf(seed, offset, copy, index / 16n);
+  const word = words[Number(index % 16n) >> 2] ?? 0n;
+  // odd ones have its upper half, the last two of the four the upper bytes of the halves
+  const half = index % 2n === 0n ? word % 65536n : word / 65536n;
+  return Number(index % 4n < 2n ? half % 256n : half / 256n);
 }

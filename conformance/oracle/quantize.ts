@@ -2,9 +2,9 @@
 import { SCALAR_FORMATS, type ScalarFormat, type ScalarLayout } from "../../src/formats/scalar.js";
 import { rht16 } from "./hadamard.js";
 import { isPerTensor, type LayoutSpec, type Shape, tilingOf, type Usage } from "./layout.js";
-import { random16 } from "./philox.js";
+import { random8 } from "./philox.js";
 import { bitsOf, FLT_MAX, fromBits, mul } from "./rational.js";
-import { encode, type Step, steps } from "./scalar.js";
+import { encode, encodeByCarry, type Step, steps } from "./scalar.js";
 import {
   amaxOf,
   type BlockScale,
@@ -132,8 +132,8 @@ function quantizeCopy(x: Source, spec: QuantizeSpec, usage: Usage, drawAs: Usage
     const bits = bitsOf(mul(x.data[r * k + c] ?? 0, scaleOf(r, c).multiplier));
     if (!spec.stochastic) return nearestCode(bits, layout);
     const index = BigInt(drawsTransposed ? c * m + r : r * k + c);
-    const random = random16(spec.seed ?? 0n, spec.offset ?? 0n, drawAs === "rowwise" ? 0 : 1, index);
-    return encode(bits, layout, "stochastic", "saturate", random);
+    const random = random8(spec.seed ?? 0n, spec.offset ?? 0n, drawAs === "rowwise" ? 0 : 1, index);
+    return encodeByCarry(bits, layout, random);
   };
   const codes = matrix(x.shape, [1, 1], tiling.codesTransposed, code);
   const scales = matrix(x.shape, tiling.step, tiling.scalesTransposed, (r, c) => scaleOf(r, c).stored);

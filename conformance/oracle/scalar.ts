@@ -170,6 +170,19 @@ export function encode(
   return rounded === 0 && layout.specials === "fnuz" ? 0 : sign + rounded;
 }
 
+/**
+ * The code of an f32 bit pattern by which a quantizer's 8 random bits decide: the magnitude goes up where they and the upper 8
+ * of the dropped bits have a carry. For layouts whose minus zero is one; it saturates.
+ */
+export function encodeByCarry(bits: number, layout: ScalarLayout, random8: number): number {
+  const cut = encode(bits, layout, "towardZero", "saturate");
+  const x = fromBits(bits);
+  if (!Number.isFinite(x) || cut % signBit(layout) === maxCode(layout)) return cut;
+  const { fraction } = locate(magnitude(ofNumber(x)), layout);
+  const dropped = Number(truncate(times(fraction, powerOfTwo(8))));
+  return dropped + random8 >= 256 ? cut + 1 : cut;
+}
+
 /** The exact value of a code; NaN, infinities and -0 where the layout has them. */
 export function decode(code: number, layout: ScalarLayout): number {
   const negative = layout.signed && code >= signBit(layout);
