@@ -31,6 +31,7 @@ export default defineConfig({
           include: ["conformance/cuda/**/*.test.ts"],
           globalSetup: "conformance/harness/announce-gpu.ts",
           setupFiles: "conformance/harness/turns.ts",
+          env: { LOCKSTEP_FENCES: "1" },
         },
       },
       {

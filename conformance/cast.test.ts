@@ -8,6 +8,9 @@ import { execute } from "../src/ops/execute.js";
 import { words } from "./arbitraries/random.js";
 import { download, fromCodes, upload } from "./harness/plain.js";
 import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "./harness/suite.js";
+import { layoutOf } from "./harness/values.js";
+import { random16 } from "./oracle/philox.js";
+import * as oracle from "./oracle/scalar.js";
 
 const backend = useBackend();
 const threads = useThreads();
@@ -15,6 +18,32 @@ const threads = useThreads();
 const LONG = 3 * 2 ** 17 + 70;
 
 describeLaws(backend, ["encode", "decode", "amax"], { runs: 400, seed: 11 });
+
+describe("stochastic rounding draws by an element's index", () => {
+  /** Beyond 2^16 draws of eight elements, and no multiple of anything. */
+  const count = 2 ** 19 + 77;
+  const windows = [0, 2 ** 16 - 40, 2 ** 18 + 3, 2 ** 19 - 40, count - 60];
+
+  for (const format of ["e4m3", "bf16"] as const) {
+    scoped(`of a long tensor: ${format}`, () => {
+      const x = fromCodes(
+        "f32",
+        [count],
+        words(3, count).map((word) => (word & 0x807fffff) | 0x3f800000),
+      );
+      const random = { seed: 0x1234_5678_9abc_def0n, offset: 2n ** 40n + 1n };
+      const options = { format, rounding: "stochastic", overflow: "saturate", ...random } as const;
+      const { codes } = download(encode(upload(backend(), x), options));
+      for (const first of windows)
+        for (let i = first; i < first + 60; i++) {
+          const word = random16(random.seed, random.offset, 0, BigInt(i));
+          const pattern = x.codes[i] as number;
+          const code = oracle.encode(pattern, layoutOf(format), "stochastic", "saturate", word);
+          expect([i, codes[i]]).toEqual([i, code]);
+        }
+    });
+  }
+});
 
 describe("results do not depend on the number of threads", () => {
   const bits = fromCodes("f32", [LONG], words(1, LONG));

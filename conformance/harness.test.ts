@@ -199,7 +199,7 @@ describe("a report", () => {
 
   it("tells the progress of all laws together", async () => {
     const done: number[] = [];
-    await compareWith({ amax: ORACLE.amax }, ORACLE, {
+    await compareWith({ transpose: ORACLE.transpose }, ORACLE, {
       runs: 10,
       onProgress: (progress) => done.push(progress.done / progress.planned),
     });

@@ -49,7 +49,7 @@ describe.each(QUANTIZERS)("%s", (name) => {
   const matrix = ({ spec, dtype }: Told) => {
     const { multiple } = BLOCK_FORMATS[name];
     const [, block] = tileSize(spec.tile);
-    const shape = multiple === 1 ? [block + 3, 2 * block + 5] : [3 * multiple, 5 * multiple];
+    const shape = multiple === 1 ? [block + 3, block + 5] : [3 * multiple, 5 * multiple];
     return wideMatrix({ dtype, shape, block, max: factsOf(spec.format).max });
   };
 

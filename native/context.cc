@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdlib>
 #include <cstring>
 
 #include "native/fence.h"
@@ -13,6 +14,15 @@ namespace {
 
 // What a kernel's widest access is aligned to.
 constexpr uint64_t kWidestAccess = 16;
+
+// What lies after a workspace where LOCKSTEP_FENCES is set, which is for tests.
+constexpr uint64_t kFenceBytes = 4096;
+constexpr uint8_t kFence = 0xa5;
+
+bool isFenced() {
+  static const bool fenced = std::getenv("LOCKSTEP_FENCES") != nullptr;
+  return fenced;
+}
 
 // All that are open, so that one that finds no memory has the others give back theirs.
 std::mutex openMutex;
@@ -164,11 +174,26 @@ void Context::free(uint64_t address) {
 }
 
 Workspace Context::workspace(uint64_t bytes) {
-  if (bytes <= workspace_.bytes) return workspace_;
-  if (workspace_.data) check("cudaFreeAsync", cudaFreeAsync(workspace_.data, stream_));
-  workspace_ = {};
-  workspace_ = {takeOrThrow(bytes), bytes};
-  return workspace_;
+  checkWorkspace();
+  if (bytes > workspace_.bytes) {
+    if (workspace_.data) check("cudaFreeAsync", cudaFreeAsync(workspace_.data, stream_));
+    workspace_ = {};
+    workspace_ = {takeOrThrow(bytes + (isFenced() ? kFenceBytes : 0)), bytes};
+  }
+  if (!isFenced()) return workspace_;
+  fence_ = static_cast<uint8_t*>(workspace_.data) + bytes;
+  check("fence", cudaMemsetAsync(fence_, kFence, kFenceBytes, stream_));
+  return {workspace_.data, bytes};
+}
+
+void Context::checkWorkspace() {
+  if (!fence_ || closed_ || !poison_.empty()) return;
+  std::array<uint8_t, kFenceBytes> found;
+  const void* fence = std::exchange(fence_, nullptr);
+  check("fence", cudaMemcpyAsync(found.data(), fence, kFenceBytes, cudaMemcpyDeviceToHost, stream_));
+  synchronize();
+  if (std::all_of(found.begin(), found.end(), [](uint8_t byte) { return byte == kFence; })) return;
+  throw Failure{"BACKEND", "an operation wrote beyond the workspace that it asked for"};
 }
 
 void* Context::take(uint64_t bytes) {
@@ -202,6 +227,7 @@ void Context::giveBackSpares() {
   }
   if (workspace_.data) ignore(cudaFreeAsync(workspace_.data, stream_));
   workspace_ = {};
+  fence_ = nullptr;
 }
 
 void Context::trim() {

@@ -92,6 +92,9 @@ class Context {
   void free(uint64_t address);
   // Memory for one operation to use until the next one does. Not counted as live. Throws Failure OUT_OF_MEMORY.
   Workspace workspace(uint64_t bytes);
+  // Throws Failure BACKEND where an operation wrote beyond its workspace, of which only a process with LOCKSTEP_FENCES in its
+  // environment knows.
+  void checkWorkspace();
   // Memory of `bytes` bytes wholly inside an allocation. Throws Failure ARGUMENT.
   void* range(const char* name, uint64_t address, uint64_t bytes) const;
   // As `range`, for kernels: aligned to 16, or, where it is smaller, to the widest access that it has room for.
@@ -163,6 +166,8 @@ class Context {
   // All work is on one stream, so what takes a block from here comes after whatever used it before.
   std::array<std::vector<void*>, kSpareLists> spares_;
   Workspace workspace_;
+  // Bytes after what the last operation asked for, until they were looked at.
+  uint8_t* fence_ = nullptr;
   // Of reads that are not over.
   std::unordered_set<void*> snapshots_;
   size_t readsPinned_ = 0;

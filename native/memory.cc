@@ -242,7 +242,9 @@ Napi::Value Fault(const Napi::CallbackInfo& info) {
 }
 
 Napi::Value Memory(const Napi::CallbackInfo& info) {
-  const MemoryUse use = anyContextIn(info[0]).memory();
+  Context& context = anyContextIn(info[0]);
+  context.checkWorkspace();
+  const MemoryUse use = context.memory();
   Napi::Object result = Napi::Object::New(info.Env());
   result.Set("live", static_cast<double>(use.live));
   result.Set("reserved", static_cast<double>(use.reserved));

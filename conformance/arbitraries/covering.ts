@@ -1,11 +1,5 @@
 /** Combinations of options, and few of them in which any two values meet that can. */
 
-/** Options by name, and the values of each. */
-export type Options = Readonly<Record<string, readonly unknown[]>>;
-
-/** One value of each option. */
-export type Choice<O extends Options> = { readonly [K in keyof O]: O[K][number] };
-
 /** Every combination. */
 export function product<O extends { readonly [K in keyof O]?: readonly unknown[] }>(
   options: O,

@@ -5,9 +5,8 @@
 import * as fc from "fast-check";
 import { it } from "vitest";
 import { UnsupportedError } from "../../src/errors.js";
-import { gemm } from "../../src/ops/gemm.js";
 import { Scope } from "../../src/tensor/scope.js";
-import { optionsFor, type Variant, variant } from "../arbitraries/same-sizes.js";
+import { multiply, type Variant, variant } from "../arbitraries/same-sizes.js";
 import { assertSame } from "../harness/difference.js";
 import { describeOnGpu, RUNS, SEED, useGpu } from "../harness/gpu.js";
 import { download } from "../harness/plain.js";
@@ -20,9 +19,8 @@ describeOnGpu("products of one size in one process", () => {
   const check = (input: Variant): void => {
     using _scope = new Scope();
     try {
-      const { out, plan } = gemm({ ...optionsFor(gpu(), input), datapath: input.datapath });
-      const { splitK: _, datapath: __, ...options } = optionsFor(reference(), input);
-      assertSame("out", download(out), download(gemm({ ...options, plan }).out));
+      const { out, plan } = multiply(gpu(), input);
+      assertSame("out", download(out), download(multiply(reference(), input, plan).out));
     } catch (error) {
       if (!(error instanceof UnsupportedError)) throw error;
     }

@@ -3,6 +3,7 @@ import type { Arbitrary } from "fast-check";
 import { ArgumentError } from "../../src/errors.js";
 import { assertSame, MismatchError } from "./difference.js";
 import { type Law, law } from "./law.js";
+import { AMAX_LAWS } from "./laws/amax.js";
 import { BATCHED_LAWS } from "./laws/batched.js";
 import { ENCODE_LAWS } from "./laws/encode.js";
 import { HADAMARD_LAWS } from "./laws/hadamard.js";
@@ -38,6 +39,7 @@ function agreement<K extends OperationName>(operation: K, inputs: Inputs = {}): 
 export const LAWS: readonly Law[] = [
   ...OPERATION_NAMES.map((operation) => agreement(operation)),
   ...ENCODE_LAWS,
+  ...AMAX_LAWS,
   ...SCALE_LAWS,
   ...HADAMARD_LAWS,
   ...BATCHED_LAWS,

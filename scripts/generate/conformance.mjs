@@ -197,6 +197,19 @@ The CUDA backend against the reference: \`RUNS=10000 CHUNKS=256 RECORD=conforman
 --project gpu --testTimeout 900000\` on a machine with a GPU. Results of that GPU are frozen in \`h200-results.json\`, products with the plans it chose,
 and \`npm test\` holds the reference to them on any machine (\`conformance/frozen.test.ts\`).
 
+Every allocation of these tests, an operation's own included, lies between fences that are looked at when it is given back; a
+product's workspace ends at one (\`LOCKSTEP_FENCES\`). Every loop of the kernels and the addon whose number of turns is not
+written in it takes a second turn in the default suite. A build from marked sources says so:
+
+\`\`\`sh
+node scripts/build-cuda.mjs --turns
+TURNS=out/turns LOCKSTEP_ADDON=$PWD/build/turns/build/Release/lockstep.node npx vitest run --project gpu
+node scripts/turns/report.mjs out/turns
+\`\`\`
+
+The report names loops that took none and fails for them, unless \`scripts/turns/exceptions.mjs\` has the reason; it lists
+branches that went one way only.
+
 ${gpuSection(gpu)}
 
 ## Training

@@ -3,9 +3,11 @@
 import { createRequire } from "node:module";
 import { Language, Parser } from "web-tree-sitter";
 
+/** @typedef {{ kind: "loop" | "branch", line: number, text: string }} Site */
+
 const LOOPS = ["for_statement", "for_range_loop", "while_statement", "do_statement"];
 
-/** A parser of CUDA, of which C++ is a part. */
+/** A parser of CUDA, of which C++ is a part. @returns {Promise<Parser>} */
 export async function cudaParser() {
   await Parser.init();
   const grammar = createRequire(import.meta.url).resolve("tree-sitter-cuda/tree-sitter-cuda.wasm");
@@ -71,7 +73,8 @@ function headOf(source, from, to) {
 
 /**
  * `source` with marks, and what they mark: sites { kind, line, text } numbered from `first`. With `branches`, the
- * conditions of `if` too.
+ * conditions of `if` too. `loops` counts all loops, those without marks too.
+ * @returns {{ text: string, sites: Site[], loops: number }}
  */
 export function instrument(parser, source, { first = 0, branches = false } = {}) {
   const tree = parser.parse(source);
@@ -115,7 +118,9 @@ export function instrument(parser, source, { first = 0, branches = false } = {})
     return branches && node.type === "if_statement" ? markBranch : undefined;
   };
 
+  let loops = 0;
   const walk = (node) => {
+    if (LOOPS.includes(node.type)) loops++;
     const mark = markOf(node);
     const close = mark && !isConstexpr(node) ? mark(node) : undefined;
     for (const child of node.children) if (child) walk(child);
@@ -130,5 +135,5 @@ export function instrument(parser, source, { first = 0, branches = false } = {})
     text += source.slice(at, each.at) + each.text;
     at = each.at;
   }
-  return { text: text + source.slice(at), sites };
+  return { text: text + source.slice(at), sites, loops };
 }

@@ -19,7 +19,11 @@ function lacking(site, [first, second]) {
   return isHeader(site) ? [...first].filter((unit) => unit !== "host" && !second.has(unit)) : [];
 }
 
-/** Loops and branches that the marks do not show, against the table of exceptions { file, text, unit?, reason }. */
+/**
+ * Loops and branches that the marks do not show, against the table of exceptions { file, text, unit?, reason }.
+ * @typedef {import("./instrument.mjs").Site & { file: string }} Placed
+ * @returns {{ loops: number, missing: (Placed & { units: string })[], branches: (Placed & { way: string })[], stale: object[] }}
+ */
 export function verdict(sites, seen, exceptions) {
   const used = new Set();
   const excepted = ({ file, text }, unit) => {
