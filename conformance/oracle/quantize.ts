@@ -4,7 +4,7 @@ import { rht16 } from "./hadamard.js";
 import { isPerTensor, type LayoutSpec, type Shape, tilingOf, type Usage } from "./layout.js";
 import { random16 } from "./philox.js";
 import { bitsOf, FLT_MAX, fromBits, mul } from "./rational.js";
-import { encode } from "./scalar.js";
+import { encode, type Step, steps } from "./scalar.js";
 import {
   amaxOf,
   type BlockScale,
@@ -130,7 +130,7 @@ function quantizeCopy(x: Source, spec: QuantizeSpec, usage: Usage, drawAs: Usage
   };
   const code = (r: number, c: number): number => {
     const bits = bitsOf(mul(x.data[r * k + c] ?? 0, scaleOf(r, c).multiplier));
-    if (!spec.stochastic) return encode(bits, layout, "tiesToEven", "saturate");
+    if (!spec.stochastic) return nearestCode(bits, layout);
     const index = BigInt(drawsTransposed ? c * m + r : r * k + c);
     const random = random16(spec.seed ?? 0n, spec.offset ?? 0n, drawAs === "rowwise" ? 0 : 1, index);
     return encode(bits, layout, "stochastic", "saturate", random);
@@ -144,6 +144,21 @@ function quantizeCopy(x: Source, spec: QuantizeSpec, usage: Usage, drawAs: Usage
     ...(isPerTensor(spec) ? perTensor : { scale: scales.values, scaleShape: scales.shape }),
     ...(spec.quantizer === "nvfp4" ? { amax: bitsOf(spec.amax ?? amaxOf(x.data)) } : {}),
   };
+}
+
+const nearest = new WeakMap<ScalarLayout, readonly Step[]>();
+
+/** As `encode` to nearest even, saturating; found among the exact points where the code changes, which many elements share. */
+function nearestCode(bits: number, layout: ScalarLayout): number {
+  const points = nearest.get(layout) ?? steps(layout, "tiesToEven", "saturate");
+  nearest.set(layout, points);
+  let [low, high] = [0, points.length];
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if ((points[middle] as Step).first <= bits) low = middle;
+    else high = middle;
+  }
+  return (points[low] as Step).code;
 }
 
 /** `at` of every step-th row and column of an [M, K] grid, row by row, or column by column if transposed. */

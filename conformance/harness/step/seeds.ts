@@ -1,0 +1,23 @@
+/** Which drawn numbers are what, the same for the model and for the library. */
+import type { StepPlan } from "./plan.js";
+
+/** Of call number `call` of step `step`. */
+export function seedOf(
+  { seed }: StepPlan,
+  what: "x" | "grad" | "target" | "ids",
+  step: number,
+  call = 0,
+): number {
+  const place = { x: 1, grad: 2, target: 3, ids: 4 }[what];
+  return (seed + 1009 * step + 101 * call + 11 * place) | 0;
+}
+
+/** Of parameter number `i`, written anew before call number `call` of step `step`. */
+export function parameterSeed({ seed }: StepPlan, i: number, step = 0, call = 0): number {
+  return (seed + 500_009 + 31 * i + 1013 * step + 107 * call) | 0;
+}
+
+/** How large a parameter is drawn: gamma about 1, others smaller. */
+export function parameterScale(name: string): number {
+  return /layerNormWeight|norm\.weight/.test(name) ? 0.5 : /[bB]ias$/.test(name) ? 0.5 : 0.25;
+}

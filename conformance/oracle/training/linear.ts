@@ -1,0 +1,250 @@
+/** A linear layer: three products, in high precision or under a recipe, and what it keeps between calls. */
+import type { DatapathFamily } from "../../../src/formats/datapath.js";
+import { Slots } from "../delayed-slots.js";
+import type { WideName } from "../quantize.js";
+import { amaxOf } from "../scale.js";
+import { cast, columnSums, type Matrix, ofRows } from "./matrix.js";
+import { type Operand, product, wideOperand } from "./products.js";
+import { type Quantizable, QuantizedModel } from "./quantized.js";
+import { type ProductModel, type RoleModel, type StepRecipe, specOf, splits } from "./recipes.js";
+import { type Passed, type Value, wideOf } from "./tape.js";
+
+/** What all calls of a program share. */
+export interface Run {
+  /** How tensors that are quantized are multiplied; f32 ones outside of a recipe by `fp32`, unless it is exact. */
+  readonly family: DatapathFamily;
+  /** Offsets go up by one with each stochastic quantization. */
+  readonly random: { readonly seed: bigint; offset: bigint };
+  /** Of the region around; none outside of one. */
+  recipe: StepRecipe | undefined;
+  /** Scales used since the last update, by the pass they belong to. */
+  readonly used: { readonly forward: Set<Slots>; readonly backward: Set<Slots> };
+}
+
+export interface CallModel {
+  readonly isFirstMicrobatch?: boolean | undefined;
+  /** The cached weight is quantized again unless this is 1. */
+  readonly skip?: 0 | 1 | undefined;
+  readonly fp8Output?: boolean;
+  readonly fp8Grad?: boolean;
+}
+
+/** A leaf that an optimizer steps. */
+export interface ParameterModel extends Value {
+  mainGrad?: Matrix | undefined;
+}
+
+export interface LinearInputModel {
+  /** As products and quantizers find it. */
+  readonly from: Quantizable | QuantizedModel;
+  /** In the type of activations; of a product in high precision. */
+  readonly wide: () => Matrix;
+  readonly dtype: WideName;
+  readonly requiresGrad: boolean;
+}
+
+export interface LinearGradientsModel {
+  readonly x?: Passed | undefined;
+  readonly weight?: Matrix | undefined;
+  readonly bias?: Matrix | undefined;
+}
+
+export interface LinearResultModel {
+  readonly out: Passed;
+  /** `computed`: the gradient as f32 values that are quantized as they are computed. */
+  readonly backward: (grad: Passed, computed?: Quantizable) => LinearGradientsModel;
+}
+
+const SLOTS: Readonly<Record<RoleModel, readonly ["forward" | "backward", number]>> = {
+  input: ["forward", 0],
+  weight: ["forward", 1],
+  output: ["forward", 2],
+  gradOutput: ["backward", 0],
+  gradInput: ["backward", 1],
+};
+
+export class LinearModel {
+  #recipe: StepRecipe | undefined;
+  slots: { readonly forward: Slots; readonly backward: Slots } | undefined;
+  #cached: { readonly weight: QuantizedModel; readonly columnwise: boolean } | undefined;
+  /** The next product begins the main gradient anew. */
+  #fresh = false;
+
+  constructor(
+    readonly weight: ParameterModel,
+    readonly bias: ParameterModel | undefined,
+    readonly fuses: boolean,
+  ) {}
+
+  forward(run: Run, input: LinearInputModel, call: CallModel): LinearResultModel {
+    const recorded = input.requiresGrad || this.weight.requiresGrad || this.bias?.requiresGrad === true;
+    const wanted = { dgrad: recorded && input.requiresGrad, wgrad: recorded && this.weight.requiresGrad };
+    const result = run.recipe
+      ? this.#quantized(run, run.recipe, input, call, wanted)
+      : this.#plain(run, input, wanted);
+    if (call.isFirstMicrobatch && wanted.wgrad) this.#fresh = true;
+    return result;
+  }
+
+  #plain(run: Run, input: LinearInputModel, wanted: Wanted): LinearResultModel {
+    const { dtype } = input;
+    const family = dtype === "f32" && run.family !== "exact" ? "fp32" : run.family;
+    const [x, w] = [input.wide(), this.weight.wide];
+    const form = (a: Operand, b: Operand, bias?: Matrix): number[][] =>
+      product(a, b, { family, split: false, bias: bias?.data });
+    const out = form(wideOperand(w, "rowwise"), wideOperand(x, "rowwise"), this.bias?.wide);
+    return {
+      out: ofRows(out, w.shape[0], dtype),
+      backward: (grad) => {
+        const dy = wideOf(grad);
+        const byRow = () => form(wideOperand(w, "columnwise"), wideOperand(dy, "rowwise"));
+        const joined = { family, split: false };
+        return {
+          x: wanted.dgrad ? ofRows(byRow(), w.shape[1], dtype) : undefined,
+          weight: wanted.wgrad
+            ? this.#weightGradient(wideOperand(x, "columnwise"), wideOperand(dy, "columnwise"), joined, dtype)
+            : undefined,
+          bias: this.#biasGradient(dy),
+        };
+      },
+    };
+  }
+
+  #quantized(
+    run: Run,
+    recipe: StepRecipe,
+    input: LinearInputModel,
+    call: CallModel,
+    wanted: Wanted,
+  ): LinearResultModel {
+    this.#enter(run, recipe);
+    const { dtype } = input;
+    const joined = (name: ProductModel) => ({ family: run.family, split: splits(recipe, name) });
+    const quantize = (role: RoleModel, from: Quantizable) => this.#quantize(run, recipe, role, from);
+    const x = input.from instanceof QuantizedModel ? input.from : quantize("input", input.from);
+    const w = this.#quantizedWeight(run, recipe, call, wanted.dgrad);
+    const bias = this.bias && cast(this.bias.wide, dtype === "f32" ? "bf16" : dtype);
+    const [outFeatures, inFeatures] = this.weight.wide.shape;
+    const made = product(w.operand("rowwise"), x.operand("rowwise"), {
+      ...joined("fprop"),
+      bias: bias?.data,
+    });
+    // what the backward pass will read, as it is now
+    const columns = wanted.wgrad ? x.operand("columnwise") : undefined;
+    const result = (
+      rows: number[][],
+      count: number,
+      role: RoleModel,
+      narrow: boolean | undefined,
+    ): Passed => {
+      if (!narrow) return ofRows(rows, count, dtype);
+      // delayed scaling casts the f32 sums, any other recipe sees them rounded (numerics.md §6.3)
+      if (recipe.kind !== "delayed")
+        return quantize(role, { x: ofRows(rows, count, dtype), computed: false });
+      return quantize(role, { x: { ...ofRows(rows, count, "f32"), dtype }, computed: true });
+    };
+    const out = result(made, outFeatures, "output", call.fp8Output);
+    return {
+      out,
+      backward: (grad, computed) => {
+        const dbias = this.#biasGradient(grad);
+        if (!wanted.dgrad && !wanted.wgrad) return { bias: dbias };
+        if (this.slots) run.used.backward.add(this.slots.backward);
+        const dy =
+          grad instanceof QuantizedModel
+            ? grad
+            : quantize("gradOutput", computed ?? { x: grad, computed: false });
+        const dx = (): number[][] => product(w.operand("columnwise"), dy.operand("rowwise"), joined("dgrad"));
+        return {
+          x: wanted.dgrad ? result(dx(), inFeatures, "gradInput", call.fp8Grad) : undefined,
+          weight: columns && this.#weightGradient(columns, dy.operand("columnwise"), joined("wgrad"), dtype),
+          bias: dbias,
+        };
+      },
+    };
+  }
+
+  #biasGradient(grad: Passed): Matrix | undefined {
+    return this.bias?.requiresGrad ? columnSums(wideOf(grad), this.bias.wide.dtype) : undefined;
+  }
+
+  #weightGradient(
+    x: Operand,
+    dy: Operand,
+    joined: { readonly family: DatapathFamily; readonly split: boolean },
+    dtype: WideName,
+  ): Matrix | undefined {
+    const { weight } = this;
+    const columns = weight.wide.shape[1];
+    if (!this.fuses) return cast(ofRows(product(x, dy, joined), columns, dtype), weight.wide.dtype);
+    const addend = this.#fresh ? undefined : weight.mainGrad;
+    weight.mainGrad = ofRows(product(x, dy, { ...joined, addend }), columns, "f32");
+    this.#fresh = false;
+    return undefined;
+  }
+
+  /** A recipe of another class drops scales and histories; a change of options keeps what still means something. */
+  #enter(run: Run, recipe: StepRecipe): void {
+    if (JSON.stringify(recipe) !== JSON.stringify(this.#recipe)) {
+      const before = this.slots;
+      const kept = recipe.kind === "delayed" && before;
+      this.slots =
+        recipe.kind === "delayed"
+          ? {
+              forward: new Slots(recipe, "e4m3", 3, kept ? kept.forward.snapshot() : undefined),
+              backward: new Slots(
+                recipe,
+                recipe.format === "HYBRID" ? "e5m2" : "e4m3",
+                2,
+                kept ? kept.backward.snapshot() : undefined,
+              ),
+            }
+          : undefined;
+      this.#cached = undefined;
+      this.#recipe = recipe;
+    }
+    if (this.slots) run.used.forward.add(this.slots.forward);
+  }
+
+  #quantize(run: Run, recipe: StepRecipe, role: RoleModel, from: Quantizable): QuantizedModel {
+    const spec = specOf(recipe, role);
+    if (spec.stochastic) {
+      const { seed } = run.random;
+      return new QuantizedModel(from, { ...spec, seed, offset: run.random.offset++ });
+    }
+    const [pass, slot] = SLOTS[role];
+    const slots = this.slots?.[pass];
+    if (!slots) return new QuantizedModel(from, spec);
+    const scale = slots.scale[slot] as number;
+    slots.record(slot, amaxOf(from.x.data));
+    return new QuantizedModel(from, { ...spec, scale });
+  }
+
+  #quantizedWeight(run: Run, recipe: StepRecipe, call: CallModel, columnwise: boolean): QuantizedModel {
+    const anew = (): QuantizedModel =>
+      this.#quantize(run, recipe, "weight", { x: snapshot(this.weight.wide), computed: false });
+    const { isFirstMicrobatch, skip } = call;
+    if (isFirstMicrobatch === undefined && skip === undefined) return anew();
+    const cached = this.#cached;
+    const keeps = !isFirstMicrobatch && skip !== 0;
+    if (cached && keeps && (cached.columnwise || !columnwise)) return cached.weight;
+    this.#cached = { weight: anew(), columnwise: columnwise || cached?.columnwise === true };
+    return this.#cached.weight;
+  }
+}
+
+interface Wanted {
+  readonly dgrad: boolean;
+  readonly wgrad: boolean;
+}
+
+/** The values of now, which a step may change. */
+function snapshot(x: Matrix): Matrix {
+  return { ...x, data: x.data.slice() };
+}
+
+/** The end of a region, or of a backward pass: what was used gets new scales. */
+export function endPass({ used }: Run, pass: "forward" | "backward"): void {
+  for (const slots of used[pass]) slots.update();
+  used[pass].clear();
+}

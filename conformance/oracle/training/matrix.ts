@@ -1,0 +1,83 @@
+/** Matrices of wide types in plain numbers, and the operations on them that round once an element. */
+import { SCALAR_FORMATS } from "../../../src/formats/scalar.js";
+import { chunkedSum } from "../norm.js";
+import type { Source, WideName } from "../quantize.js";
+
+/** Rows and columns of values that `dtype` can hold. Leading dimensions are flattened. */
+export type Matrix = Source;
+
+const FLOATS = {
+  bf16: { fractionBits: SCALAR_FORMATS.bf16.mantissaBits, least: 1 - SCALAR_FORMATS.bf16.bias, most: 128 },
+  f16: { fractionBits: SCALAR_FORMATS.f16.mantissaBits, least: 1 - SCALAR_FORMATS.f16.bias, most: 16 },
+};
+
+/** An f32 value rounded to nearest even in `dtype`; overflow gives infinity. */
+export function rounded(x: number, dtype: WideName): number {
+  const value = Math.fround(x);
+  if (dtype === "f32" || value === 0 || !Number.isFinite(value)) return value;
+  const { fractionBits, least, most } = FLOATS[dtype];
+  const ulp = 2 ** (Math.max(exponentOf(value), least) - fractionBits);
+  const units = Math.abs(value) / ulp;
+  const below = Math.floor(units);
+  const rest = units - below;
+  const up = rest > 0.5 || (rest === 0.5 && below % 2 === 1);
+  const magnitude = (up ? below + 1 : below) * ulp;
+  const made = magnitude >= 2 ** most ? Number.POSITIVE_INFINITY : magnitude;
+  return value < 0 ? -made : made;
+}
+
+/** floor(log2 |x|) of a finite f32 value that is not 0; -127 below the normal numbers. */
+export function exponentOf(x: number): number {
+  const bits = new Uint32Array(Float32Array.of(x).buffer)[0] as number;
+  return ((bits >>> 23) & 255) - 127;
+}
+
+/** The matrix of `at`, an f32 value at each row and column, rounded. */
+export function matrix(
+  shape: readonly [rows: number, columns: number],
+  dtype: WideName,
+  at: (row: number, column: number) => number,
+): Matrix {
+  const [rows, columns] = shape;
+  const data = new Float32Array(rows * columns);
+  for (let i = 0; i < rows; i++)
+    for (let j = 0; j < columns; j++) data[i * columns + j] = rounded(at(i, j), dtype);
+  return { data, shape, dtype };
+}
+
+export function ofRows(rows: readonly (readonly number[])[], columns: number, dtype: WideName): Matrix {
+  return matrix([rows.length, columns], dtype, (i, j) => rows[i]?.[j] as number);
+}
+
+/** The matrix of one row. */
+export function ofRow(row: readonly number[], dtype: WideName): Matrix {
+  return ofRows([row], row.length, dtype);
+}
+
+export function cast(x: Matrix, dtype: WideName): Matrix {
+  return { ...x, dtype, data: x.data.map((value) => rounded(value, dtype)) };
+}
+
+export function rowsOf({ data, shape: [rows, columns] }: Matrix): number[][] {
+  return Array.from({ length: rows }, (_, i) => [...data.subarray(i * columns, (i + 1) * columns)]);
+}
+
+/** x + y in f32, rounded to the type of x unless told otherwise. */
+export function sum(x: Matrix, y: Matrix, dtype = x.dtype): Matrix {
+  return { ...x, dtype, data: x.data.map((value, i) => rounded(value + (y.data[i] as number), dtype)) };
+}
+
+/** Element by element. */
+export function mapped(x: Matrix, f: (value: number, i: number) => number, dtype = x.dtype): Matrix {
+  return { ...x, dtype, data: x.data.map((value, i) => rounded(f(value, i), dtype)) };
+}
+
+/** The sums of columns (numerics.md §7.5) as one row. */
+export function columnSums(x: Matrix, dtype: WideName): Matrix {
+  const rows = rowsOf(x);
+  const columns = Array.from({ length: x.shape[1] }, (_, j) => j);
+  return ofRow(
+    columns.map((j) => chunkedSum(rows.map((row) => row[j] as number))),
+    dtype,
+  );
+}

@@ -1,0 +1,71 @@
+/** Norms, alone and as the first step of a layer. */
+import { norm, normBackward } from "../norm.js";
+import type { WideName } from "../quantize.js";
+import type { LinearInputModel, ParameterModel, Run } from "./linear.js";
+import { type Matrix, ofRow, ofRows, rowsOf, sum } from "./matrix.js";
+import { fusesNorm } from "./recipes.js";
+import { type Passed, type Tape, type Value, wideOf } from "./tape.js";
+
+export interface NormModel {
+  readonly gamma: ParameterModel;
+  /** None of RMSNorm. */
+  readonly beta: ParameterModel | undefined;
+  readonly eps: number;
+  readonly zeroCentered: boolean;
+}
+
+export function normParametersOf({ gamma, beta }: NormModel): readonly ParameterModel[] {
+  return beta ? [gamma, beta] : [gamma];
+}
+
+/** The norm of rows: f32 values, and the gradients that follow from that of the result. */
+export function normOf(x: Matrix, { gamma, beta, eps, zeroCentered }: NormModel) {
+  const row = (of: ParameterModel): number[] => [...of.wide.data];
+  const form = {
+    gamma: row(gamma),
+    ...(beta ? { beta: row(beta) } : {}),
+    centered: beta !== undefined,
+    epsilon: eps,
+    zeroCentered,
+  };
+  const rows = rowsOf(x);
+  const made = norm(rows, form);
+  const columns = x.shape[1];
+  return {
+    out: (dtype: WideName): Matrix => ofRows(made.out, columns, dtype),
+    backward: (grad: Matrix): readonly Matrix[] => {
+      const { dx, dgamma, dbeta } = normBackward(rowsOf(grad), rows, form, made);
+      const own = (of: ParameterModel, values: number[]): Matrix => ofRow(values, of.wide.dtype);
+      return [ofRows(dx, columns, x.dtype), own(gamma, dgamma), ...(beta ? [own(beta, dbeta)] : [])];
+    },
+  };
+}
+
+export function normLayer(tape: Tape, x: Value, parts: NormModel): Value {
+  const made = normOf(x.wide, parts);
+  const inputs = [x, ...normParametersOf(parts)];
+  return tape.one(inputs, made.out(x.wide.dtype), (grad) => made.backward(wideOf(grad)));
+}
+
+/** A norm before a linear layer; `returned`: others see its result too, and what is quantized is that. */
+export function normedInput(run: Run, x: Value, parts: NormModel, returned: boolean) {
+  const { dtype } = x.wide;
+  const made = normOf(x.wide, parts);
+  const computed = run.recipe !== undefined && fusesNorm(run.recipe) && !returned;
+  const values = computed ? { ...made.out("f32"), dtype } : made.out(dtype);
+  const input: LinearInputModel = {
+    from: { x: values, computed },
+    wide: () => made.out(dtype),
+    dtype,
+    requiresGrad: [x, ...normParametersOf(parts)].some(({ requiresGrad }) => requiresGrad),
+  };
+  return {
+    input,
+    out: made.out(dtype),
+    backward: (own: Passed | undefined, other: Passed | undefined): readonly (Matrix | undefined)[] => {
+      const [first, second] = [own, other].map((each) => each && wideOf(each));
+      const total = first && second ? sum(first, second) : (first ?? second);
+      return total ? made.backward(total) : [];
+    },
+  };
+}

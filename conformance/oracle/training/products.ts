@@ -1,0 +1,174 @@
+/** The products of a linear layer from operands in the two directions of their copies (numerics.md §6). */
+import type { DatapathFamily } from "../../../src/formats/datapath.js";
+import { SCALAR_FORMATS, type ScalarFormat } from "../../../src/formats/scalar.js";
+import { type Multiplied, servingOf } from "../datapath.js";
+import { epilogue, gemm, type OracleOperand } from "../gemm.js";
+import type { Usage } from "../layout.js";
+import { div, f32, mul, powerOfTwo, rational, times } from "../rational.js";
+import { exponentOf, type Matrix, rowsOf } from "./matrix.js";
+
+/** One operand: its lines along K. */
+export interface Operand {
+  readonly lines: readonly (readonly number[])[];
+  readonly format: ScalarFormat | "f32";
+  /** Of blocks: what datapaths ask about them, and the scale of an element. */
+  readonly blocks?: {
+    readonly shared: NonNullable<Multiplied["scales"]>;
+    readonly scale: (line: number, k: number) => number;
+  };
+  /** Per-tensor FP8: the factor of everything. */
+  readonly factor?: number;
+  /** NVFP4: the tensor's amax, and the largest product of a code and a scale. */
+  readonly global?: { readonly amax: number; readonly divisor: number };
+}
+
+/** What joins a product. */
+export interface Joined {
+  readonly family: DatapathFamily;
+  readonly split: boolean;
+  /** One a column. */
+  readonly bias?: ArrayLike<number> | undefined;
+  /** What is added to, f32. */
+  readonly addend?: Matrix | undefined;
+}
+
+/** A wide matrix as it is read in one direction. */
+export function wideOperand(x: Matrix, usage: Usage): Operand {
+  const rows = rowsOf(x);
+  return { lines: usage === "rowwise" ? rows : transposed(rows, x.shape[1]), format: x.dtype };
+}
+
+export function transposed<T>(rows: readonly (readonly T[])[], columns: number): T[][] {
+  return Array.from({ length: columns }, (_, j) => rows.map((row) => row[j] as T));
+}
+
+/** D[i][j], f32, before it is rounded to a type: line i of b by line j of a. */
+export function product(a: Operand, b: Operand, { family, split, bias, addend }: Joined): number[][] {
+  const sums = accumulators(a, b, family, split);
+  const factors = {
+    alpha: globalFactor(a, b),
+    scaleA: a.factor ?? 1,
+    scaleB: b.factor ?? 1,
+    beta: addend ? 1 : 0,
+    split: false,
+  };
+  const columns = a.lines.length;
+  const factor = mul(mul(factors.alpha, factors.scaleA), factors.scaleB);
+  // without an addend every operation is exact in f64 before its one rounding, or innocuously rounded twice
+  if (!addend)
+    return sums.map((row) =>
+      row.map((acc, j) => {
+        const scaled = Math.fround(factor * acc) + 0;
+        return bias ? Math.fround(scaled + (bias[j] as number)) : scaled;
+      }),
+    );
+  return sums.map((row, i) =>
+    row.map((acc, j) =>
+      epilogue(acc, { ...factors, c: addend?.data[i * columns + j] ?? 0, bias: bias?.[j] }),
+    ),
+  );
+}
+
+/** numerics.md §5.10. */
+function globalFactor(...operands: readonly Operand[]): number {
+  const globals = operands.flatMap(({ global }) => global ?? []);
+  if (globals.length === 0) return 1;
+  const amaxes = globals.reduce((all, { amax }) => mul(all, amax), 1);
+  return mul(
+    amaxes,
+    div(
+      1,
+      globals.reduce((all, { divisor }) => all * divisor, 1),
+    ),
+  );
+}
+
+function accumulators(a: Operand, b: Operand, family: DatapathFamily, split: boolean): number[][] {
+  if (family === "exact") return exactSums(a, b);
+  if (family === "fp32") return f32Sums(a, b);
+  const serving = servingOf(family, multiplied(b), multiplied(a), split);
+  if (!serving) throw new RangeError(`datapath.md has no ${family} rule for these operands`);
+  return gemm({ ...serving, splits: 1, x: oracleOperand(b), w: oracleOperand(a) });
+}
+
+function multiplied({ format, blocks }: Operand): Multiplied {
+  return blocks ? { format, scales: blocks.shared } : { format };
+}
+
+const SCALE_EXPONENTS = { e8m0: -127, e4m3: -6, f32: -126 };
+
+function oracleOperand({ lines, format, blocks }: Operand): OracleOperand {
+  const minExponent = format === "f32" ? -126 : 1 - SCALAR_FORMATS[format].bias;
+  if (!blocks) return { lines, minExponent };
+  return { lines, minExponent, scale: blocks.scale, scaleMinExponent: SCALE_EXPONENTS[blocks.shared.format] };
+}
+
+/** Elements times their block scales, which f64 holds exactly. */
+function scaledLines({ lines, blocks }: Operand): readonly (readonly number[])[] {
+  return blocks ? lines.map((line, i) => line.map((q, k) => q * blocks.scale(i, k))) : lines;
+}
+
+/** Each element an integer times 2^-shift. */
+function fixed(lines: readonly (readonly number[])[]) {
+  const shift = Math.max(0, ...lines.map((line) => Math.max(0, ...line.map(fractionBits))));
+  const most = Math.max(0, ...lines.map((line) => Math.max(0, ...line.map(Math.abs)))) * 2 ** shift;
+  return { shift, most, lines: lines.map((line) => line.map((x) => x * 2 ** shift)) };
+}
+
+/** How many bits of a finite number lie behind the point. */
+function fractionBits(x: number): number {
+  if (x === 0) return 0;
+  let bits = Math.max(0, 20 - exponentOf(x));
+  while (bits > 0 && Number.isInteger(x * 2 ** (bits - 1))) bits--;
+  while (!Number.isInteger(x * 2 ** bits)) bits++;
+  return bits;
+}
+
+/** Every sum exact, rounded once; f64 where it holds the integers, else big ones. */
+function exactSums(a: Operand, b: Operand): number[][] {
+  const [w, x] = [scaledLines(a), scaledLines(b)];
+  if (![...w, ...x].every((line) => line.every(Number.isFinite)))
+    return x.map((row) => w.map((line) => wildDot(row, line)));
+  const [left, right] = [fixed(x), fixed(w)];
+  const shift = left.shift + right.shift;
+  const depth = x[0]?.length ?? 0;
+  if (left.most * right.most * Math.max(depth, 1) < 2 ** 53) {
+    const unit = 2 ** -shift;
+    return left.lines.map((row) => right.lines.map((line) => Math.fround(dot(row, line) * unit) + 0));
+  }
+  const unit = powerOfTwo(-shift);
+  const [rows, columns] = [left, right].map(({ lines }) => lines.map((line) => line.map(BigInt))) as [
+    bigint[][],
+    bigint[][],
+  ];
+  return rows.map((row) =>
+    columns.map((line) =>
+      f32(times(rational(row.reduce((total, q, k) => total + q * (line[k] as bigint), 0n)), unit)),
+    ),
+  );
+}
+
+function dot(x: readonly number[], w: readonly number[]): number {
+  let total = 0;
+  for (let k = 0; k < x.length; k++) total += (x[k] as number) * (w[k] as number);
+  return total;
+}
+
+/** With infinities or NaN: what contradicts nothing, else NaN; a line without them is as any other. */
+function wildDot(x: readonly number[], w: readonly number[]): number {
+  const wild = x.map((q, k) => q * (w[k] as number)).filter((term) => !Number.isFinite(term));
+  if (wild.length > 0) return wild.reduce((a, b) => a + b);
+  const single = (line: readonly number[]): Operand => ({ lines: [line], format: "f32" });
+  return exactSums(single(w), single(x))[0]?.[0] as number;
+}
+
+function f32Sums(a: Operand, b: Operand): number[][] {
+  const f = Math.fround;
+  const [w, x] = [a, b].map((each) => scaledLines(each).map((line) => line.map(f))) as [
+    number[][],
+    number[][],
+  ];
+  return x.map((row) =>
+    w.map((line) => row.reduce((total, q, k) => f(total + f(q * (line[k] as number))), 0)),
+  );
+}

@@ -1,0 +1,110 @@
+/** Quantized tensors: what a product reads of them, made where it is read. */
+import { SCALAR_FORMATS } from "../../../src/formats/scalar.js";
+import { dequantize } from "../dequantize.js";
+import { isPerTensor, tilingOf, type Usage } from "../layout.js";
+import {
+  elementLayout,
+  type QuantizedCopy,
+  type QuantizeSpec,
+  quantize,
+  type WideName,
+} from "../quantize.js";
+import { quantizeComputed } from "../quantize-computed.js";
+import { fromBits } from "../rational.js";
+import { decode } from "../scalar.js";
+import type { Matrix } from "./matrix.js";
+import type { Operand } from "./products.js";
+
+/** Where values come from: a tensor, or f32 values that a kernel quantizes as it computes them. */
+export interface Quantizable {
+  readonly x: Matrix;
+  readonly computed: boolean;
+}
+
+const MAX_NVFP4 = { plain: 448, fourOverSix: 256 };
+
+/** A tensor quantized by a spec. Its copies are of the values at the time. */
+export class QuantizedModel {
+  readonly #copies = new Map<Usage, QuantizedCopy>();
+
+  constructor(
+    readonly from: Quantizable,
+    readonly spec: QuantizeSpec,
+  ) {}
+
+  get dtype(): WideName {
+    return this.from.x.dtype;
+  }
+
+  copy(usage: Usage): QuantizedCopy {
+    const known = this.#copies.get(usage);
+    if (known) return known;
+    const { x, computed } = this.from;
+    const made = (computed ? quantizeComputed : quantize)(x, { ...this.spec, usage: [usage] })[usage];
+    if (!made) throw new RangeError(`no ${usage} copy was made`);
+    this.#copies.set(usage, made);
+    return made;
+  }
+
+  /** The lines of a copy along its product's K. */
+  operand(usage: Usage): Operand {
+    const { spec } = this;
+    const { shape } = this.from.x;
+    const copy = this.copy(usage);
+    const layout = elementLayout(spec);
+    const tiling = tilingOf(spec, usage, shape);
+    const [m, k] = shape;
+    const values = new Map([...new Set(copy.codes)].map((code) => [code, decode(code, layout)]));
+    const element = (r: number, c: number): number =>
+      values.get(copy.codes[tiling.codesTransposed ? c * m + r : r * k + c] as number) as number;
+    const rowwise = usage === "rowwise";
+    const [lines, depth] = rowwise ? [m, k] : [k, m];
+    const at =
+      <T>(f: (r: number, c: number) => T) =>
+      (line: number, i: number): T =>
+        rowwise ? f(line, i) : f(i, line);
+    const own = at(element);
+    const made = {
+      lines: Array.from({ length: lines }, (_, line) =>
+        Array.from({ length: depth }, (_, i) => own(line, i)),
+      ),
+      format: formatOf(spec),
+    };
+    if (isPerTensor(spec)) return { ...made, factor: fromBits(copy.scale[0] as number) };
+    const across = Math.ceil(k / tiling.step[1]);
+    const down = Math.ceil(m / tiling.step[0]);
+    const scale = at((r, c) => {
+      const [i, j] = [Math.floor(r / tiling.step[0]), Math.floor(c / tiling.step[1])];
+      return scaleValue(spec, copy.scale[tiling.scalesTransposed ? j * down + i : i * across + j] as number);
+    });
+    const format = spec.quantizer === "fp8-block" ? "f32" : spec.quantizer === "nvfp4" ? "e4m3" : "e8m0";
+    const blocks = {
+      scale,
+      shared: {
+        format,
+        lines: tiling.step[rowwise ? 0 : 1],
+        pow2: format === "e8m0" || (format === "f32" && spec.pow2Scales !== false),
+      },
+    } as const;
+    if (spec.quantizer !== "nvfp4") return { ...made, blocks };
+    const e4m3Max = spec.fourOverSix ? (spec.e4m3Max ?? MAX_NVFP4.fourOverSix) : MAX_NVFP4.plain;
+    return { ...made, blocks, global: { amax: fromBits(copy.amax as number), divisor: 6 * e4m3Max } };
+  }
+
+  /** The values that the rowwise copy stands for, rounded to `dtype`. */
+  wide(dtype: WideName): Matrix {
+    const bits = dequantize(this.copy("rowwise"), "rowwise", this.spec, dtype);
+    const value = dtype === "f32" ? fromBits : (code: number) => decode(code, SCALAR_FORMATS[dtype]);
+    return { shape: this.from.x.shape, dtype, data: Float32Array.from(bits, value) };
+  }
+}
+
+function formatOf(spec: QuantizeSpec): Operand["format"] {
+  if (spec.quantizer === "nvfp4" || spec.quantizer === "mxfp4") return "e2m1";
+  return spec.format ?? (spec.quantizer === "mxfp6" ? "e2m3" : "e4m3");
+}
+
+function scaleValue({ quantizer }: QuantizeSpec, stored: number): number {
+  if (quantizer === "fp8-block") return fromBits(stored);
+  return decode(stored, quantizer === "nvfp4" ? SCALAR_FORMATS.e4m3 : SCALAR_FORMATS.e8m0);
+}

@@ -1,0 +1,111 @@
+/** The recipes in plain data: how each tensor of a linear layer is quantized (docs/training.md's tables). */
+import type { DelayedModel } from "../delayed-slots.js";
+import type { QuantizeSpec } from "../quantize.js";
+import type { ErrorMetric } from "../scale.js";
+
+export type RoleModel = "input" | "weight" | "output" | "gradOutput" | "gradInput";
+export type ProductModel = "fprop" | "dgrad" | "wgrad";
+
+/** What every recipe may be told: which products split their accumulator. */
+interface Products {
+  readonly split?: Readonly<Record<ProductModel, boolean>> | undefined;
+}
+
+interface TwoFormats extends Products {
+  readonly format: "E4M3" | "HYBRID";
+}
+
+export interface DelayedRecipe extends DelayedModel, Products {}
+
+export interface CurrentRecipe extends TwoFormats {
+  readonly kind: "current";
+  readonly pow2: boolean;
+  readonly epsilon: number;
+}
+
+export interface BlockRecipe extends TwoFormats {
+  readonly kind: "block";
+  readonly f32Scales: boolean;
+  readonly epsilon: number;
+  /** The tensor whose scales cover 128x128, if any. */
+  readonly square: "x" | "w" | "grad" | "none";
+}
+
+export interface MXFP8Recipe extends TwoFormats {
+  readonly kind: "mxfp8";
+  readonly square: boolean;
+}
+
+export interface NVFP4Recipe extends Products {
+  readonly kind: "nvfp4";
+  readonly rht: boolean;
+  readonly stochastic: boolean;
+  readonly square: boolean;
+  readonly fourOverSix: ErrorMetric | "none";
+}
+
+/** Quantizers of the caller's own, one a role. */
+export interface CustomRecipeModel extends Products {
+  readonly kind: "custom";
+  readonly specs: Readonly<Record<RoleModel, QuantizeSpec>>;
+}
+
+export type StepRecipe =
+  | DelayedRecipe
+  | CurrentRecipe
+  | BlockRecipe
+  | MXFP8Recipe
+  | NVFP4Recipe
+  | CustomRecipeModel;
+
+const isBackward = (role: RoleModel): boolean => role === "gradOutput" || role === "gradInput";
+
+function elementFormat(format: "E4M3" | "HYBRID", role: RoleModel): "e4m3" | "e5m2" {
+  return format === "HYBRID" && isBackward(role) ? "e5m2" : "e4m3";
+}
+
+/** How `role` is quantized; the scale of delayed scaling, random numbers and usage aside. */
+export function specOf(recipe: StepRecipe, role: RoleModel): QuantizeSpec {
+  switch (recipe.kind) {
+    case "delayed":
+      return { quantizer: "fp8-delayed", format: elementFormat(recipe.format, role) };
+    case "current": {
+      const { pow2: pow2Scales, epsilon, format } = recipe;
+      return { quantizer: "fp8-current", format: elementFormat(format, role), pow2Scales, epsilon };
+    }
+    case "block": {
+      const owner = isBackward(role) ? "grad" : role === "weight" ? "w" : "x";
+      return {
+        quantizer: "fp8-block",
+        format: elementFormat(recipe.format, role),
+        pow2Scales: !recipe.f32Scales,
+        epsilon: recipe.epsilon,
+        tile: recipe.square === owner ? "128x128" : "1x128",
+      };
+    }
+    case "mxfp8": {
+      const format = elementFormat(recipe.format, role);
+      return { quantizer: "mxfp8", format, tile: recipe.square && role === "weight" ? "32x32" : "1x32" };
+    }
+    case "nvfp4": {
+      if (role === "weight") {
+        const four = recipe.fourOverSix === "none" ? {} : { fourOverSix: recipe.fourOverSix };
+        return { quantizer: "nvfp4", tile: recipe.square ? "16x16" : "1x16", ...four };
+      }
+      return { quantizer: "nvfp4", rht: recipe.rht, stochastic: recipe.stochastic && isBackward(role) };
+    }
+    case "custom":
+      return recipe.specs[role];
+  }
+}
+
+/** Whether a product splits its accumulator (the tables' last column). */
+export function splits(recipe: StepRecipe, product: ProductModel): boolean {
+  if (recipe.split) return recipe.split[product];
+  return recipe.kind === "block" || product !== "fprop";
+}
+
+/** Whether a norm is quantized as it is computed, where nobody else sees it. */
+export function fusesNorm(recipe: StepRecipe): boolean {
+  return recipe.kind !== "custom";
+}

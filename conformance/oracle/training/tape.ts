@@ -1,0 +1,79 @@
+/** Reverse-mode differentiation in plain numbers: what was computed, in its order, and the way back. */
+import { cast, type Matrix, sum } from "./matrix.js";
+import { QuantizedModel } from "./quantized.js";
+
+/** What layers pass on: wide values, or quantized ones where a layer was asked for them. */
+export type Passed = Matrix | QuantizedModel;
+
+export class Value {
+  grad: Matrix | undefined;
+
+  constructor(
+    public data: Passed,
+    public requiresGrad = false,
+  ) {}
+
+  /** The values as a wide matrix. */
+  get wide(): Matrix {
+    return wideOf(this.data);
+  }
+}
+
+export function wideOf(x: Passed): Matrix {
+  return x instanceof QuantizedModel ? x.wide(x.dtype) : x;
+}
+
+interface Function {
+  readonly inputs: readonly Value[];
+  readonly results: readonly Value[];
+  readonly backward: Backward;
+}
+
+export type Backward = (grads: readonly (Passed | undefined)[]) => readonly (Passed | undefined)[];
+
+/** The functions of one forward pass, or of several that a backward pass joins. */
+export class Tape {
+  readonly #functions: Function[] = [];
+
+  /** Results of a function, which want a gradient where an input does. */
+  record(inputs: readonly Value[], results: readonly Passed[], backward: Backward): Value[] {
+    const recorded = inputs.some(({ requiresGrad }) => requiresGrad);
+    const made = results.map((data) => new Value(data, recorded));
+    if (recorded) this.#functions.push({ inputs, results: made, backward });
+    return made;
+  }
+
+  one(
+    inputs: readonly Value[],
+    result: Passed,
+    backward: (grad: Passed) => readonly (Passed | undefined)[],
+  ): Value {
+    return this.record(inputs, [result], ([grad]) => (grad ? backward(grad) : []))[0] as Value;
+  }
+
+  /** Adds to the gradient of every leaf that wants one. */
+  backward(root: Value, grad: Matrix): void {
+    const found = new Map<Value, Passed>([[root, grad]]);
+    const results = new Set(this.#functions.flatMap((each) => each.results));
+    for (const { inputs, results, backward } of [...this.#functions].reverse()) {
+      const grads = results.map((result) => found.get(result));
+      if (grads.every((each) => each === undefined)) continue;
+      const parts = backward(grads);
+      inputs.forEach((input, i) => {
+        const part = parts[i];
+        if (!part || !input.requiresGrad) return;
+        const before = found.get(input);
+        found.set(input, before ? sum(wideOf(before), wideOf(part)) : part);
+      });
+    }
+    for (const [value, part] of found) {
+      if (results.has(value)) continue;
+      value.grad = value.grad ? sum(value.grad, wideOf(part)) : wideOf(part);
+    }
+  }
+}
+
+/** A gradient as the other input of a sum takes it. */
+export function castGrad(grad: Passed, dtype: Matrix["dtype"]): Matrix {
+  return cast(wideOf(grad), dtype);
+}
