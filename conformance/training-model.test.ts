@@ -3,47 +3,143 @@ import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { splitmix32 } from "./arbitraries/random.js";
 import { pairwise } from "./harness/step/cover.js";
-import { StepLibrary } from "./harness/step/library.js";
-import { StepModel } from "./harness/step/model.js";
-import { OPTIONS } from "./harness/step/options.js";
-import { planOf, type StepPlan } from "./harness/step/plan.js";
-import { difference } from "./harness/step/seen.js";
+import { OPTIONS, RECIPES, type StepOptions } from "./harness/step/options.js";
+import { type CellPlan, planOf, type StepPlan } from "./harness/step/plan.js";
+import { departure, modelled } from "./harness/step/run.js";
+import { difference, type Seen } from "./harness/step/seen.js";
 import { useBackend } from "./harness/suite.js";
-
-const backend = useBackend({ threads: 1, datapath: "exact" });
-
-/** Where a plan's run in the library leaves the model, if anywhere. */
-function departure(plan: StepPlan): string | undefined {
-  using library = new StepLibrary(backend(), plan);
-  const model = new StepModel(plan, "exact", library.random.offset);
-  for (let step = 0; step < plan.steps; step++) {
-    for (const [call] of plan.calls.entries()) {
-      const found = difference(library.microbatch(step, call), model.microbatch(step, call));
-      if (found) return `step ${step}, call ${call}: ${found}`;
-    }
-    const found = difference(library.step(step), model.step(step));
-    if (found) return `after step ${step}: ${found}`;
-    if (library.random.offset !== model.run.random.offset)
-      return `${library.random.offset} draws; there have to be ${model.run.random.offset}`;
-  }
-  return undefined;
-}
 
 const [drawSeed] = fc.sample(fc.noBias(fc.nat()), 1) as [number];
 const next = splitmix32(drawSeed);
-const rows = pairwise(OPTIONS, (n) => next() % n);
 
-describe(`a training step, cases drawn from ${drawSeed}`, () => {
-  it.each(
-    rows
-      .map((options, i) => ({ i, options }))
-      .slice(Number(process.env.FROM ?? 0), Number(process.env.TO ?? 1e9)),
-  )("$i: $options.layer under $options.recipe", ({ options, i }) => {
-    const plan = planOf(
-      options,
-      (drawSeed + 7919 * i) >>> 1,
-      i % 3 === 0 || options.recipe === "delayed" ? 2 : 1,
+describe(`every pair of options, cases drawn from ${drawSeed}`, () => {
+  const backend = useBackend({ threads: 1, datapath: "exact" });
+  const rows = pairwise(OPTIONS, (n) => next() % n).map((options, i) => ({ options, i }));
+
+  it.each(rows)("$i: $options.layer under $options.recipe", ({ options, i }) => {
+    // histories and the buffers of optimizers need a second step
+    const steps = i % 3 === 0 || options.recipe === "delayed" ? 2 : 1;
+    const plan = planOf(options, (drawSeed + 7919 * i) >>> 1, steps);
+    expect(departure(backend(), plan), JSON.stringify(plan)).toBe(undefined);
+  });
+});
+
+const PLAIN = {
+  ...{ recipe: "current", variant: 0, layer: "linear", wrap: "plain", around: "nothing", nested: false },
+  ...{ normalization: "LayerNorm", zeroCentered: false, eps: 1e-5, bias: true, parameters: "bf16" },
+  ...{ input: "bf16", start: "variable", frozen: "nothing", fuses: false, savesOriginal: false },
+  ...{ microbatches: "alone", optimizer: "SGD", stepping: "plain", loss: "gradient", causal: true },
+  values: "ordinary",
+} as const satisfies StepOptions;
+
+const PRODUCTS = ["fprop", "dgrad", "wgrad"] as const;
+/** Sizes at which the product sums more than 128 terms, and what of a step it makes. */
+const DEEP = {
+  fprop: { rows: 8, from: 144, to: 16, makes: "0 0 result" },
+  dgrad: { rows: 8, from: 16, to: 144, makes: "0 0 dx" },
+  wgrad: { rows: 136, from: 16, to: 16, makes: "0 0 cell0.linear.weight grad" },
+} as const;
+
+type Split = Readonly<Record<(typeof PRODUCTS)[number], boolean>>;
+
+/** A linear layer in which `deep` is deep. */
+function deepPlan(
+  recipe: "current" | "delayed",
+  deep: keyof typeof DEEP,
+  split: Split | undefined,
+  layer: CellPlan["layer"] = "linear",
+): StepPlan {
+  const { rows, from, to } = DEEP[deep];
+  const plan = planOf({ ...PLAIN, recipe, parameters: "f32", input: "f32" }, (drawSeed + from + to) >>> 1, 1);
+  const model = RECIPES[recipe];
+  const cell = { layer, wrap: "plain", from, to, middle: 144 } as const;
+  return { ...plan, quantization: split ? { ...model, split } : model, rows, features: from, cells: [cell] };
+}
+
+describe(`products on Hopper's datapath, numbers drawn from ${drawSeed}`, () => {
+  const backend = useBackend({ threads: 1, datapath: "hopper" });
+  describe.each(PRODUCTS)("a deep %s", (deep) => {
+    const alone = Object.fromEntries(PRODUCTS.map((product) => [product, product === deep])) as Split;
+    const others = Object.fromEntries(PRODUCTS.map((product) => [product, product !== deep])) as Split;
+
+    it.each([undefined, alone, others])("accumulates as its own option says: %j", (split) => {
+      for (const recipe of ["current", "delayed"] as const) {
+        const found = departure(backend(), deepPlan(recipe, deep, split));
+        expect(found, recipe).toBe(undefined);
+      }
+    });
+
+    it("sees its own option in the model, and no other product's", () => {
+      const none = { fprop: false, dgrad: false, wgrad: false };
+      const before = modelled(deepPlan("current", deep, none), "hopper");
+      for (const product of PRODUCTS) {
+        const after = modelled(deepPlan("current", deep, { ...none, [product]: true }), "hopper");
+        const differing = [...before.keys()].filter(
+          (name) => name.startsWith("0 0 ") && difference(only(after, name), only(before, name)),
+        );
+        expect(differing, product).toEqual(product === deep ? [DEEP[deep].makes] : []);
+      }
+    });
+  });
+
+  it.each(["normLinear", "mlp"] as const)("%s passes them on", (layer) => {
+    for (const [bits, deep] of PRODUCTS.entries()) {
+      const split = { fprop: bits === 0, dgrad: bits === 1, wgrad: bits === 2 };
+      for (const each of [split, undefined]) {
+        const plan = deepPlan("current", deep, each, layer);
+        const [cell] = plan.cells as [CellPlan];
+        const kept = layer === "mlp" ? { ...plan, cells: [{ ...cell, to: cell.from, middle: 16 }] } : plan;
+        expect(departure(backend(), kept), deep).toBe(undefined);
+      }
+    }
+  });
+
+  it.each(["none", "block", "mxfp8", "nvfp4"] as const)(
+    "%s is multiplied by the backend's datapath",
+    (recipe) => {
+      const plan = planOf({ ...PLAIN, recipe, layer: "mlp of swiglu" }, drawSeed >>> 1, 1);
+      expect(departure(backend(), plan)).toBe(undefined);
+    },
+  );
+});
+
+function only(seen: Seen, name: string): Seen {
+  return new Map([...seen].filter(([each]) => each === name));
+}
+
+describe("every option matters", () => {
+  /** What has to stand beside a value for it to be seen. */
+  const beside: Partial<Record<keyof StepOptions, Partial<StepOptions>>> = {
+    variant: { recipe: "nvfp4", layer: "mlp of gelu" },
+    normalization: { layer: "mlp of gelu" },
+    zeroCentered: { layer: "mlp of gelu" },
+    eps: { layer: "mlp of gelu" },
+    causal: { layer: "attention" },
+    around: { layer: "mlp of gelu" },
+    microbatches: { start: "constant" },
+    frozen: { layer: "mlp of gelu" },
+    input: { recipe: "mxfp8" },
+  };
+  /** Values by which others come about another way: what is computed again, and a cached weight by a flag. */
+  const repeated: Partial<Record<keyof StepOptions, number>> = { wrap: 1, microbatches: 2 };
+  /** The same bits by another way. */
+  const invisible = new Set(["nested", "savesOriginal"]);
+
+  const digest = (plan: StepPlan): string => {
+    const { seed: _, ...rest } = plan;
+    return JSON.stringify(rest);
+  };
+
+  it.each(Object.keys(OPTIONS) as (keyof StepOptions)[])("%s: each of its values is another case", (name) => {
+    const base = { ...PLAIN, ...beside[name] };
+    const plans = OPTIONS[name].map((value) => planOf({ ...base, [name]: value } as StepOptions, 5, 1));
+    const distinct = new Set(plans.map(digest)).size;
+    // of the classes of recipes only some have as many as there are variants
+    expect(distinct).toBe(OPTIONS[name].length);
+    if (invisible.has(name)) return;
+    const seen = plans.map((plan) =>
+      JSON.stringify([...modelled(plan, "exact")].map(([key, { data }]) => [key, [...data]])),
     );
-    expect(departure(plan), JSON.stringify(plan)).toBe(undefined);
+    expect(new Set(seen).size).toBe(OPTIONS[name].length - (repeated[name] ?? 0));
   });
 });

@@ -31,7 +31,7 @@ import type { WideDType } from "../../../src/tensor/shape.js";
 import type { Matrix } from "../../oracle/training/matrix.js";
 import { download, wideValues } from "../plain.js";
 import { libraryRecipe } from "./library-recipes.js";
-import { ACTIVATIONS, RECIPES } from "./options.js";
+import { ACTIVATIONS } from "./options.js";
 import {
   BATCH,
   type CellPlan,
@@ -196,7 +196,7 @@ export class StepLibrary {
     const { kind, ...numbersOf } = optimizerOf(plan);
     if (this.#named.size > 0)
       this.#optimizer = kind === "SGD" ? new SGD(this.#named, numbersOf) : new AdamW(this.#named, numbersOf);
-    this.#recipe = libraryRecipe(RECIPES[plan.recipe]);
+    this.#recipe = libraryRecipe(plan.quantization);
   }
 
   #write(name: string, i: number, step: number, call: number): void {

@@ -21,7 +21,7 @@ import { type Matrix, matrix, ofRow } from "../../oracle/training/matrix.js";
 import { type NormModel, normLayer } from "../../oracle/training/norms.js";
 import { OptimizerRun } from "../../oracle/training/optimizers.js";
 import { Tape, Value } from "../../oracle/training/tape.js";
-import { ACTIVATIONS, RECIPES } from "./options.js";
+import { ACTIVATIONS } from "./options.js";
 import {
   BATCH,
   type CellPlan,
@@ -199,7 +199,7 @@ export class StepModel {
     const { rewritten, ...asked } = plan.calls[call] ?? {};
     if (rewritten) this.#rewrite(step, call);
     const tape = new Tape();
-    run.recipe = RECIPES[plan.recipe];
+    run.recipe = plan.quantization;
     const { x, root } = this.#start(tape, step, call);
     const y = this.#cells.reduce((h, cell) => cell(tape, h, asked), root);
     const loss = this.#loss(tape, y, step, call);

@@ -2,6 +2,7 @@
 
 import { words } from "../../arbitraries/random.js";
 import type { WideName } from "../../oracle/quantize.js";
+import type { StepRecipe } from "../../oracle/training/recipes.js";
 import {
   MICROBATCHES,
   type MicrobatchCall,
@@ -29,6 +30,8 @@ export interface CellPlan {
 /** Options, made to go together, with everything that both sides need to know. */
 export interface StepPlan extends Omit<StepOptions, "recipe" | "layer"> {
   readonly recipe: RecipeName;
+  /** What that is; none outside of a region. */
+  readonly quantization: StepRecipe | undefined;
   readonly activation: StepActivation;
   readonly seed: number;
   readonly rows: number;
@@ -80,6 +83,7 @@ export function planOf(options: StepOptions, seed: number, steps = 2): StepPlan 
   const plain = { layer: "linear", wrap: "plain", middle: 0 } as const;
   return {
     ...{ ...options, recipe: name, activation, parameters, input, savesOriginal },
+    quantization: recipe,
     seed,
     rows: rowUnit * times(0, 16 / Math.min(rowUnit, 16)),
     features,
@@ -95,8 +99,8 @@ export function planOf(options: StepOptions, seed: number, steps = 2): StepPlan 
 }
 
 /** Whether the values between two layers can be quantized, whose other copy follows. */
-export function passesCodes({ recipe }: StepPlan): boolean {
-  const kind = RECIPES[recipe]?.kind;
+export function passesCodes({ quantization }: StepPlan): boolean {
+  const kind = quantization?.kind;
   return kind === "delayed" || kind === "current";
 }
 
