@@ -9,20 +9,18 @@ import { Linear } from "../src/modules/linear.js";
 import { recompute } from "../src/modules/recompute.js";
 import { castTo } from "../src/ops/cast.js";
 import { tensor, zeros } from "../src/ops/create.js";
-import { dequantize } from "../src/ops/dequantize.js";
 import { gemm } from "../src/ops/gemm.js";
 import { columnSum } from "../src/ops/norm.js";
 import { softmax, softmaxBackward } from "../src/ops/softmax.js";
 import { RandomState } from "../src/quantizers/quantizer.js";
 import { normal } from "../src/random.js";
 import { Float8CurrentScaling } from "../src/recipes/per-tensor.js";
-import { noGrad } from "../src/tape/grad-mode.js";
 import { Variable } from "../src/tape/variable.js";
-import type { QuantizedTensor } from "../src/tensor/quantized.js";
 import { Scope } from "../src/tensor/scope.js";
 import { WIDE_DTYPES, type WideDType } from "../src/tensor/shape.js";
 import type { Tensor } from "../src/tensor/tensor.js";
-import { drawnTensor, expectSame, HAND_NAMES, HandLayer, type HandName, ROWS } from "./harness/by-hand.js";
+import { drawnTensor, expectSame } from "./harness/drawn-tensor.js";
+import { recipeNamed, STANDARD_NAMES } from "./harness/step/library-recipes.js";
 import { useBackend } from "./harness/suite.js";
 
 const backend = useBackend({ threads: 1, datapath: "hopper" });
@@ -100,46 +98,7 @@ describe("outside of autocast", () => {
   });
 });
 
-describe.each(HAND_NAMES)("under %s", (name) => {
-  it("forward and backward are the table's quantizers and the three products, step after step", () => {
-    const types = fc.record({
-      parameter: fc.constantFrom("bf16", "f32"),
-      input: fc.constantFrom(...(name === "nvfp4" ? (["bf16"] as const) : WIDE_DTYPES)),
-    });
-    fc.assert(
-      fc.property(layers, types, (drawn, { parameter, input }) => {
-        using _scope = new Scope();
-        const { rows, inward, out, needsGrad, seed } = drawn;
-        using layer = makeLinear(drawn, parameter);
-        const hand = new HandLayer(backend(), name, new RandomState(BigInt(seed), 1n));
-        const recipe = ROWS[name].recipe();
-        for (let step = 0; step < 3; step++) {
-          const x = new Variable(
-            drawnTensor(backend(), seed + step, [2, rows / 2, inward], input, 2 ** (1 - step)),
-            needsGrad,
-          );
-          const dy = drawnTensor(backend(), seed + step + 10, [2, rows / 2, out], input, 0.25);
-          const y = autocast({ recipe }, () => layer.forward(x));
-          y.backward(dy);
-          const xq = hand.quantize("input", x.tensor, "both");
-          const wq = hand.quantize("weight", layer.weight.tensor, needsGrad ? "both" : "rowwise");
-          const bias = layer.bias && castTo(layer.bias.tensor, input === "f32" ? "bf16" : input);
-          expectSame("y", y.value, hand.product(0, wq, xq, input, bias));
-          hand.update("forward");
-          const dyq = hand.quantize("gradOutput", dy, needsGrad ? "both" : "columnwise");
-          expectSame("dx", x.grad, needsGrad ? hand.product(1, wq, dyq, input) : undefined);
-          expectSame("dw", layer.weight.grad, castTo(hand.product(2, xq, dyq, input), parameter));
-          expectSame("db", layer.bias?.grad, layer.bias && columnSum(dy, parameter));
-          hand.update("backward");
-          for (const leaf of [x, ...layer.parameters()]) leaf.zeroGrad();
-        }
-      }),
-      { numRuns: 8 },
-    );
-  });
-});
-
-const RECORDLESS = HAND_NAMES.filter((name) => name !== "delayed");
+const RECORDLESS = STANDARD_NAMES.filter((name) => !name.startsWith("delayed"));
 
 it.each(RECORDLESS)(
   "%s: a layer that keeps its input quantizes it again, or its norm, to the same gradients",
@@ -154,7 +113,7 @@ it.each(RECORDLESS)(
             const random = new RandomState(BigInt(seed));
             const x = new Variable(drawnTensor(backend(), seed, [rows, inward], "bf16"), true);
             using layer = new Layer(backend(), inward, out, { random, saveOriginalInput });
-            autocast({ recipe: ROWS[name].recipe() }, () => layer.forward(x)).backward(dy);
+            autocast({ recipe: recipeNamed(name) }, () => layer.forward(x)).backward(dy);
             const grads = [x, ...layer.parameters()].map((leaf) => leaf.grad?.clone());
             x.zeroGrad();
             return grads;
@@ -166,97 +125,6 @@ it.each(RECORDLESS)(
     );
   },
 );
-
-/** The recipes whose columnwise copies follow from rowwise ones. */
-const PER_TENSOR: readonly HandName[] = ["delayed", "current", "current, E4M3 and powers of two"];
-
-describe("fp8Output and fp8Grad", () => {
-  it.each(HAND_NAMES)(
-    "%s: a quantized result is the product quantized, and the next layer's input",
-    (name) => {
-      fc.assert(
-        fc.property(layers, (drawn) => {
-          using _scope = new Scope();
-          const { rows, inward, out, seed } = drawn;
-          using layer = makeLinear(drawn, "bf16");
-          using next = makeLinear({ ...drawn, inward: out, out: inward }, "bf16");
-          const [first, second] = [0, 1].map(() => new HandLayer(backend(), name, new RandomState(0n))) as [
-            HandLayer,
-            HandLayer,
-          ];
-          const recipe = ROWS[name].recipe();
-          const x = drawnTensor(backend(), seed, [rows, inward], "bf16");
-          for (let step = 0; step < 2; step++) {
-            const [h, y] = noGrad(() =>
-              autocast({ recipe }, () => {
-                const h = layer.forward(x, { fp8Output: true });
-                return [h, next.forward(h)] as const;
-              }),
-            );
-            const wide = name === "delayed" ? "f32" : "bf16";
-            const wq = first.quantize("weight", layer.weight.tensor, "rowwise");
-            const product = first.product(
-              0,
-              wq,
-              first.quantize("input", x, "rowwise"),
-              wide,
-              layer.bias?.tensor,
-            );
-            const hq = first.quantize("output", product, "rowwise");
-            expectSame("h", h.value, hq);
-            const nq = second.quantize("weight", next.weight.tensor, "rowwise");
-            expectSame("y", y.value, second.product(0, nq, hq, "bf16", next.bias?.tensor));
-          }
-        }),
-        { numRuns: 4 },
-      );
-    },
-  );
-
-  it.each(PER_TENSOR)("%s: quantized values and gradients between two layers train them", (name) => {
-    fc.assert(
-      fc.property(layers, (drawn) => {
-        using _scope = new Scope();
-        const { rows, inward, out, seed } = drawn;
-        using layer = makeLinear(drawn, "bf16");
-        using next = makeLinear({ ...drawn, inward: out, out: inward }, "bf16");
-        const [first, second] = [0, 1].map(() => new HandLayer(backend(), name, new RandomState(0n))) as [
-          HandLayer,
-          HandLayer,
-        ];
-        const recipe = ROWS[name].recipe();
-        const wide = name === "delayed" ? "f32" : "bf16";
-        for (let step = 0; step < 2; step++) {
-          const x = new Variable(drawnTensor(backend(), seed + step, [rows, inward], "bf16"), true);
-          const dy = drawnTensor(backend(), seed + step + 10, [rows, inward], "bf16", 0.25);
-          const y = autocast({ recipe }, () =>
-            next.forward(layer.forward(x, { fp8Output: true }), { fp8Grad: true }),
-          );
-          y.backward(dy);
-          const xq = first.quantize("input", x.tensor, "both");
-          const wq = first.quantize("weight", layer.weight.tensor, "both");
-          const hq = first.quantize("output", first.product(0, wq, xq, wide, layer.bias?.tensor), "both");
-          const nq = second.quantize("weight", next.weight.tensor, "both");
-          expectSame("y", y.value, second.product(0, nq, hq, "bf16", next.bias?.tensor));
-          const dyq = second.quantize("gradOutput", dy, "both");
-          const dhq = second.quantize("gradInput", second.product(1, nq, dyq, wide), "both");
-          expectSame("next dw", next.weight.grad, second.product(2, hq, dyq, "bf16"));
-          expectSame("dx", x.grad, first.product(1, wq, dhq, "bf16"));
-          expectSame("dw", layer.weight.grad, first.product(2, xq, dhq, "bf16"));
-          expectSame(
-            "db",
-            layer.bias?.grad,
-            layer.bias && columnSum(dequantize(dhq as QuantizedTensor, "bf16")),
-          );
-          for (const hand of [first, second])
-            for (const pass of ["forward", "backward"] as const) hand.update(pass);
-          for (const leaf of [x, ...layer.parameters(), ...next.parameters()]) leaf.zeroGrad();
-        }
-      }),
-      { numRuns: 4 },
-    );
-  });
-});
 
 describe("fp8Grad is refused, before the backward pass computes anything, where the input", () => {
   const recipe = new Float8CurrentScaling();

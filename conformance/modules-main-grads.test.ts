@@ -15,7 +15,7 @@ import {
   type Variable,
   zeros,
 } from "../src/index.js";
-import { drawnTensor } from "./harness/by-hand.js";
+import { drawnTensor } from "./harness/drawn-tensor.js";
 import { useBackend } from "./harness/suite.js";
 
 const backend = useBackend();

@@ -10,18 +10,14 @@ import type { Module } from "../src/modules/module.js";
 import { LayerNorm, type Normalization, RMSNorm } from "../src/modules/norm.js";
 import type { Parameter } from "../src/modules/parameter.js";
 import { Sequential } from "../src/modules/sequential.js";
-import { activation, activationBackward, gated, gatedBackward } from "../src/ops/activation.js";
-import { add } from "../src/ops/add.js";
-import { castTo } from "../src/ops/cast.js";
 import { zeros } from "../src/ops/create.js";
-import { columnSum, layerNorm, type NormResult, normBackward, rmsNorm } from "../src/ops/norm.js";
-import { RandomState } from "../src/quantizers/quantizer.js";
+import { layerNorm, type NormResult, normBackward, rmsNorm } from "../src/ops/norm.js";
 import { Float8CurrentScaling } from "../src/recipes/per-tensor.js";
-import { differentiableOne, Variable } from "../src/tape/variable.js";
+import { Variable } from "../src/tape/variable.js";
 import { Scope } from "../src/tensor/scope.js";
 import type { WideDType } from "../src/tensor/shape.js";
 import type { Tensor } from "../src/tensor/tensor.js";
-import { drawnTensor, expectSame, HAND_NAMES, HandLayer, ROWS } from "./harness/by-hand.js";
+import { drawnTensor, expectSame } from "./harness/drawn-tensor.js";
 import { useBackend } from "./harness/suite.js";
 
 const backend = useBackend({ threads: 1, datapath: "hopper" });
@@ -75,26 +71,6 @@ function expectGrads(
   for (const leaf of leaves.values()) leaf.zeroGrad();
 }
 
-/** Goes back from several results of one function, with a gradient for each. */
-function goBack(
-  results: readonly (Variable | undefined)[],
-  grads: readonly (Tensor<WideDType> | undefined)[],
-): void {
-  const given = results.filter((each) => each !== undefined);
-  const backward = () => grads.map((grad) => grad?.clone());
-  differentiableOne(given, () => ({ result: zeros(backend(), "f32", [1]), backward })).backward();
-}
-
-/** The activation by hand, in f32 and rounded. */
-function handActivation(name: MLPActivation, h: Tensor<WideDType>) {
-  const { kind, gated: isGated } = MLP_ACTIVATIONS[name];
-  return {
-    forward: (outDtype: WideDType) => (isGated ? gated : activation)(h, { kind, outDtype }),
-    backward: (grad: Tensor, outDtype: WideDType) =>
-      (isGated ? gatedBackward : activationBackward)(grad, h, { kind, outDtype }),
-  };
-}
-
 describe("norms", () => {
   it("LayerNorm and RMSNorm are the operations layerNorm, rmsNorm and normBackward", () => {
     fc.assert(
@@ -116,132 +92,6 @@ describe("norms", () => {
       { numRuns: 15 },
     );
   });
-});
-
-describe.each(HAND_NAMES)("LayerNormLinear under %s", (name) => {
-  it.each([false, true])(
-    "is the norm, quantized as it is computed unless it is returned, and the products; its norm beside it: %s",
-    (returned) => {
-      const dtypes = name === "nvfp4" ? layers.map((each) => ({ ...each, dtype: "bf16" as const })) : layers;
-      fc.assert(
-        fc.property(dtypes, (drawn) => {
-          using _scope = new Scope();
-          const { rows, inward, out, dtype, seed } = drawn;
-          const random = new RandomState(BigInt(seed), 8n);
-          using module = new LayerNormLinear(backend(), inward, out, { ...drawn, random });
-          const parameters = drawnParameters(module, seed);
-          const hand = new HandLayer(backend(), name, new RandomState(BigInt(seed), 9n));
-          const recipe = ROWS[name].recipe();
-          for (let step = 0; step < 2; step++) {
-            const x = new Variable(drawnTensor(backend(), seed + step, [rows, inward], dtype), true);
-            const dy = drawnTensor(backend(), seed + step + 2, [rows, out], dtype, 0.25);
-            const dnormed = returned
-              ? drawnTensor(backend(), seed + step + 4, [rows, inward], dtype)
-              : undefined;
-            const norm = handNorm(
-              x.tensor,
-              [parameters.get("layerNormWeight"), parameters.get("layerNormBias")],
-              drawn,
-            );
-            const normed = norm.forward(returned ? dtype : "f32");
-            const xq = returned
-              ? hand.quantize("input", normed.out, "both")
-              : hand.quantizeNormed("input", normed.out, dtype, "both");
-            const wq = hand.quantize("weight", module.weight.tensor, "both");
-            const bias = module.bias && castTo(module.bias.tensor, "bf16");
-            const [y, between] = autocast({ recipe }, () =>
-              returned ? module.forwardWithNorm(x) : [module.forward(x)],
-            );
-            expectSame("y", y?.value, hand.product(0, wq, xq, dtype, bias));
-            expectSame("normed", between?.value, returned ? normed.out : undefined);
-            goBack([y, between], [dy, dnormed]);
-            const dyq = hand.quantize("gradOutput", dy, "both");
-            const through = hand.product(1, wq, dyq, dtype);
-            const { dx, dgamma, dbeta } = norm.backward(dnormed ? add(through, dnormed) : through, normed);
-            expectGrads(new Map([["x", x], ...parameters]), {
-              x: dx,
-              layerNormWeight: dgamma,
-              layerNormBias: dbeta,
-              weight: hand.product(2, xq, dyq, dtype),
-              bias: module.bias && columnSum(dy),
-            });
-            hand.update("forward");
-            hand.update("backward");
-          }
-        }),
-        { numRuns: 5 },
-      );
-    },
-  );
-});
-
-describe.each(HAND_NAMES)("LayerNormMLP under %s", (name) => {
-  it.each(Object.keys(MLP_ACTIVATIONS) as MLPActivation[])(
-    "is a norm, two layers and, quantized as it is computed, %s",
-    (kind) => {
-      fc.assert(
-        fc.property(layers, (drawn) => {
-          using _scope = new Scope();
-          const dtype = name === "nvfp4" ? "bf16" : drawn.dtype;
-          const { rows, inward, out, bias, seed } = drawn;
-          const random = new RandomState(BigInt(seed), 8n);
-          const options = { ...drawn, dtype, random, activation: kind };
-          using module = new LayerNormMLP(backend(), inward, out, options);
-          const parameters = drawnParameters(module, seed);
-          const wide = (parameter: string): Tensor<WideDType> =>
-            (parameters.get(parameter) as Parameter).tensor;
-          const handRandom = new RandomState(BigInt(seed), 10n);
-          const fc1 = new HandLayer(backend(), name, handRandom);
-          const fc2 = new HandLayer(backend(), name, handRandom);
-          const recipe = ROWS[name].recipe();
-          for (let step = 0; step < 2; step++) {
-            const x = new Variable(drawnTensor(backend(), seed + step, [rows, inward], dtype), true);
-            const dy = drawnTensor(backend(), seed + step + 2, [rows, inward], dtype, 0.25);
-            const y = autocast({ recipe }, () => module.forward(x));
-            y.backward(dy);
-            const norm = handNorm(
-              x.tensor,
-              [parameters.get("layerNormWeight"), parameters.get("layerNormBias")],
-              drawn,
-            );
-            const normed = norm.forward("f32");
-            const xq = fc1.quantizeNormed("input", normed.out, dtype, "both");
-            const w1 = fc1.quantize("weight", wide("fc1Weight"), "both");
-            const h = fc1.product(0, w1, xq, dtype, bias ? castTo(wide("fc1Bias"), "bf16") : undefined);
-            const act = handActivation(kind, h);
-            const aq = fc2.quantizeComputed("input", act.forward("f32"), dtype, "both");
-            const w2 = fc2.quantize("weight", wide("fc2Weight"), "both");
-            expectSame(
-              "y",
-              y.value,
-              fc2.product(0, w2, aq, dtype, bias ? castTo(wide("fc2Bias"), "bf16") : undefined),
-            );
-            const dyq = fc2.quantize("gradOutput", dy, "both");
-            const da = fc2.product(1, w2, dyq, dtype);
-            // as TransformerEngine's layernorm_mlp.py: one kernel for delayed scaling and MXFP8 unless gated, else two
-            const fused = !MLP_ACTIVATIONS[kind].gated && (name === "delayed" || name.startsWith("mxfp8"));
-            const dh = act.backward(da, fused ? "f32" : dtype);
-            const dhq = fused
-              ? fc1.quantizeComputed("gradOutput", dh, dtype, "both")
-              : fc1.quantize("gradOutput", dh, "both");
-            const { dx, dgamma, dbeta } = norm.backward(fc1.product(1, w1, dhq, dtype), normed);
-            expectGrads(new Map([["x", x], ...parameters]), {
-              x: dx,
-              layerNormWeight: dgamma,
-              layerNormBias: dbeta,
-              fc1Weight: fc1.product(2, xq, dhq, dtype),
-              fc1Bias: bias ? columnSum(dh, dtype) : undefined,
-              fc2Weight: fc2.product(2, aq, dyq, dtype),
-              fc2Bias: bias ? columnSum(dy) : undefined,
-            });
-            for (const layer of [fc1, fc2])
-              for (const pass of ["forward", "backward"] as const) layer.update(pass);
-          }
-        }),
-        { numRuns: 3 },
-      );
-    },
-  );
 });
 
 it("saveOriginalInput keeps neither norm nor activation of LayerNormMLP, which are made of what is kept", () => {

@@ -11,8 +11,6 @@ import { quantizedModelInit } from "../src/modules/quantized-init.js";
 import { Sequential } from "../src/modules/sequential.js";
 import { castTo } from "../src/ops/cast.js";
 import { tensor, zeros } from "../src/ops/create.js";
-import { dequantize } from "../src/ops/dequantize.js";
-import { gemm } from "../src/ops/gemm.js";
 import { gradNorm } from "../src/ops/grad-norm.js";
 import { adamw, sgd } from "../src/ops/optimizer.js";
 import { AdamW } from "../src/optimizers/adamw.js";
@@ -26,8 +24,13 @@ import { Scope } from "../src/tensor/scope.js";
 import type { WideDType } from "../src/tensor/shape.js";
 import type { Tensor } from "../src/tensor/tensor.js";
 import { wideType } from "./arbitraries/wide.js";
-import { drawnTensor, expectSame, HAND_NAMES, HandLayer, ROWS } from "./harness/by-hand.js";
+import { drawnTensor, expectModelled, expectSame } from "./harness/drawn-tensor.js";
+import { download, wideValues } from "./harness/plain.js";
+import { recipeNamed, STANDARD_NAMES } from "./harness/step/library-recipes.js";
+import { RECIPES, type RecipeName } from "./harness/step/options.js";
 import { useBackend } from "./harness/suite.js";
+import { QuantizedModel } from "./oracle/training/quantized.js";
+import { type StepRecipe, specOf } from "./oracle/training/recipes.js";
 
 const backend = useBackend({ threads: 1, datapath: "hopper" });
 const [ROWS_OF_X, INWARD, OUT] = [32, 64, 32];
@@ -191,10 +194,10 @@ describe("a layer that stands in a model twice", () => {
   });
 });
 
-describe.each(HAND_NAMES)("weights that are quantized from the beginning, under %s", (name) => {
+describe.each(STANDARD_NAMES)("weights that are quantized from the beginning, under %s", (name) => {
   it("are left alone by a step whose noop holds 1, whatever the scale is by now", () => {
     using _scope = new Scope();
-    const recipe = ROWS[name].recipe();
+    const recipe = recipeNamed(name);
     const random = new RandomState(1n);
     using layer = quantizedModelInit({ recipe }, () => new Linear(backend(), INWARD, OUT, { random }));
     using optimizer = new SGD(layer, { learningRate: 0.5 });
@@ -217,7 +220,7 @@ describe.each(HAND_NAMES)("weights that are quantized from the beginning, under 
         fc.nat(),
         (preserves, dtype, seed) => {
           using _scope = new Scope();
-          const recipe = ROWS[name].recipe();
+          const recipe = recipeNamed(name);
           const random = new RandomState(BigInt(seed));
           const init = { recipe, preserveHighPrecisionInitVal: preserves };
           using layer = quantizedModelInit(
@@ -225,15 +228,14 @@ describe.each(HAND_NAMES)("weights that are quantized from the beginning, under 
             () => new Linear(backend(), INWARD, OUT, { dtype, random, bias: false }),
           );
           using optimizer = new SGD(layer, { learningRate: 0.5 });
-          const hand = new HandLayer(backend(), name, new RandomState(0n));
           const values = normal({ seed: BigInt(seed), offset: 0n }, INWARD * OUT, 0.023);
           const wide = tensor(backend(), values, [OUT, INWARD]);
-          const initial = hand.quantize("weight", castTo(wide, dtype), "both");
-          expectSame("weight", layer.weight.value as QuantizedTensor, initial);
+          const initial = quantizedModel(name, castTo(wide, dtype));
+          expectModelled("weight", layer.weight.value as QuantizedTensor, initial);
           expect(layer.weight.highPrecisionInitVal).toEqual(preserves ? values : undefined);
-          const master = preserves ? wide : f32(dequantize(initial, "f32"));
+          const master = preserves ? wide : tensor(backend(), initial.wide("f32").data, [OUT, INWARD]);
           expectSame("master", optimizer.slots.get("weight")?.master, master);
-          if (name === "delayed") return;
+          if (name.startsWith("delayed")) return;
           for (let step = 0; step < STEPS; step++) {
             autocast({ recipe }, () => trainOnceQuantized(layer, seed + step, dtype));
             sgd(
@@ -243,15 +245,11 @@ describe.each(HAND_NAMES)("weights that are quantized from the beginning, under 
             optimizer.step();
             optimizer.zeroGrad();
             expectSame("master", optimizer.slots.get("weight")?.master, master);
-            expectSame(
-              "weight",
-              layer.weight.value as QuantizedTensor,
-              hand.quantize("weight", master, "both"),
-            );
+            expectModelled("weight", layer.weight.value as QuantizedTensor, quantizedModel(name, master));
           }
         },
       ),
-      { numRuns: 5 },
+      { numRuns: 3 },
     );
   });
 
@@ -260,7 +258,7 @@ describe.each(HAND_NAMES)("weights that are quantized from the beginning, under 
       fc.property(fc.nat(), (seed) => {
         using _scope = new Scope();
         const [plain, quantized] = [false, true].map((enabled) => {
-          const recipe = ROWS[name].recipe();
+          const recipe = recipeNamed(name);
           const random = new RandomState(BigInt(seed));
           using layer = quantizedModelInit(
             { recipe, enabled },
@@ -272,10 +270,17 @@ describe.each(HAND_NAMES)("weights that are quantized from the beginning, under 
         });
         for (const key of ["y", "dw", "db"] as const) expectSame(key, quantized?.[key], plain?.[key]);
       }),
-      { numRuns: 4 },
+      { numRuns: 2 },
     );
   });
 });
+
+/** A weight quantized in plain arithmetic; with a scale of 1 under delayed scaling, as it begins. */
+function quantizedModel(name: RecipeName, x: Tensor): QuantizedModel {
+  const plain = download(x as Tensor<WideDType>);
+  const source = { data: wideValues(plain), shape: plain.matrix, dtype: plain.dtype };
+  return new QuantizedModel({ x: source, computed: false }, specOf(RECIPES[name] as StepRecipe, "weight"));
+}
 
 /** The result of a layer, gone back through; NVFP4's transform takes bf16 alone. */
 function trainOnceQuantized(layer: Linear, seed: number, dtype: WideDType) {
@@ -284,58 +289,6 @@ function trainOnceQuantized(layer: Linear, seed: number, dtype: WideDType) {
   y.backward(drawnTensor(backend(), seed + 1, [ROWS_OF_X, OUT], type));
   return y;
 }
-
-describe("fuseWgradAccumulation", () => {
-  it.each(["bf16", ...HAND_NAMES] as const)(
-    "%s: adds f32 products to mainGrad, the first microbatch overwrites it, and optimizers read it",
-    (name) => {
-      fc.assert(
-        fc.property(fc.nat(), (seed) => {
-          using _scope = new Scope();
-          const random = new RandomState(BigInt(seed));
-          using layer = new Linear(backend(), INWARD, OUT, {
-            random,
-            bias: false,
-            fuseWgradAccumulation: true,
-          });
-          const mainGrad = zerosLike(layer.weight.tensor).write(
-            drawnTensor(backend(), seed + 9, [OUT, INWARD], "f32").dataSync(),
-          );
-          layer.weight.mainGrad = mainGrad;
-          using optimizer = new SGD(layer, { learningRate: 0.5 });
-          const hand =
-            name === "bf16" ? undefined : new HandLayer(backend(), name, new RandomState(BigInt(seed), 1n));
-          const region = name === "bf16" ? { enabled: false } : { recipe: ROWS[name].recipe() };
-          const expected = mainGrad.clone();
-          for (const isFirstMicrobatch of [undefined, true, false]) {
-            const x = drawnTensor(backend(), seed, [ROWS_OF_X, INWARD], "bf16");
-            const dy = drawnTensor(backend(), seed + 1, [ROWS_OF_X, OUT], "bf16");
-            autocast(region, () =>
-              layer.forward(x, isFirstMicrobatch === undefined ? {} : { isFirstMicrobatch }),
-            ).backward(dy);
-            const [a, b] = hand
-              ? [hand.quantize("input", x, "both"), hand.quantize("gradOutput", dy, "columnwise")]
-              : [x, dy];
-            hand?.update("forward");
-            hand?.update("backward");
-            const useSplitAccumulator = hand?.split[2] ?? false;
-            const accumulate = isFirstMicrobatch !== true;
-            gemm({ a, b, layout: "NT", out: expected, accumulate, useSplitAccumulator });
-            expectSame("mainGrad", layer.weight.mainGrad, expected);
-            expect(layer.weight.grad).toBeUndefined();
-          }
-          const master = f32(layer.weight.tensor.clone());
-          sgd({ parameter: master, grad: expected }, { learningRate: 0.5, first: true });
-          optimizer.step();
-          expectSame("weight", layer.weight.value, castTo(master, "bf16"));
-          optimizer.zeroGrad();
-          expectSame("mainGrad", layer.weight.mainGrad, zerosLike(expected));
-        }),
-        { numRuns: 4 },
-      );
-    },
-  );
-});
 
 describe("the random state", () => {
   const makers: readonly ((
@@ -359,7 +312,7 @@ describe("the random state", () => {
           );
           const made = random.offset;
           const x = drawnTensor(backend(), 1, [ROWS_OF_X, INWARD], "bf16");
-          const loss = autocast({ recipe: ROWS.nvfp4.recipe() }, () => mseLoss(model.forward(x), x));
+          const loss = autocast({ recipe: recipeNamed("nvfp4") }, () => mseLoss(model.forward(x), x));
           loss.backward();
           const grads = model.parameters().map(({ grad }) => grad?.clone());
           return { made: made - offset, used: random.offset - offset, grads };

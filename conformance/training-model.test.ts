@@ -3,11 +3,12 @@ import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { splitmix32 } from "./arbitraries/random.js";
 import { pairwise } from "./harness/step/cover.js";
-import { OPTIONS, RECIPES, type StepOptions } from "./harness/step/options.js";
+import { OPTIONS, RECIPES, type RecipeName, type StepOptions } from "./harness/step/options.js";
 import { type CellPlan, planOf, type StepPlan } from "./harness/step/plan.js";
 import { departure, modelled } from "./harness/step/run.js";
 import { difference, type Seen } from "./harness/step/seen.js";
 import { useBackend } from "./harness/suite.js";
+import type { Matrix } from "./oracle/training/matrix.js";
 
 const [drawSeed] = fc.sample(fc.noBias(fc.nat()), 1) as [number];
 const next = splitmix32(drawSeed);
@@ -105,6 +106,60 @@ describe(`products on Hopper's datapath, numbers drawn from ${drawSeed}`, () => 
 
 function only(seen: Seen, name: string): Seen {
   return new Map([...seen].filter(([each]) => each === name));
+}
+
+describe(`evaluation, numbers drawn from ${drawSeed}`, () => {
+  const backend = useBackend({ threads: 1, datapath: "exact" });
+  const names = Object.keys(RECIPES) as RecipeName[];
+
+  it.each(names)("under %s no scale follows, and codes pass between layers", (name) => {
+    const [recipe] = name.split(",") as [StepOptions["recipe"]];
+    const features = { parameters: "f32", input: "bf16" } as const;
+    const plan = planOf(
+      { ...PLAIN, ...(recipe === "none" ? {} : features), recipe, layer: "between" },
+      drawSeed >>> 1,
+    );
+    const evaluated = { ...plan, recipe: name, quantization: RECIPES[name], evaluates: true };
+    expect(departure(backend(), evaluated)).toBe(undefined);
+  });
+});
+
+describe("a comparison", () => {
+  /** What a wrong step could give in place of a matrix. */
+  const wrong: Record<string, (x: Matrix) => Matrix | undefined> = {
+    "the last bit of its last element": (x) => at(x, x.data.length - 1, (value) => nextTo(value)),
+    "the sign of one element": (x) => at(x, 0, (value) => -value),
+    "one element lost": (x) => at(x, x.data.length >> 1, (value) => (value === 0 ? 1 : 0)),
+    "another type": (x) => ({ ...x, dtype: x.dtype === "f32" ? "bf16" : "f32" }),
+    nothing: () => undefined,
+    doubled: (x) => ({ ...x, data: x.data.map((value) => 2 * value + (value === 0 ? 1 : 0)) }),
+    "rows in another order": (x) => ({ ...x, data: x.data.slice().reverse() }),
+  };
+
+  it.each(Object.entries(wrong))("refuses %s, wherever it is", (name, change) => {
+    const seen = modelled(planOf({ ...PLAIN, layer: "mlp of geglu" }, drawSeed >>> 1, 1), "exact");
+    expect(difference(seen, seen)).toBe(undefined);
+    for (const [key, x] of seen) {
+      if (name === "rows in another order" && new Set(x.data).size < 2) continue;
+      const changed = change(x);
+      const others = [...seen].filter(([other]) => other !== key);
+      const given = new Map(changed ? [...others, [key, changed] as const] : others);
+      expect(difference(given, seen), key).not.toBe(undefined);
+    }
+    const more = new Map([...seen, ["another gradient", [...seen.values()][0] as Matrix]]);
+    expect(difference(more, seen)).not.toBe(undefined);
+  });
+});
+
+function at(x: Matrix, index: number, change: (value: number) => number): Matrix {
+  return { ...x, data: x.data.map((value, i) => (i === index ? change(value) : value)) };
+}
+
+/** The next f32 value away from zero. */
+function nextTo(value: number): number {
+  const bits = new Uint32Array(Float32Array.of(value).buffer);
+  bits[0] = (bits[0] as number) + 1;
+  return new Float32Array(bits.buffer)[0] as number;
 }
 
 describe("every option matters", () => {

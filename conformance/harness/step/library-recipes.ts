@@ -14,6 +14,19 @@ import {
 } from "../../../src/index.js";
 import type { QuantizeSpec } from "../../oracle/quantize.js";
 import type { StepRecipe } from "../../oracle/training/recipes.js";
+import { RECIPES, type RecipeName } from "./options.js";
+
+/** The names of the standard recipes among those of cases, in their variants. */
+export const STANDARD_NAMES = (Object.keys(RECIPES) as RecipeName[]).filter(
+  (name) => name !== "none" && name !== "custom",
+);
+
+/** A fresh recipe of the library by its name among those of cases. */
+export function recipeNamed(name: RecipeName): Recipe {
+  const made = libraryRecipe(RECIPES[name]);
+  if (!made) throw new RangeError(`${name} is outside of regions`);
+  return made;
+}
 
 export function libraryRecipe(model: StepRecipe | undefined): Recipe | undefined {
   if (!model) return undefined;

@@ -12,6 +12,7 @@ import {
   Linear,
   type LinearCall,
   Module,
+  noGrad,
   RandomState,
   type Recipe,
   RMSNorm,
@@ -187,16 +188,22 @@ export class StepLibrary {
     this.#named = new Map([...table, ...this.#layers.namedParameters()]);
     [...this.#named].forEach(([name, parameter], i) => {
       this.#write(name, i, 0, 0);
-      parameter.requiresGrad = !isFrozen(plan, name, i);
       if (plan.fuses && /[wW]eight$/.test(name) && !/[nN]orm/.test(name) && !name.startsWith("table")) {
         const { shape, size } = parameter.tensor;
         parameter.mainGrad = persistent(zeros(backend, "f32", shape).write(new Float32Array(size).fill(3)));
       }
     });
+    this.#freeze(false);
     const { kind, ...numbersOf } = optimizerOf(plan);
     if (this.#named.size > 0)
       this.#optimizer = kind === "SGD" ? new SGD(this.#named, numbersOf) : new AdamW(this.#named, numbersOf);
     this.#recipe = libraryRecipe(plan.quantization);
+  }
+
+  #freeze(late: boolean): void {
+    [...this.#named].forEach(([name, parameter], i) => {
+      parameter.requiresGrad = !isFrozen(this.plan, name, i, late);
+    });
   }
 
   #write(name: string, i: number, step: number, call: number): void {
@@ -257,7 +264,8 @@ export class StepLibrary {
         );
       return this.#loss(this.#layers.forward(root, asked), step, call);
     };
-    const loss = this.#recipe ? autocast({ recipe: this.#recipe }, body) : body();
+    const computed = (): Variable => (this.#recipe ? autocast({ recipe: this.#recipe }, body) : body());
+    const loss = plan.evaluates ? noGrad(computed) : computed();
     if (loss.requiresGrad) {
       const { dtype } = loss.tensor;
       const grad = (): Tensor =>
@@ -294,6 +302,7 @@ export class StepLibrary {
     const { plan } = this;
     const optimizer = this.#optimizer;
     if (!optimizer) return new Map();
+    this.#freeze(true);
     const norms: (readonly [string, Matrix])[] = [];
     const trained = [...this.#named.values()].some(({ grad, mainGrad }) => grad ?? mainGrad);
     if (plan.stepping === "clipped" && trained) {
@@ -304,6 +313,7 @@ export class StepLibrary {
     else if (plan.stepping === "noop") optimizer.step({ noop: tensor(this.backend, [step === 0 ? 1 : 0]) });
     else optimizer.step();
     optimizer.zeroGrad();
+    this.#freeze(false);
     const slots = [...optimizer.slots].flatMap(([name, { parameter, master, buffers }]) => [
       [name, seen(parameter.tensor)] as const,
       [`${name} master`, seen(master)] as const,

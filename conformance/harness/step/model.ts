@@ -71,7 +71,7 @@ export class StepModel {
     const values = numbers(plan, parameterSeed(plan, i), shape, parameterScale(name));
     const made = new Value(
       matrix(shape, plan.parameters, (r, c) => values[r * shape[1] + c] as number),
-      !isFrozen(plan, name, i),
+      !plan.evaluates && !isFrozen(plan, name, i),
     );
     this.parameters.set(name, made);
     return made;
@@ -171,7 +171,7 @@ export class StepModel {
     const values = numbers(plan, seedOf(plan, "x", step, call), shape);
     const x = new Value(
       matrix(shape, plan.input, (r, c) => values[r * shape[1] + c] as number),
-      plan.start === "variable",
+      plan.start === "variable" && !plan.evaluates,
     );
     return { x, root: x };
   }
@@ -204,7 +204,7 @@ export class StepModel {
     const y = this.#cells.reduce((h, cell) => cell(tape, h, asked), root);
     const loss = this.#loss(tape, y, step, call);
     run.recipe = undefined;
-    endPass(run, "forward");
+    if (!plan.evaluates) endPass(run, "forward");
     if (loss.requiresGrad) {
       const { shape, dtype } = loss.wide;
       const values = numbers(plan, seedOf(plan, "grad", step, call), shape, 0.5);
@@ -250,6 +250,9 @@ export class StepModel {
     const { plan } = this;
     if (this.parameters.size === 0) return new Map();
     const optimizer = this.#optimizer;
+    [...this.parameters].forEach(([name, parameter], i) => {
+      if (isFrozen(plan, name, i, true)) parameter.requiresGrad = false;
+    });
     const norms: (readonly [string, Matrix])[] = [];
     const trained = optimizer.slots.some(({ parameter: { grad, mainGrad } }) => grad ?? mainGrad);
     if (plan.stepping === "clipped" && trained) {
@@ -260,6 +263,9 @@ export class StepModel {
     else if (plan.stepping === "noop") optimizer.step({ noop: step === 0 ? 1 : 0 });
     else optimizer.step();
     optimizer.zeroGrad();
+    [...this.parameters].forEach(([name, parameter], i) => {
+      parameter.requiresGrad = !plan.evaluates && !isFrozen(plan, name, i);
+    });
     const names = [...this.parameters.keys()];
     const slots = optimizer.slots.flatMap(({ parameter, m, v, master }, i) => {
       const name = names[i] as string;

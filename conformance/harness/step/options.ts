@@ -131,6 +131,7 @@ export const OPTIONS = {
     "all but biases",
     "all but norms",
     "drawn",
+    "weights, late",
   ],
   fuses: [false, true],
   savesOriginal: [false, true],

@@ -39,6 +39,8 @@ export interface StepPlan extends Omit<StepOptions, "recipe" | "layer"> {
   readonly vocabulary: number;
   readonly cells: readonly CellPlan[];
   readonly calls: readonly MicrobatchCall[];
+  /** Nothing is recorded, and no scale follows. */
+  readonly evaluates: boolean;
   readonly steps: number;
 }
 
@@ -94,20 +96,23 @@ export function planOf(options: StepOptions, seed: number, steps = 2): StepPlan 
       ...(behind ? [{ ...plain, from: to, to: size(5) }] : []),
     ],
     calls: MICROBATCHES[options.microbatches],
+    evaluates: false,
     steps,
   };
 }
 
 /** Whether the values between two layers can be quantized, whose other copy follows. */
-export function passesCodes({ quantization }: StepPlan): boolean {
+export function passesCodes({ quantization, evaluates }: StepPlan): boolean {
   const kind = quantization?.kind;
+  if (evaluates) return kind !== undefined;
   return kind === "delayed" || kind === "current";
 }
 
-/** Whether parameter `name`, number `i` of the model, is frozen. */
-export function isFrozen({ frozen, seed }: StepPlan, name: string, i: number): boolean {
+/** Whether parameter `name`, number `i` of the model, is frozen; `late`: between its gradient and the optimizer's step. */
+export function isFrozen({ frozen, seed }: StepPlan, name: string, i: number, late = false): boolean {
   const kind = /[lL]ayerNorm|norm\./.test(name) ? "norms" : /[bB]ias$/.test(name) ? "biases" : "weights";
   if (frozen === "nothing") return false;
+  if (frozen === "weights, late") return late && kind === "weights";
   if (frozen === "drawn") return (words(seed + 77 + i, 1)[0] as number) % 2 === 0;
   return frozen.startsWith("all but ") ? frozen !== `all but ${kind}` : frozen === kind;
 }
