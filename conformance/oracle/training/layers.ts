@@ -1,9 +1,10 @@
 /** The layers that have linear products in them, as functions on a tape. */
 import { type ActivationName, gatedElement, RULES } from "../activation.js";
-import type { CallModel, LinearModel, Run } from "./linear.js";
+import type { CallModel, LinearInputModel, LinearModel, Run } from "./linear.js";
 import { type Matrix, mapped, matrix } from "./matrix.js";
 import { type NormModel, normedInput, normParametersOf } from "./norms.js";
 import { QuantizedModel } from "./quantized.js";
+import { fuses, fusesGradient } from "./recipes.js";
 import { type Passed, type Tape, type Value, wideOf } from "./tape.js";
 
 function parametersOf({ weight, bias }: LinearModel): readonly Value[] {
@@ -13,7 +14,7 @@ function parametersOf({ weight, bias }: LinearModel): readonly Value[] {
 export function linear(run: Run, tape: Tape, x: Value, layer: LinearModel, call: CallModel): Value {
   const { data, requiresGrad } = x;
   const { dtype } = data;
-  const input = {
+  const input: LinearInputModel = {
     from: data instanceof QuantizedModel ? data : { x: data, computed: false },
     wide: () => wideOf(data),
     dtype,
@@ -103,10 +104,15 @@ export function mlp(
   const activated = activate(h, act);
   const rounded = (values: Matrix): Matrix => mapped(values, (value) => value, dtype);
   const before = [x, ...normParametersOf(norm), ...parametersOf(fc1)];
+  const { recipe } = run;
+  const fused = recipe !== undefined && fuses(recipe);
+  const fusedBack = recipe !== undefined && fusesGradient(recipe, act.gated);
   const second = fc2.forward(
     run,
     {
-      from: { x: { ...activated, dtype }, computed: true },
+      from: fused
+        ? { x: { ...activated, dtype }, computed: "activation" }
+        : { x: rounded(activated), computed: false },
       wide: () => rounded(activated),
       dtype,
       requiresGrad: before.some(({ requiresGrad }) => requiresGrad),
@@ -115,7 +121,7 @@ export function mlp(
   );
   return tape.one([...before, ...parametersOf(fc2)], second.out, (dy) => {
     const outer = second.backward(dy);
-    const inner = outer.x ? throughActivation(wideOf(outer.x), h, act, fc1, first.backward) : {};
+    const inner = outer.x ? throughActivation(wideOf(outer.x), h, act, fusedBack, first.backward) : {};
     const own = normed.backward(inner.x, undefined);
     const gradients = [x, ...normParametersOf(norm)].map((_, i) => own[i]);
     const of = (layer: LinearModel, weight: Passed | undefined, bias: Passed | undefined) =>
@@ -124,15 +130,15 @@ export function mlp(
   });
 }
 
-/** Where the first layer has no bias, the gradient of the activation is quantized as it is computed. */
+/** The way back through the activation, rounded unless that is one step with its quantization. */
 function throughActivation(
   grad: Matrix,
   h: Matrix,
   act: Act,
-  { bias }: LinearModel,
+  fused: boolean,
   backward: ReturnType<LinearModel["forward"]>["backward"],
 ) {
   const values = activateBackward(grad, h, act);
   const dh = mapped(values, (value) => value, h.dtype);
-  return bias ? backward(dh) : backward(dh, { x: { ...values, dtype: grad.dtype }, computed: true });
+  return fused ? backward(dh, { x: { ...values, dtype: grad.dtype }, computed: "activation" }) : backward(dh);
 }

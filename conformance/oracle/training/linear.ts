@@ -51,7 +51,7 @@ export interface LinearGradientsModel {
 
 export interface LinearResultModel {
   readonly out: Passed;
-  /** `computed`: the gradient as f32 values that are quantized as they are computed. */
+  /** `computed`: the gradient as f32 values that are quantized as they are computed; those the bias's gradient sums. */
   readonly backward: (grad: Passed, computed?: Quantizable) => LinearGradientsModel;
 }
 
@@ -141,13 +141,13 @@ export class LinearModel {
       // delayed scaling casts the f32 sums, any other recipe sees them rounded (numerics.md §6.3)
       if (recipe.kind !== "delayed")
         return quantize(role, { x: ofRows(rows, count, dtype), computed: false });
-      return quantize(role, { x: { ...ofRows(rows, count, "f32"), dtype }, computed: true });
+      return quantize(role, { x: { ...ofRows(rows, count, "f32"), dtype }, computed: "norm" });
     };
     const out = result(made, outFeatures, "output", call.fp8Output);
     return {
       out,
       backward: (grad, computed) => {
-        const dbias = this.#biasGradient(grad);
+        const dbias = this.#biasGradient(computed?.x ?? grad);
         if (!wanted.dgrad && !wanted.wgrad) return { bias: dbias };
         if (this.slots) run.used.backward.add(this.slots.backward);
         const dy =

@@ -3,7 +3,7 @@ import { norm, normBackward } from "../norm.js";
 import type { WideName } from "../quantize.js";
 import type { LinearInputModel, ParameterModel, Run } from "./linear.js";
 import { type Matrix, ofRow, ofRows, rowsOf, sum } from "./matrix.js";
-import { fusesNorm } from "./recipes.js";
+import { fuses } from "./recipes.js";
 import { type Passed, type Tape, type Value, wideOf } from "./tape.js";
 
 export interface NormModel {
@@ -51,7 +51,7 @@ export function normLayer(tape: Tape, x: Value, parts: NormModel): Value {
 export function normedInput(run: Run, x: Value, parts: NormModel, returned: boolean) {
   const { dtype } = x.wide;
   const made = normOf(x.wide, parts);
-  const computed = run.recipe !== undefined && fusesNorm(run.recipe) && !returned;
+  const computed = run.recipe !== undefined && fuses(run.recipe) && !returned ? "norm" : false;
   const values = computed ? { ...made.out("f32"), dtype } : made.out(dtype);
   const input: LinearInputModel = {
     from: { x: values, computed },

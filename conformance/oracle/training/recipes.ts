@@ -105,7 +105,12 @@ export function splits(recipe: StepRecipe, product: ProductModel): boolean {
   return recipe.kind === "block" || product !== "fprop";
 }
 
-/** Whether a norm is quantized as it is computed, where nobody else sees it. */
-export function fusesNorm(recipe: StepRecipe): boolean {
+/** Whether a norm that nobody else sees, and an activation, are quantized as they are computed. */
+export function fuses(recipe: StepRecipe): boolean {
   return recipe.kind !== "custom";
+}
+
+/** Whether the gradient of an activation is, too. */
+export function fusesGradient(recipe: StepRecipe, gated: boolean): boolean {
+  return !gated && (recipe.kind === "delayed" || recipe.kind === "mxfp8");
 }
