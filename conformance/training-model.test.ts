@@ -1,8 +1,10 @@
 /** A whole training step is that of a model in plain arithmetic, to the bit: every pair of options, numbers drawn anew. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
+import { tuplesAmong } from "./arbitraries/covering.js";
+import { pairwise } from "./arbitraries/pairwise.js";
 import { splitmix32 } from "./arbitraries/random.js";
-import { pairwise } from "./harness/step/cover.js";
+
 import { OPTIONS, RECIPES, type RecipeName, type StepOptions } from "./harness/step/options.js";
 import { type CellPlan, planOf, type StepPlan } from "./harness/step/plan.js";
 import { departure, modelled } from "./harness/step/run.js";
@@ -16,6 +18,16 @@ const next = splitmix32(drawSeed);
 describe(`every pair of options, cases drawn from ${drawSeed}`, () => {
   const backend = useBackend({ threads: 1, datapath: "exact" });
   const rows = pairwise(OPTIONS, (n) => next() % n).map((options, i) => ({ options, i }));
+
+  it("are among the cases", () => {
+    const counts = Object.values(OPTIONS).map((values) => values.length);
+    const pairs = counts.flatMap((count, i) => counts.slice(i + 1).map((other) => count * other));
+    const found = tuplesAmong(
+      rows.map(({ options }) => options),
+      2,
+    );
+    expect(found.size).toBe(pairs.reduce((a, b) => a + b));
+  });
 
   it.each(rows)("$i: $options.layer under $options.recipe", ({ options, i }) => {
     // histories and the buffers of optimizers need a second step

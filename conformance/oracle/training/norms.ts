@@ -19,7 +19,7 @@ export function normParametersOf({ gamma, beta }: NormModel): readonly Parameter
 }
 
 /** The norm of rows: f32 values, and the gradients that follow from that of the result. */
-export function normOf(x: Matrix, { gamma, beta, eps, zeroCentered }: NormModel) {
+function normOf(x: Matrix, { gamma, beta, eps, zeroCentered }: NormModel) {
   const row = (of: ParameterModel): number[] => [...of.wide.data];
   const form = {
     gamma: row(gamma),
