@@ -120,6 +120,15 @@ function only(seen: Seen, name: string): Seen {
   return new Map([...seen].filter(([each]) => each === name));
 }
 
+describe(`f32 outside of regions, numbers drawn from ${drawSeed}`, () => {
+  const backend = useBackend({ threads: 1, datapath: "hopper" });
+
+  it.each(["linear", "attention", "mlp of gelu"] as const)("%s is multiplied in f32", (layer) => {
+    const plan = planOf({ ...PLAIN, recipe: "none", parameters: "f32", layer }, drawSeed >>> 1, 1);
+    expect(departure(backend(), plan)).toBe(undefined);
+  });
+});
+
 describe(`evaluation, numbers drawn from ${drawSeed}`, () => {
   const backend = useBackend({ threads: 1, datapath: "exact" });
   const names = Object.keys(RECIPES) as RecipeName[];
