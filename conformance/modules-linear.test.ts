@@ -174,6 +174,26 @@ describe("fp8Grad is refused, before the backward pass computes anything, where 
   });
 });
 
+describe("add", () => {
+  it("gives each of its inputs the gradient in that input's type", () => {
+    const types = fc.constantFrom(...WIDE_DTYPES);
+    fc.assert(
+      fc.property(types, types, fc.nat(), (left, right, seed) => {
+        using _scope = new Scope();
+        const [x, y] = [left, right].map((dtype, i) => {
+          return new Variable(drawnTensor(backend(), seed + i, [3, 5], dtype), true);
+        }) as [Variable, Variable];
+        const dy = drawnTensor(backend(), seed + 2, [3, 5], left);
+        add(x, y).backward(dy);
+        expectSame("dx", x.grad, dy);
+        expectSame("dy", y.grad, castTo(dy, right));
+        for (const leaf of [x, y]) leaf.zeroGrad();
+      }),
+      { numRuns: 20 },
+    );
+  });
+});
+
 describe("dotProductAttention", () => {
   it("is two products and a softmax for each head, whatever the sizes", () => {
     const sizes = fc.record({

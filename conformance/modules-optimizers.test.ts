@@ -279,7 +279,7 @@ describe.each(STANDARD_NAMES)("weights that are quantized from the beginning, un
 function quantizedModel(name: RecipeName, x: Tensor): QuantizedModel {
   const plain = download(x as Tensor<WideDType>);
   const source = { data: wideValues(plain), shape: plain.matrix, dtype: plain.dtype };
-  return new QuantizedModel({ x: source }, specOf(RECIPES[name] as StepRecipe, "weight"));
+  return new QuantizedModel({ x: source, computed: false }, specOf(RECIPES[name] as StepRecipe, "weight"));
 }
 
 /** The result of a layer, gone back through; NVFP4's transform takes bf16 alone. */

@@ -1,8 +1,10 @@
 /** A whole training step is that of a model in plain arithmetic, to the bit: every pair of options, numbers drawn anew. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
+import { tuplesAmong } from "./arbitraries/covering.js";
+import { pairwise } from "./arbitraries/pairwise.js";
 import { splitmix32 } from "./arbitraries/random.js";
-import { pairwise } from "./harness/step/cover.js";
+
 import { OPTIONS, RECIPES, type RecipeName, type StepOptions } from "./harness/step/options.js";
 import { type CellPlan, planOf, type StepPlan } from "./harness/step/plan.js";
 import { departure, modelled } from "./harness/step/run.js";
@@ -16,6 +18,16 @@ const next = splitmix32(drawSeed);
 describe(`every pair of options, cases drawn from ${drawSeed}`, () => {
   const backend = useBackend({ threads: 1, datapath: "exact" });
   const rows = pairwise(OPTIONS, (n) => next() % n).map((options, i) => ({ options, i }));
+
+  it("are among the cases", () => {
+    const counts = Object.values(OPTIONS).map((values) => values.length);
+    const pairs = counts.flatMap((count, i) => counts.slice(i + 1).map((other) => count * other));
+    const found = tuplesAmong(
+      rows.map(({ options }) => options),
+      2,
+    );
+    expect(found.size).toBe(pairs.reduce((a, b) => a + b));
+  });
 
   it.each(rows)("$i: $options.layer under $options.recipe", ({ options, i }) => {
     // histories and the buffers of optimizers need a second step
@@ -107,6 +119,15 @@ describe(`products on Hopper's datapath, numbers drawn from ${drawSeed}`, () => 
 function only(seen: Seen, name: string): Seen {
   return new Map([...seen].filter(([each]) => each === name));
 }
+
+describe(`f32 outside of regions, numbers drawn from ${drawSeed}`, () => {
+  const backend = useBackend({ threads: 1, datapath: "hopper" });
+
+  it.each(["linear", "attention", "mlp of gelu"] as const)("%s is multiplied in f32", (layer) => {
+    const plan = planOf({ ...PLAIN, recipe: "none", parameters: "f32", layer }, drawSeed >>> 1, 1);
+    expect(departure(backend(), plan)).toBe(undefined);
+  });
+});
 
 describe(`evaluation, numbers drawn from ${drawSeed}`, () => {
   const backend = useBackend({ threads: 1, datapath: "exact" });

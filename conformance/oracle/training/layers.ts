@@ -1,10 +1,10 @@
 /** The layers that have linear products in them, as functions on a tape. */
 import { type ActivationName, gatedElement, RULES } from "../activation.js";
-import type { CallModel, LinearModel, Run } from "./linear.js";
+import type { CallModel, LinearInputModel, LinearModel, Run } from "./linear.js";
 import { type Matrix, mapped, matrix } from "./matrix.js";
 import { type NormModel, normedInput, normParametersOf } from "./norms.js";
 import { QuantizedModel } from "./quantized.js";
-import { fuses } from "./recipes.js";
+import { fuses, fusesGradient } from "./recipes.js";
 import { type Passed, type Tape, type Value, wideOf } from "./tape.js";
 
 function parametersOf({ weight, bias }: LinearModel): readonly Value[] {
@@ -14,8 +14,8 @@ function parametersOf({ weight, bias }: LinearModel): readonly Value[] {
 export function linear(run: Run, tape: Tape, x: Value, layer: LinearModel, call: CallModel): Value {
   const { data, requiresGrad } = x;
   const { dtype } = data;
-  const input = {
-    from: data instanceof QuantizedModel ? data : { x: data },
+  const input: LinearInputModel = {
+    from: data instanceof QuantizedModel ? data : { x: data, computed: false },
     wide: () => wideOf(data),
     dtype,
     requiresGrad,
@@ -98,20 +98,21 @@ export function mlp(
   call: CallModel,
 ): Value {
   const { dtype } = x.wide;
-  const { recipe } = run;
   const normed = normedInput(run, x, norm, false);
   const first = fc1.forward(run, normed.input, { ...call, fp8Output: false });
   const h = wideOf(first.out);
   const activated = activate(h, act);
   const rounded = (values: Matrix): Matrix => mapped(values, (value) => value, dtype);
   const before = [x, ...normParametersOf(norm), ...parametersOf(fc1)];
+  const { recipe } = run;
+  const fused = recipe !== undefined && fuses(recipe);
+  const fusedBack = recipe !== undefined && fusesGradient(recipe, act.gated);
   const second = fc2.forward(
     run,
     {
-      from:
-        recipe && !fuses(recipe)
-          ? { x: rounded(activated) }
-          : { x: { ...activated, dtype }, computed: "activation" },
+      from: fused
+        ? { x: { ...activated, dtype }, computed: "activation" }
+        : { x: rounded(activated), computed: false },
       wide: () => rounded(activated),
       dtype,
       requiresGrad: before.some(({ requiresGrad }) => requiresGrad),
@@ -120,7 +121,7 @@ export function mlp(
   );
   return tape.one([...before, ...parametersOf(fc2)], second.out, (dy) => {
     const outer = second.backward(dy);
-    const inner = outer.x ? throughActivation(wideOf(outer.x), h, act, recipe, first.backward) : {};
+    const inner = outer.x ? throughActivation(wideOf(outer.x), h, act, fusedBack, first.backward) : {};
     const own = normed.backward(inner.x, undefined);
     const gradients = [x, ...normParametersOf(norm)].map((_, i) => own[i]);
     const of = (layer: LinearModel, weight: Passed | undefined, bias: Passed | undefined) =>
@@ -129,19 +130,15 @@ export function mlp(
   });
 }
 
-/**
- * Under delayed scaling and MXFP8 the gradient of an activation that is not gated is quantized as it is computed, and the bias
- * gradient sums its f32 values; any other gradient is rounded first.
- */
+/** The way back through the activation, rounded unless that is one step with its quantization. */
 function throughActivation(
   grad: Matrix,
   h: Matrix,
   act: Act,
-  recipe: Run["recipe"],
+  fused: boolean,
   backward: ReturnType<LinearModel["forward"]>["backward"],
 ) {
   const values = activateBackward(grad, h, act);
-  if (!act.gated && (recipe?.kind === "delayed" || recipe?.kind === "mxfp8"))
-    return backward(values, { x: { ...values, dtype: grad.dtype }, computed: "activation" });
-  return backward(mapped(values, (value) => value, h.dtype));
+  const dh = mapped(values, (value) => value, h.dtype);
+  return fused ? backward(dh, { x: { ...values, dtype: grad.dtype }, computed: "activation" }) : backward(dh);
 }

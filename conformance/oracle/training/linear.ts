@@ -51,7 +51,7 @@ export interface LinearGradientsModel {
 
 export interface LinearResultModel {
   readonly out: Passed;
-  /** `computed`: the gradient as f32 values that are quantized as they are computed. */
+  /** `computed`: the gradient as f32 values that are quantized as they are computed; those the bias's gradient sums. */
   readonly backward: (grad: Passed, computed?: Quantizable) => LinearGradientsModel;
 }
 
@@ -139,17 +139,21 @@ export class LinearModel {
     ): Passed => {
       if (!narrow) return ofRows(rows, count, dtype);
       // delayed scaling casts the f32 sums, any other recipe sees them rounded (numerics.md §6.3)
-      if (recipe.kind !== "delayed") return quantize(role, { x: ofRows(rows, count, dtype) });
+      if (recipe.kind !== "delayed")
+        return quantize(role, { x: ofRows(rows, count, dtype), computed: false });
       return quantize(role, { x: { ...ofRows(rows, count, "f32"), dtype }, computed: "norm" });
     };
     const out = result(made, outFeatures, "output", call.fp8Output);
     return {
       out,
       backward: (grad, computed) => {
-        const dbias = this.#biasGradient(grad);
+        const dbias = this.#biasGradient(computed?.x ?? grad);
         if (!wanted.dgrad && !wanted.wgrad) return { bias: dbias };
         if (this.slots) run.used.backward.add(this.slots.backward);
-        const dy = grad instanceof QuantizedModel ? grad : quantize("gradOutput", computed ?? { x: grad });
+        const dy =
+          grad instanceof QuantizedModel
+            ? grad
+            : quantize("gradOutput", computed ?? { x: grad, computed: false });
         const dx = (): number[][] => product(w.operand("columnwise"), dy.operand("rowwise"), joined("dgrad"));
         return {
           x: wanted.dgrad ? result(dx(), inFeatures, "gradInput", call.fp8Grad) : undefined,
@@ -218,7 +222,7 @@ export class LinearModel {
 
   #quantizedWeight(run: Run, recipe: StepRecipe, call: CallModel, columnwise: boolean): QuantizedModel {
     const anew = (): QuantizedModel =>
-      this.#quantize(run, recipe, "weight", { x: snapshot(this.weight.wide) });
+      this.#quantize(run, recipe, "weight", { x: snapshot(this.weight.wide), computed: false });
     const { isFirstMicrobatch, skip } = call;
     if (isFirstMicrobatch === undefined && skip === undefined) return anew();
     const cached = this.#cached;

@@ -12,7 +12,7 @@ const FLOATS = {
 };
 
 /** An f32 value rounded to nearest even in `dtype`; overflow gives infinity. */
-export function rounded(x: number, dtype: WideName): number {
+function rounded(x: number, dtype: WideName): number {
   const value = Math.fround(x);
   if (dtype === "f32" || value === 0 || !Number.isFinite(value)) return value;
   const { fractionBits, least, most } = FLOATS[dtype];

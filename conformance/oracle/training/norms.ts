@@ -19,7 +19,7 @@ export function normParametersOf({ gamma, beta }: NormModel): readonly Parameter
 }
 
 /** The norm of rows: f32 values, and the gradients that follow from that of the result. */
-export function normOf(x: Matrix, { gamma, beta, eps, zeroCentered }: NormModel) {
+function normOf(x: Matrix, { gamma, beta, eps, zeroCentered }: NormModel) {
   const row = (of: ParameterModel): number[] => [...of.wide.data];
   const form = {
     gamma: row(gamma),
@@ -51,10 +51,10 @@ export function normLayer(tape: Tape, x: Value, parts: NormModel): Value {
 export function normedInput(run: Run, x: Value, parts: NormModel, returned: boolean) {
   const { dtype } = x.wide;
   const made = normOf(x.wide, parts);
-  const computed = run.recipe !== undefined && fuses(run.recipe) && !returned;
+  const computed = run.recipe !== undefined && fuses(run.recipe) && !returned ? "norm" : false;
   const values = computed ? { ...made.out("f32"), dtype } : made.out(dtype);
   const input: LinearInputModel = {
-    from: { x: values, ...(computed ? { computed: "norm" as const } : {}) },
+    from: { x: values, computed },
     wide: () => made.out(dtype),
     dtype,
     requiresGrad: [x, ...normParametersOf(parts)].some(({ requiresGrad }) => requiresGrad),

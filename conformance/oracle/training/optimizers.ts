@@ -33,7 +33,7 @@ export interface SlotModel {
 }
 
 /** What an optimizer steps by: the sum of both gradients where a weight has both. */
-export function gradientOf({ grad, mainGrad }: ParameterModel): Matrix | undefined {
+function gradientOf({ grad, mainGrad }: ParameterModel): Matrix | undefined {
   return grad && mainGrad ? sum(mainGrad, grad, "f32") : (mainGrad ?? grad);
 }
 

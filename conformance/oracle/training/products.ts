@@ -38,7 +38,7 @@ export function wideOperand(x: Matrix, usage: Usage): Operand {
   return { lines: usage === "rowwise" ? rows : transposed(rows, x.shape[1]), format: x.dtype };
 }
 
-export function transposed<T>(rows: readonly (readonly T[])[], columns: number): T[][] {
+function transposed<T>(rows: readonly (readonly T[])[], columns: number): T[][] {
   return Array.from({ length: columns }, (_, j) => rows.map((row) => row[j] as T));
 }
 

@@ -15,13 +15,13 @@ import { decode } from "../scalar.js";
 import type { Matrix } from "./matrix.js";
 import type { Operand } from "./products.js";
 
-/** Where values come from: a tensor, or f32 values that a kernel quantizes as it computes them. */
+/** Where values come from: a tensor, or f32 values that the kernel of a norm or of an activation quantizes as it computes them. */
 export interface Quantizable {
   readonly x: Matrix;
-  /** What computes the values, where they are f32: a norm or a product, or an activation. */
-  readonly computed?: "norm" | "activation";
+  readonly computed: "norm" | "activation" | false;
 }
 
+const HOW = { stored: quantize, norm: quantizeNormed, activation: quantizeActivated };
 const MAX_NVFP4 = { plain: 448, fourOverSix: 256 };
 
 /** A tensor quantized by a spec. Its copies are of the values at the time. */
@@ -41,10 +41,7 @@ export class QuantizedModel {
     const known = this.#copies.get(usage);
     if (known) return known;
     const { x, computed } = this.from;
-    const by = { norm: quantizeNormed, activation: quantizeActivated, stored: quantize }[
-      computed ?? "stored"
-    ];
-    const made = by(x, { ...this.spec, usage: [usage] })[usage];
+    const made = HOW[computed || "stored"](x, { ...this.spec, usage: [usage] })[usage];
     if (!made) throw new RangeError(`no ${usage} copy was made`);
     this.#copies.set(usage, made);
     return made;

@@ -105,7 +105,12 @@ export function splits(recipe: StepRecipe, product: ProductModel): boolean {
   return recipe.kind === "block" || product !== "fprop";
 }
 
-/** Whether norms and activations are quantized as they are computed, where nobody else sees them. */
+/** Whether a norm that nobody else sees, and an activation, are quantized as they are computed. */
 export function fuses(recipe: StepRecipe): boolean {
   return recipe.kind !== "custom";
+}
+
+/** Whether the gradient of an activation is, too. */
+export function fusesGradient(recipe: StepRecipe, gated: boolean): boolean {
+  return !gated && (recipe.kind === "delayed" || recipe.kind === "mxfp8");
 }

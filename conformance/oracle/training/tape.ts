@@ -1,5 +1,5 @@
 /** Reverse-mode differentiation in plain numbers: what was computed, in its order, and the way back. */
-import { cast, type Matrix, sum } from "./matrix.js";
+import { type Matrix, sum } from "./matrix.js";
 import { QuantizedModel } from "./quantized.js";
 
 /** What layers pass on: wide values, or quantized ones where a layer was asked for them. */
@@ -71,9 +71,4 @@ export class Tape {
       value.grad = value.grad ? sum(value.grad, wideOf(part)) : wideOf(part);
     }
   }
-}
-
-/** A gradient as the other input of a sum takes it. */
-export function castGrad(grad: Passed, dtype: Matrix["dtype"]): Matrix {
-  return cast(wideOf(grad), dtype);
 }
