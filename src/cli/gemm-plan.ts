@@ -1,7 +1,7 @@
 /** Plans of products as JSON files. */
 import { readFile } from "node:fs/promises";
 import { FileError } from "../errors.js";
-import { fileError } from "../io/safetensors.js";
+import { fileError } from "../io/files.js";
 import { type GemmPlan, planFault } from "../ops/gemm-plan.js";
 
 /** Reads what `--print-plan` printed. Throws `FileError` that names the file and the field. */

@@ -3,8 +3,8 @@
 import { existsSync, realpathSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { ArgumentError, LockstepError } from "../errors.js";
-import { fileError } from "../io/safetensors.js";
-import { removeTemporaries, watchTemporaries } from "../io/safetensors-writer.js";
+import { fileError } from "../io/files.js";
+import { removeTemporaries, watchTemporaries } from "../io/temporaries.js";
 import { buildCuda } from "./build-cuda.js";
 import type { Command, ExitCode } from "./command.js";
 import { compare } from "./compare.js";
