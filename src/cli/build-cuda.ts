@@ -8,8 +8,11 @@ import { optional } from "./options.js";
 
 const root = dirname(createRequire(import.meta.url).resolve("lockstep/package.json"));
 
+/** One architecture as CMake has them. */
+const ARCHITECTURE = /^(native|all|all-major|\d+[af]?(-real|-virtual)?)$/;
+
 function architectures(text: string): string {
-  if (/^[a-z\d-]+(;[a-z\d-]+)*$/.test(text)) return text;
+  if (text.split(";").every((each) => ARCHITECTURE.test(each))) return text;
   throw new ArgumentError(
     `"${text}" is not a list of architectures between semicolons, such as 90a-real;100a-real`,
   );
