@@ -7,7 +7,7 @@ export const MAX_DEPTH = 512;
 export class JsonError extends Error {}
 
 /** A number that is not written as an integer from 0 in digits alone. */
-export class OtherNumber {
+class OtherNumber {
   constructor(private readonly text: string) {}
 
   toJSON(): number {
