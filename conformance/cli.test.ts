@@ -200,7 +200,7 @@ describe("encode and decode", () => {
 
   it("takes tensors without elements, scalars, and one in place of its input", async () => {
     await w.write("in", [f32("none", [0, 3], []), f32("scalar", [], [2])]);
-    await w.succeed("encode", "@in", "-o", "@in", "--format", "e4m3");
+    await w.succeed("encode", "@in", "-o", "@in", "--format", "e4m3", "--force");
     const { tensors } = await w.read("in");
     expect(tensors.none).toEqual(raw("none", "U8", [0, 3], []));
     expect(tensors.scalar).toEqual(raw("scalar", "U8", [], [0x40]));

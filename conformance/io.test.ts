@@ -9,12 +9,8 @@ import { codeValue } from "../src/io/codes.js";
 import { FILE_DTYPES, type FileDType, fileBytes } from "../src/io/dtypes.js";
 import type { TensorPlan } from "../src/io/header.js";
 import { SafetensorsFile } from "../src/io/safetensors.js";
-import {
-  type PutTensor,
-  removeTemporaries,
-  watchTemporaries,
-  writeSafetensors,
-} from "../src/io/safetensors-writer.js";
+import { type PutTensor, writeSafetensors } from "../src/io/safetensors-writer.js";
+import { removeTemporaries, watchTemporaries } from "../src/io/temporaries.js";
 
 let folder = "";
 beforeEach(() => {

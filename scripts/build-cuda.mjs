@@ -1,41 +1,49 @@
 // Builds the addon of the CUDA backend into build/native: `npm run build:cuda`, or `npx lockstep build-cuda` in an installed
 // package. Options: --architectures LIST (CMake's, separated by semicolons; default 89-real;90a-real;100a-real); --turns builds
 // from sources that scripts/turns has marked, into build/turns/build: which loops and branches the tests reach; --stand-in builds
-// into build/stand-in what conformance/addon tests without a GPU.
+// into build/stand-in what conformance/addon tests without a GPU; --print-toolkits prints the toolkits there are, the first of
+// which it would take, and builds nothing.
 // The toolkit is found in CUDA_HOME, on the PATH, in the usual folders, or where scripts/cuda-toolkit or NVIDIA's wheels put it.
 import { spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
 import { createRequire } from "node:module";
 import { availableParallelism } from "node:os";
-import { delimiter, join } from "node:path";
+import { delimiter, isAbsolute, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
+
+/** Where NVIDIA's wheels put a toolkit among Python's packages. */
+const WHEEL_FOLDER = "nvidia/cu13";
 
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
 
 /** Folders with bin/nvcc in them, the first to be used. */
 function toolkits() {
   const { CUDA_HOME, CUDA_PATH, PATH = "" } = process.env;
-  const onPath = PATH.split(delimiter).map((folder) => join(folder, ".."));
-  const wheels = join(ROOT, ".cuda-toolkit/nvidia/cu13");
+  // an empty or relative entry of the PATH means the current folder, whose programs nobody asked for
+  const onPath = PATH.split(delimiter)
+    .filter(isAbsolute)
+    .map((folder) => join(folder, ".."));
   const candidates = [
-    CUDA_HOME,
-    CUDA_PATH,
+    ...[CUDA_HOME, CUDA_PATH].filter(Boolean).map((folder) => resolve(folder)),
     ...onPath,
     "/usr/local/cuda",
     "/usr/local/cuda-13.0",
     "/opt/cuda",
-    wheels,
-    wheelFolder(),
+    join(ROOT, ".cuda-toolkit", WHEEL_FOLDER),
+    ...pythonFolders().map((folder) => join(folder, WHEEL_FOLDER)),
   ];
-  return candidates.filter((folder) => folder && existsSync(join(folder, "bin/nvcc")));
+  return candidates.filter((folder) => existsSync(join(folder, "bin/nvcc")));
 }
 
-/** Where NVIDIA's wheels are in this Python, if they are. */
-function wheelFolder() {
-  const code = "import nvidia, os; print(os.path.join(list(nvidia.__path__)[0], 'cu13'))";
-  const { status, stdout } = spawnSync("python3", ["-c", code], { encoding: "utf8" });
-  return status === 0 ? stdout.trim() : undefined;
+/**
+ * Where Python has its packages. They are not imported, which would run them; and the interpreter is isolated (-I), so that
+ * nothing of the current folder and of PYTHON* variables runs either.
+ */
+function pythonFolders() {
+  const code = "import json, site, sys; print(json.dumps([*sys.path, site.getusersitepackages()]))";
+  const { status, stdout } = spawnSync("python3", ["-I", "-c", code], { encoding: "utf8", cwd: ROOT });
+  return status === 0 ? JSON.parse(stdout).filter(isAbsolute) : [];
 }
 
 function fail(message) {
@@ -58,9 +66,15 @@ const { values } = parseArgs({
     architectures: { type: "string" },
     turns: { type: "boolean" },
     "stand-in": { type: "boolean" },
+    "print-toolkits": { type: "boolean" },
   },
 });
-const [toolkit] = toolkits();
+const found = toolkits();
+if (values["print-toolkits"]) {
+  process.stdout.write(found.map((folder) => `${folder}\n`).join(""));
+  process.exit(0);
+}
+const [toolkit] = found;
 if (!toolkit) {
   fail(
     "no nvcc in CUDA_HOME, on the PATH, in the usual folders or in NVIDIA's Python wheels; install the CUDA 13 toolkit, or run scripts/cuda-toolkit for one that compiles",

@@ -1,5 +1,7 @@
 /** Every error this library throws on purpose, each with a stable code that programs can switch on. */
 
+import { printable } from "./printable.js";
+
 export type ErrorCode =
   | "ARGUMENT"
   | "SHAPE"
@@ -10,14 +12,17 @@ export type ErrorCode =
   | "BACKEND"
   | "FILE";
 
-/** The base of all of them: a message that says what was given, what is needed and what to do. */
+/**
+ * The base of all of them: a message that says what was given, what is needed and what to do. It is one line that does nothing to
+ * a terminal, whatever names are in it.
+ */
 export class LockstepError extends Error {
   constructor(
     readonly code: ErrorCode,
     message: string,
     options?: ErrorOptions,
   ) {
-    super(message, options);
+    super(printable(message), options);
     this.name = new.target.name;
   }
 }

@@ -1,7 +1,8 @@
 /** A law: a sentence over inputs that nobody chose, and the running of it. */
 import * as fc from "fast-check";
-import { UnsupportedError } from "../../src/errors.js";
+import { ArgumentError, UnsupportedError } from "../../src/errors.js";
 import type { OperationName, Subject } from "./operations.js";
+import { runsFault } from "./run-options.js";
 
 /** Which inputs a check draws. `path`, from an earlier failure, replays its counterexample. */
 export interface CheckOptions {
@@ -60,6 +61,8 @@ async function check<C>(
   arbitrary: fc.Arbitrary<C>,
   options: CheckOptions,
 ): Promise<CheckResult> {
+  const needed = runsFault(options.runs);
+  if (needed !== undefined) throw new ArgumentError(`runs is ${options.runs}; it must be ${needed}`);
   const declined = new Map<string, number>();
   const decline = (error: UnsupportedError): void => {
     declined.set(error.message, (declined.get(error.message) ?? 0) + 1);
@@ -74,10 +77,25 @@ async function check<C>(
     }
   });
   const { runs: numRuns, seed, path } = options;
-  const details = await fc.check(property, { numRuns, seed, endOnFailure: false, ...(path ? { path } : {}) });
+  const details = await replayable(options, () =>
+    fc.check(property, { numRuns, seed, endOnFailure: false, ...(path ? { path } : {}) }),
+  );
   const reasons = Array.from(declined, ([reason, count]) => ({ reason, count }));
   const runs = details.numRuns - reasons.reduce((sum, { count }) => sum + count, 0);
   return { runs, declined: reasons, failure: details.failed ? failureOf(details) : undefined };
+}
+
+/** Runs `body`; throws `ArgumentError` in the place of fast-check's error for a path that its inputs do not have. */
+async function replayable<T>({ path, seed }: CheckOptions, body: () => T | Promise<T>): Promise<T> {
+  try {
+    return await body();
+  } catch (error) {
+    if (!(error instanceof Error && error.message.startsWith("Unable to replay"))) throw error;
+    throw new ArgumentError(
+      `path ${path} leads to no input under seed ${seed}; give the law, seed and path that a failure printed`,
+      { cause: error },
+    );
+  }
 }
 
 function failureOf<C>(details: fc.RunDetails<[C]>): Failure {

@@ -49,7 +49,7 @@ export const LAWS: readonly Law[] = [
 export function lawNamed(name: string): Law {
   const found = LAWS.find((each) => each.name === name);
   if (found) return found;
-  throw new ArgumentError(`no law is named "${name}"`);
+  throw new ArgumentError(`no law is named "${name}"; there are ${LAWS.map((each) => each.name).join(", ")}`);
 }
 
 /** The laws that a subject can be held to: those of operations it has. */

@@ -1,18 +1,18 @@
 /** Running the laws: on a backend, or on kernels of one's own. */
 import * as fc from "fast-check";
-import type { Backend } from "../../src/backends/backend.js";
+import { type Backend, requireBackend } from "../../src/backends/backend.js";
 import { openBackend } from "../../src/backends/open.js";
-import { ArgumentError } from "../../src/errors.js";
 import { batchedCase } from "../arbitraries/gemm-batched.js";
 import { gemmCase } from "../arbitraries/gemm-cases.js";
 import type { CheckResult, Law } from "./law.js";
 import { type Inputs, lawNamed, lawsFor, over } from "./laws.js";
-import { backendSubject, OPERATION_NAMES, type OperationName, ORACLE, type Subject } from "./operations.js";
+import { backendSubject, type OperationName, ORACLE, type Subject } from "./operations.js";
+import { operationsOf, requireOperation, requireOptions, requireSubject } from "./run-options.js";
 
 export interface ConformanceOptions {
-  /** Inputs for each law. Default 100. */
+  /** Inputs for each law, from 1. Default 100. */
   readonly runs?: number;
-  /** Default 1. The same seed draws the same inputs. */
+  /** An integer of 32 bits. Default 1. The same seed draws the same inputs. */
   readonly seed?: number;
   /** Default: all that the subject has. */
   readonly operations?: readonly string[];
@@ -47,18 +47,27 @@ export interface ConformanceReport {
 /**
  * Holds an implementation to a reference: each law of each operation that `subject` has, over `runs` inputs.
  * The reference defaults to the oracles. Never throws for a law that fails: the report has its shrunk
- * counterexample, and the seed and path that replay it. Throws `ArgumentError` for names that are none, and for
- * operations that the subject does not have.
+ * counterexample, and the seed and path that replay it. Throws `ArgumentError` before anything runs for an option that there is
+ * not or a value that it cannot have, for names that are none, for operations that the subject or the reference does not
+ * have, and where there is nothing to check; while it runs, for a path that leads to no input.
  */
 export async function compareWith(
   subject: Subject,
   reference: Subject = ORACLE,
   options: ConformanceOptions = {},
 ): Promise<ConformanceReport> {
+  requireOptions("compareWith", options);
+  requireSubject("subject", subject);
+  requireSubject("reference", reference);
   const { runs = 100, seed = 1, replay, inputs = {}, onProgress } = options;
-  const chosen = replay ? [lawNamed(replay.law)] : lawsFor(subject, namesOf(subject, options.operations));
+  const chosen = replay
+    ? [lawNamed(replay.law)]
+    : lawsFor(subject, operationsOf(subject, options.operations));
   const laws = chosen.map((each) => over(inputs, each));
-  for (const { operation } of laws) requireOperation(subject, operation);
+  for (const { operation, compares } of laws) {
+    requireOperation("subject", subject, operation);
+    if (compares) requireOperation("reference", reference, operation);
+  }
   const reports: LawReport[] = [];
   let done = 0;
   const check = ({ name: law, operation, check: run }: Law): Promise<CheckResult> => {
@@ -78,6 +87,8 @@ export async function runConformance({
   backend,
   ...options
 }: ConformanceOptions & { readonly backend: Backend }): Promise<ConformanceReport> {
+  requireBackend("runConformance", backend);
+  requireOptions("runConformance", options);
   if (backend.name === "wasm") return compareWith(backendSubject(backend), ORACLE, options);
   const reference = await openBackend("wasm", { datapath: backend.datapath });
   const inputs = { ...inputsFor(backend), ...options.inputs };
@@ -98,22 +109,4 @@ export function inputsFor({ datapath }: Backend): Inputs {
     gemm: products.map((input) => (input.splitK === "auto" ? { ...input, splitK: 1 } : input)),
     batchedGemm: batchedCase((format) => fc.constantFrom(format === "f32" ? "fp32" : datapath, "fp32")),
   };
-}
-
-/** The operations asked for, or those that the subject has. */
-function namesOf(subject: Subject, names: readonly string[] | undefined): readonly OperationName[] {
-  const asked = names ?? OPERATION_NAMES.filter((name) => subject[name]);
-  return asked.map((name) => {
-    const known = OPERATION_NAMES.find((each) => each === name);
-    if (known) return requireOperation(subject, known);
-    throw new ArgumentError(`no operation is named "${name}"; there are ${OPERATION_NAMES.join(", ")}`);
-  });
-}
-
-/** Nothing holds only because nothing was run. */
-function requireOperation(subject: Subject, name: OperationName): OperationName {
-  if (subject[name]) return name;
-  throw new ArgumentError(
-    `the subject has no ${name}; it has ${Object.keys(subject).join(", ") || "nothing"}`,
-  );
 }

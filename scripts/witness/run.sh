@@ -18,7 +18,7 @@ skip() {
 
 python() { "$venv/bin/python" "$@"; }
 
-install() { python -m pip install --quiet "$@"; }
+install() { python -I -m pip install --quiet "$@"; }
 
 witness() {
   local script=$1
@@ -36,7 +36,7 @@ witness_cuda() {
 }
 
 mkdir -p "$out"
-python3 -m venv --system-site-packages "$venv" || { echo "witness: nothing done: python3 -m venv failed" >&2; exit 1; }
+python3 -I -m venv --system-site-packages "$venv" || { echo "witness: nothing done: python3 -I -m venv failed" >&2; exit 1; }
 install numpy==2.4.6 || { echo "witness: nothing done: could not install numpy" >&2; exit 1; }
 witness_cuda
 [[ ${1:-} == --digests ]] && witness_cuda --digests

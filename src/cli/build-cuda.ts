@@ -1,12 +1,22 @@
 /** `lockstep build-cuda`: compiles the addon of the CUDA backend, in place. */
-import { spawn } from "node:child_process";
 import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
-import { BackendError } from "../errors.js";
+import { ArgumentError, BackendError } from "../errors.js";
+import { runChild } from "./child-group.js";
 import { defineCommand } from "./command.js";
 import { optional } from "./options.js";
 
 const root = dirname(createRequire(import.meta.url).resolve("lockstep/package.json"));
+
+/** One architecture as CMake has them. */
+const ARCHITECTURE = /^(native|all|all-major|\d+[af]?(-real|-virtual)?)$/;
+
+function architectures(text: string): string {
+  if (text.split(";").every((each) => ARCHITECTURE.test(each))) return text;
+  throw new ArgumentError(
+    `"${text}" is not a list of architectures between semicolons, such as 90a-real;100a-real`,
+  );
+}
 
 export const buildCuda = defineCommand({
   name: "build-cuda",
@@ -19,18 +29,14 @@ export const buildCuda = defineCommand({
     architectures: optional({
       placeholder: "LIST",
       help: "for which GPUs, as CMake lists them (default 89-real;90a-real;100a-real)",
-      parse: (text) => text,
+      parse: architectures,
     }),
   },
   async run({ session, values: { architectures } }) {
     const chosen = architectures === undefined ? [] : ["--architectures", architectures];
     const script = join(root, "scripts/build-cuda.mjs");
-    const status = await new Promise<number | null>((resolve, reject) => {
-      // stdout is for results: what the compilers say goes where errors go
-      const child = spawn(process.execPath, [script, ...chosen], { stdio: ["ignore", 2, 2] });
-      child.on("error", reject);
-      child.on("exit", resolve);
-    });
+    // stdout is for results: what the compilers say goes where errors go
+    const status = await runChild(process.execPath, [script, ...chosen]);
     if (status !== 0) throw new BackendError("the addon was not built; the messages above say why");
     session.result({ built: true }, ["built the addon of the CUDA backend; `lockstep info` shows the GPUs"]);
     return 0;

@@ -1,9 +1,10 @@
 /** What a command of the command line is, and how it is run. */
+import { stat } from "node:fs/promises";
 import { ArgumentError } from "../errors.js";
 import { commandHelp } from "./help.js";
-import { type OptionTable, parseOptions, type Values, valuesOf } from "./options.js";
+import { type OptionTable, type Parsed, parseOptions, type Values, valuesOf } from "./options.js";
 import { type CliIo, Session } from "./session.js";
-import { GENERAL } from "./shared-options.js";
+import { FORCE, GENERAL } from "./shared-options.js";
 
 /** 0 done and holds, 1 a comparison or a conformance check failed, 2 bad usage or bad input. */
 export type ExitCode = 0 | 1 | 2;
@@ -32,18 +33,24 @@ export interface CommandSpec<T extends OptionTable> {
 export interface Command {
   readonly name: string;
   readonly summary: string;
+  readonly inputs: readonly string[];
+  /** All options it takes, those of every command included. */
+  readonly options: OptionTable;
   readonly run: (io: CliIo, args: readonly string[]) => Promise<ExitCode>;
 }
 
 /** Seals a command: print help where asked, else parse, check, run, and free what the run opened. */
 export function defineCommand<T extends OptionTable>(spec: CommandSpec<T>): Command {
-  const table: OptionTable = { ...spec.options, ...GENERAL };
+  const writes = Object.values(spec.options).some(({ file }) => file === "written");
+  const table: OptionTable = { ...spec.options, ...(writes ? FORCE : {}), ...GENERAL };
   return {
     name: spec.name,
     summary: spec.summary,
+    inputs: spec.inputs,
+    options: table,
     async run(io, args) {
       if (args.includes("--help") || args.includes("-h")) {
-        io.stdout.write(commandHelp(spec));
+        io.stdout.write(commandHelp(spec, table));
         return 0;
       }
       const parsed = parseOptions(table, args);
@@ -53,6 +60,7 @@ export function defineCommand<T extends OptionTable>(spec: CommandSpec<T>): Comm
         if (row.required && !given.has(name))
           throw new ArgumentError(`--${name} ${row.placeholder} is needed`);
       }
+      if (!given.has("force")) await requireDistinct(table, parsed);
       const session = new Session(spec.name, io, valuesOf(GENERAL, parsed));
       try {
         return await spec.run({ session, values: valuesOf(spec.options, parsed), inputs, given });
@@ -63,9 +71,38 @@ export function defineCommand<T extends OptionTable>(spec: CommandSpec<T>): Comm
   };
 }
 
+/** Throws `ArgumentError` where a file to be written is one that is read, under whatever name. */
+async function requireDistinct(table: OptionTable, { values, positionals, given }: Parsed): Promise<void> {
+  const pathsOf = (file: "read" | "written") =>
+    Object.keys(table).filter((name) => table[name]?.file === file && given.has(name));
+  const read = [...positionals, ...pathsOf("read").map((name) => String(values[name]))];
+  for (const name of pathsOf("written")) {
+    const output = String(values[name]);
+    const same = await findSameFile(output, read);
+    if (same === undefined) continue;
+    throw new ArgumentError(
+      `--${name} ${output} is the input ${same}, which would be lost; give another file, or --force`,
+    );
+  }
+}
+
+/** Which of some paths leads to the same file as `path`, through whatever links. */
+async function findSameFile(path: string, others: readonly string[]): Promise<string | undefined> {
+  const identify = (each: string) => stat(each, { bigint: true }).catch(() => undefined);
+  const own = await identify(path);
+  if (!own) return undefined;
+  for (const other of others) {
+    const its = await identify(other);
+    if (its && its.dev === own.dev && its.ino === own.ino) return other;
+  }
+  return undefined;
+}
+
 function requireInputs(names: readonly string[], inputs: readonly string[]): void {
   const missing = names[inputs.length];
   if (missing !== undefined) throw new ArgumentError(`${missing} is needed: ${names.join(" ")}`);
+  if (inputs.includes(""))
+    throw new ArgumentError(`${names.join(" ")}: an empty text was given; give a file's path`);
   const extra = inputs[names.length];
   if (extra === undefined || names.at(-1)?.endsWith("…")) return;
   throw new ArgumentError(

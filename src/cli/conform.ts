@@ -81,8 +81,9 @@ export const conform = defineCommand({
       ...(law !== undefined ? { replay: { law, path: path ?? "" } } : {}),
       onProgress: ({ done, planned }) => progress.set(done / planned),
     }).catch((error: unknown) => {
-      // fast-check's word for a path that its inputs do not have
-      if (!(error instanceof Error && error.message.startsWith("Unable to replay"))) throw error;
+      const isPath =
+        error instanceof ArgumentError && path !== undefined && error.message.startsWith("path ");
+      if (!isPath) throw error;
       throw new ArgumentError(
         `--path ${path} leads to no input of law "${law}" under seed ${seed}; give --seed, --law and --path as the failure printed them`,
         { cause: error },

@@ -6,7 +6,7 @@ import { defineCommand } from "./command.js";
 import { Sources } from "./gemm-operands.js";
 import { readPlan } from "./gemm-plan.js";
 import { GEMM_OPTIONS, multiply } from "./gemm-product.js";
-import { flag, optional } from "./options.js";
+import { flag, optional, someText } from "./options.js";
 import { OUTPUT } from "./shared-options.js";
 
 /** Options that a plan stands for. */
@@ -25,7 +25,8 @@ export const gemm = defineCommand({
     plan: optional({
       placeholder: "FILE",
       help: "computes by a plan that --print-plan printed",
-      parse: (text) => text,
+      parse: someText,
+      file: "read",
     }),
     "print-plan": flag("prints the plan, which FILE may hold, on stdout"),
   },

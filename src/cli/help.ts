@@ -28,14 +28,15 @@ function optionLines(table: OptionTable): string {
     .join("");
 }
 
-/** The help of one command. */
-export function commandHelp<T extends OptionTable>(spec: CommandSpec<T>): string {
+/** The help of one command, which takes the options of `all`. */
+export function commandHelp<T extends OptionTable>(spec: CommandSpec<T>, all: OptionTable): string {
   const { name, summary, details = [], inputs, options } = spec;
   const needed = Object.entries(options).flatMap(([option, row]) => {
     return row.required ? [` ${row.short ? `-${row.short}` : `--${option}`} ${row.placeholder}`] : [];
   });
   const usage = `lockstep ${name}${inputs.map((input) => ` ${input}`).join("")}${needed.join("")} [options]`;
-  const own = Object.keys(options).length > 0 ? `\nOptions:\n${optionLines(options)}` : "";
+  const ownRows = Object.fromEntries(Object.entries(all).filter(([option]) => !(option in GENERAL)));
+  const own = Object.keys(ownRows).length > 0 ? `\nOptions:\n${optionLines(ownRows)}` : "";
   const paragraphs = [summary, ...details].map((text) => `${wrap(text, 0)}\n`).join("\n");
   return `${usage}\n\n${paragraphs}${own}\nGeneral options:\n${optionLines(GENERAL)}`;
 }

@@ -1,10 +1,9 @@
-#!/usr/bin/env node
 /** The command line: finds the command, turns errors into one line and an exit status. */
 import { existsSync, realpathSync } from "node:fs";
 import { fileURLToPath } from "node:url";
+import { isMainThread } from "node:worker_threads";
 import { ArgumentError, LockstepError } from "../errors.js";
-import { fileError } from "../io/safetensors.js";
-import { removeTemporaries, watchTemporaries } from "../io/safetensors-writer.js";
+import { printable } from "../printable.js";
 import { buildCuda } from "./build-cuda.js";
 import type { Command, ExitCode } from "./command.js";
 import { compare } from "./compare.js";
@@ -16,6 +15,8 @@ import { fuzz } from "./fuzz.js";
 import { gemm } from "./gemm.js";
 import { programHelp } from "./help.js";
 import { info } from "./info.js";
+import { launch } from "./launch.js";
+import { nearest } from "./nearest.js";
 import { quantize } from "./quantize.js";
 import type { CliIo } from "./session.js";
 import { sweep } from "./sweep.js";
@@ -57,9 +58,10 @@ export async function runCli(args: readonly string[], io: CliIo): Promise<ExitCo
 function find(name: string | undefined): Command {
   const command = COMMANDS.find((candidate) => candidate.name === name);
   if (command) return command;
-  const given = name === undefined ? "no command was given" : `"${name}" is not a command`;
-  const names = COMMANDS.map((candidate) => candidate.name).join(", ");
-  throw new ArgumentError(`${given}; there are ${names}; lockstep --help tells more`);
+  const names = COMMANDS.map((candidate) => candidate.name);
+  const given =
+    name === undefined ? "no command was given" : `"${name}" is not a command${nearest(name, names)}`;
+  throw new ArgumentError(`${given}; there are ${names.join(", ")}; lockstep --help tells more`);
 }
 
 /** The line begins with the command's name; where the error does too, an operation's name being the command's, once. */
@@ -71,38 +73,12 @@ function errorLine(name: string | undefined, said: string): string {
 
 /** One line; with LOCKSTEP_DEBUG=1 the stack. */
 function describe(error: unknown): string {
-  if (process.env.LOCKSTEP_DEBUG === "1" && error instanceof Error && error.stack) return error.stack;
+  if (process.env.LOCKSTEP_DEBUG === "1" && error instanceof Error && error.stack)
+    return error.stack.split("\n").map(printable).join("\n");
   const message = error instanceof Error ? error.message : String(error);
   const text =
     error instanceof LockstepError ? message : `unexpected error: ${message} (LOCKSTEP_DEBUG=1 shows where)`;
-  return text.replace(/\s*\n\s*/g, " ");
-}
-
-const SIGNALS = { SIGINT: 130, SIGTERM: 143, SIGHUP: 129 } as const;
-
-function leave(signal: NodeJS.Signals): void {
-  removeTemporaries();
-  process.exit(signal in SIGNALS ? SIGNALS[signal as keyof typeof SIGNALS] : 1);
-}
-
-/** While a file is unfinished, signals remove it; at other times they end the process at once, computing or not. */
-function handleSignals(unfinished: boolean): void {
-  for (const signal of Object.keys(SIGNALS)) {
-    if (unfinished) process.on(signal, leave);
-    else process.off(signal, leave);
-  }
-}
-
-/**
- * A reader that has seen enough, `head` for one, ends the run without a complaint. An output that takes nothing for
- * another reason, a full disk for one, is told of.
- */
-function endWithOutput(error: Error & { readonly code?: string }): void {
-  removeTemporaries();
-  if (error.code === "EPIPE") process.exit(0);
-  const said = fileError("standard output", "cannot be written", error);
-  process.stderr.write(errorLine(process.argv[2], said.message));
-  process.exit(2);
+  return printable(text.replace(/\s*\n\s*/g, " "));
 }
 
 function isProgram(): boolean {
@@ -112,9 +88,4 @@ function isProgram(): boolean {
   );
 }
 
-if (isProgram()) {
-  watchTemporaries(handleSignals);
-  process.stdout.on("error", endWithOutput);
-  process.stderr.on("error", () => {}); // the exit status tells what no line can
-  process.exitCode = await runCli(process.argv.slice(2), process);
-}
+if (isMainThread && isProgram()) launch();

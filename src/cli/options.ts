@@ -1,6 +1,7 @@
 /** Command-line options as data: a row for each, from which parsing and help follow. */
 import { type ParseArgsConfig, parseArgs } from "node:util";
 import { ArgumentError } from "../errors.js";
+import { nearest } from "./nearest.js";
 
 /** One option. */
 export interface Option<T> {
@@ -16,6 +17,8 @@ export interface Option<T> {
   /** The default as shown in help. */
   readonly shown?: string;
   readonly required?: boolean;
+  /** What the value is to the run where it is the path of a file. */
+  readonly file?: "read" | "written";
 }
 
 /** Rows by the option's long name. */
@@ -43,9 +46,15 @@ export function optional<T>(row: Row<T> & Pick<Option<T>, "parse">): Option<T | 
   return { kind: "value", fallback: undefined, ...row };
 }
 
+/** A parser of texts with something in them. */
+export function someText(text: string): string {
+  if (text !== "") return text;
+  throw new ArgumentError("an empty text was given");
+}
+
 /** An option that must be given. */
 export function required(row: Row<string>): Option<string> {
-  return { kind: "value", parse: (text) => text, fallback: "", required: true, ...row };
+  return { kind: "value", parse: someText, fallback: "", required: true, ...row };
 }
 
 /** One of a few names. */
@@ -115,7 +124,7 @@ export interface Parsed {
 
 /**
  * Parses arguments by a table. Throws `ArgumentError` for an unknown option, a missing or superfluous value and
- * for a value that its row refuses. Given twice, the last counts. Rows that are required are not looked at here.
+ * for a value that its row refuses, and for an option that is given twice. Rows that are required are not looked at here.
  */
 export function parseOptions(table: OptionTable, args: readonly string[]): Parsed {
   const options: NonNullable<ParseArgsConfig["options"]> = {};
@@ -135,7 +144,11 @@ export function parseOptions(table: OptionTable, args: readonly string[]): Parse
   for (const token of tokens) {
     if (token.kind !== "option") continue;
     const row = Object.hasOwn(table, token.name) ? table[token.name] : undefined;
-    if (!row) throw new ArgumentError(`there is no option ${token.rawName}`);
+    if (!row) {
+      const names = Object.keys(table).map((name) => `--${name}`);
+      throw new ArgumentError(`there is no option ${token.rawName}${nearest(token.rawName, names)}`);
+    }
+    if (given.has(token.name)) throw new ArgumentError(`--${token.name} was given twice; give it once`);
     // What looks like the next option is no value, unless it is given as --name=value.
     const isNext = !token.inlineValue && /^--[a-z]/.test(token.value ?? "");
     values[token.name] = parseValue(row, token.rawName, isNext ? undefined : token.value);
@@ -146,8 +159,8 @@ export function parseOptions(table: OptionTable, args: readonly string[]): Parse
 }
 
 /** The values of the rows of one table among those parsed. */
-export function valuesOf<T extends OptionTable>(_table: T, { values }: Parsed): Values<T> {
-  return values as Values<T>;
+export function valuesOf<T extends OptionTable>(table: T, { values }: Parsed): Values<T> {
+  return Object.fromEntries(Object.keys(table).map((name) => [name, values[name]])) as Values<T>;
 }
 
 function parseValue(row: Option<unknown>, name: string, text: string | undefined): unknown {

@@ -5,6 +5,7 @@ import type { Metadata, TensorEntry, TensorPlan } from "../io/header.js";
 import type { SafetensorsFile } from "../io/safetensors.js";
 import { type PutTensor, writeSafetensors } from "../io/safetensors-writer.js";
 import type { TensorSource } from "../io/source.js";
+import { printable } from "../printable.js";
 import type { Session } from "./session.js";
 
 /** Some tensors of the output, and how to make them. */
@@ -53,7 +54,9 @@ export async function writePieces(
 ): Promise<void> {
   const plan = {
     tensors: pieces.flatMap((piece) => piece.outputs),
-    metadata: Object.assign({}, metadata, ...pieces.map((piece) => piece.metadata)) as Metadata,
+    metadata: Object.fromEntries(
+      [metadata, ...pieces.map((piece) => piece.metadata ?? {})].flatMap((each) => Object.entries(each)),
+    ),
   };
   const sizes = plan.tensors.map(({ dtype, shape }) => fileBytes(dtype, shape));
   const progress = session.progress(
@@ -78,7 +81,8 @@ export async function naming<T>(tensor: string, body: () => T | Promise<T>): Pro
   try {
     return await body();
   } catch (error) {
-    if (!(error instanceof LockstepError) || error.message.includes(`tensor "${tensor}"`)) throw error;
+    if (!(error instanceof LockstepError) || error.message.includes(printable(`tensor "${tensor}"`)))
+      throw error;
     throw new LockstepError(error.code, `tensor "${tensor}": ${error.message}`, { cause: error });
   }
 }

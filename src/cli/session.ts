@@ -1,6 +1,7 @@
 /** One run of a command: where it prints, and the backend it computes on. */
 import type { Backend } from "../backends/backend.js";
 import { openBackend } from "../backends/open.js";
+import { printable, printableJson } from "../printable.js";
 import type { Values } from "./options.js";
 import { Progress, type Sink } from "./progress.js";
 import type { GENERAL } from "./shared-options.js";
@@ -28,10 +29,10 @@ export class Session {
     return this.#backend;
   }
 
-  /** The result: as JSON where that is asked for, else as lines of text. */
+  /** The result: as JSON where that is asked for, else as lines of text. Names of tensors and files do nothing to a terminal. */
   result(json: unknown, lines: readonly string[]): void {
-    if (this.general.json) this.io.stdout.write(`${toJson(json)}\n`);
-    else for (const line of lines) this.io.stdout.write(`${line}\n`);
+    if (this.general.json) this.io.stdout.write(`${printableJson(toJson(json))}\n`);
+    else for (const line of lines) this.io.stdout.write(`${printable(line)}\n`);
   }
 
   /** As `result`, for what a quiet run does not say. */

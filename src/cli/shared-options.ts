@@ -33,7 +33,13 @@ export const OUTPUT: Option<string> = required({
   short: "o",
   placeholder: "OUT",
   help: "the safetensors file to write",
+  file: "written",
 });
+
+/** Of every command that writes a file. */
+export const FORCE = {
+  force: flag("write OUT even where it is one of the files that are read"),
+} as const;
 
 /** A scalar format, by name or alias; it must be given. */
 export const FORMAT: Option<ScalarFormat> = {

@@ -3,7 +3,8 @@ import { createHash } from "node:crypto";
 import { ArgumentError, FileError } from "../errors.js";
 import type { QuantizedTensor } from "../tensor/quantized.js";
 import { isObject, type JsonObject, type TensorPlan } from "./header.js";
-import { repeatedKey } from "./json-keys.js";
+import { JsonError, parseJson } from "./json-read.js";
+import { jsonText } from "./json-write.js";
 import type { TensorSource } from "./source.js";
 
 /** The key of a file's metadata that has it. */
@@ -26,17 +27,19 @@ export function quantizedRecord({ spec, shape, dtype, scaleLayout }: QuantizedTe
   return { ...spec, shape, dtype, scaleLayout };
 }
 
-/** A record with the digest of all there is in the file. */
+/** A record as its file has it: with the digest of all there is in the file. */
 export interface StoredRecord extends CheckpointRecord {
+  /** The JSON of all but the digest. */
+  readonly text: string;
   readonly sha256: string;
 }
 
-/** The SHA-256 of a record and of the tensors beside it, given by name in ascending order. */
+/** The SHA-256 of a record's JSON and of the tensors beside it, given by name in ascending order. */
 export class CheckpointDigest {
   readonly #hash = createHash("sha256");
 
-  constructor(record: CheckpointRecord) {
-    this.#hash.update(JSON.stringify(jsonOf(record)));
+  constructor(text: string) {
+    this.#hash.update(text);
   }
 
   add({ name, dtype, shape }: TensorPlan, bytes: Uint8Array): void {
@@ -48,45 +51,28 @@ export class CheckpointDigest {
   }
 }
 
-function jsonOf({ quantized, steps, random, extra }: CheckpointRecord): JsonObject {
+/** The JSON of a record. Throws `ArgumentError` for an `extra` that would not come back the same. */
+export function recordText({ quantized, steps, random, extra }: CheckpointRecord): string {
   const numbers = { seed: String(random.seed), offset: String(random.offset) };
-  return { version: VERSION, quantized, steps, random: numbers, extra };
+  const fields = { version: VERSION, quantized, steps, random: numbers, extra };
+  const members = Object.entries(fields).filter(([, value]) => value !== undefined);
+  return `{${members.map(([name, value]) => `"${name}":${jsonText(name, value)}`).join(",")}}`;
 }
 
-/** The record as text. */
-export function formatRecord(record: CheckpointRecord, sha256: string): string {
-  return JSON.stringify({ ...jsonOf(record), sha256 });
-}
-
-/** Throws `ArgumentError` for a value that JSON would change. */
-export function requireJson(name: string, value: unknown): void {
-  if (value === null || typeof value === "string" || typeof value === "boolean") return;
-  if (typeof value === "number" && Number.isFinite(value)) return;
-  if (Array.isArray(value)) {
-    for (const [i, each] of value.entries()) requireJson(`${name}[${i}]`, each);
-  } else if (isObject(value) && isPlain(value)) {
-    for (const [key, each] of Object.entries(value)) requireJson(`${name}.${key}`, each);
-  } else {
-    throw new ArgumentError(
-      `checkpoint: ${name} is ${typeof value} ${String(value)}, which JSON does not hold; give null, booleans, texts, finite numbers, lists and plain objects`,
-    );
-  }
-}
-
-function isPlain(value: object): boolean {
-  const prototype: unknown = Object.getPrototypeOf(value);
-  return prototype === null || prototype === Object.prototype;
+/** The JSON of a record with the digest. */
+export function withDigest(text: string, sha256: string): string {
+  return `${text.slice(0, -1)},"sha256":"${sha256}"}`;
 }
 
 /** The record of a file. Throws `FileError` for a file that is no checkpoint, or of another version. */
 export function readRecord({ path, metadata }: TensorSource): StoredRecord {
   const fail = (why: string): FileError => new FileError(`${path}: ${why}`);
-  const text = metadata[RECORD_KEY];
-  if (text === undefined)
+  const stored = Object.hasOwn(metadata, RECORD_KEY) ? metadata[RECORD_KEY] : undefined;
+  if (stored === undefined)
     throw fail(
       `is no checkpoint: its metadata have no "${RECORD_KEY}"; give a file that saveCheckpoint wrote`,
     );
-  const record = parse(text);
+  const record = parse(stored);
   if (!record) throw fail(`its metadata's "${RECORD_KEY}" is not a JSON object; the file is damaged`);
   if (record.version !== VERSION) {
     throw fail(
@@ -101,7 +87,13 @@ export function readRecord({ path, metadata }: TensorSource): StoredRecord {
   const { seed, offset } = random;
   if (!isInteger(seed) || !isInteger(offset)) throw damaged("seed and offset are not decimal numbers");
   if (typeof sha256 !== "string") throw damaged("digest is missing");
-  return { quantized, steps, random: { seed: BigInt(seed), offset: BigInt(offset) }, extra, sha256 };
+  const read = { quantized, steps, random: { seed: BigInt(seed), offset: BigInt(offset) }, extra };
+  try {
+    return { ...read, text: recordText(read), sha256 };
+  } catch (error) {
+    if (!(error instanceof ArgumentError)) throw error;
+    throw damaged("record holds what no checkpoint can");
+  }
 }
 
 function isInteger(value: unknown): value is string {
@@ -110,9 +102,10 @@ function isInteger(value: unknown): value is string {
 
 function parse(text: string): JsonObject | undefined {
   try {
-    const value: unknown = JSON.parse(text);
-    return isObject(value) && repeatedKey(text) === undefined ? value : undefined;
-  } catch {
-    return undefined;
+    const value = parseJson(text);
+    return isObject(value) ? value : undefined;
+  } catch (error) {
+    if (error instanceof JsonError) return undefined;
+    throw error;
   }
 }

@@ -3,15 +3,15 @@ import { DisposedError, FileError } from "../errors.js";
 import { defaultRandom, type Module } from "../modules/module.js";
 import type { Optimizer } from "../optimizers/optimizer.js";
 import type { RandomState } from "../quantizers/quantizer.js";
-import { requireQuantized, requireTensors, stepsOf } from "./checkpoint-checks.js";
+import { requireQuantized, requireState, requireTensors, stepsOf } from "./checkpoint-checks.js";
 import {
   CheckpointDigest,
-  formatRecord,
   quantizedRecord,
   RECORD_KEY,
   readRecord,
-  requireJson,
+  recordText,
   type StoredRecord,
+  withDigest,
 } from "./checkpoint-record.js";
 import { scaleNames, scalesFrom, scaleTensors, storedScales } from "./checkpoint-scales.js";
 import {
@@ -20,6 +20,7 @@ import {
   quantizedParameters,
   type TensorPlace,
 } from "./checkpoint-tensors.js";
+import { requirePath } from "./files.js";
 import type { TensorPlan } from "./header.js";
 import { SafetensorsFile } from "./safetensors.js";
 import { writeSafetensors } from "./safetensors-writer.js";
@@ -35,34 +36,39 @@ export interface CheckpointState {
 }
 
 export interface SavedState extends CheckpointState {
-  /** The caller's own, as JSON has it: which step this is, say. */
+  /**
+   * The caller's own: which step this is, say. Null, booleans, texts, finite numbers, and arrays and plain objects of
+   * those, at most 500 deep; `loadCheckpoint` gives an equal value.
+   */
   readonly extra?: unknown;
 }
 
 /**
  * Writes parameters, masters, buffers, step counts, scales, amaxes, the random state and `extra` to `path`; all are
  * those at the time of the call, and held on the host until they are written. The file appears when it is complete.
- * Gradients and cached weights are not in it: save between steps. Throws `ArgumentError` for an `extra` that JSON does
- * not hold, and for an optimizer of another module; `FileError` where the file cannot be written.
+ * Gradients and cached weights are not in it: save between steps. Throws `ArgumentError` for what is no
+ * module, optimizer or random state, for an option that there is not, for an `extra` that would not come back the same,
+ * and for an optimizer of another module; `FileError` where the file cannot be written or its header would be too long to be read.
  */
 export async function saveCheckpoint(path: string, state: SavedState): Promise<void> {
+  requirePath("saveCheckpoint", path);
+  requireState("saveCheckpoint", state, ["extra"]);
   const { module, optimizer, extra } = state;
-  if (extra !== undefined) requireJson("extra", extra);
   const quantized = Object.fromEntries(
     [...quantizedParameters(module)].map(([name, value]) => [name, quantizedRecord(value)]),
   );
   const { seed, offset } = randomOf(state);
   const steps =
     optimizer && Object.fromEntries([...optimizer.slots].map(([name, slot]) => [name, slot.steps]));
-  const record = { quantized, steps, random: { seed, offset }, extra };
+  const text = recordText({ quantized, steps, random: { seed, offset }, extra });
   const values = placesOf(state).map(({ tensor, ...plan }) => ({
     ...plan,
     bytes: bytesOf(tensor.dataSync()),
   }));
   const tensors = [...values, ...scaleTensors(module)];
-  const digest = new CheckpointDigest(record);
+  const digest = new CheckpointDigest(text);
   for (const tensor of sortedByName(tensors)) digest.add(tensor, tensor.bytes);
-  const metadata = { [RECORD_KEY]: formatRecord(record, digest.end()) };
+  const metadata = { [RECORD_KEY]: withDigest(text, digest.end()) };
   await writeSafetensors(path, { tensors, metadata }, async (put) => {
     for (const { name, bytes } of tensors) await put(name, bytes);
   });
@@ -75,6 +81,8 @@ export async function saveCheckpoint(path: string, state: SavedState): Promise<v
  * version, or not of this module and optimizer.
  */
 export async function loadCheckpoint(path: string, state: CheckpointState): Promise<unknown> {
+  requirePath("loadCheckpoint", path);
+  requireState("loadCheckpoint", state, []);
   const file = await SafetensorsFile.open(path);
   try {
     return await load(file, state);
@@ -114,7 +122,7 @@ async function readTensors(
   wanted: ReadonlySet<string>,
 ): Promise<(name: string) => Uint8Array> {
   const kept = new Map<string, Uint8Array>();
-  const digest = new CheckpointDigest(record);
+  const digest = new CheckpointDigest(record.text);
   for (const entry of sortedByName(file.tensors.values())) {
     const bytes = await file.read(entry);
     digest.add(entry, bytes);

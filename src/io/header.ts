@@ -1,8 +1,8 @@
-/** The header of a safetensors file: its JSON checked in full, and written. */
+/** The header of a safetensors file, checked in full. */
 import { FileError } from "../errors.js";
 import { elementCount, type Shape } from "../tensor/shape.js";
 import { FILE_DTYPES, type FileDType, fileBytes, isFileDType } from "./dtypes.js";
-import { repeatedKey } from "./json-keys.js";
+import { JsonError, jsonMembers, readDigits, repeated } from "./json-read.js";
 
 /** A tensor to be written. */
 export interface TensorPlan {
@@ -24,7 +24,8 @@ export interface Header {
   readonly metadata: Metadata;
 }
 
-const METADATA = "__metadata__";
+/** The key of a header that has no tensor. */
+export const METADATA = "__metadata__";
 
 export type JsonObject = Readonly<Record<string, unknown>>;
 
@@ -32,7 +33,8 @@ export function isObject(value: unknown): value is JsonObject {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-function isSize(value: unknown): value is number {
+/** Whether a value can be the size of a dimension. */
+export function isSize(value: unknown): value is number {
   return Number.isSafeInteger(value) && (value as number) >= 0;
 }
 
@@ -41,39 +43,48 @@ function isSize(value: unknown): value is number {
  * tensor, what was found and what is needed, for anything the format does not allow.
  */
 export function parseHeader(file: string, bytes: Uint8Array, dataBytes: number): Header {
-  const root = parseObject(file, bytes);
   const tensors = new Map<string, TensorEntry>();
-  for (const [name, value] of Object.entries(root)) {
-    if (name !== METADATA) tensors.set(name, parseEntry(file, name, value));
+  const shapes = new SharedShapes();
+  let metadata: Metadata | undefined;
+  try {
+    for (const [name, value] of jsonMembers(textOf(file, bytes), readDigits)) {
+      if (tensors.has(name) || (name === METADATA && metadata)) throw repeated(name);
+      if (name === METADATA) metadata = parseMetadata(file, value);
+      else tensors.set(name, parseEntry(file, name, value, shapes));
+    }
+  } catch (error) {
+    throw error instanceof JsonError ? new FileError(`${file}: its header ${error.message}`) : error;
   }
   requireContiguous(file, [...tensors.values()], dataBytes);
-  return { tensors, metadata: parseMetadata(file, root[METADATA]) };
+  return { tensors, metadata: metadata ?? {} };
 }
 
-function parseObject(file: string, bytes: Uint8Array): JsonObject {
-  const fail = (why: string, cause?: unknown): FileError =>
-    new FileError(`${file}: its header ${why}`, { cause });
+function textOf(file: string, bytes: Uint8Array): string {
   let text: string;
   try {
     text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
   } catch (cause) {
-    throw fail("is not UTF-8; safetensors headers are JSON in UTF-8", cause);
+    throw new FileError(`${file}: its header is not UTF-8; safetensors headers are JSON in UTF-8`, { cause });
   }
-  if (!text.startsWith("{"))
-    throw fail(`begins with ${JSON.stringify(text.slice(0, 1))}; it must begin with "{"`);
-  let root: unknown;
-  try {
-    root = JSON.parse(text);
-  } catch (cause) {
-    throw fail("is not valid JSON", cause);
-  }
-  if (!isObject(root)) throw fail("is not a JSON object");
-  const twice = repeatedKey(text);
-  if (twice !== undefined) throw fail(`has the key "${twice}" twice; keys must be unique`);
-  return root;
+  if (text.startsWith("{")) return text;
+  throw new FileError(
+    `${file}: its header begins with ${JSON.stringify(text.slice(0, 1))}; it must begin with "{"`,
+  );
 }
 
-function parseEntry(file: string, name: string, value: unknown): TensorEntry {
+/** One array for all equal shapes: files of a million tensors have few shapes. */
+class SharedShapes {
+  readonly #shapes = new Map<string, Shape>();
+
+  of(shape: Shape): Shape {
+    const key = shape.join();
+    const known = this.#shapes.get(key);
+    if (!known) this.#shapes.set(key, shape);
+    return known ?? shape;
+  }
+}
+
+function parseEntry(file: string, name: string, value: unknown, shapes: SharedShapes): TensorEntry {
   const fail = (why: string): FileError => new FileError(`${file}: tensor "${name}": ${why}`);
   if (!isObject(value)) throw fail("its entry is not an object with dtype, shape and data_offsets");
   const { dtype, shape, data_offsets: offsets } = value;
@@ -81,10 +92,10 @@ function parseEntry(file: string, name: string, value: unknown): TensorEntry {
     throw fail(`dtype ${JSON.stringify(dtype)} is not one of ${Object.keys(FILE_DTYPES).join(", ")}`);
   }
   if (!Array.isArray(shape) || !shape.every(isSize)) {
-    throw fail(`shape ${JSON.stringify(shape)} is not a list of sizes from 0`);
+    throw fail(`shape ${JSON.stringify(shape)} is not a list of sizes from 0, in digits`);
   }
   if (!Array.isArray(offsets) || offsets.length !== 2 || !offsets.every(isSize)) {
-    throw fail(`data_offsets ${JSON.stringify(offsets)} is not [begin, end]`);
+    throw fail(`data_offsets ${JSON.stringify(offsets)} is not [begin, end], in digits`);
   }
   const [begin, end] = offsets as [number, number];
   if (begin > end) throw fail(`data_offsets [${begin}, ${end}] end before they begin`);
@@ -94,7 +105,7 @@ function parseEntry(file: string, name: string, value: unknown): TensorEntry {
       `${dtype} [${shape}] needs ${needed} bytes; data_offsets [${begin}, ${end}] hold ${end - begin}`,
     );
   }
-  return { name, dtype, shape, begin, end };
+  return { name, dtype, shape: shapes.of(shape), begin, end };
 }
 
 /** The data must be covered once: no overlap, no hole, nothing beyond the end, nothing left over. */
@@ -121,32 +132,4 @@ function parseMetadata(file: string, value: unknown): Metadata {
   const entries = isObject(value) ? Object.entries(value) : undefined;
   if (!entries?.every(isText)) throw new FileError(`${file}: ${METADATA} must map strings to strings`);
   return Object.fromEntries(entries);
-}
-
-/** A header with its length before it, and where each tensor goes. Wider elements first, so that all are aligned. */
-export function buildHeader(
-  file: string,
-  plans: readonly TensorPlan[],
-  metadata: Metadata,
-): { readonly bytes: Uint8Array; readonly tensors: ReadonlyMap<string, TensorEntry> } {
-  const tensors = new Map<string, TensorEntry>();
-  let at = 0;
-  for (const plan of plans.toSorted((a, b) => FILE_DTYPES[b.dtype].bits - FILE_DTYPES[a.dtype].bits)) {
-    const { name, dtype, shape } = plan;
-    const fail = (why: string): FileError => new FileError(`${file}: tensor "${name}": ${why}`);
-    if (name === METADATA || tensors.has(name)) throw fail("the name is taken; a file has each name once");
-    const size = fileBytes(dtype, shape);
-    if (!Number.isSafeInteger(size)) throw fail(`${dtype} [${shape}] does not fill whole bytes; pad it`);
-    tensors.set(name, { name, dtype, shape, begin: at, end: at + size });
-    at += size;
-  }
-  const entries = [...tensors.values()].map(({ name, dtype, shape, begin, end }) => {
-    return [name, { dtype, shape, data_offsets: [begin, end] }] as const;
-  });
-  const extra = Object.keys(metadata).length > 0 ? [[METADATA, metadata] as const] : [];
-  const json = new TextEncoder().encode(JSON.stringify(Object.fromEntries([...extra, ...entries])));
-  const bytes = new Uint8Array(8 + Math.ceil(json.length / 8) * 8).fill(0x20);
-  new DataView(bytes.buffer).setBigUint64(0, BigInt(bytes.length - 8), true);
-  bytes.set(json, 8);
-  return { bytes, tensors };
 }

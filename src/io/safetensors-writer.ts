@@ -1,10 +1,12 @@
 /** Writing safetensors files: to a temporary name first, so that a failed run leaves nothing. */
-import { rmSync } from "node:fs";
-import { type FileHandle, open, realpath, rename, rm, stat } from "node:fs/promises";
-import { dirname, join } from "node:path";
+import { type FileHandle, rename } from "node:fs/promises";
+import { dirname } from "node:path";
 import { FileError } from "../errors.js";
-import { buildHeader, type Metadata, type TensorEntry, type TensorPlan } from "./header.js";
-import { fileError, LARGEST_TRANSFER } from "./safetensors.js";
+import { fileError, requirePath, writeAt } from "./files.js";
+import type { Metadata, TensorEntry, TensorPlan } from "./header.js";
+import { encodeHeader, planEntries } from "./header-write.js";
+import { syncFolder, targetOf } from "./target.js";
+import { discard, finished, openTemporary } from "./temporaries.js";
 
 /** What is to be written. */
 export interface FilePlan {
@@ -15,65 +17,44 @@ export interface FilePlan {
 /** Puts `bytes` at byte `at` of a planned tensor. In any order. */
 export type PutTensor = (name: string, bytes: Uint8Array, at?: number) => Promise<void>;
 
-const temporaries = new Set<string>();
-let created = 0;
-let watcher: (unfinished: boolean) => void = () => {};
-
-/** Calls `listener` when the first unfinished file appears and when the last is gone: to handle signals between. */
-export function watchTemporaries(listener: (unfinished: boolean) => void): void {
-  watcher = listener;
-}
-
-/** Removes unfinished files at once: for signal handlers. */
-export function removeTemporaries(): void {
-  for (const path of temporaries) rmSync(path, { force: true });
-  temporaries.clear();
-}
-
 /**
  * Writes a safetensors file: `body` puts every byte of every planned tensor. The file appears under `path`
- * when all is written, and not at all where `body` throws or leaves bytes out.
+ * when all is written and on the disk, and not at all where `body` throws or leaves bytes out. Links are followed; a file that is
+ * replaced hands on its permissions. Throws `FileError` for whatever a reader would refuse, and what the system says.
  */
 export async function writeSafetensors(
   path: string,
-  plan: FilePlan,
+  { tensors: plans, metadata = {} }: FilePlan,
   body: (put: PutTensor) => Promise<void>,
 ): Promise<void> {
-  const header = buildHeader(path, plan.tensors, plan.metadata ?? {});
+  requirePath("safetensors", path);
+  const tensors = planEntries(path, plans);
+  const header = encodeHeader(path, tensors.values(), metadata);
   const target = await targetOf(path);
-  const temporary = join(dirname(target), `.lockstep-${process.pid}-${created++}.tmp`);
-  const handle = await open(temporary, "wx").catch((cause: unknown) => {
+  const cannot = (cause: unknown): never => {
     throw fileError(path, "cannot be written", cause);
-  });
-  if (temporaries.add(temporary).size === 1) watcher(true);
+  };
+  // what replaces a private file is private from the start
+  const temporary = await openTemporary(target.path, target.mode === undefined ? 0o666 : 0o600).catch(cannot);
+  const { handle } = temporary;
   try {
     try {
-      const writer = new Writer(path, handle, header.tensors, header.bytes.length);
-      await writeAt(path, handle, header.bytes, 0);
+      const writer = new Writer(path, handle, tensors, header.length);
+      await writeAt(path, handle, header, 0);
       await body((name, bytes, at = 0) => writer.put(name, bytes, at));
       writer.requireComplete();
+      if (target.mode !== undefined) await handle.chmod(target.mode).catch(cannot);
+      await handle.sync().catch(cannot);
     } finally {
       await handle.close();
     }
-    await rename(temporary, target).catch((cause: unknown) => {
-      throw fileError(path, "cannot be written", cause);
-    });
+    await rename(temporary.path, target.path).catch(cannot);
   } catch (error) {
-    await rm(temporary, { force: true });
+    await discard(temporary);
     throw error;
-  } finally {
-    temporaries.delete(temporary);
-    if (temporaries.size === 0) watcher(false);
   }
-}
-
-/** Where `path` leads; throws where something other than a file is there, a device for one. */
-async function targetOf(path: string): Promise<string> {
-  const target = await realpath(path).catch(() => path);
-  const there = await stat(target).catch(() => undefined);
-  if (there && !there.isFile())
-    throw new FileError(`${path}: cannot be written: something other than a file is there`);
-  return target;
+  finished(temporary);
+  await syncFolder(dirname(target.path));
 }
 
 class Writer {
@@ -105,16 +86,5 @@ class Writer {
     for (const [name, missing] of this.#missing) {
       if (missing > 0) throw new FileError(`${this.path}: tensor "${name}": ${missing} bytes were not given`);
     }
-  }
-}
-
-async function writeAt(path: string, handle: FileHandle, bytes: Uint8Array, position: number): Promise<void> {
-  try {
-    for (let at = 0; at < bytes.length; ) {
-      const length = Math.min(bytes.length - at, LARGEST_TRANSFER);
-      at += (await handle.write(bytes, at, length, position + at)).bytesWritten;
-    }
-  } catch (cause) {
-    throw fileError(path, "cannot be written", cause);
   }
 }

@@ -1,38 +1,46 @@
 /** Reading safetensors files without loading them: the header at once, each tensor when asked for. */
-import { type FileHandle, open } from "node:fs/promises";
+import type { FileHandle } from "node:fs/promises";
 import { FileError } from "../errors.js";
+import { openFile, readAt, requirePath } from "./files.js";
 import { type Header, parseHeader, type TensorEntry } from "./header.js";
+import { MAX_HEADER_BYTES } from "./limits.js";
 import { TensorSource } from "./source.js";
 
-/** The longest header that readers of the format accept. */
-const LONGEST_HEADER = 100_000_000;
+/** Small tensors are read together with what follows them. */
+const WINDOW_BYTES = 1 << 20;
 
-/** Node reads and writes less than 2 GiB at a time. */
-export const LARGEST_TRANSFER = 2 ** 30;
+/** Some bytes of a file. */
+interface Window {
+  readonly begin: number;
+  readonly bytes: Promise<Uint8Array>;
+}
 
 /** An open safetensors file. Close it. */
 export class SafetensorsFile extends TensorSource {
   readonly #handle: FileHandle;
   readonly #dataStart: number;
+  readonly #size: number;
+  #window: Window | undefined;
 
-  private constructor(path: string, handle: FileHandle, header: Header, dataStart: number) {
+  private constructor(path: string, handle: FileHandle, header: Header, dataStart: number, size: number) {
     super(path, header);
     this.#handle = handle;
     this.#dataStart = dataStart;
+    this.#size = size;
   }
 
-  /** Opens and checks a file. Throws `FileError` with what is wrong, from a missing file to overlapping tensors. */
+  /**
+   * Opens and checks a file. Throws `FileError` with what is wrong, from a missing file to overlapping tensors; nothing
+   * larger than the file is allocated, whatever it says.
+   */
   static async open(path: string): Promise<SafetensorsFile> {
-    const handle = await open(path, "r").catch((cause: unknown) => {
-      throw fileError(path, "cannot be read", cause);
-    });
+    requirePath("safetensors", path);
+    const { handle, size } = await openFile(path);
     try {
-      const stat = await handle.stat();
-      if (!stat.isFile()) throw new FileError(`${path}: is not a file; a safetensors file is needed`);
-      const headerBytes = await headerLength(path, handle, stat.size);
+      const headerBytes = await headerLength(path, handle, size);
       const bytes = await readAt(path, handle, 8, headerBytes);
       const dataStart = 8 + headerBytes;
-      return new SafetensorsFile(path, handle, parseHeader(path, bytes, stat.size - dataStart), dataStart);
+      return new SafetensorsFile(path, handle, parseHeader(path, bytes, size - dataStart), dataStart, size);
     } catch (error) {
       await handle.close();
       throw error;
@@ -40,7 +48,20 @@ export class SafetensorsFile extends TensorSource {
   }
 
   override async read(entry: TensorEntry, begin = 0, end = entry.end - entry.begin): Promise<Uint8Array> {
-    return readAt(this.path, this.#handle, this.#dataStart + entry.begin + begin, end - begin);
+    const position = this.#dataStart + entry.begin + begin;
+    const length = end - begin;
+    if (length > WINDOW_BYTES / 4) return readAt(this.path, this.#handle, position, length);
+    const window = this.#windowOf(position, length);
+    const from = position - window.begin;
+    return (await window.bytes).slice(from, from + length);
+  }
+
+  #windowOf(position: number, length: number): Window {
+    const own = this.#window;
+    if (own && position >= own.begin && position + length <= own.begin + WINDOW_BYTES) return own;
+    const size = Math.min(WINDOW_BYTES, this.#size - position);
+    this.#window = { begin: position, bytes: readAt(this.path, this.#handle, position, size) };
+    return this.#window;
   }
 
   async close(): Promise<void> {
@@ -52,9 +73,9 @@ async function headerLength(path: string, handle: FileHandle, fileSize: number):
   if (fileSize < 8) throw new FileError(`${path}: has ${fileSize} bytes; a safetensors file has at least 10`);
   const prefix = await readAt(path, handle, 0, 8);
   const length = new DataView(prefix.buffer, prefix.byteOffset).getBigUint64(0, true);
-  if (length > LONGEST_HEADER) {
+  if (length > MAX_HEADER_BYTES) {
     throw new FileError(
-      `${path}: its header would have ${length} bytes; ${LONGEST_HEADER} are the most; is this safetensors?`,
+      `${path}: its header would have ${length} bytes; ${MAX_HEADER_BYTES} are the most; is this safetensors?`,
     );
   }
   if (Number(length) > fileSize - 8) {
@@ -63,38 +84,4 @@ async function headerLength(path: string, handle: FileHandle, fileSize: number):
     );
   }
   return Number(length);
-}
-
-async function readAt(
-  path: string,
-  handle: FileHandle,
-  position: number,
-  length: number,
-): Promise<Uint8Array> {
-  const bytes = new Uint8Array(length);
-  for (let at = 0; at < length; ) {
-    const { bytesRead } = await handle.read(
-      bytes,
-      at,
-      Math.min(length - at, LARGEST_TRANSFER),
-      position + at,
-    );
-    if (bytesRead === 0)
-      throw new FileError(`${path}: ends at byte ${position + at}; it changed while it was read`);
-    at += bytesRead;
-  }
-  return bytes;
-}
-
-const REASONS: Readonly<Record<string, string>> = {
-  ENOENT: "there is no such file or folder",
-  EACCES: "permission is denied",
-  EISDIR: "it is a folder",
-  ENOSPC: "the disk is full",
-};
-
-/** A `FileError` in words for what the operating system said. */
-export function fileError(path: string, what: string, cause: unknown): FileError {
-  const code = cause instanceof Error && "code" in cause ? String(cause.code) : "";
-  return new FileError(`${path}: ${what}: ${REASONS[code] ?? (code || String(cause))}`, { cause });
 }

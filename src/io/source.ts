@@ -1,6 +1,7 @@
 /** Where tensors are read from: a file, or memory. */
 import { FileError } from "../errors.js";
-import { buildHeader, type Header, type Metadata, type TensorEntry, type TensorPlan } from "./header.js";
+import type { Header, Metadata, TensorEntry, TensorPlan } from "./header.js";
+import { planEntries } from "./header-write.js";
 
 /** Named tensors whose bytes are read when they are asked for. */
 export abstract class TensorSource {
@@ -42,7 +43,7 @@ export class MemorySource extends TensorSource {
     tensors: readonly (TensorPlan & { readonly bytes: Uint8Array })[],
     metadata: Metadata = {},
   ) {
-    super(path, { tensors: buildHeader(path, tensors, {}).tensors, metadata });
+    super(path, { tensors: planEntries(path, tensors), metadata });
     this.#bytes = new Map(tensors.map(({ name, bytes }) => [name, bytes]));
   }
 

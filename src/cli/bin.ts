@@ -1,0 +1,5 @@
+#!/usr/bin/env node
+/** The program. */
+import { launch } from "./launch.js";
+
+launch();

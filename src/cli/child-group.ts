@@ -1,0 +1,23 @@
+/** Programs that a command runs, each with whatever it starts as one group that can be ended together. */
+import { spawn } from "node:child_process";
+
+let listener: (running: boolean, group: number) => void = () => {};
+
+/** Calls `told` when a group begins, with `true`, and when its first process has ended. */
+export function watchGroups(told: typeof listener): void {
+  listener = told;
+}
+
+/** Runs a program, its output going where errors go, and gives its exit status. */
+export async function runChild(program: string, args: readonly string[]): Promise<number | null> {
+  return new Promise((resolve, reject) => {
+    const child = spawn(program, args, { stdio: ["ignore", 2, 2], detached: true });
+    const { pid } = child;
+    if (pid !== undefined) listener(true, pid);
+    child.on("error", reject);
+    child.on("exit", (status) => {
+      if (pid !== undefined) listener(false, pid);
+      resolve(status);
+    });
+  });
+}

@@ -1,0 +1,104 @@
+/** What the operating system does with files, in words and in whole transfers. */
+import { constants } from "node:fs";
+import { type FileHandle, open } from "node:fs/promises";
+import { ArgumentError, FileError } from "../errors.js";
+import { MAX_TRANSFER_BYTES } from "./limits.js";
+
+const REASONS: Readonly<Record<string, string>> = {
+  ENOENT: "there is no such file or folder",
+  EACCES: "permission is denied",
+  EPERM: "permission is denied",
+  EROFS: "the file system is read-only",
+  EISDIR: "it is a folder",
+  ENOTDIR: "part of the path is no folder",
+  ELOOP: "its links lead in a circle",
+  ENAMETOOLONG: "the name is too long",
+  EMFILE: "too many files are open",
+  ENFILE: "too many files are open",
+  ENOSPC: "the disk is full",
+  EDQUOT: "the disk quota is used up",
+  EFBIG: "the file would be too large",
+  ENXIO: "nothing is at its other end",
+  ERR_INVALID_ARG_VALUE: "a path has no zero bytes",
+};
+
+/** A `FileError` in words for what the operating system said. */
+export function fileError(path: string, what: string, cause: unknown): FileError {
+  if (cause instanceof FileError) return cause;
+  const code = cause instanceof Error && "code" in cause ? String(cause.code) : "";
+  return new FileError(`${path}: ${what}: ${REASONS[code] ?? (code || String(cause))}`, { cause });
+}
+
+/** Throws `ArgumentError` unless `path` is a text with something in it. */
+export function requirePath(what: string, path: unknown): asserts path is string {
+  if (typeof path === "string" && path !== "") return;
+  const given = path === "" ? "an empty text" : typeof path;
+  throw new ArgumentError(`${what}: the path is ${given}; give the path of a file`);
+}
+
+/** A file opened to be read, and its size. */
+export interface OpenedFile {
+  readonly handle: FileHandle;
+  readonly size: number;
+}
+
+/**
+ * Opens a file to be read. Throws `FileError` where `path` leads to anything else, a folder, a pipe or a device, without
+ * waiting for it: those have no size and cannot be read in any order.
+ */
+export async function openFile(path: string): Promise<OpenedFile> {
+  // without O_NONBLOCK a pipe that nobody writes to is waited for
+  const handle = await open(path, constants.O_RDONLY | (constants.O_NONBLOCK ?? 0)).catch(
+    (cause: unknown) => {
+      throw fileError(path, "cannot be read", cause);
+    },
+  );
+  try {
+    const stat = await handle.stat();
+    if (stat.isFile()) return { handle, size: stat.size };
+    const what = stat.isDirectory() ? "a folder" : stat.isFIFO() ? "a pipe" : "a device or a socket";
+    throw new FileError(
+      `${path}: cannot be read: it is ${what}, not a file; write what it gives to a file first`,
+    );
+  } catch (error) {
+    await handle.close();
+    throw fileError(path, "cannot be read", error);
+  }
+}
+
+/** Reads bytes of a file. Throws `FileError` where it ends before. */
+export async function readAt(
+  path: string,
+  handle: FileHandle,
+  position: number,
+  length: number,
+): Promise<Uint8Array> {
+  const bytes = new Uint8Array(length);
+  for (let at = 0; at < length; ) {
+    const wanted = Math.min(length - at, MAX_TRANSFER_BYTES);
+    const { bytesRead } = await handle.read(bytes, at, wanted, position + at).catch((cause: unknown) => {
+      throw fileError(path, "cannot be read", cause);
+    });
+    if (bytesRead === 0)
+      throw new FileError(`${path}: ends at byte ${position + at}; it changed while it was read`);
+    at += bytesRead;
+  }
+  return bytes;
+}
+
+/** Writes bytes of a file. */
+export async function writeAt(
+  path: string,
+  handle: FileHandle,
+  bytes: Uint8Array,
+  position: number,
+): Promise<void> {
+  try {
+    for (let at = 0; at < bytes.length; ) {
+      const length = Math.min(bytes.length - at, MAX_TRANSFER_BYTES);
+      at += (await handle.write(bytes, at, length, position + at)).bytesWritten;
+    }
+  } catch (cause) {
+    throw fileError(path, "cannot be written", cause);
+  }
+}

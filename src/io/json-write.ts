@@ -1,0 +1,110 @@
+/** A caller's value as JSON, such that reading the text gives the same value again; anything else is refused. */
+import { ArgumentError } from "../errors.js";
+import { MAX_DEPTH } from "./json-read.js";
+import { MAX_HEADER_BYTES } from "./limits.js";
+
+/** Leaves room for what a record puts around a value. */
+const MAX_VALUE_DEPTH = MAX_DEPTH - 12;
+
+/**
+ * The JSON of `value`, which `name` calls in errors. Numbers keep their sign of zero. Throws `ArgumentError` for whatever
+ * would come back as something else: `undefined`, functions, symbols, bigints, NaN and infinities, objects of a class or
+ * without a prototype, holes and further members of arrays, symbol keys, accessors and hidden members; for values that
+ * contain themselves, nest deeper than 500, or make more text than a file's header may have. `toJSON` is not called.
+ */
+export function jsonText(name: string, value: unknown): string {
+  const writer = new JsonWriter(name);
+  writer.write(value);
+  return writer.text;
+}
+
+class JsonWriter {
+  readonly #parts: string[] = [];
+  #length = 0;
+  readonly #open: object[] = [];
+  /** Where the value is: an index for an array's element, a key for an object's member. */
+  readonly #path: (string | number)[] = [];
+
+  constructor(private readonly name: string) {}
+
+  get text(): string {
+    return this.#parts.join("");
+  }
+
+  write(value: unknown): void {
+    if (typeof value === "string") this.#add(JSON.stringify(value));
+    else if (value === null || typeof value === "boolean") this.#add(String(value));
+    else if (typeof value === "number" && Number.isFinite(value)) this.#add(numberText(value));
+    else if (Array.isArray(value)) this.#within(value, () => this.#array(value));
+    else if (typeof value === "object") this.#within(value, () => this.#object(value));
+    else throw this.#refused(`is ${typeof value} ${String(value).slice(0, 40)}`);
+  }
+
+  #within(value: object, body: () => void): void {
+    if (this.#open.includes(value)) throw this.#refused("contains itself");
+    if (this.#open.length >= MAX_VALUE_DEPTH) throw this.#refused(`nests more than ${MAX_VALUE_DEPTH} deep`);
+    this.#open.push(value);
+    body();
+    this.#open.pop();
+  }
+
+  #array(array: readonly unknown[]): void {
+    if (Object.getPrototypeOf(array) !== Array.prototype) throw this.#refused("is an array of another class");
+    this.#add("[");
+    for (let i = 0; i < array.length; i++) this.#member(array, i, i > 0 ? "," : "");
+    this.#add("]");
+    // "length" is a member as well
+    if (Reflect.ownKeys(array).length !== array.length + 1)
+      throw this.#refused("has members beside its elements");
+  }
+
+  #object(object: object): void {
+    if (Object.getPrototypeOf(object) !== Object.prototype)
+      throw this.#refused(`is object ${className(object)}`);
+    this.#add("{");
+    let separator = "";
+    for (const key of Reflect.ownKeys(object)) {
+      if (typeof key === "symbol") throw this.#refused(`has the key ${String(key)}`);
+      this.#member(object, key, `${separator}${JSON.stringify(key)}:`);
+      separator = ",";
+    }
+    this.#add("}");
+  }
+
+  #member(object: object, key: string | number, before: string): void {
+    const member = Object.getOwnPropertyDescriptor(object, key);
+    if (!member) throw this.#refused(`has nothing at ${key}`);
+    if (!("value" in member)) throw this.#refused(`has an accessor, "${key}"`);
+    if (!member.enumerable) throw this.#refused(`has a hidden member, "${key}"`);
+    this.#add(before);
+    this.#path.push(key);
+    this.write(member.value);
+    this.#path.pop();
+  }
+
+  #add(text: string): void {
+    this.#parts.push(text);
+    this.#length += text.length;
+    if (this.#length > MAX_HEADER_BYTES)
+      throw this.#refused(`makes more than the ${MAX_HEADER_BYTES} bytes that a file's header may have`);
+  }
+
+  #refused(why: string): ArgumentError {
+    const steps = this.#path.map((key) => (typeof key === "number" ? `[${key}]` : `.${key.slice(0, 40)}`));
+    const shown = steps.length > 16 ? [...steps.slice(0, 8), "…", ...steps.slice(-8)] : steps;
+    return new ArgumentError(
+      `checkpoint: ${this.name}${shown.join("")} ${why}, which JSON does not hold; give null, booleans, texts, finite numbers, lists and plain objects`,
+    );
+  }
+}
+
+function numberText(value: number): string {
+  return Object.is(value, -0) ? "-0" : String(value);
+}
+
+function className(object: object): string {
+  const prototype: unknown = Object.getPrototypeOf(object);
+  if (prototype === null) return "without a prototype";
+  const maker: unknown = (prototype as { readonly constructor?: unknown }).constructor;
+  return `of class ${typeof maker === "function" ? maker.name : "unknown"}`;
+}

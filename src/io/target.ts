@@ -1,0 +1,67 @@
+/** The file that a path to write to leads to. */
+import { constants } from "node:fs";
+import { access, type FileHandle, lstat, open, readlink, realpath } from "node:fs/promises";
+import { basename, dirname, join, resolve } from "node:path";
+import { FileError } from "../errors.js";
+import { fileError } from "./files.js";
+
+/** As many links as Linux follows. */
+const MAX_LINKS = 40;
+
+/** Where to write, and the permissions of the file that is there. */
+export interface Target {
+  readonly path: string;
+  readonly mode?: number;
+}
+
+/**
+ * Follows links, also those that lead to no file yet: they stay links. Throws `FileError` where something other than a file is
+ * there, a file that may not be written, or no folder.
+ */
+export async function targetOf(path: string): Promise<Target> {
+  const fail = (cause: unknown): FileError => fileError(path, "cannot be written", cause);
+  let at = resolve(path);
+  for (let links = 0; links < MAX_LINKS; links++) {
+    const folder = await realpath(dirname(at)).catch((cause: unknown) => {
+      throw fail(cause);
+    });
+    const file = join(folder, basename(at));
+    const there = await lstat(file).catch((cause: unknown) => {
+      if (codeOf(cause) === "ENOENT") return undefined;
+      throw fail(cause);
+    });
+    if (there?.isSymbolicLink()) {
+      at = resolve(folder, await readlink(file));
+      continue;
+    }
+    if (!there) return { path: file };
+    if (!there.isFile())
+      throw new FileError(`${path}: cannot be written: something other than a file is there`);
+    await access(file, constants.W_OK).catch((cause: unknown) => {
+      throw fail(cause);
+    });
+    return { path: file, mode: there.mode & 0o7777 };
+  }
+  throw new FileError(`${path}: cannot be written: its links lead in a circle`);
+}
+
+/** What systems say of folders that cannot be flushed. */
+const CANNOT_FLUSH: readonly string[] = ["EINVAL", "EISDIR", "EPERM", "EACCES", "ENOTSUP", "EBADF"];
+
+/** Waits until a folder's entries are on the disk, where the system can. */
+export async function syncFolder(folder: string): Promise<void> {
+  let handle: FileHandle | undefined;
+  try {
+    handle = await open(folder, "r");
+    await handle.sync();
+  } catch (cause) {
+    if (!CANNOT_FLUSH.includes(codeOf(cause)))
+      throw fileError(folder, "cannot be flushed to the disk", cause);
+  } finally {
+    await handle?.close();
+  }
+}
+
+function codeOf(error: unknown): string {
+  return error instanceof Error && "code" in error ? String(error.code) : "";
+}
