@@ -4,7 +4,7 @@ import { rht16 } from "./hadamard.js";
 import { isPerTensor, type LayoutSpec, type Shape, tilingOf, type Usage } from "./layout.js";
 import { random8 } from "./philox.js";
 import { bitsOf, FLT_MAX, fromBits, mul } from "./rational.js";
-import { encode, encodeByCarry, type Step, steps } from "./scalar.js";
+import { encodeByCarry, type Step, steps } from "./scalar.js";
 import {
   amaxOf,
   type BlockScale,

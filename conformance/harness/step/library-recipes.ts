@@ -61,13 +61,15 @@ export function libraryRecipe(model: StepRecipe | undefined): Recipe | undefined
     case "mxfp8":
       return new MXFP8BlockScaling({ ...products, format: model.format, enable2dQuantization: model.square });
     case "nvfp4": {
-      const { rht, stochastic, square, fourOverSix: weightFourOverSix } = model;
+      const { rht, stochastic, square, fourOverSix } = model;
       return new NVFP4BlockScaling({
         ...products,
         disableRht: !rht,
         disableStochasticRounding: !stochastic,
         disable2dQuantization: !square,
-        weightFourOverSix,
+        ...(fourOverSix === "none"
+          ? { fourOverSix }
+          : { fourOverSix: "weights" as const, fourOverSixErrMode: fourOverSix }),
       });
     }
     case "custom":
