@@ -225,7 +225,7 @@ void launchRing(const NormParams& p, const Results& results, const ForwardShape&
 template <Wide type, int known, typename Results>
 bool tryRing(const NormParams& p, const Results& results, cudaStream_t stream) {
   const int64_t room = limitsOfDevice().sharedBytes - kReservedBytes - static_cast<int64_t>(sizeof(ForwardRing));
-  if (p.columns % kPack != 0 || p.columns > room) return false;
+  if (p.columns == 0 || p.columns % kPack != 0 || p.columns > room) return false;
   const int64_t rowBytes = p.columns * elementBytes(type);
   int group = 1;
   while (group < kForwardGroup && 2 * group * rowBytes <= kForwardSlotBytes) group *= 2;
