@@ -9,12 +9,12 @@ beforeEach(async () => {
   await w.write("in", [f32("a", [96, 256], ramp(96 * 256)), f32("b", [160, 256], ramp(160 * 256, 7))]);
 });
 
-/** Runs one command on both backends and compares what they wrote. */
-async function same(command: string, input: string, ...options: string[]): Promise<void> {
-  await w.succeed(command, input, "-o", "@gpu", "--backend", "cuda", ...options);
+/** Runs one command on both backends, compares what they wrote, and keeps what the GPU wrote as `output`. */
+async function same(command: string, input: string, output: string, ...options: string[]): Promise<void> {
+  await w.succeed(command, input, "-o", `@${output}`, "--backend", "cuda", ...options);
   await w.succeed(command, input, "-o", "@cpu", "--backend", "wasm", ...options);
-  expect((await w.read("gpu")).tensors).toEqual((await w.read("cpu")).tensors);
-  expect(await w.succeed("compare", "@gpu", "@cpu", "--backend", "cuda")).toBeTruthy();
+  expect((await w.read(output)).tensors).toEqual((await w.read("cpu")).tensors);
+  expect(await w.succeed("compare", `@${output}`, "@cpu", "--backend", "cuda")).toBeTruthy();
 }
 
 const QUANTIZERS = [
@@ -33,14 +33,14 @@ describeOnGpu("the command line on a GPU", () => {
   it.each(QUANTIZERS)("quantize and dequantize, %s %s %s", async (quantizer, ...options) => {
     const usage = options.includes("--rht") ? "rowwise,columnwise" : "rowwise";
     const bf16 = options.includes("--rht");
-    if (bf16) await w.succeed("encode", "@in", "-o", "@in", "--format", "bf16");
-    await same("quantize", "@in", "--quantizer", String(quantizer), "--usage", usage, ...options);
-    await same("dequantize", "@gpu", "--dtype", "bf16");
+    if (bf16) await w.succeed("encode", "@in", "-o", "@in", "--format", "bf16", "--force");
+    await same("quantize", "@in", "quantized", "--quantizer", String(quantizer), "--usage", usage, ...options);
+    await same("dequantize", "@quantized", "values", "--dtype", "bf16");
   });
 
   it("encode and decode", async () => {
-    await same("encode", "@in", "--format", "e3m2", "--rounding", "stochastic", "--seed", "3");
-    await same("decode", "@gpu", "--format", "e3m2");
+    await same("encode", "@in", "codes", "--format", "e3m2", "--rounding", "stochastic", "--seed", "3");
+    await same("decode", "@codes", "values", "--format", "e3m2");
   });
 
   it("gemm, by the plan that the GPU printed", async () => {

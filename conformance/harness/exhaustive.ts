@@ -36,7 +36,8 @@ type Codes = Uint8Array | Uint16Array | Uint32Array;
 export class Exhaustion {
   readonly #wanted: readonly { readonly table: readonly Step[]; readonly codes: Codes }[];
   readonly #bits: number;
-  readonly #patterns = new Uint32Array(BLOCK);
+  readonly #values = new Float32Array(BLOCK);
+  readonly #patterns = new Uint32Array(this.#values.buffer);
 
   constructor(readonly encoding: Encoding) {
     const { format, rounding, overflow } = encoding;
@@ -71,7 +72,7 @@ export class Exhaustion {
   #encode(backend: Backend, begin: number): Codes {
     using _scope = new Scope();
     for (let i = 0, first = begin | 0; i < BLOCK; i++) this.#patterns[i] = first + i;
-    const x = tensor(backend, this.#patterns, [BLOCK], "f32");
+    const x = tensor(backend, this.#values, [BLOCK], "f32");
     const codes = encode(x, { ...this.encoding, seed: 1n }).dataSync();
     return this.#bits === 4 ? unpack(codes as Uint8Array) : (codes as Codes);
   }

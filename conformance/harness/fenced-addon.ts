@@ -10,6 +10,8 @@ const POISON = 0xa7;
 const FENCE = 0xa5;
 /** What allocations are aligned to. */
 const FENCE_BYTES = 256;
+/** What the host poisons of an allocation. */
+const PIECE_BYTES = 2 ** 24;
 
 function isFence(bytes: Uint8Array): boolean {
   return bytes.every((byte) => byte === FENCE);
@@ -26,6 +28,17 @@ function stand(addon: AddonExports, device: DeviceHandle, address: number, bytes
   };
   const [before, after] = [read(address - FENCE_BYTES), read(address + bytes)];
   return (!before || isFence(before)) && (!after || isFence(after));
+}
+
+/** Poisons memory: a piece of it from the host, which the device copies on. */
+function poison(addon: AddonExports, device: DeviceHandle, address: number, bytes: number): void {
+  let done = Math.min(bytes, PIECE_BYTES);
+  addon.write(device, address, new Uint8Array(done).fill(POISON));
+  while (done < bytes) {
+    const next = Math.min(done, bytes - done);
+    addon.copy(device, address + done, address, next);
+    done += next;
+  }
 }
 
 /** What `body` gives; an error says how much was wanted without the fences. */
@@ -52,8 +65,9 @@ export function fencedAddon(addon: AddonExports): AddonExports {
     allocate(device, bytes) {
       const whole = withoutFences(() => addon.allocate(device, bytes + 2 * FENCE_BYTES));
       const address = whole + FENCE_BYTES;
-      const block = new Uint8Array(bytes + 2 * FENCE_BYTES).fill(FENCE);
-      addon.write(device, address - FENCE_BYTES, block.fill(POISON, FENCE_BYTES, FENCE_BYTES + bytes));
+      for (const fence of [whole, address + bytes])
+        addon.write(device, fence, new Uint8Array(FENCE_BYTES).fill(FENCE));
+      poison(addon, device, address, bytes);
       sizesOn(device).set(address, bytes);
       return address;
     },
