@@ -24,6 +24,9 @@ constexpr int64_t kForwardSlotBytes = 32 * 1024;
 // Slots that a multiprocessor then gets, at least, for an even load.
 constexpr int64_t kForwardTurns = 4;
 
+// Rows of a slot from which on those of RMSNorm are not beside each other.
+constexpr int kForwardApart = 4;
+
 // Slots of a ring and rows of a slot, at most.
 constexpr int kForwardSlots = 16;
 constexpr int kForwardGroup = 8;
@@ -43,15 +46,18 @@ struct ForwardShape {
   // Threads that work a row, and rows that are worked at once.
   int across;
   int down;
+  // From one row of a slot to the next: 1, or the number of blocks.
+  int apart;
 };
 
-// Calls visit(turn, row, count) for the slots of this block: `count` rows from `row` on.
+// Calls visit(turn, row, count) for the slots of this block: `count` rows from `row` on, shape.apart apart.
 template <typename Visit>
 __device__ void walkSlots(const ForwardShape& shape, int64_t rows, Visit visit) {
   Turn turn;
   const int64_t step = static_cast<int64_t>(gridDim.x) * shape.group;
-  for (int64_t row = static_cast<int64_t>(blockIdx.x) * shape.group; row < rows; row += step) {
-    visit(turn, row, static_cast<int>(min(rows - row, int64_t{shape.group})));
+  const int64_t last = static_cast<int64_t>(shape.group - 1) * shape.apart;
+  for (int64_t row = static_cast<int64_t>(blockIdx.x) * (shape.apart == 1 ? shape.group : 1); row < rows; row += step) {
+    visit(turn, row, row + last < rows ? shape.group : static_cast<int>(ceilDivide(rows - row, shape.apart)));
     turn.next(shape.slots);
   }
 }
@@ -94,7 +100,7 @@ __device__ void workNorms(const NormParams& p, Results& results, const ForwardSh
         y[k] = y[k] * scale * g[i][k];
       }
     }
-    results.store((row + r) * columns + pack * kPack, y);
+    results.store((row + r * shape.apart) * columns + pack * kPack, y);
   };
   if constexpr (packs > 0) {
 #pragma unroll
@@ -167,7 +173,7 @@ __global__ void __launch_bounds__(kForwardResultThreads + kForwardOtherThreads)
             } else {
               found = statisticsOf<type, int>(p, slot(turn) + r * columns);
             }
-            if (lane == 0) save(p, row + r, ring.statistics[turn.slot * shape.group + r] = found);
+            if (lane == 0) save(p, row + r * shape.apart, ring.statistics[turn.slot * shape.group + r] = found);
           }
           if (lane == 0) __mbarrier_arrive(ring.summed + turn.slot);
         }
@@ -180,8 +186,8 @@ __global__ void __launch_bounds__(kForwardResultThreads + kForwardOtherThreads)
     walkSlots(shape, p.rows, [&](Turn turn, int64_t row, int count) {
       uint64_t* filled = ring.filled + turn.slot;
       awaitPhase(ring.emptied + turn.slot, turn.parity ^ 1);
-      fetchLines(filled, slot(turn), columns, static_cast<const Storage*>(p.x) + row * columns, columns, count,
-                 columns);
+      fetchLines(filled, slot(turn), columns, static_cast<const Storage*>(p.x) + row * columns,
+                 static_cast<int64_t>(shape.apart) * columns, count, columns);
       arriveFetched(filled);
     });
   }
@@ -237,15 +243,19 @@ inline ForwardPlan forwardPlan(int64_t rows, int64_t columns, int64_t elementByt
   const int down = packs == 1 ? std::min(group, kForwardResultThreads / across) : 1;
   const auto threads = static_cast<unsigned>(ceilDivide(across * down, kLanes) * kLanes + kForwardOtherThreads);
   const int64_t bytes = static_cast<int64_t>(sizeof(ForwardRing)) + slots * group * rowBytes;
-  return {{slots, group, across, down}, packs, threads, bytes};
+  return {{slots, group, across, down, 1}, packs, threads, bytes};
 }
 
 template <Wide type, int known, int packs, typename Results>
 void launchRing(const NormParams& p, const Results& results, const ForwardPlan& plan, cudaStream_t stream) {
   const auto kernel = ringNormKernel<type, known, packs, Results>;
   const int64_t most = residentBlocks(kernel, plan.threads, plan.bytes);
-  const auto blocks = static_cast<unsigned>(std::min(ceilDivide(p.rows, plan.shape.group), most));
-  launchDependent(kernel, blocks, plan.threads, static_cast<int>(plan.bytes), stream, p, results, plan.shape);
+  ForwardShape shape = plan.shape;
+  const auto blocks = static_cast<int>(std::min(ceilDivide(p.rows, shape.group), most));
+  // no block then has more than one row more than another, which measured faster where sums are of one pass
+  if (p.mean == nullptr && shape.group >= kForwardApart) shape.apart = blocks;
+  launchDependent(kernel, static_cast<unsigned>(blocks), plan.threads, static_cast<int>(plan.bytes), stream, p, results,
+                  shape);
 }
 
 // Works rows that have a plan; false where there is none.
