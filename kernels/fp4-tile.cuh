@@ -76,7 +76,8 @@ struct Fp4Block {
       if constexpr (type == Wide::kF32) {
         words[i] = bitsOf(floatOf(words[i]) * powerOfTwo(-14));
       } else if constexpr (type == Wide::kBf16) {
-        asm("mul.rn.bf16x2 %0, %0, %1;" : "+r"(words[i]) : "r"(0x38803880u));
+        // a product, to which -0 adds nothing: those alone are of sm_90
+        asm("fma.rn.bf16x2 %0, %0, %1, %2;" : "+r"(words[i]) : "r"(0x38803880u), "r"(0x80008000u));
       } else {
         asm("mul.rn.f16x2 %0, %0, %1;" : "+r"(words[i]) : "r"(0x04000400u));
       }

@@ -110,8 +110,8 @@ cudaError_t launchRing(const NormBackwardParams& p, const RingPlan& plan, bool& 
   config.attrs = attributes;
   config.numAttrs = limitsOfDevice().clusters ? (parts > 1 ? 2 : 1) : 0;
   const auto teamsOf = [&](auto kernel) {
-    const Residency residency = residencyOf(kernel, plan.threads, plan.bytes);
-    return std::max<int64_t>(parts > 1 ? clustersOf(kernel, parts, config) : residency.blocks, 1);
+    const int64_t blocks = residentBlocks(kernel, plan.threads, plan.bytes);
+    return std::max<int64_t>(parts > 1 ? clustersOf(kernel, parts, config) : blocks, 1);
   };
   const auto launch = [&](auto kernel, int64_t units) {
     config.gridDim = dim3(parts * static_cast<unsigned>(std::min(units, teamsOf(kernel))));

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <algorithm>
-#include <type_traits>
 
 #include "kernels/dependent.cuh"
 #include "kernels/norm-statistics.cuh"
@@ -22,6 +21,11 @@ constexpr int kForwardResultThreads = 512;
 
 // Of a slot, if it holds several rows.
 constexpr int64_t kForwardSlotBytes = 32 * 1024;
+// Slots that a multiprocessor then gets, at least, for an even load.
+constexpr int64_t kForwardTurns = 4;
+
+// Rows of a slot from which on those of RMSNorm are not beside each other.
+constexpr int kForwardApart = 4;
 
 // Slots of a ring and rows of a slot, at most.
 constexpr int kForwardSlots = 16;
@@ -42,17 +46,18 @@ struct ForwardShape {
   // Threads that work a row, and rows that are worked at once.
   int across;
   int down;
+  // From one row of a slot to the next: 1, or the number of blocks.
+  int apart;
 };
 
-// From one row of a slot to the next. Blocks take rows in turn, so that none has more than one more than another.
-__device__ inline int64_t rowStep() { return gridDim.x; }
-
-// Calls visit(turn, row, count) for the slots of this block: `count` rows from `row` on, rowStep() apart.
+// Calls visit(turn, row, count) for the slots of this block: `count` rows from `row` on, shape.apart apart.
 template <typename Visit>
 __device__ void walkSlots(const ForwardShape& shape, int64_t rows, Visit visit) {
   Turn turn;
-  for (int64_t row = blockIdx.x; row < rows; row += rowStep() * shape.group) {
-    visit(turn, row, static_cast<int>(min(ceilDivide(rows - row, rowStep()), int64_t{shape.group})));
+  const int64_t step = static_cast<int64_t>(gridDim.x) * shape.group;
+  const int64_t last = static_cast<int64_t>(shape.group - 1) * shape.apart;
+  for (int64_t row = static_cast<int64_t>(blockIdx.x) * (shape.apart == 1 ? shape.group : 1); row < rows; row += step) {
+    visit(turn, row, row + last < rows ? shape.group : static_cast<int>(ceilDivide(rows - row, shape.apart)));
     turn.next(shape.slots);
   }
 }
@@ -95,7 +100,7 @@ __device__ void workNorms(const NormParams& p, Results& results, const ForwardSh
         y[k] = y[k] * scale * g[i][k];
       }
     }
-    results.store((row + r * rowStep()) * columns + pack * kPack, y);
+    results.store((row + r * shape.apart) * columns + pack * kPack, y);
   };
   if constexpr (packs > 0) {
 #pragma unroll
@@ -168,7 +173,7 @@ __global__ void __launch_bounds__(kForwardResultThreads + kForwardOtherThreads)
             } else {
               found = statisticsOf<type, int>(p, slot(turn) + r * columns);
             }
-            if (lane == 0) save(p, row + r * rowStep(), ring.statistics[turn.slot * shape.group + r] = found);
+            if (lane == 0) save(p, row + r * shape.apart, ring.statistics[turn.slot * shape.group + r] = found);
           }
           if (lane == 0) __mbarrier_arrive(ring.summed + turn.slot);
         }
@@ -181,8 +186,8 @@ __global__ void __launch_bounds__(kForwardResultThreads + kForwardOtherThreads)
     walkSlots(shape, p.rows, [&](Turn turn, int64_t row, int count) {
       uint64_t* filled = ring.filled + turn.slot;
       awaitPhase(ring.emptied + turn.slot, turn.parity ^ 1);
-      fetchLines(filled, slot(turn), columns, static_cast<const Storage*>(p.x) + row * columns, rowStep() * columns,
-                 count, columns);
+      fetchLines(filled, slot(turn), columns, static_cast<const Storage*>(p.x) + row * columns,
+                 static_cast<int64_t>(shape.apart) * columns, count, columns);
       arriveFetched(filled);
     });
   }
@@ -212,41 +217,59 @@ __global__ void __launch_bounds__(kMostWarps* kLanes) normKernel(const NormParam
   results.end();
 }
 
-template <Wide type, int known, int packs, typename Results>
-void launchRing(const NormParams& p, const Results& results, const ForwardShape& shape, unsigned threads,
-                       int64_t bytes, cudaStream_t stream) {
-  const auto kernel = ringNormKernel<type, known, packs, Results>;
-  const Residency residency = residencyOf(kernel, threads, bytes);
-  const auto blocks = static_cast<unsigned>(std::min(p.rows, residency.blocks));
-  launchDependent(kernel, blocks, threads, static_cast<int>(bytes), stream, p, results, shape);
-}
+struct ForwardPlan {
+  // Without slots where rows do not fit.
+  ForwardShape shape;
+  int packs;
+  unsigned threads;
+  int64_t bytes;
+};
 
-// Works rows that are whole packs of which two fit shared memory beside what kernels declare; false for others.
-template <Wide type, int known, typename Results>
-bool tryRing(const NormParams& p, const Results& results, cudaStream_t stream) {
-  const int64_t room = limitsOfDevice().sharedBytes - kReservedBytes - static_cast<int64_t>(sizeof(ForwardRing));
-  if (p.columns == 0 || p.columns % kPack != 0 || p.columns > room) return false;
-  const int64_t rowBytes = p.columns * elementBytes(type);
+// For rows that are whole packs of which two fit shared memory beside what kernels declare.
+inline ForwardPlan forwardPlan(int64_t rows, int64_t columns, int64_t elementBytes, int64_t sharedBytes,
+                               int64_t multiprocessors) {
+  const int64_t room = sharedBytes - kReservedBytes - static_cast<int64_t>(sizeof(ForwardRing));
+  if (rows == 0 || columns == 0 || columns % kPack != 0 || columns > room) return {};
+  const int64_t rowBytes = columns * elementBytes;
+  const int64_t most = std::min<int64_t>(kForwardGroup, rows / (kForwardTurns * multiprocessors));
+  const int64_t slotBytes = std::min(kForwardSlotBytes, room / 2);
   int group = 1;
-  while (group < kForwardGroup && 2 * group * rowBytes <= kForwardSlotBytes) group *= 2;
+  while (2 * group <= most && 2 * group * rowBytes <= slotBytes) group *= 2;
   const auto slots = static_cast<int>(std::min<int64_t>(room / (group * rowBytes), kForwardSlots));
-  if (slots < 2) return false;
-  const auto all = static_cast<int>(p.columns / kPack);
+  if (slots < 2) return {};
+  const auto all = static_cast<int>(columns / kPack);
   const auto packs = static_cast<int>(ceilDivide(all, kForwardResultThreads));
   const int across = packs <= 2 ? static_cast<int>(ceilDivide(all, packs)) : kForwardResultThreads;
   const int down = packs == 1 ? std::min(group, kForwardResultThreads / across) : 1;
   const auto threads = static_cast<unsigned>(ceilDivide(across * down, kLanes) * kLanes + kForwardOtherThreads);
-  const ForwardShape shape{slots, group, across, down};
   const int64_t bytes = static_cast<int64_t>(sizeof(ForwardRing)) + slots * group * rowBytes;
-  const auto launch = [&](auto kept) {
-    launchRing<type, known, kept.value>(p, results, shape, threads, bytes, stream);
-  };
-  if (packs == 1) {
-    launch(std::integral_constant<int, 1>{});
-  } else if (packs == 2) {
-    launch(std::integral_constant<int, 2>{});
+  return {{slots, group, across, down, 1}, packs, threads, bytes};
+}
+
+template <Wide type, int known, int packs, typename Results>
+void launchRing(const NormParams& p, const Results& results, const ForwardPlan& plan, cudaStream_t stream) {
+  const auto kernel = ringNormKernel<type, known, packs, Results>;
+  const int64_t most = residentBlocks(kernel, plan.threads, plan.bytes);
+  ForwardShape shape = plan.shape;
+  const auto blocks = static_cast<int>(std::min(ceilDivide(p.rows, shape.group), most));
+  // no block then has more than one row more than another, which measured faster where sums are of one pass
+  if (p.mean == nullptr && shape.group >= kForwardApart) shape.apart = blocks;
+  launchDependent(kernel, static_cast<unsigned>(blocks), plan.threads, static_cast<int>(plan.bytes), stream, p, results,
+                  shape);
+}
+
+// Works rows that have a plan; false where there is none.
+template <Wide type, int known, typename Results>
+bool tryRing(const NormParams& p, const Results& results, cudaStream_t stream) {
+  const ForwardPlan plan =
+      forwardPlan(p.rows, p.columns, elementBytes(type), limitsOfDevice().sharedBytes, multiprocessors());
+  if (plan.shape.slots == 0) return false;
+  if (plan.packs == 1) {
+    launchRing<type, known, 1>(p, results, plan, stream);
+  } else if (plan.packs == 2) {
+    launchRing<type, known, 2>(p, results, plan, stream);
   } else {
-    launch(std::integral_constant<int, 0>{});
+    launchRing<type, known, 0>(p, results, plan, stream);
   }
   return true;
 }

@@ -58,9 +58,8 @@ cudaError_t launchNormQuantize(const NormQuantizeParams& params, cudaStream_t st
     constexpr Wide type = tag.value;
     const Codes results{target};
     // one block does what an empty tensor needs
-    const bool taken = p.rows > 0 && (p.parameterType == type
-                                           ? tryRing<type, static_cast<int>(type)>(p, results, stream)
-                                           : tryRing<type, kAnyType>(p, results, stream));
+    const bool taken = p.parameterType == type ? tryRing<type, static_cast<int>(type)>(p, results, stream)
+                                               : tryRing<type, kAnyType>(p, results, stream);
     if (!taken) launchWhereRowsLie<type>(p, results, stream);
   });
   return cudaGetLastError();

@@ -3,6 +3,7 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <tuple>
@@ -43,6 +44,9 @@ inline DeviceLimits limitsOfDevice() {
           attributeOf(device, cudaDevAttrComputeCapabilityMajor) >= 9};
 }
 
+// Of the device in use; one where it cannot say.
+inline int multiprocessors() { return std::max(attributeOf(currentDevice(), cudaDevAttrMultiProcessorCount), 1); }
+
 // Lets blocks of `kernel` take all the shared memory that the device has for one. The limit is of the process: one that followed
 // each launch would be another thread's as well.
 template <typename Kernel>
@@ -57,17 +61,13 @@ cudaError_t allowShared(Kernel kernel) {
   });
 }
 
-struct Residency {
-  int multiprocessors;
-  int64_t blocks;
-};
 
 // How many blocks of `kernel`, of `bytes` of shared memory each, the device holds at once; lets them take so much.
 template <typename Kernel>
-Residency residencyOf(Kernel kernel, int64_t threads, int64_t bytes) {
-  thread_local std::map<std::tuple<const void*, int, int64_t, int64_t>, Residency> known;
-  const int device = currentDevice();
-  return remember(known, {reinterpret_cast<const void*>(kernel), device, threads, bytes}, [&] {
+int64_t residentBlocks(Kernel kernel, int64_t threads, int64_t bytes) {
+  thread_local std::map<std::tuple<const void*, int, int64_t, int64_t>, int64_t> known;
+  const auto key = std::tuple{reinterpret_cast<const void*>(kernel), currentDevice(), threads, bytes};
+  return remember(known, key, [&] {
     int blocks = 1;
     cudaError_t error = allowShared(kernel);
     if (error == cudaSuccess) error = cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
@@ -76,8 +76,7 @@ Residency residencyOf(Kernel kernel, int64_t threads, int64_t bytes) {
     }
     // the launch that follows says what is wrong
     if (error != cudaSuccess) cudaGetLastError();
-    const int multiprocessors = attributeOf(device, cudaDevAttrMultiProcessorCount);
-    return Residency{multiprocessors, static_cast<int64_t>(multiprocessors) * blocks};
+    return int64_t{multiprocessors()} * std::max(blocks, 1);
   });
 }
 

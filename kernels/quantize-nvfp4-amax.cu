@@ -46,6 +46,8 @@ __device__ void raiseRecords(float* const (&records)[count], const uint32_t (&va
 }
 
 __global__ void startAmaxes(Nvfp4Copy rowwise, Nvfp4Copy columnwise, const float* noop) {
+  // first: the kernels that it lets start read the source before they wait
+  awaitPrevious();
   letNextStart();
   if (isNoop(noop)) return;
   for (const Nvfp4Copy& copy : {rowwise, columnwise}) {
@@ -178,7 +180,7 @@ __global__ void __launch_bounds__(kThreads, kResident / 2)
 }  // namespace
 
 cudaError_t launchNvfp4Amaxes(const QuantizeNvfp4Params& p, cudaStream_t stream) {
-  startAmaxes<<<1, 1, 0, stream>>>(p.rowwise, p.columnwise, p.noop);
+  launchDependent(startAmaxes, 1, 1, 0, stream, p.rowwise, p.columnwise, p.noop);
   const auto own = [](const Nvfp4Copy& copy) {
     return copy.data != nullptr && copy.givenAmax == nullptr ? copy.amax : nullptr;
   };
