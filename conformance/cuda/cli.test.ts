@@ -34,7 +34,16 @@ describeOnGpu("the command line on a GPU", () => {
     const usage = options.includes("--rht") ? "rowwise,columnwise" : "rowwise";
     const bf16 = options.includes("--rht");
     if (bf16) await w.succeed("encode", "@in", "-o", "@in", "--format", "bf16", "--force");
-    await same("quantize", "@in", "quantized", "--quantizer", String(quantizer), "--usage", usage, ...options);
+    await same(
+      "quantize",
+      "@in",
+      "quantized",
+      "--quantizer",
+      String(quantizer),
+      "--usage",
+      usage,
+      ...options,
+    );
     await same("dequantize", "@quantized", "values", "--dtype", "bf16");
   });
 
