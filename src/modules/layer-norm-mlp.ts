@@ -2,8 +2,8 @@
 import { currentRegion } from "../autocast/autocast.js";
 import type { Backend } from "../backends/backend.js";
 import type { ActivationName } from "../backends/ops.js";
-import { ArgumentError } from "../errors.js";
 import { activation, activationBackward, gated, gatedBackward } from "../ops/activation.js";
+import { oneOf, optionsOf } from "../options.js";
 import type { Quantizer } from "../quantizers/quantizer.js";
 import type { Recipe } from "../recipes/recipe.js";
 import { type Gradient, type Value, wideOf } from "../tape/value.js";
@@ -17,9 +17,10 @@ import {
 import type { QuantizedTensor } from "../tensor/quantized.js";
 import type { WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
-import type { LayerNormLinearOptions } from "./layer-norm-linear.js";
+import { LAYER_NORM_LINEAR_OPTIONS, type LayerNormLinearOptions } from "./layer-norm-linear.js";
 import { linearForward } from "./linear-core.js";
 import {
+  checkLinearCall,
   type LinearCall,
   type LinearGradients,
   type LinearParts,
@@ -53,6 +54,11 @@ export interface LayerNormMLPOptions extends LayerNormLinearOptions {
   /** Default gelu. */
   readonly activation?: MLPActivation;
 }
+
+const checkOptions = optionsOf<LayerNormMLPOptions>({
+  ...LAYER_NORM_LINEAR_OPTIONS,
+  activation: oneOf(Object.keys(MLP_ACTIVATIONS)),
+});
 
 /** What the activation needs of the first layer's result for the way back. */
 interface Activated {
@@ -111,14 +117,10 @@ export class LayerNormMLP extends Module {
     readonly ffnHidden: number,
     options: LayerNormMLPOptions = {},
   ) {
-    super(backend, options);
+    super(backend, checkOptions("LayerNormMLP", options));
     const { activation: name = "gelu" } = options;
     requireSizes("LayerNormMLP", { hidden, ffnHidden });
     const form = normForm(options.normalization ?? "LayerNorm", options);
-    if (!Object.hasOwn(MLP_ACTIVATIONS, name))
-      throw new ArgumentError(
-        `LayerNormMLP: activation "${name}" is not one of ${Object.keys(MLP_ACTIVATIONS).join(", ")}`,
-      );
     this.#form = MLP_ACTIVATIONS[name];
     const given = { ...options, dtype: this.dtype, random: this.random };
     this.#fc1 = linearParts(backend, [this.#form.gated ? 2 * ffnHidden : ffnHidden, hidden], given);
@@ -146,7 +148,7 @@ export class LayerNormMLP extends Module {
   }
 
   forward(input: VariableLike, call: LinearCall = {}): Variable {
-    requireWideGradient(this, call);
+    requireWideGradient(this, checkLinearCall("LayerNormMLP", call));
     const x = variable(input);
     const layers = [this.#fc1, this.#fc2].flatMap(({ weight, bias }) => (bias ? [weight, bias] : [weight]));
     return differentiableOne([x, ...normParameters(this.#norm), ...layers], (grad) => {

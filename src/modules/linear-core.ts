@@ -3,12 +3,12 @@ import { currentRegion, type Region } from "../autocast/autocast.js";
 import { ArgumentError, DTypeError, ShapeError } from "../errors.js";
 import { plainDatapath } from "../functional/datapath.js";
 import { dequantize } from "../ops/dequantize.js";
-import { requireScalar } from "../ops/execute.js";
 import { gemm } from "../ops/gemm.js";
 import { columnSum } from "../ops/norm.js";
 import { training } from "../tape/grad-mode.js";
 import { type Value, wideOf } from "../tape/value.js";
 import { QuantizedTensor } from "../tensor/quantized.js";
+import { requireScalar } from "../tensor/require.js";
 import { asMatrix } from "../tensor/shape.js";
 import type { LinearCall, LinearInput, LinearParts, LinearResult, Wanted } from "./linear-parts.js";
 import { beginMainGrad, dgradOf, wgradOf, wideGrad } from "./linear-products.js";
@@ -25,7 +25,9 @@ export function linearForward(
   const region = currentRegion();
   const wanted = { dgrad: grad && input.requiresGrad, wgrad: grad && parts.weight.requiresGrad };
   requireFeatures(parts, input);
-  requireScalar("linear", "skipFp8WeightUpdate", call.skipFp8WeightUpdate);
+  const flag = requireScalar("linear", "skipFp8WeightUpdate", call.skipFp8WeightUpdate);
+  if (flag && flag.backend !== parts.weight.value.backend)
+    throw new ArgumentError("linear: skipFp8WeightUpdate lives on another backend than the weight; move it there");
   const result = region?.enabled
     ? quantizedForward(parts, input, { call, region, wanted })
     : wideForward(parts, input, { call, region, wanted });

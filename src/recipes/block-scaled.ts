@@ -1,8 +1,9 @@
 /** Recipes with a scale for each block of elements. */
 import { ArgumentError } from "../errors.js";
+import { atLeastZero, boolean, oneOf, optionsOf } from "../options.js";
 import type { FourOverSix } from "../tensor/quantized.js";
 import { environment, environmentText } from "./environment.js";
-import { type RecipeOptions, requireEpsilon, StandardRecipe } from "./recipe.js";
+import { RECIPE_OPTIONS, type RecipeOptions, StandardRecipe } from "./recipe.js";
 import { type ForwardRole, PRODUCTS, passOf, type QParams, type Role } from "./table.js";
 
 export interface Float8BlockScalingOptions extends RecipeOptions {
@@ -25,6 +26,16 @@ export type BlockScalingDim = keyof typeof TILES;
 
 const DIMS = ["xBlockScalingDim", "wBlockScalingDim", "gradBlockScalingDim"] as const;
 
+const dimension = oneOf([1, 2]);
+const checkBlock = optionsOf<Float8BlockScalingOptions>({
+  ...RECIPE_OPTIONS,
+  useF32Scales: boolean,
+  amaxEpsilon: atLeastZero,
+  xBlockScalingDim: dimension,
+  wBlockScalingDim: dimension,
+  gradBlockScalingDim: dimension,
+});
+
 /** FP8 with a scale for 1x128 elements of activations and gradients, and for 128x128 of weights (numerics.md §3). */
 export class Float8BlockScaling extends StandardRecipe {
   readonly useF32Scales: boolean;
@@ -34,10 +45,10 @@ export class Float8BlockScaling extends StandardRecipe {
   readonly gradBlockScalingDim: BlockScalingDim;
 
   constructor(options: Float8BlockScalingOptions = {}) {
-    super("block", options);
+    super("block", checkBlock("Float8BlockScaling", options));
     this.useF32Scales = options.useF32Scales ?? environment("NVTE_FP8_BLOCK_SCALING_FP32_SCALES");
     this.amaxEpsilon = options.amaxEpsilon ?? 0;
-    requireEpsilon("Float8BlockScaling", this.amaxEpsilon);
+    atLeastZero("Float8BlockScaling", "amaxEpsilon", this.amaxEpsilon);
     this.xBlockScalingDim = options.xBlockScalingDim ?? 1;
     this.wBlockScalingDim = options.wBlockScalingDim ?? 2;
     this.gradBlockScalingDim = options.gradBlockScalingDim ?? 1;
@@ -79,12 +90,14 @@ export interface MXFP8BlockScalingOptions extends RecipeOptions {
   readonly enable2dQuantization?: boolean;
 }
 
+const checkMx = optionsOf<MXFP8BlockScalingOptions>({ ...RECIPE_OPTIONS, enable2dQuantization: boolean });
+
 /** FP8 with a power of two for each 32 elements (numerics.md §4). */
 export class MXFP8BlockScaling extends StandardRecipe {
   readonly enable2dQuantization: boolean;
 
   constructor(options: MXFP8BlockScalingOptions = {}) {
-    super("mxfp8", options);
+    super("mxfp8", checkMx("MXFP8BlockScaling", options));
     this.enable2dQuantization = options.enable2dQuantization ?? false;
   }
 
