@@ -149,6 +149,17 @@ export interface NVFP4BlockScalingOptions extends RecipeOptions {
   readonly fourOverSixErrMode?: (typeof ERROR_MODES)[number];
 }
 
+const scopeName = oneOf(Object.keys(SCOPES));
+const checkNvfp4 = optionsOf<NVFP4BlockScalingOptions>({
+  ...RECIPE_OPTIONS,
+  disableRht: boolean,
+  disableStochasticRounding: boolean,
+  disable2dQuantization: boolean,
+  fourOverSix: scopeName,
+  e4m3Use256: scopeName,
+  fourOverSixErrMode: oneOf(ERROR_MODES),
+});
+
 /** FP4 with an E4M3 scale for each 16 elements, and 16x16 of weights, under one factor a tensor (numerics.md §5). */
 export class NVFP4BlockScaling extends StandardRecipe {
   readonly disableRht: boolean;
@@ -159,7 +170,7 @@ export class NVFP4BlockScaling extends StandardRecipe {
   readonly fourOverSixErrMode: (typeof ERROR_MODES)[number];
 
   constructor(options: NVFP4BlockScalingOptions = {}) {
-    super("nvfp4", options);
+    super("nvfp4", checkNvfp4("NVFP4BlockScaling", options));
     this.disableRht = options.disableRht ?? environment("NVTE_NVFP4_DISABLE_RHT");
     this.disableStochasticRounding =
       options.disableStochasticRounding ?? environment("NVTE_NVFP4_DISABLE_STOCHASTIC_ROUNDING");
