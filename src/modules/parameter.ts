@@ -29,6 +29,8 @@ export class Parameter extends Variable {
   ) {
     super(value, true);
     requireScalar("Parameter", "scale", scale);
+    if (scale && scale.backend !== value.backend)
+      throw new ArgumentError("Parameter: value and scale live on different backends; move them to one");
     if (value instanceof Tensor) requireWide("Parameter", "value", value);
     if (highPrecisionInitVal !== undefined) requireValues("Parameter", highPrecisionInitVal, value.shape);
     persistent(value);

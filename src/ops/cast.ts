@@ -78,7 +78,7 @@ export function decode<D extends WideDType = "f32">(
 ): Tensor<D> {
   const { backend } = requireTensor("decode", "x", x);
   checkDecode("decode", options);
-  const { facts, dtype } = lookUp(options.format ?? x.dtype);
+  const { facts, dtype } = lookUp(options.format === undefined ? x.dtype : options.format);
   if (storageBits(x.dtype) !== storageBits(dtype)) {
     throw new DTypeError(`decode: ${dtype} codes take ${storageBits(dtype)} bits each; x is ${x.dtype}`);
   }

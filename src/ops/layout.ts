@@ -1,6 +1,6 @@
 /** Rearrangements that change no value. */
 import { ArgumentError, DTypeError, ShapeError } from "../errors.js";
-import { oneOf } from "../options.js";
+import { describe, oneOf } from "../options.js";
 import { copyGeometry } from "../tensor/geometry.js";
 import {
   type Direction,
@@ -59,7 +59,7 @@ export function swapAxes<X extends Tensor>(x: X, axis1: number, axis2: number): 
 function axisOf({ shape }: Tensor, axis: number): number {
   const rank = shape.length;
   if (Number.isInteger(axis) && axis >= -rank && axis < rank) return axis < 0 ? axis + rank : axis;
-  throw new ArgumentError(`swapAxes: x is [${shape}] and has no axis ${axis}`);
+  throw new ArgumentError(`swapAxes: x is [${shape}] and has no axis ${describe(axis)}`);
 }
 
 const isDirection = oneOf(["rowwise", "columnwise"]);

@@ -81,11 +81,11 @@ export abstract class StandardRecipe extends Recipe {
   protected constructor(kind: RecipeKind, options: RecipeOptions) {
     const row = RECIPES[kind];
     super(kind, row.splitAccumulator, options);
-    this.format = options.format ?? row.format;
+    this.format = options.format === undefined ? row.format : options.format;
     if (row.formats.includes(this.format)) return;
     const why = this.format === "E5M2" ? "; pure E5M2 training loses too many digits to be supported" : "";
     throw new ArgumentError(
-      `${new.target.name}: format ${this.format} is not one of ${row.formats.join(", ")}${why}`,
+      `${new.target.name}: format ${describe(this.format)} is not one of ${row.formats.join(", ")}${why}`,
     );
   }
 

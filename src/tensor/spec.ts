@@ -1,7 +1,7 @@
 /** What decides a quantization, checked: fields in their domains, and together something that exists. */
 import { ArgumentError } from "../errors.js";
 import { BLOCK_FORMATS, type BlockFormat, type BlockFormatName } from "../formats/block.js";
-import { anything, atLeastZero, boolean, integer, needed, oneOf, optionsOf } from "../options.js";
+import { anything, atLeastZero, boolean, describe, integer, needed, oneOf, optionsOf } from "../options.js";
 import type { QuantizeSpec } from "./quantized.js";
 
 export const SCALE_LAYOUTS = ["logical", "padded", "swizzled"] as const;
@@ -38,7 +38,7 @@ export function requireSpec(spec: QuantizeSpec): void {
 
 function among(quantizer: BlockFormatName, name: string, value: string, allowed: readonly string[]): void {
   if (!allowed.includes(value))
-    throw new ArgumentError(`${quantizer}: ${name} ${String(value)} is not one of ${allowed.join(", ")}`);
+    throw new ArgumentError(`${quantizer}: ${name} ${describe(value)} is not one of ${allowed.join(", ")}`);
 }
 
 /** What goes with which format alone, and not with each other. */

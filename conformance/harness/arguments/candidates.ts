@@ -1,6 +1,6 @@
 /** Wrong values: of every kind, and which of them a parameter must refuse. */
 import { Variable } from "../../../src/tape/variable.js";
-import type { QuantizedTensor } from "../../../src/tensor/quantized.js";
+import { QuantizedTensor } from "../../../src/tensor/quantized.js";
 import { isWide } from "../../../src/tensor/shape.js";
 import { Tensor } from "../../../src/tensor/tensor.js";
 import type { Taken } from "./types.js";
@@ -78,6 +78,7 @@ function plain({ taken: { kinds, literals, optional } }: Place): readonly Candid
     of("a Date", new Date(0), true),
     of("a Map", new Map(), true),
     of("an object of a class", new Foreign(), true),
+    of("an object that is no text", Object.assign(Object.create(null), { toString: null }), true),
     ...(kinds.has("function") ? [] : [of("a class", Foreign, true)]),
     of("an unknown key", { nonsense: 1 }, true),
   ];
@@ -95,10 +96,14 @@ function numbers({ taken, numbers: domain }: Place): readonly Candidate[] {
   });
 }
 
+const BARE = "an object without prototype";
+
 /** Changes of a valid object of options. */
 function objects({ taken, valid }: Place): readonly Candidate[] {
   const { fields, kinds, works } = taken;
-  if (!kinds.has("object") || works || !isPlain(valid)) return [of("{}", {}, !kinds.has("object"))];
+  if (!kinds.has("object") || works || !isPlain(valid))
+    return [of("{}", {}, !kinds.has("object")), of(BARE, Object.create(null), !kinds.has("object"))];
+  const misses = [...fields.values()].some(({ optional }) => !optional);
   const keys = Object.keys(valid);
   const changed = (label: string, change: (now: object) => unknown, wrong: boolean): Candidate => ({
     label,
@@ -108,11 +113,8 @@ function objects({ taken, valid }: Place): readonly Candidate[] {
   const without = (now: object, key: string): object =>
     Object.fromEntries(Object.entries(now).filter(([each]) => each !== key));
   return [
-    of(
-      "{}",
-      {},
-      [...fields.values()].some(({ optional }) => !optional),
-    ),
+    of("{}", {}, misses),
+    of(BARE, Object.create(null), misses),
     changed("valid, with an unknown key", (now) => ({ ...now, nonsense: 1 }), true),
     changed("valid, of a class", (now) => Object.assign(new Foreign(), now), true),
     changed("valid, as entries", (now) => Object.entries(now), true),
@@ -133,12 +135,22 @@ export function isPlain(value: unknown): value is object {
 
 const OTHER_TYPES = ["f32", "bf16", "f16", "i32", "u8", "u16", "u32", "e4m3", "e2m1", "e8m0"] as const;
 
+/** Whether a place takes instances of a class: it names the class, or asks for methods that the class has. */
+function takes({ classes, works, fields }: Taken, made: { readonly prototype: object; readonly name: string }) {
+  if (classes.has(made.name)) return true;
+  return works && [...fields].every(([key, { optional }]) => optional || key in made.prototype);
+}
+
 function tensors({ taken, anyType, accompanied, valid }: Place): readonly Candidate[] {
-  const takesTensor = taken.classes.has("Tensor");
+  const takesTensor = takes(taken, Tensor);
+  const takesQuantized = takes(taken, QuantizedTensor);
+  // whatever has a lifetime may be owned, ended or not
+  const isOwned = taken.works && [...taken.fields].every(([key, { optional }]) => optional || key === "dispose");
   const shape = valid instanceof Tensor ? valid.shape : undefined;
   const family = (dtype: string): string => (isWide(dtype as "f32") ? "wide" : dtype);
   const typed = (dtype: (typeof OTHER_TYPES)[number]): boolean => {
     if (!takesTensor) return true;
+    if (isOwned) return false;
     if (taken.dtypes) return !taken.dtypes.has(dtype);
     return !anyType && valid instanceof Tensor && family(dtype) !== family(valid.dtype);
   };
@@ -166,32 +178,32 @@ function tensors({ taken, anyType, accompanied, valid }: Place): readonly Candid
         made.dispose();
         return made;
       },
-      wrong: true,
+      wrong: !isOwned,
     },
     {
       label: "a tensor of another backend",
       value: (world) =>
         world.tensor(valid instanceof Tensor ? valid.dtype : "f32", shape, world.backends.other),
-      wrong: !takesTensor || accompanied,
+      wrong: !takesTensor || (accompanied && !isOwned),
     },
     {
       label: "an object with the properties of a tensor",
       value: (world) => ({ dtype: "f32", shape: [2], address: 0, byteLength: 8, backend: world.backend }),
       wrong: true,
     },
-    quantized("a quantized tensor", (world) => world.quantized(), !taken.classes.has("QuantizedTensor")),
-    quantized("a quantized tensor that was disposed of", disposedQuantized, true),
+    quantized("a quantized tensor", (world) => world.quantized(), !takesQuantized),
+    quantized("a quantized tensor that was disposed of", disposedQuantized, !isOwned),
     quantized(
       "a quantized tensor of another backend",
       (world) => world.quantized(undefined, world.backends.other),
-      !taken.classes.has("QuantizedTensor") || accompanied,
+      !takesQuantized || (accompanied && !isOwned),
     ),
     {
       label: "a variable",
       value: (world) => new Variable(world.tensor("bf16")),
-      wrong: !taken.classes.has("Variable"),
+      wrong: !takes(taken, Variable),
     },
-    { label: "a backend that was disposed of", value: ({ backends }) => backends.gone, wrong: true },
+    { label: "a backend that was disposed of", value: ({ backends }) => backends.gone, wrong: !isOwned },
     { label: "the promise of a backend", value: ({ backend }) => Promise.resolve(backend), wrong: true },
   ];
 }

@@ -19,6 +19,8 @@ export interface Trial {
   readonly row: Row;
   readonly call: number;
   readonly label: string;
+  /** The paths of what is spoilt. */
+  readonly paths: readonly string[];
   readonly wrong: boolean;
   /** Puts the wrong value into valid arguments. */
   readonly spoil: (world: World, args: unknown[]) => void;
@@ -44,15 +46,14 @@ export function trialsOf(
   const declaredPaths = new Set<string>();
   const trials = row.calls.flatMap((args, call) =>
     inWorld(backends, (world) => {
+      const self = row.self?.(world);
       const valid = args(world);
       const spots = spotsOf(checker, callable, valid, declaredPaths);
       for (const { path } of spots) given.add(path);
       const bound = spots.filter(({ valid: x }) => x instanceof Tensor || x instanceof QuantizedTensor);
-      const self = row.self ? 1 : 0;
+      const others = (self && !row.unbound ? 1 : 0) + backendsIn(valid, world);
       return [
-        ...spots.flatMap((spot) =>
-          spoilt(checker, spot, row, bound.length + self + backendsIn(valid, world)),
-        ),
+        ...spots.flatMap((spot) => spoilt(checker, spot, row, bound.length + others)),
         ...pairs(bound, row),
         ...(row.self && !row.outlives && call === 0 ? [onDisposed] : []),
       ].map((each) => ({ ...each, callable, row, call }));
@@ -66,10 +67,11 @@ export function trialsOf(
   return trials;
 }
 
-type Part = Pick<Trial, "label" | "wrong" | "spoil" | "disposedSelf">;
+type Part = Pick<Trial, "label" | "paths" | "wrong" | "spoil" | "disposedSelf">;
 
 const onDisposed: Part = {
   label: "called on what was disposed of",
+  paths: [],
   wrong: true,
   spoil() {},
   disposedSelf: true,
@@ -115,6 +117,7 @@ function spoilt(checker: ts.TypeChecker, spot: Spot, row: Row, bound: number): r
   const candidates = candidatesFor({ taken, numbers, anyType, accompanied: bound > 1, valid });
   return candidates.map(({ label, value, wrong }: Candidate) => ({
     label: `${path} is ${label}`,
+    paths: [path],
     wrong,
     spoil: (world, args) => put(args, keys, (now) => value(world, now)),
   }));
@@ -135,9 +138,16 @@ function pairs(bound: readonly Spot[], row: Row): readonly Part[] {
         put(args, second.keys, () => b);
       };
       const wrong = isWritten(first.path) || isWritten(second.path);
-      return [{ label: `${first.path} and ${second.path} overlap`, wrong, spoil }];
+      const paths = [first.path, second.path];
+      return [{ label: `${paths.join(" and ")} overlap`, paths, wrong, spoil }];
     }),
   );
+}
+
+/** Whether two trials spoil places of which none lies within another, so that both can be tried in one call. */
+export function areApart(a: Trial, b: Trial): boolean {
+  const within = (inner: string, outer: string): boolean => inner === outer || inner.startsWith(`${outer}.`);
+  return a.paths.every((x) => b.paths.every((y) => !within(x, y) && !within(y, x)));
 }
 
 /** Replaces what is at `keys`; the objects on the way there are the caller's no longer. */

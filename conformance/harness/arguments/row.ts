@@ -7,6 +7,8 @@ export interface Row {
   readonly calls: readonly ((world: World) => readonly unknown[])[];
   /** Of a method: what it is called on. */
   readonly self?: (world: World) => object;
+  /** Of a method: what it is called on keeps nothing on a backend, or nothing that the call uses. */
+  readonly unbound?: boolean;
   /** What numbers each numeric argument takes, by its path. */
   readonly numbers?: Readonly<Record<string, NumberDomain>>;
   /** Tensors that may have any element type, by path. */

@@ -12,6 +12,19 @@ const CLAMP_NUMBERS = {
   "options.clamp.alpha": "finite",
   "options.clamp.offset": "finite",
 } as const;
+const LAYOUT = {
+  exponentBits: 4,
+  mantissaBits: 3,
+  bias: 7,
+  signed: true,
+  subnormals: true,
+  specials: "nanOnly",
+} as const;
+const LAYOUT_NUMBERS = {
+  "options.format.exponentBits": "count",
+  "options.format.mantissaBits": "index",
+  "options.format.bias": "integer",
+} as const;
 const ids = (world: World) => world.tensor("i32", [ROWS]);
 const rowOf = (world: World) => world.tensor("f32", [ROWS]);
 const PLAN = { datapath: "hopper-half", splitAccumulator: false, splitK: 1 } as const;
@@ -56,23 +69,12 @@ export const OPERATION_ROWS: Rows = {
       ],
       (w) => [
         w.tensor(),
-        {
-          format: {
-            exponentBits: 4,
-            mantissaBits: 3,
-            bias: 7,
-            signed: true,
-            subnormals: true,
-            specials: "nanOnly",
-          },
-        },
+        { format: LAYOUT },
       ],
     ],
     numbers: {
       "options.scale": "notNaN",
-      "options.format.exponentBits": "count",
-      "options.format.mantissaBits": "index",
-      "options.format.bias": "integer",
+      ...LAYOUT_NUMBERS,
     },
   },
   decode: {
@@ -80,24 +82,11 @@ export const OPERATION_ROWS: Rows = {
       (w) => [w.tensor("e4m3"), { format: "e4m3", dtype: "bf16" }],
       (w) => [
         w.tensor("u8"),
-        {
-          format: {
-            exponentBits: 4,
-            mantissaBits: 3,
-            bias: 7,
-            signed: true,
-            subnormals: true,
-            specials: "nanOnly",
-          },
-        },
+        { format: LAYOUT },
       ],
     ],
     anyType: ["x"],
-    numbers: {
-      "options.format.exponentBits": "count",
-      "options.format.mantissaBits": "index",
-      "options.format.bias": "integer",
-    },
+    numbers: LAYOUT_NUMBERS,
   },
   updateScales: {
     calls: [
@@ -308,8 +297,9 @@ export const OPERATION_ROWS: Rows = {
         0,
         { format: "e4m3", rounding: "tiesToEven", overflow: "saturate", random: { seed: 1n, offset: 1n } },
       ],
+      (w) => [w.backend, 255, { format: LAYOUT, rounding: "tiesToEven", overflow: "saturate" }],
     ],
-    numbers: { chunk: "index" },
+    numbers: { chunk: "index", ...LAYOUT_NUMBERS },
     costly: true,
   },
   empty: { calls: [(w) => [w.backend, "f32", [2, 3]]] },

@@ -65,12 +65,13 @@ const CONSTRUCTORS: Rows = {
   },
 };
 
-function methods(make: (w: World) => Quantizer): Rows {
+function methods(make: (w: World) => Quantizer, unbound: boolean): Rows {
   const source = (w: World) => w.tensor("bf16");
   const row = (call: Row["calls"][0], rest: Omit<Row, "calls" | "self"> = {}): Row => ({
     calls: [call],
     self: make,
     outlives: true,
+    unbound,
     ...rest,
   });
   let last: Quantizer | undefined;
@@ -115,18 +116,19 @@ function methods(make: (w: World) => Quantizer): Rows {
       outlives: true,
       writes: ["target"],
     },
-    dequantize: row((w) => [w.quantized(make(w)), "f32"]),
+    dequantize: row((w) => [w.quantized(make(w)), "f32"], { unbound: true }),
     deriveColumnwise: {
       calls: [(w) => [w.quantized()]],
       self: () => new Float8CurrentScalingQuantizer(),
       outlives: true,
+      unbound: true,
     },
   };
 }
 
 const METHODS: Rows = Object.fromEntries(
   Object.entries(MAKERS).flatMap(([name, make]) =>
-    Object.entries(methods(make)).map(([method, row]) => [`${name}.${method}`, row]),
+    Object.entries(methods(make, name !== "Float8Quantizer")).map(([method, row]) => [`${name}.${method}`, row]),
   ),
 );
 
