@@ -106,9 +106,9 @@ export function describe(given: unknown): string {
       return `${given}n`;
     case "object":
       if (given === null) return "null";
-      return Array.isArray(given) ? "an array" : describeObject(given);
+      return Array.isArray(given) ? `an array of ${given.length}` : describeObject(given);
     default:
-      return String(given);
+      return Object.is(given, -0) ? "-0" : String(given);
   }
 }
 

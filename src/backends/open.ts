@@ -1,7 +1,7 @@
 /** Opening a backend by name. */
 import { platform } from "#platform";
-import { BackendError } from "../errors.js";
-import { oneOf, optionsOf } from "../options.js";
+import { ArgumentError, BackendError } from "../errors.js";
+import { describe, optionsOf } from "../options.js";
 import { type AddonExports, type DeviceFacts, NATIVE_OPERATIONS } from "./addon.js";
 import { type Backend, datapathName } from "./backend.js";
 import { type CudaOptions, deviceNumber, openCuda } from "./cuda.js";
@@ -12,7 +12,13 @@ export type BackendName = "wasm" | "cuda" | "auto";
 
 export interface OpenOptions extends WasmOptions, CudaOptions {}
 
-const backendName = oneOf(["wasm", "cuda", "auto"]);
+function requireName(name: unknown): void {
+  if (name !== "wasm" && name !== "cuda" && name !== "auto")
+    throw new ArgumentError(
+      `openBackend: no backend is named ${describe(name)}; there are wasm, cuda and auto`,
+    );
+}
+
 const checkOptions = optionsOf<OpenOptions>({
   threads: threadCount,
   device: deviceNumber,
@@ -87,7 +93,7 @@ export function cudaDevices(): readonly DeviceFacts[] {
  * (`auto`). Throws `BackendError` where the one asked for is not to be had, with every attempt's reason.
  */
 export async function openBackend(name: BackendName = "auto", options: OpenOptions = {}): Promise<Backend> {
-  backendName("openBackend", "name", name);
+  requireName(name);
   checkOptions("openBackend", options);
   if (name === "wasm") return openWasm(options);
   const cuda = theCuda();

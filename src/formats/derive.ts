@@ -42,7 +42,7 @@ const checkLayout = optionsOf<ScalarLayout>({
  * besides zero, more than 16 bits (tf32's 19 aside), or values that f32 cannot hold.
  */
 export function formatWord(layout: ScalarLayout): number {
-  checkLayout("format", layout);
+  checkLayout(nameOf(layout), layout);
   const { exponentBits: e, mantissaBits: m, bias, signed, subnormals, specials } = layout;
   const fail = (why: string): never => {
     throw new ArgumentError(`format e${e}m${m} bias ${bias} ${specials}: ${why}`);
@@ -59,6 +59,13 @@ export function formatWord(layout: ScalarLayout): number {
     fail(`its smallest value 2^${(subnormals ? 1 : 0) - bias - m} is beyond f32`);
   const flags = (signed ? 1 << 8 : 0) | (subnormals ? 1 << 9 : 0) | (SPECIALS[specials] << 10);
   return (e | (m << 4) | flags | (bias << 16)) >>> 0;
+}
+
+/** A layout in messages, before it is known to be one. */
+function nameOf(layout: unknown): string {
+  if (typeof layout !== "object" || layout === null) return "format";
+  const { exponentBits, mantissaBits } = layout as Partial<ScalarLayout>;
+  return `format e${describe(exponentBits)}m${describe(mantissaBits)}`;
 }
 
 /** The exponent field of the largest finite value. */

@@ -15,10 +15,10 @@ import {
   variable,
 } from "../tape/variable.js";
 import type { QuantizedTensor } from "../tensor/quantized.js";
-import type { WideDType } from "../tensor/shape.js";
+import type { Shape, WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { LAYER_NORM_LINEAR_OPTIONS, type LayerNormLinearOptions } from "./layer-norm-linear.js";
-import { linearForward } from "./linear-core.js";
+import { linearForward, prepareForward } from "./linear-core.js";
 import {
   checkLinearCall,
   type LinearCall,
@@ -153,6 +153,8 @@ export class LayerNormMLP extends Module {
     const layers = [this.#fc1, this.#fc2].flatMap(({ weight, bias }) => (bias ? [weight, bias] : [weight]));
     return differentiableOne([x, ...normParameters(this.#norm), ...layers], (grad) => {
       const norm = normedInput(this.#norm, x, false);
+      prepareForward(this.#fc2, { ...norm.input, shape: this.#activated(norm.input.shape) }, grad);
+      using _ = { [Symbol.dispose]: () => this.#fc2.quantization.release() };
       const first = linearForward(this.#fc1, norm.input, { ...call, fp8Output: false }, grad);
       const h = wideOf("LayerNormMLP: the result of fc1", first.out);
       const region = currentRegion();
@@ -172,14 +174,19 @@ export class LayerNormMLP extends Module {
     });
   }
 
+  /** The shape of the activation, given that of the input or of the first layer's result. */
+  #activated(shape: Shape): Shape {
+    return [...shape.slice(0, -1), this.ffnHidden];
+  }
+
   /** The second layer, of the activation of h; `before`: whether anything before the first wants a gradient. */
   #second({ h, steps }: Activated, call: LinearCall, grad: boolean, before: boolean): LinearResult {
     const { kind, gated: isGated } = this.#form;
-    const shape = isGated ? [...h.shape.slice(0, -1), this.ffnHidden] : h.shape;
+    const shape = this.#activated(h.shape);
     const requiresGrad = before || this.#fc1.weight.requiresGrad || this.#fc1.bias?.requiresGrad === true;
     const value = (): Value => (isGated ? gated(h, { kind }) : activation(h, { kind }));
     const quantize = (quantizer: Quantizer): QuantizedTensor => quantizer.quantizeActivation(h, this.#form);
-    const input = { shape, dtype: h.dtype, requiresGrad, makes: true, value };
+    const input = { shape, dtype: h.dtype, backend: h.backend, requiresGrad, makes: true, value };
     return linearForward(this.#fc2, steps.value ? { ...input, quantize } : input, call, grad);
   }
 

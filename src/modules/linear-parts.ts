@@ -66,6 +66,7 @@ export interface LinearInput {
   readonly shape: Shape;
   /** The type activations have: that of the input, the nominal one of a quantized input. */
   readonly dtype: WideDType;
+  readonly backend: Backend;
   readonly requiresGrad: boolean;
   /** The input itself. Called once where it is needed. */
   readonly value: () => Value;

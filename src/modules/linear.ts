@@ -55,8 +55,9 @@ export class Linear extends Module {
     const inputs = bias ? [x, weight, bias] : [x, weight];
     return differentiableOne(inputs, (grad) => {
       const { value, shape, requiresGrad } = x;
-      const { dtype } = value instanceof QuantizedTensor ? value : wideOf("linear: the input", value);
-      const given = { shape, dtype, requiresGrad, makes: false, value: () => value };
+      const { dtype, backend } =
+        value instanceof QuantizedTensor ? value : wideOf("linear: the input", value);
+      const given = { shape, dtype, backend, requiresGrad, makes: false, value: () => value };
       const { out, backward, saved } = linearForward(this.#parts, given, call, grad);
       return {
         result: out,

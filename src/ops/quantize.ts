@@ -91,6 +91,14 @@ export function quantizeInto(x: Tensor, target: QuantizedTensor, inputs: Quantiz
   execute(x.backend, "quantize", { x: source, ...args });
 }
 
+/** Throws `ArgumentError` where columnwise codes are transformed first and values of that type cannot be. */
+export function requireTransformable(op: string, { rht }: QuantizeSpec, dtype: WideDType): void {
+  if (rht && dtype !== "bf16")
+    throw new ArgumentError(
+      `${op}: the random Hadamard transform takes bf16 input; x is ${dtype}; cast it to bf16`,
+    );
+}
+
 /** The tensors of a quantization, those that are written first. */
 const NAMES = [
   ...["the target", "the target's scaleInv", "the target's amax"],
@@ -124,11 +132,7 @@ export function quantization(
   if (spec.quantizer === "fp8-delayed" && !inputs.scale) {
     throw new ArgumentError(`${op}: fp8-delayed needs a scale tensor, f32 [1]`);
   }
-  if (spec.rht && dtype !== "bf16" && target.columnwise) {
-    throw new ArgumentError(
-      `${op}: the random Hadamard transform takes bf16 input; x is ${dtype}; cast it to bf16`,
-    );
-  }
+  if (target.columnwise) requireTransformable(op, spec, dtype);
   const { scaleLayout, rowwise, columnwise } = target;
   const given = { scale, amaxRecord, amax, amaxColumnwise, noop };
   return { spec, random, scaleLayout, rowwise, columnwise, ...given };

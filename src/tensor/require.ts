@@ -21,8 +21,8 @@ export function requireTensor(op: string, name: string, x: unknown): Tensor {
     throw new DTypeError(
       `${op}: ${name} is ${describe(x)}, a ${Object(x).constructor?.name ?? "thing"}; it must be a tensor; dequantize what is quantized`,
     );
-  if (x.disposed || x.backend.memory.closed)
-    throw new DisposedError(`${op}: ${name}, a ${x.dtype} [${x.shape}] tensor,`);
+  if (x.disposed) throw new DisposedError(`${op}: ${name}, a ${x.dtype} [${x.shape}] tensor,`);
+  if (x.backend.memory.closed) throw new DisposedError(`${op}: the ${x.backend.name} backend of ${name}`);
   return x;
 }
 
@@ -67,7 +67,9 @@ export function requireScalar(op: string, name: string, x: unknown): Tensor<"f32
 /** Throws `ArgumentError` where two tensors that may be left out live on different backends. */
 export function requireTogether(op: string, x: Tensor | undefined, y: Tensor | undefined): void {
   if (x && y && x.backend !== y.backend)
-    throw new ArgumentError(`${op}: its tensors live on different backends; move them to one by data() and tensor()`);
+    throw new ArgumentError(
+      `${op}: its tensors live on different backends; move them to one by data() and tensor()`,
+    );
 }
 
 /** Throws `ArgumentError` where `out` shares memory with an input that is still read while it is written. */

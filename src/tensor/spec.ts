@@ -38,7 +38,11 @@ export function requireSpec(spec: QuantizeSpec): void {
 
 function among(quantizer: BlockFormatName, name: string, value: string, allowed: readonly string[]): void {
   if (!allowed.includes(value))
-    throw new ArgumentError(`${quantizer}: ${name} ${describe(value)} is not one of ${allowed.join(", ")}`);
+    throw new ArgumentError(`${quantizer}: ${name} ${named(value)} is not one of ${allowed.join(", ")}`);
+}
+
+function named(value: unknown): string {
+  return typeof value === "string" ? value : describe(value);
 }
 
 /** What goes with which format alone, and not with each other. */
