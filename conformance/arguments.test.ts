@@ -3,9 +3,11 @@ import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { openBackend } from "../src/backends/open.js";
 import * as lockstep from "../src/index.js";
+import * as files from "../src/io/index.js";
 import { type Callable, type Declarations, declared } from "./harness/arguments/declared.js";
 import { areApart, type Target, type Trial, trialsOf, tried, valid } from "./harness/arguments/law.js";
 import type { Row, Rows } from "./harness/arguments/row.js";
+import { CheckpointFolder, fileRows } from "./harness/arguments/rows-files.js";
 import { MODULE_ROWS, RECIPE_ROWS } from "./harness/arguments/rows-modules.js";
 import { OPERATION_ROWS } from "./harness/arguments/rows-ops.js";
 import { OTHER_ROWS, TENSOR_ROWS, WITHOUT_LAW } from "./harness/arguments/rows-others.js";
@@ -13,7 +15,10 @@ import { QUANTIZER_ROWS } from "./harness/arguments/rows-quantizers.js";
 import type { Backends } from "./harness/arguments/world.js";
 import { GuardedBackend } from "./harness/guarded.js";
 
+const folder = new CheckpointFolder();
+
 const ROWS: Rows = {
+  ...fileRows(folder),
   ...OPERATION_ROWS,
   ...QUANTIZER_ROWS,
   ...MODULE_ROWS,
@@ -22,7 +27,7 @@ const ROWS: Rows = {
   ...TENSOR_ROWS,
 };
 
-const declarations: Declarations = declared("dist/src/index.d.ts");
+const declarations: Declarations = declared("dist/src/index.d.ts", "dist/src/io/index.d.ts");
 const callables = new Map(declarations.callables.map((each) => [each.name, each]));
 /** What takes nothing can be given nothing wrong. */
 const taking = [...callables.values()].filter(({ name, parameters }) => parameters.length > 0 || ROWS[name]);
@@ -34,16 +39,18 @@ beforeAll(async () => {
   const gone = await openBackend("wasm", { threads: 1 });
   await gone.dispose();
   backends = { backend: await open(), other: await open(), gone };
+  await folder.fill(backends);
 });
 
 afterAll(async () => {
+  folder.end();
   await backends.backend.dispose();
   await backends.other.dispose();
 });
 
 function targetOf({ name }: Callable): Target {
   const [first = "", second] = name.split(".");
-  const found: unknown = Reflect.get(lockstep, first);
+  const found: unknown = Reflect.get(first in files ? files : lockstep, first);
   if (second === undefined) {
     return (_self, args) =>
       isClass(found)

@@ -182,18 +182,17 @@ export const u64 = domain(
 
 /** One of some values, names mostly. */
 export function oneOf(values: readonly (string | number)[]): Domain {
-  const all = values.length === 2 ? values.join(" or ") : `one of ${values.join(", ")}`;
   return (user, name, value) => {
     if ((values as readonly unknown[]).includes(value)) return;
-    throw new ArgumentError(`${user}: ${name} ${describe(value)} is not ${all}`);
+    throw new ArgumentError(`${user}: ${name} ${describe(value)} is not one of ${values.join(", ")}`);
   };
 }
 
 export const callable = domain((value) => typeof value === "function", "a function");
 
 /** An instance of a class; `what` says it with its article. */
-export function instance(made: abstract new (...args: never) => unknown, what: string): Domain {
-  return domain((value) => value instanceof made, what);
+export function instance(made: { readonly prototype: object }, what: string): Domain {
+  return domain((value) => value instanceof (made as new () => unknown), what);
 }
 
 /** Whatever it is: the function itself says what it takes. */

@@ -1,6 +1,6 @@
 /** Embeddings: rows of a table by number, and the gradient of the table. */
 import { ShapeError } from "../errors.js";
-import { integer, optionsOf } from "../options.js";
+import { optionsOf } from "../options.js";
 import { requireI32, requireWide, wideDType } from "../tensor/require.js";
 import { Scope } from "../tensor/scope.js";
 import type { WideDType } from "../tensor/shape.js";
@@ -13,7 +13,6 @@ export interface EmbeddingOptions {
 }
 
 const checkOptions = optionsOf<EmbeddingOptions>({ outDtype: wideDType });
-const vocabularySize = integer(0);
 
 /**
  * The rows of `table` [V, D] that `ids` name, i32 of any shape: [...ids.shape, D], rounded to `outDtype`. An id outside
@@ -46,7 +45,6 @@ export function embeddingBackward(
 ): Tensor<WideDType> {
   const source = requireWide("embeddingBackward", "grad", grad);
   const numbers = requireI32("embeddingBackward", "ids", ids);
-  vocabularySize("embeddingBackward", "vocabulary", vocabulary);
   checkOptions("embeddingBackward", options);
   const columns = grad.shape.at(-1) ?? 1;
   requireShape("embeddingBackward", "grad", grad, [...ids.shape, columns]);

@@ -1,6 +1,6 @@
 /** Recipes with a scale for each block of elements. */
 import { ArgumentError } from "../errors.js";
-import { atLeastZero, boolean, oneOf, optionsOf } from "../options.js";
+import { atLeastZero, boolean, type Domain, oneOf, optionsOf, outside } from "../options.js";
 import type { FourOverSix } from "../tensor/quantized.js";
 import { environment, environmentText } from "./environment.js";
 import { RECIPE_OPTIONS, type RecipeOptions, StandardRecipe } from "./recipe.js";
@@ -26,7 +26,9 @@ export type BlockScalingDim = keyof typeof TILES;
 
 const DIMS = ["xBlockScalingDim", "wBlockScalingDim", "gradBlockScalingDim"] as const;
 
-const dimension = oneOf([1, 2]);
+const dimension: Domain = (user, name, value) => {
+  if (value !== 1 && value !== 2) throw outside(user, name, value, "1 or 2");
+};
 const checkBlock = optionsOf<Float8BlockScalingOptions>({
   ...RECIPE_OPTIONS,
   useF32Scales: boolean,
@@ -48,7 +50,6 @@ export class Float8BlockScaling extends StandardRecipe {
     super("block", checkBlock("Float8BlockScaling", options));
     this.useF32Scales = options.useF32Scales ?? environment("NVTE_FP8_BLOCK_SCALING_FP32_SCALES");
     this.amaxEpsilon = options.amaxEpsilon ?? 0;
-    atLeastZero("Float8BlockScaling", "amaxEpsilon", this.amaxEpsilon);
     this.xBlockScalingDim = options.xBlockScalingDim ?? 1;
     this.wBlockScalingDim = options.wBlockScalingDim ?? 2;
     this.gradBlockScalingDim = options.gradBlockScalingDim ?? 1;
@@ -73,11 +74,7 @@ export class Float8BlockScaling extends StandardRecipe {
 
   /** Every two of the three tensors are multiplied, and a product has a rule for one square operand at most. */
   #requireDims(): void {
-    const squares = DIMS.filter((name) => {
-      if (this[name] !== 1 && this[name] !== 2)
-        throw new ArgumentError(`Float8BlockScaling: ${name} is ${this[name]}; it must be 1 or 2`);
-      return this[name] === 2;
-    });
+    const squares = DIMS.filter((name) => this[name] === 2);
     if (squares.length > 1)
       throw new ArgumentError(
         `Float8BlockScaling: ${squares.join(" and ")} are 2, and no product has a rule for two operands in squares of 128x128; leave at most one at 2`,

@@ -136,7 +136,10 @@ export function isPlain(value: unknown): value is object {
 const OTHER_TYPES = ["f32", "bf16", "f16", "i32", "u8", "u16", "u32", "e4m3", "e2m1", "e8m0"] as const;
 
 /** Whether a place takes instances of a class: it names the class, or asks for methods that the class has. */
-function takes({ classes, works, fields }: Taken, made: { readonly prototype: object; readonly name: string }) {
+function takes(
+  { classes, works, fields }: Taken,
+  made: { readonly prototype: object; readonly name: string },
+) {
   if (classes.has(made.name)) return true;
   return works && [...fields].every(([key, { optional }]) => optional || key in made.prototype);
 }
@@ -145,7 +148,8 @@ function tensors({ taken, anyType, accompanied, valid }: Place): readonly Candid
   const takesTensor = takes(taken, Tensor);
   const takesQuantized = takes(taken, QuantizedTensor);
   // whatever has a lifetime may be owned, ended or not
-  const isOwned = taken.works && [...taken.fields].every(([key, { optional }]) => optional || key === "dispose");
+  const isOwned =
+    taken.works && [...taken.fields].every(([key, { optional }]) => optional || key === "dispose");
   const shape = valid instanceof Tensor ? valid.shape : undefined;
   const family = (dtype: string): string => (isWide(dtype as "f32") ? "wide" : dtype);
   const typed = (dtype: (typeof OTHER_TYPES)[number]): boolean => {

@@ -67,10 +67,7 @@ export const OPERATION_ROWS: Rows = {
         w.tensor(),
         { format: "e4m3", rounding: "stochastic", overflow: "saturate", seed: 1n, offset: 2n, scale: 1 },
       ],
-      (w) => [
-        w.tensor(),
-        { format: LAYOUT },
-      ],
+      (w) => [w.tensor(), { format: LAYOUT }],
     ],
     numbers: {
       "options.scale": "notNaN",
@@ -80,10 +77,7 @@ export const OPERATION_ROWS: Rows = {
   decode: {
     calls: [
       (w) => [w.tensor("e4m3"), { format: "e4m3", dtype: "bf16" }],
-      (w) => [
-        w.tensor("u8"),
-        { format: LAYOUT },
-      ],
+      (w) => [w.tensor("u8"), { format: LAYOUT }],
     ],
     anyType: ["x"],
     numbers: LAYOUT_NUMBERS,

@@ -128,7 +128,10 @@ function methods(make: (w: World) => Quantizer, unbound: boolean): Rows {
 
 const METHODS: Rows = Object.fromEntries(
   Object.entries(MAKERS).flatMap(([name, make]) =>
-    Object.entries(methods(make, name !== "Float8Quantizer")).map(([method, row]) => [`${name}.${method}`, row]),
+    Object.entries(methods(make, name !== "Float8Quantizer")).map(([method, row]) => [
+      `${name}.${method}`,
+      row,
+    ]),
   ),
 );
 
