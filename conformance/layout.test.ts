@@ -91,11 +91,11 @@ describe("inverses", () => {
         const usage = { rowwise: direction === "rowwise", columnwise: direction === "columnwise" };
         const ops = new SpecQuantizer(spec, { ...usage, scaleLayout: "logical" });
         const t = ops.makeEmpty(backend(), shape);
-        const { data, scaleInv } = t.copy(direction);
+        const copy = t.copy(direction);
         const { scaleType, scaleShape } = copyGeometry(spec, asMatrix(shape), direction, "logical");
         const scales = fromCodes(scaleType, scaleShape, words(seed, elementCount(scaleShape)));
-        scaleInv.write(scales.data);
-        const moved = { data, scaleInv: relayoutScales(t, direction, to) };
+        copy.scaleInv.write(scales.data);
+        const moved = { ...copy, scaleInv: relayoutScales(t, direction, to) };
         const there = new QuantizedTensor({ ...t, ops, scaleLayout: to, [direction]: moved });
         assertSame("the scales", download(relayoutScales(there, direction, "logical")), scales);
       }),

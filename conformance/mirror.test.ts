@@ -7,6 +7,7 @@ import { OPERATION_NAMES } from "./harness/operations.js";
 /** Files of src/ops that are not operations, and why. */
 const HELPERS: Readonly<Record<string, string>> = {
   create: "makes tensors from the host's data; nothing is computed",
+  outputs: "what every operation may write into: a check of execute",
   execute: "the two steps that every operation ends with",
   "gemm-batched": "gemm of many items, by the lowerings of gemm",
   "gemm-operand": "reads the operands of gemm",

@@ -37,6 +37,8 @@ const layers = fc.record({
 
 type Drawn = typeof layers extends fc.Arbitrary<infer T> ? T : never;
 
+const normOptions = ({ dtype, eps, zeroCenteredGamma }: Drawn) => ({ dtype, eps, zeroCenteredGamma });
+
 /** A module's parameters by name, all drawn anew. */
 function drawnParameters(module: Module, seed: number): ReadonlyMap<string, Parameter> {
   const named = module.namedParameters();
@@ -77,7 +79,8 @@ describe("norms", () => {
       fc.property(layers, (drawn) => {
         using _scope = new Scope();
         const { rows, inward, normalization, dtype, seed } = drawn;
-        using module = new (normalization === "LayerNorm" ? LayerNorm : RMSNorm)(backend(), inward, drawn);
+        const options = normOptions(drawn);
+        using module = new (normalization === "LayerNorm" ? LayerNorm : RMSNorm)(backend(), inward, options);
         const parameters = drawnParameters(module, seed);
         const x = new Variable(drawnTensor(backend(), seed, [2, rows / 2, inward], dtype), true);
         const dy = drawnTensor(backend(), seed + 1, x.shape, dtype);
@@ -114,10 +117,12 @@ describe("outside of autocast", () => {
         using _scope = new Scope();
         const { rows, inward, out, bias, normalization, dtype, seed } = drawn;
         const form = kind && MLP_ACTIVATIONS[kind];
+        const options = { ...normOptions(drawn), normalization, bias };
         using whole = kind
-          ? new LayerNormMLP(backend(), inward, out, { ...drawn, activation: kind })
-          : new LayerNormLinear(backend(), inward, out, drawn);
-        const norm = new (normalization === "LayerNorm" ? LayerNorm : RMSNorm)(backend(), inward, drawn);
+          ? new LayerNormMLP(backend(), inward, out, { ...options, activation: kind })
+          : new LayerNormLinear(backend(), inward, out, options);
+        const Norm = normalization === "LayerNorm" ? LayerNorm : RMSNorm;
+        const norm = new Norm(backend(), inward, normOptions(drawn));
         const first = new Linear(backend(), inward, form?.gated ? 2 * out : out, { dtype, bias });
         const act = (h: Variable): Variable =>
           (form?.gated ? functional.gated : functional.activation)(h, form?.kind ?? "gelu");

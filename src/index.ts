@@ -104,7 +104,18 @@ export { gradEnabled, noGrad } from "./tape/grad-mode.js";
 export type { AmaxReductionGroup } from "./tape/scale-updates.js";
 export type { Gradient, Value } from "./tape/value.js";
 export { Variable, type VariableLike } from "./tape/variable.js";
-export * from "./tensor/quantized.js";
+export {
+  type Direction,
+  type FourOverSix,
+  type QuantizeCall,
+  type QuantizedCopy,
+  QuantizedTensor,
+  type QuantizedTensorFields,
+  type QuantizerOps,
+  type QuantizeSpec,
+  type ScaleLayout,
+  type Usage,
+} from "./tensor/quantized.js";
 export { Scope } from "./tensor/scope.js";
 export type { DType, Shape, WideDType } from "./tensor/shape.js";
 export { Tensor, type TensorData } from "./tensor/tensor.js";

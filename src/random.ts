@@ -1,5 +1,5 @@
 /** Random numbers of the host: initial parameters and orders of samples, the same on every machine. */
-import { ArgumentError } from "./errors.js";
+import { finite, integer, needed, optionsOf, u64 } from "./options.js";
 
 /** Key and counter of a draw: Philox 4x32-10 keyed by seed, counted by offset and number. */
 export interface RandomDraw {
@@ -17,16 +17,13 @@ function highProduct(factor: number, x: number): number {
   return Math.floor(((factor >>> 16) * x + low) / 0x10000);
 }
 
-/** `value`, a key or a counter. Throws `ArgumentError` for a number. */
-export function requireBigInt(name: string, value: bigint): bigint {
-  if (typeof value === "bigint") return value;
-  throw new ArgumentError(`${name} is ${value}; give a bigint, such as 1n`);
-}
+export const checkDraw = optionsOf<RandomDraw>({ seed: needed(u64), offset: needed(u64) });
+
+/** How many values are drawn at once. */
+const countOf = integer(0, 2 ** 31);
 
 /** Philox 4x32-10 (Salmon et al., SC 2011): fills `words`, a multiple of 4, with the draw's blocks from `first` on. */
 function philox({ seed, offset }: RandomDraw, first: number, words: Uint32Array): void {
-  requireBigInt("seed", seed);
-  requireBigInt("offset", offset);
   const offsetLow = Number(offset & 0xffffffffn);
   const offsetHigh = Number((offset >> 32n) & 0xffffffffn);
   const seedLow = Number(seed & 0xffffffffn);
@@ -60,6 +57,8 @@ function philox({ seed, offset }: RandomDraw, first: number, words: Uint32Array)
 
 /** `count` random words. */
 export function randomWords(draw: RandomDraw, count: number): Uint32Array {
+  checkDraw("randomWords", draw);
+  countOf("randomWords", "count", count);
   const words = new Uint32Array(Math.ceil(count / 4) * 4);
   philox(draw, 0, words);
   return words.subarray(0, count);
@@ -76,6 +75,9 @@ const PIECE = 1024;
  * uniforms, exact until it is scaled, so that no library function decides its bits; none exceeds 6 std.
  */
 export function normal(draw: RandomDraw, count: number, std: number): Float32Array {
+  checkDraw("normal", draw);
+  countOf("normal", "count", count);
+  finite("normal", "std", std);
   const piece = Math.min(PIECE, count + (count % 2));
   const words = new Uint32Array((piece * SUMMANDS) / 2);
   const halves = new Uint16Array(words.buffer);
@@ -93,8 +95,8 @@ export function normal(draw: RandomDraw, count: number, std: number): Float32Arr
 
 /** The numbers from 0 to count - 1 in random order: Fisher and Yates's shuffle, each step without bias. */
 export function permutation(draw: RandomDraw, count: number): Uint32Array {
-  if (!Number.isInteger(count) || count < 0 || count > 2 ** 31)
-    throw new ArgumentError(`permutation: count is ${count}; it must be a whole number from 0 to 2^31`);
+  checkDraw("permutation", draw);
+  countOf("permutation", "count", count);
   const order = Uint32Array.from({ length: count }, (_, i) => i);
   const words = new Uint32Array(4);
   let used = 0;

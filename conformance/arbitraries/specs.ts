@@ -38,8 +38,8 @@ export function optionsOf(name: BlockFormatName): SpecOptions {
 }
 
 /** Whether options go together: 4over6 goes with neither the transform nor stochastic rounding. */
-function goTogether(spec: QuantizeSpec): boolean {
-  const { compact, tile, rht, rhtSigns, stochastic, fourOverSix, e4m3Max } = spec;
+function goTogether(spec: Partial<QuantizeSpec>): boolean {
+  const { compact, tile, rht, rhtSigns = 0, stochastic, fourOverSix = "none", e4m3Max = 448 } = spec;
   if (compact) return tile === "1x128";
   if (rhtSigns !== 0 && !rht) return false;
   if (rht && tile !== "1x16") return false;
@@ -49,8 +49,8 @@ function goTogether(spec: QuantizeSpec): boolean {
 /** Every spec that a quantizer can have. */
 export function specsOf(name: BlockFormatName): readonly QuantizeSpec[] {
   return product(optionsOf(name))
-    .map((fields) => makeSpec(name, fields))
-    .filter(goTogether);
+    .filter(goTogether)
+    .map((fields) => makeSpec(name, fields));
 }
 
 /** Every quantizer with every format, tile and option it has. */

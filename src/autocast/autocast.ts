@@ -2,6 +2,7 @@
 import { platform } from "#platform";
 import { type Backend, requireBackend } from "../backends/backend.js";
 import { ArgumentError } from "../errors.js";
+import { boolean, optionsOf } from "../options.js";
 import { DelayedScaling } from "../recipes/per-tensor.js";
 import { Recipe, requireRecipe } from "../recipes/recipe.js";
 import { getDefaultRecipe, requireRecipeSupport } from "../recipes/support.js";
@@ -60,8 +61,7 @@ export function requireBody(op: string, body: () => unknown): void {
 }
 
 /** Throws `ArgumentError` for what cannot reduce. */
-function requireGroup(group: AmaxReductionGroup | undefined): void {
-  if (group === undefined) return;
+function requireGroup(group: AmaxReductionGroup): void {
   if (!Number.isSafeInteger(group?.size) || group.size < 1)
     throw new ArgumentError(
       `autocast: amaxReductionGroup has size ${group?.size}; it is the number of members, a whole one from 1`,
@@ -72,15 +72,21 @@ function requireGroup(group: AmaxReductionGroup | undefined): void {
     );
 }
 
+const checkOptions = optionsOf<AutocastOptions>({
+  recipe: (user, _name, recipe) => requireRecipe(user, recipe),
+  enabled: boolean,
+  calibrating: boolean,
+  amaxReductionGroup: (_user, _name, group) => requireGroup(group as AmaxReductionGroup),
+  backend: (user, _name, backend) => requireBackend(user, backend as Backend),
+});
+
 /** A region that is ready to be entered. Throws while nothing has changed yet. */
 function prepare(options: AutocastOptions): Entered {
   if (options instanceof Recipe) throw new ArgumentError("autocast: a recipe is given as { recipe }");
+  checkOptions("autocast", options);
   const { enabled = true, calibrating = false, backend, amaxReductionGroup: group } = options;
-  if (backend) requireBackend("autocast", backend);
   const recipe = options.recipe ?? (backend ? getDefaultRecipe(backend) : new DelayedScaling());
-  requireRecipe("autocast", recipe);
   if (enabled && backend) requireRecipeSupport(recipe, backend);
-  requireGroup(group);
   const outer = currentRegion();
   const around = outer?.updates;
   const updates = around ?? (enabled || calibrating ? new ScaleUpdates() : undefined);

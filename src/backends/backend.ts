@@ -1,7 +1,8 @@
 /** What a backend is: memory, and the operations of ops.ts, each of which it can be asked about first. */
-import { ArgumentError } from "../errors.js";
+import { ArgumentError, DisposedError } from "../errors.js";
 import { DATAPATH_FAMILIES, type DatapathFamily } from "../formats/datapath.js";
 import type { GemmAlgorithm } from "../formats/gemm-algorithm.js";
+import { oneOf } from "../options.js";
 import type { Memory } from "../tensor/storage.js";
 import type { GemmArgs } from "./gemm-args.js";
 import type { OpArgs, OpName } from "./ops.js";
@@ -64,17 +65,16 @@ export interface Backend {
   dispose(): Promise<void>;
 }
 
-/** Throws `ArgumentError` for what is no backend: its name, or the promise of one. */
+/** Throws `ArgumentError` for what is no backend: its name, or the promise of one; `DisposedError` for one that is gone. */
 export function requireBackend(user: string, backend: Backend): void {
-  if (typeof (backend as Partial<Backend> | undefined)?.supports === "function") return;
-  throw new ArgumentError(`${user}: the backend is missing; give what await openBackend("wasm") gives`);
+  const { supports, run, memory } = (backend ?? {}) as Partial<Backend>;
+  if (typeof supports !== "function" || typeof run !== "function" || typeof memory?.allocate !== "function")
+    throw new ArgumentError(`${user}: the backend is missing; give what await openBackend("wasm") gives`);
+  if (memory.closed) throw new DisposedError(`${user}: the ${backend.name} backend`);
 }
 
-/** Throws `ArgumentError` for what is no family of datapaths. */
-export function requireDatapath(name: string): void {
-  if ((DATAPATH_FAMILIES as readonly string[]).includes(name)) return;
-  throw new ArgumentError(`datapath "${name}" is not one of ${DATAPATH_FAMILIES.join(", ")}`);
-}
+/** A family of datapaths. */
+export const datapathName = oneOf(DATAPATH_FAMILIES);
 
 /** That an operation is defined bit for bit and this backend gives those bits. */
 export const EXACT: Support = { ok: true, agrees: "bits" };

@@ -1,6 +1,6 @@
 /** The CUDA backend: the reference's bits on a GPU. */
-import { ArgumentError } from "../errors.js";
 import type { GemmAlgorithm } from "../formats/gemm-algorithm.js";
+import { integer } from "../options.js";
 import {
   type Addon,
   type AddonExports,
@@ -8,14 +8,7 @@ import {
   type DeviceHandle,
   namingArguments,
 } from "./addon.js";
-import {
-  type Backend,
-  EXACT,
-  type MemoryUse,
-  requireDatapath,
-  type Support,
-  type Timeline,
-} from "./backend.js";
+import { type Backend, datapathName, EXACT, type MemoryUse, type Support, type Timeline } from "./backend.js";
 import { translated } from "./cuda/failure.js";
 import { algorithmFor } from "./cuda/gemm.js";
 import { nativeFamily } from "./cuda/gemm-route.js";
@@ -33,11 +26,13 @@ export interface CudaOptions {
   readonly datapath?: Backend["datapath"];
 }
 
+/** GPUs are numbered from 0. */
+export const deviceNumber = integer(0, 2 ** 16);
+
 /** Opens a GPU. Throws `ArgumentError` for a number or a datapath that is none, `BackendError` where there is no such GPU. */
 export function openCuda(exports: AddonExports, { device = 0, datapath }: CudaOptions = {}): Backend {
-  if (datapath !== undefined) requireDatapath(datapath);
-  if (!Number.isInteger(device) || device < 0)
-    throw new ArgumentError(`device is ${device}; GPUs are numbered from 0`);
+  if (datapath !== undefined) datapathName("openBackend", "datapath", datapath);
+  deviceNumber("openBackend", "device", device);
   try {
     const handle = new exports.Device(device);
     return new CudaBackend(

@@ -1,15 +1,29 @@
 /** Opening a backend by name. */
 import { platform } from "#platform";
 import { ArgumentError, BackendError } from "../errors.js";
+import { describe, optionsOf } from "../options.js";
 import { type AddonExports, type DeviceFacts, NATIVE_OPERATIONS } from "./addon.js";
-import type { Backend } from "./backend.js";
-import { type CudaOptions, openCuda } from "./cuda.js";
-import { openWasm } from "./wasm.js";
+import { type Backend, datapathName } from "./backend.js";
+import { type CudaOptions, deviceNumber, openCuda } from "./cuda.js";
+import { openWasm, threadCount } from "./wasm.js";
 import type { WasmOptions } from "./wasm-options.js";
 
 export type BackendName = "wasm" | "cuda" | "auto";
 
 export interface OpenOptions extends WasmOptions, CudaOptions {}
+
+function requireName(name: unknown): void {
+  if (name !== "wasm" && name !== "cuda" && name !== "auto")
+    throw new ArgumentError(
+      `openBackend: no backend is named ${describe(name)}; there are wasm, cuda and auto`,
+    );
+}
+
+const checkOptions = optionsOf<OpenOptions>({
+  threads: threadCount,
+  device: deviceNumber,
+  datapath: datapathName,
+});
 
 /** A backend that could not be opened: every attempt that failed, and what to do. */
 export interface MissingBackend {
@@ -79,9 +93,9 @@ export function cudaDevices(): readonly DeviceFacts[] {
  * (`auto`). Throws `BackendError` where the one asked for is not to be had, with every attempt's reason.
  */
 export async function openBackend(name: BackendName = "auto", options: OpenOptions = {}): Promise<Backend> {
+  requireName(name);
+  checkOptions("openBackend", options);
   if (name === "wasm") return openWasm(options);
-  if (name !== "cuda" && name !== "auto")
-    throw new ArgumentError(`no backend is named "${name}"; there are wasm, cuda and auto`);
   const cuda = theCuda();
   if (cuda.addon) return openCuda(cuda.addon, options);
   if (name === "auto") return openWasm(options);

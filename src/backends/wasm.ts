@@ -1,7 +1,8 @@
 /** The reference as a backend: the definition of every operation, on any CPU. */
 import { platform } from "#platform";
-import { ArgumentError, BackendError, DisposedError } from "../errors.js";
-import { type Backend, EXACT, type MemoryUse, requireDatapath, type Support } from "./backend.js";
+import { BackendError, DisposedError } from "../errors.js";
+import { integer } from "../options.js";
+import { type Backend, datapathName, EXACT, type MemoryUse, type Support } from "./backend.js";
 import type { OpArgs, OpName } from "./ops.js";
 import { Heap } from "./wasm/heap.js";
 import { type Instance, openInstance } from "./wasm/instance.js";
@@ -13,6 +14,9 @@ import { writesNothing } from "./writes.js";
 
 const MOST_THREADS = 64;
 
+/** The domain of `threads`. */
+export const threadCount = integer(1, MOST_THREADS);
+
 /**
  * Opens the reference. Throws `ArgumentError` for a thread count or a datapath that is none, `BackendError` where as many
  * threads as are asked for cannot start.
@@ -23,12 +27,9 @@ export async function openWasm(options: WasmOptions = {}): Promise<Backend> {
 
 /** As `openWasm`, over an instance that the caller has opened. */
 export async function openWasmOver(instance: Instance, options: WasmOptions): Promise<Backend> {
-  const threads = options.threads ?? Math.min(platform.parallelism, MOST_THREADS);
-  if (!Number.isInteger(threads) || threads < 1 || threads > MOST_THREADS) {
-    throw new ArgumentError(`threads must be 1 to ${MOST_THREADS}; ${threads} was given`);
-  }
-  const { datapath = "hopper" } = options;
-  requireDatapath(datapath);
+  const { threads = Math.min(platform.parallelism, MOST_THREADS), datapath = "hopper" } = options;
+  threadCount("openBackend", "threads", threads);
+  datapathName("openBackend", "datapath", datapath);
   const heap = new Heap(instance);
   const { pool, fewer } = await openPool(instance, heap, threads, options.threads === undefined);
   return new WasmBackend(instance, heap, pool, { datapath, fewerThreads: fewer });

@@ -1,6 +1,7 @@
 /** Everything that follows from a scalar format's row: its word, its limits, its storage, its names. */
 
 import { ArgumentError } from "../errors.js";
+import { boolean, describe, integer, needed, oneOf, optionsOf } from "../options.js";
 import { SPECIALS } from "./contract.gen.js";
 import { FORMAT_ALIASES, SCALAR_FORMATS, type ScalarFormat, type ScalarLayout } from "./scalar.js";
 
@@ -27,20 +28,27 @@ export interface FormatFacts {
   readonly hasNaN: boolean;
 }
 
+const checkLayout = optionsOf<ScalarLayout>({
+  exponentBits: needed(integer(1, 8)),
+  mantissaBits: needed(integer(0, 15)),
+  bias: needed(integer(-(2 ** 15), 2 ** 15)),
+  signed: needed(boolean),
+  subnormals: needed(boolean),
+  specials: needed(oneOf(Object.keys(SPECIALS))),
+});
+
 /**
  * The format word of a layout. Throws `ArgumentError` where the layout is no format: no finite value
  * besides zero, more than 16 bits (tf32's 19 aside), or values that f32 cannot hold.
  */
 export function formatWord(layout: ScalarLayout): number {
+  checkLayout(nameOf(layout), layout);
   const { exponentBits: e, mantissaBits: m, bias, signed, subnormals, specials } = layout;
   const fail = (why: string): never => {
     throw new ArgumentError(`format e${e}m${m} bias ${bias} ${specials}: ${why}`);
   };
-  if (!Number.isInteger(e) || e < 1 || e > 8) fail("exponentBits must be 1 to 8");
-  if (!Number.isInteger(m) || m < 0 || m > 15) fail("mantissaBits must be 0 to 15");
   const isTf32 = e === 8 && m === 10 && signed;
   if (e + m + (signed ? 1 : 0) > 16 && !isTf32) fail("a code has more than 16 bits");
-  if (!Number.isInteger(bias)) fail("bias must be an integer");
   if (specials === "ieee" && (m === 0 || e === 1)) fail("ieee needs a mantissa and two exponent bits");
   if (specials === "fnuz" && !(signed && subnormals)) fail("fnuz needs a sign and a zero");
   if (specials === "nanOnly" && e + m < 2) fail("every code would be zero or NaN");
@@ -51,6 +59,13 @@ export function formatWord(layout: ScalarLayout): number {
     fail(`its smallest value 2^${(subnormals ? 1 : 0) - bias - m} is beyond f32`);
   const flags = (signed ? 1 << 8 : 0) | (subnormals ? 1 << 9 : 0) | (SPECIALS[specials] << 10);
   return (e | (m << 4) | flags | (bias << 16)) >>> 0;
+}
+
+/** A layout in messages, before it is known to be one. */
+function nameOf(layout: unknown): string {
+  if (typeof layout !== "object" || layout === null) return "format";
+  const { exponentBits, mantissaBits } = layout as Partial<ScalarLayout>;
+  return `format e${describe(exponentBits)}m${describe(mantissaBits)}`;
 }
 
 /** The exponent field of the largest finite value. */
@@ -88,6 +103,7 @@ const FACTS = new Map<ScalarFormat, FormatFacts>();
 export function factsOf(format: ScalarFormat): FormatFacts {
   const known = FACTS.get(format);
   if (known) return known;
+  if (typeof format !== "string" || !Object.hasOwn(SCALAR_FORMATS, format)) throw unknown(format);
   const facts = derive(SCALAR_FORMATS[format]);
   FACTS.set(format, facts);
   return facts;
@@ -98,9 +114,16 @@ export const SCALAR_FORMAT_NAMES = Object.keys(SCALAR_FORMATS) as readonly Scala
 
 /** The format of that name or alias, in any case. Throws `ArgumentError` that lists the names. */
 export function resolveFormat(name: string): ScalarFormat {
+  if (typeof name !== "string") throw unknown(name);
   const lower = name.toLowerCase().replace(/^torch\./, "");
   const direct = SCALAR_FORMAT_NAMES.find((format) => format === lower);
   const format = direct ?? (Object.hasOwn(FORMAT_ALIASES, lower) ? FORMAT_ALIASES[lower] : undefined);
   if (format) return format;
-  throw new ArgumentError(`no scalar format is named "${name}"; there are ${SCALAR_FORMAT_NAMES.join(", ")}`);
+  throw unknown(name);
+}
+
+function unknown(name: unknown): ArgumentError {
+  return new ArgumentError(
+    `no scalar format is named ${describe(name)}; there are ${SCALAR_FORMAT_NAMES.join(", ")}`,
+  );
 }

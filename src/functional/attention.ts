@@ -1,9 +1,10 @@
 /** Softmax attention in high precision: two batched products and a softmax, a head an item. */
-import { ArgumentError, ShapeError } from "../errors.js";
+import { ShapeError } from "../errors.js";
 import { empty } from "../ops/create.js";
 import { batchedGemm } from "../ops/gemm-batched.js";
 import { swapAxes } from "../ops/layout.js";
 import { softmax, softmaxBackward } from "../ops/softmax.js";
+import { boolean, integer, needed, optionsOf } from "../options.js";
 import { wideOf } from "../tape/value.js";
 import { differentiableOne, type Variable, type VariableLike, variable } from "../tape/variable.js";
 import type { Shape, WideDType } from "../tensor/shape.js";
@@ -15,6 +16,8 @@ export interface AttentionOptions {
   /** No position sees those after it. Default true. */
   readonly causal?: boolean;
 }
+
+const checkOptions = optionsOf<AttentionOptions>({ heads: needed(integer(1)), causal: boolean });
 
 /** Sizes of an attention: qkv is [batch, length, 3 * heads * depth]. */
 interface Sizes {
@@ -37,10 +40,9 @@ interface Heads {
  * `qkv` [batch, length, 3 * heads * depth]; [batch, length, heads * depth]. Scores are f32, probabilities have the type of
  * qkv. Throws `ShapeError` for what has no such heads.
  */
-export function dotProductAttention(
-  input: VariableLike,
-  { heads, causal = true }: AttentionOptions,
-): Variable {
+export function dotProductAttention(input: VariableLike, options: AttentionOptions): Variable {
+  checkOptions("dotProductAttention", options);
+  const { heads, causal = true } = options;
   const source = variable(input);
   const sizes = sizesOf(source.shape, heads);
   const scale = Math.fround(1 / Math.sqrt(sizes.depth));
@@ -72,8 +74,6 @@ export function dotProductAttention(
 
 function sizesOf(shape: Shape, heads: number): Sizes {
   const [batch = 0, length = 0, features = 0] = shape;
-  if (!Number.isInteger(heads) || heads < 1)
-    throw new ArgumentError(`dotProductAttention: heads is ${heads}; it is a whole number from 1`);
   if (shape.length !== 3 || features % (3 * heads) !== 0) {
     throw new ShapeError(
       `dotProductAttention: the input is [${shape}]; with ${heads} heads it is [batch, length, ${3 * heads} * depth]`,

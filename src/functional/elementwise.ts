@@ -6,7 +6,7 @@ import { add as sum } from "../ops/add.js";
 import { castTo } from "../ops/cast.js";
 import { wideOf } from "../tape/value.js";
 import { differentiableOne, type Variable, type VariableLike, variable } from "../tape/variable.js";
-import type { Shape } from "../tensor/shape.js";
+import { ownShape, type Shape } from "../tensor/shape.js";
 
 /** x + y, of one shape; the type of x. See the operation `add`. */
 export function add(x: VariableLike, y: VariableLike): Variable {
@@ -22,9 +22,10 @@ export function add(x: VariableLike, y: VariableLike): Variable {
 
 /** The same elements in another shape. */
 export function reshape(x: VariableLike, shape: Shape): Variable {
+  const own = ownShape(shape);
   const source = variable(x);
   return differentiableOne([source], () => ({
-    result: wideOf("reshape: x", source.value).reshape(shape),
+    result: wideOf("reshape: x", source.value).reshape(own),
     backward: (grad) => [wideOf("reshape: the gradient", grad).reshape(source.shape)],
   }));
 }

@@ -1,7 +1,6 @@
 /** Losses of variables. */
 import { zeros } from "../ops/create.js";
 import { embedding } from "../ops/embedding.js";
-import { requireF32 } from "../ops/execute.js";
 import {
   type CrossEntropyOptions,
   crossEntropy,
@@ -13,6 +12,7 @@ import { columnSum } from "../ops/norm.js";
 import { scaled } from "../ops/scaled.js";
 import { wideOf } from "../tape/value.js";
 import { differentiableOne, type Variable, type VariableLike, variable } from "../tape/variable.js";
+import { requireF32 } from "../tensor/require.js";
 import type { Tensor } from "../tensor/tensor.js";
 
 /**

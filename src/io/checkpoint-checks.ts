@@ -1,45 +1,32 @@
 /** Whether a checkpoint is that of a module and an optimizer, in words. */
-import { ArgumentError, FileError } from "../errors.js";
+import { FileError } from "../errors.js";
 import { Module } from "../modules/module.js";
 import { Optimizer, type Slot } from "../optimizers/optimizer.js";
+import { anything, type Domain, instance, needed, type OptionTable, optionsOf, outside } from "../options.js";
 import { sameShape } from "../tensor/shape.js";
+import type { CheckpointState, SavedState } from "./checkpoint.js";
 import { type CheckpointRecord, quantizedRecord } from "./checkpoint-record.js";
 import { quantizedParameters, type TensorPlace } from "./checkpoint-tensors.js";
 import { isObject } from "./header.js";
 import type { TensorSource } from "./source.js";
 
-/** What each part of a run must be. */
-const PARTS: Readonly<Record<string, { readonly is: (value: unknown) => boolean; readonly what: string }>> = {
-  module: { is: (value) => value instanceof Module, what: "a Module" },
-  optimizer: {
-    is: (value) => value === undefined || value instanceof Optimizer,
-    what: "an optimizer, or left out",
-  },
-  random: {
-    is: (value) => value === undefined || hasBigInts(value),
-    what: "a RandomState, whose seed and offset are bigints, or left out",
-  },
+/** A random state of any copy of this package: what is kept of it is two numbers. */
+const randomNumbers: Domain = (user, name, value) => {
+  if (isObject(value) && typeof value.seed === "bigint" && typeof value.offset === "bigint") return;
+  throw outside(user, name, value, "a RandomState, whose seed and offset are bigints, or left out");
 };
 
-function hasBigInts(value: unknown): boolean {
-  return isObject(value) && typeof value.seed === "bigint" && typeof value.offset === "bigint";
-}
+const STATE: OptionTable<CheckpointState> = {
+  module: needed(instance(Module, "a Module")),
+  optimizer: instance(Optimizer, "an optimizer, or left out"),
+  random: randomNumbers,
+};
 
-/** Throws `ArgumentError` unless a run's parts are what they must be, and there are no others but those of `more`. */
-export function requireState(caller: string, state: unknown, more: readonly string[]): void {
-  if (!isObject(state))
-    throw new ArgumentError(`${caller}: { module, … } is needed; ${typeof state} was given`);
-  const names = [...Object.keys(PARTS), ...more];
-  for (const name of Object.keys(state)) {
-    if (!names.includes(name))
-      throw new ArgumentError(
-        `${caller}: there is no option ${JSON.stringify(name)}; there are ${names.join(", ")}`,
-      );
-  }
-  for (const [name, { is, what }] of Object.entries(PARTS)) {
-    if (!is(state[name])) throw new ArgumentError(`${caller}: ${name} must be ${what}`);
-  }
-}
+/** Throws `ArgumentError` for what is no run to load into. */
+export const checkState = optionsOf(STATE);
+
+/** Throws `ArgumentError` for what is no run to save. `extra` has checks of its own. */
+export const checkSaved = optionsOf<SavedState>({ ...STATE, extra: anything });
 
 /** Throws `FileError` unless the same parameters are quantized, in the same way. */
 export function requireQuantized(

@@ -3,7 +3,7 @@ import { DisposedError, FileError } from "../errors.js";
 import { defaultRandom, type Module } from "../modules/module.js";
 import type { Optimizer } from "../optimizers/optimizer.js";
 import type { RandomState } from "../quantizers/quantizer.js";
-import { requireQuantized, requireState, requireTensors, stepsOf } from "./checkpoint-checks.js";
+import { checkSaved, checkState, requireQuantized, requireTensors, stepsOf } from "./checkpoint-checks.js";
 import {
   CheckpointDigest,
   quantizedRecord,
@@ -52,7 +52,7 @@ export interface SavedState extends CheckpointState {
  */
 export async function saveCheckpoint(path: string, state: SavedState): Promise<void> {
   requirePath("saveCheckpoint", path);
-  requireState("saveCheckpoint", state, ["extra"]);
+  checkSaved("saveCheckpoint", state);
   const { module, optimizer, extra } = state;
   const quantized = Object.fromEntries(
     [...quantizedParameters(module)].map(([name, value]) => [name, quantizedRecord(value)]),
@@ -82,7 +82,7 @@ export async function saveCheckpoint(path: string, state: SavedState): Promise<v
  */
 export async function loadCheckpoint(path: string, state: CheckpointState): Promise<unknown> {
   requirePath("loadCheckpoint", path);
-  requireState("loadCheckpoint", state, []);
+  checkState("loadCheckpoint", state);
   const file = await SafetensorsFile.open(path);
   try {
     return await load(file, state);

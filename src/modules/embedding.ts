@@ -2,15 +2,18 @@
 import type { Backend } from "../backends/backend.js";
 import { DTypeError } from "../errors.js";
 import { embedding } from "../functional/embedding.js";
+import { callable, optionsOf } from "../options.js";
 import { type Variable, type VariableLike, variable } from "../tape/variable.js";
 import { QuantizedTensor } from "../tensor/quantized.js";
-import { Module, type ModuleOptions, requireSizes } from "./module.js";
+import { MODULE_OPTIONS, Module, type ModuleOptions, requireSizes } from "./module.js";
 import { type InitMethod, normalInit, type Parameter } from "./parameter.js";
 
 export interface EmbeddingModuleOptions extends ModuleOptions {
   /** Default: near normal with standard deviation 0.02. */
   readonly initMethod?: InitMethod;
 }
+
+const checkOptions = optionsOf<EmbeddingModuleOptions>({ ...MODULE_OPTIONS, initMethod: callable });
 
 /** Rows of `weight` [vocabulary, features] by number. */
 export class Embedding extends Module {
@@ -22,7 +25,7 @@ export class Embedding extends Module {
     readonly features: number,
     options: EmbeddingModuleOptions = {},
   ) {
-    super(backend, options);
+    super(backend, checkOptions("Embedding", options));
     requireSizes("Embedding", { vocabulary, features });
     this.weight = this.parameter("weight", [vocabulary, features], options.initMethod ?? normalInit(0.02));
   }

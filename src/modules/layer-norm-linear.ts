@@ -1,13 +1,23 @@
 /** A norm and the linear layer behind it. */
 import type { Backend } from "../backends/backend.js";
+import { type OptionTable, optionsOf } from "../options.js";
 import { differentiable, type Variable, type VariableLike, variable } from "../tape/variable.js";
 import { linearForward } from "./linear-core.js";
-import { type LinearCall, type LinearOptions, type LinearParts, linearParts } from "./linear-parts.js";
+import {
+  checkLinearCall,
+  LINEAR_OPTIONS,
+  type LinearCall,
+  type LinearOptions,
+  type LinearParts,
+  linearParts,
+} from "./linear-parts.js";
 import { Module, requireSizes } from "./module.js";
 import {
+  NORM_OPTIONS,
   type Normalization,
   type NormModuleOptions,
   type NormParts,
+  normalizationName,
   normForm,
   normParameters,
   normParts,
@@ -20,6 +30,15 @@ export interface LayerNormLinearOptions extends LinearOptions, NormModuleOptions
   /** Default LayerNorm. */
   readonly normalization?: Normalization;
 }
+
+/** The rows of `LayerNormLinearOptions`. */
+export const LAYER_NORM_LINEAR_OPTIONS: OptionTable<LayerNormLinearOptions> = {
+  ...LINEAR_OPTIONS,
+  ...NORM_OPTIONS,
+  normalization: normalizationName,
+};
+
+const checkOptions = optionsOf(LAYER_NORM_LINEAR_OPTIONS);
 
 /**
  * linear(norm(x)) without a rounding in between that the recipe does not want; parameters `layerNormWeight`,
@@ -39,7 +58,7 @@ export class LayerNormLinear extends Module {
     readonly outFeatures: number,
     options: LayerNormLinearOptions = {},
   ) {
-    super(backend, options);
+    super(backend, checkOptions("LayerNormLinear", options));
     requireSizes("LayerNormLinear", { inFeatures, outFeatures });
     const { dtype, random } = this;
     const form = normForm(options.normalization ?? "LayerNorm", options);
@@ -69,7 +88,7 @@ export class LayerNormLinear extends Module {
   }
 
   #run(input: VariableLike, call: LinearCall, returned: boolean): readonly Variable[] {
-    requireWideGradient(this, call);
+    requireWideGradient(this, checkLinearCall("LayerNormLinear", call));
     const x = variable(input);
     const { weight, bias } = this.#linear;
     const inputs = [x, ...normParameters(this.#norm), weight, ...(bias ? [bias] : [])];

@@ -2,8 +2,8 @@
 import { currentRegion } from "../autocast/autocast.js";
 import type { Backend } from "../backends/backend.js";
 import type { ActivationName } from "../backends/ops.js";
-import { ArgumentError } from "../errors.js";
 import { activation, activationBackward, gated, gatedBackward } from "../ops/activation.js";
+import { oneOf, optionsOf } from "../options.js";
 import type { Quantizer } from "../quantizers/quantizer.js";
 import type { Recipe } from "../recipes/recipe.js";
 import { type Gradient, type Value, wideOf } from "../tape/value.js";
@@ -15,11 +15,12 @@ import {
   variable,
 } from "../tape/variable.js";
 import type { QuantizedTensor } from "../tensor/quantized.js";
-import type { WideDType } from "../tensor/shape.js";
+import type { Shape, WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
-import type { LayerNormLinearOptions } from "./layer-norm-linear.js";
-import { linearForward } from "./linear-core.js";
+import { LAYER_NORM_LINEAR_OPTIONS, type LayerNormLinearOptions } from "./layer-norm-linear.js";
+import { linearForward, prepareForward } from "./linear-core.js";
 import {
+  checkLinearCall,
   type LinearCall,
   type LinearGradients,
   type LinearParts,
@@ -53,6 +54,11 @@ export interface LayerNormMLPOptions extends LayerNormLinearOptions {
   /** Default gelu. */
   readonly activation?: MLPActivation;
 }
+
+const checkOptions = optionsOf<LayerNormMLPOptions>({
+  ...LAYER_NORM_LINEAR_OPTIONS,
+  activation: oneOf(Object.keys(MLP_ACTIVATIONS)),
+});
 
 /** What the activation needs of the first layer's result for the way back. */
 interface Activated {
@@ -111,14 +117,10 @@ export class LayerNormMLP extends Module {
     readonly ffnHidden: number,
     options: LayerNormMLPOptions = {},
   ) {
-    super(backend, options);
+    super(backend, checkOptions("LayerNormMLP", options));
     const { activation: name = "gelu" } = options;
     requireSizes("LayerNormMLP", { hidden, ffnHidden });
     const form = normForm(options.normalization ?? "LayerNorm", options);
-    if (!Object.hasOwn(MLP_ACTIVATIONS, name))
-      throw new ArgumentError(
-        `LayerNormMLP: activation "${name}" is not one of ${Object.keys(MLP_ACTIVATIONS).join(", ")}`,
-      );
     this.#form = MLP_ACTIVATIONS[name];
     const given = { ...options, dtype: this.dtype, random: this.random };
     this.#fc1 = linearParts(backend, [this.#form.gated ? 2 * ffnHidden : ffnHidden, hidden], given);
@@ -146,11 +148,13 @@ export class LayerNormMLP extends Module {
   }
 
   forward(input: VariableLike, call: LinearCall = {}): Variable {
-    requireWideGradient(this, call);
+    requireWideGradient(this, checkLinearCall("LayerNormMLP", call));
     const x = variable(input);
     const layers = [this.#fc1, this.#fc2].flatMap(({ weight, bias }) => (bias ? [weight, bias] : [weight]));
     return differentiableOne([x, ...normParameters(this.#norm), ...layers], (grad) => {
       const norm = normedInput(this.#norm, x, false);
+      prepareForward(this.#fc2, { ...norm.input, shape: this.#activated(norm.input.shape) }, grad);
+      using _ = { [Symbol.dispose]: () => this.#fc2.quantization.release() };
       const first = linearForward(this.#fc1, norm.input, { ...call, fp8Output: false }, grad);
       const h = wideOf("LayerNormMLP: the result of fc1", first.out);
       const region = currentRegion();
@@ -170,14 +174,19 @@ export class LayerNormMLP extends Module {
     });
   }
 
+  /** The shape of the activation, given that of the input or of the first layer's result. */
+  #activated(shape: Shape): Shape {
+    return [...shape.slice(0, -1), this.ffnHidden];
+  }
+
   /** The second layer, of the activation of h; `before`: whether anything before the first wants a gradient. */
   #second({ h, steps }: Activated, call: LinearCall, grad: boolean, before: boolean): LinearResult {
     const { kind, gated: isGated } = this.#form;
-    const shape = isGated ? [...h.shape.slice(0, -1), this.ffnHidden] : h.shape;
+    const shape = this.#activated(h.shape);
     const requiresGrad = before || this.#fc1.weight.requiresGrad || this.#fc1.bias?.requiresGrad === true;
     const value = (): Value => (isGated ? gated(h, { kind }) : activation(h, { kind }));
     const quantize = (quantizer: Quantizer): QuantizedTensor => quantizer.quantizeActivation(h, this.#form);
-    const input = { shape, dtype: h.dtype, requiresGrad, makes: true, value };
+    const input = { shape, dtype: h.dtype, backend: h.backend, requiresGrad, makes: true, value };
     return linearForward(this.#fc2, steps.value ? { ...input, quantize } : input, call, grad);
   }
 

@@ -3,16 +3,17 @@ import { currentRegion, type Region } from "../autocast/autocast.js";
 import { ArgumentError, DTypeError, ShapeError } from "../errors.js";
 import { plainDatapath } from "../functional/datapath.js";
 import { dequantize } from "../ops/dequantize.js";
-import { requireScalar } from "../ops/execute.js";
 import { gemm } from "../ops/gemm.js";
 import { columnSum } from "../ops/norm.js";
 import { training } from "../tape/grad-mode.js";
 import { type Value, wideOf } from "../tape/value.js";
 import { QuantizedTensor } from "../tensor/quantized.js";
+import { requireScalar, requireTensor } from "../tensor/require.js";
 import { asMatrix } from "../tensor/shape.js";
+import { Tensor } from "../tensor/tensor.js";
 import type { LinearCall, LinearInput, LinearParts, LinearResult, Wanted } from "./linear-parts.js";
 import { beginMainGrad, dgradOf, wgradOf, wideGrad } from "./linear-products.js";
-import { blocksFit, quantizedForward } from "./linear-quantized.js";
+import { blocksFit, quantizedForward, requireFit } from "./linear-quantized.js";
 import { currentPhase } from "./recompute-phase.js";
 
 /** The forward products, in high precision outside of autocast. */
@@ -24,8 +25,12 @@ export function linearForward(
 ): LinearResult {
   const region = currentRegion();
   const wanted = { dgrad: grad && input.requiresGrad, wgrad: grad && parts.weight.requiresGrad };
-  requireFeatures(parts, input);
-  requireScalar("linear", "skipFp8WeightUpdate", call.skipFp8WeightUpdate);
+  requireParts(parts, input);
+  const flag = requireScalar("linear", "skipFp8WeightUpdate", call.skipFp8WeightUpdate);
+  if (flag && flag.backend !== parts.weight.value.backend)
+    throw new ArgumentError(
+      "linear: skipFp8WeightUpdate lives on another backend than the weight; move it there",
+    );
   const result = region?.enabled
     ? quantizedForward(parts, input, { call, region, wanted })
     : wideForward(parts, input, { call, region, wanted });
@@ -45,12 +50,49 @@ function wideForward(
   }: { readonly call: LinearCall; readonly region: Region | undefined; readonly wanted: Wanted },
 ): LinearResult {
   const given = input.value();
-  if (region?.calibrating) calibrate(parts, given, region);
+  if (region?.calibrating) calibrate(parts, { ...input, given }, region);
   return plainForward(parts, { ...input, given }, how);
 }
 
-function requireFeatures({ weight }: LinearParts, { shape }: LinearInput): void {
+/**
+ * Throws what `linearForward` would refuse of an input that an earlier product is still to make, before that has changed
+ * anything. What it makes ready is for that call, or for `release` of the quantization.
+ */
+export function prepareForward(
+  parts: LinearParts,
+  input: Pick<LinearInput, "shape" | "dtype" | "backend">,
+  grad: boolean,
+): void {
+  const region = currentRegion();
+  const { weight, quantization } = parts;
+  requireParts(parts, input);
+  if (region?.enabled) requireFit(parts, input, region.recipe);
+  else if (!region?.calibrating) return;
+  quantization.prepare(
+    region,
+    weight.value,
+    blocksFit(weight, input, region.enabled && grad && weight.requiresGrad),
+  );
+}
+
+/** Throws where the tensors of a call do not go together, or are gone. */
+function requireParts(
+  { weight, bias }: LinearParts,
+  { shape, backend }: Pick<LinearInput, "shape" | "backend">,
+): void {
   const [, features] = asMatrix(shape);
+  for (const [name, parameter] of [
+    ["weight", weight],
+    ["bias", bias],
+  ] as const) {
+    if (!parameter) continue;
+    const { value } = parameter;
+    if (value instanceof Tensor) requireTensor("linear", name, value);
+    if (value.backend !== backend)
+      throw new ArgumentError(
+        `linear: its tensors live on different backends, the input and the ${name}; move them to one by data() and tensor()`,
+      );
+  }
   if (features === weight.shape[1]) return;
   throw new ShapeError(
     `linear: the input is [${shape}] and the weight [${weight.shape}]; the last dimensions must be equal`,
@@ -101,10 +143,14 @@ function plainForward(
 }
 
 /** Records what quantizing would, and computes in high precision. */
-function calibrate({ weight, quantization }: LinearParts, x: Value, region: Region): void {
-  quantization.enter(region, weight.value, blocksFit(weight, x.shape, x));
+function calibrate(
+  { weight, quantization }: LinearParts,
+  input: LinearInput & { readonly given: Value },
+  region: Region,
+): void {
+  quantization.enter(region, weight.value, blocksFit(weight, input, false));
   for (const [role, value] of [
-    ["input", x],
+    ["input", input.given],
     ["weight", weight.value],
   ] as const) {
     if (value instanceof QuantizedTensor) continue;

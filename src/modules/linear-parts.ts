@@ -1,12 +1,14 @@
 /** What a linear layer is made of, what it is given and what it gives. */
 import type { Backend } from "../backends/backend.js";
+import { boolean, callable, type OptionTable, optionsOf } from "../options.js";
 import type { Quantizer } from "../quantizers/quantizer.js";
 import type { Gradient, Value } from "../tape/value.js";
 import type { BackwardPass } from "../tape/variable.js";
 import type { QuantizedTensor } from "../tensor/quantized.js";
+import { requireScalar } from "../tensor/require.js";
 import type { Shape, WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
-import type { ModuleOptions } from "./module.js";
+import { MODULE_OPTIONS, type ModuleOptions } from "./module.js";
 import { constantInit, type InitMethod, newParameter, normalInit, type Parameter } from "./parameter.js";
 import { LinearQuantization, type WeightUse } from "./quantization.js";
 import { makeWeight } from "./quantized-init.js";
@@ -30,6 +32,23 @@ export interface LinearCall extends Omit<WeightUse, "columnwise"> {
   readonly fp8Grad?: boolean;
 }
 
+/** The rows of `LinearOptions`. */
+export const LINEAR_OPTIONS: OptionTable<LinearOptions> = {
+  ...MODULE_OPTIONS,
+  bias: boolean,
+  initMethod: callable,
+  fuseWgradAccumulation: boolean,
+  saveOriginalInput: boolean,
+};
+
+/** Throws for what is no way to call a linear layer. */
+export const checkLinearCall = optionsOf<LinearCall>({
+  isFirstMicrobatch: boolean,
+  skipFp8WeightUpdate: requireScalar,
+  fp8Output: boolean,
+  fp8Grad: boolean,
+});
+
 /** A linear layer: y = x·weightᵀ + bias. */
 export interface LinearParts {
   readonly weight: Parameter;
@@ -47,6 +66,7 @@ export interface LinearInput {
   readonly shape: Shape;
   /** The type activations have: that of the input, the nominal one of a quantized input. */
   readonly dtype: WideDType;
+  readonly backend: Backend;
   readonly requiresGrad: boolean;
   /** The input itself. Called once where it is needed. */
   readonly value: () => Value;

@@ -4,6 +4,7 @@ import { ArgumentError, ShapeError } from "../errors.js";
 import { castTo } from "../ops/cast.js";
 import { gemm } from "../ops/gemm.js";
 import { columnSum } from "../ops/norm.js";
+import { requireTransformable } from "../ops/quantize.js";
 import type { Quantizer } from "../quantizers/quantizer.js";
 import type { Recipe } from "../recipes/recipe.js";
 import { type Gradient, type Value, wideOf } from "../tape/value.js";
@@ -35,7 +36,7 @@ export function quantizedForward(
   const { dtype } = input;
   requireFit(parts, input, recipe);
   const given = input.quantize ? undefined : input.value();
-  quantization.enter(region, weight.value, blocksFit(weight, input.shape, given));
+  quantization.enter(region, weight.value, blocksFit(weight, { ...input, given }, wanted.wgrad));
   const keepsOriginal = wanted.wgrad && parts.saveOriginalInput && !(given instanceof QuantizedTensor);
   const keepsX = wanted.wgrad && !keepsOriginal;
   const inputQuantizer = quantization.quantizer("input");
@@ -85,9 +86,10 @@ export function quantizedForward(
   };
 }
 
-function requireFit(
+/** Throws where the layer, or an input of that shape, is none for the recipe. */
+export function requireFit(
   { weight, saveOriginalInput }: LinearParts,
-  { shape }: LinearInput,
+  { shape }: Pick<LinearInput, "shape">,
   recipe: Recipe,
 ): void {
   if (saveOriginalInput && recipe.kind === "delayed")
@@ -107,10 +109,21 @@ function requireAligned(name: string, shape: Shape): void {
   );
 }
 
-/** Whether the recipe's blocks divide the input, [..., in], and the weight, where these are not quantized already. */
-export function blocksFit(weight: Parameter, input: Shape, given: Value | undefined): Fits {
+/**
+ * Whether the recipe's blocks divide the input and the weight, where these are not quantized already, and its transform takes
+ * the type of an input that is quantized for the gradient of the weight.
+ */
+export function blocksFit(
+  weight: Parameter,
+  { shape, dtype, given }: Pick<LinearInput, "shape" | "dtype"> & { readonly given?: Value | undefined },
+  wgrad: boolean,
+): Fits {
   return (quantizer) => {
-    if (!(given instanceof QuantizedTensor)) requireBlocks("input", input, quantizer("input"));
+    if (!(given instanceof QuantizedTensor)) {
+      const by = quantizer("input");
+      requireBlocks("input", shape, by);
+      if (wgrad) requireTransformable("linear", by.spec, dtype);
+    }
     if (!(weight.value instanceof QuantizedTensor))
       requireBlocks("weight", weight.shape, quantizer("weight"));
   };

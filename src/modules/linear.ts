@@ -1,13 +1,23 @@
 /** The linear layer. */
 import type { Backend } from "../backends/backend.js";
+import { optionsOf } from "../options.js";
 import { wideOf } from "../tape/value.js";
 import { differentiableOne, type Variable, type VariableLike, variable } from "../tape/variable.js";
 import { QuantizedTensor } from "../tensor/quantized.js";
 import { linearForward } from "./linear-core.js";
-import { type LinearCall, type LinearOptions, type LinearParts, linearParts } from "./linear-parts.js";
+import {
+  checkLinearCall,
+  LINEAR_OPTIONS,
+  type LinearCall,
+  type LinearOptions,
+  type LinearParts,
+  linearParts,
+} from "./linear-parts.js";
 import { Module, requireSizes } from "./module.js";
 import type { Parameter } from "./parameter.js";
 import type { LinearQuantization } from "./quantization.js";
+
+const checkOptions = optionsOf(LINEAR_OPTIONS);
 
 /**
  * y = x·weightᵀ + bias, weight [out, in], x [..., in]. In `autocast` x, weight and the gradient of y are quantized as
@@ -26,7 +36,7 @@ export class Linear extends Module {
     readonly outFeatures: number,
     options: LinearOptions = {},
   ) {
-    super(backend, options);
+    super(backend, checkOptions("Linear", options));
     requireSizes("Linear", { inFeatures, outFeatures });
     const { dtype, random } = this;
     this.#parts = linearParts(backend, [outFeatures, inFeatures], { ...options, dtype, random });
@@ -40,12 +50,14 @@ export class Linear extends Module {
 
   forward(input: VariableLike, call: LinearCall = {}): Variable {
     const x = variable(input);
+    checkLinearCall("Linear", call);
     const { weight, bias } = this.#parts;
     const inputs = bias ? [x, weight, bias] : [x, weight];
     return differentiableOne(inputs, (grad) => {
       const { value, shape, requiresGrad } = x;
-      const { dtype } = value instanceof QuantizedTensor ? value : wideOf("linear: the input", value);
-      const given = { shape, dtype, requiresGrad, makes: false, value: () => value };
+      const { dtype, backend } =
+        value instanceof QuantizedTensor ? value : wideOf("linear: the input", value);
+      const given = { shape, dtype, backend, requiresGrad, makes: false, value: () => value };
       const { out, backward, saved } = linearForward(this.#parts, given, call, grad);
       return {
         result: out,

@@ -1,10 +1,11 @@
 /** What every module is: parameters and other modules by name, and the state of its quantizers. */
 import { type Backend, requireBackend } from "../backends/backend.js";
-import { ArgumentError, DTypeError } from "../errors.js";
-import { RandomState } from "../quantizers/quantizer.js";
-import { requireBigInt } from "../random.js";
-import { isWide, type Shape, type WideDType } from "../tensor/shape.js";
-import { type InitMethod, newParameter, type Parameter } from "./parameter.js";
+import { ArgumentError } from "../errors.js";
+import { describe, integer, type OptionTable, optionsOf, u64 } from "../options.js";
+import { RandomState, randomState } from "../quantizers/quantizer.js";
+import { dtypeOf } from "../tensor/require.js";
+import { type Shape, WIDE_DTYPES, type WideDType } from "../tensor/shape.js";
+import { type InitMethod, newParameter, Parameter } from "./parameter.js";
 import type { LinearQuantization } from "./quantization.js";
 
 /** Options of every module that has parameters. */
@@ -15,10 +16,18 @@ export interface ModuleOptions {
   readonly random?: RandomState;
 }
 
+/** The rows of `ModuleOptions` in the tables of modules' options. */
+export const MODULE_OPTIONS: OptionTable<ModuleOptions> = {
+  dtype: dtypeOf(WIDE_DTYPES),
+  random: randomState,
+};
+const checkOwn = optionsOf(MODULE_OPTIONS);
+
 const defaults = new WeakMap<Backend, RandomState>();
 
 /** The random state that modules on `backend` share unless they are given one; seed 0 until `manualSeed`. */
 export function defaultRandom(backend: Backend): RandomState {
+  requireBackend("defaultRandom", backend);
   const known = defaults.get(backend) ?? new RandomState(0n);
   defaults.set(backend, known);
   return known;
@@ -26,8 +35,10 @@ export function defaultRandom(backend: Backend): RandomState {
 
 /** Begins the backend's default random state anew. */
 export function manualSeed(backend: Backend, seed: bigint): void {
+  requireBackend("manualSeed", backend);
+  u64("manualSeed", "seed", seed);
   const state = defaultRandom(backend);
-  state.seed = requireBigInt("seed", seed);
+  state.seed = seed;
   state.offset = 0n;
 }
 
@@ -40,13 +51,14 @@ export abstract class Module {
 
   constructor(
     readonly backend: Backend,
+    /** Of these it reads its own; modules check theirs. */
     options: ModuleOptions = {},
   ) {
     requireBackend(new.target.name, backend);
-    this.dtype = options.dtype ?? "bf16";
-    if (!isWide(this.dtype))
-      throw new DTypeError(`parameters cannot be ${this.dtype}; they are f32, bf16 or f16`);
-    this.random = options.random ?? defaultRandom(backend);
+    const { dtype = "bf16", random = defaultRandom(backend) } = options;
+    checkOwn(new.target.name, { dtype, random });
+    this.dtype = dtype;
+    this.random = random;
   }
 
   /** Makes a parameter under `name`. */
@@ -58,20 +70,30 @@ export abstract class Module {
 
   protected addParameter(name: string, parameter: Parameter): Parameter {
     this.#requireFree(name);
+    if (!(parameter instanceof Parameter))
+      throw new ArgumentError(
+        `${this.constructor.name}: ${name} is ${describe(parameter)}; it must be a Parameter`,
+      );
     this.#parameters.set(name, parameter);
     return parameter;
   }
 
   protected addModule<M extends Module>(name: string, module: M): M {
     this.#requireFree(name);
+    if (!((module as unknown) instanceof Module))
+      throw new ArgumentError(
+        `${this.constructor.name}: ${name} is ${describe(module)}; it must be a Module`,
+      );
     this.#modules.set(name, module);
     return module;
   }
 
   #requireFree(name: string): void {
     const { name: own } = this.constructor;
-    if (name === "" || name.includes("."))
-      throw new ArgumentError(`${own}: "${name}" cannot be a name; dots separate names; give one without`);
+    if (typeof name !== "string" || name === "" || name.includes("."))
+      throw new ArgumentError(
+        `${own}: ${describe(name)} cannot be a name; dots separate names; give one without`,
+      );
     if (this.#parameters.has(name) || this.#modules.has(name))
       throw new ArgumentError(`${own}: the name "${name}" is taken; give another one`);
   }
@@ -118,10 +140,9 @@ export abstract class Module {
   }
 }
 
+const features = integer(1);
+
 /** Throws `ArgumentError` unless each of these is a number of features. */
 export function requireSizes(module: string, sizes: Readonly<Record<string, number>>): void {
-  for (const [name, size] of Object.entries(sizes)) {
-    if (!Number.isSafeInteger(size) || size < 1)
-      throw new ArgumentError(`${module}: ${name} is ${size}; it is a whole number from 1`);
-  }
+  for (const [name, size] of Object.entries(sizes)) features(module, name, size);
 }

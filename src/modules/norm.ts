@@ -1,6 +1,5 @@
 /** LayerNorm and RMSNorm as modules, and as the first step of others. */
 import type { Backend } from "../backends/backend.js";
-import { ArgumentError } from "../errors.js";
 import {
   layerNorm,
   type NormParameters,
@@ -9,11 +8,12 @@ import {
   normBackward,
   rmsNorm,
 } from "../ops/norm.js";
+import { atLeastZero, boolean, type OptionTable, oneOf, optionsOf } from "../options.js";
 import { wideOf } from "../tape/value.js";
 import { differentiableOne, type Variable, type VariableLike, variable } from "../tape/variable.js";
 import type { WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
-import { Module, type ModuleOptions, requireSizes } from "./module.js";
+import { MODULE_OPTIONS, Module, type ModuleOptions, requireSizes } from "./module.js";
 import { constantInit, type InitMethod, type Parameter } from "./parameter.js";
 
 export type Normalization = "LayerNorm" | "RMSNorm";
@@ -24,6 +24,16 @@ export interface NormModuleOptions extends ModuleOptions {
   /** gamma is stored minus 1, so that weight decay pulls it to 1. Default false. */
   readonly zeroCenteredGamma?: boolean;
 }
+
+/** The rows of `NormModuleOptions`. */
+export const NORM_OPTIONS: OptionTable<NormModuleOptions> = {
+  ...MODULE_OPTIONS,
+  eps: atLeastZero,
+  zeroCenteredGamma: boolean,
+};
+export const normalizationName = oneOf(["LayerNorm", "RMSNorm"]);
+
+const checkOptions = optionsOf(NORM_OPTIONS);
 
 /** The parameters of a norm; RMSNorm has no beta. */
 export interface NormParts {
@@ -38,15 +48,11 @@ interface NormForm extends Pick<NormParts, "eps" | "zeroCentered"> {
   readonly normalization: Normalization;
 }
 
-/** A norm by its options. Throws `ArgumentError` for one that there is not. */
+/** A norm by its options. */
 export function normForm(
   normalization: Normalization,
   { eps = 1e-5, zeroCenteredGamma: zeroCentered = false }: NormModuleOptions,
 ): NormForm {
-  if (normalization !== "LayerNorm" && normalization !== "RMSNorm")
-    throw new ArgumentError(`normalization "${normalization}" is neither LayerNorm nor RMSNorm`);
-  if (!(eps >= 0 && eps < Number.POSITIVE_INFINITY))
-    throw new ArgumentError(`${normalization}: eps is ${eps}; it must be finite and at least 0`);
   return { normalization, eps, zeroCentered };
 }
 
@@ -99,7 +105,7 @@ abstract class NormModule extends Module {
     readonly features: number,
     options: NormModuleOptions,
   ) {
-    super(backend, options);
+    super(backend, checkOptions(normalization, options));
     requireSizes(normalization, { features });
     const names = { gamma: "weight", beta: "bias" };
     this.#parts = normParts(normForm(normalization, options), (name, init) =>

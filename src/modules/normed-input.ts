@@ -7,6 +7,7 @@ import type { Quantizer } from "../quantizers/quantizer.js";
 import { type Gradient, wideOf } from "../tape/value.js";
 import type { Variable } from "../tape/variable.js";
 import type { QuantizedTensor } from "../tensor/quantized.js";
+import { requireTensor } from "../tensor/require.js";
 import type { WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
 import type { LinearCall, LinearInput } from "./linear-parts.js";
@@ -37,8 +38,10 @@ export interface NormedInput {
 export function normedInput(parts: NormParts, x: Variable, returned: boolean): NormedInput {
   const source = wideOf("the input of a norm", x.value);
   const region = currentRegion();
-  const { shape, dtype } = source;
-  const inputs = [x, ...normParameters(parts)];
+  const { shape, dtype, backend } = source;
+  const parameters = normParameters(parts);
+  for (const { value } of parameters) requireTensor("norm", "its parameter", value);
+  const inputs = [x, ...parameters];
   const fuses = region?.enabled === true && region.recipe.kind !== "custom" && !returned;
   let made: NormResult | undefined;
   let kept: NormStatistics | undefined;
@@ -54,7 +57,7 @@ export function normedInput(parts: NormParts, x: Variable, returned: boolean): N
   };
   const requiresGrad = inputs.some((each) => each.requiresGrad);
   return {
-    input: { shape, dtype, requiresGrad, makes: !returned, value, ...(fuses ? { quantize } : {}) },
+    input: { shape, dtype, backend, requiresGrad, makes: !returned, value, ...(fuses ? { quantize } : {}) },
     out: value,
     saved: () => [kept?.mean, kept?.rstd],
     backward: (...grads) => {

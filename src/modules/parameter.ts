@@ -1,16 +1,18 @@
 /** What a module learns, and how it begins. */
 import type { Backend } from "../backends/backend.js";
-import { ShapeError } from "../errors.js";
+import { ArgumentError, ShapeError } from "../errors.js";
 import { castTo } from "../ops/cast.js";
 import { setZero, tensor } from "../ops/create.js";
-import type { RandomState } from "../quantizers/quantizer.js";
+import { anyNumber, atLeastZero, describe } from "../options.js";
+import { type RandomState, randomState } from "../quantizers/quantizer.js";
 import { normal } from "../random.js";
 import type { Value } from "../tape/value.js";
 import { Variable } from "../tape/variable.js";
 import { QuantizedTensor } from "../tensor/quantized.js";
+import { requireScalar, requireWide } from "../tensor/require.js";
 import { disown, Scope } from "../tensor/scope.js";
 import { byteLength, elementCount, ownShape, type Shape, type WideDType } from "../tensor/shape.js";
-import type { Tensor } from "../tensor/tensor.js";
+import { Tensor } from "../tensor/tensor.js";
 
 /** A leaf that optimizers update. It lives until its module is disposed of, whatever scope is open. */
 export class Parameter extends Variable {
@@ -25,7 +27,13 @@ export class Parameter extends Variable {
     highPrecisionInitVal?: Float32Array,
     private readonly scale?: Tensor<"f32">,
   ) {
-    super(persistent(value), true);
+    super(value, true);
+    requireScalar("Parameter", "scale", scale);
+    if (scale && scale.backend !== value.backend)
+      throw new ArgumentError("Parameter: value and scale live on different backends; move them to one");
+    if (value instanceof Tensor) requireWide("Parameter", "value", value);
+    if (highPrecisionInitVal !== undefined) requireValues("Parameter", highPrecisionInitVal, value.shape);
+    persistent(value);
     this.#highPrecisionInitVal = highPrecisionInitVal;
     if (scale) disown(scale);
   }
@@ -65,11 +73,20 @@ export type InitMethod = (random: RandomState, shape: Shape) => Float32Array;
 
 /** Near normal, with mean 0: see `normal`. */
 export function normalInit(std: number): InitMethod {
-  return (random, shape) => normal(random.next(), elementCount(shape), std);
+  atLeastZero("normalInit", "std", std);
+  return (random, shape) => {
+    randomState("normalInit", "random", random);
+    const own = ownShape(shape);
+    return normal(random.next(), elementCount(own), std);
+  };
 }
 
+/** The same value everywhere, any number. */
 export function constantInit(value: number): InitMethod {
-  return (_, shape) => new Float32Array(elementCount(shape)).fill(value);
+  anyNumber("constantInit", "value", value);
+  return (_, shape) => {
+    return new Float32Array(elementCount(ownShape(shape))).fill(value);
+  };
 }
 
 /** A parameter of initial values. */
@@ -85,6 +102,14 @@ export function newParameter(
   return new Parameter(wideTensor(backend, init(random, own), own, dtype));
 }
 
+/** Throws unless these are the values of a parameter of that shape. */
+function requireValues(user: string, values: Float32Array, shape: Shape): void {
+  if (!(values instanceof Float32Array))
+    throw new ArgumentError(`${user}: values are ${describe(values)}; they must be a Float32Array`);
+  if (values.length !== elementCount(shape))
+    throw new ShapeError(`${user}: there are ${values.length} values for a parameter [${shape}]`);
+}
+
 /** `values` as a tensor of that type, each rounded to nearest even. */
 export function wideTensor(
   backend: Backend,
@@ -92,8 +117,7 @@ export function wideTensor(
   shape: Shape,
   dtype: WideDType,
 ): Tensor<WideDType> {
-  if (values.length !== elementCount(shape))
-    throw new ShapeError(`initMethod gave ${values.length} values for a parameter [${shape}]`);
+  requireValues("initMethod", values, shape);
   using scope = new Scope();
   return scope.keep(castTo(tensor(backend, values, shape), dtype));
 }

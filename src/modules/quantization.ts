@@ -37,6 +37,8 @@ export class LinearQuantization {
   /** What `restore` was given, until it is in force. */
   #restored: { readonly snapshot: QuantizationSnapshot | undefined } | undefined;
   #cachedWeight: QuantizedTensor | undefined;
+  /** A recipe that `prepare` found to fit, until `enter` takes it up. */
+  #ready: RecipeInForce | undefined;
   /** What the forward pass under way quantizes with: the recipe in force, or what the pass that it repeats did. */
   #call: CallQuantization | undefined;
   /** Where that pass is to be repeated. */
@@ -62,8 +64,8 @@ export class LinearQuantization {
       fits((role) => this.quantizer(role));
       return;
     }
-    const before = this.#restored ? undefined : this.#inForce?.recipe;
-    if (recipe !== before && recipe.key !== before?.key) this.#change(recipe, before, weight, fits);
+    const before = this.#before();
+    if (isOther(recipe, before)) this.#change(recipe, before, weight, fits);
     else fits((role) => given(this.#inForce).quantizer(role));
     const current = given(this.#inForce);
     this.#call = current;
@@ -74,6 +76,26 @@ export class LinearQuantization {
     if (current.forward) updates?.add(current.forward, group);
   }
 
+  /**
+   * Throws what `enter` would, before another product of the same layer has changed anything. What it makes ready is for that
+   * `enter`, or for `release`.
+   */
+  prepare({ recipe }: Region, weight: Value, fits: Fits): void {
+    if (currentPhase()?.pass === "again") return;
+    if (isOther(recipe, this.#before())) this.#ready = this.#fitting(recipe, weight, fits);
+    else fits((role) => given(this.#inForce).quantizer(role));
+  }
+
+  /** Lets go of what was prepared and not entered. */
+  release(): void {
+    this.#ready?.dispose();
+    this.#ready = undefined;
+  }
+
+  #before(): Recipe | undefined {
+    return this.#restored ? undefined : this.#inForce?.recipe;
+  }
+
   #repeated(phase: RecomputePhase, recipe: Recipe): HeldCall {
     const held = repeatedCall(phase, this);
     if (held?.recipe.key === recipe.key) return held;
@@ -81,25 +103,9 @@ export class LinearQuantization {
   }
 
   #change(recipe: Recipe, before: Recipe | undefined, weight: Value, fits: Fits): void {
-    requireRecipeSupport(recipe, this.backend);
-    const next = new RecipeInForce(recipe, this, this.snapshotSync());
-    try {
-      fits((role) => next.quantizer(role));
-    } catch (error) {
-      next.dispose();
-      throw error;
-    }
-    if (weight instanceof QuantizedTensor) {
-      const quantizer = next.quantizer("weight");
-      const field = difference(weight.spec, quantizer.spec);
-      if (field) {
-        next.dispose();
-        throw new ArgumentError(
-          `this layer's weight was quantized with ${field} ${weight.spec[field]} and ${recipe.constructor.name} takes ${quantizer.spec[field]}; give quantizedModelInit and autocast the same recipe`,
-        );
-      }
-      weight.updateQuantizer(quantizer);
-    }
+    const next = this.#ready ?? this.#fitting(recipe, weight, fits);
+    this.#ready = undefined;
+    if (weight instanceof QuantizedTensor) weight.updateQuantizer(next.quantizer("weight"));
     if (before && before.kind !== recipe.kind) {
       console.warn(
         `lockstep: a layer's recipe changes from ${before.constructor.name} to ${recipe.constructor.name}; its cached weight is dropped, and scales and histories begin anew`,
@@ -109,6 +115,20 @@ export class LinearQuantization {
     this.#inForce?.dispose();
     this.#inForce = next;
     this.#restored = undefined;
+  }
+
+  /** The recipe made ready for this product. Throws before anything has changed. */
+  #fitting(recipe: Recipe, weight: Value, fits: Fits): RecipeInForce {
+    requireRecipeSupport(recipe, this.backend);
+    const next = new RecipeInForce(recipe, this, this.snapshotSync());
+    try {
+      fits((role) => next.quantizer(role));
+      if (weight instanceof QuantizedTensor) requireSameSpec(weight.spec, next);
+      return next;
+    } catch (error) {
+      next.dispose();
+      throw error;
+    }
   }
 
   /** The quantizer of a role. In a recomputed region both passes see the scales of the first. */
@@ -172,6 +192,7 @@ export class LinearQuantization {
   }
 
   dispose(): void {
+    this.release();
     this.#dropWeight();
     this.#inForce?.dispose();
     this.#inForce = undefined;
@@ -188,6 +209,20 @@ function differs(what: string): ArgumentError {
 function given<T>(quantization: T | undefined): T {
   if (quantization) return quantization;
   throw new ArgumentError("this layer has no quantizers; it is not in autocast");
+}
+
+function isOther(recipe: Recipe, before: Recipe | undefined): boolean {
+  return recipe !== before && recipe.key !== before?.key;
+}
+
+/** Throws `ArgumentError` for a quantized weight that is quantized otherwise than the recipe says. */
+function requireSameSpec(spec: QuantizeSpec, next: RecipeInForce): void {
+  const wanted = next.quantizer("weight").spec;
+  const field = difference(spec, wanted);
+  if (field)
+    throw new ArgumentError(
+      `this layer's weight was quantized with ${field} ${spec[field]} and ${next.recipe.constructor.name} takes ${wanted[field]}; give quantizedModelInit and autocast the same recipe`,
+    );
 }
 
 /** A field in which two ways to quantize differ. */

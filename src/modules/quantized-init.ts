@@ -3,6 +3,7 @@ import { platform } from "#platform";
 import { requireBody } from "../autocast/autocast.js";
 import type { Backend } from "../backends/backend.js";
 import { tensor } from "../ops/create.js";
+import { boolean, optionsOf } from "../options.js";
 import type { RandomState } from "../quantizers/quantizer.js";
 import { DelayedScaling } from "../recipes/per-tensor.js";
 import { quantizerFor } from "../recipes/quantizer-for.js";
@@ -20,6 +21,12 @@ export interface QuantizedModelInitOptions {
   readonly preserveHighPrecisionInitVal?: boolean;
 }
 
+const checkOptions = optionsOf<QuantizedModelInitOptions>({
+  recipe: (user, _name, recipe) => requireRecipe(user, recipe),
+  enabled: boolean,
+  preserveHighPrecisionInitVal: boolean,
+});
+
 const settings = platform.ambient<QuantizedModelInitOptions>();
 
 /**
@@ -28,7 +35,7 @@ const settings = platform.ambient<QuantizedModelInitOptions>();
  */
 export function quantizedModelInit<R>(options: QuantizedModelInitOptions, body: () => R): R {
   requireBody("quantizedModelInit", body);
-  if (options.recipe !== undefined) requireRecipe("quantizedModelInit", options.recipe);
+  checkOptions("quantizedModelInit", options);
   return settings.run(options, body);
 }
 

@@ -1,5 +1,6 @@
 /** Activations that are computed again in the backward pass rather than kept. */
 import { currentRegion, runRegion } from "../autocast/autocast.js";
+import { callable } from "../options.js";
 import { gradEnabled, unrecorded, withGrad } from "../tape/grad-mode.js";
 import type { Value } from "../tape/value.js";
 import {
@@ -24,7 +25,8 @@ export function recompute(
   body: (...inputs: Variable[]) => Variable,
   ...inputs: readonly VariableLike[]
 ): Variable {
-  const given = inputs.map(variable);
+  callable("recompute", "body", body);
+  const given = inputs.map((each) => variable(each));
   const region = currentRegion();
   const around = currentPhase();
   const calls: HeldCalls = new Map();
@@ -34,9 +36,9 @@ export function recompute(
     (record) => {
       const constants = given.map((each) => each.detach());
       // what is not recorded is not gone back through: it is a part of the pass around, if there is one
-      if (!record) return { results: [body(...constants).value], backward: () => [] };
+      if (!record) return { results: [variable(body(...constants)).value], backward: () => [] };
       const captured = new Set<Variable>();
-      const first = (): Variable => unrecorded(captured, () => capture(body(...constants)));
+      const first = (): Variable => unrecorded(captured, () => capture(variable(body(...constants))));
       const { value } = around ? runPhase(phase, first) : adopting(calls, () => runPhase(phase, first));
       return {
         results: [value],
@@ -48,7 +50,7 @@ export function recompute(
           if (!grad) return [];
           const leaves = given.map(({ value, requiresGrad }) => new Variable(value, requiresGrad));
           const again = (): Variable =>
-            runPhase({ pass: "again", calls }, () => withGrad(() => body(...leaves)));
+            runPhase({ pass: "again", calls }, () => withGrad(() => variable(body(...leaves))));
           goBackFrom(runRegion(region, again), grad, pass, captured);
           return leaves.map((leaf) => pass.gradients.take(leaf));
         },

@@ -1,8 +1,9 @@
 /** Modules one after another. */
 import type { Backend } from "../backends/backend.js";
 import { ArgumentError } from "../errors.js";
+import { describe } from "../options.js";
 import { type Variable, type VariableLike, variable } from "../tape/variable.js";
-import type { LinearCall } from "./linear-parts.js";
+import { checkLinearCall, type LinearCall } from "./linear-parts.js";
 import { Module } from "./module.js";
 
 /** A module, or a function without parameters, from one value to one value. */
@@ -18,11 +19,11 @@ export class Sequential extends Module {
     super(backend);
     this.#layers = layers;
     for (const [i, layer] of layers.entries()) {
-      if (layer instanceof Module) this.addModule(String(i), layer);
-      else if (typeof layer !== "function")
+      if (typeof (layer instanceof Module ? layer.forward : layer) !== "function")
         throw new ArgumentError(
-          `Sequential: layer ${i} is neither a module nor a function; each is an argument`,
+          `Sequential: layer ${i} is ${describe(layer)}, neither a module with forward nor a function; each is an argument`,
         );
+      if (layer instanceof Module) this.addModule(String(i), layer);
     }
   }
 
@@ -32,8 +33,9 @@ export class Sequential extends Module {
     call: Pick<LinearCall, "isFirstMicrobatch" | "skipFp8WeightUpdate"> = {},
   ): Variable {
     let value = variable(x);
+    checkLinearCall("Sequential", call);
     for (const layer of this.#layers)
-      value = layer instanceof Module ? layer.forward(value, call) : layer(value);
+      value = variable(layer instanceof Module ? layer.forward(value, call) : layer(value));
     return value;
   }
 }

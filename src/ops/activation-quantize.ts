@@ -1,11 +1,13 @@
 /** An activation, or its derivative, and the quantization of what it gives, as one operation. */
 
 import { ArgumentError, ShapeError } from "../errors.js";
+import { boolean, optionsOf } from "../options.js";
 import type { QuantizedTensor } from "../tensor/quantized.js";
+import { requireWide } from "../tensor/require.js";
 import { type Shape, sameShape, type WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
-import { formOf, type GatedOptions, halfOf } from "./activation.js";
-import { execute, requireShape, requireWide } from "./execute.js";
+import { formOf, GATED_OPTIONS, type GatedOptions, halfOf } from "./activation.js";
+import { commonBackend, execute, requireShape } from "./execute.js";
 import { type QuantizeInputs, quantization } from "./quantize.js";
 
 const OP = "quantizeActivation";
@@ -17,11 +19,20 @@ export interface QuantizeActivationOptions extends Omit<GatedOptions, "outDtype"
   readonly grad?: Tensor;
 }
 
+const { outDtype: _, ...FORM } = GATED_OPTIONS;
+const checkOptions = optionsOf<QuantizeActivationOptions>({ ...FORM, gated: boolean, grad: requireWide });
+
 /** What is quantized: its shape, and the type it would have as a tensor. Throws as `activationQuantize`. */
 export function activationResult(
   x: Tensor,
-  { gated = false, grad }: QuantizeActivationOptions,
+  options: QuantizeActivationOptions,
 ): { readonly shape: Shape; readonly dtype: WideDType } {
+  requireWide(OP, "x", x);
+  const { gated = false, grad } = checkOptions(OP, options);
+  commonBackend(OP, x, grad);
+  const { clamp } = formOf(OP, options);
+  if (clamp && !gated)
+    throw new ArgumentError(`${OP}: the clamped form is gated; set gated, or leave out clamp`);
   const result = gated ? [...x.shape.slice(0, -1), halfOf(OP, x)] : x.shape;
   if (!grad) return { shape: result, dtype: requireWide(OP, "x", x).dtype };
   requireShape(OP, "grad", grad, result);
@@ -41,8 +52,6 @@ export function activationQuantize(
   const { gated = false } = options;
   const source = requireWide(OP, "x", x);
   const form = formOf(OP, options);
-  if (form.clamp && !gated)
-    throw new ArgumentError(`${OP}: the clamped form is gated; set gated, or leave out clamp`);
   const { shape, dtype } = activationResult(x, options);
   if (!sameShape(shape, target.shape)) {
     throw new ShapeError(`${OP}: the result is [${shape}], the target [${target.shape}]; they must be equal`);

@@ -2,10 +2,12 @@
 import type { ActivationName, GatedArgs, SwigluClamp } from "../backends/ops.js";
 import { ArgumentError, ShapeError } from "../errors.js";
 import { ACTIVATION } from "../formats/contract.gen.js";
+import { atLeastZero, finite, needed, nested, type OptionTable, oneOf, optionsOf } from "../options.js";
+import { requireWide, wideDType } from "../tensor/require.js";
 import { Scope } from "../tensor/scope.js";
 import type { WideDType } from "../tensor/shape.js";
 import { Tensor } from "../tensor/tensor.js";
-import { commonBackend, execute, requireOneOf, requireShape, requireWide } from "./execute.js";
+import { commonBackend, execute, requireShape } from "./execute.js";
 
 /** TransformerEngine's clamped swiglu. */
 export const DEFAULT_CLAMP: SwigluClamp = { limit: 7, alpha: 1.702, offset: 1 };
@@ -21,13 +23,27 @@ export interface GatedOptions extends ActivationOptions {
   readonly clamp?: Partial<SwigluClamp>;
 }
 
+const ACTIVATION_OPTIONS: OptionTable<ActivationOptions> = {
+  kind: needed(oneOf(Object.keys(ACTIVATION))),
+  outDtype: wideDType,
+};
+
+/** Of the gated forms and of their quantization. */
+export const GATED_OPTIONS: OptionTable<GatedOptions> = {
+  ...ACTIVATION_OPTIONS,
+  clamp: nested(optionsOf<Partial<SwigluClamp>>({ limit: atLeastZero, alpha: finite, offset: finite })),
+};
+
+const checkActivation = optionsOf(ACTIVATION_OPTIONS);
+const checkGated = optionsOf(GATED_OPTIONS);
+
 /**
  * act(x), element by element: computed from the f32 value, rounded once to `outDtype`. `gelu` is the tanh form;
  * `relu` takes NaN to 0 (formulas: numerics.md §7.2; largest errors: docs/accuracy.md).
  */
 export function activation(x: Tensor, options: ActivationOptions): Tensor<WideDType> {
   const source = requireWide("activation", "x", x);
-  requireOneOf("kind", options.kind, Object.keys(ACTIVATION));
+  checkActivation("activation", options);
   using scope = new Scope();
   const out = new Tensor(x.backend, options.outDtype ?? source.dtype, x.shape);
   execute(x.backend, "activation", { x: source, kind: options.kind, out });
@@ -38,7 +54,7 @@ export function activation(x: Tensor, options: ActivationOptions): Tensor<WideDT
 export function activationBackward(grad: Tensor, x: Tensor, options: ActivationOptions): Tensor<WideDType> {
   const slope = requireWide("activationBackward", "grad", grad);
   const source = requireWide("activationBackward", "x", x);
-  requireOneOf("kind", options.kind, Object.keys(ACTIVATION));
+  checkActivation("activationBackward", options);
   requireShape("activationBackward", "grad", grad, x.shape);
   using scope = new Scope();
   const out = new Tensor(
@@ -56,7 +72,7 @@ export function activationBackward(grad: Tensor, x: Tensor, options: ActivationO
  */
 export function gated(x: Tensor, options: GatedOptions): Tensor<WideDType> {
   const source = requireWide("gated", "x", x);
-  const form = formOf("gated", options);
+  const form = formOf("gated", checkGated("gated", options));
   const half = halfOf("gated", x);
   using scope = new Scope();
   const out = new Tensor(x.backend, options.outDtype ?? source.dtype, [...x.shape.slice(0, -1), half]);
@@ -68,7 +84,7 @@ export function gated(x: Tensor, options: GatedOptions): Tensor<WideDType> {
 export function gatedBackward(grad: Tensor, x: Tensor, options: GatedOptions): Tensor<WideDType> {
   const slope = requireWide("gatedBackward", "grad", grad);
   const source = requireWide("gatedBackward", "x", x);
-  const form = formOf("gatedBackward", options);
+  const form = formOf("gatedBackward", checkGated("gatedBackward", options));
   requireShape("gatedBackward", "grad", grad, [...x.shape.slice(0, -1), halfOf("gatedBackward", x)]);
   using scope = new Scope();
   const out = new Tensor(commonBackend("gatedBackward", grad, x), options.outDtype ?? slope.dtype, x.shape);
@@ -78,10 +94,10 @@ export function gatedBackward(grad: Tensor, x: Tensor, options: GatedOptions): T
 
 /** The kind, and the whole clamp where there is one. Throws `ArgumentError` for a form that does not exist. */
 export function formOf(op: string, { kind, clamp }: GatedOptions): Pick<GatedArgs, "kind" | "clamp"> {
-  requireOneOf("kind", kind, Object.keys(ACTIVATION));
   if (clamp && kind !== "silu")
     throw new ArgumentError(`${op}: only silu has a clamped form; kind is ${kind}`);
-  return { kind, clamp: clamp && { ...DEFAULT_CLAMP, ...clamp } };
+  const { limit, alpha, offset } = { ...DEFAULT_CLAMP, ...clamp };
+  return { kind, clamp: clamp && { limit, alpha, offset } };
 }
 
 /** The columns of a half of `x`. Throws `ShapeError` where there are no two. */

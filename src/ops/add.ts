@@ -1,8 +1,10 @@
 /** The sum of two tensors. */
+
+import { requireWide } from "../tensor/require.js";
 import { Scope } from "../tensor/scope.js";
 import type { WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
-import { execute, type ResultOptions, requireShape, requireWide, resultFor } from "./execute.js";
+import { execute, type ResultOptions, requireShape, resultFor } from "./execute.js";
 
 export type AddOptions = ResultOptions;
 

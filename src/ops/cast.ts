@@ -1,14 +1,15 @@
 /** Wide values to codes and back, element by element. */
 import type { OverflowName, RandomSource, RoundingName } from "../backends/ops.js";
-import { ArgumentError, DTypeError, ShapeError } from "../errors.js";
+import { DTypeError, ShapeError } from "../errors.js";
 import { OVERFLOW, ROUNDING } from "../formats/contract.gen.js";
 import { derive, type FormatFacts, factsOf, resolveFormat } from "../formats/derive.js";
 import type { ScalarLayout } from "../formats/scalar.js";
-import { requireBigInt } from "../random.js";
+import { anything, needed, notNaN, oneOf, optionsOf, u64 } from "../options.js";
+import { requireTensor, requireWide, wideDType } from "../tensor/require.js";
 import { Scope } from "../tensor/scope.js";
 import { type DType, type Shape, storageBits, type WideDType } from "../tensor/shape.js";
 import { Tensor } from "../tensor/tensor.js";
-import { commonBackend, execute, requireOneOf, requireWide } from "./execute.js";
+import { execute } from "./execute.js";
 
 /** A scalar format by name or alias, or any layout. */
 export type FormatLike = string | ScalarLayout;
@@ -33,6 +34,23 @@ export const OVERFLOWS = Object.keys(OVERFLOW) as readonly OverflowName[];
 /** Random words of seed 0, offset 0. */
 export const NO_RANDOM: RandomSource = { seed: 0n, offset: 0n };
 
+export const rounding = oneOf(ROUNDINGS);
+export const overflow = oneOf(OVERFLOWS);
+
+const checkEncode = optionsOf<EncodeOptions>({
+  format: needed(anything),
+  rounding,
+  overflow,
+  seed: u64,
+  offset: u64,
+  scale: notNaN,
+});
+
+const checkDecode = optionsOf<{ readonly format?: FormatLike; readonly dtype?: WideDType }>({
+  format: anything,
+  dtype: wideDType,
+});
+
 /**
  * The codes of `x` (f32, bf16 or f16, any shape): x widened to f32, times `scale` in f32, rounded once.
  *
@@ -42,17 +60,13 @@ export const NO_RANDOM: RandomSource = { seed: 0n, offset: 0n };
  * other inputs, `ArgumentError` for an unknown format or option.
  */
 export function encode(x: Tensor, options: EncodeOptions): Tensor {
-  const { rounding = "tiesToEven", overflow = "saturate", scale = 1 } = options;
   const source = requireWide("encode", "x", x);
-  requireOneOf("rounding", rounding, ROUNDINGS);
-  requireOneOf("overflow", overflow, OVERFLOWS);
+  checkEncode("encode", options);
+  const { rounding = "tiesToEven", overflow = "saturate", scale = 1, seed = 0n, offset = 0n } = options;
   const { facts, dtype } = lookUp(options.format);
   using scope = new Scope();
   const out = new Tensor(x.backend, dtype, codeShape(dtype, facts, x.shape));
-  const random = {
-    seed: requireU64("seed", options.seed ?? 0n),
-    offset: requireU64("offset", options.offset ?? 0n),
-  };
+  const random = { seed, offset };
   execute(x.backend, "encode", { x: source, word: facts.word, rounding, overflow, random, scale, out });
   return scope.keep(out);
 }
@@ -62,8 +76,9 @@ export function decode<D extends WideDType = "f32">(
   x: Tensor,
   options: { readonly format?: FormatLike; readonly dtype?: D } = {},
 ): Tensor<D> {
-  const backend = commonBackend("decode", x);
-  const { facts, dtype } = lookUp(options.format ?? x.dtype);
+  const { backend } = requireTensor("decode", "x", x);
+  checkDecode("decode", options);
+  const { facts, dtype } = lookUp(options.format === undefined ? x.dtype : options.format);
   if (storageBits(x.dtype) !== storageBits(dtype)) {
     throw new DTypeError(`decode: ${dtype} codes take ${storageBits(dtype)} bits each; x is ${x.dtype}`);
   }
@@ -103,10 +118,4 @@ function codeShape(dtype: DType, facts: FormatFacts, shape: Shape): Shape {
   if (last % 2 !== 0)
     throw new ShapeError(`encode: 4-bit codes share bytes and the last dimension, ${last}, is odd; pad it`);
   return [...shape.slice(0, -1), last / 2];
-}
-
-/** `value` as an unsigned 64-bit integer. */
-function requireU64(name: string, value: bigint): bigint {
-  if (BigInt.asUintN(64, requireBigInt(name, value)) === value) return value;
-  throw new ArgumentError(`${name} ${value} is not an unsigned 64-bit integer`);
 }

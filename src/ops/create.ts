@@ -1,8 +1,9 @@
 /** Tensors from data of the host. */
 import { type Backend, requireBackend } from "../backends/backend.js";
 import { ArgumentError, DTypeError } from "../errors.js";
+import { describe } from "../options.js";
 import { arrayOf, kindOf } from "../tensor/data.js";
-import { type DType, type Shape, shown, storageBits } from "../tensor/shape.js";
+import { type DType, type Shape, storageBits } from "../tensor/shape.js";
 import { Tensor, type TensorData } from "../tensor/tensor.js";
 
 /** An uninitialised tensor. Throws `DTypeError`, `ShapeError`, and `OutOfMemoryError` for more than there is. */
@@ -90,7 +91,7 @@ function elementsOf(dtype: DType, data: TensorData | readonly number[]): TensorD
   if (kind === wanted) return data as TensorData;
   if (!Array.isArray(data)) {
     throw new DTypeError(
-      `tensor: ${dtype} takes a ${wanted}, as data() gives it${dtype === "f32" ? ", or numbers" : ""}; ${kind ? `a ${kind}` : shown(data)} was given; convert it by ${wanted}.from(), or give the dtype that goes with it; bytes go by empty() and write()`,
+      `tensor: ${dtype} takes a ${wanted}, as data() gives it${dtype === "f32" ? ", or numbers" : ""}; ${kind ? `a ${kind}` : describe(data)} was given; convert it by ${wanted}.from(), or give the dtype that goes with it; bytes go by empty() and write()`,
     );
   }
   if (dtype !== "f32") {
@@ -116,6 +117,6 @@ function notNumber(value: unknown, i: number): ArgumentError {
   return new ArgumentError(
     Array.isArray(value) || kindOf(value)
       ? "tensor: the data are nested; give data.flat() and the shape, such as [2, 3]"
-      : `tensor: element ${i} of the data is ${shown(value)}; numbers are needed`,
+      : `tensor: element ${i} of the data is ${describe(value)}; numbers are needed`,
   );
 }

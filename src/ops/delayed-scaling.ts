@@ -1,7 +1,9 @@
 /** Delayed scaling: the scales of the next step from the amaxes of those before. */
 import { ArgumentError, ShapeError } from "../errors.js";
+import { integer, needed, notNaN, oneOf, optionsOf } from "../options.js";
+import { requireAllApart, requireF32 } from "../tensor/require.js";
 import type { Tensor } from "../tensor/tensor.js";
-import { commonBackend, execute, requireF32, requireOneOf, requireShape } from "./execute.js";
+import { commonBackend, execute, requireShape } from "./execute.js";
 
 /** Beyond it no format's largest value stays within f32. */
 const MOST_MARGIN = 256;
@@ -21,6 +23,14 @@ export interface UpdateScalesInputs {
   readonly algorithm?: (typeof AMAX_ALGORITHMS)[number];
 }
 
+const checkInputs = optionsOf<UpdateScalesInputs>({
+  amaxHistory: needed(requireF32),
+  scale: needed(requireF32),
+  formatMax: needed(notNaN),
+  margin: integer(-MOST_MARGIN, MOST_MARGIN),
+  algorithm: oneOf(AMAX_ALGORITHMS),
+});
+
 /**
  * TransformerEngine's update of delayed scaling (numerics.md §2.2) for all n slots at once, in place: where row 0 holds an
  * amax, the slot's history rolls and its scale becomes fl(formatMax * 2^-margin) / amax, at most FLT_MAX. A slot with amax 0
@@ -29,16 +39,15 @@ export interface UpdateScalesInputs {
  * `ShapeError` unless there is a row, `ArgumentError` for options outside their domain.
  */
 export function updateScales(inputs: UpdateScalesInputs): void {
+  checkInputs("updateScales", inputs);
   const { amaxHistory, scale, formatMax, margin = 0, algorithm = "max" } = inputs;
-  requireF32("updateScales", "amaxHistory", amaxHistory);
-  requireF32("updateScales", "scale", scale);
   const [length = 0, slots = 0] = amaxHistory.shape;
   if (amaxHistory.shape.length !== 2 || length === 0)
     throw new ShapeError(`updateScales: amaxHistory is [${amaxHistory.shape}]; it must be [length, n]`);
   requireShape("updateScales", "scale", scale, [slots]);
-  requireOneOf("updateScales: algorithm", algorithm, AMAX_ALGORITHMS);
   const scaledMax = scaledDown(formatMax, margin);
   const backend = commonBackend("updateScales", amaxHistory, scale);
+  requireAllApart("updateScales", ["amaxHistory", "scale"], [amaxHistory, scale], 2);
   execute(backend, "updateScales", {
     amaxHistory,
     scale,
@@ -49,8 +58,6 @@ export function updateScales(inputs: UpdateScalesInputs): void {
 
 /** fl(formatMax * 2^-margin). */
 function scaledDown(formatMax: number, margin: number): number {
-  if (!(Number.isInteger(margin) && Math.abs(margin) <= MOST_MARGIN))
-    throw new ArgumentError(`updateScales: margin is ${margin}; it must be a whole number`);
   let scaled = Math.fround(formatMax);
   for (let i = 0; i < Math.abs(margin); i++) scaled *= margin > 0 ? 0.5 : 2;
   scaled = Math.fround(scaled);

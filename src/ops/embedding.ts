@@ -1,14 +1,18 @@
 /** Embeddings: rows of a table by number, and the gradient of the table. */
 import { ShapeError } from "../errors.js";
+import { optionsOf } from "../options.js";
+import { requireI32, requireWide, wideDType } from "../tensor/require.js";
 import { Scope } from "../tensor/scope.js";
 import type { WideDType } from "../tensor/shape.js";
 import { Tensor } from "../tensor/tensor.js";
-import { commonBackend, execute, requireI32, requireShape, requireWide } from "./execute.js";
+import { commonBackend, execute, requireShape } from "./execute.js";
 
 export interface EmbeddingOptions {
   /** Default: the type of the table, or of the gradient. */
   readonly outDtype?: WideDType;
 }
+
+const checkOptions = optionsOf<EmbeddingOptions>({ outDtype: wideDType });
 
 /**
  * The rows of `table` [V, D] that `ids` name, i32 of any shape: [...ids.shape, D], rounded to `outDtype`. An id outside
@@ -19,6 +23,7 @@ export function embedding(table: Tensor, ids: Tensor, options: EmbeddingOptions 
   if (table.shape.length !== 2)
     throw new ShapeError(`embedding: table is [${table.shape}]; it must have a row for each id, [V, D]`);
   const numbers = requireI32("embedding", "ids", ids);
+  checkOptions("embedding", options);
   using scope = new Scope();
   const backend = commonBackend("embedding", table, ids);
   const shape = [...ids.shape, table.shape[1] as number];
@@ -40,6 +45,7 @@ export function embeddingBackward(
 ): Tensor<WideDType> {
   const source = requireWide("embeddingBackward", "grad", grad);
   const numbers = requireI32("embeddingBackward", "ids", ids);
+  checkOptions("embeddingBackward", options);
   const columns = grad.shape.at(-1) ?? 1;
   requireShape("embeddingBackward", "grad", grad, [...ids.shape, columns]);
   using scope = new Scope();

@@ -1,13 +1,16 @@
 /** Many matrix products of one shape at once, such as attention's (datapath.md §2). */
+import { datapathName } from "../backends/backend.js";
 import { extentOf, type GemmOperand } from "../backends/gemm-args.js";
 import { DTypeError, ShapeError } from "../errors.js";
 import type { DatapathFamily } from "../formats/datapath.js";
+import { finite, needed, oneOf, optionsOf } from "../options.js";
+import { requireApart, requireWide, wideDType } from "../tensor/require.js";
 import { Scope } from "../tensor/scope.js";
-import { WIDE_DTYPES, type WideDType } from "../tensor/shape.js";
+import type { WideDType } from "../tensor/shape.js";
 import { Tensor } from "../tensor/tensor.js";
-import { commonBackend, requireApart, requireOneOf, requireShape, requireWide } from "./execute.js";
+import { commonBackend, requireShape } from "./execute.js";
 import { type GemmLayout, LAYOUTS } from "./gemm.js";
-import { familyOf, type GemmPlan, multiply, planOf } from "./gemm-plan.js";
+import { familyOf, type GemmPlan, multiply, planOf, requirePlan } from "./gemm-plan.js";
 
 export interface BatchedGemmOptions {
   /** [batch, N, K] in layout TN, else [batch, K, N]; bf16, f16 or f32, as `b`. */
@@ -34,15 +37,25 @@ export interface BatchedGemmResult {
   readonly plan: GemmPlan;
 }
 
+const checkOptions = optionsOf<BatchedGemmOptions>({
+  a: needed(requireWide),
+  b: needed(requireWide),
+  layout: oneOf(LAYOUTS),
+  alpha: finite,
+  out: requireWide,
+  outDtype: wideDType,
+  datapath: datapathName,
+  plan: requirePlan,
+});
+
 /**
  * out[i] = alpha * op(b[i])·op(a[i]), [batch, M, N]: each item has the bits that `gemm` gives for it under the same plan.
  * Empty batches and sums are allowed. Throws `ShapeError` and `DTypeError` for operands that do not go together,
  * `UnsupportedError` with the reason where the datapath has no rule for them.
  */
 export function batchedGemm(options: BatchedGemmOptions): BatchedGemmResult {
+  checkOptions("batchedGemm", options);
   const { a, b, out, layout = "TN", alpha = 1 } = options;
-  requireOneOf("layout", layout, LAYOUTS);
-  if (options.outDtype) requireOneOf("outDtype", options.outDtype, WIDE_DTYPES);
   const backend = commonBackend("batchedGemm", a, b, out);
   const w = operandOf("a", a, layout !== "TN");
   const x = operandOf("b", b, layout === "NT");

@@ -3,11 +3,12 @@ import type { GemmOutDType } from "../backends/gemm-args.js";
 import { DTypeError } from "../errors.js";
 import { factsOf } from "../formats/derive.js";
 import { QuantizedTensor } from "../tensor/quantized.js";
+import { requireWide } from "../tensor/require.js";
 import { isWide, type WideDType } from "../tensor/shape.js";
 import { Tensor } from "../tensor/tensor.js";
 import { NO_RANDOM } from "./cast.js";
 import { dequantize } from "./dequantize.js";
-import { execute, requireWide } from "./execute.js";
+import { execute } from "./execute.js";
 import type { GemmInput } from "./gemm-operand.js";
 
 /** target = gelu(pre), rounded once. */

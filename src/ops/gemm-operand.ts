@@ -2,11 +2,12 @@
 import type { GemmBlockScales, GemmOperand } from "../backends/gemm-args.js";
 import { ArgumentError, DTypeError, ShapeError } from "../errors.js";
 import { BLOCK_FORMATS, type Tile, tileSize } from "../formats/block.js";
+import { anything, needed, oneOf, optionsOf } from "../options.js";
 import { type CopyGeometry, copyGeometry } from "../tensor/geometry.js";
-import { type Direction, QuantizedTensor } from "../tensor/quantized.js";
+import { type Direction, QuantizedTensor, requireQuantized } from "../tensor/quantized.js";
+import { requireF32, requireTensor } from "../tensor/require.js";
 import { asMatrix, type DType, storageBits } from "../tensor/shape.js";
-import type { Tensor } from "../tensor/tensor.js";
-import { requireF32, requireOneOf } from "./execute.js";
+import { Tensor } from "../tensor/tensor.js";
 import { relayoutScales } from "./layout.js";
 
 /** Codes with scales that no quantizer of ours made: [rows, K] and an f32 factor, [1] or one for each tile. */
@@ -21,6 +22,20 @@ const SCALED_TILES = ["tensor", "1x128", "128x128"] as const;
 
 /** What can be multiplied: values, per-tensor or block-scaled codes. */
 export type GemmInput = Tensor | QuantizedTensor | ScaledTensor;
+
+const tileName = oneOf(SCALED_TILES);
+const checkScaled = optionsOf<ScaledTensor>({
+  data: needed(requireTensor),
+  scaleInv: needed(requireTensor),
+  tile: anything,
+});
+
+/** Throws `DTypeError`, `ArgumentError` or `DisposedError` for what cannot be multiplied. */
+export function requireInput(op: string, name: string, input: unknown): void {
+  if (input instanceof QuantizedTensor) requireQuantized(op, name, input);
+  else if (input instanceof Tensor || typeof input !== "object") requireTensor(op, name, input);
+  else checkScaled(op, input as ScaledTensor, name);
+}
 
 function isScaled(input: GemmInput): input is ScaledTensor {
   return "scaleInv" in input;
@@ -138,7 +153,7 @@ function scaledLines(
 ): GemmOperand {
   const { data, tile = "tensor" } = input;
   const scaleInv = requireF32("gemm", `the scale of ${name}`, input.scaleInv);
-  requireOneOf(`gemm: tile of ${name}`, tile, SCALED_TILES);
+  tileName("gemm", `tile of ${name}`, tile);
   const format = elementFormat(name, data.dtype);
   if (tile === "tensor") {
     if (scaleInv.size !== 1)

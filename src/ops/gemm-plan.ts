@@ -1,9 +1,10 @@
 /** What decides a product's bits besides its operands: chosen here, or given as an earlier result had it. */
-import { type Backend, requireDatapath } from "../backends/backend.js";
+import type { Backend } from "../backends/backend.js";
 import { extentOf, type GemmArgs, type GemmOperand } from "../backends/gemm-args.js";
 import { ArgumentError } from "../errors.js";
 import { DATAPATHS, type DatapathFamily, type DatapathName, datapathFor } from "../formats/datapath.js";
 import { algorithmFault, type GemmAlgorithm } from "../formats/gemm-algorithm.js";
+import { anything, needed, optionsOf } from "../options.js";
 import { execute } from "./execute.js";
 import type { GemmOptions } from "./gemm.js";
 
@@ -34,16 +35,26 @@ export function planFault(value: unknown): readonly [field: string, needed: stri
   return fault && [`algorithm.${fault[0]}`, fault[1]];
 }
 
-/** The family of datapaths that a product is asked for. Throws `ArgumentError` for what is no plan. */
+const checkFields = optionsOf<GemmPlan>({
+  datapath: needed(anything),
+  splitAccumulator: needed(anything),
+  splitK: needed(anything),
+  algorithm: anything,
+});
+
+/** Throws `ArgumentError` for what is no plan. */
+export function requirePlan(op: string, name: string, plan: unknown): void {
+  const fault = planFault(plan);
+  if (fault) throw new ArgumentError(`${op}: the ${name}'s ${fault[0]} is not ${fault[1]}`);
+  checkFields(op, plan as GemmPlan, name);
+}
+
+/** The family of datapaths that a product is asked for. */
 export function familyOf(
   backend: Backend,
   { plan, datapath }: Pick<GemmOptions, "plan" | "datapath">,
 ): DatapathFamily {
-  const fault = plan && planFault(plan);
-  if (fault) throw new ArgumentError(`gemm: the plan's ${fault[0]} is not ${fault[1]}`);
-  const family = plan ? (plan.datapath.split("-")[0] as DatapathFamily) : (datapath ?? backend.datapath);
-  requireDatapath(family);
-  return family;
+  return plan ? (plan.datapath.split("-")[0] as DatapathFamily) : (datapath ?? backend.datapath);
 }
 
 /** The plan, chosen here or given; a given one has to fit the operands. */

@@ -1,16 +1,18 @@
 /** Matrix products of plain and quantized operands, with cuBLASLt's epilogues (numerics.md §6, datapath.md §2). */
-import type { Backend } from "../backends/backend.js";
+import { type Backend, datapathName } from "../backends/backend.js";
 import { extentOf, type GemmArgs, type GemmOperand, type GemmOutDType } from "../backends/gemm-args.js";
 import { ArgumentError, DTypeError, ShapeError } from "../errors.js";
 import type { DatapathFamily } from "../formats/datapath.js";
+import { boolean, callable, type Domain, finite, integer, needed, oneOf, optionsOf } from "../options.js";
 import { QuantizedTensor } from "../tensor/quantized.js";
+import { dtypeOf, requireApart, requireTensor, requireWide, wideDType } from "../tensor/require.js";
 import { Scope } from "../tensor/scope.js";
-import { asMatrix, isWide, type Shape, sameShape, WIDE_DTYPES, type WideDType } from "../tensor/shape.js";
+import { asMatrix, isWide, type Shape, sameShape, type WideDType } from "../tensor/shape.js";
 import { Tensor } from "../tensor/tensor.js";
-import { commonBackend, requireApart, requireOneOf, requireShape, requireWide } from "./execute.js";
+import { commonBackend, isSameMemory, requireShape } from "./execute.js";
 import { biasGradient, gelu, geluGradient } from "./gemm-epilogue.js";
-import { type GemmInput, linesOf, matrixOf, tensorsOf } from "./gemm-operand.js";
-import { familyOf, type GemmPlan, multiply, type PlannedGemm, planOf } from "./gemm-plan.js";
+import { type GemmInput, linesOf, matrixOf, requireInput, tensorsOf } from "./gemm-operand.js";
+import { familyOf, type GemmPlan, multiply, type PlannedGemm, planOf, requirePlan } from "./gemm-plan.js";
 
 /** Which operands are transposed, a's letter first: TN is b·aᵀ (fprop), NN b·a (dgrad), NT bᵀ·a (wgrad). */
 export type GemmLayout = "TN" | "NN" | "NT";
@@ -74,6 +76,33 @@ export interface GemmResult {
 
 export const LAYOUTS: readonly GemmLayout[] = ["TN", "NN", "NT"];
 
+const parts = integer(1);
+const partsOrAuto: Domain = (user, name, value) => value !== "auto" && parts(user, name, value);
+
+const checkOptions = optionsOf<GemmOptions>({
+  a: needed(requireInput),
+  b: needed(requireInput),
+  layout: oneOf(LAYOUTS),
+  alpha: finite,
+  beta: finite,
+  c: requireWide,
+  out: requireTensor,
+  accumulate: boolean,
+  bias: requireWide,
+  gelu: boolean,
+  geluEpilogue: oneOf(["exact", "fused"]),
+  auxDtype: wideDType,
+  geluInput: requireWide,
+  biasGradient: boolean,
+  outDtype: dtypeOf(["f32", "bf16", "f16", "e4m3", "e5m2"]),
+  outScale: finite,
+  datapath: datapathName,
+  useSplitAccumulator: boolean,
+  splitK: partsOrAuto,
+  plan: requirePlan,
+  progress: callable,
+});
+
 /**
  * op(b)·op(a), accumulated as the datapath does, then (alpha * sA) * sB times it, plus beta * c, plus bias, each
  * step one f32 rounding, then GELU or its derivative, then one rounding to `outDtype`: nearest even, overflow to
@@ -85,8 +114,7 @@ export const LAYOUTS: readonly GemmLayout[] = ["TN", "NN", "NT"];
  * the datapath has no rule for them.
  */
 export function gemm(options: GemmOptions): GemmResult {
-  const { a, b, layout = "TN" } = options;
-  requireOneOf("layout", layout, LAYOUTS);
+  const { a, b } = checkOptions("gemm", options);
   const backend = commonBackend(
     "gemm",
     ...tensorsOf(a),
@@ -189,8 +217,6 @@ function argsOf(
   const { alpha = 1, outScale = 1, bias, gelu, geluEpilogue = "exact", geluInput, progress } = options;
   const { family: datapath, splitAccumulator, splitK, algorithm } = planned;
   const [columns, depth] = extentOf(w);
-  requireOneOf("geluEpilogue", geluEpilogue, ["exact", "fused"]);
-  if (options.auxDtype) requireOneOf("auxDtype", options.auxDtype, WIDE_DTYPES);
   if (geluEpilogue === "fused" && !gelu)
     throw new ArgumentError("gemm: geluEpilogue says who computes gelu; set gelu as well");
   if (gelu && geluInput)
@@ -256,8 +282,7 @@ function requireFree(out: Tensor, { a, b, bias, c, geluInput }: GemmOptions): vo
   for (const x of tensorsOf(b)) requireApart("gemm", "b", x, out);
   requireApart("gemm", "bias", bias, out);
   for (const [name, x] of Object.entries({ c, geluInput })) {
-    const isInPlace = x?.address === out.address && x.dtype === out.dtype;
-    if (!isInPlace) requireApart("gemm", name, x, out);
+    if (x && !isSameMemory(x, out)) requireApart("gemm", name, x, out);
   }
 }
 

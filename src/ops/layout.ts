@@ -1,15 +1,24 @@
 /** Rearrangements that change no value. */
 import { ArgumentError, DTypeError, ShapeError } from "../errors.js";
+import { describe, oneOf } from "../options.js";
 import { copyGeometry } from "../tensor/geometry.js";
-import type { Direction, QuantizedCopy, QuantizedTensor, ScaleLayout } from "../tensor/quantized.js";
+import {
+  type Direction,
+  type QuantizedCopy,
+  type QuantizedTensor,
+  requireQuantized,
+  type ScaleLayout,
+} from "../tensor/quantized.js";
+import { requireTensor } from "../tensor/require.js";
 import { Scope } from "../tensor/scope.js";
 import { asMatrix, elementCount, storageBits } from "../tensor/shape.js";
+import { SCALE_LAYOUTS } from "../tensor/spec.js";
 import { Tensor } from "../tensor/tensor.js";
-import { commonBackend, execute } from "./execute.js";
+import { execute } from "./execute.js";
 
 /** The transpose [K,M] of `x` [M,K]; leading dimensions are flattened into M. Any element type. */
 export function transpose<X extends Tensor>(x: X): Tensor<X["dtype"]> {
-  const backend = commonBackend("transpose", x);
+  const { backend } = requireTensor("transpose", "x", x);
   const [rows, columns] = asMatrix(x.shape);
   if (x.dtype === "e2m1" && rows % 2 !== 0) {
     throw new ShapeError(
@@ -27,7 +36,7 @@ export function transpose<X extends Tensor>(x: X): Tensor<X["dtype"]> {
  * type of whole bytes. Throws `DTypeError` for FP4, whose codes share bytes, and `ArgumentError` for an axis x has not.
  */
 export function swapAxes<X extends Tensor>(x: X, axis1: number, axis2: number): Tensor<X["dtype"]> {
-  const backend = commonBackend("swapAxes", x);
+  const { backend } = requireTensor("swapAxes", "x", x);
   if (storageBits(x.dtype) < 8)
     throw new DTypeError(`swapAxes: x is ${x.dtype}, whose codes share bytes; transpose takes it`);
   const axes = [axisOf(x, axis1), axisOf(x, axis2)] as const;
@@ -50,11 +59,17 @@ export function swapAxes<X extends Tensor>(x: X, axis1: number, axis2: number): 
 function axisOf({ shape }: Tensor, axis: number): number {
   const rank = shape.length;
   if (Number.isInteger(axis) && axis >= -rank && axis < rank) return axis < 0 ? axis + rank : axis;
-  throw new ArgumentError(`swapAxes: x is [${shape}] and has no axis ${axis}`);
+  throw new ArgumentError(`swapAxes: x is [${shape}] and has no axis ${describe(axis)}`);
 }
+
+const isDirection = oneOf(["rowwise", "columnwise"]);
+const isLayout = oneOf(SCALE_LAYOUTS);
 
 /** The scales of one copy of `t` in another layout, as a new tensor. Padding is zero. */
 export function relayoutScales(t: QuantizedTensor, direction: Direction, to: ScaleLayout): Tensor {
+  requireQuantized("relayoutScales", "t", t);
+  isDirection("relayoutScales", "direction", direction);
+  isLayout("relayoutScales", "to", to);
   return relayout(t.copy(direction).scaleInv, t, direction, t.scaleLayout, to);
 }
 

@@ -1,16 +1,23 @@
 /** Losses of rows: softmax cross-entropy and mean squared error. */
-import { ArgumentError, ShapeError } from "../errors.js";
+import { ShapeError } from "../errors.js";
+import { between, integer, needed, optionsOf } from "../options.js";
+import { requireF32, requireI32, requireWide } from "../tensor/require.js";
 import { Scope } from "../tensor/scope.js";
 import { asMatrix, type WideDType } from "../tensor/shape.js";
 import { Tensor } from "../tensor/tensor.js";
-import { commonBackend, execute, requireF32, requireI32, requireShape, requireWide } from "./execute.js";
+import { commonBackend, execute, requireShape } from "./execute.js";
 
 export interface CrossEntropyOptions {
   /** Weight of the uniform distribution in the target, 0 to 1. Default 0. */
   readonly smoothing?: number;
-  /** Rows with this target have loss 0 and no gradient. Default -100. */
+  /** Rows with this target, an i32, have loss 0 and no gradient. Default -100. */
   readonly ignore?: number;
 }
+
+const checkOptions = optionsOf<CrossEntropyOptions>({
+  smoothing: between(0, 1),
+  ignore: integer(-(2 ** 31), 2 ** 31 - 1),
+});
 
 /** The loss of each row, and what its backward pass takes; f32, one for each row. */
 export interface CrossEntropyResult {
@@ -29,6 +36,7 @@ export function crossEntropy(
   options: CrossEntropyOptions = {},
 ): CrossEntropyResult {
   const source = requireWide("crossEntropy", "logits", logits);
+  const settled = settle("crossEntropy", options);
   const [rows] = asMatrix(logits.shape);
   const labels = requireTargets("crossEntropy", targets, rows);
   using scope = new Scope();
@@ -38,7 +46,7 @@ export function crossEntropy(
   execute(backend, "crossEntropy", {
     logits: source,
     targets: labels,
-    ...settle("crossEntropy", options),
+    ...settled,
     ...result,
   });
   for (const made of Object.values(result)) scope.keep(made);
@@ -52,11 +60,21 @@ export interface CrossEntropyBackwardInputs extends Pick<CrossEntropyResult, "ma
   readonly targets: Tensor;
 }
 
+const checkBackward = optionsOf<CrossEntropyBackwardInputs>({
+  grad: needed(requireF32),
+  logits: needed(requireWide),
+  targets: needed(requireI32),
+  maximum: needed(requireF32),
+  total: needed(requireF32),
+});
+
 /** The gradient of the logits, in their type: (softmax - target distribution) * grad. */
 export function crossEntropyBackward(
   inputs: CrossEntropyBackwardInputs,
   options: CrossEntropyOptions = {},
 ): Tensor<WideDType> {
+  checkBackward("crossEntropyBackward", inputs);
+  const settled = settle("crossEntropyBackward", options);
   const { grad, maximum, total } = inputs;
   const logits = requireWide("crossEntropyBackward", "logits", inputs.logits);
   const [rows] = asMatrix(logits.shape);
@@ -66,7 +84,6 @@ export function crossEntropyBackward(
   using scope = new Scope();
   const backend = commonBackend("crossEntropyBackward", grad, logits, targets, maximum, total);
   const dx = new Tensor(backend, logits.dtype, logits.shape);
-  const settled = settle("crossEntropyBackward", options);
   execute(backend, "crossEntropyBackward", { grad, logits, targets, maximum, total, ...settled, dx });
   return scope.keep(dx);
 }
@@ -93,8 +110,15 @@ export interface MseBackwardInputs {
   readonly target: Tensor;
 }
 
+const checkMseBackward = optionsOf<MseBackwardInputs>({
+  grad: needed(requireF32),
+  x: needed(requireWide),
+  target: needed(requireWide),
+});
+
 /** The gradient of x, in its type: (x - target) * (2 / C) * grad. */
 export function mseBackward(inputs: MseBackwardInputs): Tensor<WideDType> {
+  checkMseBackward("mseBackward", inputs);
   const x = requireWide("mseBackward", "x", inputs.x);
   const target = requireWide("mseBackward", "target", inputs.target);
   const grad = requireF32("mseBackward", "grad", inputs.grad);
@@ -107,12 +131,8 @@ export function mseBackward(inputs: MseBackwardInputs): Tensor<WideDType> {
   return scope.keep(dx);
 }
 
-function settle(
-  op: string,
-  { smoothing = 0, ignore = -100 }: CrossEntropyOptions,
-): Required<CrossEntropyOptions> {
-  if (!(smoothing >= 0 && smoothing <= 1))
-    throw new ArgumentError(`${op}: smoothing is ${smoothing}; it must be 0 to 1`);
+function settle(op: string, options: CrossEntropyOptions): Required<CrossEntropyOptions> {
+  const { smoothing = 0, ignore = -100 } = checkOptions(op, options);
   return { smoothing, ignore };
 }
 

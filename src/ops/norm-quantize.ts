@@ -1,6 +1,7 @@
 /** A norm and the quantization of its result, as one operation. */
 import { ShapeError } from "../errors.js";
 import type { QuantizedTensor } from "../tensor/quantized.js";
+import { requireWide } from "../tensor/require.js";
 import { Scope } from "../tensor/scope.js";
 import { sameShape } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
@@ -25,12 +26,13 @@ export function normQuantize(
   norm: NormParameters,
   inputs: Omit<QuantizeInputs, "noop"> = {},
 ): NormStatistics {
-  using scope = new Scope();
-  const source = normCall(OP, x, norm);
-  const { gamma, beta } = source;
+  requireWide(OP, "x", x);
   if (!sameShape(x.shape, target.shape)) {
     throw new ShapeError(`${OP}: x is [${x.shape}], the target [${target.shape}]; they must be equal`);
   }
+  using scope = new Scope();
+  const source = normCall(OP, x, norm);
+  const { gamma, beta } = source;
   const args = quantization(OP, [source.x, gamma, beta], source.x.dtype, target, inputs);
   execute(x.backend, "normQuantize", { ...args, ...source });
   return keptStatistics(scope, source);

@@ -1,10 +1,12 @@
 /** LayerNorm and RMSNorm, forward and backward, and the column sums of bias gradients. */
 import type { NormArgs } from "../backends/ops.js";
 import { ArgumentError } from "../errors.js";
+import { atLeastZero, boolean, needed, optionsOf } from "../options.js";
+import { requireF32, requireWide, wideDType } from "../tensor/require.js";
 import { Scope } from "../tensor/scope.js";
 import { asMatrix, type WideDType } from "../tensor/shape.js";
 import { Tensor } from "../tensor/tensor.js";
-import { commonBackend, execute, requireShape, requireWide } from "./execute.js";
+import { commonBackend, execute, requireShape } from "./execute.js";
 
 export interface NormOptions {
   /** Default 1e-5. */
@@ -14,6 +16,9 @@ export interface NormOptions {
   /** Default: the type of x. */
   readonly outDtype?: WideDType;
 }
+
+const FORM = { epsilon: atLeastZero, zeroCentered: boolean };
+const checkOptions = optionsOf<NormOptions>({ ...FORM, outDtype: wideDType });
 
 /** What a norm's backward pass takes of its forward pass, f32, one for each row. */
 export interface NormStatistics {
@@ -39,6 +44,7 @@ export interface NormGradients {
  * (numerics.md §7.1 and choice 11).
  */
 export function layerNorm(x: Tensor, gamma: Tensor, beta: Tensor, options: NormOptions = {}): NormResult {
+  requireWide("layerNorm", "beta", beta);
   return forward("layerNorm", x, gamma, beta, options);
 }
 
@@ -54,8 +60,9 @@ function forward(
   beta: Tensor | undefined,
   options: NormOptions,
 ): NormResult {
+  const { epsilon, zeroCentered } = checkOptions(op, options);
   using scope = new Scope();
-  const source = normCall(op, x, { ...options, gamma, beta });
+  const source = normCall(op, x, { epsilon, zeroCentered, gamma, beta });
   const out = new Tensor(x.backend, options.outDtype ?? source.x.dtype, x.shape);
   execute(x.backend, "norm", { ...source, out });
   return { out: scope.keep(out), ...keptStatistics(scope, source) };
@@ -69,17 +76,28 @@ export interface NormParameters extends Omit<NormOptions, "outDtype"> {
   readonly beta?: Tensor | undefined;
 }
 
+/** A norm as `NormParameters` has it, each field of which may be undefined. */
+type NormGiven = { readonly [K in keyof NormParameters]: NormParameters[K] | undefined } & {
+  readonly gamma: Tensor;
+};
+
+const checkParameters = optionsOf<NormParameters>({
+  ...FORM,
+  gamma: needed(requireWide),
+  beta: requireWide,
+});
+
 /** A norm of the rows of x but for where its result goes, in a scope that takes its statistics. Throws as `layerNorm`. */
-export function normCall(op: string, x: Tensor, norm: NormParameters): Omit<NormArgs, "out"> {
-  const { gamma, beta, epsilon = 1e-5, zeroCentered = false } = norm;
+export function normCall(op: string, x: Tensor, norm: NormGiven): Omit<NormArgs, "out"> {
   const source = requireWide(op, "x", x);
+  checkParameters(op, norm as NormParameters);
+  const { gamma, beta, epsilon = 1e-5, zeroCentered = false } = norm;
   const [rows, columns] = asMatrix(x.shape);
   requireShape(op, "gamma", gamma, [columns]);
   if (beta) requireShape(op, "beta", beta, [columns]);
   if (beta && beta.dtype !== gamma.dtype) {
     throw new ArgumentError(`${op}: gamma is ${gamma.dtype} and beta ${beta.dtype}; give both in one type`);
   }
-  if (!(epsilon >= 0)) throw new ArgumentError(`${op}: epsilon is ${epsilon}; it must be at least 0`);
   const parameters = { gamma: requireWide(op, "gamma", gamma), beta: beta && requireWide(op, "beta", beta) };
   const backend = commonBackend(op, x, gamma, beta);
   const mean = beta && new Tensor(backend, "f32", [rows]);
@@ -104,8 +122,18 @@ export interface NormBackwardInputs extends NormStatistics {
   readonly zeroCentered?: boolean;
 }
 
+const checkBackward = optionsOf<NormBackwardInputs>({
+  grad: needed(requireWide),
+  x: needed(requireWide),
+  gamma: needed(requireWide),
+  mean: requireF32,
+  rstd: needed(requireF32),
+  zeroCentered: boolean,
+});
+
 /** The gradients of x (type of `grad`), gamma and, with `mean`, beta (type of gamma); numerics.md §7.1. */
 export function normBackward(inputs: NormBackwardInputs): NormGradients {
+  checkBackward("normBackward", inputs);
   const { mean, rstd, zeroCentered = false } = inputs;
   const grad = requireWide("normBackward", "grad", inputs.grad);
   const x = requireWide("normBackward", "x", inputs.x);
@@ -128,6 +156,7 @@ export function normBackward(inputs: NormBackwardInputs): NormGradients {
 /** The sums of the columns of `x` [..., K] as [K]: rows in chunks of 32, chunks ascending, in f32, rounded once. */
 export function columnSum(x: Tensor, outDtype?: WideDType): Tensor<WideDType> {
   const source = requireWide("columnSum", "x", x);
+  if (outDtype !== undefined) wideDType("columnSum", "outDtype", outDtype);
   using scope = new Scope();
   const out = new Tensor(x.backend, outDtype ?? source.dtype, [asMatrix(x.shape)[1]]);
   execute(x.backend, "columnSum", { x: source, out });

@@ -1,9 +1,25 @@
 /** Steps of optimizers: master parameters of f32, updated in place. */
-import { ArgumentError, DTypeError } from "../errors.js";
-import { hasType, type Tensor } from "../tensor/tensor.js";
-import { commonBackend, execute, requireF32, requireScalar, requireShape, requireWide } from "./execute.js";
+import type { Backend } from "../backends/backend.js";
+import { ArgumentError } from "../errors.js";
+import {
+  atLeastZero,
+  boolean,
+  decayRate,
+  finite,
+  integer,
+  needed,
+  type OptionTable,
+  optionsOf,
+} from "../options.js";
+import { requireAllApart, requireF32, requireHalf, requireScalar, requireWide } from "../tensor/require.js";
+import type { WideDType } from "../tensor/shape.js";
+import type { Tensor } from "../tensor/tensor.js";
+import { commonBackend, execute, requireShape } from "./execute.js";
 
-/** The tensors of a step. All but the scalars have the shape of `parameter`. */
+/**
+ * The tensors of a step. All but the scalars have the shape of `parameter`. What is updated shares no memory with any
+ * other of them.
+ */
 interface StepInputs {
   /** The master parameters, updated. */
   readonly parameter: Tensor<"f32">;
@@ -20,6 +36,8 @@ interface StepInputs {
 export interface SgdInputs extends StepInputs {
   /** The momentum buffer, updated; needed with momentum, left alone without. */
   readonly m?: Tensor<"f32">;
+  /** What AdamW keeps beside; left alone, so that one object of tensors may serve both. */
+  readonly v?: Tensor<"f32">;
 }
 
 export interface AdamwInputs extends StepInputs {
@@ -60,6 +78,38 @@ export interface AdamwOptions {
   readonly decoupled?: boolean;
 }
 
+const STEP: OptionTable<StepInputs> = {
+  parameter: needed(requireF32),
+  grad: needed(requireWide),
+  copy: requireHalf,
+  gradScale: requireScalar,
+  noop: requireScalar,
+};
+const checkSgd = optionsOf<SgdInputs>({ ...STEP, m: requireF32, v: requireF32 });
+const checkAdamw = optionsOf<AdamwInputs>({ ...STEP, m: needed(requireF32), v: needed(requireF32) });
+
+/** The options of SGD as a module's optimizer takes them. */
+const SGD_OPTIONS: OptionTable<Omit<SgdOptions, "first">> = {
+  learningRate: needed(atLeastZero),
+  momentum: atLeastZero,
+  dampening: finite,
+  weightDecay: atLeastZero,
+  nesterov: boolean,
+};
+const checkSgdOptions = optionsOf<SgdOptions>({ ...SGD_OPTIONS, first: boolean });
+const checkSGDOptions = optionsOf(SGD_OPTIONS);
+
+const ADAMW_OPTIONS: OptionTable<Omit<AdamwOptions, "step">> = {
+  learningRate: needed(atLeastZero),
+  beta1: decayRate,
+  beta2: decayRate,
+  epsilon: atLeastZero,
+  weightDecay: atLeastZero,
+  decoupled: boolean,
+};
+const checkAdamwOptions = optionsOf<AdamwOptions>({ ...ADAMW_OPTIONS, step: needed(integer(1)) });
+const checkAdamWOptions = optionsOf(ADAMW_OPTIONS);
+
 /**
  * One step of stochastic gradient descent, torch.optim.SGD's formulas rounded operation by operation in f32
  * (numerics.md §9.1). NaN and infinity go where the formulas take them; nothing happens to empty tensors.
@@ -67,28 +117,54 @@ export interface AdamwOptions {
  * `DTypeError` for a tensor of another shape or type than it must have.
  */
 export function sgd(inputs: SgdInputs, options: SgdOptions): void {
+  checkSgd("sgd", inputs);
+  checkSgdOptions("sgd", options);
   const { nesterov = false, first = false } = options;
-  const { momentum, ...others } = sgdNumbers(options);
+  const { learningRate, momentum, undamped, weightDecay } = sgdNumbers(options);
+  if (momentum !== 0 && !inputs.m)
+    throw new ArgumentError(`sgd: momentum is ${momentum}; it needs a buffer, m`);
+  const backend = requireStep("sgd", inputs, inputs.m, inputs.v);
   const m = momentum === 0 ? undefined : inputs.m;
-  if (momentum !== 0 && !m) throw new ArgumentError(`sgd: momentum is ${momentum}; it needs a buffer, m`);
-  const backend = commonBackend("sgd", ...tensorsOf(inputs), m);
-  const tensors = { ...stepTensors("sgd", inputs), m: m && stateOf("sgd", "m", m, inputs) };
-  execute(backend, "sgd", { ...tensors, ...others, momentum, nesterov, first });
+  const { parameter, copy, gradScale, noop } = inputs;
+  const grad = inputs.grad as Tensor<WideDType>;
+  // fields one by one: spreading an object of so many costs more than the checks do
+  execute(backend, "sgd", {
+    parameter,
+    grad,
+    copy,
+    gradScale,
+    noop,
+    m,
+    learningRate,
+    momentum,
+    undamped,
+    weightDecay,
+    nesterov,
+    first,
+  });
 }
 
-/** The numbers of a step of SGD, in f32. Throws `ArgumentError` for options outside their domain. */
-export function sgdNumbers(options: Omit<SgdOptions, "first">) {
-  const { dampening = 0, nesterov = false } = options;
-  const learningRate = numberOf("sgd", "learningRate", options.learningRate);
-  const momentum = numberOf("sgd", "momentum", options.momentum ?? 0);
-  const weightDecay = numberOf("sgd", "weightDecay", options.weightDecay ?? 0);
-  const undamped = numberOf("sgd", "1 - dampening", 1 - dampening);
-  if (nesterov && (momentum === 0 || undamped !== 1)) {
+/** Throws `ArgumentError` for options of SGD outside their domain, or that do not go together. */
+export function requireSgdOptions(user: string, options: Omit<SgdOptions, "first">): void {
+  sgdNumbers(checkSGDOptions(user, options));
+}
+
+/** The numbers of a step of SGD, in f32. */
+function sgdNumbers(options: Omit<SgdOptions, "first">) {
+  const { learningRate, momentum = 0, dampening = 0, weightDecay = 0, nesterov = false } = options;
+  const undamped = Math.fround(1 - dampening);
+  atLeastZero("sgd", "1 - dampening", undamped);
+  if (nesterov && (Math.fround(momentum) === 0 || undamped !== 1)) {
     throw new ArgumentError(
       `sgd: nesterov needs momentum and no dampening; momentum is ${momentum}, dampening ${dampening}`,
     );
   }
-  return { learningRate, momentum, undamped, weightDecay };
+  return {
+    learningRate: Math.fround(learningRate),
+    momentum: Math.fround(momentum),
+    undamped,
+    weightDecay: Math.fround(weightDecay),
+  };
 }
 
 /**
@@ -97,65 +173,52 @@ export function sgdNumbers(options: Omit<SgdOptions, "first">) {
  * happens to empty tensors. Throws as `sgd` does.
  */
 export function adamw(inputs: AdamwInputs, options: AdamwOptions): void {
-  const { step, decoupled = true } = options;
-  const numbers = adamwNumbers(options);
-  if (!Number.isSafeInteger(step) || step < 1)
-    throw new ArgumentError(`adamw: step is ${step}; steps are counted from 1`);
-  const { m, v } = inputs;
-  const backend = commonBackend("adamw", ...tensorsOf(inputs), m, v);
-  const states = { m: stateOf("adamw", "m", m, inputs), v: stateOf("adamw", "v", v, inputs) };
-  const tensors = { ...stepTensors("adamw", inputs), ...states };
-  const { beta1, beta2 } = numbers;
-  const corrections = { correction1: correction(beta1, step), correction2: correction(beta2, step) };
-  execute(backend, "adamw", { ...tensors, ...numbers, ...corrections, decoupled });
+  checkAdamw("adamw", inputs);
+  checkAdamwOptions("adamw", options);
+  const { step, decoupled = true, beta1 = 0.9, beta2 = 0.999 } = options;
+  const { learningRate, epsilon = 1e-8, weightDecay = 0 } = options;
+  const { parameter, copy, gradScale, noop, m, v } = inputs;
+  const grad = inputs.grad as Tensor<WideDType>;
+  const backend = requireStep("adamw", inputs, m, v);
+  execute(backend, "adamw", {
+    parameter,
+    grad,
+    copy,
+    gradScale,
+    noop,
+    m,
+    v,
+    learningRate: Math.fround(learningRate),
+    beta1: Math.fround(beta1),
+    beta2: Math.fround(beta2),
+    epsilon: Math.fround(epsilon),
+    weightDecay: Math.fround(weightDecay),
+    correction1: correction(Math.fround(beta1), step),
+    correction2: correction(Math.fround(beta2), step),
+    decoupled,
+  });
 }
 
-/** The numbers of a step of AdamW, in f32. Throws `ArgumentError` for options outside their domain. */
-export function adamwNumbers(options: Omit<AdamwOptions, "step">) {
-  return {
-    learningRate: numberOf("adamw", "learningRate", options.learningRate),
-    beta1: decayRate("beta1", options.beta1 ?? 0.9),
-    beta2: decayRate("beta2", options.beta2 ?? 0.999),
-    epsilon: numberOf("adamw", "epsilon", options.epsilon ?? 1e-8),
-    weightDecay: numberOf("adamw", "weightDecay", options.weightDecay ?? 0),
-  };
+/** Throws `ArgumentError` for options of AdamW outside their domain. */
+export function requireAdamWOptions(user: string, options: Omit<AdamwOptions, "step">): void {
+  checkAdamWOptions(user, options);
 }
 
-function tensorsOf({ parameter, grad, copy, gradScale, noop }: StepInputs): (Tensor | undefined)[] {
-  return [parameter, grad, copy, gradScale, noop];
-}
+/** The tensors of a step, those that are written first. */
+const STEP_NAMES = ["parameter", "copy", "m", "v", "grad", "gradScale", "noop"] as const;
 
-/** The tensors of a step, checked. */
-function stepTensors(op: string, inputs: StepInputs) {
-  const { copy, gradScale, noop } = inputs;
-  const parameter = requireF32(op, "parameter", inputs.parameter);
-  const grad = requireWide(op, "grad", inputs.grad);
-  requireShape(op, "grad", grad, parameter.shape);
-  if (copy) requireShape(op, "copy", copy, parameter.shape);
-  if (copy && !hasType(copy, "bf16", "f16"))
-    throw new DTypeError(`${op}: copy is not bf16 or f16; parameter is the f32`);
-  requireScalar(op, "gradScale", gradScale);
-  requireScalar(op, "noop", noop);
-  return { parameter, grad, copy, gradScale, noop };
-}
-
-/** A tensor that the optimizer keeps for each parameter, checked. */
-function stateOf(op: string, name: string, x: Tensor, { parameter }: StepInputs): Tensor<"f32"> {
-  requireShape(op, name, x, parameter.shape);
-  return requireF32(op, name, x);
-}
-
-/** An option as f32. */
-function numberOf(op: string, name: string, value: number): number {
-  const number = Math.fround(value);
-  if (number >= 0 && number < Number.POSITIVE_INFINITY) return number;
-  throw new ArgumentError(`${op}: ${name} is ${value}; it must be finite and at least 0`);
-}
-
-function decayRate(name: string, value: number): number {
-  const rate = numberOf("adamw", name, value);
-  if (rate < 1) return rate;
-  throw new ArgumentError(`adamw: ${name} is ${value}, as f32 ${rate}; it must be below 1`);
+/** The backend of a step whose tensors have their types: `m` and `v` are those that the optimizer keeps. */
+function requireStep(op: string, inputs: StepInputs, m: Tensor | undefined, v: Tensor | undefined): Backend {
+  const { parameter, grad, copy, gradScale, noop } = inputs;
+  const { shape } = parameter;
+  requireShape(op, "grad", grad, shape);
+  if (copy) requireShape(op, "copy", copy, shape);
+  if (m) requireShape(op, "m", m, shape);
+  if (v) requireShape(op, "v", v, shape);
+  const tensors = [parameter, copy, m, v, grad, gradScale, noop];
+  const backend = commonBackend(op, ...tensors);
+  requireAllApart(op, STEP_NAMES, tensors, 4);
+  return backend;
 }
 
 /** 1 - beta^step: squares and products in f64 from the lowest bit of `step` up, the result rounded to f32. */

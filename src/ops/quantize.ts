@@ -1,22 +1,25 @@
 /** Wide matrices to codes and scales. */
-import type { Backend } from "../backends/backend.js";
+import { type Backend, requireBackend } from "../backends/backend.js";
 import type { QuantizeArgs, RandomSource } from "../backends/ops.js";
 import { ArgumentError, ShapeError } from "../errors.js";
 import { copyGeometry, requireQuantizable } from "../tensor/geometry.js";
 import {
   type Direction,
   type QuantizedCopy,
-  QuantizedTensor,
+  type QuantizedTensor,
   type QuantizerOps,
   type QuantizeSpec,
+  requireQuantized,
   type ScaleLayout,
+  trustedQuantized,
   type Usage,
 } from "../tensor/quantized.js";
+import { requireAllApart, requireScalar, requireWide, wideDType } from "../tensor/require.js";
 import { Scope } from "../tensor/scope.js";
 import { asMatrix, ownShape, type Shape, sameShape, type WideDType } from "../tensor/shape.js";
 import { Tensor } from "../tensor/tensor.js";
 import { NO_RANDOM } from "./cast.js";
-import { commonBackend, execute, requireScalar, requireWide } from "./execute.js";
+import { commonBackend, execute } from "./execute.js";
 
 /** Inputs of one quantization that are not part of the spec. */
 export interface QuantizeInputs {
@@ -46,6 +49,8 @@ export function emptyQuantized(
   dtype: WideDType,
   layout: QuantizedLayout,
 ): QuantizedTensor {
+  requireBackend("makeEmpty", backend);
+  wideDType("makeEmpty", "dtype", dtype);
   const { spec, usage, scaleLayout, ops } = layout;
   if (!usage.rowwise && !usage.columnwise) {
     throw new ArgumentError(`${spec.quantizer}: neither rowwise nor columnwise usage is set; set one`);
@@ -65,9 +70,7 @@ export function emptyQuantized(
     };
     const rowwise = usage.rowwise ? copy("rowwise") : undefined;
     const columnwise = usage.columnwise ? copy("columnwise") : undefined;
-    return scope.keep(
-      new QuantizedTensor({ spec, shape: own, dtype, scaleLayout, ops, rowwise, columnwise }),
-    );
+    return scope.keep(trustedQuantized({ spec, shape: own, dtype, scaleLayout, ops, rowwise, columnwise }));
   } finally {
     scope.dispose();
   }
@@ -80,12 +83,28 @@ export function emptyQuantized(
  */
 export function quantizeInto(x: Tensor, target: QuantizedTensor, inputs: QuantizeInputs = {}): void {
   const source = requireWide("quantize", "x", x);
+  requireQuantized("quantize", "the target", target);
   if (!sameShape(x.shape, target.shape)) {
     throw new ShapeError(`quantize: x is [${x.shape}], the target [${target.shape}]; they must be equal`);
   }
   const args = quantization("quantize", [source], source.dtype, target, inputs);
   execute(x.backend, "quantize", { x: source, ...args });
 }
+
+/** Throws `ArgumentError` where columnwise codes are transformed first and values of that type cannot be. */
+export function requireTransformable(op: string, { rht }: QuantizeSpec, dtype: WideDType): void {
+  if (rht && dtype !== "bf16")
+    throw new ArgumentError(
+      `${op}: the random Hadamard transform takes bf16 input; x is ${dtype}; cast it to bf16`,
+    );
+}
+
+/** The tensors of a quantization, those that are written first. */
+const NAMES = [
+  ...["the target", "the target's scaleInv", "the target's amax"],
+  ...["the columnwise data", "the columnwise scaleInv", "the columnwise amax", "amaxRecord"],
+  ...["scale", "amax", "amaxColumnwise", "noop", "its input", "a second input", "a third input"],
+] as const;
 
 /**
  * The arguments of a quantization of `dtype` values into `target`, its source aside. Throws as `quantizeInto`, for an
@@ -105,15 +124,15 @@ export function quantization(
   requireScalar(op, "amax", amax);
   requireScalar(op, "amaxColumnwise", amaxColumnwise);
   requireScalar(op, "noop", noop);
-  commonBackend(op, ...sources, ...target.members, scale, amaxRecord, amax, amaxColumnwise, noop);
+  const { rowwise: r, columnwise: c } = target;
+  const tensors = [r?.data, r?.scaleInv, r?.amax, c?.data, c?.scaleInv, c?.amax, amaxRecord];
+  tensors.push(scale, amax, amaxColumnwise, noop, ...sources);
+  commonBackend(op, ...tensors);
+  requireAllApart(op, NAMES, tensors, 7);
   if (spec.quantizer === "fp8-delayed" && !inputs.scale) {
     throw new ArgumentError(`${op}: fp8-delayed needs a scale tensor, f32 [1]`);
   }
-  if (spec.rht && dtype !== "bf16" && target.columnwise) {
-    throw new ArgumentError(
-      `${op}: the random Hadamard transform takes bf16 input; x is ${dtype}; cast it to bf16`,
-    );
-  }
+  if (target.columnwise) requireTransformable(op, spec, dtype);
   const { scaleLayout, rowwise, columnwise } = target;
   const given = { scale, amaxRecord, amax, amaxColumnwise, noop };
   return { spec, random, scaleLayout, rowwise, columnwise, ...given };

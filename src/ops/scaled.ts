@@ -1,8 +1,11 @@
 /** A tensor times a number. */
+
+import { anyNumber } from "../options.js";
+import { requireWide } from "../tensor/require.js";
 import { Scope } from "../tensor/scope.js";
 import type { WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
-import { execute, type ResultOptions, requireWide, resultFor } from "./execute.js";
+import { execute, type ResultOptions, resultFor } from "./execute.js";
 
 export type ScaledOptions = ResultOptions;
 
@@ -14,6 +17,7 @@ export type ScaledOptions = ResultOptions;
  */
 export function scaled(x: Tensor, factor: number, options: ScaledOptions = {}): Tensor<WideDType> {
   const source = requireWide("scaled", "x", x);
+  anyNumber("scaled", "factor", factor);
   using scope = new Scope();
   const out = resultFor("scaled", [source], options);
   execute(out.backend, "scaled", { x: source, factor: Math.fround(factor), out });

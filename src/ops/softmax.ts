@@ -1,9 +1,10 @@
 /** Softmax over the last dimension, as attention takes it. */
-import { ArgumentError } from "../errors.js";
+import { boolean, finite, optionsOf } from "../options.js";
+import { requireWide, wideDType } from "../tensor/require.js";
 import { Scope } from "../tensor/scope.js";
 import type { WideDType } from "../tensor/shape.js";
 import { Tensor } from "../tensor/tensor.js";
-import { commonBackend, execute, requireShape, requireWide } from "./execute.js";
+import { commonBackend, execute, requireShape } from "./execute.js";
 
 export interface SoftmaxOptions {
   /** Masks element j of row i of each matrix [R, C] where j > i + (C - R). Default false. */
@@ -13,6 +14,8 @@ export interface SoftmaxOptions {
   /** Default: the type of x, or of `grad`. */
   readonly outDtype?: WideDType;
 }
+
+const checkOptions = optionsOf<SoftmaxOptions>({ causal: boolean, scale: finite, outDtype: wideDType });
 
 /**
  * e^(z - max(z)) / sum(e^(z - max(z))) of z = scale * x, over the last dimension of `x` [..., R, C], in f32, rounded
@@ -45,8 +48,7 @@ export function softmaxBackward(grad: Tensor, y: Tensor, options: SoftmaxOptions
   return scope.keep(dx);
 }
 
-function settle(op: string, { causal = false, scale = 1 }: SoftmaxOptions) {
-  const factor = Math.fround(scale);
-  if (Number.isFinite(factor)) return { causal, scale: factor };
-  throw new ArgumentError(`${op}: scale is ${scale}; it must be finite as f32`);
+function settle(op: string, options: SoftmaxOptions) {
+  const { causal = false, scale = 1 } = checkOptions(op, options);
+  return { causal, scale: Math.fround(scale) };
 }

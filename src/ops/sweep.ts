@@ -1,10 +1,11 @@
 /** Digests of whole formats: every f32 bit pattern encoded, a chunk of 2^24 at a time. */
-import type { Backend } from "../backends/backend.js";
+import { type Backend, requireBackend } from "../backends/backend.js";
 import type { OverflowName, RandomSource, RoundingName } from "../backends/ops.js";
-import { ArgumentError } from "../errors.js";
+import { anything, integer, needed, nested, optionsOf } from "../options.js";
+import { checkDraw } from "../random.js";
 import { Scope } from "../tensor/scope.js";
 import { Tensor } from "../tensor/tensor.js";
-import { type FormatLike, formatWordOf, NO_RANDOM } from "./cast.js";
+import { type FormatLike, formatWordOf, NO_RANDOM, overflow, rounding } from "./cast.js";
 import { execute } from "./execute.js";
 
 /** Chunks of 2^24 bit patterns that make all 2^32. */
@@ -18,6 +19,14 @@ export interface SweepOptions {
   readonly random?: RandomSource;
 }
 
+const checkOptions = optionsOf<SweepOptions>({
+  format: needed(anything),
+  rounding: needed(rounding),
+  overflow: needed(overflow),
+  random: nested(checkDraw),
+});
+const chunkNumber = integer(0, SWEEP_CHUNKS - 1);
+
 /**
  * The digest pair of chunk `chunk`, 0 to 255: two sums over its bit patterns i, modulo 2^32, of
  * (code(i) + 1) * (mix(i, k) | 1), where mix(x, k) = { x ^= x >>> 16; x *= k; x ^= x >>> 15 } and k is
@@ -28,14 +37,15 @@ export async function sweepChunk(
   chunk: number,
   options: SweepOptions,
 ): Promise<[number, number]> {
-  if (!Number.isInteger(chunk) || chunk < 0 || chunk >= SWEEP_CHUNKS) {
-    throw new ArgumentError(`sweep: chunk ${chunk} is not one of 0 to ${SWEEP_CHUNKS - 1}`);
-  }
-  const { rounding, overflow, random = NO_RANDOM } = options;
+  requireBackend("sweepChunk", backend);
+  chunkNumber("sweepChunk", "chunk", chunk);
+  checkOptions("sweepChunk", options);
+  const { random = NO_RANDOM } = options;
   const word = formatWordOf(options.format);
   using scope = new Scope();
   const out = new Tensor(backend, "u32", [2]);
-  execute(backend, "sweep", { word, rounding, overflow, random, chunk, out });
+  const { rounding: mode, overflow: policy } = options;
+  execute(backend, "sweep", { word, rounding: mode, overflow: policy, random, chunk, out });
   const [first = 0, second = 0] = await scope.keep(out).data();
   out.dispose();
   return [first, second];

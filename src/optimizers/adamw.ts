@@ -1,7 +1,7 @@
 /** AdamW. */
 import { ArgumentError } from "../errors.js";
-import { type AdamwOptions, adamw, adamwNumbers } from "../ops/optimizer.js";
-import { type Optimized, Optimizer, requireOptions, type Slot, type StepTensors } from "./optimizer.js";
+import { type AdamwOptions, adamw, requireAdamWOptions } from "../ops/optimizer.js";
+import { type Optimized, Optimizer, type Slot, type StepTensors } from "./optimizer.js";
 
 /** As the operation `adamw` takes them, the step aside. */
 export type AdamWOptions = Omit<AdamwOptions, "step">;
@@ -12,7 +12,7 @@ export class AdamW extends Optimizer {
   options: AdamWOptions;
 
   constructor(optimized: Optimized, options: AdamWOptions) {
-    adamwNumbers(requireOptions("AdamW", options));
+    requireAdamWOptions("AdamW", options);
     super(optimized, ["m", "v"]);
     this.options = options;
   }

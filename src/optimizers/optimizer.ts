@@ -1,13 +1,15 @@
 /** What optimizers share: f32 master parameters, and what each parameter's step reads. */
 import { ArgumentError } from "../errors.js";
 import { Module } from "../modules/module.js";
-import { type Parameter, persistent } from "../modules/parameter.js";
+import { Parameter, persistent } from "../modules/parameter.js";
 import { add } from "../ops/add.js";
 import { castTo } from "../ops/cast.js";
 import { tensor, zeros } from "../ops/create.js";
 import { dequantize } from "../ops/dequantize.js";
 import { type GradNorm, gradNorm } from "../ops/grad-norm.js";
+import { describe, optionsOf } from "../options.js";
 import { QuantizedTensor } from "../tensor/quantized.js";
+import { requireScalar } from "../tensor/require.js";
 import { Scope } from "../tensor/scope.js";
 import type { WideDType } from "../tensor/shape.js";
 import { hasType, Tensor } from "../tensor/tensor.js";
@@ -21,6 +23,8 @@ export interface StepOptions {
   /** Where it holds exactly 1, f32 [1], no tensor changes; the host, which cannot see that, counts the step. */
   readonly noop?: Tensor<"f32">;
 }
+
+const checkStep = optionsOf<StepOptions>({ gradScale: requireScalar, noop: requireScalar });
 
 /** One parameter, its master and its buffers. */
 export interface Slot {
@@ -58,7 +62,7 @@ export abstract class Optimizer {
 
   /** One update of all parameters. */
   step(options: StepOptions = {}): void {
-    const { noop } = options;
+    const { noop } = checkStep("step", options);
     for (const slot of this.slots.values()) {
       using _ = new Scope();
       const { parameter, master } = slot;
@@ -116,18 +120,18 @@ function gradientOf({ mainGrad, grad }: Parameter): Tensor<WideDType> | undefine
   return mainGrad && grad ? add(mainGrad, grad, { outDtype: "f32" }) : (mainGrad ?? grad);
 }
 
-/** `options`. Throws `ArgumentError` where they were left out. */
-export function requireOptions<T extends object>(optimizer: string, options: T): T {
-  if (typeof options === "object" && options !== null) return options;
-  throw new ArgumentError(
-    `${optimizer}: there are no options; give at least the learning rate, as { learningRate: 1e-3 }`,
-  );
-}
-
 /** Parameters by name. Throws `ArgumentError` for a list of them, which has no names. */
 function parametersOf(optimized: Optimized): ReadonlyMap<string, Parameter> {
   if (optimized instanceof Module) return optimized.namedParameters();
-  if (optimized instanceof Map) return optimized;
+  if (optimized instanceof Map) {
+    for (const [name, parameter] of optimized) {
+      if (typeof name !== "string" || !(parameter instanceof Parameter))
+        throw new ArgumentError(
+          `what is optimized maps ${describe(name)} to ${describe(parameter)}; it must map names to parameters`,
+        );
+    }
+    return optimized;
+  }
   throw new ArgumentError(
     "what is optimized is neither a module nor a map from names to parameters; give the module itself",
   );

@@ -1,6 +1,6 @@
 /** Stochastic gradient descent. */
-import { type SgdOptions, sgd, sgdNumbers } from "../ops/optimizer.js";
-import { type Optimized, Optimizer, requireOptions, type Slot, type StepTensors } from "./optimizer.js";
+import { requireSgdOptions, type SgdOptions, sgd } from "../ops/optimizer.js";
+import { type Optimized, Optimizer, type Slot, type StepTensors } from "./optimizer.js";
 
 /** As the operation `sgd` takes them, the step aside. */
 export type SGDOptions = Omit<SgdOptions, "first">;
@@ -11,7 +11,7 @@ export class SGD extends Optimizer {
   options: SGDOptions;
 
   constructor(optimized: Optimized, options: SGDOptions) {
-    sgdNumbers(requireOptions("SGD", options));
+    requireSgdOptions("SGD", options);
     super(optimized, options.momentum ? ["m"] : []);
     this.options = options;
   }

@@ -1,6 +1,7 @@
 /** FP8 with an f32 scale for each 1x128 or 128x128 block. */
 import type { ScalarFormat } from "../formats/scalar.js";
-import { makeSpec, Quantizer, type QuantizerOptions } from "./quantizer.js";
+import { anything, atLeastZero, boolean, oneOf, optionsOf } from "../options.js";
+import { makeSpec, QUANTIZER_OPTIONS, Quantizer, type QuantizerOptions } from "./quantizer.js";
 
 export interface Float8BlockQuantizerOptions extends QuantizerOptions {
   /** Default e4m3. */
@@ -18,11 +19,21 @@ export interface Float8BlockQuantizerOptions extends QuantizerOptions {
   readonly dataLayout?: "GEMM_READY" | "COMPACT";
 }
 
+const checkOptions = optionsOf<Float8BlockQuantizerOptions>({
+  ...QUANTIZER_OPTIONS,
+  format: anything,
+  tile: anything,
+  pow2Scales: boolean,
+  epsilon: atLeastZero,
+  dataLayout: oneOf(["GEMM_READY", "COMPACT"]),
+});
+
 /** Block-scaled FP8 (numerics.md §3). No alignment is needed; blocks at the edges cover what exists. */
 export class Float8BlockQuantizer extends Quantizer {
   constructor(options: Float8BlockQuantizerOptions = {}) {
+    checkOptions("Float8BlockQuantizer", options);
     const { format, tile, epsilon, pow2Scales = true, dataLayout } = options;
-    const compact = dataLayout === "COMPACT" && tile !== "128x128";
+    const compact = dataLayout === "COMPACT";
     super(makeSpec("fp8-block", { format, tile, epsilon, pow2Scales, compact }), options);
   }
 }

@@ -2,8 +2,10 @@
 
 import type { ScalarFormat } from "../formats/scalar.js";
 import type { QuantizeInputs } from "../ops/quantize.js";
+import { anything, atLeastZero, boolean, needed, optionsOf } from "../options.js";
+import { requireScalar, requireTogether } from "../tensor/require.js";
 import type { Tensor } from "../tensor/tensor.js";
-import { makeSpec, Quantizer, type QuantizerOptions } from "./quantizer.js";
+import { makeSpec, QUANTIZER_OPTIONS, Quantizer, type QuantizerOptions } from "./quantizer.js";
 
 export interface Float8QuantizerOptions extends QuantizerOptions {
   /** Default e4m3. */
@@ -14,12 +16,21 @@ export interface Float8QuantizerOptions extends QuantizerOptions {
   readonly amax?: Tensor<"f32">;
 }
 
+const checkDelayed = optionsOf<Float8QuantizerOptions>({
+  ...QUANTIZER_OPTIONS,
+  format: anything,
+  scale: needed(requireScalar),
+  amax: requireScalar,
+});
+
 /** Delayed scaling: q = cast(x * scale), scaleInv = 1/scale (numerics.md §2.1). */
 export class Float8Quantizer extends Quantizer {
   readonly scale: Tensor<"f32">;
   readonly amax: Tensor<"f32"> | undefined;
 
   constructor(options: Float8QuantizerOptions) {
+    checkDelayed("Float8Quantizer", options);
+    requireTogether("Float8Quantizer", options.scale, options.amax);
     super(makeSpec("fp8-delayed", { format: options.format }), options);
     this.scale = options.scale;
     this.amax = options.amax;
@@ -41,11 +52,20 @@ export interface Float8CurrentScalingQuantizerOptions extends QuantizerOptions {
   readonly amax?: Tensor<"f32">;
 }
 
+const checkCurrent = optionsOf<Float8CurrentScalingQuantizerOptions>({
+  ...QUANTIZER_OPTIONS,
+  format: anything,
+  pow2Scales: boolean,
+  epsilon: atLeastZero,
+  amax: requireScalar,
+});
+
 /** Current scaling: scale = max / amax of the tensor itself (numerics.md §2.3). */
 export class Float8CurrentScalingQuantizer extends Quantizer {
   readonly #amax: Tensor<"f32"> | undefined;
 
   constructor(options: Float8CurrentScalingQuantizerOptions = {}) {
+    checkCurrent("Float8CurrentScalingQuantizer", options);
     const { format, pow2Scales, epsilon } = options;
     super(makeSpec("fp8-current", { format, pow2Scales, epsilon }), options);
     this.#amax = options.amax;

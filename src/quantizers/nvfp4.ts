@@ -1,10 +1,19 @@
 /** NVFP4: an E4M3 scale for each 16 elements, under one f32 factor for the tensor. */
-import { ArgumentError } from "../errors.js";
 import { RHT_SIGNS } from "../ops/hadamard.js";
 import type { QuantizeInputs } from "../ops/quantize.js";
+import { anything, boolean, oneOf, optionsOf } from "../options.js";
 import type { FourOverSix } from "../tensor/quantized.js";
+import { requireScalar, requireTogether } from "../tensor/require.js";
+import { FOUR_OVER_SIX } from "../tensor/spec.js";
 import type { Tensor } from "../tensor/tensor.js";
-import { makeSpec, Quantizer, type QuantizerOptions, RandomState } from "./quantizer.js";
+import {
+  makeSpec,
+  QUANTIZER_OPTIONS,
+  Quantizer,
+  type QuantizerOptions,
+  RandomState,
+  randomState,
+} from "./quantizer.js";
 
 export interface NVFP4QuantizerOptions extends QuantizerOptions {
   /**
@@ -28,28 +37,28 @@ export interface NVFP4QuantizerOptions extends QuantizerOptions {
   readonly amaxColumnwise?: Tensor<"f32">;
 }
 
+const checkOptions = optionsOf<NVFP4QuantizerOptions>({
+  ...QUANTIZER_OPTIONS,
+  tile: anything,
+  rht: boolean,
+  randomSigns: boolean,
+  stochastic: boolean,
+  random: randomState,
+  fourOverSix: oneOf(FOUR_OVER_SIX),
+  e4m3Max: oneOf([448, 256]),
+  amax: requireScalar,
+  amaxColumnwise: requireScalar,
+});
+
 /** Two-level scaled FP4 (numerics.md §5). Rows and columns must be multiples of 16. */
 export class NVFP4Quantizer extends Quantizer {
   readonly random: RandomState;
   readonly #amax: Pick<QuantizeInputs, "amax" | "amaxColumnwise">;
 
   constructor(options: NVFP4QuantizerOptions = {}) {
+    checkOptions("NVFP4Quantizer", options);
     const { tile, rht = false, stochastic = false, fourOverSix = "none" } = options;
-    if (fourOverSix !== "none" && (rht || stochastic)) {
-      throw new ArgumentError(
-        "nvfp4: 4over6 goes with neither the Hadamard transform nor stochastic rounding; drop one",
-      );
-    }
-    if (rht && tile === "16x16") {
-      throw new ArgumentError(
-        "nvfp4: the Hadamard transform needs 1x16 tiles; 16x16 tiles share codes between directions",
-      );
-    }
-    if (options.e4m3Max === 256 && fourOverSix === "none") {
-      throw new ArgumentError(
-        "nvfp4: e4m3Max 256 belongs to 4over6; set fourOverSix, or leave e4m3Max at 448",
-      );
-    }
+    requireTogether("NVFP4Quantizer", options.amax, options.amaxColumnwise);
     const rhtSigns = rht && options.randomSigns !== false ? RHT_SIGNS : 0;
     const e4m3Max = options.e4m3Max ?? (fourOverSix === "none" ? 448 : 256);
     super(makeSpec("nvfp4", { tile, rht, rhtSigns, stochastic, fourOverSix, e4m3Max }), options);
@@ -58,6 +67,10 @@ export class NVFP4Quantizer extends Quantizer {
   }
 
   protected override inputs(): QuantizeInputs {
-    return this.spec.stochastic ? { ...this.#amax, random: this.random.next() } : this.#amax;
+    return this.spec.stochastic ? { ...this.#amax, random: this.random.current } : this.#amax;
+  }
+
+  protected override quantized(): void {
+    if (this.spec.stochastic) this.random.next();
   }
 }

@@ -2,7 +2,7 @@
 import type { Backend } from "../backends/backend.js";
 import type { RandomSource } from "../backends/ops.js";
 import { ArgumentError } from "../errors.js";
-import { BLOCK_FORMATS, type BlockFormatName, type Tile } from "../formats/block.js";
+import { BLOCK_FORMATS, type BlockFormatName } from "../formats/block.js";
 import { resolveFormat } from "../formats/derive.js";
 import {
   activationQuantize,
@@ -10,23 +10,27 @@ import {
   type QuantizeActivationOptions,
 } from "../ops/activation-quantize.js";
 import { dequantize } from "../ops/dequantize.js";
-import { requireWide } from "../ops/execute.js";
 import { transposeCopy } from "../ops/layout.js";
 import { keptStatistics, type NormParameters } from "../ops/norm.js";
 import { normQuantize, type QuantizedNorm } from "../ops/norm-quantize.js";
 import { emptyQuantized, type QuantizedLayout, type QuantizeInputs, quantizeInto } from "../ops/quantize.js";
-import { requireBigInt } from "../random.js";
-import type {
-  QuantizeCall,
-  QuantizedCopy,
-  QuantizedTensor,
-  QuantizerOps,
-  QuantizeSpec,
-  ScaleLayout,
-  Usage,
+import { boolean, instance, type OptionTable, oneOf, optionsOf, u64 } from "../options.js";
+import {
+  checkCall,
+  checkUsage,
+  type QuantizeCall,
+  type QuantizedCopy,
+  type QuantizedTensor,
+  type QuantizerOps,
+  type QuantizeSpec,
+  requireQuantized,
+  type ScaleLayout,
+  type Usage,
 } from "../tensor/quantized.js";
+import { requireWide } from "../tensor/require.js";
 import { Scope } from "../tensor/scope.js";
 import type { Shape, WideDType } from "../tensor/shape.js";
+import { requireSpec, SCALE_LAYOUTS } from "../tensor/spec.js";
 import type { Tensor } from "../tensor/tensor.js";
 
 /** Options every quantizer takes. */
@@ -37,6 +41,15 @@ export interface QuantizerOptions {
   /** How scales are stored. Default `logical`. */
   readonly scaleLayout?: ScaleLayout;
 }
+
+/** The rows of `QuantizerOptions` in the tables of quantizers' options. */
+export const QUANTIZER_OPTIONS: OptionTable<QuantizerOptions> = {
+  rowwise: boolean,
+  columnwise: boolean,
+  scaleLayout: oneOf(SCALE_LAYOUTS),
+};
+
+const checkOwn = optionsOf(QUANTIZER_OPTIONS);
 
 /** A spec in which what does not apply is off. */
 export function makeSpec(quantizer: BlockFormatName, fields: Partial<QuantizeSpec>): QuantizeSpec {
@@ -56,22 +69,9 @@ export function makeSpec(quantizer: BlockFormatName, fields: Partial<QuantizeSpe
   };
   const given = Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined));
   const spec: QuantizeSpec = { ...defaults, ...given };
-  const format = resolveFormat(spec.format);
-  requireAmong(quantizer, "format", format, row.elements);
-  requireAmong(quantizer, "tile", spec.tile, row.tiles);
-  if (!(spec.epsilon >= 0))
-    throw new ArgumentError(`${quantizer}: epsilon is ${spec.epsilon}; it must be at least 0`);
-  return { ...spec, format };
-}
-
-function requireAmong(
-  quantizer: string,
-  what: string,
-  value: string,
-  allowed: readonly (string | Tile)[],
-): void {
-  if (allowed.includes(value)) return;
-  throw new ArgumentError(`${quantizer}: ${what} ${value} is not one of ${allowed.join(", ")}`);
+  const made = Object.freeze({ ...spec, format: resolveFormat(spec.format) });
+  requireSpec(made);
+  return made;
 }
 
 /**
@@ -79,13 +79,18 @@ function requireAmong(
  * quantization needs.
  */
 export abstract class Quantizer implements QuantizerOps {
+  readonly spec: QuantizeSpec;
+  readonly #scaleLayout: ScaleLayout;
   #usage: Usage;
 
-  constructor(
-    readonly spec: QuantizeSpec,
-    private readonly options: QuantizerOptions,
-  ) {
-    this.#usage = { rowwise: options.rowwise ?? true, columnwise: options.columnwise ?? false };
+  /** Of `options` it reads its own; subclasses check the others. Throws `ArgumentError` for a spec that says nothing. */
+  constructor(spec: QuantizeSpec, options: QuantizerOptions = {}) {
+    requireSpec(spec);
+    this.spec = Object.isFrozen(spec) ? spec : Object.freeze({ ...spec });
+    const { rowwise = true, columnwise = false, scaleLayout = "logical" } = options;
+    checkOwn(new.target.name, { rowwise, columnwise, scaleLayout });
+    this.#usage = { rowwise, columnwise };
+    this.#scaleLayout = scaleLayout;
   }
 
   /** What one quantization takes besides the source. */
@@ -93,13 +98,18 @@ export abstract class Quantizer implements QuantizerOps {
     return {};
   }
 
+  /** After each quantization that came to pass, of which `inputs` were some. */
+  protected quantized(): void {}
+
   get usage(): Usage {
     return this.#usage;
   }
 
   /** Changes which copies later calls make. */
   setUsage(usage: Partial<Usage>): this {
-    this.#usage = { ...this.#usage, ...usage };
+    checkUsage("setUsage", usage);
+    const { rowwise = this.#usage.rowwise, columnwise = this.#usage.columnwise } = usage;
+    this.#usage = { rowwise, columnwise };
     return this;
   }
 
@@ -109,7 +119,7 @@ export abstract class Quantizer implements QuantizerOps {
     const layout: QuantizedLayout = {
       spec,
       usage,
-      scaleLayout: this.options.scaleLayout ?? "logical",
+      scaleLayout: this.#scaleLayout,
       ops: this,
     };
     return emptyQuantized(backend, shape, dtype, layout);
@@ -138,6 +148,7 @@ export abstract class Quantizer implements QuantizerOps {
     const { shape, dtype } = activationResult(x, options);
     const target = this.makeEmpty(x.backend, shape, dtype);
     activationQuantize(x, target, options, this.inputs());
+    this.quantized();
     return scope.keep(target);
   }
 
@@ -147,17 +158,22 @@ export abstract class Quantizer implements QuantizerOps {
    * (numerics.md §7.3).
    */
   quantizeNorm(x: Tensor, norm: NormParameters): QuantizedNorm {
+    const { backend, shape, dtype } = requireWide("quantizeNorm", "x", x);
     using scope = new Scope();
-    const target = this.makeEmpty(x.backend, x.shape, requireWide("quantizeNorm", "x", x).dtype);
+    const target = this.makeEmpty(backend, shape, dtype);
     const statistics = normQuantize(x, target, norm, this.inputs());
+    this.quantized();
     return { out: scope.keep(target), ...keptStatistics(scope, statistics) };
   }
 
   /** Quantizes `source` into `target`. Throws `ArgumentError` unless a quantizer of the same spec made that. */
   updateQuantized(source: Tensor, target: QuantizedTensor, call: QuantizeCall = {}): void {
+    requireQuantized("updateQuantized", "target", target);
     if (target.spec !== this.spec) this.#requireOwnSpec(target);
+    const { noop } = checkCall("updateQuantized", call);
     const inputs = this.inputs();
-    quantizeInto(source, target, call.noop ? { ...inputs, noop: call.noop } : inputs);
+    quantizeInto(source, target, noop ? { ...inputs, noop } : inputs);
+    this.quantized();
   }
 
   #requireOwnSpec(target: QuantizedTensor): void {
@@ -173,13 +189,13 @@ export abstract class Quantizer implements QuantizerOps {
     }
   }
 
-  dequantize(t: QuantizedTensor, dtype: WideDType): Tensor<WideDType> {
+  dequantize(t: QuantizedTensor, dtype?: WideDType): Tensor<WideDType> {
     return dequantize(t, dtype);
   }
 
   /** The columnwise copy that follows from the rowwise one: where one scale covers a square, or everything. */
   deriveColumnwise(t: QuantizedTensor): QuantizedCopy {
-    const { quantizer, tile } = t.spec;
+    const { quantizer, tile } = requireQuantized("deriveColumnwise", "t", t).spec;
     if (tile === "tensor" || tile === "128x128") return transposeCopy(t);
     throw new ArgumentError(
       `the columnwise copy of a ${quantizer} ${tile} tensor does not follow from its rowwise one; quantize the source with columnwise usage`,
@@ -189,15 +205,44 @@ export abstract class Quantizer implements QuantizerOps {
 
 /** A run's random words: each quantization takes one offset, in program order. */
 export class RandomState {
-  constructor(
-    public seed: bigint,
-    public offset = 0n,
-  ) {
-    requireBigInt("seed", seed);
-    requireBigInt("offset", offset);
+  #seed = 0n;
+  #offset = 0n;
+
+  /** Throws `ArgumentError` for what is no unsigned 64-bit integer; so do `seed` and `offset` where they are set. */
+  constructor(seed: bigint, offset = 0n) {
+    this.seed = seed;
+    this.offset = offset;
   }
 
+  get seed(): bigint {
+    return this.#seed;
+  }
+
+  set seed(value: bigint) {
+    u64("RandomState", "seed", value);
+    this.#seed = value;
+  }
+
+  get offset(): bigint {
+    return this.#offset;
+  }
+
+  set offset(value: bigint) {
+    u64("RandomState", "offset", value);
+    this.#offset = value;
+  }
+
+  /** What `next` will give. */
+  get current(): RandomSource {
+    return { seed: this.#seed, offset: this.#offset };
+  }
+
+  /** Behind the last offset comes the first. */
   next(): RandomSource {
-    return { seed: this.seed, offset: this.offset++ };
+    const { current } = this;
+    this.#offset = BigInt.asUintN(64, this.#offset + 1n);
+    return current;
   }
 }
+
+export const randomState = instance(RandomState, "a RandomState, such as new RandomState(1n)");

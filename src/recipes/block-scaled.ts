@@ -1,8 +1,9 @@
 /** Recipes with a scale for each block of elements. */
 import { ArgumentError } from "../errors.js";
+import { atLeastZero, boolean, type Domain, oneOf, optionsOf, outside } from "../options.js";
 import type { FourOverSix } from "../tensor/quantized.js";
 import { environment, environmentText } from "./environment.js";
-import { type RecipeOptions, requireEpsilon, StandardRecipe } from "./recipe.js";
+import { RECIPE_OPTIONS, type RecipeOptions, StandardRecipe } from "./recipe.js";
 import { type ForwardRole, PRODUCTS, passOf, type QParams, type Role } from "./table.js";
 
 export interface Float8BlockScalingOptions extends RecipeOptions {
@@ -25,6 +26,18 @@ export type BlockScalingDim = keyof typeof TILES;
 
 const DIMS = ["xBlockScalingDim", "wBlockScalingDim", "gradBlockScalingDim"] as const;
 
+const dimension: Domain = (user, name, value) => {
+  if (value !== 1 && value !== 2) throw outside(user, name, value, "1 or 2");
+};
+const checkBlock = optionsOf<Float8BlockScalingOptions>({
+  ...RECIPE_OPTIONS,
+  useF32Scales: boolean,
+  amaxEpsilon: atLeastZero,
+  xBlockScalingDim: dimension,
+  wBlockScalingDim: dimension,
+  gradBlockScalingDim: dimension,
+});
+
 /** FP8 with a scale for 1x128 elements of activations and gradients, and for 128x128 of weights (numerics.md §3). */
 export class Float8BlockScaling extends StandardRecipe {
   readonly useF32Scales: boolean;
@@ -34,10 +47,9 @@ export class Float8BlockScaling extends StandardRecipe {
   readonly gradBlockScalingDim: BlockScalingDim;
 
   constructor(options: Float8BlockScalingOptions = {}) {
-    super("block", options);
+    super("block", checkBlock("Float8BlockScaling", options));
     this.useF32Scales = options.useF32Scales ?? environment("NVTE_FP8_BLOCK_SCALING_FP32_SCALES");
     this.amaxEpsilon = options.amaxEpsilon ?? 0;
-    requireEpsilon("Float8BlockScaling", this.amaxEpsilon);
     this.xBlockScalingDim = options.xBlockScalingDim ?? 1;
     this.wBlockScalingDim = options.wBlockScalingDim ?? 2;
     this.gradBlockScalingDim = options.gradBlockScalingDim ?? 1;
@@ -62,11 +74,7 @@ export class Float8BlockScaling extends StandardRecipe {
 
   /** Every two of the three tensors are multiplied, and a product has a rule for one square operand at most. */
   #requireDims(): void {
-    const squares = DIMS.filter((name) => {
-      if (this[name] !== 1 && this[name] !== 2)
-        throw new ArgumentError(`Float8BlockScaling: ${name} is ${this[name]}; it must be 1 or 2`);
-      return this[name] === 2;
-    });
+    const squares = DIMS.filter((name) => this[name] === 2);
     if (squares.length > 1)
       throw new ArgumentError(
         `Float8BlockScaling: ${squares.join(" and ")} are 2, and no product has a rule for two operands in squares of 128x128; leave at most one at 2`,
@@ -79,12 +87,14 @@ export interface MXFP8BlockScalingOptions extends RecipeOptions {
   readonly enable2dQuantization?: boolean;
 }
 
+const checkMx = optionsOf<MXFP8BlockScalingOptions>({ ...RECIPE_OPTIONS, enable2dQuantization: boolean });
+
 /** FP8 with a power of two for each 32 elements (numerics.md §4). */
 export class MXFP8BlockScaling extends StandardRecipe {
   readonly enable2dQuantization: boolean;
 
   constructor(options: MXFP8BlockScalingOptions = {}) {
-    super("mxfp8", options);
+    super("mxfp8", checkMx("MXFP8BlockScaling", options));
     this.enable2dQuantization = options.enable2dQuantization ?? false;
   }
 
@@ -136,6 +146,17 @@ export interface NVFP4BlockScalingOptions extends RecipeOptions {
   readonly fourOverSixErrMode?: (typeof ERROR_MODES)[number];
 }
 
+const scopeName = oneOf(Object.keys(SCOPES));
+const checkNvfp4 = optionsOf<NVFP4BlockScalingOptions>({
+  ...RECIPE_OPTIONS,
+  disableRht: boolean,
+  disableStochasticRounding: boolean,
+  disable2dQuantization: boolean,
+  fourOverSix: scopeName,
+  e4m3Use256: scopeName,
+  fourOverSixErrMode: oneOf(ERROR_MODES),
+});
+
 /** FP4 with an E4M3 scale for each 16 elements, and 16x16 of weights, under one factor a tensor (numerics.md §5). */
 export class NVFP4BlockScaling extends StandardRecipe {
   readonly disableRht: boolean;
@@ -146,7 +167,7 @@ export class NVFP4BlockScaling extends StandardRecipe {
   readonly fourOverSixErrMode: (typeof ERROR_MODES)[number];
 
   constructor(options: NVFP4BlockScalingOptions = {}) {
-    super("nvfp4", options);
+    super("nvfp4", checkNvfp4("NVFP4BlockScaling", options));
     this.disableRht = options.disableRht ?? environment("NVTE_NVFP4_DISABLE_RHT");
     this.disableStochasticRounding =
       options.disableStochasticRounding ?? environment("NVTE_NVFP4_DISABLE_STOCHASTIC_ROUNDING");

@@ -1,29 +1,33 @@
 /** Quantizers of the caller's own as a recipe. */
 import { ArgumentError } from "../errors.js";
+import { callable, describe, needed, optionsOf } from "../options.js";
 import { Quantizer } from "../quantizers/quantizer.js";
-import { describe, type ProductOptions, Recipe } from "./recipe.js";
-import { RECIPES, type Role } from "./table.js";
+import { PRODUCT_OPTIONS, type ProductOptions, Recipe } from "./recipe.js";
+import { passOf, RECIPES, type Role } from "./table.js";
 
 export interface CustomRecipeOptions extends ProductOptions {
   /** Makes the quantizer of a role; called once for each role of each layer. */
   readonly quantizerFactory: (role: Role) => Quantizer;
 }
 
+const checkOptions = optionsOf<CustomRecipeOptions>({
+  ...PRODUCT_OPTIONS,
+  quantizerFactory: needed(callable),
+});
+
 /** Quantizers of the caller's own. */
 export class CustomRecipe extends Recipe {
   readonly quantizerFactory: (role: Role) => Quantizer;
 
   constructor(options: CustomRecipeOptions) {
-    super("custom", RECIPES.current.splitAccumulator, options ?? {});
-    if (typeof options?.quantizerFactory !== "function")
-      throw new ArgumentError(
-        "CustomRecipe: quantizerFactory is missing; give a function from a role to a quantizer",
-      );
+    checkOptions("CustomRecipe", options);
+    super("custom", RECIPES.current.splitAccumulator, options);
     this.quantizerFactory = options.quantizerFactory;
   }
 
   /** What the factory makes for a role. Throws `ArgumentError` where that is no quantizer. */
   quantizer(role: Role): Quantizer {
+    passOf(role);
     const made = this.quantizerFactory(role);
     if (made instanceof Quantizer) return made;
     throw new ArgumentError(

@@ -1,7 +1,8 @@
 /** Recipes with one scale a tensor. */
 import { ArgumentError } from "../errors.js";
+import { atLeastZero, boolean, callable, type Domain, describe, integer, optionsOf } from "../options.js";
 import { environment } from "./environment.js";
-import { type RecipeOptions, requireEpsilon, StandardRecipe } from "./recipe.js";
+import { RECIPE_OPTIONS, type RecipeOptions, StandardRecipe } from "./recipe.js";
 import type { QParams, Role } from "./table.js";
 
 /** From the amaxes of one tensor, newest in [0], then oldest to newest: the one to scale by. */
@@ -14,6 +15,9 @@ export type ScaleAlgorithm = (
   formatMax: number,
   recipe: DelayedScaling,
 ) => number;
+
+/** Steps that a history may reach back. */
+const MAX_HISTORY = 2 ** 20;
 
 /** Within it the largest value of each format, times 2^-margin, is a normal f32. */
 const MOST_MARGIN = 100;
@@ -31,6 +35,22 @@ export interface DelayedScalingOptions extends RecipeOptions {
   readonly reduceAmax?: boolean;
 }
 
+const amaxAlgorithm: Domain = (user, name, value) => {
+  if (value === "max" || value === "most_recent" || typeof value === "function") return;
+  throw new ArgumentError(
+    `${user}: ${name} is ${describe(value)}; it must be max, most_recent or a function`,
+  );
+};
+
+const checkDelayed = optionsOf<DelayedScalingOptions>({
+  ...RECIPE_OPTIONS,
+  margin: integer(-MOST_MARGIN, MOST_MARGIN),
+  amaxHistoryLen: integer(1, MAX_HISTORY),
+  amaxComputeAlgo: amaxAlgorithm,
+  scalingFactorComputeAlgo: callable,
+  reduceAmax: boolean,
+});
+
 /** Per-tensor FP8 whose scales come from the amaxes of earlier steps (numerics.md §2.2). */
 export class DelayedScaling extends StandardRecipe {
   readonly margin: number;
@@ -40,33 +60,12 @@ export class DelayedScaling extends StandardRecipe {
   readonly reduceAmax: boolean;
 
   constructor(options: DelayedScalingOptions = {}) {
-    super("delayed", options);
+    super("delayed", checkDelayed("DelayedScaling", options));
     this.margin = options.margin ?? 0;
     this.amaxHistoryLen = options.amaxHistoryLen ?? 1024;
     this.amaxComputeAlgo = options.amaxComputeAlgo ?? "max";
     this.scalingFactorComputeAlgo = options.scalingFactorComputeAlgo;
     this.reduceAmax = options.reduceAmax ?? true;
-    if (!Number.isInteger(this.amaxHistoryLen) || this.amaxHistoryLen < 1) {
-      throw new ArgumentError(
-        `DelayedScaling: amaxHistoryLen is ${this.amaxHistoryLen}; it is a whole number from 1`,
-      );
-    }
-    if (!(Number.isInteger(this.margin) && Math.abs(this.margin) <= MOST_MARGIN)) {
-      throw new ArgumentError(
-        `DelayedScaling: margin is ${this.margin}; it is a whole number of powers of two, at most ${MOST_MARGIN} either way`,
-      );
-    }
-    const { amaxComputeAlgo, scalingFactorComputeAlgo } = this;
-    if (scalingFactorComputeAlgo !== undefined && typeof scalingFactorComputeAlgo !== "function")
-      throw new ArgumentError("DelayedScaling: scalingFactorComputeAlgo is not a function; leave it out");
-    if (
-      !["max", "most_recent"].includes(amaxComputeAlgo as string) &&
-      typeof amaxComputeAlgo !== "function"
-    ) {
-      throw new ArgumentError(
-        `DelayedScaling: amaxComputeAlgo ${String(amaxComputeAlgo)} is neither max, most_recent nor a function`,
-      );
-    }
   }
 }
 
@@ -77,16 +76,21 @@ export interface Float8CurrentScalingOptions extends RecipeOptions {
   readonly amaxEpsilon?: number;
 }
 
+const checkCurrent = optionsOf<Float8CurrentScalingOptions>({
+  ...RECIPE_OPTIONS,
+  usePower2Scales: boolean,
+  amaxEpsilon: atLeastZero,
+});
+
 /** Per-tensor FP8 with the scale of the tensor itself (numerics.md §2.3). */
 export class Float8CurrentScaling extends StandardRecipe {
   readonly usePower2Scales: boolean;
   readonly amaxEpsilon: number;
 
   constructor(options: Float8CurrentScalingOptions = {}) {
-    super("current", options);
+    super("current", checkCurrent("Float8CurrentScaling", options));
     this.usePower2Scales = options.usePower2Scales ?? environment("NVTE_FP8_CURRENT_SCALING_POWER_2_SCALES");
     this.amaxEpsilon = options.amaxEpsilon ?? 0;
-    requireEpsilon("Float8CurrentScaling", this.amaxEpsilon);
   }
 
   override qparams(role: Role): QParams {

@@ -1,11 +1,11 @@
 /** What a recipe is: a row of the table under options, or quantizers of the caller's own. */
 import { ArgumentError } from "../errors.js";
 import type { ScalarFormat } from "../formats/scalar.js";
+import { anything, boolean, describe, needed, nested, type OptionTable, optionsOf } from "../options.js";
 import {
   FORMATS,
   type Format,
   type MMParams,
-  PRODUCTS,
   type Product,
   passOf,
   type QParams,
@@ -23,6 +23,20 @@ export interface RecipeOptions extends ProductOptions {
   readonly format?: Format;
 }
 
+const accumulation = nested(optionsOf<MMParams>({ useSplitAccumulator: needed(boolean) }));
+
+/** The rows that all recipes' options have. */
+export const PRODUCT_OPTIONS: OptionTable<ProductOptions> = {
+  fprop: accumulation,
+  dgrad: accumulation,
+  wgrad: accumulation,
+};
+
+/** The rows that the options of a standard recipe have. */
+export const RECIPE_OPTIONS: OptionTable<RecipeOptions> = { ...PRODUCT_OPTIONS, format: anything };
+
+const checkProducts = optionsOf(PRODUCT_OPTIONS);
+
 /** What all recipes have. */
 export abstract class Recipe {
   readonly fprop: MMParams;
@@ -35,15 +49,11 @@ export abstract class Recipe {
     split: RecipeRow["splitAccumulator"],
     options: ProductOptions,
   ) {
+    const { fprop, dgrad, wgrad } = options;
+    checkProducts(new.target.name, { fprop, dgrad, wgrad } as ProductOptions);
     this.fprop = options.fprop ?? { useSplitAccumulator: split.fprop };
     this.dgrad = options.dgrad ?? { useSplitAccumulator: split.dgrad };
     this.wgrad = options.wgrad ?? { useSplitAccumulator: split.wgrad };
-    for (const product of PRODUCTS) {
-      if (typeof this[product]?.useSplitAccumulator !== "boolean")
-        throw new ArgumentError(
-          `${new.target.name}: ${product} is no { useSplitAccumulator: true or false }`,
-        );
-    }
   }
 
   /** A text that is equal for recipes that do the same: those of one class with equal fields. */
@@ -63,13 +73,6 @@ export function requireRecipe(op: string, recipe: unknown): asserts recipe is Re
   );
 }
 
-/** What was given in place of a recipe or a quantizer, in words that String() does not have for objects. */
-export function describe(given: unknown): string {
-  if (typeof given === "function") return `the class ${given.name}`;
-  if (typeof given !== "object" || given === null) return String(given);
-  return `an object of class ${Object.getPrototypeOf(given)?.constructor.name ?? "null"}`;
-}
-
 /** A recipe that is a row of the table under options. */
 export abstract class StandardRecipe extends Recipe {
   declare readonly kind: RecipeKind;
@@ -78,11 +81,11 @@ export abstract class StandardRecipe extends Recipe {
   protected constructor(kind: RecipeKind, options: RecipeOptions) {
     const row = RECIPES[kind];
     super(kind, row.splitAccumulator, options);
-    this.format = options.format ?? row.format;
+    this.format = options.format === undefined ? row.format : options.format;
     if (row.formats.includes(this.format)) return;
     const why = this.format === "E5M2" ? "; pure E5M2 training loses too many digits to be supported" : "";
     throw new ArgumentError(
-      `${new.target.name}: format ${this.format} is not one of ${row.formats.join(", ")}${why}`,
+      `${new.target.name}: format ${describe(this.format)} is not one of ${row.formats.join(", ")}${why}`,
     );
   }
 
@@ -98,6 +101,7 @@ export abstract class StandardRecipe extends Recipe {
   /** How that tensor is quantized. */
   qparams(role: Role): QParams {
     const { row } = this;
+    passOf(role);
     return {
       power2Scale: false,
       amaxEpsilon: 0,
@@ -118,10 +122,4 @@ function identityOf(value: object): string {
   const known = identities.get(value) ?? ++identified;
   identities.set(value, known);
   return `#${known}`;
-}
-
-/** Throws `ArgumentError` unless it is a lower bound of amaxes. */
-export function requireEpsilon(recipe: string, amaxEpsilon: number): void {
-  if (!(amaxEpsilon >= 0 && amaxEpsilon < Number.POSITIVE_INFINITY))
-    throw new ArgumentError(`${recipe}: amaxEpsilon is ${amaxEpsilon}; it must be finite and at least 0`);
 }

@@ -1,5 +1,5 @@
 /** Whether a backend computes what a recipe asks for. */
-import type { Backend } from "../backends/backend.js";
+import { type Backend, requireBackend } from "../backends/backend.js";
 import { UnsupportedError } from "../errors.js";
 import { datapathFor } from "../formats/datapath.js";
 import { linesOf } from "../ops/gemm-operand.js";
@@ -10,7 +10,7 @@ import { Tensor } from "../tensor/tensor.js";
 import { MXFP8BlockScaling } from "./block-scaled.js";
 import { DelayedScaling } from "./per-tensor.js";
 import { quantizerFor } from "./quantizer-for.js";
-import { type Recipe, StandardRecipe } from "./recipe.js";
+import { type Recipe, requireRecipe, StandardRecipe } from "./recipe.js";
 import type { Product, Role } from "./table.js";
 
 /** A backend's answer about a recipe. */
@@ -41,6 +41,8 @@ const answers = new WeakMap<Backend, Map<string, RecipeSupport>>();
 
 /** Whether `backend` computes all products of a layer under `recipe`, and how. A custom recipe's are asked as they come. */
 export function checkRecipeSupport(recipe: Recipe, backend: Backend): RecipeSupport {
+  requireRecipe("checkRecipeSupport", recipe);
+  requireBackend("checkRecipeSupport", backend);
   if (!(recipe instanceof StandardRecipe)) return { ok: true };
   const known = answers.get(backend) ?? new Map<string, RecipeSupport>();
   answers.set(backend, known);
@@ -52,6 +54,7 @@ export function checkRecipeSupport(recipe: Recipe, backend: Backend): RecipeSupp
 
 /** TransformerEngine's choice: MXFP8 where the chip has it, else per-tensor FP8 with delayed scaling. */
 export function getDefaultRecipe(backend: Backend): StandardRecipe {
+  requireBackend("getDefaultRecipe", backend);
   const mxfp8 = new MXFP8BlockScaling();
   const support = checkRecipeSupport(mxfp8, backend);
   return support.ok && !support.emulated && backend.datapath === "blackwell" ? mxfp8 : new DelayedScaling();

@@ -1,6 +1,8 @@
 /** The recipes: which quantizer each tensor of a linear layer goes through, as data (docs/training.md has it as a table). */
+
 import type { BlockFormatName, Tile } from "../formats/block.js";
 import type { ScalarFormat } from "../formats/scalar.js";
+import { oneOf } from "../options.js";
 import type { FourOverSix } from "../tensor/quantized.js";
 
 /**
@@ -17,8 +19,11 @@ export type ForwardRole = (typeof ROLES.forward)[number];
 export type BackwardRole = (typeof ROLES.backward)[number];
 export type Role = ForwardRole | BackwardRole;
 
-/** The pass that makes that tensor. */
+const roleName = oneOf([...ROLES.forward, ...ROLES.backward]);
+
+/** The pass that makes that tensor. Throws `ArgumentError` for what is no role. */
 export function passOf(role: Role): Pass {
+  roleName("passOf", "role", role);
   return (ROLES.backward as readonly Role[]).includes(role) ? "backward" : "forward";
 }
 

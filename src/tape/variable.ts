@@ -2,8 +2,10 @@
 import { ArgumentError, DTypeError } from "../errors.js";
 import { add } from "../ops/add.js";
 import { tensor } from "../ops/create.js";
-import { requireShape } from "../ops/execute.js";
-import { QuantizedTensor } from "../tensor/quantized.js";
+import { commonBackend, requireShape } from "../ops/execute.js";
+import { boolean, describe } from "../options.js";
+import { QuantizedTensor, requireQuantized } from "../tensor/quantized.js";
+import { requireTensor, requireWide } from "../tensor/require.js";
 import { disown, Scope } from "../tensor/scope.js";
 import type { Shape, WideDType } from "../tensor/shape.js";
 import { Tensor } from "../tensor/tensor.js";
@@ -64,7 +66,11 @@ export class Variable {
   constructor(
     readonly value: Value,
     public requiresGrad = false,
-  ) {}
+  ) {
+    if (value instanceof QuantizedTensor) requireQuantized("Variable", "value", value);
+    else requireTensor("Variable", "value", value);
+    boolean("Variable", "requiresGrad", requiresGrad);
+  }
 
   get shape(): Shape {
     return this.value.shape;
@@ -91,7 +97,9 @@ export class Variable {
       );
     }
     using scope = new Scope();
+    if (grad !== undefined) requireWide("backward", "grad", grad);
     const own = wideOf("grad", grad ?? onesLike(this));
+    commonBackend("backward", own, ...membersOf(this.value));
     requireShape("backward", "grad", own, this.shape);
     if (own.dtype !== this.value.dtype)
       throw new DTypeError(
@@ -118,6 +126,10 @@ export class Variable {
   }
 }
 
+function membersOf(value: Value): readonly Tensor[] {
+  return value instanceof QuantizedTensor ? value.members : [value];
+}
+
 /** What may be given where a value is computed with. */
 export type VariableLike = Variable | Value;
 
@@ -125,7 +137,9 @@ export type VariableLike = Variable | Value;
 export function variable(x: VariableLike): Variable {
   if (x instanceof Variable) return x;
   if (x instanceof Tensor || x instanceof QuantizedTensor) return new Variable(x);
-  throw new ArgumentError(`a tensor or a variable is needed; ${x === null ? x : typeof x} was given`);
+  throw new ArgumentError(
+    `a tensor or a variable is needed; ${describe(x)} was given, which is of type ${typeof x}`,
+  );
 }
 
 function needsGrad(...inputs: readonly Variable[]): boolean {

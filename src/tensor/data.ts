@@ -1,6 +1,7 @@
 /** Elements as arrays of the host: which typed array goes with which element type. */
 import { DTypeError } from "../errors.js";
-import { type DType, shown, storageBits } from "./shape.js";
+import { describe } from "../options.js";
+import { type DType, storageBits } from "./shape.js";
 
 /** What `data()` gives: values for f32 and i32, codes for everything else, FP4 two codes a byte. */
 export type TensorData<D extends DType = DType> = D extends "f32"
@@ -46,7 +47,7 @@ export function bytesOf(op: string, dtype: DType, data: unknown): Uint8Array {
   const [kind, wanted] = [kindOf(data), arrayOf(dtype)];
   if (kind !== wanted && kind !== "Uint8Array") {
     throw new DTypeError(
-      `${op}: ${dtype} elements are a ${wanted}, as data() gives them, or their bytes a Uint8Array; ${kind ? `a ${kind}` : shown(data)} was given`,
+      `${op}: ${dtype} elements are a ${wanted}, as data() gives them, or their bytes a Uint8Array; ${kind ? `a ${kind}` : describe(data)} was given`,
     );
   }
   const { buffer, byteOffset, byteLength } = data as Uint8Array;

@@ -1,10 +1,14 @@
 /** A quantized tensor: codes and scales, rowwise, columnwise or both, and how they were made. */
-import { ArgumentError } from "../errors.js";
+import { ArgumentError, DTypeError } from "../errors.js";
 import type { BlockFormatName, Tile } from "../formats/block.js";
 import type { ScalarFormat } from "../formats/scalar.js";
+import { boolean, describe, optionsOf } from "../options.js";
+import { quantizerOps, requireFields } from "./quantized-fields.js";
+import { requireScalar, requireTensor, requireWide, wideDType } from "./require.js";
 import { adoptBeside } from "./scope.js";
 import { ownShape, type Shape, type WideDType } from "./shape.js";
-import type { Tensor } from "./tensor.js";
+import type { FOUR_OVER_SIX, SCALE_LAYOUTS } from "./spec.js";
+import { Tensor } from "./tensor.js";
 
 /** Which copies a quantized tensor has: scaling blocks along K (rowwise) or along M (columnwise). */
 export interface Usage {
@@ -18,10 +22,10 @@ export type Direction = keyof Usage;
  * How scales lie in memory. `logical`: no padding, the shapes of the command line. `padded`: as the
  * GEMM libraries want them, before swizzling. `swizzled`: the 128x4 layout of cuBLAS (MX, NVFP4).
  */
-export type ScaleLayout = "logical" | "padded" | "swizzled";
+export type ScaleLayout = (typeof SCALE_LAYOUTS)[number];
 
 /** How 4over6 weighs the two candidate scales of a block, and whether it does at all. */
-export type FourOverSix = "none" | "mae" | "mse";
+export type FourOverSix = (typeof FOUR_OVER_SIX)[number];
 
 /** Everything that decides the bits of a quantized tensor, randomness aside. */
 export interface QuantizeSpec {
@@ -74,6 +78,23 @@ export interface QuantizedTensorFields {
   readonly ops: QuantizerOps;
 }
 
+/** Of a quantizer or of a tensor it made: either may be left as it is. */
+export const checkUsage = optionsOf<Partial<Usage>>({ rowwise: boolean, columnwise: boolean });
+export const checkCall = optionsOf<QuantizeCall>({ noop: requireScalar });
+
+/** Whether the fields of the tensor being made are known to belong together. */
+let trusted = false;
+
+/** A quantized tensor of codes and scales that were made for each other. */
+export function trustedQuantized(fields: QuantizedTensorFields): QuantizedTensor {
+  trusted = true;
+  try {
+    return new QuantizedTensor(fields);
+  } finally {
+    trusted = false;
+  }
+}
+
 /** Codes and scales that stand for a wide tensor of `shape` and nominal `dtype`. */
 export class QuantizedTensor {
   readonly spec: QuantizeSpec;
@@ -84,7 +105,9 @@ export class QuantizedTensor {
   #rowwise: QuantizedCopy | undefined;
   #columnwise: QuantizedCopy | undefined;
 
+  /** Throws `ArgumentError`, `DTypeError` or `ShapeError` for fields that do not belong together. */
   constructor(fields: QuantizedTensorFields) {
+    if (!trusted) requireFields(fields);
     this.spec = fields.spec;
     this.shape = ownShape(fields.shape);
     this.dtype = fields.dtype;
@@ -120,6 +143,8 @@ export class QuantizedTensor {
 
   /** The copy for that direction. Throws `ArgumentError` where it was not made or has been dropped. */
   copy(direction: Direction): QuantizedCopy {
+    if (direction !== "rowwise" && direction !== "columnwise")
+      throw new ArgumentError(`copy: direction is ${describe(direction)}; it must be rowwise or columnwise`);
     const copy = direction === "rowwise" ? this.#rowwise : this.#columnwise;
     if (copy) return copy;
     throw new ArgumentError(
@@ -129,17 +154,22 @@ export class QuantizedTensor {
 
   /** The values, from the rowwise copy where there is one. One rounding, to `dtype`. */
   dequantize(dtype: WideDType = this.dtype): Tensor<WideDType> {
+    requireQuantized("dequantize", "this tensor", this);
+    wideDType("dequantize", "dtype", dtype);
     return this.#ops.dequantize(this, dtype);
   }
 
   /** Another quantizer of the same spec takes the place of the one that made it: one with other scales. */
   updateQuantizer(ops: QuantizerOps): void {
+    quantizerOps("updateQuantizer", "ops", ops);
     this.#ops = ops;
   }
 
   /** Quantizes `source` into this tensor, with the quantizer that made it. */
   quantize_(source: Tensor<WideDType>, call: QuantizeCall = {}): this {
-    this.#ops.updateQuantized(source, this, call);
+    requireQuantized("quantize_", "this tensor", this);
+    requireWide("quantize_", "source", source);
+    this.#ops.updateQuantized(source, this, checkCall("quantize_", call));
     return this;
   }
 
@@ -148,8 +178,10 @@ export class QuantizedTensor {
    * one (per-tensor scaling and 128x128 blocks). Throws `ArgumentError` for a copy that only the source could give.
    */
   updateUsage(usage: Partial<Usage>): this {
-    if (usage.columnwise && !this.#columnwise) this.#columnwise = this.#derive();
+    requireQuantized("updateUsage", "this tensor", this);
+    checkUsage("updateUsage", usage);
     if (usage.rowwise) this.copy("rowwise");
+    if (usage.columnwise && !this.#columnwise) this.#columnwise = this.#derive();
     if (usage.rowwise === false && this.#rowwise) {
       disposeCopy(this.#rowwise);
       this.#rowwise = undefined;
@@ -170,8 +202,9 @@ export class QuantizedTensor {
 
   /** The same codes and scales under handles of their own. Dispose of both. */
   share(): QuantizedTensor {
+    requireQuantized("share", "this tensor", this);
     const [rowwise, columnwise] = [this.#rowwise, this.#columnwise].map((copy) => copy && shareCopy(copy));
-    return new QuantizedTensor({ ...this, ops: this.#ops, rowwise, columnwise });
+    return trustedQuantized({ ...this, ops: this.#ops, rowwise, columnwise });
   }
 
   dispose(): void {
@@ -181,6 +214,16 @@ export class QuantizedTensor {
   [Symbol.dispose](): void {
     this.dispose();
   }
+}
+
+/** `x` as a quantized tensor in use. Throws `DTypeError` for anything else, `DisposedError` for one whose memory is gone. */
+export function requireQuantized(op: string, name: string, x: unknown): QuantizedTensor {
+  if (!(x instanceof QuantizedTensor)) {
+    const given = x instanceof Tensor ? `a ${x.dtype} tensor` : describe(x);
+    throw new DTypeError(`${op}: ${name} is ${given}; it must be a quantized tensor`);
+  }
+  for (const member of x.members) requireTensor(op, name, member);
+  return x;
 }
 
 function membersOf(copy: QuantizedCopy): Tensor[] {

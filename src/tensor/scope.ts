@@ -1,5 +1,8 @@
 /** Deterministic lifetimes: a scope disposes of what was created in it and not kept. */
 
+import { ArgumentError } from "../errors.js";
+import { describe } from "../options.js";
+
 /** Where what is owned says by whom; a field, because a map of owners costs more than the tensors do. */
 const OWNER = Symbol("owner");
 
@@ -35,6 +38,7 @@ export class Scope {
 
   /** Hands `value` to the enclosing scope, or to the caller where there is none. */
   keep<T extends Owned>(value: T): T {
+    requireOwned("keep", value);
     for (const member of value.members ?? [value]) {
       if (!this.#owned.has(member)) continue;
       this.release(member);
@@ -44,11 +48,13 @@ export class Scope {
   }
 
   own(value: Owned): void {
+    requireOwned("own", value);
     this.#owned.add(value);
     value[OWNER] = this;
   }
 
   release(value: Owned): void {
+    requireOwned("release", value);
     this.#owned.delete(value);
     value[OWNER] = undefined;
   }
@@ -64,6 +70,12 @@ export class Scope {
   [Symbol.dispose](): void {
     this.dispose();
   }
+}
+
+function requireOwned(method: string, value: unknown): void {
+  if (typeof value === "object" && value !== null && typeof (value as Partial<Owned>).dispose === "function")
+    return;
+  throw new ArgumentError(`${method}: ${describe(value)} has no dispose(); a scope owns tensors`);
 }
 
 /** The innermost open scope, if any, comes to own `value`. */

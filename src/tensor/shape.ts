@@ -2,6 +2,7 @@
 import { DTypeError, ShapeError } from "../errors.js";
 import { factsOf, SCALAR_FORMAT_NAMES } from "../formats/derive.js";
 import type { ScalarFormat } from "../formats/scalar.js";
+import { describe } from "../options.js";
 
 /** An element type: a scalar format, or a plain type. FP4 is stored two codes a byte, even element low. */
 export type DType = ScalarFormat | "f32" | "i32" | "u8" | "u16" | "u32";
@@ -29,7 +30,7 @@ export const DTYPES = [...STORAGE_BITS.keys()] as readonly DType[];
 export function storageBits(dtype: DType): number {
   const bits = STORAGE_BITS.get(dtype);
   if (bits !== undefined) return bits;
-  throw new DTypeError(`dtype ${shown(dtype)} is not an element type; there are ${DTYPES.join(", ")}`);
+  throw new DTypeError(`dtype ${describe(dtype)} is not an element type; there are ${DTYPES.join(", ")}`);
 }
 
 /** Whether quantizers read and dequantizers write that type. */
@@ -60,7 +61,7 @@ export const MAX_BYTES = Number.MAX_SAFE_INTEGER;
 export function ownShape(shape: Shape): Shape {
   if (!Array.isArray(shape))
     throw new ShapeError(
-      `shape ${shown(shape)} is not an array; give sizes such as [2, 3], and [] for a scalar`,
+      `shape ${describe(shape)} is not an array; give sizes such as [2, 3], and [] for a scalar`,
     );
   const rank = shape.length;
   if (rank > MAX_RANK) throw new ShapeError(`a shape of ${rank} dimensions; there may be ${MAX_RANK}`);
@@ -76,7 +77,7 @@ export function ownShape(shape: Shape): Shape {
 
 function requireSize(axis: number, size: unknown): number {
   if (isIndex(size)) return size;
-  throw new ShapeError(`shape: ${shown(size)} at axis ${axis} is not a size; sizes are integers from 0`);
+  throw new ShapeError(`shape: ${describe(size)} at axis ${axis} is not a size; sizes are integers from 0`);
 }
 
 /** Whether it is an integer from 0 that f64 counts exactly; minus zero is none. */
@@ -110,19 +111,6 @@ export function byteLength(dtype: DType, shape: Shape): number {
     );
   }
   return (elements * bits) / 8;
-}
-
-/** A value of any kind in a message, on one line and short. */
-export function shown(value: unknown): string {
-  if (typeof value === "string")
-    return JSON.stringify(value.length > 40 ? `${value.slice(0, 40)}...` : value);
-  if (Object.is(value, -0)) return "-0";
-  if (typeof value === "bigint") return `${value}n`;
-  if (typeof value === "function") return "a function";
-  if (typeof value !== "object" || value === null) return String(value);
-  return Array.isArray(value)
-    ? `an array of ${value.length}`
-    : `a ${Object.prototype.toString.call(value).slice(8, -1)}`;
 }
 
 /** A shape seen as a matrix: the leading dimensions flattened to rows; [K] is [1,K], [] is [1,1]. */

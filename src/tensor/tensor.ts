@@ -1,6 +1,7 @@
 /** The tensor: an element type, a shape, and memory of one backend. */
 import type { Backend } from "../backends/backend.js";
 import { ArgumentError, DisposedError, DTypeError, ShapeError } from "../errors.js";
+import { describe } from "../options.js";
 import { bytesOf, type TensorData, viewAs } from "./data.js";
 import { adopt, disown } from "./scope.js";
 import {
@@ -11,7 +12,6 @@ import {
   isWide,
   ownShape,
   type Shape,
-  shown,
   type WideDType,
 } from "./shape.js";
 import { Storage } from "./storage.js";
@@ -136,7 +136,7 @@ export class Tensor<D extends DType = DType> {
    */
   paste(source: Tensor<D>, first: number): this {
     if (!(source instanceof Tensor))
-      throw new DTypeError(`paste: the source is ${shown(source)}; it must be a ${this.#dtype} tensor`);
+      throw new DTypeError(`paste: the source is ${describe(source)}; it must be a ${this.#dtype} tensor`);
     if (source.dtype !== this.#dtype) {
       throw new DTypeError(
         `paste: the source is ${source.dtype}, the target ${this.#dtype}; encode or decode it to ${this.#dtype} first`,
@@ -171,7 +171,9 @@ export class Tensor<D extends DType = DType> {
   #partAt(op: string, first: number, shape: Shape): number {
     this.#requireAlive();
     if (!isIndex(first))
-      throw new ShapeError(`${op}: first is ${shown(first)}; it is an element's number, an integer from 0`);
+      throw new ShapeError(
+        `${op}: first is ${describe(first)}; it is an element's number, an integer from 0`,
+      );
     const bytes = byteLength(this.#dtype, shape);
     if (first > this.size || elementCount(shape) > this.size - first) {
       throw new ShapeError(
@@ -226,7 +228,7 @@ function memoryOf(backend: Backend): Backend["memory"] {
   const memory = (backend as Partial<Backend> | undefined | null)?.memory;
   if (typeof memory?.allocate === "function") return memory;
   throw new ArgumentError(
-    `a tensor needs a backend; ${shown(backend)} was given; give what await openBackend("wasm") gives`,
+    `a tensor needs a backend; ${describe(backend)} was given; give what await openBackend("wasm") gives`,
   );
 }
 

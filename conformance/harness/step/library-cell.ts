@@ -46,9 +46,11 @@ export class Cell extends Module {
     const { plan, backend, random } = this;
     const { layer, from, to, middle } = this.cell;
     const { kind, gated } = ACTIVATIONS[plan.activation];
-    const norm = { eps: plan.eps, zeroCenteredGamma: plan.zeroCentered, normalization: plan.normalization };
+    const plain = { dtype: plan.parameters, random };
+    const form = { eps: plan.eps, zeroCenteredGamma: plan.zeroCentered };
+    const norm = { ...form, normalization: plan.normalization };
     const options = {
-      ...{ dtype: plan.parameters, random, bias: plan.bias },
+      ...{ ...plain, bias: plan.bias },
       ...{ fuseWgradAccumulation: plan.fuses, saveOriginalInput: plan.savesOriginal },
     };
     const act = (h: Variable): Variable =>
@@ -64,7 +66,7 @@ export class Cell extends Module {
       }
       case "norm": {
         const Norm = plan.normalization === "LayerNorm" ? LayerNorm : RMSNorm;
-        const made = this.addModule("norm", new Norm(backend, from, { ...options, ...norm }));
+        const made = this.addModule("norm", new Norm(backend, from, { ...plain, ...form }));
         return (x) => made.forward(x);
       }
       case "normLinear": {

@@ -1,0 +1,199 @@
+/** Arguments held against tables of their domains: what is unknown, null, of another type or out of range is refused. */
+import { ArgumentError } from "./errors.js";
+
+/** Throws unless `value` belongs to the domain. `user` is the function it is given to, `name` the argument's name. */
+export type Domain = (user: string, name: string, value: unknown) => unknown;
+
+/** An option that cannot be left out. */
+export interface Needed {
+  readonly needed: Domain;
+}
+
+/** A domain for every option of T; those that T does not make optional are marked as needed. */
+export type OptionTable<T> = {
+  readonly [K in keyof T]-?: Partial<Pick<T, K>> extends Pick<T, K> ? Domain : Needed;
+};
+
+/** Gives back `options`, or throws. `name` is what messages call the object; by default they name its options alone. */
+export type OptionCheck<T> = <O extends T>(user: string, options: O, name?: string) => O;
+
+/** Marks an option that cannot be left out. */
+export function needed(domain: Domain): Needed {
+  return { needed: domain };
+}
+
+/**
+ * A check of options against their table. `undefined` stands for an option that is left out. Throws `ArgumentError` for
+ * what is no plain object, for an unknown option, with the nearest name in the table, and for one that is missing.
+ */
+export function optionsOf<T>(table: OptionTable<T>): OptionCheck<T> {
+  const rows = new Map<string, Domain | Needed>(Object.entries(table));
+  const domains: Record<string, Domain | undefined> = Object.create(null);
+  for (const [key, row] of rows) domains[key] = typeof row === "function" ? row : row.needed;
+  const wanted = [...rows].flatMap(([key, row]) => (typeof row === "function" ? [] : [key]));
+  return (user, options, name) => {
+    requirePlain(user, name ?? "options", options, rows.keys());
+    const given = options as Readonly<Record<string, unknown>>;
+    const path = name === undefined ? "" : `${name}.`;
+    for (const key in given) {
+      const domain = domains[key];
+      if (!domain) throw unknownKey(user, path, key, rows.keys());
+      const value = given[key];
+      if (value !== undefined) domain(user, path + key, value);
+    }
+    for (const key of wanted) {
+      if (given[key] === undefined) throw new ArgumentError(`${user}: ${path}${key} is missing; give it`);
+    }
+    return options;
+  };
+}
+
+/** An option that has options itself. */
+export function nested<T>(check: OptionCheck<T>): Domain {
+  return (user, name, value) => check(user, value as T, name);
+}
+
+function requirePlain(user: string, name: string, value: unknown, keys: Iterable<string>): void {
+  if (typeof value === "object" && value !== null) {
+    const prototype: unknown = Object.getPrototypeOf(value);
+    // a plain object of another realm has a prototype of its own, which has none
+    if (prototype === Object.prototype || prototype === null) return;
+    if (!Array.isArray(value) && Object.getPrototypeOf(prototype) === null) return;
+  }
+  throw new ArgumentError(
+    `${user}: ${name} is ${describe(value)}; it must be an object with ${[...keys].join(", ")}`,
+  );
+}
+
+function unknownKey(user: string, path: string, key: string, known: Iterable<string>): ArgumentError {
+  const names = [...known];
+  const ranked = names.map((name) => [distance(key.toLowerCase(), name.toLowerCase()), name] as const);
+  const [nearest] = ranked.sort(([a], [b]) => a - b);
+  const hint = nearest ? `did you mean ${path}${nearest[1]}?` : "it has none";
+  const all = names.length > 1 ? ` There are ${names.join(", ")}` : "";
+  return new ArgumentError(`${user}: there is no option ${path}${shown(key)}; ${hint}${all}`);
+}
+
+/** The least number of letters to add, drop or replace (Levenshtein). */
+function distance(a: string, b: string): number {
+  let above = Array.from({ length: b.length + 1 }, (_, j) => j);
+  for (let i = 1; i <= a.length; i++) {
+    const row = [i];
+    for (let j = 1; j <= b.length; j++) {
+      const replaced = (above[j - 1] as number) + (a[i - 1] === b[j - 1] ? 0 : 1);
+      row.push(Math.min(replaced, (above[j] as number) + 1, (row[j - 1] as number) + 1));
+    }
+    above = row;
+  }
+  return above[b.length] as number;
+}
+
+const SHOWN = 60;
+
+/** A name as it was given, where that is a word. */
+function shown(key: string): string {
+  return /^\w{1,60}$/.test(key) ? key : JSON.stringify(key.slice(0, SHOWN));
+}
+
+/** What was given, in words that String() does not have for objects. */
+export function describe(given: unknown): string {
+  switch (typeof given) {
+    case "string":
+      return JSON.stringify(given.length > SHOWN ? `${given.slice(0, SHOWN)}...` : given);
+    case "function":
+      return `${/^class\b/.test(String(given)) ? "the class" : "a function"} ${given.name}`.trimEnd();
+    case "bigint":
+      return `${given}n`;
+    case "object":
+      if (given === null) return "null";
+      return Array.isArray(given) ? `an array of ${given.length}` : describeObject(given);
+    default:
+      return Object.is(given, -0) ? "-0" : String(given);
+  }
+}
+
+function describeObject(given: object): string {
+  const made: unknown = Object.getPrototypeOf(given)?.constructor;
+  return typeof made === "function" && made !== Object ? `an object of class ${made.name}` : "a plain object";
+}
+
+function domain(belongs: (value: unknown) => boolean, what: string): Domain {
+  return (user, name, value) => {
+    if (!belongs(value)) throw outside(user, name, value, what);
+  };
+}
+
+/** The error for a value outside its domain. */
+export function outside(user: string, name: string, value: unknown, what: string): ArgumentError {
+  return new ArgumentError(`${user}: ${name} is ${describe(value)}; it must be ${what}`);
+}
+
+export const boolean = domain((value) => typeof value === "boolean", "true or false");
+
+/** Any number, NaN and the infinities among them. */
+export const anyNumber = domain((value) => typeof value === "number", "a number");
+
+/** Any number but NaN. */
+export const notNaN = domain(
+  (value) => typeof value === "number" && !Number.isNaN(value),
+  "a number, not NaN",
+);
+
+/** A number that is finite once it is rounded to f32. */
+export const finite = domain(
+  (value) => typeof value === "number" && Number.isFinite(Math.fround(value)),
+  "a number, finite as f32",
+);
+
+/** As `finite`, and at least 0. */
+export const atLeastZero = domain(
+  (value) => typeof value === "number" && value >= 0 && Number.isFinite(Math.fround(value)),
+  "a number, finite as f32 and at least 0",
+);
+
+/** How much of a running mean stays: a number that is at least 0 and, as f32, below 1. */
+export const decayRate = domain(
+  (value) => typeof value === "number" && value >= 0 && Math.fround(value) < 1,
+  "a number that as f32 is at least 0 and below 1",
+);
+
+/** A number from `least` to `most`. */
+export function between(least: number, most: number): Domain {
+  return domain(
+    (value) => typeof value === "number" && value >= least && value <= most,
+    `a number from ${least} to ${most}`,
+  );
+}
+
+/** A whole number from `least` to `most`. */
+export function integer(least: number, most = Number.MAX_SAFE_INTEGER): Domain {
+  const range = most === Number.MAX_SAFE_INTEGER ? `from ${least}` : `from ${least} to ${most}`;
+  return domain(
+    (value) => Number.isSafeInteger(value) && (value as number) >= least && (value as number) <= most,
+    `a whole number ${range}`,
+  );
+}
+
+/** An unsigned 64-bit integer. */
+export const u64 = domain(
+  (value) => typeof value === "bigint" && BigInt.asUintN(64, value) === value,
+  "a bigint from 0n to 2n ** 64n - 1n",
+);
+
+/** One of some values, names mostly. */
+export function oneOf(values: readonly (string | number)[]): Domain {
+  return (user, name, value) => {
+    if ((values as readonly unknown[]).includes(value)) return;
+    throw new ArgumentError(`${user}: ${name} ${describe(value)} is not one of ${values.join(", ")}`);
+  };
+}
+
+export const callable = domain((value) => typeof value === "function", "a function");
+
+/** An instance of a class; `what` says it with its article. */
+export function instance(made: { readonly prototype: object }, what: string): Domain {
+  return domain((value) => value instanceof (made as new () => unknown), what);
+}
+
+/** Whatever it is: the function itself says what it takes. */
+export const anything: Domain = () => undefined;

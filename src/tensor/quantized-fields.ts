@@ -1,0 +1,75 @@
+/** Whether what a quantized tensor is to be made of belongs together. */
+import { ArgumentError, DTypeError, ShapeError } from "../errors.js";
+import { type Domain, describe, needed, nested, oneOf, optionsOf } from "../options.js";
+import { copyGeometry, requireQuantizable } from "./geometry.js";
+import type { Direction, QuantizedCopy, QuantizedTensorFields, QuantizerOps } from "./quantized.js";
+import { requireScalar, requireTensor, wideDType } from "./require.js";
+import { asMatrix, ownShape, sameShape } from "./shape.js";
+import { requireSpec, SCALE_LAYOUTS } from "./spec.js";
+import type { Tensor } from "./tensor.js";
+
+const USER = "QuantizedTensor";
+const OPS = ["dequantize", "updateQuantized", "deriveColumnwise"] as const;
+
+/** Throws `ArgumentError` for what does not do the work of a quantizer. */
+export const quantizerOps: Domain = (user, name, value) => {
+  const ops = typeof value === "object" && value !== null ? (value as Partial<QuantizerOps>) : undefined;
+  const missing = OPS.find((method) => typeof ops?.[method] !== "function");
+  if (missing)
+    throw new ArgumentError(
+      `${user}: ${name} is ${describe(value)}, which has no ${missing}; give a quantizer`,
+    );
+};
+
+const copy = nested(
+  optionsOf<QuantizedCopy>({
+    data: needed(requireTensor),
+    scaleInv: needed(requireTensor),
+    amax: requireScalar,
+  }),
+);
+
+const checkFields = optionsOf<QuantizedTensorFields>({
+  spec: needed((_user, _name, value) => requireSpec(value as QuantizedTensorFields["spec"])),
+  shape: needed((_user, _name, value) => ownShape(value as readonly number[])),
+  dtype: needed(wideDType),
+  scaleLayout: needed(oneOf(SCALE_LAYOUTS)),
+  rowwise: copy,
+  columnwise: copy,
+  ops: needed(quantizerOps),
+});
+
+/** Throws a typed error where codes and scales do not have the types and shapes that the spec gives `shape`. */
+export function requireFields(fields: QuantizedTensorFields): void {
+  checkFields(USER, fields);
+  const { spec, shape, rowwise, columnwise } = fields;
+  const [rows, columns] = asMatrix(shape);
+  requireQuantizable(USER, spec, rows, columns);
+  if (rowwise) requireCopy(fields, "rowwise", rowwise);
+  if (columnwise) requireCopy(fields, "columnwise", columnwise);
+  const backend = rowwise?.data.backend ?? columnwise?.data.backend;
+  for (const each of [rowwise, columnwise]) {
+    for (const x of each ? [each.data, each.scaleInv, each.amax] : []) {
+      if (x && x.backend !== backend)
+        throw new ArgumentError(`${USER}: its tensors live on different backends; move them to one`);
+    }
+  }
+}
+
+function requireCopy(
+  { spec, shape, scaleLayout }: QuantizedTensorFields,
+  direction: Direction,
+  { data, scaleInv, amax }: QuantizedCopy,
+): void {
+  const geometry = copyGeometry(spec, asMatrix(shape), direction, scaleLayout);
+  requireLike(`${direction}.data`, data, geometry.dataType, geometry.dataShape);
+  requireLike(`${direction}.scaleInv`, scaleInv, geometry.scaleType, geometry.scaleShape);
+  if ((amax !== undefined) !== (spec.quantizer === "nvfp4"))
+    throw new ArgumentError(`${USER}: ${direction}.amax is for nvfp4, which needs it, and for no other`);
+}
+
+function requireLike(name: string, x: Tensor, dtype: string, shape: readonly number[]): void {
+  if (x.dtype !== dtype) throw new DTypeError(`${USER}: ${name} is ${x.dtype}; it must be ${dtype}`);
+  if (!sameShape(x.shape, shape))
+    throw new ShapeError(`${USER}: ${name} is [${x.shape}]; it must be [${shape}]`);
+}

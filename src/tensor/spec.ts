@@ -1,0 +1,67 @@
+/** What decides a quantization, checked: fields in their domains, and together something that exists. */
+import { ArgumentError } from "../errors.js";
+import { BLOCK_FORMATS, type BlockFormat, type BlockFormatName } from "../formats/block.js";
+import { anything, atLeastZero, boolean, describe, integer, needed, oneOf, optionsOf } from "../options.js";
+import type { QuantizeSpec } from "./quantized.js";
+
+export const SCALE_LAYOUTS = ["logical", "padded", "swizzled"] as const;
+export const FOUR_OVER_SIX = ["none", "mae", "mse"] as const;
+
+const checkFields = optionsOf<QuantizeSpec>({
+  quantizer: needed(oneOf(Object.keys(BLOCK_FORMATS))),
+  format: needed(anything),
+  tile: needed(anything),
+  pow2Scales: needed(boolean),
+  epsilon: needed(atLeastZero),
+  rht: needed(boolean),
+  rhtSigns: needed(integer(0, 0xffff)),
+  stochastic: needed(boolean),
+  fourOverSix: needed(oneOf(FOUR_OVER_SIX)),
+  e4m3Max: needed(oneOf([448, 256])),
+  compact: needed(boolean),
+});
+
+/** Specs that were found in order; they are frozen, so they stay so. */
+const known = new WeakSet<QuantizeSpec>();
+
+/** Throws `ArgumentError` unless `spec` says how to quantize. */
+export function requireSpec(spec: QuantizeSpec): void {
+  if (known.has(spec)) return;
+  checkFields("a quantizer's spec", spec);
+  const { quantizer, format, tile } = spec;
+  const row: BlockFormat = BLOCK_FORMATS[quantizer];
+  among(quantizer, "format", format, row.elements);
+  among(quantizer, "tile", tile, row.tiles);
+  requireTogether(spec);
+  if (Object.isFrozen(spec)) known.add(spec);
+}
+
+function among(quantizer: BlockFormatName, name: string, value: string, allowed: readonly string[]): void {
+  if (!allowed.includes(value))
+    throw new ArgumentError(`${quantizer}: ${name} ${named(value)} is not one of ${allowed.join(", ")}`);
+}
+
+function named(value: unknown): string {
+  return typeof value === "string" ? value : describe(value);
+}
+
+/** What goes with which format alone, and not with each other. */
+function requireTogether(spec: QuantizeSpec): void {
+  const { quantizer, tile, rht, rhtSigns, stochastic, fourOverSix, e4m3Max, compact, pow2Scales } = spec;
+  const refuse = (why: string): never => {
+    throw new ArgumentError(`${quantizer}: ${why}`);
+  };
+  if (compact && !(quantizer === "fp8-block" && tile === "1x128"))
+    refuse(`COMPACT is a layout of 1x128 tiles; the tile is ${tile}; leave dataLayout out`);
+  if (pow2Scales && BLOCK_FORMATS[quantizer].scale !== "f32")
+    refuse("pow2Scales is for f32 scales; leave it out");
+  if (quantizer !== "nvfp4" && (rht || rhtSigns || stochastic || fourOverSix !== "none" || e4m3Max !== 448))
+    refuse("the Hadamard transform, stochastic rounding, 4over6 and e4m3Max belong to nvfp4; leave them out");
+  if (fourOverSix !== "none" && (rht || stochastic))
+    refuse("4over6 goes with neither the Hadamard transform nor stochastic rounding; drop one");
+  if (rht && tile === "16x16")
+    refuse("the Hadamard transform needs 1x16 tiles; 16x16 tiles share codes between directions");
+  if (rhtSigns && !rht) refuse("signs are those of the Hadamard transform; set rht, or leave them out");
+  if (e4m3Max === 256 && fourOverSix === "none")
+    refuse("e4m3Max 256 belongs to 4over6; set fourOverSix, or leave e4m3Max at 448");
+}
