@@ -1,6 +1,17 @@
 /** Imports run one way, from the right to the left; `index` has all of them but io and cli. */
 const LAYERS = [
-  ...["errors", "options", "formats", "random", "tensor", "backends", "ops", "quantizers", "recipes"],
+  ...[
+    "errors",
+    "nearest",
+    "options",
+    "formats",
+    "random",
+    "tensor",
+    "backends",
+    "ops",
+    "quantizers",
+    "recipes",
+  ],
   ...["tape", "autocast", "functional", "modules", "optimizers", "io", "cli"],
 ];
 

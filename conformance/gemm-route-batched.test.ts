@@ -1,10 +1,9 @@
 /** What the CUDA backend has a GPU do for a batch of products: as many launches as for one of them. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { gemm as lowering } from "../src/backends/cuda/gemm.js";
 import { describe as describeProduct } from "../src/backends/cuda/gemm-descriptor.js";
 import { Scope } from "../src/tensor/scope.js";
-import { algorithmNumbered, FakeGpu, type FakeOptions, gemmArgs } from "./harness/fake-gpu.js";
+import { algorithmNumbered, FakeGpu, type FakeOptions, runsProducts } from "./harness/fake-gpu.js";
 import { scoped, useBackend } from "./harness/suite.js";
 
 const backend = useBackend();
@@ -26,15 +25,7 @@ it("a batch is one product whose matrices lie strides apart", () => {
 });
 
 describe("a product on a GPU", () => {
-  const run = (
-    gpu: FakeGpu,
-    ...given: Parameters<typeof gemmArgs> extends [unknown, ...infer R] ? R : never
-  ) => {
-    const args = gemmArgs(backend(), ...given);
-    expect(lowering.supports?.(args, gpu.context)).toMatchObject({ ok: true });
-    lowering.run(gpu.context, args);
-    return args;
-  };
+  const run = runsProducts(backend);
   const fresh = (): FakeGpu => new FakeGpu([algorithmNumbered(66)]);
 
   scoped("of a batch is one call as well, matrix after matrix", () => {

@@ -7,21 +7,13 @@ import { Float8BlockQuantizer } from "../src/quantizers/float8-block.js";
 import { MXFP8Quantizer } from "../src/quantizers/mx.js";
 import { NVFP4Quantizer } from "../src/quantizers/nvfp4.js";
 import type { Quantizer } from "../src/quantizers/quantizer.js";
-import { algorithmNumbered, FakeGpu, gemmArgs } from "./harness/fake-gpu.js";
+import { algorithmNumbered, FakeGpu, gemmArgs, runsProducts } from "./harness/fake-gpu.js";
 import { scoped, useBackend } from "./harness/suite.js";
 
 const backend = useBackend();
 
 describe("a product on a GPU", () => {
-  const run = (
-    gpu: FakeGpu,
-    ...given: Parameters<typeof gemmArgs> extends [unknown, ...infer R] ? R : never
-  ) => {
-    const args = gemmArgs(backend(), ...given);
-    expect(lowering.supports?.(args, gpu.context)).toMatchObject({ ok: true });
-    lowering.run(gpu.context, args);
-    return args;
-  };
+  const run = runsProducts(backend);
   const fresh = (): FakeGpu => new FakeGpu([algorithmNumbered(66)]);
 
   scoped("that cuBLASLt writes itself is one call", () => {

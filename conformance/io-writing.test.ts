@@ -30,7 +30,7 @@ vi.mock("node:fs/promises", async (original) => {
   const real = await original<typeof fsPromises>();
   const failing = (name: string): void => {
     faults.calls.push(name);
-    if (faults.fail === name) throw Object.assign(new Error("no"), { code: "EIO" });
+    if (faults.fail.split(",").includes(name)) throw Object.assign(new Error("no"), { code: "EIO" });
   };
   return {
     ...real,
@@ -39,6 +39,11 @@ vi.mock("node:fs/promises", async (original) => {
       const handle = await real.open(path, flags, mode);
       const what = flags === "wx" ? "file" : "folder";
       const [sync, write] = [handle.sync.bind(handle), handle.write.bind(handle)];
+      const close = handle.close.bind(handle);
+      handle.close = async () => {
+        await close();
+        failing(`close ${what}`);
+      };
       handle.sync = async () => {
         failing(`sync ${what}`);
         return sync();
@@ -48,6 +53,10 @@ vi.mock("node:fs/promises", async (original) => {
         return write(...args);
       }) as typeof handle.write;
       return handle;
+    },
+    async rm(...args: Parameters<typeof real.rm>) {
+      failing("rm");
+      return real.rm(...args);
     },
     async rename(from: string, to: string) {
       failing("rename");
@@ -84,10 +93,16 @@ describe("writing a file", () => {
 
   it("flushes the file, renames it, then flushes the folder", async () => {
     await write();
-    expect(faults.calls.filter((name) => name !== "write")).toEqual(["sync file", "rename", "sync folder"]);
+    expect(faults.calls.filter((name) => name !== "write")).toEqual([
+      "sync file",
+      "close file",
+      "rename",
+      "sync folder",
+      "close folder",
+    ]);
   });
 
-  it.each(["write", "sync file", "rename"])(
+  it.each(["write", "sync file", "close file", "rename"])(
     "leaves nothing, and the old file alone, where %s fails",
     async (name) => {
       writeFileSync(path, "old");
@@ -98,6 +113,12 @@ describe("writing a file", () => {
       expect(readFileSync(path, "utf8")).toBe("old");
     },
   );
+
+  it("says what went wrong first, also where the unfinished file cannot be removed", async () => {
+    faults.fail = "write,rm";
+    await expect(write()).rejects.toThrow(/cannot be written/);
+    await expect(write()).rejects.toThrow(FileError);
+  });
 
   it("says so where the folder cannot be flushed", async () => {
     faults.fail = "sync folder";

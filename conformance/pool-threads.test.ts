@@ -115,6 +115,50 @@ it("a process whose threads cannot start ends by itself", () => {
   expect({ stdout, stderr, signal }).toEqual({ stdout: "BACKEND\n", stderr: "", signal: null });
 });
 
+it.each(["--input-type=commonjs", "--input-type=module", "--unhandled-rejections=none"])(
+  "threads start in a process under %s",
+  (flag) => {
+    const script = `import("./dist/src/index.js").then(async ({ openBackend }) => {
+    const backend = await openBackend("wasm", { threads: 3 });
+    console.log(backend.threads);
+    await backend.dispose();
+  })`;
+    const { stdout, stderr } = spawnSync(process.execPath, [flag, "--eval", script], {
+      encoding: "utf8",
+      timeout: 30_000,
+      cwd: new URL("..", import.meta.url),
+    });
+    expect({ stdout, stderr }).toEqual({ stdout: "3\n", stderr: "" });
+  },
+);
+
+it("counts jobs beyond what 31 bits hold", () => {
+  const script = `
+    import { platform } from "#platform";
+    import { encode, openBackend, tensor } from "./dist/src/index.js";
+    const { spawn } = platform;
+    const first = 2 ** 31 - 3;
+    const headers = [];
+    platform.spawn = (body, data) => {
+      headers.push(new Int32Array(data.memory.buffer, data.control, 2).fill(first));
+      return spawn.call(platform, body, data);
+    };
+    const backend = await openBackend("wasm", { threads: 3 });
+    while (headers.some((header) => Atomics.load(header, 1) === first)) await new Promise((r) => setTimeout(r, 1));
+    const x = tensor(backend, new Float32Array(2 ** 20).fill(1));
+    for (let job = 0; job < 6; job++) {
+      console.log(encode(x, { format: "e4m3" }).dataSync().every((code) => code === 0x38));
+    }
+    await backend.dispose();
+  `;
+  const { stdout, stderr, signal } = spawnSync(process.execPath, ["--input-type=module", "--eval", script], {
+    encoding: "utf8",
+    timeout: 30_000,
+    cwd: new URL("..", import.meta.url),
+  });
+  expect({ stdout, stderr, signal }).toEqual({ stdout: "true\n".repeat(6), stderr: "", signal: null });
+});
+
 describe("a backend that is disposed of", () => {
   setFlagsFromString("--expose_gc");
   const collect = runInNewContext("gc") as () => void;

@@ -239,6 +239,17 @@ describe("data of the host", () => {
         expect(x.dataSync().constructor.name).toBe(arrayOf(dtype));
       },
     );
+
+    scoped(`of ${dtype} whose memory was transferred are refused`, () => {
+      const x = zeros(backend(), dtype, [16]);
+      for (const data of [x.dataSync(), new Uint8Array(x.byteLength)]) {
+        structuredClone(data, { transfer: [data.buffer as ArrayBuffer] });
+        refused(() => x.write(wrong<TensorData>(data)), ArgumentError, [x]);
+        if (data.constructor.name !== arrayOf(dtype)) continue;
+        for (const shape of [undefined, [0], [16]])
+          refused(() => tensor(backend(), data, shape, dtype), ArgumentError, [x]);
+      }
+    });
   }
 
   scoped("that come back are the same bits, of every type and length, from anywhere in a buffer", () => {

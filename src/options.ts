@@ -1,5 +1,6 @@
 /** Arguments held against tables of their domains: what is unknown, null, of another type or out of range is refused. */
 import { ArgumentError } from "./errors.js";
+import { distance } from "./nearest.js";
 
 /** Throws unless `value` belongs to the domain. `user` is the function it is given to, `name` the argument's name. */
 export type Domain = (user: string, name: string, value: unknown) => unknown;
@@ -55,10 +56,10 @@ export function nested<T>(check: OptionCheck<T>): Domain {
 
 function requirePlain(user: string, name: string, value: unknown, keys: Iterable<string>): void {
   if (typeof value === "object" && value !== null) {
-    const prototype: unknown = Object.getPrototypeOf(value);
+    const prototype = prototypeOf(value);
     // a plain object of another realm has a prototype of its own, which has none
     if (prototype === Object.prototype || prototype === null) return;
-    if (!Array.isArray(value) && Object.getPrototypeOf(prototype) === null) return;
+    if (prototype && !Array.isArray(value) && prototypeOf(prototype) === null) return;
   }
   throw new ArgumentError(
     `${user}: ${name} is ${describe(value)}; it must be an object with ${[...keys].join(", ")}`,
@@ -74,20 +75,6 @@ function unknownKey(user: string, path: string, key: string, known: Iterable<str
   return new ArgumentError(`${user}: there is no option ${path}${shown(key)}; ${hint}${all}`);
 }
 
-/** The least number of letters to add, drop or replace (Levenshtein). */
-function distance(a: string, b: string): number {
-  let above = Array.from({ length: b.length + 1 }, (_, j) => j);
-  for (let i = 1; i <= a.length; i++) {
-    const row = [i];
-    for (let j = 1; j <= b.length; j++) {
-      const replaced = (above[j - 1] as number) + (a[i - 1] === b[j - 1] ? 0 : 1);
-      row.push(Math.min(replaced, (above[j] as number) + 1, (row[j - 1] as number) + 1));
-    }
-    above = row;
-  }
-  return above[b.length] as number;
-}
-
 const SHOWN = 60;
 
 /** A name as it was given, where that is a word. */
@@ -101,7 +88,7 @@ export function describe(given: unknown): string {
     case "string":
       return JSON.stringify(given.length > SHOWN ? `${given.slice(0, SHOWN)}...` : given);
     case "function":
-      return `${/^class\b/.test(String(given)) ? "the class" : "a function"} ${given.name}`.trimEnd();
+      return `${/^class\b/.test(String(given)) ? "the class" : "a function"} ${nameOf(given)}`.trimEnd();
     case "bigint":
       return `${given}n`;
     case "object":
@@ -113,8 +100,32 @@ export function describe(given: unknown): string {
 }
 
 function describeObject(given: object): string {
-  const made: unknown = Object.getPrototypeOf(given)?.constructor;
-  return typeof made === "function" && made !== Object ? `an object of class ${made.name}` : "a plain object";
+  const name = classOf(given);
+  return name === "Object" ? "a plain object" : `an object of class ${name}`.trimEnd();
+}
+
+/** The name of an object's class; of one that keeps it to itself, as a proxy may, nothing. */
+export function classOf(given: object): string {
+  const made: unknown = prototypeOf(given) === null ? Object : prototypeOf(given)?.constructor;
+  return typeof made === "function" ? nameOf(made) : "";
+}
+
+/** A class may have a static `name` that is no text, and a proxy may refuse to answer. */
+function nameOf(given: { readonly name?: unknown }): string {
+  try {
+    return typeof given.name === "string" ? given.name : "";
+  } catch {
+    return "";
+  }
+}
+
+/** The prototype of an object, undefined where it refuses to answer. */
+function prototypeOf(given: object): object | null | undefined {
+  try {
+    return Object.getPrototypeOf(given) as object | null;
+  } catch {
+    return undefined;
+  }
 }
 
 function domain(belongs: (value: unknown) => boolean, what: string): Domain {

@@ -1,4 +1,6 @@
 /** A GPU that computes nothing: it answers for cuBLASLt as it is told, and remembers what was asked of it. */
+
+import { expect } from "vitest";
 import type {
   Addon,
   DeviceFacts,
@@ -7,6 +9,7 @@ import type {
   NativeArgs,
 } from "../../src/backends/addon.js";
 import type { Backend } from "../../src/backends/backend.js";
+import { gemm as lowering } from "../../src/backends/cuda/gemm.js";
 import type { LoweringContext } from "../../src/backends/cuda/lowering.js";
 import type { GemmArgs, GemmOperand, GemmOutDType } from "../../src/backends/gemm-args.js";
 import { zeros } from "../../src/ops/create.js";
@@ -154,5 +157,18 @@ export function gemmArgs(
     ...(bias ? { bias: zeros(backend, bias, [columns]) } : {}),
     ...(preGelu ? { preGelu: zeros(backend, preGelu, [rows, columns]) } : {}),
     ...(c ? { c: zeros(backend, c, [rows, columns]) } : {}),
+  };
+}
+
+/** The arguments of `gemmArgs` behind the backend. */
+type Given = Parameters<typeof gemmArgs> extends [unknown, ...infer R] ? R : never;
+
+/** Runs products that the fake GPU supports, of operands on `backend`. */
+export function runsProducts(backend: () => Backend) {
+  return (gpu: FakeGpu, ...given: Given): ReturnType<typeof gemmArgs> => {
+    const args = gemmArgs(backend(), ...given);
+    expect(lowering.supports?.(args, gpu.context)).toMatchObject({ ok: true });
+    lowering.run(gpu.context, args);
+    return args;
   };
 }

@@ -1,7 +1,7 @@
 /** Command-line options as data: a row for each, from which parsing and help follow. */
 import { type ParseArgsConfig, parseArgs } from "node:util";
 import { ArgumentError } from "../errors.js";
-import { nearest } from "./nearest.js";
+import { nearest } from "../nearest.js";
 
 /** One option. */
 export interface Option<T> {

@@ -127,7 +127,6 @@ function requireContiguous(file: string, entries: readonly TensorEntry[], dataBy
 }
 
 function parseMetadata(file: string, value: unknown): Metadata {
-  if (value === undefined) return {};
   const isText = (entry: [string, unknown]): entry is [string, string] => typeof entry[1] === "string";
   const entries = isObject(value) ? Object.entries(value) : undefined;
   if (!entries?.every(isText)) throw new FileError(`${file}: ${METADATA} must map strings to strings`);

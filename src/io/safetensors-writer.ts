@@ -46,11 +46,12 @@ export async function writeSafetensors(
       if (target.mode !== undefined) await handle.chmod(target.mode).catch(cannot);
       await handle.sync().catch(cannot);
     } finally {
-      await handle.close();
+      await handle.close().catch(cannot);
     }
     await rename(temporary.path, target.path).catch(cannot);
   } catch (error) {
-    await discard(temporary);
+    // what went wrong first is said, also where the unfinished file cannot be removed
+    await discard(temporary).catch(() => undefined);
     throw error;
   }
   finished(temporary);

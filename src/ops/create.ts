@@ -52,7 +52,7 @@ export function fromBytes<D extends DType>(
 /**
  * A tensor of values or codes, of the shape given or of one dimension. `data` are the tensor's elements as `Tensor.data()`
  * gives them; numbers are taken for f32 only, because narrowing is `encode`'s business. Throws `DTypeError` for an array of
- * another kind, `ArgumentError` for what are no numbers, `ShapeError` on a wrong length.
+ * another kind, `ArgumentError` for what are no numbers and for memory that was transferred, `ShapeError` on a wrong length.
  */
 export function tensor<D extends DType = "f32">(
   backend: Backend,

@@ -1,5 +1,5 @@
 /** Elements as arrays of the host: which typed array goes with which element type. */
-import { DTypeError } from "../errors.js";
+import { ArgumentError, DTypeError } from "../errors.js";
 import { describe } from "../options.js";
 import { type DType, storageBits } from "./shape.js";
 
@@ -42,7 +42,10 @@ export function kindOf(data: unknown): string | undefined {
   return tagOf.call(data);
 }
 
-/** The bytes of elements of that type, or of bytes. Throws `DTypeError` for an array of another kind. */
+/**
+ * The bytes of elements of that type, or of bytes. Throws `DTypeError` for an array of another kind, `ArgumentError` for one
+ * whose memory was transferred.
+ */
 export function bytesOf(op: string, dtype: DType, data: unknown): Uint8Array {
   const [kind, wanted] = [kindOf(data), arrayOf(dtype)];
   if (kind !== wanted && kind !== "Uint8Array") {
@@ -51,5 +54,14 @@ export function bytesOf(op: string, dtype: DType, data: unknown): Uint8Array {
     );
   }
   const { buffer, byteOffset, byteLength } = data as Uint8Array;
-  return new Uint8Array(buffer, byteOffset, byteLength);
+  try {
+    return new Uint8Array(buffer, byteOffset, byteLength);
+  } catch (cause) {
+    throw new ArgumentError(
+      `${op}: the memory of the data was transferred; copy them before you transfer it`,
+      {
+        cause,
+      },
+    );
+  }
 }

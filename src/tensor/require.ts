@@ -1,6 +1,6 @@
 /** Tensors as arguments: of which type, of which size, alive, and apart from each other. */
 import { ArgumentError, DisposedError, DTypeError, ShapeError } from "../errors.js";
-import { type Domain, describe, oneOf } from "../options.js";
+import { classOf, type Domain, describe, oneOf } from "../options.js";
 import { type DType, isWide, WIDE_DTYPES, type WideDType } from "./shape.js";
 import { Tensor } from "./tensor.js";
 
@@ -19,7 +19,7 @@ export function dtypeOf(dtypes: readonly DType[]): Domain {
 export function requireTensor(op: string, name: string, x: unknown): Tensor {
   if (!(x instanceof Tensor))
     throw new DTypeError(
-      `${op}: ${name} is ${describe(x)}, a ${Object(x).constructor?.name ?? "thing"}; it must be a tensor; dequantize what is quantized`,
+      `${op}: ${name} is ${describe(x)}, a ${classOf(Object(x)) || "thing"}; it must be a tensor; dequantize what is quantized`,
     );
   if (x.disposed) throw new DisposedError(`${op}: ${name}, a ${x.dtype} [${x.shape}] tensor,`);
   if (x.backend.memory.closed) throw new DisposedError(`${op}: the ${x.backend.name} backend of ${name}`);

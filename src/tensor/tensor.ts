@@ -196,7 +196,8 @@ export class Tensor<D extends DType = DType> {
 
   /**
    * Overwrites all elements. `data` are elements as `data()` gives them, or the tensor's bytes, little endian, as a
-   * Uint8Array. Throws `DTypeError` for an array of another kind, `ShapeError` for one of another length.
+   * Uint8Array. Throws `DTypeError` for an array of another kind, `ShapeError` for one of another length, `ArgumentError` for
+   * one whose memory was transferred.
    */
   write(data: TensorData): this {
     const { address } = this;

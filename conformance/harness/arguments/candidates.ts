@@ -49,6 +49,11 @@ export interface Place {
 
 class Foreign {}
 
+/** A class whose name is no text. */
+class Nameless {
+  static readonly name = Symbol("nameless");
+}
+
 /** All values to try in a place. */
 export function candidatesFor(place: Place): readonly Candidate[] {
   const { taken } = place;
@@ -78,9 +83,11 @@ function plain({ taken: { kinds, literals, optional } }: Place): readonly Candid
     of("a Date", new Date(0), true),
     of("a Map", new Map(), true),
     of("an object of a class", new Foreign(), true),
+    of("an object of a class without a name", new Nameless(), true),
     of("an object that is no text", Object.assign(Object.create(null), { toString: null }), true),
     ...(kinds.has("function") ? [] : [of("a class", Foreign, true)]),
     of("an unknown key", { nonsense: 1 }, true),
+    of("a long unknown key", { ["n".repeat(1e6)]: 1 }, true),
   ];
 }
 

@@ -9,7 +9,8 @@ export const platform: Platform = {
   parallelism: availableParallelism(),
   mayBlock: true,
   spawn(body, data) {
-    const source = `(${body})(require("node:worker_threads").workerData)`;
+    // runs as a script and as a module: which of them it is follows the process's flags
+    const source = `import("node:worker_threads").then(({ workerData }) => (${body})(workerData))`;
     const worker = new Worker(source, { eval: true, workerData: data });
     return {
       /** The worker keeps no process alive: it sleeps in Atomics.wait for as long as the backend is open. */

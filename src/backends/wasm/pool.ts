@@ -19,7 +19,6 @@ interface Thread {
   readonly header: Int32Array;
   readonly args: Float64Array;
   readonly worker: WorkerHandle;
-  jobs: number;
   /** It was told to leave. */
   closed: boolean;
 }
@@ -94,7 +93,6 @@ export class Pool {
       header: new Int32Array(memory.buffer, control, 4),
       args: new Float64Array(memory.buffer, control + 64, CONTROL.maxArgs),
       worker: platform.spawn(serve.toString(), data),
-      jobs: 1,
       closed: false,
     };
     this.#threads.push(thread);
@@ -172,9 +170,7 @@ export class Pool {
     thread.args.set(args);
     thread.header[2] = this.#names.indexOf(name);
     thread.header[3] = args.length;
-    Atomics.store(thread.header, 0, thread.jobs);
-    Atomics.notify(thread.header, 0);
-    thread.jobs++;
+    wake(thread);
   }
 
   /** Lets the workers leave and waits until they have. */
@@ -182,8 +178,7 @@ export class Pool {
     for (const thread of this.#threads) {
       thread.closed = true;
       thread.header[2] = -1;
-      Atomics.store(thread.header, 0, thread.jobs);
-      Atomics.notify(thread.header, 0);
+      wake(thread);
     }
     await Promise.all([...this.#dropped, ...this.#threads.map(({ worker }) => worker.terminate())]);
     for (const address of [...this.#scratch, ...this.#controls]) this.#heap.release(address);
@@ -206,10 +201,22 @@ async function ready(thread: Thread): Promise<void> {
   if (!thread.closed) thread.worker.detach();
 }
 
+/** The number that follows: numbers of jobs are int32, and a run may have more jobs than there are. */
+function next(job: number): number {
+  return (job + 1) | 0;
+}
+
+/** Gives the thread the job that its control block describes. */
+function wake({ header }: Thread): void {
+  Atomics.store(header, 0, next(Atomics.load(header, 0)));
+  Atomics.notify(header, 0);
+}
+
 function join(thread: Thread, name: string): number {
+  const awaited = next(Atomics.load(thread.header, 0));
   for (;;) {
     const done = Atomics.load(thread.header, 1);
-    if (done === thread.jobs) break;
+    if (done === awaited) break;
     if (platform.mayBlock) Atomics.wait(thread.header, 1, done);
   }
   if (thread.header[3] !== 0) throw new BackendError(`wasm: ${name} trapped in a worker`);

@@ -16,7 +16,7 @@ export interface WorkerData {
  * Waits for jobs in the control block and runs them. It is sent to the worker as source text, so it must
  * not refer to anything outside itself.
  *
- * int32 [0] number of the last job given, [1] number of the last job done, [2] export index (-1: leave),
+ * int32 [0] number of the last job given, [1] number of the job waited for; both wrap; [2] export index (-1: leave),
  * [3] argument count in, 1 out if the job trapped; float64 from byte 64 on: the arguments, the first also
  * the result.
  */
@@ -33,8 +33,8 @@ export function serve({ module, memory, control, names }: WorkerData): void {
   const args = new Float64Array(memory.buffer, control + 64, 56);
   const job = (index: number): ((...args: number[]) => number) =>
     instance.exports[names[index] as string] as (...args: number[]) => number;
-  for (let done = 0; ; done++) {
-    Atomics.store(header, 1, done + 1);
+  for (let done = Atomics.load(header, 1); ; done = (done + 1) | 0) {
+    Atomics.store(header, 1, (done + 1) | 0);
     Atomics.notify(header, 1);
     // a notification may come late, after the job it told of: the number alone says that there is another
     while (Atomics.load(header, 0) === done) Atomics.wait(header, 0, done);

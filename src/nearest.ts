@@ -9,8 +9,11 @@ export function nearest(given: string, names: readonly string[]): string {
   return near ? `; did you mean ${near.name}?` : "";
 }
 
-/** Insertions, deletions, replacements and swaps of neighbours that make one text the other. */
-function distance(a: string, b: string): number {
+/**
+ * Insertions, deletions, replacements and swaps of neighbours that make one text the other; infinite for what is too long to be
+ * a name.
+ */
+export function distance(a: string, b: string): number {
   if (a.length > 64) return Number.POSITIVE_INFINITY;
   let before: number[] = [];
   let last = Array.from({ length: b.length + 1 }, (_, j) => j);
