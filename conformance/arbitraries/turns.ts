@@ -1,15 +1,20 @@
 /**
  * Inputs of the sizes at which a loop of a kernel takes a second turn that smaller ones never take: as many rows, tiles or
- * matrices as a grid has places for, and more. scripts/turns says which loops a run has reached.
+ * matrices as a grid has places for, and more; and of those whose last few numbers go a way of their own. Sums and draws are
+ * of ordinary numbers, which show an error wherever it is. scripts/turns says which loops a run has reached.
  */
 import * as fc from "fast-check";
 import type { ActivationName } from "../../src/backends/ops.js";
-import type { Shape } from "../../src/tensor/shape.js";
+import { BLOCK_FORMATS, type BlockFormatName } from "../../src/formats/block.js";
+import type { Shape, WideDType } from "../../src/tensor/shape.js";
+import { decodeCase } from "../harness/operations/decode.js";
+import { dequantizeCase } from "../harness/operations/dequantize.js";
 import { parameters } from "../harness/operations/norm.js";
 import { normQuantizeCase } from "../harness/operations/norm-quantize.js";
 import type { Cases, OperationName } from "../harness/operations.js";
 import { PlainTensor } from "../harness/plain.js";
 import { large, losses, manyIds, row } from "./large.js";
+import { ordinary } from "./ordinary.js";
 import { words } from "./random.js";
 import { wideType } from "./wide.js";
 
@@ -36,19 +41,57 @@ const NORMED: readonly Shape[] = [
 ];
 
 const outDtype = wideType();
+const f32 = fc.constant("f32" as const);
 
-function normed(shape: Shape) {
+function normed(shape: Shape, dtype?: WideDType) {
   return fc
-    .tuple(fc.record({ x: large(shape), epsilon: fc.constant(1e-5), outDtype }), parameters(shape))
+    .tuple(fc.record({ x: ordinary(shape, dtype), epsilon: fc.constant(1e-5), outDtype }), parameters(shape))
     .map(([input, given]) => ({ ...input, ...given }));
 }
+
+/** Columns of f32 of which a ring on an sm_90 has so many slots of so many rows. */
+const RINGS = [
+  [13, 2, 2056],
+  [6, 1, 8200],
+  [2, 1, 20_008],
+] as const;
+
+/** Rows of scores that a causal mask cuts at every place of eight numbers, for teams of each size. */
+const MASKED: readonly Shape[] = [64, 1032, 2056, 4104, 8200, 16_392, 28_000].map((columns) => [
+  2,
+  9,
+  columns,
+]);
+
+/** What a kernel rounds by itself, and the numbers that a block of threads takes in one turn, at most. */
+const ROUNDED = ["e4m3", "e5m2", "e2m1", "bf16", "f16"] as const;
+const EIGHTS = 256;
+const MOST_EIGHTS = 4;
+
+const random = fc.record({ seed: fc.bigInt({ min: 0n, max: 2n ** 64n - 1n }), offset: fc.constant(3n) });
+
+/** Some numbers, the last of which are no whole eight, in each of the turns of a block; an even number. */
+const RESTS = Array.from({ length: MOST_EIGHTS }, (_, turn) => 8 * (EIGHTS * turn + 3) + 6);
+
+/** Formats whose rows may have any length. */
+const RAGGED = (Object.keys(BLOCK_FORMATS) as BlockFormatName[]).filter(
+  (name) => BLOCK_FORMATS[name].multiple === 1,
+);
+
+/** Rows and columns that are no whole vectors, of more numbers than a warp or a tile takes. */
+const RAGGED_SHAPES: readonly Shape[] = [
+  [43, 1501],
+  [1501, 43],
+  [203, 2051],
+  [1029, 1031],
+];
 
 /** Gradients of rows of one type, which is what is worked in shared memory. */
 function normGradients(shape: Shape) {
   return wideType().chain((dtype) =>
     fc
       .tuple(
-        fc.record({ grad: large(shape, dtype), x: large(shape, dtype), rstd: row(shape) }),
+        fc.record({ grad: ordinary(shape, dtype), x: ordinary(shape, dtype), rstd: row(shape) }),
         parameters(shape),
         row(shape),
       )
@@ -98,8 +141,13 @@ export function turnsFor(multiprocessors: number): Turns {
       [40_000, 8],
       [70_000, 16],
       [32 * GRID + 33, 1],
-    ].map((shape) => fc.record({ x: large(shape), outDtype })),
-    norm: NORMED.map(normed),
+    ].map((shape) => fc.record({ x: ordinary(shape), outDtype: f32 })),
+    norm: [
+      ...NORMED.map((shape) => normed(shape)),
+      ...RINGS.map(([slots, group, columns]) =>
+        normed([multiprocessors * (slots + 1) * group + (multiprocessors >> 1), columns], "f32"),
+      ),
+    ],
     normQuantize: NORMED.map((shape) => normQuantizeCase(["fp8-delayed"], () => fc.constant(shape))),
     normBackward: [
       [20_000, 64],
@@ -128,6 +176,12 @@ export function turnsFor(multiprocessors: number): Turns {
         vocabulary: fc.constant(8 * 32 * GRID + 700),
         outDtype: fc.constant("bf16"),
       }),
+      fc.record({
+        grad: ordinary([40_000, 3]),
+        ids: manyIds(40_000, 3000),
+        vocabulary: fc.constant(3000),
+        outDtype: f32,
+      }),
     ],
     swapAxes: (["u8", "bf16", "f32"] as const).map((dtype) =>
       fc.nat().map((seed) => {
@@ -137,22 +191,56 @@ export function turnsFor(multiprocessors: number): Turns {
         return { x: new PlainTensor(dtype, shape, array.from(bits) as never), axis1: 1, axis2: 2 };
       }),
     ),
-    encode: (["e4m3", "bf16", "e2m1", "e3m2"] as const).map((format) =>
-      fc.record({
-        x: large([1025, 1032]),
-        format: fc.constant(format),
-        rounding: fc.constant("stochastic"),
-        overflow: fc.constant("saturate"),
-        random: fc.record({ seed: fc.bigInt({ min: 0n, max: 2n ** 64n - 1n }), offset: fc.constant(3n) }),
-        scale: fc.constant(1),
-      }),
+    encode: [
+      ...(["e4m3", "bf16", "e2m1", "e3m2"] as const).map((format) =>
+        fc.record({
+          x: ordinary([1025, 1032], "f32"),
+          format: fc.constant(format),
+          rounding: fc.constant("stochastic" as const),
+          overflow: fc.constant("saturate" as const),
+          random,
+          scale: fc.constant(0.75),
+        }),
+      ),
+      ...RESTS.flatMap((count) =>
+        ROUNDED.map((format) =>
+          fc.record({
+            x: ordinary([count]),
+            format: fc.constant(format),
+            rounding: fc.constant("tiesToEven" as const),
+            overflow: fc.constant("saturate" as const),
+            random,
+            scale: fc.constant(0.75),
+          }),
+        ),
+      ),
+    ],
+    decode: RESTS.flatMap((count) =>
+      ROUNDED.map((format) => decodeCase(fc.constant(format), fc.constant(count))),
+    ),
+    dequantize: RAGGED.flatMap((name) =>
+      RAGGED_SHAPES.map((shape) => dequantizeCase(() => fc.constant(shape), [name])),
+    ),
+    softmax: MASKED.map((shape) =>
+      fc.record({ x: ordinary(shape), causal: fc.constant(true), scale: fc.constant(0.125), outDtype }),
+    ),
+    softmaxBackward: MASKED.flatMap((shape) =>
+      (["bf16", "f16", "f32"] as const).map((dtype) =>
+        fc.record({
+          grad: ordinary(shape, dtype),
+          y: ordinary(shape, dtype),
+          causal: fc.constant(true),
+          scale: fc.constant(0.125),
+          outDtype,
+        }),
+      ),
     ),
     gradNorm: [
       fc.record({
-        grads: fc.array(large([2, 3]), { minLength: 1100, maxLength: 1100 }),
+        grads: fc.array(ordinary([2, 3]), { minLength: 1100, maxLength: 1100 }),
         maxNorm: fc.constant(1),
       }),
-      fc.record({ grads: large([2600, 2047]).map((x) => [x]), maxNorm: fc.constant(1) }),
+      fc.record({ grads: ordinary([2600, 2047]).map((x) => [x]), maxNorm: fc.constant(1) }),
     ],
   };
 }

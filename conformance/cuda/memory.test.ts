@@ -65,6 +65,18 @@ describeOnGpu("memory of a GPU", () => {
     await other.dispose();
   });
 
+  it("is read to the end where several long reads are under way as its backend is closed", async () => {
+    const other = await openBackend("cuda");
+    const tensors = [1, 2, 3].map((word) =>
+      new Tensor(other, "u32", [3 << 20]).write(new Uint32Array(3 << 20).fill(word)),
+    );
+    const reads = tensors.map((x) => x.data());
+    await other.dispose();
+    for (const [i, read] of reads.entries())
+      expect((await read).findIndex((word) => word !== i + 1)).toBe(-1);
+    for (const x of tensors) x.dispose();
+  });
+
   it("takes what lies in shared memory", () => {
     const shared = new Float32Array(new SharedArrayBuffer(64), 8, 3);
     shared.set([1, -2, 3]);

@@ -122,19 +122,28 @@ describeOnGpu("batches of products on a GPU", () => {
     record(gpu(), { group: "gemm", name: `batches of ${dtype}`, runs: BATCHES, declined: [] });
   });
 
-  it.each(["bf16", "f16", "f32"] as const)("more matrices than a grid has places: %s", (dtype) => {
+  it.each([
+    ["bf16", "TN", 8],
+    ["bf16", "NN", 7],
+    ["f16", "TN", 8],
+    ["f16", "NT", 7],
+    ["f32", "TN", 8],
+    ["f32", "TN", 7],
+    ["f32", "NN", 8],
+    ["f32", "NT", 7],
+  ] as const)("more matrices than a grid has places: %s %s, %i deep", (dtype, layout, depth) => {
     using _scope = new Scope();
     const input = {
-      size: { rows: 3, columns: 8, depth: 8 },
+      size: { rows: 3, columns: 8, depth },
       batch: 65_535 + 6,
-      layout: "TN",
+      layout,
       alpha: 1,
       outDtype: dtype,
       seed: 5,
     } as const;
     const { a, b } = operands(dtype, input);
     const on = (backend: Backend) =>
-      ({ a: upload(backend, a), b: upload(backend, b), layout: "TN", outDtype: dtype }) as const;
+      ({ a: upload(backend, a), b: upload(backend, b), layout, outDtype: dtype }) as const;
     const { out, plan } = batchedGemm({ ...on(gpu()), datapath: datapathOf(dtype) });
     assertSame("out", download(out), download(batchedGemm({ ...on(reference()), plan }).out));
   });

@@ -27,18 +27,22 @@ function someCodes(layout: ScalarLayout, seed: number, count: number): number[] 
   return Array.from(words(seed, count), (word, i) => (seed === 0 ? i : word) % 2 ** bits);
 }
 
-function decodeCase(): fc.Arbitrary<DecodeCase> {
+/** Codes of those formats, so many of them; an even number where two share a byte. */
+export function decodeCase(
+  from: fc.Arbitrary<ScalarFormat | ScalarLayout> = format(),
+  counts = fc.oneof(fc.integer({ min: 0, max: 40 }), fc.constant(256)),
+): fc.Arbitrary<DecodeCase> {
   return fc
     .record({
-      format: format(),
+      format: from,
       seed: fc.nat(),
-      count: fc.oneof(fc.integer({ min: 0, max: 40 }), fc.constant(256)),
+      count: counts,
       dtype: wideType(),
     } as const)
-    .map(({ format: from, seed, count, dtype }) => {
-      const even = storageBitsOf(from) === 4 ? count - (count % 2) : count;
-      const codes = stored(someCodes(layoutOf(from), seed, even), from, [even]);
-      return { codes, format: from, dtype };
+    .map(({ format: source, seed, count, dtype }) => {
+      const even = storageBitsOf(source) === 4 ? count - (count % 2) : count;
+      const codes = stored(someCodes(layoutOf(source), seed, even), source, [even]);
+      return { codes, format: source, dtype };
     });
 }
 

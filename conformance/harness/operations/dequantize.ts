@@ -1,6 +1,6 @@
 /** dequantize: any codes under any scales, also those that no quantizer would choose. */
 import * as fc from "fast-check";
-import { BLOCK_FORMATS, tileSize } from "../../../src/formats/block.js";
+import { BLOCK_FORMATS, type BlockFormatName, tileSize } from "../../../src/formats/block.js";
 import { factsOf } from "../../../src/formats/derive.js";
 import { copyGeometry } from "../../../src/tensor/geometry.js";
 import type { Direction, QuantizeSpec, ScaleLayout } from "../../../src/tensor/quantized.js";
@@ -44,8 +44,12 @@ function scaleCodes(spec: QuantizeSpec, seed: number, count: number, plant: numb
 
 const smallShapes: Shapes = (multiple, block) => matrixShape(multiple, block, 4096);
 
-export function dequantizeCase(shapes = smallShapes): fc.Arbitrary<DequantizeCase> {
-  return quantizeSpec().chain((spec) => {
+/** Of tensors of those shapes and quantizers. */
+export function dequantizeCase(
+  shapes = smallShapes,
+  names?: readonly BlockFormatName[],
+): fc.Arbitrary<DequantizeCase> {
+  return quantizeSpec(names).chain((spec) => {
     const { multiple } = BLOCK_FORMATS[spec.quantizer];
     const pattern = fc.oneof(specialPattern(), anyPattern());
     return fc
