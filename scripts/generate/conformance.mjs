@@ -193,8 +193,8 @@ multiplies all 2^16 pairs of e4m3 and of e5m2 codes, against exact arithmetic, w
 
 ## On a GPU
 
-The CUDA backend against the reference: \`RUNS=10000 CHUNKS=256 RECORD=conformance/vectors/gpu-conformance.jsonl npx vitest run
---project gpu --testTimeout 900000\` on a machine with a GPU. Results of that GPU are frozen in \`h200-results.json\`, products with the plans it chose,
+The CUDA backend against the reference: \`RECORD=conformance/vectors/gpu-conformance.jsonl npx vitest run --project gpu\` on a machine
+with a GPU; \`RUNS=10000 CHUNKS=256\` in front of it, and \`--testTimeout 900000\`, try as many inputs of each law and whole sweeps. Results of that GPU are frozen in \`h200-results.json\`, products with the plans it chose,
 and \`npm test\` holds the reference to them on any machine (\`conformance/frozen.test.ts\`).
 
 Every allocation of these tests, an operation's own included, lies between fences that are looked at when it is given back; a

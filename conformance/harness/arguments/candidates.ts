@@ -51,6 +51,7 @@ class Foreign {}
 
 /** A class whose name is no text. */
 class Nameless {
+  readonly held = true;
   static readonly name = Symbol("nameless");
 }
 
