@@ -11,6 +11,8 @@ namespace {
 void UpdateScales(const Call& call) {
   const uint64_t length = call.count("length");
   const uint64_t count = call.count("count");
+  // row 0 is read whatever follows
+  if (length == 0) throw Failure{"ARGUMENT", "length is 0"};
   UpdateScalesParams p{};
   p.amaxHistory = call.pointer<float>("amaxHistory", bytesOf(product({length, count}), 32));
   p.scale = call.pointer<float>("scale", bytesOf(count, 32));
