@@ -76,7 +76,8 @@ const DOCUMENTS = [
 ];
 
 function section(titles) {
-  const origin = `${backend.description}; medians of ${rounds} rounds; \`npm run bench:cuda -- --write\`:`;
+  const command = `npm run bench:cuda -- ${flags.quick ? "--quick " : ""}--write`;
+  const origin = `${backend.description}; medians of ${rounds} rounds; \`${command}\`:`;
   return `${origin}\n\n${titles.map((title) => markdown(tables[title])).join("\n")}`;
 }
 
