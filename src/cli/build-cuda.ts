@@ -9,7 +9,7 @@ import { optional } from "./options.js";
 const root = dirname(createRequire(import.meta.url).resolve("lockstep/package.json"));
 
 /** One architecture as CMake has them. */
-const ARCHITECTURE = /^(native|all|all-major|\d+[af]?(-real|-virtual)?)$/;
+const ARCHITECTURE = /^(native|all|all-major|\d{2,3}[af]?(-real|-virtual)?)$/;
 
 function architectures(text: string): string {
   if (text.split(";").every((each) => ARCHITECTURE.test(each))) return text;
