@@ -193,6 +193,17 @@ const RECIPES = {
 
 const group = { size: 2, reduceMax: () => undefined };
 
+/** All options of a region. */
+function regionOptions({ backend }: World) {
+  return {
+    recipe: new DelayedScaling(),
+    enabled: true,
+    calibrating: false,
+    amaxReductionGroup: group,
+    backend,
+  };
+}
+
 export const RECIPE_ROWS: Rows = {
   DelayedScaling: {
     calls: [
@@ -265,31 +276,10 @@ export const RECIPE_ROWS: Rows = {
   checkRecipeSupport: { calls: [(w) => [new MXFP8BlockScaling(), w.backend]] },
   getDefaultRecipe: { calls: [(w) => [w.backend]] },
   autocast: {
-    calls: [
-      (w) => [
-        {
-          recipe: new DelayedScaling(),
-          enabled: true,
-          calibrating: false,
-          amaxReductionGroup: group,
-          backend: w.backend,
-        },
-        () => 1,
-      ],
-    ],
+    calls: [(w) => [regionOptions(w), () => 1]],
   },
   autocastScope: {
-    calls: [
-      (w) => [
-        {
-          recipe: new DelayedScaling(),
-          enabled: true,
-          calibrating: false,
-          amaxReductionGroup: group,
-          backend: w.backend,
-        },
-      ],
-    ],
+    calls: [(w) => [regionOptions(w)]],
   },
   quantizedModelInit: {
     calls: [
