@@ -72,12 +72,19 @@ class Call {
   // Device memory with room for `bytes`.
   template <typename T = void>
   T* pointer(Name name, uint64_t bytes) const {
-    return static_cast<T*>(context_.pointer(name.text(), count(name), bytes));
+    return static_cast<T*>(take(name, bytes));
   }
   // As `pointer`; null where the argument was not given.
   template <typename T = void>
   T* optional(Name name, uint64_t bytes) const {
     return has(name) ? pointer<T>(name, bytes) : nullptr;
+  }
+  // As `pointer`, of the argument "workspace": memory that no other argument of the call lies in, for a kernel trusts what it
+  // has put there.
+  template <typename T>
+  T* workspace(uint64_t bytes) const {
+    workspace_ = taken_;
+    return pointer<T>("workspace", bytes);
   }
 
   void check(const char* what, cudaError_t error) const { context_.check(what, error); }
@@ -86,9 +93,24 @@ class Call {
   Napi::Env env() const { return env_; }
 
  private:
+  struct Range {
+    const char* name;
+    uint64_t from;
+    uint64_t to;
+  };
+  // Pointers of a call, at most.
+  static constexpr size_t kMaxPointers = 48;
+
+  // What `pointer` gives. Throws Failure ARGUMENT where the workspace and another argument share a byte.
+  void* take(Name name, uint64_t bytes) const;
+
   Napi::Env env_;
   Context& context_;
   std::array<double, kArgumentCount> slots_;
+  mutable std::array<Range, kMaxPointers> ranges_;
+  mutable size_t taken_ = 0;
+  // Which of them is the workspace.
+  mutable size_t workspace_ = kMaxPointers;
 };
 
 // The context in `value`. Throws Failure ARGUMENT for anything else, and as Context::enter.

@@ -34,7 +34,7 @@ void EmbeddingBackward(const Call& call) {
   p.ids = call.pointer<int32_t>("ids", bytesOf(count, 32));
   p.outType = call.wide("outType");
   p.out = call.pointer("out", bytesOf(product({vocabulary, columns}), bitsOf(p.outType)));
-  p.starts = call.pointer<uint32_t>("workspace", bytesOf(vocabulary + 1 + count, 32));
+  p.starts = call.workspace<uint32_t>(bytesOf(vocabulary + 1 + count, 32));
   p.positions = p.starts + vocabulary + 1;
   p.count = static_cast<int64_t>(count);
   p.vocabulary = static_cast<int64_t>(vocabulary);

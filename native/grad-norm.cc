@@ -15,7 +15,7 @@ void SquareSum(const Call& call) {
   p.type = call.wide("xType");
   p.x = call.pointer("x", bytesOf(count, bitsOf(p.type)));
   p.count = static_cast<int64_t>(count);
-  p.workspace = call.pointer<float>("workspace", bytesOf(pieces, 32));
+  p.workspace = call.workspace<float>(bytesOf(pieces, 32));
   p.out = call.pointer<float>("out", sizeof(float));
   call.check("squareSum", launchSquareSum(p, call.stream()));
 }

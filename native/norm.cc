@@ -45,7 +45,7 @@ void NormBackward(const Call& call) {
   p.rows = static_cast<int64_t>(rows);
   p.columns = static_cast<int64_t>(columns);
   p.zeroCentered = call.flag("zeroCentered");
-  p.workspace = call.pointer<float>("workspace", workspaceBytes(rows, columns, p.dbeta ? 2 : 1));
+  p.workspace = call.workspace<float>(workspaceBytes(rows, columns, p.dbeta ? 2 : 1));
   call.check("normBackward", launchNormBackward(p, call.stream()));
 }
 
@@ -59,7 +59,7 @@ void ColumnSum(const Call& call) {
   p.plain = call.pointer("out", bytesOf(columns, bitsOf(p.outType)));
   p.rows = static_cast<int64_t>(rows);
   p.columns = static_cast<int64_t>(columns);
-  p.workspace = call.pointer<float>("workspace", workspaceBytes(rows, columns, 1));
+  p.workspace = call.workspace<float>(workspaceBytes(rows, columns, 1));
   call.check("columnSum", launchColumnSum(p, call.stream()));
 }
 

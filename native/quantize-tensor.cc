@@ -16,7 +16,7 @@ static void QuantizeTensor(const Call& call) {
   p.columnwiseScaleInv = call.optional<float>("columnwiseScaleInv", sizeof(float));
   p.scale = call.optional<float>("scale", sizeof(float));
   p.amax = call.optional<float>("amax", sizeof(float));
-  p.workspace = call.optional<float>("workspace", sizeof(float));
+  p.workspace = call.has("workspace") ? call.workspace<float>(sizeof(float)) : nullptr;
   p.pow2 = call.flag("pow2");
   p.epsilon = call.f32("epsilon");
   p.amaxRecord = call.optional<float>("amaxRecord", sizeof(float));

@@ -3,6 +3,7 @@ import * as fc from "fast-check";
 import { expect, it } from "vitest";
 import type { AddonExports, DeviceHandle } from "../../src/backends/addon.js";
 import { namingArguments } from "../../src/backends/addon.js";
+import { factsOf } from "../../src/formats/derive.js";
 import { describeOnStandIn } from "../harness/stand-in.js";
 
 describeOnStandIn("an address", (exports: AddonExports) => {
@@ -81,6 +82,30 @@ describeOnStandIn("an address", (exports: AddonExports) => {
       expect(workspaces).toEqual([0, 4096, 8192]);
       for (const canary of canaries)
         expect(addon.readSync(device, canary, 4096).every((byte) => byte === 0x33)).toBe(true);
+    });
+  });
+
+  it("of a workspace that the caller gives is apart from every other argument's", () => {
+    const wide = { gradType: 0, xType: 0, outType: 0, dxType: 0, parameterType: 0, gradientType: 0 };
+    const sizes = { ...wide, rows: 8, columns: 8, count: 8, vocabulary: 8 };
+    const pointers = {
+      embeddingBackward: ["grad", "ids", "out"],
+      columnSum: ["x", "out"],
+      squareSum: ["x", "out"],
+      normBackward: ["grad", "x", "gamma", "mean", "rstd", "dx", "dgamma", "dbeta"],
+      quantizeTensor: ["x", "rowwise", "rowwiseScaleInv", "scale", "amax", "amaxRecord"],
+    } as const;
+    withBlock(2 ** 16, (device, at) => {
+      for (const operation of Object.keys(pointers) as (keyof typeof pointers)[]) {
+        const names = pointers[operation];
+        const lie = Object.fromEntries(names.map((name, i) => [name, at + 4096 * i]));
+        const word = factsOf("e4m3").word;
+        const call = (workspace: number) =>
+          addon[operation](device, { ...sizes, word, epsilon: 0, pow2: 0, ...lie, workspace });
+        call(at + 4096 * names.length);
+        for (const name of names)
+          expect(() => call(lie[name] as number), `${operation} ${name}`).toThrow(/share memory/);
+      }
     });
   });
 });

@@ -71,6 +71,7 @@ const WORDS = [
 /** What arguments that fit together follow from. */
 interface Drawn {
   readonly addresses: readonly number[];
+  readonly workspace: number;
   readonly rows: number;
   readonly columns: number;
   /** Elements of a block. */
@@ -126,6 +127,7 @@ function fitting(name: string, i: number, drawn: Drawn): number {
     unit: 1 + choice * choice,
   };
   if (name in known) return known[name] as number;
+  if (name === "workspace") return drawn.workspace;
   if (isAddress(name)) return drawn.addresses[i % drawn.addresses.length] as number;
   if (/Type$|^(rounding|overflow)$/.test(name)) return choice % 3;
   if (
@@ -139,7 +141,11 @@ function fitting(name: string, i: number, drawn: Drawn): number {
  * Some arguments given, others not: in part of the runs any numbers, in the others such as fit together, but for some, so
  * that calls go on to their launch.
  */
-const slots = (addresses: readonly number[], roomy: readonly number[]): fc.Arbitrary<Float64Array> => {
+const slots = (
+  addresses: readonly number[],
+  roomy: readonly number[],
+  apart: number,
+): fc.Arbitrary<Float64Array> => {
   const address = fc.oneof(
     { weight: 12, arbitrary: fc.constantFrom(...roomy) },
     { weight: 1, arbitrary: fc.constantFrom(...addresses) },
@@ -148,6 +154,7 @@ const slots = (addresses: readonly number[], roomy: readonly number[]): fc.Arbit
   const wild = fc.array(numbers(addresses), { minLength: 1, maxLength: 40 });
   const drawn = fc.record({
     addresses: fc.array(address, { minLength: 1, maxLength: 7 }),
+    workspace: fc.oneof({ weight: 4, arbitrary: fc.constant(apart) }, { weight: 1, arbitrary: address }),
     rows: size,
     columns: size,
     unit: fc.constantFrom(16, 32, 32, 128),
@@ -198,6 +205,8 @@ function instead(given: Float64Array, kind: number): unknown {
   return others[kind] ?? given;
 }
 
+type AddonFunction = (typeof NATIVE_OPERATIONS)[number] | (typeof DIRECT)[number];
+
 const DIRECT = ["write", "read", "readSync", "copy", "free", "allocate", "memory", "trim"] as const;
 
 /** Prepares a product, with an algorithm where there is one; its number. */
@@ -215,20 +224,28 @@ function preparedPlan(addon: AddonExports, device: DeviceHandle, transposeA: 0 |
 
 const PLAN = NATIVE_ARGUMENTS.indexOf("plan");
 
+interface ArgumentRuns {
+  readonly numRuns: number;
+  readonly seed?: number;
+  /** The functions that are called, all of them if left out. */
+  readonly names?: readonly AddonFunction[];
+}
+
 /**
- * Calls of every function with arguments of any kind: each works or throws an Error, and all go on working. Gives the names
- * of those that only threw.
+ * Calls of every function with arguments of any kind: each works or throws an Error, and all go on working. A call that is
+ * accepted is waited for, so that a fault of its kernel is reported as its own. Gives the names of those that only threw.
  */
 export async function survivesArguments(
   addon: AddonExports,
-  runs: { readonly numRuns: number; readonly seed?: number },
-): Promise<readonly string[]> {
+  { names = [...NATIVE_OPERATIONS, ...DIRECT], ...runs }: ArgumentRuns,
+): Promise<readonly AddonFunction[]> {
   const [device, other] = [new addon.Device(0), new addon.Device(0)] as [DeviceHandle, DeviceHandle];
   const blocksOf = (handle: DeviceHandle) => BLOCKS.map((bytes) => addon.allocate(handle, bytes));
   const stale = addon.allocate(device, 2 ** 21);
   addon.free(device, stale);
   const addresses = addressesIn(blocksOf(device), [...blocksOf(other), stale]);
   const roomy = [0, 1, 2].map((i) => addon.allocate(device, 2 ** 20) + 256 * i);
+  const apart = addon.allocate(device, 2 ** 20);
   const plans = [preparedPlan(addon, device, 0), preparedPlan(addon, device, 1)];
   const worked = new Set<string>();
   const pending: Promise<unknown>[] = [];
@@ -237,9 +254,9 @@ export async function survivesArguments(
   const direct = fc.array(anything(addresses), { minLength: 3, maxLength: 3 });
   fc.assert(
     fc.property(
-      fc.constantFrom(...NATIVE_OPERATIONS, ...DIRECT),
+      fc.constantFrom(...names),
       handles,
-      slots(addresses, roomy),
+      slots(addresses, roomy, apart),
       fc.integer({ min: 0, max: 199 }),
       direct,
       (name, handle, given, kind, drawn) => {
@@ -261,15 +278,16 @@ export async function survivesArguments(
         } catch (error) {
           expect(error).toBeInstanceOf(Error);
           threw++;
+          return;
         }
+        addon.synchronize(device);
       },
     ),
     { endOnFailure: true, ...runs },
   );
   await Promise.all(pending);
   expect(threw).toBeGreaterThan(runs.numRuns / 20);
-  addon.synchronize(device);
   addon.close(device);
   addon.close(other);
-  return [...NATIVE_OPERATIONS, ...DIRECT].filter((name) => !worked.has(name));
+  return names.filter((name) => !worked.has(name));
 }
