@@ -1,6 +1,7 @@
 // Neighbouring threads have neighbouring slots; the rows of a slot's history are shared among the threads above each other.
 #include "kernels/delayed-scaling.h"
 
+#include "kernels/reduce.cuh"
 #include "kernels/scale.cuh"
 
 namespace lockstep {
@@ -9,15 +10,17 @@ namespace {
 
 constexpr int kSlots = 32;
 constexpr int kRows = 32;
-// Rows that a thread moves together.
-constexpr int kDepth = 4;
+// Rows that a thread moves together, all their loads in flight at once.
+constexpr int kDepth = 16;
 
 __global__ void __launch_bounds__(kSlots* kRows) updateScalesKernel(const UpdateScalesParams p) {
-  __shared__ float largest[kRows][kSlots];
+  __shared__ float largest[kRows][kSlots + 1];
+  __shared__ float newest[kSlots];
   const int column = static_cast<int>(threadIdx.x);
-  const int64_t slot = static_cast<int64_t>(blockIdx.x) * kSlots + column;
-  float* history = p.amaxHistory + slot;
-  const float recorded = slot < p.count ? *history : 0.0f;
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * kSlots;
+  const bool present = first + column < p.count;
+  float* history = p.amaxHistory + first + column;
+  const float recorded = present ? *history : 0.0f;
   // NaN is not 0
   const bool rolls = recorded != 0;
   float amax = 0;
@@ -26,8 +29,7 @@ __global__ void __launch_bounds__(kSlots* kRows) updateScalesKernel(const Update
     const auto rowOf = [&](int k) { return tile + k * kRows + threadIdx.y; };
 #pragma unroll
     for (int k = 0; k < kDepth; ++k) {
-      moved[k] = recorded;
-      if (rolls && rowOf(k) < p.length - 1) moved[k] = history[(rowOf(k) + 1) * p.count];
+      moved[k] = present && rowOf(k) < p.length - 1 ? history[(rowOf(k) + 1) * p.count] : recorded;
     }
     // every row of this tile has been read; those below it are no other tile's to write
     __syncthreads();
@@ -40,17 +42,19 @@ __global__ void __launch_bounds__(kSlots* kRows) updateScalesKernel(const Update
     }
   }
   largest[threadIdx.y][column] = amax;
+  if (threadIdx.y == 0) newest[column] = recorded;
   __syncthreads();
-  if (threadIdx.y != 0 || slot >= p.count) return;
+  // a warp has a slot now, a lane a share of its rows
+  const int mine = static_cast<int>(threadIdx.y);
+  amax = maximumOfLanes(largest[column][mine]);
+  const int64_t slot = first + mine;
+  if (column != 0 || slot >= p.count) return;
   const float infinity = floatOf(0x7f800000);
   const float largestFinite = floatOf(0x7f7fffff);
   // an update leaves no scale infinite, one that it starts from included
   if (fabsf(p.scale[slot]) == infinity) p.scale[slot] = largestFinite;
-  if (!rolls) return;
-  for (int row = 1; row < kRows; ++row) {
-    if (largest[row][column] > amax) amax = largest[row][column];
-  }
-  if (p.mostRecent) amax = recorded;
+  if (newest[mine] == 0) return;
+  if (p.mostRecent) amax = newest[mine];
   if (!(amax > 0 && amax < infinity)) return;
   const float quotient = p.scaledMax / amax;
   p.scale[slot] = quotient < infinity ? quotient : largestFinite;
