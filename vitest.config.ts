@@ -21,7 +21,12 @@ export default defineConfig({
         test: {
           name: "reference",
           include: ["conformance/**/*.test.ts"],
-          exclude: ["conformance/slow/**", "conformance/cuda/**", "conformance/addon/**"],
+          exclude: [
+            "conformance/slow/**",
+            "conformance/cuda/**",
+            "conformance/addon/**",
+            "conformance/package/**",
+          ],
         },
       },
       {
