@@ -15,6 +15,7 @@ export default defineConfig({
     testTimeout: 120_000,
     hookTimeout: 60_000,
     maxWorkers: 2,
+    coverage: { include: ["src/**/*.ts"], reporter: ["text"] },
     projects: [
       {
         extends: true,

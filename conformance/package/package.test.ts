@@ -118,7 +118,14 @@ describe("TypeScript", () => {
   } as const;
 
   it.each(Object.entries(kinds))("compiles %s, and finds its mistakes", (_, [file, options]) => {
-    const config = { target: "es2022", strict: true, noEmitOnError: true, types: ["node"], ...options };
+    const config = {
+      target: "es2022",
+      strict: true,
+
+      noEmitOnError: true,
+      types: ["node"],
+      ...options,
+    };
     const typeRoots = [join(ROOT, "node_modules/@types")];
     full.write(file, TYPED.replace("main();", ""));
     const configFile = full.write(

@@ -39,6 +39,7 @@ import { saveCheckpoint } from "lockstep/io";
 export const report: Promise<{ laws: readonly LawReport[] }> | undefined =
   LAWS.length > 0 ? undefined : openBackend("wasm").then((backend) => runConformance({ backend }));
 export const save: Function = saveCheckpoint;
+export const absent = () => [openBackend("wasm", { threads: undefined }), new MXFP8Quantizer({ format: undefined })];
 `;
 
 export const TYPED = `import { ${NAMES} } from "lockstep";\n${SUBPATHS}\nasync function main() {${BODY}}\nmain();\n${MISTAKES}`;
