@@ -15,13 +15,19 @@ export default defineConfig({
     testTimeout: 120_000,
     hookTimeout: 60_000,
     maxWorkers: 2,
+    coverage: { include: ["src/**/*.ts"], reporter: ["text"] },
     projects: [
       {
         extends: true,
         test: {
           name: "reference",
           include: ["conformance/**/*.test.ts"],
-          exclude: ["conformance/slow/**", "conformance/cuda/**", "conformance/addon/**"],
+          exclude: [
+            "conformance/slow/**",
+            "conformance/cuda/**",
+            "conformance/addon/**",
+            "conformance/package/**",
+          ],
         },
       },
       {

@@ -76,6 +76,8 @@ describe("examples", () => {
     const strict = {
       lib: ["es2023", "esnext.disposable"],
       skipLibCheck: false,
+      // Node's own types contradict themselves under it
+      exactOptionalPropertyTypes: false,
     };
     const compilerOptions = { ...strict, rootDir: ".", outDir: ".", declaration: false, sourceMap: false };
     writeFileSync(

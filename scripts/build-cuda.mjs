@@ -53,11 +53,15 @@ function fail(message) {
 
 function cmakeJs() {
   const require = createRequire(import.meta.url);
+  const { peerDependencies } = require("../package.json");
   try {
     require.resolve("node-addon-api/package.json");
     return require.resolve("cmake-js/bin/cmake-js");
   } catch {
-    return fail("cmake-js and node-addon-api are not installed; npm install cmake-js@8 node-addon-api@8");
+    const needed = Object.entries(peerDependencies)
+      .filter(([name]) => name === "cmake-js" || name === "node-addon-api")
+      .map(([name, range]) => `${name}@${range}`);
+    return fail(`cmake-js or node-addon-api is not installed; npm install --save-dev ${needed.join(" ")}`);
   }
 }
 

@@ -1,18 +1,25 @@
 // Writes what is generated: from assembly/contract.ts and the tables of formats and of native arguments their copies, from
-// the committed vectors docs/conformance.md.
+// the committed vectors docs/conformance.md. It builds first, since it reads the tables as compiled: what an older dist/ has is
+// not what the sources say.
 // With --check, writes nothing and fails if a file differs from what it would write.
+import { spawnSync } from "node:child_process";
 import { readFile, writeFile } from "node:fs/promises";
-import { argumentFiles } from "./generate/arguments.mjs";
-import { conformanceFiles } from "./generate/conformance.mjs";
-import { contractFiles } from "./generate/contract.mjs";
-import { formatFiles } from "./generate/formats.mjs";
 
 const COMMAND = "npm run generate";
+const check = process.argv.includes("--check");
 
-const makers = [contractFiles, formatFiles, argumentFiles, conformanceFiles];
+const built = spawnSync("npm", ["run", "--silent", "build"], { stdio: ["ignore", "ignore", "inherit"] });
+// what is generated is compiled too: where it is stale the compiler may complain of it, and still has written the tables
+if (built.status !== 0 && check) process.exit(1);
+
+const makers = [
+  (await import("./generate/contract.mjs")).contractFiles,
+  (await import("./generate/formats.mjs")).formatFiles,
+  (await import("./generate/arguments.mjs")).argumentFiles,
+  (await import("./generate/conformance.mjs")).conformanceFiles,
+];
 const files = Object.assign({}, ...(await Promise.all(makers.map((make) => make(COMMAND)))));
 
-const check = process.argv.includes("--check");
 let stale = 0;
 for (const [path, wanted] of Object.entries(files)) {
   const found = await readFile(path, "utf8").catch(() => "");

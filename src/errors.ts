@@ -10,7 +10,8 @@ export type ErrorCode =
   | "OUT_OF_MEMORY"
   | "DISPOSED"
   | "BACKEND"
-  | "FILE";
+  | "FILE"
+  | "MISSING_PACKAGE";
 
 /**
  * The base of all of them: a message that says what was given, what is needed and what to do. It is one line that does nothing to
@@ -87,5 +88,22 @@ export class BackendError extends LockstepError {
 export class FileError extends LockstepError {
   constructor(message: string, options?: ErrorOptions) {
     super("FILE", message, options);
+  }
+}
+
+/** An optional package that this needs is not installed; the message has the command that installs it. */
+export class MissingPackageError extends LockstepError {
+  /** `needs` are the packages missing, each with its range: `fast-check@^4.10.2`. */
+  constructor(
+    readonly feature: string,
+    readonly needs: readonly string[],
+    options?: ErrorOptions,
+  ) {
+    const [are, them] = needs.length === 1 ? ["is", "it"] : ["are", "them"];
+    super(
+      "MISSING_PACKAGE",
+      `${feature} needs ${needs.join(" and ")}, which ${are} not installed; npm install --save-dev ${needs.join(" ")} installs ${them}`,
+      options,
+    );
   }
 }

@@ -18,6 +18,12 @@ export type OptionTable<T> = {
 /** Gives back `options`, or throws. `name` is what messages call the object; by default they name its options alone. */
 export type OptionCheck<T> = <O extends T>(user: string, options: O, name?: string) => O;
 
+/** Options of which each may be left out, as absent or as `undefined`. */
+export type Given<T> = { readonly [K in keyof T]?: T[K] | undefined };
+
+/** Options of which none is left out. */
+export type Complete<T> = { readonly [K in keyof T]-?: Exclude<T[K], undefined> };
+
 /** Marks an option that cannot be left out. */
 export function needed(domain: Domain): Needed {
   return { needed: domain };

@@ -1,5 +1,6 @@
 /** The table of operations under test. A new operation is one row. */
 import type { Backend } from "../../src/backends/backend.js";
+import type { Complete } from "../../src/options.js";
 import { Scope } from "../../src/tensor/scope.js";
 import { expectNoLeak, GuardedBackend } from "./guarded.js";
 import type { Answer, Operation } from "./operation.js";
@@ -87,15 +88,17 @@ export const OPERATION_NAMES = Object.keys(ROWS) as readonly OperationName[];
  * Something that computes: each operation it has, as a function from plain data to plain data. Answers are
  * named as in the table (`codes`; `rowwise.data`, `rowwise.scaleInv`, ...).
  */
-export type Subject = { readonly [K in OperationName]?: (input: Cases[K]) => Answer | Promise<Answer> };
+export type Subject = {
+  readonly [K in OperationName]?: ((input: Cases[K]) => Answer | Promise<Answer>) | undefined;
+};
 
 /** The independent oracles: exact arithmetic, no code in common with the reference. */
-export const ORACLE: Required<Subject> = mapOperations((_, operation) => operation.oracle);
+export const ORACLE: Complete<Subject> = mapOperations((_, operation) => operation.oracle);
 
 /**
  * A backend as a subject. Its outputs start as poison between fences; a run that leaves bytes behind fails.
  */
-export function backendSubject(backend: Backend): Required<Subject> {
+export function backendSubject(backend: Backend): Complete<Subject> {
   const guarded = new GuardedBackend(backend);
   return mapOperations((_, { run }) => (input) => {
     const before = backend.memoryUse();
@@ -114,12 +117,12 @@ type Made<K extends OperationName> = (input: Cases[K]) => Answer;
 
 function mapOperations(
   make: <C>(name: OperationName, operation: Operation<C>) => (input: C) => Answer,
-): Required<Subject> {
+): Complete<Subject> {
   const entry = <K extends OperationName>(name: K): Made<K> => make(name, OPERATIONS[name]);
   const subject: { -readonly [K in OperationName]?: Made<K> } = {};
   const set = <K extends OperationName>(name: K): void => {
     subject[name] = entry(name) as (typeof subject)[K];
   };
   for (const name of OPERATION_NAMES) set(name);
-  return subject as Required<Subject>;
+  return subject as Complete<Subject>;
 }

@@ -11,16 +11,16 @@ import { operationsOf, requireOperation, requireOptions, requireSubject } from "
 
 export interface ConformanceOptions {
   /** Inputs for each law, from 1. Default 100. */
-  readonly runs?: number;
+  readonly runs?: number | undefined;
   /** An integer of 32 bits. Default 1. The same seed draws the same inputs. */
-  readonly seed?: number;
+  readonly seed?: number | undefined;
   /** Default: all that the subject has. */
-  readonly operations?: readonly string[];
+  readonly operations?: readonly string[] | undefined;
   /** What to draw, for kernels that do only some of an operation. Default: all there is. */
-  readonly inputs?: Inputs;
+  readonly inputs?: Inputs | undefined;
   /** Replays one counterexample: the law and path of a failure, under its seed. */
-  readonly replay?: { readonly law: string; readonly path: string };
-  readonly onProgress?: (progress: Progress) => void;
+  readonly replay?: { readonly law: string; readonly path: string } | undefined;
+  readonly onProgress?: ((progress: Progress) => void) | undefined;
 }
 
 export interface Progress {

@@ -11,15 +11,15 @@ import { type AmaxReductionGroup, ScaleUpdates } from "../tape/scale-updates.js"
 
 export interface AutocastOptions {
   /** Default: that of `backend` where it is given, `getDefaultRecipe`, else `new DelayedScaling()`. */
-  readonly recipe?: Recipe;
+  readonly recipe?: Recipe | undefined;
   /** Default true. */
-  readonly enabled?: boolean;
+  readonly enabled?: boolean | undefined;
   /** Computes in high precision and records amaxes, so that scales are known later. Default false. */
-  readonly calibrating?: boolean;
+  readonly calibrating?: boolean | undefined;
   /** Over which delayed scaling reduces its amaxes. */
-  readonly amaxReductionGroup?: AmaxReductionGroup;
+  readonly amaxReductionGroup?: AmaxReductionGroup | undefined;
   /** Where given, a recipe that it does not support is refused on entry rather than by the first layer. */
-  readonly backend?: Backend;
+  readonly backend?: Backend | undefined;
 }
 
 /** A part of a program in which one recipe is on, or none. */

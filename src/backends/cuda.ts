@@ -21,9 +21,9 @@ import { writesNothing } from "./writes.js";
 
 export interface CudaOptions {
   /** The GPU to use, from 0. Default 0. */
-  readonly device?: number;
+  readonly device?: number | undefined;
   /** The datapath GEMMs take unless told otherwise. Default: the GPU's own. */
-  readonly datapath?: Backend["datapath"];
+  readonly datapath?: Backend["datapath"] | undefined;
 }
 
 /** GPUs are numbered from 0. */

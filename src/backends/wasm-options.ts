@@ -6,7 +6,7 @@ export interface WasmOptions {
    * Threads to compute with, the caller's included; results do not depend on it. Default: what the host suggests, or one
    * where it lets no worker start (`Backend.fewerThreads` says why); a number that is given and cannot be had is an error.
    */
-  readonly threads?: number;
+  readonly threads?: number | undefined;
   /** The datapath GEMMs take unless told otherwise. Default `hopper`. */
-  readonly datapath?: Backend["datapath"];
+  readonly datapath?: Backend["datapath"] | undefined;
 }

@@ -4,6 +4,7 @@ import { dirname, join } from "node:path";
 import { ArgumentError, BackendError } from "../errors.js";
 import { runChild } from "./child-group.js";
 import { defineCommand } from "./command.js";
+import { requirePackages } from "./manifest.js";
 import { optional } from "./options.js";
 
 const root = dirname(createRequire(import.meta.url).resolve("lockstep/package.json"));
@@ -33,6 +34,7 @@ export const buildCuda = defineCommand({
     }),
   },
   async run({ session, values: { architectures } }) {
+    requirePackages("the build of the addon", "cmake-js", "node-addon-api");
     const chosen = architectures === undefined ? [] : ["--architectures", architectures];
     const script = join(root, "scripts/build-cuda.mjs");
     // stdout is for results: what the compilers say goes where errors go

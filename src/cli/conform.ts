@@ -2,6 +2,7 @@
 import type { LawReport } from "../../conformance/index.js";
 import { ArgumentError } from "../errors.js";
 import { defineCommand } from "./command.js";
+import { requirePackages } from "./manifest.js";
 import { integer, optional, value } from "./options.js";
 import type { Session } from "./session.js";
 
@@ -70,6 +71,7 @@ export const conform = defineCommand({
   async run({ session, values: { op, runs, seed, law, path } }) {
     if (path !== undefined && law === undefined)
       throw new ArgumentError("--path is of a law; give --law as well");
+    requirePackages("the conformance suite", "fast-check");
     const { runConformance } = await import("../../conformance/index.js");
     const backend = await session.backend();
     const progress = session.progress(1, "");

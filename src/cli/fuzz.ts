@@ -9,6 +9,7 @@ import { encodePiece } from "./encode.js";
 import type { FuzzCase } from "./fuzz-cases.js";
 import { Sources } from "./gemm-operands.js";
 import { GEMM_OPTIONS, multiply, type Product } from "./gemm-product.js";
+import { requirePackages, VERSION } from "./manifest.js";
 import { integer, type OptionTable, oneOf, type Values, value } from "./options.js";
 import { copyPiece, naming, type Piece, writePieces } from "./pieces.js";
 import { quantizePiece } from "./quantize.js";
@@ -16,7 +17,6 @@ import { QUANTIZER_OPTIONS, requireApplicable, specOf } from "./quantizer-option
 import { formatRecipe, recipeKey } from "./recipe.js";
 import { toJson } from "./session.js";
 import { ENCODING, OUTPUT } from "./shared-options.js";
-import { VERSION } from "./version.js";
 
 const OPS = ["encode", "quantize", "gemm"] as const;
 type Op = (typeof OPS)[number];
@@ -149,6 +149,7 @@ export const fuzz = defineCommand({
   async run({ session, values, given }) {
     const { op, output, cases: count, seed } = values;
     requireTaken(op, OPTIONS, given);
+    requirePackages("the corpus", "fast-check");
     const backend = await session.backend();
     const corpus = await CORPORA[op](backend, values, given);
     const width = String(count - 1).length;

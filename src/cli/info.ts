@@ -2,7 +2,7 @@
 import { availableParallelism } from "node:os";
 import { cudaDevices, missingBackends } from "../backends/open.js";
 import { defineCommand } from "./command.js";
-import { VERSION } from "./version.js";
+import { VERSION } from "./manifest.js";
 
 export const info = defineCommand({
   name: "info",

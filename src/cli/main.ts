@@ -17,10 +17,10 @@ import { gemm } from "./gemm.js";
 import { programHelp } from "./help.js";
 import { info } from "./info.js";
 import { launch } from "./launch.js";
+import { VERSION } from "./manifest.js";
 import { quantize } from "./quantize.js";
 import type { CliIo } from "./session.js";
 import { sweep } from "./sweep.js";
-import { VERSION } from "./version.js";
 
 export const COMMANDS: readonly Command[] = [
   info,

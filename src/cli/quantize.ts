@@ -11,6 +11,7 @@ import { asMatrix, type Shape, type WideDType } from "../tensor/shape.js";
 import { bytesOf } from "./bytes.js";
 import { defineCommand } from "./command.js";
 import { wideDType } from "./encode.js";
+import { VERSION } from "./manifest.js";
 import { optional } from "./options.js";
 import { type Piece, planPieces, withFile, writePieces } from "./pieces.js";
 import { allMembers, quantizedPlans, recipesOf, requireWhole, subjectsOf } from "./quantized-file.js";
@@ -23,7 +24,6 @@ import {
 } from "./quantizer-options.js";
 import { formatRecipe, type Recipe, recipeKey } from "./recipe.js";
 import { OUTPUT } from "./shared-options.js";
-import { VERSION } from "./version.js";
 
 /** What quantizing one tensor gives, as bytes by name in the file. */
 type QuantizedBytes = ReadonlyMap<string, Uint8Array>;

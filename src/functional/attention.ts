@@ -14,7 +14,7 @@ import { plainDatapath } from "./datapath.js";
 export interface AttentionOptions {
   readonly heads: number;
   /** No position sees those after it. Default true. */
-  readonly causal?: boolean;
+  readonly causal?: boolean | undefined;
 }
 
 const checkOptions = optionsOf<AttentionOptions>({ heads: needed(integer(1)), causal: boolean });

@@ -30,9 +30,9 @@ import type { TensorSource } from "./source.js";
 export interface CheckpointState {
   readonly module: Module;
   /** Of parameters of the module. */
-  readonly optimizer?: Optimizer;
+  readonly optimizer?: Optimizer | undefined;
   /** What the module was given as `random`. Default: what modules on its backend share. */
-  readonly random?: RandomState;
+  readonly random?: RandomState | undefined;
 }
 
 export interface SavedState extends CheckpointState {
@@ -40,7 +40,7 @@ export interface SavedState extends CheckpointState {
    * The caller's own: which step this is, say. Null, booleans, texts, finite numbers, and arrays and plain objects of
    * those, at most 500 deep; `loadCheckpoint` gives an equal value.
    */
-  readonly extra?: unknown;
+  readonly extra?: unknown | undefined;
 }
 
 /**

@@ -10,7 +10,7 @@ import { type InitMethod, normalInit, type Parameter } from "./parameter.js";
 
 export interface EmbeddingModuleOptions extends ModuleOptions {
   /** Default: near normal with standard deviation 0.02. */
-  readonly initMethod?: InitMethod;
+  readonly initMethod?: InitMethod | undefined;
 }
 
 const checkOptions = optionsOf<EmbeddingModuleOptions>({ ...MODULE_OPTIONS, initMethod: callable });

@@ -28,7 +28,7 @@ import type { LinearQuantization } from "./quantization.js";
 
 export interface LayerNormLinearOptions extends LinearOptions, NormModuleOptions {
   /** Default LayerNorm. */
-  readonly normalization?: Normalization;
+  readonly normalization?: Normalization | undefined;
 }
 
 /** The rows of `LayerNormLinearOptions`. */

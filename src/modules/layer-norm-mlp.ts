@@ -52,7 +52,7 @@ export type MLPActivation = keyof typeof MLP_ACTIVATIONS;
 
 export interface LayerNormMLPOptions extends LayerNormLinearOptions {
   /** Default gelu. */
-  readonly activation?: MLPActivation;
+  readonly activation?: MLPActivation | undefined;
 }
 
 const checkOptions = optionsOf<LayerNormMLPOptions>({

@@ -1,6 +1,6 @@
 /** What a linear layer is made of, what it is given and what it gives. */
 import type { Backend } from "../backends/backend.js";
-import { boolean, callable, type OptionTable, optionsOf } from "../options.js";
+import { boolean, type Complete, callable, type OptionTable, optionsOf } from "../options.js";
 import type { Quantizer } from "../quantizers/quantizer.js";
 import type { Gradient, Value } from "../tape/value.js";
 import type { BackwardPass } from "../tape/variable.js";
@@ -15,21 +15,21 @@ import { makeWeight } from "./quantized-init.js";
 
 export interface LinearOptions extends ModuleOptions {
   /** Default true. */
-  readonly bias?: boolean;
+  readonly bias?: boolean | undefined;
   /** Initial weights. Default: near normal with standard deviation 0.023; the bias begins as 0. */
-  readonly initMethod?: InitMethod;
+  readonly initMethod?: InitMethod | undefined;
   /** The weight's gradient goes into its `mainGrad`, f32, added to what is there. Default false. */
-  readonly fuseWgradAccumulation?: boolean;
+  readonly fuseWgradAccumulation?: boolean | undefined;
   /** Keeps the input itself, or what it is made of, for the backward pass and quantizes it again there. Default false. */
-  readonly saveOriginalInput?: boolean;
+  readonly saveOriginalInput?: boolean | undefined;
 }
 
 /** What a call of a linear layer may ask for. */
 export interface LinearCall extends Omit<WeightUse, "columnwise"> {
   /** The result is quantized. Default false. */
-  readonly fp8Output?: boolean;
+  readonly fp8Output?: boolean | undefined;
   /** The gradient of the input is quantized. Default false. */
-  readonly fp8Grad?: boolean;
+  readonly fp8Grad?: boolean | undefined;
 }
 
 /** The rows of `LinearOptions`. */
@@ -109,7 +109,7 @@ const INITIAL_STD = 0.023;
 export function linearParts(
   backend: Backend,
   [outFeatures, inFeatures]: readonly [out: number, inward: number],
-  options: LinearOptions & Required<ModuleOptions>,
+  options: LinearOptions & Complete<ModuleOptions>,
 ): LinearParts {
   const { dtype, random, initMethod = normalInit(INITIAL_STD) } = options;
   const shape = [outFeatures, inFeatures];

@@ -11,9 +11,9 @@ import type { LinearQuantization } from "./quantization.js";
 /** Options of every module that has parameters. */
 export interface ModuleOptions {
   /** The type of parameters. Default bf16. */
-  readonly dtype?: WideDType;
+  readonly dtype?: WideDType | undefined;
   /** Where initial parameters and stochastic rounding draw from, in program order. Default: the backend's. */
-  readonly random?: RandomState;
+  readonly random?: RandomState | undefined;
 }
 
 /** The rows of `ModuleOptions` in the tables of modules' options. */

@@ -20,9 +20,9 @@ export type Normalization = "LayerNorm" | "RMSNorm";
 
 export interface NormModuleOptions extends ModuleOptions {
   /** Added to the variance, or to the mean square. Default 1e-5. */
-  readonly eps?: number;
+  readonly eps?: number | undefined;
   /** gamma is stored minus 1, so that weight decay pulls it to 1. Default false. */
-  readonly zeroCenteredGamma?: boolean;
+  readonly zeroCenteredGamma?: boolean | undefined;
 }
 
 /** The rows of `NormModuleOptions`. */

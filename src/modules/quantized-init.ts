@@ -14,11 +14,11 @@ import { Parameter, wideTensor } from "./parameter.js";
 
 export interface QuantizedModelInitOptions {
   /** Default: `new DelayedScaling()`. */
-  readonly recipe?: Recipe;
+  readonly recipe?: Recipe | undefined;
   /** Default true. */
-  readonly enabled?: boolean;
+  readonly enabled?: boolean | undefined;
   /** Keeps the values before quantization with each parameter, on the host. Default false. */
-  readonly preserveHighPrecisionInitVal?: boolean;
+  readonly preserveHighPrecisionInitVal?: boolean | undefined;
 }
 
 const checkOptions = optionsOf<QuantizedModelInitOptions>({

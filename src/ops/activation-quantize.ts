@@ -14,9 +14,9 @@ const OP = "quantizeActivation";
 
 export interface QuantizeActivationOptions extends Omit<GatedOptions, "outDtype"> {
   /** The last dimension of x holds two halves, as in `gated`. Default false. */
-  readonly gated?: boolean;
+  readonly gated?: boolean | undefined;
   /** The gradient of the result: then that of x is quantized, as `activationBackward` and `gatedBackward` have it. */
-  readonly grad?: Tensor;
+  readonly grad?: Tensor | undefined;
 }
 
 const { outDtype: _, ...FORM } = GATED_OPTIONS;

@@ -15,12 +15,12 @@ export const DEFAULT_CLAMP: SwigluClamp = { limit: 7, alpha: 1.702, offset: 1 };
 export interface ActivationOptions {
   readonly kind: ActivationName;
   /** Default: the input's type. */
-  readonly outDtype?: WideDType;
+  readonly outDtype?: WideDType | undefined;
 }
 
 export interface GatedOptions extends ActivationOptions {
   /** The clamped form, with kind `silu`; fields left out are those of `DEFAULT_CLAMP`. */
-  readonly clamp?: Partial<SwigluClamp>;
+  readonly clamp?: Partial<SwigluClamp> | undefined;
 }
 
 const ACTIVATION_OPTIONS: OptionTable<ActivationOptions> = {

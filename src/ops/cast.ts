@@ -17,14 +17,14 @@ export type FormatLike = string | ScalarLayout;
 export interface EncodeOptions {
   readonly format: FormatLike;
   /** Default `tiesToEven`. */
-  readonly rounding?: RoundingName;
+  readonly rounding?: RoundingName | undefined;
   /** Default `saturate`. */
-  readonly overflow?: OverflowName;
+  readonly overflow?: OverflowName | undefined;
   /** Key and counter of the random words, for `stochastic`. Default 0. */
-  readonly seed?: bigint;
-  readonly offset?: bigint;
+  readonly seed?: bigint | undefined;
+  readonly offset?: bigint | undefined;
   /** A factor applied first, as one f32 multiplication. Default 1. */
-  readonly scale?: number;
+  readonly scale?: number | undefined;
 }
 
 /** The names of the rounding modes and of the overflow policies. */

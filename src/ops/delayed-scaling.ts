@@ -18,9 +18,9 @@ export interface UpdateScalesInputs {
   /** The largest value of the slots' format: 448 for e4m3, 57344 for e5m2. Rounded to f32. */
   readonly formatMax: number;
   /** A whole number of binades that stay free above the amax. Default 0. */
-  readonly margin?: number;
+  readonly margin?: number | undefined;
   /** The scale follows the largest amax of the history, or the one just recorded. Default max. */
-  readonly algorithm?: (typeof AMAX_ALGORITHMS)[number];
+  readonly algorithm?: (typeof AMAX_ALGORITHMS)[number] | undefined;
 }
 
 const checkInputs = optionsOf<UpdateScalesInputs>({

@@ -9,7 +9,7 @@ import { commonBackend, execute, requireShape } from "./execute.js";
 
 export interface EmbeddingOptions {
   /** Default: the type of the table, or of the gradient. */
-  readonly outDtype?: WideDType;
+  readonly outDtype?: WideDType | undefined;
 }
 
 const checkOptions = optionsOf<EmbeddingOptions>({ outDtype: wideDType });

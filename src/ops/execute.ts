@@ -36,9 +36,9 @@ export function commonBackend(op: string, ...tensors: readonly (Tensor | undefin
 /** Where a result goes that has the shape of an input. */
 export interface ResultOptions {
   /** Default: the type of `out`, else that of the first input. */
-  readonly outDtype?: WideDType;
+  readonly outDtype?: WideDType | undefined;
   /** Takes the result; may be an input itself. */
-  readonly out?: Tensor;
+  readonly out?: Tensor | undefined;
 }
 
 const checkResult = optionsOf<ResultOptions>({ outDtype: wideDType, out: requireWide });

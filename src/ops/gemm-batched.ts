@@ -18,17 +18,17 @@ export interface BatchedGemmOptions {
   /** [batch, K, M] in layout NT, else [batch, M, K]. */
   readonly b: Tensor;
   /** Default TN. */
-  readonly layout?: GemmLayout;
+  readonly layout?: GemmLayout | undefined;
   /** Default 1. */
-  readonly alpha?: number;
+  readonly alpha?: number | undefined;
   /** Where to write, [batch, M, N]. Default: a new tensor. */
-  readonly out?: Tensor;
+  readonly out?: Tensor | undefined;
   /** Default: the type of `out`, else b's. */
-  readonly outDtype?: WideDType;
+  readonly outDtype?: WideDType | undefined;
   /** Default: the backend's. */
-  readonly datapath?: DatapathFamily;
+  readonly datapath?: DatapathFamily | undefined;
   /** Fixes datapath, splitK and algorithm, as an earlier result gave them. */
-  readonly plan?: GemmPlan;
+  readonly plan?: GemmPlan | undefined;
 }
 
 export interface BatchedGemmResult {

@@ -23,44 +23,44 @@ export interface GemmOptions {
   /** TransformerEngine's B: the input, [...,K] in layout TN. */
   readonly b: GemmInput;
   /** Default TN. */
-  readonly layout?: GemmLayout;
+  readonly layout?: GemmLayout | undefined;
   /** Default 1. */
-  readonly alpha?: number;
+  readonly alpha?: number | undefined;
   /** Adds beta * c before the bias; default 1 where `c` is given, else 0. */
-  readonly beta?: number;
-  readonly c?: Tensor;
+  readonly beta?: number | undefined;
+  readonly c?: Tensor | undefined;
   /** Where to write; with `accumulate`, what to add to as well. Default: a new tensor. */
-  readonly out?: Tensor;
-  readonly accumulate?: boolean;
+  readonly out?: Tensor | undefined;
+  readonly accumulate?: boolean | undefined;
   /** [N], added to every row. */
-  readonly bias?: Tensor;
+  readonly bias?: Tensor | undefined;
   /** Applies GELU and gives the value before it, rounded to `auxDtype`, as well. */
-  readonly gelu?: boolean;
+  readonly gelu?: boolean | undefined;
   /**
    * Who computes `gelu`: our kernels, to the bit and the same everywhere, or the GPU library within the product, faster and
    * by an approximation that nobody publishes. Default "exact".
    */
-  readonly geluEpilogue?: "exact" | "fused";
+  readonly geluEpilogue?: "exact" | "fused" | undefined;
   /** Default: the bias's type, else the output's. */
-  readonly auxDtype?: WideDType;
+  readonly auxDtype?: WideDType | undefined;
   /** Multiplies by the derivative of GELU at this, what `gelu` gave. */
-  readonly geluInput?: Tensor;
+  readonly geluInput?: Tensor | undefined;
   /** Also gives the bias gradient: column sums of the result with `geluInput`, else of `b`. */
-  readonly biasGradient?: boolean;
+  readonly biasGradient?: boolean | undefined;
   /** Default: the type of `out`, else b's if wide, else the type b was quantized from. */
-  readonly outDtype?: GemmOutDType;
+  readonly outDtype?: GemmOutDType | undefined;
   /** The factor of an FP8 output. Default 1. */
-  readonly outScale?: number;
+  readonly outScale?: number | undefined;
   /** Default: the backend's. */
-  readonly datapath?: DatapathFamily;
+  readonly datapath?: DatapathFamily | undefined;
   /** TransformerEngine's use_split_accumulator, for FP8. Default false; implied by block scales. */
-  readonly useSplitAccumulator?: boolean;
+  readonly useSplitAccumulator?: boolean | undefined;
   /** Parts K is cut in. Default 1; "auto" leaves it to the backend. */
-  readonly splitK?: number | "auto";
+  readonly splitK?: number | "auto" | undefined;
   /** Fixes datapath, split accumulator, splitK and algorithm, as an earlier result gave them. */
-  readonly plan?: GemmPlan;
+  readonly plan?: GemmPlan | undefined;
   /** Called now and then with the share of the work done, 0 to 1. */
-  readonly progress?: (done: number) => void;
+  readonly progress?: ((done: number) => void) | undefined;
 }
 
 export interface GemmResult {

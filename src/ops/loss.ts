@@ -1,6 +1,6 @@
 /** Losses of rows: softmax cross-entropy and mean squared error. */
 import { ShapeError } from "../errors.js";
-import { between, integer, needed, optionsOf } from "../options.js";
+import { between, type Complete, integer, needed, optionsOf } from "../options.js";
 import { requireF32, requireI32, requireWide } from "../tensor/require.js";
 import { Scope } from "../tensor/scope.js";
 import { asMatrix, type WideDType } from "../tensor/shape.js";
@@ -9,9 +9,9 @@ import { commonBackend, execute, requireShape } from "./execute.js";
 
 export interface CrossEntropyOptions {
   /** Weight of the uniform distribution in the target, 0 to 1. Default 0. */
-  readonly smoothing?: number;
+  readonly smoothing?: number | undefined;
   /** Rows with this target, an i32, have loss 0 and no gradient. Default -100. */
-  readonly ignore?: number;
+  readonly ignore?: number | undefined;
 }
 
 const checkOptions = optionsOf<CrossEntropyOptions>({
@@ -131,7 +131,7 @@ export function mseBackward(inputs: MseBackwardInputs): Tensor<WideDType> {
   return scope.keep(dx);
 }
 
-function settle(op: string, options: CrossEntropyOptions): Required<CrossEntropyOptions> {
+function settle(op: string, options: CrossEntropyOptions): Complete<CrossEntropyOptions> {
   const { smoothing = 0, ignore = -100 } = checkOptions(op, options);
   return { smoothing, ignore };
 }

@@ -10,11 +10,11 @@ import { commonBackend, execute, requireShape } from "./execute.js";
 
 export interface NormOptions {
   /** Default 1e-5. */
-  readonly epsilon?: number;
+  readonly epsilon?: number | undefined;
   /** gamma is stored minus 1. Default false. */
-  readonly zeroCentered?: boolean;
+  readonly zeroCentered?: boolean | undefined;
   /** Default: the type of x. */
-  readonly outDtype?: WideDType;
+  readonly outDtype?: WideDType | undefined;
 }
 
 const FORM = { epsilon: atLeastZero, zeroCentered: boolean };
@@ -23,7 +23,7 @@ const checkOptions = optionsOf<NormOptions>({ ...FORM, outDtype: wideDType });
 /** What a norm's backward pass takes of its forward pass, f32, one for each row. */
 export interface NormStatistics {
   /** Absent in RMSNorm. */
-  readonly mean?: Tensor<"f32">;
+  readonly mean?: Tensor<"f32"> | undefined;
   readonly rstd: Tensor<"f32">;
 }
 
@@ -119,7 +119,7 @@ export interface NormBackwardInputs extends NormStatistics {
   readonly grad: Tensor;
   readonly x: Tensor;
   readonly gamma: Tensor;
-  readonly zeroCentered?: boolean;
+  readonly zeroCentered?: boolean | undefined;
 }
 
 const checkBackward = optionsOf<NormBackwardInputs>({

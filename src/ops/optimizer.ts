@@ -26,18 +26,18 @@ interface StepInputs {
   /** f32, bf16 or f16. */
   readonly grad: Tensor;
   /** Takes the new parameters, rounded to nearest even; overflow gives infinity. */
-  readonly copy?: Tensor<"bf16" | "f16">;
+  readonly copy?: Tensor<"bf16" | "f16"> | undefined;
   /** Multiplies the gradient, [1]: clips it, or takes the scale of a loss out. Read on the device. */
-  readonly gradScale?: Tensor<"f32">;
+  readonly gradScale?: Tensor<"f32"> | undefined;
   /** Where this holds exactly 1, nothing is written, [1]. Read on the device. */
-  readonly noop?: Tensor<"f32">;
+  readonly noop?: Tensor<"f32"> | undefined;
 }
 
 export interface SgdInputs extends StepInputs {
   /** The momentum buffer, updated; needed with momentum, left alone without. */
-  readonly m?: Tensor<"f32">;
+  readonly m?: Tensor<"f32"> | undefined;
   /** What AdamW keeps beside; left alone, so that one object of tensors may serve both. */
-  readonly v?: Tensor<"f32">;
+  readonly v?: Tensor<"f32"> | undefined;
 }
 
 export interface AdamwInputs extends StepInputs {
@@ -50,15 +50,15 @@ export interface AdamwInputs extends StepInputs {
 export interface SgdOptions {
   readonly learningRate: number;
   /** Default 0. */
-  readonly momentum?: number;
+  readonly momentum?: number | undefined;
   /** Part of the gradient kept out of the buffer. Default 0. */
-  readonly dampening?: number;
+  readonly dampening?: number | undefined;
   /** Added to the gradient times the parameter. Default 0. */
-  readonly weightDecay?: number;
+  readonly weightDecay?: number | undefined;
   /** Looks one step ahead; needs momentum, and dampening 0. Default false. */
-  readonly nesterov?: boolean;
+  readonly nesterov?: boolean | undefined;
   /** The buffer is not read but becomes the gradient. Default false. */
-  readonly first?: boolean;
+  readonly first?: boolean | undefined;
 }
 
 /** Numbers are rounded to f32. */
@@ -67,15 +67,15 @@ export interface AdamwOptions {
   /** The number of this step, from 1. */
   readonly step: number;
   /** Default 0.9. */
-  readonly beta1?: number;
+  readonly beta1?: number | undefined;
   /** Default 0.999. */
-  readonly beta2?: number;
+  readonly beta2?: number | undefined;
   /** Default 1e-8. */
-  readonly epsilon?: number;
+  readonly epsilon?: number | undefined;
   /** Default 0. */
-  readonly weightDecay?: number;
+  readonly weightDecay?: number | undefined;
   /** Weight decay acts on the parameter; otherwise it is added to the gradient, as in Adam. Default true. */
-  readonly decoupled?: boolean;
+  readonly decoupled?: boolean | undefined;
 }
 
 const STEP: OptionTable<StepInputs> = {

@@ -23,7 +23,7 @@ import { commonBackend, execute } from "./execute.js";
 
 /** Inputs of one quantization that are not part of the spec. */
 export interface QuantizeInputs {
-  readonly random?: RandomSource;
+  readonly random?: RandomSource | undefined;
   readonly scale?: Tensor<"f32"> | undefined;
   readonly amaxRecord?: Tensor<"f32"> | undefined;
   readonly amax?: Tensor<"f32"> | undefined;

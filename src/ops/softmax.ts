@@ -8,11 +8,11 @@ import { commonBackend, execute, requireShape } from "./execute.js";
 
 export interface SoftmaxOptions {
   /** Masks element j of row i of each matrix [R, C] where j > i + (C - R). Default false. */
-  readonly causal?: boolean;
+  readonly causal?: boolean | undefined;
   /** Multiplies x; finite, rounded to f32. Default 1. */
-  readonly scale?: number;
+  readonly scale?: number | undefined;
   /** Default: the type of x, or of `grad`. */
-  readonly outDtype?: WideDType;
+  readonly outDtype?: WideDType | undefined;
 }
 
 const checkOptions = optionsOf<SoftmaxOptions>({ causal: boolean, scale: finite, outDtype: wideDType });

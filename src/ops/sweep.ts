@@ -16,7 +16,7 @@ export interface SweepOptions {
   readonly rounding: RoundingName;
   readonly overflow: OverflowName;
   /** For `stochastic`; the element index is the bit pattern. */
-  readonly random?: RandomSource;
+  readonly random?: RandomSource | undefined;
 }
 
 const checkOptions = optionsOf<SweepOptions>({

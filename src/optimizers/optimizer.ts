@@ -19,9 +19,9 @@ export type Optimized = Module | ReadonlyMap<string, Parameter>;
 
 export interface StepOptions {
   /** Multiplies every gradient, f32 [1], read on the device: the factor of `clipGradNorm`. */
-  readonly gradScale?: Tensor<"f32">;
+  readonly gradScale?: Tensor<"f32"> | undefined;
   /** Where it holds exactly 1, f32 [1], no tensor changes; the host, which cannot see that, counts the step. */
-  readonly noop?: Tensor<"f32">;
+  readonly noop?: Tensor<"f32"> | undefined;
 }
 
 const checkStep = optionsOf<StepOptions>({ gradScale: requireScalar, noop: requireScalar });

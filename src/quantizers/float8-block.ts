@@ -5,18 +5,18 @@ import { makeSpec, QUANTIZER_OPTIONS, Quantizer, type QuantizerOptions } from ".
 
 export interface Float8BlockQuantizerOptions extends QuantizerOptions {
   /** Default e4m3. */
-  readonly format?: ScalarFormat;
+  readonly format?: ScalarFormat | undefined;
   /** Default 1x128 (activations, gradients); weights take 128x128. */
-  readonly tile?: "1x128" | "128x128";
+  readonly tile?: "1x128" | "128x128" | undefined;
   /** Cut scales to powers of two. Default true. */
-  readonly pow2Scales?: boolean;
+  readonly pow2Scales?: boolean | undefined;
   /** Lower bound of a block's amax. Default 0. */
-  readonly epsilon?: number;
+  readonly epsilon?: number | undefined;
   /**
    * `GEMM_READY` stores columnwise data and scales transposed, as a GEMM reads them; `COMPACT` leaves both as
    * the blocks lie in the input, as an all-gather wants them (1x128 only). Default GEMM_READY.
    */
-  readonly dataLayout?: "GEMM_READY" | "COMPACT";
+  readonly dataLayout?: "GEMM_READY" | "COMPACT" | undefined;
 }
 
 const checkOptions = optionsOf<Float8BlockQuantizerOptions>({

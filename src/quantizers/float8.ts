@@ -9,11 +9,11 @@ import { makeSpec, QUANTIZER_OPTIONS, Quantizer, type QuantizerOptions } from ".
 
 export interface Float8QuantizerOptions extends QuantizerOptions {
   /** Default e4m3. */
-  readonly format?: ScalarFormat;
+  readonly format?: ScalarFormat | undefined;
   /** The factor elements are multiplied by, f32 [1]. */
   readonly scale: Tensor<"f32">;
   /** Where given, raised to max |x| by each quantization, f32 [1]. */
-  readonly amax?: Tensor<"f32">;
+  readonly amax?: Tensor<"f32"> | undefined;
 }
 
 const checkDelayed = optionsOf<Float8QuantizerOptions>({
@@ -43,13 +43,13 @@ export class Float8Quantizer extends Quantizer {
 
 export interface Float8CurrentScalingQuantizerOptions extends QuantizerOptions {
   /** Default e4m3. */
-  readonly format?: ScalarFormat;
+  readonly format?: ScalarFormat | undefined;
   /** Cut scales to powers of two. Default false. */
-  readonly pow2Scales?: boolean;
+  readonly pow2Scales?: boolean | undefined;
   /** Lower bound of the amax. Default 0. */
-  readonly epsilon?: number;
+  readonly epsilon?: number | undefined;
   /** Use this amax, f32 [1], in place of the tensor's own: a group's maximum. */
-  readonly amax?: Tensor<"f32">;
+  readonly amax?: Tensor<"f32"> | undefined;
 }
 
 const checkCurrent = optionsOf<Float8CurrentScalingQuantizerOptions>({

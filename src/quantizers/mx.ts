@@ -4,9 +4,9 @@ import { anything, optionsOf } from "../options.js";
 import { makeSpec, QUANTIZER_OPTIONS, Quantizer, type QuantizerOptions } from "./quantizer.js";
 
 export interface MXQuantizerOptions<F extends ScalarFormat> extends QuantizerOptions {
-  readonly format?: F;
+  readonly format?: F | undefined;
   /** Default 1x32; 32x32 gives both directions the same codes (weights). */
-  readonly tile?: "1x32" | "32x32";
+  readonly tile?: "1x32" | "32x32" | undefined;
 }
 
 const checkOptions = optionsOf<MXQuantizerOptions<ScalarFormat>>({

@@ -20,21 +20,21 @@ export interface NVFP4QuantizerOptions extends QuantizerOptions {
    * Default 1x16; 16x16 gives both directions the same scales, and rounding to nearest the same codes (weights), except where
    * 4over6 sums the errors of a tile in another order and chooses otherwise (numerics.md §5.8).
    */
-  readonly tile?: "1x16" | "16x16";
+  readonly tile?: "1x16" | "16x16" | undefined;
   /** Transform columnwise data first (bf16 input). Default false. */
-  readonly rht?: boolean;
+  readonly rht?: boolean | undefined;
   /** With `rht`: the fixed sign vector, or none. Default true. */
-  readonly randomSigns?: boolean;
+  readonly randomSigns?: boolean | undefined;
   /** Round elements stochastically, with words from `random`. Default false. */
-  readonly stochastic?: boolean;
-  readonly random?: RandomState;
+  readonly stochastic?: boolean | undefined;
+  readonly random?: RandomState | undefined;
   /** Choose per block between a maximum of 6 and of 4 by the smaller error. Default none. */
-  readonly fourOverSix?: FourOverSix;
+  readonly fourOverSix?: FourOverSix | undefined;
   /** The largest block scale. Default 448, with 4over6 256. */
-  readonly e4m3Max?: 448 | 256;
+  readonly e4m3Max?: 448 | 256 | undefined;
   /** Use these in place of the tensor's own amax, f32 [1]: a group's maximum, so neither negative nor NaN. */
-  readonly amax?: Tensor<"f32">;
-  readonly amaxColumnwise?: Tensor<"f32">;
+  readonly amax?: Tensor<"f32"> | undefined;
+  readonly amaxColumnwise?: Tensor<"f32"> | undefined;
 }
 
 const checkOptions = optionsOf<NVFP4QuantizerOptions>({

@@ -14,7 +14,7 @@ import { transposeCopy } from "../ops/layout.js";
 import { keptStatistics, type NormParameters } from "../ops/norm.js";
 import { normQuantize, type QuantizedNorm } from "../ops/norm-quantize.js";
 import { emptyQuantized, type QuantizedLayout, type QuantizeInputs, quantizeInto } from "../ops/quantize.js";
-import { boolean, instance, type OptionTable, oneOf, optionsOf, u64 } from "../options.js";
+import { boolean, type Given, instance, type OptionTable, oneOf, optionsOf, u64 } from "../options.js";
 import {
   checkCall,
   checkUsage,
@@ -36,10 +36,10 @@ import type { Tensor } from "../tensor/tensor.js";
 /** Options every quantizer takes. */
 export interface QuantizerOptions {
   /** Which copies to make. Default rowwise only. */
-  readonly rowwise?: boolean;
-  readonly columnwise?: boolean;
+  readonly rowwise?: boolean | undefined;
+  readonly columnwise?: boolean | undefined;
   /** How scales are stored. Default `logical`. */
-  readonly scaleLayout?: ScaleLayout;
+  readonly scaleLayout?: ScaleLayout | undefined;
 }
 
 /** The rows of `QuantizerOptions` in the tables of quantizers' options. */
@@ -52,7 +52,7 @@ export const QUANTIZER_OPTIONS: OptionTable<QuantizerOptions> = {
 const checkOwn = optionsOf(QUANTIZER_OPTIONS);
 
 /** A spec in which what does not apply is off. */
-export function makeSpec(quantizer: BlockFormatName, fields: Partial<QuantizeSpec>): QuantizeSpec {
+export function makeSpec(quantizer: BlockFormatName, fields: Given<QuantizeSpec>): QuantizeSpec {
   const row = BLOCK_FORMATS[quantizer];
   const defaults: QuantizeSpec = {
     quantizer,

@@ -8,15 +8,15 @@ import { type ForwardRole, PRODUCTS, passOf, type QParams, type Role } from "./t
 
 export interface Float8BlockScalingOptions extends RecipeOptions {
   /** Scales that are not cut to powers of two. Default: NVTE_FP8_BLOCK_SCALING_FP32_SCALES is 1. */
-  readonly useF32Scales?: boolean;
+  readonly useF32Scales?: boolean | undefined;
   /** Default 0. */
-  readonly amaxEpsilon?: number;
+  readonly amaxEpsilon?: number | undefined;
   /** Whether activations have a scale for 1x128 elements, 1, or for 128x128, 2. Default 1. */
-  readonly xBlockScalingDim?: BlockScalingDim;
+  readonly xBlockScalingDim?: BlockScalingDim | undefined;
   /** The same of weights. Default 2. */
-  readonly wBlockScalingDim?: BlockScalingDim;
+  readonly wBlockScalingDim?: BlockScalingDim | undefined;
   /** The same of gradients. Default 1. */
-  readonly gradBlockScalingDim?: BlockScalingDim;
+  readonly gradBlockScalingDim?: BlockScalingDim | undefined;
 }
 
 const TILES = { 1: "1x128", 2: "128x128" } as const;
@@ -84,7 +84,7 @@ export class Float8BlockScaling extends StandardRecipe {
 
 export interface MXFP8BlockScalingOptions extends RecipeOptions {
   /** One scale for 32x32 of weights, so that both products read the same codes. Default false. */
-  readonly enable2dQuantization?: boolean;
+  readonly enable2dQuantization?: boolean | undefined;
 }
 
 const checkMx = optionsOf<MXFP8BlockScalingOptions>({ ...RECIPE_OPTIONS, enable2dQuantization: boolean });
@@ -130,20 +130,20 @@ function requireName<T extends string>(option: string, value: string, names: rea
 
 export interface NVFP4BlockScalingOptions extends RecipeOptions {
   /** Default: NVTE_NVFP4_DISABLE_RHT is 1. */
-  readonly disableRht?: boolean;
+  readonly disableRht?: boolean | undefined;
   /** Default: NVTE_NVFP4_DISABLE_STOCHASTIC_ROUNDING is 1. */
-  readonly disableStochasticRounding?: boolean;
+  readonly disableStochasticRounding?: boolean | undefined;
   /** Default: NVTE_NVFP4_DISABLE_2D_QUANTIZATION is 1. */
-  readonly disable2dQuantization?: boolean;
+  readonly disable2dQuantization?: boolean | undefined;
   /**
    * Tensors that choose between a maximum of 6 and of 4 for each block; activations need `disableRht`. Gradients never do.
    * Default: NVTE_NVFP4_4OVER6, else none.
    */
-  readonly fourOverSix?: NVFP4Scope;
+  readonly fourOverSix?: NVFP4Scope | undefined;
   /** Of those, the ones whose largest block scale is 256, not 448. Default: NVTE_NVFP4_4OVER6_E4M3_USE_256, else all. */
-  readonly e4m3Use256?: NVFP4Scope;
+  readonly e4m3Use256?: NVFP4Scope | undefined;
   /** The error that the choice makes small: mean absolute or mean squared. Default: NVTE_NVFP4_4OVER6_ERR_MODE, else mae. */
-  readonly fourOverSixErrMode?: (typeof ERROR_MODES)[number];
+  readonly fourOverSixErrMode?: (typeof ERROR_MODES)[number] | undefined;
 }
 
 const scopeName = oneOf(Object.keys(SCOPES));

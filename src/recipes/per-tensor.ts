@@ -24,15 +24,15 @@ const MOST_MARGIN = 100;
 
 export interface DelayedScalingOptions extends RecipeOptions {
   /** Powers of two left unused below the largest value. Default 0. */
-  readonly margin?: number;
+  readonly margin?: number | undefined;
   /** Default 1024. */
-  readonly amaxHistoryLen?: number;
+  readonly amaxHistoryLen?: number | undefined;
   /** Default `max`. A function runs on the host, which waits for the device. */
-  readonly amaxComputeAlgo?: AmaxAlgorithm;
+  readonly amaxComputeAlgo?: AmaxAlgorithm | undefined;
   /** Default: the largest value of the format over amax, over 2^margin. Runs on the host. */
-  readonly scalingFactorComputeAlgo?: ScaleAlgorithm;
+  readonly scalingFactorComputeAlgo?: ScaleAlgorithm | undefined;
   /** Whether amaxes are reduced over autocast's group. Default true. */
-  readonly reduceAmax?: boolean;
+  readonly reduceAmax?: boolean | undefined;
 }
 
 const amaxAlgorithm: Domain = (user, name, value) => {
@@ -71,9 +71,9 @@ export class DelayedScaling extends StandardRecipe {
 
 export interface Float8CurrentScalingOptions extends RecipeOptions {
   /** Default: NVTE_FP8_CURRENT_SCALING_POWER_2_SCALES is 1. */
-  readonly usePower2Scales?: boolean;
+  readonly usePower2Scales?: boolean | undefined;
   /** Default 0. */
-  readonly amaxEpsilon?: number;
+  readonly amaxEpsilon?: number | undefined;
 }
 
 const checkCurrent = optionsOf<Float8CurrentScalingOptions>({

@@ -20,7 +20,7 @@ export type ProductOptions = { readonly [P in Product]?: MMParams };
 
 export interface RecipeOptions extends ProductOptions {
   /** Default: as the recipe's row says. */
-  readonly format?: Format;
+  readonly format?: Format | undefined;
 }
 
 const accumulation = nested(optionsOf<MMParams>({ useSplitAccumulator: needed(boolean) }));

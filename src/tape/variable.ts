@@ -189,7 +189,7 @@ export function differentiableOne(
   forward: (grad: boolean) => {
     readonly result: Value;
     readonly backward: (grad: Gradient, pass: BackwardPass) => readonly (Gradient | undefined)[];
-    readonly saved?: Computed["saved"];
+    readonly saved?: NonNullable<Computed["saved"]>;
     readonly quantized?: QuantizedGradients;
   },
 ): Variable {

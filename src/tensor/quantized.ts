@@ -58,7 +58,7 @@ export interface QuantizedCopy {
 /** Options of one quantization. */
 export interface QuantizeCall {
   /** Leaves the target as it is where this f32 [1] tensor holds exactly 1. */
-  readonly noop?: Tensor<"f32">;
+  readonly noop?: Tensor<"f32"> | undefined;
 }
 
 /** What a quantized tensor asks of the quantizer that made it. */

@@ -37,12 +37,12 @@ export const platform: Platform = {
 
 /** Tries LOCKSTEP_ADDON, a path, where it is set; then what `lockstep build-cuda` builds. */
 function loadAddon(): AddonFound {
-  const require = createRequire(import.meta.url);
   const attempts: string[] = [];
   const { LOCKSTEP_ADDON } = process.env;
   for (const place of [...(LOCKSTEP_ADDON ? [LOCKSTEP_ADDON] : []), "#addon/Release", "#addon"]) {
     try {
-      return { exports: require(place), attempts };
+      // inside, since a bundle of CommonJS has no import.meta.url
+      return { exports: createRequire(import.meta.url)(place), attempts };
     } catch (error) {
       attempts.push(whyNot(place, error));
     }

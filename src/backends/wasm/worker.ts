@@ -14,7 +14,8 @@ export interface WorkerData {
 
 /**
  * Waits for jobs in the control block and runs them. It is sent to the worker as source text, so it must
- * not refer to anything outside itself.
+ * not refer to anything outside itself. No function is made in it: a bundler that keeps names would wrap that in a helper
+ * that is outside.
  *
  * int32 [0] number of the last job given, [1] number of the job waited for; both wrap; [2] export index (-1: leave),
  * [3] argument count in, 1 out if the job trapped; float64 from byte 64 on: the arguments, the first also
@@ -22,17 +23,12 @@ export interface WorkerData {
  */
 export function serve({ module, memory, control, names }: WorkerData): void {
   const instance = new WebAssembly.Instance(module, {
-    env: {
-      memory,
-      abort: () => {
-        throw new Error("the reference aborted");
-      },
-    },
+    // what abort does is of no account: the module traps after calling it
+    env: { memory, abort: Object },
   });
   const header = new Int32Array(memory.buffer, control, 4);
   const args = new Float64Array(memory.buffer, control + 64, 56);
-  const job = (index: number): ((...args: number[]) => number) =>
-    instance.exports[names[index] as string] as (...args: number[]) => number;
+  const jobs = instance.exports as Record<string, (...args: number[]) => number>;
   for (let done = Atomics.load(header, 1); ; done = (done + 1) | 0) {
     Atomics.store(header, 1, (done + 1) | 0);
     Atomics.notify(header, 1);
@@ -41,7 +37,7 @@ export function serve({ module, memory, control, names }: WorkerData): void {
     const index = Atomics.load(header, 2);
     if (index < 0) return;
     try {
-      args[0] = job(index)(...args.subarray(0, header[3]));
+      args[0] = jobs[names[index] as string]!(...args.subarray(0, header[3]));
       header[3] = 0;
     } catch {
       header[3] = 1;
