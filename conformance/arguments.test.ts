@@ -1,4 +1,5 @@
 /** No argument of any export corrupts memory, changes another tensor, or is taken silently. */
+import { readFileSync } from "node:fs";
 import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { openBackend } from "../src/backends/open.js";
@@ -7,6 +8,7 @@ import * as files from "../src/io/index.js";
 import { type Callable, type Declarations, declared } from "./harness/arguments/declared.js";
 import { areApart, type Target, type Trial, trialsOf, tried, valid } from "./harness/arguments/law.js";
 import type { Row, Rows } from "./harness/arguments/row.js";
+import { CONFORMANCE_ROWS } from "./harness/arguments/rows-conformance.js";
 import { CheckpointFolder, fileRows } from "./harness/arguments/rows-files.js";
 import { MODULE_ROWS, RECIPE_ROWS } from "./harness/arguments/rows-modules.js";
 import { OPERATION_ROWS } from "./harness/arguments/rows-ops.js";
@@ -14,6 +16,7 @@ import { OTHER_ROWS, TENSOR_ROWS, WITHOUT_LAW } from "./harness/arguments/rows-o
 import { QUANTIZER_ROWS } from "./harness/arguments/rows-quantizers.js";
 import type { Backends } from "./harness/arguments/world.js";
 import { GuardedBackend } from "./harness/guarded.js";
+import * as conformance from "./index.js";
 
 const folder = new CheckpointFolder();
 
@@ -25,9 +28,16 @@ const ROWS: Rows = {
   ...RECIPE_ROWS,
   ...OTHER_ROWS,
   ...TENSOR_ROWS,
+  ...CONFORMANCE_ROWS,
 };
 
-const declarations: Declarations = declared("dist/src/index.d.ts", "dist/src/io/index.d.ts");
+const ENTRIES = [
+  ["dist/src/index.d.ts", lockstep],
+  ["dist/src/io/index.d.ts", files],
+  ["dist/conformance/index.d.ts", conformance],
+] as const;
+
+const declarations: Declarations = declared(...ENTRIES.map(([path]) => path));
 const callables = new Map(declarations.callables.map((each) => [each.name, each]));
 /** What takes nothing can be given nothing wrong. */
 const taking = [...callables.values()].filter(({ name, parameters }) => parameters.length > 0 || ROWS[name]);
@@ -50,7 +60,8 @@ afterAll(async () => {
 
 function targetOf({ name }: Callable): Target {
   const [first = "", second] = name.split(".");
-  const found: unknown = Reflect.get(first in files ? files : lockstep, first);
+  const entry = ENTRIES.find(([, exported]) => first in exported)?.[1];
+  const found: unknown = entry && Reflect.get(entry, first);
   if (second === undefined) {
     return (_self, args) =>
       isClass(found)
@@ -78,6 +89,14 @@ function trialsFor(callable: Callable): readonly Trial[] {
 }
 
 describe("arguments", () => {
+  it("every entry point of the package is covered", () => {
+    const { exports } = JSON.parse(readFileSync("package.json", "utf8")) as {
+      readonly exports: Readonly<Record<string, string | { readonly types: string }>>;
+    };
+    const types = Object.values(exports).flatMap((each) => (typeof each === "string" ? [] : [each.types]));
+    expect(ENTRIES.map(([path]) => `./${path}`).sort()).toEqual(types.sort());
+  });
+
   it("every export is covered, and every row covers an export", () => {
     const left = taking.filter(({ name }) => !ROWS[name] && !WITHOUT_LAW[name]).map(({ name }) => name);
     expect(left, "exports without a row that says how they are called").toEqual([]);

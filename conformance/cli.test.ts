@@ -268,9 +268,9 @@ describe("sweep", () => {
 });
 
 describe("the program", () => {
-  const program = new URL("../dist/src/cli/main.js", import.meta.url).pathname;
+  const program = new URL("../dist/src/cli/bin.js", import.meta.url).pathname;
   const built = existsSync(program);
-  const where = built ? "node dist/src/cli/main.js" : "(not built: npm run build makes dist)";
+  const where = built ? "node dist/src/cli/bin.js" : "(not built: npm run build makes dist)";
 
   it.skipIf(!built)(`runs as ${where}`, () => {
     const ran = spawnSync(process.execPath, [program, "info", "--json"], { encoding: "utf8" });
@@ -318,7 +318,7 @@ describe("the program", () => {
       { files: { path: string }[] },
     ];
     const paths = files.map(({ path }) => path);
-    const needed = ["dist/src/cli/main.js", "dist/src/index.d.ts", "dist/conformance/index.js"];
+    const needed = ["dist/src/cli/bin.js", "dist/src/index.d.ts", "dist/conformance/index.js"];
     expect(paths).toEqual(expect.arrayContaining(needed));
     expect(paths.filter((path) => path.endsWith(".map"))).toEqual([]);
   });

@@ -10,17 +10,11 @@ import {
   type Tensor,
   tensor,
 } from "../src/index.js";
+import type { RecordedGemm } from "./harness/recorded-gemm.js";
 
-interface Case {
-  readonly m: number;
-  readonly n: number;
-  readonly k: number;
-  readonly x: ScalarFormat;
-  readonly w: ScalarFormat;
-  readonly splitAccumulator: boolean;
+/** Of its result the first 512 elements. */
+interface Case extends RecordedGemm {
   readonly seed: number;
-  /** The first 512 elements, f32 bits. */
-  readonly bits: string;
   /** Over all elements i: the sum of bits * ((i * 2654435761) mod 2^32 | 1), modulo 2^32. */
   readonly sum: number;
 }

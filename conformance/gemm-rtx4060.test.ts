@@ -6,23 +6,16 @@ import { gemm } from "../src/ops/gemm.js";
 import type { GemmInput } from "../src/ops/gemm-operand.js";
 import { Scope } from "../src/tensor/scope.js";
 import { download } from "./harness/plain.js";
+import type { RecordedGemm } from "./harness/recorded-gemm.js";
 import { useBackend } from "./harness/suite.js";
 
-interface Case {
-  readonly m: number;
-  readonly n: number;
-  readonly k: number;
-  readonly x: "e4m3" | "e5m2";
-  readonly w: "e4m3" | "e5m2";
-  readonly splitAccumulator: boolean;
+interface Case extends RecordedGemm<"e4m3" | "e5m2"> {
   /** f32 bits of the operands' scales. */
   readonly scaleX: string;
   readonly scaleW: string;
   /** Codes of x, [m, k], and of w, [n, k], in hexadecimal. */
   readonly a: string;
   readonly b: string;
-  /** f32 bits of the result, [m, n]. */
-  readonly bits: string;
 }
 
 const path = new URL("vectors/rtx4060-gemm.json", import.meta.url);

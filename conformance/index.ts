@@ -35,6 +35,7 @@ export {
 } from "./harness/operations.js";
 export { fromCodes, PlainTensor, wideValues } from "./harness/plain.js";
 export {
+  type BackendOptions,
   type ConformanceOptions,
   type ConformanceReport,
   compareWith,

@@ -59,7 +59,10 @@ const TAKES: Readonly<Record<keyof ConformanceOptions, (value: unknown) => boole
   seed: (value) => [0, -0, -1, 1].includes(value as number),
   operations: (value) => Array.isArray(value) && value.length > 0 && value.every((name) => name === "amax"),
   inputs: (value) =>
-    typeof value === "object" && value !== null && !Array.isArray(value) && Object.keys(value).length === 0,
+    typeof value === "object" &&
+    value !== null &&
+    Object.getPrototypeOf(value) === Object.prototype &&
+    Object.keys(value).length === 0,
   replay: () => false,
   onProgress: (value) => typeof value === "function",
 };

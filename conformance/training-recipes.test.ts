@@ -114,7 +114,7 @@ describe("the environment", () => {
     const given = { fourOverSix: "all", e4m3Use256: "none", fourOverSixErrMode: "mae" } as const;
     expect(new NVFP4BlockScaling(given)).toMatchObject(given);
     vi.stubEnv("NVTE_NVFP4_4OVER6", "1");
-    expect(() => new NVFP4BlockScaling()).toThrow(/fourOverSix 1 is not one of none, weights/);
+    expect(() => new NVFP4BlockScaling()).toThrow(/NVTE_NVFP4_4OVER6 "1" is not one of none, weights/);
   });
 
   it("yields to options", () => {

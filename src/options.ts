@@ -134,7 +134,8 @@ function prototypeOf(given: object): object | null | undefined {
   }
 }
 
-function domain(belongs: (value: unknown) => boolean, what: string): Domain {
+/** The values that belong; `what` says in words what they are. */
+export function domain(belongs: (value: unknown) => boolean, what: string): Domain {
   return (user, name, value) => {
     if (!belongs(value)) throw outside(user, name, value, what);
   };
@@ -144,6 +145,8 @@ function domain(belongs: (value: unknown) => boolean, what: string): Domain {
 export function outside(user: string, name: string, value: unknown, what: string): ArgumentError {
   return new ArgumentError(`${user}: ${name} is ${describe(value)}; it must be ${what}`);
 }
+
+export const text = domain((value) => typeof value === "string", "a string");
 
 export const boolean = domain((value) => typeof value === "boolean", "true or false");
 
@@ -202,6 +205,15 @@ export function oneOf(values: readonly (string | number)[]): Domain {
   return (user, name, value) => {
     if ((values as readonly unknown[]).includes(value)) return;
     throw new ArgumentError(`${user}: ${name} ${describe(value)} is not one of ${values.join(", ")}`);
+  };
+}
+
+/** A list with something in it, all of one domain. */
+export function listOf(each: Domain): Domain {
+  return (user, name, value) => {
+    if (!Array.isArray(value) || value.length === 0)
+      throw outside(user, name, value, "a list with something in it");
+    for (const [i, one] of value.entries()) each(user, `${name}[${i}]`, one);
   };
 }
 

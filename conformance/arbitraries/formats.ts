@@ -5,6 +5,7 @@ import { LockstepError } from "../../src/errors.js";
 import { OVERFLOW, ROUNDING } from "../../src/formats/contract.gen.js";
 import { formatWord, SCALAR_FORMAT_NAMES } from "../../src/formats/derive.js";
 import type { ScalarFormat, ScalarLayout } from "../../src/formats/scalar.js";
+import { listOf, oneOf } from "../../src/options.js";
 
 /** Every rounding mode. */
 export const ROUNDINGS = Object.keys(ROUNDING) as readonly RoundingName[];
@@ -12,7 +13,11 @@ export const ROUNDINGS = Object.keys(ROUNDING) as readonly RoundingName[];
 export const DETERMINISTIC = ROUNDINGS.filter((rounding) => rounding !== "stochastic");
 export const OVERFLOWS = Object.keys(OVERFLOW) as readonly OverflowName[];
 
+const roundings = listOf(oneOf(ROUNDINGS));
+
+/** One of these rounding modes. Throws `ArgumentError` for what is none. */
 export function rounding(among: readonly RoundingName[] = ROUNDINGS): fc.Arbitrary<RoundingName> {
+  roundings("rounding", "among", among);
   return fc.constantFrom(...among);
 }
 

@@ -1,6 +1,8 @@
 /** Wide matrices with structure planted where block scaling goes wrong. */
 import * as fc from "fast-check";
-import { asMatrix, elementCount, type Shape, type WideDType } from "../../src/tensor/shape.js";
+import { atLeastZero, integer, needed, optionsOf } from "../../src/options.js";
+import { wideDType } from "../../src/tensor/require.js";
+import { asMatrix, elementCount, ownShape, type Shape, type WideDType } from "../../src/tensor/shape.js";
 import { fromCodes, type PlainTensor } from "../harness/plain.js";
 import { bitsOf } from "../harness/values.js";
 import { narrowed, specialPattern } from "./patterns.js";
@@ -17,6 +19,16 @@ export interface MatrixAim {
   /** The element format's largest value. */
   readonly max: number;
 }
+
+const checkAim = optionsOf<MatrixAim>({
+  dtype: needed(wideDType),
+  shape: needed((_user, _name, shape) => ownShape(shape as Shape)),
+  block: needed(integer(0)),
+  max: needed(atLeastZero),
+});
+const index32 = integer(-(2 ** 31), 2 ** 31 - 1);
+const size = integer(1);
+const anySize = integer(0);
 
 /** How the elements start out: a constant, or words of a generator with exponents and mantissas cut to size. */
 type Base =
@@ -59,9 +71,11 @@ export function anIndex(): fc.Arbitrary<number> {
   );
 }
 
-/** That index among `size`, counted from the end where it is negative. */
-export function indexIn(index: number, size: number): number {
-  return ((index % size) + size) % size;
+/** That index among `count`, counted from the end where it is negative. Throws `ArgumentError` where there is none. */
+export function indexIn(index: number, count: number): number {
+  index32("indexIn", "index", index);
+  size("indexIn", "count", count);
+  return ((index % count) + count) % count;
 }
 
 const constant: fc.Arbitrary<Base> = fc
@@ -115,10 +129,11 @@ const plant: fc.Arbitrary<Plant> = fc.oneof(
   fc.record({ kind: fc.constant("end"), index: anIndex(), bits: specialPattern() } as const),
 );
 
-/** Matrices for `aim`; they shrink to a constant with few plants. */
+/** Matrices for `aim`; they shrink to a constant with few plants. Throws `ArgumentError` or `ShapeError` for another aim. */
 export function wideMatrix<D extends WideDType>(
   aim: MatrixAim & { readonly dtype: D },
 ): fc.Arbitrary<PlainTensor<D>> {
+  checkAim("wideMatrix", aim, "aim");
   const base = fc.oneof({ weight: 1, arbitrary: constant }, { weight: 4, arbitrary: seeded });
   return fc.tuple(base, fc.array(plant, { maxLength: 6 })).map(([start, plants]) => {
     const bits = fill(start, elementCount(aim.shape));
@@ -205,18 +220,21 @@ function* tile(
 
 /**
  * Shapes of at most about `most` elements with rows and columns that are multiples of `multiple`: empty, one,
- * one past a block, ragged, with up to two leading dimensions.
+ * one past a block, ragged, with up to two leading dimensions. Throws `ArgumentError` for what is no size.
  */
 export function matrixShape(multiple: number, block: number, most = 8192): fc.Arbitrary<Shape> {
+  size("matrixShape", "multiple", multiple);
+  anySize("matrixShape", "block", block);
+  anySize("matrixShape", "most", most);
   const ragged = [0, 1, 2, 3, 5, 17, 33, Math.max(block - 1, 4), block || 6, block + 1, block + 3];
-  const size =
+  const side =
     multiple === 1
       ? fc.oneof(fc.integer({ min: 1, max: 9 }), fc.constantFrom(...ragged))
       : fc
           .oneof({ weight: 6, arbitrary: fc.integer({ min: 1, max: 3 }) }, fc.constantFrom(0, 4, 5))
           .map((n) => n * multiple);
   return fc
-    .tuple(size, size, fc.constantFrom(1, 1, 2, 3, 4, 32), fc.constantFrom(2, 1, 3))
+    .tuple(side, side, fc.constantFrom(1, 1, 2, 3, 4, 32), fc.constantFrom(2, 1, 3))
     .map(([rows, columns, lead, rank]) => {
       const fitting = rows * columns > most ? multiple : rows;
       if (rank === 1 && multiple === 1) return [columns];

@@ -2,11 +2,14 @@
 import * as fc from "fast-check";
 import { derive } from "../../src/formats/derive.js";
 import type { ScalarLayout } from "../../src/formats/scalar.js";
+import { integer } from "../../src/options.js";
+import { wideDType } from "../../src/tensor/require.js";
 import type { WideDType } from "../../src/tensor/shape.js";
 import { bitsOf, magnitudeOf } from "../harness/values.js";
 
 const SIGN = 0x80000000;
 const INFINITY = 0x7f800000;
+const pattern = integer(0, 2 ** 32 - 1);
 
 /** Zeros, infinities, f32's own edges, and NaNs of either sign with every payload, signalling ones included. */
 export function specialPattern(): fc.Arbitrary<number> {
@@ -68,8 +71,10 @@ export function patternFor(layout: ScalarLayout): fc.Arbitrary<number> {
   );
 }
 
-/** f32 bit patterns as codes of a wide type, truncated toward zero; NaN stays NaN. */
+/** f32 bit patterns as codes of a wide type, truncated toward zero; NaN stays NaN. Throws `ArgumentError` for what is no pattern. */
 export function narrowed(bits: number, dtype: WideDType): number {
+  pattern("narrowed", "bits", bits);
+  wideDType("narrowed", "dtype", dtype);
   if (dtype === "f32") return bits;
   const isNan = (bits & 0x7fffffff) > INFINITY;
   if (dtype === "bf16") return (bits >>> 16) | (isNan ? 1 : 0);

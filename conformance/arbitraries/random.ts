@@ -1,7 +1,16 @@
 /** Many numbers from one drawn seed, so that large inputs shrink as fast as small ones. */
 
-/** splitmix32: a counter stepped by 2^32 / golden ratio, then mixed by two multiplications; period 2^32. */
+import { integer } from "../../src/options.js";
+
+const word = integer(-(2 ** 31), 2 ** 32 - 1);
+const length = integer(0);
+
+/**
+ * splitmix32: a counter stepped by 2^32 / golden ratio, then mixed by two multiplications; period 2^32.
+ * Throws `ArgumentError` for a seed that is no integer of 32 bits.
+ */
 export function splitmix32(seed: number): () => number {
+  word("splitmix32", "seed", seed);
   let state = seed | 0;
   return () => {
     state = (state + 0x9e3779b9) | 0;
@@ -12,8 +21,9 @@ export function splitmix32(seed: number): () => number {
   };
 }
 
-/** `count` words of splitmix32. */
+/** `count` words of splitmix32. Throws `ArgumentError`, as that. */
 export function words(seed: number, count: number): Uint32Array {
+  length("words", "count", count);
   const next = splitmix32(seed);
   return Uint32Array.from({ length: count }, next);
 }

@@ -2,12 +2,17 @@
 import * as fc from "fast-check";
 import { BLOCK_FORMATS, type BlockFormat, type BlockFormatName } from "../../src/formats/block.js";
 import { RHT_SIGNS } from "../../src/ops/hadamard.js";
+import { listOf, oneOf } from "../../src/options.js";
 import { makeSpec } from "../../src/quantizers/quantizer.js";
 import type { QuantizeSpec, ScaleLayout, Usage } from "../../src/tensor/quantized.js";
 import { WIDE_DTYPES, type WideDType } from "../../src/tensor/shape.js";
+import { requireSpec } from "../../src/tensor/spec.js";
 import { product } from "./covering.js";
 
 export const QUANTIZERS = Object.keys(BLOCK_FORMATS) as readonly BlockFormatName[];
+
+const quantizerName = oneOf(QUANTIZERS);
+const quantizerNames = listOf(quantizerName);
 
 /** The fields of a spec that are options, by name: the values that a quantizer takes, the default first. */
 type SpecOptions = { readonly [K in keyof QuantizeSpec]?: readonly QuantizeSpec[K][] };
@@ -31,8 +36,9 @@ const OPTIONS: Readonly<Record<BlockFormatName, SpecOptions>> = {
   },
 };
 
-/** Every option of a quantizer with its values. */
+/** Every option of a quantizer with its values. Throws `ArgumentError` for a name that is none. */
 export function optionsOf(name: BlockFormatName): SpecOptions {
+  quantizerName("optionsOf", "name", name);
   const { elements, tiles }: BlockFormat = BLOCK_FORMATS[name];
   return { format: elements, tile: tiles, ...OPTIONS[name] };
 }
@@ -46,21 +52,23 @@ function goTogether(spec: Partial<QuantizeSpec>): boolean {
   return fourOverSix === "none" ? e4m3Max === 448 : !rht && !stochastic;
 }
 
-/** Every spec that a quantizer can have. */
+/** Every spec that a quantizer can have. Throws `ArgumentError`, as `optionsOf`. */
 export function specsOf(name: BlockFormatName): readonly QuantizeSpec[] {
   return product(optionsOf(name))
     .filter(goTogether)
     .map((fields) => makeSpec(name, fields));
 }
 
-/** Every quantizer with every format, tile and option it has. */
+/** Every quantizer with every format, tile and option it has. Throws `ArgumentError` for names that are none. */
 export function quantizeSpec(names: readonly BlockFormatName[] = QUANTIZERS): fc.Arbitrary<QuantizeSpec> {
+  quantizerNames("quantizeSpec", "names", names);
   return fc.oneof(...names.map((name) => fc.constantFrom(...specsOf(name))));
 }
 
-/** What a quantizer may be given to read: the transform takes bf16 alone. */
-export function sourceTypes({ rht }: QuantizeSpec): readonly WideDType[] {
-  return rht ? ["bf16"] : WIDE_DTYPES;
+/** What a quantizer may be given to read: the transform takes bf16 alone. Throws `ArgumentError` for no spec. */
+export function sourceTypes(spec: QuantizeSpec): readonly WideDType[] {
+  requireSpec(spec);
+  return spec.rht ? ["bf16"] : WIDE_DTYPES;
 }
 
 /** As `sourceTypes`, drawn. */
@@ -80,9 +88,12 @@ export function usage(): fc.Arbitrary<Usage> {
   return fc.constantFrom(...USAGES);
 }
 
-/** The scale layouts that a spec has. */
-export function layoutsOf({ quantizer }: Pick<QuantizeSpec, "quantizer">): readonly ScaleLayout[] {
-  return BLOCK_FORMATS[quantizer].scale === "f32" ? ["logical", "padded"] : ["logical", "padded", "swizzled"];
+/** The scale layouts that a spec has. Throws `ArgumentError` for no spec. */
+export function layoutsOf(spec: QuantizeSpec): readonly ScaleLayout[] {
+  requireSpec(spec);
+  return BLOCK_FORMATS[spec.quantizer].scale === "f32"
+    ? ["logical", "padded"]
+    : ["logical", "padded", "swizzled"];
 }
 
 /** A scale layout that the spec has. */

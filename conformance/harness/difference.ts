@@ -1,7 +1,16 @@
 /** Bitwise comparison, and what a person needs to know where it fails. */
-import { type DType, elementCount, type Shape, storageBits } from "../../src/tensor/shape.js";
+import { needed, optionsOf, text } from "../../src/options.js";
+import { dtypeOf } from "../../src/tensor/require.js";
+import {
+  DTYPES,
+  type DType,
+  elementCount,
+  ownShape,
+  type Shape,
+  storageBits,
+} from "../../src/tensor/shape.js";
 import type { TensorData } from "../../src/tensor/tensor.js";
-import { codeValue, nanIsClass, PlainTensor } from "./plain.js";
+import { codeValue, nanIsClass, PlainTensor, plainTensor } from "./plain.js";
 
 /** Where two tensors differ first, and in how many elements. */
 export interface Difference {
@@ -24,8 +33,10 @@ export class MismatchError extends Error {
   }
 }
 
-/** The difference of two tensors of one type and shape: none where all codes agree, NaN as a class in wide types. */
+/** The difference of two tensors of one type and shape: none where all codes agree, NaN as a class in wide types. Throws `ArgumentError` for what is no tensor. */
 export function differenceOf(actual: PlainTensor, expected: PlainTensor): Difference | undefined {
+  plainTensor("differenceOf", "actual", actual);
+  plainTensor("differenceOf", "expected", expected);
   const { dtype, shape } = expected;
   const [ours, theirs] = [actual.codes, expected.codes];
   const value = (code: number): number => codeValue(dtype, code);
@@ -55,20 +66,31 @@ export interface BitsOf {
   readonly name?: string;
 }
 
+const checkBitsOf = optionsOf<BitsOf>({
+  dtype: needed(dtypeOf(DTYPES)),
+  shape: needed((_user, _name, shape) => ownShape(shape as Shape)),
+  name: text,
+});
+
 /**
  * Throws `MismatchError` unless two arrays of a tensor's data (as `Tensor.data()` gives them) hold the same
- * bits: with the number of differences, the first coordinate, both codes and both values.
+ * bits: with the number of differences, the first coordinate, both codes and both values. Throws
+ * `ArgumentError`, `DTypeError` or `ShapeError` for what are no such data.
  */
 export function assertSameBits<D extends DType>(
   actual: TensorData<D>,
   expected: TensorData<D>,
-  { dtype, shape, name = "result" }: BitsOf & { readonly dtype: D },
+  of: BitsOf & { readonly dtype: D },
 ): void {
+  const { dtype, shape, name = "result" } = checkBitsOf("assertSameBits", of);
   assertSame(name, new PlainTensor(dtype, shape, actual), new PlainTensor(dtype, shape, expected));
 }
 
 /** As `assertSameBits`, for whole tensors: types and shapes have to agree as well. */
 export function assertSame(name: string, actual: PlainTensor, expected: PlainTensor): void {
+  text("assertSame", "name", name);
+  plainTensor("assertSame", "actual", actual);
+  plainTensor("assertSame", "expected", expected);
   const kind = (x: PlainTensor): string => `${x.dtype} [${x.shape}] of ${x.data.byteLength} bytes`;
   if (kind(actual) !== kind(expected)) {
     throw new MismatchError(`${name} is ${kind(actual)}; it has to be ${kind(expected)}`);

@@ -1,8 +1,9 @@
 /** A backend whose fresh memory is poisoned and fenced, so that what is not written, or written outside, shows. */
-import type { Backend, MemoryUse, Support } from "../../src/backends/backend.js";
+import { type Backend, type MemoryUse, requireBackend, type Support } from "../../src/backends/backend.js";
 import type { GemmArgs } from "../../src/backends/gemm-args.js";
 import type { OpArgs, OpName } from "../../src/backends/ops.js";
 import type { GemmAlgorithm } from "../../src/formats/gemm-algorithm.js";
+import { integer, needed, optionsOf } from "../../src/options.js";
 import type { Memory } from "../../src/tensor/storage.js";
 import { MismatchError } from "./difference.js";
 
@@ -11,11 +12,12 @@ const POISON = 0xa7;
 const FENCE = 0xa5;
 const FENCE_BYTES = 64;
 
-/** Runs everything on `inner`. Its tensors live in memory that starts as poison. */
+/** Runs everything on `inner`. Its tensors live in memory that starts as poison. Throws `ArgumentError` for what is no backend. */
 export class GuardedBackend implements Backend {
   readonly memory: Memory;
 
   constructor(readonly inner: Backend) {
+    requireBackend("GuardedBackend", inner);
     this.memory = inner.name === "wasm" ? fenced(inner.memory) : poisoned(inner.memory);
   }
 
@@ -111,8 +113,16 @@ function fenced(memory: Memory): Memory {
   };
 }
 
+const checkMemoryUse = optionsOf<MemoryUse>({
+  live: needed(integer(0)),
+  reserved: needed(integer(0)),
+  blocks: needed(integer(0)),
+});
+
 /** Throws `MismatchError` unless `backend` has as many live bytes and blocks as before. */
 export function expectNoLeak(backend: Backend, before: MemoryUse): void {
+  requireBackend("expectNoLeak", backend);
+  checkMemoryUse("expectNoLeak", before, "before");
   const { live, blocks } = backend.memoryUse();
   if (live === before.live && blocks === before.blocks) return;
   throw new MismatchError(

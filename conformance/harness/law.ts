@@ -2,7 +2,7 @@
 import * as fc from "fast-check";
 import { ArgumentError, UnsupportedError } from "../../src/errors.js";
 import type { OperationName, Subject } from "./operations.js";
-import { runsFault } from "./run-options.js";
+import { runCount } from "./run-options.js";
 
 /** Which inputs a check draws. `path`, from an earlier failure, replays its counterexample. */
 export interface CheckOptions {
@@ -61,8 +61,7 @@ async function check<C>(
   arbitrary: fc.Arbitrary<C>,
   options: CheckOptions,
 ): Promise<CheckResult> {
-  const needed = runsFault(options.runs);
-  if (needed !== undefined) throw new ArgumentError(`runs is ${options.runs}; it must be ${needed}`);
+  runCount("check", "runs", options.runs);
   const declined = new Map<string, number>();
   const decline = (error: UnsupportedError): void => {
     declined.set(error.message, (declined.get(error.message) ?? 0) + 1);

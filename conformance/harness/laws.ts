@@ -1,6 +1,7 @@
 /** All laws. Agreement comes from the table of operations; the others say what is right without a reference. */
 import type { Arbitrary } from "fast-check";
 import { ArgumentError } from "../../src/errors.js";
+import { describe } from "../../src/options.js";
 import { assertSame, MismatchError } from "./difference.js";
 import { type Law, law } from "./law.js";
 import { AMAX_LAWS } from "./laws/amax.js";
@@ -10,6 +11,7 @@ import { HADAMARD_LAWS } from "./laws/hadamard.js";
 import { SCALE_LAWS } from "./laws/scale.js";
 import type { Answer } from "./operation.js";
 import { type Cases, OPERATION_NAMES, OPERATIONS, type OperationName, type Subject } from "./operations.js";
+import { checkSubject, operationNames } from "./run-options.js";
 
 /** Throws `MismatchError` unless both answers have the same parts with the same bits. */
 export function assertSameAnswer(actual: Answer, expected: Answer): void {
@@ -45,18 +47,22 @@ export const LAWS: readonly Law[] = [
   ...BATCHED_LAWS,
 ];
 
-/** The law of that name. */
+/** The law of that name. Throws `ArgumentError` where there is none. */
 export function lawNamed(name: string): Law {
   const found = LAWS.find((each) => each.name === name);
   if (found) return found;
-  throw new ArgumentError(`no law is named "${name}"; there are ${LAWS.map((each) => each.name).join(", ")}`);
+  throw new ArgumentError(
+    `no law is named ${describe(name)}; there are ${LAWS.map((each) => each.name).join(", ")}`,
+  );
 }
 
-/** The laws that a subject can be held to: those of operations it has. */
+/** The laws that a subject can be held to: those of operations it has. Throws `ArgumentError` for what is none. */
 export function lawsFor(
   subject: Subject,
   operations: readonly OperationName[] = OPERATION_NAMES,
 ): readonly Law[] {
+  checkSubject("lawsFor", subject, "subject");
+  operationNames("lawsFor", "operations", operations);
   return LAWS.filter(({ operation }) => subject[operation] && operations.includes(operation));
 }
 

@@ -1,5 +1,5 @@
 /** The table of operations under test. A new operation is one row. */
-import type { Backend } from "../../src/backends/backend.js";
+import { type Backend, requireBackend } from "../../src/backends/backend.js";
 import type { Complete } from "../../src/options.js";
 import { Scope } from "../../src/tensor/scope.js";
 import { expectNoLeak, GuardedBackend } from "./guarded.js";
@@ -96,9 +96,11 @@ export type Subject = {
 export const ORACLE: Complete<Subject> = mapOperations((_, operation) => operation.oracle);
 
 /**
- * A backend as a subject. Its outputs start as poison between fences; a run that leaves bytes behind fails.
+ * A backend as a subject. Its outputs start as poison between fences; a run that leaves bytes behind fails. Throws
+ * `ArgumentError` for what is no backend, `DisposedError` for one that is gone.
  */
 export function backendSubject(backend: Backend): Complete<Subject> {
+  requireBackend("backendSubject", backend);
   const guarded = new GuardedBackend(backend);
   return mapOperations((_, { run }) => (input) => {
     const before = backend.memoryUse();

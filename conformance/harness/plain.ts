@@ -1,12 +1,18 @@
 /** Tensors without a backend: what subjects take and give, and what the harness compares. */
 import { toStringMethod } from "fast-check";
 import type { Backend } from "../../src/backends/backend.js";
+import { ArgumentError, DTypeError } from "../../src/errors.js";
 import { factsOf } from "../../src/formats/derive.js";
 import { SCALAR_FORMATS } from "../../src/formats/scalar.js";
+import { describe, instance } from "../../src/options.js";
+import { arrayOf, kindOf } from "../../src/tensor/data.js";
+import { dtypeOf, wideDType } from "../../src/tensor/require.js";
 import {
   asMatrix,
+  DTYPES,
   type DType,
   elementCount,
+  ownShape,
   type Shape,
   storageBits,
   type WideDType,
@@ -18,14 +24,27 @@ import { fromBits, valueOfCode } from "./values.js";
 export type Codes = Uint8Array | Uint16Array | Uint32Array;
 
 const SHOWN = 24;
+const elementType = dtypeOf(DTYPES);
 
-/** A dense row-major array: values for f32 and i32, codes for everything else, FP4 two codes a byte. */
+/**
+ * A dense row-major array: values for f32 and i32, codes for everything else, FP4 two codes a byte. Throws `DTypeError` for
+ * another type or for data of another kind, `ShapeError` for what is no shape.
+ */
 export class PlainTensor<D extends DType = DType> {
+  readonly shape: Shape;
+
   constructor(
     readonly dtype: D,
-    readonly shape: Shape,
+    shape: Shape,
     readonly data: TensorData<D>,
-  ) {}
+  ) {
+    elementType("PlainTensor", "dtype", dtype);
+    this.shape = ownShape(shape);
+    const [kind, wanted] = [kindOf(data), arrayOf(dtype)];
+    if (kind === wanted) return;
+    const given = kind ? `a ${kind}` : describe(data);
+    throw new DTypeError(`PlainTensor: data is ${given}; ${dtype} takes a ${wanted}`);
+  }
 
   /** One code an element, FP4 unpacked; f32 as bit patterns. */
   get codes(): Codes {
@@ -62,8 +81,16 @@ export class PlainTensor<D extends DType = DType> {
   }
 }
 
-/** A tensor of the codes given, one an element; f32 from bit patterns, FP4 packed. */
+/**
+ * A tensor of the codes given, one an element; f32 from bit patterns, FP4 packed. Throws `ArgumentError` for what is no array of
+ * numbers, and as `PlainTensor`.
+ */
 export function fromCodes<D extends DType>(dtype: D, shape: Shape, codes: ArrayLike<number>): PlainTensor<D> {
+  const isArray = Array.isArray(codes)
+    ? codes.every((code) => typeof code === "number")
+    : kindOf(codes) !== undefined;
+  if (!isArray)
+    throw new ArgumentError(`fromCodes: codes is ${describe(codes)}; it must be an array of numbers`);
   return new PlainTensor(dtype, shape, storeCodes(dtype, codes));
 }
 
@@ -75,8 +102,12 @@ export function codeValue(dtype: DType, code: number): number {
   return valueOfCode(code, SCALAR_FORMATS[dtype]);
 }
 
-/** The elements of a wide tensor, exactly. */
+export const plainTensor = instance(PlainTensor, "a PlainTensor");
+
+/** The elements of a wide tensor, exactly. Throws `ArgumentError` for any other. */
 export function wideValues(x: PlainTensor<WideDType>): Float32Array {
+  plainTensor("wideValues", "x", x);
+  wideDType("wideValues", "x.dtype", x.dtype);
   if (x.dtype === "f32") return new Float32Array(x.data.buffer, x.data.byteOffset, x.data.byteLength / 4);
   if (x.dtype === "bf16") return new Float32Array(Uint32Array.from(x.codes, (code) => code << 16).buffer);
   return Float32Array.from(x.codes, (code) => valueOfCode(code, SCALAR_FORMATS.f16));

@@ -1,13 +1,19 @@
 /** Running the laws: on a backend, or on kernels of one's own. */
 import * as fc from "fast-check";
-import { type Backend, requireBackend } from "../../src/backends/backend.js";
+import type { Backend } from "../../src/backends/backend.js";
 import { openBackend } from "../../src/backends/open.js";
 import { batchedCase } from "../arbitraries/gemm-batched.js";
 import { gemmCase } from "../arbitraries/gemm-cases.js";
 import type { CheckResult, Law } from "./law.js";
 import { type Inputs, lawNamed, lawsFor, over } from "./laws.js";
 import { backendSubject, type OperationName, ORACLE, type Subject } from "./operations.js";
-import { operationsOf, requireOperation, requireOptions, requireSubject } from "./run-options.js";
+import {
+  checkBackendOptions,
+  checkOptions,
+  checkSubject,
+  operationsOf,
+  requireOperation,
+} from "./run-options.js";
 
 export interface ConformanceOptions {
   /** Inputs for each law, from 1. Default 100. */
@@ -21,6 +27,11 @@ export interface ConformanceOptions {
   /** Replays one counterexample: the law and path of a failure, under its seed. */
   readonly replay?: { readonly law: string; readonly path: string } | undefined;
   readonly onProgress?: ((progress: Progress) => void) | undefined;
+}
+
+/** What is held, and how. */
+export interface BackendOptions extends ConformanceOptions {
+  readonly backend: Backend;
 }
 
 export interface Progress {
@@ -56,9 +67,9 @@ export async function compareWith(
   reference: Subject = ORACLE,
   options: ConformanceOptions = {},
 ): Promise<ConformanceReport> {
-  requireOptions("compareWith", options);
-  requireSubject("subject", subject);
-  requireSubject("reference", reference);
+  checkOptions("compareWith", options);
+  checkSubject("compareWith", subject, "subject");
+  checkSubject("compareWith", reference, "reference");
   const { runs = 100, seed = 1, replay, inputs = {}, onProgress } = options;
   const chosen = replay
     ? [lawNamed(replay.law)]
@@ -81,14 +92,10 @@ export async function compareWith(
 
 /**
  * Holds a backend to the definition: the reference to the independent oracles, any other backend to the
- * reference, bit for bit, with poisoned outputs and counted memory.
+ * reference, bit for bit, with poisoned outputs and counted memory. Throws `ArgumentError`, as `compareWith`.
  */
-export async function runConformance({
-  backend,
-  ...options
-}: ConformanceOptions & { readonly backend: Backend }): Promise<ConformanceReport> {
-  requireBackend("runConformance", backend);
-  requireOptions("runConformance", options);
+export async function runConformance(given: BackendOptions): Promise<ConformanceReport> {
+  const { backend, ...options } = checkBackendOptions("runConformance", given);
   if (backend.name === "wasm") return compareWith(backendSubject(backend), ORACLE, options);
   const reference = await openBackend("wasm", { datapath: backend.datapath });
   const inputs = { ...inputsFor(backend), ...options.inputs };

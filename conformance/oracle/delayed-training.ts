@@ -218,7 +218,7 @@ export class TrainingModel {
     if (region && !region.enabled && active && !layer.primary)
       layer.delayed?.forward.record(WEIGHT, amaxOf(layer.weight));
     if (region?.enabled) {
-      const columnwise = this.grad(flow) && (call.recompute || call.xNeedsGrad);
+      const columnwise = this.grad(flow) && call.xNeedsGrad;
       pass.quantized = quantizedPass(pass, columnwise);
     }
     pass.primary = layer.primary && { ...layer.primary };

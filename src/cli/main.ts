@@ -1,7 +1,4 @@
 /** The command line: finds the command, turns errors into one line and an exit status. */
-import { existsSync, realpathSync } from "node:fs";
-import { fileURLToPath } from "node:url";
-import { isMainThread } from "node:worker_threads";
 import { ArgumentError, LockstepError } from "../errors.js";
 import { nearest } from "../nearest.js";
 import { printable } from "../printable.js";
@@ -16,7 +13,6 @@ import { fuzz } from "./fuzz.js";
 import { gemm } from "./gemm.js";
 import { programHelp } from "./help.js";
 import { info } from "./info.js";
-import { launch } from "./launch.js";
 import { VERSION } from "./manifest.js";
 import { quantize } from "./quantize.js";
 import type { CliIo } from "./session.js";
@@ -80,12 +76,3 @@ function describe(error: unknown): string {
     error instanceof LockstepError ? message : `unexpected error: ${message} (LOCKSTEP_DEBUG=1 shows where)`;
   return printable(text.replace(/\s*\n\s*/g, " "));
 }
-
-function isProgram(): boolean {
-  const script = process.argv[1];
-  return (
-    script !== undefined && existsSync(script) && realpathSync(script) === fileURLToPath(import.meta.url)
-  );
-}
-
-if (isMainThread && isProgram()) launch();

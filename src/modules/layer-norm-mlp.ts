@@ -153,7 +153,7 @@ export class LayerNormMLP extends Module {
     const layers = [this.#fc1, this.#fc2].flatMap(({ weight, bias }) => (bias ? [weight, bias] : [weight]));
     return differentiableOne([x, ...normParameters(this.#norm), ...layers], (grad) => {
       const norm = normedInput(this.#norm, x, false);
-      prepareForward(this.#fc2, { ...norm.input, shape: this.#activated(norm.input.shape) }, grad);
+      prepareForward(this.#fc2, { ...norm.input, shape: this.#activated(norm.input.shape) });
       using _ = { [Symbol.dispose]: () => this.#fc2.quantization.release() };
       const first = linearForward(this.#fc1, norm.input, { ...call, fp8Output: false }, grad);
       const h = wideOf("LayerNormMLP: the result of fc1", first.out);

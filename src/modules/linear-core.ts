@@ -5,7 +5,7 @@ import { plainDatapath } from "../functional/datapath.js";
 import { dequantize } from "../ops/dequantize.js";
 import { gemm } from "../ops/gemm.js";
 import { columnSum } from "../ops/norm.js";
-import { training } from "../tape/grad-mode.js";
+import { gradTracked } from "../tape/grad-mode.js";
 import { type Value, wideOf } from "../tape/value.js";
 import { QuantizedTensor } from "../tensor/quantized.js";
 import { requireScalar, requireTensor } from "../tensor/require.js";
@@ -24,7 +24,8 @@ export function linearForward(
   grad: boolean,
 ): LinearResult {
   const region = currentRegion();
-  const wanted = { dgrad: grad && input.requiresGrad, wgrad: grad && parts.weight.requiresGrad };
+  const wanted = wantedOf(parts, input, grad);
+  const tracked = wantedOf(parts, input, gradTracked());
   requireParts(parts, input);
   const flag = requireScalar("linear", "skipFp8WeightUpdate", call.skipFp8WeightUpdate);
   if (flag && flag.backend !== parts.weight.value.backend)
@@ -32,13 +33,16 @@ export function linearForward(
       "linear: skipFp8WeightUpdate lives on another backend than the weight; move it there",
     );
   const result = region?.enabled
-    ? quantizedForward(parts, input, { call, region, wanted })
+    ? quantizedForward(parts, input, { call, region, wanted, tracked })
     : wideForward(parts, input, { call, region, wanted });
   // what is computed again in a backward pass has begun before
-  const phase = currentPhase()?.pass;
-  if (call.isFirstMicrobatch && phase !== "again" && (wanted.wgrad || (phase === "first" && training())))
+  if (call.isFirstMicrobatch && tracked.wgrad && currentPhase()?.pass !== "again")
     beginMainGrad(parts.weight);
   return result;
+}
+
+function wantedOf({ weight }: LinearParts, input: Pick<LinearInput, "requiresGrad">, grad: boolean): Wanted {
+  return { dgrad: grad && input.requiresGrad, wgrad: grad && weight.requiresGrad };
 }
 
 function wideForward(
@@ -61,7 +65,6 @@ function wideForward(
 export function prepareForward(
   parts: LinearParts,
   input: Pick<LinearInput, "shape" | "dtype" | "backend">,
-  grad: boolean,
 ): void {
   const region = currentRegion();
   const { weight, quantization } = parts;
@@ -71,7 +74,7 @@ export function prepareForward(
   quantization.prepare(
     region,
     weight.value,
-    blocksFit(weight, input, region.enabled && grad && weight.requiresGrad),
+    blocksFit(weight, input, region.enabled && gradTracked() && weight.requiresGrad),
   );
 }
 

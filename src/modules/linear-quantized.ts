@@ -16,34 +16,35 @@ import type { LinearCall, LinearInput, LinearParts, LinearResult, Wanted } from 
 import { dgradOf, wgradOf, wideGrad } from "./linear-products.js";
 import type { Parameter } from "./parameter.js";
 import type { Fits } from "./quantization.js";
-import { currentPhase } from "./recompute-phase.js";
 
 /** A call of a layer in a region that is on. */
 interface QuantizedCall {
   readonly call: LinearCall;
   readonly region: Region;
   readonly wanted: Wanted;
+  /** As `wanted`; in a part that is computed again also the first time, which keeps nothing. */
+  readonly tracked: Wanted;
 }
 
 /** The forward products under the recipe of `region`. Throws while nothing has changed where the layer does not fit it. */
 export function quantizedForward(
   parts: LinearParts,
   input: LinearInput,
-  { call, region, wanted }: QuantizedCall,
+  { call, region, wanted, tracked }: QuantizedCall,
 ): LinearResult {
   const { weight, bias, quantization, fuseWgradAccumulation } = parts;
   const { recipe, group } = region;
   const { dtype } = input;
   requireFit(parts, input, recipe);
   const given = input.quantize ? undefined : input.value();
-  quantization.enter(region, weight.value, blocksFit(weight, { ...input, given }, wanted.wgrad));
+  quantization.enter(region, weight.value, blocksFit(weight, { ...input, given }, tracked.wgrad));
   const keepsOriginal = wanted.wgrad && parts.saveOriginalInput && !(given instanceof QuantizedTensor);
   const keepsX = wanted.wgrad && !keepsOriginal;
   const inputQuantizer = quantization.quantizer("input");
   const inputBy = (usage: Usage): QuantizedTensor =>
     quantizedInput(inputQuantizer, { given, quantize: input.quantize }, usage);
   const x = inputBy({ rowwise: true, columnwise: keepsX });
-  const w = quantizedWeight(parts, call, wanted.dgrad || currentPhase()?.pass === "first");
+  const w = quantizedWeight(parts, call, tracked.dgrad);
   const added = bias ? { bias: castTo(bias.tensor, dtype === "f32" ? "bf16" : dtype) } : {};
   const out = outputOf(call.fp8Output ? quantization.quantizer("output") : undefined, dtype, (outDtype) =>
     wideOf("linear", gemm({ a: w, b: x, outDtype, ...recipe.fprop, ...added }).out),

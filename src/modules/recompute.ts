@@ -12,14 +12,15 @@ import {
   variable,
 } from "../tape/variable.js";
 import { QuantizedTensor } from "../tensor/quantized.js";
-import { adopt } from "../tensor/scope.js";
+import { adopt, Scope } from "../tensor/scope.js";
 import { currentPhase, type HeldCalls, type RecomputePhase, runPhase } from "./recompute-phase.js";
 
 /**
  * `body` of `inputs`, keeping nothing but these: the backward pass computes it a second time, in the autocast region of the
  * first, with what the layers in it quantized with the first time, and records no amax again; so the gradients have the bits
  * that they have without. `body` must do the same both times. Parameters of modules in it and what it captures get their
- * gradients too.
+ * gradients too. The result requires a gradient where that of `body` does: where it was computed from an input, a parameter or
+ * a captured value that requires one. Otherwise nothing is kept.
  */
 export function recompute(
   body: (...inputs: Variable[]) => Variable,
@@ -27,38 +28,46 @@ export function recompute(
 ): Variable {
   callable("recompute", "body", body);
   const given = inputs.map((each) => variable(each));
+  if (!gradEnabled()) return unkept(body, given);
   const region = currentRegion();
   const around = currentPhase();
   const calls: HeldCalls = new Map();
   const phase: RecomputePhase = around ? { ...around, next: calls } : { pass: "first", calls };
+  const leaves = (): Variable[] => given.map(({ value, requiresGrad }) => new Variable(value, requiresGrad));
   const [result] = differentiable(
     given,
-    (record) => {
-      const constants = given.map((each) => each.detach());
-      // what is not recorded is not gone back through: it is a part of the pass around, if there is one
-      if (!record) return { results: [variable(body(...constants)).value], backward: () => [] };
+    () => {
       const captured = new Set<Variable>();
-      const first = (): Variable => unrecorded(captured, () => capture(variable(body(...constants))));
-      const { value } = around ? runPhase(phase, first) : adopting(calls, () => runPhase(phase, first));
+      const first = (): Variable => unrecorded(captured, () => capture(variable(body(...leaves()))));
+      const made = around ? runPhase(phase, first) : adopting(calls, () => runPhase(phase, first));
       return {
-        results: [value],
+        results: [made.value],
+        requiresGrad: made.requiresGrad,
         captured,
         // those of a pass that is computed again are owned by the region around
         saved: around ? [] : valuesIn(calls),
         quantized: { taken: true },
         backward: ([grad], pass) => {
           if (!grad) return [];
-          const leaves = given.map(({ value, requiresGrad }) => new Variable(value, requiresGrad));
+          const inputs = leaves();
           const again = (): Variable =>
-            runPhase({ pass: "again", calls }, () => withGrad(() => variable(body(...leaves))));
+            runPhase({ pass: "again", calls }, () => withGrad(() => variable(body(...inputs))));
           goBackFrom(runRegion(region, again), grad, pass, captured);
-          return leaves.map((leaf) => pass.gradients.take(leaf));
+          return inputs.map((leaf) => pass.gradients.take(leaf));
         },
       };
     },
-    gradEnabled(),
+    true,
   );
   return result as Variable;
+}
+
+/** What is not recorded is not gone back through: it is a part of the pass around, if there is one. */
+function unkept(body: (...inputs: Variable[]) => Variable, given: readonly Variable[]): Variable {
+  using scope = new Scope();
+  const result = capture(variable(body(...given)));
+  scope.keep(result.value);
+  return result;
 }
 
 /** Runs `body`; what layers hold meanwhile belongs to the scope around, after an exception too. */

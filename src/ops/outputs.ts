@@ -1,5 +1,6 @@
 /** What each operation may write into: the last check before a backend, which trusts the types of its arguments. */
 import type { OpArgs, OpName } from "../backends/ops.js";
+import { TENSOR_ROWS, type TensorRow, type TensorRule } from "../backends/writes.js";
 import { DTypeError } from "../errors.js";
 import { BLOCK_FORMATS } from "../formats/block.js";
 import type { QuantizedCopy, QuantizeSpec } from "../tensor/quantized.js";
@@ -7,107 +8,46 @@ import { requireF32, requireHalf, requireScalar, requireTensor, requireWide } fr
 import { type DType, storageBits } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
 
-type Outputs = { readonly [K in OpName]: (op: string, args: OpArgs[K]) => void };
+/** What is asked of a tensor, by its rule. */
+type Check = (op: string, name: string, x: Tensor, args: RuledArgs) => unknown;
 
-const wideOut = (op: string, { out }: { readonly out: Tensor }): void => void requireWide(op, "out", out);
-const wideDx = (op: string, { dx }: { readonly dx: Tensor }): void => void requireWide(op, "dx", dx);
-const scalarOut = (op: string, { out }: { readonly out: Tensor }): void => void requireScalar(op, "out", out);
+/** What rules look at beside the tensor itself. */
+interface RuledArgs {
+  readonly x: Tensor;
+  readonly out: Tensor;
+  readonly word: number;
+  readonly spec: QuantizeSpec;
+}
 
-const sameType = (op: string, { x, out }: { readonly x: Tensor; readonly out: Tensor }): void =>
-  requireType(op, "out", out, x.dtype);
-
-const OUTPUTS: Outputs = {
-  encode: (op, { x, word, out }) => requireCodes(op, "out", out, word, x),
-  decode: (op, { x, word, out }) => {
-    requireWide(op, "out", out);
-    requireCodes(op, "x", x, word, out);
-  },
-  amax: scalarOut,
-  quantize: copiesOut,
-  dequantize: wideOut,
-  transpose: sameType,
-  swapAxes: sameType,
-  relayout: sameType,
-  hadamard: sameType,
-  sweep: (op, { out }) => requireType(op, "out", out, "u32"),
-  activation: wideOut,
-  activationBackward: wideOut,
-  gated: wideOut,
-  gatedBackward: wideOut,
-  activationQuantize: copiesOut,
-  norm: (op, args) => {
-    wideOut(op, args);
-    statistics(op, args);
-  },
-  normQuantize: (op, args) => {
-    copiesOut(op, args);
-    statistics(op, args);
-  },
-  normBackward: (op, args) => {
-    wideDx(op, args);
-    statistics(op, args);
-    requireWide(op, "dgamma", args.dgamma);
-    if (args.dbeta) requireWide(op, "dbeta", args.dbeta);
-  },
-  crossEntropy: (op, { loss, maximum, total }) => allF32(op, { loss, maximum, total }),
-  crossEntropyBackward: (op, args) => {
-    const { grad, maximum, total } = args;
-    allF32(op, { grad, maximum, total });
-    wideDx(op, args);
-  },
-  softmax: wideOut,
-  softmaxBackward: wideDx,
-  add: wideOut,
-  scaled: wideOut,
-  columnSum: wideOut,
-  mse: (op, { loss }) => allF32(op, { loss }),
-  mseBackward: (op, args) => {
-    allF32(op, { grad: args.grad });
-    wideDx(op, args);
-  },
-  embedding: wideOut,
-  embeddingBackward: wideOut,
-  squareSum: scalarOut,
-  clipFactor: (op, { norm, factor }) => allF32(op, { norm, factor }),
-  updateScales: (op, { amaxHistory, scale }) => allF32(op, { amaxHistory, scale }),
-  sgd: (op, { parameter, m, copy }) => {
-    requireF32(op, "parameter", parameter);
-    if (m) requireF32(op, "m", m);
-    if (copy) requireHalf(op, "copy", copy);
-  },
-  adamw: (op, { parameter, m, v, copy }) => {
-    requireF32(op, "parameter", parameter);
-    requireF32(op, "m", m);
-    requireF32(op, "v", v);
-    if (copy) requireHalf(op, "copy", copy);
-  },
-  gemm: (op, { out, preGelu, amax }) => {
-    if (out.dtype !== "e4m3" && out.dtype !== "e5m2") requireWide(op, "out", out);
-    else requireTensor(op, "out", out);
-    if (preGelu) requireWide(op, "preGelu", preGelu);
-    if (amax) requireScalar(op, "amax", amax);
-  },
+const CHECKS: Readonly<Record<Exclude<TensorRule, "copy">, Check>> = {
+  wide: requireWide,
+  half: requireHalf,
+  f32: requireF32,
+  scalar: requireScalar,
+  u32: (op, name, x) => requireType(op, name, x, "u32"),
+  "as x": (op, name, out, { x }) => requireType(op, name, out, x.dtype),
+  codes: (op, name, codes, { x, out, word }) => requireCodes(op, name, codes, word, codes === out ? x : out),
+  product: (op, name, x) =>
+    x.dtype === "e4m3" || x.dtype === "e5m2" ? requireTensor(op, name, x) : requireWide(op, name, x),
 };
 
 /** Throws `DTypeError` where `op` would write another type than it can, `DisposedError` where there is no memory any more. */
 export function requireOutputs<K extends OpName>(op: K, args: OpArgs[K]): void {
-  OUTPUTS[op](op, args);
+  const rows = TENSOR_ROWS.get(op) as readonly TensorRow[];
+  // the table names arguments that the operation has
+  const given = args as object as Readonly<Record<string, unknown>> & RuledArgs;
+  for (let i = 0; i < rows.length; i++) {
+    const { name, rule, optional } = rows[i] as TensorRow;
+    const each = given[name];
+    if (each === undefined && optional) continue;
+    if (rule === "copy") requireCopy(op, given.spec, each as QuantizedCopy);
+    else CHECKS[rule](op, name, each as Tensor, given);
+  }
 }
 
 function requireType(op: string, name: string, x: Tensor, dtype: DType): void {
   if (requireTensor(op, name, x).dtype === dtype) return;
   throw new DTypeError(`${op}: ${name} is ${x.dtype}; it must be ${dtype}`);
-}
-
-function allF32(op: string, tensors: Readonly<Record<string, Tensor | undefined>>): void {
-  for (const name in tensors) if (tensors[name]) requireF32(op, name, tensors[name]);
-}
-
-function statistics(
-  op: string,
-  { mean, rstd }: { readonly mean?: Tensor | undefined; readonly rstd: Tensor },
-) {
-  allF32(op, { mean, rstd });
 }
 
 /** As many codes of the format as `values` has elements. */
@@ -122,21 +62,8 @@ function requireCodes(op: string, name: string, codes: Tensor, word: number, val
   );
 }
 
-interface Copies {
-  readonly spec: QuantizeSpec;
-  readonly rowwise?: QuantizedCopy | undefined;
-  readonly columnwise?: QuantizedCopy | undefined;
-  readonly amaxRecord?: Tensor | undefined;
-}
-
-function copyOut(op: string, spec: QuantizeSpec, { data, scaleInv, amax }: QuantizedCopy): void {
+function requireCopy(op: string, spec: QuantizeSpec, { data, scaleInv, amax }: QuantizedCopy): void {
   requireType(op, "data", data, spec.format);
   requireType(op, "scaleInv", scaleInv, BLOCK_FORMATS[spec.quantizer].scale);
   if (amax) requireScalar(op, "amax", amax);
-}
-
-function copiesOut(op: string, { spec, rowwise, columnwise, amaxRecord }: Copies): void {
-  if (rowwise) copyOut(op, spec, rowwise);
-  if (columnwise) copyOut(op, spec, columnwise);
-  if (amaxRecord) requireScalar(op, "amaxRecord", amaxRecord);
 }

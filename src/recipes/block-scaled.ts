@@ -121,11 +121,16 @@ function covers(scope: NVFP4Scope, role: Role): boolean {
   return (SCOPES[scope] as readonly Role[]).includes(role);
 }
 
-/** Throws `ArgumentError` unless `value` is one of `names`. */
-function requireName<T extends string>(option: string, value: string, names: readonly T[]): T {
-  const found = names.find((name) => name === value);
-  if (found) return found;
-  throw new ArgumentError(`NVFP4BlockScaling: ${option} ${value} is not one of ${names.join(", ")}`);
+/** What an environment variable says, where it is set. Throws `ArgumentError` for what is not one of `names`. */
+function environmentName<T extends string>(
+  variable: string,
+  names: readonly T[],
+  fallback: T,
+  text = environmentText(variable),
+): T {
+  if (text === undefined) return fallback;
+  oneOf(names)("NVFP4BlockScaling", variable, text);
+  return text as T;
 }
 
 export interface NVFP4BlockScalingOptions extends RecipeOptions {
@@ -146,7 +151,8 @@ export interface NVFP4BlockScalingOptions extends RecipeOptions {
   readonly fourOverSixErrMode?: (typeof ERROR_MODES)[number] | undefined;
 }
 
-const scopeName = oneOf(Object.keys(SCOPES));
+const SCOPE_NAMES = Object.keys(SCOPES) as readonly NVFP4Scope[];
+const scopeName = oneOf(SCOPE_NAMES);
 const checkNvfp4 = optionsOf<NVFP4BlockScalingOptions>({
   ...RECIPE_OPTIONS,
   disableRht: boolean,
@@ -173,24 +179,13 @@ export class NVFP4BlockScaling extends StandardRecipe {
       options.disableStochasticRounding ?? environment("NVTE_NVFP4_DISABLE_STOCHASTIC_ROUNDING");
     this.disable2dQuantization =
       options.disable2dQuantization ?? environment("NVTE_NVFP4_DISABLE_2D_QUANTIZATION");
-    const scopes = Object.keys(SCOPES) as readonly NVFP4Scope[];
-    const text = (given: string | undefined, variable: string, fallback: string): string =>
-      given ?? environmentText(variable) ?? fallback;
-    this.fourOverSix = requireName(
-      "fourOverSix",
-      text(options.fourOverSix, "NVTE_NVFP4_4OVER6", "none"),
-      scopes,
-    );
-    this.e4m3Use256 = requireName(
-      "e4m3Use256",
-      text(options.e4m3Use256, "NVTE_NVFP4_4OVER6_E4M3_USE_256", "all"),
-      scopes,
-    );
-    this.fourOverSixErrMode = requireName(
-      "fourOverSixErrMode",
-      options.fourOverSixErrMode ?? text(undefined, "NVTE_NVFP4_4OVER6_ERR_MODE", "mae").toLowerCase(),
-      ERROR_MODES,
-    );
+    this.fourOverSix = options.fourOverSix ?? environmentName("NVTE_NVFP4_4OVER6", SCOPE_NAMES, "none");
+    this.e4m3Use256 =
+      options.e4m3Use256 ?? environmentName("NVTE_NVFP4_4OVER6_E4M3_USE_256", SCOPE_NAMES, "all");
+    const errorMode = environmentText("NVTE_NVFP4_4OVER6_ERR_MODE")?.toLowerCase();
+    this.fourOverSixErrMode =
+      options.fourOverSixErrMode ??
+      environmentName("NVTE_NVFP4_4OVER6_ERR_MODE", ERROR_MODES, "mae", errorMode);
     if (!this.disableRht && covers(this.fourOverSix, "input"))
       throw new ArgumentError(
         `NVFP4BlockScaling: fourOverSix ${this.fourOverSix} is for activations too, and 4over6 does not go with their Hadamard transform; set disableRht, or fourOverSix weights`,

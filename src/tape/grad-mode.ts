@@ -17,6 +17,15 @@ export function gradEnabled(): boolean {
   return modes.get()?.enabled ?? true;
 }
 
+/**
+ * Whether results require a gradient where their inputs do. Unlike `gradEnabled` this is so in a part that is recorded as a
+ * whole, where the results are not recorded one by one.
+ */
+export function gradTracked(): boolean {
+  const mode = modes.get();
+  return mode === undefined || mode.enabled || mode.captured !== undefined;
+}
+
 /** Whether what is computed now belongs to training, so that new scales follow from it: true unless inside `noGrad`. */
 export function training(): boolean {
   return modes.get()?.trains ?? true;

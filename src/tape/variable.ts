@@ -9,7 +9,7 @@ import { requireTensor, requireWide } from "../tensor/require.js";
 import { disown, Scope } from "../tensor/scope.js";
 import type { Shape, WideDType } from "../tensor/shape.js";
 import { Tensor } from "../tensor/tensor.js";
-import { captures, gradEnabled } from "./grad-mode.js";
+import { captures, gradEnabled, gradTracked } from "./grad-mode.js";
 import { Gradients } from "./gradients.js";
 import { ScaleUpdates } from "./scale-updates.js";
 import { type Gradient, type Value, wideOf } from "./value.js";
@@ -142,10 +142,6 @@ export function variable(x: VariableLike): Variable {
   );
 }
 
-function needsGrad(...inputs: readonly Variable[]): boolean {
-  return gradEnabled() && inputs.some((input) => input.requiresGrad);
-}
-
 /** A function that was computed: its results, and the way back. */
 export interface Computed {
   readonly results: readonly Value[];
@@ -153,24 +149,29 @@ export interface Computed {
   /** What was made for the backward pass alone: disposed of after it, or at once where nothing is recorded. */
   readonly saved?: readonly (Value | undefined)[];
   readonly quantized?: QuantizedGradients;
+  /** Whether the results require a gradient, where recording is on. Default: where an input does. */
+  readonly requiresGrad?: boolean;
   /** What else it was computed from; its gradients are found as the way back is taken. */
   readonly captured?: Iterable<Variable>;
 }
 
 /**
- * The results of `forward`, a function of `inputs`, to be gone back through where any of them wants a gradient, which
- * `forward` is told. What else `forward` and the way back make is disposed of.
+ * The results of `forward`, a function of `inputs`, to be gone back through where any of them wants a gradient. `forward` is
+ * told whether a backward pass may come, `record`. What else `forward` and the way back make is disposed of.
  */
 export function differentiable(
   inputs: readonly Variable[],
   forward: (grad: boolean) => Computed,
-  record = needsGrad(...inputs),
+  record = gradEnabled() && inputs.some((input) => input.requiresGrad),
 ): readonly Variable[] {
   using scope = new Scope();
   for (const input of inputs) capture(input);
-  const { results: values, backward, saved = [], quantized = {}, captured = [] } = forward(record);
-  const results = values.map((value) => new Variable(scope.keep(value), record));
-  if (!record) return results;
+  const computed = forward(record);
+  const { results: values, backward, saved = [], quantized = {}, captured = [] } = computed;
+  const required = computed.requiresGrad ?? inputs.some((input) => input.requiresGrad);
+  const requiresGrad = required && gradTracked();
+  const results = values.map((value) => new Variable(scope.keep(value), requiresGrad));
+  if (!record || !requiresGrad) return results;
   for (const each of saved) if (each) scope.keep(each);
   const step = { order: ++steps, inputs: [...inputs, ...captured], results, backward, saved, quantized };
   for (const result of results) result[ORIGIN] = step;

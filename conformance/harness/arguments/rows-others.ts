@@ -3,7 +3,7 @@ import { empty } from "../../../src/ops/create.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import type { Row, Rows } from "./row.js";
 
-const LAYOUT = {
+export const LAYOUT = {
   exponentBits: 4,
   mantissaBits: 3,
   bias: 7,
@@ -11,7 +11,7 @@ const LAYOUT = {
   subnormals: true,
   specials: "nanOnly",
 } as const;
-const LAYOUT_NUMBERS = {
+export const LAYOUT_NUMBERS = {
   "layout.exponentBits": "count",
   "layout.mantissaBits": "index",
   "layout.bias": "integer",
@@ -85,5 +85,13 @@ export const WITHOUT_LAW: Readonly<Record<string, string>> = Object.fromEntries(
     "DisposedError",
     "BackendError",
     "FileError",
-  ].map((name) => [name, "an error holds what it is told"]),
+    "MismatchError",
+  ]
+    .map((name) => [name, "an error holds what it is told"])
+    .concat(
+      ["supports", "run", "algorithmFor"].map((name) => [
+        `GuardedBackend.${name}`,
+        "a backend trusts the arguments of operations, which have checked them",
+      ]),
+    ),
 );

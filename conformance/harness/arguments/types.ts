@@ -67,7 +67,7 @@ function visit(checker: ts.TypeChecker, type: ts.Type, taken: Mutable): void {
 function visitObject(checker: ts.TypeChecker, type: ts.Type, taken: Mutable): void {
   const name = type.getSymbol()?.name ?? "";
   if (type.getCallSignatures().length > 0) taken.kinds.add("function");
-  else if (checker.isArrayLikeType(type)) taken.kinds.add("array");
+  else if (checker.isArrayLikeType(type) || name === "ArrayLike") taken.kinds.add("array");
   else if (isClass(type)) {
     taken.classes.add(name);
     if (name === "Tensor") addDTypes(checker, type, taken);

@@ -3,6 +3,7 @@ import * as fc from "fast-check";
 import type { OverflowName, RandomSource, RoundingName } from "../../../src/backends/ops.js";
 import type { ScalarFormat, ScalarLayout } from "../../../src/formats/scalar.js";
 import { encode } from "../../../src/ops/cast.js";
+import { instance } from "../../../src/options.js";
 import type { Shape, WideDType } from "../../../src/tensor/shape.js";
 import { format, overflow, randomSource, rounding } from "../../arbitraries/formats.js";
 import { narrowed, patternFor } from "../../arbitraries/patterns.js";
@@ -42,10 +43,13 @@ function shaped(
   );
 }
 
-/** Encodings of patterns aimed at `target`, or at a format that is drawn too. */
+const arbitrary = instance(fc.Arbitrary, "an arbitrary of fast-check");
+
+/** Encodings of patterns aimed at `target`, or at a format that is drawn too. Throws `ArgumentError` for no arbitrary. */
 export function encodeCase(
   target: fc.Arbitrary<ScalarFormat | ScalarLayout> = format(),
 ): fc.Arbitrary<EncodeCase> {
+  arbitrary("encodeCase", "target", target);
   return target.chain((to) =>
     fc
       .record({

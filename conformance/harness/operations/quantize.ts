@@ -4,6 +4,7 @@ import type { Backend } from "../../../src/backends/backend.js";
 import type { RandomSource } from "../../../src/backends/ops.js";
 import { BLOCK_FORMATS, type BlockFormatName, tileSize } from "../../../src/formats/block.js";
 import { factsOf } from "../../../src/formats/derive.js";
+import { callable } from "../../../src/options.js";
 import type { Quantizer } from "../../../src/quantizers/quantizer.js";
 import { copyGeometry } from "../../../src/tensor/geometry.js";
 import type { QuantizedTensor, QuantizeSpec, ScaleLayout, Usage } from "../../../src/tensor/quantized.js";
@@ -57,11 +58,12 @@ export function quantizationBy(spec: QuantizeSpec): fc.Arbitrary<Quantization> {
   });
 }
 
-/** Quantizations by `names`, of matrices planted for their blocks. */
+/** Quantizations by `names`, of matrices planted for their blocks. Throws `ArgumentError` for names that are none. */
 export function quantizeCase(
   names?: readonly BlockFormatName[],
   shapes: Shapes = matrixShape,
 ): fc.Arbitrary<QuantizeCase> {
+  callable("quantizeCase", "shapes", shapes);
   return quantizeSpec(names).chain((spec) => {
     const block = tileSize(spec.tile)[1];
     const { multiple } = BLOCK_FORMATS[spec.quantizer];

@@ -63,9 +63,7 @@ function recipeOf({ recipe, variant }: StepOptions): RecipeName {
 
 /** A plan of options, or of the nearest that go together; sizes follow from the seed. */
 export function planOf(options: StepOptions, seed: number, steps = 2): StepPlan {
-  const { wrap, around, frozen } = options;
-  // what recompute gives has a gradient also where nothing in it wants one; the model knows what does
-  const start = wrap === "recompute" && frozen !== "nothing" ? "variable" : options.start;
+  const { wrap, around, start } = options;
   const name = recipeOf(options);
   const recipe = RECIPES[name];
   const [layer, , activation = "gelu"] = options.layer.split(" ") as [CellKind, string?, StepActivation?];
@@ -86,7 +84,7 @@ export function planOf(options: StepOptions, seed: number, steps = 2): StepPlan 
   const to = keeps ? from : size(3);
   const plain = { layer: "linear", wrap: "plain", middle: 0 } as const;
   return {
-    ...{ ...options, start, recipe: name, activation, parameters, input, savesOriginal },
+    ...{ ...options, recipe: name, activation, parameters, input, savesOriginal },
     quantization: recipe,
     seed,
     rows: rowUnit * times(0, 16 / Math.min(rowUnit, 16)),
