@@ -6,8 +6,8 @@ export const base = {
 };
 
 /**
- * `reference` runs anywhere; `gpu` runs where a GPU is, and says why not elsewhere; `addon` is what `npm run test:addon` runs, on an addon
- * without a GPU that the compiler's sanitizers watch.
+ * `reference` runs anywhere; `gpu` runs where a GPU is, and says why not elsewhere; `browser` runs the built package where Chromium is,
+ * and says why not elsewhere; `addon` is what `npm run test:addon` runs, on an addon without a GPU that the compiler's sanitizers watch.
  */
 export default defineConfig({
   ...base,
@@ -22,12 +22,7 @@ export default defineConfig({
         test: {
           name: "reference",
           include: ["conformance/**/*.test.ts"],
-          exclude: [
-            "conformance/slow/**",
-            "conformance/cuda/**",
-            "conformance/addon/**",
-            "conformance/package/**",
-          ],
+          exclude: ["slow", "cuda", "addon", "package", "browser"].map((folder) => `conformance/${folder}/**`),
         },
       },
       {
@@ -38,6 +33,14 @@ export default defineConfig({
           globalSetup: "conformance/harness/announce-gpu.ts",
           setupFiles: "conformance/harness/turns.ts",
           env: { LOCKSTEP_FENCES: "1" },
+        },
+      },
+      {
+        extends: true,
+        test: {
+          name: "browser",
+          include: ["conformance/browser/**/*.test.ts"],
+          globalSetup: "conformance/browser/chromium.ts",
         },
       },
       {

@@ -30,7 +30,13 @@ const FAULTS: Readonly<Record<string, (real: Spawn) => Spawn>> = {
 };
 
 function handle(fields: Partial<WorkerHandle>): WorkerHandle {
-  return { detach: () => {}, terminate: async () => {}, failed: new Promise(() => {}), ...fields };
+  return {
+    detach: () => {},
+    terminate: async () => {},
+    state: () => "running",
+    failed: new Promise(() => {}),
+    ...fields,
+  };
 }
 
 /** Makes the worker of that number fail so; returns how many were started and not terminated. */

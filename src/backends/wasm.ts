@@ -106,6 +106,7 @@ class WasmBackend implements Backend {
 
   run<K extends OpName>(op: K, args: OpArgs[K]): void {
     if (!this.#context) throw new DisposedError("the wasm backend");
+    this.#context.pool.check();
     if (writesNothing(op, args)) return;
     LOWERINGS[op].run(this.#context, args);
   }

@@ -23,6 +23,7 @@ export const platform: Platform = {
           worker.terminate();
           release();
         },
+        state: () => "running",
         failed: new Promise((_, reject) => {
           // a policy that forbids the URL gives an event without a message
           worker.onerror = (event) =>

@@ -10,7 +10,8 @@ export const platform: Platform = {
   mayBlock: true,
   spawn(body, data) {
     // runs as a script and as a module: which of them it is follows the process's flags
-    const source = `import("node:worker_threads").then(({ workerData }) => (${body})(workerData))`;
+    // and as an immediate, so that the thread's event loop runs: before that `stateOf` knows nothing
+    const source = `import("node:worker_threads").then(({ workerData }) => setImmediate(() => (${body})(workerData)))`;
     const worker = new Worker(source, { eval: true, workerData: data });
     return {
       /** The worker keeps no process alive: it sleeps in Atomics.wait for as long as the backend is open. */
@@ -18,6 +19,7 @@ export const platform: Platform = {
       terminate: async () => {
         await worker.terminate();
       },
+      state: () => stateOf(worker),
       failed: new Promise((_, reject) => {
         worker.once("error", reject);
         worker.once("exit", (code) => reject(new Error(`it ended with code ${code}`)));
@@ -34,6 +36,16 @@ export const platform: Platform = {
     };
   },
 };
+
+/**
+ * Events of a worker wait for the event loop; the idle time of its own loop is asked for at once, and is -1 for a thread that was
+ * stopped, if it has been asked for before. Both times are 0 before the loop starts.
+ */
+function stateOf(worker: Worker): "unknown" | "running" | "ended" {
+  const { idle, active } = worker.performance.eventLoopUtilization();
+  if (idle < 0 || worker.threadId < 0) return "ended";
+  return active > 0 ? "running" : "unknown";
+}
 
 /** Tries LOCKSTEP_ADDON, a path, where it is set; then what `lockstep build-cuda` builds. */
 function loadAddon(): AddonFound {

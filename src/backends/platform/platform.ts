@@ -5,6 +5,11 @@ export interface WorkerHandle {
   /** Called once the worker runs. */
   detach(): void;
   terminate(): Promise<void>;
+  /**
+   * What the host knows of it, without a turn of the event loop: `unknown` until it runs. A browser sees no end: there a worker
+   * ends by itself or with its page.
+   */
+  state(): "unknown" | "running" | "ended";
   /** Rejects when the worker breaks or ends; never resolves. */
   readonly failed: Promise<never>;
 }

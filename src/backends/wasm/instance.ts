@@ -20,10 +20,18 @@ const INITIAL_PAGES = 32;
 /** Address space only, but hosts with a limit on it refuse the most; then the next. */
 const MAXIMUM_PAGES = [65536, 32768, 16384, 4096];
 
-/** Decodes, compiles and instantiates the reference over a fresh shared memory. */
+/**
+ * Decodes, compiles and instantiates the reference over a fresh shared memory. Throws `BackendError` where the host allows no
+ * WebAssembly, or not as much of it.
+ */
 export async function openInstance(): Promise<Instance> {
   const bytes = Uint8Array.from(atob(WASM_BASE64), (character) => character.charCodeAt(0));
-  const module = await WebAssembly.compile(bytes);
+  const module = await WebAssembly.compile(bytes).catch((cause: unknown) => {
+    throw new BackendError(
+      `wasm: this host does not compile the reference: ${cause instanceof Error ? cause.message : String(cause)}; it needs WebAssembly with threads and SIMD, and a page with a content security policy 'wasm-unsafe-eval' in script-src`,
+      { cause },
+    );
+  });
   const memory = sharedMemory();
   const instance = await WebAssembly.instantiate(module, { env: { memory, abort: onAbort } });
   return { module, memory, exports: instance.exports as Exports };

@@ -1,27 +1,15 @@
 /** Threads over one memory: a job is an export, its arguments and a range that is split among them. */
-import { platform } from "#platform";
 import { BackendError, OutOfMemoryError } from "../../errors.js";
-import type { WorkerHandle } from "../platform/platform.js";
 import type { Heap } from "./heap.js";
 import type { ExportName, Exports, Instance } from "./instance.js";
-import { CONTROL, serve, type WorkerData } from "./worker.js";
+import { give, join, leave, ready, startThread, type Thread } from "./thread.js";
+import { CONTROL } from "./worker.js";
 
 /** Scratch that each thread keeps; what a job needs beyond it is reserved for that job. */
 const SCRATCH_BYTES = 1 << 20;
 
 /** Below this much work, in elements or multiply-adds, waking a thread costs more than it saves. */
 const WORTH_SHARING = 1 << 17;
-
-/** How long threads may take to start. */
-const START_MS = 60_000;
-
-interface Thread {
-  readonly header: Int32Array;
-  readonly args: Float64Array;
-  readonly worker: WorkerHandle;
-  /** It was told to leave. */
-  closed: boolean;
-}
 
 /** A job: `total` units of work in multiples of `grain`, each costing about `weight` elements. */
 export interface Job {
@@ -44,6 +32,7 @@ export class Pool {
   /** What each thread keeps, this one's first. */
   readonly #scratch: number[] = [];
   readonly #controls: number[] = [];
+  #broken: BackendError | undefined;
 
   private constructor(instance: Instance, heap: Heap) {
     this.#exports = instance.exports;
@@ -76,6 +65,11 @@ export class Pool {
     return this.#threads.length + 1;
   }
 
+  /** Throws the error of the job that a worker died in: nothing can be relied on that was running then. */
+  check(): void {
+    if (this.#broken) throw this.#broken;
+  }
+
   /** A worker that ended without being told to gets no further jobs. */
   #drop(thread: Thread): void {
     if (thread.closed) return;
@@ -84,17 +78,10 @@ export class Pool {
     this.#dropped.push(thread.worker.terminate());
   }
 
-  #start({ module, memory }: Instance): void {
+  #start(instance: Instance): void {
     const control = this.#heap.reserve(CONTROL.bytes);
     this.#controls.push(control);
-    new Uint8Array(memory.buffer, control, CONTROL.bytes).fill(0);
-    const data: WorkerData = { module, memory, control, names: this.#names };
-    const thread = {
-      header: new Int32Array(memory.buffer, control, 4),
-      args: new Float64Array(memory.buffer, control + 64, CONTROL.maxArgs),
-      worker: platform.spawn(serve.toString(), data),
-      closed: false,
-    };
+    const thread = startThread(instance, control, this.#names);
     this.#threads.push(thread);
     thread.worker.failed.catch(() => this.#drop(thread));
   }
@@ -102,9 +89,11 @@ export class Pool {
   /**
    * Calls `exports[name](...args, begin, end)` over [first, first + total) in as many parts as pay, and returns what
    * each part returned. `argsFor` is given the scratch of the thread that will run the part. Throws
-   * `OutOfMemoryError` where not even one part can have its scratch; when it throws, no part still runs.
+   * `OutOfMemoryError` where not even one part can have its scratch, and `BackendError` where a part traps; when it throws, no
+   * part still runs. Where a worker dies in its part, this call and all that follow throw the same `BackendError`.
    */
   run(name: ExportName, job: Job, argsFor: (scratch: number) => readonly number[]): number[] {
+    this.check();
     const { first = 0, total, grain = 1, weight = 1, scratch = SCRATCH_BYTES } = job;
     if (total <= 0) return [];
     const units = Math.ceil(total / grain);
@@ -139,22 +128,34 @@ export class Pool {
     return this.#scratch[part];
   }
 
-  /** Makes call 0 on this thread and each other on a helper, waits for all, then throws what failed first. */
+  /** Makes call 0 on this thread and each other on a worker, waits for all, then throws what failed first. */
   #share(name: ExportName, calls: readonly (readonly number[])[]): number[] {
-    calls.slice(1).forEach((args, i) => {
-      this.#give(this.#threads[i] as Thread, name, args);
+    const helpers = this.#threads.slice(0, calls.length - 1);
+    helpers.forEach((thread, i) => {
+      this.#give(thread, name, calls[i + 1] as readonly number[]);
     });
     const failures: unknown[] = [];
     const results = calls.map((args, part) => {
       try {
-        return part === 0 ? this.#call(name, args) : join(this.#threads[part - 1] as Thread, name);
+        return part === 0 ? this.#call(name, args) : this.#join(helpers[part - 1] as Thread, name);
       } catch (error) {
         failures.push(error);
         return Number.NaN;
       }
     });
+    this.check();
     if (failures.length > 0) throw failures[0];
     return results;
+  }
+
+  #join(thread: Thread, name: string): number {
+    const result = join(thread, name);
+    if (result !== undefined) return result;
+    const which = `worker ${this.#threads.indexOf(thread) + 1} of ${this.#threads.length}`;
+    this.#broken ??= new BackendError(
+      `wasm: ${which} ended before its part of ${name} was done, so what the call wrote is incomplete; this backend's tensors can still be read: dispose of it and open another`,
+    );
+    throw this.#broken;
   }
 
   #call(name: ExportName, args: readonly number[]): number {
@@ -167,58 +168,14 @@ export class Pool {
 
   #give(thread: Thread, name: string, args: readonly number[]): void {
     if (args.length > CONTROL.maxArgs) throw new BackendError(`wasm: ${name} takes too many arguments`);
-    thread.args.set(args);
-    thread.header[2] = this.#names.indexOf(name);
-    thread.header[3] = args.length;
-    wake(thread);
+    give(thread, this.#names.indexOf(name), args);
   }
 
   /** Lets the workers leave and waits until they have. */
   async close(): Promise<void> {
-    for (const thread of this.#threads) {
-      thread.closed = true;
-      thread.header[2] = -1;
-      wake(thread);
-    }
+    for (const thread of this.#threads) leave(thread);
     await Promise.all([...this.#dropped, ...this.#threads.map(({ worker }) => worker.terminate())]);
     for (const address of [...this.#scratch, ...this.#controls]) this.#heap.release(address);
     for (const each of [this.#threads, this.#dropped, this.#scratch, this.#controls]) each.length = 0;
   }
-}
-
-/** Resolves when the worker has instantiated the module; throws where it breaks before, or takes too long. */
-async function ready(thread: Thread): Promise<void> {
-  const last = performance.now() + START_MS;
-  const poll = async (): Promise<void> => {
-    while (Atomics.load(thread.header, 1) < 1) {
-      if (thread.closed) return;
-      if (performance.now() > last) throw new Error(`it did not start within ${START_MS / 1000} s`);
-      await new Promise((resolve) => setTimeout(resolve, 1));
-    }
-  };
-  await Promise.race([poll(), thread.worker.failed]);
-  // one that is being ended is waited for
-  if (!thread.closed) thread.worker.detach();
-}
-
-/** The number that follows: numbers of jobs are int32, and a run may have more jobs than there are. */
-function next(job: number): number {
-  return (job + 1) | 0;
-}
-
-/** Gives the thread the job that its control block describes. */
-function wake({ header }: Thread): void {
-  Atomics.store(header, 0, next(Atomics.load(header, 0)));
-  Atomics.notify(header, 0);
-}
-
-function join(thread: Thread, name: string): number {
-  const awaited = next(Atomics.load(thread.header, 0));
-  for (;;) {
-    const done = Atomics.load(thread.header, 1);
-    if (done === awaited) break;
-    if (platform.mayBlock) Atomics.wait(thread.header, 1, done);
-  }
-  if (thread.header[3] !== 0) throw new BackendError(`wasm: ${name} trapped in a worker`);
-  return thread.args[0] as number;
 }

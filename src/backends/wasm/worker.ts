@@ -1,7 +1,7 @@
 /** What a worker of the pool runs. */
 
-/** How a control block is laid out: four int32, then a result and the arguments as float64. */
-export const CONTROL = { bytes: 512, args: 8, maxArgs: 56 } as const;
+/** How a control block is laid out: so many int32, then from byte 64 the arguments as float64. */
+export const CONTROL = { bytes: 512, header: 5, maxArgs: 56 } as const;
 
 export interface WorkerData {
   readonly module: WebAssembly.Module;
@@ -18,29 +18,35 @@ export interface WorkerData {
  * that is outside.
  *
  * int32 [0] number of the last job given, [1] number of the job waited for; both wrap; [2] export index (-1: leave),
- * [3] argument count in, 1 out if the job trapped; float64 from byte 64 on: the arguments, the first also
- * the result.
+ * [3] argument count in, 1 out if the job trapped, [4] 1 as soon as this returns or throws; float64 from byte 64 on: the arguments,
+ * the first also the result.
  */
 export function serve({ module, memory, control, names }: WorkerData): void {
   const instance = new WebAssembly.Instance(module, {
     // what abort does is of no account: the module traps after calling it
     env: { memory, abort: Object },
   });
-  const header = new Int32Array(memory.buffer, control, 4);
+  const header = new Int32Array(memory.buffer, control, 5);
   const args = new Float64Array(memory.buffer, control + 64, 56);
   const jobs = instance.exports as Record<string, (...args: number[]) => number>;
-  for (let done = Atomics.load(header, 1); ; done = (done + 1) | 0) {
-    Atomics.store(header, 1, (done + 1) | 0);
-    Atomics.notify(header, 1);
-    // a notification may come late, after the job it told of: the number alone says that there is another
-    while (Atomics.load(header, 0) === done) Atomics.wait(header, 0, done);
-    const index = Atomics.load(header, 2);
-    if (index < 0) return;
-    try {
-      args[0] = jobs[names[index] as string]!(...args.subarray(0, header[3]));
-      header[3] = 0;
-    } catch {
-      header[3] = 1;
+  try {
+    for (let done = Atomics.load(header, 1); ; done = (done + 1) | 0) {
+      Atomics.store(header, 1, (done + 1) | 0);
+      Atomics.notify(header, 1);
+      // a notification may come late, after the job it told of: the number alone says that there is another
+      while (Atomics.load(header, 0) === done) Atomics.wait(header, 0, done);
+      const index = Atomics.load(header, 2);
+      if (index < 0) return;
+      try {
+        args[0] = jobs[names[index] as string]!(...args.subarray(0, header[3]));
+        header[3] = 0;
+      } catch {
+        header[3] = 1;
+      }
     }
+  } finally {
+    // who waits for this worker may not see it otherwise: a page's main thread gets no event while it waits
+    Atomics.store(header, 4, 1);
+    Atomics.notify(header, 1);
   }
 }

@@ -1,0 +1,138 @@
+/** The built package in a real browser: the same bits as in Node, with threads and without, and what a page is told that has none. */
+import { createHash } from "node:crypto";
+import * as fc from "fast-check";
+import { type Browser, chromium } from "playwright-core";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { answers, QUANTIZER_NAMES } from "./cases.mjs";
+import { CHROMIUM, NO_CHROMIUM } from "./chromium.js";
+import { type Call, servePage } from "./server.js";
+
+const IMPORTS = JSON.stringify({
+  imports: {
+    lockstep: "/dist/src/index.js",
+    "#platform": "/dist/src/backends/platform/browser.js",
+    "#reference": "/build/reference.binary.js",
+  },
+});
+const PAGE = `<!doctype html><meta charset="utf-8"><script type="importmap">${IMPORTS}</script>
+<script type="module" src="/conformance/browser/page.mjs"></script>`;
+
+const ISOLATED = {
+  "cross-origin-opener-policy": "same-origin",
+  "cross-origin-embedder-policy": "require-corp",
+};
+
+/** A policy of scripts of the site's own and its import map, workers of its own, and what else is named. */
+function policy(...more: string[]): Readonly<Record<string, string>> {
+  const map = `'sha256-${createHash("sha256").update(IMPORTS).digest("base64")}'`;
+  return {
+    "content-security-policy": `script-src 'self' ${map} ${more.join(" ")}; worker-src 'self'`,
+  };
+}
+
+interface Report {
+  readonly isolated?: boolean;
+  readonly results?: readonly unknown[];
+  readonly error?: string;
+}
+
+let browser: Browser;
+
+/** What the calls give on a page with these headers. */
+async function onPage(headers: Readonly<Record<string, string>>, calls: readonly Call[]): Promise<Report> {
+  const server = await servePage(PAGE, calls, headers);
+  const page = await browser.newPage();
+  try {
+    const broken = new Promise<never>((_, reject) => {
+      page.once("pageerror", reject);
+      page.once("crash", () => reject(new Error("the page crashed")));
+    });
+    await page.goto(server.url);
+    return (await Promise.race([server.result, broken])) as Report;
+  } finally {
+    await page.close();
+    await server.close();
+  }
+}
+
+/** Products large enough that three threads share them, of small and large operands. */
+const drawn = fc.record({
+  quantizer: fc.constantFrom(...QUANTIZER_NAMES),
+  rows: fc.constantFrom(32, 64, 160),
+  columns: fc.constantFrom(32, 128),
+  depth: fc.constantFrom(128, 1024),
+  bits: fc.array(fc.integer({ min: 0, max: 2 ** 32 - 1 }), { minLength: 1, maxLength: 2000 }),
+  outDtype: fc.constant("bf16"),
+});
+
+const sameAsNode = async (
+  headers: Readonly<Record<string, string>>,
+  options: object,
+  says: object,
+): Promise<void> => {
+  await fc.assert(
+    fc.asyncProperty(fc.array(drawn, { minLength: 4, maxLength: 8 }), async (cases) => {
+      const { digests } = await answers({ threads: 1 }, cases);
+      const { error, results } = await onPage(headers, [{ name: "answers", args: [options, cases] }]);
+      expect(error).toBeUndefined();
+      expect(results).toEqual([expect.objectContaining({ ...says, digests, live: 0 })]);
+    }),
+    { numRuns: 3 },
+  );
+};
+
+describe.skipIf(!CHROMIUM)(`in Chromium${CHROMIUM ? "" : ` (skipped: ${NO_CHROMIUM})`}`, () => {
+  beforeAll(async () => {
+    browser = await chromium.launch({ executablePath: CHROMIUM });
+  });
+  afterAll(() => browser?.close());
+
+  describe("a page that is cross-origin isolated", () => {
+    it("computes what Node computes, on three threads", async () => {
+      await sameAsNode(ISOLATED, { threads: 3 }, { threads: 3 });
+    });
+
+    it("has as many threads as the host suggests, and says nothing about fewer", async () => {
+      const { isolated, results } = await onPage(ISOLATED, [{ name: "answers", args: [{}, []] }]);
+      expect(isolated).toBe(true);
+      expect(results).toEqual([expect.not.objectContaining({ fewerThreads: expect.anything() })]);
+    });
+
+    it("is told of a worker that broke, though its main thread gets no event while it waits", async () => {
+      const { results } = await onPage(ISOLATED, [{ name: "death", args: [] }]);
+      const error = { code: "BACKEND", message: expect.stringMatching(/worker 1 of 2 ended.*open another/) };
+      expect(results).toEqual([[error, error]]);
+    });
+  });
+
+  describe("a page that is not isolated", () => {
+    it("computes what Node computes on one thread, and says which headers would give more", async () => {
+      const why = expect.stringContaining("Cross-Origin-Opener-Policy: same-origin");
+      await sameAsNode({}, {}, { threads: 1, fewerThreads: why });
+    });
+
+    it("refuses threads that are asked for", async () => {
+      const { results } = await onPage({}, [{ name: "refusal", args: [{ threads: 2 }] }]);
+      expect(results).toEqual([{ code: "BACKEND", message: expect.stringContaining("threads: 1") }]);
+    });
+  });
+
+  describe("a page whose policy forbids workers from blob: URLs", () => {
+    const headers = { ...ISOLATED, ...policy("'wasm-unsafe-eval'") };
+
+    it("computes what Node computes on one thread, and says why", async () => {
+      const why = expect.stringMatching(/thread could not be started.*blob:/);
+      await sameAsNode(headers, {}, { threads: 1, fewerThreads: why });
+    });
+
+    it("refuses threads that are asked for", async () => {
+      const { results } = await onPage(headers, [{ name: "refusal", args: [{ threads: 2 }] }]);
+      expect(results).toEqual([{ code: "BACKEND", message: expect.stringContaining("blob:") }]);
+    });
+  });
+
+  it("a page whose policy forbids WebAssembly is told so", async () => {
+    const { results } = await onPage({ ...ISOLATED, ...policy() }, [{ name: "refusal", args: [{}] }]);
+    expect(results).toEqual([{ code: "BACKEND", message: expect.stringContaining("'wasm-unsafe-eval'") }]);
+  });
+});

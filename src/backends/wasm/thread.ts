@@ -1,0 +1,93 @@
+/** One worker of the pool, seen from the thread that gives it jobs. */
+import { platform } from "#platform";
+import { BackendError } from "../../errors.js";
+import type { WorkerHandle } from "../platform/platform.js";
+import type { Instance } from "./instance.js";
+import { CONTROL, serve, type WorkerData } from "./worker.js";
+
+/** How long a worker may take to start. */
+const START_MS = 60_000;
+
+/** How long a caller sleeps before it asks the host whether the worker still runs. */
+const PROBE_MS = 100;
+
+export interface Thread {
+  readonly header: Int32Array;
+  readonly args: Float64Array;
+  readonly worker: WorkerHandle;
+  /** It was told to leave. */
+  closed: boolean;
+}
+
+/** Starts a worker over the control block at that address. */
+export function startThread({ module, memory }: Instance, control: number, names: readonly string[]): Thread {
+  new Uint8Array(memory.buffer, control, CONTROL.bytes).fill(0);
+  const data: WorkerData = { module, memory, control, names };
+  return {
+    header: new Int32Array(memory.buffer, control, CONTROL.header),
+    args: new Float64Array(memory.buffer, control + 64, CONTROL.maxArgs),
+    worker: platform.spawn(serve.toString(), data),
+    closed: false,
+  };
+}
+
+/** Resolves when the worker has instantiated the module; throws where it breaks before, or takes too long. */
+export async function ready(thread: Thread): Promise<void> {
+  const last = performance.now() + START_MS;
+  const poll = async (): Promise<void> => {
+    while (Atomics.load(thread.header, 1) < 1 || thread.worker.state() === "unknown") {
+      if (thread.closed) return;
+      if (performance.now() > last) throw new Error(`it did not start within ${START_MS / 1000} s`);
+      await new Promise((resolve) => setTimeout(resolve, 1));
+    }
+  };
+  await Promise.race([poll(), thread.worker.failed]);
+  // one that is being ended is waited for
+  if (!thread.closed) thread.worker.detach();
+}
+
+/** Gives the thread export number `index` to call. */
+export function give(thread: Thread, index: number, args: readonly number[]): void {
+  thread.args.set(args);
+  thread.header[2] = index;
+  thread.header[3] = args.length;
+  wake(thread);
+}
+
+/** Tells the worker to return. */
+export function leave(thread: Thread): void {
+  thread.closed = true;
+  thread.header[2] = -1;
+  wake(thread);
+}
+
+/**
+ * Waits for the job that was given last and returns its result, or undefined where the worker ended before it was done. Throws
+ * `BackendError` where the job trapped.
+ */
+export function join(thread: Thread, name: string): number | undefined {
+  const { header, args } = thread;
+  const awaited = next(Atomics.load(header, 0));
+  // a worker may finish its job and then end: that it ended is known before its last number is read
+  let ended = false;
+  for (;;) {
+    const done = Atomics.load(header, 1);
+    if (done === awaited) break;
+    if (ended) return undefined;
+    const asleep = platform.mayBlock ? Atomics.wait(header, 1, done, PROBE_MS) : "not-equal";
+    ended = Atomics.load(header, 4) !== 0 || (asleep === "timed-out" && thread.worker.state() === "ended");
+  }
+  if (header[3] !== 0) throw new BackendError(`wasm: ${name} trapped in a worker`);
+  return args[0] as number;
+}
+
+/** The number that follows: numbers of jobs are int32, and a run may have more jobs than there are. */
+function next(job: number): number {
+  return (job + 1) | 0;
+}
+
+/** Wakes the thread for the job that its control block describes. */
+function wake({ header }: Thread): void {
+  Atomics.store(header, 0, next(Atomics.load(header, 0)));
+  Atomics.notify(header, 0);
+}
