@@ -83,7 +83,7 @@ const sameAsNode = async (
 
 describe.skipIf(!CHROMIUM)(`in Chromium${CHROMIUM ? "" : ` (skipped: ${NO_CHROMIUM})`}`, () => {
   beforeAll(async () => {
-    browser = await chromium.launch({ executablePath: CHROMIUM });
+    browser = await chromium.launch({ executablePath: CHROMIUM as string });
   });
   afterAll(() => browser?.close());
 
