@@ -22,16 +22,18 @@ export default defineConfig({
         test: {
           name: "reference",
           include: ["conformance/**/*.test.ts"],
-          exclude: ["slow", "cuda", "addon", "package", "browser"].map((folder) => `conformance/${folder}/**`),
+          exclude: ["slow", "cuda", "addon", "package", "browser"].map(
+            (folder) => `conformance/${folder}/**`,
+          ),
         },
       },
       {
         extends: true,
         test: {
           name: "gpu",
-          include: ["conformance/cuda/**/*.test.ts"],
-          globalSetup: "conformance/harness/announce-gpu.ts",
-          setupFiles: "conformance/harness/turns.ts",
+          include: ["conformance/tests/cuda/**/*.test.ts"],
+          globalSetup: "conformance/tests/harness/gpu/announce.ts",
+          setupFiles: "conformance/tests/harness/gpu/turns.ts",
           env: { LOCKSTEP_FENCES: "1" },
         },
       },
@@ -40,12 +42,12 @@ export default defineConfig({
         test: {
           name: "browser",
           include: ["conformance/browser/**/*.test.ts"],
-          globalSetup: "conformance/browser/chromium.ts",
+          globalSetup: "conformance/tests/browser/chromium.ts",
         },
       },
       {
         extends: true,
-        test: { name: "addon", include: ["conformance/addon/**/*.test.ts"] },
+        test: { name: "addon", include: ["conformance/tests/addon/**/*.test.ts"] },
       },
     ],
   },

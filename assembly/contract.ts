@@ -1,5 +1,5 @@
 // What crosses a boundary. The numbers below are the ABI: `npm run generate` copies them to
-// src/formats/contract.gen.ts and kernels/contract.gen.h, so each is written once, here.
+// src/formats/contract.gen.ts and kernels/core/contract.gen.h, so each is written once, here.
 //
 // The format word describes a scalar format in one integer:
 //
@@ -109,7 +109,7 @@ export const enum Staging {
   Grouped = 4,
 }
 
-/** Sizes and sentinels of a matrix product's task block (gemm-task.ts). */
+/** Sizes and sentinels of a matrix product's task block (gemm/task.ts). */
 export const enum GemmTask {
   /** Bytes of the block. */
   Bytes = 384,

@@ -1,14 +1,15 @@
-export { activation, activationBackward } from "./activation";
-export { add } from "./add";
-export { amax } from "./amax";
-export { encode, encodeScalar } from "./cast";
-export { decode } from "./decode";
-export { updateScales } from "./delayed-scaling";
-export { dequantizeColumns, dequantizeRows } from "./dequantize";
-export { embedding, embeddingBackward, embeddingChains } from "./embedding";
-export { clampedSwiglu, clampedSwigluBackward, gated, gatedBackward } from "./gated";
-export { gemm, gemmScratch, gemmUnits } from "./gemm";
-export { gemmEpilogue } from "./gemm-epilogue";
+export { encode, encodeScalar } from "./cast/cast";
+export { decode } from "./cast/decode";
+export { sweep } from "./cast/sweep";
+export { release, reserve } from "./core/memory";
+export { columnSum, rowSum } from "./core/reduce";
+export { scaleFromAmax } from "./core/scale";
+export { activation, activationBackward } from "./elementwise/activation";
+export { add } from "./elementwise/add";
+export { clampedSwiglu, clampedSwigluBackward, gated, gatedBackward } from "./elementwise/gated";
+export { scaled } from "./elementwise/scaled";
+export { gemmEpilogue } from "./gemm/epilogue";
+export { gemm, gemmScratch, gemmUnits } from "./gemm/gemm";
 export {
   gemmBias,
   gemmDatapath,
@@ -18,19 +19,18 @@ export {
   gemmScaling,
   gemmShape,
   gemmTarget,
-} from "./gemm-task";
-export { clipFactor, squareSums } from "./grad-norm";
-export { hadamard, hadamardAmax } from "./hadamard";
-export { place, swapAxes, swizzle, transpose, transposePacked, unswizzle } from "./layout";
-export { crossEntropy, crossEntropyBackward } from "./loss";
-export { release, reserve } from "./memory";
-export { mse, mseBackward } from "./mse";
-export { norm, normBackward, normParameters } from "./norm";
-export { adamw, sgd } from "./optimizer";
-export { quantizeRows } from "./quantize";
-export { quantizeColumns } from "./quantize-columns";
-export { columnSum, rowSum } from "./reduce";
-export { scaleFromAmax } from "./scale";
-export { scaled } from "./scaled";
-export { softmax, softmaxBackward } from "./softmax";
-export { sweep } from "./sweep";
+} from "./gemm/task";
+export { place, swapAxes, swizzle, transpose, transposePacked, unswizzle } from "./layout/layout";
+export { amax } from "./quantize/amax";
+export { quantizeColumns } from "./quantize/columns";
+export { dequantizeColumns, dequantizeRows } from "./quantize/dequantize";
+export { hadamard, hadamardAmax } from "./quantize/hadamard";
+export { quantizeRows } from "./quantize/quantize";
+export { embedding, embeddingBackward, embeddingChains } from "./rows/embedding";
+export { crossEntropy, crossEntropyBackward } from "./rows/loss";
+export { mse, mseBackward } from "./rows/mse";
+export { norm, normBackward, normParameters } from "./rows/norm";
+export { softmax, softmaxBackward } from "./rows/softmax";
+export { updateScales } from "./update/delayed-scaling";
+export { clipFactor, squareSums } from "./update/grad-norm";
+export { adamw, sgd } from "./update/optimizer";

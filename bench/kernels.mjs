@@ -1,7 +1,8 @@
 // A backend of one thread together with the exports it calls, so that kernels can be timed without the calls
 // around them, and beside the scalar loop that the interface does not offer.
+
+import { openWasmOver } from "../dist/src/backends/wasm/backend.js";
 import { openInstance } from "../dist/src/backends/wasm/instance.js";
-import { openWasmOver } from "../dist/src/backends/wasm.js";
 
 export async function openKernels() {
   const instance = await openInstance();

@@ -7,33 +7,8 @@ export * from "./arbitraries/matrices.js";
 export * from "./arbitraries/patterns.js";
 export * from "./arbitraries/random.js";
 export * from "./arbitraries/specs.js";
-export {
-  assertSame,
-  assertSameBits,
-  type Difference,
-  differenceOf,
-  MismatchError,
-} from "./harness/difference.js";
-export type { GemmCase } from "./harness/gemm-case.js";
-export { expectNoLeak, GuardedBackend } from "./harness/guarded.js";
-export type { CheckOptions, CheckResult, Failure, Law } from "./harness/law.js";
-export { type Inputs, LAWS, lawNamed, lawsFor } from "./harness/laws.js";
-export type { Answer, Operation } from "./harness/operation.js";
-export type { DecodeCase } from "./harness/operations/decode.js";
-export type { DequantizeCase } from "./harness/operations/dequantize.js";
-export { type EncodeCase, encodeCase } from "./harness/operations/encode.js";
-export type { HadamardCase } from "./harness/operations/hadamard.js";
-export { type QuantizeCase, quantizeCase } from "./harness/operations/quantize.js";
-export {
-  backendSubject,
-  type Cases,
-  OPERATION_NAMES,
-  OPERATIONS,
-  type OperationName,
-  ORACLE,
-  type Subject,
-} from "./harness/operations.js";
-export { fromCodes, PlainTensor, wideValues } from "./harness/plain.js";
+export type { CheckOptions, CheckResult, Failure, Law } from "./laws/law.js";
+export { type Inputs, LAWS, lawNamed, lawsFor } from "./laws/laws.js";
 export {
   type BackendOptions,
   type ConformanceOptions,
@@ -42,4 +17,29 @@ export {
   type LawReport,
   type Progress,
   runConformance,
-} from "./harness/run.js";
+} from "./laws/run.js";
+export type { DecodeCase } from "./operations/cast/decode.js";
+export { type EncodeCase, encodeCase } from "./operations/cast/encode.js";
+export type { GemmCase } from "./operations/gemm/case.js";
+export { expectNoLeak, GuardedBackend } from "./operations/guarded.js";
+export type { Answer, Operation } from "./operations/operation.js";
+export {
+  backendSubject,
+  type Cases,
+  OPERATION_NAMES,
+  OPERATIONS,
+  type OperationName,
+  ORACLE,
+  type Subject,
+} from "./operations/operations.js";
+export type { DequantizeCase } from "./operations/quantize/dequantize.js";
+export type { HadamardCase } from "./operations/quantize/hadamard.js";
+export { type QuantizeCase, quantizeCase } from "./operations/quantize/quantize.js";
+export {
+  assertSame,
+  assertSameBits,
+  type Difference,
+  differenceOf,
+  MismatchError,
+} from "./values/difference.js";
+export { fromCodes, PlainTensor, wideValues } from "./values/plain.js";

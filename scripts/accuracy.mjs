@@ -10,7 +10,7 @@ import { pathToFileURL } from "node:url";
 import { parseArgs } from "node:util";
 
 const OUT = "out/accuracy";
-const SOURCES = ["conformance/harness/accuracy.ts", "conformance/harness/stems.ts"];
+const SOURCES = ["conformance/tests/harness/accuracy.ts", "conformance/tests/harness/stems.ts"];
 const RESULTS = "conformance/vectors/accuracy.json";
 const CHUNKS = 65536;
 
@@ -44,7 +44,7 @@ function compile() {
 
 if (!values.child) compile();
 const [{ MEASURED, measure }, { openStems }] = await Promise.all(
-  ["accuracy", "stems"].map((name) => import(pathToFileURL(`${OUT}/harness/${name}.js`).href)),
+  ["accuracy", "stems"].map((name) => import(pathToFileURL(`${OUT}/tests/harness/${name}.js`).href)),
 );
 
 if (values.child) process.stdout.write(JSON.stringify(await one(positionals[0])));
@@ -56,7 +56,7 @@ else {
 
 async function one(name) {
   const chunks = Array.from({ length: Math.ceil(CHUNKS / stride) }, (_, i) => i * stride);
-  return { name, ...measure(await openStems("math", "activation"), MEASURED[name], chunks) };
+  return { name, ...measure(await openStems("core/math", "elementwise/activation"), MEASURED[name], chunks) };
 }
 
 /** Measures what is left, a process each, so that the loops are compiled for one function. */
@@ -106,12 +106,12 @@ that any function with an f32 result can do. An ulp is that of an f32 as large a
 
 Inputs: all 2^32, so that these are maxima and not those of a sample. Each true value is computed in f64 first, by formulas
 without cancellation whose relative error is below 2^-42, that is 2^-18 of an f32's ulp. The 32 inputs that come out worst
-are then measured against conformance/oracle/wide.ts, integer arithmetic correct to 100 bits or more; the table has the largest
+are then measured against conformance/oracle/core/wide.ts, integer arithmetic correct to 100 bits or more; the table has the largest
 of these errors. A larger one could only be hidden where the f64 formulas are wrong by more than they can be, and then by at most
 2^-17 ulp, which these four digits do not show.
 
-The last column counts the inputs of the 2^32 for which the bits are not those of conformance/oracle/math.ts and
-conformance/oracle/activation.ts, which were written from [numerics.md](numerics.md) §7.2 and §7.6 alone.
+The last column counts the inputs of the 2^32 for which the bits are not those of conformance/oracle/core/math.ts and
+conformance/oracle/elementwise/activation.ts, which were written from [numerics.md](numerics.md) §7.2 and §7.6 alone.
 
 The gelu is the tanh form with the f32 coefficients of numerics.md §7.2. A prime marks the slope; slopes that cross zero have an
 error that is small in itself, but not in ulp, close to the crossing.

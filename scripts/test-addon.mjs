@@ -1,5 +1,5 @@
 // Tests the addon of the CUDA backend without a GPU: `npm run test:addon`. It is built with the compiler's sanitizers and with
-// conformance/stand-in in place of CUDA, whose headers come from the toolkit that build-cuda.mjs finds.
+// conformance/tests/stand-in in place of CUDA, whose headers come from the toolkit that build-cuda.mjs finds.
 import { spawnSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
 

@@ -38,6 +38,16 @@ export { type QuantizedModelInitOptions, quantizedModelInit } from "./modules/qu
 export { recompute } from "./modules/recompute.js";
 export { type Layer, Sequential } from "./modules/sequential.js";
 export {
+  decode,
+  type EncodeOptions,
+  encode,
+  type FormatLike,
+  OVERFLOWS,
+  ROUNDINGS,
+} from "./ops/cast/cast.js";
+export { SWEEP_CHUNKS, type SweepOptions, sweepChunk } from "./ops/cast/sweep.js";
+export { empty, tensor, zeros } from "./ops/create.js";
+export {
   type ActivationOptions,
   activation,
   activationBackward,
@@ -45,22 +55,20 @@ export {
   type GatedOptions,
   gated,
   gatedBackward,
-} from "./ops/activation.js";
-export type { QuantizeActivationOptions } from "./ops/activation-quantize.js";
-export * from "./ops/add.js";
-export { decode, type EncodeOptions, encode, type FormatLike, OVERFLOWS, ROUNDINGS } from "./ops/cast.js";
-export { empty, tensor, zeros } from "./ops/create.js";
-export { AMAX_ALGORITHMS, type UpdateScalesInputs, updateScales } from "./ops/delayed-scaling.js";
-export { dequantize } from "./ops/dequantize.js";
-export { type EmbeddingOptions, embedding, embeddingBackward } from "./ops/embedding.js";
-export { type GemmLayout, type GemmOptions, type GemmResult, gemm } from "./ops/gemm.js";
-export { type BatchedGemmOptions, type BatchedGemmResult, batchedGemm } from "./ops/gemm-batched.js";
-export type { GemmInput } from "./ops/gemm-operand.js";
-export type { GemmPlan } from "./ops/gemm-plan.js";
-export { type GradNorm, type GradNormOptions, gradNorm } from "./ops/grad-norm.js";
-export { hadamard, RHT_SIGNS } from "./ops/hadamard.js";
-export { relayoutScales, swapAxes, transpose } from "./ops/layout.js";
-export * from "./ops/loss.js";
+} from "./ops/elementwise/activation.js";
+export * from "./ops/elementwise/add.js";
+export * from "./ops/elementwise/scaled.js";
+export { type BatchedGemmOptions, type BatchedGemmResult, batchedGemm } from "./ops/gemm/batched.js";
+export { type GemmLayout, type GemmOptions, type GemmResult, gemm } from "./ops/gemm/gemm.js";
+export type { GemmInput } from "./ops/gemm/operand.js";
+export type { GemmPlan } from "./ops/gemm/plan.js";
+export { relayoutScales, swapAxes, transpose } from "./ops/layout/layout.js";
+export type { QuantizeActivationOptions } from "./ops/quantize/activation-quantize.js";
+export { dequantize } from "./ops/quantize/dequantize.js";
+export { hadamard, RHT_SIGNS } from "./ops/quantize/hadamard.js";
+export type { QuantizedNorm } from "./ops/quantize/norm-quantize.js";
+export { type EmbeddingOptions, embedding, embeddingBackward } from "./ops/rows/embedding.js";
+export * from "./ops/rows/loss.js";
 export {
   columnSum,
   layerNorm,
@@ -72,8 +80,10 @@ export {
   type NormStatistics,
   normBackward,
   rmsNorm,
-} from "./ops/norm.js";
-export type { QuantizedNorm } from "./ops/norm-quantize.js";
+} from "./ops/rows/norm.js";
+export * from "./ops/rows/softmax.js";
+export { AMAX_ALGORITHMS, type UpdateScalesInputs, updateScales } from "./ops/update/delayed-scaling.js";
+export { type GradNorm, type GradNormOptions, gradNorm } from "./ops/update/grad-norm.js";
 export {
   type AdamwInputs,
   type AdamwOptions,
@@ -81,10 +91,7 @@ export {
   type SgdInputs,
   type SgdOptions,
   sgd,
-} from "./ops/optimizer.js";
-export * from "./ops/scaled.js";
-export * from "./ops/softmax.js";
-export { SWEEP_CHUNKS, type SweepOptions, sweepChunk } from "./ops/sweep.js";
+} from "./ops/update/optimizer.js";
 export { AdamW, type AdamWOptions } from "./optimizers/adamw.js";
 export { clipGradNorm, type Optimized, Optimizer, type StepOptions } from "./optimizers/optimizer.js";
 export { SGD, type SGDOptions } from "./optimizers/sgd.js";

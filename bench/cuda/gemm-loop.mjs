@@ -1,6 +1,6 @@
 // What a product of the public interface asks of cuBLASLt, to be enqueued again from a loop in C++: the same plan, algorithm and
 // operands. To be imported before a backend is opened, which takes the addon's functions as they then are.
-import { NATIVE_ARGUMENTS } from "../../dist/src/backends/native-arguments.js";
+import { NATIVE_ARGUMENTS } from "../../dist/src/backends/cuda/native-arguments.js";
 import { platform } from "../../dist/src/backends/platform/node.js";
 
 const { exports: addon } = platform.loadAddon();

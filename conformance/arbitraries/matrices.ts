@@ -3,8 +3,8 @@ import * as fc from "fast-check";
 import { atLeastZero, integer, needed, optionsOf } from "../../src/options.js";
 import { wideDType } from "../../src/tensor/require.js";
 import { asMatrix, elementCount, ownShape, type Shape, type WideDType } from "../../src/tensor/shape.js";
-import { fromCodes, type PlainTensor } from "../harness/plain.js";
-import { bitsOf } from "../harness/values.js";
+import { fromCodes, type PlainTensor } from "../values/plain.js";
+import { bitsOf } from "../values/values.js";
 import { narrowed, specialPattern } from "./patterns.js";
 import { splitmix32 } from "./random.js";
 

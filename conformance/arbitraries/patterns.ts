@@ -5,7 +5,7 @@ import type { ScalarLayout } from "../../src/formats/scalar.js";
 import { integer } from "../../src/options.js";
 import { wideDType } from "../../src/tensor/require.js";
 import type { WideDType } from "../../src/tensor/shape.js";
-import { bitsOf, magnitudeOf } from "../harness/values.js";
+import { bitsOf, magnitudeOf } from "../values/values.js";
 
 const SIGN = 0x80000000;
 const INFINITY = 0x7f800000;

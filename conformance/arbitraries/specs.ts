@@ -1,7 +1,7 @@
 /** Everything a quantizer can be told. */
 import * as fc from "fast-check";
 import { BLOCK_FORMATS, type BlockFormat, type BlockFormatName } from "../../src/formats/block.js";
-import { RHT_SIGNS } from "../../src/ops/hadamard.js";
+import { RHT_SIGNS } from "../../src/ops/quantize/hadamard.js";
 import { listOf, oneOf } from "../../src/options.js";
 import { makeSpec } from "../../src/quantizers/quantizer.js";
 import type { QuantizeSpec, ScaleLayout, Usage } from "../../src/tensor/quantized.js";

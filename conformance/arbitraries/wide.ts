@@ -1,8 +1,8 @@
 /** Wide tensors for operations on values: all sizes and signs, specials, and the places where a function turns. */
 import * as fc from "fast-check";
 import { elementCount, type Shape, WIDE_DTYPES, type WideDType } from "../../src/tensor/shape.js";
-import { fromCodes, type PlainTensor } from "../harness/plain.js";
-import { bitsOf } from "../harness/values.js";
+import { fromCodes, type PlainTensor } from "../values/plain.js";
+import { bitsOf } from "../values/values.js";
 import { anIndex, indexIn, matrixShape, wideMatrix } from "./matrices.js";
 import { narrowed } from "./patterns.js";
 

@@ -179,7 +179,7 @@ Every figure on this page is counted from the files in \`${VECTORS}\`. Compariso
 
 Every f32 bit pattern, 2^32 of them, encoded under every rounding mode and overflow policy, and each code compared with the
 oracle's step function, which is computed from exact decision points in rational arithmetic
-(\`conformance/oracle/scalar.ts\`). Under stochastic rounding the code must be one of the two neighbours of the input. Command:
+(\`conformance/oracle/core/scalar.ts\`). Under stochastic rounding the code must be one of the two neighbours of the input. Command:
 \`npm run test:slow\`, which counts an encoding here once none of its 2^32 codes differs.
 
 ${exhaustionTable(results, cuda)}
@@ -188,14 +188,14 @@ The digests of all ${sweep.runs.length} encodings, 256 chunks each, are committe
 (\`node scripts/sweep-digests.mjs\`; definition in [cli.md](cli.md)); the suite recomputes chunks at each format's edges and
 compares them, and \`lockstep sweep\` prints them for comparison with any other implementation.
 
-\`conformance/exhaustion.test.ts\` decodes every code of every format, encodes each finite value back under every rounding, and
+\`conformance/tests/core/exhaustion.test.ts\` decodes every code of every format, encodes each finite value back under every rounding, and
 multiplies all 2^16 pairs of e4m3 and of e5m2 codes, against exact arithmetic, with every \`npm test\`.
 
 ## On a GPU
 
 The CUDA backend against the reference: \`RECORD=conformance/vectors/gpu-conformance.jsonl npx vitest run --project gpu\` on a machine
 with a GPU; \`RUNS=10000 CHUNKS=256\` in front of it, and \`--testTimeout 900000\`, try as many inputs of each law and whole sweeps. Results of that GPU are frozen in \`h200-results.json\`, products with the plans it chose,
-and \`npm test\` holds the reference to them on any machine (\`conformance/frozen.test.ts\`).
+and \`npm test\` holds the reference to them on any machine (\`conformance/tests/witness/frozen.test.ts\`).
 
 Every allocation of these tests, an operation's own included, lies between fences that are looked at when it is given back; a
 product's workspace ends at one (\`LOCKSTEP_FENCES\`). Every loop of the kernels and the addon whose number of turns is not
@@ -215,15 +215,15 @@ ${gpuSection(gpu)}
 ## Training
 
 ${training.training.length} runs are recorded in \`training.json\`: every loss, and after every step the hash of all parameters, master parameters, optimizer
-buffers, scales and amax histories. An H200 gives the same (\`conformance/cuda/training.test.ts\`). \`npm test\` computes the first steps of each again, with 1, 2 and 3 threads
-and from a checkpoint; \`npx vitest run --config vitest.slow.config.ts conformance/slow/training.test.ts\` all of them.
+buffers, scales and amax histories. An H200 gives the same (\`conformance/tests/cuda/training.test.ts\`). \`npm test\` computes the first steps of each again, with 1, 2 and 3 threads
+and from a checkpoint; \`npx vitest run --config vitest.slow.config.ts conformance/tests/slow/training.test.ts\` all of them.
 
 ${trainingTable(training)}
 
 ## TransformerEngine itself
 
 What ${engine.version} gave on an ${engine.gpu}, recorded by \`scripts/witness/te_vectors.py\` and replayed by \`npm test\`
-without it (\`conformance/te-*.test.ts\`): the quantizers with all their options, over random values, all bit patterns, tiles of zeros,
+without it (\`conformance/tests/te/*.test.ts\`): the quantizers with all their options, over random values, all bit patterns, tiles of zeros,
 NaN, subnormals and infinities; \`Linear\` in seven sizes, \`LayerNormLinear\` and \`LayerNormMLP\` from an exact norm on; several
 microbatches with cached weights, gradients added to main gradients, and delayed scaling's scales and histories over five iterations.
 The reference computes every bit of them.
@@ -257,7 +257,7 @@ you like: each operation against its oracle, and sentences that hold without one
 it gives, a scale is the least that fits, a tie goes to the even code). Inputs are drawn by arbitraries aimed at ties and their
 neighbours, subnormal edges, scale boundaries, dead blocks, NaN and infinities, and shapes 0, 1 and one past a tile.
 
-Negative controls (\`conformance/negative-controls.test.ts\`): broken variants, each of which a law that the test names must
+Negative controls (\`conformance/tests/laws/negative-controls.test.ts\`): broken variants, each of which a law that the test names must
 catch.
 
 ## What is not confirmed

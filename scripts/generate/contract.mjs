@@ -33,6 +33,6 @@ export async function contractFiles(command) {
   const enums = parseEnums(await readFile("assembly/contract.ts", "utf8"));
   return {
     "src/formats/contract.gen.ts": typescript(enums, command),
-    "kernels/contract.gen.h": header(enums, command),
+    "kernels/core/contract.gen.h": header(enums, command),
   };
 }

@@ -2,32 +2,32 @@
 // file, where the reason is that file's alone.
 export const EXCEPTIONS = [
   {
-    file: "kernels/norm-backward.cu",
+    file: "kernels/rows/norm-backward.cu",
     text: "for (int64_t row = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kLanes; row < p.rows; row += step)",
     reason: "the grid has a warp for each of 2^34 rows, more than memory holds",
   },
   {
-    file: "kernels/norm-forward.cuh",
+    file: "kernels/rows/norm-forward.cuh",
     text: "for (int64_t row = static_cast<int64_t>(blockIdx.x) * kMostWarps + threadIdx.x / kLanes; row < p.rows; row += step)",
     reason: "the grid has a warp for each of 2^30 rows, more than memory holds",
   },
   {
-    file: "kernels/ring.cuh",
+    file: "kernels/device/ring.cuh",
     text: "for (int line = 0; line < count; ++line)",
     reason: "compiled for GPUs before sm_90 alone",
   },
   {
-    file: "kernels/ring.cuh",
+    file: "kernels/device/ring.cuh",
     text: "for (int i = lane * kElements; i < width; i += kLanes * kElements)",
     reason: "compiled for GPUs before sm_90 alone",
   },
   {
-    file: "native/gemm.cc",
+    file: "native/gemm/gemm.cc",
     text: "for (uint64_t i = 0; i < times; ++i)",
     reason: "measurements repeat a product; bench/cuda does",
   },
   {
-    file: "native/memory.cc",
+    file: "native/core/memory.cc",
     text: "for (int i = 0; i < count; ++i)",
     reason: "a turn for each GPU, of which the tests need one",
   },

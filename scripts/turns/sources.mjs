@@ -1,10 +1,18 @@
 // The sources of the addon with marks, in build/turns: what `build-cuda.mjs --turns` compiles.
 import { cpSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { basename, extname, join } from "node:path";
+import { basename, dirname, extname, join, relative } from "node:path";
 import { cudaParser, instrument } from "./instrument.mjs";
 
 const KERNELS = [".cu", ".cuh"];
 const SOURCES = [...KERNELS, ".cc", ".h"];
+
+/** The files below a folder of `root`, by their paths from there. */
+export function filesIn(root, folder) {
+  return readdirSync(join(root, folder), { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile())
+    .map(({ parentPath, name }) => relative(root, join(parentPath, name)))
+    .sort();
+}
 
 /** Writes folders `kernels` and `native` with marks into `to`, and what is marked into sites.json there. */
 export async function markSources(root, to) {
@@ -13,18 +21,18 @@ export async function markSources(root, to) {
   const all = [];
   for (const folder of ["kernels", "native"]) {
     mkdirSync(join(to, folder), { recursive: true });
-    for (const name of readdirSync(join(root, folder))) {
-      const file = `${folder}/${name}`;
-      if (!SOURCES.includes(extname(name))) {
+    for (const file of filesIn(root, folder)) {
+      mkdirSync(dirname(join(to, file)), { recursive: true });
+      if (!SOURCES.includes(extname(file))) {
         cpSync(join(root, file), join(to, file));
         continue;
       }
       const source = readFileSync(join(root, file), "utf8");
       const { text, sites } = instrument(parser, source, {
         first: all.length,
-        branches: KERNELS.includes(extname(name)),
+        branches: KERNELS.includes(extname(file)),
       });
-      const unit = extname(name) === ".cu" ? `#define LOCKSTEP_UNIT "${file}"\n` : "";
+      const unit = extname(file) === ".cu" ? `#define LOCKSTEP_UNIT "${file}"\n` : "";
       const include = sites.length > 0 || unit ? '#include "kernels/turns.h"\n' : "";
       writeFileSync(join(to, file), unit + include + text);
       all.push(...sites.map((site) => ({ file, ...site })));

@@ -1,4 +1,4 @@
-"""Philox 4x32-10 (Salmon et al., SC'11) and the 16 random bits of an element, addressed as in conformance/oracle/philox.ts."""
+"""Philox 4x32-10 (Salmon et al., SC'11) and the 16 random bits of an element, addressed as in conformance/oracle/core/philox.ts."""
 
 MASK = 0xFFFFFFFF
 

@@ -1,6 +1,6 @@
 """The inputs that TransformerEngine is asked about: bit patterns made of integers alone, so that a replay draws the same.
 
-conformance/harness/te/draws.ts draws them again; a change here is a change there.
+conformance/tests/harness/te/draws.ts draws them again; a change here is a change there.
 """
 
 import numpy as np

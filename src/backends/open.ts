@@ -2,11 +2,11 @@
 import { platform } from "#platform";
 import { ArgumentError, BackendError } from "../errors.js";
 import { describe, optionsOf } from "../options.js";
-import { type AddonExports, type DeviceFacts, NATIVE_OPERATIONS } from "./addon.js";
 import { type Backend, datapathName } from "./backend.js";
-import { type CudaOptions, deviceNumber, openCuda } from "./cuda.js";
-import { openWasm, threadCount } from "./wasm.js";
-import type { WasmOptions } from "./wasm-options.js";
+import { type AddonExports, type DeviceFacts, NATIVE_OPERATIONS } from "./cuda/addon.js";
+import { type CudaOptions, deviceNumber, openCuda } from "./cuda/backend.js";
+import { openWasm, threadCount } from "./wasm/backend.js";
+import type { WasmOptions } from "./wasm/options.js";
 
 export type BackendName = "wasm" | "cuda" | "auto";
 

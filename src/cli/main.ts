@@ -2,21 +2,21 @@
 import { ArgumentError, LockstepError } from "../errors.js";
 import { nearest } from "../nearest.js";
 import { printable } from "../printable.js";
-import { buildCuda } from "./build-cuda.js";
 import type { Command, ExitCode } from "./command.js";
-import { compare } from "./compare.js";
-import { conform } from "./conform.js";
-import { decode } from "./decode.js";
-import { dequantize } from "./dequantize.js";
-import { encode } from "./encode.js";
-import { fuzz } from "./fuzz.js";
-import { gemm } from "./gemm.js";
+import { buildCuda } from "./commands/build-cuda.js";
+import { compare } from "./commands/compare.js";
+import { conform } from "./commands/conform.js";
+import { decode } from "./commands/decode.js";
+import { dequantize } from "./commands/dequantize.js";
+import { encode } from "./commands/encode.js";
+import { fuzz } from "./commands/fuzz.js";
+import { gemm } from "./commands/gemm.js";
+import { info } from "./commands/info.js";
+import { quantize } from "./commands/quantize.js";
+import { sweep } from "./commands/sweep.js";
 import { programHelp } from "./help.js";
-import { info } from "./info.js";
 import { VERSION } from "./manifest.js";
-import { quantize } from "./quantize.js";
 import type { CliIo } from "./session.js";
-import { sweep } from "./sweep.js";
 
 export const COMMANDS: readonly Command[] = [
   info,

@@ -2,7 +2,7 @@
 import { ArgumentError, FileError, LockstepError } from "../errors.js";
 import type { Tile } from "../formats/block.js";
 import { resolveFormat } from "../formats/derive.js";
-import { RHT_SIGNS } from "../ops/hadamard.js";
+import { RHT_SIGNS } from "../ops/quantize/hadamard.js";
 import { makeSpec } from "../quantizers/quantizer.js";
 import { requireQuantizable } from "../tensor/geometry.js";
 import type { Direction, FourOverSix } from "../tensor/quantized.js";

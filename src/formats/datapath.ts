@@ -1,4 +1,4 @@
-/** The datapaths, one row each: how a dot product is accumulated. The arithmetic itself is assembly/datapath.ts. */
+/** The datapaths, one row each: how a dot product is accumulated. The arithmetic itself is assembly/gemm/datapath.ts. */
 import { factsOf } from "./derive.js";
 import type { ScalarFormat } from "./scalar.js";
 

@@ -1,9 +1,9 @@
 /** Softmax attention in high precision: two batched products and a softmax, a head an item. */
 import { ShapeError } from "../errors.js";
 import { empty } from "../ops/create.js";
-import { batchedGemm } from "../ops/gemm-batched.js";
-import { swapAxes } from "../ops/layout.js";
-import { softmax, softmaxBackward } from "../ops/softmax.js";
+import { batchedGemm } from "../ops/gemm/batched.js";
+import { swapAxes } from "../ops/layout/layout.js";
+import { softmax, softmaxBackward } from "../ops/rows/softmax.js";
 import { boolean, integer, needed, optionsOf } from "../options.js";
 import { wideOf } from "../tape/value.js";
 import { differentiableOne, type Variable, type VariableLike, variable } from "../tape/variable.js";

@@ -1,9 +1,14 @@
 /** Sums, shapes and activations of variables. */
 
 import type { ActivationName } from "../backends/ops.js";
-import { activation as act, activationBackward, gated as gate, gatedBackward } from "../ops/activation.js";
-import { add as sum } from "../ops/add.js";
-import { castTo } from "../ops/cast.js";
+import { castTo } from "../ops/cast/cast.js";
+import {
+  activation as act,
+  activationBackward,
+  gated as gate,
+  gatedBackward,
+} from "../ops/elementwise/activation.js";
+import { add as sum } from "../ops/elementwise/add.js";
 import { wideOf } from "../tape/value.js";
 import { differentiableOne, type Variable, type VariableLike, variable } from "../tape/variable.js";
 import { ownShape, type Shape } from "../tensor/shape.js";

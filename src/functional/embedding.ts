@@ -1,5 +1,5 @@
 /** Rows of a table as variables. */
-import { embeddingBackward, embedding as lookUp } from "../ops/embedding.js";
+import { embeddingBackward, embedding as lookUp } from "../ops/rows/embedding.js";
 import { wideOf } from "../tape/value.js";
 import { differentiableOne, type Variable, type VariableLike, variable } from "../tape/variable.js";
 import type { Tensor } from "../tensor/tensor.js";

@@ -1,15 +1,15 @@
 /** Losses of variables. */
 import { zeros } from "../ops/create.js";
-import { embedding } from "../ops/embedding.js";
+import { scaled } from "../ops/elementwise/scaled.js";
+import { embedding } from "../ops/rows/embedding.js";
 import {
   type CrossEntropyOptions,
   crossEntropy,
   crossEntropyBackward,
   mse,
   mseBackward,
-} from "../ops/loss.js";
-import { columnSum } from "../ops/norm.js";
-import { scaled } from "../ops/scaled.js";
+} from "../ops/rows/loss.js";
+import { columnSum } from "../ops/rows/norm.js";
 import { wideOf } from "../tape/value.js";
 import { differentiableOne, type Variable, type VariableLike, variable } from "../tape/variable.js";
 import { requireF32 } from "../tensor/require.js";

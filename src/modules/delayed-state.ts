@@ -3,7 +3,7 @@
 import type { Backend } from "../backends/backend.js";
 import { FLT_MAX, factsOf } from "../formats/derive.js";
 import { tensor } from "../ops/create.js";
-import { updateScales } from "../ops/delayed-scaling.js";
+import { updateScales } from "../ops/update/delayed-scaling.js";
 import type { DelayedScaling } from "../recipes/per-tensor.js";
 import { type Pass, ROLES } from "../recipes/table.js";
 import type { DelayedScales } from "../tape/scale-updates.js";

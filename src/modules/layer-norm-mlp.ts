@@ -2,7 +2,7 @@
 import { currentRegion } from "../autocast/autocast.js";
 import type { Backend } from "../backends/backend.js";
 import type { ActivationName } from "../backends/ops.js";
-import { activation, activationBackward, gated, gatedBackward } from "../ops/activation.js";
+import { activation, activationBackward, gated, gatedBackward } from "../ops/elementwise/activation.js";
 import { oneOf, optionsOf } from "../options.js";
 import type { Quantizer } from "../quantizers/quantizer.js";
 import type { Recipe } from "../recipes/recipe.js";

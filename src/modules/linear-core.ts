@@ -2,9 +2,9 @@
 import { currentRegion, type Region } from "../autocast/autocast.js";
 import { ArgumentError, DTypeError, ShapeError } from "../errors.js";
 import { plainDatapath } from "../functional/datapath.js";
-import { dequantize } from "../ops/dequantize.js";
-import { gemm } from "../ops/gemm.js";
-import { columnSum } from "../ops/norm.js";
+import { gemm } from "../ops/gemm/gemm.js";
+import { dequantize } from "../ops/quantize/dequantize.js";
+import { columnSum } from "../ops/rows/norm.js";
 import { gradTracked } from "../tape/grad-mode.js";
 import { type Value, wideOf } from "../tape/value.js";
 import { QuantizedTensor } from "../tensor/quantized.js";

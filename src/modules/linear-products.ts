@@ -1,10 +1,10 @@
 /** The products of a linear layer's backward pass (numerics.md §6.1). */
 import { ArgumentError } from "../errors.js";
 import type { DatapathFamily } from "../formats/datapath.js";
-import { castTo } from "../ops/cast.js";
-import { dequantize } from "../ops/dequantize.js";
-import { gemm } from "../ops/gemm.js";
-import type { GemmInput } from "../ops/gemm-operand.js";
+import { castTo } from "../ops/cast/cast.js";
+import { gemm } from "../ops/gemm/gemm.js";
+import type { GemmInput } from "../ops/gemm/operand.js";
+import { dequantize } from "../ops/quantize/dequantize.js";
 import type { MMParams } from "../recipes/table.js";
 import { type Gradient, wideOf } from "../tape/value.js";
 import { QuantizedTensor } from "../tensor/quantized.js";

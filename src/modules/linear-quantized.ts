@@ -1,10 +1,10 @@
 /** The products of a linear layer under a recipe (numerics.md §6.1). */
 import type { Region } from "../autocast/autocast.js";
 import { ArgumentError, ShapeError } from "../errors.js";
-import { castTo } from "../ops/cast.js";
-import { gemm } from "../ops/gemm.js";
-import { columnSum } from "../ops/norm.js";
-import { requireTransformable } from "../ops/quantize.js";
+import { castTo } from "../ops/cast/cast.js";
+import { gemm } from "../ops/gemm/gemm.js";
+import { requireTransformable } from "../ops/quantize/quantize.js";
+import { columnSum } from "../ops/rows/norm.js";
 import type { Quantizer } from "../quantizers/quantizer.js";
 import type { Recipe } from "../recipes/recipe.js";
 import { type Gradient, type Value, wideOf } from "../tape/value.js";

@@ -7,7 +7,7 @@ import {
   type NormStatistics,
   normBackward,
   rmsNorm,
-} from "../ops/norm.js";
+} from "../ops/rows/norm.js";
 import { atLeastZero, boolean, type OptionTable, oneOf, optionsOf } from "../options.js";
 import { wideOf } from "../tape/value.js";
 import { differentiableOne, type Variable, type VariableLike, variable } from "../tape/variable.js";

@@ -1,8 +1,8 @@
 /** A norm as the first step of a layer. */
 import { currentRegion } from "../autocast/autocast.js";
 import { ArgumentError } from "../errors.js";
-import { add } from "../ops/add.js";
-import type { NormResult, NormStatistics } from "../ops/norm.js";
+import { add } from "../ops/elementwise/add.js";
+import type { NormResult, NormStatistics } from "../ops/rows/norm.js";
 import type { Quantizer } from "../quantizers/quantizer.js";
 import { type Gradient, wideOf } from "../tape/value.js";
 import type { Variable } from "../tape/variable.js";

@@ -1,7 +1,7 @@
 /** What a module learns, and how it begins. */
 import type { Backend } from "../backends/backend.js";
 import { ArgumentError, ShapeError } from "../errors.js";
-import { castTo } from "../ops/cast.js";
+import { castTo } from "../ops/cast/cast.js";
 import { setZero, tensor } from "../ops/create.js";
 import { anyNumber, atLeastZero, describe } from "../options.js";
 import { type RandomState, randomState } from "../quantizers/quantizer.js";

@@ -1,6 +1,6 @@
 /** AdamW. */
 import { ArgumentError } from "../errors.js";
-import { type AdamwOptions, adamw, requireAdamWOptions } from "../ops/optimizer.js";
+import { type AdamwOptions, adamw, requireAdamWOptions } from "../ops/update/optimizer.js";
 import { type Optimized, Optimizer, type Slot, type StepTensors } from "./optimizer.js";
 
 /** As the operation `adamw` takes them, the step aside. */

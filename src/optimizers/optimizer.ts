@@ -2,11 +2,11 @@
 import { ArgumentError } from "../errors.js";
 import { Module } from "../modules/module.js";
 import { Parameter, persistent } from "../modules/parameter.js";
-import { add } from "../ops/add.js";
-import { castTo } from "../ops/cast.js";
+import { castTo } from "../ops/cast/cast.js";
 import { tensor, zeros } from "../ops/create.js";
-import { dequantize } from "../ops/dequantize.js";
-import { type GradNorm, gradNorm } from "../ops/grad-norm.js";
+import { add } from "../ops/elementwise/add.js";
+import { dequantize } from "../ops/quantize/dequantize.js";
+import { type GradNorm, gradNorm } from "../ops/update/grad-norm.js";
 import { describe, optionsOf } from "../options.js";
 import { QuantizedTensor } from "../tensor/quantized.js";
 import { requireScalar } from "../tensor/require.js";

@@ -1,5 +1,5 @@
 /** Stochastic gradient descent. */
-import { requireSgdOptions, type SgdOptions, sgd } from "../ops/optimizer.js";
+import { requireSgdOptions, type SgdOptions, sgd } from "../ops/update/optimizer.js";
 import { type Optimized, Optimizer, type Slot, type StepTensors } from "./optimizer.js";
 
 /** As the operation `sgd` takes them, the step aside. */

@@ -1,7 +1,7 @@
 /** Per-tensor FP8, with a scale from the past (delayed) or from the tensor itself (current). */
 
 import type { ScalarFormat } from "../formats/scalar.js";
-import type { QuantizeInputs } from "../ops/quantize.js";
+import type { QuantizeInputs } from "../ops/quantize/quantize.js";
 import { anything, atLeastZero, boolean, needed, optionsOf } from "../options.js";
 import { requireScalar, requireTogether } from "../tensor/require.js";
 import type { Tensor } from "../tensor/tensor.js";

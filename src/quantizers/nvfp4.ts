@@ -1,6 +1,6 @@
 /** NVFP4: an E4M3 scale for each 16 elements, under one f32 factor for the tensor. */
-import { RHT_SIGNS } from "../ops/hadamard.js";
-import type { QuantizeInputs } from "../ops/quantize.js";
+import { RHT_SIGNS } from "../ops/quantize/hadamard.js";
+import type { QuantizeInputs } from "../ops/quantize/quantize.js";
 import { anything, boolean, oneOf, optionsOf } from "../options.js";
 import type { FourOverSix } from "../tensor/quantized.js";
 import { requireScalar, requireTogether } from "../tensor/require.js";

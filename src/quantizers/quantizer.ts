@@ -4,16 +4,21 @@ import type { RandomSource } from "../backends/ops.js";
 import { ArgumentError } from "../errors.js";
 import { BLOCK_FORMATS, type BlockFormatName } from "../formats/block.js";
 import { resolveFormat } from "../formats/derive.js";
+import { transposeCopy } from "../ops/layout/layout.js";
 import {
   activationQuantize,
   activationResult,
   type QuantizeActivationOptions,
-} from "../ops/activation-quantize.js";
-import { dequantize } from "../ops/dequantize.js";
-import { transposeCopy } from "../ops/layout.js";
-import { keptStatistics, type NormParameters } from "../ops/norm.js";
-import { normQuantize, type QuantizedNorm } from "../ops/norm-quantize.js";
-import { emptyQuantized, type QuantizedLayout, type QuantizeInputs, quantizeInto } from "../ops/quantize.js";
+} from "../ops/quantize/activation-quantize.js";
+import { dequantize } from "../ops/quantize/dequantize.js";
+import { normQuantize, type QuantizedNorm } from "../ops/quantize/norm-quantize.js";
+import {
+  emptyQuantized,
+  type QuantizedLayout,
+  type QuantizeInputs,
+  quantizeInto,
+} from "../ops/quantize/quantize.js";
+import { keptStatistics, type NormParameters } from "../ops/rows/norm.js";
 import { boolean, type Given, instance, type OptionTable, oneOf, optionsOf, u64 } from "../options.js";
 import {
   checkCall,

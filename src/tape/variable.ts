@@ -1,7 +1,7 @@
 /** Values that remember how they were computed, and the way back through them. */
 import { ArgumentError, DTypeError } from "../errors.js";
-import { add } from "../ops/add.js";
 import { tensor } from "../ops/create.js";
+import { add } from "../ops/elementwise/add.js";
 import { commonBackend, requireShape } from "../ops/execute.js";
 import { boolean, describe } from "../options.js";
 import { QuantizedTensor, requireQuantized } from "../tensor/quantized.js";

@@ -1,7 +1,7 @@
 /** Functions of variables: sums, activations, tables, attention, losses. */
-import { embeddingBackward, embedding as rowsById } from "../embedding.js";
-import { crossEntropy as crossEntropyRow, mse as mseRow } from "../loss.js";
-import { softmax, softmaxBackward, unmasked } from "../softmax.js";
+import { embeddingBackward, embedding as rowsById } from "../rows/embedding.js";
+import { crossEntropy as crossEntropyRow, mse as mseRow } from "../rows/loss.js";
+import { softmax, softmaxBackward, unmasked } from "../rows/softmax.js";
 import { type Act, activate, activateBackward } from "./layers.js";
 import type { Run } from "./linear.js";
 import { cast, columnSums, type Matrix, mapped, matrix, ofRows, rowsOf, sum } from "./matrix.js";

@@ -1,5 +1,5 @@
 /** The layers that have linear products in them, as functions on a tape. */
-import { type ActivationName, gatedElement, RULES } from "../activation.js";
+import { type ActivationName, gatedElement, RULES } from "../elementwise/activation.js";
 import type { CallModel, LinearInputModel, LinearModel, Run } from "./linear.js";
 import { type Matrix, mapped, matrix } from "./matrix.js";
 import { type NormModel, normedInput, normParametersOf } from "./norms.js";

@@ -1,8 +1,8 @@
 /** A linear layer: three products, in high precision or under a recipe, and what it keeps between calls. */
 import type { DatapathFamily } from "../../../src/formats/datapath.js";
-import { Slots } from "../delayed-slots.js";
-import type { WideName } from "../quantize.js";
-import { amaxOf } from "../scale.js";
+import { amaxOf } from "../core/scale.js";
+import type { WideName } from "../quantize/quantize.js";
+import { Slots } from "./delayed-slots.js";
 import { cast, columnSums, type Matrix, ofRows } from "./matrix.js";
 import { type Operand, product, wideOperand } from "./products.js";
 import { type Quantizable, QuantizedModel } from "./quantized.js";

@@ -1,7 +1,7 @@
 /** Matrices of wide types in plain numbers, and the operations on them that round once an element. */
 import { SCALAR_FORMATS } from "../../../src/formats/scalar.js";
-import { chunkedSum } from "../norm.js";
-import type { Source, WideName } from "../quantize.js";
+import type { Source, WideName } from "../quantize/quantize.js";
+import { chunkedSum } from "../rows/norm.js";
 
 /** Rows and columns of values that `dtype` can hold. Leading dimensions are flattened. */
 export type Matrix = Source;

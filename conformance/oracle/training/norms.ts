@@ -1,6 +1,7 @@
 /** Norms, alone and as the first step of a layer. */
-import { norm, normBackward } from "../norm.js";
-import type { WideName } from "../quantize.js";
+
+import type { WideName } from "../quantize/quantize.js";
+import { norm, normBackward } from "../rows/norm.js";
 import type { LinearInputModel, ParameterModel, Run } from "./linear.js";
 import { type Matrix, ofRow, ofRows, rowsOf, sum } from "./matrix.js";
 import { fuses } from "./recipes.js";

@@ -1,7 +1,8 @@
 /** Optimizers over parameters: f32 masters, buffers, clipping (numerics.md §9). */
-import { gradNorm } from "../grad-norm.js";
-import { adamw, sgd } from "../optimizer.js";
-import { mul } from "../rational.js";
+
+import { mul } from "../core/rational.js";
+import { gradNorm } from "../update/grad-norm.js";
+import { adamw, sgd } from "../update/optimizer.js";
 import type { ParameterModel } from "./linear.js";
 import { cast, type Matrix, sum } from "./matrix.js";
 

@@ -1,10 +1,10 @@
 /** The products of a linear layer from operands in the two directions of their copies (numerics.md §6). */
 import type { DatapathFamily } from "../../../src/formats/datapath.js";
 import { SCALAR_FORMATS, type ScalarFormat } from "../../../src/formats/scalar.js";
-import { type Multiplied, servingOf } from "../datapath.js";
-import { epilogue, gemm, type OracleOperand } from "../gemm.js";
-import type { Usage } from "../layout.js";
-import { div, f32, mul, powerOfTwo, rational, times } from "../rational.js";
+import { div, f32, mul, powerOfTwo, rational, times } from "../core/rational.js";
+import { type Multiplied, servingOf } from "../gemm/datapath.js";
+import { epilogue, gemm, type OracleOperand } from "../gemm/gemm.js";
+import type { Usage } from "../layout/layout.js";
 import { exponentOf, type Matrix, rowsOf } from "./matrix.js";
 
 /** One operand: its lines along K. */

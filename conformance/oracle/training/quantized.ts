@@ -1,17 +1,17 @@
 /** Quantized tensors: what a product reads of them, made where it is read. */
 import { SCALAR_FORMATS } from "../../../src/formats/scalar.js";
-import { dequantize } from "../dequantize.js";
-import { isPerTensor, tilingOf, type Usage } from "../layout.js";
+import { fromBits } from "../core/rational.js";
+import { decode } from "../core/scalar.js";
+import { isPerTensor, tilingOf, type Usage } from "../layout/layout.js";
+import { quantizeActivated, quantizeNormed } from "../quantize/computed.js";
+import { dequantize } from "../quantize/dequantize.js";
 import {
   elementLayout,
   type QuantizedCopy,
   type QuantizeSpec,
   quantize,
   type WideName,
-} from "../quantize.js";
-import { quantizeActivated, quantizeNormed } from "../quantize-computed.js";
-import { fromBits } from "../rational.js";
-import { decode } from "../scalar.js";
+} from "../quantize/quantize.js";
 import type { Matrix } from "./matrix.js";
 import type { Operand } from "./products.js";
 

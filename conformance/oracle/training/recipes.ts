@@ -1,7 +1,8 @@
 /** The recipes in plain data: how each tensor of a linear layer is quantized (docs/training.md's tables). */
-import type { DelayedModel } from "../delayed-slots.js";
-import type { QuantizeSpec } from "../quantize.js";
-import type { ErrorMetric } from "../scale.js";
+
+import type { ErrorMetric } from "../core/scale.js";
+import type { QuantizeSpec } from "../quantize/quantize.js";
+import type { DelayedModel } from "./delayed-slots.js";
 
 export type RoleModel = "input" | "weight" | "output" | "gradOutput" | "gradInput";
 export type ProductModel = "fprop" | "dgrad" | "wgrad";

@@ -2,9 +2,9 @@
 import { WIDE } from "../../formats/contract.gen.js";
 import type { WideDType } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
-import type { Addon, DeviceFacts, DeviceHandle } from "../addon.js";
 import type { Support } from "../backend.js";
 import type { OpArgs, OpName, RandomSource } from "../ops.js";
+import type { Addon, DeviceFacts, DeviceHandle } from "./addon.js";
 
 export interface LoweringContext {
   readonly addon: Addon;

@@ -1,24 +1,25 @@
 /** Every operation of the CUDA backend, by name. */
-import { activation, activationBackward, gated, gatedBackward } from "./activation.js";
-import { activationQuantize } from "./activation-quantize.js";
-import { add } from "./add.js";
-import { amax, decode, encode } from "./cast.js";
-import { updateScales } from "./delayed-scaling.js";
-import { dequantize } from "./dequantize.js";
-import { embedding, embeddingBackward } from "./embedding.js";
-import { gemm } from "./gemm.js";
-import { clipFactor, squareSum } from "./grad-norm.js";
-import { hadamard } from "./hadamard.js";
-import { relayout, swapAxes, transpose } from "./layout.js";
-import { crossEntropy, crossEntropyBackward, mse, mseBackward } from "./loss.js";
+
+import { amax, decode, encode } from "./cast/cast.js";
+import { sweep } from "./cast/sweep.js";
+import { activation, activationBackward, gated, gatedBackward } from "./elementwise/activation.js";
+import { add } from "./elementwise/add.js";
+import { scaled } from "./elementwise/scaled.js";
+import { gemm } from "./gemm/gemm.js";
+import { relayout, swapAxes, transpose } from "./layout/layout.js";
 import type { Lowerings } from "./lowering.js";
-import { columnSum, norm, normBackward } from "./norm.js";
-import { normQuantize } from "./norm-quantize.js";
-import { adamw, sgd } from "./optimizer.js";
-import { quantize } from "./quantize.js";
-import { scaled } from "./scaled.js";
-import { softmax, softmaxBackward } from "./softmax.js";
-import { sweep } from "./sweep.js";
+import { activationQuantize } from "./quantize/activation-quantize.js";
+import { dequantize } from "./quantize/dequantize.js";
+import { hadamard } from "./quantize/hadamard.js";
+import { normQuantize } from "./quantize/norm-quantize.js";
+import { quantize } from "./quantize/quantize.js";
+import { embedding, embeddingBackward } from "./rows/embedding.js";
+import { crossEntropy, crossEntropyBackward, mse, mseBackward } from "./rows/loss.js";
+import { columnSum, norm, normBackward } from "./rows/norm.js";
+import { softmax, softmaxBackward } from "./rows/softmax.js";
+import { updateScales } from "./update/delayed-scaling.js";
+import { clipFactor, squareSum } from "./update/grad-norm.js";
+import { adamw, sgd } from "./update/optimizer.js";
 
 export const LOWERINGS: Lowerings = {
   activation,

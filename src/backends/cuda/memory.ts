@@ -1,7 +1,7 @@
 /** A GPU's memory as the tensors' memory. */
 import type { Memory } from "../../tensor/storage.js";
-import type { Addon, DeviceHandle } from "../addon.js";
 import type { MemoryUse } from "../backend.js";
+import type { Addon, DeviceHandle } from "./addon.js";
 import { translated } from "./failure.js";
 
 /** Allocation and copies, all of them in the order of the backend's stream. */

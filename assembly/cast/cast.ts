@@ -1,0 +1,165 @@
+// Casts between the wide types and codes of any scalar format. Stored codes: up to 4 bits, packed two a byte,
+// even index in the low nibble; to 8 bits, a byte; to 16, a u16; wider, a u32. Ranges [begin, end) of 4-bit
+// codes begin at even indices, and end at one or at the end of the tensor.
+
+import { Rounding } from "../contract";
+import { fillRandom16 } from "../core/random";
+import { asF32 } from "../core/wide";
+import { At, ENCODER_BYTES, Loop, lastSeen, prepare, storageOf } from "./encoder";
+import { EXACT_LIMIT, encodeAligned, encodeEach, encodeMagic, pack } from "./exact";
+import { BF16_LIMIT, encodeBf16, encodeGroups, metNaN } from "./fast";
+
+/** Elements encoded at a time, so that what is redone after a NaN is little. */
+const RUN: i32 = 2048;
+
+/** Bytes of the `codes` buffer of encodeRun. */
+export const CODES_BYTES: usize = 8192;
+
+/** One run of at most RUN elements by the encoder's own loop; false where that met a value beyond it. */
+function encodeBySimd<M>(
+  x: usize,
+  dst: usize,
+  count: i32,
+  encoder: usize,
+  multipliers: usize,
+  shift: i32,
+  random: usize,
+  codes: usize,
+): bool {
+  const storage = load<u32>(encoder, At.Storage);
+  switch (load<u32>(encoder, At.Loop)) {
+    case Loop.Fast:
+      if (storage !== 3) encodeGroups<M, u64, u32>(x, dst, count >> 4, encoder, multipliers, shift - 4);
+      else if (load<u32>(encoder, At.Shift) !== 20)
+        encodeGroups<M, v128, u32>(x, dst, count >> 4, encoder, multipliers, shift - 4);
+      else encodeGroups<M, v128, u8>(x, dst, count >> 4, encoder, multipliers, shift - 4);
+      return !metNaN<M>(x, count >> 4, encoder, multipliers, shift - 4);
+    case Loop.Bf16:
+      encodeBf16<M>(x, dst, count >> 4, encoder, multipliers, shift - 4);
+      return lastSeen(encoder) <= BF16_LIMIT;
+    case Loop.Magic:
+      encodeMagic<M>(x, codes, count, encoder, multipliers, shift, random);
+      break;
+    case Loop.Aligned:
+      encodeAligned<M>(x, codes, count, encoder, multipliers, shift, random);
+      break;
+    default:
+      return false;
+  }
+  if (lastSeen(encoder) > EXACT_LIMIT - load<u32>(encoder, At.Floor)) return false;
+  pack(codes, dst, count, storage);
+  return true;
+}
+
+/**
+ * Encodes `count` f32 values x[i] ⊗ multiplier to `dst`, where codes are stored from a whole byte on. M = u32:
+ * the multiplier of x[i] is number i >> shift, 4 <= shift <= 31; M = v128: number i; M = u8: there is none.
+ * `random` holds 16 bits an element when rounding is Stochastic; `codes` is scratch of CODES_BYTES.
+ */
+export function encodeRun<M>(
+  x: usize,
+  dst: usize,
+  count: i32,
+  encoder: usize,
+  multipliers: usize,
+  shift: i32,
+  random: usize,
+  codes: usize,
+): void {
+  const storage = load<u32>(encoder, At.Storage);
+  for (let i = 0; i < count; ) {
+    const left = min(count - i, RUN);
+    const whole = left & -16;
+    const run = whole > 0 ? whole : left;
+    const m = multipliers + ((sizeof<M>() === 16 ? <usize>i : <usize>i >> shift) << 2);
+    const from = x + ((<usize>i) << 2);
+    const to = dst + (((<usize>i) << storage) >> 3);
+    const draws = random + ((<usize>i) << 1);
+    if (whole === 0 || !encodeBySimd<M>(from, to, run, encoder, m, shift, draws, codes)) {
+      encodeEach<M>(from, codes, run, encoder, m, shift, draws);
+      pack(codes, to, run, storage);
+    }
+    i += run;
+  }
+}
+
+/**
+ * dst[i] = code of f32(src[i]) ⊗ scale, one rounding, for i in [begin, end). `srcType` is a Wide, `rounding` a
+ * Rounding, `overflow` an Overflow. Stochastic rounding draws by seed, offset, copy (0 or 1) and i, and wants
+ * `begin` a multiple of 8. Indices stay below 2^32.
+ */
+export function encode(
+  src: usize,
+  srcType: u32,
+  dst: usize,
+  word: u32,
+  rounding: i32,
+  overflow: i32,
+  scale: f32,
+  seedLo: u32,
+  seedHi: u32,
+  offsetLo: u32,
+  offsetHi: u32,
+  copy: u32,
+  scratch: usize,
+  begin: u32,
+  end: u32,
+): void {
+  prepare(scratch, word, rounding, overflow, storageOf(word));
+  encodeRange(src, srcType, dst, scale, seedLo, seedHi, offsetLo, offsetHi, copy, scratch, begin, end);
+}
+
+/** The same as `encode`, an element at a time: what the SIMD loops are measured and tested against. */
+export function encodeScalar(
+  src: usize,
+  srcType: u32,
+  dst: usize,
+  word: u32,
+  rounding: i32,
+  overflow: i32,
+  scale: f32,
+  seedLo: u32,
+  seedHi: u32,
+  offsetLo: u32,
+  offsetHi: u32,
+  copy: u32,
+  scratch: usize,
+  begin: u32,
+  end: u32,
+): void {
+  prepare(scratch, word, rounding, overflow, storageOf(word));
+  store<u32>(scratch, Loop.Scalar, At.Loop);
+  encodeRange(src, srcType, dst, scale, seedLo, seedHi, offsetLo, offsetHi, copy, scratch, begin, end);
+}
+
+/** `encode` by the encoder at the head of `scratch`. */
+function encodeRange(
+  src: usize,
+  srcType: u32,
+  dst: usize,
+  scale: f32,
+  seedLo: u32,
+  seedHi: u32,
+  offsetLo: u32,
+  offsetHi: u32,
+  copy: u32,
+  scratch: usize,
+  begin: u32,
+  end: u32,
+): void {
+  const multiplier = scratch + ENCODER_BYTES;
+  const codes = multiplier + 16;
+  const buffer = codes + CODES_BYTES;
+  const random = buffer + RUN * 4;
+  const storage = load<u32>(scratch, At.Storage);
+  const stochastic = load<i32>(scratch, At.Rounding) === Rounding.Stochastic;
+  store<f32>(multiplier, scale);
+  for (let i = begin; i < end; i += RUN) {
+    const count = <i32>min<u32>(end - i, RUN);
+    if (stochastic) fillRandom16(random, i, count, seedLo, seedHi, offsetLo, offsetHi, copy);
+    const x = asF32(src, srcType, i, count, buffer);
+    const to = dst + <usize>(((<u64>i) << storage) >> 3);
+    if (scale === 1.0) encodeRun<u8>(x, to, count, scratch, 0, 31, random, codes);
+    else encodeRun<u32>(x, to, count, scratch, multiplier, 31, random, codes);
+  }
+}

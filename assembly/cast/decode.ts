@@ -1,0 +1,115 @@
+// Codes to values. Codes of up to 8 bits go through a table of what a byte of them holds: one value, or two.
+
+import { Wide } from "../contract";
+import { decode as decodeCode, mantissaBits } from "../core/minifloat";
+import { narrow, widen } from "../core/wide";
+import { storageOf } from "./encoder";
+
+/** Elements decoded at a time. */
+const RUN: i32 = 2048;
+
+/** Bytes of a table. */
+export const TABLE_BYTES: usize = 2048;
+
+/** Fills the table of a format of up to 8 bits; every value is multiplied by `scale`. Wider ones have none. */
+export function fillTable(table: usize, word: u32, scale: f32): void {
+  const storage = storageOf(word);
+  if (storage === 3) {
+    for (let code: u32 = 0; code < 256; ++code) {
+      store<f32>(table + (code << 2), reinterpret<f32>(decodeCode(code, word)) * scale);
+    }
+  } else if (storage === 2) {
+    for (let pair: u32 = 0; pair < 256; ++pair) {
+      store<f32>(table + (pair << 3), reinterpret<f32>(decodeCode(pair & 15, word)) * scale);
+      store<f32>(table + (pair << 3), reinterpret<f32>(decodeCode(pair >> 4, word)) * scale, 4);
+    }
+  }
+}
+
+/** Writes the values of codes [first, first + count) as f32, by `table` where the format has one. */
+export function decodeRun(src: usize, word: u32, table: usize, first: usize, count: i32, dst: usize): void {
+  const storage = storageOf(word);
+  const from = src + ((first << storage) >> 3);
+  if (storage === 2) decodeNibbles(from, table, count, dst);
+  else if (storage === 3) {
+    for (let i: usize = 0; i < <usize>count; ++i) {
+      store<u32>(dst + (i << 2), load<u32>(table + ((<usize>load<u8>(from + i)) << 2)));
+    }
+  } else if (isBinary16(word)) widen(from, Wide.F16, 0, count, dst);
+  else if (isAligned(word)) decodeAligned(from, storage, 23 - mantissaBits(word), count, dst);
+  else {
+    for (let i: usize = 0; i < <usize>count; ++i) {
+      const code: u32 = storage === 4 ? load<u16>(from + (i << 1)) : load<u32>(from + (i << 2));
+      store<u32>(dst + (i << 2), decodeCode(code, word));
+    }
+  }
+}
+
+/** Starts at an even code. */
+function decodeNibbles(from: usize, table: usize, count: i32, dst: usize): void {
+  const pairs = <usize>count >> 1;
+  for (let i: usize = 0; i < pairs; ++i) {
+    store<u64>(dst + (i << 3), load<u64>(table + ((<usize>load<u8>(from + i)) << 3)));
+  }
+  if (count & 1) store<u32>(dst + (pairs << 3), load<u32>(table + ((<usize>load<u8>(from + pairs)) << 3)));
+}
+
+const BINARY16: u32 = 0x000f0ba5;
+/** bf16, tf32 and their like: f32's layout with the last mantissa bits gone. */
+const ALIGNED: u32 = 0x007f0b08;
+
+function isBinary16(word: u32): bool {
+  return word === BINARY16;
+}
+
+function isAligned(word: u32): bool {
+  return (word & ~0xf0) === ALIGNED;
+}
+
+function decodeAligned(from: usize, storage: u32, shift: i32, count: i32, dst: usize): void {
+  const whole = <usize>(count & -4);
+  let i: usize = 0;
+  for (; i < whole; i += 4) {
+    const code = storage === 4 ? v128.load16x4_u(from + (i << 1)) : v128.load(from + (i << 2));
+    v128.store(dst + (i << 2), i32x4.shl(code, shift));
+  }
+  for (; i < <usize>count; ++i) {
+    const code: u32 = storage === 4 ? load<u16>(from + (i << 1)) : load<u32>(from + (i << 2));
+    store<u32>(dst + (i << 2), code << shift);
+  }
+}
+
+/**
+ * dst[i] = f32(code i) ⊗ scale, then one rounding to `dstType` (a Wide), for i in [begin, end). Codes lie as
+ * `encode` stores them; `begin` of 4-bit codes is even.
+ */
+export function decode(
+  src: usize,
+  word: u32,
+  dst: usize,
+  dstType: u32,
+  scale: f32,
+  scratch: usize,
+  begin: u32,
+  end: u32,
+): void {
+  const values = scratch + TABLE_BYTES;
+  const tabled = storageOf(word) <= 3;
+  fillTable(scratch, word, scale);
+  for (let i = begin; i < end; i += RUN) {
+    const count = <i32>min<u32>(end - i, RUN);
+    decodeRun(src, word, scratch, i, count, values);
+    if (!tabled && scale !== 1.0) scaleRun(values, count, scale);
+    narrow(values, dst, dstType, i, count);
+  }
+}
+
+/** values[i] = values[i] ⊗ scale. */
+export function scaleRun(values: usize, count: i32, scale: f32): void {
+  const s = f32x4.splat(scale);
+  let i: usize = 0;
+  for (const whole = <usize>(count & -4); i < whole; i += 4) {
+    v128.store(values + (i << 2), f32x4.mul(v128.load(values + (i << 2)), s));
+  }
+  for (; i < <usize>count; ++i) store<f32>(values + (i << 2), load<f32>(values + (i << 2)) * scale);
+}

@@ -1,0 +1,191 @@
+// An encoder: a format, a rounding and an overflow policy turned into the constants of the SIMD loops, in
+// memory, for V8 re-materialises a v128 literal in every iteration. 16 bytes an entry, lanes equal.
+//
+// The "magic" loops rest on one identity. Let e be the power of two at or below |x|, not below the smallest
+// normal number, and C = e * 2^(23 - M). The ulp of f32 at C is the format's ulp at |x|, so the f32 sum
+// |x| + C rounds |x| to the format, ties to even, and the low bits of the sum are the significand.
+
+import { Overflow, Rounding, Specials } from "../contract";
+import {
+  beyondCode,
+  exponentBias,
+  exponentBits,
+  hasSubnormals,
+  isSigned,
+  magnitudeBits,
+  mantissaBits,
+  maxCode,
+  minExponent,
+  signBit,
+  specials,
+} from "../core/minifloat";
+
+/** Which loop an encoder runs in. */
+export const enum Loop {
+  /** Any layout, an element at a time. */
+  Scalar = 0,
+  /** Magic sums; ties to even, saturating, signed, a byte or less a code. */
+  Fast = 1,
+  /** Ties to even into bf16. */
+  Bf16 = 2,
+  /** Magic sums, corrected to any rounding and overflow. */
+  Magic = 3,
+  /** The layout is f32's with a shorter mantissa, or e8m0: integer arithmetic, any rounding and overflow. */
+  Aligned = 4,
+}
+
+/** Byte offsets of an encoder's fields. */
+export const enum At {
+  Word = 0,
+  Rounding = 4,
+  Overflow = 8,
+  Loop = 12,
+  /** log2 of the bits a stored code takes: 2, 3, 4 or 5. */
+  Storage = 16,
+  /** 23 - M. */
+  Shift = 20,
+  Magnitude = 32,
+  ExponentMask = 48,
+  MinNormal = 64,
+  /** (23 - M) << 23, from e to C. */
+  Lift = 80,
+  /** What the biased exponents add to a code, as i32 and as i16. */
+  Bias = 96,
+  Bias16 = 112,
+  /** Larger magnitudes become this: the first power of two above the largest finite value's binade. */
+  Clamp = 128,
+  /** The sign bit of a code, as i32 and as i8. */
+  Sign = 144,
+  Sign8 = 160,
+  /** All ones where zero keeps its sign. */
+  SignedZero = 176,
+  MaxCode = 192,
+  /** What replaces a code above MaxCode, sign clear. */
+  PositiveOver = 208,
+  NegativeOver = 224,
+  /** All ones where an inexact positive (negative) value never rounds up, or never down. */
+  PositiveDown = 240,
+  NegativeDown = 256,
+  PositiveUp = 272,
+  NegativeUp = 288,
+  /** All ones where ties go away from zero. */
+  TieUp = 304,
+  /** 1 where inexact codes become odd. */
+  Odd = 320,
+  /** The low byte of each i16. */
+  LowByte = 336,
+  One = 352,
+  /** One less than half an ulp of bf16. */
+  HalfBf16 = 368,
+  MaxCode8 = 384,
+  /** Loop.Aligned gets smaller magnitudes wrong: 0, or the smallest normal number where there are no subnormals. */
+  Floor = 400,
+  /** Written by the loops: lane-wise maxima, of the bits of |x ⊗ multiplier| or as encodeGroups says. */
+  Seen = 416,
+}
+
+/** Bytes of an encoder. */
+export const ENCODER_BYTES: usize = 432;
+
+function put(encoder: usize, at: usize, value: u32): void {
+  v128.store(encoder + at, i32x4.splat(value));
+}
+
+function mask(condition: bool): u32 {
+  return condition ? 0xffffffff : 0;
+}
+
+/** log2 of the bits that a stored code takes: packed 4, 8, 16 or 32 bits. */
+export function storageOf(word: u32): u32 {
+  const bits = magnitudeBits(word) + isSigned(word);
+  return bits <= 4 ? 2 : bits <= 8 ? 3 : bits <= 16 ? 4 : 5;
+}
+
+/** The f32 field of the first binade that is wholly above the largest finite value. */
+function fieldAbove(word: u32): i32 {
+  return (<i32>maxCode(word) >> mantissaBits(word)) + 1 - exponentBias(word) + 127;
+}
+
+/** Whether the layout is f32's exponent field alone. */
+function isExponent(word: u32): bool {
+  const unusual = isSigned(word) | mantissaBits(word) | hasSubnormals(word);
+  return (
+    unusual === 0 &&
+    exponentBits(word) === 8 &&
+    exponentBias(word) === 127 &&
+    specials(word) === Specials.NanOnly
+  );
+}
+
+function loopFor(word: u32, rounding: i32, overflow: i32, storage: u32): Loop {
+  const m = <i32>mantissaBits(word);
+  if (isExponent(word)) return Loop.Aligned;
+  if (!hasSubnormals(word) || m === 0) return Loop.Scalar;
+  const nearest = rounding === Rounding.TiesToEven;
+  if (exponentBits(word) === 8 && exponentBias(word) === 127 && specials(word) === Specials.Ieee) {
+    return nearest && m === 7 && isSigned(word) ? Loop.Bf16 : Loop.Aligned;
+  }
+  if (fieldAbove(word) + 23 - m > 254 || minExponent(word) - m < -110) return Loop.Scalar;
+  const fast =
+    nearest &&
+    overflow === Overflow.Saturate &&
+    storage <= 3 &&
+    isSigned(word) !== 0 &&
+    specials(word) !== Specials.Fnuz;
+  return fast ? Loop.Fast : Loop.Magic;
+}
+
+/** Fills `encoder`; `storage` is usually `storageOf(word)`, but 4-bit codes may also go a byte each. */
+export function prepare(encoder: usize, word: u32, rounding: i32, overflow: i32, storage: u32): void {
+  const m = mantissaBits(word);
+  const sign = signBit(word);
+  const signed = sign !== 0;
+  const loop = loopFor(word, rounding, overflow, storage);
+  const saturates = overflow === Overflow.Saturate;
+  store<u32>(encoder, word, At.Word);
+  store<u32>(encoder, rounding, At.Rounding);
+  store<u32>(encoder, overflow, At.Overflow);
+  store<u32>(encoder, loop, At.Loop);
+  store<u32>(encoder, storage, At.Storage);
+  store<u32>(encoder, 23 - m, At.Shift);
+
+  put(encoder, At.Magnitude, 0x7fffffff);
+  put(encoder, At.Floor, hasSubnormals(word) !== 0 ? 0 : 0x00800000);
+  put(encoder, At.ExponentMask, 0x7f800000);
+  put(encoder, At.MinNormal, (minExponent(word) + 127) << 23);
+  put(encoder, At.Lift, (23 - m) << 23);
+  const bias = (128 - exponentBias(word)) << m;
+  put(encoder, At.Bias, bias);
+  put(encoder, At.Bias16, (bias & 0xffff) * 0x10001);
+  put(encoder, At.Clamp, fieldAbove(word) << 23);
+  put(encoder, At.Sign, sign);
+  put(encoder, At.Sign8, (sign & 0xff) * 0x01010101);
+  put(encoder, At.SignedZero, mask(specials(word) !== Specials.Fnuz));
+
+  const truncates = rounding === Rounding.TowardZero || rounding === Rounding.ToOdd;
+  const downward = rounding === Rounding.TowardNegative;
+  const upward = rounding === Rounding.TowardPositive;
+  const cuts = truncates || rounding === Rounding.Stochastic;
+  const positiveStays = saturates || truncates || downward;
+  const negativeStays = signed ? saturates || truncates || upward : positiveStays;
+  const beyond = beyondCode(word, 0);
+  put(encoder, At.MaxCode, maxCode(word));
+  put(encoder, At.MaxCode8, (maxCode(word) & 0xff) * 0x01010101);
+  put(encoder, At.PositiveOver, positiveStays ? maxCode(word) : beyond);
+  put(encoder, At.NegativeOver, negativeStays ? maxCode(word) : beyond);
+  put(encoder, At.PositiveDown, mask(cuts || downward));
+  put(encoder, At.NegativeDown, mask(cuts || (signed ? upward : downward)));
+  put(encoder, At.PositiveUp, mask(upward));
+  put(encoder, At.NegativeUp, mask(signed ? downward : upward));
+  put(encoder, At.TieUp, mask(rounding === Rounding.TiesToAway));
+  put(encoder, At.Odd, rounding === Rounding.ToOdd ? 1 : 0);
+  put(encoder, At.LowByte, 0x00ff00ff);
+  put(encoder, At.One, 1);
+  put(encoder, At.HalfBf16, 0x7fff);
+}
+
+/** The largest |x ⊗ multiplier|, as bits, of the last loop, encodeGroups aside. */
+export function lastSeen(encoder: usize): u32 {
+  const low = max(load<u32>(encoder, At.Seen), load<u32>(encoder, At.Seen + 4));
+  return max(low, max(load<u32>(encoder, At.Seen + 8), load<u32>(encoder, At.Seen + 12)));
+}

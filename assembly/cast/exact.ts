@@ -1,0 +1,194 @@
+// The encoding loops for every rounding and overflow policy, four elements a turn, and the element-wise loop
+// for every layout. Codes go to a buffer, 32 bits each; `pack` brings them to their storage. Multipliers and
+// M as in cast/fast.ts, `shift` being log2 of a block's elements. `random` holds 16 random bits an element.
+
+import { Rounding } from "../contract";
+import { encode } from "../core/minifloat";
+import { At } from "./encoder";
+
+/** Largest |x| that encodeMagic and encodeAligned get right: all finite values. */
+export const EXACT_LIMIT: u32 = 0x7f7fffff;
+
+function multiplierAt<M>(multipliers: usize, index: i32, shift: i32): usize {
+  return multipliers + ((sizeof<M>() === 16 ? <usize>index : <usize>index >> shift) << 2);
+}
+
+function scaled<M>(x: usize, multipliers: usize, index: i32, shift: i32): v128 {
+  if (sizeof<M>() === 1) return v128.load(x + ((<usize>index) << 2));
+  const m = multiplierAt<M>(multipliers, index, shift);
+  return f32x4.mul(
+    v128.load(x + ((<usize>index) << 2)),
+    sizeof<M>() === 16 ? v128.load(m) : v128.load32_splat(m),
+  );
+}
+
+/** Applies overflow and sign to the rounded magnitude codes of x. */
+function finish(code: v128, negative: v128, encoder: usize): v128 {
+  const over = i32x4.gt_s(code, v128.load(encoder, At.MaxCode));
+  const beyond = v128.bitselect(
+    v128.load(encoder, At.NegativeOver),
+    v128.load(encoder, At.PositiveOver),
+    negative,
+  );
+  const bounded = v128.bitselect(beyond, code, over);
+  const keepsSign = v128.or(i32x4.ne(code, i32x4.splat(0)), v128.load(encoder, At.SignedZero));
+  return v128.or(bounded, v128.and(v128.and(negative, keepsSign), v128.load(encoder, At.Sign)));
+}
+
+/**
+ * Turns codes rounded to nearest even into those of the encoder's rounding. `below`: x is less than the
+ * rounded magnitude; `above`: it is greater; `tie`: it is greater by half an ulp. All masks.
+ */
+function correct(code: v128, below: v128, above: v128, tie: v128, negative: v128, encoder: usize): v128 {
+  const downs = v128.bitselect(
+    v128.load(encoder, At.NegativeDown),
+    v128.load(encoder, At.PositiveDown),
+    negative,
+  );
+  const ups = v128.bitselect(v128.load(encoder, At.NegativeUp), v128.load(encoder, At.PositiveUp), negative);
+  const down = v128.and(below, downs);
+  const up = v128.or(v128.and(above, ups), v128.and(tie, v128.load(encoder, At.TieUp)));
+  const moved = i32x4.sub(i32x4.add(code, down), up);
+  return v128.or(moved, v128.and(v128.or(below, above), v128.load(encoder, At.Odd)));
+}
+
+/** Layouts that `Loop.Magic` covers. Infinities and NaNs come out wrong; lastSeen(encoder) tells. */
+export function encodeMagic<M>(
+  x: usize,
+  codes: usize,
+  count: i32,
+  encoder: usize,
+  multipliers: usize,
+  shift: i32,
+  random: usize,
+): void {
+  const stochastic = load<i32>(encoder, At.Rounding) === Rounding.Stochastic;
+  const mantissa = load<i32>(encoder, At.Shift);
+  const magnitude = v128.load(encoder, At.Magnitude);
+  let seen = i32x4.splat(0);
+  for (let i = 0; i < count; i += 4) {
+    const v = scaled<M>(x, multipliers, i, shift);
+    const negative = i32x4.shr_s(v, 31);
+    const bits = v128.and(v, magnitude);
+    seen = i32x4.max_s(seen, bits);
+    const a = i32x4.min_s(bits, v128.load(encoder, At.Clamp));
+    const e = v128.and(i32x4.max_s(a, v128.load(encoder, At.MinNormal)), v128.load(encoder, At.ExponentMask));
+    const c = i32x4.add(e, v128.load(encoder, At.Lift));
+    const y = f32x4.add(a, c);
+    const rounded = f32x4.sub(y, c);
+    const error = f32x4.sub(a, rounded); // exact
+    const below = f32x4.lt(error, f32x4.splat(0));
+    const above = f32x4.gt(error, f32x4.splat(0));
+    const tie = f32x4.eq(error, i32x4.sub(c, i32x4.splat(24 << 23))); // c * 2^-24 is half an ulp
+    let code = i32x4.add(i32x4.sub(y, c), i32x4.shr_u(e, mantissa));
+    code = i32x4.sub(code, v128.load(encoder, At.Bias));
+    code = correct(code, below, above, tie, negative, encoder);
+    if (stochastic) {
+      // the dropped part times 2^16 / ulp, the factor's field being 16 + 254 - (field of c - 23)
+      const ulp = i32x4.sub(c, i32x4.splat(23 << 23));
+      const dropped = f32x4.sub(a, f32x4.sub(rounded, v128.and(ulp, below)));
+      const fraction = f32x4.mul(dropped, i32x4.sub(i32x4.splat(293 << 23), c));
+      const draw = v128.load16x4_u(random + ((<usize>i) << 1));
+      code = i32x4.sub(code, i32x4.lt_s(draw, i32x4.trunc_sat_f32x4_s(fraction)));
+    }
+    v128.store(codes + ((<usize>i) << 2), finish(code, negative, encoder));
+  }
+  v128.store(encoder, seen, At.Seen);
+}
+
+/** Layouts that `Loop.Aligned` covers; otherwise as encodeMagic, with At.Floor taken off what it saw. */
+export function encodeAligned<M>(
+  x: usize,
+  codes: usize,
+  count: i32,
+  encoder: usize,
+  multipliers: usize,
+  shift: i32,
+  random: usize,
+): void {
+  const stochastic = load<i32>(encoder, At.Rounding) === Rounding.Stochastic;
+  const drop = load<i32>(encoder, At.Shift);
+  const half = i32x4.splat(1 << (drop - 1));
+  const magnitude = v128.load(encoder, At.Magnitude);
+  const one = i32x4.splat(1);
+  const floor = v128.load(encoder, At.Floor);
+  let seen = i32x4.splat(0);
+  for (let i = 0; i < count; i += 4) {
+    const v = scaled<M>(x, multipliers, i, shift);
+    const negative = i32x4.shr_s(v, 31);
+    const a = v128.and(v, magnitude);
+    seen = i32x4.max_u(seen, i32x4.sub(a, floor)); // what lies below wraps around
+    const odd = v128.and(i32x4.shr_u(a, drop), one);
+    let code = i32x4.shr_u(i32x4.add(i32x4.add(a, i32x4.sub(half, one)), odd), drop);
+    const error = i32x4.sub(a, i32x4.shl(code, drop));
+    const below = i32x4.lt_s(error, i32x4.splat(0));
+    const above = i32x4.gt_s(error, i32x4.splat(0));
+    code = correct(code, below, above, i32x4.eq(error, half), negative, encoder);
+    if (stochastic) {
+      const dropped = i32x4.add(error, v128.and(below, i32x4.add(half, half)));
+      const fraction = drop > 16 ? i32x4.shr_u(dropped, drop - 16) : i32x4.shl(dropped, 16 - drop);
+      const draw = v128.load16x4_u(random + ((<usize>i) << 1));
+      code = i32x4.sub(code, i32x4.lt_s(draw, fraction));
+    }
+    v128.store(codes + ((<usize>i) << 2), finish(code, negative, encoder));
+  }
+  v128.store(encoder, seen, At.Seen);
+}
+
+/** Any layout, any value. */
+export function encodeEach<M>(
+  x: usize,
+  codes: usize,
+  count: i32,
+  encoder: usize,
+  multipliers: usize,
+  shift: i32,
+  random: usize,
+): void {
+  const word = load<u32>(encoder, At.Word);
+  const rounding = load<i32>(encoder, At.Rounding);
+  const overflow = load<i32>(encoder, At.Overflow);
+  const stochastic = rounding === Rounding.Stochastic;
+  for (let i = 0; i < count; ++i) {
+    let value = load<f32>(x + ((<usize>i) << 2));
+    if (sizeof<M>() !== 1) value *= load<f32>(multiplierAt<M>(multipliers, i, shift));
+    const draw: u32 = stochastic ? load<u16>(random + ((<usize>i) << 1)) : 0;
+    store<u32>(codes + ((<usize>i) << 2), encode(reinterpret<u32>(value), word, rounding, overflow, draw));
+  }
+}
+
+/** Brings `count` 32-bit codes to their storage; after an odd number of 4-bit codes comes a zero. */
+export function pack(codes: usize, dst: usize, count: i32, storage: u32): void {
+  if (storage === 5) {
+    memory.copy(dst, codes, (<usize>count) << 2);
+    return;
+  }
+  let i = 0;
+  if (storage === 4) {
+    for (; i + 8 <= count; i += 8) {
+      const p = codes + ((<usize>i) << 2);
+      v128.store(dst + ((<usize>i) << 1), i16x8.narrow_i32x4_u(v128.load(p), v128.load(p, 16)));
+    }
+    for (; i < count; ++i) store<u16>(dst + ((<usize>i) << 1), load<u32>(codes + ((<usize>i) << 2)));
+    return;
+  }
+  for (; i + 16 <= count; i += 16) {
+    const p = codes + ((<usize>i) << 2);
+    const low = i16x8.narrow_i32x4_u(v128.load(p), v128.load(p, 16));
+    const high = i16x8.narrow_i32x4_u(v128.load(p, 32), v128.load(p, 48));
+    const bytes = i8x16.narrow_i16x8_u(low, high);
+    if (storage === 3) v128.store(dst + <usize>i, bytes);
+    else {
+      const pairs = v128.and(v128.or(bytes, i16x8.shr_u(bytes, 4)), i16x8.splat(0xff));
+      v128.store64_lane(dst + (<usize>i >> 1), i8x16.narrow_i16x8_u(pairs, pairs), 0);
+    }
+  }
+  if (storage === 3) for (; i < count; ++i) store<u8>(dst + <usize>i, load<u32>(codes + ((<usize>i) << 2)));
+  else {
+    for (; i < count; i += 2) {
+      const p = codes + ((<usize>i) << 2);
+      const high = i + 1 < count ? load<u32>(p, 4) << 4 : 0;
+      store<u8>(dst + (<usize>i >> 1), load<u32>(p) | high);
+    }
+  }
+}

@@ -1,0 +1,112 @@
+// Digests of whole encodings: every f32 bit pattern in, two 32-bit sums out (docs: `lockstep sweep`).
+
+import { Rounding } from "../contract";
+import { fillRandom16 } from "../core/random";
+import { CODES_BYTES, encodeRun } from "./cast";
+import { ENCODER_BYTES, prepare, storageOf } from "./encoder";
+
+const MIX0: u32 = 0x7feb352d;
+const MIX1: u32 = 0x846ca68b;
+
+/** Patterns per block: the unit of `sweep`'s range. */
+const BLOCK: i32 = 0x10000;
+/** Patterns encoded at a time. */
+const RUN: i32 = 4096;
+
+/** dst[i] = the u32 first + i; a whole number of fours. */
+export function fillPatterns(dst: usize, first: u32, count: i32): void {
+  let v = i32x4.add(i32x4.splat(first), i32x4(0, 1, 2, 3));
+  const four = i32x4.splat(4);
+  for (let i = 0; i < count; i += 4) {
+    v128.store(dst + ((<usize>i) << 2), v);
+    v = i32x4.add(v, four);
+  }
+}
+
+/** (code + 1) * (mix | 1), the first two steps of mix being shared. */
+function term(code: v128, folded: v128, k: v128, one: v128): v128 {
+  const x = i32x4.mul(folded, k);
+  return i32x4.mul(i32x4.add(code, one), v128.or(v128.xor(x, i32x4.shr_u(x, 15)), one));
+}
+
+/** Adds the terms of `count` codes, C their type, to the two sums at `sums`, four lanes each. */
+function addTerms<C>(codes: usize, first: u32, count: i32, sums: usize): void {
+  const one = i32x4.splat(1);
+  const k0 = i32x4.splat(MIX0);
+  const k1 = i32x4.splat(MIX1);
+  const four = i32x4.splat(4);
+  let index = i32x4.add(i32x4.splat(first), i32x4(0, 1, 2, 3));
+  let sum0 = v128.load(sums);
+  let sum1 = v128.load(sums, 16);
+  for (let i = 0; i < count; i += 4) {
+    const p = codes + <usize>i * sizeof<C>();
+    const code =
+      sizeof<C>() === 1
+        ? i32x4.extend_low_i16x8_u(i16x8.extend_low_i8x16_u(v128.load32_zero(p)))
+        : sizeof<C>() === 2
+          ? v128.load16x4_u(p)
+          : v128.load(p);
+    const folded = v128.xor(index, i32x4.shr_u(index, 16));
+    sum0 = i32x4.add(sum0, term(code, folded, k0, one));
+    sum1 = i32x4.add(sum1, term(code, folded, k1, one));
+    index = i32x4.add(index, four);
+  }
+  v128.store(sums, sum0);
+  v128.store(sums, sum1, 16);
+}
+
+function sumLanes(p: usize): u32 {
+  return load<u32>(p) + load<u32>(p, 4) + load<u32>(p, 8) + load<u32>(p, 12);
+}
+
+/**
+ * Encodes the bit patterns of blocks [begin, end), 2^16 patterns each, and adds two sums modulo 2^32 over
+ * their patterns i to the u32 pair at `out`, atomically: (code(i) + 1) * (mix(i, k) | 1), mix being
+ * x ^= x >>> 16, x *= k, x ^= x >>> 15. A NaN counts as code 0xFFFF in formats stored in 16 bits. The element
+ * index of random words is the pattern.
+ */
+export function sweep(
+  word: u32,
+  rounding: i32,
+  overflow: i32,
+  seedLo: u32,
+  seedHi: u32,
+  offsetLo: u32,
+  offsetHi: u32,
+  out: usize,
+  scratch: usize,
+  begin: u32,
+  end: u32,
+): void {
+  const sums = scratch + ENCODER_BYTES;
+  const buffer = sums + 32;
+  const patterns = buffer + CODES_BYTES;
+  const codes = patterns + RUN * 4;
+  const random = codes + RUN * 4;
+  const storage = max<u32>(storageOf(word), 3);
+  prepare(scratch, word, rounding, overflow, storage);
+  memory.fill(sums, 0, 32);
+  for (let block = begin; block < end; ++block) {
+    for (let run = 0; run < BLOCK; run += RUN) {
+      const first = (block << 16) + run;
+      fillPatterns(patterns, first, RUN);
+      if (rounding === Rounding.Stochastic) {
+        fillRandom16(random, first, RUN, seedLo, seedHi, offsetLo, offsetHi, 0);
+      }
+      encodeRun<u8>(patterns, codes, RUN, scratch, 0, 31, random, buffer);
+      if (storage === 3) addTerms<u8>(codes, first, RUN, sums);
+      else if (storage === 4) {
+        if ((first & 0x7fffffff) >= 0x7f800000) markNaNs(codes, first, RUN);
+        addTerms<u16>(codes, first, RUN, sums);
+      } else addTerms<u32>(codes, first, RUN, sums);
+    }
+  }
+  atomic.add<u32>(out, sumLanes(sums));
+  atomic.add<u32>(out, sumLanes(sums + 16), 4);
+}
+
+/** Sets the 16-bit codes of a run of NaN patterns, which may begin with infinity, to 0xFFFF. */
+function markNaNs(codes: usize, first: u32, count: i32): void {
+  const skipped = (first & 0x7fffffff) === 0x7f800000 ? 2 : 0;
+  memory.fill(codes + skipped, 0xff, <usize>count * 2 - skipped);
+}

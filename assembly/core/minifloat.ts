@@ -1,0 +1,154 @@
+// Encode and decode for every scalar format, from its format word alone (contract.ts). Nothing here knows
+// a format by name. The SIMD paths in cast.ts are faster spellings of these two functions.
+
+import { Overflow, Rounding, Specials } from "../contract";
+
+const F32_INFINITY: u32 = 0x7f800000;
+const F32_NAN: u32 = 0x7fffffff;
+
+export function exponentBits(word: u32): u32 {
+  return word & 15;
+}
+
+export function mantissaBits(word: u32): u32 {
+  return (word >> 4) & 15;
+}
+
+export function isSigned(word: u32): u32 {
+  return (word >> 8) & 1;
+}
+
+export function hasSubnormals(word: u32): u32 {
+  return (word >> 9) & 1;
+}
+
+export function specials(word: u32): u32 {
+  return (word >> 10) & 3;
+}
+
+export function exponentBias(word: u32): i32 {
+  return <i32>word >> 16;
+}
+
+/** Bits below the sign. */
+export function magnitudeBits(word: u32): u32 {
+  return exponentBits(word) + mantissaBits(word);
+}
+
+/** The sign bit of a code, 0 for an unsigned format. */
+export function signBit(word: u32): u32 {
+  return isSigned(word) << magnitudeBits(word);
+}
+
+/** The code of the largest finite value. */
+export function maxCode(word: u32): u32 {
+  const ones: u32 = (1 << magnitudeBits(word)) - 1;
+  const kind = specials(word);
+  if (kind == Specials.Ieee) return (((1 << exponentBits(word)) - 1) << mantissaBits(word)) - 1;
+  return kind == Specials.NanOnly ? ones - 1 : ones;
+}
+
+/** What a NaN becomes: all ones below the sign, the one NaN of fnuz, +max where there is no NaN. */
+export function nanCode(word: u32): u32 {
+  return specials(word) == Specials.Fnuz ? signBit(word) : (1 << magnitudeBits(word)) - 1;
+}
+
+/** What lies beyond the largest finite value: infinity, else NaN, else the largest finite value again. */
+export function beyondCode(word: u32, sign: u32): u32 {
+  const kind = specials(word);
+  if (kind == Specials.Fnuz) return signBit(word);
+  return sign | (kind == Specials.Finite ? maxCode(word) : maxCode(word) + 1);
+}
+
+/** The exponent of the smallest binade. */
+export function minExponent(word: u32): i32 {
+  return <i32>hasSubnormals(word) - exponentBias(word);
+}
+
+/** Whether the magnitude goes up, given the code below it and the dropped fraction `rest / 2^shift`. */
+function roundsUp(rounding: i32, negative: bool, code: i32, rest: u64, shift: u64, random: u32): bool {
+  const half: u64 = 1 << (shift - 1);
+  switch (rounding) {
+    case Rounding.TiesToEven:
+      return rest > half || (rest == half && (code & 1) != 0);
+    case Rounding.TiesToAway:
+      return rest >= half;
+    case Rounding.TowardPositive:
+      return rest != 0 && !negative;
+    case Rounding.TowardNegative:
+      return rest != 0 && negative;
+    case Rounding.ToOdd:
+      return rest != 0 && (code & 1) == 0;
+    case Rounding.Stochastic:
+      return <u64>random < (shift > 16 ? rest >> (shift - 16) : rest << (16 - shift));
+    default:
+      return false;
+  }
+}
+
+/** Whether a finite value beyond the largest one stays finite although the policy is Nonfinite. */
+function staysFinite(rounding: i32, negative: bool): bool {
+  return (
+    rounding == Rounding.TowardZero ||
+    rounding == Rounding.ToOdd ||
+    (rounding == Rounding.TowardPositive && negative) ||
+    (rounding == Rounding.TowardNegative && !negative)
+  );
+}
+
+/**
+ * The code of an f32 given by its bits. `random` is 16 bits, read when rounding is Stochastic. Unsigned
+ * formats encode |x|; a format without zero sends everything below its smallest value to that value.
+ */
+export function encode(bits: u32, word: u32, rounding: i32, overflow: i32, random: u32): u32 {
+  const magnitude = bits & 0x7fffffff;
+  if (magnitude > F32_INFINITY) return nanCode(word);
+
+  const negative = isSigned(word) != 0 && bits >> 31 != 0;
+  const sign = negative ? signBit(word) : 0;
+  const zeroSign = specials(word) == Specials.Fnuz ? 0 : sign;
+  const saturates = overflow == Overflow.Saturate;
+  if (magnitude == F32_INFINITY) return saturates ? sign | maxCode(word) : beyondCode(word, sign);
+  if (magnitude == 0) return zeroSign;
+
+  // |x| = significand * 2^(exponent - 23), the significand in [2^23, 2^24)
+  const lift = magnitude < 0x00800000 ? clz(magnitude) - 8 : 0;
+  const exponent = <i32>max(magnitude >> 23, 1) - 127 - <i32>lift;
+  const significand = (magnitude < 0x00800000 ? magnitude : (magnitude & 0x007fffff) | 0x00800000) << lift;
+
+  const m = <i32>mantissaBits(word);
+  const lowest = minExponent(word);
+  if (exponent < lowest && !hasSubnormals(word)) return sign;
+  const binade = max(exponent, lowest);
+  const shift = <u64>min(23 - m + binade - exponent, 63);
+  const rest = <u64>significand & ((1 << shift) - 1);
+  let code = ((binade + exponentBias(word) - 1) << m) + <i32>(<u64>significand >> shift);
+  if (roundsUp(rounding, negative, code, rest, shift, random)) code++;
+
+  if (code > <i32>maxCode(word)) {
+    return saturates || staysFinite(rounding, negative) ? sign | maxCode(word) : beyondCode(word, sign);
+  }
+  return (code == 0 ? zeroSign : sign) | code;
+}
+
+/** The f32 bits of a code; exact. Every NaN is 0x7fffffff. */
+export function decode(code: u32, word: u32): u32 {
+  const m = mantissaBits(word);
+  const ones: u32 = (1 << magnitudeBits(word)) - 1;
+  const magnitude = code & ones;
+  const negative = (code & signBit(word)) != 0;
+  const kind = specials(word);
+  if (kind == Specials.Fnuz && negative && magnitude == 0) return F32_NAN;
+  if (kind == Specials.NanOnly && magnitude == ones) return F32_NAN;
+  const sign: u32 = negative ? 0x80000000 : 0;
+  if (kind == Specials.Ieee && magnitude > maxCode(word)) {
+    return magnitude == maxCode(word) + 1 ? sign | F32_INFINITY : F32_NAN;
+  }
+  const field = magnitude >> m;
+  const subnormal = field == 0 && hasSubnormals(word) != 0;
+  const significand = (magnitude & ((1 << m) - 1)) | (subnormal ? 0 : 1 << m);
+  const exponent = (subnormal ? 1 : <i32>field) - exponentBias(word) - <i32>m;
+  // in f64 the power of two is normal, and the product is exact and representable in f32
+  const value = <f64>significand * reinterpret<f64>((<u64>(exponent + 1023)) << 52);
+  return sign | reinterpret<u32>(<f32>value);
+}

@@ -1,0 +1,161 @@
+// From the amax of a block to its stored scale and the multiplier of its elements. Every step is one rounded
+// f32 operation, and the order of the steps is part of the definition.
+
+import { ScaleRule } from "../contract";
+import { decode, exponentBias, mantissaBits, maxCode } from "./minifloat";
+
+const FLT_MAX = reinterpret<f32>(0x7f7fffff);
+const SIXTH = reinterpret<f32>(0x3e2aaaab); // fl(1/6)
+const E4M3_MIN_NORMAL: u32 = 0x3c800000; // 2^-6
+const E4M3_MAX: u32 = 0x43e00000; // 448
+
+/** Byte offsets of a scale rule's fields. */
+export const enum RuleAt {
+  Rule = 0,
+  /** The largest finite element. */
+  Max = 4,
+  /** fl(1/max). */
+  Reciprocal = 8,
+  /** floor(log2 max). */
+  MaxExponent = 12,
+  Pow2 = 16,
+  Epsilon = 20,
+  /** What an overflowing f32 scale becomes. */
+  Overflow = 24,
+  /** S_enc of NVFP4, and its rounded reciprocal. */
+  Encode = 28,
+  Decode = 32,
+  /** NVFP4's tensor amax, the largest element times the largest block scale, and whether 4over6 squares errors. */
+  Global = 36,
+  Full = 40,
+  Squared = 44,
+}
+
+/** Bytes of a prepared rule. */
+export const RULE_BYTES: usize = 48;
+
+/**
+ * max / amax as TransformerEngine computes it: amax is raised to `epsilon`; 1 where it is then 0, infinite or
+ * NaN; an infinite quotient becomes `overflow`; with `pow2`, the largest power of two not above.
+ */
+export function scaleFromAmax(amax: f32, max: f32, pow2: u32, epsilon: f32, overflow: f32): f32 {
+  if (amax < epsilon) amax = epsilon;
+  if (!(amax > 0 && amax < Infinity)) return 1;
+  let scale = max / amax;
+  if (scale === Infinity) scale = overflow;
+  return pow2 ? reinterpret<f32>(reinterpret<u32>(scale) & 0xff800000) : scale;
+}
+
+/** S_enc of NVFP4 for a tensor's amax G; `max` is 6 * 448, or 6 * 256. */
+export function globalScale(g: f32, max: f32): f32 {
+  const scale = min(max / g, FLT_MAX);
+  return g === 0 || scale === 0 ? 1 : scale;
+}
+
+/**
+ * Fills `rule` for elements of format `word`. `overflow` is the largest finite value of the source's type;
+ * `g`, `e4m3Max` (448 or 256) and `squared` concern NVFP4 alone.
+ */
+export function prepareRule(
+  rule: usize,
+  kind: i32,
+  word: u32,
+  pow2: u32,
+  epsilon: f32,
+  overflow: f32,
+  g: f32,
+  e4m3Max: f32,
+  squared: u32,
+): void {
+  const largest = reinterpret<f32>(decode(maxCode(word), word));
+  const encodeScale = globalScale(g, 6 * e4m3Max);
+  store<i32>(rule, kind, RuleAt.Rule);
+  store<f32>(rule, largest, RuleAt.Max);
+  store<f32>(rule, 1 / largest, RuleAt.Reciprocal);
+  store<i32>(rule, <i32>(maxCode(word) >> mantissaBits(word)) - exponentBias(word), RuleAt.MaxExponent);
+  store<u32>(rule, pow2, RuleAt.Pow2);
+  store<f32>(rule, epsilon, RuleAt.Epsilon);
+  store<f32>(rule, overflow, RuleAt.Overflow);
+  store<f32>(rule, encodeScale, RuleAt.Encode);
+  store<f32>(rule, 1 / encodeScale, RuleAt.Decode);
+  store<f32>(rule, g, RuleAt.Global);
+  store<f32>(rule, 6 * e4m3Max, RuleAt.Full);
+  store<u32>(rule, squared, RuleAt.Squared);
+}
+
+/** Bytes of a stored scale. */
+export function scaleBytes(kind: i32): usize {
+  return kind === ScaleRule.F32 ? 4 : 1;
+}
+
+/**
+ * For `count` amaxes, f32: the stored scales, f32 or bytes, and the f32 multipliers. The arrays of amaxes and
+ * multipliers have room for a multiple of four. Not for FourOverSix.
+ */
+export function applyRule(rule: usize, amaxes: usize, count: i32, scales: usize, multipliers: usize): void {
+  const kind = load<i32>(rule, RuleAt.Rule);
+  if (kind === ScaleRule.F32) {
+    for (let i: usize = 0; i < (<usize>count) << 2; i += 4)
+      applyF32(rule, amaxes + i, scales + i, multipliers + i);
+    return;
+  }
+  for (let i = 0; i < count; i += 4) {
+    const amax = v128.load(amaxes + ((<usize>i) << 2));
+    let code: v128;
+    if (kind === ScaleRule.E8m0Up) code = e8m0Up(f32x4.mul(amax, v128.load32_splat(rule, RuleAt.Reciprocal)));
+    else if (kind === ScaleRule.E8m0Floor)
+      code = e8m0Floor(amax, v128.load32_splat(rule, RuleAt.MaxExponent));
+    else code = twoLevel(rule, amax, multipliers + ((<usize>i) << 2));
+    if (kind !== ScaleRule.TwoLevel) v128.store(multipliers + ((<usize>i) << 2), e8m0Reciprocal(code));
+    const halves = i16x8.narrow_i32x4_u(code, code);
+    const bytes = i32x4.extract_lane(i8x16.narrow_i16x8_u(halves, halves), 0);
+    if (i + 4 <= count) store<i32>(scales + <usize>i, bytes);
+    else for (let j = i; j < count; ++j) store<u8>(scales + <usize>j, bytes >> ((j - i) << 3));
+  }
+}
+
+function applyF32(rule: usize, amax: usize, stored: usize, multiplier: usize): void {
+  const scale = scaleFromAmax(
+    load<f32>(amax),
+    load<f32>(rule, RuleAt.Max),
+    load<u32>(rule, RuleAt.Pow2),
+    load<f32>(rule, RuleAt.Epsilon),
+    load<f32>(rule, RuleAt.Overflow),
+  );
+  store<f32>(multiplier, scale);
+  store<f32>(stored, 1 / scale);
+}
+
+/** 127 + ceil(log2 p) within 0 to 254: any fraction carries into the exponent, above 2^-127 for field 0. */
+function e8m0Up(p: v128): v128 {
+  const tiny = i32x4.lt_s(p, i32x4.splat(0x00800000));
+  const carry = v128.bitselect(i32x4.splat(0x003fffff), i32x4.splat(0x007fffff), tiny);
+  return i32x4.min_s(i32x4.shr_u(i32x4.add(p, carry), 23), i32x4.splat(254));
+}
+
+/** 127 + floor(log2 amax) - maxExponent, not below 0; 254 for infinity. */
+function e8m0Floor(amax: v128, maxExponent: v128): v128 {
+  const field = i32x4.shr_u(amax, 23);
+  const code = i32x4.max_s(i32x4.sub(field, maxExponent), i32x4.splat(0));
+  return v128.bitselect(i32x4.splat(254), code, i32x4.eq(field, i32x4.splat(255)));
+}
+
+/** 2^(127 - code) for codes up to 254, the last being subnormal. */
+function e8m0Reciprocal(code: v128): v128 {
+  return i32x4.max_s(i32x4.shl(i32x4.sub(i32x4.splat(254), code), 23), i32x4.splat(0x00400000));
+}
+
+/** e4m3 codes of amax ⊗ (S_enc ⊗ fl(1/6)), and the multipliers 1 ⊘ (scale ⊗ (1 ⊘ S_enc)), at most FLT_MAX. */
+function twoLevel(rule: usize, amax: v128, multipliers: usize): v128 {
+  const raw = f32x4.mul(amax, f32x4.splat(load<f32>(rule, RuleAt.Encode) * SIXTH));
+  // rounding to e4m3 by a magic sum, as in encoder.ts
+  const a = i32x4.min_s(raw, i32x4.splat(E4M3_MAX));
+  const e = v128.and(i32x4.max_s(a, i32x4.splat(E4M3_MIN_NORMAL)), i32x4.splat(0x7f800000));
+  const c = i32x4.add(e, i32x4.splat(20 << 23));
+  const y = f32x4.add(a, c);
+  const scale = f32x4.sub(y, c);
+  const product = f32x4.mul(scale, v128.load32_splat(rule, RuleAt.Decode));
+  const quotient = f32x4.div(f32x4.splat(1), product);
+  v128.store(multipliers, i32x4.min_s(quotient, i32x4.splat(0x7f7fffff)));
+  return i32x4.sub(i32x4.add(i32x4.sub(y, c), i32x4.shr_u(e, 20)), i32x4.splat(968));
+}

@@ -1,0 +1,104 @@
+// The wide types f32, bf16 and f16: elements enter as f32 exactly and leave by one rounding to nearest
+// even. Overflow gives infinity; a NaN leaves as 0x7fff in the 16-bit types.
+import { Wide } from "../contract";
+
+/** Bytes of one element of a Wide type. */
+export function wideBytes(type: u32): usize {
+  return type === Wide.F32 ? 4 : 2;
+}
+
+/** Element `index` of an array of a Wide type, as f32. */
+export function loadWide(pointer: usize, type: u32, index: usize): f32 {
+  if (type === Wide.F32) return load<f32>(pointer + (index << 2));
+  const code: u32 = load<u16>(pointer + (index << 1));
+  if (type === Wide.Bf16) return reinterpret<f32>(code << 16);
+  return f32x4.extract_lane(decodeF16(i32x4.splat(code)), 0);
+}
+
+/** Rounds `value` to a Wide type and writes it as element `index`. */
+export function storeWide(pointer: usize, type: u32, index: usize, value: f32): void {
+  if (type === Wide.F32) store<f32>(pointer + (index << 2), value);
+  else store<u16>(pointer + (index << 1), i32x4.extract_lane(encode(type, f32x4.splat(value)), 0));
+}
+
+/** `value` rounded to a Wide type and widened again. */
+export function roundWide(type: u32, value: f32): f32 {
+  if (type === Wide.F32) return value;
+  const codes = encode(type, f32x4.splat(value));
+  return f32x4.extract_lane(type === Wide.Bf16 ? i32x4.shl(codes, 16) : decodeF16(codes), 0);
+}
+
+/** Writes elements [index, index + count) of an array of a Wide type to `destination`, as f32. */
+export function widen(source: usize, type: u32, index: usize, count: usize, destination: usize): void {
+  source += index * wideBytes(type);
+  if (type === Wide.F32) {
+    memory.copy(destination, source, count << 2);
+    return;
+  }
+  const whole = count & ~7;
+  for (let i: usize = 0; i < whole; i += 8) {
+    const codes = v128.load(source + (i << 1));
+    const low = i32x4.extend_low_i16x8_u(codes);
+    const high = i32x4.extend_high_i16x8_u(codes);
+    v128.store(destination + (i << 2), type === Wide.Bf16 ? i32x4.shl(low, 16) : decodeF16(low));
+    v128.store(destination + (i << 2), type === Wide.Bf16 ? i32x4.shl(high, 16) : decodeF16(high), 16);
+  }
+  for (let i = whole; i < count; i++) store<f32>(destination + (i << 2), loadWide(source, type, i));
+}
+
+/** The elements as f32: where they lie when they are f32 already, else widened into `buffer`. */
+export function asF32(source: usize, type: u32, index: usize, count: usize, buffer: usize): usize {
+  if (type === Wide.F32) return source + (index << 2);
+  widen(source, type, index, count, buffer);
+  return buffer;
+}
+
+/** Rounds `count` f32 values at `source` to a Wide type, as elements [index, index + count) of an array. */
+export function narrow(source: usize, destination: usize, type: u32, index: usize, count: usize): void {
+  destination += index * wideBytes(type);
+  if (type === Wide.F32) {
+    memory.copy(destination, source, count << 2);
+    return;
+  }
+  const whole = count & ~7;
+  for (let i: usize = 0; i < whole; i += 8) {
+    const low = encode(type, v128.load(source + (i << 2)));
+    const high = encode(type, v128.load(source + (i << 2), 16));
+    v128.store(destination + (i << 1), i16x8.narrow_i32x4_u(low, high));
+  }
+  for (let i = whole; i < count; i++) storeWide(destination, type, i, load<f32>(source + (i << 2)));
+}
+
+/** The f32 values of four binary16 codes. */
+function decodeF16(codes: v128): v128 {
+  // The field of a subnormal becomes an f32 subnormal, so one exact product by 2^112 serves them all.
+  const field = i32x4.shl(v128.and(codes, i32x4.splat(0x7fff)), 13);
+  const magnitude = f32x4.mul(field, i32x4.splat(0x77800000)); // 2^112
+  const special = v128.and(f32x4.ge(magnitude, f32x4.splat(65536)), i32x4.splat(0x7f800000));
+  return v128.or(v128.or(magnitude, special), i32x4.shl(v128.and(codes, i32x4.splat(0x8000)), 16));
+}
+
+/** The codes of a 16-bit Wide type nearest to four f32 values. */
+function encode(type: u32, values: v128): v128 {
+  const nan = i32x4.gt_s(v128.and(values, i32x4.splat(0x7fffffff)), i32x4.splat(0x7f800000));
+  const codes = type === Wide.Bf16 ? roundAt(values, 16) : encodeF16(values);
+  return v128.bitselect(i32x4.splat(0x7fff), codes, nan);
+}
+
+/** Four f32 bit patterns divided by 2^shift, to nearest even: an exponent takes the carry of its mantissa. */
+function roundAt(bits: v128, shift: i32): v128 {
+  const odd = v128.and(i32x4.shr_u(bits, shift), i32x4.splat(1));
+  const half = i32x4.splat((1 << (shift - 1)) - 1);
+  return i32x4.shr_u(i32x4.add(i32x4.add(bits, half), odd), shift);
+}
+
+/** The binary16 codes nearest to four f32 values, NaN excepted. */
+function encodeF16(values: v128): v128 {
+  const magnitude = v128.and(values, i32x4.splat(0x7fffffff));
+  const normal = roundAt(i32x4.sub(magnitude, i32x4.splat(0x38000000)), 13);
+  // Below 2^-14 the sum with 1/2, whose ulp is 2^-24, rounds to the grid of the subnormals.
+  const small = i32x4.sub(f32x4.add(magnitude, f32x4.splat(0.5)), i32x4.splat(0x3f000000));
+  const finite = v128.bitselect(small, normal, i32x4.lt_s(magnitude, i32x4.splat(0x38800000)));
+  const codes = i32x4.min_s(finite, i32x4.splat(0x7c00));
+  return v128.or(codes, v128.and(i32x4.shr_u(values, 16), i32x4.splat(0x8000)));
+}

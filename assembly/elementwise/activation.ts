@@ -1,0 +1,65 @@
+// Activations and their derivatives. A value and a slope are evaluated in f64 and rounded once to f32; the
+// product of the chain rule is f32.
+//
+//   gelu     x / (1 + e^-2u), u = x (0.79788456 + 0.03567741 x^2): the tanh form, as 1 + tanh u = 2 / (1 + e^-2u)
+//   silu     x / (1 + e^-x)              qgelu    x / (1 + e^-1.702x)         sigmoid  1 / (1 + e^-x)
+//   relu     x where x > 0, else 0       srelu    x^2 where x > 0, else 0
+//
+// The decimals stand for their nearest f32. relu and srelu take NaN to 0. gelu, silu and qgelu give NaN at
+// -infinity, and their slopes at both infinities, where the formula multiplies 0 by infinity.
+//
+// Every export takes `scratch`, eight buffers of the calling thread's own.
+
+import { Activation } from "../contract";
+import { multiply } from "../core/chunk";
+import { BUFFER, CHUNK } from "../core/scratch";
+import { narrow, widen } from "../core/wide";
+import { activate, differentiate } from "./curve";
+
+/** dst[i] = act(src[i]) for i in [begin, end). */
+export function activation(
+  src: usize,
+  srcType: u32,
+  dst: usize,
+  dstType: u32,
+  kind: u32,
+  scratch: usize,
+  begin: usize,
+  end: usize,
+): void {
+  for (let i = begin; i < end; i += CHUNK) {
+    const count = min(CHUNK, end - i);
+    widen(src, srcType, i, count, scratch);
+    activate(kind, alphaOf(kind), scratch, count);
+    narrow(scratch, dst, dstType, i, count);
+  }
+}
+
+/** dst[i] = grad[i] * act'(src[i]) for i in [begin, end). */
+export function activationBackward(
+  grad: usize,
+  gradType: u32,
+  src: usize,
+  srcType: u32,
+  dst: usize,
+  dstType: u32,
+  kind: u32,
+  scratch: usize,
+  begin: usize,
+  end: usize,
+): void {
+  const factor = scratch + BUFFER;
+  for (let i = begin; i < end; i += CHUNK) {
+    const count = min(CHUNK, end - i);
+    widen(src, srcType, i, count, scratch);
+    widen(grad, gradType, i, count, factor);
+    differentiate(kind, alphaOf(kind), scratch, count);
+    multiply(scratch, factor, count);
+    narrow(scratch, dst, dstType, i, count);
+  }
+}
+
+/** The factor of x inside the logistic function of silu and qgelu. */
+export function alphaOf(kind: u32): f32 {
+  return kind === Activation.Qgelu ? 1.702 : 1.0;
+}

@@ -1,0 +1,108 @@
+// From accumulators to D: scale, beta and bias in f32, one rounding each, then one to the output format.
+
+import { Rounding } from "../contract";
+import { encode, magnitudeBits } from "../core/minifloat";
+import { loadWide } from "../core/wide";
+import { canonical, canonicalFour, fma32 } from "./datapath";
+import {
+  accumulatorScaleOf,
+  addendOf,
+  addendTypeOf,
+  amaxOf,
+  betaOf,
+  biasOf,
+  biasTypeOf,
+  columnsOf,
+  outputOf,
+  splitsOf,
+  targetOf,
+  targetOverflowOf,
+  targetScaleOf,
+  targetWordOf,
+} from "./task";
+
+/** fma(s, acc, +0): the rounded product, where an exact zero is +0. */
+function productOf(s: f32, acc: f32): f32 {
+  const product = s * acc;
+  return product === 0 && (s === 0 || acc === 0) ? 0 : product;
+}
+
+/** s * acc + beta * C; with split-K it is the product by beta that is fused, and without beta nothing is. */
+function combine(acc: f32, s: f32, c: f32, beta: f32, split: bool): f32 {
+  if (beta === 0) return split ? s * acc : productOf(s, acc);
+  return split ? fma32(beta, c, s * acc) : fma32(s, acc, beta * c);
+}
+
+/** Raises the f32 at `pointer` to `amax`, whatever other threads do; magnitudes order as integers. */
+function raise(pointer: usize, amax: u32): void {
+  let seen = atomic.load<u32>(pointer);
+  while (seen < amax) {
+    const found = atomic.cmpxchg<u32>(pointer, seen, amax);
+    if (found === seen) return;
+    seen = found;
+  }
+}
+
+/** x = combine(acc, s) of `count` f32, NaN canonical; returns the bits of the largest |x|, NaN ignored, 0 at least. */
+function scaleRow(acc: usize, s: f32, count: usize, target: usize, split: bool): u32 {
+  const factor = f32x4.splat(s);
+  const zero = f32x4.splat(0);
+  const zeroFactor = f32x4.eq(factor, zero);
+  const fused = split ? zero : i32x4.splat(-1);
+  const magnitude = i32x4.splat(0x7fffffff);
+  const whole = (count & ~3) << 2;
+  let largest = i32x4.splat(0);
+  for (let i: usize = 0; i < whole; i += 16) {
+    const sums = v128.load(acc + i);
+    const product = v128.mul<f32>(factor, sums);
+    const exact = v128.and(v128.or(f32x4.eq(sums, zero), zeroFactor), f32x4.eq(product, zero));
+    const x = v128.andnot(product, v128.and(exact, fused));
+    const size = v128.and(x, magnitude);
+    largest = v128.max<i32>(largest, v128.and(size, v128.eq<f32>(x, x)));
+    v128.store(target + i, canonicalFour(x));
+  }
+  const even = max(i32x4.extract_lane(largest, 0), i32x4.extract_lane(largest, 2));
+  const odd = max(i32x4.extract_lane(largest, 1), i32x4.extract_lane(largest, 3));
+  let amax = <u32>max(even, odd);
+  for (let i = whole; i < count << 2; i += 4) {
+    const x = combine(load<f32>(acc + i), s, 0, 0, split);
+    if (!isNaN(x)) amax = max(amax, reinterpret<u32>(x) & 0x7fffffff);
+    store<f32>(target + i, canonical(x));
+  }
+  return amax;
+}
+
+/** Rows `begin` to `end` of D, from the accumulators that `gemm` wrote (gemmScaling, gemmBias, gemmTarget). */
+export function gemmEpilogue(task: usize, begin: u32, end: u32): void {
+  const columns = <usize>columnsOf(task);
+  const s = accumulatorScaleOf(task);
+  const beta = betaOf(task);
+  const split = splitsOf(task) > 1;
+  const bias = biasOf(task);
+  const word = targetWordOf(task);
+  const target = targetOf(task);
+  const plain = beta === 0 && bias === 0 && word === 0;
+  let amax: u32 = 0;
+  for (let row: usize = begin; row < end; row++) {
+    if (plain) {
+      const at = (row * columns) << 2;
+      amax = max(amax, scaleRow(outputOf(task) + at, s, columns, target + at, split));
+      continue;
+    }
+    for (let j: usize = 0; j < columns; j++) {
+      const index = row * columns + j;
+      const c: f32 = beta === 0 ? 0 : loadWide(addendOf(task), addendTypeOf(task), index);
+      let x = combine(load<f32>(outputOf(task) + (index << 2)), s, c, beta, split);
+      if (bias) x += loadWide(bias, biasTypeOf(task), j);
+      if (!isNaN(x)) amax = max(amax, reinterpret<u32>(x) & 0x7fffffff);
+      if (word === 0) store<f32>(target + (index << 2), canonical(x));
+      else {
+        const scaled = reinterpret<u32>(x * targetScaleOf(task));
+        const code = encode(scaled, word, Rounding.TiesToEven, targetOverflowOf(task), 0);
+        if (magnitudeBits(word) < 8) store<u8>(target + index, code);
+        else store<u16>(target + (index << 1), code);
+      }
+    }
+  }
+  if (amaxOf(task)) raise(amaxOf(task), amax);
+}

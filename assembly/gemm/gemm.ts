@@ -1,0 +1,287 @@
+// D[m, n] = sum over k of X[m, k] * W[n, k] under one row of the datapath table (gemm/task.ts). Work is cut in
+// units of one panel of columns by one block of rows; the cut depends on the shape alone, and no result on it.
+//
+// A unit keeps one 64-byte state per row of the block and runs the k's outermost: a step of the panel stays
+// in L1 while the rows of the block stream past it.
+
+import { Kernel } from "../contract";
+import { clearSpan, coverSpan, SPAN_BYTES, stepExact } from "./exact";
+import { ALIGNED_BYTES, stepNarrow } from "./narrow";
+import { exponentBytes, fillTable, packLine, TABLE_BYTES, valueBytes } from "./pack";
+import { stepPlain } from "./plain";
+import { finishChain, storeTotals } from "./reduce";
+import { stepScalar } from "./scalar";
+import { columnsOf, depthOf, intervalOf, kernelOf, rowsOf, splitsOf, splitTileOf, stepOf } from "./task";
+import { clearZeroSigns, stepWide } from "./wide";
+
+const STATE_BYTES: usize = 64;
+/** Stores and loads whose addresses agree modulo this wait for each other. */
+const PAGE: usize = 4096;
+/** Packed bytes of X that one block of rows may take, within the limits on its rows. */
+const BLOCK_BYTES: u64 = 16 << 20;
+const MAX_ROWS: u32 = 1024;
+const FEW_PANELS_ROWS: u32 = 64;
+const MIN_ROWS: u32 = 16;
+
+/** Columns of a panel: as many values as fill the state. */
+function panelOf(task: usize): u32 {
+  return <u32>(STATE_BYTES / valueBytes(kernelOf(task)));
+}
+
+function panelsOf(task: usize): u32 {
+  const width = panelOf(task);
+  return (columnsOf(task) + width - 1) / width;
+}
+
+/** The depth, padded to whole steps. */
+function paddedDepth(task: usize): u32 {
+  const step = stepOf(task);
+  return ((depthOf(task) + step - 1) / step) * step;
+}
+
+/** Rows of a block, a multiple of 4; fewer where few panels would leave threads without work. */
+function blockRows(task: usize): u32 {
+  const fitting = <u32>(BLOCK_BYTES / max<u64>(1, <u64>paddedDepth(task) * valueBytes(kernelOf(task))));
+  const most = panelsOf(task) < 8 ? FEW_PANELS_ROWS : MAX_ROWS;
+  const rows = max(MIN_ROWS, min(most, fitting));
+  return (min(rows, max<u32>(1, rowsOf(task))) + 3) & ~3;
+}
+
+/** How many units `gemm` can be asked for. */
+export function gemmUnits(task: usize): u32 {
+  const rows = blockRows(task);
+  return ((rowsOf(task) + rows - 1) / rows) * panelsOf(task);
+}
+
+// Scratch: tables of X and W; a line of f32, of values, of exponents; packed X and W; states, totals, scales.
+// Its sizes are u64: a depth that no address space holds is a number like any other until memory is asked for.
+
+function tablesBytes(): usize {
+  return 2 * TABLE_BYTES;
+}
+
+function lineBytes(task: usize): u64 {
+  return <u64>paddedDepth(task) * 16 + 64;
+}
+
+/** Bytes of packed exponents, or of spans. */
+function packedExponentBytes(task: usize, lines: u32): u64 {
+  const perLine = max<u64>(<u64>paddedDepth(task) * exponentBytes(kernelOf(task)), SPAN_BYTES);
+  return (perLine * lines + 15) & ~15;
+}
+
+function packedValueBytes(task: usize, lines: u32): u64 {
+  return (<u64>paddedDepth(task) * valueBytes(kernelOf(task)) * lines + 15) & ~15;
+}
+
+/** Bytes of scratch that each thread hands to `gemm`, 16-byte aligned; exact, and it may be more than there can be. */
+export function gemmScratch(task: usize): f64 {
+  const rows = blockRows(task);
+  const panel = panelOf(task);
+  const bytes: u64 =
+    lineBytes(task) +
+    packedValueBytes(task, rows + panel) +
+    packedExponentBytes(task, rows) +
+    packedExponentBytes(task, panel) +
+    <u64>rows * (STATE_BYTES + 64) +
+    tablesBytes() +
+    64 +
+    PAGE +
+    ALIGNED_BYTES;
+  return <f64>bytes;
+}
+
+/** Moves a packed line to its place among `lines` interleaved ones: values of `bytes` bytes, `inner` apart. */
+function scatter(
+  source: usize,
+  target: usize,
+  bytes: usize,
+  padded: u32,
+  step: u32,
+  chunk: usize,
+  inner: usize,
+): void {
+  for (let k: u32 = 0; k < padded; k += step) {
+    const from = source + <usize>k * bytes;
+    if (inner === 1) memory.copy(target, from, <usize>step * bytes);
+    else spread(from, target, bytes, step, inner * bytes);
+    target += chunk * bytes;
+  }
+}
+
+function spread(source: usize, target: usize, bytes: usize, count: u32, pitch: usize): void {
+  if (bytes === 8) spreadAs<u64>(source, target, count, pitch);
+  else if (bytes === 4) spreadAs<u32>(source, target, count, pitch);
+  else if (bytes === 2) spreadAs<u16>(source, target, count, pitch);
+  else spreadAs<u8>(source, target, count, pitch);
+}
+
+function spreadAs<T>(source: usize, target: usize, count: u32, pitch: usize): void {
+  const end = source + count * sizeof<T>();
+  while (source < end) {
+    store<T>(target, load<T>(source));
+    source += sizeof<T>();
+    target += pitch;
+  }
+}
+
+/**
+ * Packs `lines` rows of an operand from `first` on; those beyond its last repeat it. Rows of X lie row after
+ * row within each step, columns of W beside each other, and there the exponents of two k's that a kernel aligns
+ * at once.
+ */
+function packLines(
+  task: usize,
+  operand: u32,
+  table: usize,
+  first: u32,
+  count: u32,
+  lines: u32,
+  line: usize,
+  values: usize,
+  exponents: usize,
+): void {
+  const kernel = kernelOf(task);
+  const step = stepOf(task);
+  const padded = paddedDepth(task);
+  const inner: usize = operand === 0 ? 1 : lines;
+  const pitch: usize = operand === 0 ? <usize>step : 1;
+  const chunk = <usize>step * lines;
+  const lineValues = line + <usize>padded * 4;
+  const lineExponents = lineValues + <usize>padded * 8;
+  if (kernel === Kernel.Exact && operand === 1) clearSpan(exponents);
+  for (let i: u32 = 0; i < lines; i++) {
+    packLine(task, operand, table, min(first + i, count - 1), padded, line, lineValues, lineExponents);
+    scatter(
+      lineValues,
+      values + <usize>i * pitch * valueBytes(kernel),
+      valueBytes(kernel),
+      padded,
+      step,
+      chunk,
+      inner,
+    );
+    if (kernel === Kernel.Exact) {
+      const span = exponents + (operand === 0 ? <usize>i * SPAN_BYTES : 0);
+      if (operand === 0) clearSpan(span);
+      coverSpan(span, lineValues, depthOf(task));
+    } else if (exponentBytes(kernel)) {
+      const together: u32 = operand === 1 && kernel !== Kernel.Scalar ? 2 : 1;
+      const bytes = exponentBytes(kernel) * together;
+      scatter(
+        lineExponents,
+        exponents + <usize>i * pitch * bytes,
+        bytes,
+        padded / together,
+        step / together,
+        chunk / together,
+        inner,
+      );
+    }
+  }
+}
+
+type Step = (
+  t: usize,
+  x: usize,
+  xe: usize,
+  w: usize,
+  we: usize,
+  n: u32,
+  rows: u32,
+  state: usize,
+  scales: usize,
+) => void;
+
+/** A table call also keeps the compiler from inlining a hot loop into a driver that V8 never optimises. */
+function stepFunction(kernel: i32): Step {
+  if (kernel === Kernel.Narrow) return stepNarrow;
+  if (kernel === Kernel.Wide) return stepWide;
+  if (kernel === Kernel.Plain) return stepPlain;
+  return kernel === Kernel.Exact ? stepExact : stepScalar;
+}
+
+/** Computes units `begin` to `end`, with `scratch` of gemmScratch(task) bytes of this thread's own. */
+export function gemm(task: usize, scratch: usize, begin: u32, end: u32): void {
+  const panels = panelsOf(task);
+  const rows = blockRows(task);
+  const panel = panelOf(task);
+  const tables = scratch;
+  const line = tables + tablesBytes();
+  const x = line + <usize>lineBytes(task);
+  const xe = x + <usize>packedValueBytes(task, rows);
+  const w = xe + <usize>packedExponentBytes(task, rows);
+  const we = w + <usize>packedValueBytes(task, panel);
+  const states = we + <usize>packedExponentBytes(task, panel);
+  fillTable(task, 0, tables);
+  fillTable(task, 1, tables + TABLE_BYTES);
+
+  let packed: u32 = -1;
+  for (let unit = begin; unit < end; unit++) {
+    const block = unit / panels;
+    const column = (unit - block * panels) * panel;
+    if (block !== packed) packLines(task, 0, tables, block * rows, rowsOf(task), rows, line, x, xe);
+    packed = block;
+    packLines(task, 1, tables + TABLE_BYTES, column, columnsOf(task), panel, line, w, we);
+    multiply(task, block * rows, column, rows, panel, x, xe, w, we, states);
+  }
+}
+
+/** One unit: all splits in order, each a sum of chains, each a run of steps. */
+function multiply(
+  task: usize,
+  row: u32,
+  column: u32,
+  rows: u32,
+  panel: u32,
+  x: usize,
+  xe: usize,
+  w: usize,
+  we: usize,
+  states: usize,
+): void {
+  const kernel = kernelOf(task);
+  const step = stepOf(task);
+  const padded = paddedDepth(task);
+  const totals = states + <usize>rows * STATE_BYTES;
+  const free = totals + ((<usize>rows) << 6) + 64;
+  const scales = free + ((states + PAGE / 2 - free) & (PAGE - 1)); // far from the states they are for
+  const run = stepFunction(kernel);
+  const splits = splitsOf(task);
+  const tile = splits === 1 ? padded : splitTileOf(task);
+  const tiles = tile === 0 ? 0 : (padded + tile - 1) / tile;
+  const part = ((tiles + splits - 1) / splits) * tile;
+  for (let split: u32 = 0; split < splits; split++) {
+    const last = min(padded, (split + 1) * part);
+    const interval = chainLength(task, part);
+    memory.fill(totals, 0, (<usize>rows) << 6);
+    for (let chain = split * part; chain < last; chain += interval) {
+      const stop = min(last, chain + interval);
+      memory.fill(states, 0, <usize>rows * STATE_BYTES);
+      for (let k = chain; k < stop; k += step) {
+        const values = <usize>k * valueBytes(kernel);
+        const exponents = <usize>k * exponentBytes(kernel);
+        run(
+          task,
+          x + values * rows,
+          xe + exponents * rows,
+          w + values * panel,
+          we + exponents * panel,
+          step,
+          rows,
+          states,
+          scales,
+        );
+      }
+      if (kernel === Kernel.Wide) clearZeroSigns(states, rows);
+      finishChain(task, row, column, chain, rows, panel, states, totals);
+    }
+    storeTotals(task, row, column, rows, panel, totals, split !== 0);
+  }
+}
+
+/** k's of a chain: the promotion interval, or everything. */
+function chainLength(task: usize, all: u32): u32 {
+  const interval = intervalOf(task);
+  return interval === 0 ? all : interval;
+}

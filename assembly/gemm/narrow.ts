@@ -1,0 +1,163 @@
+// The dot-add step for 8-bit operands under F = P = 13, 16 columns at a time in f32x4, exact because a term
+// is below 2^15 units of 2^(emax - 13) and at most 65 of them meet: every partial sum is an integer below 2^24.
+//
+// Scales come first, a few rows at a time: the sums then begin at once, where they would wait for their scales.
+
+import { alignBitsOf, fractionBitsOf } from "./task";
+
+/** Rows whose scales are known before their sums begin. */
+export const ALIGNED_ROWS: u32 = 16;
+/** Bytes of their scales, and of all that a step keeps of them. */
+export const SCALES_BYTES: usize = 1024;
+export const ALIGNED_BYTES: usize = 1536;
+
+// Constants are loaded: V8 makes each literal anew, in three instructions, wherever it is used.
+const FIELD = memory.data<i32>(
+  [0x7f800000, 0x7f800000, 0x7f800000, 0x7f800000, 0x7f807f80, 0x7f807f80, 0x7f807f80, 0x7f807f80],
+  16,
+);
+
+/**
+ * The largest exponents of the products of four rows and 16 columns in one step, for the even and the odd k's.
+ * Those of W are biased as f32's are, and lie in pairs of k's, so that two exponents of X meet eight columns.
+ */
+function largestOfFour(x0: usize, we: usize, step: usize, pairs: usize): void {
+  let m0 = i8x16.splat(0);
+  let m1 = m0;
+  let m2 = m0;
+  let m3 = m0;
+  let n0 = m0;
+  let n1 = m0;
+  let n2 = m0;
+  let n3 = m0;
+  let x1 = x0 + step;
+  let x2 = x1 + step;
+  let x3 = x2 + step;
+  const end = x1;
+  do {
+    const w = v128.load(we);
+    const v = v128.load(we, 16);
+    const p0 = v128.load_splat<u16>(x0);
+    m0 = v128.max<u8>(m0, v128.add<i8>(w, p0));
+    n0 = v128.max<u8>(n0, v128.add<i8>(v, p0));
+    const p1 = v128.load_splat<u16>(x1);
+    m1 = v128.max<u8>(m1, v128.add<i8>(w, p1));
+    n1 = v128.max<u8>(n1, v128.add<i8>(v, p1));
+    const p2 = v128.load_splat<u16>(x2);
+    m2 = v128.max<u8>(m2, v128.add<i8>(w, p2));
+    n2 = v128.max<u8>(n2, v128.add<i8>(v, p2));
+    const p3 = v128.load_splat<u16>(x3);
+    m3 = v128.max<u8>(m3, v128.add<i8>(w, p3));
+    n3 = v128.max<u8>(n3, v128.add<i8>(v, p3));
+    we += 32;
+    x0 += 2;
+    x1 += 2;
+    x2 += 2;
+    x3 += 2;
+  } while (x0 < end);
+  v128.store(pairs, m0);
+  v128.store(pairs, n0, 16);
+  v128.store(pairs, m1, 32);
+  v128.store(pairs, n1, 48);
+  v128.store(pairs, m2, 64);
+  v128.store(pairs, n2, 80);
+  v128.store(pairs, m3, 96);
+  v128.store(pairs, n3, 112);
+}
+
+/** 2^(F - max(products, accumulator)) as f32, eight columns a turn; `top` is 254 + F where f32 has its exponent. */
+function scaleRows(pairs: usize, state: usize, end: usize, scales: usize, top: i32): void {
+  const field = v128.load(FIELD);
+  const fields = v128.load(FIELD, 16);
+  const tops = i32x4.splat(top);
+  const zero = i32x4.splat(0);
+  for (; state < end; state += 32) {
+    const pair = v128.load(pairs);
+    const larger = v128.max<u8>(pair, v128.shl<i16>(pair, 8));
+    const upper = v128.and(v128.shr<u16>(larger, 1), fields);
+    const low = v128.shuffle<i16>(zero, upper, 0, 8, 1, 9, 2, 10, 3, 11);
+    const high = v128.shuffle<i16>(zero, upper, 4, 12, 5, 13, 6, 14, 7, 15);
+    v128.store(scales, v128.sub<i32>(tops, v128.max<i32>(low, v128.and(v128.load(state), field))));
+    v128.store(scales, v128.sub<i32>(tops, v128.max<i32>(high, v128.and(v128.load(state, 16), field))), 16);
+    pairs += 16;
+    scales += 32;
+  }
+}
+
+/** Adds the step's products to the 16 accumulators of each row, aligned by their scales. */
+function addRows(
+  x: usize,
+  panel: usize,
+  step: usize,
+  rows: u32,
+  state: usize,
+  scales: usize,
+  kept: i32,
+): void {
+  const mask = i32x4.splat(kept);
+  for (const last = state + ((<usize>rows) << 6); state < last; state += 64) {
+    const s0 = v128.load(scales);
+    const s1 = v128.load(scales, 16);
+    const s2 = v128.load(scales, 32);
+    const s3 = v128.load(scales, 48);
+    let a0 = v128.trunc<f32>(v128.mul<f32>(v128.load(state), s0));
+    let a1 = v128.trunc<f32>(v128.mul<f32>(v128.load(state, 16), s1));
+    let a2 = v128.trunc<f32>(v128.mul<f32>(v128.load(state, 32), s2));
+    let a3 = v128.trunc<f32>(v128.mul<f32>(v128.load(state, 48), s3));
+    const end = x + (step << 2);
+    let w = panel;
+    // Two k's a turn, in two basic blocks: V8 would hoist the loads of both to one place and spill.
+    while (true) {
+      const q = v128.load_splat<f32>(x);
+      a0 = v128.add<f32>(a0, v128.trunc<f32>(v128.mul<f32>(v128.mul<f32>(q, v128.load(w)), s0)));
+      a1 = v128.add<f32>(a1, v128.trunc<f32>(v128.mul<f32>(v128.mul<f32>(q, v128.load(w, 16)), s1)));
+      a2 = v128.add<f32>(a2, v128.trunc<f32>(v128.mul<f32>(v128.mul<f32>(q, v128.load(w, 32)), s2)));
+      a3 = v128.add<f32>(a3, v128.trunc<f32>(v128.mul<f32>(v128.mul<f32>(q, v128.load(w, 48)), s3)));
+      x += 8;
+      if (x > end) break;
+      const r = v128.load_splat<f32>(x - 4);
+      a0 = v128.add<f32>(a0, v128.trunc<f32>(v128.mul<f32>(v128.mul<f32>(r, v128.load(w, 64)), s0)));
+      a1 = v128.add<f32>(a1, v128.trunc<f32>(v128.mul<f32>(v128.mul<f32>(r, v128.load(w, 80)), s1)));
+      a2 = v128.add<f32>(a2, v128.trunc<f32>(v128.mul<f32>(v128.mul<f32>(r, v128.load(w, 96)), s2)));
+      a3 = v128.add<f32>(a3, v128.trunc<f32>(v128.mul<f32>(v128.mul<f32>(r, v128.load(w, 112)), s3)));
+      w += 128;
+      if (x === end) break;
+    }
+    x = end;
+    scales += 64;
+    const unit = i32x4.splat(0x7f000000);
+    v128.store(state, v128.mul<f32>(v128.and(a0, mask), v128.sub<i32>(unit, s0)));
+    v128.store(state, v128.mul<f32>(v128.and(a1, mask), v128.sub<i32>(unit, s1)), 16);
+    v128.store(state, v128.mul<f32>(v128.and(a2, mask), v128.sub<i32>(unit, s2)), 32);
+    v128.store(state, v128.mul<f32>(v128.and(a3, mask), v128.sub<i32>(unit, s3)), 48);
+  }
+}
+
+/**
+ * One step (even) of `rows` rows (a multiple of 4) by 16 columns. X: f32 [rows][step] and i8; W: f32 [step][16]
+ * and u8 [step / 2][16][2], biased by 127; `state` f32 [rows][16]; `scales` ALIGNED_BYTES of scratch.
+ */
+export function stepNarrow(
+  task: usize,
+  x: usize,
+  xe: usize,
+  w: usize,
+  we: usize,
+  step: u32,
+  rows: u32,
+  state: usize,
+  scales: usize,
+): void {
+  const top = (254 + alignBitsOf(task)) << 23;
+  const kept = -1 << (23 - fractionBitsOf(task));
+  const pairs = scales + SCALES_BYTES;
+  for (let row: u32 = 0; row < rows; row += ALIGNED_ROWS) {
+    const some = min(ALIGNED_ROWS, rows - row);
+    for (let i: u32 = 0; i < some; i += 4) largestOfFour(xe + i * step, we, step, pairs + (i << 5));
+    scaleRows(pairs, state, state + (some << 6), scales, top);
+    addRows(x, w, step, some, state, scales, kept);
+    x += step * (ALIGNED_ROWS << 2);
+    xe += step * ALIGNED_ROWS;
+    state += ALIGNED_ROWS << 6;
+  }
+}

@@ -1,0 +1,279 @@
+// One row of X or W as the step functions read it: decoded, scaled where scales belong to the operand, rounded
+// where the datapath rounds operands, with the exponent its products have; padded with zeros to whole steps.
+
+import { Kernel, Promotion, Staging, Wide } from "../contract";
+import { decode, minExponent } from "../core/minifloat";
+import { widen } from "../core/wide";
+import {
+  blockOf,
+  blockStrideOf,
+  dataOf,
+  depthOf,
+  kernelOf,
+  operandOf,
+  promotionOf,
+  scaleOf,
+  scaleRowOf,
+  scaleWordOf,
+  stagingOf,
+  widthOf,
+  wordOf,
+  zeroOperandOf,
+} from "./task";
+
+/** A table of the 256 codes of a narrow format: f32 values, then i8 exponents. */
+export const TABLE_BYTES: usize = 1280;
+const TABLE_EXPONENTS: usize = 1024;
+
+const BF16_WORD: u32 = 0x007f0b78;
+const F16_WORD: u32 = 0x000f0ba5;
+const F32_MIN_EXPONENT: i32 = -126;
+/**
+ * Kernels that align many products at once take exponents in bytes, or in i16 where an f64 has its own, and those of
+ * W biased, so that sums are biased exponents. A zero's is such that any product with it stays below every product
+ * of two non-zeros under Kernel.Narrow, below every accumulator under Kernel.Wide, and its sums above 0 in both;
+ * operands have exponents from -15 to 16, and from -254 to 256.
+ */
+const NARROW_ZERO: i32 = -48;
+const NARROW_MOST: i32 = 16;
+const NARROW_BIAS: i32 = 127;
+const WIDE_ZERO: i32 = -400;
+const WIDE_BIAS: i32 = 1023;
+const WIDE_SHIFT: i32 = 4;
+
+/** floor(log2 |v|) of a normal f32, but at least `lowest`; 128 for infinities and NaN. */
+function pinnedExponent(v: f32, lowest: i32): i32 {
+  return max((<i32>(reinterpret<u32>(v) >> 23) & 0xff) - 127, lowest);
+}
+
+/** The smallest exponent of a format word's normal numbers; word 0 is f32. */
+function lowestOf(word: u32): i32 {
+  return word === 0 ? F32_MIN_EXPONENT : minExponent(word);
+}
+
+/** Fills the table of an operand, 0 or 1, of at most 8 bits. */
+export function fillTable(task: usize, operand: u32, table: usize): void {
+  const record = operandOf(task, operand);
+  if (widthOf(record) > 8) return;
+  const word = wordOf(record);
+  const lowest = lowestOf(word);
+  for (let code: u32 = 0; code < 256; code++) {
+    const value = reinterpret<f32>(decode(code, word));
+    store<f32>(table + (code << 2), value);
+    const exponent = value === 0 ? NARROW_ZERO : min(pinnedExponent(value, lowest), NARROW_MOST);
+    store<u8>(table + code, exponent + narrowBias(operand), TABLE_EXPONENTS);
+  }
+}
+
+function narrowBias(operand: u32): i32 {
+  return operand === 0 ? 0 : NARROW_BIAS;
+}
+
+/** The code of element k of a row of 4- or 8-bit codes. */
+function narrowCode(data: usize, width: u32, k: u32): u32 {
+  if (width === 8) return load<u8>(data + k);
+  return (<u32>load<u8>(data + (k >> 1)) >> ((k & 1) << 2)) & 15;
+}
+
+function rowAt(record: usize, row: u32, depth: u32): usize {
+  return dataOf(record) + <usize>row * ((<usize>depth * widthOf(record) + 7) >> 3);
+}
+
+/** Decodes row `row` of `depth` elements to f32. */
+function decodeLine(record: usize, table: usize, row: u32, depth: u32, line: usize): void {
+  const width = widthOf(record);
+  const word = wordOf(record);
+  const data = rowAt(record, row, depth);
+  if (width <= 8) {
+    for (let k: u32 = 0; k < depth; k++)
+      store<u32>(line + (k << 2), load<u32>(table + (narrowCode(data, width, k) << 2)));
+  } else if (word === 0) {
+    memory.copy(line, data, (<usize>depth) << 2);
+  } else if (word === BF16_WORD || word === F16_WORD) {
+    const type = word === BF16_WORD ? Wide.Bf16 : Wide.F16;
+    widen(data, type, 0, depth, line);
+  } else {
+    for (let k: u32 = 0; k < depth; k++) {
+      const code: u32 = width === 16 ? load<u16>(data + (k << 1)) : load<u32>(data + (k << 2));
+      store<u32>(line + (k << 2), decode(code, word));
+    }
+  }
+}
+
+/** The block scale number `index`, an f32. */
+export function scaleAt(record: usize, index: usize): f32 {
+  const word = scaleWordOf(record);
+  const scale = scaleOf(record);
+  return word === 0
+    ? load<f32>(scale + (index << 2))
+    : reinterpret<f32>(decode(load<u8>(scale + index), word));
+}
+
+/** Bytes of a packed value, and of a packed exponent. */
+export function valueBytes(kernel: i32): usize {
+  return kernel === Kernel.Narrow || kernel === Kernel.Plain ? 4 : 8;
+}
+export function exponentBytes(kernel: i32): usize {
+  if (kernel === Kernel.Narrow) return 1;
+  return kernel === Kernel.Wide || kernel === Kernel.Scalar ? 2 : 0;
+}
+
+function packNarrow(
+  record: usize,
+  table: usize,
+  row: u32,
+  depth: u32,
+  values: usize,
+  exponents: usize,
+): void {
+  const width = widthOf(record);
+  const data = rowAt(record, row, depth);
+  if (width === 8) {
+    for (let k: u32 = 0; k < depth; k++) {
+      const code = <u32>load<u8>(data + k);
+      store<u32>(values + (k << 2), load<u32>(table + (code << 2)));
+      store<u8>(exponents + k, load<u8>(table + code, TABLE_EXPONENTS));
+    }
+    return;
+  }
+  for (let k: u32 = 0; k < depth; k++) {
+    const code = narrowCode(data, width, k);
+    store<u32>(values + (k << 2), load<u32>(table + (code << 2)));
+    store<u8>(exponents + k, load<u8>(table + code, TABLE_EXPONENTS));
+  }
+}
+
+/** `value` rounded to nearest even at 23 - `dropped` fraction bits, in f32's exponent range. */
+function roundTo(value: f32, dropped: u32): f32 {
+  if (isNaN(value)) return value;
+  const bits = reinterpret<u32>(value);
+  const half: u32 = 1 << (dropped - 1);
+  return reinterpret<f32>((bits + half - 1 + ((bits >> dropped) & 1)) & ((<u32>-1) << dropped));
+}
+
+/** Exponent `e` as a kernel that takes i16 exponents has it, of operand 0 or 1. */
+function alignedExponent(kernel: i32, operand: u32, e: i32): i32 {
+  if (kernel !== Kernel.Wide) return e;
+  return (max(e, WIDE_ZERO) + (operand === 0 ? 0 : WIDE_BIAS)) << WIDE_SHIFT;
+}
+
+/** Elements `start` to `end` of a decoded line, which share a scale, as f64 values and i16 exponents. */
+function packAligned(
+  task: usize,
+  operand: u32,
+  line: usize,
+  start: u32,
+  end: u32,
+  scale: f32,
+  values: usize,
+  exponents: usize,
+): void {
+  const record = operandOf(task, operand);
+  const kernel = kernelOf(task);
+  const staging = stagingOf(record);
+  const zero = zeroOperandOf(task);
+  const rounded = staging === Staging.Bf16 || staging === Staging.Tf32;
+  const lowest = rounded ? F32_MIN_EXPONENT : lowestOf(wordOf(record));
+  const shift = staging >= Staging.Scaled ? pinnedExponent(scale, lowestOf(scaleWordOf(record))) : 0;
+  for (let k = start; k < end; k++) {
+    const element = load<f32>(line + (k << 2));
+    let value = <f64>element * <f64>scale;
+    let pinned = element;
+    if (rounded) {
+      pinned = roundTo(<f32>value, staging === Staging.Bf16 ? 16 : 13);
+      value = pinned;
+    }
+    store<f64>(values + (k << 3), value);
+    let exponent = staging === Staging.Grouped ? shift : pinnedExponent(pinned, lowest) + shift;
+    if (value === 0 && staging !== Staging.Grouped) exponent = zero;
+    store<i16>(exponents + (k << 1), alignedExponent(kernel, operand, exponent));
+  }
+}
+
+/** As `packAligned`, for operands as they are, `count` a multiple of 4. */
+function packUnscaled(
+  task: usize,
+  operand: u32,
+  line: usize,
+  count: u32,
+  values: usize,
+  exponents: usize,
+): void {
+  const kernel = kernelOf(task);
+  const shift = kernel === Kernel.Wide ? WIDE_SHIFT : 0;
+  const bias = i32x4.splat((alignedExponent(kernel, operand, 0) >> shift) - 127);
+  const lowest = i32x4.splat(
+    alignedExponent(kernel, operand, lowestOf(wordOf(operandOf(task, operand)))) >> shift,
+  );
+  const zero = i32x4.splat(alignedExponent(kernel, operand, zeroOperandOf(task)) >> shift);
+  const magnitude = i32x4.splat(0x7fffffff);
+  for (const end = line + (count << 2); line < end; line += 16) {
+    const value = v128.load(line);
+    v128.store(values, v128.promote_low<f32>(value));
+    v128.store(values, v128.promote_low<f32>(v128.shuffle<i64>(value, value, 1, 1)), 16);
+    const size = v128.and(value, magnitude);
+    const exponent = v128.max<i32>(v128.add<i32>(v128.shr<u32>(size, 23), bias), lowest);
+    const none = v128.eq<i32>(size, i32x4.splat(0));
+    const stored = v128.shl<i32>(v128.bitselect(zero, exponent, none), shift);
+    v128.store64_lane(exponents, i16x8.narrow_i32x4_s(stored, stored), 0);
+    values += 32;
+    exponents += 8;
+  }
+}
+
+/** As `packAligned`, for the kernels that align nothing. */
+function packValues(kernel: i32, line: usize, start: u32, end: u32, scale: f32, values: usize): void {
+  for (let k = start; k < end; k++) {
+    const value = <f64>load<f32>(line + (k << 2)) * <f64>scale;
+    if (kernel === Kernel.Plain) store<f32>(values + (k << 2), <f32>value);
+    else store<f64>(values + (k << 3), value);
+  }
+}
+
+/** Packs row `row` of operand 0 or 1 into `values` and `exponents`; `line` has room for `padded` f32. */
+export function packLine(
+  task: usize,
+  operand: u32,
+  table: usize,
+  row: u32,
+  padded: u32,
+  line: usize,
+  values: usize,
+  exponents: usize,
+): void {
+  const record = operandOf(task, operand);
+  const kernel = kernelOf(task);
+  const depth = depthOf(task);
+  const narrow = kernel === Kernel.Narrow;
+  const bytes = valueBytes(kernel);
+  memory.fill(values + <usize>depth * bytes, 0, <usize>(padded - depth) * bytes);
+  const zero = narrow
+    ? NARROW_ZERO + narrowBias(operand)
+    : alignedExponent(kernel, operand, zeroOperandOf(task));
+  for (let k = depth; k < padded; k++) {
+    if (narrow) store<u8>(exponents + k, zero);
+    else if (exponentBytes(kernel)) store<i16>(exponents + (k << 1), zero);
+  }
+  if (narrow) {
+    packNarrow(record, table, row, depth, values, exponents);
+    return;
+  }
+  const scaled = scaleOf(record) !== 0 && promotionOf(task) < Promotion.ScaleProduct;
+  const asIs = kernel === Kernel.Plain && !scaled;
+  decodeLine(record, table, row, depth, asIs ? values : line);
+  if (asIs) return;
+  if (!scaled && exponentBytes(kernel) && stagingOf(record) === Staging.Plain && (padded & 3) === 0) {
+    memory.fill(line + ((<usize>depth) << 2), 0, (<usize>(padded - depth)) << 2);
+    packUnscaled(task, operand, line, padded, values, exponents);
+    return;
+  }
+  const block = scaled ? blockOf(record) : depth;
+  let index = scaled ? scaleRowOf(record, row) : 0;
+  for (let start: u32 = 0; start < depth; start += block) {
+    const end = min(start + block, depth);
+    const scale: f32 = scaled ? scaleAt(record, index) : 1;
+    if (exponentBytes(kernel)) packAligned(task, operand, line, start, end, scale, values, exponents);
+    else packValues(kernel, line, start, end, scale, values);
+    index += blockStrideOf(record);
+  }
+}

@@ -1,0 +1,136 @@
+// What happens to chains: they join their row's total, and the totals of a split join D. All in f32, each
+// operation rounded once; computed in f64, where a product of two f32 is exact and a sum of two rounds innocently.
+
+import { Promotion } from "../contract";
+import { canonical, canonicalFour } from "./datapath";
+import { scaleAt, valueBytes } from "./pack";
+import {
+  blockOf,
+  blockStrideOf,
+  columnsOf,
+  kernelOf,
+  operandOf,
+  outputOf,
+  promotionOf,
+  rowsOf,
+  scaleRowOf,
+} from "./task";
+
+/** The scale of line `line` of an operand at depth k; lines beyond the last repeat it. */
+function chainScale(record: usize, line: u32, count: u32, k: u32): f32 {
+  return scaleAt(
+    record,
+    scaleRowOf(record, min(line, count - 1)) + <usize>(k / blockOf(record)) * blockStrideOf(record),
+  );
+}
+
+/** Two f32 as f64 lanes. */
+function loadPair(pointer: usize): v128 {
+  return v128.promote_low<f32>(v128.load64_zero(pointer));
+}
+
+function storePair(pointer: usize, pair: v128): void {
+  v128.store64_lane(pointer, v128.demote_zero<f64>(pair), 0);
+}
+
+/** fl(a * b) in f32, lane by lane, as f64. */
+function productPair(a: v128, b: v128): v128 {
+  return v128.promote_low<f32>(v128.demote_zero<f64>(v128.mul<f64>(a, b)));
+}
+
+/** a + b rounded to odd at 53 bits, lane by lane (roundToOdd): one more rounding gives the nearest f32. */
+function addToOdd(a: v128, b: v128): v128 {
+  const sum = v128.add<f64>(a, b);
+  const bPart = v128.sub<f64>(sum, a);
+  const error = v128.add<f64>(v128.sub<f64>(a, v128.sub<f64>(sum, bPart)), v128.sub<f64>(b, bPart));
+  const inexact = v128.gt<f64>(v128.abs<f64>(error), f64x2.splat(0));
+  const one = i64x2.splat(1);
+  const even = v128.eq<i64>(v128.and(sum, one), i64x2.splat(0));
+  const step = v128.or(v128.shr<i64>(v128.xor(error, sum), 63), one);
+  return v128.add<i64>(sum, v128.and(v128.and(inexact, even), step));
+}
+
+/** The chain at `k` ends: `states` join `totals` (f32 [rows][panel]); scales of W are gathered behind them. */
+export function finishChain(
+  task: usize,
+  row: u32,
+  column: u32,
+  k: u32,
+  rows: u32,
+  panel: u32,
+  states: usize,
+  totals: usize,
+): void {
+  const promotion = promotionOf(task);
+  const scaled = promotion >= Promotion.ScaleProduct;
+  const columnScales = totals + ((<usize>rows) << 6);
+  const xRecord = operandOf(task, 0);
+  const wRecord = operandOf(task, 1);
+  if (scaled) {
+    for (let j: u32 = 0; j < panel; j++)
+      store<f32>(columnScales + (j << 2), chainScale(wRecord, column + j, columnsOf(task), k));
+  }
+  for (let r: u32 = 0; r < rows; r++) {
+    const scale: f32 = scaled ? chainScale(xRecord, row + r, rowsOf(task), k) : 1;
+    finishRow(promotion, scale, columnScales, panel, states, valueBytes(kernelOf(task)), totals);
+    states += 64;
+    totals += panel << 2;
+  }
+}
+
+function finishRow(
+  promotion: i32,
+  scale: f32,
+  columnScales: usize,
+  panel: u32,
+  state: usize,
+  bytes: usize,
+  total: usize,
+): void {
+  if (bytes === 4 && promotion === Promotion.None) {
+    memory.copy(total, state, 64);
+    return;
+  }
+  const rowScale = f64x2.splat(scale);
+  for (let j: u32 = 0; j < panel; j += 2) {
+    const chain = bytes === 8 ? v128.load(state + (j << 3)) : loadPair(state + (j << 2));
+    const cell = total + (j << 2);
+    let sum = chain;
+    if (promotion === Promotion.Add) sum = v128.add<f64>(loadPair(cell), chain);
+    else if (promotion === Promotion.ScaleProduct) {
+      const factor = productPair(rowScale, loadPair(columnScales + (j << 2)));
+      sum = addToOdd(v128.mul<f64>(chain, factor), loadPair(cell));
+    } else if (promotion === Promotion.ScaleChain) {
+      const scaled = productPair(chain, rowScale);
+      sum = addToOdd(v128.mul<f64>(scaled, loadPair(columnScales + (j << 2))), loadPair(cell));
+    }
+    storePair(cell, sum);
+  }
+}
+
+/** Writes the totals that lie inside D, or adds them to what is there. */
+export function storeTotals(
+  task: usize,
+  row: u32,
+  column: u32,
+  rows: u32,
+  panel: u32,
+  totals: usize,
+  adds: bool,
+): void {
+  const columns = columnsOf(task);
+  const width = min(panel, columns - column);
+  const height = min(rows, rowsOf(task) - row);
+  for (let r: u32 = 0; r < height; r++) {
+    const target = outputOf(task) + ((<usize>(row + r) * columns + column) << 2);
+    let j: u32 = 0;
+    for (; j + 4 <= width && !adds; j += 4)
+      v128.store(target + (j << 2), canonicalFour(v128.load(totals + (j << 2))));
+    for (; j < width; j++) {
+      const total = load<f32>(totals + (j << 2));
+      const cell = target + (j << 2);
+      store<f32>(cell, canonical(adds ? load<f32>(cell) + total : total));
+    }
+    totals += panel << 2;
+  }
+}

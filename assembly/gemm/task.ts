@@ -1,0 +1,294 @@
+// What one GEMM is, in a block of GemmTask.Bytes that the caller reserves, fills by the setters below and
+// hands to `gemm`. D[m, n] = sum over k of X[m, k] * W[n, k]: both operands are K-contiguous rows of codes.
+
+import { GemmTask, Kernel } from "../contract";
+
+const enum Field {
+  Rows,
+  Columns,
+  Depth,
+  Output,
+  Kernel,
+  Step,
+  AlignBits,
+  FractionBits,
+  ZeroOperand,
+  ZeroAccumulator,
+  Group,
+  Promotion,
+  Interval,
+  Splits,
+  SplitTile,
+  X,
+  W = 25,
+  Scale = 35,
+  Beta,
+  Addend,
+  AddendType,
+  Bias,
+  BiasType,
+  Target,
+  TargetWord,
+  TargetOverflow,
+  TargetScale,
+  Amax,
+}
+
+const enum OperandField {
+  Data,
+  Width,
+  Word,
+  Staging,
+  Scale,
+  ScaleWord,
+  Block,
+  RowShift,
+  RowStride,
+  BlockStride,
+}
+
+function put(record: usize, field: usize, value: usize): void {
+  store<usize>(record + (field << 3), value);
+}
+
+function get(record: usize, field: usize): usize {
+  return load<usize>(record + (field << 3));
+}
+
+/** X is rows x depth, W is columns x depth, `output` f32 rows x columns. */
+export function gemmShape(task: usize, rows: u32, columns: u32, depth: u32, output: usize): void {
+  memory.fill(task, 0, GemmTask.Bytes);
+  put(task, Field.Rows, rows);
+  put(task, Field.Columns, columns);
+  put(task, Field.Depth, depth);
+  put(task, Field.Output, output);
+}
+
+/** The step of `step` products (datapath.ts). With `group` > 1, products are summed exactly in groups of it. */
+export function gemmDatapath(
+  task: usize,
+  kernel: i32,
+  step: u32,
+  alignBits: i32,
+  fractionBits: i32,
+  zeroOperand: i32,
+  zeroAccumulator: i32,
+  group: u32,
+): void {
+  put(task, Field.Kernel, kernel);
+  put(task, Field.Step, step);
+  put(task, Field.AlignBits, alignBits);
+  put(task, Field.FractionBits, fractionBits);
+  put(task, Field.ZeroOperand, zeroOperand);
+  put(task, Field.ZeroAccumulator, zeroAccumulator);
+  put(task, Field.Group, group);
+}
+
+/** `interval` (a multiple of the step) ends a chain, 0 never; `splits` parts of whole tiles of k are added in f32. */
+export function gemmReduction(task: usize, promotion: i32, interval: u32, splits: u32, splitTile: u32): void {
+  put(task, Field.Promotion, promotion);
+  put(task, Field.Interval, interval);
+  put(task, Field.Splits, splits);
+  put(task, Field.SplitTile, splitTile);
+}
+
+/** Operand 0 is X, 1 is W: codes of `width` 4, 8, 16 or 32 bits in format `word`, 0 for f32. Rows start on bytes. */
+export function gemmOperand(
+  task: usize,
+  operand: u32,
+  data: usize,
+  width: u32,
+  word: u32,
+  staging: i32,
+): void {
+  const record = operandOf(task, operand);
+  put(record, OperandField.Data, data);
+  put(record, OperandField.Width, width);
+  put(record, OperandField.Word, word);
+  put(record, OperandField.Staging, staging);
+}
+
+/**
+ * Block scales: element (row, k) has scale number (row >> rowShift) * rowStride + floor(k / block) * blockStride,
+ * f32 where `word` is 0, else a byte of that format (UE4M3 is e4m3 without a sign).
+ */
+export function gemmScale(
+  task: usize,
+  operand: u32,
+  scale: usize,
+  word: u32,
+  block: u32,
+  rowShift: u32,
+  rowStride: u32,
+  blockStride: u32,
+): void {
+  const record = operandOf(task, operand);
+  put(record, OperandField.Scale, scale);
+  put(record, OperandField.ScaleWord, word);
+  put(record, OperandField.Block, block);
+  put(record, OperandField.RowShift, rowShift);
+  put(record, OperandField.RowStride, rowStride);
+  put(record, OperandField.BlockStride, blockStride);
+}
+
+/** x = s * acc with s = (alpha * scaleA) * scaleB, plus beta * C where beta is not 0; `c` of Wide type `type`. */
+export function gemmScaling(
+  task: usize,
+  alpha: f32,
+  scaleA: f32,
+  scaleB: f32,
+  beta: f32,
+  c: usize,
+  type: u32,
+): void {
+  put(task, Field.Scale, reinterpret<u32>(alpha * scaleA * scaleB));
+  put(task, Field.Beta, reinterpret<u32>(beta));
+  put(task, Field.Addend, c);
+  put(task, Field.AddendType, type);
+}
+
+/** x + bias[n], of Wide type `type`; 0 for no bias. */
+export function gemmBias(task: usize, bias: usize, type: u32): void {
+  put(task, Field.Bias, bias);
+  put(task, Field.BiasType, type);
+}
+
+/**
+ * The output: x as f32 where `word` is 0, else x * scale as codes of a format of 8 or 16 bits. `amax`, if not 0,
+ * points to an f32 that becomes the larger of itself and every |x|, NaN ignored.
+ */
+export function gemmTarget(
+  task: usize,
+  target: usize,
+  word: u32,
+  overflow: i32,
+  scale: f32,
+  amax: usize,
+): void {
+  put(task, Field.Target, target);
+  put(task, Field.TargetWord, word);
+  put(task, Field.TargetOverflow, overflow);
+  put(task, Field.TargetScale, reinterpret<u32>(scale));
+  put(task, Field.Amax, amax);
+}
+
+export function operandOf(task: usize, operand: u32): usize {
+  return task + ((operand === 0 ? <usize>Field.X : <usize>Field.W) << 3);
+}
+
+export function rowsOf(task: usize): u32 {
+  return <u32>get(task, Field.Rows);
+}
+export function columnsOf(task: usize): u32 {
+  return <u32>get(task, Field.Columns);
+}
+export function depthOf(task: usize): u32 {
+  return <u32>get(task, Field.Depth);
+}
+export function outputOf(task: usize): usize {
+  return get(task, Field.Output);
+}
+export function kernelOf(task: usize): i32 {
+  return <i32>get(task, Field.Kernel);
+}
+export function alignBitsOf(task: usize): i32 {
+  return <i32>get(task, Field.AlignBits);
+}
+export function fractionBitsOf(task: usize): i32 {
+  return <i32>get(task, Field.FractionBits);
+}
+export function zeroOperandOf(task: usize): i32 {
+  return <i32>get(task, Field.ZeroOperand);
+}
+export function zeroAccumulatorOf(task: usize): i32 {
+  return <i32>get(task, Field.ZeroAccumulator);
+}
+export function groupOf(task: usize): u32 {
+  return <u32>get(task, Field.Group);
+}
+export function promotionOf(task: usize): i32 {
+  return <i32>get(task, Field.Promotion);
+}
+export function intervalOf(task: usize): u32 {
+  return <u32>get(task, Field.Interval);
+}
+export function splitsOf(task: usize): u32 {
+  return max<u32>(1, <u32>get(task, Field.Splits));
+}
+export function splitTileOf(task: usize): u32 {
+  return <u32>get(task, Field.SplitTile);
+}
+
+function floatOf(task: usize, field: usize): f32 {
+  return reinterpret<f32>(<u32>get(task, field));
+}
+export function accumulatorScaleOf(task: usize): f32 {
+  return floatOf(task, Field.Scale);
+}
+export function betaOf(task: usize): f32 {
+  return floatOf(task, Field.Beta);
+}
+export function addendOf(task: usize): usize {
+  return get(task, Field.Addend);
+}
+export function addendTypeOf(task: usize): u32 {
+  return <u32>get(task, Field.AddendType);
+}
+export function biasOf(task: usize): usize {
+  return get(task, Field.Bias);
+}
+export function biasTypeOf(task: usize): u32 {
+  return <u32>get(task, Field.BiasType);
+}
+export function targetOf(task: usize): usize {
+  return get(task, Field.Target);
+}
+export function targetWordOf(task: usize): u32 {
+  return <u32>get(task, Field.TargetWord);
+}
+export function targetOverflowOf(task: usize): i32 {
+  return <i32>get(task, Field.TargetOverflow);
+}
+export function targetScaleOf(task: usize): f32 {
+  return floatOf(task, Field.TargetScale);
+}
+export function amaxOf(task: usize): usize {
+  return get(task, Field.Amax);
+}
+
+/** k's of one call of the step function: the datapath's n, or a length that suits the cache. */
+export function stepOf(task: usize): u32 {
+  const kernel = kernelOf(task);
+  if (kernel === Kernel.Exact) return max<u32>(1, depthOf(task));
+  return kernel === Kernel.Plain ? 256 : <u32>get(task, Field.Step);
+}
+
+export function dataOf(record: usize): usize {
+  return get(record, OperandField.Data);
+}
+export function widthOf(record: usize): u32 {
+  return <u32>get(record, OperandField.Width);
+}
+export function wordOf(record: usize): u32 {
+  return <u32>get(record, OperandField.Word);
+}
+export function stagingOf(record: usize): i32 {
+  return <i32>get(record, OperandField.Staging);
+}
+export function scaleOf(record: usize): usize {
+  return get(record, OperandField.Scale);
+}
+export function scaleWordOf(record: usize): u32 {
+  return <u32>get(record, OperandField.ScaleWord);
+}
+export function blockOf(record: usize): u32 {
+  return <u32>get(record, OperandField.Block);
+}
+
+/** The number of the scale of (row, block 0). */
+export function scaleRowOf(record: usize, row: u32): usize {
+  return (<usize>row >> get(record, OperandField.RowShift)) * get(record, OperandField.RowStride);
+}
+export function blockStrideOf(record: usize): usize {
+  return get(record, OperandField.BlockStride);
+}

@@ -1,0 +1,208 @@
+// The dot-add step for operands of any exponent under F <= 25 and P = 23, 8 columns at a time in f64x2. A
+// product of two 11-bit significands is exact, and a sum of 33 terms stays an integer below 2^32 units.
+//
+// Scales come first, a few rows at a time, as in gemm/narrow.ts.
+
+import { ALIGNED_ROWS, SCALES_BYTES } from "./narrow";
+import { alignBitsOf, zeroAccumulatorOf } from "./task";
+
+/**
+ * The largest exponents of the products of four rows and 8 columns in one step, for the even and the odd k's,
+ * where an f64 has its exponent in its upper 16 bits. Those of W are biased as f64's are, and lie in pairs of
+ * k's, so that two exponents of X meet four columns.
+ */
+function largestOfFour(x0: usize, we: usize, pitch: usize, pairs: usize): void {
+  let m0 = i16x8.splat(0);
+  let m1 = m0;
+  let m2 = m0;
+  let m3 = m0;
+  let n0 = m0;
+  let n1 = m0;
+  let n2 = m0;
+  let n3 = m0;
+  let x1 = x0 + pitch;
+  let x2 = x1 + pitch;
+  let x3 = x2 + pitch;
+  const end = x1;
+  do {
+    const w = v128.load(we);
+    const v = v128.load(we, 16);
+    const p0 = v128.load_splat<u32>(x0);
+    m0 = v128.max<i16>(m0, v128.add<i16>(w, p0));
+    n0 = v128.max<i16>(n0, v128.add<i16>(v, p0));
+    const p1 = v128.load_splat<u32>(x1);
+    m1 = v128.max<i16>(m1, v128.add<i16>(w, p1));
+    n1 = v128.max<i16>(n1, v128.add<i16>(v, p1));
+    const p2 = v128.load_splat<u32>(x2);
+    m2 = v128.max<i16>(m2, v128.add<i16>(w, p2));
+    n2 = v128.max<i16>(n2, v128.add<i16>(v, p2));
+    const p3 = v128.load_splat<u32>(x3);
+    m3 = v128.max<i16>(m3, v128.add<i16>(w, p3));
+    n3 = v128.max<i16>(n3, v128.add<i16>(v, p3));
+    we += 32;
+    x0 += 4;
+    x1 += 4;
+    x2 += 4;
+    x3 += 4;
+  } while (x0 < end);
+  v128.store(pairs, m0);
+  v128.store(pairs, n0, 16);
+  v128.store(pairs, m1, 32);
+  v128.store(pairs, n1, 48);
+  v128.store(pairs, m2, 64);
+  v128.store(pairs, n2, 80);
+  v128.store(pairs, m3, 96);
+  v128.store(pairs, n3, 112);
+}
+
+// Constants are loaded: V8 makes each literal anew, in three instructions, wherever it is used. Upper halves of f64.
+const FIELD = memory.data<i32>(
+  [0x7ff00000, 0x7ff00000, 0x7ff00000, 0x7ff00000, 0x38100000, 0x38100000, 0x38100000, 0x38100000],
+  16,
+);
+
+/**
+ * 2^(F - max(products, accumulator)) as f64, four columns a turn; `bits` is F. Whether an emax is below F - 149,
+ * where the unit is below f32's, or below -126, where it matters that accumulators are subnormal or zero: T = u32
+ * minds that, u8 does not; or above 119, where a sum of 33 terms may reach 2^128.
+ */
+function scaleRows<T>(pairs: usize, state: usize, end: usize, scales: usize, bits: i32, ofZero: i32): bool {
+  const field = v128.load(FIELD);
+  const smallest = v128.load(FIELD, 16); // 2^-126
+  const fromSmallest = i32x4.splat((ofZero + 126) << 20);
+  const tops = i32x4.splat((2046 + bits) << 20);
+  const lowest = max(1023 - 149 + bits, 1023 - 126) << 20;
+  const floor = i32x4.splat(lowest);
+  const zero = i32x4.splat(0);
+  let widest = zero;
+  for (; state < end; state += 32) {
+    const pair = v128.load(pairs);
+    const products = v128.and(v128.max<i16>(pair, v128.shl<i32>(pair, 16)), field);
+    let c = v128.and(v128.shuffle<i32>(v128.load(state), v128.load(state, 16), 1, 3, 5, 7), field);
+    if (sizeof<T>() === 4) {
+      const none = v128.eq<i32>(c, zero); // an f64 that holds an f32 is zero iff its exponent field is
+      c = v128.add<i32>(v128.max<i32>(c, smallest), v128.and(none, fromSmallest));
+    }
+    const emax = v128.max<i32>(products, c);
+    const scale = v128.sub<i32>(tops, emax);
+    v128.store(scales, v128.shuffle<i32>(zero, scale, 0, 4, 1, 5));
+    v128.store(scales, v128.shuffle<i32>(zero, scale, 2, 6, 3, 7), 16);
+    widest = v128.max<u32>(widest, v128.sub<i32>(emax, floor));
+    pairs += 16;
+    scales += 32;
+  }
+  return v128.any_true(v128.gt<u32>(widest, i32x4.splat(((1023 + 119) << 20) - lowest)));
+}
+
+const FINISH = memory.data<u64>(
+  [
+    0x7fe0000000000000, // less the bits of 2^e, those of 2^-e
+    0xffffffffe0000000, // f32's bits
+    0x4940000000000000, // 2^149
+    0x6ea0000000000000, // 2^747
+    0x07f0000000000000, // 2^-896
+  ],
+  16,
+);
+
+/** Adds the step's products to the 8 accumulators of each row, aligned by their scales; truncates to 24 bits. */
+function addRows(x: usize, panel: usize, step: usize, rows: u32, state: usize, scales: usize): void {
+  const pitch = step << 3;
+  for (const last = state + ((<usize>rows) << 6); state < last; state += 64) {
+    const s0 = v128.load(scales);
+    const s1 = v128.load(scales, 16);
+    const s2 = v128.load(scales, 32);
+    const s3 = v128.load(scales, 48);
+    let a0 = v128.trunc<f64>(v128.mul<f64>(v128.load(state), s0));
+    let a1 = v128.trunc<f64>(v128.mul<f64>(v128.load(state, 16), s1));
+    let a2 = v128.trunc<f64>(v128.mul<f64>(v128.load(state, 32), s2));
+    let a3 = v128.trunc<f64>(v128.mul<f64>(v128.load(state, 48), s3));
+    const end = x + pitch;
+    let w = panel;
+    // Two k's a turn, in two basic blocks: V8 would hoist the loads of both to one place and spill.
+    while (true) {
+      const q = v128.load_splat<f64>(x);
+      a0 = v128.add<f64>(a0, v128.trunc<f64>(v128.mul<f64>(v128.mul<f64>(q, v128.load(w)), s0)));
+      a1 = v128.add<f64>(a1, v128.trunc<f64>(v128.mul<f64>(v128.mul<f64>(q, v128.load(w, 16)), s1)));
+      a2 = v128.add<f64>(a2, v128.trunc<f64>(v128.mul<f64>(v128.mul<f64>(q, v128.load(w, 32)), s2)));
+      a3 = v128.add<f64>(a3, v128.trunc<f64>(v128.mul<f64>(v128.mul<f64>(q, v128.load(w, 48)), s3)));
+      x += 16;
+      if (x > end) break;
+      const r = v128.load_splat<f64>(x - 8);
+      a0 = v128.add<f64>(a0, v128.trunc<f64>(v128.mul<f64>(v128.mul<f64>(r, v128.load(w, 64)), s0)));
+      a1 = v128.add<f64>(a1, v128.trunc<f64>(v128.mul<f64>(v128.mul<f64>(r, v128.load(w, 80)), s1)));
+      a2 = v128.add<f64>(a2, v128.trunc<f64>(v128.mul<f64>(v128.mul<f64>(r, v128.load(w, 96)), s2)));
+      a3 = v128.add<f64>(a3, v128.trunc<f64>(v128.mul<f64>(v128.mul<f64>(r, v128.load(w, 112)), s3)));
+      w += 128;
+      if (x === end) break;
+    }
+    x = end;
+    scales += 64;
+    const reciprocal = v128.load_splat<i64>(FINISH);
+    const bits = v128.load_splat<i64>(FINISH, 8);
+    a0 = v128.and(v128.mul<f64>(a0, v128.sub<i64>(reciprocal, s0)), bits);
+    a1 = v128.and(v128.mul<f64>(a1, v128.sub<i64>(reciprocal, s1)), bits);
+    a2 = v128.and(v128.mul<f64>(a2, v128.sub<i64>(reciprocal, s2)), bits);
+    a3 = v128.and(v128.mul<f64>(a3, v128.sub<i64>(reciprocal, s3)), bits);
+    v128.store(state, a0);
+    v128.store(state, a1, 16);
+    v128.store(state, a2, 32);
+    v128.store(state, a3, 48);
+  }
+}
+
+/**
+ * Sums of 24 bits to f32's range: truncated to multiples of 2^-149, infinity from 2^128 up. Both leave normal
+ * numbers alone, in one expression: trunc(v * 2^149) * 2^747 * 2^-896.
+ */
+function boundRows(state: usize, end: usize): void {
+  const up = v128.load_splat<f64>(FINISH, 16);
+  const over = v128.load_splat<f64>(FINISH, 24);
+  const down = v128.load_splat<f64>(FINISH, 32);
+  for (; state < end; state += 16) {
+    const units = v128.trunc<f64>(v128.mul<f64>(v128.load(state), up));
+    v128.store(state, v128.mul<f64>(v128.mul<f64>(units, over), down));
+  }
+}
+
+/** Sums that are -0, as truncation leaves them, to +0. In between it makes no difference. */
+export function clearZeroSigns(state: usize, rows: u32): void {
+  const zero = f64x2.splat(0);
+  for (const end = state + ((<usize>rows) << 6); state < end; state += 16) {
+    v128.store(state, v128.add<f64>(v128.load(state), zero));
+  }
+}
+
+/**
+ * One step (even) of `rows` rows (a multiple of 4) by 8 columns. X: f64 [rows][step] and i16; W: f64 [step][8]
+ * and i16 [step / 2][8][2], biased by 1023, all exponents times 16; `state` f64 [rows][8]; `scales` ALIGNED_BYTES
+ * of scratch.
+ */
+export function stepWide(
+  task: usize,
+  x: usize,
+  xe: usize,
+  w: usize,
+  we: usize,
+  step: u32,
+  rows: u32,
+  state: usize,
+  scales: usize,
+): void {
+  const bits = alignBitsOf(task);
+  const zero = zeroAccumulatorOf(task);
+  const pitch = (<usize>step) << 1;
+  const pairs = scales + SCALES_BYTES;
+  for (let row: u32 = 0; row < rows; row += ALIGNED_ROWS) {
+    const some = min(ALIGNED_ROWS, rows - row);
+    const end = state + (some << 6);
+    for (let i: u32 = 0; i < some; i += 4) largestOfFour(xe + i * pitch, we, pitch, pairs + (i << 5));
+    const unbounded = scaleRows<u8>(pairs, state, end, scales, bits, zero);
+    if (unbounded) scaleRows<u32>(pairs, state, end, scales, bits, zero);
+    addRows(x, w, step, some, state, scales);
+    if (unbounded) boundRows(state, end);
+    x += step * (ALIGNED_ROWS << 3);
+    xe += pitch * ALIGNED_ROWS;
+    state = end;
+  }
+}

@@ -1,0 +1,84 @@
+// Quantizers whose blocks run down the columns of a matrix that is not transposed: one pass down a strip of rows
+// for the amaxes of its columns, one for the codes.
+
+import { CODES_BYTES, encodeRun } from "../cast/cast";
+import { At, ENCODER_BYTES, prepare, storageOf } from "../cast/encoder";
+import { Overflow, Rounding, Wide } from "../contract";
+import { fillRandom8 } from "../core/random";
+import { applyRule, prepareRule, RULE_BYTES, scaleBytes } from "../core/scale";
+import { columnAmaxes, spreadAmaxes } from "./amax";
+import { loadPanel, PANEL } from "./panel";
+import { largestWide } from "./quantize";
+
+/** Columns of a strip at most, a multiple of every tile's; fewer where a panel would not hold the tile's rows. */
+const WIDTH: u32 = 1024;
+
+/** Scratch, in this order, at these offsets. */
+const RULE: usize = ENCODER_BYTES;
+const CODES: usize = RULE + RULE_BYTES;
+const PANEL_AT: usize = CODES + CODES_BYTES;
+const AMAXES: usize = PANEL_AT + PANEL * 4;
+const MULTIPLIERS: usize = AMAXES + WIDTH * 4;
+const RANDOM: usize = MULTIPLIERS + WIDTH * 4;
+
+/**
+ * Quantizes rows [begin, end) of a [rows, columns] Wide matrix in tiles of tileRows x tileColumns (tileColumns 1,
+ * or 32); `begin` is a multiple of tileRows. `dst` gets the codes, [rows, columns]; `scales` the stored scales,
+ * [ceil(rows / tileRows), columns], one a column whatever tileColumns. The rest as in quantizeRows.
+ */
+export function quantizeColumns(
+  src: usize,
+  srcType: u32,
+  rows: u32,
+  columns: u32,
+  tileRows: u32,
+  tileColumns: u32,
+  rule: i32,
+  word: u32,
+  pow2: u32,
+  epsilon: f32,
+  rounding: i32,
+  seedLo: u32,
+  seedHi: u32,
+  offsetLo: u32,
+  offsetHi: u32,
+  copy: u32,
+  dst: usize,
+  scales: usize,
+  scratch: usize,
+  begin: u32,
+  end: u32,
+): void {
+  prepare(scratch, word, rounding, Overflow.Saturate, storageOf(word));
+  prepareRule(scratch + RULE, rule, word, pow2, epsilon, largestWide(srcType), 0, 448, 0);
+  const width = min<u32>(WIDTH, PANEL / tileRows);
+  const amaxes = scratch + AMAXES;
+  const multipliers = scratch + MULTIPLIERS;
+  for (let r = begin; r < end; r += tileRows) {
+    const h = min(tileRows, end - r);
+    for (let c: u32 = 0; c < columns; c += width) {
+      const w = min(width, columns - c);
+      let panel = scratch + PANEL_AT;
+      let pitch = w;
+      if (srcType === Wide.F32) {
+        panel = src + ((<usize>r * columns + c) << 2);
+        pitch = columns;
+      } else loadPanel(src, srcType, rows, columns, 0, r, h, c, w, panel);
+      columnAmaxes(panel, pitch, h, w, amaxes);
+      if (tileColumns > 1) spreadAmaxes(amaxes, w, tileColumns);
+      const stored = scales + (<usize>(r / tileRows) * columns + c) * scaleBytes(rule);
+      applyRule(scratch + RULE, amaxes, w, stored, multipliers);
+      for (let i: u32 = 0; i < h; ++i) {
+        const index = <u64>(r + i) * columns + c;
+        const draws = scratch + RANDOM;
+        const skip = <u32>index & 15;
+        if (rounding === Rounding.Stochastic) {
+          fillRandom8(draws, <u32>index - skip, w + skip, seedLo, seedHi, offsetLo, offsetHi, copy);
+        }
+        const to = dst + <usize>((index << load<u32>(scratch, At.Storage)) >> 3);
+        const row = panel + ((<usize>i * pitch) << 2);
+        encodeRun<v128>(row, to, w, scratch, multipliers, 0, draws + (skip << 1), scratch + CODES);
+      }
+    }
+  }
+}

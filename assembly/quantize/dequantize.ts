@@ -1,0 +1,136 @@
+// Codes and block scales back to wide values: f32(code) ⊗ scale, then one rounding. A byte scale goes through a
+// table of (f32(scale code) ⊗ g) ⊗ inverse, which holds NVFP4's per-tensor factor; both are 1 for e8m0.
+
+import { decodeRun, fillTable, scaleRun, TABLE_BYTES } from "../cast/decode";
+import { decode as decodeCode } from "../core/minifloat";
+import { narrow } from "../core/wide";
+
+/** Elements worked at a time, a multiple of every block. */
+const RUN: u32 = 2048;
+
+/** Scratch, in this order, at these offsets. */
+const SCALES: usize = TABLE_BYTES;
+const VALUES: usize = SCALES + 1024;
+const FACTORS: usize = VALUES + RUN * 4;
+
+function prepareTables(scratch: usize, word: u32, scaleWord: u32, g: f32, inverse: f32): void {
+  fillTable(scratch, word, 1);
+  for (let code: u32 = 0; code < 256 && scaleWord !== 0; ++code) {
+    const scale = reinterpret<f32>(decodeCode(code, scaleWord));
+    store<f32>(scratch + SCALES + (code << 2), scale * g * inverse);
+  }
+}
+
+/** Scale number `index`, f32 where there is no scale word. */
+function scaleAt(scratch: usize, scales: usize, scaleWord: u32, index: usize): f32 {
+  if (scaleWord === 0) return load<f32>(scales + (index << 2));
+  return load<f32>(scratch + SCALES + ((<usize>load<u8>(scales + index)) << 2));
+}
+
+/** Elements [first, first + length), whose first is the first of the block of scale `firstScale`. */
+function dequantizePiece(
+  src: usize,
+  word: u32,
+  scales: usize,
+  scaleWord: u32,
+  first: usize,
+  length: u32,
+  firstScale: usize,
+  blockShift: i32,
+  dst: usize,
+  dstType: u32,
+  scratch: usize,
+): void {
+  const block: u32 = 1 << blockShift;
+  const values = scratch + VALUES;
+  for (let c: u32 = 0; c < length; c += RUN) {
+    const count = min(RUN, length - c);
+    decodeRun(src, word, scratch, first + c, count, values);
+    for (let i: u32 = 0; i < count; i += block) {
+      const scale = scaleAt(scratch, scales, scaleWord, firstScale + ((c + i) >> blockShift));
+      scaleRun(values + ((<usize>i) << 2), min(block, count - i), scale);
+    }
+    narrow(values, dst, dstType, first + c, count);
+  }
+}
+
+/**
+ * Rows [begin, end) of dst [rows, columns], a Wide, from codes of format `word` (up to 8 bits) and scales
+ * [ceil(rows / tileRows), ceil(columns / 2^blockShift)], f32 where `scaleWord` is 0, else bytes of that format.
+ */
+export function dequantizeRows(
+  src: usize,
+  word: u32,
+  scales: usize,
+  scaleWord: u32,
+  g: f32,
+  inverse: f32,
+  columns: u32,
+  tileRows: u32,
+  blockShift: i32,
+  dst: usize,
+  dstType: u32,
+  scratch: usize,
+  begin: u32,
+  end: u32,
+): void {
+  prepareTables(scratch, word, scaleWord, g, inverse);
+  const block: u32 = 1 << blockShift;
+  if (tileRows === 1 && (columns & (block - 1)) === 0) {
+    // whole blocks in every row: each piece of the matrix is one long row
+    const first = <usize>begin * columns;
+    const count = (end - begin) * columns;
+    const skipped = first >> blockShift;
+    dequantizePiece(src, word, scales, scaleWord, first, count, skipped, blockShift, dst, dstType, scratch);
+    return;
+  }
+  const blocks = (columns + block - 1) >> blockShift;
+  for (let r = begin; r < end; ++r) {
+    const first = <usize>r * columns;
+    const skipped = <usize>(r / tileRows) * blocks;
+    dequantizePiece(src, word, scales, scaleWord, first, columns, skipped, blockShift, dst, dstType, scratch);
+  }
+}
+
+/** The same where blocks run down the columns: scales [ceil(rows / tileRows), columns]. */
+export function dequantizeColumns(
+  src: usize,
+  word: u32,
+  scales: usize,
+  scaleWord: u32,
+  g: f32,
+  inverse: f32,
+  columns: u32,
+  tileRows: u32,
+  dst: usize,
+  dstType: u32,
+  scratch: usize,
+  begin: u32,
+  end: u32,
+): void {
+  prepareTables(scratch, word, scaleWord, g, inverse);
+  const values = scratch + VALUES;
+  const factors = scratch + FACTORS;
+  for (let c: u32 = 0; c < columns; c += RUN) {
+    const count = min(RUN, columns - c);
+    for (let r = begin; r < end; ++r) {
+      if (r === begin || r % tileRows === 0) {
+        const firstScale = <usize>(r / tileRows) * columns + c;
+        for (let i: usize = 0; i < <usize>count; ++i) {
+          store<f32>(factors + (i << 2), scaleAt(scratch, scales, scaleWord, firstScale + i));
+        }
+      }
+      const first = <usize>r * columns + c;
+      decodeRun(src, word, scratch, first, count, values);
+      multiplyRun(values, factors, count);
+      narrow(values, dst, dstType, first, count);
+    }
+  }
+}
+
+/** values[i] = values[i] ⊗ factors[i]; the arrays have room for a multiple of four. */
+function multiplyRun(values: usize, factors: usize, count: u32): void {
+  for (let i: usize = 0; i < (<usize>count) << 2; i += 16) {
+    v128.store(values + i, f32x4.mul(v128.load(values + i), v128.load(factors + i)));
+  }
+}

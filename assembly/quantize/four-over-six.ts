@@ -1,0 +1,101 @@
+// 4over6: a block of NVFP4 maps its amax to 6 or to 4, whichever gives the smaller error; a tie goes to 6. Every
+// step is one rounded f32 operation.
+
+import { RuleAt } from "../core/scale";
+
+const FLT_MAX = reinterpret<f32>(0x7f7fffff);
+
+/** `value`, at most 448, rounded to e4m3; not negative. */
+function roundE4m3(value: f32): f32 {
+  const a = min(reinterpret<u32>(value), 0x43e00000);
+  const e = max(a, 0x3c800000) & 0x7f800000; // from 2^-6 on
+  const c = reinterpret<f32>(e + (20 << 23));
+  return reinterpret<f32>(a) + c - c;
+}
+
+/** The e4m3 code of a value that e4m3 holds, not negative. */
+function codeOfE4m3(value: f32): u32 {
+  const bits = reinterpret<u32>(value);
+  if (bits < 0x3c800000) return <u32>(value * 512); // 2^9
+  return (bits >> 20) - (120 << 3);
+}
+
+function multiplierOf(scale: f32, decodeScale: f32): f32 {
+  return min(<f32>1 / (scale * decodeScale), FLT_MAX);
+}
+
+/** |d| or d ⊗ d of four elements, d = (((q ⊗ scale) ⊗ g) ⊘ full) ⊖ x, q being e2m1 of x ⊗ multiplier. */
+function errors(x: v128, multiplier: v128, scale: v128, g: v128, full: v128, squared: u32): v128 {
+  const v = f32x4.mul(x, multiplier);
+  const a = i32x4.min_s(v128.and(v, i32x4.splat(0x7fffffff)), i32x4.splat(0x40c00000)); // 6
+  const c = i32x4.add(
+    v128.and(i32x4.max_s(a, i32x4.splat(0x3f800000)), i32x4.splat(0x7f800000)),
+    i32x4.splat(22 << 23),
+  );
+  const q = v128.or(f32x4.sub(f32x4.add(a, c), c), v128.and(v, i32x4.splat(0x80000000)));
+  const d = f32x4.sub(f32x4.div(f32x4.mul(f32x4.mul(q, scale), g), full), x);
+  return squared ? f32x4.mul(d, d) : f32x4.abs(d);
+}
+
+/** The error of 16 elements under a block scale, summed in their order. */
+function rowError(x: usize, multiplier: f32, scale: f32, rule: usize, buffer: usize): f32 {
+  const m = f32x4.splat(multiplier);
+  const s = f32x4.splat(scale);
+  const g = v128.load32_splat(rule, RuleAt.Global);
+  const full = v128.load32_splat(rule, RuleAt.Full);
+  const squared = load<u32>(rule, RuleAt.Squared);
+  for (let i: usize = 0; i < 64; i += 16) {
+    v128.store(buffer + i, errors(v128.load(x + i), m, s, g, full, squared));
+  }
+  let sum: f32 = 0;
+  for (let i: usize = 0; i < 64; i += 4) sum += load<f32>(buffer + i);
+  return sum;
+}
+
+/** The error of 1 or 16 rows, these added by the tree 8, 4, 2, 1. */
+function tileError(
+  x: usize,
+  pitch: u32,
+  height: u32,
+  multiplier: f32,
+  scale: f32,
+  rule: usize,
+  buffer: usize,
+): f32 {
+  const sums = buffer + 64;
+  for (let i: u32 = 0; i < height; ++i) {
+    store<f32>(sums + (i << 2), rowError(x + ((<usize>i * pitch) << 2), multiplier, scale, rule, buffer));
+  }
+  for (let step = height >> 1; step > 0; step >>= 1) {
+    for (let i: u32 = 0; i < step; ++i) {
+      store<f32>(sums + (i << 2), load<f32>(sums + (i << 2)) + load<f32>(sums + ((i + step) << 2)));
+    }
+  }
+  return load<f32>(sums);
+}
+
+/**
+ * The e4m3 code of the scale of a tile of `height` (1 or 16) rows of 16 f32, `pitch` elements apart, whose largest
+ * magnitude is `amax`, under a prepared rule; writes the elements' multiplier. `buffer` is 128 bytes.
+ */
+export function chooseScale(
+  rule: usize,
+  x: usize,
+  pitch: u32,
+  height: u32,
+  amax: f32,
+  buffer: usize,
+  multiplier: usize,
+): u32 {
+  const decodeScale = load<f32>(rule, RuleAt.Decode);
+  const base = (amax / 6) * load<f32>(rule, RuleAt.Encode);
+  const six = roundE4m3(base);
+  const four = roundE4m3(base * 1.5);
+  const multiplierSix = multiplierOf(six, decodeScale);
+  const multiplierFour = multiplierOf(four, decodeScale);
+  const errorSix = tileError(x, pitch, height, multiplierSix, six, rule, buffer);
+  const errorFour = tileError(x, pitch, height, multiplierFour, four, rule, buffer);
+  const takesFour = errorFour < errorSix;
+  store<f32>(multiplier, takesFour ? multiplierFour : multiplierSix);
+  return codeOfE4m3(takesFour ? four : six);
+}

@@ -1,0 +1,83 @@
+// Panels: a few rows of a matrix, or of its transpose, as f32. Quantizers and transforms work panel by panel.
+
+import { Wide } from "../contract";
+import { loadWide, wideBytes, widen } from "../core/wide";
+
+/** Elements of the largest panel: 128 KiB of f32. */
+export const PANEL: i32 = 32768;
+
+/** Four consecutive elements. T is f32, or u16 for bf16. */
+function loadFour<T>(pointer: usize): v128 {
+  return sizeof<T>() === 4 ? v128.load(pointer) : i32x4.shl(v128.load16x4_u(pointer), 16);
+}
+
+/** Writes 4 rows of 4, `pitch` bytes apart, as 4 columns at `dst`, `stride` bytes apart. */
+function transposeFour<T>(src: usize, pitch: usize, dst: usize, stride: usize): void {
+  const r0 = loadFour<T>(src);
+  const r1 = loadFour<T>(src + pitch);
+  const r2 = loadFour<T>(src + 2 * pitch);
+  const r3 = loadFour<T>(src + 3 * pitch);
+  const a = i32x4.shuffle(r0, r1, 0, 4, 1, 5);
+  const b = i32x4.shuffle(r2, r3, 0, 4, 1, 5);
+  const c = i32x4.shuffle(r0, r1, 2, 6, 3, 7);
+  const d = i32x4.shuffle(r2, r3, 2, 6, 3, 7);
+  v128.store(dst, i64x2.shuffle(a, b, 0, 2));
+  v128.store(dst + stride, i64x2.shuffle(a, b, 1, 3));
+  v128.store(dst + 2 * stride, i64x2.shuffle(c, d, 0, 2));
+  v128.store(dst + 3 * stride, i64x2.shuffle(c, d, 1, 3));
+}
+
+/** 16 columns of `count` rows, a multiple of 4, to 16 rows. */
+function transposeStrip<T>(src: usize, pitch: usize, count: i32, dst: usize, stride: usize): void {
+  const width: usize = 4 * sizeof<T>();
+  for (let i = 0; i < count; i += 4) {
+    transposeFour<T>(src, pitch, dst, stride);
+    transposeFour<T>(src + width, pitch, dst + 4 * stride, stride);
+    transposeFour<T>(src + 2 * width, pitch, dst + 8 * stride, stride);
+    transposeFour<T>(src + 3 * width, pitch, dst + 12 * stride, stride);
+    src += 4 * pitch;
+    dst += 16;
+  }
+}
+
+/**
+ * Writes rows [row, row + height) and columns [column, column + width) of a matrix to `buffer`, f32, rows
+ * `width` apart. The matrix is `src` of `columns` columns, or where `transposed` the transpose of `src`, whose
+ * rows have `rows` elements.
+ */
+export function loadPanel(
+  src: usize,
+  type: u32,
+  rows: u32,
+  columns: u32,
+  transposed: u32,
+  row: u32,
+  height: i32,
+  column: u32,
+  width: i32,
+  buffer: usize,
+): void {
+  const stride = (<usize>width) << 2;
+  if (!transposed) {
+    for (let r = 0; r < height; ++r) {
+      widen(src, type, <usize>(row + r) * columns + column, width, buffer + <usize>r * stride);
+    }
+    return;
+  }
+  const bytes = wideBytes(type);
+  const pitch = <usize>rows * bytes;
+  const whole = type === Wide.F16 ? 0 : width & -4;
+  const wholeRows = type === Wide.F16 ? 0 : height & -16;
+  for (let r = 0; r < wholeRows; r += 16) {
+    const from = src + <usize>column * pitch + (<usize>row + r) * bytes;
+    const to = buffer + <usize>r * stride;
+    if (type === Wide.F32) transposeStrip<f32>(from, pitch, whole, to, stride);
+    else transposeStrip<u16>(from, pitch, whole, to, stride);
+  }
+  for (let r = 0; r < height; ++r) {
+    for (let c = r < wholeRows ? whole : 0; c < width; ++c) {
+      const index = (<usize>column + c) * rows + row + r;
+      store<f32>(buffer + <usize>r * stride + ((<usize>c) << 2), loadWide(src, type, index));
+    }
+  }
+}

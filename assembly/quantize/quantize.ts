@@ -1,0 +1,162 @@
+// Quantizers: codes and block scales of a matrix, panel by panel: load, transform, amaxes, scales, encode.
+
+import { CODES_BYTES, encodeRun } from "../cast/cast";
+import { At, ENCODER_BYTES, prepare, storageOf } from "../cast/encoder";
+import { Overflow, Rounding, ScaleRule, Wide } from "../contract";
+import { fillRandom8 } from "../core/random";
+import { applyRule, prepareRule, RULE_BYTES, scaleBytes } from "../core/scale";
+import { blockAmaxes, mergeAmaxes } from "./amax";
+import { chooseScale } from "./four-over-six";
+import { transformRun } from "./hadamard";
+import { loadPanel, PANEL } from "./panel";
+
+/** Scratch, in this order, at these offsets. */
+const RULE: usize = ENCODER_BYTES;
+const CODES: usize = RULE + RULE_BYTES;
+const PANEL_AT: usize = CODES + CODES_BYTES;
+const AMAXES: usize = PANEL_AT + PANEL * 4;
+const ROW_AMAXES: usize = AMAXES + PANEL / 4;
+const MULTIPLIERS: usize = ROW_AMAXES + PANEL / 4;
+const RANDOM: usize = MULTIPLIERS + PANEL / 4;
+
+/** The largest finite value of a wide type. */
+export function largestWide(type: u32): f32 {
+  return reinterpret<f32>(type === Wide.F32 ? 0x7f7fffff : type === Wide.Bf16 ? 0x7f7f0000 : 0x477fe000);
+}
+
+/**
+ * Quantizes rows [begin, end) of a [rows, columns] matrix: `src`, a Wide, or where `transposed` the transpose of
+ * `src`, which is then [columns, rows]. Tiles of `tileRows` x 2^blockShift share a scale; `begin` is a multiple
+ * of tileRows. `dst` gets the codes, row by row, as `encode` stores them (4-bit codes: columns even); `scales` gets
+ * the stored scales, f32 or bytes by the ScaleRule, [rows, ceil(columns / block)], where `sharedScales` one row
+ * for each tileRows rows. `rht` transforms each 16 elements of a row first, with `signMask` (source bf16).
+ * `globalAmax`, `e4m3Max` and `squared` (the error of FourOverSix) concern NVFP4; `pow2` and `epsilon` f32 scales.
+ * `rounding` is TiesToEven, or Stochastic by seed, offset, copy and the index of the code; overflow saturates.
+ */
+export function quantizeRows(
+  src: usize,
+  srcType: u32,
+  rows: u32,
+  columns: u32,
+  transposed: u32,
+  tileRows: u32,
+  blockShift: i32,
+  sharedScales: u32,
+  rule: i32,
+  word: u32,
+  pow2: u32,
+  epsilon: f32,
+  globalAmax: f32,
+  e4m3Max: f32,
+  squared: u32,
+  rht: u32,
+  signMask: u32,
+  rounding: i32,
+  seedLo: u32,
+  seedHi: u32,
+  offsetLo: u32,
+  offsetHi: u32,
+  copy: u32,
+  dst: usize,
+  scales: usize,
+  scratch: usize,
+  begin: u32,
+  end: u32,
+): void {
+  prepare(scratch, word, rounding, Overflow.Saturate, storageOf(word));
+  prepareRule(scratch + RULE, rule, word, pow2, epsilon, largestWide(srcType), globalAmax, e4m3Max, squared);
+  const block: u32 = 1 << blockShift;
+  let first: u32 = 0;
+  let last = columns;
+  if (tileRows === 1 && !transposed && (columns & (block - 1)) === 0) {
+    // whole blocks in every row: the matrix is one long row
+    first = begin * columns;
+    last = end * columns;
+    columns *= rows;
+    rows = begin < end ? 1 : 0;
+    begin = 0;
+    end = rows;
+  }
+  const height: u32 = tileRows > 1 ? tileRows : transposed ? 16 : 1;
+  const width: u32 = PANEL / 4 / max<u32>(height >> 2, 1);
+  const blocks = (columns + block - 1) >> blockShift;
+  const size = scaleBytes(rule);
+  for (let r = begin; r < end; r += height) {
+    const h = min(height, end - r);
+    const scaleRow = sharedScales ? r / tileRows : r;
+    for (let c = first; c < last; c += width) {
+      const w = min(width, last - c);
+      let panel = scratch + PANEL_AT;
+      let pitch = w;
+      if (srcType === Wide.F32 && !transposed) {
+        panel = src + ((<usize>r * columns + c) << 2);
+        pitch = columns;
+      } else loadPanel(src, srcType, rows, columns, transposed, r, h, c, w, panel);
+      if (rht) transformRun(panel, h * w, signMask);
+      const firstScale = scales + (<usize>scaleRow * blocks + (c >> blockShift)) * size;
+      const copies = sharedScales ? <u32>1 : h;
+      if (tileRows > 1) {
+        quantizeTiles(panel, pitch, h, w, blockShift, rule, scratch, firstScale);
+        const bytes = <usize>((w + block - 1) >> blockShift) * size;
+        for (let i: u32 = 1; i < copies; ++i)
+          memory.copy(firstScale + <usize>(i * blocks) * size, firstScale, bytes);
+      }
+      for (let i: u32 = 0; i < h; ++i) {
+        const row = panel + ((<usize>i * pitch) << 2);
+        if (tileRows === 1) {
+          const scale = firstScale + <usize>(i * blocks) * size;
+          quantizeTiles(row, pitch, 1, w, blockShift, rule, scratch, scale);
+        }
+        const index = <u64>(r + i) * columns + c;
+        const draws = scratch + RANDOM;
+        const skip = <u32>index & 15;
+        if (rounding === Rounding.Stochastic) {
+          fillRandom8(draws, <u32>index - skip, w + skip, seedLo, seedHi, offsetLo, offsetHi, copy);
+        }
+        const to = dst + <usize>((index << load<u32>(scratch, At.Storage)) >> 3);
+        const multipliers = scratch + MULTIPLIERS;
+        encodeRun<u32>(row, to, w, scratch, multipliers, blockShift, draws + (skip << 1), scratch + CODES);
+      }
+    }
+  }
+}
+
+/** Scales and multipliers of one row of tiles: `height` rows of `width` elements, `pitch` apart. */
+function quantizeTiles(
+  x: usize,
+  pitch: u32,
+  height: u32,
+  width: u32,
+  blockShift: i32,
+  rule: i32,
+  scratch: usize,
+  scales: usize,
+): void {
+  const block: i32 = 1 << blockShift;
+  const count = <i32>((width + block - 1) >> blockShift);
+  const amaxes = scratch + AMAXES;
+  blockAmaxes(x, width, block, amaxes);
+  for (let i: u32 = 1; i < height; ++i) {
+    blockAmaxes(x + ((<usize>i * pitch) << 2), width, block, scratch + ROW_AMAXES);
+    mergeAmaxes(amaxes, scratch + ROW_AMAXES, count);
+  }
+  const multipliers = scratch + MULTIPLIERS;
+  if (rule !== ScaleRule.FourOverSix) {
+    applyRule(scratch + RULE, amaxes, count, scales, multipliers);
+    return;
+  }
+  for (let i: usize = 0; i < <usize>count; ++i) {
+    const tile = x + (i << (blockShift + 2));
+    const amax = load<f32>(amaxes + (i << 2));
+    const code = chooseScale(
+      scratch + RULE,
+      tile,
+      pitch,
+      height,
+      amax,
+      scratch + ROW_AMAXES,
+      multipliers + (i << 2),
+    );
+    store<u8>(scales + i, code);
+  }
+}

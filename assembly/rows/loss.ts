@@ -1,0 +1,119 @@
+// Softmax cross entropy of logits[rows, V] and one target class a row, V = `columns`, in f32. With t the target,
+// s the label smoothing and every operation rounded in the order written:
+//
+//   maximum = max(x) + 0, NaN ignored        total = sum(e^(x - maximum))
+//   loss = log(total) - (x_t - maximum) where s = 0, else
+//          (1 - s) (log(total) - (x_t - maximum)) + s (log(total) - sum(x - maximum) / V)
+//   dx_j = (e^(x_j - maximum) / total - q_j) grad, with q_j = s / V, and (1 - s) + s / V where j = t
+//
+// A target equal to `ignore` gives loss 0 and dx 0. Any other target outside [0, V) gives NaN; so does a row
+// with a NaN, with +infinity, or with nothing but -infinity. Sums are those of reduce.ts.
+//
+// Every export takes `scratch`, eight buffers of the calling thread's own.
+import { addScalar, divideScalar, exponentials, fill, multiplyScalar } from "../core/chunk";
+import { log } from "../core/math";
+import { addTerms, foldLanes, maximumOf } from "../core/reduce";
+import { BUFFER, CHUNK } from "../core/scratch";
+import { loadWide, narrow, widen } from "../core/wide";
+
+/** Writes loss, maximum and total, f32 by row, for the rows [begin, end). `targets` are i32. */
+export function crossEntropy(
+  logits: usize,
+  type: u32,
+  targets: usize,
+  loss: usize,
+  maximum: usize,
+  total: usize,
+  columns: usize,
+  smoothing: f32,
+  ignore: i32,
+  scratch: usize,
+  begin: usize,
+  end: usize,
+): void {
+  const lanes = scratch + BUFFER;
+  for (let row = begin; row < end; row++) {
+    const first = row * columns;
+    let top: f32 = -Infinity;
+    for (let i: usize = 0; i < columns; i += CHUNK) {
+      const count = min(CHUNK, columns - i);
+      widen(logits, type, first + i, count, scratch);
+      top = maximumOf(scratch, count, top);
+    }
+    top += 0;
+    fill(lanes, 0, 32);
+    for (let i: usize = 0; i < columns; i += CHUNK) {
+      const count = min(CHUNK, columns - i);
+      widen(logits, type, first + i, count, scratch);
+      exponentials(scratch, top, count);
+      addTerms(lanes, scratch, count);
+    }
+    const sum = foldLanes(lanes);
+    store<f32>(maximum + (row << 2), top);
+    store<f32>(total + (row << 2), sum);
+    const target = load<i32>(targets + (row << 2));
+    let value: f32 = NaN;
+    if (target === ignore) {
+      value = 0;
+    } else if (<usize>target < columns) {
+      value = log(sum) - (loadWide(logits, type, first + <usize>target) - top);
+      if (smoothing !== 0) {
+        fill(lanes, 0, 32);
+        for (let i: usize = 0; i < columns; i += CHUNK) {
+          const count = min(CHUNK, columns - i);
+          widen(logits, type, first + i, count, scratch);
+          addScalar(scratch, -top, count);
+          addTerms(lanes, scratch, count);
+        }
+        const uniform = log(sum) - foldLanes(lanes) / <f32>columns;
+        value = (<f32>1 - smoothing) * value + smoothing * uniform;
+      }
+    }
+    store<f32>(loss + (row << 2), value);
+  }
+}
+
+/** Writes the rows [begin, end) of dx, from the f32 gradient of each row's loss and what `crossEntropy` saved. */
+export function crossEntropyBackward(
+  grad: usize,
+  logits: usize,
+  type: u32,
+  targets: usize,
+  maximum: usize,
+  total: usize,
+  dx: usize,
+  dxType: u32,
+  columns: usize,
+  smoothing: f32,
+  ignore: i32,
+  scratch: usize,
+  begin: usize,
+  end: usize,
+): void {
+  const off: f32 = smoothing / <f32>columns;
+  const on: f32 = <f32>1 - smoothing + off;
+  for (let row = begin; row < end; row++) {
+    const first = row * columns;
+    const target = load<i32>(targets + (row << 2));
+    const known = <usize>target < columns;
+    const upstream: f32 = known ? load<f32>(grad + (row << 2)) : NaN;
+    const top = load<f32>(maximum + (row << 2));
+    const sum = load<f32>(total + (row << 2));
+    for (let i: usize = 0; i < columns; i += CHUNK) {
+      const count = min(CHUNK, columns - i);
+      if (target === ignore) {
+        fill(scratch, 0, count);
+      } else {
+        widen(logits, type, first + i, count, scratch);
+        exponentials(scratch, top, count);
+        divideScalar(scratch, sum, count);
+        const place = <usize>target - i;
+        const hit: f32 = place < count ? load<f32>(scratch + (place << 2)) - on : 0;
+        addScalar(scratch, -off, count);
+        if (place < count) store<f32>(scratch + (place << 2), hit);
+        multiplyScalar(scratch, upstream, count);
+      }
+      narrow(scratch, dx, dxType, first + i, count);
+    }
+  }
+}

@@ -1,0 +1,85 @@
+// Mean squared error of the rows of x against those of target, C = `columns`, in f32, every operation rounded in the
+// order written: with d = x - target,
+//
+//   loss = sum(d d) / C          dx = (d (2 / C)) grad
+//
+// Sums are those of reduce.ts. Every export takes `scratch`, eight buffers of the calling thread's own.
+import { fill, multiply, multiplyScalar } from "../core/chunk";
+import { addTerms, foldLanes } from "../core/reduce";
+import { BUFFER, CHUNK } from "../core/scratch";
+import { narrow, widen } from "../core/wide";
+
+/** Writes the loss, f32, of the rows [begin, end). */
+export function mse(
+  x: usize,
+  xType: u32,
+  target: usize,
+  targetType: u32,
+  loss: usize,
+  columns: usize,
+  scratch: usize,
+  begin: usize,
+  end: usize,
+): void {
+  const lanes = scratch + 2 * BUFFER;
+  for (let row = begin; row < end; row++) {
+    fill(lanes, 0, 32);
+    for (let i: usize = 0; i < columns; i += CHUNK) {
+      const count = min(CHUNK, columns - i);
+      differences(x, xType, target, targetType, row * columns + i, count, scratch);
+      multiply(scratch, scratch, count);
+      addTerms(lanes, scratch, count);
+    }
+    store<f32>(loss + (row << 2), foldLanes(lanes) / <f32>columns);
+  }
+}
+
+/** Writes the rows [begin, end) of dx, from the f32 gradient of each row's loss. */
+export function mseBackward(
+  grad: usize,
+  x: usize,
+  xType: u32,
+  target: usize,
+  targetType: u32,
+  dx: usize,
+  dxType: u32,
+  columns: usize,
+  scratch: usize,
+  begin: usize,
+  end: usize,
+): void {
+  const share: f32 = <f32>2 / <f32>columns;
+  for (let row = begin; row < end; row++) {
+    const upstream = load<f32>(grad + (row << 2));
+    for (let i: usize = 0; i < columns; i += CHUNK) {
+      const count = min(CHUNK, columns - i);
+      const first = row * columns + i;
+      differences(x, xType, target, targetType, first, count, scratch);
+      multiplyScalar(scratch, share, count);
+      multiplyScalar(scratch, upstream, count);
+      narrow(scratch, dx, dxType, first, count);
+    }
+  }
+}
+
+/** Writes `count` elements of x - target to `scratch`, from element `index` on. */
+function differences(
+  x: usize,
+  xType: u32,
+  target: usize,
+  targetType: u32,
+  index: usize,
+  count: usize,
+  scratch: usize,
+): void {
+  widen(x, xType, index, count, scratch);
+  widen(target, targetType, index, count, scratch + BUFFER);
+  subtract(scratch, scratch + BUFFER, count);
+}
+
+/** values[i] -= terms[i]. */
+function subtract(values: usize, terms: usize, count: usize): void {
+  for (const end = values + (count << 2); values < end; values += 16, terms += 16) {
+    v128.store(values, f32x4.sub(v128.load(values), v128.load(terms)));
+  }
+}

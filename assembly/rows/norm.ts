@@ -1,0 +1,180 @@
+// LayerNorm and RMSNorm over the last dimension, K = `columns`, in f32. With g = gamma, or gamma + 1 when zero
+// centred, and every operation rounded in the order written:
+//
+//   mean = sum(x) / K                        rstd = 1 / sqrt(sum((x - mean) (x - mean)) / K + epsilon)
+//   y = rstd (x - mean)                      out = g y + beta
+//   d = g grad, a = sum(d) / K, b = sum(d y) / K             dx = rstd (d + (-b y - a))
+//   dgamma = column sum of grad y            dbeta = column sum of grad
+//
+// A null `mean` makes it RMSNorm, where mean and a are +0: subtracting it changes nothing. A null `beta` leaves
+// its sum out. Sums are those of reduce.ts. K = 0 gives NaN statistics and no elements.
+//
+// Every export takes `scratch`, eight buffers of the calling thread's own.
+import { addEach, addScalar, fill, multiply, multiplyScalar } from "../core/chunk";
+import { addTerms, foldLanes, ROWS } from "../core/reduce";
+import { BUFFER, CHUNK } from "../core/scratch";
+import { narrow, widen } from "../core/wide";
+
+/** Normalises the rows [begin, end) of x[rows, columns] into `out`, and saves `mean` and `rstd`, f32 by row. */
+export function norm(
+  x: usize,
+  xType: u32,
+  gamma: usize,
+  beta: usize,
+  parameterType: u32,
+  out: usize,
+  outType: u32,
+  mean: usize,
+  rstd: usize,
+  columns: usize,
+  epsilon: f32,
+  zeroCentered: bool,
+  scratch: usize,
+  begin: usize,
+  end: usize,
+): void {
+  const g = scratch + BUFFER;
+  const lanes = g + BUFFER;
+  const length = <f32>columns;
+  for (let row = begin; row < end; row++) {
+    const first = row * columns;
+    let center: f32 = 0;
+    if (mean) {
+      fill(lanes, 0, 32);
+      for (let i: usize = 0; i < columns; i += CHUNK) {
+        const count = min(CHUNK, columns - i);
+        widen(x, xType, first + i, count, scratch);
+        addTerms(lanes, scratch, count);
+      }
+      center = foldLanes(lanes) / length;
+      store<f32>(mean + (row << 2), center);
+    }
+    fill(lanes, 0, 32);
+    for (let i: usize = 0; i < columns; i += CHUNK) {
+      const count = min(CHUNK, columns - i);
+      widen(x, xType, first + i, count, scratch);
+      addScalar(scratch, -center, count);
+      multiply(scratch, scratch, count);
+      addTerms(lanes, scratch, count);
+    }
+    const scale: f32 = <f32>1 / sqrt<f32>(foldLanes(lanes) / length + epsilon);
+    store<f32>(rstd + (row << 2), scale);
+    for (let i: usize = 0; i < columns; i += CHUNK) {
+      const count = min(CHUNK, columns - i);
+      widen(x, xType, first + i, count, scratch);
+      widen(gamma, parameterType, i, count, g);
+      standardize(scratch, center, scale, count);
+      if (zeroCentered) addScalar(g, 1, count);
+      multiply(scratch, g, count);
+      if (beta) {
+        widen(beta, parameterType, i, count, g);
+        addEach(scratch, g, count);
+      }
+      narrow(scratch, out, outType, first + i, count);
+    }
+  }
+}
+
+/** Writes the rows [begin, end) of dx, from the gradient of `out` and what `norm` read and saved. */
+export function normBackward(
+  grad: usize,
+  gradType: u32,
+  x: usize,
+  xType: u32,
+  gamma: usize,
+  parameterType: u32,
+  mean: usize,
+  rstd: usize,
+  dx: usize,
+  dxType: u32,
+  columns: usize,
+  zeroCentered: bool,
+  scratch: usize,
+  begin: usize,
+  end: usize,
+): void {
+  const y = scratch;
+  const d = y + BUFFER;
+  const g = d + BUFFER;
+  const lanes = g + BUFFER;
+  const length = <f32>columns;
+  for (let row = begin; row < end; row++) {
+    const first = row * columns;
+    const center: f32 = mean ? load<f32>(mean + (row << 2)) : 0;
+    const scale = load<f32>(rstd + (row << 2));
+    let a: f32 = 0;
+    let b: f32 = 0;
+    // The last of the passes has the sums of the others.
+    for (let pass = mean ? 0 : 1; pass < 3; pass++) {
+      fill(lanes, 0, 32);
+      for (let i: usize = 0; i < columns; i += CHUNK) {
+        const count = min(CHUNK, columns - i);
+        widen(x, xType, first + i, count, y);
+        widen(grad, gradType, first + i, count, d);
+        widen(gamma, parameterType, i, count, g);
+        standardize(y, center, scale, count);
+        if (zeroCentered) addScalar(g, 1, count);
+        multiply(d, g, count);
+        if (pass === 1) multiply(d, y, count);
+        if (pass < 2) {
+          addTerms(lanes, d, count);
+        } else {
+          multiplyScalar(y, -b, count);
+          addScalar(y, -a, count);
+          addEach(d, y, count);
+          multiplyScalar(d, scale, count);
+          narrow(d, dx, dxType, first + i, count);
+        }
+      }
+      if (pass === 0) a = foldLanes(lanes) / length;
+      if (pass === 1) b = foldLanes(lanes) / length;
+    }
+  }
+}
+
+/** Writes the columns [begin, end) of dgamma and, where it is not null, dbeta, rounded to `parameterType`. */
+export function normParameters(
+  grad: usize,
+  gradType: u32,
+  x: usize,
+  xType: u32,
+  mean: usize,
+  rstd: usize,
+  dgamma: usize,
+  dbeta: usize,
+  parameterType: u32,
+  rows: usize,
+  columns: usize,
+  scratch: usize,
+  begin: usize,
+  end: usize,
+): void {
+  const y = scratch;
+  const dz = y + BUFFER;
+  const chunk = dz + BUFFER;
+  const total = chunk + 2 * BUFFER;
+  for (let i = begin; i < end; i += CHUNK) {
+    const count = min(CHUNK, end - i);
+    fill(total, 0, 2 * CHUNK);
+    for (let first: usize = 0; first < rows; first += ROWS) {
+      fill(chunk, 0, 2 * CHUNK);
+      for (let row = first, last = min(rows, first + ROWS); row < last; row++) {
+        widen(x, xType, row * columns + i, count, y);
+        widen(grad, gradType, row * columns + i, count, dz);
+        standardize(y, mean ? load<f32>(mean + (row << 2)) : 0, load<f32>(rstd + (row << 2)), count);
+        multiply(y, dz, count);
+        addEach(chunk, y, count);
+        addEach(chunk + BUFFER, dz, count);
+      }
+      addEach(total, chunk, 2 * CHUNK);
+    }
+    narrow(total, dgamma, parameterType, i, count);
+    if (dbeta) narrow(total + BUFFER, dbeta, parameterType, i, count);
+  }
+}
+
+/** values[i] = rstd * (values[i] - mean). */
+function standardize(values: usize, mean: f32, rstd: f32, count: usize): void {
+  addScalar(values, -mean, count);
+  multiplyScalar(values, rstd, count);
+}

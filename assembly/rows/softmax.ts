@@ -1,0 +1,124 @@
+// Softmax over the last dimension of [..., R, C], C = `columns`, in f32, and its gradient (numerics.md §7.9). Row i of a
+// matrix of R rows has C elements, or under the causal mask the first i + 1 + C - R, and of these, every operation rounded
+// in the order written:
+//
+//   z = scale x            maximum = max(z) + 0, NaN ignored            y = e^(z - maximum) / sum(e^(z - maximum))
+//   dx_j = scale (y_j (g_j - sum(y g)))
+//
+// The others are not read; their y and dx are 0. Sums are those of reduce.ts. `period` is R under the causal mask, else 0.
+import { addScalar, divideScalar, exponentials, fill, multiply, multiplyScalar } from "../core/chunk";
+import { addTerms, foldLanes, maximumOf } from "../core/reduce";
+import { BUFFER, CHUNK } from "../core/scratch";
+import { narrow, wideBytes, widen } from "../core/wide";
+
+/** Exponentials of a row that are kept; those beyond are computed again. */
+const KEPT: usize = 1 << 16;
+
+/** Rows [begin, end) of out. `scratch` is two buffers of the calling thread's own and 2^18 bytes. */
+export function softmax(
+  x: usize,
+  type: u32,
+  out: usize,
+  outType: u32,
+  columns: usize,
+  period: usize,
+  scale: f32,
+  scratch: usize,
+  begin: usize,
+  end: usize,
+): void {
+  const lanes = scratch + BUFFER;
+  const kept = lanes + BUFFER;
+  for (let row = begin; row < end; row++) {
+    const first = row * columns;
+    const length = lengthOf(row, columns, period);
+    let top: f32 = -Infinity;
+    for (let i: usize = 0; i < length; i += CHUNK) {
+      const count = min(CHUNK, length - i);
+      widenScaled(x, type, first + i, scale, count, scratch);
+      top = maximumOf(scratch, count, top);
+    }
+    top += 0;
+    fill(lanes, 0, 32);
+    for (let i: usize = 0; i < length; i += CHUNK) {
+      const count = min(CHUNK, length - i);
+      const powers = i < KEPT ? kept + (i << 2) : scratch;
+      widenScaled(x, type, first + i, scale, count, powers);
+      exponentials(powers, top, count);
+      addTerms(lanes, powers, count);
+    }
+    const sum = foldLanes(lanes);
+    for (let i: usize = 0; i < length; i += CHUNK) {
+      const count = min(CHUNK, length - i);
+      const powers = i < KEPT ? kept + (i << 2) : scratch;
+      if (i >= KEPT) {
+        widenScaled(x, type, first + i, scale, count, powers);
+        exponentials(powers, top, count);
+      }
+      divideScalar(powers, sum, count);
+      narrow(powers, out, outType, first + i, count);
+    }
+    clearRest(out, outType, first, length, columns);
+  }
+}
+
+/** Rows [begin, end) of dx, from what `softmax` gave and its gradient. `scratch` is three buffers. */
+export function softmaxBackward(
+  grad: usize,
+  gradType: u32,
+  y: usize,
+  yType: u32,
+  dx: usize,
+  dxType: u32,
+  columns: usize,
+  period: usize,
+  scale: f32,
+  scratch: usize,
+  begin: usize,
+  end: usize,
+): void {
+  const shares = scratch + BUFFER;
+  const lanes = shares + BUFFER;
+  for (let row = begin; row < end; row++) {
+    const first = row * columns;
+    const length = lengthOf(row, columns, period);
+    fill(lanes, 0, 32);
+    for (let i: usize = 0; i < length; i += CHUNK) {
+      const count = min(CHUNK, length - i);
+      widen(grad, gradType, first + i, count, scratch);
+      widen(y, yType, first + i, count, shares);
+      multiply(scratch, shares, count);
+      addTerms(lanes, scratch, count);
+    }
+    const sum = foldLanes(lanes);
+    for (let i: usize = 0; i < length; i += CHUNK) {
+      const count = min(CHUNK, length - i);
+      widen(grad, gradType, first + i, count, scratch);
+      widen(y, yType, first + i, count, shares);
+      addScalar(scratch, -sum, count);
+      multiply(scratch, shares, count);
+      multiplyScalar(scratch, scale, count);
+      narrow(scratch, dx, dxType, first + i, count);
+    }
+    clearRest(dx, dxType, first, length, columns);
+  }
+}
+
+/** z of elements [first, first + count). */
+function widenScaled(x: usize, type: u32, first: usize, scale: f32, count: usize, z: usize): void {
+  widen(x, type, first, count, z);
+  multiplyScalar(z, scale, count);
+}
+
+/** The elements of a row that are not masked. */
+function lengthOf(row: usize, columns: usize, period: usize): usize {
+  if (period === 0) return columns;
+  const reach = (row % period) + 1 + columns;
+  return reach > period ? reach - period : 0;
+}
+
+/** Zeros in a row's elements [length, columns). */
+function clearRest(out: usize, type: u32, first: usize, length: usize, columns: usize): void {
+  const bytes = wideBytes(type);
+  memory.fill(out + (first + length) * bytes, 0, (columns - length) * bytes);
+}

@@ -1,0 +1,51 @@
+// The 2-norm of all gradients and the factor that clips it (numerics.md §9.3). A tensor is cut into pieces of 4096
+// elements; its sum of squares is the sum of its pieces' sums, and the norm the root of the sum of its tensors' sums, all
+// sums in the order of reduce.ts.
+import { fill, multiply } from "../core/chunk";
+import { addTerms, foldLanes } from "../core/reduce";
+import { BUFFER, CHUNK } from "../core/scratch";
+import { widen } from "../core/wide";
+
+/** Elements whose squares are summed first. */
+const PIECE: usize = 4096;
+
+/** Writes the sums of squares, f32, of the pieces [begin, end) of `count` elements. */
+export function squareSums(
+  x: usize,
+  type: u32,
+  count: usize,
+  sums: usize,
+  scratch: usize,
+  begin: usize,
+  end: usize,
+): void {
+  const lanes = scratch + BUFFER;
+  for (let piece = begin; piece < end; piece++) {
+    fill(lanes, 0, 32);
+    const last = min(count, (piece + 1) * PIECE);
+    for (let i = piece * PIECE; i < last; i += CHUNK) {
+      const some = min(CHUNK, last - i);
+      widen(x, type, i, some, scratch);
+      multiply(scratch, scratch, some);
+      addTerms(lanes, scratch, some);
+    }
+    store<f32>(sums + (piece << 2), foldLanes(lanes));
+  }
+}
+
+/** Writes the norm of tensors with the sums of squares sums[0..count), and min(1, maxNorm / (norm + 1e-6)), NaN kept. */
+export function clipFactor(
+  sums: usize,
+  count: usize,
+  maxNorm: f32,
+  norm: usize,
+  factor: usize,
+  scratch: usize,
+): void {
+  fill(scratch, 0, 32);
+  addTerms(scratch, sums, count);
+  const root = sqrt(foldLanes(scratch));
+  const ratio = maxNorm / (root + <f32>1e-6);
+  store<f32>(norm, root);
+  store<f32>(factor, ratio > 1 ? 1 : ratio);
+}

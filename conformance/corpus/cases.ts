@@ -1,0 +1,56 @@
+/** The inputs of `lockstep fuzz`: drawn from the conformance suite's arbitraries, the same for the same seed. */
+import * as fc from "fast-check";
+import type { Recipe } from "../../src/cli/recipe.js";
+import { BLOCK_FORMATS, tileSize } from "../../src/formats/block.js";
+import { factsOf } from "../../src/formats/derive.js";
+import { SCALAR_FORMATS, type ScalarFormat } from "../../src/formats/scalar.js";
+import type { QuantizeSpec } from "../../src/tensor/quantized.js";
+import { elementCount, type WideDType } from "../../src/tensor/shape.js";
+import { fromCodes, matrixShape, narrowed, type PlainTensor, patternFor, wideMatrix } from "../index.js";
+
+/** How many to draw, and by which seed. */
+export interface Draw {
+  readonly cases: number;
+  readonly seed: number;
+}
+
+/** The inputs of one case: tensors, and the recipes of quantized ones, by what follows the case's name. */
+export interface FuzzCase {
+  readonly tensors: Readonly<Record<string, PlainTensor>>;
+  readonly recipes?: Readonly<Record<string, Recipe>>;
+}
+
+/** Elements of a tensor, about. */
+const MOST_ELEMENTS = 2048;
+
+const anyWide: fc.Arbitrary<WideDType> = fc.constantFrom("f32", "f32", "bf16", "f16");
+
+/** Tensors to encode to `format`: ties and their neighbours, subnormal and overflow edges, specials, shapes down to none. */
+export function encodeCases(format: ScalarFormat, { cases, seed }: Draw): readonly PlainTensor<WideDType>[] {
+  const pattern = patternFor(SCALAR_FORMATS[format]);
+  const multiple = factsOf(format).storageBits === 4 ? 2 : 1;
+  const drawn = fc.tuple(anyWide, matrixShape(multiple, 16, MOST_ELEMENTS)).chain(([dtype, shape]) => {
+    const length = elementCount(shape);
+    const patterns = fc.array(pattern, { minLength: length, maxLength: length });
+    return patterns.map((bits) =>
+      fromCodes(
+        dtype,
+        shape,
+        bits.map((each) => narrowed(each, dtype)),
+      ),
+    );
+  });
+  return fc.sample(drawn, { numRuns: cases, seed });
+}
+
+/** Matrices to quantize by `spec`: scale boundaries, dead blocks, specials, shapes one past a tile where it takes them. */
+export function quantizeCases(spec: QuantizeSpec, { cases, seed }: Draw): readonly PlainTensor<WideDType>[] {
+  const block = tileSize(spec.tile)[1];
+  const { multiple } = BLOCK_FORMATS[spec.quantizer];
+  const { max } = factsOf(spec.format);
+  const type = spec.rht ? fc.constant<WideDType>("bf16") : anyWide;
+  const drawn = fc
+    .tuple(type, matrixShape(multiple, block, MOST_ELEMENTS))
+    .chain(([dtype, shape]) => wideMatrix({ dtype, shape, block, max }));
+  return fc.sample(drawn, { numRuns: cases, seed });
+}

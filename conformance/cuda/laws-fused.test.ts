@@ -1,4 +1,0 @@
-/** Activations fused with quantizers, on a GPU. */
-import { describeLawsOnGpu } from "../harness/gpu-laws.js";
-
-describeLawsOnGpu("fused");

@@ -1,4 +1,0 @@
-/** Products aimed at edges, on a GPU. */
-import { describeLawsOnGpu } from "../harness/gpu-laws.js";
-
-describeLawsOnGpu("gemm");

@@ -1,4 +1,0 @@
-/** Losses and lookups, on a GPU. */
-import { describeLawsOnGpu } from "../harness/gpu-laws.js";
-
-describeLawsOnGpu("losses");

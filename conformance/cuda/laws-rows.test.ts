@@ -1,4 +1,0 @@
-/** Functions of rows and columns, on a GPU. */
-import { describeLawsOnGpu } from "../harness/gpu-laws.js";
-
-describeLawsOnGpu("rows");

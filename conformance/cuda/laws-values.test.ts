@@ -1,4 +1,0 @@
-/** Functions of values, on a GPU. */
-import { describeLawsOnGpu } from "../harness/gpu-laws.js";
-
-describeLawsOnGpu("values");

@@ -1,4 +1,0 @@
-/** Products of real sizes on a GPU: 16-bit operands. */
-import { describeProducts } from "../harness/gpu-products.js";
-
-describeProducts(["bf16", "f16"]);

@@ -1,4 +1,0 @@
-/** Products of real sizes on a GPU: MX operands. */
-import { describeProducts } from "../harness/gpu-products.js";
-
-describeProducts(["mxfp8", "mxfp6"]);

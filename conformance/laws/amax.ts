@@ -1,0 +1,37 @@
+/** What a maximum has to do, said of where it lies. */
+import * as fc from "fast-check";
+import { anIndex, indexIn } from "../arbitraries/matrices.js";
+import { narrowed } from "../arbitraries/patterns.js";
+import { wideType } from "../arbitraries/wide.js";
+import { MismatchError } from "../values/difference.js";
+import { fromCodes, wideValues } from "../values/plain.js";
+import { type Law, law } from "./law.js";
+
+/** Few numbers, or some more than a vector, a chunk or a block of threads takes. */
+const counts = fc.oneof(
+  fc.integer({ min: 1, max: 70 }),
+  fc.constantFrom(256, 1024, 2048, 4096, 8192, 32_768).chain((n) => fc.integer({ min: n - 9, max: n + 9 })),
+);
+
+const oneNumber = law(
+  { name: "the amax of zeros and one number is that number, wherever it lies", operation: "amax" },
+  fc.record({
+    dtype: wideType(),
+    count: counts,
+    index: anIndex(),
+    negative: fc.boolean(),
+    exponent: fc.integer({ min: -14, max: 15 }),
+  }),
+  async (subject, { dtype, count, index, negative, exponent }) => {
+    const codes = new Uint32Array(count);
+    const at = indexIn(index, count);
+    codes[at] = narrowed((((exponent + 127) << 23) | (negative ? 0x80000000 : 0)) >>> 0, dtype);
+    const answer = await subject.amax?.({ x: fromCodes(dtype, [count], codes) });
+    if (!answer?.amax) return;
+    const [found] = wideValues(fromCodes("f32", [1], answer.amax.codes));
+    if (found !== 2 ** exponent)
+      throw new MismatchError(`of ${count} numbers number ${at} is ${2 ** exponent}; the amax is ${found}`);
+  },
+);
+
+export const AMAX_LAWS: readonly Law[] = [oneNumber];

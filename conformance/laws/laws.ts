@@ -1,0 +1,78 @@
+/** All laws. Agreement comes from the table of operations; the others say what is right without a reference. */
+import type { Arbitrary } from "fast-check";
+import { ArgumentError } from "../../src/errors.js";
+import { describe } from "../../src/options.js";
+import type { Answer } from "../operations/operation.js";
+import {
+  type Cases,
+  OPERATION_NAMES,
+  OPERATIONS,
+  type OperationName,
+  type Subject,
+} from "../operations/operations.js";
+import { assertSame, MismatchError } from "../values/difference.js";
+import { AMAX_LAWS } from "./amax.js";
+import { BATCHED_LAWS } from "./batched.js";
+import { ENCODE_LAWS } from "./encode.js";
+import { HADAMARD_LAWS } from "./hadamard.js";
+import { type Law, law } from "./law.js";
+import { checkSubject, operationNames } from "./run-options.js";
+import { SCALE_LAWS } from "./scale.js";
+
+/** Throws `MismatchError` unless both answers have the same parts with the same bits. */
+export function assertSameAnswer(actual: Answer, expected: Answer): void {
+  const [ours, theirs] = [Object.keys(actual), Object.keys(expected)];
+  if (ours.sort().join() !== theirs.sort().join()) {
+    throw new MismatchError(
+      `the answer has ${ours.join(", ") || "nothing"}; it has to have ${theirs.join(", ")}`,
+    );
+  }
+  for (const [name, wanted] of Object.entries(expected))
+    assertSame(name, actual[name] as typeof wanted, wanted);
+}
+
+/** Inputs for some operations in place of those in the table. */
+export type Inputs = { readonly [K in OperationName]?: Arbitrary<Cases[K]> };
+
+function agreement<K extends OperationName>(operation: K, inputs: Inputs = {}): Law {
+  const fields = { name: `${operation} agrees with the reference`, operation, compares: true };
+  const arbitrary: Arbitrary<Cases[K]> = inputs[operation] ?? OPERATIONS[operation].arbitrary;
+  return law<Cases[K]>(fields, arbitrary, async (subject, input, reference) => {
+    const [ours, theirs] = [subject[operation], reference[operation]];
+    if (ours && theirs) assertSameAnswer(await ours(input), await theirs(input));
+  });
+}
+
+/** Every law, by operation. */
+export const LAWS: readonly Law[] = [
+  ...OPERATION_NAMES.map((operation) => agreement(operation)),
+  ...ENCODE_LAWS,
+  ...AMAX_LAWS,
+  ...SCALE_LAWS,
+  ...HADAMARD_LAWS,
+  ...BATCHED_LAWS,
+];
+
+/** The law of that name. Throws `ArgumentError` where there is none. */
+export function lawNamed(name: string): Law {
+  const found = LAWS.find((each) => each.name === name);
+  if (found) return found;
+  throw new ArgumentError(
+    `no law is named ${describe(name)}; there are ${LAWS.map((each) => each.name).join(", ")}`,
+  );
+}
+
+/** The laws that a subject can be held to: those of operations it has. Throws `ArgumentError` for what is none. */
+export function lawsFor(
+  subject: Subject,
+  operations: readonly OperationName[] = OPERATION_NAMES,
+): readonly Law[] {
+  checkSubject("lawsFor", subject, "subject");
+  operationNames("lawsFor", "operations", operations);
+  return LAWS.filter(({ operation }) => subject[operation] && operations.includes(operation));
+}
+
+/** The law over inputs of one's own, if it is one that compares; another law draws inputs of its own kind. */
+export function over(inputs: Inputs, each: Law): Law {
+  return each.compares && inputs[each.operation] ? agreement(each.operation, inputs) : each;
+}

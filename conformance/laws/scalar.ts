@@ -1,0 +1,68 @@
+/** What laws about scalars share: asking a subject for codes, and where a number lies among a layout's values. */
+import type * as fc from "fast-check";
+import { derive } from "../../src/formats/derive.js";
+import type { ScalarLayout } from "../../src/formats/scalar.js";
+import { scalarLayout } from "../arbitraries/formats.js";
+import type { EncodeCase } from "../operations/cast/encode.js";
+import type { Subject } from "../operations/operations.js";
+import { MismatchError } from "../values/difference.js";
+import { fromCodes, unpack } from "../values/plain.js";
+import { fromBits, magnitudeOf, storageBitsOf } from "../values/values.js";
+
+const NO_RANDOM = { seed: 0n, offset: 0n };
+
+type How = Pick<EncodeCase, "rounding" | "overflow"> & Partial<Pick<EncodeCase, "random">>;
+
+/** The codes of f32 patterns, one an element. */
+export async function codesOf(
+  subject: Subject,
+  layout: ScalarLayout,
+  patterns: readonly number[],
+  how: How,
+): Promise<number[]> {
+  const padded = [...patterns, ...(patterns.length % 2 === 1 ? [0] : [])];
+  const input = {
+    x: fromCodes("f32", [padded.length], padded),
+    format: layout,
+    random: NO_RANDOM,
+    scale: 1,
+    ...how,
+  };
+  const answer = await subject.encode?.(input);
+  const codes = answer?.codes?.codes;
+  if (!codes) return [];
+  const each = storageBitsOf(layout) === 4 ? unpack(Uint8Array.from(codes)) : codes;
+  return Array.from(each.subarray(0, patterns.length));
+}
+
+/** Throws `MismatchError` unless it holds. */
+export function require(holds: boolean, what: () => string): void {
+  if (!holds) throw new MismatchError(what());
+}
+
+/** An f32 by value and bit pattern. */
+export const show = (bits: number): string => `${fromBits(bits)} (0x${bits.toString(16).padStart(8, "0")})`;
+
+/** A layout with patterns aimed at it. */
+export function layoutWith<T>(
+  more: (layout: ScalarLayout) => fc.Arbitrary<T>,
+): fc.Arbitrary<{ layout: ScalarLayout; drawn: T }> {
+  return scalarLayout().chain((layout) => more(layout).map((drawn) => ({ layout, drawn })));
+}
+
+/** The two values of a layout next to |x|, with the lower one's code, where x lies within its range. */
+export function neighbours(
+  x: number,
+  layout: ScalarLayout,
+): { low: number; below: number; above: number } | undefined {
+  const { maxCode } = derive(layout);
+  const a = Math.abs(x);
+  if (!(a >= magnitudeOf(0, layout) && a <= magnitudeOf(maxCode, layout))) return undefined;
+  let [low, high] = [0, maxCode];
+  while (low < high) {
+    const middle = Math.ceil((low + high) / 2);
+    if (magnitudeOf(middle, layout) <= a) low = middle;
+    else high = middle - 1;
+  }
+  return { low, below: magnitudeOf(low, layout), above: magnitudeOf(low + 1, layout) };
+}

@@ -1,0 +1,123 @@
+/** encode: wide values to codes. */
+import * as fc from "fast-check";
+import type { OverflowName, RandomSource, RoundingName } from "../../../src/backends/ops.js";
+import type { ScalarFormat, ScalarLayout } from "../../../src/formats/scalar.js";
+import { encode } from "../../../src/ops/cast/cast.js";
+import { instance } from "../../../src/options.js";
+import type { Shape, WideDType } from "../../../src/tensor/shape.js";
+import { format, overflow, randomSource, rounding } from "../../arbitraries/formats.js";
+import { narrowed, patternFor } from "../../arbitraries/patterns.js";
+import { random16 } from "../../oracle/core/philox.js";
+import { mul } from "../../oracle/core/rational.js";
+import * as oracle from "../../oracle/core/scalar.js";
+import { download, fromCodes, type PlainTensor, pack, upload, wideValues } from "../../values/plain.js";
+import { bitsOf, layoutOf, storageBitsOf } from "../../values/values.js";
+import type { Answer, Operation } from "../operation.js";
+
+/** codes = x * scale, rounded once. */
+export interface EncodeCase {
+  readonly x: PlainTensor<WideDType>;
+  readonly format: ScalarFormat | ScalarLayout;
+  readonly rounding: RoundingName;
+  readonly overflow: OverflowName;
+  /** For stochastic rounding. */
+  readonly random: RandomSource;
+  readonly scale: number;
+}
+
+/** `x` in a shape that the format can take: rows of even length where two codes share a byte. */
+function shaped(
+  codes: readonly number[],
+  dtype: WideDType,
+  columns: number,
+  target: ScalarFormat | ScalarLayout,
+) {
+  const even = storageBitsOf(target) === 4;
+  const usable = even ? codes.slice(0, codes.length - (codes.length % 2)) : codes;
+  const step = even ? 2 * columns : columns;
+  const shape = usable.length % step === 0 ? [usable.length / step, step] : [usable.length];
+  return fromCodes(
+    dtype,
+    shape,
+    usable.map((bits) => narrowed(bits, dtype)),
+  );
+}
+
+const arbitrary = instance(fc.Arbitrary, "an arbitrary of fast-check");
+
+/** Encodings of patterns aimed at `target`, or at a format that is drawn too. Throws `ArgumentError` for no arbitrary. */
+export function encodeCase(
+  target: fc.Arbitrary<ScalarFormat | ScalarLayout> = format(),
+): fc.Arbitrary<EncodeCase> {
+  arbitrary("encodeCase", "target", target);
+  return target.chain((to) =>
+    fc
+      .record({
+        patterns: fc.array(patternFor(layoutOf(to)), { maxLength: 80 }),
+        columns: fc.integer({ min: 1, max: 4 }),
+        dtype: fc.oneof(
+          { weight: 3, arbitrary: fc.constant("f32") },
+          fc.constantFrom("bf16", "f16"),
+        ) as fc.Arbitrary<WideDType>,
+        rounding: rounding(),
+        overflow: overflow(),
+        random: randomSource(),
+        scale: fc.oneof(
+          { weight: 4, arbitrary: fc.constant(1) },
+          fc.constantFrom(0.5, 3, -1, 2 ** -126, 2 ** 100),
+          fc.float({ noNaN: true }),
+        ),
+      })
+      .map(
+        ({ patterns, columns, dtype, ...rest }): EncodeCase => ({
+          x: shaped(patterns, dtype, columns, to),
+          format: to,
+          ...rest,
+        }),
+      ),
+  );
+}
+
+export const encodeOperation: Operation<EncodeCase> = {
+  arbitrary: encodeCase(),
+  run(backend, { x, random, ...options }) {
+    return { codes: raw(download(encode(upload(backend, x), { ...options, ...random }))) };
+  },
+  oracle({ x, format: to, rounding: mode, overflow: policy, random, scale }): Answer {
+    const layout = layoutOf(to);
+    const values = wideValues(x);
+    const patterns =
+      scale === 1
+        ? new Uint32Array(values.buffer, values.byteOffset, values.length)
+        : values.map((value) => mul(value, scale));
+    const codes = Array.from(patterns, (pattern, i) => {
+      const word = mode === "stochastic" ? random16(random.seed, random.offset, 0, BigInt(i)) : 0;
+      return oracle.encode(scale === 1 ? pattern : bitsOf(pattern), layout, mode, policy, word);
+    });
+    return { codes: stored(codes, to, x.shape) };
+  },
+};
+
+/** Codes in the bytes that hold them, of no type in particular: every bit of them is defined. */
+export function stored(
+  codes: readonly number[],
+  format: ScalarFormat | ScalarLayout,
+  shape: Shape,
+): PlainTensor {
+  const bits = storageBitsOf(format);
+  if (bits === 4) return fromCodes("u8", packedShape(shape), pack(codes));
+  return fromCodes(bits === 8 ? "u8" : bits === 16 ? "u16" : "u32", shape, codes);
+}
+
+/** A tensor of codes as untyped bytes or words. */
+function raw(x: PlainTensor): PlainTensor {
+  const { buffer, byteOffset, byteLength } = x.data;
+  if (x.dtype === "e2m1")
+    return fromCodes("u8", packedShape(x.shape), new Uint8Array(buffer, byteOffset, byteLength));
+  const dtype = x.data.BYTES_PER_ELEMENT === 1 ? "u8" : x.data.BYTES_PER_ELEMENT === 2 ? "u16" : "u32";
+  return fromCodes(dtype, x.shape, x.codes);
+}
+
+function packedShape(shape: Shape): Shape {
+  return [...shape.slice(0, -1), (shape.at(-1) ?? 1) / 2];
+}

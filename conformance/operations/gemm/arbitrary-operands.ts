@@ -1,0 +1,138 @@
+/** Operands of matrix products in every kind that the library multiplies, and pairs of them. */
+import * as fc from "fast-check";
+import { BLOCK_FORMATS, type BlockFormatName } from "../../../src/formats/block.js";
+import { factsOf } from "../../../src/formats/derive.js";
+import type { ScalarFormat } from "../../../src/formats/scalar.js";
+import { splitmix32 } from "../../arbitraries/random.js";
+import { quantizeSpec, scaleLayout } from "../../arbitraries/specs.js";
+import { fromCodes, type PlainTensor } from "../../values/plain.js";
+import { codesOf } from "./arbitrary-codes.js";
+import { blocksOf, formatOf, type OperandCase, type Source } from "./operand.js";
+
+/** Lines of an operand that differ; the others repeat them, so that the oracle has few to multiply. */
+const DISTINCT = 5;
+
+const plain = (...formats: readonly (ScalarFormat | "f32")[]): fc.Arbitrary<Source> =>
+  fc.constantFrom(...formats).map((format) => ({ kind: "plain", format }));
+
+const scaled = (...tiles: readonly ("tensor" | "1x128" | "128x128")[]): fc.Arbitrary<Source> =>
+  fc.record({
+    kind: fc.constant("scaled"),
+    format: fc.constantFrom("e4m3", "e5m2"),
+    tile: fc.constantFrom(...tiles),
+  } as const);
+
+const quantized = (...names: readonly BlockFormatName[]): fc.Arbitrary<Source> =>
+  quantizeSpec(names).chain((spec) =>
+    scaleLayout(spec).map((layout) => ({ kind: "quantized", spec, scaleLayout: layout })),
+  );
+
+const fp8 = fc.oneof(plain("e4m3", "e5m2"), scaled("tensor"), quantized("fp8-current", "fp8-delayed"));
+const fp8Block = fc.oneof({ weight: 2, arbitrary: quantized("fp8-block") }, scaled("1x128", "128x128"));
+/** What hardware takes as b. */
+const fp8Lines = fp8Block.filter((source) => blocksOf(source)?.lines === 1);
+const mx = quantized("mxfp8", "mxfp6", "mxfp4");
+const narrow = plain("e2m1", "e2m3", "e3m2", "e4m3fnuz", "e5m2fnuz", "e3m4", "e4m3ieee");
+const any = fc.oneof(fp8, fp8Block, mx, quantized("nvfp4"), narrow, plain("bf16", "f16", "f32", "tf32"));
+
+/** a and b: mostly two of a kind, which is what hardware multiplies. */
+export const sources: fc.Arbitrary<readonly [a: Source, b: Source]> = fc.oneof(
+  { weight: 6, arbitrary: fc.tuple(fp8, fp8) },
+  { weight: 4, arbitrary: fc.tuple(fp8Block, fp8Lines) },
+  { weight: 1, arbitrary: fc.tuple(fp8Block, fp8Block) },
+  { weight: 3, arbitrary: fc.tuple(mx, mx) },
+  { weight: 1, arbitrary: fc.tuple(quantized("mxfp4"), quantized("mxfp4")) },
+  { weight: 2, arbitrary: fc.tuple(quantized("nvfp4"), quantized("nvfp4")) },
+  { weight: 3, arbitrary: fc.tuple(plain("bf16"), plain("bf16")) },
+  { weight: 2, arbitrary: fc.tuple(plain("f16"), plain("f16")) },
+  { weight: 2, arbitrary: fc.tuple(plain("f32"), plain("f32")) },
+  { weight: 1, arbitrary: fc.tuple(plain("tf32"), plain("tf32")) },
+  { weight: 1, arbitrary: fc.tuple(narrow, fc.oneof(narrow, plain("e4m3", "e5m2"))) },
+  { weight: 2, arbitrary: fc.tuple(any, any) },
+);
+
+/** What rows and columns have to be a multiple of. */
+export function multipleOf(source: Source): number {
+  if (source.kind === "quantized") return BLOCK_FORMATS[source.spec.quantizer].multiple;
+  return source.format === "e2m1" ? 2 : 1;
+}
+
+/** An operand of `lines` lines of `depth` elements. */
+export function operandCase(source: Source, lines: number, depth: number): fc.Arbitrary<OperandCase> {
+  const drawn = {
+    seed: fc.nat(),
+    flavour: fc.constantFrom("uniform", "narrow", "small", "sparse", "cancelling", "wild"),
+    wildScales: fc.integer({ min: 0, max: 4 }).map((n) => n === 4),
+    plants: fc.array(fc.tuple(fc.nat(), fc.nat({ max: 5 })), { maxLength: 2 }),
+    lead: fc.constantFrom(1, 1, 2),
+  } as const;
+  return fc.record(drawn).map(({ seed, flavour, wildScales, plants, lead }) => {
+    const format = formatOf(source);
+    const several = Math.min(DISTINCT, lines);
+    const made = codesOf(format, several, depth, seed, flavour).lines.map((line) => [...line]);
+    for (const [at, which] of several * depth > 0 ? plants : []) {
+      const line = made[at % several] as number[];
+      line[Math.floor(at / several) % depth] = special(format, which);
+    }
+    const next = splitmix32(seed);
+    const picks = Array.from({ length: lines }, (_, i) => (i < several ? i : next() % several));
+    const codes = picks.flatMap((pick) => made[pick] as number[]);
+    const scales = scalesOf(source, picks, depth, next, wildScales);
+    const amax = source.kind === "quantized" && source.spec.quantizer === "nvfp4";
+    return {
+      source,
+      codes: fromCodes(format, [lines, depth], codes),
+      lead,
+      ...(scales ? { scales } : {}),
+      ...(amax ? { amax: fromCodes("f32", [1], [Math.abs(f32Scale(next, wildScales, false))]) } : {}),
+    };
+  });
+}
+
+/** Zero, minus zero, the largest, the smallest, and what lies beyond the largest: infinity or NaN where there are any. */
+function special(format: ScalarFormat | "f32", which: number): number {
+  const { bits, maxCode } = format === "f32" ? { bits: 32, maxCode: 0x7f7fffff } : factsOf(format);
+  const sign = 2 ** (bits - 1);
+  return [0, sign, maxCode, 1, Math.min(maxCode + 1, sign - 1), 2 * sign - 1][which] as number;
+}
+
+const F32_SPECIALS = [0, 0x7f800000, 0x7fc00000, 1, 0x007fffff, 0x7f7fffff, 0x3f800000, 0x00800000];
+
+/** The bits of a positive scale: near one, or of any size. */
+function f32Scale(next: () => number, wild: boolean, pow2: boolean): number {
+  const word = next();
+  const mantissa = pow2 ? 0 : word & 0x7fffff;
+  if (!wild) return ((119 + ((word >>> 23) % 17)) << 23) + mantissa;
+  if (!pow2 && word % 4 === 0) return F32_SPECIALS[(word >>> 8) % F32_SPECIALS.length] as number;
+  return ((1 + ((word >>> 23) % 254)) << 23) + mantissa;
+}
+
+/** Scale codes; those of single lines repeat as the lines do. */
+function scalesOf(
+  source: Source,
+  picks: readonly number[],
+  depth: number,
+  next: () => number,
+  wild: boolean,
+): PlainTensor | undefined {
+  if (source.kind === "plain") return undefined;
+  const pow2 = source.kind === "quantized" ? source.spec.pow2Scales : next() % 2 === 0;
+  const blocks = blocksOf(source);
+  if (!blocks) return fromCodes("f32", [1], [f32Scale(next, wild, pow2)]);
+  const { format, lines, length } = blocks;
+  const code = (): number => {
+    if (format === "f32") return f32Scale(next, wild, pow2);
+    if (wild) return next() % 256;
+    return format === "e8m0" ? 119 + (next() % 17) : next() % 127;
+  };
+  const across = Math.ceil(depth / length);
+  const rows = Array.from({ length: Math.max(DISTINCT, Math.ceil(picks.length / lines)) }, () =>
+    Array.from({ length: across }, code),
+  );
+  const chosen = lines === 1 ? picks : Array.from({ length: Math.ceil(picks.length / lines) }, (_, i) => i);
+  return fromCodes(
+    format,
+    [chosen.length, across],
+    chosen.flatMap((row) => rows[row] as number[]),
+  );
+}

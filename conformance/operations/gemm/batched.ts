@@ -1,0 +1,57 @@
+/** batchedGemm: every item is the product that the oracle gives for it alone. */
+import { batchedGemm } from "../../../src/ops/gemm/batched.js";
+import type { Direction } from "../../../src/tensor/quantized.js";
+import { Tensor } from "../../../src/tensor/tensor.js";
+import { download, fromCodes, type PlainTensor, upload } from "../../values/plain.js";
+import type { Operation } from "../operation.js";
+import { batchedCase } from "./arbitrary-batched.js";
+import { type BatchedCase, directionsOf, itemCase } from "./case.js";
+import { gemmOperation } from "./gemm.js";
+import { turned } from "./operand.js";
+
+export const batchedGemmOperation: Operation<BatchedCase> = {
+  arbitrary: batchedCase(),
+  run(backend, input) {
+    const { size, layout, datapath, alpha, format, outDtype, intoOut } = input;
+    const { batch, rows, columns } = size;
+    const directions = directionsOf(layout);
+    const out = intoOut ? new Tensor(backend, outDtype ?? format, [batch, rows, columns]) : undefined;
+    const result = batchedGemm({
+      a: upload(backend, stored(input, "a", directions.a)),
+      b: upload(backend, stored(input, "b", directions.b)),
+      layout,
+      datapath,
+      alpha,
+      ...(outDtype ? { outDtype } : {}),
+      ...(out ? { out } : {}),
+    });
+    return { out: download(result.out) };
+  },
+  oracle(input) {
+    const { batch, rows, columns } = input.size;
+    const products = input.items.map(
+      (item) => gemmOperation.oracle(itemCase(input, item)).out as PlainTensor,
+    );
+    return { out: joined(input.outDtype ?? input.format, [batch, rows, columns], products) };
+  },
+};
+
+/** An operand of all items, [batch, lines, K] or [batch, K, lines]. */
+function stored({ format, items, size }: BatchedCase, name: "a" | "b", direction: Direction): PlainTensor {
+  const lines = name === "a" ? size.columns : size.rows;
+  const matrix = direction === "rowwise" ? [lines, size.depth] : [size.depth, lines];
+  const each = items.map((item) => (direction === "rowwise" ? item[name].codes : turned(item[name].codes)));
+  return joined(format, [size.batch, ...matrix], each);
+}
+
+function joined<D extends BatchedCase["format"]>(
+  dtype: D,
+  shape: readonly number[],
+  items: readonly PlainTensor[],
+): PlainTensor<D> {
+  return fromCodes(
+    dtype,
+    shape,
+    items.flatMap(({ codes }) => Array.from(codes)),
+  );
+}

@@ -1,0 +1,90 @@
+/** One matrix product as plain data, and what its result looks like. */
+import type { DatapathFamily } from "../../../src/formats/datapath.js";
+import type { GemmLayout } from "../../../src/ops/gemm/gemm.js";
+import type { Direction } from "../../../src/tensor/quantized.js";
+import { isWide, type Shape, type WideDType } from "../../../src/tensor/shape.js";
+import type { PlainTensor } from "../../values/plain.js";
+import type { ResultDType } from "../../values/rounded.js";
+import { type OperandCase, storedShape } from "./operand.js";
+
+/** As `GemmOptions`, the tensors as plain data. */
+export interface GemmCase {
+  readonly a: OperandCase;
+  readonly b: OperandCase;
+  readonly layout: GemmLayout;
+  readonly datapath: DatapathFamily;
+  readonly useSplitAccumulator: boolean;
+  readonly splitK: number | "auto";
+  readonly alpha: number;
+  readonly beta?: number | undefined;
+  /** What is added to; it lies in `out` where the product accumulates. */
+  readonly c?: PlainTensor<WideDType> | undefined;
+  readonly accumulate: boolean;
+  /** Whether the caller gives `out`. */
+  readonly intoOut: boolean;
+  readonly bias?: PlainTensor<WideDType> | undefined;
+  readonly gelu: boolean;
+  readonly auxDtype?: WideDType | undefined;
+  readonly geluInput?: PlainTensor<WideDType> | undefined;
+  readonly biasGradient: boolean;
+  readonly outDtype?: ResultDType | undefined;
+  readonly outScale: number;
+}
+
+/** How the operands of a layout are stored: lines that run along K are rowwise. */
+export function directionsOf(layout: GemmLayout): { readonly a: Direction; readonly b: Direction } {
+  return { a: layout === "TN" ? "rowwise" : "columnwise", b: layout === "NT" ? "columnwise" : "rowwise" };
+}
+
+/** The shape of the result. */
+export function resultShape({ a, b, layout }: Pick<GemmCase, "a" | "b" | "layout">): Shape {
+  const columns = a.codes.matrix[0];
+  if (layout === "NT") return [b.codes.matrix[0], columns];
+  return [...storedShape(b, "rowwise").slice(0, -1), columns];
+}
+
+/** The type of the result: as asked for, else b's where it is wide, else f32. */
+export function resultType({ outDtype, b }: Pick<GemmCase, "outDtype" | "b">): ResultDType {
+  if (outDtype) return outDtype;
+  const own = b.source.kind === "plain" ? b.codes.dtype : "f32";
+  return isWide(own) ? own : "f32";
+}
+
+/** A batch of products as plain data. */
+export interface BatchedCase extends Pick<GemmCase, "layout" | "datapath" | "alpha" | "intoOut"> {
+  readonly format: WideDType;
+  /** Of each item. */
+  readonly size: {
+    readonly batch: number;
+    readonly rows: number;
+    readonly columns: number;
+    readonly depth: number;
+  };
+  readonly items: readonly Pick<GemmCase, "a" | "b">[];
+  readonly outDtype?: WideDType | undefined;
+}
+
+/** An item of a batch as a product of its own. */
+export function itemCase(
+  { layout, datapath, alpha, format, outDtype }: BatchedCase,
+  { a, b }: Pick<GemmCase, "a" | "b">,
+): GemmCase {
+  const plain = {
+    useSplitAccumulator: false,
+    splitK: 1,
+    accumulate: false,
+    gelu: false,
+    biasGradient: false,
+  } as const;
+  const single = { a: { ...a, lead: 1 }, b: { ...b, lead: 1 } };
+  return {
+    ...plain,
+    ...single,
+    layout,
+    datapath,
+    alpha,
+    intoOut: false,
+    outScale: 1,
+    outDtype: outDtype ?? format,
+  };
+}

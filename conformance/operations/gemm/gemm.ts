@@ -1,0 +1,159 @@
+/** gemm: every pair of operands under every datapath, with every epilogue. */
+import { UnsupportedError } from "../../../src/errors.js";
+import { gemm } from "../../../src/ops/gemm/gemm.js";
+import { isWide, type WideDType } from "../../../src/tensor/shape.js";
+import { Tensor } from "../../../src/tensor/tensor.js";
+import { div, fromBits, mul } from "../../oracle/core/rational.js";
+import { amaxOf } from "../../oracle/core/scale.js";
+import { RULES } from "../../oracle/elementwise/activation.js";
+import { servingOf } from "../../oracle/gemm/datapath.js";
+import * as oracle from "../../oracle/gemm/gemm.js";
+import { download, type PlainTensor, upload, wideValues } from "../../values/plain.js";
+import { rounded } from "../../values/rounded.js";
+import type { Answer, Operation } from "../operation.js";
+import { scalar } from "../quantize/quantize.js";
+import { columnSums } from "../rows/norm.js";
+import { gemmCase } from "./arbitrary.js";
+import { directionsOf, type GemmCase, resultShape, resultType } from "./case.js";
+import {
+  multiplied,
+  type OperandCase,
+  oracleOperand,
+  storedRows,
+  storedShape,
+  uploadOperand,
+} from "./operand.js";
+
+export const gemmOperation: Operation<GemmCase> = {
+  arbitrary: gemmCase(),
+  run(backend, input) {
+    const { a, b, c, bias, geluInput, accumulate, intoOut, outScale, ...options } = input;
+    const directions = directionsOf(input.layout);
+    const given = (x: PlainTensor<WideDType> | undefined) => x && upload(backend, x);
+    const addend = given(c);
+    const fresh = () => new Tensor(backend, resultType(input), resultShape(input));
+    const result = gemm({
+      ...options,
+      a: uploadOperand(backend, a, directions.a),
+      b: uploadOperand(backend, b, directions.b),
+      outScale,
+      bias: given(bias),
+      geluInput: given(geluInput),
+      ...(accumulate ? { out: addend, accumulate } : { c: addend, out: intoOut ? fresh() : undefined }),
+    });
+    const { out, preGelu, biasGradient, amax } = result;
+    return {
+      out: download(out),
+      ...(preGelu ? { preGelu: download(preGelu) } : {}),
+      ...(biasGradient ? { biasGradient: download(biasGradient) } : {}),
+      ...(amax ? { amax: download(amax) } : {}),
+    };
+  },
+  oracle(input) {
+    const { gelu, geluInput, bias, auxDtype, outScale } = input;
+    const [shape, dtype] = [resultShape(input), resultType(input)];
+    const values = products(input);
+    const finish = (results: readonly number[]): Answer => ({
+      out: rounded(dtype, shape, results, outScale),
+      ...(isWide(dtype) ? {} : { amax: scalar(amaxOf(results)) }),
+    });
+    if (gelu) {
+      const preGelu = rounded(auxDtype ?? bias?.dtype ?? (isWide(dtype) ? dtype : "bf16"), shape, values);
+      const results = Array.from(wideValues(preGelu), (x) => Math.fround(RULES.gelu.value(x)));
+      return { ...finish(results), preGelu };
+    }
+    const pre = geluInput && wideValues(geluInput);
+    const results = values.map((x, i) => (pre ? mul(Math.fround(RULES.gelu.slope(pre[i] as number)), x) : x));
+    return { ...finish(results), ...biasGradients(input, results) };
+  },
+};
+
+/** What the bias gradient sums: the results where they are the gradient, else b. */
+function biasGradients(input: GemmCase, results: readonly number[]): Answer {
+  const { a, b, layout, geluInput, biasGradient } = input;
+  if (!biasGradient) return {};
+  const type = resultType(input);
+  const columns = a.codes.matrix[0];
+  const rows = Array.from({ length: b.codes.matrix[0] }, (_, i) =>
+    results.slice(i * columns, (i + 1) * columns),
+  );
+  const [summed, width] = geluInput
+    ? [rows, columns]
+    : [storedRows(b, directionsOf(layout).b), storedShape(b, directionsOf(layout).b).at(-1) ?? 0];
+  const wide = (geluInput || b.source.kind !== "quantized") && isWide(type) ? type : "f32";
+  return { biasGradient: rounded(wide, [width], columnSums(summed, width)) };
+}
+
+/** The f32 values before GELU and the cast. */
+function products(input: GemmCase): number[] {
+  const { a, b, alpha, beta, c, bias } = input;
+  const sums = accumulators(input);
+  const [columns, depth] = a.codes.matrix;
+  const addends = c ? wideValues(c) : [];
+  const biases = bias && depth > 0 ? wideValues(bias) : undefined;
+  const task = {
+    alpha: fullAlpha(alpha, a, b),
+    scaleA: factorOf(a),
+    scaleB: factorOf(b),
+    beta: c ? Math.fround(beta ?? 1) : 0,
+    split: typeof input.splitK === "number" && input.splitK > 1,
+  };
+  return sums.map((acc, i) =>
+    oracle.epilogue(acc, { ...task, c: addends[i] ?? 0, bias: biases?.[i % columns] }),
+  );
+}
+
+/** A factor of the whole operand. */
+function factorOf({ source, scales }: OperandCase): number {
+  const perTensor = source.kind === "scaled" ? source.tile : source.kind === "quantized" && source.spec.tile;
+  return perTensor === "tensor" && scales ? fromBits(scales.codes[0] as number) : 1;
+}
+
+/** numerics.md §5.10. */
+function fullAlpha(alpha: number, ...operands: readonly OperandCase[]): number {
+  const factors = operands.flatMap(({ source, amax }) =>
+    amax && source.kind === "quantized"
+      ? [{ amax: fromBits(amax.codes[0] as number), divisor: 6 * source.spec.e4m3Max }]
+      : [],
+  );
+  const scaled = factors.reduce((product, { amax }) => mul(product, amax), Math.fround(alpha));
+  if (factors.length === 0) return scaled;
+  return mul(
+    scaled,
+    div(
+      1,
+      factors.reduce((product, { divisor }) => product * divisor, 1),
+    ),
+  );
+}
+
+/** The sums along K by the datapath. Lines that are equal are multiplied once. */
+function accumulators({ a, b, datapath, useSplitAccumulator, splitK }: GemmCase): number[] {
+  const serving = servingOf(datapath, multiplied(b), multiplied(a), useSplitAccumulator);
+  const splits = splitK === "auto" ? 1 : splitK;
+  if (!serving || (splits > 1 && serving.splitTile === 0))
+    throw new UnsupportedError("gemm", `datapath.md has no ${datapath} rule for these operands`);
+  const [x, w] = [distinct(oracleOperand(b)), distinct(oracleOperand(a))];
+  const sums = oracle.gemm({ ...serving, splits, x: x.operand, w: w.operand });
+  return x.places.flatMap((i) => w.places.map((j) => sums[i]?.[j] as number));
+}
+
+/** The lines that differ in an element or a scale, and which of them each line is. */
+function distinct(operand: oracle.OracleOperand) {
+  const { lines, scale } = operand;
+  const kept = new Map<string, number>();
+  const firsts: number[] = [];
+  const places = lines.map((line, i) => {
+    const key = line.map((x, k) => `${Object.is(x, -0) ? "-0" : x}*${scale?.(i, k) ?? 1}`).join();
+    const known = kept.get(key);
+    if (known !== undefined) return known;
+    kept.set(key, firsts.length);
+    return firsts.push(i) - 1;
+  });
+  const only: oracle.OracleOperand = {
+    ...operand,
+    lines: firsts.map((i) => lines[i] as readonly number[]),
+    ...(scale ? { scale: (line, k) => scale(firsts[line] as number, k) } : {}),
+  };
+  return { operand: only, places };
+}

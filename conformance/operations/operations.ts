@@ -1,0 +1,130 @@
+/** The table of operations under test. A new operation is one row. */
+import { type Backend, requireBackend } from "../../src/backends/backend.js";
+import type { Complete } from "../../src/options.js";
+import { Scope } from "../../src/tensor/scope.js";
+import { decodeOperation } from "./cast/decode.js";
+import { encodeOperation } from "./cast/encode.js";
+import {
+  activationBackwardOperation,
+  activationOperation,
+  gatedBackwardOperation,
+  gatedOperation,
+} from "./elementwise/activation.js";
+import { addOperation } from "./elementwise/add.js";
+import { scaledOperation } from "./elementwise/scaled.js";
+import { batchedGemmOperation } from "./gemm/batched.js";
+import { gemmOperation } from "./gemm/gemm.js";
+import { expectNoLeak, GuardedBackend } from "./guarded.js";
+import { relayoutOperation, swapAxesOperation, transposeOperation } from "./layout/layout.js";
+import type { Answer, Operation } from "./operation.js";
+import { activationQuantizeOperation } from "./quantize/activation-quantize.js";
+import { amaxOperation } from "./quantize/amax.js";
+import { dequantizeOperation } from "./quantize/dequantize.js";
+import { hadamardOperation } from "./quantize/hadamard.js";
+import { normQuantizeOperation } from "./quantize/norm-quantize.js";
+import { quantizeOperation } from "./quantize/quantize.js";
+import { embeddingBackwardOperation, embeddingOperation } from "./rows/embedding.js";
+import {
+  crossEntropyBackwardOperation,
+  crossEntropyOperation,
+  mseBackwardOperation,
+  mseOperation,
+} from "./rows/loss.js";
+import { columnSumOperation, normBackwardOperation, normOperation } from "./rows/norm.js";
+import { softmaxBackwardOperation, softmaxOperation } from "./rows/softmax.js";
+import { updateScalesOperation } from "./update/delayed-scaling.js";
+import { gradNormOperation } from "./update/grad-norm.js";
+import { adamwOperation, sgdOperation } from "./update/optimizer.js";
+
+const ROWS = {
+  encode: encodeOperation,
+  decode: decodeOperation,
+  amax: amaxOperation,
+  quantize: quantizeOperation,
+  dequantize: dequantizeOperation,
+  transpose: transposeOperation,
+  swapAxes: swapAxesOperation,
+  relayout: relayoutOperation,
+  hadamard: hadamardOperation,
+  activation: activationOperation,
+  activationBackward: activationBackwardOperation,
+  gated: gatedOperation,
+  gatedBackward: gatedBackwardOperation,
+  activationQuantize: activationQuantizeOperation,
+  norm: normOperation,
+  normQuantize: normQuantizeOperation,
+  normBackward: normBackwardOperation,
+  softmax: softmaxOperation,
+  softmaxBackward: softmaxBackwardOperation,
+  add: addOperation,
+  scaled: scaledOperation,
+  columnSum: columnSumOperation,
+  crossEntropy: crossEntropyOperation,
+  crossEntropyBackward: crossEntropyBackwardOperation,
+  mse: mseOperation,
+  mseBackward: mseBackwardOperation,
+  embedding: embeddingOperation,
+  embeddingBackward: embeddingBackwardOperation,
+  gradNorm: gradNormOperation,
+  updateScales: updateScalesOperation,
+  sgd: sgdOperation,
+  adamw: adamwOperation,
+  gemm: gemmOperation,
+  batchedGemm: batchedGemmOperation,
+};
+
+/** The input of each operation, as plain data. */
+export type Cases = {
+  readonly [K in keyof typeof ROWS]: (typeof ROWS)[K] extends Operation<infer C> ? C : never;
+};
+
+export type OperationName = keyof Cases;
+
+export const OPERATIONS: { readonly [K in OperationName]: Operation<Cases[K]> } = ROWS;
+
+export const OPERATION_NAMES = Object.keys(ROWS) as readonly OperationName[];
+
+/**
+ * Something that computes: each operation it has, as a function from plain data to plain data. Answers are
+ * named as in the table (`codes`; `rowwise.data`, `rowwise.scaleInv`, ...).
+ */
+export type Subject = {
+  readonly [K in OperationName]?: ((input: Cases[K]) => Answer | Promise<Answer>) | undefined;
+};
+
+/** The independent oracles: exact arithmetic, no code in common with the reference. */
+export const ORACLE: Complete<Subject> = mapOperations((_, operation) => operation.oracle);
+
+/**
+ * A backend as a subject. Its outputs start as poison between fences; a run that leaves bytes behind fails. Throws
+ * `ArgumentError` for what is no backend, `DisposedError` for one that is gone.
+ */
+export function backendSubject(backend: Backend): Complete<Subject> {
+  requireBackend("backendSubject", backend);
+  const guarded = new GuardedBackend(backend);
+  return mapOperations((_, { run }) => (input) => {
+    const before = backend.memoryUse();
+    const answer = inScope(() => run(guarded, input));
+    expectNoLeak(backend, before);
+    return answer;
+  });
+}
+
+function inScope<T>(body: () => T): T {
+  using _scope = new Scope();
+  return body();
+}
+
+type Made<K extends OperationName> = (input: Cases[K]) => Answer;
+
+function mapOperations(
+  make: <C>(name: OperationName, operation: Operation<C>) => (input: C) => Answer,
+): Complete<Subject> {
+  const entry = <K extends OperationName>(name: K): Made<K> => make(name, OPERATIONS[name]);
+  const subject: { -readonly [K in OperationName]?: Made<K> } = {};
+  const set = <K extends OperationName>(name: K): void => {
+    subject[name] = entry(name) as (typeof subject)[K];
+  };
+  for (const name of OPERATION_NAMES) set(name);
+  return subject as Complete<Subject>;
+}

@@ -1,0 +1,113 @@
+/** dequantize: any codes under any scales, also those that no quantizer would choose. */
+import * as fc from "fast-check";
+import { BLOCK_FORMATS, type BlockFormatName, tileSize } from "../../../src/formats/block.js";
+import { factsOf } from "../../../src/formats/derive.js";
+import { copyGeometry } from "../../../src/tensor/geometry.js";
+import type { Direction, QuantizeSpec, ScaleLayout } from "../../../src/tensor/quantized.js";
+import { asMatrix, elementCount, type Shape, type WideDType } from "../../../src/tensor/shape.js";
+import { matrixShape } from "../../arbitraries/matrices.js";
+import { anyPattern, specialPattern } from "../../arbitraries/patterns.js";
+import { words } from "../../arbitraries/random.js";
+import { quantizeSpec, scaleLayout } from "../../arbitraries/specs.js";
+import { wideType } from "../../arbitraries/wide.js";
+import * as oracle from "../../oracle/quantize/dequantize.js";
+import { download, fromCodes, type PlainTensor } from "../../values/plain.js";
+import type { Operation } from "../operation.js";
+import type { Shapes } from "./quantize.js";
+import { layOut, oracleSpec, uploadQuantized } from "./quantized.js";
+
+export interface DequantizeCase {
+  readonly spec: QuantizeSpec;
+  /** The logical shape. */
+  readonly shape: Shape;
+  readonly direction: Direction;
+  readonly scaleLayout: ScaleLayout;
+  readonly data: PlainTensor;
+  /** In `scaleLayout`. */
+  readonly scaleInv: PlainTensor;
+  /** The same in logical layout. */
+  readonly logicalScales: PlainTensor;
+  /** nvfp4 only. */
+  readonly amax?: PlainTensor | undefined;
+  readonly dtype: WideDType;
+}
+
+/** Scale codes: f32 patterns of every size, or all bytes of the scale's format. */
+function scaleCodes(spec: QuantizeSpec, seed: number, count: number, plant: number): number[] {
+  const { scale } = BLOCK_FORMATS[spec.quantizer];
+  return Array.from(words(seed, count), (word, i) => {
+    if (scale !== "f32") return (seed === 0 ? 127 : word) % 256;
+    if (i === plant % count) return plant;
+    return seed === 0 ? 0x3f800000 : (word & 0x7fffff) | ((64 + (word >>> 25)) << 23);
+  });
+}
+
+const smallShapes: Shapes = (multiple, block) => matrixShape(multiple, block, 4096);
+
+/** Of tensors of those shapes and quantizers. */
+export function dequantizeCase(
+  shapes = smallShapes,
+  names?: readonly BlockFormatName[],
+): fc.Arbitrary<DequantizeCase> {
+  return quantizeSpec(names).chain((spec) => {
+    const { multiple } = BLOCK_FORMATS[spec.quantizer];
+    const pattern = fc.oneof(specialPattern(), anyPattern());
+    return fc
+      .record({
+        shape: shapes(multiple, tileSize(spec.tile)[1]),
+        direction: fc.constantFrom<Direction>(
+          "rowwise",
+          ...(spec.quantizer === "nvfp4" ? [] : ["columnwise" as const]),
+        ),
+        scaleLayout: scaleLayout(spec),
+        seed: fc.nat(),
+        plant: pattern,
+        amax: fc.oneof(fc.constantFrom(0x3f800000, 0x45280000), pattern),
+        dtype: wideType(),
+      })
+      .map(({ seed, plant, amax, ...rest }) => {
+        const matrix = asMatrix(rest.shape);
+        const logical = copyGeometry(spec, matrix, rest.direction, "logical");
+        const stored = copyGeometry(spec, matrix, rest.direction, rest.scaleLayout);
+        const scales = scaleCodes(spec, seed, elementCount(logical.scaleShape), plant);
+        const codes = Array.from(
+          words(seed, elementCount(rest.shape)),
+          (word) => (word >>> 24) % 2 ** factsOf(spec.format).bits,
+        );
+        const laidOut = layOut(
+          { values: scales, shape: logical.logicalScale },
+          spec,
+          rest.direction,
+          rest.scaleLayout,
+        );
+        return {
+          ...rest,
+          spec,
+          data: fromCodes(stored.dataType, stored.dataShape, codes),
+          scaleInv: fromCodes(stored.scaleType, stored.scaleShape, laidOut.values),
+          logicalScales: fromCodes(logical.scaleType, logical.scaleShape, scales),
+          ...(spec.quantizer === "nvfp4" ? { amax: fromCodes("f32", [1], [amax]) } : {}),
+        };
+      });
+  });
+}
+
+export const dequantizeOperation: Operation<DequantizeCase> = {
+  arbitrary: dequantizeCase(),
+  run(backend, { spec, shape, direction, scaleLayout: layout, dtype, ...parts }) {
+    return {
+      values: download(uploadQuantized(backend, spec, shape, direction, layout, parts).dequantize(dtype)),
+    };
+  },
+  oracle({ spec, shape, direction, data, logicalScales, amax, dtype }) {
+    const copy = {
+      codes: Uint8Array.from(data.codes),
+      shape: asMatrix(data.shape),
+      scale: Array.from(logicalScales.codes),
+      scaleShape: logicalScales.shape,
+      ...(amax ? { amax: amax.codes[0] as number } : {}),
+    };
+    const values = oracle.dequantize(copy, direction, oracleSpec(spec), dtype);
+    return { values: fromCodes(dtype, shape, values) };
+  },
+};

@@ -1,0 +1,64 @@
+/** hadamard: each 16 rows of a column through a tensor-core step. */
+import * as fc from "fast-check";
+import { hadamard, RHT_SIGNS } from "../../../src/ops/quantize/hadamard.js";
+import { specialPattern } from "../../arbitraries/patterns.js";
+import { splitmix32 } from "../../arbitraries/random.js";
+import { rht16 } from "../../oracle/quantize/hadamard.js";
+import { download, fromCodes, type PlainTensor, upload, wideValues } from "../../values/plain.js";
+import type { Operation } from "../operation.js";
+
+export interface HadamardCase {
+  /** [16 n, K] */
+  readonly x: PlainTensor<"bf16">;
+  /** No signs, or the fixed ones. */
+  readonly signs: 0 | typeof RHT_SIGNS;
+}
+
+/**
+ * Chunks whose large elements cancel, so that what is left shows how far below them the sum was cut: elements
+ * of few bits lie at the top, or `depth` binades below it.
+ */
+function cancelling(seed: number, count: number, top: number, depth: number): number[] {
+  const next = splitmix32(seed);
+  return Array.from({ length: count }, () => {
+    const word = next();
+    const low = (word & 3) !== 0;
+    const exponent = Math.max(top - (low ? depth - ((word >>> 8) % 4) : 0), 0);
+    return ((word >>> 16) & 0x8000) | (exponent << 7) | (low ? (word >>> 2) & 0x7f : 0);
+  });
+}
+
+function hadamardCase(): fc.Arbitrary<HadamardCase> {
+  return fc
+    .record({
+      chunks: fc.integer({ min: 0, max: 3 }),
+      columns: fc.oneof(fc.integer({ min: 0, max: 5 }), fc.constantFrom(17, 33)),
+      seed: fc.nat(),
+      top: fc.oneof(fc.constant(127), fc.integer({ min: 0, max: 254 })),
+      depth: fc.oneof(fc.integer({ min: 0, max: 30 }), fc.integer({ min: 22, max: 28 })),
+      plants: fc.array(fc.tuple(fc.nat(), specialPattern()), { maxLength: 2 }),
+      signs: fc.constantFrom(0, RHT_SIGNS),
+    } as const)
+    .map(({ chunks, columns, seed, top, depth, plants, signs }) => {
+      const codes = cancelling(seed, 16 * chunks * columns, top, depth);
+      for (const [at, bits] of codes.length > 0 ? plants : []) codes[at % codes.length] = bits >>> 16;
+      return { x: fromCodes("bf16", [16 * chunks, columns], codes), signs };
+    });
+}
+
+export const hadamardOperation: Operation<HadamardCase> = {
+  arbitrary: hadamardCase(),
+  run: (backend, { x, signs }) => ({ out: download(hadamard(upload(backend, x), signs)) }),
+  oracle({ x, signs }) {
+    const [rows, columns] = x.matrix;
+    const values = wideValues(x);
+    const out = new Uint16Array(rows * columns);
+    for (let column = 0; column < columns; column++) {
+      for (let top = 0; top < rows; top += 16) {
+        const chunk = Array.from({ length: 16 }, (_, i) => values[(top + i) * columns + column] as number);
+        out.set(rht16(chunk, signs !== 0), column * rows + top);
+      }
+    }
+    return { out: fromCodes("bf16", [columns, rows], out) };
+  },
+};

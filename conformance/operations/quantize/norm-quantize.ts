@@ -1,0 +1,56 @@
+/** Norms quantized as they are computed. */
+import * as fc from "fast-check";
+import { BLOCK_FORMATS, type BlockFormatName, tileSize } from "../../../src/formats/block.js";
+import { matrixShape } from "../../arbitraries/matrices.js";
+import { quantizeSpec, sourceType } from "../../arbitraries/specs.js";
+import { wideTensor } from "../../arbitraries/wide.js";
+import { quantizeNormed } from "../../oracle/quantize/computed.js";
+import { download, type PlainTensor, upload, wideValues } from "../../values/plain.js";
+import type { Operation } from "../operation.js";
+import { type NormCase, normAnswer, parameters, smallTerms } from "../rows/norm.js";
+import { askOracle, type Quantization, quantizationBy, runQuantizer, type Shapes } from "./quantize.js";
+
+/** LayerNorm, or RMSNorm without beta, and the quantization of its result. */
+export interface NormQuantizeCase extends Quantization, Omit<NormCase, "outDtype"> {}
+
+/** Fused quantizations by `names`, of norms of those shapes. */
+export function normQuantizeCase(
+  names?: readonly BlockFormatName[],
+  shapes: Shapes = matrixShape,
+): fc.Arbitrary<NormQuantizeCase> {
+  return quantizeSpec(names).chain((spec) => {
+    const { multiple } = BLOCK_FORMATS[spec.quantizer];
+    // what is quantized is rounded to the type of x
+    return fc
+      .tuple(shapes(multiple, tileSize(spec.tile)[1]), sourceType(spec))
+      .chain(([shape, dtype]) =>
+        fc
+          .tuple(wideTensor(shape, { dtype }), parameters(shape), smallTerms, quantizationBy(spec))
+          .map(([x, norm, epsilon, how]) => ({ ...how, ...norm, x, epsilon })),
+      );
+  });
+}
+
+export const normQuantizeOperation: Operation<NormQuantizeCase> = {
+  arbitrary: normQuantizeCase(),
+  run(backend, { x, gamma, beta, epsilon, zeroCentered, ...how }) {
+    const parts = { gamma: upload(backend, gamma), beta: beta && upload(backend, beta) };
+    const statistics: Record<string, PlainTensor> = {};
+    const answer = runQuantizer(backend, how, (quantizer) => {
+      const { out, mean, rstd } = quantizer.quantizeNorm(upload(backend, x), {
+        ...parts,
+        epsilon,
+        zeroCentered,
+      });
+      statistics.rstd = download(rstd);
+      if (mean) statistics.mean = download(mean);
+      return out;
+    });
+    return { ...answer, ...statistics };
+  },
+  oracle({ x, gamma, beta, epsilon, zeroCentered, ...how }) {
+    const { out, ...statistics } = normAnswer({ x, gamma, beta, epsilon, zeroCentered, outDtype: "f32" });
+    const source = { data: wideValues(out as PlainTensor<"f32">), shape: x.matrix, dtype: x.dtype };
+    return { ...askOracle(how, source.shape, (spec) => quantizeNormed(source, spec)), ...statistics };
+  },
+};

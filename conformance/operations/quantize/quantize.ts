@@ -1,0 +1,154 @@
+/** quantize: wide matrices to codes and scales, under every quantizer. */
+import * as fc from "fast-check";
+import type { Backend } from "../../../src/backends/backend.js";
+import type { RandomSource } from "../../../src/backends/ops.js";
+import { BLOCK_FORMATS, type BlockFormatName, tileSize } from "../../../src/formats/block.js";
+import { factsOf } from "../../../src/formats/derive.js";
+import { callable } from "../../../src/options.js";
+import type { Quantizer } from "../../../src/quantizers/quantizer.js";
+import { copyGeometry } from "../../../src/tensor/geometry.js";
+import type { QuantizedTensor, QuantizeSpec, ScaleLayout, Usage } from "../../../src/tensor/quantized.js";
+import { type DType, elementCount, type Shape, type WideDType } from "../../../src/tensor/shape.js";
+import type { Tensor } from "../../../src/tensor/tensor.js";
+import { randomSource } from "../../arbitraries/formats.js";
+import { matrixShape, wideMatrix } from "../../arbitraries/matrices.js";
+import { words } from "../../arbitraries/random.js";
+import { quantizeSpec, scaleLayout, sourceType, usage } from "../../arbitraries/specs.js";
+import * as oracle from "../../oracle/quantize/quantize.js";
+import { download, fromCodes, PlainTensor, upload, wideValues } from "../../values/plain.js";
+import type { Answer, Operation } from "../operation.js";
+import { DIRECTIONS, downloadQuantized, layOut, oracleSpec, SpecQuantizer } from "./quantized.js";
+
+/** How to quantize, and into what. */
+export interface Quantization {
+  readonly spec: QuantizeSpec;
+  readonly usage: Usage;
+  readonly scaleLayout: ScaleLayout;
+  /** For stochastic rounding. */
+  readonly random: RandomSource;
+  /** fp8-delayed: the factor of the elements. */
+  readonly scale: number;
+  /** fp8-delayed: whether an amax is recorded. Default true. */
+  readonly records?: boolean;
+}
+
+export interface QuantizeCase extends Quantization {
+  readonly x: PlainTensor<WideDType>;
+  /** The flag that the target, full of other bytes, is updated under; without it a new one is made. */
+  readonly noop?: number | undefined;
+}
+
+/** The flag is exactly 1, or anything else. */
+export const NOOPS = [undefined, 1, 0, 2, Number.NaN] as const;
+
+const delayedScale = fc.oneof(fc.constantFrom(1, 2, 448, 2 ** -10), fc.float({ min: 0, noNaN: true }));
+
+/** Shapes for a format: rows and columns are multiples of `multiple`, blocks `block` long. */
+export type Shapes = (multiple: number, block: number) => fc.Arbitrary<Shape>;
+
+/** Quantizations by `spec`. */
+export function quantizationBy(spec: QuantizeSpec): fc.Arbitrary<Quantization> {
+  return fc.record({
+    spec: fc.constant(spec),
+    usage: usage(),
+    scaleLayout: scaleLayout(spec),
+    random: randomSource(),
+    scale: delayedScale,
+    records: fc.integer({ min: 0, max: 3 }).map((n) => n < 3),
+  });
+}
+
+/** Quantizations by `names`, of matrices planted for their blocks. Throws `ArgumentError` for names that are none. */
+export function quantizeCase(
+  names?: readonly BlockFormatName[],
+  shapes: Shapes = matrixShape,
+): fc.Arbitrary<QuantizeCase> {
+  callable("quantizeCase", "shapes", shapes);
+  return quantizeSpec(names).chain((spec) => {
+    const block = tileSize(spec.tile)[1];
+    const { multiple } = BLOCK_FORMATS[spec.quantizer];
+    const aim = fc.tuple(sourceType(spec), shapes(multiple, block));
+    const { max } = factsOf(spec.format);
+    const x = aim.chain(([dtype, shape]) => wideMatrix({ dtype, shape, block, max }));
+    const noop = fc.oneof({ weight: 5, arbitrary: fc.constant(undefined) }, fc.constantFrom(...NOOPS));
+    return fc
+      .tuple(x, quantizationBy(spec), noop)
+      .map(([source, rest, flag]) => ({ ...rest, x: source, noop: flag }));
+  });
+}
+
+/** What `quantize` makes with a quantizer that is told all that; the amax it records, too. */
+export function runQuantizer(
+  backend: Backend,
+  { spec, usage: copies, scaleLayout: layout, random, scale, records = true }: Quantization,
+  quantize: (quantizer: Quantizer) => QuantizedTensor,
+): Answer {
+  const options = { ...copies, scaleLayout: layout };
+  if (spec.quantizer !== "fp8-delayed")
+    return downloadQuantized(quantize(new SpecQuantizer(spec, options, { random })));
+  const factor = upload(backend, scalar(scale));
+  if (!records) return downloadQuantized(quantize(new SpecQuantizer(spec, options, { scale: factor })));
+  const amaxRecord = upload(backend, scalar(0));
+  const copy = downloadQuantized(quantize(new SpecQuantizer(spec, options, { scale: factor, amaxRecord })));
+  return { ...copy, amax: download(amaxRecord) };
+}
+
+/** What an oracle says to the same, for a matrix of that size. */
+export function askOracle(
+  { spec, usage: copies, scaleLayout: layout, random, scale, records = true }: Quantization,
+  matrix: readonly [rows: number, columns: number],
+  quantize: (spec: oracle.QuantizeSpec) => oracle.Quantized,
+): Answer {
+  const wanted = DIRECTIONS.filter((direction) => copies[direction]);
+  const result = quantize({ ...oracleSpec(spec), ...random, scale, usage: wanted });
+  const answer: Record<string, PlainTensor> = {};
+  for (const direction of wanted) {
+    const copy = result[direction];
+    if (!copy) continue;
+    const { dataType, dataShape, scaleType, scaleShape } = copyGeometry(spec, matrix, direction, layout);
+    const [rows = 1, columns = 1] = copy.scaleShape;
+    const { values } = layOut({ values: copy.scale, shape: [rows, columns] }, spec, direction, layout);
+    answer[`${direction}.data`] = fromCodes(dataType, dataShape, copy.codes);
+    answer[`${direction}.scaleInv`] = fromCodes(scaleType, scaleShape, values);
+    if (copy.amax !== undefined) answer[`${direction}.amax`] = fromCodes("f32", [1], [copy.amax]);
+  }
+  if (result.amax !== undefined && records) answer.amax = fromCodes("f32", [1], [result.amax]);
+  return answer;
+}
+
+/** What lies in a target before it is updated: bytes of every kind. */
+function bytesBefore<D extends DType>(dtype: D, shape: Shape): PlainTensor<D> {
+  return fromCodes(dtype, shape, words(1, elementCount(shape)));
+}
+
+function update(quantizer: Quantizer, x: Tensor<WideDType>, flag: number): QuantizedTensor {
+  const target = quantizer.makeEmpty(x.backend, x.shape, x.dtype);
+  for (const member of target.members) member.write(bytesBefore(member.dtype, member.shape).data);
+  quantizer.updateQuantized(x, target, { noop: upload(x.backend, scalar(flag)) });
+  return target;
+}
+
+export const quantizeOperation: Operation<QuantizeCase> = {
+  arbitrary: quantizeCase(),
+  run: (backend, { x, noop, ...how }) =>
+    runQuantizer(backend, how, (quantizer) => {
+      const source = upload(backend, x);
+      return noop === undefined ? quantizer.quantize(source) : update(quantizer, source, noop);
+    }),
+  oracle({ x, noop, ...how }) {
+    const answer = askOracle(how, x.matrix, (spec) =>
+      oracle.quantize({ data: wideValues(x), shape: x.matrix, dtype: x.dtype }, spec),
+    );
+    if (noop !== 1) return answer;
+    const before = Object.entries(answer).map(([name, { dtype, shape }]) => [
+      name,
+      name === "amax" ? scalar(0) : bytesBefore(dtype, shape),
+    ]);
+    return Object.fromEntries(before);
+  },
+};
+
+/** One f32. */
+export function scalar(value: number): PlainTensor<"f32"> {
+  return new PlainTensor("f32", [1], Float32Array.of(value));
+}

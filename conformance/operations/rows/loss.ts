@@ -1,0 +1,147 @@
+/** Losses, forward and backward. */
+import * as fc from "fast-check";
+import { crossEntropy, crossEntropyBackward, mse, mseBackward } from "../../../src/ops/rows/loss.js";
+import { asMatrix, type WideDType } from "../../../src/tensor/shape.js";
+import { laneShape, wideTensor } from "../../arbitraries/wide.js";
+import * as oracle from "../../oracle/rows/loss.js";
+import { download, PlainTensor, upload, wideValues } from "../../values/plain.js";
+import { rounded, rowsOf } from "../../values/rounded.js";
+import type { Operation } from "../operation.js";
+
+export interface CrossEntropyCase {
+  /** [..., V] */
+  readonly logits: PlainTensor<WideDType>;
+  /** One a row: a class, `ignore`, or no class at all. */
+  readonly targets: PlainTensor<"i32">;
+  readonly smoothing: number;
+  readonly ignore: number;
+}
+
+/** The statistics that the backward pass takes are those of the forward pass. */
+export interface CrossEntropyBackwardCase extends CrossEntropyCase {
+  /** One a row. */
+  readonly grad: PlainTensor<"f32">;
+  readonly maximum: PlainTensor<"f32">;
+  readonly total: PlainTensor<"f32">;
+}
+
+const LOWEST = -(2 ** 31);
+/** Where e^x under- and overflows. */
+const EDGES = [0, 2 ** -24, 16.6, 87.3, 88.723, 103.97, 104];
+
+const losses: fc.Arbitrary<CrossEntropyCase> = laneShape().chain((shape) => {
+  const [rows, classes] = asMatrix(shape);
+  return fc
+    .record({
+      logits: wideTensor(shape, { edges: EDGES }),
+      smoothing: fc.constantFrom(0, 0.1, 1, 0.5, 2 ** -149, 1e-60),
+      ignore: fc.constantFrom(-100, 0, -1, LOWEST),
+      targets: fc.array(
+        fc.oneof(
+          { weight: 5, arbitrary: fc.nat({ max: Math.max(classes - 1, 0) }) },
+          fc.constantFrom(-100, -1, 0, classes, classes + 1, LOWEST, 2 ** 31 - 1),
+        ),
+        { minLength: rows, maxLength: rows },
+      ),
+    })
+    .map(({ targets, ...rest }) => ({
+      ...rest,
+      targets: new PlainTensor("i32", [rows], Int32Array.from(targets)),
+    }));
+});
+
+function rowLosses({ logits, targets, ...options }: CrossEntropyCase): oracle.CrossEntropy[] {
+  return rowsOf(logits).map((row, i) => oracle.crossEntropy(row, targets.data[i] as number, options));
+}
+
+/** What the forward pass gives. */
+function forward(input: CrossEntropyCase) {
+  const rows = rowLosses(input);
+  const each = (pick: (row: oracle.CrossEntropy) => number): PlainTensor<"f32"> =>
+    rounded("f32", [rows.length], rows.map(pick));
+  return {
+    loss: each(({ loss }) => loss),
+    maximum: each(({ maximum }) => maximum),
+    total: each(({ total }) => total),
+  };
+}
+
+export const crossEntropyOperation: Operation<CrossEntropyCase> = {
+  arbitrary: losses,
+  run(backend, { logits, targets, ...options }) {
+    const made = crossEntropy(upload(backend, logits), upload(backend, targets), options);
+    return { loss: download(made.loss), maximum: download(made.maximum), total: download(made.total) };
+  },
+  oracle: forward,
+};
+
+export const crossEntropyBackwardOperation: Operation<CrossEntropyBackwardCase> = {
+  arbitrary: losses.chain((input) =>
+    wideTensor([input.targets.data.length], { dtype: "f32" }).map((grad) => {
+      const { maximum, total } = forward(input);
+      return { ...input, grad, maximum, total };
+    }),
+  ),
+  run(backend, { smoothing, ignore, ...tensors }) {
+    const { grad, logits, targets, maximum, total } = tensors;
+    const inputs = {
+      grad: upload(backend, grad),
+      logits: upload(backend, logits),
+      targets: upload(backend, targets),
+      maximum: upload(backend, maximum),
+      total: upload(backend, total),
+    };
+    return { dx: download(crossEntropyBackward(inputs, { smoothing, ignore })) };
+  },
+  oracle({ grad, maximum: _, total: __, ...input }) {
+    const upstream = wideValues(grad);
+    const dx = rowLosses(input).flatMap((row, i) => row.dx(upstream[i] as number));
+    return { dx: rounded(input.logits.dtype, input.logits.shape, dx) };
+  },
+};
+
+export interface MseCase {
+  /** [..., C] */
+  readonly x: PlainTensor<WideDType>;
+  readonly target: PlainTensor<WideDType>;
+}
+
+export interface MseBackwardCase extends MseCase {
+  /** One a row. */
+  readonly grad: PlainTensor<"f32">;
+}
+
+const errors: fc.Arbitrary<MseCase> = laneShape().chain((shape) =>
+  fc.record({ x: wideTensor(shape), target: wideTensor(shape) }),
+);
+
+function squaredErrors({ x, target }: MseCase): oracle.SquaredError[] {
+  const targets = rowsOf(target);
+  return rowsOf(x).map((row, i) => oracle.mse(row, targets[i] as number[]));
+}
+
+export const mseOperation: Operation<MseCase> = {
+  arbitrary: errors,
+  run: (backend, { x, target }) => ({
+    loss: download(mse(upload(backend, x), upload(backend, target)).loss),
+  }),
+  oracle(input) {
+    const rows = squaredErrors(input).map(({ loss }) => loss);
+    return { loss: rounded("f32", [rows.length], rows) };
+  },
+};
+
+export const mseBackwardOperation: Operation<MseBackwardCase> = {
+  arbitrary: errors.chain((input) =>
+    wideTensor([input.x.matrix[0]], { dtype: "f32" }).map((grad) => ({ ...input, grad })),
+  ),
+  run(backend, { grad, x, target }) {
+    const inputs = { grad: upload(backend, grad), x: upload(backend, x), target: upload(backend, target) };
+    return { dx: download(mseBackward(inputs)) };
+  },
+  oracle({ grad, ...input }) {
+    const upstream = wideValues(grad);
+    const dx = squaredErrors(input).flatMap((row, i) => row.dx(upstream[i] as number));
+    return { dx: rounded(input.x.dtype, input.x.shape, dx) };
+  },
+};

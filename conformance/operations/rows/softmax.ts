@@ -1,0 +1,83 @@
+/** Softmax over the last dimension, and its gradient. */
+import * as fc from "fast-check";
+import { softmax, softmaxBackward } from "../../../src/ops/rows/softmax.js";
+import type { Shape, WideDType } from "../../../src/tensor/shape.js";
+import { laneShape, wideTensor, wideType } from "../../arbitraries/wide.js";
+import * as oracle from "../../oracle/rows/softmax.js";
+import { download, type PlainTensor, upload } from "../../values/plain.js";
+import { rounded, rowsOf } from "../../values/rounded.js";
+import type { Operation } from "../operation.js";
+
+interface SoftmaxOptionsCase {
+  readonly causal: boolean;
+  readonly scale: number;
+  readonly outDtype: WideDType;
+}
+
+export interface SoftmaxCase extends SoftmaxOptionsCase {
+  /** [..., R, C] */
+  readonly x: PlainTensor<WideDType>;
+}
+
+/** y is any tensor, not only what softmax gives. */
+export interface SoftmaxBackwardCase extends SoftmaxOptionsCase {
+  readonly grad: PlainTensor<WideDType>;
+  readonly y: PlainTensor<WideDType>;
+}
+
+/** Where e^x under- and overflows. */
+const EDGES = [0, 2 ** -24, 16.6, 87.3, 88.723, 103.97, 104];
+
+const options = {
+  causal: fc.boolean(),
+  scale: fc.constantFrom(1, 0.125, 1 / Math.sqrt(80), -1, 0, 1e-60, 2 ** 127, 2 ** -149),
+  outDtype: wideType(),
+};
+
+/** Softmax of tensors of one shape, which `tensor` makes. */
+export function softmaxCase(
+  shape: Shape,
+  tensor: (shape: Shape) => fc.Arbitrary<PlainTensor<WideDType>>,
+): fc.Arbitrary<SoftmaxCase> {
+  return fc.record({ x: tensor(shape), ...options });
+}
+
+/** As `softmaxCase`. */
+export function softmaxBackwardCase(
+  shape: Shape,
+  tensor: (shape: Shape) => fc.Arbitrary<PlainTensor<WideDType>>,
+): fc.Arbitrary<SoftmaxBackwardCase> {
+  return fc.record({ grad: tensor(shape), y: tensor(shape), ...options });
+}
+
+/** The number of elements before the mask in each row. */
+function lengths({ shape, matrix }: PlainTensor, causal: boolean): number[] {
+  const [rows, columns] = matrix;
+  const period = shape.at(-2) ?? 1;
+  return Array.from({ length: rows }, (_, row) => oracle.unmasked(row % period, [period, columns], causal));
+}
+
+export const softmaxOperation: Operation<SoftmaxCase> = {
+  arbitrary: laneShape().chain((shape) => softmaxCase(shape, (of) => wideTensor(of, { edges: EDGES }))),
+  run: (backend, { x, ...rule }) => ({ out: download(softmax(upload(backend, x), rule)) }),
+  oracle({ x, causal, scale, outDtype }) {
+    const length = lengths(x, causal);
+    const out = rowsOf(x).flatMap((row, i) => oracle.softmax(row, length[i] as number, scale));
+    return { out: rounded(outDtype, x.shape, out) };
+  },
+};
+
+export const softmaxBackwardOperation: Operation<SoftmaxBackwardCase> = {
+  arbitrary: laneShape().chain((shape) => softmaxBackwardCase(shape, wideTensor)),
+  run: (backend, { grad, y, ...rule }) => ({
+    dx: download(softmaxBackward(upload(backend, grad), upload(backend, y), rule)),
+  }),
+  oracle({ grad, y, causal, scale, outDtype }) {
+    const length = lengths(y, causal);
+    const shares = rowsOf(y);
+    const dx = rowsOf(grad).flatMap((row, i) =>
+      oracle.softmaxBackward(row, shares[i] as number[], length[i] as number, scale),
+    );
+    return { dx: rounded(outDtype, y.shape, dx) };
+  },
+};

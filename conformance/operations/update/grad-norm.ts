@@ -1,0 +1,48 @@
+/** The norm of gradients and the factor that clips it. */
+import * as fc from "fast-check";
+import { gradNorm } from "../../../src/ops/update/grad-norm.js";
+import type { Shape, WideDType } from "../../../src/tensor/shape.js";
+import { laneShape, wideTensor } from "../../arbitraries/wide.js";
+import * as oracle from "../../oracle/update/grad-norm.js";
+import { download, type PlainTensor, upload, wideValues } from "../../values/plain.js";
+import { rounded } from "../../values/rounded.js";
+import type { Operation } from "../operation.js";
+
+export interface GradNormCase {
+  readonly grads: readonly PlainTensor<WideDType>[];
+  readonly maxNorm: number;
+}
+
+/** Squares under- and overflow there. */
+const EDGES = [0, 2 ** -75, 2 ** -63, 2 ** 63.5, 2 ** 64];
+
+function grads(shape: fc.Arbitrary<Shape>, most: number) {
+  return fc.array(
+    shape.chain((drawn) => wideTensor(drawn, { edges: EDGES })),
+    { minLength: 1, maxLength: most },
+  );
+}
+
+/** About the size of pieces. */
+const pieces = fc.constantFrom<Shape>([4096], [4095], [4097], [3, 2741], [8192], []);
+
+export const gradNormOperation: Operation<GradNormCase> = {
+  arbitrary: fc.record({
+    grads: fc.oneof(grads(laneShape(200), 4), grads(pieces, 2), grads(fc.constantFrom([1], [2, 3], [0]), 70)),
+    maxNorm: fc.constantFrom(1, 0, 0.1, 1e3, 1e-60, 2 ** -149, 3e38),
+  }),
+  run(backend, { grads, maxNorm }) {
+    const { norm, factor } = gradNorm(
+      grads.map((grad) => upload(backend, grad)),
+      { maxNorm },
+    );
+    return { norm: download(norm), factor: download(factor) };
+  },
+  oracle({ grads, maxNorm }) {
+    const { norm, factor } = oracle.gradNorm(
+      grads.map((grad) => Array.from(wideValues(grad))),
+      maxNorm,
+    );
+    return { norm: rounded("f32", [1], [norm]), factor: rounded("f32", [1], [factor]) };
+  },
+};

@@ -1,0 +1,267 @@
+/** Encoding and decoding of any scalar layout, by exact comparison with the values of its codes. */
+import type { ScalarLayout } from "../../../src/formats/scalar.js";
+import {
+  compare,
+  floorLog2,
+  fromBits,
+  magnitude,
+  minus,
+  ofNumber,
+  over,
+  plus,
+  powerOfTwo,
+  type Rational,
+  rational,
+  times,
+  toNumber,
+  truncate,
+} from "./rational.js";
+
+export type RoundingName =
+  | "tiesToEven"
+  | "tiesToAway"
+  | "towardZero"
+  | "towardPositive"
+  | "towardNegative"
+  | "toOdd"
+  | "stochastic";
+
+export type OverflowName = "saturate" | "nonfinite";
+
+/** From bit pattern `first` upward (as an unsigned integer), until the next step, the code is `code`. */
+export interface Step {
+  readonly first: number;
+  readonly code: number;
+}
+
+const ZERO = rational(0n);
+const HALF = rational(1n, 2n);
+const F32_LAYOUT: ScalarLayout = {
+  exponentBits: 8,
+  mantissaBits: 23,
+  bias: 127,
+  signed: true,
+  subnormals: true,
+  specials: "ieee",
+};
+const F32_INFINITY = 0x7f800000;
+const F32_SIGN = 0x80000000;
+
+/** The sign bit of a code; for an unsigned layout, the first number that is not a code. */
+function signBit(layout: ScalarLayout): number {
+  return 2 ** (layout.exponentBits + layout.mantissaBits);
+}
+
+/** The largest finite code, sign clear. */
+export function maxCode(layout: ScalarLayout): number {
+  const last = signBit(layout) - 1;
+  if (layout.specials === "nanOnly") return last - 1;
+  return layout.specials === "ieee" ? last - 2 ** layout.mantissaBits : last;
+}
+
+/** The code of a NaN input, whatever its sign. */
+function nanCode(layout: ScalarLayout): number {
+  return layout.specials === "fnuz" ? signBit(layout) : signBit(layout) - 1;
+}
+
+/** The code of what lies beyond the largest finite value under overflow "nonfinite". */
+function beyondCode(layout: ScalarLayout, sign: number): number {
+  if (layout.specials === "fnuz") return nanCode(layout);
+  if (layout.specials === "nanOnly") return sign + nanCode(layout);
+  return sign + maxCode(layout) + (layout.specials === "ieee" ? 1 : 0);
+}
+
+/** The exponent of the lowest binade of full precision. */
+function minExponent(layout: ScalarLayout): number {
+  return layout.subnormals ? 1 - layout.bias : -layout.bias;
+}
+
+/** The value of a code without sign, as if every exponent field were ordinary and exponents were unbounded. */
+function magnitudeOf(code: number, layout: ScalarLayout): Rational {
+  const binade = 2 ** layout.mantissaBits;
+  const field = Math.floor(code / binade);
+  const mantissa = code % binade;
+  const subnormal = field === 0 && layout.subnormals;
+  const significand = rational(BigInt(subnormal ? mantissa : binade + mantissa));
+  return times(significand, powerOfTwo((subnormal ? 1 : field) - layout.bias - layout.mantissaBits));
+}
+
+/**
+ * The last code whose value is not above a, exponents unbounded, and how far a lies toward the next (0 to 1).
+ * Below the smallest value of a layout without zero it is code 0, exactly.
+ */
+function locate(a: Rational, layout: ScalarLayout): { code: number; fraction: Rational } {
+  const lowest = minExponent(layout);
+  if (a.num === 0n) return { code: 0, fraction: ZERO };
+  if (!layout.subnormals && compare(a, powerOfTwo(lowest)) < 0) return { code: 0, fraction: ZERO };
+  const exponent = Math.max(floorLog2(a), lowest);
+  const units = over(a, powerOfTwo(exponent - layout.mantissaBits));
+  const whole = truncate(units);
+  const binades = exponent - lowest - (layout.subnormals ? 0 : 1);
+  return {
+    code: Number(whole) + binades * 2 ** layout.mantissaBits,
+    fraction: minus(units, rational(whole)),
+  };
+}
+
+/** What a rounding does to magnitudes, once the sign is known. */
+type Direction = "even" | "away" | "down" | "up" | "odd" | "random";
+
+function direction(rounding: RoundingName, negative: boolean): Direction {
+  switch (rounding) {
+    case "tiesToEven":
+      return "even";
+    case "tiesToAway":
+      return "away";
+    case "towardZero":
+      return "down";
+    case "towardPositive":
+      return negative ? "down" : "up";
+    case "towardNegative":
+      return negative ? "up" : "down";
+    case "toOdd":
+      return "odd";
+    case "stochastic":
+      return "random";
+  }
+}
+
+function roundsUp(code: number, fraction: Rational, toward: Direction, random16: number): boolean {
+  const half = compare(fraction, HALF);
+  switch (toward) {
+    case "even":
+      return half > 0 || (half === 0 && code % 2 === 1);
+    case "away":
+      return half >= 0;
+    case "down":
+      return false;
+    case "up":
+      return fraction.num > 0n;
+    case "odd":
+      return fraction.num > 0n && code % 2 === 0;
+    case "random":
+      return random16 < Number(truncate(times(fraction, powerOfTwo(16))));
+  }
+}
+
+/**
+ * The code of an f32 bit pattern (numerics.md choices 2 to 6). `random16` is read by stochastic rounding only.
+ * Layouts "ieee" need a mantissa bit, layouts "fnuz" a sign and subnormals; all others are free.
+ */
+export function encode(
+  bits: number,
+  layout: ScalarLayout,
+  rounding: RoundingName,
+  overflow: OverflowName,
+  random16 = 0,
+): number {
+  const x = fromBits(bits);
+  if (Number.isNaN(x)) return layout.specials === "finite" ? maxCode(layout) : nanCode(layout);
+  const negative = layout.signed && bits >= F32_SIGN;
+  const sign = negative ? signBit(layout) : 0;
+  const max = sign + maxCode(layout);
+  const beyond = overflow === "nonfinite" ? beyondCode(layout, sign) : max;
+  if (!Number.isFinite(x)) return beyond;
+
+  const toward = direction(rounding, negative);
+  const { code, fraction } = locate(magnitude(ofNumber(x)), layout);
+  const rounded = roundsUp(code, fraction, toward, random16) ? code + 1 : code;
+  if (rounded > maxCode(layout)) return toward === "down" || toward === "odd" ? max : beyond;
+  return rounded === 0 && layout.specials === "fnuz" ? 0 : sign + rounded;
+}
+
+/**
+ * The code of an f32 bit pattern by which a quantizer's 8 random bits decide: the magnitude goes up where they and the upper 8
+ * of the dropped bits have a carry. For layouts whose minus zero is one; it saturates.
+ */
+export function encodeByCarry(bits: number, layout: ScalarLayout, random8: number): number {
+  const cut = encode(bits, layout, "towardZero", "saturate");
+  const x = fromBits(bits);
+  if (!Number.isFinite(x) || cut % signBit(layout) === maxCode(layout)) return cut;
+  const { fraction } = locate(magnitude(ofNumber(x)), layout);
+  const dropped = Number(truncate(times(fraction, powerOfTwo(8))));
+  return dropped + random8 >= 256 ? cut + 1 : cut;
+}
+
+/** The exact value of a code; NaN, infinities and -0 where the layout has them. */
+export function decode(code: number, layout: ScalarLayout): number {
+  const negative = layout.signed && code >= signBit(layout);
+  const bare = negative ? code - signBit(layout) : code;
+  if (layout.specials === "fnuz" && negative && bare === 0) return Number.NaN;
+  if (bare > maxCode(layout)) {
+    const infinite = layout.specials === "ieee" && bare === maxCode(layout) + 1;
+    if (!infinite) return Number.NaN;
+    return negative ? Number.NEGATIVE_INFINITY : Number.POSITIVE_INFINITY;
+  }
+  const value = toNumber(magnitudeOf(bare, layout));
+  return negative ? -value : value;
+}
+
+/** Where rounding passes from `code` to the next: the point, and whether the point itself has passed. */
+function decision(
+  code: number,
+  toward: Direction,
+  layout: ScalarLayout,
+): { at: Rational; included: boolean } {
+  const here = magnitudeOf(code, layout);
+  const next = magnitudeOf(code + 1, layout);
+  const middle = times(plus(here, next), HALF);
+  const odd = code % 2 === 1;
+  switch (toward) {
+    case "even":
+      return { at: middle, included: odd };
+    case "away":
+      return { at: middle, included: true };
+    case "down":
+      return { at: next, included: true };
+    case "up":
+      return { at: here, included: false };
+    case "odd":
+      return odd ? { at: next, included: true } : { at: here, included: false };
+    case "random":
+      throw new RangeError("steps: stochastic rounding is not a function of its input alone");
+  }
+}
+
+/** The first f32 pattern at or past a decision point. */
+function firstPattern(point: { at: Rational; included: boolean }): number {
+  const { code, fraction } = locate(point.at, F32_LAYOUT);
+  return fraction.num === 0n && point.included ? code : code + 1;
+}
+
+/** Steps of the patterns of one sign, from plus or minus zero to its last NaN; `first` counts from that zero. */
+function halfSteps(
+  layout: ScalarLayout,
+  rounding: RoundingName,
+  overflow: OverflowName,
+  high: boolean,
+): Step[] {
+  const negative = layout.signed && high;
+  const sign = negative ? signBit(layout) : 0;
+  const max = maxCode(layout);
+  const toward = direction(rounding, negative);
+  const beyond = overflow === "nonfinite" ? beyondCode(layout, sign) : sign + max;
+  const zero = layout.specials === "fnuz" ? 0 : sign;
+  const result: Step[] = [{ first: 0, code: zero }];
+  for (let code = 0; code <= max; code++) {
+    if (code === max && (toward === "down" || toward === "odd")) break;
+    const first = firstPattern(decision(code, toward, layout));
+    if (first >= F32_INFINITY) break;
+    result.push({ first, code: code === max ? beyond : sign + code + 1 });
+  }
+  const nan = layout.specials === "finite" ? max : nanCode(layout);
+  result.push({ first: F32_INFINITY, code: beyond }, { first: F32_INFINITY + 1, code: nan });
+  return result;
+}
+
+/**
+ * The whole encode as a step function over patterns 0 to 2^32 - 1 in increasing order, from exact decision points
+ * and not from `encode`. Every step changes the code. Throws RangeError for stochastic rounding.
+ */
+export function steps(layout: ScalarLayout, rounding: RoundingName, overflow: OverflowName): Step[] {
+  const positive = halfSteps(layout, rounding, overflow, false);
+  const negative = halfSteps(layout, rounding, overflow, true);
+  const all = [...positive, ...negative.map(({ first, code }) => ({ first: first + F32_SIGN, code }))];
+  const lasting = all.filter((step, i) => all[i + 1]?.first !== step.first);
+  return lasting.filter((step, i) => lasting[i - 1]?.code !== step.code);
+}

@@ -1,0 +1,136 @@
+/** How amaxes become scales. Scales and amaxes are f32 values; block codes are codes of their scalar format. */
+import { SCALAR_FORMATS, type ScalarLayout } from "../../../src/formats/scalar.js";
+import { add, bitsOf, div, FLT_MAX, floorLog2, mul, ofNumber, sub } from "./rational.js";
+import { decode, encode, maxCode } from "./scalar.js";
+
+const { e2m1, e4m3, e8m0 } = SCALAR_FORMATS;
+
+/** What a block stores as its scale, and what its elements are multiplied by before they are encoded. */
+export interface BlockScale {
+  readonly stored: number;
+  readonly multiplier: number;
+}
+
+/** The largest |x|; NaN counts as nothing, and so does an empty block. */
+export function amaxOf(values: Iterable<number>): number {
+  let amax = 0;
+  for (const value of values) if (Math.abs(value) > amax) amax = Math.abs(value);
+  return amax;
+}
+
+/** The largest finite value of a format: 448, 57344, 6 ... */
+export function largest(layout: ScalarLayout): number {
+  return decode(maxCode(layout), layout);
+}
+
+function encodeSaturating(value: number, layout: ScalarLayout): number {
+  return encode(bitsOf(value), layout, "tiesToEven", "saturate");
+}
+
+export interface AmaxScaleOptions {
+  readonly max: number;
+  readonly pow2: boolean;
+  readonly epsilon: number;
+  /** What an overflowing scale becomes. */
+  readonly overflow: number;
+}
+
+/** numerics.md §2.3: the multiplier max / amax; 1 for an amax of 0, infinity or NaN. */
+export function scaleFromAmax(amax: number, { max, pow2, epsilon, overflow }: AmaxScaleOptions): number {
+  const floored = amax < epsilon ? epsilon : amax;
+  if (!Number.isFinite(floored) || floored === 0) return 1;
+  const quotient = div(max, floored);
+  const scale = Number.isFinite(quotient) ? quotient : overflow;
+  if (!pow2) return scale;
+  return decode(Math.floor(bitsOf(scale) / 2 ** 23), e8m0);
+}
+
+/** The code of a multiplier's reciprocal, stored in f32. */
+export function f32Scale(multiplier: number): BlockScale {
+  return { stored: bitsOf(div(1, multiplier)), multiplier };
+}
+
+/** numerics.md §1.4: the multiplier 2^(127 - code), NaN for code 255. */
+export function e8m0Reciprocal(code: number): number {
+  return div(1, decode(code, e8m0));
+}
+
+/** numerics.md §4.1 (MXFP8): amax * fl(1/max), rounded up to a power of two. */
+export function e8m0Up(amax: number, element: ScalarLayout): BlockScale {
+  const product = mul(amax, div(1, largest(element)));
+  const stored = encode(bitsOf(product), e8m0, "towardPositive", "saturate");
+  return { stored, multiplier: e8m0Reciprocal(stored) };
+}
+
+/** OCP MX 1.0 §6.3: floor(log2 amax) - emax of the element, clamped to -127 .. 127; infinity gives 254. */
+export function e8m0Floor(amax: number, element: ScalarLayout): BlockScale {
+  const stored = e8m0FloorCode(amax, element);
+  return { stored, multiplier: e8m0Reciprocal(stored) };
+}
+
+function e8m0FloorCode(amax: number, element: ScalarLayout): number {
+  if (amax === 0) return 0;
+  if (amax === Number.POSITIVE_INFINITY) return 254;
+  const exponent = floorLog2(ofNumber(amax)) - floorLog2(ofNumber(largest(element)));
+  return Math.min(Math.max(exponent, -127), 127) + 127;
+}
+
+/** numerics.md §5.1: S_enc of a tensor with amax G; `e4m3Max` is 448, or 256 in one mode of 4over6. */
+export function globalEncodeScale(g: number, e4m3Max = 448): number {
+  const scale = Math.min(div(6 * e4m3Max, g), FLT_MAX);
+  return g === 0 || scale === 0 ? 1 : scale;
+}
+
+function elementMultiplier(code: number, encodeScale: number): number {
+  return Math.min(div(1, mul(decode(code, e4m3), div(1, encodeScale))), FLT_MAX);
+}
+
+/** numerics.md §5.1: the block scale of a block with amax b in a tensor with amax G. */
+export function twoLevel(b: number, g: number): BlockScale {
+  const encodeScale = globalEncodeScale(g);
+  const raw = mul(b, mul(encodeScale, div(1, 6)));
+  const stored = encodeSaturating(Math.min(raw, FLT_MAX), e4m3);
+  return { stored, multiplier: elementMultiplier(stored, encodeScale) };
+}
+
+export type ErrorMetric = "mae" | "mse";
+
+export interface FourOverSixOptions {
+  readonly g: number;
+  readonly e4m3Max: 256 | 448;
+  readonly metric: ErrorMetric;
+}
+
+/** numerics.md §5.8: the better of mapping the block's amax to 6 and to 4; a tie goes to 6. */
+export function fourOverSix(lines: readonly (readonly number[])[], options: FourOverSixOptions): BlockScale {
+  const encodeScale = globalEncodeScale(options.g, options.e4m3Max);
+  const base = mul(div(amaxOf(lines.flat()), 6), encodeScale);
+  const candidate = (target: number): BlockScale => {
+    const stored = encodeSaturating(Math.min(target, 448), e4m3);
+    return { stored, multiplier: elementMultiplier(stored, encodeScale) };
+  };
+  const six = candidate(base);
+  const four = candidate(mul(base, 1.5));
+  return blockError(lines, four, options) < blockError(lines, six, options) ? four : six;
+}
+
+/** Lines add up element by element; the lines of a 16x16 block then by the tree 8, 4, 2, 1. */
+function blockError(
+  lines: readonly (readonly number[])[],
+  scale: BlockScale,
+  options: FourOverSixOptions,
+): number {
+  const sums = lines.map((line) => line.reduce((sum, x) => add(sum, elementError(x, scale, options)), 0));
+  if (sums.length === 1) return sums[0] ?? 0;
+  for (let stride = 8; stride >= 1; stride /= 2) {
+    for (let i = 0; i < stride; i++) sums[i] = add(sums[i] ?? 0, sums[i + stride] ?? 0);
+  }
+  return sums[0] ?? 0;
+}
+
+function elementError(x: number, scale: BlockScale, { g, e4m3Max, metric }: FourOverSixOptions): number {
+  const q = decode(encodeSaturating(mul(x, scale.multiplier), e2m1), e2m1);
+  const restored = div(mul(mul(q, decode(scale.stored, e4m3)), g), 6 * e4m3Max);
+  const difference = sub(restored, x);
+  return metric === "mae" ? Math.abs(difference) : mul(difference, difference);
+}

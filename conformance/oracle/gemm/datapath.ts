@@ -1,0 +1,123 @@
+/** Which datapath multiplies what, and by which numbers: the tables of datapath.md §1 to §3, read literally. */
+import type { DatapathFamily, DotAdd } from "../../../src/formats/datapath.js";
+import type { ScalarFormat } from "../../../src/formats/scalar.js";
+import type { OracleTask } from "./gemm.js";
+
+/** What of an operand decides. */
+export interface Multiplied {
+  readonly format: ScalarFormat | "f32";
+  readonly scales?:
+    | {
+        readonly format: "f32" | "e8m0" | "e4m3";
+        /** Lines that share a scale. */
+        readonly lines: number;
+        readonly pow2: boolean;
+      }
+    | undefined;
+}
+
+/** How a product is computed, its operands and splits aside. */
+export type Serving = Pick<OracleTask, "rule" | "staging" | "promotion" | "interval" | "splitTile">;
+
+function row(
+  step: number,
+  alignBits: number,
+  fractionBits: number,
+  zeroAccumulator: number,
+  { splitTile = 0, group = 1 } = {},
+): Serving {
+  const rule: DotAdd = { step, alignBits, fractionBits, zeroOperand: "none", zeroAccumulator, group };
+  return { rule, staging: "plain", promotion: "none", interval: 0, splitTile };
+}
+
+const ROWS = {
+  "hopper-fp8": row(32, 13, 13, -133, { splitTile: 128 }),
+  "hopper-half": row(16, 25, 23, -133, { splitTile: 64 }),
+  "hopper-tf32": row(8, 25, 23, -133),
+  "ada-fp8": row(16, 13, 13, -132),
+  "ada-half": row(8, 24, 23, -132),
+  "blackwell-narrow": row(32, 25, 23, -133),
+  "blackwell-half": row(16, 25, 23, -133),
+  "blackwell-fp4": row(64, 35, 23, -139, { group: 16 }),
+};
+
+type Chip = "hopper" | "ada" | "blackwell";
+
+/** §3: the line of the table that a pair is on. */
+type Line = "fp8" | "fp8Block" | "narrow" | "mx" | "fp4" | "half" | "tf32";
+
+function lineOf(x: Multiplied, w: Multiplied): Line | undefined {
+  if (x.scales?.format !== w.scales?.format) return undefined;
+  const both = (...formats: readonly Multiplied["format"][]): boolean =>
+    formats.includes(x.format) && formats.includes(w.format);
+  const FP8 = ["e4m3", "e5m2"] as const;
+  const NARROW = [...FP8, "e2m3", "e3m2", "e2m1"] as const;
+  if (x.scales?.format === "f32") return both(...FP8) ? "fp8Block" : undefined;
+  if (x.scales?.format === "e4m3") return both("e2m1") ? "fp4" : undefined;
+  if (x.scales) return both("e2m1") ? "fp4" : both(...NARROW) ? "mx" : undefined;
+  if (both(...FP8)) return "fp8";
+  if (both("bf16") || both("f16")) return "half";
+  if (both("tf32")) return "tf32";
+  return both(...NARROW) ? "narrow" : undefined;
+}
+
+/** §2: f32 scales for each 128, those of one operand at least 1x128. */
+function blockScaled(x: Multiplied, w: Multiplied): Serving | undefined {
+  const rowwise = [x.scales?.lines, w.scales?.lines].filter((lines) => lines === 1).length;
+  if (rowwise === 0) return undefined;
+  const row = { ...ROWS["hopper-fp8"], interval: 128 };
+  return rowwise === 2
+    ? { ...row, promotion: "scaleChain", splitTile: 128 }
+    : { ...row, promotion: "scaleProduct", splitTile: 512 };
+}
+
+const BF16 = { staging: "bf16" } as const;
+
+/** The serving of X times W by `family`; none where datapath.md refuses the pair. */
+export function servingOf(
+  family: DatapathFamily,
+  x: Multiplied,
+  w: Multiplied,
+  splitAccumulator: boolean,
+): Serving | undefined {
+  if (family === "exact" || family === "fp32") {
+    return { rule: family, staging: "plain", promotion: "none", interval: 0, splitTile: 0 };
+  }
+  const line = lineOf(x, w);
+  const pow2 = x.scales?.pow2 === true && w.scales?.pow2 === true;
+  const split = splitAccumulator ? ({ promotion: "add", interval: 128 } as const) : {};
+  const columns: Readonly<Record<Line, Readonly<Record<Chip, Serving | undefined>>>> = {
+    fp8: {
+      hopper: { ...ROWS["hopper-fp8"], ...split },
+      ada: { ...ROWS["ada-fp8"], ...split },
+      blackwell: ROWS["blackwell-narrow"],
+    },
+    fp8Block: {
+      hopper: blockScaled(x, w),
+      ada: undefined,
+      blackwell: pow2 ? { ...ROWS["blackwell-narrow"], staging: "scaled" } : undefined,
+    },
+    narrow: { hopper: undefined, ada: undefined, blackwell: ROWS["blackwell-narrow"] },
+    mx: {
+      hopper: { ...ROWS["hopper-half"], ...BF16 },
+      ada: { ...ROWS["ada-half"], ...BF16 },
+      blackwell: { ...ROWS["blackwell-narrow"], staging: "scaled" },
+    },
+    fp4: {
+      hopper: { ...ROWS["hopper-half"], ...BF16 },
+      ada: { ...ROWS["ada-half"], ...BF16 },
+      blackwell: { ...ROWS["blackwell-fp4"], staging: "grouped" },
+    },
+    half: {
+      hopper: ROWS["hopper-half"],
+      ada: ROWS["ada-half"],
+      blackwell: ROWS["blackwell-half"],
+    },
+    tf32: {
+      hopper: { ...ROWS["hopper-tf32"], staging: "tf32" },
+      ada: undefined,
+      blackwell: undefined,
+    },
+  };
+  return line && columns[line][family];
+}

@@ -1,0 +1,253 @@
+/** Matrix products under a datapath, in exact integers: datapath.md, read literally. */
+import type { DotAdd, StagingName } from "../../../src/formats/datapath.js";
+import {
+  add,
+  bf16,
+  F32,
+  f32,
+  fma,
+  mul,
+  ofNumber,
+  powerOfTwo,
+  rational,
+  roundToNearest,
+  times,
+} from "../core/rational.js";
+
+/** Lines along K of decoded elements; `minExponent` is that of the format's smallest normal number. */
+export interface OracleOperand {
+  readonly lines: readonly (readonly number[])[];
+  readonly minExponent: number;
+  readonly scale?: ((line: number, k: number) => number) | undefined;
+  /** As `minExponent`, of the scales' format. */
+  readonly scaleMinExponent?: number;
+}
+
+export interface OracleTask {
+  readonly x: OracleOperand;
+  readonly w: OracleOperand;
+  readonly rule: "exact" | "fp32" | DotAdd;
+  readonly staging: StagingName;
+  /** How a chain of `interval` k's joins the total; "none" is one chain. */
+  readonly promotion: "none" | "add" | "scaleProduct" | "scaleChain";
+  readonly interval: number;
+  readonly splits: number;
+  readonly splitTile: number;
+}
+
+/** significand * 2^exponent. */
+interface Dyadic {
+  readonly significand: bigint;
+  readonly exponent: number;
+}
+
+/** A factor: its value, and the exponent it brings to a product. */
+interface Factor {
+  readonly value: number;
+  readonly exponent: number;
+}
+
+const TF32 = { ...F32, fractionBits: 10 };
+
+function dyadic(x: number): Dyadic {
+  if (x === 0) return { significand: 0n, exponent: 0 };
+  let exponent = Math.floor(Math.log2(Math.abs(x))) - 60;
+  exponent = Math.max(exponent, -1074);
+  const scaled = exponent < -1000 ? x * 2 ** 1000 * 2 ** (-exponent - 1000) : x * 2 ** -exponent;
+  return { significand: BigInt(scaled), exponent };
+}
+
+function product(a: Dyadic, b: Dyadic): Dyadic {
+  return { significand: a.significand * b.significand, exponent: a.exponent + b.exponent };
+}
+
+function sum(terms: readonly Dyadic[]): Dyadic {
+  const exponent = Math.min(0, ...terms.map((t) => t.exponent));
+  return {
+    significand: terms.reduce((s, t) => s + (t.significand << BigInt(t.exponent - exponent)), 0n),
+    exponent,
+  };
+}
+
+/** The multiple of 2^grid next to `t` toward zero, over 2^grid. */
+function truncated(t: Dyadic, grid: number): bigint {
+  const shift = BigInt(Math.abs(t.exponent - grid));
+  if (t.exponent >= grid) return t.significand << shift;
+  const magnitude = (t.significand < 0n ? -t.significand : t.significand) >> shift;
+  return t.significand < 0n ? -magnitude : magnitude;
+}
+
+function bitLength(n: bigint): number {
+  return n === 0n ? 0 : (n < 0n ? -n : n).toString(2).length;
+}
+
+/** floor(log2 |x|), at least `least`; of zero as the caller says; of what is not finite, nothing that matters. */
+function exponentOf(x: number, least: number, ofZero: number): number {
+  if (!Number.isFinite(x)) return 0;
+  if (x === 0) return ofZero;
+  const { significand, exponent } = dyadic(x);
+  return Math.max(bitLength(significand) - 1 + exponent, least);
+}
+
+/** The result where a term is not finite: NaN, or the infinity that no other contradicts; none if all are. */
+function special(terms: readonly number[]): number | undefined {
+  const wild = terms.filter((t) => !Number.isFinite(t));
+  return wild.length === 0 ? undefined : wild.reduce((a, b) => a + b);
+}
+
+/** A truncated sum over 2^grid as f32: P fraction bits toward zero from exponent -126 up, overflow to infinity. */
+function truncateToF32(units: bigint, grid: number, fractionBits: number): number {
+  const top = bitLength(units) - 1 + grid;
+  const kept = Math.max(top, -126) - fractionBits;
+  const significand = truncated({ significand: units, exponent: grid }, kept);
+  if (significand === 0n) return 0;
+  if (top > 127) return significand < 0n ? Number.NEGATIVE_INFINITY : Number.POSITIVE_INFINITY;
+  return Number(significand) * 2 ** kept;
+}
+
+/** The terms of one step: products, or exact sums of groups of products, each with its exponent. */
+function termsOf(
+  rule: DotAdd,
+  x: readonly Factor[],
+  w: readonly Factor[],
+): { exact: Dyadic; exponent: number }[] {
+  const terms: { exact: Dyadic; exponent: number }[] = [];
+  for (let k = 0; k < x.length; k += rule.group) {
+    const pairs = x.slice(k, k + rule.group).map((a, i) => [a, w[k + i] as Factor] as const);
+    const exact = sum(pairs.map(([a, b]) => product(dyadic(a.value), dyadic(b.value))));
+    const dead = rule.zeroOperand === "none" && pairs.every(([a, b]) => a.value === 0 || b.value === 0);
+    const [[a, b]] = pairs as [readonly [Factor, Factor]];
+    terms.push({ exact, exponent: dead ? rule.zeroAccumulator : a.exponent + b.exponent });
+  }
+  return terms;
+}
+
+function step(rule: DotAdd, c: number, x: readonly Factor[], w: readonly Factor[]): number {
+  const wild = special([c, ...x.map((a, k) => a.value * (w[k] as Factor).value)]);
+  if (wild !== undefined) return wild;
+  const terms = termsOf(rule, x, w);
+  const ofC = exponentOf(c, -126, rule.zeroAccumulator);
+  const grid = Math.max(ofC, ...terms.map((t) => t.exponent)) - rule.alignBits;
+  const units = [...terms.map((t) => t.exact), dyadic(c)].reduce((s, t) => s + truncated(t, grid), 0n);
+  return truncateToF32(units, grid, rule.fractionBits);
+}
+
+/** The exponent of a zero operand; where a zero product is told from its value, one that no product has. */
+function zeroExponent(rule: OracleTask["rule"]): number {
+  return typeof rule === "object" && rule.zeroOperand !== "none" ? rule.zeroOperand : -9999;
+}
+
+/** One element as the datapath's factor; beyond the last k, a zero. */
+function factor(task: OracleTask, operand: OracleOperand, line: number, k: number): Factor {
+  const q = operand.lines[line]?.[k];
+  if (q === undefined) return { value: 0, exponent: zeroExponent(task.rule) };
+  const s = operand.scale?.(line, k) ?? 1;
+  const ofZero = zeroExponent(task.rule);
+  const plain = (value: number): Factor => ({ value, exponent: exponentOf(value, -126, ofZero) });
+  switch (task.staging) {
+    case "bf16":
+      return plain(Number.isFinite(q * s) ? signed(bf16(times(ofNumber(q), ofNumber(s))), q * s) : q * s);
+    case "tf32":
+      return plain(Number.isFinite(q) ? signed(roundToNearest(ofNumber(q), TF32), q) : q);
+    case "grouped":
+      return { value: q * s, exponent: exponentOf(s, operand.scaleMinExponent ?? -126, 0) };
+    default: {
+      const unscaled = task.staging === "plain";
+      const value = unscaled ? q : q * s;
+      if (!Number.isFinite(value)) return { value, exponent: 0 };
+      const exponent = exponentOf(q, operand.minExponent, ofZero);
+      if (unscaled) return { value, exponent };
+      return { value, exponent: exponent + exponentOf(s, operand.scaleMinExponent ?? -126, 0) };
+    }
+  }
+}
+
+function signed(value: number, like: number): number {
+  return value === 0 ? like * 0 : value;
+}
+
+function chain(task: OracleTask, rule: DotAdd, i: number, j: number, first: number, last: number): number {
+  let c = 0;
+  for (let k = first; k < last; k += rule.step) {
+    const ks = Array.from({ length: rule.step }, (_, n) => k + n);
+    c = step(
+      rule,
+      c,
+      ks.map((n) => factor(task, task.x, i, n)),
+      ks.map((n) => factor(task, task.w, j, n)),
+    );
+  }
+  return c;
+}
+
+/** The total of k's `first` to `last`: chains joined in f32. */
+function part(task: OracleTask, rule: DotAdd, i: number, j: number, first: number, last: number): number {
+  if (task.promotion === "none") return chain(task, rule, i, j, first, last);
+  let total = 0;
+  for (let k = first; k < last; k += task.interval) {
+    const c = chain(task, rule, i, j, k, Math.min(last, k + task.interval));
+    const sX = task.x.scale?.(i, k) ?? 1;
+    const sW = task.w.scale?.(j, k) ?? 1;
+    if (task.promotion === "add") total = add(total, c);
+    else if (task.promotion === "scaleProduct") total = fma(c, mul(sX, sW), total);
+    else total = fma(mul(c, sX), sW, total);
+  }
+  return total;
+}
+
+function scaled(operand: OracleOperand, line: number, k: number): readonly [q: number, s: number] {
+  return [operand.lines[line]?.[k] as number, operand.scale?.(line, k) ?? 1];
+}
+
+function exactDot({ x, w }: OracleTask, i: number, j: number, depth: number): number {
+  const factors = Array.from({ length: depth }, (_, k) => [...scaled(x, i, k), ...scaled(w, j, k)] as const);
+  const wild = special(factors.map(([q, s, r, t]) => q * s * (r * t)));
+  if (wild !== undefined) return wild;
+  const { significand, exponent } = sum(
+    factors.map(([q, s, r, t]) => product(product(dyadic(q), dyadic(s)), product(dyadic(r), dyadic(t)))),
+  );
+  return f32(times(rational(significand), powerOfTwo(exponent)));
+}
+
+function f32Dot({ x, w }: OracleTask, i: number, j: number, depth: number): number {
+  let total = 0;
+  for (let k = 0; k < depth; k++) total = add(total, mul(mul(...scaled(x, i, k)), mul(...scaled(w, j, k))));
+  return total;
+}
+
+/** D[i][j] = sum over k of x[i][k] * w[j][k], as the task's rule has it; f32 values. */
+export function gemm(task: OracleTask): number[][] {
+  const depth = task.x.lines[0]?.length ?? 0;
+  const { rule, splits, splitTile } = task;
+  return task.x.lines.map((_, i) =>
+    task.w.lines.map((_, j) => {
+      if (rule === "exact") return exactDot(task, i, j, depth);
+      if (rule === "fp32") return f32Dot(task, i, j, depth);
+      if (splits === 1) return part(task, rule, i, j, 0, depth);
+      const share = Math.ceil(Math.ceil(depth / splitTile) / splits) * splitTile;
+      const parts = Array.from({ length: splits }, (_, s) =>
+        part(task, rule, i, j, s * share, Math.min(depth, (s + 1) * share)),
+      );
+      return parts.reduce((a, b) => add(a, b));
+    }),
+  );
+}
+
+export interface EpilogueTask {
+  readonly alpha: number;
+  readonly scaleA: number;
+  readonly scaleB: number;
+  readonly beta: number;
+  readonly c: number;
+  readonly bias: number | undefined;
+  readonly split: boolean;
+}
+
+/** From an accumulator to the f32 that is rounded to D's type. */
+export function epilogue(acc: number, { alpha, scaleA, scaleB, beta, c, bias, split }: EpilogueTask): number {
+  const s = mul(mul(alpha, scaleA), scaleB);
+  const product = (): number => (split ? fma(beta, c, mul(s, acc)) : fma(s, acc, mul(beta, c)));
+  const alone = (): number => (split ? mul(s, acc) : fma(s, acc, 0));
+  const x = beta === 0 ? alone() : product();
+  return bias === undefined ? x : add(x, bias);
+}

@@ -1,0 +1,53 @@
+/** The way back from every quantizer's codes. */
+import { SCALAR_FORMATS } from "../../../src/formats/scalar.js";
+import { bitsOf, div, fromBits, mul } from "../core/rational.js";
+import { decode, encode } from "../core/scalar.js";
+import { type Shape, type Tiling, tilingOf, type Usage } from "../layout/layout.js";
+import { elementLayout, matrix, type QuantizedCopy, type QuantizeSpec, type WideName } from "./quantize.js";
+
+/** The multiplier that takes an element code's value back, rounded to f32. */
+function decodeScale(copy: QuantizedCopy, spec: QuantizeSpec, stored: number): number {
+  switch (spec.quantizer) {
+    case "nvfp4": {
+      const divisor = 6 * (spec.fourOverSix ? (spec.e4m3Max ?? 256) : 448);
+      return mul(mul(decode(stored, SCALAR_FORMATS.e4m3), fromBits(copy.amax ?? 0)), div(1, divisor));
+    }
+    case "mxfp8":
+    case "mxfp6":
+    case "mxfp4":
+      return decode(stored, SCALAR_FORMATS.e8m0);
+    default:
+      return fromBits(stored);
+  }
+}
+
+/**
+ * The [M, K] tensor of a copy, as bit patterns of `dtype`: fl(code * scale), then rounded to nearest. After
+ * the Hadamard transform, the columnwise copy gives the transformed values.
+ */
+export function dequantize(
+  copy: QuantizedCopy,
+  usage: Usage,
+  spec: QuantizeSpec,
+  dtype: WideName = "f32",
+): Uint32Array {
+  const layout = elementLayout(spec);
+  const shape = sourceShape(copy, usage, spec);
+  const tiling = tilingOf(spec, usage, shape);
+  const { values } = matrix(shape, [1, 1], false, (r, c) => {
+    const code = copy.codes[tiling.codesTransposed ? c * shape[0] + r : r * shape[1] + c] ?? 0;
+    const stored = copy.scale[scaleIndex(tiling, shape, r, c)] ?? 0;
+    const value = bitsOf(mul(decode(code, layout), decodeScale(copy, spec, stored)));
+    return dtype === "f32" ? value : encode(value, SCALAR_FORMATS[dtype], "tiesToEven", "nonfinite");
+  });
+  return Uint32Array.from(values);
+}
+
+function sourceShape({ shape }: QuantizedCopy, usage: Usage, spec: QuantizeSpec): Shape {
+  return tilingOf(spec, usage, shape).codesTransposed ? [shape[1], shape[0]] : shape;
+}
+
+function scaleIndex({ step, scalesTransposed }: Tiling, [m, k]: Shape, r: number, c: number): number {
+  const [i, j] = [Math.floor(r / step[0]), Math.floor(c / step[1])];
+  return scalesTransposed ? j * Math.ceil(m / step[0]) + i : i * Math.ceil(k / step[1]) + j;
+}

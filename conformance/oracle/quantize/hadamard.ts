@@ -1,0 +1,73 @@
+/** The random Hadamard transform of 16 bf16 values, as Hopper's BF16 tensor-core step computes it (datapath.md §1, §2). */
+import {
+  BF16,
+  bf16,
+  bitsOf,
+  compare,
+  floorLog2,
+  magnitude,
+  ofNumber,
+  over,
+  plus,
+  powerOfTwo,
+  type Rational,
+  rational,
+  times,
+  toNumber,
+  truncate,
+} from "../core/rational.js";
+
+const SIZE = 16;
+const ALIGNMENT_BITS = 25;
+const RESULT_BITS = 23;
+/** Bit i set: input i changes sign. */
+const SIGN_MASK = 0xd7e8;
+const QUARTER_EXPONENT = -2;
+const ZERO = rational(0n);
+
+/** Entry [r][c] of diag(d) * H16 / 4, as a sign. */
+function isNegative(r: number, c: number, signs: boolean): boolean {
+  const ones = (r & c).toString(2).replaceAll("0", "").length;
+  const flipped = signs && ((SIGN_MASK >> r) & 1) === 1;
+  return (ones % 2 === 1) !== flipped;
+}
+
+/** An operand's exponent, never below the smallest normal one; zero has that one. */
+function operandExponent(x: number): number {
+  return x === 0 ? BF16.minExponent : Math.max(floorLog2(magnitude(ofNumber(x))), BF16.minExponent);
+}
+
+function truncateTo(a: Rational, unit: Rational): Rational {
+  return times(rational(truncate(over(a, unit))), unit);
+}
+
+/** f32 by truncation: 23 fraction bits above the smallest normal exponent, infinity from 2^128; zero is +0. */
+function f32TowardZero(sum: Rational): number {
+  if (sum.num === 0n) return 0;
+  if (compare(magnitude(sum), powerOfTwo(128)) >= 0) return sum.num < 0n ? -Infinity : Infinity;
+  const exponent = Math.max(floorLog2(magnitude(sum)), -126);
+  const kept = truncateTo(sum, powerOfTwo(exponent - RESULT_BITS));
+  return kept.num === 0n ? 0 : toNumber(kept);
+}
+
+function dot(x: readonly number[], column: number, signs: boolean): number {
+  const negated = x.map((_, r) => isNegative(r, column, signs));
+  const signed = x.map((value, r) => (negated[r] ? -value : value));
+  if (!signed.every(Number.isFinite)) return signed.reduce((sum, value) => sum + value, 0);
+  const accumulatorExponent = -126;
+  const exponents = x.map((value) => operandExponent(value) + QUARTER_EXPONENT);
+  const unit = powerOfTwo(Math.max(accumulatorExponent, ...exponents) - ALIGNMENT_BITS);
+  const products = signed.map((value) => times(ofNumber(value), rational(1n, 4n)));
+  return f32TowardZero(products.map((product) => truncateTo(product, unit)).reduce(plus, ZERO));
+}
+
+/** The bf16 bit patterns of x * diag(d) * H16 / 4 for 16 bf16 values x; without `signs`, d is all ones. */
+export function rht16(x: readonly number[], signs = true): number[] {
+  if (x.length !== SIZE) throw new RangeError(`rht16: ${x.length} values given, 16 needed`);
+  return Array.from({ length: SIZE }, (_, column) => {
+    const sum = dot(x, column, signs);
+    if (Number.isNaN(sum)) return 0x7fff;
+    const rounded = Number.isFinite(sum) ? bf16(ofNumber(sum)) : sum;
+    return bitsOf(rounded) >>> 16;
+  });
+}

@@ -1,0 +1,232 @@
+/** Every quantizer: tiles, their scales, their codes. */
+import { SCALAR_FORMATS, type ScalarFormat, type ScalarLayout } from "../../../src/formats/scalar.js";
+import { random8 } from "../core/philox.js";
+import { bitsOf, FLT_MAX, fromBits, mul } from "../core/rational.js";
+import { encodeByCarry, type Step, steps } from "../core/scalar.js";
+import {
+  amaxOf,
+  type BlockScale,
+  type ErrorMetric,
+  e8m0Floor,
+  e8m0Up,
+  f32Scale,
+  fourOverSix,
+  largest,
+  scaleFromAmax,
+  twoLevel,
+} from "../core/scale.js";
+import { isPerTensor, type LayoutSpec, type Shape, tilingOf, type Usage } from "../layout/layout.js";
+import { rht16 } from "./hadamard.js";
+
+export type WideName = "f32" | "bf16" | "f16";
+
+/** A tensor of [M, K], its values widened exactly to f32. */
+export interface Source {
+  readonly data: Float32Array;
+  readonly shape: Shape;
+  readonly dtype: WideName;
+}
+
+/** Options as in the command line's metadata; what is left out has the command line's default. */
+export interface QuantizeSpec extends LayoutSpec {
+  readonly format?: "e4m3" | "e5m2" | "e2m3" | "e3m2" | "e2m1";
+  readonly usage?: readonly Usage[];
+  /** fp8-current (default off) and fp8-block (default on). */
+  readonly pow2Scales?: boolean;
+  /** fp8-current and fp8-block. */
+  readonly epsilon?: number;
+  /** fp8-delayed. */
+  readonly scale?: number;
+  /** nvfp4 1x16 of bf16: the columnwise copy is of the transformed tensor; rhtSigns false leaves its signs out. */
+  readonly rht?: boolean;
+  readonly rhtSigns?: boolean;
+  readonly stochastic?: boolean;
+  readonly seed?: bigint;
+  readonly offset?: bigint;
+  /** nvfp4 without rht and stochastic: the error that chooses. */
+  readonly fourOverSix?: ErrorMetric;
+  /** With fourOverSix; default 256. */
+  readonly e4m3Max?: 256 | 448;
+  /** fp8-current and nvfp4: takes the place of the tensor's own. */
+  readonly amax?: number;
+}
+
+/** One copy as it is stored, before packing. */
+export interface QuantizedCopy {
+  readonly codes: Uint8Array;
+  readonly shape: Shape;
+  /** f32 bits, or codes of e8m0 or e4m3, in logical layout. */
+  readonly scale: readonly number[];
+  readonly scaleShape: readonly number[];
+  /** f32 bits; nvfp4 only. */
+  readonly amax?: number;
+}
+
+export interface Quantized {
+  readonly rowwise?: QuantizedCopy;
+  readonly columnwise?: QuantizedCopy;
+  /** f32 bits; fp8-delayed only. */
+  readonly amax?: number;
+}
+
+type Lines = readonly (readonly number[])[];
+
+/** The element format of a spec. */
+export function elementLayout(spec: QuantizeSpec): ScalarLayout {
+  const fixed: ScalarFormat | undefined =
+    spec.quantizer === "mxfp4" || spec.quantizer === "nvfp4" ? "e2m1" : undefined;
+  const preferred: ScalarFormat = spec.quantizer === "mxfp6" ? "e2m3" : "e4m3";
+  return SCALAR_FORMATS[fixed ?? spec.format ?? preferred];
+}
+
+/** Both or either copy of a tensor; throws RangeError on options that do not go together. */
+export function quantize(x: Source, spec: QuantizeSpec): Quantized {
+  check(x, spec);
+  const usage = spec.usage ?? ["rowwise"];
+  return {
+    ...(usage.includes("rowwise") ? { rowwise: quantizeCopy(x, spec, "rowwise") } : {}),
+    ...(usage.includes("columnwise") ? { columnwise: columnwiseCopy(x, spec) } : {}),
+    ...(spec.quantizer === "fp8-delayed" ? { amax: bitsOf(amaxOf(x.data)) } : {}),
+  };
+}
+
+function check(x: Source, spec: QuantizeSpec): void {
+  const { rht, stochastic, fourOverSix: four, quantizer, tile } = spec;
+  const fail = (why: string) => {
+    throw new RangeError(`quantize: ${why}`);
+  };
+  if ((rht || four) && quantizer !== "nvfp4") fail(`rht and fourOverSix are nvfp4's, not ${quantizer}'s`);
+  if (rht && (x.dtype !== "bf16" || tile === "16x16")) fail("rht needs bf16 and tile 1x16");
+  if (rht && spec.usage?.includes("columnwise") && x.shape[0] % 16 !== 0)
+    fail("rht needs a multiple of 16 rows");
+  if (four && (rht || stochastic)) fail("fourOverSix goes with neither rht nor stochastic");
+}
+
+/** A copy of bytes where one scale serves both, so that nothing is rounded twice; else a quantization of its own. */
+function columnwiseCopy(x: Source, spec: QuantizeSpec): QuantizedCopy {
+  const sameBytes = isPerTensor(spec) || (spec.quantizer === "fp8-block" && spec.tile === "128x128");
+  return quantizeCopy(
+    spec.rht ? transformed(x, spec) : x,
+    spec,
+    "columnwise",
+    sameBytes ? "rowwise" : "columnwise",
+  );
+}
+
+/** The random words of an element are addressed as those of the copy `drawAs` (numerics.md choice 6). */
+function quantizeCopy(x: Source, spec: QuantizeSpec, usage: Usage, drawAs: Usage = usage): QuantizedCopy {
+  const [m, k] = x.shape;
+  const tiling = tilingOf(spec, usage, x.shape);
+  const drawsTransposed = tilingOf(spec, drawAs, x.shape).codesTransposed;
+  const layout = elementLayout(spec);
+  const rule = scaleRule(x, spec, layout);
+  const tiles = new Map<number, BlockScale>();
+  const scaleOf = (r: number, c: number): BlockScale => {
+    const [first, left] = [r - (r % tiling.tile[0]), c - (c % tiling.tile[1])];
+    const key = first * k + left;
+    const scale = tiles.get(key) ?? rule(linesOf(x, [first, left], tiling.tile));
+    tiles.set(key, scale);
+    return scale;
+  };
+  const code = (r: number, c: number): number => {
+    const bits = bitsOf(mul(x.data[r * k + c] ?? 0, scaleOf(r, c).multiplier));
+    if (!spec.stochastic) return nearestCode(bits, layout);
+    const index = BigInt(drawsTransposed ? c * m + r : r * k + c);
+    const random = random8(spec.seed ?? 0n, spec.offset ?? 0n, drawAs === "rowwise" ? 0 : 1, index);
+    return encodeByCarry(bits, layout, random);
+  };
+  const codes = matrix(x.shape, [1, 1], tiling.codesTransposed, code);
+  const scales = matrix(x.shape, tiling.step, tiling.scalesTransposed, (r, c) => scaleOf(r, c).stored);
+  const perTensor = { scale: [rule([[...x.data]]).stored], scaleShape: [1] };
+  return {
+    codes: Uint8Array.from(codes.values),
+    shape: codes.shape,
+    ...(isPerTensor(spec) ? perTensor : { scale: scales.values, scaleShape: scales.shape }),
+    ...(spec.quantizer === "nvfp4" ? { amax: bitsOf(spec.amax ?? amaxOf(x.data)) } : {}),
+  };
+}
+
+const nearest = new WeakMap<ScalarLayout, readonly Step[]>();
+
+/** As `encode` to nearest even, saturating; found among the exact points where the code changes, which many elements share. */
+function nearestCode(bits: number, layout: ScalarLayout): number {
+  const points = nearest.get(layout) ?? steps(layout, "tiesToEven", "saturate");
+  nearest.set(layout, points);
+  let [low, high] = [0, points.length];
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if ((points[middle] as Step).first <= bits) low = middle;
+    else high = middle;
+  }
+  return (points[low] as Step).code;
+}
+
+/** `at` of every step-th row and column of an [M, K] grid, row by row, or column by column if transposed. */
+export function matrix(
+  [m, k]: Shape,
+  [down, across]: Shape,
+  transposed: boolean,
+  at: (r: number, c: number) => number,
+) {
+  const rows = Math.ceil(m / down);
+  const columns = Math.ceil(k / across);
+  const shape: Shape = transposed ? [columns, rows] : [rows, columns];
+  const values = Array.from({ length: rows * columns }, (_, n) => {
+    const [i, j] = [Math.floor(n / shape[1]), n % shape[1]];
+    return transposed ? at(j * down, i * across) : at(i * down, j * across);
+  });
+  return { values, shape };
+}
+
+/** The elements of a tile that exist, as rows; a tile one column wide is one line. */
+function linesOf({ data, shape: [m, k] }: Source, [top, left]: Shape, [height, width]: Shape): Lines {
+  const rows = Array.from({ length: Math.min(height, m - top) }, (_, i) => {
+    const start = (top + i) * k + left;
+    return [...data.subarray(start, start + Math.min(width, k - left))];
+  });
+  return width === 1 ? [rows.flat()] : rows;
+}
+
+function scaleRule(x: Source, spec: QuantizeSpec, layout: ScalarLayout): (lines: Lines) => BlockScale {
+  const max = largest(layout);
+  const epsilon = spec.epsilon ?? 0;
+  switch (spec.quantizer) {
+    case "fp8-delayed":
+      return () => f32Scale(spec.scale ?? 1);
+    case "fp8-current": {
+      const options = { max, epsilon, pow2: spec.pow2Scales ?? false, overflow: FLT_MAX };
+      return (lines) => f32Scale(scaleFromAmax(spec.amax ?? amaxOf(lines.flat()), options));
+    }
+    case "fp8-block": {
+      const overflow = x.dtype === "f32" ? FLT_MAX : largest(SCALAR_FORMATS[x.dtype]);
+      const options = { max, epsilon, pow2: spec.pow2Scales ?? true, overflow };
+      return (lines) => f32Scale(scaleFromAmax(amaxOf(lines.flat()), options));
+    }
+    case "mxfp8":
+      return (lines) => e8m0Up(amaxOf(lines.flat()), layout);
+    case "mxfp6":
+    case "mxfp4":
+      return (lines) => e8m0Floor(amaxOf(lines.flat()), layout);
+    case "nvfp4": {
+      const g = spec.amax ?? amaxOf(x.data);
+      const { fourOverSix: metric, e4m3Max = 256 } = spec;
+      if (metric) return (lines) => fourOverSix(lines, { g, e4m3Max, metric });
+      return (lines) => twoLevel(amaxOf(lines.flat()), g);
+    }
+  }
+}
+
+/** The tensor after the transform of every 16 consecutive rows of every column. */
+function transformed(x: Source, spec: QuantizeSpec): Source {
+  const [m, k] = x.shape;
+  const data = new Float32Array(m * k);
+  for (let top = 0; top < m; top += 16) {
+    for (let c = 0; c < k; c++) {
+      const chunk = Array.from({ length: 16 }, (_, i) => x.data[(top + i) * k + c] ?? 0);
+      rht16(chunk, spec.rhtSigns ?? true).forEach((bits, i) => {
+        data[(top + i) * k + c] = fromBits(bits * 0x10000);
+      });
+    }
+  }
+  return { ...x, data };
+}

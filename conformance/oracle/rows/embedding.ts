@@ -1,0 +1,22 @@
+/** Embeddings: rows by number, and the ordered sums of their gradients. */
+import { add } from "../core/rational.js";
+
+type Row = readonly number[];
+
+/** The row of each id; NaN where the table has none. */
+export function embedding(table: readonly Row[], columns: number, ids: Row): number[][] {
+  return ids.map((id) => Array.from({ length: columns }, (_, j) => (table[id] ? table[id][j]! : Number.NaN)));
+}
+
+/** For each row of the table the sum of the gradients whose id it is, in their order; f32, not yet rounded to a type. */
+export function embeddingBackward(
+  grad: readonly Row[],
+  columns: number,
+  ids: Row,
+  vocabulary: number,
+): number[][] {
+  return Array.from({ length: vocabulary }, (_, v) => {
+    const mine = grad.filter((_, position) => ids[position] === v);
+    return Array.from({ length: columns }, (_, j) => mine.reduce((sum, row) => add(sum, row[j]!), 0));
+  });
+}

@@ -1,0 +1,115 @@
+/** Scales under delayed scaling and the amaxes they follow from, in plain numbers. */
+
+import { FLT_MAX, fromBits } from "../core/rational.js";
+import { updateScale } from "../update/delayed-scaling.js";
+
+/** Algorithms that a caller could bring, by name. */
+export type CallerAlgorithm = "oldest" | "doubled";
+
+export interface DelayedModel {
+  readonly kind: "delayed";
+  readonly format: "E4M3" | "HYBRID";
+  readonly margin: number;
+  readonly length: number;
+  readonly algorithm: "max" | "most_recent" | CallerAlgorithm;
+  /** A scaling function of the caller's: the mean of the old scale and the amax. */
+  readonly scaling: "default" | "mean";
+  readonly reduces: boolean;
+}
+
+/** Scales and amaxes, as a snapshot has them: `history[row][slot]`. */
+export interface SlotsSnapshot {
+  readonly scale: readonly number[];
+  readonly history: readonly (readonly number[])[];
+}
+
+const FORMAT_MAX = { e4m3: 448, e5m2: 57344 };
+
+/** The largest magnitude of bf16 codes, NaN aside. */
+export function amaxOf(codes: Iterable<number>): number {
+  let largest = 0;
+  for (const code of codes) {
+    const magnitude = code & 0x7fff;
+    if (magnitude <= 0x7f80 && magnitude > largest) largest = magnitude;
+  }
+  return fromBits(largest * 0x10000);
+}
+
+/** What the caller's algorithms make of a history, row 0 first. */
+function callersAmax(algorithm: CallerAlgorithm, column: readonly number[]): number {
+  return algorithm === "oldest" ? (column[1] ?? (column[0] as number)) : 2 * Math.max(...column);
+}
+
+export class Slots {
+  scale: number[];
+  history: number[][];
+  /** Another state has taken its place. */
+  replaced = false;
+
+  constructor(
+    readonly recipe: DelayedModel,
+    readonly format: "e4m3" | "e5m2",
+    count: number,
+    from?: SlotsSnapshot,
+  ) {
+    this.scale = from ? [...from.scale] : new Array<number>(count).fill(1);
+    this.history = Array.from({ length: recipe.length }, (_, row) =>
+      from?.history[row] ? [...from.history[row]] : new Array<number>(count).fill(0),
+    );
+  }
+
+  get recorded(): number[] {
+    return this.history[0] as number[];
+  }
+
+  record(slot: number, amax: number): void {
+    this.recorded[slot] = Math.max(this.recorded[slot] as number, amax);
+  }
+
+  snapshot(): SlotsSnapshot {
+    return { scale: [...this.scale], history: this.history.map((row) => [...row]) };
+  }
+
+  update(): void {
+    const { algorithm, scaling } = this.recipe;
+    const onHost = scaling !== "default" || (algorithm !== "max" && algorithm !== "most_recent");
+    for (let slot = 0; slot < this.scale.length; slot++) {
+      const column = this.history.map((row) => row[slot] as number);
+      const scale = this.scale[slot] as number;
+      const after = onHost ? this.#updatedOnHost(column, scale) : this.#updated(column, scale);
+      this.scale[slot] = after.scale;
+      after.history.forEach((amax, row) => {
+        (this.history[row] as number[])[slot] = amax;
+      });
+    }
+  }
+
+  #updated(history: readonly number[], scale: number) {
+    const { margin } = this.recipe;
+    const algorithm = this.recipe.algorithm === "max" ? "max" : "mostRecent";
+    return updateScale({ history, scale }, { formatMax: FORMAT_MAX[this.format], margin, algorithm });
+  }
+
+  /** With functions of the caller's every slot rolls, whatever was recorded. */
+  #updatedOnHost(column: readonly number[], scale: number) {
+    const { algorithm } = this.recipe;
+    const [recorded = 0, ...older] = column;
+    const rolled = [...older, recorded];
+    rolled[0] = 0;
+    const amax =
+      algorithm === "max"
+        ? Math.max(...column)
+        : algorithm === "most_recent"
+          ? recorded
+          : callersAmax(algorithm, column);
+    return { history: rolled, scale: this.#scaleFor(amax, scale) };
+  }
+
+  #scaleFor(amax: number, scale: number): number {
+    const largest = FORMAT_MAX[this.format];
+    if (this.recipe.scaling === "mean") return Math.fround((scale + Math.min(amax, 1024)) / 2);
+    if (amax === 0 || amax === Number.POSITIVE_INFINITY) return Number.isFinite(scale) ? scale : FLT_MAX;
+    const made = Math.fround(Math.fround(largest / amax) * 2 ** -this.recipe.margin);
+    return Math.min(made, FLT_MAX);
+  }
+}

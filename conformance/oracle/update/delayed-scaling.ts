@@ -1,0 +1,33 @@
+/** The update of delayed scaling, slot by slot. */
+import { div, FLT_MAX, f32, ofNumber, powerOfTwo, times } from "../core/rational.js";
+
+export interface ScaleUpdate {
+  readonly formatMax: number;
+  readonly margin: number;
+  readonly algorithm: "max" | "mostRecent";
+}
+
+export interface Slot {
+  /** Row 0 first. */
+  readonly history: readonly number[];
+  readonly scale: number;
+}
+
+export function updateScale({ history, scale }: Slot, options: ScaleUpdate): Slot {
+  const [recorded = 0, ...older] = history;
+  const kept = Math.abs(scale) === Number.POSITIVE_INFINITY ? FLT_MAX : scale;
+  if (recorded === 0) return { history, scale: kept };
+  const window = [...older, recorded];
+  const largest = Math.max(0, ...window.filter((amax) => !Number.isNaN(amax)));
+  return {
+    history: window.with(0, 0),
+    scale: scaleFor(options.algorithm === "max" ? largest : recorded, options) ?? kept,
+  };
+}
+
+/** Nothing for an amax that no scale follows from. */
+function scaleFor(amax: number, { formatMax, margin }: ScaleUpdate): number | undefined {
+  if (!Number.isFinite(amax) || amax <= 0) return undefined;
+  const target = f32(times(ofNumber(formatMax), powerOfTwo(-margin)));
+  return Math.min(div(target, amax), FLT_MAX);
+}

@@ -1,0 +1,102 @@
+/** Steps of optimizers: every operation the exact result, rounded once to f32. */
+import {
+  add,
+  div,
+  F32,
+  f32,
+  mul,
+  ofNumber,
+  over,
+  powerOfTwo,
+  rational,
+  sub,
+  times,
+} from "../core/rational.js";
+
+/** One element of a step: its new parameter and what the optimizer keeps for it. */
+export interface Stepped {
+  readonly p: number;
+  readonly m: number;
+  readonly v: number;
+}
+
+interface Step {
+  readonly g: number;
+  readonly p: number;
+  readonly m: number;
+  readonly learningRate: number;
+  readonly weightDecay: number;
+}
+
+export interface SgdStep extends Step {
+  readonly momentum: number;
+  readonly dampening: number;
+  readonly nesterov: boolean;
+  readonly first: boolean;
+}
+
+export interface AdamwStep extends Step {
+  readonly v: number;
+  readonly beta1: number;
+  readonly beta2: number;
+  readonly epsilon: number;
+  readonly decoupled: boolean;
+  /** The number of the step, from 1. */
+  readonly step: number;
+}
+
+const { fround } = Math;
+
+/** Options are those of the interface, not yet rounded; g has its factor already. */
+export function sgd(options: SgdStep): Omit<Stepped, "v"> {
+  const { g, p, m, first, nesterov } = options;
+  const [rate, momentum, decay] = [options.learningRate, options.momentum, options.weightDecay].map(fround);
+  const d = decay === 0 ? g : add(g, mul(decay!, p));
+  if (momentum === 0) return { p: sub(p, mul(rate!, d)), m };
+  const fresh = mul(fround(1 - options.dampening), d);
+  const mean = first ? d : add(mul(momentum!, m), fresh);
+  const direction = nesterov ? add(d, mul(momentum!, mean)) : mean;
+  return { p: sub(p, mul(rate!, direction)), m: mean };
+}
+
+/** As `sgd`. */
+export function adamw(options: AdamwStep): Stepped {
+  const { p, decoupled, step } = options;
+  const [rate, decay, epsilon] = [options.learningRate, options.weightDecay, options.epsilon].map(fround);
+  const [beta1, beta2] = [fround(options.beta1), fround(options.beta2)];
+  const g = decoupled ? options.g : add(options.g, mul(decay!, p));
+  const m = add(mul(beta1, options.m), mul(sub(1, beta1), g));
+  const v = add(mul(beta2, options.v), mul(mul(sub(1, beta2), g), g));
+  const ratio = div(div(m, correction(beta1, step)), add(sqrt(div(v, correction(beta2, step))), epsilon!));
+  const update = decoupled ? add(ratio, mul(decay!, p)) : ratio;
+  return { p: sub(p, mul(rate!, update)), m, v };
+}
+
+/** 1 - beta^step: the powers beta^(2^k) of the bits of `step`, multiplied from the lowest on, in f64. */
+export function correction(beta: number, step: number): number {
+  const bits = [...step.toString(2)].reverse();
+  const squares = bits.map((_, k) => Array.from({ length: k }).reduce((x: number) => x * x, beta));
+  const power = squares.filter((_, k) => bits[k] === "1").reduce((product, x) => product * x, 1);
+  return fround(1 - power);
+}
+
+/** The square root in f32, from an integer one with more than 80 bits and a mark for what is below them. */
+export function sqrt(x: number): number {
+  if (!(x > 0) || x === Number.POSITIVE_INFINITY) return x === 0 || x > 0 ? x : Number.NaN;
+  const down = -2 * F32.minExponent;
+  const scaled = over(ofNumber(x), powerOfTwo(-2 * down));
+  const whole = scaled.num / scaled.den;
+  const root = integerRoot(whole);
+  const rest = root * root === whole && whole * scaled.den === scaled.num ? 0n : 1n;
+  return f32(times(rational(2n * root + rest), powerOfTwo(-down - 1)));
+}
+
+/** The largest integer whose square is not above n. */
+function integerRoot(n: bigint): bigint {
+  let root = 1n << BigInt(Math.ceil(n.toString(2).length / 2));
+  for (;;) {
+    const next = (root + n / root) / 2n;
+    if (next >= root) return root;
+    root = next;
+  }
+}

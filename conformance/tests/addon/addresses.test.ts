@@ -1,0 +1,111 @@
+/** Which addresses the addon takes: those wholly inside a live tensor, aligned for the widest access that fits there. */
+import * as fc from "fast-check";
+import { expect, it } from "vitest";
+import type { AddonExports, DeviceHandle } from "../../../src/backends/cuda/addon.js";
+import { namingArguments } from "../../../src/backends/cuda/addon.js";
+import { factsOf } from "../../../src/formats/derive.js";
+import { describeOnStandIn } from "../harness/addon/stand-in.js";
+
+describeOnStandIn("an address", (exports: AddonExports) => {
+  const addon = namingArguments(exports);
+
+  const withBlock = (bytes: number, body: (device: DeviceHandle, at: number) => void): void => {
+    const device = new addon.Device(0);
+    body(device, addon.allocate(device, bytes));
+    addon.close(device);
+  };
+
+  it("is one of a kernel's operands where it is aligned and all of it is there; of a copy where all of it is there", () => {
+    const BLOCK = 300;
+    withBlock(BLOCK, (device, at) => {
+      const out = addon.allocate(device, 4 * BLOCK);
+      fc.assert(
+        fc.property(
+          fc.integer({ min: -40, max: 340 }),
+          fc.integer({ min: 0, max: 340 }),
+          fc.constantFrom(0, 1, 2),
+          (offset, count, xType) => {
+            const bytes = count * (xType === 0 ? 4 : 2);
+            const inside = offset >= 0 && offset <= BLOCK && offset + bytes <= BLOCK;
+            const width = Math.min(16, 2 ** Math.floor(Math.log2(Math.max(bytes, 1))));
+            const add = { x: at + offset, xType, y: at + offset, yType: xType, out, outType: 0, count };
+            const operand = () => addon.add(device, add);
+            const copied = () => addon.readSync(device, at + offset, bytes);
+            if (inside && offset % width === 0) operand();
+            else expect(operand).toThrow(inside ? /multiple of/ : /no live tensor|are needed/);
+            if (inside) expect(copied()).toHaveLength(bytes);
+            else expect(copied).toThrow(/no live tensor|are needed/);
+          },
+        ),
+        {
+          numRuns: 3000,
+          seed: 1,
+          examples: [
+            [4, 4, 0],
+            [4, 1, 0],
+            [8, 3, 0],
+            [2, 1, 1],
+            [15, 0, 0],
+            [300, 0, 0],
+          ],
+        },
+      );
+    });
+  });
+
+  it("is refused after its memory was freed, and of another backend", () => {
+    withBlock(4096, (device, at) => {
+      withBlock(4096, (_, theirs) => {
+        addon.free(device, at);
+        for (const x of [at, theirs])
+          expect(() => addon.fill(device, { to: x, bytes: 16, value: 1 })).toThrow(/no live tensor/);
+      });
+    });
+  });
+
+  it("of a workspace is the addon's own: products leave every tensor but their result as it is", () => {
+    withBlock(64, (device) => {
+      const operands = [0, 1, 2].map(() => addon.allocate(device, 64 * 64 * 2)) as [number, number, number];
+      const canaries = Array.from({ length: 20 }, () => addon.allocate(device, 4096));
+      const size = { m: 64, n: 64, k: 64, batch: 1, transposeA: true };
+      const pitches = { aPitch: 64, bPitch: 64, cPitch: 64, dPitch: 64 };
+      const types = { aType: 14, bType: 14, cType: 14, dType: 14 };
+      for (const canary of canaries) addon.fill(device, { to: canary, bytes: 4096, value: 0x33 });
+      const plan = addon.gemmPlan(device, { ...size, ...pitches, ...types });
+      const search = { plan, count: 8, schemes: 7, alignment: 256, workspace: 2 ** 26 };
+      const workspaces = addon.gemmCandidates(device, search).map(({ words, workspace }) => {
+        addon.gemmChoose(device, { plan, ...Object.fromEntries(words.map((word, i) => [`word${i}`, word])) });
+        const [a, b, d] = operands;
+        addon.gemm(device, { plan, a, aOffset: 0, b, bOffset: 0, d, alpha: 1, beta: 0 });
+        return workspace;
+      });
+      expect(workspaces).toEqual([0, 4096, 8192]);
+      for (const canary of canaries)
+        expect(addon.readSync(device, canary, 4096).every((byte) => byte === 0x33)).toBe(true);
+    });
+  });
+
+  it("of a workspace that the caller gives is apart from every other argument's", () => {
+    const wide = { gradType: 0, xType: 0, outType: 0, dxType: 0, parameterType: 0, gradientType: 0 };
+    const sizes = { ...wide, rows: 8, columns: 8, count: 8, vocabulary: 8 };
+    const pointers = {
+      embeddingBackward: ["grad", "ids", "out"],
+      columnSum: ["x", "out"],
+      squareSum: ["x", "out"],
+      normBackward: ["grad", "x", "gamma", "mean", "rstd", "dx", "dgamma", "dbeta"],
+      quantizeTensor: ["x", "rowwise", "rowwiseScaleInv", "scale", "amax", "amaxRecord"],
+    } as const;
+    withBlock(2 ** 16, (device, at) => {
+      for (const operation of Object.keys(pointers) as (keyof typeof pointers)[]) {
+        const names = pointers[operation];
+        const lie = Object.fromEntries(names.map((name, i) => [name, at + 4096 * i]));
+        const word = factsOf("e4m3").word;
+        const call = (workspace: number) =>
+          addon[operation](device, { ...sizes, word, epsilon: 0, pow2: 0, ...lie, workspace });
+        call(at + 4096 * names.length);
+        for (const name of names)
+          expect(() => call(lie[name] as number), `${operation} ${name}`).toThrow(/share memory/);
+      }
+    });
+  });
+});

@@ -1,0 +1,156 @@
+/** No argument of any export corrupts memory, changes another tensor, or is taken silently. */
+import { readFileSync } from "node:fs";
+import fc from "fast-check";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { openBackend } from "../../../src/backends/open.js";
+import * as lockstep from "../../../src/index.js";
+import * as files from "../../../src/io/index.js";
+import * as conformance from "../../index.js";
+import { GuardedBackend } from "../../operations/guarded.js";
+import { type Callable, type Declarations, declared } from "../harness/arguments/declared.js";
+import { areApart, type Target, type Trial, trialsOf, tried, valid } from "../harness/arguments/law.js";
+import type { Row, Rows } from "../harness/arguments/row.js";
+import { CONFORMANCE_ROWS } from "../harness/arguments/rows-conformance.js";
+import { CheckpointFolder, fileRows } from "../harness/arguments/rows-files.js";
+import { MODULE_ROWS, RECIPE_ROWS } from "../harness/arguments/rows-modules.js";
+import { OPERATION_ROWS } from "../harness/arguments/rows-ops.js";
+import { OTHER_ROWS, TENSOR_ROWS, WITHOUT_LAW } from "../harness/arguments/rows-others.js";
+import { QUANTIZER_ROWS } from "../harness/arguments/rows-quantizers.js";
+import type { Backends } from "../harness/arguments/world.js";
+
+const folder = new CheckpointFolder();
+
+const ROWS: Rows = {
+  ...fileRows(folder),
+  ...OPERATION_ROWS,
+  ...QUANTIZER_ROWS,
+  ...MODULE_ROWS,
+  ...RECIPE_ROWS,
+  ...OTHER_ROWS,
+  ...TENSOR_ROWS,
+  ...CONFORMANCE_ROWS,
+};
+
+const ENTRIES = [
+  ["dist/src/index.d.ts", lockstep],
+  ["dist/src/io/index.d.ts", files],
+  ["dist/conformance/index.d.ts", conformance],
+] as const;
+
+const declarations: Declarations = declared(...ENTRIES.map(([path]) => path));
+const callables = new Map(declarations.callables.map((each) => [each.name, each]));
+/** What takes nothing can be given nothing wrong. */
+const taking = [...callables.values()].filter(({ name, parameters }) => parameters.length > 0 || ROWS[name]);
+
+let backends: Backends;
+
+beforeAll(async () => {
+  const open = async () => new GuardedBackend(await openBackend("wasm", { threads: 1, datapath: "hopper" }));
+  const gone = await openBackend("wasm", { threads: 1 });
+  await gone.dispose();
+  backends = { backend: await open(), other: await open(), gone };
+  await folder.fill(backends);
+});
+
+afterAll(async () => {
+  folder.end();
+  await backends.backend.dispose();
+  await backends.other.dispose();
+});
+
+function targetOf({ name }: Callable): Target {
+  const [first = "", second] = name.split(".");
+  const entry = ENTRIES.find(([, exported]) => first in exported)?.[1];
+  const found: unknown = entry && Reflect.get(entry, first);
+  if (second === undefined) {
+    return (_self, args) =>
+      isClass(found)
+        ? Reflect.construct(found, args)
+        : Reflect.apply(found as () => unknown, undefined, args);
+  }
+  if (typeof found !== "function")
+    return (_self, args) => Reflect.apply(Reflect.get(found as object, second), undefined, args);
+  return (self, args) => Reflect.apply(Reflect.get(self as object, second), self, args);
+}
+
+function isClass(value: unknown): value is new (...args: unknown[]) => object {
+  return typeof value === "function" && /^class\b/.test(String(value));
+}
+
+const made = new Map<string, readonly Trial[]>();
+
+function trialsFor(callable: Callable): readonly Trial[] {
+  const { name } = callable;
+  const row = ROWS[name];
+  if (!row) return [];
+  const all = made.get(name) ?? trialsOf(declarations, callable, row, backends);
+  made.set(name, all);
+  return row.costly ? all.filter(({ wrong }) => wrong) : all;
+}
+
+describe("arguments", () => {
+  it("every entry point of the package is covered", () => {
+    const { exports } = JSON.parse(readFileSync("package.json", "utf8")) as {
+      readonly exports: Readonly<Record<string, string | { readonly types: string }>>;
+    };
+    const types = Object.values(exports).flatMap((each) => (typeof each === "string" ? [] : [each.types]));
+    expect(ENTRIES.map(([path]) => `./${path}`).sort()).toEqual(types.sort());
+  });
+
+  it("every export is covered, and every row covers an export", () => {
+    const left = taking.filter(({ name }) => !ROWS[name] && !WITHOUT_LAW[name]).map(({ name }) => name);
+    expect(left, "exports without a row that says how they are called").toEqual([]);
+    const stale = [...Object.keys(ROWS), ...Object.keys(WITHOUT_LAW)].filter((name) => !callables.has(name));
+    expect(stale, "rows of what is not exported").toEqual([]);
+  });
+
+  const rows = taking.flatMap((callable) => {
+    const row = ROWS[callable.name];
+    return row ? [[callable.name, callable, row] as const] : [];
+  });
+
+  it.each(rows)("%s is called validly", async (_name, callable, row: Row) => {
+    for (const call of row.calls.keys())
+      expect(await valid(targetOf(callable), row, call, backends)).toBeUndefined();
+  });
+
+  let count = 0;
+  it.each(rows)("%s refuses what is wrong, and leaves everything as it was", async (_name, callable) => {
+    const faults: string[] = [];
+    for (const trial of trialsFor(callable)) {
+      const fault = await tried(targetOf(callable), [trial], backends);
+      if (fault) faults.push(fault);
+      count++;
+    }
+    expect(faults.slice(0, 12)).toEqual([]);
+  });
+
+  it("two wrong arguments at once are refused as well", async () => {
+    const some = rows.filter(([, , { costly }]) => !costly).map(([name]) => name);
+    const pairs = fc.record({
+      name: fc.constantFrom(...some),
+      first: fc.nat(),
+      second: fc.nat(),
+    });
+    await fc.assert(
+      fc.asyncProperty(pairs, async ({ name, first, second }) => {
+        const callable = callables.get(name) as Callable;
+        const trials = trialsFor(callable);
+        const one = trials[first % trials.length];
+        const others = trials.filter((each) => one && each.call === one.call && areApart(each, one));
+        const other = others[second % others.length];
+        if (!one || !other) return;
+        expect(await tried(targetOf(callable), [one, other], backends)).toBeUndefined();
+      }),
+      { numRuns: 1000, seed: 1 },
+    );
+  });
+
+  it("says what it covered", () => {
+    const options = rows.reduce((sum, [, { parameters }]) => sum + parameters.length, 0);
+    console.log(
+      `arguments: ${rows.length} callables, ${options} parameters, ${count} wrong or doubtful values tried`,
+    );
+    expect(count).toBeGreaterThan(10_000);
+  });
+});

@@ -1,0 +1,273 @@
+/** Tensors without elements, next to a size beyond what any kernel counts: every operation returns or refuses at once. */
+import * as fc from "fast-check";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import type { OpName } from "../../../src/backends/ops.js";
+import { type Job, Pool } from "../../../src/backends/wasm/pool.js";
+import { LockstepError, OutOfMemoryError } from "../../../src/errors.js";
+import { decode, encode } from "../../../src/ops/cast/cast.js";
+import { empty, tensor, zeros } from "../../../src/ops/create.js";
+import {
+  activation,
+  activationBackward,
+  gated,
+  gatedBackward,
+} from "../../../src/ops/elementwise/activation.js";
+import { add } from "../../../src/ops/elementwise/add.js";
+import { scaled } from "../../../src/ops/elementwise/scaled.js";
+import { execute } from "../../../src/ops/execute.js";
+import { batchedGemm } from "../../../src/ops/gemm/batched.js";
+import { gemm } from "../../../src/ops/gemm/gemm.js";
+import { relayoutScales, swapAxes, transpose } from "../../../src/ops/layout/layout.js";
+import { hadamard } from "../../../src/ops/quantize/hadamard.js";
+import { embedding, embeddingBackward } from "../../../src/ops/rows/embedding.js";
+import { crossEntropy, crossEntropyBackward, mse, mseBackward } from "../../../src/ops/rows/loss.js";
+import { columnSum, layerNorm, normBackward } from "../../../src/ops/rows/norm.js";
+import { softmax, softmaxBackward } from "../../../src/ops/rows/softmax.js";
+import { updateScales } from "../../../src/ops/update/delayed-scaling.js";
+import { gradNorm } from "../../../src/ops/update/grad-norm.js";
+import { adamw, sgd } from "../../../src/ops/update/optimizer.js";
+import { Float8CurrentScalingQuantizer, Float8Quantizer } from "../../../src/quantizers/float8.js";
+import { Float8BlockQuantizer } from "../../../src/quantizers/float8-block.js";
+import { MXFP4Quantizer, MXFP6Quantizer, MXFP8Quantizer } from "../../../src/quantizers/mx.js";
+import { NVFP4Quantizer } from "../../../src/quantizers/nvfp4.js";
+import type { Quantizer } from "../../../src/quantizers/quantizer.js";
+import type { QuantizedTensor, ScaleLayout } from "../../../src/tensor/quantized.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import { asMatrix, type DType, type Shape } from "../../../src/tensor/shape.js";
+import type { Tensor } from "../../../src/tensor/tensor.js";
+import { useBackend } from "../harness/suite.js";
+
+const backend = useBackend({ threads: 2 });
+
+/** Units of work that one job may be asked for: beyond it, what it is asked for is not bounded by memory. */
+const MOST_UNITS = 2 ** 20;
+
+afterEach(() => vi.restoreAllMocks());
+beforeEach(() => {
+  const { run } = Pool.prototype;
+  vi.spyOn(Pool.prototype, "run").mockImplementation(function (this: Pool, name, job: Job, argsFor) {
+    if (!(job.total <= MOST_UNITS)) throw new Error(`${name} was asked for ${job.total} units of work`);
+    return run.call(this, name, job, (scratch) => {
+      const args = argsFor(scratch);
+      for (const arg of args)
+        if (Number.isInteger(arg) && Math.abs(arg) > 2 ** 32) throw new Error(`${name} was given ${arg}`);
+      return args;
+    });
+  });
+});
+
+const of = <D extends DType>(dtype: D, shape: Shape): Tensor<D> => empty(backend(), dtype, shape);
+const bf16 = (shape: Shape) => of("bf16", shape);
+const f32 = (shape: Shape) => of("f32", shape);
+const half = (shape: Shape): Shape => [...shape.slice(0, -1), Math.ceil((shape.at(-1) as number) / 2)];
+const double = (shape: Shape): Shape => [...shape.slice(0, -1), 2 * (shape.at(-1) as number)];
+
+const LAYOUTS: readonly ScaleLayout[] = ["logical", "padded", "swizzled"];
+
+/** Every quantizer, with both copies in every layout it has. */
+function quantizers(): readonly Quantizer[] {
+  const one = tensor(backend(), [2]);
+  return LAYOUTS.flatMap((scaleLayout) => {
+    const options = { columnwise: true, scaleLayout };
+    const mx = [MXFP8Quantizer, MXFP6Quantizer, MXFP4Quantizer].map((Mx) => new Mx(options));
+    const nvfp4 = [false, true].map((rht) => new NVFP4Quantizer({ ...options, rht }));
+    const square = new NVFP4Quantizer({ ...options, tile: "16x16" });
+    if (scaleLayout === "swizzled") return [...mx, ...nvfp4, square];
+    const block = (["1x128", "128x128"] as const).map(
+      (tile) => new Float8BlockQuantizer({ ...options, tile }),
+    );
+    const tensorwide = [
+      new Float8CurrentScalingQuantizer(options),
+      new Float8Quantizer({ ...options, scale: one, amax: tensor(backend(), [0]) }),
+    ];
+    return [...mx, ...nvfp4, square, ...block, ...tensorwide];
+  });
+}
+
+/** What `use` throws on every quantizer, if anything, is of this library. */
+function each(use: (quantizer: Quantizer) => unknown): void {
+  for (const quantizer of quantizers()) attempt(() => use(quantizer));
+}
+
+/** Runs `body`, which may refuse, but not fail. */
+function attempt(body: () => unknown): unknown {
+  try {
+    return body();
+  } catch (error) {
+    if (error instanceof LockstepError) return error;
+    throw error;
+  }
+}
+
+/** Every operation of the vocabulary, of a shape; a new one has to have a row. */
+const OPERATIONS: { readonly [K in OpName]: (shape: Shape) => void } = {
+  activation: (s) => activation(bf16(s), { kind: "gelu" }),
+  activationBackward: (s) => activationBackward(bf16(s), f32(s), { kind: "silu" }),
+  activationQuantize: (s) => {
+    each((q) => q.quantizeActivation(bf16(s), { kind: "gelu" }));
+    each((q) => q.quantizeActivation(bf16(double(s)), { kind: "silu", gated: true }));
+    each((q) => q.quantizeActivation(bf16(double(s)), { kind: "silu", gated: true, grad: bf16(s) }));
+  },
+  adamw: (s) => {
+    const inputs = { grad: bf16(s), parameter: f32(s), m: f32(s), v: f32(s) };
+    adamw(inputs, { learningRate: 1, step: 1 });
+  },
+  add: (s) => add(bf16(s), f32(s)),
+  amax: (s) => {
+    const out = f32([1]);
+    execute(backend(), "amax", { x: bf16(s), out });
+    expect(out.dataSync()).toEqual(Float32Array.of(0));
+  },
+  clipFactor: (s) => gradNorm([bf16(s)], { maxNorm: 1 }),
+  columnSum: (s) => columnSum(bf16(s)),
+  crossEntropy: (s) => crossEntropy(bf16(s), of("i32", [asMatrix(s)[0]])),
+  crossEntropyBackward: (s) => {
+    const rows = () => f32([asMatrix(s)[0]]);
+    const targets = of("i32", [asMatrix(s)[0]]);
+    crossEntropyBackward({ grad: rows(), logits: bf16(s), targets, maximum: rows(), total: rows() }, {});
+  },
+  decode: (s) => decode(of("e4m3", s)),
+  dequantize: (s) => {
+    each((q) => {
+      const quantized = q.quantize(bf16(s));
+      quantized.dequantize();
+      quantized.updateUsage({ rowwise: false }).dequantize();
+    });
+  },
+  embedding: (s) => {
+    const [rows, columns] = asMatrix(s);
+    attempt(() => embedding(bf16([rows, columns]), of("i32", [0])));
+    attempt(() => embedding(bf16([rows, columns]), of("i32", [3])));
+    attempt(() => embedding(bf16([0, columns]), of("i32", [rows])));
+    attempt(() => embedding(bf16([3, columns]), of("i32", [rows])));
+  },
+  embeddingBackward: (s) => {
+    const [rows, columns] = asMatrix(s);
+    attempt(() => embeddingBackward(bf16([rows, columns]), of("i32", [rows]), 0));
+    attempt(() => embeddingBackward(bf16([0, columns]), of("i32", [0]), rows));
+    attempt(() => embeddingBackward(bf16([3, columns]), zeros(backend(), "i32", [3]), rows));
+  },
+  encode: (s) => encode(bf16(s), { format: "e4m3" }),
+  gated: (s) => gated(bf16(double(s)), { kind: "silu" }),
+  gatedBackward: (s) => gatedBackward(bf16(s), bf16(double(s)), { kind: "silu" }),
+  gemm: (s) => {
+    const [rows, columns] = asMatrix(s);
+    for (const [m, n, k] of [
+      [rows, columns, 0],
+      [rows, 0, columns],
+      [0, rows, columns],
+      [rows, 0, 0],
+      [0, rows, 0],
+      [0, 0, rows],
+      [0, 0, columns],
+    ] as const) {
+      for (const outDtype of ["f32", "e4m3"] as const)
+        attempt(() => gemm({ a: of("e4m3", [m, k]), b: of("e4m3", [n, k]), datapath: "hopper", outDtype }));
+      attempt(() => gemm({ a: of("f32", [k, m]), b: of("f32", [k, n]), layout: "NT", datapath: "fp32" }));
+      for (const batch of [rows, columns])
+        attempt(() => batchedGemm({ a: bf16([batch, m, k]), b: bf16([batch, n, k]), datapath: "fp32" }));
+    }
+  },
+  hadamard: (s) => hadamard(bf16(s)),
+  mse: (s) => mse(bf16(s), f32(s)),
+  mseBackward: (s) => mseBackward({ grad: f32([asMatrix(s)[0]]), x: bf16(s), target: f32(s) }),
+  norm: (s) => layerNorm(bf16(s), f32([asMatrix(s)[1]]), f32([asMatrix(s)[1]])),
+  normBackward: (s) => {
+    const [rows, columns] = asMatrix(s);
+    const statistics = { mean: f32([rows]), rstd: f32([rows]) };
+    normBackward({ grad: bf16(s), x: bf16(s), gamma: f32([columns]), ...statistics });
+  },
+  normQuantize: (s) => {
+    each((q) => q.quantizeNorm(bf16(s), { gamma: f32([asMatrix(s)[1]]) }));
+  },
+  quantize: (s) => {
+    each((q) => {
+      const made = attempt(() => q.quantize(bf16(s)));
+      // what has no elements is quantized as what has none of any other size
+      if (made instanceof Error) expect(made).not.toBeInstanceOf(OutOfMemoryError);
+      else expect(scalars(made as QuantizedTensor)).toEqual(scalars(q.quantize(bf16([0, 0]))));
+    });
+  },
+  relayout: (s) => {
+    each((q) => {
+      const quantized = q.quantize(bf16(s));
+      for (const to of LAYOUTS) attempt(() => relayoutScales(quantized, "columnwise", to));
+    });
+  },
+  scaled: (s) => scaled(bf16(s), 2),
+  sgd: (s) => sgd({ grad: bf16(s), parameter: f32(s), m: f32(s) }, { learningRate: 1, momentum: 0.5 }),
+  softmax: (s) => {
+    softmax(bf16(s));
+    softmax(bf16(s), { causal: true });
+  },
+  softmaxBackward: (s) => softmaxBackward(bf16(s), f32(s), { causal: true }),
+  squareSum: (s) => gradNorm([bf16(s), bf16(half(s))], { maxNorm: 1 }),
+  swapAxes: (s) => {
+    for (const axis of s.keys()) swapAxes(bf16(s), axis, -1);
+  },
+  /** Its sizes are its own. */
+  sweep: () => {},
+  transpose: (s) => {
+    transpose(bf16(s));
+    transpose(of("e2m1", s));
+  },
+  updateScales: (s) => {
+    const [length, slots] = asMatrix(s);
+    updateScales({ amaxHistory: f32([length, slots]), scale: f32([slots]), formatMax: 448 });
+  },
+};
+
+/** The scales and amaxes of one element. */
+function scalars(t: QuantizedTensor): readonly unknown[] {
+  return t.members.filter(({ size }) => size === 1).map((member) => member.dataSync());
+}
+
+/**
+ * Two or three sizes: at least one of them zero, the others small enough to be worked on or beyond what memory holds, most
+ * of them such as formats take.
+ */
+const emptyShape: fc.Arbitrary<Shape> = (() => {
+  const scaledBy = (min: number, max: number) =>
+    fc
+      .tuple(fc.constantFrom(1, 3, 5), fc.integer({ min, max }))
+      .map(([a, b]) => Math.min(a * 2 ** b, 2 ** 53 - 128));
+  const size = fc.oneof(
+    { weight: 2, arbitrary: scaledBy(31, 52) },
+    { weight: 1, arbitrary: scaledBy(4, 7) },
+    { weight: 1, arbitrary: fc.constantFrom(2 ** 31, 2 ** 32, 2 ** 53 - 1, 2 ** 31 - 1, 0, 1) },
+  );
+  return fc
+    .tuple(fc.array(size, { minLength: 1, maxLength: 2 }), fc.nat(2))
+    .map(([sizes, at]) => sizes.toSpliced(Math.min(at, sizes.length), 0, 0));
+})();
+
+const EXAMPLES: readonly Shape[] = [
+  [0, 2 ** 53 - 1],
+  [2 ** 31, 0],
+  [0, 2 ** 31],
+  [0, 2 ** 45],
+  [2 ** 45, 0],
+  [0, 0],
+  [2 ** 16, 0],
+  [0, 2 ** 16],
+  [2 ** 16, 0, 2 ** 16],
+];
+
+describe("of tensors without elements, however large their other sizes,", () => {
+  for (const [name, run] of Object.entries(OPERATIONS)) {
+    it(`${name} returns or refuses at once, and keeps nothing`, () => {
+      fc.assert(
+        fc.property(emptyShape, (shape) => {
+          const before = backend().memoryUse();
+          {
+            using _scope = new Scope();
+            attempt(() => run(shape));
+          }
+          const { live, blocks } = backend().memoryUse();
+          expect({ live, blocks }).toEqual({ live: before.live, blocks: before.blocks });
+        }),
+        { numRuns: 40, examples: EXAMPLES.map((shape) => [shape]) },
+      );
+    });
+  }
+});

@@ -1,0 +1,219 @@
+/** Inputs as large as real ones, from a drawn seed with specials planted: what reaches the tiled paths of a GPU. */
+import * as fc from "fast-check";
+import type { ActivationName } from "../../../src/backends/ops.js";
+import { ACTIVATION } from "../../../src/formats/contract.gen.js";
+import { RHT_SIGNS } from "../../../src/ops/quantize/hadamard.js";
+import { asMatrix, type Shape, type WideDType } from "../../../src/tensor/shape.js";
+import { format, overflow, randomSource, rounding } from "../../arbitraries/formats.js";
+import { wideMatrix } from "../../arbitraries/matrices.js";
+import { words } from "../../arbitraries/random.js";
+import { wideTensor, wideType } from "../../arbitraries/wide.js";
+import type { Inputs } from "../../laws/laws.js";
+import { addCase } from "../../operations/elementwise/add.js";
+import { scaledCase } from "../../operations/elementwise/scaled.js";
+import { swapAxesCase } from "../../operations/layout/layout.js";
+import { activationQuantizeCase } from "../../operations/quantize/activation-quantize.js";
+import { dequantizeCase } from "../../operations/quantize/dequantize.js";
+import { normQuantizeCase } from "../../operations/quantize/norm-quantize.js";
+import { quantizeCase, type Shapes } from "../../operations/quantize/quantize.js";
+import { parameters } from "../../operations/rows/norm.js";
+import { softmaxBackwardCase, softmaxCase } from "../../operations/rows/softmax.js";
+import { updateScalesCase } from "../../operations/update/delayed-scaling.js";
+import { adamwCase, sgdCase } from "../../operations/update/optimizer.js";
+import { PlainTensor } from "../../values/plain.js";
+
+/** Most elements of one input. */
+const MOST = 2 ** 20;
+
+/** Up to `most` elements: square and aligned to tiles, ragged against them, tall, wide. */
+function largeShapes(most = MOST): Shapes {
+  return (multiple) => {
+    const down = (n: number): number => Math.max(multiple, n - (n % multiple));
+    const aligned = fc.constantFrom(128, 256, 384, 512, 1024).map(down);
+    const ragged = fc.integer({ min: 1, max: 1100 }).map(down);
+    const thin = fc.integer({ min: 1, max: 8 }).map((n) => n * multiple);
+    const long = fc.integer({ min: 1000, max: 20_000 }).map(down);
+    return fc
+      .oneof(
+        fc.tuple(aligned, aligned),
+        fc.tuple(ragged, ragged),
+        fc.tuple(thin, long),
+        fc.tuple(long, thin),
+        fc.tuple(aligned, ragged),
+      )
+      .map(([rows, columns]) => [Math.min(rows, down(Math.floor(most / columns))), columns]);
+  };
+}
+
+const shapes = largeShapes();
+const anyShape = shapes(1, 1);
+/** Steps of optimizers take many tensors. */
+const stepShape = largeShapes(2 ** 17)(1, 1);
+const kinds = fc.constantFrom(...(Object.keys(ACTIVATION) as ActivationName[]));
+
+/** A large tensor of any wide type. */
+export function large(shape: Shape, dtype?: WideDType): fc.Arbitrary<PlainTensor<WideDType>> {
+  const type = dtype ? fc.constant(dtype) : wideType();
+  return type.chain((chosen) => wideMatrix({ dtype: chosen, shape, block: 32, max: 448 }));
+}
+
+/** An even number of columns: two halves. */
+const halves = anyShape.map(([rows = 1, columns = 1]) => ({
+  half: [rows, columns],
+  whole: [rows, 2 * columns],
+}));
+
+/** Heads of attention, and boxes that are no such thing. */
+const heads: fc.Arbitrary<Shape> = fc.oneof(
+  fc.constantFrom([2, 128, 8, 64], [4, 33, 12, 80], [3, 100, 5, 7], [130, 33, 65], [2, 64, 1, 3, 40]),
+  anyShape,
+);
+
+/** Scores of several heads, and rows too long for shared memory. */
+const matrices: fc.Arbitrary<Shape> = fc.oneof(
+  fc.constantFrom([2, 3, 64, 96], [4, 100, 33], [2, 40, 1500], [5, 2049], [2, 30_000], [1, 60_000]),
+  anyShape,
+);
+
+/** One f32 for each row. */
+export function row(shape: Shape) {
+  return wideTensor([asMatrix(shape)[0]], { dtype: "f32" });
+}
+
+/** Logits and targets, some of them ignored. */
+export function losses(shape: Shape) {
+  const [rows, classes] = asMatrix(shape);
+  return fc
+    .record({
+      logits: large(shape),
+      smoothing: fc.constantFrom(0, 0.1),
+      ignore: fc.constant(-100),
+      seed: fc.nat(),
+    })
+    .map(({ seed, ...rest }) => ({
+      ...rest,
+      targets: new PlainTensor(
+        "i32",
+        [rows],
+        Int32Array.from(words(seed, rows), (word) => (word % 16 === 0 ? -100 : word % classes)),
+      ),
+    }));
+}
+
+/** Positions of which some have no row and many the same. */
+export function manyIds(count: number, vocabulary: number): fc.Arbitrary<PlainTensor<"i32">> {
+  return fc.nat().map((seed) => {
+    const drawn = words(seed, count);
+    const ids = Int32Array.from(drawn, (word) =>
+      word % 4 === 0 ? (word % 64) % 5 : word % (vocabulary + 1),
+    );
+    return new PlainTensor("i32", [count], ids);
+  });
+}
+
+/** A table's shape and how many positions ask for its rows. */
+const tables = fc
+  .tuple(anyShape, fc.oneof(fc.integer({ min: 1, max: 5000 }), fc.constantFrom(2048, 2049)))
+  .map(([shape, count]) => {
+    const [vocabulary, columns] = asMatrix(shape);
+    return { vocabulary, columns, count: Math.min(count, Math.ceil(MOST / columns)) };
+  });
+
+/** Values to encode, as many as take all 32 bits of a counter of eights but the highest. */
+const toEncode = fc.tuple(anyShape, format()).chain(([shape, to]) => {
+  const [rows, columns] = asMatrix(shape);
+  return fc.record({
+    x: large([rows, columns + (columns % 2)]),
+    format: fc.constant(to),
+    rounding: rounding(),
+    overflow: overflow(),
+    random: randomSource(),
+    scale: fc.constantFrom(1, 1, 0.3, 2 ** -20),
+  });
+});
+
+/** Large inputs for every operation but the product, which has its own. */
+export const LARGE_INPUTS: Inputs = {
+  encode: toEncode,
+  hadamard: fc
+    .tuple(shapes(16, 16), fc.constantFrom(0, RHT_SIGNS))
+    .chain(([shape, signs]) => large(shape, "bf16").map((x) => ({ x: x as PlainTensor<"bf16">, signs }))),
+  amax: anyShape.chain((shape) => large(shape)).map((x) => ({ x })),
+  quantize: quantizeCase(undefined, shapes),
+  dequantize: dequantizeCase(shapes),
+  transpose: fc.tuple(anyShape, fc.constantFrom("u8", "u16", "u32"), fc.nat()).map(([shape, dtype, seed]) => {
+    const count = (shape[0] ?? 1) * (shape[1] ?? 1);
+    const array = { u8: Uint8Array, u16: Uint16Array, u32: Uint32Array }[dtype];
+    return { x: new PlainTensor(dtype, shape, array.from(words(seed, count))) };
+  }),
+  swapAxes: swapAxesCase(heads),
+  softmax: matrices.chain((shape) => softmaxCase(shape, large)),
+  softmaxBackward: matrices.chain((shape) => softmaxBackwardCase(shape, large)),
+  add: anyShape.chain((shape) => addCase(shape, large)),
+  scaled: anyShape.chain((shape) => scaledCase(shape, large)),
+  activation: anyShape.chain((shape) => fc.record({ x: large(shape), kind: kinds, outDtype: wideType() })),
+  activationBackward: anyShape.chain((shape) =>
+    fc.record({ x: large(shape), grad: large(shape), kind: kinds, outDtype: wideType() }),
+  ),
+  gated: halves.chain(({ whole }) => fc.record({ x: large(whole), kind: kinds, outDtype: wideType() })),
+  gatedBackward: halves.chain(({ half, whole }) =>
+    fc.record({ x: large(whole), grad: large(half), kind: kinds, outDtype: wideType() }),
+  ),
+  activationQuantize: activationQuantizeCase(["fp8-delayed", "mxfp8", "fp8-current"], shapes),
+  normQuantize: normQuantizeCase(["fp8-delayed", "fp8-current"], shapes),
+  norm: anyShape.chain((shape) =>
+    fc
+      .tuple(
+        fc.record({ x: large(shape), epsilon: fc.constant(1e-5), outDtype: wideType() }),
+        parameters(shape),
+      )
+      .map(([input, given]) => ({ ...input, ...given })),
+  ),
+  normBackward: anyShape.chain((shape) =>
+    fc
+      .tuple(
+        fc.record({ grad: large(shape), x: large(shape), rstd: row(shape) }),
+        parameters(shape),
+        row(shape),
+      )
+      .map(([input, { beta, ...given }, mean]) => ({ ...input, ...given, ...(beta ? { mean } : {}) })),
+  ),
+  sgd: stepShape.chain(sgdCase),
+  adamw: stepShape.chain(adamwCase),
+  columnSum: anyShape.chain((shape) => fc.record({ x: large(shape), outDtype: wideType() })),
+  mse: anyShape.chain((shape) => fc.record({ x: large(shape), target: large(shape) })),
+  mseBackward: anyShape.chain((shape) =>
+    fc.record({ x: large(shape), target: large(shape), grad: row(shape) }),
+  ),
+  embedding: tables.chain(({ vocabulary, columns, count }) =>
+    fc.record({
+      table: large([vocabulary, columns]),
+      ids: manyIds(count, vocabulary),
+      outDtype: wideType(),
+    }),
+  ),
+  embeddingBackward: tables.chain(({ vocabulary, columns, count }) =>
+    fc.record({
+      grad: large([count, columns]),
+      ids: manyIds(count, vocabulary),
+      vocabulary: fc.constant(vocabulary),
+      outDtype: wideType(),
+    }),
+  ),
+  gradNorm: fc.record({
+    grads: fc.array(
+      anyShape.chain((shape) => large(shape)),
+      { minLength: 1, maxLength: 2 },
+    ),
+    maxNorm: fc.constant(1),
+  }),
+  updateScales: updateScalesCase(
+    fc.tuple(fc.constantFrom(1, 127, 128, 129, 1024, 1031), fc.constantFrom(1, 33, 300)),
+  ),
+  crossEntropy: anyShape.chain(losses),
+  crossEntropyBackward: anyShape.chain((shape) =>
+    fc
+      .tuple(losses(shape), fc.record({ grad: row(shape), maximum: row(shape), total: row(shape) }))
+      .map(([input, saved]) => ({ ...input, ...saved })),
+  ),
+};

@@ -1,0 +1,63 @@
+/** All that a quantization can be told, with any few options met: what a shape, a seed and a matrix make inputs of. */
+import type { BlockFormatName } from "../../../src/formats/block.js";
+import type { QuantizeSpec, ScaleLayout, Usage } from "../../../src/tensor/quantized.js";
+import type { WideDType } from "../../../src/tensor/shape.js";
+import { covering, product } from "../../arbitraries/covering.js";
+import { layoutsOf, sourceTypes, specsOf, USAGES } from "../../arbitraries/specs.js";
+import { NOOPS } from "../../operations/quantize/quantize.js";
+
+/** One value of every option of a quantization. */
+export interface Told {
+  readonly spec: QuantizeSpec;
+  readonly usage: Usage;
+  readonly scaleLayout: ScaleLayout;
+  readonly dtype: WideDType;
+  readonly noop: number | undefined;
+  /** Delayed scaling: whether it records an amax. */
+  readonly records: boolean;
+}
+
+/** Everything that a quantizer can be told. */
+function everythingTold(name: BlockFormatName, noops: readonly (number | undefined)[]): readonly Told[] {
+  return specsOf(name).flatMap((spec) =>
+    product({
+      spec: [spec],
+      usage: USAGES,
+      scaleLayout: layoutsOf(spec),
+      dtype: sourceTypes(spec),
+      noop: noops,
+      records: name === "fp8-delayed" ? [true, false] : [true],
+    }),
+  );
+}
+
+/** One row of options, the fields of the spec among them: what pairs are counted over. */
+function flat({ spec, ...rest }: Told): Readonly<Record<string, unknown>> {
+  return { ...spec, ...rest };
+}
+
+/** Some of everything, in which any values of `strength` options meet that can. */
+export function toldTogether(
+  name: BlockFormatName,
+  strength: number,
+  noops: readonly (number | undefined)[] = NOOPS,
+): readonly Told[] {
+  const all = new Map(everythingTold(name, noops).map((told) => [flat(told), told]));
+  return covering([...all.keys()], strength).map((row) => all.get(row) as Told);
+}
+
+/** A name for a test. */
+export function nameOf({ spec, usage, scaleLayout, dtype, noop, records }: Told): string {
+  const { quantizer, ...fields } = spec;
+  const on = Object.entries(fields).filter(([, value]) => value && value !== "none" && value !== 448);
+  const copies = Object.entries(usage).filter(([, wanted]) => wanted);
+  return [
+    quantizer,
+    dtype,
+    scaleLayout,
+    ...copies.map(([copy]) => copy),
+    ...on.map(([key, value]) => (value === true ? key : `${key} ${value}`)),
+    ...(noop === undefined ? [] : [`noop ${noop}`]),
+    ...(records ? [] : ["no record"]),
+  ].join(" ");
+}

@@ -1,0 +1,187 @@
+/** Products of one size, which differ in everything else that a product can differ in. */
+import * as fc from "fast-check";
+import type { Backend } from "../../../src/backends/backend.js";
+import type { DatapathFamily } from "../../../src/formats/datapath.js";
+import { batchedGemm } from "../../../src/ops/gemm/batched.js";
+import { type GemmLayout, gemm } from "../../../src/ops/gemm/gemm.js";
+import type { GemmPlan } from "../../../src/ops/gemm/plan.js";
+import { makeSpec } from "../../../src/quantizers/quantizer.js";
+import { elementCount, type WideDType } from "../../../src/tensor/shape.js";
+import { words } from "../../arbitraries/random.js";
+import { directionsOf } from "../../operations/gemm/case.js";
+import { SpecQuantizer } from "../../operations/quantize/quantized.js";
+import { fromCodes, upload } from "../../values/plain.js";
+import { PAIRS, type Pair, wideValuesOf } from "../harness/products.js";
+
+/** Rows, columns and depth; the last two have the hash of the first, 31 of one for one of another. */
+const SIZES = [
+  [128, 128, 128],
+  [127, 128, 159],
+  [128, 159, 127],
+] as const;
+
+/** Wide values, codes of e4m3 that no scale is beside, or what a quantizer makes of bf16. */
+type Source = Pair[number] | "e4m3";
+
+const fp8 = makeSpec("fp8-current", {});
+const block = (tile: "1x128" | "128x128") => makeSpec("fp8-block", { tile, pow2Scales: true });
+
+/** The pairs that tensor cores multiply, and the same with scales left out or cut to powers of two. */
+const OPERANDS: Readonly<Record<string, readonly [b: Source, a: Source]>> = {
+  ...PAIRS,
+  "codes by codes": ["e4m3", "e4m3"],
+  "codes by e4m3": ["e4m3", fp8],
+  "e4m3 by codes": [fp8, "e4m3"],
+  "1x128 by 128x128 of powers": [block("1x128"), block("128x128")],
+  "1x128 of powers by 128x128": [block("1x128"), makeSpec("fp8-block", { tile: "128x128" })],
+};
+
+/** Names of pairs. */
+export const OPERAND_PAIRS = Object.keys(OPERANDS);
+
+/** What two products of one size may differ in. */
+export interface Variant {
+  readonly pair: string;
+  readonly layout: GemmLayout;
+  readonly outDtype: WideDType;
+  readonly useSplitAccumulator: boolean;
+  readonly bias: WideDType | undefined;
+  readonly cType: WideDType | undefined;
+  readonly accumulate: boolean;
+  readonly gelu: boolean;
+  readonly alpha: number;
+  readonly splitK: 1 | 2 | "auto";
+  readonly datapath: DatapathFamily;
+  /** Among SIZES. */
+  readonly size: number;
+  /** Two products in one call. */
+  readonly batched: boolean;
+  readonly seed: number;
+}
+
+/** The pairs that any layout takes: block scales along rows alone go with TN. */
+const ANY_LAYOUT = OPERAND_PAIRS.filter((name) => !name.includes("128"));
+/** The pairs of any size and batch, whose K has two parts to be cut in. */
+const SPLITS = ["bf16", "f16"];
+/** The product, with choices that its operands have. */
+export function fitted(drawn: Variant): Variant {
+  const { pair, layout, splitK } = drawn;
+  const wide = SPLITS.includes(pair);
+  return {
+    ...drawn,
+    size: wide ? drawn.size : 0,
+    batched: wide && drawn.batched,
+    layout: ANY_LAYOUT.includes(pair) ? layout : "TN",
+    splitK: splitK === 2 && !(wide && drawn.size === 0) ? "auto" : splitK,
+  };
+}
+
+const WIDE_OR_NONE = [undefined, "bf16", "f32", "f16"] as const;
+
+/** The values of each choice, the commonest first. */
+export const CHOICES: { readonly [K in keyof Variant]: readonly Variant[K][] } = {
+  pair: ["bf16", "f16", "e4m3 by e4m3", ...OPERAND_PAIRS],
+  layout: ["TN", "NN", "NT"],
+  outDtype: ["bf16", "f32", "f16"],
+  useSplitAccumulator: [false, true],
+  bias: WIDE_OR_NONE,
+  cType: WIDE_OR_NONE,
+  accumulate: [false, true],
+  gelu: [false, true],
+  alpha: [1, 0.5, -2, 0],
+  splitK: [1, 2, "auto"],
+  datapath: ["hopper", "hopper", "fp32"],
+  size: [0, 1, 2],
+  batched: [false, true],
+  seed: [1, 2, 3, 4],
+};
+
+/** The first value of each choice. */
+export const SIMPLEST: Variant = {
+  pair: "bf16",
+  layout: "TN",
+  outDtype: "bf16",
+  useSplitAccumulator: false,
+  bias: undefined,
+  cType: undefined,
+  accumulate: false,
+  gelu: false,
+  alpha: 1,
+  splitK: 1,
+  datapath: "hopper",
+  size: 0,
+  batched: false,
+  seed: 1,
+};
+
+/** A product. */
+export const variant: fc.Arbitrary<Variant> = fc
+  .record({
+    pair: fc.constantFrom(...CHOICES.pair),
+    layout: fc.constantFrom(...CHOICES.layout),
+    outDtype: fc.constantFrom(...CHOICES.outDtype),
+    useSplitAccumulator: fc.constantFrom(...CHOICES.useSplitAccumulator),
+    bias: fc.constantFrom(...CHOICES.bias),
+    cType: fc.constantFrom(...CHOICES.cType),
+    accumulate: fc.constantFrom(...CHOICES.accumulate),
+    gelu: fc.constantFrom(...CHOICES.gelu),
+    alpha: fc.constantFrom(...CHOICES.alpha),
+    splitK: fc.constantFrom(...CHOICES.splitK),
+    datapath: fc.constantFrom(...CHOICES.datapath),
+    size: fc.constantFrom(...CHOICES.size),
+    batched: fc.constantFrom(...CHOICES.batched),
+    seed: fc.constantFrom(...CHOICES.seed),
+  })
+  .map(fitted);
+
+function operand(backend: Backend, source: Source, shape: readonly number[], seed: number) {
+  if (source === "e4m3") {
+    const codes = words(seed, elementCount(shape)).map((word) => (word & 0x87) | (((word >>> 8) % 12) << 3));
+    return upload(backend, fromCodes("e4m3", shape, codes));
+  }
+  const x = upload(backend, wideValuesOf(typeof source === "string" ? source : "bf16", shape, seed));
+  if (typeof source === "string") return x;
+  return new SpecQuantizer(source, { rowwise: true, columnwise: true, scaleLayout: "logical" }).quantize(x);
+}
+
+/** Two products of the pair's type at once. */
+function multiplyBatch(backend: Backend, input: Variant, plan: GemmPlan | undefined) {
+  const { pair, layout, outDtype, alpha, datapath, seed, size } = input;
+  const [rows, columns, depth] = SIZES[size] as (typeof SIZES)[number];
+  const type = pair as WideDType;
+  const shape = (lines: number, along: boolean) => [2, ...(along ? [lines, depth] : [depth, lines])];
+  const { a, b } = directionsOf(layout);
+  return batchedGemm({
+    a: upload(backend, wideValuesOf(type, shape(columns, a === "rowwise"), seed)),
+    b: upload(backend, wideValuesOf(type, shape(rows, b === "rowwise"), seed + 1)),
+    layout,
+    outDtype,
+    alpha,
+    ...(plan ? { plan } : { datapath }),
+  });
+}
+
+/** The product on a backend, by a plan where one is given. */
+export function multiply(backend: Backend, input: Variant, plan?: GemmPlan) {
+  if (input.batched) return multiplyBatch(backend, input, plan);
+  const { pair, layout, outDtype, useSplitAccumulator, bias, cType, accumulate, gelu, ...rest } = input;
+  const { alpha, splitK, datapath, seed, size } = rest;
+  const [ofB, ofA] = OPERANDS[pair] as readonly [Source, Source];
+  const [rows, columns, depth] = SIZES[size] as (typeof SIZES)[number];
+  const wide = (type: WideDType, shape: readonly number[], more: number) =>
+    upload(backend, wideValuesOf(type, shape, seed + more));
+  const { a, b } = directionsOf(layout);
+  return gemm({
+    a: operand(backend, ofA, a === "rowwise" ? [columns, depth] : [depth, columns], seed),
+    b: operand(backend, ofB, b === "rowwise" ? [rows, depth] : [depth, rows], seed + 1),
+    layout,
+    useSplitAccumulator,
+    alpha,
+    gelu,
+    ...(plan ? { plan } : { datapath, splitK }),
+    ...(accumulate
+      ? { out: wide(outDtype, [rows, columns], 4), accumulate }
+      : { outDtype, ...(cType && { c: wide(cType, [rows, columns], 3) }) }),
+    ...(bias && { bias: wide(bias, [columns], 2) }),
+  });
+}

@@ -1,0 +1,246 @@
+/**
+ * Inputs of the sizes at which a loop of a kernel takes a second turn that smaller ones never take: as many rows, tiles or
+ * matrices as a grid has places for, and more; and of those whose last few numbers go a way of their own. Sums and draws are
+ * of ordinary numbers, which show an error wherever it is. scripts/turns says which loops a run has reached.
+ */
+import * as fc from "fast-check";
+import type { ActivationName } from "../../../src/backends/ops.js";
+import { BLOCK_FORMATS, type BlockFormatName } from "../../../src/formats/block.js";
+import type { Shape, WideDType } from "../../../src/tensor/shape.js";
+import { words } from "../../arbitraries/random.js";
+import { wideType } from "../../arbitraries/wide.js";
+import { decodeCase } from "../../operations/cast/decode.js";
+import type { Cases, OperationName } from "../../operations/operations.js";
+import { dequantizeCase } from "../../operations/quantize/dequantize.js";
+import { normQuantizeCase } from "../../operations/quantize/norm-quantize.js";
+import { parameters } from "../../operations/rows/norm.js";
+import { PlainTensor } from "../../values/plain.js";
+import { large, losses, manyIds, row } from "./large.js";
+import { ordinary } from "./ordinary.js";
+
+/** Inputs of each operation, each to be drawn a few times. */
+export type Turns = { readonly [K in OperationName]?: readonly fc.Arbitrary<Cases[K]>[] };
+
+/** The most blocks of a grid along y, and of threads of the element-wise kernels that lie along a row of 129 and more. */
+const GRID = 65_535;
+const ROW_THREADS = 256;
+const SHORTEST_ROW = ROW_THREADS / 2 + 1;
+/** Numbers from which curves come from tables. */
+const TABLED = 2 ** 22;
+const CURVES: readonly ActivationName[] = ["gelu", "silu", "qgelu", "sigmoid", "qgelu"];
+
+/** Rows of four, two and one to a block, and too long for its memory; many rows; columns that are no whole packs. */
+const NORMED: readonly Shape[] = [
+  [20_000, 64],
+  [6000, 520],
+  [300, 8200],
+  [150, 12_296],
+  [140, 40_008],
+  [3, 120_008],
+  [9000, 33],
+];
+
+const outDtype = wideType();
+const f32 = fc.constant("f32" as const);
+
+function normed(shape: Shape, dtype?: WideDType) {
+  return fc
+    .tuple(fc.record({ x: ordinary(shape, dtype), epsilon: fc.constant(1e-5), outDtype }), parameters(shape))
+    .map(([input, given]) => ({ ...input, ...given }));
+}
+
+/** Columns of f32 of which a ring on an sm_90 has so many slots of so many rows. */
+const RINGS = [
+  [13, 2, 2056],
+  [6, 1, 8200],
+  [2, 1, 20_008],
+] as const;
+
+/** Rows of scores that a causal mask cuts at every place of eight numbers, for teams of each size. */
+const MASKED: readonly Shape[] = [64, 1032, 2056, 4104, 8200, 16_392, 28_000].map((columns) => [
+  2,
+  9,
+  columns,
+]);
+
+/** What a kernel rounds by itself, and the numbers that a block of threads takes in one turn, at most. */
+const ROUNDED = ["e4m3", "e5m2", "e2m1", "bf16", "f16"] as const;
+const EIGHTS = 256;
+const MOST_EIGHTS = 4;
+
+const random = fc.record({ seed: fc.bigInt({ min: 0n, max: 2n ** 64n - 1n }), offset: fc.constant(3n) });
+
+/** Some numbers, the last of which are no whole eight, in each of the turns of a block; an even number. */
+const RESTS = Array.from({ length: MOST_EIGHTS }, (_, turn) => 8 * (EIGHTS * turn + 3) + 6);
+
+/** Formats whose rows may have any length. */
+const RAGGED = (Object.keys(BLOCK_FORMATS) as BlockFormatName[]).filter(
+  (name) => BLOCK_FORMATS[name].multiple === 1,
+);
+
+/** Rows and columns that are no whole vectors, of more numbers than a warp or a tile takes. */
+const RAGGED_SHAPES: readonly Shape[] = [
+  [43, 1501],
+  [1501, 43],
+  [203, 2051],
+  [1029, 1031],
+];
+
+/** Gradients of rows of one type, which is what is worked in shared memory. */
+function normGradients(shape: Shape) {
+  return wideType().chain((dtype) =>
+    fc
+      .tuple(
+        fc.record({ grad: ordinary(shape, dtype), x: ordinary(shape, dtype), rstd: row(shape) }),
+        parameters(shape),
+        row(shape),
+      )
+      .map(([input, { beta, ...given }, mean]) => ({ ...input, ...given, ...(beta ? { mean } : {}) })),
+  );
+}
+
+/** For a GPU of so many multiprocessors. */
+export function turnsFor(multiprocessors: number): Turns {
+  /** Numbers that a grid of so many threads on a multiprocessor takes in one turn, and a few more. */
+  const beyond = (each: number): number => multiprocessors * each + 8 * 101 + 5;
+  const manyRows: Shape = [GRID + 5, SHORTEST_ROW];
+  const tabled = Math.max(TABLED, beyond(4 * 1024 * 8));
+  const flat: Shape = [tabled - (tabled % 8) + 5];
+  const rows = Math.ceil(tabled / 1040);
+  const wide = { half: [rows, 1040], whole: [rows, 2 * 1040] };
+  return {
+    amax: [
+      large([beyond(8 * 256 * 4 * 8)], "bf16").map((x) => ({ x })),
+      large([beyond(8 * 256 * 4 * 4)], "f32").map((x) => ({ x })),
+    ],
+    activation: CURVES.map((kind) =>
+      fc.record({ x: large(flat, "bf16"), kind: fc.constant(kind), outDtype }),
+    ),
+    activationBackward: CURVES.map((kind) =>
+      fc.record({
+        x: large(flat, "bf16"),
+        grad: large(flat),
+        kind: fc.constant(kind),
+        outDtype,
+      }),
+    ),
+    gated: [
+      fc.record({ x: large(wide.whole, "bf16"), kind: fc.constantFrom(...CURVES), outDtype }),
+      fc.record({ x: large([GRID + 5, 2 * SHORTEST_ROW]), kind: fc.constant("relu"), outDtype }),
+    ],
+    gatedBackward: [
+      fc.record({
+        x: large(wide.whole, "bf16"),
+        grad: large(wide.half),
+        kind: fc.constantFrom(...CURVES),
+        outDtype,
+      }),
+    ],
+    columnSum: [
+      [40_000, 3],
+      [40_000, 8],
+      [70_000, 16],
+      [32 * GRID + 33, 1],
+    ].map((shape) => fc.record({ x: ordinary(shape), outDtype: f32 })),
+    norm: [
+      ...NORMED.map((shape) => normed(shape)),
+      ...RINGS.map(([slots, group, columns]) =>
+        normed([multiprocessors * (slots + 1) * group + (multiprocessors >> 1), columns], "f32"),
+      ),
+    ],
+    normQuantize: NORMED.map((shape) => normQuantizeCase(["fp8-delayed"], () => fc.constant(shape))),
+    normBackward: [
+      [20_000, 64],
+      [9000, 264],
+      [40, 4104],
+      [1100, 8200],
+      [3, 20_488],
+      [300, 32_768],
+      [40, 32_776],
+      [9000, 33],
+    ].map(normGradients),
+    mseBackward: [fc.record({ x: large(manyRows), target: large(manyRows), grad: row(manyRows) })],
+    crossEntropyBackward: [
+      fc
+        .tuple(
+          losses(manyRows),
+          fc.record({ grad: row(manyRows), maximum: row(manyRows), total: row(manyRows) }),
+        )
+        .map(([input, saved]) => ({ ...input, ...saved })),
+    ],
+    embedding: [fc.record({ table: large([50, SHORTEST_ROW]), ids: manyIds(GRID + 5, 50), outDtype })],
+    embeddingBackward: [
+      fc.record({
+        grad: large([3000, 1]),
+        ids: manyIds(3000, 8 * 32 * GRID + 700),
+        vocabulary: fc.constant(8 * 32 * GRID + 700),
+        outDtype: fc.constant("bf16"),
+      }),
+      fc.record({
+        grad: ordinary([40_000, 3]),
+        ids: manyIds(40_000, 3000),
+        vocabulary: fc.constant(3000),
+        outDtype: f32,
+      }),
+    ],
+    swapAxes: (["u8", "bf16", "f32"] as const).map((dtype) =>
+      fc.nat().map((seed) => {
+        const shape = [GRID + 5, 3, 5];
+        const bits = words(seed, 15 * (GRID + 5));
+        const array = { u8: Uint8Array, bf16: Uint16Array, f32: Float32Array }[dtype];
+        return { x: new PlainTensor(dtype, shape, array.from(bits) as never), axis1: 1, axis2: 2 };
+      }),
+    ),
+    encode: [
+      ...(["e4m3", "bf16", "e2m1", "e3m2"] as const).map((format) =>
+        fc.record({
+          x: ordinary([1025, 1032], "f32"),
+          format: fc.constant(format),
+          rounding: fc.constant("stochastic" as const),
+          overflow: fc.constant("saturate" as const),
+          random,
+          scale: fc.constant(0.75),
+        }),
+      ),
+      ...RESTS.flatMap((count) =>
+        ROUNDED.map((format) =>
+          fc.record({
+            x: ordinary([count]),
+            format: fc.constant(format),
+            rounding: fc.constant("tiesToEven" as const),
+            overflow: fc.constant("saturate" as const),
+            random,
+            scale: fc.constant(0.75),
+          }),
+        ),
+      ),
+    ],
+    decode: RESTS.flatMap((count) =>
+      ROUNDED.map((format) => decodeCase(fc.constant(format), fc.constant(count))),
+    ),
+    dequantize: RAGGED.flatMap((name) =>
+      RAGGED_SHAPES.map((shape) => dequantizeCase(() => fc.constant(shape), [name])),
+    ),
+    softmax: MASKED.map((shape) =>
+      fc.record({ x: ordinary(shape), causal: fc.constant(true), scale: fc.constant(0.125), outDtype }),
+    ),
+    softmaxBackward: MASKED.flatMap((shape) =>
+      (["bf16", "f16", "f32"] as const).map((dtype) =>
+        fc.record({
+          grad: ordinary(shape, dtype),
+          y: ordinary(shape, dtype),
+          causal: fc.constant(true),
+          scale: fc.constant(0.125),
+          outDtype,
+        }),
+      ),
+    ),
+    gradNorm: [
+      fc.record({
+        grads: fc.array(ordinary([2, 3]), { minLength: 1100, maxLength: 1100 }),
+        maxNorm: fc.constant(1),
+      }),
+      fc.record({ grads: ordinary([2600, 2047]).map((x) => [x]), maxNorm: fc.constant(1) }),
+    ],
+  };
+}

@@ -1,0 +1,294 @@
+/** Opening, memory, scopes, closing, and what a backend answers before it is asked to work. */
+import * as fc from "fast-check";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import type { Backend } from "../../../src/backends/backend.js";
+import type { GemmOperand } from "../../../src/backends/gemm-args.js";
+import { missingBackends, openBackend } from "../../../src/backends/open.js";
+import {
+  ArgumentError,
+  BackendError,
+  DisposedError,
+  OutOfMemoryError,
+  ShapeError,
+} from "../../../src/errors.js";
+import { decode, encode } from "../../../src/ops/cast/cast.js";
+import { empty, tensor, zeros } from "../../../src/ops/create.js";
+import { gemm } from "../../../src/ops/gemm/gemm.js";
+import { MXFP8Quantizer } from "../../../src/quantizers/mx.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import type { Tensor } from "../../../src/tensor/tensor.js";
+
+let backend: Backend;
+beforeEach(async () => {
+  backend = await openBackend("wasm", { threads: 1 });
+});
+afterEach(async () => {
+  const { live, blocks } = backend.memoryUse();
+  await backend.dispose();
+  expect({ live, blocks }).toEqual({ live: 0, blocks: 0 });
+});
+
+describe("openBackend", () => {
+  it("opens the reference by name, and as auto where there is no GPU", async () => {
+    expect(backend).toMatchObject({ name: "wasm", threads: 1, datapath: "hopper" });
+    expect(backend.description).toMatch(/1 thread\b/);
+    if (missingBackends().length === 0) return;
+    const auto = await openBackend("auto", { threads: 2, datapath: "exact" });
+    expect(auto).toMatchObject({ name: "wasm", threads: 2, datapath: "exact" });
+    await auto.dispose();
+  });
+
+  it("says why there is no GPU, and what to open instead", async () => {
+    const [missing] = missingBackends();
+    if (!missing) return;
+    await expect(openBackend("cuda")).rejects.toThrow(BackendError);
+    await expect(openBackend("cuda")).rejects.toThrow(missing.reason);
+    await expect(openBackend("cuda")).rejects.toThrow(/open "wasm"/);
+  });
+
+  it("refuses names, thread counts and datapaths that are none", async () => {
+    await expect(openBackend("metal" as "wasm")).rejects.toThrow(/"metal".*wasm, cuda and auto/);
+    for (const threads of [0, 65, 1.5, Number.NaN])
+      await expect(openBackend("wasm", { threads })).rejects.toThrow(ArgumentError);
+    const open = () => openBackend("wasm", { threads: 1, datapath: "volta" as "ada" });
+    await expect(open()).rejects.toThrow(ArgumentError);
+    await expect(open()).rejects.toThrow(/"volta".*exact, fp32, ada, hopper, blackwell/);
+  });
+});
+
+describe("memory", () => {
+  it("counts what tensors take until they are disposed of", () => {
+    const x = tensor(backend, [1, 2, 3]);
+    expect(backend.memoryUse()).toMatchObject({ live: 12, blocks: 1 });
+    const y = empty(backend, "e2m1", [3, 4]);
+    expect(backend.memoryUse()).toMatchObject({ live: 18, blocks: 2 });
+    y.dispose();
+    y.dispose();
+    expect(backend.memoryUse()).toMatchObject({ live: 12, blocks: 1 });
+    x.dispose();
+  });
+
+  it("of a view is that of what it views, and lives as long as either", () => {
+    const x = tensor(backend, [1, 2, 3, 4]);
+    const view = x.reshape([2, 2]);
+    expect(backend.memoryUse()).toMatchObject({ live: 16, blocks: 1 });
+    x.dispose();
+    expect(() => x.dataSync()).toThrow(DisposedError);
+    expect(view.dataSync()).toEqual(Float32Array.of(1, 2, 3, 4));
+    expect(() => view.reshape([3])).toThrow(ShapeError);
+    view.dispose();
+  });
+
+  it("is copied from and to any place by slice and paste, and viewed where addresses allow", () => {
+    fc.assert(
+      fc.property(fc.nat(200), fc.nat(200), fc.nat(200), (before, size, after) => {
+        using _scope = new Scope();
+        const values = Float32Array.from({ length: before + size + after }, (_, i) => i);
+        const x = tensor(backend, values);
+        const part = x.slice(before, [size]);
+        expect(part.dataSync()).toEqual(values.slice(before, before + size));
+        part.write(values.slice(before, before + size).fill(-1));
+        expect(x.dataSync()).toEqual(values);
+        x.paste(part, before);
+        expect(x.dataSync()).toEqual(values.fill(-1, before, before + size));
+        if ((before * 4) % 256 === 0) expect(x.view(before, [size]).dataSync()).toEqual(part.dataSync());
+        else if (size > 1) expect(() => x.view(before, [size])).toThrow("multiple of 256 bytes");
+        expect(() => x.slice(before + 1, [size + after])).toThrow(ShapeError);
+        expect(() => x.view(before + 1, [size + after])).toThrow(ShapeError);
+        expect(() => part.paste(x, 1)).toThrow(ShapeError);
+        expect(() => x.slice(-1, [1])).toThrow(ShapeError);
+      }),
+    );
+  });
+
+  it("of tensors without elements is none, and each has an address", () => {
+    using _scope = new Scope();
+    const [x, y] = [empty(backend, "f32", [0]), zeros(backend, "e4m3", [3, 0])];
+    expect(x.address).not.toBe(y.address);
+    expect(backend.memoryUse()).toMatchObject({ live: 0, blocks: 2 });
+  });
+
+  it("is reserved no less than is live", () => {
+    using _scope = new Scope();
+    zeros(backend, "u8", [2 ** 22]);
+    const { live, reserved } = backend.memoryUse();
+    expect(reserved).toBeGreaterThanOrEqual(live);
+  });
+
+  it("does not change when data do not fit the shape", () => {
+    expect(() => tensor(backend, [1, 2, 3], [2, 2])).toThrow(ShapeError);
+    expect(() => tensor(backend, [1], [1], "e4m3")).toThrow(ArgumentError);
+    for (const shape of [[-1], [1.5], [Number.NaN]])
+      expect(() => empty(backend, "f32", shape)).toThrow(ShapeError);
+  });
+
+  it("that cannot be had is an error, after which everything works as before", () => {
+    using _scope = new Scope();
+    const x = tensor(backend, [1, -2]);
+    const before = backend.memoryUse();
+    for (const attempt of [
+      () => empty(backend, "f32", [2 ** 20, 2 ** 20]),
+      () => empty(backend, "u8", [2 ** 31]),
+      () => new MXFP8Quantizer({ columnwise: true }).makeEmpty(backend, [2 ** 15, 2 ** 15]),
+    ]) {
+      expect(attempt).toThrow(OutOfMemoryError);
+      expect(backend.memoryUse()).toEqual(before);
+    }
+    expect(decode(encode(x, { format: "e4m3" })).dataSync()).toEqual(Float32Array.of(1, -2));
+  });
+
+  it("that runs out is said with what was wanted and what is live; disposing makes room again", () => {
+    const big = 900_000_000;
+    using scope = new Scope();
+    const held: Tensor[] = [];
+    const fill = (): void => {
+      for (let i = 0; i < 5; i++) held.push(empty(backend, "u8", [big]));
+    };
+    expect(fill).toThrow(OutOfMemoryError);
+    expect(fill).toThrow(`wanted ${big} bytes with ${held.length * big} bytes live; dispose`);
+    held.pop()?.dispose();
+    held.push(empty(backend, "u8", [big]));
+    scope.dispose();
+    expect(held.every(({ disposed }) => disposed)).toBe(true);
+  });
+});
+
+describe("scopes", () => {
+  it("dispose of what was created in them and not kept", () => {
+    const make = (): [Tensor, Tensor] => {
+      using scope = new Scope();
+      const [x, y] = [tensor(backend, [1]), tensor(backend, [2])];
+      return [x, scope.keep(y)];
+    };
+    const [gone, kept] = make();
+    expect([gone.disposed, kept.disposed]).toEqual([true, false]);
+    kept.dispose();
+  });
+
+  it("hand what they keep to the scope around them", () => {
+    const outer = new Scope();
+    const inner = new Scope();
+    const x = inner.keep(tensor(backend, [1]));
+    const y = tensor(backend, [2]);
+    inner.dispose();
+    expect([x.disposed, y.disposed]).toEqual([false, true]);
+    outer.dispose();
+    expect(x.disposed).toBe(true);
+  });
+
+  it("leave alone what was created before them, even if kept", () => {
+    const x = tensor(backend, [1]);
+    const scope = new Scope();
+    scope.keep(x);
+    scope.dispose();
+    expect(x.disposed).toBe(false);
+    x.dispose();
+  });
+
+  it("may end twice, and may own what was disposed of by hand", () => {
+    const scope = new Scope();
+    const x = tensor(backend, [1]);
+    x.dispose();
+    scope.dispose();
+    scope.dispose();
+    const y = tensor(backend, [1]);
+    expect(y.disposed).toBe(false);
+    y.dispose();
+  });
+
+  it("that end out of order own what was created while they were innermost", () => {
+    const [outer, inner] = [new Scope(), new Scope()];
+    outer.dispose();
+    const x = tensor(backend, [1]);
+    inner.dispose();
+    expect(x.disposed).toBe(true);
+  });
+
+  it("end when an error leaves them", () => {
+    const fail = (): void => {
+      using _scope = new Scope();
+      encode(tensor(backend, [1]), { format: "nonsense" });
+    };
+    expect(fail).toThrow(ArgumentError);
+    expect(backend.memoryUse().blocks).toBe(0);
+  });
+
+  it("a tensor by itself goes with `using`", () => {
+    {
+      using x = tensor(backend, [1]);
+      expect(x.disposed).toBe(false);
+    }
+    expect(backend.memoryUse().blocks).toBe(0);
+  });
+});
+
+describe("a backend that is disposed of", () => {
+  it("does nothing more, says so, and its tensors can still be disposed of", async () => {
+    const gone = await openBackend("wasm", { threads: 2 });
+    const x = tensor(gone, [1]);
+    await gone.dispose();
+    await gone.dispose();
+    for (const attempt of [
+      () => x.dataSync(),
+      () => x.write(Float32Array.of(2)),
+      () => tensor(gone, [1]),
+      () => encode(x, { format: "e4m3" }),
+    ]) {
+      expect(attempt).toThrow(DisposedError);
+      expect(attempt).toThrow(/wasm backend/);
+    }
+    await expect(x.data()).rejects.toThrow(DisposedError);
+    x.dispose();
+    expect(gone.memoryUse()).toMatchObject({ live: 0, blocks: 0 });
+  });
+});
+
+describe("supports", () => {
+  type Element = "f32" | "e4m3" | "tf32" | "bf16";
+  const answer = (datapath: Backend["datapath"], format: Element) => {
+    using _scope = new Scope();
+    const operand: GemmOperand = { data: zeros(backend, format, [16, 32]), traits: { format } };
+    const out = zeros(backend, "f32", [16, 16]);
+    const rest = { splitAccumulator: false, splitK: 1, alpha: 1, beta: 0, outScale: 1 };
+    return backend.supports("gemm", { ...rest, x: operand, w: operand, datapath, out });
+  };
+
+  it("refuses f32 on tensor cores, with the reason and what to do", () => {
+    expect(answer("hopper", "f32")).toMatchObject({ ok: false, reason: /tf32.*use datapath fp32 or exact/ });
+    using _scope = new Scope();
+    const x = zeros(backend, "f32", [16, 32]);
+    expect(() => gemm({ a: x, b: x, datapath: "hopper" })).toThrow(
+      expect.objectContaining({ code: "UNSUPPORTED", op: "gemm", reason: expect.stringMatching(/tf32/) }),
+    );
+  });
+
+  it("has a reason for everything it refuses", () => {
+    for (const datapath of ["ada", "hopper", "blackwell"] as const) {
+      const support = answer(datapath, "f32");
+      expect(support.ok ? "" : support.reason).toMatch(/use datapath/);
+    }
+    expect(answer("blackwell", "tf32")).toMatchObject({ ok: false });
+  });
+
+  it("promises bits where hardware was measured or arithmetic is the definition", () => {
+    for (const datapath of ["exact", "fp32", "hopper"] as const) {
+      expect(answer(datapath, "e4m3")).toMatchObject({ ok: true, agrees: "bits" });
+      expect(answer(datapath, "e4m3")).not.toHaveProperty("unverified");
+    }
+    expect(answer("fp32", "f32")).toMatchObject({ ok: true, agrees: "bits" });
+  });
+
+  it("says of published models that no hardware has confirmed them", () => {
+    for (const datapath of ["ada", "blackwell"] as const) {
+      for (const format of ["e4m3", "bf16"] as const)
+        expect(answer(datapath, format)).toMatchObject({ ok: true, unverified: /arXiv 2511\.10909/ });
+    }
+  });
+
+  it("does not promise the bits of tf32, whose rule was seen for some shapes only", () => {
+    expect(answer("hopper", "tf32")).toMatchObject({
+      ok: true,
+      agrees: { approximate: /512x512x1024.*128x128/ },
+    });
+  });
+});

@@ -1,0 +1,94 @@
+/** Memory that runs out in the middle of an operation: whichever piece cannot be had, nothing is lost and nothing is wrong. */
+import * as fc from "fast-check";
+import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest";
+import type { Backend } from "../../../src/backends/backend.js";
+import { openBackend } from "../../../src/backends/open.js";
+import { Heap } from "../../../src/backends/wasm/heap.js";
+import { OutOfMemoryError, UnsupportedError } from "../../../src/errors.js";
+import { tensor } from "../../../src/ops/create.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import { assertSameAnswer } from "../../laws/laws.js";
+import type { Answer } from "../../operations/operation.js";
+import { type Cases, OPERATION_NAMES, OPERATIONS, type OperationName } from "../../operations/operations.js";
+
+let backend: Backend;
+beforeAll(async () => {
+  backend = await openBackend("wasm", { threads: 2 });
+});
+afterEach(() => vi.restoreAllMocks());
+afterAll(() => backend.dispose());
+
+/** Pieces of memory that are taken, those that threads keep among them, and a piece to fail at. */
+class Pieces {
+  readonly taken = new Set<number>();
+  asked = 0;
+  failing = Number.POSITIVE_INFINITY;
+
+  watch(): void {
+    const { reserve, release } = Heap.prototype;
+    const pieces = this;
+    vi.spyOn(Heap.prototype, "reserve").mockImplementation(function (this: Heap, bytes) {
+      if (pieces.asked++ === pieces.failing) throw new OutOfMemoryError(bytes, 0, "for this test");
+      const address = reserve.call(this, bytes);
+      pieces.taken.add(address);
+      return address;
+    });
+    vi.spyOn(Heap.prototype, "release").mockImplementation(function (this: Heap, address) {
+      pieces.taken.delete(address);
+      release.call(this, address);
+    });
+  }
+
+  /** Makes piece `k` from now on the last that can be had. */
+  failAt(k: number): void {
+    this.asked = 0;
+    this.failing = k;
+  }
+}
+
+/** Pieces at which an operation is made to fail. */
+const MOST_PIECES = 60;
+
+describe("where memory runs out at any piece it takes,", () => {
+  const check = <K extends OperationName>(name: K): void => {
+    const { arbitrary, run } = OPERATIONS[name];
+    const answer = (input: Cases[K]): Answer => {
+      using _scope = new Scope();
+      return run(backend, input);
+    };
+    it(`${name} says so or gives the same result, and what was taken is given back`, () => {
+      const pieces = new Pieces();
+      pieces.watch();
+      const guard = tensor(backend, Float32Array.of(1, -2, 3));
+      fc.assert(
+        fc.property(arbitrary as fc.Arbitrary<Cases[K]>, (input) => {
+          pieces.failAt(Number.POSITIVE_INFINITY);
+          let expected: Answer;
+          try {
+            expected = answer(input);
+          } catch (error) {
+            if (error instanceof UnsupportedError) return;
+            throw error;
+          }
+          const [needed, before, use] = [pieces.asked, new Set(pieces.taken), backend.memoryUse()];
+          for (let k = 0; k < Math.min(needed, MOST_PIECES); k++) {
+            pieces.failAt(k);
+            try {
+              assertSameAnswer(answer(input), expected);
+            } catch (error) {
+              if (!(error instanceof OutOfMemoryError)) throw error;
+            }
+            expect(pieces.taken).toEqual(before);
+            expect(backend.memoryUse()).toMatchObject({ live: use.live, blocks: use.blocks });
+          }
+          pieces.failAt(Number.POSITIVE_INFINITY);
+          assertSameAnswer(answer(input), expected);
+        }),
+        { numRuns: 4 },
+      );
+      expect(guard.dataSync()).toEqual(Float32Array.of(1, -2, 3));
+      guard.dispose();
+    });
+  };
+  for (const name of OPERATION_NAMES) check(name);
+});

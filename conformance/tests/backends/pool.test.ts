@@ -1,0 +1,159 @@
+/** Jobs on threads and their working memory: what fails is over when it says so, and takes nothing with it. */
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import type { Backend } from "../../../src/backends/backend.js";
+import { openBackend } from "../../../src/backends/open.js";
+import { Heap } from "../../../src/backends/wasm/heap.js";
+import { openInstance } from "../../../src/backends/wasm/instance.js";
+import { Pool } from "../../../src/backends/wasm/pool.js";
+import { BackendError, OutOfMemoryError } from "../../../src/errors.js";
+import { WIDE } from "../../../src/formats/contract.gen.js";
+import { encode } from "../../../src/ops/cast/cast.js";
+import { empty, tensor } from "../../../src/ops/create.js";
+import { gemm } from "../../../src/ops/gemm/gemm.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import type { Tensor } from "../../../src/tensor/tensor.js";
+import { scoped } from "../harness/suite.js";
+
+const THREADS = 3;
+
+let backend: Backend;
+beforeAll(async () => {
+  backend = await openBackend("wasm", { threads: THREADS });
+});
+afterAll(() => backend.dispose());
+
+/** Takes what memory is left in pieces of 256 and of 16 MiB, and returns how many bytes that was. */
+function fill(): number {
+  let taken = 0;
+  for (const bytes of [2 ** 28, 2 ** 24]) {
+    try {
+      for (;;) taken += empty(backend, "u8", [bytes]).byteLength;
+    } catch (error) {
+      expect(error).toBeInstanceOf(OutOfMemoryError);
+    }
+  }
+  return taken;
+}
+
+/** What `body` throws. */
+function thrownBy(body: () => unknown): unknown {
+  try {
+    body();
+  } catch (error) {
+    return error;
+  }
+  throw new Error("nothing was thrown");
+}
+
+const ones = (rows: number, depth: number): Tensor<"e4m3"> =>
+  tensor(backend, new Uint8Array(rows * depth).fill(0x38), [rows, depth], "e4m3");
+
+/** An address beyond what these laws reserve. */
+const OUTSIDE = 2 ** 31;
+
+describe("a job", () => {
+  it("of which a part traps, whichever, is over when it throws, and the next is right", async () => {
+    const instance = await openInstance();
+    const heap = new Heap(instance);
+    const pool = await Pool.open(instance, heap, THREADS);
+    const size = THREADS << 21;
+    const [from, to] = [heap.allocate(size * 4), heap.allocate(size * 4)];
+    const [source, target] = [from, to].map((at) => new Float32Array(instance.memory.buffer, at, size));
+    source?.fill(1);
+    const double = (bad?: number): number[] => {
+      let part = 0;
+      return pool.run("add", { total: size }, (scratch) => {
+        const a = part++ === bad ? OUTSIDE : from;
+        return [a, WIDE.f32, from, WIDE.f32, to, WIDE.f32, scratch];
+      });
+    };
+    for (let bad = 0; bad < THREADS; bad++) {
+      target?.fill(0);
+      expect(thrownBy(() => double(bad))).toBeInstanceOf(BackendError);
+      const done = Array.from({ length: THREADS }, (_, part) => target?.[((part + 1) * size) / THREADS - 1]);
+      expect(done).toEqual(Array.from({ length: THREADS }, (_, part) => (part === bad ? 0 : 2)));
+      double();
+      expect(target?.every((value) => value === 2)).toBe(true);
+    }
+    await pool.close();
+  });
+});
+
+describe("working memory", () => {
+  const DEPTH = 1_000_000;
+  const codes = (x: Tensor): number[] => [
+    ...new Set(encode(x as Tensor<"f32">, { format: "bf16" }).dataSync()),
+  ];
+
+  scoped("is given back: after a product there is as much memory as before", () => {
+    const room = (): number => {
+      using _scope = new Scope();
+      return fill();
+    };
+    const before = room();
+    const x = ones(16 * THREADS, DEPTH);
+    gemm({ a: x, b: ones(1, DEPTH), outDtype: "f32" });
+    x.dispose();
+    expect(room()).toBe(before);
+  });
+
+  scoped("that some threads cannot have is that of fewer; what none can have is said", () => {
+    const x = ones(16 * THREADS, DEPTH);
+    const y = ones(1, DEPTH);
+    const v = tensor(backend, new Float32Array(1 << 19).fill(1));
+    expect(codes(v)).toEqual([0x3f80]);
+    const multiply = () => gemm({ a: x, b: y, datapath: "exact", outDtype: "f32" }).out.dataSync();
+    const all = new Float32Array(16 * THREADS).fill(DEPTH);
+    const hole = empty(backend, "u8", [200_000_000]);
+    const full = fill();
+    const before = backend.memoryUse();
+
+    const error = thrownBy(multiply);
+    expect(error).toBeInstanceOf(OutOfMemoryError);
+    const { wanted, live } = error as OutOfMemoryError;
+    expect(wanted).toBeGreaterThan(DEPTH * 16);
+    expect(live).toBeGreaterThan(full);
+    expect(backend.memoryUse()).toEqual(before);
+    expect(codes(v)).toEqual([0x3f80]);
+    expect([x, y].every((t) => t.dataSync().every((code) => code === 0x38))).toBe(true);
+
+    hole.dispose();
+    expect(multiply()).toEqual(all);
+  });
+
+  for (const [format, depth, datapath] of [
+    ["e4m3", 20_000_000, "hopper"],
+    ["bf16", 15_000_000, "hopper"],
+    ["f32", 30_000_000, "exact"],
+    ["e4m3", 37_100_000, "hopper"],
+    ["e4m3", 150_000_000, "exact"],
+    ["e4m3", 2 ** 29, "exact"],
+  ] as const) {
+    scoped(`that no memory could hold is refused: ${depth} of ${format} on datapath ${datapath}`, () => {
+      const guard = tensor(backend, new Float32Array(1000).fill(7));
+      const x = empty(backend, format, [1, depth]);
+      const before = backend.memoryUse();
+      const error = thrownBy(() => gemm({ a: x, b: x, datapath, outDtype: "f32" }));
+      expect(error).toBeInstanceOf(OutOfMemoryError);
+      expect((error as OutOfMemoryError).wanted).toBeGreaterThan(2 ** 30);
+      expect((error as OutOfMemoryError).live).toBeGreaterThanOrEqual(before.live);
+      expect(backend.memoryUse()).toEqual({ ...before, reserved: expect.any(Number) });
+      expect(guard.dataSync().every((value) => value === 7)).toBe(true);
+    });
+  }
+});
+
+describe("tensors of half a GiB and more", () => {
+  const MIB = 2 ** 20;
+  for (const size of [512, 513, 600, 960]) {
+    it(`lie beside what was there before: one a little larger than a former one of ${size} MiB`, async () => {
+      const fresh = await openBackend("wasm", { threads: 1 });
+      const former = empty(fresh, "u8", [size * MIB]);
+      const guard = empty(fresh, "u8", [MIB]);
+      former.dispose();
+      const x = empty(fresh, "u8", [(size + 8) * MIB]);
+      expect(x.address >= guard.address + MIB || x.address + x.byteLength <= guard.address).toBe(true);
+      await fresh.dispose();
+    });
+  }
+});

@@ -1,0 +1,146 @@
+/** What operations write is what their table says, and nothing else. */
+import * as fc from "fast-check";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import type { Backend } from "../../../src/backends/backend.js";
+import { openBackend } from "../../../src/backends/open.js";
+import type { OpArgs, OpName } from "../../../src/backends/ops.js";
+import { TENSOR_ROWS } from "../../../src/backends/writes.js";
+import { DTypeError } from "../../../src/errors.js";
+import { sweepChunk } from "../../../src/ops/cast/sweep.js";
+import { execute } from "../../../src/ops/execute.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import { DTYPES } from "../../../src/tensor/shape.js";
+import { Tensor } from "../../../src/tensor/tensor.js";
+import { GuardedBackend } from "../../operations/guarded.js";
+import { OPERATION_NAMES, OPERATIONS, type OperationName } from "../../operations/operations.js";
+
+const RUNS = 40;
+
+/** What the reference leaves to an operation of its own. */
+const BY_GPUS = new Set(["gemm.preGelu"]);
+
+/** Every tensor in arguments, by its path. */
+function tensorsIn(args: object, path = ""): ReadonlyMap<string, Tensor> {
+  const found = Object.entries(args).flatMap(([key, value]): (readonly [string, Tensor])[] => {
+    if (value instanceof Tensor) return [[path + key, value]];
+    const isPlain = typeof value === "object" && value !== null && !ArrayBuffer.isView(value);
+    return isPlain ? [...tensorsIn(value as object, `${path}${key}.`)] : [];
+  });
+  return new Map(found);
+}
+
+const bytes = (x: Tensor): string => {
+  const { buffer, byteOffset, byteLength } = x.dataSync();
+  return Buffer.from(buffer, byteOffset, byteLength).toString("latin1");
+};
+
+/** Notes which arguments change as an operation runs, and tries what it has been given with other types. */
+class Witness extends GuardedBackend {
+  readonly changed = new Map<OpName, Set<string>>();
+  readonly undeclared = new Set<string>();
+  readonly taken = new Set<string>();
+  trying = false;
+
+  override run<K extends OpName>(op: K, args: OpArgs[K]): void {
+    if (this.trying) return;
+    const tensors = [...tensorsIn(args)];
+    const before = tensors.map(([, x]) => bytes(x));
+    super.run(op, args);
+    const changed = tensors.filter(([, x], i) => bytes(x) !== before[i]);
+    const rows = (TENSOR_ROWS.get(op) ?? []).filter(({ written }) => written);
+    const written = tensors.filter(([path]) => rows.some(({ name }) => path.split(".")[0] === name));
+    const places = new Set(written.map(([, x]) => x.address));
+    for (const [path, x] of changed) if (!places.has(x.address)) this.undeclared.add(`${op}.${path}`);
+    const seen = this.changed.get(op) ?? new Set();
+    // an input that is written in place has the name of what is written there
+    for (const { name } of rows) if (changed.some(([path]) => path.split(".")[0] === name)) seen.add(name);
+    this.changed.set(op, seen);
+  }
+
+  /** Gives `op` what it writes in types that do not hold it. */
+  override supports<K extends OpName>(op: K, args: OpArgs[K]): ReturnType<Backend["supports"]> {
+    if (this.trying) return { ok: true, agrees: "bits" };
+    for (const { name, rule, written } of TENSOR_ROWS.get(op) ?? []) {
+      const x: unknown = Reflect.get(args, name);
+      if (!written || !(x instanceof Tensor)) continue;
+      const smaller = DTYPES.filter(
+        (dtype) => bitsOf(dtype) < bitsOf(x.dtype) && !["bf16", "f16"].includes(dtype),
+      );
+      for (const dtype of smaller) {
+        using other = new Tensor(this, dtype, dtype === "e2m1" ? [2] : [1]);
+        const takes = rule === "product" && (dtype === "e4m3" || dtype === "e5m2");
+        if (takes || other.byteLength >= x.byteLength) continue;
+        this.#try(op, { ...args, [name]: other }, `${op}.${name} of ${dtype} in place of ${x.dtype}`);
+      }
+    }
+    return super.supports(op, args);
+  }
+
+  #try<K extends OpName>(op: K, args: OpArgs[K], what: string): void {
+    this.trying = true;
+    try {
+      execute(this, op, args);
+      this.taken.add(what);
+    } catch (error) {
+      if (!(error instanceof DTypeError)) this.taken.add(`${what}: ${error}`);
+    } finally {
+      this.trying = false;
+    }
+  }
+}
+
+function bitsOf(dtype: (typeof DTYPES)[number]): number {
+  return dtype === "e2m1"
+    ? 4
+    : ["f32", "tf32", "i32", "u32"].includes(dtype)
+      ? 32
+      : ["bf16", "f16", "u16"].includes(dtype)
+        ? 16
+        : 8;
+}
+
+describe("the table of what operations write", () => {
+  let backend: Backend;
+  let witness: Witness;
+
+  beforeAll(async () => {
+    backend = await openBackend("wasm", { threads: 1, datapath: "hopper" });
+    witness = new Witness(backend);
+  });
+  afterAll(() => backend.dispose());
+
+  const run = <K extends OperationName>(name: K): void => {
+    const { arbitrary, run: operate } = OPERATIONS[name];
+    for (const input of fc.sample(arbitrary, { numRuns: RUNS, seed: 1 })) {
+      using _ = new Scope();
+      try {
+        operate(witness, input);
+      } catch (error) {
+        if (!(error instanceof Error && error.name === "UnsupportedError")) throw error;
+      }
+    }
+  };
+
+  it.each(OPERATION_NAMES)("%s writes nothing else, and nothing smaller in its place", (name) => {
+    witness.undeclared.clear();
+    witness.taken.clear();
+    run(name);
+    expect([...witness.undeclared]).toEqual([]);
+    expect([...witness.taken]).toEqual([]);
+  });
+
+  it("a sweep writes its digest alone", () => {
+    using _ = new Scope();
+    sweepChunk(witness, 0, { format: "e4m3", rounding: "tiesToEven", overflow: "saturate" });
+    expect([...witness.undeclared, ...witness.taken]).toEqual([]);
+  });
+
+  it("has every operation, and what each of them was seen to write", () => {
+    const rows = [...TENSOR_ROWS].map(([op, tensors]) => [
+      op,
+      tensors.flatMap(({ name, written }) => (written && !BY_GPUS.has(`${op}.${name}`) ? [name] : [])).sort(),
+    ]);
+    const seen = [...TENSOR_ROWS.keys()].map((op) => [op, [...(witness.changed.get(op) ?? [])].sort()]);
+    expect(seen).toEqual(rows);
+  });
+});

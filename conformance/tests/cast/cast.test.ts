@@ -1,0 +1,182 @@
+/** encode, decode and amax: the laws, then what the interface promises around them. */
+import { describe, expect } from "vitest";
+import { ArgumentError, DisposedError, DTypeError, ShapeError } from "../../../src/errors.js";
+import { SCALAR_FORMAT_NAMES } from "../../../src/formats/derive.js";
+import { decode, encode, OVERFLOWS, ROUNDINGS } from "../../../src/ops/cast/cast.js";
+import { empty, tensor } from "../../../src/ops/create.js";
+import { execute } from "../../../src/ops/execute.js";
+import { words } from "../../arbitraries/random.js";
+import { random16 } from "../../oracle/core/philox.js";
+import * as oracle from "../../oracle/core/scalar.js";
+import { download, fromCodes, upload } from "../../values/plain.js";
+import { layoutOf } from "../../values/values.js";
+import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
+
+const backend = useBackend();
+const threads = useThreads();
+/** Enough for three threads to be worth waking, and no multiple of what they are given. */
+const LONG = 3 * 2 ** 17 + 70;
+
+describeLaws(backend, ["encode", "decode", "amax"], { runs: 400, seed: 11 });
+
+describe("stochastic rounding draws by an element's index", () => {
+  /** Beyond 2^16 draws of eight elements, and no multiple of anything. */
+  const count = 2 ** 19 + 77;
+  const windows = [0, 2 ** 16 - 40, 2 ** 18 + 3, 2 ** 19 - 40, count - 60];
+
+  for (const format of ["e4m3", "bf16"] as const) {
+    scoped(`of a long tensor: ${format}`, () => {
+      const x = fromCodes(
+        "f32",
+        [count],
+        words(3, count).map((word) => (word & 0x807fffff) | 0x3f800000),
+      );
+      const random = { seed: 0x1234_5678_9abc_def0n, offset: 2n ** 40n + 1n };
+      const options = { format, rounding: "stochastic", overflow: "saturate", ...random } as const;
+      const { codes } = download(encode(upload(backend(), x), options));
+      for (const first of windows)
+        for (let i = first; i < first + 60; i++) {
+          const word = random16(random.seed, random.offset, 0, BigInt(i));
+          const pattern = x.codes[i] as number;
+          const code = oracle.encode(pattern, layoutOf(format), "stochastic", "saturate", word);
+          expect([i, codes[i]]).toEqual([i, code]);
+        }
+    });
+  }
+});
+
+describe("results do not depend on the number of threads", () => {
+  const bits = fromCodes("f32", [LONG], words(1, LONG));
+  for (const format of ["e4m3", "e2m1", "bf16", "tf32"]) {
+    for (const rounding of ROUNDINGS) {
+      sameOnAll(`encode to ${format}, ${rounding}`, threads, (each) => ({
+        codes: download(encode(upload(each, bits), { format, rounding, seed: 5n, offset: 9n })),
+      }));
+    }
+  }
+
+  sameOnAll("decode", threads, (each) => ({
+    values: download(decode(upload(each, fromCodes("e4m3", [LONG], bits.codes)), { dtype: "bf16" })),
+  }));
+
+  scoped("amax, the largest element last", () => {
+    const values = new Float32Array(LONG).fill(-1);
+    values[LONG - 1] = -3;
+    for (const each of threads()) {
+      const out = empty(each, "f32", [1]);
+      execute(each, "amax", { x: tensor(each, values, [LONG], "f32"), out });
+      expect(out.dataSync()).toEqual(Float32Array.of(3));
+    }
+  });
+});
+
+describe("stochastic rounding", () => {
+  const halfway = new Float32Array(4096).fill(1.0625);
+  const draw = (options: { seed?: bigint; offset?: bigint }) =>
+    download(encode(tensor(backend(), halfway), { format: "e4m3", rounding: "stochastic", ...options }))
+      .codes;
+
+  scoped("draws the same words for the same seed and offset", () => {
+    expect(draw({ seed: 3n, offset: 4n })).toEqual(draw({ seed: 3n, offset: 4n }));
+  });
+
+  scoped("draws others for another seed, and for another offset", () => {
+    const first = draw({ seed: 3n, offset: 4n });
+    expect(draw({ seed: 4n, offset: 4n })).not.toEqual(first);
+    expect(draw({ seed: 3n, offset: 5n })).not.toEqual(first);
+    expect(draw({ seed: 3n + 2n ** 32n, offset: 4n })).not.toEqual(first);
+    expect(draw({ seed: 3n, offset: 4n + 2n ** 32n })).not.toEqual(first);
+  });
+
+  scoped("rounds a value halfway between two up in about half of the cases", () => {
+    const ups = draw({ seed: 3n }).filter((code) => code === 0x39).length;
+    expect(Math.abs(ups - 2048)).toBeLessThan(5 * 32);
+  });
+
+  scoped("does not depend on the shape, only on the element's index", () => {
+    const x = fromCodes("f32", [4096], words(6, 4096));
+    const options = { format: "e5m2", rounding: "stochastic", seed: 1n } as const;
+    const flat = upload(backend(), x);
+    expect(encode(flat.reshape([4, 16, 64]), options).dataSync()).toEqual(encode(flat, options).dataSync());
+  });
+});
+
+describe("shapes and types", () => {
+  for (const format of SCALAR_FORMAT_NAMES) {
+    scoped(`${format}: a tensor of that type, of the same shape, whatever the leading dimensions`, () => {
+      for (const shape of [[], [2], [3, 2], [1, 3, 2], [0, 2], [2, 0]]) {
+        if (format === "e2m1" && shape.length === 0) continue;
+        const codes = encode(empty(backend(), "f32", shape), { format });
+        expect(codes).toMatchObject({ dtype: format, shape });
+        expect(decode(codes)).toMatchObject({ dtype: "f32", shape });
+      }
+    });
+  }
+
+  scoped("a layout without a name gives untyped codes, 4-bit ones two a byte", () => {
+    const x = tensor(backend(), [1, -2], [2]);
+    const layout = { exponentBits: 2, mantissaBits: 1, bias: 1, signed: true, subnormals: true } as const;
+    const codes = encode(x, { format: { ...layout, specials: "finite" } });
+    expect(codes).toMatchObject({ dtype: "u8", shape: [1] });
+    expect(codes.dataSync()).toEqual(Uint8Array.of(0xc2));
+    expect(decode(codes, { format: { ...layout, specials: "finite" } }).dataSync()).toEqual(
+      Float32Array.of(1, -2),
+    );
+    const wide = { ...layout, exponentBits: 5, bias: 15, specials: "ieee" } as const;
+    expect(encode(x, { format: { ...wide, mantissaBits: 4 } })).toMatchObject({ dtype: "u16", shape: [2] });
+  });
+
+  scoped("torch, ml_dtypes and safetensors names will do, in any case", () => {
+    const x = tensor(backend(), [448]);
+    for (const format of ["float8_e4m3fn", "torch.float8_e4m3fn", "F8_E4M3", "E4M3"])
+      expect(encode(x, { format })).toMatchObject({ dtype: "e4m3" });
+  });
+
+  scoped("the scale is one f32 multiplication before the rounding", () => {
+    const codes = encode(tensor(backend(), [1 + 2 ** -23]), { format: "tf32", scale: 1 - 2 ** -24 });
+    expect(decode(codes).dataSync()).toEqual(Float32Array.of(1));
+  });
+});
+
+describe("what cannot be encoded is refused", () => {
+  const x = () => tensor(backend(), [1, 2, 3], [3]);
+
+  scoped("an unknown format, with the names there are", () => {
+    expect(() => encode(x(), { format: "e9m9" })).toThrow(ArgumentError);
+    expect(() => encode(x(), { format: "e9m9" })).toThrow(/"e9m9".*e4m3, e5m2/);
+  });
+
+  scoped("an unknown rounding or overflow, with those there are", () => {
+    const wrong = (fields: object) => () => encode(x(), { format: "e4m3", ...fields });
+    expect(wrong({ rounding: "nearest" })).toThrow(ArgumentError);
+    expect(wrong({ rounding: "nearest" })).toThrow(ROUNDINGS.join(", "));
+    expect(wrong({ overflow: "wrap" })).toThrow(ArgumentError);
+    expect(wrong({ overflow: "wrap" })).toThrow(OVERFLOWS.join(", "));
+  });
+
+  scoped("a seed or offset that is no unsigned 64-bit integer", () => {
+    expect(() => encode(x(), { format: "e4m3", seed: -1n })).toThrow(ArgumentError);
+    expect(() => encode(x(), { format: "e4m3", offset: 2n ** 64n })).toThrow(ArgumentError);
+  });
+
+  scoped("a row of odd length in FP4", () => {
+    expect(() => encode(x(), { format: "e2m1" })).toThrow(ShapeError);
+    expect(() => encode(x(), { format: "e2m1" })).toThrow(/\[3\].*odd.*pad/);
+  });
+
+  scoped("codes, which are not wide values", () => {
+    const codes = encode(x(), { format: "e4m3" });
+    expect(() => encode(codes, { format: "e5m2" })).toThrow(DTypeError);
+    expect(() => encode(codes, { format: "e5m2" })).toThrow(/e4m3.*f32, bf16 or f16.*decode/);
+  });
+
+  scoped("decoding by a format of another width", () => {
+    expect(() => decode(encode(x(), { format: "e4m3" }), { format: "bf16" })).toThrow(DTypeError);
+  });
+
+  scoped("a tensor that is gone", () => {
+    const gone = x();
+    gone.dispose();
+    expect(() => encode(gone, { format: "e4m3" })).toThrow(DisposedError);
+  });
+});

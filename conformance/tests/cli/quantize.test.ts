@@ -1,0 +1,230 @@
+/** The command line: what quantize writes. */
+import { describe, expect, it, vi } from "vitest";
+import { type FileContents, f32, floats, ramp, raw, useWorkspace } from "../harness/cli.js";
+
+vi.mock("../../../src/backends/open.js", async (original) => {
+  const { recordingOpen } = await import("../harness/live-at-close.js");
+  return recordingOpen(await original());
+});
+
+const w = useWorkspace();
+
+const BOTH = ["--usage", "rowwise,columnwise"];
+const [M, K] = [160, 192];
+
+/** Type and shape of each tensor. */
+function layoutOf({ tensors }: FileContents): Record<string, string> {
+  return Object.fromEntries(
+    Object.values(tensors).map(({ name, dtype, shape }) => [name.replace(/^x\./, ""), `${dtype} ${shape}`]),
+  );
+}
+
+const FP4 = "U8 160,96";
+
+/** By quantizer options: rowwise data and scales, then columnwise ones (cli.md's table), with M 160 and K 192. */
+const LAYOUTS: readonly (readonly [
+  options: string,
+  ...tensors: readonly [string, string, string, string],
+])[] = [
+  ["fp8-current", "U8 160,192", "F32 1", "U8 192,160", "F32 1"],
+  ["fp8-delayed --scale 2", "U8 160,192", "F32 1", "U8 192,160", "F32 1"],
+  ["fp8-block", "U8 160,192", "F32 160,2", "U8 192,160", "F32 192,2"],
+  ["fp8-block --tile 128x128", "U8 160,192", "F32 2,2", "U8 192,160", "F32 2,2"],
+  ["mxfp8", "U8 160,192", "U8 160,6", "U8 160,192", "U8 5,192"],
+  ["mxfp8 --tile 32x32 --format e5m2", "U8 160,192", "U8 160,6", "U8 160,192", "U8 5,192"],
+  ["mxfp6 --format e3m2", "U8 160,192", "U8 160,6", "U8 160,192", "U8 5,192"],
+  ["mxfp4", FP4, "U8 160,6", "U8 192,80", "U8 5,192"],
+  ["nvfp4", FP4, "U8 160,12", "U8 192,80", "U8 192,10"],
+  ["nvfp4 --tile 16x16", FP4, "U8 160,12", "U8 192,80", "U8 192,10"],
+  ["nvfp4 --four-over-six", FP4, "U8 160,12", "U8 192,80", "U8 192,10"],
+];
+
+/** What some quantizers write besides. */
+function amaxesOf(options: string): Record<string, string> {
+  if (options.startsWith("nvfp4")) return { "rowwise.amax": "F32 1", "columnwise.amax": "F32 1" };
+  return options.startsWith("fp8-delayed") ? { amax: "F32 1" } : {};
+}
+
+describe("quantize", () => {
+  it.each(LAYOUTS)(
+    "--quantizer %s writes the tensors of the contract",
+    async (options, row, rowScale, column, columnScale) => {
+      await w.write("in", [f32("x", [2, M / 2, K], ramp(M * K))]);
+      await w.succeed("quantize", "@in", "-o", "@out", "--quantizer", ...options.split(" "), ...BOTH);
+      expect(layoutOf(await w.read("out"))).toEqual({
+        "rowwise.data": row,
+        "rowwise.scale_inv": rowScale,
+        "columnwise.data": column,
+        "columnwise.scale_inv": columnScale,
+        ...amaxesOf(options),
+      });
+    },
+  );
+
+  it("swizzles scales of mxfp8 and nvfp4 so that dequantize sees the same", async () => {
+    await w.write("in", [f32("x", [M, K], ramp(M * K))]);
+    for (const quantizer of ["mxfp8", "mxfp4", "nvfp4"]) {
+      for (const usage of ["rowwise", "columnwise"]) {
+        const args = ["quantize", "@in", "--quantizer", quantizer, "--usage", usage];
+        await w.succeed(...args, "-o", "@logical");
+        await w.succeed(...args, "--scales", "swizzled", "-o", "@swizzled");
+        await w.succeed("dequantize", "@logical", "-o", "@a");
+        await w.succeed("dequantize", "@swizzled", "-o", "@b");
+        expect(await w.succeed("compare", "@a", "@b")).toMatch("1 of 1 tensors equal");
+      }
+    }
+  });
+
+  it("says in the metadata how each tensor was made, and only what applies", async () => {
+    await w.write("in", [f32("x", [32, 64], ramp(2048)), f32("y.z", [64], ramp(64))], { note: "kept" });
+    const recipes = async (...options: string[]): Promise<unknown[]> => {
+      await w.succeed("quantize", "@in", "-o", "@out", "--quantizer", ...options);
+      const { "lockstep.x": x = "", "lockstep.y.z": y = "", ...rest } = (await w.read("out")).metadata;
+      expect(rest).toEqual({ note: "kept" });
+      return [JSON.parse(x), JSON.parse(y)];
+    };
+    const made = { backend: "wasm", version: "0.1.0", scales: "logical", usage: ["rowwise"], dtype: "f32" };
+    const block = {
+      quantizer: "fp8-block",
+      format: "e5m2",
+      tile: "1x128",
+      pow2Scales: true,
+      epsilon: 0.5,
+      ...made,
+    };
+    expect(await recipes("fp8-block", "--format", "e5m2", "--epsilon", "0.5")).toEqual([
+      { ...block, shape: [32, 64] },
+      { ...block, shape: [64] },
+    ]);
+    await w.write("in", [f32("x", [32, 64], ramp(2048)), f32("y.z", [32, 32], ramp(1024))], { note: "kept" });
+    const [mx] = await recipes("mxfp8");
+    expect(mx).toEqual({ quantizer: "mxfp8", format: "e4m3", tile: "1x32", ...made, shape: [32, 64] });
+    const [nv] = await recipes("nvfp4", "--four-over-six");
+    const flags = { rht: false, stochastic: false, fourOverSix: true, e4m3Max: 256 };
+    expect(nv).toEqual({
+      quantizer: "nvfp4",
+      format: "e2m1",
+      tile: "1x16",
+      ...flags,
+      ...made,
+      shape: [32, 64],
+    });
+    const squared = await recipes("nvfp4", "--four-over-six", "--err-mode", "mse", "--e4m3-max", "448");
+    expect(squared[0]).toMatchObject({ fourOverSix: "mse", e4m3Max: 448 });
+    const [current] = await recipes("fp8-current");
+    expect(current).toMatchObject({ quantizer: "fp8-current", pow2Scales: false, epsilon: 0 });
+    expect(current).not.toHaveProperty("tile");
+  });
+
+  it.each(["fp8-current", "fp8-delayed", "fp8-block", "mxfp8", "mxfp4", "nvfp4"])(
+    "%s takes tensors without elements",
+    async (quantizer) => {
+      await w.write("in", [f32("wide", [0, 64], []), f32("tall", [3, 32, 0], [])]);
+      await w.succeed("quantize", "@in", "-o", "@out", "--quantizer", quantizer, ...BOTH);
+      await w.succeed("dequantize", "@out", "-o", "@back");
+      expect(await w.succeed("compare", "@in", "@back")).toMatch("2 of 2 tensors equal");
+    },
+  );
+
+  it("records fp8-delayed's amax and applies its scale; epsilon bounds fp8-current's amax", async () => {
+    await w.write("in", [f32("x", [1, 3], [0.5, -3, 1])]);
+    await w.succeed("quantize", "@in", "-o", "@out", "--quantizer", "fp8-delayed", "--scale", "4");
+    const { tensors } = await w.read("out");
+    expect(floats(tensors["x.amax"]!)).toEqual(Float32Array.of(3));
+    expect(floats(tensors["x.rowwise.scale_inv"]!)).toEqual(Float32Array.of(0.25));
+    expect([...tensors["x.rowwise.data"]!.bytes]).toEqual([0x40, 0xd4, 0x48]);
+    await w.succeed("quantize", "@in", "-o", "@e", "--quantizer", "fp8-current", "--epsilon", "448");
+    expect(floats((await w.read("e")).tensors["x.rowwise.scale_inv"]!)).toEqual(Float32Array.of(1));
+  });
+
+  it("restarts the random words with each tensor, and follows seed and offset", async () => {
+    await w.write("in", [f32("x", [32, 32], ramp(1024)), f32("y", [32, 32], ramp(1024))]);
+    const args = ["quantize", "@in", "--quantizer", "nvfp4", "--stochastic", "--seed", "7"];
+    await w.succeed(...args, "-o", "@a");
+    await w.succeed(...args, "-o", "@b", "--offset", "1", "--threads", "1");
+    const [a, b] = [(await w.read("a")).tensors, (await w.read("b")).tensors];
+    expect(a["x.rowwise.data"]?.bytes).toEqual(a["y.rowwise.data"]?.bytes);
+    expect(a["x.rowwise.data"]?.bytes).not.toEqual(b["x.rowwise.data"]?.bytes);
+  });
+});
+
+describe("quantize of what quantize wrote", () => {
+  const QUANTIZERS = [
+    ["fp8-current", "x.rowwise.scale_inv"],
+    ["fp8-delayed", "x.rowwise.scale_inv"],
+    ["nvfp4", "x.rowwise.amax"],
+  ] as const;
+
+  it.each(QUANTIZERS)("%s: refuses its parts, and leaves no file", async (quantizer, part) => {
+    await w.write("in", [f32("x", [32, 32], ramp(1024)), f32("y", [32, 32], ramp(1024))]);
+    await w.succeed("quantize", "@in", "-o", "@once", "--quantizer", quantizer, "--tensors", "x");
+    const again = ["quantize", "@once", "-o", "@twice", "--quantizer", "mxfp8"];
+    const encoded = await w.run("encode", "@once", "-o", "@twice", "--format", "e4m3");
+    expect(encoded).toMatchObject({ status: 2, stdout: "" });
+    expect(encoded.stderr).toMatch(/belongs to "x".*; dequantize the file first\n$/);
+    for (const tensors of [[], ["--tensors", `y,${part}`]]) {
+      const { status, stdout, stderr } = await w.run(...again, ...tensors);
+      expect({ status, stdout }).toEqual({ status: 2, stdout: "" });
+      expect(stderr).toBe(
+        `lockstep quantize: tensor "${part}": belongs to "x", which is quantized already (metadata lockstep.x); leave it out by --tensors, or dequantize the file first\n`,
+      );
+    }
+    expect(w.names).toEqual(["in", "once"]);
+  });
+
+  it("quantizes the others alone, which --tensors chooses", async () => {
+    await w.write("in", [f32("x", [32, 32], ramp(1024)), f32("y", [32, 32], ramp(1024))]);
+    await w.succeed("quantize", "@in", "-o", "@x", "--quantizer", "fp8-delayed", "--tensors", "x");
+    await w.succeed("quantize", "@x", "-o", "@xy", "--quantizer", "fp8-delayed", "--tensors", "y");
+    await w.succeed("quantize", "@in", "-o", "@both", "--quantizer", "fp8-delayed");
+    expect(await w.succeed("compare", "@xy", "@both")).toBe("6 of 6 tensors equal\n");
+    expect((await w.read("xy")).metadata).toEqual((await w.read("both")).metadata);
+  });
+
+  it("takes it where no part is wide", async () => {
+    await w.write("in", [f32("x", [32, 32], ramp(1024))]);
+    await w.succeed("quantize", "@in", "-o", "@once", "--quantizer", "mxfp8");
+    await w.succeed("quantize", "@once", "-o", "@twice", "--quantizer", "fp8-current");
+    expect(await w.read("twice")).toEqual(await w.read("once"));
+  });
+});
+
+describe("quantize --rht", () => {
+  const bf16 = (name: string) =>
+    raw(
+      name,
+      "BF16",
+      [32, 32],
+      new Array(2048).fill(0).map((_, i) => (i % 2 === 0 ? i : 0x3f)),
+    );
+
+  it("transforms BF16 tensors columnwise, and nothing rowwise", async () => {
+    await w.write("in", [bf16("x")]);
+    await w.succeed("quantize", "@in", "-o", "@plain", "--quantizer", "nvfp4", ...BOTH);
+    await w.succeed("quantize", "@in", "-o", "@rht", "--quantizer", "nvfp4", "--rht", ...BOTH);
+    const { stdout } = await w.run("compare", "@plain", "@rht", "--json");
+    const { tensors } = JSON.parse(stdout) as { tensors: { name: string; status: string }[] };
+    const status = Object.fromEntries(tensors.map((each) => [each.name, each.status]));
+    expect(status["x.rowwise.data"]).toBe("equal");
+    expect(status["x.columnwise.data"]).toBe("different");
+  });
+
+  it("refuses an F32 tensor by name", async () => {
+    await w.write("in", [bf16("x"), f32("y", [32, 32], ramp(1024))]);
+    const { status, stderr } = await w.run(
+      "quantize",
+      "@in",
+      "-o",
+      "@out",
+      "--quantizer",
+      "nvfp4",
+      "--rht",
+      ...BOTH,
+    );
+    expect(status).toBe(2);
+    expect(stderr).toMatch(
+      /^lockstep quantize: tensor "y": the random Hadamard transform takes bf16 input; x is f32/,
+    );
+    expect(w.names).toEqual(["in"]);
+  });
+});

@@ -1,0 +1,165 @@
+/** The training demo: what it says about recipes follows from the answers, and is the same wherever it runs. */
+import { execFile } from "node:child_process";
+import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import fc from "fast-check";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { failuresOf, pairedDifference, rowOf, verdict } from "../../../examples/training/compare.mjs";
+
+const MAIN = fileURLToPath(new URL("../../../examples/training/main.mjs", import.meta.url));
+const BUILT = fileURLToPath(new URL("../../../dist/src/index.js", import.meta.url));
+const BAD_USAGE = 2;
+
+/** Of one seed, two steps and 512 digits. */
+const DIGEST = "bdc8892989602f6b";
+
+const answers = (digits: number) => fc.array(fc.constantFrom(0, 1), { minLength: digits, maxLength: digits });
+const pair = fc.integer({ min: 2, max: 40 }).chain((digits) => fc.tuple(answers(digits), answers(digits)));
+const sum = (values: readonly number[]) => values.reduce((total, value) => total + value, 0);
+
+describe("a paired difference", () => {
+  it("of a recipe to itself is 0, without error", () => {
+    fc.assert(
+      fc.property(pair, ([first, second]) => {
+        expect(pairedDifference([first, second], [first, second])).toEqual({ mean: 0, error: 0 });
+      }),
+    );
+  });
+
+  it("has the mean of the accuracies' difference and the error that the counts of changed answers give", () => {
+    fc.assert(
+      fc.property(pair, ([ours, theirs]) => {
+        const { mean, error } = pairedDifference([ours], [theirs]);
+        const n = ours.length;
+        const gained = ours.filter((right, i) => right > (theirs[i] as number)).length;
+        const lost = ours.filter((right, i) => right < (theirs[i] as number)).length;
+        expect(mean).toBeCloseTo((100 * (sum(ours) - sum(theirs))) / n, 10);
+        const variance = (gained + lost - (gained - lost) ** 2 / n) / (n - 1);
+        expect(error).toBeCloseTo(100 * Math.sqrt(variance / n), 10);
+      }),
+    );
+  });
+
+  it("takes the mean over seeds before it looks at digits", () => {
+    const { mean, error } = pairedDifference(
+      [
+        [1, 0, 1, 1],
+        [0, 1, 1, 1],
+      ],
+      [
+        [0, 1, 1, 1],
+        [1, 0, 1, 1],
+      ],
+    );
+    expect([mean, error]).toEqual([0, 0]);
+  });
+});
+
+describe("the criterion", () => {
+  it("is met down to the allowance and two errors, and no further", () => {
+    expect(verdict({ mean: -1, error: 0.25 }, 0.5)).toEqual({ allowance: 0.5, least: -1, passes: true });
+    expect(verdict({ mean: -1.001, error: 0.25 }, 0.5).passes).toBe(false);
+    expect(verdict({ mean: 3, error: 0 }, 0.5).passes).toBe(true);
+    expect(verdict({ mean: Number.NaN, error: 0 }, 0.5).passes).toBe(false);
+  });
+
+  it("names the recipes that miss it, and asks nothing of bf16", () => {
+    const run = (right: readonly number[]) => ({ right, losses: [2, 1], seconds: 3, cpuSeconds: 2 });
+    const good = [run(new Array(100).fill(1))];
+    const bad = [run(Array.from({ length: 100 }, (_, i) => Number(i >= 10)))];
+    const rows = [
+      rowOf({ name: "bf16", allowance: undefined }, good, good, 1),
+      rowOf({ name: "same", allowance: 0.5 }, good, good, 1),
+      rowOf({ name: "worse", allowance: 0.5 }, bad, good, 1),
+    ];
+    expect(rows.map(({ accuracy, loss }) => [accuracy, loss])).toEqual([
+      [100, 1],
+      [100, 1],
+      [90, 1],
+    ]);
+    const error = 100 * Math.sqrt((10 - 1) / 99 / 100);
+    expect(failuresOf(rows)).toEqual([
+      `worse is 10.00 points worse than bf16; 0.5 + 2 x ${error.toFixed(2)} are allowed`,
+    ]);
+  });
+});
+
+describe("npm run demo:train", () => {
+  const place = mkdtempSync(join(tmpdir(), "demo-train-"));
+
+  beforeAll(() => {
+    if (!existsSync(BUILT)) throw new Error("the package is not built: npm run build");
+  });
+
+  afterAll(() => rmSync(place, { recursive: true, force: true }));
+
+  interface Outcome {
+    readonly code: number;
+    readonly stdout: string;
+    readonly stderr: string;
+  }
+
+  /** Runs it; it has an exit code, whatever that is. */
+  function demo(...flags: string[]): Promise<Outcome> {
+    return new Promise((resolve) => {
+      const child = execFile(process.execPath, [MAIN, "--out", place, ...flags], (_, stdout, stderr) =>
+        resolve({ code: child.exitCode ?? -1, stdout, stderr }),
+      );
+    });
+  }
+
+  const digestOf = ({ stdout }: Outcome) => /SHA-256: ([0-9a-f]{16})/.exec(stdout)?.[1];
+  /** Names and numbers of the table, without what it cost. */
+  const tableOf = ({ stdout }: Outcome) =>
+    stdout
+      .split("\n")
+      .filter((line) => /^(bf16|\w+Scaling) /.test(line))
+      .map((line) => line.split(/\s+/).slice(0, -2));
+
+  it("gives the same losses and answers on any number of processes, and those that are recorded", async () => {
+    const [one, two] = await Promise.all(
+      ["1", "2"].map((threads) =>
+        demo("--steps", "2", "--digits", "512", "--seeds", "1", "--threads", threads),
+      ),
+    );
+    if (!one || !two) throw new Error("nothing ran");
+    expect([one.code, two.code]).toEqual([0, 0]);
+    expect(tableOf(one)).toEqual(tableOf(two));
+    expect(tableOf(one).map(([name]) => name)).toEqual([
+      "bf16",
+      "DelayedScaling",
+      "Float8CurrentScaling",
+      "Float8BlockScaling",
+      "MXFP8BlockScaling",
+      "NVFP4BlockScaling",
+    ]);
+    expect(tableOf(one)[0]?.slice(2, 4)).toEqual(["0.00", "0.00"]);
+    expect([digestOf(one), digestOf(two)]).toEqual([DIGEST, DIGEST]);
+    const picture = readFileSync(join(place, "training.html"), "utf8");
+    expect(picture.match(/<path class="curve series-\d" d="M[^"]*L[^"]*"/g)).toHaveLength(2 * 6);
+    expect(picture).toContain(DIGEST);
+    expect(picture).not.toMatch(/NaN|undefined/);
+  });
+
+  it("ends with code 1 and the name of the recipe where a criterion is missed", async () => {
+    const { code, stdout, stderr } = await demo("--steps", "6", "--seeds", "1");
+    expect(stdout).toMatch(/^NVFP4BlockScaling .* MISSED /m);
+    expect(stderr).toMatch(/^demo:train: NVFP4BlockScaling is 4\.\d\d points worse than bf16/m);
+    expect(code).toBe(1);
+  });
+
+  it.each([
+    [["--seeds", "0"], "--seeds"],
+    [["--threads", "many"], "--threads"],
+    [["--digits", "33"], "multiple of 32"],
+    [["--write", "--seeds", "2"], "whole run"],
+    [["--backend", "abacus"], "abacus"],
+    [["--colour"], "--colour"],
+  ])("refuses %j with code 2", async (flags, word) => {
+    const { code, stderr } = await demo(...flags);
+    expect(stderr).toContain(word);
+    expect(code).toBe(BAD_USAGE);
+  });
+});

@@ -1,0 +1,306 @@
+/** The documents are true: their examples run and print what they say, their tables are the tables, their references lead somewhere. */
+import { execFile } from "node:child_process";
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { promisify } from "node:util";
+import { beforeAll, describe, expect, it } from "vitest";
+import { DATAPATH_FAMILIES } from "../../../src/formats/datapath.js";
+import { factsOf } from "../../../src/formats/derive.js";
+import { SCALAR_FORMATS, type ScalarFormat } from "../../../src/formats/scalar.js";
+import { openBackend } from "../../../src/index.js";
+import { decode, encode } from "../../../src/ops/cast/cast.js";
+import { tensor } from "../../../src/ops/create.js";
+import {
+  Float8BlockScaling,
+  MXFP8BlockScaling,
+  NVFP4BlockScaling,
+} from "../../../src/recipes/block-scaled.js";
+import { DelayedScaling, Float8CurrentScaling } from "../../../src/recipes/per-tensor.js";
+import { checkRecipeSupport } from "../../../src/recipes/support.js";
+import type { Role } from "../../../src/recipes/table.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import { CONSTANTS } from "../../oracle/core/math.js";
+
+const run = promisify(execFile);
+const ROOT = new URL("../../..", import.meta.url).pathname;
+const PLACE = `${ROOT}out/docs`;
+const DOCUMENTS = [
+  "docs/guide.md",
+  "docs/training.md",
+  "docs/from-transformer-engine.md",
+  "README.md",
+].filter((path) => existsSync(ROOT + path));
+
+interface Example {
+  readonly where: string;
+  readonly file: string;
+  readonly language: string;
+  readonly source: string;
+}
+
+/** The ts and js blocks of a document. */
+function examplesOf(path: string): Example[] {
+  const text = read(path);
+  return Array.from(
+    text.matchAll(/^```(ts|js)\n(.*?)^```$/gms),
+    ({ 1: language = "", 2: source = "", index }) => {
+      const line = text.slice(0, index).split("\n").length;
+      const file = `${path.replace(/\W/g, "-")}-${line}`;
+      return { where: `${path}:${line}`, file, language, source };
+    },
+  );
+}
+
+function read(path: string): string {
+  return readFileSync(ROOT + path, "utf8");
+}
+
+/** The files below a folder, from the root. */
+function filesIn(folder: string): string[] {
+  if (!existsSync(ROOT + folder)) return [];
+  const entries = readdirSync(ROOT + folder, { recursive: true, withFileTypes: true });
+  return entries
+    .filter((entry) => entry.isFile())
+    .map(({ parentPath, name }) => `${parentPath}/${name}`.slice(ROOT.length));
+}
+
+/** What an example says it prints: the comments that start with an arrow. */
+function promised(source: string): string[] {
+  return Array.from(source.matchAll(/\/\/ → (.*)$/gm), ([, text = ""]) => text.trim());
+}
+
+describe("examples", () => {
+  const examples = DOCUMENTS.flatMap(examplesOf);
+
+  beforeAll(async () => {
+    if (!existsSync(`${ROOT}dist/src/index.js`)) throw new Error("the package is not built: npm run build");
+    rmSync(PLACE, { recursive: true, force: true });
+    mkdirSync(PLACE, { recursive: true });
+    for (const { file, language, source } of examples) writeFileSync(`${PLACE}/${file}.m${language}`, source);
+    // a project without the types of browsers, which checks those of packages: ours name none
+    const strict = {
+      lib: ["es2023", "esnext.disposable"],
+      skipLibCheck: false,
+      // Node's own types contradict themselves under it
+      exactOptionalPropertyTypes: false,
+    };
+    const compilerOptions = { ...strict, rootDir: ".", outDir: ".", declaration: false, sourceMap: false };
+    writeFileSync(
+      `${PLACE}/tsconfig.json`,
+      JSON.stringify({ extends: "../../tsconfig.json", compilerOptions, include: ["*.mts"], exclude: [] }),
+    );
+    const compiler = `${ROOT}node_modules/typescript/bin/tsc`;
+    await run(process.execPath, [compiler, "-p", PLACE]).catch(({ stdout }: { stdout: string }) => {
+      throw new Error(`an example does not type-check:\n${stdout}`);
+    });
+  }, 120_000);
+
+  it("are many", () => {
+    expect(examples.length).toBeGreaterThan(10);
+  });
+
+  it.each(examples)("$where runs and prints what it says", async ({ file, source }) => {
+    const { stdout, stderr } = await run(process.execPath, [`${PLACE}/${file}.mjs`], { timeout: 60_000 });
+    expect(stderr).not.toContain("garbage collected");
+    const expected = promised(source);
+    if (expected.length > 0) expect(stdout.trimEnd().split("\n")).toEqual(expected);
+  });
+});
+
+describe("docs/numerics.md", () => {
+  const text = read("docs/numerics.md");
+
+  /** The words of a fenced block. */
+  function block(name: string): string[] {
+    const found = new RegExp(`^\`\`\`${name}\\n(.*?)^\`\`\``, "ms").exec(text)?.[1];
+    return found?.split(/\s{2,}|\n/).filter((row) => row !== "") ?? [];
+  }
+
+  it("has the constants of every function, as the oracle written from it has them", () => {
+    const rows = block("constants");
+    const found = Object.fromEntries(Object.keys(CONSTANTS).map((name) => [name, [] as string[]]));
+    let name = "";
+    for (const cell of rows.map((each) => each.trim()))
+      if (cell in found) name = cell;
+      else found[name]?.push(cell);
+    expect(found).toEqual(CONSTANTS);
+  });
+
+  it("has every scalar format with its limits", () => {
+    const cells = text.split("\n").map((line) => line.split("|").map((cell) => cell.trim()));
+    const rows = cells
+      .filter(([, name = ""]) => name in SCALAR_FORMATS)
+      .map((row) => row.slice(1, -2).join(" "));
+    const expected = (Object.keys(SCALAR_FORMATS) as ScalarFormat[]).map((name) => {
+      const { exponentBits, mantissaBits, bias, signed, specials } = SCALAR_FORMATS[name];
+      const { max, maxCode, minNormal, minPositive, storageBits } = factsOf(name);
+      const code = maxCode.toString(16).toUpperCase();
+      const power = (x: number) => `2^${Math.log2(x)}`;
+      const limits = `${written(max)} = 0x${code} ${power(minNormal)} ${power(minPositive)} ${storageBits} bits`;
+      return `${name} ${Number(signed)}/${exponentBits}/${mantissaBits} ${bias} ${specials} ${limits}`;
+    });
+    expect(rows).toEqual(expected);
+  });
+
+  /** A power of two from 2^53 on, or an odd multiple of one, as the table writes it. */
+  function written(max: number): string {
+    if (max < 2 ** 53) return String(max);
+    let factor = max;
+    let power = 0;
+    for (; factor > 2 ** 20 || (factor > 1 && factor % 2 === 0); power++) factor /= 2;
+    return factor === 1 ? `2^${power}` : `${factor}·2^${power}`;
+  }
+
+  it("prints the codes that the reference gives", async () => {
+    const backend = await openBackend("wasm", { threads: 1 });
+    const rows = block("encode").map((row) => row.split(" "));
+    expect(rows).toHaveLength(22);
+    const at = (i: number) => rows.map((row) => Number.parseInt(row[i] ?? "", 16));
+    using scope = new Scope();
+    const x = tensor(backend, new Float32Array(Uint32Array.from(at(0)).buffer));
+    const codes = (
+      format: ScalarFormat,
+      rounding: "tiesToEven" | "towardPositive",
+      overflow: "saturate" | "nonfinite",
+    ) => Array.from(encode(x, { format: SCALAR_FORMATS[format], rounding, overflow }).dataSync());
+    expect(codes("e4m3", "tiesToEven", "saturate")).toEqual(at(1));
+    expect(codes("e5m2", "tiesToEven", "saturate")).toEqual(at(2));
+    const nibbles = codes("e2m1", "tiesToEven", "saturate").flatMap((byte) => [byte & 15, byte >> 4]);
+    expect(nibbles).toEqual(at(3));
+    expect(codes("e8m0", "towardPositive", "saturate")).toEqual(at(4));
+    expect(codes("bf16", "tiesToEven", "nonfinite")).toEqual(at(5));
+
+    const pairs = block("decode").map((row) => row.split(" "));
+    expect(pairs.length).toBeGreaterThan(4);
+    const values = decode(
+      tensor(
+        backend,
+        Uint8Array.from(pairs, ([code = ""]) => Number.parseInt(code, 16)),
+        undefined,
+        "e8m0",
+      ),
+    );
+    const expected = Float32Array.from(pairs, ([, bits = ""]) => {
+      return bits === "NaN"
+        ? Number.NaN
+        : new Float32Array(Uint32Array.of(Number.parseInt(bits, 16)).buffer)[0]!;
+    });
+    expect(values.dataSync()).toEqual(expected);
+    scope.dispose();
+    await backend.dispose();
+  });
+});
+
+describe("docs/training.md", () => {
+  const recipes = Object.entries({
+    DelayedScaling,
+    Float8CurrentScaling,
+    Float8BlockScaling,
+    MXFP8BlockScaling,
+    NVFP4BlockScaling,
+  });
+  const rows = rowsOf("docs/training.md");
+
+  it("has every recipe with what it quantizes to", () => {
+    const expected = recipes.map(([name, Recipe]) => {
+      const recipe = new Recipe();
+      const { format, formats } = recipe.row;
+      const others = formats.filter((each) => each !== format);
+      const tensorOf = (role: Role): string => {
+        const { tile, randomHadamardTransform, stochasticRounding } = recipe.qparams(role);
+        const steps = [
+          ...(randomHadamardTransform ? ["Hadamard"] : []),
+          ...(stochasticRounding ? ["stochastic"] : []),
+        ];
+        return [`${recipe.elementFormat(role)} ${tile}`, ...steps].join(", ");
+      };
+      const roles = (["input", "weight", "gradOutput"] as const).map(tensorOf);
+      const split = (["fprop", "dgrad", "wgrad"] as const).filter(
+        (product) => recipe[product].useSplitAccumulator,
+      );
+      return [`\`${name}\``, [format, ...others].join(", or "), ...roles, split.join(", ")];
+    });
+    expect(
+      rows.filter(({ length, 1: formats = "" }) => length === 6 && /^(HYBRID|E\dM\d)/.test(formats)),
+    ).toEqual(expected);
+  });
+
+  it("says what each datapath does with each recipe", async () => {
+    const expected = await Promise.all(
+      DATAPATH_FAMILIES.map(async (datapath) => {
+        const backend = await openBackend("wasm", { threads: 1, datapath });
+        const words = recipes.map(([, Recipe]) => {
+          const support = checkRecipeSupport(new Recipe(), backend);
+          return support.ok ? (support.emulated ? "emulated" : "yes") : "no";
+        });
+        await backend.dispose();
+        return [`\`${datapath}\``, ...words];
+      }),
+    );
+    const named = DATAPATH_FAMILIES.map((datapath) => `\`${datapath}\``);
+    expect(rows.filter(([name = "", ...others]) => named.includes(name) && others.length === 5)).toEqual(
+      expected,
+    );
+  });
+});
+
+describe("docs/from-transformer-engine.md", () => {
+  it("names only what the sources have", () => {
+    const sources = filesIn("src").map(read).join("\n");
+    const words = new Set(sources.match(/\w+/g));
+    const mapped = rowsOf("docs/from-transformer-engine.md").filter(({ length }) => length === 3);
+    const names = mapped.flatMap(([, here = ""]) =>
+      Array.from(here.matchAll(/`(\w+)`/g), ([, name]) => name as string),
+    );
+    expect(names.length).toBeGreaterThan(90);
+    expect(names.filter((name) => !words.has(name))).toEqual([]);
+  });
+});
+
+/** The cells of all table rows of a document. */
+function rowsOf(path: string): string[][] {
+  const lines = read(path).split("\n");
+  return lines
+    .filter((line) => line.startsWith("|"))
+    .map((line) =>
+      line
+        .slice(1, -1)
+        .split("|")
+        .map((cell) => cell.trim()),
+    );
+}
+
+describe("references", () => {
+  const sections = (path: string) =>
+    new Set(Array.from(read(path).matchAll(/^#+ (\d+(?:\.\d+)*)/gm), ([, number]) => number as string));
+
+  it("from the source lead to sections that exist", () => {
+    const known = { numerics: sections("docs/numerics.md"), datapath: sections("docs/datapath.md") };
+    const folders = ["src", "assembly", "conformance", "kernels", "native", "scripts"];
+    const files = folders.flatMap(filesIn).filter((path) => /\.(ts|mjs|py|cc|h|cuh?)$/.test(path));
+    expect(files.length).toBeGreaterThan(50);
+    const broken = files.flatMap((path) =>
+      Array.from(
+        read(path).matchAll(/(numerics|datapath)\.md((?:[^\n]*?§\d+(?:\.\d+)*)+)/g),
+        ([, document, rest]) => {
+          const numbers = Array.from(
+            (rest ?? "").split(/\w+\.md/)[0]!.matchAll(/§(\d+(?:\.\d+)*)/g),
+            ([, number]) => number,
+          );
+          return numbers
+            .filter((number) => !known[document as keyof typeof known].has(number as string))
+            .map((number) => `${path}: ${document}.md §${number}`);
+        },
+      ).flat(),
+    );
+    expect(broken).toEqual([]);
+  });
+
+  it("between the documents lead to files that exist", () => {
+    const broken = filesIn("docs").flatMap((path) =>
+      Array.from(read(path).matchAll(/\]\((?!http)([^)#]+)/g), ([, target]) => target as string)
+        .filter((target) => !existsSync(`${ROOT}docs/${target}`))
+        .map((target) => `${path}: ${target}`),
+    );
+    expect(broken).toEqual([]);
+  });
+});

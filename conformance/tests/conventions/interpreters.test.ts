@@ -1,0 +1,110 @@
+/** Programs of other languages that the scripts run execute nothing of the folder that a user happens to be in. */
+import { spawnSync } from "node:child_process";
+import {
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
+import { delimiter, join } from "node:path";
+import { afterEach, beforeEach, expect, it } from "vitest";
+
+const ROOT = new URL("../../..", import.meta.url).pathname;
+
+let folder = "";
+let marker = "";
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), "lockstep-hostile-folder-"));
+  marker = join(folder, "was-run");
+});
+afterEach(() => rmSync(folder, { recursive: true }));
+
+/** Modules that a Python which looks into the current folder would run, and programs that a careless PATH would. */
+function makeHostile(): void {
+  const module = `open(${JSON.stringify(marker)}, "a").write(__file__ + "\\n")\n__path__ = [${JSON.stringify(join(folder, "nvidia"))}]\n`;
+  for (const name of ["nvidia", "pip", "venv", "json", "site", "os", "sitecustomize", "usercustomize"]) {
+    mkdirSync(join(folder, name), { recursive: true });
+    writeFileSync(join(folder, name, "__init__.py"), module);
+  }
+  for (const bin of ["bin", "nvidia/cu13/bin"]) {
+    mkdirSync(join(folder, bin), { recursive: true });
+    for (const program of ["nvcc", "python3"]) {
+      writeFileSync(join(folder, bin, program), `#!/bin/sh\necho ${program} >> ${marker}\n`);
+      chmodSync(join(folder, bin, program), 0o755);
+    }
+  }
+}
+
+it.each([
+  ["as it is", () => ({})],
+  [
+    "with the folder on Python's path",
+    () => ({ PYTHONPATH: folder, PYTHONSTARTUP: join(folder, "os/__init__.py") }),
+  ],
+  ["with relative entries on the PATH", () => ({ PATH: ["", ".", "bin", process.env.PATH].join(delimiter) })],
+])("build-cuda runs nothing of the current folder: %s", (_, more) => {
+  makeHostile();
+  const { CUDA_HOME, CUDA_PATH, ...env } = process.env;
+  const script = join(ROOT, "scripts/build-cuda.mjs");
+  const options = { cwd: folder, encoding: "utf8", env: { ...env, ...more() } } as const;
+  const { status, stdout, stderr } = spawnSync(process.execPath, [script, "--print-toolkits"], options);
+  expect({ status, stderr }).toEqual({ status: 0, stderr: "" });
+  expect(stdout).not.toContain(folder);
+  expect(existsSync(marker) && readFileSync(marker, "utf8")).toBe(false);
+});
+
+it("build-cuda takes the toolkit that it is told of", () => {
+  makeHostile();
+  const script = join(ROOT, "scripts/build-cuda.mjs");
+  const env = { ...process.env, CUDA_HOME: "nvidia/cu13" };
+  const { stdout } = spawnSync(process.execPath, [script, "--print-toolkits"], {
+    cwd: folder,
+    encoding: "utf8",
+    env,
+  });
+  expect(stdout.split("\n")[0]).toBe(join(folder, "nvidia/cu13"));
+});
+
+/** Python given code or a module looks into the current folder first, unless it is isolated. */
+const EXPOSED = /\bpython3?\b["']?,?\s*\[?\s*(?:["']?-(?!I)\w+["']?,?\s+)*["']?-[cm]\b/;
+
+it.each([
+  ["python3 -c 'x'", true],
+  ["python3 -m pip", true],
+  ["python -u -m pip", true],
+  ['spawnSync("python3", ["-c", code]', true],
+  ["python3 -I -m pip", false],
+  ['spawnSync("python3", ["-I", "-c", code]', false],
+  ["python3 $here/script.py", false],
+])("is isolated: %s (%s)", (line, exposed) => expect(EXPOSED.test(line)).toBe(exposed));
+
+it("every Python that the project's own scripts run by code or module is isolated", () => {
+  const folders = [
+    "scripts",
+    "scripts/witness",
+    "bench",
+    "bench/cuda",
+    "native",
+    "src/cli",
+    "src/cli/commands",
+    "examples/shared",
+    ".",
+  ];
+  const files = folders.flatMap((name) =>
+    readdirSync(join(ROOT, name), { withFileTypes: true }).flatMap((each) =>
+      each.isFile() ? [join(ROOT, name, each.name)] : [],
+    ),
+  );
+  expect(files.length).toBeGreaterThan(40);
+  const exposed = files.flatMap((file) =>
+    readFileSync(file, "utf8")
+      .split("\n")
+      .flatMap((line) => (EXPOSED.test(line) ? [`${file}: ${line.trim()}`] : [])),
+  );
+  expect(exposed).toEqual([]);
+});

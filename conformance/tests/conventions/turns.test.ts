@@ -1,0 +1,163 @@
+/** Marks in the sources of the addon: they are all that is added, no loop is missed, and what they say becomes a verdict. */
+import { readFileSync } from "node:fs";
+import { extname, join } from "node:path";
+import * as fc from "fast-check";
+import { beforeAll, describe, expect, it } from "vitest";
+import { EXCEPTIONS } from "../../../scripts/turns/exceptions.mjs";
+import { cudaParser, instrument, type Site } from "../../../scripts/turns/instrument.mjs";
+import { filesIn } from "../../../scripts/turns/sources.mjs";
+import { tally, verdict } from "../../../scripts/turns/verdict.mjs";
+
+const ROOT = new URL("../../..", import.meta.url).pathname;
+const FILES = ["kernels", "native"].flatMap((folder) =>
+  filesIn(ROOT, folder).filter((name) => [".cu", ".cuh", ".cc", ".h"].includes(extname(name))),
+);
+const sourceOf = (file: string): string => readFileSync(join(ROOT, file), "utf8");
+
+let parser: Awaited<ReturnType<typeof cudaParser>>;
+beforeAll(async () => {
+  parser = await cudaParser();
+});
+
+/** Where a mark began; in no source. */
+const OPENED = "\u2991";
+
+/** A source without its marks. */
+function unmarked(text: string): string {
+  return text
+    .replace(/\{ int lockstepTurn\d+ = 0;\n/g, OPENED)
+    .replace(/\{ ::lockstep::turns::turn\(\d+, lockstepTurn\d+\); /g, OPENED)
+    .replace(/::lockstep::turns::turn\(\d+, lockstepTurn\d+\);/g, "")
+    .replace(/::lockstep::turns::branch\(\d+, static_cast<bool>\(/g, OPENED);
+}
+
+/** How often a word begins a statement of a source, by its characters alone: no comment, string or name counts. */
+function words(source: string, pattern: RegExp): number {
+  const code = source
+    .replace(/\/\/.*|\/\*[\s\S]*?\*\//g, "")
+    .replace(/"(?:[^"\\\n]|\\.)*"/g, '""')
+    .replace(/^\s*#(?!pragma).*$/gm, "");
+  return [...code.matchAll(pattern)].length;
+}
+
+describe.each(FILES)("%s", (file) => {
+  it("has marks added, and nothing else", () => {
+    const source = sourceOf(file);
+    const { text, sites } = instrument(parser, source, { branches: true });
+    const opened = [...unmarked(text)].filter((c) => c === OPENED).length;
+    // what is left of a mark closes it: " }" or "))"
+    expect(text.length - source.length).toBeGreaterThanOrEqual(2 * sites.length);
+    let at = 0;
+    let closings = "";
+    for (const c of unmarked(text).replaceAll(OPENED, "")) {
+      if (c === source[at]) at++;
+      else closings += c;
+    }
+    expect(at).toBe(source.length);
+    expect(closings.replace(/ \}|\)\)|[ })]/g, "")).toBe("");
+    expect(opened > 0).toBe(sites.length > 0);
+  });
+
+  it("has no loop that the parser did not see", () => {
+    const source = sourceOf(file);
+    const { loops } = instrument(parser, source);
+    expect(loops).toBe(words(source, /\b(?:for|while)\s*\(/g));
+  });
+});
+
+describe("a loop", () => {
+  const marked = (body: string, parameters = "int n"): readonly Site[] =>
+    instrument(parser, `template <int width>\n__device__ void f(${parameters}) {\n${body}\n}\n`).sites;
+
+  it.each([
+    "for (int i = 0; i < n; ++i) g(i);",
+    "for (int i = threadIdx.x; i < kTile; i += kThreads) g(i);",
+    "for (int i = 0; i < kTile; i += n) g(i);",
+    "for (int64_t row = blockIdx.y; row < p.rows; row += step) {\n g(row);\n}",
+    "while (n > 0) --n;",
+    "do --n; while (n > 0);",
+    "#pragma unroll 4\nfor (; n > 0; n -= kTile) {}",
+    "for (const auto& each : list) g(each);",
+    "if (n) for (int i = 0; i < n; ++i) g(i); else h();",
+  ])("whose turns depend on what it is given is marked: %s", (body) => {
+    expect(marked(body)).toHaveLength(1);
+  });
+
+  it.each([
+    "for (int i = 0; i < 4; ++i) g(i);",
+    "#pragma unroll\nfor (int i = 0; i < width; ++i) g(i);",
+    "for (int w = kLanes / 2; w > 0; w /= 2) g(w);",
+    "for (int k = 0; k < Map::kEights; ++k) g(k);",
+    "for (const int& each : {1, 2}) g(each);",
+  ])("whose turns are written down is not: %s", (body) => {
+    expect(marked(body)).toEqual([]);
+  });
+
+  it("keeps the pragma before it right before it", () => {
+    const { text } = instrument(
+      parser,
+      "void f(int n) {\n#pragma unroll 4\n  for (int i = 0; i < n; ++i) g(i);\n}\n",
+    );
+    expect(text).toContain("= 0;\n#pragma unroll 4\n  for");
+  });
+});
+
+describe("the verdict", () => {
+  const site = (file: string, text: string, kind: "loop" | "branch" = "loop") => ({
+    file,
+    line: 1,
+    text,
+    kind,
+  });
+  const sites = [
+    site("kernels/a.cu", "for a"),
+    site("kernels/h.cuh", "for h"),
+    site("kernels/a.cu", "if", "branch"),
+  ];
+  const marks = (unit: string, ...bytes: readonly number[]) => ({
+    [unit]: String.fromCharCode(...bytes, ...new Array<number>(6 - bytes.length).fill(0)),
+  });
+
+  it("names loops without a second turn, of headers by the file that has them", () => {
+    const seen = tally(sites, [
+      marks("kernels/a.cu", 1, 0, 1, 0),
+      marks("kernels/b.cu", 0, 0, 1, 1),
+      marks("kernels/a.cu", 0, 0, 0, 0, 1, 0),
+    ]);
+    const { missing, branches } = verdict(sites, seen, []);
+    expect(missing.map(({ text, units }) => [text, units])).toEqual([
+      ["for a", ""],
+      ["for h", "kernels/a.cu"],
+    ]);
+    expect(branches.map(({ way }) => way)).toEqual(["always false"]);
+  });
+
+  it("is that nothing is missing where every loop took two turns, in any number of runs", () => {
+    fc.assert(
+      fc.property(fc.array(fc.constantFrom(0, 1), { minLength: 6, maxLength: 6 }), (first) => {
+        const second = first.map((bit) => 1 - bit);
+        const seen = tally(sites, [marks("kernels/a.cu", ...first), marks("kernels/a.cu", ...second)]);
+        expect(verdict(sites, seen, [])).toMatchObject({ missing: [], branches: [] });
+      }),
+    );
+  });
+
+  it("takes an exception for its file and text, and names one that is none", () => {
+    const exception = { file: "kernels/a.cu", text: "for a", reason: "r" };
+    const none = tally(sites, []);
+    expect(verdict(sites, none, [exception]).missing.map(({ text }) => text)).toEqual(["for h"]);
+    const all = tally(sites, [marks("kernels/a.cu", 1, 1, 1, 1)]);
+    expect(verdict(sites, all, [exception]).stale).toEqual([exception]);
+  });
+
+  it("has exceptions that name loops of the sources, each with its reason", () => {
+    for (const { file, text, reason } of EXCEPTIONS) {
+      const { sites: own } = instrument(parser, sourceOf(file));
+      expect(
+        own.map((each) => each.text),
+        file,
+      ).toContain(text);
+      expect(reason.length).toBeGreaterThan(10);
+    }
+  });
+});

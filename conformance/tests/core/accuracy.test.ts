@@ -1,0 +1,27 @@
+/** Functions of one f32 have the bits of docs/numerics.md §7.2 and §7.6; `node scripts/accuracy.mjs` asks for all 2^32 inputs. */
+import { beforeAll, expect, it } from "vitest";
+import { MEASURED, measure } from "../harness/accuracy.js";
+import { openStems, type Stems } from "../harness/stems.js";
+
+/** Chunks of 2^16 neighbouring inputs, 128 to a binade: one of every sixteenth binade of either sign, and the last, of NaN. */
+const CHUNKS = [...Array.from({ length: 32 }, (_, i) => i * 16 * 128 + ((i * 37) % 128)), 65535];
+/** Around 1, where functions turn: the binades from 2^-4 to 2^4. */
+const TURNS = Array.from(
+  { length: 16 },
+  (_, i) => ((i < 8 ? 0 : 256) + 123 + (i % 8)) * 128 + ((i * 53) % 128),
+);
+
+let stems: Stems;
+beforeAll(async () => {
+  stems = await openStems("core/math", "elementwise/activation");
+});
+
+it.each(Object.keys(MEASURED))("%s: the page's bits, within 0.51 ulp of the truth", (name) => {
+  const measured = MEASURED[name];
+  if (!measured) throw new Error(`${name} is not measured`);
+  const { inputs, different, ulps, apart } = measure(stems, measured, [...CHUNKS, ...TURNS]);
+  expect(inputs).toBe((CHUNKS.length + TURNS.length) * 2 ** 16);
+  expect(different).toBe(0);
+  expect(ulps).toBeLessThan(0.51);
+  expect(apart).toBeLessThan(2 ** -30);
+});

@@ -1,0 +1,75 @@
+/** What is small enough to be tried in full each time: every code, and every product of two 8-bit codes. */
+import { describe, expect } from "vitest";
+import { factsOf, SCALAR_FORMAT_NAMES } from "../../../src/formats/derive.js";
+import { SCALAR_FORMATS, type ScalarFormat } from "../../../src/formats/scalar.js";
+import { decode, encode, OVERFLOWS, ROUNDINGS } from "../../../src/ops/cast/cast.js";
+import { gemm } from "../../../src/ops/gemm/gemm.js";
+import { bitsOf, f32, fromBits, ofNumber, times } from "../../oracle/core/rational.js";
+import * as oracle from "../../oracle/core/scalar.js";
+import { assertSame } from "../../values/difference.js";
+import { download, fromCodes, type PlainTensor, upload } from "../../values/plain.js";
+import { scoped, useBackend } from "../harness/suite.js";
+
+const backend = useBackend();
+
+function allCodes(format: ScalarFormat): PlainTensor {
+  const count = 2 ** factsOf(format).bits;
+  return fromCodes(
+    format,
+    [count],
+    Uint32Array.from({ length: count }, (_, code) => code),
+  );
+}
+
+/** The values of all codes, as f32 patterns. */
+function allValues(format: ScalarFormat): Uint32Array {
+  return Uint32Array.from(allCodes(format).codes, (code) =>
+    bitsOf(oracle.decode(code, SCALAR_FORMATS[format])),
+  );
+}
+
+describe("every code", () => {
+  for (const format of SCALAR_FORMAT_NAMES) {
+    const codes = allCodes(format);
+    const values = fromCodes("f32", codes.shape, allValues(format));
+
+    scoped(`of ${format} decodes to its value`, () => {
+      assertSame("values", download(decode(upload(backend(), codes))), values);
+    });
+
+    scoped(`of ${format} that is a number is what its value encodes to, however it is rounded`, () => {
+      const x = upload(backend(), values);
+      const numbers = Array.from(values.codes, (bits) => Number.isFinite(fromBits(bits)));
+      for (const rounding of ROUNDINGS) {
+        for (const overflow of OVERFLOWS) {
+          const back = download(encode(x, { format, rounding, overflow, seed: 1n })).codes;
+          const wrong = numbers.findIndex((finite, code) => finite && back[code] !== code);
+          expect(wrong, `${rounding} ${overflow}`).toBe(-1);
+        }
+      }
+    });
+  }
+});
+
+/** The product of two f32 values, rounded once: of two 8-bit codes it is exact. */
+function product(a: number, b: number): number {
+  if (!Number.isFinite(a) || !Number.isFinite(b)) return a * b;
+  return f32(times(ofNumber(a), ofNumber(b))) + 0;
+}
+
+describe("every product of two codes", () => {
+  for (const left of ["e4m3", "e5m2"] as const) {
+    for (const right of ["e4m3", "e5m2"] as const) {
+      const [lefts, rights] = [allValues(left), allValues(right)].map((bits) => Array.from(bits, fromBits));
+      const products = rights?.flatMap((y) => lefts?.map((x) => bitsOf(product(x, y))) ?? []) ?? [];
+
+      for (const datapath of ["exact", "fp32", "hopper"] as const) {
+        scoped(`${left} by ${right}, alone in its sum, is exact on datapath ${datapath}`, () => {
+          const column = (format: ScalarFormat) => upload(backend(), allCodes(format)).reshape([256, 1]);
+          const { out } = gemm({ a: column(left), b: column(right), datapath, outDtype: "f32" });
+          assertSame("products", download(out), fromCodes("f32", [256, 256], products));
+        });
+      }
+    }
+  }
+});

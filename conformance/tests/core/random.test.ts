@@ -1,0 +1,100 @@
+/** The host's random numbers, against the oracle's Philox and by what they have to be. */
+import * as fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { normal, permutation, randomWords } from "../../../src/random.js";
+import { philox4x32 } from "../../oracle/core/philox.js";
+
+const WORD = 0xffff_ffffn;
+const u64 = fc.bigInt({ min: 0n, max: 2n ** 64n - 1n });
+const draw = fc.record({ seed: u64, offset: u64 });
+
+/** The words of a draw, as Philox defines them. */
+function words(seed: bigint, offset: bigint, count: number): number[] {
+  const key = [seed & WORD, seed >> 32n] as const;
+  const blocks = Array.from({ length: Math.ceil(count / 4) }, (_, i) =>
+    philox4x32([BigInt(i), 0n, offset & WORD, offset >> 32n], key),
+  );
+  return blocks.flat().slice(0, count).map(Number);
+}
+
+describe("random words", () => {
+  it("are Philox 4x32-10, block by block", () => {
+    fc.assert(
+      fc.property(draw, fc.nat(70), (given, count) => {
+        expect([...randomWords(given, count)]).toEqual(words(given.seed, given.offset, count));
+      }),
+      { numRuns: 300 },
+    );
+  });
+});
+
+describe("normal", () => {
+  it("is the sum of twelve 16-bit halves, centred, scaled and rounded once", () => {
+    fc.assert(
+      fc.property(
+        draw,
+        fc.nat(20),
+        fc.double({ min: 2 ** -20, max: 4, noNaN: true }),
+        (given, count, std) => {
+          const halves = words(given.seed, given.offset, count * 6).flatMap((word) => [
+            word & 0xffff,
+            word >>> 16,
+          ]);
+          const sums = Array.from({ length: count }, (_, i) =>
+            halves.slice(12 * i, 12 * i + 12).reduce((sum, half) => sum + half, 0),
+          );
+          const expected = sums.map((sum) => Math.fround((sum - 6 * 0xffff) * (std / 2 ** 16)));
+          expect([...normal(given, count, std)]).toEqual(expected);
+        },
+      ),
+      { numRuns: 200 },
+    );
+  });
+
+  it("draws on block after block, however many values there are", () => {
+    const count = 5001;
+    const given = { seed: 7n, offset: 3n };
+    const halves = new Uint16Array(randomWords(given, count * 6).buffer, 0, count * 12);
+    const sums = Array.from({ length: count }, (_, i) =>
+      halves.subarray(12 * i, 12 * i + 12).reduce((sum, half) => sum + half, 0),
+    );
+    expect([...normal(given, count, 1)]).toEqual(sums.map((sum) => (sum - 6 * 0xffff) / 2 ** 16));
+  });
+
+  it("has the moments of a standard normal, within five standard errors", () => {
+    const count = 100_000;
+    const values = [...normal({ seed: 1n, offset: 0n }, count, 1)];
+    const mean = values.reduce((sum, x) => sum + x, 0) / count;
+    const variance = values.reduce((sum, x) => sum + x * x, 0) / count;
+    expect(Math.abs(mean)).toBeLessThan(5 / Math.sqrt(count));
+    expect(Math.abs(variance - 1)).toBeLessThan(5 * Math.sqrt(2 / count));
+  });
+});
+
+describe("permutation", () => {
+  it("has every number once", () => {
+    fc.assert(
+      fc.property(draw, fc.nat(300), (given, count) => {
+        const sorted = permutation(given, count).toSorted();
+        expect([...sorted]).toEqual(Array.from({ length: count }, (_, i) => i));
+      }),
+    );
+  });
+
+  it("is each of the six orders of three as often, within five standard errors", () => {
+    const rounds = 12_000;
+    const seen = new Map<string, number>();
+    for (let i = 0; i < rounds; i++) {
+      const order = permutation({ seed: 9n, offset: BigInt(i) }, 3).join("");
+      seen.set(order, (seen.get(order) ?? 0) + 1);
+    }
+    expect(seen.size).toBe(6);
+    const deviation = 5 * Math.sqrt(rounds * (1 / 6) * (5 / 6));
+    for (const count of seen.values()) expect(Math.abs(count - rounds / 6)).toBeLessThan(deviation);
+  });
+
+  it("refuses counts that are none", () => {
+    for (const count of [-1, 1.5, Number.NaN, 2 ** 32])
+      expect(() => permutation({ seed: 0n, offset: 0n }, count)).toThrow("whole number");
+  });
+});

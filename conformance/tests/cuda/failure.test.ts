@@ -1,0 +1,72 @@
+/** What cannot happen: a crash, whatever JavaScript passes; and what happens after a kernel has failed. */
+import { spawnSync } from "node:child_process";
+import { createRequire } from "node:module";
+import { fileURLToPath } from "node:url";
+import { Worker } from "node:worker_threads";
+import { expect, it } from "vitest";
+import { platform } from "#platform";
+import type { AddonExports } from "../../../src/backends/cuda/addon.js";
+import { openCuda } from "../../../src/backends/cuda/backend.js";
+import { encode } from "../../../src/ops/cast/cast.js";
+import { tensor } from "../../../src/ops/create.js";
+import { survivesArguments } from "../harness/addon/arguments.js";
+import { describeOnGpu } from "../harness/gpu/gpu.js";
+
+const addon = platform.loadAddon().exports as AddonExports;
+
+/** An operation that works, or does not. */
+function works(backend: ReturnType<typeof openCuda>): void {
+  using x = tensor(backend, [1, -2]);
+  using codes = encode(x, { format: "e4m3" });
+  expect(Array.from(codes.dataSync())).toEqual([0x38, 0xc0]);
+}
+
+describeOnGpu("the addon cannot be crashed", () => {
+  it("by arguments of any kind: it works or throws an Error, and goes on working", async () => {
+    const backend = openCuda(addon);
+    await survivesArguments(addon, { numRuns: 20_000 });
+    works(backend);
+    void backend.dispose();
+  });
+
+  it("by worker threads that open a backend of their own", async () => {
+    const path = createRequire(import.meta.url).resolve("#addon/Release");
+    const body = `
+      const addon = require(${JSON.stringify(path)});
+      const device = new addon.Device(0);
+      const at = addon.allocate(device, 8);
+      addon.write(device, at, Uint8Array.from([1, 2, 3, 4, 5, 6, 7, 8]));
+      require("node:worker_threads").parentPort.postMessage(addon.readSync(device, at, 8));`;
+    const answers = Array.from(
+      { length: 4 },
+      () =>
+        new Promise((resolve, reject) => {
+          const worker = new Worker(body, { eval: true });
+          worker.once("message", resolve).once("error", reject);
+        }),
+    );
+    for (const answer of await Promise.all(answers))
+      expect(answer).toEqual(Uint8Array.from([1, 2, 3, 4, 5, 6, 7, 8]));
+  });
+});
+
+describeOnGpu("after a kernel has failed", () => {
+  it("all backends of that process on GPUs answer with an error, the first cause kept; others go on", () => {
+    const mine = openCuda(addon);
+    const script = fileURLToPath(new URL("../harness/gpu/fault.mjs", import.meta.url));
+    const { status, stdout, stderr } = spawnSync(process.execPath, ["--no-warnings", script], {
+      encoding: "utf8",
+      timeout: 60_000,
+    });
+    expect({ status, stderr }).toEqual({ status: 0, stderr: "" });
+    const { before, first, again, live, answers, wasm } = JSON.parse(stdout);
+    expect(before).toBe("56,192");
+    expect(first).toMatch(/^BACKEND: .*cuda\w+/i);
+    expect(again).toMatch(/broke earlier.*first cause: .*cuda\w+/i);
+    expect(live).toBe(0);
+    for (const answer of answers) expect(answer).toMatch(/^BACKEND: /);
+    expect(wasm).toBe("56,192");
+    works(mine);
+    void mine.dispose();
+  });
+});

@@ -1,0 +1,45 @@
+/** The frozen results, on a GPU: as recorded, or recorded anew with RECORD_VECTORS=FILE. */
+import { readFileSync, writeFileSync } from "node:fs";
+import { expect, it } from "vitest";
+import type { Backend } from "../../../src/backends/backend.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import { hashesOf } from "../harness/frozen/case.js";
+import { FROZEN, FROZEN_PATH, type FrozenFile } from "../harness/frozen/frozen.js";
+import { FROZEN_PRODUCTS, frozenProduct } from "../harness/frozen/products.js";
+import { describeOnGpu, useGpu } from "../harness/gpu/gpu.js";
+
+function results(gpu: Backend): FrozenFile["results"] {
+  return FROZEN.map(({ name, run }) => {
+    using _scope = new Scope();
+    return { name, sha256: hashesOf(run(gpu)) };
+  });
+}
+
+/** Under the plans recorded, or those that the GPU chooses. */
+function products(gpu: Backend, recorded?: FrozenFile): FrozenFile["products"] {
+  return FROZEN_PRODUCTS.map((product) => {
+    using _scope = new Scope();
+    const given = recorded?.products.find(({ name }) => name === product.name)?.plan;
+    const { hashes, plan } = frozenProduct(gpu, product, given);
+    return { name: product.name, plan, sha256: hashes };
+  });
+}
+
+describeOnGpu("the frozen results", () => {
+  const { gpu } = useGpu();
+
+  it("are this GPU's", () => {
+    const { RECORD_VECTORS } = process.env;
+    if (RECORD_VECTORS) {
+      const origin = { project: "Lockstep on an NVIDIA H200", version: gpu().description };
+      const file: FrozenFile = { origin, results: results(gpu()), products: products(gpu()) };
+      writeFileSync(RECORD_VECTORS, `${JSON.stringify(file, null, 1)}\n`);
+    }
+    const path = RECORD_VECTORS ?? FROZEN_PATH;
+    const recorded = JSON.parse(readFileSync(path, "utf8")) as FrozenFile;
+    expect(results(gpu())).toEqual(recorded.results);
+    expect(products(gpu(), recorded).map(({ name, sha256 }) => ({ name, sha256 }))).toEqual(
+      recorded.products.map(({ name, sha256 }) => ({ name, sha256 })),
+    );
+  });
+});

@@ -1,0 +1,4 @@
+/** Norms fused with quantizers, on a GPU. */
+import { describeLawsOnGpu } from "../../harness/gpu/laws.js";
+
+describeLawsOnGpu("normed");

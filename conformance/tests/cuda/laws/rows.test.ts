@@ -1,0 +1,4 @@
+/** Functions of rows and columns, on a GPU. */
+import { describeLawsOnGpu } from "../../harness/gpu/laws.js";
+
+describeLawsOnGpu("rows");

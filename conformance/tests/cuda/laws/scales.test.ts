@@ -1,0 +1,4 @@
+/** What undoes quantizers, and where scales lie, on a GPU. */
+import { describeLawsOnGpu } from "../../harness/gpu/laws.js";
+
+describeLawsOnGpu("scales");

@@ -1,0 +1,4 @@
+/** Functions of values, on a GPU. */
+import { describeLawsOnGpu } from "../../harness/gpu/laws.js";
+
+describeLawsOnGpu("values");

@@ -1,0 +1,114 @@
+/** Memory of a GPU: what goes in comes out, in the order of the calls; nothing leaks; too much is a typed error. */
+import * as fc from "fast-check";
+import { expect, it } from "vitest";
+import { cudaDevices, openBackend } from "../../../src/backends/open.js";
+import { ArgumentError, DisposedError, OutOfMemoryError } from "../../../src/errors.js";
+import { encode } from "../../../src/ops/cast/cast.js";
+import { tensor } from "../../../src/ops/create.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import { Tensor } from "../../../src/tensor/tensor.js";
+import { words } from "../../arbitraries/random.js";
+import { describeOnGpu, useGpu } from "../harness/gpu/gpu.js";
+
+describeOnGpu("memory of a GPU", () => {
+  const { gpu, reference } = useGpu();
+
+  it("gives back what was written, of any size", async () => {
+    const sizes = fc.oneof(
+      fc.nat({ max: 5000 }),
+      fc.constantFrom(0, 2 ** 21 - 1, 2 ** 21, 2 ** 21 + 1, 5e6, 17e6 + 1),
+    );
+    await fc.assert(
+      fc.asyncProperty(sizes, fc.nat(), async (count, seed) => {
+        using _scope = new Scope();
+        const data = words(seed, count);
+        const x = new Tensor(gpu(), "u32", [count]).write(data);
+        for (const read of [await x.data(), x.dataSync()])
+          expect(Buffer.compare(Buffer.from(read.buffer), Buffer.from(data.buffer))).toBe(0);
+      }),
+      { numRuns: 30 },
+    );
+  });
+
+  it("reads what was there when it was asked, whatever is enqueued afterwards", async () => {
+    using x = new Tensor(gpu(), "u32", [1 << 20]).write(new Uint32Array(1 << 20).fill(1));
+    const first = x.data();
+    x.write(new Uint32Array(1 << 20).fill(2));
+    const second = x.data();
+    const unread = new Tensor(gpu(), "u32", [1 << 20]).write(new Uint32Array(1 << 20).fill(3));
+    const third = unread.data();
+    unread.dispose();
+    expect((await first).every((word) => word === 1)).toBe(true);
+    expect((await second).every((word) => word === 2)).toBe(true);
+    expect((await third).every((word) => word === 3)).toBe(true);
+  });
+
+  it.each([1, 3 << 20, 20 << 20])("reads %i words often at once, each as they were", async (count) => {
+    using x = new Tensor(gpu(), "u32", [count]);
+    const reads = Array.from({ length: 12 }, (_, i) => x.write(new Uint32Array(count).fill(i)).data());
+    for (const [i, read] of reads.entries()) expect((await read).findIndex((word) => word !== i)).toBe(-1);
+  });
+
+  it("that it keeps is there for another backend, and trim() gives it back", async () => {
+    const other = await openBackend("cuda");
+    const { bytes } = cudaDevices()[0] as { bytes: number };
+    const most = Math.floor(bytes * 0.6);
+    for (const backend of [gpu(), other, gpu()]) {
+      const x = new Tensor(backend, "u8", [most]);
+      expect(backend.memoryUse().reserved).toBeGreaterThanOrEqual(most);
+      x.dispose();
+    }
+    using kept = tensor(gpu(), [1, 2, 3]);
+    gpu().trim();
+    expect(gpu().memoryUse().reserved).toBeLessThan(2 ** 28);
+    expect(Array.from(kept.dataSync())).toEqual([1, 2, 3]);
+    await other.dispose();
+  });
+
+  it("is read to the end where several long reads are under way as its backend is closed", async () => {
+    const other = await openBackend("cuda");
+    const tensors = [1, 2, 3].map((word) =>
+      new Tensor(other, "u32", [3 << 20]).write(new Uint32Array(3 << 20).fill(word)),
+    );
+    const reads = tensors.map((x) => x.data());
+    await other.dispose();
+    for (const [i, read] of reads.entries())
+      expect((await read).findIndex((word) => word !== i + 1)).toBe(-1);
+    for (const x of tensors) x.dispose();
+  });
+
+  it("takes what lies in shared memory", () => {
+    const shared = new Float32Array(new SharedArrayBuffer(64), 8, 3);
+    shared.set([1, -2, 3]);
+    using x = new Tensor(gpu(), "f32", [3]).write(shared);
+    expect(Array.from(x.dataSync())).toEqual([1, -2, 3]);
+  });
+
+  it("says how much was wanted and how much is free, and leaves every tensor usable", () => {
+    using x = tensor(gpu(), [1, 2, 3]);
+    const wanted = 2 ** 50;
+    const ask = () => new Tensor(gpu(), "u8", [wanted]);
+    expect(ask).toThrow(OutOfMemoryError);
+    expect(ask).toThrow(new RegExp(`wanted ${wanted} bytes.*\\d+ bytes are free`));
+    expect(Array.from(x.dataSync())).toEqual([1, 2, 3]);
+    using codes = encode(x, { format: "e4m3" });
+    expect(Array.from(codes.dataSync())).toEqual([0x38, 0x40, 0x44]);
+  });
+
+  it("is a backend's own: another's tensors and a closed one's are refused", async () => {
+    const other = await openBackend("cuda");
+    const theirs = tensor(other, [1]);
+    const here = tensor(reference(), [1]);
+    expect(() => gpu().memory.readSync(theirs.address, 4)).toThrow(ArgumentError);
+    expect(() => gpu().memory.readSync(here.address, 4)).toThrow(ArgumentError);
+    here.dispose();
+    const pending = theirs.data();
+    await other.dispose();
+    expect(Array.from(await pending)).toEqual([1]);
+    expect(() => theirs.dataSync()).toThrow(DisposedError);
+    theirs.dispose();
+    await other.dispose();
+    using mine = tensor(gpu(), [4]);
+    expect(Array.from(mine.dataSync())).toEqual([4]);
+  });
+});

@@ -1,0 +1,167 @@
+/**
+ * Any values of three options of a quantizer together on a GPU, and the same told to do nothing, all of them on matrices of one
+ * shape in one process; then matrices of so many tiles that a block of threads takes a second one, the last of them ragged.
+ */
+import * as fc from "fast-check";
+import { describe, it } from "vitest";
+import type { Backend } from "../../../src/backends/backend.js";
+import { cudaDevices } from "../../../src/backends/open.js";
+import { BLOCK_FORMATS, tileSize } from "../../../src/formats/block.js";
+import { factsOf } from "../../../src/formats/derive.js";
+import { RHT_SIGNS } from "../../../src/ops/quantize/hadamard.js";
+import { makeSpec } from "../../../src/quantizers/quantizer.js";
+import type { QuantizeSpec, ScaleLayout } from "../../../src/tensor/quantized.js";
+import { elementCount, type Shape, type WideDType } from "../../../src/tensor/shape.js";
+import { wideMatrix } from "../../arbitraries/matrices.js";
+import { narrowed } from "../../arbitraries/patterns.js";
+import { layoutsOf, QUANTIZERS } from "../../arbitraries/specs.js";
+import { assertSameAnswer } from "../../laws/laws.js";
+import { backendSubject } from "../../operations/operations.js";
+import type { QuantizeCase } from "../../operations/quantize/quantize.js";
+import { fromCodes, type PlainTensor } from "../../values/plain.js";
+import { ordinaryBits } from "../arbitraries/ordinary.js";
+import { nameOf, type Told, toldTogether } from "../arbitraries/quantizations.js";
+import { describeOnGpu, SEED, useGpu } from "../harness/gpu/gpu.js";
+
+/** More elements than 2^19, no multiple of any tile; blocks begin and end at both ends. */
+const SHAPES: Readonly<Record<number, Shape>> = { 1: [1029, 517], 16: [1040, 528], 32: [1056, 544] };
+
+/** What a matrix is drawn for. */
+interface Aim {
+  readonly dtype: WideDType;
+  readonly shape: Shape;
+  readonly block: number;
+  readonly max: number;
+}
+
+/** With plants for the blocks of a spec. */
+function planted(aim: Aim): PlainTensor<WideDType> {
+  const [made] = fc.sample(wideMatrix(aim), { numRuns: 1, seed: SEED + 3 });
+  return made as PlainTensor<WideDType>;
+}
+
+/** Ordinary numbers and one NaN; the last number is so large that no amax is known without it, transformed or not. */
+function peaked({ dtype, shape }: Aim): PlainTensor<WideDType> {
+  const bits = ordinaryBits(elementCount(shape), SEED);
+  bits[Math.floor(bits.length / 3)] = 0x7fc00000;
+  bits[bits.length - 1] = 0x44800000;
+  return fromCodes(
+    dtype,
+    shape,
+    bits.map((pattern) => narrowed(pattern, dtype)),
+  );
+}
+
+const drawn = new Map<string, PlainTensor<WideDType>>();
+
+/** A matrix for a spec, made once. */
+function matrixFor(
+  spec: QuantizeSpec,
+  dtype: WideDType,
+  shape: Shape,
+  draw: typeof planted,
+): PlainTensor<WideDType> {
+  const [, block] = tileSize(spec.tile);
+  const { max } = factsOf(spec.format);
+  const aim = draw === planted ? { dtype, shape, block, max } : { dtype, shape, block: 0, max: 0 };
+  const key = JSON.stringify([aim, draw.name]);
+  const known = drawn.get(key);
+  if (known) return known;
+  const made = draw(aim);
+  drawn.clear();
+  drawn.set(key, made);
+  return made;
+}
+
+const BOTH = { rowwise: true, columnwise: true };
+const COLUMNWISE = { rowwise: false, columnwise: true };
+const ROWWISE = { rowwise: true, columnwise: false };
+const TRANSFORMED = { rht: true, rhtSigns: RHT_SIGNS };
+const nvfp4 = (fields: Partial<QuantizeSpec>): QuantizeSpec => makeSpec("nvfp4", fields);
+
+/** What goes over matrices of many tiles, or clears many scales. */
+const MANY: readonly Told[] = (
+  [
+    [nvfp4({}), BOTH, "logical", "bf16", undefined],
+    [nvfp4({ tile: "16x16" }), BOTH, "swizzled", "bf16", undefined],
+    [nvfp4({ tile: "16x16" }), COLUMNWISE, "padded", "f16", undefined],
+    [nvfp4(TRANSFORMED), BOTH, "padded", "bf16", 0],
+    [nvfp4({ ...TRANSFORMED, stochastic: true }), COLUMNWISE, "swizzled", "bf16", undefined],
+    [nvfp4({ stochastic: true }), BOTH, "logical", "f32", undefined],
+    [nvfp4({ stochastic: true }), ROWWISE, "swizzled", "f16", undefined],
+    [nvfp4({ fourOverSix: "mse" }), BOTH, "padded", "bf16", undefined],
+    [makeSpec("mxfp8", {}), BOTH, "swizzled", "bf16", 0],
+    [makeSpec("mxfp8", {}), BOTH, "padded", "bf16", 1],
+    [makeSpec("mxfp4", { tile: "32x32" }), BOTH, "padded", "f32", 0],
+    [makeSpec("fp8-block", {}), BOTH, "padded", "bf16", 0],
+  ] as const
+).map(([spec, usage, scaleLayout, dtype, noop]) => ({
+  spec,
+  usage,
+  scaleLayout,
+  dtype,
+  noop,
+  records: true,
+}));
+
+/** Ragged against tiles of 128 rows by 64 columns, of which a GPU works at most 12 a multiprocessor at once. */
+function manyTiles(multiprocessors: number): readonly [rows: number, columns: number] {
+  const across = Math.ceil(Math.sqrt(12.5 * multiprocessors));
+  return [128 * across + 32, 64 * across + 32];
+}
+
+/** More lines, and columns, than 16 bits count. */
+const LONG = 2 ** 16;
+
+describeOnGpu("quantizers on a GPU", () => {
+  const { gpu, reference } = useGpu();
+
+  const compare = ({ dtype, ...how }: Told, shape: Shape, draw = planted): void => {
+    const input: QuantizeCase = {
+      ...how,
+      x: matrixFor(how.spec, dtype, shape, draw),
+      random: { seed: 0x1234_5678_9abc_def0n, offset: 2n ** 40n + 3n },
+      scale: 0.3,
+    };
+    const [ours, theirs] = [gpu(), reference()].map((backend: Backend) =>
+      backendSubject(backend).quantize(input),
+    );
+    assertSameAnswer(ours as never, theirs as never);
+  };
+
+  describe.each(QUANTIZERS)("%s with any three options", (name) => {
+    const shape = SHAPES[BLOCK_FORMATS[name].multiple] as Shape;
+    for (const told of toldTogether(name, 3, [undefined]))
+      it(nameOf(told), () => {
+        compare(told, shape);
+        compare({ ...told, noop: 1 }, shape);
+      });
+  });
+
+  describe("of more tiles than a GPU works at once", () => {
+    const [rows, columns] = manyTiles(cudaDevices()[0]?.multiprocessors ?? 1);
+    for (const told of MANY) {
+      // an odd number of lines has padding that is cleared
+      const odd = BLOCK_FORMATS[told.spec.quantizer].multiple === 1 ? 1 : 0;
+      const shape = [rows + odd, columns + odd];
+      it(`${nameOf(told)} [${shape}]`, () => compare(told, shape, peaked));
+    }
+  });
+
+  describe("of lines longer than 16 bits count", () => {
+    for (const name of QUANTIZERS) {
+      const { multiple } = BLOCK_FORMATS[name];
+      const [short, long] = [Math.max(multiple, 3), LONG + 3 * multiple];
+      const spec = makeSpec(name, {});
+      const scaleLayout = layoutsOf(spec).at(-1) as ScaleLayout;
+      for (const dtype of ["bf16", "f32"] as const)
+        for (const shape of [
+          [short, long],
+          [long, short],
+        ] as const) {
+          const told = { spec, usage: BOTH, scaleLayout, dtype, noop: undefined, records: true };
+          it(`${nameOf(told)} [${shape}]`, () => compare(told, shape, peaked));
+        }
+    }
+  });
+});

@@ -1,0 +1,23 @@
+/** The committed digests of all 2^32 inputs, on a GPU: every format, rounding and overflow policy. */
+import { expect, it } from "vitest";
+import { sweepChunk } from "../../../src/ops/cast/sweep.js";
+import { committedDigest, ENCODINGS, SWEEP_RANDOM } from "../harness/digests.js";
+import { describeOnGpu, useGpu } from "../harness/gpu/gpu.js";
+import { record } from "../harness/gpu/record.js";
+
+/** Chunks of 2^24 of each encoding: all with CHUNKS=256, else a few of each sign. */
+const CHUNKS = Number(process.env.CHUNKS ?? 4);
+const STEP = 256 / CHUNKS;
+
+describeOnGpu("all f32 inputs on a GPU", () => {
+  const { gpu } = useGpu();
+  it.each(ENCODINGS)("$format $rounding $overflow", async (encoding) => {
+    for (let i = 0; i < CHUNKS; i++) {
+      const chunk = Math.floor(i * STEP + STEP / 2);
+      const digest = await sweepChunk(gpu(), chunk, { ...encoding, random: SWEEP_RANDOM });
+      expect(digest, `chunk ${chunk}`).toEqual(committedDigest(encoding, chunk));
+    }
+    const { format, rounding, overflow } = encoding;
+    record(gpu(), { group: "sweep", name: `${format} ${rounding} ${overflow}`, runs: CHUNKS * 2 ** 24 });
+  });
+});

@@ -1,0 +1,37 @@
+/** Whole training runs on a GPU: every loss, and after every step every parameter, optimizer state and amax, as the reference has them. */
+import { expect, it } from "vitest";
+import { describeOnGpu, useGpu } from "../harness/gpu/gpu.js";
+import {
+  ALL_RUNS,
+  loadRuns,
+  partOf,
+  recordedRun,
+  resumedSteps,
+  stepsOf,
+} from "../harness/training/recorded.js";
+import { TrainingRun } from "../harness/training/run.js";
+
+/** The GPU's steps, then the reference's, which takes longer. */
+const MOVED = { middle: 6, end: 10 };
+
+describeOnGpu("training on a GPU", () => {
+  const { gpu, reference } = useGpu();
+  const recorded = loadRuns();
+
+  it.each(ALL_RUNS)("$task under $recipe: $steps steps, the reference's bits", ({ task, recipe, steps }) => {
+    using run = new TrainingRun(gpu(), task, recipe);
+    const { losses, hashes } = recordedRun(recorded, task, recipe);
+    expect(stepsOf(run, steps)).toEqual({ losses, hashes });
+  });
+
+  it.each(ALL_RUNS)("$task under $recipe: resumed in the middle", async ({ task, recipe, steps }) => {
+    const { losses, hashes } = recordedRun(recorded, task, recipe);
+    const made = await resumedSteps([gpu(), gpu()], { task, recipe }, { middle: steps / 2, end: steps });
+    expect(made).toEqual({ losses, hashes });
+  });
+
+  it.each(ALL_RUNS)("$task under $recipe: begun on the GPU and ended by the reference", async (which) => {
+    const { losses, hashes } = partOf(recordedRun(recorded, which.task, which.recipe), 0, MOVED.end);
+    expect(await resumedSteps([gpu(), reference()], which, MOVED)).toEqual({ losses, hashes });
+  });
+});

@@ -1,0 +1,134 @@
+import { beforeAll, describe, expect, test } from "vitest";
+import * as wide from "../../oracle/core/wide.js";
+import { type ActivationName, gatedElement, RULES, swish } from "../../oracle/elementwise/activation.js";
+import { anyF32, EVERY_BF16, evenF32, SPECIALS, WIDE_TYPES } from "../../values/samples.js";
+import { openStems, type Stems } from "../harness/stems.js";
+import { describeLaws, useBackend } from "../harness/suite.js";
+
+const NAMES = [
+  "gelu",
+  "relu",
+  "silu",
+  "qgelu",
+  "srelu",
+  "sigmoid",
+] as const satisfies readonly ActivationName[];
+const SCRATCH = 1 << 14;
+const inputs = [...SPECIALS, ...EVERY_BF16, ...anyF32(1 << 15), ...evenF32(1 << 15, 12)];
+const zip = (n: number) => Array.from({ length: n }, (_, i) => i);
+
+let stems: Stems;
+beforeAll(async () => {
+  stems = await openStems("elementwise/activation", "elementwise/gated");
+});
+
+function fresh(): number {
+  stems.reset();
+  return stems.room(SCRATCH);
+}
+
+describe.each(NAMES.map((name, kind) => ({ name, kind, rule: RULES[name] })))(
+  "$name",
+  ({ name, kind, rule }) => {
+    function run(): { readonly values: number[]; readonly slopes: number[] } {
+      const scratch = fresh();
+      const n = inputs.length;
+      const src = stems.putWide(0, inputs);
+      const ones = stems.putWide(
+        0,
+        inputs.map(() => 1),
+      );
+      const [value, slope] = [stems.room(4 * n), stems.room(4 * n)];
+      stems.call.activation!(src, 0, value, 0, kind, scratch, 0, n);
+      stems.call.activationBackward!(ones, 0, src, 0, slope, 0, kind, scratch, 0, n);
+      return { values: stems.getWide(0, value, n), slopes: stems.getWide(0, slope, n) };
+    }
+
+    test("value and slope have the bits of their definition", () => {
+      const { values, slopes } = run();
+      expect(inputs.filter((x, i) => !Object.is(values[i], Math.fround(rule.value(x))))).toEqual([]);
+      expect(inputs.filter((x, i) => !Object.is(slopes[i], Math.fround(rule.slope(x))))).toEqual([]);
+    });
+
+    test("the value is within 0.51 ulp of the true one, the slope within 0.51 ulp or 2^-31", () => {
+      const { values, slopes } = run();
+      const chosen = zip(inputs.length).filter((i) => i % 8 === 1 && Number.isFinite(inputs[i]));
+      const ulps = chosen.map((i) => wide.ulpsApart(values[i]!, rule.trueValue(wide.real(inputs[i]!))));
+      expect(Math.max(...ulps)).toBeLessThan(0.51);
+      for (const i of chosen) {
+        const truth = rule.trueSlope(wide.real(inputs[i]!));
+        const apart = wide.ulpsApart(slopes[i]!, truth);
+        const absolute = Math.abs(slopes[i]! - Number(truth >> 192n) / 2 ** 64);
+        expect(apart < 0.51 || absolute < 2 ** -31, `${name}'(${inputs[i]}): ${apart} ulp`).toBe(true);
+      }
+    });
+  },
+);
+
+test.each(WIDE_TYPES)(
+  "$name sources and results are rounded once, wherever the range is cut",
+  ({ type, round }) => {
+    const values = [...SPECIALS, ...evenF32(1500, 6)].map(round);
+    const n = values.length;
+    for (const out of WIDE_TYPES) {
+      const scratch = fresh();
+      const src = stems.putWide(type, values);
+      const dst = stems.room(4 * n);
+      for (const [begin, end] of [
+        [0, 1],
+        [1, 514],
+        [514, 515],
+        [515, n],
+      ] as const) {
+        stems.call.activation!(src, type, dst, out.type, 0, scratch, begin, end);
+      }
+      const expected = values.map((x) => out.round(Math.fround(RULES.gelu.value(x))));
+      expect(stems.getWide(out.type, dst, n)).toEqual(expected);
+    }
+  },
+);
+
+describe("gated", () => {
+  const clamp = { alpha: Math.fround(1.702), limit: 7, offset: 1 };
+  const cases = NAMES.map((name, kind) => ({
+    name: name as string,
+    kind,
+    rule: RULES[name],
+    clamp: undefined,
+  }));
+  const all = [...cases, { name: "clamped swiglu", kind: -1, rule: swish(clamp.alpha), clamp }];
+
+  test.each(all)("$name forward and backward, any width", ({ kind, rule, clamp }) => {
+    for (const columns of [1, 3, 32, 511, 513, 1030]) {
+      const rows = 3;
+      const scratch = fresh();
+      const x = [...SPECIALS, ...evenF32(2 * rows * columns, 10, columns)].slice(0, 2 * rows * columns);
+      const upstream = evenF32(rows * columns, 3, 77);
+      const [src, grad] = [stems.putWide(0, x), stems.putWide(0, upstream)];
+      const [out, dx] = [stems.room(4 * rows * columns), stems.room(8 * rows * columns)];
+      const [forward, backward] = clamp
+        ? [stems.call.clampedSwiglu!, stems.call.clampedSwigluBackward!]
+        : [stems.call.gated!, stems.call.gatedBackward!];
+      const shape = clamp ? [clamp.alpha, clamp.limit, clamp.offset, columns] : [kind, columns];
+      for (const [begin, end] of [
+        [0, 1],
+        [1, rows],
+      ] as const) {
+        forward(src, 0, out, 0, ...shape, scratch, begin, end);
+        backward(grad, 0, src, 0, dx, 0, ...shape, scratch, begin, end);
+      }
+      const expected = zip(rows * columns).map((i) => {
+        const [row, column] = [Math.floor(i / columns), i % columns];
+        const a = 2 * row * columns + column;
+        return { a, ...gatedElement(rule, x[a]!, x[a + columns]!, upstream[i]!, clamp) };
+      });
+      const gradient = stems.getWide(0, dx, 2 * rows * columns);
+      expect(stems.getWide(0, out, rows * columns)).toEqual(expected.map((e) => e.out));
+      expect(expected.map((e) => gradient[e.a])).toEqual(expected.map((e) => e.dA));
+      expect(expected.map((e) => gradient[e.a + columns])).toEqual(expected.map((e) => e.dG));
+    }
+  });
+});
+
+const ACTIVATIONS = ["activation", "activationBackward", "gated", "gatedBackward"] as const;
+describeLaws(useBackend({ threads: 2 }), ACTIVATIONS, { runs: 150, seed: 18 });

@@ -1,0 +1,297 @@
+/** Arguments of any kind for the addon, and the law that none of them crashes it. */
+import * as fc from "fast-check";
+import { expect } from "vitest";
+import {
+  type AddonExports,
+  type DeviceHandle,
+  NATIVE_OPERATIONS,
+} from "../../../../src/backends/cuda/addon.js";
+import { ABSENT, NATIVE_ARGUMENTS, packed } from "../../../../src/backends/cuda/native-arguments.js";
+import { factsOf } from "../../../../src/formats/derive.js";
+
+const SLOTS = NATIVE_ARGUMENTS.length;
+
+/** Bytes of the blocks that arguments point to. */
+const BLOCKS = [1, 8, 64, 100, 4096, 2 ** 20];
+
+/** Addresses of blocks, inside of them at any alignment, at their ends and beyond, and of another backend's blocks. */
+function addressesIn(blocks: readonly number[], foreign: readonly number[]): readonly number[] {
+  const around = blocks.flatMap((at, i) => {
+    const bytes = BLOCKS[i % BLOCKS.length] as number;
+    const inside = [1, 2, 4, 8, 15, 16, 17, 32, 48, 256].filter((offset) => offset <= bytes);
+    return [at, at, at, ...inside.map((offset) => at + offset), at + bytes, at + bytes + 1, at - 1];
+  });
+  return [...around, ...blocks, ...blocks, ...foreign];
+}
+
+/** Numbers above all: sizes, addresses, negative, huge, fractional, and none at all. */
+const numbers = (addresses: readonly number[]): fc.Arbitrary<number> =>
+  fc.oneof(
+    { weight: 6, arbitrary: fc.constantFrom(0, 1, 2, 3, 16, 32, 128, 1000) },
+    { weight: 6, arbitrary: fc.constantFrom(...addresses) },
+    {
+      weight: 2,
+      arbitrary: fc.constantFrom(
+        ...[-1, -0, 0.5, Number.NaN, Infinity, 2 ** 31, 2 ** 32, 2 ** 40, 2 ** 52, 2 ** 53, 1e300],
+      ),
+    },
+  );
+
+const anything = (addresses: readonly number[]): fc.Arbitrary<unknown> =>
+  fc.oneof(
+    { weight: 9, arbitrary: numbers(addresses) },
+    {
+      weight: 2,
+      arbitrary: fc.constantFrom<unknown>(
+        undefined,
+        null,
+        true,
+        "16",
+        16n,
+        {},
+        [],
+        () => 16,
+        Symbol("x"),
+        new Uint8Array(8),
+        new Uint8Array(new SharedArrayBuffer(8)),
+        new Float32Array(2),
+      ),
+    },
+  );
+
+/** What arguments are called that hold an address, in any operation. */
+const isAddress = (name: string): boolean =>
+  /^(a|b|c|d|x|y|w|m|v|to|from|out|data|codes|grad|logits|targets?|loss|mean|rstd|gamma|beta|dx|dgamma|dbeta|table|ids|norm|sums|aux|bias|noop|amax|amaxHistory|amaxRecord|amaxW|amaxX|parameter|copy|gradScale|scalars|workspace|maximum|total|rowwise|columnwise|scale|scales|scaleW|scaleX|factor)$|(Scales|ScaleInv|Amax)$|^[ab]Scale$/.test(
+    name,
+  );
+
+/** Words of formats, 0 for f32, and of one that does not exist. */
+const WORDS = [
+  0,
+  0xffffffff,
+  ...(["e4m3", "e5m2", "e2m1", "e2m3", "e8m0", "bf16", "f16"] as const).map((name) => factsOf(name).word),
+];
+
+/** What arguments that fit together follow from. */
+interface Drawn {
+  readonly addresses: readonly number[];
+  readonly workspace: number;
+  readonly rows: number;
+  readonly columns: number;
+  /** Elements of a block. */
+  readonly unit: number;
+  readonly word: number;
+  readonly choice: number;
+  readonly plan: number;
+}
+
+/** Of the placement of scales under a prefix, what its name ends with, for [lines, length] elements. */
+const placed = (lines: number, length: number, unit: number): Readonly<Record<string, number>> => {
+  const blocks = Math.ceil(length / unit);
+  return {
+    ScaleBytes: 0,
+    Lines: lines,
+    Blocks: blocks,
+    LineStride: blocks,
+    BlockStride: 1,
+    Swizzled: 0,
+  };
+};
+
+/** An argument of a call that is likely to go on to its launch. */
+function fitting(name: string, i: number, drawn: Drawn): number {
+  const { rows, columns, unit, choice } = drawn;
+  const [, prefix, field] =
+    /^(rowwise|columnwise|copy|from|to)(ScaleBytes|Lines|Blocks|LineStride|BlockStride|Swizzled)$/.exec(
+      name,
+    ) ?? [];
+  if (prefix && field) {
+    const [lines, length] = prefix === "columnwise" ? [columns, rows] : [rows, columns];
+    return placed(lines, length, unit)[field] as number;
+  }
+  const known: Readonly<Record<string, number>> = {
+    rows,
+    columns,
+    plan: drawn.plan,
+    word: drawn.word,
+    scaleWord: WORDS[choice] as number,
+    count: rows * columns,
+    itemRows: rows,
+    lineShift: 0,
+    blockShift: Math.log2(unit),
+    kind: choice,
+    rule: choice % 3,
+    staging: choice % 4,
+    bits: 4 * 2 ** (choice % 4),
+    batch: 1 + (choice % 3),
+    outer: choice,
+    p: 3,
+    middle: 5,
+    q: rows % 7,
+    unit: 1 + choice * choice,
+  };
+  if (name in known) return known[name] as number;
+  if (name === "workspace") return drawn.workspace;
+  if (isAddress(name)) return drawn.addresses[i % drawn.addresses.length] as number;
+  if (/Type$|^(rounding|overflow)$/.test(name)) return choice % 3;
+  if (
+    /Swizzled$|^(square|transposed|across|inPlace|wide|gated|stochastic|transforms|fourOverSix)$/.test(name)
+  )
+    return choice === 5 ? 1 : 0;
+  return /Offset$|^sumsSkipped$/.test(name) ? 16 * (choice % 2) : 32;
+}
+
+/**
+ * Some arguments given, others not: in part of the runs any numbers, in the others such as fit together, but for some, so
+ * that calls go on to their launch.
+ */
+const slots = (
+  addresses: readonly number[],
+  roomy: readonly number[],
+  apart: number,
+): fc.Arbitrary<Float64Array> => {
+  const address = fc.oneof(
+    { weight: 12, arbitrary: fc.constantFrom(...roomy) },
+    { weight: 1, arbitrary: fc.constantFrom(...addresses) },
+  );
+  const size = fc.constantFrom(0, 1, 3, 16, 17, 32, 32, 32, 64, 64, 64, 96, 100, 128, 128);
+  const wild = fc.array(numbers(addresses), { minLength: 1, maxLength: 40 });
+  const drawn = fc.record({
+    addresses: fc.array(address, { minLength: 1, maxLength: 7 }),
+    workspace: fc.oneof({ weight: 4, arbitrary: fc.constant(apart) }, { weight: 1, arbitrary: address }),
+    rows: size,
+    columns: size,
+    unit: fc.constantFrom(16, 32, 32, 128),
+    word: fc.constantFrom(...WORDS),
+    choice: fc.integer({ min: 0, max: 5 }),
+    plan: fc.integer({ min: 1, max: 4 }),
+  });
+  const astray = fc.array(fc.tuple(fc.nat({ max: SLOTS - 1 }), numbers(addresses)), { maxLength: 2 });
+  const absent = fc.tuple(fc.integer({ min: 0, max: 9 }), fc.nat({ max: SLOTS - 1 }), fc.nat({ max: 30 }));
+  return fc
+    .tuple(fc.integer({ min: 0, max: 3 }), wild, drawn, astray, absent)
+    .map(([mode, any, kind, wrong, [every, from, many]]) => {
+      const made = Float64Array.from({ length: SLOTS }, (_, i) =>
+        mode === 0 ? (any[i % any.length] as number) : fitting(NATIVE_ARGUMENTS[i] as string, i, kind),
+      );
+      const words = new BigUint64Array(made.buffer);
+      if (mode === 0) for (let i = 0; every > 0 && i < SLOTS; i += every) words[i] = ABSENT;
+      if (mode > 1) for (const [at, value] of wrong) made[at] = value;
+      if (mode > 2) words.fill(ABSENT, from, Math.min(from + many, SLOTS));
+      return made;
+    });
+};
+
+/** What native code must not take for the array of arguments, and the array in other memory. */
+function instead(given: Float64Array, kind: number): unknown {
+  const shared = new Float64Array(new SharedArrayBuffer(8 * SLOTS));
+  shared.set(given);
+  const detached = given.slice();
+  structuredClone(detached, { transfer: [detached.buffer] });
+  const others = [
+    shared,
+    detached,
+    given.subarray(1),
+    new Float64Array(SLOTS + 1),
+    new Float64Array(0),
+    new Float32Array(SLOTS),
+    new BigUint64Array(SLOTS),
+    new Uint8Array(8 * SLOTS),
+    new DataView(given.buffer),
+    given.buffer,
+    Array.from(given),
+    new Proxy(given, {}),
+    Object.create(given),
+    { length: SLOTS },
+    undefined,
+    7,
+  ];
+  return others[kind] ?? given;
+}
+
+type AddonFunction = (typeof NATIVE_OPERATIONS)[number] | (typeof DIRECT)[number];
+
+const DIRECT = ["write", "read", "readSync", "copy", "free", "allocate", "memory", "trim"] as const;
+
+/** Prepares a product, with an algorithm where there is one; its number. */
+function preparedPlan(addon: AddonExports, device: DeviceHandle, transposeA: 0 | 1): number {
+  const pitches = { aPitch: 32, bPitch: 32, cPitch: 32, dPitch: 32 };
+  const types = { aType: 14, bType: 14, cType: 14, dType: 14 };
+  const sizes = { m: 32, n: 32, k: 32, batch: 1 };
+  const plan = addon.gemmPlan(device, packed([{ ...sizes, transposeA, ...pitches, ...types }]));
+  const search = { plan, count: 8, schemes: 7, alignment: 256, workspace: 2 ** 26 };
+  const algorithm = addon.gemmCandidates(device, packed([search])).at(-1);
+  const words = algorithm?.words.map((word, i) => [`word${i}`, word]) ?? [];
+  addon.gemmChoose(device, packed([{ plan, ...Object.fromEntries(words) }]));
+  return plan;
+}
+
+const PLAN = NATIVE_ARGUMENTS.indexOf("plan");
+
+interface ArgumentRuns {
+  readonly numRuns: number;
+  readonly seed?: number;
+  /** The functions that are called, all of them if left out. */
+  readonly names?: readonly AddonFunction[];
+}
+
+/**
+ * Calls of every function with arguments of any kind: each works or throws an Error, and all go on working. A call that is
+ * accepted is waited for, so that a fault of its kernel is reported as its own. Gives the names of those that only threw.
+ */
+export async function survivesArguments(
+  addon: AddonExports,
+  { names = [...NATIVE_OPERATIONS, ...DIRECT], ...runs }: ArgumentRuns,
+): Promise<readonly AddonFunction[]> {
+  const [device, other] = [new addon.Device(0), new addon.Device(0)] as [DeviceHandle, DeviceHandle];
+  const blocksOf = (handle: DeviceHandle) => BLOCKS.map((bytes) => addon.allocate(handle, bytes));
+  const stale = addon.allocate(device, 2 ** 21);
+  addon.free(device, stale);
+  const addresses = addressesIn(blocksOf(device), [...blocksOf(other), stale]);
+  const roomy = [0, 1, 2].map((i) => addon.allocate(device, 2 ** 20) + 256 * i);
+  const apart = addon.allocate(device, 2 ** 20);
+  const plans = [preparedPlan(addon, device, 0), preparedPlan(addon, device, 1)];
+  const worked = new Set<string>();
+  const pending: Promise<unknown>[] = [];
+  let threw = 0;
+  const handles = fc.constantFrom<unknown>(...new Array(12).fill(device), {}, undefined, 7);
+  const direct = fc.array(anything(addresses), { minLength: 3, maxLength: 3 });
+  fc.assert(
+    fc.property(
+      fc.constantFrom(...names),
+      handles,
+      slots(addresses, roomy, apart),
+      fc.integer({ min: 0, max: 199 }),
+      direct,
+      (name, handle, given, kind, drawn) => {
+        // the blocks and plans that all other calls are about stay
+        if (name === "free" && typeof drawn[0] === "number")
+          drawn[0] = addon.allocate(device, drawn[0] & 0xfff);
+        if (name === "gemmForget" && plans.includes(given[PLAN] ?? 0))
+          given[PLAN] = preparedPlan(addon, device, 0);
+        const isDirect = (DIRECT as readonly string[]).includes(name);
+        const args = isDirect ? drawn : [instead(given, kind)];
+        try {
+          const answer = Reflect.apply(addon[name] as (...args: unknown[]) => unknown, addon, [
+            handle,
+            ...args,
+          ]);
+          if (answer instanceof Promise)
+            pending.push(answer.catch((error) => expect(error).toBeInstanceOf(Error)));
+          worked.add(name);
+        } catch (error) {
+          expect(error).toBeInstanceOf(Error);
+          threw++;
+          return;
+        }
+        addon.synchronize(device);
+      },
+    ),
+    { endOnFailure: true, ...runs },
+  );
+  await Promise.all(pending);
+  expect(threw).toBeGreaterThan(runs.numRuns / 20);
+  addon.close(device);
+  addon.close(other);
+  return names.filter((name) => !worked.has(name));
+}

@@ -1,0 +1,174 @@
+/** A GPU that computes nothing: it answers for cuBLASLt as it is told, and remembers what was asked of it. */
+
+import { expect } from "vitest";
+import type { Backend } from "../../../../src/backends/backend.js";
+import type {
+  Addon,
+  DeviceFacts,
+  DeviceHandle,
+  NativeAlgorithm,
+  NativeArgs,
+} from "../../../../src/backends/cuda/addon.js";
+import { gemm as lowering } from "../../../../src/backends/cuda/gemm/gemm.js";
+import type { LoweringContext } from "../../../../src/backends/cuda/lowering.js";
+import type { GemmArgs, GemmOperand, GemmOutDType } from "../../../../src/backends/gemm-args.js";
+import { zeros } from "../../../../src/ops/create.js";
+import type { WideDType } from "../../../../src/tensor/shape.js";
+
+/** An algorithm whose bytes hold its own attributes. */
+export function algorithmNumbered(id: number, fields: Partial<NativeAlgorithm> = {}): NativeAlgorithm {
+  const { tile = 20, splitK = 1, scheme = 0 } = fields;
+  const words = [id, tile, splitK, scheme, ...new Array<number>(12).fill(15)];
+  const rest = { stages: 0, swizzle: 0, customOption: 0, innerShape: 0, cluster: 0, workspace: 0 };
+  return { ...rest, id, tile, splitK, scheme, ...fields, words };
+}
+
+type Call = readonly [name: string, args: NativeArgs];
+
+/** Calls that enqueue work. */
+export const LAUNCHES = ["gemm", "gemmOperand", "gemmPlain", "gemmAlpha", "gemmEpilogue", "relayout"];
+
+export class FakeGpu {
+  version = 130100;
+  /** Whether searches restricted to no split-K have an answer. */
+  answersWithoutSplit = true;
+  /** Whether algorithms can be configured by their attributes. */
+  configures = true;
+  /** Products with fewer rows than this are not supported. */
+  smallest = 1;
+  /** Temporaries that were not given back. */
+  taken = 0;
+  readonly context: LoweringContext;
+  readonly #calls: Call[] = [];
+  readonly #proposals: readonly NativeAlgorithm[];
+
+  constructor(proposals: readonly NativeAlgorithm[], { major, minor } = { major: 9, minor: 0 }) {
+    this.#proposals = proposals;
+    const facts: DeviceFacts = { name: "fake", major, minor, multiprocessors: 1, bytes: 0 };
+    this.context = {
+      addon: this.#addon(),
+      device: {} as DeviceHandle,
+      facts,
+      withTemporary: (_bytes, body) => {
+        this.taken++;
+        try {
+          return body(2 ** 40 + this.taken);
+        } finally {
+          this.taken--;
+        }
+      },
+    };
+  }
+
+  /** The arguments of every call of that name. */
+  named(name: string): readonly NativeArgs[] {
+    return this.#calls.flatMap(([called, args]) => (called === name ? [args] : []));
+  }
+
+  /** The names of the calls that enqueued work. */
+  launched(): readonly string[] {
+    return this.#calls.map(([name]) => name).filter((name) => LAUNCHES.includes(name));
+  }
+
+  #addon(): Addon {
+    const record =
+      (name: string) =>
+      (_device: DeviceHandle, ...parts: readonly NativeArgs[]) => {
+        this.#calls.push([name, Object.assign({}, ...parts)]);
+      };
+    let plans = 0;
+    const launches = Object.fromEntries([...LAUNCHES, "gemmForget"].map((name) => [name, record(name)]));
+    const addon: Partial<Addon> = {
+      ...launches,
+      versions: () => ({ runtime: 13000, driver: 13000, cublasLt: this.version }),
+      gemmPlan: (device, args) => {
+        record("gemmPlan")(device, args);
+        return ++plans;
+      },
+      gemmCandidates: (device, args) => {
+        record("gemmCandidates")(device, args);
+        const { m = 0, n = 0 } = this.named("gemmPlan").at(-1) ?? {};
+        const tooSmall = Math.min(Number(m), Number(n)) < this.smallest;
+        return tooSmall || (args.schemes === 0 && !this.answersWithoutSplit) ? [] : this.#proposals;
+      },
+      gemmConfigure: (device, args) => {
+        record("gemmConfigure")(device, args);
+        if (!this.configures) return undefined;
+        return algorithmNumbered(Number(args.id), {
+          tile: Number(args.tile),
+          splitK: Number(args.splitK),
+          scheme: Number(args.scheme),
+        });
+      },
+      gemmChoose: (device, args) => {
+        record("gemmChoose")(device, args);
+        const words = Array.from({ length: 16 }, (_, i) => Number(args[`word${i}` as keyof NativeArgs]));
+        // a stored algorithm of the tests is fifteens throughout
+        if (words.every((word) => word === 15)) return { ...algorithmNumbered(66), words };
+        const [id = 0, tile = 0, splitK = 0, scheme = 0] = words;
+        return algorithmNumbered(id, { tile, splitK, scheme });
+      },
+    };
+    return addon as Addon;
+  }
+}
+
+export interface FakeOptions {
+  readonly batch?: number;
+  readonly datapath?: GemmArgs["datapath"];
+  readonly splitAccumulator?: boolean;
+  readonly splitK?: GemmArgs["splitK"];
+  readonly algorithm?: GemmArgs["algorithm"];
+  readonly transposed?: boolean;
+  /** In place of zeros. */
+  readonly operands?: Pick<GemmArgs, "x" | "w">;
+  readonly out?: GemmOutDType;
+  readonly bias?: WideDType;
+  readonly preGelu?: WideDType;
+  readonly c?: WideDType;
+  readonly alpha?: number;
+  readonly beta?: number;
+}
+
+/** A product of zeros, [rows, depth] by [columns, depth]. */
+export function gemmArgs(
+  backend: Backend,
+  format: "e4m3" | "e5m2" | "bf16" | "f32",
+  [rows, columns, depth]: readonly [rows: number, columns: number, depth: number],
+  options: FakeOptions = {},
+): GemmArgs {
+  const { out = "f32", bias, c, preGelu, transposed = false, operands, ...rest } = options;
+  const items = rest.batch === undefined ? [] : [rest.batch];
+  const operand = (lines: number): GemmOperand => ({
+    data: zeros(backend, format, [...items, ...(transposed ? [depth, lines] : [lines, depth])]),
+    transposed,
+    traits: { format },
+  });
+  return {
+    ...(operands ?? { x: operand(rows), w: operand(columns) }),
+    datapath: "hopper",
+    splitAccumulator: false,
+    splitK: 1,
+    alpha: 1,
+    beta: 0,
+    outScale: 1,
+    ...rest,
+    out: zeros(backend, out, [...items, rows, columns]),
+    ...(bias ? { bias: zeros(backend, bias, [columns]) } : {}),
+    ...(preGelu ? { preGelu: zeros(backend, preGelu, [rows, columns]) } : {}),
+    ...(c ? { c: zeros(backend, c, [rows, columns]) } : {}),
+  };
+}
+
+/** The arguments of `gemmArgs` behind the backend. */
+type Given = Parameters<typeof gemmArgs> extends [unknown, ...infer R] ? R : never;
+
+/** Runs products that the fake GPU supports, of operands on `backend`. */
+export function runsProducts(backend: () => Backend) {
+  return (gpu: FakeGpu, ...given: Given): ReturnType<typeof gemmArgs> => {
+    const args = gemmArgs(backend(), ...given);
+    expect(lowering.supports?.(args, gpu.context)).toMatchObject({ ok: true });
+    lowering.run(gpu.context, args);
+    return args;
+  };
+}

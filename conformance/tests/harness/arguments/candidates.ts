@@ -1,0 +1,245 @@
+/** Wrong values: of every kind, and which of them a parameter must refuse. */
+import { Variable } from "../../../../src/tape/variable.js";
+import { QuantizedTensor } from "../../../../src/tensor/quantized.js";
+import { isWide } from "../../../../src/tensor/shape.js";
+import { Tensor } from "../../../../src/tensor/tensor.js";
+import type { Taken } from "./types.js";
+import { filled, type World } from "./world.js";
+
+/** What numbers an argument takes. */
+export type NumberDomain = keyof typeof NUMBERS;
+
+const NEVER = [Number.NaN];
+const INFINITE = [...NEVER, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY, 1e300];
+const FRACTIONS = [...INFINITE, 1.5, -0.5];
+
+/** The numbers that each domain refuses. */
+const NUMBERS = {
+  any: [],
+  notNaN: NEVER,
+  finite: INFINITE,
+  atLeastZero: [...INFINITE, -1, -1e-9],
+  rate: [...INFINITE, -1, 1, 1.5],
+  share: [...INFINITE, -1, 1.0001],
+  above: [...INFINITE, -1, 0],
+  count: [...FRACTIONS, -1, 0, 2 ** 53],
+  index: [...FRACTIONS, -1, 2 ** 53],
+  bits16: [...FRACTIONS, -1, 2 ** 16],
+  int32: [...FRACTIONS, 2 ** 31, -(2 ** 31) - 1, 2 ** 32],
+  integer: [...FRACTIONS, 2 ** 53, 2 ** 32],
+} as const satisfies Record<string, readonly number[]>;
+
+export interface Candidate {
+  readonly label: string;
+  readonly value: (world: World, valid: unknown) => unknown;
+  /** Whether every such value has to be refused; else it may be taken, and nothing be harmed. */
+  readonly wrong: boolean;
+}
+
+export interface Place {
+  readonly taken: Taken;
+  readonly numbers: NumberDomain | undefined;
+  /** Whether tensors of any element type may come. */
+  readonly anyType: boolean;
+  /** Whether another argument lives on the backend. */
+  readonly accompanied: boolean;
+  /** The valid value. */
+  readonly valid: unknown;
+}
+
+class Foreign {}
+
+/** A class whose name is no text. */
+class Nameless {
+  readonly held = true;
+  static readonly name = Symbol("nameless");
+}
+
+/** All values to try in a place. */
+export function candidatesFor(place: Place): readonly Candidate[] {
+  const { taken } = place;
+  if (taken.anything) return [];
+  return [...plain(place), ...numbers(place), ...objects(place), ...tensors(place)];
+}
+
+function of(label: string, value: unknown, wrong: boolean): Candidate {
+  return { label, value: () => value, wrong };
+}
+
+function plain({ taken: { kinds, literals, optional } }: Place): readonly Candidate[] {
+  const named = ["no such name", "toString", "__proto__", "", "F32"];
+  return [
+    of("null", null, true),
+    ...(optional ? [] : [of("undefined", undefined, true)]),
+    ...[true, false].map((each) => of(String(each), each, !kinds.has("boolean"))),
+    ...named.map((name) => of(`"${name}"`, name, !kinds.has("string") && !literals.has(name))),
+    ...["true", "1"].map((text) => of(`"${text}"`, text, !kinds.has("string"))),
+    of("1n", 1n, !kinds.has("bigint")),
+    ...[-1n, 2n ** 64n].map((each) => of(`${each}n`, each, true)),
+    of("a symbol", Symbol("wrong"), true),
+    of("a function", () => undefined, !kinds.has("function")),
+    of("[]", [], !kinds.has("array")),
+    of("[null]", [null], true),
+    of("[1.5]", [1.5], !kinds.has("array")),
+    of("a Date", new Date(0), true),
+    of("a Map", new Map(), true),
+    of("an object of a class", new Foreign(), true),
+    of("an object of a class without a name", new Nameless(), true),
+    of("an object that is no text", Object.assign(Object.create(null), { toString: null }), true),
+    ...(kinds.has("function") ? [] : [of("a class", Foreign, true)]),
+    of("an unknown key", { nonsense: 1 }, true),
+    of("a long unknown key", { ["n".repeat(1e6)]: 1 }, true),
+  ];
+}
+
+function numbers({ taken, numbers: domain }: Place): readonly Candidate[] {
+  const refused: readonly number[] = domain ? NUMBERS[domain] : [];
+  // what may be taken is small, since some arguments are sizes
+  const all = [...new Set([...Object.values(NUMBERS).flat(), 3, 100])].filter(
+    (each) => refused.includes(each) || !taken.kinds.has("number") || Math.abs(each) < 200,
+  );
+  return all.map((each) => {
+    const wrong = taken.kinds.has("number") ? refused.includes(each) : !taken.literals.has(each);
+    return of(String(each), each, wrong);
+  });
+}
+
+const BARE = "an object without prototype";
+
+/** Changes of a valid object of options. */
+function objects({ taken, valid }: Place): readonly Candidate[] {
+  const { fields, kinds, works } = taken;
+  if (!kinds.has("object") || works || !isPlain(valid))
+    return [of("{}", {}, !kinds.has("object")), of(BARE, Object.create(null), !kinds.has("object"))];
+  const misses = [...fields.values()].some(({ optional }) => !optional);
+  const keys = Object.keys(valid);
+  const changed = (label: string, change: (now: object) => unknown, wrong: boolean): Candidate => ({
+    label,
+    value: (_world, now) => change(now as object),
+    wrong,
+  });
+  const without = (now: object, key: string): object =>
+    Object.fromEntries(Object.entries(now).filter(([each]) => each !== key));
+  return [
+    of("{}", {}, misses),
+    of(BARE, Object.create(null), misses),
+    changed("valid, with an unknown key", (now) => ({ ...now, nonsense: 1 }), true),
+    changed("valid, of a class", (now) => Object.assign(new Foreign(), now), true),
+    changed("valid, as entries", (now) => Object.entries(now), true),
+    ...keys.flatMap((key) => [
+      changed(`without ${key}`, (now) => without(now, key), fields.get(key)?.optional === false),
+      changed(
+        `valid, with ${key} misspelt`,
+        (now) => ({ ...without(now, key), [`${key}_`]: Reflect.get(now, key) }),
+        true,
+      ),
+    ]),
+  ];
+}
+
+export function isPlain(value: unknown): value is object {
+  return typeof value === "object" && value !== null && Object.getPrototypeOf(value) === Object.prototype;
+}
+
+const OTHER_TYPES = ["f32", "bf16", "f16", "i32", "u8", "u16", "u32", "e4m3", "e2m1", "e8m0"] as const;
+
+/** Whether a place takes instances of a class: it names the class, or asks for methods that the class has. */
+function takes(
+  { classes, works, fields }: Taken,
+  made: { readonly prototype: object; readonly name: string },
+) {
+  if (classes.has(made.name)) return true;
+  return works && [...fields].every(([key, { optional }]) => optional || key in made.prototype);
+}
+
+function tensors({ taken, anyType, accompanied, valid }: Place): readonly Candidate[] {
+  const takesTensor = takes(taken, Tensor);
+  const takesQuantized = takes(taken, QuantizedTensor);
+  // whatever has a lifetime may be owned, ended or not
+  const isOwned =
+    taken.works && [...taken.fields].every(([key, { optional }]) => optional || key === "dispose");
+  const shape = valid instanceof Tensor ? valid.shape : undefined;
+  const family = (dtype: string): string => (isWide(dtype as "f32") ? "wide" : dtype);
+  const typed = (dtype: (typeof OTHER_TYPES)[number]): boolean => {
+    if (!takesTensor) return true;
+    if (isOwned) return false;
+    if (taken.dtypes) return !taken.dtypes.has(dtype);
+    return !anyType && valid instanceof Tensor && family(dtype) !== family(valid.dtype);
+  };
+  const codes = (shape_: readonly number[] | undefined): readonly number[] =>
+    shape_ && (shape_.at(-1) ?? 1) % 2 === 0 ? shape_ : [2];
+  return [
+    ...OTHER_TYPES.map(
+      (dtype): Candidate => ({
+        label: `a tensor of ${dtype}`,
+        value: (world) => world.tensor(dtype, dtype === "e2m1" ? codes(shape) : shape),
+        wrong: typed(dtype),
+      }),
+    ),
+    ...[[], [3], [2, 3, 5], [0, 7], [1, 1]].map(
+      (other): Candidate => ({
+        label: `a tensor of shape [${other}]`,
+        value: (world) => world.tensor(valid instanceof Tensor ? valid.dtype : "f32", evenly(valid, other)),
+        wrong: !takesTensor,
+      }),
+    ),
+    {
+      label: "a tensor that was disposed of",
+      value: (world) => {
+        const made = world.tensor(valid instanceof Tensor ? valid.dtype : "f32", shape);
+        made.dispose();
+        return made;
+      },
+      wrong: !isOwned,
+    },
+    {
+      label: "a tensor of another backend",
+      value: (world) =>
+        world.tensor(valid instanceof Tensor ? valid.dtype : "f32", shape, world.backends.other),
+      wrong: !takesTensor || (accompanied && !isOwned),
+    },
+    {
+      label: "an object with the properties of a tensor",
+      value: (world) => ({ dtype: "f32", shape: [2], address: 0, byteLength: 8, backend: world.backend }),
+      wrong: true,
+    },
+    quantized("a quantized tensor", (world) => world.quantized(), !takesQuantized),
+    quantized("a quantized tensor that was disposed of", disposedQuantized, !isOwned),
+    quantized(
+      "a quantized tensor of another backend",
+      (world) => world.quantized(undefined, world.backends.other),
+      !takesQuantized || (accompanied && !isOwned),
+    ),
+    {
+      label: "a variable",
+      value: (world) => new Variable(world.tensor("bf16")),
+      wrong: !takes(taken, Variable),
+    },
+    { label: "a backend that was disposed of", value: ({ backends }) => backends.gone, wrong: !isOwned },
+    { label: "the promise of a backend", value: ({ backend }) => Promise.resolve(backend), wrong: true },
+  ];
+}
+
+function evenly(valid: unknown, shape: readonly number[]): readonly number[] {
+  return valid instanceof Tensor && valid.dtype === "e2m1" ? [...shape, 2] : shape;
+}
+
+function quantized(label: string, value: (world: World) => QuantizedTensor, wrong: boolean): Candidate {
+  return { label, value, wrong };
+}
+
+function disposedQuantized(world: World): QuantizedTensor {
+  const made = world.quantized();
+  made.dispose();
+  return made;
+}
+
+/** Two tensors of the types and shapes of `x` and `y` that share some memory and not all; undefined where there are none. */
+export function overlapping(x: Tensor, y: Tensor): readonly [Tensor, Tensor] | undefined {
+  const step = 256;
+  if (x.dtype !== y.dtype || x.byteLength <= step || y.byteLength === 0) return undefined;
+  const extra = Math.ceil((Math.max(x.byteLength, y.byteLength + step) / x.byteLength) * x.size);
+  using arena = filled(new Tensor(x.backend, x.dtype, [extra + (extra % 2)]));
+  const first = (step / x.byteLength) * x.size;
+  return [arena.view(0, x.shape), arena.view(first, y.shape)];
+}

@@ -1,0 +1,109 @@
+/** What the package declares: every function, constructor and method it exports, with the types of what they take. */
+import { fileURLToPath } from "node:url";
+import ts from "typescript";
+
+/** Something that can be called, under the name that rows use: `gemm`, `Linear`, `Linear.forward`, `functional.add`. */
+export interface Callable {
+  readonly name: string;
+  readonly parameters: readonly Parameter[];
+}
+
+export interface Parameter {
+  readonly name: string;
+  readonly type: ts.Type;
+  readonly isRest: boolean;
+}
+
+export interface Declarations {
+  readonly checker: ts.TypeChecker;
+  readonly callables: readonly Callable[];
+  /** Exports that cannot be called: tables and numbers. */
+  readonly data: readonly string[];
+}
+
+const ROOT = new URL("../../../../", import.meta.url);
+
+/** The callables of entry points, files under the root of the repository. */
+export function declared(...entries: readonly string[]): Declarations {
+  const files = entries.map((entry) => fileURLToPath(new URL(entry, ROOT)));
+  const program = ts.createProgram(files, {
+    target: ts.ScriptTarget.ES2022,
+    module: ts.ModuleKind.NodeNext,
+    moduleResolution: ts.ModuleResolutionKind.NodeNext,
+    lib: ["lib.es2022.d.ts", "lib.esnext.disposable.d.ts"],
+    strict: true,
+    exactOptionalPropertyTypes: true,
+    skipLibCheck: true,
+    types: [],
+  });
+  const checker = program.getTypeChecker();
+  const found = new Finder(checker);
+  for (const file of files) {
+    const source = program.getSourceFile(file);
+    const module = source && checker.getSymbolAtLocation(source);
+    if (!module) throw new Error(`${file} is not there; npm run build makes it`);
+    found.visitModule(module, "");
+  }
+  const { callables, data } = found;
+  return { checker, callables: [...callables.values()], data };
+}
+
+class Finder {
+  readonly callables = new Map<string, Callable>();
+  readonly data: string[] = [];
+
+  constructor(private readonly checker: ts.TypeChecker) {}
+
+  visitModule(module: ts.Symbol, prefix: string): void {
+    for (const each of this.checker.getExportsOfModule(module)) {
+      const symbol = each.flags & ts.SymbolFlags.Alias ? this.checker.getAliasedSymbol(each) : each;
+      this.#visit(prefix + each.name, symbol);
+    }
+  }
+
+  #visit(name: string, symbol: ts.Symbol): void {
+    if (symbol.flags & (ts.SymbolFlags.Module | ts.SymbolFlags.Namespace)) {
+      this.visitModule(symbol, `${name}.`);
+      return;
+    }
+    if (!(symbol.flags & ts.SymbolFlags.Value)) return;
+    if (symbol.flags & ts.SymbolFlags.Class) {
+      this.#visitClass(name, symbol);
+      return;
+    }
+    const [signature] = this.checker.getTypeOfSymbol(symbol).getCallSignatures();
+    if (signature) this.#add(name, signature);
+    else this.data.push(name);
+  }
+
+  #visitClass(name: string, symbol: ts.Symbol): void {
+    const isAbstract = symbol.declarations?.some(
+      (each) => ts.getCombinedModifierFlags(each) & ts.ModifierFlags.Abstract,
+    );
+    const [made] = this.checker.getTypeOfSymbol(symbol).getConstructSignatures();
+    if (made && !isAbstract) this.#add(name, made);
+    const instance = this.checker.getDeclaredTypeOfSymbol(symbol);
+    for (const member of this.checker.getPropertiesOfType(instance)) {
+      const declaration = member.valueDeclaration;
+      if (!declaration || member.name.startsWith("__")) continue;
+      const hidden = ts.ModifierFlags.Private | ts.ModifierFlags.Protected | ts.ModifierFlags.Abstract;
+      if (ts.getCombinedModifierFlags(declaration) & hidden) continue;
+      // what the language's own classes have, such as an error's toString, is not of this package
+      if (declaration.getSourceFile().fileName.includes("/typescript/lib/")) continue;
+      if (!ts.isMethodDeclaration(declaration)) continue;
+      const [signature] = this.checker.getTypeOfSymbol(member).getCallSignatures();
+      if (signature) this.#add(`${name}.${member.name}`, signature);
+    }
+  }
+
+  #add(name: string, signature: ts.Signature): void {
+    const parameters = signature.getParameters().map((parameter): Parameter => {
+      const declaration = parameter.valueDeclaration as ts.ParameterDeclaration;
+      const isRest = declaration.dotDotDotToken !== undefined;
+      const type = this.checker.getTypeOfSymbol(parameter);
+      const element = isRest ? this.checker.getIndexTypeOfType(type, ts.IndexKind.Number) : undefined;
+      return { name: parameter.name, type: element ?? type, isRest };
+    });
+    this.callables.set(name, { name, parameters });
+  }
+}

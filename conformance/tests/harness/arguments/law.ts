@@ -1,0 +1,322 @@
+/** The law of arguments: what is wrong is refused by a typed error, and nothing else has changed. */
+import type ts from "typescript";
+import { LockstepError } from "../../../../src/errors.js";
+import { QuantizedTensor } from "../../../../src/tensor/quantized.js";
+import { Scope } from "../../../../src/tensor/scope.js";
+import { Tensor } from "../../../../src/tensor/tensor.js";
+import { MismatchError } from "../../../values/difference.js";
+import { type Candidate, candidatesFor, isPlain, overlapping } from "./candidates.js";
+import type { Callable, Declarations } from "./declared.js";
+import type { Row } from "./row.js";
+import { takenBy } from "./types.js";
+import { type Backends, World } from "./world.js";
+
+/** A function of the package, ready to be called with arguments; `self` for a method. */
+export type Target = (self: object | undefined, args: readonly unknown[]) => unknown;
+
+/** One way to call wrongly. */
+export interface Trial {
+  readonly callable: Callable;
+  readonly row: Row;
+  readonly call: number;
+  readonly label: string;
+  /** The paths of what is spoilt. */
+  readonly paths: readonly string[];
+  readonly wrong: boolean;
+  /** Puts the wrong value into valid arguments. */
+  readonly spoil: (world: World, args: unknown[]) => void;
+  readonly disposedSelf?: boolean;
+}
+
+/** Every place in the arguments of a valid call: parameters, and the options within. */
+interface Spot {
+  readonly path: string;
+  readonly keys: readonly (string | number)[];
+  readonly type: ts.Type;
+  readonly valid: unknown;
+}
+
+/** All trials of a callable. Throws where its row leaves out a parameter, an option or the domain of a number. */
+export function trialsOf(
+  { checker }: Declarations,
+  callable: Callable,
+  row: Row,
+  backends: Backends,
+): readonly Trial[] {
+  const given = new Set<string>();
+  const declaredPaths = new Set<string>();
+  const trials = row.calls.flatMap((args, call) =>
+    inWorld(backends, (world) => {
+      const self = row.self?.(world);
+      const valid = args(world);
+      const spots = spotsOf(checker, callable, valid, declaredPaths);
+      for (const { path } of spots) given.add(path);
+      const bound = spots.filter(({ valid: x }) => x instanceof Tensor || x instanceof QuantizedTensor);
+      const others = (self && !row.unbound ? 1 : 0) + backendsIn(valid, world);
+      return [
+        ...spots.flatMap((spot) => spoilt(checker, spot, row, bound.length + others)),
+        ...pairs(bound, row),
+        ...(row.self && !row.outlives && call === 0 ? [onDisposed] : []),
+      ].map((each) => ({ ...each, callable, row, call }));
+    }),
+  );
+  const missing = [...declaredPaths].filter((path) => !given.has(path) && !row.free?.[path]);
+  if (missing.length > 0)
+    throw new Error(
+      `${callable.name}: its row gives no value for ${missing.join(", ")}; add them to a valid call`,
+    );
+  return trials;
+}
+
+type Part = Pick<Trial, "label" | "paths" | "wrong" | "spoil" | "disposedSelf">;
+
+const onDisposed: Part = {
+  label: "called on what was disposed of",
+  paths: [],
+  wrong: true,
+  spoil() {},
+  disposedSelf: true,
+};
+
+function backendsIn(args: readonly unknown[], world: World): number {
+  return args.some((each) => each === world.backend) ? 1 : 0;
+}
+
+function spotsOf(
+  checker: ts.TypeChecker,
+  { parameters }: Callable,
+  args: readonly unknown[],
+  declaredPaths: Set<string>,
+): readonly Spot[] {
+  const spots: Spot[] = [];
+  const visit = (spot: Spot): void => {
+    const taken = takenBy(checker, spot.type);
+    if (spot.valid !== undefined) spots.push(spot);
+    if (taken.works || taken.anything) return;
+    for (const [key, { type }] of taken.fields) {
+      const path = `${spot.path}.${key}`;
+      declaredPaths.add(path);
+      const valid = isPlain(spot.valid) ? Reflect.get(spot.valid, key) : undefined;
+      if (valid !== undefined) visit({ path, keys: [...spot.keys, key], type, valid });
+    }
+  };
+  parameters.forEach(({ name, type }, i) => {
+    declaredPaths.add(name);
+    visit({ path: name, keys: [i], type, valid: args[i] });
+  });
+  return spots;
+}
+
+function spoilt(checker: ts.TypeChecker, spot: Spot, row: Row, bound: number): readonly Part[] {
+  const { path, keys, type, valid } = spot;
+  if (row.free?.[path]) return [];
+  const taken = takenBy(checker, type);
+  const numbers = row.numbers?.[path];
+  if (taken.kinds.has("number") && !numbers)
+    throw new Error(`${path}: the row does not say which numbers it takes`);
+  const anyType = row.anyType?.includes(path) ?? false;
+  const candidates = candidatesFor({ taken, numbers, anyType, accompanied: bound > 1, valid });
+  return candidates.map(({ label, value, wrong }: Candidate) => ({
+    label: `${path} is ${label}`,
+    paths: [path],
+    wrong,
+    spoil: (world, args) => put(args, keys, (now) => value(world, now)),
+  }));
+}
+
+/** What is written lies partly where another argument does. */
+function pairs(bound: readonly Spot[], row: Row): readonly Part[] {
+  const isWritten = (path: string): boolean =>
+    row.writes?.some((each) => path === each || path.startsWith(`${each}.`)) ?? false;
+  return bound.flatMap((first, i) =>
+    bound.slice(i + 1).flatMap((second): readonly Part[] => {
+      const [x, y] = [first.valid, second.valid];
+      if (!(x instanceof Tensor && y instanceof Tensor) || x.dtype !== y.dtype || x.byteLength <= 256)
+        return [];
+      const spoil: Trial["spoil"] = (_world, args) => {
+        const [a, b] = overlapping(x, y) ?? [x, y];
+        put(args, first.keys, () => a);
+        put(args, second.keys, () => b);
+      };
+      const wrong = isWritten(first.path) || isWritten(second.path);
+      const paths = [first.path, second.path];
+      return [{ label: `${paths.join(" and ")} overlap`, paths, wrong, spoil }];
+    }),
+  );
+}
+
+/** Whether two trials spoil places of which none lies within another, so that both can be tried in one call. */
+export function areApart(a: Trial, b: Trial): boolean {
+  const within = (inner: string, outer: string): boolean => inner === outer || inner.startsWith(`${outer}.`);
+  return a.paths.every((x) => b.paths.every((y) => !within(x, y) && !within(y, x)));
+}
+
+/** Replaces what is at `keys`; the objects on the way there are the caller's no longer. */
+function put(args: unknown[], keys: readonly (string | number)[], value: (now: unknown) => unknown): void {
+  const [first, ...rest] = keys as [number, ...string[]];
+  const replaced = (at: unknown, path: readonly string[]): unknown => {
+    const [key, ...inner] = path;
+    if (key === undefined) return value(at);
+    return isPlain(at) ? { ...at, [key]: replaced(Reflect.get(at, key), inner) } : at;
+  };
+  args[first] = replaced(args[first], rest);
+}
+
+export function inWorld<R>(backends: Backends, body: (world: World) => R): R {
+  using _ = new Scope();
+  const world = new World(backends);
+  try {
+    return body(world);
+  } finally {
+    world.dispose();
+  }
+}
+
+/** Tries calls that are spoilt in one way or in several. Gives what is wrong about how it went, or undefined. */
+export async function tried(
+  target: Target,
+  trials: readonly Trial[],
+  backends: Backends,
+): Promise<string | undefined> {
+  const [{ callable, row, call }] = trials as [Trial];
+  const before = liveOn(backends);
+  const outer = new Scope();
+  const world = new World(backends);
+  const what = `${callable.name}, where ${trials.map(({ label }) => label).join(" and ")}`;
+  let fault: string | undefined;
+  try {
+    const self = row.self?.(world);
+    const args = [...(row.calls[call] as Row["calls"][0])(world)];
+    for (const { spoil } of trials) spoil(world, args);
+    if (trials.some(({ disposedSelf }) => disposedSelf)) dispose(self);
+    const outcome = await run(target, self, args, world);
+    const wrong = trials.some((each) => each.wrong);
+    if (outcome.fault !== undefined) fault = `${what}: ${outcome.fault}`;
+    else if (wrong && !outcome.refused) fault = `${what}: it was taken`;
+  } catch (error) {
+    fault = `${what}: ${error}`;
+  }
+  try {
+    world.dispose();
+    outer.dispose();
+  } catch (error) {
+    fault ??= `${what}: ${error}`;
+  }
+  const left = liveOn(backends) - before;
+  return fault ?? (left === 0 ? undefined : `${what}: ${left} bytes were not given back`);
+}
+
+function liveOn({ backend, other }: Backends): number {
+  return backend.memoryUse().live + other.memoryUse().live;
+}
+
+interface Outcome {
+  readonly refused: boolean;
+  readonly fault?: string;
+}
+
+async function run(
+  target: Target,
+  self: object | undefined,
+  args: readonly unknown[],
+  world: World,
+): Promise<Outcome> {
+  const scope = new Scope();
+  world.scope = scope;
+  const before = world.state();
+  try {
+    const result: unknown = await target(self, args);
+    disposeAll(result);
+    return { refused: false };
+  } catch (error) {
+    // what a comparison says of two things is its answer, no refusal
+    if (error instanceof MismatchError) return { refused: false };
+    if (!(error instanceof LockstepError)) return { refused: true, fault: `${error} is no typed error` };
+    const changed = differences(before, world.state());
+    return changed
+      ? { refused: true, fault: `refused (${error.message}), and yet changed: ${changed}` }
+      : { refused: true };
+  } finally {
+    scope.dispose();
+  }
+}
+
+function differences(
+  before: Readonly<Record<string, unknown>>,
+  after: Readonly<Record<string, unknown>>,
+): string {
+  const keys = new Set([...Object.keys(before), ...Object.keys(after)]);
+  return [...keys].filter((key) => before[key] !== after[key]).join(", ");
+}
+
+function dispose(made: unknown): void {
+  const method: unknown =
+    typeof made === "object" && made !== null ? Reflect.get(made, "dispose") : undefined;
+  if (typeof method === "function") Reflect.apply(method, made, []);
+  else if (made instanceof Object && Symbol.dispose in made) (made as Disposable)[Symbol.dispose]();
+}
+
+/** What a call that was taken has made. */
+function disposeAll(made: unknown): void {
+  dispose(made);
+  if (isPlain(made)) for (const each of Object.values(made)) dispose(each);
+}
+
+/** A valid call: it is taken, and writes nothing but what its row says. */
+export async function valid(
+  target: Target,
+  row: Row,
+  call: number,
+  backends: Backends,
+): Promise<string | undefined> {
+  const live = liveOn(backends);
+  const fault = await validly(target, row, call, backends);
+  const left = liveOn(backends) - live;
+  return fault ?? (left === 0 ? undefined : `the valid call keeps ${left} bytes`);
+}
+
+async function validly(
+  target: Target,
+  row: Row,
+  call: number,
+  backends: Backends,
+): Promise<string | undefined> {
+  const outer = new Scope();
+  const world = new World(backends);
+  try {
+    const self = row.self?.(world);
+    const args = (row.calls[call] as Row["calls"][0])(world);
+    const written = writtenIn(row, args, self);
+    const before = world.state(written);
+    const result: unknown = await target(self, args);
+    const after = world.state(written);
+    disposeAll(result);
+    const names = Object.keys(before).filter((key) => /^(f32|bf16|f16|i32|u|e|member|canary)/.test(key));
+    const changed = names.filter((key) => key in after && before[key] !== after[key]);
+    return changed.length > 0 ? `the valid call changes ${changed.join(", ")}` : undefined;
+  } catch (error) {
+    return `the valid call throws ${error instanceof Error ? error.stack : error}`;
+  } finally {
+    world.dispose();
+    outer.dispose();
+  }
+}
+
+function writtenIn({ writes = [] }: Row, args: readonly unknown[], self: unknown): ReadonlySet<Tensor> {
+  const found = new Set<Tensor>();
+  const add = (x: unknown): void => {
+    if (x instanceof Tensor) found.add(x);
+    else if (x instanceof QuantizedTensor) for (const member of x.members) found.add(member);
+  };
+  for (const path of writes) {
+    const [root, ...keys] = path.split(".");
+    if (root === "self") add(self);
+    // the position is found by trying all: paths name parameters, which values do not know
+    for (const arg of args) {
+      let at: unknown = arg;
+      for (const key of keys) at = isPlain(at) ? Reflect.get(at, key) : undefined;
+      add(at);
+    }
+  }
+  return found;
+}

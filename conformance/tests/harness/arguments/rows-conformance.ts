@@ -1,0 +1,85 @@
+/** What holds other kernels to the definition: `lockstep/conformance`. */
+import * as fc from "fast-check";
+import { makeSpec } from "../../../../src/quantizers/quantizer.js";
+import { LAWS } from "../../../laws/laws.js";
+import { OPERATION_NAMES, OPERATIONS, ORACLE } from "../../../operations/operations.js";
+import { fromCodes } from "../../../values/plain.js";
+import type { Row, Rows } from "./row.js";
+import { LAYOUT, LAYOUT_NUMBERS } from "./rows-others.js";
+
+const SPEC = makeSpec("nvfp4", {});
+const CODES = [1, 2, 3, 4] as const;
+const SHAPE = [2, 2] as const;
+const plain = () => fromCodes("bf16", SHAPE, CODES);
+const aim = { dtype: "bf16", shape: SHAPE, block: 2, max: 6 } as const;
+const arbitraries = Object.fromEntries(OPERATION_NAMES.map((name) => [name, OPERATIONS[name].arbitrary]));
+
+const OPTIONS = {
+  runs: 1,
+  seed: 2,
+  operations: ["transpose"],
+  inputs: arbitraries,
+  onProgress: () => undefined,
+} as const;
+const REPLAY = { replay: { law: LAWS[0]?.name, path: "0" } } as const;
+
+const ofSpec: Row = {
+  calls: [() => [SPEC]],
+  numbers: { "spec.epsilon": "atLeastZero", "spec.rhtSigns": "bits16" },
+};
+const ofName: Row = { calls: [() => ["mxfp8"]] };
+const ofLayout: Row = { calls: [() => [LAYOUT]], numbers: LAYOUT_NUMBERS };
+const optionNumbers = (path: string) => ({ [`${path}.runs`]: "count", [`${path}.seed`]: "int32" }) as const;
+
+export const CONFORMANCE_ROWS: Rows = {
+  assertSame: { calls: [() => ["result", plain(), plain()]] },
+  assertSameBits: {
+    calls: [() => [plain().data, plain().data, { dtype: "bf16", shape: SHAPE, name: "result" }]],
+  },
+  differenceOf: { calls: [() => [plain(), plain()]] },
+  expectNoLeak: {
+    calls: [(w) => [w.backend, w.backend.memoryUse()]],
+    numbers: { "before.live": "index", "before.reserved": "index", "before.blocks": "index" },
+  },
+  // what it is disposed of with is disposed of here, so the backend that others use is not
+  GuardedBackend: {
+    calls: [({ backend }) => [Object.create(backend, { dispose: { value: () => undefined } })]],
+  },
+  lawNamed: { calls: [() => [LAWS[0]?.name]] },
+  lawsFor: { calls: [() => [ORACLE, ["encode"]]] },
+  encodeCase: { calls: [() => [fc.constant("e4m3")]] },
+  quantizeCase: { calls: [() => [["mxfp8"], () => fc.constant([32, 32])]] },
+  backendSubject: { calls: [(w) => [w.backend]] },
+  fromCodes: { calls: [() => ["bf16", SHAPE, CODES]] },
+  PlainTensor: { calls: [() => ["bf16", SHAPE, Uint16Array.of(...CODES)]] },
+  wideValues: { calls: [() => [plain()]] },
+  compareWith: {
+    calls: [() => [ORACLE, ORACLE, OPTIONS], () => [ORACLE, ORACLE, REPLAY]],
+    numbers: optionNumbers("options"),
+    costly: true,
+  },
+  runConformance: {
+    calls: [({ backend }) => [{ backend, ...OPTIONS }], ({ backend }) => [{ backend, ...REPLAY }]],
+    numbers: optionNumbers("given"),
+    costly: true,
+  },
+  rounding: { calls: [() => [["tiesToEven"]]] },
+  indexIn: { calls: [() => [-1, 3]], numbers: { index: "int32", count: "count" } },
+  wideMatrix: { calls: [() => [aim]], numbers: { "aim.block": "index", "aim.max": "atLeastZero" } },
+  matrixShape: {
+    calls: [() => [1, 32, 100]],
+    numbers: { multiple: "count", block: "index", most: "index" },
+  },
+  aimedPattern: ofLayout,
+  patternFor: ofLayout,
+  narrowed: { calls: [() => [1, "bf16"]], numbers: { bits: "index" } },
+  splitmix32: { calls: [() => [1]], numbers: { seed: "integer" } },
+  words: { calls: [() => [1, 2]], numbers: { seed: "integer", count: "index" } },
+  optionsOf: ofName,
+  specsOf: ofName,
+  quantizeSpec: { calls: [() => [["mxfp8"]]] },
+  sourceTypes: ofSpec,
+  sourceType: ofSpec,
+  layoutsOf: ofSpec,
+  scaleLayout: ofSpec,
+};

@@ -1,0 +1,290 @@
+/** Modules, variables, functions of them, optimizers, recipes and regions. */
+import type { Backend } from "../../../../src/backends/backend.js";
+import * as functional from "../../../../src/functional/index.js";
+import { Embedding } from "../../../../src/modules/embedding.js";
+import { LayerNormLinear } from "../../../../src/modules/layer-norm-linear.js";
+import { LayerNormMLP } from "../../../../src/modules/layer-norm-mlp.js";
+import { Linear } from "../../../../src/modules/linear.js";
+import type { Module } from "../../../../src/modules/module.js";
+import { LayerNorm, RMSNorm } from "../../../../src/modules/norm.js";
+import { constantInit, Parameter } from "../../../../src/modules/parameter.js";
+import { Sequential } from "../../../../src/modules/sequential.js";
+import { AdamW } from "../../../../src/optimizers/adamw.js";
+import { SGD } from "../../../../src/optimizers/sgd.js";
+import { MXFP8Quantizer } from "../../../../src/quantizers/mx.js";
+import {
+  Float8BlockScaling,
+  MXFP8BlockScaling,
+  NVFP4BlockScaling,
+} from "../../../../src/recipes/block-scaled.js";
+import { CustomRecipe } from "../../../../src/recipes/custom.js";
+import { DelayedScaling, Float8CurrentScaling } from "../../../../src/recipes/per-tensor.js";
+import { Variable } from "../../../../src/tape/variable.js";
+import type { Row, Rows } from "./row.js";
+import { SIZE, type World } from "./world.js";
+
+const [ROWS, COLUMNS] = SIZE;
+
+/** Options of every module, given so that nothing is drawn. */
+const options = (w: World) => ({ dtype: "bf16", random: w.random, initMethod: constantInit(0.5) }) as const;
+const linear = (w: World) =>
+  ({ ...options(w), bias: true, fuseWgradAccumulation: false, saveOriginalInput: false }) as const;
+const NORM = { eps: 1e-5, zeroCenteredGamma: true } as const;
+const CALL = { fp8Output: false, fp8Grad: false, isFirstMicrobatch: true } as const;
+
+const sized = (call: Row["calls"][0], ...sizes: readonly string[]): Row => ({
+  calls: [call],
+  numbers: Object.fromEntries([
+    ...sizes.map((size) => [size, "count"] as const),
+    ["options.eps", "atLeastZero"],
+  ]),
+});
+
+/** A method of a module, whose valid calls leave gradients to no one. */
+const onModule = (make: (w: World) => Module, call: Row["calls"][0]): Row => ({
+  calls: [call],
+  self: (w) => w.own(make(w)),
+});
+
+const forwardCall = (w: World) => [w.tensor(), { ...CALL, skipFp8WeightUpdate: w.scalar(0) }];
+
+const leaf = (w: World): Variable => {
+  const made = new Variable(w.tensor("bf16"), true);
+  w.own({ dispose: () => made.zeroGrad() });
+  return made;
+};
+
+const map = (w: World): ReadonlyMap<string, Parameter> =>
+  new Map([["p", w.own(new Parameter(w.tensor("f32")))]]);
+
+function stepped(make: (w: World, backend: Backend) => { step(): void; dispose(): void }): Row {
+  return {
+    calls: [(w) => [{ gradScale: w.scalar(), noop: w.scalar(1) }]],
+    self: (w) => w.own(make(w, w.backend)),
+    outlives: true,
+  };
+}
+
+function trained(w: World): Linear {
+  const layer = w.own(new Linear(w.backend, COLUMNS, 32, { initMethod: constantInit(0.5) }));
+  layer.forward(w.tensor()).backward(w.tensor("bf16", [ROWS, 32]));
+  return layer;
+}
+
+const SGD_NUMBERS = {
+  "options.learningRate": "atLeastZero",
+  "options.momentum": "atLeastZero",
+  "options.dampening": "finite",
+  "options.weightDecay": "atLeastZero",
+} as const;
+
+export const MODULE_ROWS: Rows = {
+  Embedding: sized((w) => [w.backend, 8, 16, options(w)], "vocabulary", "features"),
+  Linear: sized((w) => [w.backend, 16, 32, linear(w)], "inFeatures", "outFeatures"),
+  LayerNorm: sized((w) => [w.backend, 16, { dtype: "f32", random: w.random, ...NORM }], "features"),
+  RMSNorm: sized((w) => [w.backend, 16, { dtype: "f32", random: w.random, ...NORM }], "features"),
+  LayerNormLinear: sized(
+    (w) => [w.backend, 16, 32, { ...linear(w), ...NORM, normalization: "RMSNorm" }],
+    "inFeatures",
+    "outFeatures",
+  ),
+  LayerNormMLP: sized(
+    (w) => [w.backend, 16, 32, { ...linear(w), ...NORM, normalization: "RMSNorm", activation: "swiglu" }],
+    "hidden",
+    "ffnHidden",
+  ),
+  Sequential: { calls: [(w) => [w.backend, (x: Variable) => x]] },
+  "Embedding.forward": onModule(
+    (w) => new Embedding(w.backend, 8, 16, options(w)),
+    (w) => [w.tensor("i32", [4])],
+  ),
+  "Linear.forward": onModule((w) => new Linear(w.backend, COLUMNS, 32, linear(w)), forwardCall),
+  "LayerNorm.forward": onModule(
+    (w) => new LayerNorm(w.backend, COLUMNS),
+    (w) => [w.tensor()],
+  ),
+  "RMSNorm.forward": onModule(
+    (w) => new RMSNorm(w.backend, COLUMNS),
+    (w) => [w.tensor()],
+  ),
+  "LayerNormLinear.forward": onModule(
+    (w) => new LayerNormLinear(w.backend, COLUMNS, 32, linear(w)),
+    forwardCall,
+  ),
+  "LayerNormLinear.forwardWithNorm": onModule(
+    (w) => new LayerNormLinear(w.backend, COLUMNS, 32, linear(w)),
+    forwardCall,
+  ),
+  "LayerNormMLP.forward": onModule((w) => new LayerNormMLP(w.backend, COLUMNS, 32, linear(w)), forwardCall),
+  "Sequential.forward": onModule(
+    (w) => new Sequential(w.backend, new Linear(w.backend, COLUMNS, 32, linear(w))),
+    (w) => [w.tensor(), { isFirstMicrobatch: true, skipFp8WeightUpdate: w.scalar(0) }],
+  ),
+  defaultRandom: { calls: [(w) => [w.backend]] },
+  manualSeed: { calls: [(w) => [w.backend, 0n]] },
+  constantInit: { calls: [() => [0.5]], numbers: { value: "any" } },
+  normalInit: { calls: [() => [0.5]], numbers: { std: "atLeastZero" } },
+  Parameter: {
+    calls: [(w) => [w.tensor("bf16"), new Float32Array(ROWS * COLUMNS), w.scalar()]],
+  },
+  Variable: { calls: [(w) => [w.tensor("bf16"), true]], anyType: ["value"] },
+  "Variable.backward": {
+    calls: [(w) => [w.tensor("bf16", [ROWS * COLUMNS])]],
+    self: (w) => functional.reshape(leaf(w), [ROWS * COLUMNS]),
+    outlives: true,
+  },
+  "Parameter.backward": {
+    calls: [(w) => [w.tensor("bf16", [ROWS * COLUMNS])]],
+    self: (w) => functional.reshape(leaf(w), [ROWS * COLUMNS]),
+    outlives: true,
+  },
+  "functional.add": { calls: [(w) => [w.tensor(), w.tensor()]] },
+  "functional.reshape": { calls: [(w) => [w.tensor(), [COLUMNS, ROWS]]] },
+  "functional.activation": { calls: [(w) => [w.tensor(), "gelu"]] },
+  "functional.gated": { calls: [(w) => [w.tensor(), "silu"]] },
+  "functional.embedding": { calls: [(w) => [w.tensor(), w.tensor("i32", [4])]] },
+  "functional.crossEntropyLoss": {
+    calls: [(w) => [w.tensor(), w.tensor("i32", [ROWS]), { smoothing: 0.5, ignore: 1 }]],
+    numbers: { "options.smoothing": "share", "options.ignore": "int32" },
+  },
+  "functional.mseLoss": { calls: [(w) => [w.tensor(), w.tensor()]] },
+  "functional.dotProductAttention": {
+    calls: [(w) => [w.tensor("bf16", [2, 4, 48]), { heads: 2, causal: false }]],
+    numbers: { "options.heads": "count" },
+  },
+  recompute: { calls: [(w) => [(x: Variable) => x, w.tensor()]], anyType: ["inputs"] },
+  SGD: {
+    calls: [
+      (w) => [map(w), { learningRate: 1, momentum: 0.5, dampening: 0, weightDecay: 1, nesterov: true }],
+    ],
+    numbers: SGD_NUMBERS,
+  },
+  AdamW: {
+    calls: [
+      (w) => [
+        map(w),
+        { learningRate: 1, beta1: 0.5, beta2: 0.5, epsilon: 1, weightDecay: 1, decoupled: false },
+      ],
+    ],
+    numbers: {
+      "options.learningRate": "atLeastZero",
+      "options.beta1": "rate",
+      "options.beta2": "rate",
+      "options.epsilon": "atLeastZero",
+      "options.weightDecay": "atLeastZero",
+    },
+  },
+  "Optimizer.step": stepped((w) => new SGD(trained(w), { learningRate: 1 })),
+  "SGD.step": stepped((w) => new SGD(trained(w), { learningRate: 1, momentum: 0.5 })),
+  "AdamW.step": stepped((w) => new AdamW(trained(w), { learningRate: 1 })),
+  clipGradNorm: { calls: [(w) => [trained(w), 1]], numbers: { maxNorm: "atLeastZero" } },
+};
+
+const split = { useSplitAccumulator: true };
+const PRODUCTS = { fprop: split, dgrad: split, wgrad: split };
+const RECIPES = {
+  DelayedScaling,
+  Float8CurrentScaling,
+  Float8BlockScaling,
+  MXFP8BlockScaling,
+  NVFP4BlockScaling,
+  StandardRecipe: MXFP8BlockScaling,
+} as const;
+
+const group = { size: 2, reduceMax: () => undefined };
+
+/** All options of a region. */
+function regionOptions({ backend }: World) {
+  return {
+    recipe: new DelayedScaling(),
+    enabled: true,
+    calibrating: false,
+    amaxReductionGroup: group,
+    backend,
+  };
+}
+
+export const RECIPE_ROWS: Rows = {
+  DelayedScaling: {
+    calls: [
+      () => [
+        {
+          ...PRODUCTS,
+          format: "HYBRID",
+          margin: 1,
+          amaxHistoryLen: 4,
+          amaxComputeAlgo: "max",
+          scalingFactorComputeAlgo: () => 1,
+          reduceAmax: true,
+        },
+      ],
+    ],
+    numbers: { "options.margin": "integer", "options.amaxHistoryLen": "count" },
+  },
+  Float8CurrentScaling: {
+    calls: [() => [{ ...PRODUCTS, format: "HYBRID", usePower2Scales: true, amaxEpsilon: 0 }]],
+    numbers: { "options.amaxEpsilon": "atLeastZero" },
+  },
+  Float8BlockScaling: {
+    calls: [
+      () => [
+        {
+          ...PRODUCTS,
+          format: "E4M3",
+          useF32Scales: true,
+          amaxEpsilon: 0,
+          xBlockScalingDim: 1,
+          wBlockScalingDim: 2,
+          gradBlockScalingDim: 1,
+        },
+      ],
+    ],
+    numbers: { "options.amaxEpsilon": "atLeastZero" },
+  },
+  MXFP8BlockScaling: { calls: [() => [{ ...PRODUCTS, format: "E4M3", enable2dQuantization: true }]] },
+  NVFP4BlockScaling: {
+    calls: [
+      () => [
+        {
+          ...PRODUCTS,
+          format: "E2M1",
+          disableRht: true,
+          disableStochasticRounding: true,
+          disable2dQuantization: true,
+          fourOverSix: "weights",
+          e4m3Use256: "weights",
+          fourOverSixErrMode: "mae",
+        },
+      ],
+    ],
+  },
+  CustomRecipe: { calls: [() => [{ ...PRODUCTS, quantizerFactory: () => new MXFP8Quantizer() }]] },
+  "CustomRecipe.quantizer": {
+    calls: [() => ["input"]],
+    self: () => new CustomRecipe({ quantizerFactory: () => new MXFP8Quantizer() }),
+    outlives: true,
+  },
+  ...Object.fromEntries(
+    Object.entries(RECIPES).flatMap(([name, Made]) =>
+      ["qparams", "elementFormat"].map((method): [string, Row] => [
+        `${name}.${method}`,
+        { calls: [() => ["weight"]], self: () => new Made(), outlives: true },
+      ]),
+    ),
+  ),
+  passOf: { calls: [() => ["weight"]] },
+  checkRecipeSupport: { calls: [(w) => [new MXFP8BlockScaling(), w.backend]] },
+  getDefaultRecipe: { calls: [(w) => [w.backend]] },
+  autocast: {
+    calls: [(w) => [regionOptions(w), () => 1]],
+  },
+  autocastScope: {
+    calls: [(w) => [regionOptions(w)]],
+  },
+  quantizedModelInit: {
+    calls: [
+      () => [{ recipe: new DelayedScaling(), enabled: true, preserveHighPrecisionInitVal: false }, () => 1],
+    ],
+  },
+  noGrad: { calls: [() => [() => 1]] },
+};

@@ -1,0 +1,316 @@
+/** Operations. */
+
+import { Float8BlockQuantizer } from "../../../../src/quantizers/float8-block.js";
+import type { QuantizedTensor } from "../../../../src/tensor/quantized.js";
+import type { Rows } from "./row.js";
+import { SIZE, type World } from "./world.js";
+
+const [ROWS, COLUMNS] = SIZE;
+const CLAMP = { limit: 7, alpha: 1.5, offset: 1 };
+const CLAMP_NUMBERS = {
+  "options.clamp.limit": "atLeastZero",
+  "options.clamp.alpha": "finite",
+  "options.clamp.offset": "finite",
+} as const;
+const LAYOUT = {
+  exponentBits: 4,
+  mantissaBits: 3,
+  bias: 7,
+  signed: true,
+  subnormals: true,
+  specials: "nanOnly",
+} as const;
+const LAYOUT_NUMBERS = {
+  "options.format.exponentBits": "count",
+  "options.format.mantissaBits": "index",
+  "options.format.bias": "integer",
+} as const;
+const ids = (world: World) => world.tensor("i32", [ROWS]);
+const rowOf = (world: World) => world.tensor("f32", [ROWS]);
+const PLAN = { datapath: "hopper-half", splitAccumulator: false, splitK: 1 } as const;
+const PLAN_FREE = {
+  "options.plan.algorithm": "what an algorithm is made of has tests of its own: tests/gemm/plan.test.ts",
+} as const;
+
+export const OPERATION_ROWS: Rows = {
+  activation: { calls: [(w) => [w.tensor(), { kind: "gelu", outDtype: "f32" }]] },
+  activationBackward: { calls: [(w) => [w.tensor(), w.tensor("f32"), { kind: "silu", outDtype: "f16" }]] },
+  gated: {
+    calls: [(w) => [w.tensor(), { kind: "silu", clamp: CLAMP, outDtype: "f32" }]],
+    numbers: CLAMP_NUMBERS,
+  },
+  gatedBackward: {
+    calls: [
+      (w) => [
+        w.tensor("bf16", [ROWS, COLUMNS / 2]),
+        w.tensor(),
+        { kind: "silu", clamp: CLAMP, outDtype: "f32" },
+      ],
+    ],
+    numbers: CLAMP_NUMBERS,
+  },
+  add: {
+    calls: [
+      (w) => [w.tensor(), w.tensor(), { outDtype: "bf16", out: w.tensor() }],
+      (w) => [w.tensor("f32"), w.tensor("f32"), { out: w.tensor("f32") }],
+    ],
+    writes: ["options.out"],
+  },
+  scaled: {
+    calls: [(w) => [w.tensor(), 3, { outDtype: "bf16", out: w.tensor() }]],
+    numbers: { factor: "any" },
+    writes: ["options.out"],
+  },
+  encode: {
+    calls: [
+      (w) => [
+        w.tensor(),
+        { format: "e4m3", rounding: "stochastic", overflow: "saturate", seed: 1n, offset: 2n, scale: 1 },
+      ],
+      (w) => [w.tensor(), { format: LAYOUT }],
+    ],
+    numbers: {
+      "options.scale": "notNaN",
+      ...LAYOUT_NUMBERS,
+    },
+  },
+  decode: {
+    calls: [
+      (w) => [w.tensor("e4m3"), { format: "e4m3", dtype: "bf16" }],
+      (w) => [w.tensor("u8"), { format: LAYOUT }],
+    ],
+    anyType: ["x"],
+    numbers: LAYOUT_NUMBERS,
+  },
+  updateScales: {
+    calls: [
+      (w) => [
+        {
+          amaxHistory: w.tensor("f32", [3, 128]),
+          scale: w.tensor("f32", [128]),
+          formatMax: 448,
+          margin: 1,
+          algorithm: "max",
+        },
+      ],
+    ],
+    numbers: { "inputs.formatMax": "above", "inputs.margin": "integer" },
+    writes: ["inputs.amaxHistory", "inputs.scale"],
+  },
+  dequantize: { calls: [(w) => [w.quantized(), "f32"]] },
+  embedding: { calls: [(w) => [w.tensor(), ids(w), { outDtype: "f32" }]] },
+  embeddingBackward: {
+    calls: [(w) => [w.tensor(), ids(w), 5, { outDtype: "f32" }]],
+    numbers: { vocabulary: "index" },
+  },
+  gemm: {
+    calls: [
+      (w) => [
+        {
+          a: w.tensor(),
+          b: w.tensor(),
+          layout: "TN",
+          alpha: 1,
+          beta: 1,
+          c: w.tensor("f32", [ROWS, ROWS]),
+          out: w.tensor("f32", [ROWS, ROWS]),
+          outDtype: "f32",
+          bias: w.tensor("bf16", [ROWS]),
+          outScale: 1,
+          datapath: "hopper",
+          useSplitAccumulator: false,
+          splitK: 1,
+          progress: () => undefined,
+        },
+      ],
+      (w) => [
+        { a: w.tensor(), b: w.tensor(), gelu: true, geluEpilogue: "exact", auxDtype: "f32", plan: PLAN },
+      ],
+      (w) => [
+        { a: w.tensor(), b: w.tensor(), geluInput: w.tensor("bf16", [ROWS, ROWS]), biasGradient: true },
+      ],
+      (w) => [{ a: w.tensor(), b: w.tensor(), accumulate: true, out: w.tensor("f32", [ROWS, ROWS]) }],
+      (w) => [
+        {
+          a: { data: w.tensor("e4m3"), scaleInv: w.scalar(), tile: "tensor" },
+          b: { data: w.tensor("e4m3"), scaleInv: w.scalar(), tile: "tensor" },
+          outDtype: "bf16",
+        },
+      ],
+      (w) => [{ a: w.quantized(), b: w.quantized(), outDtype: "e4m3", outScale: 2 }],
+    ],
+    numbers: {
+      "options.alpha": "finite",
+      "options.beta": "finite",
+      "options.outScale": "finite",
+      "options.splitK": "count",
+      "options.plan.splitK": "count",
+    },
+    anyType: ["options.a", "options.b", "options.a.data", "options.b.data", "options.out"],
+    writes: ["options.out"],
+    free: PLAN_FREE,
+  },
+  batchedGemm: {
+    calls: [
+      (w) => [
+        {
+          a: w.tensor("bf16", [2, 16, 64]),
+          b: w.tensor("bf16", [2, 16, 64]),
+          layout: "TN",
+          alpha: 1,
+          out: w.tensor("bf16", [2, 16, 16]),
+          outDtype: "bf16",
+          datapath: "hopper",
+          plan: PLAN,
+        },
+      ],
+    ],
+    numbers: { "options.alpha": "finite", "options.plan.splitK": "count" },
+    writes: ["options.out"],
+    free: PLAN_FREE,
+  },
+  gradNorm: {
+    calls: [(w) => [[w.tensor(), w.tensor("f32")], { maxNorm: 1 }]],
+    numbers: { "options.maxNorm": "atLeastZero" },
+  },
+  hadamard: { calls: [(w) => [w.tensor(), 0xd7e8]], numbers: { signs: "bits16" } },
+  relayoutScales: { calls: [(w) => [w.quantized(new Float8BlockQuantizer()), "rowwise", "padded"]] },
+  swapAxes: {
+    calls: [(w) => [w.tensor("u8", [2, 3, 4]), 0, -1]],
+    numbers: { axis1: "integer", axis2: "integer" },
+    anyType: ["x"],
+  },
+  transpose: { calls: [(w) => [w.tensor()]], anyType: ["x"] },
+  columnSum: { calls: [(w) => [w.tensor(), "f32"]] },
+  layerNorm: {
+    calls: [
+      (w) => [
+        w.tensor(),
+        w.tensor("f32", [COLUMNS]),
+        w.tensor("f32", [COLUMNS]),
+        { epsilon: 1e-5, zeroCentered: true, outDtype: "f32" },
+      ],
+    ],
+    numbers: { "options.epsilon": "atLeastZero" },
+  },
+  rmsNorm: {
+    calls: [
+      (w) => [w.tensor(), w.tensor("f32", [COLUMNS]), { epsilon: 1e-5, zeroCentered: true, outDtype: "f32" }],
+    ],
+    numbers: { "options.epsilon": "atLeastZero" },
+  },
+  normBackward: {
+    calls: [
+      (w) => [
+        {
+          grad: w.tensor(),
+          x: w.tensor(),
+          gamma: w.tensor("f32", [COLUMNS]),
+          mean: rowOf(w),
+          rstd: rowOf(w),
+          zeroCentered: true,
+        },
+      ],
+    ],
+  },
+  crossEntropy: {
+    calls: [(w) => [w.tensor(), ids(w), { smoothing: 0.1, ignore: 3 }]],
+    numbers: { "options.smoothing": "share", "options.ignore": "int32" },
+  },
+  crossEntropyBackward: {
+    calls: [
+      (w) => [
+        { grad: rowOf(w), logits: w.tensor(), targets: ids(w), maximum: rowOf(w), total: rowOf(w) },
+        { smoothing: 0.1, ignore: 3 },
+      ],
+    ],
+    numbers: { "options.smoothing": "share", "options.ignore": "int32" },
+  },
+  mse: { calls: [(w) => [w.tensor(), w.tensor("f32")]] },
+  mseBackward: { calls: [(w) => [{ grad: rowOf(w), x: w.tensor(), target: w.tensor() }]] },
+  softmax: {
+    calls: [(w) => [w.tensor(), { causal: true, scale: 0.5, outDtype: "f32" }]],
+    numbers: { "options.scale": "finite" },
+  },
+  softmaxBackward: {
+    calls: [(w) => [w.tensor(), w.tensor(), { causal: true, scale: 0.5, outDtype: "f32" }]],
+    numbers: { "options.scale": "finite" },
+  },
+  sgd: {
+    calls: [
+      (w) => [
+        {
+          parameter: w.tensor("f32"),
+          grad: w.tensor("f32"),
+          copy: w.tensor(),
+          gradScale: w.scalar(),
+          noop: w.scalar(0),
+          m: w.tensor("f32"),
+          v: w.tensor("f32"),
+        },
+        { learningRate: 1, momentum: 0.5, dampening: 0.5, weightDecay: 1, nesterov: false, first: true },
+      ],
+    ],
+    numbers: {
+      "options.learningRate": "atLeastZero",
+      "options.momentum": "atLeastZero",
+      "options.dampening": "finite",
+      "options.weightDecay": "atLeastZero",
+    },
+    writes: ["inputs.parameter", "inputs.copy", "inputs.m"],
+  },
+  adamw: {
+    calls: [
+      (w) => [
+        {
+          parameter: w.tensor("f32"),
+          grad: w.tensor(),
+          copy: w.tensor(),
+          gradScale: w.scalar(),
+          noop: w.scalar(0),
+          m: w.tensor("f32"),
+          v: w.tensor("f32"),
+        },
+        { learningRate: 1, step: 1, beta1: 0.5, beta2: 0.5, epsilon: 1, weightDecay: 1, decoupled: false },
+      ],
+    ],
+    numbers: {
+      "options.learningRate": "atLeastZero",
+      "options.step": "count",
+      "options.beta1": "rate",
+      "options.beta2": "rate",
+      "options.epsilon": "atLeastZero",
+      "options.weightDecay": "atLeastZero",
+    },
+    writes: ["inputs.parameter", "inputs.copy", "inputs.m", "inputs.v"],
+  },
+  sweepChunk: {
+    calls: [
+      (w) => [
+        w.backend,
+        0,
+        { format: "e4m3", rounding: "tiesToEven", overflow: "saturate", random: { seed: 1n, offset: 1n } },
+      ],
+      (w) => [w.backend, 255, { format: LAYOUT, rounding: "tiesToEven", overflow: "saturate" }],
+    ],
+    numbers: { chunk: "index", ...LAYOUT_NUMBERS },
+    costly: true,
+  },
+  empty: { calls: [(w) => [w.backend, "f32", [2, 3]]] },
+  zeros: { calls: [(w) => [w.backend, "f32", [2, 3]]] },
+  tensor: { calls: [(w) => [w.backend, Float32Array.of(1, 2), [2], "f32"]] },
+};
+
+/** A tensor's copies, as they are made of. */
+export function fieldsOf(t: QuantizedTensor, ops: object): object {
+  const { spec, shape, dtype, scaleLayout, rowwise, columnwise } = t;
+  return {
+    spec: { ...spec },
+    shape,
+    dtype,
+    scaleLayout,
+    ops,
+    ...(rowwise ? { rowwise } : {}),
+    ...(columnwise ? { columnwise } : {}),
+  };
+}

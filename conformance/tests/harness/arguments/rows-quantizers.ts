@@ -1,0 +1,180 @@
+/** Quantizers and what they make. */
+
+import { Float8CurrentScalingQuantizer, Float8Quantizer } from "../../../../src/quantizers/float8.js";
+import { Float8BlockQuantizer } from "../../../../src/quantizers/float8-block.js";
+import { MXFP4Quantizer, MXFP6Quantizer, MXFP8Quantizer } from "../../../../src/quantizers/mx.js";
+import { NVFP4Quantizer } from "../../../../src/quantizers/nvfp4.js";
+import type { Quantizer } from "../../../../src/quantizers/quantizer.js";
+import type { QuantizedTensor } from "../../../../src/tensor/quantized.js";
+import type { Row, Rows } from "./row.js";
+import { fieldsOf } from "./rows-ops.js";
+import { SIZE, type World } from "./world.js";
+
+const [, COLUMNS] = SIZE;
+
+const MAKERS: Readonly<Record<string, (w: World) => Quantizer>> = {
+  Quantizer: () => new Float8BlockQuantizer(),
+  Float8Quantizer: (w) => new Float8Quantizer({ scale: w.scalar() }),
+  Float8CurrentScalingQuantizer: () => new Float8CurrentScalingQuantizer(),
+  Float8BlockQuantizer: () => new Float8BlockQuantizer(),
+  MXFP8Quantizer: () => new MXFP8Quantizer(),
+  MXFP6Quantizer: () => new MXFP6Quantizer(),
+  MXFP4Quantizer: () => new MXFP4Quantizer(),
+  NVFP4Quantizer: (w) => new NVFP4Quantizer({ stochastic: true, random: w.random }),
+};
+
+const COMMON = { rowwise: true, columnwise: true, scaleLayout: "logical" } as const;
+const MX = { ...COMMON, tile: "1x32" } as const;
+
+const CONSTRUCTORS: Rows = {
+  Float8Quantizer: {
+    calls: [(w) => [{ ...COMMON, format: "e5m2", scale: w.scalar(), amax: w.scalar() }]],
+  },
+  Float8CurrentScalingQuantizer: {
+    calls: [(w) => [{ ...COMMON, format: "e5m2", pow2Scales: true, epsilon: 0, amax: w.scalar() }]],
+    numbers: { "options.epsilon": "atLeastZero" },
+  },
+  Float8BlockQuantizer: {
+    calls: [
+      () => [
+        { ...COMMON, format: "e4m3", tile: "1x128", pow2Scales: true, epsilon: 0, dataLayout: "COMPACT" },
+      ],
+    ],
+    numbers: { "options.epsilon": "atLeastZero" },
+  },
+  MXFP8Quantizer: { calls: [() => [{ ...MX, format: "e4m3" }]] },
+  MXFP6Quantizer: { calls: [() => [{ ...MX, format: "e2m3" }]] },
+  MXFP4Quantizer: { calls: [() => [{ ...MX, format: "e2m1" }]] },
+  NVFP4Quantizer: {
+    calls: [
+      (w) => [
+        {
+          ...COMMON,
+          tile: "1x16",
+          rht: true,
+          randomSigns: true,
+          stochastic: true,
+          random: w.random,
+          e4m3Max: 448,
+          amax: w.scalar(),
+          amaxColumnwise: w.scalar(),
+        },
+      ],
+      () => [{ fourOverSix: "mae", e4m3Max: 256 }],
+    ],
+  },
+};
+
+function methods(make: (w: World) => Quantizer, unbound: boolean): Rows {
+  const source = (w: World) => w.tensor("bf16");
+  const row = (call: Row["calls"][0], rest: Omit<Row, "calls" | "self"> = {}): Row => ({
+    calls: [call],
+    self: make,
+    outlives: true,
+    unbound,
+    ...rest,
+  });
+  let last: Quantizer | undefined;
+  return {
+    setUsage: row(() => [{ rowwise: true, columnwise: true }]),
+    makeEmpty: row((w) => [w.backend, [32, 64], "f32"]),
+    quantize: row((w) => [source(w)]),
+    quantizeActivation: {
+      ...row((w) => [w.tensor("bf16"), { kind: "silu", gated: false, grad: w.tensor("bf16") }], {
+        numbers: {
+          "options.clamp.limit": "atLeastZero",
+          "options.clamp.alpha": "finite",
+          "options.clamp.offset": "finite",
+        },
+      }),
+      calls: [
+        (w) => [w.tensor("bf16"), { kind: "silu", gated: false, grad: w.tensor("bf16") }],
+        (w) => [
+          w.tensor("bf16", [32, 256]),
+          { kind: "silu", gated: true, clamp: { limit: 7, alpha: 1, offset: 1 } },
+        ],
+      ],
+    },
+    quantizeNorm: row(
+      (w) => [
+        source(w),
+        {
+          gamma: w.tensor("bf16", [COLUMNS]),
+          beta: w.tensor("bf16", [COLUMNS]),
+          epsilon: 1e-5,
+          zeroCentered: true,
+        },
+      ],
+      { numbers: { "norm.epsilon": "atLeastZero" } },
+    ),
+    updateQuantized: {
+      calls: [(w) => [source(w), w.quantized(last ?? make(w)), { noop: w.scalar(0) }]],
+      self: (w) => {
+        last = make(w);
+        return last;
+      },
+      outlives: true,
+      writes: ["target"],
+    },
+    dequantize: row((w) => [w.quantized(make(w)), "f32"], { unbound: true }),
+    deriveColumnwise: {
+      calls: [(w) => [w.quantized()]],
+      self: () => new Float8CurrentScalingQuantizer(),
+      outlives: true,
+      unbound: true,
+    },
+  };
+}
+
+const METHODS: Rows = Object.fromEntries(
+  Object.entries(MAKERS).flatMap(([name, make]) =>
+    Object.entries(methods(make, name !== "Float8Quantizer")).map(([method, row]) => [
+      `${name}.${method}`,
+      row,
+    ]),
+  ),
+);
+
+const both = (w: World): QuantizedTensor =>
+  w.quantized(new Float8CurrentScalingQuantizer({ rowwise: true, columnwise: true }));
+
+export const QUANTIZER_ROWS: Rows = {
+  ...CONSTRUCTORS,
+  ...METHODS,
+  QuantizedTensor: {
+    calls: [
+      (w) => {
+        const made = both(w);
+        return [fieldsOf(made, new Float8CurrentScalingQuantizer())];
+      },
+      (w) => {
+        const quantizer = new NVFP4Quantizer({ columnwise: true });
+        return [fieldsOf(w.quantized(quantizer), quantizer)];
+      },
+    ],
+    numbers: {
+      "fields.spec.epsilon": "atLeastZero",
+      "fields.spec.rhtSigns": "bits16",
+    },
+    anyType: [
+      "fields.rowwise.data",
+      "fields.rowwise.scaleInv",
+      "fields.columnwise.data",
+      "fields.columnwise.scaleInv",
+    ],
+  },
+  "QuantizedTensor.copy": { calls: [() => ["rowwise"]], self: both, outlives: true },
+  "QuantizedTensor.dequantize": { calls: [() => ["f32"]], self: both },
+  "QuantizedTensor.updateQuantizer": {
+    calls: [() => [new Float8CurrentScalingQuantizer()]],
+    self: both,
+    outlives: true,
+  },
+  "QuantizedTensor.quantize_": {
+    calls: [(w) => [w.tensor("bf16"), { noop: w.scalar(0) }]],
+    self: both,
+    writes: ["self"],
+  },
+  "QuantizedTensor.updateUsage": { calls: [() => [{ rowwise: true, columnwise: true }]], self: both },
+  "QuantizedTensor.share": { calls: [() => []], self: both },
+};

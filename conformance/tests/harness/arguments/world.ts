@@ -1,0 +1,133 @@
+/** Where calls are tried: tensors of known bytes, canaries between them, and all state that a refused call leaves alone. */
+import { currentRegion } from "../../../../src/autocast/autocast.js";
+import type { Backend } from "../../../../src/backends/backend.js";
+import { defaultRandom } from "../../../../src/modules/module.js";
+import { empty } from "../../../../src/ops/create.js";
+import { Float8CurrentScalingQuantizer } from "../../../../src/quantizers/float8.js";
+import { type Quantizer, RandomState } from "../../../../src/quantizers/quantizer.js";
+import { gradEnabled } from "../../../../src/tape/grad-mode.js";
+import type { QuantizedTensor } from "../../../../src/tensor/quantized.js";
+import { adopt, disown, type Scope } from "../../../../src/tensor/scope.js";
+import type { DType, Shape } from "../../../../src/tensor/shape.js";
+import type { Tensor } from "../../../../src/tensor/tensor.js";
+
+/** 256 bytes and more of every type, so that views can begin within. */
+export const SIZE = [32, 128] as const;
+
+export interface Backends {
+  readonly backend: Backend;
+  readonly other: Backend;
+  /** One that was disposed of. */
+  readonly gone: Backend;
+}
+
+interface Ended {
+  dispose(): void;
+}
+
+export class World {
+  readonly backend: Backend;
+  readonly random = new RandomState(1n);
+  readonly #ended: Ended[] = [];
+  readonly #tensors = new Map<string, Tensor>();
+  #canaries = 0;
+
+  constructor(readonly backends: Backends) {
+    this.backend = backends.backend;
+  }
+
+  /** A tensor of small positive values: bytes that mean something in every type. */
+  tensor<D extends DType = "bf16">(
+    dtype = "bf16" as D,
+    shape: Shape = SIZE,
+    backend = this.backend,
+  ): Tensor<D> {
+    const made = filled(empty(backend, dtype, shape));
+    this.watch(`${dtype} ${this.#tensors.size}`, made);
+    const canary = filled(empty(backend, "u8", [96]));
+    this.watch(`canary ${this.#canaries++}`, canary);
+    return made;
+  }
+
+  scalar(value = 1): Tensor<"f32"> {
+    return this.tensor("f32", [1]).write(Float32Array.of(value));
+  }
+
+  quantized(
+    quantizer: Quantizer = new Float8CurrentScalingQuantizer(),
+    backend = this.backend,
+  ): QuantizedTensor {
+    const made = quantizer.quantize(this.tensor("bf16", SIZE, backend));
+    for (const [i, member] of made.members.entries()) this.watch(`member ${i} ${this.#tensors.size}`, member);
+    return made;
+  }
+
+  /** Bytes of it stay as they are unless a row says that the call writes it. */
+  watch(name: string, x: Tensor): void {
+    this.#tensors.set(name, x);
+  }
+
+  /** Disposes of it at the end. */
+  own<T extends Ended>(made: T): T {
+    this.#ended.push(made);
+    return made;
+  }
+
+  /** Everything that a refused call must leave as it is. */
+  state(written: ReadonlySet<Tensor> = new Set()): Readonly<Record<string, unknown>> {
+    const { backend, other } = this.backends;
+    const bytes = [...this.#tensors].flatMap(([name, x]) =>
+      x.disposed || written.has(x) ? [] : [[name, `${x.shape} ${x.dtype} ${hex(x)}`] as const],
+    );
+    return {
+      ...Object.fromEntries(bytes),
+      live: backend.memoryUse().live,
+      blocks: backend.memoryUse().blocks,
+      "live elsewhere": other.memoryUse().live,
+      "random offset": this.random.offset,
+      "default random": `${defaultRandom(backend).seed} ${defaultRandom(backend).offset}`,
+      region: identify(currentRegion()),
+      recording: gradEnabled(),
+      scope: isInnermost(this.scope),
+    };
+  }
+
+  /** Open while a call is tried. */
+  scope: Scope | undefined;
+
+  dispose(): void {
+    for (const each of this.#ended.reverse()) each.dispose();
+  }
+}
+
+/** Whether what is made now belongs to that scope: none inside it was left open, and it is open itself. */
+function isInnermost(scope: Scope | undefined): boolean {
+  if (!scope) return true;
+  const probe: Parameters<Scope["own"]>[0] = { dispose: () => undefined };
+  adopt(probe);
+  const owner = Object.getOwnPropertySymbols(probe).map((key) => Reflect.get(probe, key))[0];
+  disown(probe);
+  return owner === scope;
+}
+
+const identities = new WeakMap<object, number>();
+let identified = 0;
+
+function identify(of: object | undefined): number | undefined {
+  if (!of) return undefined;
+  const known = identities.get(of) ?? ++identified;
+  identities.set(of, known);
+  return known;
+}
+
+function hex(x: Tensor): string {
+  const { buffer, byteOffset, byteLength } = x.dataSync();
+  return Buffer.from(buffer, byteOffset, byteLength).toString("base64");
+}
+
+export function filled<D extends DType>(x: Tensor<D>): Tensor<D> {
+  const { byteLength } = x;
+  // f32 and bf16 of 0x3f3f.. are 0.75, codes are ordinary numbers, i32 and u8 are small
+  const unit = x.dtype === "i32" ? [1, 0, 0, 0] : [0x20, 0x3f, 0x10, 0x3e];
+  return x.write(Uint8Array.from({ length: byteLength }, (_, i) => unit[i % 4] as number));
+}

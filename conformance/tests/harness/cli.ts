@@ -1,0 +1,137 @@
+/** Running the command line in process, on files in a folder that goes away. */
+import { mkdtempSync, readdirSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterEach, beforeEach, expect } from "vitest";
+import { runCli } from "../../../src/cli/main.js";
+import type { Metadata, TensorPlan } from "../../../src/io/header.js";
+import { SafetensorsFile } from "../../../src/io/safetensors.js";
+import { writeSafetensors } from "../../../src/io/safetensors-writer.js";
+import { liveAtClose } from "./live-at-close.js";
+
+/** What a run printed, and its exit status. */
+export interface CliRun {
+  readonly status: number;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+/** A tensor with its bytes. */
+export interface FileTensor extends TensorPlan {
+  readonly bytes: Uint8Array;
+}
+
+/** The contents of a safetensors file. */
+export interface FileContents {
+  readonly tensors: Readonly<Record<string, FileTensor>>;
+  readonly metadata: Metadata;
+}
+
+/**
+ * A workspace for each test of a file. A command that leaves something allocated fails its test, where the file records
+ * what does: vi.mock of src/backends/open.js by `recordingOpen`.
+ */
+export function useWorkspace(): Workspace {
+  const workspace = new Workspace();
+  beforeEach(() => workspace.open());
+  afterEach(() => {
+    workspace.close();
+    expect(liveAtClose.splice(0).filter((bytes) => bytes > 0)).toEqual([]);
+  });
+  return workspace;
+}
+
+/** A folder, empty when it is opened. */
+class Workspace {
+  #folder = "";
+
+  open(): void {
+    this.#folder = mkdtempSync(join(tmpdir(), "lockstep-cli-"));
+  }
+
+  close(): void {
+    rmSync(this.#folder, { recursive: true, force: true });
+  }
+
+  path(name: string): string {
+    return join(this.#folder, name);
+  }
+
+  /** Names of the files there, hidden ones included. */
+  get names(): readonly string[] {
+    return readdirSync(this.#folder).toSorted();
+  }
+
+  /** Runs a command; words that begin with "@" are files of this folder. On one thread unless told otherwise. */
+  async run(...words: readonly string[]): Promise<CliRun> {
+    const printed = { stdout: "", stderr: "" };
+    const sink = (name: keyof typeof printed) => ({
+      write: (text: string) => {
+        printed[name] += text;
+      },
+    });
+    const args = words.map((word) => (word.startsWith("@") ? this.path(word.slice(1)) : word));
+    const [command, ...rest] = args;
+    const threads = args.length > 1 && !args.includes("--threads") ? ["--threads", "1"] : [];
+    const status = await runCli(command === undefined ? [] : [command, ...threads, ...rest], {
+      stdout: sink("stdout"),
+      stderr: sink("stderr"),
+    });
+    return { status, ...printed };
+  }
+
+  /** As `run`, throwing what was printed where the status is not 0. */
+  async succeed(...words: readonly string[]): Promise<string> {
+    const { status, stdout, stderr } = await this.run(...words);
+    if (status !== 0) throw new Error(`${words.join(" ")}: exit status ${status}: ${stderr}${stdout}`);
+    return stdout;
+  }
+
+  async write(name: string, tensors: readonly FileTensor[], metadata: Metadata = {}): Promise<void> {
+    await writeSafetensors(this.path(name), { tensors, metadata }, async (put) => {
+      for (const tensor of tensors) await put(tensor.name, tensor.bytes);
+    });
+  }
+
+  async read(name: string): Promise<FileContents> {
+    const file = await SafetensorsFile.open(this.path(name));
+    try {
+      const tensors: Record<string, FileTensor> = {};
+      for (const entry of file.tensors.values()) {
+        const { dtype, shape } = entry;
+        tensors[entry.name] = { name: entry.name, dtype, shape, bytes: await file.read(entry) };
+      }
+      return { tensors, metadata: file.metadata };
+    } finally {
+      await file.close();
+    }
+  }
+}
+
+/** An F32 tensor of these values. */
+export function f32(name: string, shape: readonly number[], values: ArrayLike<number>): FileTensor {
+  return { name, dtype: "F32", shape, bytes: new Uint8Array(Float32Array.from(values).buffer) };
+}
+
+/** A tensor of these bytes. */
+export function raw(
+  name: string,
+  dtype: TensorPlan["dtype"],
+  shape: readonly number[],
+  bytes: ArrayLike<number>,
+): FileTensor {
+  return { name, dtype, shape, bytes: Uint8Array.from(bytes) };
+}
+
+/** Values that no format holds exactly, the same each time, of magnitudes from 2^-8 to 2^8. */
+export function ramp(count: number, seed = 1): Float32Array {
+  return Float32Array.from({ length: count }, (_, i) => {
+    const word = Math.imul(i + seed, 0x9e3779b1) >>> 0;
+    return (word & 1 ? -1 : 1) * (1 + (word >>> 9) / 2 ** 23) * 2 ** ((word % 17) - 8);
+  });
+}
+
+/** The values of an F32 tensor. */
+export function floats({ bytes }: FileTensor): Float32Array {
+  return new Float32Array(bytes.buffer, bytes.byteOffset, bytes.byteLength / 4);
+}

@@ -1,0 +1,35 @@
+/** The committed digests of all 2^32 inputs, and which encodings there are. */
+import { readFileSync } from "node:fs";
+import { SCALAR_FORMAT_NAMES } from "../../../src/formats/derive.js";
+import { OVERFLOWS, ROUNDINGS } from "../../../src/ops/cast/cast.js";
+import type { Encoding } from "./exhaustive.js";
+
+interface SweepFile {
+  readonly seed: string;
+  readonly offset: number;
+  /** For each encoding 256 pairs of u32 in hexadecimal. */
+  readonly runs: readonly (Encoding & { readonly digests: string })[];
+}
+
+/** Every format x rounding x overflow. */
+export const ENCODINGS: readonly Encoding[] = SCALAR_FORMAT_NAMES.flatMap((format) =>
+  ROUNDINGS.flatMap((rounding) => OVERFLOWS.map((overflow) => ({ format, rounding, overflow }))),
+);
+
+const file = JSON.parse(
+  readFileSync(new URL("../../vectors/sweep-digests.json", import.meta.url), "utf8"),
+) as SweepFile;
+
+/** The random words of the committed digests. */
+export const SWEEP_RANDOM = { seed: BigInt(file.seed), offset: BigInt(file.offset) };
+
+/** The committed digest pair of one chunk. Throws `RangeError` where there is none. */
+export function committedDigest({ format, rounding, overflow }: Encoding, chunk: number): [number, number] {
+  const run = file.runs.find(
+    (each) => each.format === format && each.rounding === rounding && each.overflow === overflow,
+  );
+  const pair = run?.digests.slice(chunk * 16, chunk * 16 + 16);
+  if (pair?.length !== 16)
+    throw new RangeError(`no digest of ${format} ${rounding} ${overflow}, chunk ${chunk}`);
+  return [Number.parseInt(pair.slice(0, 8), 16), Number.parseInt(pair.slice(8), 16)];
+}

@@ -1,0 +1,60 @@
+/** Tensors of drawn numbers, and tensors that have to be the same. */
+import type { Backend } from "../../../src/backends/backend.js";
+import { castTo } from "../../../src/ops/cast/cast.js";
+import { tensor } from "../../../src/ops/create.js";
+import { QuantizedTensor } from "../../../src/tensor/quantized.js";
+import type { Shape, WideDType } from "../../../src/tensor/shape.js";
+import type { Tensor } from "../../../src/tensor/tensor.js";
+import type { QuantizedModel } from "../../oracle/training/quantized.js";
+import { assertSame } from "../../values/difference.js";
+import { download } from "../../values/plain.js";
+import { gridValues } from "./gradients.js";
+
+/** A tensor of drawn numbers, of about `scale`. */
+export function drawnTensor(
+  backend: Backend,
+  seed: number,
+  shape: Shape,
+  dtype: WideDType,
+  scale = 2,
+): Tensor<WideDType> {
+  const count = shape.reduce((a, b) => a * b, 1);
+  return castTo(tensor(backend, gridValues(seed, count, scale), shape), dtype);
+}
+
+/** Throws unless both have the same type, shape and bits, copy by copy where they are quantized. */
+export function expectSame(
+  name: string,
+  actual: Tensor | QuantizedTensor | undefined,
+  expected: Tensor | QuantizedTensor | undefined,
+): void {
+  const [ours, theirs] = [partsOf(actual), partsOf(expected)];
+  if (ours.length !== theirs.length)
+    throw new Error(`${name}: ${ours.length} parts; there have to be ${theirs.length}`);
+  ours.forEach((part, i) => {
+    assertSame(`${name}[${i}]`, download(part), download(theirs[i] as Tensor));
+  });
+}
+
+function partsOf(x: Tensor | QuantizedTensor | undefined): readonly Tensor[] {
+  if (x === undefined) return [];
+  return x instanceof QuantizedTensor ? x.members : [x];
+}
+
+/** Throws unless the tensor has the codes and scales of the model, in both directions. */
+export function expectModelled(name: string, actual: QuantizedTensor, expected: QuantizedModel): void {
+  for (const usage of ["rowwise", "columnwise"] as const) {
+    const [ours, theirs] = [actual.copy(usage), expected.copy(usage)];
+    const parts = [
+      ["codes", download(ours.data).codes, theirs.codes],
+      ["scales", download(ours.scaleInv).codes, theirs.scale],
+    ] as const;
+    for (const [part, found, wanted] of parts) {
+      const at = Array.from(wanted).findIndex((code, i) => code !== found[i]);
+      if (at < 0 && found.length === wanted.length) continue;
+      throw new Error(
+        `${name}: of ${usage} ${part}, ${found.length} and not ${wanted.length}, [${at}] is ${found[at]} and not ${wanted[at]}`,
+      );
+    }
+  }
+}

@@ -1,0 +1,132 @@
+/** Every f32 bit pattern through one encoding, against the oracle's step function, a chunk of 2^24 at a time. */
+import type { Backend } from "../../../src/backends/backend.js";
+import type { OverflowName, RoundingName } from "../../../src/backends/ops.js";
+import { factsOf } from "../../../src/formats/derive.js";
+import { SCALAR_FORMATS, type ScalarFormat } from "../../../src/formats/scalar.js";
+import { encode } from "../../../src/ops/cast/cast.js";
+import { tensor } from "../../../src/ops/create.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import { type Step, steps } from "../../oracle/core/scalar.js";
+
+/** Bit patterns in a chunk; there are 256 chunks. */
+export const CHUNK = 2 ** 24;
+
+export interface Encoding {
+  readonly format: ScalarFormat;
+  readonly rounding: RoundingName;
+  readonly overflow: OverflowName;
+}
+
+/** An input whose code is not the oracle's. */
+export interface Disagreement {
+  readonly bits: number;
+  readonly actual: number;
+  readonly expected: readonly number[];
+}
+
+/** Bit patterns encoded at a time: few enough to stay in cache. */
+const BLOCK = 2 ** 19;
+
+type Codes = Uint8Array | Uint16Array | Uint32Array;
+
+/**
+ * Answers, for an encoding, whether a chunk of the reference's codes are the oracle's. What stochastic rounding
+ * may give depends on its words, so there the code must be one of the two that surround the input.
+ */
+export class Exhaustion {
+  readonly #wanted: readonly { readonly table: readonly Step[]; readonly codes: Codes }[];
+  readonly #bits: number;
+  readonly #values = new Float32Array(BLOCK);
+  readonly #patterns = new Uint32Array(this.#values.buffer);
+
+  constructor(readonly encoding: Encoding) {
+    const { format, rounding, overflow } = encoding;
+    const modes: RoundingName[] =
+      rounding === "stochastic" ? ["towardPositive", "towardNegative"] : [rounding];
+    this.#wanted = modes.map((mode) => ({
+      table: steps(SCALAR_FORMATS[format], mode, overflow),
+      codes: codesOf(factsOf(format).storageBits),
+    }));
+    this.#bits = factsOf(format).storageBits;
+  }
+
+  /** The first input of chunk `chunk` for which they differ; undefined where none does. */
+  check(backend: Backend, chunk: number): Disagreement | undefined {
+    for (let begin = chunk * CHUNK; begin < (chunk + 1) * CHUNK; begin += BLOCK) {
+      const found = this.#checkBlock(backend, begin);
+      if (found) return found;
+    }
+    return undefined;
+  }
+
+  #checkBlock(backend: Backend, begin: number): Disagreement | undefined {
+    const actual = this.#encode(backend, begin);
+    const expected = this.#wanted.map(({ table, codes }) => fill(codes, table, begin));
+    const [first, second] = expected as [Codes, Codes | undefined];
+    if (second === undefined && sameBytes(actual, first)) return undefined;
+    const at = firstOutside(actual, first, second ?? first);
+    if (at < 0) return undefined;
+    return { bits: begin + at, actual: actual[at] ?? 0, expected: expected.map((codes) => codes[at] ?? 0) };
+  }
+
+  #encode(backend: Backend, begin: number): Codes {
+    using _scope = new Scope();
+    for (let i = 0, first = begin | 0; i < BLOCK; i++) this.#patterns[i] = first + i;
+    const x = tensor(backend, this.#values, [BLOCK], "f32");
+    const codes = encode(x, { ...this.encoding, seed: 1n }).dataSync();
+    return this.#bits === 4 ? unpack(codes as Uint8Array) : (codes as Codes);
+  }
+}
+
+/** Fills `codes` with what a step function gives for the bit patterns from `begin` on. */
+function fill(codes: Codes, table: readonly Step[], begin: number): Codes {
+  const end = begin + codes.length;
+  let i = lastAtOrBefore(table, begin);
+  for (let from = begin; from < end; i++) {
+    const to = Math.min(table[i + 1]?.first ?? 2 ** 32, end);
+    codes.fill(table[i]?.code ?? 0, from - begin, to - begin);
+    from = to;
+  }
+  return codes;
+}
+
+function lastAtOrBefore(table: readonly Step[], bits: number): number {
+  let [low, high] = [0, table.length];
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if ((table[middle]?.first ?? 0) <= bits) low = middle;
+    else high = middle;
+  }
+  return low;
+}
+
+/** The first index at which `actual` is neither code; -1 where there is none. */
+function firstOutside(actual: Codes, first: Codes, second: Codes): number {
+  for (let i = 0; i < actual.length; i++) {
+    if (actual[i] !== first[i] && actual[i] !== second[i]) return i;
+  }
+  return -1;
+}
+
+function codesOf(bits: number): Codes {
+  if (bits <= 8) return new Uint8Array(BLOCK);
+  return bits === 16 ? new Uint16Array(BLOCK) : new Uint32Array(BLOCK);
+}
+
+function sameBytes(a: Codes, b: Codes): boolean {
+  return Buffer.compare(asBytes(a), asBytes(b)) === 0;
+}
+
+function asBytes(codes: Codes): Uint8Array {
+  return new Uint8Array(codes.buffer, codes.byteOffset, codes.byteLength);
+}
+
+function unpack(packed: Uint8Array): Uint8Array {
+  const out = new Uint8Array(packed.length * 2);
+  for (let i = 0; i < packed.length; i++) {
+    const byte = packed[i] as number;
+    out[2 * i] = byte & 15;
+    out[2 * i + 1] = byte >> 4;
+  }
+  return out;
+}

@@ -1,0 +1,27 @@
+/**
+ * Results that an H200 gave, kept as hashes of their bits: fixed cases of every operation, made from seeds, that any
+ * backend can compute again. A product is kept with the plan that the GPU chose, and is computed by it.
+ */
+import type { GemmPlan } from "../../../../src/ops/gemm/plan.js";
+import type { FrozenCase, Hashes } from "./case.js";
+import { ELEMENTWISE_CASES } from "./elementwise.js";
+import { BATCHED_CASES } from "./products.js";
+import { QUANTIZED_CASES } from "./quantized.js";
+import { ROW_CASES } from "./rows.js";
+
+/** Every frozen case but the products, whose plans are frozen too. */
+export const FROZEN: readonly FrozenCase[] = [
+  ...QUANTIZED_CASES,
+  ...ELEMENTWISE_CASES,
+  ...ROW_CASES,
+  ...BATCHED_CASES,
+];
+
+/** conformance/vectors/h200-results.json. */
+export interface FrozenFile {
+  readonly origin: { readonly project: string; readonly version: string };
+  readonly results: readonly { readonly name: string; readonly sha256: Hashes }[];
+  readonly products: readonly { readonly name: string; readonly plan: GemmPlan; readonly sha256: Hashes }[];
+}
+
+export const FROZEN_PATH = new URL("../../../vectors/h200-results.json", import.meta.url);

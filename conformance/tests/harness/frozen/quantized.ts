@@ -1,0 +1,181 @@
+/** Frozen cases of quantizing, alone and after an activation or a norm, of what undoes it, and of the transform before it. */
+import { BLOCK_FORMATS, type BlockFormatName, tileSize } from "../../../../src/formats/block.js";
+import { factsOf } from "../../../../src/formats/derive.js";
+import { RHT_SIGNS } from "../../../../src/ops/quantize/hadamard.js";
+import { makeSpec } from "../../../../src/quantizers/quantizer.js";
+import { copyGeometry } from "../../../../src/tensor/geometry.js";
+import type { Direction, QuantizeSpec, ScaleLayout } from "../../../../src/tensor/quantized.js";
+import { elementCount, WIDE_DTYPES, type WideDType } from "../../../../src/tensor/shape.js";
+import { words } from "../../../arbitraries/random.js";
+import type { Quantization } from "../../../operations/quantize/quantize.js";
+import { fromCodes, type PlainTensor } from "../../../values/plain.js";
+import { wideValuesOf } from "../products.js";
+import { type FrozenCase, frozenCase, values } from "./case.js";
+
+/** Specs that between them have every format, tile and option. */
+function specs(): readonly QuantizeSpec[] {
+  const plain = (Object.keys(BLOCK_FORMATS) as BlockFormatName[]).flatMap((name) =>
+    BLOCK_FORMATS[name].elements.flatMap((format) =>
+      BLOCK_FORMATS[name].tiles.map((tile) => makeSpec(name, { format, tile })),
+    ),
+  );
+  return [
+    ...plain,
+    makeSpec("fp8-block", { compact: true, pow2Scales: false }),
+    makeSpec("fp8-current", { pow2Scales: true, epsilon: 0.5 }),
+    makeSpec("nvfp4", { rht: true, rhtSigns: 0xd7e8, stochastic: true }),
+    makeSpec("nvfp4", { fourOverSix: "mae", e4m3Max: 256 }),
+    makeSpec("nvfp4", { fourOverSix: "mse", e4m3Max: 448, tile: "16x16" }),
+  ];
+}
+
+function labelOf(spec: QuantizeSpec, ...others: readonly string[]): string {
+  const { quantizer, format, tile, rht, fourOverSix, compact, epsilon } = spec;
+  const label = [
+    quantizer,
+    format,
+    tile,
+    ...others,
+    rht ? "rht" : "",
+    fourOverSix === "none" ? "" : fourOverSix,
+    compact ? "compact" : "",
+    epsilon ? "epsilon" : "",
+  ];
+  return label.filter((part) => part).join(" ");
+}
+
+function shapeFor(spec: QuantizeSpec): readonly [rows: number, columns: number] {
+  return BLOCK_FORMATS[spec.quantizer].multiple === 1 ? [131, 267] : [160, 288];
+}
+
+/** The layout that cuBLASLt wants, or where it wants none, the padded one. */
+function layoutFor({ tile }: QuantizeSpec): ScaleLayout {
+  return tile !== "tensor" && tileSize(tile)[1] < 128 ? "swizzled" : "padded";
+}
+
+function bothCopies(spec: QuantizeSpec, offset: number): Quantization {
+  return {
+    spec,
+    usage: { rowwise: true, columnwise: true },
+    scaleLayout: layoutFor(spec),
+    random: { seed: 7n, offset: BigInt(offset) },
+    scale: 3.5,
+  };
+}
+
+/** A transform before the quantizer takes bf16 only. */
+function typesFor({ rht }: QuantizeSpec): readonly WideDType[] {
+  return rht ? ["bf16"] : WIDE_DTYPES;
+}
+
+function quantizations(): readonly FrozenCase[] {
+  return specs().flatMap((spec, i) =>
+    typesFor(spec).map((dtype) =>
+      frozenCase("quantize", labelOf(spec, dtype), {
+        ...bothCopies(spec, i),
+        x: values(dtype, shapeFor(spec), 100 + i),
+      }),
+    ),
+  );
+}
+
+/** Results of activations: plain and gated, on the way there and back. */
+function activations(): readonly FrozenCase[] {
+  return specs().flatMap((spec, i) => {
+    const [rows, columns] = shapeFor(spec);
+    const x = values("bf16", [rows, columns], 400 + i);
+    const beside = values("bf16", [rows, 2 * columns], 430 + i);
+    const how = bothCopies(spec, i);
+    const form = (label: string) => `${labelOf(spec)}, ${label}`;
+    const made = [
+      frozenCase("activationQuantize", form("gelu"), { ...how, x, kind: "gelu", gated: false }),
+      frozenCase("activationQuantize", form("gated silu"), { ...how, x: beside, kind: "silu", gated: true }),
+    ];
+    const back = { ...how, x, kind: "gelu" as const, gated: false, grad: values("bf16", x.shape, 460 + i) };
+    return [...made, frozenCase("activationQuantize", form("gelu's gradient"), back)];
+  });
+}
+
+/** Results of norms: with a beta and without. */
+function norms(): readonly FrozenCase[] {
+  return specs().flatMap((spec, i) => {
+    const [rows, columns] = shapeFor(spec);
+    const x = wideValuesOf("bf16", [rows, columns], 490 + i);
+    const [gamma, beta] = [wideValuesOf("f32", [columns], 520 + i), wideValuesOf("f32", [columns], 550 + i)];
+    const norm = { ...bothCopies(spec, i), x, gamma, zeroCentered: false, epsilon: 1e-5 };
+    return [
+      frozenCase("normQuantize", `${labelOf(spec)}, LayerNorm`, { ...norm, beta }),
+      frozenCase("normQuantize", `${labelOf(spec)}, RMSNorm`, norm),
+    ];
+  });
+}
+
+/** Scale codes: f32 of every size, or all bytes of the scale's format. */
+function scaleCodes({ quantizer }: QuantizeSpec, count: number, seed: number): number[] {
+  const isWide = BLOCK_FORMATS[quantizer].scale === "f32";
+  return Array.from(words(seed, count), (word) =>
+    isWide ? (word & 0x7fffff) | ((64 + (word >>> 25)) << 23) : word % 256,
+  );
+}
+
+function scalesOf(spec: QuantizeSpec, direction: Direction, seed: number): PlainTensor {
+  const { scaleType, scaleShape } = copyGeometry(spec, shapeFor(spec), direction, "logical");
+  return fromCodes(scaleType, scaleShape, scaleCodes(spec, elementCount(scaleShape), seed));
+}
+
+/** All codes under scales of all sizes. */
+function dequantizations(): readonly FrozenCase[] {
+  return specs().flatMap((spec, i) =>
+    WIDE_DTYPES.map((dtype) => {
+      const shape = shapeFor(spec);
+      const { dataType, dataShape } = copyGeometry(spec, shape, "rowwise", "logical");
+      const codes = words(500 + i, elementCount(dataShape)).map(
+        (word) => word % 2 ** factsOf(spec.format).bits,
+      );
+      const scaleInv = scalesOf(spec, "rowwise", 530 + i);
+      return frozenCase("dequantize", labelOf(spec, dtype), {
+        spec,
+        shape,
+        direction: "rowwise",
+        scaleLayout: "logical",
+        data: fromCodes(dataType, dataShape, codes),
+        scaleInv,
+        logicalScales: scaleInv,
+        ...(spec.quantizer === "nvfp4" ? { amax: fromCodes("f32", [1], [0x45280000]) } : {}),
+        dtype,
+      });
+    }),
+  );
+}
+
+function relayouts(): readonly FrozenCase[] {
+  return specs().flatMap((spec, i) =>
+    (["rowwise", "columnwise"] as const).map((direction) =>
+      frozenCase("relayout", labelOf(spec, direction), {
+        spec,
+        shape: shapeFor(spec),
+        direction,
+        from: "logical",
+        to: layoutFor(spec),
+        scales: scalesOf(spec, direction, 560 + i),
+      }),
+    ),
+  );
+}
+
+function transforms(): readonly FrozenCase[] {
+  const x = values("bf16", [160, 75], 590) as PlainTensor<"bf16">;
+  return [
+    frozenCase("hadamard", "without signs", { x, signs: 0 }),
+    frozenCase("hadamard", "with signs", { x, signs: RHT_SIGNS }),
+  ];
+}
+
+export const QUANTIZED_CASES: readonly FrozenCase[] = [
+  ...quantizations(),
+  ...activations(),
+  ...norms(),
+  ...dequantizations(),
+  ...relayouts(),
+  ...transforms(),
+];

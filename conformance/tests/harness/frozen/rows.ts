@@ -1,0 +1,111 @@
+/** Frozen cases of operations that sum, compare or move elements: norms, softmax, losses, lookups and rearrangements. */
+import { WIDE_DTYPES, type WideDType } from "../../../../src/tensor/shape.js";
+import { PlainTensor } from "../../../values/plain.js";
+import { wideValuesOf } from "../products.js";
+import { type FrozenCase, frozenCase, indices, values } from "./case.js";
+
+const ROWS = 67;
+const COLUMNS = 258;
+const SHAPE = [ROWS, COLUMNS];
+
+/** One positive or negative f32 a row. */
+function rowFactors(seed: number): PlainTensor<"f32"> {
+  return wideValuesOf("f32", [ROWS], seed) as PlainTensor<"f32">;
+}
+
+function norms(dtype: WideDType, i: number): readonly FrozenCase[] {
+  const [gamma, x] = [wideValuesOf(dtype, [COLUMNS], 230 + i), wideValuesOf(dtype, SHAPE, 240 + i)];
+  const [grad, row] = [values("bf16", SHAPE, 210 + i), rowFactors(250 + i)];
+  const forward = { x, gamma, beta: gamma, zeroCentered: true, epsilon: 1e-5, outDtype: dtype };
+  const backward = { grad, x, gamma, zeroCentered: false, mean: row, rstd: row };
+  return [
+    frozenCase("norm", dtype, forward),
+    frozenCase("normBackward", dtype, backward),
+    frozenCase("columnSum", dtype, { x, outDtype: "f32" }),
+  ];
+}
+
+function softmaxes(dtype: WideDType, i: number): readonly FrozenCase[] {
+  const [x, grad] = [values(dtype, [3, 65, 130], 700 + i), values("bf16", [3, 65, 130], 710 + i)];
+  const y = wideValuesOf(dtype, [3, 65, 130], 720 + i);
+  return [true, false].flatMap((causal) => {
+    const options = { causal, scale: 0.125, outDtype: dtype };
+    const label = `${dtype}${causal ? " causal" : ""}`;
+    return [
+      frozenCase("softmax", label, { ...options, x }),
+      frozenCase("softmaxBackward", label, { ...options, grad, y }),
+    ];
+  });
+}
+
+function losses(dtype: WideDType, i: number): readonly FrozenCase[] {
+  const [logits, row] = [wideValuesOf(dtype, SHAPE, 240 + i), rowFactors(250 + i)];
+  const entropy = { logits, targets: indices([ROWS], COLUMNS, 260 + i), smoothing: 0.1, ignore: -100 };
+  const squares = { x: logits, target: values("bf16", SHAPE, 730 + i) };
+  return [
+    frozenCase("crossEntropy", dtype, entropy),
+    frozenCase("crossEntropyBackward", dtype, { ...entropy, grad: row, maximum: row, total: row }),
+    frozenCase("mse", dtype, squares),
+    frozenCase("mseBackward", dtype, { ...squares, grad: row }),
+  ];
+}
+
+function lookups(dtype: WideDType, i: number): readonly FrozenCase[] {
+  // repeated ids, and some beyond the table
+  const ids = indices([5, 40], 70, 740 + i);
+  return [
+    frozenCase("embedding", dtype, { table: values(dtype, SHAPE, 750 + i), ids, outDtype: dtype }),
+    frozenCase("embeddingBackward", dtype, {
+      grad: wideValuesOf(dtype, [5, 40, COLUMNS], 760 + i),
+      ids,
+      vocabulary: ROWS,
+      outDtype: "f32",
+    }),
+  ];
+}
+
+function reductions(dtype: WideDType, i: number): readonly FrozenCase[] {
+  const grads = [wideValuesOf(dtype, [40, 300], 770 + i), wideValuesOf("bf16", [77], 780 + i)];
+  return [
+    frozenCase("amax", dtype, { x: values(dtype, SHAPE, 200 + i) }),
+    frozenCase("gradNorm", dtype, { grads, maxNorm: 1 }),
+  ];
+}
+
+function rearrangements(dtype: WideDType, i: number): readonly FrozenCase[] {
+  const x = values(dtype, [6, 17, 40], 790 + i);
+  return [
+    frozenCase("transpose", dtype, { x: values(dtype, SHAPE, 790 + i) }),
+    frozenCase("swapAxes", dtype, { x, axis1: 0, axis2: 1 }),
+  ];
+}
+
+/** Delayed scaling's histories, some of whose newest amaxes are none. */
+function updates(): readonly FrozenCase[] {
+  const drawn = values("f32", [16, 200], 800) as PlainTensor<"f32">;
+  const amaxHistory = new PlainTensor(
+    "f32",
+    [16, 200],
+    Float32Array.from(drawn.data, (value, at) => (at % 7 === 0 ? 0 : Math.abs(value))),
+  );
+  const scale = wideValuesOf("f32", [200], 801) as PlainTensor<"f32">;
+  return (["max", "mostRecent"] as const).map((algorithm) =>
+    frozenCase("updateScales", algorithm, {
+      amaxHistory,
+      scale,
+      options: { formatMax: 448, margin: 1, algorithm },
+    }),
+  );
+}
+
+export const ROW_CASES: readonly FrozenCase[] = [
+  ...WIDE_DTYPES.flatMap((dtype, i) => [
+    ...norms(dtype, i),
+    ...softmaxes(dtype, i),
+    ...losses(dtype, i),
+    ...lookups(dtype, i),
+    ...reductions(dtype, i),
+    ...rearrangements(dtype, i),
+  ]),
+  ...updates(),
+];

@@ -1,0 +1,95 @@
+/** The laws of some operations as tests of a GPU against the reference. */
+import * as fc from "fast-check";
+import { expect, it } from "vitest";
+import { cudaDevices } from "../../../../src/backends/open.js";
+import type { CheckResult, Law } from "../../../laws/law.js";
+import { type Inputs, LAWS, over } from "../../../laws/laws.js";
+import { inputsFor } from "../../../laws/run.js";
+import { backendSubject, OPERATIONS, type OperationName } from "../../../operations/operations.js";
+import { LARGE_INPUTS } from "../../arbitraries/large.js";
+import { turnsFor } from "../../arbitraries/turns.js";
+import { describeOnGpu, RUNS, SEED, useGpu } from "./gpu.js";
+import { GPU_GROUPS } from "./groups.js";
+import { OptionPairs } from "./option-pairs.js";
+import { record } from "./record.js";
+
+/** A long run goes on until RUNS inputs were computed and each pair of options drawn so often, or so much time has passed. */
+const EACH_PAIR = 100;
+const MOST_SECONDS = RUNS >= 10_000 ? 100 : 0;
+/** Inputs that drive a loop to a second turn are very large. */
+const TURN_RUNS = Math.min(Math.ceil(RUNS / 50), 20);
+/** Large inputs take long. */
+const LARGE_RUNS = Math.min(Math.ceil(RUNS / 10), 60);
+
+/** Operations of which a GPU declines some inputs, with a reason. */
+const DECLINES: readonly OperationName[] = ["gemm", "batchedGemm"];
+
+type Declined = CheckResult["declined"];
+
+function added(all: Declined, more: Declined): Declined {
+  const counts = new Map(all.map(({ reason, count }) => [reason, count]));
+  for (const { reason, count } of more) counts.set(reason, (counts.get(reason) ?? 0) + count);
+  return Array.from(counts, ([reason, count]) => ({ reason, count }));
+}
+
+/** The law over inputs whose options are counted, where the law compares. */
+function counted(each: Law, inputs: Inputs, pairs: OptionPairs): Law {
+  if (!each.compares) return each;
+  const arbitrary = inputs[each.operation] ?? OPERATIONS[each.operation].arbitrary;
+  return over({ [each.operation]: pairs.counting(arbitrary as never) }, each);
+}
+
+/** Every law of a group's operations: small inputs aimed at edges, sizes at which loops take a second turn, then large ones. */
+export function describeLawsOnGpu(group: keyof typeof GPU_GROUPS): void {
+  const operations: readonly OperationName[] = GPU_GROUPS[group];
+  describeOnGpu(`laws of ${group} on a GPU, to the bit`, () => {
+    const { gpu, reference } = useGpu();
+
+    const check = async (law: Law, runs: number, seed: number): Promise<CheckResult> => {
+      const result = await law.check(backendSubject(gpu()), backendSubject(reference()), { runs, seed });
+      expect(result.failure).toBeUndefined();
+      if (DECLINES.includes(law.operation)) expect(result.runs).toBeGreaterThan(runs / 4);
+      else expect(result).toMatchObject({ runs, declined: [] });
+      return result;
+    };
+
+    for (const law of LAWS.filter(({ operation }) => operations.includes(operation))) {
+      it(`${law.operation}: ${law.name}`, async () => {
+        const pairs = new OptionPairs();
+        const each = counted(law, inputsFor(gpu()), pairs);
+        let total = 0;
+        let declined: Declined = [];
+        const start = performance.now();
+        for (let round = 0; ; round++) {
+          const result = await check(each, RUNS, SEED + round);
+          total += result.runs;
+          declined = added(declined, result.declined);
+          const enough = total >= RUNS && (pairs.rarest?.count ?? EACH_PAIR) >= EACH_PAIR;
+          if (enough) break;
+          if (performance.now() - start > 1000 * MOST_SECONDS) break;
+        }
+        const { rarest } = pairs;
+        const drawn = rarest ? { pairs: pairs.pairs, rarest: rarest.count } : {};
+        record(gpu(), { group: "laws", name: law.name, runs: total, declined, ...drawn });
+      });
+    }
+
+    const turns = turnsFor(cudaDevices()[0]?.multiprocessors ?? 1);
+    for (const law of LAWS.filter(({ compares, operation }) => compares && operations.includes(operation))) {
+      for (const [i, arbitrary] of (turns[law.operation] ?? []).entries()) {
+        it(`${law.operation}: ${law.name}, second turns ${i + 1}`, async () => {
+          const inputs = { [law.operation]: fc.noShrink(arbitrary as fc.Arbitrary<never>) };
+          await check(over(inputs, law), TURN_RUNS, SEED);
+        });
+      }
+    }
+
+    const large = LAWS.filter(({ compares, operation }) => compares && LARGE_INPUTS[operation]);
+    for (const law of large.filter(({ operation }) => operations.includes(operation))) {
+      it(`${law.operation}: ${law.name}, large inputs`, async () => {
+        const { runs, declined } = await check(over(LARGE_INPUTS, law), LARGE_RUNS, SEED);
+        record(gpu(), { group: "large", name: law.name, runs, declined });
+      });
+    }
+  });
+}

@@ -1,0 +1,58 @@
+/** How often each pair of option values was drawn together: whether a long run left a combination untried. */
+import type { Arbitrary } from "fast-check";
+import { PlainTensor } from "../../../values/plain.js";
+
+type Options = Readonly<Record<string, string>>;
+
+/** The options of an input: words and switches, the types of tensors, those of a spec among them; no sizes, no data. */
+function optionsOf(input: unknown, prefix = ""): Options {
+  const options: Record<string, string> = {};
+  for (const [key, value] of Object.entries(input as object)) {
+    const name = prefix + key;
+    if (typeof value === "string" || typeof value === "boolean") options[name] = String(value);
+    else if (value instanceof PlainTensor) options[name] = value.dtype;
+    else if (key === "spec" || key === "usage") Object.assign(options, optionsOf(value, `${name}.`));
+    else if (key === "a" || key === "b") options[name] = kindOf(value);
+    else if (key === "format") options[name] = "any layout";
+  }
+  return options;
+}
+
+/** What an operand of a product is: plain, scaled or quantized. */
+function kindOf(operand: unknown): string {
+  return String((operand as { readonly source?: { readonly kind?: string } }).source?.kind);
+}
+
+/** Counts pairs of values over the inputs that an arbitrary draws. */
+export class OptionPairs {
+  readonly #counts = new Map<string, number>();
+
+  /** The same inputs, counted as they are drawn. */
+  counting<T>(arbitrary: Arbitrary<T>): Arbitrary<T> {
+    return arbitrary.map((input) => {
+      this.#count(optionsOf(input));
+      return input;
+    });
+  }
+
+  #count(options: Options): void {
+    const entries = Object.entries(options).map(([name, value]) => `${name}=${value}`);
+    for (const [i, one] of entries.entries()) {
+      for (const other of entries.slice(i + 1)) {
+        const pair = `${one} & ${other}`;
+        this.#counts.set(pair, (this.#counts.get(pair) ?? 0) + 1);
+      }
+    }
+  }
+
+  get pairs(): number {
+    return this.#counts.size;
+  }
+
+  /** The pair drawn least often; undefined where there are no pairs. */
+  get rarest(): { readonly pair: string; readonly count: number } | undefined {
+    let rarest: { pair: string; count: number } | undefined;
+    for (const [pair, count] of this.#counts) if (!rarest || count < rarest.count) rarest = { pair, count };
+    return rarest;
+  }
+}

@@ -1,0 +1,171 @@
+/**
+ * Products of real sizes on a GPU, under the plan that it chose: the reference, given that plan, gives the same bits. Small
+ * results are compared in full, large ones in a window of rows and columns.
+ */
+import * as fc from "fast-check";
+import { expect, it } from "vitest";
+import type { Backend } from "../../../../src/backends/backend.js";
+import { UnsupportedError } from "../../../../src/errors.js";
+import { tensor } from "../../../../src/ops/create.js";
+import { type GemmOptions, gemm } from "../../../../src/ops/gemm/gemm.js";
+import { QuantizedTensor } from "../../../../src/tensor/quantized.js";
+import { Scope } from "../../../../src/tensor/scope.js";
+import { asMatrix, type WideDType } from "../../../../src/tensor/shape.js";
+import type { Tensor } from "../../../../src/tensor/tensor.js";
+import { uploadQuantized } from "../../../operations/quantize/quantized.js";
+import { assertSame } from "../../../values/difference.js";
+import { download, fromCodes, type PlainTensor, upload } from "../../../values/plain.js";
+import type { ResultDType } from "../../../values/rounded.js";
+import { operandOf, PAIRS, type Pair, stepOf, wideValuesOf } from "../products.js";
+import { describeOnGpu, RUNS, SEED, useGpu } from "./gpu.js";
+import { record } from "./record.js";
+
+/** Products of each pair; the long suite, RUNS=10000, has 200. */
+const PRODUCTS = Math.min(Math.ceil(RUNS / 10), 200);
+/** Results with more multiplications than this are compared in a window. */
+const FULL = 2 ** 24;
+const WINDOW = { rows: 32, columns: 128 };
+
+interface Case {
+  readonly size: readonly [m: number, n: number, k: number];
+  readonly seed: number;
+  readonly splitK: 1 | "auto";
+  readonly useSplitAccumulator: boolean;
+  readonly alpha: number;
+  readonly beta: number | undefined;
+  readonly cType: WideDType;
+  readonly bias: boolean;
+  readonly outDtype: ResultDType;
+}
+
+function cases(step: number): fc.Arbitrary<Case> {
+  const down = (n: number): number => Math.max(step, n - (n % step));
+  const size = (most: number): fc.Arbitrary<number> =>
+    fc.oneof(
+      fc.constantFrom(16, 32, 64, 128, 256, 512, 1024, 2048, 4096).filter((n) => n <= most),
+      fc.integer({ min: 1, max: most }),
+      fc.integer({ min: 1, max: Math.min(most, 300) }),
+    );
+  return fc.record({
+    size: fc
+      .tuple(size(4096), size(4096), size(16384))
+      .filter(([m, n, k]) => m * n * k <= 2 ** 35 && (m + n) * k <= 2 ** 24)
+      .map(([m, n, k]) => [down(m), down(n), down(k)] as const),
+    seed: fc.nat(),
+    splitK: fc.constantFrom<1 | "auto">(1, "auto"),
+    useSplitAccumulator: fc.boolean(),
+    alpha: fc.constantFrom(1, 1, 0.3, -2),
+    beta: fc.constantFrom(undefined, undefined, 1, -0.7),
+    cType: fc.constantFrom("bf16", "f32", "f16"),
+    bias: fc.boolean(),
+    outDtype: fc.constantFrom("bf16", "bf16", "f32", "f32", "f16", "e4m3"),
+  } as const);
+}
+
+/** Rows [first, first + count) of a matrix. */
+export function rowsOf(x: PlainTensor, first: number, count: number): PlainTensor {
+  const [, columns] = x.matrix;
+  return fromCodes(x.dtype, [count, columns], x.codes.slice(first * columns, (first + count) * columns));
+}
+
+/** Columns [first, first + count) of a matrix. */
+export function columnsOf(x: PlainTensor, first: number, count: number): PlainTensor {
+  const [rows, columns] = x.matrix;
+  const { codes } = x;
+  const kept = Array.from({ length: rows * count }, (_, i) =>
+    Number(codes[Math.floor(i / count) * columns + first + (i % count)]),
+  );
+  return fromCodes(x.dtype, [rows, count], kept);
+}
+
+/** Lines [first, first + count) of an operand, on another backend; `first` is a multiple of 128. */
+function moved(
+  backend: Backend,
+  operand: Tensor | QuantizedTensor,
+  first: number,
+  count: number,
+): Tensor | QuantizedTensor {
+  if (!(operand instanceof QuantizedTensor)) return upload(backend, rowsOf(download(operand), first, count));
+  const { data, scaleInv, amax } = operand.copy("rowwise");
+  const { tile } = operand.spec;
+  const scales = download(scaleInv);
+  const height = tile === "128x128" ? 128 : 1;
+  return uploadQuantized(backend, operand.spec, [count, asMatrix(operand.shape)[1]], "rowwise", "logical", {
+    data: rowsOf(download(data), first, count),
+    scaleInv: tile === "tensor" ? scales : rowsOf(scales, first / height, Math.ceil(count / height)),
+    ...(amax ? { amax: download(amax) } : {}),
+  });
+}
+
+/** Where the window begins, a multiple of 128, and how long it is. */
+function windowOf(size: number, length: number, seed: number, whole: boolean): readonly [number, number] {
+  if (whole || size <= length) return [0, size];
+  const first = 128 * (seed % Math.ceil(size / 128));
+  return [first, Math.min(length, size - first)];
+}
+
+/** Products of these pairs, drawn and compared. */
+export function describeProducts(names: readonly string[]): void {
+  describeOnGpu("products on a GPU", () => {
+    const { gpu, reference } = useGpu();
+
+    function check([ofB, ofA]: Pair, input: Case): void {
+      using _scope = new Scope();
+      const { size, seed, beta, cType, bias, ...rest } = input;
+      const [m, n, k] = size;
+      const options = { ...rest, datapath: gpu().datapath };
+      const [b, a] = [operandOf(gpu(), ofB, [m, k], seed), operandOf(gpu(), ofA, [n, k], seed + 1)];
+      const c = beta === undefined ? undefined : wideValuesOf(cType, [m, n], seed + 2);
+      const added = bias ? wideValuesOf("bf16", [n], seed + 3) : undefined;
+      const extra = (
+        backend: Backend,
+        rows: readonly [number, number],
+        columns: readonly [number, number],
+      ) => ({
+        ...(c ? { beta, c: upload(backend, columnsOf(rowsOf(c, ...rows), ...columns)) } : {}),
+        ...(added
+          ? {
+              bias: tensor(
+                backend,
+                added.data.slice(columns[0], columns[0] + columns[1]),
+                [columns[1]],
+                "bf16",
+              ),
+            }
+          : {}),
+      });
+      const onGpu: GemmOptions = { ...options, a, b, ...extra(gpu(), [0, m], [0, n]) };
+      const { out, plan } = gemm(onGpu);
+      const whole = m * n * k <= FULL;
+      const rows = windowOf(m, WINDOW.rows, seed, whole);
+      const columns = windowOf(n, WINDOW.columns, seed >>> 8, whole);
+      const { splitK: _, ...planned } = options;
+      const { out: expected } = gemm({
+        ...planned,
+        plan,
+        a: moved(reference(), a, ...columns),
+        b: moved(reference(), b, ...rows),
+        ...extra(reference(), rows, columns),
+      });
+      assertSame("out", columnsOf(rowsOf(download(out), ...rows), ...columns), download(expected));
+    }
+
+    it.each(names)("%s", (name) => {
+      const pair = PAIRS[name] as Pair;
+      const declined = new Map<string, number>();
+      const property = fc.property(cases(stepOf(pair)), (input) => {
+        try {
+          check(pair, input);
+        } catch (error) {
+          if (!(error instanceof UnsupportedError)) throw error;
+          declined.set(error.message, (declined.get(error.message) ?? 0) + 1);
+        }
+      });
+      fc.assert(property, { numRuns: PRODUCTS, seed: SEED, endOnFailure: true });
+      const reasons = Array.from(declined, ([reason, count]) => ({ reason, count }));
+      const runs = PRODUCTS - reasons.reduce((sum, { count }) => sum + count, 0);
+      expect(runs).toBeGreaterThan(PRODUCTS / 2);
+      record(gpu(), { group: "gemm", name, runs, declined: reasons });
+    });
+  });
+}

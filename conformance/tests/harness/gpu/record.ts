@@ -1,0 +1,43 @@
+/** What a run on a GPU came to, for docs/conformance.md: with RECORD=FILE, each test appends one line of JSON. */
+import { appendFileSync, existsSync, readFileSync } from "node:fs";
+import type { Backend } from "../../../../src/backends/backend.js";
+
+/** So many inputs of one kind agreed; why others were declined. */
+interface Counted {
+  readonly group: "laws" | "large" | "sweep" | "gemm";
+  readonly name: string;
+  readonly runs: number;
+  readonly declined?: readonly { readonly reason: string; readonly count: number }[];
+  /** Pairs of option values that were drawn together, and how often the rarest was. */
+  readonly pairs?: number;
+  readonly rarest?: number;
+}
+
+type Declined = NonNullable<Counted["declined"]>;
+
+/** Counts by kind of reason: pairs of operands that are not multiplied are many, and one kind. */
+function byKind(declined: Declined): Declined {
+  const counts = new Map<string, number>();
+  for (const { reason, count } of declined) {
+    const kind = reason.replace(/multiply [^:,;]+ by [^:,;]+;/, "multiply such a pair;");
+    counts.set(kind, (counts.get(kind) ?? 0) + count);
+  }
+  return Array.from(counts, ([reason, count]) => ({ reason, count }));
+}
+
+const DRIVER = "/proc/driver/nvidia/version";
+
+/** The version of NVIDIA's driver, where Linux tells it. */
+function driver(): string | undefined {
+  return existsSync(DRIVER) ? readFileSync(DRIVER, "utf8").match(/\b\d{3}\.\d+(\.\d+)?\b/)?.[0] : undefined;
+}
+
+/** Appends a line, which several processes may do at once. Does nothing without RECORD. */
+export function record({ description }: Backend, entry: Counted): void {
+  const { RECORD, SEED = "1" } = process.env;
+  if (!RECORD) return;
+  const { declined, ...counted } = entry;
+  const reasons = declined && { declined: byKind(declined) };
+  const line = { ...counted, ...reasons, device: description, driver: driver(), seed: SEED };
+  appendFileSync(RECORD, `${JSON.stringify(line)}\n`);
+}

@@ -1,0 +1,32 @@
+/**
+ * With TURNS=FOLDER, each file of tests on a GPU leaves there which loops and branches of the addon it went through, for
+ * scripts/turns/report.mjs. The addon has to be one of `build-cuda.mjs --turns`, which LOCKSTEP_ADDON names.
+ */
+import { mkdirSync, writeFileSync } from "node:fs";
+import { afterAll, beforeAll } from "vitest";
+import { platform } from "../../../../src/backends/platform/node.js";
+
+/** The marks of every .cu file and of the host. */
+type Marks = Readonly<Record<string, Uint8Array>>;
+
+function readMarks(): Marks {
+  const { exports, attempts } = platform.loadAddon();
+  const { turns } = (exports ?? {}) as { readonly turns?: () => Marks };
+  if (turns) return turns();
+  throw new Error(`TURNS wants an addon of build-cuda.mjs --turns in LOCKSTEP_ADDON; ${attempts.join("; ")}`);
+}
+
+const { TURNS } = process.env;
+
+if (TURNS) {
+  beforeAll(() => {
+    mkdirSync(TURNS, { recursive: true });
+  });
+  afterAll(() => {
+    const marks = Object.entries(readMarks()).map(([unit, bytes]) => [
+      unit,
+      Buffer.from(bytes).toString("latin1"),
+    ]);
+    writeFileSync(`${TURNS}/${process.pid}-${Date.now()}.json`, JSON.stringify(Object.fromEntries(marks)));
+  });
+}

@@ -1,0 +1,104 @@
+/** Gradients against differences of what the forward pass gives. */
+import type { Backend } from "../../../src/backends/backend.js";
+import { tensor } from "../../../src/ops/create.js";
+import { noGrad } from "../../../src/tape/grad-mode.js";
+import { Variable } from "../../../src/tape/variable.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import { elementCount, type Shape } from "../../../src/tensor/shape.js";
+import { words } from "../../arbitraries/random.js";
+
+/** Points are multiples of 2^-12 below 2, directions of 2^-3 up to 1, steps 2^-7: point and step add up in f32 exactly. */
+const GRID = 2 ** -12;
+const STEP = 2 ** -7;
+/** Roundings of f32, each half a unit of the last place, that one element may have taken part in. */
+const ROUNDINGS = 8;
+const ROUNDING = 2 ** -24;
+const DIRECTIONS = 3;
+
+/** `count` numbers of the grid between -scale and scale, scale a power of two up to 2. */
+export function gridValues(seed: number, count: number, scale = 1): Float32Array {
+  const steps = (2 * scale) / GRID;
+  return Float32Array.from(words(seed, count), (word) => ((word % (steps + 1)) - steps / 2) * GRID);
+}
+
+/** A leaf of numbers of the grid. */
+export function gridLeaf(backend: Backend, seed: number, shape: Shape): Variable {
+  return new Variable(tensor(backend, gridValues(seed, elementCount(shape)), shape), true);
+}
+
+/** What is derived: f of these leaves, all f32. */
+export interface Differentiated {
+  readonly leaves: readonly Variable[];
+  readonly run: () => Variable;
+  /** Whether f has edges, which a difference may step over. Default false. */
+  readonly edges?: boolean;
+}
+
+/** A derivative along one direction, found in two ways, and how far apart these may be. */
+export interface Derivative {
+  readonly gradient: number;
+  readonly difference: number;
+  readonly bound: number;
+}
+
+/**
+ * The derivatives of a drawn sum L of the result's elements along drawn directions: from the gradients, and as the central
+ * difference D(h) in f64. Element by element |D(h) - L'| is a third of |D(2h) - D(h)| where h² leads the truncation, and at most
+ * all of it where a second derivative jumps; every element is off by some f32 roundings of its own size, which D divides by h, and so is
+ * every element of the gradient. An edge within the step costs at most half of the second difference over h.
+ */
+export function derivatives({ leaves, run, edges = false }: Differentiated, seed: number): Derivative[] {
+  using _scope = new Scope();
+  const out = run();
+  const weights = gridValues(seed, elementCount(out.shape));
+  if (out.value.shape.length === 1 && weights.length === 1) weights[0] = 1;
+  out.backward(tensor(out.value.backend, weights, out.shape));
+  const centre = numbersOf(out);
+  const points = leaves.map(({ tensor: x }) => Float32Array.from(x.dataSync() as Float32Array));
+  const found = leaves.map(({ grad, tensor: x }) =>
+    grad ? numbers(grad.dataSync()) : new Float64Array(x.size),
+  );
+  for (const leaf of leaves) leaf.zeroGrad();
+  return Array.from({ length: DIRECTIONS }, (_, i) => {
+    const directions = points.map((point, leaf) =>
+      Float32Array.from(words(seed + 1000 * (i + 1) + leaf, point.length), (word) => ((word % 17) - 8) / 8),
+    );
+    const at = (step: number): Float64Array => {
+      leaves.forEach((leaf, k) => {
+        const direction = directions[k] as Float32Array;
+        leaf.tensor.write((points[k] as Float32Array).map((x, j) => x + step * (direction[j] as number)));
+      });
+      return numbersOf(noGrad(run));
+    };
+    const [near, back, far, farBack] = [at(STEP), at(-STEP), at(2 * STEP), at(-2 * STEP)];
+    at(0);
+    const sum = (term: (j: number) => number): number =>
+      weights.reduce((total, weight, j) => total + weight * term(j), 0);
+    const size = (term: (j: number) => number): number =>
+      weights.reduce((total, weight, j) => total + Math.abs(weight * term(j)), 0);
+    const get = (values: Float64Array, j: number): number => values[j] as number;
+    const difference = sum((j) => get(near, j) - get(back, j)) / (2 * STEP);
+    const truncation = size(
+      (j) => (get(far, j) - get(farBack, j)) / (4 * STEP) - (get(near, j) - get(back, j)) / (2 * STEP),
+    );
+    const products = found.map((grad, k) =>
+      grad.map((g, j) => g * ((directions[k] as Float32Array)[j] as number)),
+    );
+    const gradient = products.reduce((total, each) => total + each.reduce((a, b) => a + b, 0), 0);
+    const gradientSize = products.reduce(
+      (total, each) => total + each.reduce((a, b) => a + Math.abs(b), 0),
+      0,
+    );
+    const edge = size((j) => get(near, j) - 2 * get(centre, j) + get(back, j)) / STEP;
+    const rounding = ROUNDINGS * ROUNDING * (size((j) => get(centre, j)) / STEP + gradientSize);
+    return { gradient, difference, bound: truncation + rounding + (edges ? edge : 0) };
+  });
+}
+
+function numbersOf({ tensor: x }: Variable): Float64Array {
+  return numbers(x.dataSync());
+}
+
+function numbers(data: ArrayLike<number>): Float64Array {
+  return Float64Array.from(data);
+}

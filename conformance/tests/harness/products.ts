@@ -1,0 +1,66 @@
+/** Products of drawn operands, made on a backend from a seed: pairs of sources that a tensor core multiplies. */
+import type { Backend } from "../../../src/backends/backend.js";
+import { makeSpec } from "../../../src/quantizers/quantizer.js";
+import type { QuantizedTensor, QuantizeSpec } from "../../../src/tensor/quantized.js";
+import { asMatrix, type WideDType } from "../../../src/tensor/shape.js";
+import type { Tensor } from "../../../src/tensor/tensor.js";
+import { words } from "../../arbitraries/random.js";
+import { SpecQuantizer } from "../../operations/quantize/quantized.js";
+import { fromCodes, type PlainTensor, upload } from "../../values/plain.js";
+
+/** How an operand comes about: wide values, or bf16 values quantized. */
+type Source = WideDType | QuantizeSpec;
+
+/** The operand b (the input), then a (the weight). */
+export type Pair = readonly [b: Source, a: Source];
+
+const fp8 = (format: "e4m3" | "e5m2") => makeSpec("fp8-current", { format });
+const block = (tile: "1x128" | "128x128") => makeSpec("fp8-block", { tile, pow2Scales: false });
+
+export const PAIRS: Readonly<Record<string, Pair>> = {
+  bf16: ["bf16", "bf16"],
+  f16: ["f16", "f16"],
+  "e4m3 by e4m3": [fp8("e4m3"), fp8("e4m3")],
+  "e5m2 by e4m3": [fp8("e5m2"), fp8("e4m3")],
+  "e4m3 by e5m2": [fp8("e4m3"), fp8("e5m2")],
+  "1x128 by 128x128": [block("1x128"), block("128x128")],
+  "1x128 by 1x128": [block("1x128"), block("1x128")],
+  mxfp8: [makeSpec("mxfp8", {}), makeSpec("mxfp8", {})],
+  mxfp6: [makeSpec("mxfp6", {}), makeSpec("mxfp6", { format: "e3m2" })],
+  mxfp4: [makeSpec("mxfp4", {}), makeSpec("mxfp4", {})],
+  nvfp4: [makeSpec("nvfp4", {}), makeSpec("nvfp4", { tile: "16x16" })],
+  "128x128 by 1x128": [block("128x128"), block("1x128")],
+};
+
+/** What sizes of the pair have to be multiples of. */
+export function stepOf(pair: Pair): number {
+  return pair.some((source) => typeof source !== "string" && !source.quantizer.startsWith("fp8")) ? 32 : 1;
+}
+
+/** Values around one with signs, over a few binades, from a seed. */
+export function wideValuesOf(
+  dtype: WideDType,
+  shape: readonly number[],
+  seed: number,
+): PlainTensor<WideDType> {
+  const [rows, columns] = asMatrix(shape);
+  const drawn = words(seed, rows * columns);
+  const code = {
+    f32: (word: number) => ((word & 0x807fffff) | ((124 + ((word >>> 23) & 7)) << 23)) >>> 0,
+    bf16: (word: number) => (word & 0x807f) | ((124 + ((word >>> 16) & 7)) << 7),
+    f16: (word: number) => (word & 0x83ff) | ((12 + ((word >>> 16) & 7)) << 10),
+  }[dtype];
+  return fromCodes(dtype, shape, drawn.map(code));
+}
+
+/** An operand of that shape from a seed. */
+export function operandOf(
+  backend: Backend,
+  source: Source,
+  shape: readonly number[],
+  seed: number,
+): Tensor | QuantizedTensor {
+  const x = upload(backend, wideValuesOf(typeof source === "string" ? source : "bf16", shape, seed));
+  if (typeof source === "string") return x;
+  return new SpecQuantizer(source, { rowwise: true, columnwise: false, scaleLayout: "logical" }).quantize(x);
+}

@@ -1,0 +1,14 @@
+/** What recordings of products on GPUs have in common. */
+import type { ScalarFormat } from "../../../src/formats/scalar.js";
+
+/** A product of x, [m, k], and w, [n, k]. */
+export interface RecordedGemm<F extends ScalarFormat = ScalarFormat> {
+  readonly m: number;
+  readonly n: number;
+  readonly k: number;
+  readonly x: F;
+  readonly w: F;
+  readonly splitAccumulator: boolean;
+  /** f32 bits of the result, [m, n], from its first element on. */
+  readonly bits: string;
+}

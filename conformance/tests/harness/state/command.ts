@@ -1,0 +1,26 @@
+/** What every command of a run is. */
+import type fc from "fast-check";
+import type { TrainingModel } from "../../../oracle/training/delayed-training.js";
+import type { World } from "./world.js";
+
+export type Command = fc.AsyncCommand<TrainingModel, World>;
+
+/** A command, printed as its name and what it was drawn with. */
+export abstract class Named implements Command {
+  check(_: Readonly<TrainingModel>): boolean {
+    return true;
+  }
+
+  protected abstract act(model: TrainingModel, world: World): Promise<void>;
+
+  async run(model: TrainingModel, world: World): Promise<void> {
+    await this.act(model, world);
+    world.check(model);
+  }
+
+  toString(): string {
+    return `${this.constructor.name} ${JSON.stringify(this, (_, value) =>
+      value instanceof Uint16Array ? value.toString() : value,
+    )}`;
+  }
+}

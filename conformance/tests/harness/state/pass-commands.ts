@@ -1,0 +1,164 @@
+/** Going forward through layers, and back. */
+import fc from "fast-check";
+import { expect } from "vitest";
+import {
+  ArgumentError,
+  add,
+  autocast,
+  autocastScope,
+  functional,
+  recompute,
+  type Tensor,
+  tensor,
+  Variable,
+} from "../../../../src/index.js";
+import type {
+  CallModel,
+  Codes,
+  LayerModel,
+  TrainingModel,
+} from "../../../oracle/training/delayed-training.js";
+import { assertSame } from "../../../values/difference.js";
+import { download } from "../../../values/plain.js";
+import { Named } from "./command.js";
+import { matrix } from "./draws.js";
+import { gradientsOf, matrixTensor, outputOf } from "./expected.js";
+import { type RegionDraw, regionOf } from "./region-commands.js";
+import type { World } from "./world.js";
+
+const layer = fc.nat(2);
+
+interface PassDraw extends CallModel {
+  readonly layer: number;
+  readonly x: Codes;
+}
+
+export const pass: fc.Arbitrary<PassDraw> = fc.record({
+  layer,
+  x: matrix,
+  first: fc.constantFrom(undefined, undefined, true, false, false),
+  skip: fc.constantFrom(undefined, undefined, undefined, 0 as const, 1 as const),
+  recompute: fc.oneof({ weight: 3, arbitrary: fc.constant(false) }, fc.constant(true)),
+  xNeedsGrad: fc.boolean(),
+});
+
+/** Passes of one graph; the sum of their results leads back to all of them. Those of another recipe's weight are refused. */
+export class Forward extends Named {
+  constructor(
+    readonly flow: number,
+    readonly passes: readonly PassDraw[],
+  ) {
+    super();
+  }
+
+  async act(model: TrainingModel, world: World): Promise<void> {
+    await world.flows[this.flow]?.run(() => this.pass(model, world));
+  }
+
+  protected pass(model: TrainingModel, world: World): void {
+    const { backend, graphs } = world;
+    const recipe = model.recipe(this.flow);
+    const made = this.passes.flatMap((draw) => {
+      if (recipe && !model.layers[draw.layer]?.fits(recipe)) {
+        expect(() => forward(world, draw, variable(backend, draw))).toThrow(ArgumentError);
+        return [];
+      }
+      const modelled = model.forward(this.flow, model.layers[draw.layer] as LayerModel, draw.x, draw);
+      const input = variable(backend, draw);
+      const out = forward(world, draw, input);
+      assertSame("output", download(out.tensor), download(outputOf(backend, modelled)));
+      return { modelled, input, out };
+    });
+    if (!model.grad(this.flow) || made.length === 0) return;
+    graphs.push({
+      passes: made.map(({ modelled }) => modelled),
+      inputs: made.map(({ input }) => input),
+      out: made.map(({ out }) => out).reduce((sum, out) => functional.add(sum, out)),
+    });
+  }
+}
+
+/** The same in a region of its own, that ends at once or by what its body throws. */
+export class Iteration extends Forward {
+  constructor(
+    flow: number,
+    passes: readonly PassDraw[],
+    readonly region: RegionDraw,
+    readonly throws: boolean,
+  ) {
+    super(flow, passes);
+  }
+
+  protected override pass(model: TrainingModel, world: World): void {
+    const { modelled, options } = regionOf(this.region, model, world);
+    const body = (): void => {
+      super.pass(model, world);
+      if (this.throws) throw new RangeError("at the end of the body");
+    };
+    const within = (): void => {
+      using _region = this.region.style === "scope" ? autocastScope(options) : undefined;
+      if (_region) body();
+      else autocast(options, body);
+    };
+    model.enter(this.flow, modelled);
+    if (this.throws) expect(within).toThrow("at the end of the body");
+    else within();
+    model.leave(this.flow);
+  }
+}
+
+function variable(backend: World["backend"], { x, xNeedsGrad }: PassDraw): Variable {
+  return new Variable(matrixTensor(backend, x), xNeedsGrad);
+}
+
+function forward({ layers, backend }: World, draw: PassDraw, input: Variable): Variable {
+  const { first, skip } = draw;
+  const call = {
+    isFirstMicrobatch: first,
+    ...(skip === undefined ? {} : { skipFp8WeightUpdate: tensor(backend, [skip]) }),
+  };
+  const linear = layers[draw.layer];
+  if (!linear) throw new RangeError("a layer that is there");
+  return draw.recompute ? recompute((x) => linear.forward(x, call), input) : linear.forward(input, call);
+}
+
+/** The way back from one of the graphs, in any region or none. */
+export class Backward extends Named {
+  constructor(
+    readonly flow: number,
+    readonly which: number,
+    readonly grad: Codes,
+  ) {
+    super();
+  }
+
+  async act(model: TrainingModel, world: World): Promise<void> {
+    const { backend, graphs } = world;
+    const [graph] = graphs.splice(this.which % Math.max(1, graphs.length), 1);
+    if (!graph) return;
+    await world.flows[this.flow]?.run(() => {
+      const inputs: (Tensor<"bf16"> | undefined)[] = [];
+      const weights = new Map<LayerModel, Tensor>();
+      model.backward(graph.passes, this.grad, (pass, scale) => {
+        const made = gradientsOf(backend, pass, this.grad, scale);
+        inputs.unshift(pass.call.xNeedsGrad ? made.x : undefined);
+        const before = weights.get(pass.layer);
+        weights.set(pass.layer, before ? add(before, made.weight) : made.weight);
+      });
+      graph.out.backward(matrixTensor(backend, this.grad));
+      graph.inputs.forEach(({ grad }, i) => {
+        sameOrNone("the gradient of an input", grad, inputs[i]);
+      });
+      world.layers.forEach(({ weight }, i) => {
+        sameOrNone(`the gradient of weight ${i}`, weight.grad, weights.get(model.layers[i] as LayerModel));
+        weight.zeroGrad();
+      });
+      for (const input of graph.inputs) input.zeroGrad();
+    });
+  }
+}
+
+function sameOrNone(name: string, actual: Tensor | undefined, expected: Tensor | undefined): void {
+  expect(actual !== undefined, `${name} is there`).toBe(expected !== undefined);
+  if (actual && expected) assertSame(name, download(actual), download(expected));
+}

@@ -1,0 +1,135 @@
+/** Going into regions, and out of them. */
+import fc from "fast-check";
+import { expect } from "vitest";
+import {
+  type AutocastOptions,
+  autocast,
+  autocastScope,
+  noGrad,
+  UnsupportedError,
+} from "../../../../src/index.js";
+import type { AutocastModel, RecipeModel, TrainingModel } from "../../../oracle/training/delayed-training.js";
+import { Named } from "./command.js";
+import { recipeOf } from "./draws.js";
+import { RefusingBackend } from "./refusing.js";
+import type { World } from "./world.js";
+
+export interface RegionDraw {
+  readonly which: number;
+  readonly enabled: boolean;
+  readonly calibrating: boolean;
+  readonly group: number | undefined;
+  readonly style: "callback" | "scope";
+}
+
+export const region: fc.Arbitrary<RegionDraw> = fc.record({
+  which: fc.nat(),
+  enabled: fc.oneof({ weight: 4, arbitrary: fc.constant(true) }, fc.constant(false)),
+  calibrating: fc.oneof({ weight: 2, arbitrary: fc.constant(false) }, fc.constant(true)),
+  group: fc.option(fc.nat(2), { nil: undefined }),
+  style: fc.constantFrom("callback", "scope"),
+});
+
+/** A region of the model and what it is in the library. */
+export function regionOf(
+  { which, enabled, calibrating, group }: RegionDraw,
+  model: TrainingModel,
+  world: World,
+): { readonly modelled: AutocastModel; readonly options: AutocastOptions } {
+  const recipe = world.recipes[which % world.recipes.length] as RecipeModel;
+  const amaxReductionGroup = group === undefined ? undefined : world.groups[group];
+  return {
+    modelled: {
+      recipe,
+      enabled,
+      calibrating,
+      group: group === undefined ? undefined : model.groups[group],
+    },
+    options: {
+      recipe: recipeOf(recipe),
+      enabled,
+      calibrating,
+      ...(amaxReductionGroup ? { amaxReductionGroup } : {}),
+    },
+  };
+}
+
+export class Enter extends Named {
+  constructor(
+    readonly flow: number,
+    readonly draw: RegionDraw,
+  ) {
+    super();
+  }
+
+  override check(model: TrainingModel): boolean {
+    return model.depth(this.flow) < 4;
+  }
+
+  async act(model: TrainingModel, world: World): Promise<void> {
+    const { modelled, options } = regionOf(this.draw, model, world);
+    model.enter(this.flow, modelled);
+    await world.flows[this.flow]?.enter(async (body) => {
+      if (this.draw.style === "callback") return autocast(options, body);
+      using _region = autocastScope(options);
+      await body();
+    });
+  }
+}
+
+export class EnterNoGrad extends Named {
+  constructor(readonly flow: number) {
+    super();
+  }
+
+  override check(model: TrainingModel): boolean {
+    return model.depth(this.flow) < 4;
+  }
+
+  async act(model: TrainingModel, world: World): Promise<void> {
+    model.enterNoGrad(this.flow);
+    await world.flows[this.flow]?.enter((body) => noGrad(body));
+  }
+}
+
+/** A recipe that the backend cannot do is refused, and nothing else happens. */
+export class RefusedEntry extends Named {
+  constructor(
+    readonly flow: number,
+    readonly recipe: RecipeModel,
+    readonly style: RegionDraw["style"],
+  ) {
+    super();
+  }
+
+  async act(_: TrainingModel, world: World): Promise<void> {
+    const options = { recipe: recipeOf(this.recipe), backend: new RefusingBackend(world.backend, "gemm") };
+    const entry = world.flows[this.flow]?.enter(async (body) => {
+      if (this.style === "callback") return autocast(options, body);
+      using _region = autocastScope(options);
+      await body();
+    });
+    await expect(entry).rejects.toThrow(UnsupportedError);
+  }
+}
+
+export class Leave extends Named {
+  constructor(
+    readonly flow: number,
+    readonly levels: number,
+    readonly throws: boolean,
+  ) {
+    super();
+  }
+
+  override check(model: TrainingModel): boolean {
+    return model.depth(this.flow) >= this.levels;
+  }
+
+  async act(model: TrainingModel, world: World): Promise<void> {
+    for (let i = 0; i < this.levels; i++) model.leave(this.flow);
+    const running = world.flows[this.flow];
+    if (this.throws) await running?.escape(this.levels);
+    else for (let i = 0; i < this.levels; i++) await running?.leave();
+  }
+}

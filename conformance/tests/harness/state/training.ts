@@ -1,0 +1,123 @@
+/** Small training runs whose every bit is looked at. */
+import { createHash } from "node:crypto";
+import type { Backend } from "../../../../src/backends/backend.js";
+import {
+  CustomRecipe,
+  DelayedScaling,
+  Float8BlockScaling,
+  Float8CurrentScaling,
+  Float8CurrentScalingQuantizer,
+  functional,
+  Linear,
+  type LinearOptions,
+  MXFP8BlockScaling,
+  NVFP4BlockScaling,
+  normal,
+  RandomState,
+  type Recipe,
+  Scope,
+  SGD,
+  type Tensor,
+  type Variable,
+} from "../../../../src/index.js";
+import { wideTensor } from "../../../../src/modules/parameter.js";
+import { plainOf, quantizationOf } from "./world.js";
+
+/** Every format takes matrices of this size. */
+export const FEATURES = 128;
+
+/** Every recipe, with a history that fills up within a few steps. */
+export const RECIPES = {
+  delayed: () => new DelayedScaling({ amaxHistoryLen: 3 }),
+  current: () => new Float8CurrentScaling(),
+  block: () => new Float8BlockScaling(),
+  mxfp8: () => new MXFP8BlockScaling(),
+  nvfp4: () => new NVFP4BlockScaling(),
+  custom: () => new CustomRecipe({ quantizerFactory: currentQuantizer }),
+} as const satisfies Record<string, () => Recipe>;
+
+export type RecipeName = keyof typeof RECIPES;
+export const RECIPE_NAMES = Object.keys(RECIPES) as readonly RecipeName[];
+
+/** The quantizer of `Float8CurrentScaling` for a role. */
+export function currentQuantizer(role: string): Float8CurrentScalingQuantizer {
+  return new Float8CurrentScalingQuantizer({
+    format: role === "gradOutput" || role === "gradInput" ? "e5m2" : "e4m3",
+  });
+}
+
+/** Near normal values, another matrix for each number. */
+export function sample(backend: Backend, number: number, size = FEATURES, std = 1): Tensor<"bf16"> {
+  const values = normal({ seed: 5n, offset: BigInt(number) }, size * size, std);
+  return wideTensor(backend, values, [size, size], "bf16") as Tensor<"bf16">;
+}
+
+export function linear(backend: Backend, seed: number, options: LinearOptions = {}, size = FEATURES): Linear {
+  return new Linear(backend, size, size, { random: new RandomState(BigInt(seed)), ...options });
+}
+
+/** A short name of the bytes; undefined of none. */
+export function digest(data: ArrayBufferView | undefined): string | undefined {
+  if (!data) return undefined;
+  const { buffer, byteOffset, byteLength } = data;
+  return createHash("sha256")
+    .update(new Uint8Array(buffer, byteOffset, byteLength))
+    .digest("hex");
+}
+
+/** All there is to see of layers: states, and the bits of parameters and gradients. */
+export function seen(layers: readonly Linear[]) {
+  return layers.map((layer) => ({
+    state: plainOf(quantizationOf(layer).snapshotSync()),
+    parameters: layer.parameters().map((each) => digest(each.tensor.dataSync())),
+    gradients: layer.parameters().map((each) => digest(each.grad?.dataSync())),
+  }));
+}
+
+/** A net of two layers that learns: one step at a time, whose loss it gives. */
+export class Learner {
+  readonly layers: readonly [Linear, Linear];
+  readonly #optimizer: SGD;
+  #steps = 0;
+
+  constructor(
+    readonly backend: Backend,
+    seed: number,
+    options: LinearOptions = {},
+  ) {
+    this.layers = [linear(backend, seed, options), linear(backend, seed + 1, options)];
+    const named = this.layers.flatMap((layer, i) =>
+      [...layer.namedParameters()].map(([name, each]) => [`${i}.${name}`, each] as const),
+    );
+    this.#optimizer = new SGD(new Map(named), { learningRate: 0.1 });
+  }
+
+  /** What `forward` makes of the input and both layers is compared with the input. */
+  loss(forward: (x: Tensor, layers: readonly [Linear, Linear]) => Variable): Variable {
+    const x = sample(this.backend, this.#steps++);
+    return functional.mseLoss(forward(x, this.layers), x);
+  }
+
+  learn(loss: Variable): number {
+    const [value] = loss.tensor.dataSync();
+    loss.backward();
+    this.#optimizer.step();
+    this.#optimizer.zeroGrad();
+    return value as number;
+  }
+
+  dispose(): void {
+    this.#optimizer.dispose();
+    for (const layer of this.layers) layer.dispose();
+  }
+
+  [Symbol.dispose](): void {
+    this.dispose();
+  }
+}
+
+/** Runs `body`, whose tensors are disposed of afterwards. */
+export function scopedRun<T>(body: () => T): T {
+  using _scope = new Scope();
+  return body();
+}

@@ -1,0 +1,90 @@
+/** Stems of the reference by themselves, called on raw memory: for laws that the API cannot reach. */
+import asc from "assemblyscript/asc";
+
+type Call = (...args: number[]) => number;
+
+export interface Stems {
+  readonly call: Readonly<Record<string, Call>>;
+  /** The same without a wrapper, for those that take and give no 64-bit integers. */
+  readonly direct: Readonly<Record<string, Call>>;
+  /** Copies an array into fresh memory, 16-byte aligned; gives its address. */
+  readonly put: (array: ArrayBufferView) => number;
+  /** Fresh memory, filled with 0xAA so that what is not written shows. */
+  readonly room: (bytes: number) => number;
+  readonly f32: (address: number, length: number) => Float32Array;
+  readonly u16: (address: number, length: number) => Uint16Array;
+  /** Rounds numbers to a Wide type in fresh memory; gives its address. */
+  readonly putWide: (type: number, values: readonly number[]) => number;
+  /** The values of a Wide array. */
+  readonly getWide: (type: number, address: number, length: number) => number[];
+  /** Forgets everything that `put` and `room` gave. */
+  readonly reset: () => void;
+}
+
+const FLAGS =
+  "--runtime minimal -O3 --noAssert --importMemory --sharedMemory --initialMemory 32 --maximumMemory 65536 --enable simd --enable threads";
+
+/** Compiles these stems of assembly/, and wide, into a module of its own. */
+export async function openStems(...stems: readonly string[]): Promise<Stems> {
+  const source = ["core/wide", ...stems].map((stem) => `export * from "./${stem}";\n`).join("");
+  let binary = new Uint8Array();
+  const { error, stderr } = await asc.main(
+    ["assembly/stems.ts", "--outFile", "stems.wasm", ...FLAGS.split(" ")],
+    {
+      readFile: async (name, directory) =>
+        name.endsWith("stems.ts")
+          ? source
+          : await import("node:fs/promises").then((fs) =>
+              fs.readFile(`${directory}/${name}`, "utf8").catch(() => null),
+            ),
+      writeFile: async (name, contents) => {
+        if (name.endsWith(".wasm") && typeof contents !== "string") binary = new Uint8Array(contents);
+      },
+    },
+  );
+  if (error) throw new Error(`${stderr.toString()}${error.message}`);
+  const memory = new WebAssembly.Memory({ initial: 2048, maximum: 65536, shared: true });
+  const module = await WebAssembly.compile(binary);
+  const instance = await WebAssembly.instantiate(module, { env: { memory, abort: () => undefined } });
+  const direct: Record<string, Call> = {};
+  const call: Record<string, Call> = {};
+  for (const [name, value] of Object.entries(instance.exports)) {
+    if (typeof value !== "function") continue;
+    direct[name] = value as Call;
+    call[name] = (...args) => Number(value(...args));
+  }
+  let top = 1 << 20;
+  const room = (bytes: number) => {
+    const address = top;
+    top += (bytes + 31) & ~15;
+    new Uint8Array(memory.buffer, address, bytes).fill(0xaa);
+    return address;
+  };
+  const put = (array: ArrayBufferView) => {
+    const address = room(array.byteLength);
+    const bytes = new Uint8Array(array.buffer, array.byteOffset, array.byteLength);
+    new Uint8Array(memory.buffer, address).set(bytes);
+    return address;
+  };
+  return {
+    call,
+    direct,
+    room,
+    put,
+    putWide(type, values) {
+      const address = room(4 * values.length);
+      call.narrow!(put(Float32Array.from(values)), address, type, 0, values.length);
+      return address;
+    },
+    getWide(type, address, length) {
+      const values = room(4 * length);
+      call.widen!(address, type, 0, length, values);
+      return [...new Float32Array(memory.buffer, values, length)];
+    },
+    f32: (address, length) => new Float32Array(memory.buffer, address, length),
+    u16: (address, length) => new Uint16Array(memory.buffer, address, length),
+    reset: () => {
+      top = 1 << 20;
+    },
+  };
+}

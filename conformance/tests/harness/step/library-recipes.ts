@@ -1,0 +1,88 @@
+/** The library's recipe for one in plain data. */
+import {
+  CustomRecipe,
+  DelayedScaling,
+  Float8BlockScaling,
+  Float8CurrentScaling,
+  MXFP4Quantizer,
+  MXFP6Quantizer,
+  MXFP8BlockScaling,
+  MXFP8Quantizer,
+  NVFP4BlockScaling,
+  type Quantizer,
+  type Recipe,
+} from "../../../../src/index.js";
+import type { QuantizeSpec } from "../../../oracle/quantize/quantize.js";
+import type { StepRecipe } from "../../../oracle/training/recipes.js";
+import { RECIPES, type RecipeName } from "./options.js";
+
+/** The names of the standard recipes among those of cases, in their variants. */
+export const STANDARD_NAMES = (Object.keys(RECIPES) as RecipeName[]).filter(
+  (name) => name !== "none" && name !== "custom",
+);
+
+/** A fresh recipe of the library by its name among those of cases. */
+export function recipeNamed(name: RecipeName): Recipe {
+  const made = libraryRecipe(RECIPES[name]);
+  if (!made) throw new RangeError(`${name} is outside of regions`);
+  return made;
+}
+
+export function libraryRecipe(model: StepRecipe | undefined): Recipe | undefined {
+  if (!model) return undefined;
+  const products = model.split
+    ? Object.fromEntries(
+        Object.entries(model.split).map(([product, useSplitAccumulator]) => [
+          product,
+          { useSplitAccumulator },
+        ]),
+      )
+    : {};
+  switch (model.kind) {
+    case "delayed": {
+      const { format, margin, length: amaxHistoryLen, algorithm } = model;
+      const amaxComputeAlgo = algorithm === "most_recent" ? algorithm : "max";
+      return new DelayedScaling({ ...products, format, margin, amaxHistoryLen, amaxComputeAlgo });
+    }
+    case "current": {
+      const { format, pow2: usePower2Scales, epsilon: amaxEpsilon } = model;
+      return new Float8CurrentScaling({ ...products, format, usePower2Scales, amaxEpsilon });
+    }
+    case "block": {
+      const { format, f32Scales: useF32Scales, epsilon: amaxEpsilon, square } = model;
+      const dim = (owner: string): 1 | 2 => (square === owner ? 2 : 1);
+      const dims = {
+        xBlockScalingDim: dim("x"),
+        wBlockScalingDim: dim("w"),
+        gradBlockScalingDim: dim("grad"),
+      };
+      return new Float8BlockScaling({ ...products, format, useF32Scales, amaxEpsilon, ...dims });
+    }
+    case "mxfp8":
+      return new MXFP8BlockScaling({ ...products, format: model.format, enable2dQuantization: model.square });
+    case "nvfp4": {
+      const { rht, stochastic, square, fourOverSix } = model;
+      return new NVFP4BlockScaling({
+        ...products,
+        disableRht: !rht,
+        disableStochasticRounding: !stochastic,
+        disable2dQuantization: !square,
+        ...(fourOverSix === "none"
+          ? { fourOverSix }
+          : { fourOverSix: "weights" as const, fourOverSixErrMode: fourOverSix }),
+      });
+    }
+    case "custom":
+      return new CustomRecipe({ ...products, quantizerFactory: (role) => quantizerOf(model.specs[role]) });
+  }
+}
+
+function quantizerOf({ quantizer, format, tile }: QuantizeSpec): Quantizer {
+  const square = tile === "32x32" ? { tile } : {};
+  if (quantizer === "mxfp8")
+    return new MXFP8Quantizer({ ...square, format: format === "e5m2" ? format : "e4m3" });
+  if (quantizer === "mxfp6")
+    return new MXFP6Quantizer({ ...square, format: format === "e3m2" ? format : "e2m3" });
+  if (quantizer === "mxfp4") return new MXFP4Quantizer(square);
+  throw new RangeError(`no case has quantizers of ${quantizer}`);
+}

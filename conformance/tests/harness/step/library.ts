@@ -1,0 +1,233 @@
+/** A plan in the library. */
+import type { Backend } from "../../../../src/backends/backend.js";
+import {
+  AdamW,
+  autocast,
+  clipGradNorm,
+  Embedding,
+  functional,
+  Module,
+  noGrad,
+  RandomState,
+  type Recipe,
+  Scope,
+  Sequential,
+  SGD,
+  type Tensor,
+  tensor,
+  Variable,
+  type VariableLike,
+  zeros,
+} from "../../../../src/index.js";
+import { persistent } from "../../../../src/modules/parameter.js";
+import { castTo } from "../../../../src/ops/cast/cast.js";
+import type { WideDType } from "../../../../src/tensor/shape.js";
+import type { Matrix } from "../../../oracle/training/matrix.js";
+import { download, wideValues } from "../../../values/plain.js";
+import { type Call, Cell } from "./library-cell.js";
+import { libraryRecipe } from "./library-recipes.js";
+import {
+  classes,
+  flowType,
+  GRAD_SCALE,
+  isFrozen,
+  MAX_NORM,
+  numbers,
+  optimizerOf,
+  SMOOTHED,
+  type StepPlan,
+} from "./plan.js";
+import { parameterScale, parameterSeed, seedOf } from "./seeds.js";
+import type { Seen } from "./seen.js";
+
+/** The plan's layers one after another. */
+class Layers extends Module {
+  readonly #cells: Sequential;
+
+  constructor(backend: Backend, plan: StepPlan, random: RandomState) {
+    super(backend, { random });
+    const cells = plan.cells.map((cell, i) =>
+      this.addModule(`cell${i}`, new Cell(backend, plan, cell, random)),
+    );
+    // a Sequential names its layers by number; that of this module's names comes first
+    const inner = plan.nested ? [new Sequential(backend, ...cells)] : cells;
+    this.#cells = new Sequential(backend, ...inner);
+  }
+
+  forward(x: VariableLike, call: Call): Variable {
+    return this.#cells.forward(x, call);
+  }
+}
+
+export class StepLibrary {
+  readonly random: RandomState;
+  readonly #layers: Layers;
+  readonly #table: Embedding | undefined;
+  readonly #optimizer: SGD | AdamW | undefined;
+  readonly #recipe: Recipe | undefined;
+  readonly #named: ReadonlyMap<
+    string,
+    Layers["namedParameters"] extends () => ReadonlyMap<string, infer P> ? P : never
+  >;
+
+  constructor(
+    readonly backend: Backend,
+    readonly plan: StepPlan,
+  ) {
+    this.random = new RandomState(BigInt(plan.seed));
+    const { random } = this;
+    const options = { dtype: plan.parameters, random };
+    this.#table =
+      plan.vocabulary > 0 ? new Embedding(backend, plan.vocabulary, plan.features, options) : undefined;
+    this.#layers = new Layers(backend, plan, random);
+    const table = this.#table ? [["table.weight", this.#table.weight] as const] : [];
+    this.#named = new Map([...table, ...this.#layers.namedParameters()]);
+    [...this.#named].forEach(([name, parameter], i) => {
+      this.#write(name, i, 0, 0);
+      if (plan.fuses && /[wW]eight$/.test(name) && !/[nN]orm/.test(name) && !name.startsWith("table")) {
+        const { shape, size } = parameter.tensor;
+        parameter.mainGrad = persistent(zeros(backend, "f32", shape).write(new Float32Array(size).fill(3)));
+      }
+    });
+    this.#freeze(false);
+    const { kind, ...numbersOf } = optimizerOf(plan);
+    if (this.#named.size > 0)
+      this.#optimizer = kind === "SGD" ? new SGD(this.#named, numbersOf) : new AdamW(this.#named, numbersOf);
+    this.#recipe = libraryRecipe(plan.quantization);
+  }
+
+  #freeze(late: boolean): void {
+    [...this.#named].forEach(([name, parameter], i) => {
+      parameter.requiresGrad = !isFrozen(this.plan, name, i, late);
+    });
+  }
+
+  #write(name: string, i: number, step: number, call: number): void {
+    using _ = new Scope();
+    const { plan } = this;
+    const parameter = this.#named.get(name);
+    if (!parameter) return;
+    const { shape } = parameter;
+    const [rows, columns] = shape.length === 2 ? (shape as [number, number]) : [1, shape[0] as number];
+    const values = numbers(plan, parameterSeed(plan, i, step, call), [rows, columns], parameterScale(name));
+    parameter.tensor.write(this.#tensor(values, shape, plan.parameters).dataSync());
+  }
+
+  #tensor(values: Float32Array, shape: readonly number[], dtype: WideDType): Tensor<WideDType> {
+    return castTo(tensor(this.backend, values, shape), dtype);
+  }
+
+  #ids(values: readonly number[]): Tensor<"i32"> {
+    return tensor(this.backend, Int32Array.from(values), [values.length], "i32");
+  }
+
+  #loss(y: Variable, step: number, call: number): Variable {
+    const { plan } = this;
+    const seed = seedOf(plan, "target", step, call);
+    const [rows, columns] = y.shape as [number, number];
+    if (plan.loss === "gradient") return y;
+    if (plan.loss === "mse")
+      return functional.mseLoss(
+        y,
+        this.#tensor(numbers(plan, seed, [rows, columns]), y.shape, flowType(plan)),
+      );
+    const targets = this.#ids(classes(seed, rows, columns));
+    return functional.crossEntropyLoss(y, targets, plan.loss === "smoothed" ? SMOOTHED : {});
+  }
+
+  microbatch(step: number, call: number): Seen {
+    using _ = new Scope();
+    const { plan } = this;
+    const { rewritten, skip, isFirstMicrobatch } = plan.calls[call] ?? {};
+    if (rewritten) [...this.#named.keys()].forEach((name, i) => void this.#write(name, i, step, call));
+    const asked: Call = {
+      ...(isFirstMicrobatch === undefined ? {} : { isFirstMicrobatch }),
+      ...(skip === undefined ? {} : { skipFp8WeightUpdate: tensor(this.backend, [skip]) }),
+    };
+    const table = this.#table;
+    const shape = [plan.rows, plan.features] as const;
+    const x = table
+      ? undefined
+      : new Variable(
+          this.#tensor(numbers(plan, seedOf(plan, "x", step, call), shape), shape, plan.input),
+          plan.start === "variable",
+        );
+    const body = (): Variable => {
+      const root =
+        x ??
+        (table as Embedding).forward(
+          this.#ids(classes(seedOf(plan, "ids", step, call), plan.rows, plan.vocabulary)),
+        );
+      return this.#loss(this.#layers.forward(root, asked), step, call);
+    };
+    const computed = (): Variable => (this.#recipe ? autocast({ recipe: this.#recipe }, body) : body());
+    const loss = plan.evaluates ? noGrad(computed) : computed();
+    if (loss.requiresGrad) {
+      const { dtype } = loss.tensor;
+      const grad = (): Tensor =>
+        this.#tensor(
+          numbers(plan, seedOf(plan, "grad", step, call), loss.shape as [number, number], 0.5),
+          loss.shape,
+          dtype as WideDType,
+        );
+      loss.backward(plan.loss === "gradient" ? grad() : undefined);
+    }
+    const grads = [...this.#named].flatMap(([name, { grad, mainGrad }]) => [
+      ...(grad ? [[`${name} grad`, seen(grad)] as const] : []),
+      ...(mainGrad ? [[`${name} mainGrad`, seen(mainGrad)] as const] : []),
+    ]);
+    const dx = x?.grad ? [["dx", seen(x.grad)] as const] : [];
+    const made = new Map<string, Matrix>([["result", seen(loss.tensor)], ...dx, ...grads, ...this.#scales()]);
+    x?.zeroGrad();
+    return made;
+  }
+
+  #scales(): readonly (readonly [string, Matrix])[] {
+    return [...this.#layers.namedQuantizations()].flatMap(([name, each]) => {
+      const snapshot = each.snapshotSync();
+      const row = (data: Float32Array): Matrix => ({ data, shape: [1, data.length], dtype: "f32" });
+      return Object.entries(snapshot ?? {}).flatMap(([pass, { scale, amaxHistory }]) => [
+        [`${name} ${pass} scale`, row(scale)] as const,
+        [`${name} ${pass} amaxHistory`, row(amaxHistory)] as const,
+      ]);
+    });
+  }
+
+  step(step: number): Seen {
+    using _ = new Scope();
+    const { plan } = this;
+    const optimizer = this.#optimizer;
+    if (!optimizer) return new Map();
+    this.#freeze(true);
+    const norms: (readonly [string, Matrix])[] = [];
+    const trained = [...this.#named.values()].some(({ grad, mainGrad }) => grad ?? mainGrad);
+    if (plan.stepping === "clipped" && trained) {
+      const { norm, factor } = clipGradNorm(optimizer, MAX_NORM);
+      norms.push(["norm", seen(norm)], ["factor", seen(factor)]);
+      optimizer.step({ gradScale: factor });
+    } else if (plan.stepping === "scaled") optimizer.step({ gradScale: tensor(this.backend, [GRAD_SCALE]) });
+    else if (plan.stepping === "noop") optimizer.step({ noop: tensor(this.backend, [step === 0 ? 1 : 0]) });
+    else optimizer.step();
+    optimizer.zeroGrad();
+    this.#freeze(false);
+    const slots = [...optimizer.slots].flatMap(([name, { parameter, master, buffers }]) => [
+      [name, seen(parameter.tensor)] as const,
+      [`${name} master`, seen(master)] as const,
+      ...[...buffers].map(([buffer, data]) => [`${name} ${buffer}`, seen(data)] as const),
+      ...(parameter.mainGrad ? [[`${name} mainGrad`, seen(parameter.mainGrad)] as const] : []),
+    ]);
+    return new Map([...norms, ...slots]);
+  }
+
+  [Symbol.dispose](): void {
+    this.#optimizer?.dispose();
+    this.#table?.dispose();
+    this.#layers.dispose();
+  }
+}
+
+/** A wide tensor off its backend, widened without the library. */
+function seen(x: Tensor): Matrix {
+  const plain = download(x as Tensor<WideDType>);
+  return { data: wideValues(plain), shape: plain.matrix, dtype: plain.dtype };
+}

@@ -1,0 +1,287 @@
+/** A plan in plain arithmetic. */
+
+import type { DatapathFamily } from "../../../../src/formats/datapath.js";
+import {
+  activation,
+  add,
+  attention,
+  crossEntropyLoss,
+  embedding,
+  mseLoss,
+} from "../../../oracle/training/functions.js";
+import { linear, mlp, normLinear } from "../../../oracle/training/layers.js";
+import {
+  type CallModel,
+  endPass,
+  LinearModel,
+  type ParameterModel,
+  type Run,
+} from "../../../oracle/training/linear.js";
+import { type Matrix, matrix, ofRow } from "../../../oracle/training/matrix.js";
+import { type NormModel, normLayer } from "../../../oracle/training/norms.js";
+import { OptimizerRun } from "../../../oracle/training/optimizers.js";
+import { Tape, Value } from "../../../oracle/training/tape.js";
+import { ACTIVATIONS } from "./options.js";
+import {
+  BATCH,
+  type CellPlan,
+  classes,
+  flowType,
+  GRAD_SCALE,
+  HEADS,
+  isFrozen,
+  MAX_NORM,
+  numbers,
+  optimizerOf,
+  passesCodes,
+  SMOOTHED,
+  type StepPlan,
+} from "./plan.js";
+import { parameterScale, parameterSeed, seedOf } from "./seeds.js";
+import type { Seen } from "./seen.js";
+
+type Apply = (tape: Tape, x: Value, call: CallModel) => Value;
+
+export class StepModel {
+  readonly run: Run;
+  readonly parameters = new Map<string, ParameterModel>();
+  readonly linears = new Map<string, LinearModel>();
+  readonly #cells: readonly Apply[];
+  readonly #optimizer: OptimizerRun;
+
+  constructor(
+    readonly plan: StepPlan,
+    family: DatapathFamily,
+    offset: bigint,
+  ) {
+    this.run = {
+      family,
+      random: { seed: BigInt(plan.seed), offset },
+      recipe: undefined,
+      used: { forward: new Set(), backward: new Set() },
+    };
+    if (plan.vocabulary > 0) this.#parameter("table.weight", [plan.vocabulary, plan.features]);
+    this.#cells = plan.cells.map((cell, i) => this.#cell(cell, `cell${i}`));
+    this.#optimizer = new OptimizerRun(optimizerOf(plan), [...this.parameters.values()]);
+  }
+
+  #parameter(name: string, shape: readonly [number, number]): ParameterModel {
+    const { plan } = this;
+    const i = this.parameters.size;
+    const values = numbers(plan, parameterSeed(plan, i), shape, parameterScale(name));
+    const made = new Value(
+      matrix(shape, plan.parameters, (r, c) => values[r * shape[1] + c] as number),
+      !plan.evaluates && !isFrozen(plan, name, i),
+    );
+    this.parameters.set(name, made);
+    return made;
+  }
+
+  #linear(name: string, from: number, to: number, prefix = ""): LinearModel {
+    const { bias, fuses } = this.plan;
+    const called = (what: string): string =>
+      prefix ? `${name}.${prefix}${what}` : `${name}.${what.toLowerCase()}`;
+    const weight = this.#parameter(called("Weight"), [to, from]);
+    const own = bias ? this.#parameter(called("Bias"), [1, to]) : undefined;
+    if (fuses) weight.mainGrad = matrix([to, from], "f32", () => 3);
+    const made = new LinearModel(weight, own, fuses);
+    this.linears.set(`${name}.${prefix || "linear"}`, made);
+    return made;
+  }
+
+  #norm(name: string, features: number, weight: string, bias: string): NormModel {
+    const { normalization, eps, zeroCentered } = this.plan;
+    const gamma = this.#parameter(`${name}.${weight}`, [1, features]);
+    const beta =
+      normalization === "LayerNorm" ? this.#parameter(`${name}.${bias}`, [1, features]) : undefined;
+    return { gamma, beta, eps, zeroCentered };
+  }
+
+  #cell(cell: CellPlan, name: string): Apply {
+    const body = this.#body(cell, name);
+    if (cell.wrap === "residual") return (tape, x, call) => add(tape, x, body(tape, x, call));
+    if (cell.wrap === "twice") return (tape, x, call) => body(tape, body(tape, x, call), call);
+    return body;
+  }
+
+  #body({ layer, from, to, middle }: CellPlan, name: string): Apply {
+    const { plan, run } = this;
+    const act = ACTIVATIONS[plan.activation];
+    switch (layer) {
+      case "linear": {
+        const made = this.#linear(`${name}.linear`, from, to);
+        return (tape, x, call) => linear(run, tape, x, made, call);
+      }
+      case "norm": {
+        const made = this.#norm(`${name}.norm`, from, "weight", "bias");
+        return (tape, x) => normLayer(tape, x, made);
+      }
+      case "normLinear":
+      case "returned":
+      case "attention": {
+        const norm = this.#norm(`${name}.linear`, from, "layerNormWeight", "layerNormBias");
+        const made = this.#linear(`${name}.linear`, from, layer === "attention" ? 3 * to : to);
+        const whole = { norm, layer: made };
+        return (tape, x, call) => {
+          const [out, normed] = normLinear(run, tape, x, whole, call, layer === "returned") as [
+            Value,
+            Value?,
+          ];
+          if (normed) return add(tape, out, normed);
+          if (layer !== "attention") return out;
+          return attention(run, tape, out, {
+            batch: BATCH,
+            heads: HEADS,
+            causal: plan.causal,
+          });
+        };
+      }
+      case "mlp": {
+        const norm = this.#norm(`${name}.mlp`, from, "layerNormWeight", "layerNormBias");
+        const fc1 = this.#linear(`${name}.mlp`, from, act.gated ? 2 * middle : middle, "fc1");
+        const fc2 = this.#linear(`${name}.mlp`, middle, from, "fc2");
+        return (tape, x, call) => mlp(run, tape, x, { norm, fc1, fc2, act }, call);
+      }
+      case "activation":
+        return (tape, x) => activation(tape, x, act);
+      case "gate": {
+        const made = this.#linear(`${name}.linear`, from, act.gated ? 2 * to : to);
+        return (tape, x, call) => activation(tape, linear(run, tape, x, made, call), act);
+      }
+      case "between": {
+        const first = this.#linear(`${name}.first`, from, middle);
+        const second = this.#linear(`${name}.second`, middle, to);
+        const codes = passesCodes(plan);
+        return (tape, x, call) => {
+          const h = linear(run, tape, x, first, { ...call, fp8Output: codes });
+          return linear(run, tape, h, second, { ...call, fp8Grad: codes && h.requiresGrad });
+        };
+      }
+    }
+  }
+
+  #start(tape: Tape, step: number, call: number): { readonly x: Value; readonly root: Value } {
+    const { plan } = this;
+    const table = this.parameters.get("table.weight");
+    if (table) {
+      const ids = classes(seedOf(plan, "ids", step, call), plan.rows, plan.vocabulary);
+      return { x: table, root: embedding(tape, table, ids) };
+    }
+    const shape = [plan.rows, plan.features] as const;
+    const values = numbers(plan, seedOf(plan, "x", step, call), shape);
+    const x = new Value(
+      matrix(shape, plan.input, (r, c) => values[r * shape[1] + c] as number),
+      plan.start === "variable" && !plan.evaluates,
+    );
+    return { x, root: x };
+  }
+
+  #loss(tape: Tape, y: Value, step: number, call: number): Value {
+    const { plan } = this;
+    const { shape } = y.wide;
+    const seed = seedOf(plan, "target", step, call);
+    if (plan.loss === "mse") {
+      const values = numbers(plan, seed, shape);
+      return mseLoss(
+        tape,
+        y,
+        matrix(shape, flowType(plan), (r, c) => values[r * shape[1] + c] as number),
+      );
+    }
+    if (plan.loss === "gradient") return y;
+    const options = plan.loss === "smoothed" ? SMOOTHED : {};
+    return crossEntropyLoss(tape, y, classes(seed, shape[0], shape[1]), options);
+  }
+
+  /** One microbatch: what can be seen after it. */
+  microbatch(step: number, call: number): Seen {
+    const { plan, run } = this;
+    const { rewritten, ...asked } = plan.calls[call] ?? {};
+    if (rewritten) this.#rewrite(step, call);
+    const tape = new Tape();
+    run.recipe = plan.quantization;
+    const { x, root } = this.#start(tape, step, call);
+    const y = this.#cells.reduce((h, cell) => cell(tape, h, asked), root);
+    const loss = this.#loss(tape, y, step, call);
+    run.recipe = undefined;
+    if (!plan.evaluates) endPass(run, "forward");
+    if (loss.requiresGrad) {
+      const { shape, dtype } = loss.wide;
+      const values = numbers(plan, seedOf(plan, "grad", step, call), shape, 0.5);
+      tape.backward(
+        loss,
+        plan.loss === "gradient"
+          ? matrix(shape, dtype, (r, c) => values[r * shape[1] + c] as number)
+          : ofRow([1], "f32"),
+      );
+      endPass(run, "backward");
+    }
+    const grads = [...this.parameters].flatMap(([name, { grad, mainGrad }]) => [
+      ...(grad ? [[`${name} grad`, grad] as const] : []),
+      ...(mainGrad ? [[`${name} mainGrad`, mainGrad] as const] : []),
+    ]);
+    const dx = plan.vocabulary === 0 && x.grad ? [["dx", x.grad] as const] : [];
+    return new Map<string, Matrix>([["result", loss.wide], ...dx, ...grads, ...this.#scales()]);
+  }
+
+  #scales(): readonly (readonly [string, Matrix])[] {
+    return [...this.linears].flatMap(([name, { slots }]) =>
+      slots
+        ? (["forward", "backward"] as const).flatMap((pass) => [
+            [`${name} ${pass} scale`, ofRow(slots[pass].scale, "f32")] as const,
+            [`${name} ${pass} amaxHistory`, ofRow(slots[pass].history.flat(), "f32")] as const,
+          ])
+        : [],
+    );
+  }
+
+  /** Weights of layers change, as they would between calls that a cache is to bridge. */
+  #rewrite(step: number, call: number): void {
+    const { plan } = this;
+    [...this.parameters].forEach(([name, parameter], i) => {
+      const { shape, dtype } = parameter.wide;
+      const values = numbers(plan, parameterSeed(plan, i, step, call), shape, parameterScale(name));
+      parameter.data = matrix(shape, dtype, (r, c) => values[r * shape[1] + c] as number);
+    });
+  }
+
+  /** The optimizer's step: what can be seen after it. */
+  step(step: number): Seen {
+    const { plan } = this;
+    if (this.parameters.size === 0) return new Map();
+    const optimizer = this.#optimizer;
+    [...this.parameters].forEach(([name, parameter], i) => {
+      if (isFrozen(plan, name, i, true)) parameter.requiresGrad = false;
+    });
+    const norms: (readonly [string, Matrix])[] = [];
+    const trained = optimizer.slots.some(({ parameter: { grad, mainGrad } }) => grad ?? mainGrad);
+    if (plan.stepping === "clipped" && trained) {
+      const { norm, factor } = optimizer.norm(MAX_NORM);
+      norms.push(["norm", ofRow([norm], "f32")], ["factor", ofRow([factor], "f32")]);
+      optimizer.step({ gradScale: factor });
+    } else if (plan.stepping === "scaled") optimizer.step({ gradScale: GRAD_SCALE });
+    else if (plan.stepping === "noop") optimizer.step({ noop: step === 0 ? 1 : 0 });
+    else optimizer.step();
+    optimizer.zeroGrad();
+    [...this.parameters].forEach(([name, parameter], i) => {
+      parameter.requiresGrad = !plan.evaluates && !isFrozen(plan, name, i);
+    });
+    const names = [...this.parameters.keys()];
+    const slots = optimizer.slots.flatMap(({ parameter, m, v, master }, i) => {
+      const name = names[i] as string;
+      const { shape } = parameter.wide;
+      const options = optimizer.options;
+      const buffers = options.kind === "AdamW" ? { m, v } : options.momentum ? { m } : {};
+      return [
+        [name, parameter.wide] as const,
+        [`${name} master`, parameter.wide.dtype === "f32" ? parameter.wide : master] as const,
+        ...Object.entries(buffers).map(
+          ([buffer, data]) =>
+            [`${name} ${buffer}`, { shape, dtype: "f32" as const, data: data.slice() }] as const,
+        ),
+        ...(parameter.mainGrad ? [[`${name} mainGrad`, parameter.mainGrad] as const] : []),
+      ];
+    });
+    return new Map<string, Matrix>([...norms, ...slots]);
+  }
+}

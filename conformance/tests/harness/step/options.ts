@@ -1,0 +1,147 @@
+/** What a training step can be made of, option by option: data from which cases are put together. */
+import type { ActivationName } from "../../../oracle/elementwise/activation.js";
+import type { OptimizerModel } from "../../../oracle/training/optimizers.js";
+import type { StepRecipe } from "../../../oracle/training/recipes.js";
+
+const DELAYED = { kind: "delayed", algorithm: "max", scaling: "default", reduces: true } as const;
+const NVFP4 = { kind: "nvfp4", rht: true, stochastic: true, square: true, fourOverSix: "none" } as const;
+const BLOCK = { kind: "block", format: "E4M3", f32Scales: false, epsilon: 0, square: "w" } as const;
+
+/** Recipes, at their defaults and with every option set. */
+export const RECIPES = {
+  none: undefined,
+  delayed: { ...DELAYED, format: "HYBRID", margin: 0, length: 3 },
+  "delayed, most recent": { ...DELAYED, format: "E4M3", margin: 2, length: 1, algorithm: "most_recent" },
+  current: { kind: "current", format: "HYBRID", pow2: false, epsilon: 0 },
+  "current, E4M3": { kind: "current", format: "E4M3", pow2: true, epsilon: 4 },
+  block: BLOCK,
+  "block, f32 scales": { ...BLOCK, format: "HYBRID", f32Scales: true, epsilon: 1 },
+  "block, square x": { ...BLOCK, square: "x" },
+  "block, square gradients": { ...BLOCK, square: "grad" },
+  "block, no squares": { ...BLOCK, square: "none" },
+  mxfp8: { kind: "mxfp8", format: "E4M3", square: false },
+  "mxfp8, square": { kind: "mxfp8", format: "HYBRID", square: true },
+  nvfp4: NVFP4,
+  "nvfp4, rht alone": { ...NVFP4, stochastic: false, square: false },
+  "nvfp4, stochastic alone": { ...NVFP4, rht: false, square: false },
+  "nvfp4, mse": { ...NVFP4, rht: false, stochastic: false, square: false, fourOverSix: "mse" },
+  "nvfp4, mae": { ...NVFP4, rht: false, stochastic: false, fourOverSix: "mae" },
+  custom: {
+    kind: "custom",
+    specs: {
+      input: { quantizer: "mxfp8", format: "e5m2" },
+      weight: { quantizer: "mxfp6", format: "e3m2", tile: "32x32" },
+      output: { quantizer: "mxfp6", format: "e2m3" },
+      gradOutput: { quantizer: "mxfp4" },
+      gradInput: { quantizer: "mxfp8", format: "e4m3" },
+    },
+  },
+} as const satisfies Record<string, StepRecipe | undefined>;
+
+export type RecipeName = keyof typeof RECIPES;
+
+export const ACTIVATIONS = {
+  gelu: { kind: "gelu", gated: false },
+  qgelu: { kind: "qgelu", gated: false },
+  relu: { kind: "relu", gated: false },
+  srelu: { kind: "srelu", gated: false },
+  silu: { kind: "silu", gated: false },
+  glu: { kind: "sigmoid", gated: true },
+  geglu: { kind: "gelu", gated: true },
+  qgeglu: { kind: "qgelu", gated: true },
+  reglu: { kind: "relu", gated: true },
+  sreglu: { kind: "srelu", gated: true },
+  swiglu: { kind: "silu", gated: true },
+} as const satisfies Record<string, { readonly kind: ActivationName; readonly gated: boolean }>;
+
+export type StepActivation = keyof typeof ACTIVATIONS;
+
+const SGD = {
+  kind: "SGD",
+  learningRate: 0.25,
+  weightDecay: 0,
+  momentum: 0,
+  dampening: 0,
+  nesterov: false,
+} as const;
+const ADAM = {
+  kind: "AdamW",
+  learningRate: 0.125,
+  weightDecay: 0.0625,
+  beta1: 0.9,
+  beta2: 0.99,
+  epsilon: 1e-6,
+  decoupled: true,
+} as const;
+
+export const OPTIMIZERS = {
+  SGD,
+  "SGD with momentum": { ...SGD, momentum: 0.5, dampening: 0.25, weightDecay: 0.125 },
+  "SGD of Nesterov": { ...SGD, momentum: 0.75, nesterov: true },
+  AdamW: ADAM,
+  "Adam with L2": { ...ADAM, decoupled: false },
+} as const satisfies Record<string, OptimizerModel>;
+
+/** How often and in what way the layers are called before each optimizer step; `rewritten`: with other weights than before. */
+export interface MicrobatchCall {
+  readonly isFirstMicrobatch?: boolean;
+  readonly skip?: 0 | 1;
+  readonly rewritten?: boolean;
+}
+
+export const MICROBATCHES = {
+  alone: [{}],
+  two: [{ isFirstMicrobatch: true }, { isFirstMicrobatch: false, rewritten: true }],
+  "two anew": [{ isFirstMicrobatch: true }, { isFirstMicrobatch: true, rewritten: true }],
+  "uncached between": [...[{ isFirstMicrobatch: true }, { rewritten: true }], { isFirstMicrobatch: false }],
+  "kept by a flag": [{ isFirstMicrobatch: true }, { skip: 1, rewritten: true }],
+  "renewed by a flag": [{ isFirstMicrobatch: true }, { skip: 0, rewritten: true }],
+} as const satisfies Record<string, readonly MicrobatchCall[]>;
+
+const MLPS = Object.keys(ACTIVATIONS).map(
+  (activation) => `mlp of ${activation}` as `mlp of ${StepActivation}`,
+);
+
+/** Every option with its values. A case has one of each. */
+export const OPTIONS = {
+  recipe: ["none", "delayed", "current", "block", "mxfp8", "nvfp4", "custom"],
+  /** Which of the recipes of that class. */
+  variant: [0, 1, 2, 3, 4],
+  layer: [
+    ...(["linear", "norm", "normLinear", "returned", "attention", "between"] as const),
+    ...(["activation of silu", "activation of srelu", "gate of glu", "gate of swiglu"] as const),
+    ...MLPS,
+  ],
+  wrap: ["plain", "residual", "recompute", "twice"],
+  around: ["nothing", "before", "behind", "both"],
+  nested: [false, true],
+  normalization: ["LayerNorm", "RMSNorm"],
+  zeroCentered: [false, true],
+  eps: [1e-5, 0.25],
+  bias: [true, false],
+  parameters: ["bf16", "f32", "f16"],
+  input: ["bf16", "f32", "f16"],
+  start: ["constant", "variable", "embedding"],
+  frozen: [
+    "nothing",
+    "weights",
+    "biases",
+    "norms",
+    "all but weights",
+    "all but biases",
+    "all but norms",
+    "drawn",
+    "weights, late",
+  ],
+  fuses: [false, true],
+  savesOriginal: [false, true],
+  microbatches: Object.keys(MICROBATCHES) as readonly (keyof typeof MICROBATCHES)[],
+  optimizer: Object.keys(OPTIMIZERS) as readonly (keyof typeof OPTIMIZERS)[],
+  stepping: ["plain", "clipped", "noop", "scaled"],
+  loss: ["gradient", "crossEntropy", "smoothed", "mse"],
+  causal: [true, false],
+  values: ["ordinary", "outliers", "zeros"],
+} as const;
+
+/** One value of each option. */
+export type StepOptions = { readonly [O in keyof typeof OPTIONS]: (typeof OPTIONS)[O][number] };

@@ -1,0 +1,154 @@
+/** A training step to be tried: options that go together, sizes, and what follows from them for both sides. */
+
+import { words } from "../../../arbitraries/random.js";
+import type { WideName } from "../../../oracle/quantize/quantize.js";
+import type { StepRecipe } from "../../../oracle/training/recipes.js";
+import {
+  MICROBATCHES,
+  type MicrobatchCall,
+  OPTIMIZERS,
+  RECIPES,
+  type RecipeName,
+  type StepActivation,
+  type StepOptions,
+} from "./options.js";
+
+export type CellKind =
+  | ("linear" | "norm" | "normLinear" | "returned" | "attention")
+  | ("between" | "activation" | "gate" | "mlp");
+
+/** One layer, or a few that belong together, from one number of features to another. */
+export interface CellPlan {
+  readonly layer: CellKind;
+  readonly wrap: StepOptions["wrap"];
+  readonly from: number;
+  readonly to: number;
+  /** Features between the two layers of `mlp` and `between`. */
+  readonly middle: number;
+}
+
+/** Options, made to go together, with everything that both sides need to know. */
+export interface StepPlan extends Omit<StepOptions, "recipe" | "layer"> {
+  readonly recipe: RecipeName;
+  /** What that is; none outside of a region. */
+  readonly quantization: StepRecipe | undefined;
+  readonly activation: StepActivation;
+  readonly seed: number;
+  readonly rows: number;
+  readonly features: number;
+  readonly vocabulary: number;
+  readonly cells: readonly CellPlan[];
+  readonly calls: readonly MicrobatchCall[];
+  /** Nothing is recorded, and no scale follows. */
+  readonly evaluates: boolean;
+  readonly steps: number;
+}
+
+/** Of attention: the rows are those of two items. */
+export const HEADS = 2;
+export const BATCH = 2;
+
+/** What products and quantizers of a recipe ask of rows and of features. */
+function units(kind: StepOptions["recipe"]): readonly [rows: number, features: number] {
+  if (kind === "mxfp8" || kind === "custom") return [32, 32];
+  if (kind === "nvfp4") return [16, 16];
+  return kind === "none" ? [2, 2] : [8, 16];
+}
+
+/** The recipe of a class that a number picks. */
+function recipeOf({ recipe, variant }: StepOptions): RecipeName {
+  const names = (Object.keys(RECIPES) as RecipeName[]).filter((name) => name.split(",")[0] === recipe);
+  return names[variant % names.length] as RecipeName;
+}
+
+/** A plan of options, or of the nearest that go together; sizes follow from the seed. */
+export function planOf(options: StepOptions, seed: number, steps = 2): StepPlan {
+  const { wrap, around, start } = options;
+  const name = recipeOf(options);
+  const recipe = RECIPES[name];
+  const [layer, , activation = "gelu"] = options.layer.split(" ") as [CellKind, string?, StepActivation?];
+  // the transform takes bf16 alone; outside of a recipe input and parameters have one type
+  const transformed = recipe?.kind === "nvfp4" && recipe.rht;
+  const parameters = transformed && start === "embedding" ? "bf16" : options.parameters;
+  const input = transformed ? "bf16" : recipe ? options.input : parameters;
+  const savesOriginal = options.savesOriginal && recipe?.kind !== "delayed";
+  const [rowUnit, featureUnit] = units(options.recipe);
+  const draws = words(seed, 8);
+  const times = (at: number, most: number): number => 1 + ((draws[at] as number) % most);
+  const size = (at: number): number => featureUnit * times(at, 32 / featureUnit);
+  const features = size(1);
+  const keeps =
+    wrap === "residual" || wrap === "twice" || ["norm", "returned", "mlp", "activation"].includes(layer);
+  const [before, behind] = ["before", "behind"].map((side) => around === side || around === "both");
+  const from = before ? size(2) : features;
+  const to = keeps ? from : size(3);
+  const plain = { layer: "linear", wrap: "plain", middle: 0 } as const;
+  return {
+    ...{ ...options, recipe: name, activation, parameters, input, savesOriginal },
+    quantization: recipe,
+    seed,
+    rows: rowUnit * times(0, 16 / Math.min(rowUnit, 16)),
+    features,
+    vocabulary: start === "embedding" ? 5 : 0,
+    cells: [
+      ...(before ? [{ ...plain, from: features, to: from }] : []),
+      { layer, wrap, from, to, middle: size(4) },
+      ...(behind ? [{ ...plain, from: to, to: size(5) }] : []),
+    ],
+    calls: MICROBATCHES[options.microbatches],
+    evaluates: false,
+    steps,
+  };
+}
+
+/** Whether the values between two layers can be quantized, whose other copy follows. */
+export function passesCodes({ quantization, evaluates }: StepPlan): boolean {
+  const kind = quantization?.kind;
+  if (evaluates) return kind !== undefined;
+  return kind === "delayed" || kind === "current";
+}
+
+/** Whether parameter `name`, number `i` of the model, is frozen; `late`: between its gradient and the optimizer's step. */
+export function isFrozen({ frozen, seed }: StepPlan, name: string, i: number, late = false): boolean {
+  const kind = /[lL]ayerNorm|norm\./.test(name) ? "norms" : /[bB]ias$/.test(name) ? "biases" : "weights";
+  if (frozen === "nothing") return false;
+  if (frozen === "weights, late") return late && kind === "weights";
+  if (frozen === "drawn") return (words(seed + 77 + i, 1)[0] as number) % 2 === 0;
+  return frozen.startsWith("all but ") ? frozen !== `all but ${kind}` : frozen === kind;
+}
+
+/** Numbers of about `scale` that every wide type holds, as the plan's option has them. */
+export function numbers(
+  { values }: Pick<StepPlan, "values">,
+  seed: number,
+  shape: readonly [rows: number, columns: number],
+  scale = 1,
+): Float32Array {
+  const [rows, columns] = shape;
+  const drawn = words(seed, rows * columns);
+  return Float32Array.from(drawn, (word, i) => {
+    const magnitude = (1 + (word & 127) / 128) * 2 ** -((word >>> 7) & 3) * scale;
+    const value = word >>> 31 ? -magnitude : magnitude;
+    if (values === "outliers") return (word >>> 10) % 37 === 0 ? 64 * value : value;
+    const zero = values === "zeros" && ((word >>> 10) % 3 === 0 || Math.floor(i / columns) % 5 === 1);
+    return zero ? 0 : value;
+  });
+}
+
+/** The types of what flows through the layers. */
+export function flowType({ start, parameters, input }: StepPlan): WideName {
+  return start === "embedding" ? parameters : input;
+}
+
+/** Numbers of a class, one a row. */
+export function classes(seed: number, count: number, below: number): number[] {
+  return Array.from(words(seed, count), (word) => word % below);
+}
+
+export const SMOOTHED = { smoothing: 0.25, ignore: 1 } as const;
+export const GRAD_SCALE = 0.375;
+export const MAX_NORM = 0.5;
+
+export function optimizerOf({ optimizer }: StepPlan) {
+  return OPTIMIZERS[optimizer];
+}

@@ -1,0 +1,36 @@
+/** A plan on both sides. */
+import type { Backend } from "../../../../src/backends/backend.js";
+import type { Matrix } from "../../../oracle/training/matrix.js";
+import { StepLibrary } from "./library.js";
+import { StepModel } from "./model.js";
+import type { StepPlan } from "./plan.js";
+import { difference, type Seen } from "./seen.js";
+
+/** Where a plan's run in the library leaves the model, if anywhere. */
+export function departure(backend: Backend, plan: StepPlan): string | undefined {
+  using library = new StepLibrary(backend, plan);
+  const model = new StepModel(plan, backend.datapath, library.random.offset);
+  for (let step = 0; step < plan.steps; step++) {
+    for (const [call] of plan.calls.entries()) {
+      const found = difference(library.microbatch(step, call), model.microbatch(step, call));
+      if (found) return `step ${step}, call ${call}: ${found}`;
+    }
+    const found = difference(library.step(step), model.step(step));
+    if (found) return `after step ${step}: ${found}`;
+    if (library.random.offset !== model.run.random.offset)
+      return `${library.random.offset} draws; there have to be ${model.run.random.offset}`;
+  }
+  return undefined;
+}
+
+/** All that the model sees of a plan, to the end of its steps. */
+export function modelled(plan: StepPlan, family: Backend["datapath"]): Seen {
+  const model = new StepModel(plan, family, 0n);
+  const seen = new Map<string, Matrix>();
+  for (let step = 0; step < plan.steps; step++) {
+    for (const [call] of plan.calls.entries())
+      for (const [name, x] of model.microbatch(step, call)) seen.set(`${step} ${call} ${name}`, x);
+    for (const [name, x] of model.step(step)) seen.set(`${step} ${name}`, x);
+  }
+  return seen;
+}

@@ -1,0 +1,66 @@
+/** What test files share: backends whose memory is counted after every test, and laws as tests. */
+import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
+import type { Backend } from "../../../src/backends/backend.js";
+import { type OpenOptions, openBackend } from "../../../src/backends/open.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import { assertSameAnswer, LAWS } from "../../laws/laws.js";
+import { GuardedBackend } from "../../operations/guarded.js";
+import type { Answer } from "../../operations/operation.js";
+import { backendSubject, type OperationName, ORACLE } from "../../operations/operations.js";
+
+/** A reference for this file, poisoned and fenced. After every test nothing may live on it. */
+export function useBackend(options: OpenOptions = { threads: 1 }): () => Backend {
+  const opened: Backend[] = [];
+  const current = (): Backend => opened[0] as Backend;
+  beforeAll(async () => {
+    opened.push(new GuardedBackend(await openBackend("wasm", options)));
+  });
+  afterEach(() => {
+    expect(current().memoryUse()).toMatchObject({ live: 0, blocks: 0 });
+  });
+  afterAll(() => current().dispose());
+  return current;
+}
+
+/** References of 1, 2 and 3 threads. */
+export function useThreads(): () => readonly Backend[] {
+  const each = [1, 2, 3].map((threads) => useBackend({ threads }));
+  return () => each.map((current) => current());
+}
+
+/** A test that `run` gives the same bits on all backends. */
+export function sameOnAll(
+  name: string,
+  backends: () => readonly Backend[],
+  run: (b: Backend) => Answer,
+): void {
+  scoped(name, () => {
+    const [first = {}, ...others] = backends().map(run);
+    expect(Object.keys(first)).not.toEqual([]);
+    for (const other of others) assertSameAnswer(other, first);
+  });
+}
+
+/** A test that leaves nothing behind. */
+export function scoped(name: string, body: () => void): void {
+  it(name, () => {
+    using _scope = new Scope();
+    body();
+  });
+}
+
+/** Every law of these operations as a test of a backend against the oracles. */
+export function describeLaws(
+  backend: () => Backend,
+  operations: readonly OperationName[],
+  { runs, seed }: { readonly runs: number; readonly seed: number },
+): void {
+  describe("laws", () => {
+    for (const law of LAWS.filter(({ operation }) => operations.includes(operation))) {
+      it(`${law.operation}: ${law.name}`, async () => {
+        const result = await law.check(backendSubject(backend()), ORACLE, { runs, seed });
+        expect(result).toEqual({ runs, declined: [], failure: undefined });
+      });
+    }
+  });
+}

@@ -1,0 +1,128 @@
+/** The inputs that TransformerEngine was asked about, as scripts/witness/te_draws.py draws them: bit patterns, by integers alone. */
+import { elementCount, type Shape, type WideDType } from "../../../../src/tensor/shape.js";
+
+export type DrawKind = "bell" | "small" | "wide" | "edges" | "signs";
+
+/** Bit patterns of f32; the upper half of each is the bf16 pattern. */
+const SPECIALS = [
+  0x00000000, 0x80000000, 0x00010000, 0x807f0000, 0x00800000, 0x7f7f0000, 0xff7f0000, 0x3f800000, 0x7f800000,
+  0xff800000, 0x7fc00000,
+];
+const HALF_SPECIALS = [
+  0x0000, 0x8000, 0x0001, 0x83ff, 0x0400, 0x7bff, 0xfbff, 0x3c00, 0x7c00, 0xfc00, 0x7e00,
+];
+/** Where the largest finite value, infinity and NaN stand in both. */
+const LARGEST = 5;
+const INFINITY = 8;
+const NAN = 10;
+const TILE = 128;
+
+/** murmur3's finalizer of seed + i * 0x9e3779b9. */
+function wordAt(seed: number, i: number): number {
+  let x = (seed + Math.imul(i, 0x9e3779b9)) >>> 0;
+  x = Math.imul(x ^ (x >>> 16), 0x85ebca6b);
+  x = Math.imul(x ^ (x >>> 13), 0xc2b2ae35);
+  return (x ^ (x >>> 16)) >>> 0;
+}
+
+const float = new Float32Array(1);
+const bits = new Uint32Array(float.buffer);
+
+function bitsOf(value: number): number {
+  float[0] = value;
+  return bits[0] as number;
+}
+
+/** Round to nearest, ties to even; no NaN comes here. */
+function toBf16(pattern: number): number {
+  return (pattern + 0x7fff + ((pattern >>> 16) & 1)) >>> 16;
+}
+
+/** Of a value of at most ten significant bits that is no f16 subnormal. */
+function toF16(pattern: number): number {
+  const magnitude = pattern & 0x7fffffff;
+  if (magnitude === 0) return pattern >>> 16;
+  return ((pattern >>> 31) << 15) | ((magnitude >>> 13) - ((127 - 15) << 10));
+}
+
+/** The four bytes of a word, added and centred, over 128: nearly normal, of deviation 1.15. */
+function bell(word: number, factor: number, dtype: WideDType): number {
+  const sum = (word & 0xff) + ((word >>> 8) & 0xff) + ((word >>> 16) & 0xff) + (word >>> 24) - 510;
+  const pattern = bitsOf((sum / 128) * factor);
+  return dtype === "f32" ? pattern : dtype === "bf16" ? toBf16(pattern) : toF16(pattern);
+}
+
+/** Signs, significands and sixteen binades around 1, at random. */
+function wide(word: number, dtype: WideDType): number {
+  const [binade, sign] = [(word >>> 8) & 15, word >>> 31];
+  if (dtype === "f16") return (sign << 15) | ((binade + 7) << 10) | ((word >>> 16) & 0x3ff);
+  const high = (sign << 15) | ((binade + 119) << 7) | ((word >>> 16) & 0x7f);
+  if (dtype === "bf16") return high;
+  return ((high << 16) | (Math.imul(word, 0x85ebca6b) >>> 16)) >>> 0;
+}
+
+/** Any bit pattern, specials and ordinary values side by side, and tiles of 128x128 of one kind. */
+function edge(word: number, dtype: WideDType, row: number, column: number): number {
+  const half = dtype === "f16";
+  const special = (i: number): number => {
+    const from = half ? HALF_SPECIALS : SPECIALS;
+    const pattern = from[i] as number;
+    return dtype === "bf16" ? pattern >>> 16 : pattern;
+  };
+  const sign = dtype === "f32" ? (word >>> 31) * 2 ** 31 : (word >>> 31) << 15;
+  switch (((row >>> 7) * 5 + (column >>> 7) * 3) % 8) {
+    case 1:
+      return sign;
+    case 2:
+      return special(NAN);
+    case 4:
+      return sign + (word & 3);
+    case 5:
+      return sign + special(LARGEST);
+    case 7:
+      return row % TILE === 0 && column % TILE === 0 ? special(INFINITY) : wide(word, dtype);
+  }
+  const kind = word & 7;
+  if (kind === 0) return special((word >>> 3) % SPECIALS.length);
+  if (kind > 2) return wide(word, dtype);
+  const mixed = Math.imul(word, 0x9e3779b1) >>> 0;
+  return dtype === "f32" ? mixed : mixed >>> 16;
+}
+
+/** Rows of +2^k and -2^k in equal numbers: their mean is 0 and their norm exact. */
+function signed(first: number, dtype: WideDType, column: number): number {
+  let chosen = column & 15 & (1 + ((first >>> 4) % 15));
+  let odd = 0;
+  for (; chosen > 0; chosen &= chosen - 1) odd ^= 1;
+  const pattern = odd * 2 ** 31 + ((125 + (first % 5)) << 23);
+  return dtype === "f32" ? pattern : pattern >>> 16;
+}
+
+/** Bit patterns of `shape`, row-major, as `Tensor.data()` has them in that type. */
+export function draw(
+  kind: DrawKind,
+  dtype: WideDType,
+  seed: number,
+  shape: Shape,
+): Uint16Array | Float32Array {
+  const count = elementCount(shape);
+  const columns = shape.at(-1) ?? 1;
+  const at = (i: number): number => {
+    const word = wordAt(seed, i);
+    const column = i % columns;
+    switch (kind) {
+      case "bell":
+        return bell(word, 1, dtype);
+      case "small":
+        return bell(word, 1 / 16, dtype);
+      case "wide":
+        return wide(word, dtype);
+      case "edges":
+        return edge(word, dtype, (i - column) / columns, column);
+      case "signs":
+        return signed(wordAt(seed, i - column), dtype, column);
+    }
+  };
+  if (dtype !== "f32") return Uint16Array.from({ length: count }, (_, i) => at(i));
+  return new Float32Array(Uint32Array.from({ length: count }, (_, i) => at(i)).buffer);
+}

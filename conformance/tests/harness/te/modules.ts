@@ -1,0 +1,199 @@
+/** Programs of modules that TransformerEngine ran, run again by ours: results under its names, in the order of its record. */
+import {
+  add,
+  autocast,
+  type Backend,
+  DelayedScaling,
+  Float8BlockScaling,
+  Float8CurrentScaling,
+  LayerNormLinear,
+  LayerNormMLP,
+  Linear,
+  type MLPActivation,
+  type Module,
+  type Normalization,
+  type Recipe,
+  Scope,
+  type Shape,
+  type Tensor,
+  tensor,
+  Variable,
+  type VariableLike,
+  zeros,
+} from "../../../../src/index.js";
+import { type DrawKind, draw } from "./draws.js";
+import type { RecordedResult } from "./recorded.js";
+
+export interface ModuleCase {
+  readonly module: "Linear" | "LayerNormLinear" | "LayerNormMLP";
+  readonly recipe: keyof typeof RECIPES;
+  readonly tokens: number;
+  readonly in: number;
+  readonly hidden?: number;
+  readonly out: number;
+  readonly seed: number;
+  readonly bias: boolean;
+  readonly mainGrads: boolean;
+  readonly microbatches: number;
+  readonly iterations: number;
+  readonly kind: DrawKind;
+  readonly normalization?: Normalization;
+  readonly zeroCentered?: boolean;
+  readonly activation?: MLPActivation;
+  readonly results: readonly RecordedIteration[];
+}
+
+export interface RecordedIteration {
+  readonly microbatches: readonly Readonly<Record<string, RecordedResult>>[];
+  readonly forward?: RecordedState;
+  readonly backward?: RecordedState;
+}
+
+interface RecordedState {
+  readonly scale: RecordedResult;
+  readonly history: RecordedResult;
+}
+
+const RECIPES = {
+  bf16: undefined,
+  delayed: new DelayedScaling({ amaxHistoryLen: 3, reduceAmax: false }),
+  "delayed-recent": new DelayedScaling({
+    amaxHistoryLen: 4,
+    amaxComputeAlgo: "most_recent",
+    margin: 1,
+    reduceAmax: false,
+  }),
+  "delayed-e4m3": new DelayedScaling({ format: "E4M3", amaxHistoryLen: 1, reduceAmax: false }),
+  current: new Float8CurrentScaling(),
+  block: new Float8BlockScaling(),
+} as const satisfies Readonly<Record<string, Recipe | undefined>>;
+
+interface Layer extends Module {
+  forward(input: VariableLike, call: { readonly isFirstMicrobatch?: boolean | undefined }): Variable;
+}
+
+function layerOf(backend: Backend, given: ModuleCase): Layer {
+  const { bias, mainGrads, normalization = "LayerNorm", zeroCentered = false, activation = "gelu" } = given;
+  const options = { bias, fuseWgradAccumulation: mainGrads };
+  const normed = { ...options, normalization, zeroCenteredGamma: zeroCentered, eps: 0 };
+  switch (given.module) {
+    case "Linear":
+      return new Linear(backend, given.in, given.out, options);
+    case "LayerNormLinear":
+      return new LayerNormLinear(backend, given.in, given.out, normed);
+    case "LayerNormMLP":
+      return new LayerNormMLP(backend, given.in, given.hidden ?? 0, { ...normed, activation });
+  }
+}
+
+/** `layerNormWeight` as `layer_norm_weight`. */
+function theirName(name: string): string {
+  return name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+}
+
+/** The parameters in the order of TransformerEngine's names. */
+function parametersOf(layer: Module) {
+  const named = [...layer.namedParameters()].map(
+    ([name, parameter]) => [theirName(name), parameter] as const,
+  );
+  return named.sort(([a], [b]) => (a < b ? -1 : 1));
+}
+
+/**
+ * Where TransformerEngine adds to a main gradient, cuBLASLt's FP8 kernels round the product to f32 first; ours are kept from that
+ * (datapath.md §2). Here the product is taken alone and added, which rounds twice as theirs do.
+ */
+const ROUNDED_TWICE: readonly ModuleCase["recipe"][] = [
+  "delayed",
+  "delayed-recent",
+  "delayed-e4m3",
+  "current",
+];
+
+/** What one forward and backward pass gives, by TransformerEngine's names. */
+export type MicrobatchResults = ReadonlyMap<string, Tensor>;
+
+export interface IterationResults {
+  readonly microbatches: readonly MicrobatchResults[];
+  /** Scales, then amax histories, of each pass of delayed scaling: [slots] and [length, slots]. */
+  readonly forward?: StateResults | undefined;
+  readonly backward?: StateResults | undefined;
+}
+
+export interface StateResults {
+  readonly scale: Float32Array;
+  readonly history: Float32Array;
+}
+
+/** The states of several products side by side, as TransformerEngine keeps those of one module. */
+function statesOf(layer: Module, pass: "forward" | "backward"): StateResults | undefined {
+  const snapshots = [...layer.namedQuantizations().values()].map((each) => each.snapshotSync()?.[pass]);
+  if (snapshots.some((each) => each === undefined)) return undefined;
+  const states = snapshots.map((each) => each as NonNullable<typeof each>);
+  const scale = Float32Array.from(states.flatMap((state) => [...state.scale]));
+  const rows = (states[0]?.amaxHistory.length ?? 0) / (states[0]?.scale.length ?? 1);
+  const row = (i: number): number[] =>
+    states.flatMap((state) => [
+      ...state.amaxHistory.subarray(i * state.scale.length, (i + 1) * state.scale.length),
+    ]);
+  return { scale, history: Float32Array.from(Array.from({ length: rows }, (_, i) => row(i)).flat()) };
+}
+
+/** Runs the program; `seen` is given each iteration's results while they live. */
+export async function runModule(
+  backend: Backend,
+  given: ModuleCase,
+  seen: (results: IterationResults, iteration: number) => Promise<void>,
+): Promise<void> {
+  using layer = layerOf(backend, given);
+  const bits = (kind: DrawKind, seed: number, shape: Shape): Tensor<"bf16"> =>
+    tensor(backend, draw(kind, "bf16", seed, shape), shape, "bf16");
+  const parameters = parametersOf(layer);
+  const isFused = (name: string): boolean =>
+    given.mainGrads && name.includes("weight") && !name.includes("layer_norm");
+  for (const [name, parameter] of parameters)
+    if (isFused(name)) parameter.mainGrad = zeros(backend, "f32", parameter.shape);
+  for (let iteration = 0; iteration < given.iterations; iteration++) {
+    using scope = new Scope();
+    const base = given.seed + 100 * iteration;
+    parameters.forEach(([name, parameter], i) => {
+      const kind = name.includes("layer_norm") ? "bell" : "small";
+      parameter.tensor.write(draw(kind, "bf16", base + 10 + i, parameter.shape));
+    });
+    const microbatches = Array.from({ length: given.microbatches }, (_, index): MicrobatchResults => {
+      const x = new Variable(bits(given.kind, base + 50 + 2 * index, [given.tokens, given.in]), true);
+      const dy = bits("bell", base + 51 + 2 * index, [given.tokens, given.out]);
+      const recipe = RECIPES[given.recipe];
+      const call = given.microbatches === 1 ? {} : { isFirstMicrobatch: index === 0 };
+      const y = autocast({ enabled: recipe !== undefined, ...(recipe ? { recipe } : {}) }, () =>
+        layer.forward(x, call),
+      );
+      const out = y.tensor.clone();
+      const before = new Map<string, Tensor>();
+      for (const [name, { mainGrad }] of parameters) {
+        if (!mainGrad || index === 0 || !ROUNDED_TWICE.includes(given.recipe)) continue;
+        before.set(name, mainGrad.clone());
+        mainGrad.write(new Float32Array(mainGrad.size));
+      }
+      y.backward(dy);
+      for (const [name, { mainGrad }] of parameters) {
+        const sum = before.get(name);
+        if (mainGrad && sum) add(sum, mainGrad, { out: mainGrad });
+      }
+      const results = new Map<string, Tensor>([
+        ["y", out],
+        ["dx", (x.grad as Tensor).clone()],
+      ]);
+      for (const [name, parameter] of parameters) {
+        const grad = isFused(name) ? parameter.mainGrad : parameter.grad;
+        results.set(`d ${name}`, (grad as Tensor).clone());
+        parameter.zeroGrad();
+      }
+      x.zeroGrad();
+      return results;
+    });
+    const states = { forward: statesOf(layer, "forward"), backward: statesOf(layer, "backward") };
+    await seen({ microbatches, ...states }, iteration);
+    scope.dispose();
+  }
+}

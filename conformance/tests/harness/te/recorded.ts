@@ -1,0 +1,109 @@
+/** What TransformerEngine gave, as scripts/witness/te_vectors.py records it, and how results compare with it. */
+import { createHash } from "node:crypto";
+import { readFileSync } from "node:fs";
+import type { Tensor } from "../../../../src/index.js";
+
+export interface Origin {
+  readonly version: string;
+  readonly gpu: string;
+}
+
+/** A result: its bits whole in base64, or their SHA-256 and the first of them. */
+export interface RecordedResult {
+  readonly type: "u8" | "bf16" | "f16" | "f32";
+  readonly shape: readonly number[];
+  readonly sha256?: string;
+  readonly first?: string;
+  readonly bits?: string;
+}
+
+export function readWitness<Case>(what: "quantizations" | "nvfp4" | "functions" | "modules"): {
+  readonly origin: Origin;
+  readonly cases: readonly Case[];
+} {
+  const path = new URL(`../../../vectors/te-${what}.json`, import.meta.url);
+  const { origin, [what]: cases } = JSON.parse(readFileSync(path, "utf8"));
+  return { origin, cases };
+}
+
+const CANONICAL = { bf16: 0x7fff, f16: 0x7fff, f32: 0x7fffffff } as const;
+/** The bits of infinity, above which a magnitude is a NaN. */
+const INFINITIES = { bf16: 0x7f80, f16: 0x7c00, f32: 0x7f800000 } as const;
+
+/** The bytes of a tensor, each NaN of a wide type made canonical. */
+export async function canonicalBytes(x: Tensor): Promise<Uint8Array> {
+  const { buffer, byteOffset, byteLength } = await x.data();
+  const bytes = new Uint8Array(buffer, byteOffset, byteLength).slice();
+  const { dtype } = x;
+  if (dtype !== "bf16" && dtype !== "f16" && dtype !== "f32") return bytes;
+  const view = dtype === "f32" ? new Uint32Array(bytes.buffer) : new Uint16Array(bytes.buffer);
+  const magnitude = CANONICAL[dtype];
+  for (let i = 0; i < view.length; i++)
+    if (((view[i] as number) & magnitude) > INFINITIES[dtype]) view[i] = magnitude;
+  return bytes;
+}
+
+/** The recorded bytes, where they were recorded whole. */
+export function recordedBytes({ bits }: RecordedResult): Uint8Array {
+  if (bits === undefined) throw new Error("this result was recorded as a hash");
+  return new Uint8Array(Buffer.from(bits, "base64"));
+}
+
+/** How far the values of a result lie from the recorded ones, in units of the last place of their type. */
+export interface Distances {
+  readonly elements: number;
+  readonly differing: number;
+  /** More than one unit away. */
+  readonly further: number;
+  readonly most: number;
+}
+
+/** The place of a number's bits among those of its type in the order of values; both zeros have one. */
+function placeOf(bits: number, sign: number): number {
+  return bits & sign ? -(bits ^ sign) : bits;
+}
+
+/** The distances between two results of one type, NaN being at its own place. Throws where only one of two is a NaN. */
+export function distancesOf(bytes: Uint8Array, recorded: RecordedResult): Distances {
+  const { type } = recorded;
+  if (type === "u8") throw new Error("codes have no distance");
+  const theirs = recordedBytes(recorded);
+  const wide = type === "f32";
+  const view = (of: Uint8Array): Uint16Array | Int32Array =>
+    wide ? new Int32Array(of.slice().buffer) : new Uint16Array(of.slice().buffer);
+  const [ours, given] = [view(bytes), view(theirs)];
+  let [differing, further, most] = [0, 0, 0];
+  ours.forEach((bits, i) => {
+    const other = given[i] as number;
+    if (bits === other) return;
+    if (bits === CANONICAL[type] || other === CANONICAL[type])
+      throw new Error(
+        `element ${i} is ${bits.toString(16)}, recorded is ${other.toString(16)}: one of them a NaN`,
+      );
+    const sign = wide ? 1 << 31 : 0x8000;
+    const distance = Math.abs(placeOf(bits, sign) - placeOf(other, sign));
+    differing++;
+    if (distance > 1) further++;
+    most = Math.max(most, distance);
+  });
+  return { elements: ours.length, differing, further, most };
+}
+
+/** Several distances as one. */
+export function together(all: readonly Distances[]): Distances {
+  const sum = (of: (each: Distances) => number): number => all.reduce((total, each) => total + of(each), 0);
+  return {
+    elements: sum(({ elements }) => elements),
+    differing: sum(({ differing }) => differing),
+    further: sum(({ further }) => further),
+    most: all.reduce((largest, { most }) => Math.max(largest, most), 0),
+  };
+}
+
+/** What the result is in the record's own terms: to be compared with the record as it is. */
+export function asRecorded(bytes: Uint8Array, like: RecordedResult): RecordedResult {
+  const { type, shape } = like;
+  if (like.bits !== undefined) return { type, shape, bits: Buffer.from(bytes).toString("base64") };
+  const sha256 = createHash("sha256").update(bytes).digest("hex");
+  return { type, shape, sha256, first: Buffer.from(bytes.subarray(0, 16)).toString("hex") };
+}

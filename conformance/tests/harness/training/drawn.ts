@@ -1,0 +1,132 @@
+/** Small training runs of drawn models, recipes and optimizers. */
+import { createHash } from "node:crypto";
+import * as fc from "fast-check";
+import { autocast } from "../../../../src/autocast/autocast.js";
+import type { Backend } from "../../../../src/backends/backend.js";
+import { mseLoss } from "../../../../src/functional/loss.js";
+import { LayerNormLinear } from "../../../../src/modules/layer-norm-linear.js";
+import { LayerNormMLP } from "../../../../src/modules/layer-norm-mlp.js";
+import { Linear } from "../../../../src/modules/linear.js";
+import { wideTensor } from "../../../../src/modules/parameter.js";
+import { quantizedModelInit } from "../../../../src/modules/quantized-init.js";
+import { type Layer, Sequential } from "../../../../src/modules/sequential.js";
+import { AdamW } from "../../../../src/optimizers/adamw.js";
+import type { Optimizer } from "../../../../src/optimizers/optimizer.js";
+import { SGD } from "../../../../src/optimizers/sgd.js";
+import { RandomState } from "../../../../src/quantizers/quantizer.js";
+import { normal } from "../../../../src/random.js";
+import type { Variable } from "../../../../src/tape/variable.js";
+import { Scope } from "../../../../src/tensor/scope.js";
+import { RECIPES_UNDER_TEST, type RecipeName, stateOf } from "./run.js";
+
+const ROWS = 32;
+const FEATURES = 32;
+
+const LAYERS = ["linear", "bare", "norm", "mlp"] as const;
+const OPTIMIZERS = ["sgd", "momentum", "adamw"] as const;
+
+/** What is trained, and how. */
+export interface DrawnPlan {
+  readonly recipe: RecipeName;
+  readonly layers: readonly (typeof LAYERS)[number][];
+  readonly optimizer: (typeof OPTIMIZERS)[number];
+  readonly dtype: "bf16" | "f32";
+  /** Weights are quantized from the beginning. */
+  readonly quantized: boolean;
+  readonly seed: bigint;
+}
+
+export function drawnPlans(recipe: RecipeName): fc.Arbitrary<DrawnPlan> {
+  return fc.record({
+    recipe: fc.constant(recipe),
+    layers: fc.array(fc.constantFrom(...LAYERS), { minLength: 1, maxLength: 3 }),
+    optimizer: fc.constantFrom(...OPTIMIZERS),
+    dtype: fc.constantFrom("bf16", "f32"),
+    quantized: recipe === "bf16" ? fc.constant(false) : fc.boolean(),
+    seed: fc.bigInt({ min: 0n, max: 2n ** 64n - 1n }),
+  });
+}
+
+/** A run of a plan, which `seed` begins. */
+export class DrawnRun {
+  readonly random: RandomState;
+  readonly model: Sequential;
+  readonly optimizer: Optimizer;
+
+  constructor(
+    readonly backend: Backend,
+    readonly plan: DrawnPlan,
+    seed = plan.seed,
+  ) {
+    this.random = new RandomState(seed);
+    const recipe = RECIPES_UNDER_TEST[plan.recipe]?.();
+    const make = (): Sequential => new Sequential(backend, ...plan.layers.map((kind) => this.#layer(kind)));
+    this.model = quantizedModelInit({ enabled: plan.quantized, ...(recipe ? { recipe } : {}) }, make);
+    this.optimizer =
+      plan.optimizer === "adamw"
+        ? new AdamW(this.model, { learningRate: 0.01, weightDecay: 0.01 })
+        : new SGD(this.model, { learningRate: 0.1, momentum: plan.optimizer === "momentum" ? 0.9 : 0 });
+  }
+
+  #layer(kind: DrawnPlan["layers"][number]): Layer {
+    const { backend, random } = this;
+    const options = { dtype: this.plan.dtype, random };
+    switch (kind) {
+      case "linear":
+        return new Linear(backend, FEATURES, FEATURES, options);
+      case "bare":
+        return new Linear(backend, FEATURES, FEATURES, { ...options, bias: false });
+      case "norm":
+        return new LayerNormLinear(backend, FEATURES, FEATURES, options);
+      default:
+        return new LayerNormMLP(backend, FEATURES, 2 * FEATURES, { ...options, activation: "swiglu" });
+    }
+  }
+
+  /** The loss of step `step`, of inputs and targets that follow from its number. */
+  loss(step: number): Variable {
+    const { backend, plan, model } = this;
+    // NVFP4's transform takes no other type
+    const dtype = plan.recipe === "nvfp4" ? "bf16" : plan.dtype;
+    const drawn = (seed: bigint) =>
+      wideTensor(
+        backend,
+        normal({ seed, offset: BigInt(step) }, ROWS * FEATURES, 1),
+        [ROWS, FEATURES],
+        dtype,
+      );
+    return mseLoss(model.forward(drawn(1n)), drawn(2n));
+  }
+
+  /** Steps [begin, end): the loss of each, and a hash of all state after it. */
+  train(begin: number, end: number): readonly string[] {
+    return Array.from({ length: end - begin }, (_, i) => {
+      using _scope = new Scope();
+      const recipe = RECIPES_UNDER_TEST[this.plan.recipe]?.();
+      const region = recipe ? { recipe } : { enabled: false };
+      const loss = autocast(region, () => this.loss(begin + i));
+      loss.backward();
+      this.optimizer.step();
+      this.optimizer.zeroGrad();
+      return `${loss.tensor.dataSync()} ${this.state()}`;
+    });
+  }
+
+  /** A hash of everything that decides what comes next. */
+  state(): string {
+    const { seed, offset } = this.random;
+    const hash = createHash("sha256").update(`${seed} ${offset}`);
+    for (const { steps } of this.optimizer.slots.values()) hash.update(`${steps} `);
+    for (const [name, bytes] of stateOf(this)) hash.update(name).update(bytes);
+    return hash.digest("hex");
+  }
+
+  dispose(): void {
+    this.optimizer.dispose();
+    this.model.dispose();
+  }
+
+  [Symbol.dispose](): void {
+    this.dispose();
+  }
+}

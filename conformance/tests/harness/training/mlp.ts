@@ -1,0 +1,47 @@
+/** A classifier of handwritten digits: three linear layers. */
+import type { Backend } from "../../../../src/backends/backend.js";
+import { activation } from "../../../../src/functional/elementwise.js";
+import { crossEntropyLoss } from "../../../../src/functional/loss.js";
+import { Linear } from "../../../../src/modules/linear.js";
+import { Sequential } from "../../../../src/modules/sequential.js";
+import { encode } from "../../../../src/ops/cast/cast.js";
+import { tensor } from "../../../../src/ops/create.js";
+import { SGD } from "../../../../src/optimizers/sgd.js";
+import type { RandomState } from "../../../../src/quantizers/quantizer.js";
+import { permutation } from "../../../../src/random.js";
+import type { Variable } from "../../../../src/tape/variable.js";
+import { loadDigits, PIXELS } from "./digits.js";
+
+const DIGITS = 4096;
+const BATCH = 128;
+const HIDDEN = [256, 128] as const;
+/** Ten are digits. */
+const CLASSES = 32;
+
+let digits: ReturnType<typeof loadDigits> | undefined;
+
+/** Batches go through all digits in an order that each round draws anew. */
+export function mlp(backend: Backend, random: RandomState) {
+  const loaded = digits ?? loadDigits(DIGITS);
+  digits = loaded;
+  const linear = (from: number, to: number): Linear => new Linear(backend, from, to, { random });
+  const relu = (x: Variable): Variable => activation(x, "relu");
+  const layers = [linear(PIXELS, HIDDEN[0]), relu, linear(...HIDDEN), relu, linear(HIDDEN[1], CLASSES)];
+  const model = new Sequential(backend, ...layers);
+  const optimizer = new SGD(model, { learningRate: 0.1, momentum: 0.9, weightDecay: 1e-4 });
+  return {
+    model,
+    optimizer,
+    loss(step: number): Variable {
+      const [round, place] = [Math.floor((step * BATCH) / DIGITS), (step * BATCH) % DIGITS];
+      const order = permutation({ seed: 1n, offset: BigInt(round) }, DIGITS).subarray(place, place + BATCH);
+      const images = new Float32Array(BATCH * PIXELS);
+      const labels = Int32Array.from(order, (from) => loaded.labels[from] as number);
+      order.forEach((from, row) => {
+        images.set(loaded.images.subarray(from * PIXELS, (from + 1) * PIXELS), row * PIXELS);
+      });
+      const x = encode(tensor(backend, images, [BATCH, PIXELS]), { format: "bf16", overflow: "nonfinite" });
+      return crossEntropyLoss(model.forward(x), tensor(backend, labels, [BATCH], "i32"));
+    },
+  };
+}

@@ -1,0 +1,102 @@
+/** A language model of bytes: two blocks of a transformer. */
+import { readFileSync } from "node:fs";
+import type { Backend } from "../../../../src/backends/backend.js";
+import { dotProductAttention } from "../../../../src/functional/attention.js";
+import { add } from "../../../../src/functional/elementwise.js";
+import { crossEntropyLoss } from "../../../../src/functional/loss.js";
+import { Embedding } from "../../../../src/modules/embedding.js";
+import { LayerNormLinear } from "../../../../src/modules/layer-norm-linear.js";
+import { LayerNormMLP } from "../../../../src/modules/layer-norm-mlp.js";
+import { Linear } from "../../../../src/modules/linear.js";
+import { Module } from "../../../../src/modules/module.js";
+import { tensor } from "../../../../src/ops/create.js";
+import { AdamW } from "../../../../src/optimizers/adamw.js";
+import type { RandomState } from "../../../../src/quantizers/quantizer.js";
+import { randomWords } from "../../../../src/random.js";
+import type { Variable } from "../../../../src/tape/variable.js";
+import type { Tensor } from "../../../../src/tensor/tensor.js";
+
+const VOCABULARY = 128;
+const FEATURES = 64;
+const HEADS = 2;
+const LENGTH = 64;
+const BATCH = 4;
+const BLOCKS = 2;
+
+interface Made {
+  readonly random: RandomState;
+}
+
+class Block extends Module {
+  readonly #qkv: LayerNormLinear;
+  readonly #project: Linear;
+  readonly #mlp: LayerNormMLP;
+
+  constructor(backend: Backend, options: Made) {
+    super(backend, options);
+    this.#qkv = this.addModule("qkv", new LayerNormLinear(backend, FEATURES, 3 * FEATURES, options));
+    this.#project = this.addModule("project", new Linear(backend, FEATURES, FEATURES, options));
+    const form = { ...options, activation: "swiglu", normalization: "RMSNorm", bias: false } as const;
+    this.#mlp = this.addModule("mlp", new LayerNormMLP(backend, FEATURES, 2 * FEATURES, form));
+  }
+
+  forward(x: Variable): Variable {
+    const attended = dotProductAttention(this.#qkv.forward(x), { heads: HEADS });
+    const between = add(x, this.#project.forward(attended));
+    return add(between, this.#mlp.forward(between));
+  }
+}
+
+class Model extends Module {
+  readonly #tokens: Embedding;
+  readonly #positions: Embedding;
+  readonly #blocks: readonly Block[];
+  readonly #head: LayerNormLinear;
+
+  constructor(backend: Backend, options: Made) {
+    super(backend, options);
+    this.#tokens = this.addModule("tokens", new Embedding(backend, VOCABULARY, FEATURES, options));
+    this.#positions = this.addModule("positions", new Embedding(backend, LENGTH, FEATURES, options));
+    this.#blocks = Array.from({ length: BLOCKS }, (_, i) =>
+      this.addModule(`block${i}`, new Block(backend, options)),
+    );
+    this.#head = this.addModule("head", new LayerNormLinear(backend, FEATURES, VOCABULARY, options));
+  }
+
+  forward(ids: Tensor, positions: Tensor): Variable {
+    let x = add(this.#tokens.forward(ids), this.#positions.forward(positions));
+    for (const block of this.#blocks) x = block.forward(x);
+    return this.#head.forward(x);
+  }
+}
+
+/** The licence: a text that every copy of the project has, and that does not change. */
+function loadText(): Uint8Array {
+  return new Uint8Array(readFileSync(new URL("../../../../LICENSE", import.meta.url)));
+}
+
+/** Predicts each byte of passages of the text from those before. */
+export function transformer(backend: Backend, random: RandomState) {
+  const text = loadText();
+  const model = new Model(backend, { random });
+  const optimizer = new AdamW(model, { learningRate: 3e-3, weightDecay: 0.01 });
+  return {
+    model,
+    optimizer,
+    maxNorm: 1,
+    loss(step: number): Variable {
+      const starts = Array.from(
+        randomWords({ seed: 2n, offset: BigInt(step) }, BATCH),
+        (word) => word % (text.length - LENGTH - 1),
+      );
+      const passage = (shift: number): Int32Array =>
+        Int32Array.from({ length: BATCH * LENGTH }, (_, i) => {
+          const start = starts[Math.floor(i / LENGTH)] as number;
+          return (text[start + (i % LENGTH) + shift] as number) % VOCABULARY;
+        });
+      const places = Int32Array.from({ length: BATCH * LENGTH }, (_, i) => i % LENGTH);
+      const ids = (of: Int32Array): Tensor => tensor(backend, of, [BATCH, LENGTH], "i32");
+      return crossEntropyLoss(model.forward(ids(passage(0)), ids(places)), ids(passage(1)));
+    },
+  };
+}

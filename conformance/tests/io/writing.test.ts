@@ -1,0 +1,205 @@
+/** Writing files: under whatever names, links, permissions and other writers there are, a file is complete or it is not there. */
+import { spawnSync } from "node:child_process";
+import {
+  chmodSync,
+  linkSync,
+  lstatSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
+import type * as fsPromises from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import * as fc from "fast-check";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { FileError } from "../../../src/errors.js";
+import { SafetensorsFile } from "../../../src/io/safetensors.js";
+import { type PutTensor, writeSafetensors } from "../../../src/io/safetensors-writer.js";
+
+const { faults } = vi.hoisted(() => ({ faults: { taken: 0, calls: [] as string[], fail: "" } }));
+
+/** The file system, with what it is asked for written down, and with faults. */
+vi.mock("node:fs/promises", async (original) => {
+  const real = await original<typeof fsPromises>();
+  const failing = (name: string): void => {
+    faults.calls.push(name);
+    if (faults.fail.split(",").includes(name)) throw Object.assign(new Error("no"), { code: "EIO" });
+  };
+  return {
+    ...real,
+    async open(path: string, flags: string | number, mode?: number) {
+      if (flags === "wx" && faults.taken-- > 0) throw Object.assign(new Error("taken"), { code: "EEXIST" });
+      const handle = await real.open(path, flags, mode);
+      const what = flags === "wx" ? "file" : "folder";
+      const [sync, write] = [handle.sync.bind(handle), handle.write.bind(handle)];
+      const close = handle.close.bind(handle);
+      handle.close = async () => {
+        await close();
+        failing(`close ${what}`);
+      };
+      handle.sync = async () => {
+        failing(`sync ${what}`);
+        return sync();
+      };
+      handle.write = (async (...args: Parameters<typeof write>) => {
+        failing("write");
+        return write(...args);
+      }) as typeof handle.write;
+      return handle;
+    },
+    async rm(...args: Parameters<typeof real.rm>) {
+      failing("rm");
+      return real.rm(...args);
+    },
+    async rename(from: string, to: string) {
+      failing("rename");
+      return real.rename(from, to);
+    },
+  };
+});
+
+let folder = "";
+let path = "";
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), "lockstep-writing-"));
+  path = join(folder, "out.safetensors");
+  Object.assign(faults, { taken: 0, calls: [], fail: "" });
+});
+afterEach(() => rmSync(folder, { recursive: true }));
+
+const plan = { tensors: [{ name: "a", dtype: "U8", shape: [2] }] } as const;
+const put = (write: PutTensor): Promise<void> => write("a", Uint8Array.of(1, 2));
+const write = (to = path): Promise<void> => writeSafetensors(to, plan, put);
+const umask = process.umask();
+
+describe("writing a file", () => {
+  it("does not care for what killed runs left, nor for names that are taken", async () => {
+    for (let i = 0; i < 50; i++) writeFileSync(join(folder, `.lockstep-${process.pid}-${i}.tmp`), "stale");
+    faults.taken = 5;
+    await write();
+    expect(statSync(path).size).toBeGreaterThan(8);
+    expect(readdirSync(folder)).toHaveLength(51);
+    faults.taken = 1000;
+    await expect(write(join(folder, "other"))).rejects.toThrow(FileError);
+    expect(readdirSync(folder)).toHaveLength(51);
+  });
+
+  it("flushes the file, renames it, then flushes the folder", async () => {
+    await write();
+    expect(faults.calls.filter((name) => name !== "write")).toEqual([
+      "sync file",
+      "close file",
+      "rename",
+      "sync folder",
+      "close folder",
+    ]);
+  });
+
+  it.each(["write", "sync file", "close file", "rename"])(
+    "leaves nothing, and the old file alone, where %s fails",
+    async (name) => {
+      writeFileSync(path, "old");
+      faults.fail = name;
+      await expect(write()).rejects.toThrow(/cannot be written/);
+      await expect(write()).rejects.toThrow(FileError);
+      expect(readdirSync(folder)).toEqual(["out.safetensors"]);
+      expect(readFileSync(path, "utf8")).toBe("old");
+    },
+  );
+
+  it("says what went wrong first, also where the unfinished file cannot be removed", async () => {
+    faults.fail = "write,rm";
+    await expect(write()).rejects.toThrow(/cannot be written/);
+    await expect(write()).rejects.toThrow(FileError);
+  });
+
+  it("says so where the folder cannot be flushed", async () => {
+    faults.fail = "sync folder";
+    await expect(write()).rejects.toThrow(/cannot be flushed to the disk/);
+  });
+
+  it("keeps the permissions of a file that it replaces, and is private until then", async () => {
+    await fc.assert(
+      fc.asyncProperty(fc.integer({ min: 0o200, max: 0o777 }), async (bits) => {
+        const mode = bits | 0o200;
+        writeFileSync(path, "old");
+        chmodSync(path, mode);
+        await writeSafetensors(path, plan, async (each) => {
+          const [temporary = ""] = readdirSync(folder).filter((name) => name.endsWith(".tmp"));
+          expect(statSync(join(folder, temporary)).mode & 0o777 & ~mode & 0o077).toBe(0);
+          await put(each);
+        });
+        expect(statSync(path).mode & 0o7777).toBe(mode);
+      }),
+      { numRuns: 40 },
+    );
+    rmSync(path);
+    await write();
+    expect(statSync(path).mode & 0o777).toBe(0o666 & ~umask);
+  });
+
+  it("follows links, to files and to where there is none yet, over folders that are links, and not in circles", async () => {
+    mkdirSync(join(folder, "real"));
+    symlinkSync("real", join(folder, "linked"));
+    symlinkSync("linked/target", join(folder, "first"));
+    symlinkSync("first", join(folder, "second"));
+    for (let round = 0; round < 2; round++) {
+      await write(join(folder, "second"));
+      expect(readdirSync(join(folder, "real"))).toEqual(["target"]);
+      expect(lstatSync(join(folder, "real/target")).isFile()).toBe(true);
+      expect(readlinkSync(join(folder, "second"))).toBe("first");
+    }
+    symlinkSync("circle", join(folder, "circle"));
+    await expect(write(join(folder, "circle"))).rejects.toThrow(/circle/);
+    symlinkSync("no/such", join(folder, "nowhere"));
+    await expect(write(join(folder, "nowhere"))).rejects.toThrow(/no such file or folder/);
+    expect(readdirSync(folder).filter((name) => name.endsWith(".tmp"))).toEqual([]);
+  });
+
+  it("gives a file with several names another one, and leaves the others what they were", async () => {
+    writeFileSync(path, "old");
+    linkSync(path, join(folder, "other"));
+    await write();
+    expect(readFileSync(join(folder, "other"), "utf8")).toBe("old");
+  });
+
+  it("lets any number write one path at a time: the file is one of theirs, whole", async () => {
+    const writers = Array.from({ length: 24 }, (_, i) =>
+      writeSafetensors(path, { tensors: [{ name: "a", dtype: "U8", shape: [4096] }] }, async (each) => {
+        for (let at = 0; at < 4096; at += 512) await each("a", new Uint8Array(512).fill(i), at);
+      }),
+    );
+    await Promise.all(writers);
+    expect(readdirSync(folder)).toEqual(["out.safetensors"]);
+    const file = await SafetensorsFile.open(path);
+    const bytes = await file.read(file.entry("a"));
+    await file.close();
+    expect(new Set(bytes).size).toBe(1);
+  });
+
+  const small = process.platform === "linux" && process.getuid?.() === 0;
+  it.skipIf(!small)(
+    `leaves nothing on a full disk${small ? "" : " (needs root and tmpfs: not tried)"}`,
+    async ({ skip }) => {
+      const disk = join(folder, "disk");
+      mkdirSync(disk);
+      const mounted = spawnSync("mount", ["-t", "tmpfs", "-o", "size=64k", "tmpfs", disk]).status === 0;
+      if (!mounted) return skip("mount was not permitted");
+      try {
+        const large = { tensors: [{ name: "a", dtype: "U8", shape: [1 << 20] }] } as const;
+        const body = (each: PutTensor): Promise<void> => each("a", new Uint8Array(1 << 20));
+        await expect(writeSafetensors(join(disk, "out"), large, body)).rejects.toThrow(/the disk is full/);
+        expect(readdirSync(disk)).toEqual([]);
+      } finally {
+        spawnSync("umount", [disk]);
+      }
+    },
+  );
+});

@@ -1,0 +1,274 @@
+/** The harness itself: that it sees what it is there to see, says it well, and that anyone can use it. */
+import fc from "fast-check";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import type { Backend, Support } from "../../../src/backends/backend.js";
+import { openBackend } from "../../../src/backends/open.js";
+import type { OpArgs, OpName } from "../../../src/backends/ops.js";
+import { ArgumentError, UnsupportedError } from "../../../src/errors.js";
+import { empty } from "../../../src/ops/create.js";
+import {
+  type Answer,
+  assertSame,
+  assertSameBits,
+  backendSubject,
+  compareWith,
+  encodeCase,
+  expectNoLeak,
+  fromCodes,
+  GuardedBackend,
+  MismatchError,
+  ORACLE,
+  PlainTensor,
+  runConformance,
+  type Subject,
+} from "../../index.js";
+
+let backend: Backend;
+beforeAll(async () => {
+  backend = await openBackend("wasm", { threads: 1 });
+});
+afterAll(async () => {
+  expect(backend.memoryUse()).toMatchObject({ live: 0, blocks: 0 });
+  await backend.dispose();
+});
+
+/** The reference with something changed. */
+class Altered extends GuardedBackend {
+  override readonly memory = this.inner.memory;
+
+  constructor(
+    inner: Backend,
+    private readonly change: {
+      readonly name?: Backend["name"];
+      readonly run?: (op: OpName, args: OpArgs[OpName], run: () => void) => void;
+      readonly supports?: (op: OpName) => Support;
+    },
+  ) {
+    super(inner);
+  }
+
+  override get name(): Backend["name"] {
+    return this.change.name ?? this.inner.name;
+  }
+
+  override supports<K extends OpName>(op: K, args: OpArgs[K]): Support {
+    return this.change.supports?.(op) ?? this.inner.supports(op, args);
+  }
+
+  override run<K extends OpName>(op: K, args: OpArgs[K]): void {
+    const run = (): void => this.inner.run(op, args);
+    if (this.change.run) this.change.run(op, args, run);
+    else run();
+  }
+}
+
+const decodeLaw = async (altered: Backend) => {
+  const { ok, laws } = await runConformance({ backend: altered, operations: ["decode"], runs: 60 });
+  return { ok, ...(laws[0] as (typeof laws)[number]) };
+};
+
+describe("comparison", () => {
+  const bits = (...codes: number[]) => fromCodes("f32", [codes.length / 2, 2], codes).data;
+  const compare = (actual: number[], expected: number[]) => () =>
+    assertSameBits(bits(...actual), bits(...expected), { dtype: "f32", shape: [actual.length / 2, 2] });
+
+  it("says how many elements differ, where the first is, both codes and both values", () => {
+    expect(compare([0, 0, 0x3f800000, 0x80000000], [0, 0, 0x40000000, 0])).toThrow(
+      "result: 2 of 4 elements differ, first at [1,0]: 0x3f800000 (1), expected 0x40000000 (2)",
+    );
+  });
+
+  it("tells zeros apart, and no NaN of a wide type from another", () => {
+    expect(compare([0x80000000, 0], [0, 0])).toThrow("0x80000000 (-0), expected 0x00000000 (0)");
+    expect(compare([0x7f800001, 0xffffffff], [0x7fc00000, 0x7fffffff])).not.toThrow();
+    expect(compare([0x7f800000, 0], [0x7f800001, 0])).toThrow(MismatchError);
+  });
+
+  it("takes the NaN codes of a narrow type for different, as only one of them is defined", () => {
+    const code = (value: number) => fromCodes("e4m3", [1], [value]);
+    expect(() => assertSame("codes", code(0xff), code(0x7f))).toThrow("0xff (NaN), expected 0x7f (NaN)");
+  });
+
+  it("counts FP4 by elements, not by bytes", () => {
+    const [ours, theirs] = [0x21, 0x31].map((byte) => fromCodes("e2m1", [1, 2], [byte & 15, byte >> 4]));
+    expect(() => assertSame("codes", ours as PlainTensor, theirs as PlainTensor)).toThrow(
+      "1 of 2 elements differ, first at [0,1]: 0x2 (1), expected 0x3 (1.5)",
+    );
+  });
+
+  it("asks for types and shapes first", () => {
+    const [row, column] = [fromCodes("u8", [1, 2], [1, 2]), fromCodes("u8", [2, 1], [1, 2])];
+    expect(() => assertSame("codes", row, column)).toThrow("codes is u8 [1,2]");
+  });
+});
+
+describe("a backend is caught", () => {
+  it("that forgets to write a result", async () => {
+    const forgetful = new Altered(backend, { run: (op, _, run) => (op === "decode" ? undefined : run()) });
+    expect(await decodeLaw(forgetful)).toMatchObject({ ok: false, failure: { message: /elements differ/ } });
+  });
+
+  it("that writes past the end of a result", async () => {
+    const careless = new Altered(backend, {
+      run(_, args, run) {
+        run();
+        if (!("out" in args)) return;
+        backend.memory.write(args.out.address + args.out.byteLength, Uint8Array.of(0));
+      },
+    });
+    expect(await decodeLaw(careless)).toMatchObject({
+      ok: false,
+      failure: { message: /wrote outside a tensor/ },
+    });
+  });
+
+  it("that keeps memory", async () => {
+    const kept: { dispose(): void }[] = [];
+    const leaking: Subject = {
+      decode(input) {
+        const before = backend.memoryUse();
+        const address = backend.memory.allocate(8);
+        kept.push({ dispose: () => backend.memory.free(address) });
+        const answer = backendSubject(backend).decode(input);
+        expectNoLeak(backend, before);
+        return answer;
+      },
+    };
+    const { laws } = await compareWith(leaking, ORACLE, { runs: 5 });
+    for (const each of kept) each.dispose();
+    expect(laws[0]?.failure?.message).toMatch(/8 bytes in 1 blocks were not given back/);
+  });
+
+  it("that is not the reference, by the reference", async () => {
+    const broken = new Altered(backend, {
+      name: "cuda",
+      run(op, args, run) {
+        run();
+        if (op === "decode" && "out" in args && args.out.byteLength > 0)
+          backend.memory.write(args.out.address, Uint8Array.of(1));
+      },
+    });
+    expect(await decodeLaw(broken)).toMatchObject({ ok: false });
+    expect(await decodeLaw(new Altered(backend, { name: "cuda" }))).toMatchObject({ ok: true });
+  });
+});
+
+describe("a report", () => {
+  const off: Subject = {
+    async decode(input): Promise<Answer> {
+      const { values } = await ORACLE.decode(input);
+      const codes = values?.codes.map((code, i) => (i === 3 ? code ^ 1 : code)) ?? [];
+      return values ? { values: fromCodes(values.dtype, values.shape, codes) } : {};
+    },
+  };
+
+  it("of a failure has a counterexample that its seed and path replay at once", async () => {
+    const { ok, laws } = await compareWith(off, ORACLE, { runs: 100, seed: 5 });
+    const failure = laws[0]?.failure;
+    expect(ok).toBe(false);
+    expect(failure?.message).toMatch(/first at \[3\]/);
+    const replay = { law: laws[0]?.law ?? "", path: failure?.path ?? "" };
+    const again = await compareWith(off, ORACLE, { runs: 100, seed: failure?.seed ?? 0, replay });
+    expect(again.laws[0]?.failure?.counterexample).toBe(failure?.counterexample);
+    expect(again.laws[0]).toMatchObject({ runs: 1, failure: { shrinks: 0 } });
+  });
+
+  it("counts what was declined, with reasons, and not as run", async () => {
+    const picky = new Altered(backend, {
+      supports: (op) => (op === "decode" ? { ok: false, reason: "not today" } : { ok: true, agrees: "bits" }),
+    });
+    const declined = [{ reason: "decode: not today", count: 60 }];
+    expect(await decodeLaw(picky)).toMatchObject({ ok: true, runs: 0, declined });
+  });
+
+  it("is the same for the same seed, whose inputs are the same", async () => {
+    const seen = async (seed: number) => {
+      const inputs: string[] = [];
+      const spy: Subject = {
+        amax(input) {
+          inputs.push(`${input.x}`);
+          return ORACLE.amax(input);
+        },
+      };
+      await compareWith(spy, ORACLE, { runs: 20, seed });
+      return inputs;
+    };
+    expect(await seen(3)).toEqual(await seen(3));
+    expect(await seen(3)).not.toEqual(await seen(4));
+  });
+
+  it("tells the progress of all laws together", async () => {
+    const done: number[] = [];
+    await compareWith({ transpose: ORACLE.transpose }, ORACLE, {
+      runs: 10,
+      onProgress: (progress) => done.push(progress.done / progress.planned),
+    });
+    expect(done).toEqual(Array.from({ length: 10 }, (_, i) => (i + 1) / 10));
+  });
+
+  it("is refused for names that are none, and where nothing would be run", async () => {
+    await expect(compareWith({}, ORACLE, { operations: ["sort"] })).rejects.toThrow(ArgumentError);
+    await expect(compareWith({}, ORACLE, { operations: ["sort"] })).rejects.toThrow(/"sort".*encode, decode/);
+    await expect(compareWith({ amax: ORACLE.amax }, ORACLE, { operations: ["encode"] })).rejects.toThrow(
+      "the subject has no encode; it has amax",
+    );
+    const replay = { law: "encode is monotone", path: "0" };
+    await expect(compareWith({}, ORACLE, { replay })).rejects.toThrow(/no encode; it has nothing/);
+    await expect(compareWith({}, ORACLE, { replay: { law: "no such law", path: "0" } })).rejects.toThrow(
+      /no law is named "no such law"/,
+    );
+  });
+});
+
+describe("a kernel of one's own", () => {
+  /** bf16 by the well-known trick on integers, with 16-bit words in and out. */
+  function toBf16(values: Float32Array): Uint16Array {
+    return Uint16Array.from(new Uint32Array(values.buffer, values.byteOffset, values.length), (bits) => {
+      if ((bits & 0x7fffffff) > 0x7f800000) return 0x7fff;
+      return (bits + 0x7fff + ((bits >>> 16) & 1)) >>> 16;
+    });
+  }
+
+  const kernel: Subject = {
+    encode({ x, format, rounding, overflow, scale }) {
+      const does = format === "bf16" && rounding === "tiesToEven" && overflow === "nonfinite" && scale === 1;
+      if (!does || x.dtype !== "f32") throw new UnsupportedError("encode", "f32 to bf16, ties to even, only");
+      return { codes: new PlainTensor("u16", x.shape, toBf16(x.data as Float32Array)) };
+    },
+  };
+
+  it("is held to the oracle where it applies, and says where it does not", async () => {
+    const { ok, laws } = await compareWith(kernel, ORACLE, { runs: 50, seed: 2 });
+    const reason = "encode: f32 to bf16, ties to even, only";
+    expect(ok).toBe(true);
+    for (const { runs, declined } of laws) expect(declined).toEqual([{ reason, count: 50 - runs }]);
+  });
+
+  it("is given the inputs it is for", async () => {
+    const mine = { rounding: "tiesToEven", overflow: "nonfinite", scale: 1 } as const;
+    const inputs = {
+      encode: encodeCase(fc.constant("bf16"))
+        .filter(({ x }) => x.dtype === "f32")
+        .map((each) => ({ ...each, ...mine })),
+    };
+    const [agreement] = (await compareWith(kernel, ORACLE, { runs: 200, inputs })).laws;
+    expect(agreement).toMatchObject({ law: "encode agrees with the reference", runs: 200, declined: [] });
+    const truncating: Subject = {
+      encode: ({ x }) => ({
+        codes: fromCodes(
+          "u16",
+          x.shape,
+          x.codes.map((bits) => bits >>> 16),
+        ),
+      }),
+    };
+    const [failed] = (await compareWith(truncating, ORACLE, { runs: 200, inputs })).laws;
+    expect(failed?.failure?.counterexample).toMatch(/"format":"bf16"/);
+  });
+});
+
+it("fresh memory is poison, so that nothing unwritten passes for a result", () => {
+  const x = empty(new GuardedBackend(backend), "u8", [4]);
+  expect(x.dataSync()).toEqual(Uint8Array.of(0xa7, 0xa7, 0xa7, 0xa7));
+  x.dispose();
+});

@@ -1,0 +1,204 @@
+/** transpose and scale layouts: the laws, then inverses, paddings, threads and refusals. */
+import * as fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { ArgumentError, DTypeError, ShapeError } from "../../../src/errors.js";
+import { BLOCK_FORMATS, tileSize } from "../../../src/formats/block.js";
+import { empty, tensor } from "../../../src/ops/create.js";
+import { relayoutScales, swapAxes, transpose } from "../../../src/ops/layout/layout.js";
+import { Float8BlockQuantizer } from "../../../src/quantizers/float8-block.js";
+import { MXFP8Quantizer } from "../../../src/quantizers/mx.js";
+import { copyGeometry } from "../../../src/tensor/geometry.js";
+import { QuantizedTensor, type ScaleLayout } from "../../../src/tensor/quantized.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import { asMatrix, elementCount } from "../../../src/tensor/shape.js";
+import { matrixShape } from "../../arbitraries/matrices.js";
+import { words } from "../../arbitraries/random.js";
+import { quantizeSpec, scaleLayout } from "../../arbitraries/specs.js";
+import { OPERATIONS } from "../../operations/operations.js";
+import { DIRECTIONS, SpecQuantizer } from "../../operations/quantize/quantized.js";
+import { assertSame } from "../../values/difference.js";
+import { download, fromCodes, upload } from "../../values/plain.js";
+import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
+
+const backend = useBackend();
+const threads = useThreads();
+
+describeLaws(backend, ["transpose", "swapAxes", "relayout"], { runs: 400, seed: 14 });
+
+describe("results do not depend on the number of threads", () => {
+  for (const dtype of ["e2m1", "e4m3", "bf16", "f32"] as const) {
+    const x = fromCodes(
+      dtype,
+      [642, 700],
+      words(4, 642 * 700).map((word) => (dtype === "e2m1" ? word & 15 : word)),
+    );
+    sameOnAll(`transpose of ${dtype}`, threads, (each) => ({ out: download(transpose(upload(each, x))) }));
+  }
+});
+
+describe("results do not depend on the number of threads: swapAxes", () => {
+  for (const shape of [
+    [3, 70, 5, 64],
+    [5, 70, 3, 11, 7],
+    [4, 201, 203],
+  ]) {
+    const x = fromCodes("bf16", shape, words(4, elementCount(shape)));
+    sameOnAll(`of [${shape}]`, threads, (each) => ({ out: download(swapAxes(upload(each, x), 1, -2)) }));
+    sameOnAll(`of [${shape}], the last`, threads, (each) => ({
+      out: download(swapAxes(upload(each, x), 1, -1)),
+    }));
+  }
+});
+
+describe("inverses", () => {
+  it("exchanging two axes twice gives the tensor back", () => {
+    fc.assert(
+      fc.property(OPERATIONS.swapAxes.arbitrary, ({ x, axis1, axis2 }) => {
+        using _scope = new Scope();
+        const there = swapAxes(upload(backend(), x), axis1, axis2);
+        assertSame("the tensor", download(swapAxes(there, axis2, axis1)), x);
+      }),
+      { numRuns: 300, seed: 17 },
+    );
+  });
+
+  it("transposing twice gives the matrix back", () => {
+    fc.assert(
+      fc.property(OPERATIONS.transpose.arbitrary, ({ x }) => {
+        using _scope = new Scope();
+        const matrix = upload(backend(), x).reshape(asMatrix(x.shape));
+        if (x.dtype === "e2m1" && x.matrix[0] % 2 === 1) return;
+        assertSame("the transpose's transpose", download(transpose(transpose(matrix))), download(matrix));
+      }),
+      { numRuns: 300, seed: 15 },
+    );
+  });
+
+  const drawn = quantizeSpec().chain((spec) =>
+    fc.record({
+      spec: fc.constant(spec),
+      shape: matrixShape(BLOCK_FORMATS[spec.quantizer].multiple, tileSize(spec.tile)[1], 2 ** 15),
+      direction: fc.constantFrom(...DIRECTIONS),
+      to: scaleLayout(spec),
+      seed: fc.nat(),
+    }),
+  );
+
+  it("scales that went to another layout come back from it", () => {
+    fc.assert(
+      fc.property(drawn, ({ spec, shape, direction, to, seed }) => {
+        using _scope = new Scope();
+        const usage = { rowwise: direction === "rowwise", columnwise: direction === "columnwise" };
+        const ops = new SpecQuantizer(spec, { ...usage, scaleLayout: "logical" });
+        const t = ops.makeEmpty(backend(), shape);
+        const copy = t.copy(direction);
+        const { scaleType, scaleShape } = copyGeometry(spec, asMatrix(shape), direction, "logical");
+        const scales = fromCodes(scaleType, scaleShape, words(seed, elementCount(scaleShape)));
+        copy.scaleInv.write(scales.data);
+        const moved = { ...copy, scaleInv: relayoutScales(t, direction, to) };
+        const there = new QuantizedTensor({ ...t, ops, scaleLayout: to, [direction]: moved });
+        assertSame("the scales", download(relayoutScales(there, direction, "logical")), scales);
+      }),
+      { numRuns: 300, seed: 16 },
+    );
+  });
+});
+
+describe("layouts", () => {
+  const scalesOf = (layout: ScaleLayout) => {
+    const x = tensor(backend(), new Float32Array(32 * 160).fill(448), [32, 160]);
+    const t = new MXFP8Quantizer({ columnwise: true, scaleLayout: layout }).quantize(x);
+    return DIRECTIONS.map((direction) => download(t.copy(direction).scaleInv));
+  };
+
+  scoped("rowwise scales are padded to 128 rows by 4, columnwise ones to 4 by 128, with zeros", () => {
+    const [logical, padded] = [scalesOf("logical"), scalesOf("padded")];
+    expect(logical.map(({ shape }) => shape)).toEqual([
+      [32, 5],
+      [1, 160],
+    ]);
+    expect(padded.map(({ shape }) => shape)).toEqual([
+      [128, 8],
+      [4, 256],
+    ]);
+    for (const scales of padded)
+      expect(Array.from(scales.codes).filter((code) => code !== 0)).toHaveLength(160);
+  });
+
+  scoped("a swizzled buffer has row 32 of the scales right after the first four of row 0", () => {
+    const t = new MXFP8Quantizer().makeEmpty(backend(), [64, 128]);
+    t.copy("rowwise").scaleInv.write(Uint8Array.from({ length: 64 * 4 }, (_, i) => Math.floor(i / 4)));
+    const swizzled = relayoutScales(t, "rowwise", "swizzled").dataSync();
+    expect(Array.from(swizzled.subarray(0, 24))).toEqual(
+      [0, 32, 0, 0, 1, 33].flatMap((row) => [row, row, row, row]),
+    );
+  });
+
+  scoped("a relayout to the same layout is a copy", () => {
+    const t = new MXFP8Quantizer().quantize(tensor(backend(), new Float32Array(1024).fill(3), [32, 32]));
+    const copy = relayoutScales(t, "rowwise", "logical");
+    assertSame("the scales", download(copy), download(t.copy("rowwise").scaleInv));
+    expect(copy.address).not.toBe(t.copy("rowwise").scaleInv.address);
+  });
+
+  scoped("leading dimensions are rows of the transpose's columns", () => {
+    const x = tensor(backend(), [0, 1, 2, 3, 4, 5, 6, 7], [2, 2, 2]);
+    const turned = transpose(x);
+    expect(turned.shape).toEqual([2, 4]);
+    expect(turned.dataSync()).toEqual(Float32Array.of(0, 2, 4, 6, 1, 3, 5, 7));
+    expect(transpose(tensor(backend(), [1, 2]))).toMatchObject({ shape: [2, 1] });
+    expect(transpose(empty(backend(), "f32", [0, 3]))).toMatchObject({ shape: [3, 0] });
+  });
+});
+
+describe("exchanged axes", () => {
+  scoped("are those named, from the front or the end", () => {
+    const x = tensor(
+      backend(),
+      Float32Array.from({ length: 12 }, (_, i) => i),
+      [2, 3, 2],
+    );
+    const heads = swapAxes(x, 0, 1);
+    expect(heads.shape).toEqual([3, 2, 2]);
+    expect([...heads.dataSync()]).toEqual([0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11]);
+    assertSame("by negative axes", download(swapAxes(x, -2, -3)), download(heads));
+    expect([...swapAxes(x, 2, 0).dataSync()]).toEqual([0, 6, 2, 8, 4, 10, 1, 7, 3, 9, 5, 11]);
+  });
+
+  scoped("of a matrix transpose it; an axis with itself copies", () => {
+    const x = tensor(backend(), [1, 2, 3, 4, 5, 6], [2, 3]);
+    assertSame("the transpose", download(swapAxes(x, 0, 1)), download(transpose(x)));
+    const copy = swapAxes(x, 1, -1);
+    assertSame("the copy", download(copy), download(x));
+    expect(copy.address).not.toBe(x.address);
+  });
+});
+
+describe("what cannot be laid out is refused", () => {
+  scoped("axes that are none, and codes that share bytes", () => {
+    const x = empty(backend(), "f32", [2, 3]);
+    for (const axis of [2, -3, 0.5, Number.NaN])
+      expect(() => swapAxes(x, 0, axis)).toThrow(
+        new ArgumentError(`swapAxes: x is [2,3] and has no axis ${axis}`),
+      );
+    expect(() => swapAxes(empty(backend(), "f32", []), 0, 0)).toThrow(ArgumentError);
+    expect(() => swapAxes(empty(backend(), "e2m1", [2, 4]), 0, 1)).toThrow(DTypeError);
+  });
+
+  scoped("FP4 with an odd number of rows", () => {
+    const x = empty(backend(), "e2m1", [3, 4]);
+    expect(() => transpose(x)).toThrow(ShapeError);
+    expect(() => transpose(x)).toThrow(/3 rows.*pad to 4/);
+  });
+
+  scoped("f32 scales swizzled", () => {
+    const t = new Float8BlockQuantizer().quantize(empty(backend(), "f32", [4, 128]));
+    expect(() => relayoutScales(t, "rowwise", "swizzled")).toThrow(ArgumentError);
+  });
+
+  scoped("scales of a copy that is not there", () => {
+    const t = new MXFP8Quantizer().makeEmpty(backend(), [32, 32]);
+    expect(() => relayoutScales(t, "columnwise", "padded")).toThrow(ArgumentError);
+    expect(() => relayoutScales(t, "columnwise", "padded")).toThrow(/quantize with columnwise usage/);
+  });
+});

@@ -1,0 +1,100 @@
+/** What each recipe loses against bf16: mean relative errors, between bounds. */
+import * as fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { autocast } from "../../../src/autocast/autocast.js";
+import { LayerNormLinear } from "../../../src/modules/layer-norm-linear.js";
+import { Linear } from "../../../src/modules/linear.js";
+import { castTo } from "../../../src/ops/cast/cast.js";
+import { tensor } from "../../../src/ops/create.js";
+import { RandomState } from "../../../src/quantizers/quantizer.js";
+import { normal } from "../../../src/random.js";
+import { Variable } from "../../../src/tape/variable.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import type { Shape, WideDType } from "../../../src/tensor/shape.js";
+import type { Tensor } from "../../../src/tensor/tensor.js";
+import { recipeNamed, STANDARD_NAMES } from "../harness/step/library-recipes.js";
+import type { RecipeName } from "../harness/step/options.js";
+import { useBackend } from "../harness/suite.js";
+
+const backend = useBackend({ threads: 1, datapath: "hopper" });
+
+const KINDS = { Linear, LayerNormLinear } as const;
+type Kind = keyof typeof KINDS;
+
+const sizes = fc.constantFrom(64, 128, 256);
+const drawn = fc.record({ rows: sizes, inward: sizes, out: sizes, seed: fc.bigInt(0n, 2n ** 32n) });
+type Drawn = typeof drawn extends fc.Arbitrary<infer T> ? T : never;
+
+function noise(seed: bigint, offset: bigint, shape: Shape): Tensor<WideDType> {
+  const count = shape.reduce((a, b) => a * b, 1);
+  return castTo(tensor(backend(), normal({ seed, offset }, count, 1), shape), "bf16");
+}
+
+/** The second step of a layer, whose scales follow from the first: its result and gradients. */
+function results(kind: Kind, name: RecipeName, { rows, inward, out, seed }: Drawn) {
+  const random = new RandomState(seed);
+  using layer = new KINDS[kind](backend(), inward, out, { random });
+  const region = name === "none" ? { enabled: false } : { recipe: recipeNamed(name) };
+  const x = new Variable(noise(seed, 100n, [rows, inward]), true);
+  const dy = noise(seed, 101n, [rows, out]);
+  const step = (): Variable => {
+    x.zeroGrad();
+    for (const parameter of layer.parameters()) parameter.zeroGrad();
+    const y = autocast(region, () => layer.forward(x));
+    y.backward(dy);
+    return y;
+  };
+  step();
+  const y = step();
+  const values = {
+    y: valuesOf(y.tensor),
+    dgrad: valuesOf(x.grad),
+    wgrad: valuesOf(layer.weight.grad),
+    bgrad: valuesOf(layer.bias?.grad),
+  };
+  x.zeroGrad();
+  return values;
+}
+
+function valuesOf(x: Tensor<WideDType> | undefined): Float32Array {
+  return (castTo(x as Tensor<WideDType>, "f32") as Tensor<"f32">).dataSync();
+}
+
+/**
+ * The mean error over the mean magnitude. The mean of quotients, which TransformerEngine takes, has no expectation:
+ * sums of products come as near to zero as they like.
+ */
+function relativeError(ours: Float32Array, exact: Float32Array): number {
+  const sum = (term: (i: number) => number): number =>
+    exact.reduce((total, _, i) => total + Math.abs(term(i)), 0);
+  const [at, of] = [(i: number) => exact[i] as number, (i: number) => ours[i] as number];
+  return sum((i) => of(i) - at(i)) / sum(at);
+}
+
+/**
+ * Between which errors lie: below, something is computed in more bits than the recipe says; above, in fewer. The gradient of
+ * the bias sums what is not quantized.
+ */
+const BOUNDS = {
+  8: { y: [0.02, 0.05], dgrad: [0.02, 0.08], wgrad: [0.02, 0.08], bgrad: [0, 0] },
+  4: { y: [0.1, 0.2], dgrad: [0.1, 0.25], wgrad: [0.1, 0.25], bgrad: [0, 0] },
+} as const;
+
+describe.each(["Linear", "LayerNormLinear"] as const)("%s", (kind) => {
+  it.each(STANDARD_NAMES)("%s: errors against bf16 are those of its bits", (name) => {
+    const bounds = BOUNDS[name.startsWith("nvfp4") ? 4 : 8];
+    fc.assert(
+      fc.property(drawn, (each) => {
+        using _scope = new Scope();
+        const [ours, exact] = [results(kind, name, each), results(kind, "none", each)];
+        for (const key of ["y", "dgrad", "wgrad", "bgrad"] as const) {
+          const error = relativeError(ours[key], exact[key]);
+          const [least, most] = bounds[key];
+          expect(error, key).toBeGreaterThanOrEqual(least);
+          expect(error, key).toBeLessThanOrEqual(most);
+        }
+      }),
+      { numRuns: 3 },
+    );
+  });
+});

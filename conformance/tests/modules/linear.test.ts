@@ -1,0 +1,253 @@
+/** A linear layer is its products, and under a recipe its quantizers before them: to the bit. */
+import * as fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { autocast } from "../../../src/autocast/autocast.js";
+import { dotProductAttention } from "../../../src/functional/attention.js";
+import { activation, add } from "../../../src/functional/elementwise.js";
+import { LayerNormLinear } from "../../../src/modules/layer-norm-linear.js";
+import { Linear } from "../../../src/modules/linear.js";
+import { recompute } from "../../../src/modules/recompute.js";
+import { castTo } from "../../../src/ops/cast/cast.js";
+import { tensor, zeros } from "../../../src/ops/create.js";
+import { gemm } from "../../../src/ops/gemm/gemm.js";
+import { columnSum } from "../../../src/ops/rows/norm.js";
+import { softmax, softmaxBackward } from "../../../src/ops/rows/softmax.js";
+import { RandomState } from "../../../src/quantizers/quantizer.js";
+import { normal } from "../../../src/random.js";
+import { Float8CurrentScaling } from "../../../src/recipes/per-tensor.js";
+import { Variable } from "../../../src/tape/variable.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import { WIDE_DTYPES, type WideDType } from "../../../src/tensor/shape.js";
+import type { Tensor } from "../../../src/tensor/tensor.js";
+import { drawnTensor, expectSame } from "../harness/drawn-tensor.js";
+import { recipeNamed, STANDARD_NAMES } from "../harness/step/library-recipes.js";
+import { useBackend } from "../harness/suite.js";
+
+const backend = useBackend({ threads: 1, datapath: "hopper" });
+const size = fc.constantFrom(32, 64, 160);
+
+/** A layer, and what flows through it. */
+const layers = fc.record({
+  rows: size,
+  inward: size,
+  out: size,
+  bias: fc.boolean(),
+  needsGrad: fc.boolean(),
+  seed: fc.nat(),
+});
+
+/** The layer's parameters as they begin: the weights near normal, from the first draw, the bias with numbers. */
+function makeLinear(
+  { inward, out, bias, seed }: { inward: number; out: number; bias: boolean; seed: number },
+  dtype: WideDType,
+  random = new RandomState(BigInt(seed)),
+) {
+  const layer = new Linear(backend(), inward, out, { dtype, bias, random });
+  layer.bias?.tensor.write(drawnTensor(backend(), seed + 3, [out], dtype).dataSync());
+  return layer;
+}
+
+describe("outside of autocast", () => {
+  it("y = x·wᵀ + bias and its gradients are three products and a sum of columns", () => {
+    fc.assert(
+      fc.property(layers, fc.constantFrom(...WIDE_DTYPES), (drawn, dtype) => {
+        using _scope = new Scope();
+        const { rows, inward, out, needsGrad, seed } = drawn;
+        using layer = makeLinear(drawn, dtype);
+        const x = new Variable(drawnTensor(backend(), seed, [rows, inward], dtype), needsGrad);
+        const dy = drawnTensor(backend(), seed + 1, [rows, out], dtype);
+        const y = layer.forward(x);
+        const w = layer.weight.tensor;
+        const options = { outDtype: dtype, datapath: dtype === "f32" ? "fp32" : "hopper" } as const;
+        const bias = layer.bias ? { bias: layer.bias.tensor } : {};
+        expectSame("y", y.value, gemm({ a: w, b: x.tensor, ...bias, ...options }).out);
+        y.backward(dy);
+        expectSame("dx", x.grad, needsGrad ? gemm({ a: w, b: dy, layout: "NN", ...options }).out : undefined);
+        expectSame("dw", layer.weight.grad, gemm({ a: x.tensor, b: dy, layout: "NT", ...options }).out);
+        expectSame("db", layer.bias?.grad, layer.bias && columnSum(dy));
+        x.zeroGrad();
+      }),
+      { numRuns: 20 },
+    );
+  });
+
+  it("weights begin as the draws of the random state, one after another, rounded to their type", () => {
+    fc.assert(
+      fc.property(layers, fc.constantFrom(...WIDE_DTYPES), ({ inward, out, bias, seed }, dtype) => {
+        using _scope = new Scope();
+        const random = new RandomState(BigInt(seed), 5n);
+        using first = new Linear(backend(), inward, out, { dtype, bias, random });
+        using second = new Linear(backend(), out, inward, { dtype, bias, random });
+        for (const [layer, offset] of [
+          [first, 5n],
+          [second, 6n],
+        ] as const) {
+          const values = normal({ seed: BigInt(seed), offset }, inward * out, 0.023);
+          const wide = tensor(backend(), values, layer.weight.shape);
+          expectSame("weight", layer.weight.value, castTo(wide, dtype));
+          expectSame(
+            "bias",
+            layer.bias?.value,
+            layer.bias && castTo(zeros(backend(), "f32", layer.bias.shape), dtype),
+          );
+        }
+        expect(random.offset).toBe(7n);
+      }),
+      { numRuns: 10 },
+    );
+  });
+});
+
+const RECORDLESS = STANDARD_NAMES.filter((name) => !name.startsWith("delayed"));
+
+it.each(RECORDLESS)(
+  "%s: a layer that keeps its input quantizes it again, or its norm, to the same gradients",
+  (name) => {
+    fc.assert(
+      fc.property(layers, (drawn) => {
+        using _scope = new Scope();
+        const { rows, inward, out, seed } = drawn;
+        const dy = drawnTensor(backend(), seed + 1, [rows, out], "bf16");
+        for (const Layer of [Linear, LayerNormLinear]) {
+          const [kept, made] = [true, false].map((saveOriginalInput) => {
+            const random = new RandomState(BigInt(seed));
+            const x = new Variable(drawnTensor(backend(), seed, [rows, inward], "bf16"), true);
+            using layer = new Layer(backend(), inward, out, { random, saveOriginalInput });
+            autocast({ recipe: recipeNamed(name) }, () => layer.forward(x)).backward(dy);
+            const grads = [x, ...layer.parameters()].map((leaf) => leaf.grad?.clone());
+            x.zeroGrad();
+            return grads;
+          });
+          for (const [i, grad] of (made ?? []).entries()) expectSame(`${Layer.name} ${i}`, kept?.[i], grad);
+        }
+      }),
+      { numRuns: 4 },
+    );
+  },
+);
+
+describe("fp8Grad is refused, before the backward pass computes anything, where the input", () => {
+  const recipe = new Float8CurrentScaling();
+  const uses: Record<string, (x: Variable, layer: Linear, before: Linear) => Variable> = {
+    "is a leaf": (x, layer) => layer.forward(x, { fp8Grad: true }),
+    "is a function's": (x, layer) => layer.forward(activation(x, "relu"), { fp8Grad: true }),
+    "is used elsewhere too": (x, layer, before) => {
+      const h = before.forward(x);
+      return add(layer.forward(h, { fp8Grad: true }), h);
+    },
+  };
+
+  it.each(Object.entries(uses))("%s", (_, run) => {
+    using _scope = new Scope();
+    using layer = new Linear(backend(), 32, 32, { fuseWgradAccumulation: true });
+    using before = new Linear(backend(), 32, 32);
+    const mainGrad = zeros(backend(), "f32", [32, 32]);
+    layer.weight.mainGrad = mainGrad;
+    const [x, dy] = [1, 2].map((seed) => drawnTensor(backend(), seed, [32, 32], "bf16"));
+    const y = autocast({ recipe }, () => run(new Variable(x as Tensor, true), layer, before));
+    expect(() => y.backward(dy)).toThrow(/fp8Grad .* Linear/);
+    expect(mainGrad.dataSync()).toEqual(new Float32Array(32 * 32));
+    expect(layer.bias?.grad).toBeUndefined();
+  });
+
+  it("but not where a Linear before it, or both, are computed again", () => {
+    const gradients = (["none", "before", "both"] as const).map((again) => {
+      using _scope = new Scope();
+      const [layer, before] = [1n, 2n].map((seed) => {
+        return new Linear(backend(), 32, 32, { random: new RandomState(seed) });
+      }) as [Linear, Linear];
+      const second = (h: Variable): Variable => layer.forward(h, { fp8Grad: true });
+      const part = (body: (x: Variable) => Variable, x: Variable): Variable =>
+        again === "none" ? body(x) : recompute(body, x);
+      const x = new Variable(drawnTensor(backend(), 1, [32, 32], "bf16"));
+      const y = autocast({ recipe }, () => {
+        const h = part((input) => before.forward(input), x);
+        return again === "both" ? recompute(second, h) : second(h);
+      });
+      y.backward(drawnTensor(backend(), 2, [32, 32], "bf16"));
+      const bits = before.weight.grad?.dataSync().slice();
+      for (const made of [layer, before]) made.dispose();
+      return bits;
+    });
+    expect(gradients[0]).toBeDefined();
+    for (const each of gradients) expect(each).toEqual(gradients[0]);
+  });
+});
+
+describe("add", () => {
+  it("gives each of its inputs the gradient in that input's type", () => {
+    const types = fc.constantFrom(...WIDE_DTYPES);
+    fc.assert(
+      fc.property(types, types, fc.nat(), (left, right, seed) => {
+        using _scope = new Scope();
+        const [x, y] = [left, right].map((dtype, i) => {
+          return new Variable(drawnTensor(backend(), seed + i, [3, 5], dtype), true);
+        }) as [Variable, Variable];
+        const dy = drawnTensor(backend(), seed + 2, [3, 5], left);
+        add(x, y).backward(dy);
+        expectSame("dx", x.grad, dy);
+        expectSame("dy", y.grad, castTo(dy, right));
+        for (const leaf of [x, y]) leaf.zeroGrad();
+      }),
+      { numRuns: 20 },
+    );
+  });
+});
+
+describe("dotProductAttention", () => {
+  it("is two products and a softmax for each head, whatever the sizes", () => {
+    const sizes = fc.record({
+      batch: fc.integer({ min: 1, max: 2 }),
+      length: fc.integer({ min: 1, max: 9 }),
+      heads: fc.integer({ min: 1, max: 3 }),
+      depth: fc.constantFrom(1, 4, 8, 16),
+      causal: fc.boolean(),
+      dtype: fc.constantFrom(...WIDE_DTYPES),
+      seed: fc.nat(),
+    });
+    fc.assert(
+      fc.property(sizes, ({ batch, length, heads, depth, causal, dtype, seed }) => {
+        using _scope = new Scope();
+        const x = new Variable(drawnTensor(backend(), seed, [batch, length, 3 * heads * depth], dtype), true);
+        const dy = drawnTensor(backend(), seed + 1, [batch, length, heads * depth], dtype);
+        const y = dotProductAttention(x, { heads, causal });
+        y.backward(dy);
+        const path = { datapath: dtype === "f32" ? "fp32" : "hopper" } as const;
+        const scale = Math.fround(1 / Math.sqrt(depth));
+        const [source, given] = [x.tensor.dataSync(), dy.dataSync()];
+        const [result, gradient] = [y.tensor.dataSync(), (x.grad as Tensor<WideDType>).dataSync()];
+        for (let item = 0; item < batch * heads; item++) {
+          const [b, head] = [Math.floor(item / heads), item % heads];
+          // one head's matrix among `parts` of them side by side
+          const headOf = (data: typeof source, parts: number, part: number): Tensor => {
+            const at = (i: number): number =>
+              (((b * length + Math.floor(i / depth)) * parts + part) * heads + head) * depth + (i % depth);
+            const picked = data.slice(0, length * depth).map((_, i) => data[at(i)] as number);
+            return tensor(backend(), picked, [length, depth], dtype);
+          };
+          const [q, k, v] = [0, 1, 2].map((part) => headOf(source, 3, part)) as [Tensor, Tensor, Tensor];
+          const grad = headOf(given, 1, 0);
+          const scores = gemm({ a: k, b: q, outDtype: "f32", ...path }).out;
+          const shares = softmax(scores, { causal, scale, outDtype: dtype });
+          expectSame(
+            "out",
+            headOf(result, 1, 0),
+            gemm({ a: v, b: shares, layout: "NN", outDtype: dtype, ...path }).out,
+          );
+          const dshares = gemm({ a: v, b: grad, outDtype: "f32", ...path }).out;
+          const dscores = softmaxBackward(dshares, shares, { scale, outDtype: dtype });
+          const options = { outDtype: dtype, ...path };
+          expectSame("dq", headOf(gradient, 3, 0), gemm({ a: k, b: dscores, layout: "NN", ...options }).out);
+          expectSame("dk", headOf(gradient, 3, 1), gemm({ a: q, b: dscores, layout: "NT", ...options }).out);
+          expectSame(
+            "dv",
+            headOf(gradient, 3, 2),
+            gemm({ a: grad, b: shares, layout: "NT", ...options }).out,
+          );
+        }
+        x.zeroGrad();
+      }),
+      { numRuns: 30 },
+    );
+  });
+});

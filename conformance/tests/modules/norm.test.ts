@@ -1,0 +1,146 @@
+/** A norm and the layers behind it are the operations they are made of: to the bit. */
+import * as fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { autocast } from "../../../src/autocast/autocast.js";
+import * as functional from "../../../src/functional/index.js";
+import { LayerNormLinear } from "../../../src/modules/layer-norm-linear.js";
+import { LayerNormMLP, MLP_ACTIVATIONS, type MLPActivation } from "../../../src/modules/layer-norm-mlp.js";
+import { Linear } from "../../../src/modules/linear.js";
+import type { Module } from "../../../src/modules/module.js";
+import { LayerNorm, type Normalization, RMSNorm } from "../../../src/modules/norm.js";
+import type { Parameter } from "../../../src/modules/parameter.js";
+import { Sequential } from "../../../src/modules/sequential.js";
+import { zeros } from "../../../src/ops/create.js";
+import { layerNorm, type NormResult, normBackward, rmsNorm } from "../../../src/ops/rows/norm.js";
+import { Float8CurrentScaling } from "../../../src/recipes/per-tensor.js";
+import { Variable } from "../../../src/tape/variable.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import type { WideDType } from "../../../src/tensor/shape.js";
+import type { Tensor } from "../../../src/tensor/tensor.js";
+import { drawnTensor, expectSame } from "../harness/drawn-tensor.js";
+import { useBackend } from "../harness/suite.js";
+
+const backend = useBackend({ threads: 1, datapath: "hopper" });
+const size = fc.constantFrom(32, 64, 160);
+
+const layers = fc.record({
+  rows: size,
+  inward: size,
+  out: size,
+  bias: fc.boolean(),
+  normalization: fc.constantFrom<Normalization>("LayerNorm", "RMSNorm"),
+  zeroCenteredGamma: fc.boolean(),
+  eps: fc.constantFrom(1e-5, 0.125),
+  dtype: fc.constantFrom<WideDType>("bf16", "f32"),
+  seed: fc.nat(),
+});
+
+type Drawn = typeof layers extends fc.Arbitrary<infer T> ? T : never;
+
+const normOptions = ({ dtype, eps, zeroCenteredGamma }: Drawn) => ({ dtype, eps, zeroCenteredGamma });
+
+/** A module's parameters by name, all drawn anew. */
+function drawnParameters(module: Module, seed: number): ReadonlyMap<string, Parameter> {
+  const named = module.namedParameters();
+  [...named.values()].forEach((parameter, i) => {
+    const { shape, dtype } = parameter.tensor;
+    parameter.tensor.write(drawnTensor(backend(), seed + 20 + i, shape, dtype, 0.5).dataSync());
+  });
+  return named;
+}
+
+/** The norm of x by hand, and the way back through it. */
+function handNorm(
+  x: Tensor<WideDType>,
+  [gamma, beta]: readonly (Parameter | undefined)[],
+  { eps: epsilon, zeroCenteredGamma: zeroCentered }: Drawn,
+) {
+  const weight = (gamma as Parameter).tensor;
+  const forward = (outDtype: WideDType): NormResult => {
+    const options = { epsilon, zeroCentered, outDtype };
+    return beta ? layerNorm(x, weight, beta.tensor, options) : rmsNorm(x, weight, options);
+  };
+  const backward = (grad: Tensor<WideDType>, { mean, rstd }: NormResult) =>
+    normBackward({ grad, x, gamma: weight, zeroCentered, rstd, ...(mean && { mean }) });
+  return { forward, backward };
+}
+
+function expectGrads(
+  leaves: ReadonlyMap<string, Variable>,
+  expected: Record<string, Tensor | undefined>,
+): void {
+  for (const [name, leaf] of leaves) expectSame(name, leaf.grad, expected[name]);
+  for (const leaf of leaves.values()) leaf.zeroGrad();
+}
+
+describe("norms", () => {
+  it("LayerNorm and RMSNorm are the operations layerNorm, rmsNorm and normBackward", () => {
+    fc.assert(
+      fc.property(layers, (drawn) => {
+        using _scope = new Scope();
+        const { rows, inward, normalization, dtype, seed } = drawn;
+        const options = normOptions(drawn);
+        using module = new (normalization === "LayerNorm" ? LayerNorm : RMSNorm)(backend(), inward, options);
+        const parameters = drawnParameters(module, seed);
+        const x = new Variable(drawnTensor(backend(), seed, [2, rows / 2, inward], dtype), true);
+        const dy = drawnTensor(backend(), seed + 1, x.shape, dtype);
+        const norm = handNorm(x.tensor, [...parameters.values()], drawn);
+        const y = module.forward(x);
+        const expected = norm.forward(dtype);
+        expectSame("y", y.value, expected.out);
+        y.backward(dy);
+        const { dx, dgamma, dbeta } = norm.backward(dy, expected);
+        expectGrads(new Map([["x", x], ...parameters]), { x: dx, weight: dgamma, bias: dbeta });
+      }),
+      { numRuns: 15 },
+    );
+  });
+});
+
+it("saveOriginalInput keeps neither norm nor activation of LayerNormMLP, which are made of what is kept", () => {
+  const [kept, made] = [true, false].map((saveOriginalInput) => {
+    using _scope = new Scope();
+    using layer = new LayerNormMLP(backend(), 32, 128, { saveOriginalInput });
+    const x = zeros(backend(), "bf16", [64, 32]);
+    const { live } = backend().memoryUse();
+    autocast({ recipe: new Float8CurrentScaling() }, () => layer.forward(x));
+    return backend().memoryUse().live - live;
+  }) as [number, number];
+  expect(made - kept).toBeGreaterThanOrEqual(64 * 128 + 64 * 32);
+});
+
+describe("outside of autocast", () => {
+  it("LayerNormLinear and LayerNormMLP are a norm, linear layers and an activation one after another", () => {
+    const kinds = fc.constantFrom(undefined, ...(Object.keys(MLP_ACTIVATIONS) as MLPActivation[]));
+    fc.assert(
+      fc.property(layers, kinds, (drawn, kind) => {
+        using _scope = new Scope();
+        const { rows, inward, out, bias, normalization, dtype, seed } = drawn;
+        const form = kind && MLP_ACTIVATIONS[kind];
+        const options = { ...normOptions(drawn), normalization, bias };
+        using whole = kind
+          ? new LayerNormMLP(backend(), inward, out, { ...options, activation: kind })
+          : new LayerNormLinear(backend(), inward, out, options);
+        const Norm = normalization === "LayerNorm" ? LayerNorm : RMSNorm;
+        const norm = new Norm(backend(), inward, normOptions(drawn));
+        const first = new Linear(backend(), inward, form?.gated ? 2 * out : out, { dtype, bias });
+        const act = (h: Variable): Variable =>
+          (form?.gated ? functional.gated : functional.activation)(h, form?.kind ?? "gelu");
+        const rest = form ? [act, new Linear(backend(), out, inward, { dtype, bias })] : [];
+        using parts = new Sequential(backend(), norm, first, ...rest);
+        const leaves = [whole, parts].map((module) => {
+          const x = new Variable(drawnTensor(backend(), seed, [rows, inward], dtype), true);
+          return [x, ...drawnParameters(module, seed).values()];
+        });
+        const results = [whole, parts].map((module, i) => module.forward(leaves[i]?.[0] as Variable));
+        const dy = drawnTensor(backend(), seed + 1, results[0]?.shape ?? [], dtype);
+        for (const y of results) y.backward(dy);
+        expectSame("y", results[0]?.value, results[1]?.value);
+        for (const [i, leaf] of (leaves[0] ?? []).entries())
+          expectSame(`gradient ${i}`, leaf.grad, leaves[1]?.[i]?.grad);
+        for (const leaf of leaves.flat()) leaf.zeroGrad();
+      }),
+      { numRuns: 30 },
+    );
+  });
+});

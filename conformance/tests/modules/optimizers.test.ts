@@ -1,0 +1,333 @@
+/** What optimizers do to parameters, plain and quantized, is what the operations do to f32 masters: to the bit. */
+import * as fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { autocast } from "../../../src/autocast/autocast.js";
+import { mseLoss } from "../../../src/functional/loss.js";
+import { LayerNormLinear } from "../../../src/modules/layer-norm-linear.js";
+import { LayerNormMLP } from "../../../src/modules/layer-norm-mlp.js";
+import { Linear } from "../../../src/modules/linear.js";
+import type { Module } from "../../../src/modules/module.js";
+import { quantizedModelInit } from "../../../src/modules/quantized-init.js";
+import { Sequential } from "../../../src/modules/sequential.js";
+import { castTo } from "../../../src/ops/cast/cast.js";
+import { tensor, zeros } from "../../../src/ops/create.js";
+import { gradNorm } from "../../../src/ops/update/grad-norm.js";
+import { adamw, sgd } from "../../../src/ops/update/optimizer.js";
+import { AdamW } from "../../../src/optimizers/adamw.js";
+import { clipGradNorm } from "../../../src/optimizers/optimizer.js";
+import { SGD } from "../../../src/optimizers/sgd.js";
+import { RandomState } from "../../../src/quantizers/quantizer.js";
+import { normal } from "../../../src/random.js";
+import { Variable } from "../../../src/tape/variable.js";
+import type { QuantizedTensor } from "../../../src/tensor/quantized.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import type { WideDType } from "../../../src/tensor/shape.js";
+import type { Tensor } from "../../../src/tensor/tensor.js";
+import { wideType } from "../../arbitraries/wide.js";
+import { QuantizedModel } from "../../oracle/training/quantized.js";
+import { type StepRecipe, specOf } from "../../oracle/training/recipes.js";
+import { download, wideValues } from "../../values/plain.js";
+import { drawnTensor, expectModelled, expectSame } from "../harness/drawn-tensor.js";
+import { recipeNamed, STANDARD_NAMES } from "../harness/step/library-recipes.js";
+import { RECIPES, type RecipeName } from "../harness/step/options.js";
+import { useBackend } from "../harness/suite.js";
+
+const backend = useBackend({ threads: 1, datapath: "hopper" });
+const [ROWS_OF_X, INWARD, OUT] = [32, 64, 32];
+const STEPS = 3;
+const rate = fc.constantFrom(0, 1e-3, 0.1, 0.9);
+
+/** A layer and what has a gradient after `backward`: step number `step` of its training. */
+function trainOnce(layer: Linear, seed: number, step: number): void {
+  const [rows, inward, out, dtype] = [ROWS_OF_X, layer.inFeatures, layer.outFeatures, layer.dtype];
+  const x = drawnTensor(backend(), seed + step, [rows, inward], dtype);
+  layer.forward(x).backward(drawnTensor(backend(), seed - step, [rows, out], dtype));
+}
+
+const f32 = (x: Tensor): Tensor<"f32"> => castTo(x as Tensor<WideDType>, "f32") as Tensor<"f32">;
+const zerosLike = (x: Tensor): Tensor<"f32"> => zeros(backend(), "f32", x.shape);
+
+describe("optimizers", () => {
+  const options = fc.record({
+    learningRate: fc.constantFrom(0.01, 0.5),
+    weightDecay: rate,
+    momentum: rate,
+    dampening: rate,
+    beta1: rate,
+    decoupled: fc.boolean(),
+    adam: fc.boolean(),
+  });
+
+  it("SGD and AdamW are the operations sgd and adamw on f32 masters, which parameters follow", () => {
+    fc.assert(
+      fc.property(
+        options,
+        wideType(),
+        fc.nat(),
+        ({ adam, momentum, dampening, beta1, decoupled, ...both }, dtype, seed) => {
+          using _scope = new Scope();
+          using layer = new Linear(backend(), INWARD, OUT, { dtype, random: new RandomState(BigInt(seed)) });
+          const sgdOptions = { ...both, momentum, dampening };
+          const adamOptions = { ...both, beta1, decoupled };
+          using optimizer = adam ? new AdamW(layer, adamOptions) : new SGD(layer, sgdOptions);
+          const hands = layer.parameters().map((parameter) => {
+            const master = f32(parameter.tensor.clone());
+            return { parameter, master, m: zerosLike(master), v: zerosLike(master) };
+          });
+          for (let step = 1; step <= STEPS; step++) {
+            trainOnce(layer, seed, step);
+            for (const { parameter, master, m, v } of hands) {
+              const inputs = { parameter: master, grad: parameter.grad as Tensor, m };
+              if (adam) adamw({ ...inputs, v }, { ...adamOptions, step });
+              else sgd(inputs, { ...sgdOptions, first: step === 1 });
+            }
+            optimizer.step();
+            optimizer.zeroGrad();
+            for (const { parameter, master, m, v } of hands) {
+              expect(parameter.grad).toBeUndefined();
+              expectSame("parameter", parameter.value, castTo(master, dtype));
+              const slot = [...optimizer.slots.values()].find((each) => each.parameter === parameter);
+              expectSame("master", slot?.master, master);
+              for (const [name, buffer] of slot?.buffers ?? [])
+                expectSame(name, buffer, name === "m" ? m : v);
+            }
+          }
+        },
+      ),
+      { numRuns: 20 },
+    );
+  });
+
+  it("clipGradNorm is gradNorm of all gradients in the order of parameters, and its factor scales a step", () => {
+    fc.assert(
+      fc.property(wideType(), fc.constantFrom(0, 0.01, 1e9), fc.nat(), (dtype, maxNorm, seed) => {
+        using _scope = new Scope();
+        const random = new RandomState(BigInt(seed));
+        using layer = new Linear(backend(), INWARD, OUT, { dtype, random });
+        using optimizer = new SGD(layer, { learningRate: 1 });
+        trainOnce(layer, seed, 0);
+        const grads = layer.parameters().map(({ grad }) => grad as Tensor);
+        const expected = gradNorm(grads, { maxNorm });
+        const { norm, factor } = clipGradNorm(layer, maxNorm);
+        expectSame("norm", norm, expected.norm);
+        expectSame("factor", factor, expected.factor);
+        expectSame("factor of the optimizer's", clipGradNorm(optimizer, maxNorm).factor, factor);
+        const master = f32(layer.weight.tensor.clone());
+        sgd(
+          { parameter: master, grad: grads[0] as Tensor, gradScale: factor },
+          { learningRate: 1, first: true },
+        );
+        optimizer.step({ gradScale: factor });
+        optimizer.zeroGrad();
+        expectSame("weight", layer.weight.value, castTo(master, dtype));
+      }),
+      { numRuns: 10 },
+    );
+  });
+
+  it("a step whose noop holds 1 changes no parameter, master or buffer", () => {
+    using _scope = new Scope();
+    using layer = new Linear(backend(), INWARD, OUT, { random: new RandomState(1n) });
+    using optimizer = new AdamW(layer, { learningRate: 1 });
+    const before = layer.weight.tensor.clone();
+    trainOnce(layer, 1, 0);
+    optimizer.step({ noop: tensor(backend(), [1]) });
+    optimizer.zeroGrad();
+    expectSame("weight", layer.weight.value, before);
+    expectSame("master", optimizer.slots.get("weight")?.master, f32(before));
+  });
+});
+
+it("a frozen parameter gets no gradient and no update, and what it is part of is the same otherwise", () => {
+  const random = () => new RandomState(1n);
+  using trained = new Linear(backend(), 32, 32, { random: random() });
+  using frozen = new Linear(backend(), 32, 32, { random: random() });
+  frozen.weight.requiresGrad = false;
+  using _scope = new Scope();
+  const x = zeros(backend(), "bf16", [32, 32]).write(new Uint16Array(1024).fill(0x3f80));
+  const before = [...frozen.weight.tensor.dataSync()];
+  const inputs = [trained, frozen].map((layer) => {
+    const input = new Variable(x, true);
+    layer.forward(input).backward(x);
+    using optimizer = new SGD(layer, { learningRate: 0.5 });
+    optimizer.step();
+    const grad = [...(input.grad?.dataSync() ?? [])];
+    input.zeroGrad();
+    return grad;
+  });
+  expect(inputs[1]).toEqual(inputs[0]);
+  expect(frozen.weight.grad).toBeUndefined();
+  expect([...frozen.weight.tensor.dataSync()]).toEqual(before);
+  expect([...trained.weight.tensor.dataSync()]).not.toEqual(before);
+  expect([...(frozen.bias?.tensor.dataSync() ?? [])]).toEqual([...(trained.bias?.tensor.dataSync() ?? [])]);
+  for (const layer of [trained, frozen]) for (const parameter of layer.parameters()) parameter.zeroGrad();
+});
+
+it("zeroGrad makes every byte of a main gradient zero, however large", () => {
+  using _scope = new Scope();
+  using layer = new Linear(backend(), 256, 400, { bias: false, fuseWgradAccumulation: true });
+  using optimizer = new SGD(layer, { learningRate: 1 });
+  const mainGrad = zeros(backend(), "f32", [400, 256]);
+  expect(mainGrad.dataSync()).toEqual(new Float32Array(400 * 256));
+  layer.weight.mainGrad = mainGrad.write(new Float32Array(400 * 256).fill(Number.NaN));
+  optimizer.zeroGrad();
+  expect(mainGrad.dataSync()).toEqual(new Float32Array(400 * 256));
+});
+
+describe("a layer that stands in a model twice", () => {
+  it("has its parameters once: one master, one update a step, one part of the norm", () => {
+    using _scope = new Scope();
+    using layer = new Linear(backend(), INWARD, INWARD, { random: new RandomState(1n) });
+    const model = new Sequential(backend(), layer, layer);
+    expect([...model.namedParameters().keys()]).toEqual(["0.weight", "0.bias"]);
+    expect([...model.namedQuantizations().keys()]).toEqual(["0.linear"]);
+    using optimizer = new SGD(model, { learningRate: 0.5 });
+    model
+      .forward(drawnTensor(backend(), 1, [ROWS_OF_X, INWARD], "bf16"))
+      .backward(drawnTensor(backend(), 2, [ROWS_OF_X, INWARD], "bf16"));
+    const master = f32(layer.weight.tensor.clone());
+    sgd({ parameter: master, grad: layer.weight.grad as Tensor }, { learningRate: 0.5, first: true });
+    const norms = [model, layer].map((each) => clipGradNorm(each, 1).norm);
+    expectSame("norm", norms[0], norms[1]);
+    optimizer.step();
+    expectSame("weight", layer.weight.value, castTo(master, "bf16"));
+  });
+});
+
+describe.each(STANDARD_NAMES)("weights that are quantized from the beginning, under %s", (name) => {
+  it("are left alone by a step whose noop holds 1, whatever the scale is by now", () => {
+    using _scope = new Scope();
+    const recipe = recipeNamed(name);
+    const random = new RandomState(1n);
+    using layer = quantizedModelInit({ recipe }, () => new Linear(backend(), INWARD, OUT, { random }));
+    using optimizer = new SGD(layer, { learningRate: 0.5 });
+    const weight = layer.weight.value as QuantizedTensor;
+    autocast({ recipe }, () => trainOnceQuantized(layer, 1, "bf16"));
+    const before = weight.members.map((member) => member.clone());
+    optimizer.step({ noop: tensor(backend(), [1]) });
+    for (const [i, member] of weight.members.entries()) expectSame(`member ${i}`, member, before[i]);
+    optimizer.step({ noop: tensor(backend(), [0]) });
+    expect(() => {
+      for (const [i, member] of weight.members.entries()) expectSame(`member ${i}`, member, before[i]);
+    }).toThrow("differ");
+  });
+
+  it("are the initial weights quantized both ways, and after each step the masters quantized", () => {
+    fc.assert(
+      fc.property(
+        fc.boolean(),
+        fc.constantFrom<WideDType>("bf16", "f32"),
+        fc.nat(),
+        (preserves, dtype, seed) => {
+          using _scope = new Scope();
+          const recipe = recipeNamed(name);
+          const random = new RandomState(BigInt(seed));
+          const init = { recipe, preserveHighPrecisionInitVal: preserves };
+          using layer = quantizedModelInit(
+            init,
+            () => new Linear(backend(), INWARD, OUT, { dtype, random, bias: false }),
+          );
+          using optimizer = new SGD(layer, { learningRate: 0.5 });
+          const values = normal({ seed: BigInt(seed), offset: 0n }, INWARD * OUT, 0.023);
+          const wide = tensor(backend(), values, [OUT, INWARD]);
+          const initial = quantizedModel(name, castTo(wide, dtype));
+          expectModelled("weight", layer.weight.value as QuantizedTensor, initial);
+          expect(layer.weight.highPrecisionInitVal).toEqual(preserves ? values : undefined);
+          const master = preserves ? wide : tensor(backend(), initial.wide("f32").data, [OUT, INWARD]);
+          expectSame("master", optimizer.slots.get("weight")?.master, master);
+          if (name.startsWith("delayed")) return;
+          for (let step = 0; step < STEPS; step++) {
+            autocast({ recipe }, () => trainOnceQuantized(layer, seed + step, dtype));
+            sgd(
+              { parameter: master, grad: layer.weight.grad as Tensor },
+              { learningRate: 0.5, first: step === 0 },
+            );
+            optimizer.step();
+            optimizer.zeroGrad();
+            expectSame("master", optimizer.slots.get("weight")?.master, master);
+            expectModelled("weight", layer.weight.value as QuantizedTensor, quantizedModel(name, master));
+          }
+        },
+      ),
+      { numRuns: 3 },
+    );
+  });
+
+  it("give the bits of weights that are quantized for each product, as long as they are the same", () => {
+    fc.assert(
+      fc.property(fc.nat(), (seed) => {
+        using _scope = new Scope();
+        const [plain, quantized] = [false, true].map((enabled) => {
+          const recipe = recipeNamed(name);
+          const random = new RandomState(BigInt(seed));
+          using layer = quantizedModelInit(
+            { recipe, enabled },
+            () => new Linear(backend(), INWARD, OUT, { random }),
+          );
+          const y = autocast({ recipe }, () => trainOnceQuantized(layer, seed, "bf16"));
+          const [dw, db] = layer.parameters().map(({ grad }) => grad?.clone());
+          return { y: y.tensor, dw, db };
+        });
+        for (const key of ["y", "dw", "db"] as const) expectSame(key, quantized?.[key], plain?.[key]);
+      }),
+      { numRuns: 2 },
+    );
+  });
+});
+
+/** A weight quantized in plain arithmetic; with a scale of 1 under delayed scaling, as it begins. */
+function quantizedModel(name: RecipeName, x: Tensor): QuantizedModel {
+  const plain = download(x as Tensor<WideDType>);
+  const source = { data: wideValues(plain), shape: plain.matrix, dtype: plain.dtype };
+  return new QuantizedModel({ x: source, computed: false }, specOf(RECIPES[name] as StepRecipe, "weight"));
+}
+
+/** The result of a layer, gone back through; NVFP4's transform takes bf16 alone. */
+function trainOnceQuantized(layer: Linear, seed: number, dtype: WideDType) {
+  const type = dtype === "f32" ? "bf16" : dtype;
+  const y = layer.forward(drawnTensor(backend(), seed, [ROWS_OF_X, INWARD], type));
+  y.backward(drawnTensor(backend(), seed + 1, [ROWS_OF_X, OUT], type));
+  return y;
+}
+
+describe("the random state", () => {
+  const makers: readonly ((
+    random: RandomState,
+  ) => Module & { forward(x: Tensor): ReturnType<Linear["forward"]> })[] = [
+    (random) => new Linear(backend(), INWARD, INWARD, { random }),
+    (random) => new LayerNormLinear(backend(), INWARD, INWARD, { random }),
+    (random) => new LayerNormMLP(backend(), INWARD, OUT, { random }),
+  ];
+
+  it("advances in program order: models made and trained in one order are equal, in others not", () => {
+    const orders = fc.array(fc.constantFrom(0, 1, 2), { minLength: 1, maxLength: 3 });
+    fc.assert(
+      fc.property(orders, fc.bigInt(0n, 2n ** 64n - 1n), (order, seed) => {
+        using _scope = new Scope();
+        const run = (offset: bigint) => {
+          const random = new RandomState(seed, offset);
+          using model = new Sequential(
+            backend(),
+            ...order.map((i) => (makers[i] as (typeof makers)[number])(random) as Linear),
+          );
+          const made = random.offset;
+          const x = drawnTensor(backend(), 1, [ROWS_OF_X, INWARD], "bf16");
+          const loss = autocast({ recipe: recipeNamed("nvfp4") }, () => mseLoss(model.forward(x), x));
+          loss.backward();
+          const grads = model.parameters().map(({ grad }) => grad?.clone());
+          return { made: made - offset, used: random.offset - offset, grads };
+        };
+        const [first, second, other] = [run(3n), run(3n), run(4n)] as const;
+        const draws = order.reduce<number>((total, i) => total + (i === 2 ? 2 : 1), 0);
+        // each weight is drawn once, and each gradient of a product's result rounded once
+        expect([first.made, first.used]).toEqual([BigInt(draws), BigInt(2 * draws)]);
+        const compare = (grads: typeof first.grads): void => {
+          for (const [i, grad] of grads.entries()) expectSame(`${i}`, grad, first.grads[i]);
+        };
+        compare(second.grads);
+        expect(() => compare(other.grads)).toThrow("differ");
+      }),
+      { numRuns: 8 },
+    );
+  });
+});

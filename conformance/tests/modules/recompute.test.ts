@@ -1,0 +1,164 @@
+/** A layer whose activations are computed again is the layer that keeps them, bit for bit. */
+import * as fc from "fast-check";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { autocast } from "../../../src/autocast/autocast.js";
+import { Linear } from "../../../src/modules/linear.js";
+import { recompute } from "../../../src/modules/recompute.js";
+import { encode } from "../../../src/ops/cast/cast.js";
+import { tensor } from "../../../src/ops/create.js";
+import { RandomState } from "../../../src/quantizers/quantizer.js";
+import { normal } from "../../../src/random.js";
+import { MXFP8BlockScaling } from "../../../src/recipes/block-scaled.js";
+import { DelayedScaling, Float8CurrentScaling } from "../../../src/recipes/per-tensor.js";
+import type { Recipe } from "../../../src/recipes/recipe.js";
+import { noGrad } from "../../../src/tape/grad-mode.js";
+import { Variable, variable } from "../../../src/tape/variable.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import type { Tensor } from "../../../src/tensor/tensor.js";
+import { useBackend } from "../harness/suite.js";
+
+const SIZE = 32;
+const STEPS = 3;
+
+/** A part of a net: a call of one of two layers, parts one after another, or one that is computed again. */
+type Part = LayerCall | readonly Part[] | { readonly again: Part };
+
+interface LayerCall {
+  readonly layer: 0 | 1;
+  /** Whether the weight is cached: anew in every other step, and under another recipe in between. */
+  readonly cached: boolean;
+}
+
+/** What happens to a layer between its forward and its backward pass: another pass, or a state put back. */
+type Between =
+  | (LayerCall & { readonly recipe: keyof typeof MAKE; readonly trained: boolean })
+  | { readonly restored: 0 | 1 };
+
+interface Program {
+  readonly recipe: keyof typeof MAKE;
+  readonly part: Part;
+  /** One list for each step. */
+  readonly between: readonly (readonly Between[])[];
+}
+
+const MAKE = {
+  delayed: () => new DelayedScaling({ amaxHistoryLen: 3 }),
+  longer: () => new DelayedScaling({ amaxHistoryLen: 5, amaxComputeAlgo: "most_recent" }),
+  current: () => new Float8CurrentScaling(),
+  mxfp8: () => new MXFP8BlockScaling(),
+} as const satisfies Record<string, () => Recipe>;
+
+const layer = fc.constantFrom(0, 1);
+const recipe = fc.constantFrom("delayed", "longer", "current", "mxfp8");
+const cached = fc.boolean();
+const { part } = fc.letrec<{ part: Part }>((tie) => ({
+  part: fc.oneof(
+    { depthSize: "medium", withCrossShrink: true },
+    fc.record({ layer, cached }),
+    fc.array(tie("part"), { minLength: 1, maxLength: 3 }),
+    fc.record({ again: tie("part") }),
+  ),
+}));
+const happens: fc.Arbitrary<Between> = fc.oneof(
+  fc.record({ layer, cached, recipe, trained: fc.boolean() }),
+  fc.record({ restored: layer }),
+);
+const between = fc.array(fc.array(happens, { maxLength: 2 }), { maxLength: STEPS });
+
+describe("a part that is computed again", () => {
+  const backend = useBackend();
+
+  beforeEach(() => {
+    vi.spyOn(console, "warn").mockImplementation(() => undefined);
+  });
+  afterEach(() => vi.restoreAllMocks());
+
+  function sample(number: number): Tensor {
+    const values = normal({ seed: 3n, offset: BigInt(number) }, SIZE * SIZE, 1 + number);
+    return encode(tensor(backend(), values, [SIZE, SIZE]), { format: "bf16" });
+  }
+
+  /** States of layers and all gradients after every step, where parts are computed again or are not. */
+  function trained({ recipe, part, between }: Program, again: typeof recompute) {
+    using _ = new Scope();
+    const made = MAKE[recipe]();
+    using first = new Linear(backend(), SIZE, SIZE, { random: new RandomState(1n) });
+    using second = new Linear(backend(), SIZE, SIZE, { random: new RandomState(2n) });
+    const layers = [first, second] as const;
+    const call = ({ layer, cached }: LayerCall, x: Variable, isFirstMicrobatch: boolean): Variable =>
+      layers[layer].forward(x, cached ? { isFirstMicrobatch } : {});
+    const run = (each: Part, x: Variable, isFirst: boolean): Variable => {
+      if ("layer" in each) return call(each, x, isFirst);
+      if ("again" in each) return again((h) => run(each.again, h, isFirst), x);
+      return each.reduce((h, one) => run(one, h, isFirst), x);
+    };
+    const happen = (each: Between): void => {
+      if ("restored" in each) {
+        for (const one of layers[each.restored].namedQuantizations().values())
+          one.restore(one.snapshotSync());
+        return;
+      }
+      const pass = () =>
+        autocast({ recipe: MAKE[each.recipe]() }, () =>
+          call(each, variable(sample(9)), each.recipe !== recipe),
+        );
+      if (each.trained) pass();
+      else noGrad(pass);
+    };
+    return Array.from({ length: STEPS }, (_, step) => {
+      const x = new Variable(sample(step), true);
+      const out = autocast({ recipe: made }, () => run(part, x, step % 2 === 0));
+      for (const each of between[step] ?? []) happen(each);
+      out.backward(sample(step + STEPS));
+      const seen = [x, ...layers.flatMap((each) => each.parameters())].map(({ grad }) => grad?.dataSync());
+      x.zeroGrad();
+      for (const each of layers.flatMap((one) => one.parameters())) each.zeroGrad();
+      return {
+        seen,
+        states: layers.map((each) =>
+          [...each.namedQuantizations().values()].map((one) => one.snapshotSync()),
+        ),
+      };
+    });
+  }
+
+  it("leaves the states and gives the gradients that it has without, wherever parts lie and whatever happens in between", () => {
+    const call: LayerCall = { layer: 0, cached: false };
+    const change = { ...call, trained: false };
+    fc.assert(
+      fc.property(fc.record({ recipe, part, between }), (program) => {
+        const kept = trained(program, (body, ...inputs) => body(...inputs.map(variable)));
+        expect(trained(program, recompute)).toEqual(kept);
+      }),
+      {
+        numRuns: 60,
+        examples: [
+          [{ recipe: "delayed", part: { again: { again: { again: call } } }, between: [] }],
+          [{ recipe: "delayed", part: { again: call }, between: [[], [{ ...change, recipe: "mxfp8" }]] }],
+        ],
+      },
+    );
+  });
+});
+
+describe("a gradient that a layer quantized", () => {
+  const backend = useBackend();
+
+  it("is taken by the layer before it, whose weight's gradient is near that of a wide one", () => {
+    const gradient = (fp8Grad: boolean): Float32Array => {
+      using _ = new Scope();
+      const random = new RandomState(1n);
+      using first = new Linear(backend(), SIZE, SIZE, { random, dtype: "f32" });
+      using second = new Linear(backend(), SIZE, SIZE, { random, dtype: "f32" });
+      const x = tensor(backend(), normal({ seed: 3n, offset: 0n }, SIZE * SIZE, 1), [SIZE, SIZE]);
+      const out = autocast({ recipe: new DelayedScaling() }, () =>
+        second.forward(first.forward(x), { fp8Grad }),
+      );
+      out.backward(x);
+      return first.weight.grad?.dataSync() as Float32Array;
+    };
+    const [wide, quantized] = [gradient(false), gradient(true)];
+    const distance = Math.hypot(...wide.map((value, i) => value - (quantized[i] as number)));
+    expect(distance).toBeLessThan(0.1 * Math.hypot(...wide));
+  });
+});

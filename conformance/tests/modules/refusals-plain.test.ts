@@ -1,0 +1,159 @@
+import { autocast } from "../../../src/autocast/autocast.js";
+import { ArgumentError, DTypeError, ShapeError } from "../../../src/errors.js";
+import * as functional from "../../../src/functional/index.js";
+import { Linear } from "../../../src/modules/linear.js";
+import { manualSeed } from "../../../src/modules/module.js";
+import { quantizedModelInit } from "../../../src/modules/quantized-init.js";
+import { Sequential } from "../../../src/modules/sequential.js";
+import { tensor, zeros } from "../../../src/ops/create.js";
+import { AdamW } from "../../../src/optimizers/adamw.js";
+import { SGD } from "../../../src/optimizers/sgd.js";
+import { RandomState } from "../../../src/quantizers/quantizer.js";
+import { normal } from "../../../src/random.js";
+import { MXFP8BlockScaling } from "../../../src/recipes/block-scaled.js";
+import { CustomRecipe } from "../../../src/recipes/custom.js";
+import { noGrad } from "../../../src/tape/grad-mode.js";
+import { Variable } from "../../../src/tape/variable.js";
+import { type Refusal, refusals, wrong } from "../harness/refusals.js";
+import { useBackend } from "../harness/suite.js";
+
+const backend = useBackend({ threads: 1, datapath: "hopper" });
+const none = wrong(undefined);
+
+function forward(outFeatures: number, rows: number): void {
+  using layer = new Linear(backend(), 64, outFeatures);
+  autocast({ recipe: new MXFP8BlockScaling() }, () => layer.forward(zeros(backend(), "bf16", [rows, 64])));
+}
+
+refusals("first mistakes", [
+  [
+    "a body without options",
+    () =>
+      autocast(
+        wrong(() => 1),
+        none,
+      ),
+    ArgumentError,
+    ["autocast", "body"],
+  ],
+  ["options without a body", () => autocast({}, none), ArgumentError, ["autocast", "body"]],
+  [
+    "a recipe in place of options",
+    () => autocast(wrong(new MXFP8BlockScaling()), () => 1),
+    ArgumentError,
+    ["autocast", "{ recipe }"],
+  ],
+  [
+    "the name of a backend for a region",
+    () => autocast({ backend: wrong("wasm") }, () => 1),
+    ArgumentError,
+    ["autocast", "backend", "openBackend"],
+  ],
+  [
+    "weights without a body",
+    () =>
+      quantizedModelInit(
+        wrong(() => 1),
+        none,
+      ),
+    ArgumentError,
+    ["quantizedModelInit", "body"],
+  ],
+  [
+    "a layer without a backend",
+    () => new Linear(wrong(64), 32, none),
+    ArgumentError,
+    ["Linear", "openBackend"],
+  ],
+  ["the promise of one", () => new Linear(wrong(Promise.resolve()), 64, 32), ArgumentError, ["openBackend"]],
+  ["a tensor without one", () => tensor(wrong([1, 2]), [2]), ArgumentError, ["tensor", "openBackend"]],
+  [
+    "a list of layers",
+    () => new Sequential(backend(), wrong([() => none])),
+    ArgumentError,
+    ["Sequential", "layer 0", "an argument"],
+  ],
+  [
+    "a list of parameters",
+    () => {
+      using layer = new Linear(backend(), 64, 32);
+      new SGD(wrong(layer.parameters()), { learningRate: 1 });
+    },
+    ArgumentError,
+    ["names", "module"],
+  ],
+  ...[[1, 2], undefined, "x"].map(
+    (input): Refusal => [
+      `${typeof input} as an input`,
+      () => functional.activation(wrong(input), "relu"),
+      ArgumentError,
+      ["tensor", typeof input],
+    ],
+  ),
+  [
+    "a gradient of another type",
+    () => {
+      const x = new Variable(zeros(backend(), "bf16", [4]), true);
+      functional.reshape(x, [4]).backward(zeros(backend(), "f32", [4]));
+    },
+    DTypeError,
+    ["grad is f32", "bf16"],
+  ],
+  ["a number as a seed", () => new RandomState(wrong(1)), ArgumentError, ["seed is 1", "1n"]],
+  ["a number as the shared seed", () => manualSeed(backend(), wrong(1)), ArgumentError, ["seed is 1", "1n"]],
+  [
+    "a number as an offset",
+    () => normal({ seed: 1n, offset: wrong(0) }, 1, 1),
+    ArgumentError,
+    ["offset is 0"],
+  ],
+  [
+    "the class of a quantizer",
+    () => new CustomRecipe({ quantizerFactory: () => wrong(MXFP8BlockScaling) }).quantizer("input"),
+    ArgumentError,
+    ["the class MXFP8BlockScaling", "for input"],
+  ],
+  ...[{ enabled: false }, { recipe: new MXFP8BlockScaling() }].flatMap((options) =>
+    [
+      { flag: () => 1, error: DTypeError, word: "Number" },
+      { flag: () => zeros(backend(), "bf16", [1]), error: DTypeError, word: "bf16" },
+      { flag: () => zeros(backend(), "f32", [2]), error: ShapeError, word: "[2]" },
+    ].map(
+      ({ flag, error, word }): Refusal => [
+        `a flag for the cached weight that is ${word}, ${"recipe" in options ? "under a recipe" : "without one"}`,
+        () => {
+          using layer = new Linear(backend(), 64, 32);
+          const call = { skipFp8WeightUpdate: wrong(flag()) };
+          autocast(options, () => layer.forward(zeros(backend(), "bf16", [32, 64]), call));
+        },
+        error,
+        ["skipFp8WeightUpdate", word],
+      ],
+    ),
+  ),
+  ["noGrad without a body", () => noGrad(none), ArgumentError, ["noGrad", "body"]],
+  [
+    "a custom recipe without options",
+    () => new CustomRecipe(none),
+    ArgumentError,
+    ["CustomRecipe", "quantizerFactory"],
+  ],
+  ...[SGD, AdamW].map(
+    (Made): Refusal => [
+      `${Made.name} without options`,
+      () => {
+        using layer = new Linear(backend(), 64, 32);
+        new Made(layer, none);
+      },
+      ArgumentError,
+      [Made.name, "learningRate"],
+    ],
+  ),
+  [
+    "a weight that no block divides",
+    () => forward(16, 32),
+    ShapeError,
+    ["the weight is [16,64]", "pad to 32"],
+  ],
+  ["an input that no block divides", () => forward(32, 8), ShapeError, ["the input is [8,64]", "pad to 32"]],
+]);

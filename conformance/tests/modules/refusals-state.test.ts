@@ -1,0 +1,184 @@
+/** A forward pass that is refused leaves its layers as they were: their recipes, scales, caches and main gradients. */
+import { afterEach, describe, expect, it, vi } from "vitest";
+import { type AutocastOptions, autocast } from "../../../src/autocast/autocast.js";
+import { LockstepError, ShapeError } from "../../../src/errors.js";
+import { LayerNormLinear } from "../../../src/modules/layer-norm-linear.js";
+import { LayerNormMLP } from "../../../src/modules/layer-norm-mlp.js";
+import { Linear } from "../../../src/modules/linear.js";
+import type { LinearCall, LinearOptions } from "../../../src/modules/linear-parts.js";
+import type { Module } from "../../../src/modules/module.js";
+import { constantInit } from "../../../src/modules/parameter.js";
+import { zeros } from "../../../src/ops/create.js";
+import { Float8CurrentScalingQuantizer } from "../../../src/quantizers/float8.js";
+import { MXFP8Quantizer } from "../../../src/quantizers/mx.js";
+import {
+  Float8BlockScaling,
+  MXFP8BlockScaling,
+  NVFP4BlockScaling,
+} from "../../../src/recipes/block-scaled.js";
+import { CustomRecipe } from "../../../src/recipes/custom.js";
+import { DelayedScaling, Float8CurrentScaling } from "../../../src/recipes/per-tensor.js";
+import type { Recipe } from "../../../src/recipes/recipe.js";
+import type { Variable, VariableLike } from "../../../src/tape/variable.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import type { WideDType } from "../../../src/tensor/shape.js";
+import { Tensor } from "../../../src/tensor/tensor.js";
+import { useBackend } from "../harness/suite.js";
+
+const backend = useBackend({ threads: 1, datapath: "hopper" });
+const other = useBackend({ threads: 1, datapath: "hopper" });
+
+interface Layer extends Module {
+  forward(input: VariableLike, call?: LinearCall): Variable;
+}
+
+const FEATURES = 128;
+const OPTIONS = { initMethod: constantInit(0.5) } as const;
+
+const LAYERS: Readonly<Record<string, (options?: LinearOptions) => Layer>> = {
+  Linear: (options) => new Linear(backend(), FEATURES, FEATURES, { ...OPTIONS, ...options }),
+  LayerNormLinear: (options) =>
+    new LayerNormLinear(backend(), FEATURES, FEATURES, { ...OPTIONS, ...options }),
+  LayerNormMLP: (options) => new LayerNormMLP(backend(), FEATURES, FEATURES, { ...OPTIONS, ...options }),
+};
+
+/** Recipes, and a width that an MLP's second layer cannot have although its gated first one, twice as wide, can. */
+const RECIPES: readonly (readonly [name: string, recipe: Recipe, narrow: number])[] = [
+  ["DelayedScaling", new DelayedScaling(), 8],
+  ["Float8CurrentScaling", new Float8CurrentScaling(), 8],
+  ["Float8BlockScaling", new Float8BlockScaling(), 8],
+  ["MXFP8BlockScaling", new MXFP8BlockScaling(), 16],
+  ["NVFP4BlockScaling", new NVFP4BlockScaling(), 8],
+  ["CustomRecipe", new CustomRecipe({ quantizerFactory: () => new MXFP8Quantizer() }), 16],
+];
+
+const input = (on = backend(), dtype: WideDType = "bf16", rows = FEATURES): Tensor =>
+  zeros(on, dtype, [rows, FEATURES]);
+
+const memory = () => {
+  const { live, blocks } = backend().memoryUse();
+  return { live, blocks };
+};
+
+function pass(layer: Layer, region: AutocastOptions, x?: Tensor, call: LinearCall = {}): void {
+  using _ = new Scope();
+  autocast(region, () => layer.forward(x ?? input(), call));
+}
+
+/** The scales, histories and amaxes of a layer. */
+function scalesOf(layer: Layer): string {
+  const plain = (_: string, value: unknown) => (value instanceof Float32Array ? [...value] : value);
+  const states = [...layer.namedQuantizations()].map(([name, of]) => [name, of.snapshotSync() ?? "none"]);
+  return JSON.stringify(states, plain);
+}
+
+/** Fails unless `call` is refused and the layer goes on as if it had not been tried. */
+function expectUntouched(layer: Layer, before: Recipe | undefined, call: () => void): void {
+  vi.restoreAllMocks();
+  const warn = vi.spyOn(console, "warn").mockImplementation(() => undefined);
+  const [scales, use] = [scalesOf(layer), memory()];
+  expect(call).toThrow(LockstepError);
+  expect(scalesOf(layer)).toBe(scales);
+  expect(memory()).toEqual(use);
+  // a layer says when its recipe changes to one of another kind: silence is the recipe of before, or none
+  const isWhole = layer.parameters().every(({ value }) => value instanceof Tensor && !value.disposed);
+  if (isWhole) for (const recipe of before ? [before] : ANY) pass(layer, { recipe });
+  expect(warn).toHaveBeenCalledTimes(before || !isWhole ? 0 : layer.namedQuantizations().size);
+}
+
+/** Two recipes of different kinds: a layer that has none takes up the first in silence, and says that it takes the second. */
+const ANY = [new Float8CurrentScaling(), new DelayedScaling()];
+
+type Wrong = readonly [what: string, call: (layer: Layer, region: AutocastOptions) => () => void];
+
+const on = (x: () => Tensor, call?: () => LinearCall): Wrong[1] => {
+  return (layer, region) => {
+    const [given, how] = [x(), call?.()];
+    return () => pass(layer, region, given, how);
+  };
+};
+
+const WRONG: readonly Wrong[] = [
+  ["rows that no recipe takes", on(() => input(backend(), "bf16", 12))],
+  ["an input on another backend", on(() => input(other()))],
+  ["an input of integers", on(() => zeros(backend(), "i32", [FEATURES, FEATURES]))],
+  [
+    "a flag for the weight on another backend",
+    on(input, () => ({ skipFp8WeightUpdate: zeros(other(), "f32", [1]) })),
+  ],
+];
+
+/** What was in force before: nothing, or a recipe of another kind. */
+function begun(layer: Layer, recipe: Recipe, used: boolean): Recipe | undefined {
+  if (!used) return undefined;
+  const before = recipe.kind === "current" ? new DelayedScaling() : new Float8CurrentScaling();
+  pass(layer, { recipe: before }, undefined, { isFirstMicrobatch: true });
+  return before;
+}
+
+describe("a refused forward pass leaves its layer as it was", () => {
+  afterEach(() => vi.restoreAllMocks());
+
+  const cases = RECIPES.flatMap(([name, recipe]) =>
+    Object.entries(LAYERS).flatMap(([layer, make]) =>
+      [true, false].map((used) => ({
+        name: `${layer}, ${name}, ${used ? "" : "not "}in use`,
+        layer,
+        recipe,
+        used,
+        make,
+      })),
+    ),
+  );
+
+  describe.each(cases)("$name", ({ recipe, used, make }) => {
+    it.each(WRONG)("%s", (_what, wrong) => {
+      using _ = new Scope();
+      using layer = make();
+      const before = begun(layer, recipe, used);
+      expectUntouched(layer, before, wrong(layer, { recipe }));
+    });
+
+    it("parameters that are gone", () => {
+      using probe = make();
+      for (const name of probe.namedParameters().keys()) {
+        using layer = make();
+        const before = begun(layer, recipe, used);
+        layer.namedParameters().get(name)?.value.dispose();
+        expectUntouched(layer, before, () => pass(layer, { recipe }));
+      }
+    });
+  });
+
+  it.each(cases.filter(({ recipe }) => recipe.kind === "nvfp4"))(
+    "$name: f32, which its transform does not take",
+    ({ recipe, used, make }) => {
+      using _ = new Scope();
+      using layer = make();
+      const x = input(backend(), "f32");
+      expectUntouched(layer, begun(layer, recipe, used), () => pass(layer, { recipe }, x));
+    },
+  );
+
+  it("an input that is to be kept, under delayed scaling", () => {
+    using layer = new Linear(backend(), FEATURES, FEATURES, { ...OPTIONS, saveOriginalInput: true });
+    const before = new Float8CurrentScaling();
+    pass(layer, { recipe: before });
+    expectUntouched(layer, before, () => pass(layer, { recipe: new DelayedScaling() }));
+  });
+
+  it.each(RECIPES)("%s: an MLP whose second layer is too narrow", (_name, recipe, narrow) => {
+    using _ = new Scope();
+    using layer = new LayerNormMLP(backend(), FEATURES, narrow, { ...OPTIONS, activation: "swiglu" });
+    const x = input();
+    const warn = vi.spyOn(console, "warn").mockImplementation(() => undefined);
+    const use = memory();
+    expect(() => pass(layer, { recipe }, x)).toThrow(ShapeError);
+    expect(memory()).toEqual(use);
+    expect(scalesOf(layer)).toBe('[["fc1","none"],["fc2","none"]]');
+    // blocks of 1 x 1 fit any layer: under a recipe of another kind the first layer would now say that its own changes
+    const plain = new CustomRecipe({ quantizerFactory: () => new Float8CurrentScalingQuantizer() });
+    expect(() => pass(layer, { recipe: plain, enabled: false, calibrating: true }, x)).not.toThrow();
+    expect(warn).not.toHaveBeenCalled();
+  });
+});

@@ -1,0 +1,213 @@
+/** The package as it is published: what its install brings, and that projects of every kind can use it. */
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { build as bundle } from "esbuild";
+import { build as buildWithVite } from "vite";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import manifest from "../../../package.json" with { type: "json" };
+import { PROGRAMS, TYPED } from "./programs.js";
+import { nodeOf, Project, pack, ROOT } from "./project.js";
+
+const tarballs = mkdtempSync(join(tmpdir(), "lockstep-tarball-"));
+const bare = new Project();
+const full = new Project();
+let tarball: string;
+let answer: string;
+
+/** What a program prints; its errors are the failure's message. */
+function outputOf(project: Project, program: string, ...args: readonly string[]): string {
+  const { status, output, errors } = project.run(program, ...args);
+  if (status !== 0)
+    throw new Error(`${program} ${args.join(" ")}: status ${status}: ${output}${errors.slice(-2000)}`);
+  return output;
+}
+
+const bin = (name: string): string => join(ROOT, "node_modules", ".bin", name);
+
+beforeAll(() => {
+  tarball = pack(tarballs);
+  bare.install(tarball);
+  full.install(tarball, `fast-check@${manifest.peerDependencies["fast-check"]}`);
+  full.write("imported.mjs", PROGRAMS.imported);
+  full.write("required.cjs", PROGRAMS.required);
+  full.write("dynamic.cjs", PROGRAMS.importedDynamically);
+  answer = outputOf(full, process.execPath, "imported.mjs");
+});
+
+afterAll(() => {
+  for (const project of [bare, full]) project.dispose();
+  rmSync(tarballs, { recursive: true });
+});
+
+describe("an install", () => {
+  it("brings the package alone: no compiler tools, no test library", () => {
+    expect(bare.packages).toEqual(["lockstep"]);
+  });
+
+  it("has what computes: the program's answer is that of two threads", () => {
+    expect(answer).toMatch(/^2 -?\d+ function [01]\n$/);
+  });
+
+  const install = (...names: (keyof typeof manifest.peerDependencies)[]): string =>
+    `npm install --save-dev ${names.map((name) => `${name}@${manifest.peerDependencies[name]}`).join(" ")}`;
+  it.each([
+    ["conform", ["conform", "--runs", "1"], install("fast-check")],
+    ["fuzz", ["fuzz", "--op", "encode", "--format", "e4m3", "-o", "out"], install("fast-check")],
+    ["build-cuda", ["build-cuda"], install("cmake-js", "node-addon-api")],
+  ])("without its optional packages has %s say what to install", (name, args, command) => {
+    const { status, errors } = bare.run("npx", "--no", "lockstep", ...args);
+    expect(errors).toContain(`lockstep ${name}: `);
+    expect(errors).toContain(command);
+    expect(status).toBe(2);
+  });
+
+  it("without fast-check has lockstep/conformance throw a MissingPackageError that says what to install", () => {
+    bare.write(
+      "missing.mjs",
+      `import { MissingPackageError } from "lockstep";
+      const error = await import("lockstep/conformance").catch((error) => error);
+      console.log(error instanceof MissingPackageError, error.code, error.message);`,
+    );
+    const output = outputOf(bare, process.execPath, "missing.mjs");
+    expect(output).toMatch(/^true MISSING_PACKAGE lockstep\/conformance needs fast-check/);
+    expect(output).toContain(install("fast-check"));
+  });
+});
+
+describe("lockstep/conformance", () => {
+  it("has the same names, and the same things under them, for import and for require", () => {
+    full.write(
+      "names.cjs",
+      `const required = require("lockstep/conformance");
+      import("lockstep/conformance").then((imported) => {
+        const names = Object.keys(imported);
+        console.log(names.length > 40, names.join() === Object.keys(required).join(), names.every((name) => imported[name] === required[name]));
+      });`,
+    );
+    expect(outputOf(full, process.execPath, "names.cjs")).toBe("true true true\n");
+  });
+});
+
+describe.each([20, 22, 24])("on Node %i", (major) => {
+  const node = nodeOf(major);
+  const run = (file: string): string => outputOf(full, "path" in node ? node.path : "", file);
+
+  it.for([
+    ["ESM imports it", "imported.mjs"],
+    ["CommonJS requires it", "required.cjs"],
+    ["CommonJS imports it dynamically", "dynamic.cjs"],
+  ] as const)("%s", ([, file], { skip }) => {
+    if ("missing" in node) return skip(node.missing);
+    expect(run(file)).toBe(answer);
+  });
+
+  it("the program holds the reference to its laws", ({ skip }) => {
+    if ("missing" in node) return skip(node.missing);
+    const program = join(full.folder, "node_modules/lockstep", manifest.bin.lockstep);
+    const output = outputOf(full, node.path, program, "conform", "--runs", "2", "--quiet");
+    expect(output).toMatch(/^(\d+) of \1 laws hold for wasm/);
+  });
+});
+
+describe("TypeScript", () => {
+  const kinds = {
+    "ESM under nodenext": ["typed.mts", { module: "nodenext" }],
+    "CommonJS under nodenext": ["typed.cts", { module: "nodenext" }],
+    "ESM under bundler": ["typed-bundled.mts", { module: "esnext", moduleResolution: "bundler" }],
+  } as const;
+
+  it.each(Object.entries(kinds))("compiles %s, and finds its mistakes", (_, [file, options]) => {
+    const config = {
+      target: "es2022",
+      strict: true,
+
+      noEmitOnError: true,
+      types: ["node"],
+      ...options,
+    };
+    const typeRoots = [join(ROOT, "node_modules/@types")];
+    full.write(file, TYPED.replace("main();", ""));
+    const configFile = full.write(
+      `tsconfig.${file}.json`,
+      JSON.stringify({ compilerOptions: { ...config, typeRoots, outDir: "typed" }, files: [file] }),
+    );
+    expect(full.run(bin("tsc"), "-p", configFile)).toEqual({ status: 0, output: "", errors: "" });
+  });
+});
+
+describe("a bundle", () => {
+  it("by Vite, for browsers, computes the same on one thread", async () => {
+    const entry = full.write("vite-entry.js", PROGRAMS.onOneThread);
+    await buildWithVite({
+      root: full.folder,
+      configFile: false,
+      logLevel: "error",
+      build: { outDir: "vite", rollupOptions: { input: entry, output: { entryFileNames: "bundle.mjs" } } },
+    });
+    expect(outputOf(full, process.execPath, "vite/bundle.mjs")).toBe(answer.replace(/^2/, "1"));
+  });
+
+  const kinds = {
+    "ESM for Node": ["imported", { platform: "node", format: "esm" }],
+    "ESM for Node, small": ["imported", { platform: "node", format: "esm", minify: true }],
+    "ESM for Node, with names kept": ["imported", { platform: "node", format: "esm", keepNames: true }],
+    "CommonJS for Node": [
+      "importedDynamically",
+      { platform: "node", format: "cjs", logOverride: { "empty-import-meta": "silent" } },
+    ],
+    "ESM for browsers": ["onOneThread", { platform: "browser", format: "esm" }],
+  } as const;
+
+  it.each(Object.entries(kinds))("by esbuild, as %s, computes the same", async (name, [program, options]) => {
+    const entry = full.write("esbuild-entry.js", PROGRAMS[program]);
+    const outfile = join(
+      full.folder,
+      `esbuild/${name.replace(/\W+/g, "-")}.${options.format === "cjs" ? "cjs" : "mjs"}`,
+    );
+    await bundle({
+      entryPoints: [entry],
+      outfile,
+      bundle: true,
+      target: "es2022",
+      logLevel: "warning",
+      ...options,
+    });
+    const expected = options.platform === "browser" ? answer.replace(/^2/, "1") : answer;
+    expect(outputOf(full, process.execPath, outfile)).toBe(expected);
+  });
+
+  it("of what is not used is small: names of the tables alone bring no reference", async () => {
+    const entry = full.write(
+      "small-entry.js",
+      `import { DATAPATHS } from "lockstep"; console.log(Object.keys(DATAPATHS));`,
+    );
+    const { outputFiles } = await bundle({
+      entryPoints: [entry],
+      bundle: true,
+      minify: true,
+      format: "esm",
+      write: false,
+    });
+    expect(outputFiles[0]?.contents.length).toBeLessThan(30_000);
+  });
+});
+
+describe("the package's form", () => {
+  it("is what publint wants, suggestions included", () => {
+    expect(full.run(bin("publint"), "run", "--strict", tarball)).toMatchObject({ status: 0 });
+  });
+
+  // that CommonJS gets an ES module is so by intention, and runs above on each Node; node10 knows no subpaths
+  it("has types that arethetypeswrong finds right, by every resolution that knows exports", () => {
+    const found = full.run(
+      bin("attw"),
+      tarball,
+      "--profile",
+      "node16",
+      "--ignore-rules",
+      "cjs-resolves-to-esm",
+    );
+    expect(found).toMatchObject({ status: 0 });
+  });
+});

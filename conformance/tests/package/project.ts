@@ -1,0 +1,66 @@
+/** A throw-away project that has the package installed from the file that `npm pack` makes. */
+import { execFileSync, spawnSync } from "node:child_process";
+import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import manifest from "../../../package.json" with { type: "json" };
+
+export const ROOT = fileURLToPath(new URL("../../..", import.meta.url));
+
+/** Packs what `npm run build` has built, without building again. */
+export function pack(folder: string): string {
+  npm(ROOT, "pack", "--ignore-scripts", "--pack-destination", folder);
+  return join(folder, `lockstep-${manifest.version}.tgz`);
+}
+
+export class Project {
+  readonly folder = mkdtempSync(join(tmpdir(), "lockstep-package-"));
+
+  constructor() {
+    this.write("package.json", JSON.stringify({ name: "consumer", private: true, type: "module" }));
+  }
+
+  write(path: string, text: string): string {
+    const full = join(this.folder, path);
+    mkdirSync(dirname(full), { recursive: true });
+    writeFileSync(full, text);
+    return full;
+  }
+
+  install(...what: readonly string[]): void {
+    npm(this.folder, "install", "--omit=dev", "--no-audit", "--no-fund", ...what);
+  }
+
+  /** The packages installed, by name. */
+  get packages(): string[] {
+    return readdirSync(join(this.folder, "node_modules")).filter((name) => !name.startsWith("."));
+  }
+
+  /** Runs a program in the project: what it printed, with its errors where it failed. */
+  run(
+    program: string,
+    ...args: readonly string[]
+  ): { status: number | null; output: string; errors: string } {
+    const { status, stdout, stderr } = spawnSync(program, args, { cwd: this.folder, encoding: "utf8" });
+    return { status, output: stdout, errors: stderr };
+  }
+
+  dispose(): void {
+    rmSync(this.folder, { recursive: true, force: true });
+  }
+}
+
+function npm(cwd: string, ...args: readonly string[]): void {
+  execFileSync("npm", args, { cwd, encoding: "utf8", stdio: ["ignore", "pipe", "pipe"] });
+}
+
+/** The program of a version of Node, from the registry; or why it is not to be had. */
+export function nodeOf(major: number): { readonly path: string } | { readonly missing: string } {
+  const args = ["--yes", `--package=node@${major}`, "node", "-p", "process.execPath"];
+  const { status, stdout, stderr } = spawnSync("npx", args, { cwd: tmpdir(), encoding: "utf8" });
+  if (status === 0) return { path: stdout.trim() };
+  const missing = `Node ${major} could not be installed: ${stderr.trim().split("\n").at(-1) || "npx failed"}`;
+  process.stdout.write(`package tests: skipped: ${missing}\n`);
+  return { missing };
+}

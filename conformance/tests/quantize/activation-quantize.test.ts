@@ -1,0 +1,146 @@
+import { describe, expect, it } from "vitest";
+import { ArgumentError, DTypeError, ShapeError } from "../../../src/errors.js";
+import { encode } from "../../../src/ops/cast/cast.js";
+import { tensor } from "../../../src/ops/create.js";
+import { activation, gated } from "../../../src/ops/elementwise/activation.js";
+import { Float8CurrentScalingQuantizer, Float8Quantizer } from "../../../src/quantizers/float8.js";
+import { MXFP8Quantizer } from "../../../src/quantizers/mx.js";
+import { NVFP4Quantizer } from "../../../src/quantizers/nvfp4.js";
+import type { Tensor } from "../../../src/tensor/tensor.js";
+import { assertSameAnswer } from "../../laws/laws.js";
+import { downloadQuantized } from "../../operations/quantize/quantized.js";
+import { quantizeActivated } from "../../oracle/quantize/computed.js";
+import { download } from "../../values/plain.js";
+import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
+
+const backend = useBackend();
+
+/** bf16 [rows, columns] of a wave between -4 and 4. */
+function wave(rows: number, columns: number, b = backend()): Tensor<"bf16"> {
+  const values = Float32Array.from({ length: rows * columns }, (_, i) => ((i * 37) % 256) / 32 - 4);
+  return encode(tensor(b, values, [rows, columns]), { format: "bf16" }) as Tensor<"bf16">;
+}
+
+describe("what is rounded first", () => {
+  scoped("delayed FP8 casts the f32 value, and records its amax", () => {
+    const x = wave(32, 64);
+    const amax = tensor(backend(), [0]);
+    const quantizer = new Float8Quantizer({ scale: tensor(backend(), [64]), amax, columnwise: true });
+    const fused = downloadQuantized(quantizer.quantizeActivation(x, { kind: "gelu" }));
+    const record = download(amax);
+    amax.write(Float32Array.of(0));
+    const wide = activation(x, { kind: "gelu", outDtype: "f32" });
+    assertSameAnswer(fused, downloadQuantized(quantizer.quantize(wide)));
+    assertSameAnswer({ amax: record }, { amax: download(amax) });
+    const narrow = downloadQuantized(quantizer.quantize(activation(x, { kind: "gelu" })));
+    expect(() => assertSameAnswer(fused, narrow)).toThrow(/rowwise.data/);
+  });
+
+  scoped("MXFP8 reads the value in the type of the input", () => {
+    const x = wave(32, 128);
+    const quantizer = new MXFP8Quantizer({ columnwise: true });
+    const fused = downloadQuantized(quantizer.quantizeActivation(x, { kind: "silu", gated: true }));
+    assertSameAnswer(fused, downloadQuantized(quantizer.quantize(gated(x, { kind: "silu" }))));
+    const wide = gated(x, { kind: "silu", outDtype: "f32" });
+    expect(() => assertSameAnswer(fused, downloadQuantized(quantizer.quantize(wide)))).toThrow();
+  });
+
+  scoped("current scaling and NVFP4 cast the rounded value by the amax of the f32 one", () => {
+    const x = encode(tensor(backend(), new Float32Array(256).fill(1.0234375), [16, 16]), { format: "bf16" });
+    const exact = activation(x, { kind: "gelu", outDtype: "f32" }).dataSync()[0] as number;
+    const rounded = activation(x, { kind: "gelu" });
+    const scale = new Float8CurrentScalingQuantizer().quantizeActivation(x, { kind: "gelu" }).copy("rowwise");
+    expect(scale.scaleInv.dataSync()[0]).toBe(Math.fround(1 / Math.fround(448 / exact)));
+    expect(scale.scaleInv.dataSync()[0]).not.toBe(
+      new Float8CurrentScalingQuantizer().quantize(rounded).copy("rowwise").scaleInv.dataSync()[0],
+    );
+    const two = new NVFP4Quantizer({ columnwise: true }).quantizeActivation(x, { kind: "gelu" });
+    expect([two.rowwise, two.columnwise].map((copy) => copy?.amax?.dataSync()[0])).toEqual([exact, exact]);
+    const transformed = new NVFP4Quantizer({ columnwise: true, rht: true });
+    assertSameAnswer(
+      downloadQuantized(transformed.quantizeActivation(x, { kind: "gelu" })),
+      downloadQuantized(transformed.quantize(rounded)),
+    );
+  });
+
+  scoped("an amax that is given is a group's, and is used as it is", () => {
+    const x = wave(16, 16);
+    const quantizer = new Float8CurrentScalingQuantizer({ amax: tensor(backend(), [7]) });
+    const fused = quantizer.quantizeActivation(x, { kind: "relu" });
+    expect(fused.copy("rowwise").scaleInv.dataSync()[0]).toBe(1 / 64);
+  });
+
+  it("the oracle tells the three apart", () => {
+    const x = { data: Float32Array.of(1 + 2 ** -9, 1), shape: [1, 2] as const, dtype: "bf16" as const };
+    const spec = { quantizer: "fp8-delayed", scale: 448 / 453, format: "e5m2" } as const;
+    expect(quantizeActivated(x, spec).amax).toBe(0x3f804000);
+    const current = quantizeActivated(x, { quantizer: "fp8-current" }).rowwise?.scale;
+    const stored = quantizeActivated({ ...x, data: Float32Array.of(1, 1) }, { quantizer: "fp8-current" });
+    expect(current).not.toEqual(stored.rowwise?.scale);
+  });
+});
+
+describe("the result", () => {
+  scoped("has the shape of the activation's, and of x where it is a gradient", () => {
+    const x = wave(32, 128).reshape([2, 16, 128]);
+    const quantizer = new Float8CurrentScalingQuantizer();
+    const options = { kind: "gelu", gated: true } as const;
+    const forward = quantizer.quantizeActivation(x, options);
+    expect([forward.shape, forward.dtype]).toEqual([[2, 16, 64], "bf16"]);
+    const grad = tensor(backend(), new Float32Array(2048), [2, 16, 64]);
+    const backward = quantizer.quantizeActivation(x, { ...options, grad });
+    expect([backward.shape, backward.dtype]).toEqual([[2, 16, 128], "f32"]);
+  });
+
+  scoped("may be empty", () => {
+    const amax = tensor(backend(), [3]);
+    const quantizer = new Float8Quantizer({ scale: tensor(backend(), [4]), amax });
+    const none = quantizer.quantizeActivation(tensor(backend(), [], [0, 8]), { kind: "sigmoid" });
+    expect([none.copy("rowwise").scaleInv.dataSync()[0], amax.dataSync()[0]]).toEqual([0.25, 3]);
+  });
+});
+
+describe("refused", () => {
+  const quantizer = new MXFP8Quantizer();
+
+  scoped("forms that do not exist", () => {
+    const x = wave(32, 64);
+    const clamp = { limit: 7 };
+    expect(() => quantizer.quantizeActivation(x, { kind: "gelu", gated: true, clamp })).toThrow(
+      /quantizeActivation: only silu has a clamped form/,
+    );
+    expect(() => quantizer.quantizeActivation(x, { kind: "silu", clamp })).toThrow(
+      /quantizeActivation: the clamped form is gated; set gated/,
+    );
+    // @ts-expect-error no such activation
+    expect(() => quantizer.quantizeActivation(x, { kind: "tanh" })).toThrow(ArgumentError);
+  });
+
+  scoped("shapes and types that do not fit", () => {
+    const x = wave(32, 96);
+    expect(() => quantizer.quantizeActivation(x, { kind: "gelu", gated: true })).toThrow(/48 .*multiple of/);
+    expect(() => quantizer.quantizeActivation(wave(32, 33), { kind: "gelu", gated: true })).toThrow(
+      ShapeError,
+    );
+    expect(() => quantizer.quantizeActivation(x, { kind: "gelu", grad: wave(32, 64) })).toThrow(
+      "quantizeActivation: grad is [32,64]; it must be [32,96]",
+    );
+    const codes = encode(x, { format: "e4m3" });
+    expect(() => quantizer.quantizeActivation(codes, { kind: "gelu" })).toThrow(DTypeError);
+    expect(() => quantizer.quantizeActivation(x, { kind: "gelu", grad: codes })).toThrow(DTypeError);
+  });
+
+  scoped("the transform of a gradient that is not bf16", () => {
+    const grad = tensor(backend(), new Float32Array(256), [16, 16]);
+    const transform = new NVFP4Quantizer({ columnwise: true, rht: true });
+    expect(() => transform.quantizeActivation(wave(16, 16), { kind: "gelu", grad })).toThrow(/is f32; cast/);
+  });
+});
+
+sameOnAll("threads do not change a bit", useThreads(), (each) => {
+  const x = wave(256, 512, each);
+  const quantizer = new MXFP8Quantizer({ columnwise: true });
+  return downloadQuantized(quantizer.quantizeActivation(x, { kind: "gelu", gated: true }));
+});
+
+describeLaws(useBackend({ threads: 2 }), ["activationQuantize"], { runs: 400, seed: 29 });

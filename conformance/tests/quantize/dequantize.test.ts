@@ -1,0 +1,121 @@
+/** dequantize: the laws, then which copy is read, types, layouts and threads. */
+import { describe, expect } from "vitest";
+import { ArgumentError, DisposedError } from "../../../src/errors.js";
+import { tensor } from "../../../src/ops/create.js";
+import { dequantize } from "../../../src/ops/quantize/dequantize.js";
+import { Float8CurrentScalingQuantizer } from "../../../src/quantizers/float8.js";
+import { Float8BlockQuantizer } from "../../../src/quantizers/float8-block.js";
+import { MXFP4Quantizer, MXFP8Quantizer } from "../../../src/quantizers/mx.js";
+import { NVFP4Quantizer } from "../../../src/quantizers/nvfp4.js";
+import type { Quantizer, QuantizerOptions } from "../../../src/quantizers/quantizer.js";
+import type { QuantizedTensor } from "../../../src/tensor/quantized.js";
+import type { Tensor } from "../../../src/tensor/tensor.js";
+import { words } from "../../arbitraries/random.js";
+import { assertSame } from "../../values/difference.js";
+import { download, fromCodes, upload } from "../../values/plain.js";
+import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
+
+const backend = useBackend();
+const threads = useThreads();
+
+const QUANTIZERS: Readonly<Record<string, (options: QuantizerOptions) => Quantizer>> = {
+  "fp8-current": (options) => new Float8CurrentScalingQuantizer({ ...options, pow2Scales: true }),
+  "fp8-block": (options) => new Float8BlockQuantizer(options),
+  mxfp8: (options) => new MXFP8Quantizer(options),
+  mxfp4: (options) => new MXFP4Quantizer(options),
+  nvfp4: (options) => new NVFP4Quantizer(options),
+};
+
+/** Whole numbers from -6 to 6, with a 6 in each 16 of a row or column: every format holds them. */
+function whole(rows: number, columns: number): Tensor<"f32"> {
+  const values = [0, 1, -2, 3, -4, 6, -6, 1.5];
+  const at = (row: number, column: number): number =>
+    (row + column) % 16 === 0 ? 6 : (values[(7 * row + 3 * column) % values.length] as number);
+  const data = Float32Array.from({ length: rows * columns }, (_, i) =>
+    at(Math.floor(i / columns), i % columns),
+  );
+  return tensor(backend(), data, [rows, columns]);
+}
+
+describeLaws(backend, ["dequantize"], { runs: 250, seed: 13 });
+
+describe("results do not depend on the number of threads", () => {
+  const bits = fromCodes(
+    "bf16",
+    [640, 704],
+    words(3, 640 * 704).map((word) => (word & 0x83ff) | 0x3c00),
+  );
+  for (const [name, make] of Object.entries(QUANTIZERS)) {
+    for (const usage of [{}, { rowwise: false, columnwise: true }]) {
+      sameOnAll(`${name}, ${"rowwise" in usage ? "columnwise" : "rowwise"}`, threads, (each) => ({
+        values: download(make(usage).quantize(upload(each, bits)).dequantize("f32")),
+      }));
+    }
+  }
+});
+
+describe("values come back", () => {
+  for (const [name, make] of Object.entries(QUANTIZERS)) {
+    scoped(
+      `${name}: what the format holds is the same afterwards, from either copy, in every scale layout`,
+      () => {
+        const x = whole(64, 96);
+        const layouts = name.startsWith("fp8")
+          ? (["logical", "padded"] as const)
+          : (["logical", "padded", "swizzled"] as const);
+        for (const scaleLayout of layouts) {
+          for (const rowwise of [true, false]) {
+            const t = make({ rowwise, columnwise: !rowwise, scaleLayout }).quantize(x);
+            assertSame(
+              `${scaleLayout}, ${rowwise ? "rowwise" : "columnwise"}`,
+              download(t.dequantize()),
+              download(x),
+            );
+          }
+        }
+      },
+    );
+  }
+
+  scoped("in the source's type unless told otherwise, rounded once", () => {
+    const x = upload(backend(), fromCodes("f16", [1, 3], [0x3c01, 0x3c00, 0x0001]));
+    const t = new Float8CurrentScalingQuantizer().quantize(x);
+    expect(t.dtype).toBe("f16");
+    expect(t.dequantize().dtype).toBe("f16");
+    for (const dtype of ["f32", "bf16", "f16"] as const)
+      expect(dequantize(t, dtype)).toMatchObject({ dtype, shape: [1, 3] });
+  });
+
+  scoped("bf16 rounds the product of code and scale, not the scale", () => {
+    const t = new Float8CurrentScalingQuantizer().makeEmpty(backend(), [1], "f32");
+    t.copy("rowwise").data.write(Uint8Array.of(0x3c));
+    t.copy("rowwise").scaleInv.write(Float32Array.of(1 + 2 ** -8));
+    expect(t.dequantize("f32").dataSync()).toEqual(Float32Array.of(1.5 + 1.5 * 2 ** -8));
+    expect(t.dequantize("bf16").dataSync()).toEqual(Uint16Array.of(0x3fc1));
+  });
+
+  scoped("from the rowwise copy where there are both", () => {
+    const t = new Float8CurrentScalingQuantizer({ columnwise: true }).quantize(tensor(backend(), [448]));
+    t.copy("columnwise").data.write(Uint8Array.of(0));
+    expect(t.dequantize().dataSync()).toEqual(Float32Array.of(448));
+    t.updateUsage({ rowwise: false });
+    expect(t.dequantize().dataSync()).toEqual(Float32Array.of(0));
+  });
+});
+
+describe("what cannot be dequantized is refused", () => {
+  const quantized = (): QuantizedTensor =>
+    new Float8CurrentScalingQuantizer().quantize(tensor(backend(), [1]));
+
+  scoped("a tensor whose copies were dropped", () => {
+    const t = quantized().updateUsage({ rowwise: false });
+    expect(() => t.dequantize()).toThrow(ArgumentError);
+    expect(() => t.backend).toThrow(ArgumentError);
+  });
+
+  scoped("a tensor that is gone", () => {
+    const t = quantized();
+    t.dispose();
+    expect(() => t.dequantize()).toThrow(DisposedError);
+  });
+});

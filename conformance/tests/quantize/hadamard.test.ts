@@ -1,0 +1,91 @@
+/** The random Hadamard transform: the laws, then what follows from its matrix, threads and refusals. */
+import { describe, expect } from "vitest";
+import { DTypeError, ShapeError } from "../../../src/errors.js";
+import { decode, encode } from "../../../src/ops/cast/cast.js";
+import { empty, tensor } from "../../../src/ops/create.js";
+import { transpose } from "../../../src/ops/layout/layout.js";
+import { hadamard, RHT_SIGNS } from "../../../src/ops/quantize/hadamard.js";
+import { words } from "../../arbitraries/random.js";
+import { assertSame } from "../../values/difference.js";
+import { download, fromCodes, upload } from "../../values/plain.js";
+import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
+
+const backend = useBackend();
+const threads = useThreads();
+
+/** Integers of at most three bits, whose transforms bf16 holds. */
+const small = fromCodes(
+  "bf16",
+  [48, 5],
+  words(9, 48 * 5).map((word) => ((word & 0x8000) | 0x3f80) + (word & 0x60)),
+);
+
+describeLaws(backend, ["hadamard"], { runs: 150, seed: 17 });
+
+describe("results do not depend on the number of threads", () => {
+  const x = fromCodes("bf16", [640, 704], words(5, 640 * 704));
+  for (const signs of [0, RHT_SIGNS]) {
+    sameOnAll(`signs 0x${signs.toString(16)}`, threads, (each) => ({
+      out: download(hadamard(upload(each, x), signs)),
+    }));
+  }
+});
+
+describe("the matrix", () => {
+  scoped("is its own inverse without signs: twice is the transpose", () => {
+    const x = upload(backend(), small);
+    const twice = hadamard(transpose(hadamard(x, 0)), 0);
+    assertSame("twice", download(twice), download(transpose(x)));
+  });
+
+  scoped("has the fixed signs unless told otherwise", () => {
+    const x = upload(backend(), small);
+    assertSame("the default", download(hadamard(x)), download(hadamard(x, RHT_SIGNS)));
+    expect(download(hadamard(x)).codes).not.toEqual(download(hadamard(x, 0)).codes);
+  });
+
+  scoped("negates the inputs whose bit is set before anything else", () => {
+    const first = new Float32Array(16 * 16);
+    for (let i = 0; i < 16; i++) first[17 * i] = 1;
+    const identity = encode(tensor(backend(), first, [16, 16]), { format: "bf16" });
+    const firstColumn = (signs: number): number[] =>
+      Array.from({ length: 16 }, (_, i) => decode(hadamard(identity, signs)).dataSync()[16 * i] as number);
+    expect(firstColumn(0)).toEqual(Array(16).fill(0.25));
+    expect(firstColumn(RHT_SIGNS)).toEqual(
+      Array.from({ length: 16 }, (_, i) => ((RHT_SIGNS >> i) & 1 ? -0.25 : 0.25)),
+    );
+  });
+
+  scoped("spoils the chunk that a NaN or infinity is in, and no other", () => {
+    for (const special of [0x7fc0, 0x7f80]) {
+      const codes = Uint16Array.from({ length: 32 }, () => 0x3f80);
+      codes[3] = special;
+      const out = decode(hadamard(upload(backend(), fromCodes("bf16", [32, 1], codes)))).dataSync();
+      expect(Array.from(out).map(Number.isFinite)).toEqual([
+        ...Array(16).fill(false),
+        ...Array(16).fill(true),
+      ]);
+    }
+  });
+});
+
+describe("shapes and types", () => {
+  scoped("leading dimensions are rows", () => {
+    const x = upload(backend(), small);
+    assertSame("[3,16,5]", download(hadamard(x.reshape([3, 16, 5]))), download(hadamard(x)));
+    expect(hadamard(empty(backend(), "bf16", [0, 4]))).toMatchObject({ dtype: "bf16", shape: [4, 0] });
+    expect(hadamard(empty(backend(), "bf16", [16, 0]))).toMatchObject({ dtype: "bf16", shape: [0, 16] });
+  });
+
+  scoped("rows that are no multiple of 16 are refused", () => {
+    const x = empty(backend(), "bf16", [17, 4]);
+    expect(() => hadamard(x)).toThrow(ShapeError);
+    expect(() => hadamard(x)).toThrow(/17 rows.*multiple of 16.*pad/);
+  });
+
+  scoped("anything but bf16 is refused", () => {
+    const x = empty(backend(), "f32", [16, 4]);
+    expect(() => hadamard(x)).toThrow(DTypeError);
+    expect(() => hadamard(x)).toThrow(/f32.*must be bf16/);
+  });
+});

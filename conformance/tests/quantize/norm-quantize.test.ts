@@ -1,0 +1,124 @@
+import { describe, expect } from "vitest";
+import { ArgumentError, DTypeError, ShapeError } from "../../../src/errors.js";
+import { decode, encode } from "../../../src/ops/cast/cast.js";
+import { tensor } from "../../../src/ops/create.js";
+import { normQuantize } from "../../../src/ops/quantize/norm-quantize.js";
+import { layerNorm, rmsNorm } from "../../../src/ops/rows/norm.js";
+import { Float8CurrentScalingQuantizer, Float8Quantizer } from "../../../src/quantizers/float8.js";
+import { MXFP8Quantizer } from "../../../src/quantizers/mx.js";
+import { NVFP4Quantizer } from "../../../src/quantizers/nvfp4.js";
+import type { Tensor } from "../../../src/tensor/tensor.js";
+import { assertSameAnswer } from "../../laws/laws.js";
+import { downloadQuantized } from "../../operations/quantize/quantized.js";
+import { download } from "../../values/plain.js";
+import { describeLaws, scoped, useBackend } from "../harness/suite.js";
+
+const backend = useBackend();
+
+/** bf16 [rows, columns] of a wave between -4 and 4. */
+function wave(rows: number, columns: number): Tensor<"bf16"> {
+  const values = Float32Array.from({ length: rows * columns }, (_, i) => ((i * 37) % 256) / 32 - 4);
+  return encode(tensor(backend(), values, [rows, columns]), { format: "bf16" }) as Tensor<"bf16">;
+}
+
+function ramp(columns: number): Tensor<"f32"> {
+  return tensor(
+    backend(),
+    Float32Array.from({ length: columns }, (_, i) => 0.5 + i / columns),
+  );
+}
+
+describe("what is rounded first", () => {
+  scoped("delayed FP8 casts the f32 value, and records its amax", () => {
+    const [x, gamma, beta] = [wave(32, 64), ramp(64), ramp(64)];
+    const record = tensor(backend(), [0]);
+    const quantizer = new Float8Quantizer({ scale: tensor(backend(), [64]), amax: record, columnwise: true });
+    const fused = quantizer.quantizeNorm(x, { gamma, beta, epsilon: 1e-3, zeroCentered: true });
+    expect([fused.out.dtype, fused.out.shape]).toEqual(["bf16", [32, 64]]);
+    const recorded = download(record);
+    record.write(Float32Array.of(0));
+    const options = { epsilon: 1e-3, zeroCentered: true };
+    const wide = layerNorm(x, gamma, beta, { ...options, outDtype: "f32" });
+    assertSameAnswer(downloadQuantized(fused.out), downloadQuantized(quantizer.quantize(wide.out)));
+    assertSameAnswer({ amax: recorded }, { amax: download(record) });
+    for (const part of ["mean", "rstd"] as const) {
+      assertSameAnswer(
+        { [part]: download(fused[part] as Tensor) },
+        { [part]: download(wide[part] as Tensor) },
+      );
+    }
+    const narrow = quantizer.quantize(layerNorm(x, gamma, beta, options).out);
+    expect(() => assertSameAnswer(downloadQuantized(fused.out), downloadQuantized(narrow))).toThrow(
+      /rowwise.data/,
+    );
+  });
+
+  scoped("current scaling and NVFP4 cast the rounded value by its own amax, or by the one given", () => {
+    const [x, gamma] = [wave(32, 64), ramp(64)];
+    const rounded = rmsNorm(x, gamma).out;
+    const largest = (of: Tensor): number =>
+      (of.dataSync() as Float32Array).reduce((most, value) => Math.max(most, Math.abs(value)), 0);
+    const [stored, exact] = [largest(decode(rounded)), largest(rmsNorm(x, gamma, { outDtype: "f32" }).out)];
+    expect(stored).not.toBe(exact);
+    const { out } = new Float8CurrentScalingQuantizer().quantizeNorm(x, { gamma });
+    expect(out.copy("rowwise").scaleInv.dataSync()[0]).toBe(Math.fround(1 / Math.fround(448 / stored)));
+    const two = new Float8CurrentScalingQuantizer().quantize(rounded);
+    assertSameAnswer(downloadQuantized(out), downloadQuantized(two));
+    const fp4 = new NVFP4Quantizer({ columnwise: true }).quantizeNorm(x, { gamma }).out;
+    expect([fp4.rowwise, fp4.columnwise].map((copy) => copy?.amax?.dataSync()[0])).toEqual([stored, stored]);
+    const given = new Float8CurrentScalingQuantizer({ amax: tensor(backend(), [3]), columnwise: true });
+    assertSameAnswer(
+      downloadQuantized(given.quantizeNorm(x, { gamma }).out),
+      downloadQuantized(given.quantize(rounded)),
+    );
+  });
+
+  scoped("the others read the value in the type of the input, their amax too", () => {
+    const [x, gamma] = [wave(32, 64), ramp(64)];
+    const both = { rowwise: true, columnwise: true };
+    for (const quantizer of [new MXFP8Quantizer(both), new NVFP4Quantizer({ ...both, rht: true })]) {
+      const fused = quantizer.quantizeNorm(x, { gamma });
+      expect(fused.mean).toBeUndefined();
+      const two = quantizer.quantize(rmsNorm(x, gamma).out);
+      assertSameAnswer(downloadQuantized(fused.out), downloadQuantized(two));
+    }
+  });
+
+  scoped("nothing has an amax of zero and the inverse of its scale", () => {
+    const record = tensor(backend(), [0]);
+    const quantizer = new Float8Quantizer({ scale: tensor(backend(), [4]), amax: record });
+    const { out, rstd } = quantizer.quantizeNorm(tensor(backend(), [], [0, 16]), { gamma: ramp(16) });
+    expect(out.copy("rowwise").scaleInv.dataSync()).toEqual(Float32Array.of(0.25));
+    expect([record.dataSync()[0], rstd.shape]).toEqual([0, [0]]);
+  });
+});
+
+describe("refused", () => {
+  scoped("a target of another shape", () => {
+    const quantizer = new Float8CurrentScalingQuantizer();
+    const target = quantizer.makeEmpty(backend(), [32, 32]);
+    expect(() => normQuantize(wave(32, 64), target, { gamma: ramp(64) })).toThrow(
+      "quantizeNorm: x is [32,64], the target [32,32]; they must be equal",
+    );
+  });
+
+  scoped("parameters that do not fit, before anything is quantized", () => {
+    const [x, gamma] = [wave(32, 64), ramp(64)];
+    const record = tensor(backend(), [0]);
+    const quantizer = new Float8Quantizer({ scale: tensor(backend(), [64]), amax: record });
+    expect(() => quantizer.quantizeNorm(x, { gamma: ramp(32) })).toThrow(
+      "quantizeNorm: gamma is [32]; it must be [64]",
+    );
+    expect(() => quantizer.quantizeNorm(x, { gamma, beta: ramp(65) })).toThrow(ShapeError);
+    const narrow = encode(gamma, { format: "bf16" });
+    expect(() => quantizer.quantizeNorm(x, { gamma, beta: narrow })).toThrow(
+      "quantizeNorm: gamma is f32 and beta bf16; give both in one type",
+    );
+    expect(() => quantizer.quantizeNorm(x, { gamma, epsilon: -1 })).toThrow(ArgumentError);
+    expect(() => quantizer.quantizeNorm(encode(x, { format: "e4m3" }), { gamma })).toThrow(DTypeError);
+    expect(() => new MXFP8Quantizer().quantizeNorm(wave(32, 48), { gamma: ramp(48) })).toThrow(/multiple of/);
+    expect(record.dataSync()[0]).toBe(0);
+  });
+});
+
+describeLaws(useBackend({ threads: 2 }), ["normQuantize"], { runs: 400, seed: 31 });

@@ -1,0 +1,354 @@
+/** quantize: the laws, then shapes, inputs beside the source, threads and refusals. */
+import { describe, expect } from "vitest";
+import type { Backend } from "../../../src/backends/backend.js";
+import { ArgumentError, DTypeError, ShapeError } from "../../../src/errors.js";
+import type { ScalarFormat } from "../../../src/formats/scalar.js";
+import { decode, encode } from "../../../src/ops/cast/cast.js";
+import { tensor } from "../../../src/ops/create.js";
+import { Float8CurrentScalingQuantizer, Float8Quantizer } from "../../../src/quantizers/float8.js";
+import { Float8BlockQuantizer } from "../../../src/quantizers/float8-block.js";
+import { MXFP4Quantizer, MXFP6Quantizer, MXFP8Quantizer } from "../../../src/quantizers/mx.js";
+import { NVFP4Quantizer } from "../../../src/quantizers/nvfp4.js";
+import { type Quantizer, type QuantizerOptions, RandomState } from "../../../src/quantizers/quantizer.js";
+import type { Shape } from "../../../src/tensor/shape.js";
+import type { Tensor } from "../../../src/tensor/tensor.js";
+import { words } from "../../arbitraries/random.js";
+import { assertSameAnswer } from "../../laws/laws.js";
+import { downloadQuantized } from "../../operations/quantize/quantized.js";
+import { fromCodes, unpack, upload } from "../../values/plain.js";
+import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
+
+const backend = useBackend();
+const other = useBackend();
+const threads = useThreads();
+const BOTH = { rowwise: true, columnwise: true } as const;
+const one = (value: number, on = backend()): Tensor<"f32"> => tensor(on, [value]);
+
+/** Elements of all magnitudes from 2^-15 to 2^16. */
+function source(on: Backend, shape: Shape, seed = 1): Tensor<"bf16"> {
+  const count = shape.reduce((product, size) => product * size, 1);
+  const codes = words(seed, count).map(
+    (word) => (word & 0x80ff) | (((112 + ((word >>> 16) & 31)) << 7) & 0x7f80),
+  );
+  return upload(on, fromCodes("bf16", shape, codes));
+}
+
+/** Every quantizer, by what is special about it. */
+const QUANTIZERS: Readonly<Record<string, (options: QuantizerOptions, on: Backend) => Quantizer>> = {
+  "fp8-delayed": (options, on) => new Float8Quantizer({ ...options, scale: one(0.5, on) }),
+  "fp8-current": (options) => new Float8CurrentScalingQuantizer({ ...options, format: "e5m2" }),
+  "fp8-block 1x128": (options) => new Float8BlockQuantizer(options),
+  "fp8-block 1x128 compact": (options) => new Float8BlockQuantizer({ ...options, dataLayout: "COMPACT" }),
+  "fp8-block 128x128": (options) => new Float8BlockQuantizer({ ...options, tile: "128x128" }),
+  mxfp8: (options) => new MXFP8Quantizer(options),
+  "mxfp8 32x32": (options) => new MXFP8Quantizer({ ...options, tile: "32x32" }),
+  mxfp6: (options) => new MXFP6Quantizer(options),
+  mxfp4: (options) => new MXFP4Quantizer(options),
+  nvfp4: (options) => new NVFP4Quantizer(options),
+  "nvfp4 transformed, stochastic": (options) =>
+    new NVFP4Quantizer({ ...options, rht: true, stochastic: true, random: new RandomState(7n) }),
+  "nvfp4 16x16, 4over6": (options) => new NVFP4Quantizer({ ...options, tile: "16x16", fourOverSix: "mse" }),
+};
+const NAMES = Object.keys(QUANTIZERS);
+const make = (name: string, options: QuantizerOptions = BOTH, on = backend()): Quantizer =>
+  (QUANTIZERS[name] as (typeof QUANTIZERS)[string])(options, on);
+
+describeLaws(backend, ["quantize"], { runs: 200, seed: 12 });
+
+describe("results do not depend on the number of threads", () => {
+  for (const name of NAMES) {
+    sameOnAll(name, threads, (each) =>
+      downloadQuantized(make(name, BOTH, each).quantize(source(each, [640, 704]))),
+    );
+  }
+});
+
+describe("shapes", () => {
+  for (const name of NAMES) {
+    scoped(`${name}: leading dimensions count as rows`, () => {
+      const flat = source(backend(), [64, 32]);
+      const expected = downloadQuantized(make(name).quantize(flat));
+      for (const shape of [
+        [2, 32, 32],
+        [4, 1, 16, 32],
+      ]) {
+        const t = make(name).quantize(flat.reshape(shape));
+        expect(t).toMatchObject({ shape, dtype: "bf16" });
+        assertSameAnswer(downloadQuantized(t), expected);
+      }
+    });
+
+    scoped(`${name}: without elements there are no codes, and both copies still exist`, () => {
+      for (const shape of [
+        [0, 32],
+        [32, 0],
+        [2, 0, 32],
+      ]) {
+        const t = make(name).quantize(source(backend(), shape));
+        expect(t.usage).toEqual(BOTH);
+        expect([t.copy("rowwise").data.byteLength, t.copy("columnwise").data.byteLength]).toEqual([0, 0]);
+        expect(t.dequantize()).toMatchObject({ shape, dtype: "bf16" });
+      }
+    });
+
+    scoped(`${name}: makeEmpty makes what quantize fills`, () => {
+      const x = source(backend(), [64, 32]);
+      const made = make(name).makeEmpty(backend(), [64, 32]);
+      make(name).updateQuantized(x, made);
+      assertSameAnswer(downloadQuantized(made), downloadQuantized(make(name).quantize(x)));
+    });
+  }
+
+  scoped("one dimension is one row, where no multiple is asked for", () => {
+    const t = new Float8BlockQuantizer(BOTH).quantize(source(backend(), [130]));
+    expect(t.copy("rowwise").scaleInv.shape).toEqual([1, 2]);
+    expect(t.copy("columnwise").data.shape).toEqual([130, 1]);
+    expect(t.copy("columnwise").scaleInv.shape).toEqual([130, 1]);
+  });
+
+  for (const [name, multiple] of [
+    ["mxfp8", 32],
+    ["mxfp6", 32],
+    ["mxfp4", 32],
+    ["nvfp4", 16],
+  ] as const) {
+    scoped(`${name}: other than multiples of ${multiple} are refused, with what to pad to`, () => {
+      for (const [shape, what] of [
+        [[multiple, multiple + 1], "last dimension"],
+        [[multiple + 1, multiple], "product of the leading dimensions"],
+      ] as const) {
+        const quantize = () => make(name).quantize(source(backend(), shape));
+        expect(quantize).toThrow(ShapeError);
+        expect(quantize).toThrow(
+          `${what} ${multiple + 1} is not a multiple of the block width ${multiple}, as ${name} needs; pad to ${2 * multiple}`,
+        );
+      }
+    });
+  }
+});
+
+describe("fp8 per tensor", () => {
+  scoped("delayed scaling takes the scale given and stores its reciprocal", () => {
+    const t = new Float8Quantizer({ scale: one(4) }).quantize(tensor(backend(), [1, -0, 1000], [3]));
+    expect(t.copy("rowwise").data.dataSync()).toEqual(Uint8Array.of(0x48, 0x80, 0x7e));
+    expect(t.copy("rowwise").scaleInv.dataSync()).toEqual(Float32Array.of(0.25));
+  });
+
+  scoped("delayed scaling raises the amax record, never lowers it, and takes NaN for nothing", () => {
+    const amax = one(2);
+    const quantizer = new Float8Quantizer({ scale: one(1), amax });
+    const record = (...values: number[]): number | undefined => {
+      quantizer.quantize(tensor(backend(), values));
+      return amax.dataSync()[0];
+    };
+    expect(record(1, -1.5)).toBe(2);
+    expect(record(-3, 1)).toBe(3);
+    expect(record(Number.NaN, 2)).toBe(3);
+    expect(record(-Infinity)).toBe(Infinity);
+  });
+
+  scoped("an amax given, a group's, stands in for the tensor's own", () => {
+    const x = tensor(backend(), [1, 2]);
+    const { scaleInv, data } = new Float8CurrentScalingQuantizer({ amax: one(448) })
+      .quantize(x)
+      .copy("rowwise");
+    expect(scaleInv.dataSync()).toEqual(Float32Array.of(1));
+    expect(decode(data).dataSync()).toEqual(Float32Array.of(1, 2));
+  });
+
+  scoped("an amax of zero, infinity or NaN scales by one", () => {
+    for (const amax of [0, Infinity, Number.NaN]) {
+      const t = new Float8CurrentScalingQuantizer({ amax: one(amax) }).quantize(tensor(backend(), [1]));
+      expect(t.copy("rowwise").scaleInv.dataSync()).toEqual(Float32Array.of(1));
+    }
+  });
+
+  scoped("epsilon is a lower bound of the amax, not of anything larger", () => {
+    const scaleOf = (value: number): number | undefined =>
+      new Float8CurrentScalingQuantizer({ epsilon: 448 * 2 ** -10 })
+        .quantize(tensor(backend(), [value]))
+        .copy("rowwise")
+        .scaleInv.dataSync()[0];
+    expect(scaleOf(2 ** -20)).toBe(2 ** -10);
+    expect(scaleOf(0)).toBe(2 ** -10);
+    expect(scaleOf(448)).toBe(1);
+  });
+
+  for (const format of ["e4m3", "e5m2"] as const satisfies ScalarFormat[]) {
+    scoped(`power-of-two scales are the largest power not above the scale, ${format}`, () => {
+      const scaleInv = (pow2Scales: boolean): number =>
+        new Float8CurrentScalingQuantizer({ format, pow2Scales })
+          .quantize(tensor(backend(), [3]))
+          .copy("rowwise")
+          .scaleInv.dataSync()[0] as number;
+      const exponent = Math.log2(scaleInv(true));
+      expect(exponent).toBe(Math.ceil(Math.log2(scaleInv(false))));
+    });
+  }
+});
+
+describe("fp8 per block", () => {
+  scoped(
+    "COMPACT keeps columnwise data where they are, GEMM_READY transposes them; the codes are the same",
+    () => {
+      const x = source(backend(), [200, 140]);
+      const columnwise = (dataLayout: "COMPACT" | "GEMM_READY") =>
+        new Float8BlockQuantizer({ ...BOTH, dataLayout }).quantize(x).copy("columnwise");
+      const [compact, ready] = [columnwise("COMPACT"), columnwise("GEMM_READY")];
+      expect([compact.data.shape, compact.scaleInv.shape]).toEqual([
+        [200, 140],
+        [2, 140],
+      ]);
+      expect([ready.data.shape, ready.scaleInv.shape]).toEqual([
+        [140, 200],
+        [140, 2],
+      ]);
+      const [kept, turned] = [compact.data.dataSync(), ready.data.dataSync()];
+      kept.forEach((code, i) => {
+        if (code !== turned[(i % 140) * 200 + Math.floor(i / 140)]) throw new Error(`element ${i} differs`);
+      });
+    },
+  );
+
+  scoped("scales are powers of two unless told otherwise", () => {
+    const scaleOf = (pow2Scales?: boolean) =>
+      new Float8BlockQuantizer(pow2Scales === undefined ? {} : { pow2Scales })
+        .quantize(tensor(backend(), [3]))
+        .copy("rowwise")
+        .scaleInv.dataSync();
+    expect(scaleOf()).toEqual(Float32Array.of(2 ** -7));
+    expect(scaleOf(true)).toEqual(scaleOf());
+    expect(scaleOf(false)).not.toEqual(scaleOf());
+  });
+});
+
+describe("nvfp4", () => {
+  scoped("each stochastic quantization takes the next offset of its random state, and no other does", () => {
+    const random = new RandomState(5n, 40n);
+    const x = source(backend(), [16, 64]);
+    const draw = (offset?: bigint) =>
+      new NVFP4Quantizer({
+        stochastic: true,
+        random: offset === undefined ? random : new RandomState(5n, offset),
+      })
+        .quantize(x)
+        .copy("rowwise")
+        .data.dataSync();
+    const [first, second] = [draw(), draw()];
+    expect(random.offset).toBe(42n);
+    expect(first).not.toEqual(second);
+    expect([first, second]).toEqual([draw(40n), draw(41n)]);
+    new NVFP4Quantizer({ random }).quantize(x);
+    expect(random.offset).toBe(42n);
+  });
+
+  scoped(
+    "goes up at each place of a block as often as its 8 random bits say, within five standard errors",
+    () => {
+      const size = 256;
+      // 2.3 is 76 of 256 parts of the way from 2, code 4, to 3; a 6 in each block of either copy makes its scale 1 / G
+      const values = Float32Array.from({ length: size * size }, (_, i) =>
+        (Math.floor(i / size) + i) % 16 === 0 ? 6 : 2.3,
+      );
+      const t = new NVFP4Quantizer({ ...BOTH, stochastic: true, random: new RandomState(11n) }).quantize(
+        tensor(backend(), values, [size, size]),
+      );
+      const deviation = 5 * Math.sqrt((size * size * (15 / 16) * (76 / 256) * (180 / 256)) / 16);
+      for (const usage of ["rowwise", "columnwise"] as const) {
+        const codes = unpack(t.copy(usage).data.dataSync() as Uint8Array);
+        expect(new Set(codes)).toEqual(new Set([4, 5, 7]));
+        for (let place = 0; place < 16; place++) {
+          const own = codes.filter((code, i) => i % 16 === place && code !== 7);
+          const up = own.filter((code) => code === 5).length;
+          expect(own.length).toBe((size * size * 15) / 256);
+          expect(Math.abs(up - own.length * (76 / 256)), `${usage} ${place}`).toBeLessThan(deviation);
+        }
+      }
+    },
+  );
+
+  scoped("the amaxes of a group stand in for both copies' own", () => {
+    const x = source(backend(), [16, 16]);
+    const t = new NVFP4Quantizer({ ...BOTH, amax: one(2 ** 20), amaxColumnwise: one(2 ** 21) }).quantize(x);
+    expect(t.copy("rowwise").amax?.dataSync()).toEqual(Float32Array.of(2 ** 20));
+    expect(t.copy("columnwise").amax?.dataSync()).toEqual(Float32Array.of(2 ** 21));
+  });
+
+  scoped("the amax of a transformed copy is that of what it was transformed into", () => {
+    const ones = new Float32Array(16 * 16).fill(1);
+    const x = encode(tensor(backend(), ones, [16, 16]), { format: "bf16" });
+    const t = new NVFP4Quantizer({ ...BOTH, rht: true, randomSigns: false }).quantize(x);
+    expect(t.copy("rowwise").amax?.dataSync()).toEqual(Float32Array.of(1));
+    expect(t.copy("columnwise").amax?.dataSync()).toEqual(Float32Array.of(4));
+  });
+
+  scoped("a transform of anything but bf16 is refused, if there is a columnwise copy to transform", () => {
+    const x = tensor(backend(), new Float32Array(256), [16, 16]);
+    expect(() => new NVFP4Quantizer({ ...BOTH, rht: true }).quantize(x)).toThrow(ArgumentError);
+    expect(() => new NVFP4Quantizer({ ...BOTH, rht: true }).quantize(x)).toThrow(
+      /bf16 input; x is f32; cast/,
+    );
+    expect(new NVFP4Quantizer({ rht: true }).quantize(x).usage).toEqual({ rowwise: true, columnwise: false });
+  });
+
+  for (const [what, options] of [
+    ["4over6 with the transform", { fourOverSix: "mse", rht: true }],
+    ["4over6 with stochastic rounding", { fourOverSix: "mae", stochastic: true }],
+    ["the transform of square tiles", { rht: true, tile: "16x16" }],
+    ["a block scale of at most 256 without 4over6", { e4m3Max: 256 }],
+  ] as const) {
+    scoped(`${what} is refused`, () => expect(() => new NVFP4Quantizer(options)).toThrow(ArgumentError));
+  }
+});
+
+describe("what cannot be quantized is refused", () => {
+  scoped("without any usage", () => {
+    const quantize = () => new MXFP8Quantizer({ rowwise: false }).quantize(source(backend(), [32, 32]));
+    expect(quantize).toThrow(ArgumentError);
+    expect(quantize).toThrow(/neither rowwise nor columnwise/);
+  });
+
+  scoped("a swizzled layout of f32 scales", () => {
+    for (const name of ["fp8-current", "fp8-block 1x128", "fp8-block 128x128"]) {
+      const quantize = () => make(name, { scaleLayout: "swizzled" }).quantize(source(backend(), [32, 32]));
+      expect(quantize).toThrow(ArgumentError);
+      expect(quantize).toThrow(/no swizzled layout.*logical or padded/);
+    }
+  });
+
+  scoped("codes", () => {
+    const x = encode(source(backend(), [32, 32]), { format: "e4m3" });
+    expect(() => make("mxfp8").quantize(x)).toThrow(DTypeError);
+  });
+
+  scoped("element formats and tiles that the quantizer does not have, and a negative epsilon", () => {
+    const wrong = (fields: object) => () => new Float8BlockQuantizer(fields);
+    expect(wrong({ format: "e2m1" })).toThrow(/format e2m1 is not one of e4m3, e5m2/);
+    expect(wrong({ format: "e9m9" })).toThrow(ArgumentError);
+    expect(wrong({ tile: "1x32" })).toThrow(/tile 1x32 is not one of 1x128, 128x128/);
+    for (const epsilon of [-1, Number.NaN]) expect(wrong({ epsilon })).toThrow(ArgumentError);
+  });
+
+  scoped("scales, amaxes and flags that are not one f32", () => {
+    const x = source(backend(), [2]);
+    expect(() => new Float8Quantizer({ scale: tensor(backend(), [1, 2]) }).quantize(x)).toThrow(ShapeError);
+    expect(() => new Float8Quantizer({ scale: tensor(backend(), [], [0]) }).quantize(x)).toThrow(
+      /scale is \[0\]/,
+    );
+    const integer = tensor(backend(), Uint32Array.of(1), [1], "u32") as Tensor as Tensor<"f32">;
+    expect(() => new Float8Quantizer({ scale: one(1), amax: integer }).quantize(x)).toThrow(DTypeError);
+  });
+
+  scoped("tensors of another backend", () => {
+    const x = source(backend(), [32, 32]);
+    const foreign = one(1, other());
+    const quantizer = new Float8CurrentScalingQuantizer();
+    expect(() => new Float8Quantizer({ scale: foreign }).quantize(x)).toThrow(ArgumentError);
+    expect(() => new Float8Quantizer({ scale: foreign }).quantize(x)).toThrow(/different backends.*data\(\)/);
+    expect(() => new Float8CurrentScalingQuantizer({ amax: foreign }).quantize(x)).toThrow(ArgumentError);
+    const target = quantizer.makeEmpty(other(), [32, 32]);
+    expect(() => quantizer.updateQuantized(x, target)).toThrow(ArgumentError);
+    const own = quantizer.makeEmpty(backend(), [32, 32]);
+    expect(() => quantizer.updateQuantized(x, own, { noop: foreign })).toThrow(ArgumentError);
+  });
+});

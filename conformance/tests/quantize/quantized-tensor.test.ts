@@ -1,0 +1,185 @@
+/** What a quantized tensor and its quantizer do after the first quantization: updates, usage, lifetimes. */
+import { describe, expect } from "vitest";
+import { ArgumentError, DisposedError, ShapeError } from "../../../src/errors.js";
+import { tensor } from "../../../src/ops/create.js";
+import { Float8CurrentScalingQuantizer } from "../../../src/quantizers/float8.js";
+import { Float8BlockQuantizer } from "../../../src/quantizers/float8-block.js";
+import { MXFP8Quantizer } from "../../../src/quantizers/mx.js";
+import { NVFP4Quantizer } from "../../../src/quantizers/nvfp4.js";
+import type { Quantizer } from "../../../src/quantizers/quantizer.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import type { Tensor } from "../../../src/tensor/tensor.js";
+import { words } from "../../arbitraries/random.js";
+import { assertSameAnswer } from "../../laws/laws.js";
+import { downloadQuantized } from "../../operations/quantize/quantized.js";
+import { scoped, useBackend } from "../harness/suite.js";
+
+const backend = useBackend();
+const BOTH = { rowwise: true, columnwise: true } as const;
+const ROWWISE = { rowwise: true, columnwise: false } as const;
+const COLUMNWISE = { rowwise: false, columnwise: true } as const;
+
+/** A matrix of any values, another for each seed. */
+function source(rows: number, columns: number, seed: number): Tensor<"f32"> {
+  const values = Float32Array.from(words(seed, rows * columns), (word) => (word - 2 ** 31) * 2 ** -28);
+  return tensor(backend(), values, [rows, columns]);
+}
+
+describe("the noop flag", () => {
+  const updated = (flag: number) => {
+    const quantizer = new MXFP8Quantizer(BOTH);
+    const t = quantizer.quantize(source(32, 64, 1));
+    const noop = tensor(backend(), [flag]);
+    quantizer.updateQuantized(source(32, 64, 2), t, { noop });
+    return downloadQuantized(t);
+  };
+  const fresh = (seed: number) => downloadQuantized(new MXFP8Quantizer(BOTH).quantize(source(32, 64, seed)));
+
+  scoped("of exactly one leaves codes and scales as they were", () => assertSameAnswer(updated(1), fresh(1)));
+
+  scoped("of anything else does not", () => {
+    for (const flag of [0, 2, 1 - 2 ** -24, -1, Number.NaN, Infinity])
+      assertSameAnswer(updated(flag), fresh(2));
+  });
+});
+
+describe("quantizing into a tensor again", () => {
+  for (const [name, quantizer] of [
+    ["fp8-current", () => new Float8CurrentScalingQuantizer(BOTH)],
+    ["fp8-block", () => new Float8BlockQuantizer({ ...BOTH, scaleLayout: "padded" })],
+    ["mxfp8", () => new MXFP8Quantizer({ ...BOTH, scaleLayout: "swizzled" })],
+    ["nvfp4", () => new NVFP4Quantizer(BOTH)],
+  ] as const) {
+    scoped(`${name}: quantize_ gives what a new one would have, in the same memory`, () => {
+      const t = quantizer().quantize(source(64, 32, 1));
+      const addresses = t.members.map((member) => member.address);
+      expect(t.quantize_(source(64, 32, 2))).toBe(t);
+      expect(t.members.map((member) => member.address)).toEqual(addresses);
+      assertSameAnswer(downloadQuantized(t), downloadQuantized(quantizer().quantize(source(64, 32, 2))));
+    });
+  }
+
+  scoped("fills the copies that are left, and no other", () => {
+    const t = new MXFP8Quantizer(BOTH).quantize(source(32, 32, 1)).updateUsage({ rowwise: false });
+    t.quantize_(source(32, 32, 2));
+    const expected = new MXFP8Quantizer(COLUMNWISE).quantize(source(32, 32, 2));
+    assertSameAnswer(downloadQuantized(t), downloadQuantized(expected));
+  });
+
+  scoped("takes no other shape, and changes nothing then", () => {
+    const t = new MXFP8Quantizer(BOTH).quantize(source(32, 64, 1));
+    const before = downloadQuantized(t);
+    expect(() => t.quantize_(source(64, 32, 2))).toThrow(ShapeError);
+    expect(() => t.quantize_(source(64, 32, 2))).toThrow("x is [64,32], the target [32,64]");
+    assertSameAnswer(downloadQuantized(t), before);
+  });
+});
+
+describe("usage", () => {
+  scoped("is what the quantizer says, until setUsage says otherwise", () => {
+    const quantizer = new MXFP8Quantizer();
+    expect(quantizer.quantize(source(32, 32, 1)).usage).toEqual(ROWWISE);
+    quantizer.setUsage({ columnwise: true });
+    expect(quantizer.quantize(source(32, 32, 1)).usage).toEqual(BOTH);
+    quantizer.setUsage({ rowwise: false });
+    expect(quantizer.quantize(source(32, 32, 1)).usage).toEqual(COLUMNWISE);
+  });
+
+  scoped("dropping a copy gives its memory back at once, and keeps the other", () => {
+    const t = new NVFP4Quantizer(BOTH).quantize(source(32, 64, 1));
+    const { rowwise, columnwise } = t;
+    const before = backend().memoryUse().blocks;
+    t.updateUsage({ rowwise: false });
+    expect(t.usage).toEqual(COLUMNWISE);
+    expect(backend().memoryUse().blocks).toBe(before - 3);
+    expect([rowwise?.data.disposed, columnwise?.data.disposed]).toEqual([true, false]);
+    expect(() => t.copy("rowwise")).toThrow(/rowwise copy of this nvfp4 tensor.*quantize with rowwise usage/);
+  });
+
+  const derivable: Readonly<Record<string, (usage: typeof BOTH | typeof ROWWISE) => Quantizer>> = {
+    "fp8-current": (usage) => new Float8CurrentScalingQuantizer(usage),
+    "fp8-block 128x128": (usage) => new Float8BlockQuantizer({ ...usage, tile: "128x128" }),
+    "fp8-block 128x128, padded": (usage) =>
+      new Float8BlockQuantizer({ ...usage, tile: "128x128", scaleLayout: "padded" }),
+  };
+  for (const [name, make] of Object.entries(derivable)) {
+    scoped(`${name}: the columnwise copy derived is the one that quantizing gives`, () => {
+      for (const [rows, columns] of [
+        [130, 700],
+        [3, 5],
+        [0, 4],
+      ] as const) {
+        const x = source(rows, columns, 1);
+        const t = make(ROWWISE).quantize(x).updateUsage({ columnwise: true });
+        assertSameAnswer(downloadQuantized(t), downloadQuantized(make(BOTH).quantize(x)));
+      }
+    });
+  }
+
+  scoped("derived and dropped in one step leaves the columnwise copy alone", () => {
+    const t = new Float8CurrentScalingQuantizer().quantize(source(4, 6, 1));
+    expect(t.updateUsage(COLUMNWISE).usage).toEqual(COLUMNWISE);
+    expect(t.copy("columnwise").data.shape).toEqual([6, 4]);
+    expect(t.dequantize()).toMatchObject({ shape: [4, 6], dtype: "f32" });
+  });
+
+  for (const [name, make] of [
+    ["fp8-block 1x128", () => new Float8BlockQuantizer()],
+    ["mxfp8 1x32", () => new MXFP8Quantizer()],
+    ["nvfp4 1x16", () => new NVFP4Quantizer()],
+  ] as const) {
+    scoped(`${name}: a columnwise copy is refused, because only the source could give it`, () => {
+      const t = make().quantize(source(32, 32, 1));
+      const derive = () => t.updateUsage(COLUMNWISE);
+      expect(derive).toThrow(ArgumentError);
+      expect(derive).toThrow(`${name} tensor does not follow from its rowwise one; quantize the source`);
+      expect(t.usage).toEqual(ROWWISE);
+    });
+  }
+
+  scoped("a rowwise copy is never derived", () => {
+    const t = new Float8CurrentScalingQuantizer(COLUMNWISE).quantize(source(4, 6, 1));
+    expect(() => t.updateUsage({ rowwise: true })).toThrow(ArgumentError);
+  });
+});
+
+describe("lifetimes", () => {
+  scoped("a scope keeps all members of a quantized tensor, or none", () => {
+    const before = backend().memoryUse().blocks;
+    const make = (keep: boolean) => {
+      using scope = new Scope();
+      const t = new NVFP4Quantizer(BOTH).quantize(source(16, 16, 1));
+      return keep ? scope.keep(t) : t;
+    };
+    expect(make(false).members.map(({ disposed }) => disposed)).toEqual(Array(6).fill(true));
+    expect(backend().memoryUse().blocks).toBe(before);
+    const kept = make(true);
+    expect(backend().memoryUse().blocks).toBe(before + 6);
+    kept.dispose();
+    kept.dispose();
+    expect(backend().memoryUse().blocks).toBe(before);
+    expect(() => kept.quantize_(source(16, 16, 1))).toThrow(DisposedError);
+  });
+
+  scoped("a quantization that is refused leaves nothing", () => {
+    const x = source(32, 33, 1);
+    const before = backend().memoryUse();
+    expect(() => new MXFP8Quantizer(BOTH).quantize(x)).toThrow(ShapeError);
+    expect(backend().memoryUse()).toEqual(before);
+  });
+});
+
+scoped("a columnwise copy derived inside a scope lives as long as the rowwise one", () => {
+  const t = new Float8CurrentScalingQuantizer(ROWWISE).quantize(source(16, 32, 1));
+  const inner = new Scope();
+  t.updateUsage({ columnwise: true });
+  inner.dispose();
+  expect(t.copy("columnwise").data.dataSync()).toHaveLength(16 * 32);
+});
+
+scoped("a quantizer refuses a target of another spec, and says which field differs", () => {
+  const t = new MXFP8Quantizer({ format: "e5m2" }).quantize(source(32, 32, 1));
+  const update = () => new MXFP8Quantizer().updateQuantized(source(32, 32, 2), t);
+  expect(update).toThrow(ArgumentError);
+  expect(update).toThrow("the target was made with format e5m2, this quantizer has e4m3");
+});

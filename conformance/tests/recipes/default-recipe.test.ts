@@ -1,0 +1,67 @@
+/** Which recipe is taken where none is given: MXFP8 where the chip multiplies it, else delayed scaling. */
+import { afterEach, describe, expect, it } from "vitest";
+import { currentRegion } from "../../../src/autocast/autocast.js";
+import { DATAPATH_FAMILIES } from "../../../src/formats/datapath.js";
+import {
+  autocast,
+  autocastScope,
+  type Backend,
+  checkRecipeSupport,
+  DelayedScaling,
+  getDefaultRecipe,
+  Linear,
+  MXFP8BlockScaling,
+  noGrad,
+  openBackend,
+  RandomState,
+  Scope,
+} from "../../../src/index.js";
+import { drawnTensor } from "../harness/drawn-tensor.js";
+
+const opened: Backend[] = [];
+afterEach(async () => {
+  for (const backend of opened.splice(0)) await backend.dispose();
+});
+
+describe.each(DATAPATH_FAMILIES)("on the datapath %s", (datapath) => {
+  const expected = datapath === "blackwell" ? MXFP8BlockScaling : DelayedScaling;
+  const open = async (): Promise<Backend> => {
+    const backend = await openBackend("wasm", { threads: 1, datapath });
+    opened.push(backend);
+    return backend;
+  };
+
+  it(`is ${expected.name}, with its defaults`, async () => {
+    const recipe = getDefaultRecipe(await open());
+    expect(recipe).toBeInstanceOf(expected);
+    expect(recipe.key).toBe(new expected().key);
+  });
+
+  it("is what a region of that backend takes, and delayed scaling one without a backend", async () => {
+    const backend = await open();
+    expect(autocast({ backend }, () => currentRegion()?.recipe.key)).toBe(new expected().key);
+    expect(autocast({}, () => currentRegion()?.recipe.key)).toBe(new DelayedScaling().key);
+    {
+      using _region = autocastScope({ backend });
+      expect(currentRegion()?.recipe).toBeInstanceOf(expected);
+    }
+    const given = new MXFP8BlockScaling();
+    if (checkRecipeSupport(given, backend).ok)
+      expect(autocast({ backend, recipe: given }, () => currentRegion()?.recipe)).toBe(given);
+  });
+
+  it("is what a layer computes by", async () => {
+    const backend = await open();
+    using _scope = new Scope();
+    using layer = new Linear(backend, 32, 32, { random: new RandomState(1n) });
+    const x = drawnTensor(backend, 1, [32, 32], "bf16", 2);
+    const result = (options: object) =>
+      noGrad(() => autocast(options, () => layer.forward(x)))
+        .tensor.dataSync()
+        .slice();
+    const bits = result({ backend });
+    expect(bits).toEqual(result({ recipe: new expected() }));
+    expect(bits).not.toEqual(result({ enabled: false }));
+    layer.dispose();
+  });
+});

@@ -1,0 +1,145 @@
+import { beforeAll, describe, expect, test } from "vitest";
+import { DTypeError, ShapeError } from "../../../src/errors.js";
+import { empty, tensor, zeros } from "../../../src/ops/create.js";
+import { mse, mseBackward } from "../../../src/ops/rows/loss.js";
+import * as wide from "../../oracle/core/wide.js";
+import { crossEntropy } from "../../oracle/rows/loss.js";
+import { evenF32, SPECIALS, WIDE_TYPES } from "../../values/samples.js";
+import { openStems, type Stems } from "../harness/stems.js";
+import { describeLaws, scoped, useBackend } from "../harness/suite.js";
+
+const IGNORE = -100;
+let stems: Stems;
+beforeAll(async () => {
+  stems = await openStems("rows/loss");
+});
+
+interface Run {
+  readonly loss: number[];
+  readonly maximum: number[];
+  readonly total: number[];
+  readonly dx: number[];
+}
+
+function run(
+  type: number,
+  rows: readonly number[][],
+  targets: readonly number[],
+  smoothing: number,
+  grad: number[],
+): Run {
+  const columns = rows[0]!.length;
+  stems.reset();
+  const scratch = stems.room(1 << 14);
+  const logits = stems.putWide(type, rows.flat());
+  const classes = stems.put(Int32Array.from(targets));
+  const upstream = stems.putWide(0, grad);
+  const [loss, maximum, total] = [
+    stems.room(4 * rows.length),
+    stems.room(4 * rows.length),
+    stems.room(4 * rows.length),
+  ];
+  const dx = stems.room(4 * rows.length * columns);
+  for (const part of [
+    [1, rows.length],
+    [0, 1],
+  ]) {
+    const plan = [columns, smoothing, IGNORE, scratch, ...part];
+    stems.call.crossEntropy!(logits, type, classes, loss, maximum, total, ...plan);
+    stems.call.crossEntropyBackward!(upstream, logits, type, classes, maximum, total, dx, type, ...plan);
+  }
+  return {
+    loss: stems.getWide(0, loss, rows.length),
+    maximum: stems.getWide(0, maximum, rows.length),
+    total: stems.getWide(0, total, rows.length),
+    dx: stems.getWide(type, dx, rows.length * columns),
+  };
+}
+
+test.each(WIDE_TYPES)("$name logits: every row has the bits of its definition", ({ type, round }) => {
+  for (const columns of [1, 2, 31, 33, 512, 1300]) {
+    for (const smoothing of [0, 0.1, 1]) {
+      const x = evenF32(6 * columns, 20, columns).map(round);
+      const rows = Array.from({ length: 6 }, (_, i) => x.slice(i * columns, (i + 1) * columns));
+      SPECIALS.forEach((special, i) => {
+        if (i < columns) rows[5]![i] = round(special);
+      });
+      const targets = [0, columns - 1, IGNORE, columns, columns >> 1, -1];
+      const grad = evenF32(6, 1, 3);
+      const got = run(type, rows, targets, smoothing, grad);
+      const expected = rows.map((row, i) => crossEntropy(row, targets[i]!, { smoothing, ignore: IGNORE }));
+      expect(got.maximum).toEqual(expected.map((e) => e.maximum));
+      expect(got.total).toEqual(expected.map((e) => e.total));
+      expect(got.loss).toEqual(expected.map((e) => e.loss));
+      expect(got.dx).toEqual(expected.flatMap((e, i) => e.dx(grad[i]!)).map(round));
+    }
+  }
+});
+
+test("rows of one class, of -infinity and of infinity", () => {
+  const inf = Number.POSITIVE_INFINITY;
+  const rows = [
+    [3, 3],
+    [-inf, 0],
+    [-inf, -inf],
+    [inf, 0],
+    [-0, -0],
+  ];
+  const { loss, maximum, dx } = run(0, rows, [0, 1, 0, 0, 1], 0, [1, 1, 1, 1, 1]);
+  expect(loss).toEqual([Math.fround(Math.LN2), 0, Number.NaN, Number.NaN, Math.fround(Math.LN2)]);
+  expect(maximum).toEqual([3, 0, -inf, inf, 0]);
+  expect(dx.slice(0, 4)).toEqual([-0.5, 0.5, 0, 0]);
+});
+
+test("the loss lies within 2^-20 of the true one, relative to the spread of the logits", () => {
+  const row = evenF32(1000, 8);
+  const { loss } = run(0, [row, row], [17, 999], 0, [1, 1]);
+  const sum = row.reduce((total, x) => total + wide.exp(wide.real(x)), 0n);
+  for (const [i, target] of [17, 999].entries()) {
+    const truth = wide.log(sum) - wide.real(row[target]!);
+    expect(Math.abs(loss[i]! - Number(truth >> 192n) / 2 ** 64)).toBeLessThan(16 * 2 ** -20);
+  }
+});
+
+describe("the mean squared error", () => {
+  const backend = useBackend();
+
+  scoped("of exact numbers, and its gradient", () => {
+    const x = tensor(backend(), [1, 2, 3, 4, -1, 0], [2, 3]);
+    const target = tensor(backend(), [1, 4, 0, 4, -1, 6], [2, 3]);
+    const grad = tensor(backend(), [1, 0.5]);
+    expect([...mse(x, target).loss.dataSync()]).toEqual([Math.fround(13 / 3), 12]);
+    const share = Math.fround(2 / 3);
+    const dx = [0, -2 * share, Math.fround(3 * share), 0, 0, -3 * share];
+    expect([...mseBackward({ grad, x, target }).dataSync()]).toEqual(dx.map(Math.fround));
+  });
+
+  scoped("is NaN or infinite where a row is, and NaN without columns", () => {
+    const x = tensor(backend(), [Number.NaN, 0, 2 ** 64, 0, 1 / 0, 0], [3, 2]);
+    const target = zeros(backend(), "bf16", [3, 2]);
+    expect([...mse(x, target).loss.dataSync()]).toEqual([Number.NaN, 1 / 0, 1 / 0]);
+    const none = zeros(backend(), "f32", [2, 0]);
+    expect([...mse(none, none).loss.dataSync()]).toEqual([Number.NaN, Number.NaN]);
+  });
+
+  scoped("rounds the gradient to the type of x", () => {
+    const x = empty(backend(), "f16", [1, 1]).write(Uint16Array.of(0x3c00));
+    const target = tensor(backend(), [0], [1, 1]);
+    const dx = mseBackward({ grad: tensor(backend(), [1 + 2 ** -11]), x, target });
+    expect([dx.dtype, ...dx.dataSync()]).toEqual(["f16", 0x4000]);
+  });
+
+  scoped("refuses what does not fit", () => {
+    const x = tensor(backend(), [1, 2], [1, 2]);
+    const grad = tensor(backend(), [1]);
+    expect(() => mse(x, tensor(backend(), [1, 2]))).toThrow(ShapeError);
+    expect(() => mse(x, empty(backend(), "e4m3", [1, 2]))).toThrow(DTypeError);
+    expect(() => mseBackward({ grad: x, x, target: x })).toThrow(ShapeError);
+    // @ts-expect-error a gradient of bf16
+    expect(() => mseBackward({ grad: empty(backend(), "bf16", [1]), x, target: x })).toThrow(DTypeError);
+    expect(mseBackward({ grad, x, target: x }).shape).toEqual([1, 2]);
+  });
+});
+
+const LOSSES = ["crossEntropy", "crossEntropyBackward", "mse", "mseBackward"] as const;
+describeLaws(useBackend({ threads: 2 }), LOSSES, { runs: 150, seed: 20 });

@@ -1,0 +1,158 @@
+import { beforeAll, describe, expect, test } from "vitest";
+import { chunkedSum, laneSum, type Normalization, norm, normBackward } from "../../oracle/rows/norm.js";
+import { anyF32, evenF32, SPECIALS, WIDE_TYPES } from "../../values/samples.js";
+import { openStems, type Stems } from "../harness/stems.js";
+import { describeLaws, useBackend } from "../harness/suite.js";
+
+const SCRATCH = 1 << 14;
+const SHAPES = [
+  [1, 1],
+  [2, 0],
+  [3, 31],
+  [2, 33],
+  [70, 40],
+  [3, 512],
+  [2, 1537],
+] as const;
+
+let stems: Stems;
+beforeAll(async () => {
+  stems = await openStems("rows/norm", "core/reduce");
+});
+
+function matrix(values: readonly number[], rows: number, columns: number): number[][] {
+  return Array.from({ length: rows }, (_, row) => values.slice(row * columns, (row + 1) * columns));
+}
+
+function fresh(): number {
+  stems.reset();
+  return stems.room(SCRATCH);
+}
+
+/** Two parts of [0, count), to show that the cut does not matter. */
+function parts(count: number): readonly (readonly [number, number])[] {
+  const cut = Math.floor(count / 3);
+  return [
+    [cut, count],
+    [0, cut],
+  ];
+}
+
+describe("sums", () => {
+  test("a row is summed by 32 lanes and their tree, a column by chunks of 32 rows", () => {
+    for (const [rows, columns] of SHAPES) {
+      for (const { type, round } of WIDE_TYPES) {
+        const scratch = fresh();
+        const x = evenF32(rows * columns, 100, rows + columns).map(round);
+        const src = stems.putWide(type, x);
+        const [byRow, byColumn] = [stems.room(4 * rows), stems.room(4 * columns)];
+        for (const [begin, end] of parts(rows))
+          stems.call.rowSum!(src, type, byRow, columns, scratch, begin, end);
+        for (const [begin, end] of parts(columns)) {
+          stems.call.columnSum!(src, type, byColumn, type, rows, columns, scratch, begin, end);
+        }
+        const m = matrix(x, rows, columns);
+        const columnsOf = Array.from({ length: columns }, (_, j) =>
+          round(chunkedSum(m.map((row) => row[j]!))),
+        );
+        expect(stems.getWide(0, byRow, rows)).toEqual(m.map(laneSum));
+        expect(stems.getWide(type, byColumn, columns)).toEqual(columnsOf);
+      }
+    }
+  });
+
+  test("infinities, NaN, -0 and overflow follow the same order", () => {
+    for (const tail of [[], SPECIALS, [3e38, 3e38, -3e38], [-0], anyF32(100)]) {
+      const x = [...evenF32(64, 3e38), ...tail];
+      const scratch = fresh();
+      const out = stems.room(4);
+      stems.call.rowSum!(stems.putWide(0, x), 0, out, x.length, scratch, 0, 1);
+      expect(stems.getWide(0, out, 1)).toEqual([laneSum(x)]);
+    }
+  });
+});
+
+describe.each([
+  { name: "layer norm", centered: true, withBeta: true },
+  { name: "layer norm without beta", centered: true, withBeta: false },
+  { name: "rms norm", centered: false, withBeta: false },
+])("$name", ({ centered, withBeta }) => {
+  const types = [
+    [0, 0, 0],
+    [1, 0, 1],
+    [2, 1, 0],
+    [1, 1, 2],
+  ] as const;
+
+  test.each(types)(
+    "forward and backward: x %i, parameters %i, result %i",
+    (xType, parameterType, outType) => {
+      for (const [rows, columns] of SHAPES) {
+        for (const zeroCentered of [false, true]) {
+          check(rows, columns, zeroCentered, xType, parameterType, outType);
+        }
+      }
+    },
+  );
+
+  function check(
+    rows: number,
+    columns: number,
+    zeroCentered: boolean,
+    xT: number,
+    pT: number,
+    oT: number,
+  ): void {
+    const [roundX, roundP, roundO] = [xT, pT, oT].map((type) => WIDE_TYPES[type]!.round);
+    const scratch = fresh();
+    const size = rows * columns;
+    const x = evenF32(size, 4, 1 + columns).map((v) => roundX!(Math.fround(v + 1)));
+    const upstream = evenF32(size, 2, 99).map(roundX!);
+    const gamma = evenF32(columns, 1.5, 5).map(roundP!);
+    const beta = evenF32(columns, 1, 6).map(roundP!);
+    const n: Normalization = { gamma, centered, epsilon: 1e-5, zeroCentered, ...(withBeta ? { beta } : {}) };
+    const saved = norm(matrix(x, rows, columns), n);
+    const gradients = normBackward(matrix(upstream, rows, columns), matrix(x, rows, columns), n, saved);
+
+    const [src, grad] = [stems.putWide(xT, x), stems.putWide(xT, upstream)];
+    const [g, b] = [stems.putWide(pT, gamma), withBeta ? stems.putWide(pT, beta) : 0];
+    const mean = centered ? stems.room(4 * rows) : 0;
+    const [rstd, out, dx] = [stems.room(4 * rows), stems.room(4 * size), stems.room(4 * size)];
+    const [dgamma, dbeta] = [stems.room(4 * columns), withBeta ? stems.room(4 * columns) : 0];
+    const zero = Number(zeroCentered);
+    for (const rowsOf of parts(rows)) {
+      stems.call.norm!(src, xT, g, b, pT, out, oT, mean, rstd, columns, 1e-5, zero, scratch, ...rowsOf);
+    }
+    expect(stems.getWide(0, rstd, rows)).toEqual(saved.rstd);
+    if (mean) expect(stems.getWide(0, mean, rows)).toEqual(saved.mean);
+    expect(stems.getWide(oT, out, size)).toEqual(saved.out.flat().map(roundO!));
+    for (const rowsOf of parts(rows)) {
+      stems.call.normBackward!(
+        grad,
+        xT,
+        src,
+        xT,
+        g,
+        pT,
+        mean,
+        rstd,
+        dx,
+        oT,
+        columns,
+        zero,
+        scratch,
+        ...rowsOf,
+      );
+    }
+    expect(stems.getWide(oT, dx, size)).toEqual(gradients.dx.flat().map(roundO!));
+    for (const some of parts(columns)) {
+      const outputs = [dgamma, dbeta, pT, rows, columns, scratch] as const;
+      stems.call.normParameters!(grad, xT, src, xT, mean, rstd, ...outputs, ...some);
+    }
+    expect(stems.getWide(pT, dgamma, columns)).toEqual(gradients.dgamma.map(roundP!));
+    if (dbeta) expect(stems.getWide(pT, dbeta, columns)).toEqual(gradients.dbeta.map(roundP!));
+  }
+});
+
+const NORMS = ["norm", "normBackward", "columnSum"] as const;
+describeLaws(useBackend({ threads: 2 }), NORMS, { runs: 150, seed: 19 });

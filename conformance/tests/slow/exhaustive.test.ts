@@ -1,0 +1,55 @@
+// All 2^32 f32 inputs through every format, rounding and overflow policy: the reference's codes are the oracle's.
+// Two hours on one core. The counts go to conformance/vectors/exhaustive.json, which docs/conformance.md summarises.
+//
+// FORMATS=e4m3,bf16 restricts it to some formats; RESUME=1 leaves out what exhaustive.json has already.
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { afterAll, beforeAll, expect, it } from "vitest";
+import { type Backend, openBackend, SWEEP_CHUNKS, sweepChunk } from "../../../src/index.js";
+import { committedDigest, ENCODINGS, SWEEP_RANDOM } from "../harness/digests.js";
+import { CHUNK, type Encoding, Exhaustion } from "../harness/exhaustive.js";
+
+const RESULTS = new URL("../../vectors/exhaustive.json", import.meta.url);
+const wanted = process.env.FORMATS?.split(",");
+const encodings = ENCODINGS.filter(
+  (encoding) =>
+    (!wanted || wanted.includes(encoding.format)) &&
+    !(process.env.RESUME && recorded().some((each) => sameEncoding(each, encoding))),
+);
+
+function sameEncoding(a: Encoding, b: Encoding): boolean {
+  return a.format === b.format && a.rounding === b.rounding && a.overflow === b.overflow;
+}
+
+let backend: Backend;
+beforeAll(async () => {
+  backend = await openBackend("wasm");
+});
+afterAll(() => backend.dispose());
+
+it.each(encodings)("$format $rounding $overflow: all 2^32 codes are the oracle's", async (encoding) => {
+  const exhaustion = new Exhaustion(encoding);
+  for (let chunk = 0; chunk < SWEEP_CHUNKS; chunk++) {
+    expect(exhaustion.check(backend, chunk)).toBeUndefined();
+    if (encoding.rounding !== "stochastic") continue;
+    const digest = await sweepChunk(backend, chunk, { ...encoding, random: SWEEP_RANDOM });
+    expect(digest).toEqual(committedDigest(encoding, chunk));
+  }
+  record({ ...encoding, inputs: SWEEP_CHUNKS * CHUNK });
+});
+
+interface Result extends Encoding {
+  readonly inputs: number;
+}
+
+function recorded(): Result[] {
+  return existsSync(RESULTS) ? (JSON.parse(readFileSync(RESULTS, "utf8")) as Result[]) : [];
+}
+
+/** Adds a result to those of earlier runs. */
+function record(result: Result): void {
+  const kept = recorded().filter((each) => !sameEncoding(each, result));
+  const ordered = ENCODINGS.flatMap((encoding) =>
+    [...kept, result].filter((each) => sameEncoding(each, encoding)),
+  );
+  writeFileSync(RESULTS, `[\n${ordered.map((each) => JSON.stringify(each)).join(",\n")}\n]\n`);
+}

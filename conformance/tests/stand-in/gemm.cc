@@ -1,0 +1,68 @@
+// In place of our own kernels of matrix products.
+#include "conformance/tests/stand-in/touch.h"
+#include "kernels/gemm/epilogue.h"
+#include "kernels/gemm/operand.h"
+#include "kernels/gemm/plain.h"
+
+using namespace standin;
+
+namespace lockstep {
+
+namespace {
+
+// Up to the end of the last of `lines` lines, `pitch` apart.
+int64_t extent(int64_t lines, int64_t length, int64_t pitch) { return lines == 0 ? 0 : (lines - 1) * pitch + length; }
+
+void readsFactors(const GemmFactors& factors) {
+  for (const float* each : {factors.amaxW, factors.amaxX, factors.scaleW, factors.scaleX}) readsF32(each, 1);
+}
+
+}  // namespace
+
+cudaError_t launchGemmPlain(const GemmPlainParams& p, cudaStream_t) {
+  if (p.rows == 0 || p.columns == 0) return cudaSuccess;
+  readsF32(p.x, extent(p.batch * p.rows, p.depth, p.xPitch));
+  readsF32(p.w, extent(p.batch * p.columns, p.depth, p.wPitch));
+  writesF32(p.out, extent(p.batch * p.rows, p.columns, p.outPitch));
+  return cudaSuccess;
+}
+
+cudaError_t launchGemmOperand(const GemmOperandParams& p, cudaStream_t) {
+  if (p.outLines == 0 || p.outPitch == 0 || p.batch == 0) return cudaSuccess;
+  const int64_t rows = p.transposed ? p.depth : p.lines;
+  const int64_t columns = p.transposed ? p.lines : p.depth;
+  const auto pitch = static_cast<int64_t>(bytesOf(columns, operandWidth(p.word)));
+  reads(p.data, static_cast<uint64_t>(p.batch * rows * pitch));
+  if (p.scales.data && p.lines > 0 && p.depth > 0) {
+    const uint64_t bytes = p.scales.word == 0 ? 4 : 1;
+    const int64_t last = ((p.lines - 1) >> p.scales.lineShift) * p.scales.lineStride +
+                         (p.depth - 1) / p.scales.length * p.scales.blockStride;
+    reads(p.scales.data, bytes);
+    reads(static_cast<const uint8_t*>(p.scales.data) + static_cast<uint64_t>(last) * bytes, bytes);
+  }
+  writes(p.out, static_cast<uint64_t>(p.batch * p.outLines * p.outPitch));
+  return cudaSuccess;
+}
+
+cudaError_t launchGemmEpilogue(const GemmEpilogueParams& p, cudaStream_t) {
+  const int64_t count = p.rows * p.columns;
+  writesF32(p.amax, 1);
+  if (count == 0) return cudaSuccess;
+  if (p.sums) {
+    const int64_t lines = p.rows + (p.rows - 1) / p.itemRows * p.sumsSkipped;
+    readsF32(p.sums, extent(lines, p.columns, p.sumsPitch));
+  }
+  readsFactors(p.factors);
+  if (p.beta != 0) readsWide(p.c, p.cType, count);
+  readsWide(p.bias, p.biasType, p.columns);
+  writes(p.out, bytesOf(count, gemmResultWidth(p.word)));
+  return cudaSuccess;
+}
+
+cudaError_t launchGemmAlpha(const GemmAlphaParams& p, cudaStream_t) {
+  readsFactors(p.factors);
+  writesF32(p.out, 2);
+  return cudaSuccess;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,127 @@
+// In place of the quantizers.
+#include <algorithm>
+
+#include "conformance/tests/stand-in/touch.h"
+#include "kernels/core/format.h"
+#include "kernels/core/formats.gen.h"
+#include "kernels/quantize/activation-quantize.h"
+#include "kernels/quantize/block.h"
+#include "kernels/quantize/mx/mx.h"
+#include "kernels/quantize/norm-quantize.h"
+#include "kernels/quantize/nvfp4/nvfp4.h"
+#include "kernels/quantize/tensor.h"
+
+using namespace standin;
+
+namespace lockstep {
+
+namespace {
+
+bool isFp8(uint32_t word) { return word == format::kE4m3 || word == format::kE5m2; }
+
+bool fits(const void* copy, const ScalePlacement& scales, int64_t lines, int64_t blocks) {
+  return !copy || (scales.lines == lines && scales.blocks == blocks);
+}
+
+void writesTensor(const QuantizeTensorParams& p) {
+  const auto bytes = static_cast<uint64_t>(p.rows * p.columns);
+  readsF32(p.scale, 1);
+  readsF32(p.noop, 1);
+  writes(p.rowwise, bytes);
+  writes(p.columnwise, bytes);
+  for (float* each : {p.rowwiseScaleInv, p.columnwiseScaleInv, p.workspace, p.amaxRecord}) writesF32(each, 1);
+}
+
+cudaError_t writesMx(const QuantizeMxParams& p) {
+  if (p.rows % 32 != 0 || p.columns % 32 != 0 || !isSigned(p.word) || storageBits(p.word) > 8 ||
+      !fits(p.rowwise, p.rowwiseScales, p.rows, p.columns / 32) ||
+      !fits(p.columnwise, p.columnwiseScales, p.columns, p.rows / 32)) {
+    return cudaErrorInvalidValue;
+  }
+  readsF32(p.noop, 1);
+  for (uint8_t* copy : {p.rowwise, p.columnwise}) writes(copy, bytesOf(p.rows * p.columns, storageBits(p.word)));
+  writesScales(p.rowwiseScales, p.rowwiseScales.lines, p.rowwiseScales.blocks, 1);
+  writesScales(p.columnwiseScales, p.columnwiseScales.lines, p.columnwiseScales.blocks, 1);
+  return cudaSuccess;
+}
+
+void readsForm(const ActivationSource& source) {
+  const GatedParams& form = source.form;
+  readsWide(form.x, form.xType, form.rows * form.columns * (source.gated ? 2 : 1));
+  readsWide(form.grad, form.gradType, form.rows * form.columns);
+}
+
+}  // namespace
+
+cudaError_t launchQuantizeTensor(const QuantizeTensorParams& p, cudaStream_t) {
+  if (!isFp8(p.word) || (!p.rowwise && !p.columnwise) || (!p.scale && !p.amax && !p.workspace)) {
+    return cudaErrorInvalidValue;
+  }
+  readsWide(p.x, p.type, p.rows * p.columns);
+  readsF32(p.amax, 1);
+  writesTensor(p);
+  return cudaSuccess;
+}
+
+cudaError_t launchNormQuantize(const NormQuantizeParams& p, cudaStream_t stream) {
+  if (!isFp8(p.target.word) || !p.target.rowwise || !p.target.scale) return cudaErrorInvalidValue;
+  QuantizeTensorParams target = p.target;
+  target.rows = p.source.rows;
+  target.columns = p.source.columns;
+  writesTensor(target);
+  return launchNorm(p.source, stream);
+}
+
+cudaError_t launchActivationQuantizeTensor(const ActivationQuantizeTensorParams& p, cudaStream_t) {
+  if (!isFp8(p.target.word) || !p.target.scale) return cudaErrorInvalidValue;
+  readsForm(p.source);
+  writesTensor(p.target);
+  return cudaSuccess;
+}
+
+cudaError_t launchActivationQuantizeMx(const ActivationQuantizeMxParams& p, cudaStream_t) {
+  if (!isFp8(p.target.word) || p.source.form.columns % 32 != 0) return cudaErrorInvalidValue;
+  readsForm(p.source);
+  return writesMx(p.target);
+}
+
+cudaError_t launchQuantizeMx(const QuantizeMxParams& p, cudaStream_t) {
+  readsWide(p.x, p.type, p.rows * p.columns);
+  return writesMx(p);
+}
+
+// Scales that the placement has no line or block for are not written.
+cudaError_t launchQuantizeBlock(const QuantizeBlockParams& p, cudaStream_t) {
+  if (!isFp8(p.word)) return cudaErrorInvalidValue;
+  const int64_t count = p.rows * p.columns;
+  readsWide(p.x, p.type, count);
+  readsF32(p.noop, 1);
+  for (uint8_t* copy : {p.rowwise, p.columnwise}) writes(copy, static_cast<uint64_t>(count));
+  if (count == 0) return cudaSuccess;
+  const auto across = [](int64_t size) { return (size + 127) / 128; };
+  const auto writesBeside = [](const ScalePlacement& scales, int64_t lines, int64_t blocks) {
+    writesScales(scales, std::min(lines, scales.lines), std::min(blocks, scales.blocks), 4);
+  };
+  writesBeside(p.rowwiseScales, p.square ? across(p.rows) : p.rows, across(p.columns));
+  writesBeside(p.columnwiseScales, p.square ? across(p.columns) : p.columns, across(p.rows));
+  return cudaSuccess;
+}
+
+cudaError_t launchQuantizeNvfp4(const QuantizeNvfp4Params& p, cudaStream_t) {
+  if (p.rows % 16 != 0 || p.columns % 16 != 0 || !fits(p.rowwise.data, p.rowwise.scales, p.rows, p.columns / 16) ||
+      !fits(p.columnwise.data, p.columnwise.scales, p.columns, p.rows / 16)) {
+    return cudaErrorInvalidValue;
+  }
+  readsWide(p.x, p.type, p.rows * p.columns);
+  readsF32(p.noop, 1);
+  for (const Nvfp4Copy* copy : {&p.rowwise, &p.columnwise}) {
+    if (!copy->data) continue;
+    writes(copy->data, bytesOf(p.rows * p.columns, 4));
+    writesScales(copy->scales, copy->scales.lines, copy->scales.blocks, 1);
+    readsF32(copy->givenAmax, 1);
+    writesF32(copy->amax, 1);
+  }
+  return cudaSuccess;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,106 @@
+// In place of the kernels that work rows: norms, softmax, losses, embeddings.
+#include "conformance/tests/stand-in/touch.h"
+#include "kernels/rows/column-sum.h"
+#include "kernels/rows/embedding.h"
+#include "kernels/rows/loss.h"
+#include "kernels/rows/norm.h"
+#include "kernels/rows/softmax.h"
+
+using namespace standin;
+
+namespace lockstep {
+
+cudaError_t launchSoftmax(const SoftmaxParams& p, cudaStream_t) {
+  readsWide(p.x, p.type, p.rows * p.columns);
+  writesWide(p.out, p.outType, p.rows * p.columns);
+  return cudaSuccess;
+}
+
+cudaError_t launchSoftmaxBackward(const SoftmaxBackwardParams& p, cudaStream_t) {
+  readsWide(p.grad, p.gradType, p.rows * p.columns);
+  readsWide(p.y, p.yType, p.rows * p.columns);
+  writesWide(p.dx, p.dxType, p.rows * p.columns);
+  return cudaSuccess;
+}
+
+cudaError_t launchNorm(const NormParams& p, cudaStream_t) {
+  readsWide(p.x, p.xType, p.rows * p.columns);
+  readsWide(p.gamma, p.parameterType, p.columns);
+  readsWide(p.beta, p.parameterType, p.columns);
+  writesWide(p.out, p.outType, p.rows * p.columns);
+  writesF32(p.amax, 1);
+  writesF32(p.mean, p.rows);
+  writesF32(p.rstd, p.rows);
+  return cudaSuccess;
+}
+
+cudaError_t launchNormBackward(const NormBackwardParams& p, cudaStream_t) {
+  readsWide(p.grad, p.gradType, p.rows * p.columns);
+  readsWide(p.x, p.xType, p.rows * p.columns);
+  readsWide(p.gamma, p.parameterType, p.columns);
+  readsF32(p.mean, p.rows);
+  readsF32(p.rstd, p.rows);
+  writesWide(p.dx, p.dxType, p.rows * p.columns);
+  writesWide(p.dgamma, p.gradientType, p.columns);
+  writesWide(p.dbeta, p.gradientType, p.columns);
+  writesF32(p.workspace, (p.dbeta ? 2 : 1) * chunksOf(p.rows) * p.columns);
+  return cudaSuccess;
+}
+
+cudaError_t launchColumnSum(const ColumnSumParams& p, cudaStream_t) {
+  readsWide(p.grad, p.gradType, p.rows * p.columns);
+  writesWide(p.plain, p.outType, p.columns);
+  writesF32(p.workspace, chunksOf(p.rows) * p.columns);
+  return cudaSuccess;
+}
+
+cudaError_t launchCrossEntropy(const CrossEntropyParams& p, cudaStream_t) {
+  readsWide(p.logits, p.type, p.rows * p.columns);
+  readsF32(p.targets, p.rows);
+  for (float* each : {p.loss, p.maximum, p.total}) writesF32(each, p.rows);
+  return cudaSuccess;
+}
+
+cudaError_t launchCrossEntropyBackward(const CrossEntropyBackwardParams& p, cudaStream_t) {
+  readsWide(p.logits, p.type, p.rows * p.columns);
+  readsF32(p.targets, p.rows);
+  for (const float* each : {p.grad, p.maximum, p.total}) readsF32(each, p.rows);
+  writesWide(p.dx, p.dxType, p.rows * p.columns);
+  return cudaSuccess;
+}
+
+static void readPair(const MsePair& p) {
+  readsWide(p.x, p.type, p.rows * p.columns);
+  readsWide(p.target, p.targetType, p.rows * p.columns);
+}
+
+cudaError_t launchMse(const MseParams& p, cudaStream_t) {
+  readPair(p);
+  writesF32(p.loss, p.rows);
+  return cudaSuccess;
+}
+
+cudaError_t launchMseBackward(const MseBackwardParams& p, cudaStream_t) {
+  readPair(p);
+  readsF32(p.grad, p.rows);
+  writesWide(p.dx, p.dxType, p.rows * p.columns);
+  return cudaSuccess;
+}
+
+cudaError_t launchEmbedding(const EmbeddingParams& p, cudaStream_t) {
+  readsWide(p.table, p.tableType, p.vocabulary * p.columns);
+  readsF32(p.ids, p.count);
+  writesWide(p.out, p.outType, p.count * p.columns);
+  return cudaSuccess;
+}
+
+cudaError_t launchEmbeddingBackward(const EmbeddingBackwardParams& p, cudaStream_t) {
+  readsWide(p.grad, p.gradType, p.count * p.columns);
+  readsF32(p.ids, p.count);
+  writesF32(p.starts, p.vocabulary + 1);
+  for (int64_t i = 0; i < p.count; i += p.count > 1 ? p.count - 1 : 1) writes(p.positions + i, 4);
+  writesWide(p.out, p.outType, p.vocabulary * p.columns);
+  return cudaSuccess;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,186 @@
+// The CUDA runtime without a GPU: device memory is the host's, work is done when it is enqueued. A device has STAND_IN_BYTES
+// bytes (1 GiB unless told), the host STAND_IN_PINNED to pin (320 MiB), waiting takes STAND_IN_DELAY_MS milliseconds (none unless told), an event is first not ready, and an error that
+// nobody took ends the process at the next call that enters the device.
+#include <cuda_runtime.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "conformance/tests/stand-in/touch.h"
+
+namespace {
+
+thread_local cudaError_t last = cudaSuccess;
+
+cudaError_t told(cudaError_t error) {
+  if (error != cudaSuccess) last = error;
+  return error;
+}
+
+uint64_t setting(const char* name, uint64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text ? std::strtoull(text, nullptr, 10) : otherwise;
+}
+
+void wait() {
+  static const uint64_t delay = setting("STAND_IN_DELAY_MS", 0);
+  if (delay > 0) std::this_thread::sleep_for(std::chrono::milliseconds(delay));
+}
+
+struct Pool {
+  std::map<void*, uint64_t> blocks;
+  uint64_t used = 0;
+  // Free, and kept from other pools.
+  uint64_t kept = 0;
+};
+
+struct EventState {
+  bool asked = false;
+};
+
+std::mutex mutex;
+std::map<void*, Pool*> owners;
+uint64_t left = setting("STAND_IN_BYTES", uint64_t{1} << 30);
+
+std::map<void*, uint64_t> pinned;
+uint64_t pinnable = setting("STAND_IN_PINNED", uint64_t{320} << 20);
+
+Pool* poolOf(cudaMemPool_t pool) { return reinterpret_cast<Pool*>(pool); }
+
+}  // namespace
+
+extern "C" {
+
+const char* cudaGetErrorName(cudaError_t error) { return error == cudaErrorMemoryAllocation ? "cudaErrorMemoryAllocation" : "cudaError"; }
+const char* cudaGetErrorString(cudaError_t) { return "from the stand-in"; }
+cudaError_t cudaGetLastError() {
+  const cudaError_t error = last;
+  last = cudaSuccess;
+  return error;
+}
+
+cudaError_t cudaGetDeviceCount(int* count) { return *count = 1, cudaSuccess; }
+cudaError_t cudaSetDevice(int) {
+  if (last != cudaSuccess) standin::fault("an error was left for the next call");
+  return cudaSuccess;
+}
+cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSetDevice(0); }
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
+  *properties = {};
+  std::snprintf(properties->name, sizeof(properties->name), "stand-in");
+  properties->major = 9;
+  properties->multiProcessorCount = 1;
+  properties->totalGlobalMem = setting("STAND_IN_BYTES", uint64_t{1} << 30);
+  return cudaSuccess;
+}
+cudaError_t cudaRuntimeGetVersion(int* version) { return *version = 13000, cudaSuccess; }
+cudaError_t cudaDriverGetVersion(int* version) { return *version = 13000, cudaSuccess; }
+cudaError_t cudaDeviceSynchronize() { return wait(), cudaSuccess; }
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  *stream = reinterpret_cast<cudaStream_t>(new char);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream) { return delete reinterpret_cast<char*>(stream), cudaSuccess; }
+cudaError_t cudaStreamSynchronize(cudaStream_t) { return wait(), cudaSuccess; }
+cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return cudaSuccess; }
+
+cudaError_t cudaEventCreate(cudaEvent_t* event) {
+  *event = reinterpret_cast<cudaEvent_t>(new EventState);
+  return cudaSuccess;
+}
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) { return cudaEventCreate(event); }
+cudaError_t cudaEventDestroy(cudaEvent_t event) { return delete reinterpret_cast<EventState*>(event), cudaSuccess; }
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
+  reinterpret_cast<EventState*>(event)->asked = false;
+  return cudaSuccess;
+}
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  bool& asked = reinterpret_cast<EventState*>(event)->asked;
+  if (asked) return cudaSuccess;
+  asked = true;
+  return told(cudaErrorNotReady);
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t) { return wait(), cudaSuccess; }
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t, cudaEvent_t) { return *milliseconds = 1, cudaSuccess; }
+
+cudaError_t cudaMallocHost(void** data, size_t bytes) {
+  const std::lock_guard lock(mutex);
+  if (bytes > pinnable || !(*data = std::malloc(bytes))) return told(cudaErrorMemoryAllocation);
+  pinnable -= bytes;
+  pinned[*data] = bytes;
+  return cudaSuccess;
+}
+cudaError_t cudaFreeHost(void* data) {
+  const std::lock_guard lock(mutex);
+  pinnable += pinned.extract(data).mapped();
+  return std::free(data), cudaSuccess;
+}
+
+cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps*) {
+  *pool = reinterpret_cast<cudaMemPool_t>(new Pool);
+  return cudaSuccess;
+}
+cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, size_t) {
+  const std::lock_guard lock(mutex);
+  left += std::exchange(poolOf(pool)->kept, 0);
+  return cudaSuccess;
+}
+cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool) {
+  if (poolOf(pool)->used != 0) standin::fault("a pool was destroyed with memory in use");
+  cudaMemPoolTrimTo(pool, 0);
+  delete poolOf(pool);
+  return cudaSuccess;
+}
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void*) { return cudaSuccess; }
+cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, cudaMemPoolAttr, void* value) {
+  const std::lock_guard lock(mutex);
+  *static_cast<uint64_t*>(value) = poolOf(pool)->used + poolOf(pool)->kept;
+  return cudaSuccess;
+}
+cudaError_t cudaMallocFromPoolAsync(void** data, size_t bytes, cudaMemPool_t handle, cudaStream_t) {
+  const std::lock_guard lock(mutex);
+  Pool* pool = poolOf(handle);
+  const uint64_t more = bytes > pool->kept ? bytes - pool->kept : 0;
+  if (more > left || posix_memalign(data, 256, bytes) != 0) return told(cudaErrorMemoryAllocation);
+  left -= more;
+  pool->kept -= bytes - more;
+  pool->used += bytes;
+  pool->blocks[*data] = bytes;
+  owners[*data] = pool;
+  std::memset(*data, 0xa5, bytes);
+  return cudaSuccess;
+}
+cudaError_t cudaFreeAsync(void* data, cudaStream_t) {
+  const std::lock_guard lock(mutex);
+  const auto owner = owners.find(data);
+  if (owner == owners.end()) standin::fault("memory was freed that is not allocated");
+  const uint64_t bytes = owner->second->blocks.extract(data).mapped();
+  owner->second->used -= bytes;
+  owner->second->kept += bytes;
+  owners.erase(owner);
+  std::free(data);
+  return cudaSuccess;
+}
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  const std::lock_guard lock(mutex);
+  *free = left;
+  *total = setting("STAND_IN_BYTES", uint64_t{1} << 30);
+  return cudaSuccess;
+}
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t) {
+  std::memmove(to, from, bytes);
+  return cudaSuccess;
+}
+cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t) {
+  std::memset(to, value, bytes);
+  return cudaSuccess;
+}
+
+}  // extern "C"

@@ -1,0 +1,95 @@
+// Norms and activations of TransformerEngine, whose functions and orders of sums are its own: how far apart, counted in units of
+// the last place.
+import { describe, expect, it } from "vitest";
+import {
+  type ActivationName,
+  activation,
+  activationBackward,
+  gated,
+  gatedBackward,
+  layerNorm,
+  normBackward,
+  rmsNorm,
+  Scope,
+  type Shape,
+  type Tensor,
+  tensor,
+} from "../../../src/index.js";
+import { useBackend } from "../harness/suite.js";
+import { expectDistances } from "../harness/te/distances.js";
+import { type DrawKind, draw } from "../harness/te/draws.js";
+import {
+  canonicalBytes,
+  type Distances,
+  distancesOf,
+  type RecordedResult,
+  readWitness,
+} from "../harness/te/recorded.js";
+
+interface Case {
+  readonly function: string;
+  readonly dtype: "f32" | "bf16";
+  readonly kind: DrawKind;
+  readonly seed: number;
+  readonly shape: readonly [number, number];
+  readonly zeroCentered?: boolean;
+  readonly epsilon?: number;
+}
+
+const { origin, cases } = readWitness<Case & Readonly<Record<string, RecordedResult>>>("functions");
+const backend = useBackend();
+
+const GATED: Readonly<Record<string, ActivationName>> = {
+  ...{ geglu: "gelu", reglu: "relu", qgeglu: "qgelu", sreglu: "srelu", swiglu: "silu", glu: "sigmoid" },
+};
+
+function resultsOf({
+  function: name,
+  dtype,
+  kind,
+  seed,
+  shape,
+  ...norm
+}: Case): Readonly<Record<string, Tensor>> {
+  const drawn = (of: DrawKind, offset: number, size: Shape): Tensor =>
+    tensor(backend(), draw(of, dtype, seed + offset, size), size, dtype);
+  const x = drawn(kind, 0, shape);
+  const [rows, columns] = shape;
+  if (name === "layerNorm" || name === "rmsNorm") {
+    const [grad, gamma, beta] = [
+      drawn(kind, 1, shape),
+      drawn("bell", 2, [columns]),
+      drawn("bell", 3, [columns]),
+    ];
+    const { zeroCentered = false, epsilon = 0 } = norm;
+    const options = { zeroCentered, epsilon };
+    const forward = name === "layerNorm" ? layerNorm(x, gamma, beta, options) : rmsNorm(x, gamma, options);
+    const { mean, rstd } = forward;
+    const { dx, dgamma, dbeta } = normBackward({ grad, x, gamma, mean, rstd, zeroCentered });
+    const own = { out: forward.out, ...(mean ? { mean } : {}), rstd, dx, dgamma };
+    return dbeta && name === "layerNorm" ? { ...own, dbeta } : own;
+  }
+  const kindOfGate = GATED[name];
+  if (kindOfGate) {
+    const options = { kind: kindOfGate };
+    return { out: gated(x, options), dx: gatedBackward(drawn(kind, 1, [rows, columns / 2]), x, options) };
+  }
+  const options = { kind: name as ActivationName };
+  return { out: activation(x, options), dx: activationBackward(drawn(kind, 1, shape), x, options) };
+}
+
+describe(`functions of ${origin.version} on an ${origin.gpu}`, () => {
+  it("are as far apart as recorded", async () => {
+    const apart = new Map<string, Distances[]>();
+    for (const given of cases) {
+      using _scope = new Scope();
+      for (const [name, result] of Object.entries(resultsOf(given))) {
+        const key = `${given.function} ${given.dtype}: ${name}`;
+        const found = distancesOf(await canonicalBytes(result), given[name] as RecordedResult);
+        apart.set(key, [...(apart.get(key) ?? []), found]);
+      }
+    }
+    expect(apart.size).toBeGreaterThan(50);
+    expectDistances("functions", apart);
+  });
+});

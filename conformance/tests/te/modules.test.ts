@@ -1,0 +1,79 @@
+// Whole modules of TransformerEngine, forward and backward, over several microbatches and iterations: the reference gives every
+// bit of results, gradients and scaling state, but for what goes back through a norm, whose sums have an order of their own.
+import { describe, expect, it } from "vitest";
+import { useBackend } from "../harness/suite.js";
+import { expectDistances } from "../harness/te/distances.js";
+import { type ModuleCase, runModule, type StateResults } from "../harness/te/modules.js";
+import {
+  asRecorded,
+  canonicalBytes,
+  type Distances,
+  distancesOf,
+  type RecordedResult,
+  readWitness,
+  recordedBytes,
+} from "../harness/te/recorded.js";
+
+const { origin, cases } = readWitness<ModuleCase>("modules");
+const backend = useBackend({ datapath: "hopper" });
+
+function floatsOf(recorded: RecordedResult): Float32Array {
+  return new Float32Array(recordedBytes(recorded).buffer);
+}
+
+function expectState(
+  state: StateResults | undefined,
+  given: ModuleCase,
+  iteration: number,
+  pass: "forward" | "backward",
+) {
+  const recorded = given.results[iteration]?.[pass];
+  expect(state === undefined, `${pass} state`).toBe(recorded === undefined);
+  if (!state || !recorded) return;
+  expect(state.scale, `${pass} scale`).toEqual(floatsOf(recorded.scale));
+  expect(state.history, `${pass} history`).toEqual(floatsOf(recorded.history));
+}
+
+/** The distances of results that go back through a norm, by module, recipe and result. */
+const apart = new Map<string, Distances[]>();
+
+const named = cases.map((given) => {
+  const { results: _, seed: __, ...options } = given;
+  return [Object.values(options).join(" "), given] as const;
+});
+
+describe(`modules of ${origin.version} on an ${origin.gpu}`, () => {
+  it.each(named)("%s", async (_, given) => {
+    let compared = 0;
+    await runModule(backend(), given, async (results, iteration) => {
+      for (const [index, microbatch] of results.microbatches.entries()) {
+        const recorded = given.results[iteration]?.microbatches[index] ?? {};
+        expect(Object.keys(recorded).filter((name) => name !== "algorithms")).toEqual([...microbatch.keys()]);
+        for (const [name, tensor] of microbatch) {
+          const theirs = recorded[name] as RecordedResult;
+          const bytes = await canonicalBytes(tensor);
+          compared++;
+          if (theirs.bits === undefined) {
+            expect(asRecorded(bytes, theirs), `${name}, iteration ${iteration}, microbatch ${index}`).toEqual(
+              theirs,
+            );
+          } else {
+            const key = `${given.module} ${given.recipe}: ${name}`;
+            apart.set(key, [...(apart.get(key) ?? []), distancesOf(bytes, theirs)]);
+          }
+        }
+      }
+      expectState(results.forward, given, iteration, "forward");
+      expectState(results.backward, given, iteration, "backward");
+    });
+    expect(compared).toBe(
+      given.iterations *
+        given.microbatches *
+        (given.results[0]?.microbatches[0] ? Object.keys(given.results[0].microbatches[0]).length - 1 : 0),
+    );
+  });
+
+  it("goes back through norms as far apart as recorded", () => {
+    expectDistances("modules", apart);
+  });
+});

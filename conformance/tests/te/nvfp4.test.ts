@@ -1,0 +1,60 @@
+// TransformerEngine's reference of its NVFP4 quantizer, in PyTorch: codes, scales and amaxes to the bit.
+import { expect, it } from "vitest";
+import { NVFP4Quantizer, Scope, type Tensor, tensor, type WideDType } from "../../../src/index.js";
+import { useBackend } from "../harness/suite.js";
+import { type DrawKind, draw } from "../harness/te/draws.js";
+import { asRecorded, canonicalBytes, type RecordedResult, readWitness } from "../harness/te/recorded.js";
+
+interface Case {
+  readonly shape: readonly [number, number];
+  readonly dtype: WideDType;
+  readonly kind: DrawKind;
+  readonly seed: number;
+  readonly tile: readonly [1, 16] | readonly [16, 16];
+  readonly with_rht?: boolean;
+  readonly with_random_sign_mask?: boolean;
+  readonly nvfp4_use_4over6?: boolean;
+  readonly nvfp4_e4m3_max?: 256 | 448;
+  readonly nvfp4_4over6_err_mode?: "MAE" | "MSE";
+  readonly data: RecordedResult;
+  readonly scale: RecordedResult;
+  readonly data_t: RecordedResult;
+  readonly scale_t: RecordedResult;
+  readonly global_amax_row: RecordedResult;
+  readonly global_amax_col: RecordedResult;
+}
+
+const { origin, cases } = readWitness<Case>("nvfp4");
+const backend = useBackend();
+
+function quantizerOf(given: Case): NVFP4Quantizer {
+  const { nvfp4_4over6_err_mode: mode, nvfp4_e4m3_max: e4m3Max } = given;
+  return new NVFP4Quantizer({
+    rowwise: true,
+    columnwise: true,
+    tile: given.tile[0] === 16 ? "16x16" : "1x16",
+    rht: given.with_rht ?? false,
+    randomSigns: given.with_random_sign_mask ?? true,
+    ...(mode ? { fourOverSix: mode === "MAE" ? "mae" : "mse", e4m3Max } : {}),
+  });
+}
+
+it.each(cases)(`NVFP4 of ${origin.version}: $shape $dtype $kind, $tile, seed $seed`, async (given) => {
+  using _scope = new Scope();
+  const { shape, dtype, kind, seed } = given;
+  const { rowwise, columnwise } = quantizerOf(given).quantize(
+    tensor(backend(), draw(kind, dtype, seed, shape), shape, dtype),
+  );
+  const parts: readonly (readonly [keyof Case, Tensor | undefined])[] = [
+    ["data", rowwise?.data],
+    ["scale", rowwise?.scaleInv],
+    ["data_t", columnwise?.data],
+    ["scale_t", columnwise?.scaleInv],
+    ["global_amax_row", rowwise?.amax],
+    ["global_amax_col", columnwise?.amax],
+  ];
+  for (const [name, part] of parts) {
+    const recorded = given[name] as RecordedResult;
+    expect(asRecorded(await canonicalBytes(part as Tensor), recorded), name).toEqual(recorded);
+  }
+});

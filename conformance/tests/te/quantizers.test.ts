@@ -1,0 +1,129 @@
+// TransformerEngine's own quantizers, recorded on an H100: the reference gives every bit of their codes, scales and values.
+import { describe, expect, it } from "vitest";
+import {
+  Float8BlockQuantizer,
+  Float8CurrentScalingQuantizer,
+  Float8Quantizer,
+  type QuantizedTensor,
+  type Quantizer,
+  type ScalarFormat,
+  Scope,
+  type Tensor,
+  tensor,
+  type WideDType,
+} from "../../../src/index.js";
+import { useBackend } from "../harness/suite.js";
+import { type DrawKind, draw } from "../harness/te/draws.js";
+import { asRecorded, canonicalBytes, type RecordedResult, readWitness } from "../harness/te/recorded.js";
+
+interface Given {
+  readonly shape: readonly number[];
+  readonly dtype: WideDType;
+  readonly kind: DrawKind;
+  readonly seed: number;
+}
+
+interface Case extends Given {
+  readonly quantizer: "delayed" | "current" | "block";
+  readonly format: ScalarFormat;
+  readonly scale?: string;
+  readonly pow2?: boolean;
+  readonly epsilon?: number;
+  readonly dim?: 1 | 2;
+  readonly data?: RecordedResult;
+  readonly transpose?: RecordedResult;
+  readonly scale_inv?: RecordedResult;
+  readonly rowwise_data?: RecordedResult;
+  readonly columnwise_data?: RecordedResult;
+  readonly rowwise_scale_inv?: RecordedResult;
+  readonly columnwise_scale_inv?: RecordedResult;
+  readonly dequantized: RecordedResult;
+  readonly amax?: RecordedResult;
+}
+
+const { origin, cases } = readWitness<Case>("quantizations");
+const backend = useBackend();
+const BOTH = { rowwise: true, columnwise: true } as const;
+
+let drawn: { readonly key: string; readonly data: Uint16Array | Float32Array } | undefined;
+
+/** The source of a case; those that follow each other share theirs. */
+function source({ kind, dtype, seed, shape }: Given): Tensor<WideDType> {
+  const key = JSON.stringify([kind, dtype, seed, shape]);
+  if (drawn?.key !== key) drawn = { key, data: draw(kind, dtype, seed, shape) };
+  return tensor(backend(), drawn.data, shape, dtype);
+}
+
+/** The first columns of a matrix of padded scales, as many as were recorded. */
+function cropped(
+  bytes: Uint8Array,
+  { shape: [, padded = 0] }: Tensor,
+  { shape: [, columns = 0] }: RecordedResult,
+) {
+  const rows = bytes.length / (4 * padded);
+  const parts = Array.from({ length: rows }, (_, i) =>
+    bytes.subarray(4 * i * padded, 4 * (i * padded + columns)),
+  );
+  return new Uint8Array(Buffer.concat(parts));
+}
+
+function quantizerOf(given: Case, amax: Tensor<"f32">): Quantizer {
+  const { format, pow2, epsilon } = given;
+  switch (given.quantizer) {
+    case "delayed": {
+      const scale = new Float32Array(Uint32Array.of(Number.parseInt(given.scale ?? "", 16)).buffer);
+      return new Float8Quantizer({ format, scale: tensor(backend(), scale, [1]), amax, ...BOTH });
+    }
+    case "current":
+      return new Float8CurrentScalingQuantizer({ format, pow2Scales: pow2, epsilon, ...BOTH });
+    case "block": {
+      const tile = given.dim === 2 ? "128x128" : "1x128";
+      return new Float8BlockQuantizer({
+        ...{ format, pow2Scales: pow2, epsilon, tile, scaleLayout: "padded" },
+        ...BOTH,
+      });
+    }
+  }
+}
+
+/** The parts of a quantized tensor under TransformerEngine's names, in the order of its record. */
+function partsOf(given: Case, out: QuantizedTensor, dequantized: Tensor, amax: Tensor) {
+  const { rowwise, columnwise } = out;
+  const perTensor = {
+    data: rowwise?.data,
+    transpose: columnwise?.data,
+    scale_inv: rowwise?.scaleInv,
+    ...(given.amax ? { amax } : {}),
+  };
+  const perBlock = {
+    rowwise_data: rowwise?.data,
+    columnwise_data: columnwise?.data,
+    rowwise_scale_inv: rowwise?.scaleInv,
+    columnwise_scale_inv: columnwise?.scaleInv,
+  };
+  return { ...(given.quantizer === "block" ? perBlock : perTensor), dequantized };
+}
+
+describe(`quantizers of ${origin.version} on an ${origin.gpu}`, () => {
+  it.each(["delayed", "current", "block"] as const)("%s: every recorded bit", async (quantizer) => {
+    const own = cases.filter((each) => each.quantizer === quantizer);
+    let compared = 0;
+    expect(own.length).toBe({ delayed: 90, current: 360, block: 720 }[quantizer]);
+    for (const given of own) {
+      using _scope = new Scope();
+      const amax = tensor(backend(), [0]);
+      const out = quantizerOf(given, amax).quantize(source(given));
+      const parts = Object.entries(partsOf(given, out, out.dequantize(given.dtype), amax));
+      const { shape, dtype, kind, seed, format, scale, pow2, epsilon, dim } = given;
+      const named = JSON.stringify({ shape, dtype, kind, seed, format, scale, pow2, epsilon, dim });
+      for (const [name, part] of parts) {
+        const recorded = given[name as keyof Case] as RecordedResult;
+        const bytes = await canonicalBytes(part as Tensor);
+        const own = name.endsWith("wise_scale_inv") ? cropped(bytes, part as Tensor, recorded) : bytes;
+        expect(asRecorded(own, recorded), `${name} of ${named}`).toEqual(recorded);
+        compared += own.length;
+      }
+    }
+    expect(compared).toBeGreaterThan(1e6);
+  });
+});

@@ -1,0 +1,255 @@
+/** Delayed scaling as layers use it: which amaxes scales follow, and which they do not. */
+import { describe, expect, it, vi } from "vitest";
+import {
+  autocast,
+  DelayedScaling,
+  type DelayedScalingOptions,
+  dequantize,
+  Float8CurrentScaling,
+  Linear,
+  type LinearCall,
+  MXFP8BlockScaling,
+  Scope,
+  ShapeError,
+  tensor,
+  Variable,
+} from "../../../src/index.js";
+import { quantizationOf } from "../harness/state/world.js";
+import { scoped, useBackend } from "../harness/suite.js";
+
+const backend = useBackend();
+const SIZE = 16;
+const FLT_MAX = 2 ** 128 - 2 ** 104;
+const { POSITIVE_INFINITY: inf, NaN: nan } = Number;
+
+/** A matrix whose largest magnitude is `amax`, with another element beside it. */
+function valued(amax: number, beside = 0): Float32Array {
+  const values = new Float32Array(SIZE * SIZE);
+  values.set([beside, -amax]);
+  return values;
+}
+
+function matrix(amax: number, beside?: number): Variable {
+  return new Variable(tensor(backend(), valued(amax, beside), [SIZE, SIZE]));
+}
+
+/** A layer of f32 parameters that steps forward and back, whose state can be looked at. */
+class Probe {
+  readonly layer = new Linear(backend(), SIZE, SIZE, {
+    dtype: "f32",
+    bias: false,
+    initMethod: () => valued(2),
+  });
+  readonly recipe: DelayedScaling;
+
+  constructor(options: DelayedScalingOptions = {}) {
+    this.recipe = new DelayedScaling({ amaxHistoryLen: 3, ...options });
+  }
+
+  forward(x: Variable, call: LinearCall = {}): Variable {
+    return autocast({ recipe: this.recipe }, () => this.layer.forward(x, call));
+  }
+
+  /** Of the input, or of another slot, newest amax last, as `[scale, ...history]`. */
+  state(slot = 0, pass: "forward" | "backward" = "forward"): number[] {
+    const state = quantizationOf(this.layer).snapshotSync()?.[pass];
+    if (!state) return [];
+    const slots = state.scale.length;
+    const history = state.amaxHistory.filter((_, i) => i % slots === slot);
+    return [state.scale[slot] as number, ...history];
+  }
+
+  [Symbol.dispose](): void {
+    this.layer.dispose();
+  }
+}
+
+describe("the scale of an input", () => {
+  scoped("is 1 at first, and then follows the largest amax of the history", () => {
+    using probe = new Probe();
+    const scales = [4, 8, 1, 1, 1].map((amax) => {
+      probe.forward(matrix(amax));
+      return probe.state();
+    });
+    expect(scales).toEqual([
+      [112, 0, 0, 4],
+      [56, 0, 4, 8],
+      [56, 0, 8, 1],
+      [56, 0, 1, 1],
+      [448, 0, 1, 1],
+    ]);
+  });
+
+  scoped("stays, and its history too, where the input is zero", () => {
+    using probe = new Probe();
+    probe.forward(matrix(4));
+    probe.forward(matrix(0));
+    expect(probe.state()).toEqual([112, 0, 0, 4]);
+  });
+
+  scoped("stays while an infinite amax is in the history, and takes no notice of NaN", () => {
+    using probe = new Probe();
+    const scales = [4, inf, 2, 2, 2].map((amax) => {
+      probe.forward(matrix(amax));
+      return probe.state()[0];
+    });
+    expect(scales).toEqual([112, 112, 112, 112, 224]);
+    probe.forward(matrix(8, nan));
+    expect(probe.state()).toEqual([56, 0, 2, 8]);
+  });
+
+  scoped("is at most the largest f32, however small the input", () => {
+    using probe = new Probe();
+    probe.forward(matrix(2 ** -140));
+    expect(probe.state()).toEqual([FLT_MAX, 0, 0, 2 ** -140]);
+  });
+
+  scoped("leaves a margin, and follows the last amax alone where that is asked for", () => {
+    using probe = new Probe({ margin: 2, amaxComputeAlgo: "most_recent" });
+    for (const amax of [8, 2]) probe.forward(matrix(amax));
+    expect(probe.state()).toEqual([56, 0, 8, 2]);
+  });
+
+  scoped("takes the largest amax of all passes within a region", () => {
+    using probe = new Probe();
+    autocast({ recipe: probe.recipe }, () => {
+      for (const amax of [2, 7, 4]) probe.layer.forward(matrix(amax));
+    });
+    expect(probe.state()).toEqual([64, 0, 0, 7]);
+  });
+});
+
+it("functions of the caller's make the amax, given the history, and the scale", () => {
+  using _scope = new Scope();
+  const histories: number[][] = [];
+  const asked: unknown[][] = [];
+  using probe = new Probe({
+    amaxComputeAlgo: (history) => {
+      histories.push([...history]);
+      return history[0] as number;
+    },
+    scalingFactorComputeAlgo: (amax, scale, formatMax, recipe) => {
+      asked.push([amax, scale, formatMax, recipe]);
+      return amax === 0 ? scale : 2 * amax;
+    },
+  });
+  for (const amax of [4, 8]) probe.forward(matrix(amax));
+  expect([histories[0], histories[3]]).toEqual([
+    [4, 0, 0],
+    [8, 0, 4],
+  ]);
+  expect([asked[0], asked[3]]).toEqual([
+    [4, 1, 448, probe.recipe],
+    [8, 8, 448, probe.recipe],
+  ]);
+  expect(probe.state()).toEqual([16, 0, 4, 8]);
+});
+
+it.each([
+  ["max", inf],
+  ["max", -inf],
+  [(history: Float32Array) => history[0] as number, inf],
+  [(history: Float32Array) => history[0] as number, -inf],
+] as const)("an infinite scale that comes from outside becomes FLT_MAX: %s, %s", (amaxComputeAlgo, scale) => {
+  using _scope = new Scope();
+  using probe = new Probe({ amaxComputeAlgo });
+  probe.forward(matrix(4));
+  const quantization = quantizationOf(probe.layer);
+  const snapshot = quantization.snapshotSync();
+  snapshot?.forward.scale.fill(scale);
+  quantization.restore(snapshot);
+  probe.forward(matrix(nan));
+  expect(probe.state()[0]).toBe(FLT_MAX);
+});
+
+describe("slots", () => {
+  scoped("of weights, outputs, gradients and their results have the amaxes of those", () => {
+    using first = new Probe();
+    using second = new Probe();
+    const x = matrix(4);
+    const y = second.forward(first.forward(x), { fp8Grad: true });
+    expect([first.state(1), second.state()]).toEqual([
+      [224, 0, 0, 2],
+      [56, 0, 0, 8],
+    ]);
+    expect([0, 1].map((slot) => second.state(slot, "backward"))).toEqual([
+      [1, 0, 0, 0],
+      [1, 0, 0, 0],
+    ]);
+    y.backward(tensor(backend(), valued(16, 4), [SIZE, SIZE]));
+    expect([0, 1].map((slot) => second.state(slot, "backward"))).toEqual([
+      [3584, 0, 0, 16],
+      [7168, 0, 0, 8],
+    ]);
+    expect(first.state(0, "backward")).toEqual([1, 0, 0, 0]);
+    using third = new Probe();
+    third.forward(x, { fp8Output: true });
+    expect(third.state(2)).toEqual([56, 0, 0, 8]);
+  });
+
+  scoped("of gradients follow at the end of the backward pass, wherever that is", () => {
+    using probe = new Probe({ format: "E4M3" });
+    const grad = tensor(backend(), valued(2), [SIZE, SIZE]);
+    autocast({ recipe: probe.recipe }, () => {
+      probe.layer.forward(matrix(1)).backward(grad);
+      expect(probe.state(0, "backward")).toEqual([224, 0, 0, 2]);
+      expect(probe.state()[0]).toBe(1);
+    });
+    expect(probe.state()[0]).toBe(448);
+  });
+});
+
+describe("a matrix that the blocks of another recipe do not divide", () => {
+  const recipe = new MXFP8BlockScaling();
+
+  it.each([
+    ["enabled", { recipe }],
+    ["calibrating", { recipe, enabled: false, calibrating: true }],
+  ])("is refused before scales and the recipe change: %s", (_, options) => {
+    using warn = vi.spyOn(console, "warn").mockImplementation(() => {});
+    using _scope = new Scope();
+    using probe = new Probe();
+    probe.forward(matrix(4));
+    const [scales, bits] = [probe.state(), probe.forward(matrix(4)).tensor.dataSync()];
+    const after = probe.state();
+    expect(scales).not.toEqual([]);
+    expect(() => autocast(options, () => probe.layer.forward(matrix(4)))).toThrow(ShapeError);
+    expect(probe.state()).toEqual(after);
+    expect(probe.forward(matrix(4)).tensor.dataSync()).toEqual(bits);
+    expect(warn).not.toHaveBeenCalled();
+  });
+});
+
+describe("calibrating", () => {
+  scoped("computes in high precision, and its amaxes are those of the first step in low precision", () => {
+    using probe = new Probe();
+    const { layer, recipe } = probe;
+    const x = matrix(300, 3);
+    const plain = layer.forward(x).tensor.dataSync();
+    const calibrated = autocast({ recipe, enabled: false, calibrating: true }, () => layer.forward(x));
+    expect(calibrated.tensor.dataSync()).toEqual(plain);
+    const scale = Math.fround(448 / 300);
+    expect(probe.state()).toEqual([scale, 0, 0, 300]);
+    expect(probe.state(1)).toEqual([224, 0, 0, 2]);
+    const y = probe.forward(x, { fp8Output: true });
+    const [first] = dequantize(y.value as never, "f32").dataSync();
+    expect(first).not.toBe(plain[0]);
+    expect(probe.state()).toEqual([scale, 0, 300, 300]);
+  });
+
+  scoped("that is also enabled is in low precision", () => {
+    using probe = new Probe();
+    const { layer, recipe } = probe;
+    const x = matrix(3000, 3);
+    const low = autocast({ recipe, calibrating: true }, () => layer.forward(x)).tensor.dataSync();
+    expect(low).not.toEqual(layer.forward(x).tensor.dataSync());
+    expect(Math.max(...low.map(Math.abs))).toBe(448 * 2);
+  });
+
+  scoped("under a recipe without a history leaves nothing behind", () => {
+    using probe = new Probe();
+    const recipe = new Float8CurrentScaling();
+    autocast({ recipe, enabled: false, calibrating: true }, () => probe.layer.forward(matrix(3)));
+    expect(probe.state()).toEqual([]);
+  });
+});

@@ -1,0 +1,220 @@
+/** A whole training step is that of a model in plain arithmetic, to the bit: every pair of options, numbers drawn anew. */
+import * as fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { tuplesAmong } from "../../arbitraries/covering.js";
+import { splitmix32 } from "../../arbitraries/random.js";
+import type { Matrix } from "../../oracle/training/matrix.js";
+import { pairwise } from "../arbitraries/pairwise.js";
+import { OPTIONS, RECIPES, type RecipeName, type StepOptions } from "../harness/step/options.js";
+import { type CellPlan, planOf, type StepPlan } from "../harness/step/plan.js";
+import { departure, modelled } from "../harness/step/run.js";
+import { difference, type Seen } from "../harness/step/seen.js";
+import { useBackend } from "../harness/suite.js";
+
+const [drawSeed] = fc.sample(fc.noBias(fc.nat()), 1) as [number];
+const next = splitmix32(drawSeed);
+
+describe(`every pair of options, cases drawn from ${drawSeed}`, () => {
+  const backend = useBackend({ threads: 1, datapath: "exact" });
+  const rows = pairwise(OPTIONS, (n) => next() % n).map((options, i) => ({ options, i }));
+
+  it("are among the cases", () => {
+    const counts = Object.values(OPTIONS).map((values) => values.length);
+    const pairs = counts.flatMap((count, i) => counts.slice(i + 1).map((other) => count * other));
+    const found = tuplesAmong(
+      rows.map(({ options }) => options),
+      2,
+    );
+    expect(found.size).toBe(pairs.reduce((a, b) => a + b));
+  });
+
+  it.each(rows)("$i: $options.layer under $options.recipe", ({ options, i }) => {
+    // histories and the buffers of optimizers need a second step
+    const steps = i % 3 === 0 || options.recipe === "delayed" ? 2 : 1;
+    const plan = planOf(options, (drawSeed + 7919 * i) >>> 1, steps);
+    expect(departure(backend(), plan), JSON.stringify(plan)).toBe(undefined);
+  });
+});
+
+const PLAIN = {
+  ...{ recipe: "current", variant: 0, layer: "linear", wrap: "plain", around: "nothing", nested: false },
+  ...{ normalization: "LayerNorm", zeroCentered: false, eps: 1e-5, bias: true, parameters: "bf16" },
+  ...{ input: "bf16", start: "variable", frozen: "nothing", fuses: false, savesOriginal: false },
+  ...{ microbatches: "alone", optimizer: "SGD", stepping: "plain", loss: "gradient", causal: true },
+  values: "ordinary",
+} as const satisfies StepOptions;
+
+const PRODUCTS = ["fprop", "dgrad", "wgrad"] as const;
+/** Sizes at which the product sums more than 128 terms, and what of a step it makes. */
+const DEEP = {
+  fprop: { rows: 8, from: 144, to: 16, makes: "0 0 result" },
+  dgrad: { rows: 8, from: 16, to: 144, makes: "0 0 dx" },
+  wgrad: { rows: 136, from: 16, to: 16, makes: "0 0 cell0.linear.weight grad" },
+} as const;
+
+type Split = Readonly<Record<(typeof PRODUCTS)[number], boolean>>;
+
+/** A linear layer in which `deep` is deep. */
+function deepPlan(
+  recipe: "current" | "delayed",
+  deep: keyof typeof DEEP,
+  split: Split | undefined,
+  layer: CellPlan["layer"] = "linear",
+): StepPlan {
+  const { rows, from, to } = DEEP[deep];
+  const plan = planOf({ ...PLAIN, recipe, parameters: "f32", input: "f32" }, (drawSeed + from + to) >>> 1, 1);
+  const model = RECIPES[recipe];
+  const cell = { layer, wrap: "plain", from, to, middle: 144 } as const;
+  return { ...plan, quantization: split ? { ...model, split } : model, rows, features: from, cells: [cell] };
+}
+
+describe(`products on Hopper's datapath, numbers drawn from ${drawSeed}`, () => {
+  const backend = useBackend({ threads: 1, datapath: "hopper" });
+  describe.each(PRODUCTS)("a deep %s", (deep) => {
+    const alone = Object.fromEntries(PRODUCTS.map((product) => [product, product === deep])) as Split;
+    const others = Object.fromEntries(PRODUCTS.map((product) => [product, product !== deep])) as Split;
+
+    it.each([undefined, alone, others])("accumulates as its own option says: %j", (split) => {
+      for (const recipe of ["current", "delayed"] as const) {
+        const found = departure(backend(), deepPlan(recipe, deep, split));
+        expect(found, recipe).toBe(undefined);
+      }
+    });
+
+    it("sees its own option in the model, and no other product's", () => {
+      const none = { fprop: false, dgrad: false, wgrad: false };
+      const before = modelled(deepPlan("current", deep, none), "hopper");
+      for (const product of PRODUCTS) {
+        const after = modelled(deepPlan("current", deep, { ...none, [product]: true }), "hopper");
+        const differing = [...before.keys()].filter(
+          (name) => name.startsWith("0 0 ") && difference(only(after, name), only(before, name)),
+        );
+        expect(differing, product).toEqual(product === deep ? [DEEP[deep].makes] : []);
+      }
+    });
+  });
+
+  it.each(["normLinear", "mlp"] as const)("%s passes them on", (layer) => {
+    for (const [bits, deep] of PRODUCTS.entries()) {
+      const split = { fprop: bits === 0, dgrad: bits === 1, wgrad: bits === 2 };
+      for (const each of [split, undefined]) {
+        const plan = deepPlan("current", deep, each, layer);
+        const [cell] = plan.cells as [CellPlan];
+        const kept = layer === "mlp" ? { ...plan, cells: [{ ...cell, to: cell.from, middle: 16 }] } : plan;
+        expect(departure(backend(), kept), deep).toBe(undefined);
+      }
+    }
+  });
+
+  it.each(["none", "block", "mxfp8", "nvfp4"] as const)(
+    "%s is multiplied by the backend's datapath",
+    (recipe) => {
+      const plan = planOf({ ...PLAIN, recipe, layer: "mlp of swiglu" }, drawSeed >>> 1, 1);
+      expect(departure(backend(), plan)).toBe(undefined);
+    },
+  );
+});
+
+function only(seen: Seen, name: string): Seen {
+  return new Map([...seen].filter(([each]) => each === name));
+}
+
+describe(`f32 outside of regions, numbers drawn from ${drawSeed}`, () => {
+  const backend = useBackend({ threads: 1, datapath: "hopper" });
+
+  it.each(["linear", "attention", "mlp of gelu"] as const)("%s is multiplied in f32", (layer) => {
+    const plan = planOf({ ...PLAIN, recipe: "none", parameters: "f32", layer }, drawSeed >>> 1, 1);
+    expect(departure(backend(), plan)).toBe(undefined);
+  });
+});
+
+describe(`evaluation, numbers drawn from ${drawSeed}`, () => {
+  const backend = useBackend({ threads: 1, datapath: "exact" });
+  const names = Object.keys(RECIPES) as RecipeName[];
+
+  it.each(names)("under %s no scale follows, and codes pass between layers", (name) => {
+    const [recipe] = name.split(",") as [StepOptions["recipe"]];
+    const features = { parameters: "f32", input: "bf16" } as const;
+    const plan = planOf(
+      { ...PLAIN, ...(recipe === "none" ? {} : features), recipe, layer: "between" },
+      drawSeed >>> 1,
+    );
+    const evaluated = { ...plan, recipe: name, quantization: RECIPES[name], evaluates: true };
+    expect(departure(backend(), evaluated)).toBe(undefined);
+  });
+});
+
+describe("a comparison", () => {
+  /** What a wrong step could give in place of a matrix. */
+  const wrong: Record<string, (x: Matrix) => Matrix | undefined> = {
+    "the last bit of its last element": (x) => at(x, x.data.length - 1, (value) => nextTo(value)),
+    "the sign of one element": (x) => at(x, 0, (value) => -value),
+    "one element lost": (x) => at(x, x.data.length >> 1, (value) => (value === 0 ? 1 : 0)),
+    "another type": (x) => ({ ...x, dtype: x.dtype === "f32" ? "bf16" : "f32" }),
+    nothing: () => undefined,
+    doubled: (x) => ({ ...x, data: x.data.map((value) => 2 * value + (value === 0 ? 1 : 0)) }),
+    "rows in another order": (x) => ({ ...x, data: x.data.slice().reverse() }),
+  };
+
+  it.each(Object.entries(wrong))("refuses %s, wherever it is", (name, change) => {
+    const seen = modelled(planOf({ ...PLAIN, layer: "mlp of geglu" }, drawSeed >>> 1, 1), "exact");
+    expect(difference(seen, seen)).toBe(undefined);
+    for (const [key, x] of seen) {
+      if (name === "rows in another order" && new Set(x.data).size < 2) continue;
+      const changed = change(x);
+      const others = [...seen].filter(([other]) => other !== key);
+      const given = new Map(changed ? [...others, [key, changed] as const] : others);
+      expect(difference(given, seen), key).not.toBe(undefined);
+    }
+    const more = new Map([...seen, ["another gradient", [...seen.values()][0] as Matrix]]);
+    expect(difference(more, seen)).not.toBe(undefined);
+  });
+});
+
+function at(x: Matrix, index: number, change: (value: number) => number): Matrix {
+  return { ...x, data: x.data.map((value, i) => (i === index ? change(value) : value)) };
+}
+
+/** The next f32 value away from zero. */
+function nextTo(value: number): number {
+  const bits = new Uint32Array(Float32Array.of(value).buffer);
+  bits[0] = (bits[0] as number) + 1;
+  return new Float32Array(bits.buffer)[0] as number;
+}
+
+describe("every option matters", () => {
+  /** What has to stand beside a value for it to be seen. */
+  const beside: Partial<Record<keyof StepOptions, Partial<StepOptions>>> = {
+    variant: { recipe: "nvfp4", layer: "mlp of gelu" },
+    normalization: { layer: "mlp of gelu" },
+    zeroCentered: { layer: "mlp of gelu" },
+    eps: { layer: "mlp of gelu" },
+    causal: { layer: "attention" },
+    around: { layer: "mlp of gelu" },
+    microbatches: { start: "constant" },
+    frozen: { layer: "mlp of gelu" },
+    input: { recipe: "mxfp8" },
+  };
+  /** Values by which others come about another way: what is computed again, and a cached weight by a flag. */
+  const repeated: Partial<Record<keyof StepOptions, number>> = { wrap: 1, microbatches: 2 };
+  /** The same bits by another way. */
+  const invisible = new Set(["nested", "savesOriginal"]);
+
+  const digest = (plan: StepPlan): string => {
+    const { seed: _, ...rest } = plan;
+    return JSON.stringify(rest);
+  };
+
+  it.each(Object.keys(OPTIONS) as (keyof StepOptions)[])("%s: each of its values is another case", (name) => {
+    const base = { ...PLAIN, ...beside[name] };
+    const plans = OPTIONS[name].map((value) => planOf({ ...base, [name]: value } as StepOptions, 5, 1));
+    const distinct = new Set(plans.map(digest)).size;
+    // of the classes of recipes only some have as many as there are variants
+    expect(distinct).toBe(OPTIONS[name].length);
+    if (invisible.has(name)) return;
+    const seen = plans.map((plan) =>
+      JSON.stringify([...modelled(plan, "exact")].map(([key, { data }]) => [key, [...data]])),
+    );
+    expect(new Set(seen).size).toBe(OPTIONS[name].length - (repeated[name] ?? 0));
+  });
+});

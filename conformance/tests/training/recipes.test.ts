@@ -1,0 +1,294 @@
+/** Recipes as layers take them up: from options and the environment, one after another, and of the caller's own. */
+import { afterEach, describe, expect, it, vi } from "vitest";
+import {
+  autocast,
+  CustomRecipe,
+  DelayedScaling,
+  Float8BlockScaling,
+  Float8CurrentScaling,
+  type Linear,
+  NVFP4BlockScaling,
+  type Recipe,
+  Scope,
+  type StandardRecipe,
+  Variable,
+} from "../../../src/index.js";
+import { RandomState } from "../../../src/quantizers/quantizer.js";
+import { quantizerFor } from "../../../src/recipes/quantizer-for.js";
+import type { Role } from "../../../src/recipes/table.js";
+import {
+  currentQuantizer,
+  digest,
+  Learner,
+  linear,
+  RECIPES,
+  sample,
+  scopedRun,
+  seen,
+} from "../harness/state/training.js";
+import { plainOf, quantizationOf } from "../harness/state/world.js";
+import { scoped, useBackend } from "../harness/suite.js";
+
+const backend = useBackend();
+
+afterEach(() => {
+  vi.unstubAllEnvs();
+  vi.restoreAllMocks();
+});
+
+describe("4over6", () => {
+  const SCOPES = ["none", "weights", "activations", "all"] as const;
+  const of = (scope: (typeof SCOPES)[number], role: string): boolean =>
+    scope === "all" ||
+    (scope === "weights" ? role === "weight" : scope === "activations" && role !== "weight");
+
+  it.each(SCOPES)(
+    "of %s is for those tensors of the forward pass, under the scale that each is given",
+    (scope) => {
+      for (const e4m3Use256 of SCOPES) {
+        for (const fourOverSixErrMode of ["mae", "mse"] as const) {
+          const recipe = new NVFP4BlockScaling({
+            disableRht: true,
+            fourOverSix: scope,
+            e4m3Use256,
+            fourOverSixErrMode,
+          });
+          for (const role of ["input", "weight", "output", "gradOutput", "gradInput"] as const) {
+            const forward = !role.startsWith("grad");
+            const chooses = forward && of(scope, role);
+            const { fourOverSix, e4m3Max } = recipe.qparams(role);
+            expect([fourOverSix, e4m3Max], `${scope} ${e4m3Use256} ${role}`).toEqual([
+              chooses ? fourOverSixErrMode : "none",
+              chooses && of(e4m3Use256, role) ? 256 : 448,
+            ]);
+            using _scope = new Scope();
+            const { spec } = quantizerFor(recipe, role, { random: new RandomState(0n) });
+            expect([spec.fourOverSix, spec.e4m3Max]).toEqual([fourOverSix, e4m3Max]);
+            expect(spec.stochastic).toBe(!forward);
+          }
+        }
+      }
+    },
+  );
+});
+
+describe("the environment", () => {
+  const switches = [
+    ["NVTE_FP8_CURRENT_SCALING_POWER_2_SCALES", () => new Float8CurrentScaling(), "input", "power2Scale"],
+    ["NVTE_FP8_BLOCK_SCALING_FP32_SCALES", () => new Float8BlockScaling(), "input", "power2Scale"],
+    ["NVTE_NVFP4_DISABLE_RHT", () => new NVFP4BlockScaling(), "input", "randomHadamardTransform"],
+    [
+      "NVTE_NVFP4_DISABLE_STOCHASTIC_ROUNDING",
+      () => new NVFP4BlockScaling(),
+      "gradOutput",
+      "stochasticRounding",
+    ],
+    ["NVTE_NVFP4_DISABLE_2D_QUANTIZATION", () => new NVFP4BlockScaling(), "weight", "tile"],
+  ] as const satisfies readonly (readonly [string, () => StandardRecipe, string, string])[];
+
+  it.each(switches)(
+    "%s=1 changes the recipes made from then on, and nothing else of them",
+    (name, make, role, field) => {
+      vi.stubEnv(name, undefined);
+      const [before, wanted] = [make(), make().qparams(role)];
+      for (const off of ["0", "", "true"]) {
+        vi.stubEnv(name, off);
+        expect(make().key).toBe(before.key);
+      }
+      vi.stubEnv(name, "1");
+      const switched = make().qparams(role);
+      expect(switched[field]).not.toBe(wanted[field]);
+      expect({ ...switched, [field]: wanted[field] }).toEqual(wanted);
+      expect(before.qparams(role)).toEqual(wanted);
+      expect(make().key).not.toBe(before.key);
+    },
+  );
+
+  it("says for NVFP4 what chooses, by which error and under which largest scale", () => {
+    vi.stubEnv("NVTE_NVFP4_DISABLE_RHT", "1");
+    vi.stubEnv("NVTE_NVFP4_4OVER6", "activations");
+    vi.stubEnv("NVTE_NVFP4_4OVER6_E4M3_USE_256", "weights");
+    vi.stubEnv("NVTE_NVFP4_4OVER6_ERR_MODE", "MSE");
+    const read = { fourOverSix: "activations", e4m3Use256: "weights", fourOverSixErrMode: "mse" } as const;
+    expect(new NVFP4BlockScaling()).toMatchObject(read);
+    const given = { fourOverSix: "all", e4m3Use256: "none", fourOverSixErrMode: "mae" } as const;
+    expect(new NVFP4BlockScaling(given)).toMatchObject(given);
+    vi.stubEnv("NVTE_NVFP4_4OVER6", "1");
+    expect(() => new NVFP4BlockScaling()).toThrow(/NVTE_NVFP4_4OVER6 "1" is not one of none, weights/);
+  });
+
+  it("yields to options", () => {
+    for (const [name] of switches) vi.stubEnv(name, "1");
+    expect(new Float8CurrentScaling({ usePower2Scales: false }).usePower2Scales).toBe(false);
+    expect(new Float8BlockScaling({ useF32Scales: false }).useF32Scales).toBe(false);
+    const off = { disableRht: false, disableStochasticRounding: false, disable2dQuantization: false };
+    expect(new NVFP4BlockScaling(off)).toMatchObject(off);
+  });
+});
+
+/** What a layer makes of a matrix under a recipe. */
+function bitsOf(layer: Linear, recipe: Recipe, number: number, isFirstMicrobatch?: boolean): number[] {
+  return scopedRun(() => {
+    const x = sample(backend(), number);
+    return [...autocast({ recipe }, () => layer.forward(x, { isFirstMicrobatch })).tensor.dataSync()];
+  });
+}
+
+function fresh(recipe: Recipe, number: number): number[] {
+  using layer = linear(backend(), 1);
+  return bitsOf(layer, recipe, number);
+}
+
+function stateOf(layer: Linear) {
+  return plainOf(quantizationOf(layer).snapshotSync());
+}
+
+describe("another recipe in the next iteration", () => {
+  it("may be one that a class of the caller's has made of a recipe", () => {
+    class Tighter extends Float8CurrentScaling {
+      override qparams(role: Role) {
+        return { ...super.qparams(role), power2Scale: true };
+      }
+    }
+    using layer = linear(backend(), 1);
+    const given = bitsOf(layer, new Float8CurrentScaling(), 1);
+    const tighter = bitsOf(layer, new Tighter(), 1);
+    expect(tighter).toEqual(fresh(new Tighter(), 1));
+    expect(tighter).not.toEqual(given);
+    expect(new Tighter().key).toBe(new Tighter().key);
+  });
+
+  it("of another kind warns, and quantizes the cached weight anew", () => {
+    const warned = vi.spyOn(console, "warn").mockImplementation(() => {});
+    using layer = linear(backend(), 1);
+    bitsOf(layer, RECIPES.delayed(), 1, true);
+    expect(warned).not.toHaveBeenCalled();
+    for (const recipe of [RECIPES.current(), RECIPES.mxfp8(), RECIPES.nvfp4(), RECIPES.block()])
+      expect(bitsOf(layer, recipe, 2, false)).toEqual(fresh(recipe, 2));
+    expect(warned.mock.calls.map(([text]) => text.includes("scales and histories"))).not.toContain(false);
+    expect(warned.mock.calls.map(([text]) => /from (\w+) to (\w+)/.exec(text)?.slice(1))).toEqual([
+      ["DelayedScaling", "Float8CurrentScaling"],
+      ["Float8CurrentScaling", "MXFP8BlockScaling"],
+      ["MXFP8BlockScaling", "NVFP4BlockScaling"],
+      ["NVFP4BlockScaling", "Float8BlockScaling"],
+    ]);
+    expect(stateOf(layer)).toBe(undefined);
+  });
+
+  it("of the same kind with other options is taken up without a word", () => {
+    const warned = vi.spyOn(console, "warn").mockImplementation(() => {});
+    using layer = linear(backend(), 1);
+    const pairs = [
+      [new NVFP4BlockScaling(), new NVFP4BlockScaling({ disable2dQuantization: true })],
+      [new Float8CurrentScaling(), new Float8CurrentScaling({ usePower2Scales: true })],
+    ] as const;
+    for (const [before, after] of pairs) {
+      bitsOf(layer, before, 1, true);
+      warned.mockClear();
+      expect(bitsOf(layer, after, 2, false)).toEqual(fresh(after, 2));
+      expect(fresh(before, 2)).not.toEqual(fresh(after, 2));
+      expect(warned).not.toHaveBeenCalled();
+    }
+  });
+
+  it("that is equal keeps the cached weight, whatever object it is", () => {
+    using layer = linear(backend(), 1);
+    const before = bitsOf(layer, new Float8CurrentScaling(), 1, true);
+    layer.weight.tensor.write(new Uint8Array(layer.weight.tensor.byteLength));
+    expect(bitsOf(layer, new Float8CurrentScaling(), 1, false)).toEqual(before);
+  });
+
+  it("of delayed scaling keeps scales, and the first rows of the history, or adds empty ones", () => {
+    using layer = linear(backend(), 1);
+    const lengths = [3, 5, 2, 3].map((amaxHistoryLen) => {
+      if (!stateOf(layer))
+        for (const number of [1, 2]) bitsOf(layer, new DelayedScaling({ amaxHistoryLen }), number);
+      const before = stateOf(layer)?.forward;
+      // the new state is there from the first pass on, before it is updated
+      const recipe = new DelayedScaling({ amaxHistoryLen });
+      let after: typeof before;
+      scopedRun(() =>
+        autocast({ recipe }, () => {
+          layer.forward(new Variable(sample(backend(), 3)));
+          after = stateOf(layer)?.forward;
+        }),
+      );
+      const rows = [...(before?.amaxHistory ?? []), ...new Array<number>(15).fill(0)];
+      expect(after?.scale).toEqual(before?.scale);
+      expect(after?.amaxHistory.slice(3)).toEqual(rows.slice(3, 3 * amaxHistoryLen));
+      return after?.amaxHistory.length;
+    });
+    expect(lengths).toEqual([9, 15, 6, 9]);
+  });
+});
+
+describe("quantizers of the caller's own", () => {
+  it("are made once for each role of each layer", () => {
+    const asked: string[] = [];
+    const recipe = new CustomRecipe({
+      quantizerFactory: (role) => {
+        asked.push(role);
+        return currentQuantizer(role);
+      },
+    });
+    using model = new Learner(backend(), 1);
+    for (let step = 0; step < 3; step++)
+      scopedRun(() =>
+        model.learn(model.loss((x, [a, b]) => autocast({ recipe }, () => b.forward(a.forward(x))))),
+      );
+    const roles = ["input", "weight", "output", "gradOutput", "gradInput"];
+    expect(asked).toEqual([...roles, ...roles]);
+  });
+
+  it("like those of Float8CurrentScaling train to the same bits", () => {
+    const [custom, current] = [RECIPES.custom(), RECIPES.current()].map((recipe) => {
+      using model = new Learner(backend(), 1);
+      const losses = [1, 2, 3].map(() =>
+        scopedRun(() =>
+          model.learn(model.loss((x, [a, b]) => autocast({ recipe }, () => b.forward(a.forward(x))))),
+        ),
+      );
+      return { losses, layers: seen(model.layers) };
+    });
+    expect(custom).toEqual(current);
+  });
+
+  scoped("that cannot be made leave the layer as it was", () => {
+    using layer = linear(backend(), 1);
+    const delayed = RECIPES.delayed();
+    bitsOf(layer, delayed, 1, true);
+    const before = stateOf(layer);
+    const broken = new CustomRecipe({
+      quantizerFactory: () => {
+        throw new RangeError("no quantizer today");
+      },
+    });
+    expect(() => bitsOf(layer, broken, 1)).toThrow("no quantizer today");
+    expect(stateOf(layer)).toEqual(before);
+    layer.weight.tensor.write(new Uint8Array(layer.weight.tensor.byteLength));
+    expect(bitsOf(layer, delayed, 1, false).some((code) => code !== 0)).toBe(true);
+  });
+});
+
+describe("between a forward pass and the way back", () => {
+  it.each(["delayed", "current", "mxfp8", "nvfp4"] as const)(
+    "another recipe may be taken up, and %s gives the bits it gives without",
+    (name) => {
+      vi.spyOn(console, "warn").mockImplementation(() => {});
+      const [disturbed, calm] = [true, false].map((disturbs) => {
+        using _scope = new Scope();
+        using layer = linear(backend(), 1);
+        const x = new Variable(sample(backend(), 1), true);
+        const y = autocast({ recipe: RECIPES[name]() }, () => layer.forward(x, { isFirstMicrobatch: true }));
+        if (disturbs)
+          for (const recipe of [RECIPES.block(), new DelayedScaling({ amaxHistoryLen: 7 }), RECIPES.block()])
+            bitsOf(layer, recipe, 2);
+        y.backward(sample(backend(), 3));
+        const made = [x.grad, layer.weight.grad].map((each) => digest(each?.dataSync()));
+        x.zeroGrad();
+        return made;
+      });
+      expect(disturbed).toEqual(calm);
+    },
+  );
+});

@@ -1,0 +1,325 @@
+/** Where low precision is on, whatever ends a region and whatever runs beside it. */
+import { describe, expect, it, vi } from "vitest";
+import { currentRegion } from "../../../src/autocast/autocast.js";
+import {
+  ArgumentError,
+  autocast,
+  autocastScope,
+  DelayedScaling,
+  Float8CurrentScaling,
+  MXFP8BlockScaling,
+  noGrad,
+  type Recipe,
+  Scope,
+  UnsupportedError,
+  Variable,
+} from "../../../src/index.js";
+import { RefusingBackend } from "../harness/state/refusing.js";
+import { Learner, linear, RECIPE_NAMES, RECIPES, sample, seen } from "../harness/state/training.js";
+import { quantizationOf } from "../harness/state/world.js";
+import { scoped, useBackend } from "../harness/suite.js";
+
+const backend = useBackend();
+const [delayed, current] = [new DelayedScaling({ amaxHistoryLen: 2 }), new Float8CurrentScaling()];
+
+function recipeNow(): Recipe | undefined {
+  const region = currentRegion();
+  return region?.enabled ? region.recipe : undefined;
+}
+
+describe("a region", () => {
+  it("has the recipe of the innermost one, which is on or off", () => {
+    const at: (Recipe | undefined)[] = [recipeNow()];
+    autocast({ recipe: delayed }, () => {
+      at.push(recipeNow());
+      autocast({ recipe: current }, () => at.push(recipeNow()));
+      at.push(recipeNow());
+      autocast({ enabled: false }, () => {
+        at.push(recipeNow());
+        autocast({ recipe: current }, () => at.push(recipeNow()));
+      });
+      at.push(recipeNow());
+    });
+    at.push(recipeNow());
+    expect(at).toEqual([undefined, delayed, current, delayed, undefined, current, delayed, undefined]);
+  });
+
+  it("is under DelayedScaling unless told otherwise", () => {
+    expect(autocast({}, recipeNow)).toBeInstanceOf(DelayedScaling);
+  });
+
+  it("ends with what its body throws", () => {
+    autocast({ recipe: delayed }, () => {
+      const thrown = () =>
+        autocast({ recipe: current }, () => {
+          throw new RangeError("in the body");
+        });
+      expect(thrown).toThrow("in the body");
+      expect(recipeNow()).toBe(delayed);
+    });
+    expect(recipeNow()).toBe(undefined);
+  });
+
+  it("stays while its body awaits, and ends as that is rejected", async () => {
+    const at: (Recipe | undefined)[] = [];
+    const body = async () => {
+      await null;
+      at.push(recipeNow());
+      await autocast({ recipe: current }, async () => {
+        await null;
+        at.push(recipeNow());
+      });
+      at.push(recipeNow());
+      throw new RangeError("after a while");
+    };
+    await expect(autocast({ recipe: delayed }, body)).rejects.toThrow("after a while");
+    expect([...at, recipeNow()]).toEqual([delayed, current, delayed, undefined]);
+  });
+
+  it("lasts as long as the block of a scope", () => {
+    const at: (Recipe | undefined)[] = [];
+    {
+      using _outer = autocastScope({ recipe: delayed });
+      at.push(recipeNow());
+      {
+        using _inner = autocastScope({ recipe: current });
+        at.push(recipeNow());
+      }
+      at.push(recipeNow());
+      const thrown = () => {
+        using _inner = autocastScope({ enabled: false });
+        at.push(recipeNow());
+        throw new RangeError("in the block");
+      };
+      expect(thrown).toThrow("in the block");
+      at.push(recipeNow());
+    }
+    at.push(recipeNow());
+    expect(at).toEqual([delayed, current, delayed, undefined, delayed, undefined]);
+  });
+
+  it("of a scope ends once, whatever is on by then", () => {
+    const first = autocastScope({ recipe: delayed });
+    first[Symbol.dispose]();
+    {
+      using _second = autocastScope({ recipe: current });
+      first[Symbol.dispose]();
+      expect(recipeNow()).toBe(current);
+    }
+    expect(recipeNow()).toBe(undefined);
+  });
+
+  it("of a scope that ends before those inside leaves them on, and is not on after them", () => {
+    const [outer, inner] = [autocastScope({ recipe: delayed }), autocastScope({ recipe: current })];
+    autocast({ recipe: delayed }, () => {
+      outer[Symbol.dispose]();
+      expect(recipeNow()).toBe(delayed);
+    });
+    expect(recipeNow()).toBe(current);
+    inner[Symbol.dispose]();
+    expect(recipeNow()).toBe(undefined);
+  });
+
+  it("of a scope ends for those who await the function that has it", async () => {
+    const body = async () => {
+      using _region = autocastScope({ recipe: delayed });
+      await null;
+      expect(recipeNow()).toBe(delayed);
+    };
+    await body();
+    expect(recipeNow()).toBe(undefined);
+    await autocast({ recipe: current }, async () => {
+      await body();
+      expect(recipeNow()).toBe(current);
+    });
+  });
+});
+
+describe("a recipe that the backend cannot do", () => {
+  it("is refused on entry, and nothing is entered", () => {
+    const options = { recipe: new MXFP8BlockScaling(), backend: new RefusingBackend(backend(), "gemm") };
+    let ran = false;
+    autocast({ recipe: current }, () => {
+      const entry = () =>
+        autocast(options, () => {
+          ran = true;
+        });
+      expect(entry).toThrow(UnsupportedError);
+      expect(() => autocastScope(options)).toThrow(UnsupportedError);
+      expect(recipeNow()).toBe(current);
+    });
+    expect(ran).toBe(false);
+    expect(autocast({ ...options, enabled: false }, () => recipeNow())).toBe(undefined);
+  });
+
+  scoped("is refused by the first layer, whose state it does not touch", () => {
+    let refuses = false;
+    const sometimes = new (class extends RefusingBackend {
+      override supports: RefusingBackend["supports"] = (op, args) =>
+        op === "gemm" && !refuses ? { ok: true, agrees: "bits" } : super.supports(op, args);
+    })(backend(), "gemm");
+    using layer = linear(sometimes, 1);
+    const x = new Variable(sample(sometimes, 1));
+    const forward = (recipe: Recipe) => autocast({ recipe }, () => layer.forward(x));
+    forward(delayed);
+    const before = seen([layer]);
+    refuses = true;
+    expect(() => forward(new MXFP8BlockScaling())).toThrow(UnsupportedError);
+    refuses = false;
+    expect(seen([layer])).toEqual(before);
+    expect(() => forward(delayed)).not.toThrow();
+  });
+});
+
+describe("scales", () => {
+  /** The scale of the input after `body` has had the layer and something for it. */
+  function scaleAfter(
+    body: (forward: () => void, scale: () => number | undefined) => void,
+  ): number | undefined {
+    using _scope = new Scope();
+    using layer = linear(backend(), 1);
+    const x = sample(backend(), 1);
+    const scale = () => quantizationOf(layer).snapshotSync()?.forward.scale[0];
+    body(() => layer.forward(x), scale);
+    return scale();
+  }
+
+  it("follow at the end of the outermost region that is on, by an exception too", () => {
+    const expected = scaleAfter((forward) => autocast({ recipe: delayed }, forward));
+    expect(expected).not.toBe(1);
+    const nested = (forward: () => void) =>
+      autocast({ recipe: delayed }, () => autocast({ recipe: delayed }, forward));
+    const inOff = (forward: () => void) =>
+      autocast({ enabled: false }, () => autocast({ recipe: delayed }, forward));
+    const thrown = (forward: () => void) =>
+      expect(() =>
+        autocast({ recipe: delayed }, () => {
+          forward();
+          throw new RangeError("half way");
+        }),
+      ).toThrow("half way");
+    for (const each of [nested, inOff, thrown]) expect(scaleAfter(each)).toBe(expected);
+  });
+
+  it("follow at the end of an inner scope too, where that outlives the outer one", () => {
+    const expected = scaleAfter((forward) => autocast({ recipe: delayed }, forward));
+    const scale = scaleAfter((forward, scale) => {
+      const [outer, inner] = [autocastScope({ recipe: delayed }), autocastScope({ recipe: delayed })];
+      outer[Symbol.dispose]();
+      forward();
+      expect(scale()).toBe(1);
+      inner[Symbol.dispose]();
+    });
+    expect(scale).toBe(expected);
+  });
+
+  it("do not hide what the body throws, where the group fails as well", async () => {
+    using warn = vi.spyOn(console, "warn").mockImplementation(() => {});
+    using _scope = new Scope();
+    using layer = linear(backend(), 1);
+    const x = sample(backend(), 1);
+    const reduceMax = (): void => {
+      throw new Error("the group failed");
+    };
+    const options = { recipe: RECIPES.delayed(), amaxReductionGroup: { size: 2, reduceMax } };
+    const body = (): void => {
+      layer.forward(x);
+      throw new RangeError("the body's own");
+    };
+    expect(() => autocast(options, body)).toThrow("the body's own");
+    await expect(autocast(options, async () => body())).rejects.toThrow("the body's own");
+    expect(warn.mock.calls.map(String)).toEqual(
+      [1, 2].map(() => expect.stringContaining("the group failed")),
+    );
+  });
+
+  it.each([
+    ["without a size", { reduceMax() {} }, "size undefined"],
+    ["of none", { size: 0, reduceMax() {} }, "size 0"],
+    ["without reduceMax", { size: 2 }, "no reduceMax"],
+    ["that is null", null, "size undefined"],
+  ])("are not reduced over a group %s, which is refused on entry", (_, group, words) => {
+    let ran = false;
+    const options = { recipe: delayed, amaxReductionGroup: group as never };
+    const entry = (): void =>
+      autocast(options, () => {
+        ran = true;
+      });
+    for (const enter of [entry, () => autocastScope(options)]) {
+      expect(enter).toThrow(ArgumentError);
+      expect(enter).toThrow(words);
+    }
+    expect([ran, recipeNow()]).toEqual([false, undefined]);
+  });
+
+  it("leave nothing behind where the group fails to reduce their amaxes", () => {
+    using layer = linear(backend(), 1);
+    const amaxReductionGroup = {
+      size: 2,
+      reduceMax: (): void => {
+        throw new Error("the group failed");
+      },
+    };
+    const recipe = RECIPES.delayed();
+    using x = sample(backend(), 1);
+    expect(() =>
+      autocast({ recipe, amaxReductionGroup }, () => {
+        using _scope = new Scope();
+        layer.forward(x);
+      }),
+    ).toThrow("the group failed");
+  });
+
+  it("do not follow at the end of an inner region, or while gradients are off", () => {
+    scaleAfter((forward, scale) =>
+      autocast({ recipe: delayed }, () => {
+        autocast({ recipe: delayed }, forward);
+        expect(scale()).toBe(1);
+      }),
+    );
+    expect(scaleAfter((forward) => noGrad(() => autocast({ recipe: delayed }, forward)))).toBe(1);
+    expect(scaleAfter((forward) => autocast({ recipe: delayed }, () => noGrad(forward)))).not.toBe(1);
+  });
+});
+
+describe("runs side by side", () => {
+  const STEPS = 3;
+
+  /** A run that lets others run within its regions, and between them. */
+  async function learned(recipe: Recipe, seed: number, pause: () => Promise<void>) {
+    const model = new Learner(backend(), seed);
+    const losses: number[] = [];
+    for (let step = 0; step < STEPS; step++) {
+      const loss = await autocast({ recipe }, async () => {
+        await pause();
+        const made = model.loss((x, [first, second]) => {
+          const hidden = autocast({ enabled: step % 2 === 0, recipe }, () => first.forward(x));
+          return second.forward(hidden);
+        });
+        await pause();
+        return made;
+      });
+      await pause();
+      losses.push(model.learn(loss));
+    }
+    const result = { losses, layers: seen(model.layers) };
+    model.dispose();
+    return result;
+  }
+
+  it("give the bits that each gives alone, each under its own recipe", async () => {
+    using _scope = new Scope();
+    const alone = [];
+    for (const [i, name] of RECIPE_NAMES.entries())
+      alone.push(await learned(RECIPES[name](), 10 * i, async () => {}));
+    let turns = 0;
+    const pause = async () => {
+      for (let i = turns++ % 3; i >= 0; i--) await new Promise(setImmediate);
+    };
+    const together = await Promise.all(
+      RECIPE_NAMES.map((name, i) => learned(RECIPES[name](), 10 * i, pause)),
+    );
+    expect(together).toEqual(alone);
+    expect(turns).toBe(RECIPE_NAMES.length * STEPS * 3);
+  });
+});

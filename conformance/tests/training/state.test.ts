@@ -1,0 +1,43 @@
+/** Regions, scales, histories and cached weights, whatever is done with them in whatever order. */
+import fc from "fast-check";
+import { it, vi } from "vitest";
+import { expectNoLeak } from "../../operations/guarded.js";
+import { ALL_COMMANDS } from "../harness/state/commands.js";
+import { matrix, recipeModel } from "../harness/state/draws.js";
+import { modelOf, type Start, World } from "../harness/state/world.js";
+import { useBackend } from "../harness/suite.js";
+
+const RUNS = 300;
+const backend = useBackend();
+
+const start: fc.Arbitrary<Start> = fc.record({
+  weights: fc.array(matrix, { minLength: 3, maxLength: 3 }),
+  recipes: fc.tuple(recipeModel, recipeModel),
+  others: fc.array(fc.constantFrom(0, 0, 0.75, 3, 96, Number.POSITIVE_INFINITY), {
+    minLength: 1,
+    maxLength: 7,
+  }),
+});
+
+it("every state and every bit is what a model in plain numbers says", async () => {
+  const commands = fc.commands([...ALL_COMMANDS], { maxCommands: 40, size: "max" });
+  await fc.assert(
+    fc.asyncProperty(start, commands, async (drawn, cmds) => {
+      const before = backend().memoryUse();
+      const model = modelOf(drawn);
+      const world = new World(backend(), drawn);
+      const warned = vi.spyOn(console, "warn").mockImplementation(() => {
+        world.warnings++;
+      });
+      try {
+        await fc.asyncModelRun(() => ({ model, real: world }), cmds);
+        await world.end(model);
+      } finally {
+        world.dispose();
+        warned.mockRestore();
+      }
+      expectNoLeak(backend(), before);
+    }),
+    { numRuns: RUNS, seed: 71 },
+  );
+});

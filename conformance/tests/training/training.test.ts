@@ -1,0 +1,100 @@
+/** The first steps of every recorded training run, computed again; an H200 gives the same (conformance/tests/cuda/training.test.ts). */
+import { describe, expect, it } from "vitest";
+import { autocast } from "../../../src/autocast/autocast.js";
+import type { Backend } from "../../../src/backends/backend.js";
+import { openBackend } from "../../../src/backends/open.js";
+import { crossEntropyLoss } from "../../../src/functional/loss.js";
+import { LayerNormMLP } from "../../../src/modules/layer-norm-mlp.js";
+import { Linear } from "../../../src/modules/linear.js";
+import { Sequential } from "../../../src/modules/sequential.js";
+import { encode } from "../../../src/ops/cast/cast.js";
+import { tensor } from "../../../src/ops/create.js";
+import { AdamW } from "../../../src/optimizers/adamw.js";
+import { clipGradNorm } from "../../../src/optimizers/optimizer.js";
+import { RandomState } from "../../../src/quantizers/quantizer.js";
+import { normal } from "../../../src/random.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import { useBackend } from "../harness/suite.js";
+import {
+  ALL_RUNS,
+  loadRuns,
+  partOf,
+  recordedRun,
+  resumedSteps,
+  stepsOf,
+} from "../harness/training/recorded.js";
+import { RECIPE_NAMES, RECIPES_UNDER_TEST, type RecipeName, TrainingRun } from "../harness/training/run.js";
+
+const PREFIX = 4;
+const recorded = loadRuns();
+
+describe("training on the reference", () => {
+  const backend = useBackend({ datapath: "hopper" });
+
+  it("is recorded for every task and recipe", () => {
+    expect(recorded.training.map(({ task, recipe, hashes }) => [task, recipe, hashes.length])).toEqual(
+      ALL_RUNS.map(({ task, recipe, steps }) => [task, recipe, steps]),
+    );
+  });
+
+  it.each(ALL_RUNS)("$task under $recipe begins as recorded", ({ task, recipe }) => {
+    using run = new TrainingRun(backend(), task, recipe);
+    expect(stepsOf(run, PREFIX)).toEqual(partOf(recordedRun(recorded, task, recipe), 0, PREFIX));
+  });
+
+  it.each(ALL_RUNS)("$task under $recipe goes on from a checkpoint as recorded", async (which) => {
+    const steps = await resumedSteps([backend(), backend()], which, { middle: 2, end: PREFIX });
+    expect(steps).toEqual(partOf(recordedRun(recorded, which.task, which.recipe), 0, PREFIX));
+  });
+
+  it.each(RECIPE_NAMES)("lowers a loss to less than two thirds, under %s", (name) => {
+    const losses = (learningRate: number): number[] => trained(backend(), name, learningRate);
+    const [first, last] = [0, -1].map((at) => losses(1e-2).at(at) as number) as [number, number];
+    expect(last).toBeLessThan((first * 2) / 3);
+    // the same steps without learning do not
+    expect(losses(0).at(-1)).toBeGreaterThan((first * 9) / 10);
+  });
+});
+
+const LEARNING_STEPS = 16;
+
+/** The losses of a small net that learns the classes of 32 vectors by heart. */
+function trained(backend: Backend, name: RecipeName, learningRate: number): number[] {
+  using _scope = new Scope();
+  const random = new RandomState(1n);
+  using model = new Sequential(
+    backend,
+    new LayerNormMLP(backend, 32, 64, { activation: "swiglu", random }),
+    new Linear(backend, 32, 32, { random }),
+  );
+  using optimizer = new AdamW(model, { learningRate });
+  const recipe = RECIPES_UNDER_TEST[name]?.();
+  const values = tensor(backend, normal({ seed: 2n, offset: 0n }, 32 * 32, 1), [32, 32]);
+  const x = encode(values, { format: "bf16", overflow: "nonfinite" });
+  const classes = tensor(
+    backend,
+    Int32Array.from({ length: 32 }, (_, row) => row),
+    [32],
+    "i32",
+  );
+  return Array.from({ length: LEARNING_STEPS }, () => {
+    const loss = autocast(recipe ? { recipe } : { enabled: false }, () =>
+      crossEntropyLoss(model.forward(x), classes),
+    );
+    loss.backward();
+    optimizer.step({ gradScale: clipGradNorm(optimizer, 1).factor });
+    optimizer.zeroGrad();
+    return loss.tensor.dataSync()[0] as number;
+  });
+}
+
+describe("the number of threads", () => {
+  it.each([1, 3])("is not seen in a run: %i", async (threads) => {
+    const backend = await openBackend("wasm", { datapath: "hopper", threads });
+    for (const task of ["mlp", "transformer"] as const) {
+      using run = new TrainingRun(backend, task, "nvfp4");
+      expect(stepsOf(run, PREFIX)).toEqual(partOf(recordedRun(recorded, task, "nvfp4"), 0, PREFIX));
+    }
+    await backend.dispose();
+  });
+});

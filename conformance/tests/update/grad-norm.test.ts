@@ -1,0 +1,88 @@
+import { describe, expect } from "vitest";
+import { ArgumentError, DTypeError } from "../../../src/errors.js";
+import { empty, tensor, zeros } from "../../../src/ops/create.js";
+import { type GradNormOptions, gradNorm } from "../../../src/ops/update/grad-norm.js";
+import { sgd } from "../../../src/ops/update/optimizer.js";
+import { download } from "../../values/plain.js";
+import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
+
+const backend = useBackend();
+
+/** Norm and factor of gradients given by their elements. */
+function clip(grads: readonly (readonly number[])[], options: GradNormOptions): number[] {
+  const { norm, factor } = gradNorm(
+    grads.map((grad) => tensor(backend(), grad)),
+    options,
+  );
+  return [norm, factor].map((x) => x.dataSync()[0] as number);
+}
+
+describe("the norm of gradients", () => {
+  scoped("is that of all their elements, and the factor brings it down to the one allowed", () => {
+    const [norm, factor = 0] = clip([[3], [4, 0], []], { maxNorm: 2.5 });
+    expect(norm).toBe(5);
+    expect(factor).toBe(Math.fround(2.5 / Math.fround(5 + Math.fround(1e-6))));
+  });
+
+  scoped("leaves what is small enough as it is", () => {
+    expect(clip([[3], [4]], { maxNorm: 6 })).toEqual([5, 1]);
+    expect(clip([[0, -0]], { maxNorm: 1e-6 })).toEqual([0, 1]);
+    expect(clip([[]], { maxNorm: 1 })).toEqual([0, 1]);
+  });
+
+  scoped("is NaN with a NaN, and so is the factor", () => {
+    expect(clip([[1], [2, Number.NaN]], { maxNorm: 1 })).toEqual([Number.NaN, Number.NaN]);
+  });
+
+  scoped("is infinite where a square is, and the factor then 0", () => {
+    expect(clip([[2 ** 64]], { maxNorm: 1 })).toEqual([1 / 0, 0]);
+    expect(clip([[1 / 0, 5]], { maxNorm: 1 })).toEqual([1 / 0, 0]);
+    expect(clip([[2 ** 63]], { maxNorm: 2 ** 64 })).toEqual([2 ** 63, 1]);
+  });
+
+  scoped("loses squares below the smallest f32", () => {
+    expect(clip([[2 ** -75]], { maxNorm: 1 })).toEqual([0, 1]);
+    expect(clip([[2 ** -74]], { maxNorm: 1 })).toEqual([2 ** -74, 1]);
+  });
+
+  scoped("sums pieces of 4096 elements first", () => {
+    const big = new Float32Array(4096 + 64).fill(2 ** -12);
+    big[0] = 1;
+    // one lane of the first piece keeps none of its other squares; the second piece is summed by itself
+    const { norm } = gradNorm([tensor(backend(), big)], { maxNorm: 1 });
+    const lost = 127 * 2 ** -24;
+    expect(norm.dataSync()[0]).toBe(Math.fround(Math.sqrt(1 + 4159 * 2 ** -24 - lost)));
+  });
+
+  scoped("goes to an optimizer without being read", () => {
+    const [parameter, grad] = [tensor(backend(), [1, 1]), tensor(backend(), [6, 8])];
+    const { factor } = gradNorm([grad], { maxNorm: 5 });
+    sgd({ parameter, grad, gradScale: factor }, { learningRate: 1 });
+    expect(Array.from(parameter.dataSync(), (x) => x.toFixed(5))).toEqual(["-2.00000", "-3.00000"]);
+  });
+});
+
+const threads = useThreads();
+
+sameOnAll("threads do not change a bit", threads, (each) => {
+  const wave = (length: number, seed: number) =>
+    tensor(
+      each,
+      Float32Array.from({ length }, (_, i) => ((i * seed) % 1013) - 500),
+    );
+  const { norm, factor } = gradNorm([wave(600_001, 7), wave(5, 3), wave(8192, 11)], { maxNorm: 1 });
+  return { norm: download(norm), factor: download(factor) };
+});
+
+scoped("what does not fit is refused", () => {
+  const grads = [tensor(backend(), [1])];
+  expect(() => gradNorm([], { maxNorm: 1 })).toThrow(ArgumentError);
+  for (const maxNorm of [-1, Number.NaN, 1 / 0, 1e39])
+    expect(() => gradNorm(grads, { maxNorm })).toThrow("maxNorm is");
+  expect(() => gradNorm([...grads, empty(backend(), "e5m2", [2])], { maxNorm: 1 })).toThrow(DTypeError);
+  const [other] = threads();
+  const foreign = zeros(other as NonNullable<typeof other>, "f32", [1]);
+  expect(() => gradNorm([...grads, foreign], { maxNorm: 1 })).toThrow(ArgumentError);
+});
+
+describeLaws(useBackend({ threads: 2 }), ["gradNorm"], { runs: 100, seed: 33 });

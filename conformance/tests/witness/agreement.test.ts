@@ -1,0 +1,188 @@
+/** Independent implementations, recorded in vectors/, agree with the reference and with the oracle (scripts/witness). */
+import { readdirSync, readFileSync } from "node:fs";
+import { describe, expect, it } from "vitest";
+import { SCALAR_FORMATS, type ScalarFormat, type ScalarLayout } from "../../../src/formats/scalar.js";
+import { random16 } from "../../oracle/core/philox.js";
+import { decode, encode, type OverflowName, type RoundingName } from "../../oracle/core/scalar.js";
+import * as reference from "../harness/reference-scalar.js";
+
+/** How a witness's NaN compares: by its very code, or any NaN equal to any NaN. */
+type NanRule = "exact" | "class";
+
+interface Encoding {
+  readonly function: string;
+  readonly rounding: RoundingName;
+  readonly overflow: OverflowName;
+  readonly nan: NanRule;
+  readonly outputs: readonly string[];
+}
+
+interface Decoding {
+  readonly function: string;
+  readonly codes: readonly string[];
+  readonly values: readonly string[];
+}
+
+/** An input on which the witness follows another convention than Lockstep. */
+interface Difference {
+  readonly input: string;
+  readonly rounding: RoundingName;
+  readonly overflow: OverflowName;
+  readonly witness: string;
+  readonly lockstep: string;
+  readonly why: string;
+}
+
+/** Where a witness's random words came from, and the words: 16 bits an input. */
+interface Recorded {
+  readonly seed: string;
+  readonly offset: string;
+  readonly words: readonly string[];
+}
+
+interface Table {
+  readonly format?: ScalarFormat;
+  readonly layout?: ScalarLayout;
+  readonly inputs: readonly string[];
+  readonly random?: Recorded;
+  readonly encode: readonly Encoding[];
+  readonly decode?: Decoding;
+  readonly differences?: readonly Difference[];
+}
+
+interface VectorFile {
+  readonly origin: { readonly project: string; readonly version: string };
+  readonly tables: readonly Table[];
+}
+
+interface Random {
+  readonly seed: bigint;
+  readonly offset: bigint;
+}
+
+/** What is compared with the witnesses; element i of a stochastic encode draws word i of `random`. */
+interface Scalar {
+  encodeBits(
+    bits: Uint32Array,
+    layout: ScalarLayout,
+    rounding: RoundingName,
+    overflow: OverflowName,
+    random?: Random,
+  ): Uint32Array;
+  decodeCodes(codes: Uint32Array, layout: ScalarLayout): Uint32Array;
+}
+
+const oracle: Scalar = {
+  encodeBits: (bits, layout, rounding, overflow, random) =>
+    bits.map((x, i) => {
+      const word = random ? random16(random.seed, random.offset, 0, BigInt(i)) : 0;
+      return encode(x, layout, rounding, overflow, word);
+    }),
+  decodeCodes: (codes, layout) =>
+    new Uint32Array(Float32Array.from(codes, (code) => decode(code, layout)).buffer),
+};
+
+const SUBJECTS: Readonly<Record<string, Scalar>> = { reference, oracle };
+const VECTORS = new URL("../../vectors/", import.meta.url);
+const F32_NAN = 0x7fffffff;
+
+function words(lines: readonly string[], digits: number): Uint32Array {
+  const text = lines.join("");
+  return Uint32Array.from({ length: text.length / digits }, (_, i) =>
+    Number.parseInt(text.slice(i * digits, (i + 1) * digits), 16),
+  );
+}
+
+function layoutOf(table: Table): ScalarLayout {
+  const layout = table.format ? SCALAR_FORMATS[table.format] : table.layout;
+  if (!layout) throw new TypeError("vectors: a table has neither a known format nor a layout");
+  return layout;
+}
+
+function digitsOf({ signed, exponentBits, mantissaBits }: ScalarLayout): number {
+  return Math.ceil((Number(signed) + exponentBits + mantissaBits) / 4);
+}
+
+function nameOf(table: Table): string {
+  const { exponentBits, mantissaBits, bias, signed, subnormals, specials } = layoutOf(table);
+  const shape = `${signed ? "s" : "u"}e${exponentBits}m${mantissaBits} bias ${bias} ${specials}`;
+  return table.format ?? (subnormals ? shape : `${shape} without subnormals`);
+}
+
+function randomOf({ seed, offset }: Recorded): Random {
+  return { seed: BigInt(`0x${seed}`), offset: BigInt(`0x${offset}`) };
+}
+
+/** Codes with every NaN made one, when the rule is that NaNs compare as a class. */
+function comparable(codes: Uint32Array, layout: ScalarLayout, rule: NanRule): Uint32Array {
+  return rule === "exact"
+    ? codes
+    : codes.map((code) => (Number.isNaN(decode(code, layout)) ? 0xffffffff : code));
+}
+
+function canonicalNan(bits: Uint32Array): Uint32Array {
+  return bits.map((x) => ((x & 0x7fffffff) > 0x7f800000 ? F32_NAN : x));
+}
+
+/** The first elements that differ, as text: empty when all agree. */
+function disagreements(inputs: Uint32Array, ours: Uint32Array, theirs: Uint32Array): string[] {
+  if (ours.length !== theirs.length) return [`${ours.length} answers to ${theirs.length} of the witness`];
+  const hex = (x: number | undefined) => (x ?? 0).toString(16);
+  return Array.from(inputs, (x, i) => ({ x, ours: ours[i], theirs: theirs[i] }))
+    .filter((row) => row.ours !== row.theirs)
+    .slice(0, 8)
+    .map((row) => `${hex(row.x)}: ${hex(row.ours)}, the witness says ${hex(row.theirs)}`);
+}
+
+function encodesAgree(subject: Scalar, table: Table): void {
+  const layout = layoutOf(table);
+  const inputs = words(table.inputs, 8);
+  const random = table.random && randomOf(table.random);
+  for (const { function: name, rounding, overflow, nan, outputs } of table.encode) {
+    const codes = Uint32Array.from(subject.encodeBits(inputs, layout, rounding, overflow, random));
+    const ours = comparable(codes, layout, nan);
+    const theirs = comparable(words(outputs, digitsOf(layout)), layout, nan);
+    expect(disagreements(inputs, ours, theirs), `${name} ${rounding} ${overflow}`).toEqual([]);
+  }
+}
+
+function decodesAgree(subject: Scalar, layout: ScalarLayout, decoding: Decoding): void {
+  const codes = words(decoding.codes, digitsOf(layout));
+  const ours = canonicalNan(Uint32Array.from(subject.decodeCodes(codes, layout)));
+  const theirs = canonicalNan(words(decoding.values, 8));
+  expect(disagreements(codes, ours, theirs), decoding.function).toEqual([]);
+}
+
+function differencesHold(subject: Scalar, layout: ScalarLayout, differences: readonly Difference[]): void {
+  for (const { input, rounding, overflow, witness, lockstep, why } of differences) {
+    const [ours] = subject.encodeBits(words([input], 8), layout, rounding, overflow);
+    expect(ours, why).toBe(Number.parseInt(lockstep, 16));
+    expect(witness, why).not.toBe(lockstep);
+  }
+}
+
+function wordsAreOurs(random: Recorded): void {
+  const { seed, offset } = randomOf(random);
+  const recorded = words(random.words, 4);
+  expect(recorded.map((_, i) => random16(seed, offset, 0, BigInt(i)))).toEqual(recorded);
+}
+
+function check(table: Table): void {
+  const { decode, differences, random } = table;
+  const layout = layoutOf(table);
+  const name = nameOf(table);
+  for (const [who, subject] of Object.entries(SUBJECTS)) {
+    it(`${who} encodes ${name} as recorded`, () => encodesAgree(subject, table));
+    if (decode) it(`${who} decodes ${name} as recorded`, () => decodesAgree(subject, layout, decode));
+    if (differences)
+      it(`${who} differs on ${name} where it is said to`, () =>
+        differencesHold(subject, layout, differences));
+  }
+  if (random) it(`the random words recorded with ${name} are the oracle's`, () => wordsAreOurs(random));
+}
+
+for (const file of readdirSync(VECTORS)) {
+  if (!/^(cuda|ml-dtypes|gfloat|torch)-(?!digests|h200).*\.json$/.test(file)) continue;
+  const { origin, tables }: VectorFile = JSON.parse(readFileSync(new URL(file, VECTORS), "utf8"));
+  describe(`${file}: ${origin.project} ${origin.version}`, () => tables.forEach(check));
+}

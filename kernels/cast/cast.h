@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "kernels/core/contract.gen.h"
+#include "kernels/core/random.cuh"
+
+namespace lockstep {
+
+// out[i] = code of x[i] * scale.
+struct EncodeParams {
+  const void* x;
+  Wide xType;
+  void* out;
+  // The format word of the codes, which lie as storageBits(word) says.
+  uint32_t word;
+  Rounding rounding;
+  Overflow overflow;
+  // Read where rounding is stochastic; copy 0.
+  RandomSource random;
+  float scale;
+  int64_t count;
+};
+
+// out[i] = value of x[i] * scale, rounded to out's type.
+struct DecodeParams {
+  const void* x;
+  uint32_t word;
+  void* out;
+  Wide outType;
+  // On the device; null stands for 1.
+  const float* scale;
+  int64_t count;
+};
+
+cudaError_t launchEncode(const EncodeParams& params, cudaStream_t stream);
+cudaError_t launchDecode(const DecodeParams& params, cudaStream_t stream);
+
+}  // namespace lockstep

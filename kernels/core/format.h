@@ -1,0 +1,51 @@
+// What a format word says (assembly/contract.ts): the layout of a scalar format, and the codes that follow from it.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "kernels/core/contract.gen.h"
+
+namespace lockstep {
+
+__host__ __device__ constexpr uint32_t exponentBits(uint32_t word) { return word & 15; }
+__host__ __device__ constexpr uint32_t mantissaBits(uint32_t word) { return word >> 4 & 15; }
+__host__ __device__ constexpr bool isSigned(uint32_t word) { return word >> 8 & 1; }
+__host__ __device__ constexpr bool hasSubnormals(uint32_t word) { return word >> 9 & 1; }
+__host__ __device__ constexpr Specials specials(uint32_t word) { return static_cast<Specials>(word >> 10 & 3); }
+__host__ __device__ constexpr int exponentBias(uint32_t word) { return static_cast<int32_t>(word) >> 16; }
+// Bits below the sign.
+__host__ __device__ constexpr uint32_t magnitudeBits(uint32_t word) { return exponentBits(word) + mantissaBits(word); }
+__host__ __device__ constexpr uint32_t magnitudeMask(uint32_t word) { return (1u << magnitudeBits(word)) - 1; }
+// The sign bit of a code, 0 for an unsigned format.
+__host__ __device__ constexpr uint32_t signBit(uint32_t word) { return isSigned(word) ? 1u << magnitudeBits(word) : 0; }
+
+// Bits that a tensor spends on a code: 4 (two codes a byte, even index in the low nibble), 8, 16 or 32.
+__host__ __device__ constexpr uint32_t storageBits(uint32_t word) {
+  const uint32_t bits = magnitudeBits(word) + isSigned(word);
+  return bits <= 4 ? 4 : bits <= 8 ? 8 : bits <= 16 ? 16 : 32;
+}
+
+// The code of the largest finite value.
+__host__ __device__ constexpr uint32_t maxCode(uint32_t word) {
+  const uint32_t ones = magnitudeMask(word);
+  if (specials(word) == Specials::kIeee) return (((1u << exponentBits(word)) - 1) << mantissaBits(word)) - 1;
+  return specials(word) == Specials::kNanOnly ? ones - 1 : ones;
+}
+
+// What a NaN becomes: all ones below the sign, the one NaN of fnuz, +max where there is no NaN.
+__host__ __device__ constexpr uint32_t nanCode(uint32_t word) {
+  return specials(word) == Specials::kFnuz ? signBit(word) : magnitudeMask(word);
+}
+
+// What lies beyond the largest finite value: infinity, else NaN, else the largest finite value again.
+__host__ __device__ constexpr uint32_t beyondCode(uint32_t word, uint32_t sign) {
+  if (specials(word) == Specials::kFnuz) return signBit(word);
+  return sign | (specials(word) == Specials::kFinite ? maxCode(word) : maxCode(word) + 1);
+}
+
+// The exponent of the smallest binade.
+__host__ __device__ constexpr int minExponent(uint32_t word) { return (hasSubnormals(word) ? 1 : 0) - exponentBias(word); }
+
+}  // namespace lockstep

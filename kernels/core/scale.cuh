@@ -1,0 +1,81 @@
+// From the amax of a block to its stored scale and the multiplier of its elements. Every step is one rounded f32
+// operation, and the order of the steps is part of the definition (docs/numerics.md 2.3, 3.1, 4.1, 5.1).
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/core/contract.gen.h"
+#include "kernels/core/minifloat.cuh"
+
+namespace lockstep {
+
+// The largest finite value of a wide type: what an overflowing f32 scale of a block becomes.
+__host__ __device__ inline float largestWide(Wide type) {
+  return floatOf(type == Wide::kF32 ? 0x7f7fffff : type == Wide::kBf16 ? 0x7f7f0000 : 0x477fe000);
+}
+
+// max / amax: amax is raised to `epsilon`; 1 where it is then 0, infinite or NaN; an infinite quotient becomes
+// `overflow`; with `pow2`, the largest power of two not above.
+__host__ __device__ inline float scaleFromAmax(float amax, float max, bool pow2, float epsilon, float overflow) {
+  const float infinity = floatOf(0x7f800000);
+  if (amax < epsilon) amax = epsilon;
+  if (!(amax > 0 && amax < infinity)) return 1;
+  float scale = max / amax;
+  if (scale == infinity) scale = overflow;
+  return pow2 ? floatOf(bitsOf(scale) & 0xff800000) : scale;
+}
+
+// S_enc of NVFP4 for a tensor's amax; `max` is 6 * 448, or 6 * 256.
+__host__ __device__ inline float globalScale(float amax, float max) {
+  const float largest = floatOf(0x7f7fffff);
+  float scale = max / amax;
+  if (scale > largest) scale = largest;
+  return amax == 0 || scale == 0 ? 1 : scale;
+}
+
+// 127 + ceil(log2 p) within 0 to 254, p not negative: any fraction carries into the exponent, above 2^-127 for field 0.
+__host__ __device__ inline uint32_t e8m0Up(float p) {
+  const uint32_t bits = bitsOf(p);
+  const uint32_t code = (bits + (bits < 0x00800000 ? 0x003fffff : 0x007fffff)) >> 23;
+  return code < 254 ? code : 254;
+}
+
+// 127 + floor(log2 amax) - maxExponent, not below 0; 254 for infinity.
+__host__ __device__ inline uint32_t e8m0Floor(float amax, int maxExponent) {
+  const int field = static_cast<int>(bitsOf(amax) >> 23);
+  if (field == 255) return 254;
+  return field > maxExponent ? field - maxExponent : 0;
+}
+
+// 2^(127 - code) for codes up to 254, the last being subnormal.
+__host__ __device__ inline float e8m0Reciprocal(uint32_t code) {
+  return floatOf(code == 254 ? 0x00400000 : (254 - code) << 23);
+}
+
+// A block scale of NVFP4, e4m3, and what its elements are multiplied by.
+struct TwoLevel {
+  uint32_t code;
+  float multiplier;
+};
+
+// The multiplier of a block with the scale `scale`, decoded: 1 / (scale * decode), at most FLT_MAX.
+__host__ __device__ inline float twoLevelMultiplier(float scale, float decode) {
+  const int32_t quotient = static_cast<int32_t>(bitsOf(1.0f / (scale * decode)));
+  return floatOf(quotient < 0x7f7fffff ? quotient : 0x7f7fffff);
+}
+
+// amax * (encode * fl(1/6)) rounded to e4m3, not beyond 448; `encode` is the tensor's globalScale, `decode` 1 / encode.
+__host__ __device__ inline TwoLevel twoLevel(float amax, float encode, float decode) {
+  const float raw = amax * (encode * floatOf(0x3e2aaaab));
+  // the sum with 2^20 times the power of two at or below `raw`, at least 2^-6, rounds to e4m3 (assembly/cast/encoder.ts)
+  int32_t a = static_cast<int32_t>(bitsOf(raw));
+  if (a > 0x43e00000) a = 0x43e00000;
+  const int32_t e = (a > 0x3c800000 ? a : 0x3c800000) & 0x7f800000;
+  const int32_t c = e + (20 << 23);
+  const float y = floatOf(a) + floatOf(c);
+  const int32_t code = static_cast<int32_t>(bitsOf(y)) - c + (e >> 20) - 968;
+  const float scale = y - floatOf(c);
+  return {static_cast<uint32_t>(code > 0 ? code : 0), twoLevelMultiplier(scale, decode)};
+}
+
+}  // namespace lockstep

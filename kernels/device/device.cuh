@@ -1,0 +1,84 @@
+// What kernels share: how wide values are read and written, and reductions whose order is fixed.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "kernels/core/contract.gen.h"
+
+namespace lockstep {
+
+// 16 bytes, the widest access.
+struct alignas(16) Bytes16 {
+  uint32_t words[4];
+};
+
+// Threads that share a tile of a matrix (tile.cuh, code-tile.cuh).
+constexpr int kTileThreads = 256;
+
+__host__ __device__ constexpr int64_t ceilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// f16 bits to f32, exact, NaN to one NaN.
+__device__ inline float halfToFloat(uint16_t bits) {
+  float value;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+  return value;
+}
+
+// f32 to f16 bits: nearest even, overflow to infinity.
+__device__ inline uint16_t floatToHalf(float value) {
+  uint16_t bits;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+  return bits;
+}
+
+__device__ inline float bf16ToFloat(uint16_t bits) { return __uint_as_float(static_cast<uint32_t>(bits) << 16); }
+
+// f32 to bf16 bits: nearest even, overflow to infinity, any NaN to 0x7fff.
+__device__ inline uint16_t floatToBf16(float value) {
+  uint16_t bits;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+  return bits;
+}
+
+// The element type behind a Wide, for kernels templated on it.
+template <Wide type>
+struct WideOf;
+template <>
+struct WideOf<Wide::kF32> {
+  using Storage = float;
+  __device__ static float load(Storage x) { return x; }
+  __device__ static Storage store(float x) { return x; }
+};
+template <>
+struct WideOf<Wide::kBf16> {
+  using Storage = uint16_t;
+  __device__ static float load(Storage x) { return bf16ToFloat(x); }
+  __device__ static Storage store(float x) { return floatToBf16(x); }
+};
+template <>
+struct WideOf<Wide::kF16> {
+  using Storage = uint16_t;
+  __device__ static float load(Storage x) { return halfToFloat(x); }
+  __device__ static Storage store(float x) { return floatToHalf(x); }
+};
+
+// Calls `body` with std::integral_constant-like tag of the type: withWide(type, [&](auto tag) { kernel<tag.value>... }).
+template <Wide type>
+struct WideTag {
+  static constexpr Wide value = type;
+};
+template <typename Body>
+auto withWide(Wide type, Body body) {
+  switch (type) {
+    case Wide::kBf16:
+      return body(WideTag<Wide::kBf16>{});
+    case Wide::kF16:
+      return body(WideTag<Wide::kF16>{});
+    default:
+      return body(WideTag<Wide::kF32>{});
+  }
+}
+
+}  // namespace lockstep

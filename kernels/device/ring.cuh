@@ -1,0 +1,142 @@
+// Rows on their way through a block, or through a cluster of blocks that share their columns: a ring of slots in the
+// shared memory of each, which some warps fill, whose rows others sum, and which the rest use up.
+#pragma once
+
+#include <cuda_awbarrier_primitives.h>
+#include <cuda_pipeline_primitives.h>
+
+#include "kernels/device/device.cuh"
+#include "kernels/device/reduce.cuh"
+
+namespace lockstep {
+
+constexpr int kMostSlots = 16;
+// Rows in a ring.
+constexpr int kMostRows = 32;
+
+struct RingShape {
+  // Columns of a block, and blocks of a cluster.
+  int columns;
+  int parts;
+  int slots;
+  // Rows of a slot.
+  int group;
+};
+
+// Where in its ring a warp is. Every warp waits for all slots in order, and none is filled again before all have: a
+// parity tells only one lap from the next.
+struct Turn {
+  int slot = 0;
+  uint32_t parity = 0;
+
+  __device__ void next(int slots) {
+    if (++slot < slots) return;
+    slot = 0;
+    parity ^= 1;
+  }
+};
+
+__device__ inline uint32_t sharedAddress(const void* pointer) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+// Waits for a phase, and sees what those wrote that arrived from this block.
+__device__ inline void awaitPhase(uint64_t* barrier, uint32_t parity) {
+  uint32_t done = 0;
+  while (done == 0) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("{.reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p;}"
+                 : "=r"(done)
+                 : "r"(sharedAddress(barrier)), "r"(parity)
+                 : "memory");
+#else
+    asm volatile("{.reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p;}"
+                 : "=r"(done)
+                 : "r"(sharedAddress(barrier)), "r"(parity)
+                 : "memory");
+#endif
+  }
+}
+
+// As awaitPhase, for a barrier that other blocks of the cluster send to; acquiring from them costs the first-level cache.
+// Clusters are of sm_90 and later: elsewhere never called.
+__device__ inline void awaitPhaseOfCluster(uint64_t* barrier, uint32_t parity) {
+#if __CUDA_ARCH__ >= 900
+  uint32_t done = 0;
+  while (done == 0) {
+    asm volatile(
+        "{.reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p;}"
+        : "=r"(done)
+        : "r"(sharedAddress(barrier)), "r"(parity)
+        : "memory");
+  }
+#endif
+}
+
+// Lets the copy engine see the barriers that this thread has made.
+__device__ inline void showInitialized() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+
+// Starts to copy `count` lines of `width` elements, whole packs, by a warp, which then arrives at the barrier.
+template <typename Storage>
+__device__ void fetchLines(uint64_t* barrier, Storage* to, int toPitch, const Storage* from, int64_t fromPitch,
+                           int count, int width) {
+  const int lane = static_cast<int>(threadIdx.x) % kLanes;
+#if __CUDA_ARCH__ >= 900
+  if (lane >= count) return;
+  const auto bytes = static_cast<uint32_t>(width * sizeof(Storage));
+  asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(sharedAddress(barrier)), "r"(bytes)
+               : "memory");
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+          sharedAddress(to + lane * toPitch)),
+      "l"(from + lane * fromPitch), "r"(bytes), "r"(sharedAddress(barrier))
+      : "memory");
+#else
+  constexpr int kElements = sizeof(Bytes16) / sizeof(Storage);
+  for (int line = 0; line < count; ++line) {
+#pragma unroll 8
+    for (int i = lane * kElements; i < width; i += kLanes * kElements) {
+      __pipeline_memcpy_async(to + line * toPitch + i, from + line * fromPitch + i, sizeof(Bytes16));
+    }
+  }
+#endif
+}
+
+// Arrives when what this thread fetched is there; every thread of the fetching warp does.
+__device__ inline void arriveFetched(uint64_t* barrier) {
+  __pipeline_arrive_on(barrier);
+  __mbarrier_arrive(barrier);
+}
+
+// Arrives at a barrier whose phase waits for `bytes` more. Clusters are of sm_90 and later: elsewhere never called.
+__device__ inline void arriveExpecting(uint64_t* barrier, uint32_t bytes) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(sharedAddress(barrier)), "r"(bytes)
+               : "memory");
+#endif
+}
+
+// Sends two values to where `to` lies in a block of the cluster, for the barrier there that waits for them.
+__device__ inline void sendPair(int block, float2* to, uint64_t* barrier, float2 pair) {
+#if __CUDA_ARCH__ >= 900
+  asm volatile(
+      "{.reg .u32 t, b; mapa.shared::cluster.u32 t, %0, %2; mapa.shared::cluster.u32 b, %1, %2;"
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [t], {%3, %4}, [b];}" ::"r"(sharedAddress(to)),
+      "r"(sharedAddress(barrier)), "r"(block), "f"(pair.x), "f"(pair.y)
+      : "memory");
+#endif
+}
+
+__device__ inline void syncCluster() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;" ::: "memory");
+#else
+  __syncthreads();
+#endif
+}
+
+}  // namespace lockstep

@@ -1,0 +1,105 @@
+#include "kernels/elementwise/activation.h"
+
+#include <algorithm>
+
+#include "kernels/core/math.cuh"
+#include "kernels/elementwise/curve-table.cuh"
+
+namespace lockstep {
+
+namespace {
+
+constexpr int kThreads = 256;
+
+// `kind` is known when compiled, so that the loops of a caller hold one curve.
+template <Activation kind, bool backward, int width>
+__device__ void work(const ActivationParams& p, int64_t index) {
+  constexpr float alpha = alphaOf(kind);
+  float values[width];
+  loadElements(p.x, p.xType, index, values);
+  if constexpr (backward) {
+    float grad[width];
+    loadElements(p.grad, p.gradType, index, grad);
+#pragma unroll
+    for (int i = 0; i < width; ++i) values[i] = differentiate(kind, alpha, values[i]) * grad[i];
+  } else {
+#pragma unroll
+    for (int i = 0; i < width; ++i) values[i] = activate(kind, alpha, values[i]);
+  }
+  storeElements(p.out, p.outType, index, values);
+}
+
+template <Activation kind, bool backward>
+__global__ void __launch_bounds__(kThreads) activationKernel(const ActivationParams p) {
+  int64_t i = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kPack;
+  if (i + kPack <= p.count) {
+    work<kind, backward, kPack>(p, i);
+  } else {
+    for (; i < p.count; ++i) work<kind, backward, 1>(p, i);
+  }
+}
+
+// Numbers of bf16, the curve from a table.
+template <Activation kind, bool backward>
+__global__ void __launch_bounds__(kTableThreads) tableKernel(const ActivationParams p) {
+  constexpr int kDepth = backward ? 2 : 4;
+  __shared__ float table[kTableEntries];
+  const auto curve = [](float x) {
+    return backward ? differentiate(kind, alphaOf(kind), x) : activate(kind, alphaOf(kind), x);
+  };
+  fillTable(table, curve);
+  __syncthreads();
+  const int64_t packs = p.count / kPack;
+  const int64_t step = static_cast<int64_t>(gridDim.x) * kTableThreads;
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * kTableThreads + threadIdx.x;
+  for (int64_t base = first; base < packs; base += kDepth * step) {
+    Bytes16 x[kDepth];
+    float grad[kDepth][kPack];
+#pragma unroll
+    for (int k = 0; k < kDepth; ++k) {
+      const int64_t pack = base + k * step;
+      if (pack >= packs) break;
+      x[k] = static_cast<const Bytes16*>(p.x)[pack];
+      if constexpr (backward) loadElements(p.grad, p.gradType, pack * kPack, grad[k]);
+    }
+#pragma unroll
+    for (int k = 0; k < kDepth; ++k) {
+      const int64_t pack = base + k * step;
+      if (pack >= packs) break;
+      float values[kPack];
+      loadElements(&x[k], Wide::kBf16, 0, values);
+      lookUp(table, values, values, curve);
+      if constexpr (backward) {
+#pragma unroll
+        for (int i = 0; i < kPack; ++i) values[i] *= grad[k][i];
+      }
+      storeElements(p.out, p.outType, pack * kPack, values);
+    }
+  }
+  const int64_t rest = packs * kPack + first;
+  if (rest < p.count) work<kind, backward, 1>(p, rest);
+}
+
+template <bool backward>
+cudaError_t launch(const ActivationParams& p, cudaStream_t stream) {
+  if (p.count == 0) return cudaSuccess;
+  const auto blocks = static_cast<unsigned>(ceilDivide(p.count, kThreads * kPack));
+  withActivation(p.kind, [&](auto kind) {
+    if constexpr (inDouble(kind.value)) {
+      if (p.xType == Wide::kBf16 && p.count >= kLeastForTable) {
+        tableKernel<kind.value, backward><<<tableBlocks(), kTableThreads, 0, stream>>>(p);
+        return;
+      }
+    }
+    activationKernel<kind.value, backward><<<blocks, kThreads, 0, stream>>>(p);
+  });
+  return cudaGetLastError();
+}
+
+}  // namespace
+
+cudaError_t launchActivation(const ActivationParams& p, cudaStream_t stream) { return launch<false>(p, stream); }
+
+cudaError_t launchActivationBackward(const ActivationParams& p, cudaStream_t stream) { return launch<true>(p, stream); }
+
+}  // namespace lockstep

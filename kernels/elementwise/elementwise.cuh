@@ -1,0 +1,75 @@
+// Operations that read and write each element once, so that memory alone decides the speed.
+#pragma once
+
+#include "kernels/device/elements.cuh"
+
+namespace lockstep {
+
+constexpr int kElementThreads = 256;
+// Elements that a thread reads before it writes the first; out may be an input, so nothing is written before.
+constexpr int kElementDepth = 16;
+constexpr int kElementTile = kElementThreads * kElementDepth;
+// Elements that are read and written together where any are f32, so that neighbouring threads' 16 bytes touch.
+constexpr int kQuad = 4;
+
+// Elements [index, index + kQuad), `index` a multiple of it.
+__device__ inline void loadElements(const void* source, Wide type, int64_t index, float (&values)[kQuad]) {
+  if (type == Wide::kF32) {
+    const float4 quad = *reinterpret_cast<const float4*>(static_cast<const float*>(source) + index);
+    values[0] = quad.x, values[1] = quad.y, values[2] = quad.z, values[3] = quad.w;
+  } else {
+    const ushort4 codes = *reinterpret_cast<const ushort4*>(static_cast<const uint16_t*>(source) + index);
+    const uint16_t bits[kQuad] = {codes.x, codes.y, codes.z, codes.w};
+#pragma unroll
+    for (int i = 0; i < kQuad; ++i) values[i] = type == Wide::kBf16 ? bf16ToFloat(bits[i]) : halfToFloat(bits[i]);
+  }
+}
+
+// Each value rounded once.
+__device__ inline void storeElements(void* target, Wide type, int64_t index, const float (&values)[kQuad]) {
+  if (type == Wide::kF32) {
+    storeBytes16(static_cast<float*>(target) + index, __float_as_uint(values[0]), __float_as_uint(values[1]),
+                 __float_as_uint(values[2]), __float_as_uint(values[3]));
+  } else {
+    const bool bf16 = type == Wide::kBf16;
+    const uint32_t low = bf16 ? bf16Pair(values[0], values[1]) : halfPair(values[0], values[1]);
+    const uint32_t high = bf16 ? bf16Pair(values[2], values[3]) : halfPair(values[2], values[3]);
+    *reinterpret_cast<uint2*>(static_cast<uint16_t*>(target) + index) = make_uint2(low, high);
+  }
+}
+
+// `Value::read(p, index, values)` gives the results at [index, index + width); p has count, out and outType.
+template <typename Value, int width, typename Params>
+__global__ void __launch_bounds__(kElementThreads) elementKernel(const Params p) {
+  constexpr int kPacks = kElementDepth / width;
+  constexpr int kStep = kElementThreads * width;
+  const int64_t tile = static_cast<int64_t>(blockIdx.x) * kElementTile;
+  if (tile + kElementTile <= p.count) {
+    float values[kPacks][width];
+    const int64_t first = tile + threadIdx.x * width;
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k) Value::read(p, first + k * kStep, values[k]);
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k) storeElements(p.out, p.outType, first + k * kStep, values[k]);
+  } else {
+    for (int64_t i = tile + threadIdx.x; i < p.count; i += kElementThreads) {
+      float values[1];
+      Value::read(p, i, values);
+      storeElement(p.out, p.outType, i, values[0]);
+    }
+  }
+}
+
+// `Value::kWide`: an input is f32.
+template <typename Value, typename Params>
+void launchElements(const Params& p, cudaStream_t stream) {
+  if (p.count == 0) return;
+  const auto blocks = static_cast<unsigned>(ceilDivide(p.count, kElementTile));
+  if (Value::kWide || p.outType == Wide::kF32) {
+    elementKernel<Value, kQuad><<<blocks, kElementThreads, 0, stream>>>(p);
+  } else if constexpr (!Value::kWide) {
+    elementKernel<Value, kPack><<<blocks, kElementThreads, 0, stream>>>(p);
+  }
+}
+
+}  // namespace lockstep

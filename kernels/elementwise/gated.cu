@@ -1,0 +1,157 @@
+#include "kernels/elementwise/gated.h"
+
+#include "kernels/elementwise/activation.h"
+#include "kernels/elementwise/curve-table.cuh"
+#include "kernels/elementwise/gated.cuh"
+
+namespace lockstep {
+
+namespace {
+
+// Threads across the columns of a block with a table.
+constexpr unsigned kTableColumns = 128;
+
+// The curve of a, and its slope, evaluated.
+struct Curves {
+  const GatedParams& p;
+  Activation kind;
+
+  __device__ float value(float a) const { return activate(kind, p.alpha, atMost(a, p.limit)); }
+  __device__ float slope(float a) const { return differentiate(kind, p.alpha, atMost(a, p.limit)); }
+
+  template <int width>
+  __device__ void values(const float (&a)[width], float (&results)[width]) const {
+#pragma unroll
+    for (int i = 0; i < width; ++i) results[i] = value(a[i]);
+  }
+  template <int width>
+  __device__ void slopes(const float (&a)[width], float (&results)[width]) const {
+#pragma unroll
+    for (int i = 0; i < width; ++i) results[i] = slope(a[i]);
+  }
+};
+
+// The same from tables.
+struct TabledCurves {
+  const Curves& curves;
+  const float* valueTable;
+  const float* slopeTable;
+
+  __device__ void values(const float (&a)[kPack], float (&results)[kPack]) const {
+    lookUp(valueTable, a, results, [&](float x) { return curves.value(x); });
+  }
+  __device__ void slopes(const float (&a)[kPack], float (&results)[kPack]) const {
+    lookUp(slopeTable, a, results, [&](float x) { return curves.slope(x); });
+  }
+};
+
+template <int width, typename Of>
+__device__ void forward(const GatedParams& p, const Of& curves, int64_t row, int64_t column) {
+  const int64_t first = 2 * row * p.columns + column;
+  float a[width];
+  float g[width];
+  float out[width];
+  loadElements(p.x, p.xType, first, a);
+  loadElements(p.x, p.xType, first + p.columns, g);
+  curves.values(a, out);
+#pragma unroll
+  for (int i = 0; i < width; ++i) out[i] *= gateOf(p, g[i]);
+  storeElements(p.out, p.outType, row * p.columns + column, out);
+}
+
+template <int width, typename Of>
+__device__ void backward(const GatedParams& p, const Of& curves, int64_t row, int64_t column) {
+  const int64_t first = 2 * row * p.columns + column;
+  float a[width];
+  float g[width];
+  float grad[width];
+  float values[width];
+  float slopes[width];
+  loadElements(p.x, p.xType, first, a);
+  loadElements(p.x, p.xType, first + p.columns, g);
+  loadElements(p.grad, p.gradType, row * p.columns + column, grad);
+  curves.values(a, values);
+  curves.slopes(a, slopes);
+#pragma unroll
+  for (int i = 0; i < width; ++i) gatedGradients(p, values[i], slopes[i], grad[i], a[i], g[i]);
+  storeElements(p.out, p.outType, first, a);
+  storeElements(p.out, p.outType, first + p.columns, g);
+}
+
+template <bool isBackward, int width, typename Of>
+__device__ void work(const GatedParams& p, const Of& curves, int64_t row, int64_t column) {
+  if constexpr (isBackward) {
+    backward<width>(p, curves, row, column);
+  } else {
+    forward<width>(p, curves, row, column);
+  }
+}
+
+template <bool isBackward, int width>
+__device__ void workRows(const GatedParams& p, Activation kind) {
+  const int64_t column = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * width;
+  if (column >= p.columns) return;
+  const int64_t step = static_cast<int64_t>(gridDim.y) * blockDim.y;
+  for (int64_t row = static_cast<int64_t>(blockIdx.y) * blockDim.y + threadIdx.y; row < p.rows; row += step) {
+    work<isBackward, width>(p, Curves{p, kind}, row, column);
+  }
+}
+
+// `kind` is known when compiled, so that the loops hold one curve. Halves start on 16 bytes.
+template <Activation kind, bool isBackward>
+__global__ void __launch_bounds__(kRowThreads) gatedKernel(const GatedParams p) {
+  workRows<isBackward, kPack>(p, kind);
+}
+
+template <bool isBackward>
+__global__ void __launch_bounds__(kRowThreads) raggedGatedKernel(const GatedParams p) {
+  workRows<isBackward, 1>(p, p.kind);
+}
+
+// Numbers of bf16, the curve from tables; columns in steps of the block's width, which is kTableColumns packs.
+template <Activation kind, bool isBackward>
+__global__ void __launch_bounds__(kTableThreads) gatedTableKernel(const GatedParams p) {
+  __shared__ float values[kTableEntries];
+  __shared__ float slopes[isBackward ? kTableEntries : 1];
+  const Curves curves{p, kind};
+  fillTable(values, [&](float x) { return curves.value(x); });
+  if constexpr (isBackward) fillTable(slopes, [&](float x) { return curves.slope(x); });
+  __syncthreads();
+  const TabledCurves tabled{curves, values, slopes};
+  const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.y;
+  for (int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y; row < p.rows; row += step) {
+    for (int64_t column = threadIdx.x * kPack; column < p.columns; column += kTableColumns * kPack) {
+      work<isBackward, kPack>(p, tabled, row, column);
+    }
+  }
+}
+
+template <bool isBackward>
+cudaError_t launch(const GatedParams& p, cudaStream_t stream) {
+  if (p.rows == 0 || p.columns == 0) return cudaSuccess;
+  if (p.columns % kPack != 0) {
+    const RowGrid grid = rowGrid(p.rows, p.columns);
+    raggedGatedKernel<isBackward><<<grid.blocks, grid.threads, 0, stream>>>(p);
+    return cudaGetLastError();
+  }
+  const RowGrid grid = rowGrid(p.rows, p.columns / kPack);
+  withActivation(p.kind, [&](auto kind) {
+    if constexpr (inDouble(kind.value)) {
+      if (p.xType == Wide::kBf16 && p.rows * p.columns >= kLeastForTable) {
+        const dim3 threads(kTableColumns, kTableThreads / kTableColumns);
+        gatedTableKernel<kind.value, isBackward><<<tableBlocks(), threads, 0, stream>>>(p);
+        return;
+      }
+    }
+    gatedKernel<kind.value, isBackward><<<grid.blocks, grid.threads, 0, stream>>>(p);
+  });
+  return cudaGetLastError();
+}
+
+}  // namespace
+
+cudaError_t launchGated(const GatedParams& p, cudaStream_t stream) { return launch<false>(p, stream); }
+
+cudaError_t launchGatedBackward(const GatedParams& p, cudaStream_t stream) { return launch<true>(p, stream); }
+
+}  // namespace lockstep

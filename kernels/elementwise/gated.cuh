@@ -1,0 +1,34 @@
+// One element of a gated activation (docs/numerics.md 7.2).
+#pragma once
+
+#include "kernels/core/math.cuh"
+#include "kernels/elementwise/gated.h"
+
+namespace lockstep {
+
+// NaN passes both bounds.
+__device__ inline float atMost(float x, float high) { return high < x ? high : x; }
+__device__ inline float atLeast(float x, float low) { return x < low ? low : x; }
+
+__device__ inline float gateOf(const GatedParams& p, float g) {
+  return atLeast(atMost(g, p.limit), -p.limit) + p.offset;
+}
+
+__device__ inline float gatedValue(const GatedParams& p, Activation kind, float a, float g) {
+  return activate(kind, p.alpha, atMost(a, p.limit)) * gateOf(p, g);
+}
+
+// dA and dG take the places of a and g; `value` and `slope` are those at a, or where that is less, at the limit.
+__device__ inline void gatedGradients(const GatedParams& p, float value, float slope, float grad, float& a, float& g) {
+  const float dA = slope * grad * gateOf(p, g);
+  const float dG = value * grad;
+  a = a > p.limit ? 0.0f : dA;
+  g = g < -p.limit || g > p.limit ? 0.0f : dG;
+}
+
+__device__ inline void gatedGradients(const GatedParams& p, Activation kind, float grad, float& a, float& g) {
+  const float bounded = atMost(a, p.limit);
+  gatedGradients(p, activate(kind, p.alpha, bounded), differentiate(kind, p.alpha, bounded), grad, a, g);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,162 @@
+#include "kernels/gemm/plain.h"
+
+#include <algorithm>
+
+#include "kernels/device/device.cuh"
+
+namespace lockstep {
+
+namespace {
+
+// A block of 16 by 16 threads computes a tile of the result. Thread (tx, ty) has rows ty + 16 i and columns tx + 16 j.
+constexpr int kSide = 16;
+constexpr int kThreads = kSide * kSide;
+// k's of a stage, of which there are two: one is multiplied while the next arrives.
+constexpr int kStep = 16;
+constexpr int kChunks = kStep / 4;
+// Floats from line to line of a stage: an odd number of 16-byte units, so that 8 lines lie in 8 different bank groups.
+constexpr int kPitch = kStep + 4;
+
+// Copies `bytes` of 0 to 16 bytes to shared memory and zeroes the rest of 16.
+__device__ inline void copyAsync(float* to, const float* from, int bytes) {
+  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from), "r"(bytes) : "memory");
+}
+
+__device__ inline void commitCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+__device__ inline void waitForCopies() { asm volatile("cp.async.wait_group 0;" ::: "memory"); }
+
+// What one thread copies of an operand: 16 bytes of each kGap-th line of a tile. Lines beyond the last repeat it.
+template <int kLines>
+struct Copier {
+  static constexpr int kGap = kThreads / kChunks;
+  static constexpr int kCount = kLines / kGap;
+
+  const float* from[kCount];
+  int to;
+
+  __device__ Copier(const float* data, int64_t pitch, int64_t first, int64_t lines) {
+    const int line = static_cast<int>(threadIdx.x) / kChunks;
+    const int offset = static_cast<int>(threadIdx.x) % kChunks * 4;
+    to = line * kPitch + offset;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const int64_t existing = first + line + i * kGap;
+      from[i] = data + (existing < lines ? existing : lines - 1) * pitch + offset;
+    }
+  }
+
+  // Starts copying a stage, of which `left` k's exist from this thread's unit on, and moves on to the next.
+  __device__ void start(float* stage, int64_t left) {
+    const int bytes = left >= 4 ? 16 : left > 0 ? static_cast<int>(left) * 4 : 0;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      copyAsync(stage + to + i * kGap * kPitch, from[i], bytes);
+      from[i] += kStep;
+    }
+  }
+};
+
+__device__ inline void addProduct(float& sum, float x, float w) { sum = __fadd_rn(sum, __fmul_rn(x, w)); }
+
+// Adds the products of one stage, k ascending, for kCount rows by kCount columns.
+template <int kCount>
+__device__ inline void addStage(float (&sums)[kCount][kCount], const float* x, const float* w) {
+#pragma unroll 1
+  for (int k = 0; k < kStep; k += 2) {
+    float2 rows[kCount];
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) rows[i] = *reinterpret_cast<const float2*>(x + i * kSide * kPitch + k);
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) {
+      const float2 column = *reinterpret_cast<const float2*>(w + j * kSide * kPitch + k);
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) addProduct(sums[i][j], rows[i].x, column.x);
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) addProduct(sums[i][j], rows[i].y, column.y);
+    }
+  }
+}
+
+// kCount: rows and columns of a thread.
+template <int kCount>
+__global__ void __launch_bounds__(kThreads, 2) gemmPlainKernel(const GemmPlainParams p, int64_t tilesAcross) {
+  constexpr int kTile = kSide * kCount;
+  __shared__ __align__(16) float xs[2][kTile * kPitch];
+  __shared__ __align__(16) float ws[2][kTile * kPitch];
+  const int64_t row = blockIdx.x / tilesAcross * kTile;
+  const int64_t column = blockIdx.x % tilesAcross * kTile;
+  const int64_t item = blockIdx.y;
+  // a warp has 8 columns by 4 rows
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int tx = lane % 8 + warp % 2 * 8;
+  const int ty = lane / 8 + warp / 2 * 4;
+
+  Copier<kTile> x(p.x + item * p.rows * p.xPitch, p.xPitch, row, p.rows);
+  Copier<kTile> w(p.w + item * p.columns * p.wPitch, p.wPitch, column, p.columns);
+  int64_t left = p.depth - static_cast<int>(threadIdx.x) % kChunks * 4;
+  const auto startCopies = [&](int stage) {
+    x.start(xs[stage], left);
+    w.start(ws[stage], left);
+    left -= kStep;
+    commitCopies();
+  };
+
+  float sums[kCount][kCount] = {};
+  if (p.depth > 0) startCopies(0);
+  const int64_t steps = ceilDivide(p.depth, kStep);
+  for (int64_t step = 0; step < steps; ++step) {
+    const int stage = static_cast<int>(step & 1);
+    waitForCopies();
+    __syncthreads();
+    if (step + 1 < steps) startCopies(stage ^ 1);
+    addStage(sums, xs[stage] + ty * kPitch, ws[stage] + tx * kPitch);
+  }
+
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    const int64_t m = row + ty + i * kSide;
+    if (m >= p.rows) break;
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) {
+      const int64_t n = column + tx + j * kSide;
+      if (n < p.columns) p.out[(item * p.rows + m) * p.outPitch + n] = sums[i][j];
+    }
+  }
+}
+
+// What gridDim.y can be.
+constexpr int64_t kMostItems = 65535;
+
+template <int kCount>
+void launchTiles(const GemmPlainParams& p, cudaStream_t stream) {
+  const int64_t tilesAcross = ceilDivide(p.columns, kSide * kCount);
+  const auto blocks = static_cast<unsigned>(ceilDivide(p.rows, kSide * kCount) * tilesAcross);
+  GemmPlainParams items = p;
+  for (int64_t left = p.batch; left > 0; left -= kMostItems) {
+    const dim3 grid(blocks, static_cast<unsigned>(std::min(left, kMostItems)));
+    gemmPlainKernel<kCount><<<grid, kThreads, 0, stream>>>(items, tilesAcross);
+    items.x += kMostItems * p.rows * p.xPitch;
+    items.w += kMostItems * p.columns * p.wPitch;
+    items.out += kMostItems * p.rows * p.outPitch;
+  }
+}
+
+}  // namespace
+
+cudaError_t launchGemmPlain(const GemmPlainParams& p, cudaStream_t stream) {
+  if (p.rows == 0 || p.columns == 0) return cudaSuccess;
+  // below about one tile for each place on the largest chips, four times as many smaller ones
+  constexpr int64_t kEnoughTiles = 256;
+  const int64_t tiles = ceilDivide(p.rows, 128) * ceilDivide(p.columns, 128);
+  if (tiles > 0x7fffffff || p.batch > 0x7fffffff) return cudaErrorInvalidValue;
+  if (tiles * p.batch < kEnoughTiles) {
+    launchTiles<4>(p, stream);
+  } else {
+    launchTiles<8>(p, stream);
+  }
+  return cudaGetLastError();
+}
+
+}  // namespace lockstep

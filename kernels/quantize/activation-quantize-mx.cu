@@ -1,0 +1,131 @@
+#include "kernels/quantize/activation-quantize.h"
+
+#include <algorithm>
+
+#include "kernels/quantize/activation-values.cuh"
+#include "kernels/quantize/mx/strip.cuh"
+
+namespace lockstep {
+
+namespace {
+
+// Warps of a thread block, each of which has a strip of each part in shared memory.
+constexpr int kWarps = 8;
+constexpr int kFewWarps = 4;
+
+// The strips of a warp, by part, row and lane: bf16.
+template <int parts>
+using Strips = uint2[parts][kBlock][32];
+
+// The rows of a strip that are a lane's.
+struct SharedRows {
+  const uint2* first;
+
+  __device__ uint2 operator[](int row) const { return first[row * 32]; }
+};
+
+// Any copies: each warp computes a strip of each part and then quantizes them as if it had loaded them. Reads tables where
+// `tabled`, for which there is shared memory behind the strips.
+template <bool gated, bool backward, uint32_t word>
+__global__ void __launch_bounds__(kWarps * 32, gated && backward ? 1 : 2)
+    quantizeValuesMx(const ActivationQuantizeMxParams p, bool tabled) {
+  constexpr int parts = kParts<gated, backward>;
+  // registers allow two parts no more
+  constexpr int height = parts == 2 ? 2 : 4;
+  extern __shared__ uint2 memory[];
+  const int warp = threadIdx.x / 32;
+  const int lane = threadIdx.x % 32;
+  const uint32_t warps = blockDim.x / 32;
+  Strips<parts>* strips = reinterpret_cast<Strips<parts>*>(memory);
+  float* tables = tabled ? reinterpret_cast<float*>(strips + warps) : nullptr;
+  Strips<parts>& own = strips[warp];
+  const GatedParams& form = p.source.form;
+  if (tabled) {
+    fillTables<gated, backward>(tables, form);
+    __syncthreads();
+  }
+  const auto across = static_cast<uint32_t>(ceilDivide(form.columns, kStripColumns));
+  const uint32_t count = across * static_cast<uint32_t>(form.rows / kBlock);
+  for (uint32_t strip = blockIdx.x * warps + warp; strip < count; strip += gridDim.x * warps) {
+    const uint32_t down = strip / across;
+    const int64_t row = int64_t{down} * kBlock;
+    const int64_t column = int64_t{strip - down * across} * kStripColumns + lane * kQuad;
+    Inputs<gated, backward, true, height> next;
+    next.load(form, row, column);
+#pragma unroll 1
+    for (int first = 0; first < kBlock; first += height) {
+      const auto inputs = next;
+      if (first + height < kBlock) next.load(form, row + first + height, column);
+      Quads<height> values[parts];
+      compute(tables, form, inputs, values);
+#pragma unroll
+      for (int part = 0; part < parts; ++part) {
+#pragma unroll
+        for (int r = 0; r < height; ++r) {
+          const float(&x)[kQuad] = values[part][r];
+          own[part][first + r][lane] = make_uint2(bf16Pair(x[0], x[1]), bf16Pair(x[2], x[3]));
+        }
+      }
+    }
+#pragma unroll 1
+    for (int part = 0; part < parts; ++part) {
+      const SharedRows rows{&own[part][0][lane]};
+      const Strip<SharedRows> s{rows, row, column + part * form.columns, column < form.columns};
+      quantizeStrip<word>(p.target, s);
+    }
+  }
+}
+
+// Bytes of shared memory that a thread block may have.
+uint32_t sharedRoom() {
+  int device = 0;
+  int bytes = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  return static_cast<uint32_t>(bytes);
+}
+
+template <bool gated, bool backward, uint32_t word>
+cudaError_t launch(const ActivationQuantizeMxParams& p, cudaStream_t stream) {
+  constexpr int parts = kParts<gated, backward>;
+  constexpr uint32_t tableBytes = kTableBytes<gated, backward>;
+  const GatedParams& form = p.source.form;
+  uint32_t warps = kWarps;
+  uint32_t bytes = warps * sizeof(Strips<parts>);
+  const bool tabled = paysForTable(form) && bytes + tableBytes <= sharedRoom();
+  int64_t blocks = ceilDivide(ceilDivide(form.columns, kStripColumns) * (form.rows / kBlock), warps);
+  if (tabled) {
+    bytes += tableBytes;
+    blocks = std::min<int64_t>(blocks, tableBlocks() * (parts == 2 ? 1 : 2));
+  } else {
+    warps = kFewWarps;
+    bytes = warps * sizeof(Strips<parts>);
+    blocks *= kWarps / kFewWarps;
+  }
+  const auto kernel = quantizeValuesMx<gated, backward, word>;
+  const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  if (error != cudaSuccess) return error;
+  kernel<<<static_cast<uint32_t>(blocks), warps * 32, bytes, stream>>>(p, tabled);
+  return cudaGetLastError();
+}
+
+}  // namespace
+
+cudaError_t launchActivationQuantizeMx(const ActivationQuantizeMxParams& p, cudaStream_t stream) {
+  const GatedParams& form = p.source.form;
+  if (!isPacked(form) || form.columns % kBlock != 0 || p.target.square || p.target.stochastic ||
+      p.target.rule != ScaleRule::kE8m0Up) {
+    return cudaErrorInvalidValue;
+  }
+  if (p.target.word != format::kE4m3 && p.target.word != format::kE5m2) return cudaErrorInvalidValue;
+  if (cudaError_t error = prepareQuantizeMx(p.target, stream); error != cudaSuccess) return error;
+  if (form.rows == 0 || form.columns == 0) return cudaSuccess;
+  cudaError_t error = cudaSuccess;
+  withForm(p.source, [&](auto gated, auto backward) {
+    error = p.target.word == format::kE4m3 ? launch<gated.value, backward.value, format::kE4m3>(p, stream)
+                                           : launch<gated.value, backward.value, format::kE5m2>(p, stream);
+  });
+  return error;
+}
+
+}  // namespace lockstep

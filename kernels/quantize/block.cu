@@ -1,0 +1,198 @@
+#include "kernels/quantize/block.h"
+
+#include "kernels/core/scale.cuh"
+#include "kernels/quantize/code-tile.cuh"
+#include "kernels/quantize/noop.cuh"
+
+namespace lockstep {
+
+namespace {
+
+// What the threads of a tile tell each other: largest magnitudes of columns within each warp, then scales of columns.
+struct Shared {
+  alignas(16) float columns[kTileWarps][kTile];
+  alignas(16) float scales[kTile];
+  float warps[kTileWarps];
+  CodeTile tile;
+};
+
+template <uint32_t word>
+__device__ float blockScale(const QuantizeBlockParams& p, float amax) {
+  return scaleFromAmax(amax, decode(maxCode(word), word), p.pow2, p.epsilon, largestWide(p.type));
+}
+
+// Stores 1 / scale where that block exists.
+__device__ void storeScale(const ScalePlacement& to, int64_t line, int64_t block, float scale) {
+  if (line < to.lines && block < to.blocks) static_cast<float*>(to.data)[scaleOffset(to, line, block)] = 1 / scale;
+}
+
+// Halves `count` maxima: of two lanes that differ in the bit `mask`, the lower gets those of both for the first half of
+// the values, the upper for the second.
+template <int count>
+__device__ void exchangeMaxima(float* values, int mask) {
+  const bool upper = threadIdx.x & mask;
+#pragma unroll
+  for (int i = 0; i < count / 2; ++i) {
+    const float kept = upper ? values[i + count / 2] : values[i];
+    const float given = upper ? values[i] : values[i + count / 2];
+    values[i] = fmaxf(kept, __shfl_xor_sync(0xffffffffu, given, mask));
+  }
+}
+
+// The amax of row (lane / 2) of the thread's rows, over all threads along a row. `values` are the rows' own maxima.
+template <int rows>
+__device__ float rowAmax(float (&values)[rows]) {
+  exchangeMaxima<rows>(values, rows);
+  exchangeMaxima<rows / 2>(values, rows / 2);
+  exchangeMaxima<rows / 4>(values, rows / 4);
+  if constexpr (rows == 16) exchangeMaxima<2>(values, 2);
+  return fmaxf(values[0], __shfl_xor_sync(0xffffffffu, values[0], 1));
+}
+
+// The largest of the warps' values. Synchronises the block.
+__device__ float tileAmax(Shared& shared, float largest) {
+  const uint32_t ofWarp = __reduce_max_sync(0xffffffffu, bitsOf(largest));
+  if (threadIdx.x % 32 == 0) shared.warps[threadIdx.x / 32] = floatOf(ofWarp);
+  __syncthreads();
+  float ofTile = 0;
+#pragma unroll
+  for (int i = 0; i < kTileWarps; ++i) ofTile = fmaxf(ofTile, shared.warps[i]);
+  return ofTile;
+}
+
+// Puts the amaxes of the warp's columns where columnScales reads them. `values` are those of the thread's columns.
+template <Wide type>
+__device__ void shareColumns(Shared& shared, float (&values)[TileThread<type>::kWidth]) {
+  using Thread = TileThread<type>;
+  int column = Thread::column();
+  if constexpr (Thread::kWidth == 8) {
+    exchangeMaxima<8>(values, 16);
+    if (threadIdx.x & 16) column += 4;
+  }
+  *reinterpret_cast<float4*>(shared.columns[threadIdx.x / 32] + column) =
+      make_float4(values[0], values[1], values[2], values[3]);
+}
+
+// Scales of the tile's columns from what was shared, stored and left in `shared.scales`. Synchronises the block.
+template <uint32_t word>
+__device__ void columnScales(Shared& shared, const QuantizeBlockParams& p, const TileOrigin& at) {
+  __syncthreads();
+  const int column = threadIdx.x;
+  if (column < kTile) {
+    float amax = 0;
+#pragma unroll
+    for (int i = 0; i < kTileWarps; ++i) amax = fmaxf(amax, shared.columns[i][column]);
+    const float scale = blockScale<word>(p, amax);
+    shared.scales[column] = scale;
+    storeScale(p.columnwiseScales, at.column + column, at.row / kTile, scale);
+  }
+  __syncthreads();
+}
+
+// The scale of row (lane / 2) of the thread's rows, or of the tile, stored.
+template <Wide type, uint32_t word>
+__device__ float rowScales(Shared& shared, const QuantizeBlockParams& p, const TileOrigin& at,
+                           float (&maxima)[TileThread<type>::kRows]) {
+  using Thread = TileThread<type>;
+  if (!p.square && p.rowwise == nullptr) return 1;
+  const float amax = rowAmax(maxima);
+  const int64_t block = at.column / kTile;
+  if (p.square) {
+    const float scale = blockScale<word>(p, tileAmax(shared, amax));
+    if (threadIdx.x == 0) {
+      if (p.rowwise != nullptr) storeScale(p.rowwiseScales, at.row / kTile, block, scale);
+      if (p.columnwise != nullptr) storeScale(p.columnwiseScales, block, at.row / kTile, scale);
+    }
+    return scale;
+  }
+  const float scale = blockScale<word>(p, amax);
+  if (threadIdx.x % 2 == 0) storeScale(p.rowwiseScales, at.row + Thread::row(Thread::lane() / 2), block, scale);
+  return scale;
+}
+
+// A tile for each thread block, read once. The two copies of a thread's chunks are made one after the other.
+template <Wide type, uint32_t word, bool whole>
+__global__ void __launch_bounds__(kTileThreads, type == Wide::kF32 ? 2 : 3) quantizeTiles(const QuantizeBlockParams p) {
+  using Thread = TileThread<type>;
+  __shared__ Shared shared;
+  if (isNoop(p.noop)) return;
+  const uint32_t across = static_cast<uint32_t>(ceilDivide(p.columns, kTile));
+  const TileOrigin at = {p.rows, p.columns, int64_t{blockIdx.x / across} * kTile, int64_t{blockIdx.x % across} * kTile};
+  Bytes16 chunks[Thread::kRows];
+  loadChunks<type, whole>(p.x, at, chunks);
+
+  // fmaxf takes the other operand where one is NaN
+  float ofRows[Thread::kRows] = {};
+  float ofColumns[Thread::kWidth] = {};
+#pragma unroll
+  for (int i = 0; i < Thread::kRows; ++i) {
+#pragma unroll
+    for (int j = 0; j < Thread::kWidth; ++j) {
+      const float magnitude = fabsf(element<type>(chunks[i], j));
+      ofRows[i] = fmaxf(ofRows[i], magnitude);
+      ofColumns[j] = fmaxf(ofColumns[j], magnitude);
+    }
+  }
+  const bool columnBlocks = p.columnwise != nullptr && !p.square;
+  if (columnBlocks) shareColumns<type>(shared, ofColumns);
+
+  const float scale = rowScales<type, word>(shared, p, at, ofRows);
+  if (p.rowwise != nullptr) {
+#pragma unroll
+    for (int i = 0; i < Thread::kRows; ++i) {
+      const float ofRow = __shfl_sync(0xffffffffu, scale, 2 * i, Thread::kLanes);
+      uint32_t codes[Thread::kWords];
+      encodeChunk<type, word>(chunks[i], [&](int) { return ofRow; }, codes);
+      storeRow<type, whole>(p.rowwise, at, i, codes);
+    }
+  }
+  if (p.columnwise == nullptr) return;
+
+  if (columnBlocks) columnScales<word>(shared, p, at);
+  float multipliers[Thread::kWidth];
+#pragma unroll
+  for (int j = 0; j < Thread::kWidth; ++j) multipliers[j] = p.square ? scale : shared.scales[Thread::column() + j];
+#pragma unroll
+  for (int pass = 0; pass < Thread::kPasses; ++pass) {
+    uint32_t codes[4][Thread::kWords];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      encodeChunk<type, word>(chunks[4 * pass + i], [&](int j) { return multipliers[j]; }, codes[i]);
+      if (p.inPlace) storeRow<type, whole>(p.columnwise, at, 4 * pass + i, codes[i]);
+    }
+    if (!p.inPlace) putTransposed<type>(shared.tile, pass, codes);
+  }
+  if (p.inPlace) return;
+  __syncthreads();
+  storeColumns(p.columnwise, at, shared.tile);
+}
+
+template <Wide type, uint32_t word>
+void quantize(const QuantizeBlockParams& p, uint32_t tiles, cudaStream_t stream) {
+  if (p.columns % TileThread<type>::kWidth == 0) {
+    quantizeTiles<type, word, true><<<tiles, kTileThreads, 0, stream>>>(p);
+  } else {
+    quantizeTiles<type, word, false><<<tiles, kTileThreads, 0, stream>>>(p);
+  }
+}
+
+}  // namespace
+
+cudaError_t launchQuantizeBlock(const QuantizeBlockParams& p, cudaStream_t stream) {
+  if (p.word != format::kE4m3 && p.word != format::kE5m2) return cudaErrorInvalidValue;
+  for (const ScalePlacement* scales : {&p.rowwiseScales, &p.columnwiseScales}) {
+    if (cudaError_t error = clearPadding(*scales, p.noop, stream); error != cudaSuccess) return error;
+  }
+  const int64_t tiles = ceilDivide(p.rows, kTile) * ceilDivide(p.columns, kTile);
+  if (tiles == 0) return cudaSuccess;
+  withWide(p.type, [&](auto type) {
+    if (p.word == format::kE4m3) {
+      quantize<type.value, format::kE4m3>(p, static_cast<uint32_t>(tiles), stream);
+    } else {
+      quantize<type.value, format::kE5m2>(p, static_cast<uint32_t>(tiles), stream);
+    }
+  });
+  return cudaGetLastError();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,175 @@
+// A tile of 128 x 128 elements in the registers of a block of 256 threads, and its codes, a byte each, on their way to
+// memory as they are and transposed. A chunk is 16 bytes of a row; a thread has four rows of chunks, below each other,
+// in each of its passes, so that a word of four codes of one column never leaves a thread.
+#pragma once
+
+#include "kernels/core/minifloat.cuh"
+#include "kernels/device/device.cuh"
+
+namespace lockstep {
+
+constexpr int kTile = 128;
+constexpr int kTileWarps = kTileThreads / 32;
+// Words of codes in a column of a tile.
+constexpr int kTileWords = kTile / 4;
+
+// The source, [rows, columns], and where in it a tile starts.
+struct TileOrigin {
+  int64_t rows;
+  int64_t columns;
+  int64_t row;
+  int64_t column;
+};
+
+template <Wide type>
+struct TileThread {
+  using Storage = typename WideOf<type>::Storage;
+  // Elements of a chunk, and words of its codes.
+  static constexpr int kWidth = 16 / sizeof(Storage);
+  static constexpr int kWords = kWidth / 4;
+  // Threads along a row.
+  static constexpr int kLanes = kTile / kWidth;
+  static constexpr int kGroups = kTileThreads / kLanes;
+  static constexpr int kPasses = kTileWords / kGroups;
+  static constexpr int kRows = 4 * kPasses;
+
+  __device__ static int lane() { return threadIdx.x % kLanes; }
+  __device__ static int column() { return lane() * kWidth; }
+  // Where in a column the four rows of a pass are, and the row of row `i` of the thread.
+  __device__ static int word(int pass) { return pass * kGroups + threadIdx.x / kLanes; }
+  __device__ static int row(int i) { return word(i / 4) * 4 + i % 4; }
+};
+
+// Element `i` of a chunk.
+template <Wide type>
+__device__ inline float element(const Bytes16& chunk, int i) {
+  if constexpr (type == Wide::kF32) {
+    return floatOf(chunk.words[i]);
+  } else {
+    return WideOf<type>::load(static_cast<uint16_t>(chunk.words[i / 2] >> (i % 2 * 16)));
+  }
+}
+
+// Puts element `i` into a chunk of zeros.
+template <Wide type>
+__device__ inline void putElement(Bytes16& chunk, int i, typename WideOf<type>::Storage value) {
+  if constexpr (type == Wide::kF32) {
+    chunk.words[i] = bitsOf(value);
+  } else {
+    chunk.words[i / 2] |= static_cast<uint32_t>(value) << (i % 2 * 16);
+  }
+}
+
+// Codes of a chunk's elements, element `i` multiplied by multipliers(i).
+template <Wide type, uint32_t format, typename Multipliers>
+__device__ inline void encodeChunk(const Bytes16& chunk, Multipliers multipliers,
+                                   uint32_t (&codes)[TileThread<type>::kWords]) {
+  const auto pair = [&](int i) {
+    const float low = element<type>(chunk, i) * multipliers(i);
+    return convertPair<format>(element<type>(chunk, i + 1) * multipliers(i + 1), low);
+  };
+#pragma unroll
+  for (int w = 0; w < TileThread<type>::kWords; ++w) codes[w] = pair(4 * w) | pair(4 * w + 2) << 16;
+}
+
+// The thread's chunks, row by row. What lies outside the source is 0. `whole`: rows of the source are whole chunks.
+template <Wide type, bool whole>
+__device__ inline void loadChunks(const void* x, const TileOrigin& at, Bytes16 (&chunks)[TileThread<type>::kRows]) {
+  using Thread = TileThread<type>;
+  const int64_t column = at.column + Thread::column();
+  const int64_t rowsLeft = column < at.columns ? at.rows - at.row : 0;
+  const typename Thread::Storage* from =
+      static_cast<const typename Thread::Storage*>(x) + at.row * at.columns + column;
+#pragma unroll
+  for (int i = 0; i < Thread::kRows; ++i) {
+    const int row = Thread::row(i);
+    chunks[i] = {};
+    if constexpr (whole) {
+      if (row < rowsLeft) chunks[i] = *reinterpret_cast<const Bytes16*>(from + row * at.columns);
+    } else {
+      const int64_t count = row < rowsLeft ? at.columns - column : 0;
+#pragma unroll
+      for (int j = 0; j < Thread::kWidth; ++j) {
+        if (j < count) putElement<type>(chunks[i], j, from[row * at.columns + j]);
+      }
+    }
+  }
+}
+
+// Writes `count` of the codes, or all at once where `whole`.
+template <int words>
+__device__ inline void storeCodes(uint8_t* to, const uint32_t (&codes)[words], int64_t count, bool whole) {
+  if (whole) {
+    if constexpr (words == 2) {
+      *reinterpret_cast<uint2*>(to) = make_uint2(codes[0], codes[1]);
+    } else {
+      *reinterpret_cast<uint32_t*>(to) = codes[0];
+    }
+    return;
+  }
+#pragma unroll
+  for (int j = 0; j < 4 * words; ++j) {
+    if (j < count) to[j] = static_cast<uint8_t>(codes[j / 4] >> (j % 4 * 8));
+  }
+}
+
+// Writes the codes of row `i` of the thread where the source has that row.
+template <Wide type, bool whole>
+__device__ inline void storeRow(uint8_t* data, const TileOrigin& at, int i,
+                                const uint32_t (&codes)[TileThread<type>::kWords]) {
+  using Thread = TileThread<type>;
+  const int64_t row = at.row + Thread::row(i);
+  const int64_t column = at.column + Thread::column();
+  if (row >= at.rows || column >= at.columns) return;
+  storeCodes(data + row * at.columns + column, codes, at.columns - column, whole);
+}
+
+// The transposed codes of a tile: a column of words for each column, permuted so that neither side meets a bank twice.
+struct CodeTile {
+  alignas(8) uint32_t words[kTile * kTileWords];
+
+  // Pairs of words, from an even one, stay together.
+  __device__ static int at(int column, int word) { return column * kTileWords + (word ^ (column >> 3) * 2); }
+};
+
+// Four rows of four codes to four columns of four.
+__device__ inline void transpose4(uint32_t& a, uint32_t& b, uint32_t& c, uint32_t& d) {
+  const uint32_t abLow = __byte_perm(a, b, 0x5140);
+  const uint32_t abHigh = __byte_perm(a, b, 0x7362);
+  const uint32_t cdLow = __byte_perm(c, d, 0x5140);
+  const uint32_t cdHigh = __byte_perm(c, d, 0x7362);
+  a = __byte_perm(abLow, cdLow, 0x5410);
+  b = __byte_perm(abLow, cdLow, 0x7632);
+  c = __byte_perm(abHigh, cdHigh, 0x5410);
+  d = __byte_perm(abHigh, cdHigh, 0x7632);
+}
+
+// Puts the codes of one pass of the thread, row by row, into the tile.
+template <Wide type>
+__device__ inline void putTransposed(CodeTile& tile, int pass, uint32_t (&codes)[4][TileThread<type>::kWords]) {
+  using Thread = TileThread<type>;
+  const int word = Thread::word(pass);
+#pragma unroll
+  for (int w = 0; w < Thread::kWords; ++w) {
+    transpose4(codes[0][w], codes[1][w], codes[2][w], codes[3][w]);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) tile.words[CodeTile::at(Thread::column() + 4 * w + j, word)] = codes[j][w];
+  }
+}
+
+// Writes the tile to `data`, [columns, rows], after all threads of the block have put their codes and synchronised.
+__device__ inline void storeColumns(uint8_t* data, const TileOrigin& at, const CodeTile& tile) {
+  constexpr int kPairs = kTileWords / 2;
+  const int pair = threadIdx.x % kPairs;
+  const int64_t row = at.row + 8 * pair;
+  if (row >= at.rows) return;
+#pragma unroll
+  for (int c = threadIdx.x / kPairs; c < kTile; c += kTileThreads / kPairs) {
+    const int64_t column = at.column + c;
+    if (column >= at.columns) return;
+    const uint2 codes = *reinterpret_cast<const uint2*>(tile.words + CodeTile::at(c, 2 * pair));
+    storeCodes(data + column * at.rows + row, {codes.x, codes.y}, at.rows - row, at.rows % 8 == 0);
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,292 @@
+#include "kernels/quantize/dequantize.h"
+
+#include "kernels/core/minifloat.cuh"
+#include "kernels/device/tile.cuh"
+
+namespace lockstep {
+
+namespace {
+
+// The word of the kernels that read it at run time; its codes take a byte.
+constexpr uint32_t kAnyWord = 0;
+
+template <Wide type>
+using Storage = typename WideOf<type>::Storage;
+
+// Elements of 16 bytes.
+template <Wide type>
+constexpr int kWidth = 16 / sizeof(Storage<type>);
+
+// The codes of 16 bytes of values, as one number.
+template <int bytes>
+struct CodesOf;
+template <>
+struct CodesOf<2> {
+  using Type = uint16_t;
+};
+template <>
+struct CodesOf<4> {
+  using Type = uint32_t;
+};
+template <>
+struct CodesOf<8> {
+  using Type = uint64_t;
+};
+
+template <uint32_t word>
+__device__ float valueOf(uint32_t code, uint32_t anyWord) {
+  if constexpr (word == kAnyWord) {
+    return decode(code, anyWord);
+  } else {
+    return decodeTo<word>(code);
+  }
+}
+
+// The values of the two codes in the lowest bits.
+template <uint32_t word>
+__device__ void valuesOfPair(uint32_t codes, uint32_t anyWord, float& low, float& high) {
+  if constexpr (word == format::kE4m3) {
+    asm("{ .reg .b32 p; .reg .b16 l, h; cvt.rn.f16x2.e4m3x2 p, %2; mov.b32 {l, h}, p; "
+        "cvt.f32.f16 %0, l; cvt.f32.f16 %1, h; }"
+        : "=f"(low), "=f"(high)
+        : "h"(static_cast<uint16_t>(codes)));
+  } else if constexpr (word == format::kE5m2) {
+    asm("{ .reg .b32 p; .reg .b16 l, h; cvt.rn.f16x2.e5m2x2 p, %2; mov.b32 {l, h}, p; "
+        "cvt.f32.f16 %0, l; cvt.f32.f16 %1, h; }"
+        : "=f"(low), "=f"(high)
+        : "h"(static_cast<uint16_t>(codes)));
+  } else {
+    low = valueOf<word>(codes, anyWord);
+    high = valueOf<word>(codes >> codeBits(word), anyWord);
+  }
+}
+
+// Up to 8 scales, `step` apart: from the first of `count` on, the last of them again and again beyond it.
+template <typename Scale, int n>
+__device__ void loadScales(const void* scales, int64_t first, int64_t step, int count, Scale (&loaded)[n]) {
+  const Scale* at = static_cast<const Scale*>(scales) + first;
+#pragma unroll
+  for (int i = 0; i < n; ++i) {
+    loaded[i] = *at;
+    if (i + 1 < count) at += step;
+  }
+}
+
+// The factors of codes row, row + 1, ... across the lines of scales, `count` of them; what is beyond means nothing.
+// From a multiple of 8 on and no more than 8, so that they are of one line or of successive ones of a swizzled tile.
+template <int n>
+__device__ void loadFactors(const DequantizeParams& p, int64_t row, int64_t column, int count, float (&factors)[n]) {
+  static_assert(n <= 8);
+  const int64_t first = scaleOffset(p.scales, row >> p.lineShift, column >> p.blockShift);
+  const int64_t step = p.lineShift > 0 ? 0 : p.scales.swizzled ? 16 : p.scales.lineStride;
+  if (p.scaleWord == 0) {
+    loadScales(p.scales.data, first, step, count, factors);
+    return;
+  }
+  uint8_t codes[n];
+  loadScales(p.scales.data, first, step, count, codes);
+  const float amax = p.amax ? *p.amax : 1.0f;
+  if (p.scaleWord == format::kE8m0) {
+#pragma unroll
+    for (int i = 0; i < n; ++i) factors[i] = decodeTo<format::kE8m0>(codes[i]) * amax * p.inverse;
+  } else {
+#pragma unroll
+    for (int i = 0; i < n; ++i) factors[i] = decodeTo<format::kE4m3>(codes[i]) * amax * p.inverse;
+  }
+}
+
+// The factor of one code.
+__device__ float factorAt(const DequantizeParams& p, int64_t row, int64_t column) {
+  float factor[1];
+  loadFactors(p, row, column, 1, factor);
+  return factor[0];
+}
+
+template <Wide type>
+__device__ uint32_t roundedPair(float low, float high) {
+  uint32_t pair;
+  if constexpr (type == Wide::kBf16) {
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  } else {
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  }
+  return pair;
+}
+
+// Rounds and writes values, 16 bytes at a time.
+template <Wide type, int n>
+__device__ void storeValues(Storage<type>* to, const float (&values)[n]) {
+#pragma unroll
+  for (int i = 0; i < n; i += kWidth<type>) {
+    if constexpr (type == Wide::kF32) {
+      store16(to + i, bitsOf(values[i]), bitsOf(values[i + 1]), bitsOf(values[i + 2]), bitsOf(values[i + 3]));
+    } else {
+      store16(to + i, roundedPair<type>(values[i], values[i + 1]), roundedPair<type>(values[i + 2], values[i + 3]),
+              roundedPair<type>(values[i + 4], values[i + 5]), roundedPair<type>(values[i + 6], values[i + 7]));
+    }
+  }
+}
+
+// The rows that a thread has.
+constexpr int kRows = 8;
+
+// Values in the place of their codes, where rows are multiples of 16 bytes of values: 16 bytes of each row.
+template <uint32_t word, Wide type, bool across>
+__device__ void dequantizeVectors(const DequantizeParams& p, int64_t row, int64_t column) {
+  constexpr int kBits = codeBits(word);
+  using Codes = typename CodesOf<kWidth<type> * kBits / 8>::Type;
+  if (column >= p.columns) return;
+  const int rows = static_cast<int>(min(p.rows - row, static_cast<int64_t>(kRows)));
+  const int64_t pitch = p.columns * kBits / 8;
+  const uint8_t* from = static_cast<const uint8_t*>(p.codes) + row * pitch + column * kBits / 8;
+  Codes codes[kRows];
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    codes[r] = *reinterpret_cast<const Codes*>(from);
+    if (r + 1 < rows) from += pitch;
+  }
+
+  constexpr int kFactors = across ? kWidth<type> : kRows;
+  float factors[kFactors];
+  if constexpr (across) {
+    loadFactors(p, column, row, kFactors, factors);
+  } else {
+    loadFactors(p, row, column, rows, factors);
+  }
+
+  Storage<type>* out = static_cast<Storage<type>*>(p.out) + row * p.columns + column;
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    float values[kWidth<type>];
+#pragma unroll
+    for (int i = 0; i < kWidth<type>; i += 2) {
+      const int at = kBits * i;
+      const uint32_t pair = static_cast<uint32_t>(codes[r] >> (at / 32 * 32)) >> (at % 32);
+      valuesOfPair<word>(pair, p.word, values[i], values[i + 1]);
+      values[i] *= factors[across ? i : r];
+      values[i + 1] *= factors[across ? i + 1 : r];
+    }
+    if (r < rows) storeValues<type>(out + r * p.columns, values);
+  }
+}
+
+// The same for rows of any length: an element at a time, `columns` from `column` on to a warp.
+template <uint32_t word, Wide type, bool across>
+__device__ void dequantizeElements(const DequantizeParams& p, int64_t row, int64_t column, int columns) {
+  constexpr int kBits = codeBits(word);
+  const int64_t lastRow = min(row + kRows, p.rows);
+  const int64_t lastColumn = min(column + columns, p.columns);
+  for (int64_t r = row; r < lastRow; ++r) {
+    for (int64_t c = column + threadIdx.x; c < lastColumn; c += 32) {
+      const int64_t index = r * p.columns + c;
+      const uint32_t byte = static_cast<const uint8_t*>(p.codes)[index * kBits / 8];
+      const float value = valueOf<word>(kBits == 4 && index % 2 != 0 ? byte >> 4 : byte, p.word);
+      const float factor = across ? factorAt(p, c, r) : factorAt(p, r, c);
+      static_cast<Storage<type>*>(p.out)[index] = WideOf<type>::store(value * factor);
+    }
+  }
+}
+
+// A block has 8 warps, a warp 8 rows of 32 times 16 bytes of values.
+template <uint32_t word, Wide type, bool across>
+__global__ void __launch_bounds__(256) dequantizeInPlace(DequantizeParams p, uint32_t tilesAcross) {
+  const int64_t row = (static_cast<int64_t>(blockIdx.x / tilesAcross) * 8 + threadIdx.y) * kRows;
+  const int64_t column = static_cast<int64_t>(blockIdx.x % tilesAcross) * 32 * kWidth<type>;
+  if (row >= p.rows) return;
+  if (p.columns % kWidth<type> == 0) {
+    dequantizeVectors<word, type, across>(p, row, column + threadIdx.x * kWidth<type>);
+  } else {
+    dequantizeElements<word, type, across>(p, row, column, 32 * kWidth<type>);
+  }
+}
+
+// Values of the transpose, through a tile of codes: a thread has one word of each of 8 rows, so 8 values of as many
+// rows of the output as a word has codes.
+template <uint32_t word, Wide type>
+__global__ void __launch_bounds__(kTileThreads) dequantizeTransposed(DequantizeParams p, uint32_t tilesAcross) {
+  constexpr int kTileRows = 64;
+  constexpr int kBits = codeBits(word);
+  __shared__ uint32_t tile[kTileRows * kTilePitch];
+  const int64_t firstRow = static_cast<int64_t>(blockIdx.x / tilesAcross) * kTileRows;
+  const int64_t firstByte = static_cast<int64_t>(blockIdx.x % tilesAcross) * kTileBytes;
+  loadTile<uint8_t, kTileRows>(tile, p.codes, p.rows, p.columns * kBits / 8, firstRow, firstByte);
+  __syncthreads();
+
+  const int inRow = threadIdx.x % 4 + threadIdx.x / 32 % 2 * 4;
+  const int inColumn = threadIdx.x % 32 / 4 + threadIdx.x / 64 * 8;
+  const int64_t row = firstRow + inRow * kRows;
+  const int64_t column = (firstByte + inColumn * 4) * 8 / kBits;
+  if (row >= p.rows || column >= p.columns) return;
+  const int rows = static_cast<int>(min(p.rows - row, static_cast<int64_t>(kRows)));
+  const int columns = static_cast<int>(min(p.columns - column, static_cast<int64_t>(32 / kBits)));
+  uint32_t codes[kRows];
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) codes[r] = tile[(inRow * kRows + r) * kTilePitch + inColumn];
+  float factors[kRows];
+  loadFactors(p, row, column, rows, factors);
+
+  Storage<type>* out = static_cast<Storage<type>*>(p.out) + column * p.rows + row;
+  if (p.rows % kRows == 0) {
+#pragma unroll
+    for (int c = 0; c < 32 / kBits; c += 2) {
+      float values[2][kRows];
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+        valuesOfPair<word>(codes[r] >> (kBits * c), p.word, values[0][r], values[1][r]);
+        values[0][r] *= factors[r];
+        values[1][r] *= factors[r];
+      }
+      if (c < columns) storeValues<type>(out + c * p.rows, values[0]);
+      if (c + 1 < columns) storeValues<type>(out + (c + 1) * p.rows, values[1]);
+    }
+  } else {
+    for (int c = 0; c < columns; ++c) {
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+        if (r >= rows) break;
+        out[c * p.rows + r] = WideOf<type>::store(valueOf<word>(codes[r] >> (kBits * c), p.word) * factors[r]);
+      }
+    }
+  }
+}
+
+template <uint32_t word, Wide type>
+cudaError_t launch(const DequantizeParams& p, cudaStream_t stream) {
+  const int64_t across =
+      p.transposed ? ceilDivide(p.columns * codeBits(word), kTileBytes * 8) : ceilDivide(p.columns, 32 * kWidth<type>);
+  const int64_t tiles = across * ceilDivide(p.rows, 64);
+  if (tiles > INT32_MAX) return cudaErrorInvalidValue;
+  const uint32_t grid = static_cast<uint32_t>(tiles);
+  const dim3 block(32, 8);
+  if (p.transposed) {
+    dequantizeTransposed<word, type><<<grid, kTileThreads, 0, stream>>>(p, static_cast<uint32_t>(across));
+  } else if (!p.across) {
+    dequantizeInPlace<word, type, false><<<grid, block, 0, stream>>>(p, static_cast<uint32_t>(across));
+  } else if constexpr (word != format::kE2m1) {
+    dequantizeInPlace<word, type, true><<<grid, block, 0, stream>>>(p, static_cast<uint32_t>(across));
+  } else {
+    return cudaErrorInvalidValue;
+  }
+  return cudaGetLastError();
+}
+
+}  // namespace
+
+cudaError_t launchDequantize(const DequantizeParams& p, cudaStream_t stream) {
+  if (p.rows == 0 || p.columns == 0) return cudaSuccess;
+  if (p.transposed && p.across) return cudaErrorInvalidValue;
+  return withWide(p.outType, [&](auto type) {
+    switch (p.word) {
+      case format::kE4m3:
+        return launch<format::kE4m3, type.value>(p, stream);
+      case format::kE5m2:
+        return launch<format::kE5m2, type.value>(p, stream);
+      case format::kE2m1:
+        return launch<format::kE2m1, type.value>(p, stream);
+      default:
+        return launch<kAnyWord, type.value>(p, stream);
+    }
+  });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,115 @@
+#include "kernels/core/scale.cuh"
+#include "kernels/device/device.cuh"
+#include "kernels/quantize/mx/mx.h"
+#include "kernels/quantize/noop.cuh"
+
+namespace lockstep {
+
+namespace {
+
+constexpr uint32_t kWarp = 0xffffffffu;
+constexpr int kBlock = 32;
+constexpr int kThreads = 128;
+
+struct Scale {
+  uint32_t code;
+  float multiplier;
+};
+
+// What turns amaxes into scales, and values into codes, for one word.
+struct Encoder {
+  uint32_t word;
+  ScaleRule rule;
+  float reciprocal;
+  int maxExponent;
+  bool stochastic;
+  RandomSource random;
+
+  __device__ explicit Encoder(const QuantizeMxParams& p)
+      : word(p.word),
+        rule(p.rule),
+        reciprocal(1 / decode(maxCode(p.word), p.word)),
+        maxExponent(static_cast<int>(maxCode(p.word) >> mantissaBits(p.word)) - exponentBias(p.word)),
+        stochastic(p.stochastic),
+        random(p.random) {}
+
+  // `amax` by its bits.
+  __device__ Scale scale(uint32_t amax) const {
+    const float value = floatOf(amax);
+    const uint32_t code = rule == ScaleRule::kE8m0Up ? e8m0Up(value * reciprocal) : e8m0Floor(value, maxExponent);
+    return {code, e8m0Reciprocal(code)};
+  }
+
+  // The code of the element with this index in copy 0 or 1.
+  __device__ uint32_t operator()(float x, int64_t index, uint32_t copy) const {
+    if (!stochastic) return encode(x, word, Rounding::kTiesToEven, Overflow::kSaturate, 0);
+    const uint4 draw = philox(static_cast<uint64_t>(index) >> 4, copy, random);
+    return encode(x, word, Rounding::kStochastic, Overflow::kSaturate, carrying16(draw, static_cast<int>(index & 15)));
+  }
+};
+
+// The bits of |x|, 0 for NaN.
+__device__ uint32_t magnitude(float x) {
+  const uint32_t bits = bitsOf(x) & 0x7fffffffu;
+  return bits > 0x7f800000u ? 0 : bits;
+}
+
+// A warp has a 32x32 block, a column a lane.
+template <Wide type>
+__global__ void __launch_bounds__(kThreads) quantizeAny(const QuantizeMxParams p) {
+  if (isNoop(p.noop)) return;
+  const int64_t tile = int64_t{blockIdx.x} * (kThreads / 32) + threadIdx.x / 32;
+  const int64_t across = p.columns / kBlock;
+  if (tile >= across * (p.rows / kBlock)) return;
+  const int lane = threadIdx.x % 32;
+  const int64_t firstRow = tile / across * kBlock;
+  const int64_t block = tile % across;
+  const int64_t column = block * kBlock + lane;
+  using Wide_ = WideOf<type>;
+  const auto* x = static_cast<const typename Wide_::Storage*>(p.x) + firstRow * p.columns + column;
+  const Encoder encoder(p);
+  const bool packed = storageBits(p.word) == 4;
+
+  uint32_t largest = 0;
+  for (int r = 0; r < kBlock; ++r) largest = max(largest, magnitude(Wide_::load(x[r * p.columns])));
+  if (p.square) largest = __reduce_max_sync(kWarp, largest);
+  const Scale ofColumn = encoder.scale(largest);
+  if (p.columnwise != nullptr) {
+    const int64_t at = scaleOffset(p.columnwiseScales, column, firstRow / kBlock);
+    static_cast<uint8_t*>(p.columnwiseScales.data)[at] = static_cast<uint8_t>(ofColumn.code);
+  }
+  uint32_t previous = 0;
+  for (int r = 0; r < kBlock; ++r) {
+    const int64_t row = firstRow + r;
+    const float value = Wide_::load(x[r * p.columns]);
+    if (p.rowwise != nullptr) {
+      const Scale ofRow = p.square ? ofColumn : encoder.scale(__reduce_max_sync(kWarp, magnitude(value)));
+      const int64_t index = row * p.columns + column;
+      const uint32_t code = encoder(value * ofRow.multiplier, index, 0);
+      const uint32_t next = __shfl_down_sync(kWarp, code, 1);
+      if (!packed) p.rowwise[index] = static_cast<uint8_t>(code);
+      if (packed && lane % 2 == 0) p.rowwise[index / 2] = static_cast<uint8_t>(code | next << 4);
+      const int64_t at = scaleOffset(p.rowwiseScales, row, block);
+      if (lane == 0) static_cast<uint8_t*>(p.rowwiseScales.data)[at] = static_cast<uint8_t>(ofRow.code);
+    }
+    if (p.columnwise != nullptr) {
+      const int64_t index = packed ? column * p.rows + row : row * p.columns + column;
+      const uint32_t code = encoder(value * ofColumn.multiplier, index, 1);
+      if (!packed) p.columnwise[index] = static_cast<uint8_t>(code);
+      if (packed && r % 2 == 1) p.columnwise[index / 2] = static_cast<uint8_t>(previous | code << 4);
+      previous = code;
+    }
+  }
+}
+
+}  // namespace
+
+cudaError_t launchQuantizeMxAny(const QuantizeMxParams& p, cudaStream_t stream) {
+  const int64_t tiles = (p.rows / kBlock) * (p.columns / kBlock);
+  if (tiles == 0) return cudaSuccess;
+  const uint32_t blocks = static_cast<uint32_t>(ceilDivide(tiles, kThreads / 32));
+  withWide(p.type, [&](auto type) { quantizeAny<type.value><<<blocks, kThreads, 0, stream>>>(p); });
+  return cudaGetLastError();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,148 @@
+#include "kernels/quantize/mx/mx.h"
+
+#include <algorithm>
+
+#include "kernels/device/device.cuh"
+#include "kernels/quantize/mx/strip.cuh"
+#include "kernels/quantize/noop.cuh"
+
+namespace lockstep {
+
+namespace {
+
+constexpr int kThreads = 256;
+// What a thread block of quantizeRows covers: a warp has 8 elements a lane of one row at a time.
+constexpr int kSpan = 256;
+constexpr int kRowsOfWarp = 4;
+// What a thread block of quantizeStrips covers.
+constexpr int kStripThreads = 128;
+constexpr int kStripRows = kStripThreads / 32 * kBlock;
+
+// Rowwise 1x32 blocks; four lanes share one.
+template <uint32_t word>
+__global__ void __launch_bounds__(kThreads) quantizeRows(const QuantizeMxParams p) {
+  if (isNoop(p.noop)) return;
+  const uint32_t across = static_cast<uint32_t>(ceilDivide(p.columns, kSpan));
+  const int lane = threadIdx.x % 32;
+  const int64_t column = int64_t{blockIdx.x % across} * kSpan + lane * 8;
+  const int64_t firstRow = int64_t{blockIdx.x / across} * kBlock + threadIdx.x / 32 * kRowsOfWarp;
+  const bool inside = column < p.columns;
+  const int64_t first = firstRow * p.columns + column;
+  const uint16_t* from = static_cast<const uint16_t*>(p.x) + first;
+  Bytes16 x[kRowsOfWarp] = {};
+#pragma unroll
+  for (int i = 0; i < kRowsOfWarp; ++i) {
+    if (inside) x[i] = *reinterpret_cast<const Bytes16*>(from + i * p.columns);
+  }
+  // two rows at a time, one a lane of the pair
+  uint32_t largest[kRowsOfWarp / 2];
+#pragma unroll
+  for (int i = 0; i < kRowsOfWarp; i += 2) {
+    uint32_t a = 0;
+    uint32_t b = 0;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      a = raise(a, x[i].words[j]);
+      b = raise(b, x[i + 1].words[j]);
+    }
+    uint32_t both = larger(lowLanes(a, b), highLanes(a, b));
+    both = larger(both, __shfl_xor_sync(kWarp, both, 1));
+    largest[i / 2] = larger(both, __shfl_xor_sync(kWarp, both, 2));
+  }
+  if (!inside) return;
+  uint8_t* scales = static_cast<uint8_t*>(p.rowwiseScales.data) + scaleOffset(p.rowwiseScales, 0, column / kBlock);
+#pragma unroll
+  for (int i = 0; i < kRowsOfWarp; ++i) {
+    const uint32_t code = scaleOf<word>(i % 2 == 0 ? low(largest[i / 2]) : high(largest[i / 2]));
+    const float m = e8m0Reciprocal(code);
+    const uint32_t(&w)[4] = x[i].words;
+    const uint32_t a = encodeNearest4<word>(low(w[0]) * m, high(w[0]) * m, low(w[1]) * m, high(w[1]) * m);
+    const uint32_t b = encodeNearest4<word>(low(w[2]) * m, high(w[2]) * m, low(w[3]) * m, high(w[3]) * m);
+    const int64_t index = first + i * p.columns;
+    if constexpr (storageBits(word) == 8) {
+      *reinterpret_cast<uint2*>(p.rowwise + index) = make_uint2(a, b);
+    } else {
+      *reinterpret_cast<uint32_t*>(p.rowwise + index / 2) = a | b << 16;
+    }
+    // an offset is the sum of a line's and a block's
+    if (lane % 4 == 0) scales[scaleOffset(p.rowwiseScales, firstRow + i, 0)] = static_cast<uint8_t>(code);
+  }
+}
+
+// Any copies, from one read of the input.
+template <uint32_t word>
+__global__ void __launch_bounds__(kStripThreads, storageBits(word) == 8 ? 4 : 3)
+    quantizeStrips(const QuantizeMxParams p) {
+  if (isNoop(p.noop)) return;
+  const uint32_t across = static_cast<uint32_t>(ceilDivide(p.columns, kStripColumns));
+  Strip<uint2[kBlock]> s;
+  s.column = int64_t{blockIdx.x % across} * kStripColumns + threadIdx.x % 32 * 4;
+  s.row = int64_t{blockIdx.x / across} * kStripRows + threadIdx.x / 32 * kBlock;
+  if (s.row >= p.rows) return;
+  s.inside = s.column < p.columns;
+  const uint16_t* from = static_cast<const uint16_t*>(p.x) + s.row * p.columns + s.column;
+#pragma unroll
+  for (int r = 0; r < kBlock; ++r) {
+    s.x[r] = s.inside ? *reinterpret_cast<const uint2*>(from + r * p.columns) : make_uint2(0, 0);
+  }
+  quantizeStrip<word>(p, s);
+}
+
+template <uint32_t word>
+void quantize(const QuantizeMxParams& p, cudaStream_t stream) {
+  if (p.columnwise == nullptr && !p.square) {
+    const int64_t tiles = ceilDivide(p.columns, kSpan) * (p.rows / kBlock);
+    quantizeRows<word><<<static_cast<uint32_t>(tiles), kThreads, 0, stream>>>(p);
+  } else {
+    const int64_t tiles = ceilDivide(p.columns, kStripColumns) * ceilDivide(p.rows, kStripRows);
+    quantizeStrips<word><<<static_cast<uint32_t>(tiles), kStripThreads, 0, stream>>>(p);
+  }
+}
+
+// Whether a copy, if there is one, has a scale for each of `lines` lines of `blocks` blocks.
+bool fits(const void* copy, const ScalePlacement& scales, int64_t lines, int64_t length) {
+  return copy == nullptr || (scales.lines == lines && scales.blocks == length / kBlock);
+}
+
+}  // namespace
+
+cudaError_t prepareQuantizeMx(const QuantizeMxParams& p, cudaStream_t stream) {
+  const bool isRule = p.rule == ScaleRule::kE8m0Up || p.rule == ScaleRule::kE8m0Floor;
+  if (p.rows % kBlock != 0 || p.columns % kBlock != 0 || !isSigned(p.word) || storageBits(p.word) > 8 || !isRule ||
+      !fits(p.rowwise, p.rowwiseScales, p.rows, p.columns) ||
+      !fits(p.columnwise, p.columnwiseScales, p.columns, p.rows)) {
+    return cudaErrorInvalidValue;
+  }
+  for (const ScalePlacement& scales : {p.rowwiseScales, p.columnwiseScales}) {
+    if (cudaError_t error = clearPadding(scales, p.noop, stream); error != cudaSuccess) return error;
+  }
+  return cudaSuccess;
+}
+
+cudaError_t launchQuantizeMx(const QuantizeMxParams& p, cudaStream_t stream) {
+  if (cudaError_t error = prepareQuantizeMx(p, stream); error != cudaSuccess) return error;
+  if (p.rows == 0 || p.columns == 0 || (p.rowwise == nullptr && p.columnwise == nullptr)) return cudaSuccess;
+  if (p.type != Wide::kBf16 || p.stochastic || p.rule != ruleOf(p.word)) return launchQuantizeMxAny(p, stream);
+  switch (p.word) {
+    case format::kE4m3:
+      quantize<format::kE4m3>(p, stream);
+      break;
+    case format::kE5m2:
+      quantize<format::kE5m2>(p, stream);
+      break;
+    case format::kE2m3:
+      quantize<format::kE2m3>(p, stream);
+      break;
+    case format::kE3m2:
+      quantize<format::kE3m2>(p, stream);
+      break;
+    case format::kE2m1:
+      quantize<format::kE2m1>(p, stream);
+      break;
+    default:
+      return launchQuantizeMxAny(p, stream);
+  }
+  return cudaGetLastError();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,30 @@
+// The flag by which a quantizer is told, on the device, to do nothing.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "kernels/layout/placement.h"
+
+namespace lockstep {
+
+__device__ inline bool isNoop(const float* noop) { return noop != nullptr && *noop == 1; }
+
+static __global__ void clearUnlessNoop(uint32_t* words, int64_t count, const float* noop) {
+  if (isNoop(noop)) return;
+  const int64_t step = int64_t{gridDim.x} * blockDim.x;
+  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += step) words[i] = 0;
+}
+
+// As clearPadding(scales, stream), but nothing where *noop is 1.
+inline cudaError_t clearPadding(const ScalePlacement& scales, const float* noop, cudaStream_t stream) {
+  if (noop == nullptr) return clearPadding(scales, stream);
+  // padded scales are whole words
+  if (scales.clearBytes > 0) {
+    clearUnlessNoop<<<256, 256, 0, stream>>>(static_cast<uint32_t*>(scales.data), scales.clearBytes / 4, noop);
+  }
+  return cudaGetLastError();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,289 @@
+// What NVFP4's quantizing kernels share: where the blocks of a tile go, and their codes.
+#pragma once
+
+#include <algorithm>
+
+#include "kernels/core/scale.cuh"
+#include "kernels/device/dependent.cuh"
+#include "kernels/quantize/nvfp4/nvfp4.h"
+#include "kernels/quantize/nvfp4/tile.cuh"
+
+namespace lockstep {
+
+// S_enc of one copy, its reciprocal, and the amax that gives it.
+struct Nvfp4Levels {
+  float encode;
+  float decode;
+  float amax;
+};
+
+// The levels of the rowwise and the columnwise copy.
+struct Nvfp4Shared {
+  Nvfp4Levels levels[2];
+
+  // Called by all threads, which then synchronise.
+  __device__ void start(const QuantizeNvfp4Params& p) {
+    if (threadIdx.x >= 2) return;
+    const Nvfp4Copy& copy = threadIdx.x == 0 ? p.rowwise : p.columnwise;
+    if (copy.data == nullptr) return;
+    const float encode = globalScale(*copy.amax, 6 * p.e4m3Max);
+    levels[threadIdx.x] = {encode, 1 / encode, *copy.amax};
+  }
+};
+
+// How elements and scales of each copy follow from a block's amax.
+struct Nvfp4Scaling {
+  // Multipliers of the elements under each code of a scale.
+  float multipliers[2][128];
+  float factors[2];
+
+  // Called by all threads, which then synchronise.
+  __device__ void start(const QuantizeNvfp4Params& p) {
+    const int copy = threadIdx.x / 128;
+    const Nvfp4Copy& to = copy == 0 ? p.rowwise : p.columnwise;
+    if (to.data == nullptr) return;
+    const float encode = globalScale(*to.amax, 6 * p.e4m3Max);
+    const uint32_t code = threadIdx.x % 128;
+    multipliers[copy][code] = twoLevelMultiplier(decode(code, format::kE4m3), 1 / encode);
+    // not negative whatever amax is given, for no negative code has a multiplier
+    factors[copy] = fmaxf(encode * floatOf(0x3e2aaaab), 0.0f);
+  }
+
+  // twoLevel of scale.cuh.
+  __device__ TwoLevel scale(int copy, float amax) const {
+    const uint32_t code = encodeNearest<format::kE4m3>(amax * factors[copy]);
+    return {code, multipliers[copy][code]};
+  }
+};
+
+// Where a tile starts.
+struct Nvfp4Origin {
+  int64_t row;
+  int64_t column;
+
+  __device__ Nvfp4Origin(uint32_t tile, int64_t columns) {
+    const uint32_t across = static_cast<uint32_t>(ceilDivide(columns, kFp4Columns));
+    row = int64_t{tile / across} * kFp4Rows;
+    column = int64_t{tile % across} * kFp4Columns;
+  }
+};
+
+// A grid that fills the device with this many blocks on a multiprocessor, or `blocks` if fewer.
+inline uint32_t fillingGrid(int64_t blocks, int onEach) {
+  int device = 0;
+  int multiprocessors = 1;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
+  return static_cast<uint32_t>(std::min(blocks, int64_t{multiprocessors} * onEach));
+}
+
+inline uint32_t nvfp4Tiles(const QuantizeNvfp4Params& p) {
+  return static_cast<uint32_t>(ceilDivide(p.rows, kFp4Rows) * ceilDivide(p.columns, kFp4Columns));
+}
+
+// What the magnitude code of e2m1 is summed from, for a value that is neither negative nor NaN: 2x up to 2, then x + 2,
+// then x / 2 + 4 up to 7. Each term is exact.
+struct E2m1Terms {
+  float upToTwo;
+  float upToFour;
+  float upToSix;
+
+  __device__ explicit E2m1Terms(float x)
+      : upToTwo(saturatedFma(x, 0.5f, 0.0f)),
+        upToFour(saturatedFma(x, 0.5f, -1.0f)),
+        upToSix(saturatedFma(x, 0.5f, -2.0f)) {}
+
+  // The bits of 2^23 plus the code, nearest even.
+  __device__ uint32_t nearest() const {
+    return bitsOf(__fmaf_rn(upToFour, 2.0f, __fmaf_rn(upToTwo, 4.0f, 8388608.0f)) + upToSix);
+  }
+};
+
+// The bits of 2^23 plus the magnitude code of e2m1 for a value from 0 to below 7, nearest even: the least of 2x, x + 2
+// and x / 2 + 4, each rounded once.
+__device__ inline uint32_t leastE2m1(float x) {
+  const uint32_t upToTwo = bitsOf(__fmaf_rn(x, 2.0f, 8388608.0f));
+  const uint32_t upToFour = bitsOf(x + 8388610.0f);
+  const uint32_t upToSix = bitsOf(__fmaf_rn(x, 0.5f, 8388612.0f));
+  return min(min(upToTwo, upToFour), upToSix);
+}
+
+// Lowers the magnitudes of a block to one whose multiple is 6 or little less, and has code 7.
+__device__ inline void limitFp4(Fp4Block<Wide::kBf16>& x, float m) {
+  const uint32_t limit = min(bitsOf(6 / m), 0x7f7fffffu) >> 16;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const uint32_t lowered = minOfPairs<Wide::kBf16>(x.words[i] & 0x7fff7fffu, limit << 16 | limit);
+    x.words[i] = lowered | (x.words[i] & 0x80008000u);
+  }
+}
+
+// Readies blocks that have settled with these bounds for encodeLimitedFp4.
+template <Wide type, int count>
+__device__ inline void limitFp4(Fp4Block<type> (&x)[count], const float (&bounds)[count],
+                                const TwoLevel (&scales)[count]) {
+  if constexpr (type == Wide::kBf16) {
+    bool isBeyond = false;
+#pragma unroll
+    for (int i = 0; i < count; ++i) isBeyond = isBeyond || !(bounds[i] * scales[i].multiplier < 7);
+    if (!isBeyond) return;
+#pragma unroll
+    for (int i = 0; i < count; ++i) limitFp4(x[i], scales[i].multiplier);
+  }
+}
+
+// Codes of such a block, nearest even.
+__device__ inline uint2 encodeLimitedFp4(const Fp4Block<Wide::kBf16>& x, float m) {
+  const auto eight = [&](int first) {
+    // the last subtraction takes out the bits of 2^23 of all terms
+    uint32_t codes = 0;
+#pragma unroll
+    for (int i = 7; i >= 0; --i) codes = codes * 16 + leastE2m1(fabsf(x[first + i]) * m);
+    return (codes - 0x4b000000u * 0x11111111u) | (x.signs(first) & 0x88888888u);
+  };
+  return make_uint2(eight(0), eight(8));
+}
+
+// Codes of a block that has settled, nearest even.
+template <Wide type>
+__device__ inline uint2 encodeFp4(const Fp4Block<type>& x, float m) {
+  const auto eight = [&](int first) {
+    // the last subtraction takes out the bits of 2^23 of all terms
+    uint32_t codes = 0;
+#pragma unroll
+    for (int i = 7; i >= 0; --i) codes = codes * 16 + E2m1Terms(fabsf(x[first + i]) * m).nearest();
+    return (codes - 0x4b000000u * 0x11111111u) | (x.signs(first) & 0x88888888u);
+  };
+  return make_uint2(eight(0), eight(8));
+}
+
+// Rounded stochastically, codes are summed as pairs of f16: two magnitudes, times 2^-14 and cut to f16, have codes in
+// units of 2^-9 for their bits, for those grow evenly below 2^-14 as codes do below 1, and by 2^10 a binade above it as
+// codes do by 2. Eight random bits are the upper ones of the nine below a code.
+constexpr uint32_t kLargestFp4Pair = 7u << 9 | 7u << 25;
+
+// Readies blocks that have settled, and their multipliers, for encodeFp4: of each x * m one is multiplied by 2^-14. That is m
+// where it stays normal, else x, whose elements that matter are then large.
+template <Wide type, int count>
+__device__ inline void lowerFp4(Fp4Block<type> (&x)[count], float (&multipliers)[count]) {
+  constexpr float kLeast = 1.0f / (1ull << 50) / (1ull << 50);
+  bool isAnyLess = false;
+#pragma unroll
+  for (float m : multipliers) isAnyLess = isAnyLess || m < kLeast;
+  if (!isAnyLess) {
+#pragma unroll
+    for (float& m : multipliers) m *= powerOfTwo(-14);
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < count; ++i) {
+    if (multipliers[i] < kLeast) {
+      x[i].shrink();
+    } else {
+      multipliers[i] *= powerOfTwo(-14);
+    }
+  }
+}
+
+// The sum for two products in its lanes, the first one low, signs on top; `random` are bytes 0 and 2 of it.
+__device__ inline uint32_t sumFp4(float low, float high, uint32_t random) {
+  uint32_t pair;
+  asm("cvt.rz.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  asm("min.xorsign.abs.f16x2 %0, %0, %1;" : "+r"(pair) : "r"(kLargestFp4Pair));
+  return pair + 2 * random;
+}
+
+// The eight codes of four sums, those of the first one lowest.
+__device__ inline uint32_t packFp4(const uint32_t (&sums)[4]) {
+  uint32_t halves[2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const uint32_t bytes = __byte_perm(sums[2 * i], sums[2 * i + 1], 0x7531);
+    const uint32_t codes = mergeBits(0x80808080u, bytes, bytes << 3);
+    halves[i] = mergeBits(0xf000f000u, codes, codes << 4);
+  }
+  return __byte_perm(halves[0], halves[1], 0x7531);
+}
+
+// Codes of a block that lowerFp4 has readied, stochastic.
+template <Wide type>
+__device__ inline uint2 encodeFp4(const Fp4Block<type>& x, float m, const uint4& drawn) {
+  const auto eight = [&](int first, uint32_t fourBytes, uint32_t nextBytes) {
+    uint32_t sums[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const uint32_t word = i < 2 ? fourBytes : nextBytes;
+      const uint32_t pair = __byte_perm(word, 0, i % 2 == 0 ? 0x4240 : 0x4341);
+      sums[i] = sumFp4(x[first + 2 * i] * m, x[first + 2 * i + 1] * m, pair);
+    }
+    return packFp4(sums);
+  };
+  return make_uint2(eight(0, drawn.x, drawn.y), eight(8, drawn.z, drawn.w));
+}
+
+// Codes of blocks that have settled, with these bounds, of copy 0 or 1; `draws` are the numbers of their draws.
+template <bool stochastic, Wide type, int count>
+__device__ inline void codesOf(Fp4Block<type> (&x)[count], const float (&bounds)[count], const TwoLevel (&scales)[count],
+                               const int64_t (&draws)[count], uint32_t copy, const Philox& random, uint2 (&codes)[count]) {
+  if constexpr (stochastic) {
+    float multipliers[count];
+    uint4 drawn[count];
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+      multipliers[i] = scales[i].multiplier;
+      drawn[i] = random(static_cast<uint64_t>(draws[i]), copy);
+    }
+    lowerFp4(x, multipliers);
+#pragma unroll
+    for (int i = 0; i < count; ++i) codes[i] = encodeFp4(x[i], multipliers[i], drawn[i]);
+  } else {
+    limitFp4(x, bounds, scales);
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+      if constexpr (type == Wide::kBf16) {
+        codes[i] = encodeLimitedFp4(x[i], scales[i].multiplier);
+      } else {
+        codes[i] = encodeFp4(x[i], scales[i].multiplier);
+      }
+    }
+  }
+}
+
+// Writes the codes of two blocks that follow each other, the second where `both`, from word `word` on.
+__device__ inline void storeFp4(uint8_t* data, int64_t word, const uint2 (&codes)[2], bool both) {
+  uint8_t* to = data + word * 4;
+  if (both && word % 4 == 0) {
+    *reinterpret_cast<uint4*>(to) = make_uint4(codes[0].x, codes[0].y, codes[1].x, codes[1].y);
+  } else {
+    *reinterpret_cast<uint2*>(to) = codes[0];
+    if (both) *reinterpret_cast<uint2*>(to + 8) = codes[1];
+  }
+}
+
+// The scales of one copy of a tile that starts at (line, block), blocks being a multiple of 4 there.
+class Fp4Scales {
+ public:
+  __device__ Fp4Scales(const ScalePlacement& p, int64_t line, int64_t block)
+      : to_(static_cast<uint8_t*>(p.data) + scaleOffset(p, p.swizzled ? line & ~int64_t{127} : line, block)),
+        lineStride_(p.lineStride),
+        blockStride_(p.blockStride),
+        first_(static_cast<int>(line & 127)),
+        swizzled_(p.swizzled) {}
+
+  // Stores the scale of a block, line and block counted from where the tile starts.
+  __device__ void store(int line, int block, uint32_t code) const {
+    const int64_t linear = line * lineStride_ + block * blockStride_;
+    const int l = first_ + line;
+    const int64_t at = swizzled_ ? block / 4 * 512 + l % 32 * 16 + l / 32 * 4 + block % 4 : linear;
+    to_[at] = static_cast<uint8_t>(code);
+  }
+
+ private:
+  uint8_t* to_;
+  int64_t lineStride_;
+  int64_t blockStride_;
+  int first_;
+  bool swizzled_;
+};
+
+}  // namespace lockstep

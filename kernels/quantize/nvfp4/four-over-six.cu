@@ -1,0 +1,170 @@
+#include "kernels/quantize/noop.cuh"
+#include "kernels/quantize/nvfp4/codes.cuh"
+#include "kernels/quantize/nvfp4/nvfp4.h"
+
+namespace lockstep {
+
+namespace {
+
+constexpr uint32_t kWarp = 0xffffffffu;
+
+// A scale that a block may take: its value, and the multiplier of the elements.
+struct Candidate {
+  float scale;
+  float multiplier;
+};
+
+// `value` rounded to e4m3, not beyond 448; not negative.
+__device__ float roundE4m3(float value) {
+  const uint32_t a = min(bitsOf(value), 0x43e00000u);
+  const float c = floatOf((max(a, 0x3c800000u) & 0x7f800000u) + (20 << 23));  // from 2^-6 on
+  return floatOf(a) + c - c;
+}
+
+// x, not NaN, rounded to e2m1.
+__device__ float roundE2m1(float x) {
+  const uint32_t a = min(bitsOf(x) & 0x7fffffffu, 0x40c00000u);
+  const float c = floatOf((max(a, 0x3f800000u) & 0x7f800000u) + (22 << 23));
+  return floatOf(bitsOf(floatOf(a) + c - c) | (bitsOf(x) & 0x80000000u));
+}
+
+// The candidate of the smaller error, the one for 6 where they are equal.
+__device__ Candidate smaller(float errorSix, const Candidate& six, float errorFour, const Candidate& four) {
+  const bool takesFour = errorFour < errorSix;
+  return {takesFour ? four.scale : six.scale, takesFour ? four.multiplier : six.multiplier};
+}
+
+struct Chooser {
+  Nvfp4Levels levels;
+  // The largest element times the largest block scale.
+  float full;
+  bool squared;
+
+  __device__ Chooser(const Nvfp4Levels& levels, float e4m3Max, bool squared)
+      : levels(levels), full(6 * e4m3Max), squared(squared) {}
+
+  // The candidates that bring the block's amax to 6 and to 4.
+  __device__ Candidate candidate(float blockAmax, bool four) const {
+    const float base = blockAmax / 6 * levels.encode;
+    const float scale = roundE4m3(four ? base * 1.5f : base);
+    return {scale, twoLevelMultiplier(scale, levels.decode)};
+  }
+
+  // The errors of a block, summed in its order.
+  template <Wide type>
+  __device__ float error(const Fp4Block<type>& x, const Candidate& candidate) const {
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < kFp4Block; ++i) {
+      const float q = roundE2m1(x[i] * candidate.multiplier);
+      const float d = q * candidate.scale * levels.amax / full - x[i];
+      sum += squared ? d * d : fabsf(d);
+    }
+    return sum;
+  }
+};
+
+// The e4m3 code of a value that e4m3 holds, not negative.
+__device__ uint32_t codeOfE4m3(float value) { return encodeNearest<format::kE4m3>(value); }
+
+// The sum over lanes that differ in bits `first` to 16 of their number, halves first; the same in each of them.
+__device__ float sumAcross(float value, int first) {
+  for (int step = 16; step >= first; step /= 2) value += __shfl_xor_sync(kWarp, value, step);
+  return value;
+}
+
+// The value of the thread that has the other half of this one's 16x16 blocks. All threads of the block call.
+__device__ float ofOtherHalf(float value) {
+  __shared__ float values[kFp4Threads];
+  __syncthreads();
+  values[threadIdx.x] = value;
+  __syncthreads();
+  return values[threadIdx.x ^ 32];
+}
+
+__device__ float maxAcross(float value, int first) {
+  for (int step = 16; step >= first; step /= 2) value = fmaxf(value, __shfl_xor_sync(kWarp, value, step));
+  return value;
+}
+
+template <Wide type>
+__device__ void quantizeRows(const QuantizeNvfp4Params& p, const Fp4Tile<type>& tile, const Nvfp4Origin& at,
+                             const Nvfp4Levels& levels) {
+  const Fp4Scales stored(p.rowwise.scales, at.row, at.column / kFp4Block);
+  const Chooser chooser(levels, p.e4m3Max, p.squaredError);
+  const Fp4RowItem<type> item;
+  const int64_t row = at.row + item.row;
+#pragma unroll 1
+  for (int i = 0; i < 2; ++i) {
+    const int64_t column = at.column + (item.block + i) * kFp4Block;
+    Fp4Block<type> x = tile.rowBlock(item, i);
+    float amax = x.settle();
+    if (p.square) amax = maxAcross(amax, 2);
+    const Candidate six = chooser.candidate(amax, false);
+    const Candidate four = chooser.candidate(amax, true);
+    float errorSix = chooser.error(x, six);
+    float errorFour = chooser.error(x, four);
+    if (p.square) {
+      errorSix = sumAcross(errorSix, 2);
+      errorFour = sumAcross(errorFour, 2);
+    }
+    const Candidate chosen = smaller(errorSix, six, errorFour, four);
+    if (row >= p.rows || column >= p.columns) continue;
+    *reinterpret_cast<uint2*>(p.rowwise.data + (row * p.columns + column) / 2) = encodeFp4(x, chosen.multiplier);
+    stored.store(item.row, item.block + i, codeOfE4m3(chosen.scale));
+  }
+}
+
+template <Wide type>
+__device__ void quantizeColumns(const QuantizeNvfp4Params& p, const Fp4Tile<type>& tile, const Nvfp4Origin& at,
+                                const Nvfp4Levels& levels) {
+  const Fp4Scales stored(p.columnwise.scales, at.column, at.row / kFp4Block);
+  const Chooser chooser(levels, p.e4m3Max, p.squaredError);
+  const Fp4ColumnItem<type> item;
+  const int64_t column = at.column + item.column;
+#pragma unroll 1
+  for (int i = 0; i < 2; ++i) {
+    const int line = item.line + i;
+    const int64_t row = at.row + line * kFp4Block;
+    Fp4Block<type> x = tile.columnBlock(item, i);
+    float amax = x.settle();
+    if (p.square) amax = maxAcross(fmaxf(amax, ofOtherHalf(amax)), 4);
+    const Candidate six = chooser.candidate(amax, false);
+    const Candidate four = chooser.candidate(amax, true);
+    float errorSix = chooser.error(x, six);
+    float errorFour = chooser.error(x, four);
+    if (p.square) {
+      // columns that are eight apart are the halves that are the first to be added
+      errorSix = sumAcross(errorSix + ofOtherHalf(errorSix), 4);
+      errorFour = sumAcross(errorFour + ofOtherHalf(errorFour), 4);
+    }
+    const Candidate chosen = smaller(errorSix, six, errorFour, four);
+    if (row >= p.rows || column >= p.columns) continue;
+    *reinterpret_cast<uint2*>(p.columnwise.data + (column * p.rows + row) / 2) = encodeFp4(x, chosen.multiplier);
+    stored.store(item.column, line, codeOfE4m3(chosen.scale));
+  }
+}
+
+template <Wide type>
+__global__ void __launch_bounds__(kFp4Threads) quantizeFourOverSix(const QuantizeNvfp4Params p) {
+  __shared__ Fp4Tile<type> tile;
+  __shared__ Nvfp4Shared shared;
+  if (isNoop(p.noop)) return;
+  const Nvfp4Origin at(blockIdx.x, p.columns);
+  typename Fp4Tile<type>::Loader(p.x, p.rows, p.columns, at.row, at.column).start(tile, 0);
+  shared.start(p);
+  tile.wait();
+  if (p.rowwise.data != nullptr) quantizeRows<type>(p, tile, at, shared.levels[0]);
+  if (p.columnwise.data != nullptr) quantizeColumns<type>(p, tile, at, shared.levels[1]);
+}
+
+}  // namespace
+
+cudaError_t launchNvfp4FourOverSix(const QuantizeNvfp4Params& p, cudaStream_t stream) {
+  withWide(p.type, [&](auto type) {
+    quantizeFourOverSix<type.value><<<nvfp4Tiles(p), kFp4Threads, 0, stream>>>(p);
+  });
+  return cudaGetLastError();
+}
+
+}  // namespace lockstep

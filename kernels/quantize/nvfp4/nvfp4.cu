@@ -1,0 +1,250 @@
+#include "kernels/quantize/nvfp4/nvfp4.h"
+
+#include "kernels/quantize/hadamard/hadamard.cuh"
+#include "kernels/quantize/noop.cuh"
+#include "kernels/quantize/nvfp4/strips.cuh"
+#include "kernels/quantize/nvfp4/transform.cuh"
+
+namespace lockstep {
+
+namespace {
+
+constexpr uint32_t kWarp = 0xffffffffu;
+
+// The largest of the values, none negative, of lanes that differ in bits `first` to 16 of their number.
+__device__ float maxAcross(float value, int first) {
+  uint32_t largest = bitsOf(value);
+  for (int step = 16; step >= first; step /= 2) largest = max(largest, __shfl_xor_sync(kWarp, largest, step));
+  return floatOf(largest);
+}
+
+// The same of two values, which become those.
+template <Wide type>
+__device__ void maxAcross(float& a, float& b, int first) {
+  if constexpr (type == Wide::kBf16) {
+    uint32_t largest = highLanes(bitsOf(a), bitsOf(b));
+    for (int step = 16; step >= first; step /= 2) largest = __vmaxu2(largest, __shfl_xor_sync(kWarp, largest, step));
+    a = lowOf<type>(largest);
+    b = highOf<type>(largest);
+  } else {
+    a = maxAcross(a, first);
+    b = maxAcross(b, first);
+  }
+}
+
+// Words of scales of tiles beside each other.
+using WideWord = uint4;
+
+// max |x| of the 16x16 blocks of a tile, NaN ignored: what its rows tell its columns. Negative, zero too, where a NaN
+// may be beside it.
+using SquareAmaxes = float[kFp4Rows / kFp4Block][kFp4Columns / kFp4Block];
+
+// A thread's two blocks of a row, settled.
+template <Wide type>
+struct RowBlocks {
+  Fp4Block<type> x[2];
+  float amaxes[2];
+  float bounds[2];
+
+  // Their amaxes are of 16x16 blocks if `square`. All threads of the block construct it.
+  __device__ RowBlocks(const Fp4Tile<type>& tile, const Fp4RowItem<type>& item, bool square, SquareAmaxes& squares)
+      : x{tile.rowBlock(item, 0), tile.rowBlock(item, 1)} {
+    const bool hadNaN = settle(x, amaxes, bounds);
+    if (!square) return;
+    maxAcross<type>(amaxes[0], amaxes[1], 2);
+    if (threadIdx.x % 32 >= 2) return;
+    for (int i = 0; i < 2; ++i) {
+      squares[item.row / kFp4Block][item.block + i] = hadNaN ? -amaxes[i] : amaxes[i];
+    }
+  }
+};
+
+// Stores the codes of a thread's two blocks of copy 0 or 1. Gives those of their scales in its low half, those of the
+// thread beside it in its high half. The whole warp calls.
+template <bool stochastic, Wide type>
+__device__ uint32_t quantizeBlocks(const Nvfp4Copy& to, int copy, const Nvfp4Scaling& scaling, const Philox& random,
+                                   Fp4Block<type> (&x)[2], const float (&amaxes)[2], const float (&bounds)[2],
+                                   const Place& place) {
+  const TwoLevel scales[2] = {scaling.scale(copy, amaxes[0]), scaling.scale(copy, amaxes[1])};
+  const uint32_t pair = scales[0].code | scales[1].code << 8;
+  const uint32_t four = pair | __shfl_xor_sync(kWarp, pair, 1) << 16;
+  if (place.inside == 0) return four;
+  uint2 codes[2];
+  const int64_t block = place.word >> 1;
+  codesOf<stochastic>(x, bounds, scales, {block, block + 1}, copy, random, codes);
+  storeFp4(to.data, place.word, codes, place.inside > kFp4Block);
+  return four;
+}
+
+// Stores the scales of a thread's two blocks, or of those and the next two.
+__device__ void storeScales(const Nvfp4Copy& to, bool areWords, bool isFirst, const Place& place, uint32_t four) {
+  if (place.inside == 0) return;
+  uint8_t* at = static_cast<uint8_t*>(to.scales.data) + place.scale;
+  if (areWords) {
+    if (isFirst) *reinterpret_cast<uint32_t*>(at) = four;
+    return;
+  }
+  at[0] = static_cast<uint8_t>(four);
+  if (place.inside > kFp4Block) at[to.scales.swizzled ? 1 : to.scales.blockStride] = static_cast<uint8_t>(four >> 8);
+}
+
+template <Wide type, bool stochastic>
+__device__ void quantizeRows(const QuantizeNvfp4Params& p, const Fp4Tile<type>& tile, const Nvfp4Scaling& scaling,
+                             const Fp4RowItem<type>& item, const Strips& strips, int beside, const Place& place,
+                             SquareAmaxes& squares) {
+  __shared__ WideWord words[kFp4Rows];
+  RowBlocks<type> blocks(tile, item, p.square, squares);
+  const uint32_t four = quantizeBlocks<stochastic>(p.rowwise, 0, scaling, p.random, blocks.x, blocks.amaxes,
+                                                   blocks.bounds, place);
+  const bool isFirst = item.block == 0;
+  if (strips.wide == 1) return storeScales(p.rowwise, strips.rowWords, isFirst, place, four);
+  if (!isFirst) return;
+  reinterpret_cast<uint32_t*>(words + item.row)[kWide - 1 - beside] = four;
+  if (beside > 0) return;
+  *reinterpret_cast<WideWord*>(static_cast<uint8_t*>(p.rowwise.scales.data) + place.scale) = words[item.row];
+}
+
+// After the rows of the tile if square.
+template <Wide type, bool stochastic, bool transforms>
+__device__ void quantizeColumns(const QuantizeNvfp4Params& p, const Fp4Tile<type>& tile, const Nvfp4Scaling& scaling,
+                                const ColumnTransform<transforms && kHadamardByMma>& transform,
+                                const Fp4ColumnItem<type>& item, const Strips& strips, const Place& place,
+                                const SquareAmaxes& squares) {
+  Fp4Block<type> x[2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    if constexpr (transforms && kHadamardByMma) {
+      x[i] = transform.block(tile, i);
+    } else {
+      x[i] = tile.columnBlock(item, i);
+      if constexpr (transforms) hadamard(x[i].words, p.signs);
+    }
+  }
+  float amaxes[2];
+  float bounds[2];
+  if (!transforms && p.square) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const float amax = squares[item.line + i][item.column / kFp4Block];
+      amaxes[i] = bounds[i] = fabsf(amax);
+      if (bitsOf(amax) >> 31 == 0) continue;
+      bounds[i] = floatOf(0x7f800000u);
+      x[i].removeNaN();
+    }
+  } else {
+    settle(x, amaxes, bounds);
+  }
+  const uint32_t four = quantizeBlocks<stochastic>(p.columnwise, 1, scaling, p.random, x, amaxes, bounds, place);
+  storeScales(p.columnwise, strips.columnWords, item.line % 4 == 0, place, four);
+}
+
+// Tiles in flight: one is loaded while another is quantized. Blocks of the kernel on a multiprocessor.
+template <Wide type>
+constexpr int kStages = type == Wide::kF32 ? 1 : 2;
+template <Wide type>
+constexpr int kResident = type == Wide::kF32 ? 3 : 4;
+
+// Blocks go up strips of the source: what the pass before read last is still in the cache.
+template <Wide type, bool stochastic, bool transforms>
+__global__ void __launch_bounds__(kFp4Threads, kResident<type>)
+    quantizeNvfp4(const QuantizeNvfp4Params p, const __grid_constant__ Strips strips) {
+  __shared__ Fp4Tile<type> stages[kStages<type>];
+  __shared__ Nvfp4Scaling scaling;
+  __shared__ SquareAmaxes squares;
+  if (isNoop(p.noop)) return awaitPrevious();
+  const int64_t column = int64_t{blockIdx.x % strips.across} * (strips.wide * kFp4Columns);
+  const uint32_t lowest = static_cast<uint32_t>(ceilDivide(p.rows, kFp4Rows)) - 1 - blockIdx.x / strips.across;
+  const int64_t row = int64_t{lowest} * kFp4Rows;
+  typename Fp4Tile<type>::Loader loader(p.x, p.rows, p.columns, row, column);
+  int left = static_cast<int>(lowest / strips.each + 1) * strips.wide - 1;
+  int stage = 0;
+  loader.start(stages[stage], strips.step(left).elements);
+  awaitPrevious();
+  scaling.start(p);
+  const ColumnTransform<transforms && kHadamardByMma> transform(p.signs);
+  const Fp4RowItem<type> rowItem;
+  Place rowwise = rowPlace(p, row + rowItem.row, column + rowItem.block * kFp4Block);
+  const Fp4ColumnItem<type> columnItem;
+  Place columnwise = columnPlace(p, row + columnItem.line * kFp4Block, column + columnItem.column);
+#pragma unroll 1
+  for (; left >= 0; --left) {
+    const Step& step = strips.step(left);
+    // and for all threads to have read the tile before
+    Fp4Tile<type>::wait();
+    if (kStages<type> == 2 && left > 0) loader.start(stages[stage ^ 1], strips.step(left - 1).elements);
+    const Fp4Tile<type>& tile = stages[stage];
+    if (p.rowwise.data != nullptr) {
+      quantizeRows<type, stochastic>(p, tile, scaling, rowItem, strips, strips.beside(left), rowwise, squares);
+      rowwise.advance(step.rowwise);
+    } else if (!transforms && p.square) {
+      RowBlocks<type>(tile, rowItem, p.square, squares);
+    }
+    if (p.columnwise.data != nullptr) {
+      if (!transforms && p.square) __syncthreads();
+      quantizeColumns<type, stochastic, transforms>(p, tile, scaling, transform, columnItem, strips, columnwise,
+                                                    squares);
+      columnwise.advance(step.columnwise);
+    }
+    if constexpr (kStages<type> == 2) {
+      stage ^= 1;
+    } else {
+      __syncthreads();
+      if (left > 0) loader.start(stages[stage], strips.step(left - 1).elements);
+    }
+  }
+}
+
+template <Wide type, bool stochastic, bool transforms>
+void launchStrips(const QuantizeNvfp4Params& p, cudaStream_t stream) {
+  const int64_t tiles = ceilDivide(p.rows, kFp4Rows) * ceilDivide(p.columns, kFp4Columns);
+  // about three times what is resident, for an even load
+  constexpr int kBlocks = 3 * kResident<type>;
+  const int wide = canBeWide(p) && fillingGrid(tiles / kWide, kBlocks) < tiles / kWide ? kWide : 1;
+  const uint32_t across = static_cast<uint32_t>(ceilDivide(p.columns, wide * kFp4Columns));
+  const uint32_t each = static_cast<uint32_t>(ceilDivide(fillingGrid(tiles / wide, kBlocks), across));
+  launchDependent(quantizeNvfp4<type, stochastic, transforms>, across * each, kFp4Threads, 0, stream, p,
+                  Strips(p, wide, across, each));
+}
+
+// Whether a copy, if it is wanted, has an amax, and a scale for each block of its lines.
+bool fits(const Nvfp4Copy& copy, int64_t lines, int64_t length) {
+  return copy.data == nullptr ||
+         (copy.amax != nullptr && copy.scales.lines == lines && copy.scales.blocks == length / kFp4Block);
+}
+
+}  // namespace
+
+cudaError_t launchNvfp4Codes(const QuantizeNvfp4Params& p, cudaStream_t stream) {
+  if (p.columnwise.data == nullptr && !p.square && p.rows * p.columns / kFp4Block <= UINT32_MAX) {
+    return launchNvfp4Rows(p, stream);
+  }
+  withWide(p.type, [&](auto tag) {
+    constexpr Wide type = tag.value;
+    if constexpr (type == Wide::kBf16) {
+      if (p.transforms && p.columnwise.data != nullptr) {
+        p.stochastic ? launchStrips<type, true, true>(p, stream) : launchStrips<type, false, true>(p, stream);
+        return;
+      }
+    }
+    p.stochastic ? launchStrips<type, true, false>(p, stream) : launchStrips<type, false, false>(p, stream);
+  });
+  return cudaGetLastError();
+}
+
+cudaError_t launchQuantizeNvfp4(const QuantizeNvfp4Params& p, cudaStream_t stream) {
+  const bool transforms = p.transforms && p.columnwise.data != nullptr;
+  if (p.rows % kFp4Block != 0 || p.columns % kFp4Block != 0 || !fits(p.rowwise, p.rows, p.columns) ||
+      !fits(p.columnwise, p.columns, p.rows) || (transforms && (p.type != Wide::kBf16 || p.square)) ||
+      (p.fourOverSix && (transforms || p.stochastic))) {
+    return cudaErrorInvalidValue;
+  }
+  if (p.rowwise.data == nullptr && p.columnwise.data == nullptr) return cudaSuccess;
+  for (const ScalePlacement& scales : {p.rowwise.scales, p.columnwise.scales}) {
+    if (cudaError_t error = clearPadding(scales, p.noop, stream); error != cudaSuccess) return error;
+  }
+  if (cudaError_t error = launchNvfp4Amaxes(p, stream); error != cudaSuccess) return error;
+  if (p.rows == 0 || p.columns == 0) return cudaSuccess;
+  return p.fourOverSix ? launchNvfp4FourOverSix(p, stream) : launchNvfp4Codes(p, stream);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,267 @@
+// 128 rows of 64 elements in shared memory, read as blocks of 16, along the rows or down the columns: two that follow
+// each other by one thread.
+#pragma once
+
+#include "kernels/device/device.cuh"
+#include "kernels/device/pair.cuh"
+
+namespace lockstep {
+
+constexpr int kFp4Rows = 128;
+constexpr int kFp4Columns = 64;
+constexpr int kFp4Threads = 256;
+constexpr int kFp4Block = 16;
+
+// A value that the compiler keeps, for it seems to come from another lane, and does not compute anew for each tile. The
+// whole warp calls.
+__device__ inline int keep(int value) { return __shfl_sync(0xffffffffu, value, threadIdx.x % 32); }
+
+// 16 elements of a line.
+template <Wide type>
+struct Fp4Block {
+  static constexpr int kWords = kFp4Block * sizeof(typename WideOf<type>::Storage) / 4;
+  uint32_t words[kWords];
+
+  __device__ float operator[](int i) const {
+    if constexpr (type == Wide::kF32) {
+      return floatOf(words[i]);
+    } else {
+      return i % 2 == 0 ? lowOf<type>(words[i / 2]) : highOf<type>(words[i / 2]);
+    }
+  }
+
+  // max |x|, NaN if there is one. Not of f32.
+  __device__ float largest() const {
+    uint32_t pair = words[0];
+#pragma unroll
+    for (int i = 1; i < kWords; ++i) pair = maxOfMagnitudes<type>(pair, words[i]);
+    pair = maxOfMagnitudes<type>(pair, __byte_perm(pair, pair, 0x1032));
+    return highOf<type>(pair & 0x7fff7fffu);
+  }
+
+  // max |x|, NaN ignored. Each NaN becomes infinity, which has the same code.
+  __device__ float removeNaN() {
+    if constexpr (type == Wide::kF32) {
+      float largest = 0;
+#pragma unroll
+      for (int i = 0; i < kWords; ++i) {
+        largest = fmaxf(largest, fabsf(floatOf(words[i])));
+        words[i] = bitsOf(fminf(floatOf(words[i]), floatOf(0x7f800000u)));
+      }
+      return largest;
+    } else {
+      uint32_t largest = 0;
+#pragma unroll
+      for (int i = 0; i < kWords; ++i) {
+        largest = raiseToPair<type>(largest, words[i]);
+        words[i] = minOfPairs<type>(words[i], type == Wide::kBf16 ? 0x7f807f80u : 0x7c007c00u);
+      }
+      return lowOf<type>(maxOfLanes<type>(largest));
+    }
+  }
+
+  // The same. The whole warp calls.
+  __device__ float settle() {
+    if constexpr (type != Wide::kF32) {
+      const float amax = largest();
+      if (!__any_sync(0xffffffffu, amax != amax)) return amax;
+    }
+    return removeNaN();
+  }
+
+  // Elements times 2^-14, to nearest where that is subnormal.
+  __device__ void shrink() {
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) {
+      if constexpr (type == Wide::kF32) {
+        words[i] = bitsOf(floatOf(words[i]) * powerOfTwo(-14));
+      } else if constexpr (type == Wide::kBf16) {
+        // a product, to which -0 adds nothing: those alone are of sm_90
+        asm("fma.rn.bf16x2 %0, %0, %1, %2;" : "+r"(words[i]) : "r"(0x38803880u), "r"(0x80008000u));
+      } else {
+        asm("mul.rn.f16x2 %0, %0, %1;" : "+r"(words[i]) : "r"(0x04000400u));
+      }
+    }
+  }
+
+  // The sign bits of eight elements from `first` on, in the places of their codes, among other bits.
+  __device__ uint32_t signs(int first) const {
+    if constexpr (type == Wide::kF32) {
+      uint32_t signs = 0;
+#pragma unroll
+      for (int i = 7; i >= 0; --i) signs = __funnelshift_l(words[first + i], signs, 4);
+      return signs;
+    } else {
+      const uint32_t* x = words + first / 2;
+      const uint32_t left = __byte_perm(x[0], x[1], 0x7351);
+      const uint32_t right = __byte_perm(x[2], x[3], 0x7351);
+      return mergeBits(0x0f0f0f0fu, lowLanes(left, right) >> 4, highLanes(left, right));
+    }
+  }
+};
+
+// The same of blocks that one thread has. `bounds` are max |x| after it, but not of f32. Gives whether the warp may
+// have had a NaN.
+template <Wide type, int count>
+__device__ inline bool settle(Fp4Block<type> (&x)[count], float (&amaxes)[count], float (&bounds)[count]) {
+  if constexpr (type != Wide::kF32) {
+    bool hasNaN = false;
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+      amaxes[i] = bounds[i] = x[i].largest();
+      hasNaN = hasNaN || amaxes[i] != amaxes[i];
+    }
+    if (!__any_sync(0xffffffffu, hasNaN)) return false;
+#pragma unroll
+    for (int i = 0; i < count; ++i) bounds[i] = fminf(bounds[i], floatOf(0x7f800000u));
+  }
+#pragma unroll
+  for (int i = 0; i < count; ++i) amaxes[i] = x[i].removeNaN();
+  return true;
+}
+
+template <Wide type>
+struct Fp4RowItem;
+template <Wide type>
+struct Fp4ColumnItem;
+
+template <Wide type>
+struct Fp4Tile {
+  using Storage = typename WideOf<type>::Storage;
+  // Chunks of 16 bytes in a row, and elements of one.
+  static constexpr int kChunks = kFp4Columns * sizeof(Storage) / 16;
+  static constexpr int kWidth = 16 / sizeof(Storage);
+
+  Bytes16 chunks[kFp4Rows * kChunks];
+
+  // Chunks are exchanged in their row so that no access of a warp meets a bank twice.
+  __device__ static int at(int row, int chunk) {
+    return row * kChunks + (chunk ^ ((row ^ row / (2 * kFp4Block) * 2 ^ chunk / 8 * 4) & 7));
+  }
+
+  // What a thread loads of tiles that follow each other in a matrix, of which only the first may be cut off by its lower
+  // end.
+  class Loader {
+   public:
+    // For [rows, columns], whose rows are whole chunks, from the tile at (firstRow, firstColumn) on. The whole warp
+    // calls.
+    __device__ Loader(const void* x, int64_t rows, int64_t columns, int64_t firstRow, int64_t firstColumn)
+        : columns_(columns), to_(keep(16 * at(threadIdx.x / kChunks, threadIdx.x % kChunks))) {
+      const int64_t row = firstRow + threadIdx.x / kChunks;
+      const int64_t column = firstColumn + threadIdx.x % kChunks * kWidth;
+      from_ = static_cast<const Storage*>(x) + row * columns + column;
+      atEnd_ = column < columns ? static_cast<int>(min(rows - row, int64_t{kFp4Rows})) : 0;
+      others_ = column < columns ? kFp4Rows : 0;
+    }
+
+    // Starts to fill a tile with the next one; 0 outside of the matrix. The one after that starts `step` elements
+    // further.
+    __device__ void start(Fp4Tile& tile, int64_t step) {
+      constexpr int kStep = kFp4Threads / kChunks;
+#pragma unroll
+      for (int i = 0; i < kFp4Rows / kStep; ++i) {
+        // as at(row + i * kStep, chunk)
+        char* to = tile.bytes() + (to_ ^ 16 * (at(i * kStep, 0) % kChunks)) + 16 * i * kStep * kChunks;
+        // of 0 bytes none is read, and 16 zeros are written
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
+                         static_cast<uint32_t>(__cvta_generic_to_shared(to))),
+                     "l"(from_ + i * kStep * columns_), "r"(i * kStep < atEnd_ ? 16 : 0)
+                     : "memory");
+      }
+      from_ += step;
+      atEnd_ = others_;
+    }
+
+   private:
+    const Storage* from_;
+    int64_t columns_;
+    // Byte of the tile where this thread's first chunk goes.
+    int to_;
+    // Rows from this thread's first one on in the next tile, and in those after it, or a tile's.
+    int atEnd_;
+    int others_;
+  };
+
+  // Fills the tile whose first element is (firstRow, firstColumn) of a [rows, columns] matrix; 0 outside of that.
+  __device__ void fill(const void* x, int64_t rows, int64_t columns, int64_t firstRow, int64_t firstColumn) {
+    constexpr int kStep = kFp4Threads / kChunks;
+    const int chunk = threadIdx.x % kChunks;
+    const int64_t column = firstColumn + chunk * kWidth;
+#pragma unroll 1
+    for (int row = threadIdx.x / kChunks; row < kFp4Rows; row += kStep) {
+      const Storage* from = static_cast<const Storage*>(x) + (firstRow + row) * columns + column;
+      Storage* to = reinterpret_cast<Storage*>(chunks + at(row, chunk));
+#pragma unroll 1
+      for (int i = 0; i < kWidth; ++i) to[i] = firstRow + row < rows && column + i < columns ? from[i] : Storage{0};
+    }
+  }
+
+  // Waits for what this thread started, and for the other threads of the block.
+  __device__ static void wait() {
+    asm volatile("cp.async.wait_all;" ::: "memory");
+    __syncthreads();
+  }
+
+  __device__ char* bytes() { return reinterpret_cast<char*>(chunks); }
+  __device__ const char* bytes() const { return reinterpret_cast<const char*>(chunks); }
+
+  // Block `i` of an item.
+  __device__ Fp4Block<type> rowBlock(const Fp4RowItem<type>& item, int i) const {
+    constexpr int kOfBlock = kFp4Block / kWidth;
+    Fp4Block<type> result;
+#pragma unroll
+    for (int k = 0; k < kOfBlock; ++k) {
+      const Bytes16 chunk = *reinterpret_cast<const Bytes16*>(bytes() + (item.byte ^ 16 * (i * kOfBlock + k)));
+#pragma unroll
+      for (int j = 0; j < 4; ++j) result.words[4 * k + j] = chunk.words[j];
+    }
+    return result;
+  }
+
+  // Block i down the column of an item. The whole warp calls.
+  __device__ Fp4Block<type> columnBlock(const Fp4ColumnItem<type>& item, int i) const {
+    const int byte = item.byte + 16 * i * kFp4Block * kChunks;
+    Fp4Block<type> block;
+    if constexpr (type == Wide::kF32) {
+#pragma unroll
+      for (int j = 0; j < kFp4Block; ++j) {
+        block.words[j] = *reinterpret_cast<const uint32_t*>(bytes() + (byte ^ 16 * (j & 7)) + 16 * j * kChunks);
+      }
+    } else {
+      __syncwarp();
+      loadDown(bytes() + byte, block.words);
+      loadDown(bytes() + byte + 16 * 8 * kChunks, block.words + 4);
+    }
+    return block;
+  }
+};
+
+// Which two row blocks are this thread's: a warp has 16 rows, two lanes a row. Blocks are `block` and `block` + 1, and
+// the first one starts at `byte` of a tile. The whole warp constructs it.
+template <Wide type>
+struct Fp4RowItem {
+  int row = threadIdx.x / 2;
+  int block = threadIdx.x % 2 * 2;
+  int byte = keep(16 * Fp4Tile<type>::at(row, block * kFp4Block / Fp4Tile<type>::kWidth));
+};
+
+// Which two column blocks are this thread's: a warp has all blocks of eight columns, four lanes a column. Blocks are at
+// lines `line` and `line` + 1 of blocks. The whole warp constructs it.
+template <Wide type>
+struct Fp4ColumnItem {
+  using Tile = Fp4Tile<type>;
+  int line = threadIdx.x % 4 * 2;
+  int column = threadIdx.x / 4;
+  // Byte of the tile from which this lane reads, or of which it tells loadDown.
+  int byte = keep(type == Wide::kF32 ? 16 * Tile::at(line * kFp4Block, column / 4) + column % 4 * 4
+                                     : 16 * Tile::at(firstRow(2 * kFp4Block), column / 8));
+
+  // The first row of which this lane tells loadDown, where blocks of lanes are `apart` rows from each other: rows 2j
+  // and 2j + 1 of those blocks are matrix j.
+  __device__ static int firstRow(int apart) {
+    const int lane = threadIdx.x % 32;
+    return lane % 8 / 2 * apart + lane / 8 * 2 + lane % 2;
+  }
+};
+
+}  // namespace lockstep

@@ -1,0 +1,177 @@
+#include "kernels/quantize/tensor.h"
+
+#include <algorithm>
+
+#include "kernels/core/scale.cuh"
+#include "kernels/quantize/code-tile.cuh"
+#include "kernels/quantize/noop.cuh"
+#include "kernels/quantize/record.cuh"
+
+namespace lockstep {
+
+namespace {
+
+constexpr int kThreads = 256;
+// Chunks of 16 bytes that a thread has in flight.
+constexpr int kChunks = 4;
+
+// fmaxf takes the other operand where one is NaN.
+template <Wide type>
+__device__ float largestOf(const Bytes16& chunk, float largest) {
+#pragma unroll
+  for (int i = 0; i < TileThread<type>::kWidth; ++i) largest = fmaxf(largest, fabsf(element<type>(chunk, i)));
+  return largest;
+}
+
+// The index of the first of this thread's chunks; the next are kThreads apart.
+__device__ int64_t firstChunk(int64_t block) { return block * (kThreads * kChunks) + threadIdx.x; }
+
+// The thread's chunks, 0 beyond the last.
+__device__ void loadChunks(const void* x, int64_t chunks, int64_t first, Bytes16 (&loaded)[kChunks]) {
+  const Bytes16* from = static_cast<const Bytes16*>(x);
+#pragma unroll
+  for (int i = 0; i < kChunks; ++i) {
+    loaded[i] = {};
+    if (first + i * kThreads < chunks) loaded[i] = from[first + i * kThreads];
+  }
+}
+
+// The index of the element behind the last whole chunk that is this thread's, `count` where there is none.
+template <Wide type>
+__device__ int64_t leftover(int64_t count) {
+  constexpr int kWidth = TileThread<type>::kWidth;
+  return blockIdx.x == 0 && threadIdx.x < count % kWidth ? count / kWidth * kWidth + threadIdx.x : count;
+}
+
+template <Wide type>
+__device__ float elementAt(const void* x, int64_t index) {
+  return WideOf<type>::load(static_cast<const typename WideOf<type>::Storage*>(x)[index]);
+}
+
+template <Wide type>
+__global__ void __launch_bounds__(kThreads) tensorAmax(const void* x, int64_t count, float* record) {
+  Bytes16 chunks[kChunks];
+  loadChunks(x, count / TileThread<type>::kWidth, firstChunk(blockIdx.x), chunks);
+  float largest = 0;
+#pragma unroll
+  for (const Bytes16& chunk : chunks) largest = largestOf<type>(chunk, largest);
+  if (const int64_t i = leftover<type>(count); i < count) largest = fmaxf(largest, fabsf(elementAt<type>(x, i)));
+  raiseRecord(record, largest);
+}
+
+// The scale of the tensor, which the first thread of the grid also records.
+template <uint32_t word>
+__device__ float tensorScale(const QuantizeTensorParams& p) {
+  const float largest = decode(maxCode(word), word);
+  const float scale =
+      p.scale != nullptr ? *p.scale : scaleFromAmax(*p.amax, largest, p.pow2, p.epsilon, largestWide(Wide::kF32));
+  if (blockIdx.x == 0 && threadIdx.x == 0) storeInverse(p, scale);
+  return scale;
+}
+
+// The rowwise copy alone, the last elements first: they are what a pass over the tensor leaves in the cache.
+template <Wide type, uint32_t word>
+__global__ void __launch_bounds__(kThreads) quantizeFlat(const QuantizeTensorParams p) {
+  using Thread = TileThread<type>;
+  if (isNoop(p.noop)) return;
+  const int64_t count = p.rows * p.columns;
+  const int64_t whole = count / Thread::kWidth;
+  const int64_t first = firstChunk(gridDim.x - 1 - blockIdx.x);
+  Bytes16 chunks[kChunks];
+  loadChunks(p.x, whole, first, chunks);
+  const float scale = tensorScale<word>(p);
+  const bool records = p.amaxRecord != nullptr;
+  float largest = 0;
+#pragma unroll
+  for (int i = 0; i < kChunks; ++i) {
+    const int64_t index = first + i * kThreads;
+    uint32_t codes[Thread::kWords];
+    encodeChunk<type, word>(chunks[i], [&](int) { return scale; }, codes);
+    if (index < whole) storeCodes(p.rowwise + index * Thread::kWidth, codes, Thread::kWidth, true);
+    if (records) largest = largestOf<type>(chunks[i], largest);
+  }
+  if (const int64_t i = leftover<type>(count); i < count) {
+    const float x = elementAt<type>(p.x, i);
+    p.rowwise[i] = static_cast<uint8_t>(encodeNearest<word>(x * scale));
+    largest = fmaxf(largest, fabsf(x));
+  }
+  if (records) raiseRecord(p.amaxRecord, largest);
+}
+
+// The columnwise copy, with or without the rowwise one: a tile for each thread block, the last first.
+template <Wide type, uint32_t word, bool whole>
+__global__ void __launch_bounds__(kTileThreads, type == Wide::kF32 ? 2 : 3)
+    quantizeTiled(const QuantizeTensorParams p) {
+  using Thread = TileThread<type>;
+  __shared__ CodeTile tile;
+  if (isNoop(p.noop)) return;
+  const uint32_t across = static_cast<uint32_t>(ceilDivide(p.columns, kTile));
+  const uint32_t block = gridDim.x - 1 - blockIdx.x;
+  const TileOrigin at = {p.rows, p.columns, int64_t{block / across} * kTile, int64_t{block % across} * kTile};
+  Bytes16 chunks[Thread::kRows];
+  loadChunks<type, whole>(p.x, at, chunks);
+  const float scale = tensorScale<word>(p);
+  float largest = 0;
+#pragma unroll
+  for (int pass = 0; pass < Thread::kPasses; ++pass) {
+    uint32_t codes[4][Thread::kWords];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const Bytes16& chunk = chunks[4 * pass + i];
+      encodeChunk<type, word>(chunk, [&](int) { return scale; }, codes[i]);
+      if (p.rowwise != nullptr) storeRow<type, whole>(p.rowwise, at, 4 * pass + i, codes[i]);
+      if (p.amaxRecord != nullptr) largest = largestOf<type>(chunk, largest);
+    }
+    putTransposed<type>(tile, pass, codes);
+  }
+  __syncthreads();
+  storeColumns(p.columnwise, at, tile);
+  if (p.amaxRecord != nullptr) raiseRecord(p.amaxRecord, largest);
+}
+
+// Blocks of the flat kernels; one block does what an empty tensor needs.
+template <Wide type>
+uint32_t flatBlocks(int64_t count) {
+  const int64_t chunks = count / TileThread<type>::kWidth;
+  return static_cast<uint32_t>(std::max<int64_t>(ceilDivide(chunks, kThreads * kChunks), 1));
+}
+
+template <Wide type, uint32_t word>
+void quantize(const QuantizeTensorParams& p, cudaStream_t stream) {
+  const int64_t tiles = ceilDivide(p.rows, kTile) * ceilDivide(p.columns, kTile);
+  const uint32_t blocks = static_cast<uint32_t>(tiles);
+  if (p.columnwise == nullptr || tiles == 0) {
+    quantizeFlat<type, word><<<flatBlocks<type>(p.rows * p.columns), kThreads, 0, stream>>>(p);
+  } else if (p.columns % TileThread<type>::kWidth == 0) {
+    quantizeTiled<type, word, true><<<blocks, kTileThreads, 0, stream>>>(p);
+  } else {
+    quantizeTiled<type, word, false><<<blocks, kTileThreads, 0, stream>>>(p);
+  }
+}
+
+}  // namespace
+
+cudaError_t launchQuantizeTensor(const QuantizeTensorParams& params, cudaStream_t stream) {
+  QuantizeTensorParams p = params;
+  if (p.word != format::kE4m3 && p.word != format::kE5m2) return cudaErrorInvalidValue;
+  if (p.rowwise == nullptr && p.columnwise == nullptr) return cudaErrorInvalidValue;
+  const bool needsAmax = p.scale == nullptr && p.amax == nullptr;
+  if (needsAmax) {
+    if (p.workspace == nullptr) return cudaErrorInvalidValue;
+    if (cudaError_t error = cudaMemsetAsync(p.workspace, 0, sizeof(float), stream); error != cudaSuccess) return error;
+    p.amax = p.workspace;
+  }
+  withWide(p.type, [&](auto type) {
+    constexpr Wide kType = type.value;
+    const int64_t count = p.rows * p.columns;
+    if (needsAmax) tensorAmax<kType><<<flatBlocks<kType>(count), kThreads, 0, stream>>>(p.x, count, p.workspace);
+    if (p.word == format::kE4m3) {
+      quantize<kType, format::kE4m3>(p, stream);
+    } else {
+      quantize<kType, format::kE5m2>(p, stream);
+    }
+  });
+  return cudaGetLastError();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,229 @@
+// A gradient's rows that share an id are added in their order, so no two threads add to one element. First the positions are
+// sorted by id, those of one id ascending; then each warp adds the rows of one id, or some columns of them.
+#include "kernels/rows/embedding.h"
+
+#include "kernels/device/elements.cuh"
+#include "kernels/device/reduce.cuh"
+
+namespace lockstep {
+
+namespace {
+
+constexpr float kInfinity = __builtin_huge_valf();
+
+constexpr int kThreads = 256;
+constexpr int kWarps = kThreads / kLanes;
+// Ids of the table that a block sorts the positions of, each counted for one thread.
+constexpr int kGroup = kThreads;
+// Ids that a thread looks at together, neighbours.
+constexpr int kIds = 8;
+constexpr int kTile = kThreads * kIds;
+// Rows of the gradient that are read before the first is added.
+constexpr int kAhead = 8;
+// Ids that a warp adds the rows of, where there is no more than one round of warps.
+constexpr int kWarpIds = 8;
+constexpr unsigned kAll = 0xffffffffu;
+
+// With kPack, rows start on 16 bytes.
+template <int width>
+__global__ void __launch_bounds__(kRowThreads) embeddingKernel(const EmbeddingParams p) {
+  const int64_t column = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * width;
+  if (column >= p.columns) return;
+  const int64_t step = static_cast<int64_t>(gridDim.y) * blockDim.y;
+  for (int64_t i = static_cast<int64_t>(blockIdx.y) * blockDim.y + threadIdx.y; i < p.count; i += step) {
+    const int32_t id = p.ids[i];
+    float values[width];
+#pragma unroll
+    for (int k = 0; k < width; ++k) values[k] = kInfinity - kInfinity;
+    if (id >= 0 && id < p.vocabulary) loadElements(p.table, p.tableType, id * p.columns + column, values);
+    storeElements(p.out, p.outType, i * p.columns + column, values);
+  }
+}
+
+// The ids of a thread's positions in a tile; -1 after the last.
+__device__ void loadIds(const EmbeddingBackwardParams& p, int64_t tile, int32_t (&ids)[kIds]) {
+  const int64_t mine = tile + static_cast<int>(threadIdx.x) * kIds;
+  if (mine + kIds <= p.count) {
+    const int4* quads = reinterpret_cast<const int4*>(p.ids + mine);
+    const int4 low = quads[0];
+    const int4 high = quads[1];
+    ids[0] = low.x, ids[1] = low.y, ids[2] = low.z, ids[3] = low.w;
+    ids[4] = high.x, ids[5] = high.y, ids[6] = high.z, ids[7] = high.w;
+  } else {
+#pragma unroll
+    for (int k = 0; k < kIds; ++k) ids[k] = mine + k < p.count ? p.ids[mine + k] : -1;
+  }
+}
+
+// The sum of `value` over the threads before this one; `total` becomes that over all. All threads call it.
+__device__ int sumBefore(int value, int& total) {
+  __shared__ int warpTotals[kWarps];
+  const int lane = static_cast<int>(threadIdx.x) % kLanes;
+  const int warp = static_cast<int>(threadIdx.x) / kLanes;
+  int upTo = value;
+#pragma unroll
+  for (int w = 1; w < kLanes; w *= 2) {
+    const int below = __shfl_up_sync(kAll, upTo, w);
+    if (lane >= w) upTo += below;
+  }
+  if (lane == kLanes - 1) warpTotals[warp] = upTo;
+  __syncthreads();
+  total = 0;
+  int before = upTo - value;
+#pragma unroll
+  for (int w = 0; w < kWarps; ++w) {
+    if (w < warp) before += warpTotals[w];
+    total += warpTotals[w];
+  }
+  __syncthreads();
+  return before;
+}
+
+// A position in a tile, and which of the block's ids it has.
+struct Hit {
+  uint16_t position;
+  uint16_t id;
+};
+
+// Writes where the positions of each id of the block begin, and the positions.
+__global__ void __launch_bounds__(kThreads) sortKernel(const EmbeddingBackwardParams p) {
+  __shared__ uint32_t next[kGroup];
+  __shared__ uint32_t base;
+  __shared__ Hit hits[kTile];
+  const int thread = static_cast<int>(threadIdx.x);
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * kGroup;
+  const int64_t named = min(p.vocabulary, int64_t{1} << 31) - first;
+  // no i32 names the rows beyond
+  const uint32_t rows = named <= 0 ? 0 : static_cast<uint32_t>(min(named, int64_t{kGroup}));
+  // a negative id becomes more than any sum of `first` and `rows`
+  const auto idOf = [&](int32_t id) { return static_cast<uint32_t>(id) - static_cast<uint32_t>(first); };
+  next[thread] = 0;
+  if (thread == 0) base = 0;
+  __syncthreads();
+  uint32_t below = 0;
+  for (int64_t tile = 0; tile < p.count; tile += kTile) {
+    int32_t ids[kIds];
+    loadIds(p, tile, ids);
+#pragma unroll
+    for (int k = 0; k < kIds; ++k) {
+      if (idOf(ids[k]) < rows) atomicAdd(&next[idOf(ids[k])], 1u);
+      below += ids[k] >= 0 && ids[k] < first;
+    }
+  }
+  atomicAdd(&base, below);
+  __syncthreads();
+  uint32_t start = base;
+  for (int i = 0; i < thread; ++i) start += next[i];
+  const uint32_t after = start + next[thread];
+  __syncthreads();
+  next[thread] = start;
+  if (first + thread < p.vocabulary) p.starts[first + thread] = start;
+  if (first + thread == p.vocabulary - 1) p.starts[p.vocabulary] = after;
+  for (int64_t tile = 0; tile < p.count; tile += kTile) {
+    int32_t ids[kIds];
+    loadIds(p, tile, ids);
+    int found = 0;
+#pragma unroll
+    for (int k = 0; k < kIds; ++k) found += idOf(ids[k]) < rows;
+    if (__syncthreads_or(found) == 0) continue;
+    int total;
+    int place = sumBefore(found, total);
+#pragma unroll
+    for (int k = 0; k < kIds; ++k) {
+      const uint32_t id = idOf(ids[k]);
+      if (id < rows) hits[place++] = {static_cast<uint16_t>(thread * kIds + k), static_cast<uint16_t>(id)};
+    }
+    __syncthreads();
+    // one warp places them, so that those of one id stay in order
+    for (int i = thread; thread < kLanes && i - thread < total; i += kLanes) {
+      const Hit hit = i < total ? hits[i] : Hit{0, static_cast<uint16_t>(kGroup + thread)};
+      const unsigned same = __match_any_sync(kAll, hit.id);
+      const unsigned before = same & ((1u << thread) - 1);
+      const uint32_t to = i < total ? next[hit.id] : 0;
+      __syncwarp();
+      if (i < total) p.positions[to + __popc(before)] = static_cast<uint32_t>(tile) + hit.position;
+      if (i < total && before == 0) next[hit.id] = to + __popc(same);
+      __syncwarp();
+    }
+  }
+}
+
+// Adds kAhead rows, those of `count` positions from the `first` on; one lane has each position.
+template <Wide type, int width>
+__device__ void addRows(const EmbeddingBackwardParams& p, uint32_t position, int64_t column, int first, int count,
+                        float (&sums)[width]) {
+  float terms[kAhead][width];
+#pragma unroll
+  for (int i = 0; i < kAhead; ++i) {
+    const int64_t row = __shfl_sync(kAll, position, first + i);
+    loadElements(p.grad, type, row * p.columns + column, terms[i]);
+  }
+#pragma unroll
+  for (int i = 0; i < kAhead; ++i) {
+    // a +0 more changes no sum that began as +0
+#pragma unroll
+    for (int j = 0; j < width; ++j) sums[j] += first + i < count ? terms[i][j] : 0.0f;
+  }
+}
+
+// A warp adds the rows of some ids, far apart, in some columns. With kPack, rows start on 16 bytes.
+template <Wide type, int width>
+__global__ void __launch_bounds__(kThreads) sumKernel(const EmbeddingBackwardParams p) {
+  const int lane = static_cast<int>(threadIdx.x);
+  const int64_t own = (static_cast<int64_t>(blockIdx.x) * kLanes + lane) * width;
+  // threads beyond the last column read the first
+  const int64_t column = own < p.columns ? own : 0;
+  const int64_t warp = static_cast<int64_t>(blockIdx.y) * kWarps + threadIdx.y;
+  const int64_t warps = static_cast<int64_t>(gridDim.y) * kWarps;
+  for (int64_t first = warp; first < p.vocabulary; first += warps * kLanes) {
+    const int64_t known = min(first + lane * warps, p.vocabulary - 1);
+    const uint32_t knownBegin = p.starts[known];
+    const uint32_t knownEnd = p.starts[known + 1];
+    for (int k = 0; k < kLanes && first + k * warps < p.vocabulary; ++k) {
+      const int64_t end = __shfl_sync(kAll, knownEnd, k);
+      float sums[width] = {};
+      for (int64_t i = __shfl_sync(kAll, knownBegin, k); i < end; i += kLanes) {
+        const int count = static_cast<int>(min(end - i, int64_t{kLanes}));
+        const uint32_t position = p.positions[i + min(lane, count - 1)];
+        for (int j = 0; j < count; j += kAhead) addRows<type>(p, position, column, j, count, sums);
+      }
+      if (own < p.columns) storeElements(p.out, p.outType, (first + k * warps) * p.columns + column, sums);
+    }
+  }
+}
+
+template <int width>
+void sumRows(const EmbeddingBackwardParams& p, cudaStream_t stream) {
+  const auto across = static_cast<unsigned>(ceilDivide(p.columns, kLanes * width));
+  const auto down = static_cast<unsigned>(std::min<int64_t>(ceilDivide(p.vocabulary, kWarps * kWarpIds), 65535));
+  withWide(p.gradType, [&](auto type) {
+    sumKernel<type.value, width><<<dim3(across, down), dim3(kLanes, kWarps), 0, stream>>>(p);
+  });
+}
+
+}  // namespace
+
+cudaError_t launchEmbedding(const EmbeddingParams& p, cudaStream_t stream) {
+  if (p.count == 0 || p.columns == 0) return cudaSuccess;
+  if (p.columns % kPack == 0) {
+    const RowGrid grid = rowGrid(p.count, p.columns / kPack);
+    embeddingKernel<kPack><<<grid.blocks, grid.threads, 0, stream>>>(p);
+  } else {
+    const RowGrid grid = rowGrid(p.count, p.columns);
+    embeddingKernel<1><<<grid.blocks, grid.threads, 0, stream>>>(p);
+  }
+  return cudaGetLastError();
+}
+
+cudaError_t launchEmbeddingBackward(const EmbeddingBackwardParams& p, cudaStream_t stream) {
+  if (p.vocabulary == 0 || p.columns == 0) return cudaSuccess;
+  sortKernel<<<static_cast<unsigned>(ceilDivide(p.vocabulary, kGroup)), kThreads, 0, stream>>>(p);
+  if (p.columns % kPack == 0) {
+    sumRows<kPack>(p, stream);
+  } else {
+    sumRows<1>(p, stream);
+  }
+  return cudaGetLastError();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,46 @@
+// Rows of a table by number, and the gradient of the table (docs/numerics.md 7.8).
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "kernels/core/contract.gen.h"
+
+namespace lockstep {
+
+struct EmbeddingParams {
+  // [vocabulary, columns]
+  const void* table = nullptr;
+  Wide tableType = Wide::kF32;
+  // `count` of them.
+  const int32_t* ids = nullptr;
+  // [count, columns]
+  void* out = nullptr;
+  Wide outType = Wide::kF32;
+  int64_t count = 0;
+  int64_t vocabulary = 0;
+  int64_t columns = 0;
+};
+
+// `count` is below 2^32.
+struct EmbeddingBackwardParams {
+  // [count, columns]
+  const void* grad = nullptr;
+  Wide gradType = Wide::kF32;
+  const int32_t* ids = nullptr;
+  // [vocabulary, columns]
+  void* out = nullptr;
+  Wide outType = Wide::kF32;
+  // What lies between: positions sorted by id, `count`, and where those of each id begin, vocabulary + 1.
+  uint32_t* positions = nullptr;
+  uint32_t* starts = nullptr;
+  int64_t count = 0;
+  int64_t vocabulary = 0;
+  int64_t columns = 0;
+};
+
+cudaError_t launchEmbedding(const EmbeddingParams& p, cudaStream_t stream);
+cudaError_t launchEmbeddingBackward(const EmbeddingBackwardParams& p, cudaStream_t stream);
+
+}  // namespace lockstep

@@ -1,0 +1,82 @@
+#include "kernels/device/elements.cuh"
+#include "kernels/device/reduce.cuh"
+#include "kernels/rows/loss.h"
+
+namespace lockstep {
+
+namespace {
+
+constexpr int kWarps = 4;
+// Elements of a lane that are read before the first is added.
+constexpr int kDepth = 8;
+
+// A warp works a row, its threads the lanes of the sum.
+template <Wide type, Wide targetType>
+__global__ void __launch_bounds__(kWarps* kLanes) mseKernel(const MseParams p) {
+  using X = WideOf<type>;
+  using Target = WideOf<targetType>;
+  struct Pair {
+    typename X::Storage x;
+    typename Target::Storage target;
+  };
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kLanes;
+  if (row >= p.rows) return;
+  const auto* x = static_cast<const typename X::Storage*>(p.x) + row * p.columns;
+  const auto* target = static_cast<const typename Target::Storage*>(p.target) + row * p.columns;
+  float sum = 0;
+  walkLanes<kDepth>(
+      p.columns, [&](int64_t i) { return Pair{x[i], target[i]}; },
+      [&](Pair pair) {
+        const float difference = X::load(pair.x) - Target::load(pair.target);
+        sum += difference * difference;
+      });
+  sum = foldLanes(sum);
+  if (threadIdx.x % kLanes == 0) p.loss[row] = sum / static_cast<float>(p.columns);
+}
+
+// With kPack, rows start on 16 bytes.
+template <int width>
+__global__ void __launch_bounds__(kRowThreads) mseBackwardKernel(const MseBackwardParams p) {
+  const int64_t column = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * width;
+  if (column >= p.columns) return;
+  const float share = 2.0f / static_cast<float>(p.columns);
+  const int64_t step = static_cast<int64_t>(gridDim.y) * blockDim.y;
+  for (int64_t row = static_cast<int64_t>(blockIdx.y) * blockDim.y + threadIdx.y; row < p.rows; row += step) {
+    const float upstream = p.grad[row];
+    const int64_t first = row * p.columns + column;
+    float values[width];
+    float targets[width];
+    loadElements(p.x, p.type, first, values);
+    loadElements(p.target, p.targetType, first, targets);
+#pragma unroll
+    for (int i = 0; i < width; ++i) values[i] = (values[i] - targets[i]) * share * upstream;
+    storeElements(p.dx, p.dxType, first, values);
+  }
+}
+
+}  // namespace
+
+cudaError_t launchMse(const MseParams& p, cudaStream_t stream) {
+  if (p.rows == 0) return cudaSuccess;
+  const auto blocks = static_cast<unsigned>(ceilDivide(p.rows, kWarps));
+  withWide(p.type, [&](auto type) {
+    withWide(p.targetType, [&](auto targetType) {
+      mseKernel<type.value, targetType.value><<<blocks, kWarps * kLanes, 0, stream>>>(p);
+    });
+  });
+  return cudaGetLastError();
+}
+
+cudaError_t launchMseBackward(const MseBackwardParams& p, cudaStream_t stream) {
+  if (p.rows == 0 || p.columns == 0) return cudaSuccess;
+  if (p.columns % kPack == 0) {
+    const RowGrid grid = rowGrid(p.rows, p.columns / kPack);
+    mseBackwardKernel<kPack><<<grid.blocks, grid.threads, 0, stream>>>(p);
+  } else {
+    const RowGrid grid = rowGrid(p.rows, p.columns);
+    mseBackwardKernel<1><<<grid.blocks, grid.threads, 0, stream>>>(p);
+  }
+  return cudaGetLastError();
+}
+
+}  // namespace lockstep

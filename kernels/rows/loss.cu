@@ -1,0 +1,122 @@
+#include "kernels/rows/loss.h"
+
+#include "kernels/core/divisor.cuh"
+#include "kernels/core/exponential.cuh"
+#include "kernels/core/math.cuh"
+#include "kernels/device/elements.cuh"
+#include "kernels/device/reduce.cuh"
+
+namespace lockstep {
+
+namespace {
+
+constexpr int kWarps = 4;
+constexpr float kInfinity = __builtin_huge_valf();
+
+// A warp works a row, its threads the lanes of the sums.
+template <Wide type>
+__global__ void __launch_bounds__(kWarps* kLanes) crossEntropyKernel(const CrossEntropyParams p) {
+  const int lane = static_cast<int>(threadIdx.x) % kLanes;
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kLanes;
+  if (row >= p.rows) return;
+  const auto* x = static_cast<const typename WideOf<type>::Storage*>(p.logits) + row * p.columns;
+  float top = -kInfinity;
+#pragma unroll 8
+  for (int64_t i = lane; i < p.columns; i += kLanes) {
+    const float value = loadElement(x, type, i);
+    top = top < value ? value : top;
+  }
+  top = maximumOfLanes(top) + 0.0f;
+  float sum = 0;
+#pragma unroll 4
+  for (int64_t i = lane; i < p.columns; i += kLanes) {
+    float power[1] = {loadElement(x, type, i) - top};
+    exponentials<true>(power);
+    sum += power[0];
+  }
+  const float total = foldLanes(sum);
+  const int32_t target = p.targets[row];
+  float loss = kInfinity - kInfinity;
+  if (target == p.ignore) {
+    loss = 0;
+  } else if (target >= 0 && target < p.columns) {
+    const float logTotal = logarithm(total);
+    loss = logTotal - (loadElement(x, type, target) - top);
+    if (p.smoothing != 0) {
+      float away = 0;
+#pragma unroll 8
+      for (int64_t i = lane; i < p.columns; i += kLanes) away += loadElement(x, type, i) - top;
+      const float uniform = logTotal - foldLanes(away) / static_cast<float>(p.columns);
+      loss = (1.0f - p.smoothing) * loss + p.smoothing * uniform;
+    }
+  }
+  if (lane == 0) {
+    p.loss[row] = loss;
+    p.maximum[row] = top;
+    p.total[row] = total;
+  }
+}
+
+// What the elements of a row share.
+struct RowOfLogits {
+  bool ignored;
+  int64_t target;
+  float upstream;
+  float maximum;
+  float total;
+};
+
+__device__ RowOfLogits rowOfLogits(const CrossEntropyBackwardParams& p, int64_t row) {
+  const int32_t target = p.targets[row];
+  const bool known = target >= 0 && target < p.columns;
+  return {target == p.ignore, target, known ? p.grad[row] : kInfinity - kInfinity, p.maximum[row], p.total[row]};
+}
+
+// With kPack, rows start on 16 bytes.
+template <int width>
+__global__ void __launch_bounds__(kRowThreads) crossEntropyBackwardKernel(const CrossEntropyBackwardParams p) {
+  const int64_t column = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * width;
+  if (column >= p.columns) return;
+  const float off = p.smoothing / static_cast<float>(p.columns);
+  const float on = 1.0f - p.smoothing + off;
+  const int64_t step = static_cast<int64_t>(gridDim.y) * blockDim.y;
+  for (int64_t row = static_cast<int64_t>(blockIdx.y) * blockDim.y + threadIdx.y; row < p.rows; row += step) {
+    const RowOfLogits given = rowOfLogits(p, row);
+    const int64_t first = row * p.columns + column;
+    float values[width];
+    loadElements(p.logits, p.type, first, values);
+#pragma unroll
+    for (float& value : values) value -= given.maximum;
+    exponentials<false>(values);
+    Divisor(given.total).divide(values);
+#pragma unroll
+    for (int i = 0; i < width; ++i) {
+      const float difference = column + i == given.target ? values[i] - on : values[i] - off;
+      values[i] = given.ignored ? 0.0f : difference * given.upstream;
+    }
+    storeElements(p.dx, p.dxType, first, values);
+  }
+}
+
+}  // namespace
+
+cudaError_t launchCrossEntropy(const CrossEntropyParams& p, cudaStream_t stream) {
+  if (p.rows == 0) return cudaSuccess;
+  const auto blocks = static_cast<unsigned>(ceilDivide(p.rows, kWarps));
+  withWide(p.type, [&](auto type) { crossEntropyKernel<type.value><<<blocks, kWarps * kLanes, 0, stream>>>(p); });
+  return cudaGetLastError();
+}
+
+cudaError_t launchCrossEntropyBackward(const CrossEntropyBackwardParams& p, cudaStream_t stream) {
+  if (p.rows == 0 || p.columns == 0) return cudaSuccess;
+  if (p.columns % kPack == 0) {
+    const RowGrid grid = rowGrid(p.rows, p.columns / kPack);
+    crossEntropyBackwardKernel<kPack><<<grid.blocks, grid.threads, 0, stream>>>(p);
+  } else {
+    const RowGrid grid = rowGrid(p.rows, p.columns);
+    crossEntropyBackwardKernel<1><<<grid.blocks, grid.threads, 0, stream>>>(p);
+  }
+  return cudaGetLastError();
+}
+
+}  // namespace lockstep

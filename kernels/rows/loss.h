@@ -1,0 +1,70 @@
+// Losses of the rows of a matrix and their gradients: softmax cross-entropy of logits, and mean squared error
+// (docs/numerics.md 7.4, 7.7).
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "kernels/core/contract.gen.h"
+
+namespace lockstep {
+
+struct CrossEntropyParams {
+  const void* logits = nullptr;
+  Wide type = Wide::kF32;
+  // One for each row, as are the four below. A target equal to `ignore` has neither loss nor gradient.
+  const int32_t* targets = nullptr;
+  float* loss = nullptr;
+  float* maximum = nullptr;
+  float* total = nullptr;
+  int64_t rows = 0;
+  int64_t columns = 0;
+  float smoothing = 0;
+  int32_t ignore = 0;
+};
+
+// dx from the gradient of each row's loss and what the forward pass saved.
+struct CrossEntropyBackwardParams {
+  const float* grad = nullptr;
+  const void* logits = nullptr;
+  Wide type = Wide::kF32;
+  const int32_t* targets = nullptr;
+  const float* maximum = nullptr;
+  const float* total = nullptr;
+  void* dx = nullptr;
+  Wide dxType = Wide::kF32;
+  int64_t rows = 0;
+  int64_t columns = 0;
+  float smoothing = 0;
+  int32_t ignore = 0;
+};
+
+// Two matrices of one shape.
+struct MsePair {
+  const void* x = nullptr;
+  Wide type = Wide::kF32;
+  const void* target = nullptr;
+  Wide targetType = Wide::kF32;
+  int64_t rows = 0;
+  int64_t columns = 0;
+};
+
+struct MseParams : MsePair {
+  // One for each row.
+  float* loss = nullptr;
+};
+
+// dx from the gradient of each row's loss.
+struct MseBackwardParams : MsePair {
+  const float* grad = nullptr;
+  void* dx = nullptr;
+  Wide dxType = Wide::kF32;
+};
+
+cudaError_t launchCrossEntropy(const CrossEntropyParams& p, cudaStream_t stream);
+cudaError_t launchCrossEntropyBackward(const CrossEntropyBackwardParams& p, cudaStream_t stream);
+cudaError_t launchMse(const MseParams& p, cudaStream_t stream);
+cudaError_t launchMseBackward(const MseBackwardParams& p, cudaStream_t stream);
+
+}  // namespace lockstep

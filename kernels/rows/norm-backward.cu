@@ -1,0 +1,152 @@
+// Launches the kernel of norm-backward.cuh for rows of whole packs, and one whose warps work a row each for all others.
+#include <algorithm>
+
+#include "kernels/rows/column-sum.h"
+#include "kernels/rows/norm-backward.cuh"
+#include "kernels/rows/norm.h"
+
+namespace lockstep {
+
+namespace {
+
+constexpr int kWarps = 8;
+
+// Threads, at most, of blocks of which two share a multiprocessor.
+constexpr int kSharingThreads = 384;
+
+// Columns of a block, as long as a cluster gets by with the blocks that every device of sm_90 lets it have.
+constexpr int kPartColumns = 4096;
+constexpr int kMostParts = 8;
+
+// Of a slot, if it holds several rows.
+constexpr int64_t kSlotBytes = 32 * 1024;
+
+// What a row's elements share: dx = scale * (d + (y * -b - a)), y = (x - center) * scale.
+struct RowTerms {
+  float center;
+  float scale;
+  float a;
+  float b;
+};
+
+// Sums along a row by a warp, from `x`, `grad` and `gamma`, which give elements by their index.
+template <typename X, typename Grad, typename Gamma>
+__device__ RowTerms termsOf(const NormBackwardParams& p, int64_t row, X x, Grad grad, Gamma gamma) {
+  const int64_t columns = p.columns;
+  const float length = static_cast<float>(columns);
+  RowTerms terms{p.mean ? p.mean[row] : 0.0f, p.rstd[row], 0.0f, 0.0f};
+  float sumD = 0;
+  float sumDy = 0;
+#pragma unroll 8
+  for (int64_t i = static_cast<int>(threadIdx.x) % kLanes; i < columns; i += kLanes) {
+    const float y = (x(i) - terms.center) * terms.scale;
+    const float d = grad(i) * gamma(i);
+    sumD += d;
+    sumDy += d * y;
+  }
+  if (p.mean) terms.a = foldLanes(sumD) / length;
+  terms.b = foldLanes(sumDy) / length;
+  return terms;
+}
+
+// A warp works a row where it lies.
+__global__ void __launch_bounds__(kWarps* kLanes) rowKernel(const NormBackwardParams p) {
+  const int64_t step = static_cast<int64_t>(gridDim.x) * kWarps;
+  const float shift = p.zeroCentered ? 1.0f : -0.0f;
+  for (int64_t row = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kLanes; row < p.rows; row += step) {
+    const int64_t first = row * p.columns;
+    const auto x = [&](int64_t i) { return loadElement(p.x, p.xType, first + i); };
+    const auto grad = [&](int64_t i) { return loadElement(p.grad, p.gradType, first + i); };
+    const auto gamma = [&](int64_t i) { return loadElement(p.gamma, p.parameterType, i) + shift; };
+    const auto [center, scale, a, b] = termsOf(p, row, x, grad, gamma);
+#pragma unroll 4
+    for (int64_t i = static_cast<int>(threadIdx.x) % kLanes; i < p.columns; i += kLanes) {
+      const float y = (x(i) - center) * scale;
+      storeElement(p.dx, p.dxType, first + i, (grad(i) * gamma(i) + (y * -b - a)) * scale);
+    }
+  }
+}
+
+struct RingPlan {
+  // Without slots where rows do not fit.
+  RingShape shape;
+  unsigned threads;
+  int64_t bytes;
+};
+
+RingPlan planOf(const NormBackwardParams& p) {
+  const DeviceLimits device = limitsOfDevice();
+  int parts = 1;
+  while (device.clusters && parts < kMostParts && parts * kPartColumns < p.columns) parts *= 2;
+  if (p.columns > static_cast<int64_t>(parts) * kMostResultThreads * kPack) return {};
+  const int columns = static_cast<int>(ceilDivide(ceilDivide(p.columns, parts), kLanes) * kLanes);
+  const auto threads = static_cast<unsigned>(ceilDivide(columns, kPack * kLanes) * kLanes + kOtherThreads);
+  const int64_t sharing = threads <= kSharingThreads ? 2 : 1;
+  const int64_t fixed = static_cast<int64_t>(sizeof(Ring)) + columns * static_cast<int64_t>(sizeof(float));
+  const int64_t rowBytes = 2 * columns * elementBytes(p.xType);
+  int group = 1;
+  while (group < kMostRows / 4 && 2 * group * rowBytes <= kSlotBytes / sharing) group *= 2;
+  const int64_t room = device.sharedBytes / sharing - kReservedBytes - fixed;
+  const int most = std::min(kMostSlots, kMostRows / group);
+  const auto slots = static_cast<int>(std::min<int64_t>(room / (group * rowBytes), most));
+  if (slots < 2) return {};
+  return {{columns, parts, slots, group}, threads, fixed + slots * group * rowBytes};
+}
+
+// Where chunks fill the device, their sums are formed beside dx; `summed` says so.
+template <Wide type, int known>
+cudaError_t launchRing(const NormBackwardParams& p, const RingPlan& plan, bool& summed, cudaStream_t stream) {
+  const auto parts = static_cast<unsigned>(plan.shape.parts);
+  cudaLaunchAttribute attributes[2]{};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim = {parts, 1, 1};
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(parts);
+  config.blockDim = dim3(plan.threads);
+  config.dynamicSmemBytes = static_cast<size_t>(plan.bytes);
+  config.stream = stream;
+  config.attrs = attributes;
+  config.numAttrs = limitsOfDevice().clusters ? (parts > 1 ? 2 : 1) : 0;
+  const auto teamsOf = [&](auto kernel) {
+    const int64_t blocks = residentBlocks(kernel, plan.threads, plan.bytes);
+    return std::max<int64_t>(parts > 1 ? clustersOf(kernel, parts, config) : blocks, 1);
+  };
+  const auto launch = [&](auto kernel, int64_t units) {
+    config.gridDim = dim3(parts * static_cast<unsigned>(std::min(units, teamsOf(kernel))));
+    return cudaLaunchKernelEx(&config, kernel, p, plan.shape);
+  };
+  summed = 2 * chunksOf(p.rows) >= teamsOf(ringKernel<type, known, true>);
+  if (summed) return launch(ringKernel<type, known, true>, chunksOf(p.rows));
+  return launch(ringKernel<type, known, false>, ceilDivide(p.rows, plan.shape.group));
+}
+
+}  // namespace
+
+cudaError_t launchNormBackward(const NormBackwardParams& p, cudaStream_t stream) {
+  if (p.columns == 0) return cudaSuccess;
+  RingPlan plan{};
+  if (p.rows > 0 && p.xType == p.gradType && p.columns % kPack == 0) plan = planOf(p);
+  bool summed = false;
+  cudaError_t error = cudaSuccess;
+  if (plan.shape.slots > 0) {
+    withWide(p.xType, [&](auto type) {
+      if (p.dxType == p.xType) {
+        error = launchRing<type.value, static_cast<int>(type.value)>(p, plan, summed, stream);
+      } else {
+        error = launchRing<type.value, kAnyType>(p, plan, summed, stream);
+      }
+    });
+  } else if (p.rows > 0) {
+    const auto blocks = static_cast<unsigned>(std::min<int64_t>(ceilDivide(p.rows, kWarps), INT32_MAX));
+    rowKernel<<<blocks, kWarps * kLanes, 0, stream>>>(p);
+    error = cudaGetLastError();
+  }
+  if (error != cudaSuccess) return error;
+  const ColumnSumParams sums{p.grad,  p.gradType, p.x,          p.xType, p.mean,    p.rstd,
+                             p.dbeta, p.dgamma,   p.gradientType, p.rows, p.columns, p.workspace};
+  return summed ? launchChunkFold(sums, stream) : launchColumnSum(sums, stream);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,263 @@
+// The blocks of a cluster work a chunk of 32 rows, each some of the columns: x and grad are read once for dx and for
+// the sums of the chunk down the columns, which a thread keeps for the columns that are its own. The sums along a row
+// go from block to block, in the order of the columns.
+#pragma once
+
+#include "kernels/device/dependent.cuh"
+#include "kernels/device/ring.cuh"
+#include "kernels/rows/column-sum.h"
+#include "kernels/rows/norm.cuh"
+#include "kernels/rows/norm.h"
+
+namespace lockstep {
+
+// Of a block: warps that sum along rows, threads beside those that work results (one warp fetches), and most of the
+// latter.
+constexpr int kSumWarps = 6;
+constexpr int kOtherThreads = (kSumWarps + 1) * kLanes;
+constexpr int kMostResultThreads = 512;
+
+// What the warps of a block and the other blocks of its cluster tell each other; a barrier for each slot.
+struct Ring {
+  uint64_t filled[kMostSlots];
+  uint64_t summed[kMostSlots];
+  uint64_t emptied[kMostSlots];
+  // For each row of the ring the sums of the blocks before, by lane, and the barrier that tells of them.
+  uint64_t carried[kMostRows];
+  float2 carries[kMostRows][kLanes];
+  // (center, scale) and (a, b).
+  float2 statistics[kMostRows];
+  float2 means[kMostRows];
+};
+
+// What a block works: the columns [offset, offset + width) of units of rows, which are chunks or, without sums down the
+// columns, slots.
+template <Wide type>
+struct Share {
+  using Storage = typename WideOf<type>::Storage;
+
+  Ring& ring;
+  RingShape shape;
+  float* gamma;
+  // For each slot `group` rows of x, and then of grad.
+  Storage* slots;
+  int offset;
+  int width;
+  int64_t rows;
+  int64_t unit;
+
+  __device__ Storage* x(int slot) const { return slots + slot * 2 * shape.group * shape.columns; }
+  __device__ Storage* grad(int slot) const { return x(slot) + shape.group * shape.columns; }
+
+  // Calls visit(turn, row, count) for the rows of each slot, and finish(row) for the first row of each unit after it.
+  template <typename Visit, typename Finish>
+  __device__ void walk(Visit visit, Finish finish) const {
+    Turn turn;
+    const int64_t step = gridDim.x / shape.parts * unit;
+    for (int64_t begin = blockIdx.x / shape.parts * unit; begin < rows; begin += step) {
+      const int count = static_cast<int>(min(unit, rows - begin));
+      for (int first = 0; first < count; first += shape.group) {
+        visit(turn, begin + first, min(shape.group, count - first));
+        turn.next(shape.slots);
+      }
+      finish(begin);
+    }
+  }
+};
+
+template <Wide type>
+__device__ void fetchRows(const NormBackwardParams& p, const Share<type>& share) {
+  using Storage = typename Share<type>::Storage;
+  const RingShape& shape = share.shape;
+  const int lane = static_cast<int>(threadIdx.x) % kLanes;
+  const auto visit = [&](Turn turn, int64_t row, int count) {
+    uint64_t* filled = share.ring.filled + turn.slot;
+    awaitPhase(share.ring.emptied + turn.slot, turn.parity ^ 1);
+    if (lane < count) {
+      float2* statistics = share.ring.statistics + turn.slot * shape.group + lane;
+      if (p.mean) __pipeline_memcpy_async(&statistics->x, p.mean + row + lane, sizeof(float));
+      __pipeline_memcpy_async(&statistics->y, p.rstd + row + lane, sizeof(float));
+    }
+    const auto fetch = [&](Storage* to, const void* matrix) {
+      const Storage* from = static_cast<const Storage*>(matrix) + row * p.columns + share.offset;
+      fetchLines(filled, to, shape.columns, from, p.columns, count, share.width);
+    };
+    fetch(share.x(turn.slot), p.x);
+    fetch(share.grad(turn.slot), p.grad);
+    arriveFetched(filled);
+  };
+  share.walk(visit, [](int64_t) {});
+}
+
+// By one of kSumWarps warps, which take the rows in turn: the sums along a row, from the block before to the one after,
+// and from the last to all.
+template <Wide type>
+__device__ void sumRows(const NormBackwardParams& p, const Share<type>& share, int warp) {
+  using Element = WideOf<type>;
+  using Storage = typename Element::Storage;
+  Ring& ring = share.ring;
+  const int parts = share.shape.parts;
+  const int part = static_cast<int>(blockIdx.x) % parts;
+  const int lane = static_cast<int>(threadIdx.x) % kLanes;
+  const float length = static_cast<float>(p.columns);
+  int next = 0;
+  const auto sumRow = [&](Turn turn, int r) {
+    const int at = turn.slot * share.shape.group + r;
+    const Storage* x = share.x(turn.slot) + r * share.shape.columns;
+    const Storage* grad = share.grad(turn.slot) + r * share.shape.columns;
+    const auto [center, scale] = ring.statistics[at];
+    float2 sums{0.0f, 0.0f};
+    if (part > 0) {
+      if (lane == 0) arriveExpecting(ring.carried + at, sizeof(ring.carries[at]));
+      awaitPhaseOfCluster(ring.carried + at, turn.parity);
+      sums = ring.carries[at][lane];
+    }
+    struct Item {
+      Storage x;
+      Storage grad;
+      float gamma;
+    };
+    const auto load = [&](int i) { return Item{x[i], grad[i], share.gamma[i]}; };
+    walkLanes<8>(share.width, load, [&](Item item) {
+      const float y = (Element::load(item.x) - center) * scale;
+      const float d = Element::load(item.grad) * item.gamma;
+      sums.x += d;
+      sums.y += d * y;
+    });
+    uint64_t* summed = ring.summed + turn.slot;
+    if (parts > 1 && lane == 0) arriveExpecting(summed, sizeof(float2));
+    if (part + 1 < parts) return sendPair(part + 1, &ring.carries[at][lane], ring.carried + at, sums);
+    const float2 means{p.mean ? foldLanes(sums.x) / length : 0.0f, foldLanes(sums.y) / length};
+    if (parts > 1) {
+      if (lane < parts) sendPair(lane, ring.means + at, summed, means);
+    } else if (lane == 0) {
+      ring.means[at] = means;
+      __mbarrier_arrive(summed);
+    }
+  };
+  const auto visit = [&](Turn turn, int64_t, int count) {
+    awaitPhase(ring.filled + turn.slot, turn.parity);
+    for (int r = 0; r < share.shape.group; ++r) {
+      if (next == warp) {
+        if (r < count) {
+          sumRow(turn, r);
+        } else if (lane == 0) {
+          __mbarrier_arrive(ring.summed + turn.slot);
+        }
+      }
+      next = next + 1 == kSumWarps ? 0 : next + 1;
+    }
+    __syncwarp();
+    if (lane == 0) __mbarrier_arrive(ring.emptied + turn.slot);
+  };
+  share.walk(visit, [](int64_t) {});
+}
+
+// Stores sums of a chunk, to stay in the second-level cache until the fold reads them.
+__device__ inline void keepSums(float* to, const float (&sums)[kPack]) {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_last.b64 %0;" : "=l"(policy));
+#pragma unroll
+  for (int i = 0; i < kPack; i += 4) {
+    asm volatile("st.global.L2::cache_hint.v4.f32 [%0], {%1, %2, %3, %4}, %5;" ::"l"(to + i), "f"(sums[i]),
+                 "f"(sums[i + 1]), "f"(sums[i + 2]), "f"(sums[i + 3]), "l"(policy)
+                 : "memory");
+  }
+}
+
+// dx = scale * (d + (y * -b - a)), y = (x - center) * scale, and the sums down the columns of a chunk.
+template <Wide type, int known, bool summed>
+__device__ void workRows(const NormBackwardParams& p, const Share<type>& share) {
+  const Ring& ring = share.ring;
+  const int mine = static_cast<int>(threadIdx.x) * kPack;
+  const bool used = mine < share.width;
+  float gamma[kPack] = {};
+  float weighted[kPack] = {};
+  float plain[kPack] = {};
+  if (used) loadElements(share.gamma, Wide::kF32, mine, gamma);
+  const auto visit = [&](Turn turn, int64_t row, int count) {
+    if (share.shape.parts > 1) {
+      awaitPhaseOfCluster(share.ring.summed + turn.slot, turn.parity);
+    } else {
+      awaitPhase(share.ring.summed + turn.slot, turn.parity);
+    }
+    int64_t to = row * p.columns + share.offset + mine;
+    int from = mine;
+    for (int r = 0; r < count && used; ++r) {
+      const auto [center, scale] = ring.statistics[turn.slot * share.shape.group + r];
+      const auto [a, b] = ring.means[turn.slot * share.shape.group + r];
+      float x[kPack];
+      float grad[kPack];
+      loadElements(share.x(turn.slot), type, from, x);
+      loadElements(share.grad(turn.slot), type, from, grad);
+#pragma unroll
+      for (int i = 0; i < kPack; ++i) {
+        const float y = (x[i] - center) * scale;
+        if constexpr (summed) {
+          weighted[i] += y * grad[i];
+          plain[i] += grad[i];
+        }
+        x[i] = (grad[i] * gamma[i] + (y * -b - a)) * scale;
+      }
+      storeElements(p.dx, typeOr<known>(p.dxType), to, x);
+      from += share.shape.columns;
+      to += p.columns;
+    }
+    __syncwarp();
+    if (threadIdx.x % kLanes == 0) __mbarrier_arrive(share.ring.emptied + turn.slot);
+  };
+  const auto finish = [&](int64_t begin) {
+    if constexpr (summed) {
+      const int64_t to = begin / kChunkRows * p.columns + share.offset + mine;
+      if (used) keepSums(p.workspace + to, weighted);
+      if (used && p.dbeta) keepSums(p.workspace + chunksOf(p.rows) * p.columns + to, plain);
+#pragma unroll
+      for (int i = 0; i < kPack; ++i) weighted[i] = plain[i] = 0;
+    }
+  };
+  share.walk(visit, finish);
+}
+
+// `type` is that of x and grad, `known` that of dx, or kAnyType. Rows are whole packs, at most one for each thread that
+// works results. With `summed` the sums of a chunk are left in the workspace.
+template <Wide type, int known, bool summed>
+__global__ void __launch_bounds__(kMostResultThreads + kOtherThreads)
+    ringKernel(const NormBackwardParams p, const RingShape shape) {
+  extern __shared__ Bytes16 shared[];
+  Ring& ring = *reinterpret_cast<Ring*>(shared);
+  float* gamma = reinterpret_cast<float*>(&ring + 1);
+  auto* slots = reinterpret_cast<typename Share<type>::Storage*>(gamma + shape.columns);
+  const int offset = static_cast<int>(blockIdx.x) % shape.parts * shape.columns;
+  const int width = min(shape.columns, static_cast<int>(p.columns) - offset);
+  const Share<type> share{ring, shape, gamma, slots, offset, width, p.rows, summed ? kChunkRows : shape.group};
+  const int thread = static_cast<int>(threadIdx.x);
+  const int threads = static_cast<int>(blockDim.x) - kOtherThreads;
+  if (thread < shape.slots) {
+    __mbarrier_init(ring.filled + thread, kLanes);
+    __mbarrier_init(ring.summed + thread, shape.group);
+    __mbarrier_init(ring.emptied + thread, threads / kLanes + kSumWarps);
+    for (int r = 0; r < shape.group; ++r) __mbarrier_init(ring.carried + thread * shape.group + r, 1);
+  }
+  if (thread < kMostRows) ring.statistics[thread].x = 0;
+  awaitPrevious();
+  const float shift = p.zeroCentered ? 1.0f : -0.0f;
+  for (int i = thread; i < width; i += static_cast<int>(blockDim.x)) {
+    gamma[i] = loadElement(p.gamma, p.parameterType, offset + i) + shift;
+  }
+  showInitialized();
+  __syncthreads();
+  syncCluster();
+  letNextStart();
+  const int other = thread - threads;
+  if (other < 0) {
+    workRows<type, known, summed>(p, share);
+  } else if (other < kSumWarps * kLanes) {
+    sumRows(p, share, other / kLanes);
+  } else {
+    fetchRows(p, share);
+  }
+  __syncwarp();
+  syncCluster();
+}
+
+}  // namespace lockstep

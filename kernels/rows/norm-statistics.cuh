@@ -1,0 +1,97 @@
+// The mean and the reciprocal of the deviation of a row, by a warp whose threads are the lanes of the sums.
+#pragma once
+
+#include "kernels/rows/norm.cuh"
+#include "kernels/rows/norm.h"
+
+namespace lockstep {
+
+struct Statistics {
+  float center;
+  float scale;
+};
+
+// The statistics of a row by a warp, its threads the lanes of the sums; `Index` counts the elements at `x`.
+template <Wide type, typename Index>
+__device__ Statistics statisticsOf(const NormParams& p, const void* x) {
+  using Element = WideOf<type>;
+  const auto columns = static_cast<Index>(p.columns);
+  const float length = static_cast<float>(p.columns);
+  const auto load = [&](Index i) { return static_cast<const typename Element::Storage*>(x)[i]; };
+  Statistics result{};
+  float sum = 0;
+  if (p.mean) {
+    walkLanes<16>(columns, load, [&](auto element) { sum += Element::load(element); });
+    result.center = foldLanes(sum) / length;
+    sum = 0;
+  }
+  walkLanes<16>(columns, load, [&](auto element) {
+    const float away = Element::load(element) - result.center;
+    sum += away * away;
+  });
+  result.scale = 1.0f / __fsqrt_rn(foldLanes(sum) / length + p.epsilon);
+  return result;
+}
+
+// The sum of the lanes, in every thread of a warp whose thread t is lane 8 (t % 4) + t / 4.
+__device__ inline float foldMatrixLanes(float sum) {
+#pragma unroll
+  for (const int step : {2, 1, 16, 8, 4}) sum += __shfl_xor_sync(0xffffffffu, sum, step);
+  return sum;
+}
+
+// Calls add(x[i]) for the elements of those lanes, 16-bit ones in shared memory; `columns` is a multiple of 8.
+template <Wide type, typename Add>
+__device__ inline void walkMatrices(int columns, const void* x, Add add) {
+  const int lane = static_cast<int>(threadIdx.x) % kLanes;
+  const int row = lane % 8;
+  // rows 2c and 2c + 1 of matrix j are elements 8c on of the 64j and the 64j + 32 ones
+  const auto* from = static_cast<const uint16_t*>(x) + row / 2 * 8 + row % 2 * 32 + lane / 8 * 64;
+  int i = 0;
+  const auto eight = [&](const uint32_t (&words)[4]) {
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      add(lowOf<type>(words[k]));
+      add(highOf<type>(words[k]));
+    }
+  };
+#pragma unroll 2
+  for (; i + 512 <= columns; i += 512) {
+    uint32_t words[2][4];
+    loadDown(from + i, words[0]);
+    loadDown(from + i + 256, words[1]);
+    eight(words[0]);
+    eight(words[1]);
+  }
+  const auto* elements = static_cast<const typename WideOf<type>::Storage*>(x);
+  for (i += lane % 4 * 8 + lane / 4; i < columns; i += kLanes) add(WideOf<type>::load(elements[i]));
+}
+
+// The same of a row in shared memory.
+template <Wide type>
+__device__ Statistics statisticsOfMatrices(const NormParams& p, const void* x) {
+  const auto columns = static_cast<int>(p.columns);
+  const float length = static_cast<float>(p.columns);
+  Statistics result{};
+  float sum = 0;
+  if (p.mean) {
+    walkMatrices<type>(columns, x, [&](float element) { sum += element; });
+    result.center = foldMatrixLanes(sum) / length;
+    sum = 0;
+    walkMatrices<type>(columns, x, [&](float element) {
+      const float away = element - result.center;
+      sum += away * away;
+    });
+  } else {
+    walkMatrices<type>(columns, x, [&](float element) { sum += element * element; });
+  }
+  result.scale = 1.0f / __fsqrt_rn(foldMatrixLanes(sum) / length + p.epsilon);
+  return result;
+}
+
+__device__ inline void save(const NormParams& p, int64_t row, Statistics found) {
+  if (p.mean) p.mean[row] = found.center;
+  p.rstd[row] = found.scale;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,60 @@
+#include "kernels/rows/norm.h"
+
+#include "kernels/quantize/record.cuh"
+#include "kernels/rows/norm-forward.cuh"
+
+namespace lockstep {
+
+namespace {
+
+// Where results go that are values of a type, `known` or kAnyType.
+template <int known, bool measured>
+struct Values {
+  void* out;
+  Wide type;
+  // Of the values as they are stored, where that is `measured`.
+  float* amax;
+  float largest = 0;
+
+  __device__ void begin() {}
+
+  template <int width>
+  __device__ void store(int64_t index, const float (&y)[width]) {
+    storeElements(out, typeOr<known>(type), index, y);
+    if constexpr (measured) raiseTo(largest, y);
+  }
+
+  __device__ void end() {
+    // rounding keeps the order of magnitudes, so the largest is rounded alone
+    if constexpr (measured) raiseRecord(amax, rounded(typeOr<known>(type), largest));
+  }
+};
+
+template <bool measured>
+void launchValues(const NormParams& p, cudaStream_t stream) {
+  if (p.rows == 0) return;
+  withWide(p.xType, [&](auto tag) {
+    constexpr Wide type = tag.value;
+    constexpr int same = static_cast<int>(type);
+    const Values<kAnyType, measured> results{p.out, p.outType, p.amax};
+    const bool taken = p.outType == type && p.parameterType == type
+                           ? tryRing<type, same>(p, Values<same, measured>{p.out, type, p.amax}, stream)
+                           : tryRing<type, kAnyType>(p, results, stream);
+    if (!taken) launchWhereRowsLie<type>(p, results, stream);
+  });
+}
+
+}  // namespace
+
+cudaError_t launchNorm(const NormParams& p, cudaStream_t stream) {
+  if (p.amax == nullptr) {
+    launchValues<false>(p, stream);
+  } else if (cudaError_t error = cudaMemsetAsync(p.amax, 0, sizeof(float), stream); error == cudaSuccess) {
+    launchValues<true>(p, stream);
+  } else {
+    return error;
+  }
+  return cudaGetLastError();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,58 @@
+// LayerNorm and RMSNorm over the rows of a matrix, and their gradients (docs/numerics.md 7.1).
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "kernels/core/contract.gen.h"
+
+namespace lockstep {
+
+struct NormParams {
+  const void* x = nullptr;
+  Wide xType = Wide::kF32;
+  // [columns] each; null where there is no beta.
+  const void* gamma = nullptr;
+  const void* beta = nullptr;
+  Wide parameterType = Wide::kF32;
+  void* out = nullptr;
+  Wide outType = Wide::kF32;
+  // Becomes the largest magnitude of the results before they are rounded, NaN ignored. May be null.
+  float* amax = nullptr;
+  // One for each row; null makes it RMSNorm.
+  float* mean = nullptr;
+  float* rstd = nullptr;
+  int64_t rows = 0;
+  int64_t columns = 0;
+  float epsilon = 0;
+  bool zeroCentered = false;
+};
+
+// dx, dgamma and dbeta from the gradient of `out` and what the forward pass read and saved.
+struct NormBackwardParams {
+  const void* grad = nullptr;
+  Wide gradType = Wide::kF32;
+  const void* x = nullptr;
+  Wide xType = Wide::kF32;
+  const void* gamma = nullptr;
+  Wide parameterType = Wide::kF32;
+  const float* mean = nullptr;
+  const float* rstd = nullptr;
+  void* dx = nullptr;
+  Wide dxType = Wide::kF32;
+  // [columns] each; null where there is no beta.
+  void* dgamma = nullptr;
+  void* dbeta = nullptr;
+  Wide gradientType = Wide::kF32;
+  // What the sums of column-sum.h need.
+  float* workspace = nullptr;
+  int64_t rows = 0;
+  int64_t columns = 0;
+  bool zeroCentered = false;
+};
+
+cudaError_t launchNorm(const NormParams& p, cudaStream_t stream);
+cudaError_t launchNormBackward(const NormBackwardParams& p, cudaStream_t stream);
+
+}  // namespace lockstep

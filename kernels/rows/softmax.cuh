@@ -1,0 +1,107 @@
+// What softmax and its gradient share: teams of threads, each of which works a row.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/device/device.cuh"
+#include "kernels/device/reduce.cuh"
+#include "kernels/rows/softmax.h"
+
+namespace lockstep {
+
+// Threads of a block of teams of `size`: of several teams, or of one.
+constexpr int threadsOf(int size) { return size == kLanes ? 256 : size; }
+
+// Shared memory that the kernels declare, at most.
+constexpr int64_t kDeclaredBytes = 256;
+
+// `size` threads that work one row: `rank` among them.
+template <int size>
+struct Team {
+  static constexpr int kWarps = size / kLanes;
+
+  int rank = static_cast<int>(threadIdx.x) % size;
+  int number = static_cast<int>(threadIdx.x) / size;
+  int64_t row = static_cast<int64_t>(blockIdx.x) * (threadsOf(size) / size) + number;
+
+  __device__ void synchronize() const {
+    if constexpr (kWarps == 1) {
+      __syncwarp();
+    } else {
+      __syncthreads();
+    }
+  }
+
+  // The largest of the values of all threads, NaN ignored.
+  __device__ float maximum(float value) const {
+    value = maximumOfLanes(value);
+    if constexpr (kWarps > 1) {
+      __shared__ float ofWarps[kWarps];
+      if (rank % kLanes == 0) ofWarps[rank / kLanes] = value;
+      __syncthreads();
+      value = maximumOfLanes(ofWarps[rank % kWarps]);
+    }
+    return value;
+  }
+
+  // The sum of term(load(i)) for i below `count`, formed by the first warp, in every thread. What `load` gives is read
+  // ahead.
+  template <typename Index, typename Load, typename Term>
+  __device__ float sum(Index count, Load load, Term term) const {
+    constexpr int kAhead = kWarps == 1 ? 8 : 16;
+    float lane = 0;
+    if (rank < kLanes) {
+      walkLanes<kAhead>(count, load, [&](float value) { lane += term(value); });
+      lane = foldLanes(lane);
+    }
+    if constexpr (kWarps > 1) {
+      __shared__ float total;
+      if (rank == 0) total = lane;
+      __syncthreads();
+      lane = total;
+    }
+    return lane;
+  }
+};
+
+// The elements of a row that are not masked.
+__device__ inline int64_t lengthOf(const SoftmaxRows& p, int64_t row) {
+  if (p.period == 0) return p.columns;
+  return max(row % p.period + 1 + p.columns - p.period, int64_t{0});
+}
+
+// Calls `body` with the size of the teams for rows of `columns` elements, as a constant.
+template <typename Body>
+auto withTeam(int64_t columns, Body body) {
+  if (columns <= 1024) return body(std::integral_constant<int, kLanes>{});
+  if (columns <= 2048) return body(std::integral_constant<int, 128>{});
+  if (columns <= 8192) return body(std::integral_constant<int, 256>{});
+  return body(std::integral_constant<int, 1024>{});
+}
+
+// Whether a block of the current device may take so much shared memory.
+inline bool fits(int64_t bytes) {
+  int device = 0;
+  int most = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  return bytes + kDeclaredBytes <= most;
+}
+
+// A team for each row, with `bytes` of shared memory.
+template <int size, typename Kernel, typename Params>
+cudaError_t launchTeams(Kernel kernel, const Params& p, int64_t bytes, cudaStream_t stream) {
+  constexpr int kThreads = threadsOf(size);
+  const int64_t blocks = ceilDivide(p.rows, kThreads / size);
+  if (blocks > INT32_MAX) return cudaErrorInvalidValue;
+  const auto shared = static_cast<int>(bytes * (kThreads / size));
+  const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
+  if (error != cudaSuccess) return error;
+  kernel<<<static_cast<unsigned>(blocks), kThreads, shared, stream>>>(p);
+  return cudaGetLastError();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,72 @@
+// Neighbouring threads have neighbouring slots; the rows of a slot's history are shared among the threads above each other.
+#include "kernels/update/delayed-scaling.h"
+
+#include "kernels/core/scale.cuh"
+#include "kernels/device/reduce.cuh"
+
+namespace lockstep {
+
+namespace {
+
+constexpr int kSlots = 32;
+constexpr int kRows = 32;
+// Rows that a thread moves together, all their loads in flight at once.
+constexpr int kDepth = 16;
+
+__global__ void __launch_bounds__(kSlots* kRows) updateScalesKernel(const UpdateScalesParams p) {
+  __shared__ float largest[kRows][kSlots + 1];
+  __shared__ float newest[kSlots];
+  const int column = static_cast<int>(threadIdx.x);
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * kSlots;
+  const bool present = first + column < p.count;
+  float* history = p.amaxHistory + first + column;
+  const float recorded = present ? *history : 0.0f;
+  // NaN is not 0
+  const bool rolls = recorded != 0;
+  float amax = 0;
+  for (int64_t tile = 0; tile < p.length; tile += kRows * kDepth) {
+    float moved[kDepth];
+    const auto rowOf = [&](int k) { return tile + k * kRows + threadIdx.y; };
+#pragma unroll
+    for (int k = 0; k < kDepth; ++k) {
+      moved[k] = present && rowOf(k) < p.length - 1 ? history[(rowOf(k) + 1) * p.count] : recorded;
+    }
+    // every row of this tile has been read; those below it are no other tile's to write
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < kDepth; ++k) {
+      const int64_t row = rowOf(k);
+      if (!rolls || row >= p.length) continue;
+      history[row * p.count] = row == 0 ? 0.0f : moved[k];
+      if (moved[k] > amax) amax = moved[k];
+    }
+  }
+  largest[threadIdx.y][column] = amax;
+  if (threadIdx.y == 0) newest[column] = recorded;
+  __syncthreads();
+  // a warp has a slot now, a lane a share of its rows
+  const int mine = static_cast<int>(threadIdx.y);
+  amax = maximumOfLanes(largest[column][mine]);
+  const int64_t slot = first + mine;
+  if (column != 0 || slot >= p.count) return;
+  const float infinity = floatOf(0x7f800000);
+  const float largestFinite = floatOf(0x7f7fffff);
+  // an update leaves no scale infinite, one that it starts from included
+  if (fabsf(p.scale[slot]) == infinity) p.scale[slot] = largestFinite;
+  if (newest[mine] == 0) return;
+  if (p.mostRecent) amax = newest[mine];
+  if (!(amax > 0 && amax < infinity)) return;
+  const float quotient = p.scaledMax / amax;
+  p.scale[slot] = quotient < infinity ? quotient : largestFinite;
+}
+
+}  // namespace
+
+cudaError_t launchUpdateScales(const UpdateScalesParams& p, cudaStream_t stream) {
+  if (p.count == 0) return cudaSuccess;
+  const auto blocks = static_cast<unsigned>((p.count + kSlots - 1) / kSlots);
+  updateScalesKernel<<<blocks, dim3(kSlots, kRows), 0, stream>>>(p);
+  return cudaGetLastError();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,86 @@
+#include "kernels/update/grad-norm.h"
+
+#include "kernels/device/device.cuh"
+#include "kernels/device/reduce.cuh"
+
+namespace lockstep {
+
+namespace {
+
+constexpr int kWarps = 4;
+// Elements of a lane that are read before the first is added.
+constexpr int kDepth = 16;
+
+// A warp sums a piece, its threads the lanes of the sum.
+template <Wide type>
+__global__ void __launch_bounds__(kWarps* kLanes) pieceKernel(const SquareSumParams p) {
+  const int64_t piece = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kLanes;
+  const int64_t first = piece * kSquarePiece;
+  if (first >= p.count) return;
+  const auto* x = static_cast<const typename WideOf<type>::Storage*>(p.x) + first;
+  const int count = static_cast<int>(min(p.count - first, kSquarePiece));
+  float sum = 0;
+  const auto add = [&](auto element) {
+    const float value = WideOf<type>::load(element);
+    sum += value * value;
+  };
+  if constexpr (sizeof(*x) == 4) {
+    walkLanes<kDepth>(
+        count, [&](int i) { return x[i]; }, add);
+  } else {
+    // of 64 elements a thread reads two neighbours, and adds its lane's two
+    const auto* pairs = reinterpret_cast<const uint32_t*>(x);
+    const int lane = static_cast<int>(threadIdx.x) % kLanes;
+    const int whole = count / (2 * kLanes) * (2 * kLanes);
+    walkLanes<kDepth>(
+        whole / 2, [&](int i) { return pairs[i]; },
+        [&](uint32_t pair) {
+          const int shift = lane % 2 * 16;
+          add(static_cast<uint16_t>(__shfl_sync(0xffffffffu, pair, lane / 2) >> shift));
+          add(static_cast<uint16_t>(__shfl_sync(0xffffffffu, pair, kLanes / 2 + lane / 2) >> shift));
+        });
+    for (int i = whole + lane; i < count; i += kLanes) add(x[i]);
+  }
+  sum = foldLanes(sum);
+  if (threadIdx.x % kLanes == 0) p.workspace[piece] = sum;
+}
+
+// The sum of `count` terms, in every thread of the warp.
+__device__ float sumOf(const float* terms, int64_t count) {
+  float sum = 0;
+  walkLanes<kDepth>(
+      count, [&](int64_t i) { return terms[i]; }, [&](float term) { sum += term; });
+  return foldLanes(sum);
+}
+
+__global__ void __launch_bounds__(kLanes) totalKernel(const SquareSumParams p, int64_t pieces) {
+  const float sum = sumOf(p.workspace, pieces);
+  if (threadIdx.x == 0) *p.out = sum;
+}
+
+__global__ void __launch_bounds__(kLanes) clipKernel(const ClipFactorParams p) {
+  const float norm = __fsqrt_rn(sumOf(p.sums, p.count));
+  const float ratio = p.maxNorm / (norm + 1e-6f);
+  if (threadIdx.x != 0) return;
+  *p.norm = norm;
+  *p.factor = ratio > 1.0f ? 1.0f : ratio;
+}
+
+}  // namespace
+
+cudaError_t launchSquareSum(const SquareSumParams& p, cudaStream_t stream) {
+  const int64_t pieces = ceilDivide(p.count, kSquarePiece);
+  if (pieces > 0) {
+    const auto blocks = static_cast<unsigned>(ceilDivide(pieces, kWarps));
+    withWide(p.type, [&](auto type) { pieceKernel<type.value><<<blocks, kWarps * kLanes, 0, stream>>>(p); });
+  }
+  totalKernel<<<1, kLanes, 0, stream>>>(p, pieces);
+  return cudaGetLastError();
+}
+
+cudaError_t launchClipFactor(const ClipFactorParams& p, cudaStream_t stream) {
+  clipKernel<<<1, kLanes, 0, stream>>>(p);
+  return cudaGetLastError();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,37 @@
+// The norm of all gradients and the factor that clips it (docs/numerics.md 9.3).
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "kernels/core/contract.gen.h"
+
+namespace lockstep {
+
+// Elements whose squares are summed first.
+constexpr int64_t kSquarePiece = 4096;
+
+struct SquareSumParams {
+  const void* x = nullptr;
+  Wide type = Wide::kF32;
+  int64_t count = 0;
+  // One for each piece of x.
+  float* workspace = nullptr;
+  // One.
+  float* out = nullptr;
+};
+
+struct ClipFactorParams {
+  const float* sums = nullptr;
+  int64_t count = 0;
+  float maxNorm = 0;
+  // One each.
+  float* norm = nullptr;
+  float* factor = nullptr;
+};
+
+cudaError_t launchSquareSum(const SquareSumParams& p, cudaStream_t stream);
+cudaError_t launchClipFactor(const ClipFactorParams& p, cudaStream_t stream);
+
+}  // namespace lockstep

@@ -1,0 +1,29 @@
+// The exhaustive digest.
+#include "kernels/cast/sweep.h"
+
+#include "native/addon.h"
+#include "native/core/call.h"
+#include "native/core/random.h"
+
+namespace lockstep {
+
+namespace {
+
+void Sweep(const Call& call) {
+  SweepParams p{};
+  p.word = call.word("word");
+  p.rounding = call.member("rounding", Rounding::kStochastic);
+  p.overflow = call.member("overflow", Overflow::kNonfinite);
+  p.random = readRandom(call);
+  p.chunk = static_cast<uint32_t>(call.bounded("chunk", kSweepChunks - 1));
+  p.out = call.pointer<uint32_t>("out", 2 * sizeof(uint32_t));
+  call.check("sweep", launchSweep(p, call.stream()));
+}
+
+}  // namespace
+
+void registerSweep(Napi::Env env, Napi::Object exports) {
+  exports.Set("sweep", Napi::Function::New<operation<Sweep>>(env));
+}
+
+}  // namespace lockstep

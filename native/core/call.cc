@@ -1,0 +1,90 @@
+#include "native/core/call.h"
+
+#include <cmath>
+#include <cstring>
+#include <string>
+
+namespace lockstep {
+
+namespace {
+
+constexpr double kLargestCount = 9007199254740992.0;  // 2^53
+
+[[noreturn]] void refuse(const std::string& message) { throw Failure{"ARGUMENT", message}; }
+
+}  // namespace
+
+uint64_t product(std::initializer_list<uint64_t> sizes) {
+  double exact = 1;
+  uint64_t result = 1;
+  for (uint64_t size : sizes) {
+    exact *= static_cast<double>(size);
+    if (exact > kLargestCount) refuse("sizes are too large: their product exceeds 2^53");
+    result *= size;
+  }
+  return result;
+}
+
+uint64_t bytesOf(uint64_t count, uint64_t bits) { return (product({count, bits}) + 7) / 8; }
+
+Call::Call(const Napi::CallbackInfo& info) : env_(info.Env()), context_(contextIn(info[0])) {
+  napi_typedarray_type type;
+  size_t length = 0;
+  void* data = nullptr;
+  const napi_status status =
+      napi_get_typedarray_info(env_, info[1], &type, &length, &data, nullptr, nullptr);
+  // one whose memory was taken away has no elements
+  if (status != napi_ok || type != napi_float64_array || length != kArgumentCount || !data) {
+    refuse("the arguments are no Float64Array of " + std::to_string(kArgumentCount) + " slots");
+  }
+  std::memcpy(slots_.data(), data, sizeof(slots_));
+}
+
+double Call::f64(Name name) const {
+  if (!has(name)) refuse(std::string(name.text()) + " is not given");
+  return slots_[name.slot()];
+}
+
+uint64_t Call::count(Name name) const {
+  const double value = f64(name);
+  if (!(value >= 0 && value <= kLargestCount) || value != std::floor(value)) {
+    refuse(std::string(name.text()) + " is no whole number from 0 to 2^53");
+  }
+  return static_cast<uint64_t>(value);
+}
+
+uint64_t Call::bounded(Name name, uint64_t last) const {
+  const uint64_t value = count(name);
+  if (value > last) refuse(std::string(name.text()) + " is " + std::to_string(value) + ", above " + std::to_string(last));
+  return value;
+}
+
+void* Call::take(Name name, uint64_t bytes) const {
+  const uint64_t from = count(name);
+  void* pointer = context_.pointer(name.text(), from, bytes);
+  if (taken_ == kMaxPointers) refuse("a call has more than " + std::to_string(kMaxPointers) + " pointers");
+  const size_t own = taken_++;
+  ranges_[own] = {name.text(), from, from + bytes};
+  for (size_t i = 0; i < own && workspace_ < taken_; ++i) {
+    if (own != workspace_ && i != workspace_) continue;
+    const Range& other = ranges_[i];
+    if (bytes > 0 && other.from < other.to && other.from < from + bytes && from < other.to) {
+      refuse(std::string(name.text()) + " and " + other.name + " share memory; the workspace must be apart");
+    }
+  }
+  return pointer;
+}
+
+uint32_t Call::word(Name name) const { return static_cast<uint32_t>(bounded(name, UINT32_MAX)); }
+
+float Call::f32(Name name) const { return static_cast<float>(f64(name)); }
+
+Napi::Error errorOf(Napi::Env env, const Failure& failure) {
+  Napi::Error error = Napi::Error::New(env, failure.message);
+  error.Set("code", Napi::String::New(env, failure.code));
+  error.Set("wanted", Napi::Number::New(env, static_cast<double>(failure.wanted)));
+  error.Set("free", Napi::Number::New(env, static_cast<double>(failure.free)));
+  return error;
+}
+
+}  // namespace lockstep

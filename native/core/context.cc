@@ -1,0 +1,319 @@
+#include "native/core/context.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+#include <cstring>
+
+#include "native/core/fence.h"
+#include "native/gemm/plan.h"
+
+namespace lockstep {
+
+namespace {
+
+// What a kernel's widest access is aligned to.
+constexpr uint64_t kWidestAccess = 16;
+
+// What lies after a workspace where LOCKSTEP_FENCES is set, which is for tests.
+constexpr uint64_t kFenceBytes = 4096;
+constexpr uint8_t kFence = 0xa5;
+
+bool isFenced() {
+  static const bool fenced = std::getenv("LOCKSTEP_FENCES") != nullptr;
+  return fenced;
+}
+
+// All that are open, so that one that finds no memory has the others give back theirs.
+std::mutex openMutex;
+std::vector<Context*> openContexts;
+
+// After these the device answers nothing but the same error again.
+bool isSticky(cudaError_t error) {
+  switch (error) {
+    case cudaErrorIllegalAddress:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorLaunchFailure:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorAssert:
+    case cudaErrorHardwareStackError:
+    case cudaErrorECCUncorrectable:
+    case cudaErrorContained:
+    case cudaErrorUnknown:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+std::string describe(const char* what, cudaError_t error) {
+  return std::string(what) + ": " + cudaGetErrorName(error) + ": " + cudaGetErrorString(error);
+}
+
+Context::Context(int device) : device_(device), owner_(std::this_thread::get_id()) {
+  try {
+    open();
+  } catch (...) {
+    close();
+    throw;
+  }
+}
+
+void Context::open() {
+  int count = 0;
+  if (cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess) fail("no GPU", error);
+  if (device_ >= count) {
+    throw Failure{"BACKEND", "device " + std::to_string(device_) + " is not there; there are " +
+                                 std::to_string(count) + ", numbered from 0"};
+  }
+  check("cudaSetDevice", cudaSetDevice(device_));
+  check("cudaGetDeviceProperties", cudaGetDeviceProperties(&properties_, device_));
+  check("cudaStreamCreate", cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+  check("cudaStreamCreate", cudaStreamCreateWithFlags(&copies_, cudaStreamNonBlocking));
+  cudaMemPoolProps props{};
+  props.allocType = cudaMemAllocationTypePinned;
+  props.location = {cudaMemLocationTypeDevice, {device_}};
+  check("cudaMemPoolCreate", cudaMemPoolCreate(&pool_, &props));
+  // a threshold would give memory back, and take it again, around every read; trim() and a lack of memory do it instead
+  uint64_t keepAll = UINT64_MAX;
+  check("cudaMemPoolSetAttribute",
+        cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &keepAll));
+  check("cublasLtCreate", cublasLtCreate(&blas_));
+  const std::lock_guard lock(openMutex);
+  openContexts.push_back(this);
+}
+
+Context::~Context() { close(); }
+
+void Context::enter() {
+  if (closed_) throw Failure{"DISPOSED", "the cuda backend was used after it was disposed"};
+  if (!poison_.empty()) {
+    throw Failure{"BACKEND", "the cuda backend broke earlier and answers nothing more; the first cause: " + poison_};
+  }
+  // whoever else is in this process may have made another device current
+  int current = -1;
+  if (cudaGetDevice(&current) != cudaSuccess || current != device_) check("cudaSetDevice", cudaSetDevice(device_));
+}
+
+// Whatever fails here fails because the device is already gone.
+void Context::close() {
+  if (closed_) return;
+  closed_ = true;
+  {
+    const std::lock_guard lock(openMutex);
+    std::erase(openContexts, this);
+  }
+  {
+    std::unique_lock lock(readsMutex_);
+    readsDone_.wait(lock, [this] { return reads_ == 0; });
+  }
+  ignore(cudaSetDevice(device_));
+  for (const auto& [address, bytes] : sizes_) {
+    allow(address, bytes);
+    ignore(cudaFreeAsync(reinterpret_cast<void*>(address), stream_));
+  }
+  sizes_.clear();
+  live_ = 0;
+  for (void* snapshot : snapshots_) ignore(cudaFreeAsync(snapshot, stream_));
+  snapshots_.clear();
+  giveBackSpares();
+  if (stream_) ignore(cudaStreamSynchronize(stream_));
+  uploads_.clear();
+  pinned_.clear();
+  for (cudaEvent_t mark : marks_) ignore(cudaEventDestroy(mark));
+  marks_.clear();
+  gemmPlans_.reset();
+  if (blas_) cublasLtDestroy(blas_);
+  if (pool_) ignore(cudaMemPoolDestroy(pool_));
+  if (copies_) ignore(cudaStreamDestroy(copies_));
+  if (stream_) ignore(cudaStreamDestroy(stream_));
+}
+
+size_t Context::spareList(uint64_t bytes) {
+  if (bytes > uint64_t{1} << kLargestShift) return kSpareLists;
+  const uint64_t least = uint64_t{1} << kSmallestShift;
+  return static_cast<size_t>(std::bit_width(std::max(bytes, least) - 1) - kSmallestShift);
+}
+
+uint64_t Context::allocate(uint64_t bytes) {
+  const size_t list = spareList(bytes);
+  void* data = nullptr;
+  if (list == kSpareLists) {
+    data = takeOrThrow(bytes);
+  } else if (spares_[list].empty()) {
+    data = takeOrThrow(uint64_t{1} << (list + kSmallestShift));
+  } else {
+    data = spares_[list].back();
+    spares_[list].pop_back();
+  }
+  const uint64_t address = reinterpret_cast<uint64_t>(data);
+  if (list < kSpareLists) forbidBeyond(address, bytes, uint64_t{1} << (list + kSmallestShift));
+  sizes_.emplace(address, bytes);
+  live_ += bytes;
+  return address;
+}
+
+void Context::free(uint64_t address) {
+  const auto found = sizes_.find(address);
+  if (found == sizes_.end()) return;
+  const uint64_t bytes = found->second;
+  void* data = reinterpret_cast<void*>(address);
+  live_ -= bytes;
+  sizes_.erase(found);
+  if (const size_t list = spareList(bytes); list < kSpareLists) {
+    forbidBeyond(address, 0, uint64_t{1} << (list + kSmallestShift));
+    spares_[list].push_back(data);
+  } else if (poison_.empty()) {
+    check("cudaFreeAsync", cudaFreeAsync(data, stream_));
+  }
+}
+
+Workspace Context::workspace(uint64_t bytes) {
+  checkWorkspace();
+  if (bytes > workspace_.bytes) {
+    if (workspace_.data) check("cudaFreeAsync", cudaFreeAsync(workspace_.data, stream_));
+    workspace_ = {};
+    workspace_ = {takeOrThrow(bytes + (isFenced() ? kFenceBytes : 0)), bytes};
+  }
+  if (!isFenced()) return workspace_;
+  fence_ = static_cast<uint8_t*>(workspace_.data) + bytes;
+  check("fence", cudaMemsetAsync(fence_, kFence, kFenceBytes, stream_));
+  return {workspace_.data, bytes};
+}
+
+void Context::checkWorkspace() {
+  if (!fence_ || closed_ || !poison_.empty()) return;
+  std::array<uint8_t, kFenceBytes> found;
+  const void* fence = std::exchange(fence_, nullptr);
+  check("fence", cudaMemcpyAsync(found.data(), fence, kFenceBytes, cudaMemcpyDeviceToHost, stream_));
+  synchronize();
+  if (std::all_of(found.begin(), found.end(), [](uint8_t byte) { return byte == kFence; })) return;
+  throw Failure{"BACKEND", "an operation wrote beyond the workspace that it asked for"};
+}
+
+void* Context::take(uint64_t bytes) {
+  void* data = nullptr;
+  const cudaError_t error = cudaMallocFromPoolAsync(&data, bytes, pool_, stream_);
+  if (error == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    return nullptr;
+  }
+  check("cudaMallocFromPoolAsync", error);
+  return data;
+}
+
+void* Context::takeOrThrow(uint64_t bytes) {
+  if (void* data = take(bytes)) return data;
+  trimAll();
+  if (void* data = take(bytes)) return data;
+  size_t free = 0;
+  size_t total = 0;
+  ignore(cudaMemGetInfo(&free, &total));
+  throw Failure{"OUT_OF_MEMORY", "", bytes, free};
+}
+
+void Context::giveBackSpares() {
+  for (size_t list = 0; list < kSpareLists; ++list) {
+    for (void* data : spares_[list]) {
+      allow(reinterpret_cast<uint64_t>(data), uint64_t{1} << (list + kSmallestShift));
+      ignore(cudaFreeAsync(data, stream_));
+    }
+    spares_[list].clear();
+  }
+  if (workspace_.data) ignore(cudaFreeAsync(workspace_.data, stream_));
+  workspace_ = {};
+  fence_ = nullptr;
+}
+
+void Context::trim() {
+  giveBackSpares();
+  pinned_.clear();
+  synchronize();
+  check("cudaMemPoolTrimTo", cudaMemPoolTrimTo(pool_, 0));
+}
+
+// What another thread keeps beside its pool is that thread's own.
+void Context::trimAll() {
+  const std::lock_guard lock(openMutex);
+  for (Context* context : openContexts) {
+    if (context->device_ == device_ && context->owner_ == owner_ && context->poison_.empty()) context->giveBackSpares();
+  }
+  check("cudaDeviceSynchronize", cudaDeviceSynchronize());
+  for (Context* context : openContexts) {
+    if (context->device_ == device_) ignore(cudaMemPoolTrimTo(context->pool_, 0));
+  }
+}
+
+void* Context::range(const char* name, uint64_t address, uint64_t bytes) const {
+  const auto after = sizes_.upper_bound(address);
+  const auto block = after == sizes_.begin() ? sizes_.end() : std::prev(after);
+  if (block == sizes_.end() || address - block->first > block->second) {
+    throw Failure{"ARGUMENT", std::string(name) + " is no live tensor of this backend"};
+  }
+  if (const uint64_t rest = block->second - (address - block->first); rest < bytes) {
+    throw Failure{"ARGUMENT", std::string(name) + " has " + std::to_string(rest) + " bytes and " +
+                                  std::to_string(bytes) + " are needed"};
+  }
+  return reinterpret_cast<void*>(address);
+}
+
+void* Context::pointer(const char* name, uint64_t address, uint64_t bytes) const {
+  void* data = range(name, address, bytes);
+  const uint64_t alignment = std::min(kWidestAccess, std::bit_floor(std::max<uint64_t>(bytes, 1)));
+  if (address % alignment != 0) {
+    throw Failure{"ARGUMENT", std::string(name) + " begins " + std::to_string(address % alignment) +
+                                  " bytes after a multiple of " + std::to_string(alignment) +
+                                  ", where a kernel cannot read it; slice() makes a copy that begins at one"};
+  }
+  return data;
+}
+
+void Context::mark() {
+  cudaEvent_t event = nullptr;
+  check("cudaEventCreate", cudaEventCreate(&event));
+  marks_.push_back(event);
+  check("cudaEventRecord", cudaEventRecord(event, stream_));
+}
+
+std::vector<float> Context::spans() {
+  if (marks_.empty()) return {};
+  check("cudaEventSynchronize", cudaEventSynchronize(marks_.back()));
+  std::vector<float> spans(marks_.size() - 1);
+  for (size_t i = 0; i < spans.size(); ++i) {
+    check("cudaEventElapsedTime", cudaEventElapsedTime(&spans[i], marks_[i], marks_[i + 1]));
+  }
+  for (cudaEvent_t mark : marks_) check("cudaEventDestroy", cudaEventDestroy(mark));
+  marks_.clear();
+  return spans;
+}
+
+MemoryUse Context::memory() const {
+  uint64_t reserved = 0;
+  if (!closed_ && poison_.empty()) ignore(cudaMemPoolGetAttribute(pool_, cudaMemPoolAttrReservedMemCurrent, &reserved));
+  return {live_, reserved, sizes_.size()};
+}
+
+void Context::synchronize() { check("cudaStreamSynchronize", cudaStreamSynchronize(stream_)); }
+
+void Context::check(const char* what, cudaError_t error) {
+  if (error != cudaSuccess) fail(what, error);
+}
+
+void Context::check(const char* what, cublasStatus_t status) {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  throw Failure{"BACKEND", std::string(what) + ": cuBLASLt: " + cublasLtGetStatusName(status)};
+}
+
+void Context::fail(const char* what, cudaError_t error) {
+  cudaGetLastError();
+  const std::string message = describe(what, error);
+  if (isSticky(error) && poison_.empty()) poison_ = message;
+  throw Failure{"BACKEND", message};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,95 @@
+// Copies between a GPU and the host.
+#include <algorithm>
+#include <cstring>
+
+#include "native/core/context.h"
+
+namespace lockstep {
+
+namespace {
+
+constexpr size_t kUploadsInFlight = 4;
+// Pinned bytes of reads that are not over, from which on others wait on the device.
+constexpr size_t kReadsPinned = size_t{64} << 20;
+}  // namespace
+
+PendingRead::PendingRead(Context& context) : context_(&context) {
+  const std::lock_guard lock(context.readsMutex_);
+  ++context.reads_;
+}
+
+PendingRead::~PendingRead() {
+  if (!context_) return;
+  const std::lock_guard lock(context_->readsMutex_);
+  --context_->reads_;
+  context_->readsDone_.notify_all();
+}
+
+void Context::write(void* to, const void* from, size_t bytes) {
+  for (size_t at = 0; at < bytes; at += kPiece) {
+    const size_t piece = std::min(kPiece, bytes - at);
+    if (uploads_.size() >= kUploadsInFlight || (!uploads_.empty() && uploads_.front().done.isDone())) {
+      Upload done = std::move(uploads_.front());
+      uploads_.pop_front();
+      const cudaError_t error = done.done.wait();
+      pinned_.keep(std::move(done.buffer));
+      check("upload", error);
+    }
+    Upload upload{pinned_.take(piece), {}};
+    std::memcpy(upload.buffer->data(), static_cast<const char*>(from) + at, piece);
+    check("upload", cudaMemcpyAsync(static_cast<char*>(to) + at, upload.buffer->data(), piece,
+                                    cudaMemcpyHostToDevice, stream_));
+    check("cudaEventRecord", upload.done.record(stream_));
+    uploads_.push_back(std::move(upload));
+  }
+}
+
+void Context::read(void* to, const void* from, size_t bytes) {
+  check("download", pinned_.copyOut(to, from, bytes, stream_));
+}
+
+Download Context::beginRead(void* to, const void* from, size_t bytes) {
+  Download download;
+  download.bytes = bytes;
+  if (bytes == 0) return download;
+  if (bytes <= kPiece && readsPinned_ + bytes <= kReadsPinned) {
+    download.buffer = pinned_.take(bytes);
+    check("download", cudaMemcpyAsync(download.buffer->data(), from, bytes, cudaMemcpyDeviceToHost, stream_));
+    check("cudaEventRecord", download.done.record(stream_));
+    readsPinned_ += bytes;
+  } else if (void* snapshot = take(bytes)) {
+    snapshots_.insert(snapshot);
+    download.snapshot = snapshot;
+    check("download", cudaMemcpyAsync(snapshot, from, bytes, cudaMemcpyDeviceToDevice, stream_));
+    check("cudaEventRecord", download.done.record(stream_));
+    check("cudaStreamWaitEvent", cudaStreamWaitEvent(copies_, download.done.handle(), 0));
+  } else {
+    read(to, from, bytes);
+    return download;
+  }
+  download.pending = PendingRead(*this);
+  return download;
+}
+
+cudaError_t Context::awaitRead(Download& download, void* to) {
+  const PendingRead over = std::move(download.pending);
+  ignore(cudaSetDevice(device_));
+  if (download.snapshot) return pinned_.copyOut(to, download.snapshot, download.bytes, copies_);
+  if (!download.buffer) return cudaSuccess;
+  const cudaError_t error = download.done.wait();
+  ignore(error);
+  if (error == cudaSuccess) std::memcpy(to, download.buffer->data(), download.bytes);
+  return error;
+}
+
+void Context::endRead(Download download) {
+  if (download.buffer) {
+    readsPinned_ -= download.bytes;
+    if (!closed_) pinned_.keep(std::move(download.buffer));
+  }
+  if (download.snapshot && snapshots_.erase(download.snapshot) > 0) {
+    ignore(cudaFreeAsync(download.snapshot, stream_));
+  }
+}
+
+}  // namespace lockstep

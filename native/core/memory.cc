@@ -1,0 +1,289 @@
+// Opening a device, and its memory.
+#include "kernels/device/fault.h"
+#include "native/addon.h"
+#include "native/core/call.h"
+
+#include <memory>
+#include <optional>
+
+namespace lockstep {
+
+namespace {
+
+constexpr napi_type_tag kContextTag = {0x6c6f636b73746570, 0x637564615f637478};
+
+// What JavaScript holds: an object with this inside, tagged so that no other object passes for one.
+class Holder : public Napi::ObjectWrap<Holder> {
+ public:
+  explicit Holder(const Napi::CallbackInfo& info) : Napi::ObjectWrap<Holder>(info) {
+    try {
+      const Napi::Value device = info[0];
+      if (!device.IsNumber()) throw Failure{"ARGUMENT", "device is no number"};
+      const double number = device.As<Napi::Number>().DoubleValue();
+      if (!(number >= 0 && number < 4096) || number != static_cast<int>(number)) {
+        throw Failure{"ARGUMENT", "device is no whole number from 0"};
+      }
+      context_ = std::make_unique<Context>(static_cast<int>(number));
+      info.This().As<Napi::Object>().TypeTag(&kContextTag);
+    } catch (const Failure& failure) {
+      throw errorOf(info.Env(), failure);
+    }
+  }
+
+  Context& context() { return *context_; }
+
+ private:
+  std::unique_ptr<Context> context_;
+};
+
+// How many GPUs there are, and what they are.
+Napi::Value Devices(const Napi::CallbackInfo& info) {
+  int count = 0;
+  if (cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess) {
+    cudaGetLastError();
+    throw Failure{"BACKEND", std::string(cudaGetErrorName(error)) + ": " + cudaGetErrorString(error)};
+  }
+  Napi::Array devices = Napi::Array::New(info.Env(), count);
+  for (int i = 0; i < count; ++i) {
+    cudaDeviceProp properties{};
+    ignore(cudaGetDeviceProperties(&properties, i));
+    Napi::Object device = Napi::Object::New(info.Env());
+    device.Set("name", properties.name);
+    device.Set("major", properties.major);
+    device.Set("minor", properties.minor);
+    device.Set("multiprocessors", properties.multiProcessorCount);
+    device.Set("bytes", static_cast<double>(properties.totalGlobalMem));
+    devices.Set(i, device);
+  }
+  return devices;
+}
+
+Napi::Value Versions(const Napi::CallbackInfo& info) {
+  int runtime = 0;
+  int driver = 0;
+  ignore(cudaRuntimeGetVersion(&runtime));
+  ignore(cudaDriverGetVersion(&driver));
+  Napi::Object versions = Napi::Object::New(info.Env());
+  versions.Set("runtime", runtime);
+  versions.Set("driver", driver);
+  versions.Set("cublasLt", static_cast<double>(cublasLtGetVersion()));
+  return versions;
+}
+
+Napi::Value Close(const Napi::CallbackInfo& info) {
+  anyContextIn(info[0]).close();
+  return info.Env().Undefined();
+}
+
+uint64_t numberIn(const Napi::Value& value, const char* name) {
+  if (!value.IsNumber()) throw Failure{"ARGUMENT", std::string(name) + " is no number"};
+  const double number = value.As<Napi::Number>().DoubleValue();
+  if (!(number >= 0 && number <= 9007199254740992.0) || number != static_cast<double>(static_cast<uint64_t>(number))) {
+    throw Failure{"ARGUMENT", std::string(name) + " is no whole number from 0 to 2^53"};
+  }
+  return static_cast<uint64_t>(number);
+}
+
+Napi::Value Allocate(const Napi::CallbackInfo& info) {
+  const uint64_t address = contextIn(info[0]).allocate(numberIn(info[1], "bytes"));
+  return Napi::Number::New(info.Env(), static_cast<double>(address));
+}
+
+Napi::Value Free(const Napi::CallbackInfo& info) {
+  Context& context = anyContextIn(info[0]);
+  if (!context.closed()) context.free(numberIn(info[1], "address"));
+  return info.Env().Undefined();
+}
+
+// Gives the device what is kept for reuse.
+Napi::Value Trim(const Napi::CallbackInfo& info) {
+  contextIn(info[0]).trim();
+  return info.Env().Undefined();
+}
+
+// The bytes may be shared memory, which others change meanwhile: each is read once, and its old or new value is written.
+Napi::Value Write(const Napi::CallbackInfo& info) {
+  Context& context = contextIn(info[0]);
+  const uint64_t address = numberIn(info[1], "address");
+  napi_typedarray_type type;
+  size_t bytes = 0;
+  void* from = nullptr;
+  napi_value buffer;
+  // what a resizable buffer has now; nothing on the way from here to the copy runs JavaScript
+  if (napi_get_typedarray_info(info.Env(), info[2], &type, &bytes, &from, &buffer, nullptr) != napi_ok ||
+      type != napi_uint8_array) {
+    throw Failure{"ARGUMENT", "bytes is no Uint8Array"};
+  }
+  bool detached = false;
+  napi_is_detached_arraybuffer(info.Env(), buffer, &detached);
+  if (detached) throw Failure{"ARGUMENT", "the memory of bytes was transferred"};
+  void* to = context.range("address", address, bytes);
+  if (bytes > 0) context.write(to, from, bytes);
+  return info.Env().Undefined();
+}
+
+// Memory of JavaScript. Its own constructor throws where there is none; Node-API's ends the process.
+Napi::ArrayBuffer newBuffer(Napi::Env env, uint64_t bytes) {
+  Napi::Value made;
+  try {
+    made = env.Global().Get("ArrayBuffer").As<Napi::Function>().New({Napi::Number::New(env, static_cast<double>(bytes))});
+  } catch (const Napi::Error& error) {
+    throw Failure{"OUT_OF_MEMORY", "the host has no memory for what is read: " + error.Message(), bytes, 0};
+  }
+  if (!made.IsArrayBuffer() || made.As<Napi::ArrayBuffer>().ByteLength() != bytes) {
+    throw Failure{"ARGUMENT", "globalThis.ArrayBuffer was replaced"};
+  }
+  return made.As<Napi::ArrayBuffer>();
+}
+
+Napi::Value ReadSync(const Napi::CallbackInfo& info) {
+  Context& context = contextIn(info[0]);
+  const uint64_t bytes = numberIn(info[2], "bytes");
+  const void* from = context.range("address", numberIn(info[1], "address"), bytes);
+  Napi::ArrayBuffer buffer = newBuffer(info.Env(), bytes);
+  if (bytes > 0) context.read(buffer.Data(), from, bytes);
+  return Napi::Uint8Array::New(info.Env(), bytes, buffer, 0);
+}
+
+// Waits on a thread of Node's pool for a copy that is already enqueued. Keeps the context alive.
+class Reading : public Napi::AsyncWorker {
+ public:
+  Reading(Napi::Object holder, Context& context, const void* from, size_t bytes)
+      : Napi::AsyncWorker(holder.Env()),
+        deferred_(Napi::Promise::Deferred::New(holder.Env())),
+        holder_(Napi::Persistent(holder)),
+        context_(context),
+        result_(Napi::Persistent(newBuffer(holder.Env(), bytes))),
+        data_(result_.Value().Data()),
+        download_(context.beginRead(data_, from, bytes)) {}
+
+  Napi::Promise promise() const { return deferred_.Promise(); }
+
+  void Execute() override {
+    try {
+      error_ = context_.awaitRead(download_, data_);
+    } catch (const Failure& failure) {
+      failure_ = failure;
+    }
+  }
+
+  void OnOK() override {
+    const size_t bytes = download_.bytes;
+    context_.endRead(std::move(download_));
+    try {
+      if (failure_) throw *failure_;
+      context_.check("download", error_);
+      deferred_.Resolve(Napi::Uint8Array::New(Env(), bytes, result_.Value(), 0));
+    } catch (const Failure& failure) {
+      deferred_.Reject(errorOf(Env(), failure).Value());
+    }
+  }
+
+  void OnError(const Napi::Error& error) override {
+    context_.endRead(std::move(download_));
+    deferred_.Reject(error.Value());
+  }
+
+ private:
+  Napi::Promise::Deferred deferred_;
+  Napi::ObjectReference holder_;
+  Context& context_;
+  Napi::Reference<Napi::ArrayBuffer> result_;
+  void* data_;
+  Download download_;
+  cudaError_t error_ = cudaSuccess;
+  std::optional<Failure> failure_;
+};
+
+Napi::Value Read(const Napi::CallbackInfo& info) {
+  Context& context = contextIn(info[0]);
+  const uint64_t bytes = numberIn(info[2], "bytes");
+  const void* from = context.range("address", numberIn(info[1], "address"), bytes);
+  auto reading = std::make_unique<Reading>(info[0].As<Napi::Object>(), context, from, bytes);
+  const Napi::Promise promise = reading->promise();
+  reading->Queue();
+  // it deletes itself when it is done
+  reading.release();
+  return promise;
+}
+
+Napi::Value Synchronize(const Napi::CallbackInfo& info) {
+  contextIn(info[0]).synchronize();
+  return info.Env().Undefined();
+}
+
+// Arguments: device, to, from, bytes.
+Napi::Value Copy(const Napi::CallbackInfo& info) {
+  Context& context = contextIn(info[0]);
+  const uint64_t bytes = numberIn(info[3], "bytes");
+  void* to = context.range("to", numberIn(info[1], "to"), bytes);
+  const void* from = context.range("from", numberIn(info[2], "from"), bytes);
+  context.check("copy", cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, context.stream()));
+  return info.Env().Undefined();
+}
+
+Napi::Value Mark(const Napi::CallbackInfo& info) {
+  contextIn(info[0]).mark();
+  return info.Env().Undefined();
+}
+
+Napi::Value Spans(const Napi::CallbackInfo& info) {
+  const std::vector<float> spans = contextIn(info[0]).spans();
+  Napi::Float64Array array = Napi::Float64Array::New(info.Env(), spans.size());
+  for (size_t i = 0; i < spans.size(); ++i) array[i] = spans[i];
+  return array;
+}
+
+// For tests of what happens after a kernel has failed.
+Napi::Value Fault(const Napi::CallbackInfo& info) {
+  Context& context = contextIn(info[0]);
+  context.check("fault", launchFault(context.stream()));
+  return info.Env().Undefined();
+}
+
+Napi::Value Memory(const Napi::CallbackInfo& info) {
+  Context& context = anyContextIn(info[0]);
+  context.checkWorkspace();
+  const MemoryUse use = context.memory();
+  Napi::Object result = Napi::Object::New(info.Env());
+  result.Set("live", static_cast<double>(use.live));
+  result.Set("reserved", static_cast<double>(use.reserved));
+  result.Set("blocks", static_cast<double>(use.blocks));
+  return result;
+}
+
+}  // namespace
+
+Context& anyContextIn(const Napi::Value& value) {
+  if (!value.IsObject() || !value.As<Napi::Object>().CheckTypeTag(&kContextTag)) {
+    throw Failure{"ARGUMENT", "the first argument is no device that open() gave"};
+  }
+  return Holder::Unwrap(value.As<Napi::Object>())->context();
+}
+
+Context& contextIn(const Napi::Value& value) {
+  Context& context = anyContextIn(value);
+  context.enter();
+  return context;
+}
+
+void registerMemory(Napi::Env env, Napi::Object exports) {
+  exports.Set("Device", Holder::DefineClass(env, "Device", {}));
+  exports.Set("devices", Napi::Function::New<guarded<Devices>>(env));
+  exports.Set("versions", Napi::Function::New<guarded<Versions>>(env));
+  exports.Set("close", Napi::Function::New<guarded<Close>>(env));
+  exports.Set("allocate", Napi::Function::New<guarded<Allocate>>(env));
+  exports.Set("free", Napi::Function::New<guarded<Free>>(env));
+  exports.Set("trim", Napi::Function::New<guarded<Trim>>(env));
+  exports.Set("write", Napi::Function::New<guarded<Write>>(env));
+  exports.Set("read", Napi::Function::New<guarded<Read>>(env));
+  exports.Set("readSync", Napi::Function::New<guarded<ReadSync>>(env));
+  exports.Set("synchronize", Napi::Function::New<guarded<Synchronize>>(env));
+  exports.Set("copy", Napi::Function::New<guarded<Copy>>(env));
+  exports.Set("mark", Napi::Function::New<guarded<Mark>>(env));
+  exports.Set("spans", Napi::Function::New<guarded<Spans>>(env));
+  exports.Set("fault", Napi::Function::New<guarded<Fault>>(env));
+  exports.Set("memory", Napi::Function::New<guarded<Memory>>(env));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,115 @@
+#include "native/core/pinned.h"
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <utility>
+
+#include "native/core/failure.h"
+
+namespace lockstep {
+
+namespace {
+
+constexpr size_t kSmallest = 4096;
+// Buffers kept for reuse.
+constexpr size_t kKept = 12;
+// Pieces of one copy that are on their way.
+constexpr size_t kInFlight = 3;
+
+}  // namespace
+
+PinnedBuffer::PinnedBuffer(size_t bytes) : bytes_(bytes) {
+  void* data = nullptr;
+  if (const cudaError_t error = cudaMallocHost(&data, bytes); error != cudaSuccess) {
+    cudaGetLastError();
+    throw Failure{"OUT_OF_MEMORY", describe("pinned host memory", error), bytes, 0};
+  }
+  data_ = static_cast<char*>(data);
+}
+
+PinnedBuffer::~PinnedBuffer() { ignore(cudaFreeHost(data_)); }
+
+Event::Event(Event&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
+
+Event& Event::operator=(Event&& other) noexcept {
+  std::swap(event_, other.event_);
+  return *this;
+}
+
+Event::~Event() {
+  if (event_) ignore(cudaEventDestroy(event_));
+}
+
+cudaError_t Event::record(cudaStream_t stream) {
+  if (!event_) {
+    const cudaError_t error = cudaEventCreateWithFlags(&event_, cudaEventDisableTiming);
+    if (error != cudaSuccess) return error;
+  }
+  return cudaEventRecord(event_, stream);
+}
+
+bool Event::isDone() const {
+  const cudaError_t error = cudaEventQuery(event_);
+  ignore(error);
+  return error == cudaSuccess;
+}
+
+std::unique_ptr<PinnedBuffer> PinnedBuffers::take(size_t bytes) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto fits = [bytes](const auto& buffer) { return buffer->bytes() >= bytes; };
+    if (const auto found = std::find_if(kept_.begin(), kept_.end(), fits); found != kept_.end()) {
+      std::unique_ptr<PinnedBuffer> buffer = std::move(*found);
+      kept_.erase(found);
+      return buffer;
+    }
+  }
+  size_t rounded = kSmallest;
+  while (rounded < bytes) rounded *= 2;
+  return std::make_unique<PinnedBuffer>(rounded);
+}
+
+void PinnedBuffers::keep(std::unique_ptr<PinnedBuffer> buffer) {
+  const std::lock_guard lock(mutex_);
+  if (kept_.size() >= kKept) return;
+  const auto larger = [&](const auto& kept) { return kept->bytes() >= buffer->bytes(); };
+  kept_.insert(std::find_if(kept_.begin(), kept_.end(), larger), std::move(buffer));
+}
+
+void PinnedBuffers::clear() {
+  const std::lock_guard lock(mutex_);
+  kept_.clear();
+}
+
+cudaError_t PinnedBuffers::copyOut(void* to, const void* from, size_t bytes, cudaStream_t stream) {
+  struct Piece {
+    std::unique_ptr<PinnedBuffer> buffer;
+    Event done;
+    size_t at;
+    size_t bytes;
+  };
+  std::deque<Piece> pieces;
+  cudaError_t error = cudaSuccess;
+  // After an error no more pieces start; those on their way are waited for, for they write to their buffers.
+  const auto finishOldest = [&] {
+    Piece piece = std::move(pieces.front());
+    pieces.pop_front();
+    if (const cudaError_t status = piece.done.wait(); status != cudaSuccess) error = status;
+    if (error == cudaSuccess) std::memcpy(static_cast<char*>(to) + piece.at, piece.buffer->data(), piece.bytes);
+    keep(std::move(piece.buffer));
+  };
+  for (size_t at = 0; at < bytes && error == cudaSuccess; at += kPiece) {
+    if (pieces.size() == kInFlight) finishOldest();
+    Piece piece{take(std::min(kPiece, bytes - at)), {}, at, std::min(kPiece, bytes - at)};
+    error = cudaMemcpyAsync(piece.buffer->data(), static_cast<const char*>(from) + at, piece.bytes,
+                            cudaMemcpyDeviceToHost, stream);
+    if (error == cudaSuccess) error = piece.done.record(stream);
+    if (error == cudaSuccess) pieces.push_back(std::move(piece));
+  }
+  while (!pieces.empty()) finishOldest();
+  ignore(error);
+  return error;
+}
+
+}  // namespace lockstep

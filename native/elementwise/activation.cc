@@ -1,0 +1,42 @@
+// Activations and their slopes.
+#include "kernels/elementwise/activation.h"
+
+#include "native/addon.h"
+#include "native/core/call.h"
+
+namespace lockstep {
+
+namespace {
+
+ActivationParams readActivation(const Call& call) {
+  const uint64_t count = call.count("count");
+  ActivationParams p{};
+  p.xType = call.wide("xType");
+  p.x = call.pointer("x", bytesOf(count, bitsOf(p.xType)));
+  p.outType = call.wide("outType");
+  p.out = call.pointer("out", bytesOf(count, bitsOf(p.outType)));
+  p.kind = call.member("kind", Activation::kSigmoid);
+  p.count = static_cast<int64_t>(count);
+  return p;
+}
+
+void Activate(const Call& call) {
+  const ActivationParams p = readActivation(call);
+  call.check("activation", launchActivation(p, call.stream()));
+}
+
+void ActivateBackward(const Call& call) {
+  ActivationParams p = readActivation(call);
+  p.gradType = call.wide("gradType");
+  p.grad = call.pointer("grad", bytesOf(static_cast<uint64_t>(p.count), bitsOf(p.gradType)));
+  call.check("activationBackward", launchActivationBackward(p, call.stream()));
+}
+
+}  // namespace
+
+void registerActivation(Napi::Env env, Napi::Object exports) {
+  exports.Set("activation", Napi::Function::New<operation<Activate>>(env));
+  exports.Set("activationBackward", Napi::Function::New<operation<ActivateBackward>>(env));
+}
+
+}  // namespace lockstep

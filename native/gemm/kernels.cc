@@ -1,0 +1,150 @@
+// Our own kernels of matrix products: operands, sums in plain f32, and what becomes of sums.
+#include <algorithm>
+
+#include "kernels/gemm/epilogue.h"
+#include "kernels/gemm/operand.h"
+#include "kernels/gemm/plain.h"
+#include "native/addon.h"
+#include "native/core/call.h"
+
+namespace lockstep {
+
+namespace {
+
+// Elements of `lines` lines of `length` elements that start `pitch` elements apart.
+uint64_t extent(uint64_t lines, uint64_t length, uint64_t pitch) {
+  return lines == 0 ? 0 : product({lines - 1, pitch}) + length;
+}
+
+uint64_t multipleOf(const Call& call, Name name, uint64_t step) {
+  const uint64_t value = call.count(name);
+  if (value % step == 0) return value;
+  throw Failure{"ARGUMENT", std::string(name.text()) + " is no multiple of " + std::to_string(step)};
+}
+
+void GemmPlain(const Call& call) {
+  const uint64_t batch = call.bounded("batch", INT32_MAX);
+  const uint64_t rows = call.count("rows");
+  const uint64_t columns = call.count("columns");
+  const uint64_t depth = call.count("depth");
+  const uint64_t xPitch = multipleOf(call, "xPitch", 4);
+  const uint64_t wPitch = multipleOf(call, "wPitch", 4);
+  const uint64_t outPitch = call.count("outPitch");
+  GemmPlainParams p{};
+  p.x = call.pointer<const float>("x", bytesOf(extent(product({batch, rows}), depth, xPitch), 32));
+  p.w = call.pointer<const float>("w", bytesOf(extent(product({batch, columns}), depth, wPitch), 32));
+  p.xPitch = static_cast<int64_t>(xPitch);
+  p.wPitch = static_cast<int64_t>(wPitch);
+  p.batch = static_cast<int64_t>(batch);
+  p.rows = static_cast<int64_t>(rows);
+  p.columns = static_cast<int64_t>(columns);
+  p.depth = static_cast<int64_t>(depth);
+  p.out = call.pointer<float>("out", bytesOf(extent(product({batch, rows}), columns, outPitch), 32));
+  p.outPitch = static_cast<int64_t>(outPitch);
+  call.check("gemmPlain", launchGemmPlain(p, call.stream()));
+}
+
+GemmBlockScales readScales(const Call& call, uint64_t lines, uint64_t depth) {
+  GemmBlockScales scales{};
+  if (!call.has("scales")) return scales;
+  const uint64_t lineStride = call.count("lineStride");
+  const uint64_t blockStride = call.count("blockStride");
+  scales.word = call.word("scaleWord");
+  scales.lineShift = static_cast<uint32_t>(call.bounded("lineShift", 31));
+  scales.length = static_cast<uint32_t>(call.bounded("length", INT32_MAX));
+  if (scales.length == 0) throw Failure{"ARGUMENT", "length is 0"};
+  if (scales.word != 0 && storageBits(scales.word) > 8) throw Failure{"ARGUMENT", "scaleWord is of more than a byte"};
+  scales.lineStride = static_cast<int64_t>(lineStride);
+  scales.blockStride = static_cast<int64_t>(blockStride);
+  uint64_t count = 0;
+  if (lines > 0 && depth > 0) {
+    count = product({(lines - 1) >> scales.lineShift, lineStride}) +
+            product({(depth - 1) / scales.length, blockStride}) + 1;
+  }
+  scales.data = call.pointer("scales", bytesOf(count, scales.word == 0 ? 32 : 8));
+  return scales;
+}
+
+void GemmOperand(const Call& call) {
+  const uint64_t lines = call.count("lines");
+  const uint64_t depth = call.bounded("depth", INT32_MAX);
+  const uint64_t outLines = call.count("outLines");
+  const uint64_t outPitch = multipleOf(call, "outPitch", 16);
+  GemmOperandParams p{};
+  const uint64_t batch = call.bounded("batch", INT32_MAX);
+  p.batch = static_cast<int64_t>(batch);
+  p.word = call.word("word");
+  p.transposed = call.flag("transposed");
+  const uint64_t columns = p.transposed ? lines : depth;
+  p.data = call.pointer("data", product({batch, p.transposed ? depth : lines, bytesOf(columns, operandWidth(p.word))}));
+  p.lines = static_cast<int64_t>(lines);
+  p.depth = static_cast<int64_t>(depth);
+  p.scales = readScales(call, lines, depth);
+  if (p.scales.data && batch > 1) throw Failure{"ARGUMENT", "scales are given for a batch of operands"};
+  p.staging = call.member("staging", Staging::kScaled);
+  p.out = call.pointer("out", product({batch, outLines, outPitch}));
+  p.outLines = static_cast<int64_t>(outLines);
+  p.outPitch = static_cast<int64_t>(outPitch);
+  call.check("gemmOperand", launchGemmOperand(p, call.stream()));
+}
+
+GemmFactors readFactors(const Call& call) {
+  GemmFactors factors{};
+  factors.alpha = call.f32("alpha");
+  factors.amaxW = call.optional<const float>("amaxW", sizeof(float));
+  factors.amaxX = call.optional<const float>("amaxX", sizeof(float));
+  factors.inverse = call.f32("inverse");
+  factors.scaleW = call.optional<const float>("scaleW", sizeof(float));
+  factors.scaleX = call.optional<const float>("scaleX", sizeof(float));
+  return factors;
+}
+
+void GemmEpilogue(const Call& call) {
+  const uint64_t rows = call.count("rows");
+  const uint64_t columns = call.bounded("columns", INT32_MAX);
+  const uint64_t sumsPitch = call.count("sumsPitch");
+  const uint64_t count = product({rows, columns});
+  GemmEpilogueParams p{};
+  const uint64_t itemRows = call.has("itemRows") ? call.count("itemRows") : rows;
+  const uint64_t skipped = call.has("sumsSkipped") ? call.count("sumsSkipped") : 0;
+  if (rows > 0 && (itemRows == 0 || rows % itemRows != 0)) throw Failure{"ARGUMENT", "rows are no whole number of itemRows"};
+  const uint64_t lines = rows == 0 ? 0 : product({rows / itemRows - 1, skipped}) + rows;
+  p.sums = call.optional<const float>("sums", bytesOf(extent(lines, columns, sumsPitch), 32));
+  p.sumsPitch = static_cast<int64_t>(sumsPitch);
+  p.sumsSkipped = static_cast<int64_t>(skipped);
+  p.itemRows = static_cast<int64_t>(std::max<uint64_t>(itemRows, 1));
+  p.rows = static_cast<int64_t>(rows);
+  p.columns = static_cast<int64_t>(columns);
+  p.factors = readFactors(call);
+  p.beta = call.f32("beta");
+  p.cType = call.wide("cType");
+  if (p.beta != 0) p.c = call.pointer("c", bytesOf(count, bitsOf(p.cType)));
+  p.split = call.flag("split");
+  p.biasType = call.wide("biasType");
+  p.bias = call.optional("bias", bytesOf(columns, bitsOf(p.biasType)));
+  p.word = call.word("word");
+  if (gemmResultWidth(p.word) == 0) throw Failure{"ARGUMENT", "word is of no type that a product is rounded to"};
+  p.out = call.pointer("out", bytesOf(count, gemmResultWidth(p.word)));
+  p.outScale = call.f32("outScale");
+  p.amax = call.optional<float>("amax", sizeof(float));
+  call.check("gemmEpilogue", launchGemmEpilogue(p, call.stream()));
+}
+
+void GemmAlpha(const Call& call) {
+  GemmAlphaParams p{};
+  p.factors = readFactors(call);
+  p.beta = call.f32("beta");
+  p.out = call.pointer<float>("out", 2 * sizeof(float));
+  call.check("gemmAlpha", launchGemmAlpha(p, call.stream()));
+}
+
+}  // namespace
+
+void registerGemmKernels(Napi::Env env, Napi::Object exports) {
+  exports.Set("gemmPlain", Napi::Function::New<operation<GemmPlain>>(env));
+  exports.Set("gemmOperand", Napi::Function::New<operation<GemmOperand>>(env));
+  exports.Set("gemmEpilogue", Napi::Function::New<operation<GemmEpilogue>>(env));
+  exports.Set("gemmAlpha", Napi::Function::New<operation<GemmAlpha>>(env));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,33 @@
+#include "kernels/quantize/mx/mx.h"
+
+#include "kernels/core/format.h"
+#include "native/addon.h"
+#include "native/core/call.h"
+#include "native/core/random.h"
+#include "native/layout/placement.h"
+#include "native/quantize/source.h"
+
+namespace lockstep {
+
+static void QuantizeMx(const Call& call) {
+  QuantizeMxParams p;
+  const uint64_t count = readSource(call, p);
+  p.word = call.word("word");
+  p.rule = call.member("rule", ScaleRule::kE8m0Floor);
+  p.square = call.flag("square");
+  p.stochastic = call.flag("stochastic");
+  p.random = readRandom(call);
+  const uint64_t bytes = bytesOf(count, storageBits(p.word));
+  p.rowwise = call.optional<uint8_t>("rowwise", bytes);
+  if (p.rowwise) p.rowwiseScales = readPlacement(call, "rowwise", 1);
+  p.columnwise = call.optional<uint8_t>("columnwise", bytes);
+  if (p.columnwise) p.columnwiseScales = readPlacement(call, "columnwise", 1);
+  p.noop = call.optional<float>("noop", sizeof(float));
+  call.check("quantizeMx", launchQuantizeMx(p, call.stream()));
+}
+
+void registerQuantizeMx(Napi::Env env, Napi::Object exports) {
+  exports.Set("quantizeMx", Napi::Function::New<operation<QuantizeMx>>(env));
+}
+
+}  // namespace lockstep

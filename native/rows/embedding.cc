@@ -1,0 +1,52 @@
+// Rows of a table by number, and the gradient of the table.
+#include "kernels/rows/embedding.h"
+
+#include "native/addon.h"
+#include "native/core/call.h"
+
+namespace lockstep {
+
+namespace {
+
+void Embedding(const Call& call) {
+  const uint64_t count = call.count("count");
+  const uint64_t vocabulary = call.count("vocabulary");
+  const uint64_t columns = call.count("columns");
+  EmbeddingParams p{};
+  p.tableType = call.wide("tableType");
+  p.table = call.pointer("table", bytesOf(product({vocabulary, columns}), bitsOf(p.tableType)));
+  p.ids = call.pointer<int32_t>("ids", bytesOf(count, 32));
+  p.outType = call.wide("outType");
+  p.out = call.pointer("out", bytesOf(product({count, columns}), bitsOf(p.outType)));
+  p.count = static_cast<int64_t>(count);
+  p.vocabulary = static_cast<int64_t>(vocabulary);
+  p.columns = static_cast<int64_t>(columns);
+  call.check("embedding", launchEmbedding(p, call.stream()));
+}
+
+void EmbeddingBackward(const Call& call) {
+  const uint64_t count = call.bounded("count", 0xffffffff);
+  const uint64_t vocabulary = call.count("vocabulary");
+  const uint64_t columns = call.count("columns");
+  EmbeddingBackwardParams p{};
+  p.gradType = call.wide("gradType");
+  p.grad = call.pointer("grad", bytesOf(product({count, columns}), bitsOf(p.gradType)));
+  p.ids = call.pointer<int32_t>("ids", bytesOf(count, 32));
+  p.outType = call.wide("outType");
+  p.out = call.pointer("out", bytesOf(product({vocabulary, columns}), bitsOf(p.outType)));
+  p.starts = call.workspace<uint32_t>(bytesOf(vocabulary + 1 + count, 32));
+  p.positions = p.starts + vocabulary + 1;
+  p.count = static_cast<int64_t>(count);
+  p.vocabulary = static_cast<int64_t>(vocabulary);
+  p.columns = static_cast<int64_t>(columns);
+  call.check("embeddingBackward", launchEmbeddingBackward(p, call.stream()));
+}
+
+}  // namespace
+
+void registerEmbedding(Napi::Env env, Napi::Object exports) {
+  exports.Set("embedding", Napi::Function::New<operation<Embedding>>(env));
+  exports.Set("embeddingBackward", Napi::Function::New<operation<EmbeddingBackward>>(env));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,30 @@
+// What a norm reads.
+#pragma once
+
+#include "kernels/rows/norm.h"
+#include "native/core/call.h"
+
+namespace lockstep {
+
+inline uint64_t elementsOf(const Call& call) { return product({call.count("rows"), call.count("columns")}); }
+
+// All but where the results go.
+inline NormParams readNormSource(const Call& call) {
+  const uint64_t rows = call.count("rows");
+  const uint64_t columns = call.count("columns");
+  NormParams p{};
+  p.xType = call.wide("xType");
+  p.x = call.pointer("x", bytesOf(elementsOf(call), bitsOf(p.xType)));
+  p.parameterType = call.wide("parameterType");
+  p.gamma = call.pointer("gamma", bytesOf(columns, bitsOf(p.parameterType)));
+  p.beta = call.optional("beta", bytesOf(columns, bitsOf(p.parameterType)));
+  p.mean = call.optional<float>("mean", bytesOf(rows, 32));
+  p.rstd = call.pointer<float>("rstd", bytesOf(rows, 32));
+  p.rows = static_cast<int64_t>(rows);
+  p.columns = static_cast<int64_t>(columns);
+  p.epsilon = call.f32("epsilon");
+  p.zeroCentered = call.flag("zeroCentered");
+  return p;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,162 @@
+/** The native addon: what it exports. It is built where a CUDA toolkit is (`npx lockstep build-cuda`). */
+import { type NativeArgs, packed } from "./native-arguments.js";
+
+export type { NativeArgs } from "./native-arguments.js";
+
+declare const opened: unique symbol;
+
+/** A GPU that was opened; means something to the addon alone. */
+export interface DeviceHandle {
+  readonly [opened]: true;
+}
+
+/** What `devices` says of each GPU. */
+export interface DeviceFacts {
+  readonly name: string;
+  /** Compute capability. */
+  readonly major: number;
+  readonly minor: number;
+  readonly multiprocessors: number;
+  readonly bytes: number;
+}
+
+/** The operations, by the names they are exported under. */
+export const NATIVE_OPERATIONS = [
+  "encode",
+  "decode",
+  "amax",
+  "sweep",
+  "fill",
+  "quantizeBlock",
+  "quantizeTensor",
+  "quantizeMx",
+  "quantizeNvfp4",
+  "hadamard",
+  "gemm",
+  "gemmForget",
+  "gemmPlain",
+  "gemmOperand",
+  "gemmEpilogue",
+  "gemmAlpha",
+  "transpose",
+  "relayout",
+  "swapAxes",
+  "dequantize",
+  "activation",
+  "activationBackward",
+  "activationQuantizeTensor",
+  "activationQuantizeMx",
+  "gated",
+  "gatedBackward",
+  "clampedSwiglu",
+  "clampedSwigluBackward",
+  "norm",
+  "normQuantizeTensor",
+  "normBackward",
+  "columnSum",
+  "crossEntropy",
+  "crossEntropyBackward",
+  "mse",
+  "mseBackward",
+  "embedding",
+  "embeddingBackward",
+  "squareSum",
+  "clipFactor",
+  "updateScales",
+  "add",
+  "scaled",
+  "softmax",
+  "softmaxBackward",
+  "sgd",
+  "adamw",
+] as const;
+
+/** A configured algorithm of cuBLASLt, as native/gemm/plan.h has it. */
+export interface NativeAlgorithm {
+  readonly id: number;
+  readonly tile: number;
+  readonly stages: number;
+  readonly splitK: number;
+  /** cublasLtReductionScheme_t. */
+  readonly scheme: number;
+  readonly swizzle: number;
+  readonly customOption: number;
+  readonly innerShape: number;
+  readonly cluster: number;
+  /** Bytes it needs. */
+  readonly workspace: number;
+  /** Its 64 bytes. */
+  readonly words: readonly number[];
+}
+
+/** What answers besides the operations, which answer nothing. */
+interface Answers {
+  /** Prepares a product (gemm/descriptor.ts); its number is what `gemm` and the following take as `plan`. */
+  gemmPlan: number;
+  /** What cuBLASLt proposes, best first; nothing where it has no such product. */
+  gemmCandidates: readonly NativeAlgorithm[];
+  /** An algorithm with these attributes, where there is one. */
+  gemmConfigure: NativeAlgorithm | undefined;
+  /** Gives a plan the algorithm of word0 to word15; undefined, and nothing done, where it cannot run. */
+  gemmChoose: NativeAlgorithm | undefined;
+}
+
+const NATIVE_QUERIES = ["gemmPlan", "gemmCandidates", "gemmConfigure", "gemmChoose"] as const;
+
+/** The exports that take arguments by name. */
+const NATIVE_CALLS = [...NATIVE_OPERATIONS, ...NATIVE_QUERIES] as const;
+
+type NativeCall = (typeof NATIVE_CALLS)[number];
+
+type Calls<Args extends readonly unknown[]> = {
+  readonly [K in NativeCall]: (
+    device: DeviceHandle,
+    ...args: Args
+  ) => K extends keyof Answers ? Answers[K] : void;
+};
+
+interface Direct {
+  readonly Device: new (device: number) => DeviceHandle;
+  devices(): readonly DeviceFacts[];
+  /** CUDA runtime and driver as 1000 * major + 10 * minor, cuBLASLt as it says. */
+  versions(): { readonly runtime: number; readonly driver: number; readonly cublasLt: number };
+  close(device: DeviceHandle): void;
+  allocate(device: DeviceHandle, bytes: number): number;
+  free(device: DeviceHandle, address: number): void;
+  /** Gives the GPU what is kept for reuse; waits for the work enqueued. */
+  trim(device: DeviceHandle): void;
+  write(device: DeviceHandle, address: number, bytes: Uint8Array): void;
+  read(device: DeviceHandle, address: number, bytes: number): Promise<Uint8Array>;
+  readSync(device: DeviceHandle, address: number, bytes: number): Uint8Array;
+  copy(device: DeviceHandle, to: number, from: number, bytes: number): void;
+  synchronize(device: DeviceHandle): void;
+  /** Marks this moment of the stream. */
+  mark(device: DeviceHandle): void;
+  /** Milliseconds from each mark to the next, which are forgotten; waits for the last. */
+  spans(device: DeviceHandle): Float64Array;
+  /** Runs a kernel that fails: for tests of what happens then. */
+  fault(device: DeviceHandle): void;
+  memory(device: DeviceHandle): {
+    readonly live: number;
+    readonly reserved: number;
+    readonly blocks: number;
+  };
+}
+
+/**
+ * What the addon exports; arguments lie in the slots of native-arguments.ts. Every function throws an Error with a
+ * `code` of src/errors.ts.
+ */
+export type AddonExports = Direct & Calls<[slots: Float64Array]>;
+
+/** The addon with arguments by their names, in one object or several. */
+export type Addon = Direct & Calls<readonly NativeArgs[]>;
+
+/** `exports`, taking arguments by their names. */
+export function namingArguments(exports: AddonExports): Addon {
+  const named = NATIVE_CALLS.map((name) => {
+    const native = exports[name] as (device: DeviceHandle, slots: Float64Array) => unknown;
+    return [name, (device: DeviceHandle, ...parts: NativeArgs[]) => native(device, packed(parts))];
+  });
+  return { ...exports, ...Object.fromEntries(named) };
+}

@@ -1,0 +1,137 @@
+/** The CUDA backend: the reference's bits on a GPU. */
+import type { GemmAlgorithm } from "../../formats/gemm-algorithm.js";
+import { integer } from "../../options.js";
+import {
+  type Backend,
+  datapathName,
+  EXACT,
+  type MemoryUse,
+  type Support,
+  type Timeline,
+} from "../backend.js";
+import type { GemmArgs } from "../gemm-args.js";
+import type { OpArgs, OpName } from "../ops.js";
+import { writesNothing } from "../writes.js";
+import {
+  type Addon,
+  type AddonExports,
+  type DeviceFacts,
+  type DeviceHandle,
+  namingArguments,
+} from "./addon.js";
+import { translated } from "./failure.js";
+import { algorithmFor } from "./gemm/gemm.js";
+import { nativeFamily } from "./gemm/route.js";
+import type { LoweringContext } from "./lowering.js";
+import { LOWERINGS } from "./lowerings.js";
+import { DeviceMemory } from "./memory.js";
+
+export interface CudaOptions {
+  /** The GPU to use, from 0. Default 0. */
+  readonly device?: number | undefined;
+  /** The datapath GEMMs take unless told otherwise. Default: the GPU's own. */
+  readonly datapath?: Backend["datapath"] | undefined;
+}
+
+/** GPUs are numbered from 0. */
+export const deviceNumber = integer(0, 2 ** 16);
+
+/** Opens a GPU. Throws `ArgumentError` for a number or a datapath that is none, `BackendError` where there is no such GPU. */
+export function openCuda(exports: AddonExports, { device = 0, datapath }: CudaOptions = {}): Backend {
+  if (datapath !== undefined) datapathName("openBackend", "datapath", datapath);
+  deviceNumber("openBackend", "device", device);
+  try {
+    const handle = new exports.Device(device);
+    return new CudaBackend(
+      namingArguments(exports),
+      handle,
+      exports.devices()[device] as DeviceFacts,
+      datapath,
+    );
+  } catch (error) {
+    throw translated(error, () => 0);
+  }
+}
+
+/** 13010 as 13.1, as the CUDA libraries number themselves. */
+function versionText(version: number): string {
+  return `${Math.floor(version / 1000)}.${Math.floor((version % 1000) / 10)}`;
+}
+
+class CudaBackend implements Backend {
+  readonly name = "cuda";
+  readonly description: string;
+  /** Of the host; the GPU's do not show. */
+  readonly threads = 1;
+  readonly datapath: Backend["datapath"];
+  readonly memory: DeviceMemory;
+  readonly timeline: Timeline;
+  readonly #addon: Addon;
+  readonly #device: DeviceHandle;
+  readonly #context: LoweringContext;
+
+  constructor(addon: Addon, device: DeviceHandle, facts: DeviceFacts, datapath?: Backend["datapath"]) {
+    this.#addon = addon;
+    this.#device = device;
+    this.memory = new DeviceMemory(addon, device);
+    this.timeline = { mark: () => addon.mark(device), spans: () => addon.spans(device) };
+    this.datapath = datapath ?? nativeFamily(facts);
+    const { runtime, driver, cublasLt } = addon.versions();
+    const blas = `${Math.floor(cublasLt / 10000)}.${Math.floor((cublasLt % 10000) / 100)}.${cublasLt % 100}`;
+    this.description = `${facts.name}, sm_${facts.major}${facts.minor}, CUDA ${versionText(runtime)} on driver ${versionText(driver)}, cuBLASLt ${blas}`;
+    const { memory } = this;
+    this.#context = {
+      addon,
+      device,
+      facts,
+      withTemporary(bytes, body) {
+        const address = memory.allocate(bytes);
+        try {
+          return body(address);
+        } finally {
+          memory.free(address);
+        }
+      },
+    };
+  }
+
+  memoryUse(): MemoryUse {
+    return this.memory.use();
+  }
+
+  trim(): void {
+    this.memory.trim();
+  }
+
+  supports<K extends OpName>(op: K, args: OpArgs[K]): Support {
+    const { supports } = LOWERINGS[op];
+    if (!supports) return EXACT;
+    try {
+      return supports(args, this.#context);
+    } catch (error) {
+      throw translated(error, this.memory.live);
+    }
+  }
+
+  algorithmFor(args: GemmArgs): GemmAlgorithm | undefined {
+    try {
+      return algorithmFor(this.#context, args);
+    } catch (error) {
+      throw translated(error, this.memory.live);
+    }
+  }
+
+  run<K extends OpName>(op: K, args: OpArgs[K]): void {
+    try {
+      if (writesNothing(op, args)) return;
+      LOWERINGS[op].run(this.#context, args);
+    } catch (error) {
+      throw translated(error, this.memory.live);
+    }
+  }
+
+  async dispose(): Promise<void> {
+    this.memory.closed = true;
+    this.#addon.close(this.#device);
+  }
+}

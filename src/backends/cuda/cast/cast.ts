@@ -1,0 +1,37 @@
+/** encode, decode and amax on a GPU. */
+import { OVERFLOW, ROUNDING } from "../../../formats/contract.gen.js";
+import { type Lowering, randomWords, wideOf } from "../lowering.js";
+
+export const encode: Lowering<"encode"> = {
+  run({ addon, device }, { x, word, rounding, overflow, random, scale, out }) {
+    addon.encode(device, {
+      x: x.address,
+      xType: wideOf(x),
+      out: out.address,
+      word,
+      rounding: ROUNDING[rounding],
+      overflow: OVERFLOW[overflow],
+      ...randomWords(random),
+      scale,
+      count: x.size,
+    });
+  },
+};
+
+export const decode: Lowering<"decode"> = {
+  run({ addon, device }, { x, word, out }) {
+    addon.decode(device, {
+      x: x.address,
+      word,
+      out: out.address,
+      outType: wideOf(out),
+      count: out.size,
+    });
+  },
+};
+
+export const amax: Lowering<"amax"> = {
+  run({ addon, device }, { x, out }) {
+    addon.amax(device, { x: x.address, xType: wideOf(x), out: out.address, count: x.size });
+  },
+};

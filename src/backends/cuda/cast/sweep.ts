@@ -1,0 +1,16 @@
+/** The exhaustive digest on a GPU. */
+import { OVERFLOW, ROUNDING } from "../../../formats/contract.gen.js";
+import { type Lowering, randomWords } from "../lowering.js";
+
+export const sweep: Lowering<"sweep"> = {
+  run({ addon, device }, { word, rounding, overflow, random, chunk, out }) {
+    addon.sweep(device, {
+      word,
+      rounding: ROUNDING[rounding],
+      overflow: OVERFLOW[overflow],
+      ...randomWords(random),
+      chunk,
+      out: out.address,
+    });
+  },
+};

@@ -1,0 +1,205 @@
+/** The ways to have cuBLASLt compute a product, the cheapest first: what is copied and padded, and who rounds the result. */
+import type { DatapathChoice, StagingName } from "../../../formats/datapath.js";
+import { isWide, roundUp, type WideDType } from "../../../tensor/shape.js";
+import { extentOf, type GemmArgs, type GemmOperand, type GemmOutDType } from "../../gemm-args.js";
+import { BLAS_BITS, type BlasProduct, type BlasScale, type BlasType } from "./descriptor.js";
+
+/** cuBLASLt's Hopper kernels want rows that start on this (datapath.md §2). */
+const ROW_BITS = 128;
+/** Lines and the bits of a line, where whatever is not a multiple of these is padded. */
+const PADDED_LINES = 16;
+const PADDED_BITS = 1024;
+
+/** An operand as it is multiplied. */
+export interface StagedOperand {
+  readonly lines: number;
+  readonly depth: number;
+  readonly type: BlasType;
+  /** Whether it is a copy, dense lines along K; else the operand as it lies. */
+  readonly copied: boolean;
+  /** Whether the operand, as it lies, is [K, lines]. */
+  readonly transposed: boolean;
+  /** Block scales that enter the product itself. */
+  readonly scale?: Exclude<BlasScale, "tensor"> | undefined;
+}
+
+export interface Attempt {
+  readonly x: StagedOperand;
+  readonly w: StagedOperand;
+  readonly staging: StagingName;
+  /** Whether cuBLASLt scales, adds, rounds and writes the result; else it writes f32 sums, and our epilogue does. */
+  readonly fused: boolean;
+  readonly product: BlasProduct;
+}
+
+export type ServedChoice = DatapathChoice & { readonly ok: true };
+
+/** The ways to compute a product that is not empty, or why there is none. */
+export function attemptsFor(args: GemmArgs, choice: ServedChoice): readonly Attempt[] | string {
+  const types = [typeOf(args.x, choice), typeOf(args.w, choice)] as const;
+  const [xType, wType] = types;
+  if (!xType || !wType || (xType === "e5m2" && wType === "e5m2"))
+    return `cuBLASLt has no product of ${args.x.traits.format} and ${args.w.traits.format} operands; use datapath fp32, or the reference`;
+  const scales = [scaleOf(args.x, choice), scaleOf(args.w, choice)] as const;
+  if (scales.includes("unknown"))
+    return "cuBLASLt has no product with these block scales on this GPU; use the reference";
+  const context = { args, choice, types: [xType, wType] as const };
+  const fused = isFusable(context) ? [attempt(context, { fused: true, padded: false })] : [];
+  if (args.preGelu) return fused.length > 0 ? fused : NO_FUSED_GELU;
+  return [
+    ...fused,
+    attempt(context, { fused: false, padded: false }),
+    attempt(context, { fused: false, padded: true }),
+  ];
+}
+
+const NO_FUSED_GELU =
+  "cuBLASLt fuses GELU only where it rounds the result itself, to f32, bf16 or f16, in rows of a multiple of 8, with its argument in the same type; use geluEpilogue exact";
+
+interface AttemptContext {
+  readonly args: GemmArgs;
+  readonly choice: ServedChoice;
+  readonly types: readonly [x: BlasType, w: BlasType];
+}
+
+/** The type an operand is multiplied as; undefined where cuBLASLt has none. */
+function typeOf({ traits: { format } }: GemmOperand, { staging }: ServedChoice): BlasType | undefined {
+  if (staging === "bf16") return "bf16";
+  if (staging === "tf32") return "f32";
+  return Object.hasOwn(BLAS_BITS, format) && format !== "f32" ? (format as BlasType) : undefined;
+}
+
+/** The block scales that enter the product; those of a copy that was multiplied by its scales do not. */
+function scaleOf({ traits: { format, scales } }: GemmOperand, { staging }: ServedChoice) {
+  if (!scales || staging === "bf16") return undefined;
+  if (scales.format === "f32")
+    return staging === "plain" ? (scales.lines === 1 ? "1x128" : "128x128") : "unknown";
+  if (scales.format === "e8m0") return format === "e2m1" ? "unknown" : "1x32";
+  return "1x16";
+}
+
+/** cuBLASLt writes GELU's argument in rows of a multiple of this. */
+const AUX_COLUMNS = 8;
+
+/** What an FP8 product adds as bias, by the type of its result; others take the result's type. */
+const FP8_BIAS: Readonly<Record<WideDType, WideDType>> = { f32: "bf16", bf16: "bf16", f16: "f16" };
+
+/** Whether cuBLASLt's own epilogue was measured to be ours for this product (datapath.md §2). */
+function isFusable({ args, choice, types }: AttemptContext): boolean {
+  const { x, w, c, bias, out, preGelu } = args;
+  const [columns] = extentOf(w);
+  const [alpha, beta] = [Math.fround(args.alpha), Math.fround(args.beta)];
+  const [type] = types;
+  const { dtype } = out;
+  if (!isWide(dtype) || (columns * BLAS_BITS[dtype]) % ROW_BITS !== 0) return false;
+  // A library may leave out a product by zero; then infinities and NaN among the sums would be lost.
+  if (alpha === 0 || (readsScalars(args, type) && alpha < 0)) return false;
+  if (preGelu && (preGelu.dtype !== dtype || columns % AUX_COLUMNS !== 0)) return false;
+  const added = beta !== 0 && c !== undefined;
+  if (choice.staging === "tf32") return dtype === "f32" && !added && !bias;
+  if (choice.staging === "plain" && (x.traits.scales || w.traits.scales))
+    return dtype !== "f16" && alpha === 1 && !added && (!bias || bias.dtype === FP8_BIAS[dtype]);
+  if (added && c.dtype !== dtype) return false;
+  const isHalf = type === "bf16" || type === "f16";
+  if (isHalf && dtype !== "f32" && dtype !== type) return false;
+  return !bias || bias.dtype === (isHalf ? dtype : FP8_BIAS[dtype]);
+}
+
+/** Whether alpha and beta are read on the device: factors lie there that cuBLASLt does not take as scales of its operands. */
+function readsScalars(args: GemmArgs, type: BlasType): boolean {
+  const { x, w } = args;
+  if (x.amax || w.amax || isAddedInPlace(args)) return true;
+  return BLAS_BITS[type] > 8 && (x.tensorScale !== undefined || w.tensorScale !== undefined);
+}
+
+/**
+ * Whether the result is written over what is added to it as it is. Some kernels of cuBLASLt then round the result and add it to
+ * what lies there, which rounds twice; they are taken only where beta is known to be 1, so that it is kept on the device.
+ */
+export function isAddedInPlace({ beta, c, out }: GemmArgs): boolean {
+  return c !== undefined && c.address === out.address && Math.fround(beta) === 1;
+}
+
+interface AttemptKind {
+  readonly fused: boolean;
+  readonly padded: boolean;
+}
+
+function attempt(context: AttemptContext, { fused, padded }: AttemptKind): Attempt {
+  const { args, choice, types } = context;
+  const [x, w] = stage(context, padded);
+  const [type] = types;
+  const out = fused ? (args.out.dtype as BlasType & GemmOutDType) : "f32";
+  const isFp8 = type === "e4m3" || type === "e5m2";
+  const deviceScalars = fused && readsScalars(args, type);
+  const takesScales = fused && isFp8 && !deviceScalars;
+  const { batch = 1 } = args;
+  const pitch = roundUp(w.lines, ROW_BITS / BLAS_BITS[out]);
+  const product: BlasProduct = {
+    x: { ...x, pitch: pitchOf(x), scale: x.scale ?? tensorScale(takesScales, args.x) },
+    w: { ...w, pitch: pitchOf(w), scale: w.scale ?? tensorScale(takesScales, args.w) },
+    depth: x.depth,
+    out: { type: out, pitch },
+    bias: fused ? args.bias?.dtype : undefined,
+    preGelu: fused ? args.preGelu?.dtype : undefined,
+    fastAccumulation: isFp8 && choice.promotion === "none" && !x.scale,
+    tf32: choice.staging === "tf32",
+    deviceScalars,
+    ...(batch > 1 ? { batch: { count: batch, x: sizeOf(x), w: sizeOf(w), out: x.lines * pitch } } : {}),
+  };
+  return { x, w, staging: choice.staging, fused, product };
+}
+
+function sizeOf({ lines, depth }: StagedOperand): number {
+  return lines * depth;
+}
+
+function pitchOf({ transposed, lines, depth }: StagedOperand): number {
+  return transposed ? lines : depth;
+}
+
+function tensorScale(taken: boolean, operand: GemmOperand): "tensor" | undefined {
+  return taken && operand.tensorScale ? "tensor" : undefined;
+}
+
+/** Both operands with one depth: as they lie where their rows are aligned, else copied and padded with zeros. */
+function stage({ args, choice, types }: AttemptContext, padded: boolean) {
+  const both = [args.x, args.w].map((operand, i) => {
+    const [lines, depth] = extentOf(operand);
+    const type = types[i] as BlasType;
+    const scale = scaleOf(operand, choice) as StagedOperand["scale"];
+    const isHalf = type === "bf16" || type === "f16";
+    const pitch = operand.transposed ? lines : depth;
+    const asItLies =
+      (choice.staging === "plain" || choice.staging === "scaled" || choice.staging === "grouped") &&
+      (!operand.transposed || isHalf) &&
+      (pitch * BLAS_BITS[type]) % ROW_BITS === 0 &&
+      (choice.promotion === "none" || !scale || depth % 128 === 0);
+    return {
+      lines: padded ? roundUp(lines, PADDED_LINES) : lines,
+      given: { lines, depth },
+      step: (padded || scale ? PADDED_BITS : ROW_BITS) / BLAS_BITS[type],
+      type,
+      scale,
+      asItLies,
+      transposed: operand.transposed ?? false,
+    };
+  }) as [Staging, Staging];
+  const [x, w] = both;
+  const step = Math.max(x.step, w.step);
+  const depth = padded || !x.asItLies || !w.asItLies ? roundUp(x.given.depth, step) : x.given.depth;
+  return both.map(({ lines, given, type, scale, asItLies, transposed }): StagedOperand => {
+    const copied = !asItLies || lines !== given.lines || depth !== given.depth;
+    return { lines, depth, type, copied, transposed: transposed && !copied, scale };
+  }) as [StagedOperand, StagedOperand];
+}
+
+interface Staging {
+  readonly lines: number;
+  readonly given: { readonly lines: number; readonly depth: number };
+  readonly step: number;
+  readonly type: BlasType;
+  readonly scale: StagedOperand["scale"];
+  readonly asItLies: boolean;
+  readonly transposed: boolean;
+}

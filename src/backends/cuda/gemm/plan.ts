@@ -1,0 +1,107 @@
+/** Choosing an algorithm of cuBLASLt: the first it proposes that adds in an order that is known, or the one of a plan. */
+import {
+  type GemmAlgorithm,
+  REDUCTION_SCHEME,
+  type ReductionScheme,
+  unknownOrder,
+} from "../../../formats/gemm-algorithm.js";
+import type { NativeAlgorithm, NativeArgs } from "../addon.js";
+import type { LoweringContext } from "../lowering.js";
+
+/** What an algorithm may use. cuBLASLt advises 32 MiB on Hopper. */
+const WORKSPACE = 64 * 2 ** 20;
+/** How many proposals are asked for, first and where none of those will do. */
+const FEW = 8;
+const MANY = 128;
+const ALL_SCHEMES = 7;
+
+export interface AlgorithmWish {
+  /** Of the plan in native/gemm/plan.h. */
+  readonly plan: number;
+  readonly extent: GemmAlgorithm["extent"];
+  readonly splitK: number | "auto";
+  /** The algorithm to take and no other. */
+  readonly pinned?: GemmAlgorithm | undefined;
+  /** What the operands' addresses are multiples of, in bytes; default: allocations'. */
+  readonly alignment?: number;
+  /** Whether additions have to be in the order of datapath.md §2. */
+  readonly ordered: boolean;
+}
+
+/** Chooses for a plan; undefined where there is no such algorithm. */
+export function chooseAlgorithm(context: LoweringContext, wish: AlgorithmWish): GemmAlgorithm | undefined {
+  const { pinned } = wish;
+  for (const proposal of pinned ? replayed(context, wish, pinned) : proposals(context, wish)) {
+    if (!isAcceptable(proposal, wish)) continue;
+    const chosen = choose(context, wish, proposal.words);
+    if (chosen) return chosen;
+  }
+  return undefined;
+}
+
+function isAcceptable(proposal: NativeAlgorithm, { splitK, ordered }: AlgorithmWish): boolean {
+  const scheme = schemeOf(proposal.scheme);
+  if (!scheme || (splitK !== "auto" && proposal.splitK !== splitK)) return false;
+  return !ordered || unknownOrder(proposal) === undefined;
+}
+
+function* proposals(context: LoweringContext, wish: AlgorithmWish): Generator<NativeAlgorithm> {
+  const { addon, device } = context;
+  const { plan, splitK, alignment = 256 } = wish;
+  const ask = (count: number, schemes: number) =>
+    addon.gemmCandidates(device, { plan, count, schemes, alignment, workspace: WORKSPACE });
+  yield* ask(FEW, splitK === 1 ? REDUCTION_SCHEME.none : REDUCTION_SCHEME.computeType);
+  const all = ask(MANY, ALL_SCHEMES);
+  yield* all;
+  if (splitK === "auto") return;
+  const scheme = splitK > 1 ? REDUCTION_SCHEME.computeType : REDUCTION_SCHEME.none;
+  for (const proposal of all) {
+    const wanted = { ...proposal, splitK, scheme };
+    if (!isAcceptable(wanted, wish)) continue;
+    const configured = addon.gemmConfigure(device, { plan, ...attributes(wanted) });
+    if (configured) yield configured;
+  }
+}
+
+/** A stored algorithm: its own bytes under the version that wrote them, then one with the same attributes. */
+function* replayed(
+  { addon, device }: LoweringContext,
+  { plan }: AlgorithmWish,
+  pinned: GemmAlgorithm,
+): Generator<NativeAlgorithm> {
+  const scheme = REDUCTION_SCHEME[pinned.scheme];
+  if (pinned.version === addon.versions().cublasLt)
+    yield { ...pinned, scheme, workspace: 0, words: wordsIn(pinned.data) };
+  const configured = addon.gemmConfigure(device, { plan, ...attributes({ ...pinned, scheme }) });
+  if (configured) yield configured;
+}
+
+/** Gives the plan its algorithm; undefined where cuBLASLt refuses it or reads it back as one that will not do. */
+function choose(
+  { addon, device }: LoweringContext,
+  wish: AlgorithmWish,
+  words: readonly number[],
+): GemmAlgorithm | undefined {
+  const named = Object.fromEntries(words.map((word, i) => [`word${i}`, word]));
+  const chosen = addon.gemmChoose(device, { plan: wish.plan, ...named });
+  const scheme = chosen && schemeOf(chosen.scheme);
+  if (!chosen || !scheme || !isAcceptable(chosen, wish)) return undefined;
+  const { words: kept, workspace: _, ...fields } = chosen;
+  const { cublasLt: version } = addon.versions();
+  const data = Array.from(kept, (word) => word.toString(16).padStart(8, "0")).join("");
+  return { library: "cublasLt", version, ...fields, scheme, extent: wish.extent, data };
+}
+
+function attributes(algorithm: Omit<NativeAlgorithm, "words" | "workspace">): NativeArgs {
+  const { id, tile, stages, splitK, scheme, swizzle, customOption, innerShape, cluster } = algorithm;
+  return { id, tile, stages, splitK, scheme, swizzle, customOption, innerShape, cluster };
+}
+
+function wordsIn(data: string): readonly number[] {
+  return Array.from({ length: 16 }, (_, i) => Number.parseInt(data.slice(8 * i, 8 * i + 8), 16));
+}
+
+function schemeOf(number: number): ReductionScheme | undefined {
+  const names = Object.keys(REDUCTION_SCHEME) as ReductionScheme[];
+  return names.find((name) => REDUCTION_SCHEME[name] === number);
+}

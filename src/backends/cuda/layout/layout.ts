@@ -1,0 +1,38 @@
+/** Transposes and scale layouts on a GPU. */
+import { BLOCK_FORMATS } from "../../../formats/block.js";
+import { asMatrix, storageBits } from "../../../tensor/shape.js";
+import type { Lowering } from "../lowering.js";
+import { placement } from "./placement.js";
+
+export const transpose: Lowering<"transpose"> = {
+  run({ addon, device }, { x, out }) {
+    const [rows, columns] = asMatrix(x.shape);
+    addon.transpose(device, {
+      x: x.address,
+      rows,
+      columns,
+      bits: storageBits(x.dtype),
+      out: out.address,
+    });
+  },
+};
+
+export const swapAxes: Lowering<"swapAxes"> = {
+  run({ addon, device }, { x, sizes: [outer, p, middle, q, inner], out }) {
+    const unit = (inner * storageBits(x.dtype)) / 8;
+    addon.swapAxes(device, { x: x.address, outer, p, middle, q, unit, out: out.address });
+  },
+};
+
+export const relayout: Lowering<"relayout"> = {
+  run({ addon, device }, { spec, direction, rows, columns, x, from, out, to }) {
+    const copy = { spec, direction, size: [rows, columns] } as const;
+    const wide = BLOCK_FORMATS[spec.quantizer].scale === "f32";
+    addon.relayout(
+      device,
+      { wide, fromScales: x.address, toScales: out.address },
+      placement("from", { ...copy, layout: from }),
+      placement("to", { ...copy, layout: to }),
+    );
+  },
+};

@@ -1,0 +1,54 @@
+/** Activations into codes on a GPU: one kernel for delayed FP8 and for MXFP8 of bf16, else one operation after the other. */
+import { ACTIVATION } from "../../../formats/contract.gen.js";
+import { factsOf } from "../../../formats/derive.js";
+import { asMatrix } from "../../../tensor/shape.js";
+import type { ActivationQuantizeArgs } from "../../ops.js";
+import { resultSize, runActivationSteps } from "../../steps/activation.js";
+import type { NativeArgs } from "../addon.js";
+import { copiesOf } from "../layout/placement.js";
+import { addressOf, type Lowering, wideOf } from "../lowering.js";
+
+export const activationQuantize: Lowering<"activationQuantize"> = {
+  run({ addon, device }, args) {
+    const { spec, rowwise, columnwise, scale, amaxRecord } = args;
+    if (spec.quantizer === "fp8-delayed") {
+      addon.activationQuantizeTensor(device, {
+        ...source(args),
+        rowwise: addressOf(rowwise?.data),
+        columnwise: addressOf(columnwise?.data),
+        rowwiseScaleInv: addressOf(rowwise?.scaleInv),
+        columnwiseScaleInv: addressOf(columnwise?.scaleInv),
+        scale: addressOf(scale),
+        amaxRecord: addressOf(amaxRecord),
+      });
+    } else if (hasMxKernel(args)) {
+      addon.activationQuantizeMx(device, source(args), ...copiesOf(args, resultSize(args)));
+    } else {
+      runActivationSteps(args);
+    }
+  },
+};
+
+/** For bf16, where blocks of 32 lie within one half. */
+function hasMxKernel({ x, grad, gated, spec }: ActivationQuantizeArgs): boolean {
+  const block = gated ? 64 : 32;
+  const fits = asMatrix(x.shape)[1] % block === 0;
+  const isBf16 = x.dtype === "bf16" && (!grad || grad.dtype === "bf16");
+  return spec.quantizer === "mxfp8" && spec.tile === "1x32" && isBf16 && fits;
+}
+
+/** What is read and computed; rows and columns are those of x, or of its halves. */
+function source({ x, grad, gated, kind, clamp, spec }: ActivationQuantizeArgs): NativeArgs {
+  const [rows, columns] = asMatrix(x.shape);
+  return {
+    x: x.address,
+    xType: wideOf(x),
+    ...(grad && { grad: grad.address, gradType: wideOf(grad) }),
+    rows,
+    columns: gated ? columns / 2 : columns,
+    gated,
+    kind: ACTIVATION[kind],
+    ...clamp,
+    word: factsOf(spec.format).word,
+  };
+}

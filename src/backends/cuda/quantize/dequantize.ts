@@ -1,0 +1,37 @@
+/** Dequantization on a GPU. */
+import { BLOCK_FORMATS, type BlockFormat, tileSize } from "../../../formats/block.js";
+import { factsOf } from "../../../formats/derive.js";
+import { copyGeometry } from "../../../tensor/geometry.js";
+import { asMatrix } from "../../../tensor/shape.js";
+import { placement } from "../layout/placement.js";
+import { addressOf, type Lowering, wideOf } from "../lowering.js";
+
+/** The shift of a tile without end. */
+const ALL = 62;
+
+export const dequantize: Lowering<"dequantize"> = {
+  run({ addon, device }, { spec, direction, scaleLayout, copy, out }) {
+    const size = asMatrix(out.shape);
+    const { data, dataShape } = copyGeometry(spec, size, direction, scaleLayout);
+    const [rows, columns] = asMatrix(dataShape);
+    const format: BlockFormat = BLOCK_FORMATS[spec.quantizer];
+    const [tileRows, block] = tileSize(spec.tile);
+    const own = {
+      codes: copy.data.address,
+      word: factsOf(spec.format).word,
+      rows,
+      columns,
+      transposed: data === "transposed",
+      across: direction === "columnwise" && data === "inPlace",
+      copyScales: copy.scaleInv.address,
+      scaleWord: format.scale === "f32" ? 0 : factsOf(format.scale).word,
+      lineShift: spec.tile === "tensor" ? ALL : format.replicates ? 0 : Math.log2(tileRows),
+      blockShift: spec.tile === "tensor" ? ALL : Math.log2(block),
+      amax: addressOf(copy.amax),
+      inverse: copy.amax ? 1 / (6 * spec.e4m3Max) : 1,
+      out: out.address,
+      outType: wideOf(out),
+    };
+    addon.dequantize(device, own, placement("copy", { spec, size, direction, layout: scaleLayout }));
+  },
+};

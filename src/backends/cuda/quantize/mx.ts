@@ -1,0 +1,26 @@
+/** MXFP8, MXFP6 and MXFP4 on a GPU: both copies from one pass over the input. */
+import { BLOCK_FORMATS } from "../../../formats/block.js";
+import { SCALE_RULE } from "../../../formats/contract.gen.js";
+import { factsOf } from "../../../formats/derive.js";
+import { asMatrix } from "../../../tensor/shape.js";
+import type { QuantizeArgs } from "../../ops.js";
+import { copiesOf } from "../layout/placement.js";
+import { addressOf, type LoweringContext, randomWords, wideOf } from "../lowering.js";
+
+export function quantizeMx({ addon, device }: LoweringContext, args: QuantizeArgs): void {
+  const { x, spec, random, noop } = args;
+  const size = asMatrix(x.shape);
+  const [rows, columns] = size;
+  const own = {
+    x: x.address,
+    xType: wideOf(x),
+    rows,
+    columns,
+    word: factsOf(spec.format).word,
+    rule: SCALE_RULE[BLOCK_FORMATS[spec.quantizer].rule],
+    square: spec.tile === "32x32",
+    stochastic: spec.stochastic,
+    noop: addressOf(noop),
+  };
+  addon.quantizeMx(device, own, randomWords(random), ...copiesOf(args, size));
+}

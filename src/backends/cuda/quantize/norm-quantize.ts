@@ -1,0 +1,44 @@
+/**
+ * Norms into codes on a GPU: one kernel for delayed FP8 where a rowwise copy is wanted, from which a columnwise one is moved;
+ * a norm that takes the amax for quantizers that want one; else one operation after the other.
+ */
+import { factsOf } from "../../../formats/derive.js";
+import { Scope } from "../../../tensor/scope.js";
+import { Tensor } from "../../../tensor/tensor.js";
+import type { NormQuantizeArgs } from "../../ops.js";
+import { runNormSteps } from "../../steps/norm.js";
+import { wantsAmax } from "../../steps/quantize.js";
+import { addressOf, type Lowering, type LoweringContext, wideOf } from "../lowering.js";
+import { normSource } from "../rows/norm.js";
+
+export const normQuantize: Lowering<"normQuantize"> = {
+  run(context, args) {
+    const { spec, rowwise } = args;
+    if (spec.quantizer === "fp8-delayed" && rowwise) castNorm(context, args);
+    else if (wantsAmax(args)) measureNorm(context, args);
+    else runNormSteps(args);
+  },
+};
+
+function castNorm({ addon, device }: LoweringContext, args: NormQuantizeArgs): void {
+  const { x, spec, rowwise, columnwise, scale, amaxRecord } = args;
+  addon.normQuantizeTensor(device, {
+    ...normSource(args),
+    word: factsOf(spec.format).word,
+    rowwise: addressOf(rowwise?.data),
+    rowwiseScaleInv: addressOf(rowwise?.scaleInv),
+    columnwiseScaleInv: addressOf(columnwise?.scaleInv),
+    scale: addressOf(scale),
+    amaxRecord: addressOf(amaxRecord),
+  });
+  if (rowwise && columnwise) x.backend.run("transpose", { x: rowwise.data, out: columnwise.data });
+}
+
+function measureNorm({ addon, device }: LoweringContext, args: NormQuantizeArgs): void {
+  const { gamma, beta, epsilon, zeroCentered, mean, rstd, ...quantization } = args;
+  const { backend, dtype, shape } = args.x;
+  using _scope = new Scope();
+  const [out, amax] = [new Tensor(backend, dtype, shape), new Tensor(backend, "f32", [1])];
+  addon.norm(device, { ...normSource(args), out: out.address, outType: wideOf(out), amax: amax.address });
+  backend.run("quantize", { ...quantization, x: out, amax });
+}

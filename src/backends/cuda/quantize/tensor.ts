@@ -1,0 +1,33 @@
+/** Per-tensor FP8 on a GPU: the scale is read, or made, where it lies. */
+import { factsOf } from "../../../formats/derive.js";
+import { asMatrix } from "../../../tensor/shape.js";
+import type { QuantizeArgs } from "../../ops.js";
+import { addressOf, type LoweringContext, wideOf } from "../lowering.js";
+
+export function quantizeTensor(context: LoweringContext, args: QuantizeArgs): void {
+  if (args.scale || args.amax) launch(context, args);
+  else context.withTemporary(4, (workspace) => launch(context, args, workspace));
+}
+
+function launch({ addon, device }: LoweringContext, args: QuantizeArgs, workspace?: number): void {
+  const { x, spec, rowwise, columnwise, scale, amax, amaxRecord, noop } = args;
+  const [rows, columns] = asMatrix(x.shape);
+  addon.quantizeTensor(device, {
+    x: x.address,
+    xType: wideOf(x),
+    rows,
+    columns,
+    word: factsOf(spec.format).word,
+    rowwise: addressOf(rowwise?.data),
+    columnwise: addressOf(columnwise?.data),
+    rowwiseScaleInv: addressOf(rowwise?.scaleInv),
+    columnwiseScaleInv: addressOf(columnwise?.scaleInv),
+    scale: addressOf(scale),
+    amax: addressOf(amax),
+    workspace,
+    pow2: spec.pow2Scales,
+    epsilon: spec.epsilon,
+    amaxRecord: addressOf(amaxRecord),
+    noop: addressOf(noop),
+  });
+}

@@ -1,0 +1,38 @@
+/** Embeddings on a GPU. */
+import { asMatrix } from "../../../tensor/shape.js";
+import { type Lowering, wideOf } from "../lowering.js";
+
+export const embedding: Lowering<"embedding"> = {
+  run({ addon, device }, { table, ids, out }) {
+    const [vocabulary, columns] = asMatrix(table.shape);
+    addon.embedding(device, {
+      table: table.address,
+      tableType: wideOf(table),
+      ids: ids.address,
+      out: out.address,
+      outType: wideOf(out),
+      count: ids.size,
+      vocabulary,
+      columns,
+    });
+  },
+};
+
+export const embeddingBackward: Lowering<"embeddingBackward"> = {
+  run({ addon, device, withTemporary }, { grad, ids, out }) {
+    const [vocabulary, columns] = asMatrix(out.shape);
+    withTemporary(4 * (vocabulary + 1 + ids.size), (workspace) =>
+      addon.embeddingBackward(device, {
+        grad: grad.address,
+        gradType: wideOf(grad),
+        ids: ids.address,
+        out: out.address,
+        outType: wideOf(out),
+        count: ids.size,
+        vocabulary,
+        columns,
+        workspace,
+      }),
+    );
+  },
+};

@@ -1,0 +1,72 @@
+/** Losses on a GPU. */
+import { asMatrix } from "../../../tensor/shape.js";
+import type { CrossEntropyArgs, MseArgs } from "../../ops.js";
+import type { NativeArgs } from "../addon.js";
+import { type Lowering, wideOf } from "../lowering.js";
+
+/** What both directions take. */
+function rowsOf(args: Omit<CrossEntropyArgs, "loss">): NativeArgs {
+  const { logits, targets, smoothing, ignore, maximum, total } = args;
+  const [rows, columns] = asMatrix(logits.shape);
+  return {
+    logits: logits.address,
+    logitsType: wideOf(logits),
+    targets: targets.address,
+    maximum: maximum.address,
+    total: total.address,
+    rows,
+    columns,
+    smoothing,
+    // the bits of an i32
+    ignore: ignore >>> 0,
+  };
+}
+
+export const crossEntropy: Lowering<"crossEntropy"> = {
+  run({ addon, device }, args) {
+    addon.crossEntropy(device, { ...rowsOf(args), loss: args.loss.address });
+  },
+};
+
+export const crossEntropyBackward: Lowering<"crossEntropyBackward"> = {
+  run({ addon, device }, args) {
+    const { grad, dx } = args;
+    addon.crossEntropyBackward(device, {
+      ...rowsOf(args),
+      grad: grad.address,
+      dx: dx.address,
+      dxType: wideOf(dx),
+    });
+  },
+};
+
+/** What both directions of the squared error take. */
+function pairOf({ x, target }: Pick<MseArgs, "x" | "target">): NativeArgs {
+  const [rows, columns] = asMatrix(x.shape);
+  return {
+    x: x.address,
+    xType: wideOf(x),
+    target: target.address,
+    targetType: wideOf(target),
+    rows,
+    columns,
+  };
+}
+
+export const mse: Lowering<"mse"> = {
+  run({ addon, device }, args) {
+    addon.mse(device, { ...pairOf(args), loss: args.loss.address });
+  },
+};
+
+export const mseBackward: Lowering<"mseBackward"> = {
+  run({ addon, device }, args) {
+    const { grad, dx } = args;
+    addon.mseBackward(device, {
+      ...pairOf(args),
+      grad: grad.address,
+      dx: dx.address,
+      dxType: wideOf(dx),
+    });
+  },
+};

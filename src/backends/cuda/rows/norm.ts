@@ -1,0 +1,79 @@
+/** Norms and column sums on a GPU. */
+import { asMatrix } from "../../../tensor/shape.js";
+import type { NormArgs } from "../../ops.js";
+import type { NativeArgs } from "../addon.js";
+import { addressOf, type Lowering, wideOf } from "../lowering.js";
+
+/** Bytes of the sums that column sums form of each 32 rows. */
+function workspaceBytes(rows: number, columns: number, results: number): number {
+  return Math.ceil(rows / 32) * columns * results * 4;
+}
+
+/** All that a norm's kernel is told but where the results go. */
+export function normSource(args: Omit<NormArgs, "out">): NativeArgs {
+  const { x, gamma, beta, epsilon, zeroCentered, mean, rstd } = args;
+  const [rows, columns] = asMatrix(x.shape);
+  return {
+    x: x.address,
+    xType: wideOf(x),
+    gamma: gamma.address,
+    beta: addressOf(beta),
+    parameterType: wideOf(gamma),
+    mean: addressOf(mean),
+    rstd: rstd.address,
+    rows,
+    columns,
+    epsilon,
+    zeroCentered,
+  };
+}
+
+export const norm: Lowering<"norm"> = {
+  run({ addon, device }, { out, ...source }) {
+    addon.norm(device, { ...normSource(source), out: out.address, outType: wideOf(out) });
+  },
+};
+
+export const normBackward: Lowering<"normBackward"> = {
+  run({ addon, device, withTemporary }, { grad, x, gamma, zeroCentered, mean, rstd, dx, dgamma, dbeta }) {
+    const [rows, columns] = asMatrix(x.shape);
+    withTemporary(workspaceBytes(rows, columns, dbeta ? 2 : 1), (workspace) =>
+      addon.normBackward(device, {
+        grad: grad.address,
+        gradType: wideOf(grad),
+        x: x.address,
+        xType: wideOf(x),
+        gamma: gamma.address,
+        parameterType: wideOf(gamma),
+        mean: addressOf(mean),
+        rstd: rstd.address,
+        dx: dx.address,
+        dxType: wideOf(dx),
+        dgamma: dgamma.address,
+        dbeta: addressOf(dbeta),
+        gradientType: wideOf(dgamma),
+        workspace,
+        rows,
+        columns,
+        zeroCentered,
+      }),
+    );
+  },
+};
+
+export const columnSum: Lowering<"columnSum"> = {
+  run({ addon, device, withTemporary }, { x, out }) {
+    const [rows, columns] = asMatrix(x.shape);
+    withTemporary(workspaceBytes(rows, columns, 1), (workspace) =>
+      addon.columnSum(device, {
+        x: x.address,
+        xType: wideOf(x),
+        out: out.address,
+        outType: wideOf(out),
+        rows,
+        columns,
+        workspace,
+      }),
+    );
+  },
+};

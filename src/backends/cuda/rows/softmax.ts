@@ -1,0 +1,39 @@
+/** Softmax on a GPU. */
+import { asMatrix } from "../../../tensor/shape.js";
+import type { Tensor } from "../../../tensor/tensor.js";
+import type { NativeArgs } from "../addon.js";
+import { type Lowering, wideOf } from "../lowering.js";
+
+/** What both directions take of a shape: `period` is the rows of one matrix under the causal mask, else 0. */
+function sizesOf({ shape }: Tensor, causal: boolean): NativeArgs {
+  const [rows, columns] = asMatrix(shape);
+  return { rows, columns, period: causal ? (shape.at(-2) ?? 1) : 0 };
+}
+
+export const softmax: Lowering<"softmax"> = {
+  run({ addon, device }, { x, scale, causal, out }) {
+    addon.softmax(device, {
+      ...sizesOf(x, causal),
+      x: x.address,
+      xType: wideOf(x),
+      scale,
+      out: out.address,
+      outType: wideOf(out),
+    });
+  },
+};
+
+export const softmaxBackward: Lowering<"softmaxBackward"> = {
+  run({ addon, device }, { grad, y, scale, causal, dx }) {
+    addon.softmaxBackward(device, {
+      ...sizesOf(y, causal),
+      grad: grad.address,
+      gradType: wideOf(grad),
+      y: y.address,
+      yType: wideOf(y),
+      scale,
+      dx: dx.address,
+      dxType: wideOf(dx),
+    });
+  },
+};

@@ -1,0 +1,11 @@
+/** The update of delayed scaling on a GPU. */
+import { asMatrix } from "../../../tensor/shape.js";
+import type { Lowering } from "../lowering.js";
+
+export const updateScales: Lowering<"updateScales"> = {
+  run({ addon, device }, { amaxHistory, scale, scaledMax, mostRecent }) {
+    const [length, count] = asMatrix(amaxHistory.shape);
+    const tensors = { amaxHistory: amaxHistory.address, scale: scale.address };
+    addon.updateScales(device, { ...tensors, length, count, scaledMax, mostRecent });
+  },
+};

@@ -1,0 +1,44 @@
+/** Optimizer steps on a GPU. */
+
+import type { AdamwArgs, SgdArgs } from "../../ops.js";
+import type { NativeArgs } from "../addon.js";
+import { addressOf, type Lowering, wideOf } from "../lowering.js";
+
+/** What every optimizer takes. */
+function step({
+  grad,
+  parameter,
+  copy,
+  gradScale,
+  noop,
+  learningRate,
+  weightDecay,
+}: SgdArgs | AdamwArgs): NativeArgs {
+  return {
+    grad: grad.address,
+    gradType: wideOf(grad),
+    parameter: parameter.address,
+    copy: addressOf(copy),
+    copyType: copy && wideOf(copy),
+    gradScale: addressOf(gradScale),
+    noop: addressOf(noop),
+    count: parameter.size,
+    learningRate,
+    weightDecay,
+  };
+}
+
+export const sgd: Lowering<"sgd"> = {
+  run({ addon, device }, args) {
+    const { m, momentum, undamped, nesterov, first } = args;
+    addon.sgd(device, { ...step(args), m: addressOf(m), momentum, undamped, nesterov, first });
+  },
+};
+
+export const adamw: Lowering<"adamw"> = {
+  run({ addon, device }, args) {
+    const { m, v, beta1, beta2, correction1, correction2, epsilon, decoupled } = args;
+    const rule = { beta1, beta2, correction1, correction2, epsilon, decoupled };
+    addon.adamw(device, { ...step(args), m: m.address, v: v.address, ...rule });
+  },
+};

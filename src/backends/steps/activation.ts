@@ -1,0 +1,28 @@
+/** An activation and a quantization one after the other: what a kernel that does both has to agree with. */
+import { Scope } from "../../tensor/scope.js";
+import { asMatrix, type WideDType } from "../../tensor/shape.js";
+import { Tensor } from "../../tensor/tensor.js";
+import type { ActivationQuantizeArgs } from "../ops.js";
+import { quantizeActivated } from "./quantize.js";
+
+/** Rows and columns of what an activation, gated or not, gives or, backward, of the gradient of what it takes. */
+export function resultSize({ x, gated, grad }: ActivationQuantizeArgs): readonly [number, number] {
+  const [rows, columns] = asMatrix(x.shape);
+  return [rows, gated && !grad ? columns / 2 : columns];
+}
+
+/** Runs `activationQuantize` by other operations of the backend of x. */
+export function runActivationSteps(args: ActivationQuantizeArgs): void {
+  const { kind, gated, clamp, grad, ...quantization } = args;
+  const { x } = quantization;
+  const { backend } = x;
+  using _scope = new Scope();
+  quantizeActivated(quantization, (grad ?? x).dtype, (type: WideDType) => {
+    const out = new Tensor(backend, type, resultSize(args));
+    if (gated && grad) backend.run("gatedBackward", { x, kind, clamp, grad, out });
+    else if (gated) backend.run("gated", { x, kind, clamp, out });
+    else if (grad) backend.run("activationBackward", { x, kind, grad, out });
+    else backend.run("activation", { x, kind, out });
+    return out;
+  });
+}

@@ -1,0 +1,17 @@
+/** A norm and a quantization one after the other: what a kernel that does both has to agree with. */
+import { Scope } from "../../tensor/scope.js";
+import { Tensor } from "../../tensor/tensor.js";
+import type { NormQuantizeArgs } from "../ops.js";
+import { quantizeNormed } from "./quantize.js";
+
+/** Runs `normQuantize` by other operations of the backend of x. */
+export function runNormSteps(args: NormQuantizeArgs): void {
+  const { gamma, beta, epsilon, zeroCentered, mean, rstd, ...quantization } = args;
+  const { x } = quantization;
+  using _scope = new Scope();
+  quantizeNormed(quantization, x.dtype, (type) => {
+    const out = new Tensor(x.backend, type, x.shape);
+    x.backend.run("norm", { x, gamma, beta, epsilon, zeroCentered, out, mean, rstd });
+    return out;
+  });
+}

@@ -1,7 +1,0 @@
-/** Activations into codes on the reference: one operation after the other. */
-import { runActivationSteps } from "../activation-steps.js";
-import type { Lowering } from "./lowering.js";
-
-export const activationQuantize: Lowering<"activationQuantize"> = {
-  run: (_context, args) => runActivationSteps(args),
-};

@@ -1,0 +1,120 @@
+/** The reference as a backend: the definition of every operation, on any CPU. */
+import { platform } from "#platform";
+import { BackendError, DisposedError } from "../../errors.js";
+import { integer } from "../../options.js";
+import { type Backend, datapathName, EXACT, type MemoryUse, type Support } from "../backend.js";
+import type { OpArgs, OpName } from "../ops.js";
+import { writesNothing } from "../writes.js";
+import { Heap } from "./heap.js";
+import { type Instance, openInstance } from "./instance.js";
+import type { LoweringContext } from "./lowering.js";
+import { LOWERINGS } from "./lowerings.js";
+import type { WasmOptions } from "./options.js";
+import { Pool } from "./pool.js";
+
+const MOST_THREADS = 64;
+
+/** The domain of `threads`. */
+export const threadCount = integer(1, MOST_THREADS);
+
+/**
+ * Opens the reference. Throws `ArgumentError` for a thread count or a datapath that is none, `BackendError` where as many
+ * threads as are asked for cannot start.
+ */
+export async function openWasm(options: WasmOptions = {}): Promise<Backend> {
+  return openWasmOver(await openInstance(), options);
+}
+
+/** As `openWasm`, over an instance that the caller has opened. */
+export async function openWasmOver(instance: Instance, options: WasmOptions): Promise<Backend> {
+  const { threads = Math.min(platform.parallelism, MOST_THREADS), datapath = "hopper" } = options;
+  threadCount("openBackend", "threads", threads);
+  datapathName("openBackend", "datapath", datapath);
+  const heap = new Heap(instance);
+  const { pool, fewer } = await openPool(instance, heap, threads, options.threads === undefined);
+  return new WasmBackend(instance, heap, pool, { datapath, fewerThreads: fewer });
+}
+
+/** A pool of so many threads; where none can be started and fewer will do, of one, and why. */
+async function openPool(
+  instance: Instance,
+  heap: Heap,
+  threads: number,
+  fewerWillDo: boolean,
+): Promise<{ readonly pool: Pool; readonly fewer: string | undefined }> {
+  try {
+    const fewer = fewerWillDo ? platform.oneThread : undefined;
+    return { pool: await Pool.open(instance, heap, threads), fewer };
+  } catch (error) {
+    if (!fewerWillDo || !(error instanceof BackendError)) throw error;
+    console.warn(`lockstep: the reference computes on one thread. ${error.message}`);
+    return { pool: await Pool.open(instance, heap, 1), fewer: error.message };
+  }
+}
+
+/** What a backend of one kind is told besides what it is made of. */
+interface Settings {
+  readonly datapath: Backend["datapath"];
+  readonly fewerThreads: string | undefined;
+}
+
+class WasmBackend implements Backend {
+  readonly name = "wasm";
+  readonly description: string;
+  readonly fewerThreads: string | undefined;
+  readonly datapath: Backend["datapath"];
+  readonly memory: Heap;
+  /** Dropped with the memory it refers to as the backend is disposed of. */
+  #context: LoweringContext | undefined;
+
+  constructor(instance: Instance, heap: Heap, pool: Pool, { datapath, fewerThreads }: Settings) {
+    this.memory = heap;
+    this.datapath = datapath;
+    this.fewerThreads = fewerThreads;
+    this.description = `WebAssembly reference, ${pool.size} thread${pool.size > 1 ? "s" : ""}, SIMD128`;
+    this.#context = {
+      exports: instance.exports,
+      pool,
+      heap,
+      withTemporary(bytes, body) {
+        const address = heap.allocate(bytes);
+        try {
+          return body(address);
+        } finally {
+          heap.free(address);
+        }
+      },
+    };
+  }
+
+  get threads(): number {
+    return this.#context?.pool.size ?? 1;
+  }
+
+  memoryUse(): MemoryUse {
+    return this.memory.use();
+  }
+
+  /** Nothing: WebAssembly memory does not shrink. */
+  trim(): void {
+    return;
+  }
+
+  supports<K extends OpName>(op: K, args: OpArgs[K]): Support {
+    return LOWERINGS[op].supports?.(args) ?? EXACT;
+  }
+
+  run<K extends OpName>(op: K, args: OpArgs[K]): void {
+    if (!this.#context) throw new DisposedError("the wasm backend");
+    this.#context.pool.check();
+    if (writesNothing(op, args)) return;
+    LOWERINGS[op].run(this.#context, args);
+  }
+
+  async dispose(): Promise<void> {
+    const pool = this.#context?.pool;
+    this.#context = undefined;
+    this.memory.close();
+    await pool?.close();
+  }
+}

@@ -1,0 +1,243 @@
+/** Matrix products on the reference. */
+import { GEMM_TASK, KERNEL, OVERFLOW, PROMOTION, STAGING, WIDE } from "../../../formats/contract.gen.js";
+import {
+  DATAPATHS,
+  type DatapathName,
+  type DatapathRow,
+  datapathFor,
+  isNarrow,
+} from "../../../formats/datapath.js";
+import { factsOf } from "../../../formats/derive.js";
+import { unknownOrder } from "../../../formats/gemm-algorithm.js";
+import { byteLength, storageBits } from "../../../tensor/shape.js";
+import type { Tensor } from "../../../tensor/tensor.js";
+import type { Agreement, Support } from "../../backend.js";
+import { extentOf, type GemmArgs, type GemmOperand } from "../../gemm-args.js";
+import type { ExportName } from "../instance.js";
+import { transposeCodes } from "../layout/layout.js";
+import type { Lowering, LoweringContext } from "../lowering.js";
+
+const NULL = 0;
+/** Where kernels take a format word, this is f32. */
+const F32_WORD = 0;
+/** E4M3 as a scale: its sign is ignored. */
+const UE4M3_WORD = factsOf("e4m3").word & ~(1 << 8);
+/** Parts a long product is cut in, when someone watches. */
+const PROGRESS_PARTS = 100;
+
+export const gemm: Lowering<"gemm"> = {
+  supports: (args) => choose(args),
+  run(context, args) {
+    const choice = choose(args);
+    if (!choice.ok) return;
+    args.amax?.write(Float32Array.of(0));
+    if (args.out.size === 0) return;
+    const { batch = 1 } = args;
+    for (let item = 0; item < batch; item++) multiply(context, args, choice, item);
+  },
+};
+
+/** One product of a batch. */
+function multiply(
+  context: LoweringContext,
+  args: GemmArgs,
+  choice: Choice & { readonly ok: true },
+  item: number,
+): void {
+  const { batch = 1, progress } = args;
+  const [rows, depth] = extentOf(args.x);
+  const [columns] = extentOf(args.w);
+  const staging = STAGING[choice.staging];
+  context.withTemporary(GEMM_TASK.bytes, (task) =>
+    context.withTemporary(rows * columns * 4, (accumulators) => {
+      call(context, "gemmShape", task, rows, columns, depth, accumulators);
+      describeDatapath(context, task, args, choice);
+      withLines(context, args, "x", item, (x) =>
+        withLines(context, args, "w", item, (w) => {
+          describeOperand(context, task, 0, { ...args.x, address: x, staging });
+          describeOperand(context, task, 1, { ...args.w, address: w, staging });
+          accumulate(
+            context,
+            task,
+            rows * columns * depth,
+            progress && ((done) => progress((item + done) / batch)),
+          );
+        }),
+      );
+      finish(context, task, args, item);
+    }),
+  );
+}
+
+/** Where an item of a batch begins in a tensor that holds all. */
+function addressIn(tensor: Tensor, { batch = 1 }: GemmArgs, item: number): number {
+  return tensor.address + (tensor.byteLength / batch) * item;
+}
+
+/** Calls `body` with the address of an operand's lines: its own, or of a copy where it lies across them. */
+function withLines(
+  context: LoweringContext,
+  args: GemmArgs,
+  name: "x" | "w",
+  item: number,
+  body: (address: number) => void,
+): void {
+  const { data, transposed } = args[name];
+  const from = addressIn(data, args, item);
+  if (!transposed) {
+    body(from);
+    return;
+  }
+  const [lines, depth] = extentOf(args[name]);
+  context.withTemporary(byteLength(data.dtype, [lines, depth]), (address) => {
+    transposeCodes(context, from, depth, lines, storageBits(data.dtype), address);
+    body(address);
+  });
+}
+
+const FUSED_GELU =
+  "the fused GELU is a GPU library's approximation, whose arithmetic is not known; use geluEpilogue exact";
+
+type Choice = Support & ReturnType<typeof datapathFor>;
+
+function choose(args: GemmArgs): Choice {
+  const { datapath, x, w, splitAccumulator, algorithm, preGelu } = args;
+  if (preGelu) return { ok: false, reason: FUSED_GELU };
+  const choice = datapathFor(datapath, x.traits, w.traits, splitAccumulator);
+  if (!choice.ok) return choice;
+  const unknown = algorithm && unknownOrder(algorithm);
+  if (unknown) return { ok: false, reason: unknown };
+  const row: DatapathRow = DATAPATHS[choice.name];
+  if (partsOf(args) > 1 && choice.splitTile === 0)
+    return { ok: false, reason: `datapath ${choice.name} has no rule for split-K; use splitK 1` };
+  const agrees: Agreement = row.approximate ? { approximate: row.approximate } : "bits";
+  return row.measured ? { ...choice, agrees } : { ...choice, agrees, unverified: row.source };
+}
+
+function partsOf({ splitK }: GemmArgs): number {
+  return splitK === "auto" ? 1 : splitK;
+}
+
+/** Calls an export on this thread. */
+function call({ pool }: LoweringContext, name: ExportName, ...args: readonly number[]): number {
+  return pool.run(name, { total: 1 }, () => args)[0] ?? 0;
+}
+
+function kernelFor(name: DatapathName, { x, w }: GemmArgs): number {
+  const row: DatapathRow = DATAPATHS[name];
+  if (!row.dotAdd) return name === "exact" ? KERNEL.exact : KERNEL.plain;
+  if (isNarrow(name, x.traits, w.traits)) return KERNEL.narrow;
+  return row.dotAdd.group === 1 && row.dotAdd.alignBits <= 25 ? KERNEL.wide : KERNEL.scalar;
+}
+
+function describeDatapath(
+  context: LoweringContext,
+  task: number,
+  args: GemmArgs,
+  choice: Choice & { readonly ok: true },
+): void {
+  const row: DatapathRow = DATAPATHS[choice.name];
+  const { step, alignBits, fractionBits, zeroOperand, zeroAccumulator, group } = row.dotAdd ?? NO_STEP;
+  const zero = zeroOperand === "none" ? GEMM_TASK.noExponent : zeroOperand;
+  const kernel = kernelFor(choice.name, args);
+  call(context, "gemmDatapath", task, kernel, step, alignBits, fractionBits, zero, zeroAccumulator, group);
+  const interval = choice.promotion === "none" ? 0 : row.promotionInterval;
+  call(
+    context,
+    "gemmReduction",
+    task,
+    PROMOTION[choice.promotion],
+    interval,
+    partsOf(args),
+    choice.splitTile,
+  );
+}
+
+const NO_STEP = {
+  step: 0,
+  alignBits: 0,
+  fractionBits: 0,
+  zeroOperand: 0,
+  zeroAccumulator: 0,
+  group: 1,
+} as const;
+
+interface Staged extends GemmOperand {
+  /** Of its lines. */
+  readonly address: number;
+  readonly staging: number;
+}
+
+function describeOperand(context: LoweringContext, task: number, i: number, operand: Staged): void {
+  const { data, traits, blockScales, address, staging } = operand;
+  const word = traits.format === "f32" ? F32_WORD : factsOf(traits.format).word;
+  call(context, "gemmOperand", task, i, address, storageBits(data.dtype), word, staging);
+  if (!blockScales || !traits.scales) return;
+  const { tensor, lines, length, lineStride, blockStride } = blockScales;
+  const scaleWord = { f32: F32_WORD, e8m0: factsOf("e8m0").word, e4m3: UE4M3_WORD }[traits.scales.format];
+  call(
+    context,
+    "gemmScale",
+    task,
+    i,
+    tensor.address,
+    scaleWord,
+    length,
+    Math.log2(lines),
+    lineStride,
+    blockStride,
+  );
+}
+
+/** Runs all units, in parts where someone watches. */
+function accumulate(
+  context: LoweringContext,
+  task: number,
+  work: number,
+  progress: GemmArgs["progress"],
+): void {
+  const { pool } = context;
+  const units = call(context, "gemmUnits", task);
+  const scratch = call(context, "gemmScratch", task);
+  const stride = progress ? Math.max(pool.size, Math.ceil(units / PROGRESS_PARTS)) : units;
+  for (let first = 0; first < units; first += stride) {
+    const job = { first, total: Math.min(stride, units - first), weight: Math.ceil(work / units), scratch };
+    pool.run("gemm", job, (address) => [task, address]);
+    progress?.(Math.min(1, (first + stride) / units));
+  }
+}
+
+function numberIn(tensor: Tensor<"f32"> | undefined): number {
+  return tensor?.dataSync()[0] ?? 1;
+}
+
+/** NVFP4's amaxes enter alpha as ((alpha * amaxW) * amaxX) / divisors, the quotient as one f32 factor (numerics.md §5.10). */
+function fullAlpha({ alpha, w, x }: GemmArgs): number {
+  if (!w.amax && !x.amax) return alpha;
+  const inverse = Math.fround(1 / ((w.amaxDivisor ?? 1) * (x.amaxDivisor ?? 1)));
+  const scaled = Math.fround(Math.fround(Math.fround(alpha) * numberIn(w.amax)) * numberIn(x.amax));
+  return Math.fround(scaled * inverse);
+}
+
+function finish(context: LoweringContext, task: number, args: GemmArgs, item: number): void {
+  const { w, x, beta, c, bias, out, outScale, amax } = args;
+  const [[rows], [columns]] = [extentOf(x), extentOf(w)];
+  const addend = c ? addressIn(c, args, item) : NULL;
+  const scales = [fullAlpha(args), numberIn(w.tensorScale), numberIn(x.tensorScale), beta];
+  call(context, "gemmScaling", task, ...scales, addend, c ? WIDE[c.dtype] : WIDE.f32);
+  call(context, "gemmBias", task, bias?.address ?? NULL, bias ? WIDE[bias.dtype] : WIDE.f32);
+  const narrow = storageBits(out.dtype) === 8;
+  const word = out.dtype === "f32" ? F32_WORD : factsOf(out.dtype).word;
+  const overflow = narrow ? OVERFLOW.saturate : OVERFLOW.nonfinite;
+  call(
+    context,
+    "gemmTarget",
+    task,
+    addressIn(out, args, item),
+    word,
+    overflow,
+    narrow ? outScale : 1,
+    amax?.address ?? NULL,
+  );
+  context.pool.run("gemmEpilogue", { total: rows, weight: columns * 4 }, () => [task]);
+}

@@ -1,0 +1,86 @@
+/** Dequantization on the reference. */
+import { BLOCK_FORMATS, type BlockFormat, tileSize } from "../../../formats/block.js";
+import { WIDE } from "../../../formats/contract.gen.js";
+import { factsOf } from "../../../formats/derive.js";
+import { type CopyGeometry, copyGeometry } from "../../../tensor/geometry.js";
+import { asMatrix, byteLength, storageBits } from "../../../tensor/shape.js";
+import type { DequantizeArgs } from "../../ops.js";
+import { relayoutScales, transposeCodes } from "../layout/layout.js";
+import type { Lowering, LoweringContext } from "../lowering.js";
+
+export const dequantize: Lowering<"dequantize"> = {
+  run(context, args) {
+    const { spec, direction, out } = args;
+    const [rows, columns] = asMatrix(out.shape);
+    const geometry = copyGeometry(spec, [rows, columns], direction, "logical");
+    if (geometry.data === "inPlace") {
+      decodeCopy(context, args, geometry, [rows, columns], args.copy.data.address, out.address);
+    } else if (geometry.scale === "inPlace") {
+      // mxfp4 columnwise: the codes go back to where their scales are
+      context.withTemporary(args.copy.data.byteLength, (codes) => {
+        transposeCodes(context, args.copy.data.address, columns, rows, storageBits(spec.format), codes);
+        decodeCopy(context, args, geometry, [rows, columns], codes, out.address);
+      });
+    } else {
+      context.withTemporary(out.byteLength, (values) => {
+        decodeCopy(context, args, geometry, [columns, rows], args.copy.data.address, values);
+        transposeCodes(context, values, columns, rows, storageBits(out.dtype), out.address);
+      });
+    }
+  },
+};
+
+/** The values of [lines, length] codes, whose scales lie as they do. */
+function decodeCopy(
+  context: LoweringContext,
+  args: DequantizeArgs,
+  geometry: CopyGeometry,
+  [lines, length]: readonly [number, number],
+  codes: number,
+  to: number,
+): void {
+  const { spec, direction, copy, out } = args;
+  const { word } = factsOf(spec.format);
+  const target = [to, WIDE[out.dtype]];
+  if (spec.tile === "tensor") {
+    const scale = copy.scaleInv.dataSync()[0] as number;
+    const job = { total: lines * length, grain: 64 };
+    context.pool.run("decode", job, (scratch) => [codes, word, ...target, scale, scratch]);
+    return;
+  }
+  const format: BlockFormat = BLOCK_FORMATS[spec.quantizer];
+  const [tileRows, block] = tileSize(spec.tile);
+  const scaleWord = format.scale === "f32" ? 0 : factsOf(format.scale).word;
+  const [amax, inverse] = copy.amax
+    ? [copy.amax.dataSync()[0] as number, Math.fround(1 / (6 * spec.e4m3Max))]
+    : [1, 1];
+  const job = { total: lines, weight: length };
+  withLogicalScales(context, args, geometry, (scales) => {
+    const head = [codes, word, scales, scaleWord, amax, inverse, length];
+    if (direction === "columnwise" && geometry.scale === "inPlace") {
+      context.pool.run("dequantizeColumns", job, (scratch) => [...head, block, ...target, scratch]);
+    } else {
+      const height = format.replicates ? 1 : tileRows;
+      const shape = [height, Math.log2(block)];
+      context.pool.run("dequantizeRows", job, (scratch) => [...head, ...shape, ...target, scratch]);
+    }
+  });
+}
+
+function withLogicalScales(
+  context: LoweringContext,
+  { spec, direction, scaleLayout, copy, out }: DequantizeArgs,
+  { scaleType, scaleShape }: CopyGeometry,
+  body: (scales: number) => void,
+): void {
+  const from = copy.scaleInv.address;
+  if (scaleLayout === "logical") {
+    body(from);
+    return;
+  }
+  context.withTemporary(byteLength(scaleType, scaleShape), (scales) => {
+    const move = { spec, direction, size: asMatrix(out.shape), from: scaleLayout, to: "logical" } as const;
+    relayoutScales(context, move, from, scales);
+    body(scales);
+  });
+}

@@ -1,0 +1,46 @@
+/** `lockstep build-cuda`: compiles the addon of the CUDA backend, in place. */
+import { createRequire } from "node:module";
+import { dirname, join } from "node:path";
+import { ArgumentError, BackendError } from "../../errors.js";
+import { runChild } from "../child-group.js";
+import { defineCommand } from "../command.js";
+import { requirePackages } from "../manifest.js";
+import { optional } from "../options.js";
+
+const root = dirname(createRequire(import.meta.url).resolve("lockstep/package.json"));
+
+/** One architecture as CMake has them. */
+const ARCHITECTURE = /^(native|all|all-major|\d{2,3}[af]?(-real|-virtual)?)$/;
+
+function architectures(text: string): string {
+  if (text.split(";").every((each) => ARCHITECTURE.test(each))) return text;
+  throw new ArgumentError(
+    `"${text}" is not a list of architectures between semicolons, such as 90a-real;100a-real`,
+  );
+}
+
+export const buildCuda = defineCommand({
+  name: "build-cuda",
+  summary: "compiles the addon of the CUDA backend, where a CUDA 13 toolkit, CMake and a C++20 compiler are",
+  details: [
+    "The toolkit is looked for in CUDA_HOME, on the PATH, in the usual folders and in NVIDIA's Python wheels. No GPU is needed to compile. The compilers' messages go to stderr.",
+  ],
+  inputs: [],
+  options: {
+    architectures: optional({
+      placeholder: "LIST",
+      help: "for which GPUs, as CMake lists them (default 89-real;90a-real;100a-real)",
+      parse: architectures,
+    }),
+  },
+  async run({ session, values: { architectures } }) {
+    requirePackages("the build of the addon", "cmake-js", "node-addon-api");
+    const chosen = architectures === undefined ? [] : ["--architectures", architectures];
+    const script = join(root, "scripts/build-cuda.mjs");
+    // stdout is for results: what the compilers say goes where errors go
+    const status = await runChild(process.execPath, [script, ...chosen]);
+    if (status !== 0) throw new BackendError("the addon was not built; the messages above say why");
+    session.result({ built: true }, ["built the addon of the CUDA backend; `lockstep info` shows the GPUs"]);
+    return 0;
+  },
+});

@@ -1,0 +1,108 @@
+/** `lockstep conform`: the laws, over inputs that nobody chose. */
+import type { LawReport } from "../../../conformance/index.js";
+import { ArgumentError } from "../../errors.js";
+import { defineCommand } from "../command.js";
+import { requirePackages } from "../manifest.js";
+import { integer, optional, value } from "../options.js";
+import type { Session } from "../session.js";
+
+/** A single quoted word of a shell. */
+function quoted(word: string): string {
+  return /^[\w.,:=/-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
+}
+
+/** The command that runs one failure's counterexample again. */
+function replayCommand({ general }: Session, { law, failure }: LawReport): string {
+  const { backend, threads } = general;
+  const words = ["--backend", backend, ...(threads ? ["--threads", String(threads)] : [])];
+  const replay = ["--seed", String(failure?.seed), "--law", law, "--path", failure?.path ?? ""];
+  return ["lockstep", "conform", ...words, ...replay].map(quoted).join(" ");
+}
+
+/** The path of a failure: which input, then which of its shrunk ones, and so on. */
+function failurePath(text: string): string {
+  if (/^\d+(:\d+)*$/.test(text)) return text;
+  throw new ArgumentError(`"${text}" is not a failure's path, integers from 0 between colons, such as 4:0:1`);
+}
+
+function describe(session: Session, report: LawReport): string[] {
+  const { law, runs, declined, failure } = report;
+  const lines = [`${failure ? "FAILS" : "holds"}  ${law}: ${runs} runs`];
+  for (const { reason, count } of declined) lines.push(`       declined ${count}: ${reason}`);
+  if (!failure) return lines;
+  return [
+    ...lines,
+    `       counterexample, after ${failure.shrinks} shrinks: ${failure.counterexample}`,
+    `       ${failure.message.replace(/\s*\n\s*/g, " ")}`,
+    `       replay: ${replayCommand(session, report)}`,
+  ];
+}
+
+export const conform = defineCommand({
+  name: "conform",
+  summary: "holds the backend to its definition by property-based tests; exits 1 where a law fails",
+  details: [
+    "The reference (--backend wasm) is held to independent oracles in exact arithmetic, a GPU to the reference. Prints what the backend declined and why; a failure with its smallest counterexample and the command that replays it.",
+  ],
+  inputs: [],
+  options: {
+    op: optional({ placeholder: "OP,…", help: "only these operations", parse: (text) => text.split(",") }),
+    runs: value({
+      placeholder: "N",
+      help: "inputs for each law",
+      parse: integer(1),
+      fallback: 100,
+      shown: "100",
+    }),
+    seed: value({
+      placeholder: "S",
+      help: "seed of the inputs",
+      parse: integer(0, 2 ** 31 - 1),
+      fallback: 1,
+      shown: "1",
+    }),
+    law: optional({ placeholder: "LAW", help: "only the law of this name", parse: (text) => text }),
+    path: optional({
+      placeholder: "P",
+      help: "with --law: replays the counterexample at this path",
+      parse: failurePath,
+    }),
+  },
+  async run({ session, values: { op, runs, seed, law, path } }) {
+    if (path !== undefined && law === undefined)
+      throw new ArgumentError("--path is of a law; give --law as well");
+    requirePackages("the conformance suite", "fast-check");
+    const { runConformance } = await import("../../../conformance/index.js");
+    const backend = await session.backend();
+    const progress = session.progress(1, "");
+    const report = await runConformance({
+      backend,
+      runs,
+      seed,
+      ...(op ? { operations: op } : {}),
+      ...(law !== undefined ? { replay: { law, path: path ?? "" } } : {}),
+      onProgress: ({ done, planned }) => progress.set(done / planned),
+    }).catch((error: unknown) => {
+      const isPath =
+        error instanceof ArgumentError && path !== undefined && error.message.startsWith("path ");
+      if (!isPath) throw error;
+      throw new ArgumentError(
+        `--path ${path} leads to no input of law "${law}" under seed ${seed}; give --seed, --law and --path as the failure printed them`,
+        { cause: error },
+      );
+    });
+    progress.finish();
+    const laws = report.laws.map((each) =>
+      each.failure ? { ...each, replay: replayCommand(session, each) } : each,
+    );
+    const failed = laws.filter(({ failure }) => failure).length;
+    const lines = [
+      ...laws
+        .filter(({ failure }) => failure || !session.general.quiet)
+        .flatMap((each) => describe(session, each)),
+      `${laws.length - failed} of ${laws.length} laws hold for ${backend.name}, ${runs} inputs each, seed ${seed}`,
+    ];
+    session.result({ backend: backend.name, runs, ...report, laws }, lines);
+    return report.ok ? 0 : 1;
+  },
+});

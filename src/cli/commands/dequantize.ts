@@ -1,0 +1,84 @@
+/** `lockstep dequantize`: what `quantize` wrote, back to wide tensors. */
+import type { Backend } from "../../backends/backend.js";
+import { fileDType } from "../../io/dtypes.js";
+import { SafetensorsFile } from "../../io/safetensors.js";
+import type { TensorSource } from "../../io/source.js";
+import { dequantize as dequantizeTensor } from "../../ops/quantize/dequantize.js";
+import type { Direction, QuantizedTensor } from "../../tensor/quantized.js";
+import { Scope } from "../../tensor/scope.js";
+import type { WideDType } from "../../tensor/shape.js";
+import { bytesOf } from "../bytes.js";
+import { defineCommand } from "../command.js";
+import { Holder } from "../holder.js";
+import { choice } from "../options.js";
+import { copyPiece, naming, type Piece, withFile, writePieces } from "../pieces.js";
+import { readQuantized, recipesOf, requireMembers, subjectsOf } from "../quantized-file.js";
+import { type Recipe, recipeSubject } from "../recipe.js";
+import { OUTPUT } from "../shared-options.js";
+
+/** The copy to read: rowwise where it is there, else columnwise. */
+function directionOf(file: TensorSource, name: string, { usage }: Recipe): Direction {
+  const there = usage.filter((direction) => file.tensors.has(`${name}.${direction}.data`));
+  return there.includes("rowwise") ? "rowwise" : (there[0] ?? usage[0] ?? "rowwise");
+}
+
+interface Target {
+  readonly backend: Backend;
+  readonly file: TensorSource;
+  readonly dtype: WideDType;
+}
+
+function dequantizePiece({ backend, file, dtype }: Target, name: string, recipe: Recipe): Piece {
+  const direction = directionOf(file, name, recipe);
+  requireMembers(file, name, recipe, direction);
+  return {
+    subject: name,
+    outputs: [{ name, dtype: fileDType(dtype), shape: recipe.shape }],
+    async produce(put) {
+      using holder = new Holder();
+      const quantized = await readQuantized({ backend, file, holder }, name, recipe, direction);
+      await put(name, dequantizedBytes(quantized, dtype));
+    },
+  };
+}
+
+function dequantizedBytes(quantized: QuantizedTensor, dtype: WideDType): Uint8Array {
+  using _scope = new Scope();
+  return bytesOf(dequantizeTensor(quantized, dtype).dataSync());
+}
+
+export const dequantize = defineCommand({
+  name: "dequantize",
+  summary: "turns what quantize wrote back into wide tensors of the original shape",
+  details: ["Reads rowwise copies where they are there, else columnwise ones. Other tensors are copied."],
+  inputs: ["IN"],
+  options: {
+    output: OUTPUT,
+    dtype: choice(["f32", "bf16", "f16"], { help: "type of the tensors written", fallback: "f32" }),
+  },
+  async run({ session, values: { output, dtype }, inputs: [input = ""] }) {
+    await withFile(SafetensorsFile.open(input), async (file) => {
+      const recipes = recipesOf(file);
+      const target: Target = { backend: await session.backend(), file, dtype };
+      const dequantized: Piece[] = [];
+      for (const [name, recipe] of recipes) {
+        dequantized.push(await naming(name, () => dequantizePiece(target, name, recipe)));
+      }
+      const subjects = subjectsOf(recipes);
+      const rest = [...file.tensors.values()].filter(({ name }) => !subjects.has(name));
+      const metadata = Object.fromEntries(
+        Object.entries(file.metadata).filter(([key]) => recipeSubject(key) === undefined),
+      );
+      await writePieces(
+        session,
+        output,
+        [...dequantized, ...rest.map((entry) => copyPiece(file, entry))],
+        metadata,
+      );
+      session.summary({ output, dtype, dequantized: [...recipes.keys()], copied: rest.length }, [
+        `${output}: ${recipes.size} tensors to ${dtype}, ${rest.length} copied`,
+      ]);
+    });
+    return 0;
+  },
+});

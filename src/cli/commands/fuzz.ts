@@ -1,0 +1,192 @@
+/** `lockstep fuzz`: a corpus of edge cases with the reference's answers. */
+
+import type { FuzzCase } from "../../../conformance/corpus/cases.js";
+import type { Backend } from "../../backends/backend.js";
+import { ArgumentError } from "../../errors.js";
+import { fileDType } from "../../io/dtypes.js";
+import { MemorySource } from "../../io/source.js";
+import { bytesOf } from "../bytes.js";
+import { defineCommand } from "../command.js";
+import { requirePackages, VERSION } from "../manifest.js";
+import { integer, type OptionTable, oneOf, type Values, value } from "../options.js";
+import { copyPiece, naming, type Piece, writePieces } from "../pieces.js";
+import { QUANTIZER_OPTIONS, requireApplicable, specOf } from "../quantizer-options.js";
+import { formatRecipe, recipeKey } from "../recipe.js";
+import { toJson } from "../session.js";
+import { ENCODING, OUTPUT } from "../shared-options.js";
+import { encodePiece } from "./encode.js";
+import { Sources } from "./gemm-operands.js";
+import { GEMM_OPTIONS, multiply, type Product } from "./gemm-product.js";
+import { quantizePiece } from "./quantize.js";
+
+const OPS = ["encode", "quantize", "gemm"] as const;
+type Op = (typeof OPS)[number];
+
+const seedOf = integer(0, 2 ** 31 - 1);
+
+const CORPUS = {
+  op: {
+    ...value<Op>({
+      placeholder: OPS.join("|"),
+      help: "what to make cases of",
+      parse: oneOf(OPS),
+      fallback: "encode",
+    }),
+    required: true,
+  },
+  output: OUTPUT,
+  cases: value({
+    placeholder: "N",
+    help: "how many",
+    parse: integer(1, 1_000_000),
+    fallback: 100,
+    shown: "100",
+  }),
+  seed: value({
+    placeholder: "S",
+    help: "seed of the cases, and key of the random words of stochastic rounding",
+    parse: (text) => BigInt(seedOf(text)),
+    fallback: 1n,
+    shown: "1",
+  }),
+} as const;
+
+const OPTIONS = {
+  ...CORPUS,
+  ...GEMM_OPTIONS,
+  ...QUANTIZER_OPTIONS,
+  quantizer: { ...QUANTIZER_OPTIONS.quantizer, required: false },
+  ...ENCODING,
+  ...CORPUS,
+} as const;
+
+/** The options each operation takes, apart from those of the corpus. */
+const TAKES: Readonly<Record<Op, readonly string[]>> = {
+  encode: ["format", "offset", ...Object.keys(ENCODING)],
+  quantize: Object.keys(QUANTIZER_OPTIONS),
+  gemm: Object.keys(GEMM_OPTIONS),
+};
+
+function requireTaken(op: Op, table: OptionTable, given: ReadonlySet<string>): void {
+  for (const option of given) {
+    if (!(option in table) || option in CORPUS || TAKES[op].includes(option)) continue;
+    throw new ArgumentError(`--${option} is no option of fuzz --op ${op}`);
+  }
+}
+
+/** The inputs of each case, and how the reference answers one. */
+interface Corpus {
+  readonly cases: readonly FuzzCase[];
+  readonly answer: (source: MemorySource, input: string, output: string) => Promise<Piece | undefined>;
+}
+
+type Make = (backend: Backend, values: Values<typeof OPTIONS>, given: ReadonlySet<string>) => Promise<Corpus>;
+
+const CORPORA: Readonly<Record<Op, Make>> = {
+  async encode(backend, { format, rounding, overflow, seed, offset, cases }) {
+    if (!format) throw new ArgumentError("--format is needed with --op encode");
+    const { encodeCases } = await import("../../../conformance/corpus/cases.js");
+    const options = { format, rounding, overflow, seed, offset };
+    return {
+      cases: encodeCases(format, { cases, seed: Number(seed) }).map((x) => ({ tensors: { "": x } })),
+      answer: async (source, input, output) =>
+        encodePiece(backend, source, source.entry(input), options, output),
+    };
+  },
+  async quantize(backend, values, given) {
+    if (!given.has("quantizer")) throw new ArgumentError("--quantizer is needed with --op quantize");
+    requireApplicable(values, given);
+    const { quantizeCases } = await import("../../../conformance/corpus/cases.js");
+    const draw = { cases: values.cases, seed: Number(values.seed) };
+    return {
+      cases: quantizeCases(specOf(backend, values), draw).map((x) => ({ tensors: { "": x } })),
+      answer: async (source, input, output) =>
+        quantizePiece(backend, source, source.entry(input), values, output),
+    };
+  },
+  async gemm(backend, values) {
+    const { gemmCases } = await import("../../../conformance/corpus/products.js");
+    const { datapath = backend.datapath, cases, seed, beta, bias } = values;
+    const aim = {
+      datapath,
+      splitAccumulator: values["split-accumulator"],
+      splitK: values["split-k"],
+      c: beta !== undefined,
+      bias,
+    };
+    return {
+      cases: gemmCases(aim, { cases, seed: Number(seed) }),
+      answer: async (source, input, output) => {
+        const sources = new Sources([source]);
+        const { tensors } = await multiply(backend, { sources, settings: values, prefix: `${input}.` });
+        return productPiece(
+          input,
+          tensors.map((tensor) => ({ ...tensor, name: `${output}.${tensor.name}` })),
+        );
+      },
+    };
+  },
+};
+
+function productPiece(subject: string, tensors: Product["tensors"]): Piece {
+  return {
+    subject,
+    outputs: tensors,
+    async produce(put) {
+      for (const { name, bytes } of tensors) await put(name, bytes);
+    },
+  };
+}
+
+export const fuzz = defineCommand({
+  name: "fuzz",
+  summary:
+    "writes a corpus of edge cases with the reference's answers, by which to test any kernel in any language",
+  details: [
+    "Ties and their neighbours, subnormals, scale boundaries, dead blocks, specials, ragged shapes. Run a kernel on the tensors in.*, write its results under the names that out.* has, then lockstep compare OUT YOURS --prefix out. The same options and seed give the same file. Takes the options of the operation.",
+  ],
+  inputs: [],
+  options: OPTIONS,
+  async run({ session, values, given }) {
+    const { op, output, cases: count, seed } = values;
+    requireTaken(op, OPTIONS, given);
+    requirePackages("the corpus", "fast-check");
+    const backend = await session.backend();
+    const corpus = await CORPORA[op](backend, values, given);
+    const width = String(count - 1).length;
+    const names = corpus.cases.map((_, i) => String(i).padStart(width, "0"));
+    const inputs = corpus.cases.flatMap(({ tensors }, i) =>
+      Object.entries(tensors).map(([suffix, tensor]) => {
+        const plan = { name: `in.${names[i]}${suffix}`, dtype: fileDType(tensor.dtype), shape: tensor.shape };
+        return { ...plan, bytes: bytesOf(tensor.data) };
+      }),
+    );
+    const recipes = Object.fromEntries(
+      corpus.cases.flatMap(({ recipes = {} }, i) =>
+        Object.entries(recipes).map(([suffix, recipe]) => {
+          return [recipeKey(`in.${names[i]}${suffix}`), formatRecipe(recipe, backend.name, VERSION)];
+        }),
+      ),
+    );
+    const source = new MemorySource(output, inputs, recipes);
+    const pieces: Piece[] = [...source.tensors.values()].map((entry) => copyPiece(source, entry));
+    for (const name of names) {
+      const piece = await naming(`in.${name}`, () => corpus.answer(source, `in.${name}`, `out.${name}`));
+      if (piece) pieces.push(piece);
+    }
+    const options = Object.fromEntries(
+      Object.entries(values).filter(([name]) => name !== "output" && given.has(name)),
+    );
+    const made = {
+      ...options,
+      op,
+      cases: count,
+      seed: Number(seed),
+      backend: backend.name,
+      version: VERSION,
+    };
+    await writePieces(session, output, pieces, { ...recipes, "lockstep-fuzz": toJson(made) });
+    session.summary({ output, ...made }, [`${output}: ${count} cases of ${op}, seed ${seed}`]);
+    return 0;
+  },
+});

@@ -1,0 +1,176 @@
+/** The operands of `gemm` as files hold them: plain tensors, with scales or without, or what `quantize` wrote. */
+import type { Backend } from "../../backends/backend.js";
+import { FileError } from "../../errors.js";
+import { tensorDType } from "../../io/dtypes.js";
+import type { TensorEntry } from "../../io/header.js";
+import type { TensorSource } from "../../io/source.js";
+import { fromBytes } from "../../ops/create.js";
+import type { GemmInput, ScaledTensor } from "../../ops/gemm/operand.js";
+import { asMatrix, type DType, isWide, type Shape, sameShape, type WideDType } from "../../tensor/shape.js";
+import type { Tensor } from "../../tensor/tensor.js";
+import type { Holder } from "../holder.js";
+import { readQuantized } from "../quantized-file.js";
+import { recipeKey } from "../recipe.js";
+import { parseRecipe } from "../recipe-parser.js";
+
+/** An operand, read; what it takes is held. */
+export interface Operand {
+  readonly input: GemmInput;
+  /** Rows and K. */
+  readonly matrix: readonly [rows: number, depth: number];
+  /** The block that shares a scale, where there are blocks. */
+  readonly tile?: string;
+  /** For messages: what it is. */
+  readonly what: string;
+}
+
+/** Finds tensors among several files. */
+export class Sources {
+  constructor(private readonly files: readonly TensorSource[]) {}
+
+  /** The one file that has the tensor, if any. Throws `FileError` where two have it. */
+  find(name: string): TensorSource | undefined {
+    const [file, second] = this.files.filter(({ tensors }) => tensors.has(name));
+    if (!file || !second) return file;
+    throw new FileError(`tensor "${name}": ${file.path} and ${second.path} both have it; one may`);
+  }
+
+  /** As `find`, throwing `FileError` with `hint` where none has it. */
+  need(name: string, hint: string): TensorSource {
+    const file = this.find(name);
+    if (file) return file;
+    throw new FileError(
+      `${this.files.map(({ path }) => path).join(", ")}: tensor "${name}" is needed and not there; ${hint}`,
+    );
+  }
+
+  /** A wide tensor of that shape. Throws `FileError` for another type or shape. */
+  async readWide(backend: Backend, name: string, shape: Shape, hint: string): Promise<Tensor<WideDType>> {
+    const file = this.need(name, hint);
+    const entry = file.entry(name);
+    const dtype = tensorDType(entry.dtype);
+    if (dtype === undefined || !isWide(dtype) || !sameShape(entry.shape, shape)) {
+      throw new FileError(
+        `${file.path}: tensor "${name}": is ${entry.dtype} [${entry.shape}]; it must be F32, BF16 or F16 [${shape}]`,
+      );
+    }
+    return fromBytes(backend, await file.read(entry), shape, dtype);
+  }
+}
+
+/** Reads operand `name`, plain or quantized. Throws `FileError` for what cannot be multiplied. */
+export async function readOperand(
+  backend: Backend,
+  sources: Sources,
+  name: string,
+  holder: Holder,
+): Promise<Operand> {
+  const plain = sources.find(name);
+  const quantized = sources.find(`${name}.rowwise.data`);
+  if (plain && quantized) {
+    throw new FileError(
+      `tensor "${name}": both "${name}" (${plain.path}) and "${name}.rowwise.data" (${quantized.path}) are there; give one`,
+    );
+  }
+  if (quantized) return readRowwise(backend, quantized, name, holder);
+  const file = sources.need(
+    name,
+    `give "${name}", or "${name}.rowwise.data" and "${name}.rowwise.scale_inv" as quantize writes them`,
+  );
+  return readPlain(backend, file, sources, name, holder);
+}
+
+async function readRowwise(
+  backend: Backend,
+  file: TensorSource,
+  name: string,
+  holder: Holder,
+): Promise<Operand> {
+  const text = file.metadata[recipeKey(name)];
+  if (text === undefined) {
+    throw new FileError(
+      `${file.path}: tensor "${name}.rowwise.data": metadata ${recipeKey(name)} are needed and not there; quantize writes them`,
+    );
+  }
+  const recipe = parseRecipe(file.path, name, text);
+  const matrix = asMatrix(recipe.shape);
+  const flat = { ...recipe, shape: matrix };
+  const input = await readQuantized({ backend, file, holder }, name, flat, "rowwise");
+  const { quantizer, format, tile } = recipe.spec;
+  const blocks = tile === "tensor" ? {} : { tile };
+  return {
+    input,
+    matrix,
+    what: `${quantizer} ${format}${tile === "tensor" ? "" : ` ${tile}`} [${matrix}]`,
+    ...blocks,
+  };
+}
+
+const PLAIN_TYPES: readonly (DType | undefined)[] = ["e4m3", "e5m2", "bf16", "f16", "f32"];
+
+async function readPlain(
+  backend: Backend,
+  file: TensorSource,
+  sources: Sources,
+  name: string,
+  holder: Holder,
+): Promise<Operand> {
+  const entry = file.entry(name);
+  const dtype = tensorDType(entry.dtype);
+  const what = `${entry.dtype} [${entry.shape}]`;
+  if (!dtype || !PLAIN_TYPES.includes(dtype)) {
+    throw new FileError(
+      `${file.path}: tensor "${name}": is ${what}; it must be F8_E4M3, F8_E5M2, BF16, F16 or F32`,
+    );
+  }
+  const matrix = asMatrix(entry.shape);
+  const scaleName = `${name}.scale_inv`;
+  const scaleFile = sources.find(scaleName);
+  if (!scaleFile)
+    return { input: holder.hold(fromBytes(backend, await file.read(entry), matrix, dtype)), matrix, what };
+  if (isWide(dtype)) {
+    throw new FileError(
+      `${file.path}: tensor "${name}": is ${what} and has "${scaleName}"; scales go with F8_E4M3 and F8_E5M2`,
+    );
+  }
+  const scale = scaleFile.entry(scaleName);
+  const tile = tileOf(file, scaleFile, entry, scale);
+  const data = holder.hold(fromBytes(backend, await file.read(entry), matrix, dtype));
+  const scaleInv = holder.hold(fromBytes(backend, await scaleFile.read(scale), scale.shape, "f32"));
+  const input: ScaledTensor = { data, scaleInv, tile };
+  return {
+    input,
+    matrix,
+    what: `${what} with scales ${scale.dtype} [${scale.shape}]`,
+    ...(tile === "tensor" ? {} : { tile }),
+  };
+}
+
+/** What the scales of a plain tensor are per: by the metadata, else by their shape, 1x128 where both shapes are the same. */
+function tileOf(
+  file: TensorSource,
+  scaleFile: TensorSource,
+  { name, shape }: TensorEntry,
+  scale: TensorEntry,
+): NonNullable<ScaledTensor["tile"]> {
+  const [rows, depth] = asMatrix(shape);
+  const blocks = Math.ceil(depth / 128);
+  const shapes = {
+    tensor: [1],
+    "1x128": [rows, blocks],
+    "128x128": [Math.ceil(rows / 128), blocks],
+  } as const;
+  const text = file.metadata[recipeKey(name)];
+  const told = text === undefined ? undefined : parseRecipe(file.path, name, text).spec.tile;
+  const tiles = (["tensor", "1x128", "128x128"] as const).filter(
+    (tile) => told === undefined || tile === told,
+  );
+  const tile = tiles.find((each) => sameShape(shapes[each], scale.shape));
+  if (tile && scale.dtype === "F32") return tile;
+  const needed = tiles
+    .map((each) => `[${shapes[each]}]${each === "tensor" ? "" : ` for ${each}`}`)
+    .join(" or ");
+  throw new FileError(
+    `${scaleFile.path}: tensor "${scale.name}": is ${scale.dtype} [${scale.shape}]; it must be F32 ${needed}`,
+  );
+}

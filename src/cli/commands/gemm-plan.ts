@@ -1,0 +1,41 @@
+/** Plans of products as JSON files. */
+import { FileError } from "../../errors.js";
+import { openFile, readAt } from "../../io/files.js";
+import { type GemmPlan, planFault } from "../../ops/gemm/plan.js";
+
+/** Far more than a plan has. */
+const MAX_PLAN_BYTES = 1 << 20;
+
+/** Reads what `--print-plan` printed. Throws `FileError` that names the file and the field. */
+export async function readPlan(path: string): Promise<GemmPlan> {
+  const text = await readText(path);
+  let json: unknown;
+  try {
+    json = JSON.parse(text);
+  } catch (cause) {
+    throw new FileError(`${path}: is not valid JSON; gemm --print-plan prints a plan`, { cause });
+  }
+  const fault = planFault(json);
+  if (!fault) return json as GemmPlan;
+  const [field, needed] = fault;
+  const given = JSON.stringify(valueAt(json, field)) ?? "absent";
+  throw new FileError(`${path}: ${field} is ${given}; ${needed} is needed`);
+}
+
+async function readText(path: string): Promise<string> {
+  const { handle, size } = await openFile(path);
+  try {
+    if (size > MAX_PLAN_BYTES)
+      throw new FileError(`${path}: has ${size} bytes; a plan has at most ${MAX_PLAN_BYTES}`);
+    return new TextDecoder().decode(await readAt(path, handle, 0, size));
+  } finally {
+    await handle.close();
+  }
+}
+
+/** What lies at a path of fields, with dots between them. */
+function valueAt(json: unknown, path: string): unknown {
+  return path
+    .split(".")
+    .reduce<unknown>((value, field) => (value as Record<string, unknown> | null | undefined)?.[field], json);
+}

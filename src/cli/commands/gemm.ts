@@ -1,0 +1,71 @@
+/** `lockstep gemm`: a product of two matrices, to the bit. */
+import { ArgumentError } from "../../errors.js";
+import { SafetensorsFile } from "../../io/safetensors.js";
+import { writeSafetensors } from "../../io/safetensors-writer.js";
+import { defineCommand } from "../command.js";
+import { flag, optional, someText } from "../options.js";
+import { OUTPUT } from "../shared-options.js";
+import { Sources } from "./gemm-operands.js";
+import { readPlan } from "./gemm-plan.js";
+import { GEMM_OPTIONS, multiply } from "./gemm-product.js";
+
+/** Options that a plan stands for. */
+const PLANNED = ["datapath", "split-accumulator", "split-k"] as const;
+
+export const gemm = defineCommand({
+  name: "gemm",
+  summary: "multiplies a [M,K] by the transpose of b [N,K]: d[i][j] is the sum over k of a[i][k] * b[j][k]",
+  details: [
+    "Each operand is a plain tensor (F8_E4M3, F8_E5M2, BF16, F16, F32; 8-bit ones with an optional a.scale_inv or b.scale_inv, F32, [1] or per 1x128 or 128x128 block), or the a.rowwise.* and b.rowwise.* that quantize wrote. Writes d [M,N].",
+  ],
+  inputs: ["IN…"],
+  options: {
+    output: OUTPUT,
+    ...GEMM_OPTIONS,
+    plan: optional({
+      placeholder: "FILE",
+      help: "computes by a plan that --print-plan printed",
+      parse: someText,
+      file: "read",
+    }),
+    "print-plan": flag("prints the plan, which FILE may hold, on stdout"),
+  },
+  async run({ session, values, inputs, given }) {
+    const { output, plan: planPath, ...settings } = values;
+    const planned = PLANNED.find((option) => given.has(option));
+    if (planPath !== undefined && planned)
+      throw new ArgumentError(`--${planned} is part of the plan; give one of them`);
+    const plan = planPath === undefined ? undefined : await readPlan(planPath);
+    const files: SafetensorsFile[] = [];
+    try {
+      for (const input of inputs) files.push(await SafetensorsFile.open(input));
+      const backend = await session.backend();
+      const product = await multiply(backend, {
+        sources: new Sources(files),
+        settings,
+        plan,
+        onStart: (multiplyAdds) => {
+          const progress = session.progress(multiplyAdds, "MAC");
+          return (share) => (share < 1 ? progress.set(share * multiplyAdds) : progress.finish());
+        },
+      });
+      await writeSafetensors(output, { tensors: product.tensors }, async (put) => {
+        for (const { name, bytes } of product.tensors) await put(name, bytes);
+      });
+      const shapes = product.tensors
+        .map(({ name, dtype, shape }) => `${name} ${dtype} [${shape}]`)
+        .join(", ");
+      const { datapath, splitAccumulator, splitK } = product.plan;
+      if (settings["print-plan"]) session.result(product.plan, [JSON.stringify(product.plan)]);
+      else {
+        const how = `${datapath}${splitAccumulator ? ", split accumulator" : ""}${splitK > 1 ? `, split-K ${splitK}` : ""}`;
+        session.summary({ output, tensors: product.tensors.map(({ name }) => name), plan: product.plan }, [
+          `${output}: ${shapes} by ${backend.name}, datapath ${how}`,
+        ]);
+      }
+    } finally {
+      for (const file of files) await file.close();
+    }
+    return 0;
+  },
+});

@@ -1,0 +1,131 @@
+/** `lockstep quantize`: wide tensors to codes and scales. */
+import type { Backend } from "../../backends/backend.js";
+import { FileError } from "../../errors.js";
+import type { TensorEntry } from "../../io/header.js";
+import { SafetensorsFile } from "../../io/safetensors.js";
+import type { TensorSource } from "../../io/source.js";
+import { fromBytes } from "../../ops/create.js";
+import { requireQuantizable } from "../../tensor/geometry.js";
+import { Scope } from "../../tensor/scope.js";
+import { asMatrix, type Shape, type WideDType } from "../../tensor/shape.js";
+import { bytesOf } from "../bytes.js";
+import { defineCommand } from "../command.js";
+import { VERSION } from "../manifest.js";
+import { optional } from "../options.js";
+import { type Piece, planPieces, withFile, writePieces } from "../pieces.js";
+import { allMembers, quantizedPlans, recipesOf, requireWhole, subjectsOf } from "../quantized-file.js";
+import {
+  makeQuantizer,
+  QUANTIZER_OPTIONS,
+  type QuantizerSettings,
+  requireApplicable,
+  specOf,
+} from "../quantizer-options.js";
+import { formatRecipe, type Recipe, recipeKey } from "../recipe.js";
+import { OUTPUT } from "../shared-options.js";
+import { wideDType } from "./encode.js";
+
+/** What quantizing one tensor gives, as bytes by name in the file. */
+type QuantizedBytes = ReadonlyMap<string, Uint8Array>;
+
+/** The recipe of a tensor under the options. Throws `ShapeError` where the format cannot take it. */
+function recipeFor(backend: Backend, settings: QuantizerSettings, shape: Shape, dtype: WideDType): Recipe {
+  const spec = specOf(backend, settings);
+  const [rows, columns] = asMatrix(shape);
+  requireQuantizable("quantize", spec, rows, columns);
+  return { spec, shape, dtype, scales: settings.scales, usage: settings.usage };
+}
+
+/** Quantizes one tensor's bytes. The random words restart with each tensor. */
+function quantizeBytes(
+  backend: Backend,
+  settings: QuantizerSettings,
+  name: string,
+  recipe: Recipe,
+  bytes: Uint8Array,
+): QuantizedBytes {
+  using _scope = new Scope();
+  const { quantizer, amaxRecord } = makeQuantizer(backend, settings);
+  const quantized = quantizer.quantize(fromBytes(backend, bytes, recipe.shape, recipe.dtype));
+  const written = allMembers(name, recipe).flatMap(({ field, direction, plan }) => {
+    const member = quantized.copy(direction)[field];
+    return member ? [[plan.name, bytesOf(member.dataSync())] as const] : [];
+  });
+  const record = amaxRecord ? [[`${name}.amax`, bytesOf(amaxRecord.dataSync())] as const] : [];
+  return new Map([...written, ...record]);
+}
+
+/** The piece that quantizes one tensor, under the name given; none for a tensor that is not F32, F16 or BF16. */
+export function quantizePiece(
+  backend: Backend,
+  file: TensorSource,
+  entry: TensorEntry,
+  settings: QuantizerSettings,
+  name = entry.name,
+): Piece | undefined {
+  const dtype = wideDType(entry);
+  if (!dtype) return undefined;
+  const { shape } = entry;
+  const recipe = recipeFor(backend, settings, shape, dtype);
+  return {
+    subject: entry.name,
+    outputs: quantizedPlans(name, recipe),
+    metadata: { [recipeKey(name)]: formatRecipe(recipe, backend.name, VERSION) },
+    async produce(put) {
+      const bytes = await file.read(entry);
+      for (const [member, data] of quantizeBytes(backend, settings, name, recipe, bytes))
+        await put(member, data);
+    },
+  };
+}
+
+/** Throws unless the tensors asked for are there and can be quantized. */
+function requireWanted(file: TensorSource, wanted: readonly string[]): void {
+  for (const name of wanted) {
+    const entry = file.entry(name);
+    if (wideDType(entry)) continue;
+    throw new FileError(
+      `${file.path}: tensor "${name}": is ${entry.dtype}; quantize takes F32, F16 and BF16`,
+    );
+  }
+}
+
+export const quantize = defineCommand({
+  name: "quantize",
+  summary: "quantizes F32, F16 and BF16 tensors to codes and scales, rowwise, columnwise or both",
+  details: [
+    "A tensor NAME, seen as a matrix [M,K], becomes NAME.rowwise.data and NAME.rowwise.scale_inv, with --usage columnwise NAME.columnwise.data and NAME.columnwise.scale_inv; nvfp4 adds NAME.rowwise.amax and NAME.columnwise.amax, fp8-delayed NAME.amax. Other tensors are copied. The file's metadata tell dequantize and gemm how it was done.",
+  ],
+  inputs: ["IN"],
+  options: {
+    output: OUTPUT,
+    ...QUANTIZER_OPTIONS,
+    tensors: optional({
+      placeholder: "NAME,…",
+      help: "quantize only these and copy the rest",
+      parse: (text) => text.split(","),
+    }),
+  },
+  async run({ session, values, inputs: [input = ""], given }) {
+    const { output, tensors: wanted, ...settings } = values;
+    requireApplicable(settings, given);
+    await withFile(SafetensorsFile.open(input), async (file) => {
+      requireWanted(file, wanted ?? []);
+      const backend = await session.backend();
+      const subjects = subjectsOf(recipesOf(file));
+      const quantized: string[] = [];
+      const pieces = await planPieces(file, (entry) => {
+        if ((wanted && !wanted.includes(entry.name)) || !wideDType(entry)) return undefined;
+        requireWhole(entry.name, subjects, "leave it out by --tensors, or dequantize the file first");
+        quantized.push(entry.name);
+        return quantizePiece(backend, file, entry, settings);
+      });
+      await writePieces(session, output, pieces, file.metadata);
+      const { quantizer } = settings;
+      session.summary({ output, quantizer, quantized, copied: file.tensors.size - quantized.length }, [
+        `${output}: ${quantized.length} tensors by ${quantizer}, ${file.tensors.size - quantized.length} copied`,
+      ]);
+    });
+    return 0;
+  },
+});

@@ -1,0 +1,23 @@
+/** The sum of two tensors. */
+
+import { requireWide } from "../../tensor/require.js";
+import { Scope } from "../../tensor/scope.js";
+import type { WideDType } from "../../tensor/shape.js";
+import type { Tensor } from "../../tensor/tensor.js";
+import { execute, type ResultOptions, requireShape, resultFor } from "../execute.js";
+
+export type AddOptions = ResultOptions;
+
+/**
+ * x + y, element by element: one f32 addition, rounded once to `outDtype`, where overflow gives infinity (numerics.md
+ * §7.10). Wide types, which may differ; one shape. Returns `out` where it is given, which then has to have that shape
+ * and type; it may share memory with x or y only by being one of them.
+ */
+export function add(x: Tensor, y: Tensor, options: AddOptions = {}): Tensor<WideDType> {
+  const [left, right] = [requireWide("add", "x", x), requireWide("add", "y", y)];
+  requireShape("add", "y", y, x.shape);
+  using scope = new Scope();
+  const out = resultFor("add", [left, right], options);
+  execute(out.backend, "add", { x: left, y: right, out });
+  return scope.keep(out);
+}

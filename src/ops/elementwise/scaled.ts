@@ -1,0 +1,25 @@
+/** A tensor times a number. */
+
+import { anyNumber } from "../../options.js";
+import { requireWide } from "../../tensor/require.js";
+import { Scope } from "../../tensor/scope.js";
+import type { WideDType } from "../../tensor/shape.js";
+import type { Tensor } from "../../tensor/tensor.js";
+import { execute, type ResultOptions, resultFor } from "../execute.js";
+
+export type ScaledOptions = ResultOptions;
+
+/**
+ * x * factor, element by element: `factor` rounded to f32, one f32 multiplication, rounded once to `outDtype`, where
+ * overflow gives infinity (numerics.md §7.11). Any wide type and any factor; NaN and infinities go where the product
+ * takes them. Returns `out` where it is given, which then has to have the shape of x; it may share memory with x only
+ * by being x.
+ */
+export function scaled(x: Tensor, factor: number, options: ScaledOptions = {}): Tensor<WideDType> {
+  const source = requireWide("scaled", "x", x);
+  anyNumber("scaled", "factor", factor);
+  using scope = new Scope();
+  const out = resultFor("scaled", [source], options);
+  execute(out.backend, "scaled", { x: source, factor: Math.fround(factor), out });
+  return scope.keep(out);
+}

@@ -1,0 +1,184 @@
+/** From what a caller multiplies to lines along K, whatever the layout (numerics.md §6.1). */
+import type { GemmBlockScales, GemmOperand } from "../../backends/gemm-args.js";
+import { ArgumentError, DTypeError, ShapeError } from "../../errors.js";
+import { BLOCK_FORMATS, type Tile, tileSize } from "../../formats/block.js";
+import { anything, needed, oneOf, optionsOf } from "../../options.js";
+import { type CopyGeometry, copyGeometry } from "../../tensor/geometry.js";
+import { type Direction, QuantizedTensor, requireQuantized } from "../../tensor/quantized.js";
+import { requireF32, requireTensor } from "../../tensor/require.js";
+import { asMatrix, type DType, storageBits } from "../../tensor/shape.js";
+import { Tensor } from "../../tensor/tensor.js";
+import { relayoutScales } from "../layout/layout.js";
+
+/** Codes with scales that no quantizer of ours made: [rows, K] and an f32 factor, [1] or one for each tile. */
+export interface ScaledTensor {
+  readonly data: Tensor;
+  readonly scaleInv: Tensor<"f32">;
+  /** Default: one factor. With 1x128 or 128x128, `scaleInv` is [rows or ceil(rows/128), ceil(K/128)]. */
+  readonly tile?: (typeof SCALED_TILES)[number];
+}
+
+const SCALED_TILES = ["tensor", "1x128", "128x128"] as const;
+
+/** What can be multiplied: values, per-tensor or block-scaled codes. */
+export type GemmInput = Tensor | QuantizedTensor | ScaledTensor;
+
+const tileName = oneOf(SCALED_TILES);
+const checkScaled = optionsOf<ScaledTensor>({
+  data: needed(requireTensor),
+  scaleInv: needed(requireTensor),
+  tile: anything,
+});
+
+/** Throws `DTypeError`, `ArgumentError` or `DisposedError` for what cannot be multiplied. */
+export function requireInput(op: string, name: string, input: unknown): void {
+  if (input instanceof QuantizedTensor) requireQuantized(op, name, input);
+  else if (input instanceof Tensor || typeof input !== "object") requireTensor(op, name, input);
+  else checkScaled(op, input as ScaledTensor, name);
+}
+
+function isScaled(input: GemmInput): input is ScaledTensor {
+  return "scaleInv" in input;
+}
+
+/** The tensors an input is made of. */
+export function tensorsOf(input: GemmInput): readonly Tensor[] {
+  if (input instanceof QuantizedTensor) return input.members as readonly Tensor[];
+  return isScaled(input) ? [input.data, input.scaleInv] : [input];
+}
+
+/** Rows and columns of the matrix an input stands for. */
+export function matrixOf(input: GemmInput): readonly [rows: number, columns: number] {
+  return asMatrix(isScaled(input) ? input.data.shape : input.shape);
+}
+
+export interface LinesOptions {
+  /** Along the rows, or along the columns. A quantized tensor gives the copy that was scaled in that direction. */
+  readonly direction: Direction;
+  /** Whether it matters that scales are powers of two, where reading them is the way to tell; that waits for them. */
+  readonly readsScales: boolean;
+}
+
+/** The lines of `input`, as they lie. Throws `DTypeError`, `ShapeError` or `ArgumentError` for what has none. */
+export function linesOf(name: string, input: GemmInput, options: LinesOptions): GemmOperand {
+  const { direction } = options;
+  if (input instanceof QuantizedTensor) return quantizedLines(name, input, direction);
+  if (isScaled(input)) return scaledLines(name, input, options);
+  const format = elementFormat(name, input.dtype);
+  const { data, transposed } = oriented(name, input, direction);
+  return { data, transposed, traits: { format } };
+}
+
+function elementFormat(name: string, dtype: DType): GemmOperand["traits"]["format"] {
+  if (dtype === "i32" || dtype === "u8" || dtype === "u16" || dtype === "u32" || dtype === "e8m0") {
+    throw new DTypeError(
+      `gemm: ${name} is ${dtype}, which is no type to multiply; give values or codes of a signed format`,
+    );
+  }
+  return dtype;
+}
+
+/** `x` as a matrix: itself where it is one, else a tensor to be disposed of with the scope. */
+function asLines(x: Tensor): Tensor {
+  return x.shape.length === 2 ? x : x.reshape(asMatrix(x.shape));
+}
+
+function oriented(name: string, x: Tensor, direction: Direction): Pick<GemmOperand, "data" | "transposed"> {
+  const data = asLines(x);
+  if (direction === "rowwise") return { data };
+  const [depth] = data.shape as [number];
+  if (storageBits(x.dtype) < 8 && depth % 2 !== 0) {
+    throw new ShapeError(
+      `gemm: the sum runs along the ${depth} rows of ${name}, whose ${x.dtype} codes share bytes; pad to ${depth + 1} rows`,
+    );
+  }
+  return { data, transposed: true };
+}
+
+function quantizedLines(name: string, t: QuantizedTensor, direction: Direction): GemmOperand {
+  const { spec } = t;
+  const copy = t.copy(direction);
+  const { replicates, scale: format } = BLOCK_FORMATS[spec.quantizer];
+  const size = asMatrix(t.shape);
+  const swizzled = t.scaleLayout === "swizzled";
+  const geometry = copyGeometry(spec, size, direction, swizzled ? "logical" : t.scaleLayout);
+  const inPlace = direction === "columnwise" && geometry.data === "inPlace";
+  const { data, transposed } = oriented(name, copy.data, inPlace ? "columnwise" : "rowwise");
+  const amax = copy.amax && { amax: copy.amax, amaxDivisor: 6 * spec.e4m3Max };
+  if (spec.tile === "tensor") {
+    const tensorScale = requireF32("gemm", `the scale of ${name}`, copy.scaleInv);
+    return { data, transposed, traits: { format: spec.format }, tensorScale };
+  }
+  const tensor = swizzled ? relayoutScales(t, direction, "logical") : copy.scaleInv;
+  const [tileLines, length] = tileSize(spec.tile);
+  const lines = replicates ? 1 : tileLines;
+  const pow2 = format === "e8m0" || spec.pow2Scales;
+  const blockScales = {
+    tensor,
+    lines,
+    length,
+    ...strides(geometry.scaleShape, liesAcross(t, geometry, direction)),
+  };
+  return {
+    data,
+    transposed,
+    traits: { format: spec.format, scales: { format, lines, length, pow2 } },
+    blockScales,
+    ...amax,
+  };
+}
+
+/** Whether scales lie [blocks, lines] rather than [lines, blocks]: as in the input, or GEMM_READY (numerics.md §3.3). */
+function liesAcross(
+  { spec, scaleLayout }: QuantizedTensor,
+  geometry: CopyGeometry,
+  direction: Direction,
+): boolean {
+  const ready = spec.tile === "1x128" && scaleLayout === "padded" && !spec.compact;
+  return ready || (direction === "columnwise" && geometry.scale === "inPlace");
+}
+
+function strides(
+  shape: readonly number[],
+  across: boolean,
+): Pick<GemmBlockScales, "lineStride" | "blockStride"> {
+  const pitch = shape[1] ?? 1;
+  return across ? { lineStride: 1, blockStride: pitch } : { lineStride: pitch, blockStride: 1 };
+}
+
+function scaledLines(
+  name: string,
+  input: ScaledTensor,
+  { direction, readsScales }: LinesOptions,
+): GemmOperand {
+  const { data, tile = "tensor" } = input;
+  const scaleInv = requireF32("gemm", `the scale of ${name}`, input.scaleInv);
+  tileName("gemm", `tile of ${name}`, tile);
+  const format = elementFormat(name, data.dtype);
+  if (tile === "tensor") {
+    if (scaleInv.size !== 1)
+      throw new ShapeError(`gemm: the scale of ${name} is [${scaleInv.shape}]; a per-tensor scale is [1]`);
+    return { ...oriented(name, data, direction), traits: { format }, tensorScale: scaleInv };
+  }
+  if (direction === "columnwise") {
+    throw new ArgumentError(
+      `gemm: ${name} is scaled ${tile} along its rows and this layout multiplies along its columns; use layout TN`,
+    );
+  }
+  const [lines, length] = tileSize(tile satisfies Tile);
+  const [rows, depth] = asMatrix(data.shape);
+  const [high, wide] = [Math.ceil(rows / lines), Math.ceil(depth / length)];
+  const [given] = [asMatrix(scaleInv.shape)];
+  if (given[0] !== high || given[1] !== wide) {
+    throw new ShapeError(
+      `gemm: ${name} [${data.shape}] with tile ${tile} needs scales [${high},${wide}]; they are [${scaleInv.shape}]`,
+    );
+  }
+  const pow2 = readsScales && scaleInv.dataSync().every((s) => s > 0 && Number.isInteger(Math.log2(s)));
+  const blockScales = { tensor: scaleInv, lines, length, lineStride: wide, blockStride: 1 };
+  return {
+    data: asLines(data),
+    traits: { format, scales: { format: "f32", lines, length, pow2 } },
+    blockScales,
+  };
+}

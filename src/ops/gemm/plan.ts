@@ -1,0 +1,111 @@
+/** What decides a product's bits besides its operands: chosen here, or given as an earlier result had it. */
+import type { Backend } from "../../backends/backend.js";
+import { extentOf, type GemmArgs, type GemmOperand } from "../../backends/gemm-args.js";
+import { ArgumentError } from "../../errors.js";
+import { DATAPATHS, type DatapathFamily, type DatapathName, datapathFor } from "../../formats/datapath.js";
+import { algorithmFault, type GemmAlgorithm } from "../../formats/gemm-algorithm.js";
+import { anything, needed, optionsOf } from "../../options.js";
+import { execute } from "../execute.js";
+import type { GemmOptions } from "./gemm.js";
+
+/** Plain data; the same plan gives the same bits on every backend that supports it. */
+export interface GemmPlan {
+  readonly datapath: DatapathName;
+  readonly splitAccumulator: boolean;
+  readonly splitK: number;
+  /** The library algorithm that a GPU used; absent for a backend's own kernels. */
+  readonly algorithm?: GemmAlgorithm;
+}
+
+/** A plan before a backend has computed by it. */
+export interface PlannedGemm extends Omit<GemmPlan, "splitK"> {
+  readonly family: DatapathFamily;
+  readonly splitK: number | "auto";
+}
+
+/** The first thing about `value` that makes it no plan: a field, and what it needs to be. */
+export function planFault(value: unknown): readonly [field: string, needed: string] | undefined {
+  const fields = (typeof value === "object" && value !== null ? value : {}) as Record<string, unknown>;
+  const { datapath, splitAccumulator, splitK, algorithm } = fields;
+  if (typeof datapath !== "string" || !Object.hasOwn(DATAPATHS, datapath))
+    return ["datapath", `one of ${Object.keys(DATAPATHS).join(", ")}`];
+  if (typeof splitAccumulator !== "boolean") return ["splitAccumulator", "a boolean"];
+  if (!Number.isSafeInteger(splitK) || (splitK as number) < 1) return ["splitK", "a whole number from 1"];
+  const fault = algorithm === undefined ? undefined : algorithmFault(algorithm);
+  return fault && [`algorithm.${fault[0]}`, fault[1]];
+}
+
+const checkFields = optionsOf<GemmPlan>({
+  datapath: needed(anything),
+  splitAccumulator: needed(anything),
+  splitK: needed(anything),
+  algorithm: anything,
+});
+
+/** Throws `ArgumentError` for what is no plan. */
+export function requirePlan(op: string, name: string, plan: unknown): void {
+  const fault = planFault(plan);
+  if (fault) throw new ArgumentError(`${op}: the ${name}'s ${fault[0]} is not ${fault[1]}`);
+  checkFields(op, plan as GemmPlan, name);
+}
+
+/** The family of datapaths that a product is asked for. */
+export function familyOf(
+  backend: Backend,
+  { plan, datapath }: Pick<GemmOptions, "plan" | "datapath">,
+): DatapathFamily {
+  return plan ? (plan.datapath.split("-")[0] as DatapathFamily) : (datapath ?? backend.datapath);
+}
+
+/** The plan, chosen here or given; a given one has to fit the operands. */
+export function planOf(
+  family: DatapathFamily,
+  {
+    plan,
+    useSplitAccumulator = false,
+    splitK: wished = 1,
+  }: Pick<GemmOptions, "plan" | "useSplitAccumulator" | "splitK">,
+  { x, w }: { readonly x: GemmOperand; readonly w: GemmOperand },
+): PlannedGemm {
+  const choice = datapathFor(family, x.traits, w.traits, plan?.splitAccumulator ?? useSplitAccumulator);
+  if (plan && choice.ok && choice.name !== plan.datapath)
+    throw new ArgumentError(`gemm: the plan is for ${plan.datapath}; these operands take ${choice.name}`);
+  const splitK = plan?.splitK ?? wished;
+  // a backend's own algorithm may leave parts empty; a person who asks for that has miscounted
+  if (splitK !== "auto")
+    requireParts(splitK, plan?.algorithm || !choice.ok ? 0 : choice.splitTile, extentOf(x)[1]);
+  const splitAccumulator = choice.ok && choice.promotion !== "none";
+  const planned = { family, datapath: choice.ok ? choice.name : "exact", splitAccumulator, splitK } as const;
+  return plan?.algorithm ? { ...planned, algorithm: requireAlgorithm(plan, plan.algorithm) } : planned;
+}
+
+function requireParts(splitK: number, splitTile: number, depth: number): void {
+  if (!Number.isInteger(splitK) || splitK < 1)
+    throw new ArgumentError(`gemm: splitK is ${splitK}; it is a whole number from 1, or "auto"`);
+  if (splitK > Math.max(1, depth))
+    throw new ArgumentError(
+      `gemm: splitK is ${splitK} and K ${depth}; there are at most as many parts as terms`,
+    );
+  if (splitTile === 0) return;
+  const tiles = Math.ceil(depth / splitTile);
+  if (splitK <= Math.max(1, tiles)) return;
+  throw new ArgumentError(
+    `gemm: splitK is ${splitK} and K ${depth} has ${tiles} tiles of ${splitTile}; use at most one split a tile`,
+  );
+}
+
+function requireAlgorithm(plan: GemmPlan, algorithm: GemmAlgorithm): GemmAlgorithm {
+  if (algorithm.splitK === plan.splitK) return algorithm;
+  throw new ArgumentError(
+    `gemm: the plan has splitK ${plan.splitK} and its algorithm ${algorithm.splitK}; they must be equal`,
+  );
+}
+
+/** Runs the product and says by what plan. Throws `UnsupportedError` with the backend's reason not to. */
+export function multiply(backend: Backend, args: GemmArgs, planned: PlannedGemm): GemmPlan {
+  execute(backend, "gemm", args);
+  const algorithm = backend.algorithmFor?.(args);
+  const { datapath, splitAccumulator } = planned;
+  const splitK = algorithm?.splitK ?? (planned.splitK === "auto" ? 1 : planned.splitK);
+  return { datapath, splitAccumulator, splitK, ...(algorithm ? { algorithm } : {}) };
+}

@@ -1,0 +1,98 @@
+/** Rearrangements that change no value. */
+import { ArgumentError, DTypeError, ShapeError } from "../../errors.js";
+import { describe, oneOf } from "../../options.js";
+import { copyGeometry } from "../../tensor/geometry.js";
+import {
+  type Direction,
+  type QuantizedCopy,
+  type QuantizedTensor,
+  requireQuantized,
+  type ScaleLayout,
+} from "../../tensor/quantized.js";
+import { requireTensor } from "../../tensor/require.js";
+import { Scope } from "../../tensor/scope.js";
+import { asMatrix, elementCount, storageBits } from "../../tensor/shape.js";
+import { SCALE_LAYOUTS } from "../../tensor/spec.js";
+import { Tensor } from "../../tensor/tensor.js";
+import { execute } from "../execute.js";
+
+/** The transpose [K,M] of `x` [M,K]; leading dimensions are flattened into M. Any element type. */
+export function transpose<X extends Tensor>(x: X): Tensor<X["dtype"]> {
+  const { backend } = requireTensor("transpose", "x", x);
+  const [rows, columns] = asMatrix(x.shape);
+  if (x.dtype === "e2m1" && rows % 2 !== 0) {
+    throw new ShapeError(
+      `transpose: FP4 codes share bytes and x has ${rows} rows, which become columns; pad to ${rows + 1}`,
+    );
+  }
+  using scope = new Scope();
+  const out = new Tensor(backend, x.dtype, [columns, rows]);
+  execute(backend, "transpose", { x, out });
+  return scope.keep(out);
+}
+
+/**
+ * `x` with two of its axes exchanged, as a new tensor, row-major like any; negative axes count from the end. Any element
+ * type of whole bytes. Throws `DTypeError` for FP4, whose codes share bytes, and `ArgumentError` for an axis x has not.
+ */
+export function swapAxes<X extends Tensor>(x: X, axis1: number, axis2: number): Tensor<X["dtype"]> {
+  const { backend } = requireTensor("swapAxes", "x", x);
+  if (storageBits(x.dtype) < 8)
+    throw new DTypeError(`swapAxes: x is ${x.dtype}, whose codes share bytes; transpose takes it`);
+  const axes = [axisOf(x, axis1), axisOf(x, axis2)] as const;
+  const [low, high] = [Math.min(...axes), Math.max(...axes)];
+  const { shape } = x;
+  const [p, q] = [shape[low] as number, low === high ? 1 : (shape[high] as number)];
+  const swapped = shape.map((size, axis) => {
+    if (axis === low) return shape[high] as number;
+    return axis === high ? p : size;
+  });
+  const between = (from: number, to?: number): number => elementCount(shape.slice(from, to));
+  using scope = new Scope();
+  const out = new Tensor(backend, x.dtype, swapped);
+  const sizes = [between(0, low), p, between(low + 1, high), q, between(high + 1)] as const;
+  execute(backend, "swapAxes", { x, sizes, out });
+  return scope.keep(out);
+}
+
+/** An axis counted from the front. */
+function axisOf({ shape }: Tensor, axis: number): number {
+  const rank = shape.length;
+  if (Number.isInteger(axis) && axis >= -rank && axis < rank) return axis < 0 ? axis + rank : axis;
+  throw new ArgumentError(`swapAxes: x is [${shape}] and has no axis ${describe(axis)}`);
+}
+
+const isDirection = oneOf(["rowwise", "columnwise"]);
+const isLayout = oneOf(SCALE_LAYOUTS);
+
+/** The scales of one copy of `t` in another layout, as a new tensor. Padding is zero. */
+export function relayoutScales(t: QuantizedTensor, direction: Direction, to: ScaleLayout): Tensor {
+  requireQuantized("relayoutScales", "t", t);
+  isDirection("relayoutScales", "direction", direction);
+  isLayout("relayoutScales", "to", to);
+  return relayout(t.copy(direction).scaleInv, t, direction, t.scaleLayout, to);
+}
+
+/** The columnwise copy of a tensor whose scales cover squares or all of it: codes and scales transposed. */
+export function transposeCopy(t: QuantizedTensor): QuantizedCopy {
+  using scope = new Scope();
+  const data = transpose(t.copy("rowwise").data);
+  const logical = transpose(relayoutScales(t, "rowwise", "logical"));
+  const scaleInv = relayout(logical, t, "columnwise", "logical", t.scaleLayout);
+  return { data: scope.keep(data), scaleInv: scope.keep(scaleInv) };
+}
+
+function relayout(
+  x: Tensor,
+  { spec, shape }: QuantizedTensor,
+  direction: Direction,
+  from: ScaleLayout,
+  to: ScaleLayout,
+): Tensor {
+  const [rows, columns] = asMatrix(shape);
+  const { scaleType, scaleShape } = copyGeometry(spec, [rows, columns], direction, to);
+  using scope = new Scope();
+  const out = new Tensor(x.backend, scaleType, scaleShape);
+  execute(x.backend, "relayout", { spec, direction, rows, columns, x, from, out, to });
+  return scope.keep(out);
+}

@@ -1,0 +1,139 @@
+/** Wide matrices to codes and scales. */
+import { type Backend, requireBackend } from "../../backends/backend.js";
+import type { QuantizeArgs, RandomSource } from "../../backends/ops.js";
+import { ArgumentError, ShapeError } from "../../errors.js";
+import { copyGeometry, requireQuantizable } from "../../tensor/geometry.js";
+import {
+  type Direction,
+  type QuantizedCopy,
+  type QuantizedTensor,
+  type QuantizerOps,
+  type QuantizeSpec,
+  requireQuantized,
+  type ScaleLayout,
+  trustedQuantized,
+  type Usage,
+} from "../../tensor/quantized.js";
+import { requireAllApart, requireScalar, requireWide, wideDType } from "../../tensor/require.js";
+import { Scope } from "../../tensor/scope.js";
+import { asMatrix, ownShape, type Shape, sameShape, type WideDType } from "../../tensor/shape.js";
+import { Tensor } from "../../tensor/tensor.js";
+import { NO_RANDOM } from "../cast/cast.js";
+import { commonBackend, execute } from "../execute.js";
+
+/** Inputs of one quantization that are not part of the spec. */
+export interface QuantizeInputs {
+  readonly random?: RandomSource | undefined;
+  readonly scale?: Tensor<"f32"> | undefined;
+  readonly amaxRecord?: Tensor<"f32"> | undefined;
+  readonly amax?: Tensor<"f32"> | undefined;
+  readonly amaxColumnwise?: Tensor<"f32"> | undefined;
+  readonly noop?: Tensor<"f32"> | undefined;
+}
+
+/** What a quantized tensor is to be. */
+export interface QuantizedLayout {
+  readonly spec: QuantizeSpec;
+  readonly usage: Usage;
+  readonly scaleLayout: ScaleLayout;
+  readonly ops: QuantizerOps;
+}
+
+/**
+ * An uninitialised quantized tensor that stands for `shape` and `dtype`. Throws `ShapeError` where the format
+ * cannot take the shape, `ArgumentError` without any usage.
+ */
+export function emptyQuantized(
+  backend: Backend,
+  shape: Shape,
+  dtype: WideDType,
+  layout: QuantizedLayout,
+): QuantizedTensor {
+  requireBackend("makeEmpty", backend);
+  wideDType("makeEmpty", "dtype", dtype);
+  const { spec, usage, scaleLayout, ops } = layout;
+  if (!usage.rowwise && !usage.columnwise) {
+    throw new ArgumentError(`${spec.quantizer}: neither rowwise nor columnwise usage is set; set one`);
+  }
+  const own = ownShape(shape);
+  const [rows, columns] = asMatrix(own);
+  requireQuantizable("quantize", spec, rows, columns);
+  const scope = new Scope();
+  try {
+    const copy = (direction: Direction): QuantizedCopy => {
+      const geometry = copyGeometry(spec, [rows, columns], direction, scaleLayout);
+      const data = new Tensor(backend, geometry.dataType, geometry.dataShape);
+      const scaleInv = new Tensor(backend, geometry.scaleType, geometry.scaleShape);
+      return spec.quantizer === "nvfp4"
+        ? { data, scaleInv, amax: new Tensor(backend, "f32", [1]) }
+        : { data, scaleInv };
+    };
+    const rowwise = usage.rowwise ? copy("rowwise") : undefined;
+    const columnwise = usage.columnwise ? copy("columnwise") : undefined;
+    return scope.keep(trustedQuantized({ spec, shape: own, dtype, scaleLayout, ops, rowwise, columnwise }));
+  } finally {
+    scope.dispose();
+  }
+}
+
+/**
+ * Quantizes `x` into `target`, all copies it has. Throws `ShapeError` where shapes differ, `DTypeError` for an
+ * input that is not f32, bf16 or f16, `ArgumentError` for tensors of several backends, `UnsupportedError` where
+ * the backend declines.
+ */
+export function quantizeInto(x: Tensor, target: QuantizedTensor, inputs: QuantizeInputs = {}): void {
+  const source = requireWide("quantize", "x", x);
+  requireQuantized("quantize", "the target", target);
+  if (!sameShape(x.shape, target.shape)) {
+    throw new ShapeError(`quantize: x is [${x.shape}], the target [${target.shape}]; they must be equal`);
+  }
+  const args = quantization("quantize", [source], source.dtype, target, inputs);
+  execute(x.backend, "quantize", { x: source, ...args });
+}
+
+/** Throws `ArgumentError` where columnwise codes are transformed first and values of that type cannot be. */
+export function requireTransformable(op: string, { rht }: QuantizeSpec, dtype: WideDType): void {
+  if (rht && dtype !== "bf16")
+    throw new ArgumentError(
+      `${op}: the random Hadamard transform takes bf16 input; x is ${dtype}; cast it to bf16`,
+    );
+}
+
+/** The tensors of a quantization, those that are written first. */
+const NAMES = [
+  ...["the target", "the target's scaleInv", "the target's amax"],
+  ...["the columnwise data", "the columnwise scaleInv", "the columnwise amax", "amaxRecord"],
+  ...["scale", "amax", "amaxColumnwise", "noop", "its input", "a second input", "a third input"],
+] as const;
+
+/**
+ * The arguments of a quantization of `dtype` values into `target`, its source aside. Throws as `quantizeInto`, for an
+ * operation `op` that reads `sources`.
+ */
+export function quantization(
+  op: string,
+  sources: readonly (Tensor | undefined)[],
+  dtype: WideDType,
+  target: QuantizedTensor,
+  inputs: QuantizeInputs,
+): Omit<QuantizeArgs, "x"> {
+  const { spec } = target;
+  const { random = NO_RANDOM, scale, amaxRecord, amax, amaxColumnwise, noop } = inputs;
+  requireScalar(op, "scale", scale);
+  requireScalar(op, "amaxRecord", amaxRecord);
+  requireScalar(op, "amax", amax);
+  requireScalar(op, "amaxColumnwise", amaxColumnwise);
+  requireScalar(op, "noop", noop);
+  const { rowwise: r, columnwise: c } = target;
+  const tensors = [r?.data, r?.scaleInv, r?.amax, c?.data, c?.scaleInv, c?.amax, amaxRecord];
+  tensors.push(scale, amax, amaxColumnwise, noop, ...sources);
+  commonBackend(op, ...tensors);
+  requireAllApart(op, NAMES, tensors, 7);
+  if (spec.quantizer === "fp8-delayed" && !inputs.scale) {
+    throw new ArgumentError(`${op}: fp8-delayed needs a scale tensor, f32 [1]`);
+  }
+  if (target.columnwise) requireTransformable(op, spec, dtype);
+  const { scaleLayout, rowwise, columnwise } = target;
+  const given = { scale, amaxRecord, amax, amaxColumnwise, noop };
+  return { spec, random, scaleLayout, rowwise, columnwise, ...given };
+}

@@ -1,0 +1,56 @@
+/** Embeddings: rows of a table by number, and the gradient of the table. */
+import { ShapeError } from "../../errors.js";
+import { optionsOf } from "../../options.js";
+import { requireI32, requireWide, wideDType } from "../../tensor/require.js";
+import { Scope } from "../../tensor/scope.js";
+import type { WideDType } from "../../tensor/shape.js";
+import { Tensor } from "../../tensor/tensor.js";
+import { commonBackend, execute, requireShape } from "../execute.js";
+
+export interface EmbeddingOptions {
+  /** Default: the type of the table, or of the gradient. */
+  readonly outDtype?: WideDType | undefined;
+}
+
+const checkOptions = optionsOf<EmbeddingOptions>({ outDtype: wideDType });
+
+/**
+ * The rows of `table` [V, D] that `ids` name, i32 of any shape: [...ids.shape, D], rounded to `outDtype`. An id outside
+ * 0..V-1 gives a row of NaN.
+ */
+export function embedding(table: Tensor, ids: Tensor, options: EmbeddingOptions = {}): Tensor<WideDType> {
+  const source = requireWide("embedding", "table", table);
+  if (table.shape.length !== 2)
+    throw new ShapeError(`embedding: table is [${table.shape}]; it must have a row for each id, [V, D]`);
+  const numbers = requireI32("embedding", "ids", ids);
+  checkOptions("embedding", options);
+  using scope = new Scope();
+  const backend = commonBackend("embedding", table, ids);
+  const shape = [...ids.shape, table.shape[1] as number];
+  const out = new Tensor(backend, options.outDtype ?? source.dtype, shape);
+  execute(backend, "embedding", { table: source, ids: numbers, out });
+  return scope.keep(out);
+}
+
+/**
+ * The gradient [V, D] of a table of V = `vocabulary` rows, given that of its embedding, `grad` [...ids.shape, D]: row v is
+ * the sum of the rows whose id is v, in ascending order from +0 in f32, rounded once to `outDtype`. Rows that no id names
+ * are 0; ids outside 0..V-1 count nowhere.
+ */
+export function embeddingBackward(
+  grad: Tensor,
+  ids: Tensor,
+  vocabulary: number,
+  options: EmbeddingOptions = {},
+): Tensor<WideDType> {
+  const source = requireWide("embeddingBackward", "grad", grad);
+  const numbers = requireI32("embeddingBackward", "ids", ids);
+  checkOptions("embeddingBackward", options);
+  const columns = grad.shape.at(-1) ?? 1;
+  requireShape("embeddingBackward", "grad", grad, [...ids.shape, columns]);
+  using scope = new Scope();
+  const backend = commonBackend("embeddingBackward", grad, ids);
+  const out = new Tensor(backend, options.outDtype ?? source.dtype, [vocabulary, columns]);
+  execute(backend, "embeddingBackward", { grad: source, ids: numbers, out });
+  return scope.keep(out);
+}

@@ -1,0 +1,145 @@
+/** Losses of rows: softmax cross-entropy and mean squared error. */
+import { ShapeError } from "../../errors.js";
+import { between, type Complete, integer, needed, optionsOf } from "../../options.js";
+import { requireF32, requireI32, requireWide } from "../../tensor/require.js";
+import { Scope } from "../../tensor/scope.js";
+import { asMatrix, type WideDType } from "../../tensor/shape.js";
+import { Tensor } from "../../tensor/tensor.js";
+import { commonBackend, execute, requireShape } from "../execute.js";
+
+export interface CrossEntropyOptions {
+  /** Weight of the uniform distribution in the target, 0 to 1. Default 0. */
+  readonly smoothing?: number | undefined;
+  /** Rows with this target, an i32, have loss 0 and no gradient. Default -100. */
+  readonly ignore?: number | undefined;
+}
+
+const checkOptions = optionsOf<CrossEntropyOptions>({
+  smoothing: between(0, 1),
+  ignore: integer(-(2 ** 31), 2 ** 31 - 1),
+});
+
+/** The loss of each row, and what its backward pass takes; f32, one for each row. */
+export interface CrossEntropyResult {
+  readonly loss: Tensor<"f32">;
+  readonly maximum: Tensor<"f32">;
+  readonly total: Tensor<"f32">;
+}
+
+/**
+ * log(sum(exp(x))) - x[target] for each row of `logits` [..., V], with label smoothing. `targets` are i32, one a
+ * row; one outside 0..V-1 that is not `ignore` gives NaN. Formula and order: assembly/rows/loss.ts.
+ */
+export function crossEntropy(
+  logits: Tensor,
+  targets: Tensor,
+  options: CrossEntropyOptions = {},
+): CrossEntropyResult {
+  const source = requireWide("crossEntropy", "logits", logits);
+  const settled = settle("crossEntropy", options);
+  const [rows] = asMatrix(logits.shape);
+  const labels = requireTargets("crossEntropy", targets, rows);
+  using scope = new Scope();
+  const backend = commonBackend("crossEntropy", logits, targets);
+  const row = (): Tensor<"f32"> => new Tensor(backend, "f32", [rows]);
+  const result = { loss: row(), maximum: row(), total: row() };
+  execute(backend, "crossEntropy", {
+    logits: source,
+    targets: labels,
+    ...settled,
+    ...result,
+  });
+  for (const made of Object.values(result)) scope.keep(made);
+  return result;
+}
+
+export interface CrossEntropyBackwardInputs extends Pick<CrossEntropyResult, "maximum" | "total"> {
+  /** The gradient of each row's loss, f32. */
+  readonly grad: Tensor<"f32">;
+  readonly logits: Tensor;
+  readonly targets: Tensor;
+}
+
+const checkBackward = optionsOf<CrossEntropyBackwardInputs>({
+  grad: needed(requireF32),
+  logits: needed(requireWide),
+  targets: needed(requireI32),
+  maximum: needed(requireF32),
+  total: needed(requireF32),
+});
+
+/** The gradient of the logits, in their type: (softmax - target distribution) * grad. */
+export function crossEntropyBackward(
+  inputs: CrossEntropyBackwardInputs,
+  options: CrossEntropyOptions = {},
+): Tensor<WideDType> {
+  checkBackward("crossEntropyBackward", inputs);
+  const settled = settle("crossEntropyBackward", options);
+  const { grad, maximum, total } = inputs;
+  const logits = requireWide("crossEntropyBackward", "logits", inputs.logits);
+  const [rows] = asMatrix(logits.shape);
+  const targets = requireTargets("crossEntropyBackward", inputs.targets, rows);
+  for (const [name, x] of Object.entries({ grad, maximum, total }))
+    requireShape("crossEntropyBackward", name, x, [rows]);
+  using scope = new Scope();
+  const backend = commonBackend("crossEntropyBackward", grad, logits, targets, maximum, total);
+  const dx = new Tensor(backend, logits.dtype, logits.shape);
+  execute(backend, "crossEntropyBackward", { grad, logits, targets, maximum, total, ...settled, dx });
+  return scope.keep(dx);
+}
+
+/**
+ * The mean of (x - target)^2 over each row of `x` [..., C], f32, one for each row; `target` has the shape of x and any wide
+ * type. Formula and order: numerics.md §7.7. NaN and overflow go where the formula takes them; C = 0 gives NaN.
+ */
+export function mse(x: Tensor, target: Tensor): { readonly loss: Tensor<"f32"> } {
+  const source = requireWide("mse", "x", x);
+  const aim = requireWide("mse", "target", target);
+  requireShape("mse", "target", target, x.shape);
+  using scope = new Scope();
+  const backend = commonBackend("mse", x, target);
+  const loss = new Tensor(backend, "f32", [asMatrix(x.shape)[0]]);
+  execute(backend, "mse", { x: source, target: aim, loss });
+  return { loss: scope.keep(loss) };
+}
+
+export interface MseBackwardInputs {
+  /** The gradient of each row's loss, f32. */
+  readonly grad: Tensor<"f32">;
+  readonly x: Tensor;
+  readonly target: Tensor;
+}
+
+const checkMseBackward = optionsOf<MseBackwardInputs>({
+  grad: needed(requireF32),
+  x: needed(requireWide),
+  target: needed(requireWide),
+});
+
+/** The gradient of x, in its type: (x - target) * (2 / C) * grad. */
+export function mseBackward(inputs: MseBackwardInputs): Tensor<WideDType> {
+  checkMseBackward("mseBackward", inputs);
+  const x = requireWide("mseBackward", "x", inputs.x);
+  const target = requireWide("mseBackward", "target", inputs.target);
+  const grad = requireF32("mseBackward", "grad", inputs.grad);
+  requireShape("mseBackward", "target", target, x.shape);
+  requireShape("mseBackward", "grad", grad, [asMatrix(x.shape)[0]]);
+  using scope = new Scope();
+  const backend = commonBackend("mseBackward", grad, x, target);
+  const dx = new Tensor(backend, x.dtype, x.shape);
+  execute(backend, "mseBackward", { grad, x, target, dx });
+  return scope.keep(dx);
+}
+
+function settle(op: string, options: CrossEntropyOptions): Complete<CrossEntropyOptions> {
+  const { smoothing = 0, ignore = -100 } = checkOptions(op, options);
+  return { smoothing, ignore };
+}
+
+function requireTargets(op: string, targets: Tensor, rows: number): Tensor<"i32"> {
+  const labels = requireI32(op, "targets", targets);
+  if (targets.size === rows) return labels;
+  throw new ShapeError(
+    `${op}: logits have ${rows} rows and targets [${targets.shape}] ${targets.size} elements; give one a row`,
+  );
+}

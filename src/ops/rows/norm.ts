@@ -1,0 +1,164 @@
+/** LayerNorm and RMSNorm, forward and backward, and the column sums of bias gradients. */
+import type { NormArgs } from "../../backends/ops.js";
+import { ArgumentError } from "../../errors.js";
+import { atLeastZero, boolean, needed, optionsOf } from "../../options.js";
+import { requireF32, requireWide, wideDType } from "../../tensor/require.js";
+import { Scope } from "../../tensor/scope.js";
+import { asMatrix, type WideDType } from "../../tensor/shape.js";
+import { Tensor } from "../../tensor/tensor.js";
+import { commonBackend, execute, requireShape } from "../execute.js";
+
+export interface NormOptions {
+  /** Default 1e-5. */
+  readonly epsilon?: number | undefined;
+  /** gamma is stored minus 1. Default false. */
+  readonly zeroCentered?: boolean | undefined;
+  /** Default: the type of x. */
+  readonly outDtype?: WideDType | undefined;
+}
+
+const FORM = { epsilon: atLeastZero, zeroCentered: boolean };
+const checkOptions = optionsOf<NormOptions>({ ...FORM, outDtype: wideDType });
+
+/** What a norm's backward pass takes of its forward pass, f32, one for each row. */
+export interface NormStatistics {
+  /** Absent in RMSNorm. */
+  readonly mean?: Tensor<"f32"> | undefined;
+  readonly rstd: Tensor<"f32">;
+}
+
+/** A norm's result, and what its backward pass takes beside. */
+export interface NormResult extends NormStatistics {
+  readonly out: Tensor<WideDType>;
+}
+
+export interface NormGradients {
+  readonly dx: Tensor<WideDType>;
+  readonly dgamma: Tensor<WideDType>;
+  readonly dbeta?: Tensor<WideDType>;
+}
+
+/**
+ * (x - mean) / sqrt(variance + epsilon) * gamma + beta over the last dimension K of `x`; gamma and beta are [K]
+ * of one type. All in f32, reductions in the fixed order of 32 lanes, one rounding to `outDtype` at the end
+ * (numerics.md §7.1 and choice 11).
+ */
+export function layerNorm(x: Tensor, gamma: Tensor, beta: Tensor, options: NormOptions = {}): NormResult {
+  requireWide("layerNorm", "beta", beta);
+  return forward("layerNorm", x, gamma, beta, options);
+}
+
+/** x / sqrt(mean(x^2) + epsilon) * gamma over the last dimension; otherwise as `layerNorm`. */
+export function rmsNorm(x: Tensor, gamma: Tensor, options: NormOptions = {}): NormResult {
+  return forward("rmsNorm", x, gamma, undefined, options);
+}
+
+function forward(
+  op: string,
+  x: Tensor,
+  gamma: Tensor,
+  beta: Tensor | undefined,
+  options: NormOptions,
+): NormResult {
+  const { epsilon, zeroCentered } = checkOptions(op, options);
+  using scope = new Scope();
+  const source = normCall(op, x, { epsilon, zeroCentered, gamma, beta });
+  const out = new Tensor(x.backend, options.outDtype ?? source.x.dtype, x.shape);
+  execute(x.backend, "norm", { ...source, out });
+  return { out: scope.keep(out), ...keptStatistics(scope, source) };
+}
+
+/** A norm by its parameters. */
+export interface NormParameters extends Omit<NormOptions, "outDtype"> {
+  /** [K] */
+  readonly gamma: Tensor;
+  /** [K], of the type of gamma: then it is LayerNorm, else RMSNorm. */
+  readonly beta?: Tensor | undefined;
+}
+
+/** A norm as `NormParameters` has it, each field of which may be undefined. */
+type NormGiven = { readonly [K in keyof NormParameters]: NormParameters[K] | undefined } & {
+  readonly gamma: Tensor;
+};
+
+const checkParameters = optionsOf<NormParameters>({
+  ...FORM,
+  gamma: needed(requireWide),
+  beta: requireWide,
+});
+
+/** A norm of the rows of x but for where its result goes, in a scope that takes its statistics. Throws as `layerNorm`. */
+export function normCall(op: string, x: Tensor, norm: NormGiven): Omit<NormArgs, "out"> {
+  const source = requireWide(op, "x", x);
+  checkParameters(op, norm as NormParameters);
+  const { gamma, beta, epsilon = 1e-5, zeroCentered = false } = norm;
+  const [rows, columns] = asMatrix(x.shape);
+  requireShape(op, "gamma", gamma, [columns]);
+  if (beta) requireShape(op, "beta", beta, [columns]);
+  if (beta && beta.dtype !== gamma.dtype) {
+    throw new ArgumentError(`${op}: gamma is ${gamma.dtype} and beta ${beta.dtype}; give both in one type`);
+  }
+  const parameters = { gamma: requireWide(op, "gamma", gamma), beta: beta && requireWide(op, "beta", beta) };
+  const backend = commonBackend(op, x, gamma, beta);
+  const mean = beta && new Tensor(backend, "f32", [rows]);
+  const rstd = new Tensor(backend, "f32", [rows]);
+  return { x: source, ...parameters, epsilon, zeroCentered, mean, rstd };
+}
+
+/** The statistics of a norm that has run, taken out of a scope. */
+export function keptStatistics(
+  scope: Scope,
+  { mean, rstd }: Pick<NormArgs, "mean" | "rstd">,
+): NormStatistics {
+  const kept = { rstd: scope.keep(rstd) };
+  return mean ? { ...kept, mean: scope.keep(mean) } : kept;
+}
+
+/** What the backward pass of a norm takes: the gradient of its result and what the forward pass was given. */
+export interface NormBackwardInputs extends NormStatistics {
+  readonly grad: Tensor;
+  readonly x: Tensor;
+  readonly gamma: Tensor;
+  readonly zeroCentered?: boolean | undefined;
+}
+
+const checkBackward = optionsOf<NormBackwardInputs>({
+  grad: needed(requireWide),
+  x: needed(requireWide),
+  gamma: needed(requireWide),
+  mean: requireF32,
+  rstd: needed(requireF32),
+  zeroCentered: boolean,
+});
+
+/** The gradients of x (type of `grad`), gamma and, with `mean`, beta (type of gamma); numerics.md §7.1. */
+export function normBackward(inputs: NormBackwardInputs): NormGradients {
+  checkBackward("normBackward", inputs);
+  const { mean, rstd, zeroCentered = false } = inputs;
+  const grad = requireWide("normBackward", "grad", inputs.grad);
+  const x = requireWide("normBackward", "x", inputs.x);
+  const gamma = requireWide("normBackward", "gamma", inputs.gamma);
+  const [rows, columns] = asMatrix(x.shape);
+  requireShape("normBackward", "grad", grad, x.shape);
+  requireShape("normBackward", "gamma", gamma, [columns]);
+  requireShape("normBackward", "rstd", rstd, [rows]);
+  if (mean) requireShape("normBackward", "mean", mean, [rows]);
+  using scope = new Scope();
+  const backend = commonBackend("normBackward", grad, x, gamma, rstd, mean);
+  const dx = new Tensor(backend, grad.dtype, x.shape);
+  const dgamma = new Tensor(backend, gamma.dtype, [columns]);
+  const dbeta = mean && new Tensor(backend, gamma.dtype, [columns]);
+  execute(backend, "normBackward", { grad, x, gamma, zeroCentered, mean, rstd, dx, dgamma, dbeta });
+  for (const made of [dx, dgamma, dbeta]) if (made) scope.keep(made);
+  return dbeta ? { dx, dgamma, dbeta } : { dx, dgamma };
+}
+
+/** The sums of the columns of `x` [..., K] as [K]: rows in chunks of 32, chunks ascending, in f32, rounded once. */
+export function columnSum(x: Tensor, outDtype?: WideDType): Tensor<WideDType> {
+  const source = requireWide("columnSum", "x", x);
+  if (outDtype !== undefined) wideDType("columnSum", "outDtype", outDtype);
+  using scope = new Scope();
+  const out = new Tensor(x.backend, outDtype ?? source.dtype, [asMatrix(x.shape)[1]]);
+  execute(x.backend, "columnSum", { x: source, out });
+  return scope.keep(out);
+}

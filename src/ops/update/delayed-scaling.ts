@@ -1,0 +1,68 @@
+/** Delayed scaling: the scales of the next step from the amaxes of those before. */
+import { ArgumentError, ShapeError } from "../../errors.js";
+import { integer, needed, notNaN, oneOf, optionsOf } from "../../options.js";
+import { requireAllApart, requireF32 } from "../../tensor/require.js";
+import type { Tensor } from "../../tensor/tensor.js";
+import { commonBackend, execute, requireShape } from "../execute.js";
+
+/** Beyond it no format's largest value stays within f32. */
+const MOST_MARGIN = 256;
+
+export const AMAX_ALGORITHMS = ["max", "mostRecent"] as const;
+
+export interface UpdateScalesInputs {
+  /** [length, n]: row 0 takes the amaxes of a step, the last row is the newest of those before. Updated. */
+  readonly amaxHistory: Tensor<"f32">;
+  /** [n], updated. */
+  readonly scale: Tensor<"f32">;
+  /** The largest value of the slots' format: 448 for e4m3, 57344 for e5m2. Rounded to f32. */
+  readonly formatMax: number;
+  /** A whole number of binades that stay free above the amax. Default 0. */
+  readonly margin?: number | undefined;
+  /** The scale follows the largest amax of the history, or the one just recorded. Default max. */
+  readonly algorithm?: (typeof AMAX_ALGORITHMS)[number] | undefined;
+}
+
+const checkInputs = optionsOf<UpdateScalesInputs>({
+  amaxHistory: needed(requireF32),
+  scale: needed(requireF32),
+  formatMax: needed(notNaN),
+  margin: integer(-MOST_MARGIN, MOST_MARGIN),
+  algorithm: oneOf(AMAX_ALGORITHMS),
+});
+
+/**
+ * TransformerEngine's update of delayed scaling (numerics.md §2.2) for all n slots at once, in place: where row 0 holds an
+ * amax, the slot's history rolls and its scale becomes fl(formatMax * 2^-margin) / amax, at most FLT_MAX. A slot with amax 0
+ * is left alone; an amax that is infinite, NaN or negative rolls but keeps the scale, and `max` passes over NaN. In every slot
+ * a scale that starts infinite, of either sign, becomes FLT_MAX unless another follows. Throws
+ * `ShapeError` unless there is a row, `ArgumentError` for options outside their domain.
+ */
+export function updateScales(inputs: UpdateScalesInputs): void {
+  checkInputs("updateScales", inputs);
+  const { amaxHistory, scale, formatMax, margin = 0, algorithm = "max" } = inputs;
+  const [length = 0, slots = 0] = amaxHistory.shape;
+  if (amaxHistory.shape.length !== 2 || length === 0)
+    throw new ShapeError(`updateScales: amaxHistory is [${amaxHistory.shape}]; it must be [length, n]`);
+  requireShape("updateScales", "scale", scale, [slots]);
+  const scaledMax = scaledDown(formatMax, margin);
+  const backend = commonBackend("updateScales", amaxHistory, scale);
+  requireAllApart("updateScales", ["amaxHistory", "scale"], [amaxHistory, scale], 2);
+  execute(backend, "updateScales", {
+    amaxHistory,
+    scale,
+    scaledMax,
+    mostRecent: algorithm === "mostRecent",
+  });
+}
+
+/** fl(formatMax * 2^-margin). */
+function scaledDown(formatMax: number, margin: number): number {
+  let scaled = Math.fround(formatMax);
+  for (let i = 0; i < Math.abs(margin); i++) scaled *= margin > 0 ? 0.5 : 2;
+  scaled = Math.fround(scaled);
+  if (scaled > 0 && scaled < Number.POSITIVE_INFINITY) return scaled;
+  throw new ArgumentError(
+    `updateScales: formatMax is ${formatMax} and margin ${margin}; formatMax * 2^-margin must be above 0 and finite in f32`,
+  );
+}

@@ -1,0 +1,239 @@
+/** Steps of optimizers: master parameters of f32, updated in place. */
+import type { Backend } from "../../backends/backend.js";
+import { ArgumentError } from "../../errors.js";
+import {
+  atLeastZero,
+  boolean,
+  decayRate,
+  finite,
+  integer,
+  needed,
+  type OptionTable,
+  optionsOf,
+} from "../../options.js";
+import {
+  requireAllApart,
+  requireF32,
+  requireHalf,
+  requireScalar,
+  requireWide,
+} from "../../tensor/require.js";
+import type { WideDType } from "../../tensor/shape.js";
+import type { Tensor } from "../../tensor/tensor.js";
+import { commonBackend, execute, requireShape } from "../execute.js";
+
+/**
+ * The tensors of a step. All but the scalars have the shape of `parameter`. What is updated shares no memory with any
+ * other of them.
+ */
+interface StepInputs {
+  /** The master parameters, updated. */
+  readonly parameter: Tensor<"f32">;
+  /** f32, bf16 or f16. */
+  readonly grad: Tensor;
+  /** Takes the new parameters, rounded to nearest even; overflow gives infinity. */
+  readonly copy?: Tensor<"bf16" | "f16"> | undefined;
+  /** Multiplies the gradient, [1]: clips it, or takes the scale of a loss out. Read on the device. */
+  readonly gradScale?: Tensor<"f32"> | undefined;
+  /** Where this holds exactly 1, nothing is written, [1]. Read on the device. */
+  readonly noop?: Tensor<"f32"> | undefined;
+}
+
+export interface SgdInputs extends StepInputs {
+  /** The momentum buffer, updated; needed with momentum, left alone without. */
+  readonly m?: Tensor<"f32"> | undefined;
+  /** What AdamW keeps beside; left alone, so that one object of tensors may serve both. */
+  readonly v?: Tensor<"f32"> | undefined;
+}
+
+export interface AdamwInputs extends StepInputs {
+  /** The running means of the gradient and of its square, zeros to begin with; updated. */
+  readonly m: Tensor<"f32">;
+  readonly v: Tensor<"f32">;
+}
+
+/** Numbers are rounded to f32. */
+export interface SgdOptions {
+  readonly learningRate: number;
+  /** Default 0. */
+  readonly momentum?: number | undefined;
+  /** Part of the gradient kept out of the buffer. Default 0. */
+  readonly dampening?: number | undefined;
+  /** Added to the gradient times the parameter. Default 0. */
+  readonly weightDecay?: number | undefined;
+  /** Looks one step ahead; needs momentum, and dampening 0. Default false. */
+  readonly nesterov?: boolean | undefined;
+  /** The buffer is not read but becomes the gradient. Default false. */
+  readonly first?: boolean | undefined;
+}
+
+/** Numbers are rounded to f32. */
+export interface AdamwOptions {
+  readonly learningRate: number;
+  /** The number of this step, from 1. */
+  readonly step: number;
+  /** Default 0.9. */
+  readonly beta1?: number | undefined;
+  /** Default 0.999. */
+  readonly beta2?: number | undefined;
+  /** Default 1e-8. */
+  readonly epsilon?: number | undefined;
+  /** Default 0. */
+  readonly weightDecay?: number | undefined;
+  /** Weight decay acts on the parameter; otherwise it is added to the gradient, as in Adam. Default true. */
+  readonly decoupled?: boolean | undefined;
+}
+
+const STEP: OptionTable<StepInputs> = {
+  parameter: needed(requireF32),
+  grad: needed(requireWide),
+  copy: requireHalf,
+  gradScale: requireScalar,
+  noop: requireScalar,
+};
+const checkSgd = optionsOf<SgdInputs>({ ...STEP, m: requireF32, v: requireF32 });
+const checkAdamw = optionsOf<AdamwInputs>({ ...STEP, m: needed(requireF32), v: needed(requireF32) });
+
+/** The options of SGD as a module's optimizer takes them. */
+const SGD_OPTIONS: OptionTable<Omit<SgdOptions, "first">> = {
+  learningRate: needed(atLeastZero),
+  momentum: atLeastZero,
+  dampening: finite,
+  weightDecay: atLeastZero,
+  nesterov: boolean,
+};
+const checkSgdOptions = optionsOf<SgdOptions>({ ...SGD_OPTIONS, first: boolean });
+const checkSGDOptions = optionsOf(SGD_OPTIONS);
+
+const ADAMW_OPTIONS: OptionTable<Omit<AdamwOptions, "step">> = {
+  learningRate: needed(atLeastZero),
+  beta1: decayRate,
+  beta2: decayRate,
+  epsilon: atLeastZero,
+  weightDecay: atLeastZero,
+  decoupled: boolean,
+};
+const checkAdamwOptions = optionsOf<AdamwOptions>({ ...ADAMW_OPTIONS, step: needed(integer(1)) });
+const checkAdamWOptions = optionsOf(ADAMW_OPTIONS);
+
+/**
+ * One step of stochastic gradient descent, torch.optim.SGD's formulas rounded operation by operation in f32
+ * (numerics.md §9.1). NaN and infinity go where the formulas take them; nothing happens to empty tensors.
+ * Throws `ArgumentError` for options outside their domain and for tensors of several backends, `ShapeError` and
+ * `DTypeError` for a tensor of another shape or type than it must have.
+ */
+export function sgd(inputs: SgdInputs, options: SgdOptions): void {
+  checkSgd("sgd", inputs);
+  checkSgdOptions("sgd", options);
+  const { nesterov = false, first = false } = options;
+  const { learningRate, momentum, undamped, weightDecay } = sgdNumbers(options);
+  if (momentum !== 0 && !inputs.m)
+    throw new ArgumentError(`sgd: momentum is ${momentum}; it needs a buffer, m`);
+  const backend = requireStep("sgd", inputs, inputs.m, inputs.v);
+  const m = momentum === 0 ? undefined : inputs.m;
+  const { parameter, copy, gradScale, noop } = inputs;
+  const grad = inputs.grad as Tensor<WideDType>;
+  // fields one by one: spreading an object of so many costs more than the checks do
+  execute(backend, "sgd", {
+    parameter,
+    grad,
+    copy,
+    gradScale,
+    noop,
+    m,
+    learningRate,
+    momentum,
+    undamped,
+    weightDecay,
+    nesterov,
+    first,
+  });
+}
+
+/** Throws `ArgumentError` for options of SGD outside their domain, or that do not go together. */
+export function requireSgdOptions(user: string, options: Omit<SgdOptions, "first">): void {
+  sgdNumbers(checkSGDOptions(user, options));
+}
+
+/** The numbers of a step of SGD, in f32. */
+function sgdNumbers(options: Omit<SgdOptions, "first">) {
+  const { learningRate, momentum = 0, dampening = 0, weightDecay = 0, nesterov = false } = options;
+  const undamped = Math.fround(1 - dampening);
+  atLeastZero("sgd", "1 - dampening", undamped);
+  if (nesterov && (Math.fround(momentum) === 0 || undamped !== 1)) {
+    throw new ArgumentError(
+      `sgd: nesterov needs momentum and no dampening; momentum is ${momentum}, dampening ${dampening}`,
+    );
+  }
+  return {
+    learningRate: Math.fround(learningRate),
+    momentum: Math.fround(momentum),
+    undamped,
+    weightDecay: Math.fround(weightDecay),
+  };
+}
+
+/**
+ * One step of AdamW, or of Adam with `decoupled: false`: the formulas of TransformerEngine's FusedAdam, rounded
+ * operation by operation in f32 (numerics.md §9.2). NaN and infinity go where the formulas take them; nothing
+ * happens to empty tensors. Throws as `sgd` does.
+ */
+export function adamw(inputs: AdamwInputs, options: AdamwOptions): void {
+  checkAdamw("adamw", inputs);
+  checkAdamwOptions("adamw", options);
+  const { step, decoupled = true, beta1 = 0.9, beta2 = 0.999 } = options;
+  const { learningRate, epsilon = 1e-8, weightDecay = 0 } = options;
+  const { parameter, copy, gradScale, noop, m, v } = inputs;
+  const grad = inputs.grad as Tensor<WideDType>;
+  const backend = requireStep("adamw", inputs, m, v);
+  execute(backend, "adamw", {
+    parameter,
+    grad,
+    copy,
+    gradScale,
+    noop,
+    m,
+    v,
+    learningRate: Math.fround(learningRate),
+    beta1: Math.fround(beta1),
+    beta2: Math.fround(beta2),
+    epsilon: Math.fround(epsilon),
+    weightDecay: Math.fround(weightDecay),
+    correction1: correction(Math.fround(beta1), step),
+    correction2: correction(Math.fround(beta2), step),
+    decoupled,
+  });
+}
+
+/** Throws `ArgumentError` for options of AdamW outside their domain. */
+export function requireAdamWOptions(user: string, options: Omit<AdamwOptions, "step">): void {
+  checkAdamWOptions(user, options);
+}
+
+/** The tensors of a step, those that are written first. */
+const STEP_NAMES = ["parameter", "copy", "m", "v", "grad", "gradScale", "noop"] as const;
+
+/** The backend of a step whose tensors have their types: `m` and `v` are those that the optimizer keeps. */
+function requireStep(op: string, inputs: StepInputs, m: Tensor | undefined, v: Tensor | undefined): Backend {
+  const { parameter, grad, copy, gradScale, noop } = inputs;
+  const { shape } = parameter;
+  requireShape(op, "grad", grad, shape);
+  if (copy) requireShape(op, "copy", copy, shape);
+  if (m) requireShape(op, "m", m, shape);
+  if (v) requireShape(op, "v", v, shape);
+  const tensors = [parameter, copy, m, v, grad, gradScale, noop];
+  const backend = commonBackend(op, ...tensors);
+  requireAllApart(op, STEP_NAMES, tensors, 4);
+  return backend;
+}
+
+/** 1 - beta^step: squares and products in f64 from the lowest bit of `step` up, the result rounded to f32. */
+function correction(beta: number, step: number): number {
+  let power = 1;
+  let square = beta;
+  for (let rest = step; rest > 0; rest = Math.floor(rest / 2)) {
+    if (rest % 2 === 1) power *= square;
+    square *= square;
+  }
+  return Math.fround(1 - power);
+}
