@@ -1,96 +1,175 @@
-/** One operation, one stem, in every folder: src/ops, assembly, src/backends/{wasm,cuda}, conformance, kernels, native. */
-import { existsSync, readdirSync } from "node:fs";
+/** The house: a path reads floor/family/operation, and every operation has its rooms on every floor. */
+import { readdirSync, readFileSync } from "node:fs";
+import { dirname, join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { OPERATION_NAMES } from "../../operations/operations.js";
 import { GPU_GROUPS } from "../harness/gpu/groups.js";
+import { circleIn, filesIn, importsOf, ROOT } from "../harness/sources.js";
 
-/** Files of src/ops that are not operations, and why. */
-const HELPERS: Readonly<Record<string, string>> = {
-  create: "makes tensors from the host's data; nothing is computed",
-  outputs: "what every operation may write into: a check of execute",
-  execute: "the two steps that every operation ends with",
-  "gemm-batched": "gemm of many items, by the lowerings of gemm",
-  "gemm-operand": "reads the operands of gemm",
-  "gemm-plan": "says by which datapath and algorithm gemm computes",
-  "gemm-epilogue": "composes gemm with activations and sums, which have stems of their own",
+const BACKENDS = ["wasm", "cuda"] as const;
+
+interface Floor {
+  readonly folder: string;
+  readonly ending: string;
+  /** Folders of this floor that are no family, and what may be in them. */
+  readonly rooms?: Readonly<Record<string, string>>;
+  /** Operations that have no file of their own here, and where their part is. */
+  readonly without?: Readonly<Record<string, string>>;
+}
+
+const COMPOSED = {
+  "quantize/activation-quantize": "the reference composes it: src/backends/steps/activation.ts",
+  "quantize/norm-quantize": "the reference composes it: src/backends/steps/norm.ts",
 };
 
-/** Operations that the reference composes of others, so that it has no kernels of theirs. */
-const COMPOSED: readonly string[] = ["activation-quantize", "norm-quantize"];
+const FLOORS: readonly Floor[] = [
+  { folder: "src/ops", ending: ".ts" },
+  { folder: "src/backends/wasm", ending: ".ts" },
+  { folder: "src/backends/cuda", ending: ".ts" },
+  {
+    folder: "assembly",
+    ending: ".ts",
+    rooms: { core: "arithmetic and memory that families share" },
+    without: COMPOSED,
+  },
+  {
+    folder: "kernels",
+    ending: ".cu",
+    rooms: {
+      core: "arithmetic, in the words of assembly/core",
+      device: "how a GPU reads, reduces and launches",
+    },
+  },
+  { folder: "native", ending: ".cc", rooms: { core: "calls, memory and streams of the addon" } },
+  {
+    folder: "conformance/operations",
+    ending: ".ts",
+    without: { "cast/sweep": "digests of all inputs, not drawn ones: conformance/tests/cast/sweep.test.ts" },
+  },
+  {
+    folder: "conformance/oracle",
+    ending: ".ts",
+    rooms: { core: "exact arithmetic that families share", training: "a training step in plain arithmetic" },
+    without: {
+      "cast/cast": "every oracle rounds by it: core/scalar.ts",
+      "cast/sweep": "every oracle rounds by it: core/scalar.ts",
+      "quantize/activation-quantize": "computed.ts",
+      "quantize/norm-quantize": "computed.ts",
+    },
+  },
+];
 
-const root = new URL("../../../", import.meta.url);
-const namesIn = (folder: string): string[] =>
-  existsSync(new URL(folder, root)) ? readdirSync(new URL(folder, root)) : [];
+const foldersIn = (folder: string): string[] =>
+  readdirSync(join(ROOT, folder), { withFileTypes: true }).flatMap((each) =>
+    each.isDirectory() ? [each.name] : [],
+  );
 
-/** Stems of the files in a folder that end so. */
-const stemsOf = (folder: string, ending: string): string[] =>
-  namesIn(folder)
-    .filter((name) => name.endsWith(ending))
-    .map((name) => name.slice(0, -ending.length));
+/** Operations of a backend: the files that its table of lowerings takes from families. */
+const loweringsOf = (backend: string): string[] =>
+  importsOf(`src/backends/${backend}/lowerings.ts`)
+    .map((path) => path.slice(`src/backends/${backend}/`.length, -".ts".length))
+    .filter((path) => path.includes("/"))
+    .sort();
 
-const sources = stemsOf("src/ops", ".ts");
-const operations = sources.filter((stem) => !Object.hasOwn(HELPERS, stem));
+const FAMILIES = foldersIn("src/ops").sort();
+const OPERATIONS = loweringsOf("wasm");
 
-describe("every operation of src/ops", () => {
-  it("is one of these", () => {
-    expect(operations.sort()).toEqual([
-      "activation",
-      "activation-quantize",
-      "add",
-      "cast",
-      "delayed-scaling",
-      "dequantize",
-      "embedding",
-      "gemm",
-      "grad-norm",
-      "hadamard",
-      "layout",
-      "loss",
-      "norm",
-      "norm-quantize",
-      "optimizer",
-      "quantize",
-      "scaled",
-      "softmax",
-      "sweep",
-    ]);
+/**
+ * An operation's room on a floor is its file, or a folder of its name with that file in it. One that is called as its family has
+ * the family's folder.
+ */
+function hasRoom({ folder, ending }: Floor, operation: string): boolean {
+  const files = filesIn(folder);
+  const [family, stem] = operation.split("/");
+  if (family === stem)
+    return files.some((file) => file.startsWith(`${folder}/${family}/`) && file.endsWith(ending));
+  return [operation, `${operation}/${stem}`].some((path) => files.includes(`${folder}/${path}${ending}`));
+}
+
+describe("operations", () => {
+  it("are the same on both backends, each in a family", () => {
+    expect(OPERATIONS.length).toBeGreaterThan(15);
+    for (const backend of BACKENDS) expect(loweringsOf(backend)).toEqual(OPERATIONS);
+    expect([...new Set(OPERATIONS.map(dirname))].sort()).toEqual(FAMILIES);
   });
 
-  it("or is listed as a helper that exists", () => {
-    expect(sources).toEqual(expect.arrayContaining(Object.keys(HELPERS)));
+  it("have names that no other family uses", () => {
+    const stems = OPERATIONS.map((path) => path.slice(path.indexOf("/") + 1));
+    expect(new Set(stems).size).toBe(stems.length);
   });
 
-  for (const [folder, ending, what] of [
-    ["assembly", ".ts", "kernels of the reference"],
-    ["src/backends/wasm", ".ts", "a lowering to the reference"],
-    ["src/backends/cuda", ".ts", "a lowering to a GPU"],
-    ["conformance", ".test.ts", "tests"],
-  ] as const) {
-    it(`has ${what}: ${folder}/<stem>${ending}`, () => {
-      const exempt = folder === "assembly" ? COMPOSED : [];
-      expect(operations.filter((stem) => !stemsOf(folder, ending).includes(stem))).toEqual(exempt);
-    });
-  }
+  it.each(OPERATIONS)("%s has tests", (operation) => {
+    expect(filesIn("conformance/tests")).toContain(`conformance/tests/${operation}.test.ts`);
+  });
+});
 
-  // a kernel family is one file, so a stem of several families has several: kernels/quantize/mx/mx.cu
-  for (const [folder, ending, what] of [
-    ["kernels", ".cu", "GPU kernels"],
-    ["native", ".cc", "a binding to them"],
-  ] as const) {
-    it(`has ${what}: ${folder}/<stem>${ending}, or families of them, ${folder}/<stem>-*${ending}`, () => {
-      const stems = stemsOf(folder, ending);
-      const has = (stem: string): boolean =>
-        stems.some((each) => each === stem || each.startsWith(`${stem}-`));
-      expect(operations.filter((stem) => !has(stem))).toEqual([]);
-    });
-  }
+describe.each(FLOORS)("$folder", (floor) => {
+  const { folder, rooms = {}, without = {} } = floor;
+
+  it("has a room for every operation", () => {
+    expect(OPERATIONS.filter((operation) => !hasRoom(floor, operation))).toEqual(Object.keys(without).sort());
+  });
+
+  it("has the families of src/ops for folders, and those it says", () => {
+    const others = Object.keys(rooms);
+    expect(foldersIn(folder).filter((name) => !FAMILIES.includes(name) && !others.includes(name))).toEqual(
+      [],
+    );
+    expect(foldersIn(folder)).toEqual(expect.arrayContaining(Object.keys(rooms)));
+  });
+});
+
+describe("sources that dependency-cruiser does not read", () => {
+  it.each([
+    ["assembly/core/", ["assembly/core/", "assembly/contract.ts"]],
+    ["kernels/core/", ["kernels/core/"]],
+    ["kernels/device/", ["kernels/core/", "kernels/device/"]],
+    ["kernels/", ["kernels/"]],
+    [
+      "native/core/",
+      ["kernels/core/", "kernels/device/", "native/core/", "native/addon.h", "native/gemm/plan.h"],
+    ],
+    ["native/", ["kernels/", "native/"]],
+  ])("of %s take nothing from outside of %j", (from, to) => {
+    const taken = filesIn(from.split("/")[0] ?? "").filter((file) => file.startsWith(from));
+    expect(taken).not.toEqual([]);
+    const wrong = taken.flatMap((file) =>
+      importsOf(file).flatMap((path) =>
+        to.some((each) => path.startsWith(each)) ? [] : [`${file} takes ${path}`],
+      ),
+    );
+    expect(wrong).toEqual([]);
+  });
+
+  it.each(["assembly", "kernels", "native"])("have no circle in %s", (folder) => {
+    expect(circleIn(filesIn(folder).filter((file) => /\.(ts|cuh?|cc|h)$/.test(file)))).toEqual([]);
+  });
+});
+
+describe("a folder", () => {
+  it("has at most 24 entries", () => {
+    const crowded = ["assembly", "conformance", "kernels", "native", "src"]
+      .flatMap((folder) => [...new Set(filesIn(folder).map(dirname))])
+      .filter((folder) => folder !== "conformance/vectors" && readdirSync(join(ROOT, folder)).length > 24);
+    expect(crowded).toEqual([]);
+  });
 });
 
 describe("a GPU", () => {
   it("is held to every operation's laws, by a file for each group", () => {
     expect(Object.values(GPU_GROUPS).flat().sort()).toEqual([...OPERATION_NAMES].sort());
-    const files = Object.keys(GPU_GROUPS).map((group) => `laws-${group}`);
-    const named = stemsOf("conformance/tests/cuda", ".test.ts").filter((stem) => stem.startsWith("laws-"));
-    expect(named.sort()).toEqual(files.sort());
+    const files = readdirSync(join(ROOT, "conformance/tests/cuda/laws"));
+    expect(files.sort()).toEqual(
+      Object.keys(GPU_GROUPS)
+        .map((group) => `${group}.test.ts`)
+        .sort(),
+    );
+  });
+
+  it("is opened by tests of these groups alone", () => {
+    for (const group of Object.keys(GPU_GROUPS))
+      expect(readFileSync(join(ROOT, `conformance/tests/cuda/laws/${group}.test.ts`), "utf8")).toContain(
+        `describeLawsOnGpu("${group}")`,
+      );
   });
 });

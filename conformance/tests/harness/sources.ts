@@ -1,0 +1,53 @@
+/** The repository's sources as text: which files there are, and which of them a file takes. Paths are from the root. */
+import { readdirSync, readFileSync } from "node:fs";
+import { dirname, join, normalize, relative } from "node:path";
+import { fileURLToPath } from "node:url";
+
+export const ROOT = fileURLToPath(new URL("../../..", import.meta.url));
+
+/** The files below a folder, in order. */
+export function filesIn(folder: string): string[] {
+  return readdirSync(join(ROOT, folder), { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile())
+    .map(({ parentPath, name }) => relative(ROOT, join(parentPath, name)))
+    .sort();
+}
+
+const IMPORT = /\bfrom "(\.[^"]+)"/g;
+const INCLUDE = /^#include "([^"]+)"/gm;
+
+/** Files of ours that a file names in `import … from` and `#include`, types too. */
+export function importsOf(file: string): string[] {
+  const text = readFileSync(join(ROOT, file), "utf8");
+  const imported = Array.from(text.matchAll(IMPORT), ([, path = ""]) =>
+    normalize(join(dirname(file), path))
+      .replace(/\.(js|ts)$/, "")
+      .concat(".ts"),
+  );
+  return [...imported, ...Array.from(text.matchAll(INCLUDE), ([, path = ""]) => path)];
+}
+
+/** Files that take each other in a circle, or none. */
+export function circleIn(files: readonly string[]): string[] {
+  const done = new Set<string>();
+  const path: string[] = [];
+  const search = (file: string): string[] => {
+    const at = path.indexOf(file);
+    if (at >= 0) return [...path.slice(at), file];
+    if (done.has(file)) return [];
+    path.push(file);
+    for (const next of importsOf(file)) {
+      if (!files.includes(next)) continue;
+      const circle = search(next);
+      if (circle.length > 0) return circle;
+    }
+    path.pop();
+    done.add(file);
+    return [];
+  };
+  for (const file of files) {
+    const circle = search(file);
+    if (circle.length > 0) return circle;
+  }
+  return [];
+}
