@@ -1,7 +1,12 @@
 import { defineConfig } from "vitest/config";
 
 export const base = {
-  resolve: { alias: { "#platform": new URL("./src/backends/platform/node.ts", import.meta.url).pathname } },
+  resolve: {
+    alias: {
+      "#platform": new URL("./src/backends/platform/node.ts", import.meta.url).pathname,
+      "lockstep/conformance": new URL("./conformance/index.ts", import.meta.url).pathname,
+    },
+  },
   oxc: { target: "es2022" },
 };
 

@@ -7,6 +7,14 @@ export * from "./arbitraries/matrices.js";
 export * from "./arbitraries/patterns.js";
 export * from "./arbitraries/random.js";
 export * from "./arbitraries/specs.js";
+export {
+  type CorpusCase,
+  type CorpusDraw,
+  type CorpusRecipe,
+  encodeCases,
+  quantizeCases,
+} from "./corpus/cases.js";
+export { type CorpusAim, gemmCases } from "./corpus/products.js";
 export type { CheckOptions, CheckResult, Failure, Law } from "./laws/law.js";
 export { type Inputs, LAWS, lawNamed, lawsFor } from "./laws/laws.js";
 export {

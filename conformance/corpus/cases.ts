@@ -1,23 +1,34 @@
-/** The inputs of `lockstep fuzz`: drawn from the conformance suite's arbitraries, the same for the same seed. */
+/** A corpus of edge cases to encode and to quantize: drawn from the arbitraries, the same for the same seed. */
 import * as fc from "fast-check";
-import type { Recipe } from "../../src/cli/recipe.js";
 import { BLOCK_FORMATS, tileSize } from "../../src/formats/block.js";
 import { factsOf } from "../../src/formats/derive.js";
 import { SCALAR_FORMATS, type ScalarFormat } from "../../src/formats/scalar.js";
-import type { QuantizeSpec } from "../../src/tensor/quantized.js";
-import { elementCount, type WideDType } from "../../src/tensor/shape.js";
-import { fromCodes, matrixShape, narrowed, type PlainTensor, patternFor, wideMatrix } from "../index.js";
+import type { Direction, QuantizeSpec, ScaleLayout } from "../../src/tensor/quantized.js";
+import { elementCount, type Shape, type WideDType } from "../../src/tensor/shape.js";
+import { matrixShape, wideMatrix } from "../arbitraries/matrices.js";
+import { narrowed, patternFor } from "../arbitraries/patterns.js";
+import { fromCodes, type PlainTensor } from "../values/plain.js";
 
-/** How many to draw, and by which seed. */
-export interface Draw {
+/** How many cases to draw, and by which seed. */
+export interface CorpusDraw {
   readonly cases: number;
   readonly seed: number;
 }
 
+/** What the codes and scales of a quantized tensor mean. */
+export interface CorpusRecipe {
+  readonly spec: QuantizeSpec;
+  /** The shape and type before quantization. */
+  readonly shape: Shape;
+  readonly dtype: WideDType;
+  readonly scales: ScaleLayout;
+  readonly usage: readonly Direction[];
+}
+
 /** The inputs of one case: tensors, and the recipes of quantized ones, by what follows the case's name. */
-export interface FuzzCase {
+export interface CorpusCase {
   readonly tensors: Readonly<Record<string, PlainTensor>>;
-  readonly recipes?: Readonly<Record<string, Recipe>>;
+  readonly recipes?: Readonly<Record<string, CorpusRecipe>>;
 }
 
 /** Elements of a tensor, about. */
@@ -26,7 +37,10 @@ const MOST_ELEMENTS = 2048;
 const anyWide: fc.Arbitrary<WideDType> = fc.constantFrom("f32", "f32", "bf16", "f16");
 
 /** Tensors to encode to `format`: ties and their neighbours, subnormal and overflow edges, specials, shapes down to none. */
-export function encodeCases(format: ScalarFormat, { cases, seed }: Draw): readonly PlainTensor<WideDType>[] {
+export function encodeCases(
+  format: ScalarFormat,
+  { cases, seed }: CorpusDraw,
+): readonly PlainTensor<WideDType>[] {
   const pattern = patternFor(SCALAR_FORMATS[format]);
   const multiple = factsOf(format).storageBits === 4 ? 2 : 1;
   const drawn = fc.tuple(anyWide, matrixShape(multiple, 16, MOST_ELEMENTS)).chain(([dtype, shape]) => {
@@ -44,7 +58,10 @@ export function encodeCases(format: ScalarFormat, { cases, seed }: Draw): readon
 }
 
 /** Matrices to quantize by `spec`: scale boundaries, dead blocks, specials, shapes one past a tile where it takes them. */
-export function quantizeCases(spec: QuantizeSpec, { cases, seed }: Draw): readonly PlainTensor<WideDType>[] {
+export function quantizeCases(
+  spec: QuantizeSpec,
+  { cases, seed }: CorpusDraw,
+): readonly PlainTensor<WideDType>[] {
   const block = tileSize(spec.tile)[1];
   const { multiple } = BLOCK_FORMATS[spec.quantizer];
   const { max } = factsOf(spec.format);

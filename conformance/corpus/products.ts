@@ -1,4 +1,4 @@
-/** The products of `lockstep fuzz --op gemm`: operands of every kind that a datapath multiplies. */
+/** A corpus of products: operands of every kind that a datapath multiplies. */
 import * as fc from "fast-check";
 import { BLOCK_FORMATS, type BlockFormatName, type Tile, tileSize } from "../../src/formats/block.js";
 import { type DatapathFamily, datapathFor, type OperandTraits } from "../../src/formats/datapath.js";
@@ -6,10 +6,10 @@ import { factsOf } from "../../src/formats/derive.js";
 import { makeSpec } from "../../src/quantizers/quantizer.js";
 import { copyGeometry } from "../../src/tensor/geometry.js";
 import { elementCount, roundUp, type Shape } from "../../src/tensor/shape.js";
-import { fromCodes, type PlainTensor, words } from "../index.js";
+import { words } from "../arbitraries/random.js";
 import { codesOf } from "../operations/gemm/arbitrary-codes.js";
-import { pack } from "../values/plain.js";
-import type { Draw, FuzzCase } from "./cases.js";
+import { fromCodes, type PlainTensor, pack } from "../values/plain.js";
+import type { CorpusCase, CorpusDraw } from "./cases.js";
 
 type ElementType = "e4m3" | "e5m2" | "bf16" | "f16" | "f32";
 
@@ -42,7 +42,7 @@ const PAIRS: readonly (readonly [a: Kind, b: Kind])[] = [
 ];
 
 /** What a product is asked for. */
-export interface GemmAim {
+export interface CorpusAim {
   readonly datapath: DatapathFamily;
   readonly splitAccumulator: boolean;
   readonly splitK: number;
@@ -62,7 +62,7 @@ function traits(kind: Kind): OperandTraits {
 }
 
 /** Products of every pair that the datapath multiplies: cancellation, wide exponents, zeros, specials, ragged K. */
-export function gemmCases(aim: GemmAim, { cases, seed }: Draw): readonly FuzzCase[] {
+export function gemmCases(aim: CorpusAim, { cases, seed }: CorpusDraw): readonly CorpusCase[] {
   const { datapath, splitAccumulator, splitK } = aim;
   const choiceOf = ([a, b]: (typeof PAIRS)[number]) =>
     datapathFor(datapath, traits(a), traits(b), splitAccumulator);
@@ -118,7 +118,7 @@ function operand(
   shape: readonly [lines: number, depth: number],
   seed: number,
   flavour: Flavour,
-): FuzzCase {
+): CorpusCase {
   if ("quantizer" in kind) return quantized(name, kind.quantizer, shape, seed, flavour);
   const data = { [name]: values(kind.type, shape, seed, flavour) };
   return { tensors: kind.tile ? { ...data, [`${name}.scale_inv`]: scales(kind.tile, shape, seed) } : data };
@@ -142,7 +142,7 @@ function quantized(
   shape: readonly [lines: number, depth: number],
   seed: number,
   flavour: Flavour,
-): FuzzCase {
+): CorpusCase {
   const spec = makeSpec(quantizer, {});
   const { dataShape, scaleType, scaleShape } = copyGeometry(spec, shape, "rowwise", "logical");
   const codes = codesOf(spec.format, ...shape, seed, flavour).lines.flat();

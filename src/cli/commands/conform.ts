@@ -1,5 +1,5 @@
 /** `lockstep conform`: the laws, over inputs that nobody chose. */
-import type { LawReport } from "../../../conformance/index.js";
+import type { LawReport } from "lockstep/conformance";
 import { ArgumentError } from "../../errors.js";
 import { defineCommand } from "../command.js";
 import { requirePackages } from "../manifest.js";
@@ -72,7 +72,7 @@ export const conform = defineCommand({
     if (path !== undefined && law === undefined)
       throw new ArgumentError("--path is of a law; give --law as well");
     requirePackages("the conformance suite", "fast-check");
-    const { runConformance } = await import("../../../conformance/index.js");
+    const { runConformance } = await import("lockstep/conformance");
     const backend = await session.backend();
     const progress = session.progress(1, "");
     const report = await runConformance({

@@ -1,6 +1,6 @@
 /** `lockstep fuzz`: a corpus of edge cases with the reference's answers. */
 
-import type { FuzzCase } from "../../../conformance/corpus/cases.js";
+import type { CorpusCase } from "lockstep/conformance";
 import type { Backend } from "../../backends/backend.js";
 import { ArgumentError } from "../../errors.js";
 import { fileDType } from "../../io/dtypes.js";
@@ -76,7 +76,7 @@ function requireTaken(op: Op, table: OptionTable, given: ReadonlySet<string>): v
 
 /** The inputs of each case, and how the reference answers one. */
 interface Corpus {
-  readonly cases: readonly FuzzCase[];
+  readonly cases: readonly CorpusCase[];
   readonly answer: (source: MemorySource, input: string, output: string) => Promise<Piece | undefined>;
 }
 
@@ -85,7 +85,7 @@ type Make = (backend: Backend, values: Values<typeof OPTIONS>, given: ReadonlySe
 const CORPORA: Readonly<Record<Op, Make>> = {
   async encode(backend, { format, rounding, overflow, seed, offset, cases }) {
     if (!format) throw new ArgumentError("--format is needed with --op encode");
-    const { encodeCases } = await import("../../../conformance/corpus/cases.js");
+    const { encodeCases } = await import("lockstep/conformance");
     const options = { format, rounding, overflow, seed, offset };
     return {
       cases: encodeCases(format, { cases, seed: Number(seed) }).map((x) => ({ tensors: { "": x } })),
@@ -96,7 +96,7 @@ const CORPORA: Readonly<Record<Op, Make>> = {
   async quantize(backend, values, given) {
     if (!given.has("quantizer")) throw new ArgumentError("--quantizer is needed with --op quantize");
     requireApplicable(values, given);
-    const { quantizeCases } = await import("../../../conformance/corpus/cases.js");
+    const { quantizeCases } = await import("lockstep/conformance");
     const draw = { cases: values.cases, seed: Number(values.seed) };
     return {
       cases: quantizeCases(specOf(backend, values), draw).map((x) => ({ tensors: { "": x } })),
@@ -105,7 +105,7 @@ const CORPORA: Readonly<Record<Op, Make>> = {
     };
   },
   async gemm(backend, values) {
-    const { gemmCases } = await import("../../../conformance/corpus/products.js");
+    const { gemmCases } = await import("lockstep/conformance");
     const { datapath = backend.datapath, cases, seed, beta, bias } = values;
     const aim = {
       datapath,
