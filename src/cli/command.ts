@@ -1,43 +1,11 @@
-/** What a command of the command line is, and how it is run. */
+/** How a command of the command line is run. */
 import { stat } from "node:fs/promises";
 import { ArgumentError } from "../errors.js";
+import type { Command, CommandSpec } from "./command-types.js";
 import { commandHelp } from "./help.js";
-import { type OptionTable, type Parsed, parseOptions, type Values, valuesOf } from "./options.js";
-import { type CliIo, Session } from "./session.js";
+import { type OptionTable, type Parsed, parseOptions, valuesOf } from "./options.js";
+import { Session } from "./session.js";
 import { FORCE, GENERAL } from "./shared-options.js";
-
-/** 0 done and holds, 1 a comparison or a conformance check failed, 2 bad usage or bad input. */
-export type ExitCode = 0 | 1 | 2;
-
-/** What a command is given. */
-interface Call<T extends OptionTable> {
-  readonly session: Session;
-  readonly values: Values<T>;
-  readonly inputs: readonly string[];
-  /** The options that were on the command line. */
-  readonly given: ReadonlySet<string>;
-}
-
-export interface CommandSpec<T extends OptionTable> {
-  readonly name: string;
-  readonly summary: string;
-  /** Paragraphs below the summary. */
-  readonly details?: readonly string[];
-  /** Names of the files it reads, in order; a last name that ends in "…" stands for one or more. */
-  readonly inputs: readonly string[];
-  readonly options: T;
-  readonly run: (call: Call<T>) => Promise<ExitCode>;
-}
-
-/** A command with its options' types sealed in. */
-export interface Command {
-  readonly name: string;
-  readonly summary: string;
-  readonly inputs: readonly string[];
-  /** All options it takes, those of every command included. */
-  readonly options: OptionTable;
-  readonly run: (io: CliIo, args: readonly string[]) => Promise<ExitCode>;
-}
 
 /** Seals a command: print help where asked, else parse, check, run, and free what the run opened. */
 export function defineCommand<T extends OptionTable>(spec: CommandSpec<T>): Command {

@@ -1,5 +1,5 @@
 /** Help texts, made from the same tables that are parsed by. */
-import type { Command, CommandSpec } from "./command.js";
+import type { Command, CommandSpec } from "./command-types.js";
 import type { Option, OptionTable } from "./options.js";
 import { GENERAL } from "./shared-options.js";
 

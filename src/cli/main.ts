@@ -2,7 +2,7 @@
 import { ArgumentError, LockstepError } from "../errors.js";
 import { nearest } from "../nearest.js";
 import { printable } from "../printable.js";
-import type { Command, ExitCode } from "./command.js";
+import type { Command, ExitCode } from "./command-types.js";
 import { buildCuda } from "./commands/build-cuda.js";
 import { compare } from "./commands/compare.js";
 import { conform } from "./commands/conform.js";

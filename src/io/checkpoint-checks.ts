@@ -3,12 +3,29 @@ import { FileError } from "../errors.js";
 import { Module } from "../modules/module.js";
 import { Optimizer, type Slot } from "../optimizers/optimizer.js";
 import { anything, type Domain, instance, needed, type OptionTable, optionsOf, outside } from "../options.js";
+import type { RandomState } from "../quantizers/quantizer.js";
 import { sameShape } from "../tensor/shape.js";
-import type { CheckpointState, SavedState } from "./checkpoint.js";
 import { type CheckpointRecord, quantizedRecord } from "./checkpoint-record.js";
 import { quantizedParameters, type TensorPlace } from "./checkpoint-tensors.js";
 import { isObject } from "./header.js";
 import type { TensorSource } from "./source.js";
+
+/** A training run. */
+export interface CheckpointState {
+  readonly module: Module;
+  /** Of parameters of the module. */
+  readonly optimizer?: Optimizer | undefined;
+  /** What the module was given as `random`. Default: what modules on its backend share. */
+  readonly random?: RandomState | undefined;
+}
+
+export interface SavedState extends CheckpointState {
+  /**
+   * The caller's own: which step this is, say. Null, booleans, texts, finite numbers, and arrays and plain objects of
+   * those, at most 500 deep; `loadCheckpoint` gives an equal value.
+   */
+  readonly extra?: unknown | undefined;
+}
 
 /** A random state of any copy of this package: what is kept of it is two numbers. */
 const randomNumbers: Domain = (user, name, value) => {

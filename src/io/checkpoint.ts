@@ -1,9 +1,16 @@
 /** Everything that a training run is, in one safetensors file: to go on from it as if it had not stopped. */
 import { DisposedError, FileError } from "../errors.js";
-import { defaultRandom, type Module } from "../modules/module.js";
-import type { Optimizer } from "../optimizers/optimizer.js";
+import { defaultRandom } from "../modules/module.js";
 import type { RandomState } from "../quantizers/quantizer.js";
-import { checkSaved, checkState, requireQuantized, requireTensors, stepsOf } from "./checkpoint-checks.js";
+import {
+  type CheckpointState,
+  checkSaved,
+  checkState,
+  requireQuantized,
+  requireTensors,
+  type SavedState,
+  stepsOf,
+} from "./checkpoint-checks.js";
 import {
   CheckpointDigest,
   quantizedRecord,
@@ -26,22 +33,7 @@ import { SafetensorsFile } from "./safetensors.js";
 import { writeSafetensors } from "./safetensors-writer.js";
 import type { TensorSource } from "./source.js";
 
-/** A training run. */
-export interface CheckpointState {
-  readonly module: Module;
-  /** Of parameters of the module. */
-  readonly optimizer?: Optimizer | undefined;
-  /** What the module was given as `random`. Default: what modules on its backend share. */
-  readonly random?: RandomState | undefined;
-}
-
-export interface SavedState extends CheckpointState {
-  /**
-   * The caller's own: which step this is, say. Null, booleans, texts, finite numbers, and arrays and plain objects of
-   * those, at most 500 deep; `loadCheckpoint` gives an equal value.
-   */
-  readonly extra?: unknown | undefined;
-}
+export type { CheckpointState, SavedState };
 
 /**
  * Writes parameters, masters, buffers, step counts, scales, amaxes, the random state and `extra` to `path`; all are

@@ -2,7 +2,6 @@
 import { type Backend, datapathName } from "../../backends/backend.js";
 import { extentOf, type GemmArgs, type GemmOperand, type GemmOutDType } from "../../backends/gemm-args.js";
 import { ArgumentError, DTypeError, ShapeError } from "../../errors.js";
-import type { DatapathFamily } from "../../formats/datapath.js";
 import { boolean, callable, type Domain, finite, integer, needed, oneOf, optionsOf } from "../../options.js";
 import { QuantizedTensor } from "../../tensor/quantized.js";
 import { dtypeOf, requireApart, requireTensor, requireWide, wideDType } from "../../tensor/require.js";
@@ -12,12 +11,20 @@ import { Tensor } from "../../tensor/tensor.js";
 import { commonBackend, isSameMemory, requireShape } from "../execute.js";
 import { biasGradient, gelu, geluGradient } from "./epilogue.js";
 import { type GemmInput, linesOf, matrixOf, requireInput, tensorsOf } from "./operand.js";
-import { familyOf, type GemmPlan, multiply, type PlannedGemm, planOf, requirePlan } from "./plan.js";
+import {
+  familyOf,
+  type GemmPlan,
+  type GemmPlanOptions,
+  multiply,
+  type PlannedGemm,
+  planOf,
+  requirePlan,
+} from "./plan.js";
 
 /** Which operands are transposed, a's letter first: TN is b·aᵀ (fprop), NN b·a (dgrad), NT bᵀ·a (wgrad). */
 export type GemmLayout = "TN" | "NN" | "NT";
 
-export interface GemmOptions {
+export interface GemmOptions extends GemmPlanOptions {
   /** TransformerEngine's A: the weight, [N,K] in layout TN. */
   readonly a: GemmInput;
   /** TransformerEngine's B: the input, [...,K] in layout TN. */
@@ -51,14 +58,6 @@ export interface GemmOptions {
   readonly outDtype?: GemmOutDType | undefined;
   /** The factor of an FP8 output. Default 1. */
   readonly outScale?: number | undefined;
-  /** Default: the backend's. */
-  readonly datapath?: DatapathFamily | undefined;
-  /** TransformerEngine's use_split_accumulator, for FP8. Default false; implied by block scales. */
-  readonly useSplitAccumulator?: boolean | undefined;
-  /** Parts K is cut in. Default 1; "auto" leaves it to the backend. */
-  readonly splitK?: number | "auto" | undefined;
-  /** Fixes datapath, split accumulator, splitK and algorithm, as an earlier result gave them. */
-  readonly plan?: GemmPlan | undefined;
   /** Called now and then with the share of the work done, 0 to 1. */
   readonly progress?: ((done: number) => void) | undefined;
 }

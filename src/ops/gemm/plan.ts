@@ -6,7 +6,6 @@ import { DATAPATHS, type DatapathFamily, type DatapathName, datapathFor } from "
 import { algorithmFault, type GemmAlgorithm } from "../../formats/gemm-algorithm.js";
 import { anything, needed, optionsOf } from "../../options.js";
 import { execute } from "../execute.js";
-import type { GemmOptions } from "./gemm.js";
 
 /** Plain data; the same plan gives the same bits on every backend that supports it. */
 export interface GemmPlan {
@@ -14,7 +13,19 @@ export interface GemmPlan {
   readonly splitAccumulator: boolean;
   readonly splitK: number;
   /** The library algorithm that a GPU used; absent for a backend's own kernels. */
-  readonly algorithm?: GemmAlgorithm;
+  readonly algorithm?: GemmAlgorithm | undefined;
+}
+
+/** What a product is asked for of its plan. */
+export interface GemmPlanOptions {
+  /** Default: the backend's. */
+  readonly datapath?: DatapathFamily | undefined;
+  /** TransformerEngine's use_split_accumulator, for FP8. Default false; implied by block scales. */
+  readonly useSplitAccumulator?: boolean | undefined;
+  /** Parts K is cut in. Default 1; "auto" leaves it to the backend. */
+  readonly splitK?: number | "auto" | undefined;
+  /** Fixes datapath, split accumulator, splitK and algorithm, as an earlier result gave them. */
+  readonly plan?: GemmPlan | undefined;
 }
 
 /** A plan before a backend has computed by it. */
@@ -52,7 +63,7 @@ export function requirePlan(op: string, name: string, plan: unknown): void {
 /** The family of datapaths that a product is asked for. */
 export function familyOf(
   backend: Backend,
-  { plan, datapath }: Pick<GemmOptions, "plan" | "datapath">,
+  { plan, datapath }: Pick<GemmPlanOptions, "plan" | "datapath">,
 ): DatapathFamily {
   return plan ? (plan.datapath.split("-")[0] as DatapathFamily) : (datapath ?? backend.datapath);
 }
@@ -64,7 +75,7 @@ export function planOf(
     plan,
     useSplitAccumulator = false,
     splitK: wished = 1,
-  }: Pick<GemmOptions, "plan" | "useSplitAccumulator" | "splitK">,
+  }: Pick<GemmPlanOptions, "plan" | "useSplitAccumulator" | "splitK">,
   { x, w }: { readonly x: GemmOperand; readonly w: GemmOperand },
 ): PlannedGemm {
   const choice = datapathFor(family, x.traits, w.traits, plan?.splitAccumulator ?? useSplitAccumulator);
