@@ -1,3 +1,19 @@
+import { readdirSync } from "node:fs";
+
+const namesIn = (folder) => readdirSync(new URL(`${folder}/`, import.meta.url), { withFileTypes: true });
+const foldersIn = (folder) => namesIn(folder).flatMap((each) => (each.isDirectory() ? [each.name] : []));
+
+/** Throws unless an order has every entry of a folder, and no other. */
+function requireOrdered(folder, order, others) {
+  const stems = namesIn(folder).map(({ name }) => name.replace(/\.ts$/, ""));
+  const wrong = [
+    ...stems.filter((stem) => ![...order, ...others].includes(stem)),
+    ...order.filter((stem) => !stems.includes(stem)),
+  ];
+  if (wrong.length > 0)
+    throw new Error(`.dependency-cruiser.mjs: give ${wrong.join(", ")} of ${folder}/ its place in the order`);
+}
+
 /** Imports run one way, from the right to the left; `index` has all of them but io and cli. */
 const LAYERS = [
   ...[
@@ -14,6 +30,15 @@ const LAYERS = [
   ],
   ...["tape", "autocast", "functional", "modules", "optimizers", "io", "cli"],
 ];
+
+requireOrdered("src", LAYERS, ["index", "printable"]);
+
+/** The same of what `lockstep/conformance` publishes; `index` has all of it. */
+const CONFORMANCE = ["oracle", "values", "arbitraries", "operations", "laws", "corpus"];
+requireOrdered("conformance", CONFORMANCE, ["index", "tests", "vectors"]);
+
+/** Backends, each in a folder that no other reads. */
+const BACKENDS = foldersIn("src/backends").filter((name) => !["platform", "steps"].includes(name));
 
 /** What runs in a browser too. */
 const PORTABLE = [...LAYERS.slice(0, LAYERS.indexOf("io")), "index"];
@@ -32,9 +57,27 @@ const oneWay = LAYERS.slice(0, -1).map((layer, i) => ({
   to: { path: `^src/(${[...LAYERS.slice(i + 1), "index"].join("|")})(/|\\.ts$)` },
 }));
 
+const conformanceOneWay = CONFORMANCE.slice(0, -1).map((layer, i) => ({
+  name: `conformance-${layer}-imports-no-later-layer`,
+  severity: "error",
+  from: { path: `^conformance/${layer}/` },
+  to: { path: `^conformance/(${CONFORMANCE.slice(i + 1).join("|")}|index)(/|\\.ts$)` },
+}));
+
+const backendsApart = BACKENDS.map((name) => ({
+  name: `${name}-is-its-own`,
+  comment:
+    "What one backend alone needs lies in its folder; `open` has all of them, and the laws call exports by themselves.",
+  severity: "error",
+  from: { path: "^src/", pathNot: `^src/(backends/(${name}/|open\\.ts$)|index\\.ts$|cli/)` },
+  to: { path: `^src/backends/${name}/`, pathNot: "/options\\.ts$" },
+}));
+
 export default {
   forbidden: [
     ...oneWay,
+    ...conformanceOneWay,
+    ...backendsApart,
     {
       name: "a-tensor-only-names-its-backend",
       comment: "The one knot: a tensor has the type of its backend, and nothing else of it.",
@@ -75,14 +118,43 @@ export default {
     {
       name: "src-knows-nothing-of-tests",
       severity: "error",
-      from: { path: "^src/", pathNot: "^src/cli/" },
+      from: { path: "^src/" },
       to: { path: "^(conformance|bench|examples|scripts)/" },
+    },
+    {
+      name: "what-is-published-knows-nothing-of-our-tests",
+      severity: "error",
+      from: { path: "^conformance/", pathNot: "^conformance/tests/" },
+      to: { path: "^conformance/(tests|vectors)/" },
+    },
+    {
+      name: "what-is-not-published-is-of-our-tests",
+      comment: "oracle/training has no law of its own yet: our tests hold modules to it.",
+      severity: "error",
+      from: { path: "^conformance/index\\.ts$" },
+      to: {
+        path: "^conformance/",
+        pathNot: "^conformance/(tests|vectors|oracle/training)/|^conformance/index\\.ts$",
+        reachable: false,
+      },
     },
     {
       name: "no-cycles",
       severity: "error",
       from: {},
       to: { circular: true, viaOnly: { dependencyTypesNot: ["type-only"] } },
+    },
+    {
+      name: "no-cycles-of-types",
+      comment: `Three knots are types alone. A tensor has the type of its backend, whose operations take tensors. A quantized
+tensor has the type of the quantizer that made it, whose methods take one. A variable knows the steps that made it, whose
+gradients belong to variables.`,
+      severity: "error",
+      from: {},
+      to: {
+        circular: true,
+        viaOnly: { pathNot: "^src/(tensor/(tensor|quantized)|tape/variable)\\.ts$" },
+      },
     },
     {
       name: "no-orphans",
