@@ -13,7 +13,7 @@ export interface GemmPlan {
   readonly splitAccumulator: boolean;
   readonly splitK: number;
   /** The library algorithm that a GPU used; absent for a backend's own kernels. */
-  readonly algorithm?: GemmAlgorithm | undefined;
+  readonly algorithm?: GemmAlgorithm;
 }
 
 /** What a product is asked for of its plan. */
