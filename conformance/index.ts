@@ -16,16 +16,14 @@ export {
 } from "./corpus/cases.js";
 export { type CorpusAim, gemmCases } from "./corpus/products.js";
 export type { CheckOptions, CheckResult, Failure, Law } from "./laws/law.js";
-export { type Inputs, LAWS, lawNamed, lawsFor } from "./laws/laws.js";
+export { LAWS, lawNamed, lawsFor } from "./laws/laws.js";
 export {
-  type BackendOptions,
-  type ConformanceOptions,
   type ConformanceReport,
   compareWith,
   type LawReport,
-  type Progress,
   runConformance,
 } from "./laws/run.js";
+export type { BackendOptions, ConformanceOptions, Inputs, Progress } from "./laws/run-options.js";
 export type { DecodeCase } from "./operations/cast/decode.js";
 export { type EncodeCase, encodeCase } from "./operations/cast/encode.js";
 export type { GemmCase } from "./operations/gemm/case.js";

@@ -16,7 +16,7 @@ import { BATCHED_LAWS } from "./batched.js";
 import { ENCODE_LAWS } from "./encode.js";
 import { HADAMARD_LAWS } from "./hadamard.js";
 import { type Law, law } from "./law.js";
-import { checkSubject, operationNames } from "./run-options.js";
+import { checkSubject, type Inputs, operationNames } from "./run-options.js";
 import { SCALE_LAWS } from "./scale.js";
 
 /** Throws `MismatchError` unless both answers have the same parts with the same bits. */
@@ -30,9 +30,6 @@ export function assertSameAnswer(actual: Answer, expected: Answer): void {
   for (const [name, wanted] of Object.entries(expected))
     assertSame(name, actual[name] as typeof wanted, wanted);
 }
-
-/** Inputs for some operations in place of those in the table. */
-export type Inputs = { readonly [K in OperationName]?: Arbitrary<Cases[K]> };
 
 function agreement<K extends OperationName>(operation: K, inputs: Inputs = {}): Law {
   const fields = { name: `${operation} agrees with the reference`, operation, compares: true };

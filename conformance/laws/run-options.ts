@@ -1,6 +1,6 @@
 /** What a conformance run is asked for, checked before anything runs: nothing holds only because nothing was run. */
 import * as fc from "fast-check";
-import { requireBackend } from "../../src/backends/backend.js";
+import { type Backend, requireBackend } from "../../src/backends/backend.js";
 import { ArgumentError } from "../../src/errors.js";
 import {
   callable,
@@ -16,9 +16,37 @@ import {
   optionsOf,
   text,
 } from "../../src/options.js";
-import { OPERATION_NAMES, type OperationName, type Subject } from "../operations/operations.js";
-import type { Inputs } from "./laws.js";
-import type { BackendOptions, ConformanceOptions } from "./run.js";
+import { type Cases, OPERATION_NAMES, type OperationName, type Subject } from "../operations/operations.js";
+
+/** Inputs for some operations in place of those in the table. */
+export type Inputs = { readonly [K in OperationName]?: fc.Arbitrary<Cases[K]> };
+
+export interface ConformanceOptions {
+  /** Inputs for each law, from 1. Default 100. */
+  readonly runs?: number | undefined;
+  /** An integer of 32 bits. Default 1. The same seed draws the same inputs. */
+  readonly seed?: number | undefined;
+  /** Default: all that the subject has. */
+  readonly operations?: readonly string[] | undefined;
+  /** What to draw, for kernels that do only some of an operation. Default: all there is. */
+  readonly inputs?: Inputs | undefined;
+  /** Replays one counterexample: the law and path of a failure, under its seed. */
+  readonly replay?: { readonly law: string; readonly path: string } | undefined;
+  readonly onProgress?: ((progress: Progress) => void) | undefined;
+}
+
+/** What is held, and how. */
+export interface BackendOptions extends ConformanceOptions {
+  readonly backend: Backend;
+}
+
+export interface Progress {
+  readonly law: string;
+  readonly operation: OperationName;
+  /** Runs done and planned, over all laws; shrinking adds to those done. */
+  readonly done: number;
+  readonly planned: number;
+}
 
 /** A table with one domain for every operation. */
 function byOperation<T>(each: Domain): OptionTable<T> {

@@ -6,41 +6,17 @@ import { gemmCase } from "../operations/gemm/arbitrary.js";
 import { batchedCase } from "../operations/gemm/arbitrary-batched.js";
 import { backendSubject, type OperationName, ORACLE, type Subject } from "../operations/operations.js";
 import type { CheckResult, Law } from "./law.js";
-import { type Inputs, lawNamed, lawsFor, over } from "./laws.js";
+import { lawNamed, lawsFor, over } from "./laws.js";
 import {
+  type BackendOptions,
+  type ConformanceOptions,
   checkBackendOptions,
   checkOptions,
   checkSubject,
+  type Inputs,
   operationsOf,
   requireOperation,
 } from "./run-options.js";
-
-export interface ConformanceOptions {
-  /** Inputs for each law, from 1. Default 100. */
-  readonly runs?: number | undefined;
-  /** An integer of 32 bits. Default 1. The same seed draws the same inputs. */
-  readonly seed?: number | undefined;
-  /** Default: all that the subject has. */
-  readonly operations?: readonly string[] | undefined;
-  /** What to draw, for kernels that do only some of an operation. Default: all there is. */
-  readonly inputs?: Inputs | undefined;
-  /** Replays one counterexample: the law and path of a failure, under its seed. */
-  readonly replay?: { readonly law: string; readonly path: string } | undefined;
-  readonly onProgress?: ((progress: Progress) => void) | undefined;
-}
-
-/** What is held, and how. */
-export interface BackendOptions extends ConformanceOptions {
-  readonly backend: Backend;
-}
-
-export interface Progress {
-  readonly law: string;
-  readonly operation: OperationName;
-  /** Runs done and planned, over all laws; shrinking adds to those done. */
-  readonly done: number;
-  readonly planned: number;
-}
 
 /** One law's outcome. */
 export interface LawReport extends CheckResult {

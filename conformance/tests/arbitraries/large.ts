@@ -8,7 +8,7 @@ import { format, overflow, randomSource, rounding } from "../../arbitraries/form
 import { wideMatrix } from "../../arbitraries/matrices.js";
 import { words } from "../../arbitraries/random.js";
 import { wideTensor, wideType } from "../../arbitraries/wide.js";
-import type { Inputs } from "../../laws/laws.js";
+import type { Inputs } from "../../laws/run-options.js";
 import { addCase } from "../../operations/elementwise/add.js";
 import { scaledCase } from "../../operations/elementwise/scaled.js";
 import { swapAxesCase } from "../../operations/layout/layout.js";
