@@ -1,10 +1,14 @@
-/** Which prepared products a device keeps: of those it was asked for, the ones asked for last. */
+/** The prepared products that a device keeps: the ones asked for last, each for the product it was prepared for alone. */
 import * as fc from "fast-check";
 import { afterAll, beforeAll, expect, it } from "vitest";
 import type { Backend } from "../../../src/backends/backend.js";
 import { MOST_ROUTES, routeOf } from "../../../src/backends/cuda/gemm/route.js";
 import type { GemmArgs } from "../../../src/backends/gemm-args.js";
 import { openBackend } from "../../../src/backends/open.js";
+import { zeros } from "../../../src/ops/create.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import type { WideDType } from "../../../src/tensor/shape.js";
+import type { Tensor } from "../../../src/tensor/tensor.js";
 import { algorithmNumbered, FakeGpu, gemmArgs } from "../harness/addon/fake-gpu.js";
 
 /** More products than are kept. */
@@ -58,4 +62,107 @@ it("forgets the product that was not asked for longest, and no other", () => {
     }),
     { numRuns: 4, seed: 1, endOnFailure: true },
   );
+});
+
+/** The first value in most products, so that most are products of cuBLASLt; the others in some. */
+const mostly = <const T extends readonly unknown[]>(...values: T): fc.Arbitrary<T[number]> =>
+  fc.oneof({ weight: 5, arbitrary: fc.constant(values[0]) }, fc.constantFrom(...values));
+
+/** What a product is, as far as a route can follow from it; each field takes values that some other products have too. */
+const FIELDS = {
+  rows: fc.constantFrom(16, 32),
+  columns: fc.constantFrom(16, 32),
+  depth: fc.constantFrom(128, 256),
+  batch: mostly(undefined, 2, 3),
+  xFormat: fc.constantFrom("bf16", "bf16", "e4m3", "e4m3", "f16", "e5m2"),
+  wFormat: fc.constantFrom("bf16", "bf16", "e4m3", "e4m3", "f16", "e5m2"),
+  xTransposed: fc.boolean(),
+  wTransposed: fc.boolean(),
+  xScaled: fc.boolean(),
+  wScaled: fc.boolean(),
+  xAmax: mostly(false, true),
+  wAmax: mostly(false, true),
+  xBlocks: mostly(undefined, 1, 128),
+  wBlocks: mostly(undefined, 1, 128),
+  datapath: mostly("hopper", "fp32"),
+  splitAccumulator: fc.boolean(),
+  splitK: mostly<[1, 2, "auto"]>(1, 2, "auto"),
+  alpha: fc.constantFrom(1, 0.5, 0, -1),
+  beta: fc.constantFrom(0, 1, 0.5),
+  added: fc.constantFrom(undefined, "f32", "bf16"),
+  inPlace: fc.boolean(),
+  bias: mostly(undefined, "f32", "bf16", "f16"),
+  preGelu: mostly(undefined, "f32", "bf16"),
+  out: fc.constantFrom("f32", "bf16", "f16", "e4m3"),
+} as const;
+type Fields = { [K in keyof typeof FIELDS]: (typeof FIELDS)[K] extends fc.Arbitrary<infer V> ? V : never };
+
+const someFields: fc.Arbitrary<Fields> = fc.record(FIELDS) as fc.Arbitrary<Fields>;
+
+/** Two products that differ in one field, or in two. */
+const neighbours = fc
+  .tuple(
+    someFields,
+    someFields,
+    fc.uniqueArray(fc.constantFrom(...Object.keys(FIELDS)), { minLength: 1, maxLength: 2 }),
+  )
+  .map(([one, other, names]) => {
+    const changed = Object.fromEntries(Object.entries(other).filter(([name]) => names.includes(name)));
+    return [one, { ...one, ...changed } as Fields] as const;
+  });
+
+function argsOf(fields: Fields): GemmArgs {
+  const { rows, columns, depth, batch, out, bias, preGelu, added, inPlace } = fields;
+  const items = batch === undefined ? [] : [batch];
+  const operand = (side: "x" | "w", lines: number) => {
+    const [format, blocks] = [fields[`${side}Format`], fields[`${side}Blocks`]];
+    const transposed = fields[`${side}Transposed`];
+    const scales = { format: "f32", lines: blocks ?? 1, length: 128, pow2: false } as const;
+    return {
+      data: zeros(backend, format, [...items, ...(transposed ? [depth, lines] : [lines, depth])]),
+      transposed,
+      traits: blocks === undefined ? { format } : { format, scales },
+      ...(fields[`${side}Amax`] ? { amax: zeros(backend, "f32", [1]) } : {}),
+      ...(fields[`${side}Scaled`] ? { tensorScale: zeros(backend, "f32", [1]) } : {}),
+    };
+  };
+  const operands = { x: operand("x", rows), w: operand("w", columns) };
+  const { datapath, splitAccumulator, splitK, alpha, beta } = fields;
+  const given = { datapath, splitAccumulator, splitK, alpha, beta, operands, out };
+  const args = gemmArgs(backend, "bf16", [rows, columns, depth], {
+    ...given,
+    ...(batch === undefined ? {} : { batch }),
+    ...(bias ? { bias } : {}),
+    ...(preGelu ? { preGelu } : {}),
+    ...(added ? { c: added } : {}),
+  });
+  return inPlace && added && added === out ? { ...args, c: args.out as Tensor<WideDType> } : args;
+}
+
+/** A route, and what its plans were prepared from in place of their numbers. */
+function told(gpu: FakeGpu, args: GemmArgs): unknown {
+  const route = routeOf(gpu.context, args);
+  if (route.kind !== "blas") return route;
+  const prepared = gpu.named("gemmPlan");
+  return { ...route, steps: route.steps.map((step) => ({ ...step, plan: prepared[step.plan - 1] })) };
+}
+
+it("gives no product the route of another: asked for after its neighbour it is what it is alone", () => {
+  let [blas, refused] = [0, 0];
+  fc.assert(
+    fc.property(neighbours, ([before, after]) => {
+      using _ = new Scope();
+      const proposals = [algorithmNumbered(66), algorithmNumbered(66, { splitK: 2, scheme: 2 })];
+      const [warm, fresh] = [new FakeGpu(proposals), new FakeGpu(proposals)];
+      const args = argsOf(after);
+      routeOf(warm.context, argsOf(before));
+      const { kind } = routeOf(fresh.context, args);
+      blas += Number(kind === "blas");
+      refused += Number(kind === "refused");
+      expect(told(warm, args)).toEqual(told(fresh, args));
+    }),
+    { numRuns: 6000, seed: Number(process.env.SEED ?? 1) },
+  );
+  // both are common, so that neighbours on either side of a border are
+  expect(Math.min(blas, refused)).toBeGreaterThan(500);
 });
