@@ -28,7 +28,7 @@ export default defineConfig({
           name: "reference",
           include: ["conformance/**/*.test.ts"],
           exclude: ["slow", "cuda", "addon", "package", "browser"].map(
-            (folder) => `conformance/${folder}/**`,
+            (folder) => `conformance/tests/${folder}/**`,
           ),
         },
       },
@@ -46,7 +46,7 @@ export default defineConfig({
         extends: true,
         test: {
           name: "browser",
-          include: ["conformance/browser/**/*.test.ts"],
+          include: ["conformance/tests/browser/**/*.test.ts"],
           globalSetup: "conformance/tests/browser/chromium.ts",
         },
       },

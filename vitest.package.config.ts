@@ -5,7 +5,7 @@ import { base } from "./vitest.config.js";
 export default defineConfig({
   ...base,
   test: {
-    include: ["conformance/package/**/*.test.ts"],
+    include: ["conformance/tests/package/**/*.test.ts"],
     testTimeout: 120_000,
     hookTimeout: 120_000,
     maxWorkers: 1,

@@ -1,15 +1,21 @@
 /** A corpus of products: operands of every kind that a datapath multiplies. */
 import * as fc from "fast-check";
 import { BLOCK_FORMATS, type BlockFormatName, type Tile, tileSize } from "../../src/formats/block.js";
-import { type DatapathFamily, datapathFor, type OperandTraits } from "../../src/formats/datapath.js";
+import {
+  DATAPATH_FAMILIES,
+  type DatapathFamily,
+  datapathFor,
+  type OperandTraits,
+} from "../../src/formats/datapath.js";
 import { factsOf } from "../../src/formats/derive.js";
+import { boolean, integer, needed, oneOf, optionsOf } from "../../src/options.js";
 import { makeSpec } from "../../src/quantizers/quantizer.js";
 import { copyGeometry } from "../../src/tensor/geometry.js";
 import { elementCount, roundUp, type Shape } from "../../src/tensor/shape.js";
 import { words } from "../arbitraries/random.js";
 import { codesOf } from "../operations/gemm/arbitrary-codes.js";
 import { fromCodes, type PlainTensor, pack } from "../values/plain.js";
-import type { CorpusCase, CorpusDraw } from "./cases.js";
+import { type CorpusCase, type CorpusDraw, checkDraw } from "./cases.js";
 
 type ElementType = "e4m3" | "e5m2" | "bf16" | "f16" | "f32";
 
@@ -45,10 +51,21 @@ const PAIRS: readonly (readonly [a: Kind, b: Kind])[] = [
 export interface CorpusAim {
   readonly datapath: DatapathFamily;
   readonly splitAccumulator: boolean;
+  /** Parts that K is cut in, from 1. */
   readonly splitK: number;
+  /** Whether a matrix is added to the product. */
   readonly c: boolean;
+  /** Whether a vector is added to its rows. */
   readonly bias: boolean;
 }
+
+const checkAim = optionsOf<CorpusAim>({
+  datapath: needed(oneOf(DATAPATH_FAMILIES)),
+  splitAccumulator: needed(boolean),
+  splitK: needed(integer(1, 2 ** 31 - 1)),
+  c: needed(boolean),
+  bias: needed(boolean),
+});
 
 function traits(kind: Kind): OperandTraits {
   if ("type" in kind) {
@@ -61,8 +78,14 @@ function traits(kind: Kind): OperandTraits {
   return { format, scales: { format: scale, lines: 1, length: tileSize(tile)[1], pow2: scale === "e8m0" } };
 }
 
-/** Products of every pair that the datapath multiplies: cancellation, wide exponents, zeros, specials, ragged K. */
-export function gemmCases(aim: CorpusAim, { cases, seed }: CorpusDraw): readonly CorpusCase[] {
+/**
+ * Products of every pair that the datapath multiplies: cancellation, wide exponents, zeros, specials, ragged K. Throws
+ * `ArgumentError` for an aim or a draw that is none.
+ */
+export function gemmCases(aim: CorpusAim, draw: CorpusDraw): readonly CorpusCase[] {
+  checkAim("gemmCases", aim);
+  checkDraw("gemmCases", draw);
+  const { cases, seed } = draw;
   const { datapath, splitAccumulator, splitK } = aim;
   const choiceOf = ([a, b]: (typeof PAIRS)[number]) =>
     datapathFor(datapath, traits(a), traits(b), splitAccumulator);

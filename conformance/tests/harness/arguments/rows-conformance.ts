@@ -14,6 +14,10 @@ const plain = () => fromCodes("bf16", SHAPE, CODES);
 const aim = { dtype: "bf16", shape: SHAPE, block: 2, max: 6 } as const;
 const arbitraries = Object.fromEntries(OPERATION_NAMES.map((name) => [name, OPERATIONS[name].arbitrary]));
 
+const DRAW = { cases: 1, seed: 2 } as const;
+const AIM = { datapath: "hopper", splitAccumulator: false, splitK: 1, c: true, bias: true } as const;
+const drawNumbers = { "draw.cases": "index", "draw.seed": "int32" } as const;
+
 const OPTIONS = {
   runs: 1,
   seed: 2,
@@ -47,6 +51,17 @@ export const CONFORMANCE_ROWS: Rows = {
   },
   lawNamed: { calls: [() => [LAWS[0]?.name]] },
   lawsFor: { calls: [() => [ORACLE, ["encode"]]] },
+  encodeCases: { calls: [() => ["e4m3", DRAW]], numbers: drawNumbers, costly: true },
+  quantizeCases: {
+    calls: [() => [SPEC, DRAW]],
+    numbers: { ...drawNumbers, "spec.epsilon": "atLeastZero", "spec.rhtSigns": "bits16" },
+    costly: true,
+  },
+  gemmCases: {
+    calls: [() => [AIM, DRAW]],
+    numbers: { ...drawNumbers, "aim.splitK": "count" },
+    costly: true,
+  },
   encodeCase: { calls: [() => [fc.constant("e4m3")]] },
   quantizeCase: { calls: [() => [["mxfp8"], () => fc.constant([32, 32])]] },
   backendSubject: { calls: [(w) => [w.backend]] },

@@ -86,6 +86,7 @@ export const WITHOUT_LAW: Readonly<Record<string, string>> = Object.fromEntries(
     "BackendError",
     "FileError",
     "MismatchError",
+    "MissingPackageError",
   ]
     .map((name) => [name, "an error holds what it is told"])
     .concat(
