@@ -7,6 +7,7 @@ static Napi::Object initialize(Napi::Env env, Napi::Object exports) {
   lockstep::registerSweep(env, exports);
   lockstep::registerQuantizeBlock(env, exports);
   lockstep::registerQuantizeTensor(env, exports);
+  lockstep::registerBiasGradQuantize(env, exports);
   lockstep::registerQuantizeMx(env, exports);
   lockstep::registerQuantizeNvfp4(env, exports);
   lockstep::registerHadamard(env, exports);

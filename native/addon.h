@@ -10,6 +10,7 @@ void registerActivation(Napi::Env env, Napi::Object exports);
 void registerActivationQuantize(Napi::Env env, Napi::Object exports);
 void registerAdd(Napi::Env env, Napi::Object exports);
 void registerAmax(Napi::Env env, Napi::Object exports);
+void registerBiasGradQuantize(Napi::Env env, Napi::Object exports);
 void registerCast(Napi::Env env, Napi::Object exports);
 void registerDelayedScaling(Napi::Env env, Napi::Object exports);
 void registerDequantize(Napi::Env env, Napi::Object exports);

@@ -64,6 +64,7 @@ export type { GemmInput } from "./ops/gemm/operand.js";
 export type { GemmPlan } from "./ops/gemm/plan.js";
 export { relayoutScales, swapAxes, transpose } from "./ops/layout/layout.js";
 export type { QuantizeActivationOptions } from "./ops/quantize/activation-quantize.js";
+export type { QuantizedBiasGrad } from "./ops/quantize/bias-grad-quantize.js";
 export { dequantize } from "./ops/quantize/dequantize.js";
 export { hadamard, RHT_SIGNS } from "./ops/quantize/hadamard.js";
 export type { QuantizedNorm } from "./ops/quantize/norm-quantize.js";

@@ -1,5 +1,6 @@
 // Memory-bound kernels: the bytes that the definition needs for bf16 input, held against a copy on the device in the same run.
 import {
+  columnSum,
   Float8BlockQuantizer,
   Float8CurrentScalingQuantizer,
   Float8Quantizer,
@@ -79,6 +80,7 @@ export function kernelCases(backend, [rows, columns]) {
   const [gamma, beta] = [4, 5].map((seed) => randomBf16(backend, [columns], seed));
   const scaling = { scale: tensor(backend, [1]), amax: tensor(backend, [0]) };
   const [delayed, both] = [{}, BOTH].map((usage) => new Float8Quantizer({ ...scaling, ...usage }));
+  const [current, block] = [new Float8CurrentScalingQuantizer(BOTH), new Float8BlockQuantizer(BOTH)];
   const { mean, rstd } = layerNorm(inputs[0], gamma, beta, { epsilon: 1e-5 });
   const others = [
     { name: "layerNorm", bytes: 4, wanted: 0.9, body: (x) => layerNorm(x, gamma, beta, { epsilon: 1e-5 }) },
@@ -90,6 +92,14 @@ export function kernelCases(backend, [rows, columns]) {
       body: (x) => delayed.quantizeNorm(x, { gamma }),
     },
     { name: "rmsNorm, fp8 delayed, both", bytes: 2 + 2, body: (x) => both.quantizeNorm(x, { gamma }) },
+    { name: "fp8 delayed, both, bias gradient", bytes: 2 + 2, body: (x) => both.quantizeBiasGrad(x) },
+    { name: "fp8 current, both, bias gradient", bytes: 2 + 2 + 2, body: (x) => current.quantizeBiasGrad(x) },
+    {
+      name: "fp8-block 1x128, both, bias gradient",
+      bytes: 2 + 2 + 8 / 128,
+      body: (x) => block.quantizeBiasGrad(x),
+    },
+    { name: "columnSum", bytes: 2, body: (x) => columnSum(x) },
     {
       name: "normBackward",
       bytes: 6,

@@ -19,6 +19,7 @@ import { relayoutOperation, swapAxesOperation, transposeOperation } from "./layo
 import type { Answer, Operation } from "./operation.js";
 import { activationQuantizeOperation } from "./quantize/activation-quantize.js";
 import { amaxOperation } from "./quantize/amax.js";
+import { biasGradQuantizeOperation } from "./quantize/bias-grad-quantize.js";
 import { dequantizeOperation } from "./quantize/dequantize.js";
 import { hadamardOperation } from "./quantize/hadamard.js";
 import { normQuantizeOperation } from "./quantize/norm-quantize.js";
@@ -41,6 +42,7 @@ const ROWS = {
   decode: decodeOperation,
   amax: amaxOperation,
   quantize: quantizeOperation,
+  biasGradQuantize: biasGradQuantizeOperation,
   dequantize: dequantizeOperation,
   transpose: transposeOperation,
   swapAxes: swapAxesOperation,

@@ -3,6 +3,7 @@
 #include "kernels/core/scale.cuh"
 #include "kernels/quantize/code-tile.cuh"
 #include "kernels/quantize/noop.cuh"
+#include "kernels/quantize/tile-sums.cuh"
 
 namespace lockstep {
 
@@ -111,15 +112,17 @@ __device__ float rowScales(Shared& shared, const QuantizeBlockParams& p, const T
 }
 
 // A tile for each thread block, read once. The two copies of a thread's chunks are made one after the other.
-template <Wide type, uint32_t word, bool whole>
+template <Wide type, uint32_t word, bool whole, bool summed>
 __global__ void __launch_bounds__(kTileThreads, type == Wide::kF32 ? 2 : 3) quantizeTiles(const QuantizeBlockParams p) {
   using Thread = TileThread<type>;
-  __shared__ Shared shared;
+  __shared__ SumsFirst<Shared, summed> memory;
+  Shared& shared = memory.rest;
   if (isNoop(p.noop)) return;
   const uint32_t across = static_cast<uint32_t>(ceilDivide(p.columns, kTile));
   const TileOrigin at = {p.rows, p.columns, int64_t{blockIdx.x / across} * kTile, int64_t{blockIdx.x % across} * kTile};
   Bytes16 chunks[Thread::kRows];
   loadChunks<type, whole>(p.x, at, chunks);
+  if constexpr (summed) sumTile<type>(memory.values, chunks, at, p.chunkSums);
 
   // fmaxf takes the other operand where one is NaN
   float ofRows[Thread::kRows] = {};
@@ -167,19 +170,28 @@ __global__ void __launch_bounds__(kTileThreads, type == Wide::kF32 ? 2 : 3) quan
   storeColumns(p.columnwise, at, shared.tile);
 }
 
-template <Wide type, uint32_t word>
+template <Wide type, uint32_t word, bool summed>
 void quantize(const QuantizeBlockParams& p, uint32_t tiles, cudaStream_t stream) {
   if (p.columns % TileThread<type>::kWidth == 0) {
-    quantizeTiles<type, word, true><<<tiles, kTileThreads, 0, stream>>>(p);
+    quantizeTiles<type, word, true, summed><<<tiles, kTileThreads, 0, stream>>>(p);
   } else {
-    quantizeTiles<type, word, false><<<tiles, kTileThreads, 0, stream>>>(p);
+    quantizeTiles<type, word, false, summed><<<tiles, kTileThreads, 0, stream>>>(p);
   }
+}
+
+template <Wide type, uint32_t word>
+void quantize(const QuantizeBlockParams& p, uint32_t tiles, cudaStream_t stream) {
+  if constexpr (type != Wide::kF32) {
+    if (p.chunkSums != nullptr) return quantize<type, word, true>(p, tiles, stream);
+  }
+  quantize<type, word, false>(p, tiles, stream);
 }
 
 }  // namespace
 
 cudaError_t launchQuantizeBlock(const QuantizeBlockParams& p, cudaStream_t stream) {
   if (p.word != format::kE4m3 && p.word != format::kE5m2) return cudaErrorInvalidValue;
+  if (p.chunkSums != nullptr && p.type == Wide::kF32) return cudaErrorInvalidValue;
   for (const ScalePlacement* scales : {&p.rowwiseScales, &p.columnwiseScales}) {
     if (cudaError_t error = clearPadding(*scales, p.noop, stream); error != cudaSuccess) return error;
   }

@@ -28,11 +28,13 @@ struct QuantizeBlockParams {
   bool inPlace = false;
   bool pow2 = true;
   float epsilon = 0;
+  // Takes the sums of 32 rows of each column (kernels/rows/column-sum.h), [chunks, columns], of a type of 16 bits. May be null.
+  float* chunkSums = nullptr;
   // Nothing is written where this holds exactly 1. May be null.
   const float* noop = nullptr;
 };
 
-// Fails with cudaErrorInvalidValue for another word.
+// Fails with cudaErrorInvalidValue for another word, and for sums of f32.
 cudaError_t launchQuantizeBlock(const QuantizeBlockParams& params, cudaStream_t stream);
 
 }  // namespace lockstep

@@ -6,6 +6,7 @@
 #include "kernels/quantize/code-tile.cuh"
 #include "kernels/quantize/noop.cuh"
 #include "kernels/quantize/record.cuh"
+#include "kernels/quantize/tile-sums.cuh"
 
 namespace lockstep {
 
@@ -98,12 +99,14 @@ __global__ void __launch_bounds__(kThreads) quantizeFlat(const QuantizeTensorPar
   if (records) raiseRecord(p.amaxRecord, largest);
 }
 
-// The columnwise copy, with or without the rowwise one: a tile for each thread block, the last first.
-template <Wide type, uint32_t word, bool whole>
+// The columnwise copy, with or without the rowwise one, or where `summed` any copies: a tile for each thread block, the last
+// first.
+template <Wide type, uint32_t word, bool whole, bool summed>
 __global__ void __launch_bounds__(kTileThreads, type == Wide::kF32 ? 2 : 3)
     quantizeTiled(const QuantizeTensorParams p) {
   using Thread = TileThread<type>;
-  __shared__ CodeTile tile;
+  __shared__ SumsFirst<CodeTile, summed> memory;
+  CodeTile& tile = memory.rest;
   if (isNoop(p.noop)) return;
   const uint32_t across = static_cast<uint32_t>(ceilDivide(p.columns, kTile));
   const uint32_t block = gridDim.x - 1 - blockIdx.x;
@@ -111,6 +114,7 @@ __global__ void __launch_bounds__(kTileThreads, type == Wide::kF32 ? 2 : 3)
   Bytes16 chunks[Thread::kRows];
   loadChunks<type, whole>(p.x, at, chunks);
   const float scale = tensorScale<word>(p);
+  if constexpr (summed) sumTile<type>(memory.values, chunks, at, p.chunkSums);
   float largest = 0;
 #pragma unroll
   for (int pass = 0; pass < Thread::kPasses; ++pass) {
@@ -125,7 +129,7 @@ __global__ void __launch_bounds__(kTileThreads, type == Wide::kF32 ? 2 : 3)
     putTransposed<type>(tile, pass, codes);
   }
   __syncthreads();
-  storeColumns(p.columnwise, at, tile);
+  if (!summed || p.columnwise != nullptr) storeColumns(p.columnwise, at, tile);
   if (p.amaxRecord != nullptr) raiseRecord(p.amaxRecord, largest);
 }
 
@@ -136,16 +140,26 @@ uint32_t flatBlocks(int64_t count) {
   return static_cast<uint32_t>(std::max<int64_t>(ceilDivide(chunks, kThreads * kChunks), 1));
 }
 
+template <Wide type, uint32_t word, bool summed>
+void quantizeTiles(const QuantizeTensorParams& p, int64_t tiles, cudaStream_t stream) {
+  const uint32_t blocks = static_cast<uint32_t>(tiles);
+  if (p.columns % TileThread<type>::kWidth == 0) {
+    quantizeTiled<type, word, true, summed><<<blocks, kTileThreads, 0, stream>>>(p);
+  } else {
+    quantizeTiled<type, word, false, summed><<<blocks, kTileThreads, 0, stream>>>(p);
+  }
+}
+
 template <Wide type, uint32_t word>
 void quantize(const QuantizeTensorParams& p, cudaStream_t stream) {
   const int64_t tiles = ceilDivide(p.rows, kTile) * ceilDivide(p.columns, kTile);
-  const uint32_t blocks = static_cast<uint32_t>(tiles);
+  if constexpr (type != Wide::kF32) {
+    if (p.chunkSums != nullptr && tiles > 0) return quantizeTiles<type, word, true>(p, tiles, stream);
+  }
   if (p.columnwise == nullptr || tiles == 0) {
     quantizeFlat<type, word><<<flatBlocks<type>(p.rows * p.columns), kThreads, 0, stream>>>(p);
-  } else if (p.columns % TileThread<type>::kWidth == 0) {
-    quantizeTiled<type, word, true><<<blocks, kTileThreads, 0, stream>>>(p);
   } else {
-    quantizeTiled<type, word, false><<<blocks, kTileThreads, 0, stream>>>(p);
+    quantizeTiles<type, word, false>(p, tiles, stream);
   }
 }
 
@@ -155,6 +169,7 @@ cudaError_t launchQuantizeTensor(const QuantizeTensorParams& params, cudaStream_
   QuantizeTensorParams p = params;
   if (p.word != format::kE4m3 && p.word != format::kE5m2) return cudaErrorInvalidValue;
   if (p.rowwise == nullptr && p.columnwise == nullptr) return cudaErrorInvalidValue;
+  if (p.chunkSums != nullptr && p.type == Wide::kF32) return cudaErrorInvalidValue;
   const bool needsAmax = p.scale == nullptr && p.amax == nullptr;
   if (needsAmax) {
     if (p.workspace == nullptr) return cudaErrorInvalidValue;

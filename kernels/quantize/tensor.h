@@ -30,11 +30,14 @@ struct QuantizeTensorParams {
   float epsilon = 0;
   // Raised to max |x|. May be null.
   float* amaxRecord = nullptr;
+  // Takes the sums of 32 rows of each column (kernels/rows/column-sum.h), [chunks, columns], of a type of 16 bits. May be null.
+  float* chunkSums = nullptr;
   // Nothing is written where this holds exactly 1. May be null.
   const float* noop = nullptr;
 };
 
-// Fails with cudaErrorInvalidValue for another word, without any copy, and without `scale`, `amax` and `workspace`.
+// Fails with cudaErrorInvalidValue for another word, without any copy, without `scale`, `amax` and `workspace`, and for sums
+// of f32.
 cudaError_t launchQuantizeTensor(const QuantizeTensorParams& params, cudaStream_t stream);
 
 }  // namespace lockstep

@@ -7,6 +7,7 @@
 
 #include "kernels/device/dependent.cuh"
 #include "kernels/device/elements.cuh"
+#include "kernels/quantize/record.cuh"
 
 namespace lockstep {
 
@@ -25,14 +26,20 @@ constexpr int kLeastFoldColumns = 8;
 constexpr int kStage = 8192;
 constexpr int kAnyType = -1;
 
+// Sums alone, with those of the products with the norm's result, or with the amax.
+enum class Chunks { kPlain, kWeighted, kMeasured };
+
 // `known` is the type of grad and x, or kAnyType.
-template <int known, bool weighted, int width>
+template <int known, Chunks what, int width>
 __global__ void __launch_bounds__(kChunkThreads) chunkKernel(const ColumnSumParams p) {
+  constexpr bool weighted = what == Chunks::kWeighted;
+  constexpr bool measured = what == Chunks::kMeasured;
   const Wide gradType = known == kAnyType ? p.gradType : static_cast<Wide>(known);
   const Wide xType = known == kAnyType ? p.xType : static_cast<Wide>(known);
   const int64_t column = (static_cast<int64_t>(blockIdx.x) * kChunkThreads + threadIdx.x) * width;
-  if (column >= p.columns) return;
-  const int64_t chunks = chunksOf(p.rows);
+  if (!measured && column >= p.columns) return;
+  float largest = 0;
+  const int64_t chunks = column < p.columns ? chunksOf(p.rows) : 0;
   for (int64_t chunk = blockIdx.y; chunk < chunks; chunk += gridDim.y) {
     const int64_t first = chunk * kChunkRows;
     const int count = static_cast<int>(p.rows - first < kChunkRows ? p.rows - first : kChunkRows);
@@ -53,6 +60,7 @@ __global__ void __launch_bounds__(kChunkThreads) chunkKernel(const ColumnSumPara
       }
 #pragma unroll
       for (int j = 0; j < width; ++j) plain[j] += grad[j];
+      if constexpr (measured) raiseTo(largest, grad);
     }
     float* sums = p.workspace;
     if constexpr (weighted) {
@@ -61,6 +69,7 @@ __global__ void __launch_bounds__(kChunkThreads) chunkKernel(const ColumnSumPara
     }
     if (p.plain) storeElements(sums, Wide::kF32, chunk * p.columns + column, plain);
   }
+  if constexpr (measured) raiseRecord(p.amax, largest);
 }
 
 // Starts to copy the sums of `columns` columns, a power of two, from `column` and of kStage / columns chunks from
@@ -123,9 +132,11 @@ cudaError_t sumChunks(const ColumnSumParams& p, cudaStream_t stream) {
   const auto across = static_cast<unsigned>(ceilDivide(p.columns, kChunkThreads * width));
   const dim3 blocks(across, static_cast<unsigned>(std::min<int64_t>(chunksOf(p.rows), 65535)));
   if (p.weighted) {
-    chunkKernel<known, true, width><<<blocks, kChunkThreads, 0, stream>>>(p);
+    chunkKernel<known, Chunks::kWeighted, width><<<blocks, kChunkThreads, 0, stream>>>(p);
+  } else if (p.amax) {
+    chunkKernel<known, Chunks::kMeasured, width><<<blocks, kChunkThreads, 0, stream>>>(p);
   } else {
-    chunkKernel<known, false, width><<<blocks, kChunkThreads, 0, stream>>>(p);
+    chunkKernel<known, Chunks::kPlain, width><<<blocks, kChunkThreads, 0, stream>>>(p);
   }
   return cudaGetLastError();
 }

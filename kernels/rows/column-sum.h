@@ -22,6 +22,8 @@ struct ColumnSumParams {
   void* plain = nullptr;
   void* weighted = nullptr;
   Wide outType = Wide::kF32;
+  // Raised to max |grad|, NaN ignored. May be null; not used where `weighted`.
+  float* amax = nullptr;
   int64_t rows = 0;
   int64_t columns = 0;
   // A sum for each chunk and column, [chunks, columns] for each result that is not null.

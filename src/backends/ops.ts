@@ -152,6 +152,11 @@ export interface GatedBackwardArgs extends GatedArgs {
   readonly grad: Wide;
 }
 
+/** Quantizes x, seen as a matrix, into the copies given; biasGrad [K] = the sums of x's columns (numerics.md §7.5). */
+export interface BiasGradQuantizeArgs extends Omit<QuantizeArgs, "noop"> {
+  readonly biasGrad: Wide;
+}
+
 /** Quantizes act(x), its gated form, or the gradient of x under either (numerics.md §7.3), into the copies given. */
 export interface ActivationQuantizeArgs extends Omit<QuantizeArgs, "noop"> {
   readonly kind: ActivationName;
@@ -345,6 +350,7 @@ export interface OpArgs {
   readonly decode: DecodeArgs;
   readonly amax: AmaxArgs;
   readonly quantize: QuantizeArgs;
+  readonly biasGradQuantize: BiasGradQuantizeArgs;
   readonly dequantize: DequantizeArgs;
   readonly transpose: TransposeArgs;
   readonly swapAxes: SwapAxesArgs;

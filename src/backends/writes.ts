@@ -47,6 +47,7 @@ const TENSORS: { readonly [K in OpName]: Row<OpArgs[K]> } = {
   adamw: { writes: { parameter: "f32", m: "f32", v: "f32", "copy?": "half" } },
   add: out,
   amax: scalar,
+  biasGradQuantize: { writes: { ...copies, biasGrad: "wide" } },
   clipFactor: { writes: { norm: "f32", factor: "f32" } },
   columnSum: out,
   crossEntropy: { writes: { loss: "f32", maximum: "f32", total: "f32" } },

@@ -65,12 +65,15 @@ export function quantizedForward(
     ],
     ...(gradQuantizer ? { gradQuantizer } : {}),
     backward: (grad, pass, summed) => {
-      const dbias = bias?.requiresGrad
-        ? columnSum(summed ?? wideGrad(grad, dtype), bias.tensor.dtype)
-        : undefined;
-      if (!behind || !gradQuantizer) return { bias: dbias };
+      const sumsBias = bias?.requiresGrad === true;
+      const biasOf = (): Tensor<WideDType> | undefined =>
+        sumsBias ? columnSum(summed ?? wideGrad(grad, dtype), bias.tensor.dtype) : undefined;
+      if (!behind || !gradQuantizer) return { bias: biasOf() };
       behind.enter(pass, group);
-      const dy = quantized(gradQuantizer(), grad);
+      const fuses = sumsBias && !summed && !(grad instanceof QuantizedTensor) && recipe.kind !== "custom";
+      const { out: dy, biasGrad: dbias } = fuses
+        ? gradQuantizer().quantizeBiasGrad(grad, bias.tensor.dtype)
+        : { biasGrad: biasOf(), out: quantized(gradQuantizer(), grad) };
       const { dgrad, wgrad } = recipe;
       const products = { dtype, weight, fuseWgradAccumulation, dgrad, wgrad };
       const dx = wanted.dgrad

@@ -10,6 +10,7 @@ import {
   activationResult,
   type QuantizeActivationOptions,
 } from "../ops/quantize/activation-quantize.js";
+import { biasGradQuantize, type QuantizedBiasGrad } from "../ops/quantize/bias-grad-quantize.js";
 import { dequantize } from "../ops/quantize/dequantize.js";
 import { normQuantize, type QuantizedNorm } from "../ops/quantize/norm-quantize.js";
 import {
@@ -169,6 +170,20 @@ export abstract class Quantizer implements QuantizerOps {
     const statistics = normQuantize(x, target, norm, this.inputs());
     this.quantized();
     return { out: scope.keep(target), ...keptStatistics(scope, statistics) };
+  }
+
+  /**
+   * The quantized form of the gradient `grad` [..., K], and the gradient of a bias of K elements: the bits of `quantize` and of
+   * `columnSum`, in one pass where the backend has one. The bias gradient is of `dtype`, by default that of `grad`.
+   */
+  quantizeBiasGrad(grad: Tensor, dtype?: WideDType): QuantizedBiasGrad {
+    const source = requireWide("quantizeBiasGrad", "grad", grad);
+    using scope = new Scope();
+    const target = this.makeEmpty(source.backend, source.shape, source.dtype);
+    const biasGrad = biasGradQuantize(source, target, dtype, this.inputs());
+    this.quantized();
+    scope.keep(biasGrad);
+    return { out: scope.keep(target), biasGrad };
   }
 
   /** Quantizes `source` into `target`. Throws `ArgumentError` unless a quantizer of the same spec made that. */

@@ -13,6 +13,7 @@ import { addCase } from "../../operations/elementwise/add.js";
 import { scaledCase } from "../../operations/elementwise/scaled.js";
 import { swapAxesCase } from "../../operations/layout/layout.js";
 import { activationQuantizeCase } from "../../operations/quantize/activation-quantize.js";
+import { biasGradQuantizeCase } from "../../operations/quantize/bias-grad-quantize.js";
 import { dequantizeCase } from "../../operations/quantize/dequantize.js";
 import { normQuantizeCase } from "../../operations/quantize/norm-quantize.js";
 import { quantizeCase, type Shapes } from "../../operations/quantize/quantize.js";
@@ -160,6 +161,7 @@ export const LARGE_INPUTS: Inputs = {
     fc.record({ x: large(whole), grad: large(half), kind: kinds, outDtype: wideType() }),
   ),
   activationQuantize: activationQuantizeCase(["fp8-delayed", "mxfp8", "fp8-current"], shapes),
+  biasGradQuantize: biasGradQuantizeCase(["fp8-delayed", "fp8-current", "fp8-block", "mxfp8"], shapes),
   normQuantize: normQuantizeCase(["fp8-delayed", "fp8-current"], shapes),
   norm: anyShape.chain((shape) =>
     fc

@@ -11,6 +11,7 @@ import { words } from "../../arbitraries/random.js";
 import { wideType } from "../../arbitraries/wide.js";
 import { decodeCase } from "../../operations/cast/decode.js";
 import type { Cases, OperationName } from "../../operations/operations.js";
+import { biasGradQuantizeCase } from "../../operations/quantize/bias-grad-quantize.js";
 import { dequantizeCase } from "../../operations/quantize/dequantize.js";
 import { normQuantizeCase } from "../../operations/quantize/norm-quantize.js";
 import { parameters } from "../../operations/rows/norm.js";
@@ -38,6 +39,15 @@ const NORMED: readonly Shape[] = [
   [140, 40_008],
   [3, 120_008],
   [9000, 33],
+];
+
+/** Gradients of whole tiles and chunks, of chunks that end within a tile, and of rows that are no whole vectors. */
+const SUMMED: readonly Shape[] = [
+  [1024, 512],
+  [1056, 264],
+  [1000, 200],
+  [129, 1026],
+  [1031, 131],
 ];
 
 const outDtype = wideType();
@@ -142,6 +152,16 @@ export function turnsFor(multiprocessors: number): Turns {
       [70_000, 16],
       [32 * GRID + 33, 1],
     ].map((shape) => fc.record({ x: ordinary(shape), outDtype: f32 })),
+    biasGradQuantize: [
+      ...SUMMED.flatMap((shape) =>
+        (["fp8-delayed", "fp8-current", "fp8-block"] as const).map((name) =>
+          biasGradQuantizeCase([name], () => fc.constant(shape), ordinary),
+        ),
+      ),
+      ...[1, 8].map((columns) =>
+        biasGradQuantizeCase(["fp8-current"], () => fc.constant([32 * GRID + 33, columns]), ordinary),
+      ),
+    ],
     norm: [
       ...NORMED.map((shape) => normed(shape)),
       ...RINGS.map(([slots, group, columns]) =>

@@ -19,6 +19,7 @@ interface Floor {
 
 const COMPOSED = {
   "quantize/activation-quantize": "the reference composes it: src/backends/steps/activation.ts",
+  "quantize/bias-grad-quantize": "the reference composes it: src/backends/steps/bias-grad.ts",
   "quantize/norm-quantize": "the reference composes it: src/backends/steps/norm.ts",
 };
 
@@ -54,6 +55,7 @@ const FLOORS: readonly Floor[] = [
       "cast/cast": "every oracle rounds by it: core/scalar.ts",
       "cast/sweep": "every oracle rounds by it: core/scalar.ts",
       "quantize/activation-quantize": "computed.ts",
+      "quantize/bias-grad-quantize": "quantize.ts, and rows/norm.ts for the sums",
       "quantize/norm-quantize": "computed.ts",
     },
   },

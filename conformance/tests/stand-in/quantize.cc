@@ -5,11 +5,13 @@
 #include "kernels/core/format.h"
 #include "kernels/core/formats.gen.h"
 #include "kernels/quantize/activation-quantize.h"
+#include "kernels/quantize/bias-grad-quantize.h"
 #include "kernels/quantize/block.h"
 #include "kernels/quantize/mx/mx.h"
 #include "kernels/quantize/norm-quantize.h"
 #include "kernels/quantize/nvfp4/nvfp4.h"
 #include "kernels/quantize/tensor.h"
+#include "kernels/rows/column-sum.h"
 
 using namespace standin;
 
@@ -88,6 +90,26 @@ cudaError_t launchActivationQuantizeMx(const ActivationQuantizeMxParams& p, cuda
 cudaError_t launchQuantizeMx(const QuantizeMxParams& p, cudaStream_t) {
   readsWide(p.x, p.type, p.rows * p.columns);
   return writesMx(p);
+}
+
+namespace {
+
+cudaError_t writesBiasGradient(const BiasGradient& gradient, int64_t rows, int64_t columns) {
+  writesWide(gradient.out, gradient.type, columns);
+  writesF32(gradient.chunkSums, chunksOf(rows) * columns);
+  return cudaSuccess;
+}
+
+}  // namespace
+
+cudaError_t launchBiasGradQuantizeTensor(const QuantizeTensorParams& p, const BiasGradient& gradient, cudaStream_t stream) {
+  if (const cudaError_t error = launchQuantizeTensor(p, stream); error != cudaSuccess) return error;
+  return writesBiasGradient(gradient, p.rows, p.columns);
+}
+
+cudaError_t launchBiasGradQuantizeBlock(const QuantizeBlockParams& p, const BiasGradient& gradient, cudaStream_t stream) {
+  if (const cudaError_t error = launchQuantizeBlock(p, stream); error != cudaSuccess) return error;
+  return writesBiasGradient(gradient, p.rows, p.columns);
 }
 
 // Scales that the placement has no line or block for are not written.

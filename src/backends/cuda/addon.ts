@@ -29,6 +29,8 @@ export const NATIVE_OPERATIONS = [
   "fill",
   "quantizeBlock",
   "quantizeTensor",
+  "biasGradQuantizeBlock",
+  "biasGradQuantizeTensor",
   "quantizeMx",
   "quantizeNvfp4",
   "hadamard",

@@ -9,6 +9,7 @@ import { gemm } from "./gemm/gemm.js";
 import { relayout, swapAxes, transpose } from "./layout/layout.js";
 import type { Lowerings } from "./lowering.js";
 import { activationQuantize } from "./quantize/activation-quantize.js";
+import { biasGradQuantize } from "./quantize/bias-grad-quantize.js";
 import { dequantize } from "./quantize/dequantize.js";
 import { hadamard } from "./quantize/hadamard.js";
 import { normQuantize } from "./quantize/norm-quantize.js";
@@ -28,6 +29,7 @@ export const LOWERINGS: Lowerings = {
   adamw,
   add,
   amax,
+  biasGradQuantize,
   clipFactor,
   columnSum,
   crossEntropy,

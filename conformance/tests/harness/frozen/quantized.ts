@@ -1,4 +1,4 @@
-/** Frozen cases of quantizing, alone and after an activation or a norm, of what undoes it, and of the transform before it. */
+/** Frozen cases of quantizing, alone, after an activation or a norm and beside a bias gradient, of what undoes it, and of the transform before it. */
 import { BLOCK_FORMATS, type BlockFormatName, tileSize } from "../../../../src/formats/block.js";
 import { factsOf } from "../../../../src/formats/derive.js";
 import { RHT_SIGNS } from "../../../../src/ops/quantize/hadamard.js";
@@ -110,6 +110,14 @@ function norms(): readonly FrozenCase[] {
   });
 }
 
+/** Bias gradients of more rows than a chunk has, beside the codes. */
+function biasGrads(): readonly FrozenCase[] {
+  return specs().map((spec, i) => {
+    const x = wideValuesOf("bf16", shapeFor(spec), 580 + i);
+    return frozenCase("biasGradQuantize", labelOf(spec), { ...bothCopies(spec, i), x, biasType: "f32" });
+  });
+}
+
 /** Scale codes: f32 of every size, or all bytes of the scale's format. */
 function scaleCodes({ quantizer }: QuantizeSpec, count: number, seed: number): number[] {
   const isWide = BLOCK_FORMATS[quantizer].scale === "f32";
@@ -175,6 +183,7 @@ export const QUANTIZED_CASES: readonly FrozenCase[] = [
   ...quantizations(),
   ...activations(),
   ...norms(),
+  ...biasGrads(),
   ...dequantizations(),
   ...relayouts(),
   ...transforms(),

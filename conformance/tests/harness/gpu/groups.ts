@@ -4,7 +4,7 @@ import type { OperationName } from "../../../operations/operations.js";
 export const GPU_GROUPS = {
   casts: ["encode", "decode", "amax", "transpose", "swapAxes"],
   quantizers: ["quantize", "hadamard"],
-  fused: ["activationQuantize"],
+  fused: ["activationQuantize", "biasGradQuantize"],
   normed: ["normQuantize"],
   scales: ["dequantize", "relayout"],
   values: ["activation", "activationBackward", "gated", "gatedBackward"],

@@ -2,14 +2,18 @@
 import { factsOf } from "../../../formats/derive.js";
 import { asMatrix } from "../../../tensor/shape.js";
 import type { QuantizeArgs } from "../../ops.js";
+import type { NativeArgs } from "../addon.js";
 import { copiesOf } from "../layout/placement.js";
 import { addressOf, type LoweringContext, wideOf } from "../lowering.js";
 
 export function quantizeBlock({ addon, device }: LoweringContext, args: QuantizeArgs): void {
-  const { x, spec, noop } = args;
-  const size = asMatrix(x.shape);
-  const [rows, columns] = size;
-  const own = {
+  addon.quantizeBlock(device, blockSource(args), ...copiesOf(args, asMatrix(args.x.shape)));
+}
+
+/** All that the kernel is told but where the copies go. */
+export function blockSource({ x, spec, noop }: QuantizeArgs): NativeArgs {
+  const [rows, columns] = asMatrix(x.shape);
+  return {
     x: x.address,
     xType: wideOf(x),
     rows,
@@ -21,5 +25,4 @@ export function quantizeBlock({ addon, device }: LoweringContext, args: Quantize
     epsilon: spec.epsilon,
     noop: addressOf(noop),
   };
-  addon.quantizeBlock(device, own, ...copiesOf(args, size));
 }

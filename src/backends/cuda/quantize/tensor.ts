@@ -2,6 +2,7 @@
 import { factsOf } from "../../../formats/derive.js";
 import { asMatrix } from "../../../tensor/shape.js";
 import type { QuantizeArgs } from "../../ops.js";
+import type { NativeArgs } from "../addon.js";
 import { addressOf, type LoweringContext, wideOf } from "../lowering.js";
 
 export function quantizeTensor(context: LoweringContext, args: QuantizeArgs): void {
@@ -10,9 +11,14 @@ export function quantizeTensor(context: LoweringContext, args: QuantizeArgs): vo
 }
 
 function launch({ addon, device }: LoweringContext, args: QuantizeArgs, workspace?: number): void {
+  addon.quantizeTensor(device, tensorArgs(args, workspace));
+}
+
+/** All that the kernel is told; `workspace` holds the amax where neither a scale nor an amax is given. */
+export function tensorArgs(args: QuantizeArgs, workspace?: number): NativeArgs {
   const { x, spec, rowwise, columnwise, scale, amax, amaxRecord, noop } = args;
   const [rows, columns] = asMatrix(x.shape);
-  addon.quantizeTensor(device, {
+  return {
     x: x.address,
     xType: wideOf(x),
     rows,
@@ -29,5 +35,5 @@ function launch({ addon, device }: LoweringContext, args: QuantizeArgs, workspac
     epsilon: spec.epsilon,
     amaxRecord: addressOf(amaxRecord),
     noop: addressOf(noop),
-  });
+  };
 }

@@ -5,7 +5,7 @@ import type { NativeArgs } from "../addon.js";
 import { addressOf, type Lowering, wideOf } from "../lowering.js";
 
 /** Bytes of the sums that column sums form of each 32 rows. */
-function workspaceBytes(rows: number, columns: number, results: number): number {
+export function chunkSumBytes(rows: number, columns: number, results: number): number {
   return Math.ceil(rows / 32) * columns * results * 4;
 }
 
@@ -37,7 +37,7 @@ export const norm: Lowering<"norm"> = {
 export const normBackward: Lowering<"normBackward"> = {
   run({ addon, device, withTemporary }, { grad, x, gamma, zeroCentered, mean, rstd, dx, dgamma, dbeta }) {
     const [rows, columns] = asMatrix(x.shape);
-    withTemporary(workspaceBytes(rows, columns, dbeta ? 2 : 1), (workspace) =>
+    withTemporary(chunkSumBytes(rows, columns, dbeta ? 2 : 1), (workspace) =>
       addon.normBackward(device, {
         grad: grad.address,
         gradType: wideOf(grad),
@@ -64,7 +64,7 @@ export const normBackward: Lowering<"normBackward"> = {
 export const columnSum: Lowering<"columnSum"> = {
   run({ addon, device, withTemporary }, { x, out }) {
     const [rows, columns] = asMatrix(x.shape);
-    withTemporary(workspaceBytes(rows, columns, 1), (workspace) =>
+    withTemporary(chunkSumBytes(rows, columns, 1), (workspace) =>
       addon.columnSum(device, {
         x: x.address,
         xType: wideOf(x),

@@ -1,0 +1,146 @@
+import { describe, expect, it, vi } from "vitest";
+import { autocast } from "../../../src/autocast/autocast.js";
+import type { OpName } from "../../../src/backends/ops.js";
+import { DTypeError } from "../../../src/errors.js";
+import { LayerNormLinear } from "../../../src/modules/layer-norm-linear.js";
+import { LayerNormMLP } from "../../../src/modules/layer-norm-mlp.js";
+import { Linear } from "../../../src/modules/linear.js";
+import { encode } from "../../../src/ops/cast/cast.js";
+import { tensor } from "../../../src/ops/create.js";
+import { biasGradQuantize } from "../../../src/ops/quantize/bias-grad-quantize.js";
+import { columnSum } from "../../../src/ops/rows/norm.js";
+import { Float8CurrentScalingQuantizer, Float8Quantizer } from "../../../src/quantizers/float8.js";
+import { Float8BlockQuantizer } from "../../../src/quantizers/float8-block.js";
+import { MXFP8Quantizer } from "../../../src/quantizers/mx.js";
+import { NVFP4Quantizer } from "../../../src/quantizers/nvfp4.js";
+import { type Quantizer, RandomState } from "../../../src/quantizers/quantizer.js";
+import { CustomRecipe } from "../../../src/recipes/custom.js";
+import { Variable } from "../../../src/tape/variable.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import { WIDE_DTYPES } from "../../../src/tensor/shape.js";
+import { assertSameAnswer } from "../../laws/laws.js";
+import { downloadQuantized } from "../../operations/quantize/quantized.js";
+import { download } from "../../values/plain.js";
+import { drawnTensor } from "../harness/drawn-tensor.js";
+import { recipeNamed, STANDARD_NAMES } from "../harness/step/library-recipes.js";
+import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
+
+const backend = useBackend();
+const BOTH = { rowwise: true, columnwise: true };
+
+/** Makers of quantizers of each kind, as they begin. */
+const QUANTIZERS: Readonly<Record<string, () => Quantizer>> = {
+  delayed: () => new Float8Quantizer({ ...BOTH, format: "e5m2", scale: tensor(backend(), [64]) }),
+  current: () => new Float8CurrentScalingQuantizer({ ...BOTH, format: "e5m2" }),
+  "current, by an amax given": () =>
+    new Float8CurrentScalingQuantizer({ ...BOTH, amax: tensor(backend(), [3]) }),
+  block: () => new Float8BlockQuantizer(BOTH),
+  mxfp8: () => new MXFP8Quantizer(BOTH),
+  nvfp4: () => new NVFP4Quantizer({ ...BOTH, rht: true, stochastic: true, random: new RandomState(5n) }),
+};
+
+describe("the bits are those of two operations", () => {
+  it.each(Object.entries(QUANTIZERS))("%s", (_, make) => {
+    using _scope = new Scope();
+    for (const dtype of WIDE_DTYPES) {
+      const grad = drawnTensor(backend(), 3, [4, 40, 64], "bf16");
+      const { out, biasGrad } = make().quantizeBiasGrad(grad, dtype);
+      expect([out.shape, out.dtype, biasGrad.shape, biasGrad.dtype]).toEqual([
+        [4, 40, 64],
+        "bf16",
+        [64],
+        dtype,
+      ]);
+      assertSameAnswer(downloadQuantized(out), downloadQuantized(make().quantize(grad)));
+      assertSameAnswer({ biasGrad: download(biasGrad) }, { biasGrad: download(columnSum(grad, dtype)) });
+    }
+  });
+
+  scoped("rows join in chunks of 32, and the amax is recorded", () => {
+    const column = Float32Array.from({ length: 64 }, (_, row) => (row === 0 ? 2 ** 24 : 1));
+    const amax = tensor(backend(), [0]);
+    const quantizer = new Float8Quantizer({ scale: tensor(backend(), [1]), amax });
+    const { biasGrad } = quantizer.quantizeBiasGrad(tensor(backend(), column, [64, 1]));
+    expect([biasGrad.dtype, biasGrad.dataSync()[0], amax.dataSync()[0]]).toEqual([
+      "f32",
+      2 ** 24 + 32,
+      2 ** 24,
+    ]);
+  });
+
+  scoped("no rows give zeros, and the inverse of a scale", () => {
+    const quantizer = new Float8Quantizer({ scale: tensor(backend(), [4]) });
+    const { out, biasGrad } = quantizer.quantizeBiasGrad(tensor(backend(), [], [0, 3]));
+    expect(biasGrad.dataSync()).toEqual(new Float32Array(3));
+    expect(out.copy("rowwise").scaleInv.dataSync()).toEqual(Float32Array.of(0.25));
+  });
+});
+
+describe("refused", () => {
+  scoped("a target of another shape, and types that are not wide", () => {
+    const quantizer = new Float8CurrentScalingQuantizer();
+    const grad = drawnTensor(backend(), 1, [32, 64], "bf16");
+    const target = quantizer.makeEmpty(backend(), [32, 32]);
+    expect(() => biasGradQuantize(grad, target)).toThrow(
+      "quantizeBiasGrad: grad is [32,64], the target [32,32]; they must be equal",
+    );
+    expect(() => quantizer.quantizeBiasGrad(encode(grad, { format: "e4m3" }))).toThrow(DTypeError);
+    expect(() => quantizer.quantizeBiasGrad(grad, "e4m3" as "bf16")).toThrow(/dtype/);
+  });
+});
+
+/** The operations that `body` asks the backend for. */
+function operationsOf(body: () => void): readonly OpName[] {
+  const run = vi.spyOn(backend(), "run");
+  try {
+    body();
+    return run.mock.calls.map(([op]) => op);
+  } finally {
+    run.mockRestore();
+  }
+}
+
+/** Each module, and how many biases of products it has. */
+const MODULES = [
+  ["Linear", 1, () => new Linear(backend(), 32, 64)],
+  ["LayerNormLinear", 1, () => new LayerNormLinear(backend(), 32, 64)],
+  ["LayerNormMLP", 2, () => new LayerNormMLP(backend(), 32, 64)],
+] as const;
+
+describe.each(MODULES)("%s", (_, biases, make) => {
+  /** How many gradients a step quantizes with their sums, and how often it sums columns. */
+  function summed(recipe: Parameters<typeof autocast>[0]["recipe"], biased = true) {
+    using _scope = new Scope();
+    using layer = make();
+    for (const [name, parameter] of layer.namedParameters()) {
+      if (!biased && /bias$/i.test(name)) parameter.requiresGrad = false;
+    }
+    const x = new Variable(drawnTensor(backend(), 2, [32, 32], "bf16"), true);
+    const y = autocast({ recipe }, () => layer.forward(x));
+    const dy = drawnTensor(backend(), 4, y.value.shape, "bf16");
+    const operations = operationsOf(() => y.backward(dy));
+    x.zeroGrad();
+    const count = (wanted: OpName): number => operations.filter((op) => op === wanted).length;
+    return [count("biasGradQuantize"), count("columnSum")];
+  }
+
+  it.each(STANDARD_NAMES)("%s quantizes a gradient with the sums of its columns", (name) => {
+    const [fused] = summed(recipeNamed(name));
+    expect(fused).toBeGreaterThan(0);
+    expect(summed(recipeNamed(name), false)).toEqual([0, 0]);
+  });
+
+  it("quantizers of the caller's see the gradient alone", () => {
+    const recipe = new CustomRecipe({ quantizerFactory: () => new MXFP8Quantizer() });
+    const [fused, alone] = summed(recipe);
+    expect([fused, alone]).toEqual([0, biases]);
+  });
+});
+
+sameOnAll("threads do not change a bit", useThreads(), (each) => {
+  const grad = drawnTensor(each, 9, [1000, 512], "bf16");
+  const { out, biasGrad } = new Float8BlockQuantizer(BOTH).quantizeBiasGrad(grad, "f32");
+  return { ...downloadQuantized(out), biasGrad: download(biasGrad) };
+});
+
+describeLaws(useBackend({ threads: 2 }), ["biasGradQuantize"], { runs: 400, seed: 37 });

@@ -1,0 +1,60 @@
+#include "kernels/quantize/bias-grad-quantize.h"
+
+#include "kernels/rows/column-sum.h"
+
+namespace lockstep {
+
+namespace {
+
+template <typename Quantization>
+ColumnSumParams sumOf(const Quantization& quantization, const BiasGradient& gradient) {
+  ColumnSumParams sum{};
+  sum.grad = quantization.x;
+  sum.gradType = quantization.type;
+  sum.plain = gradient.out;
+  sum.outType = gradient.type;
+  sum.rows = quantization.rows;
+  sum.columns = quantization.columns;
+  sum.workspace = gradient.chunkSums;
+  return sum;
+}
+
+// Tiles of f32 have no room for sums beside their codes.
+template <typename Quantization, typename Launch>
+cudaError_t quantizeAndSum(Quantization quantization, const BiasGradient& gradient, Launch launch, cudaStream_t stream) {
+  const ColumnSumParams sum = sumOf(quantization, gradient);
+  const bool together = quantization.type != Wide::kF32;
+  quantization.noop = nullptr;
+  quantization.chunkSums = together ? gradient.chunkSums : nullptr;
+  if (cudaError_t error = launch(quantization, stream); error != cudaSuccess) return error;
+  return together ? launchChunkFold(sum, stream) : launchColumnSum(sum, stream);
+}
+
+}  // namespace
+
+cudaError_t launchBiasGradQuantizeTensor(const QuantizeTensorParams& quantization, const BiasGradient& gradient,
+                                         cudaStream_t stream) {
+  if (quantization.scale != nullptr || quantization.amax != nullptr) {
+    return quantizeAndSum(quantization, gradient, launchQuantizeTensor, stream);
+  }
+  // the pass that sums takes the amax
+  if (quantization.workspace == nullptr) return cudaErrorInvalidValue;
+  if (cudaError_t error = cudaMemsetAsync(quantization.workspace, 0, sizeof(float), stream); error != cudaSuccess) {
+    return error;
+  }
+  ColumnSumParams sum = sumOf(quantization, gradient);
+  sum.amax = quantization.workspace;
+  if (cudaError_t error = launchColumnSum(sum, stream); error != cudaSuccess) return error;
+  QuantizeTensorParams cast = quantization;
+  cast.amax = quantization.workspace;
+  cast.noop = nullptr;
+  cast.chunkSums = nullptr;
+  return launchQuantizeTensor(cast, stream);
+}
+
+cudaError_t launchBiasGradQuantizeBlock(const QuantizeBlockParams& quantization, const BiasGradient& gradient,
+                                        cudaStream_t stream) {
+  return quantizeAndSum(quantization, gradient, launchQuantizeBlock, stream);
+}
+
+}  // namespace lockstep

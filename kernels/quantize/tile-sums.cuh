@@ -1,0 +1,59 @@
+// The sums of 32 rows, in order (kernels/rows/column-sum.h), of a tile that a thread block has in registers.
+#pragma once
+
+#include "kernels/device/pair.cuh"
+#include "kernels/quantize/code-tile.cuh"
+#include "kernels/rows/column-sum.h"
+
+namespace lockstep {
+
+// A tile of a type of 16 bits, pairs of columns in a word, on its way between threads.
+struct TileValues {
+  alignas(16) uint32_t words[kTile][kTile / 2];
+};
+
+// The shared memory of a kernel that sums before it does the rest, or, where `summed` is not, does the rest alone.
+template <typename Rest, bool summed>
+union SumsFirst {
+  Rest rest;
+  TileValues values;
+};
+template <typename Rest>
+union SumsFirst<Rest, false> {
+  Rest rest;
+};
+
+// Stores the sums of the tile's columns in `sums`, [chunks, columns]: a thread has a chunk of rows of two columns. What lies
+// outside the source is 0, which changes no sum that starts at +0. Synchronises the block before and after it reads `shared`.
+template <Wide type>
+__device__ inline void sumTile(TileValues& shared, const Bytes16 (&chunks)[TileThread<type>::kRows], const TileOrigin& at,
+                               float* sums) {
+  using Thread = TileThread<type>;
+  constexpr int kPairs = kTile / 2;
+  constexpr int kRows = static_cast<int>(kChunkRows);
+  static_assert(Thread::kWidth == 8 && kTileThreads / kPairs * kRows == kTile);
+#pragma unroll
+  for (int i = 0; i < Thread::kRows; ++i) {
+    *reinterpret_cast<Bytes16*>(&shared.words[Thread::row(i)][Thread::column() / 2]) = chunks[i];
+  }
+  __syncthreads();
+  const int pair = threadIdx.x % kPairs;
+  const int first = threadIdx.x / kPairs * kRows;
+  float low = 0;
+  float high = 0;
+#pragma unroll 16
+  for (int r = 0; r < kRows; ++r) {
+    const uint32_t both = shared.words[first + r][pair];
+    low += lowOf<type>(both);
+    high += highOf<type>(both);
+  }
+  __syncthreads();
+  const int64_t row = at.row + first;
+  const int64_t column = at.column + 2 * pair;
+  if (row >= at.rows) return;
+  float* to = sums + row / kChunkRows * at.columns + column;
+  if (column < at.columns) to[0] = low;
+  if (column + 1 < at.columns) to[1] = high;
+}
+
+}  // namespace lockstep

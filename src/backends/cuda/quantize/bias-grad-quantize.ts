@@ -1,0 +1,42 @@
+/**
+ * Gradients into codes and their column sums on a GPU: one pass for per-tensor FP8 under a scale or an amax given and for
+ * block-scaled FP8, a pass for sums and amax before the codes under current scaling; else one operation after the other.
+ */
+import { asMatrix } from "../../../tensor/shape.js";
+import type { BiasGradQuantizeArgs } from "../../ops.js";
+import { runBiasGradSteps } from "../../steps/bias-grad.js";
+import type { NativeArgs } from "../addon.js";
+import { copiesOf } from "../layout/placement.js";
+import { type Lowering, type LoweringContext, wideOf } from "../lowering.js";
+import { chunkSumBytes } from "../rows/norm.js";
+import { blockSource } from "./block.js";
+import { tensorArgs } from "./tensor.js";
+
+export const biasGradQuantize: Lowering<"biasGradQuantize"> = {
+  run(context, args) {
+    const { addon, device } = context;
+    const { quantizer } = args.spec;
+    if (quantizer === "fp8-delayed" || quantizer === "fp8-current") {
+      withSums(context, args, (sums) => addon.biasGradQuantizeTensor(device, tensorArgs(args), sums));
+    } else if (quantizer === "fp8-block") {
+      const copies = copiesOf(args, asMatrix(args.x.shape));
+      withSums(context, args, (sums) =>
+        addon.biasGradQuantizeBlock(device, blockSource(args), sums, ...copies),
+      );
+    } else {
+      runBiasGradSteps(args);
+    }
+  },
+};
+
+/** Calls `body` with where the sums go, and memory for those of each 32 rows and an amax. */
+function withSums(
+  { withTemporary }: LoweringContext,
+  { x, biasGrad }: BiasGradQuantizeArgs,
+  body: (sums: NativeArgs) => void,
+): void {
+  const [rows, columns] = asMatrix(x.shape);
+  withTemporary(chunkSumBytes(rows, columns, 1) + 4, (workspace) =>
+    body({ out: biasGrad.address, outType: wideOf(biasGrad), workspace }),
+  );
+}
