@@ -15,7 +15,7 @@ const IMPORTS = JSON.stringify({
   },
 });
 const PAGE = `<!doctype html><meta charset="utf-8"><script type="importmap">${IMPORTS}</script>
-<script type="module" src="/conformance/browser/page.mjs"></script>`;
+<script type="module" src="/conformance/tests/browser/page.mjs"></script>`;
 
 const ISOLATED = {
   "cross-origin-opener-policy": "same-origin",
@@ -46,6 +46,11 @@ async function onPage(headers: Readonly<Record<string, string>>, calls: readonly
     const broken = new Promise<never>((_, reject) => {
       page.once("pageerror", reject);
       page.once("crash", () => reject(new Error("the page crashed")));
+      page.on("response", (answer) => {
+        const { pathname } = new URL(answer.url());
+        if (answer.status() === 404 && pathname !== "/favicon.ico")
+          reject(new Error(`there is no ${pathname}`));
+      });
     });
     await page.goto(server.url);
     return (await Promise.race([server.result, broken])) as Report;
