@@ -40,7 +40,8 @@ export type { CheckpointState, SavedState };
  * those at the time of the call, and held on the host until they are written. The file appears when it is complete.
  * Gradients and cached weights are not in it: save between steps. Throws `ArgumentError` for what is no
  * module, optimizer or random state, for an option that there is not, for an `extra` that would not come back the same,
- * and for an optimizer of another module; `FileError` where the file cannot be written or its header would be too long to be read.
+ * and for an optimizer of another module; `FileError` where the file cannot be written or its header would be too long to be
+ * read.
  */
 export async function saveCheckpoint(path: string, state: SavedState): Promise<void> {
   requirePath("saveCheckpoint", path);
@@ -68,9 +69,9 @@ export async function saveCheckpoint(path: string, state: SavedState): Promise<v
 
 /**
  * Puts a run back to where `saveCheckpoint` found it, in place, and gives its `extra`. The module must be made the same
- * way; it may be fresh or used: gradients that it has are let go of. Without `optimizer` that part of the file is left alone: make optimizers afterwards then,
- * as masters follow no parameters. Nothing has changed where it throws: `FileError` for a file that is damaged, of another
- * version, or not of this module and optimizer.
+ * way; it may be fresh or used: gradients that it has are let go of. Without `optimizer` that part of the file is left alone:
+ * make optimizers afterwards then, as masters follow no parameters. Nothing has changed where it throws: `FileError` for a file
+ * that is damaged, of another version, or not of this module and optimizer.
  */
 export async function loadCheckpoint(path: string, state: CheckpointState): Promise<unknown> {
   requirePath("loadCheckpoint", path);
