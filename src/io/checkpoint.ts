@@ -13,22 +13,23 @@ import {
 } from "./checkpoint-checks.js";
 import {
   CheckpointDigest,
-  quantizedRecord,
-  RECORD_KEY,
   readRecord,
   recordText,
   type StoredRecord,
+  VERSION,
   withDigest,
 } from "./checkpoint-record.js";
 import { scaleNames, scalesFrom, scaleTensors, storedScales } from "./checkpoint-scales.js";
 import {
+  oldParameterPlaces,
   optimizerPlaces,
+  parameterMetadata,
   parameterPlaces,
-  quantizedParameters,
   type TensorPlace,
 } from "./checkpoint-tensors.js";
 import { requirePath } from "./files.js";
 import type { TensorPlan } from "./header.js";
+import { RECORD_KEY } from "./recipe.js";
 import { SafetensorsFile } from "./safetensors.js";
 import { writeSafetensors } from "./safetensors-writer.js";
 import type { TensorSource } from "./source.js";
@@ -47,21 +48,19 @@ export async function saveCheckpoint(path: string, state: SavedState): Promise<v
   requirePath("saveCheckpoint", path);
   checkSaved("saveCheckpoint", state);
   const { module, optimizer, extra } = state;
-  const quantized = Object.fromEntries(
-    [...quantizedParameters(module)].map(([name, value]) => [name, quantizedRecord(value)]),
-  );
   const { seed, offset } = randomOf(state);
   const steps =
     optimizer && Object.fromEntries([...optimizer.slots].map(([name, slot]) => [name, slot.steps]));
-  const text = recordText({ quantized, steps, random: { seed, offset }, extra });
-  const values = placesOf(state).map(({ tensor, ...plan }) => ({
+  const text = recordText({ version: VERSION, quantized: {}, steps, random: { seed, offset }, extra });
+  const recipes = parameterMetadata(module);
+  const values = placesOf(state, VERSION).map(({ tensor, ...plan }) => ({
     ...plan,
     bytes: bytesOf(tensor.dataSync()),
   }));
   const tensors = [...values, ...scaleTensors(module)];
-  const digest = new CheckpointDigest(text);
+  const digest = new CheckpointDigest(text, recipes);
   for (const tensor of sortedByName(tensors)) digest.add(tensor, tensor.bytes);
-  const metadata = { [RECORD_KEY]: withDigest(text, digest.end()) };
+  const metadata = { [RECORD_KEY]: withDigest(text, digest.end()), ...recipes };
   await writeSafetensors(path, { tensors, metadata }, async (put) => {
     for (const { name, bytes } of tensors) await put(name, bytes);
   });
@@ -89,7 +88,7 @@ async function load(file: TensorSource, state: CheckpointState): Promise<unknown
   const record = readRecord(file);
   requireQuantized(file, record, module);
   const steps = optimizer && stepsOf(file, record, optimizer);
-  const places = placesOf(state);
+  const places = placesOf(state, record.version);
   const scaled = storedScales(file, module);
   const wanted = new Set([...places.map(({ name }) => name), ...scaled.flatMap(scaleNames)]);
   requireTensors(file, places, { wanted, optimizer: optimizer !== undefined });
@@ -115,7 +114,7 @@ async function readTensors(
   wanted: ReadonlySet<string>,
 ): Promise<(name: string) => Uint8Array> {
   const kept = new Map<string, Uint8Array>();
-  const digest = new CheckpointDigest(record.text);
+  const digest = new CheckpointDigest(record.text, file.metadata);
   for (const entry of sortedByName(file.tensors.values())) {
     const bytes = await file.read(entry);
     digest.add(entry, bytes);
@@ -140,6 +139,7 @@ function randomOf({ module, random }: CheckpointState): RandomState {
   return random ?? defaultRandom(module.backend);
 }
 
-function placesOf({ module, optimizer }: CheckpointState): readonly TensorPlace[] {
-  return [...parameterPlaces(module), ...(optimizer ? optimizerPlaces(module, optimizer) : [])];
+function placesOf({ module, optimizer }: CheckpointState, version: number): readonly TensorPlace[] {
+  const parameters = version === VERSION ? parameterPlaces(module) : oldParameterPlaces(module);
+  return [...parameters, ...(optimizer ? optimizerPlaces(module, optimizer) : [])];
 }
