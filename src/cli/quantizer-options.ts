@@ -11,7 +11,7 @@ import {
   SCALE_LAYOUTS,
   type SpecialField,
   TILES,
-} from "../io/recipe.js";
+} from "../io/quantized/recipe.js";
 import { tensor, zeros } from "../ops/create.js";
 import { Float8CurrentScalingQuantizer, Float8Quantizer } from "../quantizers/float8.js";
 import { Float8BlockQuantizer } from "../quantizers/float8-block.js";

@@ -6,8 +6,8 @@ import { MODULE } from "./checkpoint-tensors.js";
 import { isObject, type JsonObject, type Metadata, type TensorPlan } from "./header.js";
 import { JsonError, parseJson } from "./json-read.js";
 import { jsonText } from "./json-write.js";
-import { recipesOf } from "./quantized-file.js";
-import { KEY_PREFIX, RECORD_KEY } from "./recipe.js";
+import { recipesOf } from "./quantized/quantized-file.js";
+import { KEY_PREFIX, RECORD_KEY } from "./quantized/recipe.js";
 import type { TensorSource } from "./source.js";
 
 /** Raised by whatever makes older readers wrong. Version 1 had quantized parameters in a form of its own. */
@@ -47,8 +47,8 @@ export interface StoredRecord extends CheckpointRecord {
 }
 
 /**
- * The SHA-256 of a record's JSON, of the library's other metadata by ascending key, and of the tensors beside it, given by name in
- * ascending order.
+ * The SHA-256 of a record's JSON, of the library's other metadata by ascending key, and of the tensors beside it, given by name
+ * in ascending order.
  */
 export class CheckpointDigest {
   readonly #hash = createHash("sha256");

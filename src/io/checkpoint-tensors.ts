@@ -9,8 +9,8 @@ import type { DType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { type FileDType, fileDType } from "./dtypes.js";
 import type { Metadata } from "./header.js";
-import { memberPlaces, type TensorPlace } from "./quantized-file.js";
-import { DIRECTIONS, formatRecipe, recipeKey, recipeOf } from "./recipe.js";
+import { memberPlaces, type TensorPlace } from "./quantized/quantized-file.js";
+import { DIRECTIONS, formatRecipe, recipeKey, recipeOf } from "./quantized/recipe.js";
 
 export type { TensorPlace };
 

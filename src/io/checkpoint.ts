@@ -29,7 +29,7 @@ import {
 } from "./checkpoint-tensors.js";
 import { requirePath } from "./files.js";
 import type { TensorPlan } from "./header.js";
-import { RECORD_KEY } from "./recipe.js";
+import { RECORD_KEY } from "./quantized/recipe.js";
 import { SafetensorsFile } from "./safetensors.js";
 import { writeSafetensors } from "./safetensors-writer.js";
 import type { TensorSource } from "./source.js";

@@ -51,8 +51,8 @@ export type PutTensor = (name: string, bytes: Uint8Array, at?: number) => Promis
 /**
  * Writes a safetensors file: `body` puts every byte of every planned tensor. The file appears under `path`
  * when all is written and on the disk, and not at all where `body` throws or leaves bytes out. Links are followed; a file that is
- * replaced hands on its permissions. Throws `ArgumentError` for what is no plan, `FileError` for whatever a reader would refuse, and
- * what the system says.
+ * replaced hands on its permissions. Throws `ArgumentError` for what is no plan, `FileError` for whatever a reader would refuse,
+ * and what the system says.
  */
 export async function writeSafetensors(
   path: string,

@@ -17,8 +17,8 @@ interface Window {
 }
 
 /**
- * An open safetensors file, whose header has been read and whose tensors are read when asked for. `tensors` and `metadata` are what
- * the header says; `entry` finds a tensor. Close it.
+ * An open safetensors file, whose header has been read and whose tensors are read when asked for. `tensors` and `metadata` are
+ * what the header says; `entry` finds a tensor. Close it.
  *
  *     const file = await SafetensorsFile.open("model.safetensors");
  *     const bytes = await file.read(file.entry("steps")); // little endian, of any type
@@ -56,8 +56,8 @@ export class SafetensorsFile extends TensorSource {
   }
 
   /**
-   * Bytes [begin, end) of a tensor, all of it by default. Throws `ArgumentError` for an entry of another file and for bytes that the
-   * tensor does not have, `FileError` where the file cannot be read or has been closed.
+   * Bytes [begin, end) of a tensor, all of it by default. Throws `ArgumentError` for an entry of another file and for bytes that
+   * the tensor does not have, `FileError` where the file cannot be read or has been closed.
    */
   override async read(entry: TensorEntry, begin?: number, end?: number): Promise<Uint8Array> {
     return this.#read(this.#own(entry), ...rangeOf(entry, begin, end));

@@ -18,8 +18,8 @@ import {
   memberPlaces,
   readMembers,
   recipesOf,
-} from "./quantized-file.js";
-import { formatRecipe, KEY_PREFIX, type Recipe, recipeKey, recipeOf } from "./recipe.js";
+} from "./quantized/quantized-file.js";
+import { formatRecipe, KEY_PREFIX, type Recipe, recipeKey, recipeOf } from "./quantized/recipe.js";
 import { SafetensorsFile } from "./safetensors.js";
 import { writeSafetensors } from "./safetensors-writer.js";
 import { packSix, sixBitDType, sixBitFile, unpackSix } from "./six-bit.js";
@@ -51,14 +51,15 @@ const checkSave = optionsOf<SaveTensorsOptions>({ metadata: anything });
 const checkLoad = optionsOf<LoadTensorsOptions>({ names: anyListOf(text) });
 
 /**
- * Writes tensors by name to a safetensors file, as they are at the time of the call. A quantized tensor `w` becomes `w.rowwise.data`,
- * `w.rowwise.scale_inv` and so on for each copy that it has, and metadata under `lockstep.w` that say what they mean; `lockstep
- * dequantize` and `gemm` read it as well. Codes of 6 bits are packed four in three bytes. The file appears when it is complete.
+ * Writes tensors by name to a safetensors file, as they are at the time of the call. A quantized tensor `w` becomes
+ * `w.rowwise.data`, `w.rowwise.scale_inv` and so on for each copy that it has, and metadata under `lockstep.w` that say what they
+ * mean; `lockstep dequantize` and `gemm` read it as well. Codes of 6 bits are packed four in three bytes. The file appears when
+ * it is complete.
  *
  * @param tensors - Tensors by name, in a plain object or a `Map`; empty tensors, and no tensors, are allowed.
- * @throws `ArgumentError` for what is no tensor, a quantized tensor without a copy, and metadata that are not texts or the library's;
- * `DTypeError` for element types that files do not have; `DisposedError`; `FileError` where two tensors have one name in the file, and
- * for what cannot be written.
+ * @throws `ArgumentError` for what is no tensor, a quantized tensor without a copy, and metadata that are not texts or the
+ * library's; `DTypeError` for element types that files do not have; `DisposedError`; `FileError` where two tensors have one name
+ * in the file, and for what cannot be written.
  */
 export async function saveTensors(
   path: string,
@@ -136,12 +137,13 @@ function bytesOf(tensor: Tensor): Uint8Array {
 }
 
 /**
- * Reads tensors of a safetensors file onto a backend. They belong to the caller, or to the scope that is open when the file has been
- * read. What `saveTensors`, `lockstep quantize` and checkpoints wrote as quantized comes back as `QuantizedTensor`s, bit by bit;
- * give one that was scaled with delay its quantizer by `updateQuantizer` before `quantize_`. Anyone's safetensors file is read.
+ * Reads tensors of a safetensors file onto a backend. They belong to the caller, or to the scope that is open when the file has
+ * been read. What `saveTensors`, `lockstep quantize` and checkpoints wrote as quantized comes back as `QuantizedTensor`s, bit by
+ * bit; give one that was scaled with delay its quantizer by `updateQuantizer` before `quantize_`. Anyone's safetensors file is
+ * read.
  *
- * @throws `FileError` for a file that is damaged or lacks a name, and for element types that tensors do not have, such as I64: read
- * those by `SafetensorsFile`. `ArgumentError` for what is no backend or option. Where it throws, no tensor is left.
+ * @throws `FileError` for a file that is damaged or lacks a name, and for element types that tensors do not have, such as I64:
+ * read those by `SafetensorsFile`. `ArgumentError` for what is no backend or option. Where it throws, no tensor is left.
  */
 export async function loadTensors(
   path: string,

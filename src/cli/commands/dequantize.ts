@@ -2,8 +2,8 @@
 import type { Backend } from "../../backends/backend.js";
 import { fileDType } from "../../io/dtypes.js";
 import { Holder } from "../../io/holder.js";
-import { readQuantized, recipesOf, requireMembers, subjectsOf } from "../../io/quantized-file.js";
-import { type Recipe, recipeSubject } from "../../io/recipe.js";
+import { readQuantized, recipesOf, requireMembers, subjectsOf } from "../../io/quantized/quantized-file.js";
+import { type Recipe, recipeSubject } from "../../io/quantized/recipe.js";
 import { SafetensorsFile } from "../../io/safetensors.js";
 import type { TensorSource } from "../../io/source.js";
 import { dequantize as dequantizeTensor } from "../../ops/quantize/dequantize.js";

@@ -5,7 +5,7 @@ import { factsOf } from "../../formats/derive.js";
 import type { ScalarFormat } from "../../formats/scalar.js";
 import { type FileDType, fileBytes, tensorDType } from "../../io/dtypes.js";
 import type { TensorEntry } from "../../io/header.js";
-import { recipesOf, requireWhole, subjectsOf } from "../../io/quantized-file.js";
+import { recipesOf, requireWhole, subjectsOf } from "../../io/quantized/quantized-file.js";
 import { SafetensorsFile } from "../../io/safetensors.js";
 import type { TensorSource } from "../../io/source.js";
 import { type EncodeOptions, encode as encodeTensor } from "../../ops/cast/cast.js";

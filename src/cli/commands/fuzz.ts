@@ -4,7 +4,7 @@ import type { CorpusCase } from "lockstep/conformance";
 import type { Backend } from "../../backends/backend.js";
 import { ArgumentError } from "../../errors.js";
 import { fileDType } from "../../io/dtypes.js";
-import { formatRecipe, recipeKey } from "../../io/recipe.js";
+import { formatRecipe, recipeKey } from "../../io/quantized/recipe.js";
 import { MemorySource } from "../../io/source.js";
 import { bytesOf } from "../bytes.js";
 import { defineCommand } from "../command.js";

@@ -2,8 +2,14 @@
 import type { Backend } from "../../backends/backend.js";
 import { FileError } from "../../errors.js";
 import type { TensorEntry } from "../../io/header.js";
-import { allMembers, quantizedPlans, recipesOf, requireWhole, subjectsOf } from "../../io/quantized-file.js";
-import { formatRecipe, type Recipe, recipeKey } from "../../io/recipe.js";
+import {
+  allMembers,
+  quantizedPlans,
+  recipesOf,
+  requireWhole,
+  subjectsOf,
+} from "../../io/quantized/quantized-file.js";
+import { formatRecipe, type Recipe, recipeKey } from "../../io/quantized/recipe.js";
 import { SafetensorsFile } from "../../io/safetensors.js";
 import type { TensorSource } from "../../io/source.js";
 import { fromBytes } from "../../ops/create.js";

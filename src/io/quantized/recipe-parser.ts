@@ -1,12 +1,12 @@
 /** Reading a recipe back from a file's metadata, which anyone may have written. */
-import { ArgumentError, FileError, LockstepError } from "../errors.js";
-import type { Tile } from "../formats/block.js";
-import { resolveFormat } from "../formats/derive.js";
-import { RHT_SIGNS } from "../ops/quantize/hadamard.js";
-import { makeSpec } from "../quantizers/quantizer.js";
-import { requireQuantizable } from "../tensor/geometry.js";
-import type { Direction, FourOverSix } from "../tensor/quantized.js";
-import { asMatrix, type Shape, type WideDType } from "../tensor/shape.js";
+import { ArgumentError, FileError, LockstepError } from "../../errors.js";
+import type { Tile } from "../../formats/block.js";
+import { resolveFormat } from "../../formats/derive.js";
+import { RHT_SIGNS } from "../../ops/quantize/hadamard.js";
+import { makeSpec } from "../../quantizers/quantizer.js";
+import { requireQuantizable } from "../../tensor/geometry.js";
+import type { Direction, FourOverSix } from "../../tensor/quantized.js";
+import { asMatrix, type Shape, type WideDType } from "../../tensor/shape.js";
 import { DIRECTIONS, QUANTIZER_NAMES, type Recipe, recipeKey, SCALE_LAYOUTS, TILES } from "./recipe.js";
 
 /** Reads what `formatRecipe` wrote. Throws `FileError` that names the file, the tensor and the field. */

@@ -1,10 +1,10 @@
 /** How a tensor of a file was quantized: the metadata beside it, which say what its codes and scales mean. */
-import { BLOCK_FORMATS, type BlockFormatName, type Tile } from "../formats/block.js";
-import { RHT_SIGNS } from "../ops/quantize/hadamard.js";
-import { makeSpec } from "../quantizers/quantizer.js";
-import type { Direction, QuantizedTensor, QuantizeSpec, ScaleLayout } from "../tensor/quantized.js";
-import type { Shape, WideDType } from "../tensor/shape.js";
-import { isObject } from "./header.js";
+import { BLOCK_FORMATS, type BlockFormatName, type Tile } from "../../formats/block.js";
+import { RHT_SIGNS } from "../../ops/quantize/hadamard.js";
+import { makeSpec } from "../../quantizers/quantizer.js";
+import type { Direction, QuantizedTensor, QuantizeSpec, ScaleLayout } from "../../tensor/quantized.js";
+import type { Shape, WideDType } from "../../tensor/shape.js";
+import { isObject } from "../header.js";
 
 export const QUANTIZER_NAMES = Object.keys(BLOCK_FORMATS) as readonly BlockFormatName[];
 export const SCALE_LAYOUTS = ["logical", "padded", "swizzled"] as const satisfies readonly ScaleLayout[];

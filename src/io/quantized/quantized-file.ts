@@ -1,18 +1,18 @@
 /** Quantized tensors in files: the tensors each is made of, and how they are read. */
-import type { Backend } from "../backends/backend.js";
-import { FileError } from "../errors.js";
-import { fromBytes } from "../ops/create.js";
-import { Quantizer } from "../quantizers/quantizer.js";
-import { copyGeometry } from "../tensor/geometry.js";
-import { type Direction, type QuantizedCopy, QuantizedTensor } from "../tensor/quantized.js";
-import { Scope } from "../tensor/scope.js";
-import { asMatrix, type DType, type Shape, sameShape } from "../tensor/shape.js";
-import type { Tensor } from "../tensor/tensor.js";
-import type { TensorPlan } from "./header.js";
-import type { Holder } from "./holder.js";
+import type { Backend } from "../../backends/backend.js";
+import { FileError } from "../../errors.js";
+import { fromBytes } from "../../ops/create.js";
+import { Quantizer } from "../../quantizers/quantizer.js";
+import { copyGeometry } from "../../tensor/geometry.js";
+import { type Direction, type QuantizedCopy, QuantizedTensor } from "../../tensor/quantized.js";
+import { Scope } from "../../tensor/scope.js";
+import { asMatrix, type DType, type Shape, sameShape } from "../../tensor/shape.js";
+import type { Tensor } from "../../tensor/tensor.js";
+import type { TensorPlan } from "../header.js";
+import type { Holder } from "../holder.js";
+import type { TensorSource } from "../source.js";
 import { isCheckpoint, type Recipe, recipeKey, recipeOf, recipeSubject } from "./recipe.js";
 import { parseRecipe } from "./recipe-parser.js";
-import type { TensorSource } from "./source.js";
 
 /** One tensor of a quantized tensor: in the file, and as a tensor here. */
 export interface Member {
