@@ -1,9 +1,9 @@
 // Builds the addon of the CUDA backend into build/native: `npm run build:cuda`, or `npx lockstep build-cuda` in an installed
 // package. Options: --architectures LIST (CMake's, separated by semicolons; default 89-real;90a-real;100a-real); --turns builds
 // from sources that scripts/turns has marked, into build/turns/build: which loops and branches the tests reach; --stand-in builds
-// into build/stand-in what conformance/tests/addon tests without a GPU; --print-toolkits prints the toolkits there are, the first of
-// which it would take, and builds nothing.
-// The toolkit is found in CUDA_HOME, on the PATH, in the usual folders, or where scripts/cuda-toolkit or NVIDIA's wheels put it.
+// into build/stand-in what conformance/tests/addon tests without a GPU; --print-toolkits prints the toolkits there are, the first
+// of which it would take, and builds nothing. The toolkit is found in CUDA_HOME, on the PATH, in the usual folders, or where
+// scripts/cuda-toolkit or NVIDIA's wheels put it.
 import { spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
 import { createRequire } from "node:module";

@@ -217,6 +217,12 @@ export function listOf(each: Domain): Domain {
   };
 }
 
+/** As `listOf`, and also a list with nothing in it. */
+export function anyListOf(each: Domain): Domain {
+  const some = listOf(each);
+  return (user, name, value) => (Array.isArray(value) && value.length === 0) || some(user, name, value);
+}
+
 export const callable = domain((value) => typeof value === "function", "a function");
 
 /** An instance of a class; `what` says it with its article. */

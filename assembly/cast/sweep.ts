@@ -14,7 +14,7 @@ const BLOCK: i32 = 0x10000;
 const RUN: i32 = 4096;
 
 /** dst[i] = the u32 first + i; a whole number of fours. */
-export function fillPatterns(dst: usize, first: u32, count: i32): void {
+function fillPatterns(dst: usize, first: u32, count: i32): void {
   let v = i32x4.add(i32x4.splat(first), i32x4(0, 1, 2, 3));
   const four = i32x4.splat(4);
   for (let i = 0; i < count; i += 4) {

@@ -110,17 +110,17 @@ export function join(low: v128, high: v128): v128 {
   return v128.shuffle<i64>(f32x4.demote_f64x2_zero(low), f32x4.demote_f64x2_zero(high), 0, 2);
 }
 
-/** 2^t of one f64: a lane of `exp2x2`. */
+/** 2^t of one f64: a lane of `exp2x2`. @tested */
 export function exp2(t: f64): f64 {
   return f64x2.extract_lane(exp2x2(f64x2.splat(t)), 0);
 }
 
-/** e^x. */
+/** e^x. @tested */
 export function exp(x: f32): f32 {
   return <f32>exp2(<f64>x * LOG2E);
 }
 
-/** 1 / (1 + e^-x). */
+/** 1 / (1 + e^-x). @tested */
 export function sigmoid(x: f32): f32 {
   return <f32>(1.0 / (1.0 + exp2(<f64>x * -LOG2E)));
 }
@@ -136,7 +136,7 @@ export function log(x: f32): f32 {
   return <f32>(<f64>n * LN2 + s * polynomial(LOG, 4, s * s));
 }
 
-/** Hyperbolic tangent, (1 - e^-2|x|) / (1 + e^-2|x|) under the sign of x; x - x^3 / 3 below 2^-10. */
+/** Hyperbolic tangent, (1 - e^-2|x|) / (1 + e^-2|x|) under the sign of x; x - x^3 / 3 below 2^-10. @tested */
 export function tanh(x: f32): f32 {
   const a: f64 = abs(<f64>x);
   if (a < 0.0009765625) return <f32>(<f64>x * (1.0 - a * a * 0.3333333333333333));
@@ -144,7 +144,7 @@ export function tanh(x: f32): f32 {
   return <f32>copysign<f64>((1.0 - e) / (1.0 + e), x);
 }
 
-/** The error function. */
+/** The error function. @tested */
 export function erf(x: f32): f32 {
   const a: f64 = abs(<f64>x);
   if (a < 1.0) return <f32>(<f64>x * polynomial(ERF, 7, a * a));

@@ -49,7 +49,7 @@ export function maxCode(word: u32): u32 {
 }
 
 /** What a NaN becomes: all ones below the sign, the one NaN of fnuz, +max where there is no NaN. */
-export function nanCode(word: u32): u32 {
+function nanCode(word: u32): u32 {
   return specials(word) == Specials.Fnuz ? signBit(word) : (1 << magnitudeBits(word)) - 1;
 }
 

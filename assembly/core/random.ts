@@ -8,24 +8,6 @@ const WEYL0: u32 = 0x9e3779b9;
 const WEYL1: u32 = 0xbb67ae85;
 const ROUNDS: i32 = 10;
 
-/** Writes the 16-byte draw of one counter and key. */
-export function philox(c0: u32, c1: u32, c2: u32, c3: u32, key0: u32, key1: u32, dst: usize): void {
-  for (let r = 0; r < ROUNDS; ++r) {
-    const p0 = <u64>M0 * <u64>c0;
-    const p1 = <u64>M1 * <u64>c2;
-    c0 = <u32>(p1 >> 32) ^ c1 ^ key0;
-    c1 = <u32>p1;
-    c2 = <u32>(p0 >> 32) ^ c3 ^ key1;
-    c3 = <u32>p0;
-    key0 += WEYL0;
-    key1 += WEYL1;
-  }
-  store<u32>(dst, c0);
-  store<u32>(dst, c1, 4);
-  store<u32>(dst, c2, 8);
-  store<u32>(dst, c3, 12);
-}
-
 /** Four draws at once, of the counters (c0 .. c0 + 3, c1, c2, c3); 64 bytes. */
 function philox4(c0: u32, c1: u32, c2: u32, c3: u32, key0: u32, key1: u32, dst: usize): void {
   const m0 = i32x4.splat(M0);

@@ -6,7 +6,7 @@ import { BUFFER, CHUNK } from "./scratch";
 import { narrow, widen } from "./wide";
 
 /** Bytes of the lanes of one sum. */
-export const LANES: usize = 128;
+const LANES: usize = 128;
 
 /** Rows whose sum is formed before it joins the total of a column. */
 export const ROWS: usize = 32;

@@ -47,7 +47,7 @@ export function scaleFromAmax(amax: f32, max: f32, pow2: u32, epsilon: f32, over
 }
 
 /** S_enc of NVFP4 for a tensor's amax G; `max` is 6 * 448, or 6 * 256. */
-export function globalScale(g: f32, max: f32): f32 {
+function globalScale(g: f32, max: f32): f32 {
   const scale = min(max / g, FLT_MAX);
   return g === 0 || scale === 0 ? 1 : scale;
 }

@@ -1,5 +1,6 @@
 // `npm run bench:cuda`: speed of the CUDA backend on device 0, with its ceilings in the same run.
-// --write puts the tables into the documents, --json FILE writes all rows, --quick runs few rounds, --only kernels|gemm|enqueue|training|engine.
+// --write puts the tables into the documents, --json FILE writes all rows, --quick runs few rounds, --only
+// kernels|gemm|enqueue|training|engine.
 import { writeFile } from "node:fs/promises";
 import { parseArgs } from "node:util";
 import { Scope } from "lockstep";

@@ -71,7 +71,10 @@ export function patternFor(layout: ScalarLayout): fc.Arbitrary<number> {
   );
 }
 
-/** f32 bit patterns as codes of a wide type, truncated toward zero; NaN stays NaN. Throws `ArgumentError` for what is no pattern. */
+/**
+ * f32 bit patterns as codes of a wide type, truncated toward zero; NaN stays NaN. Throws `ArgumentError` for what is no
+ * pattern.
+ */
 export function narrowed(bits: number, dtype: WideDType): number {
   pattern("narrowed", "bits", bits);
   wideDType("narrowed", "dtype", dtype);

@@ -12,7 +12,9 @@ const POISON = 0xa7;
 const FENCE = 0xa5;
 const FENCE_BYTES = 64;
 
-/** Runs everything on `inner`. Its tensors live in memory that starts as poison. Throws `ArgumentError` for what is no backend. */
+/**
+ * Runs everything on `inner`. Its tensors live in memory that starts as poison. Throws `ArgumentError` for what is no backend.
+ */
 export class GuardedBackend implements Backend {
   readonly memory: Memory;
 

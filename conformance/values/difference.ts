@@ -33,7 +33,10 @@ export class MismatchError extends Error {
   }
 }
 
-/** The difference of two tensors of one type and shape: none where all codes agree, NaN as a class in wide types. Throws `ArgumentError` for what is no tensor. */
+/**
+ * The difference of two tensors of one type and shape: none where all codes agree, NaN as a class in wide types. Throws
+ * `ArgumentError` for what is no tensor.
+ */
 export function differenceOf(actual: PlainTensor, expected: PlainTensor): Difference | undefined {
   plainTensor("differenceOf", "actual", actual);
   plainTensor("differenceOf", "expected", expected);

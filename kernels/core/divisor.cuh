@@ -12,8 +12,7 @@ namespace lockstep {
 // overflows: for b from 2^-20 to 2^20 and a from 2^-100 to 2^100, or 0.
 class Divisor {
  public:
-  __device__ explicit Divisor(float by)
-      : by_(by), inverse_(1.0f / by), plain_(by >= 0x1p-20f && by <= 0x1p20f) {}
+  __device__ explicit Divisor(float by) : by_(by), inverse_(1.0f / by), plain_(by >= 0x1p-20f && by <= 0x1p20f) {}
 
   // values[i] / by. None is negative.
   template <int width>

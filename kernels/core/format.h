@@ -46,6 +46,8 @@ __host__ __device__ constexpr uint32_t beyondCode(uint32_t word, uint32_t sign) 
 }
 
 // The exponent of the smallest binade.
-__host__ __device__ constexpr int minExponent(uint32_t word) { return (hasSubnormals(word) ? 1 : 0) - exponentBias(word); }
+__host__ __device__ constexpr int minExponent(uint32_t word) {
+  return (hasSubnormals(word) ? 1 : 0) - exponentBias(word);
+}
 
 }  // namespace lockstep

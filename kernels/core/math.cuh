@@ -1,5 +1,5 @@
-// The transcendental functions and the curves of activations, as assembly/core/math.ts and assembly/elementwise/curve.ts have them: in
-// f64 by + - * / alone, nothing fused, rounded once to f32 (docs/numerics.md 7.2 and 7.6).
+// The transcendental functions and the curves of activations, as assembly/core/math.ts and assembly/elementwise/curve.ts have
+// them: in f64 by + - * / alone, nothing fused, rounded once to f32 (docs/numerics.md 7.2 and 7.6).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -39,9 +39,9 @@ __host__ __device__ inline double twoToTheBounded(double t) {
   constexpr double magic = 6755399441056767.0;
   const double n = t + magic;
   const double f = t - (n - magic);
-  const double p = polynomial(f, 1.0, 0.6931471805537159, 0.24022650922336714, 0.05550410928763957,
-                              0.009618056670850868, 0.0013333454539879229, 0.0001546144715432321,
-                              0.000015310083034605573);
+  const double p =
+      polynomial(f, 1.0, 0.6931471805537159, 0.24022650922336714, 0.05550410928763957, 0.009618056670850868,
+                 0.0013333454539879229, 0.0001546144715432321, 0.000015310083034605573);
   return p * doubleFromWord(wordFromDouble(n) << 52);
 }
 

@@ -15,7 +15,9 @@ namespace lockstep {
 __host__ __device__ constexpr uint32_t bitsOf(float x) { return __builtin_bit_cast(uint32_t, x); }
 __host__ __device__ constexpr float floatOf(uint32_t bits) { return __builtin_bit_cast(float, bits); }
 // 2^exponent, -126 to 127.
-__host__ __device__ constexpr float powerOfTwo(int exponent) { return floatOf(static_cast<uint32_t>(exponent + 127) << 23); }
+__host__ __device__ constexpr float powerOfTwo(int exponent) {
+  return floatOf(static_cast<uint32_t>(exponent + 127) << 23);
+}
 
 // Whether the magnitude goes up, given the code below it and the dropped fraction rest / 2^shift. From a shift of 25 on
 // the fraction is below a half, whatever the shift: 31 stands for all above it, except to stochastic rounding.

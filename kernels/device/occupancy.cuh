@@ -56,11 +56,11 @@ cudaError_t allowShared(Kernel kernel) {
   return remember(known, {reinterpret_cast<const void*>(kernel), device}, [&] {
     cudaFuncAttributes own{};
     if (const cudaError_t error = cudaFuncGetAttributes(&own, kernel); error != cudaSuccess) return error;
-    const int most = attributeOf(device, cudaDevAttrMaxSharedMemoryPerBlockOptin) - static_cast<int>(own.sharedSizeBytes);
+    const int most =
+        attributeOf(device, cudaDevAttrMaxSharedMemoryPerBlockOptin) - static_cast<int>(own.sharedSizeBytes);
     return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most);
   });
 }
-
 
 // How many blocks of `kernel`, of `bytes` of shared memory each, the device holds at once; lets them take so much.
 template <typename Kernel>

@@ -90,11 +90,10 @@ __device__ void fetchLines(uint64_t* barrier, Storage* to, int toPitch, const St
   const auto bytes = static_cast<uint32_t>(width * sizeof(Storage));
   asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(sharedAddress(barrier)), "r"(bytes)
                : "memory");
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-          sharedAddress(to + lane * toPitch)),
-      "l"(from + lane * fromPitch), "r"(bytes), "r"(sharedAddress(barrier))
-      : "memory");
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                   sharedAddress(to + lane * toPitch)),
+               "l"(from + lane * fromPitch), "r"(bytes), "r"(sharedAddress(barrier))
+               : "memory");
 #else
   constexpr int kElements = sizeof(Bytes16) / sizeof(Storage);
   for (int line = 0; line < count; ++line) {

@@ -23,9 +23,8 @@ struct Sum {
 }  // namespace
 
 cudaError_t launchAdd(const AddParams& p, cudaStream_t stream) {
-  withWide(p.xType, [&](auto x) {
-    withWide(p.yType, [&](auto y) { launchElements<Sum<x.value, y.value>>(p, stream); });
-  });
+  withWide(p.xType,
+           [&](auto x) { withWide(p.yType, [&](auto y) { launchElements<Sum<x.value, y.value>>(p, stream); }); });
   return cudaGetLastError();
 }
 

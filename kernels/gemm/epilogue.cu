@@ -96,7 +96,7 @@ __device__ inline void storeValues(const GemmEpilogueParams& p, int64_t index, c
 // kCount: columns of a thread; 4 where rows of everything start at multiples of 4 elements, else 1. What is written may
 // lie where c and the sums were, so that a thread reads its elements before it writes them.
 template <int kCount>
-__global__ void __launch_bounds__(kLanes * kRows) gemmEpilogueKernel(const GemmEpilogueParams p) {
+__global__ void __launch_bounds__((kLanes * kRows)) gemmEpilogueKernel(const GemmEpilogueParams p) {
   const int64_t column = (static_cast<int64_t>(blockIdx.x) * kLanes + threadIdx.x) * kCount;
   const float s = scaleOf(p.factors);
   uint32_t amax = 0;

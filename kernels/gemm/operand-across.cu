@@ -21,8 +21,8 @@ constexpr int kPasses = kQuads / kQuadStep;
 
 // Word w of row k lies at w ^ 2 * (k / kGroup): a warp reads 16 groups of two quads, no two from one bank.
 template <uint32_t word>
-__global__ void __launch_bounds__(kStagingThreads) dequantizeAcrossKernel(const GemmOperandParams p,
-                                                                          uint32_t lengthShift, uint32_t tilesAcross) {
+__global__ void __launch_bounds__(kStagingThreads)
+    dequantizeAcrossKernel(const GemmOperandParams p, uint32_t lengthShift, uint32_t tilesAcross) {
   __shared__ Bytes16 tile[kSide * kChunks];
   const int64_t firstLine = static_cast<int64_t>(blockIdx.x / tilesAcross) * kSide;
   const int64_t firstDepth = static_cast<int64_t>(blockIdx.x % tilesAcross) * kSide;
@@ -62,8 +62,8 @@ __global__ void __launch_bounds__(kStagingThreads) dequantizeAcrossKernel(const 
     const int turn = row / kGroup;
     const bool odd = turn % 2 != 0;
     const auto& words = loaded[i].words;
-    tile[row * kChunks + (chunk ^ turn / 2)] = {{odd ? words[2] : words[0], odd ? words[3] : words[1],
-                                                 odd ? words[0] : words[2], odd ? words[1] : words[3]}};
+    tile[row * kChunks + (chunk ^ turn / 2)] = {
+        {odd ? words[2] : words[0], odd ? words[3] : words[1], odd ? words[0] : words[2], odd ? words[1] : words[3]}};
   }
   __syncthreads();
 

@@ -64,11 +64,11 @@ struct RoundedFloats {
 
 // A unit that is all zeros stands for zeros.
 template <typename Unit>
-__global__ void __launch_bounds__(kStagingThreads) stageLinesKernel(const GemmOperandParams p, uint32_t lengthShift,
-                                                                    uint32_t blocksAcross) {
+__global__ void __launch_bounds__(kStagingThreads)
+    stageLinesKernel(const GemmOperandParams p, uint32_t lengthShift, uint32_t blocksAcross) {
   const int64_t unit = static_cast<int64_t>(blockIdx.x % blocksAcross) * kUnitsAcross + threadIdx.x % kUnitsAcross;
-  const int64_t first = static_cast<int64_t>(blockIdx.x / blocksAcross) * (kLinesDown * kUnroll) +
-                        threadIdx.x / kUnitsAcross;
+  const int64_t first =
+      static_cast<int64_t>(blockIdx.x / blocksAcross) * (kLinesDown * kUnroll) + threadIdx.x / kUnitsAcross;
   if (unit * 16 >= p.outPitch) return;
   constexpr int64_t kAll = kLinesDown * kUnroll;
   const bool inside = unit * Unit::kCount < p.depth;

@@ -27,7 +27,7 @@ struct SharedRows {
 // Any copies: each warp computes a strip of each part and then quantizes them as if it had loaded them. Reads tables where
 // `tabled`, for which there is shared memory behind the strips.
 template <bool gated, bool backward, uint32_t word>
-__global__ void __launch_bounds__(kWarps * 32, gated && backward ? 1 : 2)
+__global__ void __launch_bounds__(kWarps * 32, (gated && backward) ? 1 : 2)
     quantizeValuesMx(const ActivationQuantizeMxParams p, bool tabled) {
   constexpr int parts = kParts<gated, backward>;
   // registers allow two parts no more

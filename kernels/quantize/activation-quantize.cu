@@ -23,7 +23,9 @@ __device__ uint32_t encodeQuad(uint32_t word, const float (&x)[kQuad], float sca
 
 // Teams of kTileThreads in a thread block, as registers and Ada's shared memory allow; they share its tables.
 template <bool gated, bool backward, bool packed>
-constexpr int kTeams = !packed || (gated && backward) ? 1 : gated || backward ? 2 : 3;
+constexpr int kTeams = !packed || (gated && backward) ? 1
+                       : gated || backward            ? 2
+                                                      : 3;
 
 __device__ void synchroniseTeam() {
   asm volatile("bar.sync %0, %1;" ::"r"(threadIdx.y + 1), "r"(kTileThreads) : "memory");

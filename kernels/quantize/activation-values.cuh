@@ -91,8 +91,7 @@ struct Tabled {
 };
 
 template <bool gated, bool backward, bool packed, int height, typename Curve>
-__device__ inline void computeBy(Curve curve, const GatedParams& p,
-                                 const Inputs<gated, backward, packed, height>& in,
+__device__ inline void computeBy(Curve curve, const GatedParams& p, const Inputs<gated, backward, packed, height>& in,
                                  Quads<height> (&out)[kParts<gated, backward>]) {
 #pragma unroll
   for (int r = 0; r < height; ++r) {

@@ -92,7 +92,8 @@ cudaError_t launchAmax(const AmaxParams& p, cudaStream_t stream) {
   const int64_t width = p.xType == Wide::kF32 ? 4 : 8;
   const int64_t wanted = ceilDivide(p.count, width * kThreads * kLoads);
   const int64_t blocks = wanted < multiprocessors * kResident ? wanted : multiprocessors * kResident;
-  withWide(p.xType, [&](auto type) { amaxKernel<type.value><<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(p); });
+  withWide(p.xType,
+           [&](auto type) { amaxKernel<type.value><<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(p); });
   return cudaGetLastError();
 }
 

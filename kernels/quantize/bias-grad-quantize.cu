@@ -21,7 +21,8 @@ ColumnSumParams sumOf(const Quantization& quantization, const BiasGradient& grad
 
 // Tiles of f32 have no room for sums beside their codes.
 template <typename Quantization, typename Launch>
-cudaError_t quantizeAndSum(Quantization quantization, const BiasGradient& gradient, Launch launch, cudaStream_t stream) {
+cudaError_t quantizeAndSum(Quantization quantization, const BiasGradient& gradient, Launch launch,
+                           cudaStream_t stream) {
   const ColumnSumParams sum = sumOf(quantization, gradient);
   const bool together = quantization.type != Wide::kF32;
   quantization.noop = nullptr;

@@ -78,8 +78,7 @@ __device__ inline void loadChunks(const void* x, const TileOrigin& at, Bytes16 (
   using Thread = TileThread<type>;
   const int64_t column = at.column + Thread::column();
   const int64_t rowsLeft = column < at.columns ? at.rows - at.row : 0;
-  const typename Thread::Storage* from =
-      static_cast<const typename Thread::Storage*>(x) + at.row * at.columns + column;
+  const typename Thread::Storage* from = static_cast<const typename Thread::Storage*>(x) + at.row * at.columns + column;
 #pragma unroll
   for (int i = 0; i < Thread::kRows; ++i) {
     const int row = Thread::row(i);

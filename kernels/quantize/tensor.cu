@@ -102,8 +102,9 @@ __global__ void __launch_bounds__(kThreads) quantizeFlat(const QuantizeTensorPar
 // The columnwise copy, with or without the rowwise one, or where `summed` any copies: a tile for each thread block, the last
 // first.
 template <Wide type, uint32_t word, bool whole, bool summed>
-__global__ void __launch_bounds__(kTileThreads, type == Wide::kF32 ? 2 : summed && whole ? 4 : 3)
-    quantizeTiled(const QuantizeTensorParams p) {
+__global__ void __launch_bounds__(kTileThreads, type == Wide::kF32 ? 2
+                                                : summed && whole  ? 4
+                                                                   : 3) quantizeTiled(const QuantizeTensorParams p) {
   using Thread = TileThread<type>;
   __shared__ SumsFirst<CodeTile, summed> memory;
   CodeTile& tile = memory.rest;

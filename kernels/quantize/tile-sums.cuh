@@ -26,8 +26,8 @@ union SumsFirst<Rest, false> {
 // Stores the sums of the tile's columns in `sums`, [chunks, columns]: a thread has a chunk of rows of two columns. What lies
 // outside the source is 0, which changes no sum that starts at +0. Synchronises the block before and after it reads `shared`.
 template <Wide type>
-__device__ inline void sumTile(TileValues& shared, const Bytes16 (&chunks)[TileThread<type>::kRows], const TileOrigin& at,
-                               float* sums) {
+__device__ inline void sumTile(TileValues& shared, const Bytes16 (&chunks)[TileThread<type>::kRows],
+                               const TileOrigin& at, float* sums) {
   using Thread = TileThread<type>;
   constexpr int kPairs = kTile / 2;
   constexpr int kRows = static_cast<int>(kChunkRows);

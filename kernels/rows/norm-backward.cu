@@ -144,8 +144,8 @@ cudaError_t launchNormBackward(const NormBackwardParams& p, cudaStream_t stream)
     error = cudaGetLastError();
   }
   if (error != cudaSuccess) return error;
-  const ColumnSumParams sums{p.grad,  p.gradType, p.x,          p.xType, p.mean,    p.rstd,
-                             p.dbeta, p.dgamma,   p.gradientType, p.rows, p.columns, p.workspace};
+  const ColumnSumParams sums{p.grad,   p.gradType,     p.x,    p.xType,   p.mean,     p.rstd, p.dbeta,
+                             p.dgamma, p.gradientType, p.rows, p.columns, p.workspace};
   return summed ? launchChunkFold(sums, stream) : launchColumnSum(sums, stream);
 }
 

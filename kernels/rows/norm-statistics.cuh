@@ -48,7 +48,7 @@ __device__ inline void walkMatrices(int columns, const void* x, Add add) {
   // rows 2c and 2c + 1 of matrix j are elements 8c on of the 64j and the 64j + 32 ones
   const auto* from = static_cast<const uint16_t*>(x) + row / 2 * 8 + row % 2 * 32 + lane / 8 * 64;
   int i = 0;
-  const auto eight = [&](const uint32_t (&words)[4]) {
+  const auto eight = [&](const uint32_t(&words)[4]) {
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       add(lowOf<type>(words[k]));

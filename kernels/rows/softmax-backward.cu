@@ -90,9 +90,8 @@ cudaError_t launchSoftmaxBackward(const SoftmaxBackwardParams& p, cudaStream_t s
   return withWide(p.gradType, [&](auto grad) {
     cudaError_t error = cudaSuccess;
     if (p.gradType == p.yType && tryStaged<grad.value>(p, stream, error)) return error;
-    return withWide(p.yType, [&](auto y) {
-      return launchTeams<kLanes>(plainKernel<grad.value, y.value>, p, 0, stream);
-    });
+    return withWide(p.yType,
+                    [&](auto y) { return launchTeams<kLanes>(plainKernel<grad.value, y.value>, p, 0, stream); });
   });
 }
 

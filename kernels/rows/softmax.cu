@@ -32,7 +32,7 @@ __device__ void hold(float* row, Index index, const float (&values)[width]) {
 template <Wide type, int size, bool held, int width>
 __global__ void __launch_bounds__(threadsOf(size)) softmaxKernel(const SoftmaxParams p) {
   // of the two widths the one that measured faster, by up to a quarter
-  using Index = std::conditional_t<held && size < 256, int, int64_t>;
+  using Index = std::conditional_t<(held && size < 256), int, int64_t>;
   extern __shared__ Bytes16 rows[];
   const Team<size> team;
   if (team.row >= p.rows) return;
@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(threadsOf(size)) softmaxKernel(const SoftmaxPa
   const int64_t first = team.row * p.columns;
   const auto* x = static_cast<const typename WideOf<type>::Storage*>(p.x) + first;
   float* row = reinterpret_cast<float*>(rows) + (held ? team.number * columns : 0);
-  const auto load = [&](Index i, float (&values)[width]) {
+  const auto load = [&](Index i, float(&values)[width]) {
     loadElements(x, type, i, values);
 #pragma unroll
     for (float& value : values) value = p.scale * value;

@@ -25,8 +25,7 @@ __global__ void __launch_bounds__(kWarps* kLanes) pieceKernel(const SquareSumPar
     sum += value * value;
   };
   if constexpr (sizeof(*x) == 4) {
-    walkLanes<kDepth>(
-        count, [&](int i) { return x[i]; }, add);
+    walkLanes<kDepth>(count, [&](int i) { return x[i]; }, add);
   } else {
     // of 64 elements a thread reads two neighbours, and adds its lane's two
     const auto* pairs = reinterpret_cast<const uint32_t*>(x);
@@ -48,8 +47,7 @@ __global__ void __launch_bounds__(kWarps* kLanes) pieceKernel(const SquareSumPar
 // The sum of `count` terms, in every thread of the warp.
 __device__ float sumOf(const float* terms, int64_t count) {
   float sum = 0;
-  walkLanes<kDepth>(
-      count, [&](int64_t i) { return terms[i]; }, [&](float term) { sum += term; });
+  walkLanes<kDepth>(count, [&](int64_t i) { return terms[i]; }, [&](float term) { sum += term; });
   return foldLanes(sum);
 }
 

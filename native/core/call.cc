@@ -31,8 +31,7 @@ Call::Call(const Napi::CallbackInfo& info) : env_(info.Env()), context_(contextI
   napi_typedarray_type type;
   size_t length = 0;
   void* data = nullptr;
-  const napi_status status =
-      napi_get_typedarray_info(env_, info[1], &type, &length, &data, nullptr, nullptr);
+  const napi_status status = napi_get_typedarray_info(env_, info[1], &type, &length, &data, nullptr, nullptr);
   // one whose memory was taken away has no elements
   if (status != napi_ok || type != napi_float64_array || length != kArgumentCount || !data) {
     refuse("the arguments are no Float64Array of " + std::to_string(kArgumentCount) + " slots");
@@ -55,7 +54,8 @@ uint64_t Call::count(Name name) const {
 
 uint64_t Call::bounded(Name name, uint64_t last) const {
   const uint64_t value = count(name);
-  if (value > last) refuse(std::string(name.text()) + " is " + std::to_string(value) + ", above " + std::to_string(last));
+  if (value > last)
+    refuse(std::string(name.text()) + " is " + std::to_string(value) + ", above " + std::to_string(last));
   return value;
 }
 

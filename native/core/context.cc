@@ -68,8 +68,8 @@ void Context::open() {
   int count = 0;
   if (cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess) fail("no GPU", error);
   if (device_ >= count) {
-    throw Failure{"BACKEND", "device " + std::to_string(device_) + " is not there; there are " +
-                                 std::to_string(count) + ", numbered from 0"};
+    throw Failure{"BACKEND", "device " + std::to_string(device_) + " is not there; there are " + std::to_string(count) +
+                                 ", numbered from 0"};
   }
   check("cudaSetDevice", cudaSetDevice(device_));
   check("cudaGetDeviceProperties", cudaGetDeviceProperties(&properties_, device_));
@@ -81,8 +81,7 @@ void Context::open() {
   check("cudaMemPoolCreate", cudaMemPoolCreate(&pool_, &props));
   // a threshold would give memory back, and take it again, around every read; trim() and a lack of memory do it instead
   uint64_t keepAll = UINT64_MAX;
-  check("cudaMemPoolSetAttribute",
-        cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &keepAll));
+  check("cudaMemPoolSetAttribute", cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &keepAll));
   check("cublasLtCreate", cublasLtCreate(&blas_));
   const std::lock_guard lock(openMutex);
   openContexts.push_back(this);

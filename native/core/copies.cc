@@ -37,8 +37,8 @@ void Context::write(void* to, const void* from, size_t bytes) {
     }
     Upload upload{pinned_.take(piece), {}};
     std::memcpy(upload.buffer->data(), static_cast<const char*>(from) + at, piece);
-    check("upload", cudaMemcpyAsync(static_cast<char*>(to) + at, upload.buffer->data(), piece,
-                                    cudaMemcpyHostToDevice, stream_));
+    check("upload",
+          cudaMemcpyAsync(static_cast<char*>(to) + at, upload.buffer->data(), piece, cudaMemcpyHostToDevice, stream_));
     check("cudaEventRecord", upload.done.record(stream_));
     uploads_.push_back(std::move(upload));
   }

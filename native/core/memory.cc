@@ -126,7 +126,8 @@ Napi::Value Write(const Napi::CallbackInfo& info) {
 Napi::ArrayBuffer newBuffer(Napi::Env env, uint64_t bytes) {
   Napi::Value made;
   try {
-    made = env.Global().Get("ArrayBuffer").As<Napi::Function>().New({Napi::Number::New(env, static_cast<double>(bytes))});
+    made =
+        env.Global().Get("ArrayBuffer").As<Napi::Function>().New({Napi::Number::New(env, static_cast<double>(bytes))});
   } catch (const Napi::Error& error) {
     throw Failure{"OUT_OF_MEMORY", "the host has no memory for what is read: " + error.Message(), bytes, 0};
   }

@@ -23,8 +23,6 @@ void Add(const Call& call) {
 
 }  // namespace
 
-void registerAdd(Napi::Env env, Napi::Object exports) {
-  exports.Set("add", Napi::Function::New<operation<Add>>(env));
-}
+void registerAdd(Napi::Env env, Napi::Object exports) { exports.Set("add", Napi::Function::New<operation<Add>>(env)); }
 
 }  // namespace lockstep

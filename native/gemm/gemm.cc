@@ -28,8 +28,10 @@ GemmDescription descriptionIn(const Call& call) {
   g.transposeA = call.flag("transposeA");
   g.transposeB = call.flag("transposeB");
   const auto stride = [&](Name name) { return g.batch > 1 ? call.count(name) : 0; };
-  g.a = {typeIn(call, "aType"), g.transposeA ? g.k : g.m, g.transposeA ? g.m : g.k, call.count("aPitch"), stride("aStride")};
-  g.b = {typeIn(call, "bType"), g.transposeB ? g.n : g.k, g.transposeB ? g.k : g.n, call.count("bPitch"), stride("bStride")};
+  g.a = {typeIn(call, "aType"), g.transposeA ? g.k : g.m, g.transposeA ? g.m : g.k, call.count("aPitch"),
+         stride("aStride")};
+  g.b = {typeIn(call, "bType"), g.transposeB ? g.n : g.k, g.transposeB ? g.k : g.n, call.count("bPitch"),
+         stride("bStride")};
   g.c = {typeIn(call, "cType"), g.m, g.n, call.count("cPitch"), stride("cStride")};
   g.d = {typeIn(call, "dType"), g.m, g.n, call.count("dPitch"), stride("dStride")};
   g.compute = call.flag("tf32") ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;

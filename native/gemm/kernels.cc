@@ -107,7 +107,8 @@ void GemmEpilogue(const Call& call) {
   GemmEpilogueParams p{};
   const uint64_t itemRows = call.has("itemRows") ? call.count("itemRows") : rows;
   const uint64_t skipped = call.has("sumsSkipped") ? call.count("sumsSkipped") : 0;
-  if (rows > 0 && (itemRows == 0 || rows % itemRows != 0)) throw Failure{"ARGUMENT", "rows are no whole number of itemRows"};
+  if (rows > 0 && (itemRows == 0 || rows % itemRows != 0))
+    throw Failure{"ARGUMENT", "rows are no whole number of itemRows"};
   const uint64_t lines = rows == 0 ? 0 : product({rows / itemRows - 1, skipped}) + rows;
   p.sums = call.optional<const float>("sums", bytesOf(extent(lines, columns, sumsPitch), 32));
   p.sumsPitch = static_cast<int64_t>(sumsPitch);

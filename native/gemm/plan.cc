@@ -137,8 +137,9 @@ GemmPlan::Layout GemmPlan::layoutOf(const MatrixLayout& m) const {
   const int64_t stride = static_cast<int64_t>(m.stride);
   expect("cublasLtMatrixLayoutSetAttribute",
          cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof(count)));
-  expect("cublasLtMatrixLayoutSetAttribute",
-         cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof(stride)));
+  expect(
+      "cublasLtMatrixLayoutSetAttribute",
+      cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, sizeof(stride)));
   return owned;
 }
 
@@ -219,8 +220,8 @@ std::optional<GemmAlgorithm> GemmPlan::configure(cublasLtHandle_t blas, const Ge
 
 std::optional<GemmAlgorithm> GemmPlan::checked(cublasLtHandle_t blas, const cublasLtMatmulAlgo_t& algorithm) const {
   cublasLtMatmulHeuristicResult_t result{};
-  const cublasStatus_t status = cublasLtMatmulAlgoCheck(blas, operation_.get(), a_.get(), b_.get(), c_.get(), d_.get(),
-                                                        &algorithm, &result);
+  const cublasStatus_t status =
+      cublasLtMatmulAlgoCheck(blas, operation_.get(), a_.get(), b_.get(), c_.get(), d_.get(), &algorithm, &result);
   if (status != CUBLAS_STATUS_SUCCESS) return std::nullopt;
   return describe(algorithm, result.workspaceSize);
 }

@@ -12,8 +12,7 @@ namespace {
 
 // The names of a copy's arguments.
 struct CopyNames {
-  consteval CopyNames(const char* name)
-      : data(name), scales(name), amax(name, "Amax"), givenAmax(name, "GivenAmax") {}
+  consteval CopyNames(const char* name) : data(name), scales(name), amax(name, "Amax"), givenAmax(name, "GivenAmax") {}
 
   Name data;
   PlacementNames scales;

@@ -4,6 +4,14 @@ import { ArgumentError } from "../errors.js";
 import type { BlockFormatName, Tile } from "../formats/block.js";
 import { resolveFormat } from "../formats/derive.js";
 import type { ScalarFormat } from "../formats/scalar.js";
+import {
+  applies,
+  DIRECTIONS,
+  QUANTIZER_NAMES,
+  SCALE_LAYOUTS,
+  type SpecialField,
+  TILES,
+} from "../io/quantized/recipe.js";
 import { tensor, zeros } from "../ops/create.js";
 import { Float8CurrentScalingQuantizer, Float8Quantizer } from "../quantizers/float8.js";
 import { Float8BlockQuantizer } from "../quantizers/float8-block.js";
@@ -24,7 +32,6 @@ import {
   type Values,
   value,
 } from "./options.js";
-import { applies, DIRECTIONS, QUANTIZER_NAMES, SCALE_LAYOUTS, type SpecialField, TILES } from "./recipe.js";
 import { RANDOM } from "./shared-options.js";
 
 export const QUANTIZER_OPTIONS = {

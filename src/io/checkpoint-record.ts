@@ -2,19 +2,21 @@
 import { createHash } from "node:crypto";
 import { ArgumentError, FileError } from "../errors.js";
 import type { QuantizedTensor } from "../tensor/quantized.js";
-import { isObject, type JsonObject, type TensorPlan } from "./header.js";
+import { MODULE } from "./checkpoint-tensors.js";
+import { isObject, type JsonObject, type Metadata, type TensorPlan } from "./header.js";
 import { JsonError, parseJson } from "./json-read.js";
 import { jsonText } from "./json-write.js";
+import { recipesOf } from "./quantized/quantized-file.js";
+import { KEY_PREFIX, RECORD_KEY } from "./quantized/recipe.js";
 import type { TensorSource } from "./source.js";
 
-/** The key of a file's metadata that has it. */
-export const RECORD_KEY = "lockstep.checkpoint";
-
-/** Raised by whatever makes older readers wrong. */
-const VERSION = 1;
+/** Raised by whatever makes older readers wrong. Version 1 had quantized parameters in a form of its own. */
+export const VERSION = 2;
+const OLDEST = 1;
 
 export interface CheckpointRecord {
-  /** By parameter. */
+  readonly version: number;
+  /** By parameter; in the record itself in version 1, in the metadata of each tensor since. */
   readonly quantized: JsonObject;
   /** Updates each parameter has had; absent where there was no optimizer. */
   readonly steps: JsonObject | undefined;
@@ -27,6 +29,16 @@ export function quantizedRecord({ spec, shape, dtype, scaleLayout }: QuantizedTe
   return { ...spec, shape, dtype, scaleLayout };
 }
 
+/** The quantized parameters by the metadata of their tensors. */
+function quantizedByRecipes(file: TensorSource): JsonObject {
+  const recipes = [...recipesOf(file)].flatMap(([name, { spec, shape, dtype, scales: scaleLayout }]) =>
+    name.startsWith(MODULE)
+      ? [[name.slice(MODULE.length), { ...spec, shape, dtype, scaleLayout }] as const]
+      : [],
+  );
+  return Object.fromEntries(recipes);
+}
+
 /** A record as its file has it: with the digest of all there is in the file. */
 export interface StoredRecord extends CheckpointRecord {
   /** The JSON of all but the digest. */
@@ -34,12 +46,17 @@ export interface StoredRecord extends CheckpointRecord {
   readonly sha256: string;
 }
 
-/** The SHA-256 of a record's JSON and of the tensors beside it, given by name in ascending order. */
+/**
+ * The SHA-256 of a record's JSON, of the library's other metadata by ascending key, and of the tensors beside it, given by name
+ * in ascending order.
+ */
 export class CheckpointDigest {
   readonly #hash = createHash("sha256");
 
-  constructor(text: string) {
+  constructor(text: string, metadata: Metadata) {
     this.#hash.update(text);
+    const keys = Object.keys(metadata).filter((key) => key.startsWith(KEY_PREFIX) && key !== RECORD_KEY);
+    for (const key of keys.sort()) this.#hash.update(JSON.stringify([key, metadata[key]]));
   }
 
   add({ name, dtype, shape }: TensorPlan, bytes: Uint8Array): void {
@@ -52,9 +69,10 @@ export class CheckpointDigest {
 }
 
 /** The JSON of a record. Throws `ArgumentError` for an `extra` that would not come back the same. */
-export function recordText({ quantized, steps, random, extra }: CheckpointRecord): string {
+export function recordText({ version, quantized, steps, random, extra }: CheckpointRecord): string {
   const numbers = { seed: String(random.seed), offset: String(random.offset) };
-  const fields = { version: VERSION, quantized, steps, random: numbers, extra };
+  const own = version === OLDEST ? quantized : undefined;
+  const fields = { version, quantized: own, steps, random: numbers, extra };
   const members = Object.entries(fields).filter(([, value]) => value !== undefined);
   return `{${members.map(([name, value]) => `"${name}":${jsonText(name, value)}`).join(",")}}`;
 }
@@ -65,7 +83,8 @@ export function withDigest(text: string, sha256: string): string {
 }
 
 /** The record of a file. Throws `FileError` for a file that is no checkpoint, or of another version. */
-export function readRecord({ path, metadata }: TensorSource): StoredRecord {
+export function readRecord(file: TensorSource): StoredRecord {
+  const { path, metadata } = file;
   const fail = (why: string): FileError => new FileError(`${path}: ${why}`);
   const stored = Object.hasOwn(metadata, RECORD_KEY) ? metadata[RECORD_KEY] : undefined;
   if (stored === undefined)
@@ -74,20 +93,22 @@ export function readRecord({ path, metadata }: TensorSource): StoredRecord {
     );
   const record = parse(stored);
   if (!record) throw fail(`its metadata's "${RECORD_KEY}" is not a JSON object; the file is damaged`);
-  if (record.version !== VERSION) {
+  const { version } = record;
+  if (version !== OLDEST && version !== VERSION) {
     throw fail(
-      `is a checkpoint of version ${JSON.stringify(record.version)}; this release reads version ${VERSION}; load it with the release that saved it`,
+      `is a checkpoint of version ${JSON.stringify(version)}; this release reads versions ${OLDEST} and ${VERSION}; load it with the release that saved it`,
     );
   }
-  const { quantized, steps, random, extra, sha256 } = record;
+  const { steps, random, extra, sha256 } = record;
   const damaged = (what: string): FileError => fail(`its ${what}; the file is damaged`);
+  const quantized = version === OLDEST ? record.quantized : quantizedByRecipes(file);
   if (!isObject(quantized)) throw damaged("list of quantized parameters is missing");
   if (steps !== undefined && !isObject(steps)) throw damaged("step counts are not an object");
   if (!isObject(random)) throw damaged("random state is missing");
   const { seed, offset } = random;
   if (!isInteger(seed) || !isInteger(offset)) throw damaged("seed and offset are not decimal numbers");
   if (typeof sha256 !== "string") throw damaged("digest is missing");
-  const read = { quantized, steps, random: { seed: BigInt(seed), offset: BigInt(offset) }, extra };
+  const read = { version, quantized, steps, random: { seed: BigInt(seed), offset: BigInt(offset) }, extra };
   try {
     return { ...read, text: recordText(read), sha256 };
   } catch (error) {

@@ -3,22 +3,23 @@ import { ArgumentError } from "../errors.js";
 import type { Module } from "../modules/module.js";
 import type { Parameter } from "../modules/parameter.js";
 import type { Optimizer } from "../optimizers/optimizer.js";
-import type { Direction, QuantizedCopy } from "../tensor/quantized.js";
+import type { QuantizedCopy } from "../tensor/quantized.js";
 import { QuantizedTensor } from "../tensor/quantized.js";
 import type { DType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { type FileDType, fileDType } from "./dtypes.js";
-import type { TensorPlan } from "./header.js";
+import type { Metadata } from "./header.js";
+import { memberPlaces, type TensorPlace } from "./quantized/quantized-file.js";
+import { DIRECTIONS, formatRecipe, recipeKey, recipeOf } from "./quantized/recipe.js";
 
-/** A tensor, and what it is in the file. */
-export interface TensorPlace extends TensorPlan {
-  readonly tensor: Tensor;
-}
+export type { TensorPlace };
 
-const DIRECTIONS = ["rowwise", "columnwise"] as const satisfies readonly Direction[];
+/** What begins the names of parameters. */
+export const MODULE = "module.";
+
 const FIELDS = ["data", "scaleInv", "amax"] as const satisfies readonly (keyof QuantizedCopy)[];
 
-/** 6-bit codes take a byte each here; the file's own type for them packs four in three. */
+/** Version 1 had the codes of quantized parameters under their own types, these aside: they take a byte each. */
 const CODES_AS_BYTES: readonly DType[] = ["e2m3", "e3m2"];
 
 function place(name: string, tensor: Tensor): TensorPlace {
@@ -27,10 +28,18 @@ function place(name: string, tensor: Tensor): TensorPlace {
   return { name, dtype: type, shape, tensor };
 }
 
-/** `module.NAME` of each parameter; of a quantized one `module.NAME.rowwise.data` and so on. */
+/** `module.NAME` of each parameter; of a quantized one its members, as every file has them. */
 export function parameterPlaces(module: Module): readonly TensorPlace[] {
   return [...module.namedParameters()].flatMap(([parameter, { value }]) => {
-    const name = `module.${parameter}`;
+    const name = MODULE + parameter;
+    return value instanceof QuantizedTensor ? memberPlaces(name, value) : [place(name, value)];
+  });
+}
+
+/** As `parameterPlaces`, in a file of version 1. */
+export function oldParameterPlaces(module: Module): readonly TensorPlace[] {
+  return [...module.namedParameters()].flatMap(([parameter, { value }]) => {
+    const name = MODULE + parameter;
     if (!(value instanceof QuantizedTensor)) return [place(name, value)];
     return DIRECTIONS.flatMap((direction) => {
       const copy: Partial<QuantizedCopy> = value[direction] ?? {};
@@ -40,6 +49,14 @@ export function parameterPlaces(module: Module): readonly TensorPlace[] {
       });
     });
   });
+}
+
+/** The metadata of quantized parameters. */
+export function parameterMetadata(module: Module): Metadata {
+  const entries = [...quantizedParameters(module)].map(
+    ([name, value]) => [recipeKey(MODULE + name), formatRecipe(recipeOf(value))] as const,
+  );
+  return Object.fromEntries(entries);
 }
 
 /** The parameters of a module that are quantized. */

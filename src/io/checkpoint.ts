@@ -13,22 +13,23 @@ import {
 } from "./checkpoint-checks.js";
 import {
   CheckpointDigest,
-  quantizedRecord,
-  RECORD_KEY,
   readRecord,
   recordText,
   type StoredRecord,
+  VERSION,
   withDigest,
 } from "./checkpoint-record.js";
 import { scaleNames, scalesFrom, scaleTensors, storedScales } from "./checkpoint-scales.js";
 import {
+  oldParameterPlaces,
   optimizerPlaces,
+  parameterMetadata,
   parameterPlaces,
-  quantizedParameters,
   type TensorPlace,
 } from "./checkpoint-tensors.js";
 import { requirePath } from "./files.js";
 import type { TensorPlan } from "./header.js";
+import { RECORD_KEY } from "./quantized/recipe.js";
 import { SafetensorsFile } from "./safetensors.js";
 import { writeSafetensors } from "./safetensors-writer.js";
 import type { TensorSource } from "./source.js";
@@ -40,27 +41,26 @@ export type { CheckpointState, SavedState };
  * those at the time of the call, and held on the host until they are written. The file appears when it is complete.
  * Gradients and cached weights are not in it: save between steps. Throws `ArgumentError` for what is no
  * module, optimizer or random state, for an option that there is not, for an `extra` that would not come back the same,
- * and for an optimizer of another module; `FileError` where the file cannot be written or its header would be too long to be read.
+ * and for an optimizer of another module; `FileError` where the file cannot be written or its header would be too long to be
+ * read.
  */
 export async function saveCheckpoint(path: string, state: SavedState): Promise<void> {
   requirePath("saveCheckpoint", path);
   checkSaved("saveCheckpoint", state);
   const { module, optimizer, extra } = state;
-  const quantized = Object.fromEntries(
-    [...quantizedParameters(module)].map(([name, value]) => [name, quantizedRecord(value)]),
-  );
   const { seed, offset } = randomOf(state);
   const steps =
     optimizer && Object.fromEntries([...optimizer.slots].map(([name, slot]) => [name, slot.steps]));
-  const text = recordText({ quantized, steps, random: { seed, offset }, extra });
-  const values = placesOf(state).map(({ tensor, ...plan }) => ({
+  const text = recordText({ version: VERSION, quantized: {}, steps, random: { seed, offset }, extra });
+  const recipes = parameterMetadata(module);
+  const values = placesOf(state, VERSION).map(({ tensor, ...plan }) => ({
     ...plan,
     bytes: bytesOf(tensor.dataSync()),
   }));
   const tensors = [...values, ...scaleTensors(module)];
-  const digest = new CheckpointDigest(text);
+  const digest = new CheckpointDigest(text, recipes);
   for (const tensor of sortedByName(tensors)) digest.add(tensor, tensor.bytes);
-  const metadata = { [RECORD_KEY]: withDigest(text, digest.end()) };
+  const metadata = { [RECORD_KEY]: withDigest(text, digest.end()), ...recipes };
   await writeSafetensors(path, { tensors, metadata }, async (put) => {
     for (const { name, bytes } of tensors) await put(name, bytes);
   });
@@ -68,9 +68,9 @@ export async function saveCheckpoint(path: string, state: SavedState): Promise<v
 
 /**
  * Puts a run back to where `saveCheckpoint` found it, in place, and gives its `extra`. The module must be made the same
- * way; it may be fresh or used: gradients that it has are let go of. Without `optimizer` that part of the file is left alone: make optimizers afterwards then,
- * as masters follow no parameters. Nothing has changed where it throws: `FileError` for a file that is damaged, of another
- * version, or not of this module and optimizer.
+ * way; it may be fresh or used: gradients that it has are let go of. Without `optimizer` that part of the file is left alone:
+ * make optimizers afterwards then, as masters follow no parameters. Nothing has changed where it throws: `FileError` for a file
+ * that is damaged, of another version, or not of this module and optimizer.
  */
 export async function loadCheckpoint(path: string, state: CheckpointState): Promise<unknown> {
   requirePath("loadCheckpoint", path);
@@ -88,7 +88,7 @@ async function load(file: TensorSource, state: CheckpointState): Promise<unknown
   const record = readRecord(file);
   requireQuantized(file, record, module);
   const steps = optimizer && stepsOf(file, record, optimizer);
-  const places = placesOf(state);
+  const places = placesOf(state, record.version);
   const scaled = storedScales(file, module);
   const wanted = new Set([...places.map(({ name }) => name), ...scaled.flatMap(scaleNames)]);
   requireTensors(file, places, { wanted, optimizer: optimizer !== undefined });
@@ -114,7 +114,7 @@ async function readTensors(
   wanted: ReadonlySet<string>,
 ): Promise<(name: string) => Uint8Array> {
   const kept = new Map<string, Uint8Array>();
-  const digest = new CheckpointDigest(record.text);
+  const digest = new CheckpointDigest(record.text, file.metadata);
   for (const entry of sortedByName(file.tensors.values())) {
     const bytes = await file.read(entry);
     digest.add(entry, bytes);
@@ -139,6 +139,7 @@ function randomOf({ module, random }: CheckpointState): RandomState {
   return random ?? defaultRandom(module.backend);
 }
 
-function placesOf({ module, optimizer }: CheckpointState): readonly TensorPlace[] {
-  return [...parameterPlaces(module), ...(optimizer ? optimizerPlaces(module, optimizer) : [])];
+function placesOf({ module, optimizer }: CheckpointState, version: number): readonly TensorPlace[] {
+  const parameters = version === VERSION ? parameterPlaces(module) : oldParameterPlaces(module);
+  return [...parameters, ...(optimizer ? optimizerPlaces(module, optimizer) : [])];
 }

@@ -1,2 +1,15 @@
 /** Files: for hosts that have them. */
 export { type CheckpointState, loadCheckpoint, type SavedState, saveCheckpoint } from "./checkpoint.js";
+export type { FileDType } from "./dtypes.js";
+export type { Header, Metadata, TensorEntry, TensorPlan } from "./header.js";
+export { SafetensorsFile } from "./safetensors.js";
+export { type FilePlan, type PutTensor, writeSafetensors } from "./safetensors-writer.js";
+export { TensorSource } from "./source.js";
+export {
+  type LoadedTensors,
+  type LoadTensorsOptions,
+  loadTensors,
+  type NamedTensor,
+  type SaveTensorsOptions,
+  saveTensors,
+} from "./tensors.js";

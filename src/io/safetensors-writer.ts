@@ -1,17 +1,48 @@
 /** Writing safetensors files: to a temporary name first, so that a failed run leaves nothing. */
 import { type FileHandle, rename } from "node:fs/promises";
 import { dirname } from "node:path";
-import { FileError } from "../errors.js";
+import { ArgumentError, FileError } from "../errors.js";
+import {
+  anyListOf,
+  anything,
+  callable,
+  describe,
+  integer,
+  needed,
+  oneOf,
+  optionsOf,
+  text,
+} from "../options.js";
+import { kindOf } from "../tensor/data.js";
+import { FILE_DTYPES } from "./dtypes.js";
 import { fileError, requirePath, writeAt } from "./files.js";
 import type { Metadata, TensorEntry, TensorPlan } from "./header.js";
 import { encodeHeader, planEntries } from "./header-write.js";
+import { requireMetadata } from "./metadata.js";
 import { syncFolder, targetOf } from "./target.js";
 import { discard, finished, openTemporary } from "./temporaries.js";
 
 /** What is to be written. */
 export interface FilePlan {
+  /** Names, types and shapes; a name stands once. Where each lies in the file follows from its type. */
   readonly tensors: readonly TensorPlan[];
-  readonly metadata?: Metadata;
+  readonly metadata?: Metadata | undefined;
+}
+
+const checkPlan = optionsOf<FilePlan>({ tensors: needed(anyListOf(checkedTensor)), metadata: anything });
+const checkTensor = optionsOf<TensorPlan>({
+  name: needed(text),
+  dtype: needed(oneOf(Object.keys(FILE_DTYPES))),
+  shape: needed(anyListOf(integer(0))),
+});
+
+function checkedTensor(user: string, name: string, value: unknown): void {
+  const { name: own, dtype, shape } = Object(value) as TensorPlan;
+  checkTensor(
+    user,
+    value === null || typeof value !== "object" ? (value as TensorPlan) : { name: own, dtype, shape },
+    name,
+  );
 }
 
 /** Puts `bytes` at byte `at` of a planned tensor. In any order. */
@@ -20,14 +51,18 @@ export type PutTensor = (name: string, bytes: Uint8Array, at?: number) => Promis
 /**
  * Writes a safetensors file: `body` puts every byte of every planned tensor. The file appears under `path`
  * when all is written and on the disk, and not at all where `body` throws or leaves bytes out. Links are followed; a file that is
- * replaced hands on its permissions. Throws `FileError` for whatever a reader would refuse, and what the system says.
+ * replaced hands on its permissions. Throws `ArgumentError` for what is no plan, `FileError` for whatever a reader would refuse,
+ * and what the system says.
  */
 export async function writeSafetensors(
   path: string,
-  { tensors: plans, metadata = {} }: FilePlan,
+  plan: FilePlan,
   body: (put: PutTensor) => Promise<void>,
 ): Promise<void> {
-  requirePath("safetensors", path);
+  requirePath("writeSafetensors", path);
+  const { tensors: plans, metadata = {} } = checkPlan("writeSafetensors", plan);
+  requireMetadata("writeSafetensors", metadata);
+  callable("writeSafetensors", "body", body);
   const tensors = planEntries(path, plans);
   const header = encodeHeader(path, tensors.values(), metadata);
   const target = await targetOf(path);
@@ -72,6 +107,10 @@ class Writer {
 
   async put(name: string, bytes: Uint8Array, at: number): Promise<void> {
     const entry = this.tensors.get(name);
+    if (kindOf(bytes) !== "Uint8Array" || !Number.isSafeInteger(at) || at < 0)
+      throw new ArgumentError(
+        `writeSafetensors: put(${JSON.stringify(name)}) was given ${describe(bytes)} and ${describe(at)}; a Uint8Array, and from which byte of the tensor on, are needed`,
+      );
     if (!entry) throw new FileError(`${this.path}: tensor "${name}" was not planned`);
     const missing = (this.#missing.get(name) ?? 0) - bytes.length;
     if (missing < 0 || entry.begin + at + bytes.length > entry.end) {

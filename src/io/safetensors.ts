@@ -1,6 +1,7 @@
 /** Reading safetensors files without loading them: the header at once, each tensor when asked for. */
 import type { FileHandle } from "node:fs/promises";
-import { FileError } from "../errors.js";
+import { ArgumentError, FileError } from "../errors.js";
+import { describe } from "../options.js";
 import { openFile, readAt, requirePath } from "./files.js";
 import { type Header, parseHeader, type TensorEntry } from "./header.js";
 import { MAX_HEADER_BYTES } from "./limits.js";
@@ -15,7 +16,14 @@ interface Window {
   readonly bytes: Promise<Uint8Array>;
 }
 
-/** An open safetensors file. Close it. */
+/**
+ * An open safetensors file, whose header has been read and whose tensors are read when asked for. `tensors` and `metadata` are
+ * what the header says; `entry` finds a tensor. Close it.
+ *
+ *     const file = await SafetensorsFile.open("model.safetensors");
+ *     const bytes = await file.read(file.entry("steps")); // little endian, of any type
+ *     await file.close();
+ */
 export class SafetensorsFile extends TensorSource {
   readonly #handle: FileHandle;
   readonly #dataStart: number;
@@ -47,7 +55,22 @@ export class SafetensorsFile extends TensorSource {
     }
   }
 
-  override async read(entry: TensorEntry, begin = 0, end = entry.end - entry.begin): Promise<Uint8Array> {
+  /**
+   * Bytes [begin, end) of a tensor, all of it by default. Throws `ArgumentError` for an entry of another file and for bytes that
+   * the tensor does not have, `FileError` where the file cannot be read or has been closed.
+   */
+  override async read(entry: TensorEntry, begin?: number, end?: number): Promise<Uint8Array> {
+    return this.#read(this.#own(entry), ...rangeOf(entry, begin, end));
+  }
+
+  #own(entry: TensorEntry): TensorEntry {
+    if (typeof entry === "object" && entry !== null && this.tensors.get(entry.name) === entry) return entry;
+    throw new ArgumentError(
+      `${this.path}: read: entry is ${describe(entry)}, and none of this file; give what entry(name) gives`,
+    );
+  }
+
+  async #read(entry: TensorEntry, begin: number, end: number): Promise<Uint8Array> {
     const position = this.#dataStart + entry.begin + begin;
     const length = end - begin;
     if (length > WINDOW_BYTES / 4) return readAt(this.path, this.#handle, position, length);
@@ -67,6 +90,18 @@ export class SafetensorsFile extends TensorSource {
   async close(): Promise<void> {
     await this.#handle.close();
   }
+}
+
+function rangeOf(
+  { name, begin: from, end: to }: TensorEntry,
+  begin = 0,
+  end = to - from,
+): readonly [number, number] {
+  const inside = Number.isSafeInteger(begin) && Number.isSafeInteger(end) && 0 <= begin && begin <= end;
+  if (inside && end <= to - from) return [begin, end];
+  throw new ArgumentError(
+    `read: bytes [${describe(begin)}, ${describe(end)}) of tensor "${name}" are asked for; it has ${to - from}, from 0 on`,
+  );
 }
 
 async function headerLength(path: string, handle: FileHandle, fileSize: number): Promise<number> {

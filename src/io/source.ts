@@ -1,5 +1,6 @@
 /** Where tensors are read from: a file, or memory. */
 import { FileError } from "../errors.js";
+import { text } from "../options.js";
 import type { Header, Metadata, TensorEntry, TensorPlan } from "./header.js";
 import { planEntries } from "./header-write.js";
 
@@ -19,8 +20,9 @@ export abstract class TensorSource {
     return this.header.metadata;
   }
 
-  /** The entry of a tensor. Throws `FileError` that lists a few of the names there are. */
+  /** The entry of a tensor. Throws `FileError` that lists a few of the names there are, `ArgumentError` for what is no name. */
   entry(name: string): TensorEntry {
+    text("entry", "name", name);
     const entry = this.tensors.get(name);
     if (entry) return entry;
     const names = [...this.tensors.keys()];

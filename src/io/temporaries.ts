@@ -1,4 +1,6 @@
-/** Unfinished files: under names that nobody else has, known while they exist, so that whatever ends a process can remove them. */
+/**
+ * Unfinished files: under names that nobody else has, known while they exist, so that whatever ends a process can remove them.
+ */
 import { randomBytes } from "node:crypto";
 import { rmSync } from "node:fs";
 import { type FileHandle, open, rm } from "node:fs/promises";
@@ -35,7 +37,10 @@ export interface Temporary {
   readonly handle: FileHandle;
 }
 
-/** Makes an empty file beside `target`, under a random name that no file has, with permissions `mode`. Throws what the system says. */
+/**
+ * Makes an empty file beside `target`, under a random name that no file has, with permissions `mode`. Throws what the system
+ * says.
+ */
 export async function openTemporary(target: string, mode: number): Promise<Temporary> {
   for (let attempt = 1; ; attempt++) {
     const path = join(dirname(target), `.lockstep-${randomBytes(12).toString("hex")}.tmp`);

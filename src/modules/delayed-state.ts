@@ -18,7 +18,9 @@ export interface DelayedSnapshot {
   readonly amaxHistory: Float32Array;
 }
 
-/** The scales of one pass's n roles: `scale` [n], all 1 at first, and `amaxHistory` [length, n], whose row 0 is being recorded. */
+/**
+ * The scales of one pass's n roles: `scale` [n], all 1 at first, and `amaxHistory` [length, n], whose row 0 is being recorded.
+ */
 export class DelayedState implements DelayedScales {
   readonly scale: Tensor<"f32">;
   readonly amaxHistory: Tensor<"f32">;

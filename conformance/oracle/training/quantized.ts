@@ -15,7 +15,9 @@ import {
 import type { Matrix } from "./matrix.js";
 import type { Operand } from "./products.js";
 
-/** Where values come from: a tensor, or f32 values that the kernel of a norm or of an activation quantizes as it computes them. */
+/**
+ * Where values come from: a tensor, or f32 values that the kernel of a norm or of an activation quantizes as it computes them.
+ */
 export interface Quantizable {
   readonly x: Matrix;
   readonly computed: "norm" | "activation" | false;

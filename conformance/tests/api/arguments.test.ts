@@ -53,7 +53,7 @@ beforeAll(async () => {
 });
 
 afterAll(async () => {
-  folder.end();
+  await folder.end();
   await backends.backend.dispose();
   await backends.other.dispose();
 });

@@ -1,4 +1,7 @@
-/** The built package in a real browser: the same bits as in Node, with threads and without, and what a page is told that has none. */
+/**
+ * The built package in a real browser: the same bits as in Node, with threads and without, and what a page is told that has
+ * none.
+ */
 import { createHash } from "node:crypto";
 import * as fc from "fast-check";
 import { type Browser, chromium } from "playwright-core";

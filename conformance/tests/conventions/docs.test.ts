@@ -1,4 +1,7 @@
-/** The documents are true: their examples run and print what they say, their tables are the tables, their references lead somewhere. */
+/**
+ * The documents are true: their examples run and print what they say, their tables are the tables, their references lead
+ * somewhere.
+ */
 import { execFile } from "node:child_process";
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { promisify } from "node:util";

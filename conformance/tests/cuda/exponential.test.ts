@@ -1,4 +1,6 @@
-/** The exponentials and quotients of softmax and cross-entropy, whose kernels take other ways than the reference: the same bits. */
+/**
+ * The exponentials and quotients of softmax and cross-entropy, whose kernels take other ways than the reference: the same bits.
+ */
 import { it } from "vitest";
 import type { Backend } from "../../../src/backends/backend.js";
 import { crossEntropyBackward } from "../../../src/ops/rows/loss.js";

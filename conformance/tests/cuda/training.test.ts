@@ -1,4 +1,7 @@
-/** Whole training runs on a GPU: every loss, and after every step every parameter, optimizer state and amax, as the reference has them. */
+/**
+ * Whole training runs on a GPU: every loss, and after every step every parameter, optimizer state and amax, as the reference
+ * has them.
+ */
 import { expect, it } from "vitest";
 import { describeOnGpu, useGpu } from "../harness/gpu/gpu.js";
 import {

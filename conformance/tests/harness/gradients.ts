@@ -44,8 +44,8 @@ export interface Derivative {
 /**
  * The derivatives of a drawn sum L of the result's elements along drawn directions: from the gradients, and as the central
  * difference D(h) in f64. Element by element |D(h) - L'| is a third of |D(2h) - D(h)| where h² leads the truncation, and at most
- * all of it where a second derivative jumps; every element is off by some f32 roundings of its own size, which D divides by h, and so is
- * every element of the gradient. An edge within the step costs at most half of the second difference over h.
+ * all of it where a second derivative jumps; every element is off by some f32 roundings of its own size, which D divides by h,
+ * and so is every element of the gradient. An edge within the step costs at most half of the second difference over h.
  */
 export function derivatives({ leaves, run, edges = false }: Differentiated, seed: number): Derivative[] {
   using _scope = new Scope();

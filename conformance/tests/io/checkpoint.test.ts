@@ -285,8 +285,10 @@ describe("a file that is not this run's", () => {
   it.each([
     [undefined, /is no checkpoint/],
     ["{", /is not a JSON object/],
-    ['{"version":0}', /is a checkpoint of version 0; this release reads version 1/],
-    ['{"version":2}', /is a checkpoint of version 2/],
+    ['{"version":0}', /is a checkpoint of version 0; this release reads versions 1 and 2/],
+    ['{"version":3}', /is a checkpoint of version 3/],
+    ['{"version":2}', /random state is missing/],
+    ['{"version":2,"random":{"seed":"1","offset":"0"}}', /digest is missing/],
     ['{"quantized":{}}', /version undefined/],
     ['{"version":1}', /list of quantized parameters is missing/],
     ['{"version":1,"quantized":{},"steps":[]}', /step counts are not an object/],

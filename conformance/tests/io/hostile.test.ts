@@ -1,4 +1,7 @@
-/** Files that nobody wrote in good faith: each is read as it stands, or refused with a `FileError`, and nothing larger than it is allocated. */
+/**
+ * Files that nobody wrote in good faith: each is read as it stands, or refused with a `FileError`, and nothing larger than it
+ * is allocated.
+ */
 import { execFileSync } from "node:child_process";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";

@@ -1,4 +1,7 @@
-/** What is saved is what is loaded: names, metadata and a caller's values of any kind either come back equal or are refused at once. */
+/**
+ * What is saved is what is loaded: names, metadata and a caller's values of any kind either come back equal or are refused at
+ * once.
+ */
 import { mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";

@@ -1,6 +1,6 @@
 // The CUDA runtime without a GPU: device memory is the host's, work is done when it is enqueued. A device has STAND_IN_BYTES
-// bytes (1 GiB unless told), the host STAND_IN_PINNED to pin (320 MiB), waiting takes STAND_IN_DELAY_MS milliseconds (none unless told), an event is first not ready, and an error that
-// nobody took ends the process at the next call that enters the device.
+// bytes (1 GiB unless told), the host STAND_IN_PINNED to pin (320 MiB), waiting takes STAND_IN_DELAY_MS milliseconds (none unless
+// told), an event is first not ready, and an error that nobody took ends the process at the next call that enters the device.
 #include <cuda_runtime.h>
 
 #include <chrono>

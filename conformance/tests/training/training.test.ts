@@ -1,4 +1,7 @@
-/** The first steps of every recorded training run, computed again; an H200 gives the same (conformance/tests/cuda/training.test.ts). */
+/**
+ * The first steps of every recorded training run, computed again; an H200 gives the same
+ * (conformance/tests/cuda/training.test.ts).
+ */
 import { describe, expect, it } from "vitest";
 import { autocast } from "../../../src/autocast/autocast.js";
 import type { Backend } from "../../../src/backends/backend.js";

@@ -223,8 +223,9 @@ __device__ inline uint2 encodeFp4(const Fp4Block<type>& x, float m, const uint4&
 
 // Codes of blocks that have settled, with these bounds, of copy 0 or 1; `draws` are the numbers of their draws.
 template <bool stochastic, Wide type, int count>
-__device__ inline void codesOf(Fp4Block<type> (&x)[count], const float (&bounds)[count], const TwoLevel (&scales)[count],
-                               const int64_t (&draws)[count], uint32_t copy, const Philox& random, uint2 (&codes)[count]) {
+__device__ inline void codesOf(Fp4Block<type> (&x)[count], const float (&bounds)[count],
+                               const TwoLevel (&scales)[count], const int64_t (&draws)[count], uint32_t copy,
+                               const Philox& random, uint2 (&codes)[count]) {
   if constexpr (stochastic) {
     float multipliers[count];
     uint4 drawn[count];

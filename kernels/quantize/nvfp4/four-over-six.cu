@@ -161,9 +161,7 @@ __global__ void __launch_bounds__(kFp4Threads) quantizeFourOverSix(const Quantiz
 }  // namespace
 
 cudaError_t launchNvfp4FourOverSix(const QuantizeNvfp4Params& p, cudaStream_t stream) {
-  withWide(p.type, [&](auto type) {
-    quantizeFourOverSix<type.value><<<nvfp4Tiles(p), kFp4Threads, 0, stream>>>(p);
-  });
+  withWide(p.type, [&](auto type) { quantizeFourOverSix<type.value><<<nvfp4Tiles(p), kFp4Threads, 0, stream>>>(p); });
   return cudaGetLastError();
 }
 

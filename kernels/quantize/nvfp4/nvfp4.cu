@@ -94,8 +94,8 @@ __device__ void quantizeRows(const QuantizeNvfp4Params& p, const Fp4Tile<type>& 
                              SquareAmaxes& squares) {
   __shared__ WideWord words[kFp4Rows];
   RowBlocks<type> blocks(tile, item, p.square, squares);
-  const uint32_t four = quantizeBlocks<stochastic>(p.rowwise, 0, scaling, p.random, blocks.x, blocks.amaxes,
-                                                   blocks.bounds, place);
+  const uint32_t four =
+      quantizeBlocks<stochastic>(p.rowwise, 0, scaling, p.random, blocks.x, blocks.amaxes, blocks.bounds, place);
   const bool isFirst = item.block == 0;
   if (strips.wide == 1) return storeScales(p.rowwise, strips.rowWords, isFirst, place, four);
   if (!isFirst) return;

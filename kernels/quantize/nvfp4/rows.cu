@@ -9,7 +9,9 @@ namespace {
 // Blocks of 16 elements that a thread has in flight, and blocks of threads on a multiprocessor.
 constexpr int kBlocks = 2;
 template <Wide type, bool stochastic>
-constexpr int kResident = type == Wide::kF32 ? 2 : stochastic ? 3 : 5;
+constexpr int kResident = type == Wide::kF32 ? 2
+                          : stochastic       ? 3
+                                             : 5;
 
 template <Wide type>
 __device__ void loadBlocks(const Bytes16* x, uint32_t count, int64_t first, Fp4Block<type> (&blocks)[kBlocks]) {

@@ -163,10 +163,10 @@ struct Fp4Tile {
         // as at(row + i * kStep, chunk)
         char* to = tile.bytes() + (to_ ^ 16 * (at(i * kStep, 0) % kChunks)) + 16 * i * kStep * kChunks;
         // of 0 bytes none is read, and 16 zeros are written
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
-                         static_cast<uint32_t>(__cvta_generic_to_shared(to))),
-                     "l"(from_ + i * kStep * columns_), "r"(i * kStep < atEnd_ ? 16 : 0)
-                     : "memory");
+        asm volatile(
+            "cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))),
+            "l"(from_ + i * kStep * columns_), "r"(i * kStep < atEnd_ ? 16 : 0)
+            : "memory");
       }
       from_ += step;
       atEnd_ = others_;
@@ -242,7 +242,7 @@ template <Wide type>
 struct Fp4RowItem {
   int row = threadIdx.x / 2;
   int block = threadIdx.x % 2 * 2;
-  int byte = keep(16 * Fp4Tile<type>::at(row, block * kFp4Block / Fp4Tile<type>::kWidth));
+  int byte = keep(16 * Fp4Tile<type>::at(row, (block * kFp4Block) / Fp4Tile<type>::kWidth));
 };
 
 // Which two column blocks are this thread's: a warp has all blocks of eight columns, four lanes a column. Blocks are at

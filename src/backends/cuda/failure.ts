@@ -7,7 +7,10 @@ import {
   OutOfMemoryError,
 } from "../../errors.js";
 
-/** An Error of native/: `code` is one of src/errors.ts's; `wanted` and `free` are bytes, for OUT_OF_MEMORY, of the device unless `message` says otherwise. */
+/**
+ * An Error of native/: `code` is one of src/errors.ts's; `wanted` and `free` are bytes, for OUT_OF_MEMORY, of the device unless
+ * `message` says otherwise.
+ */
 interface NativeError extends Error {
   readonly code: string;
   readonly wanted: number;

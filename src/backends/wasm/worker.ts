@@ -18,8 +18,8 @@ export interface WorkerData {
  * that is outside.
  *
  * int32 [0] number of the last job given, [1] number of the job waited for; both wrap; [2] export index (-1: leave),
- * [3] argument count in, 1 out if the job trapped, [4] 1 as soon as this returns or throws; float64 from byte 64 on: the arguments,
- * the first also the result.
+ * [3] argument count in, 1 out if the job trapped, [4] 1 as soon as this returns or throws; float64 from byte 64 on: the
+ * arguments, the first also the result.
  */
 export function serve({ module, memory, control, names }: WorkerData): void {
   const instance = new WebAssembly.Instance(module, {

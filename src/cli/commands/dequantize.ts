@@ -1,6 +1,9 @@
 /** `lockstep dequantize`: what `quantize` wrote, back to wide tensors. */
 import type { Backend } from "../../backends/backend.js";
 import { fileDType } from "../../io/dtypes.js";
+import { Holder } from "../../io/holder.js";
+import { readQuantized, recipesOf, requireMembers, subjectsOf } from "../../io/quantized/quantized-file.js";
+import { type Recipe, recipeSubject } from "../../io/quantized/recipe.js";
 import { SafetensorsFile } from "../../io/safetensors.js";
 import type { TensorSource } from "../../io/source.js";
 import { dequantize as dequantizeTensor } from "../../ops/quantize/dequantize.js";
@@ -9,11 +12,8 @@ import { Scope } from "../../tensor/scope.js";
 import type { WideDType } from "../../tensor/shape.js";
 import { bytesOf } from "../bytes.js";
 import { defineCommand } from "../command.js";
-import { Holder } from "../holder.js";
 import { choice } from "../options.js";
 import { copyPiece, naming, type Piece, withFile, writePieces } from "../pieces.js";
-import { readQuantized, recipesOf, requireMembers, subjectsOf } from "../quantized-file.js";
-import { type Recipe, recipeSubject } from "../recipe.js";
 import { OUTPUT } from "../shared-options.js";
 
 /** The copy to read: rowwise where it is there, else columnwise. */

@@ -5,6 +5,7 @@ import { factsOf } from "../../formats/derive.js";
 import type { ScalarFormat } from "../../formats/scalar.js";
 import { type FileDType, fileBytes, tensorDType } from "../../io/dtypes.js";
 import type { TensorEntry } from "../../io/header.js";
+import { recipesOf, requireWhole, subjectsOf } from "../../io/quantized/quantized-file.js";
 import { SafetensorsFile } from "../../io/safetensors.js";
 import type { TensorSource } from "../../io/source.js";
 import { type EncodeOptions, encode as encodeTensor } from "../../ops/cast/cast.js";
@@ -14,7 +15,6 @@ import { elementCount, isWide, type Shape, type WideDType } from "../../tensor/s
 import { bytesOf } from "../bytes.js";
 import { defineCommand } from "../command.js";
 import { type Piece, planPieces, withFile, writePieces } from "../pieces.js";
-import { recipesOf, requireWhole, subjectsOf } from "../quantized-file.js";
 import { ENCODING, FORMAT, OUTPUT, RANDOM } from "../shared-options.js";
 
 /** Elements encoded at a time; even, so that no byte of packed codes is shared. */

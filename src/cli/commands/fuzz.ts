@@ -4,6 +4,7 @@ import type { CorpusCase } from "lockstep/conformance";
 import type { Backend } from "../../backends/backend.js";
 import { ArgumentError } from "../../errors.js";
 import { fileDType } from "../../io/dtypes.js";
+import { formatRecipe, recipeKey } from "../../io/quantized/recipe.js";
 import { MemorySource } from "../../io/source.js";
 import { bytesOf } from "../bytes.js";
 import { defineCommand } from "../command.js";
@@ -11,7 +12,6 @@ import { requirePackages, VERSION } from "../manifest.js";
 import { integer, type OptionTable, oneOf, type Values, value } from "../options.js";
 import { copyPiece, naming, type Piece, writePieces } from "../pieces.js";
 import { QUANTIZER_OPTIONS, requireApplicable, specOf } from "../quantizer-options.js";
-import { formatRecipe, recipeKey } from "../recipe.js";
 import { toJson } from "../session.js";
 import { ENCODING, OUTPUT } from "../shared-options.js";
 import { encodePiece } from "./encode.js";
@@ -164,7 +164,10 @@ export const fuzz = defineCommand({
     const recipes = Object.fromEntries(
       corpus.cases.flatMap(({ recipes = {} }, i) =>
         Object.entries(recipes).map(([suffix, recipe]) => {
-          return [recipeKey(`in.${names[i]}${suffix}`), formatRecipe(recipe, backend.name, VERSION)];
+          return [
+            recipeKey(`in.${names[i]}${suffix}`),
+            formatRecipe(recipe, { backend: backend.name, version: VERSION }),
+          ];
         }),
       ),
     );

@@ -3,15 +3,15 @@ import type { Backend } from "../../backends/backend.js";
 import { FileError } from "../../errors.js";
 import { tensorDType } from "../../io/dtypes.js";
 import type { TensorEntry } from "../../io/header.js";
+import type { Holder } from "../../io/holder.js";
+import { readQuantized } from "../../io/quantized/quantized-file.js";
+import { recipeKey } from "../../io/quantized/recipe.js";
+import { parseRecipe } from "../../io/quantized/recipe-parser.js";
 import type { TensorSource } from "../../io/source.js";
 import { fromBytes } from "../../ops/create.js";
 import type { GemmInput, ScaledTensor } from "../../ops/gemm/operand.js";
 import { asMatrix, type DType, isWide, type Shape, sameShape, type WideDType } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
-import type { Holder } from "../holder.js";
-import { readQuantized } from "../quantized-file.js";
-import { recipeKey } from "../recipe.js";
-import { parseRecipe } from "../recipe-parser.js";
 
 /** An operand, read; what it takes is held. */
 export interface Operand {

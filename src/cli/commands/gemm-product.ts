@@ -5,12 +5,12 @@ import { FileError, LockstepError } from "../../errors.js";
 import { DATAPATH_FAMILIES, type DatapathFamily } from "../../formats/datapath.js";
 import { fileDType } from "../../io/dtypes.js";
 import type { TensorPlan } from "../../io/header.js";
+import { Holder } from "../../io/holder.js";
 import { type GemmOptions, gemm as multiplyTensors } from "../../ops/gemm/gemm.js";
 import type { GemmPlan } from "../../ops/gemm/plan.js";
 import { Scope } from "../../tensor/scope.js";
 import { elementCount } from "../../tensor/shape.js";
 import { bytesOf } from "../bytes.js";
-import { Holder } from "../holder.js";
 import {
   choice,
   flag,

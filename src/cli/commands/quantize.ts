@@ -2,6 +2,14 @@
 import type { Backend } from "../../backends/backend.js";
 import { FileError } from "../../errors.js";
 import type { TensorEntry } from "../../io/header.js";
+import {
+  allMembers,
+  quantizedPlans,
+  recipesOf,
+  requireWhole,
+  subjectsOf,
+} from "../../io/quantized/quantized-file.js";
+import { formatRecipe, type Recipe, recipeKey } from "../../io/quantized/recipe.js";
 import { SafetensorsFile } from "../../io/safetensors.js";
 import type { TensorSource } from "../../io/source.js";
 import { fromBytes } from "../../ops/create.js";
@@ -13,7 +21,6 @@ import { defineCommand } from "../command.js";
 import { VERSION } from "../manifest.js";
 import { optional } from "../options.js";
 import { type Piece, planPieces, withFile, writePieces } from "../pieces.js";
-import { allMembers, quantizedPlans, recipesOf, requireWhole, subjectsOf } from "../quantized-file.js";
 import {
   makeQuantizer,
   QUANTIZER_OPTIONS,
@@ -21,7 +28,6 @@ import {
   requireApplicable,
   specOf,
 } from "../quantizer-options.js";
-import { formatRecipe, type Recipe, recipeKey } from "../recipe.js";
 import { OUTPUT } from "../shared-options.js";
 import { wideDType } from "./encode.js";
 
@@ -70,7 +76,7 @@ export function quantizePiece(
   return {
     subject: entry.name,
     outputs: quantizedPlans(name, recipe),
-    metadata: { [recipeKey(name)]: formatRecipe(recipe, backend.name, VERSION) },
+    metadata: { [recipeKey(name)]: formatRecipe(recipe, { backend: backend.name, version: VERSION }) },
     async produce(put) {
       const bytes = await file.read(entry);
       for (const [member, data] of quantizeBytes(backend, settings, name, recipe, bytes))

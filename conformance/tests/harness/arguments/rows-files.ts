@@ -1,13 +1,13 @@
-/** Checkpoints. */
+/** Checkpoints, and tensors in files. */
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { saveCheckpoint } from "../../../../src/io/index.js";
+import { type PutTensor, SafetensorsFile, saveCheckpoint, saveTensors } from "../../../../src/io/index.js";
 import { Linear } from "../../../../src/modules/linear.js";
 import { constantInit } from "../../../../src/modules/parameter.js";
 import { SGD } from "../../../../src/optimizers/sgd.js";
 import { inWorld } from "./law.js";
-import type { Rows } from "./row.js";
+import type { Row, Rows } from "./row.js";
 import type { Backends, World } from "./world.js";
 
 /** A folder with a checkpoint of what `run` makes. Deleted by `end`. */
@@ -19,11 +19,24 @@ export class CheckpointFolder {
   /** Where runs are saved. */
   readonly written = join(this.#path, "written.safetensors");
 
+  /** With an f32 tensor "x" of four elements. */
+  readonly tensors = join(this.#path, "tensors.safetensors");
+  #opened: SafetensorsFile | undefined;
+
   async fill(backends: Backends): Promise<void> {
     await inWorld(backends, (world) => saveCheckpoint(this.saved, run(world)));
+    await inWorld(backends, (world) => saveTensors(this.tensors, { x: world.tensor("f32", [4]) }));
+    this.#opened = await SafetensorsFile.open(this.tensors);
   }
 
-  end(): void {
+  /** The file `tensors`, open. */
+  get file(): SafetensorsFile {
+    if (this.#opened) return this.#opened;
+    throw new Error("the folder was not filled");
+  }
+
+  async end(): Promise<void> {
+    await this.#opened?.close();
     rmSync(this.#path, { recursive: true });
   }
 }
@@ -36,6 +49,7 @@ function run(w: World) {
 }
 
 export function fileRows(folder: CheckpointFolder): Rows {
+  const entry: Row = { calls: [() => ["x"]], self: () => folder.file, unbound: true, outlives: true };
   return {
     saveCheckpoint: {
       calls: [(w) => [folder.written, { ...run(w), extra: { step: 1 } }]],
@@ -45,5 +59,45 @@ export function fileRows(folder: CheckpointFolder): Rows {
       calls: [(w) => [folder.saved, run(w)]],
       costly: true,
     },
+    saveTensors: {
+      calls: [
+        (w) => [folder.written, { x: w.tensor("f32"), w: w.quantized() }, { metadata: { note: "text" } }],
+        (w) => [folder.written, new Map([["x", w.tensor("u8")]])],
+      ],
+      costly: true,
+      free: { tensors: "every name may be given", "options.metadata": "every key may be given" },
+    },
+    loadTensors: {
+      calls: [(w) => [folder.tensors, w.backend, { names: ["x"] }]],
+      costly: true,
+    },
+    writeSafetensors: {
+      calls: [
+        () => [
+          folder.written,
+          { tensors: [{ name: "a", dtype: "U8", shape: [2] }], metadata: { note: "text" } },
+          (put: PutTensor) => put("a", Uint8Array.of(1, 2)),
+        ],
+      ],
+      costly: true,
+      numbers: { "plan.tensors.shape": "index" },
+      free: { "plan.metadata": "every key may be given" },
+    },
+    "SafetensorsFile.read": {
+      calls: [() => [folder.file.entry("x"), 4, 8]],
+      self: () => folder.file,
+      unbound: true,
+      outlives: true,
+      costly: true,
+      numbers: {
+        begin: "index",
+        end: "index",
+        "entry.begin": "any",
+        "entry.end": "any",
+        "entry.shape": "any",
+      },
+    },
+    "SafetensorsFile.entry": entry,
+    "TensorSource.entry": entry,
   };
 }

@@ -1,4 +1,7 @@
-/** Frozen cases of quantizing, alone, after an activation or a norm and beside a bias gradient, of what undoes it, and of the transform before it. */
+/**
+ * Frozen cases of quantizing, alone, after an activation or a norm and beside a bias gradient, of what undoes it, and of the
+ * transform before it.
+ */
 import { BLOCK_FORMATS, type BlockFormatName, tileSize } from "../../../../src/formats/block.js";
 import { factsOf } from "../../../../src/formats/derive.js";
 import { RHT_SIGNS } from "../../../../src/ops/quantize/hadamard.js";

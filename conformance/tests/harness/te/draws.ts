@@ -1,4 +1,7 @@
-/** The inputs that TransformerEngine was asked about, as scripts/witness/te_draws.py draws them: bit patterns, by integers alone. */
+/**
+ * The inputs that TransformerEngine was asked about, as scripts/witness/te_draws.py draws them: bit patterns, by integers
+ * alone.
+ */
 import { elementCount, type Shape, type WideDType } from "../../../../src/tensor/shape.js";
 
 export type DrawKind = "bell" | "small" | "wide" | "edges" | "signs";

@@ -1,13 +1,12 @@
 /** Reading a recipe back from a file's metadata, which anyone may have written. */
-import { ArgumentError, FileError, LockstepError } from "../errors.js";
-import type { Tile } from "../formats/block.js";
-import { resolveFormat } from "../formats/derive.js";
-import { RHT_SIGNS } from "../ops/quantize/hadamard.js";
-import { makeSpec } from "../quantizers/quantizer.js";
-import { requireQuantizable } from "../tensor/geometry.js";
-import type { Direction, FourOverSix } from "../tensor/quantized.js";
-import { asMatrix, type Shape, type WideDType } from "../tensor/shape.js";
-import { oneOf } from "./options.js";
+import { ArgumentError, FileError, LockstepError } from "../../errors.js";
+import type { Tile } from "../../formats/block.js";
+import { resolveFormat } from "../../formats/derive.js";
+import { RHT_SIGNS } from "../../ops/quantize/hadamard.js";
+import { makeSpec } from "../../quantizers/quantizer.js";
+import { requireQuantizable } from "../../tensor/geometry.js";
+import type { Direction, FourOverSix } from "../../tensor/quantized.js";
+import { asMatrix, type Shape, type WideDType } from "../../tensor/shape.js";
 import { DIRECTIONS, QUANTIZER_NAMES, type Recipe, recipeKey, SCALE_LAYOUTS, TILES } from "./recipe.js";
 
 /** Reads what `formatRecipe` wrote. Throws `FileError` that names the file, the tensor and the field. */
@@ -67,7 +66,8 @@ function recipeOf(fields: Fields): Recipe {
     pow2Scales: read.optional("pow2Scales", isBoolean, "a boolean"),
     epsilon: read.optional("epsilon", isNumber, "a number"),
     rht,
-    rhtSigns: rht ? RHT_SIGNS : 0,
+    rhtSigns: read.optional("rhtSigns", isNumber, "a number") ?? (rht ? RHT_SIGNS : 0),
+    compact: read.optional("compact", isBoolean, "a boolean"),
     stochastic: read.optional("stochastic", isBoolean, "a boolean"),
     fourOverSix: isBoolean(fourOverSix) ? (fourOverSix ? "mae" : "none") : fourOverSix,
     e4m3Max: read.optional("e4m3Max", isE4m3Max, "448 or 256"),
@@ -80,6 +80,15 @@ function recipeOf(fields: Fields): Recipe {
     dtype: read.required("dtype", isWideName, "f32, bf16 or f16"),
     scales: read.name("scales", oneOf(SCALE_LAYOUTS)),
     usage: read.required("usage", isUsage, "a list of rowwise and columnwise"),
+  };
+}
+
+/** A parser of one of a few names. */
+function oneOf<const T extends string>(names: readonly T[]): (text: string) => T {
+  return (text) => {
+    const found = names.find((name) => name === text);
+    if (found !== undefined) return found;
+    throw new ArgumentError(`"${text}" is not one of ${names.join(", ")}`);
   };
 }
 

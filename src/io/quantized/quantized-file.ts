@@ -1,16 +1,17 @@
 /** Quantized tensors in files: the tensors each is made of, and how they are read. */
-import type { Backend } from "../backends/backend.js";
-import { FileError } from "../errors.js";
-import type { TensorPlan } from "../io/header.js";
-import type { TensorSource } from "../io/source.js";
-import { fromBytes } from "../ops/create.js";
-import { Quantizer } from "../quantizers/quantizer.js";
-import { copyGeometry } from "../tensor/geometry.js";
-import { type Direction, type QuantizedCopy, QuantizedTensor } from "../tensor/quantized.js";
-import { asMatrix, type DType, type Shape, sameShape } from "../tensor/shape.js";
-import type { Tensor } from "../tensor/tensor.js";
-import type { Holder } from "./holder.js";
-import { type Recipe, recipeKey, recipeSubject } from "./recipe.js";
+import type { Backend } from "../../backends/backend.js";
+import { FileError } from "../../errors.js";
+import { fromBytes } from "../../ops/create.js";
+import { Quantizer } from "../../quantizers/quantizer.js";
+import { copyGeometry } from "../../tensor/geometry.js";
+import { type Direction, type QuantizedCopy, QuantizedTensor } from "../../tensor/quantized.js";
+import { Scope } from "../../tensor/scope.js";
+import { asMatrix, type DType, type Shape, sameShape } from "../../tensor/shape.js";
+import type { Tensor } from "../../tensor/tensor.js";
+import type { TensorPlan } from "../header.js";
+import type { Holder } from "../holder.js";
+import type { TensorSource } from "../source.js";
+import { isCheckpoint, type Recipe, recipeKey, recipeOf, recipeSubject } from "./recipe.js";
 import { parseRecipe } from "./recipe-parser.js";
 
 /** One tensor of a quantized tensor: in the file, and as a tensor here. */
@@ -59,6 +60,19 @@ export function allMembers(name: string, recipe: Recipe): readonly Member[] {
   return recipe.usage.flatMap((direction) => copyMembers(name, recipe, direction));
 }
 
+/** A tensor, and what it is in the file. */
+export interface TensorPlace extends TensorPlan {
+  readonly tensor: Tensor;
+}
+
+/** The tensors of `value` in the file, under the name `name`. */
+export function memberPlaces(name: string, value: QuantizedTensor): readonly TensorPlace[] {
+  return allMembers(name, recipeOf(value)).flatMap(({ field, direction, plan }) => {
+    const tensor = value.copy(direction)[field];
+    return tensor ? [{ ...plan, tensor }] : [];
+  });
+}
+
 /** The tensors that quantizing `name` writes. */
 export function quantizedPlans(name: string, recipe: Recipe): readonly TensorPlan[] {
   const plans = allMembers(name, recipe).map(({ plan }) => plan);
@@ -72,7 +86,8 @@ export function recipesOf(file: TensorSource): ReadonlyMap<string, Recipe> {
   const recipes = new Map<string, Recipe>();
   for (const [key, text] of Object.entries(file.metadata)) {
     const name = recipeSubject(key);
-    if (name !== undefined) recipes.set(name, parseRecipe(file.path, name, text));
+    if (name === undefined || isCheckpoint(key, text)) continue;
+    recipes.set(name, parseRecipe(file.path, name, text));
   }
   return recipes;
 }
@@ -123,12 +138,47 @@ export async function readQuantized(
   recipe: Recipe,
   direction: Direction,
 ): Promise<QuantizedTensor> {
-  requireMembers(file, name, recipe, direction);
-  const read: Partial<Record<keyof QuantizedCopy, Tensor>> = {};
-  for (const { field, plan, dtype, shape } of copyMembers(name, recipe, direction)) {
-    read[field] = holder.hold(fromBytes(backend, await file.read(file.entry(plan.name)), shape, dtype));
+  const bytes = await readMembers(file, name, recipe, [direction]);
+  const made = makeQuantized(backend, bytes, recipe);
+  for (const member of made.members) holder.hold(member);
+  return made;
+}
+
+/** A tensor of a quantized one, with its bytes. */
+export interface MemberBytes extends Member {
+  readonly bytes: Uint8Array;
+}
+
+/** The bytes of these copies of a quantized tensor; see `requireMembers` for what it refuses. */
+export async function readMembers(
+  file: TensorSource,
+  name: string,
+  recipe: Recipe,
+  directions: readonly Direction[],
+): Promise<readonly MemberBytes[]> {
+  for (const direction of directions) requireMembers(file, name, recipe, direction);
+  const members = directions.flatMap((direction) => copyMembers(name, recipe, direction));
+  const read: MemberBytes[] = [];
+  for (const member of members)
+    read.push({ ...member, bytes: await file.read(file.entry(member.plan.name)) });
+  return read;
+}
+
+/** The quantized tensor of these members. Where it throws, it leaves nothing behind. */
+export function makeQuantized(
+  backend: Backend,
+  members: readonly MemberBytes[],
+  { spec, shape, dtype, scales: scaleLayout }: Recipe,
+): QuantizedTensor {
+  const scope = new Scope();
+  try {
+    const copies: Partial<Record<Direction, Partial<Record<keyof QuantizedCopy, Tensor>>>> = {};
+    for (const { field, direction, bytes, shape: own, dtype: type } of members) {
+      copies[direction] = { ...copies[direction], [field]: fromBytes(backend, bytes, own, type) };
+    }
+    const fields = { spec, shape, dtype, scaleLayout, ops: new FileQuantizer(spec, {}) };
+    return scope.keep(new QuantizedTensor({ ...fields, ...(copies as Record<Direction, QuantizedCopy>) }));
+  } finally {
+    scope.dispose();
   }
-  const { spec, shape, dtype, scales: scaleLayout } = recipe;
-  const fields = { spec, shape, dtype, scaleLayout, ops: new FileQuantizer(spec, {}) };
-  return new QuantizedTensor({ ...fields, [direction]: read as QuantizedCopy });
 }

@@ -1,0 +1,124 @@
+/** CONTRIBUTING.md lists what a new thing is added to: the lists are those that the sources themselves give. */
+import { existsSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, expect, it } from "vitest";
+import { BLOCK_FORMATS } from "../../../src/formats/block.js";
+import { SCALAR_FORMATS } from "../../../src/formats/scalar.js";
+import { filesIn, importsOf, ROOT } from "../harness/sources.js";
+
+const textOf = (file: string): string => readFileSync(join(ROOT, file), "utf8");
+const PAGE = textOf("CONTRIBUTING.md");
+const FLOORS = ["src", "assembly", "kernels", "native", "conformance"];
+const SOURCES = FLOORS.flatMap(filesIn).filter(
+  (file) => /\.(ts|cu|cc|h)$/.test(file) && !file.includes(".gen."),
+);
+const GENERIC = "FAMILY/OPERATION";
+
+/** Paths of the list items in the section of that title. */
+function listed(title: string): string[] {
+  const section = PAGE.split(/^## /m).find((each) => each.startsWith(`${title}\n`)) ?? "";
+  return [...section.matchAll(/^- `([^`]+)`/gm)].map(([, path = ""]) => path);
+}
+
+const OPERATIONS = importsOf("src/backends/wasm/lowerings.ts")
+  .map((path) => path.slice("src/backends/wasm/".length, -".ts".length))
+  .filter((path) => path.includes("/"));
+
+/** What most operations have; some have a folder instead of a file, or are composed of others. */
+function most<T>(things: readonly T[]): T[] {
+  const counts = new Map<T, number>();
+  for (const each of things) counts.set(each, (counts.get(each) ?? 0) + 1);
+  return [...counts].filter(([, count]) => count >= OPERATIONS.length * 0.7).map(([each]) => each);
+}
+
+/** Files that name every one of these. */
+function naming(names: readonly string[], folder: string): string[] {
+  const words = names.map((name) => new RegExp(`(?<![\\w-])${name}(?![\\w-])`));
+  return filesIn(folder).filter((file) => {
+    if (!file.endsWith(".ts") || file.includes(".gen.")) return false;
+    const text = textOf(file);
+    return words.every((word) => word.test(text));
+  });
+}
+
+describe("an operation", () => {
+  it("has the files of its own that are listed", () => {
+    const own = OPERATIONS.flatMap((operation) => {
+      const [, stem = ""] = operation.split("/");
+      const paths = SOURCES.flatMap((file) =>
+        [`${operation}/${stem}`, operation]
+          .filter((path) => file.includes(`/${path}.`))
+          .map((path) => file.replace(path, GENERIC)),
+      );
+      return [...new Set(paths)];
+    });
+    expect(
+      listed("Add an operation")
+        .filter((path) => path.includes(GENERIC))
+        .sort(),
+    ).toEqual(most(own).sort());
+  });
+
+  it("stands in the tables that are listed, and in no others of src, assembly and conformance/operations", () => {
+    const tables = ["src", "assembly", "conformance/operations", "conformance/tests/api"]
+      .flatMap(filesIn)
+      .filter((file) => {
+        const text = textOf(file);
+        const named = OPERATIONS.filter((operation) => {
+          const [, stem = ""] = operation.split("/");
+          const camel = stem.replace(/-(.)/g, (_, letter: string) => letter.toUpperCase());
+          return (
+            text.includes(`${operation}"`) ||
+            text.includes(`${operation}.`) ||
+            new RegExp(`\\b${camel}\\b`).test(text)
+          );
+        });
+        return named.length >= OPERATIONS.length * 0.7;
+      });
+    expect(
+      listed("Add an operation")
+        .filter((path) => !path.includes(GENERIC))
+        .sort(),
+    ).toEqual(tables.sort());
+  });
+});
+
+describe("a quantizer and a format", () => {
+  it("stand in what is listed wherever every one of them is named in src", () => {
+    for (const [title, names] of [
+      ["Add a quantizer", Object.keys(BLOCK_FORMATS)],
+      ["Add a format", Object.keys(SCALAR_FORMATS)],
+    ] as const) {
+      const tables = naming(names, "src");
+      expect(tables).not.toEqual([]);
+      expect(
+        tables.filter((file) => !listed(title).includes(file)),
+        title,
+      ).toEqual([]);
+    }
+  });
+
+  it.each(["Add a format", "Add a quantizer", "Add an operation", "Add a chip"])(
+    "%s: what is listed is there",
+    (title) => {
+      const paths = listed(title).filter((path) => !/FAMILY|NAME/.test(path));
+      expect(paths.length).toBeGreaterThan(1);
+      expect(paths.filter((path) => !existsSync(join(ROOT, path)))).toEqual([]);
+    },
+  );
+});
+
+describe("an export of assembly that is marked @tested", () => {
+  it("is called by a test", () => {
+    const marked = filesIn("assembly").flatMap((file) =>
+      [...textOf(file).matchAll(/@tested \*\/\nexport function (\w+)/g)].map(([, name = ""]) => name),
+    );
+    expect(marked.length).toBeGreaterThan(3);
+    const tests = filesIn("conformance/tests")
+      .map(textOf)
+      .filter((text) => text.includes("stems.js"));
+    const called = (name: string): boolean =>
+      tests.some((text) => new RegExp(`call\\.${name}\\b|"${name}"`).test(text));
+    expect(marked.filter((name) => !called(name))).toEqual([]);
+  });
+});

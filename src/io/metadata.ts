@@ -1,0 +1,17 @@
+/** Texts beside the tensors of a file. */
+import { ArgumentError } from "../errors.js";
+import { describe } from "../options.js";
+
+/** Throws `ArgumentError` unless these are texts by key, in a plain object. */
+export function requireMetadata(user: string, metadata: unknown): void {
+  const prototype: unknown =
+    typeof metadata === "object" && metadata !== null && Object.getPrototypeOf(metadata);
+  if (prototype !== null && prototype !== Object.prototype)
+    throw new ArgumentError(
+      `${user}: metadata is ${describe(metadata)}; it must be texts by key, in a plain object`,
+    );
+  for (const [key, value] of Object.entries(metadata as object)) {
+    if (typeof value === "string") continue;
+    throw new ArgumentError(`${user}: metadata.${key} is ${describe(value)}; it must be a string`);
+  }
+}

@@ -1,0 +1,116 @@
+/** How a tensor of a file was quantized: the metadata beside it, which say what its codes and scales mean. */
+import { BLOCK_FORMATS, type BlockFormatName, type Tile } from "../../formats/block.js";
+import { RHT_SIGNS } from "../../ops/quantize/hadamard.js";
+import { makeSpec } from "../../quantizers/quantizer.js";
+import type { Direction, QuantizedTensor, QuantizeSpec, ScaleLayout } from "../../tensor/quantized.js";
+import type { Shape, WideDType } from "../../tensor/shape.js";
+import { isObject } from "../header.js";
+
+export const QUANTIZER_NAMES = Object.keys(BLOCK_FORMATS) as readonly BlockFormatName[];
+export const SCALE_LAYOUTS = ["logical", "padded", "swizzled"] as const satisfies readonly ScaleLayout[];
+export const DIRECTIONS = ["rowwise", "columnwise"] as const satisfies readonly Direction[];
+export const TILES: readonly Tile[] = ["1x128", "128x128", "1x32", "32x32", "1x16", "16x16"];
+
+/** Everything that says what the tensors of a quantized tensor mean. */
+export interface Recipe {
+  readonly spec: QuantizeSpec;
+  /** The shape and type before quantization. */
+  readonly shape: Shape;
+  readonly dtype: WideDType;
+  readonly scales: ScaleLayout;
+  readonly usage: readonly Direction[];
+}
+
+/** Fields of a spec that some quantizers alone have. */
+export type SpecialField =
+  | "tile"
+  | "pow2Scales"
+  | "epsilon"
+  | "rht"
+  | "stochastic"
+  | "fourOverSix"
+  | "e4m3Max";
+
+const PER_TENSOR: readonly SpecialField[] = ["pow2Scales", "epsilon"];
+const NVFP4: readonly SpecialField[] = ["tile", "rht", "stochastic", "fourOverSix", "e4m3Max"];
+
+const SPECIAL_FIELDS: Readonly<Record<BlockFormatName, readonly SpecialField[]>> = {
+  "fp8-current": PER_TENSOR,
+  "fp8-delayed": [],
+  "fp8-block": ["tile", ...PER_TENSOR],
+  mxfp8: ["tile"],
+  mxfp6: ["tile"],
+  mxfp4: ["tile"],
+  nvfp4: NVFP4,
+};
+
+/** Whether a field of the spec means anything for the quantizer. */
+export function applies(quantizer: BlockFormatName, field: SpecialField): boolean {
+  return SPECIAL_FIELDS[quantizer].includes(field);
+}
+
+/** Fields of a spec whose values the metadata need not have. */
+const SPEC_FIELDS = ["tile", "pow2Scales", "epsilon", "rht", "rhtSigns", "stochastic", "compact"] as const;
+
+/** How the metadata writes it. */
+const FOUR_OVER_SIX = { none: false, mae: true, mse: "mse" } as const;
+
+/** What begins the keys of metadata that are the library's. */
+export const KEY_PREFIX = "lockstep.";
+
+/** The metadata key of a quantized tensor. */
+export function recipeKey(name: string): string {
+  return KEY_PREFIX + name;
+}
+
+/** The quantized tensor that a metadata key is about, if any. */
+export function recipeSubject(key: string): string | undefined {
+  return key.startsWith(KEY_PREFIX) ? key.slice(KEY_PREFIX.length) : undefined;
+}
+
+/** The key of a checkpoint's record. */
+export const RECORD_KEY = `${KEY_PREFIX}checkpoint`;
+
+/** Whether an entry of the metadata is a checkpoint's record, and not of a quantized tensor that is called "checkpoint". */
+export function isCheckpoint(key: string, text: string): boolean {
+  if (key !== RECORD_KEY) return false;
+  try {
+    const value: unknown = JSON.parse(text);
+    return isObject(value) && !Object.hasOwn(value, "quantizer");
+  } catch {
+    return false;
+  }
+}
+
+/** Who quantized: for the reader, without a meaning. */
+export interface Provenance {
+  readonly backend: string;
+  readonly version: string;
+}
+
+/** The metadata value of a quantized tensor. Fields that do not apply, or are what the reader takes for granted, are absent. */
+export function formatRecipe({ spec, shape, dtype, scales, usage }: Recipe, by?: Provenance): string {
+  const { quantizer, format } = spec;
+  const special = SPECIAL_FIELDS[quantizer];
+  const granted = { ...makeSpec(quantizer, { format }), rhtSigns: spec.rht ? RHT_SIGNS : 0 };
+  const written = (field: keyof QuantizeSpec): readonly [string, unknown] =>
+    field === "fourOverSix" ? [field, FOUR_OVER_SIX[spec.fourOverSix]] : [field, spec[field]];
+  const others = SPEC_FIELDS.filter(
+    (each) => !special.some((one) => one === each) && spec[each] !== granted[each],
+  );
+  return JSON.stringify({
+    quantizer,
+    format,
+    ...Object.fromEntries([...special, ...others].map(written)),
+    shape,
+    dtype,
+    scales,
+    usage,
+    ...by,
+  });
+}
+
+/** The recipe of a quantized tensor: of the copies that it has. */
+export function recipeOf({ spec, shape, dtype, scaleLayout, usage }: QuantizedTensor): Recipe {
+  return { spec, shape, dtype, scales: scaleLayout, usage: DIRECTIONS.filter((each) => usage[each]) };
+}

@@ -1,0 +1,246 @@
+/** Named tensors of a backend in safetensors files, plain and quantized. */
+import { type Backend, requireBackend } from "../backends/backend.js";
+import { ArgumentError, DTypeError, FileError, ShapeError } from "../errors.js";
+import { fromBytes } from "../ops/create.js";
+import { anyListOf, anything, describe, optionsOf, text } from "../options.js";
+import { QuantizedTensor, requireQuantized } from "../tensor/quantized.js";
+import { requireTensor } from "../tensor/require.js";
+import { Scope } from "../tensor/scope.js";
+import type { Tensor } from "../tensor/tensor.js";
+import { fileDType, tensorDType } from "./dtypes.js";
+import { requirePath } from "./files.js";
+import type { Metadata, TensorEntry } from "./header.js";
+import { requireMetadata } from "./metadata.js";
+import {
+  allMembers,
+  type MemberBytes,
+  makeQuantized,
+  memberPlaces,
+  readMembers,
+  recipesOf,
+} from "./quantized/quantized-file.js";
+import { formatRecipe, KEY_PREFIX, type Recipe, recipeKey, recipeOf } from "./quantized/recipe.js";
+import { SafetensorsFile } from "./safetensors.js";
+import { writeSafetensors } from "./safetensors-writer.js";
+import { packSix, sixBitDType, sixBitFile, unpackSix } from "./six-bit.js";
+
+/** What a file can hold under a name. */
+export type NamedTensor = Tensor | QuantizedTensor;
+
+/** Options of `saveTensors`. */
+export interface SaveTensorsOptions {
+  /** Texts by key, for whoever reads the file. Keys that begin with `lockstep.` are the library's. */
+  readonly metadata?: Metadata | undefined;
+}
+
+/** Options of `loadTensors`. */
+export interface LoadTensorsOptions {
+  /** Loads these alone: of tensors as files name them, and of quantized tensors. Default: all. */
+  readonly names?: readonly string[] | undefined;
+}
+
+/** What `loadTensors` gives. */
+export interface LoadedTensors {
+  /** By name, in the order of the file; quantized tensors first. */
+  readonly tensors: ReadonlyMap<string, NamedTensor>;
+  /** The file's metadata but those of the library. */
+  readonly metadata: Metadata;
+}
+
+const checkSave = optionsOf<SaveTensorsOptions>({ metadata: anything });
+const checkLoad = optionsOf<LoadTensorsOptions>({ names: anyListOf(text) });
+
+/**
+ * Writes tensors by name to a safetensors file, as they are at the time of the call. A quantized tensor `w` becomes
+ * `w.rowwise.data`, `w.rowwise.scale_inv` and so on for each copy that it has, and metadata under `lockstep.w` that say what they
+ * mean; `lockstep dequantize` and `gemm` read it as well. Codes of 6 bits are packed four in three bytes. The file appears when
+ * it is complete.
+ *
+ * @param tensors - Tensors by name, in a plain object or a `Map`; empty tensors, and no tensors, are allowed.
+ * @throws `ArgumentError` for what is no tensor, a quantized tensor without a copy, and metadata that are not texts or the
+ * library's; `DTypeError` for element types that files do not have; `DisposedError`; `FileError` where two tensors have one name
+ * in the file, and for what cannot be written.
+ */
+export async function saveTensors(
+  path: string,
+  tensors: Readonly<Record<string, NamedTensor>> | ReadonlyMap<string, NamedTensor>,
+  options: SaveTensorsOptions = {},
+): Promise<void> {
+  requirePath("saveTensors", path);
+  const { metadata = {} } = checkSave("saveTensors", options);
+  requireOwnMetadata(metadata);
+  const parts = [...entriesOf(tensors)].map(([name, value]) => planOf(name, value));
+  const recipes = Object.fromEntries(parts.flatMap(({ recipe }) => recipe));
+  const values = parts.flatMap(({ values }) => values);
+  await writeSafetensors(path, { tensors: values, metadata: { ...metadata, ...recipes } }, async (put) => {
+    for (const { name, bytes } of values) await put(name, bytes);
+  });
+}
+
+function requireOwnMetadata(metadata: Metadata): void {
+  requireMetadata("saveTensors", metadata);
+  const taken = Object.keys(metadata).find((key) => key.startsWith(KEY_PREFIX));
+  if (taken === undefined) return;
+  throw new ArgumentError(
+    `saveTensors: metadata has ${JSON.stringify(taken)}; keys that begin with "${KEY_PREFIX}" are the library's: rename it`,
+  );
+}
+
+function entriesOf(tensors: unknown): Iterable<readonly [string, unknown]> {
+  if (tensors instanceof Map) {
+    for (const name of tensors.keys()) text("saveTensors", "a name", name);
+    return tensors as ReadonlyMap<string, unknown>;
+  }
+  const prototype: unknown =
+    typeof tensors === "object" && tensors !== null && Object.getPrototypeOf(tensors);
+  if (prototype === null || prototype === Object.prototype) return Object.entries(tensors as object);
+  throw new ArgumentError(
+    `saveTensors: tensors is ${describe(tensors)}; it must be tensors by name, in a plain object or a Map`,
+  );
+}
+
+interface Part {
+  readonly recipe: readonly (readonly [string, string])[];
+  readonly values: readonly {
+    name: string;
+    dtype: TensorEntry["dtype"];
+    shape: readonly number[];
+    bytes: Uint8Array;
+  }[];
+}
+
+/** The tensors in the file of one tensor here, with their bytes. */
+function planOf(name: string, value: unknown): Part {
+  if (value instanceof QuantizedTensor) {
+    requireQuantized("saveTensors", name, value);
+    const recipe = recipeOf(value);
+    if (recipe.usage.length === 0)
+      throw new ArgumentError(
+        `saveTensors: "${name}" has neither copy; quantize it with rowwise or columnwise usage`,
+      );
+    const values = memberPlaces(name, value).map(({ tensor, ...plan }) => ({
+      ...plan,
+      bytes: bytesOf(tensor),
+    }));
+    return { recipe: [[recipeKey(name), formatRecipe(recipe)]], values };
+  }
+  const tensor = requireTensor("saveTensors", name, value);
+  const { dtype, shape } = tensor;
+  const six = sixBitFile(dtype);
+  const bytes = six ? packSix(name, bytesOf(tensor)) : bytesOf(tensor);
+  return { recipe: [], values: [{ name, dtype: six ?? fileDType(dtype), shape, bytes }] };
+}
+
+function bytesOf(tensor: Tensor): Uint8Array {
+  const { buffer, byteOffset, byteLength } = tensor.dataSync();
+  return new Uint8Array(buffer, byteOffset, byteLength);
+}
+
+/**
+ * Reads tensors of a safetensors file onto a backend. They belong to the caller, or to the scope that is open when the file has
+ * been read. What `saveTensors`, `lockstep quantize` and checkpoints wrote as quantized comes back as `QuantizedTensor`s, bit by
+ * bit; give one that was scaled with delay its quantizer by `updateQuantizer` before `quantize_`. Anyone's safetensors file is
+ * read.
+ *
+ * @throws `FileError` for a file that is damaged or lacks a name, and for element types that tensors do not have, such as I64:
+ * read those by `SafetensorsFile`. `ArgumentError` for what is no backend or option. Where it throws, no tensor is left.
+ */
+export async function loadTensors(
+  path: string,
+  backend: Backend,
+  options: LoadTensorsOptions = {},
+): Promise<LoadedTensors> {
+  requirePath("loadTensors", path);
+  requireBackend("loadTensors", backend);
+  const { names } = checkLoad("loadTensors", options);
+  const file = await SafetensorsFile.open(path);
+  try {
+    const makers = await readAll(file, names && new Set(names));
+    requireBackend("loadTensors", backend);
+    const tensors = makeAll(file.path, backend, makers);
+    const own = Object.entries(file.metadata).filter(([key]) => !key.startsWith(KEY_PREFIX));
+    return { tensors, metadata: Object.fromEntries(own) };
+  } finally {
+    await file.close();
+  }
+}
+
+type Maker = (backend: Backend) => NamedTensor;
+
+/** Reads what is asked for: by name, how to make it. */
+async function readAll(
+  file: SafetensorsFile,
+  names: ReadonlySet<string> | undefined,
+): Promise<Map<string, Maker>> {
+  const recipes = recipesOf(file);
+  const parts = new Set<string>();
+  const makers = new Map<string, Maker>();
+  for (const [name, recipe] of recipes) {
+    if (file.tensors.has(name)) throw doubled(file, name);
+    const usage = recipe.usage.filter((direction, i, all) => all.indexOf(direction) === i);
+    for (const { plan } of allMembers(name, { ...recipe, usage })) parts.add(plan.name);
+    if (names && !names.has(name)) continue;
+    const members = await readMembers(file, name, recipe, usage);
+    makers.set(name, quantizedMaker(members, recipe));
+  }
+  for (const name of names ?? file.tensors.keys()) {
+    if (recipes.has(name) || (!names && parts.has(name))) continue;
+    const entry = file.entry(name);
+    makers.set(name, await plainMaker(file, entry));
+  }
+  return makers;
+}
+
+function doubled(file: SafetensorsFile, name: string): FileError {
+  return new FileError(
+    `${file.path}: tensor "${name}": is there, and by the metadata ${recipeKey(name)} also quantized; rename one`,
+  );
+}
+
+function quantizedMaker(members: readonly MemberBytes[], recipe: Recipe): Maker {
+  return (backend) => makeQuantized(backend, members, recipe);
+}
+
+async function plainMaker(file: SafetensorsFile, entry: TensorEntry): Promise<Maker> {
+  const six = sixBitDType(entry.dtype);
+  const dtype = six ?? tensorDType(entry.dtype);
+  if (dtype === undefined)
+    throw new FileError(
+      `${file.path}: tensor "${entry.name}": is ${entry.dtype}, which no tensor here has; leave it out by names, or read its bytes by SafetensorsFile`,
+    );
+  const read = await file.read(entry);
+  const bytes = six ? unpackSix(read) : read;
+  return (backend) => fromBytes(backend, bytes, entry.shape, dtype);
+}
+
+/** Makes all, or none. */
+function makeAll(
+  path: string,
+  backend: Backend,
+  makers: ReadonlyMap<string, Maker>,
+): Map<string, NamedTensor> {
+  const scope = new Scope();
+  try {
+    const made = new Map<string, NamedTensor>();
+    for (const [name, make] of makers)
+      made.set(
+        name,
+        asFileErrors(`${path}: tensor "${name}"`, () => make(backend)),
+      );
+    for (const value of made.values()) scope.keep<NamedTensor>(value);
+    return made;
+  } finally {
+    scope.dispose();
+  }
+}
+
+/** What a backend cannot make of a file is said of the file. */
+function asFileErrors<T>(where: string, make: () => T): T {
+  try {
+    return make();
+  } catch (error) {
+    const ofFile =
+      error instanceof ShapeError || error instanceof DTypeError || error instanceof ArgumentError;
+    throw ofFile ? new FileError(`${where}: ${error.message}`, { cause: error }) : error;
+  }
+}
