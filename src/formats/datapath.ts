@@ -1,9 +1,10 @@
 /** The datapaths, one row each: how a dot product is accumulated. The arithmetic itself is assembly/gemm/datapath.ts. */
+import { HARDWARE_FAMILIES, type HardwareFamily, MEASURED_ON } from "./chips.js";
 import { factsOf } from "./derive.js";
 import type { ScalarFormat } from "./scalar.js";
 
 /** How a datapath is asked for: by definition, or by the generation of tensor cores to reproduce. */
-export const DATAPATH_FAMILIES = ["exact", "fp32", "ada", "hopper", "blackwell"] as const;
+export const DATAPATH_FAMILIES = ["exact", "fp32", ...HARDWARE_FAMILIES] as const;
 
 export type DatapathFamily = (typeof DATAPATH_FAMILIES)[number];
 
@@ -41,7 +42,7 @@ export interface DatapathRow {
   readonly approximate?: string;
 }
 
-const MEASURED = { beta: "fused", source: "measured on H200, cuBLASLt 13.1", measured: true } as const;
+const MEASURED = { beta: "fused", source: `measured on ${MEASURED_ON}`, measured: true } as const;
 const PUBLISHED = { beta: "fused", source: "arXiv 2511.10909, mmasim 2.1.1", measured: false } as const;
 const DEFINITION = {
   promotionInterval: 0,
@@ -155,7 +156,7 @@ export type DatapathChoice =
 type Serving = Partial<Record<OperandClass, readonly [DatapathName, StagingName]>>;
 
 /** A chip without an instruction for a block format multiplies its elements rounded to bf16 (datapath.md §3). */
-const SERVED: Record<"ada" | "hopper" | "blackwell", Serving> = {
+const SERVED: Record<HardwareFamily, Serving> = {
   ada: {
     fp8: ["ada-fp8", "plain"],
     mx: ["ada-half", "bf16"],
@@ -182,6 +183,26 @@ const SERVED: Record<"ada" | "hopper" | "blackwell", Serving> = {
     f16: ["blackwell-half", "plain"],
   },
 };
+
+/** Whether a family multiplies block-scaled operands by their scales as they are, rather than as bf16 in their place. */
+export function hasBlockScaling(family: DatapathFamily): boolean {
+  return isHardware(family) && SERVED[family].mx?.[1] === "scaled";
+}
+
+/** Whether a family takes f32 block scales as exponents, so that it matters whether they are powers of two. */
+export function readsBlockExponents(family: DatapathFamily): boolean {
+  return isHardware(family) && SERVED[family].fp8Block?.[1] === "scaled";
+}
+
+/** The operands that a family has no instruction for and multiplies as bf16 in their place. */
+export function emulatedBy(family: DatapathFamily): readonly string[] {
+  if (!isHardware(family)) return [];
+  return CLASS_NAMES.filter((name) => SERVED[family][name]?.[1] === "bf16");
+}
+
+function isHardware(family: DatapathFamily): family is HardwareFamily {
+  return family !== "exact" && family !== "fp32";
+}
 
 const REASONS: Partial<Record<OperandClass, string>> = {
   f32: "its tensor cores round f32 operands to tf32, by rules that differ with the shape; use datapath fp32 or exact, or encode to tf32, bf16 or f16",
@@ -257,7 +278,7 @@ export function datapathFor(
   w: OperandTraits,
   splitAccumulator: boolean,
 ): DatapathChoice {
-  if (family === "exact" || family === "fp32")
+  if (!isHardware(family))
     return { ok: true, name: family, staging: "plain", promotion: "none", splitTile: 0 };
   const operands = pairClass(x, w);
   if (!operands) return { ok: false, reason: noClass(family, x, w) };

@@ -1,7 +1,7 @@
 /** Whether a backend computes what a recipe asks for. */
 import { type Backend, requireBackend } from "../backends/backend.js";
 import { UnsupportedError } from "../errors.js";
-import { datapathFor } from "../formats/datapath.js";
+import { datapathFor, hasBlockScaling } from "../formats/datapath.js";
 import { linesOf } from "../ops/gemm/operand.js";
 import { RandomState } from "../quantizers/quantizer.js";
 import type { Direction, QuantizedTensor } from "../tensor/quantized.js";
@@ -57,7 +57,7 @@ export function getDefaultRecipe(backend: Backend): StandardRecipe {
   requireBackend("getDefaultRecipe", backend);
   const mxfp8 = new MXFP8BlockScaling();
   const support = checkRecipeSupport(mxfp8, backend);
-  return support.ok && !support.emulated && backend.datapath === "blackwell" ? mxfp8 : new DelayedScaling();
+  return support.ok && hasBlockScaling(backend.datapath) ? mxfp8 : new DelayedScaling();
 }
 
 /** Throws `UnsupportedError` with the backend's reason. */

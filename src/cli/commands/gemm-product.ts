@@ -72,6 +72,8 @@ export interface ProductRequest {
 export interface Product {
   readonly tensors: readonly (TensorPlan & { readonly bytes: Uint8Array })[];
   readonly plan: GemmPlan;
+  /** Why the bits of d are no promise. */
+  readonly unverified?: string;
 }
 
 /** Computes d, and d.amax for an 8-bit output. Throws `LockstepError` that names what does not fit. */
@@ -130,6 +132,7 @@ function compute(
     out,
     amax,
     plan: used,
+    unverified,
   } = multiplyTensors({
     a: b.input,
     b: a.input,
@@ -144,7 +147,8 @@ function compute(
   const record = amax
     ? [{ name: "d.amax", dtype: fileDType("f32"), shape: [1], bytes: bytesOf(amax.dataSync()) }]
     : [];
-  return { tensors: [d, ...record], plan: used };
+  const product = { tensors: [d, ...record], plan: used };
+  return unverified === undefined ? product : { ...product, unverified };
 }
 
 function planSettings(

@@ -1,14 +1,9 @@
 /** The ways to have cuBLASLt compute a product, the cheapest first: what is copied and padded, and who rounds the result. */
+import type { BlasAlignment } from "../../../formats/chips.js";
 import type { DatapathChoice, StagingName } from "../../../formats/datapath.js";
 import { isWide, roundUp, type WideDType } from "../../../tensor/shape.js";
 import { extentOf, type GemmArgs, type GemmOperand, type GemmOutDType } from "../../gemm-args.js";
 import { BLAS_BITS, type BlasProduct, type BlasScale, type BlasType } from "./descriptor.js";
-
-/** cuBLASLt's Hopper kernels want rows that start on this (datapath.md §2). */
-const ROW_BITS = 128;
-/** Lines and the bits of a line, where whatever is not a multiple of these is padded. */
-const PADDED_LINES = 16;
-const PADDED_BITS = 1024;
 
 /** An operand as it is multiplied. */
 export interface StagedOperand {
@@ -35,7 +30,11 @@ export interface Attempt {
 export type ServedChoice = DatapathChoice & { readonly ok: true };
 
 /** The ways to compute a product that is not empty, or why there is none. */
-export function attemptsFor(args: GemmArgs, choice: ServedChoice): readonly Attempt[] | string {
+export function attemptsFor(
+  args: GemmArgs,
+  choice: ServedChoice,
+  alignment: BlasAlignment,
+): readonly Attempt[] | string {
   const types = [typeOf(args.x, choice), typeOf(args.w, choice)] as const;
   const [xType, wType] = types;
   if (!xType || !wType || (xType === "e5m2" && wType === "e5m2"))
@@ -43,7 +42,7 @@ export function attemptsFor(args: GemmArgs, choice: ServedChoice): readonly Atte
   const scales = [scaleOf(args.x, choice), scaleOf(args.w, choice)] as const;
   if (scales.includes("unknown"))
     return "cuBLASLt has no product with these block scales on this GPU; use the reference";
-  const context = { args, choice, types: [xType, wType] as const };
+  const context = { args, choice, alignment, types: [xType, wType] as const };
   const fused = isFusable(context) ? [attempt(context, { fused: true, padded: false })] : [];
   if (args.preGelu) return fused.length > 0 ? fused : NO_FUSED_GELU;
   return [
@@ -59,6 +58,7 @@ const NO_FUSED_GELU =
 interface AttemptContext {
   readonly args: GemmArgs;
   readonly choice: ServedChoice;
+  readonly alignment: BlasAlignment;
   readonly types: readonly [x: BlasType, w: BlasType];
 }
 
@@ -78,23 +78,20 @@ function scaleOf({ traits: { format, scales } }: GemmOperand, { staging }: Serve
   return "1x16";
 }
 
-/** cuBLASLt writes GELU's argument in rows of a multiple of this. */
-const AUX_COLUMNS = 8;
-
 /** What an FP8 product adds as bias, by the type of its result; others take the result's type. */
 const FP8_BIAS: Readonly<Record<WideDType, WideDType>> = { f32: "bf16", bf16: "bf16", f16: "f16" };
 
 /** Whether cuBLASLt's own epilogue was measured to be ours for this product (datapath.md §2). */
-function isFusable({ args, choice, types }: AttemptContext): boolean {
+function isFusable({ args, choice, alignment, types }: AttemptContext): boolean {
   const { x, w, c, bias, out, preGelu } = args;
   const [columns] = extentOf(w);
   const [alpha, beta] = [Math.fround(args.alpha), Math.fround(args.beta)];
   const [type] = types;
   const { dtype } = out;
-  if (!isWide(dtype) || (columns * BLAS_BITS[dtype]) % ROW_BITS !== 0) return false;
+  if (!isWide(dtype) || (columns * BLAS_BITS[dtype]) % alignment.rowBits !== 0) return false;
   // A library may leave out a product by zero; then infinities and NaN among the sums would be lost.
   if (alpha === 0 || (readsScalars(args, type) && alpha < 0)) return false;
-  if (preGelu && (preGelu.dtype !== dtype || columns % AUX_COLUMNS !== 0)) return false;
+  if (preGelu && (preGelu.dtype !== dtype || columns % alignment.auxColumns !== 0)) return false;
   const added = beta !== 0 && c !== undefined;
   if (choice.staging === "tf32") return dtype === "f32" && !added && !bias;
   if (choice.staging === "plain" && (x.traits.scales || w.traits.scales))
@@ -126,7 +123,7 @@ interface AttemptKind {
 }
 
 function attempt(context: AttemptContext, { fused, padded }: AttemptKind): Attempt {
-  const { args, choice, types } = context;
+  const { args, choice, alignment, types } = context;
   const [x, w] = stage(context, padded);
   const [type] = types;
   const out = fused ? (args.out.dtype as BlasType & GemmOutDType) : "f32";
@@ -134,7 +131,7 @@ function attempt(context: AttemptContext, { fused, padded }: AttemptKind): Attem
   const deviceScalars = fused && readsScalars(args, type);
   const takesScales = fused && isFp8 && !deviceScalars;
   const { batch = 1 } = args;
-  const pitch = roundUp(w.lines, ROW_BITS / BLAS_BITS[out]);
+  const pitch = roundUp(w.lines, alignment.rowBits / BLAS_BITS[out]);
   const product: BlasProduct = {
     x: { ...x, pitch: pitchOf(x), scale: x.scale ?? tensorScale(takesScales, args.x) },
     w: { ...w, pitch: pitchOf(w), scale: w.scale ?? tensorScale(takesScales, args.w) },
@@ -163,7 +160,8 @@ function tensorScale(taken: boolean, operand: GemmOperand): "tensor" | undefined
 }
 
 /** Both operands with one depth: as they lie where their rows are aligned, else copied and padded with zeros. */
-function stage({ args, choice, types }: AttemptContext, padded: boolean) {
+function stage({ args, choice, alignment, types }: AttemptContext, padded: boolean) {
+  const { rowBits, paddedLines, paddedBits } = alignment;
   const both = [args.x, args.w].map((operand, i) => {
     const [lines, depth] = extentOf(operand);
     const type = types[i] as BlasType;
@@ -173,12 +171,12 @@ function stage({ args, choice, types }: AttemptContext, padded: boolean) {
     const asItLies =
       (choice.staging === "plain" || choice.staging === "scaled" || choice.staging === "grouped") &&
       (!operand.transposed || isHalf) &&
-      (pitch * BLAS_BITS[type]) % ROW_BITS === 0 &&
+      (pitch * BLAS_BITS[type]) % rowBits === 0 &&
       (choice.promotion === "none" || !scale || depth % 128 === 0);
     return {
-      lines: padded ? roundUp(lines, PADDED_LINES) : lines,
+      lines: padded ? roundUp(lines, paddedLines) : lines,
       given: { lines, depth },
-      step: (padded || scale ? PADDED_BITS : ROW_BITS) / BLAS_BITS[type],
+      step: (padded || scale ? paddedBits : rowBits) / BLAS_BITS[type],
       type,
       scale,
       asItLies,

@@ -1,4 +1,5 @@
 /** Matrix products on the reference. */
+import { unknownOrder, unverifiedVersion } from "../../../formats/chips.js";
 import { GEMM_TASK, KERNEL, OVERFLOW, PROMOTION, STAGING, WIDE } from "../../../formats/contract.gen.js";
 import {
   DATAPATHS,
@@ -8,7 +9,6 @@ import {
   isNarrow,
 } from "../../../formats/datapath.js";
 import { factsOf } from "../../../formats/derive.js";
-import { unknownOrder } from "../../../formats/gemm-algorithm.js";
 import { byteLength, storageBits } from "../../../tensor/shape.js";
 import type { Tensor } from "../../../tensor/tensor.js";
 import type { Agreement, Support } from "../../backend.js";
@@ -111,7 +111,8 @@ function choose(args: GemmArgs): Choice {
   if (partsOf(args) > 1 && choice.splitTile === 0)
     return { ok: false, reason: `datapath ${choice.name} has no rule for split-K; use splitK 1` };
   const agrees: Agreement = row.approximate ? { approximate: row.approximate } : "bits";
-  return row.measured ? { ...choice, agrees } : { ...choice, agrees, unverified: row.source };
+  const unverified = row.measured ? algorithm && unverifiedVersion(algorithm.version) : row.source;
+  return unverified === undefined ? { ...choice, agrees } : { ...choice, agrees, unverified };
 }
 
 function partsOf({ splitK }: GemmArgs): number {
