@@ -110,12 +110,15 @@ function dotAdd(
   return { step, alignBits, fractionBits, zeroOperand, zeroAccumulator, group };
 }
 
+/** Types of block scales. */
+export type BlockScaleFormat = "f32" | "e8m0" | "e4m3";
+
 /** What of an operand decides how it is multiplied. */
 export interface OperandTraits {
   readonly format: ScalarFormat | "f32";
   /** Block scales, if it has them: their format, and the lines and k's that share one. */
   readonly scales?: {
-    readonly format: "f32" | "e8m0" | "e4m3";
+    readonly format: BlockScaleFormat;
     readonly lines: number;
     readonly length: number;
     /** Every scale is a power of two. */
@@ -137,6 +140,12 @@ export type OperandClass =
 
 /** How elements become operands; see `Staging` in assembly/contract.ts. */
 export type StagingName = "plain" | "bf16" | "tf32" | "scaled" | "grouped";
+
+/** What elements are rounded to before they are multiplied; absent where they are multiplied as they are. */
+export const STAGED_AS: Readonly<Partial<Record<StagingName, "bf16" | "f32">>> = {
+  bf16: "bf16",
+  tf32: "f32",
+};
 
 /** How chains join the total; see `Promotion` in assembly/contract.ts. */
 export type PromotionName = "none" | "add" | "scaleProduct" | "scaleChain";
@@ -189,6 +198,11 @@ export function hasBlockScaling(family: DatapathFamily): boolean {
   return isHardware(family) && SERVED[family].mx?.[1] === "scaled";
 }
 
+/** Whether block-scaled operands are multiplied as bf16 in their place, for want of an instruction. */
+export function isEmulated({ staging }: { readonly staging: StagingName }): boolean {
+  return staging === "bf16";
+}
+
 /** Whether a family takes f32 block scales as exponents, so that it matters whether they are powers of two. */
 export function readsBlockExponents(family: DatapathFamily): boolean {
   return isHardware(family) && SERVED[family].fp8Block?.[1] === "scaled";
@@ -215,7 +229,7 @@ const REASONS: Partial<Record<OperandClass, string>> = {
 interface ClassRow {
   readonly elements: readonly OperandTraits["format"][];
   /** Formats of block scales. Absent: the operand has none. */
-  readonly scales?: readonly ("f32" | "e8m0" | "e4m3")[];
+  readonly scales?: readonly BlockScaleFormat[];
 }
 
 const CLASSES: Readonly<Record<OperandClass, ClassRow>> = {

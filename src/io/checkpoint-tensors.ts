@@ -3,11 +3,9 @@ import { ArgumentError } from "../errors.js";
 import type { Module } from "../modules/module.js";
 import type { Parameter } from "../modules/parameter.js";
 import type { Optimizer } from "../optimizers/optimizer.js";
-import type { Direction, QuantizedCopy } from "../tensor/quantized.js";
-import { QuantizedTensor } from "../tensor/quantized.js";
-import type { DType } from "../tensor/shape.js";
+import { DIRECTIONS, type QuantizedCopy, QuantizedTensor } from "../tensor/quantized.js";
 import type { Tensor } from "../tensor/tensor.js";
-import { type FileDType, fileDType } from "./dtypes.js";
+import { type FileDType, fileDType, isPackedInFiles } from "./dtypes.js";
 import type { TensorPlan } from "./header.js";
 
 /** A tensor, and what it is in the file. */
@@ -15,15 +13,12 @@ export interface TensorPlace extends TensorPlan {
   readonly tensor: Tensor;
 }
 
-const DIRECTIONS = ["rowwise", "columnwise"] as const satisfies readonly Direction[];
 const FIELDS = ["data", "scaleInv", "amax"] as const satisfies readonly (keyof QuantizedCopy)[];
 
 /** 6-bit codes take a byte each here; the file's own type for them packs four in three. */
-const CODES_AS_BYTES: readonly DType[] = ["e2m3", "e3m2"];
-
 function place(name: string, tensor: Tensor): TensorPlace {
   const { dtype, shape } = tensor;
-  const type: FileDType = CODES_AS_BYTES.includes(dtype) ? "U8" : fileDType(dtype);
+  const type: FileDType = isPackedInFiles(dtype) ? "U8" : fileDType(dtype);
   return { name, dtype: type, shape, tensor };
 }
 

@@ -1,7 +1,7 @@
 /** Whether a backend computes what a recipe asks for. */
 import { type Backend, requireBackend } from "../backends/backend.js";
 import { UnsupportedError } from "../errors.js";
-import { datapathFor, hasBlockScaling } from "../formats/datapath.js";
+import { datapathFor, hasBlockScaling, isEmulated } from "../formats/datapath.js";
 import { linesOf } from "../ops/gemm/operand.js";
 import { RandomState } from "../quantizers/quantizer.js";
 import type { Direction, QuantizedTensor } from "../tensor/quantized.js";
@@ -85,7 +85,7 @@ function ask(recipe: StandardRecipe, backend: Backend): RecipeSupport {
     const support = backend.supports("gemm", { x, w, datapath, out, ...numbers });
     if (!support.ok) return { ok: false, reason: `${name}: ${support.reason}` };
     const choice = datapathFor(datapath, x.traits, w.traits, splitAccumulator);
-    emulated ||= choice.ok && choice.staging === "bf16";
+    emulated ||= choice.ok && isEmulated(choice);
   }
   return emulated
     ? {

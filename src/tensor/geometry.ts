@@ -1,6 +1,13 @@
 /** Where the codes and scales of a quantized matrix lie: shapes for every spec, direction and layout. */
 import { ArgumentError, ShapeError } from "../errors.js";
-import { BLOCK_FORMATS, type BlockFormat, type Placement, tileSize } from "../formats/block.js";
+import {
+  type BlockFormat,
+  blockFormat,
+  isGemmReady,
+  isTensorWide,
+  type Placement,
+  tileSize,
+} from "../formats/block.js";
 import type { Direction, QuantizeSpec, ScaleLayout } from "./quantized.js";
 import { type DType, roundUp, type Shape } from "./shape.js";
 
@@ -63,7 +70,7 @@ function makeGeometry(
   direction: Direction,
   layout: ScaleLayout,
 ): CopyGeometry {
-  const format: BlockFormat = BLOCK_FORMATS[spec.quantizer];
+  const format = blockFormat(spec.quantizer);
   const inPlace: Placement = "inPlace";
   const { data, scale } =
     direction === "rowwise" || spec.compact ? { data: inPlace, scale: inPlace } : format.columnwise;
@@ -72,10 +79,9 @@ function makeGeometry(
     dataType: spec.format,
     dataShape: data === "transposed" ? [columns, rows] : [rows, columns],
     scaleType: format.scale,
-    scaleShape:
-      spec.tile === "tensor"
-        ? perTensorShape(spec, layout)
-        : layoutShape(spec, logicalScale, direction, layout),
+    scaleShape: isTensorWide(spec.tile)
+      ? perTensorShape(spec, layout)
+      : layoutShape(spec, logicalScale, { across: isAcross(direction, scale), layout }),
     data,
     scale,
     logicalScale,
@@ -89,13 +95,18 @@ function logicalScaleShape(
   direction: Direction,
   scale: Placement,
 ): readonly [number, number] {
-  if (spec.tile === "tensor") return [1, 1];
+  if (isTensorWide(spec.tile)) return [1, 1];
   const [tileRows, block] = tileSize(spec.tile);
   const across = format.replicates ? 1 : tileRows;
   const lines = direction === "rowwise" ? rows : columns;
   const length = direction === "rowwise" ? columns : rows;
   const shape = [Math.ceil(lines / across), Math.ceil(length / block)] as const;
-  return direction === "columnwise" && scale === "inPlace" ? [shape[1], shape[0]] : shape;
+  return isAcross(direction, scale) ? [shape[1], shape[0]] : shape;
+}
+
+/** Whether the scales of a copy lie [blocks, lines]: a columnwise copy's in the input's place. */
+export function isAcross(direction: Direction, scale: Placement): boolean {
+  return direction === "columnwise" && scale === "inPlace";
 }
 
 function perTensorShape(spec: QuantizeSpec, layout: ScaleLayout): Shape {
@@ -113,24 +124,19 @@ function noSwizzle(spec: QuantizeSpec): ArgumentError {
 function layoutShape(
   spec: QuantizeSpec,
   [rows, columns]: readonly [number, number],
-  direction: Direction,
-  layout: ScaleLayout,
+  { across, layout }: { readonly across: boolean; readonly layout: ScaleLayout },
 ): Shape {
-  if (spec.quantizer === "fp8-block") {
-    if (layout === "swizzled") throw noSwizzle(spec);
-    if (layout === "logical" || spec.compact) return [rows, columns];
-    return spec.tile === "1x128" ? [columns, roundUp(rows, 4)] : [rows, roundUp(columns, 4)];
-  }
-  if (layout === "logical") return [rows, columns];
-  const placedAsColumns = direction === "columnwise" && spec.quantizer !== "nvfp4";
-  return placedAsColumns
-    ? [roundUp(rows, 4), roundUp(columns, 128)]
-    : [roundUp(rows, 128), roundUp(columns, 4)];
+  const { padding } = blockFormat(spec.quantizer);
+  if (layout === "swizzled" && padding !== "tiles") throw noSwizzle(spec);
+  if (layout === "logical" || spec.compact) return [rows, columns];
+  if (padding === "pitch")
+    return isGemmReady(spec) ? [columns, roundUp(rows, 4)] : [rows, roundUp(columns, 4)];
+  return across ? [roundUp(rows, 4), roundUp(columns, 128)] : [roundUp(rows, 128), roundUp(columns, 4)];
 }
 
 /** Throws `ShapeError` where the format cannot take a [rows, columns] matrix. */
 export function requireQuantizable(op: string, spec: QuantizeSpec, rows: number, columns: number): void {
-  const { multiple } = BLOCK_FORMATS[spec.quantizer];
+  const { multiple } = blockFormat(spec.quantizer);
   const [, block] = tileSize(spec.tile);
   for (const [name, size] of [
     ["last dimension", columns],

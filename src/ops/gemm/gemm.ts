@@ -1,6 +1,13 @@
 /** Matrix products of plain and quantized operands, with cuBLASLt's epilogues (numerics.md §6, datapath.md §2). */
 import { type Backend, datapathName } from "../../backends/backend.js";
-import { extentOf, type GemmArgs, type GemmOperand, type GemmOutDType } from "../../backends/gemm-args.js";
+import {
+  extentOf,
+  GEMM_OUT_DTYPES,
+  type GemmArgs,
+  type GemmOperand,
+  type GemmOutDType,
+  isGemmOut,
+} from "../../backends/gemm-args.js";
 import { ArgumentError, DTypeError, ShapeError } from "../../errors.js";
 import { readsBlockExponents } from "../../formats/datapath.js";
 import { boolean, callable, type Domain, finite, integer, needed, oneOf, optionsOf } from "../../options.js";
@@ -96,7 +103,7 @@ const checkOptions = optionsOf<GemmOptions>({
   auxDtype: wideDType,
   geluInput: requireWide,
   biasGradient: boolean,
-  outDtype: dtypeOf(["f32", "bf16", "f16", "e4m3", "e5m2"]),
+  outDtype: dtypeOf(GEMM_OUT_DTYPES),
   outScale: finite,
   datapath: datapathName,
   useSplitAccumulator: boolean,
@@ -257,11 +264,11 @@ function outTypeOf({ out, outDtype, b }: GemmOptions): GemmOutDType {
     outDtype ?? out?.dtype ?? (b instanceof QuantizedTensor ? b.dtype : "shape" in b ? b.dtype : "f32");
   if (out && out.dtype !== dtype)
     throw new DTypeError(`gemm: out is ${out.dtype} and outDtype ${dtype}; they must be equal`);
-  if (dtype === "f32" || dtype === "bf16" || dtype === "f16" || dtype === "e4m3" || dtype === "e5m2") {
+  if (isGemmOut(dtype)) {
     return outDtype || out || isWide(dtype) ? dtype : "f32";
   }
   if (outDtype || out)
-    throw new DTypeError(`gemm: the output cannot be ${dtype}; it is f32, bf16, f16, e4m3 or e5m2`);
+    throw new DTypeError(`gemm: the output cannot be ${dtype}; it is one of ${GEMM_OUT_DTYPES.join(", ")}`);
   return "f32";
 }
 

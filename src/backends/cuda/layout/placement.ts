@@ -1,6 +1,6 @@
 /** Where the scales of a copy lie, as kernels read it (kernels/layout/placement.h). */
-import { BLOCK_FORMATS, type BlockFormat } from "../../../formats/block.js";
-import { type CopyGeometry, copyGeometry } from "../../../tensor/geometry.js";
+import { isGemmReady } from "../../../formats/block.js";
+import { type CopyGeometry, copyGeometry, isAcross } from "../../../tensor/geometry.js";
 import type { Direction, QuantizeSpec, ScaleLayout } from "../../../tensor/quantized.js";
 import { asMatrix, byteLength } from "../../../tensor/shape.js";
 import type { QuantizeArgs } from "../../ops.js";
@@ -54,12 +54,9 @@ function placedArgs(
   { spec, direction, layout }: ScalesOf,
   { scaleType, scaleShape, scale, logicalScale }: CopyGeometry,
 ): NativeArgs {
-  const format: BlockFormat = BLOCK_FORMATS[spec.quantizer];
-  // a columnwise copy's scales in the input's place are [blocks, lines]
-  const blocksFirst = direction === "columnwise" && scale === "inPlace";
+  const blocksFirst = isAcross(direction, scale);
   const [lines, blocks] = blocksFirst ? [logicalScale[1], logicalScale[0]] : logicalScale;
-  // GEMM_READY lays the logical scale matrix down transposed (numerics.md §3.3)
-  const ready = format.scale === "f32" && spec.tile === "1x128" && layout === "padded" && !spec.compact;
+  const ready = isGemmReady(spec) && layout === "padded";
   const pitch = asMatrix(scaleShape)[1];
   const across = blocksFirst !== ready;
   return {
