@@ -22,6 +22,10 @@ export interface CopyGeometry {
   readonly scale: Placement;
   /** Rows and columns of the scale matrix before padding, as placed. Both 1 for per-tensor scaling. */
   readonly logicalScale: readonly [rows: number, columns: number];
+  /** Whether that is [blocks, lines]: a columnwise copy's in the input's place. */
+  readonly blocksFirst: boolean;
+  /** Whether padding lays it down transposed: GEMM_READY (numerics.md §3.3). */
+  readonly transposesScale: boolean;
 }
 
 /** What a geometry was made of, its spec aside. */
@@ -74,17 +78,21 @@ function makeGeometry(
   const inPlace: Placement = "inPlace";
   const { data, scale } =
     direction === "rowwise" || spec.compact ? { data: inPlace, scale: inPlace } : format.columnwise;
-  const logicalScale = logicalScaleShape(spec, format, [rows, columns], direction, scale);
+  const blocksFirst = direction === "columnwise" && scale === "inPlace";
+  const logicalScale = logicalScaleShape(spec, format, [rows, columns], { direction, blocksFirst });
+  const transposesScale = layout === "padded" && isGemmReady(spec);
   return {
     dataType: spec.format,
     dataShape: data === "transposed" ? [columns, rows] : [rows, columns],
     scaleType: format.scale,
     scaleShape: isTensorWide(spec.tile)
       ? perTensorShape(spec, layout)
-      : layoutShape(spec, logicalScale, { across: isAcross(direction, scale), layout }),
+      : layoutShape(spec, logicalScale, { blocksFirst, layout, transposesScale }),
     data,
     scale,
     logicalScale,
+    blocksFirst,
+    transposesScale,
   };
 }
 
@@ -92,8 +100,7 @@ function logicalScaleShape(
   spec: QuantizeSpec,
   format: BlockFormat,
   [rows, columns]: readonly [number, number],
-  direction: Direction,
-  scale: Placement,
+  { direction, blocksFirst }: Pick<CopyGeometry, "blocksFirst"> & { readonly direction: Direction },
 ): readonly [number, number] {
   if (isTensorWide(spec.tile)) return [1, 1];
   const [tileRows, block] = tileSize(spec.tile);
@@ -101,12 +108,7 @@ function logicalScaleShape(
   const lines = direction === "rowwise" ? rows : columns;
   const length = direction === "rowwise" ? columns : rows;
   const shape = [Math.ceil(lines / across), Math.ceil(length / block)] as const;
-  return isAcross(direction, scale) ? [shape[1], shape[0]] : shape;
-}
-
-/** Whether the scales of a copy lie [blocks, lines]: a columnwise copy's in the input's place. */
-export function isAcross(direction: Direction, scale: Placement): boolean {
-  return direction === "columnwise" && scale === "inPlace";
+  return blocksFirst ? [shape[1], shape[0]] : shape;
 }
 
 function perTensorShape(spec: QuantizeSpec, layout: ScaleLayout): Shape {
@@ -124,14 +126,17 @@ function noSwizzle(spec: QuantizeSpec): ArgumentError {
 function layoutShape(
   spec: QuantizeSpec,
   [rows, columns]: readonly [number, number],
-  { across, layout }: { readonly across: boolean; readonly layout: ScaleLayout },
+  {
+    blocksFirst,
+    layout,
+    transposesScale,
+  }: Pick<CopyGeometry, "blocksFirst" | "transposesScale"> & { readonly layout: ScaleLayout },
 ): Shape {
   const { padding } = blockFormat(spec.quantizer);
   if (layout === "swizzled" && padding !== "tiles") throw noSwizzle(spec);
   if (layout === "logical" || spec.compact) return [rows, columns];
-  if (padding === "pitch")
-    return isGemmReady(spec) ? [columns, roundUp(rows, 4)] : [rows, roundUp(columns, 4)];
-  return across ? [roundUp(rows, 4), roundUp(columns, 128)] : [roundUp(rows, 128), roundUp(columns, 4)];
+  if (padding === "pitch") return transposesScale ? [columns, roundUp(rows, 4)] : [rows, roundUp(columns, 4)];
+  return blocksFirst ? [roundUp(rows, 4), roundUp(columns, 128)] : [roundUp(rows, 128), roundUp(columns, 4)];
 }
 
 /** Throws `ShapeError` where the format cannot take a [rows, columns] matrix. */

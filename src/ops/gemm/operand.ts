@@ -1,10 +1,10 @@
 /** From what a caller multiplies to lines along K, whatever the layout (numerics.md §6.1). */
 import type { GemmBlockScales, GemmOperand } from "../../backends/gemm-args.js";
 import { ArgumentError, DTypeError, ShapeError } from "../../errors.js";
-import { blockFormat, isGemmReady, isTensorWide, type Tile, tileSize } from "../../formats/block.js";
+import { blockFormat, isTensorWide, type Tile, tileSize } from "../../formats/block.js";
 import { hasPowersOnly, isSigned } from "../../formats/derive.js";
 import { anything, needed, oneOf, optionsOf } from "../../options.js";
-import { type CopyGeometry, copyGeometry, isAcross } from "../../tensor/geometry.js";
+import { type CopyGeometry, copyGeometry } from "../../tensor/geometry.js";
 import { type Direction, QuantizedTensor, requireQuantized } from "../../tensor/quantized.js";
 import { requireF32, requireTensor } from "../../tensor/require.js";
 import { asMatrix, type DType, storageBits } from "../../tensor/shape.js";
@@ -119,7 +119,7 @@ function quantizedLines(name: string, t: QuantizedTensor, direction: Direction):
     tensor,
     lines,
     length,
-    ...strides(geometry.scaleShape, liesAcross(t, geometry, direction)),
+    ...strides(geometry),
   };
   return {
     data,
@@ -130,21 +130,16 @@ function quantizedLines(name: string, t: QuantizedTensor, direction: Direction):
   };
 }
 
-/** Whether scales lie [blocks, lines] rather than [lines, blocks]: as in the input, or GEMM_READY (numerics.md §3.3). */
-function liesAcross(
-  { spec, scaleLayout }: QuantizedTensor,
-  geometry: CopyGeometry,
-  direction: Direction,
-): boolean {
-  return (isGemmReady(spec) && scaleLayout === "padded") || isAcross(direction, geometry.scale);
-}
-
-function strides(
-  shape: readonly number[],
-  across: boolean,
-): Pick<GemmBlockScales, "lineStride" | "blockStride"> {
-  const pitch = shape[1] ?? 1;
-  return across ? { lineStride: 1, blockStride: pitch } : { lineStride: pitch, blockStride: 1 };
+/** From the scale of a line or a block to the next. */
+function strides({
+  scaleShape,
+  blocksFirst,
+  transposesScale,
+}: CopyGeometry): Pick<GemmBlockScales, "lineStride" | "blockStride"> {
+  const pitch = scaleShape[1] ?? 1;
+  return blocksFirst !== transposesScale
+    ? { lineStride: 1, blockStride: pitch }
+    : { lineStride: pitch, blockStride: 1 };
 }
 
 function scaledLines(

@@ -1,6 +1,5 @@
 /** Where the scales of a copy lie, as kernels read it (kernels/layout/placement.h). */
-import { isGemmReady } from "../../../formats/block.js";
-import { type CopyGeometry, copyGeometry, isAcross } from "../../../tensor/geometry.js";
+import { type CopyGeometry, copyGeometry } from "../../../tensor/geometry.js";
 import type { Direction, QuantizeSpec, ScaleLayout } from "../../../tensor/quantized.js";
 import { asMatrix, byteLength } from "../../../tensor/shape.js";
 import type { QuantizeArgs } from "../../ops.js";
@@ -51,14 +50,12 @@ export function copiesOf(
 
 function placedArgs(
   prefix: PlacementPrefix,
-  { spec, direction, layout }: ScalesOf,
-  { scaleType, scaleShape, scale, logicalScale }: CopyGeometry,
+  { layout }: ScalesOf,
+  { scaleType, scaleShape, blocksFirst, transposesScale, logicalScale }: CopyGeometry,
 ): NativeArgs {
-  const blocksFirst = isAcross(direction, scale);
   const [lines, blocks] = blocksFirst ? [logicalScale[1], logicalScale[0]] : logicalScale;
-  const ready = isGemmReady(spec) && layout === "padded";
   const pitch = asMatrix(scaleShape)[1];
-  const across = blocksFirst !== ready;
+  const across = blocksFirst !== transposesScale;
   return {
     [`${prefix}ScaleBytes`]: byteLength(scaleType, scaleShape),
     [`${prefix}Lines`]: lines,

@@ -1,6 +1,5 @@
 /** Transposes and scale layouts on the reference. */
-import { isGemmReady } from "../../../formats/block.js";
-import { copyGeometry, isAcross } from "../../../tensor/geometry.js";
+import { copyGeometry } from "../../../tensor/geometry.js";
 import type { Direction, QuantizeSpec, ScaleLayout } from "../../../tensor/quantized.js";
 import { asMatrix, byteLength, storageBits } from "../../../tensor/shape.js";
 import type { Lowering, LoweringContext } from "../lowering.js";
@@ -73,7 +72,12 @@ function throughLogical(context: LoweringContext, move: Relayout, from: number, 
 
 /** How the scale matrix of a move is read: its element size, its extent, and whether padding transposes it. */
 function geometry({ spec, direction, size }: Relayout, layout: ScaleLayout) {
-  const { scaleType, scaleShape, scale, logicalScale } = copyGeometry(spec, size, direction, layout);
+  const { scaleType, scaleShape, blocksFirst, transposesScale, logicalScale } = copyGeometry(
+    spec,
+    size,
+    direction,
+    layout,
+  );
   const [rows, columns] = logicalScale;
   const [outRows, outColumns] = asMatrix(scaleShape);
   return {
@@ -82,9 +86,9 @@ function geometry({ spec, direction, size }: Relayout, layout: ScaleLayout) {
     columns,
     outRows,
     outColumns,
-    transposes: isGemmReady(spec) && layout === "padded",
+    transposes: transposesScale,
     /** In-place columnwise scales are swizzled as the transpose they are for the GEMM (numerics.md §4.6). */
-    swizzlesTranspose: isAcross(direction, scale),
+    swizzlesTranspose: blocksFirst,
   };
 }
 

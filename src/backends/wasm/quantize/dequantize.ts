@@ -39,7 +39,7 @@ function decodeCopy(
   codes: number,
   to: number,
 ): void {
-  const { spec, direction, copy, out } = args;
+  const { spec, copy, out } = args;
   const { word } = factsOf(spec.format);
   const target = [to, WIDE[out.dtype]];
   if (isTensorWide(spec.tile)) {
@@ -57,7 +57,7 @@ function decodeCopy(
   const job = { total: lines, weight: length };
   withLogicalScales(context, args, geometry, (scales) => {
     const head = [codes, word, scales, scaleWord, amax, inverse, length];
-    if (direction === "columnwise" && geometry.scale === "inPlace") {
+    if (geometry.blocksFirst) {
       context.pool.run("dequantizeColumns", job, (scratch) => [...head, block, ...target, scratch]);
     } else {
       const height = format.replicates ? 1 : tileRows;
