@@ -7,7 +7,7 @@ import { gemm } from "../ops/gemm/gemm.js";
 import { requireTransformable } from "../ops/quantize/quantize.js";
 import { columnSum } from "../ops/rows/norm.js";
 import type { Quantizer } from "../quantizers/quantizer.js";
-import { isDelayed } from "../recipes/per-tensor.js";
+import { isDelayed } from "../recipes/is-delayed.js";
 import type { Recipe } from "../recipes/recipe.js";
 import { type Gradient, type Value, wideOf } from "../tape/value.js";
 import { requireQuantizable } from "../tensor/geometry.js";

@@ -1,7 +1,7 @@
 /** A recipe as one layer has taken it up: a quantizer for each role and, under delayed scaling, their scales. */
 import type { Backend } from "../backends/backend.js";
 import type { Quantizer, RandomState } from "../quantizers/quantizer.js";
-import { isDelayed } from "../recipes/per-tensor.js";
+import { isDelayed } from "../recipes/is-delayed.js";
 import { quantizerFor } from "../recipes/quantizer-for.js";
 import type { Recipe } from "../recipes/recipe.js";
 import {

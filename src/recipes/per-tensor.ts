@@ -2,7 +2,7 @@
 import { ArgumentError } from "../errors.js";
 import { atLeastZero, boolean, callable, type Domain, describe, integer, optionsOf } from "../options.js";
 import { environment } from "./environment.js";
-import { RECIPE_OPTIONS, type Recipe, type RecipeOptions, StandardRecipe } from "./recipe.js";
+import { RECIPE_OPTIONS, type RecipeOptions, StandardRecipe } from "./recipe.js";
 import type { QParams, Role } from "./table.js";
 
 /** From the amaxes of one tensor, newest in [0], then oldest to newest: the one to scale by. */
@@ -67,11 +67,6 @@ export class DelayedScaling extends StandardRecipe {
     this.scalingFactorComputeAlgo = options.scalingFactorComputeAlgo;
     this.reduceAmax = options.reduceAmax ?? true;
   }
-}
-
-/** Whether scales come from the amaxes of earlier steps, which a layer keeps and a region updates. */
-export function isDelayed(recipe: Recipe): recipe is DelayedScaling {
-  return recipe instanceof DelayedScaling;
 }
 
 export interface Float8CurrentScalingOptions extends RecipeOptions {

@@ -20,8 +20,8 @@ const EXCEPTIONS: Readonly<Record<string, readonly string[]>> = {
   "src/recipes/quantizer-for.ts": ["CustomRecipe", "StandardRecipe"],
   // only rows of the table can be asked about before the caller's quantizers are made
   "src/recipes/support.ts": ["StandardRecipe"],
-  // the class says itself what it is: layers ask isDelayed
-  "src/recipes/per-tensor.ts": ["DelayedScaling"],
+  // the one place that says which recipe keeps scales: layers ask isDelayed
+  "src/recipes/is-delayed.ts": ["DelayedScaling"],
   // products of the caller's quantizers accumulate as those of current scaling, in TransformerEngine
   "src/recipes/custom.ts": ["current"],
 };

@@ -39,10 +39,20 @@ const versions = fc.oneof(
   fc.constantFrom(130100, 130000, 130101, 130200, 120803, 13010, 0),
   fc.nat({ max: 200000 }),
 );
-const pairs = fc.record({ name: names, capability: capabilities, version: versions }).map((drawn) => {
-  const [major = 0, minor = 0] = drawn.capability;
-  return { gpu: { name: drawn.name, major, minor } satisfies Gpu, version: drawn.version };
-});
+/** Anything, or a measured pair of which at most one thing is another. */
+const pairs = fc
+  .record({
+    measured: fc.constantFrom(...MEASURED),
+    other: fc.tuple(names, capabilities, versions),
+    changed: fc.constantFrom("all", "name", "capability", "version", "nothing"),
+  })
+  .map(({ measured: [name, major, minor, version], other, changed }) => {
+    const is = (what: string): boolean => changed === what || changed === "all";
+    const [otherMajor = 0, otherMinor = 0] = other[1];
+    const [a, b] = is("capability") ? [otherMajor, otherMinor] : [major, minor];
+    const gpu: Gpu = { name: is("name") ? other[0] : name, major: a, minor: b };
+    return { gpu, version: is("version") ? other[2] : version };
+  });
 
 function answer({ gpu, version }: { gpu: Gpu; version: number }, args: GemmArgs) {
   const fake = new FakeGpu([algorithmNumbered(66)], gpu);
