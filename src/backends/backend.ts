@@ -15,7 +15,10 @@ export type Support =
   | {
       readonly ok: true;
       readonly agrees: Agreement;
-      /** Set where the definition is a published model that no hardware here has confirmed. */
+      /**
+       * Set, with the reason, where the bits follow from a model that was not measured: of a chip that nobody asked, or of this
+       * chip with this version of its library (formats/chips.ts). `agrees` is then what the model promises.
+       */
       readonly unverified?: string;
     }
   | { readonly ok: false; readonly reason: string };

@@ -1,11 +1,17 @@
 /** What a matrix product takes, as plain data; part of the vocabulary of ops.ts. */
 import type { DatapathFamily, OperandTraits } from "../formats/datapath.js";
 import type { GemmAlgorithm } from "../formats/gemm-algorithm.js";
-import type { WideDType } from "../tensor/shape.js";
+import { type DType, WIDE_DTYPES, type WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
 
 /** Types a product can be rounded to. */
-export type GemmOutDType = WideDType | "e4m3" | "e5m2";
+export const GEMM_OUT_DTYPES = [...WIDE_DTYPES, "e4m3", "e5m2"] as const satisfies readonly DType[];
+export type GemmOutDType = (typeof GEMM_OUT_DTYPES)[number];
+
+/** Whether a product can be rounded to that type. */
+export function isGemmOut(dtype: DType): dtype is GemmOutDType {
+  return GEMM_OUT_DTYPES.some((name) => name === dtype);
+}
 
 /** Scales of blocks along K: (line, k) has scale floor(line / lines) * lineStride + floor(k / length) * blockStride. */
 export interface GemmBlockScales {

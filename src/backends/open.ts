@@ -1,10 +1,13 @@
 /** Opening a backend by name. */
 import { platform } from "#platform";
 import { ArgumentError, BackendError } from "../errors.js";
+import { unverifiedPair } from "../formats/chips.js";
+import { type DatapathFamily, emulatedBy } from "../formats/datapath.js";
 import { describe, optionsOf } from "../options.js";
 import { type Backend, datapathName } from "./backend.js";
 import { type AddonExports, type DeviceFacts, NATIVE_OPERATIONS } from "./cuda/addon.js";
 import { type CudaOptions, deviceNumber, openCuda } from "./cuda/backend.js";
+import { nativeFamily } from "./cuda/gemm/route.js";
 import { openWasm, threadCount } from "./wasm/backend.js";
 import type { WasmOptions } from "./wasm/options.js";
 
@@ -82,10 +85,27 @@ export function missingBackends(): readonly MissingBackend[] {
   return cuda.addon ? [] : [cuda.missing];
 }
 
+/** A GPU, and what is known of its products. */
+export interface CudaDevice extends DeviceFacts {
+  /** What GEMMs take unless told otherwise. */
+  readonly datapath: DatapathFamily;
+  /** Classes of operands that it has no instruction for and multiplies as bf16 in their place. */
+  readonly emulates: readonly string[];
+  /** Why its sums with this version of cuBLASLt are no promise; absent where they were measured. */
+  readonly unverified?: string;
+}
+
 /** The GPUs that `cuda` can open, by number. */
-export function cudaDevices(): readonly DeviceFacts[] {
+export function cudaDevices(): readonly CudaDevice[] {
   const cuda = theCuda();
-  return cuda.addon ? cuda.devices : [];
+  if (!cuda.addon) return [];
+  const { cublasLt } = cuda.addon.versions();
+  return cuda.devices.map((facts) => {
+    const datapath = nativeFamily(facts);
+    const unverified = unverifiedPair(facts, cublasLt);
+    const known = { ...facts, datapath, emulates: emulatedBy(datapath) };
+    return unverified === undefined ? known : { ...known, unverified };
+  });
 }
 
 /**

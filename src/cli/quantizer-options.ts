@@ -1,25 +1,24 @@
 /** The options that choose a quantizer, shared by `quantize` and `fuzz`. */
 import type { Backend } from "../backends/backend.js";
 import { ArgumentError } from "../errors.js";
-import type { BlockFormatName, Tile } from "../formats/block.js";
+import {
+  BLOCK_FORMAT_NAMES,
+  BLOCK_TILES,
+  type BlockFormatName,
+  blockFormat,
+  hasGivenScale,
+  type QuantizerOption,
+  quantizersWith,
+  type Tile,
+} from "../formats/block.js";
 import { resolveFormat } from "../formats/derive.js";
 import type { ScalarFormat } from "../formats/scalar.js";
-import {
-  applies,
-  DIRECTIONS,
-  QUANTIZER_NAMES,
-  SCALE_LAYOUTS,
-  type SpecialField,
-  TILES,
-} from "../io/quantized/recipe.js";
 import { tensor, zeros } from "../ops/create.js";
-import { Float8CurrentScalingQuantizer, Float8Quantizer } from "../quantizers/float8.js";
-import { Float8BlockQuantizer } from "../quantizers/float8-block.js";
-import { MXFP4Quantizer, MXFP6Quantizer, MXFP8Quantizer } from "../quantizers/mx.js";
-import { NVFP4Quantizer } from "../quantizers/nvfp4.js";
-import { type Quantizer, type QuantizerOptions, RandomState } from "../quantizers/quantizer.js";
-import type { Direction, QuantizeSpec } from "../tensor/quantized.js";
+import { quantizerNamed } from "../quantizers/named.js";
+import { type Quantizer, RandomState } from "../quantizers/quantizer.js";
+import { DIRECTIONS, type Direction, type QuantizeSpec } from "../tensor/quantized.js";
 import { Scope } from "../tensor/scope.js";
+import { SCALE_LAYOUTS } from "../tensor/spec.js";
 import type { Tensor } from "../tensor/tensor.js";
 import {
   choice,
@@ -37,9 +36,9 @@ import { RANDOM } from "./shared-options.js";
 export const QUANTIZER_OPTIONS = {
   quantizer: {
     ...value<BlockFormatName>({
-      placeholder: QUANTIZER_NAMES.join("|"),
+      placeholder: BLOCK_FORMAT_NAMES.join("|"),
       help: "how scales are shared and made",
-      parse: oneOf(QUANTIZER_NAMES),
+      parse: oneOf(BLOCK_FORMAT_NAMES),
       fallback: "mxfp8",
     }),
     required: true,
@@ -50,9 +49,9 @@ export const QUANTIZER_OPTIONS = {
     parse: resolveFormat,
   }),
   tile: optional<Tile>({
-    placeholder: TILES.join("|"),
+    placeholder: BLOCK_TILES.join("|"),
     help: "what shares a scale (default 1x128, 1x32, 1x16 by quantizer)",
-    parse: oneOf(TILES),
+    parse: oneOf(BLOCK_TILES),
   }),
   "pow2-scales": flag("cut f32 scales to powers of two (the default of fp8-block)"),
   "no-pow2-scales": flag("do not (the default of fp8-current)"),
@@ -106,7 +105,7 @@ function epsilon(text: string): number {
 }
 
 /** Which part of a spec an option sets; it is refused where the quantizer has no such part. */
-const SETS: Readonly<Record<string, SpecialField>> = {
+const SETS: Readonly<Record<string, QuantizerOption>> = {
   tile: "tile",
   "pow2-scales": "pow2Scales",
   "no-pow2-scales": "pow2Scales",
@@ -121,12 +120,13 @@ const SETS: Readonly<Record<string, SpecialField>> = {
 /** Throws `ArgumentError` for an option that means nothing to the quantizer. */
 export function requireApplicable({ quantizer }: QuantizerSettings, given: ReadonlySet<string>): void {
   for (const [option, field] of Object.entries(SETS)) {
-    if (!given.has(option) || applies(quantizer, field)) continue;
-    const takers = QUANTIZER_NAMES.filter((name) => applies(name, field));
+    const takers = quantizersWith(field);
+    if (!given.has(option) || takers.includes(quantizer)) continue;
     throw new ArgumentError(`--${option} is for ${takers.join(", ")}; the quantizer is ${quantizer}`);
   }
-  if (given.has("scale") && quantizer !== "fp8-delayed") {
-    throw new ArgumentError(`--scale is for fp8-delayed; the quantizer is ${quantizer}`);
+  if (given.has("scale") && !hasGivenScale({ quantizer })) {
+    const takers = BLOCK_FORMAT_NAMES.filter((name) => hasGivenScale({ quantizer: name }));
+    throw new ArgumentError(`--scale is for ${takers.join(", ")}; the quantizer is ${quantizer}`);
   }
   for (const option of ["err-mode", "e4m3-max"]) {
     if (given.has(option) && !given.has("four-over-six"))
@@ -151,76 +151,40 @@ export interface MadeQuantizer {
 
 /** Makes the quantizer. Throws `ArgumentError` for what it does not have. What it makes lives in the open scope. */
 export function makeQuantizer(backend: Backend, settings: QuantizerSettings): MadeQuantizer {
-  const { quantizer, format, tile } = settings;
-  const pow2Scales = settings["pow2-scales"] || (settings["no-pow2-scales"] ? false : undefined);
-  const options = {
+  const { quantizer: name, format, tile, seed, offset } = settings;
+  const row = blockFormat(name);
+  requireAmong(name, "format", format, row.elements);
+  requireAmong(name, "tile", tile, row.tiles);
+  const amaxRecord = row.scaleSource === "given" ? zeros(backend, "f32", [1]) : undefined;
+  const scale = amaxRecord && tensor(backend, [settings.scale]);
+  const chosen = {
+    pow2Scales: settings["pow2-scales"] || (settings["no-pow2-scales"] ? false : undefined),
+    epsilon: settings.epsilon,
+    rht: settings.rht,
+    stochastic: settings.stochastic,
+    fourOverSix: settings["four-over-six"] ? (settings["err-mode"] ?? "mae") : "none",
+    e4m3Max: settings["e4m3-max"],
+  } as const;
+  const quantizer = quantizerNamed(name, {
+    ...chosen,
+    format,
+    tile,
+    scale,
+    amax: amaxRecord,
+    random: new RandomState(seed, offset),
     rowwise: settings.usage.includes("rowwise"),
     columnwise: settings.usage.includes("columnwise"),
     scaleLayout: settings.scales,
-  } satisfies QuantizerOptions;
-  const among = <const T extends string>(
-    what: string,
-    given: string | undefined,
-    names: readonly T[],
-  ): T | undefined => {
-    const found = names.find((name) => name === given);
-    if (given === undefined || found !== undefined) return found;
-    throw new ArgumentError(`--${what} ${given} is not one of ${names.join(", ")}, which ${quantizer} has`);
-  };
-  const scaled = {
-    ...options,
-    ...(pow2Scales === undefined ? {} : { pow2Scales }),
-    epsilon: settings.epsilon,
-  };
-  const fp8 = () => ({ format: among("format", format, ["e4m3", "e5m2"]) });
-  const fp4 = () => ({ format: among("format", format, ["e2m1"]) });
-  const mx = () => ({ tile: among("tile", tile, ["1x32", "32x32"]) });
-  switch (quantizer) {
-    case "fp8-current":
-      return { quantizer: new Float8CurrentScalingQuantizer({ ...scaled, ...fp8() }) };
-    case "fp8-delayed": {
-      const amaxRecord = zeros(backend, "f32", [1]);
-      const scale = tensor(backend, [settings.scale]);
-      return {
-        quantizer: new Float8Quantizer({ ...options, ...fp8(), scale, amax: amaxRecord }),
-        amaxRecord,
-      };
-    }
-    case "fp8-block":
-      return {
-        quantizer: new Float8BlockQuantizer({
-          ...scaled,
-          ...fp8(),
-          tile: among("tile", tile, ["1x128", "128x128"]),
-        }),
-      };
-    case "mxfp8":
-      return { quantizer: new MXFP8Quantizer({ ...options, ...mx(), ...fp8() }) };
-    case "mxfp6":
-      return {
-        quantizer: new MXFP6Quantizer({
-          ...options,
-          ...mx(),
-          format: among("format", format, ["e2m3", "e3m2"]),
-        }),
-      };
-    case "mxfp4":
-      return { quantizer: new MXFP4Quantizer({ ...options, ...mx(), ...fp4() }) };
-    case "nvfp4": {
-      fp4();
-      const { rht, stochastic, seed, offset } = settings;
-      const random = new RandomState(seed, offset);
-      const fourOverSix = settings["four-over-six"] ? (settings["err-mode"] ?? "mae") : "none";
-      const e4m3Max = settings["e4m3-max"];
-      const own = {
-        tile: among("tile", tile, ["1x16", "16x16"]),
-        rht,
-        stochastic,
-        random,
-        fourOverSix,
-        ...(e4m3Max ? { e4m3Max } : {}),
-      } as const;
-      return { quantizer: new NVFP4Quantizer({ ...options, ...own }) };
-    }
-  }
+  });
+  return amaxRecord ? { quantizer, amaxRecord } : { quantizer };
+}
+
+function requireAmong(
+  quantizer: BlockFormatName,
+  option: string,
+  given: string | undefined,
+  names: readonly string[],
+): void {
+  if (given === undefined || names.includes(given)) return;
+  throw new ArgumentError(`--${option} ${given} is not one of ${names.join(", ")}, which ${quantizer} has`);
 }

@@ -1,4 +1,9 @@
-/** The block formats, one row each: how elements share scales. Recipes and quantizers refer to these rows. */
+/**
+ * The block formats, one row each: how elements share scales, and every trait of a quantizer that an operation, a backend or a
+ * layer may go by. Nobody else decides by a quantizer's name.
+ */
+import { ArgumentError } from "../errors.js";
+import { describe } from "../options.js";
 import type { ScalarFormat } from "./scalar.js";
 
 /** The region that shares one scale, rows x columns along the contraction; "tensor" is all of it. */
@@ -8,6 +13,28 @@ export type Tile = "tensor" | "1x128" | "128x128" | "1x32" | "32x32" | "1x16" | 
 export type ScaleRuleName = "f32" | "e8m0Up" | "e8m0Floor" | "twoLevel";
 
 export type Placement = "transposed" | "inPlace";
+
+/**
+ * Where scales come from: `given` as a tensor, which also multiplies f32 values of fused operations; from the amax of the `whole`
+ * tensor; or from those of its `blocks`.
+ */
+export type ScaleSource = "given" | "whole" | "blocks";
+
+/**
+ * How padded scales lie: per-tensor ones have no padding; `pitch` is a row length that is a multiple of 4; `tiles` are whole
+ * tiles of 128 lines by 4 blocks, which can be swizzled.
+ */
+export type ScalePadding = "none" | "pitch" | "tiles";
+
+/** What can be chosen of some quantizers alone; the others have it off. */
+export type QuantizerOption =
+  | "tile"
+  | "pow2Scales"
+  | "epsilon"
+  | "rht"
+  | "stochastic"
+  | "fourOverSix"
+  | "e4m3Max";
 
 export interface BlockFormat {
   /** Element formats it exists in, the default first. */
@@ -23,10 +50,19 @@ export interface BlockFormat {
   readonly columnwise: { readonly data: Placement; readonly scale: Placement };
   /** Rows and columns must be multiples of this. */
   readonly multiple: number;
+  readonly scaleSource: ScaleSource;
+  /** Whether block scales are made under an amax of the whole tensor, which each copy holds (numerics.md §5.2). */
+  readonly tensorAmax: boolean;
+  readonly padding: ScalePadding;
+  /** The tile whose padded scales lie transposed, GEMM_READY, unless the layout is COMPACT (numerics.md §3.3). */
+  readonly gemmReadyTile?: Tile;
+  readonly options: readonly QuantizerOption[];
 }
 
 const FP8 = ["e4m3", "e5m2"] as const;
 const TRANSPOSED = { data: "transposed", scale: "transposed" } as const;
+const PER_TENSOR_OPTIONS = ["pow2Scales", "epsilon"] as const;
+const MX = { scaleSource: "blocks", tensorAmax: false, padding: "tiles", options: ["tile"] } as const;
 const IN_PLACE = { data: "inPlace", scale: "inPlace" } as const;
 
 export const BLOCK_FORMATS = {
@@ -38,6 +74,10 @@ export const BLOCK_FORMATS = {
     replicates: false,
     columnwise: TRANSPOSED,
     multiple: 1,
+    scaleSource: "whole",
+    tensorAmax: false,
+    padding: "none",
+    options: PER_TENSOR_OPTIONS,
   },
   "fp8-delayed": {
     elements: FP8,
@@ -47,6 +87,10 @@ export const BLOCK_FORMATS = {
     replicates: false,
     columnwise: TRANSPOSED,
     multiple: 1,
+    scaleSource: "given",
+    tensorAmax: false,
+    padding: "none",
+    options: [],
   },
   "fp8-block": {
     elements: FP8,
@@ -56,6 +100,11 @@ export const BLOCK_FORMATS = {
     replicates: false,
     columnwise: TRANSPOSED,
     multiple: 1,
+    scaleSource: "blocks",
+    tensorAmax: false,
+    padding: "pitch",
+    gemmReadyTile: "1x128",
+    options: ["tile", ...PER_TENSOR_OPTIONS],
   },
   mxfp8: {
     elements: FP8,
@@ -65,6 +114,7 @@ export const BLOCK_FORMATS = {
     replicates: true,
     columnwise: IN_PLACE,
     multiple: 32,
+    ...MX,
   },
   mxfp6: {
     elements: ["e2m3", "e3m2"],
@@ -74,6 +124,7 @@ export const BLOCK_FORMATS = {
     replicates: true,
     columnwise: IN_PLACE,
     multiple: 32,
+    ...MX,
   },
   mxfp4: {
     elements: ["e2m1"],
@@ -83,6 +134,7 @@ export const BLOCK_FORMATS = {
     replicates: true,
     columnwise: { data: "transposed", scale: "inPlace" },
     multiple: 32,
+    ...MX,
   },
   nvfp4: {
     elements: ["e2m1"],
@@ -92,11 +144,31 @@ export const BLOCK_FORMATS = {
     replicates: true,
     columnwise: TRANSPOSED,
     multiple: 16,
+    scaleSource: "blocks",
+    tensorAmax: true,
+    padding: "tiles",
+    options: ["tile", "rht", "stochastic", "fourOverSix", "e4m3Max"],
   },
 } as const satisfies Record<string, BlockFormat>;
 
 /** The name of a block format; the command line's `--quantizer`. */
 export type BlockFormatName = keyof typeof BLOCK_FORMATS;
+
+/** The names of the block formats, in table order. */
+export const BLOCK_FORMAT_NAMES = Object.keys(BLOCK_FORMATS) as readonly BlockFormatName[];
+
+/** The row of that name. Throws `ArgumentError` for what is no block format. */
+export function blockFormat(name: BlockFormatName): BlockFormat {
+  if (typeof name === "string" && Object.hasOwn(BLOCK_FORMATS, name)) return BLOCK_FORMATS[name];
+  throw new ArgumentError(
+    `no quantizer is named ${describe(name)}; there are ${BLOCK_FORMAT_NAMES.join(", ")}`,
+  );
+}
+
+/** The quantizers of which `option` can be chosen. */
+export function quantizersWith(option: QuantizerOption): readonly BlockFormatName[] {
+  return BLOCK_FORMAT_NAMES.filter((name) => blockFormat(name).options.includes(option));
+}
 
 const TILE_SIZES: Readonly<Record<Tile, readonly [rows: number, columns: number]>> = {
   tensor: [0, 0],
@@ -108,7 +180,50 @@ const TILE_SIZES: Readonly<Record<Tile, readonly [rows: number, columns: number]
   "16x16": [16, 16],
 };
 
-/** The tile's rows and columns; a tensor-wide tile has none. */
+/** Every tile of blocks. */
+export const BLOCK_TILES = (Object.keys(TILE_SIZES) as readonly Tile[]).filter((tile) => !isTensorWide(tile));
+
+/** The tile's rows and columns; a tensor-wide tile has none. Throws `ArgumentError` for what is no tile. */
 export function tileSize(tile: Tile): readonly [rows: number, columns: number] {
-  return TILE_SIZES[tile];
+  if (Object.hasOwn(TILE_SIZES, tile)) return TILE_SIZES[tile];
+  throw new ArgumentError(
+    `no tile is named ${describe(tile)}; there are ${Object.keys(TILE_SIZES).join(", ")}`,
+  );
+}
+
+/** Whether one scale is for the whole tensor. */
+export function isTensorWide(tile: Tile): boolean {
+  return tile === "tensor";
+}
+
+/** Whether a tile is a square of blocks, so that both directions share its scales. */
+export function isSquare(tile: Tile): boolean {
+  return tileSize(tile)[0] > 1;
+}
+
+/** Whether padded scales lie transposed: GEMM_READY (numerics.md §3.3). */
+export function isGemmReady(spec: BlockChoice): boolean {
+  return hasGemmReadyTile(spec) && !spec.compact;
+}
+
+/** Whether scales have the layouts GEMM_READY and COMPACT to choose from. */
+export function hasGemmReadyTile({ quantizer, tile }: Pick<BlockChoice, "quantizer" | "tile">): boolean {
+  return blockFormat(quantizer).gemmReadyTile === tile;
+}
+
+/** Whether the columnwise copy follows from the rowwise one: a scale is stored once for a square, or for everything. */
+export function isDirectionless({ quantizer, tile }: Pick<BlockChoice, "quantizer" | "tile">): boolean {
+  return isTensorWide(tile) || (isSquare(tile) && !blockFormat(quantizer).replicates);
+}
+
+/** Whether values are multiplied by a scale that is given, and so are cast from f32 where they are computed (numerics.md §7.3). */
+export function hasGivenScale({ quantizer }: Pick<BlockChoice, "quantizer">): boolean {
+  return blockFormat(quantizer).scaleSource === "given";
+}
+
+/** What of a quantizer's spec decides how it shares scales. */
+interface BlockChoice {
+  readonly quantizer: BlockFormatName;
+  readonly tile: Tile;
+  readonly compact: boolean;
 }

@@ -1,9 +1,10 @@
 /** The datapaths, one row each: how a dot product is accumulated. The arithmetic itself is assembly/gemm/datapath.ts. */
+import { HARDWARE_FAMILIES, type HardwareFamily, MEASURED_ON } from "./chips.js";
 import { factsOf } from "./derive.js";
 import type { ScalarFormat } from "./scalar.js";
 
 /** How a datapath is asked for: by definition, or by the generation of tensor cores to reproduce. */
-export const DATAPATH_FAMILIES = ["exact", "fp32", "ada", "hopper", "blackwell"] as const;
+export const DATAPATH_FAMILIES = ["exact", "fp32", ...HARDWARE_FAMILIES] as const;
 
 export type DatapathFamily = (typeof DATAPATH_FAMILIES)[number];
 
@@ -41,7 +42,7 @@ export interface DatapathRow {
   readonly approximate?: string;
 }
 
-const MEASURED = { beta: "fused", source: "measured on H200, cuBLASLt 13.1", measured: true } as const;
+const MEASURED = { beta: "fused", source: `measured on ${MEASURED_ON}`, measured: true } as const;
 const PUBLISHED = { beta: "fused", source: "arXiv 2511.10909, mmasim 2.1.1", measured: false } as const;
 const DEFINITION = {
   promotionInterval: 0,
@@ -109,12 +110,15 @@ function dotAdd(
   return { step, alignBits, fractionBits, zeroOperand, zeroAccumulator, group };
 }
 
+/** Types of block scales. */
+export type BlockScaleFormat = "f32" | "e8m0" | "e4m3";
+
 /** What of an operand decides how it is multiplied. */
 export interface OperandTraits {
   readonly format: ScalarFormat | "f32";
   /** Block scales, if it has them: their format, and the lines and k's that share one. */
   readonly scales?: {
-    readonly format: "f32" | "e8m0" | "e4m3";
+    readonly format: BlockScaleFormat;
     readonly lines: number;
     readonly length: number;
     /** Every scale is a power of two. */
@@ -137,6 +141,12 @@ export type OperandClass =
 /** How elements become operands; see `Staging` in assembly/contract.ts. */
 export type StagingName = "plain" | "bf16" | "tf32" | "scaled" | "grouped";
 
+/** What elements are rounded to before they are multiplied; absent where they are multiplied as they are. */
+export const STAGED_AS: Readonly<Partial<Record<StagingName, "bf16" | "f32">>> = {
+  bf16: "bf16",
+  tf32: "f32",
+};
+
 /** How chains join the total; see `Promotion` in assembly/contract.ts. */
 export type PromotionName = "none" | "add" | "scaleProduct" | "scaleChain";
 
@@ -155,7 +165,7 @@ export type DatapathChoice =
 type Serving = Partial<Record<OperandClass, readonly [DatapathName, StagingName]>>;
 
 /** A chip without an instruction for a block format multiplies its elements rounded to bf16 (datapath.md §3). */
-const SERVED: Record<"ada" | "hopper" | "blackwell", Serving> = {
+const SERVED: Record<HardwareFamily, Serving> = {
   ada: {
     fp8: ["ada-fp8", "plain"],
     mx: ["ada-half", "bf16"],
@@ -183,6 +193,31 @@ const SERVED: Record<"ada" | "hopper" | "blackwell", Serving> = {
   },
 };
 
+/** Whether a family multiplies block-scaled operands by their scales as they are, rather than as bf16 in their place. */
+export function hasBlockScaling(family: DatapathFamily): boolean {
+  return isHardware(family) && SERVED[family].mx?.[1] === "scaled";
+}
+
+/** Whether block-scaled operands are multiplied as bf16 in their place, for want of an instruction. */
+export function isEmulated({ staging }: { readonly staging: StagingName }): boolean {
+  return staging === "bf16";
+}
+
+/** Whether a family takes f32 block scales as exponents, so that it matters whether they are powers of two. */
+export function readsBlockExponents(family: DatapathFamily): boolean {
+  return isHardware(family) && SERVED[family].fp8Block?.[1] === "scaled";
+}
+
+/** The operands that a family has no instruction for and multiplies as bf16 in their place. */
+export function emulatedBy(family: DatapathFamily): readonly string[] {
+  if (!isHardware(family)) return [];
+  return CLASS_NAMES.filter((name) => SERVED[family][name]?.[1] === "bf16");
+}
+
+function isHardware(family: DatapathFamily): family is HardwareFamily {
+  return family !== "exact" && family !== "fp32";
+}
+
 const REASONS: Partial<Record<OperandClass, string>> = {
   f32: "its tensor cores round f32 operands to tf32, by rules that differ with the shape; use datapath fp32 or exact, or encode to tf32, bf16 or f16",
   fp8Block: "it has no GEMM with scales per block of 128; use datapath hopper or exact",
@@ -194,7 +229,7 @@ const REASONS: Partial<Record<OperandClass, string>> = {
 interface ClassRow {
   readonly elements: readonly OperandTraits["format"][];
   /** Formats of block scales. Absent: the operand has none. */
-  readonly scales?: readonly ("f32" | "e8m0" | "e4m3")[];
+  readonly scales?: readonly BlockScaleFormat[];
 }
 
 const CLASSES: Readonly<Record<OperandClass, ClassRow>> = {
@@ -257,7 +292,7 @@ export function datapathFor(
   w: OperandTraits,
   splitAccumulator: boolean,
 ): DatapathChoice {
-  if (family === "exact" || family === "fp32")
+  if (!isHardware(family))
     return { ok: true, name: family, staging: "plain", promotion: "none", splitTile: 0 };
   const operands = pairClass(x, w);
   if (!operands) return { ok: false, reason: noClass(family, x, w) };

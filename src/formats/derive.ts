@@ -5,6 +5,9 @@ import { boolean, describe, integer, needed, oneOf, optionsOf } from "../options
 import { SPECIALS } from "./contract.gen.js";
 import { FORMAT_ALIASES, SCALAR_FORMATS, type ScalarFormat, type ScalarLayout } from "./scalar.js";
 
+/** The bit of a format word that says whether codes have a sign. */
+const SIGNED = 1 << 8;
+
 /** The largest finite f32, which is no row of the table. */
 export const FLT_MAX = (2 - 2 ** -23) * 2 ** 127;
 
@@ -57,7 +60,7 @@ export function formatWord(layout: ScalarLayout): number {
   if (top - bias > 127) fail(`its largest binade 2^${top - bias} is beyond f32`);
   if ((subnormals ? 1 : 0) - bias - m < -149)
     fail(`its smallest value 2^${(subnormals ? 1 : 0) - bias - m} is beyond f32`);
-  const flags = (signed ? 1 << 8 : 0) | (subnormals ? 1 << 9 : 0) | (SPECIALS[specials] << 10);
+  const flags = (signed ? SIGNED : 0) | (subnormals ? 1 << 9 : 0) | (SPECIALS[specials] << 10);
   return (e | (m << 4) | flags | (bias << 16)) >>> 0;
 }
 
@@ -107,6 +110,35 @@ export function factsOf(format: ScalarFormat): FormatFacts {
   const facts = derive(SCALAR_FORMATS[format]);
   FACTS.set(format, facts);
   return facts;
+}
+
+/** Where kernels take a format word, this is f32. */
+const F32_WORD = 0;
+
+/** The format word of elements or scales, as kernels read it. */
+export function wordOf(format: ScalarFormat | "f32"): number {
+  return format === "f32" ? F32_WORD : factsOf(format).word;
+}
+
+/** The same for scales whose sign is ignored. */
+export function unsignedWordOf(format: ScalarFormat | "f32"): number {
+  return wordOf(format) & ~SIGNED;
+}
+
+/** Whether that is the name of a scalar format, not an alias. */
+export function isScalarFormat(name: string): name is ScalarFormat {
+  return Object.hasOwn(SCALAR_FORMATS, name);
+}
+
+/** Whether elements of that type are numbers of a signed format; f32 is one. */
+export function isSigned(dtype: string): dtype is ScalarFormat | "f32" {
+  if (dtype === "f32") return true;
+  return isScalarFormat(dtype) && SCALAR_FORMATS[dtype].signed;
+}
+
+/** Whether every value of a format is a power of two. */
+export function hasPowersOnly(format: ScalarFormat | "f32"): boolean {
+  return format !== "f32" && SCALAR_FORMATS[format].mantissaBits === 0 && !SCALAR_FORMATS[format].signed;
 }
 
 /** All scalar format names, in table order. */

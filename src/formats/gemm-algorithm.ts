@@ -1,4 +1,4 @@
-/** A GPU library's way to compute one product, as data to store and replay, and which ways datapath.md §2 describes. */
+/** A GPU library's way to compute one product, as data to store and replay. */
 
 /** How the parts of a split sum are joined, by the numbers of cublasLtReductionScheme_t. */
 export const REDUCTION_SCHEME = { none: 0, inPlace: 1, computeType: 2, outputType: 4 } as const;
@@ -23,15 +23,6 @@ export interface GemmAlgorithm {
   readonly extent: readonly [rows: number, columns: number, depth: number];
   /** The 64 bytes as sixteen 32-bit words, eight hexadecimal digits each. */
   readonly data: string;
-}
-
-/** The algorithm whose sums were measured, under every reduction scheme (datapath.md §2). */
-const MEASURED_ID = 66;
-
-/** Why it is not known how an algorithm sums; undefined for those that datapath.md §2 describes. */
-export function unknownOrder({ id }: Pick<GemmAlgorithm, "id">): string | undefined {
-  if (id === MEASURED_ID) return undefined;
-  return `cuBLASLt's algorithm ${id} adds in an order that was not measured; algorithm ${MEASURED_ID}'s was`;
 }
 
 const COUNTS = [

@@ -7,7 +7,7 @@ import { type Pass, ROLES } from "../recipes/table.js";
 import type { TensorPlan } from "./header.js";
 import type { TensorSource } from "./source.js";
 
-const PASSES = ["forward", "backward"] as const satisfies readonly Pass[];
+const PASSES = Object.keys(ROLES) as readonly Pass[];
 const FIELDS = ["scale", "amaxHistory"] as const satisfies readonly (keyof DelayedSnapshot)[];
 
 function tensorName(quantization: string, pass: Pass, field: keyof DelayedSnapshot): string {

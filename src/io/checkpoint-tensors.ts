@@ -3,14 +3,12 @@ import { ArgumentError } from "../errors.js";
 import type { Module } from "../modules/module.js";
 import type { Parameter } from "../modules/parameter.js";
 import type { Optimizer } from "../optimizers/optimizer.js";
-import type { QuantizedCopy } from "../tensor/quantized.js";
-import { QuantizedTensor } from "../tensor/quantized.js";
-import type { DType } from "../tensor/shape.js";
+import { DIRECTIONS, type QuantizedCopy, QuantizedTensor } from "../tensor/quantized.js";
 import type { Tensor } from "../tensor/tensor.js";
-import { type FileDType, fileDType } from "./dtypes.js";
+import { type FileDType, fileDType, isPackedInFiles } from "./dtypes.js";
 import type { Metadata } from "./header.js";
 import { memberPlaces, type TensorPlace } from "./quantized/quantized-file.js";
-import { DIRECTIONS, formatRecipe, recipeKey, recipeOf } from "./quantized/recipe.js";
+import { formatRecipe, recipeKey, recipeOf } from "./quantized/recipe.js";
 
 export type { TensorPlace };
 
@@ -19,12 +17,10 @@ export const MODULE = "module.";
 
 const FIELDS = ["data", "scaleInv", "amax"] as const satisfies readonly (keyof QuantizedCopy)[];
 
-/** Version 1 had the codes of quantized parameters under their own types, these aside: they take a byte each. */
-const CODES_AS_BYTES: readonly DType[] = ["e2m3", "e3m2"];
-
+/** Version 1 had the codes of quantized parameters under their own types; 6-bit codes took a byte each in it. */
 function place(name: string, tensor: Tensor): TensorPlace {
   const { dtype, shape } = tensor;
-  const type: FileDType = CODES_AS_BYTES.includes(dtype) ? "U8" : fileDType(dtype);
+  const type: FileDType = isPackedInFiles(dtype) ? "U8" : fileDType(dtype);
   return { name, dtype: type, shape, tensor };
 }
 

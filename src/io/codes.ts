@@ -1,20 +1,6 @@
 /** Single elements of a file's tensors: their codes and the values those stand for. */
 import { SCALAR_FORMATS, type ScalarLayout } from "../formats/scalar.js";
-import { FILE_DTYPES, type FileDType } from "./dtypes.js";
-
-/** The scalar formats whose codes a file's elements are, where they are not plain numbers. */
-const LAYOUTS: Partial<Record<FileDType, ScalarLayout>> = {
-  F4: SCALAR_FORMATS.e2m1,
-  F6_E2M3: SCALAR_FORMATS.e2m3,
-  F6_E3M2: SCALAR_FORMATS.e3m2,
-  F8_E4M3: SCALAR_FORMATS.e4m3,
-  F8_E5M2: SCALAR_FORMATS.e5m2,
-  F8_E8M0: SCALAR_FORMATS.e8m0,
-  F8_E4M3FNUZ: SCALAR_FORMATS.e4m3fnuz,
-  F8_E5M2FNUZ: SCALAR_FORMATS.e5m2fnuz,
-  F16: SCALAR_FORMATS.f16,
-  BF16: SCALAR_FORMATS.bf16,
-};
+import { FILE_DTYPES, type FileDType, fileFormat } from "./dtypes.js";
 
 /** Elements read as unsigned codes, widths of 4 to 64 bits; narrow ones packed from the low bits on. */
 export class Codes {
@@ -53,8 +39,8 @@ export class Codes {
 
 /** The value of a code: a number for floats, a bigint for integers. C64 is taken by halves; see `partsOf`. */
 export function codeValue(dtype: FileDType, code: bigint): number | bigint {
-  const layout = LAYOUTS[dtype];
-  if (layout) return scalarValue(layout, Number(code));
+  const format = fileFormat(dtype);
+  if (format) return scalarValue(SCALAR_FORMATS[format], Number(code));
   const { bits } = FILE_DTYPES[dtype];
   if (dtype === "F32") return new DataView(viewOf(code).buffer).getFloat32(0, true);
   if (dtype === "F64") return new DataView(viewOf(code).buffer).getFloat64(0, true);

@@ -1,5 +1,7 @@
 /** The element types of safetensors files, and what they are here. */
 import { DTypeError } from "../errors.js";
+import { isScalarFormat } from "../formats/derive.js";
+import type { ScalarFormat } from "../formats/scalar.js";
 import type { DType, Shape } from "../tensor/shape.js";
 
 interface FileType {
@@ -7,13 +9,15 @@ interface FileType {
   readonly bits: number;
   /** The element type of a tensor with these bytes, where there is one. */
   readonly dtype?: DType;
+  /** The scalar format of its elements, where no type here has the same bytes. */
+  readonly format?: ScalarFormat;
 }
 
 export const FILE_DTYPES = {
   BOOL: { bits: 8 },
   F4: { bits: 4, dtype: "e2m1" },
-  F6_E2M3: { bits: 6 },
-  F6_E3M2: { bits: 6 },
+  F6_E2M3: { bits: 6, format: "e2m3" },
+  F6_E3M2: { bits: 6, format: "e3m2" },
   U8: { bits: 8, dtype: "u8" },
   I8: { bits: 8 },
   F8_E4M3: { bits: 8, dtype: "e4m3" },
@@ -46,6 +50,17 @@ export function isFileDType(name: unknown): name is FileDType {
 export function tensorDType(dtype: FileDType): DType | undefined {
   const row: FileType = FILE_DTYPES[dtype];
   return row.dtype;
+}
+
+/** The scalar format whose codes a file's elements are; undefined for plain numbers. */
+export function fileFormat(dtype: FileDType): ScalarFormat | undefined {
+  const { dtype: same, format }: FileType = FILE_DTYPES[dtype];
+  return format ?? (same !== undefined && isScalarFormat(same) ? same : undefined);
+}
+
+/** Whether files have a type for such codes that packs them otherwise than tensors here do. */
+export function isPackedInFiles(dtype: DType): boolean {
+  return Object.values<FileType>(FILE_DTYPES).some(({ format }) => format === dtype);
 }
 
 /** Bytes of a tensor in a file; not an integer where 4- or 6-bit elements do not fill their last byte. */

@@ -84,12 +84,10 @@ const IN_TWO_STEPS: Steps = { value: false, gradient: false, gradientAlone: fals
  * caller's, its gradient under delayed scaling and MXFP8 unless it is gated. Blocks of FP8 see rounded values in any case
  * (numerics.md §7.3).
  */
-function stepsOf({ kind }: Recipe, gated: boolean): Steps {
-  return {
-    value: kind !== "custom",
-    gradient: !gated && (kind === "delayed" || kind === "mxfp8"),
-    gradientAlone: kind === "mxfp8" || kind === "block",
-  };
+function stepsOf({ row }: Recipe, gated: boolean): Steps {
+  if (!row) return IN_TWO_STEPS;
+  const { ungated, alone } = row.gradientSteps;
+  return { value: true, gradient: !gated && ungated, gradientAlone: alone };
 }
 
 /**

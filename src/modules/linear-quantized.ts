@@ -1,11 +1,13 @@
 /** The products of a linear layer under a recipe (numerics.md §6.1). */
 import type { Region } from "../autocast/autocast.js";
 import { ArgumentError, ShapeError } from "../errors.js";
+import { hasGivenScale } from "../formats/block.js";
 import { castTo } from "../ops/cast/cast.js";
 import { gemm } from "../ops/gemm/gemm.js";
 import { requireTransformable } from "../ops/quantize/quantize.js";
 import { columnSum } from "../ops/rows/norm.js";
 import type { Quantizer } from "../quantizers/quantizer.js";
+import { isDelayed } from "../recipes/is-delayed.js";
 import type { Recipe } from "../recipes/recipe.js";
 import { type Gradient, type Value, wideOf } from "../tape/value.js";
 import { requireQuantizable } from "../tensor/geometry.js";
@@ -96,7 +98,7 @@ export function requireFit(
   { shape }: Pick<LinearInput, "shape">,
   recipe: Recipe,
 ): void {
-  if (saveOriginalInput && recipe.kind === "delayed")
+  if (saveOriginalInput && isDelayed(recipe))
     throw new ArgumentError(
       "linear: saveOriginalInput does not go with DelayedScaling, which would record the input's amax twice; drop one",
     );
@@ -175,7 +177,7 @@ function outputOf(
 ): Tensor<WideDType> | QuantizedTensor {
   if (!quantizer) return product(dtype);
   quantizer.setUsage({ rowwise: true, columnwise: false });
-  const wide = product(quantizer.spec.quantizer === "fp8-delayed" ? "f32" : dtype);
+  const wide = product(hasGivenScale(quantizer.spec) ? "f32" : dtype);
   const target = quantizer.makeEmpty(wide.backend, wide.shape, dtype);
   quantizer.updateQuantized(wide, target);
   wide.dispose();

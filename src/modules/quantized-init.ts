@@ -5,6 +5,7 @@ import type { Backend } from "../backends/backend.js";
 import { tensor } from "../ops/create.js";
 import { boolean, optionsOf } from "../options.js";
 import type { RandomState } from "../quantizers/quantizer.js";
+import { isDelayed } from "../recipes/is-delayed.js";
 import { DelayedScaling } from "../recipes/per-tensor.js";
 import { quantizerFor } from "../recipes/quantizer-for.js";
 import { type Recipe, requireRecipe } from "../recipes/recipe.js";
@@ -51,7 +52,7 @@ export function makeWeight(
   const wide = wideTensor(backend, values, shape, dtype);
   if (!setting || setting.enabled === false) return new Parameter(scope.keep(wide));
   const { recipe = new DelayedScaling(), preserveHighPrecisionInitVal } = setting;
-  const scale = recipe instanceof DelayedScaling ? tensor(backend, [1]) : undefined;
+  const scale = isDelayed(recipe) ? tensor(backend, [1]) : undefined;
   const quantizer = quantizerFor(recipe, "weight", { scale, random });
   const quantized = quantizer.setUsage({ rowwise: true, columnwise: true }).quantize(wide);
   return new Parameter(scope.keep(quantized), preserveHighPrecisionInitVal ? values : undefined, scale);

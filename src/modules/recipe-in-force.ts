@@ -1,7 +1,7 @@
 /** A recipe as one layer has taken it up: a quantizer for each role and, under delayed scaling, their scales. */
 import type { Backend } from "../backends/backend.js";
 import type { Quantizer, RandomState } from "../quantizers/quantizer.js";
-import { DelayedScaling } from "../recipes/per-tensor.js";
+import { isDelayed } from "../recipes/is-delayed.js";
 import { quantizerFor } from "../recipes/quantizer-for.js";
 import type { Recipe } from "../recipes/recipe.js";
 import {
@@ -52,7 +52,7 @@ export class RecipeInForce implements CallQuantization {
     from?: QuantizationSnapshot,
   ) {
     this.#random = random;
-    if (recipe instanceof DelayedScaling) {
+    if (isDelayed(recipe)) {
       const state = (pass: Pass): DelayedState => new DelayedState(backend, recipe, pass, from?.[pass]);
       this.#states = { forward: state("forward"), backward: state("backward") };
     }
@@ -78,7 +78,7 @@ export class RecipeInForce implements CallQuantization {
   /** A quantizer of forward tensors by other scales, [3], that records nothing. Undefined but for delayed scaling. */
   quantizerBy(scales: Tensor<"f32">, role: ForwardRole): Quantizer | undefined {
     const { recipe } = this;
-    if (!(recipe instanceof DelayedScaling)) return undefined;
+    if (!isDelayed(recipe)) return undefined;
     const scale = scales.view(slotOf(role), [1]);
     return quantizerFor(recipe, role, { random: this.#random, scale });
   }

@@ -1,6 +1,6 @@
 /** What every operation begins with, checks of its arguments, and ends with: ask the backend, then run. */
 
-import type { Backend } from "../backends/backend.js";
+import type { Backend, Support } from "../backends/backend.js";
 import type { OpArgs, OpName } from "../backends/ops.js";
 import { ArgumentError, ShapeError, UnsupportedError } from "../errors.js";
 import { optionsOf } from "../options.js";
@@ -9,12 +9,17 @@ import { type Shape, sameShape, type WideDType } from "../tensor/shape.js";
 import { Tensor } from "../tensor/tensor.js";
 import { requireOutputs } from "./outputs.js";
 
-/** Runs `op`, or throws `UnsupportedError` with the backend's reason not to. */
-export function execute<K extends OpName>(backend: Backend, op: K, args: OpArgs[K]): void {
+/** Runs `op`, and says what the backend promised of it; throws `UnsupportedError` with the backend's reason not to. */
+export function execute<K extends OpName>(
+  backend: Backend,
+  op: K,
+  args: OpArgs[K],
+): Support & { readonly ok: true } {
   requireOutputs(op, args);
   const support = backend.supports(op, args);
   if (!support.ok) throw new UnsupportedError(op, support.reason);
   backend.run(op, args);
+  return support;
 }
 
 /** The backend on which all tensors live. Throws `ArgumentError` where there are several, `DTypeError` for no tensor. */

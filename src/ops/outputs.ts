@@ -1,4 +1,5 @@
 /** What each operation may write into: the last check before a backend, which trusts the types of its arguments. */
+import { isGemmOut } from "../backends/gemm-args.js";
 import type { OpArgs, OpName } from "../backends/ops.js";
 import { TENSOR_ROWS, type TensorRow, type TensorRule } from "../backends/writes.js";
 import { DTypeError } from "../errors.js";
@@ -27,8 +28,7 @@ const CHECKS: Readonly<Record<Exclude<TensorRule, "copy">, Check>> = {
   u32: (op, name, x) => requireType(op, name, x, "u32"),
   "as x": (op, name, out, { x }) => requireType(op, name, out, x.dtype),
   codes: (op, name, codes, { x, out, word }) => requireCodes(op, name, codes, word, codes === out ? x : out),
-  product: (op, name, x) =>
-    x.dtype === "e4m3" || x.dtype === "e5m2" ? requireTensor(op, name, x) : requireWide(op, name, x),
+  product: (op, name, x) => (isGemmOut(x.dtype) ? requireTensor(op, name, x) : requireWide(op, name, x)),
 };
 
 /** Throws `DTypeError` where `op` would write another type than it can, `DisposedError` where there is no memory any more. */

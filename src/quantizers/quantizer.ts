@@ -2,8 +2,9 @@
 import type { Backend } from "../backends/backend.js";
 import type { RandomSource } from "../backends/ops.js";
 import { ArgumentError } from "../errors.js";
-import { BLOCK_FORMATS, type BlockFormatName } from "../formats/block.js";
+import { type BlockFormatName, blockFormat, isDirectionless, type Tile } from "../formats/block.js";
 import { resolveFormat } from "../formats/derive.js";
+import type { ScalarFormat } from "../formats/scalar.js";
 import { transposeCopy } from "../ops/layout/layout.js";
 import {
   activationQuantize,
@@ -59,11 +60,11 @@ const checkOwn = optionsOf(QUANTIZER_OPTIONS);
 
 /** A spec in which what does not apply is off. */
 export function makeSpec(quantizer: BlockFormatName, fields: Given<QuantizeSpec>): QuantizeSpec {
-  const row = BLOCK_FORMATS[quantizer];
+  const row = blockFormat(quantizer);
   const defaults: QuantizeSpec = {
     quantizer,
-    format: row.elements[0],
-    tile: row.tiles[0],
+    format: row.elements[0] as ScalarFormat,
+    tile: row.tiles[0] as Tile,
     pow2Scales: false,
     epsilon: 0,
     rht: false,
@@ -216,7 +217,7 @@ export abstract class Quantizer implements QuantizerOps {
   /** The columnwise copy that follows from the rowwise one: where one scale covers a square, or everything. */
   deriveColumnwise(t: QuantizedTensor): QuantizedCopy {
     const { quantizer, tile } = requireQuantized("deriveColumnwise", "t", t).spec;
-    if (tile === "tensor" || tile === "128x128") return transposeCopy(t);
+    if (isDirectionless(t.spec)) return transposeCopy(t);
     throw new ArgumentError(
       `the columnwise copy of a ${quantizer} ${tile} tensor does not follow from its rowwise one; quantize the source with columnwise usage`,
     );

@@ -13,6 +13,7 @@ import {
   type RecipeKind,
   type RecipeRow,
   type Role,
+  UNSUPPORTED_FORMATS,
 } from "./table.js";
 
 /** How each product accumulates. Default: as the recipe's row says. */
@@ -56,6 +57,11 @@ export abstract class Recipe {
     this.wgrad = options.wgrad ?? { useSplitAccumulator: split.wgrad };
   }
 
+  /** Its row of the table; undefined where the quantizers are the caller's. */
+  get row(): RecipeRow | undefined {
+    return undefined;
+  }
+
   /** A text that is equal for recipes that do the same: those of one class with equal fields. */
   get key(): string {
     this.#key ??= JSON.stringify([this.constructor, this], (_, value) =>
@@ -83,13 +89,13 @@ export abstract class StandardRecipe extends Recipe {
     super(kind, row.splitAccumulator, options);
     this.format = options.format === undefined ? row.format : options.format;
     if (row.formats.includes(this.format)) return;
-    const why = this.format === "E5M2" ? "; pure E5M2 training loses too many digits to be supported" : "";
+    const why = UNSUPPORTED_FORMATS.get(this.format);
     throw new ArgumentError(
-      `${new.target.name}: format ${describe(this.format)} is not one of ${row.formats.join(", ")}${why}`,
+      `${new.target.name}: format ${describe(this.format)} is not one of ${row.formats.join(", ")}${why === undefined ? "" : `; ${why}`}`,
     );
   }
 
-  get row(): RecipeRow {
+  override get row(): RecipeRow {
     return RECIPES[this.kind];
   }
 

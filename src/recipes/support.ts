@@ -1,7 +1,7 @@
 /** Whether a backend computes what a recipe asks for. */
 import { type Backend, requireBackend } from "../backends/backend.js";
 import { UnsupportedError } from "../errors.js";
-import { datapathFor } from "../formats/datapath.js";
+import { datapathFor, hasBlockScaling, isEmulated } from "../formats/datapath.js";
 import { linesOf } from "../ops/gemm/operand.js";
 import { RandomState } from "../quantizers/quantizer.js";
 import type { Direction, QuantizedTensor } from "../tensor/quantized.js";
@@ -57,7 +57,7 @@ export function getDefaultRecipe(backend: Backend): StandardRecipe {
   requireBackend("getDefaultRecipe", backend);
   const mxfp8 = new MXFP8BlockScaling();
   const support = checkRecipeSupport(mxfp8, backend);
-  return support.ok && !support.emulated && backend.datapath === "blackwell" ? mxfp8 : new DelayedScaling();
+  return support.ok && hasBlockScaling(backend.datapath) ? mxfp8 : new DelayedScaling();
 }
 
 /** Throws `UnsupportedError` with the backend's reason. */
@@ -85,7 +85,7 @@ function ask(recipe: StandardRecipe, backend: Backend): RecipeSupport {
     const support = backend.supports("gemm", { x, w, datapath, out, ...numbers });
     if (!support.ok) return { ok: false, reason: `${name}: ${support.reason}` };
     const choice = datapathFor(datapath, x.traits, w.traits, splitAccumulator);
-    emulated ||= choice.ok && choice.staging === "bf16";
+    emulated ||= choice.ok && isEmulated(choice);
   }
   return emulated
     ? {

@@ -39,6 +39,11 @@ export const FORMATS = {
   E2M1: { forward: "e2m1", backward: "e2m1" },
 } as const satisfies Record<string, Readonly<Record<Pass, ScalarFormat>>>;
 
+/** Why no recipe takes a format. */
+export const UNSUPPORTED_FORMATS: ReadonlyMap<unknown, string> = new Map<Format, string>([
+  ["E5M2", "pure E5M2 training loses too many digits to be supported"],
+]);
+
 /** TransformerEngine's `Format`. */
 export type Format = keyof typeof FORMATS;
 
@@ -78,6 +83,11 @@ export interface RecipeRow {
   /** Tensors that pass through the Hadamard transform for the product along their rows, and that round stochastically. */
   readonly rht: readonly Role[];
   readonly stochastic: readonly Role[];
+  /**
+   * The gradient of an activation that is quantized as it is computed: of one that is not gated; and of any where no bias needs it
+   * as a tensor.
+   */
+  readonly gradientSteps: { readonly ungated: boolean; readonly alone: boolean };
 }
 
 const FAST_FORWARD = { fprop: false, dgrad: true, wgrad: true } as const;
@@ -92,6 +102,7 @@ export const RECIPES: Readonly<Record<RecipeKind, RecipeRow>> = {
     splitAccumulator: FAST_FORWARD,
     rht: [],
     stochastic: [],
+    gradientSteps: { ungated: true, alone: false },
   },
   current: {
     quantizer: "fp8-current",
@@ -102,6 +113,7 @@ export const RECIPES: Readonly<Record<RecipeKind, RecipeRow>> = {
     splitAccumulator: FAST_FORWARD,
     rht: [],
     stochastic: [],
+    gradientSteps: { ungated: false, alone: false },
   },
   block: {
     quantizer: "fp8-block",
@@ -112,6 +124,7 @@ export const RECIPES: Readonly<Record<RecipeKind, RecipeRow>> = {
     splitAccumulator: { fprop: true, dgrad: true, wgrad: true },
     rht: [],
     stochastic: [],
+    gradientSteps: { ungated: false, alone: true },
   },
   mxfp8: {
     quantizer: "mxfp8",
@@ -122,6 +135,7 @@ export const RECIPES: Readonly<Record<RecipeKind, RecipeRow>> = {
     splitAccumulator: FAST_FORWARD,
     rht: [],
     stochastic: [],
+    gradientSteps: { ungated: true, alone: true },
   },
   nvfp4: {
     quantizer: "nvfp4",
@@ -132,5 +146,6 @@ export const RECIPES: Readonly<Record<RecipeKind, RecipeRow>> = {
     splitAccumulator: FAST_FORWARD,
     rht: ["input", "output", "gradOutput", "gradInput"],
     stochastic: ["gradOutput", "gradInput"],
+    gradientSteps: { ungated: false, alone: false },
   },
 };

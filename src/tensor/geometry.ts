@@ -1,6 +1,13 @@
 /** Where the codes and scales of a quantized matrix lie: shapes for every spec, direction and layout. */
 import { ArgumentError, ShapeError } from "../errors.js";
-import { BLOCK_FORMATS, type BlockFormat, type Placement, tileSize } from "../formats/block.js";
+import {
+  type BlockFormat,
+  blockFormat,
+  isGemmReady,
+  isTensorWide,
+  type Placement,
+  tileSize,
+} from "../formats/block.js";
 import type { Direction, QuantizeSpec, ScaleLayout } from "./quantized.js";
 import { type DType, roundUp, type Shape } from "./shape.js";
 
@@ -15,6 +22,10 @@ export interface CopyGeometry {
   readonly scale: Placement;
   /** Rows and columns of the scale matrix before padding, as placed. Both 1 for per-tensor scaling. */
   readonly logicalScale: readonly [rows: number, columns: number];
+  /** Whether that is [blocks, lines]: a columnwise copy's in the input's place. */
+  readonly blocksFirst: boolean;
+  /** Whether padding lays it down transposed: GEMM_READY (numerics.md §3.3). */
+  readonly transposesScale: boolean;
 }
 
 /** What a geometry was made of, its spec aside. */
@@ -63,22 +74,25 @@ function makeGeometry(
   direction: Direction,
   layout: ScaleLayout,
 ): CopyGeometry {
-  const format: BlockFormat = BLOCK_FORMATS[spec.quantizer];
+  const format = blockFormat(spec.quantizer);
   const inPlace: Placement = "inPlace";
   const { data, scale } =
     direction === "rowwise" || spec.compact ? { data: inPlace, scale: inPlace } : format.columnwise;
-  const logicalScale = logicalScaleShape(spec, format, [rows, columns], direction, scale);
+  const blocksFirst = direction === "columnwise" && scale === "inPlace";
+  const logicalScale = logicalScaleShape(spec, format, [rows, columns], { direction, blocksFirst });
+  const transposesScale = layout === "padded" && isGemmReady(spec);
   return {
     dataType: spec.format,
     dataShape: data === "transposed" ? [columns, rows] : [rows, columns],
     scaleType: format.scale,
-    scaleShape:
-      spec.tile === "tensor"
-        ? perTensorShape(spec, layout)
-        : layoutShape(spec, logicalScale, direction, layout),
+    scaleShape: isTensorWide(spec.tile)
+      ? perTensorShape(spec, layout)
+      : layoutShape(spec, logicalScale, { blocksFirst, layout, transposesScale }),
     data,
     scale,
     logicalScale,
+    blocksFirst,
+    transposesScale,
   };
 }
 
@@ -86,16 +100,15 @@ function logicalScaleShape(
   spec: QuantizeSpec,
   format: BlockFormat,
   [rows, columns]: readonly [number, number],
-  direction: Direction,
-  scale: Placement,
+  { direction, blocksFirst }: Pick<CopyGeometry, "blocksFirst"> & { readonly direction: Direction },
 ): readonly [number, number] {
-  if (spec.tile === "tensor") return [1, 1];
+  if (isTensorWide(spec.tile)) return [1, 1];
   const [tileRows, block] = tileSize(spec.tile);
   const across = format.replicates ? 1 : tileRows;
   const lines = direction === "rowwise" ? rows : columns;
   const length = direction === "rowwise" ? columns : rows;
   const shape = [Math.ceil(lines / across), Math.ceil(length / block)] as const;
-  return direction === "columnwise" && scale === "inPlace" ? [shape[1], shape[0]] : shape;
+  return blocksFirst ? [shape[1], shape[0]] : shape;
 }
 
 function perTensorShape(spec: QuantizeSpec, layout: ScaleLayout): Shape {
@@ -113,24 +126,22 @@ function noSwizzle(spec: QuantizeSpec): ArgumentError {
 function layoutShape(
   spec: QuantizeSpec,
   [rows, columns]: readonly [number, number],
-  direction: Direction,
-  layout: ScaleLayout,
+  {
+    blocksFirst,
+    layout,
+    transposesScale,
+  }: Pick<CopyGeometry, "blocksFirst" | "transposesScale"> & { readonly layout: ScaleLayout },
 ): Shape {
-  if (spec.quantizer === "fp8-block") {
-    if (layout === "swizzled") throw noSwizzle(spec);
-    if (layout === "logical" || spec.compact) return [rows, columns];
-    return spec.tile === "1x128" ? [columns, roundUp(rows, 4)] : [rows, roundUp(columns, 4)];
-  }
-  if (layout === "logical") return [rows, columns];
-  const placedAsColumns = direction === "columnwise" && spec.quantizer !== "nvfp4";
-  return placedAsColumns
-    ? [roundUp(rows, 4), roundUp(columns, 128)]
-    : [roundUp(rows, 128), roundUp(columns, 4)];
+  const { padding } = blockFormat(spec.quantizer);
+  if (layout === "swizzled" && padding !== "tiles") throw noSwizzle(spec);
+  if (layout === "logical" || spec.compact) return [rows, columns];
+  if (padding === "pitch") return transposesScale ? [columns, roundUp(rows, 4)] : [rows, roundUp(columns, 4)];
+  return blocksFirst ? [roundUp(rows, 4), roundUp(columns, 128)] : [roundUp(rows, 128), roundUp(columns, 4)];
 }
 
 /** Throws `ShapeError` where the format cannot take a [rows, columns] matrix. */
 export function requireQuantizable(op: string, spec: QuantizeSpec, rows: number, columns: number): void {
-  const { multiple } = BLOCK_FORMATS[spec.quantizer];
+  const { multiple } = blockFormat(spec.quantizer);
   const [, block] = tileSize(spec.tile);
   for (const [name, size] of [
     ["last dimension", columns],

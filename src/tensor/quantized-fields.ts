@@ -1,5 +1,6 @@
 /** Whether what a quantized tensor is to be made of belongs together. */
 import { ArgumentError, DTypeError, ShapeError } from "../errors.js";
+import { BLOCK_FORMAT_NAMES, blockFormat } from "../formats/block.js";
 import { type Domain, describe, needed, nested, oneOf, optionsOf } from "../options.js";
 import { copyGeometry, requireQuantizable } from "./geometry.js";
 import type { Direction, QuantizedCopy, QuantizedTensorFields, QuantizerOps } from "./quantized.js";
@@ -9,6 +10,7 @@ import { requireSpec, SCALE_LAYOUTS } from "./spec.js";
 import type { Tensor } from "./tensor.js";
 
 const USER = "QuantizedTensor";
+const AMAX_TAKERS = BLOCK_FORMAT_NAMES.filter((name) => blockFormat(name).tensorAmax);
 const OPS = ["dequantize", "updateQuantized", "deriveColumnwise"] as const;
 
 /** Throws `ArgumentError` for what does not do the work of a quantizer. */
@@ -64,8 +66,10 @@ function requireCopy(
   const geometry = copyGeometry(spec, asMatrix(shape), direction, scaleLayout);
   requireLike(`${direction}.data`, data, geometry.dataType, geometry.dataShape);
   requireLike(`${direction}.scaleInv`, scaleInv, geometry.scaleType, geometry.scaleShape);
-  if ((amax !== undefined) !== (spec.quantizer === "nvfp4"))
-    throw new ArgumentError(`${USER}: ${direction}.amax is for nvfp4, which needs it, and for no other`);
+  if ((amax !== undefined) !== blockFormat(spec.quantizer).tensorAmax)
+    throw new ArgumentError(
+      `${USER}: ${direction}.amax is for ${AMAX_TAKERS.join(", ")}, which needs it, and for no other`,
+    );
 }
 
 function requireLike(name: string, x: Tensor, dtype: string, shape: readonly number[]): void {

@@ -16,7 +16,9 @@ export interface Usage {
   readonly columnwise: boolean;
 }
 
-export type Direction = keyof Usage;
+/** The directions of copies, in the order of memory and files. */
+export const DIRECTIONS = ["rowwise", "columnwise"] as const satisfies readonly (keyof Usage)[];
+export type Direction = (typeof DIRECTIONS)[number];
 
 /**
  * How scales lie in memory. `logical`: no padding, the shapes of the command line. `padded`: as the
@@ -143,7 +145,7 @@ export class QuantizedTensor {
 
   /** The copy for that direction. Throws `ArgumentError` where it was not made or has been dropped. */
   copy(direction: Direction): QuantizedCopy {
-    if (direction !== "rowwise" && direction !== "columnwise")
+    if (!DIRECTIONS.includes(direction))
       throw new ArgumentError(`copy: direction is ${describe(direction)}; it must be rowwise or columnwise`);
     const copy = direction === "rowwise" ? this.#rowwise : this.#columnwise;
     if (copy) return copy;

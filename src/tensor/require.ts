@@ -1,7 +1,7 @@
 /** Tensors as arguments: of which type, of which size, alive, and apart from each other. */
 import { ArgumentError, DisposedError, DTypeError, ShapeError } from "../errors.js";
 import { classOf, type Domain, describe, oneOf } from "../options.js";
-import { type DType, isWide, WIDE_DTYPES, type WideDType } from "./shape.js";
+import { type DType, isWide, storageBits, WIDE_DTYPES, type WideDType } from "./shape.js";
 import { Tensor } from "./tensor.js";
 
 /** The name of a wide type. */
@@ -45,7 +45,7 @@ export function requireF32(op: string, name: string, x: unknown): Tensor<"f32"> 
 /** `x` as a tensor of bf16 or f16. Throws `DTypeError` for any other. */
 export function requireHalf(op: string, name: string, x: unknown): Tensor<"bf16" | "f16"> {
   const tensor = requireTensor(op, name, x);
-  if (tensor.dtype === "bf16" || tensor.dtype === "f16") return tensor as Tensor<"bf16" | "f16">;
+  if (isWide(tensor.dtype) && storageBits(tensor.dtype) === 16) return tensor as Tensor<"bf16" | "f16">;
   throw new DTypeError(`${op}: ${name} is ${tensor.dtype}; it must be bf16 or f16`);
 }
 

@@ -10,6 +10,7 @@ export type DType = ScalarFormat | "f32" | "i32" | "u8" | "u16" | "u32";
 /** The types that quantizers read and dequantizers write. */
 export const WIDE_DTYPES = ["f32", "bf16", "f16"] as const satisfies readonly DType[];
 export type WideDType = (typeof WIDE_DTYPES)[number];
+const WIDE: ReadonlySet<DType> = new Set(WIDE_DTYPES);
 
 /** The sizes of the dimensions, outermost first; [] is a scalar. */
 export type Shape = readonly number[];
@@ -35,7 +36,7 @@ export function storageBits(dtype: DType): number {
 
 /** Whether quantizers read and dequantizers write that type. */
 export function isWide(dtype: DType): dtype is WideDType {
-  return dtype === "f32" || dtype === "bf16" || dtype === "f16";
+  return WIDE.has(dtype);
 }
 
 /** The number of elements. */

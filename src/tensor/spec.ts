@@ -1,6 +1,13 @@
 /** What decides a quantization, checked: fields in their domains, and together something that exists. */
 import { ArgumentError } from "../errors.js";
-import { BLOCK_FORMATS, type BlockFormat, type BlockFormatName } from "../formats/block.js";
+import {
+  BLOCK_FORMAT_NAMES,
+  type BlockFormatName,
+  blockFormat,
+  hasGemmReadyTile,
+  isSquare,
+  quantizersWith,
+} from "../formats/block.js";
 import { anything, atLeastZero, boolean, describe, integer, needed, oneOf, optionsOf } from "../options.js";
 import type { QuantizeSpec } from "./quantized.js";
 
@@ -8,7 +15,7 @@ export const SCALE_LAYOUTS = ["logical", "padded", "swizzled"] as const;
 export const FOUR_OVER_SIX = ["none", "mae", "mse"] as const;
 
 const checkFields = optionsOf<QuantizeSpec>({
-  quantizer: needed(oneOf(Object.keys(BLOCK_FORMATS))),
+  quantizer: needed(oneOf(BLOCK_FORMAT_NAMES)),
   format: needed(anything),
   tile: needed(anything),
   pow2Scales: needed(boolean),
@@ -29,7 +36,7 @@ export function requireSpec(spec: QuantizeSpec): void {
   if (known.has(spec)) return;
   checkFields("a quantizer's spec", spec);
   const { quantizer, format, tile } = spec;
-  const row: BlockFormat = BLOCK_FORMATS[quantizer];
+  const row = blockFormat(quantizer);
   among(quantizer, "format", format, row.elements);
   among(quantizer, "tile", tile, row.tiles);
   requireTogether(spec);
@@ -48,18 +55,28 @@ function named(value: unknown): string {
 /** What goes with which format alone, and not with each other. */
 function requireTogether(spec: QuantizeSpec): void {
   const { quantizer, tile, rht, rhtSigns, stochastic, fourOverSix, e4m3Max, compact, pow2Scales } = spec;
+  const row = blockFormat(quantizer);
   const refuse = (why: string): never => {
     throw new ArgumentError(`${quantizer}: ${why}`);
   };
-  if (compact && !(quantizer === "fp8-block" && tile === "1x128"))
+  if (compact && !hasGemmReadyTile(spec))
     refuse(`COMPACT is a layout of 1x128 tiles; the tile is ${tile}; leave dataLayout out`);
-  if (pow2Scales && BLOCK_FORMATS[quantizer].scale !== "f32")
-    refuse("pow2Scales is for f32 scales; leave it out");
-  if (quantizer !== "nvfp4" && (rht || rhtSigns || stochastic || fourOverSix !== "none" || e4m3Max !== 448))
-    refuse("the Hadamard transform, stochastic rounding, 4over6 and e4m3Max belong to nvfp4; leave them out");
+  if (pow2Scales && row.scale !== "f32") refuse("pow2Scales is for f32 scales; leave it out");
+  const chosen = {
+    rht: rht || rhtSigns !== 0,
+    stochastic,
+    fourOverSix: fourOverSix !== "none",
+    e4m3Max: e4m3Max !== 448,
+  };
+  for (const option of ["rht", "stochastic", "fourOverSix", "e4m3Max"] as const) {
+    if (chosen[option] && !row.options.includes(option))
+      refuse(
+        `the Hadamard transform, stochastic rounding, 4over6 and e4m3Max belong to ${quantizersWith(option).join(", ")}; leave them out`,
+      );
+  }
   if (fourOverSix !== "none" && (rht || stochastic))
     refuse("4over6 goes with neither the Hadamard transform nor stochastic rounding; drop one");
-  if (rht && tile === "16x16")
+  if (rht && isSquare(tile))
     refuse("the Hadamard transform needs 1x16 tiles; 16x16 tiles share codes between directions");
   if (rhtSigns && !rht) refuse("signs are those of the Hadamard transform; set rht, or leave them out");
   if (e4m3Max === 256 && fourOverSix === "none")

@@ -139,7 +139,7 @@ describe("the algorithm on a GPU", () => {
   });
 
   scoped("may be any on a GPU that nobody measured, which says so", () => {
-    const gpu = new FakeGpu([algorithmNumbered(71)], { major: 10, minor: 0 });
+    const gpu = new FakeGpu([algorithmNumbered(71)], { name: "NVIDIA B200", major: 10, minor: 0 });
     const args = gemmArgs(backend(), "bf16", [64, 64, 64], { datapath: "blackwell" });
     expect(lowering.supports?.(args, gpu.context)).toMatchObject({ ok: true, unverified: /arXiv/ });
     expect(algorithmFor(gpu.context, args)?.id).toBe(71);

@@ -236,7 +236,7 @@ describe("a product on a GPU", () => {
       ],
     ] as const;
     for (const [quantizer, plan, relayout] of pairs) {
-      const gpu = new FakeGpu([algorithmNumbered(71)], { major: 10, minor: 0 });
+      const gpu = new FakeGpu([algorithmNumbered(71)], { name: "NVIDIA B200", major: 10, minor: 0 });
       const operands = quantized(quantizer, quantizer, [64, 32, 128]);
       run(gpu, "bf16", [64, 32, 128], { operands, out: "bf16", datapath: "blackwell" });
       expect(gpu.named("gemmPlan")[0]).toMatchObject(plan);

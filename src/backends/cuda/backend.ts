@@ -1,4 +1,5 @@
 /** The CUDA backend: the reference's bits on a GPU. */
+import { libraryVersion } from "../../formats/chips.js";
 import type { GemmAlgorithm } from "../../formats/gemm-algorithm.js";
 import { integer } from "../../options.js";
 import {
@@ -77,8 +78,7 @@ class CudaBackend implements Backend {
     this.timeline = { mark: () => addon.mark(device), spans: () => addon.spans(device) };
     this.datapath = datapath ?? nativeFamily(facts);
     const { runtime, driver, cublasLt } = addon.versions();
-    const blas = `${Math.floor(cublasLt / 10000)}.${Math.floor((cublasLt % 10000) / 100)}.${cublasLt % 100}`;
-    this.description = `${facts.name}, sm_${facts.major}${facts.minor}, CUDA ${versionText(runtime)} on driver ${versionText(driver)}, cuBLASLt ${blas}`;
+    this.description = `${facts.name}, sm_${facts.major}${facts.minor}, CUDA ${versionText(runtime)} on driver ${versionText(driver)}, cuBLASLt ${libraryVersion(cublasLt)}`;
     const { memory } = this;
     this.#context = {
       addon,

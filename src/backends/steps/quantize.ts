@@ -1,4 +1,5 @@
 /** Computing values and quantizing them one after the other: what a kernel that does both has to agree with. */
+import { blockFormat, hasGivenScale } from "../../formats/block.js";
 import { factsOf } from "../../formats/derive.js";
 import type { QuantizeSpec } from "../../tensor/quantized.js";
 import type { WideDType } from "../../tensor/shape.js";
@@ -31,13 +32,14 @@ export function quantizeNormed(quantization: QuantizeArgs, dtype: WideDType, val
   const { spec, x } = quantization;
   x.backend.run("quantize", {
     ...quantization,
-    x: valuesIn(spec.quantizer === "fp8-delayed" ? "f32" : dtype),
+    x: valuesIn(hasGivenScale(spec) ? "f32" : dtype),
   });
 }
 
 /** Whether scales follow from one amax of the whole tensor that is not given. */
 export function wantsAmax({ spec, amax }: { readonly spec: QuantizeSpec; readonly amax?: Wide | undefined }) {
-  return !amax && (spec.quantizer === "fp8-current" || (spec.quantizer === "nvfp4" && !spec.rht));
+  const { scaleSource, tensorAmax } = blockFormat(spec.quantizer);
+  return !amax && (scaleSource === "whole" || (tensorAmax && !spec.rht));
 }
 
 function rounded(x: Wide, dtype: WideDType): Wide {

@@ -1,6 +1,8 @@
 /** The operands of `gemm` as files hold them: plain tensors, with scales or without, or what `quantize` wrote. */
 import type { Backend } from "../../backends/backend.js";
+import { GEMM_OUT_DTYPES } from "../../backends/gemm-args.js";
 import { FileError } from "../../errors.js";
+import { isTensorWide, type Tile, tileSize } from "../../formats/block.js";
 import { tensorDType } from "../../io/dtypes.js";
 import type { TensorEntry } from "../../io/header.js";
 import type { Holder } from "../../io/holder.js";
@@ -9,7 +11,7 @@ import { recipeKey } from "../../io/quantized/recipe.js";
 import { parseRecipe } from "../../io/quantized/recipe-parser.js";
 import type { TensorSource } from "../../io/source.js";
 import { fromBytes } from "../../ops/create.js";
-import type { GemmInput, ScaledTensor } from "../../ops/gemm/operand.js";
+import { type GemmInput, SCALED_TILES, type ScaledTensor } from "../../ops/gemm/operand.js";
 import { asMatrix, type DType, isWide, type Shape, sameShape, type WideDType } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
 
@@ -19,7 +21,7 @@ export interface Operand {
   /** Rows and K. */
   readonly matrix: readonly [rows: number, depth: number];
   /** The block that shares a scale, where there are blocks. */
-  readonly tile?: string;
+  readonly tile?: Tile;
   /** For messages: what it is. */
   readonly what: string;
 }
@@ -97,16 +99,16 @@ async function readRowwise(
   const flat = { ...recipe, shape: matrix };
   const input = await readQuantized({ backend, file, holder }, name, flat, "rowwise");
   const { quantizer, format, tile } = recipe.spec;
-  const blocks = tile === "tensor" ? {} : { tile };
+  const blocks = isTensorWide(tile) ? {} : { tile };
   return {
     input,
     matrix,
-    what: `${quantizer} ${format}${tile === "tensor" ? "" : ` ${tile}`} [${matrix}]`,
+    what: `${quantizer} ${format}${isTensorWide(tile) ? "" : ` ${tile}`} [${matrix}]`,
     ...blocks,
   };
 }
 
-const PLAIN_TYPES: readonly (DType | undefined)[] = ["e4m3", "e5m2", "bf16", "f16", "f32"];
+const PLAIN_TYPES: readonly (DType | undefined)[] = GEMM_OUT_DTYPES;
 
 async function readPlain(
   backend: Backend,
@@ -142,7 +144,7 @@ async function readPlain(
     input,
     matrix,
     what: `${what} with scales ${scale.dtype} [${scale.shape}]`,
-    ...(tile === "tensor" ? {} : { tile }),
+    ...(isTensorWide(tile) ? {} : { tile }),
   };
 }
 
@@ -154,21 +156,18 @@ function tileOf(
   scale: TensorEntry,
 ): NonNullable<ScaledTensor["tile"]> {
   const [rows, depth] = asMatrix(shape);
-  const blocks = Math.ceil(depth / 128);
-  const shapes = {
-    tensor: [1],
-    "1x128": [rows, blocks],
-    "128x128": [Math.ceil(rows / 128), blocks],
-  } as const;
+  const shapeOf = (tile: Tile): Shape => {
+    if (isTensorWide(tile)) return [1];
+    const [lines, length] = tileSize(tile);
+    return [Math.ceil(rows / lines), Math.ceil(depth / length)];
+  };
   const text = file.metadata[recipeKey(name)];
   const told = text === undefined ? undefined : parseRecipe(file.path, name, text).spec.tile;
-  const tiles = (["tensor", "1x128", "128x128"] as const).filter(
-    (tile) => told === undefined || tile === told,
-  );
-  const tile = tiles.find((each) => sameShape(shapes[each], scale.shape));
+  const tiles = SCALED_TILES.filter((tile) => told === undefined || tile === told);
+  const tile = tiles.find((each) => sameShape(shapeOf(each), scale.shape));
   if (tile && scale.dtype === "F32") return tile;
   const needed = tiles
-    .map((each) => `[${shapes[each]}]${each === "tensor" ? "" : ` for ${each}`}`)
+    .map((each) => `[${shapeOf(each)}]${isTensorWide(each) ? "" : ` for ${each}`}`)
     .join(" or ");
   throw new FileError(
     `${scaleFile.path}: tensor "${scale.name}": is ${scale.dtype} [${scale.shape}]; it must be F32 ${needed}`,

@@ -1,7 +1,8 @@
 /** One product by `gemm`'s options, from named tensors to bytes. */
 import type { Backend } from "../../backends/backend.js";
-import type { GemmOutDType } from "../../backends/gemm-args.js";
+import { GEMM_OUT_DTYPES } from "../../backends/gemm-args.js";
 import { FileError, LockstepError } from "../../errors.js";
+import { isSquare } from "../../formats/block.js";
 import { DATAPATH_FAMILIES, type DatapathFamily } from "../../formats/datapath.js";
 import { fileDType } from "../../io/dtypes.js";
 import type { TensorPlan } from "../../io/header.js";
@@ -24,8 +25,6 @@ import {
 } from "../options.js";
 import { type Operand, readOperand, type Sources } from "./gemm-operands.js";
 
-const OUT_DTYPES = ["f32", "bf16", "f16", "e4m3", "e5m2"] as const satisfies readonly GemmOutDType[];
-
 export const GEMM_OPTIONS = {
   datapath: optional<DatapathFamily>({
     placeholder: DATAPATH_FAMILIES.join("|"),
@@ -40,7 +39,7 @@ export const GEMM_OPTIONS = {
     fallback: 1,
     shown: "1",
   }),
-  "out-dtype": choice(OUT_DTYPES, {
+  "out-dtype": choice(GEMM_OUT_DTYPES, {
     help: "type of d; for an 8-bit type d.amax is written as well",
     fallback: "f32",
   }),
@@ -72,6 +71,8 @@ export interface ProductRequest {
 export interface Product {
   readonly tensors: readonly (TensorPlan & { readonly bytes: Uint8Array })[];
   readonly plan: GemmPlan;
+  /** Why the bits of d are no promise. */
+  readonly unverified?: string;
 }
 
 /** Computes d, and d.amax for an 8-bit output. Throws `LockstepError` that names what does not fit. */
@@ -111,7 +112,7 @@ function requirePair(prefix: string, a: Operand, b: Operand): void {
       `tensors "${prefix}a" and "${prefix}b": are ${a.what} and ${b.what}; their last dimensions must be equal`,
     );
   }
-  if (a.tile !== "128x128") return;
+  if (a.tile === undefined || !isSquare(a.tile)) return;
   throw new FileError(
     `tensor "${prefix}a": is ${a.what}, scaled per 128x128; only "${prefix}b" may be, with "${prefix}a" scaled per 1x128`,
   );
@@ -130,6 +131,7 @@ function compute(
     out,
     amax,
     plan: used,
+    unverified,
   } = multiplyTensors({
     a: b.input,
     b: a.input,
@@ -144,7 +146,8 @@ function compute(
   const record = amax
     ? [{ name: "d.amax", dtype: fileDType("f32"), shape: [1], bytes: bytesOf(amax.dataSync()) }]
     : [];
-  return { tensors: [d, ...record], plan: used };
+  const product = { tensors: [d, ...record], plan: used };
+  return unverified === undefined ? product : { ...product, unverified };
 }
 
 function planSettings(

@@ -56,11 +56,14 @@ export const gemm = defineCommand({
         .map(({ name, dtype, shape }) => `${name} ${dtype} [${shape}]`)
         .join(", ");
       const { datapath, splitAccumulator, splitK } = product.plan;
+      const { unverified } = product;
       if (settings["print-plan"]) session.result(product.plan, [JSON.stringify(product.plan)]);
       else {
         const how = `${datapath}${splitAccumulator ? ", split accumulator" : ""}${splitK > 1 ? `, split-K ${splitK}` : ""}`;
-        session.summary({ output, tensors: product.tensors.map(({ name }) => name), plan: product.plan }, [
+        const report = { output, tensors: product.tensors.map(({ name }) => name), plan: product.plan };
+        session.summary(unverified === undefined ? report : { ...report, unverified }, [
           `${output}: ${shapes} by ${backend.name}, datapath ${how}`,
+          ...(unverified === undefined ? [] : [`unverified: ${unverified}`]),
         ]);
       }
     } finally {

@@ -32,10 +32,13 @@ export const info = defineCommand({
         ...attempts.map((attempt) => `  tried ${attempt}`),
       ]),
       `device cpu: ${cpu.parallelism} threads available`,
-      ...gpus.map(
-        (gpu, i) =>
-          `device cuda ${i}: ${gpu.name}, sm_${gpu.major}${gpu.minor}, ${gpu.multiprocessors} multiprocessors, ${(gpu.bytes / 2 ** 30).toFixed(0)} GiB`,
-      ),
+      ...gpus.flatMap((gpu, i) => [
+        `device cuda ${i}: ${gpu.name}, sm_${gpu.major}${gpu.minor}, ${gpu.multiprocessors} multiprocessors, ${(gpu.bytes / 2 ** 30).toFixed(0)} GiB`,
+        `  GEMM datapath ${gpu.datapath}, ${gpu.unverified === undefined ? "measured to the bit" : `unverified: ${gpu.unverified}`}`,
+        ...(gpu.emulates.length > 0
+          ? [`  as bf16, for want of an instruction: ${gpu.emulates.join(", ")}`]
+          : []),
+      ]),
     ]);
     return 0;
   },

@@ -1,12 +1,13 @@
 /** Quantized tensors in files: the tensors each is made of, and how they are read. */
 import type { Backend } from "../../backends/backend.js";
 import { FileError } from "../../errors.js";
+import { blockFormat, hasGivenScale } from "../../formats/block.js";
 import { fromBytes } from "../../ops/create.js";
 import { Quantizer } from "../../quantizers/quantizer.js";
 import { copyGeometry } from "../../tensor/geometry.js";
 import { type Direction, type QuantizedCopy, QuantizedTensor } from "../../tensor/quantized.js";
 import { Scope } from "../../tensor/scope.js";
-import { asMatrix, type DType, type Shape, sameShape } from "../../tensor/shape.js";
+import { asMatrix, type DType, type Shape, sameShape, storageBits } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
 import type { TensorPlan } from "../header.js";
 import type { Holder } from "../holder.js";
@@ -31,7 +32,7 @@ function copyMembers(name: string, { spec, shape, scales }: Recipe, direction: D
     direction,
     scales,
   );
-  const packed = dataType === "e2m1" ? [...dataShape.slice(0, -1), dataShape.at(-1)! / 2] : dataShape;
+  const packed = storageBits(dataType) < 8 ? [...dataShape.slice(0, -1), dataShape.at(-1)! / 2] : dataShape;
   const prefix = `${name}.${direction}`;
   const scaleFileType = scaleType === "f32" ? "F32" : "U8";
   const members: Member[] = [
@@ -50,7 +51,7 @@ function copyMembers(name: string, { spec, shape, scales }: Recipe, direction: D
       shape: scaleShape,
     },
   ];
-  if (spec.quantizer !== "nvfp4") return members;
+  if (!blockFormat(spec.quantizer).tensorAmax) return members;
   const amax: TensorPlan = { name: `${prefix}.amax`, dtype: "F32", shape: [1] };
   return [...members, { field: "amax", direction, plan: amax, dtype: "f32", shape: [1] }];
 }
@@ -76,9 +77,7 @@ export function memberPlaces(name: string, value: QuantizedTensor): readonly Ten
 /** The tensors that quantizing `name` writes. */
 export function quantizedPlans(name: string, recipe: Recipe): readonly TensorPlan[] {
   const plans = allMembers(name, recipe).map(({ plan }) => plan);
-  return recipe.spec.quantizer === "fp8-delayed"
-    ? [...plans, { name: `${name}.amax`, dtype: "F32", shape: [1] }]
-    : plans;
+  return hasGivenScale(recipe.spec) ? [...plans, { name: `${name}.amax`, dtype: "F32", shape: [1] }] : plans;
 }
 
 /** The quantized tensors of a file and how each was made. Throws `FileError` for metadata that do not say. */

@@ -1,13 +1,14 @@
 /** Reading a recipe back from a file's metadata, which anyone may have written. */
 import { ArgumentError, FileError, LockstepError } from "../../errors.js";
-import type { Tile } from "../../formats/block.js";
+import { BLOCK_FORMAT_NAMES, BLOCK_TILES, type Tile } from "../../formats/block.js";
 import { resolveFormat } from "../../formats/derive.js";
 import { RHT_SIGNS } from "../../ops/quantize/hadamard.js";
 import { makeSpec } from "../../quantizers/quantizer.js";
 import { requireQuantizable } from "../../tensor/geometry.js";
-import type { Direction, FourOverSix } from "../../tensor/quantized.js";
-import { asMatrix, type Shape, type WideDType } from "../../tensor/shape.js";
-import { DIRECTIONS, QUANTIZER_NAMES, type Recipe, recipeKey, SCALE_LAYOUTS, TILES } from "./recipe.js";
+import { DIRECTIONS, type Direction, type FourOverSix } from "../../tensor/quantized.js";
+import { asMatrix, type Shape, WIDE_DTYPES, type WideDType } from "../../tensor/shape.js";
+import { SCALE_LAYOUTS } from "../../tensor/spec.js";
+import { type Recipe, recipeKey } from "./recipe.js";
 
 /** Reads what `formatRecipe` wrote. Throws `FileError` that names the file, the tensor and the field. */
 export function parseRecipe(path: string, name: string, text: string): Recipe {
@@ -60,9 +61,9 @@ function recipeOf(fields: Fields): Recipe {
   const read = new Reader(fields);
   const rht = read.optional("rht", isBoolean, "a boolean");
   const fourOverSix = read.optional("fourOverSix", isFourOverSix, "a boolean, mae or mse");
-  const spec = makeSpec(read.name("quantizer", oneOf(QUANTIZER_NAMES)), {
+  const spec = makeSpec(read.name("quantizer", oneOf(BLOCK_FORMAT_NAMES)), {
     format: read.name("format", resolveFormat),
-    tile: read.optional("tile", isTile, TILES.join(", ")),
+    tile: read.optional("tile", isTile, BLOCK_TILES.join(", ")),
     pow2Scales: read.optional("pow2Scales", isBoolean, "a boolean"),
     epsilon: read.optional("epsilon", isNumber, "a number"),
     rht,
@@ -95,7 +96,7 @@ function oneOf<const T extends string>(names: readonly T[]): (text: string) => T
 const isString = (value: unknown): value is string => typeof value === "string";
 const isBoolean = (value: unknown): value is boolean => typeof value === "boolean";
 const isNumber = (value: unknown): value is number => typeof value === "number";
-const isTile = (value: unknown): value is Tile => TILES.some((tile) => tile === value);
+const isTile = (value: unknown): value is Tile => BLOCK_TILES.some((tile) => tile === value);
 const isE4m3Max = (value: unknown): value is 448 | 256 => value === 448 || value === 256;
 const isFourOverSix = (value: unknown): value is boolean | FourOverSix =>
   isBoolean(value) || value === "none" || value === "mae" || value === "mse";
@@ -103,5 +104,4 @@ const isShape = (value: unknown): value is Shape =>
   Array.isArray(value) && value.every((size) => Number.isSafeInteger(size) && size >= 0);
 const isUsage = (value: unknown): value is readonly Direction[] =>
   Array.isArray(value) && value.length > 0 && value.every((direction) => DIRECTIONS.includes(direction));
-const isWideName = (value: unknown): value is WideDType =>
-  value === "f32" || value === "bf16" || value === "f16";
+const isWideName = (value: unknown): value is WideDType => WIDE_DTYPES.some((dtype) => dtype === value);

@@ -1,15 +1,16 @@
 /** How a tensor of a file was quantized: the metadata beside it, which say what its codes and scales mean. */
-import { BLOCK_FORMATS, type BlockFormatName, type Tile } from "../../formats/block.js";
+import { blockFormat } from "../../formats/block.js";
 import { RHT_SIGNS } from "../../ops/quantize/hadamard.js";
 import { makeSpec } from "../../quantizers/quantizer.js";
-import type { Direction, QuantizedTensor, QuantizeSpec, ScaleLayout } from "../../tensor/quantized.js";
+import {
+  DIRECTIONS,
+  type Direction,
+  type QuantizedTensor,
+  type QuantizeSpec,
+  type ScaleLayout,
+} from "../../tensor/quantized.js";
 import type { Shape, WideDType } from "../../tensor/shape.js";
 import { isObject } from "../header.js";
-
-export const QUANTIZER_NAMES = Object.keys(BLOCK_FORMATS) as readonly BlockFormatName[];
-export const SCALE_LAYOUTS = ["logical", "padded", "swizzled"] as const satisfies readonly ScaleLayout[];
-export const DIRECTIONS = ["rowwise", "columnwise"] as const satisfies readonly Direction[];
-export const TILES: readonly Tile[] = ["1x128", "128x128", "1x32", "32x32", "1x16", "16x16"];
 
 /** Everything that says what the tensors of a quantized tensor mean. */
 export interface Recipe {
@@ -19,34 +20,6 @@ export interface Recipe {
   readonly dtype: WideDType;
   readonly scales: ScaleLayout;
   readonly usage: readonly Direction[];
-}
-
-/** Fields of a spec that some quantizers alone have. */
-export type SpecialField =
-  | "tile"
-  | "pow2Scales"
-  | "epsilon"
-  | "rht"
-  | "stochastic"
-  | "fourOverSix"
-  | "e4m3Max";
-
-const PER_TENSOR: readonly SpecialField[] = ["pow2Scales", "epsilon"];
-const NVFP4: readonly SpecialField[] = ["tile", "rht", "stochastic", "fourOverSix", "e4m3Max"];
-
-const SPECIAL_FIELDS: Readonly<Record<BlockFormatName, readonly SpecialField[]>> = {
-  "fp8-current": PER_TENSOR,
-  "fp8-delayed": [],
-  "fp8-block": ["tile", ...PER_TENSOR],
-  mxfp8: ["tile"],
-  mxfp6: ["tile"],
-  mxfp4: ["tile"],
-  nvfp4: NVFP4,
-};
-
-/** Whether a field of the spec means anything for the quantizer. */
-export function applies(quantizer: BlockFormatName, field: SpecialField): boolean {
-  return SPECIAL_FIELDS[quantizer].includes(field);
 }
 
 /** Fields of a spec whose values the metadata need not have. */
@@ -91,7 +64,7 @@ export interface Provenance {
 /** The metadata value of a quantized tensor. Fields that do not apply, or are what the reader takes for granted, are absent. */
 export function formatRecipe({ spec, shape, dtype, scales, usage }: Recipe, by?: Provenance): string {
   const { quantizer, format } = spec;
-  const special = SPECIAL_FIELDS[quantizer];
+  const special = blockFormat(quantizer).options;
   const granted = { ...makeSpec(quantizer, { format }), rhtSigns: spec.rht ? RHT_SIGNS : 0 };
   const written = (field: keyof QuantizeSpec): readonly [string, unknown] =>
     field === "fourOverSix" ? [field, FOUR_OVER_SIX[spec.fourOverSix]] : [field, spec[field]];

@@ -35,6 +35,8 @@ export interface BatchedGemmResult {
   readonly out: Tensor<WideDType>;
   /** Of every item. */
   readonly plan: GemmPlan;
+  /** As of `gemm`. */
+  readonly unverified?: string;
 }
 
 const checkOptions = optionsOf<BatchedGemmOptions>({
@@ -72,8 +74,8 @@ export function batchedGemm(options: BatchedGemmOptions): BatchedGemmResult {
   using scope = new Scope();
   const target = (out as Tensor<WideDType> | undefined) ?? new Tensor(backend, dtype, shape);
   const sums = { x, w, batch, datapath, splitAccumulator, splitK, algorithm };
-  const plan = multiply(backend, { ...sums, alpha, beta: 0, out: target, outScale: 1 }, planned);
-  return { out: scope.keep(target), plan };
+  const made = multiply(backend, { ...sums, alpha, beta: 0, out: target, outScale: 1 }, planned);
+  return { out: scope.keep(target), ...made };
 }
 
 function operandOf(name: string, x: Tensor, transposed: boolean): GemmOperand {

@@ -1,7 +1,15 @@
 /** Matrix products of plain and quantized operands, with cuBLASLt's epilogues (numerics.md §6, datapath.md §2). */
 import { type Backend, datapathName } from "../../backends/backend.js";
-import { extentOf, type GemmArgs, type GemmOperand, type GemmOutDType } from "../../backends/gemm-args.js";
+import {
+  extentOf,
+  GEMM_OUT_DTYPES,
+  type GemmArgs,
+  type GemmOperand,
+  type GemmOutDType,
+  isGemmOut,
+} from "../../backends/gemm-args.js";
 import { ArgumentError, DTypeError, ShapeError } from "../../errors.js";
+import { readsBlockExponents } from "../../formats/datapath.js";
 import { boolean, callable, type Domain, finite, integer, needed, oneOf, optionsOf } from "../../options.js";
 import { QuantizedTensor } from "../../tensor/quantized.js";
 import { dtypeOf, requireApart, requireTensor, requireWide, wideDType } from "../../tensor/require.js";
@@ -71,6 +79,8 @@ export interface GemmResult {
   /** With an FP8 output: the largest magnitude before `outScale`, f32 [1]. */
   readonly amax?: Tensor<"f32">;
   readonly plan: GemmPlan;
+  /** Set where the bits follow from a model that was not measured on this chip with this library, and why. */
+  readonly unverified?: string;
 }
 
 export const LAYOUTS: readonly GemmLayout[] = ["TN", "NN", "NT"];
@@ -93,7 +103,7 @@ const checkOptions = optionsOf<GemmOptions>({
   auxDtype: wideDType,
   geluInput: requireWide,
   biasGradient: boolean,
-  outDtype: dtypeOf(["f32", "bf16", "f16", "e4m3", "e5m2"]),
+  outDtype: dtypeOf(GEMM_OUT_DTYPES),
   outScale: finite,
   datapath: datapathName,
   useSplitAccumulator: boolean,
@@ -134,7 +144,7 @@ export function gemm(options: GemmOptions): GemmResult {
 function scoped(options: GemmOptions, backend: Backend, scope: Scope): GemmResult {
   const { a, b, layout = "TN" } = options;
   const family = familyOf(backend, options);
-  const readsScales = family === "blackwell";
+  const readsScales = readsBlockExponents(family);
   const w = linesOf("a", a, { direction: layout === "TN" ? "rowwise" : "columnwise", readsScales });
   const x = linesOf("b", b, { direction: layout === "NT" ? "columnwise" : "rowwise", readsScales });
   const [rows, depth] = extentOf(x);
@@ -182,24 +192,24 @@ function run({ backend, options, args, target, rows, columns, planned }: Product
       (bias ? requireWide("gemm", "bias", bias).dtype : isWide(target.dtype) ? target.dtype : "bf16");
     const preGelu = new Tensor(backend, type, target.shape);
     if (options.geluEpilogue === "fused") {
-      const plan = multiply(backend, { ...args, out: target, preGelu, amax }, planned);
-      return { plan, preGelu, ...extra };
+      const made = multiply(backend, { ...args, out: target, preGelu, amax }, planned);
+      return { ...made, preGelu, ...extra };
     }
-    const plan = multiply(backend, { ...args, out: preGelu, outScale: 1 }, planned);
+    const made = multiply(backend, { ...args, out: preGelu, outScale: 1 }, planned);
     gelu(preGelu, target, args.outScale, amax);
-    return { plan, preGelu, ...extra };
+    return { ...made, preGelu, ...extra };
   }
   if (!geluInput) {
-    const plan = multiply(backend, { out: target, amax, ...args }, planned);
+    const made = multiply(backend, { out: target, amax, ...args }, planned);
     if (sums) biasGradient(options.b, sums);
-    return { plan, ...extra };
+    return { ...made, ...extra };
   }
   const product = new Tensor(backend, "f32", [rows, columns]);
-  const plan = multiply(backend, { ...args, out: product, outScale: 1 }, planned);
+  const made = multiply(backend, { ...args, out: product, outScale: 1 }, planned);
   const pre = requireWide("gemm", "geluInput", geluInput);
   if (!sameShape(asMatrix(pre.shape), [rows, columns])) requireShape("gemm", "geluInput", pre, target.shape);
   geluGradient(product, pre.reshape([rows, columns]), target, args.outScale, extra);
-  return { plan, ...extra };
+  return { ...made, ...extra };
 }
 
 function leading(b: GemmInput): Shape {
@@ -254,11 +264,11 @@ function outTypeOf({ out, outDtype, b }: GemmOptions): GemmOutDType {
     outDtype ?? out?.dtype ?? (b instanceof QuantizedTensor ? b.dtype : "shape" in b ? b.dtype : "f32");
   if (out && out.dtype !== dtype)
     throw new DTypeError(`gemm: out is ${out.dtype} and outDtype ${dtype}; they must be equal`);
-  if (dtype === "f32" || dtype === "bf16" || dtype === "f16" || dtype === "e4m3" || dtype === "e5m2") {
+  if (isGemmOut(dtype)) {
     return outDtype || out || isWide(dtype) ? dtype : "f32";
   }
   if (outDtype || out)
-    throw new DTypeError(`gemm: the output cannot be ${dtype}; it is f32, bf16, f16, e4m3 or e5m2`);
+    throw new DTypeError(`gemm: the output cannot be ${dtype}; it is one of ${GEMM_OUT_DTYPES.join(", ")}`);
   return "f32";
 }
 

@@ -1,7 +1,8 @@
 /** From what a caller multiplies to lines along K, whatever the layout (numerics.md §6.1). */
 import type { GemmBlockScales, GemmOperand } from "../../backends/gemm-args.js";
 import { ArgumentError, DTypeError, ShapeError } from "../../errors.js";
-import { BLOCK_FORMATS, type Tile, tileSize } from "../../formats/block.js";
+import { blockFormat, isTensorWide, type Tile, tileSize } from "../../formats/block.js";
+import { hasPowersOnly, isSigned } from "../../formats/derive.js";
 import { anything, needed, oneOf, optionsOf } from "../../options.js";
 import { type CopyGeometry, copyGeometry } from "../../tensor/geometry.js";
 import { type Direction, QuantizedTensor, requireQuantized } from "../../tensor/quantized.js";
@@ -18,7 +19,8 @@ export interface ScaledTensor {
   readonly tile?: (typeof SCALED_TILES)[number];
 }
 
-const SCALED_TILES = ["tensor", "1x128", "128x128"] as const;
+/** What such scales may be per. */
+export const SCALED_TILES = ["tensor", "1x128", "128x128"] as const;
 
 /** What can be multiplied: values, per-tensor or block-scaled codes. */
 export type GemmInput = Tensor | QuantizedTensor | ScaledTensor;
@@ -70,7 +72,7 @@ export function linesOf(name: string, input: GemmInput, options: LinesOptions): 
 }
 
 function elementFormat(name: string, dtype: DType): GemmOperand["traits"]["format"] {
-  if (dtype === "i32" || dtype === "u8" || dtype === "u16" || dtype === "u32" || dtype === "e8m0") {
+  if (!isSigned(dtype)) {
     throw new DTypeError(
       `gemm: ${name} is ${dtype}, which is no type to multiply; give values or codes of a signed format`,
     );
@@ -98,26 +100,26 @@ function oriented(name: string, x: Tensor, direction: Direction): Pick<GemmOpera
 function quantizedLines(name: string, t: QuantizedTensor, direction: Direction): GemmOperand {
   const { spec } = t;
   const copy = t.copy(direction);
-  const { replicates, scale: format } = BLOCK_FORMATS[spec.quantizer];
+  const { replicates, scale: format } = blockFormat(spec.quantizer);
   const size = asMatrix(t.shape);
   const swizzled = t.scaleLayout === "swizzled";
   const geometry = copyGeometry(spec, size, direction, swizzled ? "logical" : t.scaleLayout);
   const inPlace = direction === "columnwise" && geometry.data === "inPlace";
   const { data, transposed } = oriented(name, copy.data, inPlace ? "columnwise" : "rowwise");
   const amax = copy.amax && { amax: copy.amax, amaxDivisor: 6 * spec.e4m3Max };
-  if (spec.tile === "tensor") {
+  if (isTensorWide(spec.tile)) {
     const tensorScale = requireF32("gemm", `the scale of ${name}`, copy.scaleInv);
     return { data, transposed, traits: { format: spec.format }, tensorScale };
   }
   const tensor = swizzled ? relayoutScales(t, direction, "logical") : copy.scaleInv;
   const [tileLines, length] = tileSize(spec.tile);
   const lines = replicates ? 1 : tileLines;
-  const pow2 = format === "e8m0" || spec.pow2Scales;
+  const pow2 = hasPowersOnly(format) || spec.pow2Scales;
   const blockScales = {
     tensor,
     lines,
     length,
-    ...strides(geometry.scaleShape, liesAcross(t, geometry, direction)),
+    ...strides(geometry),
   };
   return {
     data,
@@ -128,22 +130,16 @@ function quantizedLines(name: string, t: QuantizedTensor, direction: Direction):
   };
 }
 
-/** Whether scales lie [blocks, lines] rather than [lines, blocks]: as in the input, or GEMM_READY (numerics.md §3.3). */
-function liesAcross(
-  { spec, scaleLayout }: QuantizedTensor,
-  geometry: CopyGeometry,
-  direction: Direction,
-): boolean {
-  const ready = spec.tile === "1x128" && scaleLayout === "padded" && !spec.compact;
-  return ready || (direction === "columnwise" && geometry.scale === "inPlace");
-}
-
-function strides(
-  shape: readonly number[],
-  across: boolean,
-): Pick<GemmBlockScales, "lineStride" | "blockStride"> {
-  const pitch = shape[1] ?? 1;
-  return across ? { lineStride: 1, blockStride: pitch } : { lineStride: pitch, blockStride: 1 };
+/** From the scale of a line or a block to the next. */
+function strides({
+  scaleShape,
+  blocksFirst,
+  transposesScale,
+}: CopyGeometry): Pick<GemmBlockScales, "lineStride" | "blockStride"> {
+  const pitch = scaleShape[1] ?? 1;
+  return blocksFirst !== transposesScale
+    ? { lineStride: 1, blockStride: pitch }
+    : { lineStride: pitch, blockStride: 1 };
 }
 
 function scaledLines(
@@ -155,7 +151,7 @@ function scaledLines(
   const scaleInv = requireF32("gemm", `the scale of ${name}`, input.scaleInv);
   tileName("gemm", `tile of ${name}`, tile);
   const format = elementFormat(name, data.dtype);
-  if (tile === "tensor") {
+  if (isTensorWide(tile)) {
     if (scaleInv.size !== 1)
       throw new ShapeError(`gemm: the scale of ${name} is [${scaleInv.shape}]; a per-tensor scale is [1]`);
     return { ...oriented(name, data, direction), traits: { format }, tensorScale: scaleInv };

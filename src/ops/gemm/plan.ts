@@ -112,11 +112,19 @@ function requireAlgorithm(plan: GemmPlan, algorithm: GemmAlgorithm): GemmAlgorit
   );
 }
 
+/** What is known of a product that was computed. */
+export interface Multiplied {
+  readonly plan: GemmPlan;
+  /** Set where its bits follow from a model that was not measured on this chip with this library, and why. */
+  readonly unverified?: string;
+}
+
 /** Runs the product and says by what plan. Throws `UnsupportedError` with the backend's reason not to. */
-export function multiply(backend: Backend, args: GemmArgs, planned: PlannedGemm): GemmPlan {
-  execute(backend, "gemm", args);
+export function multiply(backend: Backend, args: GemmArgs, planned: PlannedGemm): Multiplied {
+  const { unverified } = execute(backend, "gemm", args);
   const algorithm = backend.algorithmFor?.(args);
   const { datapath, splitAccumulator } = planned;
   const splitK = algorithm?.splitK ?? (planned.splitK === "auto" ? 1 : planned.splitK);
-  return { datapath, splitAccumulator, splitK, ...(algorithm ? { algorithm } : {}) };
+  const plan = { datapath, splitAccumulator, splitK, ...(algorithm ? { algorithm } : {}) };
+  return unverified === undefined ? { plan } : { plan, unverified };
 }

@@ -3,6 +3,7 @@ import { ArgumentError, DTypeError, ShapeError } from "../../errors.js";
 import { describe, oneOf } from "../../options.js";
 import { copyGeometry } from "../../tensor/geometry.js";
 import {
+  DIRECTIONS,
   type Direction,
   type QuantizedCopy,
   type QuantizedTensor,
@@ -20,7 +21,7 @@ import { execute } from "../execute.js";
 export function transpose<X extends Tensor>(x: X): Tensor<X["dtype"]> {
   const { backend } = requireTensor("transpose", "x", x);
   const [rows, columns] = asMatrix(x.shape);
-  if (x.dtype === "e2m1" && rows % 2 !== 0) {
+  if (storageBits(x.dtype) < 8 && rows % 2 !== 0) {
     throw new ShapeError(
       `transpose: FP4 codes share bytes and x has ${rows} rows, which become columns; pad to ${rows + 1}`,
     );
@@ -62,7 +63,7 @@ function axisOf({ shape }: Tensor, axis: number): number {
   throw new ArgumentError(`swapAxes: x is [${shape}] and has no axis ${describe(axis)}`);
 }
 
-const isDirection = oneOf(["rowwise", "columnwise"]);
+const isDirection = oneOf(DIRECTIONS);
 const isLayout = oneOf(SCALE_LAYOUTS);
 
 /** The scales of one copy of `t` in another layout, as a new tensor. Padding is zero. */

@@ -7,6 +7,9 @@ import { asMatrix } from "../../tensor/shape.js";
 import { hasType, Tensor } from "../../tensor/tensor.js";
 import { execute } from "../execute.js";
 
+/** The type that is transformed, and that the result has. */
+export const HADAMARD_DTYPE = "bf16";
+
 /** The fixed signs of TransformerEngine: bit i set where element i of each 16 is negated (numerics.md §5.5). */
 export const RHT_SIGNS = 0xd7e8;
 
@@ -20,11 +23,12 @@ const signBits = integer(0, 0xffff);
 export function hadamard(x: Tensor, signs: number = RHT_SIGNS): Tensor<"bf16"> {
   const { backend } = requireTensor("hadamard", "x", x);
   signBits("hadamard", "signs", signs);
-  if (!hasType(x, "bf16")) throw new DTypeError(`hadamard: x is ${x.dtype}; it must be bf16; cast it`);
+  if (!hasType(x, HADAMARD_DTYPE))
+    throw new DTypeError(`hadamard: x is ${x.dtype}; it must be bf16; cast it`);
   const [rows, columns] = asMatrix(x.shape);
   if (rows % 16 !== 0) throw new ShapeError(`hadamard: ${rows} rows are not a multiple of 16; pad them`);
   using scope = new Scope();
-  const out = new Tensor(backend, "bf16", [columns, rows]);
+  const out = new Tensor(backend, HADAMARD_DTYPE, [columns, rows]);
   execute(backend, "hadamard", { x, signs, out });
   return scope.keep(out);
 }

@@ -2,6 +2,7 @@
 import { type Backend, requireBackend } from "../../backends/backend.js";
 import type { QuantizeArgs, RandomSource } from "../../backends/ops.js";
 import { ArgumentError, ShapeError } from "../../errors.js";
+import { blockFormat, hasGivenScale } from "../../formats/block.js";
 import { copyGeometry, requireQuantizable } from "../../tensor/geometry.js";
 import {
   type Direction,
@@ -20,6 +21,7 @@ import { asMatrix, ownShape, type Shape, sameShape, type WideDType } from "../..
 import { Tensor } from "../../tensor/tensor.js";
 import { NO_RANDOM } from "../cast/cast.js";
 import { commonBackend, execute } from "../execute.js";
+import { HADAMARD_DTYPE } from "./hadamard.js";
 
 /** Inputs of one quantization that are not part of the spec. */
 export interface QuantizeInputs {
@@ -64,7 +66,7 @@ export function emptyQuantized(
       const geometry = copyGeometry(spec, [rows, columns], direction, scaleLayout);
       const data = new Tensor(backend, geometry.dataType, geometry.dataShape);
       const scaleInv = new Tensor(backend, geometry.scaleType, geometry.scaleShape);
-      return spec.quantizer === "nvfp4"
+      return blockFormat(spec.quantizer).tensorAmax
         ? { data, scaleInv, amax: new Tensor(backend, "f32", [1]) }
         : { data, scaleInv };
     };
@@ -93,9 +95,9 @@ export function quantizeInto(x: Tensor, target: QuantizedTensor, inputs: Quantiz
 
 /** Throws `ArgumentError` where columnwise codes are transformed first and values of that type cannot be. */
 export function requireTransformable(op: string, { rht }: QuantizeSpec, dtype: WideDType): void {
-  if (rht && dtype !== "bf16")
+  if (rht && dtype !== HADAMARD_DTYPE)
     throw new ArgumentError(
-      `${op}: the random Hadamard transform takes bf16 input; x is ${dtype}; cast it to bf16`,
+      `${op}: the random Hadamard transform takes ${HADAMARD_DTYPE} input; x is ${dtype}; cast it to ${HADAMARD_DTYPE}`,
     );
 }
 
@@ -129,8 +131,8 @@ export function quantization(
   tensors.push(scale, amax, amaxColumnwise, noop, ...sources);
   commonBackend(op, ...tensors);
   requireAllApart(op, NAMES, tensors, 7);
-  if (spec.quantizer === "fp8-delayed" && !inputs.scale) {
-    throw new ArgumentError(`${op}: fp8-delayed needs a scale tensor, f32 [1]`);
+  if (hasGivenScale(spec) && !inputs.scale) {
+    throw new ArgumentError(`${op}: ${spec.quantizer} needs a scale tensor, f32 [1]`);
   }
   if (target.columnwise) requireTransformable(op, spec, dtype);
   const { scaleLayout, rowwise, columnwise } = target;

@@ -12,6 +12,7 @@ import type {
 import { gemm as lowering } from "../../../../src/backends/cuda/gemm/gemm.js";
 import type { LoweringContext } from "../../../../src/backends/cuda/lowering.js";
 import type { GemmArgs, GemmOperand, GemmOutDType } from "../../../../src/backends/gemm-args.js";
+import type { Gpu } from "../../../../src/formats/chips.js";
 import { zeros } from "../../../../src/ops/create.js";
 import type { WideDType } from "../../../../src/tensor/shape.js";
 
@@ -42,9 +43,12 @@ export class FakeGpu {
   readonly #calls: Call[] = [];
   readonly #proposals: readonly NativeAlgorithm[];
 
-  constructor(proposals: readonly NativeAlgorithm[], { major, minor } = { major: 9, minor: 0 }) {
+  constructor(
+    proposals: readonly NativeAlgorithm[],
+    { name, major, minor }: Gpu = { name: "NVIDIA H200", major: 9, minor: 0 },
+  ) {
     this.#proposals = proposals;
-    const facts: DeviceFacts = { name: "fake", major, minor, multiprocessors: 1, bytes: 0 };
+    const facts: DeviceFacts = { name, major, minor, multiprocessors: 1, bytes: 0 };
     this.context = {
       addon: this.#addon(),
       device: {} as DeviceHandle,

@@ -1,14 +1,18 @@
 /** The ways to have cuBLASLt compute a product, the cheapest first: what is copied and padded, and who rounds the result. */
-import type { DatapathChoice, StagingName } from "../../../formats/datapath.js";
+import type { BlasAlignment } from "../../../formats/chips.js";
+import { type DatapathChoice, STAGED_AS, type StagingName } from "../../../formats/datapath.js";
 import { isWide, roundUp, type WideDType } from "../../../tensor/shape.js";
 import { extentOf, type GemmArgs, type GemmOperand, type GemmOutDType } from "../../gemm-args.js";
-import { BLAS_BITS, type BlasProduct, type BlasScale, type BlasType } from "./descriptor.js";
-
-/** cuBLASLt's Hopper kernels want rows that start on this (datapath.md §2). */
-const ROW_BITS = 128;
-/** Lines and the bits of a line, where whatever is not a multiple of these is padded. */
-const PADDED_LINES = 16;
-const PADDED_BITS = 1024;
+import {
+  BLAS_TYPES,
+  type BlasProduct,
+  type BlasScale,
+  type BlasType,
+  biasType,
+  blockScaleOf,
+  hasProduct,
+  isBlasOperand,
+} from "./descriptor.js";
 
 /** An operand as it is multiplied. */
 export interface StagedOperand {
@@ -35,15 +39,19 @@ export interface Attempt {
 export type ServedChoice = DatapathChoice & { readonly ok: true };
 
 /** The ways to compute a product that is not empty, or why there is none. */
-export function attemptsFor(args: GemmArgs, choice: ServedChoice): readonly Attempt[] | string {
+export function attemptsFor(
+  args: GemmArgs,
+  choice: ServedChoice,
+  alignment: BlasAlignment,
+): readonly Attempt[] | string {
   const types = [typeOf(args.x, choice), typeOf(args.w, choice)] as const;
   const [xType, wType] = types;
-  if (!xType || !wType || (xType === "e5m2" && wType === "e5m2"))
+  if (!xType || !wType || !hasProduct(xType, wType))
     return `cuBLASLt has no product of ${args.x.traits.format} and ${args.w.traits.format} operands; use datapath fp32, or the reference`;
-  const scales = [scaleOf(args.x, choice), scaleOf(args.w, choice)] as const;
+  const scales = [scaleOf(args.x, xType, choice), scaleOf(args.w, wType, choice)] as const;
   if (scales.includes("unknown"))
     return "cuBLASLt has no product with these block scales on this GPU; use the reference";
-  const context = { args, choice, types: [xType, wType] as const };
+  const context = { args, choice, alignment, types: [xType, wType] as const };
   const fused = isFusable(context) ? [attempt(context, { fused: true, padded: false })] : [];
   if (args.preGelu) return fused.length > 0 ? fused : NO_FUSED_GELU;
   return [
@@ -59,57 +67,56 @@ const NO_FUSED_GELU =
 interface AttemptContext {
   readonly args: GemmArgs;
   readonly choice: ServedChoice;
+  readonly alignment: BlasAlignment;
   readonly types: readonly [x: BlasType, w: BlasType];
 }
 
 /** The type an operand is multiplied as; undefined where cuBLASLt has none. */
 function typeOf({ traits: { format } }: GemmOperand, { staging }: ServedChoice): BlasType | undefined {
-  if (staging === "bf16") return "bf16";
-  if (staging === "tf32") return "f32";
-  return Object.hasOwn(BLAS_BITS, format) && format !== "f32" ? (format as BlasType) : undefined;
+  return STAGED_AS[staging] ?? (isBlasOperand(format) ? format : undefined);
 }
 
 /** The block scales that enter the product; those of a copy that was multiplied by its scales do not. */
-function scaleOf({ traits: { format, scales } }: GemmOperand, { staging }: ServedChoice) {
-  if (!scales || staging === "bf16") return undefined;
-  if (scales.format === "f32")
-    return staging === "plain" ? (scales.lines === 1 ? "1x128" : "128x128") : "unknown";
-  if (scales.format === "e8m0") return format === "e2m1" ? "unknown" : "1x32";
-  return "1x16";
+function scaleOf({ traits: { scales } }: GemmOperand, type: BlasType, { staging }: ServedChoice) {
+  if (!scales || STAGED_AS[staging]) return undefined;
+  return blockScaleOf(type, scales, staging) ?? "unknown";
 }
 
-/** cuBLASLt writes GELU's argument in rows of a multiple of this. */
-const AUX_COLUMNS = 8;
+/** The type of results that no product with block scales was seen to have. */
+const UNSCALED: WideDType = "f16";
 
-/** What an FP8 product adds as bias, by the type of its result; others take the result's type. */
-const FP8_BIAS: Readonly<Record<WideDType, WideDType>> = { f32: "bf16", bf16: "bf16", f16: "f16" };
+/** Whether operands are f32 that were rounded to tf32. */
+function isTf32({ staging }: ServedChoice): boolean {
+  const staged = STAGED_AS[staging];
+  return staged !== undefined && BLAS_TYPES[staged].kind === "single";
+}
 
 /** Whether cuBLASLt's own epilogue was measured to be ours for this product (datapath.md §2). */
-function isFusable({ args, choice, types }: AttemptContext): boolean {
+function isFusable({ args, choice, alignment, types }: AttemptContext): boolean {
   const { x, w, c, bias, out, preGelu } = args;
   const [columns] = extentOf(w);
   const [alpha, beta] = [Math.fround(args.alpha), Math.fround(args.beta)];
   const [type] = types;
   const { dtype } = out;
-  if (!isWide(dtype) || (columns * BLAS_BITS[dtype]) % ROW_BITS !== 0) return false;
+  if (!isWide(dtype) || (columns * BLAS_TYPES[dtype].bits) % alignment.rowBits !== 0) return false;
   // A library may leave out a product by zero; then infinities and NaN among the sums would be lost.
   if (alpha === 0 || (readsScalars(args, type) && alpha < 0)) return false;
-  if (preGelu && (preGelu.dtype !== dtype || columns % AUX_COLUMNS !== 0)) return false;
+  if (preGelu && (preGelu.dtype !== dtype || columns % alignment.auxColumns !== 0)) return false;
   const added = beta !== 0 && c !== undefined;
-  if (choice.staging === "tf32") return dtype === "f32" && !added && !bias;
+  if (isTf32(choice)) return dtype === "f32" && !added && !bias;
   if (choice.staging === "plain" && (x.traits.scales || w.traits.scales))
-    return dtype !== "f16" && alpha === 1 && !added && (!bias || bias.dtype === FP8_BIAS[dtype]);
+    return dtype !== UNSCALED && alpha === 1 && !added && (!bias || bias.dtype === biasType(type, dtype));
   if (added && c.dtype !== dtype) return false;
-  const isHalf = type === "bf16" || type === "f16";
+  const isHalf = BLAS_TYPES[type].kind === "half";
   if (isHalf && dtype !== "f32" && dtype !== type) return false;
-  return !bias || bias.dtype === (isHalf ? dtype : FP8_BIAS[dtype]);
+  return !bias || bias.dtype === biasType(type, dtype);
 }
 
 /** Whether alpha and beta are read on the device: factors lie there that cuBLASLt does not take as scales of its operands. */
 function readsScalars(args: GemmArgs, type: BlasType): boolean {
   const { x, w } = args;
   if (x.amax || w.amax || isAddedInPlace(args)) return true;
-  return BLAS_BITS[type] > 8 && (x.tensorScale !== undefined || w.tensorScale !== undefined);
+  return BLAS_TYPES[type].bits > 8 && (x.tensorScale !== undefined || w.tensorScale !== undefined);
 }
 
 /**
@@ -126,15 +133,15 @@ interface AttemptKind {
 }
 
 function attempt(context: AttemptContext, { fused, padded }: AttemptKind): Attempt {
-  const { args, choice, types } = context;
+  const { args, choice, alignment, types } = context;
   const [x, w] = stage(context, padded);
   const [type] = types;
   const out = fused ? (args.out.dtype as BlasType & GemmOutDType) : "f32";
-  const isFp8 = type === "e4m3" || type === "e5m2";
+  const isFp8 = BLAS_TYPES[type].kind === "fp8";
   const deviceScalars = fused && readsScalars(args, type);
   const takesScales = fused && isFp8 && !deviceScalars;
   const { batch = 1 } = args;
-  const pitch = roundUp(w.lines, ROW_BITS / BLAS_BITS[out]);
+  const pitch = roundUp(w.lines, alignment.rowBits / BLAS_TYPES[out].bits);
   const product: BlasProduct = {
     x: { ...x, pitch: pitchOf(x), scale: x.scale ?? tensorScale(takesScales, args.x) },
     w: { ...w, pitch: pitchOf(w), scale: w.scale ?? tensorScale(takesScales, args.w) },
@@ -143,7 +150,7 @@ function attempt(context: AttemptContext, { fused, padded }: AttemptKind): Attem
     bias: fused ? args.bias?.dtype : undefined,
     preGelu: fused ? args.preGelu?.dtype : undefined,
     fastAccumulation: isFp8 && choice.promotion === "none" && !x.scale,
-    tf32: choice.staging === "tf32",
+    tf32: isTf32(choice),
     deviceScalars,
     ...(batch > 1 ? { batch: { count: batch, x: sizeOf(x), w: sizeOf(w), out: x.lines * pitch } } : {}),
   };
@@ -163,22 +170,23 @@ function tensorScale(taken: boolean, operand: GemmOperand): "tensor" | undefined
 }
 
 /** Both operands with one depth: as they lie where their rows are aligned, else copied and padded with zeros. */
-function stage({ args, choice, types }: AttemptContext, padded: boolean) {
+function stage({ args, choice, alignment, types }: AttemptContext, padded: boolean) {
+  const { rowBits, paddedLines, paddedBits } = alignment;
   const both = [args.x, args.w].map((operand, i) => {
     const [lines, depth] = extentOf(operand);
     const type = types[i] as BlasType;
-    const scale = scaleOf(operand, choice) as StagedOperand["scale"];
-    const isHalf = type === "bf16" || type === "f16";
+    const scale = scaleOf(operand, type, choice) as StagedOperand["scale"];
+    const isHalf = BLAS_TYPES[type].kind === "half";
     const pitch = operand.transposed ? lines : depth;
     const asItLies =
       (choice.staging === "plain" || choice.staging === "scaled" || choice.staging === "grouped") &&
       (!operand.transposed || isHalf) &&
-      (pitch * BLAS_BITS[type]) % ROW_BITS === 0 &&
+      (pitch * BLAS_TYPES[type].bits) % rowBits === 0 &&
       (choice.promotion === "none" || !scale || depth % 128 === 0);
     return {
-      lines: padded ? roundUp(lines, PADDED_LINES) : lines,
+      lines: padded ? roundUp(lines, paddedLines) : lines,
       given: { lines, depth },
-      step: (padded || scale ? PADDED_BITS : ROW_BITS) / BLAS_BITS[type],
+      step: (padded || scale ? paddedBits : rowBits) / BLAS_TYPES[type].bits,
       type,
       scale,
       asItLies,

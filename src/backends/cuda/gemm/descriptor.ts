@@ -1,26 +1,81 @@
 /** A product as cuBLASLt is told of it: plain numbers, which native/gemm/gemm.cc reads. */
-import { roundUp } from "../../../tensor/shape.js";
+import { isSquare, tileSize } from "../../../formats/block.js";
+import type { BlockScaleFormat, OperandTraits, StagingName } from "../../../formats/datapath.js";
+import { roundUp, type WideDType } from "../../../tensor/shape.js";
 import type { NativeArgs } from "../addon.js";
 
-/** cudaDataType of elements. tf32 operands are f32 that were rounded. */
-const CUDA_TYPE = { f32: 0, f16: 2, bf16: 14, e4m3: 28, e5m2: 29, e2m1: 33 } as const;
+/** A type of elements: its cudaDataType, the bits of one, and the kind of product that multiplies it. */
+interface BlasTypeRow {
+  readonly cuda: number;
+  readonly bits: 4 | 8 | 16 | 32;
+  readonly kind: "single" | "half" | "fp8" | "fp4";
+  /** Types that it has no product with. */
+  readonly alone?: readonly string[];
+}
 
-export type BlasType = keyof typeof CUDA_TYPE;
+/** The element types of products. tf32 operands are f32 that were rounded. */
+export const BLAS_TYPES = {
+  f32: { cuda: 0, bits: 32, kind: "single" },
+  f16: { cuda: 2, bits: 16, kind: "half" },
+  bf16: { cuda: 14, bits: 16, kind: "half" },
+  e4m3: { cuda: 28, bits: 8, kind: "fp8" },
+  e5m2: { cuda: 29, bits: 8, kind: "fp8", alone: ["e5m2"] },
+  e2m1: { cuda: 33, bits: 4, kind: "fp4" },
+} as const satisfies Record<string, BlasTypeRow>;
 
-/** Bits of an element. */
-export const BLAS_BITS: Readonly<Record<BlasType, number>> = {
-  f32: 32,
-  f16: 16,
-  bf16: 16,
-  e4m3: 8,
-  e5m2: 8,
-  e2m1: 4,
-};
+export type BlasType = keyof typeof BLAS_TYPES;
+
+/** Whether products have a type for elements as they are: f32 is multiplied where it was rounded to tf32 alone. */
+export function isBlasOperand(format: string): format is BlasType {
+  return Object.hasOwn(BLAS_TYPES, format) && BLAS_TYPES[format as BlasType].kind !== "single";
+}
+
+/** Whether there is a product of two types. */
+export function hasProduct(x: BlasType, w: BlasType): boolean {
+  const row: BlasTypeRow = BLAS_TYPES[x];
+  return !row.alone?.includes(w);
+}
+
+/** What a product of half or FP8 operands adds as bias, by the type of its result. */
+export function biasType(operands: BlasType, out: WideDType): WideDType {
+  return BLAS_TYPES[operands].kind === "half" ? out : FP8_BIAS[out];
+}
+
+const FP8_BIAS: Readonly<Record<WideDType, WideDType>> = { f32: "bf16", bf16: "bf16", f16: "f16" };
 
 /** cublasLtMatmulMatrixScale_t: one f32, UE4M3 for 16 along K, E8M0 for 32, f32 for 128 and for 128 x 128. */
 const SCALE_MODE = { tensor: 0, "1x16": 1, "1x32": 2, "1x128": 4, "128x128": 5 } as const;
 
 export type BlasScale = keyof typeof SCALE_MODE;
+
+/** The block scales of products: of which type, for how many lines, with which operands, multiplied how. */
+const BLOCK_SCALES = [
+  { scale: "1x128", format: "f32", lines: 1, kind: "fp8", stagings: ["plain"] },
+  { scale: "128x128", format: "f32", lines: 128, kind: "fp8", stagings: ["plain"] },
+  { scale: "1x32", format: "e8m0", lines: 1, kind: "fp8", stagings: ["scaled", "grouped"] },
+  { scale: "1x16", format: "e4m3", lines: 1, kind: "fp4", stagings: ["scaled", "grouped"] },
+] as const satisfies readonly {
+  readonly scale: BlasScale;
+  readonly format: BlockScaleFormat;
+  readonly lines: number;
+  readonly kind: BlasTypeRow["kind"];
+  readonly stagings: readonly StagingName[];
+}[];
+
+/** The mode for block scales of an operand; undefined where there is none. */
+export function blockScaleOf(
+  type: BlasType,
+  { format, lines }: NonNullable<OperandTraits["scales"]>,
+  staging: StagingName,
+): Exclude<BlasScale, "tensor"> | undefined {
+  return BLOCK_SCALES.find(
+    (row) =>
+      row.format === format &&
+      row.lines === lines &&
+      row.kind === BLAS_TYPES[type].kind &&
+      row.stagings.some((each) => each === staging),
+  )?.scale;
+}
 
 /** An operand: `lines` of `depth` elements, `pitch` apart; transposed, `depth` rows of `lines`. */
 export interface BlasOperand {
@@ -70,10 +125,10 @@ export function describe(product: BlasProduct): NativeArgs {
     ...strides,
     transposeA: !w.transposed,
     transposeB: x.transposed,
-    aType: CUDA_TYPE[w.type],
-    bType: CUDA_TYPE[x.type],
-    cType: CUDA_TYPE[out.type],
-    dType: CUDA_TYPE[out.type],
+    aType: BLAS_TYPES[w.type].cuda,
+    bType: BLAS_TYPES[x.type].cuda,
+    cType: BLAS_TYPES[out.type].cuda,
+    dType: BLAS_TYPES[out.type].cuda,
     aPitch: w.pitch,
     bPitch: x.pitch,
     cPitch: out.pitch,
@@ -83,8 +138,8 @@ export function describe(product: BlasProduct): NativeArgs {
     deviceScalars,
     aScaleMode: w.scale && SCALE_MODE[w.scale],
     bScaleMode: x.scale && SCALE_MODE[x.scale],
-    biasType: bias && CUDA_TYPE[bias],
-    auxType: preGelu && CUDA_TYPE[preGelu],
+    biasType: bias && BLAS_TYPES[bias].cuda,
+    auxType: preGelu && BLAS_TYPES[preGelu].cuda,
   };
 }
 
@@ -98,20 +153,27 @@ export interface BlasScales {
 
 /** The layout of an operand's block scales (numerics.md §3.2, §3.3, §4.6). */
 export function scalesOf(scale: Exclude<BlasScale, "tensor">, lines: number, depth: number): BlasScales {
-  if (scale === "1x128") {
+  const [tileLines, length] = tileSize(scale);
+  const square = isSquare(scale);
+  const blocks = Math.ceil(depth / length);
+  if (BLOCK_SCALES.some((row) => row.scale === scale && row.format === "f32")) {
+    if (square) {
+      const pitch = roundUp(blocks, 4);
+      return {
+        lineStride: pitch,
+        blockStride: 1,
+        swizzled: false,
+        bytes: Math.ceil(lines / tileLines) * pitch * 4,
+      };
+    }
     const pitch = roundUp(lines, 4);
     return {
       lineStride: 1,
       blockStride: pitch,
       swizzled: false,
-      bytes: Math.ceil(depth / 128) * pitch * 4,
+      bytes: blocks * pitch * 4,
     };
   }
-  if (scale === "128x128") {
-    const pitch = roundUp(Math.ceil(depth / 128), 4);
-    return { lineStride: pitch, blockStride: 1, swizzled: false, bytes: Math.ceil(lines / 128) * pitch * 4 };
-  }
-  const blocks = Math.ceil(depth / (scale === "1x16" ? 16 : 32));
   return {
     lineStride: 0,
     blockStride: 0,

@@ -1,12 +1,14 @@
 /** Matrix products on a GPU: cuBLASLt on tensor cores, our own kernel for the datapath fp32. */
 import { STAGING, WIDE } from "../../../formats/contract.gen.js";
+import { STAGED_AS } from "../../../formats/datapath.js";
+import { wordOf } from "../../../formats/derive.js";
 import type { GemmAlgorithm } from "../../../formats/gemm-algorithm.js";
 import { roundUp, storageBits } from "../../../tensor/shape.js";
 import { extentOf, type GemmArgs, type GemmOperand } from "../../gemm-args.js";
 import type { NativeArgs } from "../addon.js";
 import { addressOf, type Lowering, type LoweringContext } from "../lowering.js";
 import { type Route, routeOf } from "./route.js";
-import { copyBytes, layScales, scaleAddress, scaleBytes, stageOperand, targetOf, wordOf } from "./staging.js";
+import { copyBytes, layScales, scaleAddress, scaleBytes, stageOperand, targetOf } from "./staging.js";
 
 export const gemm: Lowering<"gemm"> = {
   supports: (args, context) => routeOf(context, args).support,
@@ -122,8 +124,7 @@ function multiplyInSteps(
   const { attempt, parts } = route;
   const { batch = 1 } = args;
   const { x, w, fused, product } = attempt;
-  const staging =
-    STAGING[attempt.staging === "bf16" || attempt.staging === "tf32" ? attempt.staging : "plain"];
+  const staging = STAGING[STAGED_AS[attempt.staging] ? attempt.staging : "plain"];
   if (xCopy) stageOperand(context, args.x, { staging, out: xCopy, ...targetOf(x) }, batch);
   if (wCopy) stageOperand(context, args.w, { staging, out: wCopy, ...targetOf(w) }, batch);
   if (xScales) layScales(context, args.x, x, xScales);

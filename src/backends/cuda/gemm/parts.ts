@@ -1,7 +1,8 @@
 /** Split-K: where cuBLASLt cuts K, and where we do. */
+import { isTensorWide } from "../../../formats/block.js";
 import { roundUp } from "../../../tensor/shape.js";
 import type { Attempt, StagedOperand } from "./attempt.js";
-import { BLAS_BITS, type BlasProduct } from "./descriptor.js";
+import { BLAS_TYPES, type BlasOperand, type BlasProduct } from "./descriptor.js";
 
 /** Whether an algorithm of cuBLASLt that cuts K in parts gives other sums than datapath.md §2 says. */
 export function isCutOtherwise(attempt: Attempt, parts: number, tile: number): boolean {
@@ -16,7 +17,12 @@ function leavesOut(depth: number, parts: number, tile: number): boolean {
 /** Sums in parts by factors on the device that come to zero are left out, and infinities, NaN and signs with them. */
 function mayMultiplyByZero({ product }: Attempt): boolean {
   const { x, w, deviceScalars } = product;
-  return !product.preGelu && (deviceScalars || x.scale === "tensor" || w.scale === "tensor");
+  return !product.preGelu && (deviceScalars || isWhole(x) || isWhole(w));
+}
+
+/** Whether an operand has one scale, which the product reads. */
+function isWhole({ scale }: BlasOperand): boolean {
+  return scale !== undefined && isTensorWide(scale);
 }
 
 /** One part of K. */
@@ -31,7 +37,7 @@ export function slicesOf({ x, w, fused, product }: Attempt, parts: number, tile:
   if (fused || x.scale || w.scale) return [];
   const length = Math.ceil(Math.ceil(x.depth / tile) / parts) * tile;
   const offset = ({ transposed, lines, type }: StagedOperand, k: number): number =>
-    (k * (transposed ? lines : 1) * BLAS_BITS[type]) / 8;
+    (k * (transposed ? lines : 1) * BLAS_TYPES[type].bits) / 8;
   return Array.from({ length: Math.ceil(x.depth / length) }, (_, i) => {
     const first = i * length;
     const depth = Math.min(length, x.depth - first);

@@ -1,15 +1,13 @@
 /** Choosing an algorithm of cuBLASLt: the first it proposes that adds in an order that is known, or the one of a plan. */
+import { unknownOrder } from "../../../formats/chips.js";
 import {
   type GemmAlgorithm,
   REDUCTION_SCHEME,
   type ReductionScheme,
-  unknownOrder,
 } from "../../../formats/gemm-algorithm.js";
 import type { NativeAlgorithm, NativeArgs } from "../addon.js";
 import type { LoweringContext } from "../lowering.js";
 
-/** What an algorithm may use. cuBLASLt advises 32 MiB on Hopper. */
-const WORKSPACE = 64 * 2 ** 20;
 /** How many proposals are asked for, first and where none of those will do. */
 const FEW = 8;
 const MANY = 128;
@@ -22,6 +20,8 @@ export interface AlgorithmWish {
   readonly splitK: number | "auto";
   /** The algorithm to take and no other. */
   readonly pinned?: GemmAlgorithm | undefined;
+  /** Memory it may use, in bytes. */
+  readonly workspace: number;
   /** What the operands' addresses are multiples of, in bytes; default: allocations'. */
   readonly alignment?: number;
   /** Whether additions have to be in the order of datapath.md §2. */
@@ -47,9 +47,9 @@ function isAcceptable(proposal: NativeAlgorithm, { splitK, ordered }: AlgorithmW
 
 function* proposals(context: LoweringContext, wish: AlgorithmWish): Generator<NativeAlgorithm> {
   const { addon, device } = context;
-  const { plan, splitK, alignment = 256 } = wish;
+  const { plan, splitK, workspace, alignment = 256 } = wish;
   const ask = (count: number, schemes: number) =>
-    addon.gemmCandidates(device, { plan, count, schemes, alignment, workspace: WORKSPACE });
+    addon.gemmCandidates(device, { plan, count, schemes, alignment, workspace });
   yield* ask(FEW, splitK === 1 ? REDUCTION_SCHEME.none : REDUCTION_SCHEME.computeType);
   const all = ask(MANY, ALL_SCHEMES);
   yield* all;

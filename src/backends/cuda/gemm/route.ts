@@ -1,6 +1,7 @@
 /** How a GPU computes a product: which kernel, on what, decided once for each kind of product. */
+import { chipOf, type Gpu, unknownOrder, unverifiedPair } from "../../../formats/chips.js";
 import { DATAPATHS, type DatapathFamily, type DatapathRow, datapathFor } from "../../../formats/datapath.js";
-import { type GemmAlgorithm, unknownOrder } from "../../../formats/gemm-algorithm.js";
+import type { GemmAlgorithm } from "../../../formats/gemm-algorithm.js";
 import type { Agreement, Support } from "../../backend.js";
 import { extentOf, type GemmArgs } from "../../gemm-args.js";
 import type { DeviceFacts, DeviceHandle } from "../addon.js";
@@ -162,10 +163,9 @@ function signatureOf(args: GemmArgs): Signature {
   ];
 }
 
-/** The family whose tensor cores a GPU has. */
-export function nativeFamily({ major }: DeviceFacts): DatapathFamily {
-  if (major === 8) return "ada";
-  return major === 9 ? "hopper" : "blackwell";
+/** The family of a GPU's tensor cores; `fp32`, which has a kernel of its own, where theirs is not known. */
+export function nativeFamily(facts: Gpu): DatapathFamily {
+  return chipOf(facts)?.datapath ?? "fp32";
 }
 
 function refused(reason: string): Route {
@@ -177,25 +177,24 @@ function decide(context: LoweringContext, args: GemmArgs): Route {
   const { x, w, datapath, splitAccumulator, splitK, algorithm, preGelu } = args;
   const choice = datapathFor(datapath, x.traits, w.traits, splitAccumulator);
   if (!choice.ok) return refused(choice.reason);
-  const own = nativeFamily(facts);
-  if (datapath !== "fp32" && datapath !== own)
-    return refused(`${facts.name} has no datapath ${datapath}; use ${own} or fp32, or the reference`);
+  const chip = chipOf(facts);
+  if (datapath !== "fp32" && datapath !== chip?.datapath) return refused(noDatapath(facts, datapath));
   const row: DatapathRow = DATAPATHS[choice.name];
   if (splitK !== "auto" && splitK > 1 && choice.splitTile === 0)
     return refused(`datapath ${choice.name} has no rule for split-K; use splitK 1`);
-  const isMeasured = facts.major === 9 && facts.minor === 0;
-  const ordered = isMeasured && !row.approximate;
+  const ordered = chip?.algorithms !== undefined && !row.approximate;
   const unknown = algorithm && ordered && unknownOrder(algorithm);
   if (unknown) return refused(unknown);
   const support = preGelu
     ? { ok: true as const, agrees: { approximate: FUSED_GELU } }
-    : supportOf(row, isMeasured || datapath === "fp32");
+    : supportOf(context, row);
   if (preGelu && (datapath === "fp32" || extentOf(x)[1] === 0)) return refused(NO_LIBRARY);
   if (sizeOf(args) === 0 || extentOf(x)[1] === 0) return { kind: "empty", support };
-  if (datapath === "fp32") return { kind: "plain", support };
-  const attempts = attemptsFor(args, choice);
+  if (datapath === "fp32" || !chip) return { kind: "plain", support };
+  const { alignment, workspace } = chip;
+  const attempts = attemptsFor(args, choice, alignment);
   if (typeof attempts === "string") return refused(attempts);
-  return firstOf(context, args, { attempts, splitTile: choice.splitTile, support, ordered });
+  return firstOf(context, args, { attempts, splitTile: choice.splitTile, support, ordered, workspace });
 }
 
 /** What `supports` says of GELU by cuBLASLt. */
@@ -208,14 +207,19 @@ function sizeOf({ x, w, batch = 1 }: GemmArgs): number {
   return batch * extentOf(x)[0] * extentOf(w)[0];
 }
 
-function supportOf(row: DatapathRow, isMeasured: boolean): Support & { readonly ok: true } {
+function noDatapath(facts: DeviceFacts, datapath: DatapathFamily): string {
+  const own = nativeFamily(facts);
+  const known = own === "fp32" ? `use ${own}` : `use ${own} or fp32`;
+  const why = own === "fp32" ? `; how sm_${facts.major}${facts.minor} adds is not known` : "";
+  return `${facts.name} has no datapath ${datapath}${why}; ${known}, or the reference`;
+}
+
+/** Bits are a promise of the definition for our own kernel, and of cuBLASLt where this chip and this version were measured. */
+function supportOf({ addon, facts }: LoweringContext, row: DatapathRow): Support & { readonly ok: true } {
   const agrees: Agreement = row.approximate ? { approximate: row.approximate } : "bits";
-  if (isMeasured && row.measured) return { ok: true, agrees };
-  return {
-    ok: true,
-    agrees,
-    unverified: `no GPU of this generation was measured; the rule is from ${row.source}`,
-  };
+  const pair = row.dotAdd && unverifiedPair(facts, addon.versions().cublasLt);
+  if (!pair) return { ok: true, agrees };
+  return { ok: true, agrees, unverified: row.measured ? pair : `${pair}; the rule is from ${row.source}` };
 }
 
 interface Choices {
@@ -224,16 +228,17 @@ interface Choices {
   readonly splitTile: number;
   readonly support: Support;
   readonly ordered: boolean;
+  readonly workspace: number;
 }
 
 function firstOf(context: LoweringContext, args: GemmArgs, choices: Choices): Route {
-  const { attempts, support, ordered, splitTile } = choices;
+  const { attempts, support, ordered, splitTile, workspace } = choices;
   const { algorithm: pinned } = args;
   const splitK = splitTile === 0 ? 1 : args.splitK;
   for (const attempt of attempts) {
     const extent = [attempt.x.lines, attempt.w.lines, attempt.x.depth] as const;
     if (pinned && !pinned.extent.every((size, i) => size === extent[i])) continue;
-    const found = prepare(context, attempt.product, { extent, splitK, pinned, ordered });
+    const found = prepare(context, attempt.product, { extent, splitK, pinned, ordered, workspace });
     if (!found) continue;
     const { plan, algorithm } = found;
     const parts = algorithm.splitK;
@@ -260,12 +265,12 @@ function prepare(context: LoweringContext, product: BlasProduct, wish: Omit<Algo
 
 /** Split-K as datapath.md §2 says it is: the parts are products of their own, added in order in f32. */
 function inSlices(context: LoweringContext, parts: number, choices: Choices): Route | undefined {
-  const { attempts, support, ordered, splitTile } = choices;
+  const { attempts, support, ordered, splitTile, workspace } = choices;
   for (const attempt of attempts) {
     const slices = slicesOf(attempt, parts, splitTile);
     const found = slices.map(({ product }) => {
       const extent = [attempt.x.lines, attempt.w.lines, product.depth] as const;
-      return prepare(context, product, { extent, splitK: 1, ordered, alignment: 16 });
+      return prepare(context, product, { extent, splitK: 1, ordered, workspace, alignment: 16 });
     });
     const prepared = found.filter((each) => each !== undefined);
     if (slices.length > 0 && prepared.length === slices.length) {

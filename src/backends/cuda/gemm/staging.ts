@@ -1,26 +1,21 @@
 /** Operands of a product as cuBLASLt reads them: copies, rounded or padded, and block scales laid out anew. */
 import { STAGING } from "../../../formats/contract.gen.js";
-import { factsOf } from "../../../formats/derive.js";
+import type { BlockScaleFormat } from "../../../formats/datapath.js";
+import { unsignedWordOf, wordOf } from "../../../formats/derive.js";
 import { extentOf, type GemmBlockScales, type GemmOperand } from "../../gemm-args.js";
 import type { NativeArgs } from "../addon.js";
 import { addressOf, type LoweringContext } from "../lowering.js";
 import type { StagedOperand } from "./attempt.js";
-import { BLAS_BITS, type BlasScales, scalesOf } from "./descriptor.js";
-
-/** Where kernels take a format word, this is f32. */
-const F32_WORD = 0;
-const E8M0_WORD = factsOf("e8m0").word;
-/** E4M3 as a scale: its sign is ignored. */
-const UE4M3_WORD = factsOf("e4m3").word & ~(1 << 8);
+import { BLAS_TYPES, type BlasScales, scalesOf } from "./descriptor.js";
 
 /** Bytes of the copies of an operand's items; 0 where it is read as it lies. */
 export function copyBytes({ copied, lines, depth, type }: StagedOperand, batch: number): number {
-  return copied ? (batch * lines * depth * BLAS_BITS[type]) / 8 : 0;
+  return copied ? (batch * lines * depth * BLAS_TYPES[type].bits) / 8 : 0;
 }
 
 /** Where and how such a copy lies. */
 export function targetOf({ lines, depth, type }: StagedOperand) {
-  return { outLines: lines, outPitch: (depth * BLAS_BITS[type]) / 8 };
+  return { outLines: lines, outPitch: (depth * BLAS_TYPES[type].bits) / 8 };
 }
 
 /** The scales of an operand, if they lie as cuBLASLt reads them. */
@@ -104,7 +99,9 @@ export function stageOperand(
     transposed,
     lines: lines * together,
     depth,
-    ...(blockScales && staging !== STAGING.plain ? scalesIn(blockScales) : {}),
+    ...(blockScales && traits.scales && staging !== STAGING.plain
+      ? scalesIn(blockScales, traits.scales.format)
+      : {}),
     staging,
     out,
     outLines: outLines * together,
@@ -112,18 +109,16 @@ export function stageOperand(
   });
 }
 
-function scalesIn({ tensor, lines, length, lineStride, blockStride }: GemmBlockScales): NativeArgs {
+function scalesIn(
+  { tensor, lines, length, lineStride, blockStride }: GemmBlockScales,
+  format: BlockScaleFormat,
+): NativeArgs {
   return {
     scales: tensor.address,
-    scaleWord: tensor.dtype === "e8m0" ? E8M0_WORD : tensor.dtype === "e4m3" ? UE4M3_WORD : F32_WORD,
+    scaleWord: unsignedWordOf(format),
     lineShift: Math.log2(lines),
     length,
     lineStride,
     blockStride,
   };
-}
-
-/** The format word of elements, as kernels read it. */
-export function wordOf(format: GemmOperand["traits"]["format"]): number {
-  return format === "f32" ? F32_WORD : factsOf(format).word;
 }

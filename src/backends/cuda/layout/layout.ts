@@ -1,5 +1,5 @@
 /** Transposes and scale layouts on a GPU. */
-import { BLOCK_FORMATS } from "../../../formats/block.js";
+import { blockFormat } from "../../../formats/block.js";
 import { asMatrix, storageBits } from "../../../tensor/shape.js";
 import type { Lowering } from "../lowering.js";
 import { placement } from "./placement.js";
@@ -27,7 +27,7 @@ export const swapAxes: Lowering<"swapAxes"> = {
 export const relayout: Lowering<"relayout"> = {
   run({ addon, device }, { spec, direction, rows, columns, x, from, out, to }) {
     const copy = { spec, direction, size: [rows, columns] } as const;
-    const wide = BLOCK_FORMATS[spec.quantizer].scale === "f32";
+    const wide = blockFormat(spec.quantizer).scale === "f32";
     addon.relayout(
       device,
       { wide, fromScales: x.address, toScales: out.address },

@@ -1,5 +1,4 @@
 /** Where the scales of a copy lie, as kernels read it (kernels/layout/placement.h). */
-import { BLOCK_FORMATS, type BlockFormat } from "../../../formats/block.js";
 import { type CopyGeometry, copyGeometry } from "../../../tensor/geometry.js";
 import type { Direction, QuantizeSpec, ScaleLayout } from "../../../tensor/quantized.js";
 import { asMatrix, byteLength } from "../../../tensor/shape.js";
@@ -51,17 +50,12 @@ export function copiesOf(
 
 function placedArgs(
   prefix: PlacementPrefix,
-  { spec, direction, layout }: ScalesOf,
-  { scaleType, scaleShape, scale, logicalScale }: CopyGeometry,
+  { layout }: ScalesOf,
+  { scaleType, scaleShape, blocksFirst, transposesScale, logicalScale }: CopyGeometry,
 ): NativeArgs {
-  const format: BlockFormat = BLOCK_FORMATS[spec.quantizer];
-  // a columnwise copy's scales in the input's place are [blocks, lines]
-  const blocksFirst = direction === "columnwise" && scale === "inPlace";
   const [lines, blocks] = blocksFirst ? [logicalScale[1], logicalScale[0]] : logicalScale;
-  // GEMM_READY lays the logical scale matrix down transposed (numerics.md §3.3)
-  const ready = format.scale === "f32" && spec.tile === "1x128" && layout === "padded" && !spec.compact;
   const pitch = asMatrix(scaleShape)[1];
-  const across = blocksFirst !== ready;
+  const across = blocksFirst !== transposesScale;
   return {
     [`${prefix}ScaleBytes`]: byteLength(scaleType, scaleShape),
     [`${prefix}Lines`]: lines,

@@ -1,7 +1,8 @@
 /** Activations into codes on a GPU: one kernel for delayed FP8 and for MXFP8 of bf16, else one operation after the other. */
+import { blockFormat, hasGivenScale, isSquare, type ScaleRuleName } from "../../../formats/block.js";
 import { ACTIVATION } from "../../../formats/contract.gen.js";
 import { factsOf } from "../../../formats/derive.js";
-import { asMatrix } from "../../../tensor/shape.js";
+import { asMatrix, type WideDType } from "../../../tensor/shape.js";
 import type { ActivationQuantizeArgs } from "../../ops.js";
 import { resultSize, runActivationSteps } from "../../steps/activation.js";
 import type { NativeArgs } from "../addon.js";
@@ -11,7 +12,7 @@ import { addressOf, type Lowering, wideOf } from "../lowering.js";
 export const activationQuantize: Lowering<"activationQuantize"> = {
   run({ addon, device }, args) {
     const { spec, rowwise, columnwise, scale, amaxRecord } = args;
-    if (spec.quantizer === "fp8-delayed") {
+    if (hasGivenScale(spec)) {
       addon.activationQuantizeTensor(device, {
         ...source(args),
         rowwise: addressOf(rowwise?.data),
@@ -29,12 +30,19 @@ export const activationQuantize: Lowering<"activationQuantize"> = {
   },
 };
 
+/** How the kernel for blocks makes scales, and the type of what it reads. */
+const MX_KERNEL: { readonly rule: ScaleRuleName; readonly dtype: WideDType } = {
+  rule: "e8m0Up",
+  dtype: "bf16",
+};
+
 /** For bf16, where blocks of 32 lie within one half. */
 function hasMxKernel({ x, grad, gated, spec }: ActivationQuantizeArgs): boolean {
   const block = gated ? 64 : 32;
   const fits = asMatrix(x.shape)[1] % block === 0;
-  const isBf16 = x.dtype === "bf16" && (!grad || grad.dtype === "bf16");
-  return spec.quantizer === "mxfp8" && spec.tile === "1x32" && isBf16 && fits;
+  const isRead = [x, grad].every((each) => !each || each.dtype === MX_KERNEL.dtype);
+  const { rule } = blockFormat(spec.quantizer);
+  return rule === MX_KERNEL.rule && !isSquare(spec.tile) && isRead && fits;
 }
 
 /** What is read and computed; rows and columns are those of x, or of its halves. */

@@ -2,6 +2,7 @@
  * Gradients into codes and their column sums on a GPU: one pass for per-tensor FP8 under a scale or an amax given and for
  * block-scaled FP8, a pass for sums and amax before the codes under current scaling; else one operation after the other.
  */
+import { blockFormat, isTensorWide, type ScaleRuleName } from "../../../formats/block.js";
 import { asMatrix } from "../../../tensor/shape.js";
 import type { BiasGradQuantizeArgs } from "../../ops.js";
 import { runBiasGradSteps } from "../../steps/bias-grad.js";
@@ -12,13 +13,16 @@ import { chunkSumBytes } from "../rows/norm.js";
 import { blockSource } from "./block.js";
 import { tensorArgs } from "./tensor.js";
 
+/** How the kernel for blocks makes scales. */
+const BLOCK_KERNEL_RULE: ScaleRuleName = "f32";
+
 export const biasGradQuantize: Lowering<"biasGradQuantize"> = {
   run(context, args) {
     const { addon, device } = context;
-    const { quantizer } = args.spec;
-    if (quantizer === "fp8-delayed" || quantizer === "fp8-current") {
+    const { quantizer, tile } = args.spec;
+    if (isTensorWide(tile)) {
       withSums(context, args, (sums) => addon.biasGradQuantizeTensor(device, tensorArgs(args), sums));
-    } else if (quantizer === "fp8-block") {
+    } else if (blockFormat(quantizer).rule === BLOCK_KERNEL_RULE) {
       const copies = copiesOf(args, asMatrix(args.x.shape));
       withSums(context, args, (sums) =>
         addon.biasGradQuantizeBlock(device, blockSource(args), sums, ...copies),

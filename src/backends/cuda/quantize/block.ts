@@ -1,4 +1,5 @@
 /** Block-scaled FP8 on a GPU: both copies from one pass over the input. */
+import { isSquare } from "../../../formats/block.js";
 import { factsOf } from "../../../formats/derive.js";
 import { asMatrix } from "../../../tensor/shape.js";
 import type { QuantizeArgs } from "../../ops.js";
@@ -19,7 +20,7 @@ export function blockSource({ x, spec, noop }: QuantizeArgs): NativeArgs {
     rows,
     columns,
     word: factsOf(spec.format).word,
-    square: spec.tile === "128x128",
+    square: isSquare(spec.tile),
     inPlace: spec.compact,
     pow2: spec.pow2Scales,
     epsilon: spec.epsilon,

@@ -1,6 +1,6 @@
 /** Dequantization on a GPU. */
-import { BLOCK_FORMATS, type BlockFormat, tileSize } from "../../../formats/block.js";
-import { factsOf } from "../../../formats/derive.js";
+import { blockFormat, isTensorWide, tileSize } from "../../../formats/block.js";
+import { factsOf, wordOf } from "../../../formats/derive.js";
 import { copyGeometry } from "../../../tensor/geometry.js";
 import { asMatrix } from "../../../tensor/shape.js";
 import { placement } from "../layout/placement.js";
@@ -14,7 +14,8 @@ export const dequantize: Lowering<"dequantize"> = {
     const size = asMatrix(out.shape);
     const { data, dataShape } = copyGeometry(spec, size, direction, scaleLayout);
     const [rows, columns] = asMatrix(dataShape);
-    const format: BlockFormat = BLOCK_FORMATS[spec.quantizer];
+    const format = blockFormat(spec.quantizer);
+    const isWhole = isTensorWide(spec.tile);
     const [tileRows, block] = tileSize(spec.tile);
     const own = {
       codes: copy.data.address,
@@ -24,9 +25,9 @@ export const dequantize: Lowering<"dequantize"> = {
       transposed: data === "transposed",
       across: direction === "columnwise" && data === "inPlace",
       copyScales: copy.scaleInv.address,
-      scaleWord: format.scale === "f32" ? 0 : factsOf(format.scale).word,
-      lineShift: spec.tile === "tensor" ? ALL : format.replicates ? 0 : Math.log2(tileRows),
-      blockShift: spec.tile === "tensor" ? ALL : Math.log2(block),
+      scaleWord: wordOf(format.scale),
+      lineShift: isWhole ? ALL : format.replicates ? 0 : Math.log2(tileRows),
+      blockShift: isWhole ? ALL : Math.log2(block),
       amax: addressOf(copy.amax),
       inverse: copy.amax ? 1 / (6 * spec.e4m3Max) : 1,
       out: out.address,

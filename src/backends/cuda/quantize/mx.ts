@@ -1,5 +1,5 @@
 /** MXFP8, MXFP6 and MXFP4 on a GPU: both copies from one pass over the input. */
-import { BLOCK_FORMATS } from "../../../formats/block.js";
+import { blockFormat, isSquare } from "../../../formats/block.js";
 import { SCALE_RULE } from "../../../formats/contract.gen.js";
 import { factsOf } from "../../../formats/derive.js";
 import { asMatrix } from "../../../tensor/shape.js";
@@ -17,8 +17,8 @@ export function quantizeMx({ addon, device }: LoweringContext, args: QuantizeArg
     rows,
     columns,
     word: factsOf(spec.format).word,
-    rule: SCALE_RULE[BLOCK_FORMATS[spec.quantizer].rule],
-    square: spec.tile === "32x32",
+    rule: SCALE_RULE[blockFormat(spec.quantizer).rule],
+    square: isSquare(spec.tile),
     stochastic: spec.stochastic,
     noop: addressOf(noop),
   };

@@ -2,6 +2,7 @@
  * Norms into codes on a GPU: one kernel for delayed FP8 where a rowwise copy is wanted, from which a columnwise one is moved;
  * a norm that takes the amax for quantizers that want one; else one operation after the other.
  */
+import { hasGivenScale } from "../../../formats/block.js";
 import { factsOf } from "../../../formats/derive.js";
 import { Scope } from "../../../tensor/scope.js";
 import { Tensor } from "../../../tensor/tensor.js";
@@ -14,7 +15,7 @@ import { normSource } from "../rows/norm.js";
 export const normQuantize: Lowering<"normQuantize"> = {
   run(context, args) {
     const { spec, rowwise } = args;
-    if (spec.quantizer === "fp8-delayed" && rowwise) castNorm(context, args);
+    if (hasGivenScale(spec) && rowwise) castNorm(context, args);
     else if (wantsAmax(args)) measureNorm(context, args);
     else runNormSteps(args);
   },

@@ -1,4 +1,5 @@
 /** NVFP4 on a GPU: one pass over the input for amaxes that are not given, one for both copies. */
+import { isSquare } from "../../../formats/block.js";
 import { asMatrix } from "../../../tensor/shape.js";
 import type { QuantizeArgs } from "../../ops.js";
 import { copiesOf } from "../layout/placement.js";
@@ -19,7 +20,7 @@ export function quantizeNvfp4({ addon, device }: LoweringContext, args: Quantize
     rowwiseGivenAmax: addressOf(amax),
     columnwiseAmax: addressOf(columnwise?.amax),
     columnwiseGivenAmax: addressOf(amaxColumnwise),
-    square: spec.tile === "16x16",
+    square: isSquare(spec.tile),
     transforms: spec.rht,
     signs: spec.rhtSigns,
     stochastic: spec.stochastic,

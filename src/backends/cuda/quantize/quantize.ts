@@ -1,22 +1,23 @@
-/** Quantization on a GPU, by the family of the quantizer. */
+/** Quantization on a GPU, by how scales are shared and made. */
+import { blockFormat, isTensorWide, type ScaleRuleName } from "../../../formats/block.js";
 import type { Lowering } from "../lowering.js";
 import { quantizeBlock } from "./block.js";
 import { quantizeMx } from "./mx.js";
 import { quantizeNvfp4 } from "./nvfp4.js";
 import { quantizeTensor } from "./tensor.js";
 
-const FAMILIES = {
-  "fp8-current": quantizeTensor,
-  "fp8-delayed": quantizeTensor,
-  "fp8-block": quantizeBlock,
-  mxfp8: quantizeMx,
-  mxfp6: quantizeMx,
-  mxfp4: quantizeMx,
-  nvfp4: quantizeNvfp4,
-} as const;
+/** By how the scales of blocks are made. */
+const BLOCKS = {
+  f32: quantizeBlock,
+  e8m0Up: quantizeMx,
+  e8m0Floor: quantizeMx,
+  twoLevel: quantizeNvfp4,
+} as const satisfies Record<ScaleRuleName, typeof quantizeBlock>;
 
 export const quantize: Lowering<"quantize"> = {
   run(context, args) {
-    FAMILIES[args.spec.quantizer](context, args);
+    const { quantizer, tile } = args.spec;
+    const lower = isTensorWide(tile) ? quantizeTensor : BLOCKS[blockFormat(quantizer).rule];
+    lower(context, args);
   },
 };

@@ -1,4 +1,5 @@
 /** Matrix products on the reference. */
+import { unknownOrder, unverifiedVersion } from "../../../formats/chips.js";
 import { GEMM_TASK, KERNEL, OVERFLOW, PROMOTION, STAGING, WIDE } from "../../../formats/contract.gen.js";
 import {
   DATAPATHS,
@@ -7,8 +8,7 @@ import {
   datapathFor,
   isNarrow,
 } from "../../../formats/datapath.js";
-import { factsOf } from "../../../formats/derive.js";
-import { unknownOrder } from "../../../formats/gemm-algorithm.js";
+import { unsignedWordOf, wordOf } from "../../../formats/derive.js";
 import { byteLength, storageBits } from "../../../tensor/shape.js";
 import type { Tensor } from "../../../tensor/tensor.js";
 import type { Agreement, Support } from "../../backend.js";
@@ -18,10 +18,6 @@ import { transposeCodes } from "../layout/layout.js";
 import type { Lowering, LoweringContext } from "../lowering.js";
 
 const NULL = 0;
-/** Where kernels take a format word, this is f32. */
-const F32_WORD = 0;
-/** E4M3 as a scale: its sign is ignored. */
-const UE4M3_WORD = factsOf("e4m3").word & ~(1 << 8);
 /** Parts a long product is cut in, when someone watches. */
 const PROGRESS_PARTS = 100;
 
@@ -111,7 +107,8 @@ function choose(args: GemmArgs): Choice {
   if (partsOf(args) > 1 && choice.splitTile === 0)
     return { ok: false, reason: `datapath ${choice.name} has no rule for split-K; use splitK 1` };
   const agrees: Agreement = row.approximate ? { approximate: row.approximate } : "bits";
-  return row.measured ? { ...choice, agrees } : { ...choice, agrees, unverified: row.source };
+  const unverified = row.measured ? algorithm && unverifiedVersion(algorithm.version) : row.source;
+  return unverified === undefined ? { ...choice, agrees } : { ...choice, agrees, unverified };
 }
 
 function partsOf({ splitK }: GemmArgs): number {
@@ -170,11 +167,11 @@ interface Staged extends GemmOperand {
 
 function describeOperand(context: LoweringContext, task: number, i: number, operand: Staged): void {
   const { data, traits, blockScales, address, staging } = operand;
-  const word = traits.format === "f32" ? F32_WORD : factsOf(traits.format).word;
+  const word = wordOf(traits.format);
   call(context, "gemmOperand", task, i, address, storageBits(data.dtype), word, staging);
   if (!blockScales || !traits.scales) return;
   const { tensor, lines, length, lineStride, blockStride } = blockScales;
-  const scaleWord = { f32: F32_WORD, e8m0: factsOf("e8m0").word, e4m3: UE4M3_WORD }[traits.scales.format];
+  const scaleWord = unsignedWordOf(traits.scales.format);
   call(
     context,
     "gemmScale",
@@ -227,7 +224,7 @@ function finish(context: LoweringContext, task: number, args: GemmArgs, item: nu
   call(context, "gemmScaling", task, ...scales, addend, c ? WIDE[c.dtype] : WIDE.f32);
   call(context, "gemmBias", task, bias?.address ?? NULL, bias ? WIDE[bias.dtype] : WIDE.f32);
   const narrow = storageBits(out.dtype) === 8;
-  const word = out.dtype === "f32" ? F32_WORD : factsOf(out.dtype).word;
+  const word = wordOf(out.dtype);
   const overflow = narrow ? OVERFLOW.saturate : OVERFLOW.nonfinite;
   call(
     context,

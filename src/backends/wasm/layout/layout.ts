@@ -72,19 +72,23 @@ function throughLogical(context: LoweringContext, move: Relayout, from: number, 
 
 /** How the scale matrix of a move is read: its element size, its extent, and whether padding transposes it. */
 function geometry({ spec, direction, size }: Relayout, layout: ScaleLayout) {
-  const { scaleType, scaleShape, logicalScale } = copyGeometry(spec, size, direction, layout);
+  const { scaleType, scaleShape, blocksFirst, transposesScale, logicalScale } = copyGeometry(
+    spec,
+    size,
+    direction,
+    layout,
+  );
   const [rows, columns] = logicalScale;
   const [outRows, outColumns] = asMatrix(scaleShape);
-  const gemmReady = spec.quantizer === "fp8-block" && spec.tile === "1x128" && !spec.compact;
   return {
     bytes: storageBits(scaleType) / 8,
     rows,
     columns,
     outRows,
     outColumns,
-    transposes: gemmReady && layout === "padded",
+    transposes: transposesScale,
     /** In-place columnwise scales are swizzled as the transpose they are for the GEMM (numerics.md §4.6). */
-    swizzlesTranspose: direction === "columnwise" && spec.quantizer !== "nvfp4",
+    swizzlesTranspose: blocksFirst,
   };
 }
 

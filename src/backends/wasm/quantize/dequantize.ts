@@ -1,7 +1,7 @@
 /** Dequantization on the reference. */
-import { BLOCK_FORMATS, type BlockFormat, tileSize } from "../../../formats/block.js";
+import { blockFormat, isTensorWide, tileSize } from "../../../formats/block.js";
 import { WIDE } from "../../../formats/contract.gen.js";
-import { factsOf } from "../../../formats/derive.js";
+import { factsOf, wordOf } from "../../../formats/derive.js";
 import { type CopyGeometry, copyGeometry } from "../../../tensor/geometry.js";
 import { asMatrix, byteLength, storageBits } from "../../../tensor/shape.js";
 import type { DequantizeArgs } from "../../ops.js";
@@ -39,25 +39,25 @@ function decodeCopy(
   codes: number,
   to: number,
 ): void {
-  const { spec, direction, copy, out } = args;
+  const { spec, copy, out } = args;
   const { word } = factsOf(spec.format);
   const target = [to, WIDE[out.dtype]];
-  if (spec.tile === "tensor") {
+  if (isTensorWide(spec.tile)) {
     const scale = copy.scaleInv.dataSync()[0] as number;
     const job = { total: lines * length, grain: 64 };
     context.pool.run("decode", job, (scratch) => [codes, word, ...target, scale, scratch]);
     return;
   }
-  const format: BlockFormat = BLOCK_FORMATS[spec.quantizer];
+  const format = blockFormat(spec.quantizer);
   const [tileRows, block] = tileSize(spec.tile);
-  const scaleWord = format.scale === "f32" ? 0 : factsOf(format.scale).word;
+  const scaleWord = wordOf(format.scale);
   const [amax, inverse] = copy.amax
     ? [copy.amax.dataSync()[0] as number, Math.fround(1 / (6 * spec.e4m3Max))]
     : [1, 1];
   const job = { total: lines, weight: length };
   withLogicalScales(context, args, geometry, (scales) => {
     const head = [codes, word, scales, scaleWord, amax, inverse, length];
-    if (direction === "columnwise" && geometry.scale === "inPlace") {
+    if (geometry.blocksFirst) {
       context.pool.run("dequantizeColumns", job, (scratch) => [...head, block, ...target, scratch]);
     } else {
       const height = format.replicates ? 1 : tileRows;

@@ -1,5 +1,5 @@
 /** Quantization on the reference: each copy is one pass over the source. */
-import { BLOCK_FORMATS, type BlockFormat, tileSize } from "../../../formats/block.js";
+import { blockFormat, isTensorWide, tileSize } from "../../../formats/block.js";
 import { OVERFLOW, ROUNDING, SCALE_RULE, WIDE } from "../../../formats/contract.gen.js";
 import { FLT_MAX, factsOf } from "../../../formats/derive.js";
 import { copyGeometry } from "../../../tensor/geometry.js";
@@ -22,7 +22,7 @@ const STRIP = 16;
 export const quantize: Lowering<"quantize"> = {
   run(context, args) {
     if (args.noop && args.noop.dataSync()[0] === 1) return;
-    if (args.spec.tile === "tensor") quantizeTensor(context, args);
+    if (isTensorWide(args.spec.tile)) quantizeTensor(context, args);
     else {
       if (args.rowwise) quantizeCopy(context, args, "rowwise", args.rowwise);
       if (args.columnwise) quantizeCopy(context, args, "columnwise", args.columnwise);
@@ -96,7 +96,7 @@ function quantizeBlocks(
 ): void {
   const { x, spec, random } = args;
   const [rows, columns] = sizeOf(x);
-  const format: BlockFormat = BLOCK_FORMATS[spec.quantizer];
+  const format = blockFormat(spec.quantizer);
   const { data, scale } = copyGeometry(spec, [rows, columns], direction, "logical");
   const [tileRows, block] = tileSize(spec.tile);
   const rule = SCALE_RULE[spec.fourOverSix === "none" ? format.rule : "fourOverSix"];

@@ -1,0 +1,92 @@
+/**
+ * Facts stand once: what a quantizer, a recipe or a format is like is a trait of its row, and nobody decides by its name except
+ * where rows and classes are.
+ */
+import { readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { expect, it } from "vitest";
+import { BLOCK_FORMAT_NAMES, BLOCK_TILES } from "../../../src/formats/block.js";
+import { HARDWARE_FAMILIES } from "../../../src/formats/chips.js";
+import { SCALAR_FORMAT_NAMES } from "../../../src/formats/derive.js";
+import { FORMATS, RECIPES } from "../../../src/recipes/table.js";
+import { decisionsIn, type Watched } from "../harness/decisions.js";
+
+/** Where names decide: the rows, and the classes that have those names. */
+const ROOMS = ["src/quantizers/", "src/formats/", "src/recipes/table.ts"];
+
+/** What else may decide by which names, and why. */
+const EXCEPTIONS: Readonly<Record<string, readonly string[]>> = {
+  // a recipe is a row of the table or the caller's quantizers, and has a quantizer by that
+  "src/recipes/quantizer-for.ts": ["CustomRecipe", "StandardRecipe"],
+  // only rows of the table can be asked about before the caller's quantizers are made
+  "src/recipes/support.ts": ["StandardRecipe"],
+  // the one place that says which recipe keeps scales: layers ask isDelayed
+  "src/recipes/is-delayed.ts": ["DelayedScaling"],
+  // products of the caller's quantizers accumulate as those of current scaling, in TransformerEngine
+  "src/recipes/custom.ts": ["current"],
+};
+
+const sources = readdirSync("src", { recursive: true, encoding: "utf8" })
+  .filter((path) => path.endsWith(".ts"))
+  .map((path) => join("src", path).replaceAll("\\", "/"));
+
+const classes = new Set(
+  sources
+    .filter((path) => path.startsWith("src/quantizers/") || path.startsWith("src/recipes/"))
+    .flatMap((path) => [...readFileSync(path, "utf8").matchAll(/export (?:abstract )?class (\w+)/g)])
+    .map(([, name]) => name as string)
+    .filter((name) => /.(Quantizer|Scaling|Recipe)$/.test(name)),
+);
+
+const WATCHED: Watched = {
+  texts: new Set<string>([
+    ...BLOCK_FORMAT_NAMES,
+    ...BLOCK_TILES,
+    "tensor",
+    ...SCALAR_FORMAT_NAMES,
+    ...Object.keys(RECIPES),
+    ...Object.keys(FORMATS),
+    ...HARDWARE_FAMILIES,
+  ]),
+  classes,
+  tables: new Set(["BLOCK_FORMATS", "SCALAR_FORMATS", "RECIPES", "FORMATS"]),
+  keys: new Set(BLOCK_FORMAT_NAMES),
+};
+
+it("knows the classes and names that are watched", () => {
+  for (const name of ["NVFP4Quantizer", "MXFP6Quantizer", "DelayedScaling", "CustomRecipe"])
+    expect(classes).toContain(name);
+  for (const name of ["mxfp4", "1x128", "e2m1", "delayed", "HYBRID"]) expect(WATCHED.texts).toContain(name);
+});
+
+it("finds every way to decide by a name", () => {
+  const planted: readonly (readonly [source: string, names: readonly string[]])[] = [
+    ['if (spec.quantizer === "nvfp4") f();', ["nvfp4"]],
+    ['const x = "mxfp8" !== name ? 1 : 2;', ["mxfp8"]],
+    ['switch (tile) { case "1x128": f(); }', ["1x128"]],
+    ['["e4m3", "bf16"].includes(format)', ["e4m3", "bf16"]],
+    ['name.startsWith("mxfp4")', ["mxfp4"]],
+    ["if (q instanceof NVFP4Quantizer) f();", ["NVFP4Quantizer"]],
+    ['const t = { "fp8-block": f, nvfp4: g };', ["fp8-block", "nvfp4"]],
+    ['use(RECIPES.delayed, BLOCK_FORMATS["mxfp6"]);', ["delayed", "mxfp6"]],
+    ['make("nvfp4", { format: "e2m1" }); const a = ["e4m3"]; if (x.kind === "other") f();', []],
+  ];
+  for (const [source, names] of planted) expect(decisionsIn(source, WATCHED)).toEqual(names);
+});
+
+it("nothing outside the rows decides by the name of a quantizer, a recipe, a format or a chip", () => {
+  const deciding = sources.flatMap((path) => {
+    if (ROOMS.some((room) => path.startsWith(room))) return [];
+    const allowed = EXCEPTIONS[path] ?? [];
+    const names = decisionsIn(readFileSync(path, "utf8"), WATCHED).filter((name) => !allowed.includes(name));
+    return names.length > 0 ? [`${path}: ${names.join(", ")}`] : [];
+  });
+  expect(deciding).toEqual([]);
+});
+
+it("has no exception that nothing needs", () => {
+  for (const [path, names] of Object.entries(EXCEPTIONS)) {
+    const found = decisionsIn(readFileSync(path, "utf8"), WATCHED);
+    for (const name of names) expect(found, path).toContain(name);
+  }
+});

@@ -1,0 +1,172 @@
+/** What a GPU promises of its products follows from the rows of chips and versions that were measured, and from nothing else. */
+import * as fc from "fast-check";
+import { describe, expect } from "vitest";
+import { gemm as lowering } from "../../../src/backends/cuda/gemm/gemm.js";
+import { nativeFamily } from "../../../src/backends/cuda/gemm/route.js";
+import type { GemmArgs } from "../../../src/backends/gemm-args.js";
+import { CHIPS, chipOf, type Gpu, HARDWARE_FAMILIES } from "../../../src/formats/chips.js";
+import { DATAPATHS, datapathFor, emulatedBy } from "../../../src/formats/datapath.js";
+import { zeros } from "../../../src/ops/create.js";
+import { gemm } from "../../../src/ops/gemm/gemm.js";
+import { algorithmNumbered, FakeGpu, gemmArgs } from "../harness/addon/fake-gpu.js";
+import { scoped, useBackend } from "../harness/suite.js";
+
+const backend = useBackend();
+
+/** What was compared with the reference, all elements equal, and nothing else: written here a second time on purpose. */
+const MEASURED = [
+  ["NVIDIA H100 80GB HBM3", 9, 0, 130100],
+  ["NVIDIA H200", 9, 0, 130100],
+] as const;
+
+const names = fc.oneof(
+  fc.constantFrom(...MEASURED.map(([name]) => name)),
+  fc.constantFrom(
+    "NVIDIA H100 PCIe",
+    "NVIDIA H100 NVL",
+    "NVIDIA GH200 480GB",
+    "NVIDIA H200 NVL",
+    "NVIDIA B200",
+  ),
+  fc.constantFrom("NVIDIA H100 80GB HBM3 MIG 1g.10gb", "nvidia h200", " NVIDIA H200", "NVIDIA H2000", ""),
+  fc.string(),
+);
+const capabilities = fc.oneof(
+  fc.constantFrom([9, 0], [8, 9], [10, 0], [12, 0], [12, 1], [8, 0], [8, 6], [10, 3], [11, 0], [9, 1]),
+  fc.tuple(fc.nat({ max: 20 }), fc.nat({ max: 9 })),
+);
+const versions = fc.oneof(
+  fc.constantFrom(130100, 130000, 130101, 130200, 120803, 13010, 0),
+  fc.nat({ max: 200000 }),
+);
+/** Anything, or a measured pair of which at most one thing is another. */
+const pairs = fc
+  .record({
+    measured: fc.constantFrom(...MEASURED),
+    other: fc.tuple(names, capabilities, versions),
+    changed: fc.constantFrom("all", "name", "capability", "version", "nothing"),
+  })
+  .map(({ measured: [name, major, minor, version], other, changed }) => {
+    const is = (what: string): boolean => changed === what || changed === "all";
+    const [otherMajor = 0, otherMinor = 0] = other[1];
+    const [a, b] = is("capability") ? [otherMajor, otherMinor] : [major, minor];
+    const gpu: Gpu = { name: is("name") ? other[0] : name, major: a, minor: b };
+    return { gpu, version: is("version") ? other[2] : version };
+  });
+
+function answer({ gpu, version }: { gpu: Gpu; version: number }, args: GemmArgs) {
+  const fake = new FakeGpu([algorithmNumbered(66)], gpu);
+  fake.version = version;
+  return lowering.supports?.(args, fake.context);
+}
+
+function isMeasured({ gpu, version }: { gpu: Gpu; version: number }): boolean {
+  return MEASURED.some(
+    ([name, major, minor, blas]) =>
+      name === gpu.name && major === gpu.major && minor === gpu.minor && blas === version,
+  );
+}
+
+describe("a product on a GPU", () => {
+  scoped("promises bits for the measured pairs, and says unverified for every other", () => {
+    for (const [name, major, minor, version] of MEASURED) {
+      const args = gemmArgs(backend(), "e4m3", [64, 32, 256]);
+      expect(answer({ gpu: { name, major, minor }, version }, args)).toEqual({ ok: true, agrees: "bits" });
+    }
+    const operands = fc.constantFrom("e4m3" as const, "bf16" as const);
+    fc.assert(
+      fc.property(pairs, operands, (pair, format) => {
+        const datapath = nativeFamily(pair.gpu);
+        const support = answer(pair, gemmArgs(backend(), format, [16, 32, 64], { datapath }));
+        if (datapath === "fp32" || isMeasured(pair)) expect(support).toEqual({ ok: true, agrees: "bits" });
+        else expect(support).toMatchObject({ ok: true, unverified: expect.stringContaining("not measured") });
+      }),
+    );
+  });
+
+  scoped("by a hardware datapath is for chips of a row alone: sm_120 is no Blackwell, sm_80 no Ada", () => {
+    const rows: Readonly<Record<string, string>> = { "8.9": "ada", "9.0": "hopper", "10.0": "blackwell" };
+    fc.assert(
+      fc.property(pairs, fc.constantFrom(...HARDWARE_FAMILIES), (pair, datapath) => {
+        const { major, minor } = pair.gpu;
+        const own = rows[`${major}.${minor}`];
+        expect(nativeFamily(pair.gpu)).toBe(own ?? "fp32");
+        const support = answer(pair, gemmArgs(backend(), "bf16", [16, 32, 64], { datapath }));
+        if (datapath === own) expect(support).toMatchObject({ ok: true });
+        else
+          expect(support).toMatchObject({
+            ok: false,
+            reason: expect.stringContaining(`no datapath ${datapath}`),
+          });
+      }),
+      {
+        examples: [
+          [{ gpu: { name: "NVIDIA GeForce RTX 5090", major: 12, minor: 0 }, version: 130100 }, "blackwell"],
+        ],
+      },
+    );
+  });
+
+  scoped("takes measured algorithms alone wherever some were, whatever the pair", () => {
+    fc.assert(
+      fc.property(pairs, fc.nat({ max: 100 }), (pair, id) => {
+        const chip = chipOf(pair.gpu);
+        fc.pre(chip !== undefined);
+        const fake = new FakeGpu([algorithmNumbered(id)], pair.gpu);
+        const args = gemmArgs(backend(), "bf16", [64, 32, 64], { datapath: nativeFamily(pair.gpu) });
+        const isTaken = chip?.algorithms === undefined || chip.algorithms.includes(id);
+        expect(lowering.supports?.(args, fake.context)).toMatchObject({ ok: isTaken });
+      }),
+    );
+  });
+});
+
+describe("the reference", () => {
+  scoped("repeats a measured algorithm of another version, and says unverified", () => {
+    const codes = zeros(backend(), "e4m3", [16, 256]);
+    const fields = { id: 66, tile: 20, stages: 36, cluster: 3, innerShape: 0, swizzle: 0, customOption: 0 };
+    const run = (version: number) => {
+      const kept = { library: "cublasLt", splitK: 1, scheme: "none", extent: [16, 16, 256] } as const;
+      const algorithm = { ...fields, ...kept, version, data: "0".repeat(128) };
+      const plan = { datapath: "hopper-fp8", splitAccumulator: false, splitK: 1, algorithm } as const;
+      return gemm({ a: codes, b: codes, outDtype: "f32", plan });
+    };
+    expect(run(130100)).not.toHaveProperty("unverified");
+    fc.assert(
+      fc.property(versions, (version) => {
+        const { unverified } = run(version);
+        if (version === 130100) expect(unverified).toBeUndefined();
+        else expect(unverified).toMatch(/cuBLASLt .* were not measured/);
+      }),
+    );
+  });
+});
+
+describe("the rows", () => {
+  scoped("name a capability once, and measured pairs only where algorithms were", () => {
+    const keys = CHIPS.map(({ computeCapability }) => computeCapability.join("."));
+    expect(new Set(keys).size).toBe(keys.length);
+    for (const { algorithms, measured } of CHIPS) expect(measured.length > 0).toBe(algorithms !== undefined);
+    const known = CHIPS.flatMap((row) =>
+      row.measured.map((pair) => [pair.device, ...row.computeCapability, pair.cublasLt]),
+    );
+    expect(known).toEqual(MEASURED);
+  });
+
+  scoped("of datapaths are measured where a chip of their family is", () => {
+    for (const family of HARDWARE_FAMILIES) {
+      const isKnown = CHIPS.some(({ datapath, measured }) => datapath === family && measured.length > 0);
+      for (const [name, row] of Object.entries(DATAPATHS))
+        if (name.startsWith(`${family}-`)) expect(row.measured).toBe(isKnown);
+    }
+  });
+
+  scoped("of families say what is emulated as the choice of a datapath does", () => {
+    const mx = { format: "e4m3", scales: { format: "e8m0", lines: 1, length: 32, pow2: true } } as const;
+    for (const family of HARDWARE_FAMILIES) {
+      const choice = datapathFor(family, mx, mx, false);
+      expect(emulatedBy(family).includes("mx")).toBe(choice.ok && choice.staging === "bf16");
+    }
+    expect(emulatedBy("exact")).toEqual([]);
+  });
+});

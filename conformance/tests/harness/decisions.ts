@@ -1,0 +1,68 @@
+/** Finds where a source text decides something by a name: in a comparison, a case, a search, a table's key or an instanceof. */
+import ts from "typescript";
+
+/** The names that are watched: texts, classes, and the tables whose rows have such names. */
+export interface Watched {
+  readonly texts: ReadonlySet<string>;
+  readonly classes: ReadonlySet<string>;
+  readonly tables: ReadonlySet<string>;
+  /** Texts that no table of the caller's own may have as keys. */
+  readonly keys: ReadonlySet<string>;
+}
+
+const COMPARISONS: ReadonlySet<ts.SyntaxKind> = new Set([
+  ts.SyntaxKind.EqualsEqualsEqualsToken,
+  ts.SyntaxKind.ExclamationEqualsEqualsToken,
+  ts.SyntaxKind.EqualsEqualsToken,
+  ts.SyntaxKind.ExclamationEqualsToken,
+]);
+
+const SEARCHES: ReadonlySet<string> = new Set([
+  "includes",
+  "startsWith",
+  "endsWith",
+  "indexOf",
+  "has",
+  "test",
+  "match",
+]);
+
+/** The names that `text` decides by, in the order of the source. */
+export function decisionsIn(text: string, { texts, classes, tables, keys }: Watched): readonly string[] {
+  const file = ts.createSourceFile("source.ts", text, ts.ScriptTarget.Latest, true);
+  const found: string[] = [];
+  const literal = (node: ts.Node): string[] =>
+    ts.isStringLiteralLike(node) && texts.has(node.text) ? [node.text] : [];
+  const visit = (node: ts.Node): void => {
+    found.push(...ofNode(node));
+    ts.forEachChild(node, visit);
+  };
+  const ofNode = (node: ts.Node): readonly string[] => {
+    if (ts.isBinaryExpression(node)) {
+      const { kind } = node.operatorToken;
+      if (COMPARISONS.has(kind)) return [...literal(node.left), ...literal(node.right)];
+      const right = node.right.getText();
+      return kind === ts.SyntaxKind.InstanceOfKeyword && classes.has(right) ? [right] : [];
+    }
+    if (ts.isCaseClause(node)) return literal(node.expression);
+    if (ts.isCallExpression(node) && ts.isPropertyAccessExpression(node.expression))
+      return searched(node.expression, node.arguments);
+    if (ts.isPropertyAccessExpression(node))
+      return tables.has(node.expression.getText()) && texts.has(node.name.text) ? [node.name.text] : [];
+    if (ts.isElementAccessExpression(node))
+      return tables.has(node.expression.getText()) ? literal(node.argumentExpression) : [];
+    if (ts.isPropertyAssignment(node) && (ts.isStringLiteral(node.name) || ts.isIdentifier(node.name)))
+      return keys.has(node.name.text) ? [node.name.text] : [];
+    return [];
+  };
+  const searched = (
+    called: ts.PropertyAccessExpression,
+    args: readonly ts.Expression[],
+  ): readonly string[] => {
+    if (!SEARCHES.has(called.name.text)) return [];
+    const receiver = ts.isArrayLiteralExpression(called.expression) ? called.expression.elements : [];
+    return [...receiver, ...args].flatMap(literal);
+  };
+  visit(file);
+  return found;
+}

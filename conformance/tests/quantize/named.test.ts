@@ -1,0 +1,159 @@
+/** From a name to a quantizer: what its row has is made, and whatever it has not is refused, never replaced. */
+import * as fc from "fast-check";
+import { expect } from "vitest";
+import { ArgumentError } from "../../../src/errors.js";
+import {
+  BLOCK_FORMAT_NAMES,
+  BLOCK_FORMATS,
+  BLOCK_TILES,
+  type BlockFormat,
+  type BlockFormatName,
+  blockFormat,
+  type Tile,
+  tileSize,
+} from "../../../src/formats/block.js";
+import { SCALAR_FORMAT_NAMES } from "../../../src/formats/derive.js";
+import type { ScalarFormat } from "../../../src/formats/scalar.js";
+import { tensor } from "../../../src/ops/create.js";
+import { quantizerNamed } from "../../../src/quantizers/named.js";
+import { RandomState } from "../../../src/quantizers/quantizer.js";
+import { quantizerFor } from "../../../src/recipes/quantizer-for.js";
+import { type RecipeOptions, StandardRecipe } from "../../../src/recipes/recipe.js";
+import { type QParams, RECIPES, type RecipeRow, ROLES, type Role } from "../../../src/recipes/table.js";
+import { scoped, useBackend } from "../harness/suite.js";
+
+const backend = useBackend();
+
+const strangers = fc.oneof(
+  fc.string(),
+  fc.constantFrom(
+    "toString",
+    "__proto__",
+    "constructor",
+    "mxfp9",
+    "MXFP8",
+    " mxfp8",
+    "tensor",
+    "7x7",
+    "e9m9",
+    "",
+  ),
+);
+const names = fc.oneof(fc.constantFrom(...BLOCK_FORMAT_NAMES), strangers) as fc.Arbitrary<BlockFormatName>;
+const formats = fc.oneof(fc.constantFrom(...SCALAR_FORMAT_NAMES), strangers) as fc.Arbitrary<ScalarFormat>;
+const tiles = fc.oneof(fc.constantFrom<Tile>("tensor", ...BLOCK_TILES), strangers) as fc.Arbitrary<Tile>;
+
+/** A recipe of any row, which asks for any format and tile. */
+class AnyRecipe extends StandardRecipe {
+  constructor(
+    private readonly own: Pick<RecipeRow, "quantizer">,
+    private readonly element: ScalarFormat,
+    private readonly tile: Tile,
+    options: RecipeOptions = {},
+  ) {
+    super("mxfp8", options);
+  }
+
+  override get row(): RecipeRow {
+    return { ...RECIPES.mxfp8, ...this.own };
+  }
+
+  override elementFormat(): ScalarFormat {
+    return this.element;
+  }
+
+  override qparams(role: Role): QParams {
+    return { ...super.qparams(role), tile: this.tile };
+  }
+}
+
+function has(name: BlockFormatName, format: ScalarFormat, tile: Tile): boolean {
+  if (!Object.hasOwn(BLOCK_FORMATS, name)) return false;
+  const row: BlockFormat = BLOCK_FORMATS[name];
+  return row.elements.includes(format) && row.tiles.includes(tile);
+}
+
+scoped("a name, a format and a tile of a row make its quantizer; any others are refused", () => {
+  const scale = tensor(backend(), [1]);
+  fc.assert(
+    fc.property(names, formats, tiles, fc.constantFrom(...ROLES.forward), (name, format, tile, role) => {
+      const random = new RandomState(1n);
+      const recipe = new AnyRecipe({ quantizer: name }, format, tile);
+      for (const make of [
+        () => quantizerNamed(name, { format, tile, scale, random }),
+        () => quantizerFor(recipe, role, { scale, random }),
+      ]) {
+        if (has(name, format, tile)) expect(make().spec).toMatchObject({ quantizer: name, format, tile });
+        else expect(make).toThrow(ArgumentError);
+      }
+    }),
+    {
+      numRuns: 500,
+      examples: [
+        ["mxfp4", "e2m1", "1x32", "input"],
+        ["mxfp6", "e2m3", "32x32", "weight"],
+        ["mxfp8", "e4m3", "16x16", "weight"],
+        ["fp8-block", "e4m3", "1x32", "input"],
+        ["nvfp4", "e4m3", "1x16", "input"],
+      ],
+    },
+  );
+});
+
+scoped("every row has a quantizer by its name, of its first format and tile", () => {
+  const scale = tensor(backend(), [1]);
+  for (const name of BLOCK_FORMAT_NAMES) {
+    const { elements, tiles: own, scaleSource } = blockFormat(name);
+    const [format, tile] = [elements[0], own[0]];
+    const given = scaleSource === "given" ? { scale } : {};
+    expect(quantizerNamed(name, given).spec).toMatchObject({ quantizer: name, format, tile });
+  }
+});
+
+const choices = fc.record(
+  {
+    pow2Scales: fc.boolean(),
+    epsilon: fc.constantFrom(0, 0.5),
+    rht: fc.boolean(),
+    stochastic: fc.boolean(),
+    fourOverSix: fc.constantFrom("none" as const, "mae" as const),
+    e4m3Max: fc.constantFrom(448 as const, 256 as const),
+  },
+  { requiredKeys: [] },
+);
+
+scoped("a choice is in the spec where the row has it, and refused where not, unless it is off", () => {
+  const scale = tensor(backend(), [1]);
+  const off = {
+    pow2Scales: false,
+    epsilon: 0,
+    rht: false,
+    stochastic: false,
+    fourOverSix: "none",
+    e4m3Max: 448,
+  };
+  fc.assert(
+    fc.property(fc.constantFrom(...BLOCK_FORMAT_NAMES), choices, (name, chosen) => {
+      const { options } = blockFormat(name);
+      const alien = Object.entries(chosen).some(
+        ([key, value]) => !options.some((option) => option === key) && value !== off[key as keyof typeof off],
+      );
+      const contradicts =
+        (chosen.fourOverSix === "mae" && (chosen.rht || chosen.stochastic)) ||
+        (chosen.e4m3Max === 256 && chosen.fourOverSix !== "mae");
+      const make = () => quantizerNamed(name, { ...chosen, scale, random: new RandomState(1n) });
+      if (alien || contradicts) expect(make).toThrow(ArgumentError);
+      else expect(make().spec).toMatchObject(chosen);
+    }),
+    { numRuns: 300 },
+  );
+});
+
+scoped("what is no row and no tile is refused by name", () => {
+  fc.assert(
+    fc.property(strangers, (text) => {
+      expect(() => blockFormat(text as BlockFormatName)).toThrow(ArgumentError);
+      if (text !== "tensor") expect(() => tileSize(text as Tile)).toThrow(ArgumentError);
+    }),
+  );
+});

@@ -1,0 +1,82 @@
+/** From the name of a block format to its quantizer. */
+import { ArgumentError } from "../errors.js";
+import {
+  type BlockFormatName,
+  blockFormat,
+  hasGivenScale,
+  type QuantizerOption,
+  type Tile,
+} from "../formats/block.js";
+import type { ScalarFormat } from "../formats/scalar.js";
+import { describe } from "../options.js";
+import type { FourOverSix } from "../tensor/quantized.js";
+import type { Tensor } from "../tensor/tensor.js";
+import { Float8CurrentScalingQuantizer, Float8Quantizer, type Float8QuantizerOptions } from "./float8.js";
+import { Float8BlockQuantizer, type Float8BlockQuantizerOptions } from "./float8-block.js";
+import { MXFP4Quantizer, MXFP6Quantizer, MXFP8Quantizer, type MXQuantizerOptions } from "./mx.js";
+import { NVFP4Quantizer, type NVFP4QuantizerOptions } from "./nvfp4.js";
+import { makeSpec, type Quantizer, type QuantizerOptions, type RandomState } from "./quantizer.js";
+
+/** What quantizers can be given, by one name for each thing; one that a quantizer does not have is off for it. */
+export interface QuantizerSettings extends QuantizerOptions {
+  readonly format?: ScalarFormat | undefined;
+  readonly tile?: Tile | undefined;
+  readonly pow2Scales?: boolean | undefined;
+  readonly epsilon?: number | undefined;
+  readonly rht?: boolean | undefined;
+  readonly stochastic?: boolean | undefined;
+  readonly fourOverSix?: FourOverSix | undefined;
+  readonly e4m3Max?: 448 | 256 | undefined;
+  /** Of those that are given their scale: the scale, needed, and what records amaxes. */
+  readonly scale?: Tensor<"f32"> | undefined;
+  readonly amax?: Tensor<"f32"> | undefined;
+  /** Of those that round stochastically. */
+  readonly random?: RandomState | undefined;
+}
+
+/** Options that were checked against a row, and that a class checks again. */
+type Checked = QuantizerSettings & Record<string, unknown>;
+
+const MAKERS: Readonly<Record<BlockFormatName, (options: Checked) => Quantizer>> = {
+  "fp8-current": (options) => new Float8CurrentScalingQuantizer(options),
+  "fp8-delayed": (options) => new Float8Quantizer(options as Checked & Float8QuantizerOptions),
+  "fp8-block": (options) => new Float8BlockQuantizer(options as Checked & Float8BlockQuantizerOptions),
+  mxfp8: (options) => new MXFP8Quantizer(options as Checked & MXQuantizerOptions<"e4m3" | "e5m2">),
+  mxfp6: (options) => new MXFP6Quantizer(options as Checked & MXQuantizerOptions<"e2m3" | "e3m2">),
+  mxfp4: (options) => new MXFP4Quantizer(options as Checked & MXQuantizerOptions<"e2m1">),
+  nvfp4: (options) => new NVFP4Quantizer(options as Checked & NVFP4QuantizerOptions),
+};
+
+/** The fields that follow from a row, where it has them. */
+const OPTIONAL = [
+  "tile",
+  "pow2Scales",
+  "epsilon",
+  "rht",
+  "stochastic",
+  "fourOverSix",
+  "e4m3Max",
+] as const satisfies readonly QuantizerOption[];
+
+/**
+ * The quantizer of that name. Throws `ArgumentError` for a name that has no row, a format or tile that its row has not, a choice
+ * that the quantizer does not have and that is not off, and, where its scale has to be given, for none.
+ */
+export function quantizerNamed(name: BlockFormatName, settings: QuantizerSettings = {}): Quantizer {
+  const row = blockFormat(name);
+  const { format = row.elements[0], scale, amax, random, rowwise, columnwise, scaleLayout } = settings;
+  const spec = makeSpec(name, { format, tile: settings.tile });
+  const options: Record<string, unknown> = { rowwise, columnwise, scaleLayout };
+  if (row.elements.length > 1) options.format = spec.format;
+  for (const option of OPTIONAL) {
+    const value = settings[option];
+    if (row.options.includes(option)) options[option] = value;
+    else if (value !== undefined && value !== spec[option])
+      throw new ArgumentError(
+        `${name}: ${option} is ${describe(value)}, and ${name} has no such choice; leave it out`,
+      );
+  }
+  if (hasGivenScale(spec)) Object.assign(options, { scale, amax });
+  if (row.options.includes("stochastic")) options.random = random;
+  return MAKERS[name](options);
+}
