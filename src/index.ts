@@ -16,7 +16,6 @@ export type {
   OpArgs,
   OpName,
   OverflowName,
-  RandomSource,
   RoundingName,
 } from "./backends/ops.js";
 export * from "./errors.js";
@@ -63,11 +62,11 @@ export { type GemmLayout, type GemmOptions, type GemmResult, gemm } from "./ops/
 export type { GemmInput } from "./ops/gemm/operand.js";
 export type { GemmPlan } from "./ops/gemm/plan.js";
 export { relayoutScales, swapAxes, transpose } from "./ops/layout/layout.js";
-export type { QuantizeActivationOptions } from "./ops/quantize/activation-quantize.js";
+export type { ActivationQuantizeOptions } from "./ops/quantize/activation-quantize.js";
 export type { QuantizedBiasGrad } from "./ops/quantize/bias-grad-quantize.js";
 export { dequantize } from "./ops/quantize/dequantize.js";
 export { hadamard, RHT_SIGNS } from "./ops/quantize/hadamard.js";
-export type { QuantizedNorm } from "./ops/quantize/norm-quantize.js";
+export type { NormQuantizeResult } from "./ops/quantize/norm-quantize.js";
 export { type EmbeddingOptions, embedding, embeddingBackward } from "./ops/rows/embedding.js";
 export * from "./ops/rows/loss.js";
 export {
@@ -86,11 +85,11 @@ export * from "./ops/rows/softmax.js";
 export { AMAX_ALGORITHMS, type UpdateScalesInputs, updateScales } from "./ops/update/delayed-scaling.js";
 export { type GradNorm, type GradNormOptions, gradNorm } from "./ops/update/grad-norm.js";
 export {
-  type AdamwInputs,
-  type AdamwOptions,
+  type AdamWInputs,
+  type AdamWStepOptions,
   adamw,
-  type SgdInputs,
-  type SgdOptions,
+  type SGDInputs,
+  type SGDStepOptions,
   sgd,
 } from "./ops/update/optimizer.js";
 export { AdamW, type AdamWOptions } from "./optimizers/adamw.js";
@@ -101,7 +100,7 @@ export * from "./quantizers/float8-block.js";
 export * from "./quantizers/mx.js";
 export * from "./quantizers/nvfp4.js";
 export { Quantizer, type QuantizerOptions, RandomState } from "./quantizers/quantizer.js";
-export { normal, permutation, type RandomDraw, randomWords } from "./random.js";
+export { normal, permutation, type RandomSource, randomWords } from "./random.js";
 export * from "./recipes/block-scaled.js";
 export * from "./recipes/custom.js";
 export * from "./recipes/per-tensor.js";

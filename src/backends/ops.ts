@@ -3,6 +3,7 @@
  * here knows of recipes or modules; src/ops/ validates and fills these in, a backend lowers them.
  */
 import type { ACTIVATION, OVERFLOW, ROUNDING } from "../formats/contract.gen.js";
+import type { RandomSource } from "../random.js";
 import type { QuantizedCopy, QuantizeSpec, ScaleLayout } from "../tensor/quantized.js";
 import type { WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
@@ -13,12 +14,6 @@ export type OverflowName = keyof typeof OVERFLOW;
 export type ActivationName = keyof typeof ACTIVATION;
 
 type Wide = Tensor<WideDType>;
-
-/** Where random words come from: Philox 4x32-10 keyed by seed, counted by offset and element index. */
-export interface RandomSource {
-  readonly seed: bigint;
-  readonly offset: bigint;
-}
 
 /** out = codes of x * scale, one rounding. */
 export interface EncodeArgs {
@@ -173,8 +168,8 @@ export interface NormArgs {
   readonly x: Wide;
   readonly gamma: Wide;
   readonly beta?: Wide | undefined;
-  readonly epsilon: number;
-  readonly zeroCentered: boolean;
+  readonly eps: number;
+  readonly zeroCenteredGamma: boolean;
   readonly out: Wide;
   readonly mean?: Tensor<"f32"> | undefined;
   readonly rstd: Tensor<"f32">;
@@ -188,7 +183,7 @@ export interface NormBackwardArgs {
   readonly grad: Wide;
   readonly x: Wide;
   readonly gamma: Wide;
-  readonly zeroCentered: boolean;
+  readonly zeroCenteredGamma: boolean;
   readonly mean?: Tensor<"f32"> | undefined;
   readonly rstd: Tensor<"f32">;
   readonly dx: Wide;
@@ -320,7 +315,7 @@ interface StepArgs {
 }
 
 /** A step of stochastic gradient descent, with momentum where there is a buffer. */
-export interface SgdArgs extends StepArgs {
+export interface SGDArgs extends StepArgs {
   /** The momentum buffer, updated in place; not read on the first step. */
   readonly m?: Tensor<"f32"> | undefined;
   readonly momentum: number;
@@ -331,7 +326,7 @@ export interface SgdArgs extends StepArgs {
 }
 
 /** A step of AdamW, or of Adam with weight decay in the gradient. */
-export interface AdamwArgs extends StepArgs {
+export interface AdamWArgs extends StepArgs {
   /** Means of the gradient and of its square, updated in place. */
   readonly m: Tensor<"f32">;
   readonly v: Tensor<"f32">;
@@ -340,7 +335,7 @@ export interface AdamwArgs extends StepArgs {
   /** 1 - beta^step. */
   readonly correction1: number;
   readonly correction2: number;
-  readonly epsilon: number;
+  readonly eps: number;
   /** Weight decay apart from the gradient. */
   readonly decoupled: boolean;
 }
@@ -379,8 +374,8 @@ export interface OpArgs {
   readonly squareSum: SquareSumArgs;
   readonly clipFactor: ClipFactorArgs;
   readonly updateScales: UpdateScalesArgs;
-  readonly sgd: SgdArgs;
-  readonly adamw: AdamwArgs;
+  readonly sgd: SGDArgs;
+  readonly adamw: AdamWArgs;
   readonly gemm: GemmArgs;
 }
 

@@ -49,10 +49,10 @@ export const QUANTIZER_OPTIONS = {
   }),
   "pow2-scales": flag("cut f32 scales to powers of two (the default of fp8-block)"),
   "no-pow2-scales": flag("do not (the default of fp8-current)"),
-  epsilon: value({
+  "amax-epsilon": value({
     placeholder: "X",
     help: "least amax behind an f32 scale",
-    parse: epsilon,
+    parse: fromZero,
     fallback: 0,
     shown: "0",
   }),
@@ -92,7 +92,7 @@ export const QUANTIZER_OPTIONS = {
 
 export type QuantizerSettings = Values<typeof QUANTIZER_OPTIONS>;
 
-function epsilon(text: string): number {
+function fromZero(text: string): number {
   const parsed = float32(text);
   if (parsed >= 0) return parsed;
   throw new ArgumentError(`"${text}" is not a number from 0`);
@@ -103,7 +103,7 @@ const SETS: Readonly<Record<string, SpecialField>> = {
   tile: "tile",
   "pow2-scales": "pow2Scales",
   "no-pow2-scales": "pow2Scales",
-  epsilon: "epsilon",
+  "amax-epsilon": "amaxEpsilon",
   rht: "rht",
   stochastic: "stochastic",
   "four-over-six": "fourOverSix",
@@ -163,7 +163,7 @@ export function makeQuantizer(backend: Backend, settings: QuantizerSettings): Ma
   const scaled = {
     ...options,
     ...(pow2Scales === undefined ? {} : { pow2Scales }),
-    epsilon: settings.epsilon,
+    amaxEpsilon: settings["amax-epsilon"],
   };
   const fp8 = () => ({ format: among("format", format, ["e4m3", "e5m2"]) });
   const fp4 = () => ({ format: among("format", format, ["e2m1"]) });

@@ -2,6 +2,7 @@
 import { ArgumentError, FileError, LockstepError } from "../errors.js";
 import type { Tile } from "../formats/block.js";
 import { resolveFormat } from "../formats/derive.js";
+import { recordedField } from "../io/recorded-spec.js";
 import { RHT_SIGNS } from "../ops/quantize/hadamard.js";
 import { makeSpec } from "../quantizers/quantizer.js";
 import { requireQuantizable } from "../tensor/geometry.js";
@@ -65,7 +66,7 @@ function recipeOf(fields: Fields): Recipe {
     format: read.name("format", resolveFormat),
     tile: read.optional("tile", isTile, TILES.join(", ")),
     pow2Scales: read.optional("pow2Scales", isBoolean, "a boolean"),
-    epsilon: read.optional("epsilon", isNumber, "a number"),
+    amaxEpsilon: read.optional(recordedField("amaxEpsilon"), isNumber, "a number"),
     rht,
     rhtSigns: rht ? RHT_SIGNS : 0,
     stochastic: read.optional("stochastic", isBoolean, "a boolean"),

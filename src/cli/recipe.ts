@@ -1,5 +1,6 @@
 /** How a tensor of a file was quantized: the metadata that `quantize` writes and `dequantize` and `gemm` read. */
 import { BLOCK_FORMATS, type BlockFormatName, type Tile } from "../formats/block.js";
+import { recordedField } from "../io/recorded-spec.js";
 import type { Direction, QuantizeSpec, ScaleLayout } from "../tensor/quantized.js";
 import type { Shape, WideDType } from "../tensor/shape.js";
 
@@ -22,13 +23,13 @@ export interface Recipe {
 export type SpecialField =
   | "tile"
   | "pow2Scales"
-  | "epsilon"
+  | "amaxEpsilon"
   | "rht"
   | "stochastic"
   | "fourOverSix"
   | "e4m3Max";
 
-const PER_TENSOR: readonly SpecialField[] = ["pow2Scales", "epsilon"];
+const PER_TENSOR: readonly SpecialField[] = ["pow2Scales", "amaxEpsilon"];
 const NVFP4: readonly SpecialField[] = ["tile", "rht", "stochastic", "fourOverSix", "e4m3Max"];
 
 const SPECIAL_FIELDS: Readonly<Record<BlockFormatName, readonly SpecialField[]>> = {
@@ -66,7 +67,10 @@ export function formatRecipe(recipe: Recipe, backend: string, version: string): 
   const { spec, shape, dtype, scales, usage } = recipe;
   const { quantizer, format } = spec;
   const special = SPECIAL_FIELDS[quantizer].map((field) => {
-    return [field, field === "fourOverSix" ? FOUR_OVER_SIX[spec.fourOverSix] : spec[field]] as const;
+    return [
+      recordedField(field),
+      field === "fourOverSix" ? FOUR_OVER_SIX[spec.fourOverSix] : spec[field],
+    ] as const;
   });
   return JSON.stringify({
     quantizer,

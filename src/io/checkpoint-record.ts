@@ -5,6 +5,7 @@ import type { QuantizedTensor } from "../tensor/quantized.js";
 import { isObject, type JsonObject, type TensorPlan } from "./header.js";
 import { JsonError, parseJson } from "./json-read.js";
 import { jsonText } from "./json-write.js";
+import { recordedSpec } from "./recorded-spec.js";
 import type { TensorSource } from "./source.js";
 
 /** The key of a file's metadata that has it. */
@@ -24,7 +25,7 @@ export interface CheckpointRecord {
 
 /** What of a quantized parameter, its copies aside, must be the same on saving and on loading. */
 export function quantizedRecord({ spec, shape, dtype, scaleLayout }: QuantizedTensor): JsonObject {
-  return { ...spec, shape, dtype, scaleLayout };
+  return { ...recordedSpec(spec), shape, dtype, scaleLayout };
 }
 
 /** A record as its file has it: with the digest of all there is in the file. */

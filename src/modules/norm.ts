@@ -40,30 +40,30 @@ export interface NormParts {
   readonly gamma: Parameter;
   readonly beta?: Parameter | undefined;
   readonly eps: number;
-  readonly zeroCentered: boolean;
+  readonly zeroCenteredGamma: boolean;
 }
 
 /** Which norm it is, before it has parameters. */
-interface NormForm extends Pick<NormParts, "eps" | "zeroCentered"> {
+interface NormForm extends Pick<NormParts, "eps" | "zeroCenteredGamma"> {
   readonly normalization: Normalization;
 }
 
 /** A norm by its options. */
 export function normForm(
   normalization: Normalization,
-  { eps = 1e-5, zeroCenteredGamma: zeroCentered = false }: NormModuleOptions,
+  { eps = 1e-5, zeroCenteredGamma = false }: NormModuleOptions,
 ): NormForm {
-  return { normalization, eps, zeroCentered };
+  return { normalization, eps, zeroCenteredGamma };
 }
 
 /** gamma and beta of a norm, as `make` makes parameters. */
 export function normParts(
-  { normalization, eps, zeroCentered }: NormForm,
+  { normalization, eps, zeroCenteredGamma }: NormForm,
   make: (name: "gamma" | "beta", init: InitMethod) => Parameter,
 ): NormParts {
-  const gamma = make("gamma", constantInit(zeroCentered ? 0 : 1));
+  const gamma = make("gamma", constantInit(zeroCenteredGamma ? 0 : 1));
   const beta = normalization === "LayerNorm" ? make("beta", constantInit(0)) : undefined;
-  return { gamma, beta, eps, zeroCentered };
+  return { gamma, beta, eps, zeroCenteredGamma };
 }
 
 /** gamma and, where there is one, beta: the order of their gradients. */
@@ -72,8 +72,8 @@ export function normParameters({ gamma, beta }: NormParts): readonly Parameter[]
 }
 
 /** What operations take of a norm. */
-export function normArguments({ gamma, beta, eps, zeroCentered }: NormParts): NormParameters {
-  return { gamma: gamma.tensor, beta: beta?.tensor, epsilon: eps, zeroCentered };
+export function normArguments({ gamma, beta, eps, zeroCenteredGamma }: NormParts): NormParameters {
+  return { gamma: gamma.tensor, beta: beta?.tensor, eps, zeroCenteredGamma };
 }
 
 /** The norm of the rows of x, in its type. */
@@ -84,13 +84,19 @@ export function normForward(parts: NormParts, x: Tensor): NormResult {
 
 /** The gradients of x, gamma and, where there is one, beta. */
 export function normGradients(
-  { gamma, beta, zeroCentered }: NormParts,
+  { gamma, beta, zeroCenteredGamma }: NormParts,
   x: Tensor,
   { mean, rstd }: NormStatistics,
   grad: Tensor,
 ): readonly Tensor<WideDType>[] {
   const statistics = mean ? { mean, rstd } : { rstd };
-  const { dx, dgamma, dbeta } = normBackward({ grad, x, gamma: gamma.tensor, zeroCentered, ...statistics });
+  const { dx, dgamma, dbeta } = normBackward({
+    grad,
+    x,
+    gamma: gamma.tensor,
+    zeroCenteredGamma,
+    ...statistics,
+  });
   return beta && dbeta ? [dx, dgamma, dbeta] : [dx, dgamma];
 }
 

@@ -1,10 +1,10 @@
 /** AdamW. */
 import { ArgumentError } from "../errors.js";
-import { type AdamwOptions, adamw, requireAdamWOptions } from "../ops/update/optimizer.js";
+import { type AdamWStepOptions, adamw, requireAdamWOptions } from "../ops/update/optimizer.js";
 import { type Optimized, Optimizer, type Slot, type StepTensors } from "./optimizer.js";
 
 /** As the operation `adamw` takes them, the step aside. */
-export type AdamWOptions = Omit<AdamwOptions, "step">;
+export type AdamWOptions = Omit<AdamWStepOptions, "step">;
 
 /** Adam with weight decay apart from the gradient, and f32 master parameters; see `adamw` for the formulas. */
 export class AdamW extends Optimizer {

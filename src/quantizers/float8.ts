@@ -47,7 +47,7 @@ export interface Float8CurrentScalingQuantizerOptions extends QuantizerOptions {
   /** Cut scales to powers of two. Default false. */
   readonly pow2Scales?: boolean | undefined;
   /** Lower bound of the amax. Default 0. */
-  readonly epsilon?: number | undefined;
+  readonly amaxEpsilon?: number | undefined;
   /** Use this amax, f32 [1], in place of the tensor's own: a group's maximum. */
   readonly amax?: Tensor<"f32"> | undefined;
 }
@@ -56,7 +56,7 @@ const checkCurrent = optionsOf<Float8CurrentScalingQuantizerOptions>({
   ...QUANTIZER_OPTIONS,
   format: anything,
   pow2Scales: boolean,
-  epsilon: atLeastZero,
+  amaxEpsilon: atLeastZero,
   amax: requireScalar,
 });
 
@@ -66,8 +66,8 @@ export class Float8CurrentScalingQuantizer extends Quantizer {
 
   constructor(options: Float8CurrentScalingQuantizerOptions = {}) {
     checkCurrent("Float8CurrentScalingQuantizer", options);
-    const { format, pow2Scales, epsilon } = options;
-    super(makeSpec("fp8-current", { format, pow2Scales, epsilon }), options);
+    const { format, pow2Scales, amaxEpsilon } = options;
+    super(makeSpec("fp8-current", { format, pow2Scales, amaxEpsilon: amaxEpsilon }), options);
     this.#amax = options.amax;
   }
 

@@ -64,7 +64,7 @@ export class Float8BlockScaling extends StandardRecipe {
 
   override qparams(role: Role): QParams {
     const tile = TILES[this.#dimOf(role)];
-    return { ...super.qparams(role), power2Scale: !this.useF32Scales, amaxEpsilon: this.amaxEpsilon, tile };
+    return { ...super.qparams(role), pow2Scales: !this.useF32Scales, amaxEpsilon: this.amaxEpsilon, tile };
   }
 
   #dimOf(role: Role): BlockScalingDim {
@@ -197,8 +197,8 @@ export class NVFP4BlockScaling extends StandardRecipe {
     const chooses = covers(this.fourOverSix, role);
     return {
       ...qparams,
-      randomHadamardTransform: qparams.randomHadamardTransform && !this.disableRht,
-      stochasticRounding: qparams.stochasticRounding && !this.disableStochasticRounding,
+      rht: qparams.rht && !this.disableRht,
+      stochastic: qparams.stochastic && !this.disableStochasticRounding,
       tile: this.disable2dQuantization ? "1x16" : qparams.tile,
       fourOverSix: chooses ? this.fourOverSixErrMode : "none",
       e4m3Max: chooses && covers(this.e4m3Use256, role) ? 256 : 448,

@@ -21,7 +21,7 @@ export class CustomRecipe extends Recipe {
 
   constructor(options: CustomRecipeOptions) {
     checkOptions("CustomRecipe", options);
-    super("custom", RECIPES.current.splitAccumulator, options);
+    super("custom", RECIPES.current.useSplitAccumulator, options);
     this.quantizerFactory = options.quantizerFactory;
   }
 

@@ -32,7 +32,7 @@ export function quantizerFor(recipe: Recipe, role: Role, state: QuantizerState):
 }
 
 function standardQuantizer(recipe: StandardRecipe, role: Role, state: QuantizerState): Quantizer {
-  const { power2Scale: pow2Scales, amaxEpsilon: epsilon, tile, ...qparams } = recipe.qparams(role);
+  const { pow2Scales, amaxEpsilon, tile, ...qparams } = recipe.qparams(role);
   const format = recipe.elementFormat(role);
   switch (recipe.row.quantizer) {
     case "fp8-delayed": {
@@ -41,13 +41,13 @@ function standardQuantizer(recipe: StandardRecipe, role: Role, state: QuantizerS
       return new Float8Quantizer(amax ? { format, scale, amax } : { format, scale });
     }
     case "fp8-current":
-      return new Float8CurrentScalingQuantizer({ format, pow2Scales, epsilon });
+      return new Float8CurrentScalingQuantizer({ format, pow2Scales, amaxEpsilon });
     case "fp8-block":
       return new Float8BlockQuantizer({
         format,
         tile: tile === "128x128" ? tile : "1x128",
         pow2Scales,
-        epsilon,
+        amaxEpsilon,
       });
     case "mxfp8":
       return new MXFP8Quantizer({
@@ -57,8 +57,8 @@ function standardQuantizer(recipe: StandardRecipe, role: Role, state: QuantizerS
     default:
       return new NVFP4Quantizer({
         tile: tile === "16x16" ? tile : "1x16",
-        rht: qparams.randomHadamardTransform,
-        stochastic: qparams.stochasticRounding,
+        rht: qparams.rht,
+        stochastic: qparams.stochastic,
         fourOverSix: qparams.fourOverSix,
         e4m3Max: qparams.e4m3Max,
         random: state.random,

@@ -46,7 +46,7 @@ export abstract class Recipe {
 
   protected constructor(
     readonly kind: RecipeKind | "custom",
-    split: RecipeRow["splitAccumulator"],
+    split: RecipeRow["useSplitAccumulator"],
     options: ProductOptions,
   ) {
     const { fprop, dgrad, wgrad } = options;
@@ -80,7 +80,7 @@ export abstract class StandardRecipe extends Recipe {
 
   protected constructor(kind: RecipeKind, options: RecipeOptions) {
     const row = RECIPES[kind];
-    super(kind, row.splitAccumulator, options);
+    super(kind, row.useSplitAccumulator, options);
     this.format = options.format === undefined ? row.format : options.format;
     if (row.formats.includes(this.format)) return;
     const why = this.format === "E5M2" ? "; pure E5M2 training loses too many digits to be supported" : "";
@@ -103,10 +103,10 @@ export abstract class StandardRecipe extends Recipe {
     const { row } = this;
     passOf(role);
     return {
-      power2Scale: false,
+      pow2Scales: false,
       amaxEpsilon: 0,
-      randomHadamardTransform: row.rht.includes(role),
-      stochasticRounding: row.stochastic.includes(role),
+      rht: row.rht.includes(role),
+      stochastic: row.stochastic.includes(role),
       tile: role === "weight" ? row.weightTile : row.tile,
       fourOverSix: "none",
       e4m3Max: 448,

@@ -51,11 +51,11 @@ export interface MMParams {
 /** What of a quantizer a recipe decides for one tensor. Fields that its format does not have are off. */
 export interface QParams {
   /** f32 scales are cut to powers of two. */
-  readonly power2Scale: boolean;
+  readonly pow2Scales: boolean;
   /** Lower bound of an amax that f32 scales are made from. */
   readonly amaxEpsilon: number;
-  readonly randomHadamardTransform: boolean;
-  readonly stochasticRounding: boolean;
+  readonly rht: boolean;
+  readonly stochastic: boolean;
   readonly tile: Tile;
   readonly fourOverSix: FourOverSix;
   /** The largest block scale of NVFP4. */
@@ -74,7 +74,7 @@ export interface RecipeRow {
   readonly tile: Tile;
   readonly weightTile: Tile;
   /** Products whose partial sums are split off. */
-  readonly splitAccumulator: Readonly<Record<Product, boolean>>;
+  readonly useSplitAccumulator: Readonly<Record<Product, boolean>>;
   /** Tensors that pass through the Hadamard transform for the product along their rows, and that round stochastically. */
   readonly rht: readonly Role[];
   readonly stochastic: readonly Role[];
@@ -89,7 +89,7 @@ export const RECIPES: Readonly<Record<RecipeKind, RecipeRow>> = {
     formats: ["E4M3", "HYBRID"],
     tile: "tensor",
     weightTile: "tensor",
-    splitAccumulator: FAST_FORWARD,
+    useSplitAccumulator: FAST_FORWARD,
     rht: [],
     stochastic: [],
   },
@@ -99,7 +99,7 @@ export const RECIPES: Readonly<Record<RecipeKind, RecipeRow>> = {
     formats: ["E4M3", "HYBRID"],
     tile: "tensor",
     weightTile: "tensor",
-    splitAccumulator: FAST_FORWARD,
+    useSplitAccumulator: FAST_FORWARD,
     rht: [],
     stochastic: [],
   },
@@ -109,7 +109,7 @@ export const RECIPES: Readonly<Record<RecipeKind, RecipeRow>> = {
     formats: ["E4M3", "HYBRID"],
     tile: "1x128",
     weightTile: "128x128",
-    splitAccumulator: { fprop: true, dgrad: true, wgrad: true },
+    useSplitAccumulator: { fprop: true, dgrad: true, wgrad: true },
     rht: [],
     stochastic: [],
   },
@@ -119,7 +119,7 @@ export const RECIPES: Readonly<Record<RecipeKind, RecipeRow>> = {
     formats: ["E4M3", "HYBRID"],
     tile: "1x32",
     weightTile: "1x32",
-    splitAccumulator: FAST_FORWARD,
+    useSplitAccumulator: FAST_FORWARD,
     rht: [],
     stochastic: [],
   },
@@ -129,7 +129,7 @@ export const RECIPES: Readonly<Record<RecipeKind, RecipeRow>> = {
     formats: ["E2M1"],
     tile: "1x16",
     weightTile: "16x16",
-    splitAccumulator: FAST_FORWARD,
+    useSplitAccumulator: FAST_FORWARD,
     rht: ["input", "output", "gradOutput", "gradInput"],
     stochastic: ["gradOutput", "gradInput"],
   },

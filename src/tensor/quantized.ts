@@ -35,7 +35,7 @@ export interface QuantizeSpec {
   /** f32 scales are cut to powers of two. */
   readonly pow2Scales: boolean;
   /** Lower bound of amax, for f32 scales. */
-  readonly epsilon: number;
+  readonly amaxEpsilon: number;
   /** Columnwise data pass through the random Hadamard transform first (NVFP4). */
   readonly rht: boolean;
   /** Bit i set: element i of each 16 is negated before the transform. */

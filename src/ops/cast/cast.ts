@@ -1,10 +1,11 @@
 /** Wide values to codes and back, element by element. */
-import type { OverflowName, RandomSource, RoundingName } from "../../backends/ops.js";
+import type { OverflowName, RoundingName } from "../../backends/ops.js";
 import { DTypeError, ShapeError } from "../../errors.js";
 import { OVERFLOW, ROUNDING } from "../../formats/contract.gen.js";
 import { derive, type FormatFacts, factsOf, resolveFormat } from "../../formats/derive.js";
 import type { ScalarLayout } from "../../formats/scalar.js";
 import { anything, needed, notNaN, oneOf, optionsOf, u64 } from "../../options.js";
+import type { RandomSource } from "../../random.js";
 import { requireTensor, requireWide, wideDType } from "../../tensor/require.js";
 import { Scope } from "../../tensor/scope.js";
 import { type DType, type Shape, storageBits, type WideDType } from "../../tensor/shape.js";

@@ -1,7 +1,8 @@
 /** Digests of whole formats: every f32 bit pattern encoded, a chunk of 2^24 at a time. */
 import { type Backend, requireBackend } from "../../backends/backend.js";
-import type { OverflowName, RandomSource, RoundingName } from "../../backends/ops.js";
+import type { OverflowName, RoundingName } from "../../backends/ops.js";
 import { anything, integer, needed, nested, optionsOf } from "../../options.js";
+import type { RandomSource } from "../../random.js";
 import { checkDraw } from "../../random.js";
 import { Scope } from "../../tensor/scope.js";
 import { Tensor } from "../../tensor/tensor.js";

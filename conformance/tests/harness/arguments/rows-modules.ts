@@ -161,16 +161,13 @@ export const MODULE_ROWS: Rows = {
   },
   AdamW: {
     calls: [
-      (w) => [
-        map(w),
-        { learningRate: 1, beta1: 0.5, beta2: 0.5, epsilon: 1, weightDecay: 1, decoupled: false },
-      ],
+      (w) => [map(w), { learningRate: 1, beta1: 0.5, beta2: 0.5, eps: 1, weightDecay: 1, decoupled: false }],
     ],
     numbers: {
       "options.learningRate": "atLeastZero",
       "options.beta1": "rate",
       "options.beta2": "rate",
-      "options.epsilon": "atLeastZero",
+      "options.eps": "atLeastZero",
       "options.weightDecay": "atLeastZero",
     },
   },
@@ -222,7 +219,7 @@ export const RECIPE_ROWS: Rows = {
     numbers: { "options.margin": "integer", "options.amaxHistoryLen": "count" },
   },
   Float8CurrentScaling: {
-    calls: [() => [{ ...PRODUCTS, format: "HYBRID", usePower2Scales: true, amaxEpsilon: 0 }]],
+    calls: [() => [{ ...PRODUCTS, format: "HYBRID", pow2Scales: true, amaxEpsilon: 0 }]],
     numbers: { "options.amaxEpsilon": "atLeastZero" },
   },
   Float8BlockScaling: {

@@ -22,7 +22,7 @@ export function blockSource({ x, spec, noop }: QuantizeArgs): NativeArgs {
     square: spec.tile === "128x128",
     inPlace: spec.compact,
     pow2: spec.pow2Scales,
-    epsilon: spec.epsilon,
+    epsilon: spec.amaxEpsilon,
     noop: addressOf(noop),
   };
 }
