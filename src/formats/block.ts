@@ -7,8 +7,10 @@ export type Tile = "tensor" | "1x128" | "128x128" | "1x32" | "32x32" | "1x16" | 
 /** How an amax becomes a scale; see `ScaleRule` in assembly/contract.ts. */
 export type ScaleRuleName = "f32" | "e8m0Up" | "e8m0Floor" | "twoLevel";
 
+/** How a columnwise copy lies in memory: as the transpose of the matrix, or as the blocks lie in the input. */
 export type Placement = "transposed" | "inPlace";
 
+/** One row of `BLOCK_FORMATS`: how elements share scales. */
 export interface BlockFormat {
   /** Element formats it exists in, the default first. */
   readonly elements: readonly ScalarFormat[];
@@ -29,6 +31,7 @@ const FP8 = ["e4m3", "e5m2"] as const;
 const TRANSPOSED = { data: "transposed", scale: "transposed" } as const;
 const IN_PLACE = { data: "inPlace", scale: "inPlace" } as const;
 
+/** Every block format by the name of its quantizer: elements, tiles, scales. Frozen facts, read by quantizers and `gemm`. */
 export const BLOCK_FORMATS = {
   "fp8-current": {
     elements: FP8,

@@ -48,8 +48,10 @@ export const MLP_ACTIVATIONS = {
   swiglu: { kind: "silu", gated: true },
 } as const satisfies Record<string, { readonly kind: ActivationName; readonly gated: boolean }>;
 
+/** An activation of `LayerNormMLP`, plain or gated, by TransformerEngine's names. */
 export type MLPActivation = keyof typeof MLP_ACTIVATIONS;
 
+/** What `LayerNormMLP` takes: the options of a norm and of its two linear layers, and the activation between them. */
 export interface LayerNormMLPOptions extends LayerNormLinearOptions {
   /** Default gelu. */
   readonly activation?: MLPActivation | undefined;
@@ -140,6 +142,7 @@ export class LayerNormMLP extends Module {
     this.fc2Bias = this.#fc2.bias && this.addParameter("fc2Bias", this.#fc2.bias);
   }
 
+  /** @internal */
   protected override quantizations(): ReadonlyMap<string, LinearQuantization> {
     return new Map([
       ["fc1", this.#fc1.quantization],

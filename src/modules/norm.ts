@@ -16,8 +16,10 @@ import type { Tensor } from "../tensor/tensor.js";
 import { MODULE_OPTIONS, Module, type ModuleOptions, requireSizes } from "./module.js";
 import { constantInit, type InitMethod, type Parameter } from "./parameter.js";
 
+/** Which norm a layer begins with. */
 export type Normalization = "LayerNorm" | "RMSNorm";
 
+/** What `LayerNorm` and `RMSNorm` take; every field may be left out. */
 export interface NormModuleOptions extends ModuleOptions {
   /** Added to the variance, or to the mean square. Default 1e-5. */
   readonly eps?: number | undefined;
@@ -100,7 +102,8 @@ export function normGradients(
   return beta && dbeta ? [dx, dgamma, dbeta] : [dx, dgamma];
 }
 
-abstract class NormModule extends Module {
+/** LayerNorm or RMSNorm with its parameters: `weight` [features] and, in LayerNorm, `bias` [features]. */
+export abstract class NormModule extends Module {
   readonly weight: Parameter;
   readonly bias: Parameter | undefined;
   readonly #parts: NormParts;

@@ -1,6 +1,6 @@
 /** Stochastic gradient descent. */
 import { requireSGDOptions, type SGDStepOptions, sgd } from "../ops/update/optimizer.js";
-import { type Optimized, Optimizer, type Slot, type StepTensors } from "./optimizer.js";
+import { type Optimized, Optimizer, type OptimizerSlot, type StepTensors } from "./optimizer.js";
 
 /** As the operation `sgd` takes them, the step aside. */
 export type SGDOptions = Omit<SGDStepOptions, "first">;
@@ -16,7 +16,7 @@ export class SGD extends Optimizer {
     this.options = options;
   }
 
-  protected override update(tensors: StepTensors, { buffers }: Slot, step: number): void {
+  protected override update(tensors: StepTensors, { buffers }: OptimizerSlot, step: number): void {
     const m = buffers.get("m");
     sgd({ ...tensors, ...(m ? { m } : {}) }, { ...this.options, first: step === 1 });
   }

@@ -3,6 +3,7 @@ import type { ScalarFormat } from "../formats/scalar.js";
 import { anything, atLeastZero, boolean, oneOf, optionsOf } from "../options.js";
 import { makeSpec, QUANTIZER_OPTIONS, Quantizer, type QuantizerOptions } from "./quantizer.js";
 
+/** What `Float8BlockQuantizer` takes; every field may be left out. */
 export interface Float8BlockQuantizerOptions extends QuantizerOptions {
   /** Default e4m3. */
   readonly format?: ScalarFormat | undefined;

@@ -7,6 +7,7 @@ import { requireScalar, requireTogether } from "../tensor/require.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { makeSpec, QUANTIZER_OPTIONS, Quantizer, type QuantizerOptions } from "./quantizer.js";
 
+/** What `Float8Quantizer` takes; `scale` is needed. */
 export interface Float8QuantizerOptions extends QuantizerOptions {
   /** Default e4m3. */
   readonly format?: ScalarFormat | undefined;
@@ -41,6 +42,7 @@ export class Float8Quantizer extends Quantizer {
   }
 }
 
+/** What `Float8CurrentScalingQuantizer` takes; every field may be left out. */
 export interface Float8CurrentScalingQuantizerOptions extends QuantizerOptions {
   /** Default e4m3. */
   readonly format?: ScalarFormat | undefined;

@@ -6,6 +6,7 @@ import { environment, environmentText } from "./environment.js";
 import { RECIPE_OPTIONS, type RecipeOptions, StandardRecipe } from "./recipe.js";
 import { type ForwardRole, PRODUCTS, passOf, type QParams, type Role } from "./table.js";
 
+/** What `Float8BlockScaling` takes; every field may be left out. */
 export interface Float8BlockScalingOptions extends RecipeOptions {
   /** Scales that are not cut to powers of two. Default: NVTE_FP8_BLOCK_SCALING_FP32_SCALES is 1. */
   readonly useF32Scales?: boolean | undefined;
@@ -82,6 +83,7 @@ export class Float8BlockScaling extends StandardRecipe {
   }
 }
 
+/** What `MXFP8BlockScaling` takes; every field may be left out. */
 export interface MXFP8BlockScalingOptions extends RecipeOptions {
   /** One scale for 32x32 of weights, so that both products read the same codes. Default false. */
   readonly enable2dQuantization?: boolean | undefined;
@@ -133,6 +135,7 @@ function environmentName<T extends string>(
   return text as T;
 }
 
+/** What `NVFP4BlockScaling` takes; every field may be left out. */
 export interface NVFP4BlockScalingOptions extends RecipeOptions {
   /** Default: NVTE_NVFP4_DISABLE_RHT is 1. */
   readonly disableRht?: boolean | undefined;

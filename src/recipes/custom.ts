@@ -5,6 +5,7 @@ import { Quantizer } from "../quantizers/quantizer.js";
 import { PRODUCT_OPTIONS, type ProductOptions, Recipe } from "./recipe.js";
 import { passOf, RECIPES, type Role } from "./table.js";
 
+/** What `CustomRecipe` takes: a factory of quantizers by role, and how products accumulate. */
 export interface CustomRecipeOptions extends ProductOptions {
   /** Makes the quantizer of a role; called once for each role of each layer. */
   readonly quantizerFactory: (role: Role) => Quantizer;

@@ -22,6 +22,7 @@ const MAX_HISTORY = 2 ** 20;
 /** Within it the largest value of each format, times 2^-margin, is a normal f32. */
 const MOST_MARGIN = 100;
 
+/** What `DelayedScaling` takes; every field may be left out. */
 export interface DelayedScalingOptions extends RecipeOptions {
   /** Powers of two left unused below the largest value. Default 0. */
   readonly margin?: number | undefined;
@@ -67,6 +68,7 @@ export class DelayedScaling extends StandardRecipe {
   }
 }
 
+/** What `Float8CurrentScaling` takes; every field may be left out. */
 export interface Float8CurrentScalingOptions extends RecipeOptions {
   /** Default: NVTE_FP8_CURRENT_SCALING_POWER_2_SCALES is 1. */
   readonly pow2Scales?: boolean | undefined;

@@ -18,6 +18,7 @@ import {
 /** How each product accumulates. Default: as the recipe's row says. */
 export type ProductOptions = { readonly [P in Product]?: MMParams };
 
+/** What every standard recipe takes: its element formats, and how products accumulate. */
 export interface RecipeOptions extends ProductOptions {
   /** Default: as the recipe's row says. */
   readonly format?: Format | undefined;

@@ -14,9 +14,13 @@ export const ROLES = {
   backward: ["gradOutput", "gradInput"],
 } as const;
 
+/** The pass of training that makes a tensor. */
 export type Pass = keyof typeof ROLES;
+/** A tensor that the forward pass of a linear layer quantizes. */
 export type ForwardRole = (typeof ROLES.forward)[number];
+/** A tensor that the backward pass of a linear layer quantizes. */
 export type BackwardRole = (typeof ROLES.backward)[number];
+/** A tensor that a linear layer quantizes, by its part in a product. */
 export type Role = ForwardRole | BackwardRole;
 
 const roleName = oneOf([...ROLES.forward, ...ROLES.backward]);
@@ -29,6 +33,7 @@ export function passOf(role: Role): Pass {
 
 /** The matrix products of a linear layer: its result, and the gradients of its input and of its weight. */
 export const PRODUCTS = ["fprop", "dgrad", "wgrad"] as const;
+/** One of the three matrix products of a linear layer. */
 export type Product = (typeof PRODUCTS)[number];
 
 /** The element formats of each pass's tensors. */
@@ -62,6 +67,7 @@ export interface QParams {
   readonly e4m3Max: 448 | 256;
 }
 
+/** A standard recipe by its row in `RECIPES`. */
 export type RecipeKind = "delayed" | "current" | "block" | "mxfp8" | "nvfp4";
 
 /** One row of the table: what a recipe is before options. */
@@ -82,6 +88,7 @@ export interface RecipeRow {
 
 const FAST_FORWARD = { fprop: false, dgrad: true, wgrad: true } as const;
 
+/** What each recipe is before options, by its kind. */
 export const RECIPES: Readonly<Record<RecipeKind, RecipeRow>> = {
   delayed: {
     quantizer: "fp8-delayed",

@@ -7,6 +7,7 @@ import { quantizerOps, requireFields } from "./quantized-fields.js";
 import { requireScalar, requireTensor, requireWide, wideDType } from "./require.js";
 import { adoptBeside } from "./scope.js";
 import { ownShape, type Shape, type WideDType } from "./shape.js";
+import { backendName, firstValues, INSPECT } from "./show.js";
 import type { FOUR_OVER_SIX, SCALE_LAYOUTS } from "./spec.js";
 import { Tensor } from "./tensor.js";
 
@@ -16,6 +17,7 @@ export interface Usage {
   readonly columnwise: boolean;
 }
 
+/** One of the two copies of a quantized tensor. */
 export type Direction = keyof Usage;
 
 /**
@@ -68,6 +70,7 @@ export interface QuantizerOps {
   deriveColumnwise(t: QuantizedTensor): QuantizedCopy;
 }
 
+/** What a `QuantizedTensor` is made of: codes and scales of one matrix, and the quantizer that made them. */
 export interface QuantizedTensorFields {
   readonly spec: QuantizeSpec;
   readonly shape: Shape;
@@ -214,6 +217,38 @@ export class QuantizedTensor {
   [Symbol.dispose](): void {
     this.dispose();
   }
+
+  /**
+   * Quantizer, format, tile, shape, backend, and of each copy up to eight codes, as values, and scales, for people. Waits for
+   * the work enqueued before; never throws.
+   */
+  toString(): string {
+    return showQuantized(this);
+  }
+
+  /** What `console.log` prints in Node; as `toString`. */
+  [INSPECT](): string {
+    return showQuantized(this);
+  }
+}
+
+function showQuantized(x: QuantizedTensor): string {
+  const { quantizer, format, tile } = x.spec;
+  const [first] = x.members;
+  const made = `${x.dtype} [${x.shape.join(", ")}]${first ? ` ${backendName(first)}` : ""}`;
+  const lines = [`QuantizedTensor(${quantizer} ${format} ${tile}, ${made}, scales ${x.scaleLayout})`];
+  for (const direction of ["rowwise", "columnwise"] as const) {
+    const copy = x[direction];
+    if (!copy) continue;
+    const parts = [
+      `  ${direction}: codes ${firstValues(copy.data)}`,
+      `scaleInv ${firstValues(copy.scaleInv)}`,
+    ];
+    if (copy.amax) parts.push(`amax ${firstValues(copy.amax)}`);
+    lines.push(parts.join(", "));
+  }
+  if (!first) lines.push("  no copy");
+  return lines.join("\n");
 }
 
 /** `x` as a quantized tensor in use. Throws `DTypeError` for anything else, `DisposedError` for one whose memory is gone. */

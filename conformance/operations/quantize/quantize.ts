@@ -32,6 +32,7 @@ export interface Quantization {
   readonly records?: boolean;
 }
 
+/** One input of the operation `quantize`, as plain data. */
 export interface QuantizeCase extends Quantization {
   readonly x: PlainTensor<WideDType>;
   /** The flag that the target, full of other bytes, is updated under; without it a new one is made. */

@@ -15,6 +15,7 @@ import { execute } from "../execute.js";
 /** A scalar format by name or alias, or any layout. */
 export type FormatLike = string | ScalarLayout;
 
+/** How `encode` turns values into codes; every field may be left out. */
 export interface EncodeOptions {
   readonly format: FormatLike;
   /** Default `tiesToEven`. */
@@ -30,12 +31,14 @@ export interface EncodeOptions {
 
 /** The names of the rounding modes and of the overflow policies. */
 export const ROUNDINGS = Object.keys(ROUNDING) as readonly RoundingName[];
+/** Every overflow mode. */
 export const OVERFLOWS = Object.keys(OVERFLOW) as readonly OverflowName[];
 
 /** Random words of seed 0, offset 0. */
 export const NO_RANDOM: RandomSource = { seed: 0n, offset: 0n };
 
 export const rounding = oneOf(ROUNDINGS);
+/** Any overflow mode. */
 export const overflow = oneOf(OVERFLOWS);
 
 const checkEncode = optionsOf<EncodeOptions>({

@@ -12,6 +12,7 @@ import { type FormatLike, formatWordOf, NO_RANDOM, overflow, rounding } from "./
 /** Chunks of 2^24 bit patterns that make all 2^32. */
 export const SWEEP_CHUNKS = 256;
 
+/** What `sweepChunk` encodes with. */
 export interface SweepOptions {
   readonly format: FormatLike;
   readonly rounding: RoundingName;

@@ -12,6 +12,7 @@ import { type QuantizeInputs, quantization } from "./quantize.js";
 
 const OP = "activationQuantize";
 
+/** Which activation a quantizer's `activationQuantize` computes before it quantizes. */
 export interface ActivationQuantizeOptions extends Omit<GatedOptions, "outDtype"> {
   /** The last dimension of x holds two halves, as in `gated`. Default false. */
   readonly gated?: boolean | undefined;

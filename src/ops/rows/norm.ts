@@ -8,6 +8,7 @@ import { asMatrix, type WideDType } from "../../tensor/shape.js";
 import { Tensor } from "../../tensor/tensor.js";
 import { commonBackend, execute, requireShape } from "../execute.js";
 
+/** How `layerNorm` and `rmsNorm` compute; every field may be left out. */
 export interface NormOptions {
   /** Default 1e-5. */
   readonly eps?: number | undefined;
@@ -32,6 +33,7 @@ export interface NormResult extends NormStatistics {
   readonly out: Tensor<WideDType>;
 }
 
+/** What `normBackward` gives: the gradient of x, in its shape, and of gamma and beta, [K]; `dbeta` in LayerNorm alone. */
 export interface NormGradients {
   readonly dx: Tensor<WideDType>;
   readonly dgamma: Tensor<WideDType>;

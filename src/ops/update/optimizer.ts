@@ -26,7 +26,7 @@ import { commonBackend, execute, requireShape } from "../execute.js";
  * The tensors of a step. All but the scalars have the shape of `parameter`. What is updated shares no memory with any
  * other of them.
  */
-interface StepInputs {
+export interface StepInputs {
   /** The master parameters, updated. */
   readonly parameter: Tensor<"f32">;
   /** f32, bf16 or f16. */
@@ -39,6 +39,7 @@ interface StepInputs {
   readonly noop?: Tensor<"f32"> | undefined;
 }
 
+/** The tensors of one step of `sgd`, of one shape; `parameter`, `copy` and `m` are updated in place. */
 export interface SGDInputs extends StepInputs {
   /** The momentum buffer, updated; needed with momentum, left alone without. */
   readonly m?: Tensor<"f32"> | undefined;
@@ -46,6 +47,7 @@ export interface SGDInputs extends StepInputs {
   readonly v?: Tensor<"f32"> | undefined;
 }
 
+/** The tensors of one step of `adamw`, of one shape; `parameter`, `copy`, `m` and `v` are updated in place. */
 export interface AdamWInputs extends StepInputs {
   /** The running means of the gradient and of its square, zeros to begin with; updated. */
   readonly m: Tensor<"f32">;

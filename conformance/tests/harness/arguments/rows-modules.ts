@@ -138,6 +138,9 @@ export const MODULE_ROWS: Rows = {
     self: (w) => functional.reshape(leaf(w), [ROWS * COLUMNS]),
     outlives: true,
   },
+  differentiable: {
+    calls: [(w) => [[leaf(w)], () => ({ results: [w.tensor()], backward: () => [] })]],
+  },
   "functional.add": { calls: [(w) => [w.tensor(), w.tensor()]] },
   "functional.reshape": { calls: [(w) => [w.tensor(), [COLUMNS, ROWS]]] },
   "functional.activation": { calls: [(w) => [w.tensor(), "gelu"]] },
