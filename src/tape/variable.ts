@@ -154,8 +154,8 @@ export function variable(x: VariableLike): Variable {
 }
 
 /** A function that was computed: its results, and the way back. */
-export interface Computed {
-  readonly results: readonly Value[];
+export interface Computed<R extends readonly Value[] = readonly Value[]> {
+  readonly results: R;
   readonly backward: Backward;
   /** What was made for the backward pass alone: disposed of after it, or at once where nothing is recorded. */
   readonly saved?: readonly (Value | undefined)[];
@@ -177,10 +177,10 @@ export interface Computed {
  *
  * @throws ArgumentError where an argument, what `forward` returns, or one of its results is of another kind. On `Variable.backward`: ArgumentError, DTypeError or ShapeError for gradients that are not as said here.
  */
-export function differentiable(
+export function differentiable<const R extends readonly Value[]>(
   inputs: readonly VariableLike[],
-  forward: (grad: boolean) => Computed,
-): readonly Variable[];
+  forward: (grad: boolean) => Computed<R>,
+): { readonly [K in keyof R]: Variable };
 /** @internal As above; `record` decides whether the call goes on the tape. */
 export function differentiable(
   inputs: readonly Variable[],
