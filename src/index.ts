@@ -21,6 +21,7 @@ export type {
   AdamWArgs,
   AddArgs,
   AmaxArgs,
+  BiasGradQuantizeArgs,
   ClipFactorArgs,
   ColumnSumArgs,
   CrossEntropyArgs,
@@ -138,7 +139,7 @@ export type { GemmInput, ScaledTensor } from "./ops/gemm/operand.js";
 export type { GemmPlan, GemmPlanOptions } from "./ops/gemm/plan.js";
 export { relayoutScales, swapAxes, transpose } from "./ops/layout/layout.js";
 export type { ActivationQuantizeOptions } from "./ops/quantize/activation-quantize.js";
-export type { QuantizedBiasGrad } from "./ops/quantize/bias-grad-quantize.js";
+export type { BiasGradQuantizeResult } from "./ops/quantize/bias-grad-quantize.js";
 export { dequantize } from "./ops/quantize/dequantize.js";
 export { hadamard, RHT_SIGNS } from "./ops/quantize/hadamard.js";
 export type { NormQuantizeResult } from "./ops/quantize/norm-quantize.js";

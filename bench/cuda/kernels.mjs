@@ -92,12 +92,12 @@ export function kernelCases(backend, [rows, columns]) {
       body: (x) => delayed.normQuantize(x, { gamma }),
     },
     { name: "rmsNorm, fp8 delayed, both", bytes: 2 + 2, body: (x) => both.normQuantize(x, { gamma }) },
-    { name: "fp8 delayed, both, bias gradient", bytes: 2 + 2, body: (x) => both.quantizeBiasGrad(x) },
-    { name: "fp8 current, both, bias gradient", bytes: 2 + 2 + 2, body: (x) => current.quantizeBiasGrad(x) },
+    { name: "fp8 delayed, both, bias gradient", bytes: 2 + 2, body: (x) => both.biasGradQuantize(x) },
+    { name: "fp8 current, both, bias gradient", bytes: 2 + 2 + 2, body: (x) => current.biasGradQuantize(x) },
     {
       name: "fp8-block 1x128, both, bias gradient",
       bytes: 2 + 2 + 8 / 128,
-      body: (x) => block.quantizeBiasGrad(x),
+      body: (x) => block.biasGradQuantize(x),
     },
     { name: "columnSum", bytes: 2, body: (x) => columnSum(x) },
     {

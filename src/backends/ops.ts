@@ -150,7 +150,7 @@ export interface GatedBackwardArgs extends GatedArgs {
 
 /** Quantizes x, seen as a matrix, into the copies given; biasGrad [K] = the sums of x's columns (numerics.md §7.5). */
 export interface BiasGradQuantizeArgs extends Omit<QuantizeArgs, "noop"> {
-  readonly biasGrad: Wide;
+  readonly biasGrad: Tensor<WideDType>;
 }
 
 /** Quantizes act(x), its gated form, or the gradient of x under either (numerics.md §7.3), into the copies given. */

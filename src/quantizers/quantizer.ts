@@ -9,7 +9,7 @@ import {
   activationQuantize,
   activationResult,
 } from "../ops/quantize/activation-quantize.js";
-import { biasGradQuantize, type QuantizedBiasGrad } from "../ops/quantize/bias-grad-quantize.js";
+import { type BiasGradQuantizeResult, biasGradQuantize } from "../ops/quantize/bias-grad-quantize.js";
 import { dequantize } from "../ops/quantize/dequantize.js";
 import { type NormQuantizeResult, normQuantize } from "../ops/quantize/norm-quantize.js";
 import {
@@ -176,8 +176,8 @@ export abstract class Quantizer implements QuantizerOps {
    * The quantized form of the gradient `grad` [..., K], and the gradient of a bias of K elements: the bits of `quantize` and of
    * `columnSum`, in one pass where the backend has one. The bias gradient is of `dtype`, by default that of `grad`.
    */
-  quantizeBiasGrad(grad: Tensor, dtype?: WideDType): QuantizedBiasGrad {
-    const source = requireWide("quantizeBiasGrad", "grad", grad);
+  biasGradQuantize(grad: Tensor, dtype?: WideDType): BiasGradQuantizeResult {
+    const source = requireWide("biasGradQuantize", "grad", grad);
     using scope = new Scope();
     const target = this.makeEmpty(source.backend, source.shape, source.dtype);
     const biasGrad = biasGradQuantize(source, target, dtype, this.inputs());

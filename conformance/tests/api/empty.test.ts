@@ -118,7 +118,7 @@ const OPERATIONS: { readonly [K in OpName]: (shape: Shape) => void } = {
     execute(backend(), "amax", { x: bf16(s), out });
     expect(out.dataSync()).toEqual(Float32Array.of(0));
   },
-  biasGradQuantize: (s) => each((q) => q.quantizeBiasGrad(bf16(s))),
+  biasGradQuantize: (s) => each((q) => q.biasGradQuantize(bf16(s))),
   clipFactor: (s) => gradNorm([bf16(s)], { maxNorm: 1 }),
   columnSum: (s) => columnSum(bf16(s)),
   crossEntropy: (s) => crossEntropy(bf16(s), of("i32", [asMatrix(s)[0]])),

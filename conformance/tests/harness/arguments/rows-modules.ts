@@ -103,6 +103,10 @@ export const MODULE_ROWS: Rows = {
     (w) => new LayerNorm(w.backend, COLUMNS),
     (w) => [w.tensor()],
   ),
+  "NormModule.forward": onModule(
+    (w) => new RMSNorm(w.backend, COLUMNS),
+    (w) => [w.tensor()],
+  ),
   "RMSNorm.forward": onModule(
     (w) => new RMSNorm(w.backend, COLUMNS),
     (w) => [w.tensor()],

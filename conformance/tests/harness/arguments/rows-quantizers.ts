@@ -107,7 +107,7 @@ function methods(make: (w: World) => Quantizer, unbound: boolean): Rows {
       ],
       { numbers: { "norm.eps": "atLeastZero" } },
     ),
-    quantizeBiasGrad: row((w) => [source(w), "f32"]),
+    biasGradQuantize: row((w) => [source(w), "f32"]),
     updateQuantized: {
       calls: [(w) => [source(w), w.quantized(last ?? make(w)), { noop: w.scalar(0) }]],
       self: (w) => {
