@@ -1,3 +1,4 @@
+export type { Region } from "./autocast/autocast.js";
 export {
   type AutocastOptions,
   autocast,
@@ -107,8 +108,9 @@ export {
   RMSNorm,
 } from "./modules/norm.js";
 export { constantInit, type InitMethod, normalInit, Parameter } from "./modules/parameter.js";
-export type { WeightUse } from "./modules/quantization.js";
+export type { Fits, LinearQuantization, WeightUse } from "./modules/quantization.js";
 export { type QuantizedModelInitOptions, quantizedModelInit } from "./modules/quantized-init.js";
+export type { BackwardQuantization, QuantizationSnapshot } from "./modules/recipe-in-force.js";
 export { recompute } from "./modules/recompute.js";
 export { type Layer, Sequential } from "./modules/sequential.js";
 export {

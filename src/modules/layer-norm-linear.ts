@@ -71,7 +71,6 @@ export class LayerNormLinear extends Module {
     this.bias = this.#linear.bias && this.addParameter("bias", this.#linear.bias);
   }
 
-  /** @internal */
   protected override quantizations(): ReadonlyMap<string, LinearQuantization> {
     return new Map([["linear", this.#linear.quantization]]);
   }

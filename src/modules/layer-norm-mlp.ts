@@ -142,7 +142,6 @@ export class LayerNormMLP extends Module {
     this.fc2Bias = this.#fc2.bias && this.addParameter("fc2Bias", this.#fc2.bias);
   }
 
-  /** @internal */
   protected override quantizations(): ReadonlyMap<string, LinearQuantization> {
     return new Map([
       ["fc1", this.#fc1.quantization],

@@ -44,7 +44,6 @@ export class Linear extends Module {
     this.bias = this.#parts.bias && this.addParameter("bias", this.#parts.bias);
   }
 
-  /** @internal */
   protected override quantizations(): ReadonlyMap<string, LinearQuantization> {
     return new Map([["linear", this.#parts.quantization]]);
   }

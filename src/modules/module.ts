@@ -107,7 +107,7 @@ export abstract class Module {
     return [...this.namedParameters().values()];
   }
 
-  /** @internal The quantization of each linear product in this module and those in it, by its first name. */
+  /** The quantization of each linear product in this module and those in it, by its first name. */
   namedQuantizations(): ReadonlyMap<string, LinearQuantization> {
     return this.#named((module) => module.quantizations());
   }
@@ -123,7 +123,7 @@ export abstract class Module {
     return new Map([...names].map(([each, name]) => [name, each]));
   }
 
-  /** @internal This module's own, by name. */
+  /** This module's own, by name. */
   protected quantizations(): ReadonlyMap<string, LinearQuantization> {
     return new Map();
   }
