@@ -94,6 +94,7 @@ export { derive, type FormatFacts, factsOf, formatWord, resolveFormat } from "./
 export type { GemmAlgorithm, ReductionScheme } from "./formats/gemm-algorithm.js";
 export { SCALAR_FORMATS, type ScalarFormat, type ScalarLayout, type SpecialsName } from "./formats/scalar.js";
 export * as functional from "./functional/index.js";
+export type { DelayedSnapshot } from "./modules/delayed-state.js";
 export { Embedding, type EmbeddingModuleOptions } from "./modules/embedding.js";
 export { LayerNormLinear, type LayerNormLinearOptions } from "./modules/layer-norm-linear.js";
 export { LayerNormMLP, type LayerNormMLPOptions, type MLPActivation } from "./modules/layer-norm-mlp.js";
@@ -241,7 +242,7 @@ export {
   type Role,
 } from "./recipes/table.js";
 export { gradEnabled, noGrad } from "./tape/grad-mode.js";
-export type { AmaxReductionGroup } from "./tape/scale-updates.js";
+export type { AmaxReductionGroup, ScaleUpdates } from "./tape/scale-updates.js";
 export type { Gradient, Value } from "./tape/value.js";
 export {
   type Backward,
