@@ -242,7 +242,7 @@ export {
   type Role,
 } from "./recipes/table.js";
 export { gradEnabled, noGrad } from "./tape/grad-mode.js";
-export type { AmaxReductionGroup, ScaleUpdates } from "./tape/scale-updates.js";
+export type { AmaxReductionGroup, DelayedScales, ScaleUpdates } from "./tape/scale-updates.js";
 export type { Gradient, Value } from "./tape/value.js";
 export {
   type Backward,
