@@ -2,11 +2,34 @@
  * Property-based conformance: the arbitraries, the laws and the harness that hold Lockstep's own backends to
  * their definition, for holding other kernels to it.
  */
-export * from "./arbitraries/formats.js";
-export * from "./arbitraries/matrices.js";
-export * from "./arbitraries/patterns.js";
-export * from "./arbitraries/random.js";
-export * from "./arbitraries/specs.js";
+
+export type { Complete } from "../src/options.js";
+export {
+  DETERMINISTIC,
+  format,
+  OVERFLOWS,
+  overflow,
+  ROUNDINGS,
+  randomSource,
+  rounding,
+  scalarLayout,
+} from "./arbitraries/formats.js";
+export { anIndex, indexIn, type MatrixAim, matrixShape, wideMatrix } from "./arbitraries/matrices.js";
+export { aimedPattern, anyPattern, narrowed, patternFor, specialPattern } from "./arbitraries/patterns.js";
+export { splitmix32, words } from "./arbitraries/random.js";
+export {
+  layoutsOf,
+  optionsOf,
+  QUANTIZERS,
+  quantizeSpec,
+  type SpecOptions,
+  scaleLayout,
+  sourceType,
+  sourceTypes,
+  specsOf,
+  USAGES,
+  usage,
+} from "./arbitraries/specs.js";
 export {
   type CorpusCase,
   type CorpusDraw,
@@ -27,6 +50,7 @@ export type { BackendOptions, ConformanceOptions, Inputs, Progress } from "./law
 export type { DecodeCase } from "./operations/cast/decode.js";
 export { type EncodeCase, encodeCase } from "./operations/cast/encode.js";
 export type { GemmCase } from "./operations/gemm/case.js";
+export type { OperandCase, Source } from "./operations/gemm/operand.js";
 export { expectNoLeak, GuardedBackend } from "./operations/guarded.js";
 export type { Answer, Operation } from "./operations/operation.js";
 export {
@@ -40,12 +64,19 @@ export {
 } from "./operations/operations.js";
 export type { DequantizeCase } from "./operations/quantize/dequantize.js";
 export type { HadamardCase } from "./operations/quantize/hadamard.js";
-export { type QuantizeCase, quantizeCase } from "./operations/quantize/quantize.js";
+export {
+  type Quantization,
+  type QuantizeCase,
+  quantizeCase,
+  type Shapes,
+} from "./operations/quantize/quantize.js";
 export {
   assertSame,
   assertSameBits,
+  type BitsOf,
   type Difference,
   differenceOf,
   MismatchError,
 } from "./values/difference.js";
-export { fromCodes, PlainTensor, wideValues } from "./values/plain.js";
+export { type Codes, fromCodes, PlainTensor, wideValues } from "./values/plain.js";
+export type { ResultDType } from "./values/rounded.js";

@@ -1,9 +1,12 @@
+export type { Region } from "./autocast/autocast.js";
 export {
   type AutocastOptions,
   autocast,
   autocastScope,
 } from "./autocast/autocast.js";
-export type { Agreement, Backend, MemoryUse, Support } from "./backends/backend.js";
+export type { Agreement, Backend, MemoryUse, Support, Timeline } from "./backends/backend.js";
+export type { CudaOptions } from "./backends/cuda/backend.js";
+export type { GemmArgs, GemmBlockScales, GemmOperand, GemmOutDType } from "./backends/gemm-args.js";
 export {
   type BackendName,
   type MissingBackend,
@@ -12,29 +15,107 @@ export {
   openBackend,
 } from "./backends/open.js";
 export type {
+  ActivationArgs,
+  ActivationBackwardArgs,
   ActivationName,
+  ActivationQuantizeArgs,
+  AdamWArgs,
+  AddArgs,
+  AmaxArgs,
+  BiasGradQuantizeArgs,
+  ClipFactorArgs,
+  ColumnSumArgs,
+  CrossEntropyArgs,
+  CrossEntropyBackwardArgs,
+  DecodeArgs,
+  DequantizeArgs,
+  EmbeddingArgs,
+  EmbeddingBackwardArgs,
+  EncodeArgs,
+  GatedArgs,
+  GatedBackwardArgs,
+  HadamardArgs,
+  MseArgs,
+  MseBackwardArgs,
+  NormArgs,
+  NormBackwardArgs,
+  NormQuantizeArgs,
   OpArgs,
   OpName,
   OverflowName,
-  RandomSource,
+  QuantizeArgs,
+  RelayoutArgs,
   RoundingName,
+  ScaledArgs,
+  SGDArgs,
+  SoftmaxArgs,
+  SoftmaxBackwardArgs,
+  SquareSumArgs,
+  StepArgs,
+  SwapAxesArgs,
+  SweepArgs,
+  SwigluClamp,
+  TransposeArgs,
+  UpdateScalesArgs,
 } from "./backends/ops.js";
-export * from "./errors.js";
-export { BLOCK_FORMATS, type BlockFormat, type BlockFormatName, type Tile } from "./formats/block.js";
-export { DATAPATHS, type DatapathFamily, type DatapathName, type DatapathRow } from "./formats/datapath.js";
+export type { WasmOptions } from "./backends/wasm/options.js";
+export {
+  ArgumentError,
+  BackendError,
+  DisposedError,
+  DTypeError,
+  type ErrorCode,
+  FileError,
+  LockstepError,
+  MissingPackageError,
+  OutOfMemoryError,
+  ShapeError,
+  UnsupportedError,
+} from "./errors.js";
+export {
+  BLOCK_FORMATS,
+  type BlockFormat,
+  type BlockFormatName,
+  type Placement,
+  type QuantizerOption,
+  type ScalePadding,
+  type ScaleRuleName,
+  type ScaleSource,
+  type Tile,
+} from "./formats/block.js";
+export {
+  type BlockScaleFormat,
+  DATAPATHS,
+  type DatapathFamily,
+  type DatapathName,
+  type DatapathRow,
+  type DotAdd,
+  type OperandTraits,
+  type PromotionName,
+  type StagingName,
+} from "./formats/datapath.js";
 export { derive, type FormatFacts, factsOf, formatWord, resolveFormat } from "./formats/derive.js";
 export type { GemmAlgorithm, ReductionScheme } from "./formats/gemm-algorithm.js";
-export { SCALAR_FORMATS, type ScalarFormat, type ScalarLayout } from "./formats/scalar.js";
+export { SCALAR_FORMATS, type ScalarFormat, type ScalarLayout, type SpecialsName } from "./formats/scalar.js";
 export * as functional from "./functional/index.js";
+export type { DelayedSnapshot } from "./modules/delayed-state.js";
 export { Embedding, type EmbeddingModuleOptions } from "./modules/embedding.js";
 export { LayerNormLinear, type LayerNormLinearOptions } from "./modules/layer-norm-linear.js";
 export { LayerNormMLP, type LayerNormMLPOptions, type MLPActivation } from "./modules/layer-norm-mlp.js";
 export { Linear } from "./modules/linear.js";
 export type { LinearCall, LinearOptions } from "./modules/linear-parts.js";
 export { defaultRandom, Module, type ModuleOptions, manualSeed } from "./modules/module.js";
-export { LayerNorm, type Normalization, type NormModuleOptions, RMSNorm } from "./modules/norm.js";
+export {
+  LayerNorm,
+  type Normalization,
+  NormModule,
+  type NormModuleOptions,
+  RMSNorm,
+} from "./modules/norm.js";
 export { constantInit, type InitMethod, normalInit, Parameter } from "./modules/parameter.js";
+export type { Fits, LinearQuantization, WeightUse } from "./modules/quantization.js";
 export { type QuantizedModelInitOptions, quantizedModelInit } from "./modules/quantized-init.js";
+export type { BackwardQuantization, QuantizationSnapshot } from "./modules/recipe-in-force.js";
 export { recompute } from "./modules/recompute.js";
 export { type Layer, Sequential } from "./modules/sequential.js";
 export {
@@ -56,20 +137,31 @@ export {
   gated,
   gatedBackward,
 } from "./ops/elementwise/activation.js";
-export * from "./ops/elementwise/add.js";
-export * from "./ops/elementwise/scaled.js";
+export { type AddOptions, add } from "./ops/elementwise/add.js";
+export { type ScaledOptions, scaled } from "./ops/elementwise/scaled.js";
+export type { ResultOptions } from "./ops/execute.js";
 export { type BatchedGemmOptions, type BatchedGemmResult, batchedGemm } from "./ops/gemm/batched.js";
 export { type GemmLayout, type GemmOptions, type GemmResult, gemm } from "./ops/gemm/gemm.js";
-export type { GemmInput } from "./ops/gemm/operand.js";
-export type { GemmPlan } from "./ops/gemm/plan.js";
+export type { GemmInput, ScaledTensor } from "./ops/gemm/operand.js";
+export type { GemmPlan, GemmPlanOptions } from "./ops/gemm/plan.js";
 export { relayoutScales, swapAxes, transpose } from "./ops/layout/layout.js";
-export type { QuantizeActivationOptions } from "./ops/quantize/activation-quantize.js";
-export type { QuantizedBiasGrad } from "./ops/quantize/bias-grad-quantize.js";
+export type { ActivationQuantizeOptions } from "./ops/quantize/activation-quantize.js";
+export type { BiasGradQuantizeResult } from "./ops/quantize/bias-grad-quantize.js";
 export { dequantize } from "./ops/quantize/dequantize.js";
 export { hadamard, RHT_SIGNS } from "./ops/quantize/hadamard.js";
-export type { QuantizedNorm } from "./ops/quantize/norm-quantize.js";
+export type { NormQuantizeResult } from "./ops/quantize/norm-quantize.js";
+export type { QuantizeInputs } from "./ops/quantize/quantize.js";
 export { type EmbeddingOptions, embedding, embeddingBackward } from "./ops/rows/embedding.js";
-export * from "./ops/rows/loss.js";
+export {
+  type CrossEntropyBackwardInputs,
+  type CrossEntropyOptions,
+  type CrossEntropyResult,
+  crossEntropy,
+  crossEntropyBackward,
+  type MseBackwardInputs,
+  mse,
+  mseBackward,
+} from "./ops/rows/loss.js";
 export {
   columnSum,
   layerNorm,
@@ -82,36 +174,88 @@ export {
   normBackward,
   rmsNorm,
 } from "./ops/rows/norm.js";
-export * from "./ops/rows/softmax.js";
+export { type SoftmaxOptions, softmax, softmaxBackward } from "./ops/rows/softmax.js";
 export { AMAX_ALGORITHMS, type UpdateScalesInputs, updateScales } from "./ops/update/delayed-scaling.js";
 export { type GradNorm, type GradNormOptions, gradNorm } from "./ops/update/grad-norm.js";
 export {
-  type AdamwInputs,
-  type AdamwOptions,
+  type AdamWInputs,
+  type AdamWStepOptions,
   adamw,
-  type SgdInputs,
-  type SgdOptions,
+  type SGDInputs,
+  type SGDStepOptions,
+  type StepInputs,
   sgd,
 } from "./ops/update/optimizer.js";
 export { AdamW, type AdamWOptions } from "./optimizers/adamw.js";
-export { clipGradNorm, type Optimized, Optimizer, type StepOptions } from "./optimizers/optimizer.js";
+export {
+  clipGradNorm,
+  type Optimized,
+  Optimizer,
+  type OptimizerSlot,
+  type StepOptions,
+  type StepTensors,
+} from "./optimizers/optimizer.js";
 export { SGD, type SGDOptions } from "./optimizers/sgd.js";
-export * from "./quantizers/float8.js";
-export * from "./quantizers/float8-block.js";
-export * from "./quantizers/mx.js";
-export * from "./quantizers/nvfp4.js";
+export {
+  Float8CurrentScalingQuantizer,
+  type Float8CurrentScalingQuantizerOptions,
+  Float8Quantizer,
+  type Float8QuantizerOptions,
+} from "./quantizers/float8.js";
+export { Float8BlockQuantizer, type Float8BlockQuantizerOptions } from "./quantizers/float8-block.js";
+export { MXFP4Quantizer, MXFP6Quantizer, MXFP8Quantizer, type MXQuantizerOptions } from "./quantizers/mx.js";
+export { NVFP4Quantizer, type NVFP4QuantizerOptions } from "./quantizers/nvfp4.js";
 export { Quantizer, type QuantizerOptions, RandomState } from "./quantizers/quantizer.js";
-export { normal, permutation, type RandomDraw, randomWords } from "./random.js";
-export * from "./recipes/block-scaled.js";
-export * from "./recipes/custom.js";
-export * from "./recipes/per-tensor.js";
-export { Recipe, type RecipeOptions, StandardRecipe } from "./recipes/recipe.js";
+export { normal, permutation, type RandomSource, randomWords } from "./random.js";
+export {
+  type BlockScalingDim,
+  Float8BlockScaling,
+  type Float8BlockScalingOptions,
+  MXFP8BlockScaling,
+  type MXFP8BlockScalingOptions,
+  NVFP4BlockScaling,
+  type NVFP4BlockScalingOptions,
+  type NVFP4Scope,
+} from "./recipes/block-scaled.js";
+export { CustomRecipe, type CustomRecipeOptions } from "./recipes/custom.js";
+export {
+  type AmaxAlgorithm,
+  DelayedScaling,
+  type DelayedScalingOptions,
+  Float8CurrentScaling,
+  type Float8CurrentScalingOptions,
+  type ScaleAlgorithm,
+} from "./recipes/per-tensor.js";
+export { type ProductOptions, Recipe, type RecipeOptions, StandardRecipe } from "./recipes/recipe.js";
 export { checkRecipeSupport, getDefaultRecipe, type RecipeSupport } from "./recipes/support.js";
-export * from "./recipes/table.js";
+export {
+  type BackwardRole,
+  FORMATS,
+  type Format,
+  type ForwardRole,
+  type MMParams,
+  type Pass,
+  PRODUCTS,
+  type Product,
+  passOf,
+  type QParams,
+  RECIPES,
+  type RecipeKind,
+  type RecipeRow,
+  ROLES,
+  type Role,
+} from "./recipes/table.js";
 export { gradEnabled, noGrad } from "./tape/grad-mode.js";
-export type { AmaxReductionGroup } from "./tape/scale-updates.js";
+export type { AmaxReductionGroup, DelayedScales, ScaleUpdates } from "./tape/scale-updates.js";
 export type { Gradient, Value } from "./tape/value.js";
-export { Variable, type VariableLike } from "./tape/variable.js";
+export {
+  type Backward,
+  type BackwardPass,
+  type Computed,
+  differentiable,
+  Variable,
+  type VariableLike,
+} from "./tape/variable.js";
 export {
   type Direction,
   type FourOverSix,
@@ -124,6 +268,7 @@ export {
   type ScaleLayout,
   type Usage,
 } from "./tensor/quantized.js";
-export { Scope } from "./tensor/scope.js";
+export { type Owned, Scope } from "./tensor/scope.js";
 export type { DType, Shape, WideDType } from "./tensor/shape.js";
+export type { Memory } from "./tensor/storage.js";
 export { Tensor, type TensorData } from "./tensor/tensor.js";

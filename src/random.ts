@@ -1,8 +1,11 @@
 /** Random numbers of the host: initial parameters and orders of samples, the same on every machine. */
 import { finite, integer, needed, optionsOf, u64 } from "./options.js";
 
-/** Key and counter of a draw: Philox 4x32-10 keyed by seed, counted by offset and number. */
-export interface RandomDraw {
+/**
+ * Where random bits come from: Philox 4x32-10 keyed by `seed`, counted by `offset` and the number of the element. Both are
+ * unsigned 64-bit integers.
+ */
+export interface RandomSource {
   readonly seed: bigint;
   readonly offset: bigint;
 }
@@ -17,13 +20,13 @@ function highProduct(factor: number, x: number): number {
   return Math.floor(((factor >>> 16) * x + low) / 0x10000);
 }
 
-export const checkDraw = optionsOf<RandomDraw>({ seed: needed(u64), offset: needed(u64) });
+export const checkDraw = optionsOf<RandomSource>({ seed: needed(u64), offset: needed(u64) });
 
 /** How many values are drawn at once. */
 const countOf = integer(0, 2 ** 31);
 
 /** Philox 4x32-10 (Salmon et al., SC 2011): fills `words`, a multiple of 4, with the draw's blocks from `first` on. */
-function philox({ seed, offset }: RandomDraw, first: number, words: Uint32Array): void {
+function philox({ seed, offset }: RandomSource, first: number, words: Uint32Array): void {
   const offsetLow = Number(offset & 0xffffffffn);
   const offsetHigh = Number((offset >> 32n) & 0xffffffffn);
   const seedLow = Number(seed & 0xffffffffn);
@@ -56,7 +59,7 @@ function philox({ seed, offset }: RandomDraw, first: number, words: Uint32Array)
 }
 
 /** `count` random words. */
-export function randomWords(draw: RandomDraw, count: number): Uint32Array {
+export function randomWords(draw: RandomSource, count: number): Uint32Array {
   checkDraw("randomWords", draw);
   countOf("randomWords", "count", count);
   const words = new Uint32Array(Math.ceil(count / 4) * 4);
@@ -74,7 +77,7 @@ const PIECE = 1024;
  * `count` f32 values of mean 0 and standard deviation `std`, near a normal distribution: each the sum of twelve 16-bit
  * uniforms, exact until it is scaled, so that no library function decides its bits; none exceeds 6 std.
  */
-export function normal(draw: RandomDraw, count: number, std: number): Float32Array {
+export function normal(draw: RandomSource, count: number, std: number): Float32Array {
   checkDraw("normal", draw);
   countOf("normal", "count", count);
   finite("normal", "std", std);
@@ -94,7 +97,7 @@ export function normal(draw: RandomDraw, count: number, std: number): Float32Arr
 }
 
 /** The numbers from 0 to count - 1 in random order: Fisher and Yates's shuffle, each step without bias. */
-export function permutation(draw: RandomDraw, count: number): Uint32Array {
+export function permutation(draw: RandomSource, count: number): Uint32Array {
   checkDraw("permutation", draw);
   countOf("permutation", "count", count);
   const order = Uint32Array.from({ length: count }, (_, i) => i);

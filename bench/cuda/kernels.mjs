@@ -81,23 +81,23 @@ export function kernelCases(backend, [rows, columns]) {
   const scaling = { scale: tensor(backend, [1]), amax: tensor(backend, [0]) };
   const [delayed, both] = [{}, BOTH].map((usage) => new Float8Quantizer({ ...scaling, ...usage }));
   const [current, block] = [new Float8CurrentScalingQuantizer(BOTH), new Float8BlockQuantizer(BOTH)];
-  const { mean, rstd } = layerNorm(inputs[0], gamma, beta, { epsilon: 1e-5 });
+  const { mean, rstd } = layerNorm(inputs[0], gamma, beta, { eps: 1e-5 });
   const others = [
-    { name: "layerNorm", bytes: 4, wanted: 0.9, body: (x) => layerNorm(x, gamma, beta, { epsilon: 1e-5 }) },
-    { name: "rmsNorm", bytes: 4, wanted: 0.9, body: (x) => rmsNorm(x, gamma, { epsilon: 1e-5 }) },
+    { name: "layerNorm", bytes: 4, wanted: 0.9, body: (x) => layerNorm(x, gamma, beta, { eps: 1e-5 }) },
+    { name: "rmsNorm", bytes: 4, wanted: 0.9, body: (x) => rmsNorm(x, gamma, { eps: 1e-5 }) },
     {
       name: "rmsNorm, fp8 delayed",
       bytes: 2 + 1,
       wanted: 0.85,
-      body: (x) => delayed.quantizeNorm(x, { gamma }),
+      body: (x) => delayed.normQuantize(x, { gamma }),
     },
-    { name: "rmsNorm, fp8 delayed, both", bytes: 2 + 2, body: (x) => both.quantizeNorm(x, { gamma }) },
-    { name: "fp8 delayed, both, bias gradient", bytes: 2 + 2, body: (x) => both.quantizeBiasGrad(x) },
-    { name: "fp8 current, both, bias gradient", bytes: 2 + 2 + 2, body: (x) => current.quantizeBiasGrad(x) },
+    { name: "rmsNorm, fp8 delayed, both", bytes: 2 + 2, body: (x) => both.normQuantize(x, { gamma }) },
+    { name: "fp8 delayed, both, bias gradient", bytes: 2 + 2, body: (x) => both.biasGradQuantize(x) },
+    { name: "fp8 current, both, bias gradient", bytes: 2 + 2 + 2, body: (x) => current.biasGradQuantize(x) },
     {
       name: "fp8-block 1x128, both, bias gradient",
       bytes: 2 + 2 + 8 / 128,
-      body: (x) => block.quantizeBiasGrad(x),
+      body: (x) => block.biasGradQuantize(x),
     },
     { name: "columnSum", bytes: 2, body: (x) => columnSum(x) },
     {

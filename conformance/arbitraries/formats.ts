@@ -11,6 +11,7 @@ import { listOf, oneOf } from "../../src/options.js";
 export const ROUNDINGS = Object.keys(ROUNDING) as readonly RoundingName[];
 /** The rounding modes that are functions of their input alone. */
 export const DETERMINISTIC = ROUNDINGS.filter((rounding) => rounding !== "stochastic");
+/** Every overflow mode. */
 export const OVERFLOWS = Object.keys(OVERFLOW) as readonly OverflowName[];
 
 const roundings = listOf(oneOf(ROUNDINGS));
@@ -21,6 +22,7 @@ export function rounding(among: readonly RoundingName[] = ROUNDINGS): fc.Arbitra
   return fc.constantFrom(...among);
 }
 
+/** Any overflow mode. */
 export function overflow(): fc.Arbitrary<OverflowName> {
   return fc.constantFrom(...OVERFLOWS);
 }

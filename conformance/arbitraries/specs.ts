@@ -9,15 +9,16 @@ import { WIDE_DTYPES, type WideDType } from "../../src/tensor/shape.js";
 import { requireSpec } from "../../src/tensor/spec.js";
 import { product } from "./covering.js";
 
+/** The names of all quantizers, the keys of `BLOCK_FORMATS`. */
 export const QUANTIZERS = Object.keys(BLOCK_FORMATS) as readonly BlockFormatName[];
 
 const quantizerName = oneOf(QUANTIZERS);
 const quantizerNames = listOf(quantizerName);
 
 /** The fields of a spec that are options, by name: the values that a quantizer takes, the default first. */
-type SpecOptions = { readonly [K in keyof QuantizeSpec]?: readonly QuantizeSpec[K][] };
+export type SpecOptions = { readonly [K in keyof QuantizeSpec]?: readonly QuantizeSpec[K][] };
 
-const F32_SCALE: SpecOptions = { pow2Scales: [false, true], epsilon: [0, 2 ** -10, 1e-12, 1] };
+const F32_SCALE: SpecOptions = { pow2Scales: [false, true], amaxEpsilon: [0, 2 ** -10, 1e-12, 1] };
 
 /** What each quantizer can be told beside the formats and tiles of its row. */
 const OPTIONS: Readonly<Record<BlockFormatName, SpecOptions>> = {

@@ -21,6 +21,7 @@ import { type Cases, OPERATION_NAMES, type OperationName, type Subject } from ".
 /** Inputs for some operations in place of those in the table. */
 export type Inputs = { readonly [K in OperationName]?: fc.Arbitrary<Cases[K]> };
 
+/** What a conformance run is asked for; every field may be left out. */
 export interface ConformanceOptions {
   /** Inputs for each law, from 1. Default 100. */
   readonly runs?: number | undefined;
@@ -40,6 +41,7 @@ export interface BackendOptions extends ConformanceOptions {
   readonly backend: Backend;
 }
 
+/** How far a conformance run is. */
 export interface Progress {
   readonly law: string;
   readonly operation: OperationName;

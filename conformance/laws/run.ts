@@ -24,6 +24,7 @@ export interface LawReport extends CheckResult {
   readonly operation: OperationName;
 }
 
+/** What a conformance run found: a verdict, the seed that repeats it, and each law's result. */
 export interface ConformanceReport {
   /** Whether no law failed. */
   readonly ok: boolean;

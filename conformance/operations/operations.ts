@@ -80,10 +80,13 @@ export type Cases = {
   readonly [K in keyof typeof ROWS]: (typeof ROWS)[K] extends Operation<infer C> ? C : never;
 };
 
+/** The name of an operation that laws hold, a key of `OPERATIONS`. */
 export type OperationName = keyof Cases;
 
+/** Each operation that laws hold: its inputs, how a backend runs it, and its oracle. */
 export const OPERATIONS: { readonly [K in OperationName]: Operation<Cases[K]> } = ROWS;
 
+/** The names of all operations that laws hold. */
 export const OPERATION_NAMES = Object.keys(ROWS) as readonly OperationName[];
 
 /**

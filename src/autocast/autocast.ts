@@ -9,6 +9,7 @@ import { getDefaultRecipe, requireRecipeSupport } from "../recipes/support.js";
 import { training } from "../tape/grad-mode.js";
 import { type AmaxReductionGroup, ScaleUpdates } from "../tape/scale-updates.js";
 
+/** What `autocast` and `autocastScope` take; every field may be left out. */
 export interface AutocastOptions {
   /** Default: that of `backend` where it is given, `getDefaultRecipe`, else `new DelayedScaling()`. */
   readonly recipe?: Recipe | undefined;

@@ -41,7 +41,8 @@ export interface Timeline {
 
 /** One way to compute. `run` enqueues and returns; reading a tensor back waits. */
 export interface Backend {
-  readonly name: "wasm" | "cuda";
+  /** `wasm` for the reference, `cuda` for a GPU; a backend of your own has a name of its own. */
+  readonly name: string;
   /** One line for people: device, threads. */
   readonly description: string;
   readonly threads: number;

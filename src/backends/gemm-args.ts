@@ -6,6 +6,7 @@ import type { Tensor } from "../tensor/tensor.js";
 
 /** Types a product can be rounded to. */
 export const GEMM_OUT_DTYPES = [...WIDE_DTYPES, "e4m3", "e5m2"] as const satisfies readonly DType[];
+/** A type that a product can be rounded to. */
 export type GemmOutDType = (typeof GEMM_OUT_DTYPES)[number];
 
 /** Whether a product can be rounded to that type. */

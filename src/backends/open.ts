@@ -11,8 +11,12 @@ import { nativeFamily } from "./cuda/gemm/route.js";
 import { openWasm, threadCount } from "./wasm/backend.js";
 import type { WasmOptions } from "./wasm/options.js";
 
+/**
+ * What `openBackend` can open: the CPU reference, an NVIDIA GPU, or `auto`, the GPU where there is one and else the reference.
+ */
 export type BackendName = "wasm" | "cuda" | "auto";
 
+/** What `openBackend` takes: the options of both backends, of which each reads its own. */
 export interface OpenOptions extends WasmOptions, CudaOptions {}
 
 function requireName(name: unknown): void {

@@ -3,26 +3,22 @@
  * here knows of recipes or modules; src/ops/ validates and fills these in, a backend lowers them.
  */
 import type { ACTIVATION, OVERFLOW, ROUNDING } from "../formats/contract.gen.js";
+import type { RandomSource } from "../random.js";
 import type { QuantizedCopy, QuantizeSpec, ScaleLayout } from "../tensor/quantized.js";
 import type { WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
 import type { GemmArgs } from "./gemm-args.js";
 
+/** A rounding mode of `encode` (numerics.md §1): IEEE 754's, to odd, or stochastic. */
 export type RoundingName = keyof typeof ROUNDING;
+/** What becomes of values beyond a format's largest (numerics.md §1): that value, `saturate`, or infinity or NaN, `nonfinite`. */
 export type OverflowName = keyof typeof OVERFLOW;
+/** An activation by its name in TransformerEngine and PyTorch; numerics.md §7.2 has the formulas. */
 export type ActivationName = keyof typeof ACTIVATION;
-
-type Wide = Tensor<WideDType>;
-
-/** Where random words come from: Philox 4x32-10 keyed by seed, counted by offset and element index. */
-export interface RandomSource {
-  readonly seed: bigint;
-  readonly offset: bigint;
-}
 
 /** out = codes of x * scale, one rounding. */
 export interface EncodeArgs {
-  readonly x: Wide;
+  readonly x: Tensor<WideDType>;
   /** The format word of the codes. */
   readonly word: number;
   readonly rounding: RoundingName;
@@ -36,18 +32,18 @@ export interface EncodeArgs {
 export interface DecodeArgs {
   readonly x: Tensor;
   readonly word: number;
-  readonly out: Wide;
+  readonly out: Tensor<WideDType>;
 }
 
 /** out[0] = max |x|, NaN ignored. */
 export interface AmaxArgs {
-  readonly x: Wide;
+  readonly x: Tensor<WideDType>;
   readonly out: Tensor<"f32">;
 }
 
 /** Quantizes x, seen as a matrix, into the copies given. */
 export interface QuantizeArgs {
-  readonly x: Wide;
+  readonly x: Tensor<WideDType>;
   readonly spec: QuantizeSpec;
   readonly random: RandomSource;
   readonly scaleLayout: ScaleLayout;
@@ -72,7 +68,7 @@ export interface DequantizeArgs {
   readonly direction: "rowwise" | "columnwise";
   readonly scaleLayout: ScaleLayout;
   /** out's shape is the logical one, whatever the copy's. */
-  readonly out: Wide;
+  readonly out: Tensor<WideDType>;
 }
 
 /** out [K,M] = x [M,K] transposed; any element type, FP4 included. */
@@ -121,14 +117,14 @@ export interface SweepArgs {
 
 /** out = act(x), element by element. */
 export interface ActivationArgs {
-  readonly x: Wide;
+  readonly x: Tensor<WideDType>;
   readonly kind: ActivationName;
-  readonly out: Wide;
+  readonly out: Tensor<WideDType>;
 }
 
 /** out = grad * act'(x). */
 export interface ActivationBackwardArgs extends ActivationArgs {
-  readonly grad: Wide;
+  readonly grad: Tensor<WideDType>;
 }
 
 /** Bounds of the clamped swiglu: min(a, limit), logistic argument alpha * a, gate clamped to +-limit plus offset. */
@@ -140,21 +136,21 @@ export interface SwigluClamp {
 
 /** out [rows, n] = act(a) * g for x [rows, 2n] = a | g. */
 export interface GatedArgs {
-  readonly x: Wide;
+  readonly x: Tensor<WideDType>;
   readonly kind: ActivationName;
   /** With kind silu: the clamped form. */
   readonly clamp?: SwigluClamp | undefined;
-  readonly out: Wide;
+  readonly out: Tensor<WideDType>;
 }
 
 /** out [rows, 2n] = the gradients of a | g. */
 export interface GatedBackwardArgs extends GatedArgs {
-  readonly grad: Wide;
+  readonly grad: Tensor<WideDType>;
 }
 
 /** Quantizes x, seen as a matrix, into the copies given; biasGrad [K] = the sums of x's columns (numerics.md §7.5). */
 export interface BiasGradQuantizeArgs extends Omit<QuantizeArgs, "noop"> {
-  readonly biasGrad: Wide;
+  readonly biasGrad: Tensor<WideDType>;
 }
 
 /** Quantizes act(x), its gated form, or the gradient of x under either (numerics.md §7.3), into the copies given. */
@@ -165,17 +161,17 @@ export interface ActivationQuantizeArgs extends Omit<QuantizeArgs, "noop"> {
   /** Of the gated form with kind silu. */
   readonly clamp?: SwigluClamp | undefined;
   /** The gradient of the result: then that of x is quantized. */
-  readonly grad?: Wide | undefined;
+  readonly grad?: Tensor<WideDType> | undefined;
 }
 
 /** LayerNorm, or RMSNorm without mean, of the rows of x. */
 export interface NormArgs {
-  readonly x: Wide;
-  readonly gamma: Wide;
-  readonly beta?: Wide | undefined;
-  readonly epsilon: number;
-  readonly zeroCentered: boolean;
-  readonly out: Wide;
+  readonly x: Tensor<WideDType>;
+  readonly gamma: Tensor<WideDType>;
+  readonly beta?: Tensor<WideDType> | undefined;
+  readonly eps: number;
+  readonly zeroCenteredGamma: boolean;
+  readonly out: Tensor<WideDType>;
   readonly mean?: Tensor<"f32"> | undefined;
   readonly rstd: Tensor<"f32">;
 }
@@ -185,20 +181,20 @@ export interface NormQuantizeArgs extends Omit<QuantizeArgs, "noop">, Omit<NormA
 
 /** The gradients of `norm`; dbeta where there was a beta. */
 export interface NormBackwardArgs {
-  readonly grad: Wide;
-  readonly x: Wide;
-  readonly gamma: Wide;
-  readonly zeroCentered: boolean;
+  readonly grad: Tensor<WideDType>;
+  readonly x: Tensor<WideDType>;
+  readonly gamma: Tensor<WideDType>;
+  readonly zeroCenteredGamma: boolean;
   readonly mean?: Tensor<"f32"> | undefined;
   readonly rstd: Tensor<"f32">;
-  readonly dx: Wide;
-  readonly dgamma: Wide;
-  readonly dbeta?: Wide | undefined;
+  readonly dx: Tensor<WideDType>;
+  readonly dgamma: Tensor<WideDType>;
+  readonly dbeta?: Tensor<WideDType> | undefined;
 }
 
 /** Softmax cross-entropy of each row of logits; maximum and total are what the backward pass needs. */
 export interface CrossEntropyArgs {
-  readonly logits: Wide;
+  readonly logits: Tensor<WideDType>;
   readonly targets: Tensor<"i32">;
   readonly smoothing: number;
   readonly ignore: number;
@@ -210,39 +206,39 @@ export interface CrossEntropyArgs {
 /** dx = the gradient of the logits, given that of each row's loss. */
 export interface CrossEntropyBackwardArgs extends Omit<CrossEntropyArgs, "loss"> {
   readonly grad: Tensor<"f32">;
-  readonly dx: Wide;
+  readonly dx: Tensor<WideDType>;
 }
 
 /** loss [rows] = the mean of (x - target)^2 over each row. */
 export interface MseArgs {
-  readonly x: Wide;
-  readonly target: Wide;
+  readonly x: Tensor<WideDType>;
+  readonly target: Tensor<WideDType>;
   readonly loss: Tensor<"f32">;
 }
 
 /** dx = the gradient of x, given that of each row's loss. */
 export interface MseBackwardArgs extends Omit<MseArgs, "loss"> {
   readonly grad: Tensor<"f32">;
-  readonly dx: Wide;
+  readonly dx: Tensor<WideDType>;
 }
 
 /** out [..., D] = the rows of table [V, D] that ids name; NaN where there is no such row. */
 export interface EmbeddingArgs {
-  readonly table: Wide;
+  readonly table: Tensor<WideDType>;
   readonly ids: Tensor<"i32">;
-  readonly out: Wide;
+  readonly out: Tensor<WideDType>;
 }
 
 /** out [V, D]: row v = the sum of grad's rows whose id is v, ascending, in f32. */
 export interface EmbeddingBackwardArgs {
-  readonly grad: Wide;
+  readonly grad: Tensor<WideDType>;
   readonly ids: Tensor<"i32">;
-  readonly out: Wide;
+  readonly out: Tensor<WideDType>;
 }
 
 /** out = the sum of the squares of x, [1]: chunks of 4096 first. */
 export interface SquareSumArgs {
-  readonly x: Wide;
+  readonly x: Tensor<WideDType>;
   readonly out: Tensor<"f32">;
 }
 
@@ -268,45 +264,45 @@ export interface UpdateScalesArgs {
 
 /** out = x + y, element by element; out may be x or y. */
 export interface AddArgs {
-  readonly x: Wide;
-  readonly y: Wide;
-  readonly out: Wide;
+  readonly x: Tensor<WideDType>;
+  readonly y: Tensor<WideDType>;
+  readonly out: Tensor<WideDType>;
 }
 
 /** out = x * factor, element by element; out may be x. */
 export interface ScaledArgs {
-  readonly x: Wide;
+  readonly x: Tensor<WideDType>;
   /** An f32. */
   readonly factor: number;
-  readonly out: Wide;
+  readonly out: Tensor<WideDType>;
 }
 
 /** out = the softmax of scale * x over the last dimension of [..., R, C]. */
 export interface SoftmaxArgs {
-  readonly x: Wide;
+  readonly x: Tensor<WideDType>;
   /** An f32. */
   readonly scale: number;
   /** Masks what lies beyond i + (C - R) in row i. */
   readonly causal: boolean;
-  readonly out: Wide;
+  readonly out: Tensor<WideDType>;
 }
 
 /** dx = the gradient of x, given y = softmax(x) and that of y. */
 export interface SoftmaxBackwardArgs extends Pick<SoftmaxArgs, "scale" | "causal"> {
-  readonly grad: Wide;
-  readonly y: Wide;
-  readonly dx: Wide;
+  readonly grad: Tensor<WideDType>;
+  readonly y: Tensor<WideDType>;
+  readonly dx: Tensor<WideDType>;
 }
 
 /** out [K] = the sums of x's columns: rows ascending in chunks of 32, chunks ascending, in f32. */
 export interface ColumnSumArgs {
-  readonly x: Wide;
-  readonly out: Wide;
+  readonly x: Tensor<WideDType>;
+  readonly out: Tensor<WideDType>;
 }
 
 /** What every optimizer step takes. `parameter` is updated in place. */
-interface StepArgs {
-  readonly grad: Wide;
+export interface StepArgs {
+  readonly grad: Tensor<WideDType>;
   readonly parameter: Tensor<"f32">;
   /** Takes the new parameter, rounded. */
   readonly copy?: Tensor<"bf16" | "f16"> | undefined;
@@ -320,7 +316,7 @@ interface StepArgs {
 }
 
 /** A step of stochastic gradient descent, with momentum where there is a buffer. */
-export interface SgdArgs extends StepArgs {
+export interface SGDArgs extends StepArgs {
   /** The momentum buffer, updated in place; not read on the first step. */
   readonly m?: Tensor<"f32"> | undefined;
   readonly momentum: number;
@@ -331,7 +327,7 @@ export interface SgdArgs extends StepArgs {
 }
 
 /** A step of AdamW, or of Adam with weight decay in the gradient. */
-export interface AdamwArgs extends StepArgs {
+export interface AdamWArgs extends StepArgs {
   /** Means of the gradient and of its square, updated in place. */
   readonly m: Tensor<"f32">;
   readonly v: Tensor<"f32">;
@@ -340,11 +336,15 @@ export interface AdamwArgs extends StepArgs {
   /** 1 - beta^step. */
   readonly correction1: number;
   readonly correction2: number;
-  readonly epsilon: number;
+  readonly eps: number;
   /** Weight decay apart from the gradient. */
   readonly decoupled: boolean;
 }
 
+/**
+ * The arguments of each operation of a backend, by the operation's name. `run` and `supports` take one entry; outputs are
+ * among them.
+ */
 export interface OpArgs {
   readonly encode: EncodeArgs;
   readonly decode: DecodeArgs;
@@ -379,9 +379,10 @@ export interface OpArgs {
   readonly squareSum: SquareSumArgs;
   readonly clipFactor: ClipFactorArgs;
   readonly updateScales: UpdateScalesArgs;
-  readonly sgd: SgdArgs;
-  readonly adamw: AdamwArgs;
+  readonly sgd: SGDArgs;
+  readonly adamw: AdamWArgs;
   readonly gemm: GemmArgs;
 }
 
+/** The name of an operation of a backend. */
 export type OpName = keyof OpArgs;

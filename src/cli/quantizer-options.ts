@@ -55,10 +55,10 @@ export const QUANTIZER_OPTIONS = {
   }),
   "pow2-scales": flag("cut f32 scales to powers of two (the default of fp8-block)"),
   "no-pow2-scales": flag("do not (the default of fp8-current)"),
-  epsilon: value({
+  "amax-epsilon": value({
     placeholder: "X",
     help: "least amax behind an f32 scale",
-    parse: epsilon,
+    parse: fromZero,
     fallback: 0,
     shown: "0",
   }),
@@ -98,7 +98,7 @@ export const QUANTIZER_OPTIONS = {
 
 export type QuantizerSettings = Values<typeof QUANTIZER_OPTIONS>;
 
-function epsilon(text: string): number {
+function fromZero(text: string): number {
   const parsed = float32(text);
   if (parsed >= 0) return parsed;
   throw new ArgumentError(`"${text}" is not a number from 0`);
@@ -109,7 +109,7 @@ const SETS: Readonly<Record<string, QuantizerOption>> = {
   tile: "tile",
   "pow2-scales": "pow2Scales",
   "no-pow2-scales": "pow2Scales",
-  epsilon: "epsilon",
+  "amax-epsilon": "amaxEpsilon",
   rht: "rht",
   stochastic: "stochastic",
   "four-over-six": "fourOverSix",
@@ -159,7 +159,7 @@ export function makeQuantizer(backend: Backend, settings: QuantizerSettings): Ma
   const scale = amaxRecord && tensor(backend, [settings.scale]);
   const chosen = {
     pow2Scales: settings["pow2-scales"] || (settings["no-pow2-scales"] ? false : undefined),
-    epsilon: settings.epsilon,
+    amaxEpsilon: settings["amax-epsilon"],
     rht: settings.rht,
     stochastic: settings.stochastic,
     fourOverSix: settings["four-over-six"] ? (settings["err-mode"] ?? "mae") : "none",

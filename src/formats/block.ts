@@ -12,6 +12,7 @@ export type Tile = "tensor" | "1x128" | "128x128" | "1x32" | "32x32" | "1x16" | 
 /** How an amax becomes a scale; see `ScaleRule` in assembly/contract.ts. */
 export type ScaleRuleName = "f32" | "e8m0Up" | "e8m0Floor" | "twoLevel";
 
+/** How a columnwise copy lies in memory: as the transpose of the matrix, or as the blocks lie in the input. */
 export type Placement = "transposed" | "inPlace";
 
 /**
@@ -30,12 +31,13 @@ export type ScalePadding = "none" | "pitch" | "tiles";
 export type QuantizerOption =
   | "tile"
   | "pow2Scales"
-  | "epsilon"
+  | "amaxEpsilon"
   | "rht"
   | "stochastic"
   | "fourOverSix"
   | "e4m3Max";
 
+/** One row of `BLOCK_FORMATS`: how elements share scales. */
 export interface BlockFormat {
   /** Element formats it exists in, the default first. */
   readonly elements: readonly ScalarFormat[];
@@ -61,10 +63,11 @@ export interface BlockFormat {
 
 const FP8 = ["e4m3", "e5m2"] as const;
 const TRANSPOSED = { data: "transposed", scale: "transposed" } as const;
-const PER_TENSOR_OPTIONS = ["pow2Scales", "epsilon"] as const;
+const PER_TENSOR_OPTIONS = ["pow2Scales", "amaxEpsilon"] as const;
 const MX = { scaleSource: "blocks", tensorAmax: false, padding: "tiles", options: ["tile"] } as const;
 const IN_PLACE = { data: "inPlace", scale: "inPlace" } as const;
 
+/** Every block format by the name of its quantizer: elements, tiles, scales. Frozen facts, read by quantizers and `gemm`. */
 export const BLOCK_FORMATS = {
   "fp8-current": {
     elements: FP8,
@@ -216,7 +219,7 @@ export function isDirectionless({ quantizer, tile }: Pick<BlockChoice, "quantize
   return isTensorWide(tile) || (isSquare(tile) && !blockFormat(quantizer).replicates);
 }
 
-/** Whether values are multiplied by a scale that is given, and so are cast from f32 where they are computed (numerics.md §7.3). */
+/** Whether values are multiplied by a given scale, and so are cast from f32 where they are computed (numerics.md §7.3). */
 export function hasGivenScale({ quantizer }: Pick<BlockChoice, "quantizer">): boolean {
   return blockFormat(quantizer).scaleSource === "given";
 }

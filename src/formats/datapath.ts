@@ -6,6 +6,7 @@ import type { ScalarFormat } from "./scalar.js";
 /** How a datapath is asked for: by definition, or by the generation of tensor cores to reproduce. */
 export const DATAPATH_FAMILIES = ["exact", "fp32", ...HARDWARE_FAMILIES] as const;
 
+/** A family of datapaths: `exact`, `fp32`, or a generation of NVIDIA tensor cores to reproduce. */
 export type DatapathFamily = (typeof DATAPATH_FAMILIES)[number];
 
 /**
@@ -24,6 +25,7 @@ export interface DotAdd {
   readonly group: number;
 }
 
+/** One row of `DATAPATHS`: the parameters of the accumulation, and whether hardware has confirmed them. */
 export interface DatapathRow {
   /** Absent for the two datapaths that are arithmetic, not hardware. */
   readonly dotAdd?: DotAdd;
@@ -52,6 +54,10 @@ const DEFINITION = {
   measured: true,
 } as const;
 
+/**
+ * Every datapath by name: how a matrix product accumulates (datapath.md). `ada-*` and `blackwell-*` are published models, not
+ * measured.
+ */
 export const DATAPATHS = {
   exact: DEFINITION,
   fp32: DEFINITION,
@@ -97,6 +103,7 @@ export const DATAPATHS = {
   },
 } as const satisfies Record<string, DatapathRow>;
 
+/** The name of one datapath, a key of `DATAPATHS`. */
 export type DatapathName = keyof typeof DATAPATHS;
 
 function dotAdd(

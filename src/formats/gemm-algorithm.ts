@@ -3,6 +3,7 @@
 /** How the parts of a split sum are joined, by the numbers of cublasLtReductionScheme_t. */
 export const REDUCTION_SCHEME = { none: 0, inPlace: 1, computeType: 2, outputType: 4 } as const;
 
+/** How cuBLASLt joins the partial sums of split-K, by the names of cublasLtReductionScheme_t. */
 export type ReductionScheme = keyof typeof REDUCTION_SCHEME;
 
 /** A configured cublasLtMatmulAlgo_t: its attributes as read back, and its bytes. */

@@ -28,6 +28,7 @@ function row(
   return { exponentBits, mantissaBits, bias, signed, subnormals, specials };
 }
 
+/** Every scalar format by its OCP or IEEE name: widths of exponent and mantissa, bias, special values. */
 export const SCALAR_FORMATS = {
   e4m3: row(4, 3, 7, "nanOnly"), // OCP OFP8
   e5m2: row(5, 2, 15, "ieee"), // OCP OFP8

@@ -1,7 +1,7 @@
 /** Whether a checkpoint is that of a module and an optimizer, in words. */
 import { FileError } from "../errors.js";
 import { Module } from "../modules/module.js";
-import { Optimizer, type Slot } from "../optimizers/optimizer.js";
+import { Optimizer, type OptimizerSlot } from "../optimizers/optimizer.js";
 import { anything, type Domain, instance, needed, type OptionTable, optionsOf, outside } from "../options.js";
 import type { RandomState } from "../quantizers/quantizer.js";
 import { sameShape } from "../tensor/shape.js";
@@ -19,6 +19,7 @@ export interface CheckpointState {
   readonly random?: RandomState | undefined;
 }
 
+/** What `saveCheckpoint` takes: what was trained, and what else belongs to the run. */
 export interface SavedState extends CheckpointState {
   /**
    * The caller's own: which step this is, say. Null, booleans, texts, finite numbers, and arrays and plain objects of
@@ -72,7 +73,7 @@ export function stepsOf(
   { path }: TensorSource,
   { steps }: CheckpointRecord,
   { slots }: Optimizer,
-): ReadonlyMap<Slot, number> {
+): ReadonlyMap<OptimizerSlot, number> {
   if (!steps)
     throw new FileError(
       `${path}: was saved without an optimizer; load it without one and make a new one of the module`,

@@ -8,6 +8,7 @@ import { JsonError, parseJson } from "./json-read.js";
 import { jsonText } from "./json-write.js";
 import { recipesOf } from "./quantized/quantized-file.js";
 import { KEY_PREFIX, RECORD_KEY } from "./quantized/recipe.js";
+import { recordedSpec } from "./recorded-spec.js";
 import type { TensorSource } from "./source.js";
 
 /** Raised by whatever makes older readers wrong. Version 1 had quantized parameters in a form of its own. */
@@ -26,14 +27,14 @@ export interface CheckpointRecord {
 
 /** What of a quantized parameter, its copies aside, must be the same on saving and on loading. */
 export function quantizedRecord({ spec, shape, dtype, scaleLayout }: QuantizedTensor): JsonObject {
-  return { ...spec, shape, dtype, scaleLayout };
+  return { ...recordedSpec(spec), shape, dtype, scaleLayout };
 }
 
 /** The quantized parameters by the metadata of their tensors. */
 function quantizedByRecipes(file: TensorSource): JsonObject {
   const recipes = [...recipesOf(file)].flatMap(([name, { spec, shape, dtype, scales: scaleLayout }]) =>
     name.startsWith(MODULE)
-      ? [[name.slice(MODULE.length), { ...spec, shape, dtype, scaleLayout }] as const]
+      ? [[name.slice(MODULE.length), { ...recordedSpec(spec), shape, dtype, scaleLayout }] as const]
       : [],
   );
   return Object.fromEntries(recipes);

@@ -17,8 +17,10 @@ export interface TensorEntry extends TensorPlan {
   readonly end: number;
 }
 
+/** The texts of a file's `__metadata__`, by their keys. */
 export type Metadata = Readonly<Record<string, string>>;
 
+/** What a safetensors file says of itself before its bytes: its metadata and its tensors. */
 export interface Header {
   readonly tensors: ReadonlyMap<string, TensorEntry>;
   readonly metadata: Metadata;

@@ -66,8 +66,7 @@ export class DelayedState implements DelayedScales {
       return;
     }
     const { amaxHistory, scale } = this;
-    const algorithm = amaxComputeAlgo === "max" ? "max" : "mostRecent";
-    updateScales({ amaxHistory, scale, formatMax: this.#formatMax, margin, algorithm });
+    updateScales({ amaxHistory, scale, formatMax: this.#formatMax, margin, algorithm: amaxComputeAlgo });
   }
 
   /** With functions of the caller's; the history of every slot rolls, as TransformerEngine's does then. */

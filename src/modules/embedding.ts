@@ -8,6 +8,7 @@ import { QuantizedTensor } from "../tensor/quantized.js";
 import { MODULE_OPTIONS, Module, type ModuleOptions, requireSizes } from "./module.js";
 import { type InitMethod, normalInit, type Parameter } from "./parameter.js";
 
+/** What the `Embedding` module takes; every field may be left out. */
 export interface EmbeddingModuleOptions extends ModuleOptions {
   /** Default: near normal with standard deviation 0.02. */
   readonly initMethod?: InitMethod | undefined;

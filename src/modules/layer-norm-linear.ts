@@ -26,6 +26,7 @@ import { NORM_NAMES, normedInput, requireWideGradient } from "./normed-input.js"
 import type { Parameter } from "./parameter.js";
 import type { LinearQuantization } from "./quantization.js";
 
+/** What `LayerNormLinear` takes: the options of a norm and of a linear layer. */
 export interface LayerNormLinearOptions extends LinearOptions, NormModuleOptions {
   /** Default LayerNorm. */
   readonly normalization?: Normalization | undefined;

@@ -48,8 +48,10 @@ export const MLP_ACTIVATIONS = {
   swiglu: { kind: "silu", gated: true },
 } as const satisfies Record<string, { readonly kind: ActivationName; readonly gated: boolean }>;
 
+/** An activation of `LayerNormMLP`, plain or gated, by TransformerEngine's names. */
 export type MLPActivation = keyof typeof MLP_ACTIVATIONS;
 
+/** What `LayerNormMLP` takes: the options of a norm and of its two linear layers, and the activation between them. */
 export interface LayerNormMLPOptions extends LayerNormLinearOptions {
   /** Default gelu. */
   readonly activation?: MLPActivation | undefined;
@@ -183,7 +185,7 @@ export class LayerNormMLP extends Module {
     const shape = this.#activated(h.shape);
     const requiresGrad = before || this.#fc1.weight.requiresGrad || this.#fc1.bias?.requiresGrad === true;
     const value = (): Value => (isGated ? gated(h, { kind }) : activation(h, { kind }));
-    const quantize = (quantizer: Quantizer): QuantizedTensor => quantizer.quantizeActivation(h, this.#form);
+    const quantize = (quantizer: Quantizer): QuantizedTensor => quantizer.activationQuantize(h, this.#form);
     const input = { shape, dtype: h.dtype, backend: h.backend, requiresGrad, makes: true, value };
     return linearForward(this.#fc2, steps.value ? { ...input, quantize } : input, call, grad);
   }
@@ -198,7 +200,7 @@ export class LayerNormMLP extends Module {
       steps.gradient && bias ? activationBackward(dact, h, { kind, outDtype: "f32" }) : undefined;
     const { gradQuantizer } = result;
     if (gradQuantizer && (steps.gradient || (steps.gradientAlone && !bias))) {
-      const dh = gradQuantizer().quantizeActivation(h, { ...this.#form, grad: dact });
+      const dh = gradQuantizer().activationQuantize(h, { ...this.#form, grad: dact });
       return result.backward(dh, pass, summed);
     }
     const dh = summed ?? (isGated ? gatedBackward : activationBackward)(dact, h, { kind });

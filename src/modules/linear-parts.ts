@@ -13,6 +13,7 @@ import { constantInit, type InitMethod, newParameter, normalInit, type Parameter
 import { LinearQuantization, type WeightUse } from "./quantization.js";
 import { makeWeight } from "./quantized-init.js";
 
+/** What `Linear` takes; every field may be left out. */
 export interface LinearOptions extends ModuleOptions {
   /** Default true. */
   readonly bias?: boolean | undefined;

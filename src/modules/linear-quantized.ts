@@ -74,7 +74,7 @@ export function quantizedForward(
       behind.enter(pass, group);
       const fuses = sumsBias && !summed && !(grad instanceof QuantizedTensor) && recipe.kind !== "custom";
       const { out: dy, biasGrad: dbias } = fuses
-        ? gradQuantizer().quantizeBiasGrad(grad, bias.tensor.dtype)
+        ? gradQuantizer().biasGradQuantize(grad, bias.tensor.dtype)
         : { biasGrad: biasOf(), out: quantized(gradQuantizer(), grad) };
       const { dgrad, wgrad } = recipe;
       const products = { dtype, weight, fuseWgradAccumulation, dgrad, wgrad };

@@ -16,8 +16,10 @@ import type { Tensor } from "../tensor/tensor.js";
 import { MODULE_OPTIONS, Module, type ModuleOptions, requireSizes } from "./module.js";
 import { constantInit, type InitMethod, type Parameter } from "./parameter.js";
 
+/** Which norm a layer begins with. */
 export type Normalization = "LayerNorm" | "RMSNorm";
 
+/** What `LayerNorm` and `RMSNorm` take; every field may be left out. */
 export interface NormModuleOptions extends ModuleOptions {
   /** Added to the variance, or to the mean square. Default 1e-5. */
   readonly eps?: number | undefined;
@@ -40,30 +42,30 @@ export interface NormParts {
   readonly gamma: Parameter;
   readonly beta?: Parameter | undefined;
   readonly eps: number;
-  readonly zeroCentered: boolean;
+  readonly zeroCenteredGamma: boolean;
 }
 
 /** Which norm it is, before it has parameters. */
-interface NormForm extends Pick<NormParts, "eps" | "zeroCentered"> {
+interface NormForm extends Pick<NormParts, "eps" | "zeroCenteredGamma"> {
   readonly normalization: Normalization;
 }
 
 /** A norm by its options. */
 export function normForm(
   normalization: Normalization,
-  { eps = 1e-5, zeroCenteredGamma: zeroCentered = false }: NormModuleOptions,
+  { eps = 1e-5, zeroCenteredGamma = false }: NormModuleOptions,
 ): NormForm {
-  return { normalization, eps, zeroCentered };
+  return { normalization, eps, zeroCenteredGamma };
 }
 
 /** gamma and beta of a norm, as `make` makes parameters. */
 export function normParts(
-  { normalization, eps, zeroCentered }: NormForm,
+  { normalization, eps, zeroCenteredGamma }: NormForm,
   make: (name: "gamma" | "beta", init: InitMethod) => Parameter,
 ): NormParts {
-  const gamma = make("gamma", constantInit(zeroCentered ? 0 : 1));
+  const gamma = make("gamma", constantInit(zeroCenteredGamma ? 0 : 1));
   const beta = normalization === "LayerNorm" ? make("beta", constantInit(0)) : undefined;
-  return { gamma, beta, eps, zeroCentered };
+  return { gamma, beta, eps, zeroCenteredGamma };
 }
 
 /** gamma and, where there is one, beta: the order of their gradients. */
@@ -72,8 +74,8 @@ export function normParameters({ gamma, beta }: NormParts): readonly Parameter[]
 }
 
 /** What operations take of a norm. */
-export function normArguments({ gamma, beta, eps, zeroCentered }: NormParts): NormParameters {
-  return { gamma: gamma.tensor, beta: beta?.tensor, epsilon: eps, zeroCentered };
+export function normArguments({ gamma, beta, eps, zeroCenteredGamma }: NormParts): NormParameters {
+  return { gamma: gamma.tensor, beta: beta?.tensor, eps, zeroCenteredGamma };
 }
 
 /** The norm of the rows of x, in its type. */
@@ -84,17 +86,24 @@ export function normForward(parts: NormParts, x: Tensor): NormResult {
 
 /** The gradients of x, gamma and, where there is one, beta. */
 export function normGradients(
-  { gamma, beta, zeroCentered }: NormParts,
+  { gamma, beta, zeroCenteredGamma }: NormParts,
   x: Tensor,
   { mean, rstd }: NormStatistics,
   grad: Tensor,
 ): readonly Tensor<WideDType>[] {
   const statistics = mean ? { mean, rstd } : { rstd };
-  const { dx, dgamma, dbeta } = normBackward({ grad, x, gamma: gamma.tensor, zeroCentered, ...statistics });
+  const { dx, dgamma, dbeta } = normBackward({
+    grad,
+    x,
+    gamma: gamma.tensor,
+    zeroCenteredGamma,
+    ...statistics,
+  });
   return beta && dbeta ? [dx, dgamma, dbeta] : [dx, dgamma];
 }
 
-abstract class NormModule extends Module {
+/** LayerNorm or RMSNorm with its parameters: `weight` [features] and, in LayerNorm, `bias` [features]. */
+export abstract class NormModule extends Module {
   readonly weight: Parameter;
   readonly bias: Parameter | undefined;
   readonly #parts: NormParts;

@@ -51,7 +51,7 @@ export function normedInput(parts: NormParts, x: Variable, returned: boolean): N
     return made.out;
   };
   const quantize = (quantizer: Quantizer): QuantizedTensor => {
-    const { out, ...statistics } = quantizer.quantizeNorm(source, normArguments(parts));
+    const { out, ...statistics } = quantizer.normQuantize(source, normArguments(parts));
     kept ??= statistics;
     return out;
   };

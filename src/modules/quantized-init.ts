@@ -13,6 +13,7 @@ import { Scope } from "../tensor/scope.js";
 import type { Shape, WideDType } from "../tensor/shape.js";
 import { Parameter, wideTensor } from "./parameter.js";
 
+/** What `quantizedModelInit` takes; every field may be left out. */
 export interface QuantizedModelInitOptions {
   /** Default: `new DelayedScaling()`. */
   readonly recipe?: Recipe | undefined;

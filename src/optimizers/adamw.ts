@@ -1,10 +1,10 @@
 /** AdamW. */
 import { ArgumentError } from "../errors.js";
-import { type AdamwOptions, adamw, requireAdamWOptions } from "../ops/update/optimizer.js";
-import { type Optimized, Optimizer, type Slot, type StepTensors } from "./optimizer.js";
+import { type AdamWStepOptions, adamw, requireAdamWOptions } from "../ops/update/optimizer.js";
+import { type Optimized, Optimizer, type OptimizerSlot, type StepTensors } from "./optimizer.js";
 
 /** As the operation `adamw` takes them, the step aside. */
-export type AdamWOptions = Omit<AdamwOptions, "step">;
+export type AdamWOptions = Omit<AdamWStepOptions, "step">;
 
 /** Adam with weight decay apart from the gradient, and f32 master parameters; see `adamw` for the formulas. */
 export class AdamW extends Optimizer {
@@ -17,7 +17,7 @@ export class AdamW extends Optimizer {
     this.options = options;
   }
 
-  protected override update(tensors: StepTensors, { buffers }: Slot, step: number): void {
+  protected override update(tensors: StepTensors, { buffers }: OptimizerSlot, step: number): void {
     const [m, v] = [buffers.get("m"), buffers.get("v")];
     if (!m || !v) throw new ArgumentError("AdamW: a parameter has lost its buffers");
     adamw({ ...tensors, m, v }, { ...this.options, step });

@@ -17,6 +17,7 @@ import { hasType, Tensor } from "../tensor/tensor.js";
 /** What is optimized, under the names that checkpoints use. */
 export type Optimized = Module | ReadonlyMap<string, Parameter>;
 
+/** What one `step()` of an optimizer takes; both are read on the device. */
 export interface StepOptions {
   /** Multiplies every gradient, f32 [1], read on the device: the factor of `clipGradNorm`. */
   readonly gradScale?: Tensor<"f32"> | undefined;
@@ -27,7 +28,7 @@ export interface StepOptions {
 const checkStep = optionsOf<StepOptions>({ gradScale: requireScalar, noop: requireScalar });
 
 /** One parameter, its master and its buffers. */
-export interface Slot {
+export interface OptimizerSlot {
   readonly parameter: Parameter;
   /** f32; the parameter itself where that is f32. */
   readonly master: Tensor<"f32">;
@@ -48,7 +49,7 @@ export interface StepTensors extends StepOptions {
  * 16 bits and quantized ones have f32 masters, which steps update and parameters follow.
  */
 export abstract class Optimizer {
-  readonly slots: ReadonlyMap<string, Slot>;
+  readonly slots: ReadonlyMap<string, OptimizerSlot>;
 
   protected constructor(
     optimized: Optimized,
@@ -77,7 +78,7 @@ export abstract class Optimizer {
   }
 
   /** Update number `step` of one parameter. */
-  protected abstract update(tensors: StepTensors, slot: Slot, step: number): void;
+  protected abstract update(tensors: StepTensors, slot: OptimizerSlot, step: number): void;
 
   /** Lets go of all gradients; main gradients become zero. */
   zeroGrad(): void {
@@ -137,7 +138,7 @@ function parametersOf(optimized: Optimized): ReadonlyMap<string, Parameter> {
   );
 }
 
-function slotOf(parameter: Parameter, names: readonly string[]): Slot {
+function slotOf(parameter: Parameter, names: readonly string[]): OptimizerSlot {
   const master = masterOf(parameter);
   const buffers = names.map((name) => {
     return [name, persistent(zeros(master.backend, "f32", master.shape))] as const;

@@ -1,9 +1,9 @@
 /** Stochastic gradient descent. */
-import { requireSgdOptions, type SgdOptions, sgd } from "../ops/update/optimizer.js";
-import { type Optimized, Optimizer, type Slot, type StepTensors } from "./optimizer.js";
+import { requireSGDOptions, type SGDStepOptions, sgd } from "../ops/update/optimizer.js";
+import { type Optimized, Optimizer, type OptimizerSlot, type StepTensors } from "./optimizer.js";
 
 /** As the operation `sgd` takes them, the step aside. */
-export type SGDOptions = Omit<SgdOptions, "first">;
+export type SGDOptions = Omit<SGDStepOptions, "first">;
 
 /** torch.optim.SGD with f32 master parameters; see `sgd` for the formulas. */
 export class SGD extends Optimizer {
@@ -11,12 +11,12 @@ export class SGD extends Optimizer {
   options: SGDOptions;
 
   constructor(optimized: Optimized, options: SGDOptions) {
-    requireSgdOptions("SGD", options);
+    requireSGDOptions("SGD", options);
     super(optimized, options.momentum ? ["m"] : []);
     this.options = options;
   }
 
-  protected override update(tensors: StepTensors, { buffers }: Slot, step: number): void {
+  protected override update(tensors: StepTensors, { buffers }: OptimizerSlot, step: number): void {
     const m = buffers.get("m");
     sgd({ ...tensors, ...(m ? { m } : {}) }, { ...this.options, first: step === 1 });
   }

@@ -3,6 +3,7 @@ import type { ScalarFormat } from "../formats/scalar.js";
 import { anything, atLeastZero, boolean, oneOf, optionsOf } from "../options.js";
 import { makeSpec, QUANTIZER_OPTIONS, Quantizer, type QuantizerOptions } from "./quantizer.js";
 
+/** What `Float8BlockQuantizer` takes; every field may be left out. */
 export interface Float8BlockQuantizerOptions extends QuantizerOptions {
   /** Default e4m3. */
   readonly format?: ScalarFormat | undefined;
@@ -11,7 +12,7 @@ export interface Float8BlockQuantizerOptions extends QuantizerOptions {
   /** Cut scales to powers of two. Default true. */
   readonly pow2Scales?: boolean | undefined;
   /** Lower bound of a block's amax. Default 0. */
-  readonly epsilon?: number | undefined;
+  readonly amaxEpsilon?: number | undefined;
   /**
    * `GEMM_READY` stores columnwise data and scales transposed, as a GEMM reads them; `COMPACT` leaves both as
    * the blocks lie in the input, as an all-gather wants them (1x128 only). Default GEMM_READY.
@@ -24,7 +25,7 @@ const checkOptions = optionsOf<Float8BlockQuantizerOptions>({
   format: anything,
   tile: anything,
   pow2Scales: boolean,
-  epsilon: atLeastZero,
+  amaxEpsilon: atLeastZero,
   dataLayout: oneOf(["GEMM_READY", "COMPACT"]),
 });
 
@@ -32,8 +33,8 @@ const checkOptions = optionsOf<Float8BlockQuantizerOptions>({
 export class Float8BlockQuantizer extends Quantizer {
   constructor(options: Float8BlockQuantizerOptions = {}) {
     checkOptions("Float8BlockQuantizer", options);
-    const { format, tile, epsilon, pow2Scales = true, dataLayout } = options;
+    const { format, tile, amaxEpsilon, pow2Scales = true, dataLayout } = options;
     const compact = dataLayout === "COMPACT";
-    super(makeSpec("fp8-block", { format, tile, epsilon, pow2Scales, compact }), options);
+    super(makeSpec("fp8-block", { format, tile, amaxEpsilon: amaxEpsilon, pow2Scales, compact }), options);
   }
 }

@@ -7,6 +7,7 @@ import { requireScalar, requireTogether } from "../tensor/require.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { makeSpec, QUANTIZER_OPTIONS, Quantizer, type QuantizerOptions } from "./quantizer.js";
 
+/** What `Float8Quantizer` takes; `scale` is needed. */
 export interface Float8QuantizerOptions extends QuantizerOptions {
   /** Default e4m3. */
   readonly format?: ScalarFormat | undefined;
@@ -41,13 +42,14 @@ export class Float8Quantizer extends Quantizer {
   }
 }
 
+/** What `Float8CurrentScalingQuantizer` takes; every field may be left out. */
 export interface Float8CurrentScalingQuantizerOptions extends QuantizerOptions {
   /** Default e4m3. */
   readonly format?: ScalarFormat | undefined;
   /** Cut scales to powers of two. Default false. */
   readonly pow2Scales?: boolean | undefined;
   /** Lower bound of the amax. Default 0. */
-  readonly epsilon?: number | undefined;
+  readonly amaxEpsilon?: number | undefined;
   /** Use this amax, f32 [1], in place of the tensor's own: a group's maximum. */
   readonly amax?: Tensor<"f32"> | undefined;
 }
@@ -56,7 +58,7 @@ const checkCurrent = optionsOf<Float8CurrentScalingQuantizerOptions>({
   ...QUANTIZER_OPTIONS,
   format: anything,
   pow2Scales: boolean,
-  epsilon: atLeastZero,
+  amaxEpsilon: atLeastZero,
   amax: requireScalar,
 });
 
@@ -66,8 +68,8 @@ export class Float8CurrentScalingQuantizer extends Quantizer {
 
   constructor(options: Float8CurrentScalingQuantizerOptions = {}) {
     checkCurrent("Float8CurrentScalingQuantizer", options);
-    const { format, pow2Scales, epsilon } = options;
-    super(makeSpec("fp8-current", { format, pow2Scales, epsilon }), options);
+    const { format, pow2Scales, amaxEpsilon } = options;
+    super(makeSpec("fp8-current", { format, pow2Scales, amaxEpsilon: amaxEpsilon }), options);
     this.#amax = options.amax;
   }
 

@@ -3,6 +3,7 @@ import type { ScalarFormat } from "../formats/scalar.js";
 import { anything, optionsOf } from "../options.js";
 import { makeSpec, QUANTIZER_OPTIONS, Quantizer, type QuantizerOptions } from "./quantizer.js";
 
+/** What the MX quantizers take: element format, tile, copies. */
 export interface MXQuantizerOptions<F extends ScalarFormat> extends QuantizerOptions {
   readonly format?: F | undefined;
   /** Default 1x32; 32x32 gives both directions the same codes (weights). */

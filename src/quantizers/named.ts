@@ -22,7 +22,7 @@ export interface QuantizerSettings extends QuantizerOptions {
   readonly format?: ScalarFormat | undefined;
   readonly tile?: Tile | undefined;
   readonly pow2Scales?: boolean | undefined;
-  readonly epsilon?: number | undefined;
+  readonly amaxEpsilon?: number | undefined;
   readonly rht?: boolean | undefined;
   readonly stochastic?: boolean | undefined;
   readonly fourOverSix?: FourOverSix | undefined;
@@ -51,7 +51,7 @@ const MAKERS: Readonly<Record<BlockFormatName, (options: Checked) => Quantizer>>
 const OPTIONAL = [
   "tile",
   "pow2Scales",
-  "epsilon",
+  "amaxEpsilon",
   "rht",
   "stochastic",
   "fourOverSix",

@@ -15,6 +15,7 @@ import {
   randomState,
 } from "./quantizer.js";
 
+/** What `NVFP4Quantizer` takes; every field may be left out. */
 export interface NVFP4QuantizerOptions extends QuantizerOptions {
   /**
    * Default 1x16; 16x16 gives both directions the same scales, and rounding to nearest the same codes (weights), except where

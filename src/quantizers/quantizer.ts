@@ -1,19 +1,18 @@
 /** What every quantizer does, whatever its scaling strategy. */
 import type { Backend } from "../backends/backend.js";
-import type { RandomSource } from "../backends/ops.js";
 import { ArgumentError } from "../errors.js";
 import { type BlockFormatName, blockFormat, isDirectionless, type Tile } from "../formats/block.js";
 import { resolveFormat } from "../formats/derive.js";
 import type { ScalarFormat } from "../formats/scalar.js";
 import { transposeCopy } from "../ops/layout/layout.js";
 import {
+  type ActivationQuantizeOptions,
   activationQuantize,
   activationResult,
-  type QuantizeActivationOptions,
 } from "../ops/quantize/activation-quantize.js";
-import { biasGradQuantize, type QuantizedBiasGrad } from "../ops/quantize/bias-grad-quantize.js";
+import { type BiasGradQuantizeResult, biasGradQuantize } from "../ops/quantize/bias-grad-quantize.js";
 import { dequantize } from "../ops/quantize/dequantize.js";
-import { normQuantize, type QuantizedNorm } from "../ops/quantize/norm-quantize.js";
+import { type NormQuantizeResult, normQuantize } from "../ops/quantize/norm-quantize.js";
 import {
   emptyQuantized,
   type QuantizedLayout,
@@ -22,6 +21,7 @@ import {
 } from "../ops/quantize/quantize.js";
 import { keptStatistics, type NormParameters } from "../ops/rows/norm.js";
 import { boolean, type Given, instance, type OptionTable, oneOf, optionsOf, u64 } from "../options.js";
+import type { RandomSource } from "../random.js";
 import {
   checkCall,
   checkUsage,
@@ -66,7 +66,7 @@ export function makeSpec(quantizer: BlockFormatName, fields: Given<QuantizeSpec>
     format: row.elements[0] as ScalarFormat,
     tile: row.tiles[0] as Tile,
     pow2Scales: false,
-    epsilon: 0,
+    amaxEpsilon: 0,
     rht: false,
     rhtSigns: 0,
     stochastic: false,
@@ -150,7 +150,7 @@ export abstract class Quantizer implements QuantizerOps {
    * `x`: one pass where the backend has one. Per-tensor FP8 casts the f32 values; the others see them rounded to the type of
    * `x`, or of the gradient (numerics.md §7.3).
    */
-  quantizeActivation(x: Tensor, options: QuantizeActivationOptions): QuantizedTensor {
+  activationQuantize(x: Tensor, options: ActivationQuantizeOptions): QuantizedTensor {
     using scope = new Scope();
     const { shape, dtype } = activationResult(x, options);
     const target = this.makeEmpty(x.backend, shape, dtype);
@@ -164,8 +164,8 @@ export abstract class Quantizer implements QuantizerOps {
    * has one. Per-tensor FP8 under a scale given casts the f32 values; the others see them rounded to the type of `x`
    * (numerics.md §7.3).
    */
-  quantizeNorm(x: Tensor, norm: NormParameters): QuantizedNorm {
-    const { backend, shape, dtype } = requireWide("quantizeNorm", "x", x);
+  normQuantize(x: Tensor, norm: NormParameters): NormQuantizeResult {
+    const { backend, shape, dtype } = requireWide("normQuantize", "x", x);
     using scope = new Scope();
     const target = this.makeEmpty(backend, shape, dtype);
     const statistics = normQuantize(x, target, norm, this.inputs());
@@ -177,8 +177,8 @@ export abstract class Quantizer implements QuantizerOps {
    * The quantized form of the gradient `grad` [..., K], and the gradient of a bias of K elements: the bits of `quantize` and of
    * `columnSum`, in one pass where the backend has one. The bias gradient is of `dtype`, by default that of `grad`.
    */
-  quantizeBiasGrad(grad: Tensor, dtype?: WideDType): QuantizedBiasGrad {
-    const source = requireWide("quantizeBiasGrad", "grad", grad);
+  biasGradQuantize(grad: Tensor, dtype?: WideDType): BiasGradQuantizeResult {
+    const source = requireWide("biasGradQuantize", "grad", grad);
     using scope = new Scope();
     const target = this.makeEmpty(source.backend, source.shape, source.dtype);
     const biasGrad = biasGradQuantize(source, target, dtype, this.inputs());

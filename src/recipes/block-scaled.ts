@@ -6,6 +6,7 @@ import { environment, environmentText } from "./environment.js";
 import { RECIPE_OPTIONS, type RecipeOptions, StandardRecipe } from "./recipe.js";
 import { type ForwardRole, PRODUCTS, passOf, type QParams, type Role } from "./table.js";
 
+/** What `Float8BlockScaling` takes; every field may be left out. */
 export interface Float8BlockScalingOptions extends RecipeOptions {
   /** Scales that are not cut to powers of two. Default: NVTE_FP8_BLOCK_SCALING_FP32_SCALES is 1. */
   readonly useF32Scales?: boolean | undefined;
@@ -64,7 +65,7 @@ export class Float8BlockScaling extends StandardRecipe {
 
   override qparams(role: Role): QParams {
     const tile = TILES[this.#dimOf(role)];
-    return { ...super.qparams(role), power2Scale: !this.useF32Scales, amaxEpsilon: this.amaxEpsilon, tile };
+    return { ...super.qparams(role), pow2Scales: !this.useF32Scales, amaxEpsilon: this.amaxEpsilon, tile };
   }
 
   #dimOf(role: Role): BlockScalingDim {
@@ -82,6 +83,7 @@ export class Float8BlockScaling extends StandardRecipe {
   }
 }
 
+/** What `MXFP8BlockScaling` takes; every field may be left out. */
 export interface MXFP8BlockScalingOptions extends RecipeOptions {
   /** One scale for 32x32 of weights, so that both products read the same codes. Default false. */
   readonly enable2dQuantization?: boolean | undefined;
@@ -133,6 +135,7 @@ function environmentName<T extends string>(
   return text as T;
 }
 
+/** What `NVFP4BlockScaling` takes; every field may be left out. */
 export interface NVFP4BlockScalingOptions extends RecipeOptions {
   /** Default: NVTE_NVFP4_DISABLE_RHT is 1. */
   readonly disableRht?: boolean | undefined;
@@ -197,8 +200,8 @@ export class NVFP4BlockScaling extends StandardRecipe {
     const chooses = covers(this.fourOverSix, role);
     return {
       ...qparams,
-      randomHadamardTransform: qparams.randomHadamardTransform && !this.disableRht,
-      stochasticRounding: qparams.stochasticRounding && !this.disableStochasticRounding,
+      rht: qparams.rht && !this.disableRht,
+      stochastic: qparams.stochastic && !this.disableStochasticRounding,
       tile: this.disable2dQuantization ? "1x16" : qparams.tile,
       fourOverSix: chooses ? this.fourOverSixErrMode : "none",
       e4m3Max: chooses && covers(this.e4m3Use256, role) ? 256 : 448,

@@ -5,6 +5,7 @@ import { Quantizer } from "../quantizers/quantizer.js";
 import { PRODUCT_OPTIONS, type ProductOptions, Recipe } from "./recipe.js";
 import { passOf, RECIPES, type Role } from "./table.js";
 
+/** What `CustomRecipe` takes: a factory of quantizers by role, and how products accumulate. */
 export interface CustomRecipeOptions extends ProductOptions {
   /** Makes the quantizer of a role; called once for each role of each layer. */
   readonly quantizerFactory: (role: Role) => Quantizer;
@@ -21,7 +22,7 @@ export class CustomRecipe extends Recipe {
 
   constructor(options: CustomRecipeOptions) {
     checkOptions("CustomRecipe", options);
-    super("custom", RECIPES.current.splitAccumulator, options);
+    super("custom", RECIPES.current.useSplitAccumulator, options);
     this.quantizerFactory = options.quantizerFactory;
   }
 

@@ -6,7 +6,7 @@ import { RECIPE_OPTIONS, type RecipeOptions, StandardRecipe } from "./recipe.js"
 import type { QParams, Role } from "./table.js";
 
 /** From the amaxes of one tensor, newest in [0], then oldest to newest: the one to scale by. */
-export type AmaxAlgorithm = "max" | "most_recent" | ((history: Float32Array) => number);
+export type AmaxAlgorithm = "max" | "mostRecent" | ((history: Float32Array) => number);
 
 /** The new scale of a tensor, given its amax and its scale until now. */
 export type ScaleAlgorithm = (
@@ -22,6 +22,7 @@ const MAX_HISTORY = 2 ** 20;
 /** Within it the largest value of each format, times 2^-margin, is a normal f32. */
 const MOST_MARGIN = 100;
 
+/** What `DelayedScaling` takes; every field may be left out. */
 export interface DelayedScalingOptions extends RecipeOptions {
   /** Powers of two left unused below the largest value. Default 0. */
   readonly margin?: number | undefined;
@@ -36,10 +37,8 @@ export interface DelayedScalingOptions extends RecipeOptions {
 }
 
 const amaxAlgorithm: Domain = (user, name, value) => {
-  if (value === "max" || value === "most_recent" || typeof value === "function") return;
-  throw new ArgumentError(
-    `${user}: ${name} is ${describe(value)}; it must be max, most_recent or a function`,
-  );
+  if (value === "max" || value === "mostRecent" || typeof value === "function") return;
+  throw new ArgumentError(`${user}: ${name} is ${describe(value)}; it must be max, mostRecent or a function`);
 };
 
 const checkDelayed = optionsOf<DelayedScalingOptions>({
@@ -69,31 +68,32 @@ export class DelayedScaling extends StandardRecipe {
   }
 }
 
+/** What `Float8CurrentScaling` takes; every field may be left out. */
 export interface Float8CurrentScalingOptions extends RecipeOptions {
   /** Default: NVTE_FP8_CURRENT_SCALING_POWER_2_SCALES is 1. */
-  readonly usePower2Scales?: boolean | undefined;
+  readonly pow2Scales?: boolean | undefined;
   /** Default 0. */
   readonly amaxEpsilon?: number | undefined;
 }
 
 const checkCurrent = optionsOf<Float8CurrentScalingOptions>({
   ...RECIPE_OPTIONS,
-  usePower2Scales: boolean,
+  pow2Scales: boolean,
   amaxEpsilon: atLeastZero,
 });
 
 /** Per-tensor FP8 with the scale of the tensor itself (numerics.md §2.3). */
 export class Float8CurrentScaling extends StandardRecipe {
-  readonly usePower2Scales: boolean;
+  readonly pow2Scales: boolean;
   readonly amaxEpsilon: number;
 
   constructor(options: Float8CurrentScalingOptions = {}) {
     super("current", checkCurrent("Float8CurrentScaling", options));
-    this.usePower2Scales = options.usePower2Scales ?? environment("NVTE_FP8_CURRENT_SCALING_POWER_2_SCALES");
+    this.pow2Scales = options.pow2Scales ?? environment("NVTE_FP8_CURRENT_SCALING_POWER_2_SCALES");
     this.amaxEpsilon = options.amaxEpsilon ?? 0;
   }
 
   override qparams(role: Role): QParams {
-    return { ...super.qparams(role), power2Scale: this.usePower2Scales, amaxEpsilon: this.amaxEpsilon };
+    return { ...super.qparams(role), pow2Scales: this.pow2Scales, amaxEpsilon: this.amaxEpsilon };
   }
 }

@@ -30,15 +30,9 @@ export function quantizerFor(recipe: Recipe, role: Role, state: QuantizerState):
 }
 
 function standardQuantizer(recipe: StandardRecipe, role: Role, state: QuantizerState): Quantizer {
-  const { power2Scale, amaxEpsilon, randomHadamardTransform, stochasticRounding, ...same } =
-    recipe.qparams(role);
   return quantizerNamed(recipe.row.quantizer, {
-    ...same,
+    ...recipe.qparams(role),
     ...state,
     format: recipe.elementFormat(role),
-    pow2Scales: power2Scale,
-    epsilon: amaxEpsilon,
-    rht: randomHadamardTransform,
-    stochastic: stochasticRounding,
   });
 }

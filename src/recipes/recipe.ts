@@ -19,6 +19,7 @@ import {
 /** How each product accumulates. Default: as the recipe's row says. */
 export type ProductOptions = { readonly [P in Product]?: MMParams };
 
+/** What every standard recipe takes: its element formats, and how products accumulate. */
 export interface RecipeOptions extends ProductOptions {
   /** Default: as the recipe's row says. */
   readonly format?: Format | undefined;
@@ -47,7 +48,7 @@ export abstract class Recipe {
 
   protected constructor(
     readonly kind: RecipeKind | "custom",
-    split: RecipeRow["splitAccumulator"],
+    split: RecipeRow["useSplitAccumulator"],
     options: ProductOptions,
   ) {
     const { fprop, dgrad, wgrad } = options;
@@ -86,7 +87,7 @@ export abstract class StandardRecipe extends Recipe {
 
   protected constructor(kind: RecipeKind, options: RecipeOptions) {
     const row = RECIPES[kind];
-    super(kind, row.splitAccumulator, options);
+    super(kind, row.useSplitAccumulator, options);
     this.format = options.format === undefined ? row.format : options.format;
     if (row.formats.includes(this.format)) return;
     const why = UNSUPPORTED_FORMATS.get(this.format);
@@ -109,10 +110,10 @@ export abstract class StandardRecipe extends Recipe {
     const { row } = this;
     passOf(role);
     return {
-      power2Scale: false,
+      pow2Scales: false,
       amaxEpsilon: 0,
-      randomHadamardTransform: row.rht.includes(role),
-      stochasticRounding: row.stochastic.includes(role),
+      rht: row.rht.includes(role),
+      stochastic: row.stochastic.includes(role),
       tile: role === "weight" ? row.weightTile : row.tile,
       fourOverSix: "none",
       e4m3Max: 448,

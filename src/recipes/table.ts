@@ -14,9 +14,13 @@ export const ROLES = {
   backward: ["gradOutput", "gradInput"],
 } as const;
 
+/** The pass of training that makes a tensor. */
 export type Pass = keyof typeof ROLES;
+/** A tensor that the forward pass of a linear layer quantizes. */
 export type ForwardRole = (typeof ROLES.forward)[number];
+/** A tensor that the backward pass of a linear layer quantizes. */
 export type BackwardRole = (typeof ROLES.backward)[number];
+/** A tensor that a linear layer quantizes, by its part in a product. */
 export type Role = ForwardRole | BackwardRole;
 
 const roleName = oneOf([...ROLES.forward, ...ROLES.backward]);
@@ -29,6 +33,7 @@ export function passOf(role: Role): Pass {
 
 /** The matrix products of a linear layer: its result, and the gradients of its input and of its weight. */
 export const PRODUCTS = ["fprop", "dgrad", "wgrad"] as const;
+/** One of the three matrix products of a linear layer. */
 export type Product = (typeof PRODUCTS)[number];
 
 /** The element formats of each pass's tensors. */
@@ -56,17 +61,18 @@ export interface MMParams {
 /** What of a quantizer a recipe decides for one tensor. Fields that its format does not have are off. */
 export interface QParams {
   /** f32 scales are cut to powers of two. */
-  readonly power2Scale: boolean;
+  readonly pow2Scales: boolean;
   /** Lower bound of an amax that f32 scales are made from. */
   readonly amaxEpsilon: number;
-  readonly randomHadamardTransform: boolean;
-  readonly stochasticRounding: boolean;
+  readonly rht: boolean;
+  readonly stochastic: boolean;
   readonly tile: Tile;
   readonly fourOverSix: FourOverSix;
   /** The largest block scale of NVFP4. */
   readonly e4m3Max: 448 | 256;
 }
 
+/** A standard recipe by its row in `RECIPES`. */
 export type RecipeKind = "delayed" | "current" | "block" | "mxfp8" | "nvfp4";
 
 /** One row of the table: what a recipe is before options. */
@@ -79,19 +85,20 @@ export interface RecipeRow {
   readonly tile: Tile;
   readonly weightTile: Tile;
   /** Products whose partial sums are split off. */
-  readonly splitAccumulator: Readonly<Record<Product, boolean>>;
+  readonly useSplitAccumulator: Readonly<Record<Product, boolean>>;
   /** Tensors that pass through the Hadamard transform for the product along their rows, and that round stochastically. */
   readonly rht: readonly Role[];
   readonly stochastic: readonly Role[];
   /**
-   * The gradient of an activation that is quantized as it is computed: of one that is not gated; and of any where no bias needs it
-   * as a tensor.
+   * The gradient of an activation that is quantized as it is computed: of one that is not gated; and of any where no bias
+   * needs it as a tensor.
    */
   readonly gradientSteps: { readonly ungated: boolean; readonly alone: boolean };
 }
 
 const FAST_FORWARD = { fprop: false, dgrad: true, wgrad: true } as const;
 
+/** What each recipe is before options, by its kind. */
 export const RECIPES: Readonly<Record<RecipeKind, RecipeRow>> = {
   delayed: {
     quantizer: "fp8-delayed",
@@ -99,7 +106,7 @@ export const RECIPES: Readonly<Record<RecipeKind, RecipeRow>> = {
     formats: ["E4M3", "HYBRID"],
     tile: "tensor",
     weightTile: "tensor",
-    splitAccumulator: FAST_FORWARD,
+    useSplitAccumulator: FAST_FORWARD,
     rht: [],
     stochastic: [],
     gradientSteps: { ungated: true, alone: false },
@@ -110,7 +117,7 @@ export const RECIPES: Readonly<Record<RecipeKind, RecipeRow>> = {
     formats: ["E4M3", "HYBRID"],
     tile: "tensor",
     weightTile: "tensor",
-    splitAccumulator: FAST_FORWARD,
+    useSplitAccumulator: FAST_FORWARD,
     rht: [],
     stochastic: [],
     gradientSteps: { ungated: false, alone: false },
@@ -121,7 +128,7 @@ export const RECIPES: Readonly<Record<RecipeKind, RecipeRow>> = {
     formats: ["E4M3", "HYBRID"],
     tile: "1x128",
     weightTile: "128x128",
-    splitAccumulator: { fprop: true, dgrad: true, wgrad: true },
+    useSplitAccumulator: { fprop: true, dgrad: true, wgrad: true },
     rht: [],
     stochastic: [],
     gradientSteps: { ungated: false, alone: true },
@@ -132,7 +139,7 @@ export const RECIPES: Readonly<Record<RecipeKind, RecipeRow>> = {
     formats: ["E4M3", "HYBRID"],
     tile: "1x32",
     weightTile: "1x32",
-    splitAccumulator: FAST_FORWARD,
+    useSplitAccumulator: FAST_FORWARD,
     rht: [],
     stochastic: [],
     gradientSteps: { ungated: true, alone: true },
@@ -143,7 +150,7 @@ export const RECIPES: Readonly<Record<RecipeKind, RecipeRow>> = {
     formats: ["E2M1"],
     tile: "1x16",
     weightTile: "16x16",
-    splitAccumulator: FAST_FORWARD,
+    useSplitAccumulator: FAST_FORWARD,
     rht: ["input", "output", "gradOutput", "gradInput"],
     stochastic: ["gradOutput", "gradInput"],
     gradientSteps: { ungated: false, alone: false },

@@ -1,13 +1,14 @@
 /** Values that remember how they were computed, and the way back through them. */
-import { ArgumentError, DTypeError } from "../errors.js";
+import { ArgumentError, DTypeError, ShapeError } from "../errors.js";
 import { tensor } from "../ops/create.js";
 import { add } from "../ops/elementwise/add.js";
 import { commonBackend, requireShape } from "../ops/execute.js";
-import { boolean, describe } from "../options.js";
+import { boolean, callable, describe } from "../options.js";
 import { QuantizedTensor, requireQuantized } from "../tensor/quantized.js";
 import { requireTensor, requireWide } from "../tensor/require.js";
 import { disown, Scope } from "../tensor/scope.js";
-import type { Shape, WideDType } from "../tensor/shape.js";
+import { type Shape, sameShape, type WideDType } from "../tensor/shape.js";
+import { INSPECT } from "../tensor/show.js";
 import { Tensor } from "../tensor/tensor.js";
 import { captures, gradEnabled, gradTracked } from "./grad-mode.js";
 import { Gradients } from "./gradients.js";
@@ -16,9 +17,9 @@ import { type Gradient, type Value, wideOf } from "./value.js";
 
 /** What a backward pass gives the functions it calls. */
 export interface BackwardPass {
-  /** Delayed scales of gradients, updated when the pass ends. */
+  /** @internal Delayed scales of gradients, updated when the pass ends. */
   readonly updates: ScaleUpdates;
-  /** Added up in the order they are found; at the end, those of what was not computed itself are left. */
+  /** @internal Added up in the order they are found; at the end, those of what was not computed itself are left. */
   readonly gradients: Gradients;
   /** Lets a gradient live until the pass ends. */
   readonly keep: (grad: Gradient) => void;
@@ -59,7 +60,7 @@ let steps = 0;
 export class Variable {
   /** The gradient that `backward()` has found, added up over several passes. */
   grad: Tensor<WideDType> | undefined;
-  /** How it was computed; spent once a backward pass has gone through that, which keeps nothing for another. */
+  /** @internal How it was computed; spent once a backward pass has gone through that, which keeps nothing for another. */
   [ORIGIN]: Step | "spent" | undefined;
 
   /** `requiresGrad` of a leaf may be set: passes from then on give it a gradient, or none where a parameter is frozen. */
@@ -114,6 +115,16 @@ export class Variable {
     pass.updates.run();
   }
 
+  /** The value, and whether it requires a gradient, for people; as `Tensor.toString`. */
+  toString(): string {
+    return `Variable(${this.requiresGrad ? "requires grad, " : ""}${this.value})`;
+  }
+
+  /** What `console.log` prints in Node; as `toString`. */
+  [INSPECT](): string {
+    return this.toString();
+  }
+
   /** Lets go of the gradient. */
   zeroGrad(): void {
     this.grad?.dispose();
@@ -143,30 +154,51 @@ export function variable(x: VariableLike): Variable {
 }
 
 /** A function that was computed: its results, and the way back. */
-export interface Computed {
-  readonly results: readonly Value[];
+export interface Computed<R extends readonly Value[] = readonly Value[]> {
+  readonly results: R;
   readonly backward: Backward;
   /** What was made for the backward pass alone: disposed of after it, or at once where nothing is recorded. */
   readonly saved?: readonly (Value | undefined)[];
+  /** @internal */
   readonly quantized?: QuantizedGradients;
   /** Whether the results require a gradient, where recording is on. Default: where an input does. */
   readonly requiresGrad?: boolean;
-  /** What else it was computed from; its gradients are found as the way back is taken. */
+  /** @internal What else it was computed from; its gradients are found as the way back is taken. */
   readonly captured?: Iterable<Variable>;
 }
 
 /**
- * The results of `forward`, a function of `inputs`, to be gone back through where any of them wants a gradient. `forward` is
- * told whether a backward pass may come, `record`. What else `forward` and the way back make is disposed of.
+ * A custom operation on the tape, PyTorch's `autograd.Function`: the results of `forward`, from which gradients flow back to
+ * `inputs` by the `backward` that it returns. `forward` computes with the values of the inputs and is told whether a backward
+ * pass may come. `backward` gets the gradient of each result, undefined where none arrived, and gives the gradient of each
+ * input in its order and shape, wide, on the same backend; undefined, or a list that ends early, where there is none. Tensors
+ * that `forward` and `backward` make and do not return, or list in `saved`, are disposed of. Inputs without `requiresGrad`, and
+ * calls inside `noGrad`, record nothing. A tensor among the inputs is a constant.
+ *
+ * @throws ArgumentError where an argument, what `forward` returns, or one of its results is of another kind. On
+ * `Variable.backward`: ArgumentError, DTypeError or ShapeError for gradients that are not as said here.
  */
+export function differentiable<const R extends readonly Value[]>(
+  inputs: readonly VariableLike[],
+  forward: (grad: boolean) => Computed<R>,
+): { readonly [K in keyof R]: Variable };
+/** @internal As above; `record` decides whether the call goes on the tape. */
 export function differentiable(
   inputs: readonly Variable[],
   forward: (grad: boolean) => Computed,
-  record = gradEnabled() && inputs.some((input) => input.requiresGrad),
+  record: boolean | undefined,
+): readonly Variable[];
+export function differentiable(
+  given: readonly VariableLike[],
+  forward: (grad: boolean) => Computed,
+  recorded?: boolean,
 ): readonly Variable[] {
+  const inputs = variablesOf(given);
+  callable("differentiable", "forward", forward);
+  const record = recorded ?? (gradEnabled() && inputs.some((input) => input.requiresGrad));
   using scope = new Scope();
   for (const input of inputs) capture(input);
-  const computed = forward(record);
+  const computed = requireComputed(forward(record));
   const { results: values, backward, saved = [], quantized = {}, captured = [] } = computed;
   const required = computed.requiresGrad ?? inputs.some((input) => input.requiresGrad);
   const requiresGrad = required && gradTracked();
@@ -176,6 +208,30 @@ export function differentiable(
   const step = { order: ++steps, inputs: [...inputs, ...captured], results, backward, saved, quantized };
   for (const result of results) result[ORIGIN] = step;
   return results;
+}
+
+/** Inputs as variables: themselves, where all are. Throws `ArgumentError` for what is no list of variables and tensors. */
+function variablesOf(given: readonly VariableLike[]): readonly Variable[] {
+  if (!Array.isArray(given))
+    throw new ArgumentError(
+      `differentiable: inputs is ${describe(given)}; it must be an array of variables and tensors`,
+    );
+  const isVariable = (each: VariableLike): each is Variable => each instanceof Variable;
+  // a hole in the list is no variable: `every` passes over it, `includes` and `Array.from` do not
+  return given.every(isVariable) && !given.includes(undefined as never) ? given : Array.from(given, variable);
+}
+
+/** What a forward function returned. Throws `ArgumentError` where it has no list of results, or no backward. */
+function requireComputed(computed: Computed): Computed {
+  const { results, backward, saved } = (computed ?? {}) as Partial<Computed>;
+  if (!Array.isArray(results))
+    throw new ArgumentError(
+      `differentiable: forward gave ${describe(computed)}; it must return { results: [tensors], backward }, and not be async`,
+    );
+  callable("differentiable", "backward", backward);
+  if (saved !== undefined && !Array.isArray(saved))
+    throw new ArgumentError(`differentiable: saved is ${describe(saved)}; it must be an array of tensors`);
+  return computed;
 }
 
 /** Notes a variable that was computed before the part that is recorded as a whole, if one is around. */
@@ -265,8 +321,31 @@ function goBack(
 ): readonly (Gradient | undefined)[] {
   using scope = new Scope();
   const parts = step.backward(grads, pass);
-  for (const part of parts) if (part) scope.keep(part);
+  if (!Array.isArray(parts))
+    throw new ArgumentError(
+      `backward: a custom operation gave ${describe(parts)}; it must give an array, the gradient of each input`,
+    );
+  parts.forEach((part, i) => {
+    const input = step.inputs[i];
+    if (!part) return;
+    if (input) requireGradientOf(input, part);
+    scope.keep(part);
+  });
   return parts;
+}
+
+/** Throws `DTypeError`, `ShapeError` or `ArgumentError` unless `part` can be the gradient of that input. */
+function requireGradientOf({ value, shape }: Variable, part: Gradient): void {
+  if (part instanceof QuantizedTensor) requireQuantized("backward", "a gradient", part);
+  else requireWide("backward", "a gradient", part);
+  if (!sameShape(part.shape, shape))
+    throw new ShapeError(
+      `backward: a custom operation gave a gradient of [${part.shape}]; its input is [${shape}], and so must be its gradient`,
+    );
+  if (part.backend !== value.backend)
+    throw new ArgumentError(
+      "backward: a gradient lives on another backend than its input; compute it on the backend of the input",
+    );
 }
 
 /** Every step that leads to `root`, the last one first. Throws `ArgumentError` where one of them is spent. */

@@ -7,6 +7,7 @@ import { quantizerOps, requireFields } from "./quantized-fields.js";
 import { requireScalar, requireTensor, requireWide, wideDType } from "./require.js";
 import { adoptBeside } from "./scope.js";
 import { ownShape, type Shape, type WideDType } from "./shape.js";
+import { backendName, firstValues, INSPECT } from "./show.js";
 import type { FOUR_OVER_SIX, SCALE_LAYOUTS } from "./spec.js";
 import { Tensor } from "./tensor.js";
 
@@ -18,6 +19,7 @@ export interface Usage {
 
 /** The directions of copies, in the order of memory and files. */
 export const DIRECTIONS = ["rowwise", "columnwise"] as const satisfies readonly (keyof Usage)[];
+/** One of the two copies of a quantized tensor. */
 export type Direction = (typeof DIRECTIONS)[number];
 
 /**
@@ -37,7 +39,7 @@ export interface QuantizeSpec {
   /** f32 scales are cut to powers of two. */
   readonly pow2Scales: boolean;
   /** Lower bound of amax, for f32 scales. */
-  readonly epsilon: number;
+  readonly amaxEpsilon: number;
   /** Columnwise data pass through the random Hadamard transform first (NVFP4). */
   readonly rht: boolean;
   /** Bit i set: element i of each 16 is negated before the transform. */
@@ -70,6 +72,7 @@ export interface QuantizerOps {
   deriveColumnwise(t: QuantizedTensor): QuantizedCopy;
 }
 
+/** What a `QuantizedTensor` is made of: codes and scales of one matrix, and the quantizer that made them. */
 export interface QuantizedTensorFields {
   readonly spec: QuantizeSpec;
   readonly shape: Shape;
@@ -216,6 +219,38 @@ export class QuantizedTensor {
   [Symbol.dispose](): void {
     this.dispose();
   }
+
+  /**
+   * Quantizer, format, tile, shape, backend, and of each copy up to eight codes, as values, and scales, for people. Waits for
+   * the work enqueued before; never throws.
+   */
+  toString(): string {
+    return showQuantized(this);
+  }
+
+  /** What `console.log` prints in Node; as `toString`. */
+  [INSPECT](): string {
+    return showQuantized(this);
+  }
+}
+
+function showQuantized(x: QuantizedTensor): string {
+  const { quantizer, format, tile } = x.spec;
+  const [first] = x.members;
+  const made = `${x.dtype} [${x.shape.join(", ")}]${first ? ` ${backendName(first)}` : ""}`;
+  const lines = [`QuantizedTensor(${quantizer} ${format} ${tile}, ${made}, scales ${x.scaleLayout})`];
+  for (const direction of ["rowwise", "columnwise"] as const) {
+    const copy = x[direction];
+    if (!copy) continue;
+    const parts = [
+      `  ${direction}: codes ${firstValues(copy.data)}`,
+      `scaleInv ${firstValues(copy.scaleInv)}`,
+    ];
+    if (copy.amax) parts.push(`amax ${firstValues(copy.amax)}`);
+    lines.push(parts.join(", "));
+  }
+  if (!first) lines.push("  no copy");
+  return lines.join("\n");
 }
 
 /** `x` as a quantized tensor in use. Throws `DTypeError` for anything else, `DisposedError` for one whose memory is gone. */

@@ -8,6 +8,7 @@ const OWNER = Symbol("owner");
 
 /** Something with a lifetime that a scope can own. */
 export interface Owned {
+  /** @internal */
   [OWNER]?: Scope | undefined;
   dispose(): void;
   /** The things that live and die with it, where it is made of several. */

@@ -9,6 +9,7 @@ export type DType = ScalarFormat | "f32" | "i32" | "u8" | "u16" | "u32";
 
 /** The types that quantizers read and dequantizers write. */
 export const WIDE_DTYPES = ["f32", "bf16", "f16"] as const satisfies readonly DType[];
+/** A type that quantizers read, dequantizers write and layers compute in. */
 export type WideDType = (typeof WIDE_DTYPES)[number];
 const WIDE: ReadonlySet<DType> = new Set(WIDE_DTYPES);
 

@@ -19,7 +19,7 @@ const checkFields = optionsOf<QuantizeSpec>({
   format: needed(anything),
   tile: needed(anything),
   pow2Scales: needed(boolean),
-  epsilon: needed(atLeastZero),
+  amaxEpsilon: needed(atLeastZero),
   rht: needed(boolean),
   rhtSigns: needed(integer(0, 0xffff)),
   stochastic: needed(boolean),

@@ -14,6 +14,7 @@ import {
   type Shape,
   type WideDType,
 } from "./shape.js";
+import { INSPECT, showTensor } from "./show.js";
 import { Storage } from "./storage.js";
 
 export type { TensorData } from "./data.js";
@@ -35,17 +36,14 @@ export class Tensor<D extends DType = DType> {
   #disposed = false;
 
   /**
-   * An uninitialised tensor, or one over `storage` that has been retained for it. The shape is copied unless it is frozen.
-   * Throws `DTypeError`, `ShapeError` and `OutOfMemoryError`.
+   * An uninitialised tensor. The shape is copied unless it is frozen; a size of 0 takes no memory.
+   * @throws DTypeError for an unknown type, ShapeError for sizes that are no shape, OutOfMemoryError, ArgumentError without
+   * a backend
    */
-  constructor(
-    backend: Backend,
-    dtype: D,
-    shape: Shape,
-    storage?: Storage,
-    /** Bytes before the first element. */
-    offset = 0,
-  ) {
+  constructor(backend: Backend, dtype: D, shape: Shape);
+  /** @internal One over `storage` that has been retained for it, from byte `offset` on. */
+  constructor(backend: Backend, dtype: D, shape: Shape, storage: Storage, offset: number);
+  constructor(backend: Backend, dtype: D, shape: Shape, storage?: Storage, offset = 0) {
     this.#shape = ownShape(shape);
     this.#byteLength = byteLength(dtype, this.#shape);
     this.#backend = backend;
@@ -221,6 +219,16 @@ export class Tensor<D extends DType = DType> {
 
   [Symbol.dispose](): void {
     this.dispose();
+  }
+
+  /** Type, shape, backend and up to eight elements, for people. Waits for the work enqueued before; never throws. */
+  toString(): string {
+    return showTensor(this);
+  }
+
+  /** What `console.log` prints in Node; as `toString`. */
+  [INSPECT](): string {
+    return showTensor(this);
   }
 }
 

@@ -1,9 +1,10 @@
 /** encode: wide values to codes. */
 import * as fc from "fast-check";
-import type { OverflowName, RandomSource, RoundingName } from "../../../src/backends/ops.js";
+import type { OverflowName, RoundingName } from "../../../src/backends/ops.js";
 import type { ScalarFormat, ScalarLayout } from "../../../src/formats/scalar.js";
 import { encode } from "../../../src/ops/cast/cast.js";
 import { instance } from "../../../src/options.js";
+import type { RandomSource } from "../../../src/random.js";
 import type { Shape, WideDType } from "../../../src/tensor/shape.js";
 import { format, overflow, randomSource, rounding } from "../../arbitraries/formats.js";
 import { narrowed, patternFor } from "../../arbitraries/patterns.js";

@@ -79,7 +79,7 @@ export const activationQuantizeOperation: Operation<ActivationQuantizeCase> = {
   arbitrary: activationQuantizeCase(),
   run: (backend, { x, kind, gated, clamp, grad, ...how }) =>
     runQuantizer(backend, how, (quantizer) =>
-      quantizer.quantizeActivation(upload(backend, x), {
+      quantizer.activationQuantize(upload(backend, x), {
         kind,
         gated,
         ...(clamp && { clamp }),

@@ -33,7 +33,7 @@ export const biasGradQuantizeOperation: Operation<BiasGradQuantizeCase> = {
   run(backend, { x, biasType, ...how }) {
     let sums: PlainTensor | undefined;
     const answer = runQuantizer(backend, how, (quantizer) => {
-      const { out, biasGrad } = quantizer.quantizeBiasGrad(upload(backend, x), biasType);
+      const { out, biasGrad } = quantizer.biasGradQuantize(upload(backend, x), biasType);
       sums = download(biasGrad);
       return out;
     });

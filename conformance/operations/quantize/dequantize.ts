@@ -16,6 +16,7 @@ import type { Operation } from "../operation.js";
 import type { Shapes } from "./quantize.js";
 import { layOut, oracleSpec, uploadQuantized } from "./quantized.js";
 
+/** One input of the operation `dequantize`, as plain data. */
 export interface DequantizeCase {
   readonly spec: QuantizeSpec;
   /** The logical shape. */

@@ -7,6 +7,7 @@ import { rht16 } from "../../oracle/quantize/hadamard.js";
 import { download, fromCodes, type PlainTensor, upload, wideValues } from "../../values/plain.js";
 import type { Operation } from "../operation.js";
 
+/** One input of the operation `hadamard`, as plain data. */
 export interface HadamardCase {
   /** [16 n, K] */
   readonly x: PlainTensor<"bf16">;

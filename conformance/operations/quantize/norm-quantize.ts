@@ -26,21 +26,21 @@ export function normQuantizeCase(
       .chain(([shape, dtype]) =>
         fc
           .tuple(wideTensor(shape, { dtype }), parameters(shape), smallTerms, quantizationBy(spec))
-          .map(([x, norm, epsilon, how]) => ({ ...how, ...norm, x, epsilon })),
+          .map(([x, norm, eps, how]) => ({ ...how, ...norm, x, eps })),
       );
   });
 }
 
 export const normQuantizeOperation: Operation<NormQuantizeCase> = {
   arbitrary: normQuantizeCase(),
-  run(backend, { x, gamma, beta, epsilon, zeroCentered, ...how }) {
+  run(backend, { x, gamma, beta, eps, zeroCenteredGamma, ...how }) {
     const parts = { gamma: upload(backend, gamma), beta: beta && upload(backend, beta) };
     const statistics: Record<string, PlainTensor> = {};
     const answer = runQuantizer(backend, how, (quantizer) => {
-      const { out, mean, rstd } = quantizer.quantizeNorm(upload(backend, x), {
+      const { out, mean, rstd } = quantizer.normQuantize(upload(backend, x), {
         ...parts,
-        epsilon,
-        zeroCentered,
+        eps,
+        zeroCenteredGamma,
       });
       statistics.rstd = download(rstd);
       if (mean) statistics.mean = download(mean);
@@ -48,8 +48,8 @@ export const normQuantizeOperation: Operation<NormQuantizeCase> = {
     });
     return { ...answer, ...statistics };
   },
-  oracle({ x, gamma, beta, epsilon, zeroCentered, ...how }) {
-    const { out, ...statistics } = normAnswer({ x, gamma, beta, epsilon, zeroCentered, outDtype: "f32" });
+  oracle({ x, gamma, beta, eps, zeroCenteredGamma, ...how }) {
+    const { out, ...statistics } = normAnswer({ x, gamma, beta, eps, zeroCenteredGamma, outDtype: "f32" });
     const source = { data: wideValues(out as PlainTensor<"f32">), shape: x.matrix, dtype: x.dtype };
     return { ...askOracle(how, source.shape, (spec) => quantizeNormed(source, spec)), ...statistics };
   },

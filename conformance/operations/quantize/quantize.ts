@@ -1,11 +1,11 @@
 /** quantize: wide matrices to codes and scales, under every quantizer. */
 import * as fc from "fast-check";
 import type { Backend } from "../../../src/backends/backend.js";
-import type { RandomSource } from "../../../src/backends/ops.js";
 import { BLOCK_FORMATS, type BlockFormatName, tileSize } from "../../../src/formats/block.js";
 import { factsOf } from "../../../src/formats/derive.js";
 import { callable } from "../../../src/options.js";
 import type { Quantizer } from "../../../src/quantizers/quantizer.js";
+import type { RandomSource } from "../../../src/random.js";
 import { copyGeometry } from "../../../src/tensor/geometry.js";
 import type { QuantizedTensor, QuantizeSpec, ScaleLayout, Usage } from "../../../src/tensor/quantized.js";
 import { type DType, elementCount, type Shape, type WideDType } from "../../../src/tensor/shape.js";
@@ -32,6 +32,7 @@ export interface Quantization {
   readonly records?: boolean;
 }
 
+/** One input of the operation `quantize`, as plain data. */
 export interface QuantizeCase extends Quantization {
   readonly x: PlainTensor<WideDType>;
   /** The flag that the target, full of other bytes, is updated under; without it a new one is made. */

@@ -11,14 +11,14 @@ import type { Answer, Operation } from "../operation.js";
 interface Parameters {
   /** [K] */
   readonly gamma: PlainTensor<WideDType>;
-  readonly zeroCentered: boolean;
+  readonly zeroCenteredGamma: boolean;
 }
 
 /** LayerNorm, or RMSNorm without beta. */
 export interface NormCase extends Parameters {
   readonly x: PlainTensor<WideDType>;
   readonly beta?: PlainTensor<WideDType> | undefined;
-  readonly epsilon: number;
+  readonly eps: number;
   readonly outDtype: WideDType;
 }
 
@@ -48,29 +48,32 @@ export function parameters(shape: Shape) {
       return fc.record({
         gamma: vector,
         beta: fc.option(vector, { nil: undefined, freq: 2 }),
-        zeroCentered: fc.boolean(),
+        zeroCenteredGamma: fc.boolean(),
       });
     })
     .map((drawn): Parameters & Pick<NormCase, "beta"> => drawn);
 }
 
 function normalization(
-  { gamma, zeroCentered }: Parameters,
+  { gamma, zeroCenteredGamma }: Parameters,
   centered: boolean,
   beta: PlainTensor<WideDType> | undefined,
-  epsilon: number,
+  eps: number,
 ): oracle.Normalization {
   const values = (x: PlainTensor<WideDType>): number[] => Array.from(wideValues(x));
-  return { gamma: values(gamma), centered, epsilon, zeroCentered, ...(beta ? { beta: values(beta) } : {}) };
+  return {
+    gamma: values(gamma),
+    centered,
+    eps: eps,
+    zeroCenteredGamma,
+    ...(beta ? { beta: values(beta) } : {}),
+  };
 }
 
 export const normOperation: Operation<NormCase> = {
   arbitrary: laneShape().chain((shape) =>
     fc
-      .tuple(
-        fc.record({ x: wideTensor(shape), epsilon: smallTerms, outDtype: wideType() }),
-        parameters(shape),
-      )
+      .tuple(fc.record({ x: wideTensor(shape), eps: smallTerms, outDtype: wideType() }), parameters(shape))
       .map(([input, given]) => ({ ...input, ...given })),
   ),
   run(backend, { x, gamma, beta, ...options }) {
@@ -85,17 +88,17 @@ export const normOperation: Operation<NormCase> = {
 };
 
 /** What the oracle says to a norm: its result and statistics. */
-export function normAnswer({ x, beta, epsilon, outDtype, ...given }: NormCase) {
+export function normAnswer({ x, beta, eps, outDtype, ...given }: NormCase) {
   const centered = beta !== undefined;
-  const { out, mean, rstd } = oracle.norm(rowsOf(x), normalization(given, centered, beta, epsilon));
+  const { out, mean, rstd } = oracle.norm(rowsOf(x), normalization(given, centered, beta, eps));
   const rows = [x.matrix[0]];
   const answer = { out: rounded(outDtype, x.shape, out.flat()), rstd: rounded("f32", rows, rstd) };
   return centered ? { ...answer, mean: rounded("f32", rows, mean) } : answer;
 }
 
 /** The statistics that the forward pass saves. */
-function saved(x: PlainTensor<WideDType>, given: Parameters, centered: boolean, epsilon: number) {
-  const { mean, rstd } = oracle.norm(rowsOf(x), normalization(given, centered, undefined, epsilon));
+function saved(x: PlainTensor<WideDType>, given: Parameters, centered: boolean, eps: number) {
+  const { mean, rstd } = oracle.norm(rowsOf(x), normalization(given, centered, undefined, eps));
   const rows = [x.matrix[0]];
   const kept = { rstd: rounded("f32", rows, rstd) };
   return centered ? { ...kept, mean: rounded("f32", rows, mean) } : kept;
@@ -105,13 +108,11 @@ export const normBackwardOperation: Operation<NormBackwardCase> = {
   arbitrary: laneShape().chain((shape) => {
     const row = wideTensor([asMatrix(shape)[0]], { dtype: "f32" });
     const input = fc.record({ grad: wideTensor(shape), x: wideTensor(shape) });
-    const own = fc
-      .tuple(input, parameters(shape), smallTerms)
-      .map(([drawn, { beta, ...given }, epsilon]) => ({
-        ...drawn,
-        ...given,
-        ...saved(drawn.x, given, beta !== undefined, epsilon),
-      }));
+    const own = fc.tuple(input, parameters(shape), smallTerms).map(([drawn, { beta, ...given }, eps]) => ({
+      ...drawn,
+      ...given,
+      ...saved(drawn.x, given, beta !== undefined, eps),
+    }));
     const any = fc
       .tuple(input, parameters(shape), fc.record({ mean: row, rstd: row }))
       .map(([drawn, { beta, ...given }, { mean, rstd }]) => ({
@@ -121,12 +122,12 @@ export const normBackwardOperation: Operation<NormBackwardCase> = {
       }));
     return fc.oneof({ weight: 2, arbitrary: own }, any);
   }),
-  run(backend, { grad, x, gamma, mean, rstd, zeroCentered }) {
+  run(backend, { grad, x, gamma, mean, rstd, zeroCenteredGamma }) {
     const given = { grad: upload(backend, grad), x: upload(backend, x), gamma: upload(backend, gamma) };
     const statistics = mean
       ? { mean: upload(backend, mean), rstd: upload(backend, rstd) }
       : { rstd: upload(backend, rstd) };
-    const { dx, dgamma, dbeta } = normBackward({ ...given, ...statistics, zeroCentered });
+    const { dx, dgamma, dbeta } = normBackward({ ...given, ...statistics, zeroCenteredGamma });
     const answer = { dx: download(dx), dgamma: download(dgamma) };
     return dbeta ? { ...answer, dbeta: download(dbeta) } : answer;
   },

@@ -76,7 +76,7 @@ const adamwOptions: fc.Arbitrary<AdamwCase["options"]> = fc.record({
   weightDecay,
   beta1: fc.constantFrom(0.9, 0, 0.5, 0.95, 1e-60, 1 - 2 ** -24),
   beta2: fc.constantFrom(0.999, 0, 0.95, 0.9999, 2 ** -126, 1 - 2 ** -24),
-  epsilon: fc.constantFrom(1e-8, 0, 1, 2 ** -149, 1e-60),
+  eps: fc.constantFrom(1e-8, 0, 1, 2 ** -149, 1e-60),
   decoupled: fc.boolean(),
   step: fc.oneof(
     fc.constantFrom(1, 2, 3, 1000, 2 ** 31, Number.MAX_SAFE_INTEGER),

@@ -34,7 +34,7 @@ export interface QuantizeSpec extends LayoutSpec {
   /** fp8-current (default off) and fp8-block (default on). */
   readonly pow2Scales?: boolean;
   /** fp8-current and fp8-block. */
-  readonly epsilon?: number;
+  readonly amaxEpsilon?: number;
   /** fp8-delayed. */
   readonly scale?: number;
   /** nvfp4 1x16 of bf16: the columnwise copy is of the transformed tensor; rhtSigns false leaves its signs out. */
@@ -189,7 +189,7 @@ function linesOf({ data, shape: [m, k] }: Source, [top, left]: Shape, [height, w
 
 function scaleRule(x: Source, spec: QuantizeSpec, layout: ScalarLayout): (lines: Lines) => BlockScale {
   const max = largest(layout);
-  const epsilon = spec.epsilon ?? 0;
+  const epsilon = spec.amaxEpsilon ?? 0;
   switch (spec.quantizer) {
     case "fp8-delayed":
       return () => f32Scale(spec.scale ?? 1);

@@ -30,8 +30,8 @@ export interface Normalization {
   readonly beta?: readonly number[];
   /** False makes it RMSNorm. */
   readonly centered: boolean;
-  readonly epsilon: number;
-  readonly zeroCentered: boolean;
+  readonly eps: number;
+  readonly zeroCenteredGamma: boolean;
 }
 
 export interface Normalized {
@@ -45,7 +45,7 @@ export function norm(x: Matrix, n: Normalization): Normalized {
   const mean = x.map((row) => (n.centered ? f(laneSum(row) / row.length) : 0));
   const rstd = x.map((row, i) => {
     const squares = row.map((value) => f(f(value - mean[i]!) * f(value - mean[i]!)));
-    return f(1 / f(Math.sqrt(f(f(laneSum(squares) / row.length) + f(n.epsilon)))));
+    return f(1 / f(Math.sqrt(f(f(laneSum(squares) / row.length) + f(n.eps)))));
   });
   const out = x.map((row, i) =>
     row.map((value, j) => {
@@ -79,5 +79,5 @@ export function normBackward(grad: Matrix, x: Matrix, n: Normalization, saved: N
 }
 
 function weight(n: Normalization, column: number): number {
-  return n.zeroCentered ? f(n.gamma[column]! + 1) : n.gamma[column]!;
+  return n.zeroCenteredGamma ? f(n.gamma[column]! + 1) : n.gamma[column]!;
 }

@@ -11,7 +11,7 @@ export interface DelayedModel {
   readonly format: "E4M3" | "HYBRID";
   readonly margin: number;
   readonly length: number;
-  readonly algorithm: "max" | "most_recent" | CallerAlgorithm;
+  readonly algorithm: "max" | "mostRecent" | CallerAlgorithm;
   /** A scaling function of the caller's: the mean of the old scale and the amax. */
   readonly scaling: "default" | "mean";
   readonly reduces: boolean;
@@ -72,7 +72,7 @@ export class Slots {
 
   update(): void {
     const { algorithm, scaling } = this.recipe;
-    const onHost = scaling !== "default" || (algorithm !== "max" && algorithm !== "most_recent");
+    const onHost = scaling !== "default" || (algorithm !== "max" && algorithm !== "mostRecent");
     for (let slot = 0; slot < this.scale.length; slot++) {
       const column = this.history.map((row) => row[slot] as number);
       const scale = this.scale[slot] as number;
@@ -99,7 +99,7 @@ export class Slots {
     const amax =
       algorithm === "max"
         ? Math.max(...column)
-        : algorithm === "most_recent"
+        : algorithm === "mostRecent"
           ? recorded
           : callersAmax(algorithm, column);
     return { history: rolled, scale: this.#scaleFor(amax, scale) };

@@ -12,7 +12,7 @@ export interface NormModel {
   /** None of RMSNorm. */
   readonly beta: ParameterModel | undefined;
   readonly eps: number;
-  readonly zeroCentered: boolean;
+  readonly zeroCenteredGamma: boolean;
 }
 
 export function normParametersOf({ gamma, beta }: NormModel): readonly ParameterModel[] {
@@ -20,14 +20,14 @@ export function normParametersOf({ gamma, beta }: NormModel): readonly Parameter
 }
 
 /** The norm of rows: f32 values, and the gradients that follow from that of the result. */
-function normOf(x: Matrix, { gamma, beta, eps, zeroCentered }: NormModel) {
+function normOf(x: Matrix, { gamma, beta, eps, zeroCenteredGamma }: NormModel) {
   const row = (of: ParameterModel): number[] => [...of.wide.data];
   const form = {
     gamma: row(gamma),
     ...(beta ? { beta: row(beta) } : {}),
     centered: beta !== undefined,
-    epsilon: eps,
-    zeroCentered,
+    eps,
+    zeroCenteredGamma,
   };
   const rows = rowsOf(x);
   const made = norm(rows, form);

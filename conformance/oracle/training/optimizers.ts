@@ -21,7 +21,7 @@ export type OptimizerModel =
       readonly weightDecay: number;
       readonly beta1: number;
       readonly beta2: number;
-      readonly epsilon: number;
+      readonly eps: number;
       readonly decoupled: boolean;
     };
 

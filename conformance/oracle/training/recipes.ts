@@ -21,13 +21,13 @@ export interface DelayedRecipe extends DelayedModel, Products {}
 export interface CurrentRecipe extends TwoFormats {
   readonly kind: "current";
   readonly pow2: boolean;
-  readonly epsilon: number;
+  readonly amaxEpsilon: number;
 }
 
 export interface BlockRecipe extends TwoFormats {
   readonly kind: "block";
   readonly f32Scales: boolean;
-  readonly epsilon: number;
+  readonly amaxEpsilon: number;
   /** The tensor whose scales cover 128x128, if any. */
   readonly square: "x" | "w" | "grad" | "none";
 }
@@ -71,8 +71,8 @@ export function specOf(recipe: StepRecipe, role: RoleModel): QuantizeSpec {
     case "delayed":
       return { quantizer: "fp8-delayed", format: elementFormat(recipe.format, role) };
     case "current": {
-      const { pow2: pow2Scales, epsilon, format } = recipe;
-      return { quantizer: "fp8-current", format: elementFormat(format, role), pow2Scales, epsilon };
+      const { pow2: pow2Scales, amaxEpsilon, format } = recipe;
+      return { quantizer: "fp8-current", format: elementFormat(format, role), pow2Scales, amaxEpsilon };
     }
     case "block": {
       const owner = isBackward(role) ? "grad" : role === "weight" ? "w" : "x";
@@ -80,7 +80,7 @@ export function specOf(recipe: StepRecipe, role: RoleModel): QuantizeSpec {
         quantizer: "fp8-block",
         format: elementFormat(recipe.format, role),
         pow2Scales: !recipe.f32Scales,
-        epsilon: recipe.epsilon,
+        amaxEpsilon: recipe.amaxEpsilon,
         tile: recipe.square === owner ? "128x128" : "1x128",
       };
     }

@@ -39,7 +39,7 @@ export interface AdamwStep extends Step {
   readonly v: number;
   readonly beta1: number;
   readonly beta2: number;
-  readonly epsilon: number;
+  readonly eps: number;
   readonly decoupled: boolean;
   /** The number of the step, from 1. */
   readonly step: number;
@@ -62,12 +62,12 @@ export function sgd(options: SgdStep): Omit<Stepped, "v"> {
 /** As `sgd`. */
 export function adamw(options: AdamwStep): Stepped {
   const { p, decoupled, step } = options;
-  const [rate, decay, epsilon] = [options.learningRate, options.weightDecay, options.epsilon].map(fround);
+  const [rate, decay, eps] = [options.learningRate, options.weightDecay, options.eps].map(fround);
   const [beta1, beta2] = [fround(options.beta1), fround(options.beta2)];
   const g = decoupled ? options.g : add(options.g, mul(decay!, p));
   const m = add(mul(beta1, options.m), mul(sub(1, beta1), g));
   const v = add(mul(beta2, options.v), mul(mul(sub(1, beta2), g), g));
-  const ratio = div(div(m, correction(beta1, step)), add(sqrt(div(v, correction(beta2, step))), epsilon!));
+  const ratio = div(div(m, correction(beta1, step)), add(sqrt(div(v, correction(beta2, step))), eps!));
   const update = decoupled ? add(ratio, mul(decay!, p)) : ratio;
   return { p: sub(p, mul(rate!, update)), m, v };
 }

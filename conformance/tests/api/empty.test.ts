@@ -104,9 +104,9 @@ const OPERATIONS: { readonly [K in OpName]: (shape: Shape) => void } = {
   activation: (s) => activation(bf16(s), { kind: "gelu" }),
   activationBackward: (s) => activationBackward(bf16(s), f32(s), { kind: "silu" }),
   activationQuantize: (s) => {
-    each((q) => q.quantizeActivation(bf16(s), { kind: "gelu" }));
-    each((q) => q.quantizeActivation(bf16(double(s)), { kind: "silu", gated: true }));
-    each((q) => q.quantizeActivation(bf16(double(s)), { kind: "silu", gated: true, grad: bf16(s) }));
+    each((q) => q.activationQuantize(bf16(s), { kind: "gelu" }));
+    each((q) => q.activationQuantize(bf16(double(s)), { kind: "silu", gated: true }));
+    each((q) => q.activationQuantize(bf16(double(s)), { kind: "silu", gated: true, grad: bf16(s) }));
   },
   adamw: (s) => {
     const inputs = { grad: bf16(s), parameter: f32(s), m: f32(s), v: f32(s) };
@@ -118,7 +118,7 @@ const OPERATIONS: { readonly [K in OpName]: (shape: Shape) => void } = {
     execute(backend(), "amax", { x: bf16(s), out });
     expect(out.dataSync()).toEqual(Float32Array.of(0));
   },
-  biasGradQuantize: (s) => each((q) => q.quantizeBiasGrad(bf16(s))),
+  biasGradQuantize: (s) => each((q) => q.biasGradQuantize(bf16(s))),
   clipFactor: (s) => gradNorm([bf16(s)], { maxNorm: 1 }),
   columnSum: (s) => columnSum(bf16(s)),
   crossEntropy: (s) => crossEntropy(bf16(s), of("i32", [asMatrix(s)[0]])),
@@ -179,7 +179,7 @@ const OPERATIONS: { readonly [K in OpName]: (shape: Shape) => void } = {
     normBackward({ grad: bf16(s), x: bf16(s), gamma: f32([columns]), ...statistics });
   },
   normQuantize: (s) => {
-    each((q) => q.quantizeNorm(bf16(s), { gamma: f32([asMatrix(s)[1]]) }));
+    each((q) => q.normQuantize(bf16(s), { gamma: f32([asMatrix(s)[1]]) }));
   },
   quantize: (s) => {
     each((q) => {

@@ -165,10 +165,7 @@ export const LARGE_INPUTS: Inputs = {
   normQuantize: normQuantizeCase(["fp8-delayed", "fp8-current"], shapes),
   norm: anyShape.chain((shape) =>
     fc
-      .tuple(
-        fc.record({ x: large(shape), epsilon: fc.constant(1e-5), outDtype: wideType() }),
-        parameters(shape),
-      )
+      .tuple(fc.record({ x: large(shape), eps: fc.constant(1e-5), outDtype: wideType() }), parameters(shape))
       .map(([input, given]) => ({ ...input, ...given })),
   ),
   normBackward: anyShape.chain((shape) =>

@@ -55,7 +55,7 @@ const f32 = fc.constant("f32" as const);
 
 function normed(shape: Shape, dtype?: WideDType) {
   return fc
-    .tuple(fc.record({ x: ordinary(shape, dtype), epsilon: fc.constant(1e-5), outDtype }), parameters(shape))
+    .tuple(fc.record({ x: ordinary(shape, dtype), eps: fc.constant(1e-5), outDtype }), parameters(shape))
     .map(([input, given]) => ({ ...input, ...given }));
 }
 

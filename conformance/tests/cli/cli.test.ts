@@ -47,7 +47,10 @@ describe("usage", () => {
     ["quantize @in -o @out --quantizer mxfp8 --scale 2", /--scale is for fp8-delayed/],
     ["quantize @in -o @out --quantizer mxfp8 --stochastic", /--stochastic is for nvfp4/],
     ["quantize @in -o @out --quantizer fp8-block --pow2-scales --no-pow2-scales", /exclude each other/],
-    ["quantize @in -o @out --quantizer fp8-block --epsilon -1", /--epsilon: "-1" is not a number from 0/],
+    [
+      "quantize @in -o @out --quantizer fp8-block --amax-epsilon -1",
+      /--amax-epsilon: "-1" is not a number from 0/,
+    ],
     ["quantize @in -o @out --quantizer fp8-delayed --scale 0", /--scale: "0" is not a positive number/],
     [
       "quantize @in -o @out --quantizer fp8-delayed --scale 1e99",

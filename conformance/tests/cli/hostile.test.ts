@@ -66,7 +66,7 @@ const TAKES: Readonly<Record<string, (text: string) => boolean>> = {
   alpha: isNumber,
   scale: (text) => isNumber(text) && Number(text) > 0,
   "out-scale": (text) => isNumber(text) && Number(text) > 0,
-  epsilon: (text) => isNumber(text) && Number(text) >= 0,
+  "amax-epsilon": (text) => isNumber(text) && Number(text) >= 0,
 };
 
 const BASE: readonly FileTensor[] = [f32("a", [32, 32], ramp(1024)), f32("b", [32, 32], ramp(1024, 7))];

@@ -92,7 +92,7 @@ describe("quantize", () => {
       epsilon: 0.5,
       ...made,
     };
-    expect(await recipes("fp8-block", "--format", "e5m2", "--epsilon", "0.5")).toEqual([
+    expect(await recipes("fp8-block", "--format", "e5m2", "--amax-epsilon", "0.5")).toEqual([
       { ...block, shape: [32, 64] },
       { ...block, shape: [64] },
     ]);
@@ -133,7 +133,7 @@ describe("quantize", () => {
     expect(floats(tensors["x.amax"]!)).toEqual(Float32Array.of(3));
     expect(floats(tensors["x.rowwise.scale_inv"]!)).toEqual(Float32Array.of(0.25));
     expect([...tensors["x.rowwise.data"]!.bytes]).toEqual([0x40, 0xd4, 0x48]);
-    await w.succeed("quantize", "@in", "-o", "@e", "--quantizer", "fp8-current", "--epsilon", "448");
+    await w.succeed("quantize", "@in", "-o", "@e", "--quantizer", "fp8-current", "--amax-epsilon", "448");
     expect(floats((await w.read("e")).tensors["x.rowwise.scale_inv"]!)).toEqual(Float32Array.of(1));
   });
 

@@ -209,11 +209,8 @@ describe("docs/training.md", () => {
       const { format, formats } = recipe.row;
       const others = formats.filter((each) => each !== format);
       const tensorOf = (role: Role): string => {
-        const { tile, randomHadamardTransform, stochasticRounding } = recipe.qparams(role);
-        const steps = [
-          ...(randomHadamardTransform ? ["Hadamard"] : []),
-          ...(stochasticRounding ? ["stochastic"] : []),
-        ];
+        const { tile, rht, stochastic } = recipe.qparams(role);
+        const steps = [...(rht ? ["Hadamard"] : []), ...(stochastic ? ["stochastic"] : [])];
         return [`${recipe.elementFormat(role)} ${tile}`, ...steps].join(", ");
       };
       const roles = (["input", "weight", "gradOutput"] as const).map(tensorOf);

@@ -55,8 +55,8 @@ describeOnGpu("activations of many numbers, quantized", () => {
             const amax = upload(backend, scalar(0));
             const scale = upload(backend, scalar(0.5));
             const both = { columnwise: true };
-            const fp8 = new Float8Quantizer({ ...both, scale, amax }).quantizeActivation(source, options);
-            const mx = new MXFP8Quantizer(both).quantizeActivation(source, options);
+            const fp8 = new Float8Quantizer({ ...both, scale, amax }).activationQuantize(source, options);
+            const mx = new MXFP8Quantizer(both).activationQuantize(source, options);
             const [first, second] = [fp8, mx].map((each) => Object.entries(downloadQuantized(each)));
             return Object.fromEntries([
               ...(first ?? []).map(([name, part]) => [`fp8.${name}`, part] as const),

@@ -1,8 +1,9 @@
 /** The reference's scalar conversions over plain arrays, through the public interface. */
 import { openBackend } from "../../../src/backends/open.js";
-import type { OverflowName, RandomSource, RoundingName } from "../../../src/backends/ops.js";
+import type { OverflowName, RoundingName } from "../../../src/backends/ops.js";
 import type { ScalarLayout } from "../../../src/formats/scalar.js";
 import { decode, encode } from "../../../src/ops/cast/cast.js";
+import type { RandomSource } from "../../../src/random.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import { download, fromCodes, upload } from "../../values/plain.js";
 import { storageBitsOf } from "../../values/values.js";

@@ -53,15 +53,15 @@ function drawnParameters(module: Module, seed: number): ReadonlyMap<string, Para
 function handNorm(
   x: Tensor<WideDType>,
   [gamma, beta]: readonly (Parameter | undefined)[],
-  { eps: epsilon, zeroCenteredGamma: zeroCentered }: Drawn,
+  { eps, zeroCenteredGamma }: Drawn,
 ) {
   const weight = (gamma as Parameter).tensor;
   const forward = (outDtype: WideDType): NormResult => {
-    const options = { epsilon, zeroCentered, outDtype };
+    const options = { eps, zeroCenteredGamma, outDtype };
     return beta ? layerNorm(x, weight, beta.tensor, options) : rmsNorm(x, weight, options);
   };
   const backward = (grad: Tensor<WideDType>, { mean, rstd }: NormResult) =>
-    normBackward({ grad, x, gamma: weight, zeroCentered, rstd, ...(mean && { mean }) });
+    normBackward({ grad, x, gamma: weight, zeroCenteredGamma, rstd, ...(mean && { mean }) });
   return { forward, backward };
 }
 

@@ -43,7 +43,7 @@ interface Program {
 
 const MAKE = {
   delayed: () => new DelayedScaling({ amaxHistoryLen: 3 }),
-  longer: () => new DelayedScaling({ amaxHistoryLen: 5, amaxComputeAlgo: "most_recent" }),
+  longer: () => new DelayedScaling({ amaxHistoryLen: 5, amaxComputeAlgo: "mostRecent" }),
   current: () => new Float8CurrentScaling(),
   mxfp8: () => new MXFP8BlockScaling(),
 } as const satisfies Record<string, () => Recipe>;

@@ -159,7 +159,7 @@ refusals("recipes", [
     "an unknown way to choose an amax",
     () => new DelayedScaling({ amaxComputeAlgo: wrong("mean") }),
     ArgumentError,
-    ["amaxComputeAlgo", "mean", "most_recent"],
+    ["amaxComputeAlgo", "mean", "mostRecent"],
   ],
   [
     "a scaling factor that is not a function",

@@ -132,7 +132,7 @@ describe("per-tensor FP8", () => {
     expect(rowwise([INF, 500, -2], { quantizer: "fp8-current" })).toMatchObject({ scale: [0x3f800000] });
     expect(hex(rowwise([INF, 500, -2], { quantizer: "fp8-current" }).codes)).toBe("7E 7E C0");
     expect(rowwise([0, NAN], { quantizer: "fp8-current" }).scale).toEqual([0x3f800000]);
-    expect(rowwise([0, NAN], { quantizer: "fp8-current", epsilon: 448 * 4 }).scale).toEqual([bitsOf(4)]);
+    expect(rowwise([0, NAN], { quantizer: "fp8-current", amaxEpsilon: 448 * 4 }).scale).toEqual([bitsOf(4)]);
   });
 
   it("takes the given scale and records the amax of the unscaled values", () => {

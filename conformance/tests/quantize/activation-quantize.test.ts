@@ -26,7 +26,7 @@ describe("what is rounded first", () => {
     const x = wave(32, 64);
     const amax = tensor(backend(), [0]);
     const quantizer = new Float8Quantizer({ scale: tensor(backend(), [64]), amax, columnwise: true });
-    const fused = downloadQuantized(quantizer.quantizeActivation(x, { kind: "gelu" }));
+    const fused = downloadQuantized(quantizer.activationQuantize(x, { kind: "gelu" }));
     const record = download(amax);
     amax.write(Float32Array.of(0));
     const wide = activation(x, { kind: "gelu", outDtype: "f32" });
@@ -39,7 +39,7 @@ describe("what is rounded first", () => {
   scoped("MXFP8 reads the value in the type of the input", () => {
     const x = wave(32, 128);
     const quantizer = new MXFP8Quantizer({ columnwise: true });
-    const fused = downloadQuantized(quantizer.quantizeActivation(x, { kind: "silu", gated: true }));
+    const fused = downloadQuantized(quantizer.activationQuantize(x, { kind: "silu", gated: true }));
     assertSameAnswer(fused, downloadQuantized(quantizer.quantize(gated(x, { kind: "silu" }))));
     const wide = gated(x, { kind: "silu", outDtype: "f32" });
     expect(() => assertSameAnswer(fused, downloadQuantized(quantizer.quantize(wide)))).toThrow();
@@ -49,16 +49,16 @@ describe("what is rounded first", () => {
     const x = encode(tensor(backend(), new Float32Array(256).fill(1.0234375), [16, 16]), { format: "bf16" });
     const exact = activation(x, { kind: "gelu", outDtype: "f32" }).dataSync()[0] as number;
     const rounded = activation(x, { kind: "gelu" });
-    const scale = new Float8CurrentScalingQuantizer().quantizeActivation(x, { kind: "gelu" }).copy("rowwise");
+    const scale = new Float8CurrentScalingQuantizer().activationQuantize(x, { kind: "gelu" }).copy("rowwise");
     expect(scale.scaleInv.dataSync()[0]).toBe(Math.fround(1 / Math.fround(448 / exact)));
     expect(scale.scaleInv.dataSync()[0]).not.toBe(
       new Float8CurrentScalingQuantizer().quantize(rounded).copy("rowwise").scaleInv.dataSync()[0],
     );
-    const two = new NVFP4Quantizer({ columnwise: true }).quantizeActivation(x, { kind: "gelu" });
+    const two = new NVFP4Quantizer({ columnwise: true }).activationQuantize(x, { kind: "gelu" });
     expect([two.rowwise, two.columnwise].map((copy) => copy?.amax?.dataSync()[0])).toEqual([exact, exact]);
     const transformed = new NVFP4Quantizer({ columnwise: true, rht: true });
     assertSameAnswer(
-      downloadQuantized(transformed.quantizeActivation(x, { kind: "gelu" })),
+      downloadQuantized(transformed.activationQuantize(x, { kind: "gelu" })),
       downloadQuantized(transformed.quantize(rounded)),
     );
   });
@@ -66,7 +66,7 @@ describe("what is rounded first", () => {
   scoped("an amax that is given is a group's, and is used as it is", () => {
     const x = wave(16, 16);
     const quantizer = new Float8CurrentScalingQuantizer({ amax: tensor(backend(), [7]) });
-    const fused = quantizer.quantizeActivation(x, { kind: "relu" });
+    const fused = quantizer.activationQuantize(x, { kind: "relu" });
     expect(fused.copy("rowwise").scaleInv.dataSync()[0]).toBe(1 / 64);
   });
 
@@ -85,17 +85,17 @@ describe("the result", () => {
     const x = wave(32, 128).reshape([2, 16, 128]);
     const quantizer = new Float8CurrentScalingQuantizer();
     const options = { kind: "gelu", gated: true } as const;
-    const forward = quantizer.quantizeActivation(x, options);
+    const forward = quantizer.activationQuantize(x, options);
     expect([forward.shape, forward.dtype]).toEqual([[2, 16, 64], "bf16"]);
     const grad = tensor(backend(), new Float32Array(2048), [2, 16, 64]);
-    const backward = quantizer.quantizeActivation(x, { ...options, grad });
+    const backward = quantizer.activationQuantize(x, { ...options, grad });
     expect([backward.shape, backward.dtype]).toEqual([[2, 16, 128], "f32"]);
   });
 
   scoped("may be empty", () => {
     const amax = tensor(backend(), [3]);
     const quantizer = new Float8Quantizer({ scale: tensor(backend(), [4]), amax });
-    const none = quantizer.quantizeActivation(tensor(backend(), [], [0, 8]), { kind: "sigmoid" });
+    const none = quantizer.activationQuantize(tensor(backend(), [], [0, 8]), { kind: "sigmoid" });
     expect([none.copy("rowwise").scaleInv.dataSync()[0], amax.dataSync()[0]]).toEqual([0.25, 3]);
   });
 });
@@ -106,41 +106,41 @@ describe("refused", () => {
   scoped("forms that do not exist", () => {
     const x = wave(32, 64);
     const clamp = { limit: 7 };
-    expect(() => quantizer.quantizeActivation(x, { kind: "gelu", gated: true, clamp })).toThrow(
-      /quantizeActivation: only silu has a clamped form/,
+    expect(() => quantizer.activationQuantize(x, { kind: "gelu", gated: true, clamp })).toThrow(
+      /activationQuantize: only silu has a clamped form/,
     );
-    expect(() => quantizer.quantizeActivation(x, { kind: "silu", clamp })).toThrow(
-      /quantizeActivation: the clamped form is gated; set gated/,
+    expect(() => quantizer.activationQuantize(x, { kind: "silu", clamp })).toThrow(
+      /activationQuantize: the clamped form is gated; set gated/,
     );
     // @ts-expect-error no such activation
-    expect(() => quantizer.quantizeActivation(x, { kind: "tanh" })).toThrow(ArgumentError);
+    expect(() => quantizer.activationQuantize(x, { kind: "tanh" })).toThrow(ArgumentError);
   });
 
   scoped("shapes and types that do not fit", () => {
     const x = wave(32, 96);
-    expect(() => quantizer.quantizeActivation(x, { kind: "gelu", gated: true })).toThrow(/48 .*multiple of/);
-    expect(() => quantizer.quantizeActivation(wave(32, 33), { kind: "gelu", gated: true })).toThrow(
+    expect(() => quantizer.activationQuantize(x, { kind: "gelu", gated: true })).toThrow(/48 .*multiple of/);
+    expect(() => quantizer.activationQuantize(wave(32, 33), { kind: "gelu", gated: true })).toThrow(
       ShapeError,
     );
-    expect(() => quantizer.quantizeActivation(x, { kind: "gelu", grad: wave(32, 64) })).toThrow(
-      "quantizeActivation: grad is [32,64]; it must be [32,96]",
+    expect(() => quantizer.activationQuantize(x, { kind: "gelu", grad: wave(32, 64) })).toThrow(
+      "activationQuantize: grad is [32,64]; it must be [32,96]",
     );
     const codes = encode(x, { format: "e4m3" });
-    expect(() => quantizer.quantizeActivation(codes, { kind: "gelu" })).toThrow(DTypeError);
-    expect(() => quantizer.quantizeActivation(x, { kind: "gelu", grad: codes })).toThrow(DTypeError);
+    expect(() => quantizer.activationQuantize(codes, { kind: "gelu" })).toThrow(DTypeError);
+    expect(() => quantizer.activationQuantize(x, { kind: "gelu", grad: codes })).toThrow(DTypeError);
   });
 
   scoped("the transform of a gradient that is not bf16", () => {
     const grad = tensor(backend(), new Float32Array(256), [16, 16]);
     const transform = new NVFP4Quantizer({ columnwise: true, rht: true });
-    expect(() => transform.quantizeActivation(wave(16, 16), { kind: "gelu", grad })).toThrow(/is f32; cast/);
+    expect(() => transform.activationQuantize(wave(16, 16), { kind: "gelu", grad })).toThrow(/is f32; cast/);
   });
 });
 
 sameOnAll("threads do not change a bit", useThreads(), (each) => {
   const x = wave(256, 512, each);
   const quantizer = new MXFP8Quantizer({ columnwise: true });
-  return downloadQuantized(quantizer.quantizeActivation(x, { kind: "gelu", gated: true }));
+  return downloadQuantized(quantizer.activationQuantize(x, { kind: "gelu", gated: true }));
 });
 
 describeLaws(useBackend({ threads: 2 }), ["activationQuantize"], { runs: 400, seed: 29 });

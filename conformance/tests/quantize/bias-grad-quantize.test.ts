@@ -44,7 +44,7 @@ describe("the bits are those of two operations", () => {
     using _scope = new Scope();
     for (const dtype of WIDE_DTYPES) {
       const grad = drawnTensor(backend(), 3, [4, 40, 64], "bf16");
-      const { out, biasGrad } = make().quantizeBiasGrad(grad, dtype);
+      const { out, biasGrad } = make().biasGradQuantize(grad, dtype);
       expect([out.shape, out.dtype, biasGrad.shape, biasGrad.dtype]).toEqual([
         [4, 40, 64],
         "bf16",
@@ -60,7 +60,7 @@ describe("the bits are those of two operations", () => {
     const column = Float32Array.from({ length: 64 }, (_, row) => (row === 0 ? 2 ** 24 : 1));
     const amax = tensor(backend(), [0]);
     const quantizer = new Float8Quantizer({ scale: tensor(backend(), [1]), amax });
-    const { biasGrad } = quantizer.quantizeBiasGrad(tensor(backend(), column, [64, 1]));
+    const { biasGrad } = quantizer.biasGradQuantize(tensor(backend(), column, [64, 1]));
     expect([biasGrad.dtype, biasGrad.dataSync()[0], amax.dataSync()[0]]).toEqual([
       "f32",
       2 ** 24 + 32,
@@ -70,7 +70,7 @@ describe("the bits are those of two operations", () => {
 
   scoped("no rows give zeros, and the inverse of a scale", () => {
     const quantizer = new Float8Quantizer({ scale: tensor(backend(), [4]) });
-    const { out, biasGrad } = quantizer.quantizeBiasGrad(tensor(backend(), [], [0, 3]));
+    const { out, biasGrad } = quantizer.biasGradQuantize(tensor(backend(), [], [0, 3]));
     expect(biasGrad.dataSync()).toEqual(new Float32Array(3));
     expect(out.copy("rowwise").scaleInv.dataSync()).toEqual(Float32Array.of(0.25));
   });
@@ -82,10 +82,10 @@ describe("refused", () => {
     const grad = drawnTensor(backend(), 1, [32, 64], "bf16");
     const target = quantizer.makeEmpty(backend(), [32, 32]);
     expect(() => biasGradQuantize(grad, target)).toThrow(
-      "quantizeBiasGrad: grad is [32,64], the target [32,32]; they must be equal",
+      "biasGradQuantize: grad is [32,64], the target [32,32]; they must be equal",
     );
-    expect(() => quantizer.quantizeBiasGrad(encode(grad, { format: "e4m3" }))).toThrow(DTypeError);
-    expect(() => quantizer.quantizeBiasGrad(grad, "e4m3" as "bf16")).toThrow(/dtype/);
+    expect(() => quantizer.biasGradQuantize(encode(grad, { format: "e4m3" }))).toThrow(DTypeError);
+    expect(() => quantizer.biasGradQuantize(grad, "e4m3" as "bf16")).toThrow(/dtype/);
   });
 });
 
@@ -139,7 +139,7 @@ describe.each(MODULES)("%s", (_, biases, make) => {
 
 sameOnAll("threads do not change a bit", useThreads(), (each) => {
   const grad = drawnTensor(each, 9, [1000, 512], "bf16");
-  const { out, biasGrad } = new Float8BlockQuantizer(BOTH).quantizeBiasGrad(grad, "f32");
+  const { out, biasGrad } = new Float8BlockQuantizer(BOTH).biasGradQuantize(grad, "f32");
   return { ...downloadQuantized(out), biasGrad: download(biasGrad) };
 });
 

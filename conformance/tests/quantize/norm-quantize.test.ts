@@ -33,11 +33,11 @@ describe("what is rounded first", () => {
     const [x, gamma, beta] = [wave(32, 64), ramp(64), ramp(64)];
     const record = tensor(backend(), [0]);
     const quantizer = new Float8Quantizer({ scale: tensor(backend(), [64]), amax: record, columnwise: true });
-    const fused = quantizer.quantizeNorm(x, { gamma, beta, epsilon: 1e-3, zeroCentered: true });
+    const fused = quantizer.normQuantize(x, { gamma, beta, eps: 1e-3, zeroCenteredGamma: true });
     expect([fused.out.dtype, fused.out.shape]).toEqual(["bf16", [32, 64]]);
     const recorded = download(record);
     record.write(Float32Array.of(0));
-    const options = { epsilon: 1e-3, zeroCentered: true };
+    const options = { eps: 1e-3, zeroCenteredGamma: true };
     const wide = layerNorm(x, gamma, beta, { ...options, outDtype: "f32" });
     assertSameAnswer(downloadQuantized(fused.out), downloadQuantized(quantizer.quantize(wide.out)));
     assertSameAnswer({ amax: recorded }, { amax: download(record) });
@@ -60,15 +60,15 @@ describe("what is rounded first", () => {
       (of.dataSync() as Float32Array).reduce((most, value) => Math.max(most, Math.abs(value)), 0);
     const [stored, exact] = [largest(decode(rounded)), largest(rmsNorm(x, gamma, { outDtype: "f32" }).out)];
     expect(stored).not.toBe(exact);
-    const { out } = new Float8CurrentScalingQuantizer().quantizeNorm(x, { gamma });
+    const { out } = new Float8CurrentScalingQuantizer().normQuantize(x, { gamma });
     expect(out.copy("rowwise").scaleInv.dataSync()[0]).toBe(Math.fround(1 / Math.fround(448 / stored)));
     const two = new Float8CurrentScalingQuantizer().quantize(rounded);
     assertSameAnswer(downloadQuantized(out), downloadQuantized(two));
-    const fp4 = new NVFP4Quantizer({ columnwise: true }).quantizeNorm(x, { gamma }).out;
+    const fp4 = new NVFP4Quantizer({ columnwise: true }).normQuantize(x, { gamma }).out;
     expect([fp4.rowwise, fp4.columnwise].map((copy) => copy?.amax?.dataSync()[0])).toEqual([stored, stored]);
     const given = new Float8CurrentScalingQuantizer({ amax: tensor(backend(), [3]), columnwise: true });
     assertSameAnswer(
-      downloadQuantized(given.quantizeNorm(x, { gamma }).out),
+      downloadQuantized(given.normQuantize(x, { gamma }).out),
       downloadQuantized(given.quantize(rounded)),
     );
   });
@@ -77,7 +77,7 @@ describe("what is rounded first", () => {
     const [x, gamma] = [wave(32, 64), ramp(64)];
     const both = { rowwise: true, columnwise: true };
     for (const quantizer of [new MXFP8Quantizer(both), new NVFP4Quantizer({ ...both, rht: true })]) {
-      const fused = quantizer.quantizeNorm(x, { gamma });
+      const fused = quantizer.normQuantize(x, { gamma });
       expect(fused.mean).toBeUndefined();
       const two = quantizer.quantize(rmsNorm(x, gamma).out);
       assertSameAnswer(downloadQuantized(fused.out), downloadQuantized(two));
@@ -87,7 +87,7 @@ describe("what is rounded first", () => {
   scoped("nothing has an amax of zero and the inverse of its scale", () => {
     const record = tensor(backend(), [0]);
     const quantizer = new Float8Quantizer({ scale: tensor(backend(), [4]), amax: record });
-    const { out, rstd } = quantizer.quantizeNorm(tensor(backend(), [], [0, 16]), { gamma: ramp(16) });
+    const { out, rstd } = quantizer.normQuantize(tensor(backend(), [], [0, 16]), { gamma: ramp(16) });
     expect(out.copy("rowwise").scaleInv.dataSync()).toEqual(Float32Array.of(0.25));
     expect([record.dataSync()[0], rstd.shape]).toEqual([0, [0]]);
   });
@@ -98,7 +98,7 @@ describe("refused", () => {
     const quantizer = new Float8CurrentScalingQuantizer();
     const target = quantizer.makeEmpty(backend(), [32, 32]);
     expect(() => normQuantize(wave(32, 64), target, { gamma: ramp(64) })).toThrow(
-      "quantizeNorm: x is [32,64], the target [32,32]; they must be equal",
+      "normQuantize: x is [32,64], the target [32,32]; they must be equal",
     );
   });
 
@@ -106,17 +106,17 @@ describe("refused", () => {
     const [x, gamma] = [wave(32, 64), ramp(64)];
     const record = tensor(backend(), [0]);
     const quantizer = new Float8Quantizer({ scale: tensor(backend(), [64]), amax: record });
-    expect(() => quantizer.quantizeNorm(x, { gamma: ramp(32) })).toThrow(
-      "quantizeNorm: gamma is [32]; it must be [64]",
+    expect(() => quantizer.normQuantize(x, { gamma: ramp(32) })).toThrow(
+      "normQuantize: gamma is [32]; it must be [64]",
     );
-    expect(() => quantizer.quantizeNorm(x, { gamma, beta: ramp(65) })).toThrow(ShapeError);
+    expect(() => quantizer.normQuantize(x, { gamma, beta: ramp(65) })).toThrow(ShapeError);
     const narrow = encode(gamma, { format: "bf16" });
-    expect(() => quantizer.quantizeNorm(x, { gamma, beta: narrow })).toThrow(
-      "quantizeNorm: gamma is f32 and beta bf16; give both in one type",
+    expect(() => quantizer.normQuantize(x, { gamma, beta: narrow })).toThrow(
+      "normQuantize: gamma is f32 and beta bf16; give both in one type",
     );
-    expect(() => quantizer.quantizeNorm(x, { gamma, epsilon: -1 })).toThrow(ArgumentError);
-    expect(() => quantizer.quantizeNorm(encode(x, { format: "e4m3" }), { gamma })).toThrow(DTypeError);
-    expect(() => new MXFP8Quantizer().quantizeNorm(wave(32, 48), { gamma: ramp(48) })).toThrow(/multiple of/);
+    expect(() => quantizer.normQuantize(x, { gamma, eps: -1 })).toThrow(ArgumentError);
+    expect(() => quantizer.normQuantize(encode(x, { format: "e4m3" }), { gamma })).toThrow(DTypeError);
+    expect(() => new MXFP8Quantizer().normQuantize(wave(32, 48), { gamma: ramp(48) })).toThrow(/multiple of/);
     expect(record.dataSync()[0]).toBe(0);
   });
 });

@@ -163,9 +163,9 @@ describe("fp8 per tensor", () => {
     }
   });
 
-  scoped("epsilon is a lower bound of the amax, not of anything larger", () => {
+  scoped("amaxEpsilon is a lower bound of the amax, not of anything larger", () => {
     const scaleOf = (value: number): number | undefined =>
-      new Float8CurrentScalingQuantizer({ epsilon: 448 * 2 ** -10 })
+      new Float8CurrentScalingQuantizer({ amaxEpsilon: 448 * 2 ** -10 })
         .quantize(tensor(backend(), [value]))
         .copy("rowwise")
         .scaleInv.dataSync()[0];
@@ -321,12 +321,12 @@ describe("what cannot be quantized is refused", () => {
     expect(() => make("mxfp8").quantize(x)).toThrow(DTypeError);
   });
 
-  scoped("element formats and tiles that the quantizer does not have, and a negative epsilon", () => {
+  scoped("element formats and tiles that the quantizer does not have, and a negative amaxEpsilon", () => {
     const wrong = (fields: object) => () => new Float8BlockQuantizer(fields);
     expect(wrong({ format: "e2m1" })).toThrow(/format e2m1 is not one of e4m3, e5m2/);
     expect(wrong({ format: "e9m9" })).toThrow(ArgumentError);
     expect(wrong({ tile: "1x32" })).toThrow(/tile 1x32 is not one of 1x128, 128x128/);
-    for (const epsilon of [-1, Number.NaN]) expect(wrong({ epsilon })).toThrow(ArgumentError);
+    for (const amaxEpsilon of [-1, Number.NaN]) expect(wrong({ amaxEpsilon })).toThrow(ArgumentError);
   });
 
   scoped("scales, amaxes and flags that are not one f32", () => {

@@ -88,8 +88,8 @@ describe.each([
     "forward and backward: x %i, parameters %i, result %i",
     (xType, parameterType, outType) => {
       for (const [rows, columns] of SHAPES) {
-        for (const zeroCentered of [false, true]) {
-          check(rows, columns, zeroCentered, xType, parameterType, outType);
+        for (const zeroCenteredGamma of [false, true]) {
+          check(rows, columns, zeroCenteredGamma, xType, parameterType, outType);
         }
       }
     },
@@ -98,7 +98,7 @@ describe.each([
   function check(
     rows: number,
     columns: number,
-    zeroCentered: boolean,
+    zeroCenteredGamma: boolean,
     xT: number,
     pT: number,
     oT: number,
@@ -110,7 +110,7 @@ describe.each([
     const upstream = evenF32(size, 2, 99).map(roundX!);
     const gamma = evenF32(columns, 1.5, 5).map(roundP!);
     const beta = evenF32(columns, 1, 6).map(roundP!);
-    const n: Normalization = { gamma, centered, epsilon: 1e-5, zeroCentered, ...(withBeta ? { beta } : {}) };
+    const n: Normalization = { gamma, centered, eps: 1e-5, zeroCenteredGamma, ...(withBeta ? { beta } : {}) };
     const saved = norm(matrix(x, rows, columns), n);
     const gradients = normBackward(matrix(upstream, rows, columns), matrix(x, rows, columns), n, saved);
 
@@ -119,7 +119,7 @@ describe.each([
     const mean = centered ? stems.room(4 * rows) : 0;
     const [rstd, out, dx] = [stems.room(4 * rows), stems.room(4 * size), stems.room(4 * size)];
     const [dgamma, dbeta] = [stems.room(4 * columns), withBeta ? stems.room(4 * columns) : 0];
-    const zero = Number(zeroCentered);
+    const zero = Number(zeroCenteredGamma);
     for (const rowsOf of parts(rows)) {
       stems.call.norm!(src, xT, g, b, pT, out, oT, mean, rstd, columns, 1e-5, zero, scratch, ...rowsOf);
     }

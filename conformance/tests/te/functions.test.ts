@@ -62,10 +62,17 @@ function resultsOf({
       drawn("bell", 3, [columns]),
     ];
     const { zeroCentered = false, epsilon = 0 } = norm;
-    const options = { zeroCentered, epsilon };
+    const options = { zeroCenteredGamma: zeroCentered, eps: epsilon };
     const forward = name === "layerNorm" ? layerNorm(x, gamma, beta, options) : rmsNorm(x, gamma, options);
     const { mean, rstd } = forward;
-    const { dx, dgamma, dbeta } = normBackward({ grad, x, gamma, mean, rstd, zeroCentered });
+    const { dx, dgamma, dbeta } = normBackward({
+      grad,
+      x,
+      gamma,
+      mean,
+      rstd,
+      zeroCenteredGamma: zeroCentered,
+    });
     const own = { out: forward.out, ...(mean ? { mean } : {}), rstd, dx, dgamma };
     return dbeta && name === "layerNorm" ? { ...own, dbeta } : own;
   }

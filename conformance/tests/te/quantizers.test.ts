@@ -75,11 +75,11 @@ function quantizerOf(given: Case, amax: Tensor<"f32">): Quantizer {
       return new Float8Quantizer({ format, scale: tensor(backend(), scale, [1]), amax, ...BOTH });
     }
     case "current":
-      return new Float8CurrentScalingQuantizer({ format, pow2Scales: pow2, epsilon, ...BOTH });
+      return new Float8CurrentScalingQuantizer({ format, pow2Scales: pow2, amaxEpsilon: epsilon, ...BOTH });
     case "block": {
       const tile = given.dim === 2 ? "128x128" : "1x128";
       return new Float8BlockQuantizer({
-        ...{ format, pow2Scales: pow2, epsilon, tile, scaleLayout: "padded" },
+        ...{ format, pow2Scales: pow2, amaxEpsilon: epsilon, tile, scaleLayout: "padded" },
         ...BOTH,
       });
     }

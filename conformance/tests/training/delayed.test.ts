@@ -105,7 +105,7 @@ describe("the scale of an input", () => {
   });
 
   scoped("leaves a margin, and follows the last amax alone where that is asked for", () => {
-    using probe = new Probe({ margin: 2, amaxComputeAlgo: "most_recent" });
+    using probe = new Probe({ margin: 2, amaxComputeAlgo: "mostRecent" });
     for (const amax of [8, 2]) probe.forward(matrix(amax));
     expect(probe.state()).toEqual([56, 0, 8, 2]);
   });

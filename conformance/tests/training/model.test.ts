@@ -38,7 +38,7 @@ describe(`every pair of options, cases drawn from ${drawSeed}`, () => {
 
 const PLAIN = {
   ...{ recipe: "current", variant: 0, layer: "linear", wrap: "plain", around: "nothing", nested: false },
-  ...{ normalization: "LayerNorm", zeroCentered: false, eps: 1e-5, bias: true, parameters: "bf16" },
+  ...{ normalization: "LayerNorm", zeroCenteredGamma: false, eps: 1e-5, bias: true, parameters: "bf16" },
   ...{ input: "bf16", start: "variable", frozen: "nothing", fuses: false, savesOriginal: false },
   ...{ microbatches: "alone", optimizer: "SGD", stepping: "plain", loss: "gradient", causal: true },
   values: "ordinary",
@@ -187,7 +187,7 @@ describe("every option matters", () => {
   const beside: Partial<Record<keyof StepOptions, Partial<StepOptions>>> = {
     variant: { recipe: "nvfp4", layer: "mlp of gelu" },
     normalization: { layer: "mlp of gelu" },
-    zeroCentered: { layer: "mlp of gelu" },
+    zeroCenteredGamma: { layer: "mlp of gelu" },
     eps: { layer: "mlp of gelu" },
     causal: { layer: "attention" },
     around: { layer: "mlp of gelu" },

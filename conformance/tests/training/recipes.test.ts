@@ -74,15 +74,10 @@ describe("4over6", () => {
 
 describe("the environment", () => {
   const switches = [
-    ["NVTE_FP8_CURRENT_SCALING_POWER_2_SCALES", () => new Float8CurrentScaling(), "input", "power2Scale"],
-    ["NVTE_FP8_BLOCK_SCALING_FP32_SCALES", () => new Float8BlockScaling(), "input", "power2Scale"],
-    ["NVTE_NVFP4_DISABLE_RHT", () => new NVFP4BlockScaling(), "input", "randomHadamardTransform"],
-    [
-      "NVTE_NVFP4_DISABLE_STOCHASTIC_ROUNDING",
-      () => new NVFP4BlockScaling(),
-      "gradOutput",
-      "stochasticRounding",
-    ],
+    ["NVTE_FP8_CURRENT_SCALING_POWER_2_SCALES", () => new Float8CurrentScaling(), "input", "pow2Scales"],
+    ["NVTE_FP8_BLOCK_SCALING_FP32_SCALES", () => new Float8BlockScaling(), "input", "pow2Scales"],
+    ["NVTE_NVFP4_DISABLE_RHT", () => new NVFP4BlockScaling(), "input", "rht"],
+    ["NVTE_NVFP4_DISABLE_STOCHASTIC_ROUNDING", () => new NVFP4BlockScaling(), "gradOutput", "stochastic"],
     ["NVTE_NVFP4_DISABLE_2D_QUANTIZATION", () => new NVFP4BlockScaling(), "weight", "tile"],
   ] as const satisfies readonly (readonly [string, () => StandardRecipe, string, string])[];
 
@@ -119,7 +114,7 @@ describe("the environment", () => {
 
   it("yields to options", () => {
     for (const [name] of switches) vi.stubEnv(name, "1");
-    expect(new Float8CurrentScaling({ usePower2Scales: false }).usePower2Scales).toBe(false);
+    expect(new Float8CurrentScaling({ pow2Scales: false }).pow2Scales).toBe(false);
     expect(new Float8BlockScaling({ useF32Scales: false }).useF32Scales).toBe(false);
     const off = { disableRht: false, disableStochasticRounding: false, disable2dQuantization: false };
     expect(new NVFP4BlockScaling(off)).toMatchObject(off);
@@ -147,7 +142,7 @@ describe("another recipe in the next iteration", () => {
   it("may be one that a class of the caller's has made of a recipe", () => {
     class Tighter extends Float8CurrentScaling {
       override qparams(role: Role) {
-        return { ...super.qparams(role), power2Scale: true };
+        return { ...super.qparams(role), pow2Scales: true };
       }
     }
     using layer = linear(backend(), 1);
@@ -180,7 +175,7 @@ describe("another recipe in the next iteration", () => {
     using layer = linear(backend(), 1);
     const pairs = [
       [new NVFP4BlockScaling(), new NVFP4BlockScaling({ disable2dQuantization: true })],
-      [new Float8CurrentScaling(), new Float8CurrentScaling({ usePower2Scales: true })],
+      [new Float8CurrentScaling(), new Float8CurrentScaling({ pow2Scales: true })],
     ] as const;
     for (const [before, after] of pairs) {
       bitsOf(layer, before, 1, true);

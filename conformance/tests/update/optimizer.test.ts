@@ -2,7 +2,7 @@ import { beforeAll, describe, expect, it, test } from "vitest";
 import { openBackend } from "../../../src/backends/open.js";
 import { ArgumentError, DTypeError, ShapeError } from "../../../src/errors.js";
 import { empty, tensor, zeros } from "../../../src/ops/create.js";
-import { type AdamwOptions, adamw, type SgdOptions, sgd } from "../../../src/ops/update/optimizer.js";
+import { type AdamWStepOptions, adamw, type SGDStepOptions, sgd } from "../../../src/ops/update/optimizer.js";
 import { f32, fromBits, minus, ofNumber, rational, times } from "../../oracle/core/rational.js";
 import * as oracle from "../../oracle/update/optimizer.js";
 import { download } from "../../values/plain.js";
@@ -66,7 +66,7 @@ describe.each(WIDE_TYPES)("$name gradients", ({ type, round }) => {
       const rule = [f(0.01), f(0.9), f(0.999), ...corrections, f(1e-8), f(0.1), Number(decoupled), scratch];
       stems.call.adamw!(at, type, parameter, first, second, 0, 0, 1, ...rule, begin, end);
     }
-    const options = { ...numbers, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, decoupled, step: 3 };
+    const options = { ...numbers, beta1: 0.9, beta2: 0.999, eps: 1e-8, decoupled, step: 3 };
     const wanted = p.map((x, i) => oracle.adamw({ ...options, g: grad[i]!, p: x, m: m[i]!, v: v[i]! }));
     expect(stems.getWide(0, parameter, LENGTH)).toEqual(wanted.map((element) => element.p));
     expect(stems.getWide(0, first, LENGTH)).toEqual(wanted.map((element) => element.m));
@@ -107,7 +107,7 @@ describe("the formulas are those of the sources", () => {
   scoped("the first step of adamw moves by the learning rate, whatever the gradient's size", () => {
     for (const size of [2 ** -10, 1, 2 ** 10]) {
       const [parameter, m, v] = [one(), of(0), of(0)];
-      adamw({ parameter, grad: of(-size), m, v }, { learningRate: 0.125, step: 1, epsilon: 0 });
+      adamw({ parameter, grad: of(-size), m, v }, { learningRate: 0.125, step: 1, eps: 0 });
       expect(parameter.dataSync()[0]).toBe(1.125);
     }
   });
@@ -172,7 +172,7 @@ describe("refused", () => {
   const inputs = () => ({ parameter: three(), grad: three(), m: three(), v: three() });
 
   scoped("options outside their domain", () => {
-    const bad: Partial<SgdOptions>[] = [
+    const bad: Partial<SGDStepOptions>[] = [
       { learningRate: -1 },
       { learningRate: Number.NaN },
       { momentum: 1e39 },
@@ -183,14 +183,14 @@ describe("refused", () => {
     ];
     for (const options of bad)
       expect(() => sgd(inputs(), { learningRate: 1, ...options })).toThrow(ArgumentError);
-    const worse: Partial<AdamwOptions>[] = [
+    const worse: Partial<AdamWStepOptions>[] = [
       { step: 0 },
       { step: 1.5 },
       { step: 2 ** 53 },
       { beta1: 1 },
       { beta2: 1 - 2 ** -30 },
       { beta2: -0.5 },
-      { epsilon: -1 },
+      { eps: -1 },
     ];
     for (const options of worse)
       expect(() => adamw(inputs(), { learningRate: 1, step: 1, ...options })).toThrow(ArgumentError);

@@ -27,6 +27,7 @@ import type { LoweringContext } from "./lowering.js";
 import { LOWERINGS } from "./lowerings.js";
 import { DeviceMemory } from "./memory.js";
 
+/** What a GPU is opened with. */
 export interface CudaOptions {
   /** The GPU to use, from 0. Default 0. */
   readonly device?: number | undefined;

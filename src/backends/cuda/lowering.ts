@@ -1,9 +1,10 @@
 /** What lowering an operation to a GPU takes. */
 import { WIDE } from "../../formats/contract.gen.js";
+import type { RandomSource } from "../../random.js";
 import type { WideDType } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
 import type { Support } from "../backend.js";
-import type { OpArgs, OpName, RandomSource } from "../ops.js";
+import type { OpArgs, OpName } from "../ops.js";
 import type { Addon, DeviceFacts, DeviceHandle } from "./addon.js";
 
 export interface LoweringContext {

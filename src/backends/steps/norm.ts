@@ -6,12 +6,12 @@ import { quantizeNormed } from "./quantize.js";
 
 /** Runs `normQuantize` by other operations of the backend of x. */
 export function runNormSteps(args: NormQuantizeArgs): void {
-  const { gamma, beta, epsilon, zeroCentered, mean, rstd, ...quantization } = args;
+  const { gamma, beta, eps, zeroCenteredGamma, mean, rstd, ...quantization } = args;
   const { x } = quantization;
   using _scope = new Scope();
   quantizeNormed(quantization, x.dtype, (type) => {
     const out = new Tensor(x.backend, type, x.shape);
-    x.backend.run("norm", { x, gamma, beta, epsilon, zeroCentered, out, mean, rstd });
+    x.backend.run("norm", { x, gamma, beta, eps, zeroCenteredGamma, out, mean, rstd });
     return out;
   });
 }

@@ -1,6 +1,7 @@
 /** What the reference is opened with: a file of its own, so that the package's types name nothing of WebAssembly's. */
 import type { Backend } from "../backend.js";
 
+/** What the reference, in WebAssembly on the CPU, is opened with. */
 export interface WasmOptions {
   /**
    * Threads to compute with, the caller's included; results do not depend on it. Default: what the host suggests, or one

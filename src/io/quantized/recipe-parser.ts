@@ -8,6 +8,7 @@ import { requireQuantizable } from "../../tensor/geometry.js";
 import { DIRECTIONS, type Direction, type FourOverSix } from "../../tensor/quantized.js";
 import { asMatrix, type Shape, WIDE_DTYPES, type WideDType } from "../../tensor/shape.js";
 import { SCALE_LAYOUTS } from "../../tensor/spec.js";
+import { recordedField } from "../recorded-spec.js";
 import { type Recipe, recipeKey } from "./recipe.js";
 
 /** Reads what `formatRecipe` wrote. Throws `FileError` that names the file, the tensor and the field. */
@@ -65,7 +66,7 @@ function recipeOf(fields: Fields): Recipe {
     format: read.name("format", resolveFormat),
     tile: read.optional("tile", isTile, BLOCK_TILES.join(", ")),
     pow2Scales: read.optional("pow2Scales", isBoolean, "a boolean"),
-    epsilon: read.optional("epsilon", isNumber, "a number"),
+    amaxEpsilon: read.optional(recordedField("amaxEpsilon"), isNumber, "a number"),
     rht,
     rhtSigns: read.optional("rhtSigns", isNumber, "a number") ?? (rht ? RHT_SIGNS : 0),
     compact: read.optional("compact", isBoolean, "a boolean"),

@@ -11,6 +11,7 @@ import {
 } from "../../tensor/quantized.js";
 import type { Shape, WideDType } from "../../tensor/shape.js";
 import { isObject } from "../header.js";
+import { recordedField } from "../recorded-spec.js";
 
 /** Everything that says what the tensors of a quantized tensor mean. */
 export interface Recipe {
@@ -23,7 +24,15 @@ export interface Recipe {
 }
 
 /** Fields of a spec whose values the metadata need not have. */
-const SPEC_FIELDS = ["tile", "pow2Scales", "epsilon", "rht", "rhtSigns", "stochastic", "compact"] as const;
+const SPEC_FIELDS = [
+  "tile",
+  "pow2Scales",
+  "amaxEpsilon",
+  "rht",
+  "rhtSigns",
+  "stochastic",
+  "compact",
+] as const;
 
 /** How the metadata writes it. */
 const FOUR_OVER_SIX = { none: false, mae: true, mse: "mse" } as const;
@@ -67,7 +76,7 @@ export function formatRecipe({ spec, shape, dtype, scales, usage }: Recipe, by?:
   const special = blockFormat(quantizer).options;
   const granted = { ...makeSpec(quantizer, { format }), rhtSigns: spec.rht ? RHT_SIGNS : 0 };
   const written = (field: keyof QuantizeSpec): readonly [string, unknown] =>
-    field === "fourOverSix" ? [field, FOUR_OVER_SIX[spec.fourOverSix]] : [field, spec[field]];
+    field === "fourOverSix" ? [field, FOUR_OVER_SIX[spec.fourOverSix]] : [recordedField(field), spec[field]];
   const others = SPEC_FIELDS.filter(
     (each) => !special.some((one) => one === each) && spec[each] !== granted[each],
   );

@@ -1,10 +1,11 @@
 /** Wide values to codes and back, element by element. */
-import type { OverflowName, RandomSource, RoundingName } from "../../backends/ops.js";
+import type { OverflowName, RoundingName } from "../../backends/ops.js";
 import { DTypeError, ShapeError } from "../../errors.js";
 import { OVERFLOW, ROUNDING } from "../../formats/contract.gen.js";
 import { derive, type FormatFacts, factsOf, resolveFormat } from "../../formats/derive.js";
 import type { ScalarLayout } from "../../formats/scalar.js";
 import { anything, needed, notNaN, oneOf, optionsOf, u64 } from "../../options.js";
+import type { RandomSource } from "../../random.js";
 import { requireTensor, requireWide, wideDType } from "../../tensor/require.js";
 import { Scope } from "../../tensor/scope.js";
 import { type DType, type Shape, storageBits, type WideDType } from "../../tensor/shape.js";
@@ -14,6 +15,7 @@ import { execute } from "../execute.js";
 /** A scalar format by name or alias, or any layout. */
 export type FormatLike = string | ScalarLayout;
 
+/** How `encode` turns values into codes; every field may be left out. */
 export interface EncodeOptions {
   readonly format: FormatLike;
   /** Default `tiesToEven`. */
@@ -29,12 +31,14 @@ export interface EncodeOptions {
 
 /** The names of the rounding modes and of the overflow policies. */
 export const ROUNDINGS = Object.keys(ROUNDING) as readonly RoundingName[];
+/** Every overflow mode. */
 export const OVERFLOWS = Object.keys(OVERFLOW) as readonly OverflowName[];
 
 /** Random words of seed 0, offset 0. */
 export const NO_RANDOM: RandomSource = { seed: 0n, offset: 0n };
 
 export const rounding = oneOf(ROUNDINGS);
+/** Any overflow mode. */
 export const overflow = oneOf(OVERFLOWS);
 
 const checkEncode = optionsOf<EncodeOptions>({

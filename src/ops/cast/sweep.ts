@@ -1,7 +1,8 @@
 /** Digests of whole formats: every f32 bit pattern encoded, a chunk of 2^24 at a time. */
 import { type Backend, requireBackend } from "../../backends/backend.js";
-import type { OverflowName, RandomSource, RoundingName } from "../../backends/ops.js";
+import type { OverflowName, RoundingName } from "../../backends/ops.js";
 import { anything, integer, needed, nested, optionsOf } from "../../options.js";
+import type { RandomSource } from "../../random.js";
 import { checkDraw } from "../../random.js";
 import { Scope } from "../../tensor/scope.js";
 import { Tensor } from "../../tensor/tensor.js";
@@ -11,6 +12,7 @@ import { type FormatLike, formatWordOf, NO_RANDOM, overflow, rounding } from "./
 /** Chunks of 2^24 bit patterns that make all 2^32. */
 export const SWEEP_CHUNKS = 256;
 
+/** What `sweepChunk` encodes with. */
 export interface SweepOptions {
   readonly format: FormatLike;
   readonly rounding: RoundingName;

@@ -12,12 +12,14 @@ import { commonBackend, execute, requireShape } from "../execute.js";
 /** TransformerEngine's clamped swiglu. */
 export const DEFAULT_CLAMP: SwigluClamp = { limit: 7, alpha: 1.702, offset: 1 };
 
+/** How `activation` writes its result. */
 export interface ActivationOptions {
   readonly kind: ActivationName;
   /** Default: the input's type. */
   readonly outDtype?: WideDType | undefined;
 }
 
+/** Which gated activation `gated` computes, and how it writes the result. */
 export interface GatedOptions extends ActivationOptions {
   /** The clamped form, with kind `silu`; fields left out are those of `DEFAULT_CLAMP`. */
   readonly clamp?: Partial<SwigluClamp> | undefined;

@@ -6,6 +6,7 @@ import type { WideDType } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
 import { execute, type ResultOptions, requireShape, resultFor } from "../execute.js";
 
+/** Where `add` writes its result. */
 export type AddOptions = ResultOptions;
 
 /**

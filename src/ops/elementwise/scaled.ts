@@ -7,6 +7,7 @@ import type { WideDType } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
 import { execute, type ResultOptions, resultFor } from "../execute.js";
 
+/** Where `scaled` writes its result. */
 export type ScaledOptions = ResultOptions;
 
 /**

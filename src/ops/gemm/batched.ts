@@ -12,6 +12,7 @@ import { commonBackend, requireShape } from "../execute.js";
 import { type GemmLayout, LAYOUTS } from "./gemm.js";
 import { familyOf, type GemmPlan, multiply, planOf, requirePlan } from "./plan.js";
 
+/** How `batchedGemm` multiplies; every field may be left out. */
 export interface BatchedGemmOptions {
   /** [batch, N, K] in layout TN, else [batch, K, N]; bf16, f16 or f32, as `b`. */
   readonly a: Tensor;
@@ -31,6 +32,7 @@ export interface BatchedGemmOptions {
   readonly plan?: GemmPlan | undefined;
 }
 
+/** What `batchedGemm` gives: the products, [batch, M, N], and the plan they were computed by. */
 export interface BatchedGemmResult {
   readonly out: Tensor<WideDType>;
   /** Of every item. */

@@ -32,6 +32,7 @@ import {
 /** Which operands are transposed, a's letter first: TN is b·aᵀ (fprop), NN b·a (dgrad), NT bᵀ·a (wgrad). */
 export type GemmLayout = "TN" | "NN" | "NT";
 
+/** How `gemm` multiplies, and what it does with the product; every field may be left out. */
 export interface GemmOptions extends GemmPlanOptions {
   /** TransformerEngine's A: the weight, [N,K] in layout TN. */
   readonly a: GemmInput;
@@ -70,6 +71,7 @@ export interface GemmOptions extends GemmPlanOptions {
   readonly progress?: ((done: number) => void) | undefined;
 }
 
+/** What `gemm` gives: the product [M, N], what was asked for beside it, and the plan it was computed by. */
 export interface GemmResult {
   readonly out: Tensor<GemmOutDType>;
   /** With `gelu`: its argument. */

@@ -10,9 +10,10 @@ import { formOf, GATED_OPTIONS, type GatedOptions, halfOf } from "../elementwise
 import { commonBackend, execute, requireShape } from "../execute.js";
 import { type QuantizeInputs, quantization } from "./quantize.js";
 
-const OP = "quantizeActivation";
+const OP = "activationQuantize";
 
-export interface QuantizeActivationOptions extends Omit<GatedOptions, "outDtype"> {
+/** Which activation a quantizer's `activationQuantize` computes before it quantizes. */
+export interface ActivationQuantizeOptions extends Omit<GatedOptions, "outDtype"> {
   /** The last dimension of x holds two halves, as in `gated`. Default false. */
   readonly gated?: boolean | undefined;
   /** The gradient of the result: then that of x is quantized, as `activationBackward` and `gatedBackward` have it. */
@@ -20,12 +21,12 @@ export interface QuantizeActivationOptions extends Omit<GatedOptions, "outDtype"
 }
 
 const { outDtype: _, ...FORM } = GATED_OPTIONS;
-const checkOptions = optionsOf<QuantizeActivationOptions>({ ...FORM, gated: boolean, grad: requireWide });
+const checkOptions = optionsOf<ActivationQuantizeOptions>({ ...FORM, gated: boolean, grad: requireWide });
 
 /** What is quantized: its shape, and the type it would have as a tensor. Throws as `activationQuantize`. */
 export function activationResult(
   x: Tensor,
-  options: QuantizeActivationOptions,
+  options: ActivationQuantizeOptions,
 ): { readonly shape: Shape; readonly dtype: WideDType } {
   requireWide(OP, "x", x);
   const { gated = false, grad } = checkOptions(OP, options);
@@ -46,7 +47,7 @@ export function activationResult(
 export function activationQuantize(
   x: Tensor,
   target: QuantizedTensor,
-  options: QuantizeActivationOptions,
+  options: ActivationQuantizeOptions,
   inputs: Omit<QuantizeInputs, "noop"> = {},
 ): void {
   const { gated = false } = options;

@@ -8,10 +8,10 @@ import { Tensor } from "../../tensor/tensor.js";
 import { execute } from "../execute.js";
 import { type QuantizeInputs, quantization } from "./quantize.js";
 
-const OP = "quantizeBiasGrad";
+const OP = "biasGradQuantize";
 
 /** A gradient's codes, and the gradient of a bias that was added to each row. */
-export interface QuantizedBiasGrad {
+export interface BiasGradQuantizeResult {
   readonly out: QuantizedTensor;
   readonly biasGrad: Tensor<WideDType>;
 }

@@ -9,10 +9,10 @@ import { execute } from "../execute.js";
 import { keptStatistics, type NormParameters, type NormStatistics, normCall } from "../rows/norm.js";
 import { type QuantizeInputs, quantization } from "./quantize.js";
 
-const OP = "quantizeNorm";
+const OP = "normQuantize";
 
 /** The codes of a norm, and what its backward pass takes. */
-export interface QuantizedNorm extends NormStatistics {
+export interface NormQuantizeResult extends NormStatistics {
   readonly out: QuantizedTensor;
 }
 

@@ -1,8 +1,9 @@
 /** Wide matrices to codes and scales. */
 import { type Backend, requireBackend } from "../../backends/backend.js";
-import type { QuantizeArgs, RandomSource } from "../../backends/ops.js";
+import type { QuantizeArgs } from "../../backends/ops.js";
 import { ArgumentError, ShapeError } from "../../errors.js";
 import { blockFormat, hasGivenScale } from "../../formats/block.js";
+import type { RandomSource } from "../../random.js";
 import { copyGeometry, requireQuantizable } from "../../tensor/geometry.js";
 import {
   type Direction,

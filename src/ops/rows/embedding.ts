@@ -7,6 +7,7 @@ import type { WideDType } from "../../tensor/shape.js";
 import { Tensor } from "../../tensor/tensor.js";
 import { commonBackend, execute, requireShape } from "../execute.js";
 
+/** The type of the result of `embedding` or `embeddingBackward`. */
 export interface EmbeddingOptions {
   /** Default: the type of the table, or of the gradient. */
   readonly outDtype?: WideDType | undefined;

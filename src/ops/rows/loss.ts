@@ -7,6 +7,7 @@ import { asMatrix, type WideDType } from "../../tensor/shape.js";
 import { Tensor } from "../../tensor/tensor.js";
 import { commonBackend, execute, requireShape } from "../execute.js";
 
+/** How `crossEntropy` and its gradient read targets. */
 export interface CrossEntropyOptions {
   /** Weight of the uniform distribution in the target, 0 to 1. Default 0. */
   readonly smoothing?: number | undefined;
@@ -53,6 +54,10 @@ export function crossEntropy(
   return result;
 }
 
+/**
+ * What `crossEntropyBackward` takes: the inputs of `crossEntropy`, [rows, classes] logits and [rows] targets, what it gave,
+ * and the gradient of its losses, [rows].
+ */
 export interface CrossEntropyBackwardInputs extends Pick<CrossEntropyResult, "maximum" | "total"> {
   /** The gradient of each row's loss, f32. */
   readonly grad: Tensor<"f32">;
@@ -103,6 +108,7 @@ export function mse(x: Tensor, target: Tensor): { readonly loss: Tensor<"f32"> }
   return { loss: scope.keep(loss) };
 }
 
+/** What `mseBackward` takes: the inputs of `mse`, of one shape, and the gradient of its losses, [rows]. */
 export interface MseBackwardInputs {
   /** The gradient of each row's loss, f32. */
   readonly grad: Tensor<"f32">;

@@ -8,16 +8,17 @@ import { asMatrix, type WideDType } from "../../tensor/shape.js";
 import { Tensor } from "../../tensor/tensor.js";
 import { commonBackend, execute, requireShape } from "../execute.js";
 
+/** How `layerNorm` and `rmsNorm` compute; every field may be left out. */
 export interface NormOptions {
   /** Default 1e-5. */
-  readonly epsilon?: number | undefined;
+  readonly eps?: number | undefined;
   /** gamma is stored minus 1. Default false. */
-  readonly zeroCentered?: boolean | undefined;
+  readonly zeroCenteredGamma?: boolean | undefined;
   /** Default: the type of x. */
   readonly outDtype?: WideDType | undefined;
 }
 
-const FORM = { epsilon: atLeastZero, zeroCentered: boolean };
+const FORM = { eps: atLeastZero, zeroCenteredGamma: boolean };
 const checkOptions = optionsOf<NormOptions>({ ...FORM, outDtype: wideDType });
 
 /** What a norm's backward pass takes of its forward pass, f32, one for each row. */
@@ -32,6 +33,7 @@ export interface NormResult extends NormStatistics {
   readonly out: Tensor<WideDType>;
 }
 
+/** What `normBackward` gives: the gradient of x, in its shape, and of gamma and beta, [K]; `dbeta` in LayerNorm alone. */
 export interface NormGradients {
   readonly dx: Tensor<WideDType>;
   readonly dgamma: Tensor<WideDType>;
@@ -39,7 +41,7 @@ export interface NormGradients {
 }
 
 /**
- * (x - mean) / sqrt(variance + epsilon) * gamma + beta over the last dimension K of `x`; gamma and beta are [K]
+ * (x - mean) / sqrt(variance + eps) * gamma + beta over the last dimension K of `x`; gamma and beta are [K]
  * of one type. All in f32, reductions in the fixed order of 32 lanes, one rounding to `outDtype` at the end
  * (numerics.md §7.1 and choice 11).
  */
@@ -48,7 +50,7 @@ export function layerNorm(x: Tensor, gamma: Tensor, beta: Tensor, options: NormO
   return forward("layerNorm", x, gamma, beta, options);
 }
 
-/** x / sqrt(mean(x^2) + epsilon) * gamma over the last dimension; otherwise as `layerNorm`. */
+/** x / sqrt(mean(x^2) + eps) * gamma over the last dimension; otherwise as `layerNorm`. */
 export function rmsNorm(x: Tensor, gamma: Tensor, options: NormOptions = {}): NormResult {
   return forward("rmsNorm", x, gamma, undefined, options);
 }
@@ -60,9 +62,9 @@ function forward(
   beta: Tensor | undefined,
   options: NormOptions,
 ): NormResult {
-  const { epsilon, zeroCentered } = checkOptions(op, options);
+  const { eps, zeroCenteredGamma } = checkOptions(op, options);
   using scope = new Scope();
-  const source = normCall(op, x, { epsilon, zeroCentered, gamma, beta });
+  const source = normCall(op, x, { eps, zeroCenteredGamma, gamma, beta });
   const out = new Tensor(x.backend, options.outDtype ?? source.x.dtype, x.shape);
   execute(x.backend, "norm", { ...source, out });
   return { out: scope.keep(out), ...keptStatistics(scope, source) };
@@ -91,7 +93,7 @@ const checkParameters = optionsOf<NormParameters>({
 export function normCall(op: string, x: Tensor, norm: NormGiven): Omit<NormArgs, "out"> {
   const source = requireWide(op, "x", x);
   checkParameters(op, norm as NormParameters);
-  const { gamma, beta, epsilon = 1e-5, zeroCentered = false } = norm;
+  const { gamma, beta, eps = 1e-5, zeroCenteredGamma = false } = norm;
   const [rows, columns] = asMatrix(x.shape);
   requireShape(op, "gamma", gamma, [columns]);
   if (beta) requireShape(op, "beta", beta, [columns]);
@@ -102,7 +104,7 @@ export function normCall(op: string, x: Tensor, norm: NormGiven): Omit<NormArgs,
   const backend = commonBackend(op, x, gamma, beta);
   const mean = beta && new Tensor(backend, "f32", [rows]);
   const rstd = new Tensor(backend, "f32", [rows]);
-  return { x: source, ...parameters, epsilon, zeroCentered, mean, rstd };
+  return { x: source, ...parameters, eps, zeroCenteredGamma, mean, rstd };
 }
 
 /** The statistics of a norm that has run, taken out of a scope. */
@@ -119,7 +121,7 @@ export interface NormBackwardInputs extends NormStatistics {
   readonly grad: Tensor;
   readonly x: Tensor;
   readonly gamma: Tensor;
-  readonly zeroCentered?: boolean | undefined;
+  readonly zeroCenteredGamma?: boolean | undefined;
 }
 
 const checkBackward = optionsOf<NormBackwardInputs>({
@@ -128,13 +130,13 @@ const checkBackward = optionsOf<NormBackwardInputs>({
   gamma: needed(requireWide),
   mean: requireF32,
   rstd: needed(requireF32),
-  zeroCentered: boolean,
+  zeroCenteredGamma: boolean,
 });
 
 /** The gradients of x (type of `grad`), gamma and, with `mean`, beta (type of gamma); numerics.md §7.1. */
 export function normBackward(inputs: NormBackwardInputs): NormGradients {
   checkBackward("normBackward", inputs);
-  const { mean, rstd, zeroCentered = false } = inputs;
+  const { mean, rstd, zeroCenteredGamma = false } = inputs;
   const grad = requireWide("normBackward", "grad", inputs.grad);
   const x = requireWide("normBackward", "x", inputs.x);
   const gamma = requireWide("normBackward", "gamma", inputs.gamma);
@@ -148,7 +150,7 @@ export function normBackward(inputs: NormBackwardInputs): NormGradients {
   const dx = new Tensor(backend, grad.dtype, x.shape);
   const dgamma = new Tensor(backend, gamma.dtype, [columns]);
   const dbeta = mean && new Tensor(backend, gamma.dtype, [columns]);
-  execute(backend, "normBackward", { grad, x, gamma, zeroCentered, mean, rstd, dx, dgamma, dbeta });
+  execute(backend, "normBackward", { grad, x, gamma, zeroCenteredGamma, mean, rstd, dx, dgamma, dbeta });
   for (const made of [dx, dgamma, dbeta]) if (made) scope.keep(made);
   return dbeta ? { dx, dgamma, dbeta } : { dx, dgamma };
 }

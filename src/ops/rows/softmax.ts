@@ -6,6 +6,7 @@ import type { WideDType } from "../../tensor/shape.js";
 import { Tensor } from "../../tensor/tensor.js";
 import { commonBackend, execute, requireShape } from "../execute.js";
 
+/** How `softmax` and `softmaxBackward` scale and mask; every field may be left out. */
 export interface SoftmaxOptions {
   /** Masks element j of row i of each matrix [R, C] where j > i + (C - R). Default false. */
   readonly causal?: boolean | undefined;

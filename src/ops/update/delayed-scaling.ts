@@ -8,8 +8,10 @@ import { commonBackend, execute, requireShape } from "../execute.js";
 /** Beyond it no format's largest value stays within f32. */
 const MOST_MARGIN = 256;
 
+/** How an amax follows from a history: the largest of it, or the one recorded last. TransformerEngine's `amax_compute_algo`. */
 export const AMAX_ALGORITHMS = ["max", "mostRecent"] as const;
 
+/** What `updateScales` takes, and updates in place. */
 export interface UpdateScalesInputs {
   /** [length, n]: row 0 takes the amaxes of a step, the last row is the newest of those before. Updated. */
   readonly amaxHistory: Tensor<"f32">;

@@ -6,6 +6,7 @@ import { Scope } from "../../tensor/scope.js";
 import { Tensor } from "../../tensor/tensor.js";
 import { commonBackend, execute } from "../execute.js";
 
+/** What `gradNorm` clips to. */
 export interface GradNormOptions {
   /** The norm beyond which gradients are scaled down, finite and at least 0; rounded to f32. */
   readonly maxNorm: number;

@@ -26,7 +26,7 @@ import { commonBackend, execute, requireShape } from "../execute.js";
  * The tensors of a step. All but the scalars have the shape of `parameter`. What is updated shares no memory with any
  * other of them.
  */
-interface StepInputs {
+export interface StepInputs {
   /** The master parameters, updated. */
   readonly parameter: Tensor<"f32">;
   /** f32, bf16 or f16. */
@@ -39,21 +39,23 @@ interface StepInputs {
   readonly noop?: Tensor<"f32"> | undefined;
 }
 
-export interface SgdInputs extends StepInputs {
+/** The tensors of one step of `sgd`, of one shape; `parameter`, `copy` and `m` are updated in place. */
+export interface SGDInputs extends StepInputs {
   /** The momentum buffer, updated; needed with momentum, left alone without. */
   readonly m?: Tensor<"f32"> | undefined;
   /** What AdamW keeps beside; left alone, so that one object of tensors may serve both. */
   readonly v?: Tensor<"f32"> | undefined;
 }
 
-export interface AdamwInputs extends StepInputs {
+/** The tensors of one step of `adamw`, of one shape; `parameter`, `copy`, `m` and `v` are updated in place. */
+export interface AdamWInputs extends StepInputs {
   /** The running means of the gradient and of its square, zeros to begin with; updated. */
   readonly m: Tensor<"f32">;
   readonly v: Tensor<"f32">;
 }
 
 /** Numbers are rounded to f32. */
-export interface SgdOptions {
+export interface SGDStepOptions {
   readonly learningRate: number;
   /** Default 0. */
   readonly momentum?: number | undefined;
@@ -68,7 +70,7 @@ export interface SgdOptions {
 }
 
 /** Numbers are rounded to f32. */
-export interface AdamwOptions {
+export interface AdamWStepOptions {
   readonly learningRate: number;
   /** The number of this step, from 1. */
   readonly step: number;
@@ -77,7 +79,7 @@ export interface AdamwOptions {
   /** Default 0.999. */
   readonly beta2?: number | undefined;
   /** Default 1e-8. */
-  readonly epsilon?: number | undefined;
+  readonly eps?: number | undefined;
   /** Default 0. */
   readonly weightDecay?: number | undefined;
   /** Weight decay acts on the parameter; otherwise it is added to the gradient, as in Adam. Default true. */
@@ -91,29 +93,29 @@ const STEP: OptionTable<StepInputs> = {
   gradScale: requireScalar,
   noop: requireScalar,
 };
-const checkSgd = optionsOf<SgdInputs>({ ...STEP, m: requireF32, v: requireF32 });
-const checkAdamw = optionsOf<AdamwInputs>({ ...STEP, m: needed(requireF32), v: needed(requireF32) });
+const checkSGDInputs = optionsOf<SGDInputs>({ ...STEP, m: requireF32, v: requireF32 });
+const checkAdamWInputs = optionsOf<AdamWInputs>({ ...STEP, m: needed(requireF32), v: needed(requireF32) });
 
 /** The options of SGD as a module's optimizer takes them. */
-const SGD_OPTIONS: OptionTable<Omit<SgdOptions, "first">> = {
+const SGD_OPTIONS: OptionTable<Omit<SGDStepOptions, "first">> = {
   learningRate: needed(atLeastZero),
   momentum: atLeastZero,
   dampening: finite,
   weightDecay: atLeastZero,
   nesterov: boolean,
 };
-const checkSgdOptions = optionsOf<SgdOptions>({ ...SGD_OPTIONS, first: boolean });
+const checkSGDStep = optionsOf<SGDStepOptions>({ ...SGD_OPTIONS, first: boolean });
 const checkSGDOptions = optionsOf(SGD_OPTIONS);
 
-const ADAMW_OPTIONS: OptionTable<Omit<AdamwOptions, "step">> = {
+const ADAMW_OPTIONS: OptionTable<Omit<AdamWStepOptions, "step">> = {
   learningRate: needed(atLeastZero),
   beta1: decayRate,
   beta2: decayRate,
-  epsilon: atLeastZero,
+  eps: atLeastZero,
   weightDecay: atLeastZero,
   decoupled: boolean,
 };
-const checkAdamwOptions = optionsOf<AdamwOptions>({ ...ADAMW_OPTIONS, step: needed(integer(1)) });
+const checkAdamWStep = optionsOf<AdamWStepOptions>({ ...ADAMW_OPTIONS, step: needed(integer(1)) });
 const checkAdamWOptions = optionsOf(ADAMW_OPTIONS);
 
 /**
@@ -122,9 +124,9 @@ const checkAdamWOptions = optionsOf(ADAMW_OPTIONS);
  * Throws `ArgumentError` for options outside their domain and for tensors of several backends, `ShapeError` and
  * `DTypeError` for a tensor of another shape or type than it must have.
  */
-export function sgd(inputs: SgdInputs, options: SgdOptions): void {
-  checkSgd("sgd", inputs);
-  checkSgdOptions("sgd", options);
+export function sgd(inputs: SGDInputs, options: SGDStepOptions): void {
+  checkSGDInputs("sgd", inputs);
+  checkSGDStep("sgd", options);
   const { nesterov = false, first = false } = options;
   const { learningRate, momentum, undamped, weightDecay } = sgdNumbers(options);
   if (momentum !== 0 && !inputs.m)
@@ -151,12 +153,12 @@ export function sgd(inputs: SgdInputs, options: SgdOptions): void {
 }
 
 /** Throws `ArgumentError` for options of SGD outside their domain, or that do not go together. */
-export function requireSgdOptions(user: string, options: Omit<SgdOptions, "first">): void {
+export function requireSGDOptions(user: string, options: Omit<SGDStepOptions, "first">): void {
   sgdNumbers(checkSGDOptions(user, options));
 }
 
 /** The numbers of a step of SGD, in f32. */
-function sgdNumbers(options: Omit<SgdOptions, "first">) {
+function sgdNumbers(options: Omit<SGDStepOptions, "first">) {
   const { learningRate, momentum = 0, dampening = 0, weightDecay = 0, nesterov = false } = options;
   const undamped = Math.fround(1 - dampening);
   atLeastZero("sgd", "1 - dampening", undamped);
@@ -178,11 +180,11 @@ function sgdNumbers(options: Omit<SgdOptions, "first">) {
  * operation by operation in f32 (numerics.md §9.2). NaN and infinity go where the formulas take them; nothing
  * happens to empty tensors. Throws as `sgd` does.
  */
-export function adamw(inputs: AdamwInputs, options: AdamwOptions): void {
-  checkAdamw("adamw", inputs);
-  checkAdamwOptions("adamw", options);
+export function adamw(inputs: AdamWInputs, options: AdamWStepOptions): void {
+  checkAdamWInputs("adamw", inputs);
+  checkAdamWStep("adamw", options);
   const { step, decoupled = true, beta1 = 0.9, beta2 = 0.999 } = options;
-  const { learningRate, epsilon = 1e-8, weightDecay = 0 } = options;
+  const { learningRate, eps = 1e-8, weightDecay = 0 } = options;
   const { parameter, copy, gradScale, noop, m, v } = inputs;
   const grad = inputs.grad as Tensor<WideDType>;
   const backend = requireStep("adamw", inputs, m, v);
@@ -197,7 +199,7 @@ export function adamw(inputs: AdamwInputs, options: AdamwOptions): void {
     learningRate: Math.fround(learningRate),
     beta1: Math.fround(beta1),
     beta2: Math.fround(beta2),
-    epsilon: Math.fround(epsilon),
+    eps: Math.fround(eps),
     weightDecay: Math.fround(weightDecay),
     correction1: correction(Math.fround(beta1), step),
     correction2: correction(Math.fround(beta2), step),
@@ -206,7 +208,7 @@ export function adamw(inputs: AdamwInputs, options: AdamwOptions): void {
 }
 
 /** Throws `ArgumentError` for options of AdamW outside their domain. */
-export function requireAdamWOptions(user: string, options: Omit<AdamwOptions, "step">): void {
+export function requireAdamWOptions(user: string, options: Omit<AdamWStepOptions, "step">): void {
   checkAdamWOptions(user, options);
 }
 

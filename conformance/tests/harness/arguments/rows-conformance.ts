@@ -29,7 +29,7 @@ const REPLAY = { replay: { law: LAWS[0]?.name, path: "0" } } as const;
 
 const ofSpec: Row = {
   calls: [() => [SPEC]],
-  numbers: { "spec.epsilon": "atLeastZero", "spec.rhtSigns": "bits16" },
+  numbers: { "spec.amaxEpsilon": "atLeastZero", "spec.rhtSigns": "bits16" },
 };
 const ofName: Row = { calls: [() => ["mxfp8"]] };
 const ofLayout: Row = { calls: [() => [LAYOUT]], numbers: LAYOUT_NUMBERS };

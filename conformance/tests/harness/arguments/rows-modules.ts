@@ -103,6 +103,10 @@ export const MODULE_ROWS: Rows = {
     (w) => new LayerNorm(w.backend, COLUMNS),
     (w) => [w.tensor()],
   ),
+  "NormModule.forward": onModule(
+    (w) => new RMSNorm(w.backend, COLUMNS),
+    (w) => [w.tensor()],
+  ),
   "RMSNorm.forward": onModule(
     (w) => new RMSNorm(w.backend, COLUMNS),
     (w) => [w.tensor()],
@@ -138,6 +142,9 @@ export const MODULE_ROWS: Rows = {
     self: (w) => functional.reshape(leaf(w), [ROWS * COLUMNS]),
     outlives: true,
   },
+  differentiable: {
+    calls: [(w) => [[leaf(w)], () => ({ results: [w.tensor()], backward: () => [] })]],
+  },
   "functional.add": { calls: [(w) => [w.tensor(), w.tensor()]] },
   "functional.reshape": { calls: [(w) => [w.tensor(), [COLUMNS, ROWS]]] },
   "functional.activation": { calls: [(w) => [w.tensor(), "gelu"]] },
@@ -161,16 +168,13 @@ export const MODULE_ROWS: Rows = {
   },
   AdamW: {
     calls: [
-      (w) => [
-        map(w),
-        { learningRate: 1, beta1: 0.5, beta2: 0.5, epsilon: 1, weightDecay: 1, decoupled: false },
-      ],
+      (w) => [map(w), { learningRate: 1, beta1: 0.5, beta2: 0.5, eps: 1, weightDecay: 1, decoupled: false }],
     ],
     numbers: {
       "options.learningRate": "atLeastZero",
       "options.beta1": "rate",
       "options.beta2": "rate",
-      "options.epsilon": "atLeastZero",
+      "options.eps": "atLeastZero",
       "options.weightDecay": "atLeastZero",
     },
   },
@@ -222,7 +226,7 @@ export const RECIPE_ROWS: Rows = {
     numbers: { "options.margin": "integer", "options.amaxHistoryLen": "count" },
   },
   Float8CurrentScaling: {
-    calls: [() => [{ ...PRODUCTS, format: "HYBRID", usePower2Scales: true, amaxEpsilon: 0 }]],
+    calls: [() => [{ ...PRODUCTS, format: "HYBRID", pow2Scales: true, amaxEpsilon: 0 }]],
     numbers: { "options.amaxEpsilon": "atLeastZero" },
   },
   Float8BlockScaling: {

@@ -188,16 +188,20 @@ export const OPERATION_ROWS: Rows = {
         w.tensor(),
         w.tensor("f32", [COLUMNS]),
         w.tensor("f32", [COLUMNS]),
-        { epsilon: 1e-5, zeroCentered: true, outDtype: "f32" },
+        { eps: 1e-5, zeroCenteredGamma: true, outDtype: "f32" },
       ],
     ],
-    numbers: { "options.epsilon": "atLeastZero" },
+    numbers: { "options.eps": "atLeastZero" },
   },
   rmsNorm: {
     calls: [
-      (w) => [w.tensor(), w.tensor("f32", [COLUMNS]), { epsilon: 1e-5, zeroCentered: true, outDtype: "f32" }],
+      (w) => [
+        w.tensor(),
+        w.tensor("f32", [COLUMNS]),
+        { eps: 1e-5, zeroCenteredGamma: true, outDtype: "f32" },
+      ],
     ],
-    numbers: { "options.epsilon": "atLeastZero" },
+    numbers: { "options.eps": "atLeastZero" },
   },
   normBackward: {
     calls: [
@@ -208,7 +212,7 @@ export const OPERATION_ROWS: Rows = {
           gamma: w.tensor("f32", [COLUMNS]),
           mean: rowOf(w),
           rstd: rowOf(w),
-          zeroCentered: true,
+          zeroCenteredGamma: true,
         },
       ],
     ],
@@ -271,7 +275,7 @@ export const OPERATION_ROWS: Rows = {
           m: w.tensor("f32"),
           v: w.tensor("f32"),
         },
-        { learningRate: 1, step: 1, beta1: 0.5, beta2: 0.5, epsilon: 1, weightDecay: 1, decoupled: false },
+        { learningRate: 1, step: 1, beta1: 0.5, beta2: 0.5, eps: 1, weightDecay: 1, decoupled: false },
       ],
     ],
     numbers: {
@@ -279,7 +283,7 @@ export const OPERATION_ROWS: Rows = {
       "options.step": "count",
       "options.beta1": "rate",
       "options.beta2": "rate",
-      "options.epsilon": "atLeastZero",
+      "options.eps": "atLeastZero",
       "options.weightDecay": "atLeastZero",
     },
     writes: ["inputs.parameter", "inputs.copy", "inputs.m", "inputs.v"],

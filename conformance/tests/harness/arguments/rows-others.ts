@@ -57,8 +57,6 @@ export const OTHER_ROWS: Rows = {
 export const TENSOR_ROWS: Rows = {
   Tensor: {
     calls: [(w) => [w.backend, "f32", [2, 3]]],
-    numbers: { offset: "index" },
-    free: { storage: "memory is made by tensors", offset: "memory is made by tensors" },
   },
   "Tensor.reshape": onTensor(() => [[64]]),
   "Tensor.view": onTensor(() => [0, [8]], { numbers: { first: "index" } }),

@@ -31,16 +31,16 @@ const CONSTRUCTORS: Rows = {
     calls: [(w) => [{ ...COMMON, format: "e5m2", scale: w.scalar(), amax: w.scalar() }]],
   },
   Float8CurrentScalingQuantizer: {
-    calls: [(w) => [{ ...COMMON, format: "e5m2", pow2Scales: true, epsilon: 0, amax: w.scalar() }]],
-    numbers: { "options.epsilon": "atLeastZero" },
+    calls: [(w) => [{ ...COMMON, format: "e5m2", pow2Scales: true, amaxEpsilon: 0, amax: w.scalar() }]],
+    numbers: { "options.amaxEpsilon": "atLeastZero" },
   },
   Float8BlockQuantizer: {
     calls: [
       () => [
-        { ...COMMON, format: "e4m3", tile: "1x128", pow2Scales: true, epsilon: 0, dataLayout: "COMPACT" },
+        { ...COMMON, format: "e4m3", tile: "1x128", pow2Scales: true, amaxEpsilon: 0, dataLayout: "COMPACT" },
       ],
     ],
-    numbers: { "options.epsilon": "atLeastZero" },
+    numbers: { "options.amaxEpsilon": "atLeastZero" },
   },
   MXFP8Quantizer: { calls: [() => [{ ...MX, format: "e4m3" }]] },
   MXFP6Quantizer: { calls: [() => [{ ...MX, format: "e2m3" }]] },
@@ -79,7 +79,7 @@ function methods(make: (w: World) => Quantizer, unbound: boolean): Rows {
     setUsage: row(() => [{ rowwise: true, columnwise: true }]),
     makeEmpty: row((w) => [w.backend, [32, 64], "f32"]),
     quantize: row((w) => [source(w)]),
-    quantizeActivation: {
+    activationQuantize: {
       ...row((w) => [w.tensor("bf16"), { kind: "silu", gated: false, grad: w.tensor("bf16") }], {
         numbers: {
           "options.clamp.limit": "atLeastZero",
@@ -95,19 +95,19 @@ function methods(make: (w: World) => Quantizer, unbound: boolean): Rows {
         ],
       ],
     },
-    quantizeNorm: row(
+    normQuantize: row(
       (w) => [
         source(w),
         {
           gamma: w.tensor("bf16", [COLUMNS]),
           beta: w.tensor("bf16", [COLUMNS]),
-          epsilon: 1e-5,
-          zeroCentered: true,
+          eps: 1e-5,
+          zeroCenteredGamma: true,
         },
       ],
-      { numbers: { "norm.epsilon": "atLeastZero" } },
+      { numbers: { "norm.eps": "atLeastZero" } },
     ),
-    quantizeBiasGrad: row((w) => [source(w), "f32"]),
+    biasGradQuantize: row((w) => [source(w), "f32"]),
     updateQuantized: {
       calls: [(w) => [source(w), w.quantized(last ?? make(w)), { noop: w.scalar(0) }]],
       self: (w) => {
@@ -154,7 +154,7 @@ export const QUANTIZER_ROWS: Rows = {
       },
     ],
     numbers: {
-      "fields.spec.epsilon": "atLeastZero",
+      "fields.spec.amaxEpsilon": "atLeastZero",
       "fields.spec.rhtSigns": "bits16",
     },
     anyType: [

@@ -63,7 +63,7 @@ function steps(): readonly FrozenCase[] {
     const step = { parameter: f32(270), grad: values(dtype, SHAPE, 200 + i), m: f32(280) };
     const common = { learningRate: 0.1, weightDecay: 0.01 };
     const momentum = { momentum: 0.9, dampening: 0, nesterov: true, first: false };
-    const moments = { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, decoupled: true, step: 3 };
+    const moments = { beta1: 0.9, beta2: 0.999, eps: 1e-8, decoupled: true, step: 3 };
     return [
       frozenCase("sgd", dtype, { ...step, options: { ...common, ...momentum } }),
       frozenCase("adamw", dtype, { ...step, v: f32(290), options: { ...common, ...moments } }),

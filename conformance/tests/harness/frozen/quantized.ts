@@ -25,7 +25,7 @@ function specs(): readonly QuantizeSpec[] {
   return [
     ...plain,
     makeSpec("fp8-block", { compact: true, pow2Scales: false }),
-    makeSpec("fp8-current", { pow2Scales: true, epsilon: 0.5 }),
+    makeSpec("fp8-current", { pow2Scales: true, amaxEpsilon: 0.5 }),
     makeSpec("nvfp4", { rht: true, rhtSigns: 0xd7e8, stochastic: true }),
     makeSpec("nvfp4", { fourOverSix: "mae", e4m3Max: 256 }),
     makeSpec("nvfp4", { fourOverSix: "mse", e4m3Max: 448, tile: "16x16" }),
@@ -33,7 +33,7 @@ function specs(): readonly QuantizeSpec[] {
 }
 
 function labelOf(spec: QuantizeSpec, ...others: readonly string[]): string {
-  const { quantizer, format, tile, rht, fourOverSix, compact, epsilon } = spec;
+  const { quantizer, format, tile, rht, fourOverSix, compact, amaxEpsilon } = spec;
   const label = [
     quantizer,
     format,
@@ -42,7 +42,7 @@ function labelOf(spec: QuantizeSpec, ...others: readonly string[]): string {
     rht ? "rht" : "",
     fourOverSix === "none" ? "" : fourOverSix,
     compact ? "compact" : "",
-    epsilon ? "epsilon" : "",
+    amaxEpsilon ? "epsilon" : "",
   ];
   return label.filter((part) => part).join(" ");
 }
@@ -105,7 +105,7 @@ function norms(): readonly FrozenCase[] {
     const [rows, columns] = shapeFor(spec);
     const x = wideValuesOf("bf16", [rows, columns], 490 + i);
     const [gamma, beta] = [wideValuesOf("f32", [columns], 520 + i), wideValuesOf("f32", [columns], 550 + i)];
-    const norm = { ...bothCopies(spec, i), x, gamma, zeroCentered: false, epsilon: 1e-5 };
+    const norm = { ...bothCopies(spec, i), x, gamma, zeroCenteredGamma: false, eps: 1e-5 };
     return [
       frozenCase("normQuantize", `${labelOf(spec)}, LayerNorm`, { ...norm, beta }),
       frozenCase("normQuantize", `${labelOf(spec)}, RMSNorm`, norm),

@@ -16,8 +16,8 @@ function rowFactors(seed: number): PlainTensor<"f32"> {
 function norms(dtype: WideDType, i: number): readonly FrozenCase[] {
   const [gamma, x] = [wideValuesOf(dtype, [COLUMNS], 230 + i), wideValuesOf(dtype, SHAPE, 240 + i)];
   const [grad, row] = [values("bf16", SHAPE, 210 + i), rowFactors(250 + i)];
-  const forward = { x, gamma, beta: gamma, zeroCentered: true, epsilon: 1e-5, outDtype: dtype };
-  const backward = { grad, x, gamma, zeroCentered: false, mean: row, rstd: row };
+  const forward = { x, gamma, beta: gamma, zeroCenteredGamma: true, eps: 1e-5, outDtype: dtype };
+  const backward = { grad, x, gamma, zeroCenteredGamma: false, mean: row, rstd: row };
   return [
     frozenCase("norm", dtype, forward),
     frozenCase("normBackward", dtype, backward),

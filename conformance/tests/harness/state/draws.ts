@@ -19,7 +19,7 @@ const delayed: fc.Arbitrary<DelayedModel> = fc.record({
   margin: fc.integer({ min: -2, max: 3 }),
   length: fc.integer({ min: 1, max: 5 }),
   algorithm: fc.oneof(
-    { weight: 3, arbitrary: fc.constantFrom("max" as const, "most_recent" as const) },
+    { weight: 3, arbitrary: fc.constantFrom("max" as const, "mostRecent" as const) },
     { weight: 1, arbitrary: fc.constantFrom("oldest" as const, "doubled" as const) },
   ),
   scaling: fc.oneof(
@@ -82,14 +82,14 @@ function mean(amax: number, scale: number): number {
 
 /** A recipe of the library, a new object each time. */
 export function recipeOf(model: RecipeModel): Recipe {
-  if (model.kind === "current") return new Float8CurrentScaling({ usePower2Scales: model.pow2 });
+  if (model.kind === "current") return new Float8CurrentScaling({ pow2Scales: model.pow2 });
   if (model.kind === "mxfp8") return new MXFP8BlockScaling({ enable2dQuantization: model.square });
   const { format, margin, algorithm, scaling, reduces } = model;
   return new DelayedScaling({
     format,
     margin,
     amaxHistoryLen: model.length,
-    amaxComputeAlgo: algorithm === "max" || algorithm === "most_recent" ? algorithm : CALLERS[algorithm],
+    amaxComputeAlgo: algorithm === "max" || algorithm === "mostRecent" ? algorithm : CALLERS[algorithm],
     ...(scaling === "mean" ? { scalingFactorComputeAlgo: mean } : {}),
     reduceAmax: reduces,
   });

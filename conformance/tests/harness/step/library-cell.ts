@@ -47,7 +47,7 @@ export class Cell extends Module {
     const { layer, from, to, middle } = this.cell;
     const { kind, gated } = ACTIVATIONS[plan.activation];
     const plain = { dtype: plan.parameters, random };
-    const form = { eps: plan.eps, zeroCenteredGamma: plan.zeroCentered };
+    const form = { eps: plan.eps, zeroCenteredGamma: plan.zeroCenteredGamma };
     const norm = { ...form, normalization: plan.normalization };
     const options = {
       ...{ ...plain, bias: plan.bias },

@@ -41,15 +41,15 @@ export function libraryRecipe(model: StepRecipe | undefined): Recipe | undefined
   switch (model.kind) {
     case "delayed": {
       const { format, margin, length: amaxHistoryLen, algorithm } = model;
-      const amaxComputeAlgo = algorithm === "most_recent" ? algorithm : "max";
+      const amaxComputeAlgo = algorithm === "mostRecent" ? algorithm : "max";
       return new DelayedScaling({ ...products, format, margin, amaxHistoryLen, amaxComputeAlgo });
     }
     case "current": {
-      const { format, pow2: usePower2Scales, epsilon: amaxEpsilon } = model;
-      return new Float8CurrentScaling({ ...products, format, usePower2Scales, amaxEpsilon });
+      const { format, pow2: pow2Scales, amaxEpsilon } = model;
+      return new Float8CurrentScaling({ ...products, format, pow2Scales, amaxEpsilon });
     }
     case "block": {
-      const { format, f32Scales: useF32Scales, epsilon: amaxEpsilon, square } = model;
+      const { format, f32Scales: useF32Scales, amaxEpsilon, square } = model;
       const dim = (owner: string): 1 | 2 => (square === owner ? 2 : 1);
       const dims = {
         xBlockScalingDim: dim("x"),

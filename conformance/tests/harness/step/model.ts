@@ -90,11 +90,11 @@ export class StepModel {
   }
 
   #norm(name: string, features: number, weight: string, bias: string): NormModel {
-    const { normalization, eps, zeroCentered } = this.plan;
+    const { normalization, eps, zeroCenteredGamma } = this.plan;
     const gamma = this.#parameter(`${name}.${weight}`, [1, features]);
     const beta =
       normalization === "LayerNorm" ? this.#parameter(`${name}.${bias}`, [1, features]) : undefined;
-    return { gamma, beta, eps, zeroCentered };
+    return { gamma, beta, eps, zeroCenteredGamma };
   }
 
   #cell(cell: CellPlan, name: string): Apply {

@@ -5,17 +5,17 @@ import type { StepRecipe } from "../../../oracle/training/recipes.js";
 
 const DELAYED = { kind: "delayed", algorithm: "max", scaling: "default", reduces: true } as const;
 const NVFP4 = { kind: "nvfp4", rht: true, stochastic: true, square: true, fourOverSix: "none" } as const;
-const BLOCK = { kind: "block", format: "E4M3", f32Scales: false, epsilon: 0, square: "w" } as const;
+const BLOCK = { kind: "block", format: "E4M3", f32Scales: false, amaxEpsilon: 0, square: "w" } as const;
 
 /** Recipes, at their defaults and with every option set. */
 export const RECIPES = {
   none: undefined,
   delayed: { ...DELAYED, format: "HYBRID", margin: 0, length: 3 },
-  "delayed, most recent": { ...DELAYED, format: "E4M3", margin: 2, length: 1, algorithm: "most_recent" },
-  current: { kind: "current", format: "HYBRID", pow2: false, epsilon: 0 },
-  "current, E4M3": { kind: "current", format: "E4M3", pow2: true, epsilon: 4 },
+  "delayed, most recent": { ...DELAYED, format: "E4M3", margin: 2, length: 1, algorithm: "mostRecent" },
+  current: { kind: "current", format: "HYBRID", pow2: false, amaxEpsilon: 0 },
+  "current, E4M3": { kind: "current", format: "E4M3", pow2: true, amaxEpsilon: 4 },
   block: BLOCK,
-  "block, f32 scales": { ...BLOCK, format: "HYBRID", f32Scales: true, epsilon: 1 },
+  "block, f32 scales": { ...BLOCK, format: "HYBRID", f32Scales: true, amaxEpsilon: 1 },
   "block, square x": { ...BLOCK, square: "x" },
   "block, square gradients": { ...BLOCK, square: "grad" },
   "block, no squares": { ...BLOCK, square: "none" },
@@ -70,7 +70,7 @@ const ADAM = {
   weightDecay: 0.0625,
   beta1: 0.9,
   beta2: 0.99,
-  epsilon: 1e-6,
+  eps: 1e-6,
   decoupled: true,
 } as const;
 
@@ -116,7 +116,7 @@ export const OPTIONS = {
   around: ["nothing", "before", "behind", "both"],
   nested: [false, true],
   normalization: ["LayerNorm", "RMSNorm"],
-  zeroCentered: [false, true],
+  zeroCenteredGamma: [false, true],
   eps: [1e-5, 0.25],
   bias: [true, false],
   parameters: ["bf16", "f32", "f16"],

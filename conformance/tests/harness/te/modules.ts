@@ -59,7 +59,7 @@ const RECIPES = {
   delayed: new DelayedScaling({ amaxHistoryLen: 3, reduceAmax: false }),
   "delayed-recent": new DelayedScaling({
     amaxHistoryLen: 4,
-    amaxComputeAlgo: "most_recent",
+    amaxComputeAlgo: "mostRecent",
     margin: 1,
     reduceAmax: false,
   }),

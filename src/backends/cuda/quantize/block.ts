@@ -23,7 +23,7 @@ export function blockSource({ x, spec, noop }: QuantizeArgs): NativeArgs {
     square: isSquare(spec.tile),
     inPlace: spec.compact,
     pow2: spec.pow2Scales,
-    epsilon: spec.epsilon,
+    epsilon: spec.amaxEpsilon,
     noop: addressOf(noop),
   };
 }

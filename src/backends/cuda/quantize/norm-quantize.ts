@@ -36,7 +36,7 @@ function castNorm({ addon, device }: LoweringContext, args: NormQuantizeArgs): v
 }
 
 function measureNorm({ addon, device }: LoweringContext, args: NormQuantizeArgs): void {
-  const { gamma, beta, epsilon, zeroCentered, mean, rstd, ...quantization } = args;
+  const { gamma, beta, eps, zeroCenteredGamma, mean, rstd, ...quantization } = args;
   const { backend, dtype, shape } = args.x;
   using _scope = new Scope();
   const [out, amax] = [new Tensor(backend, dtype, shape), new Tensor(backend, "f32", [1])];

@@ -32,7 +32,7 @@ export function tensorArgs(args: QuantizeArgs, workspace?: number): NativeArgs {
     amax: addressOf(amax),
     workspace,
     pow2: spec.pow2Scales,
-    epsilon: spec.epsilon,
+    epsilon: spec.amaxEpsilon,
     amaxRecord: addressOf(amaxRecord),
     noop: addressOf(noop),
   };

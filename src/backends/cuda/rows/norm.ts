@@ -11,7 +11,7 @@ export function chunkSumBytes(rows: number, columns: number, results: number): n
 
 /** All that a norm's kernel is told but where the results go. */
 export function normSource(args: Omit<NormArgs, "out">): NativeArgs {
-  const { x, gamma, beta, epsilon, zeroCentered, mean, rstd } = args;
+  const { x, gamma, beta, eps, zeroCenteredGamma, mean, rstd } = args;
   const [rows, columns] = asMatrix(x.shape);
   return {
     x: x.address,
@@ -23,8 +23,8 @@ export function normSource(args: Omit<NormArgs, "out">): NativeArgs {
     rstd: rstd.address,
     rows,
     columns,
-    epsilon,
-    zeroCentered,
+    epsilon: eps,
+    zeroCentered: zeroCenteredGamma,
   };
 }
 
@@ -35,7 +35,10 @@ export const norm: Lowering<"norm"> = {
 };
 
 export const normBackward: Lowering<"normBackward"> = {
-  run({ addon, device, withTemporary }, { grad, x, gamma, zeroCentered, mean, rstd, dx, dgamma, dbeta }) {
+  run(
+    { addon, device, withTemporary },
+    { grad, x, gamma, zeroCenteredGamma, mean, rstd, dx, dgamma, dbeta },
+  ) {
     const [rows, columns] = asMatrix(x.shape);
     withTemporary(chunkSumBytes(rows, columns, dbeta ? 2 : 1), (workspace) =>
       addon.normBackward(device, {
@@ -55,7 +58,7 @@ export const normBackward: Lowering<"normBackward"> = {
         workspace,
         rows,
         columns,
-        zeroCentered,
+        zeroCentered: zeroCenteredGamma,
       }),
     );
   },

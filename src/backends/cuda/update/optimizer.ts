@@ -1,6 +1,6 @@
 /** Optimizer steps on a GPU. */
 
-import type { AdamwArgs, SgdArgs } from "../../ops.js";
+import type { AdamWArgs, SGDArgs } from "../../ops.js";
 import type { NativeArgs } from "../addon.js";
 import { addressOf, type Lowering, wideOf } from "../lowering.js";
 
@@ -13,7 +13,7 @@ function step({
   noop,
   learningRate,
   weightDecay,
-}: SgdArgs | AdamwArgs): NativeArgs {
+}: SGDArgs | AdamWArgs): NativeArgs {
   return {
     grad: grad.address,
     gradType: wideOf(grad),
@@ -37,8 +37,8 @@ export const sgd: Lowering<"sgd"> = {
 
 export const adamw: Lowering<"adamw"> = {
   run({ addon, device }, args) {
-    const { m, v, beta1, beta2, correction1, correction2, epsilon, decoupled } = args;
-    const rule = { beta1, beta2, correction1, correction2, epsilon, decoupled };
+    const { m, v, beta1, beta2, correction1, correction2, eps, decoupled } = args;
+    const rule = { beta1, beta2, correction1, correction2, epsilon: eps, decoupled };
     addon.adamw(device, { ...step(args), m: m.address, v: v.address, ...rule });
   },
 };

@@ -63,7 +63,7 @@ function tensorScale(context: LoweringContext, { x, spec, scale, amax, amaxRecor
   if (scale) return scale.dataSync()[0] as number;
   const largest = amax ? (amax.dataSync()[0] as number) : amaxOf(context, x);
   const { max } = factsOf(spec.format);
-  return context.exports.scaleFromAmax(largest, max, Number(spec.pow2Scales), spec.epsilon, FLT_MAX);
+  return context.exports.scaleFromAmax(largest, max, Number(spec.pow2Scales), spec.amaxEpsilon, FLT_MAX);
 }
 
 /** One copy of a block-scaled tensor; its scales are made in the logical layout, then laid out as wanted. */
@@ -115,7 +115,7 @@ function quantizeBlocks(
       rule,
       word,
       Number(spec.pow2Scales),
-      spec.epsilon,
+      spec.amaxEpsilon,
       ...draws,
     ];
     const job = { total: rows, grain: block, weight: columns };
@@ -138,7 +138,7 @@ function quantizeBlocks(
     rule,
     word,
     Number(spec.pow2Scales),
-    spec.epsilon,
+    spec.amaxEpsilon,
   ];
   const run = (to: number): void => {
     const head = [...source, lines, length, ...tile, ...levels, ...draws, copy.data.address, to];

@@ -5,7 +5,7 @@ import { type Lowering, operand } from "../lowering.js";
 const NULL = 0;
 
 export const norm: Lowering<"norm"> = {
-  run({ pool }, { x, gamma, beta, epsilon, zeroCentered, out, mean, rstd }) {
+  run({ pool }, { x, gamma, beta, eps, zeroCenteredGamma, out, mean, rstd }) {
     const [rows, columns] = asMatrix(x.shape);
     const [gammaAddress, parameterType] = operand(gamma);
     const parameters = [gammaAddress, beta?.address ?? NULL, parameterType];
@@ -16,15 +16,15 @@ export const norm: Lowering<"norm"> = {
       ...operand(out),
       ...saved,
       columns,
-      epsilon,
-      Number(zeroCentered),
+      eps,
+      Number(zeroCenteredGamma),
     ];
     pool.run("norm", { total: rows, weight: columns * 4 }, (scratch) => [...head, scratch]);
   },
 };
 
 export const normBackward: Lowering<"normBackward"> = {
-  run({ pool }, { grad, x, gamma, zeroCentered, mean, rstd, dx, dgamma, dbeta }) {
+  run({ pool }, { grad, x, gamma, zeroCenteredGamma, mean, rstd, dx, dgamma, dbeta }) {
     const [rows, columns] = asMatrix(x.shape);
     const [gammaAddress, gammaType] = operand(gamma);
     const saved = [mean?.address ?? NULL, rstd.address];
@@ -36,7 +36,7 @@ export const normBackward: Lowering<"normBackward"> = {
       ...saved,
       ...operand(dx),
       columns,
-      Number(zeroCentered),
+      Number(zeroCenteredGamma),
     ];
     pool.run("normBackward", { total: rows, weight: columns * 6 }, (scratch) => [...inputs, scratch]);
     const [dgammaAddress, parameterType] = operand(dgamma);

@@ -1,0 +1,174 @@
+/** Custom operations on the tape: their gradients are derivatives, and what they get wrong is refused. */
+import fc from "fast-check";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import {
+  ArgumentError,
+  type Backend,
+  type Computed,
+  DTypeError,
+  differentiable,
+  functional,
+  noGrad,
+  openBackend,
+  Scope,
+  ShapeError,
+  scaled,
+  type Tensor,
+  tensor,
+  Variable,
+  type VariableLike,
+} from "../../../src/index.js";
+import { derivatives, gridLeaf } from "../harness/gradients.js";
+
+let backend: Backend;
+beforeAll(async () => {
+  backend = await openBackend("wasm", { threads: 1 });
+});
+afterAll(() => backend.dispose());
+
+/** A tensor of f(x, y, ...) element by element, worked out by the host. */
+function mapped(xs: readonly Tensor[], f: (...values: number[]) => number): Tensor<"f32"> {
+  const data = xs.map((x) => x.dataSync());
+  const [first] = xs as [Tensor];
+  const values = Float32Array.from(data[0] as Float32Array, (_, i) =>
+    f(...data.map((each) => Number(each[i]))),
+  );
+  return tensor(first.backend, values, first.shape);
+}
+
+/** sin(x) * y, of two inputs, in one result, and y² in another. */
+function waves(x: Variable, y: Variable): readonly Variable[] {
+  return differentiable([x, y], () => ({
+    results: [mapped([x.tensor, y.tensor], (a, b) => Math.sin(a) * b), mapped([y.tensor], (b) => b * b)],
+    backward: ([wave, square]) => {
+      const zeros = mapped([y.tensor], () => 0);
+      const [g = zeros, h = zeros] = [wave as Tensor | undefined, square as Tensor | undefined];
+      return [
+        mapped([x.tensor, y.tensor, g], (a, b, grad) => Math.cos(a) * b * grad),
+        mapped([x.tensor, y.tensor, g, h], (a, b, grad, other) => Math.sin(a) * grad + 2 * b * other),
+      ];
+    },
+  }));
+}
+
+/** A call of `forward` on one leaf of ones, [2, 3]. */
+function called(forward: (x: Variable) => unknown): Variable {
+  const x = new Variable(tensor(backend, [1, 1, 1, 1, 1, 1], [2, 3]), true);
+  const [y] = differentiable([x], () => forward(x) as Computed);
+  return y as Variable;
+}
+
+describe("differentiable", () => {
+  it.each(["of one result", "of both results", "of the other result"])("gives derivatives %s", (which) => {
+    fc.assert(
+      fc.property(
+        fc.nat(),
+        fc.integer({ min: 1, max: 4 }),
+        fc.integer({ min: 1, max: 9 }),
+        (seed, rows, columns) => {
+          using _scope = new Scope();
+          const leaves = [
+            gridLeaf(backend, seed, [rows, columns]),
+            gridLeaf(backend, seed + 1, [rows, columns]),
+          ];
+          const run = (): Variable => {
+            const [wave, square] = waves(...(leaves as [Variable, Variable])) as [Variable, Variable];
+            if (which === "of both results") return functional.add(wave, square);
+            return which === "of one result" ? wave : square;
+          };
+          for (const { gradient, difference, bound } of derivatives({ leaves, run }, seed))
+            expect(Math.abs(gradient - difference)).toBeLessThanOrEqual(bound + 2 ** -16);
+        },
+      ),
+      { numRuns: 20 },
+    );
+  });
+
+  it("goes on from and to other operations, adds up the gradients of one input, and disposes of what it keeps", () => {
+    const before = backend.memoryUse().blocks;
+    {
+      using _scope = new Scope();
+      const x = new Variable(tensor(backend, [1, -2, 3]), true);
+      const twice = (of: Variable): Variable => {
+        const [y] = differentiable([of], (grad) => {
+          expect(grad).toBe(true);
+          const kept = scaled(of.tensor, 1);
+          return {
+            results: [scaled(of.tensor, 2)],
+            saved: [kept],
+            backward: ([g]) => {
+              expect(kept.disposed).toBe(false);
+              return [g && scaled(g as Tensor, 2)];
+            },
+          };
+        });
+        return y as Variable;
+      };
+      functional
+        .mseLoss(functional.add(twice(functional.activation(x, "relu")), x), tensor(backend, [0, 0, 0]))
+        .backward();
+      // (3x)² where x is positive, x² else, over 3 elements
+      expect([...(x.grad?.dataSync() ?? [])]).toEqual([6, Math.fround(-4 / 3), 18]);
+      x.zeroGrad();
+    }
+    expect(backend.memoryUse().blocks).toBe(before);
+  });
+
+  it("records nothing inside noGrad and for constants", () => {
+    using _scope = new Scope();
+    const x = tensor(backend, [1, 2]);
+    const told: boolean[] = [];
+    const identity = (of: VariableLike): Variable => {
+      const [y] = differentiable([of], (grad) => {
+        told.push(grad);
+        return { results: [scaled(x, 1)], backward: (grads) => grads };
+      });
+      return y as Variable;
+    };
+    for (const y of [identity(x), noGrad(() => identity(new Variable(x, true)))])
+      expect(() => y.backward(x)).toThrow(ArgumentError);
+    expect(told).toEqual([false, false]);
+  });
+
+  const results = (x: Variable) => [scaled(x.tensor, 1)];
+  it.each<[string, (x: Variable) => unknown]>([
+    ["nothing", () => undefined],
+    ["a promise", async (x) => ({ results: results(x), backward: () => [] })],
+    ["no list of results", (x) => ({ results: x.tensor, backward: () => [] })],
+    ["no backward", (x) => ({ results: results(x) })],
+    ["saved that is no list", (x) => ({ results: results(x), backward: () => [], saved: x.tensor })],
+  ])("refuses a forward that returns %s", (_, forward) => {
+    using _scope = new Scope();
+    expect(() => called(forward)).toThrow(ArgumentError);
+  });
+
+  it("refuses results that are no tensors", () => {
+    using _scope = new Scope();
+    expect(() => called(() => ({ results: [1], backward: () => [] }))).toThrow(ArgumentError);
+  });
+
+  const other = () => tensor(backend, new Float32Array(6), [3, 2]);
+  it.each<[string, new (message: string) => Error, () => unknown]>([
+    ["no list", ArgumentError, () => undefined],
+    ["a number", DTypeError, () => [1]],
+    ["another shape", ShapeError, () => [other()]],
+    ["no elements of a wide type", DTypeError, () => [tensor(backend, new Int32Array(6), [2, 3], "i32")]],
+  ])("refuses a gradient that is %s", (_, error, backward) => {
+    using _scope = new Scope();
+    const y = called((x) => ({ results: results(x), backward }));
+    expect(() => y.backward(tensor(backend, new Float32Array(6), [2, 3]))).toThrow(error);
+  });
+
+  it("refuses a gradient on another backend", async () => {
+    const elsewhere = await openBackend("wasm", { threads: 1 });
+    {
+      using _scope = new Scope();
+      const y = called((x) => ({
+        results: results(x),
+        backward: () => [tensor(elsewhere, new Float32Array(6), [2, 3])],
+      }));
+      expect(() => y.backward(tensor(backend, new Float32Array(6), [2, 3]))).toThrow(ArgumentError);
+    }
+    await elsewhere.dispose();
+  });
+});

@@ -1,0 +1,105 @@
+/** One thing has one spelling: laws over every name that the package shows. */
+import { describe, expect, it } from "vitest";
+import { ENTRIES, publicNames } from "../harness/surface/names.js";
+
+const { exported, members, texts } = publicNames();
+
+/** Words that mean the same; the API writes the first. */
+const SYNONYMS: readonly (readonly string[])[] = [
+  ["eps", "epsilon"],
+  ["pow", "power"],
+  ["random", "rng", "rand"],
+  ["options", "opts", "config"],
+  ["dtype", "datatype"],
+  ["len", "length"],
+];
+const MEANT = new Map(SYNONYMS.flatMap(([first = "", ...others]) => others.map((word) => [word, first])));
+
+/** Pairs of names that the law would take for one thing. */
+const DIFFERENT: readonly (readonly [string, string])[] = [
+  // what acts in place has an underscore, as in PyTorch
+  ["quantize", "quantize_"],
+  // a plan is printed and recorded under the first; a recipe's products have TransformerEngine's name
+  ["splitAccumulator", "useSplitAccumulator"],
+];
+
+/** Element formats are told apart by the order of the same words; TransformerEngine's `Format` has capitals. */
+const isFormat = (text: string): boolean => /^e\d+m\d+$/i.test(text);
+
+/** The words of a name: `usePower2Scales` has use, power, 2 and scales. */
+function words(name: string): readonly string[] {
+  const parted = name.replace(/([a-z0-9])([A-Z])/g, "$1 $2").replace(/([A-Z])([A-Z][a-z])/g, "$1 $2");
+  return parted.toLowerCase().match(/[a-z]+|[0-9]+/g) ?? [];
+}
+
+/** Equal for names that say the same, whatever the order of their words, their case and which synonyms they take. */
+function meaning(name: string): string {
+  return words(name)
+    .filter((word, at) => word !== "use" || at > 0)
+    .map((word) => MEANT.get(word) ?? word)
+    .sort()
+    .join(" ");
+}
+
+/** Groups of two names and more that `key` holds for one. */
+function clashes(names: Iterable<string>, key: (name: string) => string): readonly (readonly string[])[] {
+  const groups = new Map<string, Set<string>>();
+  for (const name of names) {
+    const group = groups.get(key(name)) ?? new Set();
+    groups.set(key(name), group.add(name));
+  }
+  const allowed = new Set(DIFFERENT.map((pair) => [...pair].sort().join(" ")));
+  return [...groups.values()]
+    .map((group) => [...group].sort())
+    .filter((group) => group.length > 1 && !allowed.has(group.join(" ")));
+}
+
+/**
+ * Types and classes begin with a capital, functions and values do not, tables are capitals: `layerNorm` makes what
+ * `LayerNorm` keeps.
+ */
+const kindOf = (name: string): string =>
+  /^[A-Z0-9_]+$/.test(name) && name.includes("_") ? "table" : /^[A-Z]/.test(name) ? "type" : "value";
+
+describe("names of the package", () => {
+  it.each(ENTRIES)(
+    "no two exports of %s of one kind differ by case, by order of words or by a synonym",
+    (entry) => {
+      expect(clashes(exported.get(entry) ?? [], (name) => `${kindOf(name)} ${meaning(name)}`)).toEqual([]);
+    },
+  );
+
+  it("no two members of exported types differ so", () => {
+    expect(members.size).toBeGreaterThan(200);
+    expect(clashes(members, (name) => `${kindOf(name)} ${meaning(name)}`)).toEqual([]);
+  });
+
+  it("a function, a method and an operation of a backend that do one thing have one name", () => {
+    const values = [...exported.values()].flat().filter((name) => kindOf(name) === "value");
+    expect(
+      clashes(
+        [...values, ...members].filter((name) => kindOf(name) === "value"),
+        meaning,
+      ),
+    ).toEqual([]);
+  });
+
+  it("no text that an option takes is another one in another spelling", () => {
+    expect(
+      clashes(
+        [...texts].filter((text) => !isFormat(text)),
+        meaning,
+      ),
+    ).toEqual([]);
+  });
+
+  it.each([
+    [["SGDOptions", "SgdOptions"]],
+    [["eps", "epsilon"]],
+    [["usePower2Scales", "pow2Scales"]],
+    [["most_recent", "mostRecent"]],
+    [["quantizeNorm", "normQuantize"]],
+  ])("the law finds %j", (pair) => {
+    expect(clashes(pair, meaning)).toEqual([[...pair].sort()]);
+  });
+});

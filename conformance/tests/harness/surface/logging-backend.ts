@@ -1,0 +1,66 @@
+/** A backend as a stranger would write it, against the published types alone: it passes everything on and notes what was run. */
+import type { Backend, GemmAlgorithm, GemmArgs, Memory, MemoryUse, OpArgs, OpName, Support } from "lockstep";
+
+export class LoggingBackend implements Backend {
+  readonly name = "logging";
+  readonly description: string;
+  readonly threads: number;
+  readonly datapath: Backend["datapath"];
+  readonly memory: Memory;
+  /** Names of the operations that were run, and bytes that were read. */
+  readonly log: string[] = [];
+
+  constructor(
+    readonly inner: Backend,
+    /** Operations that it does not do. */
+    readonly without: readonly OpName[] = [],
+  ) {
+    this.description = `logging around ${inner.description}`;
+    this.threads = inner.threads;
+    this.datapath = inner.datapath;
+    this.memory = loggedMemory(inner.memory, this.log);
+  }
+
+  memoryUse(): MemoryUse {
+    return this.inner.memoryUse();
+  }
+
+  trim(): void {
+    this.inner.trim();
+  }
+
+  supports<K extends OpName>(op: K, args: OpArgs[K]): Support {
+    if (this.without.includes(op)) return { ok: false, reason: "the logging backend leaves it out" };
+    return this.inner.supports(op, args);
+  }
+
+  run<K extends OpName>(op: K, args: OpArgs[K]): void {
+    this.log.push(op);
+    this.inner.run(op, args);
+  }
+
+  algorithmFor(args: GemmArgs): GemmAlgorithm | undefined {
+    return this.inner.algorithmFor?.(args);
+  }
+
+  dispose(): Promise<void> {
+    return this.inner.dispose();
+  }
+}
+
+function loggedMemory(inner: Memory, log: string[]): Memory {
+  return {
+    get closed() {
+      return inner.closed ?? false;
+    },
+    allocate: (bytes) => inner.allocate(bytes),
+    free: (address) => inner.free(address),
+    write: (address, bytes) => inner.write(address, bytes),
+    copy: (to, from, bytes) => inner.copy(to, from, bytes),
+    read: (address, bytes) => inner.read(address, bytes),
+    readSync(address, bytes) {
+      log.push(`read ${bytes}`);
+      return inner.readSync(address, bytes);
+    },
+  };
+}

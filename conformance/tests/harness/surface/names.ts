@@ -1,0 +1,76 @@
+/** The names that the package shows: exports, members of exported types, and the texts that options take. */
+import { fileURLToPath } from "node:url";
+import ts from "typescript";
+
+const ROOT = new URL("../../../../", import.meta.url);
+
+/** Entry points as they are published. */
+export const ENTRIES = [
+  "dist/src/index.d.ts",
+  "dist/src/io/index.d.ts",
+  "dist/conformance/index.d.ts",
+] as const;
+
+export interface PublicNames {
+  /** Of one entry point, without those of namespaces within it. */
+  readonly exported: ReadonlyMap<string, readonly string[]>;
+  /** Properties and methods of exported types, wherever they are declared in the package. */
+  readonly members: ReadonlySet<string>;
+  /** Texts in the types of those. */
+  readonly texts: ReadonlySet<string>;
+}
+
+/** Reads the declarations that a build leaves. */
+export function publicNames(): PublicNames {
+  const files = ENTRIES.map((entry) => fileURLToPath(new URL(entry, ROOT)));
+  const program = ts.createProgram(files, {
+    module: ts.ModuleKind.NodeNext,
+    moduleResolution: ts.ModuleResolutionKind.NodeNext,
+    target: ts.ScriptTarget.ES2022,
+    lib: ["lib.es2022.d.ts", "lib.esnext.disposable.d.ts"],
+    strict: true,
+    skipLibCheck: true,
+    types: [],
+  });
+  const reader = new Reader(program.getTypeChecker());
+  const exported = new Map<string, readonly string[]>();
+  ENTRIES.forEach((entry, i) => {
+    const source = program.getSourceFile(files[i] ?? "");
+    const module = source && reader.checker.getSymbolAtLocation(source);
+    if (!module) throw new Error(`${entry} is not there; npm run build makes it`);
+    exported.set(entry, reader.read(module));
+  });
+  return { exported, members: reader.members, texts: reader.texts };
+}
+
+class Reader {
+  readonly members = new Set<string>();
+  readonly texts = new Set<string>();
+
+  constructor(readonly checker: ts.TypeChecker) {}
+
+  read(module: ts.Symbol): readonly string[] {
+    return this.checker.getExportsOfModule(module).map((each) => {
+      const symbol = each.flags & ts.SymbolFlags.Alias ? this.checker.getAliasedSymbol(each) : each;
+      if (symbol.flags & (ts.SymbolFlags.Interface | ts.SymbolFlags.Class | ts.SymbolFlags.TypeAlias))
+        this.#readType(this.checker.getDeclaredTypeOfSymbol(symbol));
+      return each.name;
+    });
+  }
+
+  #readType(type: ts.Type): void {
+    this.#readTexts(type);
+    for (const member of type.getProperties()) {
+      const declaration = member.declarations?.[0];
+      if (!declaration || declaration.getSourceFile().fileName.includes("/node_modules/")) continue;
+      if (member.name.startsWith("__")) continue;
+      this.members.add(member.name);
+      this.#readTexts(this.checker.getTypeOfSymbol(member));
+    }
+  }
+
+  #readTexts(type: ts.Type): void {
+    for (const each of type.isUnion() ? type.types : [type])
+      if (each.isStringLiteral()) this.texts.add(each.value);
+  }
+}

@@ -1,0 +1,112 @@
+// The public API, read from the declarations of a build: `npm run api` writes a report for each entry point into etc/api/, and
+// with --check fails where one differs. Both fail for a type that a signature names and `lockstep` does not export, and for an
+// export without a docstring.
+import { mkdirSync } from "node:fs";
+import { resolve } from "node:path";
+import { CompilerState, Extractor, ExtractorConfig } from "@microsoft/api-extractor";
+import ts from "typescript";
+
+const ROOT = resolve(import.meta.dirname, "..");
+const REPORTS = resolve(ROOT, "etc/api");
+const check = process.argv.includes("--check");
+
+/** Entry points by the names of their reports. Types that all of them name are exported by the first. */
+const ENTRIES = {
+  lockstep: "dist/src/index.d.ts",
+  "lockstep-io": "dist/src/io/index.d.ts",
+  "lockstep-conformance": "dist/conformance/index.d.ts",
+};
+
+const COMPILER = {
+  module: "nodenext",
+  moduleResolution: "nodenext",
+  target: "es2022",
+  lib: ["es2023", "esnext.disposable", "dom"],
+  strict: true,
+  exactOptionalPropertyTypes: true,
+  skipLibCheck: true,
+  types: ["node"],
+};
+
+const QUIET = { logLevel: "none" };
+
+function configOf(name) {
+  return ExtractorConfig.prepare({
+    configObject: {
+      projectFolder: ROOT,
+      mainEntryPointFilePath: resolve(ROOT, ENTRIES[name]),
+      compiler: { overrideTsconfig: { compilerOptions: COMPILER, files: Object.values(ENTRIES) } },
+      newlineKind: "lf",
+      apiReport: {
+        enabled: true,
+        reportFileName: `${name}.api.md`,
+        reportFolder: REPORTS,
+        reportTempFolder: resolve(ROOT, "out/api"),
+      },
+      docModel: { enabled: false },
+      dtsRollup: { enabled: false },
+      tsdocMetadata: { enabled: false },
+      messages: {
+        compilerMessageReporting: { default: { logLevel: "error" } },
+        extractorMessageReporting: {
+          default: QUIET,
+          "ae-forgotten-export": { logLevel: "warning" },
+        },
+        tsdocMessageReporting: { default: QUIET },
+      },
+    },
+    configObjectFullPath: undefined,
+    packageJsonFullPath: resolve(ROOT, "package.json"),
+  });
+}
+
+/** Why the reports are not in order, a line each. */
+const faults = [];
+
+/** Names of an entry point, of which those without a docstring are faults. */
+function documented(entry, program) {
+  const checker = program.getTypeChecker();
+  const source = program.getSourceFile(resolve(ROOT, entry));
+  const module = source && checker.getSymbolAtLocation(source);
+  if (!module) throw new Error(`${entry} is not there; npm run build makes it`);
+  return checker.getExportsOfModule(module).map((each) => {
+    const symbol = each.flags & ts.SymbolFlags.Alias ? checker.getAliasedSymbol(each) : each;
+    const isModule = (symbol.flags & ts.SymbolFlags.ValueModule) !== 0;
+    if (!isModule && symbol.getDocumentationComment(checker).length === 0)
+      faults.push(`${entry}: ${each.name} has no docstring; say what it is, in its own file`);
+    return each.name;
+  });
+}
+
+function report(name, config, compilerState, exported) {
+  const { succeeded, apiReportChanged } = Extractor.invoke(config, {
+    localBuild: !check,
+    compilerState,
+    messageCallback(message) {
+      message.handled = true;
+      if (message.logLevel === "error") faults.push(`${name}: ${message.text}`);
+      if (message.messageId !== "ae-forgotten-export") return;
+      const symbol = /symbol "(\w+?)(?:_\d+)?" needs/.exec(message.text)?.[1] ?? "";
+      // a table in `keyof typeof TABLE` names no type: what a reader sees is the union of its keys
+      if (exported.has(symbol) || /^[A-Z][A-Z0-9_]+$/.test(symbol)) return;
+      faults.push(
+        `${name}: ${symbol} is in a public signature and not exported; export it from src/index.ts`,
+      );
+    },
+  });
+  if (check && apiReportChanged) faults.push(`etc/api/${name}.api.md is not the API; npm run api writes it`);
+  return succeeded;
+}
+
+mkdirSync(REPORTS, { recursive: true });
+const names = Object.keys(ENTRIES);
+const configs = names.map(configOf);
+const state = CompilerState.create(configs[0], {
+  additionalEntryPoints: configs.map(({ mainEntryPointFilePath }) => mainEntryPointFilePath),
+});
+const exports = names.map((name) => new Set(documented(ENTRIES[name], state.program)));
+names.forEach((name, i) => {
+  report(name, configs[i], state, new Set([...exports[0], ...exports[i]]));
+});
+for (const fault of faults) process.stderr.write(`${fault}\n`);
+process.exitCode = faults.length > 0 ? 1 : 0;
