@@ -144,8 +144,19 @@ cudaError_t launchNormBackward(const NormBackwardParams& p, cudaStream_t stream)
     error = cudaGetLastError();
   }
   if (error != cudaSuccess) return error;
-  const ColumnSumParams sums{p.grad,   p.gradType,     p.x,    p.xType,   p.mean,     p.rstd, p.dbeta,
-                             p.dgamma, p.gradientType, p.rows, p.columns, p.workspace};
+  ColumnSumParams sums{};
+  sums.grad = p.grad;
+  sums.gradType = p.gradType;
+  sums.x = p.x;
+  sums.xType = p.xType;
+  sums.mean = p.mean;
+  sums.rstd = p.rstd;
+  sums.plain = p.dbeta;
+  sums.weighted = p.dgamma;
+  sums.outType = p.gradientType;
+  sums.rows = p.rows;
+  sums.columns = p.columns;
+  sums.workspace = p.workspace;
   return summed ? launchChunkFold(sums, stream) : launchColumnSum(sums, stream);
 }
 

@@ -8,7 +8,7 @@ import { JsonError, parseJson } from "./json-read.js";
 import { jsonText } from "./json-write.js";
 import { recipesOf } from "./quantized/quantized-file.js";
 import { KEY_PREFIX, RECORD_KEY } from "./quantized/recipe.js";
-import { recordedSpec } from "./recorded-spec.js";
+import { recordedSpec } from "./quantized/recorded-spec.js";
 import type { TensorSource } from "./source.js";
 
 /** Raised by whatever makes older readers wrong. Version 1 had quantized parameters in a form of its own. */

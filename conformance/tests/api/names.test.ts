@@ -1,5 +1,6 @@
 /** One thing has one spelling: laws over every name that the package shows. */
 import { describe, expect, it } from "vitest";
+import { FILE_DTYPES } from "../../../src/io/dtypes.js";
 import { ENTRIES, publicNames } from "../harness/surface/names.js";
 
 const { exported, members, texts } = publicNames();
@@ -23,8 +24,11 @@ const DIFFERENT: readonly (readonly [string, string])[] = [
   ["splitAccumulator", "useSplitAccumulator"],
 ];
 
-/** Element formats are told apart by the order of the same words; TransformerEngine's `Format` has capitals. */
-const isFormat = (text: string): boolean => /^e\d+m\d+$/i.test(text);
+/**
+ * Element formats are told apart by the order of the same words; TransformerEngine's `Format` and the types of safetensors files
+ * have capitals.
+ */
+const isFormat = (text: string): boolean => /^e\d+m\d+$/i.test(text) || Object.hasOwn(FILE_DTYPES, text);
 
 /** The words of a name: `usePower2Scales` has use, power, 2 and scales. */
 function words(name: string): readonly string[] {

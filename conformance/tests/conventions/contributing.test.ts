@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { BLOCK_FORMATS } from "../../../src/formats/block.js";
 import { SCALAR_FORMATS } from "../../../src/formats/scalar.js";
-import { filesIn, importsOf, ROOT } from "../harness/sources.js";
+import { filesIn, importsOf, ROOT } from "../harness/sources/sources.js";
 
 const textOf = (file: string): string => readFileSync(join(ROOT, file), "utf8");
 const PAGE = textOf("CONTRIBUTING.md");

@@ -9,7 +9,7 @@ import { BLOCK_FORMAT_NAMES, BLOCK_TILES } from "../../../src/formats/block.js";
 import { HARDWARE_FAMILIES } from "../../../src/formats/chips.js";
 import { SCALAR_FORMAT_NAMES } from "../../../src/formats/derive.js";
 import { FORMATS, RECIPES } from "../../../src/recipes/table.js";
-import { decisionsIn, type Watched } from "../harness/decisions.js";
+import { decisionsIn, type Watched } from "../harness/sources/decisions.js";
 
 /** Where names decide: the rows, and the classes that have those names. */
 const ROOMS = ["src/quantizers/", "src/formats/", "src/recipes/table.ts"];

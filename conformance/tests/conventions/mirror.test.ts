@@ -4,7 +4,7 @@ import { dirname, join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { OPERATION_NAMES } from "../../operations/operations.js";
 import { GPU_GROUPS } from "../harness/gpu/groups.js";
-import { circleIn, filesIn, importsOf, ROOT } from "../harness/sources.js";
+import { circleIn, filesIn, importsOf, ROOT } from "../harness/sources/sources.js";
 
 const BACKENDS = ["wasm", "cuda"] as const;
 

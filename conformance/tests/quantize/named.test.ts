@@ -113,7 +113,7 @@ scoped("every row has a quantizer by its name, of its first format and tile", ()
 const choices = fc.record(
   {
     pow2Scales: fc.boolean(),
-    epsilon: fc.constantFrom(0, 0.5),
+    amaxEpsilon: fc.constantFrom(0, 0.5),
     rht: fc.boolean(),
     stochastic: fc.boolean(),
     fourOverSix: fc.constantFrom("none" as const, "mae" as const),
@@ -126,7 +126,7 @@ scoped("a choice is in the spec where the row has it, and refused where not, unl
   const scale = tensor(backend(), [1]);
   const off = {
     pow2Scales: false,
-    epsilon: 0,
+    amaxEpsilon: 0,
     rht: false,
     stochastic: false,
     fourOverSix: "none",

@@ -8,8 +8,8 @@ import { requireQuantizable } from "../../tensor/geometry.js";
 import { DIRECTIONS, type Direction, type FourOverSix } from "../../tensor/quantized.js";
 import { asMatrix, type Shape, WIDE_DTYPES, type WideDType } from "../../tensor/shape.js";
 import { SCALE_LAYOUTS } from "../../tensor/spec.js";
-import { recordedField } from "../recorded-spec.js";
 import { type Recipe, recipeKey } from "./recipe.js";
+import { recordedField } from "./recorded-spec.js";
 
 /** Reads what `formatRecipe` wrote. Throws `FileError` that names the file, the tensor and the field. */
 export function parseRecipe(path: string, name: string, text: string): Recipe {

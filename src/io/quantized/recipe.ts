@@ -11,7 +11,7 @@ import {
 } from "../../tensor/quantized.js";
 import type { Shape, WideDType } from "../../tensor/shape.js";
 import { isObject } from "../header.js";
-import { recordedField } from "../recorded-spec.js";
+import { recordedField } from "./recorded-spec.js";
 
 /** Everything that says what the tensors of a quantized tensor mean. */
 export interface Recipe {

@@ -54,7 +54,7 @@ export const CONFORMANCE_ROWS: Rows = {
   encodeCases: { calls: [() => ["e4m3", DRAW]], numbers: drawNumbers, costly: true },
   quantizeCases: {
     calls: [() => [SPEC, DRAW]],
-    numbers: { ...drawNumbers, "spec.epsilon": "atLeastZero", "spec.rhtSigns": "bits16" },
+    numbers: { ...drawNumbers, "spec.amaxEpsilon": "atLeastZero", "spec.rhtSigns": "bits16" },
     costly: true,
   },
   gemmCases: {

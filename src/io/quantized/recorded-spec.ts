@@ -1,5 +1,5 @@
 /** How files name the fields of a spec. */
-import type { QuantizeSpec } from "../tensor/quantized.js";
+import type { QuantizeSpec } from "../../tensor/quantized.js";
 
 /** Fields that files name otherwise than the API does; all others have one name in both. */
 const RECORDED: Partial<Record<keyof QuantizeSpec, string>> = { amaxEpsilon: "epsilon" };
