@@ -239,7 +239,7 @@ function showQuantized(x: QuantizedTensor): string {
   const [first] = x.members;
   const made = `${x.dtype} [${x.shape.join(", ")}]${first ? ` ${backendName(first)}` : ""}`;
   const lines = [`QuantizedTensor(${quantizer} ${format} ${tile}, ${made}, scales ${x.scaleLayout})`];
-  for (const direction of ["rowwise", "columnwise"] as const) {
+  for (const direction of DIRECTIONS) {
     const copy = x[direction];
     if (!copy) continue;
     const parts = [

@@ -8,6 +8,7 @@ import type { Quantizer } from "../../../src/quantizers/quantizer.js";
 import type { RandomSource } from "../../../src/random.js";
 import { copyGeometry } from "../../../src/tensor/geometry.js";
 import type { QuantizedTensor, QuantizeSpec, ScaleLayout, Usage } from "../../../src/tensor/quantized.js";
+import { DIRECTIONS } from "../../../src/tensor/quantized.js";
 import { type DType, elementCount, type Shape, type WideDType } from "../../../src/tensor/shape.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { randomSource } from "../../arbitraries/formats.js";
@@ -17,7 +18,7 @@ import { quantizeSpec, scaleLayout, sourceType, usage } from "../../arbitraries/
 import * as oracle from "../../oracle/quantize/quantize.js";
 import { download, fromCodes, PlainTensor, upload, wideValues } from "../../values/plain.js";
 import type { Answer, Operation } from "../operation.js";
-import { DIRECTIONS, downloadQuantized, layOut, oracleSpec, SpecQuantizer } from "./quantized.js";
+import { downloadQuantized, layOut, oracleSpec, SpecQuantizer } from "./quantized.js";
 
 /** How to quantize, and into what. */
 export interface Quantization {

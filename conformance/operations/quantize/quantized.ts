@@ -3,20 +3,19 @@ import type { Backend } from "../../../src/backends/backend.js";
 import type { QuantizeInputs } from "../../../src/ops/quantize/quantize.js";
 import { Quantizer } from "../../../src/quantizers/quantizer.js";
 import { copyGeometry } from "../../../src/tensor/geometry.js";
-import type {
-  Direction,
-  QuantizedTensor,
-  QuantizeSpec,
-  ScaleLayout,
-  Usage,
+import {
+  DIRECTIONS,
+  type Direction,
+  type QuantizedTensor,
+  type QuantizeSpec,
+  type ScaleLayout,
+  type Usage,
 } from "../../../src/tensor/quantized.js";
 import type { Shape } from "../../../src/tensor/shape.js";
 import { padScales, type ScaleMatrix, swizzleScales } from "../../oracle/layout/layout.js";
 import type * as oracle from "../../oracle/quantize/quantize.js";
 import { download, fromCodes, type PlainTensor } from "../../values/plain.js";
 import type { Answer } from "../operation.js";
-
-export const DIRECTIONS = ["rowwise", "columnwise"] as const satisfies readonly Direction[];
 
 /** A quantizer of any spec, with the inputs given. */
 export class SpecQuantizer extends Quantizer {

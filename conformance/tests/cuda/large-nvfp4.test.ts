@@ -10,10 +10,10 @@ import { tensor } from "../../../src/ops/create.js";
 import { relayoutScales } from "../../../src/ops/layout/layout.js";
 import { NVFP4Quantizer, type NVFP4QuantizerOptions } from "../../../src/quantizers/nvfp4.js";
 import type { Direction, QuantizedTensor } from "../../../src/tensor/quantized.js";
+import { DIRECTIONS } from "../../../src/tensor/quantized.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import type { WideDType } from "../../../src/tensor/shape.js";
 import { splitmix32 } from "../../arbitraries/random.js";
-import { DIRECTIONS } from "../../operations/quantize/quantized.js";
 import { describeOnGpu, useGpu } from "../harness/gpu/gpu.js";
 
 const ROWS = 8192;

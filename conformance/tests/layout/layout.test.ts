@@ -8,14 +8,14 @@ import { relayoutScales, swapAxes, transpose } from "../../../src/ops/layout/lay
 import { Float8BlockQuantizer } from "../../../src/quantizers/float8-block.js";
 import { MXFP8Quantizer } from "../../../src/quantizers/mx.js";
 import { copyGeometry } from "../../../src/tensor/geometry.js";
-import { QuantizedTensor, type ScaleLayout } from "../../../src/tensor/quantized.js";
+import { DIRECTIONS, QuantizedTensor, type ScaleLayout } from "../../../src/tensor/quantized.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import { asMatrix, elementCount } from "../../../src/tensor/shape.js";
 import { matrixShape } from "../../arbitraries/matrices.js";
 import { words } from "../../arbitraries/random.js";
 import { quantizeSpec, scaleLayout } from "../../arbitraries/specs.js";
 import { OPERATIONS } from "../../operations/operations.js";
-import { DIRECTIONS, SpecQuantizer } from "../../operations/quantize/quantized.js";
+import { SpecQuantizer } from "../../operations/quantize/quantized.js";
 import { assertSame } from "../../values/difference.js";
 import { download, fromCodes, upload } from "../../values/plain.js";
 import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";

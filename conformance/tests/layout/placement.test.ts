@@ -6,11 +6,12 @@ import { BLOCK_FORMATS, tileSize } from "../../../src/formats/block.js";
 import { relayoutScales } from "../../../src/ops/layout/layout.js";
 import { copyGeometry } from "../../../src/tensor/geometry.js";
 import type { Direction, QuantizeSpec, ScaleLayout } from "../../../src/tensor/quantized.js";
+import { DIRECTIONS } from "../../../src/tensor/quantized.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import { asMatrix, elementCount, type Shape, storageBits } from "../../../src/tensor/shape.js";
 import { matrixShape } from "../../arbitraries/matrices.js";
 import { quantizeSpec, scaleLayout } from "../../arbitraries/specs.js";
-import { DIRECTIONS, SpecQuantizer, uploadQuantized } from "../../operations/quantize/quantized.js";
+import { SpecQuantizer, uploadQuantized } from "../../operations/quantize/quantized.js";
 import { download, fromCodes } from "../../values/plain.js";
 import { useBackend } from "../harness/suite.js";
 
