@@ -111,7 +111,7 @@ describeOnGpu("a graph on a GPU", () => {
 
   it("captures a product whose plan and workspace nothing has made before, and outgrows them", () => {
     using _ = new Scope();
-    const sizes = [48, 208, 1040];
+    const sizes = [256, 528, 1040];
     const operands = sizes.map((n) => {
       const values = Float32Array.from({ length: n * n }, (_, i) => ((i * 7) % 13) - 6);
       return encode(tensor(gpu(), values, [n, n]), { format: "bf16" }) as Tensor<"bf16">;

@@ -132,7 +132,7 @@ interface Direct {
   readSync(device: DeviceHandle, address: number, bytes: number): Uint8Array;
   copy(device: DeviceHandle, to: number, from: number, bytes: number): void;
   synchronize(device: DeviceHandle): void;
-  /** From here to `captureEnd`, which gives the graph's number, or `captureAbort`, what is enqueued is recorded in a CUDA graph. */
+  /** From here to `captureEnd`, which gives the number of a CUDA graph, or `captureAbort`, what is enqueued is recorded. */
   captureBegin(device: DeviceHandle): void;
   captureEnd(device: DeviceHandle): number;
   captureAbort(device: DeviceHandle): void;

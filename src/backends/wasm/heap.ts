@@ -80,11 +80,11 @@ export class Heap implements Memory {
   }
 
   write(address: number, bytes: Uint8Array): void {
-    const write = (values: Uint8Array): void =>
+    const write = (values: Uint8Array): void => {
       new Uint8Array(this.#instance.memory.buffer, address, values.length).set(values);
-    if (!this.#recording) return write(bytes);
-    const values = bytes.slice();
-    this.#recording.add(() => write(values));
+    };
+    if (this.#recording) this.#recording.add(write.bind(undefined, bytes.slice()));
+    else write(bytes);
   }
 
   copy(to: number, from: number, bytes: number): void {

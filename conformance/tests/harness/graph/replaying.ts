@@ -7,7 +7,7 @@ import type { GemmAlgorithm } from "../../../../src/formats/gemm-algorithm.js";
 import type { Memory } from "../../../../src/tensor/storage.js";
 
 /** The work of `body`, on a backend that can capture. */
-export function captured(backend: Backend, body: () => void): CapturedWork {
+function captured(backend: Backend, body: () => void): CapturedWork {
   if (!backend.capture) throw new Error(`${backend.name} captures nothing`);
   return backend.capture(body);
 }
@@ -17,6 +17,8 @@ export class ReplayingBackend implements Backend {
   readonly memory: Memory;
   /** Operations that were replayed. */
   readonly replayed = new Set<OpName>();
+  /** An operation may be composed of others. */
+  #capturing = false;
 
   constructor(readonly inner: Backend) {
     this.memory = inner.memory;
@@ -51,13 +53,20 @@ export class ReplayingBackend implements Backend {
   }
 
   run<K extends OpName>(op: K, args: OpArgs[K]): void {
+    if (this.#capturing) {
+      this.inner.run(op, args);
+      return;
+    }
     let work: CapturedWork;
+    this.#capturing = true;
     try {
       work = captured(this.inner, () => this.inner.run(op, args));
     } catch (error) {
       if (!(error instanceof UnsupportedError)) throw error;
       this.inner.run(op, args);
       return;
+    } finally {
+      this.#capturing = false;
     }
     this.replayed.add(op);
     work.replay();
