@@ -13,7 +13,7 @@ export interface Memory {
   /** Copies out. On a GPU this waits for the work enqueued before it. */
   read(address: number, bytes: number): Promise<Uint8Array>;
   readSync(address: number, bytes: number): Uint8Array;
-  /** While work is captured: told of each block whose address is asked for. */
+  /** @internal While work is captured: told of each block whose address is asked for. */
   readonly used?: ((block: Storage, address: number) => void) | undefined;
 }
 
