@@ -10,7 +10,10 @@ import { pathToFileURL } from "node:url";
 import { parseArgs } from "node:util";
 
 const OUT = "out/accuracy";
-const SOURCES = ["conformance/tests/harness/accuracy.ts", "conformance/tests/harness/stems.ts"];
+const SOURCES = [
+  "conformance/tests/harness/accuracy/accuracy.ts",
+  "conformance/tests/harness/accuracy/stems.ts",
+];
 const RESULTS = "conformance/vectors/accuracy.json";
 const CHUNKS = 65536;
 

@@ -4,7 +4,7 @@ export {
   autocast,
   autocastScope,
 } from "./autocast/autocast.js";
-export type { Agreement, Backend, MemoryUse, Support, Timeline } from "./backends/backend.js";
+export type { Agreement, Backend, CapturedWork, MemoryUse, Support, Timeline } from "./backends/backend.js";
 export type { CudaOptions } from "./backends/cuda/backend.js";
 export type { GemmArgs, GemmBlockScales, GemmOperand, GemmOutDType } from "./backends/gemm-args.js";
 export {
@@ -144,6 +144,7 @@ export { type BatchedGemmOptions, type BatchedGemmResult, batchedGemm } from "./
 export { type GemmLayout, type GemmOptions, type GemmResult, gemm } from "./ops/gemm/gemm.js";
 export type { GemmInput, ScaledTensor } from "./ops/gemm/operand.js";
 export type { GemmPlan, GemmPlanOptions } from "./ops/gemm/plan.js";
+export { captureGraph, Graph } from "./ops/graph.js";
 export { relayoutScales, swapAxes, transpose } from "./ops/layout/layout.js";
 export type { ActivationQuantizeOptions } from "./ops/quantize/activation-quantize.js";
 export type { BiasGradQuantizeResult } from "./ops/quantize/bias-grad-quantize.js";

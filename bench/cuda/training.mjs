@@ -2,6 +2,7 @@
 // the GPU's time goes, kernel by kernel, from events around every operation.
 import {
   autocast,
+  captureGraph,
   DelayedScaling,
   Float8BlockScaling,
   Float8CurrentScaling,
@@ -10,6 +11,7 @@ import {
   MXFP8BlockScaling,
   NVFP4BlockScaling,
   Scope,
+  UnsupportedError,
   Variable,
 } from "lockstep";
 import { median } from "../timing.mjs";
@@ -61,13 +63,35 @@ function layersUnder(backend, recipe) {
   return { step, dispose };
 }
 
-/** The steps under all recipes, to be run and disposed of together. */
+/** The step as one CUDA graph; undefined where its operations cannot be replayed. */
+function captured(backend, step) {
+  try {
+    return captureGraph(backend, () => step());
+  } catch (error) {
+    if (error instanceof UnsupportedError) return undefined;
+    throw error;
+  }
+}
+
+/** What the name of a captured step ends with. */
+export const GRAPHED = " graphed";
+
+/** The steps under all recipes, as they come and captured, to be run and disposed of together. */
 export function stepCases(backend) {
-  const made = RECIPES.map(({ name, recipe }) => ({ name: `step ${name}`, ...layersUnder(backend, recipe) }));
+  const made = RECIPES.map(({ name, recipe }) => {
+    const { step, dispose } = layersUnder(backend, recipe);
+    return { name: `step ${name}`, step, dispose, graph: captured(backend, step) };
+  });
   return {
-    cases: made.map(({ name, step }) => ({ name, run: () => step() })),
+    cases: made.flatMap(({ name, step, graph }) => [
+      { name, run: () => step() },
+      ...(graph ? [{ name: `${name}${GRAPHED}`, run: () => graph.replay() }] : []),
+    ]),
     dispose: () => {
-      for (const { dispose } of made) dispose();
+      for (const { dispose, graph } of made) {
+        graph?.dispose();
+        dispose();
+      }
     },
   };
 }

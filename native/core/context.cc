@@ -112,6 +112,10 @@ void Context::close() {
     readsDone_.wait(lock, [this] { return reads_ == 0; });
   }
   ignore(cudaSetDevice(device_));
+  if (capture_) abortCapture();
+  if (!graphs_.empty()) ignore(cudaStreamSynchronize(stream_));
+  for (auto& [_, graph] : graphs_) release(std::move(graph));
+  graphs_.clear();
   for (const auto& [address, bytes] : sizes_) {
     allow(address, bytes);
     ignore(cudaFreeAsync(reinterpret_cast<void*>(address), stream_));
@@ -175,11 +179,16 @@ void Context::free(uint64_t address) {
 Workspace Context::workspace(uint64_t bytes) {
   checkWorkspace();
   if (bytes > workspace_.bytes) {
-    if (workspace_.data) check("cudaFreeAsync", cudaFreeAsync(workspace_.data, stream_));
+    if (workspace_.data && capture_) {
+      capture_->outgrown.push_back(workspace_.data);
+    } else if (workspace_.data) {
+      check("cudaFreeAsync", cudaFreeAsync(workspace_.data, stream_));
+    }
     workspace_ = {};
     workspace_ = {takeOrThrow(bytes + (isFenced() ? kFenceBytes : 0)), bytes};
   }
-  if (!isFenced()) return workspace_;
+  // a fence would be looked at once, and the graph is replayed
+  if (!isFenced() || capture_) return workspace_;
   fence_ = static_cast<uint8_t*>(workspace_.data) + bytes;
   check("fence", cudaMemsetAsync(fence_, kFence, kFenceBytes, stream_));
   return {workspace_.data, bytes};
@@ -197,19 +206,25 @@ void Context::checkWorkspace() {
 
 void* Context::take(uint64_t bytes) {
   void* data = nullptr;
-  const cudaError_t error = cudaMallocFromPoolAsync(&data, bytes, pool_, stream_);
+  // on a stream that is captured this would be a part of the graph
+  const cudaStream_t stream = capture_ ? copies_ : stream_;
+  const cudaError_t error = cudaMallocFromPoolAsync(&data, bytes, pool_, stream);
   if (error == cudaErrorMemoryAllocation) {
     cudaGetLastError();
     return nullptr;
   }
   check("cudaMallocFromPoolAsync", error);
+  if (capture_) check("cudaStreamSynchronize", cudaStreamSynchronize(copies_));
   return data;
 }
 
 void* Context::takeOrThrow(uint64_t bytes) {
   if (void* data = take(bytes)) return data;
-  trimAll();
-  if (void* data = take(bytes)) return data;
+  // giving back waits for the device, which a capture cannot
+  if (!capture_) {
+    trimAll();
+    if (void* data = take(bytes)) return data;
+  }
   size_t free = 0;
   size_t total = 0;
   ignore(cudaMemGetInfo(&free, &total));
@@ -230,6 +245,7 @@ void Context::giveBackSpares() {
 }
 
 void Context::trim() {
+  requireNoCapture("memory is given back");
   giveBackSpares();
   pinned_.clear();
   synchronize();
@@ -273,6 +289,7 @@ void* Context::pointer(const char* name, uint64_t address, uint64_t bytes) const
 }
 
 void Context::mark() {
+  requireNoCapture("a moment is marked");
   cudaEvent_t event = nullptr;
   check("cudaEventCreate", cudaEventCreate(&event));
   marks_.push_back(event);
@@ -280,6 +297,7 @@ void Context::mark() {
 }
 
 std::vector<float> Context::spans() {
+  requireNoCapture("times are taken");
   if (marks_.empty()) return {};
   check("cudaEventSynchronize", cudaEventSynchronize(marks_.back()));
   std::vector<float> spans(marks_.size() - 1);
@@ -297,7 +315,10 @@ MemoryUse Context::memory() const {
   return {live_, reserved, sizes_.size()};
 }
 
-void Context::synchronize() { check("cudaStreamSynchronize", cudaStreamSynchronize(stream_)); }
+void Context::synchronize() {
+  requireNoCapture("work is waited for");
+  check("cudaStreamSynchronize", cudaStreamSynchronize(stream_));
+}
 
 void Context::check(const char* what, cudaError_t error) {
   if (error != cudaSuccess) fail(what, error);

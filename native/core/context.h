@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <unordered_set>
@@ -66,6 +67,14 @@ struct MemoryUse {
 
 class GemmPlans;
 
+// Work that was captured, and the memory that is its own: a workspace, those it outgrew, and what it writes from the host.
+struct CapturedGraph {
+  cudaGraphExec_t work = nullptr;
+  Workspace workspace;
+  std::vector<void*> outgrown;
+  std::vector<std::unique_ptr<PinnedBuffer>> uploads;
+};
+
 class Context {
  public:
   // Throws Failure where the device is not to be had.
@@ -115,6 +124,16 @@ class Context {
   void endRead(Download download);
   void synchronize();
 
+  // From here to endCapture or abortCapture what is enqueued is recorded in a graph. What waits for the device throws Failure
+  // ARGUMENT meanwhile. Throws Failure, and so does endCapture, which gives the graph's number.
+  void beginCapture();
+  uint64_t endCapture();
+  void abortCapture();
+  // Enqueues a graph.
+  void launch(uint64_t graph);
+  // Once its launches are done.
+  void destroy(uint64_t graph);
+
   // Marks this moment of the stream.
   void mark();
   // Milliseconds from each mark to the next, which are forgotten; waits for the last.
@@ -133,6 +152,11 @@ class Context {
   // As `take`, if need be after all backends of the device gave back what they keep. Throws Failure OUT_OF_MEMORY.
   void* takeOrThrow(uint64_t bytes);
   void giveBackSpares();
+  // Throws Failure ARGUMENT during a capture.
+  void requireNoCapture(const char* what) const;
+  // The recorded work, or null where the capture failed; the stream works as before.
+  cudaError_t stopCapture(cudaGraph_t* work);
+  void release(CapturedGraph graph);
   // Has every context of this process give the device what it keeps.
   void trimAll();
   [[noreturn]] void fail(const char* what, cudaError_t error);
@@ -166,6 +190,11 @@ class Context {
   // All work is on one stream, so what takes a block from here comes after whatever used it before.
   std::array<std::vector<void*>, kSpareLists> spares_;
   Workspace workspace_;
+  // The one that is being captured, whose workspace is `workspace_` meanwhile, and the one to go on with afterwards.
+  std::optional<CapturedGraph> capture_;
+  Workspace workspaceOutside_;
+  std::map<uint64_t, CapturedGraph> graphs_;
+  uint64_t graphsMade_ = 0;
   // Bytes after what the last operation asked for, until they were looked at.
   uint8_t* fence_ = nullptr;
   // Of reads that are not over.

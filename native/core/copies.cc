@@ -26,6 +26,13 @@ PendingRead::~PendingRead() {
 }
 
 void Context::write(void* to, const void* from, size_t bytes) {
+  if (capture_) {
+    auto buffer = std::make_unique<PinnedBuffer>(bytes);
+    std::memcpy(buffer->data(), from, bytes);
+    check("upload", cudaMemcpyAsync(to, buffer->data(), bytes, cudaMemcpyHostToDevice, stream_));
+    capture_->uploads.push_back(std::move(buffer));
+    return;
+  }
   for (size_t at = 0; at < bytes; at += kPiece) {
     const size_t piece = std::min(kPiece, bytes - at);
     if (uploads_.size() >= kUploadsInFlight || (!uploads_.empty() && uploads_.front().done.isDone())) {
@@ -45,10 +52,12 @@ void Context::write(void* to, const void* from, size_t bytes) {
 }
 
 void Context::read(void* to, const void* from, size_t bytes) {
+  requireNoCapture("a tensor is read");
   check("download", pinned_.copyOut(to, from, bytes, stream_));
 }
 
 Download Context::beginRead(void* to, const void* from, size_t bytes) {
+  requireNoCapture("a tensor is read");
   Download download;
   download.bytes = bytes;
   if (bytes == 0) return download;

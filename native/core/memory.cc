@@ -223,6 +223,31 @@ Napi::Value Copy(const Napi::CallbackInfo& info) {
   return info.Env().Undefined();
 }
 
+Napi::Value CaptureBegin(const Napi::CallbackInfo& info) {
+  contextIn(info[0]).beginCapture();
+  return info.Env().Undefined();
+}
+
+Napi::Value CaptureEnd(const Napi::CallbackInfo& info) {
+  return Napi::Number::New(info.Env(), static_cast<double>(contextIn(info[0]).endCapture()));
+}
+
+Napi::Value CaptureAbort(const Napi::CallbackInfo& info) {
+  anyContextIn(info[0]).abortCapture();
+  return info.Env().Undefined();
+}
+
+Napi::Value GraphLaunch(const Napi::CallbackInfo& info) {
+  contextIn(info[0]).launch(numberIn(info[1], "graph"));
+  return info.Env().Undefined();
+}
+
+Napi::Value GraphDestroy(const Napi::CallbackInfo& info) {
+  Context& context = anyContextIn(info[0]);
+  if (!context.closed()) context.destroy(numberIn(info[1], "graph"));
+  return info.Env().Undefined();
+}
+
 Napi::Value Mark(const Napi::CallbackInfo& info) {
   contextIn(info[0]).mark();
   return info.Env().Undefined();
@@ -281,6 +306,11 @@ void registerMemory(Napi::Env env, Napi::Object exports) {
   exports.Set("readSync", Napi::Function::New<guarded<ReadSync>>(env));
   exports.Set("synchronize", Napi::Function::New<guarded<Synchronize>>(env));
   exports.Set("copy", Napi::Function::New<guarded<Copy>>(env));
+  exports.Set("captureBegin", Napi::Function::New<guarded<CaptureBegin>>(env));
+  exports.Set("captureEnd", Napi::Function::New<guarded<CaptureEnd>>(env));
+  exports.Set("captureAbort", Napi::Function::New<guarded<CaptureAbort>>(env));
+  exports.Set("graphLaunch", Napi::Function::New<guarded<GraphLaunch>>(env));
+  exports.Set("graphDestroy", Napi::Function::New<guarded<GraphDestroy>>(env));
   exports.Set("mark", Napi::Function::New<guarded<Mark>>(env));
   exports.Set("spans", Napi::Function::New<guarded<Spans>>(env));
   exports.Set("fault", Napi::Function::New<guarded<Fault>>(env));

@@ -39,6 +39,14 @@ export interface Timeline {
   spans(): Float64Array;
 }
 
+/** Work that a backend has captured. */
+export interface CapturedWork {
+  /** Enqueues all of it again, on the memory that it was captured with. */
+  replay(): void;
+  /** Gives back what was kept for it; tensors that live stay as they are. */
+  dispose(): void;
+}
+
 /** One way to compute. `run` enqueues and returns; reading a tensor back waits. */
 export interface Backend {
   /** `wasm` for the reference, `cuda` for a GPU; a backend of your own has a name of its own. */
@@ -65,6 +73,12 @@ export interface Backend {
   run<K extends OpName>(op: K, args: OpArgs[K]): void;
   /** The algorithm of a library by which `run` computes a product that is supported; undefined for a kernel of its own. */
   algorithmFor?(args: GemmArgs): GemmAlgorithm | undefined;
+  /**
+   * Calls `body`, and records the operations and copies that it runs instead of doing them: a CUDA graph on a GPU. Where `body`
+   * throws, nothing is kept. Throws `ArgumentError` for what waits, such as reading a tensor, and inside another capture;
+   * `UnsupportedError` for operations that differ from one run to the next by what the host counts or draws.
+   */
+  capture?(body: () => void): CapturedWork;
   /** Frees everything, workers included. Tensors of this backend are unusable afterwards. */
   dispose(): Promise<void>;
 }

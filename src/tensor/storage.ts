@@ -13,6 +13,8 @@ export interface Memory {
   /** Copies out. On a GPU this waits for the work enqueued before it. */
   read(address: number, bytes: number): Promise<Uint8Array>;
   readSync(address: number, bytes: number): Uint8Array;
+  /** @internal While work is captured: told of each block whose address is asked for. */
+  readonly used?: ((block: Storage, address: number) => void) | undefined;
 }
 
 interface Lost {
@@ -58,6 +60,7 @@ export class Storage {
   /** The backend's address of the block. Throws `DisposedError` once it is freed. */
   get address(): number {
     if (this.#owners === 0) throw new DisposedError("a tensor's memory");
+    this.memory.used?.(this, this.#address);
     return this.#address;
   }
 

@@ -1,7 +1,7 @@
 /** Functions of one f32 have the bits of docs/numerics.md §7.2 and §7.6; `node scripts/accuracy.mjs` asks for all 2^32 inputs. */
 import { beforeAll, expect, it } from "vitest";
-import { MEASURED, measure } from "../harness/accuracy.js";
-import { openStems, type Stems } from "../harness/stems.js";
+import { MEASURED, measure } from "../harness/accuracy/accuracy.js";
+import { openStems, type Stems } from "../harness/accuracy/stems.js";
 
 /** Chunks of 2^16 neighbouring inputs, 128 to a binade: one of every sixteenth binade of either sign, and the last, of NaN. */
 const CHUNKS = [...Array.from({ length: 32 }, (_, i) => i * 16 * 128 + ((i * 37) % 128)), 65535];

@@ -3,7 +3,7 @@ import * as twin from "../../oracle/core/math.js";
 import { fromBits } from "../../oracle/core/rational.js";
 import * as wide from "../../oracle/core/wide.js";
 import { anyF32, EVERY_BF16, evenF32, SPECIALS, WIDE_TYPES } from "../../values/samples.js";
-import { openStems, type Stems } from "../harness/stems.js";
+import { openStems, type Stems } from "../harness/accuracy/stems.js";
 
 const FUNCTIONS = [
   { name: "exp", definition: twin.exp, truth: wide.exp },

@@ -2,7 +2,7 @@ import { beforeAll, describe, expect, test } from "vitest";
 import * as wide from "../../oracle/core/wide.js";
 import { type ActivationName, gatedElement, RULES, swish } from "../../oracle/elementwise/activation.js";
 import { anyF32, EVERY_BF16, evenF32, SPECIALS, WIDE_TYPES } from "../../values/samples.js";
-import { openStems, type Stems } from "../harness/stems.js";
+import { openStems, type Stems } from "../harness/accuracy/stems.js";
 import { describeLaws, useBackend } from "../harness/suite.js";
 
 const NAMES = [

@@ -7,7 +7,7 @@ import { add } from "../../../src/ops/elementwise/add.js";
 import * as oracle from "../../oracle/elementwise/add.js";
 import { download } from "../../values/plain.js";
 import { anyF32, evenF32, SPECIALS, WIDE_TYPES } from "../../values/samples.js";
-import { openStems, type Stems } from "../harness/stems.js";
+import { openStems, type Stems } from "../harness/accuracy/stems.js";
 import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
 
 let stems: Stems;

@@ -5,7 +5,7 @@ import { mse, mseBackward } from "../../../src/ops/rows/loss.js";
 import * as wide from "../../oracle/core/wide.js";
 import { crossEntropy } from "../../oracle/rows/loss.js";
 import { evenF32, SPECIALS, WIDE_TYPES } from "../../values/samples.js";
-import { openStems, type Stems } from "../harness/stems.js";
+import { openStems, type Stems } from "../harness/accuracy/stems.js";
 import { describeLaws, scoped, useBackend } from "../harness/suite.js";
 
 const IGNORE = -100;

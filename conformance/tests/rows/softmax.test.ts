@@ -7,7 +7,7 @@ import * as wide from "../../oracle/core/wide.js";
 import * as oracle from "../../oracle/rows/softmax.js";
 import { download } from "../../values/plain.js";
 import { evenF32, SPECIALS, WIDE_TYPES } from "../../values/samples.js";
-import { openStems, type Stems } from "../harness/stems.js";
+import { openStems, type Stems } from "../harness/accuracy/stems.js";
 import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
 
 let stems: Stems;

@@ -44,6 +44,13 @@ struct EventState {
   bool asked = false;
 };
 
+// The stream that is captured. Its work is done at once all the same, and not again.
+cudaStream_t captured = nullptr;
+
+void requireNotCaptured(cudaStream_t stream, const char* what) {
+  if (stream != nullptr && stream == captured) standin::fault(what);
+}
+
 std::mutex mutex;
 std::map<void*, Pool*> owners;
 uint64_t left = setting("STAND_IN_BYTES", uint64_t{1} << 30);
@@ -81,14 +88,39 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
 }
 cudaError_t cudaRuntimeGetVersion(int* version) { return *version = 13000, cudaSuccess; }
 cudaError_t cudaDriverGetVersion(int* version) { return *version = 13000, cudaSuccess; }
-cudaError_t cudaDeviceSynchronize() { return wait(), cudaSuccess; }
+cudaError_t cudaDeviceSynchronize() {
+  if (captured) standin::fault("the device was waited for during a capture");
+  return wait(), cudaSuccess;
+}
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   *stream = reinterpret_cast<cudaStream_t>(new char);
   return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) { return delete reinterpret_cast<char*>(stream), cudaSuccess; }
-cudaError_t cudaStreamSynchronize(cudaStream_t) { return wait(), cudaSuccess; }
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  requireNotCaptured(stream, "a stream that is captured was waited for");
+  return wait(), cudaSuccess;
+}
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  if (captured) standin::fault("two streams are captured");
+  return captured = stream, cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  if (captured != stream) standin::fault("a stream was not captured");
+  captured = nullptr;
+  *graph = reinterpret_cast<cudaGraph_t>(new char);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* work, cudaGraph_t, unsigned long long) {
+  *work = reinterpret_cast<cudaGraphExec_t>(new char);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) { return delete reinterpret_cast<char*>(graph), cudaSuccess; }
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t work) { return delete reinterpret_cast<char*>(work), cudaSuccess; }
+cudaError_t cudaGraphLaunch(cudaGraphExec_t work, cudaStream_t) {
+  return *reinterpret_cast<volatile char*>(work) = 0, cudaSuccess;
+}
 cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return cudaSuccess; }
 
 cudaError_t cudaEventCreate(cudaEvent_t* event) {
@@ -97,7 +129,8 @@ cudaError_t cudaEventCreate(cudaEvent_t* event) {
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) { return cudaEventCreate(event); }
 cudaError_t cudaEventDestroy(cudaEvent_t event) { return delete reinterpret_cast<EventState*>(event), cudaSuccess; }
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  requireNotCaptured(stream, "an event was recorded in a capture");
   reinterpret_cast<EventState*>(event)->asked = false;
   return cudaSuccess;
 }
@@ -144,7 +177,8 @@ cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, cudaMemPoolAttr, void* v
   *static_cast<uint64_t*>(value) = poolOf(pool)->used + poolOf(pool)->kept;
   return cudaSuccess;
 }
-cudaError_t cudaMallocFromPoolAsync(void** data, size_t bytes, cudaMemPool_t handle, cudaStream_t) {
+cudaError_t cudaMallocFromPoolAsync(void** data, size_t bytes, cudaMemPool_t handle, cudaStream_t stream) {
+  requireNotCaptured(stream, "memory was allocated in a capture");
   const std::lock_guard lock(mutex);
   Pool* pool = poolOf(handle);
   const uint64_t more = bytes > pool->kept ? bytes - pool->kept : 0;
@@ -157,7 +191,8 @@ cudaError_t cudaMallocFromPoolAsync(void** data, size_t bytes, cudaMemPool_t han
   std::memset(*data, 0xa5, bytes);
   return cudaSuccess;
 }
-cudaError_t cudaFreeAsync(void* data, cudaStream_t) {
+cudaError_t cudaFreeAsync(void* data, cudaStream_t stream) {
+  requireNotCaptured(stream, "memory was freed in a capture");
   const std::lock_guard lock(mutex);
   const auto owner = owners.find(data);
   if (owner == owners.end()) standin::fault("memory was freed that is not allocated");

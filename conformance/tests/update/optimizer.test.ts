@@ -7,7 +7,7 @@ import { f32, fromBits, minus, ofNumber, rational, times } from "../../oracle/co
 import * as oracle from "../../oracle/update/optimizer.js";
 import { download } from "../../values/plain.js";
 import { evenF32, SPECIALS, WIDE_TYPES } from "../../values/samples.js";
-import { openStems, type Stems } from "../harness/stems.js";
+import { openStems, type Stems } from "../harness/accuracy/stems.js";
 import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harness/suite.js";
 
 let stems: Stems;

@@ -132,6 +132,13 @@ interface Direct {
   readSync(device: DeviceHandle, address: number, bytes: number): Uint8Array;
   copy(device: DeviceHandle, to: number, from: number, bytes: number): void;
   synchronize(device: DeviceHandle): void;
+  /** From here to `captureEnd`, which gives the number of a CUDA graph, or `captureAbort`, what is enqueued is recorded. */
+  captureBegin(device: DeviceHandle): void;
+  captureEnd(device: DeviceHandle): number;
+  captureAbort(device: DeviceHandle): void;
+  graphLaunch(device: DeviceHandle, graph: number): void;
+  /** Waits for its launches. */
+  graphDestroy(device: DeviceHandle, graph: number): void;
   /** Marks this moment of the stream. */
   mark(device: DeviceHandle): void;
   /** Milliseconds from each mark to the next, which are forgotten; waits for the last. */

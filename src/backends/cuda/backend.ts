@@ -4,12 +4,14 @@ import type { GemmAlgorithm } from "../../formats/gemm-algorithm.js";
 import { integer } from "../../options.js";
 import {
   type Backend,
+  type CapturedWork,
   datapathName,
   EXACT,
   type MemoryUse,
   type Support,
   type Timeline,
 } from "../backend.js";
+import { requireReplayable } from "../captured.js";
 import type { GemmArgs } from "../gemm-args.js";
 import type { OpArgs, OpName } from "../ops.js";
 import { writesNothing } from "../writes.js";
@@ -125,7 +127,25 @@ class CudaBackend implements Backend {
   run<K extends OpName>(op: K, args: OpArgs[K]): void {
     try {
       if (writesNothing(op, args)) return;
+      if (this.memory.capturing) requireReplayable(op, args);
       LOWERINGS[op].run(this.#context, args);
+    } catch (error) {
+      throw translated(error, this.memory.live);
+    }
+  }
+
+  capture(body: () => void): CapturedWork {
+    try {
+      const { replay, dispose } = this.memory.capture(body);
+      return { replay: () => this.#translating(replay), dispose: () => this.#translating(dispose) };
+    } catch (error) {
+      throw translated(error, this.memory.live);
+    }
+  }
+
+  #translating(enqueue: () => void): void {
+    try {
+      enqueue();
     } catch (error) {
       throw translated(error, this.memory.live);
     }

@@ -1,7 +1,9 @@
 /** A GPU's memory as the tensors' memory. */
-import type { Memory } from "../../tensor/storage.js";
-import type { MemoryUse } from "../backend.js";
+import type { Memory, Storage } from "../../tensor/storage.js";
+import type { CapturedWork, MemoryUse } from "../backend.js";
+import { waits } from "../captured.js";
 import type { Addon, DeviceHandle } from "./addon.js";
+import { GraphMemory } from "./capture.js";
 import { translated } from "./failure.js";
 
 /** Allocation and copies, all of them in the order of the backend's stream. */
@@ -9,6 +11,13 @@ export class DeviceMemory implements Memory {
   readonly #addon: Addon;
   readonly #device: DeviceHandle;
   closed = false;
+  used: ((block: Storage, address: number) => void) | undefined;
+  /** Of the graph that is being captured. */
+  #captured: GraphMemory | undefined;
+  /** Of that and of those that may be replayed. */
+  readonly #graphs = new Set<GraphMemory>();
+  /** Blocks from before the capture that were freed during it. */
+  readonly #freed: number[] = [];
 
   constructor(addon: Addon, device: DeviceHandle) {
     this.#addon = addon;
@@ -19,14 +28,24 @@ export class DeviceMemory implements Memory {
 
   /** Throws `OutOfMemoryError`, which leaves every tensor usable. */
   allocate(bytes: number): number {
+    const freed = this.#captured?.take(bytes);
+    if (freed !== undefined) return freed;
     try {
-      return this.#addon.allocate(this.#device, bytes);
+      const address = this.#addon.allocate(this.#device, bytes);
+      this.#captured?.add(address, bytes);
+      return address;
     } catch (error) {
       throw translated(error, this.live);
     }
   }
 
   free(address: number): void {
+    for (const graph of this.#graphs) if (graph.keep(address)) return;
+    if (this.#captured) this.#freed.push(address);
+    else this.#free(address);
+  }
+
+  #free(address: number): void {
     try {
       this.#addon.free(this.#device, address);
     } catch (error) {
@@ -56,6 +75,47 @@ export class DeviceMemory implements Memory {
     } catch (error) {
       throw translated(error, this.live);
     }
+  }
+
+  get capturing(): boolean {
+    return this.#captured !== undefined;
+  }
+
+  /** Captures what `body` enqueues; nothing is left of it where that throws. */
+  capture(body: () => void): CapturedWork {
+    if (this.capturing) throw waits("another capture begins");
+    const [addon, device] = [this.#addon, this.#device];
+    const memory = new GraphMemory();
+    addon.captureBegin(device);
+    this.#captured = memory;
+    this.#graphs.add(memory);
+    this.used = (block, address) => memory.used(block, address);
+    let graph: number | undefined;
+    try {
+      body();
+      graph = addon.captureEnd(device);
+    } finally {
+      this.used = undefined;
+      this.#captured = undefined;
+      if (graph === undefined) {
+        if (!this.closed) addon.captureAbort(device);
+        this.#release(memory);
+      }
+      for (const address of this.#freed.splice(0)) this.#free(address);
+    }
+    return {
+      replay: () => addon.graphLaunch(device, graph),
+      dispose: () => {
+        if (!this.#graphs.has(memory)) return;
+        if (!this.closed) addon.graphDestroy(device, graph);
+        this.#release(memory);
+      },
+    };
+  }
+
+  #release(memory: GraphMemory): void {
+    this.#graphs.delete(memory);
+    for (const address of memory.release()) this.#free(address);
   }
 
   async read(address: number, bytes: number): Promise<Uint8Array> {

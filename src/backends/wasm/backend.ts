@@ -2,7 +2,15 @@
 import { platform } from "#platform";
 import { BackendError, DisposedError } from "../../errors.js";
 import { integer } from "../../options.js";
-import { type Backend, datapathName, EXACT, type MemoryUse, type Support } from "../backend.js";
+import {
+  type Backend,
+  type CapturedWork,
+  datapathName,
+  EXACT,
+  type MemoryUse,
+  type Support,
+} from "../backend.js";
+import { requireReplayable } from "../captured.js";
 import type { OpArgs, OpName } from "../ops.js";
 import { writesNothing } from "../writes.js";
 import { Heap } from "./heap.js";
@@ -108,7 +116,18 @@ class WasmBackend implements Backend {
     if (!this.#context) throw new DisposedError("the wasm backend");
     this.#context.pool.check();
     if (writesNothing(op, args)) return;
-    LOWERINGS[op].run(this.#context, args);
+    const { recording } = this.memory;
+    if (!recording) {
+      LOWERINGS[op].run(this.#context, args);
+      return;
+    }
+    requireReplayable(op, args);
+    recording.addOn(args, (own) => this.run(op, own));
+  }
+
+  capture(body: () => void): CapturedWork {
+    if (!this.#context) throw new DisposedError("the wasm backend");
+    return this.memory.record(body);
   }
 
   async dispose(): Promise<void> {

@@ -1,7 +1,9 @@
 /** Linear memory as the tensors' memory, with its live bytes counted. */
 import { DisposedError, OutOfMemoryError } from "../../errors.js";
-import type { Memory } from "../../tensor/storage.js";
+import type { Memory, Storage } from "../../tensor/storage.js";
 import type { MemoryUse } from "../backend.js";
+import { waits } from "../captured.js";
+import { Recording } from "./capture.js";
 import type { Instance } from "./instance.js";
 
 /**
@@ -24,6 +26,8 @@ export class Heap implements Memory {
   #open: Instance | undefined;
   readonly #sizes = new Map<number, number>();
   #live = 0;
+  #recording: Recording | undefined;
+  used: ((block: Storage) => void) | undefined;
 
   constructor(instance: Instance) {
     this.#open = instance;
@@ -76,11 +80,19 @@ export class Heap implements Memory {
   }
 
   write(address: number, bytes: Uint8Array): void {
-    new Uint8Array(this.#instance.memory.buffer, address, bytes.length).set(bytes);
+    const write = (values: Uint8Array): void => {
+      new Uint8Array(this.#instance.memory.buffer, address, values.length).set(values);
+    };
+    if (this.#recording) this.#recording.add(write.bind(undefined, bytes.slice()));
+    else write(bytes);
   }
 
   copy(to: number, from: number, bytes: number): void {
-    new Uint8Array(this.#instance.memory.buffer).copyWithin(to, from, from + bytes);
+    const copy = (): void => {
+      new Uint8Array(this.#instance.memory.buffer).copyWithin(to, from, from + bytes);
+    };
+    if (this.#recording) this.#recording.add(copy);
+    else copy();
   }
 
   async read(address: number, bytes: number): Promise<Uint8Array> {
@@ -88,7 +100,30 @@ export class Heap implements Memory {
   }
 
   readSync(address: number, bytes: number): Uint8Array {
+    if (this.#recording) throw waits("a tensor is read");
     return new Uint8Array(this.#instance.memory.buffer, address, bytes).slice();
+  }
+
+  get recording(): Recording | undefined {
+    return this.#recording;
+  }
+
+  /** What `body` does, recorded; nothing is left of it where that throws. */
+  record(body: () => void): Recording {
+    if (this.#recording) throw waits("another capture begins");
+    const recording = new Recording();
+    this.#recording = recording;
+    this.used = (block) => recording.memory.hold(block);
+    try {
+      body();
+      return recording;
+    } catch (error) {
+      recording.dispose();
+      throw error;
+    } finally {
+      this.#recording = undefined;
+      this.used = undefined;
+    }
   }
 
   /** From now on nothing but `free` and `use` works: the backend is gone. */

@@ -60,13 +60,33 @@ export function fencedAddon(addon: AddonExports): AddonExports {
     sizes.set(device, known);
     return known;
   };
+  // allocated in a capture, where what is written is not there until a replay
+  let unwritten: [device: DeviceHandle, address: number, bytes: number][] | undefined;
+  const fence = (device: DeviceHandle, address: number, bytes: number): void => {
+    for (const at of [address - FENCE_BYTES, address + bytes])
+      addon.write(device, at, new Uint8Array(FENCE_BYTES).fill(FENCE));
+  };
+  const captured = <T>(end: () => T): T => {
+    try {
+      return end();
+    } finally {
+      for (const each of unwritten ?? []) fence(...each);
+      unwritten = undefined;
+    }
+  };
   return {
     ...addon,
+    captureBegin(device) {
+      addon.captureBegin(device);
+      unwritten = [];
+    },
+    captureEnd: (device) => captured(() => addon.captureEnd(device)),
+    captureAbort: (device) => captured(() => addon.captureAbort(device)),
     allocate(device, bytes) {
       const whole = withoutFences(() => addon.allocate(device, bytes + 2 * FENCE_BYTES));
       const address = whole + FENCE_BYTES;
-      for (const fence of [whole, address + bytes])
-        addon.write(device, fence, new Uint8Array(FENCE_BYTES).fill(FENCE));
+      fence(device, address, bytes);
+      unwritten?.push([device, address, bytes]);
       poison(addon, device, address, bytes);
       sizesOn(device).set(address, bytes);
       return address;

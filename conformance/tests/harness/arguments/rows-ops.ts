@@ -300,6 +300,7 @@ export const OPERATION_ROWS: Rows = {
     numbers: { chunk: "index", ...LAYOUT_NUMBERS },
     costly: true,
   },
+  captureGraph: { calls: [(w) => [w.backend, () => 1]] },
   empty: { calls: [(w) => [w.backend, "f32", [2, 3]]] },
   zeros: { calls: [(w) => [w.backend, "f32", [2, 3]]] },
   tensor: { calls: [(w) => [w.backend, Float32Array.of(1, 2), [2], "f32"]] },

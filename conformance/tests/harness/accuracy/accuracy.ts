@@ -5,9 +5,9 @@
  * is 2^-18 of an f32's ulp. The inputs that come out worst are then measured against `oracle/core/wide.ts`.
  */
 
-import { UNROUNDED } from "../../oracle/core/math.js";
-import * as wide from "../../oracle/core/wide.js";
-import { RULES } from "../../oracle/elementwise/activation.js";
+import { UNROUNDED } from "../../../oracle/core/math.js";
+import * as wide from "../../../oracle/core/wide.js";
+import { RULES } from "../../../oracle/elementwise/activation.js";
 import type { Stems } from "./stems.js";
 
 /** A function of one f32, as the reference, the page and the truth have it. */

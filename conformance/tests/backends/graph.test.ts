@@ -1,0 +1,191 @@
+/** What is captured does nothing until it is replayed, and then what running would do. */
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { autocast } from "../../../src/autocast/autocast.js";
+import type { Backend } from "../../../src/backends/backend.js";
+import { openBackend } from "../../../src/backends/open.js";
+import { ArgumentError, DisposedError, UnsupportedError } from "../../../src/errors.js";
+import { Linear } from "../../../src/modules/linear.js";
+import { encode } from "../../../src/ops/cast/cast.js";
+import { empty, tensor, zeros } from "../../../src/ops/create.js";
+import { add } from "../../../src/ops/elementwise/add.js";
+import { captureGraph } from "../../../src/ops/graph.js";
+import { AdamW } from "../../../src/optimizers/adamw.js";
+import { SGD } from "../../../src/optimizers/sgd.js";
+import { DelayedScaling } from "../../../src/recipes/per-tensor.js";
+import { Variable } from "../../../src/tape/variable.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import type { Tensor } from "../../../src/tensor/tensor.js";
+import { LAWS } from "../../laws/laws.js";
+import { backendSubject, ORACLE } from "../../operations/operations.js";
+import { ReplayingBackend } from "../harness/graph/replaying.js";
+import { calledAndReplayed, GRAPH_RECIPES } from "../harness/graph/step.js";
+
+let backend: Backend;
+beforeEach(async () => {
+  backend = await openBackend("wasm", { threads: 1 });
+});
+afterEach(async () => {
+  const { live, blocks } = backend.memoryUse();
+  await backend.dispose();
+  expect({ live, blocks }).toEqual({ live: 0, blocks: 0 });
+});
+
+describe("a replay", () => {
+  const compared = LAWS.filter(({ compares }) => compares);
+
+  it.each(compared.map((law) => [law.name, law] as const))("of one operation: %s", async (_, law) => {
+    const replaying = new ReplayingBackend(backend);
+    const result = await law.check(backendSubject(replaying), ORACLE, { runs: 10, seed: 1 });
+    expect(result.failure).toBeUndefined();
+    if (law.operation !== "adamw") expect(replaying.replayed.size).toBeGreaterThan(0);
+  });
+
+  it.each(Object.entries(GRAPH_RECIPES))(
+    "of a training step under %s gives the bits of the step",
+    (_, recipe) => {
+      const steps = calledAndReplayed(backend, recipe, 4);
+      for (const { eager, again } of steps) expect(again).toEqual(eager);
+      expect(steps[1]).not.toEqual(steps[0]);
+    },
+  );
+
+  it("reads what is there when it runs, and writes where the capture did", () => {
+    using _ = new Scope();
+    const x = tensor(backend, [1, 2, 3]);
+    using graph = captureGraph(backend, () => add(x, tensor(backend, [10, 20, 30])));
+    x.write(Float32Array.of(4, 5, 6));
+    expect(Array.from(graph.replay().result.dataSync())).toEqual([14, 25, 36]);
+    x.write(Float32Array.of(0, 0, 1));
+    graph.replay().replay();
+    expect(Array.from(graph.result.dataSync())).toEqual([10, 20, 31]);
+  });
+
+  it("runs nothing before it: what the body would write is as it was", () => {
+    using _ = new Scope();
+    const x = tensor(backend, [1, 2, 3]);
+    const y = tensor(backend, [5]);
+    using graph = captureGraph(backend, () => {
+      x.paste(add(x, x) as Tensor<"f32">, 0);
+      y.write(Float32Array.of(7));
+      x.paste(y, 1);
+    });
+    expect([...x.dataSync(), ...y.dataSync()]).toEqual([1, 2, 3, 5]);
+    graph.replay().replay();
+    expect([...x.dataSync(), ...y.dataSync()]).toEqual([4, 7, 12, 7]);
+  });
+
+  it("works though every tensor of the body and around it was disposed of", () => {
+    const x = tensor(backend, [1, 2, 3]);
+    const out = zeros(backend, "f32", [3]);
+    const graph = captureGraph(backend, () => {
+      using _ = new Scope();
+      const [twice, copy] = [add(x, x), x.clone()];
+      out.paste(add(twice, copy) as Tensor<"f32">, 0);
+    });
+    const result = out.reshape([3]);
+    for (const each of [x, out]) each.dispose();
+    // takes memory that would have been theirs
+    using other = tensor(backend, [-1, -1, -1]);
+    graph.replay();
+    expect(Array.from(result.dataSync())).toEqual([3, 6, 9]);
+    expect(Array.from(other.dataSync())).toEqual([-1, -1, -1]);
+    result.dispose();
+    graph.dispose();
+  });
+
+  it("of a graph that is gone, or whose backend is, is refused", async () => {
+    const other = await openBackend("wasm", { threads: 1 });
+    using x = tensor(other, [1]);
+    const [graph, disposed] = [0, 1].map(() => captureGraph(other, () => add(x, x, { out: x }))) as [
+      ReturnType<typeof captureGraph>,
+      ReturnType<typeof captureGraph>,
+    ];
+    disposed.dispose();
+    disposed.dispose();
+    expect(() => disposed.replay()).toThrow(DisposedError);
+    await other.dispose();
+    expect(() => graph.replay()).toThrow(DisposedError);
+    graph.dispose();
+  });
+});
+
+describe("a capture", () => {
+  /** Captures `body`, which must be refused with `error`, and leaves nothing. */
+  function refused(body: () => unknown, error: new (...args: never[]) => Error): void {
+    const before = backend.memoryUse();
+    {
+      using _ = new Scope();
+      expect(() => captureGraph(backend, body)).toThrow(error);
+      // and the backend works as before
+      expect(Array.from(add(tensor(backend, [1]), tensor(backend, [2])).dataSync())).toEqual([3]);
+    }
+    expect(backend.memoryUse()).toMatchObject({ live: before.live, blocks: before.blocks });
+  }
+
+  it("refuses a body that reads, captures, waits or throws", () => {
+    using x = tensor(backend, [1, 2]);
+    refused(() => x.dataSync(), ArgumentError);
+    refused(() => add(x, x).toString() && add(x, x).dataSync(), ArgumentError);
+    refused(() => captureGraph(backend, () => add(x, x)), ArgumentError);
+    refused(async () => add(x, x), ArgumentError);
+    refused(() => {
+      add(x, x);
+      throw new RangeError("the body's own");
+    }, RangeError);
+    refused(() => add(x, empty(backend, "f32", [3])), Error);
+    expect(Array.from(x.dataSync())).toEqual([1, 2]);
+  });
+
+  it("rejects an asynchronous read in the body", async () => {
+    using x = tensor(backend, [1, 2]);
+    let read: Promise<unknown> = Promise.resolve();
+    using graph = captureGraph(backend, () => {
+      read = x.data();
+      read.catch(() => {});
+    });
+    await expect(read).rejects.toThrow(ArgumentError);
+    graph.replay();
+  });
+
+  it("refuses what the host counts or draws anew each time", () => {
+    using x = tensor(backend, [1, 2]);
+    refused(() => encode(x, { format: "e4m3", rounding: "stochastic" }), UnsupportedError);
+    using layer = new Linear(backend, 16, 16, { dtype: "f32" });
+    const pass = (): void => {
+      using _ = new Scope();
+      layer.forward(zeros(backend, "f32", [16, 16])).backward(zeros(backend, "f32", [16, 16]));
+    };
+    for (const optimizer of [
+      new AdamW(layer, { learningRate: 1e-3 }),
+      new SGD(layer, { learningRate: 1e-3, momentum: 0.9 }),
+    ]) {
+      using each = optimizer;
+      pass();
+      refused(() => each.step(), UnsupportedError);
+      each.zeroGrad();
+    }
+    using plain = new SGD(layer, { learningRate: 1e-3 });
+    pass();
+    using graph = captureGraph(backend, () => plain.step());
+    graph.replay();
+    plain.zeroGrad();
+  });
+
+  it("refuses scales that a function of the caller's makes, for that reads amaxes", () => {
+    using layer = new Linear(backend, 16, 16, { dtype: "f32" });
+    const recipe = new DelayedScaling({ amaxComputeAlgo: (history) => history[0] as number });
+    using x = zeros(backend, "f32", [16, 16]);
+    const pass = (): void => {
+      using _ = new Scope();
+      autocast({ recipe }, () => layer.forward(new Variable(x, true)));
+    };
+    pass();
+    refused(pass, ArgumentError);
+  });
+
+  it("needs a backend that can", () => {
+    const { memory, run, supports } = backend;
+    const without = { ...backend, name: "plain", memory, run, supports } as Backend;
+    expect(() => captureGraph(without, () => undefined)).toThrow(UnsupportedError);
+  });
+});

@@ -1,0 +1,113 @@
+/** Training steps of two equal models, one called each time and one captured and replayed, on inputs that change. */
+import { autocast } from "../../../../src/autocast/autocast.js";
+import type { Backend } from "../../../../src/backends/backend.js";
+import { LayerNormLinear } from "../../../../src/modules/layer-norm-linear.js";
+import { LayerNormMLP } from "../../../../src/modules/layer-norm-mlp.js";
+import { Sequential } from "../../../../src/modules/sequential.js";
+import { encode } from "../../../../src/ops/cast/cast.js";
+import { empty, tensor } from "../../../../src/ops/create.js";
+import { captureGraph } from "../../../../src/ops/graph.js";
+import { RandomState } from "../../../../src/quantizers/quantizer.js";
+import {
+  Float8BlockScaling,
+  MXFP8BlockScaling,
+  NVFP4BlockScaling,
+} from "../../../../src/recipes/block-scaled.js";
+import { DelayedScaling, Float8CurrentScaling } from "../../../../src/recipes/per-tensor.js";
+import type { Recipe } from "../../../../src/recipes/recipe.js";
+import { Variable } from "../../../../src/tape/variable.js";
+import { Scope } from "../../../../src/tensor/scope.js";
+import type { Tensor } from "../../../../src/tensor/tensor.js";
+import { words } from "../../../arbitraries/random.js";
+
+/** Recipes whose every rounding is to nearest; bf16 is none. */
+export const GRAPH_RECIPES: Readonly<Record<string, () => Recipe | undefined>> = {
+  bf16: () => undefined,
+  delayed: () => new DelayedScaling({ amaxHistoryLen: 3 }),
+  current: () => new Float8CurrentScaling(),
+  block: () => new Float8BlockScaling(),
+  mxfp8: () => new MXFP8BlockScaling(),
+  nvfp4: () => new NVFP4BlockScaling({ disableStochasticRounding: true }),
+};
+
+const [TOKENS, FEATURES, HIDDEN] = [128, 128, 256] as const;
+
+/** Values of batch `i`, larger from batch to batch, so that scales move. */
+function batchOf(seed: number, i: number): Float32Array {
+  return Float32Array.from(words(seed + i, TOKENS * FEATURES), (word) => ((word | 0) / 2 ** 31) * 4 ** i);
+}
+
+/** A model, its inputs, and a step that leaves its results in `y`, `dx` and the gradients of its parameters. */
+function trained(backend: Backend, recipe: Recipe | undefined) {
+  const random = new RandomState(7n);
+  const model = new Sequential(
+    backend,
+    new LayerNormLinear(backend, FEATURES, FEATURES, { random }),
+    new LayerNormMLP(backend, FEATURES, HIDDEN, { random }),
+  );
+  const [x, dy] = [0, 1].map(() => empty(backend, "bf16", [TOKENS, FEATURES])) as [
+    Tensor<"bf16">,
+    Tensor<"bf16">,
+  ];
+  const set = (target: Tensor<"bf16">, values: Float32Array): void => {
+    using _ = new Scope();
+    const wide = tensor(backend, values, [TOKENS, FEATURES]);
+    target.paste(encode(wide, { format: "bf16", overflow: "nonfinite" }) as Tensor<"bf16">, 0);
+  };
+  const step = (): readonly Tensor[] => {
+    using scope = new Scope();
+    const input = new Variable(x, true);
+    const y = autocast({ recipe, enabled: recipe !== undefined }, () => model.forward(input));
+    y.backward(dy);
+    const grads = [input, ...model.parameters()].map((each) => {
+      const { grad } = each;
+      each.grad = undefined;
+      return grad as Tensor;
+    });
+    return [scope.keep(y.tensor), ...grads];
+  };
+  return {
+    step,
+    feed(i: number): void {
+      set(x, batchOf(1, i));
+      set(dy, batchOf(1000, i));
+    },
+    /** Scales and histories of delayed scaling, as a checkpoint has them. */
+    scales: () => [...model.namedQuantizations()].map(([, each]) => each.snapshotSync()),
+    dispose(): void {
+      for (const each of [model, x, dy]) each.dispose();
+    },
+  };
+}
+
+/** What a step leaves: elements of results and gradients, and delayed scaling's state. */
+function left(tensors: readonly Tensor[], model: ReturnType<typeof trained>) {
+  const elements = tensors.map((each) => each.dataSync());
+  for (const each of tensors) each.dispose();
+  return { elements, scales: model.scales() };
+}
+
+/** What each of `iterations` steps leaves that are called, and those that are replayed. */
+export function calledAndReplayed(backend: Backend, recipe: () => Recipe | undefined, iterations: number) {
+  const [called, replayed] = [trained(backend, recipe()), trained(backend, recipe())];
+  // the first step makes quantizers and their state
+  for (const model of [called, replayed]) {
+    model.feed(0);
+    for (const each of model.step()) each.dispose();
+  }
+  using graph = captureGraph(backend, replayed.step);
+  const results = Array.from({ length: iterations }, (_, i) => {
+    for (const model of [called, replayed]) model.feed(i);
+    const eager = left(called.step(), called);
+    graph.replay();
+    return {
+      eager,
+      again: left(
+        graph.result.map((each) => each.clone()),
+        replayed,
+      ),
+    };
+  });
+  for (const each of [called, replayed, ...graph.result]) each.dispose();
+  return results;
+}

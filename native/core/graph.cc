@@ -1,0 +1,77 @@
+// Work that is captured into a CUDA graph and launched as often as is wanted.
+#include "native/core/context.h"
+
+namespace lockstep {
+
+void Context::requireNoCapture(const char* what) const {
+  if (!capture_) return;
+  throw Failure{"ARGUMENT", std::string(what) +
+                                " while a graph is captured, whose work is not done until it is replayed; "
+                                "do that before or after the capture"};
+}
+
+void Context::beginCapture() {
+  requireNoCapture("another capture begins");
+  checkWorkspace();
+  // relaxed: allocations on another stream are no part of it
+  check("cudaStreamBeginCapture", cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed));
+  workspaceOutside_ = std::exchange(workspace_, {});
+  capture_.emplace();
+}
+
+uint64_t Context::endCapture() {
+  if (!capture_) throw Failure{"ARGUMENT", "no graph is captured"};
+  cudaGraph_t work = nullptr;
+  const cudaError_t stopped = stopCapture(&work);
+  CapturedGraph graph = std::move(*capture_);
+  capture_.reset();
+  cudaError_t error = stopped;
+  if (error == cudaSuccess) error = cudaGraphInstantiate(&graph.work, work, 0);
+  if (work) ignore(cudaGraphDestroy(work));
+  if (error != cudaSuccess) {
+    release(std::move(graph));
+    fail("the work cannot be captured", error);
+  }
+  graphs_.emplace(++graphsMade_, std::move(graph));
+  return graphsMade_;
+}
+
+void Context::abortCapture() {
+  if (!capture_) return;
+  cudaGraph_t work = nullptr;
+  ignore(stopCapture(&work));
+  if (work) ignore(cudaGraphDestroy(work));
+  release(std::move(*capture_));
+  capture_.reset();
+}
+
+cudaError_t Context::stopCapture(cudaGraph_t* work) {
+  const cudaError_t error = cudaStreamEndCapture(stream_, work);
+  cudaGetLastError();
+  capture_->workspace = std::exchange(workspace_, std::exchange(workspaceOutside_, {}));
+  return error;
+}
+
+void Context::launch(uint64_t graph) {
+  requireNoCapture("a graph is replayed");
+  const auto found = graphs_.find(graph);
+  if (found == graphs_.end()) throw Failure{"ARGUMENT", "the graph is gone"};
+  check("cudaGraphLaunch", cudaGraphLaunch(found->second.work, stream_));
+}
+
+void Context::destroy(uint64_t graph) {
+  const auto found = graphs_.find(graph);
+  if (found == graphs_.end()) return;
+  requireNoCapture("a graph is disposed of");
+  if (poison_.empty()) synchronize();
+  release(std::move(found->second));
+  graphs_.erase(found);
+}
+
+void Context::release(CapturedGraph graph) {
+  if (graph.work) ignore(cudaGraphExecDestroy(graph.work));
+  for (void* data : graph.outgrown) ignore(cudaFreeAsync(data, stream_));
+  if (graph.workspace.data) ignore(cudaFreeAsync(graph.workspace.data, stream_));
+}
+
+}  // namespace lockstep

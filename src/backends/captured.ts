@@ -1,0 +1,69 @@
+/** What capturing work to be replayed needs on every backend. */
+import { ArgumentError, UnsupportedError } from "../errors.js";
+import { disown } from "../tensor/scope.js";
+import type { Storage } from "../tensor/storage.js";
+import { Tensor } from "../tensor/tensor.js";
+import type { OpArgs, OpName } from "./ops.js";
+
+/** Why another run of the same arguments would not be the next run of the operation: the host counts something of it. */
+const HOST_COUNTS: { readonly [K in OpName]?: (args: OpArgs[K]) => string | undefined } = {
+  adamw: () => "the host counts the steps, from which its bias corrections follow",
+  sgd: ({ m, first }) =>
+    m && first ? "the host counts the steps, and the first one fills the buffer" : undefined,
+  encode: ({ rounding }) => stochastic(rounding === "stochastic"),
+  sweep: ({ rounding }) => stochastic(rounding === "stochastic"),
+  quantize: ({ spec }) => stochastic(spec.stochastic),
+  biasGradQuantize: ({ spec }) => stochastic(spec.stochastic),
+  activationQuantize: ({ spec }) => stochastic(spec.stochastic),
+  normQuantize: ({ spec }) => stochastic(spec.stochastic),
+};
+
+function stochastic(is: boolean): string | undefined {
+  return is ? "the host draws its random bits, and each replay would round with the same ones" : undefined;
+}
+
+/** Throws `UnsupportedError` for an operation that a replay would not repeat as it is meant. */
+export function requireReplayable<K extends OpName>(op: K, args: OpArgs[K]): void {
+  const reason = HOST_COUNTS[op]?.(args);
+  if (reason) throw new UnsupportedError(`${op} in a captured graph`, reason);
+}
+
+/** Of what cannot be recorded. `what` happens: "a tensor is read". */
+export function waits(what: string): ArgumentError {
+  return new ArgumentError(
+    `${what} while a graph is captured, whose work is not done until it is replayed; do that before or after the capture`,
+  );
+}
+
+/** Memory that lives as long as the work that uses it may be replayed. */
+export class HeldMemory {
+  readonly #held = new Set<Storage>();
+
+  hold(storage: Storage): void {
+    if (!this.#held.has(storage)) this.#held.add(storage.retain());
+  }
+
+  release(): void {
+    for (const storage of this.#held) storage.release();
+    this.#held.clear();
+  }
+}
+
+/** Arguments, and the handles that they have in place of the tensors given, owned by no scope. */
+export function withOwnTensors<A>(args: A): { readonly args: A; readonly tensors: Iterable<Tensor> } {
+  const own = new Map<Tensor, Tensor>();
+  return { args: copied(args, own) as A, tensors: own.values() };
+}
+
+function copied(value: unknown, own: Map<Tensor, Tensor>): unknown {
+  if (value instanceof Tensor) {
+    const handle = own.get(value) ?? value.reshape(value.shape);
+    disown(handle);
+    own.set(value, handle);
+    return handle;
+  }
+  if (Array.isArray(value)) return value.map((each) => copied(each, own));
+  if (typeof value !== "object" || value === null || Object.getPrototypeOf(value) !== Object.prototype)
+    return value;
+  return Object.fromEntries(Object.entries(value).map(([name, each]) => [name, copied(each, own)]));
+}
