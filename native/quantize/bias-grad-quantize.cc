@@ -11,11 +11,12 @@ namespace lockstep {
 namespace {
 
 // The workspace has the sums of all chunks, and `more` floats behind them.
-BiasGradient readBiasGradient(const Call& call, uint64_t sums, uint64_t more) {
+template <typename Declared>
+BiasGradient readBiasGradient(const Call<Declared>& call, uint64_t sums, uint64_t more) {
   BiasGradient gradient;
   gradient.type = call.wide("outType");
   gradient.out = call.pointer("out", bytesOf(call.count("columns"), bitsOf(gradient.type)));
-  gradient.chunkSums = call.workspace<float>(bytesOf(sums + more, 32));
+  gradient.chunkSums = call.template workspace<float>(bytesOf(sums + more, 32));
   return gradient;
 }
 
@@ -23,7 +24,7 @@ uint64_t sumsOf(int64_t rows, int64_t columns) {
   return product({static_cast<uint64_t>(chunksOf(rows)), static_cast<uint64_t>(columns)});
 }
 
-void BiasGradQuantizeTensor(const Call& call) {
+void BiasGradQuantizeTensor(const Call<calls::BiasGradQuantizeTensor>& call) {
   QuantizeTensorParams p = readQuantizeTensor(call);
   const uint64_t sums = sumsOf(p.rows, p.columns);
   const BiasGradient gradient = readBiasGradient(call, sums, 1);
@@ -31,7 +32,7 @@ void BiasGradQuantizeTensor(const Call& call) {
   call.check("biasGradQuantizeTensor", launchBiasGradQuantizeTensor(p, gradient, call.stream()));
 }
 
-void BiasGradQuantizeBlock(const Call& call) {
+void BiasGradQuantizeBlock(const Call<calls::BiasGradQuantizeBlock>& call) {
   const QuantizeBlockParams p = readQuantizeBlock(call);
   const BiasGradient gradient = readBiasGradient(call, sumsOf(p.rows, p.columns), 0);
   call.check("biasGradQuantizeBlock", launchBiasGradQuantizeBlock(p, gradient, call.stream()));
@@ -40,8 +41,8 @@ void BiasGradQuantizeBlock(const Call& call) {
 }  // namespace
 
 void registerBiasGradQuantize(Napi::Env env, Napi::Object exports) {
-  exports.Set("biasGradQuantizeTensor", Napi::Function::New<operation<BiasGradQuantizeTensor>>(env));
-  exports.Set("biasGradQuantizeBlock", Napi::Function::New<operation<BiasGradQuantizeBlock>>(env));
+  expose<BiasGradQuantizeTensor>(env, exports);
+  expose<BiasGradQuantizeBlock>(env, exports);
 }
 
 }  // namespace lockstep

@@ -10,7 +10,7 @@ namespace lockstep {
 
 namespace {
 
-void Norm(const Call& call) {
+void Norm(const Call<calls::Norm>& call) {
   NormParams p = readNormSource(call);
   p.outType = call.wide("outType");
   p.out = call.pointer("out", bytesOf(elementsOf(call), bitsOf(p.outType)));
@@ -24,7 +24,7 @@ uint64_t workspaceBytes(uint64_t rows, uint64_t columns, uint64_t results) {
   return bytesOf(product({chunks, columns, results}), 32);
 }
 
-void NormBackward(const Call& call) {
+void NormBackward(const Call<calls::NormBackward>& call) {
   const uint64_t rows = call.count("rows");
   const uint64_t columns = call.count("columns");
   const uint64_t elements = product({rows, columns});
@@ -49,7 +49,7 @@ void NormBackward(const Call& call) {
   call.check("normBackward", launchNormBackward(p, call.stream()));
 }
 
-void ColumnSum(const Call& call) {
+void ColumnSum(const Call<calls::ColumnSum>& call) {
   const uint64_t rows = call.count("rows");
   const uint64_t columns = call.count("columns");
   ColumnSumParams p{};
@@ -66,9 +66,9 @@ void ColumnSum(const Call& call) {
 }  // namespace
 
 void registerNorm(Napi::Env env, Napi::Object exports) {
-  exports.Set("norm", Napi::Function::New<operation<Norm>>(env));
-  exports.Set("normBackward", Napi::Function::New<operation<NormBackward>>(env));
-  exports.Set("columnSum", Napi::Function::New<operation<ColumnSum>>(env));
+  expose<Norm>(env, exports);
+  expose<NormBackward>(env, exports);
+  expose<ColumnSum>(env, exports);
 }
 
 }  // namespace lockstep

@@ -11,7 +11,7 @@ import { copiesOf } from "../layout/placement.js";
 import { type Lowering, type LoweringContext, wideOf } from "../lowering.js";
 import { chunkSumBytes } from "../rows/norm.js";
 import { blockSource } from "./block.js";
-import { tensorArgs } from "./tensor.js";
+import { tensorSource } from "./tensor.js";
 
 /** How the kernel for blocks makes scales. */
 const BLOCK_KERNEL_RULE: ScaleRuleName = "f32";
@@ -21,11 +21,13 @@ export const biasGradQuantize: Lowering<"biasGradQuantize"> = {
     const { addon, device } = context;
     const { quantizer, tile } = args.spec;
     if (isTensorWide(tile)) {
-      withSums(context, args, (sums) => addon.biasGradQuantizeTensor(device, tensorArgs(args), sums));
+      withSums(context, args, (sums) =>
+        addon.biasGradQuantizeTensor(device, { ...tensorSource(args), ...sums }),
+      );
     } else if (blockFormat(quantizer).rule === BLOCK_KERNEL_RULE) {
       const copies = copiesOf(args, asMatrix(args.x.shape));
       withSums(context, args, (sums) =>
-        addon.biasGradQuantizeBlock(device, blockSource(args), sums, ...copies),
+        addon.biasGradQuantizeBlock(device, { ...blockSource(args), ...copies, ...sums }),
       );
     } else {
       runBiasGradSteps(args);
@@ -33,11 +35,14 @@ export const biasGradQuantize: Lowering<"biasGradQuantize"> = {
   },
 };
 
+/** Where the sums go. */
+type Sums = Pick<NativeArgs<"biasGradQuantizeTensor">, "out" | "outType" | "workspace">;
+
 /** Calls `body` with where the sums go, and memory for those of each 32 rows and an amax. */
 function withSums(
   { withTemporary }: LoweringContext,
   { x, biasGrad }: BiasGradQuantizeArgs,
-  body: (sums: NativeArgs) => void,
+  body: (sums: Sums) => void,
 ): void {
   const [rows, columns] = asMatrix(x.shape);
   withTemporary(chunkSumBytes(rows, columns, 1) + 4, (workspace) =>

@@ -8,11 +8,11 @@ import { copiesOf } from "../layout/placement.js";
 import { addressOf, type LoweringContext, wideOf } from "../lowering.js";
 
 export function quantizeBlock({ addon, device }: LoweringContext, args: QuantizeArgs): void {
-  addon.quantizeBlock(device, blockSource(args), ...copiesOf(args, asMatrix(args.x.shape)));
+  addon.quantizeBlock(device, { ...copiesOf(args, asMatrix(args.x.shape)), ...blockSource(args) });
 }
 
 /** All that the kernel is told but where the copies go. */
-export function blockSource({ x, spec, noop }: QuantizeArgs): NativeArgs {
+export function blockSource({ x, spec, noop }: QuantizeArgs) {
   const [rows, columns] = asMatrix(x.shape);
   return {
     x: x.address,

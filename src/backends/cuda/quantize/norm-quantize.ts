@@ -4,6 +4,7 @@
  */
 import { hasGivenScale } from "../../../formats/block.js";
 import { factsOf } from "../../../formats/derive.js";
+import type { QuantizedCopy } from "../../../tensor/quantized.js";
 import { Scope } from "../../../tensor/scope.js";
 import { Tensor } from "../../../tensor/tensor.js";
 import type { NormQuantizeArgs } from "../../ops.js";
@@ -14,25 +15,30 @@ import { normSource } from "../rows/norm.js";
 
 export const normQuantize: Lowering<"normQuantize"> = {
   run(context, args) {
-    const { spec, rowwise } = args;
-    if (hasGivenScale(spec) && rowwise) castNorm(context, args);
+    const { spec, rowwise, scale } = args;
+    if (hasGivenScale(spec) && rowwise && scale) castNorm(context, { ...args, rowwise, scale });
     else if (wantsAmax(args)) measureNorm(context, args);
     else runNormSteps(args);
   },
 };
 
-function castNorm({ addon, device }: LoweringContext, args: NormQuantizeArgs): void {
+interface Cast extends NormQuantizeArgs {
+  readonly rowwise: QuantizedCopy;
+  readonly scale: Tensor<"f32">;
+}
+
+function castNorm({ addon, device }: LoweringContext, args: Cast): void {
   const { x, spec, rowwise, columnwise, scale, amaxRecord } = args;
   addon.normQuantizeTensor(device, {
     ...normSource(args),
     word: factsOf(spec.format).word,
-    rowwise: addressOf(rowwise?.data),
-    rowwiseScaleInv: addressOf(rowwise?.scaleInv),
+    rowwise: rowwise.data.address,
+    rowwiseScaleInv: rowwise.scaleInv.address,
     columnwiseScaleInv: addressOf(columnwise?.scaleInv),
-    scale: addressOf(scale),
+    scale: scale.address,
     amaxRecord: addressOf(amaxRecord),
   });
-  if (rowwise && columnwise) x.backend.run("transpose", { x: rowwise.data, out: columnwise.data });
+  if (columnwise) x.backend.run("transpose", { x: rowwise.data, out: columnwise.data });
 }
 
 function measureNorm({ addon, device }: LoweringContext, args: NormQuantizeArgs): void {

@@ -2,7 +2,6 @@
 import { factsOf } from "../../../formats/derive.js";
 import { asMatrix } from "../../../tensor/shape.js";
 import type { QuantizeArgs } from "../../ops.js";
-import type { NativeArgs } from "../addon.js";
 import { addressOf, type LoweringContext, wideOf } from "../lowering.js";
 
 export function quantizeTensor(context: LoweringContext, args: QuantizeArgs): void {
@@ -11,12 +10,11 @@ export function quantizeTensor(context: LoweringContext, args: QuantizeArgs): vo
 }
 
 function launch({ addon, device }: LoweringContext, args: QuantizeArgs, workspace?: number): void {
-  addon.quantizeTensor(device, tensorArgs(args, workspace));
+  addon.quantizeTensor(device, { ...tensorSource(args), workspace });
 }
 
-/** All that the kernel is told; `workspace` holds the amax where neither a scale nor an amax is given. */
-export function tensorArgs(args: QuantizeArgs, workspace?: number): NativeArgs {
-  const { x, spec, rowwise, columnwise, scale, amax, amaxRecord, noop } = args;
+/** All that the kernel is told but where it keeps the amax that it takes. */
+export function tensorSource({ x, spec, rowwise, columnwise, scale, amax, amaxRecord, noop }: QuantizeArgs) {
   const [rows, columns] = asMatrix(x.shape);
   return {
     x: x.address,
@@ -30,7 +28,6 @@ export function tensorArgs(args: QuantizeArgs, workspace?: number): NativeArgs {
     columnwiseScaleInv: addressOf(columnwise?.scaleInv),
     scale: addressOf(scale),
     amax: addressOf(amax),
-    workspace,
     pow2: spec.pow2Scales,
     epsilon: spec.amaxEpsilon,
     amaxRecord: addressOf(amaxRecord),

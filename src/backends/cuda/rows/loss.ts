@@ -1,11 +1,10 @@
 /** Losses on a GPU. */
 import { asMatrix } from "../../../tensor/shape.js";
 import type { CrossEntropyArgs, MseArgs } from "../../ops.js";
-import type { NativeArgs } from "../addon.js";
 import { type Lowering, wideOf } from "../lowering.js";
 
 /** What both directions take. */
-function rowsOf(args: Omit<CrossEntropyArgs, "loss">): NativeArgs {
+function rowsOf(args: Omit<CrossEntropyArgs, "loss">) {
   const { logits, targets, smoothing, ignore, maximum, total } = args;
   const [rows, columns] = asMatrix(logits.shape);
   return {
@@ -41,7 +40,7 @@ export const crossEntropyBackward: Lowering<"crossEntropyBackward"> = {
 };
 
 /** What both directions of the squared error take. */
-function pairOf({ x, target }: Pick<MseArgs, "x" | "target">): NativeArgs {
+function pairOf({ x, target }: Pick<MseArgs, "x" | "target">) {
   const [rows, columns] = asMatrix(x.shape);
   return {
     x: x.address,

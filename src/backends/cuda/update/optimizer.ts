@@ -1,19 +1,10 @@
 /** Optimizer steps on a GPU. */
 
 import type { AdamWArgs, SGDArgs } from "../../ops.js";
-import type { NativeArgs } from "../addon.js";
 import { addressOf, type Lowering, wideOf } from "../lowering.js";
 
 /** What every optimizer takes. */
-function step({
-  grad,
-  parameter,
-  copy,
-  gradScale,
-  noop,
-  learningRate,
-  weightDecay,
-}: SGDArgs | AdamWArgs): NativeArgs {
+function step({ grad, parameter, copy, gradScale, noop, learningRate, weightDecay }: SGDArgs | AdamWArgs) {
   return {
     grad: grad.address,
     gradType: wideOf(grad),
