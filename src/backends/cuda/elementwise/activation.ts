@@ -24,7 +24,7 @@ export const activation: Lowering<"activation"> = {
 export const activationBackward: Lowering<"activationBackward"> = {
   run({ addon, device }, args) {
     const { grad } = args;
-    addon.activationBackward(device, { ...elementwise(args), grad: grad.address, gradType: wideOf(grad) });
+    addon.activationBackward(device, { grad: grad.address, gradType: wideOf(grad), ...elementwise(args) });
   },
 };
 
@@ -45,15 +45,15 @@ export const gated: Lowering<"gated"> = {
   run({ addon, device }, args) {
     const { kind, clamp } = args;
     if (clamp) addon.clampedSwiglu(device, { ...halves(args), ...clamp });
-    else addon.gated(device, { ...halves(args), kind: ACTIVATION[kind] });
+    else addon.gated(device, { kind: ACTIVATION[kind], ...halves(args) });
   },
 };
 
 export const gatedBackward: Lowering<"gatedBackward"> = {
   run({ addon, device }, args) {
     const { grad, kind, clamp } = args;
-    const source = { ...halves(args), grad: grad.address, gradType: wideOf(grad) };
+    const source = { grad: grad.address, gradType: wideOf(grad), ...halves(args) };
     if (clamp) addon.clampedSwigluBackward(device, { ...source, ...clamp });
-    else addon.gatedBackward(device, { ...source, kind: ACTIVATION[kind] });
+    else addon.gatedBackward(device, { kind: ACTIVATION[kind], ...source });
   },
 };

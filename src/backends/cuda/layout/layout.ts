@@ -30,8 +30,8 @@ export const relayout: Lowering<"relayout"> = {
     const wide = blockFormat(spec.quantizer).scale === "f32";
     addon.relayout(device, {
       wide,
-      from: { scales: x.address, placement: placement({ ...copy, layout: from }) },
-      to: { scales: out.address, placement: placement({ ...copy, layout: to }) },
+      from: { scales: x.address, placement: placement({ layout: from, ...copy }) },
+      to: { scales: out.address, placement: placement({ layout: to, ...copy }) },
     });
   },
 };

@@ -13,13 +13,13 @@ export const activationQuantize: Lowering<"activationQuantize"> = {
     const { spec, rowwise, columnwise, scale, amaxRecord } = args;
     if (hasGivenScale(spec) && scale) {
       addon.activationQuantizeTensor(device, {
-        ...source(args),
         rowwise: addressOf(rowwise?.data),
         columnwise: addressOf(columnwise?.data),
         rowwiseScaleInv: addressOf(rowwise?.scaleInv),
         columnwiseScaleInv: addressOf(columnwise?.scaleInv),
         scale: scale.address,
         amaxRecord: addressOf(amaxRecord),
+        ...source(args),
       });
     } else if (hasMxKernel(args)) {
       addon.activationQuantizeMx(device, { ...source(args), ...copiesOf(args, resultSize(args)) });

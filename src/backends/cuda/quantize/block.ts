@@ -3,7 +3,6 @@ import { isSquare } from "../../../formats/block.js";
 import { factsOf } from "../../../formats/derive.js";
 import { asMatrix } from "../../../tensor/shape.js";
 import type { QuantizeArgs } from "../../ops.js";
-import type { NativeArgs } from "../addon.js";
 import { copiesOf } from "../layout/placement.js";
 import { addressOf, type LoweringContext, wideOf } from "../lowering.js";
 

@@ -30,13 +30,13 @@ interface Cast extends NormQuantizeArgs {
 function castNorm({ addon, device }: LoweringContext, args: Cast): void {
   const { x, spec, rowwise, columnwise, scale, amaxRecord } = args;
   addon.normQuantizeTensor(device, {
-    ...normSource(args),
     word: factsOf(spec.format).word,
     rowwise: rowwise.data.address,
     rowwiseScaleInv: rowwise.scaleInv.address,
     columnwiseScaleInv: addressOf(columnwise?.scaleInv),
     scale: scale.address,
     amaxRecord: addressOf(amaxRecord),
+    ...normSource(args),
   });
   if (columnwise) x.backend.run("transpose", { x: rowwise.data, out: columnwise.data });
 }
@@ -46,6 +46,6 @@ function measureNorm({ addon, device }: LoweringContext, args: NormQuantizeArgs)
   const { backend, dtype, shape } = args.x;
   using _scope = new Scope();
   const [out, amax] = [new Tensor(backend, dtype, shape), new Tensor(backend, "f32", [1])];
-  addon.norm(device, { ...normSource(args), out: out.address, outType: wideOf(out), amax: amax.address });
+  addon.norm(device, { out: out.address, outType: wideOf(out), amax: amax.address, ...normSource(args) });
   backend.run("quantize", { ...quantization, x: out, amax });
 }

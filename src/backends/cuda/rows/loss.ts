@@ -23,7 +23,7 @@ function rowsOf(args: Omit<CrossEntropyArgs, "loss">) {
 
 export const crossEntropy: Lowering<"crossEntropy"> = {
   run({ addon, device }, args) {
-    addon.crossEntropy(device, { ...rowsOf(args), loss: args.loss.address });
+    addon.crossEntropy(device, { loss: args.loss.address, ...rowsOf(args) });
   },
 };
 
@@ -31,10 +31,10 @@ export const crossEntropyBackward: Lowering<"crossEntropyBackward"> = {
   run({ addon, device }, args) {
     const { grad, dx } = args;
     addon.crossEntropyBackward(device, {
-      ...rowsOf(args),
       grad: grad.address,
       dx: dx.address,
       dxType: wideOf(dx),
+      ...rowsOf(args),
     });
   },
 };
@@ -54,7 +54,7 @@ function pairOf({ x, target }: Pick<MseArgs, "x" | "target">) {
 
 export const mse: Lowering<"mse"> = {
   run({ addon, device }, args) {
-    addon.mse(device, { ...pairOf(args), loss: args.loss.address });
+    addon.mse(device, { loss: args.loss.address, ...pairOf(args) });
   },
 };
 
@@ -62,10 +62,10 @@ export const mseBackward: Lowering<"mseBackward"> = {
   run({ addon, device }, args) {
     const { grad, dx } = args;
     addon.mseBackward(device, {
-      ...pairOf(args),
       grad: grad.address,
       dx: dx.address,
       dxType: wideOf(dx),
+      ...pairOf(args),
     });
   },
 };

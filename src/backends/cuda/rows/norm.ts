@@ -29,7 +29,7 @@ export function normSource(args: Omit<NormArgs, "out">) {
 
 export const norm: Lowering<"norm"> = {
   run({ addon, device }, { out, ...source }) {
-    addon.norm(device, { ...normSource(source), out: out.address, outType: wideOf(out) });
+    addon.norm(device, { out: out.address, outType: wideOf(out), ...normSource(source) });
   },
 };
 

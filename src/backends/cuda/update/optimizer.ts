@@ -22,7 +22,7 @@ function step({ grad, parameter, copy, gradScale, noop, learningRate, weightDeca
 export const sgd: Lowering<"sgd"> = {
   run({ addon, device }, args) {
     const { m, momentum, undamped, nesterov, first } = args;
-    addon.sgd(device, { ...step(args), m: addressOf(m), momentum, undamped, nesterov, first });
+    addon.sgd(device, { m: addressOf(m), momentum, undamped, nesterov, first, ...step(args) });
   },
 };
 
@@ -30,6 +30,6 @@ export const adamw: Lowering<"adamw"> = {
   run({ addon, device }, args) {
     const { m, v, beta1, beta2, correction1, correction2, eps, decoupled } = args;
     const rule = { beta1, beta2, correction1, correction2, epsilon: eps, decoupled };
-    addon.adamw(device, { ...step(args), m: m.address, v: v.address, ...rule });
+    addon.adamw(device, { m: m.address, v: v.address, ...rule, ...step(args) });
   },
 };

@@ -1,0 +1,73 @@
+/** Calls by name, of the addon and of the reference's exports: each argument arrives in its place. What does not fit: calls.types.ts. */
+import * as fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { PARAMETERS } from "#reference";
+import { ABSENT, type Declaration, packing, slotsOf } from "../../../src/backends/cuda/native-arguments.js";
+import { NATIVE_CALLS } from "../../../src/backends/cuda/native-calls.js";
+import { placeIn, positional } from "../../../src/backends/wasm/call.js";
+import type { ExportName } from "../../../src/backends/wasm/instance.js";
+
+const bitsOf = (slots: Float64Array): BigUint64Array => new BigUint64Array(slots.slice().buffer);
+
+/** A value for each argument, each of the optional ones and groups given or not, and what the slots then hold. */
+function drawn(
+  declaration: Declaration,
+  prefix = "",
+): fc.Arbitrary<readonly [object, ReadonlyMap<string, number>]> {
+  const parts = Object.entries(declaration).map(([key, declared]) => {
+    const name = key.replace("?", "");
+    const given: fc.Arbitrary<readonly [unknown, ReadonlyMap<string, number>]> =
+      typeof declared !== "string"
+        ? drawn(declared, `${prefix}${name}.`)
+        : declared === "flag"
+          ? fc.boolean().map((flag) => [flag, new Map([[prefix + name, Number(flag)]])] as const)
+          : fc.double().map((value) => [value, new Map([[prefix + name, value]])] as const);
+    return fc
+      .tuple(fc.boolean(), given)
+      .map(([left, [value, slots]]) =>
+        key.endsWith("?") && left
+          ? ([name, undefined, new Map<string, number>()] as const)
+          : ([name, value, slots] as const),
+      );
+  });
+  return fc.tuple(...parts).map((all) => {
+    const values = Object.fromEntries(all.map(([name, value]) => [name, value]));
+    return [values, new Map(all.flatMap(([, , slots]) => [...slots]))] as const;
+  });
+}
+
+describe("a call of the addon", () => {
+  const calls = Object.entries<Declaration>(NATIVE_CALLS);
+
+  it.each(calls)("%s has each argument in its slot, and no number where none is given", (_, declaration) => {
+    const pack = packing(declaration);
+    const declared = slotsOf(declaration);
+    expect(new Set(declared.map(({ name }) => name)).size).toBe(declared.length);
+    fc.assert(
+      fc.property(drawn(declaration), ([args, values]) => {
+        const expected = new Float64Array(new BigUint64Array(declared.length).fill(ABSENT).buffer);
+        for (const [slot, { name }] of declared.entries()) {
+          const value = values.get(name);
+          if (value !== undefined) expected[slot] = value;
+        }
+        expect(bitsOf(pack(args))).toEqual(bitsOf(expected));
+      }),
+      { numRuns: 30 },
+    );
+  });
+});
+
+describe("a call of an export", () => {
+  const names = Object.keys(PARAMETERS) as ExportName[];
+
+  it.each(names)("%s has each argument in its place, whatever order they are given in", (name) => {
+    const parameters: readonly string[] = PARAMETERS[name];
+    const numbers = parameters.map((_, i) => 100 + i);
+    const given = Object.fromEntries(parameters.map((each, i) => [each, 100 + i] as const).reverse());
+    expect(positional(name, given)).toEqual(numbers);
+    const placed = positional(name, given);
+    placeIn(placed, name, 1, 2, 3);
+    const ofThePart: Readonly<Record<string, number>> = { scratch: 1, begin: 2, end: 3 };
+    expect(placed).toEqual(parameters.map((each, i) => ofThePart[each] ?? 100 + i));
+  });
+});
