@@ -36,8 +36,9 @@ const MULTIPLIERS: usize = AMAXES + WIDTH * 4;
 const RANDOM: usize = MULTIPLIERS + WIDTH * 4;
 
 /**
- * Quantizes rows [begin, end) of a task's matrix (task.ts), which is not transposed, in tiles of tileRows x tileColumns (tileColumns
- * 1, or 32); `begin` is a multiple of tileRows. Scales are [ceil(rows / tileRows), columns], one a column whatever tileColumns.
+ * Quantizes rows [begin, end) of a task's matrix (task.ts), which is not transposed, in tiles of tileRows x tileColumns
+ * (tileColumns 1, or 32); `begin` is a multiple of tileRows. Scales are [ceil(rows / tileRows), columns], one a column whatever
+ * tileColumns.
  */
 export function quantizeColumns(task: usize, scratch: usize, begin: u32, end: u32): void {
   const src = sourceOf(task);

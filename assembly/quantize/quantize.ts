@@ -43,8 +43,8 @@ export function largestWide(type: u32): f32 {
 }
 
 /**
- * Quantizes rows [begin, end) of a task's matrix (task.ts); `begin` is a multiple of tileRows, and tileColumns a power of two. Scales
- * are [rows, ceil(columns / tileColumns)], one row for each tileRows rows where they are shared. Overflow saturates.
+ * Quantizes rows [begin, end) of a task's matrix (task.ts); `begin` is a multiple of tileRows, and tileColumns a power of two.
+ * Scales are [rows, ceil(columns / tileColumns)], one row for each tileRows rows where they are shared. Overflow saturates.
  */
 export function quantizeRows(task: usize, scratch: usize, begin: u32, end: u32): void {
   const src = sourceOf(task);

@@ -1,5 +1,5 @@
-// What one quantization is, in a block of QuantizeTask.Bytes that the caller reserves, fills by the setters below, `quantizeSource`
-// first, and hands to `quantizeRows` or `quantizeColumns`.
+// What one quantization is, in a block of QuantizeTask.Bytes that the caller reserves, fills by the setters below,
+// `quantizeSource` first, and hands to `quantizeRows` or `quantizeColumns`.
 
 import { QuantizeTask } from "../contract";
 import { fillRandom8 } from "../core/random";
@@ -34,7 +34,7 @@ const enum Field {
   Scales,
 }
 
-/** A [rows, columns] matrix: `src`, of Wide type `srcType`, or where `transposed` its transpose: `src` is then [columns, rows]. */
+/** A [rows, columns] matrix: `src`, of Wide type `srcType`, or where `transposed` the transpose of `src`, [columns, rows]. */
 export function quantizeSource(
   task: usize,
   src: usize,
@@ -67,8 +67,8 @@ export function quantizeRule(task: usize, rule: i32, word: u32, pow2: bool, epsi
 }
 
 /**
- * What concerns NVFP4: `squared` is the error of FourOverSix; `transforms` does a random Hadamard transform with `signMask` of each 16
- * elements of a row first (source bf16).
+ * What concerns NVFP4: `squared` is the error of FourOverSix; `transforms` does a random Hadamard transform with `signMask` of
+ * each 16 elements of a row first (source bf16).
  */
 export function quantizeLevels(
   task: usize,

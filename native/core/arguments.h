@@ -1,5 +1,5 @@
-// Arguments of a call by name, looked up as the addon is compiled: a name that the call does not declare, or declares as something
-// else, does not compile.
+// Arguments of a call by name, looked up as the addon is compiled: a name that the call does not declare, or declares as
+// something else, does not compile.
 #pragma once
 
 #include <cstddef>

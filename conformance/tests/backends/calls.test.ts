@@ -1,4 +1,7 @@
-/** Calls by name, of the addon and of the reference's exports: each argument arrives in its place. What does not fit: calls.types.ts. */
+/**
+ * Calls by name, of the addon and of the reference's exports: each argument arrives in its place. The compiler refuses what does
+ * not fit (calls.types.ts).
+ */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { PARAMETERS } from "#reference";

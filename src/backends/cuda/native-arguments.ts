@@ -50,8 +50,8 @@ export type ArgumentsOf<D extends Declaration> = {
 };
 
 /**
- * `A` where it has no name that `Wanted` lacks, groups included: an object that was spread or kept in a variable may have more names
- * than TypeScript looks for.
+ * `A` where it has no name that `Wanted` lacks, groups included: an object that was spread or kept in a variable may have more
+ * names than TypeScript looks for.
  */
 export type Exactly<A, Wanted> = A extends object
   ? { readonly [K in keyof A]: K extends keyof Wanted ? Exactly<A[K], NonNullable<Wanted[K]>> : never }

@@ -1,6 +1,6 @@
 /**
- * The calls of the addon that take arguments by name, each declared once, in calls.ts of its family: TypeScript types calls by that
- * (addon.ts), and `npm run generate` writes it for C++, where a name that a call does not declare does not compile
+ * The calls of the addon that take arguments by name, each declared once, in calls.ts of its family: TypeScript types calls by
+ * that (addon.ts), and `npm run generate` writes it for C++, where a name that a call does not declare does not compile
  * (native/core/arguments.h).
  */
 import { CAST_CALLS } from "./cast/calls.js";

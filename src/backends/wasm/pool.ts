@@ -96,8 +96,9 @@ export class Pool {
 
   /**
    * Calls an export over [first, first + total) in as many parts as pay, and returns what each part returned. Each part is given
-   * the arguments, the scratch of its thread, and where its range begins and ends. Throws `OutOfMemoryError` where not even one part can have its scratch, and `BackendError` where a part traps; when it throws, no
-   * part still runs. Where a worker dies in its part, this call and all that follow throw the same `BackendError`.
+   * the arguments, the scratch of its thread, and where its range begins and ends. Throws `OutOfMemoryError` where not even one
+   * part can have its scratch, and `BackendError` where a part traps; when it throws, no part still runs. Where a worker dies in
+   * its part, this call and all that follow throw the same `BackendError`.
    */
   run<K extends ExportName, A extends ExportArgs<K>>(
     name: K,
