@@ -44,8 +44,10 @@ function halves({ x, out }: GatedArgs) {
 export const gated: Lowering<"gated"> = {
   run({ addon, device }, args) {
     const { kind, clamp } = args;
-    if (clamp) addon.clampedSwiglu(device, { ...halves(args), ...clamp });
-    else addon.gated(device, { kind: ACTIVATION[kind], ...halves(args) });
+    if (clamp) {
+      const { alpha, limit, offset } = clamp;
+      addon.clampedSwiglu(device, { alpha, limit, offset, ...halves(args) });
+    } else addon.gated(device, { kind: ACTIVATION[kind], ...halves(args) });
   },
 };
 
@@ -53,7 +55,9 @@ export const gatedBackward: Lowering<"gatedBackward"> = {
   run({ addon, device }, args) {
     const { grad, kind, clamp } = args;
     const source = { grad: grad.address, gradType: wideOf(grad), ...halves(args) };
-    if (clamp) addon.clampedSwigluBackward(device, { ...source, ...clamp });
-    else addon.gatedBackward(device, { kind: ACTIVATION[kind], ...source });
+    if (clamp) {
+      const { alpha, limit, offset } = clamp;
+      addon.clampedSwigluBackward(device, { alpha, limit, offset, ...source });
+    } else addon.gatedBackward(device, { kind: ACTIVATION[kind], ...source });
   },
 };

@@ -58,8 +58,8 @@ function multiplyPlainly(context: LoweringContext, args: GemmArgs): void {
   const sizes = [bytes(args.x, rows), bytes(args.w, columns), batch * rows * columns * 4];
   withTemporaries(context, sizes, ([x, w, sums = 0]) => {
     const copy = { staging: STAGING.scaled, outPitch: pitch * 4 };
-    if (x) stageOperand(context, args.x, { ...copy, out: x, outLines: rows }, batch);
-    if (w) stageOperand(context, args.w, { ...copy, out: w, outLines: columns }, batch);
+    if (x) stageOperand(context, args.x, { out: x, outLines: rows, ...copy }, batch);
+    if (w) stageOperand(context, args.w, { out: w, outLines: columns, ...copy }, batch);
     addon.gemmPlain(device, {
       batch,
       x: x || args.x.data.address,

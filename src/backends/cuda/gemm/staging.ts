@@ -64,7 +64,7 @@ export function layScales(
         swizzled: false,
       },
     },
-    to: { scales: address, placement: { ...wanted, lines: scaleLines, blocks } },
+    to: { scales: address, placement: { lines: scaleLines, blocks, ...wanted } },
   });
 }
 

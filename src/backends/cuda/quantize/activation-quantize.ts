@@ -13,6 +13,7 @@ export const activationQuantize: Lowering<"activationQuantize"> = {
     const { spec, rowwise, columnwise, scale, amaxRecord } = args;
     if (hasGivenScale(spec) && scale) {
       addon.activationQuantizeTensor(device, {
+        word: factsOf(spec.format).word,
         rowwise: addressOf(rowwise?.data),
         columnwise: addressOf(columnwise?.data),
         rowwiseScaleInv: addressOf(rowwise?.scaleInv),
@@ -22,7 +23,8 @@ export const activationQuantize: Lowering<"activationQuantize"> = {
         ...source(args),
       });
     } else if (hasMxKernel(args)) {
-      addon.activationQuantizeMx(device, { ...source(args), ...copiesOf(args, resultSize(args)) });
+      const { word } = factsOf(spec.format);
+      addon.activationQuantizeMx(device, { word, ...source(args), ...copiesOf(args, resultSize(args)) });
     } else {
       runActivationSteps(args);
     }
@@ -45,7 +47,7 @@ function hasMxKernel({ x, grad, gated, spec }: ActivationQuantizeArgs): boolean 
 }
 
 /** What is read and computed; rows and columns are those of x, or of its halves. */
-function source({ x, grad, gated, kind, clamp, spec }: ActivationQuantizeArgs) {
+function source({ x, grad, gated, kind, clamp }: ActivationQuantizeArgs) {
   const [rows, columns] = asMatrix(x.shape);
   return {
     x: x.address,
@@ -56,6 +58,5 @@ function source({ x, grad, gated, kind, clamp, spec }: ActivationQuantizeArgs) {
     gated,
     kind: ACTIVATION[kind],
     clamp,
-    word: factsOf(spec.format).word,
   };
 }

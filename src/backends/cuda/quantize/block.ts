@@ -7,12 +7,14 @@ import { copiesOf } from "../layout/placement.js";
 import { addressOf, type LoweringContext, wideOf } from "../lowering.js";
 
 export function quantizeBlock({ addon, device }: LoweringContext, args: QuantizeArgs): void {
-  addon.quantizeBlock(device, { ...copiesOf(args, asMatrix(args.x.shape)), ...blockSource(args) });
+  addon.quantizeBlock(device, blockSource(args));
 }
 
-/** All that the kernel is told but where the copies go. */
-export function blockSource({ x, spec, noop }: QuantizeArgs) {
-  const [rows, columns] = asMatrix(x.shape);
+/** All that the kernel is told. */
+export function blockSource(args: QuantizeArgs) {
+  const { x, spec, noop } = args;
+  const size = asMatrix(x.shape);
+  const [rows, columns] = size;
   return {
     x: x.address,
     xType: wideOf(x),
@@ -24,5 +26,6 @@ export function blockSource({ x, spec, noop }: QuantizeArgs) {
     pow2: spec.pow2Scales,
     epsilon: spec.amaxEpsilon,
     noop: addressOf(noop),
+    ...copiesOf(args, size),
   };
 }

@@ -16,19 +16,19 @@ import { normSource } from "../rows/norm.js";
 export const normQuantize: Lowering<"normQuantize"> = {
   run(context, args) {
     const { spec, rowwise, scale } = args;
-    if (hasGivenScale(spec) && rowwise && scale) castNorm(context, { ...args, rowwise, scale });
+    if (hasGivenScale(spec) && rowwise && scale) castNorm(context, args, rowwise, scale);
     else if (wantsAmax(args)) measureNorm(context, args);
     else runNormSteps(args);
   },
 };
 
-interface Cast extends NormQuantizeArgs {
-  readonly rowwise: QuantizedCopy;
-  readonly scale: Tensor<"f32">;
-}
-
-function castNorm({ addon, device }: LoweringContext, args: Cast): void {
-  const { x, spec, rowwise, columnwise, scale, amaxRecord } = args;
+function castNorm(
+  { addon, device }: LoweringContext,
+  args: NormQuantizeArgs,
+  rowwise: QuantizedCopy,
+  scale: Tensor<"f32">,
+): void {
+  const { x, spec, columnwise, amaxRecord } = args;
   addon.normQuantizeTensor(device, {
     word: factsOf(spec.format).word,
     rowwise: rowwise.data.address,

@@ -4,7 +4,7 @@ import type { QuantizedCopy } from "../../../tensor/quantized.js";
 import { asMatrix } from "../../../tensor/shape.js";
 import type { Tensor } from "../../../tensor/tensor.js";
 import type { QuantizeArgs } from "../../ops.js";
-import { copyOf } from "../layout/placement.js";
+import { copyOf, type ScalesOf } from "../layout/placement.js";
 import { addressOf, type LoweringContext, randomWords, wideOf } from "../lowering.js";
 
 export function quantizeNvfp4({ addon, device }: LoweringContext, args: QuantizeArgs): void {
@@ -27,18 +27,13 @@ export function quantizeNvfp4({ addon, device }: LoweringContext, args: Quantize
     e4m3Max: spec.e4m3Max,
     random: randomWords(random),
     noop: addressOf(noop),
-    rowwise: rowwise && {
-      ...copyOf(rowwise, { spec, size, direction: "rowwise", layout }),
-      ...amaxesOf(rowwise, amax),
-    },
-    columnwise: columnwise && {
-      ...copyOf(columnwise, { spec, size, direction: "columnwise", layout }),
-      ...amaxesOf(columnwise, amaxColumnwise),
-    },
+    rowwise: rowwise && withAmax(rowwise, { spec, size, direction: "rowwise", layout }, amax),
+    columnwise:
+      columnwise && withAmax(columnwise, { spec, size, direction: "columnwise", layout }, amaxColumnwise),
   });
 }
 
-/** Where the amax of a copy goes, which NVFP4's have, and where it is if it is known. */
-function amaxesOf({ amax }: QuantizedCopy, given: Tensor | undefined) {
-  return { amax: amax!.address, givenAmax: addressOf(given) };
+/** A copy, where its amax goes, which NVFP4's have, and where the amax is if it is known. */
+function withAmax(copy: QuantizedCopy, scales: ScalesOf, given: Tensor | undefined) {
+  return { amax: copy.amax!.address, givenAmax: addressOf(given), ...copyOf(copy, scales) };
 }

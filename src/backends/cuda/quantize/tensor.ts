@@ -10,11 +10,12 @@ export function quantizeTensor(context: LoweringContext, args: QuantizeArgs): vo
 }
 
 function launch({ addon, device }: LoweringContext, args: QuantizeArgs, workspace?: number): void {
-  addon.quantizeTensor(device, { ...tensorSource(args), workspace });
+  addon.quantizeTensor(device, tensorSource(args, workspace));
 }
 
-/** All that the kernel is told but where it keeps the amax that it takes. */
-export function tensorSource({ x, spec, rowwise, columnwise, scale, amax, amaxRecord, noop }: QuantizeArgs) {
+/** All that the kernel is told; `workspace` has the amax where neither a scale nor an amax is given. */
+export function tensorSource<W extends number | undefined>(args: QuantizeArgs, workspace: W) {
+  const { x, spec, rowwise, columnwise, scale, amax, amaxRecord, noop } = args;
   const [rows, columns] = asMatrix(x.shape);
   return {
     x: x.address,
@@ -28,6 +29,7 @@ export function tensorSource({ x, spec, rowwise, columnwise, scale, amax, amaxRe
     columnwiseScaleInv: addressOf(columnwise?.scaleInv),
     scale: addressOf(scale),
     amax: addressOf(amax),
+    workspace,
     pow2: spec.pow2Scales,
     epsilon: spec.amaxEpsilon,
     amaxRecord: addressOf(amaxRecord),

@@ -11,8 +11,11 @@ function sizesOf({ shape }: Tensor, causal: boolean) {
 
 export const softmax: Lowering<"softmax"> = {
   run({ addon, device }, { x, scale, causal, out }) {
+    const { rows, columns, period } = sizesOf(x, causal);
     addon.softmax(device, {
-      ...sizesOf(x, causal),
+      rows,
+      columns,
+      period,
       x: x.address,
       xType: wideOf(x),
       scale,
@@ -24,8 +27,11 @@ export const softmax: Lowering<"softmax"> = {
 
 export const softmaxBackward: Lowering<"softmaxBackward"> = {
   run({ addon, device }, { grad, y, scale, causal, dx }) {
+    const { rows, columns, period } = sizesOf(y, causal);
     addon.softmaxBackward(device, {
-      ...sizesOf(y, causal),
+      rows,
+      columns,
+      period,
       grad: grad.address,
       gradType: wideOf(grad),
       y: y.address,

@@ -49,8 +49,8 @@ function multiply(
       describeDatapath(context, task, args, choice);
       withLines(context, args, "x", item, (x) =>
         withLines(context, args, "w", item, (w) => {
-          describeOperand(context, task, 0, { ...args.x, address: x, staging });
-          describeOperand(context, task, 1, { ...args.w, address: w, staging });
+          describeOperand(context, task, 0, { address: x, staging, ...args.x });
+          describeOperand(context, task, 1, { address: w, staging, ...args.w });
           accumulate(
             context,
             task,
