@@ -2,13 +2,15 @@
  * Calls by name, of the addon and of the reference's exports: each argument arrives in its place. The compiler refuses what does
  * not fit (calls.types.ts).
  */
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { PARAMETERS } from "#reference";
+import { ORDERED } from "#reference";
 import { ABSENT, type Declaration, packing, slotsOf } from "../../../src/backends/cuda/native-arguments.js";
 import { NATIVE_CALLS } from "../../../src/backends/cuda/native-calls.js";
-import { placeIn, positional } from "../../../src/backends/wasm/call.js";
 import type { ExportName } from "../../../src/backends/wasm/instance.js";
+import { ROOT } from "../harness/sources/sources.js";
 
 const bitsOf = (slots: Float64Array): BigUint64Array => new BigUint64Array(slots.slice().buffer);
 
@@ -60,17 +62,26 @@ describe("a call of the addon", () => {
   });
 });
 
-describe("a call of an export", () => {
-  const names = Object.keys(PARAMETERS) as ExportName[];
+/** [name, parameters] of each export, as the compiler of assembly/ declares them. */
+function signatures(): readonly (readonly [name: ExportName, parameters: readonly string[]])[] {
+  const bindings = readFileSync(join(ROOT, "build/reference.d.ts"), "utf8");
+  return [...bindings.matchAll(/export function (\w+)\((.*)\): \w+;/g)].map(([, name = "", list = ""]) => [
+    name as ExportName,
+    [...list.matchAll(/(\w+): /g)].map(([, parameter = ""]) => parameter),
+  ]);
+}
 
-  it.each(names)("%s has each argument in its place, whatever order they are given in", (name) => {
-    const parameters: readonly string[] = PARAMETERS[name];
-    const numbers = parameters.map((_, i) => 100 + i);
-    const given = Object.fromEntries(parameters.map((each, i) => [each, 100 + i] as const).reverse());
-    expect(positional(name, given)).toEqual(numbers);
-    const placed = positional(name, given);
-    placeIn(placed, name, 1, 2, 3);
-    const ofThePart: Readonly<Record<string, number>> = { scratch: 1, begin: 2, end: 3 };
-    expect(placed).toEqual(parameters.map((each, i) => ofThePart[each] ?? 100 + i));
+describe("a call of an export", () => {
+  it("is there for every export", () => {
+    expect(Object.keys(ORDERED)).toEqual(signatures().map(([name]) => name));
   });
+
+  it.each(signatures())(
+    "%s has each argument in its place, whatever order they are given in",
+    (name, names) => {
+      const given = Object.fromEntries(names.map((each, i) => [each, 100 + i] as const).reverse());
+      const ofThePart: Readonly<Record<string, number>> = { scratch: 1, begin: 2, end: 3 };
+      expect(ORDERED[name](given, 1, 2, 3)).toEqual(names.map((each, i) => ofThePart[each] ?? 100 + i));
+    },
+  );
 });

@@ -1,13 +1,7 @@
 /** Threads over one memory: a job is an export, its arguments and a range that is split among them. */
+import { ORDERED } from "#reference";
 import { BackendError, OutOfMemoryError } from "../../errors.js";
-import {
-  type Exactly,
-  type ExportArgs,
-  type Immediate,
-  type Positional,
-  placeIn,
-  positional,
-} from "./call.js";
+import type { Exactly, ExportArgs, Immediate, Positional } from "./call.js";
 import type { Heap } from "./heap.js";
 import type { ExportName, Exports, Instance } from "./instance.js";
 import { give, join, leave, ready, startThread, type Thread } from "./thread.js";
@@ -111,7 +105,7 @@ export class Pool {
   /** Calls an export once, on this thread. Throws as `run` does. */
   call<K extends Immediate, A extends ExportArgs<K>>(name: K, args: A & Exactly<A, ExportArgs<K>>): number {
     this.check();
-    return this.#call(name, positional(name, args));
+    return this.#call(name, ORDERED[name](args, 0, 0, 0));
   }
 
   #run(name: ExportName, job: Job, given: Readonly<Record<string, number | boolean>>): number[] {
@@ -124,13 +118,11 @@ export class Pool {
     try {
       const edge = (part: number): number =>
         first + Math.min(total, Math.floor((units * part) / places.length) * grain);
-      const args = positional(name, given);
-      const calls = places.map((place, part) => {
-        const own = part === 0 ? args : args.slice();
-        placeIn(own, name, place, edge(part), edge(part + 1));
-        return own;
-      });
-      return this.#share(name, calls);
+      const ordered = ORDERED[name];
+      return this.#share(
+        name,
+        places.map((place, part) => ordered(given, place, edge(part), edge(part + 1))),
+      );
     } finally {
       if (scratch > SCRATCH_BYTES) for (const place of places) this.#heap.release(place);
     }
