@@ -1,10 +1,10 @@
 // Gradients quantized as their columns are summed.
 #include "kernels/quantize/bias-grad-quantize.h"
 
-#include "kernels/rows/column-sum.h"
 #include "native/addon.h"
 #include "native/core/call.h"
 #include "native/quantize/fp8-source.h"
+#include "native/rows/chunk-sums.h"
 
 namespace lockstep {
 
@@ -20,13 +20,9 @@ BiasGradient readBiasGradient(const Call<Declared>& call, uint64_t sums, uint64_
   return gradient;
 }
 
-uint64_t sumsOf(int64_t rows, int64_t columns) {
-  return product({static_cast<uint64_t>(chunksOf(rows)), static_cast<uint64_t>(columns)});
-}
-
 void BiasGradQuantizeTensor(const Call<calls::BiasGradQuantizeTensor>& call) {
   QuantizeTensorParams p = readQuantizeTensor(call);
-  const uint64_t sums = sumsOf(p.rows, p.columns);
+  const uint64_t sums = chunkSums(call.count("rows"), call.count("columns"), 1);
   const BiasGradient gradient = readBiasGradient(call, sums, 1);
   p.workspace = gradient.chunkSums + sums;
   call.check("biasGradQuantizeTensor", launchBiasGradQuantizeTensor(p, gradient, call.stream()));
@@ -34,7 +30,7 @@ void BiasGradQuantizeTensor(const Call<calls::BiasGradQuantizeTensor>& call) {
 
 void BiasGradQuantizeBlock(const Call<calls::BiasGradQuantizeBlock>& call) {
   const QuantizeBlockParams p = readQuantizeBlock(call);
-  const BiasGradient gradient = readBiasGradient(call, sumsOf(p.rows, p.columns), 0);
+  const BiasGradient gradient = readBiasGradient(call, chunkSums(call.count("rows"), call.count("columns"), 1), 0);
   call.check("biasGradQuantizeBlock", launchBiasGradQuantizeBlock(p, gradient, call.stream()));
 }
 

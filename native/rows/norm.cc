@@ -4,6 +4,7 @@
 #include "kernels/rows/column-sum.h"
 #include "native/addon.h"
 #include "native/core/call.h"
+#include "native/rows/chunk-sums.h"
 #include "native/rows/norm-source.h"
 
 namespace lockstep {
@@ -16,12 +17,6 @@ void Norm(const Call<calls::Norm>& call) {
   p.out = call.pointer("out", bytesOf(elementsOf(call), bitsOf(p.outType)));
   p.amax = call.optional<float>("amax", sizeof(float));
   call.check("norm", launchNorm(p, call.stream()));
-}
-
-// Bytes of the sums of the chunks of `results` results.
-uint64_t workspaceBytes(uint64_t rows, uint64_t columns, uint64_t results) {
-  const auto chunks = static_cast<uint64_t>(chunksOf(static_cast<int64_t>(rows)));
-  return bytesOf(product({chunks, columns, results}), 32);
 }
 
 void NormBackward(const Call<calls::NormBackward>& call) {
@@ -45,7 +40,7 @@ void NormBackward(const Call<calls::NormBackward>& call) {
   p.rows = static_cast<int64_t>(rows);
   p.columns = static_cast<int64_t>(columns);
   p.zeroCentered = call.flag("zeroCentered");
-  p.workspace = call.workspace<float>(workspaceBytes(rows, columns, p.dbeta ? 2 : 1));
+  p.workspace = call.workspace<float>(bytesOf(chunkSums(rows, columns, p.dbeta ? 2 : 1), 32));
   call.check("normBackward", launchNormBackward(p, call.stream()));
 }
 
@@ -59,7 +54,7 @@ void ColumnSum(const Call<calls::ColumnSum>& call) {
   p.plain = call.pointer("out", bytesOf(columns, bitsOf(p.outType)));
   p.rows = static_cast<int64_t>(rows);
   p.columns = static_cast<int64_t>(columns);
-  p.workspace = call.workspace<float>(workspaceBytes(rows, columns, 1));
+  p.workspace = call.workspace<float>(bytesOf(chunkSums(rows, columns, 1), 32));
   call.check("columnSum", launchColumnSum(p, call.stream()));
 }
 

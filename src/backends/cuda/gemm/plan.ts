@@ -60,7 +60,7 @@ function* proposals(context: LoweringContext, wish: AlgorithmWish): Generator<Na
   for (const proposal of all) {
     const wanted = { ...proposal, splitK, scheme };
     if (!isAcceptable(wanted, wish)) continue;
-    const configured = addon.gemmConfigure(device, { plan, ...attributes(wanted) });
+    const configured = addon.gemmConfigure(device, { plan, scheme, ...attributes(wanted) });
     if (configured) yield configured;
   }
 }
@@ -74,7 +74,7 @@ function* replayed(
   const scheme = REDUCTION_SCHEME[pinned.scheme];
   if (pinned.version === addon.versions().cublasLt)
     yield { ...pinned, scheme, workspace: 0, words: wordsIn(pinned.data) };
-  const configured = addon.gemmConfigure(device, { plan, ...attributes({ ...pinned, scheme }) });
+  const configured = addon.gemmConfigure(device, { plan, scheme, ...attributes(pinned) });
   if (configured) yield configured;
 }
 
@@ -93,9 +93,9 @@ function choose(
   return { library: "cublasLt", version, ...fields, scheme, extent: wish.extent, data };
 }
 
-function attributes(algorithm: Omit<NativeAlgorithm, "words" | "workspace">) {
-  const { id, tile, stages, splitK, scheme, swizzle, customOption, innerShape, cluster } = algorithm;
-  return { id, tile, stages, splitK, scheme, swizzle, customOption, innerShape, cluster };
+function attributes(algorithm: Omit<NativeAlgorithm, "words" | "workspace" | "scheme">) {
+  const { id, tile, stages, splitK, swizzle, customOption, innerShape, cluster } = algorithm;
+  return { id, tile, stages, splitK, swizzle, customOption, innerShape, cluster };
 }
 
 /** The words by the names that the addon has for them. */
