@@ -67,8 +67,8 @@ export function quantizeRule(task: usize, rule: i32, word: u32, pow2: bool, epsi
 }
 
 /**
- * What concerns NVFP4: `squared` is the error of FourOverSix; `transforms` does a random Hadamard transform with `signMask` of
- * each 16 elements of a row first (source bf16).
+ * What concerns NVFP4, 0 without this call: `squared` is the error of FourOverSix; `transforms` does a random Hadamard transform
+ * with `signMask` of each 16 elements of a row first (source bf16).
  */
 export function quantizeLevels(
   task: usize,
@@ -85,7 +85,7 @@ export function quantizeLevels(
   put(task, Field.SignMask, signMask);
 }
 
-/** `rounding` is TiesToEven, or Stochastic by seed, offset, copy and the index of the code. */
+/** `rounding` is TiesToEven, as without this call, or Stochastic by seed, offset, copy and the index of the code. */
 export function quantizeDraws(
   task: usize,
   rounding: i32,

@@ -120,14 +120,15 @@ function quantizeBlocks(
     const sharedScales = tileRows > 1 && !blockFormat(spec.quantizer).replicates;
     const matrix = { rows: lines, columns: length, transposed };
     describeCopy(context, task, args, direction, { tileRows, tileColumns: block, sharedScales, ...matrix });
-    pool.call("quantizeLevels", {
-      task,
-      globalAmax: globalAmax(context, args, direction, copy),
-      e4m3Max: spec.e4m3Max,
-      squared: spec.fourOverSix === "mse",
-      transforms: spec.rht && direction === "columnwise",
-      signMask: spec.rhtSigns,
-    });
+    if (copy.amax)
+      pool.call("quantizeLevels", {
+        task,
+        globalAmax: globalAmax(context, args, direction, copy),
+        e4m3Max: spec.e4m3Max,
+        squared: spec.fourOverSix === "mse",
+        transforms: spec.rht && direction === "columnwise",
+        signMask: spec.rhtSigns,
+      });
     const run = (to: number): void => {
       const grain = Math.max(tileRows, transposed ? STRIP : 1);
       pool.call("quantizeTarget", { task, dst: copy.data.address, scales: to });
@@ -171,13 +172,13 @@ function describeCopy(
     pow2: spec.pow2Scales,
     epsilon: spec.amaxEpsilon,
   });
-  const rounding = ROUNDING[spec.stochastic ? "stochastic" : "tiesToEven"];
-  pool.call("quantizeDraws", {
-    task,
-    rounding,
-    ...randomWords(random),
-    copy: direction === "rowwise" ? 0 : 1,
-  });
+  if (spec.stochastic)
+    pool.call("quantizeDraws", {
+      task,
+      rounding: ROUNDING.stochastic,
+      ...randomWords(random),
+      copy: direction === "rowwise" ? 0 : 1,
+    });
 }
 
 /** NVFP4's per-tensor amax of one copy, which is also part of the result; 0 for formats without. */
