@@ -109,6 +109,12 @@ export const enum Staging {
   Grouped = 4,
 }
 
+/** The size of a quantization's task block (quantize/task.ts). */
+export const enum QuantizeTask {
+  /** Bytes of the block. */
+  Bytes = 200,
+}
+
 /** Sizes and sentinels of a matrix product's task block (gemm/task.ts). */
 export const enum GemmTask {
   /** Bytes of the block. */

@@ -2,6 +2,7 @@
 // hands to `gemm`. D[m, n] = sum over k of X[m, k] * W[n, k]: both operands are K-contiguous rows of codes.
 
 import { GemmTask, Kernel } from "../contract";
+import { get, put } from "../core/record";
 
 const enum Field {
   Rows,
@@ -45,14 +46,6 @@ const enum OperandField {
   RowShift,
   RowStride,
   BlockStride,
-}
-
-function put(record: usize, field: usize, value: usize): void {
-  store<usize>(record + (field << 3), value);
-}
-
-function get(record: usize, field: usize): usize {
-  return load<usize>(record + (field << 3));
 }
 
 /** X is rows x depth, W is columns x depth, `output` f32 rows x columns. */

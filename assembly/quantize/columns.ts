@@ -4,11 +4,25 @@
 import { CODES_BYTES, encodeRun } from "../cast/cast";
 import { At, ENCODER_BYTES, prepare, storageOf } from "../cast/encoder";
 import { Overflow, Rounding, Wide } from "../contract";
-import { fillRandom8 } from "../core/random";
-import { applyRule, prepareRule, RULE_BYTES, scaleBytes } from "../core/scale";
+import { applyRule, RULE_BYTES, scaleBytes } from "../core/scale";
 import { columnAmaxes, spreadAmaxes } from "./amax";
 import { loadPanel, PANEL } from "./panel";
 import { largestWide } from "./quantize";
+import {
+  columnsOf,
+  drawFor,
+  prepareRuleOf,
+  roundingOf,
+  rowsOf,
+  ruleOf,
+  scalesOf,
+  sourceOf,
+  sourceTypeOf,
+  targetOf,
+  tileColumnsOf,
+  tileRowsOf,
+  wordOf,
+} from "./task";
 
 /** Columns of a strip at most, a multiple of every tile's; fewer where a panel would not hold the tile's rows. */
 const WIDTH: u32 = 1024;
@@ -22,35 +36,24 @@ const MULTIPLIERS: usize = AMAXES + WIDTH * 4;
 const RANDOM: usize = MULTIPLIERS + WIDTH * 4;
 
 /**
- * Quantizes rows [begin, end) of a [rows, columns] Wide matrix in tiles of tileRows x tileColumns (tileColumns 1,
- * or 32); `begin` is a multiple of tileRows. `dst` gets the codes, [rows, columns]; `scales` the stored scales,
- * [ceil(rows / tileRows), columns], one a column whatever tileColumns. The rest as in quantizeRows.
+ * Quantizes rows [begin, end) of a task's matrix (task.ts), which is not transposed, in tiles of tileRows x tileColumns
+ * (tileColumns 1, or 32); `begin` is a multiple of tileRows. Scales are [ceil(rows / tileRows), columns], one a column whatever
+ * tileColumns.
  */
-export function quantizeColumns(
-  src: usize,
-  srcType: u32,
-  rows: u32,
-  columns: u32,
-  tileRows: u32,
-  tileColumns: u32,
-  rule: i32,
-  word: u32,
-  pow2: u32,
-  epsilon: f32,
-  rounding: i32,
-  seedLo: u32,
-  seedHi: u32,
-  offsetLo: u32,
-  offsetHi: u32,
-  copy: u32,
-  dst: usize,
-  scales: usize,
-  scratch: usize,
-  begin: u32,
-  end: u32,
-): void {
+export function quantizeColumns(task: usize, scratch: usize, begin: u32, end: u32): void {
+  const src = sourceOf(task);
+  const srcType = sourceTypeOf(task);
+  const rows = rowsOf(task);
+  const columns = columnsOf(task);
+  const tileRows = tileRowsOf(task);
+  const tileColumns = tileColumnsOf(task);
+  const rule = ruleOf(task);
+  const word = wordOf(task);
+  const rounding = roundingOf(task);
+  const dst = targetOf(task);
+  const scales = scalesOf(task);
   prepare(scratch, word, rounding, Overflow.Saturate, storageOf(word));
-  prepareRule(scratch + RULE, rule, word, pow2, epsilon, largestWide(srcType), 0, 448, 0);
+  prepareRuleOf(task, scratch + RULE, largestWide(srcType));
   const width = min<u32>(WIDTH, PANEL / tileRows);
   const amaxes = scratch + AMAXES;
   const multipliers = scratch + MULTIPLIERS;
@@ -73,7 +76,7 @@ export function quantizeColumns(
         const draws = scratch + RANDOM;
         const skip = <u32>index & 15;
         if (rounding === Rounding.Stochastic) {
-          fillRandom8(draws, <u32>index - skip, w + skip, seedLo, seedHi, offsetLo, offsetHi, copy);
+          drawFor(task, draws, <u32>index - skip, w + skip);
         }
         const to = dst + <usize>((index << load<u32>(scratch, At.Storage)) >> 3);
         const row = panel + ((<usize>i * pitch) << 2);

@@ -3,12 +3,30 @@
 import { CODES_BYTES, encodeRun } from "../cast/cast";
 import { At, ENCODER_BYTES, prepare, storageOf } from "../cast/encoder";
 import { Overflow, Rounding, ScaleRule, Wide } from "../contract";
-import { fillRandom8 } from "../core/random";
-import { applyRule, prepareRule, RULE_BYTES, scaleBytes } from "../core/scale";
+import { applyRule, RULE_BYTES, scaleBytes } from "../core/scale";
 import { blockAmaxes, mergeAmaxes } from "./amax";
 import { chooseScale } from "./four-over-six";
 import { transformRun } from "./hadamard";
 import { loadPanel, PANEL } from "./panel";
+import {
+  columnsOf,
+  drawFor,
+  isTransposed,
+  prepareRuleOf,
+  roundingOf,
+  rowsOf,
+  ruleOf,
+  scalesOf,
+  sharesScales,
+  signMaskOf,
+  sourceOf,
+  sourceTypeOf,
+  targetOf,
+  tileColumnsOf,
+  tileRowsOf,
+  transforms,
+  wordOf,
+} from "./task";
 
 /** Scratch, in this order, at these offsets. */
 const RULE: usize = ENCODER_BYTES;
@@ -25,46 +43,27 @@ export function largestWide(type: u32): f32 {
 }
 
 /**
- * Quantizes rows [begin, end) of a [rows, columns] matrix: `src`, a Wide, or where `transposed` the transpose of
- * `src`, which is then [columns, rows]. Tiles of `tileRows` x 2^blockShift share a scale; `begin` is a multiple
- * of tileRows. `dst` gets the codes, row by row, as `encode` stores them (4-bit codes: columns even); `scales` gets
- * the stored scales, f32 or bytes by the ScaleRule, [rows, ceil(columns / block)], where `sharedScales` one row
- * for each tileRows rows. `rht` transforms each 16 elements of a row first, with `signMask` (source bf16).
- * `globalAmax`, `e4m3Max` and `squared` (the error of FourOverSix) concern NVFP4; `pow2` and `epsilon` f32 scales.
- * `rounding` is TiesToEven, or Stochastic by seed, offset, copy and the index of the code; overflow saturates.
+ * Quantizes rows [begin, end) of a task's matrix (task.ts); `begin` is a multiple of tileRows, and tileColumns a power of two.
+ * Scales are [rows, ceil(columns / tileColumns)], one row for each tileRows rows where they are shared. Overflow saturates.
  */
-export function quantizeRows(
-  src: usize,
-  srcType: u32,
-  rows: u32,
-  columns: u32,
-  transposed: u32,
-  tileRows: u32,
-  blockShift: i32,
-  sharedScales: u32,
-  rule: i32,
-  word: u32,
-  pow2: u32,
-  epsilon: f32,
-  globalAmax: f32,
-  e4m3Max: f32,
-  squared: u32,
-  rht: u32,
-  signMask: u32,
-  rounding: i32,
-  seedLo: u32,
-  seedHi: u32,
-  offsetLo: u32,
-  offsetHi: u32,
-  copy: u32,
-  dst: usize,
-  scales: usize,
-  scratch: usize,
-  begin: u32,
-  end: u32,
-): void {
+export function quantizeRows(task: usize, scratch: usize, begin: u32, end: u32): void {
+  const src = sourceOf(task);
+  const srcType = sourceTypeOf(task);
+  let rows = rowsOf(task);
+  let columns = columnsOf(task);
+  const transposed = <u32>isTransposed(task);
+  const tileRows = tileRowsOf(task);
+  const blockShift = <i32>ctz(tileColumnsOf(task));
+  const sharedScales = sharesScales(task);
+  const rule = ruleOf(task);
+  const word = wordOf(task);
+  const rht = transforms(task);
+  const signMask = signMaskOf(task);
+  const rounding = roundingOf(task);
+  const dst = targetOf(task);
+  const scales = scalesOf(task);
   prepare(scratch, word, rounding, Overflow.Saturate, storageOf(word));
-  prepareRule(scratch + RULE, rule, word, pow2, epsilon, largestWide(srcType), globalAmax, e4m3Max, squared);
+  prepareRuleOf(task, scratch + RULE, largestWide(srcType));
   const block: u32 = 1 << blockShift;
   let first: u32 = 0;
   let last = columns;
@@ -111,7 +110,7 @@ export function quantizeRows(
         const draws = scratch + RANDOM;
         const skip = <u32>index & 15;
         if (rounding === Rounding.Stochastic) {
-          fillRandom8(draws, <u32>index - skip, w + skip, seedLo, seedHi, offsetLo, offsetHi, copy);
+          drawFor(task, draws, <u32>index - skip, w + skip);
         }
         const to = dst + <usize>((index << load<u32>(scratch, At.Storage)) >> 3);
         const multipliers = scratch + MULTIPLIERS;

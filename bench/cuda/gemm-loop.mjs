@@ -1,11 +1,12 @@
 // What a product of the public interface asks of cuBLASLt, to be enqueued again from a loop in C++: the same plan, algorithm and
 // operands. To be imported before a backend is opened, which takes the addon's functions as they then are.
-import { NATIVE_ARGUMENTS } from "../../dist/src/backends/cuda/native-arguments.js";
+import { slotsOf } from "../../dist/src/backends/cuda/native-arguments.js";
+import { NATIVE_CALLS } from "../../dist/src/backends/cuda/native-calls.js";
 import { platform } from "../../dist/src/backends/platform/node.js";
 
 const { exports: addon } = platform.loadAddon();
 const multiply = addon?.gemm;
-const TIMES = NATIVE_ARGUMENTS.indexOf("times");
+const TIMES = slotsOf(NATIVE_CALLS.gemm).findIndex(({ name }) => name === "times");
 /** Called with what is multiplied, while somebody wants to know. */
 let record;
 

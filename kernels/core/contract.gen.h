@@ -71,6 +71,10 @@ enum class Staging : int {
   kGrouped = 4,
 };
 
+enum class QuantizeTask : int {
+  kBytes = 200,
+};
+
 enum class GemmTask : int {
   kBytes = 384,
   kNoExponent = -16384,

@@ -10,7 +10,7 @@ namespace lockstep {
 
 namespace {
 
-void Encode(const Call& call) {
+void Encode(const Call<calls::Encode>& call) {
   const uint64_t count = call.count("count");
   EncodeParams p{};
   p.word = call.word("word");
@@ -25,7 +25,7 @@ void Encode(const Call& call) {
   call.check("encode", launchEncode(p, call.stream()));
 }
 
-void Decode(const Call& call) {
+void Decode(const Call<calls::Decode>& call) {
   const uint64_t count = call.count("count");
   DecodeParams p{};
   p.word = call.word("word");
@@ -38,7 +38,7 @@ void Decode(const Call& call) {
 }
 
 // Sets bytes to one value.
-void Fill(const Call& call) {
+void Fill(const Call<calls::Fill>& call) {
   const uint64_t bytes = call.count("bytes");
   void* to = call.pointer("to", bytes);
   const int value = static_cast<int>(call.bounded("value", 255));
@@ -48,9 +48,9 @@ void Fill(const Call& call) {
 }  // namespace
 
 void registerCast(Napi::Env env, Napi::Object exports) {
-  exports.Set("encode", Napi::Function::New<operation<Encode>>(env));
-  exports.Set("decode", Napi::Function::New<operation<Decode>>(env));
-  exports.Set("fill", Napi::Function::New<operation<Fill>>(env));
+  expose<Encode>(env, exports);
+  expose<Decode>(env, exports);
+  expose<Fill>(env, exports);
 }
 
 }  // namespace lockstep

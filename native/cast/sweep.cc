@@ -9,7 +9,7 @@ namespace lockstep {
 
 namespace {
 
-void Sweep(const Call& call) {
+void Sweep(const Call<calls::Sweep>& call) {
   SweepParams p{};
   p.word = call.word("word");
   p.rounding = call.member("rounding", Rounding::kStochastic);
@@ -22,8 +22,6 @@ void Sweep(const Call& call) {
 
 }  // namespace
 
-void registerSweep(Napi::Env env, Napi::Object exports) {
-  exports.Set("sweep", Napi::Function::New<operation<Sweep>>(env));
-}
+void registerSweep(Napi::Env env, Napi::Object exports) { expose<Sweep>(env, exports); }
 
 }  // namespace lockstep

@@ -27,24 +27,27 @@ uint64_t product(std::initializer_list<uint64_t> sizes) {
 
 uint64_t bytesOf(uint64_t count, uint64_t bits) { return (product({count, bits}) + 7) / 8; }
 
-Call::Call(const Napi::CallbackInfo& info) : env_(info.Env()), context_(contextIn(info[0])) {
+AnyCall::AnyCall(const Napi::CallbackInfo& info) : env_(info.Env()), context_(contextIn(info[0])) {}
+
+void AnyCall::readSlots(const Napi::CallbackInfo& info, std::span<double> slots) {
   napi_typedarray_type type;
   size_t length = 0;
   void* data = nullptr;
   const napi_status status = napi_get_typedarray_info(env_, info[1], &type, &length, &data, nullptr, nullptr);
   // one whose memory was taken away has no elements
-  if (status != napi_ok || type != napi_float64_array || length != kArgumentCount || !data) {
-    refuse("the arguments are no Float64Array of " + std::to_string(kArgumentCount) + " slots");
+  if (status != napi_ok || type != napi_float64_array || length != slots.size() || !data) {
+    refuse("the arguments are no Float64Array of " + std::to_string(slots.size()) + " slots");
   }
-  std::memcpy(slots_.data(), data, sizeof(slots_));
+  std::memcpy(slots.data(), data, slots.size_bytes());
+  slots_ = slots.data();
 }
 
-double Call::f64(Name name) const {
+double AnyCall::f64(Slot name) const {
   if (!has(name)) refuse(std::string(name.text()) + " is not given");
-  return slots_[name.slot()];
+  return slots_[name.index()];
 }
 
-uint64_t Call::count(Name name) const {
+uint64_t AnyCall::count(Slot name) const {
   const double value = f64(name);
   if (!(value >= 0 && value <= kLargestCount) || value != std::floor(value)) {
     refuse(std::string(name.text()) + " is no whole number from 0 to 2^53");
@@ -52,14 +55,14 @@ uint64_t Call::count(Name name) const {
   return static_cast<uint64_t>(value);
 }
 
-uint64_t Call::bounded(Name name, uint64_t last) const {
+uint64_t AnyCall::bounded(Slot name, uint64_t last) const {
   const uint64_t value = count(name);
   if (value > last)
     refuse(std::string(name.text()) + " is " + std::to_string(value) + ", above " + std::to_string(last));
   return value;
 }
 
-void* Call::take(Name name, uint64_t bytes) const {
+void* AnyCall::pointer(Slot name, uint64_t bytes) const {
   const uint64_t from = count(name);
   void* pointer = context_.pointer(name.text(), from, bytes);
   if (taken_ == kMaxPointers) refuse("a call has more than " + std::to_string(kMaxPointers) + " pointers");
@@ -74,10 +77,6 @@ void* Call::take(Name name, uint64_t bytes) const {
   }
   return pointer;
 }
-
-uint32_t Call::word(Name name) const { return static_cast<uint32_t>(bounded(name, UINT32_MAX)); }
-
-float Call::f32(Name name) const { return static_cast<float>(f64(name)); }
 
 Napi::Error errorOf(Napi::Env env, const Failure& failure) {
   Napi::Error error = Napi::Error::New(env, failure.message);

@@ -7,10 +7,11 @@
 #include <bit>
 #include <initializer_list>
 #include <new>
-#include <string_view>
+#include <span>
+#include <type_traits>
 
 #include "kernels/core/contract.gen.h"
-#include "native/core/arguments.gen.h"
+#include "native/core/arguments.h"
 #include "native/core/context.h"
 
 namespace lockstep {
@@ -23,74 +24,36 @@ uint64_t bytesOf(uint64_t count, uint64_t bits);
 
 constexpr uint64_t bitsOf(Wide type) { return type == Wide::kF32 ? 32 : 16; }
 
-// The name of an argument. One that src/backends/cuda/native-arguments.ts does not list does not compile.
-class Name {
+// What a call has besides the names of its arguments.
+class AnyCall {
  public:
-  consteval Name(const char* text) : Name(text, "") {}
-  consteval Name(std::string_view prefix, std::string_view rest) : slot_(slotOf(prefix, rest)) {}
-
-  constexpr size_t slot() const { return slot_; }
-  constexpr const char* text() const { return kArgumentNames[slot_]; }
-
- private:
-  static consteval size_t slotOf(std::string_view prefix, std::string_view rest) {
-    for (size_t slot = 0; slot < kArgumentCount; ++slot) {
-      const std::string_view name = kArgumentNames[slot];
-      if (name.size() == prefix.size() + rest.size() && name.starts_with(prefix) && name.ends_with(rest)) return slot;
-    }
-    throw "src/backends/cuda/native-arguments.ts does not list this name";
-  }
-
-  size_t slot_;
-};
-
-class Call {
- public:
-  // info[0] is the context, info[1] a Float64Array of the arguments in their slots, which is copied.
-  explicit Call(const Napi::CallbackInfo& info);
-
   Context& context() const { return context_; }
   cudaStream_t stream() const { return context_.stream(); }
 
-  bool has(Name name) const { return std::bit_cast<uint64_t>(slots_[name.slot()]) != kAbsentArgument; }
+  bool has(Slot slot) const { return std::bit_cast<uint64_t>(slots_[slot.index()]) != kAbsentArgument; }
   // A whole number from 0 to 2^53.
-  uint64_t count(Name name) const;
-  uint32_t word(Name name) const;
-  float f32(Name name) const;
-  double f64(Name name) const;
-  // Whether it was given and is not 0.
-  bool flag(Name name) const { return has(name) && slots_[name.slot()] != 0; }
-  // A member of an enumeration of the contract, from 0 to `last`.
-  template <typename E>
-  E member(Name name, E last) const {
-    return static_cast<E>(bounded(name, static_cast<uint64_t>(last)));
-  }
-  Wide wide(Name name) const { return member(name, Wide::kF16); }
+  uint64_t count(Slot slot) const;
   // A whole number from 0 to `last`.
-  uint64_t bounded(Name name, uint64_t last) const;
-
-  // Device memory with room for `bytes`.
-  template <typename T = void>
-  T* pointer(Name name, uint64_t bytes) const {
-    return static_cast<T*>(take(name, bytes));
-  }
-  // As `pointer`; null where the argument was not given.
-  template <typename T = void>
-  T* optional(Name name, uint64_t bytes) const {
-    return has(name) ? pointer<T>(name, bytes) : nullptr;
-  }
-  // As `pointer`, of the argument "workspace": memory that no other argument of the call lies in, for a kernel trusts what it
-  // has put there.
-  template <typename T>
-  T* workspace(uint64_t bytes) const {
-    workspace_ = taken_;
-    return pointer<T>("workspace", bytes);
-  }
+  uint64_t bounded(Slot slot, uint64_t last) const;
+  double f64(Slot slot) const;
+  // Whether it was given and is not 0.
+  bool flag(Slot slot) const { return has(slot) && slots_[slot.index()] != 0; }
+  // Device memory with room for `bytes`. Throws Failure ARGUMENT where the workspace and another argument share a byte.
+  void* pointer(Slot slot, uint64_t bytes) const;
 
   void check(const char* what, cudaError_t error) const { context_.check(what, error); }
   void check(const char* what, cublasStatus_t status) const { context_.check(what, status); }
 
   Napi::Env env() const { return env_; }
+
+ protected:
+  // info[0] is the context.
+  explicit AnyCall(const Napi::CallbackInfo& info);
+  // Copies info[1], a Float64Array of as many arguments, to `slots`, which are read from now on.
+  void readSlots(const Napi::CallbackInfo& info, std::span<double> slots);
+
+  // The next pointer is the workspace.
+  void expectWorkspace() const { workspace_ = taken_; }
 
  private:
   struct Range {
@@ -101,16 +64,66 @@ class Call {
   // Pointers of a call, at most.
   static constexpr size_t kMaxPointers = 48;
 
-  // What `pointer` gives. Throws Failure ARGUMENT where the workspace and another argument share a byte.
-  void* take(Name name, uint64_t bytes) const;
-
   Napi::Env env_;
   Context& context_;
-  std::array<double, kArgumentCount> slots_;
+  const double* slots_ = nullptr;
   mutable std::array<Range, kMaxPointers> ranges_;
   mutable size_t taken_ = 0;
   // Which of them is the workspace.
   mutable size_t workspace_ = kMaxPointers;
+};
+
+// A call of what `Declared` declares (arguments.gen.h): an argument that it does not declare cannot be read.
+template <typename Declared>
+class Call : public AnyCall {
+ public:
+  using Any = Name<Declared>;
+  using Optional = OptionalName<Declared>;
+  using Count = Name<Declared, Kind::kCount>;
+  using Pointer = Name<Declared, Kind::kPointer>;
+
+  explicit Call(const Napi::CallbackInfo& info) : AnyCall(info) { readSlots(info, own_); }
+  Call(const Call&) = delete;
+
+  bool has(Optional name) const { return AnyCall::has(name); }
+  template <Kind... kinds>
+  bool has(OptionalName<Declared, kinds...> name) const {
+    return AnyCall::has(name);
+  }
+  uint64_t count(Count name) const { return AnyCall::count(name); }
+  uint64_t bounded(Count name, uint64_t last) const { return AnyCall::bounded(name, last); }
+  uint32_t word(Name<Declared, Kind::kWord> name) const {
+    return static_cast<uint32_t>(AnyCall::bounded(name, UINT32_MAX));
+  }
+  float f32(Name<Declared, Kind::kFloat> name) const { return static_cast<float>(f64(name)); }
+  bool flag(Name<Declared, Kind::kFlag> name) const { return AnyCall::flag(name); }
+  // A member of an enumeration of the contract, from 0 to `last`.
+  template <typename E>
+  E member(std::type_identity_t<Name<Declared, kindOf<E>()>> name, E last) const {
+    return static_cast<E>(AnyCall::bounded(name, static_cast<uint64_t>(last)));
+  }
+  Wide wide(Name<Declared, Kind::kWide> name) const { return member(name, Wide::kF16); }
+
+  // Device memory with room for `bytes`.
+  template <typename T = void>
+  T* pointer(Pointer name, uint64_t bytes) const {
+    return static_cast<T*>(AnyCall::pointer(name, bytes));
+  }
+  // As `pointer`; null where the argument was not given.
+  template <typename T = void>
+  T* optional(OptionalName<Declared, Kind::kPointer> name, uint64_t bytes) const {
+    return has(name) ? pointer<T>(name, bytes) : nullptr;
+  }
+  // As `pointer`, of the argument "workspace": memory that no other argument of the call lies in, for a kernel trusts what it
+  // has put there.
+  template <typename T>
+  T* workspace(uint64_t bytes) const {
+    expectWorkspace();
+    return pointer<T>("workspace", bytes);
+  }
+
+ private:
+  std::array<double, kArgumentCount<Declared>> own_;
 };
 
 // The context in `value`. Throws Failure ARGUMENT for anything else, and as Context::enter.
@@ -139,13 +152,27 @@ Napi::Value guarded(const Napi::CallbackInfo& info) {
   return throwing(info.Env(), [&] { return body(info); });
 }
 
-// As `guarded`, for an operation, which returns nothing.
-template <void (*body)(const Call&)>
-Napi::Value operation(const Napi::CallbackInfo& info) {
-  return throwing(info.Env(), [&] {
-    body(Call(info));
-    return info.Env().Undefined();
-  });
+template <auto body>
+struct Exposed;
+
+template <typename Declared, typename Result, Result (*body)(const Call<Declared>&)>
+struct Exposed<body> {
+  static constexpr const char* kName = Declared::kName;
+
+  static Napi::Value run(const Napi::CallbackInfo& info) {
+    return throwing(info.Env(), [&]() -> Napi::Value {
+      const Call<Declared> call(info);
+      if constexpr (!std::is_void_v<Result>) return body(call);
+      body(call);
+      return info.Env().Undefined();
+    });
+  }
+};
+
+// Exports `body`, a function of one call, under the name of that call.
+template <auto body>
+void expose(Napi::Env env, Napi::Object exports) {
+  exports.Set(Exposed<body>::kName, Napi::Function::New<Exposed<body>::run>(env));
 }
 
 }  // namespace lockstep

@@ -6,9 +6,11 @@
 
 namespace lockstep {
 
-// "seedLow", "seedHigh", "offsetLow", "offsetHigh": randomWords of src/backends/cuda/lowering.ts.
-inline RandomSource readRandom(const Call& call) {
-  return {call.word("seedLow"), call.word("seedHigh"), call.word("offsetLow"), call.word("offsetHigh")};
+// "random": randomWords of src/backends/cuda/lowering.ts.
+template <typename Declared>
+RandomSource readRandom(const Call<Declared>& call) {
+  return {call.word("random.seedLow"), call.word("random.seedHigh"), call.word("random.offsetLow"),
+          call.word("random.offsetHigh")};
 }
 
 }  // namespace lockstep

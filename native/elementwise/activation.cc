@@ -8,7 +8,8 @@ namespace lockstep {
 
 namespace {
 
-ActivationParams readActivation(const Call& call) {
+template <typename Declared>
+ActivationParams readActivation(const Call<Declared>& call) {
   const uint64_t count = call.count("count");
   ActivationParams p{};
   p.xType = call.wide("xType");
@@ -20,12 +21,12 @@ ActivationParams readActivation(const Call& call) {
   return p;
 }
 
-void Activate(const Call& call) {
+void Activate(const Call<calls::Activation>& call) {
   const ActivationParams p = readActivation(call);
   call.check("activation", launchActivation(p, call.stream()));
 }
 
-void ActivateBackward(const Call& call) {
+void ActivateBackward(const Call<calls::ActivationBackward>& call) {
   ActivationParams p = readActivation(call);
   p.gradType = call.wide("gradType");
   p.grad = call.pointer("grad", bytesOf(static_cast<uint64_t>(p.count), bitsOf(p.gradType)));
@@ -35,8 +36,8 @@ void ActivateBackward(const Call& call) {
 }  // namespace
 
 void registerActivation(Napi::Env env, Napi::Object exports) {
-  exports.Set("activation", Napi::Function::New<operation<Activate>>(env));
-  exports.Set("activationBackward", Napi::Function::New<operation<ActivateBackward>>(env));
+  expose<Activate>(env, exports);
+  expose<ActivateBackward>(env, exports);
 }
 
 }  // namespace lockstep

@@ -8,7 +8,7 @@ namespace lockstep {
 
 namespace {
 
-void Add(const Call& call) {
+void Add(const Call<calls::Add>& call) {
   const uint64_t count = call.count("count");
   AddParams p{};
   p.xType = call.wide("xType");
@@ -23,6 +23,6 @@ void Add(const Call& call) {
 
 }  // namespace
 
-void registerAdd(Napi::Env env, Napi::Object exports) { exports.Set("add", Napi::Function::New<operation<Add>>(env)); }
+void registerAdd(Napi::Env env, Napi::Object exports) { expose<Add>(env, exports); }
 
 }  // namespace lockstep

@@ -9,23 +9,22 @@ namespace lockstep {
 
 namespace {
 
-// A form without clamp.
-void readKind(const Call& call, GatedParams& p) {
-  p.kind = call.member("kind", Activation::kSigmoid);
-  p.alpha = alphaOf(p.kind);
+// The kind of activation, or of a clamped form its numbers.
+template <typename Declared>
+void readForm(const Call<Declared>& call, GatedParams& p) {
+  if constexpr (declares<Declared>("kind")) {
+    p.kind = call.member("kind", Activation::kSigmoid);
+    p.alpha = alphaOf(p.kind);
+  } else {
+    p.kind = Activation::kSilu;
+    p.alpha = call.f32("alpha");
+    p.limit = call.f32("limit");
+    p.offset = call.f32("offset");
+  }
 }
 
-void readClamp(const Call& call, GatedParams& p) {
-  p.kind = Activation::kSilu;
-  p.alpha = call.f32("alpha");
-  p.limit = call.f32("limit");
-  p.offset = call.f32("offset");
-}
-
-using ReadForm = void (*)(const Call& call, GatedParams& p);
-
-template <ReadForm readForm>
-void Forward(const Call& call) {
+template <typename Declared>
+void Forward(const Call<Declared>& call) {
   const uint64_t rows = call.count("rows");
   const uint64_t columns = call.count("columns");
   GatedParams p{};
@@ -39,8 +38,8 @@ void Forward(const Call& call) {
   call.check("gated", launchGated(p, call.stream()));
 }
 
-template <ReadForm readForm>
-void Backward(const Call& call) {
+template <typename Declared>
+void Backward(const Call<Declared>& call) {
   const uint64_t rows = call.count("rows");
   const uint64_t columns = call.count("columns");
   GatedParams p{};
@@ -59,10 +58,10 @@ void Backward(const Call& call) {
 }  // namespace
 
 void registerGated(Napi::Env env, Napi::Object exports) {
-  exports.Set("gated", Napi::Function::New<operation<Forward<readKind>>>(env));
-  exports.Set("gatedBackward", Napi::Function::New<operation<Backward<readKind>>>(env));
-  exports.Set("clampedSwiglu", Napi::Function::New<operation<Forward<readClamp>>>(env));
-  exports.Set("clampedSwigluBackward", Napi::Function::New<operation<Backward<readClamp>>>(env));
+  expose<Forward<calls::Gated>>(env, exports);
+  expose<Backward<calls::GatedBackward>>(env, exports);
+  expose<Forward<calls::ClampedSwiglu>>(env, exports);
+  expose<Backward<calls::ClampedSwigluBackward>>(env, exports);
 }
 
 }  // namespace lockstep

@@ -8,7 +8,7 @@ namespace lockstep {
 
 namespace {
 
-void Scaled(const Call& call) {
+void Scaled(const Call<calls::Scaled>& call) {
   const uint64_t count = call.count("count");
   ScaledParams p{};
   p.xType = call.wide("xType");
@@ -22,8 +22,6 @@ void Scaled(const Call& call) {
 
 }  // namespace
 
-void registerScaled(Napi::Env env, Napi::Object exports) {
-  exports.Set("scaled", Napi::Function::New<operation<Scaled>>(env));
-}
+void registerScaled(Napi::Env env, Napi::Object exports) { expose<Scaled>(env, exports); }
 
 }  // namespace lockstep

@@ -10,16 +10,19 @@ namespace {
 // More than any list that cuBLASLt gives.
 constexpr uint64_t kMostCandidates = 256;
 
-cudaDataType_t typeIn(const Call& call, Name name) {
+using Planning = Call<calls::GemmPlan>;
+
+cudaDataType_t typeIn(const Planning& call, Planning::Count name) {
   return static_cast<cudaDataType_t>(call.bounded(name, INT32_MAX));
 }
 
-std::optional<cublasLtMatmulMatrixScale_t> scaleIn(const Call& call, Name name) {
+std::optional<cublasLtMatmulMatrixScale_t> scaleIn(const Planning& call,
+                                                   OptionalName<calls::GemmPlan, Kind::kCount> name) {
   if (!call.has(name)) return std::nullopt;
   return static_cast<cublasLtMatmulMatrixScale_t>(call.bounded(name, CUBLASLT_MATMUL_MATRIX_SCALE_END - 1));
 }
 
-GemmDescription descriptionIn(const Call& call) {
+GemmDescription descriptionIn(const Planning& call) {
   GemmDescription g{};
   g.m = call.count("m");
   g.n = call.count("n");
@@ -27,7 +30,7 @@ GemmDescription descriptionIn(const Call& call) {
   g.batch = call.count("batch");
   g.transposeA = call.flag("transposeA");
   g.transposeB = call.flag("transposeB");
-  const auto stride = [&](Name name) { return g.batch > 1 ? call.count(name) : 0; };
+  const auto stride = [&](Planning::Count name) { return g.batch > 1 ? call.count(name) : 0; };
   g.a = {typeIn(call, "aType"), g.transposeA ? g.k : g.m, g.transposeA ? g.m : g.k, call.count("aPitch"),
          stride("aStride")};
   g.b = {typeIn(call, "bType"), g.transposeB ? g.n : g.k, g.transposeB ? g.k : g.n, call.count("bPitch"),
@@ -44,7 +47,10 @@ GemmDescription descriptionIn(const Call& call) {
   return g;
 }
 
-GemmPlan& planIn(const Call& call) { return call.context().gemmPlans().at(call.count("plan")); }
+template <typename Declared>
+GemmPlan& planIn(const Call<Declared>& call) {
+  return call.context().gemmPlans().at(call.count("plan"));
+}
 
 Napi::Value algorithmOut(Napi::Env env, const GemmAlgorithm& algorithm) {
   Napi::Object object = Napi::Object::New(env);
@@ -69,27 +75,24 @@ Napi::Value optionalOut(Napi::Env env, const std::optional<GemmAlgorithm>& algor
 }
 
 // The number of a new plan.
-Napi::Value Plan(const Napi::CallbackInfo& info) {
-  const Call call(info);
+Napi::Value Plan(const Planning& call) {
   const uint64_t number = call.context().gemmPlans().add(descriptionIn(call));
-  return Napi::Number::New(info.Env(), static_cast<double>(number));
+  return Napi::Number::New(call.env(), static_cast<double>(number));
 }
 
 // What cuBLASLt proposes for a plan, best first.
-Napi::Value Candidates(const Napi::CallbackInfo& info) {
-  const Call call(info);
+Napi::Value Candidates(const Call<calls::GemmCandidates>& call) {
   const GemmSearch search{static_cast<int>(call.bounded("count", kMostCandidates)),
                           static_cast<uint32_t>(call.bounded("schemes", CUBLASLT_REDUCTION_SCHEME_MASK)),
                           call.count("workspace"), static_cast<uint32_t>(call.bounded("alignment", 256))};
   const std::vector<GemmAlgorithm> found = planIn(call).search(call.context().blas(), search);
-  Napi::Array candidates = Napi::Array::New(info.Env(), found.size());
-  for (uint32_t i = 0; i < found.size(); ++i) candidates.Set(i, algorithmOut(info.Env(), found[i]));
+  Napi::Array candidates = Napi::Array::New(call.env(), found.size());
+  for (uint32_t i = 0; i < found.size(); ++i) candidates.Set(i, algorithmOut(call.env(), found[i]));
   return candidates;
 }
 
 // An algorithm with these attributes, or undefined.
-Napi::Value Configure(const Napi::CallbackInfo& info) {
-  const Call call(info);
+Napi::Value Configure(const Call<calls::GemmConfigure>& call) {
   GemmAlgorithm wanted;
   wanted.id = static_cast<int32_t>(call.bounded("id", INT32_MAX));
   wanted.tile = call.word("tile");
@@ -100,38 +103,41 @@ Napi::Value Configure(const Napi::CallbackInfo& info) {
   wanted.customOption = call.word("customOption");
   wanted.innerShape = static_cast<uint16_t>(call.bounded("innerShape", UINT16_MAX));
   wanted.cluster = static_cast<uint16_t>(call.bounded("cluster", UINT16_MAX));
-  return optionalOut(info.Env(), planIn(call).configure(call.context().blas(), wanted));
+  return optionalOut(call.env(), planIn(call).configure(call.context().blas(), wanted));
 }
 
 // Gives a plan the algorithm with the words word0 to word15; undefined, and nothing done, where it cannot run.
-Napi::Value Choose(const Napi::CallbackInfo& info) {
-  const Call call(info);
-  static constexpr Name kNames[] = {"word0", "word1", "word2",  "word3",  "word4",  "word5",  "word6",  "word7",
-                                    "word8", "word9", "word10", "word11", "word12", "word13", "word14", "word15"};
+Napi::Value Choose(const Call<calls::GemmChoose>& call) {
+  static constexpr Name<calls::GemmChoose, Kind::kWord> kNames[] = {
+      "word0", "word1", "word2",  "word3",  "word4",  "word5",  "word6",  "word7",
+      "word8", "word9", "word10", "word11", "word12", "word13", "word14", "word15"};
   AlgorithmWords words;
   static_assert(std::size(kNames) == std::tuple_size_v<AlgorithmWords>);
   for (size_t i = 0; i < words.size(); ++i) words[i] = call.word(kNames[i]);
-  return optionalOut(info.Env(), planIn(call).choose(call.context().blas(), words));
+  return optionalOut(call.env(), planIn(call).choose(call.context().blas(), words));
 }
 
-void Forget(const Call& call) { call.context().gemmPlans().remove(call.count("plan")); }
+void Forget(const Call<calls::GemmForget>& call) { call.context().gemmPlans().remove(call.count("plan")); }
+
+using Multiplication = Call<calls::Gemm>;
 
 // An operand, from an offset on in bytes, a multiple of 16.
-const void* operandIn(const Call& call, Name name, Name offsetName, uint64_t bytes) {
+const void* operandIn(const Multiplication& call, Multiplication::Pointer name, Multiplication::Count offsetName,
+                      uint64_t bytes) {
   const uint64_t offset = call.count(offsetName);
   if (offset % 16 != 0) throw Failure{"ARGUMENT", std::string(offsetName.text()) + " is no multiple of 16"};
   return call.pointer<const char>(name, offset + bytes) + offset;
 }
 
 // Runs a plan. `scalars` holds {alpha, beta} where the plan says that they lie on the device.
-void Gemm(const Call& call) {
+void Gemm(const Multiplication& call) {
   GemmPlan& plan = planIn(call);
   const GemmDescription& g = plan.description();
   GemmPointers p{};
   p.a = operandIn(call, "a", "aOffset", plan.bytes(g.a));
   p.b = operandIn(call, "b", "bOffset", plan.bytes(g.b));
   p.d = call.pointer("d", plan.bytes(g.d));
-  p.c = call.pointer(call.has("c") ? Name("c") : Name("d"), plan.bytes(g.c));
+  p.c = call.pointer(call.has("c") ? Multiplication::Pointer("c") : Multiplication::Pointer("d"), plan.bytes(g.c));
   if (g.scaleA) p.scaleA = call.pointer("aScale", plan.scaleBytes(*g.scaleA, g.m));
   if (g.scaleB) p.scaleB = call.pointer("bScale", plan.scaleBytes(*g.scaleB, g.n));
   if (g.bias) p.bias = call.pointer("bias", plan.biasBytes());
@@ -152,12 +158,12 @@ void Gemm(const Call& call) {
 }  // namespace
 
 void registerGemm(Napi::Env env, Napi::Object exports) {
-  exports.Set("gemmPlan", Napi::Function::New<guarded<Plan>>(env));
-  exports.Set("gemmCandidates", Napi::Function::New<guarded<Candidates>>(env));
-  exports.Set("gemmConfigure", Napi::Function::New<guarded<Configure>>(env));
-  exports.Set("gemmChoose", Napi::Function::New<guarded<Choose>>(env));
-  exports.Set("gemmForget", Napi::Function::New<operation<Forget>>(env));
-  exports.Set("gemm", Napi::Function::New<operation<Gemm>>(env));
+  expose<Plan>(env, exports);
+  expose<Candidates>(env, exports);
+  expose<Configure>(env, exports);
+  expose<Choose>(env, exports);
+  expose<Forget>(env, exports);
+  expose<Gemm>(env, exports);
 }
 
 }  // namespace lockstep

@@ -16,13 +16,14 @@ uint64_t extent(uint64_t lines, uint64_t length, uint64_t pitch) {
   return lines == 0 ? 0 : product({lines - 1, pitch}) + length;
 }
 
-uint64_t multipleOf(const Call& call, Name name, uint64_t step) {
+template <typename Declared>
+uint64_t multipleOf(const Call<Declared>& call, typename Call<Declared>::Count name, uint64_t step) {
   const uint64_t value = call.count(name);
   if (value % step == 0) return value;
   throw Failure{"ARGUMENT", std::string(name.text()) + " is no multiple of " + std::to_string(step)};
 }
 
-void GemmPlain(const Call& call) {
+void GemmPlain(const Call<calls::GemmPlain>& call) {
   const uint64_t batch = call.bounded("batch", INT32_MAX);
   const uint64_t rows = call.count("rows");
   const uint64_t columns = call.count("columns");
@@ -44,16 +45,16 @@ void GemmPlain(const Call& call) {
   call.check("gemmPlain", launchGemmPlain(p, call.stream()));
 }
 
-GemmBlockScales readScales(const Call& call, uint64_t lines, uint64_t depth) {
+GemmBlockScales readScales(const Call<calls::GemmOperand>& call, uint64_t lines, uint64_t depth) {
   GemmBlockScales scales{};
-  if (!call.has("scales")) return scales;
-  const uint64_t lineStride = call.count("lineStride");
-  const uint64_t blockStride = call.count("blockStride");
-  scales.word = call.word("scaleWord");
-  scales.lineShift = static_cast<uint32_t>(call.bounded("lineShift", 31));
-  scales.length = static_cast<uint32_t>(call.bounded("length", INT32_MAX));
-  if (scales.length == 0) throw Failure{"ARGUMENT", "length is 0"};
-  if (scales.word != 0 && storageBits(scales.word) > 8) throw Failure{"ARGUMENT", "scaleWord is of more than a byte"};
+  if (!call.has("scales.data")) return scales;
+  const uint64_t lineStride = call.count("scales.lineStride");
+  const uint64_t blockStride = call.count("scales.blockStride");
+  scales.word = call.word("scales.word");
+  scales.lineShift = static_cast<uint32_t>(call.bounded("scales.lineShift", 31));
+  scales.length = static_cast<uint32_t>(call.bounded("scales.length", INT32_MAX));
+  if (scales.length == 0) throw Failure{"ARGUMENT", "scales.length is 0"};
+  if (scales.word != 0 && storageBits(scales.word) > 8) throw Failure{"ARGUMENT", "scales.word is of more than a byte"};
   scales.lineStride = static_cast<int64_t>(lineStride);
   scales.blockStride = static_cast<int64_t>(blockStride);
   uint64_t count = 0;
@@ -61,11 +62,11 @@ GemmBlockScales readScales(const Call& call, uint64_t lines, uint64_t depth) {
     count = product({(lines - 1) >> scales.lineShift, lineStride}) +
             product({(depth - 1) / scales.length, blockStride}) + 1;
   }
-  scales.data = call.pointer("scales", bytesOf(count, scales.word == 0 ? 32 : 8));
+  scales.data = call.pointer("scales.data", bytesOf(count, scales.word == 0 ? 32 : 8));
   return scales;
 }
 
-void GemmOperand(const Call& call) {
+void GemmOperand(const Call<calls::GemmOperand>& call) {
   const uint64_t lines = call.count("lines");
   const uint64_t depth = call.bounded("depth", INT32_MAX);
   const uint64_t outLines = call.count("outLines");
@@ -88,25 +89,26 @@ void GemmOperand(const Call& call) {
   call.check("gemmOperand", launchGemmOperand(p, call.stream()));
 }
 
-GemmFactors readFactors(const Call& call) {
+template <typename Declared>
+GemmFactors readFactors(const Call<Declared>& call) {
   GemmFactors factors{};
-  factors.alpha = call.f32("alpha");
-  factors.amaxW = call.optional<const float>("amaxW", sizeof(float));
-  factors.amaxX = call.optional<const float>("amaxX", sizeof(float));
-  factors.inverse = call.f32("inverse");
-  factors.scaleW = call.optional<const float>("scaleW", sizeof(float));
-  factors.scaleX = call.optional<const float>("scaleX", sizeof(float));
+  factors.alpha = call.f32("factors.alpha");
+  factors.amaxW = call.template optional<const float>("factors.amaxW", sizeof(float));
+  factors.amaxX = call.template optional<const float>("factors.amaxX", sizeof(float));
+  factors.inverse = call.f32("factors.inverse");
+  factors.scaleW = call.template optional<const float>("factors.scaleW", sizeof(float));
+  factors.scaleX = call.template optional<const float>("factors.scaleX", sizeof(float));
   return factors;
 }
 
-void GemmEpilogue(const Call& call) {
+void GemmEpilogue(const Call<calls::GemmEpilogue>& call) {
   const uint64_t rows = call.count("rows");
   const uint64_t columns = call.bounded("columns", INT32_MAX);
   const uint64_t sumsPitch = call.count("sumsPitch");
   const uint64_t count = product({rows, columns});
   GemmEpilogueParams p{};
-  const uint64_t itemRows = call.has("itemRows") ? call.count("itemRows") : rows;
-  const uint64_t skipped = call.has("sumsSkipped") ? call.count("sumsSkipped") : 0;
+  const uint64_t itemRows = call.count("itemRows");
+  const uint64_t skipped = call.count("sumsSkipped");
   if (rows > 0 && (itemRows == 0 || rows % itemRows != 0))
     throw Failure{"ARGUMENT", "rows are no whole number of itemRows"};
   const uint64_t lines = rows == 0 ? 0 : product({rows / itemRows - 1, skipped}) + rows;
@@ -131,7 +133,7 @@ void GemmEpilogue(const Call& call) {
   call.check("gemmEpilogue", launchGemmEpilogue(p, call.stream()));
 }
 
-void GemmAlpha(const Call& call) {
+void GemmAlpha(const Call<calls::GemmAlpha>& call) {
   GemmAlphaParams p{};
   p.factors = readFactors(call);
   p.beta = call.f32("beta");
@@ -142,10 +144,10 @@ void GemmAlpha(const Call& call) {
 }  // namespace
 
 void registerGemmKernels(Napi::Env env, Napi::Object exports) {
-  exports.Set("gemmPlain", Napi::Function::New<operation<GemmPlain>>(env));
-  exports.Set("gemmOperand", Napi::Function::New<operation<GemmOperand>>(env));
-  exports.Set("gemmEpilogue", Napi::Function::New<operation<GemmEpilogue>>(env));
-  exports.Set("gemmAlpha", Napi::Function::New<operation<GemmAlpha>>(env));
+  expose<GemmPlain>(env, exports);
+  expose<GemmOperand>(env, exports);
+  expose<GemmEpilogue>(env, exports);
+  expose<GemmAlpha>(env, exports);
 }
 
 }  // namespace lockstep

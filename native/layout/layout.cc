@@ -9,7 +9,7 @@ namespace lockstep {
 
 namespace {
 
-void Transpose(const Call& call) {
+void Transpose(const Call<calls::Transpose>& call) {
   const uint64_t rows = call.count("rows");
   const uint64_t columns = call.count("columns");
   const uint64_t bits = call.bounded("bits", 32);
@@ -26,7 +26,7 @@ void Transpose(const Call& call) {
   call.check("transpose", launchTranspose(p, call.stream()));
 }
 
-void SwapAxes(const Call& call) {
+void SwapAxes(const Call<calls::SwapAxes>& call) {
   const uint64_t outer = call.count("outer");
   const uint64_t p = call.count("p");
   const uint64_t middle = call.count("middle");
@@ -44,7 +44,7 @@ void SwapAxes(const Call& call) {
   call.check("swapAxes", launchSwapAxes(params, call.stream()));
 }
 
-void Relayout(const Call& call) {
+void Relayout(const Call<calls::Relayout>& call) {
   const uint64_t bytes = call.flag("wide") ? 4 : 1;
   RelayoutParams p{};
   p.from = readPlacement(call, "from", bytes);
@@ -59,9 +59,9 @@ void Relayout(const Call& call) {
 }  // namespace
 
 void registerLayout(Napi::Env env, Napi::Object exports) {
-  exports.Set("transpose", Napi::Function::New<operation<Transpose>>(env));
-  exports.Set("swapAxes", Napi::Function::New<operation<SwapAxes>>(env));
-  exports.Set("relayout", Napi::Function::New<operation<Relayout>>(env));
+  expose<Transpose>(env, exports);
+  expose<SwapAxes>(env, exports);
+  expose<Relayout>(env, exports);
 }
 
 }  // namespace lockstep

@@ -1,33 +1,57 @@
 // Reading the arguments that say where block scales lie.
 #pragma once
 
+#include <string_view>
+
 #include "kernels/layout/placement.h"
 #include "native/core/call.h"
 
 namespace lockstep {
 
-// The names of a placement's arguments under `prefix` (placement.ts).
-struct PlacementNames {
-  consteval PlacementNames(const char* prefix)
-      : scales(prefix, "Scales"),
-        scaleBytes(prefix, "ScaleBytes"),
-        lines(prefix, "Lines"),
-        blocks(prefix, "Blocks"),
-        lineStride(prefix, "LineStride"),
-        blockStride(prefix, "BlockStride"),
-        swizzled(prefix, "Swizzled") {}
-
-  Name scales;
-  Name scaleBytes;
-  Name lines;
-  Name blocks;
-  Name lineStride;
-  Name blockStride;
-  Name swizzled;
+// Where the arguments of a placement lie.
+struct PlacementSlots {
+  Slot scales;
+  Slot bytes;
+  Slot lines;
+  Slot blocks;
+  Slot lineStride;
+  Slot blockStride;
+  Slot swizzled;
 };
 
-// The placement under a prefix. `elementBytes` is the size of one scale. Throws Failure ARGUMENT where scales would lie
-// outside the allocation.
-ScalePlacement readPlacement(const Call& call, PlacementNames names, uint64_t elementBytes);
+// The same by the name of the group that they are in (layout/placement.ts); "" where they are in none.
+template <typename Declared>
+class PlacementNames {
+ public:
+  consteval PlacementNames(const char* group) : PlacementNames(std::string_view(group), *group == 0 ? 1 : 0) {}
+
+  constexpr const PlacementSlots& slots() const { return slots_; }
+
+ private:
+  template <Kind kind>
+  using Of = Name<Declared, kind>;
+
+  // `skipped` characters of what follows a group's name are not there where there is no group.
+  consteval PlacementNames(std::string_view group, size_t skipped)
+      : slots_{Of<Kind::kPointer>(group, std::string_view(".scales").substr(skipped)),
+               Of<Kind::kCount>(group, std::string_view(".placement.bytes").substr(skipped)),
+               Of<Kind::kCount>(group, std::string_view(".placement.lines").substr(skipped)),
+               Of<Kind::kCount>(group, std::string_view(".placement.blocks").substr(skipped)),
+               Of<Kind::kCount>(group, std::string_view(".placement.lineStride").substr(skipped)),
+               Of<Kind::kCount>(group, std::string_view(".placement.blockStride").substr(skipped)),
+               Of<Kind::kFlag>(group, std::string_view(".placement.swizzled").substr(skipped))} {}
+
+  PlacementSlots slots_;
+};
+
+// The placement in a group. `elementBytes` is the size of one scale. Throws Failure ARGUMENT where scales would lie outside the
+// allocation.
+ScalePlacement readPlacement(const AnyCall& call, const PlacementSlots& slots, uint64_t elementBytes);
+
+template <typename Declared>
+ScalePlacement readPlacement(const Call<Declared>& call, std::type_identity_t<PlacementNames<Declared>> names,
+                             uint64_t elementBytes) {
+  return readPlacement(call, names.slots(), elementBytes);
+}
 
 }  // namespace lockstep

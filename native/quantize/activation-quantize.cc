@@ -12,7 +12,8 @@ namespace lockstep {
 namespace {
 
 // "rows" and "columns" are those of x, or where it is gated of its halves.
-ActivationSource readSource(const Call& call) {
+template <typename Declared>
+ActivationSource readSource(const Call<Declared>& call) {
   const uint64_t rows = call.count("rows");
   const uint64_t columns = call.count("columns");
   ActivationSource source;
@@ -20,16 +21,16 @@ ActivationSource readSource(const Call& call) {
   GatedParams& form = source.form;
   form.xType = call.wide("xType");
   form.x = call.pointer("x", bytesOf(product({rows, columns, source.gated ? 2u : 1u}), bitsOf(form.xType)));
-  if (call.has("grad")) {
-    form.gradType = call.wide("gradType");
-    form.grad = call.pointer("grad", bytesOf(product({rows, columns}), bitsOf(form.gradType)));
+  if (call.has("grad.data")) {
+    form.gradType = call.wide("grad.type");
+    form.grad = call.pointer("grad.data", bytesOf(product({rows, columns}), bitsOf(form.gradType)));
   }
   form.kind = call.member("kind", Activation::kSigmoid);
   form.alpha = alphaOf(form.kind);
-  if (call.has("limit")) {
-    form.alpha = call.f32("alpha");
-    form.limit = call.f32("limit");
-    form.offset = call.f32("offset");
+  if (call.has("clamp.limit")) {
+    form.alpha = call.f32("clamp.alpha");
+    form.limit = call.f32("clamp.limit");
+    form.offset = call.f32("clamp.offset");
   }
   form.rows = static_cast<int64_t>(rows);
   form.columns = static_cast<int64_t>(columns);
@@ -41,7 +42,7 @@ int64_t resultColumns(const ActivationSource& source) {
   return source.form.columns * (source.gated && source.form.grad != nullptr ? 2 : 1);
 }
 
-void ActivationQuantizeTensor(const Call& call) {
+void ActivationQuantizeTensor(const Call<calls::ActivationQuantizeTensor>& call) {
   ActivationQuantizeTensorParams p;
   p.source = readSource(call);
   QuantizeTensorParams& target = p.target;
@@ -58,7 +59,7 @@ void ActivationQuantizeTensor(const Call& call) {
   call.check("activationQuantizeTensor", launchActivationQuantizeTensor(p, call.stream()));
 }
 
-void ActivationQuantizeMx(const Call& call) {
+void ActivationQuantizeMx(const Call<calls::ActivationQuantizeMx>& call) {
   ActivationQuantizeMxParams p;
   p.source = readSource(call);
   QuantizeMxParams& target = p.target;
@@ -67,9 +68,9 @@ void ActivationQuantizeMx(const Call& call) {
   target.word = call.word("word");
   const uint64_t count = product({static_cast<uint64_t>(target.rows), static_cast<uint64_t>(target.columns)});
   const uint64_t bytes = bytesOf(count, storageBits(target.word));
-  target.rowwise = call.optional<uint8_t>("rowwise", bytes);
+  target.rowwise = call.optional<uint8_t>("rowwise.codes", bytes);
   if (target.rowwise) target.rowwiseScales = readPlacement(call, "rowwise", 1);
-  target.columnwise = call.optional<uint8_t>("columnwise", bytes);
+  target.columnwise = call.optional<uint8_t>("columnwise.codes", bytes);
   if (target.columnwise) target.columnwiseScales = readPlacement(call, "columnwise", 1);
   call.check("activationQuantizeMx", launchActivationQuantizeMx(p, call.stream()));
 }
@@ -77,8 +78,8 @@ void ActivationQuantizeMx(const Call& call) {
 }  // namespace
 
 void registerActivationQuantize(Napi::Env env, Napi::Object exports) {
-  exports.Set("activationQuantizeTensor", Napi::Function::New<operation<ActivationQuantizeTensor>>(env));
-  exports.Set("activationQuantizeMx", Napi::Function::New<operation<ActivationQuantizeMx>>(env));
+  expose<ActivationQuantizeTensor>(env, exports);
+  expose<ActivationQuantizeMx>(env, exports);
 }
 
 }  // namespace lockstep

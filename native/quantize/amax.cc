@@ -8,7 +8,7 @@ namespace lockstep {
 
 namespace {
 
-void Amax(const Call& call) {
+void Amax(const Call<calls::Amax>& call) {
   const uint64_t count = call.count("count");
   AmaxParams p{};
   p.xType = call.wide("xType");
@@ -20,8 +20,6 @@ void Amax(const Call& call) {
 
 }  // namespace
 
-void registerAmax(Napi::Env env, Napi::Object exports) {
-  exports.Set("amax", Napi::Function::New<operation<Amax>>(env));
-}
+void registerAmax(Napi::Env env, Napi::Object exports) { expose<Amax>(env, exports); }
 
 }  // namespace lockstep

@@ -1,47 +1,44 @@
 // Gradients quantized as their columns are summed.
 #include "kernels/quantize/bias-grad-quantize.h"
 
-#include "kernels/rows/column-sum.h"
 #include "native/addon.h"
 #include "native/core/call.h"
 #include "native/quantize/fp8-source.h"
+#include "native/rows/chunk-sums.h"
 
 namespace lockstep {
 
 namespace {
 
 // The workspace has the sums of all chunks, and `more` floats behind them.
-BiasGradient readBiasGradient(const Call& call, uint64_t sums, uint64_t more) {
+template <typename Declared>
+BiasGradient readBiasGradient(const Call<Declared>& call, uint64_t sums, uint64_t more) {
   BiasGradient gradient;
   gradient.type = call.wide("outType");
   gradient.out = call.pointer("out", bytesOf(call.count("columns"), bitsOf(gradient.type)));
-  gradient.chunkSums = call.workspace<float>(bytesOf(sums + more, 32));
+  gradient.chunkSums = call.template workspace<float>(bytesOf(sums + more, 32));
   return gradient;
 }
 
-uint64_t sumsOf(int64_t rows, int64_t columns) {
-  return product({static_cast<uint64_t>(chunksOf(rows)), static_cast<uint64_t>(columns)});
-}
-
-void BiasGradQuantizeTensor(const Call& call) {
+void BiasGradQuantizeTensor(const Call<calls::BiasGradQuantizeTensor>& call) {
   QuantizeTensorParams p = readQuantizeTensor(call);
-  const uint64_t sums = sumsOf(p.rows, p.columns);
+  const uint64_t sums = chunkSums(call.count("rows"), call.count("columns"), 1);
   const BiasGradient gradient = readBiasGradient(call, sums, 1);
   p.workspace = gradient.chunkSums + sums;
   call.check("biasGradQuantizeTensor", launchBiasGradQuantizeTensor(p, gradient, call.stream()));
 }
 
-void BiasGradQuantizeBlock(const Call& call) {
+void BiasGradQuantizeBlock(const Call<calls::BiasGradQuantizeBlock>& call) {
   const QuantizeBlockParams p = readQuantizeBlock(call);
-  const BiasGradient gradient = readBiasGradient(call, sumsOf(p.rows, p.columns), 0);
+  const BiasGradient gradient = readBiasGradient(call, chunkSums(call.count("rows"), call.count("columns"), 1), 0);
   call.check("biasGradQuantizeBlock", launchBiasGradQuantizeBlock(p, gradient, call.stream()));
 }
 
 }  // namespace
 
 void registerBiasGradQuantize(Napi::Env env, Napi::Object exports) {
-  exports.Set("biasGradQuantizeTensor", Napi::Function::New<operation<BiasGradQuantizeTensor>>(env));
-  exports.Set("biasGradQuantizeBlock", Napi::Function::New<operation<BiasGradQuantizeBlock>>(env));
+  expose<BiasGradQuantizeTensor>(env, exports);
+  expose<BiasGradQuantizeBlock>(env, exports);
 }
 
 }  // namespace lockstep

@@ -6,12 +6,10 @@
 
 namespace lockstep {
 
-static void QuantizeBlock(const Call& call) {
+static void QuantizeBlock(const Call<calls::QuantizeBlock>& call) {
   call.check("quantizeBlock", launchQuantizeBlock(readQuantizeBlock(call), call.stream()));
 }
 
-void registerQuantizeBlock(Napi::Env env, Napi::Object exports) {
-  exports.Set("quantizeBlock", Napi::Function::New<operation<QuantizeBlock>>(env));
-}
+void registerQuantizeBlock(Napi::Env env, Napi::Object exports) { expose<QuantizeBlock>(env, exports); }
 
 }  // namespace lockstep

@@ -15,7 +15,7 @@ void requireCover(const char* name, int64_t parts, uint64_t size, int shift) {
   throw Failure{"ARGUMENT", std::string(name) + " of scales are too few"};
 }
 
-void Dequantize(const Call& call) {
+void Dequantize(const Call<calls::Dequantize>& call) {
   const uint64_t rows = call.count("rows");
   const uint64_t columns = call.count("columns");
   DequantizeParams p{};
@@ -29,7 +29,7 @@ void Dequantize(const Call& call) {
   p.transposed = call.flag("transposed");
   p.across = call.flag("across");
   p.scaleWord = call.word("scaleWord");
-  p.scales = readPlacement(call, "copy", p.scaleWord == 0 ? 4 : 1);
+  p.scales = readPlacement(call, "", p.scaleWord == 0 ? 4 : 1);
   p.lineShift = static_cast<int>(call.bounded("lineShift", 62));
   p.blockShift = static_cast<int>(call.bounded("blockShift", 62));
   requireCover("lines", p.scales.lines, p.across ? columns : rows, p.lineShift);
@@ -43,8 +43,6 @@ void Dequantize(const Call& call) {
 
 }  // namespace
 
-void registerDequantize(Napi::Env env, Napi::Object exports) {
-  exports.Set("dequantize", Napi::Function::New<operation<Dequantize>>(env));
-}
+void registerDequantize(Napi::Env env, Napi::Object exports) { expose<Dequantize>(env, exports); }
 
 }  // namespace lockstep

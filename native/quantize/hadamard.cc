@@ -5,7 +5,7 @@
 
 namespace lockstep {
 
-static void Hadamard(const Call& call) {
+static void Hadamard(const Call<calls::Hadamard>& call) {
   HadamardParams p;
   const uint64_t rows = call.count("rows");
   const uint64_t columns = call.count("columns");
@@ -18,8 +18,6 @@ static void Hadamard(const Call& call) {
   call.check("hadamard", launchHadamard(p, call.stream()));
 }
 
-void registerHadamard(Napi::Env env, Napi::Object exports) {
-  exports.Set("hadamard", Napi::Function::New<operation<Hadamard>>(env));
-}
+void registerHadamard(Napi::Env env, Napi::Object exports) { expose<Hadamard>(env, exports); }
 
 }  // namespace lockstep

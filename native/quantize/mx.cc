@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-static void QuantizeMx(const Call& call) {
+static void QuantizeMx(const Call<calls::QuantizeMx>& call) {
   QuantizeMxParams p;
   const uint64_t count = readSource(call, p);
   p.word = call.word("word");
@@ -18,16 +18,14 @@ static void QuantizeMx(const Call& call) {
   p.stochastic = call.flag("stochastic");
   p.random = readRandom(call);
   const uint64_t bytes = bytesOf(count, storageBits(p.word));
-  p.rowwise = call.optional<uint8_t>("rowwise", bytes);
+  p.rowwise = call.optional<uint8_t>("rowwise.codes", bytes);
   if (p.rowwise) p.rowwiseScales = readPlacement(call, "rowwise", 1);
-  p.columnwise = call.optional<uint8_t>("columnwise", bytes);
+  p.columnwise = call.optional<uint8_t>("columnwise.codes", bytes);
   if (p.columnwise) p.columnwiseScales = readPlacement(call, "columnwise", 1);
   p.noop = call.optional<float>("noop", sizeof(float));
   call.check("quantizeMx", launchQuantizeMx(p, call.stream()));
 }
 
-void registerQuantizeMx(Napi::Env env, Napi::Object exports) {
-  exports.Set("quantizeMx", Napi::Function::New<operation<QuantizeMx>>(env));
-}
+void registerQuantizeMx(Napi::Env env, Napi::Object exports) { expose<QuantizeMx>(env, exports); }
 
 }  // namespace lockstep

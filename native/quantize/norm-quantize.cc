@@ -9,7 +9,7 @@ namespace lockstep {
 
 namespace {
 
-void NormQuantizeTensor(const Call& call) {
+void NormQuantizeTensor(const Call<calls::NormQuantizeTensor>& call) {
   NormQuantizeParams p{};
   p.source = readNormSource(call);
   QuantizeTensorParams& target = p.target;
@@ -24,8 +24,6 @@ void NormQuantizeTensor(const Call& call) {
 
 }  // namespace
 
-void registerNormQuantize(Napi::Env env, Napi::Object exports) {
-  exports.Set("normQuantizeTensor", Napi::Function::New<operation<NormQuantizeTensor>>(env));
-}
+void registerNormQuantize(Napi::Env env, Napi::Object exports) { expose<NormQuantizeTensor>(env, exports); }
 
 }  // namespace lockstep

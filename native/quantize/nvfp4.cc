@@ -10,20 +10,24 @@ namespace lockstep {
 
 namespace {
 
+using Quantization = Call<calls::QuantizeNvfp4>;
+using OptionalPointer = OptionalName<calls::QuantizeNvfp4, Kind::kPointer>;
+
 // The names of a copy's arguments.
 struct CopyNames {
-  consteval CopyNames(const char* name) : data(name), scales(name), amax(name, "Amax"), givenAmax(name, "GivenAmax") {}
+  consteval CopyNames(const char* name)
+      : codes(name, ".codes"), scales(name), amax(name, ".amax"), givenAmax(name, ".givenAmax") {}
 
-  Name data;
-  PlacementNames scales;
-  Name amax;
-  Name givenAmax;
+  OptionalPointer codes;
+  PlacementNames<calls::QuantizeNvfp4> scales;
+  OptionalPointer amax;
+  OptionalPointer givenAmax;
 };
 
 // The copy under a name, of `bytes` bytes of codes; one without data where it was not given.
-Nvfp4Copy readCopy(const Call& call, CopyNames names, uint64_t bytes) {
+Nvfp4Copy readCopy(const Quantization& call, CopyNames names, uint64_t bytes) {
   Nvfp4Copy copy;
-  copy.data = call.optional<uint8_t>(names.data, bytes);
+  copy.data = call.optional<uint8_t>(names.codes, bytes);
   if (!copy.data) return copy;
   copy.scales = readPlacement(call, names.scales, 1);
   copy.amax = call.pointer<float>(names.amax, sizeof(float));
@@ -31,7 +35,7 @@ Nvfp4Copy readCopy(const Call& call, CopyNames names, uint64_t bytes) {
   return copy;
 }
 
-void QuantizeNvfp4(const Call& call) {
+void QuantizeNvfp4(const Quantization& call) {
   QuantizeNvfp4Params p;
   const uint64_t count = readSource(call, p);
   p.rowwise = readCopy(call, "rowwise", bytesOf(count, 4));
@@ -50,8 +54,6 @@ void QuantizeNvfp4(const Call& call) {
 
 }  // namespace
 
-void registerQuantizeNvfp4(Napi::Env env, Napi::Object exports) {
-  exports.Set("quantizeNvfp4", Napi::Function::New<operation<QuantizeNvfp4>>(env));
-}
+void registerQuantizeNvfp4(Napi::Env env, Napi::Object exports) { expose<QuantizeNvfp4>(env, exports); }
 
 }  // namespace lockstep

@@ -6,8 +6,8 @@
 namespace lockstep {
 
 // "x" of "xType", ["rows", "columns"], into the parameters of a kernel. Gives the number of elements.
-template <typename Params>
-uint64_t readSource(const Call& call, Params& p) {
+template <typename Declared, typename Params>
+uint64_t readSource(const Call<Declared>& call, Params& p) {
   const uint64_t rows = call.count("rows");
   const uint64_t columns = call.count("columns");
   const uint64_t count = product({rows, columns});

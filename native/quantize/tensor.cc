@@ -6,14 +6,12 @@
 
 namespace lockstep {
 
-static void QuantizeTensor(const Call& call) {
+static void QuantizeTensor(const Call<calls::QuantizeTensor>& call) {
   QuantizeTensorParams p = readQuantizeTensor(call);
   p.workspace = call.has("workspace") ? call.workspace<float>(sizeof(float)) : nullptr;
   call.check("quantizeTensor", launchQuantizeTensor(p, call.stream()));
 }
 
-void registerQuantizeTensor(Napi::Env env, Napi::Object exports) {
-  exports.Set("quantizeTensor", Napi::Function::New<operation<QuantizeTensor>>(env));
-}
+void registerQuantizeTensor(Napi::Env env, Napi::Object exports) { expose<QuantizeTensor>(env, exports); }
 
 }  // namespace lockstep

@@ -8,7 +8,7 @@ namespace lockstep {
 
 namespace {
 
-void Embedding(const Call& call) {
+void Embedding(const Call<calls::Embedding>& call) {
   const uint64_t count = call.count("count");
   const uint64_t vocabulary = call.count("vocabulary");
   const uint64_t columns = call.count("columns");
@@ -24,7 +24,7 @@ void Embedding(const Call& call) {
   call.check("embedding", launchEmbedding(p, call.stream()));
 }
 
-void EmbeddingBackward(const Call& call) {
+void EmbeddingBackward(const Call<calls::EmbeddingBackward>& call) {
   const uint64_t count = call.bounded("count", 0xffffffff);
   const uint64_t vocabulary = call.count("vocabulary");
   const uint64_t columns = call.count("columns");
@@ -45,8 +45,8 @@ void EmbeddingBackward(const Call& call) {
 }  // namespace
 
 void registerEmbedding(Napi::Env env, Napi::Object exports) {
-  exports.Set("embedding", Napi::Function::New<operation<Embedding>>(env));
-  exports.Set("embeddingBackward", Napi::Function::New<operation<EmbeddingBackward>>(env));
+  expose<Embedding>(env, exports);
+  expose<EmbeddingBackward>(env, exports);
 }
 
 }  // namespace lockstep

@@ -9,9 +9,12 @@ namespace lockstep {
 namespace {
 
 // The target without loss: the 32 bits of an i32.
-int32_t readIgnore(const Call& call) { return static_cast<int32_t>(call.word("ignore")); }
+template <typename Declared>
+int32_t readIgnore(const Call<Declared>& call) {
+  return static_cast<int32_t>(call.word("ignore"));
+}
 
-void CrossEntropy(const Call& call) {
+void CrossEntropy(const Call<calls::CrossEntropy>& call) {
   const uint64_t rows = call.count("rows");
   const uint64_t columns = call.count("columns");
   CrossEntropyParams p{};
@@ -28,7 +31,7 @@ void CrossEntropy(const Call& call) {
   call.check("crossEntropy", launchCrossEntropy(p, call.stream()));
 }
 
-void CrossEntropyBackward(const Call& call) {
+void CrossEntropyBackward(const Call<calls::CrossEntropyBackward>& call) {
   const uint64_t rows = call.count("rows");
   const uint64_t columns = call.count("columns");
   const uint64_t elements = product({rows, columns});
@@ -49,7 +52,8 @@ void CrossEntropyBackward(const Call& call) {
 }
 
 // What both directions of the squared error take. Gives the number of elements.
-uint64_t readPair(const Call& call, MsePair& p) {
+template <typename Declared>
+uint64_t readPair(const Call<Declared>& call, MsePair& p) {
   const uint64_t rows = call.count("rows");
   const uint64_t columns = call.count("columns");
   const uint64_t elements = product({rows, columns});
@@ -62,14 +66,14 @@ uint64_t readPair(const Call& call, MsePair& p) {
   return elements;
 }
 
-void Mse(const Call& call) {
+void Mse(const Call<calls::Mse>& call) {
   MseParams p{};
   readPair(call, p);
   p.loss = call.pointer<float>("loss", bytesOf(call.count("rows"), 32));
   call.check("mse", launchMse(p, call.stream()));
 }
 
-void MseBackward(const Call& call) {
+void MseBackward(const Call<calls::MseBackward>& call) {
   MseBackwardParams p{};
   const uint64_t elements = readPair(call, p);
   p.grad = call.pointer<float>("grad", bytesOf(call.count("rows"), 32));
@@ -81,10 +85,10 @@ void MseBackward(const Call& call) {
 }  // namespace
 
 void registerLoss(Napi::Env env, Napi::Object exports) {
-  exports.Set("crossEntropy", Napi::Function::New<operation<CrossEntropy>>(env));
-  exports.Set("crossEntropyBackward", Napi::Function::New<operation<CrossEntropyBackward>>(env));
-  exports.Set("mse", Napi::Function::New<operation<Mse>>(env));
-  exports.Set("mseBackward", Napi::Function::New<operation<MseBackward>>(env));
+  expose<CrossEntropy>(env, exports);
+  expose<CrossEntropyBackward>(env, exports);
+  expose<Mse>(env, exports);
+  expose<MseBackward>(env, exports);
 }
 
 }  // namespace lockstep

@@ -6,10 +6,14 @@
 
 namespace lockstep {
 
-inline uint64_t elementsOf(const Call& call) { return product({call.count("rows"), call.count("columns")}); }
+template <typename Declared>
+uint64_t elementsOf(const Call<Declared>& call) {
+  return product({call.count("rows"), call.count("columns")});
+}
 
 // All but where the results go.
-inline NormParams readNormSource(const Call& call) {
+template <typename Declared>
+NormParams readNormSource(const Call<Declared>& call) {
   const uint64_t rows = call.count("rows");
   const uint64_t columns = call.count("columns");
   NormParams p{};
@@ -18,8 +22,8 @@ inline NormParams readNormSource(const Call& call) {
   p.parameterType = call.wide("parameterType");
   p.gamma = call.pointer("gamma", bytesOf(columns, bitsOf(p.parameterType)));
   p.beta = call.optional("beta", bytesOf(columns, bitsOf(p.parameterType)));
-  p.mean = call.optional<float>("mean", bytesOf(rows, 32));
-  p.rstd = call.pointer<float>("rstd", bytesOf(rows, 32));
+  p.mean = call.template optional<float>("mean", bytesOf(rows, 32));
+  p.rstd = call.template pointer<float>("rstd", bytesOf(rows, 32));
   p.rows = static_cast<int64_t>(rows);
   p.columns = static_cast<int64_t>(columns);
   p.epsilon = call.f32("epsilon");

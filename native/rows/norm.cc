@@ -4,13 +4,14 @@
 #include "kernels/rows/column-sum.h"
 #include "native/addon.h"
 #include "native/core/call.h"
+#include "native/rows/chunk-sums.h"
 #include "native/rows/norm-source.h"
 
 namespace lockstep {
 
 namespace {
 
-void Norm(const Call& call) {
+void Norm(const Call<calls::Norm>& call) {
   NormParams p = readNormSource(call);
   p.outType = call.wide("outType");
   p.out = call.pointer("out", bytesOf(elementsOf(call), bitsOf(p.outType)));
@@ -18,13 +19,7 @@ void Norm(const Call& call) {
   call.check("norm", launchNorm(p, call.stream()));
 }
 
-// Bytes of the sums of the chunks of `results` results.
-uint64_t workspaceBytes(uint64_t rows, uint64_t columns, uint64_t results) {
-  const auto chunks = static_cast<uint64_t>(chunksOf(static_cast<int64_t>(rows)));
-  return bytesOf(product({chunks, columns, results}), 32);
-}
-
-void NormBackward(const Call& call) {
+void NormBackward(const Call<calls::NormBackward>& call) {
   const uint64_t rows = call.count("rows");
   const uint64_t columns = call.count("columns");
   const uint64_t elements = product({rows, columns});
@@ -45,11 +40,11 @@ void NormBackward(const Call& call) {
   p.rows = static_cast<int64_t>(rows);
   p.columns = static_cast<int64_t>(columns);
   p.zeroCentered = call.flag("zeroCentered");
-  p.workspace = call.workspace<float>(workspaceBytes(rows, columns, p.dbeta ? 2 : 1));
+  p.workspace = call.workspace<float>(bytesOf(chunkSums(rows, columns, p.dbeta ? 2 : 1), 32));
   call.check("normBackward", launchNormBackward(p, call.stream()));
 }
 
-void ColumnSum(const Call& call) {
+void ColumnSum(const Call<calls::ColumnSum>& call) {
   const uint64_t rows = call.count("rows");
   const uint64_t columns = call.count("columns");
   ColumnSumParams p{};
@@ -59,16 +54,16 @@ void ColumnSum(const Call& call) {
   p.plain = call.pointer("out", bytesOf(columns, bitsOf(p.outType)));
   p.rows = static_cast<int64_t>(rows);
   p.columns = static_cast<int64_t>(columns);
-  p.workspace = call.workspace<float>(workspaceBytes(rows, columns, 1));
+  p.workspace = call.workspace<float>(bytesOf(chunkSums(rows, columns, 1), 32));
   call.check("columnSum", launchColumnSum(p, call.stream()));
 }
 
 }  // namespace
 
 void registerNorm(Napi::Env env, Napi::Object exports) {
-  exports.Set("norm", Napi::Function::New<operation<Norm>>(env));
-  exports.Set("normBackward", Napi::Function::New<operation<NormBackward>>(env));
-  exports.Set("columnSum", Napi::Function::New<operation<ColumnSum>>(env));
+  expose<Norm>(env, exports);
+  expose<NormBackward>(env, exports);
+  expose<ColumnSum>(env, exports);
 }
 
 }  // namespace lockstep

@@ -9,7 +9,8 @@ namespace lockstep {
 namespace {
 
 // What both directions take. Gives the number of elements.
-uint64_t readRows(const Call& call, SoftmaxRows& p) {
+template <typename Declared>
+uint64_t readRows(const Call<Declared>& call, SoftmaxRows& p) {
   const uint64_t rows = call.count("rows");
   const uint64_t columns = call.count("columns");
   p.rows = static_cast<int64_t>(rows);
@@ -19,7 +20,7 @@ uint64_t readRows(const Call& call, SoftmaxRows& p) {
   return product({rows, columns});
 }
 
-void Softmax(const Call& call) {
+void Softmax(const Call<calls::Softmax>& call) {
   SoftmaxParams p{};
   const uint64_t elements = readRows(call, p);
   p.type = call.wide("xType");
@@ -29,7 +30,7 @@ void Softmax(const Call& call) {
   call.check("softmax", launchSoftmax(p, call.stream()));
 }
 
-void SoftmaxBackward(const Call& call) {
+void SoftmaxBackward(const Call<calls::SoftmaxBackward>& call) {
   SoftmaxBackwardParams p{};
   const uint64_t elements = readRows(call, p);
   p.gradType = call.wide("gradType");
@@ -44,8 +45,8 @@ void SoftmaxBackward(const Call& call) {
 }  // namespace
 
 void registerSoftmax(Napi::Env env, Napi::Object exports) {
-  exports.Set("softmax", Napi::Function::New<operation<Softmax>>(env));
-  exports.Set("softmaxBackward", Napi::Function::New<operation<SoftmaxBackward>>(env));
+  expose<Softmax>(env, exports);
+  expose<SoftmaxBackward>(env, exports);
 }
 
 }  // namespace lockstep

@@ -8,7 +8,7 @@ namespace lockstep {
 
 namespace {
 
-void UpdateScales(const Call& call) {
+void UpdateScales(const Call<calls::UpdateScales>& call) {
   const uint64_t length = call.count("length");
   const uint64_t count = call.count("count");
   // row 0 is read whatever follows
@@ -25,8 +25,6 @@ void UpdateScales(const Call& call) {
 
 }  // namespace
 
-void registerDelayedScaling(Napi::Env env, Napi::Object exports) {
-  exports.Set("updateScales", Napi::Function::New<operation<UpdateScales>>(env));
-}
+void registerDelayedScaling(Napi::Env env, Napi::Object exports) { expose<UpdateScales>(env, exports); }
 
 }  // namespace lockstep

@@ -8,7 +8,7 @@ namespace lockstep {
 
 namespace {
 
-void SquareSum(const Call& call) {
+void SquareSum(const Call<calls::SquareSum>& call) {
   const uint64_t count = call.count("count");
   const uint64_t pieces = count / kSquarePiece + (count % kSquarePiece != 0);
   SquareSumParams p{};
@@ -20,7 +20,7 @@ void SquareSum(const Call& call) {
   call.check("squareSum", launchSquareSum(p, call.stream()));
 }
 
-void ClipFactor(const Call& call) {
+void ClipFactor(const Call<calls::ClipFactor>& call) {
   const uint64_t count = call.count("count");
   ClipFactorParams p{};
   p.sums = call.pointer<float>("sums", bytesOf(count, 32));
@@ -34,8 +34,8 @@ void ClipFactor(const Call& call) {
 }  // namespace
 
 void registerGradNorm(Napi::Env env, Napi::Object exports) {
-  exports.Set("squareSum", Napi::Function::New<operation<SquareSum>>(env));
-  exports.Set("clipFactor", Napi::Function::New<operation<ClipFactor>>(env));
+  expose<SquareSum>(env, exports);
+  expose<ClipFactor>(env, exports);
 }
 
 }  // namespace lockstep

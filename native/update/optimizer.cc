@@ -9,23 +9,24 @@ namespace lockstep {
 namespace {
 
 // What every step takes. Gives the bytes of an array of f32.
-uint64_t readStep(const Call& call, StepParams& p) {
+template <typename Declared>
+uint64_t readStep(const Call<Declared>& call, StepParams& p) {
   const uint64_t count = call.count("count");
   const uint64_t bytes = bytesOf(count, 32);
   p.gradType = call.wide("gradType");
   p.grad = call.pointer("grad", bytesOf(count, bitsOf(p.gradType)));
-  p.parameter = call.pointer<float>("parameter", bytes);
+  p.parameter = call.template pointer<float>("parameter", bytes);
   p.copy = call.optional("copy", bytesOf(count, 16));
   if (p.copy != nullptr) p.copyType = call.wide("copyType");
-  p.gradScale = call.optional<float>("gradScale", sizeof(float));
-  p.noop = call.optional<float>("noop", sizeof(float));
+  p.gradScale = call.template optional<float>("gradScale", sizeof(float));
+  p.noop = call.template optional<float>("noop", sizeof(float));
   p.learningRate = call.f32("learningRate");
   p.weightDecay = call.f32("weightDecay");
   p.count = static_cast<int64_t>(count);
   return bytes;
 }
 
-void StepSgd(const Call& call) {
+void StepSgd(const Call<calls::Sgd>& call) {
   SgdParams p{};
   const uint64_t bytes = readStep(call, p);
   p.m = call.optional<float>("m", bytes);
@@ -36,7 +37,7 @@ void StepSgd(const Call& call) {
   call.check("sgd", launchSgd(p, call.stream()));
 }
 
-void StepAdamw(const Call& call) {
+void StepAdamw(const Call<calls::Adamw>& call) {
   AdamwParams p{};
   const uint64_t bytes = readStep(call, p);
   p.m = call.pointer<float>("m", bytes);
@@ -53,8 +54,8 @@ void StepAdamw(const Call& call) {
 }  // namespace
 
 void registerOptimizer(Napi::Env env, Napi::Object exports) {
-  exports.Set("sgd", Napi::Function::New<operation<StepSgd>>(env));
-  exports.Set("adamw", Napi::Function::New<operation<StepAdamw>>(env));
+  expose<StepSgd>(env, exports);
+  expose<StepAdamw>(env, exports);
 }
 
 }  // namespace lockstep

@@ -5,9 +5,10 @@ import { unverifiedPair } from "../formats/chips.js";
 import { type DatapathFamily, emulatedBy } from "../formats/datapath.js";
 import { describe, optionsOf } from "../options.js";
 import { type Backend, datapathName } from "./backend.js";
-import { type AddonExports, type DeviceFacts, NATIVE_OPERATIONS } from "./cuda/addon.js";
+import type { AddonExports, DeviceFacts } from "./cuda/addon.js";
 import { type CudaOptions, deviceNumber, openCuda } from "./cuda/backend.js";
 import { nativeFamily } from "./cuda/gemm/route.js";
+import { NATIVE_OPERATIONS } from "./cuda/native-calls.js";
 import { openWasm, threadCount } from "./wasm/backend.js";
 import type { WasmOptions } from "./wasm/options.js";
 

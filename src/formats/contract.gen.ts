@@ -68,6 +68,10 @@ export const STAGING = {
   grouped: 4,
 } as const;
 
+export const QUANTIZE_TASK = {
+  bytes: 200,
+} as const;
+
 export const GEMM_TASK = {
   bytes: 384,
   noExponent: -16384,

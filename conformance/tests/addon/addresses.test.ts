@@ -3,6 +3,9 @@ import * as fc from "fast-check";
 import { expect, it } from "vitest";
 import type { AddonExports, DeviceHandle } from "../../../src/backends/cuda/addon.js";
 import { namingArguments } from "../../../src/backends/cuda/addon.js";
+import { namedWords } from "../../../src/backends/cuda/gemm/plan.js";
+import { packing } from "../../../src/backends/cuda/native-arguments.js";
+import { NATIVE_CALLS } from "../../../src/backends/cuda/native-calls.js";
 import { factsOf } from "../../../src/formats/derive.js";
 import { describeOnStandIn } from "../harness/addon/stand-in.js";
 
@@ -28,7 +31,15 @@ describeOnStandIn("an address", (exports: AddonExports) => {
             const bytes = count * (xType === 0 ? 4 : 2);
             const inside = offset >= 0 && offset <= BLOCK && offset + bytes <= BLOCK;
             const width = Math.min(16, 2 ** Math.floor(Math.log2(Math.max(bytes, 1))));
-            const add = { x: at + offset, xType, y: at + offset, yType: xType, out, outType: 0, count };
+            const add = {
+              x: at + offset,
+              xType,
+              y: at + offset,
+              yType: xType,
+              out,
+              outType: 0,
+              count,
+            } as const;
             const operand = () => addon.add(device, add);
             const copied = () => addon.readSync(device, at + offset, bytes);
             if (inside && offset % width === 0) operand();
@@ -67,14 +78,15 @@ describeOnStandIn("an address", (exports: AddonExports) => {
     withBlock(64, (device) => {
       const operands = [0, 1, 2].map(() => addon.allocate(device, 64 * 64 * 2)) as [number, number, number];
       const canaries = Array.from({ length: 20 }, () => addon.allocate(device, 4096));
-      const size = { m: 64, n: 64, k: 64, batch: 1, transposeA: true };
+      const size = { m: 64, n: 64, k: 64, batch: 1, transposeA: true, transposeB: false };
+      const plain = { tf32: false, fastAccumulation: false, deviceScalars: false };
       const pitches = { aPitch: 64, bPitch: 64, cPitch: 64, dPitch: 64 };
       const types = { aType: 14, bType: 14, cType: 14, dType: 14 };
       for (const canary of canaries) addon.fill(device, { to: canary, bytes: 4096, value: 0x33 });
-      const plan = addon.gemmPlan(device, { ...size, ...pitches, ...types });
+      const plan = addon.gemmPlan(device, { ...size, ...plain, ...pitches, ...types });
       const search = { plan, count: 8, schemes: 7, alignment: 256, workspace: 2 ** 26 };
       const workspaces = addon.gemmCandidates(device, search).map(({ words, workspace }) => {
-        addon.gemmChoose(device, { plan, ...Object.fromEntries(words.map((word, i) => [`word${i}`, word])) });
+        addon.gemmChoose(device, { plan, ...namedWords(words) });
         const [a, b, d] = operands;
         addon.gemm(device, { plan, a, aOffset: 0, b, bOffset: 0, d, alpha: 1, beta: 0 });
         return workspace;
@@ -98,10 +110,10 @@ describeOnStandIn("an address", (exports: AddonExports) => {
     withBlock(2 ** 16, (device, at) => {
       for (const operation of Object.keys(pointers) as (keyof typeof pointers)[]) {
         const names = pointers[operation];
+        const given = { ...sizes, word: factsOf("e4m3").word, epsilon: 0, pow2: 0, zeroCentered: 0 };
         const lie = Object.fromEntries(names.map((name, i) => [name, at + 4096 * i]));
-        const word = factsOf("e4m3").word;
         const call = (workspace: number) =>
-          addon[operation](device, { ...sizes, word, epsilon: 0, pow2: 0, ...lie, workspace });
+          exports[operation](device, packing(NATIVE_CALLS[operation])({ ...given, ...lie, workspace }));
         call(at + 4096 * names.length);
         for (const name of names)
           expect(() => call(lie[name] as number), `${operation} ${name}`).toThrow(/share memory/);

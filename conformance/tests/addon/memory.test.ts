@@ -3,7 +3,8 @@ import * as fc from "fast-check";
 import { expect, it } from "vitest";
 import type { AddonExports } from "../../../src/backends/cuda/addon.js";
 import { openCuda } from "../../../src/backends/cuda/backend.js";
-import { packed } from "../../../src/backends/cuda/native-arguments.js";
+import { packing } from "../../../src/backends/cuda/native-arguments.js";
+import { NATIVE_CALLS } from "../../../src/backends/cuda/native-calls.js";
 import { OutOfMemoryError } from "../../../src/errors.js";
 import { Tensor } from "../../../src/tensor/tensor.js";
 import { words } from "../../arbitraries/random.js";
@@ -133,5 +134,5 @@ describeOnStandIn("memory of a device", (addon: AddonExports) => {
 
 /** Arguments of `fill`, in their slots. */
 function filled(to: number, bytes: number, value: number): Float64Array {
-  return packed([{ to, bytes, value }]);
+  return packing(NATIVE_CALLS.fill)({ to, bytes, value });
 }

@@ -45,14 +45,12 @@ const MOST_UNITS = 2 ** 20;
 afterEach(() => vi.restoreAllMocks());
 beforeEach(() => {
   const { run } = Pool.prototype;
-  vi.spyOn(Pool.prototype, "run").mockImplementation(function (this: Pool, name, job: Job, argsFor) {
+  vi.spyOn(Pool.prototype, "run").mockImplementation(function (this: Pool, name, job: Job, args) {
     if (!(job.total <= MOST_UNITS)) throw new Error(`${name} was asked for ${job.total} units of work`);
-    return run.call(this, name, job, (scratch) => {
-      const args = argsFor(scratch);
-      for (const arg of args)
-        if (Number.isInteger(arg) && Math.abs(arg) > 2 ** 32) throw new Error(`${name} was given ${arg}`);
-      return args;
-    });
+    for (const arg of Object.values<number | boolean>(args))
+      if (Number.isInteger(arg) && Math.abs(Number(arg)) > 2 ** 32)
+        throw new Error(`${name} was given ${arg}`);
+    return run.call(this, name, job, args);
   });
 });
 

@@ -48,32 +48,39 @@ function thrownBy(body: () => unknown): unknown {
 const ones = (rows: number, depth: number): Tensor<"e4m3"> =>
   tensor(backend, new Uint8Array(rows * depth).fill(0x38), [rows, depth], "e4m3");
 
-/** An address beyond what these laws reserve. */
-const OUTSIDE = 2 ** 31;
+/** The number of an f32 beyond what these laws reserve. */
+const OUTSIDE = 2 ** 29;
 
 describe("a job", () => {
   it("of which a part traps, whichever, is over when it throws, and the next is right", async () => {
     const instance = await openInstance();
     const heap = new Heap(instance);
     const pool = await Pool.open(instance, heap, THREADS);
-    const size = THREADS << 21;
-    const [from, to] = [heap.allocate(size * 4), heap.allocate(size * 4)];
-    const [source, target] = [from, to].map((at) => new Float32Array(instance.memory.buffer, at, size));
-    source?.fill(1);
-    const double = (bad?: number): number[] => {
-      let part = 0;
-      return pool.run("add", { total: size }, (scratch) => {
-        const a = part++ === bad ? OUTSIDE : from;
-        return [a, WIDE.f32, from, WIDE.f32, to, WIDE.f32, scratch];
-      });
+    const rows = THREADS << 18;
+    const [grad, next, heads, out] = [4, 4, rows * 4, rows * 4].map((bytes) => heap.allocate(bytes)) as [
+      number,
+      number,
+      number,
+      number,
+    ];
+    const target = new Float32Array(instance.memory.buffer, out, rows);
+    const firsts = new Uint32Array(instance.memory.buffer, heads, rows);
+    heap.write(grad, new Uint8Array(Float32Array.of(2).buffer));
+    heap.write(next, new Uint8Array(4).fill(0xff));
+    const tensors = { grad, gradType: WIDE.f32, heads, next, out, outType: WIDE.f32, columns: 1 };
+    /** Each row is the one gradient there is; that of the first row of a bad part lies outside of memory. */
+    const gather = (bad?: number): number[] => {
+      firsts.fill(0);
+      if (bad !== undefined) firsts[(bad * rows) / THREADS] = OUTSIDE;
+      return pool.run("embeddingBackward", { total: rows }, tensors);
     };
     for (let bad = 0; bad < THREADS; bad++) {
-      target?.fill(0);
-      expect(thrownBy(() => double(bad))).toBeInstanceOf(BackendError);
-      const done = Array.from({ length: THREADS }, (_, part) => target?.[((part + 1) * size) / THREADS - 1]);
+      target.fill(0);
+      expect(thrownBy(() => gather(bad))).toBeInstanceOf(BackendError);
+      const done = Array.from({ length: THREADS }, (_, part) => target[((part + 1) * rows) / THREADS - 1]);
       expect(done).toEqual(Array.from({ length: THREADS }, (_, part) => (part === bad ? 0 : 2)));
-      double();
-      expect(target?.every((value) => value === 2)).toBe(true);
+      gather();
+      expect(target.every((value) => value === 2)).toBe(true);
     }
     await pool.close();
   });

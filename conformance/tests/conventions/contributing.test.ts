@@ -1,6 +1,6 @@
 /** CONTRIBUTING.md lists what a new thing is added to: the lists are those that the sources themselves give. */
 import { existsSync, readFileSync } from "node:fs";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { BLOCK_FORMATS } from "../../../src/formats/block.js";
 import { SCALAR_FORMATS } from "../../../src/formats/scalar.js";
@@ -13,6 +13,7 @@ const SOURCES = FLOORS.flatMap(filesIn).filter(
   (file) => /\.(ts|cu|cc|h)$/.test(file) && !file.includes(".gen."),
 );
 const GENERIC = "FAMILY/OPERATION";
+const BACKENDS = ["src/backends/wasm", "src/backends/cuda"];
 
 /** Paths of the list items in the section of that title. */
 function listed(title: string): string[] {
@@ -29,6 +30,15 @@ function most<T>(things: readonly T[]): T[] {
   const counts = new Map<T, number>();
   for (const each of things) counts.set(each, (counts.get(each) ?? 0) + 1);
   return [...counts].filter(([, count]) => count >= OPERATIONS.length * 0.7).map(([each]) => each);
+}
+
+/** Tables that every family of operations has one of, by their path with FAMILY in it; `folder` has the families. */
+function tablesOfFamilies(folder: string): string[] {
+  const families = [...new Set(OPERATIONS.map((operation) => operation.split("/")[0] as string))];
+  const names = new Set(filesIn(folder).map((file) => basename(file)));
+  return [...names]
+    .filter((name) => families.every((family) => existsSync(join(ROOT, folder, family, name))))
+    .map((name) => `${folder}/FAMILY/${name}`);
 }
 
 /** Files that name every one of these. */
@@ -79,7 +89,7 @@ describe("an operation", () => {
       listed("Add an operation")
         .filter((path) => !path.includes(GENERIC))
         .sort(),
-    ).toEqual(tables.sort());
+    ).toEqual([...tables, ...BACKENDS.flatMap(tablesOfFamilies)].sort());
   });
 });
 

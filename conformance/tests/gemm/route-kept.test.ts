@@ -60,7 +60,7 @@ function launchedFor(products: readonly GemmArgs[]) {
     gpu
       .named(name)
       .slice(before[i])
-      .map(({ plan, ...told }) => ({ ...told, plan: plans[Number(plan) - 1] })),
+      .map((told) => ({ ...told, plan: "plan" in told ? plans[told.plan - 1] : undefined })),
   );
 }
 

@@ -197,12 +197,12 @@ describe("a product on a GPU", () => {
       if (padded)
         expect(gpu.named("gemm")[0]).toMatchObject({ aScale: operands.w.blockScales?.tensor.address });
       else {
-        expect(gpu.named("relayout")[0]).toMatchObject({ wide: true, toLineStride: 1, toBlockStride: 64 });
+        expect(gpu.named("relayout")[0]).toMatchObject({
+          wide: true,
+          to: { placement: { lineStride: 1, blockStride: 64 } },
+        });
         expect(gpu.named("relayout")[1]).toMatchObject({
-          toLineStride: 4,
-          toBlockStride: 1,
-          toLines: 2,
-          toBlocks: 3,
+          to: { placement: { lineStride: 4, blockStride: 1, lines: 2, blocks: 3 } },
         });
       }
     }
@@ -219,7 +219,9 @@ describe("a product on a GPU", () => {
       deviceScalars: true,
       aScaleMode: undefined,
     });
-    expect(gpu.named("gemmAlpha")[0]).toMatchObject({ amaxW: operands.w.amax?.address, scaleW: undefined });
+    expect(gpu.named("gemmAlpha")[0]).toMatchObject({
+      factors: { amaxW: operands.w.amax?.address, scaleW: undefined },
+    });
   });
 
   scoped("of MXFP8 and NVFP4 operands has cuBLASLt's own scale modes on Blackwell", () => {
@@ -227,12 +229,12 @@ describe("a product on a GPU", () => {
       [
         new MXFP8Quantizer(),
         { aType: 28, aScaleMode: 2, bScaleMode: 2 },
-        { wide: false, toScaleBytes: 128 * 4 },
+        { wide: false, to: { placement: { bytes: 128 * 4, swizzled: true } } },
       ],
       [
         new NVFP4Quantizer(),
         { aType: 33, aScaleMode: 1, bScaleMode: 1 },
-        { wide: false, toScaleBytes: 128 * 8 },
+        { wide: false, to: { placement: { bytes: 128 * 8, swizzled: true } } },
       ],
     ] as const;
     for (const [quantizer, plan, relayout] of pairs) {
@@ -240,7 +242,7 @@ describe("a product on a GPU", () => {
       const operands = quantized(quantizer, quantizer, [64, 32, 128]);
       run(gpu, "bf16", [64, 32, 128], { operands, out: "bf16", datapath: "blackwell" });
       expect(gpu.named("gemmPlan")[0]).toMatchObject(plan);
-      expect(gpu.named("relayout")[0]).toMatchObject({ ...relayout, toSwizzled: true });
+      expect(gpu.named("relayout")[0]).toMatchObject(relayout);
     }
   });
 

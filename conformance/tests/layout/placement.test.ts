@@ -69,9 +69,9 @@ describe("the placement of scales", () => {
       fc.property(drawn, (input) => {
         const { spec, shape, direction, layout } = input;
         const size = asMatrix(shape);
-        const p = placement("copy", { spec, size, direction, layout });
-        const lines = Number(p.copyLines);
-        const blocks = Number(p.copyBlocks);
+        const p = placement({ spec, size, direction, layout });
+        const lines = p.lines;
+        const blocks = p.blocks;
         const { scale, scaleType, logicalScale } = copyGeometry(spec, size, direction, "logical");
         // a line is a column where a columnwise copy's scales lie as the input does
         const turned = direction === "columnwise" && scale === "inPlace";
@@ -80,14 +80,14 @@ describe("the placement of scales", () => {
         const addressed: number[] = new Array(expected.length).fill(0);
         for (let line = 0; line < lines; line++) {
           for (let block = 0; block < blocks; block++) {
-            const offset = p.copySwizzled
+            const offset = p.swizzled
               ? swizzledOffset(line, block, blocks)
-              : line * Number(p.copyLineStride) + block * Number(p.copyBlockStride);
+              : line * p.lineStride + block * p.blockStride;
             addressed[offset] = 1 + (turned ? block * columns + line : line * columns + block);
           }
         }
         expect(addressed).toEqual(expected);
-        expect(p.copyScaleBytes).toBe((expected.length * storageBits(scaleType)) / 8);
+        expect(p.bytes).toBe((expected.length * storageBits(scaleType)) / 8);
       }),
       { numRuns: 500, seed: 31 },
     );

@@ -2,7 +2,7 @@
 import * as fc from "fast-check";
 import { beforeAll, describe, expect, it } from "vitest";
 import { type Instance, openInstance } from "../../../src/backends/wasm/instance.js";
-import { ROUNDING, SCALE_RULE, WIDE } from "../../../src/formats/contract.gen.js";
+import { QUANTIZE_TASK, ROUNDING, SCALE_RULE, WIDE } from "../../../src/formats/contract.gen.js";
 import { factsOf } from "../../../src/formats/derive.js";
 import type { ScalarFormat } from "../../../src/formats/scalar.js";
 
@@ -29,7 +29,7 @@ interface Quantized {
 }
 
 let kernel: Instance;
-let [source, codes, scales, scratch] = [0, 0, 0, 0];
+let [source, codes, scales, scratch, task] = [0, 0, 0, 0, 0];
 
 beforeAll(async () => {
   kernel = await openInstance();
@@ -40,6 +40,7 @@ beforeAll(async () => {
     number,
     number,
   ];
+  task = reserve(QUANTIZE_TASK.bytes);
 });
 
 function put(values: Float32Array): void {
@@ -83,32 +84,27 @@ function quantizeRows(rule: Rule, shape: Shape): Quantized {
   const { rows, columns, transposed = false, tileRows = 1, stochastic = false, cut = 0 } = shape;
   const { word } = factsOf(rule.format);
   const rounding = ROUNDING[stochastic ? "stochastic" : "tiesToEven"];
-  const tile = [Number(transposed), tileRows, Math.log2(rule.block), 0, SCALE_RULE[rule.rule], word, 1, 0];
-  const head = [source, WIDE.f32, rows, columns, ...tile, 2048, 448, 0, 0, 0, rounding, 1, 2, 3, 4, 0];
-  const call = kernel.exports.quantizeRows as (...args: number[]) => void;
-  call(...head, codes, scales, scratch, 0, cut);
-  call(...head, codes, scales, scratch, cut, rows);
+  const { exports } = kernel;
+  exports.quantizeSource(task, source, WIDE.f32, rows, columns, transposed);
+  exports.quantizeTile(task, tileRows, rule.block, false);
+  exports.quantizeRule(task, SCALE_RULE[rule.rule], word, true, 0);
+  exports.quantizeLevels(task, 2048, 448, false, false, 0);
+  exports.quantizeDraws(task, rounding, 1, 2, 3, 4, 0);
+  exports.quantizeTarget(task, codes, scales);
+  exports.quantizeRows(task, scratch, 0, cut);
+  exports.quantizeRows(task, scratch, cut, rows);
   return read(rule, rows * columns, rows * Math.ceil(columns / rule.block));
 }
 
 function quantizeColumns(rule: Rule, rows: number, columns: number, tileColumns = 1): Quantized {
   const { word } = factsOf(rule.format);
-  const tile = [
-    rule.block,
-    tileColumns,
-    SCALE_RULE[rule.rule],
-    word,
-    1,
-    0,
-    ROUNDING.tiesToEven,
-    1,
-    2,
-    3,
-    4,
-    1,
-  ];
-  const call = kernel.exports.quantizeColumns as (...args: number[]) => void;
-  call(source, WIDE.f32, rows, columns, ...tile, codes, scales, scratch, 0, rows);
+  const { exports } = kernel;
+  exports.quantizeSource(task, source, WIDE.f32, rows, columns, false);
+  exports.quantizeTile(task, rule.block, tileColumns, false);
+  exports.quantizeRule(task, SCALE_RULE[rule.rule], word, true, 0);
+  exports.quantizeDraws(task, ROUNDING.tiesToEven, 1, 2, 3, 4, 1);
+  exports.quantizeTarget(task, codes, scales);
+  exports.quantizeColumns(task, scratch, 0, rows);
   return read(rule, rows * columns, Math.ceil(rows / rule.block) * columns);
 }
 

@@ -1,7 +1,6 @@
 /** The native addon: what it exports. It is built where a CUDA toolkit is (`npx lockstep build-cuda`). */
-import { type NativeArgs, packed } from "./native-arguments.js";
-
-export type { NativeArgs } from "./native-arguments.js";
+import { type ArgumentsOf, type Exactly, packing } from "./native-arguments.js";
+import { NATIVE_CALLS, type NativeCall } from "./native-calls.js";
 
 declare const opened: unique symbol;
 
@@ -19,59 +18,6 @@ export interface DeviceFacts {
   readonly multiprocessors: number;
   readonly bytes: number;
 }
-
-/** The operations, by the names they are exported under. */
-export const NATIVE_OPERATIONS = [
-  "encode",
-  "decode",
-  "amax",
-  "sweep",
-  "fill",
-  "quantizeBlock",
-  "quantizeTensor",
-  "biasGradQuantizeBlock",
-  "biasGradQuantizeTensor",
-  "quantizeMx",
-  "quantizeNvfp4",
-  "hadamard",
-  "gemm",
-  "gemmForget",
-  "gemmPlain",
-  "gemmOperand",
-  "gemmEpilogue",
-  "gemmAlpha",
-  "transpose",
-  "relayout",
-  "swapAxes",
-  "dequantize",
-  "activation",
-  "activationBackward",
-  "activationQuantizeTensor",
-  "activationQuantizeMx",
-  "gated",
-  "gatedBackward",
-  "clampedSwiglu",
-  "clampedSwigluBackward",
-  "norm",
-  "normQuantizeTensor",
-  "normBackward",
-  "columnSum",
-  "crossEntropy",
-  "crossEntropyBackward",
-  "mse",
-  "mseBackward",
-  "embedding",
-  "embeddingBackward",
-  "squareSum",
-  "clipFactor",
-  "updateScales",
-  "add",
-  "scaled",
-  "softmax",
-  "softmaxBackward",
-  "sgd",
-  "adamw",
-] as const;
 
 /** A configured algorithm of cuBLASLt, as native/gemm/plan.h has it. */
 export interface NativeAlgorithm {
@@ -103,19 +49,8 @@ interface Answers {
   gemmChoose: NativeAlgorithm | undefined;
 }
 
-const NATIVE_QUERIES = ["gemmPlan", "gemmCandidates", "gemmConfigure", "gemmChoose"] as const;
-
-/** The exports that take arguments by name. */
-const NATIVE_CALLS = [...NATIVE_OPERATIONS, ...NATIVE_QUERIES] as const;
-
-type NativeCall = (typeof NATIVE_CALLS)[number];
-
-type Calls<Args extends readonly unknown[]> = {
-  readonly [K in NativeCall]: (
-    device: DeviceHandle,
-    ...args: Args
-  ) => K extends keyof Answers ? Answers[K] : void;
-};
+/** What a call of the addon takes. */
+export type NativeArgs<K extends NativeCall> = ArgumentsOf<(typeof NATIVE_CALLS)[K]>;
 
 interface Direct {
   readonly Device: new (device: number) => DeviceHandle;
@@ -153,19 +88,30 @@ interface Direct {
 }
 
 /**
- * What the addon exports; arguments lie in the slots of native-arguments.ts. Every function throws an Error with a
- * `code` of src/errors.ts.
+ * What the addon exports; arguments lie in the slots of native-calls.ts. Every function throws an Error with a `code` of
+ * src/errors.ts.
  */
-export type AddonExports = Direct & Calls<[slots: Float64Array]>;
+export type AddonExports = Direct & {
+  readonly [K in NativeCall]: (
+    device: DeviceHandle,
+    slots: Float64Array,
+  ) => K extends keyof Answers ? Answers[K] : void;
+};
 
-/** The addon with arguments by their names, in one object or several. */
-export type Addon = Direct & Calls<readonly NativeArgs[]>;
+/** The addon with the arguments of each call by their names: all that it needs, and no other. */
+export type Addon = Direct & {
+  readonly [K in NativeCall]: <A extends NativeArgs<K>>(
+    device: DeviceHandle,
+    args: A & Exactly<A, NativeArgs<K>>,
+  ) => K extends keyof Answers ? Answers[K] : void;
+};
 
 /** `exports`, taking arguments by their names. */
 export function namingArguments(exports: AddonExports): Addon {
-  const named = NATIVE_CALLS.map((name) => {
-    const native = exports[name] as (device: DeviceHandle, slots: Float64Array) => unknown;
-    return [name, (device: DeviceHandle, ...parts: NativeArgs[]) => native(device, packed(parts))];
+  const named = Object.entries(NATIVE_CALLS).map(([name, declaration]) => {
+    const native = exports[name as NativeCall] as (device: DeviceHandle, slots: Float64Array) => unknown;
+    const packed = packing(declaration);
+    return [name, (device: DeviceHandle, args: object) => native(device, packed(args))];
   });
   return { ...exports, ...Object.fromEntries(named) };
 }

@@ -5,7 +5,7 @@ import type { WideDType } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
 import type { Support } from "../backend.js";
 import type { OpArgs, OpName } from "../ops.js";
-import type { Addon, DeviceFacts, DeviceHandle } from "./addon.js";
+import type { Addon, DeviceFacts, DeviceHandle, NativeArgs } from "./addon.js";
 
 export interface LoweringContext {
   readonly addon: Addon;
@@ -29,20 +29,16 @@ export function addressOf(tensor: Tensor | undefined): number | undefined {
 }
 
 /** The number of a wide type in the contract. */
-export function wideOf(tensor: Tensor<WideDType>): number {
+export function wideOf(tensor: Tensor<WideDType>): (typeof WIDE)[WideDType] {
   return WIDE[tensor.dtype];
 }
 
 /** A random source as native/ reads it. */
-export function randomWords({ seed, offset }: RandomSource) {
+export function randomWords({ seed, offset }: RandomSource): NativeArgs<"sweep">["random"] {
   wholes[0] = seed;
   wholes[1] = offset;
-  return {
-    seedLow: halves[0],
-    seedHigh: halves[1],
-    offsetLow: halves[2],
-    offsetHigh: halves[3],
-  } as const;
+  const [seedLow = 0, seedHigh = 0, offsetLow = 0, offsetHigh = 0] = halves;
+  return { seedLow, seedHigh, offsetLow, offsetHigh };
 }
 
 /** Two words of 64 bits, seen as four of 32; the lower half is the first on every machine with a GPU. */

@@ -40,7 +40,7 @@ export async function openWasmOver(instance: Instance, options: WasmOptions): Pr
   datapathName("openBackend", "datapath", datapath);
   const heap = new Heap(instance);
   const { pool, fewer } = await openPool(instance, heap, threads, options.threads === undefined);
-  return new WasmBackend(instance, heap, pool, { datapath, fewerThreads: fewer });
+  return new WasmBackend(heap, pool, { datapath, fewerThreads: fewer });
 }
 
 /** A pool of so many threads; where none can be started and fewer will do, of one, and why. */
@@ -75,13 +75,12 @@ class WasmBackend implements Backend {
   /** Dropped with the memory it refers to as the backend is disposed of. */
   #context: LoweringContext | undefined;
 
-  constructor(instance: Instance, heap: Heap, pool: Pool, { datapath, fewerThreads }: Settings) {
+  constructor(heap: Heap, pool: Pool, { datapath, fewerThreads }: Settings) {
     this.memory = heap;
     this.datapath = datapath;
     this.fewerThreads = fewerThreads;
     this.description = `WebAssembly reference, ${pool.size} thread${pool.size > 1 ? "s" : ""}, SIMD128`;
     this.#context = {
-      exports: instance.exports,
       pool,
       heap,
       withTemporary(bytes, body) {

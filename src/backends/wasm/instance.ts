@@ -1,14 +1,14 @@
 /** The compiled reference: one module, one shared memory, an instance for each thread. */
 
 import type { instantiate } from "#kernels";
-import { WASM_BASE64 } from "#reference";
+import { type Arguments, WASM_BASE64 } from "#reference";
 import { BackendError } from "../../errors.js";
 
 /** The exports of assembly/index.ts, typed by its compiler. */
 export type Exports = Awaited<ReturnType<typeof instantiate>>;
 
-/** The exports that are functions of numbers. */
-export type ExportName = Exclude<keyof Exports, "memory">;
+/** The exports that are functions. */
+export type ExportName = keyof Arguments;
 
 export interface Instance {
   readonly module: WebAssembly.Module;

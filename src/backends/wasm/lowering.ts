@@ -1,16 +1,14 @@
 /** What lowering an operation to the reference takes: the pool, and a place for temporaries. */
 import { WIDE } from "../../formats/contract.gen.js";
+import type { RandomSource } from "../../random.js";
 import type { WideDType } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
 import type { Support } from "../backend.js";
 import type { OpArgs, OpName } from "../ops.js";
 import type { Heap } from "./heap.js";
-import type { Exports } from "./instance.js";
 import type { Pool } from "./pool.js";
 
 export interface LoweringContext {
-  /** The main thread's instance, for what is too small to share out. */
-  readonly exports: Exports;
   readonly pool: Pool;
   readonly heap: Heap;
   /** Calls `body` with `bytes` of zeroed or stale memory that is freed when it returns. */
@@ -25,12 +23,26 @@ export interface Lowering<K extends OpName> {
 
 export type Lowerings = { readonly [K in OpName]: Lowering<K> };
 
-/** A u64 as the two u32 that kernels take. */
-export function halves(value: bigint): [low: number, high: number] {
-  return [Number(value & 0xffffffffn), Number((value >> 32n) & 0xffffffffn)];
+/** A random source as kernels take it. */
+export function randomWords({ seed, offset }: RandomSource) {
+  return { seedLo: low(seed), seedHi: low(seed >> 32n), offsetLo: low(offset), offsetHi: low(offset >> 32n) };
 }
 
-/** A tensor as kernels take it: address and type. */
-export function operand(x: Tensor<WideDType>): readonly [address: number, type: number] {
-  return [x.address, WIDE[x.dtype]];
+function low(value: bigint): number {
+  return Number(value & 0xffffffffn);
+}
+
+/** The number of a wide type in the contract. */
+export function wideOf(x: Tensor<WideDType>): number {
+  return WIDE[x.dtype];
+}
+
+/** What a kernel reads as its one source. */
+export function sourceOf(x: Tensor<WideDType>) {
+  return { src: x.address, srcType: WIDE[x.dtype] };
+}
+
+/** What a kernel writes as its one result. */
+export function targetOf(out: Tensor<WideDType>) {
+  return { dst: out.address, dstType: WIDE[out.dtype] };
 }

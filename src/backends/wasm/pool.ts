@@ -1,5 +1,7 @@
 /** Threads over one memory: a job is an export, its arguments and a range that is split among them. */
+import { ORDERED } from "#reference";
 import { BackendError, OutOfMemoryError } from "../../errors.js";
+import type { Exactly, ExportArgs, Immediate, Positional } from "./call.js";
 import type { Heap } from "./heap.js";
 import type { ExportName, Exports, Instance } from "./instance.js";
 import { give, join, leave, ready, startThread, type Thread } from "./thread.js";
@@ -87,12 +89,26 @@ export class Pool {
   }
 
   /**
-   * Calls `exports[name](...args, begin, end)` over [first, first + total) in as many parts as pay, and returns what
-   * each part returned. `argsFor` is given the scratch of the thread that will run the part. Throws
-   * `OutOfMemoryError` where not even one part can have its scratch, and `BackendError` where a part traps; when it throws, no
-   * part still runs. Where a worker dies in its part, this call and all that follow throw the same `BackendError`.
+   * Calls an export over [first, first + total) in as many parts as pay, and returns what each part returned. Each part is given
+   * the arguments, the scratch of its thread, and where its range begins and ends. Throws `OutOfMemoryError` where not even one
+   * part can have its scratch, and `BackendError` where a part traps; when it throws, no part still runs. Where a worker dies in
+   * its part, this call and all that follow throw the same `BackendError`.
    */
-  run(name: ExportName, job: Job, argsFor: (scratch: number) => readonly number[]): number[] {
+  run<K extends ExportName, A extends ExportArgs<K>>(
+    name: K,
+    job: Job,
+    args: A & Exactly<A, ExportArgs<K>>,
+  ): number[] {
+    return this.#run(name, job, args);
+  }
+
+  /** Calls an export once, on this thread. Throws as `run` does. */
+  call<K extends Immediate, A extends ExportArgs<K>>(name: K, args: A & Exactly<A, ExportArgs<K>>): number {
+    this.check();
+    return this.#call(name, ORDERED[name](args, 0, 0, 0));
+  }
+
+  #run(name: ExportName, job: Job, given: Readonly<Record<string, number | boolean>>): number[] {
     this.check();
     const { first = 0, total, grain = 1, weight = 1, scratch = SCRATCH_BYTES } = job;
     if (total <= 0) return [];
@@ -102,9 +118,10 @@ export class Pool {
     try {
       const edge = (part: number): number =>
         first + Math.min(total, Math.floor((units * part) / places.length) * grain);
+      const ordered = ORDERED[name];
       return this.#share(
         name,
-        places.map((place, part) => [...argsFor(place), edge(part), edge(part + 1)]),
+        places.map((place, part) => ordered(given, place, edge(part), edge(part + 1))),
       );
     } finally {
       if (scratch > SCRATCH_BYTES) for (const place of places) this.#heap.release(place);
@@ -129,10 +146,10 @@ export class Pool {
   }
 
   /** Makes call 0 on this thread and each other on a worker, waits for all, then throws what failed first. */
-  #share(name: ExportName, calls: readonly (readonly number[])[]): number[] {
+  #share(name: ExportName, calls: readonly Positional[]): number[] {
     const helpers = this.#threads.slice(0, calls.length - 1);
     helpers.forEach((thread, i) => {
-      this.#give(thread, name, calls[i + 1] as readonly number[]);
+      this.#give(thread, name, calls[i + 1] as Positional);
     });
     const failures: unknown[] = [];
     const results = calls.map((args, part) => {
@@ -158,15 +175,15 @@ export class Pool {
     throw this.#broken;
   }
 
-  #call(name: ExportName, args: readonly number[]): number {
+  #call(name: ExportName, args: Positional): number {
     try {
-      return (this.#exports[name] as (...args: readonly number[]) => number)(...args);
+      return (this.#exports[name] as (...args: Positional) => number)(...args);
     } catch (cause) {
       throw new BackendError(`wasm: ${name} trapped`, { cause });
     }
   }
 
-  #give(thread: Thread, name: string, args: readonly number[]): void {
+  #give(thread: Thread, name: string, args: Positional): void {
     if (args.length > CONTROL.maxArgs) throw new BackendError(`wasm: ${name} takes too many arguments`);
     give(thread, this.#names.indexOf(name), args);
   }

@@ -47,8 +47,8 @@ export async function ready(thread: Thread): Promise<void> {
 }
 
 /** Gives the thread export number `index` to call. */
-export function give(thread: Thread, index: number, args: readonly number[]): void {
-  thread.args.set(args);
+export function give(thread: Thread, index: number, args: readonly (number | boolean)[]): void {
+  for (let i = 0; i < args.length; i++) thread.args[i] = Number(args[i]);
   thread.header[2] = index;
   thread.header[3] = args.length;
   wake(thread);

@@ -4,12 +4,16 @@ import { expect } from "vitest";
 import {
   type AddonExports,
   type DeviceHandle,
-  NATIVE_OPERATIONS,
+  namingArguments,
 } from "../../../../src/backends/cuda/addon.js";
-import { ABSENT, NATIVE_ARGUMENTS, packed } from "../../../../src/backends/cuda/native-arguments.js";
+import { namedWords } from "../../../../src/backends/cuda/gemm/plan.js";
+import { ABSENT, type Slot, slotsOf } from "../../../../src/backends/cuda/native-arguments.js";
+import {
+  NATIVE_CALLS,
+  NATIVE_OPERATIONS,
+  type NativeCall,
+} from "../../../../src/backends/cuda/native-calls.js";
 import { factsOf } from "../../../../src/formats/derive.js";
-
-const SLOTS = NATIVE_ARGUMENTS.length;
 
 /** Bytes of the blocks that arguments point to. */
 const BLOCKS = [1, 8, 64, 100, 4096, 2 ** 20];
@@ -40,6 +44,7 @@ const numbers = (addresses: readonly number[]): fc.Arbitrary<number> =>
 const anything = (addresses: readonly number[]): fc.Arbitrary<unknown> =>
   fc.oneof(
     { weight: 9, arbitrary: numbers(addresses) },
+    { weight: 1, arbitrary: fc.constant(new Uint8Array(8)) },
     {
       weight: 2,
       arbitrary: fc.constantFrom<unknown>(
@@ -57,12 +62,6 @@ const anything = (addresses: readonly number[]): fc.Arbitrary<unknown> =>
         new Float32Array(2),
       ),
     },
-  );
-
-/** What arguments are called that hold an address, in any operation. */
-const isAddress = (name: string): boolean =>
-  /^(a|b|c|d|x|y|w|m|v|to|from|out|data|codes|grad|logits|targets?|loss|mean|rstd|gamma|beta|dx|dgamma|dbeta|table|ids|norm|sums|aux|bias|noop|amax|amaxHistory|amaxRecord|amaxW|amaxX|parameter|copy|gradScale|scalars|workspace|maximum|total|rowwise|columnwise|scale|scales|scaleW|scaleX|factor)$|(Scales|ScaleInv|Amax)$|^[ab]Scale$/.test(
-    name,
   );
 
 /** Words of formats, 0 for f32, and of one that does not exist. */
@@ -85,29 +84,20 @@ interface Drawn {
   readonly plan: number;
 }
 
-/** Of the placement of scales under a prefix, what its name ends with, for [lines, length] elements. */
+/** Of a placement of scales, of [lines, length] elements, its fields. */
 const placed = (lines: number, length: number, unit: number): Readonly<Record<string, number>> => {
   const blocks = Math.ceil(length / unit);
-  return {
-    ScaleBytes: 0,
-    Lines: lines,
-    Blocks: blocks,
-    LineStride: blocks,
-    BlockStride: 1,
-    Swizzled: 0,
-  };
+  return { bytes: 0, lines, blocks, lineStride: blocks, blockStride: 1, swizzled: 0 };
 };
 
 /** An argument of a call that is likely to go on to its launch. */
-function fitting(name: string, i: number, drawn: Drawn): number {
+function fitting({ name, kind }: Slot, i: number, drawn: Drawn): number {
   const { rows, columns, unit, choice } = drawn;
-  const [, prefix, field] =
-    /^(rowwise|columnwise|copy|from|to)(ScaleBytes|Lines|Blocks|LineStride|BlockStride|Swizzled)$/.exec(
-      name,
-    ) ?? [];
-  if (prefix && field) {
-    const [lines, length] = prefix === "columnwise" ? [columns, rows] : [rows, columns];
-    return placed(lines, length, unit)[field] as number;
+  const [, group, field] = /^(?:(\w+)\.)?placement\.(\w+)$/.exec(name) ?? [];
+  if (field) {
+    const [lines, length] = group === "columnwise" ? [columns, rows] : [rows, columns];
+    const value = placed(lines, length, unit)[field] as number;
+    return field === "swizzled" && choice === 5 ? 1 : value;
   }
   const known: Readonly<Record<string, number>> = {
     rows,
@@ -115,13 +105,12 @@ function fitting(name: string, i: number, drawn: Drawn): number {
     plan: drawn.plan,
     word: drawn.word,
     scaleWord: WORDS[choice] as number,
+    "scales.word": WORDS[choice] as number,
     count: rows * columns,
     itemRows: rows,
     lineShift: 0,
+    "scales.lineShift": 0,
     blockShift: Math.log2(unit),
-    kind: choice,
-    rule: choice % 3,
-    staging: choice % 4,
     bits: 4 * 2 ** (choice % 4),
     batch: 1 + (choice % 3),
     outer: choice,
@@ -132,59 +121,66 @@ function fitting(name: string, i: number, drawn: Drawn): number {
   };
   if (name in known) return known[name] as number;
   if (name === "workspace") return drawn.workspace;
-  if (isAddress(name)) return drawn.addresses[i % drawn.addresses.length] as number;
-  if (/Type$|^(rounding|overflow)$/.test(name)) return choice % 3;
-  if (
-    /Swizzled$|^(square|transposed|across|inPlace|wide|gated|stochastic|transforms|fourOverSix)$/.test(name)
-  )
-    return choice === 5 ? 1 : 0;
+  if (kind === "pointer") return drawn.addresses[i % drawn.addresses.length] as number;
+  if (kind === "activation") return choice;
+  if (kind === "staging") return choice % 4;
+  if (kind !== "count" && kind !== "word" && kind !== "float" && kind !== "flag") return choice % 3;
+  if (kind === "flag") return choice === 5 ? 1 : 0;
   return /Offset$|^sumsSkipped$/.test(name) ? 16 * (choice % 2) : 32;
 }
 
 /**
- * Some arguments given, others not: in part of the runs any numbers, in the others such as fit together, but for some, so
- * that calls go on to their launch.
+ * Some arguments of a call given, others not: in part of the runs any numbers, in the others such as fit together, but for some,
+ * so that calls go on to their launch.
  */
 const slots = (
+  declared: readonly Slot[],
   addresses: readonly number[],
   roomy: readonly number[],
   apart: number,
 ): fc.Arbitrary<Float64Array> => {
+  const size = declared.length;
   const address = fc.oneof(
     { weight: 12, arbitrary: fc.constantFrom(...roomy) },
     { weight: 1, arbitrary: fc.constantFrom(...addresses) },
   );
-  const size = fc.constantFrom(0, 1, 3, 16, 17, 32, 32, 32, 64, 64, 64, 96, 100, 128, 128);
+  const extent = fc.constantFrom(0, 1, 3, 16, 17, 32, 32, 32, 64, 64, 64, 96, 100, 128, 128);
   const wild = fc.array(numbers(addresses), { minLength: 1, maxLength: 40 });
   const drawn = fc.record({
     addresses: fc.array(address, { minLength: 1, maxLength: 7 }),
     workspace: fc.oneof({ weight: 4, arbitrary: fc.constant(apart) }, { weight: 1, arbitrary: address }),
-    rows: size,
-    columns: size,
+    rows: extent,
+    columns: extent,
     unit: fc.constantFrom(16, 32, 32, 128),
     word: fc.constantFrom(...WORDS),
     choice: fc.integer({ min: 0, max: 5 }),
     plan: fc.integer({ min: 1, max: 4 }),
   });
-  const astray = fc.array(fc.tuple(fc.nat({ max: SLOTS - 1 }), numbers(addresses)), { maxLength: 2 });
-  const absent = fc.tuple(fc.integer({ min: 0, max: 9 }), fc.nat({ max: SLOTS - 1 }), fc.nat({ max: 30 }));
+  const at = fc.nat({ max: size - 1 });
+  const astray = fc.array(fc.tuple(at, numbers(addresses)), { maxLength: 2 });
+  const absent = fc.tuple(fc.integer({ min: 0, max: 9 }), at, fc.nat({ max: 8 }));
+  // what an operation can do without is left out now and then
+  const without = fc.array(fc.boolean(), { minLength: size, maxLength: size });
   return fc
-    .tuple(fc.integer({ min: 0, max: 3 }), wild, drawn, astray, absent)
-    .map(([mode, any, kind, wrong, [every, from, many]]) => {
-      const made = Float64Array.from({ length: SLOTS }, (_, i) =>
-        mode === 0 ? (any[i % any.length] as number) : fitting(NATIVE_ARGUMENTS[i] as string, i, kind),
+    .tuple(fc.integer({ min: 0, max: 3 }), wild, drawn, astray, absent, without)
+    .map(([mode, any, kind, wrong, [every, from, many], left]) => {
+      const made = Float64Array.from({ length: size }, (_, i) =>
+        mode === 0 ? (any[i % any.length] as number) : fitting(declared[i] as Slot, i, kind),
       );
       const words = new BigUint64Array(made.buffer);
-      if (mode === 0) for (let i = 0; every > 0 && i < SLOTS; i += every) words[i] = ABSENT;
-      if (mode > 1) for (const [at, value] of wrong) made[at] = value;
-      if (mode > 2) words.fill(ABSENT, from, Math.min(from + many, SLOTS));
+      if (mode === 0) for (let i = 0; every > 0 && i < size; i += every) words[i] = ABSENT;
+      if (mode > 1) for (const [i, value] of wrong) made[i] = value;
+      if (mode === 2)
+        for (const [i, { optional }] of declared.entries()) if (optional && left[i]) words[i] = ABSENT;
+      if (mode > 2) words.fill(ABSENT, from, Math.min(from + many, size));
       return made;
     });
 };
 
 /** What native code must not take for the array of arguments, and the array in other memory. */
 function instead(given: Float64Array, kind: number): unknown {
-  const shared = new Float64Array(new SharedArrayBuffer(8 * SLOTS));
+  const { length } = given;
+  const shared = new Float64Array(new SharedArrayBuffer(8 * length));
   shared.set(given);
   const detached = given.slice();
   structuredClone(detached, { transfer: [detached.buffer] });
@@ -192,17 +188,17 @@ function instead(given: Float64Array, kind: number): unknown {
     shared,
     detached,
     given.subarray(1),
-    new Float64Array(SLOTS + 1),
+    new Float64Array(length + 1),
     new Float64Array(0),
-    new Float32Array(SLOTS),
-    new BigUint64Array(SLOTS),
-    new Uint8Array(8 * SLOTS),
+    new Float32Array(length),
+    new BigUint64Array(length),
+    new Uint8Array(8 * length),
     new DataView(given.buffer),
     given.buffer,
     Array.from(given),
     new Proxy(given, {}),
     Object.create(given),
-    { length: SLOTS },
+    { length },
     undefined,
     7,
   ];
@@ -214,19 +210,29 @@ type AddonFunction = (typeof NATIVE_OPERATIONS)[number] | (typeof DIRECT)[number
 const DIRECT = ["write", "read", "readSync", "copy", "free", "allocate", "memory", "trim"] as const;
 
 /** Prepares a product, with an algorithm where there is one; its number. */
-function preparedPlan(addon: AddonExports, device: DeviceHandle, transposeA: 0 | 1): number {
+function preparedPlan(exports: AddonExports, device: DeviceHandle, transposeA: boolean): number {
+  const addon = namingArguments(exports);
   const pitches = { aPitch: 32, bPitch: 32, cPitch: 32, dPitch: 32 };
   const types = { aType: 14, bType: 14, cType: 14, dType: 14 };
-  const sizes = { m: 32, n: 32, k: 32, batch: 1 };
-  const plan = addon.gemmPlan(device, packed([{ ...sizes, transposeA, ...pitches, ...types }]));
+  const plain = { transposeB: false, tf32: false, fastAccumulation: false, deviceScalars: false };
+  const plan = addon.gemmPlan(device, {
+    m: 32,
+    n: 32,
+    k: 32,
+    batch: 1,
+    transposeA,
+    ...plain,
+    ...pitches,
+    ...types,
+  });
   const search = { plan, count: 8, schemes: 7, alignment: 256, workspace: 2 ** 26 };
-  const algorithm = addon.gemmCandidates(device, packed([search])).at(-1);
-  const words = algorithm?.words.map((word, i) => [`word${i}`, word]) ?? [];
-  addon.gemmChoose(device, packed([{ plan, ...Object.fromEntries(words) }]));
+  const algorithm = addon.gemmCandidates(device, search).at(-1);
+  if (algorithm) addon.gemmChoose(device, { plan, ...namedWords(algorithm.words) });
   return plan;
 }
 
-const PLAN = NATIVE_ARGUMENTS.indexOf("plan");
+/** In place of the slots of a function that has none. */
+const NO_SLOT: Slot = { name: "none", kind: "count", optional: false };
 
 interface ArgumentRuns {
   readonly numRuns: number;
@@ -250,25 +256,34 @@ export async function survivesArguments(
   const addresses = addressesIn(blocksOf(device), [...blocksOf(other), stale]);
   const roomy = [0, 1, 2].map((i) => addon.allocate(device, 2 ** 20) + 256 * i);
   const apart = addon.allocate(device, 2 ** 20);
-  const plans = [preparedPlan(addon, device, 0), preparedPlan(addon, device, 1)];
+  const plans = [preparedPlan(addon, device, false), preparedPlan(addon, device, true)];
   const worked = new Set<string>();
   const pending: Promise<unknown>[] = [];
   let threw = 0;
+  // few of the values that these may be given fit
+  const unlikely = names.filter((name) => (DIRECT as readonly string[]).includes(name));
+  const drawnName = fc.constantFrom(...names, ...unlikely, ...unlikely, ...unlikely);
+  const slotsFor = (name: AddonFunction) =>
+    slots(
+      name in NATIVE_CALLS ? slotsOf(NATIVE_CALLS[name as NativeCall]) : [NO_SLOT],
+      addresses,
+      roomy,
+      apart,
+    );
   const handles = fc.constantFrom<unknown>(...new Array(12).fill(device), {}, undefined, 7);
   const direct = fc.array(anything(addresses), { minLength: 3, maxLength: 3 });
   fc.assert(
     fc.property(
-      fc.constantFrom(...names),
+      drawnName.chain((name) => fc.tuple(fc.constant(name), slotsFor(name))),
       handles,
-      slots(addresses, roomy, apart),
       fc.integer({ min: 0, max: 199 }),
       direct,
-      (name, handle, given, kind, drawn) => {
+      ([name, given], handle, kind, drawn) => {
         // the blocks and plans that all other calls are about stay
         if (name === "free" && typeof drawn[0] === "number")
           drawn[0] = addon.allocate(device, drawn[0] & 0xfff);
-        if (name === "gemmForget" && plans.includes(given[PLAN] ?? 0))
-          given[PLAN] = preparedPlan(addon, device, 0);
+        if (name === "gemmForget" && plans.includes(given[0] ?? 0))
+          given[0] = preparedPlan(addon, device, false);
         const isDirect = (DIRECT as readonly string[]).includes(name);
         const args = isDirect ? drawn : [instead(given, kind)];
         try {

@@ -11,6 +11,7 @@ import type {
 } from "../../../../src/backends/cuda/addon.js";
 import { gemm as lowering } from "../../../../src/backends/cuda/gemm/gemm.js";
 import type { LoweringContext } from "../../../../src/backends/cuda/lowering.js";
+import type { NativeCall } from "../../../../src/backends/cuda/native-calls.js";
 import type { GemmArgs, GemmOperand, GemmOutDType } from "../../../../src/backends/gemm-args.js";
 import type { Gpu } from "../../../../src/formats/chips.js";
 import { zeros } from "../../../../src/ops/create.js";
@@ -24,10 +25,19 @@ export function algorithmNumbered(id: number, fields: Partial<NativeAlgorithm> =
   return { ...rest, id, tile, splitK, scheme, ...fields, words };
 }
 
-type Call = readonly [name: string, args: NativeArgs];
+type Call = readonly [name: NativeCall, args: object];
 
 /** Calls that enqueue work. */
-export const LAUNCHES = ["gemm", "gemmOperand", "gemmPlain", "gemmAlpha", "gemmEpilogue", "relayout"];
+export const LAUNCHES = [
+  "gemm",
+  "gemmOperand",
+  "gemmPlain",
+  "gemmAlpha",
+  "gemmEpilogue",
+  "relayout",
+] as const satisfies readonly NativeCall[];
+
+const isLaunch = (name: NativeCall): boolean => LAUNCHES.some((launch) => launch === name);
 
 export class FakeGpu {
   version = 130100;
@@ -65,23 +75,23 @@ export class FakeGpu {
   }
 
   /** The arguments of every call of that name. */
-  named(name: string): readonly NativeArgs[] {
-    return this.#calls.flatMap(([called, args]) => (called === name ? [args] : []));
+  named<K extends NativeCall>(name: K): readonly NativeArgs<K>[] {
+    return this.#calls.flatMap(([called, args]) => (called === name ? [args as NativeArgs<K>] : []));
   }
 
   /** The names of the calls that enqueued work. */
-  launched(): readonly string[] {
-    return this.#calls.map(([name]) => name).filter((name) => LAUNCHES.includes(name));
+  launched(): readonly NativeCall[] {
+    return this.#calls.map(([name]) => name).filter(isLaunch);
   }
 
   #addon(): Addon {
-    const record =
-      (name: string) =>
-      (_device: DeviceHandle, ...parts: readonly NativeArgs[]) => {
-        this.#calls.push([name, Object.assign({}, ...parts)]);
-      };
+    const record = (name: NativeCall) => (_device: DeviceHandle, args: object) => {
+      this.#calls.push([name, args]);
+    };
     let plans = 0;
-    const launches = Object.fromEntries([...LAUNCHES, "gemmForget"].map((name) => [name, record(name)]));
+    const launches = Object.fromEntries(
+      ([...LAUNCHES, "gemmForget"] as const).map((name) => [name, record(name)]),
+    );
     const addon: Partial<Addon> = {
       ...launches,
       versions: () => ({ runtime: 13000, driver: 13000, cublasLt: this.version }),
@@ -91,22 +101,19 @@ export class FakeGpu {
       },
       gemmCandidates: (device, args) => {
         record("gemmCandidates")(device, args);
-        const { m = 0, n = 0 } = this.named("gemmPlan").at(-1) ?? {};
-        const tooSmall = Math.min(Number(m), Number(n)) < this.smallest;
+        const { m, n } = this.named("gemmPlan").at(-1) ?? { m: 0, n: 0 };
+        const tooSmall = Math.min(m, n) < this.smallest;
         return tooSmall || (args.schemes === 0 && !this.answersWithoutSplit) ? [] : this.#proposals;
       },
       gemmConfigure: (device, args) => {
         record("gemmConfigure")(device, args);
         if (!this.configures) return undefined;
-        return algorithmNumbered(Number(args.id), {
-          tile: Number(args.tile),
-          splitK: Number(args.splitK),
-          scheme: Number(args.scheme),
-        });
+        const { id, tile, splitK, scheme } = args;
+        return algorithmNumbered(id, { tile, splitK, scheme });
       },
       gemmChoose: (device, args) => {
         record("gemmChoose")(device, args);
-        const words = Array.from({ length: 16 }, (_, i) => Number(args[`word${i}` as keyof NativeArgs]));
+        const words = Array.from({ length: 16 }, (_, i) => Number(args[`word${i}` as keyof typeof args]));
         // a stored algorithm of the tests is fifteens throughout
         if (words.every((word) => word === 15)) return { ...algorithmNumbered(66), words };
         const [id = 0, tile = 0, splitK = 0, scheme = 0] = words;

@@ -11,7 +11,7 @@ export const encode: Lowering<"encode"> = {
       word,
       rounding: ROUNDING[rounding],
       overflow: OVERFLOW[overflow],
-      ...randomWords(random),
+      random: randomWords(random),
       scale,
       count: x.size,
     });

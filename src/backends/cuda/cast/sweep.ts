@@ -8,7 +8,7 @@ export const sweep: Lowering<"sweep"> = {
       word,
       rounding: ROUNDING[rounding],
       overflow: OVERFLOW[overflow],
-      ...randomWords(random),
+      random: randomWords(random),
       chunk,
       out: out.address,
     });

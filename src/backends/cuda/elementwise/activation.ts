@@ -2,10 +2,9 @@
 import { ACTIVATION } from "../../../formats/contract.gen.js";
 import { asMatrix } from "../../../tensor/shape.js";
 import type { ActivationArgs, GatedArgs } from "../../ops.js";
-import type { NativeArgs } from "../addon.js";
 import { type Lowering, wideOf } from "../lowering.js";
 
-function elementwise({ x, kind, out }: ActivationArgs): NativeArgs {
+function elementwise({ x, kind, out }: ActivationArgs) {
   return {
     x: x.address,
     xType: wideOf(x),
@@ -25,19 +24,18 @@ export const activation: Lowering<"activation"> = {
 export const activationBackward: Lowering<"activationBackward"> = {
   run({ addon, device }, args) {
     const { grad } = args;
-    addon.activationBackward(device, { ...elementwise(args), grad: grad.address, gradType: wideOf(grad) });
+    addon.activationBackward(device, { grad: grad.address, gradType: wideOf(grad), ...elementwise(args) });
   },
 };
 
-/** With a clamp its numbers, else the kind. */
-function halves({ x, kind, clamp, out }: GatedArgs): NativeArgs {
+/** All but the kind or the clamp, which say what form it is. */
+function halves({ x, out }: GatedArgs) {
   const [rows, columns] = asMatrix(x.shape);
   return {
     x: x.address,
     xType: wideOf(x),
     out: out.address,
     outType: wideOf(out),
-    ...(clamp ?? { kind: ACTIVATION[kind] }),
     rows,
     columns: columns / 2,
   };
@@ -45,14 +43,21 @@ function halves({ x, kind, clamp, out }: GatedArgs): NativeArgs {
 
 export const gated: Lowering<"gated"> = {
   run({ addon, device }, args) {
-    addon[args.clamp ? "clampedSwiglu" : "gated"](device, halves(args));
+    const { kind, clamp } = args;
+    if (clamp) {
+      const { alpha, limit, offset } = clamp;
+      addon.clampedSwiglu(device, { alpha, limit, offset, ...halves(args) });
+    } else addon.gated(device, { kind: ACTIVATION[kind], ...halves(args) });
   },
 };
 
 export const gatedBackward: Lowering<"gatedBackward"> = {
   run({ addon, device }, args) {
-    const { grad, clamp } = args;
-    const operation = clamp ? "clampedSwigluBackward" : "gatedBackward";
-    addon[operation](device, { ...halves(args), grad: grad.address, gradType: wideOf(grad) });
+    const { grad, kind, clamp } = args;
+    const source = { grad: grad.address, gradType: wideOf(grad), ...halves(args) };
+    if (clamp) {
+      const { alpha, limit, offset } = clamp;
+      addon.clampedSwigluBackward(device, { alpha, limit, offset, ...source });
+    } else addon.gatedBackward(device, { kind: ACTIVATION[kind], ...source });
   },
 };

@@ -109,7 +109,7 @@ export interface BlasProduct {
 }
 
 /** cuBLASLt is column-major: row-major W X^T is its op(A) op(B) with A = W and B = X, and D's columns are our rows. */
-export function describe(product: BlasProduct): NativeArgs {
+export function describe(product: BlasProduct): NativeArgs<"gemmPlan"> {
   const { x, w, depth, out, bias, fastAccumulation, tf32, deviceScalars, batch, preGelu } = product;
   const strides = batch && {
     aStride: batch.w,

@@ -56,10 +56,10 @@ function multiplyPlainly(context: LoweringContext, args: GemmArgs): void {
   const bytes = (operand: GemmOperand, lines: number): number =>
     isPlain(operand) ? 0 : batch * lines * pitch * 4;
   const sizes = [bytes(args.x, rows), bytes(args.w, columns), batch * rows * columns * 4];
-  withTemporaries(context, sizes, ([x, w, sums]) => {
+  withTemporaries(context, sizes, ([x, w, sums = 0]) => {
     const copy = { staging: STAGING.scaled, outPitch: pitch * 4 };
-    if (x) stageOperand(context, args.x, { ...copy, out: x, outLines: rows }, batch);
-    if (w) stageOperand(context, args.w, { ...copy, out: w, outLines: columns }, batch);
+    if (x) stageOperand(context, args.x, { out: x, outLines: rows, ...copy }, batch);
+    if (w) stageOperand(context, args.w, { out: w, outLines: columns, ...copy }, batch);
     addon.gemmPlain(device, {
       batch,
       x: x || args.x.data.address,
@@ -129,7 +129,7 @@ function multiplyInSteps(
   if (wCopy) stageOperand(context, args.w, { staging, out: wCopy, ...targetOf(w) }, batch);
   if (xScales) layScales(context, args.x, x, xScales);
   if (wScales) layScales(context, args.w, w, wScales);
-  if (scalars) addon.gemmAlpha(device, factors(args), { beta: args.beta, out: scalars });
+  if (scalars) addon.gemmAlpha(device, { factors: factors(args), beta: args.beta, out: scalars });
   launchSteps(context, args, route, { xCopy, wCopy, xScales, wScales, sums, scalars });
   if (!fused) finish(context, args, { sums, sumsPitch: product.out.pitch, sumsLines: x.lines, parts });
 }
@@ -163,7 +163,7 @@ function launchSteps(
 }
 
 /** The factors of the sums: alpha, NVFP4's amaxes, per-tensor scales. */
-function factors({ alpha, w, x }: GemmArgs): NativeArgs {
+function factors({ alpha, w, x }: GemmArgs): NativeArgs<"gemmAlpha">["factors"] {
   return {
     alpha,
     amaxW: addressOf(w.amax),
@@ -193,7 +193,8 @@ function finish(
   const { x, w, batch = 1, c, bias, out, amax } = args;
   const [[rows], [columns]] = [extentOf(x), extentOf(w)];
   const isNarrow = storageBits(out.dtype) === 8;
-  addon.gemmEpilogue(device, factors(args), {
+  addon.gemmEpilogue(device, {
+    factors: factors(args),
     sums,
     sumsPitch,
     sumsSkipped: (sumsLines ?? rows) - rows,

@@ -5,8 +5,10 @@ import {
   REDUCTION_SCHEME,
   type ReductionScheme,
 } from "../../../formats/gemm-algorithm.js";
-import type { NativeAlgorithm, NativeArgs } from "../addon.js";
+import type { NativeAlgorithm } from "../addon.js";
 import type { LoweringContext } from "../lowering.js";
+import type { ArgumentsOf } from "../native-arguments.js";
+import { ALGORITHM_WORDS } from "./calls.js";
 
 /** How many proposals are asked for, first and where none of those will do. */
 const FEW = 8;
@@ -58,7 +60,7 @@ function* proposals(context: LoweringContext, wish: AlgorithmWish): Generator<Na
   for (const proposal of all) {
     const wanted = { ...proposal, splitK, scheme };
     if (!isAcceptable(wanted, wish)) continue;
-    const configured = addon.gemmConfigure(device, { plan, ...attributes(wanted) });
+    const configured = addon.gemmConfigure(device, { plan, scheme, ...attributes(wanted) });
     if (configured) yield configured;
   }
 }
@@ -72,7 +74,7 @@ function* replayed(
   const scheme = REDUCTION_SCHEME[pinned.scheme];
   if (pinned.version === addon.versions().cublasLt)
     yield { ...pinned, scheme, workspace: 0, words: wordsIn(pinned.data) };
-  const configured = addon.gemmConfigure(device, { plan, ...attributes({ ...pinned, scheme }) });
+  const configured = addon.gemmConfigure(device, { plan, scheme, ...attributes(pinned) });
   if (configured) yield configured;
 }
 
@@ -82,8 +84,7 @@ function choose(
   wish: AlgorithmWish,
   words: readonly number[],
 ): GemmAlgorithm | undefined {
-  const named = Object.fromEntries(words.map((word, i) => [`word${i}`, word]));
-  const chosen = addon.gemmChoose(device, { plan: wish.plan, ...named });
+  const chosen = addon.gemmChoose(device, { plan: wish.plan, ...namedWords(words) });
   const scheme = chosen && schemeOf(chosen.scheme);
   if (!chosen || !scheme || !isAcceptable(chosen, wish)) return undefined;
   const { words: kept, workspace: _, ...fields } = chosen;
@@ -92,10 +93,18 @@ function choose(
   return { library: "cublasLt", version, ...fields, scheme, extent: wish.extent, data };
 }
 
-function attributes(algorithm: Omit<NativeAlgorithm, "words" | "workspace">): NativeArgs {
-  const { id, tile, stages, splitK, scheme, swizzle, customOption, innerShape, cluster } = algorithm;
-  return { id, tile, stages, splitK, scheme, swizzle, customOption, innerShape, cluster };
+function attributes(algorithm: Omit<NativeAlgorithm, "words" | "workspace" | "scheme">) {
+  const { id, tile, stages, splitK, swizzle, customOption, innerShape, cluster } = algorithm;
+  return { id, tile, stages, splitK, swizzle, customOption, innerShape, cluster };
 }
+
+/** The words by the names that the addon has for them. */
+export function namedWords(words: readonly number[]): AlgorithmWords {
+  const names = Object.keys(ALGORITHM_WORDS);
+  return Object.fromEntries(names.map((name, i) => [name, words[i] ?? 0])) as AlgorithmWords;
+}
+
+type AlgorithmWords = ArgumentsOf<typeof ALGORITHM_WORDS>;
 
 function wordsIn(data: string): readonly number[] {
   return Array.from({ length: 16 }, (_, i) => Number.parseInt(data.slice(8 * i, 8 * i + 8), 16));

@@ -1,9 +1,8 @@
 /** Operands of a product as cuBLASLt reads them: copies, rounded or padded, and block scales laid out anew. */
 import { STAGING } from "../../../formats/contract.gen.js";
-import type { BlockScaleFormat } from "../../../formats/datapath.js";
+import type { BlockScaleFormat, StagingName } from "../../../formats/datapath.js";
 import { unsignedWordOf, wordOf } from "../../../formats/derive.js";
 import { extentOf, type GemmBlockScales, type GemmOperand } from "../../gemm-args.js";
-import type { NativeArgs } from "../addon.js";
 import { addressOf, type LoweringContext } from "../lowering.js";
 import type { StagedOperand } from "./attempt.js";
 import { BLAS_TYPES, type BlasScales, scalesOf } from "./descriptor.js";
@@ -54,25 +53,23 @@ export function layScales(
   const blocks = Math.ceil(length / blockScales.length);
   addon.relayout(device, {
     wide: blockScales.tensor.dtype === "f32",
-    fromScales: blockScales.tensor.address,
-    fromScaleBytes: blockScales.tensor.byteLength,
-    fromLines: scaleLines,
-    fromBlocks: blocks,
-    fromLineStride: blockScales.lineStride,
-    fromBlockStride: blockScales.blockStride,
-    fromSwizzled: false,
-    toScales: address,
-    toScaleBytes: wanted.bytes,
-    toLines: scaleLines,
-    toBlocks: blocks,
-    toLineStride: wanted.lineStride,
-    toBlockStride: wanted.blockStride,
-    toSwizzled: wanted.swizzled,
+    from: {
+      scales: blockScales.tensor.address,
+      placement: {
+        bytes: blockScales.tensor.byteLength,
+        lines: scaleLines,
+        blocks,
+        lineStride: blockScales.lineStride,
+        blockStride: blockScales.blockStride,
+        swizzled: false,
+      },
+    },
+    to: { scales: address, placement: { lines: scaleLines, blocks, ...wanted } },
   });
 }
 
 interface StagingTarget {
-  readonly staging: number;
+  readonly staging: (typeof STAGING)[StagingName];
   readonly out: number;
   readonly outLines: number;
   /** Bytes. */
@@ -99,9 +96,10 @@ export function stageOperand(
     transposed,
     lines: lines * together,
     depth,
-    ...(blockScales && traits.scales && staging !== STAGING.plain
-      ? scalesIn(blockScales, traits.scales.format)
-      : {}),
+    scales:
+      blockScales && traits.scales && staging !== STAGING.plain
+        ? scalesIn(blockScales, traits.scales.format)
+        : undefined,
     staging,
     out,
     outLines: outLines * together,
@@ -112,10 +110,10 @@ export function stageOperand(
 function scalesIn(
   { tensor, lines, length, lineStride, blockStride }: GemmBlockScales,
   format: BlockScaleFormat,
-): NativeArgs {
+) {
   return {
-    scales: tensor.address,
-    scaleWord: unsignedWordOf(format),
+    data: tensor.address,
+    word: unsignedWordOf(format),
     lineShift: Math.log2(lines),
     length,
     lineStride,

@@ -28,11 +28,10 @@ export const relayout: Lowering<"relayout"> = {
   run({ addon, device }, { spec, direction, rows, columns, x, from, out, to }) {
     const copy = { spec, direction, size: [rows, columns] } as const;
     const wide = blockFormat(spec.quantizer).scale === "f32";
-    addon.relayout(
-      device,
-      { wide, fromScales: x.address, toScales: out.address },
-      placement("from", { ...copy, layout: from }),
-      placement("to", { ...copy, layout: to }),
-    );
+    addon.relayout(device, {
+      wide,
+      from: { scales: x.address, placement: placement({ layout: from, ...copy }) },
+      to: { scales: out.address, placement: placement({ layout: to, ...copy }) },
+    });
   },
 };

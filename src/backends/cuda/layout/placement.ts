@@ -1,6 +1,6 @@
 /** Where the scales of a copy lie, as kernels read it (kernels/layout/placement.h). */
 import { type CopyGeometry, copyGeometry } from "../../../tensor/geometry.js";
-import type { Direction, QuantizeSpec, ScaleLayout } from "../../../tensor/quantized.js";
+import type { Direction, QuantizedCopy, QuantizeSpec, ScaleLayout } from "../../../tensor/quantized.js";
 import { asMatrix, byteLength } from "../../../tensor/shape.js";
 import type { QuantizeArgs } from "../../ops.js";
 import type { NativeArgs } from "../addon.js";
@@ -13,55 +13,51 @@ export interface ScalesOf {
   readonly layout: ScaleLayout;
 }
 
-/** What placements are named after in native-arguments.ts. */
-type PlacementPrefix = Direction | "copy" | "from" | "to";
+/** Where scales lie, as native/layout/placement.h reads it. */
+type Placement = NativeArgs<"dequantize">["placement"];
 
-/** The arguments that follow from a geometry, which stands for one spec, size, direction and layout. */
-const known = new WeakMap<CopyGeometry, { [K in PlacementPrefix]?: NativeArgs }>();
+/** What follows from a geometry, which stands for one spec, size, direction and layout. */
+const known = new WeakMap<CopyGeometry, Placement>();
 
-/** The arguments under `prefix` that native/layout/placement.h reads, the address of the scales aside. */
-export function placement(prefix: PlacementPrefix, scales: ScalesOf): NativeArgs {
+export function placement(scales: ScalesOf): Placement {
   const geometry = copyGeometry(scales.spec, scales.size, scales.direction, scales.layout);
-  let placed = known.get(geometry);
-  if (!placed) {
-    placed = {};
-    known.set(geometry, placed);
-  }
-  placed[prefix] ??= placedArgs(prefix, scales, geometry);
-  return placed[prefix];
+  const placed = known.get(geometry) ?? placedAs(scales, geometry);
+  known.set(geometry, placed);
+  return placed;
 }
 
-/** Codes and scales of the copies that are wanted, of a matrix of that size. */
+/** Codes and scales of one copy. */
+export function copyOf(
+  copy: QuantizedCopy,
+  scales: ScalesOf,
+): NonNullable<NativeArgs<"quantizeMx">["rowwise"]> {
+  return { codes: copy.data.address, scales: copy.scaleInv.address, placement: placement(scales) };
+}
+
+/** The copies that are wanted, of a matrix of that size. */
 export function copiesOf(
   { spec, scaleLayout: layout, rowwise, columnwise }: Omit<QuantizeArgs, "x">,
   size: readonly [rows: number, columns: number],
-): readonly NativeArgs[] {
-  const parts: NativeArgs[] = [];
-  if (rowwise) {
-    parts.push({ rowwise: rowwise.data.address, rowwiseScales: rowwise.scaleInv.address });
-    parts.push(placement("rowwise", { spec, size, direction: "rowwise", layout }));
-  }
-  if (columnwise) {
-    parts.push({ columnwise: columnwise.data.address, columnwiseScales: columnwise.scaleInv.address });
-    parts.push(placement("columnwise", { spec, size, direction: "columnwise", layout }));
-  }
-  return parts;
+): Pick<NativeArgs<"quantizeMx">, Direction> {
+  return {
+    rowwise: rowwise && copyOf(rowwise, { spec, size, direction: "rowwise", layout }),
+    columnwise: columnwise && copyOf(columnwise, { spec, size, direction: "columnwise", layout }),
+  };
 }
 
-function placedArgs(
-  prefix: PlacementPrefix,
+function placedAs(
   { layout }: ScalesOf,
   { scaleType, scaleShape, blocksFirst, transposesScale, logicalScale }: CopyGeometry,
-): NativeArgs {
+): Placement {
   const [lines, blocks] = blocksFirst ? [logicalScale[1], logicalScale[0]] : logicalScale;
   const pitch = asMatrix(scaleShape)[1];
   const across = blocksFirst !== transposesScale;
   return {
-    [`${prefix}ScaleBytes`]: byteLength(scaleType, scaleShape),
-    [`${prefix}Lines`]: lines,
-    [`${prefix}Blocks`]: blocks,
-    [`${prefix}LineStride`]: across ? 1 : pitch,
-    [`${prefix}BlockStride`]: across ? pitch : 1,
-    [`${prefix}Swizzled`]: layout === "swizzled",
+    bytes: byteLength(scaleType, scaleShape),
+    lines,
+    blocks,
+    lineStride: across ? 1 : pitch,
+    blockStride: across ? pitch : 1,
+    swizzled: layout === "swizzled",
   };
 }

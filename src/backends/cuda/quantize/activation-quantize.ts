@@ -5,25 +5,26 @@ import { factsOf } from "../../../formats/derive.js";
 import { asMatrix, type WideDType } from "../../../tensor/shape.js";
 import type { ActivationQuantizeArgs } from "../../ops.js";
 import { resultSize, runActivationSteps } from "../../steps/activation.js";
-import type { NativeArgs } from "../addon.js";
 import { copiesOf } from "../layout/placement.js";
 import { addressOf, type Lowering, wideOf } from "../lowering.js";
 
 export const activationQuantize: Lowering<"activationQuantize"> = {
   run({ addon, device }, args) {
     const { spec, rowwise, columnwise, scale, amaxRecord } = args;
-    if (hasGivenScale(spec)) {
+    if (hasGivenScale(spec) && scale) {
       addon.activationQuantizeTensor(device, {
-        ...source(args),
+        word: factsOf(spec.format).word,
         rowwise: addressOf(rowwise?.data),
         columnwise: addressOf(columnwise?.data),
         rowwiseScaleInv: addressOf(rowwise?.scaleInv),
         columnwiseScaleInv: addressOf(columnwise?.scaleInv),
-        scale: addressOf(scale),
+        scale: scale.address,
         amaxRecord: addressOf(amaxRecord),
+        ...source(args),
       });
     } else if (hasMxKernel(args)) {
-      addon.activationQuantizeMx(device, source(args), ...copiesOf(args, resultSize(args)));
+      const { word } = factsOf(spec.format);
+      addon.activationQuantizeMx(device, { word, ...source(args), ...copiesOf(args, resultSize(args)) });
     } else {
       runActivationSteps(args);
     }
@@ -46,17 +47,16 @@ function hasMxKernel({ x, grad, gated, spec }: ActivationQuantizeArgs): boolean 
 }
 
 /** What is read and computed; rows and columns are those of x, or of its halves. */
-function source({ x, grad, gated, kind, clamp, spec }: ActivationQuantizeArgs): NativeArgs {
+function source({ x, grad, gated, kind, clamp }: ActivationQuantizeArgs) {
   const [rows, columns] = asMatrix(x.shape);
   return {
     x: x.address,
     xType: wideOf(x),
-    ...(grad && { grad: grad.address, gradType: wideOf(grad) }),
+    grad: grad && { data: grad.address, type: wideOf(grad) },
     rows,
     columns: gated ? columns / 2 : columns,
     gated,
     kind: ACTIVATION[kind],
-    ...clamp,
-    word: factsOf(spec.format).word,
+    clamp,
   };
 }

@@ -6,12 +6,10 @@ import { blockFormat, isTensorWide, type ScaleRuleName } from "../../../formats/
 import { asMatrix } from "../../../tensor/shape.js";
 import type { BiasGradQuantizeArgs } from "../../ops.js";
 import { runBiasGradSteps } from "../../steps/bias-grad.js";
-import type { NativeArgs } from "../addon.js";
-import { copiesOf } from "../layout/placement.js";
 import { type Lowering, type LoweringContext, wideOf } from "../lowering.js";
 import { chunkSumBytes } from "../rows/norm.js";
 import { blockSource } from "./block.js";
-import { tensorArgs } from "./tensor.js";
+import { tensorSource } from "./tensor.js";
 
 /** How the kernel for blocks makes scales. */
 const BLOCK_KERNEL_RULE: ScaleRuleName = "f32";
@@ -19,13 +17,15 @@ const BLOCK_KERNEL_RULE: ScaleRuleName = "f32";
 export const biasGradQuantize: Lowering<"biasGradQuantize"> = {
   run(context, args) {
     const { addon, device } = context;
-    const { quantizer, tile } = args.spec;
-    if (isTensorWide(tile)) {
-      withSums(context, args, (sums) => addon.biasGradQuantizeTensor(device, tensorArgs(args), sums));
-    } else if (blockFormat(quantizer).rule === BLOCK_KERNEL_RULE) {
-      const copies = copiesOf(args, asMatrix(args.x.shape));
-      withSums(context, args, (sums) =>
-        addon.biasGradQuantizeBlock(device, blockSource(args), sums, ...copies),
+    const { spec, biasGrad } = args;
+    const [out, outType] = [biasGrad.address, wideOf(biasGrad)];
+    if (isTensorWide(spec.tile)) {
+      withSums(context, args, (workspace) =>
+        addon.biasGradQuantizeTensor(device, { out, outType, ...tensorSource(args, workspace) }),
+      );
+    } else if (blockFormat(spec.quantizer).rule === BLOCK_KERNEL_RULE) {
+      withSums(context, args, (workspace) =>
+        addon.biasGradQuantizeBlock(device, { workspace, out, outType, ...blockSource(args) }),
       );
     } else {
       runBiasGradSteps(args);
@@ -33,14 +33,12 @@ export const biasGradQuantize: Lowering<"biasGradQuantize"> = {
   },
 };
 
-/** Calls `body` with where the sums go, and memory for those of each 32 rows and an amax. */
+/** Calls `body` with memory for the sums of each 32 rows and an amax. */
 function withSums(
   { withTemporary }: LoweringContext,
-  { x, biasGrad }: BiasGradQuantizeArgs,
-  body: (sums: NativeArgs) => void,
+  { x }: BiasGradQuantizeArgs,
+  body: (workspace: number) => void,
 ): void {
   const [rows, columns] = asMatrix(x.shape);
-  withTemporary(chunkSumBytes(rows, columns, 1) + 4, (workspace) =>
-    body({ out: biasGrad.address, outType: wideOf(biasGrad), workspace }),
-  );
+  withTemporary(chunkSumBytes(rows, columns, 1) + 4, body);
 }

@@ -3,17 +3,18 @@ import { isSquare } from "../../../formats/block.js";
 import { factsOf } from "../../../formats/derive.js";
 import { asMatrix } from "../../../tensor/shape.js";
 import type { QuantizeArgs } from "../../ops.js";
-import type { NativeArgs } from "../addon.js";
 import { copiesOf } from "../layout/placement.js";
 import { addressOf, type LoweringContext, wideOf } from "../lowering.js";
 
 export function quantizeBlock({ addon, device }: LoweringContext, args: QuantizeArgs): void {
-  addon.quantizeBlock(device, blockSource(args), ...copiesOf(args, asMatrix(args.x.shape)));
+  addon.quantizeBlock(device, blockSource(args));
 }
 
-/** All that the kernel is told but where the copies go. */
-export function blockSource({ x, spec, noop }: QuantizeArgs): NativeArgs {
-  const [rows, columns] = asMatrix(x.shape);
+/** All that the kernel is told. */
+export function blockSource(args: QuantizeArgs) {
+  const { x, spec, noop } = args;
+  const size = asMatrix(x.shape);
+  const [rows, columns] = size;
   return {
     x: x.address,
     xType: wideOf(x),
@@ -25,5 +26,6 @@ export function blockSource({ x, spec, noop }: QuantizeArgs): NativeArgs {
     pow2: spec.pow2Scales,
     epsilon: spec.amaxEpsilon,
     noop: addressOf(noop),
+    ...copiesOf(args, size),
   };
 }

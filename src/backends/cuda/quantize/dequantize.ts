@@ -17,14 +17,15 @@ export const dequantize: Lowering<"dequantize"> = {
     const format = blockFormat(spec.quantizer);
     const isWhole = isTensorWide(spec.tile);
     const [tileRows, block] = tileSize(spec.tile);
-    const own = {
+    addon.dequantize(device, {
       codes: copy.data.address,
       word: factsOf(spec.format).word,
       rows,
       columns,
       transposed: data === "transposed",
       across: direction === "columnwise" && data === "inPlace",
-      copyScales: copy.scaleInv.address,
+      scales: copy.scaleInv.address,
+      placement: placement({ spec, size, direction, layout: scaleLayout }),
       scaleWord: wordOf(format.scale),
       lineShift: isWhole ? ALL : format.replicates ? 0 : Math.log2(tileRows),
       blockShift: isWhole ? ALL : Math.log2(block),
@@ -32,7 +33,6 @@ export const dequantize: Lowering<"dequantize"> = {
       inverse: copy.amax ? 1 / (6 * spec.e4m3Max) : 1,
       out: out.address,
       outType: wideOf(out),
-    };
-    addon.dequantize(device, own, placement("copy", { spec, size, direction, layout: scaleLayout }));
+    });
   },
 };

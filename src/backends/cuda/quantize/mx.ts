@@ -11,7 +11,7 @@ export function quantizeMx({ addon, device }: LoweringContext, args: QuantizeArg
   const { x, spec, random, noop } = args;
   const size = asMatrix(x.shape);
   const [rows, columns] = size;
-  const own = {
+  addon.quantizeMx(device, {
     x: x.address,
     xType: wideOf(x),
     rows,
@@ -20,7 +20,8 @@ export function quantizeMx({ addon, device }: LoweringContext, args: QuantizeArg
     rule: SCALE_RULE[blockFormat(spec.quantizer).rule],
     square: isSquare(spec.tile),
     stochastic: spec.stochastic,
+    random: randomWords(random),
     noop: addressOf(noop),
-  };
-  addon.quantizeMx(device, own, randomWords(random), ...copiesOf(args, size));
+    ...copiesOf(args, size),
+  });
 }

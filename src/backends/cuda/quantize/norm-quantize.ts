@@ -4,6 +4,7 @@
  */
 import { hasGivenScale } from "../../../formats/block.js";
 import { factsOf } from "../../../formats/derive.js";
+import type { QuantizedCopy } from "../../../tensor/quantized.js";
 import { Scope } from "../../../tensor/scope.js";
 import { Tensor } from "../../../tensor/tensor.js";
 import type { NormQuantizeArgs } from "../../ops.js";
@@ -14,25 +15,30 @@ import { normSource } from "../rows/norm.js";
 
 export const normQuantize: Lowering<"normQuantize"> = {
   run(context, args) {
-    const { spec, rowwise } = args;
-    if (hasGivenScale(spec) && rowwise) castNorm(context, args);
+    const { spec, rowwise, scale } = args;
+    if (hasGivenScale(spec) && rowwise && scale) castNorm(context, args, rowwise, scale);
     else if (wantsAmax(args)) measureNorm(context, args);
     else runNormSteps(args);
   },
 };
 
-function castNorm({ addon, device }: LoweringContext, args: NormQuantizeArgs): void {
-  const { x, spec, rowwise, columnwise, scale, amaxRecord } = args;
+function castNorm(
+  { addon, device }: LoweringContext,
+  args: NormQuantizeArgs,
+  rowwise: QuantizedCopy,
+  scale: Tensor<"f32">,
+): void {
+  const { x, spec, columnwise, amaxRecord } = args;
   addon.normQuantizeTensor(device, {
-    ...normSource(args),
     word: factsOf(spec.format).word,
-    rowwise: addressOf(rowwise?.data),
-    rowwiseScaleInv: addressOf(rowwise?.scaleInv),
+    rowwise: rowwise.data.address,
+    rowwiseScaleInv: rowwise.scaleInv.address,
     columnwiseScaleInv: addressOf(columnwise?.scaleInv),
-    scale: addressOf(scale),
+    scale: scale.address,
     amaxRecord: addressOf(amaxRecord),
+    ...normSource(args),
   });
-  if (rowwise && columnwise) x.backend.run("transpose", { x: rowwise.data, out: columnwise.data });
+  if (columnwise) x.backend.run("transpose", { x: rowwise.data, out: columnwise.data });
 }
 
 function measureNorm({ addon, device }: LoweringContext, args: NormQuantizeArgs): void {
@@ -40,6 +46,6 @@ function measureNorm({ addon, device }: LoweringContext, args: NormQuantizeArgs)
   const { backend, dtype, shape } = args.x;
   using _scope = new Scope();
   const [out, amax] = [new Tensor(backend, dtype, shape), new Tensor(backend, "f32", [1])];
-  addon.norm(device, { ...normSource(args), out: out.address, outType: wideOf(out), amax: amax.address });
+  addon.norm(device, { out: out.address, outType: wideOf(out), amax: amax.address, ...normSource(args) });
   backend.run("quantize", { ...quantization, x: out, amax });
 }

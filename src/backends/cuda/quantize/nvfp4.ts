@@ -1,25 +1,23 @@
 /** NVFP4 on a GPU: one pass over the input for amaxes that are not given, one for both copies. */
 import { isSquare } from "../../../formats/block.js";
+import type { QuantizedCopy } from "../../../tensor/quantized.js";
 import { asMatrix } from "../../../tensor/shape.js";
+import type { Tensor } from "../../../tensor/tensor.js";
 import type { QuantizeArgs } from "../../ops.js";
-import { copiesOf } from "../layout/placement.js";
+import { copyOf, type ScalesOf } from "../layout/placement.js";
 import { addressOf, type LoweringContext, randomWords, wideOf } from "../lowering.js";
 
 export function quantizeNvfp4({ addon, device }: LoweringContext, args: QuantizeArgs): void {
-  const { x, spec, random, rowwise, columnwise, amax, noop } = args;
+  const { x, spec, scaleLayout: layout, random, rowwise, columnwise, amax, noop } = args;
   const size = asMatrix(x.shape);
   const [rows, columns] = size;
   // without the transform, an amax that is given serves both copies (numerics.md §5.2)
   const amaxColumnwise = args.amaxColumnwise ?? (spec.rht ? undefined : amax);
-  const own = {
+  addon.quantizeNvfp4(device, {
     x: x.address,
     xType: wideOf(x),
     rows,
     columns,
-    rowwiseAmax: addressOf(rowwise?.amax),
-    rowwiseGivenAmax: addressOf(amax),
-    columnwiseAmax: addressOf(columnwise?.amax),
-    columnwiseGivenAmax: addressOf(amaxColumnwise),
     square: isSquare(spec.tile),
     transforms: spec.rht,
     signs: spec.rhtSigns,
@@ -27,7 +25,15 @@ export function quantizeNvfp4({ addon, device }: LoweringContext, args: Quantize
     fourOverSix: spec.fourOverSix !== "none",
     squaredError: spec.fourOverSix === "mse",
     e4m3Max: spec.e4m3Max,
+    random: randomWords(random),
     noop: addressOf(noop),
-  };
-  addon.quantizeNvfp4(device, own, randomWords(random), ...copiesOf(args, size));
+    rowwise: rowwise && withAmax(rowwise, { spec, size, direction: "rowwise", layout }, amax),
+    columnwise:
+      columnwise && withAmax(columnwise, { spec, size, direction: "columnwise", layout }, amaxColumnwise),
+  });
+}
+
+/** A copy, where its amax goes, which NVFP4's have, and where the amax is if it is known. */
+function withAmax(copy: QuantizedCopy, scales: ScalesOf, given: Tensor | undefined) {
+  return { amax: copy.amax!.address, givenAmax: addressOf(given), ...copyOf(copy, scales) };
 }

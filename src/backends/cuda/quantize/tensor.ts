@@ -2,7 +2,6 @@
 import { factsOf } from "../../../formats/derive.js";
 import { asMatrix } from "../../../tensor/shape.js";
 import type { QuantizeArgs } from "../../ops.js";
-import type { NativeArgs } from "../addon.js";
 import { addressOf, type LoweringContext, wideOf } from "../lowering.js";
 
 export function quantizeTensor(context: LoweringContext, args: QuantizeArgs): void {
@@ -11,11 +10,11 @@ export function quantizeTensor(context: LoweringContext, args: QuantizeArgs): vo
 }
 
 function launch({ addon, device }: LoweringContext, args: QuantizeArgs, workspace?: number): void {
-  addon.quantizeTensor(device, tensorArgs(args, workspace));
+  addon.quantizeTensor(device, tensorSource(args, workspace));
 }
 
-/** All that the kernel is told; `workspace` holds the amax where neither a scale nor an amax is given. */
-export function tensorArgs(args: QuantizeArgs, workspace?: number): NativeArgs {
+/** All that the kernel is told; `workspace` has the amax where neither a scale nor an amax is given. */
+export function tensorSource<W extends number | undefined>(args: QuantizeArgs, workspace: W) {
   const { x, spec, rowwise, columnwise, scale, amax, amaxRecord, noop } = args;
   const [rows, columns] = asMatrix(x.shape);
   return {

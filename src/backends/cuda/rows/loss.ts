@@ -1,11 +1,10 @@
 /** Losses on a GPU. */
 import { asMatrix } from "../../../tensor/shape.js";
 import type { CrossEntropyArgs, MseArgs } from "../../ops.js";
-import type { NativeArgs } from "../addon.js";
 import { type Lowering, wideOf } from "../lowering.js";
 
 /** What both directions take. */
-function rowsOf(args: Omit<CrossEntropyArgs, "loss">): NativeArgs {
+function rowsOf(args: Omit<CrossEntropyArgs, "loss">) {
   const { logits, targets, smoothing, ignore, maximum, total } = args;
   const [rows, columns] = asMatrix(logits.shape);
   return {
@@ -24,7 +23,7 @@ function rowsOf(args: Omit<CrossEntropyArgs, "loss">): NativeArgs {
 
 export const crossEntropy: Lowering<"crossEntropy"> = {
   run({ addon, device }, args) {
-    addon.crossEntropy(device, { ...rowsOf(args), loss: args.loss.address });
+    addon.crossEntropy(device, { loss: args.loss.address, ...rowsOf(args) });
   },
 };
 
@@ -32,16 +31,16 @@ export const crossEntropyBackward: Lowering<"crossEntropyBackward"> = {
   run({ addon, device }, args) {
     const { grad, dx } = args;
     addon.crossEntropyBackward(device, {
-      ...rowsOf(args),
       grad: grad.address,
       dx: dx.address,
       dxType: wideOf(dx),
+      ...rowsOf(args),
     });
   },
 };
 
 /** What both directions of the squared error take. */
-function pairOf({ x, target }: Pick<MseArgs, "x" | "target">): NativeArgs {
+function pairOf({ x, target }: Pick<MseArgs, "x" | "target">) {
   const [rows, columns] = asMatrix(x.shape);
   return {
     x: x.address,
@@ -55,7 +54,7 @@ function pairOf({ x, target }: Pick<MseArgs, "x" | "target">): NativeArgs {
 
 export const mse: Lowering<"mse"> = {
   run({ addon, device }, args) {
-    addon.mse(device, { ...pairOf(args), loss: args.loss.address });
+    addon.mse(device, { loss: args.loss.address, ...pairOf(args) });
   },
 };
 
@@ -63,10 +62,10 @@ export const mseBackward: Lowering<"mseBackward"> = {
   run({ addon, device }, args) {
     const { grad, dx } = args;
     addon.mseBackward(device, {
-      ...pairOf(args),
       grad: grad.address,
       dx: dx.address,
       dxType: wideOf(dx),
+      ...pairOf(args),
     });
   },
 };

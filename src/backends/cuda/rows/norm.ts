@@ -1,7 +1,6 @@
 /** Norms and column sums on a GPU. */
 import { asMatrix } from "../../../tensor/shape.js";
 import type { NormArgs } from "../../ops.js";
-import type { NativeArgs } from "../addon.js";
 import { addressOf, type Lowering, wideOf } from "../lowering.js";
 
 /** Bytes of the sums that column sums form of each 32 rows. */
@@ -10,7 +9,7 @@ export function chunkSumBytes(rows: number, columns: number, results: number): n
 }
 
 /** All that a norm's kernel is told but where the results go. */
-export function normSource(args: Omit<NormArgs, "out">): NativeArgs {
+export function normSource(args: Omit<NormArgs, "out">) {
   const { x, gamma, beta, eps, zeroCenteredGamma, mean, rstd } = args;
   const [rows, columns] = asMatrix(x.shape);
   return {
@@ -30,7 +29,7 @@ export function normSource(args: Omit<NormArgs, "out">): NativeArgs {
 
 export const norm: Lowering<"norm"> = {
   run({ addon, device }, { out, ...source }) {
-    addon.norm(device, { ...normSource(source), out: out.address, outType: wideOf(out) });
+    addon.norm(device, { out: out.address, outType: wideOf(out), ...normSource(source) });
   },
 };
 

@@ -1,19 +1,21 @@
 /** Softmax on a GPU. */
 import { asMatrix } from "../../../tensor/shape.js";
 import type { Tensor } from "../../../tensor/tensor.js";
-import type { NativeArgs } from "../addon.js";
 import { type Lowering, wideOf } from "../lowering.js";
 
 /** What both directions take of a shape: `period` is the rows of one matrix under the causal mask, else 0. */
-function sizesOf({ shape }: Tensor, causal: boolean): NativeArgs {
+function sizesOf({ shape }: Tensor, causal: boolean) {
   const [rows, columns] = asMatrix(shape);
   return { rows, columns, period: causal ? (shape.at(-2) ?? 1) : 0 };
 }
 
 export const softmax: Lowering<"softmax"> = {
   run({ addon, device }, { x, scale, causal, out }) {
+    const { rows, columns, period } = sizesOf(x, causal);
     addon.softmax(device, {
-      ...sizesOf(x, causal),
+      rows,
+      columns,
+      period,
       x: x.address,
       xType: wideOf(x),
       scale,
@@ -25,8 +27,11 @@ export const softmax: Lowering<"softmax"> = {
 
 export const softmaxBackward: Lowering<"softmaxBackward"> = {
   run({ addon, device }, { grad, y, scale, causal, dx }) {
+    const { rows, columns, period } = sizesOf(y, causal);
     addon.softmaxBackward(device, {
-      ...sizesOf(y, causal),
+      rows,
+      columns,
+      period,
       grad: grad.address,
       gradType: wideOf(grad),
       y: y.address,

@@ -6,6 +6,6 @@ export const updateScales: Lowering<"updateScales"> = {
   run({ addon, device }, { amaxHistory, scale, scaledMax, mostRecent }) {
     const [length, count] = asMatrix(amaxHistory.shape);
     const tensors = { amaxHistory: amaxHistory.address, scale: scale.address };
-    addon.updateScales(device, { ...tensors, length, count, scaledMax, mostRecent });
+    addon.updateScales(device, { length, count, scaledMax, mostRecent, ...tensors });
   },
 };

@@ -1,19 +1,10 @@
 /** Optimizer steps on a GPU. */
 
 import type { AdamWArgs, SGDArgs } from "../../ops.js";
-import type { NativeArgs } from "../addon.js";
 import { addressOf, type Lowering, wideOf } from "../lowering.js";
 
 /** What every optimizer takes. */
-function step({
-  grad,
-  parameter,
-  copy,
-  gradScale,
-  noop,
-  learningRate,
-  weightDecay,
-}: SGDArgs | AdamWArgs): NativeArgs {
+function step({ grad, parameter, copy, gradScale, noop, learningRate, weightDecay }: SGDArgs | AdamWArgs) {
   return {
     grad: grad.address,
     gradType: wideOf(grad),
@@ -31,7 +22,7 @@ function step({
 export const sgd: Lowering<"sgd"> = {
   run({ addon, device }, args) {
     const { m, momentum, undamped, nesterov, first } = args;
-    addon.sgd(device, { ...step(args), m: addressOf(m), momentum, undamped, nesterov, first });
+    addon.sgd(device, { m: addressOf(m), momentum, undamped, nesterov, first, ...step(args) });
   },
 };
 
@@ -39,6 +30,6 @@ export const adamw: Lowering<"adamw"> = {
   run({ addon, device }, args) {
     const { m, v, beta1, beta2, correction1, correction2, eps, decoupled } = args;
     const rule = { beta1, beta2, correction1, correction2, epsilon: eps, decoupled };
-    addon.adamw(device, { ...step(args), m: m.address, v: v.address, ...rule });
+    addon.adamw(device, { m: m.address, v: v.address, ...rule, ...step(args) });
   },
 };

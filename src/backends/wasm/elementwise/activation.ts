@@ -2,52 +2,59 @@
 import { ACTIVATION } from "../../../formats/contract.gen.js";
 import { asMatrix } from "../../../tensor/shape.js";
 import type { Tensor } from "../../../tensor/tensor.js";
-import type { GatedArgs } from "../../ops.js";
-import { type Lowering, operand } from "../lowering.js";
+import { type Lowering, sourceOf, targetOf, wideOf } from "../lowering.js";
 
 /** A transcendental function costs about this many copies. */
 const WEIGHT = 8;
 
 export const activation: Lowering<"activation"> = {
   run({ pool }, { x, kind, out }) {
-    const head = [...operand(x), ...operand(out), ACTIVATION[kind]];
-    pool.run("activation", { total: x.size, grain: 32, weight: WEIGHT }, (scratch) => [...head, scratch]);
+    const job = { total: x.size, grain: 32, weight: WEIGHT };
+    pool.run("activation", job, { kind: ACTIVATION[kind], ...sourceOf(x), ...targetOf(out) });
   },
 };
 
 export const activationBackward: Lowering<"activationBackward"> = {
   run({ pool }, { grad, x, kind, out }) {
-    const head = [...operand(grad), ...operand(x), ...operand(out), ACTIVATION[kind]];
-    pool.run("activationBackward", { total: x.size, grain: 32, weight: WEIGHT }, (scratch) => [
-      ...head,
-      scratch,
-    ]);
+    const job = { total: x.size, grain: 32, weight: WEIGHT };
+    const tensors = { grad: grad.address, gradType: wideOf(grad), ...sourceOf(x), ...targetOf(out) };
+    pool.run("activationBackward", job, { kind: ACTIVATION[kind], ...tensors });
   },
 };
 
-/** The arguments that say which gated form: its kind, or its clamp; then the columns of a half. */
-function form({ x, kind, clamp }: GatedArgs): number[] {
-  const columns = asMatrix(x.shape)[1] / 2;
-  return clamp ? [clamp.alpha, clamp.limit, clamp.offset, columns] : [ACTIVATION[kind], columns];
-}
-
-function rowsOf(x: Tensor): { total: number; weight: number } {
+/** Rows of the halves of x, and columns of one. */
+function halvesOf(x: Tensor): { readonly total: number; readonly weight: number; readonly columns: number } {
   const [rows, columns] = asMatrix(x.shape);
-  return { total: rows, weight: columns * WEIGHT };
+  return { total: rows, weight: columns * WEIGHT, columns: columns / 2 };
 }
 
 export const gated: Lowering<"gated"> = {
-  run({ pool }, args) {
-    const { x, out, clamp } = args;
-    const head = [...operand(x), ...operand(out), ...form(args)];
-    pool.run(clamp ? "clampedSwiglu" : "gated", rowsOf(x), (scratch) => [...head, scratch]);
+  run({ pool }, { x, kind, clamp, out }) {
+    const { columns, ...job } = halvesOf(x);
+    const tensors = { columns, ...sourceOf(x), ...targetOf(out) };
+    if (clamp)
+      pool.run("clampedSwiglu", job, {
+        alpha: clamp.alpha,
+        limit: clamp.limit,
+        offset: clamp.offset,
+        ...tensors,
+      });
+    else pool.run("gated", job, { kind: ACTIVATION[kind], ...tensors });
   },
 };
 
 export const gatedBackward: Lowering<"gatedBackward"> = {
-  run({ pool }, args) {
-    const { grad, x, out, clamp } = args;
-    const head = [...operand(grad), ...operand(x), ...operand(out), ...form(args)];
-    pool.run(clamp ? "clampedSwigluBackward" : "gatedBackward", rowsOf(x), (scratch) => [...head, scratch]);
+  run({ pool }, { grad, x, kind, clamp, out }) {
+    const { columns, ...job } = halvesOf(x);
+    const gradient = { grad: grad.address, gradType: wideOf(grad) };
+    const tensors = { columns, ...gradient, ...sourceOf(x), ...targetOf(out) };
+    if (clamp)
+      pool.run("clampedSwigluBackward", job, {
+        alpha: clamp.alpha,
+        limit: clamp.limit,
+        offset: clamp.offset,
+        ...tensors,
+      });
+    else pool.run("gatedBackward", job, { kind: ACTIVATION[kind], ...tensors });
   },
 };

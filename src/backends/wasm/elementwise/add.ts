@@ -1,9 +1,19 @@
 /** Sums of tensors on the reference. */
-import { type Lowering, operand } from "../lowering.js";
+import { type Lowering, wideOf } from "../lowering.js";
 
 export const add: Lowering<"add"> = {
   run({ pool }, { x, y, out }) {
-    const head = [...operand(x), ...operand(y), ...operand(out)];
-    pool.run("add", { total: out.size, grain: 32 }, (scratch) => [...head, scratch]);
+    pool.run(
+      "add",
+      { total: out.size, grain: 32 },
+      {
+        x: x.address,
+        xType: wideOf(x),
+        y: y.address,
+        yType: wideOf(y),
+        out: out.address,
+        outType: wideOf(out),
+      },
+    );
   },
 };

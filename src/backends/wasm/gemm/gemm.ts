@@ -13,7 +13,6 @@ import { byteLength, storageBits } from "../../../tensor/shape.js";
 import type { Tensor } from "../../../tensor/tensor.js";
 import type { Agreement, Support } from "../../backend.js";
 import { extentOf, type GemmArgs, type GemmOperand } from "../../gemm-args.js";
-import type { ExportName } from "../instance.js";
 import { transposeCodes } from "../layout/layout.js";
 import type { Lowering, LoweringContext } from "../lowering.js";
 
@@ -46,12 +45,12 @@ function multiply(
   const staging = STAGING[choice.staging];
   context.withTemporary(GEMM_TASK.bytes, (task) =>
     context.withTemporary(rows * columns * 4, (accumulators) => {
-      call(context, "gemmShape", task, rows, columns, depth, accumulators);
+      context.pool.call("gemmShape", { task, rows, columns, depth, output: accumulators });
       describeDatapath(context, task, args, choice);
       withLines(context, args, "x", item, (x) =>
         withLines(context, args, "w", item, (w) => {
-          describeOperand(context, task, 0, { ...args.x, address: x, staging });
-          describeOperand(context, task, 1, { ...args.w, address: w, staging });
+          describeOperand(context, task, 0, { address: x, staging, ...args.x });
+          describeOperand(context, task, 1, { address: w, staging, ...args.w });
           accumulate(
             context,
             task,
@@ -115,11 +114,6 @@ function partsOf({ splitK }: GemmArgs): number {
   return splitK === "auto" ? 1 : splitK;
 }
 
-/** Calls an export on this thread. */
-function call({ pool }: LoweringContext, name: ExportName, ...args: readonly number[]): number {
-  return pool.run(name, { total: 1 }, () => args)[0] ?? 0;
-}
-
 function kernelFor(name: DatapathName, { x, w }: GemmArgs): number {
   const row: DatapathRow = DATAPATHS[name];
   if (!row.dotAdd) return name === "exact" ? KERNEL.exact : KERNEL.plain;
@@ -134,20 +128,25 @@ function describeDatapath(
   choice: Choice & { readonly ok: true },
 ): void {
   const row: DatapathRow = DATAPATHS[choice.name];
-  const { step, alignBits, fractionBits, zeroOperand, zeroAccumulator, group } = row.dotAdd ?? NO_STEP;
-  const zero = zeroOperand === "none" ? GEMM_TASK.noExponent : zeroOperand;
-  const kernel = kernelFor(choice.name, args);
-  call(context, "gemmDatapath", task, kernel, step, alignBits, fractionBits, zero, zeroAccumulator, group);
-  const interval = choice.promotion === "none" ? 0 : row.promotionInterval;
-  call(
-    context,
-    "gemmReduction",
+  const { pool } = context;
+  const { zeroOperand, ...dotAdd } = row.dotAdd ?? NO_STEP;
+  pool.call("gemmDatapath", {
     task,
-    PROMOTION[choice.promotion],
-    interval,
-    partsOf(args),
-    choice.splitTile,
-  );
+    kernel: kernelFor(choice.name, args),
+    step: dotAdd.step,
+    alignBits: dotAdd.alignBits,
+    fractionBits: dotAdd.fractionBits,
+    zeroOperand: zeroOperand === "none" ? GEMM_TASK.noExponent : zeroOperand,
+    zeroAccumulator: dotAdd.zeroAccumulator,
+    group: dotAdd.group,
+  });
+  pool.call("gemmReduction", {
+    task,
+    promotion: PROMOTION[choice.promotion],
+    interval: choice.promotion === "none" ? 0 : row.promotionInterval,
+    splits: partsOf(args),
+    splitTile: choice.splitTile,
+  });
 }
 
 const NO_STEP = {
@@ -165,25 +164,23 @@ interface Staged extends GemmOperand {
   readonly staging: number;
 }
 
-function describeOperand(context: LoweringContext, task: number, i: number, operand: Staged): void {
+function describeOperand({ pool }: LoweringContext, task: number, i: number, operand: Staged): void {
   const { data, traits, blockScales, address, staging } = operand;
   const word = wordOf(traits.format);
-  call(context, "gemmOperand", task, i, address, storageBits(data.dtype), word, staging);
+  const width = storageBits(data.dtype);
+  pool.call("gemmOperand", { task, operand: i, data: address, width, word, staging });
   if (!blockScales || !traits.scales) return;
   const { tensor, lines, length, lineStride, blockStride } = blockScales;
-  const scaleWord = unsignedWordOf(traits.scales.format);
-  call(
-    context,
-    "gemmScale",
+  pool.call("gemmScale", {
     task,
-    i,
-    tensor.address,
-    scaleWord,
-    length,
-    Math.log2(lines),
-    lineStride,
+    operand: i,
+    scale: tensor.address,
+    word: unsignedWordOf(traits.scales.format),
+    block: length,
+    rowShift: Math.log2(lines),
+    rowStride: lineStride,
     blockStride,
-  );
+  });
 }
 
 /** Runs all units, in parts where someone watches. */
@@ -194,12 +191,12 @@ function accumulate(
   progress: GemmArgs["progress"],
 ): void {
   const { pool } = context;
-  const units = call(context, "gemmUnits", task);
-  const scratch = call(context, "gemmScratch", task);
+  const units = pool.call("gemmUnits", { task });
+  const scratch = pool.call("gemmScratch", { task });
   const stride = progress ? Math.max(pool.size, Math.ceil(units / PROGRESS_PARTS)) : units;
   for (let first = 0; first < units; first += stride) {
     const job = { first, total: Math.min(stride, units - first), weight: Math.ceil(work / units), scratch };
-    pool.run("gemm", job, (address) => [task, address]);
+    pool.run("gemm", job, { task });
     progress?.(Math.min(1, (first + stride) / units));
   }
 }
@@ -220,21 +217,26 @@ function finish(context: LoweringContext, task: number, args: GemmArgs, item: nu
   const { w, x, beta, c, bias, out, outScale, amax } = args;
   const [[rows], [columns]] = [extentOf(x), extentOf(w)];
   const addend = c ? addressIn(c, args, item) : NULL;
-  const scales = [fullAlpha(args), numberIn(w.tensorScale), numberIn(x.tensorScale), beta];
-  call(context, "gemmScaling", task, ...scales, addend, c ? WIDE[c.dtype] : WIDE.f32);
-  call(context, "gemmBias", task, bias?.address ?? NULL, bias ? WIDE[bias.dtype] : WIDE.f32);
-  const narrow = storageBits(out.dtype) === 8;
-  const word = wordOf(out.dtype);
-  const overflow = narrow ? OVERFLOW.saturate : OVERFLOW.nonfinite;
-  call(
-    context,
-    "gemmTarget",
+  const { pool } = context;
+  pool.call("gemmScaling", {
     task,
-    addressIn(out, args, item),
-    word,
-    overflow,
-    narrow ? outScale : 1,
-    amax?.address ?? NULL,
-  );
-  context.pool.run("gemmEpilogue", { total: rows, weight: columns * 4 }, () => [task]);
+    alpha: fullAlpha(args),
+    scaleA: numberIn(w.tensorScale),
+    scaleB: numberIn(x.tensorScale),
+    beta,
+    c: addend,
+    type: c ? WIDE[c.dtype] : WIDE.f32,
+  });
+  const biasType = bias ? WIDE[bias.dtype] : WIDE.f32;
+  pool.call("gemmBias", { task, bias: bias?.address ?? NULL, type: biasType });
+  const narrow = storageBits(out.dtype) === 8;
+  pool.call("gemmTarget", {
+    task,
+    target: addressIn(out, args, item),
+    word: wordOf(out.dtype),
+    overflow: narrow ? OVERFLOW.saturate : OVERFLOW.nonfinite,
+    scale: narrow ? outScale : 1,
+    amax: amax?.address ?? NULL,
+  });
+  pool.run("gemmEpilogue", { total: rows, weight: columns * 4 }, { task });
 }

@@ -21,7 +21,7 @@ export const swapAxes: Lowering<"swapAxes"> = {
       return;
     }
     const job = { total: unit === 0 ? 0 : outer * q * middle, weight: p * Math.ceil(unit / 16) };
-    context.pool.run("swapAxes", job, () => [x.address, unit, p, middle, q, out.address]);
+    context.pool.run("swapAxes", job, { src: x.address, unit, p, middle, q, dst: out.address });
   },
 };
 
@@ -35,8 +35,8 @@ export function transposeCodes(
   to: number,
 ): void {
   const job = { total: columns, grain: 64, weight: rows };
-  if (bits === 4) pool.run("transposePacked", job, () => [from, rows, columns, to]);
-  else pool.run("transpose", job, () => [from, bits / 8, rows, columns, to]);
+  if (bits === 4) pool.run("transposePacked", job, { src: from, rows, columns, dst: to });
+  else pool.run("transpose", job, { src: from, bytes: bits / 8, rows, columns, dst: to });
 }
 
 /** Between which layouts the scales of which copy move. */
@@ -92,6 +92,11 @@ function geometry({ spec, direction, size }: Relayout, layout: ScaleLayout) {
   };
 }
 
+/** Of a matrix of lines `pitch` apart, or of its transpose. */
+function stridesOf(transposed: boolean, pitch: number) {
+  return transposed ? { rowStride: 1, columnStride: pitch } : { rowStride: pitch, columnStride: 1 };
+}
+
 function fromLogical({ pool }: LoweringContext, move: Relayout, from: number, to: number): void {
   const g = geometry(move, move.to);
   if (move.to === "swizzled") {
@@ -99,8 +104,8 @@ function fromLogical({ pool }: LoweringContext, move: Relayout, from: number, to
     return;
   }
   const [rows, columns] = g.transposes ? [g.columns, g.rows] : [g.rows, g.columns];
-  const strides = g.transposes ? [1, g.columns] : [g.columns, 1];
-  pool.run("place", { total: g.outRows }, () => [from, g.bytes, rows, columns, ...strides, to, g.outColumns]);
+  const source = { src: from, bytes: g.bytes, rows, columns, ...stridesOf(g.transposes, g.columns) };
+  pool.run("place", { total: g.outRows }, { dst: to, dstColumns: g.outColumns, ...source });
 }
 
 function toLogical({ pool }: LoweringContext, move: Relayout, from: number, to: number): void {
@@ -109,8 +114,9 @@ function toLogical({ pool }: LoweringContext, move: Relayout, from: number, to: 
     swizzleScales(pool, "unswizzle", g, from, to);
     return;
   }
-  const strides = g.transposes ? [1, g.outColumns] : [g.outColumns, 1];
-  pool.run("place", { total: g.rows }, () => [from, g.bytes, g.rows, g.columns, ...strides, to, g.columns]);
+  const { bytes, rows, columns } = g;
+  const source = { src: from, bytes, rows, columns, ...stridesOf(g.transposes, g.outColumns) };
+  pool.run("place", { total: rows }, { dst: to, dstColumns: columns, ...source });
 }
 
 function swizzleScales(
@@ -121,6 +127,6 @@ function swizzleScales(
   to: number,
 ): void {
   const [rows, columns] = g.swizzlesTranspose ? [g.columns, g.rows] : [g.rows, g.columns];
-  const strides = g.swizzlesTranspose ? [1, g.columns] : [g.columns, 1];
-  pool.run(name, { total: Math.ceil(rows / 128) }, () => [from, rows, columns, ...strides, to]);
+  const strides = stridesOf(g.swizzlesTranspose, g.columns);
+  pool.run(name, { total: Math.ceil(rows / 128) }, { src: from, rows, columns, ...strides, dst: to });
 }

@@ -41,28 +41,27 @@ function decodeCopy(
 ): void {
   const { spec, copy, out } = args;
   const { word } = factsOf(spec.format);
-  const target = [to, WIDE[out.dtype]];
+  const target = { dst: to, dstType: WIDE[out.dtype] };
   if (isTensorWide(spec.tile)) {
     const scale = copy.scaleInv.dataSync()[0] as number;
     const job = { total: lines * length, grain: 64 };
-    context.pool.run("decode", job, (scratch) => [codes, word, ...target, scale, scratch]);
+    context.pool.run("decode", job, { src: codes, word, ...target, scale });
     return;
   }
   const format = blockFormat(spec.quantizer);
   const [tileRows, block] = tileSize(spec.tile);
   const scaleWord = wordOf(format.scale);
-  const [amax, inverse] = copy.amax
+  const [g, inverse] = copy.amax
     ? [copy.amax.dataSync()[0] as number, Math.fround(1 / (6 * spec.e4m3Max))]
     : [1, 1];
   const job = { total: lines, weight: length };
   withLogicalScales(context, args, geometry, (scales) => {
-    const head = [codes, word, scales, scaleWord, amax, inverse, length];
+    const copied = { src: codes, word, scales, scaleWord, g, inverse, columns: length, ...target };
     if (geometry.blocksFirst) {
-      context.pool.run("dequantizeColumns", job, (scratch) => [...head, block, ...target, scratch]);
+      context.pool.run("dequantizeColumns", job, { tileRows: block, ...copied });
     } else {
       const height = format.replicates ? 1 : tileRows;
-      const shape = [height, Math.log2(block)];
-      context.pool.run("dequantizeRows", job, (scratch) => [...head, ...shape, ...target, scratch]);
+      context.pool.run("dequantizeRows", job, { tileRows: height, blockShift: Math.log2(block), ...copied });
     }
   });
 }

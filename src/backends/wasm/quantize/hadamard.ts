@@ -5,7 +5,8 @@ import type { Lowering } from "../lowering.js";
 export const hadamard: Lowering<"hadamard"> = {
   run({ pool }, { x, signs, out }) {
     const [rows, columns] = asMatrix(x.shape);
-    const head = [x.address, out.address, columns, rows, 1, signs];
-    pool.run("hadamard", { total: columns, grain: 16, weight: rows }, (scratch) => [...head, scratch]);
+    const job = { total: columns, grain: 16, weight: rows };
+    const turned = { rows: columns, columns: rows, transposed: 1 };
+    pool.run("hadamard", job, { src: x.address, dst: out.address, ...turned, signMask: signs });
   },
 };

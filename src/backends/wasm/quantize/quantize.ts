@@ -1,6 +1,6 @@
 /** Quantization on the reference: each copy is one pass over the source. */
 import { blockFormat, isTensorWide, tileSize } from "../../../formats/block.js";
-import { OVERFLOW, ROUNDING, SCALE_RULE, WIDE } from "../../../formats/contract.gen.js";
+import { OVERFLOW, QUANTIZE_TASK, ROUNDING, SCALE_RULE } from "../../../formats/contract.gen.js";
 import { FLT_MAX, factsOf } from "../../../formats/derive.js";
 import { copyGeometry } from "../../../tensor/geometry.js";
 import type { Direction, QuantizedCopy } from "../../../tensor/quantized.js";
@@ -9,7 +9,7 @@ import type { Tensor } from "../../../tensor/tensor.js";
 import type { QuantizeArgs } from "../../ops.js";
 import { amaxOf } from "../cast/cast.js";
 import { relayoutScales, transposeCodes } from "../layout/layout.js";
-import { halves, type Lowering, type LoweringContext } from "../lowering.js";
+import { type Lowering, type LoweringContext, randomWords, sourceOf, wideOf } from "../lowering.js";
 
 /** Rows and columns of what is quantized. Where one is zero the other counts nothing: it may be beyond what kernels count. */
 function sizeOf(x: Tensor): readonly [rows: number, columns: number] {
@@ -18,6 +18,9 @@ function sizeOf(x: Tensor): readonly [rows: number, columns: number] {
 
 /** Rows that a transposing pass reads at a time. */
 const STRIP = 16;
+
+/** What draws nothing. */
+const NO_DRAWS = { seedLo: 0, seedHi: 0, offsetLo: 0, offsetHi: 0, copy: 0 } as const;
 
 export const quantize: Lowering<"quantize"> = {
   run(context, args) {
@@ -36,9 +39,12 @@ function quantizeTensor(context: LoweringContext, args: QuantizeArgs): void {
   const [rows, columns] = sizeOf(x);
   const scale = tensorScale(context, args);
   const codes = (address: number): void => {
-    const policy = [ROUNDING.tiesToEven, OVERFLOW.saturate, scale, 0, 0, 0, 0, 0];
-    const head = [x.address, WIDE[x.dtype], address, factsOf(spec.format).word, ...policy];
-    context.pool.run("encode", { total: x.size, grain: 64 }, (scratch) => [...head, scratch]);
+    const policy = { rounding: ROUNDING.tiesToEven, overflow: OVERFLOW.saturate, scale, ...NO_DRAWS };
+    context.pool.run(
+      "encode",
+      { total: x.size, grain: 64 },
+      { dst: address, word: factsOf(spec.format).word, ...sourceOf(x), ...policy },
+    );
   };
   if (rowwise) codes(rowwise.data.address);
   if (columnwise) {
@@ -63,7 +69,8 @@ function tensorScale(context: LoweringContext, { x, spec, scale, amax, amaxRecor
   if (scale) return scale.dataSync()[0] as number;
   const largest = amax ? (amax.dataSync()[0] as number) : amaxOf(context, x);
   const { max } = factsOf(spec.format);
-  return context.exports.scaleFromAmax(largest, max, Number(spec.pow2Scales), spec.amaxEpsilon, FLT_MAX);
+  const rule = { pow2: Number(spec.pow2Scales), epsilon: spec.amaxEpsilon, overflow: FLT_MAX };
+  return context.pool.call("scaleFromAmax", { amax: largest, max, ...rule });
 }
 
 /** One copy of a block-scaled tensor; its scales are made in the logical layout, then laid out as wanted. */
@@ -94,68 +101,84 @@ function quantizeBlocks(
   copy: QuantizedCopy,
   scales: number,
 ): void {
-  const { x, spec, random } = args;
-  const [rows, columns] = sizeOf(x);
-  const format = blockFormat(spec.quantizer);
+  const { spec } = args;
+  const { pool } = context;
+  const [rows, columns] = sizeOf(args.x);
   const { data, scale } = copyGeometry(spec, [rows, columns], direction, "logical");
   const [tileRows, block] = tileSize(spec.tile);
-  const rule = SCALE_RULE[spec.fourOverSix === "none" ? format.rule : "fourOverSix"];
-  const { word } = factsOf(spec.format);
-  const rounding = ROUNDING[spec.stochastic ? "stochastic" : "tiesToEven"];
-  const draws = [rounding, ...halves(random.seed), ...halves(random.offset), direction === "rowwise" ? 0 : 1];
-  const source = [x.address, WIDE[x.dtype]];
+  context.withTemporary(QUANTIZE_TASK.bytes, (task) => {
+    if (direction === "columnwise" && data === "inPlace") {
+      const tile = { tileRows: block, tileColumns: tileRows, sharedScales: false };
+      const tiled = { rows, columns, transposed: false, ...tile };
+      describeCopy(context, task, args, direction, tiled);
+      pool.call("quantizeTarget", { task, dst: copy.data.address, scales });
+      pool.run("quantizeColumns", { total: rows, grain: block, weight: columns }, { task });
+      return;
+    }
+    const transposed = data === "transposed";
+    const [lines, length] = transposed ? [columns, rows] : [rows, columns];
+    const sharedScales = tileRows > 1 && !blockFormat(spec.quantizer).replicates;
+    const matrix = { rows: lines, columns: length, transposed };
+    describeCopy(context, task, args, direction, { tileRows, tileColumns: block, sharedScales, ...matrix });
+    if (copy.amax)
+      pool.call("quantizeLevels", {
+        task,
+        globalAmax: globalAmax(context, args, direction, copy),
+        e4m3Max: spec.e4m3Max,
+        squared: spec.fourOverSix === "mse",
+        transforms: spec.rht && direction === "columnwise",
+        signMask: spec.rhtSigns,
+      });
+    const run = (to: number): void => {
+      const grain = Math.max(tileRows, transposed ? STRIP : 1);
+      pool.call("quantizeTarget", { task, dst: copy.data.address, scales: to });
+      pool.run("quantizeRows", { total: lines, grain, weight: length }, { task });
+    };
+    if (!transposed || scale === "transposed") run(scales);
+    else {
+      const blocks = length / block;
+      context.withTemporary(lines * blocks, (placed) => {
+        run(placed);
+        transposeCodes(context, placed, lines, blocks, 8, scales);
+      });
+    }
+  });
+}
 
-  if (direction === "columnwise" && data === "inPlace") {
-    const tile = [block, tileRows];
-    const head = [
-      ...source,
-      rows,
-      columns,
-      ...tile,
-      rule,
-      word,
-      Number(spec.pow2Scales),
-      spec.amaxEpsilon,
-      ...draws,
-    ];
-    const job = { total: rows, grain: block, weight: columns };
-    context.pool.run("quantizeColumns", job, (scratch) => [...head, copy.data.address, scales, scratch]);
-    return;
-  }
+/** What is read, and how its tiles are. */
+interface Tiled {
+  readonly rows: number;
+  readonly columns: number;
+  readonly transposed: boolean;
+  readonly tileRows: number;
+  readonly tileColumns: number;
+  readonly sharedScales: boolean;
+}
 
-  const transposed = data === "transposed";
-  const [lines, length] = transposed ? [columns, rows] : [rows, columns];
-  const global = globalAmax(context, args, direction, copy);
-  const rht = spec.rht && direction === "columnwise";
-  const shift = Math.log2(block);
-  const shared = Number(tileRows > 1 && !format.replicates);
-  const levels = [global, spec.e4m3Max, Number(spec.fourOverSix === "mse"), Number(rht), spec.rhtSigns];
-  const tile = [
-    Number(transposed),
-    tileRows,
-    shift,
-    shared,
-    rule,
-    word,
-    Number(spec.pow2Scales),
-    spec.amaxEpsilon,
-  ];
-  const run = (to: number): void => {
-    const head = [...source, lines, length, ...tile, ...levels, ...draws, copy.data.address, to];
-    const grain = Math.max(tileRows, transposed ? STRIP : 1);
-    context.pool.run("quantizeRows", { total: lines, grain, weight: length }, (scratch) => [
-      ...head,
-      scratch,
-    ]);
-  };
-  if (!transposed || scale === "transposed") run(scales);
-  else {
-    const blocks = length / block;
-    context.withTemporary(lines * blocks, (placed) => {
-      run(placed);
-      transposeCodes(context, placed, lines, blocks, 8, scales);
+/** Fills in a task all but what concerns NVFP4 and where the results go. */
+function describeCopy(
+  { pool }: LoweringContext,
+  task: number,
+  { x, spec, random }: QuantizeArgs,
+  direction: Direction,
+  { rows, columns, transposed, tileRows, tileColumns, sharedScales }: Tiled,
+): void {
+  pool.call("quantizeSource", { task, src: x.address, srcType: wideOf(x), rows, columns, transposed });
+  pool.call("quantizeTile", { task, tileRows, tileColumns, sharedScales });
+  pool.call("quantizeRule", {
+    task,
+    rule: SCALE_RULE[spec.fourOverSix === "none" ? blockFormat(spec.quantizer).rule : "fourOverSix"],
+    word: factsOf(spec.format).word,
+    pow2: spec.pow2Scales,
+    epsilon: spec.amaxEpsilon,
+  });
+  if (spec.stochastic)
+    pool.call("quantizeDraws", {
+      task,
+      rounding: ROUNDING.stochastic,
+      ...randomWords(random),
+      copy: direction === "rowwise" ? 0 : 1,
     });
-  }
 }
 
 /** NVFP4's per-tensor amax of one copy, which is also part of the result; 0 for formats without. */
@@ -181,6 +204,7 @@ function globalAmax(
 function transformedAmax({ pool }: LoweringContext, x: QuantizeArgs["x"], signs: number): number {
   const [rows, columns] = sizeOf(x);
   const job = { total: columns, grain: STRIP, weight: rows };
-  const parts = pool.run("hadamardAmax", job, (scratch) => [x.address, columns, rows, 1, signs, scratch]);
+  const turned = { src: x.address, rows: columns, columns: rows, transposed: 1 };
+  const parts = pool.run("hadamardAmax", job, { signMask: signs, ...turned });
   return Math.max(0, ...parts);
 }

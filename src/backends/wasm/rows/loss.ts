@@ -1,37 +1,66 @@
 /** Losses on the reference. */
 import { asMatrix } from "../../../tensor/shape.js";
-import { type Lowering, operand } from "../lowering.js";
+import type { CrossEntropyArgs, MseArgs } from "../../ops.js";
+import { type Lowering, wideOf } from "../lowering.js";
+
+/** What both directions take. */
+function rowsOf({ logits, targets, maximum, total, smoothing, ignore }: Omit<CrossEntropyArgs, "loss">) {
+  return {
+    logits: logits.address,
+    type: wideOf(logits),
+    targets: targets.address,
+    maximum: maximum.address,
+    total: total.address,
+    columns: asMatrix(logits.shape)[1],
+    smoothing,
+    ignore,
+  };
+}
 
 export const crossEntropy: Lowering<"crossEntropy"> = {
-  run({ pool }, { logits, targets, loss, maximum, total, smoothing, ignore }) {
-    const [rows, columns] = asMatrix(logits.shape);
-    const outputs = [loss.address, maximum.address, total.address];
-    const head = [...operand(logits), targets.address, ...outputs, columns, smoothing, ignore];
-    pool.run("crossEntropy", { total: rows, weight: columns * 8 }, (scratch) => [...head, scratch]);
+  run({ pool }, args) {
+    const [total, columns] = asMatrix(args.logits.shape);
+    const job = { total, weight: columns * 8 };
+    pool.run("crossEntropy", job, { loss: args.loss.address, ...rowsOf(args) });
   },
 };
 
 export const crossEntropyBackward: Lowering<"crossEntropyBackward"> = {
-  run({ pool }, { grad, logits, targets, maximum, total, dx, smoothing, ignore }) {
-    const [rows, columns] = asMatrix(logits.shape);
-    const saved = [targets.address, maximum.address, total.address];
-    const head = [grad.address, ...operand(logits), ...saved, ...operand(dx), columns, smoothing, ignore];
-    pool.run("crossEntropyBackward", { total: rows, weight: columns * 8 }, (scratch) => [...head, scratch]);
+  run({ pool }, args) {
+    const { grad, logits, dx } = args;
+    const [total, columns] = asMatrix(logits.shape);
+    const gradients = { dx: dx.address, dxType: wideOf(dx) };
+    pool.run(
+      "crossEntropyBackward",
+      { total, weight: columns * 8 },
+      { grad: grad.address, ...rowsOf(args), ...gradients },
+    );
   },
 };
 
+/** What both directions of the squared error take. */
+function pairOf({ x, target }: Pick<MseArgs, "x" | "target">) {
+  return {
+    x: x.address,
+    xType: wideOf(x),
+    target: target.address,
+    targetType: wideOf(target),
+    columns: asMatrix(x.shape)[1],
+  };
+}
+
 export const mse: Lowering<"mse"> = {
-  run({ pool }, { x, target, loss }) {
-    const [rows, columns] = asMatrix(x.shape);
-    const head = [...operand(x), ...operand(target), loss.address, columns];
-    pool.run("mse", { total: rows, weight: columns }, (scratch) => [...head, scratch]);
+  run({ pool }, args) {
+    const [total, weight] = asMatrix(args.x.shape);
+    pool.run("mse", { total, weight }, { loss: args.loss.address, ...pairOf(args) });
   },
 };
 
 export const mseBackward: Lowering<"mseBackward"> = {
-  run({ pool }, { grad, x, target, dx }) {
-    const [rows, columns] = asMatrix(x.shape);
-    const head = [grad.address, ...operand(x), ...operand(target), ...operand(dx), columns];
-    pool.run("mseBackward", { total: rows, weight: columns }, (scratch) => [...head, scratch]);
+  run({ pool }, args) {
+    const { grad, dx } = args;
+    const [total, weight] = asMatrix(args.x.shape);
+    const gradients = { dx: dx.address, dxType: wideOf(dx) };
+    pool.run("mseBackward", { total, weight }, { grad: grad.address, ...pairOf(args), ...gradients });
   },
 };

@@ -1,58 +1,67 @@
 /** Norms and column sums on the reference. */
 import { asMatrix } from "../../../tensor/shape.js";
-import { type Lowering, operand } from "../lowering.js";
+import { type Lowering, sourceOf, targetOf, wideOf } from "../lowering.js";
 
 const NULL = 0;
 
 export const norm: Lowering<"norm"> = {
   run({ pool }, { x, gamma, beta, eps, zeroCenteredGamma, out, mean, rstd }) {
     const [rows, columns] = asMatrix(x.shape);
-    const [gammaAddress, parameterType] = operand(gamma);
-    const parameters = [gammaAddress, beta?.address ?? NULL, parameterType];
-    const saved = [mean?.address ?? NULL, rstd.address];
-    const head = [
-      ...operand(x),
-      ...parameters,
-      ...operand(out),
-      ...saved,
-      columns,
-      eps,
-      Number(zeroCenteredGamma),
-    ];
-    pool.run("norm", { total: rows, weight: columns * 4 }, (scratch) => [...head, scratch]);
+    pool.run(
+      "norm",
+      { total: rows, weight: columns * 4 },
+      {
+        x: x.address,
+        xType: wideOf(x),
+        gamma: gamma.address,
+        beta: beta?.address ?? NULL,
+        parameterType: wideOf(gamma),
+        out: out.address,
+        outType: wideOf(out),
+        mean: mean?.address ?? NULL,
+        rstd: rstd.address,
+        columns,
+        epsilon: eps,
+        zeroCentered: zeroCenteredGamma,
+      },
+    );
   },
 };
 
 export const normBackward: Lowering<"normBackward"> = {
   run({ pool }, { grad, x, gamma, zeroCenteredGamma, mean, rstd, dx, dgamma, dbeta }) {
     const [rows, columns] = asMatrix(x.shape);
-    const [gammaAddress, gammaType] = operand(gamma);
-    const saved = [mean?.address ?? NULL, rstd.address];
-    const given = [...operand(grad), ...operand(x)];
-    const inputs = [
-      ...given,
-      gammaAddress,
-      gammaType,
-      ...saved,
-      ...operand(dx),
+    const given = {
+      grad: grad.address,
+      gradType: wideOf(grad),
+      x: x.address,
+      xType: wideOf(x),
+      mean: mean?.address ?? NULL,
+      rstd: rstd.address,
       columns,
-      Number(zeroCenteredGamma),
-    ];
-    pool.run("normBackward", { total: rows, weight: columns * 6 }, (scratch) => [...inputs, scratch]);
-    const [dgammaAddress, parameterType] = operand(dgamma);
-    const outputs = [dgammaAddress, dbeta?.address ?? NULL, parameterType];
-    const sums = [...given, ...saved, ...outputs, rows, columns];
-    pool.run("normParameters", { total: columns, grain: 32, weight: rows * 4 }, (scratch) => [
-      ...sums,
-      scratch,
-    ]);
+    };
+    pool.run(
+      "normBackward",
+      { total: rows, weight: columns * 6 },
+      {
+        gamma: gamma.address,
+        parameterType: wideOf(gamma),
+        dx: dx.address,
+        dxType: wideOf(dx),
+        zeroCentered: zeroCenteredGamma,
+        ...given,
+      },
+    );
+    const results = { dgamma: dgamma.address, dbeta: dbeta?.address ?? NULL, parameterType: wideOf(dgamma) };
+    const job = { total: columns, grain: 32, weight: rows * 4 };
+    pool.run("normParameters", job, { rows, ...given, ...results });
   },
 };
 
 export const columnSum: Lowering<"columnSum"> = {
   run({ pool }, { x, out }) {
     const [rows, columns] = asMatrix(x.shape);
-    const head = [...operand(x), ...operand(out), rows, columns];
-    pool.run("columnSum", { total: columns, grain: 32, weight: rows }, (scratch) => [...head, scratch]);
+    const job = { total: columns, grain: 32, weight: rows };
+    pool.run("columnSum", job, { rows, columns, ...sourceOf(x), ...targetOf(out) });
   },
 };

@@ -5,7 +5,11 @@ import type { Lowering } from "../lowering.js";
 export const updateScales: Lowering<"updateScales"> = {
   run({ pool }, { amaxHistory, scale, scaledMax, mostRecent }) {
     const [length, slots] = asMatrix(amaxHistory.shape);
-    const head = [amaxHistory.address, scale.address, length, slots, scaledMax, Number(mostRecent)];
-    pool.run("updateScales", { total: slots, weight: length }, () => head);
+    const tensors = { history: amaxHistory.address, scale: scale.address };
+    pool.run(
+      "updateScales",
+      { total: slots, weight: length },
+      { length, slots, scaledMax, mostRecent, ...tensors },
+    );
   },
 };

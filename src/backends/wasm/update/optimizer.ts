@@ -1,7 +1,7 @@
 /** Optimizer steps on the reference. */
 import { WIDE } from "../../../formats/contract.gen.js";
 import type { AdamWArgs, SGDArgs } from "../../ops.js";
-import { type Lowering, operand } from "../lowering.js";
+import { type Lowering, wideOf } from "../lowering.js";
 
 /** Elements as they are cut into ranges, and what one costs in copies. */
 const STEP = { grain: 32, weight: 4 } as const;
@@ -10,32 +10,35 @@ function skips({ noop }: SGDArgs | AdamWArgs): boolean {
   return noop !== undefined && noop.dataSync()[0] === 1;
 }
 
-/** Address and type of the copy, or null, and the gradient's factor. */
-function copyAndScale({ copy, gradScale }: SGDArgs | AdamWArgs): number[] {
-  const scale = gradScale ? (gradScale.dataSync()[0] as number) : 1;
-  return copy ? [copy.address, WIDE[copy.dtype], scale] : [0, 0, scale];
+/** What every optimizer takes; a copy that is not wanted is at 0. */
+function stepOf({ grad, parameter, copy, gradScale, learningRate, weightDecay }: SGDArgs | AdamWArgs) {
+  return {
+    grad: grad.address,
+    gradType: wideOf(grad),
+    p: parameter.address,
+    copy: copy?.address ?? 0,
+    copyType: copy ? WIDE[copy.dtype] : 0,
+    gradScale: gradScale ? (gradScale.dataSync()[0] as number) : 1,
+    learningRate,
+    weightDecay,
+  };
 }
 
 export const sgd: Lowering<"sgd"> = {
   run({ pool }, args) {
     if (skips(args)) return;
-    const { grad, parameter, m, learningRate, momentum, undamped, weightDecay, nesterov, first } = args;
-    const tensors = [...operand(grad), parameter.address, m?.address ?? 0, ...copyAndScale(args)];
-    const rule = [learningRate, momentum, undamped, weightDecay, Number(nesterov), Number(first)];
-    const head = [...tensors, ...rule];
-    pool.run("sgd", { ...STEP, total: parameter.size }, (scratch) => [...head, scratch]);
+    const { parameter, m, momentum, undamped, nesterov, first } = args;
+    const rule = { momentum, undamped, nesterov, first };
+    pool.run("sgd", { total: parameter.size, ...STEP }, { m: m?.address ?? 0, ...stepOf(args), ...rule });
   },
 };
 
 export const adamw: Lowering<"adamw"> = {
   run({ pool }, args) {
     if (skips(args)) return;
-    const { grad, parameter, m, v } = args;
-    const tensors = [...operand(grad), parameter.address, m.address, v.address, ...copyAndScale(args)];
-    const { learningRate, beta1, beta2, correction1, correction2, eps, weightDecay, decoupled } = args;
-    const corrections = [correction1, correction2];
-    const rule = [learningRate, beta1, beta2, ...corrections, eps, weightDecay, Number(decoupled)];
-    const head = [...tensors, ...rule];
-    pool.run("adamw", { ...STEP, total: parameter.size }, (scratch) => [...head, scratch]);
+    const { parameter, m, v, beta1, beta2, correction1, correction2, eps, decoupled } = args;
+    const moments = { m: m.address, v: v.address, beta1, beta2, correction1, correction2 };
+    const job = { total: parameter.size, ...STEP };
+    pool.run("adamw", job, { epsilon: eps, decoupled, ...stepOf(args), ...moments });
   },
 };

@@ -1,0 +1,43 @@
+// The parameters of the reference's exports, as assembly/ declares them: read from what its compiler writes, so that a call by
+// names is held to the signature by TypeScript (src/backends/wasm/call.ts).
+
+/** What a job tells each of its parts: working memory, and the range. */
+const OF_THE_PART = ["scratch", "begin", "end"];
+
+/** [name, [[parameter, type], ...]] of each function of the bindings. */
+function functionsIn(bindings) {
+  return [...bindings.matchAll(/export function (\w+)\(([^)]*)\): \w+;/g)].map(([, name, list]) => [
+    name,
+    list === "" ? [] : list.split(", ").map((each) => each.split(": ")),
+  ]);
+}
+
+/** The module that puts arguments in order, a function for each export, and its declarations. */
+export function parametersOf(bindings) {
+  const functions = functionsIn(bindings);
+  const ordering = functions.map(([name, parameters]) => {
+    const values = parameters.map(([each]) => (OF_THE_PART.includes(each) ? each : `a.${each}`));
+    return `  ${name}: (a, ${OF_THE_PART.join(", ")}) => [${values.join(", ")}],\n`;
+  });
+  const types = functions.map(([name, parameters]) => {
+    const lines = parameters.map(([each, type]) => `    readonly ${each}: ${type};\n`);
+    return `  readonly ${name}: {\n${lines.join("")}  };\n`;
+  });
+  return {
+    module: `export const ORDERED = {\n${ordering.join("")}};\n`,
+    declarations: `/** What each export takes, by name. */
+export interface Arguments {
+${types.join("")}}
+
+type Value = number | boolean;
+
+/** The arguments of each export in the order of its parameters. */
+export declare const ORDERED: {
+  readonly [K in keyof Arguments]: (
+    args: Readonly<Record<string, Value>>,
+    ${OF_THE_PART.map((each) => `${each}: number`).join(",\n    ")},
+  ) => Value[];
+};
+`,
+  };
+}

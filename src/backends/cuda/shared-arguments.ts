@@ -1,0 +1,39 @@
+/** Arguments that calls of several families take. */
+
+/** A matrix and what it holds. */
+export const SIZE = { rows: "count", columns: "count" } as const;
+
+export const X = { x: "pointer", xType: "wide" } as const;
+export const OUT = { out: "pointer", outType: "wide" } as const;
+export const GRAD = { grad: "pointer", gradType: "wide" } as const;
+export const DX = { dx: "pointer", dxType: "wide" } as const;
+export const SOURCE = { ...X, ...SIZE } as const;
+/** A random source: lowering.ts, native/core/random.h. */
+export const RANDOM = {
+  random: { seedLow: "word", seedHigh: "word", offsetLow: "word", offsetHigh: "word" },
+} as const;
+
+/** Block scales, and where they lie: layout/placement.ts, native/layout/placement.h. */
+export const SCALES = {
+  scales: "pointer",
+  placement: {
+    bytes: "count",
+    lines: "count",
+    blocks: "count",
+    lineStride: "count",
+    blockStride: "count",
+    swizzled: "flag",
+  },
+} as const;
+
+export const CLAMP = { alpha: "float", limit: "float", offset: "float" } as const;
+export const NORM_SOURCE = {
+  ...SOURCE,
+  gamma: "pointer",
+  "beta?": "pointer",
+  parameterType: "wide",
+  "mean?": "pointer",
+  rstd: "pointer",
+  epsilon: "float",
+  zeroCentered: "flag",
+} as const;
