@@ -140,9 +140,21 @@ export {
 export { type AddOptions, add } from "./ops/elementwise/add.js";
 export { type ScaledOptions, scaled } from "./ops/elementwise/scaled.js";
 export type { ResultOptions } from "./ops/execute.js";
-export { type BatchedGemmOptions, type BatchedGemmResult, batchedGemm } from "./ops/gemm/batched.js";
-export { type GemmLayout, type GemmOptions, type GemmResult, gemm } from "./ops/gemm/gemm.js";
+export {
+  type BatchedGemmOptions,
+  type BatchedGemmResult,
+  type BatchedGemmSettings,
+  batchedGemm,
+} from "./ops/gemm/batched.js";
+export { gemm } from "./ops/gemm/gemm.js";
+export type {
+  GemmLayout,
+  GeneralOperands,
+  InputAndWeight,
+  NamedOperands,
+} from "./ops/gemm/named-operands.js";
 export type { GemmInput, ScaledTensor } from "./ops/gemm/operand.js";
+export type { GemmOptions, GemmResult, GemmSettings } from "./ops/gemm/options.js";
 export type { GemmPlan, GemmPlanOptions } from "./ops/gemm/plan.js";
 export { captureGraph, Graph } from "./ops/graph.js";
 export { relayoutScales, swapAxes, transpose } from "./ops/layout/layout.js";

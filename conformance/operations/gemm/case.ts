@@ -1,6 +1,6 @@
 /** One matrix product as plain data, and what its result looks like. */
 import type { DatapathFamily } from "../../../src/formats/datapath.js";
-import type { GemmLayout } from "../../../src/ops/gemm/gemm.js";
+import type { GemmLayout } from "../../../src/ops/gemm/named-operands.js";
 import type { Direction } from "../../../src/tensor/quantized.js";
 import { isWide, type Shape, type WideDType } from "../../../src/tensor/shape.js";
 import type { PlainTensor } from "../../values/plain.js";
