@@ -1,4 +1,4 @@
-/** The two ways to name operands: x and w are b and a of layout TN, to the bit; one pair is given whole, and nothing of the other. */
+/** Names of operands: x and w are b and a of layout TN, to the bit; one pair is given whole, and nothing of the other. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { ArgumentError, LockstepError } from "../../../src/errors.js";

@@ -50,8 +50,8 @@ const checkOptions = optionsOf<
 });
 
 /**
- * out[i] = alpha * x[i]·w[i]ᵀ, [batch, M, N], of x [batch, M, K] and w [batch, N, K], or alpha * op(b[i])·op(a[i]) of a, b and a
- * layout: each item has the bits that `gemm` gives for it under the same plan. Empty batches and sums are allowed; NaN as in `gemm`.
+ * out[i] = alpha * x[i]·w[i]ᵀ, [batch, M, N], of x [batch, M, K] and w [batch, N, K], or alpha * op(b[i])·op(a[i]) of a, b and
+ * a layout: each item has the bits that `gemm` gives for it under the same plan, NaN included. Batches and sums may be empty.
  *
  * @throws `ArgumentError` for operands named by both pairs or by half of one, and for an output that overlaps one.
  * @throws `ShapeError` or `DTypeError` for operands or an output that do not fit each other.

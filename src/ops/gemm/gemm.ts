@@ -23,8 +23,8 @@ import { checkGemm, type GemmOptions, type GemmResult, type GemmSettings } from 
 import { familyOf, multiply, type PlannedGemm, planOf } from "./plan.js";
 
 /**
- * The product x·wᵀ, [M, N], of an input x [M, K] and a weight w [N, K]; or op(b)·op(a), TransformerEngine's `general_gemm`, of
- * operands a and b and a layout, where x is b, w is a and the layout TN.
+ * The product x·wᵀ, [M, N], of an input x [M, K] and a weight w [N, K]; or op(b)·op(a), TransformerEngine's `general_gemm`,
+ * of operands a and b and a layout, of which TN is the same product with x for b and w for a.
  *
  * The sum is accumulated as the datapath does, then (alpha * sW) * sX times it, plus beta * c, plus bias, each
  * step one f32 rounding, then GELU or its derivative, then one rounding to `outDtype`: nearest even, overflow to
@@ -32,8 +32,8 @@ import { familyOf, multiply, type PlannedGemm, planOf } from "./plan.js";
  * gives [columns of b, N].
  *
  * A quantized operand gives the copy scaled along the summed dimension: rowwise for x and w, for a in T and for b in N, else
- * columnwise. NVFP4's amaxes enter alpha. A NaN among what is summed makes a NaN, as does infinity minus infinity; an 8-bit result
- * holds its NaN code. An empty sum is zero, without bias; a result without elements is empty.
+ * columnwise. NVFP4's amaxes enter alpha. A NaN among what is summed makes a NaN, as does infinity minus infinity; an 8-bit
+ * result holds its NaN code. An empty sum is zero, without bias; a result without elements is empty.
  *
  * @throws `ArgumentError` for operands named by both pairs or by half of one, and for options that do not go together.
  * @throws `ShapeError` or `DTypeError` for operands, addends or an output that do not fit each other.

@@ -19,7 +19,7 @@ export interface InputAndWeight<T> {
   readonly layout?: undefined;
 }
 
-/** The operands as TransformerEngine's `general_gemm` names them, for any layout. `batchedGemm` takes a batch of each in front. */
+/** The operands as `general_gemm` of TransformerEngine names them. `batchedGemm` takes a batch of each in front. */
 export interface GeneralOperands<T> {
   /** TransformerEngine's A: the weight, [N, K] in layout TN, else [K, N]. */
   readonly a: T;
@@ -56,7 +56,7 @@ export function operandRows<D extends Domain>(operand: D) {
   return { x: operand, w: operand, a: operand, b: operand, layout: oneOf(LAYOUTS) };
 }
 
-/** The operands under their names of `general_gemm`. Throws `ArgumentError` unless there is one whole pair, and nothing of the other. */
+/** The operands by a and b. Throws `ArgumentError` unless one pair is given whole, and nothing of the other. */
 export function operandsOf<T>(user: string, given: NamedOperands<T>): Operands<T> {
   const { x, w, a, b, layout } = given;
   if (x === undefined && w === undefined) {
