@@ -1,4 +1,3 @@
-export type { Region } from "./autocast/autocast.js";
 export {
   type AutocastOptions,
   autocast,
@@ -113,9 +112,9 @@ export {
   RMSNorm,
 } from "./modules/norm.js";
 export { constantInit, type InitMethod, normalInit, Parameter } from "./modules/parameter.js";
-export type { Fits, LinearQuantization, WeightUse } from "./modules/quantization.js";
+export type { WeightUse } from "./modules/quantization.js";
+export type { QuantizationSnapshot, QuantizationState } from "./modules/quantization-state.js";
 export { type QuantizedModelInitOptions, quantizedModelInit } from "./modules/quantized-init.js";
-export type { BackwardQuantization, QuantizationSnapshot } from "./modules/recipe-in-force.js";
 export { recompute } from "./modules/recompute.js";
 export { type Layer, Sequential } from "./modules/sequential.js";
 export {
@@ -259,7 +258,7 @@ export {
   type Role,
 } from "./recipes/table.js";
 export { gradEnabled, noGrad } from "./tape/grad-mode.js";
-export type { AmaxReductionGroup, DelayedScales, ScaleUpdates } from "./tape/scale-updates.js";
+export type { AmaxReductionGroup } from "./tape/scale-updates.js";
 export type { Gradient, Value } from "./tape/value.js";
 export {
   type Backward,

@@ -24,7 +24,7 @@ import {
 } from "./norm.js";
 import { NORM_NAMES, normedInput, requireWideGradient } from "./normed-input.js";
 import type { Parameter } from "./parameter.js";
-import type { LinearQuantization } from "./quantization.js";
+import type { QuantizationState } from "./quantization-state.js";
 
 /** What `LayerNormLinear` takes: the options of a norm and of a linear layer. */
 export interface LayerNormLinearOptions extends LinearOptions, NormModuleOptions {
@@ -71,7 +71,7 @@ export class LayerNormLinear extends Module {
     this.bias = this.#linear.bias && this.addParameter("bias", this.#linear.bias);
   }
 
-  protected override quantizations(): ReadonlyMap<string, LinearQuantization> {
+  protected override quantizations(): ReadonlyMap<string, QuantizationState> {
     return new Map([["linear", this.#linear.quantization]]);
   }
 

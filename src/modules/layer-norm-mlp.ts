@@ -31,7 +31,7 @@ import { Module, requireSizes } from "./module.js";
 import { type NormParts, normForm, normParameters, normParts } from "./norm.js";
 import { NORM_NAMES, normedInput, requireWideGradient } from "./normed-input.js";
 import type { Parameter } from "./parameter.js";
-import type { LinearQuantization } from "./quantization.js";
+import type { QuantizationState } from "./quantization-state.js";
 
 /** What stands between the two layers: a function of each element, or of one half that gates the other. */
 export const MLP_ACTIVATIONS = {
@@ -140,7 +140,7 @@ export class LayerNormMLP extends Module {
     this.fc2Bias = this.#fc2.bias && this.addParameter("fc2Bias", this.#fc2.bias);
   }
 
-  protected override quantizations(): ReadonlyMap<string, LinearQuantization> {
+  protected override quantizations(): ReadonlyMap<string, QuantizationState> {
     return new Map([
       ["fc1", this.#fc1.quantization],
       ["fc2", this.#fc2.quantization],

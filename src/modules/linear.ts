@@ -15,7 +15,7 @@ import {
 } from "./linear-parts.js";
 import { Module, requireSizes } from "./module.js";
 import type { Parameter } from "./parameter.js";
-import type { LinearQuantization } from "./quantization.js";
+import type { QuantizationState } from "./quantization-state.js";
 
 const checkOptions = optionsOf(LINEAR_OPTIONS);
 
@@ -44,7 +44,7 @@ export class Linear extends Module {
     this.bias = this.#parts.bias && this.addParameter("bias", this.#parts.bias);
   }
 
-  protected override quantizations(): ReadonlyMap<string, LinearQuantization> {
+  protected override quantizations(): ReadonlyMap<string, QuantizationState> {
     return new Map([["linear", this.#parts.quantization]]);
   }
 

@@ -6,7 +6,7 @@ import { RandomState, randomState } from "../quantizers/quantizer.js";
 import { dtypeOf } from "../tensor/require.js";
 import { type Shape, WIDE_DTYPES, type WideDType } from "../tensor/shape.js";
 import { type InitMethod, newParameter, Parameter } from "./parameter.js";
-import type { LinearQuantization } from "./quantization.js";
+import type { QuantizationState } from "./quantization-state.js";
 
 /** Options of every module that has parameters. */
 export interface ModuleOptions {
@@ -108,7 +108,7 @@ export abstract class Module {
   }
 
   /** The quantization of each linear product in this module and those in it, by its first name. */
-  namedQuantizations(): ReadonlyMap<string, LinearQuantization> {
+  namedQuantizations(): ReadonlyMap<string, QuantizationState> {
     return this.#named((module) => module.quantizations());
   }
 
@@ -124,7 +124,7 @@ export abstract class Module {
   }
 
   /** This module's own, by name. */
-  protected quantizations(): ReadonlyMap<string, LinearQuantization> {
+  protected quantizations(): ReadonlyMap<string, QuantizationState> {
     return new Map();
   }
 
