@@ -6,7 +6,9 @@ import { finite, integer, needed, optionsOf, u64 } from "./options.js";
  * unsigned 64-bit integers.
  */
 export interface RandomSource {
+  /** The key, unsigned, 64 bits. */
   readonly seed: bigint;
+  /** The position in the stream of that key, unsigned, 64 bits. */
   readonly offset: bigint;
 }
 

@@ -20,7 +20,9 @@ import {
 
 /** One law's outcome. */
 export interface LawReport extends CheckResult {
+  /** The law's name. */
   readonly law: string;
+  /** The operation that it is about. */
   readonly operation: OperationName;
 }
 
@@ -28,7 +30,9 @@ export interface LawReport extends CheckResult {
 export interface ConformanceReport {
   /** Whether no law failed. */
   readonly ok: boolean;
+  /** The seed that draws the same inputs again. */
   readonly seed: number;
+  /** What came of each law, in the order they ran. */
   readonly laws: readonly LawReport[];
 }
 

@@ -16,37 +16,48 @@ const FENCE_BYTES = 64;
  * Runs everything on `inner`. Its tensors live in memory that starts as poison. Throws `ArgumentError` for what is no backend.
  */
 export class GuardedBackend implements Backend {
+  /** That of `inner`, with poison in what is allocated and, on the reference, fences around it. */
   readonly memory: Memory;
 
-  constructor(readonly inner: Backend) {
+  constructor(
+    /** The backend that computes. */
+    readonly inner: Backend,
+  ) {
     requireBackend("GuardedBackend", inner);
     this.memory = inner.name === "wasm" ? fenced(inner.memory) : poisoned(inner.memory);
   }
 
+  /** That of `inner`. */
   get name(): Backend["name"] {
     return this.inner.name;
   }
 
+  /** That of `inner`. */
   get description(): string {
     return this.inner.description;
   }
 
+  /** That of `inner`. */
   get threads(): number {
     return this.inner.threads;
   }
 
+  /** That of `inner`. */
   get datapath(): Backend["datapath"] {
     return this.inner.datapath;
   }
 
+  /** That of `inner`. */
   memoryUse(): MemoryUse {
     return this.inner.memoryUse();
   }
 
+  /** Trims `inner`. */
   trim(): void {
     this.inner.trim();
   }
 
+  /** What `inner` says. */
   supports<K extends OpName>(op: K, args: OpArgs[K]): Support {
     const support = this.inner.supports(op, args);
     // the reference is the definition, also of what hardware follows approximately
@@ -54,14 +65,17 @@ export class GuardedBackend implements Backend {
     return { ok: false, reason: `no promise of the same bits: ${support.agrees.approximate}` };
   }
 
+  /** Runs on `inner`. */
   run<K extends OpName>(op: K, args: OpArgs[K]): void {
     this.inner.run(op, args);
   }
 
+  /** What `inner` says. */
   algorithmFor(args: GemmArgs): GemmAlgorithm | undefined {
     return this.inner.algorithmFor?.(args);
   }
 
+  /** Disposes of `inner`. */
   dispose(): Promise<void> {
     return this.inner.dispose();
   }

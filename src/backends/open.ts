@@ -35,8 +35,11 @@ const checkOptions = optionsOf<OpenOptions>({
 
 /** A backend that could not be opened: every attempt that failed, and what to do. */
 export interface MissingBackend {
+  /** The backend that cannot be opened here. */
   readonly name: "cuda";
+  /** Why, in a line, and what to do. */
   readonly reason: string;
+  /** What was tried, a line each: the places of the addon, and what came of them. */
   readonly attempts: readonly string[];
 }
 

@@ -21,13 +21,17 @@ export interface FormatFacts {
   readonly storageBits: number;
   /** The largest finite value and its code. */
   readonly max: number;
+  /** The code of `max`. */
   readonly maxCode: number;
   /** The exponent of the largest finite value, `emax` of OCP MX. */
   readonly maxExponent: number;
+  /** The smallest positive normal value. */
   readonly minNormal: number;
   /** The smallest positive value; the smallest normal where there are no subnormals. */
   readonly minPositive: number;
+  /** Whether some code is an infinity. */
   readonly hasInfinity: boolean;
+  /** Whether some code is a NaN. */
   readonly hasNaN: boolean;
 }
 

@@ -11,7 +11,9 @@ import type { Shape, WideDType } from "../tensor/shape.js";
 import { type Tensor, VIEW_ALIGNMENT } from "../tensor/tensor.js";
 import { plainDatapath } from "./datapath.js";
 
+/** The shape of a `dotProductAttention`, and its mask. */
 export interface AttentionOptions {
+  /** How many heads share the last dimension, from 1. */
   readonly heads: number;
   /** No position sees those after it. Default true. */
   readonly causal?: boolean | undefined;

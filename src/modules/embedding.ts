@@ -18,11 +18,14 @@ const checkOptions = optionsOf<EmbeddingModuleOptions>({ ...MODULE_OPTIONS, init
 
 /** Rows of `weight` [vocabulary, features] by number. */
 export class Embedding extends Module {
+  /** The table, [vocabulary, features]. */
   readonly weight: Parameter;
 
   constructor(
     backend: Backend,
+    /** Rows of the table. */
     readonly vocabulary: number,
+    /** Elements of a row. */
     readonly features: number,
     options: EmbeddingModuleOptions = {},
   ) {

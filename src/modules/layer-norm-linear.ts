@@ -46,16 +46,22 @@ const checkOptions = optionsOf(LAYER_NORM_LINEAR_OPTIONS);
  * `layerNormBias`, `weight` and `bias`. See `Linear` and `LayerNorm`.
  */
 export class LayerNormLinear extends Module {
+  /** The norm's gamma, [K]; gamma minus 1 where it is zero-centred. */
   readonly layerNormWeight: Parameter;
+  /** The norm's beta, [K]. Undefined under RMSNorm. */
   readonly layerNormBias: Parameter | undefined;
+  /** [N, K]. */
   readonly weight: Parameter;
+  /** [N]. Undefined where the layer was made without one. */
   readonly bias: Parameter | undefined;
   readonly #norm: NormParts;
   readonly #linear: LinearParts;
 
   constructor(
     backend: Backend,
+    /** K, the last dimension of the input. */
     readonly inFeatures: number,
+    /** N, the last dimension of the result. */
     readonly outFeatures: number,
     options: LayerNormLinearOptions = {},
   ) {
@@ -71,10 +77,18 @@ export class LayerNormLinear extends Module {
     this.bias = this.#linear.bias && this.addParameter("bias", this.#linear.bias);
   }
 
+  /** One, of the product, under the name `linear`. */
   protected override quantizations(): ReadonlyMap<string, QuantizationState> {
     return new Map([["linear", this.#linear.quantization]]);
   }
 
+  /**
+   * linear(norm(input)) for an input [..., K], [..., N]. NaN and infinities as in the norm and the product; no rows give
+   * none.
+   *
+   * @throws `ShapeError` or `DTypeError` for an input that does not fit the layer or its recipe, `ArgumentError` for a call
+   * that the recipe does not take, `UnsupportedError` where the backend does not; nothing has changed then.
+   */
   forward(input: VariableLike, call: LinearCall = {}): Variable {
     return this.#run(input, call, false)[0] as Variable;
   }

@@ -100,11 +100,17 @@ function stepsOf({ row }: Recipe, gated: boolean): Steps {
  * gradient of `fc1Bias` sums. Any other gradient is rounded to the activations' type first.
  */
 export class LayerNormMLP extends Module {
+  /** The norm's gamma, [K]; gamma minus 1 where it is zero-centred. */
   readonly layerNormWeight: Parameter;
+  /** The norm's beta, [K]. Undefined under RMSNorm. */
   readonly layerNormBias: Parameter | undefined;
+  /** [ffnHidden, K], twice as many rows where the activation is gated. */
   readonly fc1Weight: Parameter;
+  /** As many elements as `fc1Weight` has rows. Undefined where the layers were made without biases. */
   readonly fc1Bias: Parameter | undefined;
+  /** [K, ffnHidden]. */
   readonly fc2Weight: Parameter;
+  /** [K]. Undefined where the layers were made without biases. */
   readonly fc2Bias: Parameter | undefined;
   readonly #norm: NormParts;
   readonly #fc1: LinearParts;
@@ -113,7 +119,9 @@ export class LayerNormMLP extends Module {
 
   constructor(
     backend: Backend,
+    /** K, the last dimension of input and result. */
     readonly hidden: number,
+    /** The width between the two layers, after the activation. */
     readonly ffnHidden: number,
     options: LayerNormMLPOptions = {},
   ) {
@@ -140,6 +148,7 @@ export class LayerNormMLP extends Module {
     this.fc2Bias = this.#fc2.bias && this.addParameter("fc2Bias", this.#fc2.bias);
   }
 
+  /** Two, of the products, under the names `fc1` and `fc2`. */
   protected override quantizations(): ReadonlyMap<string, QuantizationState> {
     return new Map([
       ["fc1", this.#fc1.quantization],
@@ -147,6 +156,13 @@ export class LayerNormMLP extends Module {
     ]);
   }
 
+  /**
+   * fc2(activation(fc1(norm(input)))) for an input [..., K], in its shape. NaN and infinities as in each of these; no rows
+   * give none.
+   *
+   * @throws `ShapeError` or `DTypeError` for an input that does not fit the layers or their recipe, `ArgumentError` for a
+   * call that the recipe does not take, `UnsupportedError` where the backend does not; nothing has changed then.
+   */
   forward(input: VariableLike, call: LinearCall = {}): Variable {
     requireWideGradient(this, checkLinearCall("LayerNormMLP", call));
     const x = variable(input);

@@ -26,13 +26,17 @@ const checkOptions = optionsOf(LINEAR_OPTIONS);
  * `UnsupportedError` for a recipe that the backend does not support.
  */
 export class Linear extends Module {
+  /** [N, K]. */
   readonly weight: Parameter;
+  /** [N]. Undefined where the layer was made without one. */
   readonly bias: Parameter | undefined;
   readonly #parts: LinearParts;
 
   constructor(
     backend: Backend,
+    /** K, the last dimension of the input. */
     readonly inFeatures: number,
+    /** N, the last dimension of the result. */
     readonly outFeatures: number,
     options: LinearOptions = {},
   ) {
@@ -44,10 +48,18 @@ export class Linear extends Module {
     this.bias = this.#parts.bias && this.addParameter("bias", this.#parts.bias);
   }
 
+  /** One, of the product, under the name `linear`. */
   protected override quantizations(): ReadonlyMap<string, QuantizationState> {
     return new Map([["linear", this.#parts.quantization]]);
   }
 
+  /**
+   * input·weightᵀ + bias for an input [..., K], [..., N], under the recipe of the region around, or in high precision. NaN
+   * and infinities as in `gemm`; no rows give none.
+   *
+   * @throws `ShapeError` or `DTypeError` for an input that does not fit the layer or its recipe, `ArgumentError` for a call
+   * that the recipe does not take, `UnsupportedError` where the backend does not; nothing has changed then.
+   */
   forward(input: VariableLike, call: LinearCall = {}): Variable {
     const x = variable(input);
     checkLinearCall("Linear", call);

@@ -46,10 +46,13 @@ export function manualSeed(backend: Backend, seed: bigint): void {
 export abstract class Module {
   readonly #parameters = new Map<string, Parameter>();
   readonly #modules = new Map<string, Module>();
+  /** The type of its parameters. */
   readonly dtype: WideDType;
+  /** Where initial parameters and stochastic rounding draw from. */
   protected readonly random: RandomState;
 
   constructor(
+    /** Where its parameters live and its products are computed. */
     readonly backend: Backend,
     /** Of these it reads its own; modules check theirs. */
     options: ModuleOptions = {},
@@ -68,6 +71,10 @@ export abstract class Module {
     return this.addParameter(name, newParameter(backend, shape, init, { dtype, random }));
   }
 
+  /**
+   * Takes a parameter in under `name`, which has no dots. Throws `ArgumentError` for a name that is taken, and for what is
+   * no parameter.
+   */
   protected addParameter(name: string, parameter: Parameter): Parameter {
     this.#requireFree(name);
     if (!(parameter instanceof Parameter))
@@ -78,6 +85,10 @@ export abstract class Module {
     return parameter;
   }
 
+  /**
+   * Takes a module in under `name`, which has no dots; disposed of with this one. Throws `ArgumentError` for a name that is
+   * taken, and for what is no module.
+   */
   protected addModule<M extends Module>(name: string, module: M): M {
     this.#requireFree(name);
     if (!((module as unknown) instanceof Module))
@@ -103,6 +114,7 @@ export abstract class Module {
     return this.#named((module) => module.#parameters);
   }
 
+  /** As `namedParameters`, without the names. */
   parameters(): readonly Parameter[] {
     return [...this.namedParameters().values()];
   }
@@ -135,6 +147,7 @@ export abstract class Module {
     for (const module of this.#modules.values()) module.dispose();
   }
 
+  /** As `dispose`, for `using`. */
   [Symbol.dispose](): void {
     this.dispose();
   }

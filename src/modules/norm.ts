@@ -104,13 +104,16 @@ export function normGradients(
 
 /** LayerNorm or RMSNorm with its parameters: `weight` [features] and, in LayerNorm, `bias` [features]. */
 export abstract class NormModule extends Module {
+  /** gamma, [K]; gamma minus 1 where it is zero-centred. */
   readonly weight: Parameter;
+  /** beta, [K]. Undefined in RMSNorm. */
   readonly bias: Parameter | undefined;
   readonly #parts: NormParts;
 
   constructor(
     backend: Backend,
     normalization: Normalization,
+    /** K, the last dimension of the input. */
     readonly features: number,
     options: NormModuleOptions,
   ) {

@@ -54,6 +54,7 @@ export class Parameter extends Variable {
     if (this.mainGrad) setZero(this.mainGrad);
   }
 
+  /** Frees the value, the gradient and the main gradient. Safe to call twice. */
   dispose(): void {
     this.zeroGrad();
     this.mainGrad?.dispose();

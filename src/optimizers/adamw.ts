@@ -17,6 +17,7 @@ export class AdamW extends Optimizer {
     this.options = options;
   }
 
+  /** Steps by `adamw`, with the buffers `m` and `v`. */
   protected override update(tensors: StepTensors, { buffers }: OptimizerSlot, step: number): void {
     const [m, v] = [buffers.get("m"), buffers.get("v")];
     if (!m || !v) throw new ArgumentError("AdamW: a parameter has lost its buffers");

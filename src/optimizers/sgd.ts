@@ -16,6 +16,7 @@ export class SGD extends Optimizer {
     this.options = options;
   }
 
+  /** Steps by `sgd`, with the buffer `m` where there is momentum. */
   protected override update(tensors: StepTensors, { buffers }: OptimizerSlot, step: number): void {
     const m = buffers.get("m");
     sgd({ ...tensors, ...(m ? { m } : {}) }, { ...this.options, first: step === 1 });

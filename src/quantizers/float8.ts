@@ -26,7 +26,9 @@ const checkDelayed = optionsOf<Float8QuantizerOptions>({
 
 /** Delayed scaling: q = cast(x * scale), scaleInv = 1/scale (numerics.md §2.1). */
 export class Float8Quantizer extends Quantizer {
+  /** The factor of elements, f32 [1], read by each quantization. */
   readonly scale: Tensor<"f32">;
+  /** Raised to max |x| by each quantization, f32 [1]. Undefined where none is recorded. */
   readonly amax: Tensor<"f32"> | undefined;
 
   constructor(options: Float8QuantizerOptions) {
@@ -37,6 +39,7 @@ export class Float8Quantizer extends Quantizer {
     this.amax = options.amax;
   }
 
+  /** The scale, and where the amax goes. */
   protected override inputs(): QuantizeInputs {
     return { scale: this.scale, amaxRecord: this.amax };
   }
@@ -73,6 +76,7 @@ export class Float8CurrentScalingQuantizer extends Quantizer {
     this.#amax = options.amax;
   }
 
+  /** The amax in place of the tensor's own, where one was given. */
   protected override inputs(): QuantizeInputs {
     return { amax: this.#amax };
   }

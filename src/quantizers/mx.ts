@@ -5,6 +5,7 @@ import { makeSpec, QUANTIZER_OPTIONS, Quantizer, type QuantizerOptions } from ".
 
 /** What the MX quantizers take: element format, tile, copies. */
 export interface MXQuantizerOptions<F extends ScalarFormat> extends QuantizerOptions {
+  /** The element format. Default: the first that the quantizer has. */
   readonly format?: F | undefined;
   /** Default 1x32; 32x32 gives both directions the same codes (weights). */
   readonly tile?: "1x32" | "32x32" | undefined;

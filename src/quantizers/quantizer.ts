@@ -44,6 +44,7 @@ import type { Tensor } from "../tensor/tensor.js";
 export interface QuantizerOptions {
   /** Which copies to make. Default rowwise only. */
   readonly rowwise?: boolean | undefined;
+  /** Whether to make the copy scaled along M. Default false. */
   readonly columnwise?: boolean | undefined;
   /** How scales are stored. Default `logical`. */
   readonly scaleLayout?: ScaleLayout | undefined;
@@ -86,6 +87,7 @@ export function makeSpec(quantizer: BlockFormatName, fields: Given<QuantizeSpec>
  * quantization needs.
  */
 export abstract class Quantizer implements QuantizerOps {
+  /** Everything that decides the bits of what it makes, randomness aside; frozen. */
   readonly spec: QuantizeSpec;
   readonly #scaleLayout: ScaleLayout;
   #usage: Usage;
@@ -108,6 +110,7 @@ export abstract class Quantizer implements QuantizerOps {
   /** After each quantization that came to pass, of which `inputs` were some. */
   protected quantized(): void {}
 
+  /** Which copies calls make now. */
   get usage(): Usage {
     return this.#usage;
   }
@@ -210,6 +213,10 @@ export abstract class Quantizer implements QuantizerOps {
     }
   }
 
+  /**
+   * The values of `t`, rounded once to `dtype`, by default its nominal type. A NaN code gives NaN. Throws `DTypeError` for
+   * what is not quantized.
+   */
   dequantize(t: QuantizedTensor, dtype?: WideDType): Tensor<WideDType> {
     return dequantize(t, dtype);
   }
@@ -235,6 +242,7 @@ export class RandomState {
     this.offset = offset;
   }
 
+  /** The key of all random words, unsigned, 64 bits. */
   get seed(): bigint {
     return this.#seed;
   }
@@ -244,6 +252,7 @@ export class RandomState {
     this.#seed = value;
   }
 
+  /** The position that the next quantization takes, unsigned, 64 bits. */
   get offset(): bigint {
     return this.#offset;
   }

@@ -18,6 +18,7 @@ const checkOptions = optionsOf<CustomRecipeOptions>({
 
 /** Quantizers of the caller's own. */
 export class CustomRecipe extends Recipe {
+  /** The quantizer of each tensor, by its role; asked once for each layer and role. */
   readonly quantizerFactory: (role: Role) => Quantizer;
 
   constructor(options: CustomRecipeOptions) {

@@ -65,7 +65,9 @@ export class Variable {
 
   /** `requiresGrad` of a leaf may be set: passes from then on give it a gradient, or none where a parameter is frozen. */
   constructor(
+    /** The tensor that it stands for, quantized or not. */
     readonly value: Value,
+    /** Whether backward passes give it a gradient, or go on through it. May be set where it was not computed. */
     public requiresGrad = false,
   ) {
     if (value instanceof QuantizedTensor) requireQuantized("Variable", "value", value);
@@ -73,6 +75,7 @@ export class Variable {
     boolean("Variable", "requiresGrad", requiresGrad);
   }
 
+  /** The shape of the value. */
   get shape(): Shape {
     return this.value.shape;
   }
@@ -155,7 +158,9 @@ export function variable(x: VariableLike): Variable {
 
 /** A function that was computed: its results, and the way back. */
 export interface Computed<R extends readonly Value[] = readonly Value[]> {
+  /** What the function gives, in order; each becomes a variable. */
   readonly results: R;
+  /** From gradients of the results to those of the inputs. */
   readonly backward: Backward;
   /** What was made for the backward pass alone: disposed of after it, or at once where nothing is recorded. */
   readonly saved?: readonly (Value | undefined)[];

@@ -53,10 +53,12 @@ export class Tensor<D extends DType = DType> {
     adopt(this);
   }
 
+  /** Where it lives. */
   get backend(): Backend {
     return this.#backend;
   }
 
+  /** The element type. */
   get dtype(): D {
     return this.#dtype;
   }
@@ -71,6 +73,7 @@ export class Tensor<D extends DType = DType> {
     return elementCount(this.#shape);
   }
 
+  /** Bytes of all elements; two 4-bit codes share a byte. */
   get byteLength(): number {
     return this.#byteLength;
   }
@@ -81,6 +84,7 @@ export class Tensor<D extends DType = DType> {
     return this.#storage.address + this.#offset;
   }
 
+  /** Whether `dispose` was called; a view may still hold the memory. */
   get disposed(): boolean {
     return this.#disposed;
   }
@@ -217,6 +221,7 @@ export class Tensor<D extends DType = DType> {
     this.#storage.release();
   }
 
+  /** As `dispose`, for `using`. */
   [Symbol.dispose](): void {
     this.dispose();
   }

@@ -17,6 +17,7 @@ export type FormatLike = string | ScalarLayout;
 
 /** How `encode` turns values into codes; every field may be left out. */
 export interface EncodeOptions {
+  /** The format of the codes: a name, an alias or a layout of one's own. */
   readonly format: FormatLike;
   /** Default `tiesToEven`. */
   readonly rounding?: RoundingName | undefined;
@@ -24,6 +25,7 @@ export interface EncodeOptions {
   readonly overflow?: OverflowName | undefined;
   /** Key and counter of the random words, for `stochastic`. Default 0. */
   readonly seed?: bigint | undefined;
+  /** As `seed`: where the random bits begin. Default 0. */
   readonly offset?: bigint | undefined;
   /** A factor applied first, as one f32 multiplication. Default 1. */
   readonly scale?: number | undefined;

@@ -14,8 +14,11 @@ export const SWEEP_CHUNKS = 256;
 
 /** What `sweepChunk` encodes with. */
 export interface SweepOptions {
+  /** The format to encode to: a name, an alias or a layout of one's own. */
   readonly format: FormatLike;
+  /** How a value between two codes is rounded. */
   readonly rounding: RoundingName;
+  /** What becomes of values beyond the largest finite one. */
   readonly overflow: OverflowName;
   /** For `stochastic`; the element index is the bit pattern. */
   readonly random?: RandomSource | undefined;

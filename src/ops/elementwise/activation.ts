@@ -14,6 +14,7 @@ export const DEFAULT_CLAMP: SwigluClamp = { limit: 7, alpha: 1.702, offset: 1 };
 
 /** How `activation` writes its result. */
 export interface ActivationOptions {
+  /** Which function. */
   readonly kind: ActivationName;
   /** Default: the input's type. */
   readonly outDtype?: WideDType | undefined;

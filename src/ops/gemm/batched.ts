@@ -31,6 +31,7 @@ export interface BatchedGemmSettings {
 
 /** What `batchedGemm` gives: the products, [batch, M, N], and the plan they were computed by. */
 export interface BatchedGemmResult {
+  /** [batch, M, N]. */
   readonly out: Tensor<WideDType>;
   /** Of every item. */
   readonly plan: GemmPlan;

@@ -14,8 +14,11 @@ export interface InputAndWeight<T> {
   readonly x: T;
   /** The weight, [N, K]. */
   readonly w: T;
+  /** Belongs to the other pair of names. */
   readonly a?: undefined;
+  /** Belongs to the other pair of names. */
   readonly b?: undefined;
+  /** Belongs to the other pair of names; x and w are multiplied as x·wᵀ. */
   readonly layout?: undefined;
 }
 
@@ -27,7 +30,9 @@ export interface GeneralOperands<T> {
   readonly b: T;
   /** Default TN. */
   readonly layout?: GemmLayout | undefined;
+  /** Belongs to the other pair of names. */
   readonly x?: undefined;
+  /** Belongs to the other pair of names. */
   readonly w?: undefined;
 }
 

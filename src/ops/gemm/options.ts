@@ -18,9 +18,11 @@ export interface GemmSettings extends GemmPlanOptions {
   readonly alpha?: number | undefined;
   /** Adds beta * c before the bias; default 1 where `c` is given, else 0. */
   readonly beta?: number | undefined;
+  /** Added, times beta; of the result's shape, and of f32, bf16 or f16. */
   readonly c?: Tensor | undefined;
   /** Where to write; with `accumulate`, what to add to as well. Default: a new tensor. */
   readonly out?: Tensor | undefined;
+  /** Adds the product to what `out` holds, which must be wide. Default false. */
   readonly accumulate?: boolean | undefined;
   /** [N], added to every row. */
   readonly bias?: Tensor | undefined;
@@ -47,6 +49,7 @@ export interface GemmSettings extends GemmPlanOptions {
 
 /** What `gemm` gives: the product [M, N], what was asked for beside it, and the plan it was computed by. */
 export interface GemmResult {
+  /** The product, `out` of the options where it was given. */
   readonly out: Tensor<GemmOutDType>;
   /** With `gelu`: its argument. */
   readonly preGelu?: Tensor<WideDType>;
@@ -54,6 +57,7 @@ export interface GemmResult {
   readonly biasGradient?: Tensor<WideDType>;
   /** With an FP8 output: the largest magnitude before `outScale`, f32 [1]. */
   readonly amax?: Tensor<"f32">;
+  /** How it was computed; the same plan gives the same bits on every backend that supports it. */
   readonly plan: GemmPlan;
   /** Set where the bits follow from a model that was not measured on this chip with this library, and why. */
   readonly unverified?: string;

@@ -22,8 +22,11 @@ const checkOptions = optionsOf<CrossEntropyOptions>({
 
 /** The loss of each row, and what its backward pass takes; f32, one for each row. */
 export interface CrossEntropyResult {
+  /** The loss of each row, [rows]. */
   readonly loss: Tensor<"f32">;
+  /** The largest logit of each row, [rows], NaN ignored. */
   readonly maximum: Tensor<"f32">;
+  /** The sum of exp(x - maximum) of each row, [rows]. */
   readonly total: Tensor<"f32">;
 }
 
@@ -61,7 +64,9 @@ export function crossEntropy(
 export interface CrossEntropyBackwardInputs extends Pick<CrossEntropyResult, "maximum" | "total"> {
   /** The gradient of each row's loss, f32. */
   readonly grad: Tensor<"f32">;
+  /** As `crossEntropy` was given them, [..., V]. */
   readonly logits: Tensor;
+  /** As `crossEntropy` was given them, i32, one a row. */
   readonly targets: Tensor;
 }
 
@@ -112,7 +117,9 @@ export function mse(x: Tensor, target: Tensor): { readonly loss: Tensor<"f32"> }
 export interface MseBackwardInputs {
   /** The gradient of each row's loss, f32. */
   readonly grad: Tensor<"f32">;
+  /** As `mse` was given it, [..., K]. */
   readonly x: Tensor;
+  /** As `mse` was given it. */
   readonly target: Tensor;
 }
 

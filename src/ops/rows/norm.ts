@@ -25,18 +25,23 @@ const checkOptions = optionsOf<NormOptions>({ ...FORM, outDtype: wideDType });
 export interface NormStatistics {
   /** Absent in RMSNorm. */
   readonly mean?: Tensor<"f32"> | undefined;
+  /** 1 / sqrt(variance + eps) of each row. */
   readonly rstd: Tensor<"f32">;
 }
 
 /** A norm's result, and what its backward pass takes beside. */
 export interface NormResult extends NormStatistics {
+  /** The norm, in the shape of x. */
   readonly out: Tensor<WideDType>;
 }
 
 /** What `normBackward` gives: the gradient of x, in its shape, and of gamma and beta, [K]; `dbeta` in LayerNorm alone. */
 export interface NormGradients {
+  /** In the shape and type of x. */
   readonly dx: Tensor<WideDType>;
+  /** [K], of the type of gamma. */
   readonly dgamma: Tensor<WideDType>;
+  /** [K], of the type of gamma. Absent in RMSNorm. */
   readonly dbeta?: Tensor<WideDType>;
 }
 
@@ -118,9 +123,13 @@ export function keptStatistics(
 
 /** What the backward pass of a norm takes: the gradient of its result and what the forward pass was given. */
 export interface NormBackwardInputs extends NormStatistics {
+  /** The gradient of the norm's result, in its shape. */
   readonly grad: Tensor;
+  /** As the norm was given it, [..., K]. */
   readonly x: Tensor;
+  /** As the norm was given it, [K]. */
   readonly gamma: Tensor;
+  /** As the norm was given it. Default false. */
   readonly zeroCenteredGamma?: boolean | undefined;
 }
 

@@ -14,6 +14,7 @@ export interface GradNormOptions {
 
 /** [1] each. */
 export interface GradNorm {
+  /** The 2-norm of all gradients together, f32 [1]. */
   readonly norm: Tensor<"f32">;
   /** What `sgd` and `adamw` take as `gradScale`. */
   readonly factor: Tensor<"f32">;

@@ -51,11 +51,13 @@ export interface SGDInputs extends StepInputs {
 export interface AdamWInputs extends StepInputs {
   /** The running means of the gradient and of its square, zeros to begin with; updated. */
   readonly m: Tensor<"f32">;
+  /** The mean of the gradient's square, f32, in the parameter's shape, updated in place. */
   readonly v: Tensor<"f32">;
 }
 
 /** Numbers are rounded to f32. */
 export interface SGDStepOptions {
+  /** Times the update, what the parameter loses. */
   readonly learningRate: number;
   /** Default 0. */
   readonly momentum?: number | undefined;
@@ -71,6 +73,7 @@ export interface SGDStepOptions {
 
 /** Numbers are rounded to f32. */
 export interface AdamWStepOptions {
+  /** Times the update, what the parameter loses. */
   readonly learningRate: number;
   /** The number of this step, from 1. */
   readonly step: number;
