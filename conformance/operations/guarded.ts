@@ -14,6 +14,8 @@ const FENCE_BYTES = 64;
 
 /**
  * Runs everything on `inner`. Its tensors live in memory that starts as poison. Throws `ArgumentError` for what is no backend.
+ *
+ * @throws `DisposedError` for a backend that was disposed of.
  */
 export class GuardedBackend implements Backend {
   /** That of `inner`, with poison in what is allocated and, on the reference, fences around it. */
@@ -135,7 +137,11 @@ const checkMemoryUse = optionsOf<MemoryUse>({
   blocks: needed(integer(0)),
 });
 
-/** Throws `MismatchError` unless `backend` has as many live bytes and blocks as before. */
+/**
+ * Throws `MismatchError` unless `backend` has as many live bytes and blocks as before.
+ *
+ * @throws `ArgumentError` for what is no backend, `DisposedError` for a backend that was disposed of.
+ */
 export function expectNoLeak(backend: Backend, before: MemoryUse): void {
   requireBackend("expectNoLeak", backend);
   checkMemoryUse("expectNoLeak", before, "before");

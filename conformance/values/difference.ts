@@ -99,7 +99,11 @@ export function assertSameBits<D extends DType>(
   assertSame(name, new PlainTensor(dtype, shape, actual), new PlainTensor(dtype, shape, expected));
 }
 
-/** As `assertSameBits`, for whole tensors: types and shapes have to agree as well. */
+/**
+ * As `assertSameBits`, for whole tensors: types and shapes have to agree as well.
+ *
+ * @throws `ArgumentError` for what is no plain tensor.
+ */
 export function assertSame(name: string, actual: PlainTensor, expected: PlainTensor): void {
   text("assertSame", "name", name);
   plainTensor("assertSame", "actual", actual);

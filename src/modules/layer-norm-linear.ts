@@ -44,6 +44,9 @@ const checkOptions = optionsOf(LAYER_NORM_LINEAR_OPTIONS);
 /**
  * linear(norm(x)) without a rounding in between that the recipe does not want; parameters `layerNormWeight`,
  * `layerNormBias`, `weight` and `bias`. See `Linear` and `LayerNorm`.
+ *
+ * @throws `ArgumentError` for an unknown option or one outside its domain, and for sizes that are not whole numbers from 1,
+ * `DTypeError` for a type that parameters cannot have, `DisposedError` for a backend that was disposed of.
  */
 export class LayerNormLinear extends Module {
   /** The norm's gamma, [K]; gamma minus 1 where it is zero-centred. */
@@ -88,6 +91,7 @@ export class LayerNormLinear extends Module {
    *
    * @throws `ShapeError` or `DTypeError` for an input that does not fit the layer or its recipe, `ArgumentError` for a call
    * that the recipe does not take, `UnsupportedError` where the backend does not; nothing has changed then.
+   * @throws `DisposedError` for a tensor that was disposed of.
    */
   forward(input: VariableLike, call: LinearCall = {}): Variable {
     return this.#run(input, call, false)[0] as Variable;
@@ -96,6 +100,8 @@ export class LayerNormLinear extends Module {
   /**
    * As `forward`, with the norm's result beside it, as a residual connection takes it; what a recipe quantizes is then that
    * result (numerics.md §7.3).
+   *
+   * @throws `ShapeError`, `DTypeError`, `ArgumentError`, `UnsupportedError` and `DisposedError` as `forward` does.
    */
   forwardWithNorm(input: VariableLike, call: LinearCall = {}): readonly [out: Variable, normed: Variable] {
     const [out, normed] = this.#run(input, call, true);

@@ -98,6 +98,9 @@ function stepsOf({ row }: Recipe, gated: boolean): Steps {
  * Under a recipe norm and activation are quantized as they are computed (numerics.md §7.3), unless the quantizers are the
  * caller's; so is, under delayed scaling and MXFP8, the gradient of an activation that is not gated, whose f32 values the
  * gradient of `fc1Bias` sums. Any other gradient is rounded to the activations' type first.
+ *
+ * @throws `ArgumentError` for an unknown option or one outside its domain, and for sizes that are not whole numbers from 1,
+ * `DTypeError` for a type that parameters cannot have, `DisposedError` for a backend that was disposed of.
  */
 export class LayerNormMLP extends Module {
   /** The norm's gamma, [K]; gamma minus 1 where it is zero-centred. */
@@ -162,6 +165,7 @@ export class LayerNormMLP extends Module {
    *
    * @throws `ShapeError` or `DTypeError` for an input that does not fit the layers or their recipe, `ArgumentError` for a
    * call that the recipe does not take, `UnsupportedError` where the backend does not; nothing has changed then.
+   * @throws `DisposedError` for a tensor that was disposed of.
    */
   forward(input: VariableLike, call: LinearCall = {}): Variable {
     requireWideGradient(this, checkLinearCall("LayerNormMLP", call));

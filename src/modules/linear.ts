@@ -24,6 +24,9 @@ const checkOptions = optionsOf(LINEAR_OPTIONS);
  * the recipe says, each in the directions its products need; the results have the type of x. Outside, x and the
  * parameters have one type. Throws `ShapeError`, `DTypeError` and `ArgumentError` for inputs that do not fit,
  * `UnsupportedError` for a recipe that the backend does not support.
+ *
+ * @throws `ArgumentError` for an unknown option or one outside its domain, and for sizes that are not whole numbers from 1,
+ * `DTypeError` for a type that parameters cannot have, `DisposedError` for a backend that was disposed of.
  */
 export class Linear extends Module {
   /** [N, K]. */
@@ -59,6 +62,7 @@ export class Linear extends Module {
    *
    * @throws `ShapeError` or `DTypeError` for an input that does not fit the layer or its recipe, `ArgumentError` for a call
    * that the recipe does not take, `UnsupportedError` where the backend does not; nothing has changed then.
+   * @throws `DisposedError` for a tensor that was disposed of.
    */
   forward(input: VariableLike, call: LinearCall = {}): Variable {
     const x = variable(input);

@@ -25,7 +25,11 @@ const checkOwn = optionsOf(MODULE_OPTIONS);
 
 const defaults = new WeakMap<Backend, RandomState>();
 
-/** The random state that modules on `backend` share unless they are given one; seed 0 until `manualSeed`. */
+/**
+ * The random state that modules on `backend` share unless they are given one; seed 0 until `manualSeed`.
+ *
+ * @throws `ArgumentError` for what is no backend, `DisposedError` for a backend that was disposed of.
+ */
 export function defaultRandom(backend: Backend): RandomState {
   requireBackend("defaultRandom", backend);
   const known = defaults.get(backend) ?? new RandomState(0n);
@@ -33,7 +37,12 @@ export function defaultRandom(backend: Backend): RandomState {
   return known;
 }
 
-/** Begins the backend's default random state anew. */
+/**
+ * Begins the backend's default random state anew.
+ *
+ * @throws `ArgumentError` for what is no backend or no unsigned integer of 64 bits, `DisposedError` for a backend that was
+ * disposed of.
+ */
 export function manualSeed(backend: Backend, seed: bigint): void {
   requireBackend("manualSeed", backend);
   u64("manualSeed", "seed", seed);

@@ -6,7 +6,12 @@ import { type Optimized, Optimizer, type OptimizerSlot, type StepTensors } from 
 /** As the operation `adamw` takes them, the step aside. */
 export type AdamWOptions = Omit<AdamWStepOptions, "step">;
 
-/** Adam with weight decay apart from the gradient, and f32 master parameters; see `adamw` for the formulas. */
+/**
+ * Adam with weight decay apart from the gradient, and f32 master parameters; see `adamw` for the formulas.
+ *
+ * @throws `ArgumentError` for an option outside its domain, and for what is neither a module nor a map from names to
+ * parameters.
+ */
 export class AdamW extends Optimizer {
   /** May be replaced between steps, by a schedule. */
   options: AdamWOptions;

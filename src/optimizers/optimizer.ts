@@ -67,7 +67,12 @@ export abstract class Optimizer {
     this.slots = new Map([...named].map(([name, parameter]) => [name, slotOf(parameter, buffers)]));
   }
 
-  /** One update of all parameters. */
+  /**
+   * One update of all parameters.
+   *
+   * @throws `DTypeError` or `ShapeError` for a factor or a flag that is not f32 [1], `ArgumentError` for an unknown option
+   * or one that lives on another backend, `DisposedError` for a tensor that was disposed of.
+   */
   step(options: StepOptions = {}): void {
     const { noop } = checkStep("step", options);
     for (const slot of this.slots.values()) {

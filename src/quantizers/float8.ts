@@ -24,7 +24,12 @@ const checkDelayed = optionsOf<Float8QuantizerOptions>({
   amax: requireScalar,
 });
 
-/** Delayed scaling: q = cast(x * scale), scaleInv = 1/scale (numerics.md §2.1). */
+/**
+ * Delayed scaling: q = cast(x * scale), scaleInv = 1/scale (numerics.md §2.1).
+ *
+ * @throws `ArgumentError` for an option outside its domain, `DTypeError` or `ShapeError` for a scale or an amax that is not
+ * f32 [1], `DisposedError` for a tensor that was disposed of.
+ */
 export class Float8Quantizer extends Quantizer {
   /** The factor of elements, f32 [1], read by each quantization. */
   readonly scale: Tensor<"f32">;
@@ -65,7 +70,12 @@ const checkCurrent = optionsOf<Float8CurrentScalingQuantizerOptions>({
   amax: requireScalar,
 });
 
-/** Current scaling: scale = max / amax of the tensor itself (numerics.md §2.3). */
+/**
+ * Current scaling: scale = max / amax of the tensor itself (numerics.md §2.3).
+ *
+ * @throws `ArgumentError` for an option outside its domain, `DTypeError` or `ShapeError` for a scale or an amax that is not
+ * f32 [1], `DisposedError` for a tensor that was disposed of.
+ */
 export class Float8CurrentScalingQuantizer extends Quantizer {
   readonly #amax: Tensor<"f32"> | undefined;
 

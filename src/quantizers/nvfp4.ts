@@ -53,7 +53,12 @@ const checkOptions = optionsOf<NVFP4QuantizerOptions>({
   amaxColumnwise: requireScalar,
 });
 
-/** Two-level scaled FP4 (numerics.md §5). Rows and columns must be multiples of 16. */
+/**
+ * Two-level scaled FP4 (numerics.md §5). Rows and columns must be multiples of 16.
+ *
+ * @throws `ArgumentError` for an option outside its domain, `DTypeError` or `ShapeError` for a scale or an amax that is not
+ * f32 [1], `DisposedError` for a tensor that was disposed of.
+ */
 export class NVFP4Quantizer extends Quantizer {
   /** Where stochastic rounding draws from; each quantization takes one offset. */
   readonly random: RandomState;

@@ -39,7 +39,11 @@ const checkBlock = optionsOf<Float8BlockScalingOptions>({
   gradBlockScalingDim: dimension,
 });
 
-/** FP8 with a scale for 1x128 elements of activations and gradients, and for 128x128 of weights (numerics.md §3). */
+/**
+ * FP8 with a scale for 1x128 elements of activations and gradients, and for 128x128 of weights (numerics.md §3).
+ *
+ * @throws `ArgumentError` for an option outside its domain.
+ */
 export class Float8BlockScaling extends StandardRecipe {
   /** Whether scales are any f32, not powers of two. */
   readonly useF32Scales: boolean;
@@ -97,7 +101,11 @@ export interface MXFP8BlockScalingOptions extends RecipeOptions {
 
 const checkMx = optionsOf<MXFP8BlockScalingOptions>({ ...RECIPE_OPTIONS, enable2dQuantization: boolean });
 
-/** FP8 with a power of two for each 32 elements (numerics.md §4). */
+/**
+ * FP8 with a power of two for each 32 elements (numerics.md §4).
+ *
+ * @throws `ArgumentError` for an option outside its domain.
+ */
 export class MXFP8BlockScaling extends StandardRecipe {
   /** Whether weights have one scale for 32x32. */
   readonly enable2dQuantization: boolean;
@@ -174,7 +182,11 @@ const checkNvfp4 = optionsOf<NVFP4BlockScalingOptions>({
   fourOverSixErrMode: oneOf(ERROR_MODES),
 });
 
-/** FP4 with an E4M3 scale for each 16 elements, and 16x16 of weights, under one factor a tensor (numerics.md §5). */
+/**
+ * FP4 with an E4M3 scale for each 16 elements, and 16x16 of weights, under one factor a tensor (numerics.md §5).
+ *
+ * @throws `ArgumentError` for an option outside its domain.
+ */
 export class NVFP4BlockScaling extends StandardRecipe {
   /** Whether columnwise data skip the random Hadamard transform. */
   readonly disableRht: boolean;

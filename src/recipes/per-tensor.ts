@@ -50,7 +50,11 @@ const checkDelayed = optionsOf<DelayedScalingOptions>({
   reduceAmax: boolean,
 });
 
-/** Per-tensor FP8 whose scales come from the amaxes of earlier steps (numerics.md §2.2). */
+/**
+ * Per-tensor FP8 whose scales come from the amaxes of earlier steps (numerics.md §2.2).
+ *
+ * @throws `ArgumentError` for an option outside its domain.
+ */
 export class DelayedScaling extends StandardRecipe {
   /** Powers of two left unused below the largest value. */
   readonly margin: number;
@@ -87,7 +91,11 @@ const checkCurrent = optionsOf<Float8CurrentScalingOptions>({
   amaxEpsilon: atLeastZero,
 });
 
-/** Per-tensor FP8 with the scale of the tensor itself (numerics.md §2.3). */
+/**
+ * Per-tensor FP8 with the scale of the tensor itself (numerics.md §2.3).
+ *
+ * @throws `ArgumentError` for an option outside its domain.
+ */
 export class Float8CurrentScaling extends StandardRecipe {
   /** Whether scales are cut to powers of two. */
   readonly pow2Scales: boolean;

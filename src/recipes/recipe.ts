@@ -107,12 +107,20 @@ export abstract class StandardRecipe extends Recipe {
     return RECIPES[this.kind];
   }
 
-  /** The element format of that tensor. */
+  /**
+   * The element format of that tensor.
+   *
+   * @throws `ArgumentError` for what is no role.
+   */
   elementFormat(role: Role): ScalarFormat {
     return FORMATS[this.format][passOf(role)];
   }
 
-  /** How that tensor is quantized. */
+  /**
+   * How that tensor is quantized.
+   *
+   * @throws `ArgumentError` for what is no role.
+   */
   qparams(role: Role): QParams {
     const { row } = this;
     passOf(role);

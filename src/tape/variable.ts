@@ -56,7 +56,12 @@ const ORIGIN = Symbol("origin");
 
 let steps = 0;
 
-/** A value that gradients can flow to. */
+/**
+ * A value that gradients can flow to.
+ *
+ * @throws `ArgumentError` for what is no tensor, `DTypeError` for one that requires a gradient and is not wide,
+ * `DisposedError` for a tensor that was disposed of.
+ */
 export class Variable {
   /** The gradient that `backward()` has found, added up over several passes. */
   grad: Tensor<WideDType> | undefined;
@@ -91,6 +96,9 @@ export class Variable {
    * saved is disposed of on the way, so that a second pass needs a second forward pass. Then the scales of gradients
    * under delayed scaling are updated. Throws `ArgumentError` for a value that nothing leads back from, or
    * for one that another pass has gone through.
+   *
+   * @throws `DTypeError` or `ShapeError` for a gradient of another type or shape than the value, `DisposedError` for a
+   * tensor that was disposed of.
    */
   backward(grad?: Tensor): void {
     if (!stepOf(this)) {

@@ -120,7 +120,11 @@ export function trustedQuantized(fields: QuantizedTensorFields): QuantizedTensor
   }
 }
 
-/** Codes and scales that stand for a wide tensor of `shape` and nominal `dtype`. */
+/**
+ * Codes and scales that stand for a wide tensor of `shape` and nominal `dtype`.
+ *
+ * @throws `DisposedError` for a tensor that was disposed of.
+ */
 export class QuantizedTensor {
   /** How codes and scales were made. */
   readonly spec: QuantizeSpec;
@@ -185,20 +189,33 @@ export class QuantizedTensor {
     );
   }
 
-  /** The values, from the rowwise copy where there is one. One rounding, to `dtype`. */
+  /**
+   * The values, from the rowwise copy where there is one. One rounding, to `dtype`.
+   *
+   * @throws `ArgumentError` for a type that is not wide, `DisposedError` for a tensor that was disposed of.
+   */
   dequantize(dtype: WideDType = this.dtype): Tensor<WideDType> {
     requireQuantized("dequantize", "this tensor", this);
     wideDType("dequantize", "dtype", dtype);
     return this.#ops.dequantize(this, dtype);
   }
 
-  /** Another quantizer of the same spec takes the place of the one that made it: one with other scales. */
+  /**
+   * Another quantizer of the same spec takes the place of the one that made it: one with other scales.
+   *
+   * @throws `ArgumentError` for what is no quantizer.
+   */
   updateQuantizer(ops: QuantizerOps): void {
     quantizerOps("updateQuantizer", "ops", ops);
     this.#ops = ops;
   }
 
-  /** Quantizes `source` into this tensor, with the quantizer that made it. */
+  /**
+   * Quantizes `source` into this tensor, with the quantizer that made it.
+   *
+   * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for a source of another shape,
+   * `ArgumentError` for one on another backend or an unknown option, `DisposedError` for a tensor that was disposed of.
+   */
   quantize_(source: Tensor<WideDType>, call: QuantizeCall = {}): this {
     requireQuantized("quantize_", "this tensor", this);
     requireWide("quantize_", "source", source);
@@ -209,6 +226,8 @@ export class QuantizedTensor {
   /**
    * Drops copies that are no longer wanted, and derives a columnwise copy where it follows from the rowwise
    * one (per-tensor scaling and 128x128 blocks). Throws `ArgumentError` for a copy that only the source could give.
+   *
+   * @throws `DisposedError` for a tensor that was disposed of.
    */
   updateUsage(usage: Partial<Usage>): this {
     requireQuantized("updateUsage", "this tensor", this);
@@ -233,7 +252,11 @@ export class QuantizedTensor {
     return copy;
   }
 
-  /** The same codes and scales under handles of their own. Dispose of both. */
+  /**
+   * The same codes and scales under handles of their own. Dispose of both.
+   *
+   * @throws `DisposedError` for a tensor that was disposed of.
+   */
   share(): QuantizedTensor {
     requireQuantized("share", "this tensor", this);
     const [rowwise, columnwise] = [this.#rowwise, this.#columnwise].map((copy) => copy && shareCopy(copy));

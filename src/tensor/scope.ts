@@ -38,7 +38,11 @@ export class Scope {
     open.push(this);
   }
 
-  /** Hands `value` to the enclosing scope, or to the caller where there is none. */
+  /**
+   * Hands `value` to the enclosing scope, or to the caller where there is none.
+   *
+   * @throws `ArgumentError` for what has no `dispose`.
+   */
   keep<T extends Owned>(value: T): T {
     requireOwned("keep", value);
     for (const member of value.members ?? [value]) {

@@ -25,6 +25,8 @@ export const VIEW_ALIGNMENT = 256;
 /**
  * A dense row-major array on one backend. It is never moved between backends by itself and lives until
  * `dispose()`, by hand or by the scope it was created in.
+ *
+ * @throws `DisposedError` for a backend that was disposed of.
  */
 export class Tensor<D extends DType = DType> {
   readonly #backend: Backend;
@@ -122,7 +124,11 @@ export class Tensor<D extends DType = DType> {
     return this.slice(0, this.#shape);
   }
 
-  /** A copy of part of it: `shape`'s elements from element `first` on. Throws `ShapeError` for a part that is not there. */
+  /**
+   * A copy of part of it: `shape`'s elements from element `first` on. Throws `ShapeError` for a part that is not there.
+   *
+   * @throws `DisposedError` for a tensor that was disposed of.
+   */
   slice(first: number, shape: Shape): Tensor<D> {
     const own = ownShape(shape);
     const from = this.address + this.#partAt("slice", first, own);
@@ -135,6 +141,8 @@ export class Tensor<D extends DType = DType> {
    * Overwrites as many elements as `source` has, from element `first` on, with those. Throws `DTypeError` for a source of
    * another type, `ArgumentError` for one of another backend or one that shares memory with what it overwrites,
    * `ShapeError` for a part that is not there.
+   *
+   * @throws `DisposedError` for a tensor that was disposed of.
    */
   paste(source: Tensor<D>, first: number): this {
     if (!(source instanceof Tensor))
@@ -186,12 +194,20 @@ export class Tensor<D extends DType = DType> {
     return bytes === 0 ? Math.min(before, this.#byteLength) : before;
   }
 
-  /** Reads the elements back; waits for the work enqueued before. */
+  /**
+   * Reads the elements back; waits for the work enqueued before.
+   *
+   * @throws `DisposedError` for a tensor that was disposed of.
+   */
   async data(): Promise<TensorData<D>> {
     return viewAs(this.#dtype, await this.#backend.memory.read(this.address, this.#byteLength));
   }
 
-  /** As `data`, blocking. */
+  /**
+   * As `data`, blocking.
+   *
+   * @throws `DisposedError` for a tensor that was disposed of.
+   */
   dataSync(): TensorData<D> {
     return viewAs(this.#dtype, this.#backend.memory.readSync(this.address, this.#byteLength));
   }
@@ -200,6 +216,8 @@ export class Tensor<D extends DType = DType> {
    * Overwrites all elements. `data` are elements as `data()` gives them, or the tensor's bytes, little endian, as a
    * Uint8Array. Throws `DTypeError` for an array of another kind, `ShapeError` for one of another length, `ArgumentError` for
    * one whose memory was transferred.
+   *
+   * @throws `DisposedError` for a tensor that was disposed of.
    */
   write(data: TensorData): this {
     const { address } = this;

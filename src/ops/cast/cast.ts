@@ -64,6 +64,8 @@ const checkDecode = optionsOf<{ readonly format?: FormatLike; readonly dtype?: W
  * byte, so that the last dimension halves. NaN, infinities, overflow and signed zeros: numerics.md, choices
  * 2 to 6, as restated in docs/numerics.md. Throws `ShapeError` for FP4 rows of odd length, `DTypeError` for
  * other inputs, `ArgumentError` for an unknown format or option.
+ *
+ * @throws `DisposedError` for a tensor that was disposed of.
  */
 export function encode(x: Tensor, options: EncodeOptions): Tensor {
   const source = requireWide("encode", "x", x);
@@ -77,7 +79,12 @@ export function encode(x: Tensor, options: EncodeOptions): Tensor {
   return scope.keep(out);
 }
 
-/** The values of codes, exact in f32, then rounded to `dtype` (nearest even, overflow to infinity). */
+/**
+ * The values of codes, exact in f32, then rounded to `dtype` (nearest even, overflow to infinity).
+ *
+ * @throws `DTypeError` for what are no codes of a format, `ArgumentError` for a type to decode to that is not wide,
+ * `DisposedError` for a tensor that was disposed of.
+ */
 export function decode<D extends WideDType = "f32">(
   x: Tensor,
   options: { readonly format?: FormatLike; readonly dtype?: D } = {},

@@ -57,6 +57,7 @@ const checkOptions = optionsOf<
  * @throws `ArgumentError` for operands named by both pairs or by half of one, and for an output that overlaps one.
  * @throws `ShapeError` or `DTypeError` for operands or an output that do not fit each other.
  * @throws `UnsupportedError` with the reason, where the datapath has no rule for the operands.
+ * @throws `DisposedError` for a tensor that was disposed of.
  */
 export function batchedGemm(options: BatchedGemmOptions): BatchedGemmResult {
   const operands = operandsOf<Tensor>("batchedGemm", checkOptions("batchedGemm", options));

@@ -126,6 +126,8 @@ const checkAdamWOptions = optionsOf(ADAMW_OPTIONS);
  * (numerics.md §9.1). NaN and infinity go where the formulas take them; nothing happens to empty tensors.
  * Throws `ArgumentError` for options outside their domain and for tensors of several backends, `ShapeError` and
  * `DTypeError` for a tensor of another shape or type than it must have.
+ *
+ * @throws `DisposedError` for a tensor that was disposed of.
  */
 export function sgd(inputs: SGDInputs, options: SGDStepOptions): void {
   checkSGDInputs("sgd", inputs);
@@ -182,6 +184,9 @@ function sgdNumbers(options: Omit<SGDStepOptions, "first">) {
  * One step of AdamW, or of Adam with `decoupled: false`: the formulas of TransformerEngine's FusedAdam, rounded
  * operation by operation in f32 (numerics.md §9.2). NaN and infinity go where the formulas take them; nothing
  * happens to empty tensors. Throws as `sgd` does.
+ *
+ * @throws `ArgumentError` for options outside their domain and for tensors of several backends, `ShapeError` and
+ * `DTypeError` for a tensor of another shape or type than it must have, `DisposedError` for a tensor that was disposed of.
  */
 export function adamw(inputs: AdamWInputs, options: AdamWStepOptions): void {
   checkAdamWInputs("adamw", inputs);
