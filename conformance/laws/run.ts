@@ -72,9 +72,10 @@ export async function compareWith(
 }
 
 /**
- * Holds a backend to the definition: the reference to the independent oracles, any other backend to the
- * reference, bit for bit, with poisoned outputs and counted memory. Throws `ArgumentError`, as `compareWith`.
+ * Holds a backend to the definition: the reference to the independent oracles, any other backend to the reference, bit for
+ * bit, with poisoned outputs and counted memory.
  *
+ * @throws `ArgumentError`, as `compareWith`.
  * @throws `DisposedError` for a backend that was disposed of.
  */
 export async function runConformance(given: BackendOptions): Promise<ConformanceReport> {

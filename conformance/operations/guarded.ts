@@ -13,8 +13,9 @@ const FENCE = 0xa5;
 const FENCE_BYTES = 64;
 
 /**
- * Runs everything on `inner`. Its tensors live in memory that starts as poison. Throws `ArgumentError` for what is no backend.
+ * Runs everything on `inner`. Its tensors live in memory that starts as poison.
  *
+ * @throws `ArgumentError` for what is no backend.
  * @throws `DisposedError` for a backend that was disposed of.
  */
 export class GuardedBackend implements Backend {
@@ -138,8 +139,9 @@ const checkMemoryUse = optionsOf<MemoryUse>({
 });
 
 /**
- * Throws `MismatchError` unless `backend` has as many live bytes and blocks as before.
+ * Holds a backend to giving back what it took.
  *
+ * @throws `MismatchError` unless `backend` has as many live bytes and blocks as before.
  * @throws `ArgumentError` for what is no backend, `DisposedError` for a backend that was disposed of.
  */
 export function expectNoLeak(backend: Backend, before: MemoryUse): void {

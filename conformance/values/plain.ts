@@ -86,9 +86,9 @@ export class PlainTensor<D extends DType = DType> {
 }
 
 /**
- * A tensor of the codes given, one an element; f32 from bit patterns, FP4 packed. Throws `ArgumentError` for what is no array of
- * numbers, and as `PlainTensor`.
+ * A tensor of the codes given, one an element; f32 from bit patterns, FP4 packed.
  *
+ * @throws `ArgumentError` for what is no array of numbers, and as `PlainTensor`.
  * @throws `DTypeError` for an unknown type, `ShapeError` for what is no shape, or another number of codes.
  */
 export function fromCodes<D extends DType>(dtype: D, shape: Shape, codes: ArrayLike<number>): PlainTensor<D> {

@@ -117,11 +117,10 @@ export function cudaDevices(): readonly CudaDevice[] {
 }
 
 /**
- * Opens the reference (`wasm`), a GPU (`cuda`), or a GPU where there is one and the reference elsewhere
- * (`auto`). Throws `BackendError` where the one asked for is not to be had, with every attempt's reason.
+ * Opens the reference (`wasm`), a GPU (`cuda`), or a GPU where there is one and the reference elsewhere (`auto`).
  *
- * @throws `ArgumentError` for an unknown name or an option outside its domain, `BackendError` for a backend that cannot be
- * opened here, with the reason.
+ * @throws `BackendError` where the one asked for is not to be had, with every attempt's reason.
+ * @throws `ArgumentError` for an unknown name or an option outside its domain.
  */
 export async function openBackend(name: BackendName = "auto", options: OpenOptions = {}): Promise<Backend> {
   requireName(name);

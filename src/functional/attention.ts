@@ -38,9 +38,8 @@ interface Heads {
 }
 
 /**
- * softmax(q·kᵀ / sqrt(depth))·v for each head, with queries, keys and values side by side in the last dimension of
- * `qkv` [batch, length, 3 * heads * depth]; [batch, length, heads * depth]. Scores are f32, probabilities have the type of
- * qkv. Throws `ShapeError` for what has no such heads.
+ * softmax(q·kᵀ / sqrt(depth))·v for each head, with queries, keys and values side by side in the last dimension of `qkv`
+ * [batch, length, 3 * heads * depth]; [batch, length, heads * depth]. Scores are f32, probabilities have the type of qkv.
  *
  * @throws `ShapeError` for what has no such heads, `DTypeError` for a tensor that is not of a wide type, `ArgumentError` for
  * an option outside its domain, `DisposedError` for a tensor that was disposed of.

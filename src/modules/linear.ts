@@ -20,10 +20,9 @@ import type { QuantizationState } from "./quantization-state.js";
 const checkOptions = optionsOf(LINEAR_OPTIONS);
 
 /**
- * y = x·weightᵀ + bias, weight [out, in], x [..., in]. In `autocast` x, weight and the gradient of y are quantized as
- * the recipe says, each in the directions its products need; the results have the type of x. Outside, x and the
- * parameters have one type. Throws `ShapeError`, `DTypeError` and `ArgumentError` for inputs that do not fit,
- * `UnsupportedError` for a recipe that the backend does not support.
+ * y = x·weightᵀ + bias, weight [out, in], x [..., in]. In `autocast` x, weight and the gradient of y are quantized as the
+ * recipe says, each in the directions its products need; the results have the type of x. Outside, x and the parameters have
+ * one type.
  *
  * @throws `ArgumentError` for an unknown option or one outside its domain, and for sizes that are not whole numbers from 1,
  * `DTypeError` for a type that parameters cannot have, `DisposedError` for a backend that was disposed of.

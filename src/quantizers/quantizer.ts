@@ -217,8 +217,9 @@ export abstract class Quantizer implements QuantizerOps {
   }
 
   /**
-   * Quantizes `source` into `target`. Throws `ArgumentError` unless a quantizer of the same spec made that.
+   * Quantizes `source` into `target`.
    *
+   * @throws `ArgumentError` unless a quantizer of the same spec made that.
    * @throws `DTypeError` for a tensor that is not of a wide type or a target that is not quantized, `ShapeError` for a
    * source of another shape, `DisposedError` for a tensor that was disposed of.
    */
@@ -245,9 +246,9 @@ export abstract class Quantizer implements QuantizerOps {
   }
 
   /**
-   * The values of `t`, rounded once to `dtype`, by default its nominal type. A NaN code gives NaN. Throws `DTypeError` for
-   * what is not quantized.
+   * The values of `t`, rounded once to `dtype`, by default its nominal type. A NaN code gives NaN.
    *
+   * @throws `DTypeError` for what is not quantized.
    * @throws `ArgumentError` for a type that is not wide, `DisposedError` for a tensor that was disposed of.
    */
   dequantize(t: QuantizedTensor, dtype?: WideDType): Tensor<WideDType> {

@@ -91,12 +91,12 @@ export class Variable {
   }
 
   /**
-   * Adds the gradient of this value to `grad` of every variable it was computed from that has `requiresGrad` and was
-   * not computed itself. `grad` is that of this value; where it has one element, default 1. What the forward pass
-   * saved is disposed of on the way, so that a second pass needs a second forward pass. Then the scales of gradients
-   * under delayed scaling are updated. Throws `ArgumentError` for a value that nothing leads back from, or
-   * for one that another pass has gone through.
+   * Adds the gradient of this value to `grad` of every variable it was computed from that has `requiresGrad` and was not
+   * computed itself. `grad` is that of this value; where it has one element, default 1. What the forward pass saved is
+   * disposed of on the way, so that a second pass needs a second forward pass. Then the scales of gradients under delayed
+   * scaling are updated.
    *
+   * @throws `ArgumentError` for a value that nothing leads back from, or for one that another pass has gone through.
    * @throws `DTypeError` or `ShapeError` for a gradient of another type or shape than the value, `DisposedError` for a
    * tensor that was disposed of.
    */

@@ -224,9 +224,10 @@ export class QuantizedTensor {
   }
 
   /**
-   * Drops copies that are no longer wanted, and derives a columnwise copy where it follows from the rowwise
-   * one (per-tensor scaling and 128x128 blocks). Throws `ArgumentError` for a copy that only the source could give.
+   * Drops copies that are no longer wanted, and derives a columnwise copy where it follows from the rowwise one (per-tensor
+   * scaling and 128x128 blocks).
    *
+   * @throws `ArgumentError` for a copy that only the source could give.
    * @throws `DisposedError` for a tensor that was disposed of.
    */
   updateUsage(usage: Partial<Usage>): this {

@@ -125,8 +125,9 @@ export class Tensor<D extends DType = DType> {
   }
 
   /**
-   * A copy of part of it: `shape`'s elements from element `first` on. Throws `ShapeError` for a part that is not there.
+   * A copy of part of it: `shape`'s elements from element `first` on.
    *
+   * @throws `ShapeError` for a part that is not there.
    * @throws `DisposedError` for a tensor that was disposed of.
    */
   slice(first: number, shape: Shape): Tensor<D> {
@@ -138,10 +139,10 @@ export class Tensor<D extends DType = DType> {
   }
 
   /**
-   * Overwrites as many elements as `source` has, from element `first` on, with those. Throws `DTypeError` for a source of
-   * another type, `ArgumentError` for one of another backend or one that shares memory with what it overwrites,
-   * `ShapeError` for a part that is not there.
+   * Overwrites as many elements as `source` has, from element `first` on, with those.
    *
+   * @throws `DTypeError` for a source of another type, `ArgumentError` for one of another backend or one that shares memory
+   * with what it overwrites, `ShapeError` for a part that is not there.
    * @throws `DisposedError` for a tensor that was disposed of.
    */
   paste(source: Tensor<D>, first: number): this {
@@ -214,9 +215,10 @@ export class Tensor<D extends DType = DType> {
 
   /**
    * Overwrites all elements. `data` are elements as `data()` gives them, or the tensor's bytes, little endian, as a
-   * Uint8Array. Throws `DTypeError` for an array of another kind, `ShapeError` for one of another length, `ArgumentError` for
-   * one whose memory was transferred.
+   * Uint8Array.
    *
+   * @throws `DTypeError` for an array of another kind, `ShapeError` for one of another length, `ArgumentError` for one whose
+   * memory was transferred.
    * @throws `DisposedError` for a tensor that was disposed of.
    */
   write(data: TensorData): this {

@@ -60,11 +60,12 @@ const checkDecode = optionsOf<{ readonly format?: FormatLike; readonly dtype?: W
 /**
  * The codes of `x` (f32, bf16 or f16, any shape): x widened to f32, times `scale` in f32, rounded once.
  *
- * A named format gives a tensor of that type; a layout gives u8, u16 or u32 codes, 4-bit ones packed two a
- * byte, so that the last dimension halves. NaN, infinities, overflow and signed zeros: numerics.md, choices
- * 2 to 6, as restated in docs/numerics.md. Throws `ShapeError` for FP4 rows of odd length, `DTypeError` for
- * other inputs, `ArgumentError` for an unknown format or option.
+ * A named format gives a tensor of that type; a layout gives u8, u16 or u32 codes, 4-bit ones packed two a byte, so that the
+ * last dimension halves. NaN, infinities, overflow and signed zeros: numerics.md, choices 2 to 6, as restated in
+ * docs/numerics.md.
  *
+ * @throws `ShapeError` for FP4 rows of odd length, `DTypeError` for other inputs, `ArgumentError` for an unknown format or
+ * option.
  * @throws `DisposedError` for a tensor that was disposed of.
  */
 export function encode(x: Tensor, options: EncodeOptions): Tensor {

@@ -39,8 +39,9 @@ export function transpose<X extends Tensor>(x: X): Tensor<X["dtype"]> {
 
 /**
  * `x` with two of its axes exchanged, as a new tensor, row-major like any; negative axes count from the end. Any element
- * type of whole bytes. Throws `DTypeError` for FP4, whose codes share bytes, and `ArgumentError` for an axis x has not.
+ * type of whole bytes.
  *
+ * @throws `DTypeError` for FP4, whose codes share bytes, and `ArgumentError` for an axis x has not.
  * @throws `DisposedError` for a tensor that was disposed of.
  */
 export function swapAxes<X extends Tensor>(x: X, axis1: number, axis2: number): Tensor<X["dtype"]> {

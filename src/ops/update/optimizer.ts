@@ -122,11 +122,11 @@ const checkAdamWStep = optionsOf<AdamWStepOptions>({ ...ADAMW_OPTIONS, step: nee
 const checkAdamWOptions = optionsOf(ADAMW_OPTIONS);
 
 /**
- * One step of stochastic gradient descent, torch.optim.SGD's formulas rounded operation by operation in f32
- * (numerics.md §9.1). NaN and infinity go where the formulas take them; nothing happens to empty tensors.
- * Throws `ArgumentError` for options outside their domain and for tensors of several backends, `ShapeError` and
- * `DTypeError` for a tensor of another shape or type than it must have.
+ * One step of stochastic gradient descent, torch.optim.SGD's formulas rounded operation by operation in f32 (numerics.md
+ * §9.1). NaN and infinity go where the formulas take them; nothing happens to empty tensors.
  *
+ * @throws `ArgumentError` for options outside their domain and for tensors of several backends, `ShapeError` and
+ * `DTypeError` for a tensor of another shape or type than it must have.
  * @throws `DisposedError` for a tensor that was disposed of.
  */
 export function sgd(inputs: SGDInputs, options: SGDStepOptions): void {
