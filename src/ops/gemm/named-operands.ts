@@ -5,8 +5,7 @@ import { type Domain, oneOf } from "../../options.js";
 /** Which operands are transposed, a's letter first: TN is b·aᵀ (fprop), NN b·a (dgrad), NT bᵀ·a (wgrad). */
 export type GemmLayout = "TN" | "NN" | "NT";
 
-/** All layouts. */
-export const LAYOUTS: readonly GemmLayout[] = ["TN", "NN", "NT"];
+const LAYOUTS: readonly GemmLayout[] = ["TN", "NN", "NT"];
 
 /** The operands of x·wᵀ, a linear layer's forward product. `batchedGemm` takes a batch of each in front. */
 export interface InputAndWeight<T> {
