@@ -1,8 +1,8 @@
 // The public API, read from the declarations of a build: `npm run api` writes a report for each entry point into etc/api/, and
 // with --check fails where one differs. Both fail for a type that a signature names and `lockstep` does not export, and for an
-// export without a docstring.
-import { mkdirSync } from "node:fs";
-import { resolve } from "node:path";
+// export, or a member that a report shows, without a docstring.
+import { mkdirSync, readFileSync } from "node:fs";
+import { relative, resolve } from "node:path";
 import { CompilerState, Extractor, ExtractorConfig } from "@microsoft/api-extractor";
 import ts from "typescript";
 
@@ -51,6 +51,7 @@ function configOf(name) {
         extractorMessageReporting: {
           default: QUIET,
           "ae-forgotten-export": { logLevel: "warning" },
+          "ae-undocumented": { logLevel: "warning" },
         },
         tsdocMessageReporting: { default: QUIET },
       },
@@ -78,6 +79,18 @@ function documented(entry, program) {
   });
 }
 
+/** A member without a docstring, under what its declaration begins with; one that several entry points show is a fault once. */
+function undocumented({ sourceFilePath = "", sourceFileLine = 1 }) {
+  const lines = readFileSync(sourceFilePath, "utf8").split("\n").slice(0, sourceFileLine);
+  const of =
+    lines.findLast((line) => /^(export |declare |abstract )*(class|interface|type) /.test(line)) ?? "";
+  const [, owner] = /(?:class|interface|type) (\w+)/.exec(of) ?? [];
+  const member = lines.at(-1)?.trim();
+  const source = relative(ROOT, sourceFilePath).replace(/^dist\/(.*)\.d\.ts$/, "$1.ts");
+  const fault = `${source}: ${owner}: "${member}" has no docstring; say what it is, with shapes, units and errors`;
+  if (!faults.includes(fault)) faults.push(fault);
+}
+
 function report(name, config, compilerState, exported) {
   const { succeeded, apiReportChanged } = Extractor.invoke(config, {
     localBuild: !check,
@@ -85,6 +98,7 @@ function report(name, config, compilerState, exported) {
     messageCallback(message) {
       message.handled = true;
       if (message.logLevel === "error") faults.push(`${name}: ${message.text}`);
+      if (message.messageId === "ae-undocumented") undocumented(message);
       if (message.messageId !== "ae-forgotten-export") return;
       const symbol = /symbol "(\w+?)(?:_\d+)?" needs/.exec(message.text)?.[1] ?? "";
       // a table in `keyof typeof TABLE` names no type: what a reader sees is the union of its keys

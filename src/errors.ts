@@ -19,6 +19,7 @@ export type ErrorCode =
  */
 export class LockstepError extends Error {
   constructor(
+    /** The class of the error as a constant; messages may change, codes do not. */
     readonly code: ErrorCode,
     message: string,
     options?: ErrorOptions,
@@ -52,7 +53,9 @@ export class DTypeError extends LockstepError {
 /** A backend said beforehand that it does not do this; `reason` is its answer. */
 export class UnsupportedError extends LockstepError {
   constructor(
+    /** The operation that was asked for. */
     readonly op: string,
+    /** The backend's answer: what it does not do, and what to use instead. */
     readonly reason: string,
   ) {
     super("UNSUPPORTED", `${op}: ${reason}`);
@@ -62,7 +65,9 @@ export class UnsupportedError extends LockstepError {
 /** Memory could not be had; every tensor that existed before is still usable. */
 export class OutOfMemoryError extends LockstepError {
   constructor(
+    /** Bytes that were asked for. */
     readonly wanted: number,
+    /** Bytes that were in use then. */
     readonly live: number,
     hint: string,
   ) {
@@ -95,7 +100,9 @@ export class FileError extends LockstepError {
 export class MissingPackageError extends LockstepError {
   /** `needs` are the packages missing, each with its range: `fast-check@^4.10.2`. */
   constructor(
+    /** What was asked for that needs them. */
     readonly feature: string,
+    /** The packages missing, each with its range. */
     readonly needs: readonly string[],
     options?: ErrorOptions,
   ) {

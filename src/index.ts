@@ -1,4 +1,3 @@
-export type { Region } from "./autocast/autocast.js";
 export {
   type AutocastOptions,
   autocast,
@@ -113,9 +112,9 @@ export {
   RMSNorm,
 } from "./modules/norm.js";
 export { constantInit, type InitMethod, normalInit, Parameter } from "./modules/parameter.js";
-export type { Fits, LinearQuantization, WeightUse } from "./modules/quantization.js";
+export type { WeightUse } from "./modules/quantization.js";
+export type { QuantizationSnapshot, QuantizationState } from "./modules/quantization-state.js";
 export { type QuantizedModelInitOptions, quantizedModelInit } from "./modules/quantized-init.js";
-export type { BackwardQuantization, QuantizationSnapshot } from "./modules/recipe-in-force.js";
 export { recompute } from "./modules/recompute.js";
 export { type Layer, Sequential } from "./modules/sequential.js";
 export {
@@ -140,9 +139,21 @@ export {
 export { type AddOptions, add } from "./ops/elementwise/add.js";
 export { type ScaledOptions, scaled } from "./ops/elementwise/scaled.js";
 export type { ResultOptions } from "./ops/execute.js";
-export { type BatchedGemmOptions, type BatchedGemmResult, batchedGemm } from "./ops/gemm/batched.js";
-export { type GemmLayout, type GemmOptions, type GemmResult, gemm } from "./ops/gemm/gemm.js";
+export {
+  type BatchedGemmOptions,
+  type BatchedGemmResult,
+  type BatchedGemmSettings,
+  batchedGemm,
+} from "./ops/gemm/batched.js";
+export { gemm } from "./ops/gemm/gemm.js";
+export type {
+  GemmLayout,
+  GeneralOperands,
+  InputAndWeight,
+  NamedOperands,
+} from "./ops/gemm/named-operands.js";
 export type { GemmInput, ScaledTensor } from "./ops/gemm/operand.js";
+export type { GemmOptions, GemmResult, GemmSettings } from "./ops/gemm/options.js";
 export type { GemmPlan, GemmPlanOptions } from "./ops/gemm/plan.js";
 export { captureGraph, Graph } from "./ops/graph.js";
 export { relayoutScales, swapAxes, transpose } from "./ops/layout/layout.js";
@@ -247,7 +258,7 @@ export {
   type Role,
 } from "./recipes/table.js";
 export { gradEnabled, noGrad } from "./tape/grad-mode.js";
-export type { AmaxReductionGroup, DelayedScales, ScaleUpdates } from "./tape/scale-updates.js";
+export type { AmaxReductionGroup } from "./tape/scale-updates.js";
 export type { Gradient, Value } from "./tape/value.js";
 export {
   type Backward,

@@ -6,7 +6,9 @@ import { finite, integer, needed, optionsOf, u64 } from "./options.js";
  * unsigned 64-bit integers.
  */
 export interface RandomSource {
+  /** The key, unsigned, 64 bits. */
   readonly seed: bigint;
+  /** The position in the stream of that key, unsigned, 64 bits. */
   readonly offset: bigint;
 }
 
@@ -58,7 +60,11 @@ function philox({ seed, offset }: RandomSource, first: number, words: Uint32Arra
   }
 }
 
-/** `count` random words. */
+/**
+ * `count` random words.
+ *
+ * @throws `ArgumentError` for a draw or a number outside its domain.
+ */
 export function randomWords(draw: RandomSource, count: number): Uint32Array {
   checkDraw("randomWords", draw);
   countOf("randomWords", "count", count);
@@ -76,6 +82,8 @@ const PIECE = 1024;
 /**
  * `count` f32 values of mean 0 and standard deviation `std`, near a normal distribution: each the sum of twelve 16-bit
  * uniforms, exact until it is scaled, so that no library function decides its bits; none exceeds 6 std.
+ *
+ * @throws `ArgumentError` for a draw, a number or a deviation outside its domain.
  */
 export function normal(draw: RandomSource, count: number, std: number): Float32Array {
   checkDraw("normal", draw);
@@ -96,7 +104,11 @@ export function normal(draw: RandomSource, count: number, std: number): Float32A
   return values;
 }
 
-/** The numbers from 0 to count - 1 in random order: Fisher and Yates's shuffle, each step without bias. */
+/**
+ * The numbers from 0 to count - 1 in random order: Fisher and Yates's shuffle, each step without bias.
+ *
+ * @throws `ArgumentError` for a draw or a number outside its domain.
+ */
 export function permutation(draw: RandomSource, count: number): Uint32Array {
   checkDraw("permutation", draw);
   countOf("permutation", "count", count);

@@ -12,9 +12,9 @@ export function enqueueRows(backend, wait) {
   const [toMx, toCurrent] = [mx, current].map((quantizer) =>
     quantizer.makeEmpty(backend, [128, 128], "bf16"),
   );
-  const [a, b] = [w, x].map((source) => current.quantize(source));
-  const { out } = gemm({ a: w, b: x, outDtype: "bf16" });
-  const { out: out8 } = gemm({ a, b, outDtype: "bf16" });
+  const [w8, x8] = [w, x].map((source) => current.quantize(source));
+  const { out } = gemm({ x, w, outDtype: "bf16" });
+  const { out: out8 } = gemm({ x: x8, w: w8, outDtype: "bf16" });
   const inScope = (body) => () => {
     const scope = new Scope();
     body();
@@ -24,8 +24,8 @@ export function enqueueRows(backend, wait) {
     ["mxfp8 into a tensor", () => mx.updateQuantized(x, toMx)],
     ["fp8 current into a tensor", () => current.updateQuantized(x, toCurrent)],
     ["mxfp8, new tensors", inScope(() => mx.quantize(x))],
-    ["gemm bf16 into a tensor", inScope(() => gemm({ a: w, b: x, out }))],
-    ["gemm fp8 into a tensor", inScope(() => gemm({ a, b, out: out8 }))],
+    ["gemm bf16 into a tensor", inScope(() => gemm({ x, w, out }))],
+    ["gemm fp8 into a tensor", inScope(() => gemm({ x: x8, w: w8, out: out8 }))],
   ];
   return cases.map(([name, run]) => ({
     name: `enqueue ${name}, 128x128`,

@@ -12,7 +12,9 @@ const SIGN = 0x80000000;
 
 /** What a matrix is for: its blocks, and the largest element the block's scale has to hold. */
 export interface MatrixAim {
+  /** The type of the matrix. */
   readonly dtype: WideDType;
+  /** Rows and columns. */
   readonly shape: Shape;
   /** The block length; 0 for one scale a tensor. */
   readonly block: number;

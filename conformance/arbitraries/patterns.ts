@@ -40,6 +40,8 @@ export function anyPattern(): fc.Arbitrary<number> {
  * Patterns at, and one or two f32 steps beside, the values of a format and the points between them where a
  * rounding may turn: halves (ties), quarters, and the multiples of 2^-16 by which stochastic rounding decides. They
  * include the subnormal edge, half the smallest value, and the largest value with all that overflows around it.
+ *
+ * @throws `ArgumentError` for what is no layout.
  */
 export function aimedPattern(layout: ScalarLayout): fc.Arbitrary<number> {
   const { maxCode } = derive(layout);
@@ -62,7 +64,11 @@ export function aimedPattern(layout: ScalarLayout): fc.Arbitrary<number> {
   return signed(magnitude);
 }
 
-/** What to encode into a format: mostly aimed at it, with specials and anything else among them. */
+/**
+ * What to encode into a format: mostly aimed at it, with specials and anything else among them.
+ *
+ * @throws `ArgumentError` for what is no layout.
+ */
 export function patternFor(layout: ScalarLayout): fc.Arbitrary<number> {
   return fc.oneof(
     { weight: 6, arbitrary: aimedPattern(layout) },

@@ -72,7 +72,11 @@ export function sourceTypes(spec: QuantizeSpec): readonly WideDType[] {
   return spec.rht ? ["bf16"] : WIDE_DTYPES;
 }
 
-/** As `sourceTypes`, drawn. */
+/**
+ * As `sourceTypes`, drawn.
+ *
+ * @throws `ArgumentError` for what is no spec.
+ */
 export function sourceType(spec: QuantizeSpec): fc.Arbitrary<WideDType> {
   return fc.constantFrom(...sourceTypes(spec));
 }
@@ -97,7 +101,11 @@ export function layoutsOf(spec: QuantizeSpec): readonly ScaleLayout[] {
     : ["logical", "padded", "swizzled"];
 }
 
-/** A scale layout that the spec has. */
+/**
+ * A scale layout that the spec has.
+ *
+ * @throws `ArgumentError` for what is no spec.
+ */
 export function scaleLayout(spec: QuantizeSpec): fc.Arbitrary<ScaleLayout> {
   return fc.constantFrom(...layoutsOf(spec));
 }

@@ -29,17 +29,23 @@ const scalarFormat = oneOf(SCALAR_FORMAT_NAMES);
 
 /** What the codes and scales of a quantized tensor mean. */
 export interface CorpusRecipe {
+  /** How it was quantized. */
   readonly spec: QuantizeSpec;
   /** The shape and type before quantization. */
   readonly shape: Shape;
+  /** The type before quantization. */
   readonly dtype: WideDType;
+  /** How the scales lie. */
   readonly scales: ScaleLayout;
+  /** Which copies there are. */
   readonly usage: readonly Direction[];
 }
 
 /** The inputs of one case: tensors, and the recipes of quantized ones, by what follows the case's name. */
 export interface CorpusCase {
+  /** The tensors, by what follows the case's name. */
   readonly tensors: Readonly<Record<string, PlainTensor>>;
+  /** How the quantized ones were made. Absent: none is. */
   readonly recipes?: Readonly<Record<string, CorpusRecipe>>;
 }
 

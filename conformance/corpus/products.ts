@@ -49,7 +49,9 @@ const PAIRS: readonly (readonly [a: Kind, b: Kind])[] = [
 
 /** What a product is asked for. */
 export interface CorpusAim {
+  /** How products are summed. */
   readonly datapath: DatapathFamily;
+  /** Whether FP8 partial sums leave the tensor core every 128 k's. */
   readonly splitAccumulator: boolean;
   /** Parts that K is cut in, from 1. */
   readonly splitK: number;

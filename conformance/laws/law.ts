@@ -6,8 +6,11 @@ import { runCount } from "./run-options.js";
 
 /** Which inputs a check draws. `path`, from an earlier failure, replays its counterexample. */
 export interface CheckOptions {
+  /** Inputs to draw, from 1. */
   readonly runs: number;
+  /** An integer of 32 bits; the same seed draws the same inputs. */
   readonly seed: number;
+  /** The path of a failure under that seed. Default: all inputs. */
   readonly path?: string | undefined;
   /** Called after each run. */
   readonly onRun?: (() => void) | undefined;
@@ -15,10 +18,15 @@ export interface CheckOptions {
 
 /** An input for which a law does not hold, as small as shrinking made it. */
 export interface Failure {
+  /** The input, as fast-check prints it. */
   readonly counterexample: string;
+  /** What was wrong with the result. */
   readonly message: string;
+  /** The seed that drew it. */
   readonly seed: number;
+  /** The way to it under that seed, for `replay`. */
   readonly path: string;
+  /** How often it was made smaller. */
   readonly shrinks: number;
 }
 
@@ -26,16 +34,24 @@ export interface Failure {
 export interface CheckResult {
   /** Runs that computed; those declined are not among them. */
   readonly runs: number;
+  /** Inputs that the subject said it does not take, by reason, with their number. */
   readonly declined: readonly { readonly reason: string; readonly count: number }[];
+  /** Absent where the law held. */
   readonly failure?: Failure | undefined;
 }
 
 /** A sentence about one operation that holds for every subject that does that operation right. */
 export interface Law {
+  /** The sentence. */
   readonly name: string;
+  /** The operation that it is about. */
   readonly operation: OperationName;
   /** Whether the law needs the reference to say what is right. */
   readonly compares: boolean;
+  /**
+   * Draws inputs, and holds the subject to the law. Does not reject where the law fails: the result has the failure. Rejects
+   * with `ArgumentError` for options outside their domains.
+   */
   check(subject: Subject, reference: Subject, options: CheckOptions): Promise<CheckResult>;
 }
 

@@ -33,20 +33,25 @@ export interface ConformanceOptions {
   readonly inputs?: Inputs | undefined;
   /** Replays one counterexample: the law and path of a failure, under its seed. */
   readonly replay?: { readonly law: string; readonly path: string } | undefined;
+  /** Called as runs are done. */
   readonly onProgress?: ((progress: Progress) => void) | undefined;
 }
 
 /** What is held, and how. */
 export interface BackendOptions extends ConformanceOptions {
+  /** What is held to the laws; it stays open. */
   readonly backend: Backend;
 }
 
 /** How far a conformance run is. */
 export interface Progress {
+  /** The law that is being checked. */
   readonly law: string;
+  /** The operation that it is about. */
   readonly operation: OperationName;
   /** Runs done and planned, over all laws; shrinking adds to those done. */
   readonly done: number;
+  /** Runs of all laws together. */
   readonly planned: number;
 }
 

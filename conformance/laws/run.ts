@@ -20,7 +20,9 @@ import {
 
 /** One law's outcome. */
 export interface LawReport extends CheckResult {
+  /** The law's name. */
   readonly law: string;
+  /** The operation that it is about. */
   readonly operation: OperationName;
 }
 
@@ -28,7 +30,9 @@ export interface LawReport extends CheckResult {
 export interface ConformanceReport {
   /** Whether no law failed. */
   readonly ok: boolean;
+  /** The seed that draws the same inputs again. */
   readonly seed: number;
+  /** What came of each law, in the order they ran. */
   readonly laws: readonly LawReport[];
 }
 
@@ -68,8 +72,11 @@ export async function compareWith(
 }
 
 /**
- * Holds a backend to the definition: the reference to the independent oracles, any other backend to the
- * reference, bit for bit, with poisoned outputs and counted memory. Throws `ArgumentError`, as `compareWith`.
+ * Holds a backend to the definition: the reference to the independent oracles, any other backend to the reference, bit for
+ * bit, with poisoned outputs and counted memory.
+ *
+ * @throws `ArgumentError`, as `compareWith`.
+ * @throws `DisposedError` for a backend that was disposed of.
  */
 export async function runConformance(given: BackendOptions): Promise<ConformanceReport> {
   const { backend, ...options } = checkBackendOptions("runConformance", given);

@@ -13,40 +13,54 @@ const FENCE = 0xa5;
 const FENCE_BYTES = 64;
 
 /**
- * Runs everything on `inner`. Its tensors live in memory that starts as poison. Throws `ArgumentError` for what is no backend.
+ * Runs everything on `inner`. Its tensors live in memory that starts as poison.
+ *
+ * @throws `ArgumentError` for what is no backend.
+ * @throws `DisposedError` for a backend that was disposed of.
  */
 export class GuardedBackend implements Backend {
+  /** That of `inner`, with poison in what is allocated and, on the reference, fences around it. */
   readonly memory: Memory;
 
-  constructor(readonly inner: Backend) {
+  constructor(
+    /** The backend that computes. */
+    readonly inner: Backend,
+  ) {
     requireBackend("GuardedBackend", inner);
     this.memory = inner.name === "wasm" ? fenced(inner.memory) : poisoned(inner.memory);
   }
 
+  /** That of `inner`. */
   get name(): Backend["name"] {
     return this.inner.name;
   }
 
+  /** That of `inner`. */
   get description(): string {
     return this.inner.description;
   }
 
+  /** That of `inner`. */
   get threads(): number {
     return this.inner.threads;
   }
 
+  /** That of `inner`. */
   get datapath(): Backend["datapath"] {
     return this.inner.datapath;
   }
 
+  /** That of `inner`. */
   memoryUse(): MemoryUse {
     return this.inner.memoryUse();
   }
 
+  /** Trims `inner`. */
   trim(): void {
     this.inner.trim();
   }
 
+  /** What `inner` says. */
   supports<K extends OpName>(op: K, args: OpArgs[K]): Support {
     const support = this.inner.supports(op, args);
     // the reference is the definition, also of what hardware follows approximately
@@ -54,14 +68,17 @@ export class GuardedBackend implements Backend {
     return { ok: false, reason: `no promise of the same bits: ${support.agrees.approximate}` };
   }
 
+  /** Runs on `inner`. */
   run<K extends OpName>(op: K, args: OpArgs[K]): void {
     this.inner.run(op, args);
   }
 
+  /** What `inner` says. */
   algorithmFor(args: GemmArgs): GemmAlgorithm | undefined {
     return this.inner.algorithmFor?.(args);
   }
 
+  /** Disposes of `inner`. */
   dispose(): Promise<void> {
     return this.inner.dispose();
   }
@@ -121,7 +138,12 @@ const checkMemoryUse = optionsOf<MemoryUse>({
   blocks: needed(integer(0)),
 });
 
-/** Throws `MismatchError` unless `backend` has as many live bytes and blocks as before. */
+/**
+ * Holds a backend to giving back what it took.
+ *
+ * @throws `MismatchError` unless `backend` has as many live bytes and blocks as before.
+ * @throws `ArgumentError` for what is no backend, `DisposedError` for a backend that was disposed of.
+ */
 export function expectNoLeak(backend: Backend, before: MemoryUse): void {
   requireBackend("expectNoLeak", backend);
   checkMemoryUse("expectNoLeak", before, "before");

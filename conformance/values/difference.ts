@@ -14,19 +14,26 @@ import { codeValue, nanIsClass, PlainTensor, plainTensor } from "./plain.js";
 
 /** Where two tensors differ first, and in how many elements. */
 export interface Difference {
+  /** In how many elements they differ. */
   readonly count: number;
+  /** Elements in all. */
   readonly total: number;
+  /** Where they differ first, an index for each dimension. */
   readonly coordinate: readonly number[];
+  /** The element there, as code and value. */
   readonly actual: { readonly code: number; readonly value: number };
+  /** What it has to be, as code and value. */
   readonly expected: { readonly code: number; readonly value: number };
 }
 
 /** Thrown where a result is not the one it has to be. */
 export class MismatchError extends Error {
+  /** The name of the class. */
   override readonly name = "MismatchError";
 
   constructor(
     message: string,
+    /** Where and how much. Undefined where types or shapes differ already. */
     readonly difference?: Difference,
   ) {
     super(message);
@@ -64,8 +71,11 @@ export function differenceOf(actual: PlainTensor, expected: PlainTensor): Differ
 
 /** What the data given are, and what to call them in a message. */
 export interface BitsOf {
+  /** The element type of both arrays. */
   readonly dtype: DType;
+  /** The shape of both arrays. */
   readonly shape: Shape;
+  /** What messages call them. Default `result`. */
   readonly name?: string;
 }
 
@@ -89,7 +99,11 @@ export function assertSameBits<D extends DType>(
   assertSame(name, new PlainTensor(dtype, shape, actual), new PlainTensor(dtype, shape, expected));
 }
 
-/** As `assertSameBits`, for whole tensors: types and shapes have to agree as well. */
+/**
+ * As `assertSameBits`, for whole tensors: types and shapes have to agree as well.
+ *
+ * @throws `ArgumentError` for what is no plain tensor.
+ */
 export function assertSame(name: string, actual: PlainTensor, expected: PlainTensor): void {
   text("assertSame", "name", name);
   plainTensor("assertSame", "actual", actual);

@@ -31,11 +31,14 @@ const elementType = dtypeOf(DTYPES);
  * another type or for data of another kind, `ShapeError` for what is no shape.
  */
 export class PlainTensor<D extends DType = DType> {
+  /** Sizes, row-major, frozen. */
   readonly shape: Shape;
 
   constructor(
+    /** The element type. */
     readonly dtype: D,
     shape: Shape,
+    /** Values for f32 and i32, codes for the rest; FP4 two codes a byte. */
     readonly data: TensorData<D>,
   ) {
     elementType("PlainTensor", "dtype", dtype);
@@ -66,6 +69,7 @@ export class PlainTensor<D extends DType = DType> {
     return asMatrix(this.shape);
   }
 
+  /** Type, shape and the first codes, in hexadecimal digits. */
   toString(): string {
     const digits = storageBits(this.dtype) / 4;
     const codes = Array.from(this.codes.subarray(0, SHOWN), (code) =>
@@ -82,8 +86,10 @@ export class PlainTensor<D extends DType = DType> {
 }
 
 /**
- * A tensor of the codes given, one an element; f32 from bit patterns, FP4 packed. Throws `ArgumentError` for what is no array of
- * numbers, and as `PlainTensor`.
+ * A tensor of the codes given, one an element; f32 from bit patterns, FP4 packed.
+ *
+ * @throws `ArgumentError` for what is no array of numbers, and as `PlainTensor`.
+ * @throws `DTypeError` for an unknown type, `ShapeError` for what is no shape, or another number of codes.
  */
 export function fromCodes<D extends DType>(dtype: D, shape: Shape, codes: ArrayLike<number>): PlainTensor<D> {
   const isArray = Array.isArray(codes)

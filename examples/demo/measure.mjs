@@ -54,11 +54,11 @@ function forward(recipe, { layers, images }, datapath, inspect = () => ({})) {
   return within(() => {
     const start = performance.now();
     const used = [];
-    const product = ({ weights, inputs, bias }, x) => {
-      const a = recipe.weights(weights).quantize(weights.wide);
-      const b = recipe.activations(inputs).quantize(x);
-      used.push({ wide: weights.wide, operand: a }, { wide: x, operand: b });
-      return gemm({ a, b, bias, datapath, useSplitAccumulator: recipe.split, outDtype: "f32" }).out;
+    const product = ({ weights, inputs, bias }, wide) => {
+      const w = recipe.weights(weights).quantize(weights.wide);
+      const x = recipe.activations(inputs).quantize(wide);
+      used.push({ wide: weights.wide, operand: w }, { wide, operand: x });
+      return gemm({ x, w, bias, datapath, useSplitAccumulator: recipe.split, outDtype: "f32" }).out;
     };
     const hidden = activation(product(layers[0], images), { kind: "relu" });
     const scores = product(layers[1], hidden).dataSync();

@@ -105,11 +105,14 @@ function prepare(options: AutocastOptions): Entered {
 }
 
 /**
- * Runs `body` with the recipe on: layers in it quantize as that says. `body` may be async; what it awaits belongs to
- * the region, and concurrent runs keep theirs apart. Regions nest; the inner one counts, and one with `enabled: false`
- * computes in high precision. As the outermost one ends, by an exception too, delayed scaling makes its new scales; where
- * that fails after an exception, it is the exception that is thrown, and a line on the console has the failure.
- * Throws `UnsupportedError` for a recipe that `backend` does not support, before anything has changed.
+ * Runs `body` with the recipe on: layers in it quantize as that says. `body` may be async; what it awaits belongs to the
+ * region, and concurrent runs keep theirs apart. Regions nest; the inner one counts, and one with `enabled: false` computes
+ * in high precision. As the outermost one ends, by an exception too, delayed scaling makes its new scales; where that fails
+ * after an exception, it is the exception that is thrown, and a line on the console has the failure.
+ *
+ * @throws `UnsupportedError` for a recipe that `backend` does not support, before anything has changed.
+ * @throws `ArgumentError` for an option outside its domain and for what is no function, `DisposedError` for a backend that
+ * was disposed of; what the body throws goes through.
  */
 export function autocast<R>(options: AutocastOptions, body: () => R): R {
   requireBody("autocast", body);
@@ -145,6 +148,8 @@ export function runRegion<R>(region: Region | undefined, body: () => R): R {
  * As `autocast`, until the end of the block: `using region = autocastScope({ recipe })`. Flows of calls that run
  * side by side are kept apart by `autocast` alone. Disposed of a second time it does nothing; before a region inside,
  * it leaves that one on.
+ *
+ * @throws `ArgumentError` for an option outside its domain, `DisposedError` for a backend that was disposed of.
  */
 export function autocastScope(options: AutocastOptions = {}): Disposable {
   const { region, outer, leave } = prepare(options);

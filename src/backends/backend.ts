@@ -25,7 +25,9 @@ export type Support =
 
 /** Bytes in use and bytes held from the system. */
 export interface MemoryUse {
+  /** Bytes of tensors that were allocated and not disposed of, as they were asked for. */
   readonly live: number;
+  /** Bytes held from the system, whether in use or not. */
   readonly reserved: number;
   /** Blocks in use. */
   readonly blocks: number;
@@ -53,14 +55,17 @@ export interface Backend {
   readonly name: string;
   /** One line for people: device, threads. */
   readonly description: string;
+  /** How many threads compute; 1 on a GPU, whose own threads are not counted. Results do not depend on it. */
   readonly threads: number;
   /** Why there are fewer threads than processors, where the host did not allow them and none were asked for. */
   readonly fewerThreads?: string | undefined;
   /** The datapath that GEMMs take unless told otherwise. */
   readonly datapath: DatapathFamily;
+  /** Where its tensors live. */
   readonly memory: Memory;
   /** Where work is done apart from the calls that enqueue it. */
   readonly timeline?: Timeline;
+  /** Bytes and blocks in use now. */
   memoryUse(): MemoryUse;
   /**
    * Gives back to the system what is held and not in use, so that others find room; tensors stay as they are. On a GPU this
@@ -68,6 +73,10 @@ export interface Backend {
    * does not shrink. Throws `BackendError` where the GPU has failed, and `DisposedError` for a GPU that was disposed of.
    */
   trim(): void;
+  /**
+   * Whether `run` would compute this, to which agreement, or the reason not to. Enqueues nothing, and throws nothing for
+   * arguments that an operation has validated.
+   */
   supports<K extends OpName>(op: K, args: OpArgs[K]): Support;
   /** Runs an operation on arguments that were validated. Outputs are among them, allocated by the caller. */
   run<K extends OpName>(op: K, args: OpArgs[K]): void;

@@ -35,8 +35,11 @@ const checkOptions = optionsOf<OpenOptions>({
 
 /** A backend that could not be opened: every attempt that failed, and what to do. */
 export interface MissingBackend {
+  /** The backend that cannot be opened here. */
   readonly name: "cuda";
+  /** Why, in a line, and what to do. */
   readonly reason: string;
+  /** What was tried, a line each: the places of the addon, and what came of them. */
   readonly attempts: readonly string[];
 }
 
@@ -114,8 +117,10 @@ export function cudaDevices(): readonly CudaDevice[] {
 }
 
 /**
- * Opens the reference (`wasm`), a GPU (`cuda`), or a GPU where there is one and the reference elsewhere
- * (`auto`). Throws `BackendError` where the one asked for is not to be had, with every attempt's reason.
+ * Opens the reference (`wasm`), a GPU (`cuda`), or a GPU where there is one and the reference elsewhere (`auto`).
+ *
+ * @throws `BackendError` where the one asked for is not to be had, with every attempt's reason.
+ * @throws `ArgumentError` for an unknown name or an option outside its domain.
  */
 export async function openBackend(name: BackendName = "auto", options: OpenOptions = {}): Promise<Backend> {
   requireName(name);

@@ -45,6 +45,7 @@ export interface BlockFormat {
   readonly tiles: readonly Tile[];
   /** The type scales are stored in. */
   readonly scale: "f32" | "e8m0" | "e4m3";
+  /** How an amax becomes a scale. */
   readonly rule: ScaleRuleName;
   /** Whether a 2D tile stores its scale once, or once for each row and block it covers. */
   readonly replicates: boolean;
@@ -52,12 +53,15 @@ export interface BlockFormat {
   readonly columnwise: { readonly data: Placement; readonly scale: Placement };
   /** Rows and columns must be multiples of this. */
   readonly multiple: number;
+  /** Where scales come from. */
   readonly scaleSource: ScaleSource;
   /** Whether block scales are made under an amax of the whole tensor, which each copy holds (numerics.md §5.2). */
   readonly tensorAmax: boolean;
+  /** How padded scales lie. */
   readonly padding: ScalePadding;
   /** The tile whose padded scales lie transposed, GEMM_READY, unless the layout is COMPACT (numerics.md §3.3). */
   readonly gemmReadyTile?: Tile;
+  /** What can be chosen of this quantizer beside its elements. */
   readonly options: readonly QuantizerOption[];
 }
 

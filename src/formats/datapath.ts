@@ -16,10 +16,13 @@ export type DatapathFamily = (typeof DATAPATH_FAMILIES)[number];
 export interface DotAdd {
   /** Products a step. */
   readonly step: number;
+  /** Fraction bits that products keep as they are aligned to the largest exponent; what lies below is cut off. */
   readonly alignBits: number;
+  /** Fraction bits of the sum of a step, to which it is cut; 23 is an f32's. */
   readonly fractionBits: number;
   /** Exponent of a zero operand; "none" where a zero product is as small as a zero accumulator. */
   readonly zeroOperand: number | "none";
+  /** The exponent that an accumulator of zero counts with when products are aligned. */
   readonly zeroAccumulator: number;
   /** Products summed exactly before they are aligned; 1 aligns each. */
   readonly group: number;
@@ -37,6 +40,7 @@ export interface DatapathRow {
   readonly squareSplitTile?: number;
   /** fma(s, acc, beta * C), and fma(beta, C, s * acc) under split-K; without beta fma(s, acc, +0), and s * acc. */
   readonly beta: "fused";
+  /** Where the parameters come from: a measurement, a publication, or the definition. */
   readonly source: string;
   /** Matched bit for bit on hardware; otherwise a published model. */
   readonly measured: boolean;
@@ -122,6 +126,7 @@ export type BlockScaleFormat = "f32" | "e8m0" | "e4m3";
 
 /** What of an operand decides how it is multiplied. */
 export interface OperandTraits {
+  /** The format of its elements. */
   readonly format: ScalarFormat | "f32";
   /** Block scales, if it has them: their format, and the lines and k's that share one. */
   readonly scales?: {

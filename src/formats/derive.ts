@@ -21,13 +21,17 @@ export interface FormatFacts {
   readonly storageBits: number;
   /** The largest finite value and its code. */
   readonly max: number;
+  /** The code of `max`. */
   readonly maxCode: number;
   /** The exponent of the largest finite value, `emax` of OCP MX. */
   readonly maxExponent: number;
+  /** The smallest positive normal value. */
   readonly minNormal: number;
   /** The smallest positive value; the smallest normal where there are no subnormals. */
   readonly minPositive: number;
+  /** Whether some code is an infinity. */
   readonly hasInfinity: boolean;
+  /** Whether some code is a NaN. */
   readonly hasNaN: boolean;
 }
 
@@ -77,7 +81,11 @@ function topField({ exponentBits, mantissaBits, specials }: ScalarLayout): numbe
   return specials === "ieee" || (specials === "nanOnly" && mantissaBits === 0) ? ones - 1 : ones;
 }
 
-/** Derives the facts of a layout; see `formatWord` for what it refuses. */
+/**
+ * Derives the facts of a layout; see `formatWord` for what it refuses.
+ *
+ * @throws `ArgumentError` for a layout outside the domains of its fields.
+ */
 export function derive(layout: ScalarLayout): FormatFacts {
   const word = formatWord(layout);
   const { exponentBits, mantissaBits: m, bias, signed, subnormals, specials } = layout;
@@ -102,7 +110,11 @@ export function derive(layout: ScalarLayout): FormatFacts {
 
 const FACTS = new Map<ScalarFormat, FormatFacts>();
 
-/** The facts of a named format. */
+/**
+ * The facts of a named format.
+ *
+ * @throws `ArgumentError` for an unknown format.
+ */
 export function factsOf(format: ScalarFormat): FormatFacts {
   const known = FACTS.get(format);
   if (known) return known;

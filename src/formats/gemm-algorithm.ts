@@ -8,17 +8,27 @@ export type ReductionScheme = keyof typeof REDUCTION_SCHEME;
 
 /** A configured cublasLtMatmulAlgo_t: its attributes as read back, and its bytes. */
 export interface GemmAlgorithm {
+  /** Which library the numbers are of. */
   readonly library: "cublasLt";
   /** As the library numbers itself; its bytes mean something to that version alone. */
   readonly version: number;
+  /** CUBLASLT_ALGO_CONFIG_ID. */
   readonly id: number;
+  /** CUBLASLT_ALGO_CONFIG_TILE_ID. */
   readonly tile: number;
+  /** CUBLASLT_ALGO_CONFIG_STAGES_ID. */
   readonly stages: number;
+  /** CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID. */
   readonly cluster: number;
+  /** CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID. */
   readonly innerShape: number;
+  /** CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING. */
   readonly swizzle: number;
+  /** CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION. */
   readonly customOption: number;
+  /** CUBLASLT_ALGO_CONFIG_SPLITK_NUM, 1 where K is not split. */
   readonly splitK: number;
+  /** CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME: how the parts of K are added. */
   readonly scheme: ReductionScheme;
   /** Rows, columns and depth of what the library multiplies, appended zeros included. */
   readonly extent: readonly [rows: number, columns: number, depth: number];

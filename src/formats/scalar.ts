@@ -8,12 +8,17 @@ export type SpecialsName = "finite" | "nanOnly" | "ieee" | "fnuz";
 
 /** A scalar format: sign | exponent | mantissa, with the value (-1)^s * 2^(e - bias) * 1.m. */
 export interface ScalarLayout {
+  /** Bits of the exponent field, 1 to 8. */
   readonly exponentBits: number;
+  /** Bits of the fraction behind the implicit 1, from 0. */
   readonly mantissaBits: number;
+  /** What the exponent field exceeds the exponent by. */
   readonly bias: number;
+  /** Whether the highest bit is a sign. */
   readonly signed: boolean;
   /** Exponent field 0 holds zero and subnormals. Without, it is an ordinary binade and there is no zero. */
   readonly subnormals: boolean;
+  /** Which codes are not finite numbers. */
   readonly specials: SpecialsName;
 }
 

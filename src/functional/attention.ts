@@ -11,7 +11,9 @@ import type { Shape, WideDType } from "../tensor/shape.js";
 import { type Tensor, VIEW_ALIGNMENT } from "../tensor/tensor.js";
 import { plainDatapath } from "./datapath.js";
 
+/** The shape of a `dotProductAttention`, and its mask. */
 export interface AttentionOptions {
+  /** How many heads share the last dimension, from 1. */
   readonly heads: number;
   /** No position sees those after it. Default true. */
   readonly causal?: boolean | undefined;
@@ -36,9 +38,11 @@ interface Heads {
 }
 
 /**
- * softmax(q·kᵀ / sqrt(depth))·v for each head, with queries, keys and values side by side in the last dimension of
- * `qkv` [batch, length, 3 * heads * depth]; [batch, length, heads * depth]. Scores are f32, probabilities have the type of
- * qkv. Throws `ShapeError` for what has no such heads.
+ * softmax(q·kᵀ / sqrt(depth))·v for each head, with queries, keys and values side by side in the last dimension of `qkv`
+ * [batch, length, 3 * heads * depth]; [batch, length, heads * depth]. Scores are f32, probabilities have the type of qkv.
+ *
+ * @throws `ShapeError` for what has no such heads, `DTypeError` for a tensor that is not of a wide type, `ArgumentError` for
+ * an option outside its domain, `DisposedError` for a tensor that was disposed of.
  */
 export function dotProductAttention(input: VariableLike, options: AttentionOptions): Variable {
   checkOptions("dotProductAttention", options);

@@ -13,7 +13,13 @@ import { wideOf } from "../tape/value.js";
 import { differentiableOne, type Variable, type VariableLike, variable } from "../tape/variable.js";
 import { ownShape, type Shape } from "../tensor/shape.js";
 
-/** x + y, of one shape; the type of x. See the operation `add`. */
+/**
+ * x + y, of one shape; the type of x. See the operation `add`.
+ *
+ * @throws `DTypeError` for a type that it does not take, `ShapeError` for shapes that do not fit each other, `ArgumentError`
+ * for what is no tensor, an option outside its domain or tensors of several backends, `DisposedError` for a tensor that was
+ * disposed of.
+ */
 export function add(x: VariableLike, y: VariableLike): Variable {
   const [left, right] = [variable(x), variable(y)];
   return differentiableOne([left, right], () => {
@@ -25,7 +31,12 @@ export function add(x: VariableLike, y: VariableLike): Variable {
   });
 }
 
-/** The same elements in another shape. */
+/**
+ * The same elements in another shape.
+ *
+ * @throws `ShapeError` for a shape of another number of elements, `DTypeError` for a tensor that is not of a wide type,
+ * `ArgumentError` for what is no tensor, `DisposedError` for a tensor that was disposed of.
+ */
 export function reshape(x: VariableLike, shape: Shape): Variable {
   const own = ownShape(shape);
   const source = variable(x);
@@ -35,7 +46,12 @@ export function reshape(x: VariableLike, shape: Shape): Variable {
   }));
 }
 
-/** act(x), element by element. See the operation `activation`. */
+/**
+ * act(x), element by element. See the operation `activation`.
+ *
+ * @throws `DTypeError` for a tensor that is not of a wide type, `ArgumentError` for an unknown activation and for what is no
+ * tensor, `DisposedError` for a tensor that was disposed of.
+ */
 export function activation(x: VariableLike, kind: ActivationName): Variable {
   const source = variable(x);
   return differentiableOne([source], () => {
@@ -47,7 +63,13 @@ export function activation(x: VariableLike, kind: ActivationName): Variable {
   });
 }
 
-/** act(a) * g of x [..., 2n] = a | g. See the operation `gated`. */
+/**
+ * act(a) * g of x [..., 2n] = a | g. See the operation `gated`.
+ *
+ * @throws `DTypeError` for a type that it does not take, `ShapeError` for shapes that do not fit each other, `ArgumentError`
+ * for what is no tensor, an option outside its domain or tensors of several backends, `DisposedError` for a tensor that was
+ * disposed of.
+ */
 export function gated(x: VariableLike, kind: ActivationName): Variable {
   const source = variable(x);
   return differentiableOne([source], () => {

@@ -4,7 +4,13 @@ import { wideOf } from "../tape/value.js";
 import { differentiableOne, type Variable, type VariableLike, variable } from "../tape/variable.js";
 import type { Tensor } from "../tensor/tensor.js";
 
-/** The rows of `table` [V, D] that `ids`, i32, name: [...ids.shape, D]. See the operation `embedding`. */
+/**
+ * The rows of `table` [V, D] that `ids`, i32, name: [...ids.shape, D]. See the operation `embedding`.
+ *
+ * @throws `DTypeError` for a type that it does not take, `ShapeError` for shapes that do not fit each other, `ArgumentError`
+ * for what is no tensor, an option outside its domain or tensors of several backends, `DisposedError` for a tensor that was
+ * disposed of.
+ */
 export function embedding(table: VariableLike, ids: Tensor): Variable {
   const source = variable(table);
   return differentiableOne([source], () => ({

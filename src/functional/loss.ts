@@ -18,6 +18,10 @@ import type { Tensor } from "../tensor/tensor.js";
 /**
  * The mean over rows of softmax cross-entropy, f32 [1]: logits [..., V], targets i32, one a row. Rows to be ignored
  * count as rows with loss 0. See the operation `crossEntropy`.
+ *
+ * @throws `DTypeError` for a type that it does not take, `ShapeError` for shapes that do not fit each other, `ArgumentError`
+ * for what is no tensor, an option outside its domain or tensors of several backends, `DisposedError` for a tensor that was
+ * disposed of.
  */
 export function crossEntropyLoss(
   logits: VariableLike,
@@ -39,7 +43,13 @@ export function crossEntropyLoss(
   });
 }
 
-/** The mean of (x - target)^2 over all elements, f32 [1]. See the operation `mse`. */
+/**
+ * The mean of (x - target)^2 over all elements, f32 [1]. See the operation `mse`.
+ *
+ * @throws `DTypeError` for a type that it does not take, `ShapeError` for shapes that do not fit each other, `ArgumentError`
+ * for what is no tensor, an option outside its domain or tensors of several backends, `DisposedError` for a tensor that was
+ * disposed of.
+ */
 export function mseLoss(x: VariableLike, target: Tensor): Variable {
   const source = variable(x);
   return differentiableOne([source], () => {

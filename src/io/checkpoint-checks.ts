@@ -12,6 +12,7 @@ import type { TensorSource } from "./source.js";
 
 /** A training run. */
 export interface CheckpointState {
+  /** What is saved or loaded: parameters, and the state of its quantizations. */
   readonly module: Module;
   /** Of parameters of the module. */
   readonly optimizer?: Optimizer | undefined;

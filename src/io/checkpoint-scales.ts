@@ -2,7 +2,7 @@
 import { FileError } from "../errors.js";
 import type { DelayedSnapshot } from "../modules/delayed-state.js";
 import type { Module } from "../modules/module.js";
-import type { QuantizationSnapshot } from "../modules/recipe-in-force.js";
+import type { QuantizationSnapshot } from "../modules/quantization-state.js";
 import { type Pass, ROLES } from "../recipes/table.js";
 import type { TensorPlan } from "./header.js";
 import type { TensorSource } from "./source.js";

@@ -71,6 +71,8 @@ export async function saveCheckpoint(path: string, state: SavedState): Promise<v
  * way; it may be fresh or used: gradients that it has are let go of. Without `optimizer` that part of the file is left alone:
  * make optimizers afterwards then, as masters follow no parameters. Nothing has changed where it throws: `FileError` for a file
  * that is damaged, of another version, or not of this module and optimizer.
+ *
+ * @throws `ArgumentError` for a path that is no text and for what is no module, optimizer or random state.
  */
 export async function loadCheckpoint(path: string, state: CheckpointState): Promise<unknown> {
   requirePath("loadCheckpoint", path);

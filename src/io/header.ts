@@ -6,14 +6,19 @@ import { JsonError, jsonMembers, readDigits, repeated } from "./json-read.js";
 
 /** A tensor to be written. */
 export interface TensorPlan {
+  /** The name in the file. */
   readonly name: string;
+  /** The type by its name in safetensors, such as `BF16`. */
   readonly dtype: FileDType;
+  /** Sizes, row-major, the last contiguous. */
   readonly shape: Shape;
 }
 
 /** A tensor of a file; its bytes are [begin, end) of the data that follow the header. */
 export interface TensorEntry extends TensorPlan {
+  /** The first byte, counted from the end of the header. */
   readonly begin: number;
+  /** The byte behind the last. */
   readonly end: number;
 }
 
@@ -22,7 +27,9 @@ export type Metadata = Readonly<Record<string, string>>;
 
 /** What a safetensors file says of itself before its bytes: its metadata and its tensors. */
 export interface Header {
+  /** The tensors, by name. */
   readonly tensors: ReadonlyMap<string, TensorEntry>;
+  /** The texts; empty where the file has none. */
   readonly metadata: Metadata;
 }
 

@@ -26,6 +26,7 @@ import { discard, finished, openTemporary } from "./temporaries.js";
 export interface FilePlan {
   /** Names, types and shapes; a name stands once. Where each lies in the file follows from its type. */
   readonly tensors: readonly TensorPlan[];
+  /** Texts for the header. Default: none. */
   readonly metadata?: Metadata | undefined;
 }
 

@@ -87,6 +87,7 @@ export class SafetensorsFile extends TensorSource {
     return this.#window;
   }
 
+  /** Closes the file; later reads are a `FileError`. */
   async close(): Promise<void> {
     await this.#handle.close();
   }

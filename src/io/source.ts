@@ -12,10 +12,12 @@ export abstract class TensorSource {
     private readonly header: Header,
   ) {}
 
+  /** The tensors, by name, as the header says. */
   get tensors(): Header["tensors"] {
     return this.header.tensors;
   }
 
+  /** The texts of the header. */
   get metadata(): Header["metadata"] {
     return this.header.metadata;
   }

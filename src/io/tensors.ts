@@ -144,6 +144,7 @@ function bytesOf(tensor: Tensor): Uint8Array {
  *
  * @throws `FileError` for a file that is damaged or lacks a name, and for element types that tensors do not have, such as I64:
  * read those by `SafetensorsFile`. `ArgumentError` for what is no backend or option. Where it throws, no tensor is left.
+ * @throws `DisposedError` for a backend that was disposed of.
  */
 export async function loadTensors(
   path: string,

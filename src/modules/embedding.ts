@@ -16,13 +16,21 @@ export interface EmbeddingModuleOptions extends ModuleOptions {
 
 const checkOptions = optionsOf<EmbeddingModuleOptions>({ ...MODULE_OPTIONS, initMethod: callable });
 
-/** Rows of `weight` [vocabulary, features] by number. */
+/**
+ * Rows of `weight` [vocabulary, features] by number.
+ *
+ * @throws `ArgumentError` for an unknown option or one outside its domain, and for sizes that are not whole numbers from 1,
+ * `DTypeError` for a type that parameters cannot have, `DisposedError` for a backend that was disposed of.
+ */
 export class Embedding extends Module {
+  /** The table, [vocabulary, features]. */
   readonly weight: Parameter;
 
   constructor(
     backend: Backend,
+    /** Rows of the table. */
     readonly vocabulary: number,
+    /** Elements of a row. */
     readonly features: number,
     options: EmbeddingModuleOptions = {},
   ) {
@@ -31,7 +39,12 @@ export class Embedding extends Module {
     this.weight = this.parameter("weight", [vocabulary, features], options.initMethod ?? normalInit(0.02));
   }
 
-  /** ids, i32 [...], a tensor or a variable of one, give [..., features]; one outside the vocabulary gives NaN. */
+  /**
+   * ids, i32 [...], a tensor or a variable of one, give [..., features]; one outside the vocabulary gives NaN.
+   *
+   * @throws `DTypeError` for ids that are not i32, `ArgumentError` for what is no tensor or lives on another backend,
+   * `DisposedError` for a tensor that was disposed of.
+   */
   forward(ids: VariableLike): Variable {
     const { value } = variable(ids);
     if (value instanceof QuantizedTensor)

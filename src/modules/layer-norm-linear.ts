@@ -24,7 +24,7 @@ import {
 } from "./norm.js";
 import { NORM_NAMES, normedInput, requireWideGradient } from "./normed-input.js";
 import type { Parameter } from "./parameter.js";
-import type { LinearQuantization } from "./quantization.js";
+import type { QuantizationState } from "./quantization-state.js";
 
 /** What `LayerNormLinear` takes: the options of a norm and of a linear layer. */
 export interface LayerNormLinearOptions extends LinearOptions, NormModuleOptions {
@@ -44,18 +44,27 @@ const checkOptions = optionsOf(LAYER_NORM_LINEAR_OPTIONS);
 /**
  * linear(norm(x)) without a rounding in between that the recipe does not want; parameters `layerNormWeight`,
  * `layerNormBias`, `weight` and `bias`. See `Linear` and `LayerNorm`.
+ *
+ * @throws `ArgumentError` for an unknown option or one outside its domain, and for sizes that are not whole numbers from 1,
+ * `DTypeError` for a type that parameters cannot have, `DisposedError` for a backend that was disposed of.
  */
 export class LayerNormLinear extends Module {
+  /** The norm's gamma, [K]; gamma minus 1 where it is zero-centred. */
   readonly layerNormWeight: Parameter;
+  /** The norm's beta, [K]. Undefined under RMSNorm. */
   readonly layerNormBias: Parameter | undefined;
+  /** [N, K]. */
   readonly weight: Parameter;
+  /** [N]. Undefined where the layer was made without one. */
   readonly bias: Parameter | undefined;
   readonly #norm: NormParts;
   readonly #linear: LinearParts;
 
   constructor(
     backend: Backend,
+    /** K, the last dimension of the input. */
     readonly inFeatures: number,
+    /** N, the last dimension of the result. */
     readonly outFeatures: number,
     options: LayerNormLinearOptions = {},
   ) {
@@ -71,10 +80,19 @@ export class LayerNormLinear extends Module {
     this.bias = this.#linear.bias && this.addParameter("bias", this.#linear.bias);
   }
 
-  protected override quantizations(): ReadonlyMap<string, LinearQuantization> {
+  /** One, of the product, under the name `linear`. */
+  protected override quantizations(): ReadonlyMap<string, QuantizationState> {
     return new Map([["linear", this.#linear.quantization]]);
   }
 
+  /**
+   * linear(norm(input)) for an input [..., K], [..., N]. NaN and infinities as in the norm and the product; no rows give
+   * none.
+   *
+   * @throws `ShapeError` or `DTypeError` for an input that does not fit the layer or its recipe, `ArgumentError` for a call
+   * that the recipe does not take, `UnsupportedError` where the backend does not; nothing has changed then.
+   * @throws `DisposedError` for a tensor that was disposed of.
+   */
   forward(input: VariableLike, call: LinearCall = {}): Variable {
     return this.#run(input, call, false)[0] as Variable;
   }
@@ -82,6 +100,8 @@ export class LayerNormLinear extends Module {
   /**
    * As `forward`, with the norm's result beside it, as a residual connection takes it; what a recipe quantizes is then that
    * result (numerics.md §7.3).
+   *
+   * @throws `ShapeError`, `DTypeError`, `ArgumentError`, `UnsupportedError` and `DisposedError` as `forward` does.
    */
   forwardWithNorm(input: VariableLike, call: LinearCall = {}): readonly [out: Variable, normed: Variable] {
     const [out, normed] = this.#run(input, call, true);

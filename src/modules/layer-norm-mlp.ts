@@ -31,7 +31,7 @@ import { Module, requireSizes } from "./module.js";
 import { type NormParts, normForm, normParameters, normParts } from "./norm.js";
 import { NORM_NAMES, normedInput, requireWideGradient } from "./normed-input.js";
 import type { Parameter } from "./parameter.js";
-import type { LinearQuantization } from "./quantization.js";
+import type { QuantizationState } from "./quantization-state.js";
 
 /** What stands between the two layers: a function of each element, or of one half that gates the other. */
 export const MLP_ACTIVATIONS = {
@@ -98,13 +98,22 @@ function stepsOf({ row }: Recipe, gated: boolean): Steps {
  * Under a recipe norm and activation are quantized as they are computed (numerics.md §7.3), unless the quantizers are the
  * caller's; so is, under delayed scaling and MXFP8, the gradient of an activation that is not gated, whose f32 values the
  * gradient of `fc1Bias` sums. Any other gradient is rounded to the activations' type first.
+ *
+ * @throws `ArgumentError` for an unknown option or one outside its domain, and for sizes that are not whole numbers from 1,
+ * `DTypeError` for a type that parameters cannot have, `DisposedError` for a backend that was disposed of.
  */
 export class LayerNormMLP extends Module {
+  /** The norm's gamma, [K]; gamma minus 1 where it is zero-centred. */
   readonly layerNormWeight: Parameter;
+  /** The norm's beta, [K]. Undefined under RMSNorm. */
   readonly layerNormBias: Parameter | undefined;
+  /** [ffnHidden, K], twice as many rows where the activation is gated. */
   readonly fc1Weight: Parameter;
+  /** As many elements as `fc1Weight` has rows. Undefined where the layers were made without biases. */
   readonly fc1Bias: Parameter | undefined;
+  /** [K, ffnHidden]. */
   readonly fc2Weight: Parameter;
+  /** [K]. Undefined where the layers were made without biases. */
   readonly fc2Bias: Parameter | undefined;
   readonly #norm: NormParts;
   readonly #fc1: LinearParts;
@@ -113,7 +122,9 @@ export class LayerNormMLP extends Module {
 
   constructor(
     backend: Backend,
+    /** K, the last dimension of input and result. */
     readonly hidden: number,
+    /** The width between the two layers, after the activation. */
     readonly ffnHidden: number,
     options: LayerNormMLPOptions = {},
   ) {
@@ -140,13 +151,22 @@ export class LayerNormMLP extends Module {
     this.fc2Bias = this.#fc2.bias && this.addParameter("fc2Bias", this.#fc2.bias);
   }
 
-  protected override quantizations(): ReadonlyMap<string, LinearQuantization> {
+  /** Two, of the products, under the names `fc1` and `fc2`. */
+  protected override quantizations(): ReadonlyMap<string, QuantizationState> {
     return new Map([
       ["fc1", this.#fc1.quantization],
       ["fc2", this.#fc2.quantization],
     ]);
   }
 
+  /**
+   * fc2(activation(fc1(norm(input)))) for an input [..., K], in its shape. NaN and infinities as in each of these; no rows
+   * give none.
+   *
+   * @throws `ShapeError` or `DTypeError` for an input that does not fit the layers or their recipe, `ArgumentError` for a
+   * call that the recipe does not take, `UnsupportedError` where the backend does not; nothing has changed then.
+   * @throws `DisposedError` for a tensor that was disposed of.
+   */
   forward(input: VariableLike, call: LinearCall = {}): Variable {
     requireWideGradient(this, checkLinearCall("LayerNormMLP", call));
     const x = variable(input);

@@ -125,7 +125,7 @@ function plainForward(
       );
   }
   const datapath = plainDatapath(x.backend, dtype);
-  const { out } = gemm({ a: w, b: x, datapath, outDtype: dtype, ...(bias ? { bias: bias.tensor } : {}) });
+  const { out } = gemm({ x, w, datapath, outDtype: dtype, ...(bias ? { bias: bias.tensor } : {}) });
   const saved = [
     ...(wanted.wgrad && (x !== given || makes) ? [x] : []),
     ...(wanted.dgrad && w !== weight.value ? [w] : []),

@@ -26,7 +26,7 @@ export interface LinearOptions extends ModuleOptions {
 }
 
 /** What a call of a linear layer may ask for. */
-export interface LinearCall extends Omit<WeightUse, "columnwise"> {
+export interface LinearCall extends WeightUse {
   /** The result is quantized. Default false. */
   readonly fp8Output?: boolean | undefined;
   /** The gradient of the input is quantized. Default false. */

@@ -49,7 +49,7 @@ export function quantizedForward(
   const w = quantizedWeight(parts, call, tracked.dgrad);
   const added = bias ? { bias: castTo(bias.tensor, dtype === "f32" ? "bf16" : dtype) } : {};
   const out = outputOf(call.fp8Output ? quantization.quantizer("output") : undefined, dtype, (outDtype) =>
-    wideOf("linear", gemm({ a: w, b: x, outDtype, ...recipe.fprop, ...added }).out),
+    wideOf("linear", gemm({ x, w, outDtype, ...recipe.fprop, ...added }).out),
   );
   const behind = wanted.dgrad || wanted.wgrad ? quantization.forBackward() : undefined;
   const gradUsage = { rowwise: wanted.dgrad, columnwise: wanted.wgrad };

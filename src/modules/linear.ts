@@ -15,24 +15,30 @@ import {
 } from "./linear-parts.js";
 import { Module, requireSizes } from "./module.js";
 import type { Parameter } from "./parameter.js";
-import type { LinearQuantization } from "./quantization.js";
+import type { QuantizationState } from "./quantization-state.js";
 
 const checkOptions = optionsOf(LINEAR_OPTIONS);
 
 /**
- * y = x·weightᵀ + bias, weight [out, in], x [..., in]. In `autocast` x, weight and the gradient of y are quantized as
- * the recipe says, each in the directions its products need; the results have the type of x. Outside, x and the
- * parameters have one type. Throws `ShapeError`, `DTypeError` and `ArgumentError` for inputs that do not fit,
- * `UnsupportedError` for a recipe that the backend does not support.
+ * y = x·weightᵀ + bias, weight [out, in], x [..., in]. In `autocast` x, weight and the gradient of y are quantized as the
+ * recipe says, each in the directions its products need; the results have the type of x. Outside, x and the parameters have
+ * one type.
+ *
+ * @throws `ArgumentError` for an unknown option or one outside its domain, and for sizes that are not whole numbers from 1,
+ * `DTypeError` for a type that parameters cannot have, `DisposedError` for a backend that was disposed of.
  */
 export class Linear extends Module {
+  /** [N, K]. */
   readonly weight: Parameter;
+  /** [N]. Undefined where the layer was made without one. */
   readonly bias: Parameter | undefined;
   readonly #parts: LinearParts;
 
   constructor(
     backend: Backend,
+    /** K, the last dimension of the input. */
     readonly inFeatures: number,
+    /** N, the last dimension of the result. */
     readonly outFeatures: number,
     options: LinearOptions = {},
   ) {
@@ -44,10 +50,19 @@ export class Linear extends Module {
     this.bias = this.#parts.bias && this.addParameter("bias", this.#parts.bias);
   }
 
-  protected override quantizations(): ReadonlyMap<string, LinearQuantization> {
+  /** One, of the product, under the name `linear`. */
+  protected override quantizations(): ReadonlyMap<string, QuantizationState> {
     return new Map([["linear", this.#parts.quantization]]);
   }
 
+  /**
+   * input·weightᵀ + bias for an input [..., K], [..., N], under the recipe of the region around, or in high precision. NaN
+   * and infinities as in `gemm`; no rows give none.
+   *
+   * @throws `ShapeError` or `DTypeError` for an input that does not fit the layer or its recipe, `ArgumentError` for a call
+   * that the recipe does not take, `UnsupportedError` where the backend does not; nothing has changed then.
+   * @throws `DisposedError` for a tensor that was disposed of.
+   */
   forward(input: VariableLike, call: LinearCall = {}): Variable {
     const x = variable(input);
     checkLinearCall("Linear", call);

@@ -6,7 +6,7 @@ import { RandomState, randomState } from "../quantizers/quantizer.js";
 import { dtypeOf } from "../tensor/require.js";
 import { type Shape, WIDE_DTYPES, type WideDType } from "../tensor/shape.js";
 import { type InitMethod, newParameter, Parameter } from "./parameter.js";
-import type { LinearQuantization } from "./quantization.js";
+import type { QuantizationState } from "./quantization-state.js";
 
 /** Options of every module that has parameters. */
 export interface ModuleOptions {
@@ -25,7 +25,11 @@ const checkOwn = optionsOf(MODULE_OPTIONS);
 
 const defaults = new WeakMap<Backend, RandomState>();
 
-/** The random state that modules on `backend` share unless they are given one; seed 0 until `manualSeed`. */
+/**
+ * The random state that modules on `backend` share unless they are given one; seed 0 until `manualSeed`.
+ *
+ * @throws `ArgumentError` for what is no backend, `DisposedError` for a backend that was disposed of.
+ */
 export function defaultRandom(backend: Backend): RandomState {
   requireBackend("defaultRandom", backend);
   const known = defaults.get(backend) ?? new RandomState(0n);
@@ -33,7 +37,12 @@ export function defaultRandom(backend: Backend): RandomState {
   return known;
 }
 
-/** Begins the backend's default random state anew. */
+/**
+ * Begins the backend's default random state anew.
+ *
+ * @throws `ArgumentError` for what is no backend or no unsigned integer of 64 bits, `DisposedError` for a backend that was
+ * disposed of.
+ */
 export function manualSeed(backend: Backend, seed: bigint): void {
   requireBackend("manualSeed", backend);
   u64("manualSeed", "seed", seed);
@@ -46,10 +55,13 @@ export function manualSeed(backend: Backend, seed: bigint): void {
 export abstract class Module {
   readonly #parameters = new Map<string, Parameter>();
   readonly #modules = new Map<string, Module>();
+  /** The type of its parameters. */
   readonly dtype: WideDType;
+  /** Where initial parameters and stochastic rounding draw from. */
   protected readonly random: RandomState;
 
   constructor(
+    /** Where its parameters live and its products are computed. */
     readonly backend: Backend,
     /** Of these it reads its own; modules check theirs. */
     options: ModuleOptions = {},
@@ -68,6 +80,10 @@ export abstract class Module {
     return this.addParameter(name, newParameter(backend, shape, init, { dtype, random }));
   }
 
+  /**
+   * Takes a parameter in under `name`, which has no dots. Throws `ArgumentError` for a name that is taken, and for what is
+   * no parameter.
+   */
   protected addParameter(name: string, parameter: Parameter): Parameter {
     this.#requireFree(name);
     if (!(parameter instanceof Parameter))
@@ -78,6 +94,10 @@ export abstract class Module {
     return parameter;
   }
 
+  /**
+   * Takes a module in under `name`, which has no dots; disposed of with this one. Throws `ArgumentError` for a name that is
+   * taken, and for what is no module.
+   */
   protected addModule<M extends Module>(name: string, module: M): M {
     this.#requireFree(name);
     if (!((module as unknown) instanceof Module))
@@ -103,12 +123,13 @@ export abstract class Module {
     return this.#named((module) => module.#parameters);
   }
 
+  /** As `namedParameters`, without the names. */
   parameters(): readonly Parameter[] {
     return [...this.namedParameters().values()];
   }
 
   /** The quantization of each linear product in this module and those in it, by its first name. */
-  namedQuantizations(): ReadonlyMap<string, LinearQuantization> {
+  namedQuantizations(): ReadonlyMap<string, QuantizationState> {
     return this.#named((module) => module.quantizations());
   }
 
@@ -124,7 +145,7 @@ export abstract class Module {
   }
 
   /** This module's own, by name. */
-  protected quantizations(): ReadonlyMap<string, LinearQuantization> {
+  protected quantizations(): ReadonlyMap<string, QuantizationState> {
     return new Map();
   }
 
@@ -135,6 +156,7 @@ export abstract class Module {
     for (const module of this.#modules.values()) module.dispose();
   }
 
+  /** As `dispose`, for `using`. */
   [Symbol.dispose](): void {
     this.dispose();
   }

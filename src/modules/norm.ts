@@ -104,13 +104,16 @@ export function normGradients(
 
 /** LayerNorm or RMSNorm with its parameters: `weight` [features] and, in LayerNorm, `bias` [features]. */
 export abstract class NormModule extends Module {
+  /** gamma, [K]; gamma minus 1 where it is zero-centred. */
   readonly weight: Parameter;
+  /** beta, [K]. Undefined in RMSNorm. */
   readonly bias: Parameter | undefined;
   readonly #parts: NormParts;
 
   constructor(
     backend: Backend,
     normalization: Normalization,
+    /** K, the last dimension of the input. */
     readonly features: number,
     options: NormModuleOptions,
   ) {
@@ -124,7 +127,12 @@ export abstract class NormModule extends Module {
     this.bias = this.#parts.beta;
   }
 
-  /** The norm over the last dimension of x [..., features], in the type of x. */
+  /**
+   * The norm over the last dimension of x [..., features], in the type of x.
+   *
+   * @throws `ShapeError` or `DTypeError` for an input that does not fit the module, `ArgumentError` for what is no tensor or
+   * lives on another backend, `DisposedError` for a tensor that was disposed of.
+   */
   forward(input: VariableLike): Variable {
     const x = variable(input);
     return differentiableOne([x, ...normParameters(this.#parts)], () => {
@@ -139,14 +147,24 @@ export abstract class NormModule extends Module {
   }
 }
 
-/** (x - mean) / sqrt(variance + eps) * weight + bias over the last dimension; see `layerNorm`. */
+/**
+ * (x - mean) / sqrt(variance + eps) * weight + bias over the last dimension; see `layerNorm`.
+ *
+ * @throws `ArgumentError` for an unknown option or one outside its domain, and for sizes that are not whole numbers from 1,
+ * `DTypeError` for a type that parameters cannot have, `DisposedError` for a backend that was disposed of.
+ */
 export class LayerNorm extends NormModule {
   constructor(backend: Backend, features: number, options: NormModuleOptions = {}) {
     super(backend, "LayerNorm", features, options);
   }
 }
 
-/** x / sqrt(mean(x^2) + eps) * weight over the last dimension; see `rmsNorm`. */
+/**
+ * x / sqrt(mean(x^2) + eps) * weight over the last dimension; see `rmsNorm`.
+ *
+ * @throws `ArgumentError` for an unknown option or one outside its domain, and for sizes that are not whole numbers from 1,
+ * `DTypeError` for a type that parameters cannot have, `DisposedError` for a backend that was disposed of.
+ */
 export class RMSNorm extends NormModule {
   constructor(backend: Backend, features: number, options: NormModuleOptions = {}) {
     super(backend, "RMSNorm", features, options);

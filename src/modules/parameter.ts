@@ -14,7 +14,13 @@ import { disown, Scope } from "../tensor/scope.js";
 import { byteLength, elementCount, ownShape, type Shape, type WideDType } from "../tensor/shape.js";
 import { Tensor } from "../tensor/tensor.js";
 
-/** A leaf that optimizers update. It lives until its module is disposed of, whatever scope is open. */
+/**
+ * A leaf that optimizers update. It lives until its module is disposed of, whatever scope is open.
+ *
+ * @throws `ArgumentError` for what is no tensor, for a scale on another backend or initial values that are no Float32Array,
+ * `DTypeError` or `ShapeError` for a value, a scale or initial values that do not fit each other, `DisposedError` for a
+ * tensor that was disposed of.
+ */
 export class Parameter extends Variable {
   /** Where set, a layer with `fuseWgradAccumulation` adds the gradient to this and leaves `grad` alone. */
   mainGrad: Tensor<"f32"> | undefined;
@@ -54,6 +60,7 @@ export class Parameter extends Variable {
     if (this.mainGrad) setZero(this.mainGrad);
   }
 
+  /** Frees the value, the gradient and the main gradient. Safe to call twice. */
   dispose(): void {
     this.zeroGrad();
     this.mainGrad?.dispose();
@@ -71,7 +78,11 @@ export function persistent<T extends Value>(value: T): T {
 /** Where the values of a new parameter come from. */
 export type InitMethod = (random: RandomState, shape: Shape) => Float32Array;
 
-/** Near normal, with mean 0: see `normal`. */
+/**
+ * Near normal, with mean 0: see `normal`.
+ *
+ * @throws `ArgumentError` for a standard deviation that is negative or not finite.
+ */
 export function normalInit(std: number): InitMethod {
   atLeastZero("normalInit", "std", std);
   return (random, shape) => {
@@ -81,7 +92,11 @@ export function normalInit(std: number): InitMethod {
   };
 }
 
-/** The same value everywhere, any number. */
+/**
+ * The same value everywhere, any number.
+ *
+ * @throws `ArgumentError` for what is no number.
+ */
 export function constantInit(value: number): InitMethod {
   anyNumber("constantInit", "value", value);
   return (_, shape) => {

@@ -10,21 +10,22 @@ import type { Value } from "../tape/value.js";
 import { QuantizedTensor, type QuantizeSpec } from "../tensor/quantized.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { persistent } from "./parameter.js";
-import {
-  type BackwardQuantization,
-  type CallQuantization,
-  type QuantizationSnapshot,
-  RecipeInForce,
-} from "./recipe-in-force.js";
+import { checkSnapshot, type QuantizationSnapshot, type QuantizationState } from "./quantization-state.js";
+import { type BackwardQuantization, type CallQuantization, RecipeInForce } from "./recipe-in-force.js";
 import { HeldCall } from "./recompute-call.js";
 import { currentPhase, holdCall, type RecomputePhase, repeatedCall } from "./recompute-phase.js";
 
-/** How a cached weight is used in one forward pass. */
+/** How a cached weight is used in one forward pass; TransformerEngine's names. */
 export interface WeightUse {
   /** Absent: quantized anew; true: quantized and cached; false: taken from the cache. */
   readonly isFirstMicrobatch?: boolean | undefined;
   /** The cached weight is quantized again unless this f32 [1] holds exactly 1, which the device reads. */
   readonly skipFp8WeightUpdate?: Tensor<"f32"> | undefined;
+}
+
+/** A weight as one call needs it. */
+export interface WeightRequest extends WeightUse {
+  /** Whether the gradient of the input is wanted, for which the columnwise copy is. */
   readonly columnwise: boolean;
 }
 
@@ -32,7 +33,7 @@ export interface WeightUse {
 export type Fits = (quantizer: (role: ForwardRole) => Quantizer) => void;
 
 /** TransformerEngine's fp8_meta of one product and its gradients. */
-export class LinearQuantization {
+export class LinearQuantization implements QuantizationState {
   #inForce: RecipeInForce | undefined;
   /** What `restore` was given, until it is in force. */
   #restored: { readonly snapshot: QuantizationSnapshot | undefined } | undefined;
@@ -142,7 +143,7 @@ export class LinearQuantization {
   }
 
   /** The quantized weight, to be disposed of by the caller. */
-  weight(weight: Tensor, use: WeightUse): QuantizedTensor {
+  weight(weight: Tensor, use: WeightRequest): QuantizedTensor {
     const { isFirstMicrobatch, skipFp8WeightUpdate, columnwise } = use;
     const repeated = this.#call?.weight;
     if (repeated) return repeated.share();
@@ -157,7 +158,7 @@ export class LinearQuantization {
   /** The cached weight, made or quantized again where the use asks for that. */
   #cached(
     weight: Tensor,
-    { isFirstMicrobatch, skipFp8WeightUpdate, columnwise }: WeightUse,
+    { isFirstMicrobatch, skipFp8WeightUpdate, columnwise }: WeightRequest,
   ): QuantizedTensor {
     const quantizer = this.quantizer("weight");
     const cached = this.#cachedWeight;
@@ -177,16 +178,13 @@ export class LinearQuantization {
     this.#cachedWeight = undefined;
   }
 
-  /** The state of delayed scaling, if there is any; the one restored where that is not in force yet. */
+  /** The state in force, or the one restored where that is not in force yet. */
   snapshotSync(): QuantizationSnapshot | undefined {
     return this.#restored ? this.#restored.snapshot : this.#inForce?.snapshotSync();
   }
 
-  /**
-   * Puts a state back, or none; it is in force from the next forward pass under delayed scaling on, unless that is under
-   * another recipe.
-   */
   restore(snapshot: QuantizationSnapshot | undefined): void {
+    if (snapshot !== undefined) checkSnapshot("restore", snapshot, "the snapshot");
     this.#restored = { snapshot };
     this.#dropWeight();
   }

@@ -34,6 +34,8 @@ const settings = platform.ambient<QuantizedModelInitOptions>();
 /**
  * The weights of linear layers made in `body` are quantized tensors, in both directions, and stay so: optimizers keep
  * f32 master weights and quantize them anew after each step. Nests; `enabled: false` makes plain weights inside.
+ *
+ * @throws `ArgumentError` for an option outside its domain and for what is no function; what the body throws goes through.
  */
 export function quantizedModelInit<R>(options: QuantizedModelInitOptions, body: () => R): R {
   requireBody("quantizedModelInit", body);

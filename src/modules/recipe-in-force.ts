@@ -16,10 +16,8 @@ import type { AmaxReductionGroup } from "../tape/scale-updates.js";
 import type { BackwardPass } from "../tape/variable.js";
 import type { QuantizedTensor } from "../tensor/quantized.js";
 import type { Tensor } from "../tensor/tensor.js";
-import { type DelayedSnapshot, DelayedState } from "./delayed-state.js";
-
-/** Delayed scaling's state in a checkpoint. */
-export type QuantizationSnapshot = Readonly<Record<Pass, DelayedSnapshot>>;
+import { DelayedState } from "./delayed-state.js";
+import type { QuantizationSnapshot } from "./quantization-state.js";
 
 /** What the backward pass of one forward pass quantizes with, whatever recipe its layer takes up in between. */
 export interface BackwardQuantization {

@@ -21,6 +21,9 @@ import { currentPhase, type HeldCalls, type RecomputePhase, runPhase } from "./r
  * that they have without. `body` must do the same both times. Parameters of modules in it and what it captures get their
  * gradients too. The result requires a gradient where that of `body` does: where it was computed from an input, a parameter or
  * a captured value that requires one. Otherwise nothing is kept.
+ *
+ * @throws `ArgumentError` for what is no function or no tensor, `DisposedError` for a tensor that was disposed of; what the
+ * body throws goes through.
  */
 export function recompute(
   body: (...inputs: Variable[]) => Variable,

@@ -11,7 +11,12 @@ export type Layer =
   | (Module & { forward(x: VariableLike, call?: LinearCall): Variable })
   | ((x: Variable) => Variable);
 
-/** Each layer takes the result of the one before; modules are named by their number. */
+/**
+ * Each layer takes the result of the one before; modules are named by their number.
+ *
+ * @throws `ArgumentError` for a layer that is neither a module with `forward` nor a function, `DisposedError` for a backend
+ * that was disposed of.
+ */
 export class Sequential extends Module {
   readonly #layers: readonly Layer[];
 
@@ -27,7 +32,11 @@ export class Sequential extends Module {
     }
   }
 
-  /** `call`, which microbatch this is, goes to every module. */
+  /**
+   * `call`, which microbatch this is, goes to every module.
+   *
+   * @throws `ArgumentError`, `DTypeError`, `ShapeError` and `DisposedError` as its layers do.
+   */
   forward(
     x: VariableLike,
     call: Pick<LinearCall, "isFirstMicrobatch" | "skipFp8WeightUpdate"> = {},

@@ -6,13 +6,23 @@ import { arrayOf, kindOf } from "../tensor/data.js";
 import { type DType, type Shape, storageBits } from "../tensor/shape.js";
 import { Tensor, type TensorData } from "../tensor/tensor.js";
 
-/** An uninitialised tensor. Throws `DTypeError`, `ShapeError`, and `OutOfMemoryError` for more than there is. */
+/**
+ * An uninitialised tensor.
+ *
+ * @throws `DTypeError`, `ShapeError`, and `OutOfMemoryError` for more than there is.
+ * @throws `ArgumentError` for what is no backend, `DisposedError` for a backend that was disposed of.
+ */
 export function empty<D extends DType>(backend: Backend, dtype: D, shape: Shape): Tensor<D> {
   requireBackend("empty", backend);
   return new Tensor(backend, dtype, shape);
 }
 
-/** A tensor of zero bytes. Throws as `empty`. */
+/**
+ * A tensor of zero bytes. Throws as `empty`.
+ *
+ * @throws `DTypeError`, `ShapeError` or `OutOfMemoryError` as `empty`, `ArgumentError` for what is no backend,
+ * `DisposedError` for a backend that was disposed of.
+ */
 export function zeros<D extends DType>(backend: Backend, dtype: D, shape: Shape): Tensor<D> {
   requireBackend("zeros", backend);
   const made = new Tensor(backend, dtype, shape);
@@ -51,8 +61,10 @@ export function fromBytes<D extends DType>(
 
 /**
  * A tensor of values or codes, of the shape given or of one dimension. `data` are the tensor's elements as `Tensor.data()`
- * gives them; numbers are taken for f32 only, because narrowing is `encode`'s business. Throws `DTypeError` for an array of
- * another kind, `ArgumentError` for what are no numbers and for memory that was transferred, `ShapeError` on a wrong length.
+ * gives them; numbers are taken for f32 only, because narrowing is `encode`'s business.
+ *
+ * @throws `DTypeError` for an array of another kind, `ArgumentError` for what are no numbers, for memory that was transferred
+ * and for what is no backend, `ShapeError` on a wrong length, `DisposedError` for a backend that was disposed of.
  */
 export function tensor<D extends DType = "f32">(
   backend: Backend,

@@ -33,6 +33,7 @@ export class Graph<T = void> {
     work?.dispose();
   }
 
+  /** As `dispose`, for `using`. */
   [Symbol.dispose](): void {
     this.dispose();
   }
@@ -59,7 +60,8 @@ export class Graph<T = void> {
  *
  * @throws ArgumentError for a body that waits, such as by reading a tensor, is async, or captures itself. UnsupportedError on a
  * backend that captures nothing, and for operations in which each run differs by what the host counts or draws: stochastic
- * rounding, the step of AdamW, the first step of SGD with momentum. What `body` throws; nothing is captured then.
+ * rounding, the step of AdamW, the first step of SGD with momentum. DisposedError for a backend that was disposed of. What
+ * `body` throws; nothing is captured then.
  */
 export function captureGraph<T = void>(backend: Backend, body: () => T): Graph<T> {
   requireBackend("captureGraph", backend);

@@ -6,7 +6,12 @@ import { type Optimized, Optimizer, type OptimizerSlot, type StepTensors } from 
 /** As the operation `adamw` takes them, the step aside. */
 export type AdamWOptions = Omit<AdamWStepOptions, "step">;
 
-/** Adam with weight decay apart from the gradient, and f32 master parameters; see `adamw` for the formulas. */
+/**
+ * Adam with weight decay apart from the gradient, and f32 master parameters; see `adamw` for the formulas.
+ *
+ * @throws `ArgumentError` for an option outside its domain, and for what is neither a module nor a map from names to
+ * parameters.
+ */
 export class AdamW extends Optimizer {
   /** May be replaced between steps, by a schedule. */
   options: AdamWOptions;
@@ -17,6 +22,7 @@ export class AdamW extends Optimizer {
     this.options = options;
   }
 
+  /** Steps by `adamw`, with the buffers `m` and `v`. */
   protected override update(tensors: StepTensors, { buffers }: OptimizerSlot, step: number): void {
     const [m, v] = [buffers.get("m"), buffers.get("v")];
     if (!m || !v) throw new ArgumentError("AdamW: a parameter has lost its buffers");

@@ -29,9 +29,11 @@ const checkStep = optionsOf<StepOptions>({ gradScale: requireScalar, noop: requi
 
 /** One parameter, its master and its buffers. */
 export interface OptimizerSlot {
+  /** What the optimizer updates. */
   readonly parameter: Parameter;
   /** f32; the parameter itself where that is f32. */
   readonly master: Tensor<"f32">;
+  /** Means of gradients, by the names that `sgd` and `adamw` have for them; of the parameter's shape. */
   readonly buffers: ReadonlyMap<string, Tensor<"f32">>;
   /** Updates it has had. */
   steps: number;
@@ -39,8 +41,11 @@ export interface OptimizerSlot {
 
 /** The tensors of one parameter's step, for `sgd` and `adamw`. */
 export interface StepTensors extends StepOptions {
+  /** The master, updated in place. */
   readonly parameter: Tensor<"f32">;
+  /** The gradient, in the parameter's shape. */
   readonly grad: Tensor<WideDType>;
+  /** The 16-bit parameter, which takes the new values rounded. Absent where there is none. */
   readonly copy?: Tensor<"bf16" | "f16">;
 }
 
@@ -49,6 +54,7 @@ export interface StepTensors extends StepOptions {
  * 16 bits and quantized ones have f32 masters, which steps update and parameters follow.
  */
 export abstract class Optimizer {
+  /** What it keeps of each parameter, by the parameter's name. */
   readonly slots: ReadonlyMap<string, OptimizerSlot>;
 
   protected constructor(
@@ -61,7 +67,12 @@ export abstract class Optimizer {
     this.slots = new Map([...named].map(([name, parameter]) => [name, slotOf(parameter, buffers)]));
   }
 
-  /** One update of all parameters. */
+  /**
+   * One update of all parameters.
+   *
+   * @throws `DTypeError` or `ShapeError` for a factor or a flag that is not f32 [1], `ArgumentError` for an unknown option
+   * or one that lives on another backend, `DisposedError` for a tensor that was disposed of.
+   */
   step(options: StepOptions = {}): void {
     const { noop } = checkStep("step", options);
     for (const slot of this.slots.values()) {
@@ -93,6 +104,7 @@ export abstract class Optimizer {
     }
   }
 
+  /** As `dispose`, for `using`. */
   [Symbol.dispose](): void {
     this.dispose();
   }

@@ -29,7 +29,11 @@ const checkOptions = optionsOf<Float8BlockQuantizerOptions>({
   dataLayout: oneOf(["GEMM_READY", "COMPACT"]),
 });
 
-/** Block-scaled FP8 (numerics.md §3). No alignment is needed; blocks at the edges cover what exists. */
+/**
+ * Block-scaled FP8 (numerics.md §3). No alignment is needed; blocks at the edges cover what exists.
+ *
+ * @throws `ArgumentError` for an option outside its domain.
+ */
 export class Float8BlockQuantizer extends Quantizer {
   constructor(options: Float8BlockQuantizerOptions = {}) {
     checkOptions("Float8BlockQuantizer", options);

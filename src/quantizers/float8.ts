@@ -24,9 +24,16 @@ const checkDelayed = optionsOf<Float8QuantizerOptions>({
   amax: requireScalar,
 });
 
-/** Delayed scaling: q = cast(x * scale), scaleInv = 1/scale (numerics.md §2.1). */
+/**
+ * Delayed scaling: q = cast(x * scale), scaleInv = 1/scale (numerics.md §2.1).
+ *
+ * @throws `ArgumentError` for an option outside its domain, `DTypeError` or `ShapeError` for a scale or an amax that is not
+ * f32 [1], `DisposedError` for a tensor that was disposed of.
+ */
 export class Float8Quantizer extends Quantizer {
+  /** The factor of elements, f32 [1], read by each quantization. */
   readonly scale: Tensor<"f32">;
+  /** Raised to max |x| by each quantization, f32 [1]. Undefined where none is recorded. */
   readonly amax: Tensor<"f32"> | undefined;
 
   constructor(options: Float8QuantizerOptions) {
@@ -37,6 +44,7 @@ export class Float8Quantizer extends Quantizer {
     this.amax = options.amax;
   }
 
+  /** The scale, and where the amax goes. */
   protected override inputs(): QuantizeInputs {
     return { scale: this.scale, amaxRecord: this.amax };
   }
@@ -62,7 +70,12 @@ const checkCurrent = optionsOf<Float8CurrentScalingQuantizerOptions>({
   amax: requireScalar,
 });
 
-/** Current scaling: scale = max / amax of the tensor itself (numerics.md §2.3). */
+/**
+ * Current scaling: scale = max / amax of the tensor itself (numerics.md §2.3).
+ *
+ * @throws `ArgumentError` for an option outside its domain, `DTypeError` or `ShapeError` for a scale or an amax that is not
+ * f32 [1], `DisposedError` for a tensor that was disposed of.
+ */
 export class Float8CurrentScalingQuantizer extends Quantizer {
   readonly #amax: Tensor<"f32"> | undefined;
 
@@ -73,6 +86,7 @@ export class Float8CurrentScalingQuantizer extends Quantizer {
     this.#amax = options.amax;
   }
 
+  /** The amax in place of the tensor's own, where one was given. */
   protected override inputs(): QuantizeInputs {
     return { amax: this.#amax };
   }

@@ -28,6 +28,7 @@ export interface NVFP4QuantizerOptions extends QuantizerOptions {
   readonly randomSigns?: boolean | undefined;
   /** Round elements stochastically, with words from `random`. Default false. */
   readonly stochastic?: boolean | undefined;
+  /** Where stochastic rounding draws from. Default: a state of its own with seed 0. */
   readonly random?: RandomState | undefined;
   /** Choose per block between a maximum of 6 and of 4 by the smaller error. Default none. */
   readonly fourOverSix?: FourOverSix | undefined;
@@ -35,6 +36,7 @@ export interface NVFP4QuantizerOptions extends QuantizerOptions {
   readonly e4m3Max?: 448 | 256 | undefined;
   /** Use these in place of the tensor's own amax, f32 [1]: a group's maximum, so neither negative nor NaN. */
   readonly amax?: Tensor<"f32"> | undefined;
+  /** As `amax`, for the columnwise copy, whose data may have been transformed. */
   readonly amaxColumnwise?: Tensor<"f32"> | undefined;
 }
 
@@ -51,8 +53,14 @@ const checkOptions = optionsOf<NVFP4QuantizerOptions>({
   amaxColumnwise: requireScalar,
 });
 
-/** Two-level scaled FP4 (numerics.md §5). Rows and columns must be multiples of 16. */
+/**
+ * Two-level scaled FP4 (numerics.md §5). Rows and columns must be multiples of 16.
+ *
+ * @throws `ArgumentError` for an option outside its domain, `DTypeError` or `ShapeError` for a scale or an amax that is not
+ * f32 [1], `DisposedError` for a tensor that was disposed of.
+ */
 export class NVFP4Quantizer extends Quantizer {
+  /** Where stochastic rounding draws from; each quantization takes one offset. */
   readonly random: RandomState;
   readonly #amax: Pick<QuantizeInputs, "amax" | "amaxColumnwise">;
 
@@ -67,10 +75,12 @@ export class NVFP4Quantizer extends Quantizer {
     this.#amax = { amax: options.amax, amaxColumnwise: options.amaxColumnwise };
   }
 
+  /** Amaxes that were given and, where it rounds stochastically, the next random bits. */
   protected override inputs(): QuantizeInputs {
     return this.spec.stochastic ? { ...this.#amax, random: this.random.current } : this.#amax;
   }
 
+  /** Where it rounds stochastically, moves on to the next offset. */
   protected override quantized(): void {
     if (this.spec.stochastic) this.random.next();
   }

@@ -44,6 +44,7 @@ import type { Tensor } from "../tensor/tensor.js";
 export interface QuantizerOptions {
   /** Which copies to make. Default rowwise only. */
   readonly rowwise?: boolean | undefined;
+  /** Whether to make the copy scaled along M. Default false. */
   readonly columnwise?: boolean | undefined;
   /** How scales are stored. Default `logical`. */
   readonly scaleLayout?: ScaleLayout | undefined;
@@ -86,6 +87,7 @@ export function makeSpec(quantizer: BlockFormatName, fields: Given<QuantizeSpec>
  * quantization needs.
  */
 export abstract class Quantizer implements QuantizerOps {
+  /** Everything that decides the bits of what it makes, randomness aside; frozen. */
   readonly spec: QuantizeSpec;
   readonly #scaleLayout: ScaleLayout;
   #usage: Usage;
@@ -108,11 +110,16 @@ export abstract class Quantizer implements QuantizerOps {
   /** After each quantization that came to pass, of which `inputs` were some. */
   protected quantized(): void {}
 
+  /** Which copies calls make now. */
   get usage(): Usage {
     return this.#usage;
   }
 
-  /** Changes which copies later calls make. */
+  /**
+   * Changes which copies later calls make.
+   *
+   * @throws `ArgumentError` for what says neither true nor false of a copy.
+   */
   setUsage(usage: Partial<Usage>): this {
     checkUsage("setUsage", usage);
     const { rowwise = this.#usage.rowwise, columnwise = this.#usage.columnwise } = usage;
@@ -120,7 +127,12 @@ export abstract class Quantizer implements QuantizerOps {
     return this;
   }
 
-  /** An uninitialised quantized tensor for `shape`; see `emptyQuantized` for what it refuses. */
+  /**
+   * An uninitialised quantized tensor for `shape`; see `emptyQuantized` for what it refuses.
+   *
+   * @throws `ShapeError` for a shape that the format's blocks do not divide, `ArgumentError` for what is no backend, a type
+   * that is not wide, or a quantizer without any usage, `DisposedError` for a backend that was disposed of.
+   */
   makeEmpty(backend: Backend, shape: Shape, dtype: WideDType = "bf16"): QuantizedTensor {
     const { spec, usage } = this;
     const layout: QuantizedLayout = {
@@ -132,7 +144,12 @@ export abstract class Quantizer implements QuantizerOps {
     return emptyQuantized(backend, shape, dtype, layout);
   }
 
-  /** The quantized form of `x` (f32, bf16 or f16; any leading dimensions). */
+  /**
+   * The quantized form of `x` (f32, bf16 or f16; any leading dimensions).
+   *
+   * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for a shape that the format's blocks do not
+   * divide, `ArgumentError` for a scale or an amax on another backend, `DisposedError` for a tensor that was disposed of.
+   */
   quantize(x: Tensor): QuantizedTensor {
     const source = requireWide("quantize", "x", x);
     const scope = new Scope();
@@ -149,6 +166,10 @@ export abstract class Quantizer implements QuantizerOps {
    * The quantized form of an activation of `x`, of its gated form or, given the gradient of that, of the gradient of
    * `x`: one pass where the backend has one. Per-tensor FP8 casts the f32 values; the others see them rounded to the type of
    * `x`, or of the gradient (numerics.md §7.3).
+   *
+   * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for a shape that the format's blocks do not
+   * divide or for a gradient that does not fit, `ArgumentError` for an option outside its domain or tensors of several
+   * backends, `DisposedError` for a tensor that was disposed of.
    */
   activationQuantize(x: Tensor, options: ActivationQuantizeOptions): QuantizedTensor {
     using scope = new Scope();
@@ -163,6 +184,10 @@ export abstract class Quantizer implements QuantizerOps {
    * The quantized form of the norm of the rows of `x`, with the statistics for `normBackward`: one pass where the backend
    * has one. Per-tensor FP8 under a scale given casts the f32 values; the others see them rounded to the type of `x`
    * (numerics.md §7.3).
+   *
+   * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for a shape that the format's blocks do not
+   * divide or for parameters that are not [K], `ArgumentError` for an option outside its domain or tensors of several
+   * backends, `DisposedError` for a tensor that was disposed of.
    */
   normQuantize(x: Tensor, norm: NormParameters): NormQuantizeResult {
     const { backend, shape, dtype } = requireWide("normQuantize", "x", x);
@@ -176,6 +201,10 @@ export abstract class Quantizer implements QuantizerOps {
   /**
    * The quantized form of the gradient `grad` [..., K], and the gradient of a bias of K elements: the bits of `quantize` and of
    * `columnSum`, in one pass where the backend has one. The bias gradient is of `dtype`, by default that of `grad`.
+   *
+   * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for a shape that the format's blocks do not
+   * divide, `ArgumentError` for a type that is not wide or tensors of several backends, `DisposedError` for a tensor that
+   * was disposed of.
    */
   biasGradQuantize(grad: Tensor, dtype?: WideDType): BiasGradQuantizeResult {
     const source = requireWide("biasGradQuantize", "grad", grad);
@@ -187,7 +216,13 @@ export abstract class Quantizer implements QuantizerOps {
     return { out: scope.keep(target), biasGrad };
   }
 
-  /** Quantizes `source` into `target`. Throws `ArgumentError` unless a quantizer of the same spec made that. */
+  /**
+   * Quantizes `source` into `target`.
+   *
+   * @throws `ArgumentError` unless a quantizer of the same spec made that.
+   * @throws `DTypeError` for a tensor that is not of a wide type or a target that is not quantized, `ShapeError` for a
+   * source of another shape, `DisposedError` for a tensor that was disposed of.
+   */
   updateQuantized(source: Tensor, target: QuantizedTensor, call: QuantizeCall = {}): void {
     requireQuantized("updateQuantized", "target", target);
     if (target.spec !== this.spec) this.#requireOwnSpec(target);
@@ -210,11 +245,22 @@ export abstract class Quantizer implements QuantizerOps {
     }
   }
 
+  /**
+   * The values of `t`, rounded once to `dtype`, by default its nominal type. A NaN code gives NaN.
+   *
+   * @throws `DTypeError` for what is not quantized.
+   * @throws `ArgumentError` for a type that is not wide, `DisposedError` for a tensor that was disposed of.
+   */
   dequantize(t: QuantizedTensor, dtype?: WideDType): Tensor<WideDType> {
     return dequantize(t, dtype);
   }
 
-  /** The columnwise copy that follows from the rowwise one: where one scale covers a square, or everything. */
+  /**
+   * The columnwise copy that follows from the rowwise one: where one scale covers a square, or everything.
+   *
+   * @throws `DTypeError` for what is not quantized, `ArgumentError` for a copy that does not follow, `DisposedError` for a
+   * tensor that was disposed of.
+   */
   deriveColumnwise(t: QuantizedTensor): QuantizedCopy {
     const { quantizer, tile } = requireQuantized("deriveColumnwise", "t", t).spec;
     if (isDirectionless(t.spec)) return transposeCopy(t);
@@ -235,6 +281,7 @@ export class RandomState {
     this.offset = offset;
   }
 
+  /** The key of all random words, unsigned, 64 bits. */
   get seed(): bigint {
     return this.#seed;
   }
@@ -244,6 +291,7 @@ export class RandomState {
     this.#seed = value;
   }
 
+  /** The position that the next quantization takes, unsigned, 64 bits. */
   get offset(): bigint {
     return this.#offset;
   }

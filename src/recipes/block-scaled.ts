@@ -39,12 +39,21 @@ const checkBlock = optionsOf<Float8BlockScalingOptions>({
   gradBlockScalingDim: dimension,
 });
 
-/** FP8 with a scale for 1x128 elements of activations and gradients, and for 128x128 of weights (numerics.md §3). */
+/**
+ * FP8 with a scale for 1x128 elements of activations and gradients, and for 128x128 of weights (numerics.md §3).
+ *
+ * @throws `ArgumentError` for an option outside its domain.
+ */
 export class Float8BlockScaling extends StandardRecipe {
+  /** Whether scales are any f32, not powers of two. */
   readonly useF32Scales: boolean;
+  /** Lower bound of a block's amax. */
   readonly amaxEpsilon: number;
+  /** Blocks of activations: 1 for 1x128, 2 for 128x128. */
   readonly xBlockScalingDim: BlockScalingDim;
+  /** Blocks of weights: 1 for 1x128, 2 for 128x128. */
   readonly wBlockScalingDim: BlockScalingDim;
+  /** Blocks of gradients: 1 for 1x128, 2 for 128x128. */
   readonly gradBlockScalingDim: BlockScalingDim;
 
   constructor(options: Float8BlockScalingOptions = {}) {
@@ -63,6 +72,7 @@ export class Float8BlockScaling extends StandardRecipe {
     }
   }
 
+  /** How that tensor is quantized. Throws `ArgumentError` for what is no role. */
   override qparams(role: Role): QParams {
     const tile = TILES[this.#dimOf(role)];
     return { ...super.qparams(role), pow2Scales: !this.useF32Scales, amaxEpsilon: this.amaxEpsilon, tile };
@@ -91,8 +101,13 @@ export interface MXFP8BlockScalingOptions extends RecipeOptions {
 
 const checkMx = optionsOf<MXFP8BlockScalingOptions>({ ...RECIPE_OPTIONS, enable2dQuantization: boolean });
 
-/** FP8 with a power of two for each 32 elements (numerics.md §4). */
+/**
+ * FP8 with a power of two for each 32 elements (numerics.md §4).
+ *
+ * @throws `ArgumentError` for an option outside its domain.
+ */
 export class MXFP8BlockScaling extends StandardRecipe {
+  /** Whether weights have one scale for 32x32. */
   readonly enable2dQuantization: boolean;
 
   constructor(options: MXFP8BlockScalingOptions = {}) {
@@ -100,6 +115,7 @@ export class MXFP8BlockScaling extends StandardRecipe {
     this.enable2dQuantization = options.enable2dQuantization ?? false;
   }
 
+  /** How that tensor is quantized. Throws `ArgumentError` for what is no role. */
   override qparams(role: Role): QParams {
     const qparams = super.qparams(role);
     return role === "weight" && this.enable2dQuantization ? { ...qparams, tile: "32x32" } : qparams;
@@ -166,13 +182,23 @@ const checkNvfp4 = optionsOf<NVFP4BlockScalingOptions>({
   fourOverSixErrMode: oneOf(ERROR_MODES),
 });
 
-/** FP4 with an E4M3 scale for each 16 elements, and 16x16 of weights, under one factor a tensor (numerics.md §5). */
+/**
+ * FP4 with an E4M3 scale for each 16 elements, and 16x16 of weights, under one factor a tensor (numerics.md §5).
+ *
+ * @throws `ArgumentError` for an option outside its domain.
+ */
 export class NVFP4BlockScaling extends StandardRecipe {
+  /** Whether columnwise data skip the random Hadamard transform. */
   readonly disableRht: boolean;
+  /** Whether gradients are rounded to nearest. */
   readonly disableStochasticRounding: boolean;
+  /** Whether weights have scales for 1x16, not 16x16. */
   readonly disable2dQuantization: boolean;
+  /** Which tensors of the forward pass choose between a largest code of 4 and of 6 for each block. */
   readonly fourOverSix: NVFP4Scope;
+  /** Which of these have a largest block scale of 256. */
   readonly e4m3Use256: NVFP4Scope;
+  /** By which error they choose: mean absolute or mean squared. */
   readonly fourOverSixErrMode: (typeof ERROR_MODES)[number];
 
   constructor(options: NVFP4BlockScalingOptions = {}) {
@@ -195,6 +221,7 @@ export class NVFP4BlockScaling extends StandardRecipe {
       );
   }
 
+  /** How that tensor is quantized. Throws `ArgumentError` for what is no role. */
   override qparams(role: Role): QParams {
     const qparams = super.qparams(role);
     const chooses = covers(this.fourOverSix, role);

@@ -16,8 +16,13 @@ const checkOptions = optionsOf<CustomRecipeOptions>({
   quantizerFactory: needed(callable),
 });
 
-/** Quantizers of the caller's own. */
+/**
+ * Quantizers of the caller's own.
+ *
+ * @throws `ArgumentError` for an option outside its domain.
+ */
 export class CustomRecipe extends Recipe {
+  /** The quantizer of each tensor, by its role; asked once for each layer and role. */
   readonly quantizerFactory: (role: Role) => Quantizer;
 
   constructor(options: CustomRecipeOptions) {

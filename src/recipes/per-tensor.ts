@@ -50,12 +50,21 @@ const checkDelayed = optionsOf<DelayedScalingOptions>({
   reduceAmax: boolean,
 });
 
-/** Per-tensor FP8 whose scales come from the amaxes of earlier steps (numerics.md §2.2). */
+/**
+ * Per-tensor FP8 whose scales come from the amaxes of earlier steps (numerics.md §2.2).
+ *
+ * @throws `ArgumentError` for an option outside its domain.
+ */
 export class DelayedScaling extends StandardRecipe {
+  /** Powers of two left unused below the largest value. */
   readonly margin: number;
+  /** Steps that the amax is taken over. */
   readonly amaxHistoryLen: number;
+  /** Which amax of a history counts. */
   readonly amaxComputeAlgo: AmaxAlgorithm;
+  /** How a scale follows from an amax. Undefined: by numerics.md §2.2, on the device. */
   readonly scalingFactorComputeAlgo: ScaleAlgorithm | undefined;
+  /** Whether amaxes are reduced over autocast's group. */
   readonly reduceAmax: boolean;
 
   constructor(options: DelayedScalingOptions = {}) {
@@ -82,9 +91,15 @@ const checkCurrent = optionsOf<Float8CurrentScalingOptions>({
   amaxEpsilon: atLeastZero,
 });
 
-/** Per-tensor FP8 with the scale of the tensor itself (numerics.md §2.3). */
+/**
+ * Per-tensor FP8 with the scale of the tensor itself (numerics.md §2.3).
+ *
+ * @throws `ArgumentError` for an option outside its domain.
+ */
 export class Float8CurrentScaling extends StandardRecipe {
+  /** Whether scales are cut to powers of two. */
   readonly pow2Scales: boolean;
+  /** Lower bound of a tensor's amax. */
   readonly amaxEpsilon: number;
 
   constructor(options: Float8CurrentScalingOptions = {}) {
@@ -93,6 +108,7 @@ export class Float8CurrentScaling extends StandardRecipe {
     this.amaxEpsilon = options.amaxEpsilon ?? 0;
   }
 
+  /** How that tensor is quantized. Throws `ArgumentError` for what is no role. */
   override qparams(role: Role): QParams {
     return { ...super.qparams(role), pow2Scales: this.pow2Scales, amaxEpsilon: this.amaxEpsilon };
   }

@@ -41,12 +41,16 @@ const checkProducts = optionsOf(PRODUCT_OPTIONS);
 
 /** What all recipes have. */
 export abstract class Recipe {
+  /** How the forward product accumulates. */
   readonly fprop: MMParams;
+  /** How the product for the gradient of the input accumulates. */
   readonly dgrad: MMParams;
+  /** How the product for the gradient of the weight accumulates. */
   readonly wgrad: MMParams;
   #key: string | undefined;
 
   protected constructor(
+    /** Its row in `RECIPES`, or `custom` for quantizers of one's own. */
     readonly kind: RecipeKind | "custom",
     split: RecipeRow["useSplitAccumulator"],
     options: ProductOptions,
@@ -82,7 +86,9 @@ export function requireRecipe(op: string, recipe: unknown): asserts recipe is Re
 
 /** A recipe that is a row of the table under options. */
 export abstract class StandardRecipe extends Recipe {
+  /** Its row in `RECIPES`. */
   declare readonly kind: RecipeKind;
+  /** The element formats of both passes. */
   readonly format: Format;
 
   protected constructor(kind: RecipeKind, options: RecipeOptions) {
@@ -96,16 +102,25 @@ export abstract class StandardRecipe extends Recipe {
     );
   }
 
+  /** What the recipe is before options. */
   override get row(): RecipeRow {
     return RECIPES[this.kind];
   }
 
-  /** The element format of that tensor. */
+  /**
+   * The element format of that tensor.
+   *
+   * @throws `ArgumentError` for what is no role.
+   */
   elementFormat(role: Role): ScalarFormat {
     return FORMATS[this.format][passOf(role)];
   }
 
-  /** How that tensor is quantized. */
+  /**
+   * How that tensor is quantized.
+   *
+   * @throws `ArgumentError` for what is no role.
+   */
   qparams(role: Role): QParams {
     const { row } = this;
     passOf(role);

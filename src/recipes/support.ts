@@ -39,7 +39,11 @@ const SIZE = 128;
 
 const answers = new WeakMap<Backend, Map<string, RecipeSupport>>();
 
-/** Whether `backend` computes all products of a layer under `recipe`, and how. A custom recipe's are asked as they come. */
+/**
+ * Whether `backend` computes all products of a layer under `recipe`, and how. A custom recipe's are asked as they come.
+ *
+ * @throws `ArgumentError` for what is no recipe or no backend, `DisposedError` for a backend that was disposed of.
+ */
 export function checkRecipeSupport(recipe: Recipe, backend: Backend): RecipeSupport {
   requireRecipe("checkRecipeSupport", recipe);
   requireBackend("checkRecipeSupport", backend);
@@ -52,7 +56,11 @@ export function checkRecipeSupport(recipe: Recipe, backend: Backend): RecipeSupp
   return answer;
 }
 
-/** TransformerEngine's choice: MXFP8 where the chip has it, else per-tensor FP8 with delayed scaling. */
+/**
+ * TransformerEngine's choice: MXFP8 where the chip has it, else per-tensor FP8 with delayed scaling.
+ *
+ * @throws `ArgumentError` for what is no backend, `DisposedError` for a backend that was disposed of.
+ */
 export function getDefaultRecipe(backend: Backend): StandardRecipe {
   requireBackend("getDefaultRecipe", backend);
   const mxfp8 = new MXFP8BlockScaling();

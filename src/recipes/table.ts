@@ -64,9 +64,13 @@ export interface QParams {
   readonly pow2Scales: boolean;
   /** Lower bound of an amax that f32 scales are made from. */
   readonly amaxEpsilon: number;
+  /** Columnwise data pass through the random Hadamard transform. */
   readonly rht: boolean;
+  /** Elements are rounded stochastically. */
   readonly stochastic: boolean;
+  /** The region that shares a scale. */
   readonly tile: Tile;
+  /** How 4over6 weighs the two candidate scales of a block, or `none`. */
   readonly fourOverSix: FourOverSix;
   /** The largest block scale of NVFP4. */
   readonly e4m3Max: 448 | 256;
@@ -77,17 +81,21 @@ export type RecipeKind = "delayed" | "current" | "block" | "mxfp8" | "nvfp4";
 
 /** One row of the table: what a recipe is before options. */
 export interface RecipeRow {
+  /** The quantizer of every tensor. */
   readonly quantizer: BlockFormatName;
+  /** The element formats unless others are asked for. */
   readonly format: Format;
   /** The formats it can be given. */
   readonly formats: readonly Format[];
   /** The regions that share a scale: of weights, and of everything else. */
   readonly tile: Tile;
+  /** As `tile`, of weights. */
   readonly weightTile: Tile;
   /** Products whose partial sums are split off. */
   readonly useSplitAccumulator: Readonly<Record<Product, boolean>>;
   /** Tensors that pass through the Hadamard transform for the product along their rows, and that round stochastically. */
   readonly rht: readonly Role[];
+  /** Tensors that are rounded stochastically. */
   readonly stochastic: readonly Role[];
   /**
    * The gradient of an activation that is quantized as it is computed: of one that is not gated; and of any where no bias

@@ -31,7 +31,11 @@ export function training(): boolean {
   return modes.get()?.trains ?? true;
 }
 
-/** Runs `body`, which may be async, without recording: for evaluation. */
+/**
+ * Runs `body`, which may be async, without recording: for evaluation.
+ *
+ * @throws `ArgumentError` for what is no function; what the body throws goes through.
+ */
 export function noGrad<R>(body: () => R): R {
   if (typeof body !== "function")
     throw new ArgumentError("noGrad: there is no body; call it as noGrad(() => ...)");

@@ -6,6 +6,10 @@ import type { Tensor } from "../tensor/tensor.js";
 export interface AmaxReductionGroup {
   /** How many members there are; with one, nothing is reduced. */
   readonly size: number;
+  /**
+   * Replaces each element by the largest that any member has in its place. Called by all members, in the same order with
+   * tensors of the same shapes.
+   */
   reduceMax(tensors: readonly Tensor<"f32">[]): void;
 }
 

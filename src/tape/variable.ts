@@ -56,7 +56,12 @@ const ORIGIN = Symbol("origin");
 
 let steps = 0;
 
-/** A value that gradients can flow to. */
+/**
+ * A value that gradients can flow to.
+ *
+ * @throws `ArgumentError` for what is no tensor, `DTypeError` for one that requires a gradient and is not wide,
+ * `DisposedError` for a tensor that was disposed of.
+ */
 export class Variable {
   /** The gradient that `backward()` has found, added up over several passes. */
   grad: Tensor<WideDType> | undefined;
@@ -65,7 +70,9 @@ export class Variable {
 
   /** `requiresGrad` of a leaf may be set: passes from then on give it a gradient, or none where a parameter is frozen. */
   constructor(
+    /** The tensor that it stands for, quantized or not. */
     readonly value: Value,
+    /** Whether backward passes give it a gradient, or go on through it. May be set where it was not computed. */
     public requiresGrad = false,
   ) {
     if (value instanceof QuantizedTensor) requireQuantized("Variable", "value", value);
@@ -73,6 +80,7 @@ export class Variable {
     boolean("Variable", "requiresGrad", requiresGrad);
   }
 
+  /** The shape of the value. */
   get shape(): Shape {
     return this.value.shape;
   }
@@ -83,11 +91,14 @@ export class Variable {
   }
 
   /**
-   * Adds the gradient of this value to `grad` of every variable it was computed from that has `requiresGrad` and was
-   * not computed itself. `grad` is that of this value; where it has one element, default 1. What the forward pass
-   * saved is disposed of on the way, so that a second pass needs a second forward pass. Then the scales of gradients
-   * under delayed scaling are updated. Throws `ArgumentError` for a value that nothing leads back from, or
-   * for one that another pass has gone through.
+   * Adds the gradient of this value to `grad` of every variable it was computed from that has `requiresGrad` and was not
+   * computed itself. `grad` is that of this value; where it has one element, default 1. What the forward pass saved is
+   * disposed of on the way, so that a second pass needs a second forward pass. Then the scales of gradients under delayed
+   * scaling are updated.
+   *
+   * @throws `ArgumentError` for a value that nothing leads back from, or for one that another pass has gone through.
+   * @throws `DTypeError` or `ShapeError` for a gradient of another type or shape than the value, `DisposedError` for a
+   * tensor that was disposed of.
    */
   backward(grad?: Tensor): void {
     if (!stepOf(this)) {
@@ -155,7 +166,9 @@ export function variable(x: VariableLike): Variable {
 
 /** A function that was computed: its results, and the way back. */
 export interface Computed<R extends readonly Value[] = readonly Value[]> {
+  /** What the function gives, in order; each becomes a variable. */
   readonly results: R;
+  /** From gradients of the results to those of the inputs. */
   readonly backward: Backward;
   /** What was made for the backward pass alone: disposed of after it, or at once where nothing is recorded. */
   readonly saved?: readonly (Value | undefined)[];

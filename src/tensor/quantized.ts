@@ -13,7 +13,9 @@ import { Tensor } from "./tensor.js";
 
 /** Which copies a quantized tensor has: scaling blocks along K (rowwise) or along M (columnwise). */
 export interface Usage {
+  /** The copy scaled along K. */
   readonly rowwise: boolean;
+  /** The copy scaled along M. */
   readonly columnwise: boolean;
 }
 
@@ -33,8 +35,11 @@ export type FourOverSix = (typeof FOUR_OVER_SIX)[number];
 
 /** Everything that decides the bits of a quantized tensor, randomness aside. */
 export interface QuantizeSpec {
+  /** Which scaling strategy; a row of `BLOCK_FORMATS`. */
   readonly quantizer: BlockFormatName;
+  /** The element format. */
   readonly format: ScalarFormat;
+  /** The region that shares a scale. */
   readonly tile: Tile;
   /** f32 scales are cut to powers of two. */
   readonly pow2Scales: boolean;
@@ -44,7 +49,9 @@ export interface QuantizeSpec {
   readonly rht: boolean;
   /** Bit i set: element i of each 16 is negated before the transform. */
   readonly rhtSigns: number;
+  /** Elements are rounded stochastically (NVFP4). */
   readonly stochastic: boolean;
+  /** How 4over6 weighs the two candidate scales of a block (NVFP4), or `none`. */
   readonly fourOverSix: FourOverSix;
   /** The largest block scale of NVFP4: 448, or 256 with 4over6. */
   readonly e4m3Max: 448 | 256;
@@ -54,8 +61,11 @@ export interface QuantizeSpec {
 
 /** One copy: codes, scales in `scaleLayout`, and NVFP4's per-tensor amax. */
 export interface QuantizedCopy {
+  /** The codes, of the spec's element format; transposed where the format's columnwise copy is. */
   readonly data: Tensor;
+  /** The scales, by which codes are multiplied. */
   readonly scaleInv: Tensor;
+  /** NVFP4: the amax of the whole tensor, after the transform where there is one, f32 [1]. */
   readonly amax?: Tensor<"f32">;
 }
 
@@ -67,19 +77,29 @@ export interface QuantizeCall {
 
 /** What a quantized tensor asks of the quantizer that made it. */
 export interface QuantizerOps {
+  /** The values of `t`, rounded once to `dtype`. */
   dequantize(t: QuantizedTensor, dtype: WideDType): Tensor<WideDType>;
+  /** Quantizes `source` into `t`, which has its shape. */
   updateQuantized(source: Tensor<WideDType>, t: QuantizedTensor, call?: QuantizeCall): void;
+  /** The columnwise copy where it follows from the rowwise one. Throws `ArgumentError` where it does not. */
   deriveColumnwise(t: QuantizedTensor): QuantizedCopy;
 }
 
 /** What a `QuantizedTensor` is made of: codes and scales of one matrix, and the quantizer that made them. */
 export interface QuantizedTensorFields {
+  /** How codes and scales were made. */
   readonly spec: QuantizeSpec;
+  /** The shape of the wide tensor; leading dimensions are flattened in copies. */
   readonly shape: Shape;
+  /** The type that it was quantized from, nominally. */
   readonly dtype: WideDType;
+  /** How the scales of both copies lie. */
   readonly scaleLayout: ScaleLayout;
+  /** The copy scaled along K. One copy at least is needed. */
   readonly rowwise?: QuantizedCopy | undefined;
+  /** The copy scaled along M. */
   readonly columnwise?: QuantizedCopy | undefined;
+  /** The quantizer that made it. */
   readonly ops: QuantizerOps;
 }
 
@@ -100,11 +120,19 @@ export function trustedQuantized(fields: QuantizedTensorFields): QuantizedTensor
   }
 }
 
-/** Codes and scales that stand for a wide tensor of `shape` and nominal `dtype`. */
+/**
+ * Codes and scales that stand for a wide tensor of `shape` and nominal `dtype`.
+ *
+ * @throws `DisposedError` for a tensor that was disposed of.
+ */
 export class QuantizedTensor {
+  /** How codes and scales were made. */
   readonly spec: QuantizeSpec;
+  /** The shape of the wide tensor, frozen. */
   readonly shape: Shape;
+  /** The type that it was quantized from, which `dequantize` gives unless told otherwise. */
   readonly dtype: WideDType;
+  /** How the scales of both copies lie. */
   readonly scaleLayout: ScaleLayout;
   #ops: QuantizerOps;
   #rowwise: QuantizedCopy | undefined;
@@ -122,14 +150,17 @@ export class QuantizedTensor {
     this.#ops = fields.ops;
   }
 
+  /** The copy scaled along K. Undefined where it was not made or has been dropped. */
   get rowwise(): QuantizedCopy | undefined {
     return this.#rowwise;
   }
 
+  /** The copy scaled along M. Undefined where it was not made or has been dropped. */
   get columnwise(): QuantizedCopy | undefined {
     return this.#columnwise;
   }
 
+  /** Which copies there are. */
   get usage(): Usage {
     return { rowwise: this.#rowwise !== undefined, columnwise: this.#columnwise !== undefined };
   }
@@ -140,6 +171,7 @@ export class QuantizedTensor {
     return this.#columnwise ? [...rowwise, ...membersOf(this.#columnwise)] : rowwise;
   }
 
+  /** Where it lives. Throws `ArgumentError` where both copies have been dropped. */
   get backend(): Tensor["backend"] {
     const [first] = this.members;
     if (!first) throw new ArgumentError("a quantized tensor without a copy has no backend");
@@ -157,20 +189,33 @@ export class QuantizedTensor {
     );
   }
 
-  /** The values, from the rowwise copy where there is one. One rounding, to `dtype`. */
+  /**
+   * The values, from the rowwise copy where there is one. One rounding, to `dtype`.
+   *
+   * @throws `ArgumentError` for a type that is not wide, `DisposedError` for a tensor that was disposed of.
+   */
   dequantize(dtype: WideDType = this.dtype): Tensor<WideDType> {
     requireQuantized("dequantize", "this tensor", this);
     wideDType("dequantize", "dtype", dtype);
     return this.#ops.dequantize(this, dtype);
   }
 
-  /** Another quantizer of the same spec takes the place of the one that made it: one with other scales. */
+  /**
+   * Another quantizer of the same spec takes the place of the one that made it: one with other scales.
+   *
+   * @throws `ArgumentError` for what is no quantizer.
+   */
   updateQuantizer(ops: QuantizerOps): void {
     quantizerOps("updateQuantizer", "ops", ops);
     this.#ops = ops;
   }
 
-  /** Quantizes `source` into this tensor, with the quantizer that made it. */
+  /**
+   * Quantizes `source` into this tensor, with the quantizer that made it.
+   *
+   * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for a source of another shape,
+   * `ArgumentError` for one on another backend or an unknown option, `DisposedError` for a tensor that was disposed of.
+   */
   quantize_(source: Tensor<WideDType>, call: QuantizeCall = {}): this {
     requireQuantized("quantize_", "this tensor", this);
     requireWide("quantize_", "source", source);
@@ -179,8 +224,11 @@ export class QuantizedTensor {
   }
 
   /**
-   * Drops copies that are no longer wanted, and derives a columnwise copy where it follows from the rowwise
-   * one (per-tensor scaling and 128x128 blocks). Throws `ArgumentError` for a copy that only the source could give.
+   * Drops copies that are no longer wanted, and derives a columnwise copy where it follows from the rowwise one (per-tensor
+   * scaling and 128x128 blocks).
+   *
+   * @throws `ArgumentError` for a copy that only the source could give.
+   * @throws `DisposedError` for a tensor that was disposed of.
    */
   updateUsage(usage: Partial<Usage>): this {
     requireQuantized("updateUsage", "this tensor", this);
@@ -205,17 +253,23 @@ export class QuantizedTensor {
     return copy;
   }
 
-  /** The same codes and scales under handles of their own. Dispose of both. */
+  /**
+   * The same codes and scales under handles of their own. Dispose of both.
+   *
+   * @throws `DisposedError` for a tensor that was disposed of.
+   */
   share(): QuantizedTensor {
     requireQuantized("share", "this tensor", this);
     const [rowwise, columnwise] = [this.#rowwise, this.#columnwise].map((copy) => copy && shareCopy(copy));
     return trustedQuantized({ ...this, ops: this.#ops, rowwise, columnwise });
   }
 
+  /** Frees both copies. Safe to call twice. */
   dispose(): void {
     for (const member of this.members) member.dispose();
   }
 
+  /** As `dispose`, for `using`. */
   [Symbol.dispose](): void {
     this.dispose();
   }

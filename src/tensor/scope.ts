@@ -10,6 +10,7 @@ const OWNER = Symbol("owner");
 export interface Owned {
   /** @internal */
   [OWNER]?: Scope | undefined;
+  /** Ends its life. Safe to call twice. */
   dispose(): void;
   /** The things that live and die with it, where it is made of several. */
   readonly members?: readonly Owned[];
@@ -37,7 +38,11 @@ export class Scope {
     open.push(this);
   }
 
-  /** Hands `value` to the enclosing scope, or to the caller where there is none. */
+  /**
+   * Hands `value` to the enclosing scope, or to the caller where there is none.
+   *
+   * @throws `ArgumentError` for what has no `dispose`.
+   */
   keep<T extends Owned>(value: T): T {
     requireOwned("keep", value);
     for (const member of value.members ?? [value]) {
@@ -48,18 +53,21 @@ export class Scope {
     return value;
   }
 
+  /** Takes `value` in, to be disposed of with the scope. Throws `ArgumentError` for what has no `dispose`. */
   own(value: Owned): void {
     requireOwned("own", value);
     this.#owned.add(value);
     value[OWNER] = this;
   }
 
+  /** Lets `value` go without handing it to anyone; it is the caller's. Throws `ArgumentError` for what has no `dispose`. */
   release(value: Owned): void {
     requireOwned("release", value);
     this.#owned.delete(value);
     value[OWNER] = undefined;
   }
 
+  /** Closes the scope and disposes of everything that it owns still. Safe to call twice. */
   dispose(): void {
     if (open.at(-1) === this) open.pop();
     else if (open.includes(this)) open.splice(open.indexOf(this), 1);
@@ -68,6 +76,7 @@ export class Scope {
     this.#owned.clear();
   }
 
+  /** As `dispose`, for `using`. */
   [Symbol.dispose](): void {
     this.dispose();
   }

@@ -5,13 +5,17 @@ import { DisposedError } from "../errors.js";
 export interface Memory {
   /** All of it was freed, with the backend. */
   readonly closed?: boolean;
+  /** The address of `bytes` fresh bytes, a multiple of 256. Throws `OutOfMemoryError` where they cannot be had. */
   allocate(bytes: number): number;
+  /** Gives back what `allocate` gave, in the order of the work enqueued. */
   free(address: number): void;
+  /** Copies in, in the order of the work enqueued; `bytes` may change once it returns. */
   write(address: number, bytes: Uint8Array): void;
   /** Copies `bytes` bytes within this memory, in the order of the work enqueued. The two places do not overlap. */
   copy(to: number, from: number, bytes: number): void;
   /** Copies out. On a GPU this waits for the work enqueued before it. */
   read(address: number, bytes: number): Promise<Uint8Array>;
+  /** As `read`, blocking. */
   readSync(address: number, bytes: number): Uint8Array;
   /** @internal While work is captured: told of each block whose address is asked for. */
   readonly used?: ((block: Storage, address: number) => void) | undefined;

@@ -25,6 +25,8 @@ export const VIEW_ALIGNMENT = 256;
 /**
  * A dense row-major array on one backend. It is never moved between backends by itself and lives until
  * `dispose()`, by hand or by the scope it was created in.
+ *
+ * @throws `DisposedError` for a backend that was disposed of.
  */
 export class Tensor<D extends DType = DType> {
   readonly #backend: Backend;
@@ -53,10 +55,12 @@ export class Tensor<D extends DType = DType> {
     adopt(this);
   }
 
+  /** Where it lives. */
   get backend(): Backend {
     return this.#backend;
   }
 
+  /** The element type. */
   get dtype(): D {
     return this.#dtype;
   }
@@ -71,6 +75,7 @@ export class Tensor<D extends DType = DType> {
     return elementCount(this.#shape);
   }
 
+  /** Bytes of all elements; two 4-bit codes share a byte. */
   get byteLength(): number {
     return this.#byteLength;
   }
@@ -81,6 +86,7 @@ export class Tensor<D extends DType = DType> {
     return this.#storage.address + this.#offset;
   }
 
+  /** Whether `dispose` was called; a view may still hold the memory. */
   get disposed(): boolean {
     return this.#disposed;
   }
@@ -118,7 +124,12 @@ export class Tensor<D extends DType = DType> {
     return this.slice(0, this.#shape);
   }
 
-  /** A copy of part of it: `shape`'s elements from element `first` on. Throws `ShapeError` for a part that is not there. */
+  /**
+   * A copy of part of it: `shape`'s elements from element `first` on.
+   *
+   * @throws `ShapeError` for a part that is not there.
+   * @throws `DisposedError` for a tensor that was disposed of.
+   */
   slice(first: number, shape: Shape): Tensor<D> {
     const own = ownShape(shape);
     const from = this.address + this.#partAt("slice", first, own);
@@ -128,9 +139,11 @@ export class Tensor<D extends DType = DType> {
   }
 
   /**
-   * Overwrites as many elements as `source` has, from element `first` on, with those. Throws `DTypeError` for a source of
-   * another type, `ArgumentError` for one of another backend or one that shares memory with what it overwrites,
-   * `ShapeError` for a part that is not there.
+   * Overwrites as many elements as `source` has, from element `first` on, with those.
+   *
+   * @throws `DTypeError` for a source of another type, `ArgumentError` for one of another backend or one that shares memory
+   * with what it overwrites, `ShapeError` for a part that is not there.
+   * @throws `DisposedError` for a tensor that was disposed of.
    */
   paste(source: Tensor<D>, first: number): this {
     if (!(source instanceof Tensor))
@@ -182,20 +195,31 @@ export class Tensor<D extends DType = DType> {
     return bytes === 0 ? Math.min(before, this.#byteLength) : before;
   }
 
-  /** Reads the elements back; waits for the work enqueued before. */
+  /**
+   * Reads the elements back; waits for the work enqueued before.
+   *
+   * @throws `DisposedError` for a tensor that was disposed of.
+   */
   async data(): Promise<TensorData<D>> {
     return viewAs(this.#dtype, await this.#backend.memory.read(this.address, this.#byteLength));
   }
 
-  /** As `data`, blocking. */
+  /**
+   * As `data`, blocking.
+   *
+   * @throws `DisposedError` for a tensor that was disposed of.
+   */
   dataSync(): TensorData<D> {
     return viewAs(this.#dtype, this.#backend.memory.readSync(this.address, this.#byteLength));
   }
 
   /**
    * Overwrites all elements. `data` are elements as `data()` gives them, or the tensor's bytes, little endian, as a
-   * Uint8Array. Throws `DTypeError` for an array of another kind, `ShapeError` for one of another length, `ArgumentError` for
-   * one whose memory was transferred.
+   * Uint8Array.
+   *
+   * @throws `DTypeError` for an array of another kind, `ShapeError` for one of another length, `ArgumentError` for one whose
+   * memory was transferred.
+   * @throws `DisposedError` for a tensor that was disposed of.
    */
   write(data: TensorData): this {
     const { address } = this;
@@ -217,6 +241,7 @@ export class Tensor<D extends DType = DType> {
     this.#storage.release();
   }
 
+  /** As `dispose`, for `using`. */
   [Symbol.dispose](): void {
     this.dispose();
   }

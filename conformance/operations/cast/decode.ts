@@ -17,7 +17,9 @@ import { stored } from "./encode.js";
 export interface DecodeCase {
   /** As a tensor of the format's storage: u8 (4-bit codes two a byte), u16 or u32. */
   readonly codes: PlainTensor;
+  /** The format of the codes. */
   readonly format: ScalarFormat | ScalarLayout;
+  /** The type of the values. */
   readonly dtype: WideDType;
 }
 

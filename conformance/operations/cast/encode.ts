@@ -17,12 +17,17 @@ import type { Answer, Operation } from "../operation.js";
 
 /** codes = x * scale, rounded once. */
 export interface EncodeCase {
+  /** The values. */
   readonly x: PlainTensor<WideDType>;
+  /** The format of the codes. */
   readonly format: ScalarFormat | ScalarLayout;
+  /** How a value between two codes is rounded. */
   readonly rounding: RoundingName;
+  /** What becomes of values beyond the largest finite one. */
   readonly overflow: OverflowName;
   /** For stochastic rounding. */
   readonly random: RandomSource;
+  /** Multiplies x before it is rounded. */
   readonly scale: number;
 }
 

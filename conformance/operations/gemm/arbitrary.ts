@@ -1,7 +1,7 @@
 /** Whole matrix products: pairs of operands, shapes one past what kernels tile by, every epilogue that goes together. */
 import * as fc from "fast-check";
 import type { DatapathFamily } from "../../../src/formats/datapath.js";
-import type { GemmLayout } from "../../../src/ops/gemm/gemm.js";
+import type { GemmLayout } from "../../../src/ops/gemm/named-operands.js";
 import { isWide } from "../../../src/tensor/shape.js";
 import { wideTensor, wideType } from "../../arbitraries/wide.js";
 import { type Serving, servingOf } from "../../oracle/gemm/datapath.js";

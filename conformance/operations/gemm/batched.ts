@@ -1,9 +1,11 @@
 /** batchedGemm: every item is the product that the oracle gives for it alone. */
+import type { Backend } from "../../../src/backends/backend.js";
 import { batchedGemm } from "../../../src/ops/gemm/batched.js";
+import type { GeneralOperands, NamedOperands } from "../../../src/ops/gemm/named-operands.js";
 import type { Direction } from "../../../src/tensor/quantized.js";
 import { Tensor } from "../../../src/tensor/tensor.js";
 import { download, fromCodes, type PlainTensor, upload } from "../../values/plain.js";
-import type { Operation } from "../operation.js";
+import type { Answer, Operation } from "../operation.js";
 import { batchedCase } from "./arbitrary-batched.js";
 import { type BatchedCase, directionsOf, itemCase } from "./case.js";
 import { gemmOperation } from "./gemm.js";
@@ -11,22 +13,7 @@ import { turned } from "./operand.js";
 
 export const batchedGemmOperation: Operation<BatchedCase> = {
   arbitrary: batchedCase(),
-  run(backend, input) {
-    const { size, layout, datapath, alpha, format, outDtype, intoOut } = input;
-    const { batch, rows, columns } = size;
-    const directions = directionsOf(layout);
-    const out = intoOut ? new Tensor(backend, outDtype ?? format, [batch, rows, columns]) : undefined;
-    const result = batchedGemm({
-      a: upload(backend, stored(input, "a", directions.a)),
-      b: upload(backend, stored(input, "b", directions.b)),
-      layout,
-      datapath,
-      alpha,
-      ...(outDtype ? { outDtype } : {}),
-      ...(out ? { out } : {}),
-    });
-    return { out: download(result.out) };
-  },
+  run: runBatchedGemm,
   oracle(input) {
     const { batch, rows, columns } = input.size;
     const products = input.items.map(
@@ -35,6 +22,31 @@ export const batchedGemmOperation: Operation<BatchedCase> = {
     return { out: joined(input.outDtype ?? input.format, [batch, rows, columns], products) };
   },
 };
+
+/** The products of a case, their operands named as `named` says. */
+export function runBatchedGemm(
+  backend: Backend,
+  input: BatchedCase,
+  named = (operands: GeneralOperands<Tensor>): NamedOperands<Tensor> => operands,
+): Answer {
+  const { size, layout, datapath, alpha, format, outDtype, intoOut } = input;
+  const { batch, rows, columns } = size;
+  const directions = directionsOf(layout);
+  const out = intoOut ? new Tensor(backend, outDtype ?? format, [batch, rows, columns]) : undefined;
+  const operands = {
+    a: upload(backend, stored(input, "a", directions.a)),
+    b: upload(backend, stored(input, "b", directions.b)),
+    layout,
+  };
+  const result = batchedGemm({
+    ...named(operands),
+    datapath,
+    alpha,
+    ...(outDtype ? { outDtype } : {}),
+    ...(out ? { out } : {}),
+  });
+  return { out: download(result.out) };
+}
 
 /** An operand of all items, [batch, lines, K] or [batch, K, lines]. */
 function stored({ format, items, size }: BatchedCase, name: "a" | "b", direction: Direction): PlainTensor {

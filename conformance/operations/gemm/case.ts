@@ -1,6 +1,6 @@
 /** One matrix product as plain data, and what its result looks like. */
 import type { DatapathFamily } from "../../../src/formats/datapath.js";
-import type { GemmLayout } from "../../../src/ops/gemm/gemm.js";
+import type { GemmLayout } from "../../../src/ops/gemm/named-operands.js";
 import type { Direction } from "../../../src/tensor/quantized.js";
 import { isWide, type Shape, type WideDType } from "../../../src/tensor/shape.js";
 import type { PlainTensor } from "../../values/plain.js";
@@ -9,25 +9,41 @@ import { type OperandCase, storedShape } from "./operand.js";
 
 /** As `GemmOptions`, the tensors as plain data. */
 export interface GemmCase {
+  /** The operand A, whose lines are columns of the result. */
   readonly a: OperandCase;
+  /** The operand B, whose lines are rows of the result. */
   readonly b: OperandCase;
+  /** How both are stored. */
   readonly layout: GemmLayout;
+  /** How products are summed. */
   readonly datapath: DatapathFamily;
+  /** Whether FP8 partial sums leave the tensor core every 128 k's. */
   readonly useSplitAccumulator: boolean;
+  /** Parts that K is cut in, or `auto`. */
   readonly splitK: number | "auto";
+  /** The factor of the product. */
   readonly alpha: number;
+  /** The factor of `c`; absent for the default. */
   readonly beta?: number | undefined;
   /** What is added to; it lies in `out` where the product accumulates. */
   readonly c?: PlainTensor<WideDType> | undefined;
+  /** Whether the product is added to `out`, which then holds `c`. */
   readonly accumulate: boolean;
   /** Whether the caller gives `out`. */
   readonly intoOut: boolean;
+  /** Added to every row. Absent: there is none. */
   readonly bias?: PlainTensor<WideDType> | undefined;
+  /** Whether GELU is applied. */
   readonly gelu: boolean;
+  /** The type of the value before GELU; absent for the default. */
   readonly auxDtype?: WideDType | undefined;
+  /** The value before GELU of the forward pass: then the product is multiplied by its derivative. */
   readonly geluInput?: PlainTensor<WideDType> | undefined;
+  /** Whether the bias gradient is asked for. */
   readonly biasGradient: boolean;
+  /** The type of the result; absent for the default. */
   readonly outDtype?: ResultDType | undefined;
+  /** The factor of an FP8 result. */
   readonly outScale: number;
 }
 

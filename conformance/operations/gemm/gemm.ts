@@ -1,6 +1,10 @@
 /** gemm: every pair of operands under every datapath, with every epilogue. */
+
+import type { Backend } from "../../../src/backends/backend.js";
 import { UnsupportedError } from "../../../src/errors.js";
 import { gemm } from "../../../src/ops/gemm/gemm.js";
+import type { GeneralOperands, NamedOperands } from "../../../src/ops/gemm/named-operands.js";
+import type { GemmInput } from "../../../src/ops/gemm/operand.js";
 import { isWide, type WideDType } from "../../../src/tensor/shape.js";
 import { Tensor } from "../../../src/tensor/tensor.js";
 import { div, fromBits, mul } from "../../oracle/core/rational.js";
@@ -26,29 +30,7 @@ import {
 
 export const gemmOperation: Operation<GemmCase> = {
   arbitrary: gemmCase(),
-  run(backend, input) {
-    const { a, b, c, bias, geluInput, accumulate, intoOut, outScale, ...options } = input;
-    const directions = directionsOf(input.layout);
-    const given = (x: PlainTensor<WideDType> | undefined) => x && upload(backend, x);
-    const addend = given(c);
-    const fresh = () => new Tensor(backend, resultType(input), resultShape(input));
-    const result = gemm({
-      ...options,
-      a: uploadOperand(backend, a, directions.a),
-      b: uploadOperand(backend, b, directions.b),
-      outScale,
-      bias: given(bias),
-      geluInput: given(geluInput),
-      ...(accumulate ? { out: addend, accumulate } : { c: addend, out: intoOut ? fresh() : undefined }),
-    });
-    const { out, preGelu, biasGradient, amax } = result;
-    return {
-      out: download(out),
-      ...(preGelu ? { preGelu: download(preGelu) } : {}),
-      ...(biasGradient ? { biasGradient: download(biasGradient) } : {}),
-      ...(amax ? { amax: download(amax) } : {}),
-    };
-  },
+  run: runGemm,
   oracle(input) {
     const { gelu, geluInput, bias, auxDtype, outScale } = input;
     const [shape, dtype] = [resultShape(input), resultType(input)];
@@ -67,6 +49,39 @@ export const gemmOperation: Operation<GemmCase> = {
     return { ...finish(results), ...biasGradients(input, results) };
   },
 };
+
+/** The product of a case, its operands named as `named` says. */
+export function runGemm(
+  backend: Backend,
+  input: GemmCase,
+  named = (operands: GeneralOperands<GemmInput>): NamedOperands<GemmInput> => operands,
+): Answer {
+  const { a, b, c, bias, geluInput, accumulate, intoOut, outScale, layout, ...options } = input;
+  const directions = directionsOf(layout);
+  const given = (x: PlainTensor<WideDType> | undefined) => x && upload(backend, x);
+  const addend = given(c);
+  const fresh = () => new Tensor(backend, resultType(input), resultShape(input));
+  const operands = {
+    a: uploadOperand(backend, a, directions.a),
+    b: uploadOperand(backend, b, directions.b),
+    layout,
+  };
+  const result = gemm({
+    ...named(operands),
+    ...options,
+    outScale,
+    bias: given(bias),
+    geluInput: given(geluInput),
+    ...(accumulate ? { out: addend, accumulate } : { c: addend, out: intoOut ? fresh() : undefined }),
+  });
+  const { out, preGelu, biasGradient, amax } = result;
+  return {
+    out: download(out),
+    ...(preGelu ? { preGelu: download(preGelu) } : {}),
+    ...(biasGradient ? { biasGradient: download(biasGradient) } : {}),
+    ...(amax ? { amax: download(amax) } : {}),
+  };
+}
 
 /** What the bias gradient sums: the results where they are the gradient, else b. */
 function biasGradients(input: GemmCase, results: readonly number[]): Answer {

@@ -27,6 +27,7 @@ export type Source =
 
 /** An operand, whichever way it is stored. */
 export interface OperandCase {
+  /** What it is: plain, with scales, or quantized. */
   readonly source: Source;
   /** [lines, K] */
   readonly codes: PlainTensor;

@@ -18,11 +18,15 @@ import { layOut, oracleSpec, uploadQuantized } from "./quantized.js";
 
 /** One input of the operation `dequantize`, as plain data. */
 export interface DequantizeCase {
+  /** How the copy was made. */
   readonly spec: QuantizeSpec;
   /** The logical shape. */
   readonly shape: Shape;
+  /** Which of the two copies it is. */
   readonly direction: Direction;
+  /** How its scales lie. */
   readonly scaleLayout: ScaleLayout;
+  /** The codes. */
   readonly data: PlainTensor;
   /** In `scaleLayout`. */
   readonly scaleInv: PlainTensor;
@@ -30,6 +34,7 @@ export interface DequantizeCase {
   readonly logicalScales: PlainTensor;
   /** nvfp4 only. */
   readonly amax?: PlainTensor | undefined;
+  /** The type of the values. */
   readonly dtype: WideDType;
 }
 

@@ -22,8 +22,11 @@ import { downloadQuantized, layOut, oracleSpec, SpecQuantizer } from "./quantize
 
 /** How to quantize, and into what. */
 export interface Quantization {
+  /** Everything that decides bits, randomness aside. */
   readonly spec: QuantizeSpec;
+  /** Which copies to make. */
   readonly usage: Usage;
+  /** How their scales lie. */
   readonly scaleLayout: ScaleLayout;
   /** For stochastic rounding. */
   readonly random: RandomSource;
@@ -35,6 +38,7 @@ export interface Quantization {
 
 /** One input of the operation `quantize`, as plain data. */
 export interface QuantizeCase extends Quantization {
+  /** The values. */
   readonly x: PlainTensor<WideDType>;
   /** The flag that the target, full of other bytes, is updated under; without it a new one is made. */
   readonly noop?: number | undefined;

@@ -1,4 +1,4 @@
-/** No argument of any export corrupts memory, changes another tensor, or is taken silently. */
+/** No argument of any export corrupts memory, changes another tensor, or is taken silently; docstrings name what refuses it. */
 import { readFileSync } from "node:fs";
 import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
@@ -115,15 +115,21 @@ describe("arguments", () => {
   });
 
   let count = 0;
-  it.each(rows)("%s refuses what is wrong, and leaves everything as it was", async (_name, callable) => {
-    const faults: string[] = [];
-    for (const trial of trialsFor(callable)) {
-      const fault = await tried(targetOf(callable), [trial], backends);
-      if (fault) faults.push(fault);
-      count++;
-    }
-    expect(faults.slice(0, 12)).toEqual([]);
-  });
+  it.each(rows)(
+    "%s refuses what is wrong by errors that its docstring names, and leaves everything as it was",
+    async (_name, callable) => {
+      const faults: string[] = [];
+      const thrown = new Set<string>();
+      for (const trial of trialsFor(callable)) {
+        const fault = await tried(targetOf(callable), [trial], backends, thrown);
+        if (fault) faults.push(fault);
+        count++;
+      }
+      expect(faults.slice(0, 12)).toEqual([]);
+      const unsaid = [...thrown].filter((error) => !callable.doc.includes(error));
+      expect(unsaid, `typed errors of ${callable.name} that its docstring does not name`).toEqual([]);
+    },
+  );
 
   it("two wrong arguments at once are refused as well", async () => {
     const some = rows.filter(([, , { costly }]) => !costly).map(([name]) => name);

@@ -2,7 +2,8 @@
 import { expect, it } from "vitest";
 import type { Backend } from "../../../src/backends/backend.js";
 import { UnsupportedError } from "../../../src/errors.js";
-import { type GemmOptions, gemm } from "../../../src/ops/gemm/gemm.js";
+import { gemm } from "../../../src/ops/gemm/gemm.js";
+import type { GemmOptions } from "../../../src/ops/gemm/options.js";
 import { Float8CurrentScalingQuantizer } from "../../../src/quantizers/float8.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import { isWide, type WideDType } from "../../../src/tensor/shape.js";

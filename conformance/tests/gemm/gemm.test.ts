@@ -5,7 +5,9 @@ import { openBackend } from "../../../src/backends/open.js";
 import { UnsupportedError } from "../../../src/errors.js";
 import { encode } from "../../../src/ops/cast/cast.js";
 import { tensor } from "../../../src/ops/create.js";
-import { type GemmOptions, gemm } from "../../../src/ops/gemm/gemm.js";
+import { gemm } from "../../../src/ops/gemm/gemm.js";
+import type { GeneralOperands } from "../../../src/ops/gemm/named-operands.js";
+import type { GemmInput } from "../../../src/ops/gemm/operand.js";
 import { transpose } from "../../../src/ops/layout/layout.js";
 import { dequantize } from "../../../src/ops/quantize/dequantize.js";
 import { Float8CurrentScalingQuantizer } from "../../../src/quantizers/float8.js";
@@ -67,7 +69,7 @@ describe("layouts and copies", () => {
       const [w, x] = [noise(one, 64, 160, 3), noise(one, 32, 160, 4)];
       const [wt, xt] = [transpose(w), transpose(x)];
       for (const datapath of ["exact", "hopper"] as const) {
-        const result = (options: Pick<GemmOptions, "a" | "b" | "layout">) =>
+        const result = (options: GeneralOperands<GemmInput>) =>
           bitsIn(gemm({ ...options, datapath, outDtype: "f32" }).out);
         const expected = result({ a: weights(both).quantize(w), b: inputs(both).quantize(x) });
         expect(result({ a: weights(both).quantize(wt), b: inputs(both).quantize(x), layout: "NN" })).toEqual(

@@ -182,3 +182,35 @@ describe("a refused forward pass leaves its layer as it was", () => {
     expect(warn).not.toHaveBeenCalled();
   });
 });
+
+describe("a state that is put back", () => {
+  const [three, two] = [new Float32Array(3), new Float32Array(2)];
+  const whole = {
+    forward: { scale: three, amaxHistory: new Float32Array(12) },
+    backward: { scale: two, amaxHistory: new Float32Array(8) },
+  };
+  const { forward, backward } = whole;
+  it.each<readonly [string, unknown]>([
+    ["null", null],
+    ["a number", 1],
+    ["a list", [whole]],
+    ["half a snapshot", { forward }],
+    ["another field", { ...whole, sideways: forward }],
+    ["no scale", { ...whole, forward: { amaxHistory: three } }],
+    ["scales of f64", { ...whole, forward: { ...forward, scale: new Float64Array(3) } }],
+    ["scales as a list", { ...whole, forward: { ...forward, scale: [1, 1, 1] } }],
+    ["scales of the other pass", { ...whole, backward: forward }],
+    ["a history of no rows", { ...whole, backward: { ...backward, amaxHistory: new Float32Array(0) } }],
+    ["a history of half a row", { ...whole, backward: { ...backward, amaxHistory: new Float32Array(7) } }],
+  ])("is refused where it is %s, and the one in force stays", (_, snapshot) => {
+    const layer = LAYERS.Linear?.() as Layer;
+    pass(layer, { recipe: new DelayedScaling() });
+    const quantization = layer.namedQuantizations().get("linear");
+    const before = scalesOf(layer);
+    expect(() => quantization?.restore(snapshot as undefined)).toThrow(LockstepError);
+    expect(scalesOf(layer)).toBe(before);
+    quantization?.restore(whole);
+    expect(scalesOf(layer)).not.toBe(before);
+    layer.dispose();
+  });
+});

@@ -8,7 +8,7 @@ const BODY = `
   const values = Float32Array.from({ length: 64 * 128 }, (_, i) => (i % 251) / 100 - 1.2);
   const x = tensor(backend, values, [64, 128]);
   const quantized = new MXFP8Quantizer().quantize(x);
-  const { out } = gemm({ a: quantized, b: quantized, datapath: "hopper", outDtype: "f32" });
+  const { out } = gemm({ x: quantized, w: quantized, datapath: "hopper", outDtype: "f32" });
   const codes = await encode(x, { format: "e4m3" }).data();
   let hash = 0;
   for (const bits of [...new Uint32Array((await out.data()).buffer), ...codes]) hash = (Math.imul(hash, 31) + bits) | 0;

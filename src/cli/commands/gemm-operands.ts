@@ -17,6 +17,7 @@ import type { Tensor } from "../../tensor/tensor.js";
 
 /** An operand, read; what it takes is held. */
 export interface Operand {
+  readonly name: string;
   readonly input: GemmInput;
   /** Rows and K. */
   readonly matrix: readonly [rows: number, depth: number];
@@ -41,9 +42,13 @@ export class Sources {
   need(name: string, hint: string): TensorSource {
     const file = this.find(name);
     if (file) return file;
-    throw new FileError(
-      `${this.files.map(({ path }) => path).join(", ")}: tensor "${name}" is needed and not there; ${hint}`,
-    );
+    throw this.missing(name, hint);
+  }
+
+  /** The error for a tensor that no file has. */
+  missing(name: string, hint: string): FileError {
+    const paths = this.files.map(({ path }) => path).join(", ");
+    return new FileError(`${paths}: tensor "${name}" is needed and not there; ${hint}`);
   }
 
   /** A wide tensor of that shape. Throws `FileError` for another type or shape. */
@@ -58,6 +63,29 @@ export class Sources {
     }
     return fromBytes(backend, await file.read(entry), shape, dtype);
   }
+}
+
+/** What files may call the input and the weight. */
+const PAIRS = [
+  ["x", "w"],
+  ["a", "b"],
+] as const;
+
+/** The names of the input and the weight, after `prefix`. Throws `FileError` where the files have tensors of both pairs. */
+export function operandNames(sources: Sources, prefix: string): readonly [input: string, weight: string] {
+  const isThere = (name: string): boolean =>
+    ["", ".rowwise.data", ".columnwise.data"].some((suffix) => sources.find(name + suffix));
+  const pairs = PAIRS.map(([input, weight]) => [prefix + input, prefix + weight] as const);
+  const [found, second] = pairs.filter((names) => names.some(isThere));
+  if (found && second) {
+    const names = [...found, ...second].filter(isThere).map((name) => `"${name}"`);
+    const [direct, older] = pairs.map((pair) => pair.map((name) => `"${name}"`).join(" and "));
+    throw new FileError(
+      `tensors ${names.join(", ")}: operands are ${direct}, or ${older}; give one pair alone`,
+    );
+  }
+  if (found) return found;
+  throw sources.missing(`${prefix}x`, `give "${prefix}x" and "${prefix}w", or "${prefix}a" and "${prefix}b"`);
 }
 
 /** Reads operand `name`, plain or quantized. Throws `FileError` for what cannot be multiplied. */
@@ -101,6 +129,7 @@ async function readRowwise(
   const { quantizer, format, tile } = recipe.spec;
   const blocks = isTensorWide(tile) ? {} : { tile };
   return {
+    name,
     input,
     matrix,
     what: `${quantizer} ${format}${isTensorWide(tile) ? "" : ` ${tile}`} [${matrix}]`,
@@ -129,7 +158,12 @@ async function readPlain(
   const scaleName = `${name}.scale_inv`;
   const scaleFile = sources.find(scaleName);
   if (!scaleFile)
-    return { input: holder.hold(fromBytes(backend, await file.read(entry), matrix, dtype)), matrix, what };
+    return {
+      name,
+      input: holder.hold(fromBytes(backend, await file.read(entry), matrix, dtype)),
+      matrix,
+      what,
+    };
   if (isWide(dtype)) {
     throw new FileError(
       `${file.path}: tensor "${name}": is ${what} and has "${scaleName}"; scales go with F8_E4M3 and F8_E5M2`,
@@ -141,6 +175,7 @@ async function readPlain(
   const scaleInv = holder.hold(fromBytes(backend, await scaleFile.read(scale), scale.shape, "f32"));
   const input: ScaledTensor = { data, scaleInv, tile };
   return {
+    name,
     input,
     matrix,
     what: `${what} with scales ${scale.dtype} [${scale.shape}]`,

@@ -7,7 +7,8 @@ import { DATAPATH_FAMILIES, type DatapathFamily } from "../../formats/datapath.j
 import { fileDType } from "../../io/dtypes.js";
 import type { TensorPlan } from "../../io/header.js";
 import { Holder } from "../../io/holder.js";
-import { type GemmOptions, gemm as multiplyTensors } from "../../ops/gemm/gemm.js";
+import { gemm as multiplyTensors } from "../../ops/gemm/gemm.js";
+import type { GemmSettings } from "../../ops/gemm/options.js";
 import type { GemmPlan } from "../../ops/gemm/plan.js";
 import { Scope } from "../../tensor/scope.js";
 import { elementCount } from "../../tensor/shape.js";
@@ -23,7 +24,7 @@ import {
   type Values,
   value,
 } from "../options.js";
-import { type Operand, readOperand, type Sources } from "./gemm-operands.js";
+import { type Operand, operandNames, readOperand, type Sources } from "./gemm-operands.js";
 
 export const GEMM_OPTIONS = {
   datapath: optional<DatapathFamily>({
@@ -55,12 +56,12 @@ export const GEMM_OPTIONS = {
   bias: flag("adds tensor bias, [N], to every row"),
 } as const;
 
-type GemmSettings = Values<typeof GEMM_OPTIONS>;
+type ProductValues = Values<typeof GEMM_OPTIONS>;
 
-/** A product to compute: tensors are named with `prefix` before a, b, c and bias. */
+/** A product to compute: tensors are named with `prefix` before x and w, or a and b, and before c and bias. */
 export interface ProductRequest {
   readonly sources: Sources;
-  readonly settings: GemmSettings;
+  readonly settings: ProductValues;
   readonly plan?: GemmPlan | undefined;
   readonly prefix?: string;
   /** Told of the share of the work done, and first of all of the multiply-adds there are. */
@@ -79,11 +80,12 @@ export interface Product {
 export async function multiply(backend: Backend, request: ProductRequest): Promise<Product> {
   const { sources, settings, prefix = "" } = request;
   using holder = new Holder();
-  const a = await readOperand(backend, sources, `${prefix}a`, holder);
-  const b = await readOperand(backend, sources, `${prefix}b`, holder);
-  requirePair(prefix, a, b);
-  const [rows, columns] = [a.matrix[0], b.matrix[0]];
-  const addends: Pick<GemmOptions, "c" | "beta" | "bias"> = {
+  const [input, weight] = operandNames(sources, prefix);
+  const x = await readOperand(backend, sources, input, holder);
+  const w = await readOperand(backend, sources, weight, holder);
+  requirePair(x, w);
+  const [rows, columns] = [x.matrix[0], w.matrix[0]];
+  const addends: Pick<GemmSettings, "c" | "beta" | "bias"> = {
     ...(settings.beta === undefined
       ? {}
       : {
@@ -97,35 +99,34 @@ export async function multiply(backend: Backend, request: ProductRequest): Promi
       : {}),
   };
   try {
-    return compute(request, a, b, addends);
+    return compute(request, x, w, addends);
   } catch (error) {
     if (!(error instanceof LockstepError)) throw error;
-    const names = `tensors "${prefix}a" and "${prefix}b" are ${a.what} and ${b.what}`;
+    const names = `tensors "${x.name}" and "${w.name}" are ${x.what} and ${w.what}`;
     throw new LockstepError(error.code, `${error.message}; ${names}`, { cause: error });
   }
 }
 
 /** A product's rules that go by what the operands are called. */
-function requirePair(prefix: string, a: Operand, b: Operand): void {
-  if (a.matrix[1] !== b.matrix[1]) {
+function requirePair(x: Operand, w: Operand): void {
+  if (x.matrix[1] !== w.matrix[1]) {
     throw new FileError(
-      `tensors "${prefix}a" and "${prefix}b": are ${a.what} and ${b.what}; their last dimensions must be equal`,
+      `tensors "${x.name}" and "${w.name}": are ${x.what} and ${w.what}; their last dimensions must be equal`,
     );
   }
-  if (a.tile === undefined || !isSquare(a.tile)) return;
+  if (x.tile === undefined || !isSquare(x.tile)) return;
   throw new FileError(
-    `tensor "${prefix}a": is ${a.what}, scaled per 128x128; only "${prefix}b" may be, with "${prefix}a" scaled per 1x128`,
+    `tensor "${x.name}": is ${x.what}, scaled per 128x128; only "${w.name}" may be, with "${x.name}" scaled per 1x128`,
   );
 }
 
-/** The command's a is the operation's B, the input; its b is A, the weight. */
 function compute(
   { settings, plan, onStart }: ProductRequest,
-  a: Operand,
-  b: Operand,
-  addends: Partial<GemmOptions>,
+  x: Operand,
+  w: Operand,
+  addends: Partial<GemmSettings>,
 ): Product {
-  const shape = [a.matrix[0], b.matrix[0]];
+  const shape = [x.matrix[0], w.matrix[0]];
   using _scope = new Scope();
   const {
     out,
@@ -133,14 +134,14 @@ function compute(
     plan: used,
     unverified,
   } = multiplyTensors({
-    a: b.input,
-    b: a.input,
+    x: x.input,
+    w: w.input,
     ...addends,
     alpha: settings.alpha,
     outDtype: settings["out-dtype"],
     outScale: settings["out-scale"],
     ...(plan ? { plan } : planSettings(settings)),
-    progress: onStart?.(elementCount([...shape, a.matrix[1]])),
+    progress: onStart?.(elementCount([...shape, x.matrix[1]])),
   });
   const d = { name: "d", dtype: fileDType(out.dtype), shape, bytes: bytesOf(out.dataSync()) };
   const record = amax
@@ -151,8 +152,8 @@ function compute(
 }
 
 function planSettings(
-  settings: GemmSettings,
-): Pick<GemmOptions, "datapath" | "useSplitAccumulator" | "splitK"> {
+  settings: ProductValues,
+): Pick<GemmSettings, "datapath" | "useSplitAccumulator" | "splitK"> {
   const { datapath } = settings;
   const fields = { useSplitAccumulator: settings["split-accumulator"], splitK: settings["split-k"] };
   return datapath ? { datapath, ...fields } : fields;

@@ -14,9 +14,9 @@ const PLANNED = ["datapath", "split-accumulator", "split-k"] as const;
 
 export const gemm = defineCommand({
   name: "gemm",
-  summary: "multiplies a [M,K] by the transpose of b [N,K]: d[i][j] is the sum over k of a[i][k] * b[j][k]",
+  summary: "multiplies x [M,K] by the transpose of w [N,K]: d[i][j] is the sum over k of x[i][k] * w[j][k]",
   details: [
-    "Each operand is a plain tensor (F8_E4M3, F8_E5M2, BF16, F16, F32; 8-bit ones with an optional a.scale_inv or b.scale_inv, F32, [1] or per 1x128 or 128x128 block), or the a.rowwise.* and b.rowwise.* that quantize wrote. Writes d [M,N].",
+    "Each operand is a plain tensor (F8_E4M3, F8_E5M2, BF16, F16, F32; 8-bit ones with an optional x.scale_inv or w.scale_inv, F32, [1] or per 1x128 or 128x128 block), or the x.rowwise.* and w.rowwise.* that quantize wrote. x and w may be called a and b instead, both of them. Writes d [M,N].",
   ],
   inputs: ["IN…"],
   options: {

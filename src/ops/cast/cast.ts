@@ -17,6 +17,7 @@ export type FormatLike = string | ScalarLayout;
 
 /** How `encode` turns values into codes; every field may be left out. */
 export interface EncodeOptions {
+  /** The format of the codes: a name, an alias or a layout of one's own. */
   readonly format: FormatLike;
   /** Default `tiesToEven`. */
   readonly rounding?: RoundingName | undefined;
@@ -24,6 +25,7 @@ export interface EncodeOptions {
   readonly overflow?: OverflowName | undefined;
   /** Key and counter of the random words, for `stochastic`. Default 0. */
   readonly seed?: bigint | undefined;
+  /** As `seed`: where the random bits begin. Default 0. */
   readonly offset?: bigint | undefined;
   /** A factor applied first, as one f32 multiplication. Default 1. */
   readonly scale?: number | undefined;
@@ -58,10 +60,13 @@ const checkDecode = optionsOf<{ readonly format?: FormatLike; readonly dtype?: W
 /**
  * The codes of `x` (f32, bf16 or f16, any shape): x widened to f32, times `scale` in f32, rounded once.
  *
- * A named format gives a tensor of that type; a layout gives u8, u16 or u32 codes, 4-bit ones packed two a
- * byte, so that the last dimension halves. NaN, infinities, overflow and signed zeros: numerics.md, choices
- * 2 to 6, as restated in docs/numerics.md. Throws `ShapeError` for FP4 rows of odd length, `DTypeError` for
- * other inputs, `ArgumentError` for an unknown format or option.
+ * A named format gives a tensor of that type; a layout gives u8, u16 or u32 codes, 4-bit ones packed two a byte, so that the
+ * last dimension halves. NaN, infinities, overflow and signed zeros: numerics.md, choices 2 to 6, as restated in
+ * docs/numerics.md.
+ *
+ * @throws `ShapeError` for FP4 rows of odd length, `DTypeError` for other inputs, `ArgumentError` for an unknown format or
+ * option.
+ * @throws `DisposedError` for a tensor that was disposed of.
  */
 export function encode(x: Tensor, options: EncodeOptions): Tensor {
   const source = requireWide("encode", "x", x);
@@ -75,7 +80,12 @@ export function encode(x: Tensor, options: EncodeOptions): Tensor {
   return scope.keep(out);
 }
 
-/** The values of codes, exact in f32, then rounded to `dtype` (nearest even, overflow to infinity). */
+/**
+ * The values of codes, exact in f32, then rounded to `dtype` (nearest even, overflow to infinity).
+ *
+ * @throws `DTypeError` for what are no codes of a format, `ArgumentError` for a type to decode to that is not wide,
+ * `DisposedError` for a tensor that was disposed of.
+ */
 export function decode<D extends WideDType = "f32">(
   x: Tensor,
   options: { readonly format?: FormatLike; readonly dtype?: D } = {},

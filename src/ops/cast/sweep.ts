@@ -14,8 +14,11 @@ export const SWEEP_CHUNKS = 256;
 
 /** What `sweepChunk` encodes with. */
 export interface SweepOptions {
+  /** The format to encode to: a name, an alias or a layout of one's own. */
   readonly format: FormatLike;
+  /** How a value between two codes is rounded. */
   readonly rounding: RoundingName;
+  /** What becomes of values beyond the largest finite one. */
   readonly overflow: OverflowName;
   /** For `stochastic`; the element index is the bit pattern. */
   readonly random?: RandomSource | undefined;
@@ -33,6 +36,9 @@ const chunkNumber = integer(0, SWEEP_CHUNKS - 1);
  * The digest pair of chunk `chunk`, 0 to 255: two sums over its bit patterns i, modulo 2^32, of
  * (code(i) + 1) * (mix(i, k) | 1), where mix(x, k) = { x ^= x >>> 16; x *= k; x ^= x >>> 15 } and k is
  * 0x7feb352d, then 0x846ca68b. In 16-bit formats a NaN input counts as code 0xffff.
+ *
+ * @throws `ArgumentError` for a chunk or an option outside its domain and for what is no backend, `DisposedError` for a
+ * backend that was disposed of.
  */
 export async function sweepChunk(
   backend: Backend,

@@ -14,6 +14,7 @@ export const DEFAULT_CLAMP: SwigluClamp = { limit: 7, alpha: 1.702, offset: 1 };
 
 /** How `activation` writes its result. */
 export interface ActivationOptions {
+  /** Which function. */
   readonly kind: ActivationName;
   /** Default: the input's type. */
   readonly outDtype?: WideDType | undefined;
@@ -42,6 +43,9 @@ const checkGated = optionsOf(GATED_OPTIONS);
 /**
  * act(x), element by element: computed from the f32 value, rounded once to `outDtype`. `gelu` is the tanh form;
  * `relu` takes NaN to 0 (formulas: numerics.md §7.2; largest errors: docs/accuracy.md).
+ *
+ * @throws `DTypeError` for a tensor that is not of a wide type, `ArgumentError` for an option outside its domain or tensors
+ * of several backends, `DisposedError` for a tensor that was disposed of.
  */
 export function activation(x: Tensor, options: ActivationOptions): Tensor<WideDType> {
   const source = requireWide("activation", "x", x);
@@ -52,7 +56,13 @@ export function activation(x: Tensor, options: ActivationOptions): Tensor<WideDT
   return scope.keep(out);
 }
 
-/** grad * act'(x), element by element; the type of `grad` unless told otherwise. */
+/**
+ * grad * act'(x), element by element; the type of `grad` unless told otherwise.
+ *
+ * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for a gradient of another shape than x,
+ * `ArgumentError` for an option outside its domain or tensors of several backends, `DisposedError` for a tensor that was
+ * disposed of.
+ */
 export function activationBackward(grad: Tensor, x: Tensor, options: ActivationOptions): Tensor<WideDType> {
   const slope = requireWide("activationBackward", "grad", grad);
   const source = requireWide("activationBackward", "x", x);
@@ -71,6 +81,10 @@ export function activationBackward(grad: Tensor, x: Tensor, options: ActivationO
 /**
  * act(a) * g for x [..., 2n] whose first half is a and second half g: glu (`sigmoid`), geglu (`gelu`), swiglu
  * (`silu`), reglu, qgeglu, sreglu. The product is one f32 multiplication, the result [..., n].
+ *
+ * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for a last dimension that is odd,
+ * `ArgumentError` for an option outside its domain or tensors of several backends, `DisposedError` for a tensor that was
+ * disposed of.
  */
 export function gated(x: Tensor, options: GatedOptions): Tensor<WideDType> {
   const source = requireWide("gated", "x", x);
@@ -82,7 +96,13 @@ export function gated(x: Tensor, options: GatedOptions): Tensor<WideDType> {
   return scope.keep(out);
 }
 
-/** The gradients of a and g, [..., 2n]: dA = (act'(a) * grad) * g, dG = grad * act(a), each product rounded. */
+/**
+ * The gradients of a and g, [..., 2n]: dA = (act'(a) * grad) * g, dG = grad * act(a), each product rounded.
+ *
+ * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for a gradient that is not half of x,
+ * `ArgumentError` for an option outside its domain or tensors of several backends, `DisposedError` for a tensor that was
+ * disposed of.
+ */
 export function gatedBackward(grad: Tensor, x: Tensor, options: GatedOptions): Tensor<WideDType> {
   const slope = requireWide("gatedBackward", "grad", grad);
   const source = requireWide("gatedBackward", "x", x);

@@ -3,28 +3,25 @@ import { datapathName } from "../../backends/backend.js";
 import { extentOf, type GemmOperand } from "../../backends/gemm-args.js";
 import { DTypeError, ShapeError } from "../../errors.js";
 import type { DatapathFamily } from "../../formats/datapath.js";
-import { finite, needed, oneOf, optionsOf } from "../../options.js";
+import { finite, optionsOf } from "../../options.js";
 import { requireApart, requireWide, wideDType } from "../../tensor/require.js";
 import { Scope } from "../../tensor/scope.js";
 import type { WideDType } from "../../tensor/shape.js";
 import { Tensor } from "../../tensor/tensor.js";
 import { commonBackend, requireShape } from "../execute.js";
-import { type GemmLayout, LAYOUTS } from "./gemm.js";
+import { type NamedOperands, type Operands, operandRows, operandsOf, productOf } from "./named-operands.js";
 import { familyOf, type GemmPlan, multiply, planOf, requirePlan } from "./plan.js";
 
+/** What `batchedGemm` multiplies, operands of three dimensions and one type, bf16, f16 or f32; and how. */
+export type BatchedGemmOptions = NamedOperands<Tensor> & BatchedGemmSettings;
+
 /** How `batchedGemm` multiplies; every field may be left out. */
-export interface BatchedGemmOptions {
-  /** [batch, N, K] in layout TN, else [batch, K, N]; bf16, f16 or f32, as `b`. */
-  readonly a: Tensor;
-  /** [batch, K, M] in layout NT, else [batch, M, K]. */
-  readonly b: Tensor;
-  /** Default TN. */
-  readonly layout?: GemmLayout | undefined;
+export interface BatchedGemmSettings {
   /** Default 1. */
   readonly alpha?: number | undefined;
   /** Where to write, [batch, M, N]. Default: a new tensor. */
   readonly out?: Tensor | undefined;
-  /** Default: the type of `out`, else b's. */
+  /** Default: the type of `out`, else of the operands. */
   readonly outDtype?: WideDType | undefined;
   /** Default: the backend's. */
   readonly datapath?: DatapathFamily | undefined;
@@ -34,6 +31,7 @@ export interface BatchedGemmOptions {
 
 /** What `batchedGemm` gives: the products, [batch, M, N], and the plan they were computed by. */
 export interface BatchedGemmResult {
+  /** [batch, M, N]. */
   readonly out: Tensor<WideDType>;
   /** Of every item. */
   readonly plan: GemmPlan;
@@ -41,10 +39,10 @@ export interface BatchedGemmResult {
   readonly unverified?: string;
 }
 
-const checkOptions = optionsOf<BatchedGemmOptions>({
-  a: needed(requireWide),
-  b: needed(requireWide),
-  layout: oneOf(LAYOUTS),
+const checkOptions = optionsOf<
+  Partial<Record<"x" | "w" | "a" | "b" | "layout", unknown>> & BatchedGemmSettings
+>({
+  ...operandRows(requireWide),
   alpha: finite,
   out: requireWide,
   outDtype: wideDType,
@@ -53,23 +51,29 @@ const checkOptions = optionsOf<BatchedGemmOptions>({
 });
 
 /**
- * out[i] = alpha * op(b[i])·op(a[i]), [batch, M, N]: each item has the bits that `gemm` gives for it under the same plan.
- * Empty batches and sums are allowed. Throws `ShapeError` and `DTypeError` for operands that do not go together,
- * `UnsupportedError` with the reason where the datapath has no rule for them.
+ * out[i] = alpha * x[i]·w[i]ᵀ, [batch, M, N], of x [batch, M, K] and w [batch, N, K], or alpha * op(b[i])·op(a[i]) of a, b and
+ * a layout: each item has the bits that `gemm` gives for it under the same plan, NaN included. Batches and sums may be empty.
+ *
+ * @throws `ArgumentError` for operands named by both pairs or by half of one, and for an output that overlaps one.
+ * @throws `ShapeError` or `DTypeError` for operands or an output that do not fit each other.
+ * @throws `UnsupportedError` with the reason, where the datapath has no rule for the operands.
+ * @throws `DisposedError` for a tensor that was disposed of.
  */
 export function batchedGemm(options: BatchedGemmOptions): BatchedGemmResult {
-  checkOptions("batchedGemm", options);
-  const { a, b, out, layout = "TN", alpha = 1 } = options;
+  const operands = operandsOf<Tensor>("batchedGemm", checkOptions("batchedGemm", options));
+  const { a, b, layout, names } = operands;
+  const { out, alpha = 1 } = options;
   const backend = commonBackend("batchedGemm", a, b, out);
-  const w = operandOf("a", a, layout !== "TN");
-  const x = operandOf("b", b, layout === "NT");
-  requireMatch(layout, x, w);
+  const w = operandOf(names.a, a, layout !== "TN");
+  const x = operandOf(names.b, b, layout === "NT");
+  requireMatch(operands, x, w);
   const dtype = options.outDtype ?? requireWide("batchedGemm", "out", out ?? b).dtype;
   const [batch] = b.shape as [number];
   const shape = [batch, extentOf(x)[0], extentOf(w)[0]];
   if (out) {
     requireTarget(out, dtype, shape);
-    for (const [name, operand] of Object.entries({ a, b })) requireApart("batchedGemm", name, operand, out);
+    requireApart("batchedGemm", names.a, a, out);
+    requireApart("batchedGemm", names.b, b, out);
   }
   const planned = planOf(familyOf(backend, options), options, { x, w });
   const { family: datapath, splitAccumulator, splitK, algorithm } = planned;
@@ -87,16 +91,20 @@ function operandOf(name: string, x: Tensor, transposed: boolean): GemmOperand {
   return { data, transposed, traits: { format: data.dtype } };
 }
 
-function requireMatch(layout: GemmLayout, x: GemmOperand, w: GemmOperand): void {
-  const [a, b] = [w.data, x.data];
+function requireMatch(operands: Operands<Tensor>, x: GemmOperand, w: GemmOperand): void {
+  const { a, b, names } = operands;
   if (a.dtype !== b.dtype)
-    throw new DTypeError(`batchedGemm: a is ${a.dtype} and b ${b.dtype}; they must be of one type`);
+    throw new DTypeError(
+      `batchedGemm: ${names.a} is ${a.dtype} and ${names.b} ${b.dtype}; they must be of one type`,
+    );
   if (a.shape[0] !== b.shape[0])
-    throw new ShapeError(`batchedGemm: a is [${a.shape}] and b [${b.shape}]; their batches must be equal`);
+    throw new ShapeError(
+      `batchedGemm: ${names.a} is [${a.shape}] and ${names.b} [${b.shape}]; their batches must be equal`,
+    );
   const [[, depth], [, other]] = [extentOf(x), extentOf(w)];
   if (depth !== other) {
     throw new ShapeError(
-      `batchedGemm: layout ${layout} sums over ${other} of a [${a.shape}] and ${depth} of b [${b.shape}]; they must be equal`,
+      `batchedGemm: ${productOf(operands)} sums over ${other} of ${names.a} [${a.shape}] and ${depth} of ${names.b} [${b.shape}]; they must be equal`,
     );
   }
 }

@@ -45,14 +45,14 @@ export function geluGradient(
   if (target !== out) narrow(out, target, scale, amax);
 }
 
-/** out = the column sums of `b`, a quantized one dequantized first. */
-export function biasGradient(b: GemmInput, out: Tensor<WideDType>): void {
+/** out = the column sums of the operand called `name`, a quantized one dequantized first. */
+export function biasGradient(name: "b" | "x", b: GemmInput, out: Tensor<WideDType>): void {
   if (!(b instanceof QuantizedTensor) && !("shape" in b)) {
     throw new DTypeError(
-      "gemm: the bias gradient sums b, and codes with scales of their own are not summed; dequantize b",
+      `gemm: the bias gradient sums ${name}, and codes with scales of their own are not summed; dequantize ${name}`,
     );
   }
-  const x = b instanceof QuantizedTensor ? dequantize(b, "f32") : requireWide("gemm", "b", b);
+  const x = b instanceof QuantizedTensor ? dequantize(b, "f32") : requireWide("gemm", name, b);
   execute(out.backend, "columnSum", { x, out });
 }
 

@@ -1,5 +1,5 @@
 /** Matrix products of plain and quantized operands, with cuBLASLt's epilogues (numerics.md §6, datapath.md §2). */
-import { type Backend, datapathName } from "../../backends/backend.js";
+import type { Backend } from "../../backends/backend.js";
 import {
   extentOf,
   GEMM_OUT_DTYPES,
@@ -10,122 +10,39 @@ import {
 } from "../../backends/gemm-args.js";
 import { ArgumentError, DTypeError, ShapeError } from "../../errors.js";
 import { readsBlockExponents } from "../../formats/datapath.js";
-import { boolean, callable, type Domain, finite, integer, needed, oneOf, optionsOf } from "../../options.js";
 import { QuantizedTensor } from "../../tensor/quantized.js";
-import { dtypeOf, requireApart, requireTensor, requireWide, wideDType } from "../../tensor/require.js";
+import { requireApart, requireWide } from "../../tensor/require.js";
 import { Scope } from "../../tensor/scope.js";
 import { asMatrix, isWide, type Shape, sameShape, type WideDType } from "../../tensor/shape.js";
 import { Tensor } from "../../tensor/tensor.js";
 import { commonBackend, isSameMemory, requireShape } from "../execute.js";
 import { biasGradient, gelu, geluGradient } from "./epilogue.js";
-import { type GemmInput, linesOf, matrixOf, requireInput, tensorsOf } from "./operand.js";
-import {
-  familyOf,
-  type GemmPlan,
-  type GemmPlanOptions,
-  multiply,
-  type PlannedGemm,
-  planOf,
-  requirePlan,
-} from "./plan.js";
-
-/** Which operands are transposed, a's letter first: TN is b·aᵀ (fprop), NN b·a (dgrad), NT bᵀ·a (wgrad). */
-export type GemmLayout = "TN" | "NN" | "NT";
-
-/** How `gemm` multiplies, and what it does with the product; every field may be left out. */
-export interface GemmOptions extends GemmPlanOptions {
-  /** TransformerEngine's A: the weight, [N,K] in layout TN. */
-  readonly a: GemmInput;
-  /** TransformerEngine's B: the input, [...,K] in layout TN. */
-  readonly b: GemmInput;
-  /** Default TN. */
-  readonly layout?: GemmLayout | undefined;
-  /** Default 1. */
-  readonly alpha?: number | undefined;
-  /** Adds beta * c before the bias; default 1 where `c` is given, else 0. */
-  readonly beta?: number | undefined;
-  readonly c?: Tensor | undefined;
-  /** Where to write; with `accumulate`, what to add to as well. Default: a new tensor. */
-  readonly out?: Tensor | undefined;
-  readonly accumulate?: boolean | undefined;
-  /** [N], added to every row. */
-  readonly bias?: Tensor | undefined;
-  /** Applies GELU and gives the value before it, rounded to `auxDtype`, as well. */
-  readonly gelu?: boolean | undefined;
-  /**
-   * Who computes `gelu`: our kernels, to the bit and the same everywhere, or the GPU library within the product, faster and
-   * by an approximation that nobody publishes. Default "exact".
-   */
-  readonly geluEpilogue?: "exact" | "fused" | undefined;
-  /** Default: the bias's type, else the output's. */
-  readonly auxDtype?: WideDType | undefined;
-  /** Multiplies by the derivative of GELU at this, what `gelu` gave. */
-  readonly geluInput?: Tensor | undefined;
-  /** Also gives the bias gradient: column sums of the result with `geluInput`, else of `b`. */
-  readonly biasGradient?: boolean | undefined;
-  /** Default: the type of `out`, else b's if wide, else the type b was quantized from. */
-  readonly outDtype?: GemmOutDType | undefined;
-  /** The factor of an FP8 output. Default 1. */
-  readonly outScale?: number | undefined;
-  /** Called now and then with the share of the work done, 0 to 1. */
-  readonly progress?: ((done: number) => void) | undefined;
-}
-
-/** What `gemm` gives: the product [M, N], what was asked for beside it, and the plan it was computed by. */
-export interface GemmResult {
-  readonly out: Tensor<GemmOutDType>;
-  /** With `gelu`: its argument. */
-  readonly preGelu?: Tensor<WideDType>;
-  /** With `biasGradient`, [N]. */
-  readonly biasGradient?: Tensor<WideDType>;
-  /** With an FP8 output: the largest magnitude before `outScale`, f32 [1]. */
-  readonly amax?: Tensor<"f32">;
-  readonly plan: GemmPlan;
-  /** Set where the bits follow from a model that was not measured on this chip with this library, and why. */
-  readonly unverified?: string;
-}
-
-export const LAYOUTS: readonly GemmLayout[] = ["TN", "NN", "NT"];
-
-const parts = integer(1);
-const partsOrAuto: Domain = (user, name, value) => value !== "auto" && parts(user, name, value);
-
-const checkOptions = optionsOf<GemmOptions>({
-  a: needed(requireInput),
-  b: needed(requireInput),
-  layout: oneOf(LAYOUTS),
-  alpha: finite,
-  beta: finite,
-  c: requireWide,
-  out: requireTensor,
-  accumulate: boolean,
-  bias: requireWide,
-  gelu: boolean,
-  geluEpilogue: oneOf(["exact", "fused"]),
-  auxDtype: wideDType,
-  geluInput: requireWide,
-  biasGradient: boolean,
-  outDtype: dtypeOf(GEMM_OUT_DTYPES),
-  outScale: finite,
-  datapath: datapathName,
-  useSplitAccumulator: boolean,
-  splitK: partsOrAuto,
-  plan: requirePlan,
-  progress: callable,
-});
+import { type Operands, operandsOf, productOf } from "./named-operands.js";
+import { type GemmInput, linesOf, matrixOf, tensorsOf } from "./operand.js";
+import { checkGemm, type GemmOptions, type GemmResult, type GemmSettings } from "./options.js";
+import { familyOf, multiply, type PlannedGemm, planOf } from "./plan.js";
 
 /**
- * op(b)·op(a), accumulated as the datapath does, then (alpha * sA) * sB times it, plus beta * c, plus bias, each
- * step one f32 rounding, then GELU or its derivative, then one rounding to `outDtype`: nearest even, overflow to
- * infinity, FP8 saturating. The result is [..., N], in layout NT [columns of b, N].
+ * The product x·wᵀ, [M, N], of an input x [M, K] and a weight w [N, K]; or op(b)·op(a), TransformerEngine's `general_gemm`,
+ * of operands a and b and a layout, of which TN is the same product with x for b and w for a.
  *
- * A quantized operand gives the copy scaled along the summed dimension: rowwise for a in T and b in N, else
- * columnwise. NVFP4's amaxes enter alpha. An empty sum is zero, without bias. Throws `ShapeError`, `DTypeError`
- * and `ArgumentError` for operands and options that do not go together, `UnsupportedError` with the reason where
- * the datapath has no rule for them.
+ * The sum is accumulated as the datapath does, then (alpha * sW) * sX times it, plus beta * c, plus bias, each
+ * step one f32 rounding, then GELU or its derivative, then one rounding to `outDtype`: nearest even, overflow to
+ * infinity, FP8 saturating (numerics.md §6). The result has the leading dimensions of x or b, but in layout NT, which
+ * gives [columns of b, N].
+ *
+ * A quantized operand gives the copy scaled along the summed dimension: rowwise for x and w, for a in T and for b in N, else
+ * columnwise. NVFP4's amaxes enter alpha. A NaN among what is summed makes a NaN, as does infinity minus infinity; an 8-bit
+ * result holds its NaN code. An empty sum is zero, without bias; a result without elements is empty.
+ *
+ * @throws `ArgumentError` for operands named by both pairs or by half of one, and for options that do not go together.
+ * @throws `ShapeError` or `DTypeError` for operands, addends or an output that do not fit each other.
+ * @throws `UnsupportedError` with the reason, where the datapath has no rule for the operands or the backend no kernel.
+ * @throws `DisposedError` for a tensor that was disposed of, `OutOfMemoryError` where the result does not fit.
  */
 export function gemm(options: GemmOptions): GemmResult {
-  const { a, b } = checkOptions("gemm", options);
+  const operands = operandsOf<GemmInput>("gemm", checkGemm("gemm", options));
+  const { a, b } = operands;
   const backend = commonBackend(
     "gemm",
     ...tensorsOf(a),
@@ -137,31 +54,36 @@ export function gemm(options: GemmOptions): GemmResult {
   );
   const scope = new Scope();
   try {
-    return scoped(options, backend, scope);
+    return scoped(operands, options, backend, scope);
   } finally {
     scope.dispose();
   }
 }
 
-function scoped(options: GemmOptions, backend: Backend, scope: Scope): GemmResult {
-  const { a, b, layout = "TN" } = options;
+function scoped(
+  operands: Operands<GemmInput>,
+  options: GemmSettings,
+  backend: Backend,
+  scope: Scope,
+): GemmResult {
+  const { a, b, layout, names } = operands;
   const family = familyOf(backend, options);
   const readsScales = readsBlockExponents(family);
-  const w = linesOf("a", a, { direction: layout === "TN" ? "rowwise" : "columnwise", readsScales });
-  const x = linesOf("b", b, { direction: layout === "NT" ? "columnwise" : "rowwise", readsScales });
+  const w = linesOf(names.a, a, { direction: layout === "TN" ? "rowwise" : "columnwise", readsScales });
+  const x = linesOf(names.b, b, { direction: layout === "NT" ? "columnwise" : "rowwise", readsScales });
   const [rows, depth] = extentOf(x);
   const [columns, other] = extentOf(w);
   if (depth !== other) {
     throw new ShapeError(
-      `gemm: layout ${layout} sums over ${other} of a [${matrixOf(a)}] and ${depth} of b [${matrixOf(b)}]; they must be equal`,
+      `gemm: ${productOf(operands)} sums over ${other} of ${names.a} [${matrixOf(a)}] and ${depth} of ${names.b} [${matrixOf(b)}]; they must be equal`,
     );
   }
   const shape = layout === "NT" ? [rows, columns] : [...leading(b), columns];
   const planned = planOf(family, options, { x, w });
-  const dtype = outTypeOf(options);
-  const target = outputOf(backend, options, dtype, shape);
+  const dtype = outTypeOf(options, b);
+  const target = outputOf(backend, operands, options, dtype, shape);
   const args = argsOf(options, x, w, planned, shape);
-  const result = run({ backend, options, args, target, rows, columns, planned });
+  const result = run({ backend, operands, options, args, target, rows, columns, planned });
   if (!options.out) scope.keep(target);
   if (result.preGelu) scope.keep(result.preGelu);
   if (result.biasGradient) scope.keep(result.biasGradient);
@@ -171,7 +93,8 @@ function scoped(options: GemmOptions, backend: Backend, scope: Scope): GemmResul
 
 interface Product {
   readonly backend: Backend;
-  readonly options: GemmOptions;
+  readonly operands: Operands<GemmInput>;
+  readonly options: GemmSettings;
   readonly args: Omit<GemmArgs, "out" | "amax">;
   readonly target: Tensor<GemmOutDType>;
   readonly rows: number;
@@ -180,12 +103,14 @@ interface Product {
 }
 
 /** The product itself, straight into the target or through what GELU needs. */
-function run({ backend, options, args, target, rows, columns, planned }: Product): Omit<GemmResult, "out"> {
+function run(asked: Product): Omit<GemmResult, "out"> {
+  const { backend, operands, options, args, target, rows, columns, planned } = asked;
+  const { b, names } = operands;
   const { bias, geluInput } = options;
   const amax = isWide(target.dtype) ? undefined : new Tensor(backend, "f32", [1]);
-  const summed = geluInput ? columns : matrixOf(options.b)[1];
+  const summed = geluInput ? columns : matrixOf(b)[1];
   const sums = options.biasGradient
-    ? new Tensor(backend, sumTypeOf(options, target.dtype), [summed])
+    ? new Tensor(backend, sumTypeOf(options, b, target.dtype), [summed])
     : undefined;
   const extra = { ...(amax && { amax }), ...(sums && { biasGradient: sums }) };
   if (options.gelu) {
@@ -203,7 +128,7 @@ function run({ backend, options, args, target, rows, columns, planned }: Product
   }
   if (!geluInput) {
     const made = multiply(backend, { out: target, amax, ...args }, planned);
-    if (sums) biasGradient(options.b, sums);
+    if (sums) biasGradient(names.b, b, sums);
     return { ...made, ...extra };
   }
   const product = new Tensor(backend, "f32", [rows, columns]);
@@ -219,7 +144,7 @@ function leading(b: GemmInput): Shape {
 }
 
 function argsOf(
-  options: GemmOptions,
+  options: GemmSettings,
   x: GemmOperand,
   w: GemmOperand,
   planned: PlannedGemm,
@@ -245,7 +170,7 @@ function argsOf(
   return { alpha, beta, c, bias: added, outScale, progress, ...sums };
 }
 
-function addendOf({ beta, c, out, accumulate }: GemmOptions, shape: Shape): Pick<GemmArgs, "beta" | "c"> {
+function addendOf({ beta, c, out, accumulate }: GemmSettings, shape: Shape): Pick<GemmArgs, "beta" | "c"> {
   if (accumulate && !out) throw new ArgumentError("gemm: accumulate adds to `out`; give it");
   if (accumulate && c)
     throw new ArgumentError("gemm: accumulate adds to `out` and c is given as well; give one");
@@ -261,7 +186,7 @@ function addendOf({ beta, c, out, accumulate }: GemmOptions, shape: Shape): Pick
   return { beta: beta ?? 1, c: requireWide("gemm", accumulate ? "out" : "c", addend) };
 }
 
-function outTypeOf({ out, outDtype, b }: GemmOptions): GemmOutDType {
+function outTypeOf({ out, outDtype }: GemmSettings, b: GemmInput): GemmOutDType {
   const dtype =
     outDtype ?? out?.dtype ?? (b instanceof QuantizedTensor ? b.dtype : "shape" in b ? b.dtype : "f32");
   if (out && out.dtype !== dtype)
@@ -276,21 +201,26 @@ function outTypeOf({ out, outDtype, b }: GemmOptions): GemmOutDType {
 
 function outputOf(
   backend: Backend,
-  options: GemmOptions,
+  operands: Operands<GemmInput>,
+  options: GemmSettings,
   dtype: GemmOutDType,
   shape: Shape,
 ): Tensor<GemmOutDType> {
   const { out } = options;
   if (!out) return new Tensor(backend, dtype, shape);
   requireShape("gemm", "out", out, shape);
-  requireFree(out, options);
+  requireFree(out, operands, options);
   return out as Tensor<GemmOutDType>;
 }
 
 /** Elements that are read where their results go may lie in `out`; all other inputs lie apart. */
-function requireFree(out: Tensor, { a, b, bias, c, geluInput }: GemmOptions): void {
-  for (const x of tensorsOf(a)) requireApart("gemm", "a", x, out);
-  for (const x of tensorsOf(b)) requireApart("gemm", "b", x, out);
+function requireFree(
+  out: Tensor,
+  { a, b, names }: Operands<GemmInput>,
+  { bias, c, geluInput }: GemmSettings,
+): void {
+  for (const x of tensorsOf(a)) requireApart("gemm", names.a, x, out);
+  for (const x of tensorsOf(b)) requireApart("gemm", names.b, x, out);
   requireApart("gemm", "bias", bias, out);
   for (const [name, x] of Object.entries({ c, geluInput })) {
     if (x && !isSameMemory(x, out)) requireApart("gemm", name, x, out);
@@ -298,7 +228,7 @@ function requireFree(out: Tensor, { a, b, bias, c, geluInput }: GemmOptions): vo
 }
 
 /** The gradient of a bias has the type of what is summed. */
-function sumTypeOf({ b, geluInput }: GemmOptions, out: GemmOutDType): WideDType {
+function sumTypeOf({ geluInput }: GemmSettings, b: GemmInput, out: GemmOutDType): WideDType {
   if (b instanceof QuantizedTensor && !geluInput) return b.dtype;
   return isWide(out) ? out : "f32";
 }

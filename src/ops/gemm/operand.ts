@@ -13,7 +13,9 @@ import { relayoutScales } from "../layout/layout.js";
 
 /** Codes with scales that no quantizer of ours made: [rows, K] and an f32 factor, [1] or one for each tile. */
 export interface ScaledTensor {
+  /** [rows, K], FP8 codes; leading dimensions are flattened. */
   readonly data: Tensor;
+  /** What codes are multiplied by: f32, of the shape that `tile` says. */
   readonly scaleInv: Tensor<"f32">;
   /** Default: one factor. With 1x128 or 128x128, `scaleInv` is [rows or ceil(rows/128), ceil(K/128)]. */
   readonly tile?: (typeof SCALED_TILES)[number];

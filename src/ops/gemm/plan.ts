@@ -9,8 +9,11 @@ import { execute } from "../execute.js";
 
 /** Plain data; the same plan gives the same bits on every backend that supports it. */
 export interface GemmPlan {
+  /** How products are summed; one row of `DATAPATHS`. */
   readonly datapath: DatapathName;
+  /** Whether FP8 partial sums leave the tensor core every 128 k's. */
   readonly splitAccumulator: boolean;
+  /** Parts that K is cut in, from 1. */
   readonly splitK: number;
   /** The library algorithm that a GPU used; absent for a backend's own kernels. */
   readonly algorithm?: GemmAlgorithm;

@@ -17,7 +17,12 @@ import { SCALE_LAYOUTS } from "../../tensor/spec.js";
 import { Tensor } from "../../tensor/tensor.js";
 import { execute } from "../execute.js";
 
-/** The transpose [K,M] of `x` [M,K]; leading dimensions are flattened into M. Any element type. */
+/**
+ * The transpose [K,M] of `x` [M,K]; leading dimensions are flattened into M. Any element type.
+ *
+ * @throws `DTypeError` for what is no tensor, `ShapeError` for FP4 codes of an odd number of rows, `DisposedError` for a
+ * tensor that was disposed of.
+ */
 export function transpose<X extends Tensor>(x: X): Tensor<X["dtype"]> {
   const { backend } = requireTensor("transpose", "x", x);
   const [rows, columns] = asMatrix(x.shape);
@@ -34,7 +39,10 @@ export function transpose<X extends Tensor>(x: X): Tensor<X["dtype"]> {
 
 /**
  * `x` with two of its axes exchanged, as a new tensor, row-major like any; negative axes count from the end. Any element
- * type of whole bytes. Throws `DTypeError` for FP4, whose codes share bytes, and `ArgumentError` for an axis x has not.
+ * type of whole bytes.
+ *
+ * @throws `DTypeError` for FP4, whose codes share bytes, and `ArgumentError` for an axis x has not.
+ * @throws `DisposedError` for a tensor that was disposed of.
  */
 export function swapAxes<X extends Tensor>(x: X, axis1: number, axis2: number): Tensor<X["dtype"]> {
   const { backend } = requireTensor("swapAxes", "x", x);
@@ -66,7 +74,12 @@ function axisOf({ shape }: Tensor, axis: number): number {
 const isDirection = oneOf(DIRECTIONS);
 const isLayout = oneOf(SCALE_LAYOUTS);
 
-/** The scales of one copy of `t` in another layout, as a new tensor. Padding is zero. */
+/**
+ * The scales of one copy of `t` in another layout, as a new tensor. Padding is zero.
+ *
+ * @throws `DTypeError` for what is not quantized, `ArgumentError` for a copy that is not there, an unknown layout, or one
+ * that the format does not have, `DisposedError` for a tensor that was disposed of.
+ */
 export function relayoutScales(t: QuantizedTensor, direction: Direction, to: ScaleLayout): Tensor {
   requireQuantized("relayoutScales", "t", t);
   isDirection("relayoutScales", "direction", direction);

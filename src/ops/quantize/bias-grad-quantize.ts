@@ -12,7 +12,9 @@ const OP = "biasGradQuantize";
 
 /** A gradient's codes, and the gradient of a bias that was added to each row. */
 export interface BiasGradQuantizeResult {
+  /** The gradient, quantized. */
   readonly out: QuantizedTensor;
+  /** Its column sums, [K]. */
   readonly biasGrad: Tensor<WideDType>;
 }
 

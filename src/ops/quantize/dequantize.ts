@@ -11,6 +11,10 @@ import { execute } from "../execute.js";
  * default the type it stands for:
  * code times scale in f32 (numerics.md §2.1, §3.4, §4.7, §5.10). The columnwise copy of a tensor quantized with
  * the random Hadamard transform gives the transformed values, as its codes stand for those.
+ * A NaN among codes or scales gives NaN.
+ *
+ * @throws `DTypeError` for what is not quantized, `ArgumentError` for a type to dequantize to that is not wide,
+ * `DisposedError` for a tensor that was disposed of.
  */
 export function dequantize(t: QuantizedTensor, dtype?: WideDType): Tensor<WideDType> {
   requireQuantized("dequantize", "t", t);

@@ -19,6 +19,9 @@ const signBits = integer(0, 0xffff);
 /**
  * xᵀ with each 16 consecutive elements of a row transformed: out [K,M] bf16 of x [M,K] bf16, M a multiple of
  * 16. One tensor-core step from zero (datapath.md §1, Hopper BF16), then rounded to bf16.
+ *
+ * @throws `DTypeError` for what is not bf16, `ShapeError` for rows that are no multiple of 16, `ArgumentError` for signs
+ * that are not 16 bits, `DisposedError` for a tensor that was disposed of.
  */
 export function hadamard(x: Tensor, signs: number = RHT_SIGNS): Tensor<"bf16"> {
   const { backend } = requireTensor("hadamard", "x", x);

@@ -13,6 +13,7 @@ const OP = "normQuantize";
 
 /** The codes of a norm, and what its backward pass takes. */
 export interface NormQuantizeResult extends NormStatistics {
+  /** The norm of x, quantized. */
   readonly out: QuantizedTensor;
 }
 

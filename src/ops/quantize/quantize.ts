@@ -26,11 +26,17 @@ import { HADAMARD_DTYPE } from "./hadamard.js";
 
 /** Inputs of one quantization that are not part of the spec. */
 export interface QuantizeInputs {
+  /** Random bits of this quantization; needed where the spec rounds stochastically. */
   readonly random?: RandomSource | undefined;
+  /** fp8-delayed: the factor of elements, f32 [1]; needed there. */
   readonly scale?: Tensor<"f32"> | undefined;
+  /** fp8-delayed: raised to max |x| where that is larger, f32 [1]. */
   readonly amaxRecord?: Tensor<"f32"> | undefined;
+  /** Taken in place of the tensor's own amax, f32 [1]: fp8-current, and the rowwise copy of nvfp4. */
   readonly amax?: Tensor<"f32"> | undefined;
+  /** As `amax`, for the columnwise copy of nvfp4. */
   readonly amaxColumnwise?: Tensor<"f32"> | undefined;
+  /** The target stays as it is where this f32 [1] holds exactly 1. */
   readonly noop?: Tensor<"f32"> | undefined;
 }
 

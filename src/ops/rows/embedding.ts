@@ -18,6 +18,10 @@ const checkOptions = optionsOf<EmbeddingOptions>({ outDtype: wideDType });
 /**
  * The rows of `table` [V, D] that `ids` name, i32 of any shape: [...ids.shape, D], rounded to `outDtype`. An id outside
  * 0..V-1 gives a row of NaN.
+ *
+ * @throws `DTypeError` for a table that is not wide or ids that are not i32, `ShapeError` for a table that is no matrix,
+ * `ArgumentError` for an option outside its domain or tensors of several backends, `DisposedError` for a tensor that was
+ * disposed of.
  */
 export function embedding(table: Tensor, ids: Tensor, options: EmbeddingOptions = {}): Tensor<WideDType> {
   const source = requireWide("embedding", "table", table);
@@ -37,6 +41,10 @@ export function embedding(table: Tensor, ids: Tensor, options: EmbeddingOptions 
  * The gradient [V, D] of a table of V = `vocabulary` rows, given that of its embedding, `grad` [...ids.shape, D]: row v is
  * the sum of the rows whose id is v, in ascending order from +0 in f32, rounded once to `outDtype`. Rows that no id names
  * are 0; ids outside 0..V-1 count nowhere.
+ *
+ * @throws `DTypeError` for a gradient that is not wide or ids that are not i32, `ShapeError` for ids that are not as many as
+ * the gradient has rows, `ArgumentError` for an option outside its domain or tensors of several backends, `DisposedError`
+ * for a tensor that was disposed of.
  */
 export function embeddingBackward(
   grad: Tensor,

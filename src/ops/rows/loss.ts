@@ -22,14 +22,21 @@ const checkOptions = optionsOf<CrossEntropyOptions>({
 
 /** The loss of each row, and what its backward pass takes; f32, one for each row. */
 export interface CrossEntropyResult {
+  /** The loss of each row, [rows]. */
   readonly loss: Tensor<"f32">;
+  /** The largest logit of each row, [rows], NaN ignored. */
   readonly maximum: Tensor<"f32">;
+  /** The sum of exp(x - maximum) of each row, [rows]. */
   readonly total: Tensor<"f32">;
 }
 
 /**
  * log(sum(exp(x))) - x[target] for each row of `logits` [..., V], with label smoothing. `targets` are i32, one a
  * row; one outside 0..V-1 that is not `ignore` gives NaN. Formula and order: assembly/rows/loss.ts.
+ *
+ * @throws `DTypeError` for logits that are not wide or targets that are not i32, `ShapeError` for targets that are not one a
+ * row, `ArgumentError` for an option outside its domain or tensors of several backends, `DisposedError` for a tensor that
+ * was disposed of.
  */
 export function crossEntropy(
   logits: Tensor,
@@ -61,7 +68,9 @@ export function crossEntropy(
 export interface CrossEntropyBackwardInputs extends Pick<CrossEntropyResult, "maximum" | "total"> {
   /** The gradient of each row's loss, f32. */
   readonly grad: Tensor<"f32">;
+  /** As `crossEntropy` was given them, [..., V]. */
   readonly logits: Tensor;
+  /** As `crossEntropy` was given them, i32, one a row. */
   readonly targets: Tensor;
 }
 
@@ -73,7 +82,13 @@ const checkBackward = optionsOf<CrossEntropyBackwardInputs>({
   total: needed(requireF32),
 });
 
-/** The gradient of the logits, in their type: (softmax - target distribution) * grad. */
+/**
+ * The gradient of the logits, in their type: (softmax - target distribution) * grad.
+ *
+ * @throws `DTypeError` for logits that are not wide, targets that are not i32, or others that are not f32, `ShapeError` for
+ * tensors that are not one element a row, `ArgumentError` for an option outside its domain or tensors of several backends,
+ * `DisposedError` for a tensor that was disposed of.
+ */
 export function crossEntropyBackward(
   inputs: CrossEntropyBackwardInputs,
   options: CrossEntropyOptions = {},
@@ -96,6 +111,9 @@ export function crossEntropyBackward(
 /**
  * The mean of (x - target)^2 over each row of `x` [..., C], f32, one for each row; `target` has the shape of x and any wide
  * type. Formula and order: numerics.md §7.7. NaN and overflow go where the formula takes them; C = 0 gives NaN.
+ *
+ * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for a target of another shape, `ArgumentError`
+ * for an option outside its domain or tensors of several backends, `DisposedError` for a tensor that was disposed of.
  */
 export function mse(x: Tensor, target: Tensor): { readonly loss: Tensor<"f32"> } {
   const source = requireWide("mse", "x", x);
@@ -112,7 +130,9 @@ export function mse(x: Tensor, target: Tensor): { readonly loss: Tensor<"f32"> }
 export interface MseBackwardInputs {
   /** The gradient of each row's loss, f32. */
   readonly grad: Tensor<"f32">;
+  /** As `mse` was given it, [..., K]. */
   readonly x: Tensor;
+  /** As `mse` was given it. */
   readonly target: Tensor;
 }
 
@@ -122,7 +142,12 @@ const checkMseBackward = optionsOf<MseBackwardInputs>({
   target: needed(requireWide),
 });
 
-/** The gradient of x, in its type: (x - target) * (2 / C) * grad. */
+/**
+ * The gradient of x, in its type: (x - target) * (2 / C) * grad.
+ *
+ * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for tensors that do not fit x, `ArgumentError`
+ * for an option outside its domain or tensors of several backends, `DisposedError` for a tensor that was disposed of.
+ */
 export function mseBackward(inputs: MseBackwardInputs): Tensor<WideDType> {
   checkMseBackward("mseBackward", inputs);
   const x = requireWide("mseBackward", "x", inputs.x);

@@ -25,18 +25,23 @@ const checkOptions = optionsOf<NormOptions>({ ...FORM, outDtype: wideDType });
 export interface NormStatistics {
   /** Absent in RMSNorm. */
   readonly mean?: Tensor<"f32"> | undefined;
+  /** 1 / sqrt(variance + eps) of each row. */
   readonly rstd: Tensor<"f32">;
 }
 
 /** A norm's result, and what its backward pass takes beside. */
 export interface NormResult extends NormStatistics {
+  /** The norm, in the shape of x. */
   readonly out: Tensor<WideDType>;
 }
 
 /** What `normBackward` gives: the gradient of x, in its shape, and of gamma and beta, [K]; `dbeta` in LayerNorm alone. */
 export interface NormGradients {
+  /** In the shape and type of x. */
   readonly dx: Tensor<WideDType>;
+  /** [K], of the type of gamma. */
   readonly dgamma: Tensor<WideDType>;
+  /** [K], of the type of gamma. Absent in RMSNorm. */
   readonly dbeta?: Tensor<WideDType>;
 }
 
@@ -44,13 +49,22 @@ export interface NormGradients {
  * (x - mean) / sqrt(variance + eps) * gamma + beta over the last dimension K of `x`; gamma and beta are [K]
  * of one type. All in f32, reductions in the fixed order of 32 lanes, one rounding to `outDtype` at the end
  * (numerics.md §7.1 and choice 11).
+ *
+ * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for gamma or beta that is not [K],
+ * `ArgumentError` for an option outside its domain or tensors of several backends, `DisposedError` for a tensor that was
+ * disposed of.
  */
 export function layerNorm(x: Tensor, gamma: Tensor, beta: Tensor, options: NormOptions = {}): NormResult {
   requireWide("layerNorm", "beta", beta);
   return forward("layerNorm", x, gamma, beta, options);
 }
 
-/** x / sqrt(mean(x^2) + eps) * gamma over the last dimension; otherwise as `layerNorm`. */
+/**
+ * x / sqrt(mean(x^2) + eps) * gamma over the last dimension; otherwise as `layerNorm`.
+ *
+ * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for gamma that is not [K], `ArgumentError` for
+ * an option outside its domain or tensors of several backends, `DisposedError` for a tensor that was disposed of.
+ */
 export function rmsNorm(x: Tensor, gamma: Tensor, options: NormOptions = {}): NormResult {
   return forward("rmsNorm", x, gamma, undefined, options);
 }
@@ -118,9 +132,13 @@ export function keptStatistics(
 
 /** What the backward pass of a norm takes: the gradient of its result and what the forward pass was given. */
 export interface NormBackwardInputs extends NormStatistics {
+  /** The gradient of the norm's result, in its shape. */
   readonly grad: Tensor;
+  /** As the norm was given it, [..., K]. */
   readonly x: Tensor;
+  /** As the norm was given it, [K]. */
   readonly gamma: Tensor;
+  /** As the norm was given it. Default false. */
   readonly zeroCenteredGamma?: boolean | undefined;
 }
 
@@ -133,7 +151,12 @@ const checkBackward = optionsOf<NormBackwardInputs>({
   zeroCenteredGamma: boolean,
 });
 
-/** The gradients of x (type of `grad`), gamma and, with `mean`, beta (type of gamma); numerics.md §7.1. */
+/**
+ * The gradients of x (type of `grad`), gamma and, with `mean`, beta (type of gamma); numerics.md §7.1.
+ *
+ * @throws `DTypeError` for a type that it does not take, `ShapeError` for tensors that do not fit x, `ArgumentError` for an
+ * option outside its domain or tensors of several backends, `DisposedError` for a tensor that was disposed of.
+ */
 export function normBackward(inputs: NormBackwardInputs): NormGradients {
   checkBackward("normBackward", inputs);
   const { mean, rstd, zeroCenteredGamma = false } = inputs;
@@ -155,7 +178,13 @@ export function normBackward(inputs: NormBackwardInputs): NormGradients {
   return dbeta ? { dx, dgamma, dbeta } : { dx, dgamma };
 }
 
-/** The sums of the columns of `x` [..., K] as [K]: rows in chunks of 32, chunks ascending, in f32, rounded once. */
+/**
+ * The sums of the columns of `x` [..., K] as [K]: rows in chunks of 32, chunks ascending, in f32, rounded once.
+ * Without rows, the sums are 0; a NaN in a column makes its sum NaN.
+ *
+ * @throws `DTypeError` for a tensor that is not of a wide type, `ArgumentError` for a type of the sums that is not wide,
+ * `DisposedError` for a tensor that was disposed of.
+ */
 export function columnSum(x: Tensor, outDtype?: WideDType): Tensor<WideDType> {
   const source = requireWide("columnSum", "x", x);
   if (outDtype !== undefined) wideDType("columnSum", "outDtype", outDtype);

@@ -39,6 +39,8 @@ const checkInputs = optionsOf<UpdateScalesInputs>({
  * is left alone; an amax that is infinite, NaN or negative rolls but keeps the scale, and `max` passes over NaN. In every slot
  * a scale that starts infinite, of either sign, becomes FLT_MAX unless another follows. Throws
  * `ShapeError` unless there is a row, `ArgumentError` for options outside their domain.
+ *
+ * @throws `DTypeError` for what is not f32, `DisposedError` for a tensor that was disposed of.
  */
 export function updateScales(inputs: UpdateScalesInputs): void {
   checkInputs("updateScales", inputs);

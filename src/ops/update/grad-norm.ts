@@ -14,6 +14,7 @@ export interface GradNormOptions {
 
 /** [1] each. */
 export interface GradNorm {
+  /** The 2-norm of all gradients together, f32 [1]. */
   readonly norm: Tensor<"f32">;
   /** What `sgd` and `adamw` take as `gradScale`. */
   readonly factor: Tensor<"f32">;
@@ -26,6 +27,8 @@ const checkOptions = optionsOf<GradNormOptions>({ maxNorm: needed(atLeastZero) }
  * torch.nn.utils.clip_grad_norm_; order of the sums: numerics.md §9.3. Nothing waits for a GPU. Squares are f32: beyond
  * 2^64 they make the norm infinite and the factor 0; a NaN makes both NaN. Without elements the norm is 0. Throws
  * `ArgumentError` for no tensors, tensors of several backends and a maxNorm outside its domain.
+ *
+ * @throws `DTypeError` for what is no wide tensor.
  */
 export function gradNorm(grads: readonly Tensor[], options: GradNormOptions): GradNorm {
   checkOptions("gradNorm", options);

@@ -51,11 +51,13 @@ export interface SGDInputs extends StepInputs {
 export interface AdamWInputs extends StepInputs {
   /** The running means of the gradient and of its square, zeros to begin with; updated. */
   readonly m: Tensor<"f32">;
+  /** The mean of the gradient's square, f32, in the parameter's shape, updated in place. */
   readonly v: Tensor<"f32">;
 }
 
 /** Numbers are rounded to f32. */
 export interface SGDStepOptions {
+  /** Times the update, what the parameter loses. */
   readonly learningRate: number;
   /** Default 0. */
   readonly momentum?: number | undefined;
@@ -71,6 +73,7 @@ export interface SGDStepOptions {
 
 /** Numbers are rounded to f32. */
 export interface AdamWStepOptions {
+  /** Times the update, what the parameter loses. */
   readonly learningRate: number;
   /** The number of this step, from 1. */
   readonly step: number;
@@ -119,10 +122,12 @@ const checkAdamWStep = optionsOf<AdamWStepOptions>({ ...ADAMW_OPTIONS, step: nee
 const checkAdamWOptions = optionsOf(ADAMW_OPTIONS);
 
 /**
- * One step of stochastic gradient descent, torch.optim.SGD's formulas rounded operation by operation in f32
- * (numerics.md §9.1). NaN and infinity go where the formulas take them; nothing happens to empty tensors.
- * Throws `ArgumentError` for options outside their domain and for tensors of several backends, `ShapeError` and
+ * One step of stochastic gradient descent, torch.optim.SGD's formulas rounded operation by operation in f32 (numerics.md
+ * §9.1). NaN and infinity go where the formulas take them; nothing happens to empty tensors.
+ *
+ * @throws `ArgumentError` for options outside their domain and for tensors of several backends, `ShapeError` and
  * `DTypeError` for a tensor of another shape or type than it must have.
+ * @throws `DisposedError` for a tensor that was disposed of.
  */
 export function sgd(inputs: SGDInputs, options: SGDStepOptions): void {
   checkSGDInputs("sgd", inputs);
@@ -179,6 +184,9 @@ function sgdNumbers(options: Omit<SGDStepOptions, "first">) {
  * One step of AdamW, or of Adam with `decoupled: false`: the formulas of TransformerEngine's FusedAdam, rounded
  * operation by operation in f32 (numerics.md §9.2). NaN and infinity go where the formulas take them; nothing
  * happens to empty tensors. Throws as `sgd` does.
+ *
+ * @throws `ArgumentError` for options outside their domain and for tensors of several backends, `ShapeError` and
+ * `DTypeError` for a tensor of another shape or type than it must have, `DisposedError` for a tensor that was disposed of.
  */
 export function adamw(inputs: AdamWInputs, options: AdamWStepOptions): void {
   checkAdamWInputs("adamw", inputs);

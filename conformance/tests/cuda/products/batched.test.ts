@@ -6,7 +6,7 @@ import * as fc from "fast-check";
 import { expect, it } from "vitest";
 import type { Backend } from "../../../../src/backends/backend.js";
 import { batchedGemm } from "../../../../src/ops/gemm/batched.js";
-import type { GemmLayout } from "../../../../src/ops/gemm/gemm.js";
+import type { GemmLayout } from "../../../../src/ops/gemm/named-operands.js";
 import { Scope } from "../../../../src/tensor/scope.js";
 import type { WideDType } from "../../../../src/tensor/shape.js";
 import { directionsOf } from "../../../operations/gemm/case.js";

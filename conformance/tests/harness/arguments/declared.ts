@@ -6,6 +6,8 @@ import ts from "typescript";
 export interface Callable {
   readonly name: string;
   readonly parameters: readonly Parameter[];
+  /** Its docstring, tags included; of a constructor, that of the class as well. */
+  readonly doc: string;
 }
 
 export interface Parameter {
@@ -72,7 +74,7 @@ class Finder {
       return;
     }
     const [signature] = this.checker.getTypeOfSymbol(symbol).getCallSignatures();
-    if (signature) this.#add(name, signature);
+    if (signature) this.#add(name, signature, symbol);
     else this.data.push(name);
   }
 
@@ -81,7 +83,7 @@ class Finder {
       (each) => ts.getCombinedModifierFlags(each) & ts.ModifierFlags.Abstract,
     );
     const [made] = this.checker.getTypeOfSymbol(symbol).getConstructSignatures();
-    if (made && !isAbstract) this.#add(name, made);
+    if (made && !isAbstract) this.#add(name, made, symbol);
     const instance = this.checker.getDeclaredTypeOfSymbol(symbol);
     for (const member of this.checker.getPropertiesOfType(instance)) {
       const declaration = member.valueDeclaration;
@@ -92,11 +94,16 @@ class Finder {
       if (declaration.getSourceFile().fileName.includes("/typescript/lib/")) continue;
       if (!ts.isMethodDeclaration(declaration)) continue;
       const [signature] = this.checker.getTypeOfSymbol(member).getCallSignatures();
-      if (signature) this.#add(`${name}.${member.name}`, signature);
+      if (signature) this.#add(`${name}.${member.name}`, signature, member);
     }
   }
 
-  #add(name: string, signature: ts.Signature): void {
+  #docOf(of: ts.Symbol | ts.Signature): string {
+    const tags = of.getJsDocTags().map(({ name, text }) => `@${name} ${ts.displayPartsToString(text)}`);
+    return [ts.displayPartsToString(of.getDocumentationComment(this.checker)), ...tags].join("\n");
+  }
+
+  #add(name: string, signature: ts.Signature, symbol: ts.Symbol): void {
     const parameters = signature.getParameters().map((parameter): Parameter => {
       const declaration = parameter.valueDeclaration as ts.ParameterDeclaration;
       const isRest = declaration.dotDotDotToken !== undefined;
@@ -104,6 +111,7 @@ class Finder {
       const element = isRest ? this.checker.getIndexTypeOfType(type, ts.IndexKind.Number) : undefined;
       return { name: parameter.name, type: element ?? type, isRest };
     });
-    this.callables.set(name, { name, parameters });
+    const doc = `${this.#docOf(symbol)}\n${this.#docOf(signature)}`;
+    this.callables.set(name, { name, parameters, doc });
   }
 }

@@ -172,11 +172,15 @@ export function inWorld<R>(backends: Backends, body: (world: World) => R): R {
   }
 }
 
-/** Tries calls that are spoilt in one way or in several. Gives what is wrong about how it went, or undefined. */
+/**
+ * Tries calls that are spoilt in one way or in several. Gives what is wrong about how it went, or undefined. `thrown` takes the
+ * class of the error that refuses it.
+ */
 export async function tried(
   target: Target,
   trials: readonly Trial[],
   backends: Backends,
+  thrown?: Set<string>,
 ): Promise<string | undefined> {
   const [{ callable, row, call }] = trials as [Trial];
   const before = liveOn(backends);
@@ -191,6 +195,7 @@ export async function tried(
     if (trials.some(({ disposedSelf }) => disposedSelf)) dispose(self);
     const outcome = await run(target, self, args, world);
     const wrong = trials.some((each) => each.wrong);
+    if (outcome.error) thrown?.add(outcome.error);
     if (outcome.fault !== undefined) fault = `${what}: ${outcome.fault}`;
     else if (wrong && !outcome.refused) fault = `${what}: it was taken`;
   } catch (error) {
@@ -213,6 +218,8 @@ function liveOn({ backend, other }: Backends): number {
 interface Outcome {
   readonly refused: boolean;
   readonly fault?: string;
+  /** The class of the typed error that refused it. */
+  readonly error?: string;
 }
 
 async function run(
@@ -233,9 +240,10 @@ async function run(
     if (error instanceof MismatchError) return { refused: false };
     if (!(error instanceof LockstepError)) return { refused: true, fault: `${error} is no typed error` };
     const changed = differences(before, world.state());
+    const refused = { refused: true, error: error.constructor.name };
     return changed
-      ? { refused: true, fault: `refused (${error.message}), and yet changed: ${changed}` }
-      : { refused: true };
+      ? { ...refused, fault: `refused (${error.message}), and yet changed: ${changed}` }
+      : refused;
   } finally {
     scope.dispose();
   }

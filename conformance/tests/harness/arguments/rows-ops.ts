@@ -138,6 +138,15 @@ export const OPERATION_ROWS: Rows = {
         },
       ],
       (w) => [{ a: w.quantized(), b: w.quantized(), outDtype: "e4m3", outScale: 2 }],
+      (w) => [{ x: w.tensor(), w: w.tensor(), out: w.tensor("f32", [ROWS, ROWS]), outDtype: "f32" }],
+      (w) => [
+        {
+          x: { data: w.tensor("e4m3"), scaleInv: w.scalar(), tile: "tensor" },
+          w: { data: w.tensor("e4m3"), scaleInv: w.scalar(), tile: "tensor" },
+          outDtype: "bf16",
+        },
+      ],
+      (w) => [{ x: w.quantized(), w: w.quantized(), outDtype: "f32" }],
     ],
     numbers: {
       "options.alpha": "finite",
@@ -146,7 +155,10 @@ export const OPERATION_ROWS: Rows = {
       "options.splitK": "count",
       "options.plan.splitK": "count",
     },
-    anyType: ["options.a", "options.b", "options.a.data", "options.b.data", "options.out"],
+    anyType: [
+      ...["a", "b", "x", "w"].flatMap((name) => [`options.${name}`, `options.${name}.data`]),
+      "options.out",
+    ],
     writes: ["options.out"],
     free: PLAN_FREE,
   },
@@ -162,6 +174,13 @@ export const OPERATION_ROWS: Rows = {
           outDtype: "bf16",
           datapath: "hopper",
           plan: PLAN,
+        },
+      ],
+      (w) => [
+        {
+          x: w.tensor("bf16", [2, 16, 64]),
+          w: w.tensor("bf16", [2, 16, 64]),
+          out: w.tensor("f32", [2, 16, 16]),
         },
       ],
     ],

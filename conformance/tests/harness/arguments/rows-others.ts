@@ -92,14 +92,5 @@ export const WITHOUT_LAW: Readonly<Record<string, string>> = Object.fromEntries(
         `GuardedBackend.${name}`,
         "a backend trusts the arguments of operations, which have checked them",
       ]),
-      [
-        "LinearQuantization",
-        "LinearQuantization.enter",
-        "LinearQuantization.prepare",
-        "LinearQuantization.quantizer",
-        "LinearQuantization.weight",
-        "LinearQuantization.restore",
-        "ScaleUpdates.add",
-      ].map((name) => [name, "layers call it, with what they have checked; others read what it holds"]),
     ),
 );

@@ -92,6 +92,8 @@ function addDTypes(checker: ts.TypeChecker, type: ts.Type, taken: Mutable): void
 function visitFields(checker: ts.TypeChecker, type: ts.Type, taken: Mutable): void {
   taken.kinds.add("object");
   for (const property of checker.getPropertiesOfType(type)) {
+    // of a union of objects, each says by `?: undefined` what only another one has
+    if (checker.getTypeOfSymbol(property).flags & ts.TypeFlags.Undefined) continue;
     const optional = (property.flags & ts.SymbolFlags.Optional) !== 0;
     taken.fields.set(property.name, { type: checker.getTypeOfSymbol(property), optional });
     if (property.flags & ts.SymbolFlags.Method) taken.works = true;

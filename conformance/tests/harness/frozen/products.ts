@@ -1,6 +1,7 @@
 /** Frozen products: of a pair of operands each under the plan that the GPU chose, and batches of them. */
 import type { Backend } from "../../../../src/backends/backend.js";
-import { type GemmOptions, gemm } from "../../../../src/ops/gemm/gemm.js";
+import { gemm } from "../../../../src/ops/gemm/gemm.js";
+import type { GemmOptions } from "../../../../src/ops/gemm/options.js";
 import type { GemmPlan } from "../../../../src/ops/gemm/plan.js";
 import { download, upload } from "../../../values/plain.js";
 import { operandOf, PAIRS, stepOf, wideValuesOf } from "../products.js";

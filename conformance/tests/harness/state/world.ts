@@ -9,7 +9,7 @@ import {
   type Tensor,
   type Variable,
 } from "../../../../src/index.js";
-import type { QuantizationSnapshot } from "../../../../src/modules/recipe-in-force.js";
+import type { QuantizationSnapshot } from "../../../../src/modules/quantization-state.js";
 import {
   type Codes,
   GroupModel,
