@@ -12,11 +12,12 @@ import { ArgumentError, DTypeError, ShapeError } from "../../errors.js";
 import { readsBlockExponents } from "../../formats/datapath.js";
 import { boolean, callable, type Domain, finite, integer, needed, oneOf, optionsOf } from "../../options.js";
 import { QuantizedTensor } from "../../tensor/quantized.js";
-import { dtypeOf, requireApart, requireTensor, requireWide, wideDType } from "../../tensor/require.js";
+import { dtypeOf, requireTensor, requireWide, wideDType } from "../../tensor/require.js";
 import { Scope } from "../../tensor/scope.js";
 import { asMatrix, isWide, type Shape, sameShape, type WideDType } from "../../tensor/shape.js";
 import { Tensor } from "../../tensor/tensor.js";
-import { commonBackend, isSameMemory, requireShape } from "../execute.js";
+import { commonBackend, requireShape } from "../execute.js";
+import { requireApart } from "../overlap.js";
 import { biasGradient, gelu, geluGradient } from "./epilogue.js";
 import { type GemmInput, linesOf, matrixOf, requireInput, tensorsOf } from "./operand.js";
 import {
@@ -287,14 +288,10 @@ function outputOf(
   return out as Tensor<GemmOutDType>;
 }
 
-/** Elements that are read where their results go may lie in `out`; all other inputs lie apart. */
+/** Of the product and of what follows it, before either runs: b may be summed once more after the result is written. */
 function requireFree(out: Tensor, { a, b, bias, c, geluInput }: GemmOptions): void {
-  for (const x of tensorsOf(a)) requireApart("gemm", "a", x, out);
-  for (const x of tensorsOf(b)) requireApart("gemm", "b", x, out);
-  requireApart("gemm", "bias", bias, out);
-  for (const [name, x] of Object.entries({ c, geluInput })) {
-    if (x && !isSameMemory(x, out)) requireApart("gemm", name, x, out);
-  }
+  requireApart("gemm", { out, w: a, x: b, bias, c }, { w: "a", x: "b" });
+  requireApart("activationBackward", { out, x: geluInput }, { activationBackward: "gemm", x: "geluInput" });
 }
 
 /** The gradient of a bias has the type of what is summed. */

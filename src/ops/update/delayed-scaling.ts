@@ -1,7 +1,7 @@
 /** Delayed scaling: the scales of the next step from the amaxes of those before. */
 import { ArgumentError, ShapeError } from "../../errors.js";
 import { integer, needed, notNaN, oneOf, optionsOf } from "../../options.js";
-import { requireAllApart, requireF32 } from "../../tensor/require.js";
+import { requireF32 } from "../../tensor/require.js";
 import type { Tensor } from "../../tensor/tensor.js";
 import { commonBackend, execute, requireShape } from "../execute.js";
 
@@ -49,7 +49,6 @@ export function updateScales(inputs: UpdateScalesInputs): void {
   requireShape("updateScales", "scale", scale, [slots]);
   const scaledMax = scaledDown(formatMax, margin);
   const backend = commonBackend("updateScales", amaxHistory, scale);
-  requireAllApart("updateScales", ["amaxHistory", "scale"], [amaxHistory, scale], 2);
   execute(backend, "updateScales", {
     amaxHistory,
     scale,

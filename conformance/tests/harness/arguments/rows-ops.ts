@@ -55,11 +55,13 @@ export const OPERATION_ROWS: Rows = {
       (w) => [w.tensor("f32"), w.tensor("f32"), { out: w.tensor("f32") }],
     ],
     writes: ["options.out"],
+    inPlace: ["x", "y"],
   },
   scaled: {
     calls: [(w) => [w.tensor(), 3, { outDtype: "bf16", out: w.tensor() }]],
     numbers: { factor: "any" },
     writes: ["options.out"],
+    inPlace: ["x"],
   },
   encode: {
     calls: [
@@ -148,6 +150,7 @@ export const OPERATION_ROWS: Rows = {
     },
     anyType: ["options.a", "options.b", "options.a.data", "options.b.data", "options.out"],
     writes: ["options.out"],
+    inPlace: ["options.c", "options.geluInput"],
     free: PLAN_FREE,
   },
   batchedGemm: {
