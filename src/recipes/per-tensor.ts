@@ -30,7 +30,7 @@ export interface DelayedScalingOptions extends RecipeOptions {
   readonly amaxHistoryLen?: number | undefined;
   /** Default `max`. A function runs on the host, which waits for the device. */
   readonly amaxComputeAlgo?: AmaxAlgorithm | undefined;
-  /** Default: the largest value of the format over amax, over 2^margin. Runs on the host. */
+  /** Default: fl(the largest value of the format * 2^-margin) / amax, as `updateScales` has it. Runs on the host. */
   readonly scalingFactorComputeAlgo?: ScaleAlgorithm | undefined;
   /** Whether amaxes are reduced over autocast's group. Default true. */
   readonly reduceAmax?: boolean | undefined;
