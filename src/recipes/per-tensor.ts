@@ -20,7 +20,7 @@ export type ScaleAlgorithm = (
 const MAX_HISTORY = 2 ** 20;
 
 /** Within it the largest value of each format, times 2^-margin, is a normal f32. */
-const MOST_MARGIN = 100;
+const MAX_MARGIN = 100;
 
 /** What `DelayedScaling` takes; every field may be left out. */
 export interface DelayedScalingOptions extends RecipeOptions {
@@ -43,7 +43,7 @@ const amaxAlgorithm: Domain = (user, name, value) => {
 
 const checkDelayed = optionsOf<DelayedScalingOptions>({
   ...RECIPE_OPTIONS,
-  margin: integer(-MOST_MARGIN, MOST_MARGIN),
+  margin: integer(-MAX_MARGIN, MAX_MARGIN),
   amaxHistoryLen: integer(1, MAX_HISTORY),
   amaxComputeAlgo: amaxAlgorithm,
   scalingFactorComputeAlgo: callable,

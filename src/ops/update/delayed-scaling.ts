@@ -6,7 +6,7 @@ import type { Tensor } from "../../tensor/tensor.js";
 import { commonBackend, execute, requireShape } from "../execute.js";
 
 /** Beyond it no format's largest value stays within f32. */
-const MOST_MARGIN = 256;
+const MAX_MARGIN = 256;
 
 /** How an amax follows from a history: the largest of it, or the one recorded last. TransformerEngine's `amax_compute_algo`. */
 export const AMAX_ALGORITHMS = ["max", "mostRecent"] as const;
@@ -29,7 +29,7 @@ const checkInputs = optionsOf<UpdateScalesInputs>({
   amaxHistory: needed(requireF32),
   scale: needed(requireF32),
   formatMax: needed(notNaN),
-  margin: integer(-MOST_MARGIN, MOST_MARGIN),
+  margin: integer(-MAX_MARGIN, MAX_MARGIN),
   algorithm: oneOf(AMAX_ALGORITHMS),
 });
 
