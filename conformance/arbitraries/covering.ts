@@ -1,4 +1,4 @@
-/** Combinations of options, and few of them in which any values meet that can: chosen from all, or drawn where all are too many. */
+/** Combinations of options, and few in which any values meet that can: chosen from all, or drawn where all are too many. */
 
 /** Every combination. */
 export function product<O extends { readonly [K in keyof O]?: readonly unknown[] }>(

@@ -3,7 +3,8 @@ import type { GemmOperand } from "../backends/gemm-args.js";
 import type { OpName } from "../backends/ops.js";
 import { TENSOR_ROWS, type TensorRow } from "../backends/writes.js";
 import { ArgumentError } from "../errors.js";
-import { type QuantizedCopy, QuantizedTensor } from "../tensor/quantized.js";
+import { DIRECTIONS, type QuantizedCopy, QuantizedTensor } from "../tensor/quantized.js";
+import type { DType } from "../tensor/shape.js";
 import { isOverlap } from "../tensor/storage.js";
 import { Tensor } from "../tensor/tensor.js";
 
@@ -13,9 +14,11 @@ type Argument = Tensor | QuantizedTensor | QuantizedCopy | Omit<GemmOperand, "tr
 /** What a caller calls the operation, and those arguments that have other names with it. */
 type Names = Readonly<Record<string, string>>;
 
-/** The tensors of the call that is looked at, written anew by each. */
-const tensors: Tensor[] = [];
+/** The tensors of the call that is looked at, written anew by each; none is held. */
 const rowsOfTensors: TensorRow[] = [];
+/** What of an argument that several tensors make up each is, "" for a tensor by itself. */
+const parts: string[] = [];
+const dtypes: DType[] = [];
 const begins: number[] = [];
 const ends: number[] = [];
 let count = 0;
@@ -45,20 +48,32 @@ export function requireApart(op: OpName, given: object, names: Names = {}): void
 
 function addAll(row: TensorRow, argument: Argument): void {
   if (argument instanceof Tensor) add(row, argument);
-  else if (argument instanceof QuantizedTensor) for (const member of argument.members) add(row, member);
+  else if (row.rule === "copy") addCopy(row, argument as QuantizedCopy);
+  else if (argument instanceof QuantizedTensor)
+    for (const direction of DIRECTIONS) {
+      const copy = argument[direction];
+      if (copy) addCopy(row, copy, `${direction}.`);
+    }
+  else if ("scaleInv" in argument) addCopy(row, argument);
   else {
-    add(row, argument.data);
-    if ("scaleInv" in argument) add(row, argument.scaleInv);
-    if (argument.amax) add(row, argument.amax);
-    if ("tensorScale" in argument && argument.tensorScale) add(row, argument.tensorScale);
-    if ("blockScales" in argument && argument.blockScales) add(row, argument.blockScales.tensor);
+    add(row, argument.data, "data");
+    if (argument.amax) add(row, argument.amax, "amax");
+    if (argument.tensorScale) add(row, argument.tensorScale, "tensorScale");
+    if (argument.blockScales) add(row, argument.blockScales.tensor, "blockScales");
   }
 }
 
-function add(row: TensorRow, x: Tensor): void {
+function addCopy(row: TensorRow, { data, scaleInv, amax }: QuantizedCopy, of = ""): void {
+  add(row, data, `${of}data`);
+  add(row, scaleInv, `${of}scaleInv`);
+  if (amax) add(row, amax, `${of}amax`);
+}
+
+function add(row: TensorRow, x: Tensor, part = ""): void {
   const { address } = x;
-  tensors[count] = x;
   rowsOfTensors[count] = row;
+  parts[count] = part;
+  dtypes[count] = x.dtype;
   begins[count] = address;
   ends[count] = address + x.byteLength;
   count++;
@@ -67,8 +82,9 @@ function add(row: TensorRow, x: Tensor): void {
 function requireInPlace(op: OpName, i: number, j: number, names: Names): void {
   const [one, other] = [rowsOfTensors[i] as TensorRow, rowsOfTensors[j] as TensorRow];
   const mayBe = one.name === "out" && other.inPlace;
-  if (mayBe && isSameMemory(tensors[i] as Tensor, tensors[j] as Tensor)) return;
-  const [user, name, second] = [op, one.name, other.name].map((each) => names[each] ?? each);
+  if (mayBe && isSameMemory(i, j)) return;
+  const user = names[op] ?? op;
+  const [name, second] = [i, j].map((at) => nameOf(at, names));
   throw new ArgumentError(
     mayBe
       ? `${user}: ${name} shares memory with ${second} and is not that tensor, element for element; give that one or another`
@@ -76,7 +92,12 @@ function requireInPlace(op: OpName, i: number, j: number, names: Names): void {
   );
 }
 
+function nameOf(at: number, names: Names): string {
+  const { name } = rowsOfTensors[at] as TensorRow;
+  return [names[name] ?? name, parts[at]].filter((each) => each !== "").join(".");
+}
+
 /** Whether two tensors are the same elements of the same type. */
-function isSameMemory(x: Tensor, y: Tensor): boolean {
-  return x.address === y.address && x.dtype === y.dtype && x.byteLength === y.byteLength;
+function isSameMemory(i: number, j: number): boolean {
+  return begins[i] === begins[j] && ends[i] === ends[j] && dtypes[i] === dtypes[j];
 }
