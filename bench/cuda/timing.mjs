@@ -4,7 +4,7 @@
 import { median } from "../timing.mjs";
 
 const BATCH_SECONDS = 0.02;
-const MOST_CALLS = 2000;
+const MAX_CALLS = 2000;
 
 export function shuffled(values) {
   const keyed = values.map((value) => ({ value, key: Math.random() }));
@@ -24,7 +24,7 @@ export function batch({ run, repeat }, calls, wait) {
 export function callsOf(each, wait) {
   batch(each, 2, wait);
   const once = batch(each, 5, wait);
-  return Math.max(5, Math.min(MOST_CALLS, Math.ceil(BATCH_SECONDS / once)));
+  return Math.max(5, Math.min(MAX_CALLS, Math.ceil(BATCH_SECONDS / once)));
 }
 
 /**

@@ -50,7 +50,7 @@ export interface CorpusCase {
 }
 
 /** Elements of a tensor, about. */
-const MOST_ELEMENTS = 2048;
+const MAX_ELEMENTS = 2048;
 
 const anyWide: fc.Arbitrary<WideDType> = fc.constantFrom("f32", "f32", "bf16", "f16");
 
@@ -64,7 +64,7 @@ export function encodeCases(format: ScalarFormat, draw: CorpusDraw): readonly Pl
   const { cases, seed } = draw;
   const pattern = patternFor(SCALAR_FORMATS[format]);
   const multiple = factsOf(format).storageBits === 4 ? 2 : 1;
-  const drawn = fc.tuple(anyWide, matrixShape(multiple, 16, MOST_ELEMENTS)).chain(([dtype, shape]) => {
+  const drawn = fc.tuple(anyWide, matrixShape(multiple, 16, MAX_ELEMENTS)).chain(([dtype, shape]) => {
     const length = elementCount(shape);
     const patterns = fc.array(pattern, { minLength: length, maxLength: length });
     return patterns.map((bits) =>
@@ -91,7 +91,7 @@ export function quantizeCases(spec: QuantizeSpec, draw: CorpusDraw): readonly Pl
   const { max } = factsOf(spec.format);
   const type = spec.rht ? fc.constant<WideDType>("bf16") : anyWide;
   const drawn = fc
-    .tuple(type, matrixShape(multiple, block, MOST_ELEMENTS))
+    .tuple(type, matrixShape(multiple, block, MAX_ELEMENTS))
     .chain(([dtype, shape]) => wideMatrix({ dtype, shape, block, max }));
   return fc.sample(drawn, { numRuns: cases, seed });
 }

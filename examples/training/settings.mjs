@@ -2,8 +2,8 @@
 import { availableParallelism } from "node:os";
 import { ArgumentError } from "lockstep";
 
-const MOST_PROCESSES = 64;
-const MOST_SEEDS = 100;
+const MAX_PROCESSES = 64;
+const MAX_SEEDS = 100;
 /** MX formats want rows in multiples of it. */
 const ROWS = 32;
 
@@ -13,9 +13,9 @@ const ROWS = 32;
  */
 export function settingsOf(values, whole) {
   const { backend, out: directory, write } = values;
-  const seeds = numberOf("seeds", values, 1, MOST_SEEDS);
-  const cores = Math.min(availableParallelism(), MOST_PROCESSES);
-  const processes = numberOf("threads", values, 1, MOST_PROCESSES) ?? cores;
+  const seeds = numberOf("seeds", values, 1, MAX_SEEDS);
+  const cores = Math.min(availableParallelism(), MAX_PROCESSES);
+  const processes = numberOf("threads", values, 1, MAX_PROCESSES) ?? cores;
   const steps = numberOf("steps", values, 1, whole.steps) ?? whole.steps;
   const digits = numberOf("digits", values, ROWS, whole.digits) ?? whole.digits;
   if (digits % ROWS !== 0) throw new ArgumentError(`--digits is ${digits}; it must be a multiple of ${ROWS}`);

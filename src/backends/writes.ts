@@ -1,4 +1,7 @@
-/** What each operation writes, and of which types: so a backend can tell when there is nothing to do, and operations check it. */
+/**
+ * The tensors of each operation: what it writes and reads, of which types, and what it may write in place. So a backend can
+ * tell when there is nothing to do, and operations check types and overlap.
+ */
 import type { QuantizedCopy } from "../tensor/quantized.js";
 import type { Tensor } from "../tensor/tensor.js";
 import type { OpArgs, OpName } from "./ops.js";
@@ -20,7 +23,9 @@ export type TensorRule =
   /** A wide type or FP8. */
   | "product"
   /** A copy of the quantizer's spec: data, scales and amax. */
-  | "copy";
+  | "copy"
+  /** What the entry point has checked, or several tensors of which each has its own type. */
+  | "checked";
 
 /** Arguments by name, with "?" behind those that may be left out. */
 type Rules<A> = {
@@ -29,54 +34,78 @@ type Rules<A> = {
 
 interface Row<A> {
   readonly writes: Rules<A>;
-  /** What it reads that an earlier operation has written: kernels trust its type. */
-  readonly reads?: Rules<A>;
+  /** What it reads and does not write. Where an earlier operation has written it, kernels trust its type: it has a rule. */
+  readonly reads: Rules<A>;
+  /** What `out` may be: each of its elements is read before that one is written, and by nothing later. */
+  readonly inPlace?: readonly (keyof A & string)[];
 }
 
-const out = { writes: { out: "wide" } } as const;
-const dx = { writes: { dx: "wide" } } as const;
-const asX = { writes: { out: "as x" } } as const;
-const scalar = { writes: { out: "scalar" } } as const;
+interface AnyRow {
+  readonly writes: Readonly<Record<string, TensorRule>>;
+  readonly reads: Readonly<Record<string, TensorRule>>;
+  readonly inPlace?: readonly string[];
+}
+
+const x = { x: "checked" } as const;
+const grad = { grad: "checked" } as const;
+const out = { writes: { out: "wide" }, reads: x } as const;
+const outOfGrad = { writes: { out: "wide" }, reads: { ...grad, ...x } } as const;
+const asX = { writes: { out: "as x" }, reads: x } as const;
+const scalar = { writes: { out: "scalar" }, reads: x } as const;
 const copies = { "rowwise?": "copy", "columnwise?": "copy", "amaxRecord?": "scalar" } as const;
+const given = { "scale?": "checked", "amax?": "checked", "amaxColumnwise?": "checked" } as const;
 const statistics = { rstd: "f32", "mean?": "f32" } as const;
+const norm = { ...x, gamma: "checked", "beta?": "checked" } as const;
+const logits = { logits: "checked", targets: "checked" } as const;
+const step = { ...grad, "gradScale?": "checked", "noop?": "checked" } as const;
 
 const TENSORS: { readonly [K in OpName]: Row<OpArgs[K]> } = {
   activation: out,
-  activationBackward: out,
-  activationQuantize: { writes: copies },
-  adamw: { writes: { parameter: "f32", m: "f32", v: "f32", "copy?": "half" } },
-  add: out,
+  activationBackward: { ...outOfGrad, inPlace: ["x"] },
+  activationQuantize: { writes: copies, reads: { ...x, ...given, "grad?": "checked" } },
+  adamw: { writes: { parameter: "f32", m: "f32", v: "f32", "copy?": "half" }, reads: step },
+  add: { writes: { out: "wide" }, reads: { ...x, y: "checked" }, inPlace: ["x", "y"] },
   amax: scalar,
-  biasGradQuantize: { writes: { ...copies, biasGrad: "wide" } },
-  clipFactor: { writes: { norm: "f32", factor: "f32" } },
+  biasGradQuantize: { writes: { ...copies, biasGrad: "wide" }, reads: { ...x, ...given } },
+  clipFactor: { writes: { norm: "f32", factor: "f32" }, reads: { sums: "checked" } },
   columnSum: out,
-  crossEntropy: { writes: { loss: "f32", maximum: "f32", total: "f32" } },
-  crossEntropyBackward: { ...dx, reads: { grad: "f32", maximum: "f32", total: "f32" } },
-  decode: { ...out, reads: { x: "codes" } },
-  dequantize: out,
-  embedding: out,
-  embeddingBackward: out,
-  encode: { writes: { out: "codes" } },
+  crossEntropy: { writes: { loss: "f32", maximum: "f32", total: "f32" }, reads: logits },
+  crossEntropyBackward: {
+    writes: { dx: "wide" },
+    reads: { grad: "f32", maximum: "f32", total: "f32", ...logits },
+  },
+  decode: { writes: { out: "wide" }, reads: { x: "codes" } },
+  dequantize: { writes: { out: "wide" }, reads: { copy: "checked" } },
+  embedding: { writes: { out: "wide" }, reads: { table: "checked", ids: "checked" } },
+  embeddingBackward: { writes: { out: "wide" }, reads: { ...grad, ids: "checked" } },
+  encode: { writes: { out: "codes" }, reads: x },
   gated: out,
-  gatedBackward: out,
-  gemm: { writes: { out: "product", "amax?": "scalar", "preGelu?": "wide" } },
+  gatedBackward: outOfGrad,
+  gemm: {
+    writes: { out: "product", "amax?": "scalar", "preGelu?": "wide" },
+    reads: { ...x, w: "checked", "c?": "checked", "bias?": "checked" },
+    inPlace: ["c"],
+  },
   hadamard: asX,
-  mse: { writes: { loss: "f32" } },
-  mseBackward: { ...dx, reads: { grad: "f32" } },
-  norm: { writes: { out: "wide", ...statistics } },
-  normBackward: { writes: { dx: "wide", dgamma: "wide", "dbeta?": "wide" }, reads: statistics },
-  normQuantize: { writes: { ...copies, ...statistics } },
-  quantize: { writes: copies },
+  mse: { writes: { loss: "f32" }, reads: { ...x, target: "checked" } },
+  mseBackward: { writes: { dx: "wide" }, reads: { grad: "f32", ...x, target: "checked" } },
+  norm: { writes: { out: "wide", ...statistics }, reads: norm },
+  normBackward: {
+    writes: { dx: "wide", dgamma: "wide", "dbeta?": "wide" },
+    reads: { ...statistics, ...grad, ...x, gamma: "checked" },
+  },
+  normQuantize: { writes: { ...copies, ...statistics }, reads: { ...norm, ...given } },
+  quantize: { writes: copies, reads: { ...x, ...given, "noop?": "checked" } },
   relayout: asX,
-  scaled: out,
-  sgd: { writes: { parameter: "f32", "m?": "f32", "copy?": "half" } },
+  scaled: { ...out, inPlace: ["x"] },
+  sgd: { writes: { parameter: "f32", "m?": "f32", "copy?": "half" }, reads: step },
   softmax: out,
-  softmaxBackward: dx,
+  softmaxBackward: { writes: { dx: "wide" }, reads: { ...grad, y: "checked" } },
   squareSum: scalar,
   swapAxes: asX,
-  sweep: { writes: { out: "u32" } },
+  sweep: { writes: { out: "u32" }, reads: {} },
   transpose: asX,
-  updateScales: { writes: { amaxHistory: "f32", scale: "f32" } },
+  updateScales: { writes: { amaxHistory: "f32", scale: "f32" }, reads: {} },
 };
 
 /** One tensor of an operation. */
@@ -85,23 +114,27 @@ export interface TensorRow {
   readonly rule: TensorRule;
   readonly optional: boolean;
   readonly written: boolean;
+  /** Of what is read: whether `out` may be the same memory. */
+  readonly inPlace: boolean;
 }
 
-/** The tensors of every operation that have a rule; those that it writes first. */
+/** The tensors of every operation, those that it writes first. */
 export const TENSOR_ROWS: ReadonlyMap<OpName, readonly TensorRow[]> = new Map(
-  Object.entries(TENSORS).map(([op, { writes, reads = {} }]: [string, Row<object>]) => [
+  Object.entries(TENSORS).map(([op, { writes, reads, inPlace = [] }]: [string, AnyRow]) => [
     op as OpName,
-    [...rowsOf(writes, true), ...rowsOf(reads, false)],
+    [...rowsOf(writes, true, []), ...rowsOf(reads, false, inPlace)],
   ]),
 );
 
-function rowsOf(rules: Readonly<Record<string, TensorRule>>, written: boolean): readonly TensorRow[] {
-  return Object.entries(rules).map(([key, rule]) => ({
-    name: key.replace("?", ""),
-    rule,
-    optional: key.endsWith("?"),
-    written,
-  }));
+function rowsOf(
+  rules: Readonly<Record<string, TensorRule>>,
+  written: boolean,
+  inPlace: readonly string[],
+): readonly TensorRow[] {
+  return Object.entries(rules).map(([key, rule]) => {
+    const name = key.replace("?", "");
+    return { name, rule, optional: key.endsWith("?"), written, inPlace: inPlace.includes(name) };
+  });
 }
 
 /**
@@ -113,8 +146,9 @@ export function writesNothing<K extends OpName>(op: K, args: OpArgs[K]): boolean
   const given = args as object as Readonly<Record<string, unknown>>;
   for (let i = 0; i < rows.length; i++) {
     const { name, rule, written } = rows[i] as TensorRow;
+    if (!written) break;
     const each = given[name];
-    if (!written || each === undefined) continue;
+    if (each === undefined) continue;
     if (rule === "copy" ? !isEmptyCopy(each as QuantizedCopy) : (each as Tensor).byteLength > 0) return false;
   }
   return true;

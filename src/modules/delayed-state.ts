@@ -1,7 +1,7 @@
 /** The scales of one layer under delayed scaling, and the amaxes they follow from (numerics.md §2.2). */
 
 import type { Backend } from "../backends/backend.js";
-import { FLT_MAX, factsOf } from "../formats/derive.js";
+import { factsOf } from "../formats/derive.js";
 import { tensor } from "../ops/create.js";
 import { updateScales } from "../ops/update/delayed-scaling.js";
 import type { DelayedScaling } from "../recipes/per-tensor.js";
@@ -71,27 +71,39 @@ export class DelayedState implements DelayedScales {
 
   /** With functions of the caller's; the history of every slot rolls, as TransformerEngine's does then. */
   #updateOnHost(): void {
-    const { recipe } = this;
     const slots = this.scale.size;
-    const { amaxComputeAlgo: algorithm, scalingFactorComputeAlgo = defaultScale } = recipe;
     const history = this.amaxHistory.dataSync().slice();
     const length = history.length / slots;
-    const scale = this.scale.dataSync().slice();
+    const amaxes = new Float32Array(slots);
     for (let slot = 0; slot < slots; slot++) {
       const column = Float32Array.from({ length }, (_, row) => history[row * slots + slot] as number);
-      const amax =
-        typeof algorithm === "function"
-          ? algorithm(column)
-          : algorithm === "max"
-            ? column.reduce((a, b) => Math.max(a, b))
-            : (column[0] as number);
-      scale[slot] = scalingFactorComputeAlgo(amax, scale[slot] as number, this.#formatMax, recipe);
+      amaxes[slot] = this.#amaxOf(column);
       const rolled = [...column.subarray(1), column[0] as number];
       rolled[0] = 0;
       for (let row = 0; row < length; row++) history[row * slots + slot] = rolled[row] as number;
     }
-    this.scale.write(scale);
+    this.#scaleBy(amaxes);
     this.amaxHistory.write(history);
+  }
+
+  #amaxOf(column: Float32Array): number {
+    const { amaxComputeAlgo: algorithm } = this.recipe;
+    if (typeof algorithm === "function") return algorithm(column);
+    return algorithm === "max" ? column.reduce((a, b) => Math.max(a, b)) : (column[0] as number);
+  }
+
+  /** The scale of each slot from its amax, by the function of the caller's or else by the operation. */
+  #scaleBy(amaxes: Float32Array): void {
+    const { scale, recipe } = this;
+    const [formatMax, { margin, scalingFactorComputeAlgo: algorithm }] = [this.#formatMax, recipe];
+    if (algorithm) {
+      scale.write(
+        scale.dataSync().map((each, slot) => algorithm(amaxes[slot] as number, each, formatMax, recipe)),
+      );
+      return;
+    }
+    using amaxHistory = tensor(scale.backend, amaxes, [1, amaxes.length]);
+    updateScales({ amaxHistory, scale, formatMax, margin, algorithm: "mostRecent" });
   }
 
   snapshotSync(): DelayedSnapshot {
@@ -103,11 +115,4 @@ export class DelayedState implements DelayedScales {
     this.scale.dispose();
     this.amaxHistory.dispose();
   }
-}
-
-/** (max / amax) / 2^margin in f32; an amax of 0, infinite or NaN keeps the scale; an infinite scale, old or new, is FLT_MAX. */
-function defaultScale(amax: number, scale: number, formatMax: number, { margin }: DelayedScaling): number {
-  const follows = amax > 0 && Number.isFinite(amax);
-  const made = follows ? Math.fround(Math.fround(formatMax / amax) / 2 ** margin) : scale;
-  return Math.abs(made) === Number.POSITIVE_INFINITY ? FLT_MAX : made;
 }

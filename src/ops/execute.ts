@@ -4,18 +4,23 @@ import type { Backend, Support } from "../backends/backend.js";
 import type { OpArgs, OpName } from "../backends/ops.js";
 import { ArgumentError, ShapeError, UnsupportedError } from "../errors.js";
 import { optionsOf } from "../options.js";
-import { requireApart, requireTensor, requireWide, wideDType } from "../tensor/require.js";
+import { requireTensor, requireWide, wideDType } from "../tensor/require.js";
 import { type Shape, sameShape, type WideDType } from "../tensor/shape.js";
 import { Tensor } from "../tensor/tensor.js";
 import { requireOutputs } from "./outputs.js";
+import { requireApart } from "./overlap.js";
 
-/** Runs `op`, and says what the backend promised of it; throws `UnsupportedError` with the backend's reason not to. */
+/**
+ * Runs `op`, and says what the backend promised of it. Throws `UnsupportedError` with the backend's reason not to,
+ * `ArgumentError` where it would write what it reads and does not do so in place.
+ */
 export function execute<K extends OpName>(
   backend: Backend,
   op: K,
   args: OpArgs[K],
 ): Support & { readonly ok: true } {
   requireOutputs(op, args);
+  requireApart(op, args);
   const support = backend.supports(op, args);
   if (!support.ok) throw new UnsupportedError(op, support.reason);
   backend.run(op, args);
@@ -48,10 +53,7 @@ export interface ResultOptions {
 
 const checkResult = optionsOf<ResultOptions>({ outDtype: wideDType, out: requireWide });
 
-/**
- * `out` if it is given and fits the first of the inputs and `outDtype`, else a new tensor that does. Throws
- * `ArgumentError` for one that shares memory with an input and is not that input.
- */
+/** `out` if it is given and fits the first of the inputs and `outDtype`, else a new tensor that does. */
 export function resultFor(
   op: string,
   inputs: readonly [Tensor<WideDType>, ...Tensor[]],
@@ -65,13 +67,7 @@ export function resultFor(
   requireShape(op, "out", given, shape);
   if (outDtype !== undefined && outDtype !== given.dtype)
     throw new ArgumentError(`${op}: out is ${given.dtype} and outDtype ${outDtype}; leave outDtype out`);
-  for (const input of inputs) if (!isSameMemory(input, given)) requireApart(op, "an input", input, given);
   return given;
-}
-
-/** Whether two tensors are the same elements of the same type. */
-export function isSameMemory(x: Tensor, y: Tensor): boolean {
-  return x.address === y.address && x.dtype === y.dtype && x.byteLength === y.byteLength;
 }
 
 /** Throws `ShapeError` unless `x` has that shape. */

@@ -20,7 +20,7 @@ export type ScaleAlgorithm = (
 const MAX_HISTORY = 2 ** 20;
 
 /** Within it the largest value of each format, times 2^-margin, is a normal f32. */
-const MOST_MARGIN = 100;
+const MAX_MARGIN = 100;
 
 /** What `DelayedScaling` takes; every field may be left out. */
 export interface DelayedScalingOptions extends RecipeOptions {
@@ -30,7 +30,7 @@ export interface DelayedScalingOptions extends RecipeOptions {
   readonly amaxHistoryLen?: number | undefined;
   /** Default `max`. A function runs on the host, which waits for the device. */
   readonly amaxComputeAlgo?: AmaxAlgorithm | undefined;
-  /** Default: the largest value of the format over amax, over 2^margin. Runs on the host. */
+  /** Default: fl(the largest value of the format * 2^-margin) / amax, as `updateScales` has it. Runs on the host. */
   readonly scalingFactorComputeAlgo?: ScaleAlgorithm | undefined;
   /** Whether amaxes are reduced over autocast's group. Default true. */
   readonly reduceAmax?: boolean | undefined;
@@ -43,7 +43,7 @@ const amaxAlgorithm: Domain = (user, name, value) => {
 
 const checkDelayed = optionsOf<DelayedScalingOptions>({
   ...RECIPE_OPTIONS,
-  margin: integer(-MOST_MARGIN, MOST_MARGIN),
+  margin: integer(-MAX_MARGIN, MAX_MARGIN),
   amaxHistoryLen: integer(1, MAX_HISTORY),
   amaxComputeAlgo: amaxAlgorithm,
   scalingFactorComputeAlgo: callable,

@@ -39,7 +39,7 @@ interface KnownGeometry {
 
 /** The latest geometries of each spec: a quantizer meets the same few shapes again and again. */
 const known = new WeakMap<QuantizeSpec, KnownGeometry[]>();
-const MOST_KNOWN = 32;
+const MAX_KNOWN = 32;
 
 /** The geometry of one copy. Throws `ArgumentError` for a scale layout the format does not have. */
 export function copyGeometry(
@@ -63,7 +63,7 @@ export function copyGeometry(
   // tensors of all callers come to have these shapes
   Object.freeze(geometry.dataShape);
   Object.freeze(geometry.scaleShape);
-  if (geometries.length === MOST_KNOWN) geometries.shift();
+  if (geometries.length === MAX_KNOWN) geometries.shift();
   geometries.push({ rows, columns, direction, layout, geometry });
   return geometry;
 }

@@ -1,4 +1,4 @@
-/** Tensors as arguments: of which type, of which size, alive, and apart from each other. */
+/** Tensors as arguments: of which type, of which size, alive, and on one backend. */
 import { ArgumentError, DisposedError, DTypeError, ShapeError } from "../errors.js";
 import { classOf, type Domain, describe, oneOf } from "../options.js";
 import { type DType, isWide, storageBits, WIDE_DTYPES, type WideDType } from "./shape.js";
@@ -70,50 +70,4 @@ export function requireTogether(op: string, x: Tensor | undefined, y: Tensor | u
     throw new ArgumentError(
       `${op}: its tensors live on different backends; move them to one by data() and tensor()`,
     );
-}
-
-/** Throws `ArgumentError` where `out` shares memory with an input that is still read while it is written. */
-export function requireApart(op: string, name: string, x: Tensor | undefined, out: Tensor): void {
-  if (!x) return;
-  const [begin, first] = [out.address, x.address];
-  if (!overlap(first, first + x.byteLength, begin, begin + out.byteLength)) return;
-  throw new ArgumentError(
-    `${op}: out shares memory with ${name}, which is still read while out is written; give another tensor`,
-  );
-}
-
-/** Whether two ranges of bytes have one in common; an empty one has none. */
-function overlap(begin: number, end: number, other: number, otherEnd: number): boolean {
-  return begin < otherEnd && other < end && begin < end && other < otherEnd;
-}
-
-/** Where the tensors of a check begin and end, written anew by each. */
-const begins = new Float64Array(16);
-const ends = new Float64Array(16);
-
-/**
- * Throws `ArgumentError` where one of the first `written` tensors shares memory with another tensor. Those that were left
- * out are undefined; `names` are those of all, at most 16.
- */
-export function requireAllApart(
-  op: string,
-  names: readonly string[],
-  tensors: readonly (Tensor | undefined)[],
-  written: number,
-): void {
-  const count = tensors.length;
-  for (let i = 0; i < count; i++) {
-    const x = tensors[i];
-    const begin = x ? x.address : 0;
-    begins[i] = begin;
-    ends[i] = x ? begin + x.byteLength : 0;
-  }
-  for (let i = 0; i < written; i++) {
-    for (let j = i + 1; j < count; j++) {
-      if (!overlap(begins[i] as number, ends[i] as number, begins[j] as number, ends[j] as number)) continue;
-      throw new ArgumentError(
-        `${op}: ${names[i]} shares memory with ${names[j]}, and is written while that is used; give another tensor`,
-      );
-    }
-  }
 }

@@ -21,6 +21,11 @@ export interface Memory {
   readonly used?: ((block: Storage, address: number) => void) | undefined;
 }
 
+/** Whether two ranges of bytes have one in common; an empty one has none. */
+export function isOverlap(begin: number, end: number, other: number, otherEnd: number): boolean {
+  return begin < otherEnd && other < end && begin < end && other < otherEnd;
+}
+
 interface Lost {
   readonly memory: Memory;
   readonly bytes: number;

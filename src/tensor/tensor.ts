@@ -15,7 +15,7 @@ import {
   type WideDType,
 } from "./shape.js";
 import { INSPECT, showTensor } from "./show.js";
-import { Storage } from "./storage.js";
+import { isOverlap, Storage } from "./storage.js";
 
 export type { TensorData } from "./data.js";
 
@@ -161,7 +161,7 @@ export class Tensor<D extends DType = DType> {
     const to = this.address + this.#partAt("paste", first, source.shape);
     const { address: from, byteLength: bytes } = source;
     if (bytes === 0) return this;
-    if (from < to + bytes && to < from + bytes) {
+    if (isOverlap(from, from + bytes, to, to + bytes)) {
       throw new ArgumentError(
         "paste: the source shares memory with what it overwrites; paste a clone() of it",
       );

@@ -3,7 +3,12 @@ import * as fc from "fast-check";
 import { BLOCK_FORMATS, tileSize } from "../../../src/formats/block.js";
 import { relayoutScales, swapAxes, transpose } from "../../../src/ops/layout/layout.js";
 import { copyGeometry } from "../../../src/tensor/geometry.js";
-import type { Direction, QuantizeSpec, ScaleLayout } from "../../../src/tensor/quantized.js";
+import {
+  DIRECTIONS,
+  type Direction,
+  type QuantizeSpec,
+  type ScaleLayout,
+} from "../../../src/tensor/quantized.js";
 import { asMatrix, type DType, elementCount, type Shape } from "../../../src/tensor/shape.js";
 import { matrixShape } from "../../arbitraries/matrices.js";
 import { words } from "../../arbitraries/random.js";
@@ -101,7 +106,7 @@ function relayoutCase(): fc.Arbitrary<RelayoutCase> {
     fc
       .record({
         shape: matrixShape(BLOCK_FORMATS[spec.quantizer].multiple, tileSize(spec.tile)[1], 2 ** 16),
-        direction: fc.constantFrom<Direction>("rowwise", "columnwise"),
+        direction: fc.constantFrom(...DIRECTIONS),
         from: scaleLayout(spec),
         to: scaleLayout(spec),
         seed: fc.nat(),

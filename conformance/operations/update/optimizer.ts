@@ -34,7 +34,7 @@ export interface AdamwCase extends StepCase {
   readonly options: Numbers<oracle.AdamwStep>;
 }
 
-const MOST = 300;
+const MAX_ELEMENTS = 300;
 
 function stepCase(shape: Shape) {
   const half = fc.constantFrom("bf16" as const, "f16" as const);
@@ -141,7 +141,7 @@ export function sgdCase(shape: Shape): fc.Arbitrary<SgdCase> {
 }
 
 export const sgdOperation: Operation<SgdCase> = {
-  arbitrary: laneShape(MOST).chain(sgdCase),
+  arbitrary: laneShape(MAX_ELEMENTS).chain(sgdCase),
   run(backend, { options, ...input }) {
     const inputs = { ...inputsOn(backend, input), m: upload(backend, input.m) };
     sgd(inputs, options);
@@ -167,7 +167,7 @@ export function adamwCase(shape: Shape): fc.Arbitrary<AdamwCase> {
 }
 
 export const adamwOperation: Operation<AdamwCase> = {
-  arbitrary: laneShape(MOST).chain(adamwCase),
+  arbitrary: laneShape(MAX_ELEMENTS).chain(adamwCase),
   run(backend, { options, ...input }) {
     const states = { m: upload(backend, input.m), v: upload(backend, input.v) };
     const inputs = { ...inputsOn(backend, input), ...states };

@@ -1,6 +1,6 @@
 /** Scales under delayed scaling and the amaxes they follow from, in plain numbers. */
 
-import { FLT_MAX, fromBits } from "../core/rational.js";
+import { fromBits } from "../core/rational.js";
 import { updateScale } from "../update/delayed-scaling.js";
 
 /** Algorithms that a caller could bring, by name. */
@@ -106,10 +106,9 @@ export class Slots {
   }
 
   #scaleFor(amax: number, scale: number): number {
-    const largest = FORMAT_MAX[this.format];
     if (this.recipe.scaling === "mean") return Math.fround((scale + Math.min(amax, 1024)) / 2);
-    if (amax === 0 || amax === Number.POSITIVE_INFINITY) return Number.isFinite(scale) ? scale : FLT_MAX;
-    const made = Math.fround(Math.fround(largest / amax) * 2 ** -this.recipe.margin);
-    return Math.min(made, FLT_MAX);
+    const { margin } = this.recipe;
+    const options = { formatMax: FORMAT_MAX[this.format], margin, algorithm: "mostRecent" } as const;
+    return updateScale({ history: [Math.fround(amax)], scale }, options).scale;
   }
 }

@@ -40,13 +40,13 @@ import { useBackend } from "../harness/suite.js";
 const backend = useBackend({ threads: 2 });
 
 /** Units of work that one job may be asked for: beyond it, what it is asked for is not bounded by memory. */
-const MOST_UNITS = 2 ** 20;
+const MAX_UNITS = 2 ** 20;
 
 afterEach(() => vi.restoreAllMocks());
 beforeEach(() => {
   const { run } = Pool.prototype;
   vi.spyOn(Pool.prototype, "run").mockImplementation(function (this: Pool, name, job: Job, args) {
-    if (!(job.total <= MOST_UNITS)) throw new Error(`${name} was asked for ${job.total} units of work`);
+    if (!(job.total <= MAX_UNITS)) throw new Error(`${name} was asked for ${job.total} units of work`);
     for (const arg of Object.values<number | boolean>(args))
       if (Number.isInteger(arg) && Math.abs(Number(arg)) > 2 ** 32)
         throw new Error(`${name} was given ${arg}`);

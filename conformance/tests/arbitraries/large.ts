@@ -24,10 +24,10 @@ import { adamwCase, sgdCase } from "../../operations/update/optimizer.js";
 import { PlainTensor } from "../../values/plain.js";
 
 /** Most elements of one input. */
-const MOST = 2 ** 20;
+const MAX_ELEMENTS = 2 ** 20;
 
 /** Up to `most` elements: square and aligned to tiles, ragged against them, tall, wide. */
-function largeShapes(most = MOST): Shapes {
+function largeShapes(most = MAX_ELEMENTS): Shapes {
   return (multiple) => {
     const down = (n: number): number => Math.max(multiple, n - (n % multiple));
     const aligned = fc.constantFrom(128, 256, 384, 512, 1024).map(down);
@@ -117,7 +117,7 @@ const tables = fc
   .tuple(anyShape, fc.oneof(fc.integer({ min: 1, max: 5000 }), fc.constantFrom(2048, 2049)))
   .map(([shape, count]) => {
     const [vocabulary, columns] = asMatrix(shape);
-    return { vocabulary, columns, count: Math.min(count, Math.ceil(MOST / columns)) };
+    return { vocabulary, columns, count: Math.min(count, Math.ceil(MAX_ELEMENTS / columns)) };
   });
 
 /** Values to encode, as many as take all 32 bits of a counter of eights but the highest. */

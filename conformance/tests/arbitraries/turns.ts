@@ -76,12 +76,12 @@ const MASKED: readonly Shape[] = [64, 1032, 2056, 4104, 8200, 16_392, 28_000].ma
 /** What a kernel rounds by itself, and the numbers that a block of threads takes in one turn, at most. */
 const ROUNDED = ["e4m3", "e5m2", "e2m1", "bf16", "f16"] as const;
 const EIGHTS = 256;
-const MOST_EIGHTS = 4;
+const MAX_EIGHTS = 4;
 
 const random = fc.record({ seed: fc.bigInt({ min: 0n, max: 2n ** 64n - 1n }), offset: fc.constant(3n) });
 
 /** Some numbers, the last of which are no whole eight, in each of the turns of a block; an even number. */
-const RESTS = Array.from({ length: MOST_EIGHTS }, (_, turn) => 8 * (EIGHTS * turn + 3) + 6);
+const RESTS = Array.from({ length: MAX_EIGHTS }, (_, turn) => 8 * (EIGHTS * turn + 3) + 6);
 
 /** Formats whose rows may have any length. */
 const RAGGED = (Object.keys(BLOCK_FORMATS) as BlockFormatName[]).filter(

@@ -47,7 +47,7 @@ class Pieces {
 }
 
 /** Pieces at which an operation is made to fail. */
-const MOST_PIECES = 60;
+const MAX_PIECES = 60;
 
 describe("where memory runs out at any piece it takes,", () => {
   const check = <K extends OperationName>(name: K): void => {
@@ -71,7 +71,7 @@ describe("where memory runs out at any piece it takes,", () => {
             throw error;
           }
           const [needed, before, use] = [pieces.asked, new Set(pieces.taken), backend.memoryUse()];
-          for (let k = 0; k < Math.min(needed, MOST_PIECES); k++) {
+          for (let k = 0; k < Math.min(needed, MAX_PIECES); k++) {
             pieces.failAt(k);
             try {
               assertSameAnswer(answer(input), expected);

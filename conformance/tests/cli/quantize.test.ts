@@ -1,5 +1,6 @@
 /** The command line: what quantize writes. */
 import { describe, expect, it, vi } from "vitest";
+import { DIRECTIONS } from "../../../src/tensor/quantized.js";
 import { type FileContents, f32, floats, ramp, raw, useWorkspace } from "../harness/cli.js";
 
 vi.mock("../../../src/backends/open.js", async (original) => {
@@ -9,7 +10,7 @@ vi.mock("../../../src/backends/open.js", async (original) => {
 
 const w = useWorkspace();
 
-const BOTH = ["--usage", "rowwise,columnwise"];
+const BOTH = ["--usage", DIRECTIONS.join()];
 const [M, K] = [160, 192];
 
 /** Type and shape of each tensor. */
@@ -64,7 +65,7 @@ describe("quantize", () => {
   it("swizzles scales of mxfp8 and nvfp4 so that dequantize sees the same", async () => {
     await w.write("in", [f32("x", [M, K], ramp(M * K))]);
     for (const quantizer of ["mxfp8", "mxfp4", "nvfp4"]) {
-      for (const usage of ["rowwise", "columnwise"]) {
+      for (const usage of DIRECTIONS) {
         const args = ["quantize", "@in", "--quantizer", quantizer, "--usage", usage];
         await w.succeed(...args, "-o", "@logical");
         await w.succeed(...args, "--scales", "swizzled", "-o", "@swizzled");

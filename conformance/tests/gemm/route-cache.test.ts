@@ -2,7 +2,7 @@
 import * as fc from "fast-check";
 import { afterAll, beforeAll, expect, it } from "vitest";
 import type { Backend } from "../../../src/backends/backend.js";
-import { MOST_ROUTES, routeOf } from "../../../src/backends/cuda/gemm/route.js";
+import { MAX_ROUTES, routeOf } from "../../../src/backends/cuda/gemm/route.js";
 import type { GemmArgs } from "../../../src/backends/gemm-args.js";
 import { openBackend } from "../../../src/backends/open.js";
 import { zeros } from "../../../src/ops/create.js";
@@ -12,7 +12,7 @@ import type { Tensor } from "../../../src/tensor/tensor.js";
 import { algorithmNumbered, FakeGpu, gemmArgs } from "../harness/addon/fake-gpu.js";
 
 /** More products than are kept. */
-const PRODUCTS = MOST_ROUTES + 40;
+const PRODUCTS = MAX_ROUTES + 40;
 
 let backend: Backend;
 let products: readonly GemmArgs[];
@@ -44,10 +44,10 @@ it("forgets the product that was not asked for longest, and no other", () => {
       const kept = new Map<number, number>();
       const forgotten: number[] = [];
       let plans = 0;
-      const fill = Array.from({ length: MOST_ROUTES }, (_, i) => i);
+      const fill = Array.from({ length: MAX_ROUTES }, (_, i) => i);
       for (const i of [...fill, ...sequence]) {
         const plan = kept.get(i) ?? ++plans;
-        if (!kept.has(i) && kept.size === MOST_ROUTES) {
+        if (!kept.has(i) && kept.size === MAX_ROUTES) {
           const [oldest = -1] = kept.keys();
           forgotten.push(kept.get(oldest) ?? -1);
           kept.delete(oldest);

@@ -2,7 +2,7 @@
 import type { Backend } from "../../../src/backends/backend.js";
 import { castTo } from "../../../src/ops/cast/cast.js";
 import { tensor } from "../../../src/ops/create.js";
-import { QuantizedTensor } from "../../../src/tensor/quantized.js";
+import { DIRECTIONS, QuantizedTensor } from "../../../src/tensor/quantized.js";
 import type { Shape, WideDType } from "../../../src/tensor/shape.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import type { QuantizedModel } from "../../oracle/training/quantized.js";
@@ -43,7 +43,7 @@ function partsOf(x: Tensor | QuantizedTensor | undefined): readonly Tensor[] {
 
 /** Throws unless the tensor has the codes and scales of the model, in both directions. */
 export function expectModelled(name: string, actual: QuantizedTensor, expected: QuantizedModel): void {
-  for (const usage of ["rowwise", "columnwise"] as const) {
+  for (const usage of DIRECTIONS) {
     const [ours, theirs] = [actual.copy(usage), expected.copy(usage)];
     const parts = [
       ["codes", download(ours.data).codes, theirs.codes],

@@ -26,7 +26,7 @@ import { Quantizer, RandomState } from "../../../src/quantizers/quantizer.js";
 import { MXFP8BlockScaling, NVFP4BlockScaling } from "../../../src/recipes/block-scaled.js";
 import { DelayedScaling } from "../../../src/recipes/per-tensor.js";
 import type { Recipe } from "../../../src/recipes/recipe.js";
-import { QuantizedTensor, type QuantizeSpec } from "../../../src/tensor/quantized.js";
+import { DIRECTIONS, QuantizedTensor, type QuantizeSpec } from "../../../src/tensor/quantized.js";
 import { DTYPES, type DType, WIDE_DTYPES } from "../../../src/tensor/shape.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { quantizeSpec, USAGES } from "../../arbitraries/specs.js";
@@ -135,7 +135,7 @@ function same(got: NamedTensor | undefined, wanted: NamedTensor): void {
       wanted.scaleLayout,
     ]);
     expect(got.usage).toEqual(wanted.usage);
-    for (const direction of ["rowwise", "columnwise"] as const)
+    for (const direction of DIRECTIONS)
       for (const field of ["data", "scaleInv", "amax"] as const) {
         const [one, other] = [got[direction]?.[field], wanted[direction]?.[field]];
         expect(one === undefined).toBe(other === undefined);
@@ -355,7 +355,7 @@ describe("old files", () => {
     const x = tensors.get("x");
     if (!(x instanceof QuantizedTensor)) throw new Error("x is not quantized");
     expect(`quantize-${x.spec.quantizer}.safetensors`).toBe(file);
-    for (const direction of ["rowwise", "columnwise"] as const)
+    for (const direction of DIRECTIONS)
       for (const [field, suffix] of [
         ["data", "data"],
         ["scaleInv", "scale_inv"],

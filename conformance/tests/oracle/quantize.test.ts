@@ -1,6 +1,7 @@
 /** The quantizer oracle against printed vectors, the table of shapes of the command line, and hand-made edge cases. */
 import { describe, expect, it } from "vitest";
 import { SCALAR_FORMATS } from "../../../src/formats/scalar.js";
+import { DIRECTIONS } from "../../../src/tensor/quantized.js";
 import { bitsOf, FLT_MAX, fromBits } from "../../oracle/core/rational.js";
 import { decode } from "../../oracle/core/scalar.js";
 import { packNibbles, padScales, type Shape } from "../../oracle/layout/layout.js";
@@ -13,7 +14,6 @@ import {
   type WideName,
 } from "../../oracle/quantize/quantize.js";
 
-const BOTH = ["rowwise", "columnwise"] as const;
 const { POSITIVE_INFINITY: INF, NaN: NAN } = Number;
 const { e2m1, e4m3 } = SCALAR_FORMATS;
 
@@ -78,7 +78,7 @@ describe("every quantizer", () => {
     [32, 0],
   ] as const)("has the shapes of the command line's table at [%i, %i]", (m, k) => {
     for (const [spec, ...shapes] of expected(m, k)) {
-      const { rowwise: r, columnwise: c } = run(varied([m, k]), [m, k], { ...spec, usage: BOTH });
+      const { rowwise: r, columnwise: c } = run(varied([m, k]), [m, k], { ...spec, usage: DIRECTIONS });
       expect([r?.shape, r?.scaleShape, c?.shape, c?.scaleShape], spec.quantizer).toEqual(shapes);
       for (const copy of [r, c]) {
         expect(copy?.codes).toHaveLength(m * k);
@@ -91,8 +91,8 @@ describe("every quantizer", () => {
     const shape: Shape = [32, 160];
     const values = varied(shape);
     for (const [spec] of expected(...shape)) {
-      const both = run(values, shape, { ...spec, usage: BOTH });
-      for (const usage of spec.quantizer === "nvfp4" ? (["rowwise"] as const) : BOTH) {
+      const both = run(values, shape, { ...spec, usage: DIRECTIONS });
+      for (const usage of spec.quantizer === "nvfp4" ? (["rowwise"] as const) : DIRECTIONS) {
         const copy = both[usage];
         if (!copy) throw new Error(`no ${usage} copy`);
         const restored = [...dequantize(copy, usage, spec)].map(fromBits);
@@ -120,7 +120,7 @@ describe("per-tensor FP8", () => {
       rowwise: r,
       columnwise: c,
       amax,
-    } = run([1, -3, -0, NAN], [2, 2], { quantizer: "fp8-current", usage: BOTH });
+    } = run([1, -3, -0, NAN], [2, 2], { quantizer: "fp8-current", usage: DIRECTIONS });
     expect(hex(r?.scale ?? [])).toBe("3BDB6DB7");
     expect(hex(r?.codes ?? [])).toBe("71 FE 80 7F");
     expect(hex(c?.codes ?? [])).toBe("71 80 FE 7F");
@@ -204,7 +204,7 @@ describe("MX formats", () => {
     const { rowwise: r, columnwise: c } = run(varied(shape), shape, {
       quantizer: "mxfp8",
       tile: "32x32",
-      usage: BOTH,
+      usage: DIRECTIONS,
     });
     expect(r?.codes).toEqual(c?.codes);
     expect(new Set(r?.scale.filter((_, i) => i % 2 === 0)).size).toBe(1);
@@ -253,7 +253,7 @@ describe("NVFP4", () => {
   it("holds the same codes and scales in both copies of 16x16 tiles", () => {
     const shape: Shape = [32, 16];
     for (const four of [{}, { fourOverSix: "mae" }, { fourOverSix: "mse", e4m3Max: 448 }] as const) {
-      const spec: QuantizeSpec = { quantizer: "nvfp4", tile: "16x16", usage: BOTH, ...four };
+      const spec: QuantizeSpec = { quantizer: "nvfp4", tile: "16x16", usage: DIRECTIONS, ...four };
       const { rowwise: r, columnwise: c } = run(varied(shape), shape, spec);
       expect([...(c?.codes ?? [])]).toEqual(transposed(r?.codes ?? [], shape));
       expect(c?.scale.slice(0, 2)).toEqual([r?.scale[0], r?.scale[16]]);
@@ -263,7 +263,7 @@ describe("NVFP4", () => {
   it("transforms only the columnwise copy and takes its amax afterwards", () => {
     const shape: Shape = [16, 16];
     const values = varied(shape);
-    const spec: QuantizeSpec = { quantizer: "nvfp4", rht: true, usage: BOTH };
+    const spec: QuantizeSpec = { quantizer: "nvfp4", rht: true, usage: DIRECTIONS };
     const { rowwise: r, columnwise: c } = run(values, shape, spec, "bf16");
     expect(r).toEqual(run(values, shape, { quantizer: "nvfp4" }).rowwise);
     const y = Array.from({ length: 16 }, (_, col) =>
@@ -287,10 +287,16 @@ describe("NVFP4", () => {
   it("rounds stochastically between neighbours, by words that know copy and stored place", () => {
     const shape: Shape = [16, 32];
     const values = varied(shape).map(Math.abs);
-    const spec: QuantizeSpec = { quantizer: "nvfp4", stochastic: true, seed: 5n, offset: 1n, usage: BOTH };
-    const even = run(values, shape, { quantizer: "nvfp4", usage: BOTH });
+    const spec: QuantizeSpec = {
+      quantizer: "nvfp4",
+      stochastic: true,
+      seed: 5n,
+      offset: 1n,
+      usage: DIRECTIONS,
+    };
+    const even = run(values, shape, { quantizer: "nvfp4", usage: DIRECTIONS });
     const random = run(values, shape, spec);
-    for (const usage of BOTH) {
+    for (const usage of DIRECTIONS) {
       const moved = [...(random[usage]?.codes ?? [])].map((code, i) => code - (even[usage]?.codes[i] ?? 0));
       expect(new Set(moved)).toEqual(new Set([-1, 0, 1]));
       expect(random[usage]?.scale).toEqual(even[usage]?.scale);

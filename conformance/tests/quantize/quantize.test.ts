@@ -10,6 +10,7 @@ import { Float8BlockQuantizer } from "../../../src/quantizers/float8-block.js";
 import { MXFP4Quantizer, MXFP6Quantizer, MXFP8Quantizer } from "../../../src/quantizers/mx.js";
 import { NVFP4Quantizer } from "../../../src/quantizers/nvfp4.js";
 import { type Quantizer, type QuantizerOptions, RandomState } from "../../../src/quantizers/quantizer.js";
+import { DIRECTIONS } from "../../../src/tensor/quantized.js";
 import type { Shape } from "../../../src/tensor/shape.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { words } from "../../arbitraries/random.js";
@@ -254,7 +255,7 @@ describe("nvfp4", () => {
         tensor(backend(), values, [size, size]),
       );
       const deviation = 5 * Math.sqrt((size * size * (15 / 16) * (76 / 256) * (180 / 256)) / 16);
-      for (const usage of ["rowwise", "columnwise"] as const) {
+      for (const usage of DIRECTIONS) {
         const codes = unpack(t.copy(usage).data.dataSync() as Uint8Array);
         expect(new Set(codes)).toEqual(new Set([4, 5, 7]));
         for (let place = 0; place < 16; place++) {

@@ -1,4 +1,5 @@
 /** Delayed scaling as layers use it: which amaxes scales follow, and which they do not. */
+import * as fc from "fast-check";
 import { describe, expect, it, vi } from "vitest";
 import {
   autocast,
@@ -14,6 +15,8 @@ import {
   tensor,
   Variable,
 } from "../../../src/index.js";
+import { DelayedState } from "../../../src/modules/delayed-state.js";
+import { updateScales } from "../../../src/ops/update/delayed-scaling.js";
 import { quantizationOf } from "../harness/state/world.js";
 import { scoped, useBackend } from "../harness/suite.js";
 
@@ -251,5 +254,65 @@ describe("calibrating", () => {
     const recipe = new Float8CurrentScaling();
     autocast({ recipe, enabled: false, calibrating: true }, () => probe.layer.forward(matrix(3)));
     expect(probe.state()).toEqual([]);
+  });
+});
+
+describe("the scale of an amax that the caller computes", () => {
+  /** Around where a quotient overflows or is subnormal, with a margin of either sign; and anything. */
+  const amaxes = fc.oneof(
+    fc
+      .record({
+        exponent: fc.oneof(fc.integer({ min: -149, max: 127 }), fc.integer({ min: -125, max: -115 })),
+        ulps: fc.integer({ min: -4, max: 4 }),
+        mantissa: fc.constantFrom(1, 1.75, 1.5, 1.3333333),
+      })
+      .map(({ exponent, ulps, mantissa }) => Math.fround(mantissa * 2 ** exponent * (1 + ulps * 2 ** -23))),
+    fc.float(),
+    fc.constantFrom(0, -0, inf, -inf, nan, -1),
+  );
+  const margins = fc.oneof(fc.integer({ min: -100, max: 100 }), fc.constantFrom(0, 1, 40, 100, -100));
+  const scales = fc.oneof(fc.float(), fc.constantFrom(1, inf, -inf));
+
+  /** What a layer's state makes of an amax, and what the operation makes of it. */
+  function both(amax: number, scale: number, margin: number, pass: "forward" | "backward"): number[][] {
+    using _scope = new Scope();
+    const recipe = new DelayedScaling({ margin, amaxHistoryLen: 1, amaxComputeAlgo: () => amax });
+    const slots = pass === "forward" ? 3 : 2;
+    const from = { scale: new Float32Array(slots).fill(scale), amaxHistory: new Float32Array(slots) };
+    const state = new DelayedState(backend(), recipe, pass, from);
+    state.update();
+    const own = [...state.scale.dataSync()];
+    state.dispose();
+    const amaxHistory = tensor(backend(), new Float32Array(slots).fill(amax), [1, slots]);
+    const updated = tensor(backend(), from.scale, [slots]);
+    const formatMax = pass === "forward" ? 448 : 57344;
+    updateScales({ amaxHistory, scale: updated, formatMax, margin, algorithm: "mostRecent" });
+    return [own, [...updated.dataSync()]];
+  }
+
+  it("has the bits of the operation, at the ends of f32 too", () => {
+    fc.assert(
+      fc.property(
+        amaxes,
+        scales,
+        margins,
+        fc.constantFrom("forward" as const, "backward" as const),
+        (amax, scale, margin, pass) => {
+          const [own, expected] = both(amax, scale, margin, pass);
+          expect(own).toEqual(expected);
+        },
+      ),
+      {
+        numRuns: 2000,
+        seed: 1,
+        examples: [
+          // the quotient by 448 alone overflows; the scale is subnormal; both are FLT_MAX
+          [2 ** -121, 1, 20, "forward"],
+          [1.75 * 2 ** 40, 1, 95, "forward"],
+          [Math.fround(1.3333333 * 2 ** 52), 1, 92, "forward"],
+          [2 ** -121, 1, 0, "forward"],
+        ],
+      },
+    );
   });
 });

@@ -1,10 +1,9 @@
 /** A whole training step is that of a model in plain arithmetic, to the bit: every pair of options, numbers drawn anew. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { tuplesAmong } from "../../arbitraries/covering.js";
+import { pairwise, tuplesAmong } from "../../arbitraries/covering.js";
 import { splitmix32 } from "../../arbitraries/random.js";
 import type { Matrix } from "../../oracle/training/matrix.js";
-import { pairwise } from "../arbitraries/pairwise.js";
 import { OPTIONS, RECIPES, type RecipeName, type StepOptions } from "../harness/step/options.js";
 import { type CellPlan, planOf, type StepPlan } from "../harness/step/plan.js";
 import { departure, modelled } from "../harness/step/run.js";

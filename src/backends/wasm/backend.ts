@@ -20,10 +20,10 @@ import { LOWERINGS } from "./lowerings.js";
 import type { WasmOptions } from "./options.js";
 import { Pool } from "./pool.js";
 
-const MOST_THREADS = 64;
+const MAX_THREADS = 64;
 
 /** The domain of `threads`. */
-export const threadCount = integer(1, MOST_THREADS);
+export const threadCount = integer(1, MAX_THREADS);
 
 /**
  * Opens the reference. Throws `ArgumentError` for a thread count or a datapath that is none, `BackendError` where as many
@@ -35,7 +35,7 @@ export async function openWasm(options: WasmOptions = {}): Promise<Backend> {
 
 /** As `openWasm`, over an instance that the caller has opened. */
 export async function openWasmOver(instance: Instance, options: WasmOptions): Promise<Backend> {
-  const { threads = Math.min(platform.parallelism, MOST_THREADS), datapath = "hopper" } = options;
+  const { threads = Math.min(platform.parallelism, MAX_THREADS), datapath = "hopper" } = options;
   threadCount("openBackend", "threads", threads);
   datapathName("openBackend", "datapath", datapath);
   const heap = new Heap(instance);

@@ -4,11 +4,12 @@ import { extentOf, type GemmOperand } from "../../backends/gemm-args.js";
 import { DTypeError, ShapeError } from "../../errors.js";
 import type { DatapathFamily } from "../../formats/datapath.js";
 import { finite, optionsOf } from "../../options.js";
-import { requireApart, requireWide, wideDType } from "../../tensor/require.js";
+import { requireWide, wideDType } from "../../tensor/require.js";
 import { Scope } from "../../tensor/scope.js";
 import type { WideDType } from "../../tensor/shape.js";
 import { Tensor } from "../../tensor/tensor.js";
 import { commonBackend, requireShape } from "../execute.js";
+import { requireApart } from "../overlap.js";
 import { type NamedOperands, type Operands, operandRows, operandsOf, productOf } from "./named-operands.js";
 import { familyOf, type GemmPlan, multiply, planOf, requirePlan } from "./plan.js";
 
@@ -72,8 +73,7 @@ export function batchedGemm(options: BatchedGemmOptions): BatchedGemmResult {
   const shape = [batch, extentOf(x)[0], extentOf(w)[0]];
   if (out) {
     requireTarget(out, dtype, shape);
-    requireApart("batchedGemm", names.a, a, out);
-    requireApart("batchedGemm", names.b, b, out);
+    requireApart("gemm", { out, w: a, x: b }, { gemm: "batchedGemm", w: names.a, x: names.b });
   }
   const planned = planOf(familyOf(backend, options), options, { x, w });
   const { family: datapath, splitAccumulator, splitK, algorithm } = planned;

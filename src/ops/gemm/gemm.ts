@@ -11,11 +11,12 @@ import {
 import { ArgumentError, DTypeError, ShapeError } from "../../errors.js";
 import { readsBlockExponents } from "../../formats/datapath.js";
 import { QuantizedTensor } from "../../tensor/quantized.js";
-import { requireApart, requireWide } from "../../tensor/require.js";
+import { requireWide } from "../../tensor/require.js";
 import { Scope } from "../../tensor/scope.js";
 import { asMatrix, isWide, type Shape, sameShape, type WideDType } from "../../tensor/shape.js";
 import { Tensor } from "../../tensor/tensor.js";
-import { commonBackend, isSameMemory, requireShape } from "../execute.js";
+import { commonBackend, requireShape } from "../execute.js";
+import { requireApart } from "../overlap.js";
 import { biasGradient, gelu, geluGradient } from "./epilogue.js";
 import { type Operands, operandsOf, productOf } from "./named-operands.js";
 import { type GemmInput, linesOf, matrixOf, tensorsOf } from "./operand.js";
@@ -213,18 +214,14 @@ function outputOf(
   return out as Tensor<GemmOutDType>;
 }
 
-/** Elements that are read where their results go may lie in `out`; all other inputs lie apart. */
+/** Of the product and of what follows it, before either runs: b may be summed once more after the result is written. */
 function requireFree(
   out: Tensor,
   { a, b, names }: Operands<GemmInput>,
   { bias, c, geluInput }: GemmSettings,
 ): void {
-  for (const x of tensorsOf(a)) requireApart("gemm", names.a, x, out);
-  for (const x of tensorsOf(b)) requireApart("gemm", names.b, x, out);
-  requireApart("gemm", "bias", bias, out);
-  for (const [name, x] of Object.entries({ c, geluInput })) {
-    if (x && !isSameMemory(x, out)) requireApart("gemm", name, x, out);
-  }
+  requireApart("gemm", { out, w: a, x: b, bias, c }, { w: names.a, x: names.b });
+  requireApart("activationBackward", { out, x: geluInput }, { activationBackward: "gemm", x: "geluInput" });
 }
 
 /** The gradient of a bias has the type of what is summed. */

@@ -16,7 +16,7 @@ import {
   trustedQuantized,
   type Usage,
 } from "../../tensor/quantized.js";
-import { requireAllApart, requireScalar, requireWide, wideDType } from "../../tensor/require.js";
+import { requireScalar, requireWide, wideDType } from "../../tensor/require.js";
 import { Scope } from "../../tensor/scope.js";
 import { asMatrix, ownShape, type Shape, sameShape, type WideDType } from "../../tensor/shape.js";
 import { Tensor } from "../../tensor/tensor.js";
@@ -108,13 +108,6 @@ export function requireTransformable(op: string, { rht }: QuantizeSpec, dtype: W
     );
 }
 
-/** The tensors of a quantization, those that are written first. */
-const NAMES = [
-  ...["the target", "the target's scaleInv", "the target's amax"],
-  ...["the columnwise data", "the columnwise scaleInv", "the columnwise amax", "amaxRecord"],
-  ...["scale", "amax", "amaxColumnwise", "noop", "its input", "a second input", "a third input"],
-] as const;
-
 /**
  * The arguments of a quantization of `dtype` values into `target`, its source aside. Throws as `quantizeInto`, for an
  * operation `op` that reads `sources`.
@@ -137,7 +130,6 @@ export function quantization(
   const tensors = [r?.data, r?.scaleInv, r?.amax, c?.data, c?.scaleInv, c?.amax, amaxRecord];
   tensors.push(scale, amax, amaxColumnwise, noop, ...sources);
   commonBackend(op, ...tensors);
-  requireAllApart(op, NAMES, tensors, 7);
   if (hasGivenScale(spec) && !inputs.scale) {
     throw new ArgumentError(`${op}: ${spec.quantizer} needs a scale tensor, f32 [1]`);
   }

@@ -1,12 +1,12 @@
 /** Delayed scaling: the scales of the next step from the amaxes of those before. */
 import { ArgumentError, ShapeError } from "../../errors.js";
 import { integer, needed, notNaN, oneOf, optionsOf } from "../../options.js";
-import { requireAllApart, requireF32 } from "../../tensor/require.js";
+import { requireF32 } from "../../tensor/require.js";
 import type { Tensor } from "../../tensor/tensor.js";
 import { commonBackend, execute, requireShape } from "../execute.js";
 
 /** Beyond it no format's largest value stays within f32. */
-const MOST_MARGIN = 256;
+const MAX_MARGIN = 256;
 
 /** How an amax follows from a history: the largest of it, or the one recorded last. TransformerEngine's `amax_compute_algo`. */
 export const AMAX_ALGORITHMS = ["max", "mostRecent"] as const;
@@ -29,7 +29,7 @@ const checkInputs = optionsOf<UpdateScalesInputs>({
   amaxHistory: needed(requireF32),
   scale: needed(requireF32),
   formatMax: needed(notNaN),
-  margin: integer(-MOST_MARGIN, MOST_MARGIN),
+  margin: integer(-MAX_MARGIN, MAX_MARGIN),
   algorithm: oneOf(AMAX_ALGORITHMS),
 });
 
@@ -51,7 +51,6 @@ export function updateScales(inputs: UpdateScalesInputs): void {
   requireShape("updateScales", "scale", scale, [slots]);
   const scaledMax = scaledDown(formatMax, margin);
   const backend = commonBackend("updateScales", amaxHistory, scale);
-  requireAllApart("updateScales", ["amaxHistory", "scale"], [amaxHistory, scale], 2);
   execute(backend, "updateScales", {
     amaxHistory,
     scale,

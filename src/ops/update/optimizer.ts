@@ -11,16 +11,11 @@ import {
   type OptionTable,
   optionsOf,
 } from "../../options.js";
-import {
-  requireAllApart,
-  requireF32,
-  requireHalf,
-  requireScalar,
-  requireWide,
-} from "../../tensor/require.js";
+import { requireF32, requireHalf, requireScalar, requireWide } from "../../tensor/require.js";
 import type { WideDType } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
 import { commonBackend, execute, requireShape } from "../execute.js";
+import { requireApart } from "../overlap.js";
 
 /**
  * The tensors of a step. All but the scalars have the shape of `parameter`. What is updated shares no memory with any
@@ -137,6 +132,8 @@ export function sgd(inputs: SGDInputs, options: SGDStepOptions): void {
   if (momentum !== 0 && !inputs.m)
     throw new ArgumentError(`sgd: momentum is ${momentum}; it needs a buffer, m`);
   const backend = requireStep("sgd", inputs, inputs.m, inputs.v);
+  // v, and m without momentum, are left alone: they lie apart as well
+  requireApart("adamw", inputs, { adamw: "sgd" });
   const m = momentum === 0 ? undefined : inputs.m;
   const { parameter, copy, gradScale, noop } = inputs;
   const grad = inputs.grad as Tensor<WideDType>;
@@ -220,9 +217,6 @@ export function requireAdamWOptions(user: string, options: Omit<AdamWStepOptions
   checkAdamWOptions(user, options);
 }
 
-/** The tensors of a step, those that are written first. */
-const STEP_NAMES = ["parameter", "copy", "m", "v", "grad", "gradScale", "noop"] as const;
-
 /** The backend of a step whose tensors have their types: `m` and `v` are those that the optimizer keeps. */
 function requireStep(op: string, inputs: StepInputs, m: Tensor | undefined, v: Tensor | undefined): Backend {
   const { parameter, grad, copy, gradScale, noop } = inputs;
@@ -231,10 +225,7 @@ function requireStep(op: string, inputs: StepInputs, m: Tensor | undefined, v: T
   if (copy) requireShape(op, "copy", copy, shape);
   if (m) requireShape(op, "m", m, shape);
   if (v) requireShape(op, "v", v, shape);
-  const tensors = [parameter, copy, m, v, grad, gradScale, noop];
-  const backend = commonBackend(op, ...tensors);
-  requireAllApart(op, STEP_NAMES, tensors, 4);
-  return backend;
+  return commonBackend(op, parameter, copy, m, v, grad, gradScale, noop);
 }
 
 /** 1 - beta^step: squares and products in f64 from the lowest bit of `step` up, the result rounded to f32. */

@@ -21,7 +21,7 @@ import { wideValuesOf } from "../../harness/products.js";
 const BATCHES = Math.min(Math.ceil(RUNS / 10), 200);
 const WINDOW = { rows: 16, columns: 64 };
 /** Elements of operands and results. */
-const MOST = 2 ** 21;
+const MAX_ELEMENTS = 2 ** 21;
 
 interface Case {
   readonly size: { readonly rows: number; readonly columns: number; readonly depth: number };
@@ -44,7 +44,7 @@ const sizes = fc.oneof(
 
 const cases: fc.Arbitrary<Case> = sizes.chain((size) => {
   const { rows, columns, depth } = size;
-  const most = Math.floor(MOST / Math.max(rows * columns, (rows + columns) * depth));
+  const most = Math.floor(MAX_ELEMENTS / Math.max(rows * columns, (rows + columns) * depth));
   return fc.record({
     size: fc.constant(size),
     batch: fc.integer({ min: 2, max: Math.max(2, Math.min(64, most)) }),

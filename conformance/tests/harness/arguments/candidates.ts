@@ -2,6 +2,7 @@
 import { Variable } from "../../../../src/tape/variable.js";
 import { QuantizedTensor } from "../../../../src/tensor/quantized.js";
 import { isWide } from "../../../../src/tensor/shape.js";
+import { Storage } from "../../../../src/tensor/storage.js";
 import { Tensor } from "../../../../src/tensor/tensor.js";
 import type { Taken } from "./types.js";
 import { filled, type World } from "./world.js";
@@ -234,12 +235,24 @@ function disposedQuantized(world: World): QuantizedTensor {
   return made;
 }
 
-/** Two tensors of the types and shapes of `x` and `y` that share some memory and not all; undefined where there are none. */
-export function overlapping(x: Tensor, y: Tensor): readonly [Tensor, Tensor] | undefined {
-  const step = 256;
-  if (x.dtype !== y.dtype || x.byteLength <= step || y.byteLength === 0) return undefined;
-  const extra = Math.ceil((Math.max(x.byteLength, y.byteLength + step) / x.byteLength) * x.size);
-  using arena = filled(new Tensor(x.backend, x.dtype, [extra + (extra % 2)]));
-  const first = (step / x.byteLength) * x.size;
-  return [arena.view(0, x.shape), arena.view(first, y.shape)];
+/** Two tensors as `x` and `y`, in one block, where the second begins `distance` bytes behind the beginning of the first. */
+export function laid(x: Tensor, y: Tensor, distance: number): readonly [Tensor, Tensor] {
+  const { backend } = x;
+  const [first, second] = [Math.max(0, -distance), Math.max(0, distance)];
+  const storage = new Storage(backend.memory, Math.max(first + x.byteLength, second + y.byteLength));
+  const made = [
+    new Tensor(backend, x.dtype, x.shape, storage.retain(), first),
+    new Tensor(backend, y.dtype, y.shape, storage.retain(), second),
+  ] as const;
+  storage.release();
+  for (const each of made) filled(each);
+  return made;
+}
+
+/** Every way in which two tensors can share memory: by one byte at either end, shifted by one, from one end on, and wholly. */
+export function distances(x: Tensor, y: Tensor): readonly number[] {
+  const [a, b] = [x.byteLength, y.byteLength];
+  if (a === 0 || b === 0) return [];
+  const all = [1 - b, a - 1, 0, 1, -1, a - b];
+  return [...new Set(all)].filter((distance) => distance < a && -distance < b);
 }

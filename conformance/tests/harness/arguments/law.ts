@@ -3,9 +3,9 @@ import type ts from "typescript";
 import { LockstepError } from "../../../../src/errors.js";
 import { QuantizedTensor } from "../../../../src/tensor/quantized.js";
 import { Scope } from "../../../../src/tensor/scope.js";
-import { Tensor } from "../../../../src/tensor/tensor.js";
+import { Tensor, VIEW_ALIGNMENT } from "../../../../src/tensor/tensor.js";
 import { MismatchError } from "../../../values/difference.js";
-import { type Candidate, candidatesFor, isPlain, overlapping } from "./candidates.js";
+import { type Candidate, candidatesFor, distances, isPlain, laid } from "./candidates.js";
 import type { Callable, Declarations } from "./declared.js";
 import type { Row } from "./row.js";
 import { takenBy } from "./types.js";
@@ -124,23 +124,28 @@ function spoilt(checker: ts.TypeChecker, spot: Spot, row: Row, bound: number): r
   }));
 }
 
-/** What is written lies partly where another argument does. */
+/** What is written shares memory with another argument, in every way, unless the row says that the call works in place. */
 function pairs(bound: readonly Spot[], row: Row): readonly Part[] {
   const isWritten = (path: string): boolean =>
     row.writes?.some((each) => path === each || path.startsWith(`${each}.`)) ?? false;
   return bound.flatMap((first, i) =>
     bound.slice(i + 1).flatMap((second): readonly Part[] => {
       const [x, y] = [first.valid, second.valid];
-      if (!(x instanceof Tensor && y instanceof Tensor) || x.dtype !== y.dtype || x.byteLength <= 256)
-        return [];
-      const spoil: Trial["spoil"] = (_world, args) => {
-        const [a, b] = overlapping(x, y) ?? [x, y];
-        put(args, first.keys, () => a);
-        put(args, second.keys, () => b);
-      };
-      const wrong = isWritten(first.path) || isWritten(second.path);
+      if (!(x instanceof Tensor && y instanceof Tensor)) return [];
       const paths = [first.path, second.path];
-      return [{ label: `${paths.join(" and ")} overlap`, paths, wrong, spoil }];
+      const mayBeOne = paths.some((path) => row.inPlace?.includes(path));
+      const isAlike = x.dtype === y.dtype && x.byteLength === y.byteLength;
+      return distances(x, y).flatMap((distance): readonly Part[] => {
+        const wrong = paths.some(isWritten) && !(mayBeOne && isAlike && distance === 0);
+        // what is taken is run, and begins where tensors may begin
+        if (!wrong && distance % VIEW_ALIGNMENT !== 0) return [];
+        const spoil: Trial["spoil"] = (_world, args) => {
+          const [a, b] = laid(x, y, distance);
+          put(args, first.keys, () => a);
+          put(args, second.keys, () => b);
+        };
+        return [{ label: `${paths.join(" and ")} are ${distance} bytes apart`, paths, wrong, spoil }];
+      });
     }),
   );
 }

@@ -15,6 +15,8 @@ export interface Row {
   readonly anyType?: readonly string[];
   /** Tensors that the call writes, by path; "self" is what a method is called on. */
   readonly writes?: readonly string[];
+  /** Arguments that what is written may be, exactly: the call works in place. */
+  readonly inPlace?: readonly string[];
   /** Whether a disposed `self` may still be asked. */
   readonly outlives?: boolean;
   /** It takes long: only what must be refused is tried. */

@@ -2,6 +2,7 @@
 
 import { Float8BlockQuantizer } from "../../../../src/quantizers/float8-block.js";
 import type { QuantizedTensor } from "../../../../src/tensor/quantized.js";
+import { GuardedBackend } from "../../../operations/guarded.js";
 import type { Rows } from "./row.js";
 import { SIZE, type World } from "./world.js";
 
@@ -55,11 +56,13 @@ export const OPERATION_ROWS: Rows = {
       (w) => [w.tensor("f32"), w.tensor("f32"), { out: w.tensor("f32") }],
     ],
     writes: ["options.out"],
+    inPlace: ["x", "y"],
   },
   scaled: {
     calls: [(w) => [w.tensor(), 3, { outDtype: "bf16", out: w.tensor() }]],
     numbers: { factor: "any" },
     writes: ["options.out"],
+    inPlace: ["x"],
   },
   encode: {
     calls: [
@@ -160,6 +163,7 @@ export const OPERATION_ROWS: Rows = {
       "options.out",
     ],
     writes: ["options.out"],
+    inPlace: ["options.c", "options.geluInput"],
     free: PLAN_FREE,
   },
   batchedGemm: {
@@ -319,7 +323,9 @@ export const OPERATION_ROWS: Rows = {
     numbers: { chunk: "index", ...LAYOUT_NUMBERS },
     costly: true,
   },
-  captureGraph: { calls: [(w) => [w.backend, () => 1]] },
+  captureGraph: {
+    calls: [({ backend }) => [backend instanceof GuardedBackend ? backend.inner : backend, () => 1]],
+  },
   empty: { calls: [(w) => [w.backend, "f32", [2, 3]]] },
   zeros: { calls: [(w) => [w.backend, "f32", [2, 3]]] },
   tensor: { calls: [(w) => [w.backend, Float32Array.of(1, 2), [2], "f32"]] },

@@ -7,7 +7,12 @@ import { factsOf } from "../../../../src/formats/derive.js";
 import { RHT_SIGNS } from "../../../../src/ops/quantize/hadamard.js";
 import { makeSpec } from "../../../../src/quantizers/quantizer.js";
 import { copyGeometry } from "../../../../src/tensor/geometry.js";
-import type { Direction, QuantizeSpec, ScaleLayout } from "../../../../src/tensor/quantized.js";
+import {
+  DIRECTIONS,
+  type Direction,
+  type QuantizeSpec,
+  type ScaleLayout,
+} from "../../../../src/tensor/quantized.js";
 import { elementCount, WIDE_DTYPES, type WideDType } from "../../../../src/tensor/shape.js";
 import { words } from "../../../arbitraries/random.js";
 import type { Quantization } from "../../../operations/quantize/quantize.js";
@@ -161,7 +166,7 @@ function dequantizations(): readonly FrozenCase[] {
 
 function relayouts(): readonly FrozenCase[] {
   return specs().flatMap((spec, i) =>
-    (["rowwise", "columnwise"] as const).map((direction) =>
+    DIRECTIONS.map((direction) =>
       frozenCase("relayout", labelOf(spec, direction), {
         spec,
         shape: shapeFor(spec),

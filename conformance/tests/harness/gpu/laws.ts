@@ -16,7 +16,7 @@ import { record } from "./record.js";
 
 /** A long run goes on until RUNS inputs were computed and each pair of options drawn so often, or so much time has passed. */
 const EACH_PAIR = 100;
-const MOST_SECONDS = RUNS >= 10_000 ? 100 : 0;
+const MAX_SECONDS = RUNS >= 10_000 ? 100 : 0;
 /** Inputs that drive a loop to a second turn are very large. */
 const TURN_RUNS = Math.min(Math.ceil(RUNS / 50), 20);
 /** Large inputs take long. */
@@ -67,7 +67,7 @@ export function describeLawsOnGpu(group: keyof typeof GPU_GROUPS): void {
           declined = added(declined, result.declined);
           const enough = total >= RUNS && (pairs.rarest?.count ?? EACH_PAIR) >= EACH_PAIR;
           if (enough) break;
-          if (performance.now() - start > 1000 * MOST_SECONDS) break;
+          if (performance.now() - start > 1000 * MAX_SECONDS) break;
         }
         const { rarest } = pairs;
         const drawn = rarest ? { pairs: pairs.pairs, rarest: rarest.count } : {};

@@ -39,7 +39,7 @@ export interface Step {
 }
 
 /** Routes kept for a device; the one that was not taken for longest makes room, and its plan is forgotten. */
-export const MOST_ROUTES = 1024;
+export const MAX_ROUTES = 1024;
 
 /** The values that a route follows from; the same values, the same route. */
 type Signature = readonly (string | number | boolean | undefined)[];
@@ -98,7 +98,7 @@ function isSame(a: Signature, b: Signature): boolean {
 
 function remember(context: LoweringContext, cache: Cache, known: Known): Known {
   const [oldest] = cache.recent;
-  if (oldest && cache.recent.size >= MOST_ROUTES) evict(context, cache, oldest);
+  if (oldest && cache.recent.size >= MAX_ROUTES) evict(context, cache, oldest);
   const candidates = cache.routes.get(known.place);
   if (candidates) candidates.push(known);
   else cache.routes.set(known.place, [known]);

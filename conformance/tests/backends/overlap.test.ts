@@ -1,0 +1,187 @@
+/** What an operation writes shares no byte with its other tensors, unless it works in place and they are the same one. */
+import * as fc from "fast-check";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import type { Backend } from "../../../src/backends/backend.js";
+import { openBackend } from "../../../src/backends/open.js";
+import type { OpArgs, OpName } from "../../../src/backends/ops.js";
+import { TENSOR_ROWS } from "../../../src/backends/writes.js";
+import { ArgumentError } from "../../../src/errors.js";
+import { empty } from "../../../src/ops/create.js";
+import { add } from "../../../src/ops/elementwise/add.js";
+import { execute } from "../../../src/ops/execute.js";
+import { gemm } from "../../../src/ops/gemm/gemm.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import { Storage } from "../../../src/tensor/storage.js";
+import { Tensor } from "../../../src/tensor/tensor.js";
+import { GuardedBackend } from "../../operations/guarded.js";
+import { OPERATION_NAMES, OPERATIONS, type OperationName } from "../../operations/operations.js";
+import { distances } from "../harness/arguments/candidates.js";
+
+const RUNS = 12;
+
+/** What each operation may write in place. Of `gemm` it is the addend; what its entry point takes beside is below. */
+const IN_PLACE = ["activationBackward.x", "add.x", "add.y", "gemm.c", "scaled.x"];
+
+/** Tensors in arguments, each by the keys that lead to it. */
+function tensorsIn(args: object): readonly { readonly keys: readonly string[]; readonly x: Tensor }[] {
+  return Object.entries(args).flatMap(([key, value]: [string, unknown]) => {
+    if (value instanceof Tensor) return [{ keys: [key], x: value }];
+    if (typeof value !== "object" || value === null || ArrayBuffer.isView(value)) return [];
+    return tensorsIn(value).map(({ keys, x }) => ({ keys: [key, ...keys], x }));
+  });
+}
+
+/** `args` with another tensor at those keys. */
+function put<A extends object>(args: A, [key = "", ...rest]: readonly string[], x: Tensor): A {
+  const inner: unknown = Reflect.get(args, key);
+  return { ...args, [key]: rest.length === 0 ? x : put(inner as object, rest, x) };
+}
+
+const bytesOf = (x: Tensor): Uint8Array => {
+  const { buffer, byteOffset, byteLength } = x.dataSync();
+  return new Uint8Array(buffer, byteOffset, byteLength).slice();
+};
+
+/** Tries every operation that runs on it once more, with tensors that share memory. */
+class Witness extends GuardedBackend {
+  readonly faults = new Set<string>();
+  readonly refused = new Set<OpName>();
+  readonly inPlace = new Set<string>();
+  #trying = false;
+  #ran = false;
+
+  override supports<K extends OpName>(op: K, args: OpArgs[K]): ReturnType<Backend["supports"]> {
+    return this.#trying ? { ok: true, agrees: "bits" } : super.supports(op, args);
+  }
+
+  override run<K extends OpName>(op: K, args: OpArgs[K]): void {
+    this.#ran = true;
+    if (this.#trying) return;
+    const rows = new Map((TENSOR_ROWS.get(op) ?? []).map((row) => [row.name, row]));
+    const found = tensorsIn(args);
+    for (const { keys } of found)
+      if (!rows.has(keys[0] as string)) this.faults.add(`${op}.${keys.join(".")} is in no row`);
+    for (const [i, first] of found.entries()) {
+      for (const second of found.slice(i + 1)) {
+        const written = [first, second].filter(({ keys }) => rows.get(keys[0] as string)?.written);
+        if (written.length === 0) continue;
+        this.#try(op, args, written[0] === first ? [first, second] : [second, first]);
+      }
+    }
+    super.run(op, args);
+  }
+
+  #try<K extends OpName>(op: K, args: OpArgs[K], [out, other]: readonly [Found, Found]): void {
+    const [name, root] = [`${op}.${other.keys.join(".")}`, out.keys.join(".")];
+    const alike = out.x.dtype === other.x.dtype && out.x.byteLength === other.x.byteLength;
+    const { byteLength: before } = other.x;
+    const { byteLength: behind } = out.x;
+    // those that only touch are apart
+    for (const distance of [...distances(out.x, other.x), behind, -before]) {
+      const isApart = distance >= behind || -distance >= before;
+      const isDeclared = root === "out" && IN_PLACE.includes(name) && alike && distance === 0;
+      const taken = this.#take(op, args, [out, other], distance);
+      if (taken !== (isApart || isDeclared))
+        this.faults.add(`${name} and ${root}, ${distance} bytes apart: ${taken ? "taken" : "refused"}`);
+      if (!taken) this.refused.add(op);
+    }
+    if (root === "out" && alike && IN_PLACE.includes(name)) this.#same(op, args, name, other);
+  }
+
+  /** Whether `execute` takes the call with both tensors in one block, that far apart. */
+  #take<K extends OpName>(op: K, args: OpArgs[K], pair: readonly [Found, Found], distance: number): boolean {
+    const [out, other] = pair;
+    const begin = [Math.max(0, -distance), Math.max(0, distance)];
+    const ends = pair.map(({ x }, i) => (begin[i] as number) + x.byteLength);
+    const storage = new Storage(this.memory, Math.max(...ends));
+    using _ = new Scope();
+    const [a, b] = pair.map(
+      ({ x }, i) => new Tensor(this, x.dtype, x.shape, storage.retain(), begin[i] ?? 0),
+    );
+    storage.release();
+    this.#ran = false;
+    this.#trying = true;
+    try {
+      execute(this, op, put(put(args, out.keys, a as Tensor), other.keys, b as Tensor));
+      return true;
+    } catch (error) {
+      if (!(error instanceof ArgumentError) || this.#ran) this.faults.add(`${op}: ${error}`);
+      return false;
+    } finally {
+      this.#trying = false;
+    }
+  }
+
+  /** In place an operation gives what it gives elsewhere. */
+  #same<K extends OpName>(op: K, args: OpArgs[K], name: string, input: Found): void {
+    if (input.x.byteLength === 0) return;
+    using _ = new Scope();
+    const [apart, within] = [empty(this, input.x.dtype, input.x.shape), input.x.clone()];
+    super.run(op, put(args, ["out"], apart.reshape((Reflect.get(args, "out") as Tensor).shape)));
+    super.run(op, put(put(args, ["out"], within), input.keys, within));
+    this.inPlace.add(name);
+    if (Buffer.compare(bytesOf(apart), bytesOf(within)) !== 0) this.faults.add(`${name} in place differs`);
+  }
+}
+
+type Found = ReturnType<typeof tensorsIn>[number];
+
+describe("what is written and what shares its memory", () => {
+  let backend: Backend;
+  let witness: Witness;
+
+  beforeAll(async () => {
+    backend = await openBackend("wasm", { threads: 1, datapath: "hopper" });
+    witness = new Witness(backend);
+  });
+  afterAll(() => backend.dispose());
+
+  const run = <K extends OperationName>(name: K): void => {
+    const { arbitrary, run: operate } = OPERATIONS[name];
+    for (const input of fc.sample(arbitrary, { numRuns: RUNS, seed: 1 })) {
+      using _ = new Scope();
+      try {
+        operate(witness, input);
+      } catch (error) {
+        if (!(error instanceof Error && error.name === "UnsupportedError")) throw error;
+      }
+    }
+  };
+
+  it.each(OPERATION_NAMES)("%s refuses every overlap, and takes what it does in place", (name) => {
+    witness.faults.clear();
+    run(name);
+    expect([...witness.faults]).toEqual([]);
+  });
+
+  it("was refused of every operation that reads, and seen in place of all that are done so", () => {
+    const reading = [...TENSOR_ROWS].filter(([, rows]) => rows.length > 1).map(([op]) => op);
+    expect(reading.filter((op) => !witness.refused.has(op))).toEqual([]);
+    expect([...witness.inPlace].sort()).toEqual(IN_PLACE);
+  });
+
+  it("empty tensors share nothing, wherever they are", () => {
+    using _ = new Scope();
+    const x = empty(witness, "f32", [64, 0]);
+    expect(() => add(x, x.view(0, [64, 0]), { out: x })).not.toThrow();
+  });
+
+  it("a product is refused before any of its operations has run", () => {
+    using _ = new Scope();
+    const block = empty(witness, "bf16", [512]);
+    const [a, b] = [empty(witness, "bf16", [16, 16]), empty(witness, "bf16", [16, 16])];
+    const [out, later] = [block.view(0, [16, 16]), block.view(128, [16, 16])];
+    for (const [name, options] of Object.entries({
+      a: { a: out, b },
+      b: { a, b: out, biasGradient: true },
+      c: { a, b, c: later },
+      bias: { a, b, bias: out.view(0, [16]), gelu: true },
+      geluInput: { a, b, geluInput: later },
+    })) {
+      const before = bytesOf(block);
+      expect(() => gemm({ ...options, out })).toThrow(new RegExp(`gemm: out shares memory with ${name}\\b`));
+      expect(bytesOf(block)).toEqual(before);
+    }
+    expect(() => gemm({ a, b, out, geluInput: out })).not.toThrow();
+  });
+});

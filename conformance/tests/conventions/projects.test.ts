@@ -1,0 +1,46 @@
+/** Each test file runs in one project: vitest's globs are strings, which a move of folders does not see. */
+import { execFileSync } from "node:child_process";
+import { readdirSync } from "node:fs";
+import { relative } from "node:path";
+import { expect, it } from "vitest";
+import { filesIn, ROOT } from "../harness/sources/sources.js";
+
+const CONFIGS = readdirSync(ROOT).filter((file) => /^vitest\..*config\.ts$/.test(file));
+const FILES = ["src", "conformance", "bench", "scripts", "examples"]
+  .flatMap(filesIn)
+  .filter((file) => /\.(test|spec)\.[cm]?[jt]sx?$/.test(file));
+
+/** Folders of conformance/tests that need something of their own, and what runs them; `reference` runs all else. */
+const PROJECTS: Readonly<Record<string, string>> = {
+  addon: "addon",
+  browser: "browser",
+  cuda: "gpu",
+  package: "vitest.package.config.ts",
+  slow: "vitest.slow.config.ts",
+};
+
+function projectOf(file: string): string {
+  const [, , folder = ""] = file.split("/");
+  return PROJECTS[folder] ?? "reference";
+}
+
+/** The files that a config runs, as vitest itself finds them, each with its project: the config, where that has no projects. */
+function listed(config: string): readonly (readonly [file: string, project: string])[] {
+  const found = execFileSync(
+    process.execPath,
+    ["node_modules/vitest/vitest.mjs", "list", "--filesOnly", "--json", "--config", config],
+    { cwd: ROOT, encoding: "utf8", env: { ...process.env, NODE_OPTIONS: "" } },
+  );
+  const rows = JSON.parse(found) as readonly { readonly file: string; readonly projectName?: string }[];
+  return rows.map(({ file, projectName = config }) => [relative(ROOT, file), projectName]);
+}
+
+it("each test file runs once, in the project of its folder", () => {
+  const projects = new Map(FILES.map((file) => [file, [] as string[]]));
+  for (const [file, project] of CONFIGS.flatMap(listed))
+    projects.set(file, [...(projects.get(file) ?? []), project]);
+  expect(Object.fromEntries(projects)).toEqual(
+    Object.fromEntries(FILES.map((file) => [file, [projectOf(file)]])),
+  );
+  expect([...new Set(FILES.map(projectOf))].sort()).toEqual([...Object.values(PROJECTS), "reference"].sort());
+});

@@ -1,0 +1,103 @@
+/** Which tensors of one call may share memory: none with what is written, but for what an operation writes in place. */
+import type { GemmOperand } from "../backends/gemm-args.js";
+import type { OpName } from "../backends/ops.js";
+import { TENSOR_ROWS, type TensorRow } from "../backends/writes.js";
+import { ArgumentError } from "../errors.js";
+import { DIRECTIONS, type QuantizedCopy, QuantizedTensor } from "../tensor/quantized.js";
+import type { DType } from "../tensor/shape.js";
+import { isOverlap } from "../tensor/storage.js";
+import { Tensor } from "../tensor/tensor.js";
+
+/** An argument that has memory: a tensor, or what several make up. */
+type Argument = Tensor | QuantizedTensor | QuantizedCopy | Omit<GemmOperand, "traits">;
+
+/** What a caller calls the operation, and those arguments that have other names with it. */
+type Names = Readonly<Record<string, string>>;
+
+/** The tensors of the call that is looked at, written anew by each; none is held. */
+const rowsOfTensors: TensorRow[] = [];
+/** What of an argument that several tensors make up each is, "" for a tensor by itself. */
+const parts: string[] = [];
+const dtypes: DType[] = [];
+const begins: number[] = [];
+const ends: number[] = [];
+let count = 0;
+
+/**
+ * Throws `ArgumentError` where a tensor that `op` writes shares memory with another of `given`, its arguments by name. Where
+ * the operation works in place, its result may be exactly the tensor that it is read from: the same elements of one type.
+ */
+export function requireApart(op: OpName, given: object, names: Names = {}): void {
+  const rows = TENSOR_ROWS.get(op) as readonly TensorRow[];
+  const args = given as Readonly<Record<string, Argument | undefined>>;
+  count = 0;
+  let written = 0;
+  for (let i = 0; i < rows.length; i++) {
+    const row = rows[i] as TensorRow;
+    const each = args[row.name];
+    if (each !== undefined) addAll(row, each);
+    if (row.written) written = count;
+  }
+  for (let i = 0; i < written; i++) {
+    const [begin, end] = [begins[i] as number, ends[i] as number];
+    for (let j = i + 1; j < count; j++) {
+      if (isOverlap(begin, end, begins[j] as number, ends[j] as number)) requireInPlace(op, i, j, names);
+    }
+  }
+}
+
+function addAll(row: TensorRow, argument: Argument): void {
+  if (argument instanceof Tensor) add(row, argument);
+  else if (row.rule === "copy") addCopy(row, argument as QuantizedCopy);
+  else if (argument instanceof QuantizedTensor)
+    for (const direction of DIRECTIONS) {
+      const copy = argument[direction];
+      if (copy) addCopy(row, copy, `${direction}.`);
+    }
+  else if ("scaleInv" in argument) addCopy(row, argument);
+  else {
+    add(row, argument.data, "data");
+    if (argument.amax) add(row, argument.amax, "amax");
+    if (argument.tensorScale) add(row, argument.tensorScale, "tensorScale");
+    if (argument.blockScales) add(row, argument.blockScales.tensor, "blockScales");
+  }
+}
+
+function addCopy(row: TensorRow, { data, scaleInv, amax }: QuantizedCopy, of = ""): void {
+  add(row, data, `${of}data`);
+  add(row, scaleInv, `${of}scaleInv`);
+  if (amax) add(row, amax, `${of}amax`);
+}
+
+function add(row: TensorRow, x: Tensor, part = ""): void {
+  const { address } = x;
+  rowsOfTensors[count] = row;
+  parts[count] = part;
+  dtypes[count] = x.dtype;
+  begins[count] = address;
+  ends[count] = address + x.byteLength;
+  count++;
+}
+
+function requireInPlace(op: OpName, i: number, j: number, names: Names): void {
+  const [one, other] = [rowsOfTensors[i] as TensorRow, rowsOfTensors[j] as TensorRow];
+  const mayBe = one.name === "out" && other.inPlace;
+  if (mayBe && isSameMemory(i, j)) return;
+  const user = names[op] ?? op;
+  const [name, second] = [i, j].map((at) => nameOf(at, names));
+  throw new ArgumentError(
+    mayBe
+      ? `${user}: ${name} shares memory with ${second} and is not that tensor, element for element; give that one or another`
+      : `${user}: ${name} shares memory with ${second}, and is written while that is used; give another tensor`,
+  );
+}
+
+function nameOf(at: number, names: Names): string {
+  const { name } = rowsOfTensors[at] as TensorRow;
+  return [names[name] ?? name, parts[at]].filter((each) => each !== "").join(".");
+}
+
+/** Whether two tensors are the same elements of the same type. */
+function isSameMemory(i: number, j: number): boolean {
+  return begins[i] === begins[j] && ends[i] === ends[j] && dtypes[i] === dtypes[j];
+}
