@@ -19,7 +19,7 @@ export const TESTS = {
     "training/{delayed,regions,scale-updates}",
   ),
   "src/quantizers": at(
-    "quantize/{named,options,quantize,quantized-tensor,hadamard,*-quantize,dequantize}",
+    "quantize/{classes,named,options,quantize,quantized-tensor,hadamard,*-quantize,dequantize}",
     "api/{names,tensor-arguments}",
     "te/quantizers",
     "layout/*",

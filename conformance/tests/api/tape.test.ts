@@ -20,6 +20,7 @@ import {
 import { differentiable, Variable, type VariableLike } from "../../../src/tape/variable.js";
 import type { QuantizedTensor } from "../../../src/tensor/quantized.js";
 import { Scope } from "../../../src/tensor/scope.js";
+import type { WideDType } from "../../../src/tensor/shape.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { refusals, wrong } from "../harness/refusals.js";
 import { useBackend } from "../harness/suite.js";
@@ -47,8 +48,10 @@ interface Node {
   readonly step: number;
 }
 
+type Wide = Tensor<WideDType>;
+
 /** Weight times a gradient; the gradient itself for 1, as an operation may give what it got. */
-const times = (grad: Tensor, weight: number): Tensor => (weight === 1 ? grad : scaled(grad, weight));
+const times = (grad: Wide, weight: number): Wide => (weight === 1 ? grad : scaled(grad, weight));
 
 describe("the way back", () => {
   it("gives each leaf its gradient along all paths, in one call of each step that leads to the root, after all that follow it", () => {
@@ -75,8 +78,8 @@ describe("the way back", () => {
               results: Array.from({ length: results }, () => tensor(backend(), [0, 0])),
               backward: (grads) => {
                 calls.push(index);
-                const arrived = grads.filter((grad) => grad !== undefined) as Tensor[];
-                const sum = arrived.slice(1).reduce((x, y) => add(x, y), arrived[0] as Tensor);
+                const arrived = grads.filter((grad) => grad !== undefined) as Wide[];
+                const sum = arrived.slice(1).reduce((x, y) => add(x, y), arrived[0] as Wide);
                 return inputs.map(({ weight }, i) =>
                   given[i]?.requiresGrad ? times(sum, weight) : undefined,
                 );
@@ -129,12 +132,12 @@ describe("the way back", () => {
     );
   });
 
-  const identity = (x: Variable, back: (grad: Tensor) => Tensor, watch: () => void): Variable => {
+  const identity = (x: Variable, back: (grad: Wide) => Wide, watch: () => void): Variable => {
     const [y] = differentiable([x], () => ({
       results: [scaled(x.tensor, 1)],
       backward: ([grad]) => {
         watch();
-        return [back(grad as Tensor)];
+        return [back(grad as Wide)];
       },
     }));
     return y as Variable;
