@@ -20,6 +20,8 @@ const { values, positionals } = parseArgs({
     again: { type: "boolean", default: false },
     only: { type: "string" },
     tests: { type: "string" },
+    fresh: { type: "boolean", default: false },
+    "no-loaded": { type: "boolean", default: false },
     report: { type: "boolean", default: false },
   },
 });
@@ -148,14 +150,17 @@ async function statics(longest) {
     for (const mutant of mutants)
       if (!state.killed.has(mutant) && !state.refused.has(mutant))
         ids.set(mutant, [...(ids.get(mutant) ?? []), file]);
-  const done = new Set(state.staticSurvived);
+  if (values.fresh)
+    for (const { id } of JSON.parse(readFileSync(`${folder}/mutants.json`, "utf8")))
+      if (!state.killed.has(id) && !state.refused.has(id) && !ids.has(id)) ids.set(id, TESTS[sources]);
+  const done = new Set(values.fresh ? [] : state.staticSurvived);
   console.log(
     `${sources}: ${[...ids.keys()].filter((id) => !done.has(id)).length} mutants of what modules do when they are loaded`,
   );
   for (const [mutant, files] of ids) {
     if (done.has(mutant)) continue;
     const { code, hung, output } = await vitest(
-      { tests: files, longest, loaded: mutant },
+      { tests: values.tests?.split(",") ?? files, longest, loaded: mutant },
       { __STRYKER_ACTIVE_MUTANT__: mutant },
     );
     if (code === 0 && !hung) log({ staticSurvived: mutant });
@@ -173,8 +178,8 @@ if (!values.report) {
   const passes = values.longest.split(",").map(Number);
   for (const [i, longest] of passes.entries()) {
     await pass(longest);
-    if (i === 0) compile();
+    if (i === 0 && !values.tests) compile();
   }
-  await statics(passes[passes.length > 1 ? 1 : 0]);
+  if (!values["no-loaded"]) await statics(passes[passes.length > 1 ? 1 : 0]);
 }
 process.exitCode = report(sources, folder) ? 0 : 1;

@@ -33,7 +33,7 @@ const callRemoval = {
 const argumentRemoval = {
   name: "ArgumentRemoval",
   *mutate(path) {
-    if (!path.isCallExpression() || path.node.arguments.length < 2) return;
+    if (!path.isCallExpression() || path.node.arguments.length < 2 || types.isSuper(path.node.callee)) return;
     const call = clone(path.node);
     call.arguments.pop();
     yield call;

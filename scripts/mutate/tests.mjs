@@ -12,7 +12,7 @@ const LAYERS = at(
 
 export const TESTS = {
   "src/modules": [...LAYERS, ...at("gemm/options", "modules/optimizers")],
-  "src/recipes": [...LAYERS, ...at("io/{roundtrip,checkpoint}")],
+  "src/recipes": [...at("recipes/*"), ...LAYERS, ...at("io/{roundtrip,checkpoint}")],
   "src/tape": at(
     "modules/{linear,norm,recompute,recompute-requires,main-grads,gradients,refusals-functions,refusals-plain}",
     "api/{tape,differentiable,show,tensor-arguments}",
