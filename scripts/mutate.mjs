@@ -9,7 +9,7 @@ import { parseArgs } from "node:util";
 import { compiler } from "./mutate/compiler.mjs";
 import { instrument } from "./mutate/mutators.mjs";
 import { report } from "./mutate/report.mjs";
-import { readState } from "./mutate/state.mjs";
+import { readState, versionOf } from "./mutate/state.mjs";
 import { TESTS } from "./mutate/tests.mjs";
 
 const { values, positionals } = parseArgs({
@@ -44,8 +44,14 @@ function filesOf(path) {
     .sort();
 }
 
+/** Plants the mutants, unless these very sources have theirs. */
 async function prepare() {
-  if (existsSync(`${folder}/mutants.json`)) return;
+  const sourcesNow = filesOf(sources)
+    .map((name) => `${name} ${versionOf(name)}`)
+    .join("\n");
+  const planted = `${folder}/sources`;
+  if (existsSync(planted) && readFileSync(planted, "utf8") === sourcesNow) return;
+  rmSync(folder, { recursive: true, force: true });
   const files = filesOf(sources).map((name) => ({ name, content: readFileSync(name, "utf8") }));
   const instrumented = await instrument(files);
   for (const { name, content } of instrumented.files) {
@@ -59,6 +65,7 @@ async function prepare() {
     original: cut(text.get(mutant.fileName), mutant.location),
   }));
   writeFileSync(`${folder}/mutants.json`, JSON.stringify(mutants));
+  writeFileSync(planted, sourcesNow);
 }
 
 function cut(lines, { start, end }) {
@@ -134,12 +141,17 @@ async function pass(longest) {
 
 /** Marks mutants that are left and do not compile. */
 function compile() {
-  const { killed, refused } = readState(folder);
+  const { killed, refused, compiles } = readState(folder);
+  const left = new Map();
+  for (const mutant of JSON.parse(readFileSync(`${folder}/mutants.json`, "utf8")))
+    if (!killed.has(mutant.id) && !refused.has(mutant.id) && !compiles.has(mutant.id))
+      left.set(mutant.fileName, [...(left.get(mutant.fileName) ?? []), mutant]);
   const check = compiler();
-  for (const mutant of JSON.parse(readFileSync(`${folder}/mutants.json`, "utf8"))) {
-    if (killed.has(mutant.id) || refused.has(mutant.id)) continue;
-    const error = check(mutant);
-    if (error) log({ refused: mutant.id, error });
+  // one of each file at a time: what a file exports has types of its own
+  for (let i = 0; [...left.values()].some((mutants) => i < mutants.length); i++) {
+    const batch = [...left.values()].flatMap((mutants) => mutants[i] ?? []);
+    for (const [n, error] of check(batch).entries())
+      log(error ? { refused: batch[n].id, error } : { compiles: batch[n].id });
   }
 }
 

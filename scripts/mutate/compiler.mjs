@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
 import ts from "typescript";
 
-/** A function of a mutant: what the compiler says of the file that has it, undefined where nothing. */
+/** A function of mutants of different files: what the compiler says of each file, undefined where nothing. */
 export function compiler() {
   const config = ts.getParsedCommandLineOfConfigFile(
     "tsconfig.json",
@@ -29,17 +29,26 @@ export function compiler() {
     getDefaultLibFileName: ts.getDefaultLibFilePath,
     getCurrentDirectory: () => process.cwd(),
   });
-  return ({ fileName, location: { start, end }, replacement }) => {
-    const path = resolve(fileName);
-    const lines = readFileSync(path, "utf8").split("\n");
-    const at = ({ line, column }) =>
-      lines.slice(0, line).reduce((sum, each) => sum + each.length + 1, column);
-    const whole = lines.join("\n");
-    mutated.set(path, whole.slice(0, at(start)) + replacement + whole.slice(at(end)));
+  const write = (path, content) => {
+    if (content === undefined) mutated.delete(path);
+    else mutated.set(path, content);
     versions.set(path, (versions.get(path) ?? 0) + 1);
-    const [found] = [...service.getSyntacticDiagnostics(path), ...service.getSemanticDiagnostics(path)];
-    mutated.delete(path);
-    versions.set(path, versions.get(path) + 1);
-    return found && ts.flattenDiagnosticMessageText(found.messageText, " ").slice(0, 160);
   };
+  return (batch) => {
+    for (const { fileName, location, replacement } of batch)
+      write(resolve(fileName), replaced(readFileSync(fileName, "utf8"), location, replacement));
+    const found = batch.map(({ fileName }) => {
+      const path = resolve(fileName);
+      const [first] = [...service.getSyntacticDiagnostics(path), ...service.getSemanticDiagnostics(path)];
+      return first && ts.flattenDiagnosticMessageText(first.messageText, " ").slice(0, 160);
+    });
+    for (const { fileName } of batch) write(resolve(fileName), undefined);
+    return found;
+  };
+}
+
+function replaced(text, { start, end }, replacement) {
+  const lines = text.split("\n");
+  const at = ({ line, column }) => lines.slice(0, line).reduce((sum, each) => sum + each.length + 1, column);
+  return text.slice(0, at(start)) + replacement + text.slice(at(end));
 }

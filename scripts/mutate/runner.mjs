@@ -6,7 +6,7 @@
 import { appendFileSync, openSync, readFileSync, writeSync } from "node:fs";
 import { relative } from "node:path";
 import { TestRunner } from "vitest";
-import { readState } from "./state.mjs";
+import { readState, versionOf } from "./state.mjs";
 
 const { folder, longest, budget, only, loaded } = JSON.parse(
   readFileSync(process.env.LOCKSTEP_MUTATION ?? "", "utf8"),
@@ -145,7 +145,7 @@ export default class MutationRunner extends TestRunner {
         break;
       }
     }
-    if (survived.length > 0) log({ test: id, survived });
+    if (survived.length > 0) log({ test: id, survived, version: versionOf(file) });
   }
 
   /** Whether the test passes after what surrounds it, such as a backend with tensors that nobody will dispose of, was made anew. */
