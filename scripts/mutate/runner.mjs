@@ -148,7 +148,7 @@ export default class MutationRunner extends TestRunner {
     if (survived.length > 0) log({ test: id, survived, version: versionOf(file) });
   }
 
-  /** Whether the test passes after what surrounds it, such as a backend with tensors that nobody will dispose of, was made anew. */
+  /** Whether the test passes after what surrounds it, a backend with tensors of nobody's for one, was made anew. */
   async #renewed(test) {
     const suites = suitesOf(test.suite ?? test.file);
     try {

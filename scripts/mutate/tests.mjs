@@ -5,8 +5,9 @@
 const at = (...names) => names.map((name) => `conformance/tests/${name}.test.ts`);
 
 const LAYERS = at(
-  "modules/{linear,norm,names,main-grads,gradients,quantized-model,recompute-requires,refusals,refusals-{functions,plain}}",
-  "training/{delayed,regions,recipes}",
+  "modules/{linear,norm,names,main-grads,gradients,memory,quantized-model,quantized-outside}",
+  "modules/{recompute-requires,refusals,refusals-functions,refusals-plain}",
+  "training/{delayed,delayed-host,model,regions,recipes}",
   "recipes/*",
 );
 
@@ -26,8 +27,9 @@ export const TESTS = {
   ),
   "src/ops": at(
     "{cast,elementwise,layout,quantize,rows,update}/*",
-    "gemm/{batched,epilogue,gemm,options,parts,plan,quantized-operands}",
-    "api/{arguments,empty,tensor-arguments}",
+    "gemm/{batched,epilogue,fused,gemm,options,parts,plan,quantized-operands,scaled-operands}",
+    "api/{arguments,create,empty,tensor-arguments}",
+    "backends/writes",
     "modules/refusals-plain",
   ),
   "src/optimizers": at("modules/{optimizers,main-grads,refusals*}", "update/*"),
