@@ -1,6 +1,6 @@
 /**
- * `npm run mutate -- src/tape [--longest 300,3000] [--again]`: plants bugs in a folder's sources, one at a time, and names those
- * that its tests do not see. What ran is kept in out/mutate/, and goes on from there unless `--again` is said.
+ * `npm run mutate -- src/tape`: plants bugs in a folder's sources, one at a time, and names those that its tests do not see. What
+ * ran is kept in out/mutate/, and goes on from there. CONTRIBUTING.md says what becomes of those that are left.
  */
 import { spawn } from "node:child_process";
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
@@ -15,13 +15,18 @@ import { TESTS } from "./mutate/tests.mjs";
 const { values, positionals } = parseArgs({
   allowPositionals: true,
   options: {
+    // ms that a test may take, pass by pass; and that tests a mutant lives through may take together
     longest: { type: "string", default: "30,200,1000" },
     budget: { type: "string", default: "5000" },
+    // forgets what ran
     again: { type: "boolean", default: false },
+    // numbers of mutants, and test files, separated by commas
     only: { type: "string" },
     tests: { type: "string" },
+    // a process of its own for each mutant that is left; for none, not even for what modules do when they are loaded
     fresh: { type: "boolean", default: false },
     "no-loaded": { type: "boolean", default: false },
+    // says what is left, and runs nothing
     report: { type: "boolean", default: false },
   },
 });
@@ -75,6 +80,13 @@ function cut(lines, { start, end }) {
   return within.join("\n");
 }
 
+let running;
+for (const signal of ["SIGINT", "SIGTERM"])
+  process.on(signal, () => {
+    if (running) process.kill(-running, "SIGKILL");
+    process.exit(130);
+  });
+
 /** A run of vitest to its end, or until it says nothing for too long. */
 function vitest(plan, environment = {}) {
   writeFileSync(`${folder}/plan.json`, JSON.stringify({ folder, ...plan }));
@@ -85,6 +97,7 @@ function vitest(plan, environment = {}) {
     stdio: ["ignore", "pipe", "pipe"],
     env: { ...process.env, ...environment, LOCKSTEP_MUTATION: `${folder}/plan.json` },
   });
+  running = child.pid;
   let output = "";
   for (const stream of [child.stdout, child.stderr])
     stream.on("data", (data) => {
@@ -101,6 +114,7 @@ function vitest(plan, environment = {}) {
   }, 500);
   return new Promise((resolve) => {
     child.on("close", (code) => {
+      running = undefined;
       clearInterval(watch);
       resolve({ code, hung, output });
     });
