@@ -18,7 +18,7 @@ export function useBackend(options: OpenOptions = { threads: 1 }): () => Backend
   afterEach(() => {
     expect(current().memoryUse()).toMatchObject({ live: 0, blocks: 0 });
   });
-  afterAll(() => current().dispose());
+  afterAll(() => opened.pop()?.dispose());
   return current;
 }
 

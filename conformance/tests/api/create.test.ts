@@ -1,0 +1,36 @@
+/** Zeros are zeros, whatever lay there before and however many there are, and nothing else is written. */
+import fc from "fast-check";
+import { expect, it } from "vitest";
+import { zeros } from "../../../src/ops/create.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import { useBackend } from "../harness/suite.js";
+
+const backend = useBackend();
+
+/** Bytes that the host writes at once; more are copied on the backend. */
+const PIECE = 2 ** 16;
+const sizes = fc.oneof(
+  fc.integer({ min: 0, max: 300 }),
+  fc
+    .record({ pieces: fc.integer({ min: 1, max: 9 }), more: fc.integer({ min: -2, max: 2 }) })
+    .map(({ pieces, more }) => pieces * PIECE + more),
+  fc.integer({ min: 0, max: 9 * PIECE }),
+);
+
+it("zeros of any size and type are zero bytes in memory that held others", () => {
+  fc.assert(
+    fc.property(sizes, fc.constantFrom("u8", "bf16", "f32", "e4m3"), (size, dtype) => {
+      using _scope = new Scope();
+      const sure = zeros(backend(), dtype, [size]);
+      const { address, byteLength } = sure;
+      backend().memory.write(address, new Uint8Array(byteLength).fill(0xa5));
+      sure.dispose();
+      const made = zeros(backend(), dtype, [size]);
+      const data = made.dataSync();
+      const bytes = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+      expect(bytes.length).toBe(byteLength);
+      expect(bytes.every((byte) => byte === 0)).toBe(true);
+    }),
+    { numRuns: 100 },
+  );
+});

@@ -1,0 +1,382 @@
+/** The way back through any graph: each step once, in an order that suits all, and no gradient longer than it is needed. */
+import fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { ArgumentError, DisposedError, DTypeError, LockstepError, ShapeError } from "../../../src/errors.js";
+import * as functional from "../../../src/functional/index.js";
+import { recompute } from "../../../src/modules/recompute.js";
+import { tensor, zeros } from "../../../src/ops/create.js";
+import { add } from "../../../src/ops/elementwise/add.js";
+import { scaled } from "../../../src/ops/elementwise/scaled.js";
+import { Float8CurrentScalingQuantizer } from "../../../src/quantizers/float8.js";
+import {
+  captures,
+  gradEnabled,
+  gradTracked,
+  noGrad,
+  training,
+  unrecorded,
+  withGrad,
+} from "../../../src/tape/grad-mode.js";
+import { differentiable, Variable, type VariableLike } from "../../../src/tape/variable.js";
+import type { QuantizedTensor } from "../../../src/tensor/quantized.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import type { WideDType } from "../../../src/tensor/shape.js";
+import type { Tensor } from "../../../src/tensor/tensor.js";
+import { refusals, wrong } from "../harness/refusals.js";
+import { useBackend } from "../harness/suite.js";
+
+const backend = useBackend();
+const elsewhere = useBackend();
+
+/** One step: where its inputs come from, counted back from it, and the weight of each in the sum that every result is. */
+interface DrawnStep {
+  readonly inputs: readonly { readonly back: number; readonly weight: number }[];
+  readonly results: number;
+}
+
+const drawnStep: fc.Arbitrary<DrawnStep> = fc.record({
+  inputs: fc.array(fc.record({ back: fc.nat(8), weight: fc.integer({ min: -2, max: 2 }) }), {
+    minLength: 1,
+    maxLength: 3,
+  }),
+  results: fc.integer({ min: 1, max: 2 }),
+});
+
+/** A value of the graph: a leaf, or result `result` of step `step`. */
+interface Node {
+  readonly variable: Variable;
+  readonly step: number;
+}
+
+type Wide = Tensor<WideDType>;
+
+/** Weight times a gradient; the gradient itself for 1, as an operation may give what it got. */
+const times = (grad: Wide, weight: number): Wide => (weight === 1 ? grad : scaled(grad, weight));
+
+describe("the way back", () => {
+  it("gives each leaf its gradient along all paths, in one call of each step that leads to the root, after all that follow it", () => {
+    fc.assert(
+      fc.property(
+        fc.array(fc.boolean(), { minLength: 1, maxLength: 3 }),
+        fc.array(drawnStep, { minLength: 1, maxLength: 9 }),
+        (leaves, steps) => {
+          using _scope = new Scope();
+          const nodes: Node[] = leaves.map((requiresGrad) => ({
+            variable: new Variable(tensor(backend(), [0, 0]), requiresGrad),
+            step: -1,
+          }));
+          const made: {
+            readonly from: readonly number[];
+            readonly to: readonly number[];
+            readonly required: boolean;
+          }[] = [];
+          const calls: number[] = [];
+          for (const [index, { inputs, results }] of steps.entries()) {
+            const from = inputs.map(({ back }) => Math.max(0, nodes.length - 1 - back));
+            const given = from.map((at) => (nodes[at] as Node).variable);
+            const out = differentiable(given, () => ({
+              results: Array.from({ length: results }, () => tensor(backend(), [0, 0])),
+              backward: (grads) => {
+                calls.push(index);
+                const arrived = grads.filter((grad) => grad !== undefined) as Wide[];
+                const sum = arrived.slice(1).reduce((x, y) => add(x, y), arrived[0] as Wide);
+                return inputs.map(({ weight }, i) =>
+                  given[i]?.requiresGrad ? times(sum, weight) : undefined,
+                );
+              },
+            }));
+            made.push({
+              from,
+              to: out.map((_, i) => nodes.length + i),
+              required: given.some((each) => each.requiresGrad),
+            });
+            nodes.push(...out.map((variable) => ({ variable, step: index })));
+          }
+          const root = nodes.at(-1) as Node;
+          const grad = tensor(backend(), [1, 3]);
+          if (!root.variable.requiresGrad) {
+            expect(() => root.variable.backward(grad)).toThrow(ArgumentError);
+            return;
+          }
+          // the model: numbers, from the last step to the first
+          const expected = nodes.map(() => 0);
+          const reached = new Set([nodes.length - 1]);
+          expected[nodes.length - 1] = 1;
+          const order: number[] = [];
+          for (const [index, { from, to, required }] of [...made.entries()].reverse()) {
+            if (!required || !to.some((at) => reached.has(at))) continue;
+            order.push(index);
+            const sum = to.reduce((total, at) => total + (expected[at] as number), 0);
+            for (const [i, at] of from.entries()) {
+              if (!nodes[at]?.variable.requiresGrad) continue;
+              expected[at] = (expected[at] as number) + sum * (steps[index]?.inputs[i]?.weight as number);
+              reached.add(at);
+            }
+          }
+          root.variable.backward(grad);
+          expect(calls).toEqual(order);
+          expect(grad.disposed).toBe(false);
+          for (const [at, { variable, step }] of nodes.entries()) {
+            const found = variable.grad?.dataSync();
+            if (step >= 0 || !reached.has(at)) expect(found).toBe(undefined);
+            else
+              expect([...(found as Float32Array)].map((x) => x + 0)).toEqual(
+                [1, 3].map((g) => g * (expected[at] as number) + 0),
+              );
+          }
+          // leaves may share one gradient, and let go of it one by one
+          for (const { variable } of nodes) variable.zeroGrad();
+        },
+      ),
+      { numRuns: 150 },
+    );
+  });
+
+  const identity = (x: Variable, back: (grad: Wide) => Wide, watch: () => void): Variable => {
+    const [y] = differentiable([x], () => ({
+      results: [scaled(x.tensor, 1)],
+      backward: ([grad]) => {
+        watch();
+        return [back(grad as Wide)];
+      },
+    }));
+    return y as Variable;
+  };
+  const quiet = (): void => undefined;
+  /** Steps from a variable on, and how many gradients each leaves until the pass ends: parts of a sum, made on the way. */
+  const LINKS: Record<string, readonly [left: number, link: (x: Variable, watch: () => void) => Variable]> = {
+    "makes a gradient": [0, (x, watch) => identity(x, (grad) => scaled(grad, 1), watch)],
+    "passes on the gradient it got": [0, (x, watch) => identity(x, (grad) => grad, watch)],
+    "adds one to the gradient it got": [
+      1,
+      (x, watch) => {
+        const [y] = differentiable([x, x], () => ({
+          results: [scaled(x.tensor, 1)],
+          backward: ([grad]) => {
+            watch();
+            return [grad, scaled(grad as Tensor, 0.5)];
+          },
+        }));
+        return y as Variable;
+      },
+    ],
+    "gives one gradient to two steps": [
+      2,
+      (x, watch) => {
+        const [one, other] = [1, 2].map(() => identity(x, (grad) => scaled(grad, 1), quiet)) as [
+          Variable,
+          Variable,
+        ];
+        const [sum] = differentiable([one, other], () => ({
+          results: [add(one.tensor, other.tensor)],
+          backward: ([grad]) => {
+            watch();
+            return [grad, grad];
+          },
+        }));
+        return sum as Variable;
+      },
+    ],
+  };
+  it.each(Object.entries(LINKS))(
+    "takes as much memory at every link of a chain that %s",
+    (_, [left, link]) => {
+      using _scope = new Scope();
+      const x = new Variable(tensor(backend(), [1, 2]), true);
+      const blocks: number[] = [];
+      const links = 12;
+      let y = x;
+      for (let i = 0; i < links; i++) y = link(y, () => blocks.push(backend().memoryUse().blocks));
+      y.backward(tensor(backend(), [1, 1]));
+      expect(blocks.map((each) => each - (blocks[1] as number)).slice(1)).toEqual(
+        Array.from({ length: links - 1 }, (_, i) => left * i),
+      );
+      x.zeroGrad();
+    },
+  );
+
+  it("of a part keeps what is not for it: gradients that were there are added to, and others' are left alone", () => {
+    using _scope = new Scope();
+    const [x, other] = [1, 2].map(() => new Variable(tensor(backend(), [1, 2]), true)) as [
+      Variable,
+      Variable,
+    ];
+    for (const times of [1, 2, 3]) {
+      identity(x, (grad) => grad, quiet).backward(tensor(backend(), [1, 10]));
+      expect(Array.from(x.grad?.dataSync() ?? [], Number)).toEqual([times, 10 * times]);
+      expect(other.grad).toBe(undefined);
+    }
+    x.zeroGrad();
+  });
+});
+
+describe("modes", () => {
+  const state = () => ({
+    enabled: gradEnabled(),
+    tracked: gradTracked(),
+    training: training(),
+    captures: captures() !== undefined,
+  });
+  const MODES = {
+    outside: {
+      run: <R>(body: () => R): R => body(),
+      of: (outer: ReturnType<typeof state>) => outer,
+    },
+    noGrad: {
+      run: noGrad,
+      of: () => ({ enabled: false, tracked: false, training: false, captures: false }),
+    },
+    unrecorded: {
+      run: <R>(body: () => R): R => unrecorded(new Set(), body),
+      of: (outer: ReturnType<typeof state>) => ({
+        enabled: false,
+        tracked: true,
+        training: outer.training,
+        captures: true,
+      }),
+    },
+    withGrad: {
+      run: withGrad,
+      of: () => ({ enabled: true, tracked: true, training: true, captures: false }),
+    },
+  };
+  const names = Object.keys(MODES) as (keyof typeof MODES)[];
+  it.each(names.flatMap((outer) => names.map((inner) => [inner, outer] as const)))(
+    "%s in %s",
+    (inner, outer) => {
+      const none = { enabled: true, tracked: true, training: true, captures: false };
+      expect(state()).toEqual(none);
+      MODES[outer].run(() => {
+        const around = MODES[outer].of(none);
+        expect(state()).toEqual(around);
+        MODES[inner].run(() => expect(state()).toEqual(MODES[inner].of(around)));
+        expect(state()).toEqual(around);
+      });
+      expect(state()).toEqual(none);
+    },
+  );
+});
+
+const zero = (shape: readonly number[], dtype: "f32" | "bf16" = "f32"): Tensor =>
+  zeros(backend(), dtype, shape);
+const leaf = (): Variable => new Variable(zero([2, 3]), true);
+const through = (x: VariableLike, part?: unknown): Variable => {
+  const [y] = differentiable([x], () => ({
+    results: [zero([2, 3])],
+    backward: ([grad]) => [part === undefined ? grad : wrong(part)],
+  }));
+  return y as Variable;
+};
+const disposed = (): Tensor => {
+  const gone = zero([2, 3]);
+  gone.dispose();
+  return gone;
+};
+const gone = (): QuantizedTensor => {
+  const quantized = new Float8CurrentScalingQuantizer().quantize(zero([2, 3]));
+  quantized.dispose();
+  return quantized;
+};
+const foreign = (): Tensor => zeros(elsewhere(), "f32", [2, 3]);
+const unreachable = (): never => {
+  throw new Error("forward was called");
+};
+
+it.each<[string, (x: Variable, y: Variable) => Variable]>([
+  ["a part that is computed again from it", (x) => recompute((h) => through(h), x)],
+  ["a part that captures it", (x, y) => recompute((h) => functional.add(through(x), h), y)],
+  ["a step", (x) => through(x)],
+])("a leaf that was frozen since gets no gradient, and leaves none behind, by %s", (_, run) => {
+  using _scope = new Scope();
+  const [x, y] = [leaf(), new Variable(zero([2, 3]))];
+  const out = run(x, y);
+  x.requiresGrad = false;
+  out.backward(zero([2, 3]));
+  expect([x.grad, y.grad, out.grad]).toEqual([undefined, undefined, undefined]);
+});
+
+it.each<[string, () => Tensor]>([
+  ["on another backend", foreign],
+  ["of another shape", () => zero([3, 2])],
+  ["of another type", () => zero([2, 3], "bf16")],
+  ["of integers", () => zeros(backend(), "i32", [2, 3])],
+  ["that is gone", disposed],
+])("a gradient %s is refused before anything is gone back through", (_, grad) => {
+  using _scope = new Scope();
+  const x = leaf();
+  const y = through(x);
+  expect(() => y.backward(grad())).toThrow(LockstepError);
+  y.backward(zero([2, 3]));
+  expect(x.grad?.shape).toEqual([2, 3]);
+  x.zeroGrad();
+});
+
+refusals("variables", [
+  [
+    "a gradient on another backend, which nothing is computed with",
+    () => through(leaf(), zero([2, 3])).backward(foreign()),
+    ArgumentError,
+    ["backend"],
+  ],
+  ["no value", () => new Variable(wrong(undefined)), DTypeError, ["value"]],
+  ["a number", () => new Variable(wrong(1)), DTypeError, ["value", "1"]],
+  ["a disposed tensor", () => new Variable(disposed()), DisposedError, ["disposed"]],
+  ["requiresGrad 1", () => new Variable(zero([1]), wrong(1)), ArgumentError, ["requiresGrad", "1"]],
+  ["inputs that are no list", () => differentiable(wrong(leaf()), unreachable), ArgumentError, ["inputs"]],
+  ...[undefined, null, 1, "x", {}].flatMap((each) =>
+    [[each], [leaf, each], [each, leaf]].map(
+      (list) =>
+        [
+          `${String(each)} among ${list.length} inputs, at ${list.indexOf(each)}`,
+          () =>
+            differentiable(
+              list.map((one) => wrong(one === leaf ? leaf() : one)),
+              unreachable,
+            ),
+          ArgumentError,
+          ["tensor or a variable"],
+        ] as const,
+    ),
+  ),
+  [
+    "a hole among inputs",
+    () => differentiable(Object.assign(new Array(3), [leaf()]), unreachable),
+    ArgumentError,
+    ["tensor or a variable"],
+  ],
+  ["no forward", () => differentiable([leaf()], wrong(undefined)), ArgumentError, ["forward"]],
+  ["a gradient on another backend", () => through(leaf()).backward(foreign()), ArgumentError, ["backend"]],
+  [
+    "a gradient of another type",
+    () => through(leaf()).backward(zero([2, 3], "bf16")),
+    DTypeError,
+    ["bf16", "f32"],
+  ],
+  [
+    "a gradient of another shape",
+    () => through(leaf()).backward(zero([3, 2])),
+    ShapeError,
+    ["[3,2]", "[2,3]"],
+  ],
+  ["null for a gradient", () => through(leaf()).backward(wrong(null)), DTypeError, ["grad", "null"]],
+  ["a disposed gradient", () => through(leaf()).backward(disposed()), DisposedError, ["disposed"]],
+  [
+    "a part on another backend",
+    () => through(leaf(), foreign()).backward(zero([2, 3])),
+    ArgumentError,
+    ["backend"],
+  ],
+  [
+    "a part of another shape",
+    () => through(leaf(), zero([3, 2])).backward(zero([2, 3])),
+    ShapeError,
+    ["[3,2]", "[2,3]"],
+  ],
+  [
+    "a disposed quantized part",
+    () => through(leaf(), gone()).backward(zero([2, 3])),
+    DisposedError,
+    ["disposed"],
+  ],
+  ["a disposed part", () => through(leaf(), disposed()).backward(zero([2, 3])), DisposedError, ["disposed"]],
+]);

@@ -1,0 +1,281 @@
+/** What a quantizer's class, or its name, is told reaches the spec, the copies, their layout and what each quantization takes. */
+import fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { ArgumentError, DTypeError } from "../../../src/errors.js";
+import { BLOCK_FORMATS, type BlockFormat } from "../../../src/formats/block.js";
+import { FORMAT_ALIASES } from "../../../src/formats/scalar.js";
+import { tensor, zeros } from "../../../src/ops/create.js";
+import { Float8CurrentScalingQuantizer, Float8Quantizer } from "../../../src/quantizers/float8.js";
+import { Float8BlockQuantizer } from "../../../src/quantizers/float8-block.js";
+import { MXFP4Quantizer, MXFP6Quantizer, MXFP8Quantizer } from "../../../src/quantizers/mx.js";
+import { quantizerNamed } from "../../../src/quantizers/named.js";
+import { NVFP4Quantizer } from "../../../src/quantizers/nvfp4.js";
+import {
+  makeSpec,
+  Quantizer,
+  type QuantizerOptions,
+  RandomState,
+} from "../../../src/quantizers/quantizer.js";
+import type { QuantizeSpec } from "../../../src/tensor/quantized.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import type { WideDType } from "../../../src/tensor/shape.js";
+import type { Tensor } from "../../../src/tensor/tensor.js";
+import { layoutsOf, QUANTIZERS, sourceTypes, specsOf, USAGES } from "../../arbitraries/specs.js";
+import { type Refusal, refusals, wrong } from "../harness/refusals.js";
+import { scoped, useBackend } from "../harness/suite.js";
+
+const backend = useBackend();
+const elsewhere = useBackend();
+const one = (): Tensor<"f32"> => tensor(backend(), [1]);
+
+type Given = Record<string, unknown>;
+
+/** A spec as the options of a class, defaults left out where `brief`. */
+interface Row {
+  readonly make: (options: Given) => Quantizer;
+  /** The options that are fields of the spec by their own name. */
+  readonly same: readonly (keyof QuantizeSpec)[];
+  readonly others: (spec: QuantizeSpec) => Given;
+  /** What the class has where an option is left out, if that is not what `makeSpec` has. */
+  readonly defaults?: Partial<QuantizeSpec>;
+}
+
+const none = (): Given => ({});
+const CLASSES: Record<(typeof QUANTIZERS)[number], Row> = {
+  "fp8-current": {
+    make: (options) => new Float8CurrentScalingQuantizer(options),
+    same: ["format", "pow2Scales", "amaxEpsilon"],
+    others: none,
+  },
+  "fp8-delayed": {
+    make: (options) => new Float8Quantizer({ scale: one(), ...options }),
+    same: ["format"],
+    others: none,
+  },
+  "fp8-block": {
+    make: (options) => new Float8BlockQuantizer(options),
+    same: ["format", "tile", "pow2Scales", "amaxEpsilon"],
+    others: ({ compact }) => ({ dataLayout: compact ? "COMPACT" : undefined }),
+    defaults: { pow2Scales: true },
+  },
+  mxfp8: { make: (options) => new MXFP8Quantizer(options), same: ["format", "tile"], others: none },
+  mxfp6: { make: (options) => new MXFP6Quantizer(options), same: ["format", "tile"], others: none },
+  mxfp4: { make: (options) => new MXFP4Quantizer(options), same: ["format", "tile"], others: none },
+  nvfp4: {
+    make: (options) => new NVFP4Quantizer(options),
+    same: ["tile", "rht", "stochastic", "fourOverSix"],
+    others: ({ rht, rhtSigns, fourOverSix, e4m3Max }) => ({
+      ...(rht ? { randomSigns: rhtSigns === 0 ? false : undefined } : {}),
+      ...(e4m3Max === (fourOverSix === "none" ? 448 : 256) ? {} : { e4m3Max }),
+    }),
+  },
+};
+
+describe.each(QUANTIZERS)("%s", (name) => {
+  const { make, same, others, defaults } = CLASSES[name];
+  const plain = { ...makeSpec(name, {}), ...defaults };
+  const drawn = fc.record({
+    spec: fc.constantFrom(...specsOf(name)),
+    usage: fc.constantFrom(...USAGES),
+    brief: fc.boolean(),
+    layout: fc.nat(),
+  });
+
+  it("has the spec, the copies and the layout that its class, or its name, was told", () => {
+    fc.assert(
+      fc.property(drawn, ({ spec, usage, brief, layout }) => {
+        using _scope = new Scope();
+        const layouts = layoutsOf(spec);
+        const scaleLayout = layouts[layout % layouts.length] as (typeof layouts)[number];
+        const fields = Object.fromEntries(
+          same.flatMap((key) => (brief && spec[key] === plain[key] ? [] : [[key, spec[key]]])),
+        );
+        const around = {
+          ...(brief && usage.rowwise ? {} : { rowwise: usage.rowwise }),
+          ...(brief && !usage.columnwise ? {} : { columnwise: usage.columnwise }),
+          ...(brief && scaleLayout === "logical" ? {} : { scaleLayout }),
+        };
+        const made = [make({ ...fields, ...others(spec), ...around })];
+        const { compact, rht, rhtSigns } = spec;
+        // what a name cannot ask for: a layout of an all-gather, and a transform without signs
+        if (!compact && (!rht || rhtSigns !== 0)) {
+          const { e4m3Max } = others(spec) as { e4m3Max?: 448 | 256 };
+          const scale = name === "fp8-delayed" ? { scale: one() } : {};
+          const { format, ...rest } = { format: spec.format, ...fields };
+          made.push(quantizerNamed(name, { format, ...rest, ...around, ...scale, e4m3Max }));
+        }
+        for (const quantizer of made) {
+          expect(quantizer.spec).toEqual(spec);
+          expect(quantizer.usage).toEqual({ rowwise: usage.rowwise, columnwise: usage.columnwise });
+          const empty = quantizer.makeEmpty(backend(), [32, 32]);
+          expect([empty.spec, empty.usage, empty.scaleLayout, empty.dtype]).toEqual([
+            spec,
+            { rowwise: usage.rowwise, columnwise: usage.columnwise },
+            scaleLayout,
+            "bf16",
+          ]);
+        }
+      }),
+      { numRuns: 60 },
+    );
+  });
+
+  it("gives results of the type of what it is given, in each of its ways, and draws once for each", () => {
+    for (const spec of specsOf(name)) {
+      for (const dtype of sourceTypes(spec)) {
+        using _scope = new Scope();
+        const random = new RandomState(3n, 7n);
+        const fields = Object.fromEntries(same.map((key) => [key, spec[key]]));
+        const own = spec.stochastic ? { random } : {};
+        const quantizer = make({ ...fields, ...others(spec), ...own });
+        const x = zeros(backend(), dtype, [64, 64]);
+        const gamma = zeros(backend(), dtype, [64]);
+        const ways: readonly (() => { readonly dtype: WideDType })[] = [
+          () => quantizer.quantize(x),
+          () => quantizer.activationQuantize(x, { kind: "relu" }),
+          () => quantizer.activationQuantize(x, { kind: "relu", grad: x }),
+          () => quantizer.normQuantize(x, { gamma }).out,
+          () => quantizer.biasGradQuantize(x).out,
+          () => {
+            const target = quantizer.makeEmpty(backend(), x.shape, dtype);
+            quantizer.updateQuantized(x, target);
+            return target;
+          },
+        ];
+        for (const [index, way] of ways.entries()) {
+          expect(way().dtype).toBe(dtype);
+          expect(random.offset).toBe(7n + (spec.stochastic ? BigInt(index + 1) : 0n));
+        }
+      }
+    }
+  });
+
+  const row: BlockFormat = BLOCK_FORMATS[name];
+  it("takes a format by any of its names", () => {
+    for (const format of row.elements)
+      for (const [alias, of] of [[format, format], ...Object.entries(FORMAT_ALIASES)])
+        if (of === format) expect(makeSpec(name, { format: wrong(alias) }).format).toBe(format);
+  });
+
+  refusals("of its options", [
+    ...(["format", "tile"] as const)
+      .filter((option) => same.includes(option))
+      .map(
+        (option): Refusal => [
+          `a ${option} of another row`,
+          () => make({ [option]: "e3m4" }),
+          ArgumentError,
+          [option, "e3m4"],
+        ],
+      ),
+    ["one that there is not", () => make({ bogus: 1 }), ArgumentError, ["Quantizer", "bogus"]],
+    ...(["rowwise", "columnwise", "scaleLayout"] as const).map(
+      (option): Refusal => [
+        `${option} 1`,
+        () => make({ [option]: 1 }),
+        ArgumentError,
+        ["Quantizer", option, "1"],
+      ],
+    ),
+  ]);
+});
+
+/** A quantizer of someone else's, which checks nothing itself. */
+class Theirs extends Quantizer {
+  constructor(options: QuantizerOptions, spec = makeSpec("mxfp8", {})) {
+    super(spec, options);
+  }
+}
+
+const far = (): Tensor<"f32"> => tensor(elsewhere(), [1]);
+refusals("a quantizer", [
+  ...(["rowwise", "columnwise", "scaleLayout"] as const).map(
+    (option): Refusal => [
+      `of a class that checks nothing, ${option} 1`,
+      () => new Theirs({ [option]: 1 } as never),
+      ArgumentError,
+      ["Theirs", option],
+    ],
+  ),
+  [
+    "of a spec that says nothing",
+    () => new Theirs({}, { ...makeSpec("mxfp8", {}), tile: "1x16" }),
+    ArgumentError,
+    ["mxfp8", "1x16"],
+  ],
+  [
+    "whose usage is set to 1",
+    () => new Theirs({}).setUsage({ columnwise: wrong(1) }),
+    ArgumentError,
+    ["columnwise"],
+  ],
+  [
+    "whose usage has another name",
+    () => new Theirs({}).setUsage(wrong({ colwise: true })),
+    ArgumentError,
+    ["colwise"],
+  ],
+  [
+    "whose target is no quantized tensor",
+    () =>
+      new Theirs({}).updateQuantized(
+        zeros(backend(), "f32", [32, 32]),
+        wrong(zeros(backend(), "f32", [32, 32])),
+      ),
+    DTypeError,
+    ["updateQuantized", "target"],
+  ],
+  [
+    "whose scale and amax live on two backends",
+    () => new Float8Quantizer({ scale: one(), amax: far() }),
+    ArgumentError,
+    ["backend"],
+  ],
+  [
+    "whose two amaxes live on two backends",
+    () => new NVFP4Quantizer({ amax: one(), amaxColumnwise: far() }),
+    ArgumentError,
+    ["backend"],
+  ],
+  ["whose seed is negative", () => new RandomState(-1n), ArgumentError, ["seed"]],
+  ["whose seed is a number", () => new RandomState(wrong(1)), ArgumentError, ["seed"]],
+  ["whose offset is 2^64", () => new RandomState(0n, 1n << 64n), ArgumentError, ["offset"]],
+]);
+
+it("a random state has the seed and the offset that it was given, at first and later", () => {
+  const u64 = fc.bigInt({ min: 0n, max: (1n << 64n) - 1n });
+  fc.assert(
+    fc.property(u64, u64, u64, u64, (seed, offset, other, later) => {
+      const random = new RandomState(seed, offset);
+      expect(random.current).toEqual({ seed, offset });
+      expect(random.next()).toEqual({ seed, offset });
+      expect([random.seed, random.offset]).toEqual([seed, BigInt.asUintN(64, offset + 1n)]);
+      Object.assign(random, { seed: other, offset: later });
+      expect(random.current).toEqual({ seed: other, offset: later });
+    }),
+  );
+  expect(new RandomState(4n).current).toEqual({ seed: 4n, offset: 0n });
+});
+
+scoped("what a name is given besides goes to each quantization", () => {
+  const [scale, amax] = [tensor(backend(), [0.5]), tensor(backend(), [0])];
+  const delayed = quantizerNamed("fp8-delayed", { scale, amax }) as Float8Quantizer;
+  expect([delayed.scale, delayed.amax]).toEqual([scale, amax]);
+  delayed.quantize(tensor(backend(), [1, -6]));
+  expect(Number(amax.dataSync()[0])).toBe(6);
+  const random = new RandomState(9n);
+  expect((quantizerNamed("nvfp4", { random, stochastic: true }) as NVFP4Quantizer).random).toBe(random);
+});
+
+scoped("a given amax takes the place of the tensor's own, whatever rounds", () => {
+  const [amax, amaxColumnwise] = [tensor(backend(), [48]), tensor(backend(), [96])];
+  const x = tensor(backend(), new Float32Array(256).fill(1), [16, 16]);
+  for (const stochastic of [false, true]) {
+    const made = new NVFP4Quantizer({ amax, amaxColumnwise, stochastic, columnwise: true }).quantize(x);
+    expect((["rowwise", "columnwise"] as const).map((each) => made.copy(each).amax?.dataSync()[0])).toEqual([
+      48, 96,
+    ]);
+  }
+  const current = new Float8CurrentScalingQuantizer({ amax }).quantize(x);
+  expect(current.copy("rowwise").scaleInv.dataSync()[0]).toBe(Math.fround(48 / 448));
+});

@@ -1,0 +1,377 @@
+/** What a recipe decides of each tensor and product, for all values of its options, against docs/training.md in other words. */
+import fc from "fast-check";
+import { describe, expect, it, vi } from "vitest";
+import { autocast } from "../../../src/autocast/autocast.js";
+import { ArgumentError, UnsupportedError } from "../../../src/errors.js";
+import { DATAPATH_FAMILIES } from "../../../src/formats/datapath.js";
+import {
+  type Backend,
+  CustomRecipe,
+  checkRecipeSupport,
+  DelayedScaling,
+  Float8BlockScaling,
+  Float8CurrentScaling,
+  getDefaultRecipe,
+  MXFP8BlockScaling,
+  MXFP8Quantizer,
+  NVFP4BlockScaling,
+  NVFP4Quantizer,
+  openBackend,
+  RandomState,
+  tensor,
+} from "../../../src/index.js";
+import { quantizerFor } from "../../../src/recipes/quantizer-for.js";
+import { type RecipeOptions, StandardRecipe } from "../../../src/recipes/recipe.js";
+import { PRODUCTS, RECIPES, ROLES, type Role } from "../../../src/recipes/table.js";
+import { type Refusal, refusals, wrong } from "../harness/refusals.js";
+import { scoped, useBackend } from "../harness/suite.js";
+
+const backend = useBackend({ threads: 1, datapath: "exact" });
+const EVERY: readonly Role[] = [...ROLES.forward, ...ROLES.backward];
+const isGradient = (role: Role): boolean => role.startsWith("grad");
+
+type Given = Record<string, unknown>;
+
+interface Subject {
+  readonly make: (options: Given) => StandardRecipe;
+  readonly formats: readonly string[];
+  /** Every option of its own with values, its default first. */
+  readonly options: Readonly<Record<string, readonly unknown[]>>;
+  readonly split: readonly boolean[];
+  /** What differs from a quantizer with everything off, of a role. */
+  readonly qparams: (role: Role, options: Given) => Given;
+  /** Whether the options go together. */
+  readonly valid?: (options: Given) => boolean;
+  /** Whether an MLP quantizes the gradient of its activation as it is computed: of one not gated; of any without a bias. */
+  readonly steps: { readonly ungated: boolean; readonly alone: boolean };
+}
+
+const sum = (history: Float32Array): number => history.reduce((x, y) => x + y, 0);
+const DIM = { 1: "1x128", 2: "128x128" } as const;
+const SCOPED: Readonly<Record<string, readonly Role[]>> = {
+  none: [],
+  weights: ["weight"],
+  activations: ["input", "output"],
+  all: ["input", "output", "weight"],
+};
+
+const SUBJECTS: Readonly<Record<string, Subject>> = {
+  DelayedScaling: {
+    make: (options) => new DelayedScaling(options),
+    formats: ["HYBRID", "E4M3"],
+    options: {
+      margin: [0, -100, 100, 3],
+      amaxHistoryLen: [1024, 1, 2 ** 20],
+      amaxComputeAlgo: ["max", "mostRecent", sum],
+      scalingFactorComputeAlgo: [undefined, Math.max],
+      reduceAmax: [true, false],
+    },
+    split: [false, true, true],
+    qparams: () => ({ tile: "tensor" }),
+    steps: { ungated: true, alone: false },
+  },
+  Float8CurrentScaling: {
+    make: (options) => new Float8CurrentScaling(options),
+    formats: ["HYBRID", "E4M3"],
+    options: { pow2Scales: [false, true], amaxEpsilon: [0, 0.5] },
+    split: [false, true, true],
+    qparams: (_, { pow2Scales, amaxEpsilon }) => ({ tile: "tensor", pow2Scales, amaxEpsilon }),
+    steps: { ungated: false, alone: false },
+  },
+  Float8BlockScaling: {
+    make: (options) => new Float8BlockScaling(options),
+    formats: ["E4M3", "HYBRID"],
+    options: {
+      useF32Scales: [false, true],
+      amaxEpsilon: [0, 0.5],
+      xBlockScalingDim: [1, 2],
+      wBlockScalingDim: [2, 1],
+      gradBlockScalingDim: [1, 2],
+    },
+    split: [true, true, true],
+    qparams: (role, { useF32Scales, amaxEpsilon, ...dims }) => {
+      const letter = isGradient(role) ? "grad" : role === "weight" ? "w" : "x";
+      const tile = DIM[dims[`${letter}BlockScalingDim`] as 1 | 2];
+      return { tile, pow2Scales: !useF32Scales, amaxEpsilon };
+    },
+    valid: ({ xBlockScalingDim, wBlockScalingDim, gradBlockScalingDim }) =>
+      [xBlockScalingDim, wBlockScalingDim, gradBlockScalingDim].filter((dim) => dim === 2).length < 2,
+    steps: { ungated: false, alone: true },
+  },
+  MXFP8BlockScaling: {
+    make: (options) => new MXFP8BlockScaling(options),
+    formats: ["E4M3", "HYBRID"],
+    options: { enable2dQuantization: [false, true] },
+    split: [false, true, true],
+    qparams: (role, { enable2dQuantization }) => ({
+      tile: role === "weight" && enable2dQuantization ? "32x32" : "1x32",
+    }),
+    steps: { ungated: true, alone: true },
+  },
+  NVFP4BlockScaling: {
+    make: (options) => new NVFP4BlockScaling(options),
+    formats: ["E2M1"],
+    options: {
+      disableRht: [false, true],
+      disableStochasticRounding: [false, true],
+      disable2dQuantization: [false, true],
+      fourOverSix: ["none", "weights", "activations", "all"],
+      e4m3Use256: ["all", "none", "weights", "activations"],
+      fourOverSixErrMode: ["mae", "mse"],
+    },
+    split: [false, true, true],
+    qparams: (role, options) => {
+      const chooses = SCOPED[options.fourOverSix as string]?.includes(role);
+      const small = chooses && SCOPED[options.e4m3Use256 as string]?.includes(role);
+      return {
+        tile: role === "weight" && !options.disable2dQuantization ? "16x16" : "1x16",
+        rht: role !== "weight" && !options.disableRht,
+        stochastic: isGradient(role) && !options.disableStochasticRounding,
+        fourOverSix: chooses ? options.fourOverSixErrMode : "none",
+        e4m3Max: small ? 256 : 448,
+      };
+    },
+    valid: ({ disableRht, fourOverSix }) =>
+      disableRht === true || !/all|activations/.test(String(fourOverSix)),
+    steps: { ungated: false, alone: false },
+  },
+};
+
+const OFF = {
+  pow2Scales: false,
+  amaxEpsilon: 0,
+  rht: false,
+  stochastic: false,
+  fourOverSix: "none",
+  e4m3Max: 448,
+};
+const ELEMENTS: Readonly<Record<string, readonly [forward: string, backward: string]>> = {
+  E4M3: ["e4m3", "e4m3"],
+  HYBRID: ["e4m3", "e5m2"],
+  E2M1: ["e2m1", "e2m1"],
+};
+
+/** Options with every value beside any of the others, and some left out, where the default stands for them. */
+function optionsFor({ options, formats, split, valid = () => true }: Subject) {
+  const own = Object.fromEntries(
+    Object.entries(options).map(([name, values]) => [name, fc.constantFrom(...values)]),
+  );
+  const accumulation = fc.record({ useSplitAccumulator: split[0] ? fc.constant(true) : fc.boolean() });
+  const products = Object.fromEntries(PRODUCTS.map((product) => [product, accumulation]));
+  return fc
+    .record({ ...own, ...products, format: fc.constantFrom(...formats) }, { requiredKeys: [] })
+    .map((given: Given) => ({
+      given,
+      full: {
+        ...Object.fromEntries(Object.entries(options).map(([name, [first]]) => [name, first])),
+        ...Object.fromEntries(PRODUCTS.map((product, i) => [product, { useSplitAccumulator: split[i] }])),
+        format: formats[0],
+        ...given,
+      } as Given,
+    }))
+    .filter(({ full }) => valid(full));
+}
+
+describe.each(Object.entries(SUBJECTS))("%s", (name, subject) => {
+  const drawn = optionsFor(subject);
+
+  it("has the options it was given, and decides by them alone how each tensor is quantized", () => {
+    fc.assert(
+      fc.property(drawn, ({ given, full }) => {
+        const recipe = subject.make(given);
+        expect(recipe).toMatchObject(full);
+        const [forward, backward] = ELEMENTS[full.format as string] ?? [];
+        for (const role of EVERY) {
+          expect(recipe.elementFormat(role)).toBe(isGradient(role) ? backward : forward);
+          expect(recipe.qparams(role)).toEqual({ ...OFF, ...subject.qparams(role, full) });
+        }
+        expect(recipe.row.gradientSteps).toEqual(subject.steps);
+      }),
+    );
+  });
+
+  it("has the key of recipes of its class with the same options, and of no others", () => {
+    const key = (options: Given) => subject.make(options).key;
+    const steps = Object.entries({ ...subject.options, format: subject.formats });
+    fc.assert(
+      fc.property(drawn, fc.constantFrom(...steps), fc.nat(), ({ given, full }, [option, values], which) => {
+        expect(key(given)).toBe(key(given));
+        expect(key(full)).toBe(key(given));
+        const value = values[which % values.length];
+        const other = { ...full, [option]: value };
+        if (subject.valid?.(other) ?? true) expect(key(other) === key(full)).toBe(value === full[option]);
+      }),
+    );
+    class Heir extends Float8CurrentScaling {}
+    expect(new Heir().key).toBe(new Heir().key);
+    expect(new Heir().key).not.toBe(new Float8CurrentScaling().key);
+    const others = Object.values(SUBJECTS).filter((each) => each !== subject);
+    for (const each of others) expect(each.make({}).key).not.toBe(key({}));
+  });
+
+  scoped("makes of each role the quantizer that it decides on", () => {
+    fc.assert(
+      fc.property(drawn, fc.constantFrom(...EVERY), ({ given, full }, role) => {
+        const recipe = subject.make(given);
+        const random = new RandomState(1n);
+        const quantizer = quantizerFor(recipe, role, { scale: tensor(backend(), [1]), random });
+        expect(quantizer.spec).toMatchObject({
+          quantizer: RECIPES[recipe.kind].quantizer,
+          format: recipe.elementFormat(role),
+          ...recipe.qparams(role),
+          rhtSigns: recipe.qparams(role).rht ? expect.any(Number) : 0,
+        });
+        if (quantizer instanceof NVFP4Quantizer) expect(quantizer.random).toBe(random);
+        expect(full.format).toBe(recipe.format);
+      }),
+      { numRuns: 30 },
+    );
+  });
+
+  const formats = ["E4M3", "HYBRID", "E2M1", "E5M2", "e4m3", null, 1];
+  refusals("refuses", [
+    ...formats
+      .filter((format) => !subject.formats.includes(format as string))
+      .map(
+        (format): Refusal => [
+          `format ${format}`,
+          () => subject.make({ format }),
+          ArgumentError,
+          [name, "format", ...subject.formats, ...(format === "E5M2" ? ["too many digits"] : [])],
+        ],
+      ),
+    ...PRODUCTS.flatMap((product) =>
+      [1, { useSplitAccumulator: 1 }, { split: true }, {}].map(
+        (value): Refusal => [
+          `${product} ${JSON.stringify(value)}`,
+          () => subject.make({ [product]: value }),
+          ArgumentError,
+          [name, product],
+        ],
+      ),
+    ),
+    ["qparams of no role", () => subject.make({}).qparams(wrong("bias")), ArgumentError, ["bias", ...EVERY]],
+    [
+      "the format of no role",
+      () => subject.make({}).elementFormat(wrong("bias")),
+      ArgumentError,
+      ["bias", ...EVERY],
+    ],
+  ]);
+});
+
+/** A recipe of someone else's, which checks nothing itself. */
+class Theirs extends StandardRecipe {
+  constructor(options: RecipeOptions) {
+    super("mxfp8", options);
+  }
+}
+
+refusals("recipes refuse", [
+  ...PRODUCTS.map(
+    (product): Refusal => [
+      `of a class that checks nothing, ${product} 1`,
+      () => new Theirs({ [product]: 1 } as RecipeOptions),
+      ArgumentError,
+      ["Theirs", product],
+    ],
+  ),
+  ...[-101, 101, 1.5, Number.NaN].map(
+    (margin): Refusal => [
+      `a margin of ${margin}`,
+      () => new DelayedScaling({ margin }),
+      ArgumentError,
+      ["DelayedScaling", "margin"],
+    ],
+  ),
+  ...[0, 2 ** 20 + 1, 1.5].map(
+    (amaxHistoryLen): Refusal => [
+      `a history of ${amaxHistoryLen}`,
+      () => new DelayedScaling({ amaxHistoryLen }),
+      ArgumentError,
+      ["DelayedScaling", "amaxHistoryLen"],
+    ],
+  ),
+  [
+    "a role that there is not, of quantizers of the caller's own",
+    () => new CustomRecipe({ quantizerFactory: () => new MXFP8Quantizer() }).quantizer(wrong("bias")),
+    ArgumentError,
+    ["bias", "weight"],
+  ],
+  ["no recipe to ask about", () => checkRecipeSupport(wrong("mxfp8"), backend()), ArgumentError, ["mxfp8"]],
+  [
+    "no backend to ask",
+    () => checkRecipeSupport(new DelayedScaling(), wrong("wasm")),
+    ArgumentError,
+    ["wasm"],
+  ],
+  [
+    "no backend to choose for",
+    () => getDefaultRecipe(wrong("wasm")),
+    ArgumentError,
+    ["getDefaultRecipe", "wasm"],
+  ],
+]);
+
+it("quantizers of the caller's own accumulate as those of Float8CurrentScaling, or as they are told", () => {
+  const quantizerFactory = () => new MXFP8Quantizer();
+  const split = (recipe: CustomRecipe) => PRODUCTS.map((product) => recipe[product].useSplitAccumulator);
+  expect(split(new CustomRecipe({ quantizerFactory }))).toEqual([false, true, true]);
+  for (const [i, product] of PRODUCTS.entries())
+    for (const useSplitAccumulator of [false, true]) {
+      const told = split(new CustomRecipe({ quantizerFactory, [product]: { useSplitAccumulator } }));
+      expect(told).toEqual([false, true, true].with(i, useSplitAccumulator));
+    }
+  const recipe = new CustomRecipe({ quantizerFactory });
+  expect([recipe.kind, recipe.row, checkRecipeSupport(recipe, backend())]).toEqual([
+    "custom",
+    undefined,
+    { ok: true },
+  ]);
+});
+
+it("recipes have their defaults where there is no process, as in a browser", () => {
+  vi.stubGlobal("process", undefined);
+  try {
+    for (const { make, options } of Object.values(SUBJECTS))
+      expect(make({})).toMatchObject(
+        Object.fromEntries(Object.entries(options).map(([option, [first]]) => [option, first])),
+      );
+  } finally {
+    vi.unstubAllGlobals();
+  }
+});
+
+/** What runs where: the table of docs/training.md, "emulated" where the chip has no instruction. */
+const SUPPORT: Readonly<Record<(typeof DATAPATH_FAMILIES)[number], readonly string[]>> = {
+  exact: ["yes", "yes", "yes", "yes", "yes"],
+  fp32: ["yes", "yes", "yes", "yes", "yes"],
+  ada: ["yes", "yes", "no", "emulated", "emulated"],
+  hopper: ["yes", "yes", "yes", "emulated", "emulated"],
+  blackwell: ["yes", "yes", "yes", "yes", "yes"],
+};
+
+describe.each(DATAPATH_FAMILIES)("on the datapath %s", (datapath) => {
+  it("each recipe is supported, emulated, or refused with a reason, which is asked for once", async () => {
+    const opened: Backend = await openBackend("wasm", { threads: 1, datapath });
+    try {
+      const ask = vi.spyOn(opened, "supports");
+      const answers = Object.values(SUBJECTS).map(({ make }) => {
+        const [support, times] = [checkRecipeSupport(make({}), opened), ask.mock.calls.length];
+        expect(checkRecipeSupport(make({}), opened)).toBe(support);
+        expect(ask.mock.calls.length).toBe(times);
+        const enter = () => autocast({ backend: opened, recipe: make({}) }, () => undefined);
+        if (support.ok) enter();
+        else expect(enter).toThrow(UnsupportedError);
+        if (!support.ok) expect(support.reason).toMatch(/^fprop: /);
+        return support.ok ? (support.emulated === undefined ? "yes" : "emulated") : "no";
+      });
+      expect(answers).toEqual(SUPPORT[datapath]);
+      const f32 = checkRecipeSupport(new Float8BlockScaling({ useF32Scales: true }), opened);
+      expect(f32.ok).toBe(!["ada", "blackwell"].includes(datapath));
+      expect(opened.memoryUse().blocks).toBe(0);
+    } finally {
+      await opened.dispose();
+    }
+  });
+});

@@ -1,0 +1,62 @@
+/** What is updated at the end of a region or of a pass: each thing once, reduced with those of its own group. */
+import fc from "fast-check";
+import { expect, it } from "vitest";
+import {
+  type AmaxReductionGroup,
+  type DelayedScales,
+  ScaleUpdates,
+} from "../../../src/tape/scale-updates.js";
+import type { Tensor } from "../../../src/tensor/tensor.js";
+import { wrong } from "../harness/refusals.js";
+
+/** Something that has recorded amaxes, or keeps them to itself; and the group it is reduced with, if any. */
+interface Drawn {
+  readonly records: boolean;
+  readonly group: number;
+}
+
+/** Members of each group that is drawn; with one, nothing is to reduce. */
+const SIZES = [1, 2, 3];
+
+it("reduces the amaxes of each group of several in one call, then updates everything once, in the order of its first use", () => {
+  fc.assert(
+    fc.property(
+      fc.array(fc.record({ records: fc.boolean(), group: fc.integer({ min: -1, max: 2 }) }), {
+        maxLength: 6,
+      }),
+      fc.array(fc.record({ which: fc.nat(5), group: fc.integer({ min: -1, max: 2 }) }), { maxLength: 6 }),
+      (things: readonly Drawn[], again) => {
+        const log: unknown[] = [];
+        const groups = SIZES.map(
+          (size, index): AmaxReductionGroup => ({
+            size,
+            reduceMax: (tensors) => void log.push({ group: index, tensors: [...tensors] }),
+          }),
+        );
+        const rows = things.map((_, i) => wrong({ row: i }) as Tensor<"f32">);
+        const scales = things.map(
+          ({ records }, i): DelayedScales => ({
+            recorded: () => (records ? rows[i] : undefined),
+            update: () => void log.push(i),
+          }),
+        );
+        const updates = new ScaleUpdates();
+        for (const [i, { group }] of things.entries()) updates.add(scales[i] as DelayedScales, groups[group]);
+        // a second use changes neither the order nor the group
+        for (const { which, group } of again) if (scales[which]) updates.add(scales[which], groups[group]);
+        updates.run();
+        const order = [...new Set(things.map(({ group }) => group))];
+        const reduced = order.flatMap((group) => {
+          const tensors = things.flatMap((each, i) =>
+            each.group === group && each.records ? [rows[i]] : [],
+          );
+          return (SIZES[group] ?? 0) > 1 && tensors.length > 0 ? [{ group, tensors }] : [];
+        });
+        expect(log).toEqual([...reduced, ...things.map((_, i) => i)]);
+        updates.run();
+        expect(log.length).toBe(reduced.length + things.length);
+      },
+    ),
+    { numRuns: 300 },
+  );
+});

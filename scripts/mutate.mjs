@@ -1,0 +1,211 @@
+/**
+ * `npm run mutate -- src/tape`: plants bugs in a folder's sources, one at a time, and names those that its tests do not see. What
+ * ran is kept in out/mutate/, and goes on from there. CONTRIBUTING.md says what becomes of those that are left.
+ */
+import { spawn } from "node:child_process";
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { parseArgs } from "node:util";
+import { compiler } from "./mutate/compiler.mjs";
+import { instrument } from "./mutate/mutators.mjs";
+import { report } from "./mutate/report.mjs";
+import { readState, versionOf } from "./mutate/state.mjs";
+import { TESTS } from "./mutate/tests.mjs";
+
+const { values, positionals } = parseArgs({
+  allowPositionals: true,
+  options: {
+    // ms that a test may take, pass by pass; and that tests a mutant lives through may take together
+    longest: { type: "string", default: "30,200,1000" },
+    budget: { type: "string", default: "5000" },
+    // forgets what ran
+    again: { type: "boolean", default: false },
+    // numbers of mutants, and test files, separated by commas
+    only: { type: "string" },
+    tests: { type: "string" },
+    // a process of its own for each mutant that is left; for none, not even for what modules do when they are loaded
+    fresh: { type: "boolean", default: false },
+    "no-loaded": { type: "boolean", default: false },
+    // says what is left, and runs nothing
+    report: { type: "boolean", default: false },
+  },
+});
+const [sources] = positionals;
+if (!TESTS[sources]) {
+  console.error(`mutate: name one of ${Object.keys(TESTS).join(", ")}`);
+  process.exit(2);
+}
+const folder = join("out/mutate", sources.replaceAll("/", "-"));
+if (values.again) rmSync(folder, { recursive: true, force: true });
+
+/** Seconds without a sign of life after which a process hangs. */
+const HANGS = 45;
+
+function filesOf(path) {
+  if (statSync(path).isFile()) return [path];
+  return readdirSync(path, { recursive: true })
+    .filter((name) => name.endsWith(".ts"))
+    .map((name) => join(path, name))
+    .sort();
+}
+
+/** Plants the mutants, unless these very sources have theirs. */
+async function prepare() {
+  const sourcesNow = filesOf(sources)
+    .map((name) => `${name} ${versionOf(name)}`)
+    .join("\n");
+  const planted = `${folder}/sources`;
+  if (existsSync(planted) && readFileSync(planted, "utf8") === sourcesNow) return;
+  rmSync(folder, { recursive: true, force: true });
+  const files = filesOf(sources).map((name) => ({ name, content: readFileSync(name, "utf8") }));
+  const instrumented = await instrument(files);
+  for (const { name, content } of instrumented.files) {
+    mkdirSync(dirname(`${folder}/files/${name}`), { recursive: true });
+    writeFileSync(`${folder}/files/${name}`, content);
+  }
+  const text = new Map(files.map(({ name, content }) => [name, content.split("\n")]));
+  const mutants = instrumented.mutants.map((mutant) => ({
+    ...mutant,
+    line: text.get(mutant.fileName)[mutant.location.start.line].trim(),
+    original: cut(text.get(mutant.fileName), mutant.location),
+  }));
+  writeFileSync(`${folder}/mutants.json`, JSON.stringify(mutants));
+  writeFileSync(planted, sourcesNow);
+}
+
+function cut(lines, { start, end }) {
+  const within = lines.slice(start.line, end.line + 1);
+  within[within.length - 1] = within.at(-1).slice(0, end.column);
+  within[0] = within[0].slice(start.column);
+  return within.join("\n");
+}
+
+let running;
+for (const signal of ["SIGINT", "SIGTERM"])
+  process.on(signal, () => {
+    if (running) process.kill(-running, "SIGKILL");
+    process.exit(130);
+  });
+
+/** A run of vitest to its end, or until it says nothing for too long. */
+function vitest(plan, environment = {}) {
+  writeFileSync(`${folder}/plan.json`, JSON.stringify({ folder, ...plan }));
+  writeFileSync(`${folder}/current`, "");
+  const args = ["vitest", "run", "--config", "vitest.mutate.config.ts", "--reporter=dot"];
+  const child = spawn("npx", args, {
+    detached: true,
+    stdio: ["ignore", "pipe", "pipe"],
+    env: { ...process.env, ...environment, LOCKSTEP_MUTATION: `${folder}/plan.json` },
+  });
+  running = child.pid;
+  let output = "";
+  for (const stream of [child.stdout, child.stderr])
+    stream.on("data", (data) => {
+      output = (output + data).slice(-20_000);
+    });
+  let [last, since, hung] = ["", Date.now(), false];
+  const watch = setInterval(() => {
+    const now = readFileSync(`${folder}/current`, "utf8") + statSync(`${folder}/current`).mtimeMs;
+    if (now !== last) [last, since] = [now, Date.now()];
+    else if (Date.now() - since > 1000 * HANGS + 5 * plan.longest) {
+      hung = true;
+      process.kill(-child.pid, "SIGKILL");
+    }
+  }, 500);
+  return new Promise((resolve) => {
+    child.on("close", (code) => {
+      running = undefined;
+      clearInterval(watch);
+      resolve({ code, hung, output });
+    });
+  });
+}
+
+const log = (entry) => writeFileSync(`${folder}/log.jsonl`, `${JSON.stringify(entry)}\n`, { flag: "a" });
+
+async function pass(longest) {
+  const all = values.tests?.split(",") ?? TESTS[sources];
+  let tests = all;
+  for (let round = 1; tests.length > 0; round++) {
+    const before = readState(folder);
+    const { hung, output } = await vitest({
+      tests,
+      longest,
+      budget: values.tests ? 1e9 : Number(values.budget),
+      only: values.only?.split(","),
+    });
+    const state = readState(folder);
+    const started = Date.now();
+    const current = readFileSync(`${folder}/current`, "utf8").trim();
+    const died = hung || /Worker exited unexpectedly|ERR_WORKER|Worker forks emitted error/.test(output);
+    if (died && current) {
+      const { id, mutant } = JSON.parse(current);
+      if (mutant) log({ killed: mutant, by: id, error: hung ? "hangs" : "ends the process" });
+      else log({ test: id, broken: hung ? "hangs" : "ends the process" });
+      tests = all;
+    } else {
+      tests = [...new Set(state.again.slice(before.again.length))];
+      if (state.tests.size === 0) throw new Error(`mutate: no test ran\n${output}`);
+    }
+    console.log(
+      `${sources} up to ${longest} ms, round ${round}: ${state.killed.size} killed; ${tests.length} files again ${new Date(started).toISOString().slice(11, 19)}`,
+    );
+  }
+}
+
+/** Marks mutants that are left and do not compile. */
+function compile() {
+  const { killed, refused, compiles } = readState(folder);
+  const left = new Map();
+  for (const mutant of JSON.parse(readFileSync(`${folder}/mutants.json`, "utf8")))
+    if (!killed.has(mutant.id) && !refused.has(mutant.id) && !compiles.has(mutant.id))
+      left.set(mutant.fileName, [...(left.get(mutant.fileName) ?? []), mutant]);
+  const check = compiler();
+  // one of each file at a time: what a file exports has types of its own
+  for (let i = 0; [...left.values()].some((mutants) => i < mutants.length); i++) {
+    const batch = [...left.values()].flatMap((mutants) => mutants[i] ?? []);
+    for (const [n, error] of check(batch).entries())
+      log(error ? { refused: batch[n].id, error } : { compiles: batch[n].id });
+  }
+}
+
+async function statics(longest) {
+  const state = readState(folder);
+  const ids = new Map();
+  for (const [file, mutants] of state.static)
+    for (const mutant of mutants)
+      if (!state.killed.has(mutant) && !state.refused.has(mutant))
+        ids.set(mutant, [...(ids.get(mutant) ?? []), file]);
+  if (values.fresh)
+    for (const { id } of JSON.parse(readFileSync(`${folder}/mutants.json`, "utf8")))
+      if (!state.killed.has(id) && !state.refused.has(id) && !ids.has(id)) ids.set(id, TESTS[sources]);
+  const done = new Set(values.fresh ? [] : state.staticSurvived);
+  console.log(
+    `${sources}: ${[...ids.keys()].filter((id) => !done.has(id)).length} mutants of what modules do when they are loaded`,
+  );
+  for (const [mutant, files] of ids) {
+    if (done.has(mutant)) continue;
+    const { code, hung, output } = await vitest(
+      { tests: values.tests?.split(",") ?? files, longest, loaded: mutant },
+      { __STRYKER_ACTIVE_MUTANT__: mutant },
+    );
+    if (code === 0 && !hung) log({ staticSurvived: mutant });
+    else
+      log({
+        killed: mutant,
+        by: "loaded",
+        error: (/(?:Error|FAIL)[^\n]*/.exec(output)?.[0] ?? "").slice(0, 160),
+      });
+  }
+}
+
+await prepare();
+if (!values.report) {
+  const passes = values.longest.split(",").map(Number);
+  for (const [i, longest] of passes.entries()) {
+    await pass(longest);
+    if (i === 0 && !values.tests) compile();
+  }
+  if (!values["no-loaded"]) await statics(passes[passes.length > 1 ? 1 : 0]);
+}
+process.exitCode = report(sources, folder) ? 0 : 1;

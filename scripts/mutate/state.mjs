@@ -1,0 +1,55 @@
+/** What a log of runs says, so that a run that was ended goes on where it was. */
+import { createHash } from "node:crypto";
+import { existsSync, readFileSync } from "node:fs";
+
+const versions = new Map();
+
+/** A text that changes when a file does. */
+export function versionOf(file) {
+  if (!versions.has(file))
+    versions.set(
+      file,
+      existsSync(file) ? createHash("sha1").update(readFileSync(file)).digest("hex").slice(0, 12) : "",
+    );
+  return versions.get(file);
+}
+
+export function readState(folder) {
+  const state = {
+    killed: new Set(),
+    refused: new Map(),
+    compiles: new Set(),
+    spent: new Map(),
+    by: new Map(),
+    tests: new Map(),
+    again: [],
+    static: new Map(),
+    staticSurvived: [],
+  };
+  const path = `${folder}/log.jsonl`;
+  if (!existsSync(path)) return state;
+  for (const line of readFileSync(path, "utf8").split("\n")) {
+    if (!line) continue;
+    const entry = JSON.parse(line);
+    if (entry.killed !== undefined) {
+      state.killed.add(entry.killed);
+      state.by.set(entry.killed, entry);
+    }
+    if (entry.refused !== undefined) state.refused.set(entry.refused, entry.error);
+    if (entry.compiles !== undefined) state.compiles.add(entry.compiles);
+    if (entry.again) state.again.push(entry.again);
+    if (entry.staticSurvived) state.staticSurvived.push(entry.staticSurvived);
+    if (entry.static) state.static.set(entry.file, new Set(Object.keys(entry.static)));
+    if (entry.test) {
+      const test = state.tests.get(entry.test) ?? { ms: 0, covered: {}, survived: new Set() };
+      const { survived = [], test: _, ...rest } = entry;
+      // a test that was changed since knows nothing of those that survived it
+      const changed = entry.version !== undefined && entry.version !== versionOf(entry.test.split(" > ")[0]);
+      if (!changed) for (const mutant of survived) test.survived.add(mutant);
+      state.tests.set(entry.test, Object.assign(test, rest));
+    }
+  }
+  for (const { survived, ms } of state.tests.values())
+    for (const mutant of survived) state.spent.set(mutant, (state.spent.get(mutant) ?? 0) + ms);
+  return state;
+}

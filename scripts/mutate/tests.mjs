@@ -1,0 +1,40 @@
+/**
+ * Which tests know most of a folder: its own, and those of what is built on it. Tests of many seconds are left out: a bug that
+ * they alone see is worth a shorter one.
+ */
+const at = (...names) => names.map((name) => `conformance/tests/${name}.test.ts`);
+
+const LAYERS = at(
+  "modules/{linear,norm,names,main-grads,gradients,memory,quantized-model,quantized-outside}",
+  "modules/{recompute-requires,refusals,refusals-functions,refusals-plain}",
+  "training/{delayed,delayed-host,model,regions,recipes}",
+  "recipes/*",
+);
+
+export const TESTS = {
+  "src/modules": [...LAYERS, ...at("gemm/options")],
+  "src/recipes": [...at("recipes/*"), ...LAYERS, ...at("io/{roundtrip,checkpoint}")],
+  "src/tape": at(
+    "modules/{linear,norm,recompute,recompute-requires,main-grads,gradients,refusals-functions,refusals-plain}",
+    "api/{tape,differentiable,show,tensor-arguments}",
+    "training/{delayed,regions,scale-updates}",
+  ),
+  "src/quantizers": at(
+    "quantize/{classes,named,options,quantize,quantized-tensor,hadamard,*-quantize,dequantize}",
+    "api/{names,tensor-arguments}",
+    "te/quantizers",
+    "layout/*",
+  ),
+  "src/ops": at(
+    "{cast,elementwise,layout,quantize,rows,update}/*",
+    "gemm/{batched,epilogue,fused,gemm,options,parts,plan,quantized-operands,scaled-operands}",
+    "api/{arguments,create,empty,tensor-arguments}",
+    "backends/writes",
+    "modules/refusals-plain",
+  ),
+  "src/optimizers": at("modules/{optimizers,main-grads,refusals*}", "update/*"),
+  "src/autocast": at("training/{regions,recipes,delayed}", "recipes/*", "modules/{refusals*,linear}"),
+  "src/io": at("io/*"),
+  "src/backends/wasm": at("backends/*", "{cast,elementwise,gemm,layout,quantize,rows,update}/*"),
+  "src/tensor": at("api/*", "layout/*", "quantize/*", "backends/*", "modules/refusals*"),
+};
