@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// `kind` is known when compiled, so that the loops of a caller hold one curve.
+// `kind` is a template parameter, so that the loop of a kernel contains only one curve.
 template <Activation kind, bool backward, int width>
 __device__ void work(const ActivationParams& p, int64_t index) {
   constexpr float alpha = alphaOf(kind);
@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(kThreads) activationKernel(const ActivationPar
   }
 }
 
-// Numbers of bf16, the curve from a table.
+// For bf16 inputs: the curve is read from a table.
 template <Activation kind, bool backward>
 __global__ void __launch_bounds__(kTableThreads) tableKernel(const ActivationParams p) {
   constexpr int kDepth = backward ? 2 : 4;

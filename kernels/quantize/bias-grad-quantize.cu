@@ -19,7 +19,7 @@ ColumnSumParams sumOf(const Quantization& quantization, const BiasGradient& grad
   return sum;
 }
 
-// Tiles of f32 have no room for sums beside their codes.
+// f32 tiles leave no shared memory for the sums beside their codes.
 template <typename Quantization, typename Launch>
 cudaError_t quantizeAndSum(Quantization quantization, const BiasGradient& gradient, Launch launch,
                            cudaStream_t stream) {
@@ -38,7 +38,7 @@ cudaError_t launchBiasGradQuantizeTensor(const QuantizeTensorParams& quantizatio
   if (quantization.scale != nullptr || quantization.amax != nullptr) {
     return quantizeAndSum(quantization, gradient, launchQuantizeTensor, stream);
   }
-  // the pass that sums takes the amax
+  // the amax comes from the pass that computes the sums
   if (quantization.workspace == nullptr) return cudaErrorInvalidValue;
   if (cudaError_t error = cudaMemsetAsync(quantization.workspace, 0, sizeof(float), stream); error != cudaSuccess) {
     return error;
