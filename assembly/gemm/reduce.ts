@@ -1,6 +1,6 @@
 // Reduction of chains: each chain is added to the total of its row, and the totals of each split are added to D. Every
-// operation is rounded once to f32. They are computed in f64, where a product of two f32 is exact, and rounding a sum
-// of two to odd makes double rounding harmless.
+// operation is rounded once to f32. Operations are computed in f64: the product of two f32 is exact there, the double
+// rounding of a sum of two f32 is harmless, and a sum that includes a product is rounded to odd first.
 
 import { Promotion } from "../contract";
 import { canonical, canonicalFour } from "./datapath";

@@ -1,3 +1,6 @@
+// Activations and their gradients. The kernels are bound by memory bandwidth or, for curves in f64, by arithmetic. Large bf16
+// inputs of expensive curves use tableKernel (one block per multiprocessor, with the curve in a shared-memory table); all
+// others use activationKernel, in which a thread processes a few elements.
 #include "kernels/elementwise/activation.h"
 
 #include <algorithm>

@@ -1,3 +1,6 @@
+// Gated activations and their gradients. Large bf16 inputs of expensive curves use gatedTableKernel (one block per
+// multiprocessor, with the curve and its derivative in shared-memory tables); other rows of whole packs use gatedKernel, and
+// the rest use raggedGatedKernel, one element at a time.
 #include "kernels/elementwise/gated.h"
 
 #include "kernels/elementwise/activation.h"

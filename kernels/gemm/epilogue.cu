@@ -1,3 +1,5 @@
+// The epilogue of a matrix product. A block has 32 threads along the columns and 8 along the rows; the grid strides over the
+// rows.
 #include "kernels/gemm/epilogue.h"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Matrix products in plain f32. A block of 256 threads computes one tile of the result. The operands pass through a two-stage
+// pipeline of asynchronous copies in shared memory, and each thread adds products in ascending order of k.
 #include "kernels/gemm/plain.h"
 
 #include <algorithm>

@@ -1,3 +1,6 @@
+// Transposes and conversion between scale layouts. A block of transposeTiles transposes one tile of one matrix: it is loaded to
+// shared memory and transposed word by word in registers, so that both loads and stores are coalesced. moveScales uses one
+// thread per scale.
 #include "kernels/layout/layout.h"
 
 #include <algorithm>

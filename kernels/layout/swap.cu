@@ -1,3 +1,5 @@
+// Swaps two axes of a tensor of contiguous runs. Each thread moves kMoves grains, contiguous in the output across threads, and
+// divides indices in 32 bits if they fit.
 #include "kernels/device/device.cuh"
 #include "kernels/layout/layout.h"
 

@@ -1,3 +1,5 @@
+// Activations quantized to MXFP8. A warp computes a strip of 32 rows by 128 columns of the result (two strips for a gated
+// gradient) into shared memory as bf16, and quantizes it by kernels/quantize/mx/strip.cuh.
 #include "kernels/quantize/activation-quantize.h"
 
 #include <algorithm>

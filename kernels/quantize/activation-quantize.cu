@@ -1,3 +1,5 @@
+// Activations quantized to per-tensor FP8. A team of 256 threads computes one 128 x 128 tile of the result (two tiles for a
+// gated gradient) in registers and encodes it. A columnwise copy is transposed in shared memory, one CodeTile per tile.
 #include "kernels/quantize/activation-quantize.h"
 
 #include <algorithm>

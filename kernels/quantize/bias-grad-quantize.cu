@@ -1,3 +1,6 @@
+// Quantization of a gradient together with its column sums. 16-bit inputs with a known scale are quantized and summed in chunks
+// by one kernel, and a second kernel folds the chunk sums. If the scale depends on the amax of the whole tensor, the pass that
+// sums also computes the amax, and quantization follows.
 #include "kernels/quantize/bias-grad-quantize.h"
 
 #include "kernels/rows/column-sum.h"

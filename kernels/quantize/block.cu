@@ -1,3 +1,5 @@
+// Block-scaled FP8 quantization. One block of 256 threads quantizes one 128 x 128 tile: it loads the tile to registers once,
+// reduces amaxes of rows by warp shuffles and of columns through shared memory, and then encodes both copies.
 #include "kernels/quantize/block.h"
 
 #include "kernels/core/scale.cuh"

@@ -1,3 +1,5 @@
+// Dequantization. In dequantizeInPlace a warp processes 8 rows of 32 16-byte units of output; dequantizeTransposed transposes a
+// tile of codes through shared memory, one block per tile.
 #include "kernels/quantize/dequantize.h"
 
 #include "kernels/core/minifloat.cuh"

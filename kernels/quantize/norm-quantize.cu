@@ -1,3 +1,4 @@
+// The forward pass of the norms with FP8 codes as output (kernels/rows/norm-forward.cuh).
 #include "kernels/quantize/norm-quantize.h"
 
 #include "kernels/device/eight.cuh"

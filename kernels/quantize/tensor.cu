@@ -1,3 +1,6 @@
+// Per-tensor FP8 quantization. Without a given scale or amax, tensorAmax first computes the amax by an atomic maximum. A
+// rowwise copy alone is produced by quantizeFlat, which treats the tensor as one-dimensional. A columnwise copy or column sums
+// use quantizeTiled, one block per 128 x 128 tile, which transposes the codes in shared memory.
 #include "kernels/quantize/tensor.h"
 
 #include <algorithm>

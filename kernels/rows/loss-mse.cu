@@ -1,3 +1,5 @@
+// Mean squared error. The forward pass uses one warp per row; the backward pass is element-wise, with threads over columns and
+// rows.
 #include "kernels/device/elements.cuh"
 #include "kernels/device/reduce.cuh"
 #include "kernels/rows/loss.h"

@@ -1,3 +1,5 @@
+// Softmax cross-entropy. The forward pass uses one warp per row; the backward pass is element-wise, with threads over columns
+// and rows.
 #include "kernels/rows/loss.h"
 
 #include "kernels/core/divisor.cuh"

@@ -1,3 +1,4 @@
+// The forward pass of the norms with values as output (kernels/rows/norm-forward.cuh).
 #include "kernels/rows/norm.h"
 
 #include "kernels/quantize/amax-out.cuh"

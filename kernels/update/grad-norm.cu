@@ -1,3 +1,5 @@
+// Sums of squares and the clip factor. pieceKernel sums pieces of 4096 elements, one warp per piece, into the workspace;
+// totalKernel adds the pieces of a tensor with one warp, and clipKernel the tensors.
 #include "kernels/update/grad-norm.h"
 
 #include "kernels/device/device.cuh"

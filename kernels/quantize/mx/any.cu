@@ -1,3 +1,5 @@
+// MX quantization of any wide type, format, rounding and scale rule, without optimisation. A warp quantizes a 32x32 block, one
+// column per lane.
 #include "kernels/core/scale.cuh"
 #include "kernels/device/device.cuh"
 #include "kernels/quantize/mx/mx.h"

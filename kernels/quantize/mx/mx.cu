@@ -1,3 +1,6 @@
+// MX quantization of bf16 with rounding to nearest. A rowwise copy in 1x32 blocks uses quantizeRows, eight elements of a row
+// per lane; all other combinations use quantizeStrips, one strip of 32 rows by 128 columns per warp (strip.cuh). Other types,
+// stochastic rounding and other scale rules are left to any.cu.
 #include "kernels/quantize/mx/mx.h"
 
 #include <algorithm>

@@ -1,3 +1,7 @@
+// The amaxes of NVFP4's copies. startAmaxes initialises them in one thread. plainAmax reads the source in a grid-stride loop of
+// 16-byte loads. If the columnwise copy is transformed, transformedAmax reads it instead: a warp transforms 16 rows of 128
+// columns in registers, on tensor cores where they exist, and computes both amaxes. The kernels overlap by programmatic
+// dependent launch.
 #include "kernels/device/device.cuh"
 #include "kernels/device/pair.cuh"
 #include "kernels/quantize/hadamard/hadamard.cuh"

@@ -1,3 +1,6 @@
+// NVFP4 quantization with 4over6: each block's scale is chosen so that its amax maps to 6 or to 4, by the smaller error. One
+// thread block quantizes one 128 x 64 tile in shared memory, along rows and down columns; a thread has two blocks of 16
+// elements in either direction.
 #include "kernels/quantize/noop.cuh"
 #include "kernels/quantize/nvfp4/codes.cuh"
 #include "kernels/quantize/nvfp4/nvfp4.h"

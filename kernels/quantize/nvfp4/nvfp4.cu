@@ -1,3 +1,6 @@
+// NVFP4 quantization of any combination of copies. Each thread block visits several 128 x 64 tiles of a vertical strip
+// (strips.cuh). The tile is in shared memory, double-buffered for 16-bit types, and is read once along rows for the rowwise
+// copy and once down columns for the columnwise one.
 #include "kernels/quantize/nvfp4/nvfp4.h"
 
 #include "kernels/quantize/hadamard/hadamard.cuh"

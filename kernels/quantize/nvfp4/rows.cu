@@ -1,3 +1,5 @@
+// NVFP4 quantization of the rowwise copy in 1x16 blocks. A thread reads its blocks of 16 elements directly from global memory
+// and needs no shared memory except the table of multipliers.
 #include "kernels/quantize/noop.cuh"
 #include "kernels/quantize/nvfp4/codes.cuh"
 #include "kernels/quantize/nvfp4/nvfp4.h"
