@@ -14,11 +14,11 @@
 export const enum Specials {
   /** None: every code is a finite number (OCP FP4 and FP6). */
   Finite = 0,
-  /** NaN only, all ones below the sign (OCP e4m3, e8m0). */
+  /** NaN only: all ones below the sign bit (OCP e4m3, e8m0). */
   NanOnly = 1,
-  /** The top exponent holds infinities and NaNs (IEEE 754). */
+  /** The largest exponent field holds infinities and NaNs (IEEE 754). */
   Ieee = 2,
-  /** One NaN, the code of minus zero; one zero, no infinities. */
+  /** One NaN, encoded as minus zero; a single zero and no infinities. */
   Fnuz = 3,
 }
 
@@ -33,9 +33,9 @@ export const enum Rounding {
 }
 
 export const enum Overflow {
-  /** Everything beyond the largest finite value becomes it, infinities included. */
+  /** Values beyond the largest finite one become it, infinities included. */
   Saturate = 0,
-  /** Round as if the exponent were unbounded; beyond the largest finite value lies infinity, or NaN. */
+  /** Round as if the exponent range were unbounded; results beyond the largest finite value become infinity, or NaN. */
   Nonfinite = 1,
 }
 
@@ -69,9 +69,9 @@ export const enum Activation {
   Sigmoid = 5,
 }
 
-/** How products become sums: which step function, and which packed form of the operands it reads. */
+/** The algorithm of a matrix product: its step function, and the packed form of the operands that it reads. */
 export const enum Kernel {
-  /** Any datapath, any operands; the definition that the SIMD kernels are held to. */
+  /** The definition: any datapath, any operands. The SIMD kernels are tested against it. */
   Scalar = 0,
   /** Operands of at most 5 significant bits and exponents -16 to 16, F = P = 13, in f32x4. */
   Narrow = 1,
@@ -83,7 +83,7 @@ export const enum Kernel {
   Exact = 4,
 }
 
-/** What happens to the accumulator after each `interval` of k: a chain ends and joins the total. */
+/** What happens to the accumulator after each `interval` of k, when a chain of steps ends and is added to the total. */
 export const enum Promotion {
   /** One chain: the total is the chain. */
   None = 0,
@@ -95,9 +95,9 @@ export const enum Promotion {
   ScaleChain = 3,
 }
 
-/** How a decoded element q under block scale s becomes an operand, with the exponent its products have. */
+/** How a decoded element q with block scale s becomes an operand, and which exponent its products have. */
 export const enum Staging {
-  /** q; a scale is the promotion's. */
+  /** The operand is q; a scale is applied by the promotion. */
   Plain = 0,
   /** q * s rounded to bf16. */
   Bf16 = 1,
@@ -119,6 +119,6 @@ export const enum QuantizeTask {
 export const enum GemmTask {
   /** Bytes of the block. */
   Bytes = 384,
-  /** The exponent of a zero operand that never counts. */
+  /** The exponent of a zero operand, smaller than that of any other term. */
   NoExponent = -16384,
 }

@@ -1,4 +1,4 @@
-// What the addon exports: one function registers the functions of one stem.
+// The functions that the addon exports to JavaScript. Each registration function registers the functions of one source file.
 #pragma once
 
 #include <napi.h>
@@ -32,7 +32,7 @@ void registerQuantizeTensor(Napi::Env env, Napi::Object exports);
 void registerScaled(Napi::Env env, Napi::Object exports);
 void registerSoftmax(Napi::Env env, Napi::Object exports);
 void registerSweep(Napi::Env env, Napi::Object exports);
-// Only where the sources were marked (scripts/turns).
+// Only in builds whose sources were instrumented by scripts/turns.
 void registerTurns(Napi::Env env, Napi::Object exports);
 
 }  // namespace lockstep

@@ -1,6 +1,6 @@
-// Casts between the wide types and codes of any scalar format. Stored codes: up to 4 bits, packed two a byte,
-// even index in the low nibble; to 8 bits, a byte; to 16, a u16; wider, a u32. Ranges [begin, end) of 4-bit
-// codes begin at even indices, and end at one or at the end of the tensor.
+// Casts between the wide types and codes of any scalar format. Codes of up to 4 bits are packed two per byte, the even
+// index in the low nibble; codes of up to 8 bits take a byte, of up to 16 bits a u16, and wider ones a u32. Ranges
+// [begin, end) of 4-bit codes start at an even index, and end at an even index or at the end of the tensor.
 
 import { Rounding } from "../contract";
 import { fillRandom16 } from "../core/random";
@@ -9,13 +9,16 @@ import { At, ENCODER_BYTES, Loop, lastSeen, prepare, storageOf } from "./encoder
 import { EXACT_LIMIT, encodeAligned, encodeEach, encodeMagic, pack } from "./exact";
 import { BF16_LIMIT, encodeBf16, encodeGroups, metNaN } from "./fast";
 
-/** Elements encoded at a time, so that what is redone after a NaN is little. */
+/** Elements per run. A run that contains NaN is encoded again, so it should be short. */
 const RUN: i32 = 2048;
 
 /** Bytes of the `codes` buffer of encodeRun. */
 export const CODES_BYTES: usize = 8192;
 
-/** One run of at most RUN elements by the encoder's own loop; false where that met a value beyond it. */
+/**
+ * Encodes one run of at most RUN elements by the encoder's SIMD loop. Returns false if the loop met a value that it
+ * cannot encode.
+ */
 function encodeBySimd<M>(
   x: usize,
   dst: usize,
@@ -52,9 +55,9 @@ function encodeBySimd<M>(
 }
 
 /**
- * Encodes `count` f32 values x[i] ⊗ multiplier to `dst`, where codes are stored from a whole byte on. M = u32:
- * the multiplier of x[i] is number i >> shift, 4 <= shift <= 31; M = v128: number i; M = u8: there is none.
- * `random` holds 16 bits an element when rounding is Stochastic; `codes` is scratch of CODES_BYTES.
+ * Encodes `count` f32 values x[i] ⊗ multiplier to `dst`, which starts at a whole byte. M = u32: the multiplier of x[i]
+ * has index i >> shift, 4 <= shift <= 31. M = v128: it has index i. M = u8: there is no multiplier. `random` holds 16
+ * bits per element if rounding is Stochastic. `codes` is scratch of CODES_BYTES.
  */
 export function encodeRun<M>(
   x: usize,
@@ -84,9 +87,9 @@ export function encodeRun<M>(
 }
 
 /**
- * dst[i] = code of f32(src[i]) ⊗ scale, one rounding, for i in [begin, end). `srcType` is a Wide, `rounding` a
- * Rounding, `overflow` an Overflow. Stochastic rounding draws by seed, offset, copy (0 or 1) and i, and wants
- * `begin` a multiple of 8. Indices stay below 2^32.
+ * dst[i] = the code of f32(src[i]) ⊗ scale, with one rounding, for i in [begin, end). `srcType` is a Wide, `rounding` a
+ * Rounding, `overflow` an Overflow. Stochastic rounding draws by seed, offset, copy (0 or 1) and i, and requires that
+ * `begin` is a multiple of 8. Indices must be below 2^32.
  */
 export function encode(
   src: usize,
@@ -109,7 +112,7 @@ export function encode(
   encodeRange(src, srcType, dst, scale, seedLo, seedHi, offsetLo, offsetHi, copy, scratch, begin, end);
 }
 
-/** The same as `encode`, an element at a time: what the SIMD loops are measured and tested against. */
+/** As `encode`, one element at a time. The SIMD loops are measured and tested against this function. */
 export function encodeScalar(
   src: usize,
   srcType: u32,
@@ -132,7 +135,7 @@ export function encodeScalar(
   encodeRange(src, srcType, dst, scale, seedLo, seedHi, offsetLo, offsetHi, copy, scratch, begin, end);
 }
 
-/** `encode` by the encoder at the head of `scratch`. */
+/** `encode` with the encoder at the start of `scratch`. */
 function encodeRange(
   src: usize,
   srcType: u32,

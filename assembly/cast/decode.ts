@@ -1,4 +1,5 @@
-// Codes to values. Codes of up to 8 bits go through a table of what a byte of them holds: one value, or two.
+// Decoding. Codes of up to 8 bits are decoded by a table with an entry per byte value: one value, or two for packed
+// 4-bit codes.
 
 import { Wide } from "../contract";
 import { decode as decodeCode, mantissaBits } from "../core/minifloat";
@@ -11,7 +12,7 @@ const RUN: i32 = 2048;
 /** Bytes of a table. */
 export const TABLE_BYTES: usize = 2048;
 
-/** Fills the table of a format of up to 8 bits; every value is multiplied by `scale`. Wider ones have none. */
+/** Fills the table of a format of up to 8 bits, with every value multiplied by `scale`. Wider formats have no table. */
 export function fillTable(table: usize, word: u32, scale: f32): void {
   const storage = storageOf(word);
   if (storage === 3) {
@@ -26,7 +27,7 @@ export function fillTable(table: usize, word: u32, scale: f32): void {
   }
 }
 
-/** Writes the values of codes [first, first + count) as f32, by `table` where the format has one. */
+/** Decodes codes [first, first + count) to f32, with `table` if the format has one. */
 export function decodeRun(src: usize, word: u32, table: usize, first: usize, count: i32, dst: usize): void {
   const storage = storageOf(word);
   const from = src + ((first << storage) >> 3);
@@ -45,7 +46,7 @@ export function decodeRun(src: usize, word: u32, table: usize, first: usize, cou
   }
 }
 
-/** Starts at an even code. */
+/** Decodes packed 4-bit codes, starting at an even index. */
 function decodeNibbles(from: usize, table: usize, count: i32, dst: usize): void {
   const pairs = <usize>count >> 1;
   for (let i: usize = 0; i < pairs; ++i) {
@@ -55,7 +56,7 @@ function decodeNibbles(from: usize, table: usize, count: i32, dst: usize): void 
 }
 
 const BINARY16: u32 = 0x000f0ba5;
-/** bf16, tf32 and their like: f32's layout with the last mantissa bits gone. */
+/** Marks bf16, tf32 and similar formats: f32 with a truncated mantissa. */
 const ALIGNED: u32 = 0x007f0b08;
 
 function isBinary16(word: u32): bool {
@@ -80,8 +81,8 @@ function decodeAligned(from: usize, storage: u32, shift: i32, count: i32, dst: u
 }
 
 /**
- * dst[i] = f32(code i) ⊗ scale, then one rounding to `dstType` (a Wide), for i in [begin, end). Codes lie as
- * `encode` stores them; `begin` of 4-bit codes is even.
+ * dst[i] = f32(code i) ⊗ scale, then one rounding to `dstType` (a Wide), for i in [begin, end). Codes are stored as
+ * `encode` stores them; for 4-bit codes `begin` is even.
  */
 export function decode(
   src: usize,

@@ -1,9 +1,10 @@
-// An encoder: a format, a rounding and an overflow policy turned into the constants of the SIMD loops, in
-// memory, for V8 re-materialises a v128 literal in every iteration. 16 bytes an entry, lanes equal.
+// An encoder holds the constants of the SIMD loops for one format, rounding mode and overflow policy. They are in
+// memory because V8 rebuilds v128 literals in every iteration. Each entry has 16 bytes with equal lanes.
 //
-// The "magic" loops rest on one identity. Let e be the power of two at or below |x|, not below the smallest
-// normal number, and C = e * 2^(23 - M). The ulp of f32 at C is the format's ulp at |x|, so the f32 sum
-// |x| + C rounds |x| to the format, ties to even, and the low bits of the sum are the significand.
+// The "magic" loops rest on one identity. Let e be the largest power of two not above |x|, but at least the smallest
+// normal number, and C = e * 2^(23 - M), where M is the number of mantissa bits. The ulp of f32 at C is the format's
+// ulp at |x|. The f32 sum |x| + C therefore rounds |x| to the format, ties to even, and the low bits of the sum are the
+// significand.
 
 import { Overflow, Rounding, Specials } from "../contract";
 import {
@@ -20,17 +21,20 @@ import {
   specials,
 } from "../core/minifloat";
 
-/** Which loop an encoder runs in. */
+/** The loop that an encoder uses. */
 export const enum Loop {
-  /** Any layout, an element at a time. */
+  /** Any format, one element at a time. */
   Scalar = 0,
-  /** Magic sums; ties to even, saturating, signed, a byte or less a code. */
+  /** Magic sums: ties to even, saturating, signed, codes of at most a byte. */
   Fast = 1,
   /** Ties to even into bf16. */
   Bf16 = 2,
-  /** Magic sums, corrected to any rounding and overflow. */
+  /** Magic sums with a correction for any rounding mode and overflow policy. */
   Magic = 3,
-  /** The layout is f32's with a shorter mantissa, or e8m0: integer arithmetic, any rounding and overflow. */
+  /**
+   * Integer arithmetic for formats that are f32 with a shorter mantissa, or e8m0; any rounding mode and overflow
+   * policy.
+   */
   Aligned = 4,
 }
 
@@ -40,37 +44,37 @@ export const enum At {
   Rounding = 4,
   Overflow = 8,
   Loop = 12,
-  /** log2 of the bits a stored code takes: 2, 3, 4 or 5. */
+  /** log2 of the number of bits per stored code: 2, 3, 4 or 5. */
   Storage = 16,
   /** 23 - M. */
   Shift = 20,
   Magnitude = 32,
   ExponentMask = 48,
   MinNormal = 64,
-  /** (23 - M) << 23, from e to C. */
+  /** (23 - M) << 23, the difference of the bits of C and e. */
   Lift = 80,
   /** What the biased exponents add to a code, as i32 and as i16. */
   Bias = 96,
   Bias16 = 112,
-  /** Larger magnitudes become this: the first power of two above the largest finite value's binade. */
+  /** Replaces larger magnitudes: the first power of two above the binade of the largest finite value. */
   Clamp = 128,
   /** The sign bit of a code, as i32 and as i8. */
   Sign = 144,
   Sign8 = 160,
-  /** All ones where zero keeps its sign. */
+  /** All ones if zero keeps its sign. */
   SignedZero = 176,
   MaxCode = 192,
-  /** What replaces a code above MaxCode, sign clear. */
+  /** Replaces a code above MaxCode, before the sign is added. */
   PositiveOver = 208,
   NegativeOver = 224,
-  /** All ones where an inexact positive (negative) value never rounds up, or never down. */
+  /** All ones if an inexact positive (negative) value never rounds up in magnitude, or never down. */
   PositiveDown = 240,
   NegativeDown = 256,
   PositiveUp = 272,
   NegativeUp = 288,
-  /** All ones where ties go away from zero. */
+  /** All ones if ties round away from zero. */
   TieUp = 304,
-  /** 1 where inexact codes become odd. */
+  /** 1 if inexact codes are rounded to odd. */
   Odd = 320,
   /** The low byte of each i16. */
   LowByte = 336,
@@ -78,9 +82,9 @@ export const enum At {
   /** One less than half an ulp of bf16. */
   HalfBf16 = 368,
   MaxCode8 = 384,
-  /** Loop.Aligned gets smaller magnitudes wrong: 0, or the smallest normal number where there are no subnormals. */
+  /** Loop.Aligned is wrong for smaller magnitudes: 0, or the smallest normal number of a format without subnormals. */
   Floor = 400,
-  /** Written by the loops: lane-wise maxima, of the bits of |x ⊗ multiplier| or as encodeGroups says. */
+  /** Written by the loops: lane-wise maxima of the bits of |x ⊗ multiplier|, or what encodeGroups documents. */
   Seen = 416,
 }
 
@@ -95,18 +99,18 @@ function mask(condition: bool): u32 {
   return condition ? 0xffffffff : 0;
 }
 
-/** log2 of the bits that a stored code takes: packed 4, 8, 16 or 32 bits. */
+/** log2 of the number of bits per stored code: packed 4, 8, 16 or 32 bits. */
 export function storageOf(word: u32): u32 {
   const bits = magnitudeBits(word) + isSigned(word);
   return bits <= 4 ? 2 : bits <= 8 ? 3 : bits <= 16 ? 4 : 5;
 }
 
-/** The f32 field of the first binade that is wholly above the largest finite value. */
+/** The f32 exponent field of the first binade that lies entirely above the largest finite value. */
 function fieldAbove(word: u32): i32 {
   return (<i32>maxCode(word) >> mantissaBits(word)) + 1 - exponentBias(word) + 127;
 }
 
-/** Whether the layout is f32's exponent field alone. */
+/** Whether the format consists of f32's exponent field alone. */
 function isExponent(word: u32): bool {
   const unusual = isSigned(word) | mantissaBits(word) | hasSubnormals(word);
   return (
@@ -135,7 +139,7 @@ function loopFor(word: u32, rounding: i32, overflow: i32, storage: u32): Loop {
   return fast ? Loop.Fast : Loop.Magic;
 }
 
-/** Fills `encoder`; `storage` is usually `storageOf(word)`, but 4-bit codes may also go a byte each. */
+/** Fills `encoder`. `storage` is usually `storageOf(word)`, but 4-bit codes may also take one byte each. */
 export function prepare(encoder: usize, word: u32, rounding: i32, overflow: i32, storage: u32): void {
   const m = mantissaBits(word);
   const sign = signBit(word);
@@ -184,7 +188,7 @@ export function prepare(encoder: usize, word: u32, rounding: i32, overflow: i32,
   put(encoder, At.HalfBf16, 0x7fff);
 }
 
-/** The largest |x ⊗ multiplier|, as bits, of the last loop, encodeGroups aside. */
+/** The bits of the largest |x ⊗ multiplier| that the last loop met. Not valid after encodeGroups. */
 export function lastSeen(encoder: usize): u32 {
   const low = max(load<u32>(encoder, At.Seen), load<u32>(encoder, At.Seen + 4));
   return max(low, max(load<u32>(encoder, At.Seen + 8), load<u32>(encoder, At.Seen + 12)));

@@ -1,12 +1,12 @@
-// The encoding loops for every rounding and overflow policy, four elements a turn, and the element-wise loop
-// for every layout. Codes go to a buffer, 32 bits each; `pack` brings them to their storage. Multipliers and
-// M as in cast/fast.ts, `shift` being log2 of a block's elements. `random` holds 16 random bits an element.
+// Encoding loops for every rounding mode and overflow policy, four elements per iteration, and an element-wise loop for
+// every format. They write 32-bit codes to a buffer, which `pack` converts to their storage. Multipliers and M are as
+// in cast/fast.ts; `shift` is log2 of the number of elements per block. `random` holds 16 random bits per element.
 
 import { Rounding } from "../contract";
 import { encode } from "../core/minifloat";
 import { At } from "./encoder";
 
-/** Largest |x| that encodeMagic and encodeAligned get right: all finite values. */
+/** The largest |x| that encodeMagic and encodeAligned encode correctly: every finite value. */
 export const EXACT_LIMIT: u32 = 0x7f7fffff;
 
 function multiplierAt<M>(multipliers: usize, index: i32, shift: i32): usize {
@@ -22,7 +22,7 @@ function scaled<M>(x: usize, multipliers: usize, index: i32, shift: i32): v128 {
   );
 }
 
-/** Applies overflow and sign to the rounded magnitude codes of x. */
+/** Applies the overflow policy and the sign of x to rounded magnitude codes. */
 function finish(code: v128, negative: v128, encoder: usize): v128 {
   const over = i32x4.gt_s(code, v128.load(encoder, At.MaxCode));
   const beyond = v128.bitselect(
@@ -36,8 +36,8 @@ function finish(code: v128, negative: v128, encoder: usize): v128 {
 }
 
 /**
- * Turns codes rounded to nearest even into those of the encoder's rounding. `below`: x is less than the
- * rounded magnitude; `above`: it is greater; `tie`: it is greater by half an ulp. All masks.
+ * Converts codes rounded to nearest even to the encoder's rounding mode. All masks: `below`, x is less than the rounded
+ * magnitude; `above`, x is greater; `tie`, x is greater by half an ulp.
  */
 function correct(code: v128, below: v128, above: v128, tie: v128, negative: v128, encoder: usize): v128 {
   const downs = v128.bitselect(
@@ -52,7 +52,10 @@ function correct(code: v128, below: v128, above: v128, tie: v128, negative: v128
   return v128.or(moved, v128.and(v128.or(below, above), v128.load(encoder, At.Odd)));
 }
 
-/** Layouts that `Loop.Magic` covers. Infinities and NaNs come out wrong; lastSeen(encoder) tells. */
+/**
+ * For formats with `Loop.Magic`. The codes of infinities and NaNs are wrong; lastSeen(encoder) tells whether there were
+ * any.
+ */
 export function encodeMagic<M>(
   x: usize,
   codes: usize,
@@ -84,7 +87,7 @@ export function encodeMagic<M>(
     code = i32x4.sub(code, v128.load(encoder, At.Bias));
     code = correct(code, below, above, tie, negative, encoder);
     if (stochastic) {
-      // the dropped part times 2^16 / ulp, the factor's field being 16 + 254 - (field of c - 23)
+      // the discarded part times 2^16 / ulp; the factor's exponent field is 16 + 254 - (field of c - 23)
       const ulp = i32x4.sub(c, i32x4.splat(23 << 23));
       const dropped = f32x4.sub(a, f32x4.sub(rounded, v128.and(ulp, below)));
       const fraction = f32x4.mul(dropped, i32x4.sub(i32x4.splat(293 << 23), c));
@@ -96,7 +99,10 @@ export function encodeMagic<M>(
   v128.store(encoder, seen, At.Seen);
 }
 
-/** Layouts that `Loop.Aligned` covers; otherwise as encodeMagic, with At.Floor taken off what it saw. */
+/**
+ * For formats with `Loop.Aligned`. Otherwise as encodeMagic, but At.Floor is subtracted from the magnitudes recorded in
+ * At.Seen.
+ */
 export function encodeAligned<M>(
   x: usize,
   codes: usize,
@@ -117,7 +123,7 @@ export function encodeAligned<M>(
     const v = scaled<M>(x, multipliers, i, shift);
     const negative = i32x4.shr_s(v, 31);
     const a = v128.and(v, magnitude);
-    seen = i32x4.max_u(seen, i32x4.sub(a, floor)); // what lies below wraps around
+    seen = i32x4.max_u(seen, i32x4.sub(a, floor)); // magnitudes below the floor wrap around
     const odd = v128.and(i32x4.shr_u(a, drop), one);
     let code = i32x4.shr_u(i32x4.add(i32x4.add(a, i32x4.sub(half, one)), odd), drop);
     const error = i32x4.sub(a, i32x4.shl(code, drop));
@@ -135,7 +141,7 @@ export function encodeAligned<M>(
   v128.store(encoder, seen, At.Seen);
 }
 
-/** Any layout, any value. */
+/** For any format and any value. */
 export function encodeEach<M>(
   x: usize,
   codes: usize,
@@ -157,7 +163,7 @@ export function encodeEach<M>(
   }
 }
 
-/** Brings `count` 32-bit codes to their storage; after an odd number of 4-bit codes comes a zero. */
+/** Converts `count` 32-bit codes to their storage. An odd number of 4-bit codes is padded with a zero code. */
 export function pack(codes: usize, dst: usize, count: i32, storage: u32): void {
   if (storage === 5) {
     memory.copy(dst, codes, (<usize>count) << 2);

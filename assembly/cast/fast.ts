@@ -1,24 +1,24 @@
-// The encoding loops that most casts and quantizers run in: ties to even, 16 elements a turn, a multiplier
-// before the rounding. Two type parameters choose among them at compile time:
-//   M, what one load of multipliers covers: u32, one for a block of 16 << shift elements; v128, one each; u8,
-//      there are none.
-//   S, what one store writes for 16 codes: v128, a byte each; u64, four bits each.
-//   B, the mantissa bits: u8, three, so that their shift is a constant, which saves V8 three instructions a time;
-//      u32, what the encoder says.
-// Values that a loop gets wrong leave a trace in the encoder: the caller looks, and encodes again another way.
+// The encoding loops that most casts and quantizers use: an optional multiplication, then rounding with ties to even,
+// 16 elements per iteration. Type parameters select the variant at compile time:
+// M, how multipliers are loaded: u32, one for a block of 16 << shift elements; v128, one per element; u8, none.
+// S, how 16 codes are stored: v128, one byte each; u64, four bits each.
+// B, the number of mantissa bits: u8, three, so that their shift is a constant, which saves V8 three instructions per
+// use; u32, read from the encoder.
+// A loop records in the encoder whether it met values that it encodes incorrectly. The caller checks this and encodes
+// such a run again by another loop.
 
 import { At } from "./encoder";
 
-/** Largest |x| that encodeBf16 gets right: what rounds to finite values. */
+/** The largest |x| that encodeBf16 encodes correctly: larger ones do not round to finite values. */
 export const BF16_LIMIT: u32 = 0x7f7f7fff;
 
-/** Four elements, multiplied. */
+/** Four elements times their multipliers. */
 function scaled<M>(x: usize, multiplier: usize): v128 {
   if (sizeof<M>() === 1) return v128.load(x);
   return f32x4.mul(v128.load(x), sizeof<M>() === 16 ? v128.load(multiplier) : v128.load32_splat(multiplier));
 }
 
-/** Four elements, multiplied, where `factor` is a block's multiplier, loaded once. */
+/** Four elements times their multiplier; `factor` is the multiplier of a block, loaded once. */
 function scaledBy<M>(x: usize, multiplier: usize, factor: v128): v128 {
   return sizeof<M>() === 4 ? f32x4.mul(v128.load(x), factor) : scaled<M>(x, multiplier);
 }
@@ -27,12 +27,15 @@ function multiplierOf<M>(multipliers: usize, group: i32, shift: i32): usize {
   return multipliers + (sizeof<M>() === 16 ? (<usize>group) << 6 : (<usize>group >> shift) << 2);
 }
 
-/** Bytes from the multipliers of four elements to those of the next four. */
+/** Distance in bytes between the multipliers of consecutive groups of four elements. */
 function step<M>(): usize {
   return sizeof<M>() === 16 ? 16 : 0;
 }
 
-/** The code of a magnitude, the bias still in it. Far beyond the format's range it lies outside of i16 or above 255. */
+/**
+ * The code of a magnitude, to which the bias is still added. For magnitudes far beyond the format's range it exceeds
+ * i16 or 255.
+ */
 function magic<B>(a: v128, minNormal: v128, exponentMask: v128, lift: v128, shift: i32): v128 {
   const e = v128.and(i32x4.max_s(a, minNormal), exponentMask);
   const c = i32x4.add(e, lift);
@@ -40,11 +43,12 @@ function magic<B>(a: v128, minNormal: v128, exponentMask: v128, lift: v128, shif
 }
 
 /**
- * Codes of up to 8 bits, saturating. Wrong for NaN, which `metNaN` tells.
+ * Codes of up to 8 bits, saturating. NaN is encoded incorrectly; `metNaN` detects it.
  *
- * Too large a code stays too large on the way to a byte: what narrows to 32767 is above 255 less the bias, which is
- * between 128 and 16384, and what narrows to -32768, as C wraps around for the largest values and for NaN, wraps
- * around once more. So magnitudes are bounded last, 16 at a time, and a byte of 255 before that may be a NaN.
+ * A code that is too large stays too large while it is narrowed to a byte. A value that narrows to 32767 exceeds 255
+ * minus the bias, which is between 128 and 16384. A value that narrows to -32768 (C wraps around for the largest values
+ * and for NaN) wraps around once more. So magnitudes are clamped last, 16 at a time, and a byte of 255 before the clamp
+ * may come from a NaN.
  */
 export function encodeGroups<M, S, B>(
   x: usize,
@@ -98,7 +102,7 @@ export function encodeGroups<M, S, B>(
   v128.store(encoder, seen, At.Seen);
 }
 
-/** Whether a run that encodeGroups has just encoded has a NaN, after its multiplier. */
+/** Whether a run that encodeGroups has just encoded contains NaN after multiplication. */
 export function metNaN<M>(x: usize, groups: i32, encoder: usize, multipliers: usize, shift: i32): bool {
   if (!v128.any_true(i8x16.eq(v128.load(encoder, At.Seen), i8x16.splat(-1)))) return false;
   let unordered = i32x4.splat(0);
@@ -118,7 +122,7 @@ function roundBf16(x: v128, half: v128, one: v128): v128 {
   return i32x4.shr_s(i32x4.add(i32x4.add(x, half), odd), 16);
 }
 
-/** bf16 codes; wrong where lastSeen(encoder) exceeds BF16_LIMIT. */
+/** bf16 codes; incorrect if lastSeen(encoder) exceeds BF16_LIMIT. */
 export function encodeBf16<M>(
   x: usize,
   dst: usize,

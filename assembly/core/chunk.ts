@@ -1,5 +1,6 @@
-// What one chunk of f32 undergoes: each function works `count` values in place, and may touch the padding up to
-// the next multiple of four. They are small and often called, so engines compile them early.
+// Element-wise functions on one chunk of f32. Each function processes `count` values in place and may overwrite the
+// padding up to the next multiple of four. The functions are small and called often, so that JavaScript engines compile
+// them early.
 import { exp4 } from "./math";
 
 /** values[i] = value. */
@@ -54,7 +55,7 @@ export function exponentials(values: usize, top: f32, count: usize): void {
   }
 }
 
-/** values[i] = min(max(values[i], low), high); NaN stays. */
+/** values[i] = min(max(values[i], low), high); NaN propagates. */
 export function clamp(values: usize, low: f32, high: f32, count: usize): void {
   const floor = f32x4.splat(low);
   const ceiling = f32x4.splat(high);

@@ -1,12 +1,12 @@
-// The transcendental functions. Each is evaluated in f64 by `+ - * /` alone, no product fused with a sum, and
-// rounded once to f32: the error stays below 0.51 ulp (docs/accuracy.md), subnormal results included.
+// Transcendental functions, evaluated in f64 by `+ - * /` alone without fused multiply-adds, and rounded once to f32.
+// The error is below 0.51 ulp (docs/accuracy.md), including for subnormal results.
 //
-// The polynomials are minimax fits by the Remez exchange on the interval named beside each table. Their
-// coefficients ascend, as f64 bit patterns with the decimal in the margin. Tables are read from memory because
-// engines rebuild v128 literals inside loops.
+// The polynomials are minimax fits, computed by the Remez exchange on the interval named at each table. The tables hold
+// coefficients in ascending order as f64 bit patterns, with the decimal value in the margin. They are read from memory
+// because engines rebuild v128 literals inside loops.
 
-// 2^f = 1 + f q(f) for |f| <= 1/2; q is fitted to (2^f - 1) / f within 2^-32.5, so 2^f - 1 keeps its
-// relative accuracy near 0.
+// 2^f = 1 + f q(f) for |f| <= 1/2. q is fitted to (2^f - 1) / f within 2^-32.5, so that 2^f - 1 is accurate relative to
+// its own magnitude near 0.
 const EXP2 = memory.data<u64>(
   [
     0x3fe62e42fef95ec2, // 0.6931471805537159
@@ -24,7 +24,7 @@ const EXP2 = memory.data<u64>(
   16,
 );
 
-// ln m = s p(s^2) with s = (m - 1) / (m + 1), for m in [sqrt(1/2), sqrt(2)), within 2^-37.7.
+// ln m = s p(s^2) with s = (m - 1) / (m + 1), for m in [sqrt(1/2), sqrt(2)); the error is below 2^-37.7.
 const LOG = memory.data<u64>(
   [
     0x4000000000004a19, // 2.000000000008424
@@ -36,7 +36,7 @@ const LOG = memory.data<u64>(
   16,
 );
 
-// erf x = x p(x^2) for |x| < 1, within 2^-34.8.
+// erf x = x p(x^2) for |x| < 1; the error is below 2^-34.8.
 const ERF = memory.data<u64>(
   [
     0x3ff20dd7504007e6, // 1.1283791670580228
@@ -51,7 +51,7 @@ const ERF = memory.data<u64>(
   16,
 );
 
-// erf x = 1 - 2^p(x) for 1 <= x <= 4, within 2^-34.9 of erf.
+// erf x = 1 - 2^p(x) for 1 <= x <= 4; the error in erf is below 2^-34.9.
 const ERFC = memory.data<u64>(
   [
     0x3f31d1c45186e371, // 0.00027190249377500366
@@ -71,9 +71,9 @@ const LN2 = reinterpret<f64>(0x3fe62e42fefa39ef); // 0.6931471805599453
 const ROOT_HALF: u64 = 0x3fe6a09e667f3bcd; // 0.7071067811865476
 
 /**
- * 2^t in two f64 lanes, t clamped to [-1023, 1024], whose results are 0 and infinity: beyond every f32. NaN
- * stays. Adding 1.5 * 2^52 + 1023 rounds t to an integer n, a tie to the odd one, and leaves n + 1023, the
- * exponent field of 2^n, in the low bits.
+ * 2^t in two f64 lanes. t is clamped to [-1023, 1024], whose ends give 0 and infinity in f32. NaN propagates. Adding
+ * 1.5 * 2^52 + 1023 rounds t to an integer n, ties to odd, and leaves n + 1023, the exponent field of 2^n, in the low
+ * bits.
  */
 export function exp2x2(t: v128): v128 {
   t = f64x2.pmin(t, v128.load64_splat(EXP2, 56));
@@ -100,17 +100,17 @@ export function exp4(x: v128): v128 {
   return join(low, high);
 }
 
-/** Lanes 2 and 3 as lanes 0 and 1. */
+/** Moves lanes 2 and 3 to lanes 0 and 1. */
 export function highHalf(x: v128): v128 {
   return v128.shuffle<i64>(x, x, 1, 1);
 }
 
-/** Four f32 lanes, each the rounding of a lane of `low`, then of `high`. */
+/** Rounds the two f64 lanes of `low` and then those of `high` to four f32 lanes. */
 export function join(low: v128, high: v128): v128 {
   return v128.shuffle<i64>(f32x4.demote_f64x2_zero(low), f32x4.demote_f64x2_zero(high), 0, 2);
 }
 
-/** 2^t of one f64: a lane of `exp2x2`. @tested */
+/** 2^t of one f64, bitwise equal to a lane of `exp2x2`. @tested */
 export function exp2(t: f64): f64 {
   return f64x2.extract_lane(exp2x2(f64x2.splat(t)), 0);
 }
@@ -125,7 +125,7 @@ export function sigmoid(x: f32): f32 {
   return <f32>(1.0 / (1.0 + exp2(<f64>x * -LOG2E)));
 }
 
-/** Natural logarithm: -infinity at 0 of either sign, NaN below. */
+/** Natural logarithm: -infinity for +0 and -0, NaN for negative x. */
 export function log(x: f32): f32 {
   if (!(x > 0)) return x === 0 ? -Infinity : NaN;
   if (x === Infinity) return x;
@@ -136,7 +136,7 @@ export function log(x: f32): f32 {
   return <f32>(<f64>n * LN2 + s * polynomial(LOG, 4, s * s));
 }
 
-/** Hyperbolic tangent, (1 - e^-2|x|) / (1 + e^-2|x|) under the sign of x; x - x^3 / 3 below 2^-10. @tested */
+/** Hyperbolic tangent: (1 - e^-2|x|) / (1 + e^-2|x|) with the sign of x; x - x^3 / 3 for |x| below 2^-10. @tested */
 export function tanh(x: f32): f32 {
   const a: f64 = abs(<f64>x);
   if (a < 0.0009765625) return <f32>(<f64>x * (1.0 - a * a * 0.3333333333333333));

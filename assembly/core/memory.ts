@@ -1,13 +1,13 @@
-// Linear memory by the two-level segregated fit allocator of the AssemblyScript runtime.
-// Its bookkeeping lives in globals of one instance, so only the instance that owns a memory may call
-// these; the workers that share the memory never allocate.
+// Linear memory, allocated by the two-level segregated fit allocator of the AssemblyScript runtime. Its state is in
+// globals of one instance, so only the instance that owns a memory may call these functions; workers that share the
+// memory never allocate.
 
-/** Reserves `bytes` bytes, 16-byte aligned. Traps when the memory cannot grow. */
+/** Allocates `bytes` bytes, 16-byte aligned. Traps if the memory cannot grow. */
 export function reserve(bytes: usize): usize {
   return heap.alloc(bytes);
 }
 
-/** Gives back what `reserve` returned. */
+/** Frees memory returned by `reserve`. */
 export function release(pointer: usize): void {
   heap.free(pointer);
 }

@@ -1,5 +1,5 @@
-// Encode and decode for every scalar format, from its format word alone (contract.ts). Nothing here knows
-// a format by name. The SIMD paths in cast.ts are faster spellings of these two functions.
+// Encoding and decoding of every scalar format, from its format word alone (contract.ts). No format is known by name
+// here. The SIMD loops of assembly/cast give the same results faster.
 
 import { Overflow, Rounding, Specials } from "../contract";
 
@@ -30,12 +30,12 @@ export function exponentBias(word: u32): i32 {
   return <i32>word >> 16;
 }
 
-/** Bits below the sign. */
+/** Number of bits below the sign bit. */
 export function magnitudeBits(word: u32): u32 {
   return exponentBits(word) + mantissaBits(word);
 }
 
-/** The sign bit of a code, 0 for an unsigned format. */
+/** Mask of the sign bit; 0 for an unsigned format. */
 export function signBit(word: u32): u32 {
   return isSigned(word) << magnitudeBits(word);
 }
@@ -48,12 +48,17 @@ export function maxCode(word: u32): u32 {
   return kind == Specials.NanOnly ? ones - 1 : ones;
 }
 
-/** What a NaN becomes: all ones below the sign, the one NaN of fnuz, +max where there is no NaN. */
+/**
+ * The code that encodes NaN: all ones below the sign bit; the single NaN of fnuz formats; +max for formats without NaN.
+ */
 function nanCode(word: u32): u32 {
   return specials(word) == Specials.Fnuz ? signBit(word) : (1 << magnitudeBits(word)) - 1;
 }
 
-/** What lies beyond the largest finite value: infinity, else NaN, else the largest finite value again. */
+/**
+ * The code for values beyond the largest finite one: infinity if the format has it, else NaN, else the largest finite
+ * value.
+ */
 export function beyondCode(word: u32, sign: u32): u32 {
   const kind = specials(word);
   if (kind == Specials.Fnuz) return signBit(word);
@@ -65,7 +70,7 @@ export function minExponent(word: u32): i32 {
   return <i32>hasSubnormals(word) - exponentBias(word);
 }
 
-/** Whether the magnitude goes up, given the code below it and the dropped fraction `rest / 2^shift`. */
+/** Whether rounding increments the magnitude, given the code below it and the discarded fraction `rest / 2^shift`. */
 function roundsUp(rounding: i32, negative: bool, code: i32, rest: u64, shift: u64, random: u32): bool {
   const half: u64 = 1 << (shift - 1);
   switch (rounding) {
@@ -86,7 +91,7 @@ function roundsUp(rounding: i32, negative: bool, code: i32, rest: u64, shift: u6
   }
 }
 
-/** Whether a finite value beyond the largest one stays finite although the policy is Nonfinite. */
+/** Whether a finite value beyond the largest one stays finite although the overflow policy is Nonfinite. */
 function staysFinite(rounding: i32, negative: bool): bool {
   return (
     rounding == Rounding.TowardZero ||
@@ -97,8 +102,8 @@ function staysFinite(rounding: i32, negative: bool): bool {
 }
 
 /**
- * The code of an f32 given by its bits. `random` is 16 bits, read when rounding is Stochastic. Unsigned
- * formats encode |x|; a format without zero sends everything below its smallest value to that value.
+ * The code of an f32 given by its bits. `random` holds 16 bits, which only Stochastic rounding reads. Unsigned formats
+ * encode |x|. A format without zero maps everything below its smallest value to that value.
  */
 export function encode(bits: u32, word: u32, rounding: i32, overflow: i32, random: u32): u32 {
   const magnitude = bits & 0x7fffffff;
@@ -131,7 +136,7 @@ export function encode(bits: u32, word: u32, rounding: i32, overflow: i32, rando
   return (code == 0 ? zeroSign : sign) | code;
 }
 
-/** The f32 bits of a code; exact. Every NaN is 0x7fffffff. */
+/** The exact value of a code, as f32 bits. Every NaN is 0x7fffffff. */
 export function decode(code: u32, word: u32): u32 {
   const m = mantissaBits(word);
   const ones: u32 = (1 << magnitudeBits(word)) - 1;

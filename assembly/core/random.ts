@@ -1,6 +1,7 @@
-// Philox 4x32-10 (Salmon et al., SC11), addressed by element (numerics.md, choice 6): the counter of draw d of a copy
-// is (low 32 bits of d, its high bits with the copy in the top one, offset low, offset high), the key is the seed.
-// No launch shape, no thread count enters.
+// The Philox 4x32-10 random number generator (Salmon et al., SC11), addressed by element (numerics.md, choice 6). The
+// counter of draw d for a copy consists of four words: the low 32 bits of d; its high bits, with the copy in the top
+// bit; and the low and high words of the offset. The key is the seed. The result does not depend on the launch
+// configuration or on the number of threads.
 
 const M0: u32 = 0xd2511f53;
 const M1: u32 = 0xcd9e8d57;
@@ -8,7 +9,7 @@ const WEYL0: u32 = 0x9e3779b9;
 const WEYL1: u32 = 0xbb67ae85;
 const ROUNDS: i32 = 10;
 
-/** Four draws at once, of the counters (c0 .. c0 + 3, c1, c2, c3); 64 bytes. */
+/** Computes four draws (64 bytes) at `dst`, for the counters (c0 .. c0 + 3, c1, c2, c3). */
 function philox4(c0: u32, c1: u32, c2: u32, c3: u32, key0: u32, key1: u32, dst: usize): void {
   const m0 = i32x4.splat(M0);
   const m1 = i32x4.splat(M1);
@@ -39,8 +40,8 @@ function philox4(c0: u32, c1: u32, c2: u32, c3: u32, key0: u32, key1: u32, dst: 
 }
 
 /**
- * Writes the 16 random bits of elements [first, first + count) of copy 0 or 1 to `dst`, u16 each. Eight elements share
- * a draw, and `first` is a multiple of 8; up to 31 elements more are written.
+ * Writes the 16 random bits of elements [first, first + count) of copy 0 or 1 to `dst`, one u16 each. Eight elements
+ * share a draw, so `first` is a multiple of 8. Up to 31 further elements are written.
  */
 export function fillRandom16(
   dst: usize,
@@ -58,7 +59,7 @@ export function fillRandom16(
   }
 }
 
-/** Two rows of eight u16 at `dst`: the bytes of a draw in the order of their elements, each `255 - byte` over 0xff. */
+/** Writes two rows of eight u16 to `dst`: the bytes of a draw in element order, each as `255 - byte` above 0xff. */
 function spread8(draw: v128, dst: usize): void {
   const rest = v128.not(draw);
   const ones = i8x16.splat(-1);
@@ -67,9 +68,9 @@ function spread8(draw: v128, dst: usize): void {
 }
 
 /**
- * Writes u16 that decide as the 8 random bits of elements [first, first + count) of a quantized copy, 0 or 1, do: one is
- * below a fraction of 16 bits exactly where the byte and the fraction's upper 8 bits sum to 2^8 or more. Sixteen
- * elements share a draw, and `first` is a multiple of 16; up to 63 elements more are written.
+ * Writes u16 values that round exactly as the 8 random bits of elements [first, first + count) of copy 0 or 1 do: a
+ * value is below a 16-bit fraction exactly when the byte plus the upper 8 bits of the fraction is at least 2^8. Sixteen
+ * elements share a draw, so `first` is a multiple of 16. Up to 63 further elements are written.
  */
 export function fillRandom8(
   dst: usize,
@@ -83,7 +84,7 @@ export function fillRandom8(
 ): void {
   for (let i = 0; i < count; i += 64) {
     const to = dst + ((<usize>i) << 1);
-    // in the upper half, where each draw is read before its place is written
+    // draws go to the upper half of the output, where each is read before it is overwritten
     const draws = to + 64;
     philox4((first + i) >> 4, copy << 31, offsetLo, offsetHi, seedLo, seedHi, draws);
     for (let k: usize = 0; k < 4; ++k) spread8(v128.load(draws + (k << 4)), to + (k << 5));

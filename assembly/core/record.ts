@@ -1,4 +1,4 @@
-// Records of numbered fields of eight bytes each, which callers fill before they hand them to a kernel.
+// Task blocks: records of numbered fields, eight bytes each. Callers fill them before they pass them to a kernel.
 
 export function put(record: usize, field: usize, value: usize): void {
   store<usize>(record + (field << 3), value);

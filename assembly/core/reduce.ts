@@ -1,17 +1,17 @@
-// The one order of every sum. A sum has 32 lanes, each from +0: lane l adds elements l, l + 32, l + 64, …
-// ascending, and then, for w = 16, 8, 4, 2, 1, lane l < w adds lane l + w. Sums down a column add rows in
-// ascending order within chunks of 32 rows from +0, and the chunks in ascending order from +0.
+// The defined order of every sum. A sum has 32 lanes, which start at +0. Lane l adds elements l, l + 32, l + 64, … in
+// ascending order; then, for w = 16, 8, 4, 2, 1, lane l < w adds lane l + w. Column sums add rows in ascending order
+// within chunks of 32 rows, starting at +0, and then the chunks in ascending order, starting at +0.
 import { addEach, fill } from "./chunk";
 import { BUFFER, CHUNK } from "./scratch";
 import { narrow, widen } from "./wide";
 
-/** Bytes of the lanes of one sum. */
+/** Bytes of the 32 lanes of a sum. */
 const LANES: usize = 128;
 
-/** Rows whose sum is formed before it joins the total of a column. */
+/** Rows per chunk of a column sum. */
 export const ROWS: usize = 32;
 
-/** Adds `count` f32 terms to `lanes`. Of the calls for one sum, only the last may break a multiple of 32. */
+/** Adds `count` f32 terms to `lanes`. In all calls for a sum except the last, `count` must be a multiple of 32. */
 export function addTerms(lanes: usize, terms: usize, count: usize): void {
   let sum0 = v128.load(lanes);
   let sum1 = v128.load(lanes, 16);
@@ -55,7 +55,7 @@ export function foldLanes(lanes: usize): f32 {
   return f32x4.extract_lane(two, 0) + f32x4.extract_lane(two, 1);
 }
 
-/** The larger of `start` and `count` f32 values, NaN ignored; which zero is unspecified. */
+/** The maximum of `start` and `count` f32 values, NaN ignored. Which of +0 and -0 is returned is unspecified. */
 export function maximumOf(values: usize, count: usize, start: f32): f32 {
   let lanes = f32x4.splat(start);
   for (const end = values + ((count & ~3) << 2); values < end; values += 16) {

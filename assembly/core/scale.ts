@@ -1,5 +1,5 @@
-// From the amax of a block to its stored scale and the multiplier of its elements. Every step is one rounded
-// f32 operation, and the order of the steps is part of the definition.
+// Computes, from the amax of a block, its stored scale and the multiplier of its elements. Every step is one rounded
+// f32 operation, and the order of the steps is part of the definition (numerics.md 2.3, 3.1, 4.1, 5.1).
 
 import { ScaleRule } from "../contract";
 import { decode, exponentBias, mantissaBits, maxCode } from "./minifloat";
@@ -9,7 +9,7 @@ const SIXTH = reinterpret<f32>(0x3e2aaaab); // fl(1/6)
 const E4M3_MIN_NORMAL: u32 = 0x3c800000; // 2^-6
 const E4M3_MAX: u32 = 0x43e00000; // 448
 
-/** Byte offsets of a scale rule's fields. */
+/** Byte offsets of the fields of a prepared scale rule. */
 export const enum RuleAt {
   Rule = 0,
   /** The largest finite element. */
@@ -20,7 +20,7 @@ export const enum RuleAt {
   MaxExponent = 12,
   Pow2 = 16,
   Epsilon = 20,
-  /** What an overflowing f32 scale becomes. */
+  /** The replacement for an f32 scale that overflows. */
   Overflow = 24,
   /** S_enc of NVFP4, and its rounded reciprocal. */
   Encode = 28,
@@ -35,8 +35,8 @@ export const enum RuleAt {
 export const RULE_BYTES: usize = 48;
 
 /**
- * max / amax as TransformerEngine computes it: amax is raised to `epsilon`; 1 where it is then 0, infinite or
- * NaN; an infinite quotient becomes `overflow`; with `pow2`, the largest power of two not above.
+ * max / amax as TransformerEngine computes it, after raising amax to `epsilon`. The scale is 1 if amax is then 0,
+ * infinite or NaN; an infinite quotient becomes `overflow`. With `pow2`, the result is rounded down to a power of two.
  */
 export function scaleFromAmax(amax: f32, max: f32, pow2: u32, epsilon: f32, overflow: f32): f32 {
   if (amax < epsilon) amax = epsilon;
@@ -46,15 +46,15 @@ export function scaleFromAmax(amax: f32, max: f32, pow2: u32, epsilon: f32, over
   return pow2 ? reinterpret<f32>(reinterpret<u32>(scale) & 0xff800000) : scale;
 }
 
-/** S_enc of NVFP4 for a tensor's amax G; `max` is 6 * 448, or 6 * 256. */
+/** NVFP4's per-tensor encode scale S_enc for a tensor's amax G; `max` is 6 * 448, or 6 * 256. */
 function globalScale(g: f32, max: f32): f32 {
   const scale = min(max / g, FLT_MAX);
   return g === 0 || scale === 0 ? 1 : scale;
 }
 
 /**
- * Fills `rule` for elements of format `word`. `overflow` is the largest finite value of the source's type;
- * `g`, `e4m3Max` (448 or 256) and `squared` concern NVFP4 alone.
+ * Fills `rule` for elements of format `word`. `overflow` is the largest finite value of the source's type. `g`,
+ * `e4m3Max` (448 or 256) and `squared` are used for NVFP4 only.
  */
 export function prepareRule(
   rule: usize,
@@ -89,8 +89,8 @@ export function scaleBytes(kind: i32): usize {
 }
 
 /**
- * For `count` amaxes, f32: the stored scales, f32 or bytes, and the f32 multipliers. The arrays of amaxes and
- * multipliers have room for a multiple of four. Not for FourOverSix.
+ * Computes the stored scales (f32 or bytes) and the f32 multipliers of `count` f32 amaxes. The arrays of amaxes and
+ * multipliers must have room for a multiple of four. FourOverSix is not supported here.
  */
 export function applyRule(rule: usize, amaxes: usize, count: i32, scales: usize, multipliers: usize): void {
   const kind = load<i32>(rule, RuleAt.Rule);
@@ -126,21 +126,24 @@ function applyF32(rule: usize, amax: usize, stored: usize, multiplier: usize): v
   store<f32>(stored, 1 / scale);
 }
 
-/** 127 + ceil(log2 p) within 0 to 254: any fraction carries into the exponent, above 2^-127 for field 0. */
+/**
+ * The e8m0 code 127 + ceil(log2 p), clamped to [0, 254]. A nonzero mantissa carries into the exponent; for exponent
+ * field 0 the threshold is 2^-127.
+ */
 function e8m0Up(p: v128): v128 {
   const tiny = i32x4.lt_s(p, i32x4.splat(0x00800000));
   const carry = v128.bitselect(i32x4.splat(0x003fffff), i32x4.splat(0x007fffff), tiny);
   return i32x4.min_s(i32x4.shr_u(i32x4.add(p, carry), 23), i32x4.splat(254));
 }
 
-/** 127 + floor(log2 amax) - maxExponent, not below 0; 254 for infinity. */
+/** The e8m0 code 127 + floor(log2 amax) - maxExponent, at least 0; infinity gives 254. */
 function e8m0Floor(amax: v128, maxExponent: v128): v128 {
   const field = i32x4.shr_u(amax, 23);
   const code = i32x4.max_s(i32x4.sub(field, maxExponent), i32x4.splat(0));
   return v128.bitselect(i32x4.splat(254), code, i32x4.eq(field, i32x4.splat(255)));
 }
 
-/** 2^(127 - code) for codes up to 254, the last being subnormal. */
+/** 2^(127 - code) for codes up to 254; code 254 gives a subnormal. */
 function e8m0Reciprocal(code: v128): v128 {
   return i32x4.max_s(i32x4.shl(i32x4.sub(i32x4.splat(254), code), 23), i32x4.splat(0x00400000));
 }
@@ -148,7 +151,7 @@ function e8m0Reciprocal(code: v128): v128 {
 /** e4m3 codes of amax ⊗ (S_enc ⊗ fl(1/6)), and the multipliers 1 ⊘ (scale ⊗ (1 ⊘ S_enc)), at most FLT_MAX. */
 function twoLevel(rule: usize, amax: v128, multipliers: usize): v128 {
   const raw = f32x4.mul(amax, f32x4.splat(load<f32>(rule, RuleAt.Encode) * SIXTH));
-  // rounding to e4m3 by a magic sum, as in encoder.ts
+  // rounds to e4m3 by adding a power of two, as in encoder.ts
   const a = i32x4.min_s(raw, i32x4.splat(E4M3_MAX));
   const e = v128.and(i32x4.max_s(a, i32x4.splat(E4M3_MIN_NORMAL)), i32x4.splat(0x7f800000));
   const c = i32x4.add(e, i32x4.splat(20 << 23));

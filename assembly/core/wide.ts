@@ -1,5 +1,5 @@
-// The wide types f32, bf16 and f16: elements enter as f32 exactly and leave by one rounding to nearest
-// even. Overflow gives infinity; a NaN leaves as 0x7fff in the 16-bit types.
+// The wide types f32, bf16 and f16. Loading converts exactly to f32; storing rounds once, to nearest even. Overflow
+// gives infinity; NaN is stored as 0x7fff in the 16-bit types.
 import { Wide } from "../contract";
 
 /** Bytes of one element of a Wide type. */
@@ -21,14 +21,14 @@ export function storeWide(pointer: usize, type: u32, index: usize, value: f32): 
   else store<u16>(pointer + (index << 1), i32x4.extract_lane(encode(type, f32x4.splat(value)), 0));
 }
 
-/** `value` rounded to a Wide type and widened again. @tested */
+/** `value` rounded to a Wide type and converted back to f32. @tested */
 export function roundWide(type: u32, value: f32): f32 {
   if (type === Wide.F32) return value;
   const codes = encode(type, f32x4.splat(value));
   return f32x4.extract_lane(type === Wide.Bf16 ? i32x4.shl(codes, 16) : decodeF16(codes), 0);
 }
 
-/** Writes elements [index, index + count) of an array of a Wide type to `destination`, as f32. */
+/** Writes elements [index, index + count) of an array of a Wide type to `destination` as f32. */
 export function widen(source: usize, type: u32, index: usize, count: usize, destination: usize): void {
   source += index * wideBytes(type);
   if (type === Wide.F32) {
@@ -46,14 +46,16 @@ export function widen(source: usize, type: u32, index: usize, count: usize, dest
   for (let i = whole; i < count; i++) store<f32>(destination + (i << 2), loadWide(source, type, i));
 }
 
-/** The elements as f32: where they lie when they are f32 already, else widened into `buffer`. */
+/** A pointer to the elements as f32: to the array itself if it is f32, else to a widened copy in `buffer`. */
 export function asF32(source: usize, type: u32, index: usize, count: usize, buffer: usize): usize {
   if (type === Wide.F32) return source + (index << 2);
   widen(source, type, index, count, buffer);
   return buffer;
 }
 
-/** Rounds `count` f32 values at `source` to a Wide type, as elements [index, index + count) of an array. */
+/**
+ * Rounds `count` f32 values at `source` to a Wide type and stores them as elements [index, index + count) of an array.
+ */
 export function narrow(source: usize, destination: usize, type: u32, index: usize, count: usize): void {
   destination += index * wideBytes(type);
   if (type === Wide.F32) {
@@ -71,32 +73,32 @@ export function narrow(source: usize, destination: usize, type: u32, index: usiz
 
 /** The f32 values of four binary16 codes. */
 function decodeF16(codes: v128): v128 {
-  // The field of a subnormal becomes an f32 subnormal, so one exact product by 2^112 serves them all.
+  // a binary16 subnormal becomes an f32 subnormal, so one exact product by 2^112 serves all values
   const field = i32x4.shl(v128.and(codes, i32x4.splat(0x7fff)), 13);
   const magnitude = f32x4.mul(field, i32x4.splat(0x77800000)); // 2^112
   const special = v128.and(f32x4.ge(magnitude, f32x4.splat(65536)), i32x4.splat(0x7f800000));
   return v128.or(v128.or(magnitude, special), i32x4.shl(v128.and(codes, i32x4.splat(0x8000)), 16));
 }
 
-/** The codes of a 16-bit Wide type nearest to four f32 values. */
+/** Rounds four f32 values to codes of a 16-bit Wide type. */
 function encode(type: u32, values: v128): v128 {
   const nan = i32x4.gt_s(v128.and(values, i32x4.splat(0x7fffffff)), i32x4.splat(0x7f800000));
   const codes = type === Wide.Bf16 ? roundAt(values, 16) : encodeF16(values);
   return v128.bitselect(i32x4.splat(0x7fff), codes, nan);
 }
 
-/** Four f32 bit patterns divided by 2^shift, to nearest even: an exponent takes the carry of its mantissa. */
+/** Divides four f32 bit patterns by 2^shift, to nearest even; a carry out of the mantissa increments the exponent. */
 function roundAt(bits: v128, shift: i32): v128 {
   const odd = v128.and(i32x4.shr_u(bits, shift), i32x4.splat(1));
   const half = i32x4.splat((1 << (shift - 1)) - 1);
   return i32x4.shr_u(i32x4.add(i32x4.add(bits, half), odd), shift);
 }
 
-/** The binary16 codes nearest to four f32 values, NaN excepted. */
+/** Rounds four f32 values, none of them NaN, to binary16 codes. */
 function encodeF16(values: v128): v128 {
   const magnitude = v128.and(values, i32x4.splat(0x7fffffff));
   const normal = roundAt(i32x4.sub(magnitude, i32x4.splat(0x38000000)), 13);
-  // Below 2^-14 the sum with 1/2, whose ulp is 2^-24, rounds to the grid of the subnormals.
+  // below 2^-14, adding 1/2, whose ulp is 2^-24, rounds to the grid of the subnormals
   const small = i32x4.sub(f32x4.add(magnitude, f32x4.splat(0.5)), i32x4.splat(0x3f000000));
   const finite = v128.bitselect(small, normal, i32x4.lt_s(magnitude, i32x4.splat(0x38800000)));
   const codes = i32x4.min_s(finite, i32x4.splat(0x7c00));

@@ -1,14 +1,14 @@
-// Activations and their derivatives. A value and a slope are evaluated in f64 and rounded once to f32; the
-// product of the chain rule is f32.
+// Activations and their gradients. A value and a derivative are evaluated in f64 and rounded once to f32; the product
+// of the chain rule is f32.
 //
 //   gelu     x / (1 + e^-2u), u = x (0.79788456 + 0.03567741 x^2): the tanh form, as 1 + tanh u = 2 / (1 + e^-2u)
 //   silu     x / (1 + e^-x)              qgelu    x / (1 + e^-1.702x)         sigmoid  1 / (1 + e^-x)
 //   relu     x where x > 0, else 0       srelu    x^2 where x > 0, else 0
 //
-// The decimals stand for their nearest f32. relu and srelu take NaN to 0. gelu, silu and qgelu give NaN at
-// -infinity, and their slopes at both infinities, where the formula multiplies 0 by infinity.
+// The decimals stand for their nearest f32. relu and srelu map NaN to 0. gelu, silu and qgelu give NaN at -infinity,
+// and their derivatives at both infinities, because the formula multiplies 0 by infinity there.
 //
-// Every export takes `scratch`, eight buffers of the calling thread's own.
+// Every export takes `scratch`, eight buffers of the calling thread.
 
 import { Activation } from "../contract";
 import { multiply } from "../core/chunk";

@@ -1,10 +1,12 @@
-// x + y of two arrays of wide types: one f32 addition an element, one rounding.
+// x + y for arrays of wide types: one f32 addition and one rounding per element.
 
 import { Wide } from "../contract";
 import { BUFFER, CHUNK } from "../core/scratch";
 import { asF32, narrow } from "../core/wide";
 
-/** Elements [begin, end) of out, which may be x or y. `scratch` is three buffers of the calling thread's own. */
+/**
+ * Computes elements [begin, end) of out, which may alias x or y. `scratch` holds three buffers of the calling thread.
+ */
 export function add(
   x: usize,
   xType: u32,
@@ -30,7 +32,7 @@ export function add(
   }
 }
 
-/** out[i] = x[i] + y[i], and nothing beyond `count`. */
+/** out[i] = x[i] + y[i] for exactly `count` elements. */
 function addTo(out: usize, x: usize, y: usize, count: usize): void {
   for (const end = out + ((count & ~3) << 2); out < end; out += 16, x += 16, y += 16) {
     v128.store(out, f32x4.add(v128.load(x), v128.load(y)));

@@ -1,6 +1,7 @@
-// The curves: what an activation and its slope do to one chunk of f32, in place. Each loop stands alone and calls
-// exp2x2 itself, so that the compiler inlines it: three times as fast as one loop that chooses. All work `count`
-// values and may touch the padding up to the next multiple of four.
+// Activation curves: each function evaluates an activation or its derivative on one chunk of f32, in place. Every curve
+// has a loop of its own that calls exp2x2 directly, so that the compiler inlines it; this is three times as fast as one
+// loop that selects the curve. All functions process `count` values and may overwrite the padding up to the next
+// multiple of four.
 import { Activation } from "../contract";
 import { exp2x2, highHalf, join } from "../core/math";
 
@@ -42,19 +43,19 @@ export function activate(kind: u32, alpha: f32, values: usize, count: usize): vo
 export function differentiate(kind: u32, alpha: f32, values: usize, count: usize): void {
   switch (kind) {
     case Activation.Gelu:
-      geluSlope(values, count);
+      geluDerivative(values, count);
       break;
     case Activation.Relu:
-      reluSlope(values, count);
+      reluDerivative(values, count);
       break;
     case Activation.Srelu:
-      sreluSlope(values, count);
+      sreluDerivative(values, count);
       break;
     case Activation.Sigmoid:
-      logisticSlope(values, count);
+      logisticDerivative(values, count);
       break;
     default:
-      swishSlope(values, alpha, count);
+      swishDerivative(values, alpha, count);
       break;
   }
 }
@@ -64,8 +65,8 @@ function gelu(values: usize, count: usize): void {
     const x = v128.load(values);
     const a = f64x2.promote_low_f32x4(x);
     const b = f64x2.promote_low_f32x4(highHalf(x));
-    const low = part(a, exp2x2(geluExponent(a)));
-    const high = part(b, exp2x2(geluExponent(b)));
+    const low = overOnePlus(a, exp2x2(geluExponent(a)));
+    const high = overOnePlus(b, exp2x2(geluExponent(b)));
     v128.store(values, join(low, high));
   }
 }
@@ -76,8 +77,8 @@ function swish(values: usize, alpha: f32, count: usize): void {
     const x = v128.load(values);
     const a = f64x2.promote_low_f32x4(x);
     const b = f64x2.promote_low_f32x4(highHalf(x));
-    const low = part(a, exp2x2(f64x2.mul(a, rate)));
-    const high = part(b, exp2x2(f64x2.mul(b, rate)));
+    const low = overOnePlus(a, exp2x2(f64x2.mul(a, rate)));
+    const high = overOnePlus(b, exp2x2(f64x2.mul(b, rate)));
     v128.store(values, join(low, high));
   }
 }
@@ -89,8 +90,8 @@ function logistic(values: usize, count: usize): void {
     const x = v128.load(values);
     const a = f64x2.promote_low_f32x4(x);
     const b = f64x2.promote_low_f32x4(highHalf(x));
-    const low = part(one, exp2x2(f64x2.mul(a, rate)));
-    const high = part(one, exp2x2(f64x2.mul(b, rate)));
+    const low = overOnePlus(one, exp2x2(f64x2.mul(a, rate)));
+    const high = overOnePlus(one, exp2x2(f64x2.mul(b, rate)));
     v128.store(values, join(low, high));
   }
 }
@@ -111,32 +112,32 @@ function srelu(values: usize, count: usize): void {
   }
 }
 
-function geluSlope(values: usize, count: usize): void {
+function geluDerivative(values: usize, count: usize): void {
   for (const end = values + (count << 2); values < end; values += 16) {
     const x = v128.load(values);
     const a = f64x2.promote_low_f32x4(x);
     const b = f64x2.promote_low_f32x4(highHalf(x));
-    const low = productSlope(geluProduct(a), exp2x2(geluExponent(a)));
-    const high = productSlope(geluProduct(b), exp2x2(geluExponent(b)));
+    const low = productDerivative(geluProduct(a), exp2x2(geluExponent(a)));
+    const high = productDerivative(geluProduct(b), exp2x2(geluExponent(b)));
     v128.store(values, join(low, high));
   }
 }
 
-function swishSlope(values: usize, alpha: f32, count: usize): void {
+function swishDerivative(values: usize, alpha: f32, count: usize): void {
   const factor = f64x2.splat(<f64>alpha);
   const rate = f64x2.splat(<f64>alpha * -LOG2E);
   for (const end = values + (count << 2); values < end; values += 16) {
     const x = v128.load(values);
     const a = f64x2.promote_low_f32x4(x);
     const b = f64x2.promote_low_f32x4(highHalf(x));
-    const low = productSlope(f64x2.mul(factor, a), exp2x2(f64x2.mul(a, rate)));
-    const high = productSlope(f64x2.mul(factor, b), exp2x2(f64x2.mul(b, rate)));
+    const low = productDerivative(f64x2.mul(factor, a), exp2x2(f64x2.mul(a, rate)));
+    const high = productDerivative(f64x2.mul(factor, b), exp2x2(f64x2.mul(b, rate)));
     v128.store(values, join(low, high));
   }
 }
 
-/** Even in x: e^-|x| keeps its accuracy where the logistic function nears 1. */
-function logisticSlope(values: usize, count: usize): void {
+/** The derivative is even in x: using e^-|x| keeps its accuracy where the logistic function approaches 1. */
+function logisticDerivative(values: usize, count: usize): void {
   const rate = f64x2.splat(-LOG2E);
   for (const end = values + (count << 2); values < end; values += 16) {
     const x = v128.load(values);
@@ -148,7 +149,7 @@ function logisticSlope(values: usize, count: usize): void {
   }
 }
 
-function reluSlope(values: usize, count: usize): void {
+function reluDerivative(values: usize, count: usize): void {
   const zero = f32x4.splat(0);
   for (const end = values + (count << 2); values < end; values += 16) {
     const x = v128.load(values);
@@ -156,7 +157,7 @@ function reluSlope(values: usize, count: usize): void {
   }
 }
 
-function sreluSlope(values: usize, count: usize): void {
+function sreluDerivative(values: usize, count: usize): void {
   const zero = f32x4.splat(0);
   for (const end = values + (count << 2); values < end; values += 16) {
     const x = v128.load(values);
@@ -165,7 +166,7 @@ function sreluSlope(values: usize, count: usize): void {
 }
 
 /** x / (1 + e). */
-function part(x: v128, e: v128): v128 {
+function overOnePlus(x: v128, e: v128): v128 {
   return f64x2.div(x, f64x2.add(v128.load64_splat(CURVES, 32), e));
 }
 
@@ -175,20 +176,23 @@ function bell(e: v128): v128 {
   return f64x2.div(e, f64x2.mul(sum, sum));
 }
 
-/** The slope of x s(v(x)), s the logistic function: s + x v' (s (1 - s)), from `product` = x v' and e = e^-v. */
-function productSlope(product: v128, e: v128): v128 {
+/**
+ * The derivative of x s(v(x)), where s is the logistic function: s + x v' (s (1 - s)), from `product` = x v' and e =
+ * e^-v.
+ */
+function productDerivative(product: v128, e: v128): v128 {
   const one = v128.load64_splat(CURVES, 32);
-  const s = part(one, e);
+  const s = overOnePlus(one, e);
   return f64x2.add(s, f64x2.mul(product, f64x2.mul(s, f64x2.sub(one, s))));
 }
 
-/** -2 u log2(e) of the gelu. */
+/** -2 u log2(e), where u is the argument of tanh in gelu. */
 function geluExponent(x: v128): v128 {
   const curve = f64x2.mul(v128.load64_splat(CURVES, 8), f64x2.mul(x, x));
   return f64x2.mul(x, f64x2.add(v128.load64_splat(CURVES, 0), curve));
 }
 
-/** x (2u)' of the gelu. */
+/** x (2u)', where u is the argument of tanh in gelu. */
 function geluProduct(x: v128): v128 {
   const curve = f64x2.mul(v128.load64_splat(CURVES, 24), f64x2.mul(x, x));
   return f64x2.mul(x, f64x2.add(v128.load64_splat(CURVES, 16), curve));

@@ -1,11 +1,11 @@
-// Gated activations: src[rows, 2n] = a | g, the activation's argument first, and dst[rows, n] = act(a) * g.
-// By kind: sigmoid is glu, gelu geglu, relu reglu, silu swiglu, qgelu qgeglu, srelu sreglu. Products are f32.
+// Gated activations: dst[rows, n] = act(a) * g for src[rows, 2n] = a | g. The kind selects the gated form: sigmoid is
+// glu, gelu geglu, relu reglu, silu swiglu, qgelu qgeglu, srelu sreglu. Products are f32.
 //
-// The clamped swiglu computes with min(a, limit) and clamp(g, -limit, limit) + offset; slopes are 0 beyond the
-// limits. NaN passes every clamp. The other forms are its case without limit and with the offset -0, which
-// leaves every gate as it is.
+// The clamped swiglu computes with min(a, limit) and clamp(g, -limit, limit) + offset; derivatives are 0 beyond the
+// limits. NaN passes every clamp. The other forms are the special case of an infinite limit and an offset of -0, which
+// leaves every gate unchanged.
 //
-// Every export takes `scratch`, eight buffers of the calling thread's own, and works the rows [begin, end).
+// Every export takes `scratch`, eight buffers of the calling thread, and processes rows [begin, end).
 
 import { Activation } from "../contract";
 import { addScalar, clamp, clearBeyond, multiply } from "../core/chunk";

@@ -1,10 +1,10 @@
-// x * factor of an array of a wide type: one f32 multiplication an element, one rounding.
+// x * factor for an array of a wide type: one f32 multiplication and one rounding per element.
 
 import { Wide } from "../contract";
 import { CHUNK } from "../core/scratch";
 import { asF32, narrow } from "../core/wide";
 
-/** Elements [begin, end) of out, which may be x. `scratch` is a buffer of the calling thread's own. */
+/** Computes elements [begin, end) of out, which may alias x. `scratch` is one buffer of the calling thread. */
 export function scaled(
   x: usize,
   xType: u32,
@@ -27,7 +27,7 @@ export function scaled(
   }
 }
 
-/** out[i] = x[i] * factor, and nothing beyond `count`; out may be x. */
+/** out[i] = x[i] * factor for exactly `count` elements; out may alias x. */
 function scaleTo(out: usize, x: usize, factor: f32, count: usize): void {
   const factors = f32x4.splat(factor);
   for (const end = out + ((count & ~3) << 2); out < end; out += 16, x += 16) {

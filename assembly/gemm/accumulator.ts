@@ -1,6 +1,6 @@
-// A fixed-point sum wide enough for every product of two operands: signed i64 limbs of 32 bits, carried late.
-// An operand has at most 29 significant bits (an 8-bit element under an f32 scale) and an exponent from -165
-// to 137, so LIMBS limbs hold 2^30 products and leave two limbs of zeros below the lowest bit.
+// A fixed-point accumulator wide enough for the exact sum of all products of two operands: signed i64 limbs that hold
+// 32 bits each, with delayed carries. An operand has at most 29 significant bits (an 8-bit element with an f32 scale)
+// and an exponent from -165 to 137, so LIMBS limbs hold the sum of 2^30 products, and the two lowest limbs stay zero.
 
 import { exponentOf, pow2 } from "./datapath";
 
@@ -11,12 +11,12 @@ export function clearSum(limbs: usize): void {
   memory.fill(limbs, 0, LIMBS << 3);
 }
 
-/** The upper 29 bits of an operand's significand; the rest are zero. */
+/** The upper 29 bits of an operand's significand; the lower bits are zero. */
 function significandOf(x: f64): u64 {
   return ((reinterpret<u64>(x) & 0x000fffffffffffff) | 0x0010000000000000) >> 24;
 }
 
-/** Adds the exact product of two finite, non-zero operands. */
+/** Adds the exact product of two finite, nonzero operands. */
 export function addProduct(limbs: usize, x: f64, w: f64): void {
   const place = exponentOf(x) + exponentOf(w) - 56 + LOWEST;
   const shift = <u64>(place & 31);
@@ -31,7 +31,10 @@ export function addProduct(limbs: usize, x: f64, w: f64): void {
   store<i64>(limb, load<i64>(limb, 16) + ((high ^ sign) - sign), 16);
 }
 
-/** Brings every limb into 0 to 2^32 - 1 and returns what is left above: 0, or -1 for a negative sum. */
+/**
+ * Propagates carries, so that every limb is in [0, 2^32 - 1]. Returns the carry out of the top limb: 0, or -1 for a
+ * negative sum.
+ */
 function carry(limbs: usize): i64 {
   let rest: i64 = 0;
   for (let limb = limbs; limb < limbs + (LIMBS << 3); limb += 8) {
@@ -46,11 +49,13 @@ function negate(limbs: usize): void {
   for (let limb = limbs; limb < limbs + (LIMBS << 3); limb += 8) store<i64>(limb, -load<i64>(limb));
 }
 
-/** The sum rounded to odd at 53 bits, which one more rounding turns into the nearest f32. Clobbers the limbs. */
+/**
+ * The sum rounded to odd at 53 bits; rounding this to f32 gives the nearest f32 of the exact sum. Overwrites the limbs.
+ */
 export function sumToOdd(limbs: usize): f64 {
   const negative = carry(limbs) < 0;
   if (negative) {
-    negate(limbs); // all but the sign above them: the carry out of the top is that of 2^(32 * LIMBS)
+    negate(limbs); // magnitude only: the carry out of the top limb, 2^(32 * LIMBS), is the sign
     carry(limbs);
   }
   let top = LIMBS - 1;

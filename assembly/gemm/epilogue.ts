@@ -1,4 +1,5 @@
-// From accumulators to D: scale, beta and bias in f32, one rounding each, then one to the output format.
+// The epilogue of a matrix product: applies scale, beta and bias to the accumulators in f32 with one rounding per
+// operation, then rounds to the output format.
 
 import { Rounding } from "../contract";
 import { encode, magnitudeBits } from "../core/minifloat";
@@ -21,19 +22,22 @@ import {
   targetWordOf,
 } from "./task";
 
-/** fma(s, acc, +0): the rounded product, where an exact zero is +0. */
+/** fma(s, acc, +0): the rounded product, in which an exact zero becomes +0. */
 function productOf(s: f32, acc: f32): f32 {
   const product = s * acc;
   return product === 0 && (s === 0 || acc === 0) ? 0 : product;
 }
 
-/** s * acc + beta * C; with split-K it is the product by beta that is fused, and without beta nothing is. */
+/**
+ * s * acc + beta * C. With split-K the product with beta is fused; otherwise the product with s is. Without beta
+ * nothing is fused.
+ */
 function combine(acc: f32, s: f32, c: f32, beta: f32, split: bool): f32 {
   if (beta === 0) return split ? s * acc : productOf(s, acc);
   return split ? fma32(beta, c, s * acc) : fma32(s, acc, beta * c);
 }
 
-/** Raises the f32 at `pointer` to `amax`, whatever other threads do; magnitudes order as integers. */
+/** Atomically raises the f32 at `pointer` to `amax`; non-negative floats order as their bits do. */
 function raise(pointer: usize, amax: u32): void {
   let seen = atomic.load<u32>(pointer);
   while (seen < amax) {
@@ -43,7 +47,10 @@ function raise(pointer: usize, amax: u32): void {
   }
 }
 
-/** x = combine(acc, s) of `count` f32, NaN canonical; returns the bits of the largest |x|, NaN ignored, 0 at least. */
+/**
+ * acc[i] = combine(acc[i], s) for `count` f32, with canonical NaN. Returns the bits of the largest |acc[i]|, NaN
+ * ignored, at least 0.
+ */
 function scaleRow(acc: usize, s: f32, count: usize, target: usize, split: bool): u32 {
   const factor = f32x4.splat(s);
   const zero = f32x4.splat(0);
@@ -72,7 +79,9 @@ function scaleRow(acc: usize, s: f32, count: usize, target: usize, split: bool):
   return amax;
 }
 
-/** Rows `begin` to `end` of D, from the accumulators that `gemm` wrote (gemmScaling, gemmBias, gemmTarget). */
+/**
+ * Computes rows `begin` to `end` of D from the accumulators that `gemm` wrote (see gemmScaling, gemmBias, gemmTarget).
+ */
 export function gemmEpilogue(task: usize, begin: u32, end: u32): void {
   const columns = <usize>columnsOf(task);
   const s = accumulatorScaleOf(task);

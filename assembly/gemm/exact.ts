@@ -1,10 +1,12 @@
-// The infinitely precise dot product, rounded once to f32. Where the bits of a row and of a panel prove that
-// f64 loses nothing, products are summed in f64; where two f64 hold them, in two; else in fixed point.
+// The infinitely precise dot product, rounded once to f32. If the exponents of a row and a panel prove that f64 sums
+// are exact, products are summed in f64; if two f64 suffice, in two; otherwise in fixed point.
 
 import { addProduct, clearSum, sumToOdd } from "./accumulator";
 import { exponentOf, pow2, roundToOdd, sumError } from "./datapath";
 
-/** Of a line: the exponents of its lowest set bit and just above its highest, and its widest significand. */
+/**
+ * A span describes a line: the exponents of its lowest set bit and just above its highest, and its widest significand.
+ */
 export const SPAN_BYTES: usize = 16;
 const NOTHING: i32 = 4096;
 
@@ -14,7 +16,7 @@ export function clearSpan(span: usize): void {
   store<i32>(span, 0, 8);
 }
 
-/** Widens a span to cover `count` values. Infinities and NaN make it too wide for any shortcut. */
+/** Widens a span to cover `count` values. Infinities and NaN make it so wide that fixed point is used. */
 export function coverSpan(span: usize, values: usize, count: u32): void {
   let lowest = load<i32>(span);
   let top = load<i32>(span, 4);
@@ -33,12 +35,14 @@ export function coverSpan(span: usize, values: usize, count: u32): void {
   store<i32>(span, width, 8);
 }
 
-/** Bits above the lowest that a sum of `terms` products may need, a sign apart. */
+/**
+ * The number of bits, without the sign, that a sum of products may need; `doublings` is log2 of the number of terms.
+ */
 function spanOf(x: usize, w: usize, doublings: i32): i32 {
   return load<i32>(x, 4) + load<i32>(w, 4) + doublings + 1 - (load<i32>(x) + load<i32>(w));
 }
 
-/** One row by 8 columns in f64, which is exact. */
+/** One row by 8 columns in f64, which is exact for these spans. */
 function addExact(x: usize, w: usize, terms: u32, state: usize): void {
   let a0 = f64x2.splat(0);
   let a1 = a0;
@@ -61,8 +65,8 @@ function addExact(x: usize, w: usize, terms: u32, state: usize): void {
 }
 
 /**
- * One row by 4 columns in two f64: adding and subtracting 3 * 2^(51 + grid), held at `magic`, cuts a product
- * into a multiple of 2^grid and a rest.
+ * One row by 4 columns in two f64: adding and then subtracting 3 * 2^(51 + grid), stored at `magic`, splits a product
+ * into a multiple of 2^grid and a remainder.
  */
 function addSplit(x: usize, w: usize, terms: u32, state: usize, magic: usize): void {
   const cut = v128.load_splat<f64>(magic);
@@ -95,7 +99,7 @@ function joined(high: f64, low: f64): f64 {
   return roundToOdd(sum, sumError(high, low, sum));
 }
 
-/** One output in fixed point; W's elements lie 64 bytes apart. */
+/** One output in fixed point; consecutive elements of W are 64 bytes apart. */
 function addFixed(x: usize, w: usize, terms: u32, limbs: usize): f64 {
   let special: f64 = 0;
   clearSum(limbs);
@@ -109,7 +113,10 @@ function addFixed(x: usize, w: usize, terms: u32, limbs: usize): f64 {
   return special === 0 ? sumToOdd(limbs) : special;
 }
 
-/** `terms` products of `rows` rows by 8 columns. X: f64 [rows][terms], a span each; W: f64 [terms][8], one span. */
+/**
+ * Adds `terms` products for `rows` rows by 8 columns. X is f64 [rows][terms] with a span per row; W is f64 [terms][8]
+ * with one span.
+ */
 export function stepExact(
   _task: usize,
   x: usize,
@@ -124,7 +131,7 @@ export function stepExact(
   const doublings = 32 - <i32>clz(terms);
   for (let row: u32 = 0; row < rows; row++) {
     const span = spanOf(xe, we, doublings);
-    // grid + 52 = top + 1: the cut-off rest is below 2^(grid - 1) and has span - 53 + doublings bits
+    // grid + 52 = top + 1: the remainder is below 2^(grid - 1) and has span - 53 + doublings bits
     const splits = span <= 106 - doublings && load<i32>(xe, 8) + load<i32>(we, 8) <= 53;
     if (span <= 53) addExact(x, w, terms, state);
     else if (splits) {

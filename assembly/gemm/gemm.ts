@@ -1,7 +1,8 @@
-// D[m, n] = sum over k of X[m, k] * W[n, k] under one row of the datapath table (gemm/task.ts). Work is cut in
-// units of one panel of columns by one block of rows; the cut depends on the shape alone, and no result on it.
+// D[m, n] = sum over k of X[m, k] * W[n, k], computed by one row of the datapath table (gemm/task.ts). The work is
+// divided into units of one panel of columns by one block of rows. The division depends only on the shape, and no
+// result depends on it.
 //
-// A unit keeps one 64-byte state per row of the block and runs the k's outermost: a step of the panel stays
+// A unit keeps a 64-byte state per row of its block and iterates over k in the outer loop: one step of the panel stays
 // in L1 while the rows of the block stream past it.
 
 import { Kernel } from "../contract";
@@ -15,15 +16,15 @@ import { columnsOf, depthOf, intervalOf, kernelOf, rowsOf, splitsOf, splitTileOf
 import { clearZeroSigns, stepWide } from "./wide";
 
 const STATE_BYTES: usize = 64;
-/** Stores and loads whose addresses agree modulo this wait for each other. */
+/** Stores and loads whose addresses are equal modulo PAGE wait for each other (4K aliasing). */
 const PAGE: usize = 4096;
-/** Packed bytes of X that one block of rows may take, within the limits on its rows. */
+/** Upper limit of the packed bytes of X per block of rows, within the limits on the number of rows. */
 const BLOCK_BYTES: u64 = 16 << 20;
 const MAX_ROWS: u32 = 1024;
 const FEW_PANELS_ROWS: u32 = 64;
 const MIN_ROWS: u32 = 16;
 
-/** Columns of a panel: as many values as fill the state. */
+/** Columns per panel: as many accumulators as fit the state. */
 function panelOf(task: usize): u32 {
   return <u32>(STATE_BYTES / valueBytes(kernelOf(task)));
 }
@@ -33,13 +34,13 @@ function panelsOf(task: usize): u32 {
   return (columnsOf(task) + width - 1) / width;
 }
 
-/** The depth, padded to whole steps. */
+/** The depth, rounded up to whole steps. */
 function paddedDepth(task: usize): u32 {
   const step = stepOf(task);
   return ((depthOf(task) + step - 1) / step) * step;
 }
 
-/** Rows of a block, a multiple of 4; fewer where few panels would leave threads without work. */
+/** Rows per block, a multiple of 4; fewer if there are so few panels that threads would be idle. */
 function blockRows(task: usize): u32 {
   const fitting = <u32>(BLOCK_BYTES / max<u64>(1, <u64>paddedDepth(task) * valueBytes(kernelOf(task))));
   const most = panelsOf(task) < 8 ? FEW_PANELS_ROWS : MAX_ROWS;
@@ -47,14 +48,15 @@ function blockRows(task: usize): u32 {
   return (min(rows, max<u32>(1, rowsOf(task))) + 3) & ~3;
 }
 
-/** How many units `gemm` can be asked for. */
+/** The number of units of the product. */
 export function gemmUnits(task: usize): u32 {
   const rows = blockRows(task);
   return ((rowsOf(task) + rows - 1) / rows) * panelsOf(task);
 }
 
-// Scratch: tables of X and W; a line of f32, of values, of exponents; packed X and W; states, totals, scales.
-// Its sizes are u64: a depth that no address space holds is a number like any other until memory is asked for.
+// Layout of the scratch memory: tables of X and W; a line of f32, of values, of exponents; packed X and W; states,
+// totals, scales. Sizes are computed in u64, so that a depth beyond the address space does not overflow before the
+// allocation fails.
 
 function tablesBytes(): usize {
   return 2 * TABLE_BYTES;
@@ -74,7 +76,9 @@ function packedValueBytes(task: usize, lines: u32): u64 {
   return (<u64>paddedDepth(task) * valueBytes(kernelOf(task)) * lines + 15) & ~15;
 }
 
-/** Bytes of scratch that each thread hands to `gemm`, 16-byte aligned; exact, and it may be more than there can be. */
+/**
+ * Exact number of scratch bytes that each thread passes to `gemm`, 16-byte aligned. It may exceed the address space.
+ */
 export function gemmScratch(task: usize): f64 {
   const rows = blockRows(task);
   const panel = panelOf(task);
@@ -91,7 +95,7 @@ export function gemmScratch(task: usize): f64 {
   return <f64>bytes;
 }
 
-/** Moves a packed line to its place among `lines` interleaved ones: values of `bytes` bytes, `inner` apart. */
+/** Moves a packed line to its position among `lines` interleaved lines: values of `bytes` bytes, `inner` apart. */
 function scatter(
   source: usize,
   target: usize,
@@ -126,9 +130,9 @@ function spreadAs<T>(source: usize, target: usize, count: u32, pitch: usize): vo
 }
 
 /**
- * Packs `lines` rows of an operand from `first` on; those beyond its last repeat it. Rows of X lie row after
- * row within each step, columns of W beside each other, and there the exponents of two k's that a kernel aligns
- * at once.
+ * Packs `lines` rows of an operand, starting at `first`; row indices are clamped to the last row. Rows of X are stored
+ * row after row within each step. Columns of W are interleaved, and so are their exponents for each pair of k's that a
+ * kernel aligns at once.
  */
 function packLines(
   task: usize,
@@ -193,7 +197,10 @@ type Step = (
   scales: usize,
 ) => void;
 
-/** A table call also keeps the compiler from inlining a hot loop into a driver that V8 never optimises. */
+/**
+ * Selecting the function by a table call also keeps the compiler from inlining a hot loop into a driver that V8 never
+ * optimises.
+ */
 function stepFunction(kernel: i32): Step {
   if (kernel === Kernel.Narrow) return stepNarrow;
   if (kernel === Kernel.Wide) return stepWide;
@@ -201,7 +208,7 @@ function stepFunction(kernel: i32): Step {
   return kernel === Kernel.Exact ? stepExact : stepScalar;
 }
 
-/** Computes units `begin` to `end`, with `scratch` of gemmScratch(task) bytes of this thread's own. */
+/** Computes units `begin` to `end`. `scratch` has gemmScratch(task) bytes and belongs to the calling thread. */
 export function gemm(task: usize, scratch: usize, begin: u32, end: u32): void {
   const panels = panelsOf(task);
   const rows = blockRows(task);
@@ -227,7 +234,7 @@ export function gemm(task: usize, scratch: usize, begin: u32, end: u32): void {
   }
 }
 
-/** One unit: all splits in order, each a sum of chains, each a run of steps. */
+/** Computes one unit: all splits of K in order. A split is a sum of chains, and a chain is a run of steps. */
 function multiply(
   task: usize,
   row: u32,
@@ -245,17 +252,17 @@ function multiply(
   const padded = paddedDepth(task);
   const totals = states + <usize>rows * STATE_BYTES;
   const free = totals + ((<usize>rows) << 6) + 64;
-  const scales = free + ((states + PAGE / 2 - free) & (PAGE - 1)); // far from the states they are for
+  const scales = free + ((states + PAGE / 2 - free) & (PAGE - 1)); // on another page than the states, see PAGE
   const run = stepFunction(kernel);
   const splits = splitsOf(task);
   const tile = splits === 1 ? padded : splitTileOf(task);
   const tiles = tile === 0 ? 0 : (padded + tile - 1) / tile;
-  const part = ((tiles + splits - 1) / splits) * tile;
+  const splitDepth = ((tiles + splits - 1) / splits) * tile;
   for (let split: u32 = 0; split < splits; split++) {
-    const last = min(padded, (split + 1) * part);
-    const interval = chainLength(task, part);
+    const last = min(padded, (split + 1) * splitDepth);
+    const interval = chainLength(task, splitDepth);
     memory.fill(totals, 0, (<usize>rows) << 6);
-    for (let chain = split * part; chain < last; chain += interval) {
+    for (let chain = split * splitDepth; chain < last; chain += interval) {
       const stop = min(last, chain + interval);
       memory.fill(states, 0, <usize>rows * STATE_BYTES);
       for (let k = chain; k < stop; k += step) {
@@ -280,7 +287,7 @@ function multiply(
   }
 }
 
-/** k's of a chain: the promotion interval, or everything. */
+/** The number of k's per chain: the promotion interval, or all of them. */
 function chainLength(task: usize, all: u32): u32 {
   const interval = intervalOf(task);
   return interval === 0 ? all : interval;

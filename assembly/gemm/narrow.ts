@@ -1,25 +1,27 @@
-// The dot-add step for 8-bit operands under F = P = 13, 16 columns at a time in f32x4, exact because a term
-// is below 2^15 units of 2^(emax - 13) and at most 65 of them meet: every partial sum is an integer below 2^24.
+// The dot-add step for 8-bit operands with F = P = 13, 16 columns at a time in f32x4. It is exact, because a term is
+// below 2^15 units of 2^(emax - 13) and a step has at most 65 terms, so every partial sum is an integer below 2^24
+// units.
 //
-// Scales come first, a few rows at a time: the sums then begin at once, where they would wait for their scales.
+// The alignment scales of a few rows are computed before their sums, so that the sums do not wait for them.
 
 import { alignBitsOf, fractionBitsOf } from "./task";
 
-/** Rows whose scales are known before their sums begin. */
+/** Rows whose scales are computed before their sums. */
 export const ALIGNED_ROWS: u32 = 16;
-/** Bytes of their scales, and of all that a step keeps of them. */
+/** Bytes of the scales of these rows, and of all intermediate results of a step. */
 export const SCALES_BYTES: usize = 1024;
 export const ALIGNED_BYTES: usize = 1536;
 
-// Constants are loaded: V8 makes each literal anew, in three instructions, wherever it is used.
+// Constants are loaded from memory, because V8 rebuilds each literal in three instructions wherever it is used.
 const FIELD = memory.data<i32>(
   [0x7f800000, 0x7f800000, 0x7f800000, 0x7f800000, 0x7f807f80, 0x7f807f80, 0x7f807f80, 0x7f807f80],
   16,
 );
 
 /**
- * The largest exponents of the products of four rows and 16 columns in one step, for the even and the odd k's.
- * Those of W are biased as f32's are, and lie in pairs of k's, so that two exponents of X meet eight columns.
+ * The largest exponents of the products of four rows and 16 columns in one step, separately for even and odd k's. The
+ * exponents of W are biased as f32's are and stored in pairs of k's, so that two exponents of X are combined with eight
+ * columns.
  */
 function largestOfFour(x0: usize, we: usize, step: usize, pairs: usize): void {
   let m0 = i8x16.splat(0);
@@ -65,7 +67,9 @@ function largestOfFour(x0: usize, we: usize, step: usize, pairs: usize): void {
   v128.store(pairs, n3, 112);
 }
 
-/** 2^(F - max(products, accumulator)) as f32, eight columns a turn; `top` is 254 + F where f32 has its exponent. */
+/**
+ * 2^(F - max(products, accumulator)) as f32, eight columns per iteration; `top` is 254 + F, in f32's exponent position.
+ */
 function scaleRows(pairs: usize, state: usize, end: usize, scales: usize, top: i32): void {
   const field = v128.load(FIELD);
   const fields = v128.load(FIELD, 16);
@@ -84,7 +88,7 @@ function scaleRows(pairs: usize, state: usize, end: usize, scales: usize, top: i
   }
 }
 
-/** Adds the step's products to the 16 accumulators of each row, aligned by their scales. */
+/** Adds the step's products, aligned by their scales, to the 16 accumulators of each row. */
 function addRows(
   x: usize,
   panel: usize,
@@ -106,7 +110,7 @@ function addRows(
     let a3 = v128.trunc<f32>(v128.mul<f32>(v128.load(state, 48), s3));
     const end = x + (step << 2);
     let w = panel;
-    // Two k's a turn, in two basic blocks: V8 would hoist the loads of both to one place and spill.
+    // two k's per iteration, in two basic blocks: in one block, V8 would hoist the loads of both and spill registers
     while (true) {
       const q = v128.load_splat<f32>(x);
       a0 = v128.add<f32>(a0, v128.trunc<f32>(v128.mul<f32>(v128.mul<f32>(q, v128.load(w)), s0)));
@@ -134,8 +138,9 @@ function addRows(
 }
 
 /**
- * One step (even) of `rows` rows (a multiple of 4) by 16 columns. X: f32 [rows][step] and i8; W: f32 [step][16]
- * and u8 [step / 2][16][2], biased by 127; `state` f32 [rows][16]; `scales` ALIGNED_BYTES of scratch.
+ * One step (`step` is even) of `rows` rows (a multiple of 4) by 16 columns. X is f32 [rows][step] with i8 exponents; W
+ * is f32 [step][16] with u8 exponents [step / 2][16][2], biased by 127; `state` is f32 [rows][16]; `scales` is
+ * ALIGNED_BYTES of scratch.
  */
 export function stepNarrow(
   task: usize,

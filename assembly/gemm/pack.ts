@@ -1,5 +1,5 @@
-// One row of X or W as the step functions read it: decoded, scaled where scales belong to the operand, rounded
-// where the datapath rounds operands, with the exponent its products have; padded with zeros to whole steps.
+// Packs one row of X or W in the form that the step functions read: decoded, scaled if scales belong to the operand,
+// rounded if the datapath rounds operands, with the exponents of its products, and padded with zeros to whole steps.
 
 import { Kernel, Promotion, Staging, Wide } from "../contract";
 import { decode, minExponent } from "../core/minifloat";
@@ -21,7 +21,7 @@ import {
   zeroOperandOf,
 } from "./task";
 
-/** A table of the 256 codes of a narrow format: f32 values, then i8 exponents. */
+/** The table of the 256 codes of a narrow format: f32 values, then i8 exponents. */
 export const TABLE_BYTES: usize = 1280;
 const TABLE_EXPONENTS: usize = 1024;
 
@@ -29,10 +29,10 @@ const BF16_WORD: u32 = 0x007f0b78;
 const F16_WORD: u32 = 0x000f0ba5;
 const F32_MIN_EXPONENT: i32 = -126;
 /**
- * Kernels that align many products at once take exponents in bytes, or in i16 where an f64 has its own, and those of
- * W biased, so that sums are biased exponents. A zero's is such that any product with it stays below every product
- * of two non-zeros under Kernel.Narrow, below every accumulator under Kernel.Wide, and its sums above 0 in both;
- * operands have exponents from -15 to 16, and from -254 to 256.
+ * Bytes of an exponent. Kernels that align many products at once read exponents as bytes, or as i16 in the position of
+ * f64's exponent; those of W are biased, so that sums are biased exponents. The exponent of a zero is so small that any
+ * product with it is below every product of two nonzero operands (Kernel.Narrow) or below every accumulator
+ * (Kernel.Wide), while its sums stay positive in both. Operands have exponents from -15 to 16, and from -254 to 256.
  */
 const NARROW_ZERO: i32 = -48;
 const NARROW_MOST: i32 = 16;
@@ -41,17 +41,17 @@ const WIDE_ZERO: i32 = -400;
 const WIDE_BIAS: i32 = 1023;
 const WIDE_SHIFT: i32 = 4;
 
-/** floor(log2 |v|) of a normal f32, but at least `lowest`; 128 for infinities and NaN. */
+/** floor(log2 |v|) of a normal f32, at least `lowest`; 128 for infinities and NaN. */
 function pinnedExponent(v: f32, lowest: i32): i32 {
   return max((<i32>(reinterpret<u32>(v) >> 23) & 0xff) - 127, lowest);
 }
 
-/** The smallest exponent of a format word's normal numbers; word 0 is f32. */
+/** The smallest exponent of the normal numbers of a format word; word 0 is f32. */
 function lowestOf(word: u32): i32 {
   return word === 0 ? F32_MIN_EXPONENT : minExponent(word);
 }
 
-/** Fills the table of an operand, 0 or 1, of at most 8 bits. */
+/** Fills the table of operand 0 or 1, whose format has at most 8 bits. */
 export function fillTable(task: usize, operand: u32, table: usize): void {
   const record = operandOf(task, operand);
   if (widthOf(record) > 8) return;
@@ -100,7 +100,7 @@ function decodeLine(record: usize, table: usize, row: u32, depth: u32, line: usi
   }
 }
 
-/** The block scale number `index`, an f32. */
+/** The block scale with this index, as f32. */
 export function scaleAt(record: usize, index: usize): f32 {
   const word = scaleWordOf(record);
   const scale = scaleOf(record);
@@ -143,7 +143,7 @@ function packNarrow(
   }
 }
 
-/** `value` rounded to nearest even at 23 - `dropped` fraction bits, in f32's exponent range. */
+/** `value` rounded to nearest even, to 23 - `dropped` fraction bits, in f32's exponent range. */
 function roundTo(value: f32, dropped: u32): f32 {
   if (isNaN(value)) return value;
   const bits = reinterpret<u32>(value);
@@ -151,13 +151,13 @@ function roundTo(value: f32, dropped: u32): f32 {
   return reinterpret<f32>((bits + half - 1 + ((bits >> dropped) & 1)) & ((<u32>-1) << dropped));
 }
 
-/** Exponent `e` as a kernel that takes i16 exponents has it, of operand 0 or 1. */
+/** Exponent `e` of operand 0 or 1 in the form that kernels with i16 exponents read. */
 function alignedExponent(kernel: i32, operand: u32, e: i32): i32 {
   if (kernel !== Kernel.Wide) return e;
   return (max(e, WIDE_ZERO) + (operand === 0 ? 0 : WIDE_BIAS)) << WIDE_SHIFT;
 }
 
-/** Elements `start` to `end` of a decoded line, which share a scale, as f64 values and i16 exponents. */
+/** Packs elements `start` to `end` of a decoded line, which share a scale, as f64 values and i16 exponents. */
 function packAligned(
   task: usize,
   operand: u32,
@@ -190,7 +190,7 @@ function packAligned(
   }
 }
 
-/** As `packAligned`, for operands as they are, `count` a multiple of 4. */
+/** As `packAligned`, for operands without scale or rounding; `count` is a multiple of 4. */
 function packUnscaled(
   task: usize,
   operand: u32,
@@ -221,7 +221,7 @@ function packUnscaled(
   }
 }
 
-/** As `packAligned`, for the kernels that align nothing. */
+/** As `packAligned`, for kernels that do not align products. */
 function packValues(kernel: i32, line: usize, start: u32, end: u32, scale: f32, values: usize): void {
   for (let k = start; k < end; k++) {
     const value = <f64>load<f32>(line + (k << 2)) * <f64>scale;

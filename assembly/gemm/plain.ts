@@ -1,4 +1,4 @@
-// acc = fl(acc + fl(x * w)) in f32, k ascending: the datapath of plain arithmetic. Two rows by 16 columns.
+// The datapath of plain arithmetic: acc = fl(acc + fl(x * w)) in f32, k ascending, two rows by 16 columns at a time.
 
 function addRows(x: usize, pitch: usize, w: usize, step: u32, state: usize): void {
   let a0 = v128.load(state);
@@ -56,7 +56,10 @@ function addRows(x: usize, pitch: usize, w: usize, step: u32, state: usize): voi
   v128.store(state, b3, 112);
 }
 
-/** `step` products of `rows` rows (even) by 16 columns. X: f32 [rows][step]; W: f32 [step][16]; `state` f32 [rows][16]. */
+/**
+ * Adds `step` products for `rows` rows (even) by 16 columns. X is f32 [rows][step], W f32 [step][16], `state` f32
+ * [rows][16].
+ */
 export function stepPlain(
   _task: usize,
   x: usize,

@@ -1,5 +1,6 @@
-// What happens to chains: they join their row's total, and the totals of a split join D. All in f32, each
-// operation rounded once; computed in f64, where a product of two f32 is exact and a sum of two rounds innocently.
+// Reduction of chains: each chain is added to the total of its row, and the totals of each split are added to D. Every
+// operation is rounded once to f32. Operations are computed in f64: the product of two f32 is exact there, the double
+// rounding of a sum of two f32 is harmless, and a sum that includes a product is rounded to odd first.
 
 import { Promotion } from "../contract";
 import { canonical, canonicalFour } from "./datapath";
@@ -16,7 +17,7 @@ import {
   scaleRowOf,
 } from "./task";
 
-/** The scale of line `line` of an operand at depth k; lines beyond the last repeat it. */
+/** The scale of line `line` of an operand at depth k; line indices are clamped to the last line. */
 function chainScale(record: usize, line: u32, count: u32, k: u32): f32 {
   return scaleAt(
     record,
@@ -38,7 +39,10 @@ function productPair(a: v128, b: v128): v128 {
   return v128.promote_low<f32>(v128.demote_zero<f64>(v128.mul<f64>(a, b)));
 }
 
-/** a + b rounded to odd at 53 bits, lane by lane (roundToOdd): one more rounding gives the nearest f32. */
+/**
+ * a + b rounded to odd at 53 bits, lane by lane (roundToOdd); rounding this to f32 gives the nearest f32 of the exact
+ * sum.
+ */
 function addToOdd(a: v128, b: v128): v128 {
   const sum = v128.add<f64>(a, b);
   const bPart = v128.sub<f64>(sum, a);
@@ -50,7 +54,9 @@ function addToOdd(a: v128, b: v128): v128 {
   return v128.add<i64>(sum, v128.and(v128.and(inexact, even), step));
 }
 
-/** The chain at `k` ends: `states` join `totals` (f32 [rows][panel]); scales of W are gathered behind them. */
+/**
+ * Ends the chain at `k`: adds `states` to `totals` (f32 [rows][panel]). The scales of W are gathered behind the totals.
+ */
 export function finishChain(
   task: usize,
   row: u32,
@@ -108,7 +114,7 @@ function finishRow(
   }
 }
 
-/** Writes the totals that lie inside D, or adds them to what is there. */
+/** Writes the totals that are inside D, or adds them to the values in D. */
 export function storeTotals(
   task: usize,
   row: u32,

@@ -1,9 +1,9 @@
-// The dot-add step for any row of the datapath table, one output at a time.
+// The dot-add step for any row of the datapath table, one output at a time. It defines the result of every datapath.
 
 import { accumulatorExponent, pow2, truncateSum } from "./datapath";
 import { alignBitsOf, fractionBitsOf, groupOf, zeroAccumulatorOf } from "./task";
 
-/** The exact sum of `group` products; W's elements lie 64 bytes apart. */
+/** The exact sum of `group` products; consecutive elements of W are 64 bytes apart. */
 function groupSum(x: usize, w: usize, group: u32): f64 {
   let sum: f64 = 0;
   for (let i: usize = 0; i < group; i++) sum += load<f64>(x + (i << 3)) * load<f64>(w + (i << 6));
@@ -16,13 +16,16 @@ function isZeroGroup(x: usize, w: usize, group: u32): bool {
   return true;
 }
 
-/** The exponent of a term: its operands' sum, or for a group of zero products the exponent of zero. */
+/**
+ * The exponent of a term: the sum of its operands' exponents; for a group whose products are all zero, the exponent of
+ * zero.
+ */
 function termExponent(x: usize, xe: usize, w: usize, we: usize, group: u32, zero: i32): i32 {
   if (group > 1 && isZeroGroup(x, w, group)) return zero;
   return <i32>load<i16>(xe) + <i32>load<i16>(we);
 }
 
-/** The accumulator `c` after one step; terms are products, or exact sums of `group` products. */
+/** The accumulator after one step from `c`. A term is a product, or the exact sum of `group` products. */
 function dotAdd(task: usize, c: f64, x: usize, xe: usize, w: usize, we: usize, step: u32): f64 {
   const zero = zeroAccumulatorOf(task);
   const group = groupOf(task);
@@ -41,7 +44,7 @@ function dotAdd(task: usize, c: f64, x: usize, xe: usize, w: usize, we: usize, s
   return truncateSum(sum * pow2(largest - alignBits), fractionBitsOf(task));
 }
 
-/** One step of `rows` rows by 8 columns; operands and `state` lie as `stepWide` has them. */
+/** One step of `rows` rows by 8 columns; operands and `state` have the layout of `stepWide`. */
 export function stepScalar(
   task: usize,
   x: usize,

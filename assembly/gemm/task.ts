@@ -1,5 +1,6 @@
-// What one GEMM is, in a block of GemmTask.Bytes that the caller reserves, fills by the setters below and
-// hands to `gemm`. D[m, n] = sum over k of X[m, k] * W[n, k]: both operands are K-contiguous rows of codes.
+// The parameters of a matrix product, in a block of GemmTask.Bytes bytes that the caller allocates, fills by the
+// setters below and passes to `gemm`. D[m, n] = sum over k of X[m, k] * W[n, k]: both operands are stored as rows of
+// codes along K.
 
 import { GemmTask, Kernel } from "../contract";
 import { get, put } from "../core/record";
@@ -57,7 +58,10 @@ export function gemmShape(task: usize, rows: u32, columns: u32, depth: u32, outp
   put(task, Field.Output, output);
 }
 
-/** The step of `step` products (datapath.ts). With `group` > 1, products are summed exactly in groups of it. */
+/**
+ * Sets the dot-add step of `step` products (datapath.ts). If `group` > 1, products are summed exactly in groups of that
+ * size.
+ */
 export function gemmDatapath(
   task: usize,
   kernel: i32,
@@ -77,7 +81,10 @@ export function gemmDatapath(
   put(task, Field.Group, group);
 }
 
-/** `interval` (a multiple of the step) ends a chain, 0 never; `splits` parts of whole tiles of k are added in f32. */
+/**
+ * A chain ends after `interval` k's (a multiple of the step; 0: never). Split-K: `splits` splits of whole tiles of k
+ * are added in f32.
+ */
 export function gemmReduction(task: usize, promotion: i32, interval: u32, splits: u32, splitTile: u32): void {
   put(task, Field.Promotion, promotion);
   put(task, Field.Interval, interval);
@@ -85,7 +92,9 @@ export function gemmReduction(task: usize, promotion: i32, interval: u32, splits
   put(task, Field.SplitTile, splitTile);
 }
 
-/** Operand 0 is X, 1 is W: codes of `width` 4, 8, 16 or 32 bits in format `word`, 0 for f32. Rows start on bytes. */
+/**
+ * Operand 0 is X, 1 is W: codes of `width` 4, 8, 16 or 32 bits in format `word` (0 is f32). Rows start at whole bytes.
+ */
 export function gemmOperand(
   task: usize,
   operand: u32,
@@ -102,8 +111,8 @@ export function gemmOperand(
 }
 
 /**
- * Block scales: element (row, k) has scale number (row >> rowShift) * rowStride + floor(k / block) * blockStride,
- * f32 where `word` is 0, else a byte of that format (UE4M3 is e4m3 without a sign).
+ * Block scales: element (row, k) has the scale with index (row >> rowShift) * rowStride + floor(k / block) *
+ * blockStride. A scale is f32 if `word` is 0, else a byte of that format (UE4M3 is e4m3 without a sign).
  */
 export function gemmScale(
   task: usize,
@@ -140,15 +149,15 @@ export function gemmScaling(
   put(task, Field.AddendType, type);
 }
 
-/** x + bias[n], of Wide type `type`; 0 for no bias. */
+/** Adds bias[n], of Wide type `type`, to x; 0 means no bias. */
 export function gemmBias(task: usize, bias: usize, type: u32): void {
   put(task, Field.Bias, bias);
   put(task, Field.BiasType, type);
 }
 
 /**
- * The output: x as f32 where `word` is 0, else x * scale as codes of a format of 8 or 16 bits. `amax`, if not 0,
- * points to an f32 that becomes the larger of itself and every |x|, NaN ignored.
+ * The output: x as f32 if `word` is 0, else the codes of x * scale in a format of 8 or 16 bits. `amax`, if not 0,
+ * points to an f32 that is raised to every |x|, NaN ignored.
  */
 export function gemmTarget(
   task: usize,
@@ -249,7 +258,7 @@ export function amaxOf(task: usize): usize {
   return get(task, Field.Amax);
 }
 
-/** k's of one call of the step function: the datapath's n, or a length that suits the cache. */
+/** The number of k's per call of the step function: the datapath's n, or a length that suits the cache. */
 export function stepOf(task: usize): u32 {
   const kernel = kernelOf(task);
   if (kernel === Kernel.Exact) return max<u32>(1, depthOf(task));
@@ -278,7 +287,7 @@ export function blockOf(record: usize): u32 {
   return <u32>get(record, OperandField.Block);
 }
 
-/** The number of the scale of (row, block 0). */
+/** The index of the scale of (row, block 0). */
 export function scaleRowOf(record: usize, row: u32): usize {
   return (<usize>row >> get(record, OperandField.RowShift)) * get(record, OperandField.RowStride);
 }

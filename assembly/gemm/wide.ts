@@ -1,15 +1,15 @@
-// The dot-add step for operands of any exponent under F <= 25 and P = 23, 8 columns at a time in f64x2. A
-// product of two 11-bit significands is exact, and a sum of 33 terms stays an integer below 2^32 units.
+// The dot-add step for operands of any exponent with F <= 25 and P = 23, 8 columns at a time in f64x2. A product of two
+// 11-bit significands is exact, and a sum of 33 terms stays an integer below 2^32 units.
 //
-// Scales come first, a few rows at a time, as in gemm/narrow.ts.
+// The alignment scales of a few rows are computed before their sums, as in gemm/narrow.ts.
 
 import { ALIGNED_ROWS, SCALES_BYTES } from "./narrow";
 import { alignBitsOf, zeroAccumulatorOf } from "./task";
 
 /**
- * The largest exponents of the products of four rows and 8 columns in one step, for the even and the odd k's,
- * where an f64 has its exponent in its upper 16 bits. Those of W are biased as f64's are, and lie in pairs of
- * k's, so that two exponents of X meet four columns.
+ * The largest exponents of the products of four rows and 8 columns in one step, separately for even and odd k's, in the
+ * position of f64's exponent (the upper 16 bits). The exponents of W are biased as f64's are and stored in pairs of
+ * k's, so that two exponents of X are combined with four columns.
  */
 function largestOfFour(x0: usize, we: usize, pitch: usize, pairs: usize): void {
   let m0 = i16x8.splat(0);
@@ -55,16 +55,18 @@ function largestOfFour(x0: usize, we: usize, pitch: usize, pairs: usize): void {
   v128.store(pairs, n3, 112);
 }
 
-// Constants are loaded: V8 makes each literal anew, in three instructions, wherever it is used. Upper halves of f64.
+// Constants are loaded from memory, because V8 rebuilds each literal in three instructions wherever it is used. Upper
+// halves of f64.
 const FIELD = memory.data<i32>(
   [0x7ff00000, 0x7ff00000, 0x7ff00000, 0x7ff00000, 0x38100000, 0x38100000, 0x38100000, 0x38100000],
   16,
 );
 
 /**
- * 2^(F - max(products, accumulator)) as f64, four columns a turn; `bits` is F. Whether an emax is below F - 149,
- * where the unit is below f32's, or below -126, where it matters that accumulators are subnormal or zero: T = u32
- * minds that, u8 does not; or above 119, where a sum of 33 terms may reach 2^128.
+ * 2^(F - max(products, accumulator)) as f64, four columns per iteration; `bits` is F. T = u32 handles subnormal and zero
+ * accumulators, T = u8 does not. Returns whether some emax is below F - 149, where the unit is below f32's smallest
+ * subnormal; below -126, where subnormal and zero accumulators matter; or above 119, where a sum of 33 terms may reach
+ * 2^128.
  */
 function scaleRows<T>(pairs: usize, state: usize, end: usize, scales: usize, bits: i32, ofZero: i32): bool {
   const field = v128.load(FIELD);
@@ -80,7 +82,7 @@ function scaleRows<T>(pairs: usize, state: usize, end: usize, scales: usize, bit
     const products = v128.and(v128.max<i16>(pair, v128.shl<i32>(pair, 16)), field);
     let c = v128.and(v128.shuffle<i32>(v128.load(state), v128.load(state, 16), 1, 3, 5, 7), field);
     if (sizeof<T>() === 4) {
-      const none = v128.eq<i32>(c, zero); // an f64 that holds an f32 is zero iff its exponent field is
+      const none = v128.eq<i32>(c, zero); // an f64 that holds an f32 value is zero exactly when its exponent field is
       c = v128.add<i32>(v128.max<i32>(c, smallest), v128.and(none, fromSmallest));
     }
     const emax = v128.max<i32>(products, c);
@@ -96,7 +98,7 @@ function scaleRows<T>(pairs: usize, state: usize, end: usize, scales: usize, bit
 
 const FINISH = memory.data<u64>(
   [
-    0x7fe0000000000000, // less the bits of 2^e, those of 2^-e
+    0x7fe0000000000000, // minus the bits of 2^e gives the bits of 2^-e
     0xffffffffe0000000, // f32's bits
     0x4940000000000000, // 2^149
     0x6ea0000000000000, // 2^747
@@ -105,7 +107,10 @@ const FINISH = memory.data<u64>(
   16,
 );
 
-/** Adds the step's products to the 8 accumulators of each row, aligned by their scales; truncates to 24 bits. */
+/**
+ * Adds the step's products, aligned by their scales, to the 8 accumulators of each row, and truncates the sums to 24
+ * bits.
+ */
 function addRows(x: usize, panel: usize, step: usize, rows: u32, state: usize, scales: usize): void {
   const pitch = step << 3;
   for (const last = state + ((<usize>rows) << 6); state < last; state += 64) {
@@ -119,7 +124,7 @@ function addRows(x: usize, panel: usize, step: usize, rows: u32, state: usize, s
     let a3 = v128.trunc<f64>(v128.mul<f64>(v128.load(state, 48), s3));
     const end = x + pitch;
     let w = panel;
-    // Two k's a turn, in two basic blocks: V8 would hoist the loads of both to one place and spill.
+    // two k's per iteration, in two basic blocks: in one block, V8 would hoist the loads of both and spill registers
     while (true) {
       const q = v128.load_splat<f64>(x);
       a0 = v128.add<f64>(a0, v128.trunc<f64>(v128.mul<f64>(v128.mul<f64>(q, v128.load(w)), s0)));
@@ -152,8 +157,8 @@ function addRows(x: usize, panel: usize, step: usize, rows: u32, state: usize, s
 }
 
 /**
- * Sums of 24 bits to f32's range: truncated to multiples of 2^-149, infinity from 2^128 up. Both leave normal
- * numbers alone, in one expression: trunc(v * 2^149) * 2^747 * 2^-896.
+ * Fits sums of 24 bits to f32's range: truncates to multiples of 2^-149 and gives infinity from 2^128 up. One
+ * expression does both and leaves normal numbers unchanged: trunc(v * 2^149) * 2^747 * 2^-896.
  */
 function boundRows(state: usize, end: usize): void {
   const up = v128.load_splat<f64>(FINISH, 16);
@@ -165,7 +170,7 @@ function boundRows(state: usize, end: usize): void {
   }
 }
 
-/** Sums that are -0, as truncation leaves them, to +0. In between it makes no difference. */
+/** Replaces -0, which truncation may produce, by +0. The sign of a zero has no effect on the steps before. */
 export function clearZeroSigns(state: usize, rows: u32): void {
   const zero = f64x2.splat(0);
   for (const end = state + ((<usize>rows) << 6); state < end; state += 16) {
@@ -174,9 +179,9 @@ export function clearZeroSigns(state: usize, rows: u32): void {
 }
 
 /**
- * One step (even) of `rows` rows (a multiple of 4) by 8 columns. X: f64 [rows][step] and i16; W: f64 [step][8]
- * and i16 [step / 2][8][2], biased by 1023, all exponents times 16; `state` f64 [rows][8]; `scales` ALIGNED_BYTES
- * of scratch.
+ * One step (`step` is even) of `rows` rows (a multiple of 4) by 8 columns. X is f64 [rows][step] with i16 exponents; W
+ * is f64 [step][8] with i16 exponents [step / 2][8][2], biased by 1023; all exponents are times 16. `state` is f64
+ * [rows][8]; `scales` is ALIGNED_BYTES of scratch.
  */
 export function stepWide(
   task: usize,

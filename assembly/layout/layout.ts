@@ -1,6 +1,6 @@
 // Rearrangements that change no value: transposes, padding, and the 128x4 swizzle of block scales.
 
-/** Four rows, 16 bytes of each, `pitch` apart, as columns of four elements at `dst`, `stride` apart. */
+/** Writes four rows of 16 bytes, `pitch` apart, as columns of four elements to `dst`, `stride` apart. */
 function transposeFour<T>(src: usize, pitch: usize, dst: usize, stride: usize): void {
   const r0 = v128.load(src);
   const r1 = v128.load(src + pitch);
@@ -52,7 +52,7 @@ function storeQuads(columns: v128, dst: usize, stride: usize): void {
   v128.store32_lane(dst + 3 * stride, columns, 3);
 }
 
-/** Columns [first, first + count), at most 64 bytes of each row, to as many rows of `dst`. */
+/** Writes columns [first, first + count), at most 64 bytes of each row, as rows of `dst`. */
 function transposeStrip<T>(src: usize, rows: u32, columns: u32, dst: usize, first: u32, count: u32): void {
   const size: usize = sizeof<T>();
   const pitch = <usize>columns * size;
@@ -75,7 +75,10 @@ function transposeStrip<T>(src: usize, rows: u32, columns: u32, dst: usize, firs
   }
 }
 
-/** Rows [begin, end) of dst [columns, rows], the transpose of src [rows, columns]; elements of 1, 2 or 4 bytes. */
+/**
+ * Computes rows [begin, end) of dst [columns, rows], the transpose of src [rows, columns], for elements of 1, 2 or 4
+ * bytes.
+ */
 export function transpose(
   src: usize,
   bytes: u32,
@@ -94,7 +97,7 @@ export function transpose(
   }
 }
 
-/** The same for 4-bit codes, two a byte; rows and columns are even, and so are begin and end. */
+/** As above, for 4-bit codes packed two per byte; rows, columns, begin and end are even. */
 export function transposePacked(src: usize, rows: u32, columns: u32, dst: usize, begin: u32, end: u32): void {
   const pitch = <usize>columns >> 1;
   const stride = <usize>rows >> 1;
@@ -110,8 +113,8 @@ export function transposePacked(src: usize, rows: u32, columns: u32, dst: usize,
 }
 
 /**
- * Runs of `unit` bytes: run (o, j, m, i) of dst [outer, q, middle, p] is run (o, i, m, j) of src [outer, p, middle, q]. Writes
- * the runs of dst with (o, j, m) in [begin, end), counted row-major.
+ * Swaps two axes of runs of `unit` bytes: run (o, j, m, i) of dst [outer, q, middle, p] is run (o, i, m, j) of src
+ * [outer, p, middle, q]. Writes the runs of dst with (o, j, m) in [begin, end), counted row-major.
  */
 export function swapAxes(
   src: usize,
@@ -132,7 +135,7 @@ export function swapAxes(
   }
 }
 
-/** `count` runs of `unit` bytes, `stride` apart, one after the other to dst. */
+/** Copies `count` runs of `unit` bytes, `stride` apart, to contiguous memory at dst. */
 function gatherRuns(src: usize, stride: usize, dst: usize, unit: usize, count: usize): void {
   if (unit === 1) gatherEach<u8>(src, stride, dst, count);
   else if (unit === 2) gatherEach<u16>(src, stride, dst, count);
@@ -148,7 +151,7 @@ function gatherEach<T>(src: usize, stride: usize, dst: usize, count: usize): voi
   }
 }
 
-/** Copies `bytes` bytes, whose multiples of 16 are the fast ones. */
+/** Copies `bytes` bytes; multiples of 16 are fastest. */
 function copyRun(src: usize, dst: usize, bytes: usize): void {
   const whole = bytes & ~15;
   for (let i: usize = 0; i < whole; i += 16) v128.store(dst + i, v128.load(src + i));
@@ -156,9 +159,9 @@ function copyRun(src: usize, dst: usize, bytes: usize): void {
 }
 
 /**
- * Rows [begin, end) of dst [.., dstColumns]: element (i, j) of the [rows, columns] matrix at `src`, whose rows are
- * `rowStride` and columns `columnStride` elements apart, and zero beyond it. Elements of 1 or 4 bytes. So scales
- * are padded, transposed, and cropped.
+ * Computes rows [begin, end) of dst [.., dstColumns]: element (i, j) of the [rows, columns] matrix at `src`, whose rows
+ * are `rowStride` and whose columns are `columnStride` elements apart; zero outside that matrix. Elements have 1 or 4
+ * bytes. Used to pad, transpose and crop scales.
  */
 export function place(
   src: usize,
@@ -183,14 +186,16 @@ export function place(
   }
 }
 
-/** The byte of scale (i, j) in the 128x4 layout of a matrix with `tiles` tiles a row (cuBLASLt block scaling). */
+/**
+ * The byte offset of scale (i, j) in the 128x4 layout of a matrix with `tiles` tiles per row (cuBLASLt block scaling).
+ */
 function swizzled(i: u32, j: u32, tiles: u32): usize {
   return (<usize>(i >> 7) * tiles + (j >> 2)) * 512 + ((i & 31) << 4) + (((i >> 5) & 3) << 2) + (j & 3);
 }
 
 /**
- * Tiles of 128 rows [begin, end) of the swizzled layout of a [rows, columns] matrix of byte scales, element (i, j)
- * of it at src[i * rowStride + j * columnStride]; zero where the padding to 128 x 4 is.
+ * Computes tiles of 128 rows [begin, end) of the swizzled layout of a [rows, columns] matrix of byte scales. Element
+ * (i, j) is at src[i * rowStride + j * columnStride]; the padding to 128 x 4 is zero.
  */
 export function swizzle(
   src: usize,
@@ -212,7 +217,7 @@ export function swizzle(
   }
 }
 
-/** The way back: rows of tiles [begin, end) of 128 rows to dst[i * rowStride + j * columnStride]. */
+/** The inverse of `swizzle`: copies tiles of 128 rows [begin, end) to dst[i * rowStride + j * columnStride]. */
 export function unswizzle(
   src: usize,
   rows: u32,

@@ -1,4 +1,4 @@
-// The largest magnitudes of runs and of blocks, f32. NaN counts as nothing: pmax(m, v) is m where v is NaN.
+// The largest magnitudes of runs and of blocks of f32. NaN is ignored: pmax(m, v) is m if v is NaN.
 
 import { asF32 } from "../core/wide";
 
@@ -34,8 +34,8 @@ export function amaxRun(x: usize, count: i32): f32 {
   return largest;
 }
 
-// Two integer maxima find the largest |x| faster than floats do: signed over the positive values, unsigned over
-// the negative ones. A NaN wins there, so what comes out above infinity is computed again.
+// Two integer maxima find the largest |x| faster than float operations: a signed one over positive values and an
+// unsigned one over negative values. NaN compares above infinity there, so a result above infinity is recomputed.
 
 const INFINITY: i32 = 0x7f800000;
 
@@ -68,7 +68,7 @@ function fourBlocks(x: usize, block: i32, dst: usize): void {
   }
 }
 
-/** Writes the amax of each block of `block` elements, a multiple of 8, to `dst`; the last block may be short. */
+/** Writes the amax of each block of `block` elements (a multiple of 8) to `dst`; the last block may be partial. */
 export function blockAmaxes(x: usize, count: i32, block: i32, dst: usize): void {
   let i = 0;
   for (; i + 4 * block <= count; i += 4 * block) {
@@ -81,7 +81,7 @@ export function blockAmaxes(x: usize, count: i32, block: i32, dst: usize): void 
   }
 }
 
-/** amaxes[i] = max(amaxes[i], |x[i]|), NaN ignored; the amaxes have room for a multiple of four. */
+/** amaxes[i] = max(amaxes[i], |x[i]|), NaN ignored. The array of amaxes has room for a multiple of four. */
 function mergeRow(amaxes: usize, x: usize, count: i32): void {
   let i: usize = 0;
   for (const whole = (<usize>(count & -4)) << 2; i < whole; i += 16) {
@@ -93,7 +93,9 @@ function mergeRow(amaxes: usize, x: usize, count: i32): void {
   }
 }
 
-/** The same for four rows `pitch` bytes apart, `count` a multiple of 4; NaN gives what lies above infinity. */
+/**
+ * As above, for four rows `pitch` bytes apart, with `count` a multiple of 4. NaN gives a bit pattern above infinity.
+ */
 function mergeFourRows(amaxes: usize, x: usize, pitch: usize, count: i32): void {
   const magnitude = i32x4.splat(0x7fffffff);
   for (const end = amaxes + ((<usize>count) << 2); amaxes < end; amaxes += 16) {
@@ -108,7 +110,7 @@ function mergeFourRows(amaxes: usize, x: usize, pitch: usize, count: i32): void 
   }
 }
 
-/** Whether one of `count` bit patterns, a multiple of 4, lies above infinity. */
+/** Whether one of `count` bit patterns (a multiple of 4) is above infinity. */
 function hasNaN(amaxes: usize, count: i32): bool {
   let largest = i32x4.splat(0);
   for (const end = amaxes + ((<usize>count) << 2); amaxes < end; amaxes += 16) {
@@ -117,7 +119,10 @@ function hasNaN(amaxes: usize, count: i32): bool {
   return v128.any_true(i32x4.gt_s(largest, i32x4.splat(INFINITY)));
 }
 
-/** Writes the amax of each of `count` columns over `height` rows, `pitch` elements apart; room as above. */
+/**
+ * Writes the amax of each of `count` columns over `height` rows, `pitch` elements apart. The array of amaxes has room
+ * for a multiple of four.
+ */
 export function columnAmaxes(x: usize, pitch: u32, height: u32, count: i32, amaxes: usize): void {
   const bytes = (<usize>pitch) << 2;
   memory.fill(amaxes, 0, (<usize>count) << 2);
@@ -132,7 +137,7 @@ export function columnAmaxes(x: usize, pitch: u32, height: u32, count: i32, amax
   for (; row < height; ++row) mergeRow(amaxes, x + <usize>row * bytes, count);
 }
 
-/** Gives the `width` amaxes of each group the largest of them; the last group may be short. */
+/** Replaces the `width` amaxes of each group by their maximum; the last group may be partial. */
 export function spreadAmaxes(amaxes: usize, count: i32, width: i32): void {
   for (let i = 0; i < count; i += width) {
     const group = amaxes + ((<usize>i) << 2);
@@ -142,7 +147,7 @@ export function spreadAmaxes(amaxes: usize, count: i32, width: i32): void {
   }
 }
 
-/** amaxes[i] = max(amaxes[i], more[i]); none is NaN, and a multiple of four are there. */
+/** amaxes[i] = max(amaxes[i], more[i]). No value is NaN, and both arrays have room for a multiple of four. */
 export function mergeAmaxes(amaxes: usize, more: usize, count: i32): void {
   for (let i: usize = 0; i < (<usize>count) << 2; i += 16) {
     v128.store(amaxes + i, f32x4.pmax(v128.load(amaxes + i), v128.load(more + i)));

@@ -1,5 +1,5 @@
-// Quantizers whose blocks run down the columns of a matrix that is not transposed: one pass down a strip of rows
-// for the amaxes of its columns, one for the codes.
+// Quantization with blocks down the columns of a matrix that is not transposed. Each strip of rows is read twice: once
+// for the amaxes of its columns, once for the codes.
 
 import { CODES_BYTES, encodeRun } from "../cast/cast";
 import { At, ENCODER_BYTES, prepare, storageOf } from "../cast/encoder";
@@ -24,10 +24,13 @@ import {
   wordOf,
 } from "./task";
 
-/** Columns of a strip at most, a multiple of every tile's; fewer where a panel would not hold the tile's rows. */
+/**
+ * Maximum number of columns of a strip, a multiple of every tile's width. A strip is narrower if a panel could not hold
+ * the tile's rows.
+ */
 const WIDTH: u32 = 1024;
 
-/** Scratch, in this order, at these offsets. */
+/** Byte offsets in the scratch memory, in this order. */
 const RULE: usize = ENCODER_BYTES;
 const CODES: usize = RULE + RULE_BYTES;
 const PANEL_AT: usize = CODES + CODES_BYTES;
@@ -37,8 +40,8 @@ const RANDOM: usize = MULTIPLIERS + WIDTH * 4;
 
 /**
  * Quantizes rows [begin, end) of a task's matrix (task.ts), which is not transposed, in tiles of tileRows x tileColumns
- * (tileColumns 1, or 32); `begin` is a multiple of tileRows. Scales are [ceil(rows / tileRows), columns], one a column whatever
- * tileColumns.
+ * (tileColumns is 1 or 32). `begin` is a multiple of tileRows. Scales are [ceil(rows / tileRows), columns]: one per
+ * column, whatever tileColumns is.
  */
 export function quantizeColumns(task: usize, scratch: usize, begin: u32, end: u32): void {
   const src = sourceOf(task);

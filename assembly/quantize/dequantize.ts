@@ -1,14 +1,14 @@
-// Codes and block scales back to wide values: f32(code) ⊗ scale, then one rounding. A byte scale goes through a
-// table of (f32(scale code) ⊗ g) ⊗ inverse, which holds NVFP4's per-tensor factor; both are 1 for e8m0.
+// Dequantization: f32(code) ⊗ scale, then one rounding. Byte scales are looked up in a table of (f32(scale code) ⊗ g) ⊗
+// inverse, which includes NVFP4's per-tensor factor; g and inverse are both 1 for e8m0.
 
 import { decodeRun, fillTable, scaleRun, TABLE_BYTES } from "../cast/decode";
 import { decode as decodeCode } from "../core/minifloat";
 import { narrow } from "../core/wide";
 
-/** Elements worked at a time, a multiple of every block. */
+/** Elements processed at a time, a multiple of every block. */
 const RUN: u32 = 2048;
 
-/** Scratch, in this order, at these offsets. */
+/** Byte offsets in the scratch memory, in this order. */
 const SCALES: usize = TABLE_BYTES;
 const VALUES: usize = SCALES + 1024;
 const FACTORS: usize = VALUES + RUN * 4;
@@ -21,13 +21,13 @@ function prepareTables(scratch: usize, word: u32, scaleWord: u32, g: f32, invers
   }
 }
 
-/** Scale number `index`, f32 where there is no scale word. */
+/** The scale with this index; f32 if `scaleWord` is 0. */
 function scaleAt(scratch: usize, scales: usize, scaleWord: u32, index: usize): f32 {
   if (scaleWord === 0) return load<f32>(scales + (index << 2));
   return load<f32>(scratch + SCALES + ((<usize>load<u8>(scales + index)) << 2));
 }
 
-/** Elements [first, first + length), whose first is the first of the block of scale `firstScale`. */
+/** Dequantizes elements [first, first + length); element `first` starts the block of scale `firstScale`. */
 function dequantizePiece(
   src: usize,
   word: u32,
@@ -55,8 +55,8 @@ function dequantizePiece(
 }
 
 /**
- * Rows [begin, end) of dst [rows, columns], a Wide, from codes of format `word` (up to 8 bits) and scales
- * [ceil(rows / tileRows), ceil(columns / 2^blockShift)], f32 where `scaleWord` is 0, else bytes of that format.
+ * Computes rows [begin, end) of dst [rows, columns], a Wide, from codes of format `word` (up to 8 bits) and scales
+ * [ceil(rows / tileRows), ceil(columns / 2^blockShift)], which are f32 if `scaleWord` is 0, else bytes of that format.
  */
 export function dequantizeRows(
   src: usize,
@@ -77,7 +77,7 @@ export function dequantizeRows(
   prepareTables(scratch, word, scaleWord, g, inverse);
   const block: u32 = 1 << blockShift;
   if (tileRows === 1 && (columns & (block - 1)) === 0) {
-    // whole blocks in every row: each piece of the matrix is one long row
+    // every row has whole blocks, so each piece of the matrix is treated as one long row
     const first = <usize>begin * columns;
     const count = (end - begin) * columns;
     const skipped = first >> blockShift;
@@ -92,7 +92,7 @@ export function dequantizeRows(
   }
 }
 
-/** The same where blocks run down the columns: scales [ceil(rows / tileRows), columns]. */
+/** As above, for blocks down the columns, with scales [ceil(rows / tileRows), columns]. */
 export function dequantizeColumns(
   src: usize,
   word: u32,
@@ -128,7 +128,7 @@ export function dequantizeColumns(
   }
 }
 
-/** values[i] = values[i] ⊗ factors[i]; the arrays have room for a multiple of four. */
+/** values[i] = values[i] ⊗ factors[i]. Both arrays have room for a multiple of four. */
 function multiplyRun(values: usize, factors: usize, count: u32): void {
   for (let i: usize = 0; i < (<usize>count) << 2; i += 16) {
     v128.store(values + i, f32x4.mul(v128.load(values + i), v128.load(factors + i)));

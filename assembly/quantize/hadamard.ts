@@ -1,7 +1,7 @@
-// The random Hadamard transform of 16 bf16 values, y = x · diag(signs) · H16 / 4, as Hopper's BF16 tensor-core
-// step computes it from zero: each product x/4 is truncated to a multiple of 2^(emax - 25), emax being the
-// largest exponent of a product, at least -126; the sum is exact; it is truncated to 24 significant bits of
-// f32, then rounded to bf16. All 16 outputs share emax, so truncating first and an integer butterfly suffice.
+// The random Hadamard transform of 16 bf16 values, y = x · diag(signs) · H16 / 4, bitwise equal to a BF16 tensor-core
+// step of Hopper with a zero accumulator: each product x/4 is truncated to a multiple of 2^(emax - 25), where emax is
+// the largest exponent of a product, at least -126; the sum is exact; it is truncated to 24 significant bits of f32,
+// then rounded to bf16. All 16 outputs share emax, so it suffices to truncate first and to apply an integer butterfly.
 
 import { Wide } from "../contract";
 import { narrow } from "../core/wide";
@@ -13,24 +13,29 @@ const HEIGHT: i32 = 16;
 /** Columns of a panel. */
 const WIDTH: i32 = PANEL / HEIGHT;
 
-/** +-v lanes by a mask: all ones negate. */
+/** Negates the lanes of v in which `mask` is all ones. */
 function negateWhere(v: v128, mask: v128): v128 {
   return i32x4.sub(v128.xor(v, mask), mask);
 }
 
-/** The butterfly within four lanes, strides 1 and 2; `odd` and `upper` are all ones in lanes 1, 3 and 2, 3. */
+/**
+ * The butterfly within four lanes, for strides 1 and 2. `odd` is all ones in lanes 1 and 3, `upper` in lanes 2 and 3.
+ */
 function butterflyLanes(v: v128, odd: v128, upper: v128): v128 {
   const w = i32x4.add(i32x4.shuffle(v, v, 1, 0, 3, 2), negateWhere(v, odd));
   return i32x4.add(i32x4.shuffle(w, w, 2, 3, 0, 1), negateWhere(w, upper));
 }
 
-/** f32 of sum * 2^(emax - 25), 24 significant bits, toward zero; then to bf16, to nearest even, as f32. */
+/**
+ * sum * 2^(emax - 25), truncated to f32 with 24 significant bits, then rounded to nearest even to bf16, returned as
+ * f32.
+ */
 function finish(sum: v128, dropMask: v128, scale: v128): v128 {
   const sign = i32x4.shr_s(sum, 31);
-  // what lies below f32's smallest subnormal goes first
+  // bits below f32's smallest subnormal are dropped first
   const magnitude = v128.and(negateWhere(sum, sign), dropMask);
   const nearest = f32x4.convert_i32x4_s(magnitude);
-  // one f32 lower where the conversion rounded up
+  // one f32 lower if the conversion rounded up
   const above = i32x4.gt_s(i32x4.trunc_sat_f32x4_s(nearest), magnitude);
   const y = f32x4.mul(f32x4.mul(i32x4.add(nearest, above), f32x4.splat(reinterpret<f32>(0x33000000))), scale); // 2^-25
   const odd = v128.and(i32x4.shr_u(y, 16), i32x4.splat(1));
@@ -39,7 +44,7 @@ function finish(sum: v128, dropMask: v128, scale: v128): v128 {
   return v128.or(v128.and(rounded, i32x4.splat(0xffff0000)), negative);
 }
 
-/** Four values, scaled to the grid and truncated, their signs applied. */
+/** Four values, scaled to the integer grid and truncated, with their signs applied. */
 function toGrid(x: usize, scale: v128, up: v128, signs: v128): v128 {
   const steps = i32x4.trunc_sat_f32x4_s(f32x4.mul(f32x4.mul(v128.load(x), scale), up));
   return negateWhere(steps, signs);
@@ -50,7 +55,9 @@ function laneMask(bits: u32): v128 {
   return i32x4.ne(v128.and(i32x4.splat(bits), i32x4(1, 2, 4, 8)), i32x4.splat(0));
 }
 
-/** Transforms 16 finite f32, bf16 values all, in place. `largest` is the bit pattern of their largest magnitude. */
+/**
+ * Transforms 16 finite f32, which hold bf16 values, in place. `largest` is the bit pattern of their largest magnitude.
+ */
 function transformFinite(x: usize, largest: u32, signMask: u32): void {
   const emax = max(<i32>(largest >> 23) - 129, -126);
   const scale = reinterpret<f32>((emax + 127) << 23);
@@ -75,7 +82,7 @@ function transformFinite(x: usize, largest: u32, signMask: u32): void {
   v128.store(x, finish(i32x4.sub(apart, other), dropMask, s), 48);
 }
 
-/** Transforms 16 f32 of which some are infinite or NaN, in place; finite terms do not count. */
+/** Transforms 16 f32, of which some are infinite or NaN, in place; finite terms do not affect the result. */
 function transformSpecial(x: usize, signMask: u32): void {
   let infinite: u32 = 0;
   let negative: u32 = 0;
@@ -100,7 +107,9 @@ function transformSpecial(x: usize, signMask: u32): void {
   }
 }
 
-/** Transforms each 16 of `count` f32, bf16 values all, in place. Bit i of `signMask` negates element i of 16. */
+/**
+ * Transforms every 16 of `count` f32, which hold bf16 values, in place. Bit i of `signMask` negates element i of 16.
+ */
 export function transformRun(x: usize, count: i32, signMask: u32): void {
   for (const end = x + ((<usize>count) << 2); x < end; x += 64) {
     const m01 = i32x4.max_u(i32x4.shl(v128.load(x), 1), i32x4.shl(v128.load(x, 16), 1));
@@ -115,8 +124,8 @@ export function transformRun(x: usize, count: i32, signMask: u32): void {
 }
 
 /**
- * Rows [begin, end) of the transform, bf16, of a [rows, columns] bf16 matrix whose columns are a multiple of 16:
- * `src`, or where `transposed` the transpose of `src`, which is then [columns, rows].
+ * Computes rows [begin, end) of the transform, bf16, of a [rows, columns] bf16 matrix whose columns are a multiple of
+ * 16. The matrix is `src`, or if `transposed` the transpose of `src`, which is then [columns, rows].
  */
 export function hadamard(
   src: usize,
@@ -142,7 +151,7 @@ export function hadamard(
   }
 }
 
-/** max |y| over rows [begin, end) of what `hadamard` would write, NaN ignored. */
+/** max |y| over rows [begin, end) of the output of `hadamard`, NaN ignored. */
 export function hadamardAmax(
   src: usize,
   rows: u32,

@@ -1,17 +1,18 @@
-// Panels: a few rows of a matrix, or of its transpose, as f32. Quantizers and transforms work panel by panel.
+// Panels: a few rows of a matrix or of its transpose, as f32. Quantizers and transforms process a matrix panel by
+// panel.
 
 import { Wide } from "../contract";
 import { loadWide, wideBytes, widen } from "../core/wide";
 
-/** Elements of the largest panel: 128 KiB of f32. */
+/** Maximum number of elements of a panel: 128 KiB of f32. */
 export const PANEL: i32 = 32768;
 
-/** Four consecutive elements. T is f32, or u16 for bf16. */
+/** Loads four consecutive elements as f32. T is f32, or u16 for bf16. */
 function loadFour<T>(pointer: usize): v128 {
   return sizeof<T>() === 4 ? v128.load(pointer) : i32x4.shl(v128.load16x4_u(pointer), 16);
 }
 
-/** Writes 4 rows of 4, `pitch` bytes apart, as 4 columns at `dst`, `stride` bytes apart. */
+/** Writes 4 rows of 4 elements, `pitch` bytes apart, as 4 columns to `dst`, `stride` bytes apart. */
 function transposeFour<T>(src: usize, pitch: usize, dst: usize, stride: usize): void {
   const r0 = loadFour<T>(src);
   const r1 = loadFour<T>(src + pitch);
@@ -27,7 +28,7 @@ function transposeFour<T>(src: usize, pitch: usize, dst: usize, stride: usize): 
   v128.store(dst + 3 * stride, i64x2.shuffle(c, d, 1, 3));
 }
 
-/** 16 columns of `count` rows, a multiple of 4, to 16 rows. */
+/** Writes 16 columns of `count` rows (a multiple of 4) as 16 rows. */
 function transposeStrip<T>(src: usize, pitch: usize, count: i32, dst: usize, stride: usize): void {
   const width: usize = 4 * sizeof<T>();
   for (let i = 0; i < count; i += 4) {
@@ -41,9 +42,9 @@ function transposeStrip<T>(src: usize, pitch: usize, count: i32, dst: usize, str
 }
 
 /**
- * Writes rows [row, row + height) and columns [column, column + width) of a matrix to `buffer`, f32, rows
- * `width` apart. The matrix is `src` of `columns` columns, or where `transposed` the transpose of `src`, whose
- * rows have `rows` elements.
+ * Writes rows [row, row + height) and columns [column, column + width) of a matrix to `buffer` as f32, with rows
+ * `width` apart. The matrix is `src`, with `columns` columns, or if `transposed` the transpose of `src`, whose rows
+ * have `rows` elements.
  */
 export function loadPanel(
   src: usize,

@@ -1,4 +1,4 @@
-// Quantizers: codes and block scales of a matrix, panel by panel: load, transform, amaxes, scales, encode.
+// Quantization: computes codes and block scales of a matrix, panel by panel: load, transform, amaxes, scales, encode.
 
 import { CODES_BYTES, encodeRun } from "../cast/cast";
 import { At, ENCODER_BYTES, prepare, storageOf } from "../cast/encoder";
@@ -28,7 +28,7 @@ import {
   wordOf,
 } from "./task";
 
-/** Scratch, in this order, at these offsets. */
+/** Byte offsets in the scratch memory, in this order. */
 const RULE: usize = ENCODER_BYTES;
 const CODES: usize = RULE + RULE_BYTES;
 const PANEL_AT: usize = CODES + CODES_BYTES;
@@ -43,8 +43,9 @@ export function largestWide(type: u32): f32 {
 }
 
 /**
- * Quantizes rows [begin, end) of a task's matrix (task.ts); `begin` is a multiple of tileRows, and tileColumns a power of two.
- * Scales are [rows, ceil(columns / tileColumns)], one row for each tileRows rows where they are shared. Overflow saturates.
+ * Quantizes rows [begin, end) of a task's matrix (task.ts). `begin` is a multiple of tileRows, and tileColumns is a
+ * power of two. Scales are [rows, ceil(columns / tileColumns)], or one row per tileRows rows if they are shared.
+ * Overflow saturates.
  */
 export function quantizeRows(task: usize, scratch: usize, begin: u32, end: u32): void {
   const src = sourceOf(task);
@@ -68,7 +69,7 @@ export function quantizeRows(task: usize, scratch: usize, begin: u32, end: u32):
   let first: u32 = 0;
   let last = columns;
   if (tileRows === 1 && !transposed && (columns & (block - 1)) === 0) {
-    // whole blocks in every row: the matrix is one long row
+    // every row has whole blocks, so the matrix is treated as one long row
     first = begin * columns;
     last = end * columns;
     columns *= rows;
@@ -120,7 +121,7 @@ export function quantizeRows(task: usize, scratch: usize, begin: u32, end: u32):
   }
 }
 
-/** Scales and multipliers of one row of tiles: `height` rows of `width` elements, `pitch` apart. */
+/** Computes scales and multipliers of one row of tiles: `height` rows of `width` elements, `pitch` apart. */
 function quantizeTiles(
   x: usize,
   pitch: u32,

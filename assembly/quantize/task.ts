@@ -1,5 +1,5 @@
-// What one quantization is, in a block of QuantizeTask.Bytes that the caller reserves, fills by the setters below,
-// `quantizeSource` first, and hands to `quantizeRows` or `quantizeColumns`.
+// The parameters of a quantization, in a block of QuantizeTask.Bytes bytes that the caller allocates, fills by the
+// setters below (`quantizeSource` first) and passes to `quantizeRows` or `quantizeColumns`.
 
 import { QuantizeTask } from "../contract";
 import { fillRandom8 } from "../core/random";
@@ -34,7 +34,10 @@ const enum Field {
   Scales,
 }
 
-/** A [rows, columns] matrix: `src`, of Wide type `srcType`, or where `transposed` the transpose of `src`, [columns, rows]. */
+/**
+ * The source: a [rows, columns] matrix at `src` of Wide type `srcType`; if `transposed`, the transpose of `src`, which
+ * is [columns, rows].
+ */
 export function quantizeSource(
   task: usize,
   src: usize,
@@ -51,14 +54,17 @@ export function quantizeSource(
   put(task, Field.Transposed, <usize>transposed);
 }
 
-/** Tiles that share a scale; where `sharedScales`, scales have one row for each tileRows rows. */
+/**
+ * The tile whose elements share a scale. If `sharedScales`, the array of scales has one row per tileRows rows of the
+ * matrix.
+ */
 export function quantizeTile(task: usize, tileRows: u32, tileColumns: u32, sharedScales: bool): void {
   put(task, Field.TileRows, tileRows);
   put(task, Field.TileColumns, tileColumns);
   put(task, Field.SharedScales, <usize>sharedScales);
 }
 
-/** Codes of format `word`, their scales by a ScaleRule, whose f32 scales `pow2` and `epsilon` concern. */
+/** Codes have format `word`; scales follow a ScaleRule. `pow2` and `epsilon` apply to f32 scales only. */
 export function quantizeRule(task: usize, rule: i32, word: u32, pow2: bool, epsilon: f32): void {
   put(task, Field.Rule, rule);
   put(task, Field.Word, word);
@@ -67,8 +73,8 @@ export function quantizeRule(task: usize, rule: i32, word: u32, pow2: bool, epsi
 }
 
 /**
- * What concerns NVFP4, 0 without this call: `squared` is the error of FourOverSix; `transforms` does a random Hadamard transform
- * with `signMask` of each 16 elements of a row first (source bf16).
+ * Options of NVFP4; all are 0 without this call. `squared` selects the squared error of FourOverSix. `transforms`
+ * applies a random Hadamard transform with `signMask` to every 16 elements of a row first (the source must be bf16).
  */
 export function quantizeLevels(
   task: usize,
@@ -85,7 +91,10 @@ export function quantizeLevels(
   put(task, Field.SignMask, signMask);
 }
 
-/** `rounding` is TiesToEven, as without this call, or Stochastic by seed, offset, copy and the index of the code. */
+/**
+ * `rounding` is TiesToEven (the default without this call) or Stochastic, which draws by seed, offset, copy and index
+ * of the code.
+ */
 export function quantizeDraws(
   task: usize,
   rounding: i32,
@@ -103,7 +112,10 @@ export function quantizeDraws(
   put(task, Field.Copy, copy);
 }
 
-/** Where the codes go, row by row, as `encode` stores them (4-bit codes: columns even), and the stored scales, f32 or bytes. */
+/**
+ * The destination of the codes, row by row as `encode` stores them (4-bit codes: an even number of columns), and of the
+ * stored scales, f32 or bytes.
+ */
 export function quantizeTarget(task: usize, dst: usize, scales: usize): void {
   put(task, Field.Target, dst);
   put(task, Field.Scales, scales);
@@ -155,7 +167,10 @@ export function scalesOf(task: usize): usize {
   return get(task, Field.Scales);
 }
 
-/** Writes the rule of a task to `rule` (core/scale.ts); `overflow` is the largest finite value of the source. */
+/**
+ * Prepares the scale rule of a task at `rule` (core/scale.ts); `overflow` is the largest finite value of the source
+ * type.
+ */
 export function prepareRuleOf(task: usize, rule: usize, overflow: f32): void {
   prepareRule(
     rule,
@@ -170,7 +185,7 @@ export function prepareRuleOf(task: usize, rule: usize, overflow: f32): void {
   );
 }
 
-/** Draws of `count` codes from number `first` on, a multiple of 16. */
+/** Writes the draws of `count` codes, starting at index `first`, a multiple of 16. */
 export function drawFor(task: usize, draws: usize, first: u32, count: i32): void {
   fillRandom8(
     draws,

@@ -1,14 +1,14 @@
-// Rows of a table [V, D], D = `columns`, by the ids of positions, and the gradient of the table: row v is the sum of the
-// gradient's rows whose id is v, positions ascending from +0 in f32, rounded once. An id outside [0, V) gives a row of
-// NaN, and no gradient.
+// Embedding lookup in a table [V, D], D = `columns`, and the gradient of the table: row v is the sum of the gradient
+// rows whose id is v, added in ascending order of positions from +0 in f32, and rounded once. An id outside [0, V)
+// gives a row of NaN and contributes to no gradient.
 import { addEach, fill } from "../core/chunk";
 import { BUFFER, CHUNK } from "../core/scratch";
 import { narrow, widen } from "../core/wide";
 
-/** Ends a chain of positions. */
+/** Marks the end of a linked list of positions. */
 const NONE: u32 = 0xffffffff;
 
-/** Writes the rows of the positions [begin, end). `ids` are i32; `scratch` is the calling thread's own. */
+/** Writes the rows of positions [begin, end). `ids` are i32; `scratch` belongs to the calling thread. */
 export function embedding(
   table: usize,
   tableType: u32,
@@ -32,7 +32,10 @@ export function embedding(
   }
 }
 
-/** Chains the positions of each id, ascending: from heads[id], u32 [V], by next[position], u32 [count]. */
+/**
+ * Links the positions of each id in ascending order: the first is heads[id], u32 [V], and the following ones are
+ * next[position], u32 [count].
+ */
 export function embeddingChains(
   ids: usize,
   count: usize,
@@ -50,7 +53,7 @@ export function embeddingChains(
   }
 }
 
-/** Writes the rows [begin, end) of the table's gradient. `scratch` is two buffers of the calling thread's own. */
+/** Writes rows [begin, end) of the table's gradient. `scratch` is two buffers of the calling thread. */
 export function embeddingBackward(
   grad: usize,
   gradType: u32,

@@ -9,7 +9,7 @@
 // A target equal to `ignore` gives loss 0 and dx 0. Any other target outside [0, V) gives NaN; so does a row
 // with a NaN, with +infinity, or with nothing but -infinity. Sums are those of reduce.ts.
 //
-// Every export takes `scratch`, eight buffers of the calling thread's own.
+// Every export takes `scratch`, eight buffers of the calling thread.
 import { addScalar, divideScalar, exponentials, fill, multiplyScalar } from "../core/chunk";
 import { log } from "../core/math";
 import { addTerms, foldLanes, maximumOf } from "../core/reduce";

@@ -3,13 +3,13 @@
 //
 //   loss = sum(d d) / C          dx = (d (2 / C)) grad
 //
-// Sums are those of reduce.ts. Every export takes `scratch`, eight buffers of the calling thread's own.
+// Sums are those of reduce.ts. Every export takes `scratch`, eight buffers of the calling thread.
 import { fill, multiply, multiplyScalar } from "../core/chunk";
 import { addTerms, foldLanes } from "../core/reduce";
 import { BUFFER, CHUNK } from "../core/scratch";
 import { narrow, widen } from "../core/wide";
 
-/** Writes the loss, f32, of the rows [begin, end). */
+/** Writes the loss (f32) of rows [begin, end). */
 export function mse(
   x: usize,
   xType: u32,
@@ -34,7 +34,7 @@ export function mse(
   }
 }
 
-/** Writes the rows [begin, end) of dx, from the f32 gradient of each row's loss. */
+/** Writes rows [begin, end) of dx, from the f32 gradient of each row's loss. */
 export function mseBackward(
   grad: usize,
   x: usize,
@@ -62,7 +62,7 @@ export function mseBackward(
   }
 }
 
-/** Writes `count` elements of x - target to `scratch`, from element `index` on. */
+/** Writes x - target to `scratch`, for `count` elements starting at `index`. */
 function differences(
   x: usize,
   xType: u32,

@@ -9,7 +9,7 @@
 // A null `mean` makes it RMSNorm, where mean and a are +0: subtracting it changes nothing. A null `beta` leaves
 // its sum out. Sums are those of reduce.ts. K = 0 gives NaN statistics and no elements.
 //
-// Every export takes `scratch`, eight buffers of the calling thread's own.
+// Every export takes `scratch`, eight buffers of the calling thread.
 import { addEach, addScalar, fill, multiply, multiplyScalar } from "../core/chunk";
 import { addTerms, foldLanes, ROWS } from "../core/reduce";
 import { BUFFER, CHUNK } from "../core/scratch";
@@ -104,7 +104,7 @@ export function normBackward(
     const scale = load<f32>(rstd + (row << 2));
     let a: f32 = 0;
     let b: f32 = 0;
-    // The last of the passes has the sums of the others.
+    // the last pass uses the sums of the earlier ones
     for (let pass = mean ? 0 : 1; pass < 3; pass++) {
       fill(lanes, 0, 32);
       for (let i: usize = 0; i < columns; i += CHUNK) {

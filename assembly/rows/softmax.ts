@@ -11,10 +11,10 @@ import { addTerms, foldLanes, maximumOf } from "../core/reduce";
 import { BUFFER, CHUNK } from "../core/scratch";
 import { narrow, wideBytes, widen } from "../core/wide";
 
-/** Exponentials of a row that are kept; those beyond are computed again. */
+/** Exponentials of a row that are kept in scratch; those beyond are computed again. */
 const KEPT: usize = 1 << 16;
 
-/** Rows [begin, end) of out. `scratch` is two buffers of the calling thread's own and 2^18 bytes. */
+/** Computes rows [begin, end) of out. `scratch` is two buffers of the calling thread plus 2^18 bytes. */
 export function softmax(
   x: usize,
   type: u32,
@@ -62,7 +62,7 @@ export function softmax(
   }
 }
 
-/** Rows [begin, end) of dx, from what `softmax` gave and its gradient. `scratch` is three buffers. */
+/** Computes rows [begin, end) of dx, from the output of `softmax` and its gradient. `scratch` is three buffers. */
 export function softmaxBackward(
   grad: usize,
   gradType: u32,
@@ -104,20 +104,20 @@ export function softmaxBackward(
   }
 }
 
-/** z of elements [first, first + count). */
+/** Writes z of elements [first, first + count). */
 function widenScaled(x: usize, type: u32, first: usize, scale: f32, count: usize, z: usize): void {
   widen(x, type, first, count, z);
   multiplyScalar(z, scale, count);
 }
 
-/** The elements of a row that are not masked. */
+/** The number of elements of a row that are not masked. */
 function lengthOf(row: usize, columns: usize, period: usize): usize {
   if (period === 0) return columns;
   const reach = (row % period) + 1 + columns;
   return reach > period ? reach - period : 0;
 }
 
-/** Zeros in a row's elements [length, columns). */
+/** Writes zeros to a row's elements [length, columns). */
 function clearRest(out: usize, type: u32, first: usize, length: usize, columns: usize): void {
   const bytes = wideBytes(type);
   memory.fill(out + (first + length) * bytes, 0, (columns - length) * bytes);

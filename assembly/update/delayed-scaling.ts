@@ -1,4 +1,4 @@
-// The update of delayed scaling's histories and scales, as TransformerEngine's bulk kernel does it (numerics.md §2.2).
+// The update of delayed scaling's histories and scales, equal to TransformerEngine's bulk kernel (numerics.md §2.2).
 
 const FLT_MAX = reinterpret<f32>(0x7f7fffff);
 
@@ -16,22 +16,22 @@ export function updateScales(
   const pitch = slots << 2;
   for (let slot = begin; slot < end; slot++) {
     const first = history + (slot << 2);
-    const recorded = load<f32>(first);
-    // an update leaves no scale infinite, one that it starts from included
+    const latest = load<f32>(first);
+    // an update leaves no scale infinite, including the previous one
     const kept = load<f32>(scale + (slot << 2));
     if (abs(kept) === Infinity) store<f32>(scale + (slot << 2), FLT_MAX);
-    if (recorded === 0) continue;
-    // NaN compares as not larger
-    let amax: f32 = recorded > 0 ? recorded : 0;
+    if (latest === 0) continue;
+    // NaN does not compare as larger
+    let amax: f32 = latest > 0 ? latest : 0;
     let row = first;
     for (const last = first + (length - 1) * pitch; row < last; row += pitch) {
       const older = load<f32>(row + pitch);
       if (older > amax) amax = older;
       store<f32>(row, older);
     }
-    store<f32>(row, recorded);
+    store<f32>(row, latest);
     store<f32>(first, 0);
-    if (mostRecent) amax = recorded;
+    if (mostRecent) amax = latest;
     if (amax > 0 && amax < Infinity) {
       const quotient = scaledMax / amax;
       store<f32>(scale + (slot << 2), quotient < Infinity ? quotient : FLT_MAX);

@@ -1,15 +1,15 @@
-// The 2-norm of all gradients and the factor that clips it (numerics.md §9.3). A tensor is cut into pieces of 4096
-// elements; its sum of squares is the sum of its pieces' sums, and the norm the root of the sum of its tensors' sums, all
-// sums in the order of reduce.ts.
+// The 2-norm of all gradients and the factor that clips it (numerics.md §9.3). A tensor is divided into pieces of 4096
+// elements. Its sum of squares is the sum of its pieces' sums; the norm is the square root of the sum over tensors. All
+// sums have the order of reduce.ts.
 import { fill, multiply } from "../core/chunk";
 import { addTerms, foldLanes } from "../core/reduce";
 import { BUFFER, CHUNK } from "../core/scratch";
 import { widen } from "../core/wide";
 
-/** Elements whose squares are summed first. */
+/** Elements per piece. */
 const PIECE: usize = 4096;
 
-/** Writes the sums of squares, f32, of the pieces [begin, end) of `count` elements. */
+/** Writes the sums of squares (f32) of pieces [begin, end) of `count` elements. */
 export function squareSums(
   x: usize,
   type: u32,
@@ -33,7 +33,10 @@ export function squareSums(
   }
 }
 
-/** Writes the norm of tensors with the sums of squares sums[0..count), and min(1, maxNorm / (norm + 1e-6)), NaN kept. */
+/**
+ * Writes the norm, from the tensors' sums of squares sums[0..count), and the clip factor min(1, maxNorm / (norm +
+ * 1e-6)), in which NaN propagates.
+ */
 export function clipFactor(
   sums: usize,
   count: usize,

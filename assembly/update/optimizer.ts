@@ -11,11 +11,11 @@
 //
 // Where there is a `copy`, it takes the new p rounded to its type.
 //
-// Every export takes `scratch`, eight buffers of the calling thread's own: gradients, the last few elements, constants.
+// Every export takes `scratch`, eight buffers of the calling thread: gradients, the last few elements, constants.
 import { BUFFER, CHUNK } from "../core/scratch";
 import { asF32, narrow } from "../core/wide";
 
-/** Steps the elements [begin, end). A null `m` means no momentum; on the first step m is not read. */
+/** Updates elements [begin, end). A null `m` means no momentum. On the first step m is not read. */
 export function sgd(
   grad: usize,
   gradType: u32,
@@ -62,7 +62,7 @@ export function sgd(
   }
 }
 
-/** Steps the elements [begin, end). */
+/** Updates elements [begin, end). */
 export function adamw(
   grad: usize,
   gradType: u32,
@@ -117,7 +117,7 @@ export function adamw(
   }
 }
 
-/** `count` elements, a multiple of four; without momentum `m` is null. */
+/** Processes `count` elements, a multiple of four; `m` is null without momentum. */
 function sgdEach(
   g: usize,
   p: usize,
@@ -148,7 +148,7 @@ function sgdEach(
   }
 }
 
-/** `count` elements, a multiple of four. */
+/** Processes `count` elements, a multiple of four. */
 function adamwEach(
   g: usize,
   p: usize,
@@ -184,7 +184,7 @@ function adamwEach(
   }
 }
 
-/** constants[index] = four times `value`. */
+/** Stores four copies of `value` at constants[index]. */
 function splat(constants: usize, index: usize, value: f32): void {
   v128.store(constants + (index << 4), f32x4.splat(value));
 }

@@ -1,4 +1,4 @@
-// Casts between the wide types and codes of any scalar format.
+// Casts between the wide types and codes of any scalar format. A thread processes eight elements (kernels/device/eight.cuh).
 #include "kernels/cast/cast.h"
 
 #include "kernels/device/eight.cuh"
@@ -7,7 +7,7 @@ namespace lockstep {
 
 namespace {
 
-// How eight values become codes: nearest even and saturating for a format known at compile time, or as the parameters say.
+// Encodes eight values: to nearest even and saturating if the format is known at compile time, else as the parameters say.
 template <uint32_t word>
 struct Nearest {
   using Codes = Bytes<storageBits(word)>;
@@ -48,7 +48,7 @@ struct Encode {
   const EncodeParams& p;
 };
 
-// The same for decoding.
+// As above, for decoding.
 template <uint32_t word>
 struct Fast {
   using Codes = Bytes<storageBits(word)>;

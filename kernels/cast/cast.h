@@ -9,28 +9,28 @@
 
 namespace lockstep {
 
-// out[i] = code of x[i] * scale.
+// out[i] = encode(x[i] * scale).
 struct EncodeParams {
   const void* x;
   Wide xType;
   void* out;
-  // The format word of the codes, which lie as storageBits(word) says.
+  // The format word of the codes, which are packed as storageBits(word) says.
   uint32_t word;
   Rounding rounding;
   Overflow overflow;
-  // Read where rounding is stochastic; copy 0.
+  // Read only by stochastic rounding, which draws for copy 0.
   RandomSource random;
   float scale;
   int64_t count;
 };
 
-// out[i] = value of x[i] * scale, rounded to out's type.
+// out[i] = decode(x[i]) * scale, rounded to the type of `out`.
 struct DecodeParams {
   const void* x;
   uint32_t word;
   void* out;
   Wide outType;
-  // On the device; null stands for 1.
+  // In device memory; null means 1.
   const float* scale;
   int64_t count;
 };

@@ -1,4 +1,5 @@
-// Digests of whole encodings. Where quantizers have a shorter way to the same codes, that is what is digested.
+// Digests of whole encodings. Each thread encodes f32 bit patterns and adds up the terms of the digest; the block adds its sums
+// to the result atomically. Where the quantizers use a faster encoder, the digest covers that encoder.
 #include "kernels/cast/sweep.h"
 
 #include "kernels/device/eight.cuh"
@@ -8,11 +9,11 @@ namespace lockstep {
 namespace {
 
 constexpr int kThreads = 256;
-// Eights of patterns that a thread encodes.
+// Groups of eight patterns per thread.
 constexpr int kEights = 8;
 constexpr uint32_t kBlocks = kSweepPatterns / (8 * kThreads * kEights);
 
-// One of the ways from the patterns 8 * eight to 8 * eight + 7 to their codes.
+// An encoder under test: it maps patterns 8 * eight to 8 * eight + 7 to their codes.
 struct ByParams {
   __device__ static void encode8(const SweepParams& p, uint32_t eight, const float (&x)[8], uint32_t (&codes)[8]) {
     const uint4 draw = p.rounding == Rounding::kStochastic ? philox(eight, 0, p.random) : uint4{};
@@ -39,7 +40,7 @@ struct Stochastic {
   }
 };
 
-// (code + 1) * (mix | 1), where x ^= x >> 16 is done.
+// (code + 1) * (mix | 1), where `folded` is x after x ^= x >> 16.
 __device__ inline uint32_t term(uint32_t code, uint32_t folded, uint32_t k) {
   const uint32_t x = folded * k;
   return (code + 1) * ((x ^ x >> 15) | 1);
@@ -67,8 +68,8 @@ __global__ void __launch_bounds__(kThreads) sweepKernel(const SweepParams p) {
       sum1 += term(code, folded, 0x846ca68b);
     }
   }
-  sum0 = __reduce_add_sync(0xffffffffu, sum0);
-  sum1 = __reduce_add_sync(0xffffffffu, sum1);
+  sum0 = __reduce_add_sync(kFullMask, sum0);
+  sum1 = __reduce_add_sync(kFullMask, sum1);
   if (threadIdx.x % 32 == 0) {
     atomicAdd(p.out, sum0);
     atomicAdd(p.out + 1, sum1);

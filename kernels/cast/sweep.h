@@ -9,20 +9,20 @@
 
 namespace lockstep {
 
-// Bit patterns of one call, and the calls that make all 2^32.
+// Bit patterns per call, and the number of calls that cover all 2^32.
 constexpr uint32_t kSweepPatterns = 1u << 24;
 constexpr uint32_t kSweepChunks = 256;
 
-// The digest of the codes of kSweepPatterns f32 bit patterns from chunk * kSweepPatterns on (assembly/cast/sweep.ts): two sums
-// modulo 2^32 over the patterns i, of (code(i) + 1) * (mix(i, k) | 1), mix being x ^= x >> 16, x *= k, x ^= x >> 15. A NaN
-// counts as code 0xffff in formats stored in 16 bits. Random words are those of element i, copy 0.
+// The digest of the codes of kSweepPatterns f32 bit patterns, starting at chunk * kSweepPatterns (assembly/cast/sweep.ts). It
+// consists of two sums modulo 2^32 over the patterns i, of (code(i) + 1) * (mix(i, k) | 1), where mix is x ^= x >> 16, x *= k,
+// x ^= x >> 15. NaN counts as code 0xffff in formats stored in 16 bits. Stochastic rounding draws for element i of copy 0.
 struct SweepParams {
   uint32_t word;
   Rounding rounding;
   Overflow overflow;
   RandomSource random;
   uint32_t chunk;
-  // Two numbers.
+  // Receives the two sums.
   uint32_t* out;
 };
 

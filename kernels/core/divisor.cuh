@@ -1,4 +1,4 @@
-// Many quotients by one divisor, each rounded as a division's is, for less than a division each.
+// Division of many values by one divisor, correctly rounded, at less than the cost of one division per value.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -7,14 +7,15 @@
 
 namespace lockstep {
 
-// The quotient a * y of y = 1 / b is off by at most 1.5 units in its last place; what a - b q leaves then corrects it to the
-// nearest number, for no quotient lies as near to the middle of two numbers as that errs. It holds while nothing under- or
-// overflows: for b from 2^-20 to 2^20 and a from 2^-100 to 2^100, or 0.
+// With y = fl(1 / b), the quotient q = a * y is off by at most 1.5 ulp. The residual a - b q then corrects q to the nearest
+// number, because no exact quotient lies so close to a rounding boundary that the remaining error matters. The argument needs
+// that nothing underflows or overflows, so it is used for b in [2^-20, 2^20] and a = 0 or in [2^-100, 2^100]; other inputs take
+// the ordinary division.
 class Divisor {
  public:
   __device__ explicit Divisor(float by) : by_(by), inverse_(1.0f / by), plain_(by >= 0x1p-20f && by <= 0x1p20f) {}
 
-  // values[i] / by. None is negative.
+  // values[i] /= by. No value may be negative.
   template <int width>
   __device__ void divide(float (&values)[width]) const {
     float quotients[width];
@@ -23,7 +24,7 @@ class Divisor {
     for (int i = 0; i < width; ++i) {
       const float q = values[i] * inverse_;
       quotients[i] = __fmaf_rn(__fmaf_rn(-by_, q, values[i]), inverse_, q);
-      plain = plain && (values[i] == 0 || __float_as_uint(values[i]) - kLeast <= kMost - kLeast);
+      plain = plain && (values[i] == 0 || __float_as_uint(values[i]) - kMin <= kMax - kMin);
     }
     if (plain) {
 #pragma unroll
@@ -35,8 +36,8 @@ class Divisor {
   }
 
  private:
-  static constexpr uint32_t kLeast = (127 - 100) << 23;
-  static constexpr uint32_t kMost = (127 + 100) << 23;
+  static constexpr uint32_t kMin = (127 - 100) << 23;
+  static constexpr uint32_t kMax = (127 + 100) << 23;
 
   float by_;
   float inverse_;

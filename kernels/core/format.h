@@ -1,4 +1,4 @@
-// What a format word says (assembly/contract.ts): the layout of a scalar format, and the codes that follow from it.
+// Properties of a scalar format, computed from its format word (assembly/contract.ts): field widths, bias and special codes.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -15,13 +15,13 @@ __host__ __device__ constexpr bool isSigned(uint32_t word) { return word >> 8 & 
 __host__ __device__ constexpr bool hasSubnormals(uint32_t word) { return word >> 9 & 1; }
 __host__ __device__ constexpr Specials specials(uint32_t word) { return static_cast<Specials>(word >> 10 & 3); }
 __host__ __device__ constexpr int exponentBias(uint32_t word) { return static_cast<int32_t>(word) >> 16; }
-// Bits below the sign.
+// Number of bits below the sign bit.
 __host__ __device__ constexpr uint32_t magnitudeBits(uint32_t word) { return exponentBits(word) + mantissaBits(word); }
 __host__ __device__ constexpr uint32_t magnitudeMask(uint32_t word) { return (1u << magnitudeBits(word)) - 1; }
-// The sign bit of a code, 0 for an unsigned format.
+// Mask of the sign bit; 0 for an unsigned format.
 __host__ __device__ constexpr uint32_t signBit(uint32_t word) { return isSigned(word) ? 1u << magnitudeBits(word) : 0; }
 
-// Bits that a tensor spends on a code: 4 (two codes a byte, even index in the low nibble), 8, 16 or 32.
+// Bits of storage per code: 4 (two codes per byte, the even index in the low nibble), 8, 16 or 32.
 __host__ __device__ constexpr uint32_t storageBits(uint32_t word) {
   const uint32_t bits = magnitudeBits(word) + isSigned(word);
   return bits <= 4 ? 4 : bits <= 8 ? 8 : bits <= 16 ? 16 : 32;
@@ -34,12 +34,12 @@ __host__ __device__ constexpr uint32_t maxCode(uint32_t word) {
   return specials(word) == Specials::kNanOnly ? ones - 1 : ones;
 }
 
-// What a NaN becomes: all ones below the sign, the one NaN of fnuz, +max where there is no NaN.
+// The code that encodes NaN: all ones below the sign bit; the single NaN of fnuz formats; +max for formats without NaN.
 __host__ __device__ constexpr uint32_t nanCode(uint32_t word) {
   return specials(word) == Specials::kFnuz ? signBit(word) : magnitudeMask(word);
 }
 
-// What lies beyond the largest finite value: infinity, else NaN, else the largest finite value again.
+// The code for values beyond the largest finite one: infinity if the format has it, else NaN, else the largest finite value.
 __host__ __device__ constexpr uint32_t beyondCode(uint32_t word, uint32_t sign) {
   if (specials(word) == Specials::kFnuz) return signBit(word);
   return sign | (specials(word) == Specials::kFinite ? maxCode(word) : maxCode(word) + 1);

@@ -1,5 +1,5 @@
-// The transcendental functions and the curves of activations, as assembly/core/math.ts and assembly/elementwise/curve.ts have
-// them: in f64 by + - * / alone, nothing fused, rounded once to f32 (docs/numerics.md 7.2 and 7.6).
+// Transcendental functions and activation curves, bitwise equal to assembly/core/math.ts and assembly/elementwise/curve.ts.
+// They are evaluated in f64 by + - * / without fused multiply-adds, and rounded once to f32 (docs/numerics.md 7.2 and 7.6).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -33,8 +33,8 @@ __host__ __device__ inline double polynomial(double x, double first, Rest... res
   return polynomial(x, rest...) * x + first;
 }
 
-// 2^t for t in [-1023, 1024], at whose ends it is 0 and infinity. NaN stays. Adding 1.5 * 2^52 + 1023 rounds t to an integer
-// n, a tie to the odd one, and leaves n + 1023, the exponent field of 2^n, in the low bits.
+// 2^t for t in [-1023, 1024]; the two ends give 0 and infinity. NaN propagates. Adding 1.5 * 2^52 + 1023 rounds t to an integer
+// n, ties to odd, and leaves n + 1023, the exponent field of 2^n, in the low bits.
 __host__ __device__ inline double twoToTheBounded(double t) {
   constexpr double magic = 6755399441056767.0;
   const double n = t + magic;
@@ -45,7 +45,7 @@ __host__ __device__ inline double twoToTheBounded(double t) {
   return p * doubleFromWord(wordFromDouble(n) << 52);
 }
 
-// 2^t, t clamped to [-1023, 1024]. NaN stays.
+// 2^t with t clamped to [-1023, 1024]. NaN propagates.
 __host__ __device__ inline double twoToThe(double t) {
   if (1024.0 < t) t = 1024.0;
   if (t < -1023.0) t = -1023.0;
@@ -57,7 +57,7 @@ __host__ __device__ inline float exponential(float x) {
   return static_cast<float>(twoToThe(static_cast<double>(x) * kLog2E));
 }
 
-// Natural logarithm: -infinity at 0 of either sign, NaN below.
+// Natural logarithm: -infinity for +0 and -0, NaN for negative x.
 __host__ __device__ inline float logarithm(float x) {
   constexpr uint64_t rootHalf = 0x3fe6a09e667f3bcd;
   constexpr double infinity = __builtin_huge_val();
@@ -72,18 +72,18 @@ __host__ __device__ inline float logarithm(float x) {
   return static_cast<float>(static_cast<double>(n) * kLn2 + s * p);
 }
 
-// -2 u log2(e) of the gelu.
+// -2 u log2(e), where u is the argument of tanh in gelu.
 __host__ __device__ inline double geluExponent(double x) {
   return x * (-2.3022082635570995 + -0.10294324686815556 * (x * x));
 }
 
-// x (2u)' of the gelu.
+// x (2u)', where u is the argument of tanh in gelu.
 __host__ __device__ inline double geluProduct(double x) {
   return x * (1.5957691669464111 + 0.21406446397304535 * (x * x));
 }
 
-// The slope of x s(v(x)), s the logistic function: s + x v' (s (1 - s)), from `product` = x v' and e = e^-v.
-__host__ __device__ inline double productSlope(double product, double e) {
+// The derivative of x s(v(x)), where s is the logistic function: s + x v' (s (1 - s)), from `product` = x v' and e = e^-v.
+__host__ __device__ inline double productDerivative(double product, double e) {
   const double s = 1.0 / (1.0 + e);
   return s + product * (s * (1.0 - s));
 }
@@ -110,20 +110,20 @@ __host__ __device__ inline float differentiate(Activation kind, float alpha, flo
   const double wide = x;
   switch (kind) {
     case Activation::kGelu:
-      return static_cast<float>(productSlope(geluProduct(wide), twoToThe(geluExponent(wide))));
+      return static_cast<float>(productDerivative(geluProduct(wide), twoToThe(geluExponent(wide))));
     case Activation::kRelu:
       return x > 0 ? 1.0f : 0.0f;
     case Activation::kSrelu:
       return x > 0 ? x + x : 0.0f;
     case Activation::kSigmoid: {
-      // even in x: e^-|x| keeps its accuracy where the logistic function nears 1
+      // the derivative is even in x: using e^-|x| keeps its accuracy where the logistic function approaches 1
       const double e = twoToThe((wide < 0 ? -wide : wide) * -kLog2E);
       const double sum = 1.0 + e;
       return static_cast<float>(e / (sum * sum));
     }
     default: {
       const double factor = alpha;
-      return static_cast<float>(productSlope(factor * wide, twoToThe(wide * (factor * -kLog2E))));
+      return static_cast<float>(productDerivative(factor * wide, twoToThe(wide * (factor * -kLog2E))));
     }
   }
 }

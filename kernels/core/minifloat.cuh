@@ -1,5 +1,5 @@
-// Encode and decode for every scalar format, from its format word (docs/numerics.md 1): two functions that take any word
-// at run time, and faster spellings of them for words known at compile time.
+// Encoding and decoding of every scalar format (docs/numerics.md 1). `encode` and `decode` take any format word at run time and
+// define the result. The templates below give the same codes faster for format words known at compile time.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -14,13 +14,13 @@ namespace lockstep {
 
 __host__ __device__ constexpr uint32_t bitsOf(float x) { return __builtin_bit_cast(uint32_t, x); }
 __host__ __device__ constexpr float floatOf(uint32_t bits) { return __builtin_bit_cast(float, bits); }
-// 2^exponent, -126 to 127.
+// 2^exponent, for exponents from -126 to 127.
 __host__ __device__ constexpr float powerOfTwo(int exponent) {
   return floatOf(static_cast<uint32_t>(exponent + 127) << 23);
 }
 
-// Whether the magnitude goes up, given the code below it and the dropped fraction rest / 2^shift. From a shift of 25 on
-// the fraction is below a half, whatever the shift: 31 stands for all above it, except to stochastic rounding.
+// Whether rounding increments the magnitude, given the code below it and the discarded fraction rest / 2^shift. A shift of 25
+// or more always means a fraction below one half, so 31 can stand for every larger shift, except for stochastic rounding.
 __host__ __device__ inline bool roundsUp(Rounding rounding, bool negative, int code, uint32_t rest, int shift,
                                          uint32_t random16) {
   const uint32_t half = 1u << ((shift < 31 ? shift : 31) - 1);
@@ -42,14 +42,14 @@ __host__ __device__ inline bool roundsUp(Rounding rounding, bool negative, int c
   }
 }
 
-// Whether a finite value beyond the largest one stays finite although the policy is kNonfinite.
+// Whether a finite value beyond the largest one stays finite although the overflow policy is kNonfinite.
 __host__ __device__ constexpr bool staysFinite(Rounding rounding, bool negative) {
   return rounding == Rounding::kTowardZero || rounding == Rounding::kToOdd ||
          (rounding == Rounding::kTowardPositive && negative) || (rounding == Rounding::kTowardNegative && !negative);
 }
 
-// The code of x. `random16` is read where rounding is stochastic. Unsigned formats encode |x|; a format without zero sends
-// everything below its smallest value to that value.
+// The code of x. Only stochastic rounding reads `random16`. Unsigned formats encode |x|. A format without zero maps everything
+// below its smallest value to that value.
 __host__ __device__ inline uint32_t encode(float x, uint32_t word, Rounding rounding, Overflow overflow,
                                            uint32_t random16) {
   constexpr uint32_t kInfinity = 0x7f800000u;
@@ -63,7 +63,8 @@ __host__ __device__ inline uint32_t encode(float x, uint32_t word, Rounding roun
   if (magnitude == kInfinity) return saturates ? sign | maxCode(word) : beyondCode(word, sign);
   if (magnitude == 0) return zeroSign;
 
-  // |x| = significand * 2^(exponent - 23), the significand in [2^23, 2^24); a subnormal's bits, as a number, are normal
+  // |x| = significand * 2^(exponent - 23) with significand in [2^23, 2^24). A subnormal is normalized by converting its bits to
+  // a float.
   const bool subnormal = magnitude < 0x00800000u;
   const uint32_t normal = subnormal ? bitsOf(static_cast<float>(magnitude)) : magnitude;
   const int exponent = static_cast<int>(normal >> 23) - (subnormal ? 127 + 149 : 127);
@@ -85,7 +86,7 @@ __host__ __device__ inline uint32_t encode(float x, uint32_t word, Rounding roun
   return (code == 0 ? zeroSign : sign) | static_cast<uint32_t>(code);
 }
 
-// The value of a code; exact. Bits above the format's are ignored.
+// The exact value of a code. Bits above the format's width are ignored.
 __host__ __device__ constexpr float decode(uint32_t code, uint32_t word) {
   const int m = static_cast<int>(mantissaBits(word));
   const uint32_t magnitude = code & magnitudeMask(word);
@@ -107,7 +108,8 @@ __host__ __device__ constexpr float decode(uint32_t code, uint32_t word) {
   return floatOf(sign | bitsOf(normal * powerOfTwo(exponent < -126 ? exponent + 126 : 0)));
 }
 
-// Hardware conversions (sm_89 and later): nearest even, saturating, any NaN to 0x7f. The low byte is b's.
+// Hardware conversion to FP8 (sm_89 and later): round to nearest even, saturate, map every NaN to 0x7f. The low byte holds b's
+// code.
 template <uint32_t word>
 __device__ inline uint32_t convertPair(float a, float b) {
   static_assert(word == format::kE4m3 || word == format::kE5m2);
@@ -120,22 +122,22 @@ __device__ inline uint32_t convertPair(float a, float b) {
   return codes;
 }
 
-// min(max(a * b + c, 0), 1), the sum rounded once.
+// min(max(a * b + c, 0), 1), with the sum rounded once.
 __device__ inline float saturatedFma(float a, float b, float c) {
   float result;
   asm("fma.rn.sat.f32 %0, %1, %2, %3;" : "=f"(result) : "f"(a), "f"(b), "f"(c));
   return result;
 }
 
-// The same with the sum rounded toward zero.
+// As above, with the sum rounded toward zero.
 __device__ inline float saturatedFmaDown(float a, float b, float c) {
   float result;
   asm("fma.rz.sat.f32 %0, %1, %2, %3;" : "=f"(result) : "f"(a), "f"(b), "f"(c));
   return result;
 }
 
-// The bits of 2^23 plus the magnitude code of e2m1, x at most 6. The code is 2|x| up to 2, then |x| + 2, then |x| / 2 + 4
-// up to 7: each term is exact, and each sum rounds to an integer, ties to an even one.
+// The bits of 2^23 plus the magnitude code of e2m1, for |x| of at most 6. The code is 2|x| up to 2, then |x| + 2, then |x| / 2
+// + 4 up to 7. Each of the three terms is exact, and each sum rounds to an integer, ties to even.
 __device__ inline uint32_t magnitudeE2m1(float x) {
   const float a = fabsf(x);
   const float upToTwo = saturatedFma(a, 0.5f, 0.0f);
@@ -144,31 +146,32 @@ __device__ inline uint32_t magnitudeE2m1(float x) {
   return bitsOf(__fmaf_rn(upToFour, 2.0f, __fmaf_rn(upToTwo, 4.0f, 8388608.0f)) + upToSix);
 }
 
-// Whether the shorter arithmetic below reaches every binade: signed, with zero, far from the ends of f32's range.
+// Whether the short encoder below covers every binade of the format: it must be signed, have a zero, and stay far from the ends
+// of f32's exponent range.
 __host__ __device__ constexpr bool isNarrow(uint32_t word) {
   return isSigned(word) && hasSubnormals(word) && specials(word) != Specials::kFnuz && exponentBits(word) <= 5 &&
          mantissaBits(word) >= 1 && mantissaBits(word) <= 7 && exponentBias(word) > -32 && exponentBias(word) < 64;
 }
 
-// The bits of 1.0 in the binade of the smallest normal number of a narrow format.
+// The bits of the power of two that starts the binade of the format's smallest normal number.
 __host__ __device__ constexpr uint32_t lowestBinade(uint32_t word) {
   return static_cast<uint32_t>(127 + minExponent(word)) << 23;
 }
 
-// encode(x, word, kTiesToEven, kSaturate).
+// Equals encode(x, word, kTiesToEven, kSaturate).
 template <uint32_t word>
 __device__ inline uint32_t encodeNearest(float x) {
   if constexpr (word == format::kE4m3 || word == format::kE5m2) {
     return convertPair<word>(0.0f, x);
   } else if constexpr (word == format::kE2m1) {
-    const float c = fminf(x, 6.0f);  // a NaN becomes 6
+    const float c = fminf(x, 6.0f);  // NaN becomes 6
     return (magnitudeE2m1(c) & 7) | (bitsOf(c) >> 28 & 8);
   } else if constexpr (isNarrow(word)) {
     constexpr uint32_t m = mantissaBits(word);
     constexpr float largest = decode(maxCode(word), word);
-    const float c = fminf(x, largest);  // a NaN becomes +max
+    const float c = fminf(x, largest);  // NaN becomes +max
     const float a = fminf(fabsf(c), largest);
-    // the sum with a power of two rounds |x| to a multiple of the spacing of codes in its binade
+    // adding a power of two rounds |x| to a multiple of the format's ulp in its binade
     const uint32_t binade = max(bitsOf(a) & 0x7f800000u, lowestBinade(word));
     const uint32_t power = binade + ((23 - m) << 23);
     const uint32_t steps = bitsOf(a + floatOf(power)) - power;
@@ -180,7 +183,7 @@ __device__ inline uint32_t encodeNearest(float x) {
   }
 }
 
-// encodeNearest of four values, a in the lowest bits: 8 bits a code, or 4 in the low half of the result.
+// encodeNearest of four values; a is in the lowest bits. Each code takes 8 bits, or 4 bits in the low half of the result.
 template <uint32_t word>
 __device__ inline uint32_t encodeNearest4(float a, float b, float c, float d) {
   if constexpr (word == format::kE4m3 || word == format::kE5m2) {
@@ -190,7 +193,7 @@ __device__ inline uint32_t encodeNearest4(float a, float b, float c, float d) {
     b = fminf(b, 6.0f);
     c = fminf(c, 6.0f);
     d = fminf(d, 6.0f);
-    // the bits of 2^23 in each term stay above the low 16
+    // in each term, the bits of 2^23 stay above the low 16 bits
     const uint32_t magnitudes =
         ((magnitudeE2m1(d) * 16 + magnitudeE2m1(c)) * 16 + magnitudeE2m1(b)) * 16 + magnitudeE2m1(a);
     uint32_t signs = bitsOf(d) >> 28;
@@ -206,7 +209,7 @@ __device__ inline uint32_t encodeNearest4(float a, float b, float c, float d) {
   }
 }
 
-// encodeNearest of two values to bf16 or f16, a in the low half.
+// encodeNearest of two values to bf16 or f16; a is in the low half.
 template <uint32_t word>
 __device__ inline uint32_t encodeNearest2(float a, float b) {
   static_assert(word == format::kBf16 || word == format::kF16);
@@ -219,18 +222,18 @@ __device__ inline uint32_t encodeNearest2(float a, float b) {
   return codes;
 }
 
-// encode(x, word, kStochastic, kSaturate, random16).
+// Equals encode(x, word, kStochastic, kSaturate, random16).
 template <uint32_t word>
 __host__ __device__ inline uint32_t encodeStochastic(float x, uint32_t random16) {
   if constexpr (isNarrow(word)) {
-    // f32 subnormals are taken for normals: both are shifted out
+    // f32 subnormals are treated as normal numbers: both are shifted out entirely
     constexpr uint32_t m = mantissaBits(word);
     constexpr uint32_t lowest = lowestBinade(word) >> 23;
     const uint32_t magnitude = bitsOf(x) & 0x7fffffffu;
     const uint32_t exponent = magnitude >> 23;
     const uint32_t binade = exponent > lowest ? exponent : lowest;
     const uint32_t shift = 7 - m + binade - exponent;
-    // the significand in units of 2^-16 of a code
+    // the significand in units of 2^-16 of the code's ulp
     const uint32_t fixed = ((magnitude & 0x007fffffu) | 0x00800000u) >> (shift < 31 ? shift : 31);
     const uint32_t rounded = ((binade - lowest) << m) + ((fixed + (0xffffu ^ random16)) >> 16);
     const uint32_t code = rounded < maxCode(word) ? rounded : maxCode(word);
@@ -240,7 +243,7 @@ __host__ __device__ inline uint32_t encodeStochastic(float x, uint32_t random16)
   }
 }
 
-// decode(code, word). Bits above the format's are ignored.
+// Equals decode(code, word). Bits above the format's width are ignored.
 template <uint32_t word>
 __device__ inline float decodeTo(uint32_t code) {
   if constexpr (word == format::kE4m3 || word == format::kE5m2) {
@@ -260,7 +263,8 @@ __device__ inline float decodeTo(uint32_t code) {
     const uint32_t byte = code & 0xffu;
     return floatOf(byte == 255 ? 0x7fffffffu : byte == 0 ? 0x00400000u : byte << 23);
   } else if constexpr (isNarrow(word) && specials(word) == Specials::kFinite) {
-    // the fields in f32's places, its subnormals included, times the difference of the biases
+    // move the fields to their f32 positions (a subnormal becomes an f32 subnormal), then multiply by the difference of the
+    // biases
     const uint32_t fields = (code & magnitudeMask(word)) << (23 - mantissaBits(word));
     const uint32_t sign = (code & signBit(word)) << (31 - magnitudeBits(word));
     return floatOf(fields | sign) * powerOfTwo(127 - exponentBias(word));

@@ -1,4 +1,5 @@
-// Philox 4x32-10 (Salmon et al., SC11), addressed by element (docs/numerics.md, choice 6).
+// The Philox 4x32-10 random number generator (Salmon et al., SC11). Its counter is derived from the element index, so that
+// draws do not depend on the launch configuration (docs/numerics.md, choice 6).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -7,7 +8,7 @@
 
 namespace lockstep {
 
-// The key is the seed; the offset counts quantizations.
+// `seed` is the Philox key; `offset` counts quantizations.
 struct RandomSource {
   uint32_t seedLow = 0;
   uint32_t seedHigh = 0;
@@ -15,7 +16,8 @@ struct RandomSource {
   uint32_t offsetHigh = 0;
 };
 
-// What all draws of a source share: the keys of the rounds, and what the first round makes of the offset.
+// Generates the draws of one source. The constructor computes what all draws share: the round keys and the products of the
+// first round that involve only the offset.
 class Philox {
  public:
   __host__ __device__ Philox(const RandomSource& source = {}) {
@@ -29,7 +31,7 @@ class Philox {
     keys1_[0] ^= source.offsetHigh;
   }
 
-  // The 128 bits of a draw of copy 0 (rowwise) or 1 (columnwise).
+  // The 128 bits of draw number `draw`, for copy 0 (rowwise) or 1 (columnwise).
   __host__ __device__ uint4 operator()(uint64_t draw, uint32_t copy) const {
     const uint64_t first = static_cast<uint64_t>(kFactor0) * static_cast<uint32_t>(draw);
     uint32_t c0 = static_cast<uint32_t>(draw >> 32) ^ copy << 31 ^ keys0_[0];
@@ -54,7 +56,7 @@ class Philox {
 
   uint32_t keys0_[kRounds];
   uint32_t keys1_[kRounds];
-  // The low half of the offset's product.
+  // Low half of the product with the offset in the first round.
   uint32_t low_;
 };
 
@@ -62,7 +64,7 @@ __host__ __device__ inline uint4 philox(uint64_t draw, uint32_t copy, const Rand
   return Philox(source)(draw, copy);
 }
 
-// The 16 bits of element i of eight that share a draw.
+// The 16 random bits of element i of the eight that share a draw.
 __host__ __device__ inline uint32_t random16(const uint4& draw, int i) {
   const uint32_t low = i & 2 ? draw.y : draw.x;
   const uint32_t high = i & 2 ? draw.w : draw.z;
@@ -70,13 +72,13 @@ __host__ __device__ inline uint32_t random16(const uint4& draw, int i) {
   return i & 1 ? word >> 16 : word & 0xffffu;
 }
 
-// Of the 8 bits of element i of sixteen that a quantizer rounds by, the 16 that do the same: they are below a fraction exactly
-// where the 8 have a carry with its upper 8.
+// For element i of the sixteen that share a draw: 16 bits that round exactly as the element's 8 random bits do. They are below
+// a 16-bit fraction exactly when the 8 random bits plus the upper 8 bits of the fraction carry.
 __host__ __device__ inline uint32_t carrying16(const uint4& draw, int i) {
   const uint32_t low = i & 4 ? draw.y : draw.x;
   const uint32_t high = i & 4 ? draw.w : draw.z;
   const uint32_t word = i & 8 ? high : low;
-  // bytes 0, 2, 1 and 3 of a word
+  // elements take bytes 0, 2, 1 and 3 of a word, in this order
   const uint32_t byte = word >> ((i & 1) * 16 + (i >> 1 & 1) * 8) & 0xffu;
   return (0xffu ^ byte) << 8 | 0xffu;
 }

@@ -1,4 +1,4 @@
-// From the amax of a block to its stored scale and the multiplier of its elements. Every step is one rounded f32
+// Computes, from the amax of a block, its stored scale and the multiplier of its elements. Every step is one rounded f32
 // operation, and the order of the steps is part of the definition (docs/numerics.md 2.3, 3.1, 4.1, 5.1).
 #pragma once
 
@@ -9,13 +9,13 @@
 
 namespace lockstep {
 
-// The largest finite value of a wide type: what an overflowing f32 scale of a block becomes.
+// The largest finite value of a wide type. It replaces an f32 block scale that overflows.
 __host__ __device__ inline float largestWide(Wide type) {
   return floatOf(type == Wide::kF32 ? 0x7f7fffff : type == Wide::kBf16 ? 0x7f7f0000 : 0x477fe000);
 }
 
-// max / amax: amax is raised to `epsilon`; 1 where it is then 0, infinite or NaN; an infinite quotient becomes
-// `overflow`; with `pow2`, the largest power of two not above.
+// max / amax, after raising amax to `epsilon`. The scale is 1 if amax is then 0, infinite or NaN; an infinite quotient becomes
+// `overflow`. With `pow2`, the result is rounded down to a power of two.
 __host__ __device__ inline float scaleFromAmax(float amax, float max, bool pow2, float epsilon, float overflow) {
   const float infinity = floatOf(0x7f800000);
   if (amax < epsilon) amax = epsilon;
@@ -25,7 +25,7 @@ __host__ __device__ inline float scaleFromAmax(float amax, float max, bool pow2,
   return pow2 ? floatOf(bitsOf(scale) & 0xff800000) : scale;
 }
 
-// S_enc of NVFP4 for a tensor's amax; `max` is 6 * 448, or 6 * 256.
+// NVFP4's per-tensor encode scale S_enc for a tensor's amax; `max` is 6 * 448, or 6 * 256.
 __host__ __device__ inline float globalScale(float amax, float max) {
   const float largest = floatOf(0x7f7fffff);
   float scale = max / amax;
@@ -33,41 +33,43 @@ __host__ __device__ inline float globalScale(float amax, float max) {
   return amax == 0 || scale == 0 ? 1 : scale;
 }
 
-// 127 + ceil(log2 p) within 0 to 254, p not negative: any fraction carries into the exponent, above 2^-127 for field 0.
+// The e8m0 code 127 + ceil(log2 p), clamped to [0, 254], for p not negative. A nonzero mantissa carries into the exponent; for
+// exponent field 0 the threshold is 2^-127.
 __host__ __device__ inline uint32_t e8m0Up(float p) {
   const uint32_t bits = bitsOf(p);
   const uint32_t code = (bits + (bits < 0x00800000 ? 0x003fffff : 0x007fffff)) >> 23;
   return code < 254 ? code : 254;
 }
 
-// 127 + floor(log2 amax) - maxExponent, not below 0; 254 for infinity.
+// The e8m0 code 127 + floor(log2 amax) - maxExponent, at least 0; infinity gives 254.
 __host__ __device__ inline uint32_t e8m0Floor(float amax, int maxExponent) {
   const int field = static_cast<int>(bitsOf(amax) >> 23);
   if (field == 255) return 254;
   return field > maxExponent ? field - maxExponent : 0;
 }
 
-// 2^(127 - code) for codes up to 254, the last being subnormal.
+// 2^(127 - code) for codes up to 254; code 254 gives a subnormal.
 __host__ __device__ inline float e8m0Reciprocal(uint32_t code) {
   return floatOf(code == 254 ? 0x00400000 : (254 - code) << 23);
 }
 
-// A block scale of NVFP4, e4m3, and what its elements are multiplied by.
+// An NVFP4 block scale as an e4m3 code, and the multiplier of the block's elements.
 struct TwoLevel {
   uint32_t code;
   float multiplier;
 };
 
-// The multiplier of a block with the scale `scale`, decoded: 1 / (scale * decode), at most FLT_MAX.
+// The multiplier of the elements of a block: 1 / (scale * decode), at most FLT_MAX. `scale` is the decoded block scale.
 __host__ __device__ inline float twoLevelMultiplier(float scale, float decode) {
   const int32_t quotient = static_cast<int32_t>(bitsOf(1.0f / (scale * decode)));
   return floatOf(quotient < 0x7f7fffff ? quotient : 0x7f7fffff);
 }
 
-// amax * (encode * fl(1/6)) rounded to e4m3, not beyond 448; `encode` is the tensor's globalScale, `decode` 1 / encode.
+// The block scale amax * (encode * fl(1/6)), rounded to e4m3 and at most 448. `encode` is the tensor's globalScale; `decode` is
+// 1 / encode.
 __host__ __device__ inline TwoLevel twoLevel(float amax, float encode, float decode) {
   const float raw = amax * (encode * floatOf(0x3e2aaaab));
-  // the sum with 2^20 times the power of two at or below `raw`, at least 2^-6, rounds to e4m3 (assembly/cast/encoder.ts)
+  // rounds to e4m3 by adding 2^20 times the power of two at or below `raw`, which is at least 2^-6 (assembly/cast/encoder.ts)
   int32_t a = static_cast<int32_t>(bitsOf(raw));
   if (a > 0x43e00000) a = 0x43e00000;
   const int32_t e = (a > 0x3c800000 ? a : 0x3c800000) & 0x7f800000;

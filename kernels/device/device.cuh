@@ -1,4 +1,4 @@
-// What kernels share: how wide values are read and written, and reductions whose order is fixed.
+// Conversions and type dispatch for the wide types f32, bf16 and f16, shared by all kernels.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -9,24 +9,27 @@
 
 namespace lockstep {
 
-// 16 bytes, the widest access.
+// 16 bytes, the widest memory access of a thread.
 struct alignas(16) Bytes16 {
   uint32_t words[4];
 };
 
-// Threads that share a tile of a matrix (tile.cuh, code-tile.cuh).
+// Threads of a block that works on one tile of a matrix (tile.cuh, code-tile.cuh).
 constexpr int kTileThreads = 256;
+
+// The mask of warp-wide shuffles, votes and reductions in which all 32 lanes take part.
+constexpr uint32_t kFullMask = 0xffffffffu;
 
 __host__ __device__ constexpr int64_t ceilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// f16 bits to f32, exact, NaN to one NaN.
+// Converts f16 bits to f32. The conversion is exact; every NaN becomes the canonical NaN.
 __device__ inline float halfToFloat(uint16_t bits) {
   float value;
   asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
   return value;
 }
 
-// f32 to f16 bits: nearest even, overflow to infinity.
+// Converts f32 to f16 bits: round to nearest even, overflow to infinity.
 __device__ inline uint16_t floatToHalf(float value) {
   uint16_t bits;
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
@@ -35,14 +38,14 @@ __device__ inline uint16_t floatToHalf(float value) {
 
 __device__ inline float bf16ToFloat(uint16_t bits) { return __uint_as_float(static_cast<uint32_t>(bits) << 16); }
 
-// f32 to bf16 bits: nearest even, overflow to infinity, any NaN to 0x7fff.
+// Converts f32 to bf16 bits: round to nearest even, overflow to infinity, every NaN becomes 0x7fff.
 __device__ inline uint16_t floatToBf16(float value) {
   uint16_t bits;
   asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
   return bits;
 }
 
-// The element type behind a Wide, for kernels templated on it.
+// The storage type of a Wide, for kernels templated on it.
 template <Wide type>
 struct WideOf;
 template <>
@@ -64,7 +67,7 @@ struct WideOf<Wide::kF16> {
   __device__ static Storage store(float x) { return floatToHalf(x); }
 };
 
-// Calls `body` with std::integral_constant-like tag of the type: withWide(type, [&](auto tag) { kernel<tag.value>... }).
+// Calls `body` with a tag whose constant `value` is the type: withWide(type, [&](auto tag) { kernel<tag.value>... }).
 template <Wide type>
 struct WideTag {
   static constexpr Wide value = type;

@@ -1,5 +1,5 @@
-// Eight consecutive elements: what a thread of an element-wise kernel works on. They are one draw of random words, and
-// whole bytes of codes.
+// Element-wise kernels in which a thread processes eight consecutive elements. Eight elements share one Philox draw, and their
+// codes fill whole bytes at any code width.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -12,7 +12,7 @@
 
 namespace lockstep {
 
-// Bytes that move together: 4, 8, 16 or 32. Only constants index them.
+// A register buffer of 4, 8, 16 or 32 bytes that is loaded and stored in one access. Indices must be compile-time constants.
 template <int size>
 struct Bytes {
   uint32_t words[size / 4];
@@ -38,7 +38,7 @@ struct Bytes {
     return result;
   }
 
-  // The first `count` bytes, zeros after them.
+  // Loads the first `count` bytes and sets the rest to zero.
   __device__ static Bytes loadSome(const void* from, int count) {
     Bytes result{};
 #pragma unroll
@@ -61,8 +61,9 @@ struct Bytes {
     }
   }
 
-  // The first `count` bytes, whole elements: eight of 16 bits fill 16 bytes, and move as such. (Bytes of a rounded f16 or
-  // bf16 are not stored one by one: nvcc 13.0 takes the cut of such a register to a byte for a conversion of its value.)
+  // Stores the first `count` bytes, a whole number of elements. Eight 16-bit elements fill all 16 bytes and are stored at once.
+  // (Bytes of a rounded f16 or bf16 value are not stored one by one: nvcc 13.0 compiles the truncation of such a register to a
+  // byte as a conversion of its value.)
   __device__ void storeSome(void* to, int count) const {
     using Part = std::conditional_t<size == 16, uint16_t, std::conditional_t<size == 32, uint32_t, uint8_t>>;
     constexpr int kBytes = sizeof(Part);
@@ -74,7 +75,7 @@ struct Bytes {
   }
 };
 
-// Bits `bits * i` on of eight elements of 4, 8, 16 or 32 bits.
+// The element of `bits` bits (4, 8, 16 or 32) at index i of eight.
 template <int bits>
 __device__ inline uint32_t elementOf(const Bytes<bits>& eight, int i) {
   const uint32_t word = eight.words[i * bits / 32];
@@ -82,13 +83,13 @@ __device__ inline uint32_t elementOf(const Bytes<bits>& eight, int i) {
   return word >> i * bits % 32 & ((1u << bits % 32) - 1);
 }
 
-// Puts an element where there are zeros.
+// Sets an element whose bits are zero.
 template <int bits>
 __device__ inline void setElement(Bytes<bits>& eight, int i, uint32_t element) {
   eight.words[i * bits / 32] |= element << i * bits % 32;
 }
 
-// Eight elements of a wide type take 16 or 32 bytes.
+// The buffer for eight elements of a wide type: 16 or 32 bytes.
 template <Wide type>
 using WideEight = Bytes<type == Wide::kF32 ? 32 : 16>;
 
@@ -101,7 +102,7 @@ __device__ inline float wideAt(const WideEight<type>& eight, int i) {
   }
 }
 
-// f32 values as f32, or rounded to bf16 or f16.
+// Stores f32 values as f32, or rounded to bf16 or f16.
 template <Wide type>
 __device__ inline WideEight<type> wideEight(const float (&values)[8]) {
   WideEight<type> result{};
@@ -116,7 +117,7 @@ __device__ inline WideEight<type> wideEight(const float (&values)[8]) {
   return result;
 }
 
-// encode(x, word, kTiesToEven, kSaturate) of eight values, as a tensor stores them.
+// encode(x, word, kTiesToEven, kSaturate) of eight values, packed as a tensor stores them.
 template <uint32_t word>
 __device__ inline Bytes<storageBits(word)> encodeNearest8(const float (&x)[8]) {
   if constexpr (storageBits(word) == 4) {
@@ -131,9 +132,10 @@ __device__ inline Bytes<storageBits(word)> encodeNearest8(const float (&x)[8]) {
 
 constexpr int kEightThreads = 256;
 
-// out[i] = map(x[i]) for eights of elements, and for the last few. Map has Params (with x, out and count), From and To
-// (Bytes of eight elements, so that their sizes are the bits of one), kEights (how many a thread loads before it works on
-// the first), a constructor from Params, and To operator()(const From&, int64_t eight).
+// out[i] = map(x[i]), eight elements at a time, with a tail for the last few. Map provides: Params (with x, out and count);
+// From and To (Bytes for eight elements, so that their size in bytes is the bits per element); kEights (how many groups of
+// eight a thread loads before it processes the first); a constructor from Params; and To operator()(const From&, int64_t
+// eight).
 template <typename Map>
 __global__ void __launch_bounds__(kEightThreads) mapEights(const typename Map::Params p) {
   using From = typename Map::From;

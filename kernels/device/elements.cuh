@@ -1,4 +1,5 @@
-// Neighbouring elements of a wide type as f32: eight by 16-byte accesses where rows allow it, else one.
+// Loads and stores of consecutive elements of a wide type as f32: eight by 16-byte accesses if rows are aligned for it, else
+// one.
 #pragma once
 
 #include <algorithm>
@@ -7,10 +8,10 @@
 
 namespace lockstep {
 
-// Elements that are read and written together.
+// Elements of a pack, which is loaded and stored at once.
 constexpr int kPack = 8;
 
-// Two elements of a 16-bit type, the first in the low half.
+// Two elements of a 16-bit type in a word, the first in the low half.
 __device__ inline uint32_t halfPair(float low, float high) {
   uint32_t pair;
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
@@ -31,13 +32,13 @@ __device__ inline void storeElement(void* target, Wide type, int64_t index, floa
   }
 }
 
-// A value rounded to a wide type.
+// `value` rounded to a wide type, as f32.
 __device__ inline float rounded(Wide type, float value) {
   if (type == Wide::kF32) return value;
   return type == Wide::kBf16 ? bf16ToFloat(floatToBf16(value)) : halfToFloat(floatToHalf(value));
 }
 
-// Elements [index, index + width) of an array, `width` 1 or kPack and `index` a multiple of it.
+// Loads elements [index, index + width) of an array; `width` is 1 or kPack, and `index` is a multiple of it.
 template <int width>
 __device__ inline void loadElements(const void* source, Wide type, int64_t index, float (&values)[width]) {
   if constexpr (width == 1) {
@@ -60,12 +61,12 @@ __device__ inline void loadElements(const void* source, Wide type, int64_t index
   }
 }
 
-// Stores 16 bytes at once, which the compiler would split where other types' stores lie beside it.
+// Stores 16 bytes in one access. The compiler splits a plain store if stores of other types are next to it.
 __device__ inline void storeBytes16(void* target, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
   asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(target), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
 }
 
-// Each value rounded once.
+// Stores the values, each rounded once.
 template <int width>
 __device__ inline void storeElements(void* target, Wide type, int64_t index, const float (&values)[width]) {
   if constexpr (width == 1) {
@@ -89,8 +90,8 @@ __device__ inline void storeElements(void* target, Wide type, int64_t index, con
   }
 }
 
-// Threads over a matrix of `rows` rows of `packs` packs: x over the packs of a row, y over rows, which kernels walk by
-// gridDim.y * blockDim.y.
+// Launch configuration for a matrix of `rows` rows of `packs` packs: x runs over the packs of a row and y over rows. Kernels
+// loop over rows with stride gridDim.y * blockDim.y.
 constexpr unsigned kRowThreads = 256;
 
 struct RowGrid {

@@ -1,4 +1,4 @@
-// A kernel that fails, so that what happens after a failure can be tested.
+// A kernel that fails on purpose, so that tests can check the library's behaviour after a device error.
 #include "kernels/device/fault.h"
 
 namespace lockstep {

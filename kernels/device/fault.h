@@ -4,7 +4,7 @@
 
 namespace lockstep {
 
-// Breaks the context it runs in, as a wrong kernel would.
+// Launches a kernel that fails, which breaks the CUDA context of the process.
 cudaError_t launchFault(cudaStream_t stream);
 
 }  // namespace lockstep

@@ -1,4 +1,5 @@
-// What a device gives the blocks of a kernel. The driver is asked once for each kernel and device by a thread, which remembers.
+// Occupancy and resource limits of the current device. Each thread queries the driver once per kernel and device and caches the
+// answer.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -10,7 +11,7 @@
 
 namespace lockstep {
 
-// The value of `key`; `ask` gives one that is not known.
+// The cached value for `key`; `ask` computes it the first time.
 template <typename Key, typename Value, typename Ask>
 Value remember(std::map<Key, Value>& known, const Key& key, Ask ask) {
   if (const auto found = known.find(key); found != known.end()) return found->second;
@@ -32,7 +33,7 @@ inline int attributeOf(int device, cudaDeviceAttr attribute) {
   });
 }
 
-// What one block of the device in use may have.
+// The limits of one block on the current device.
 struct DeviceLimits {
   int64_t sharedBytes;
   bool clusters;
@@ -44,11 +45,11 @@ inline DeviceLimits limitsOfDevice() {
           attributeOf(device, cudaDevAttrComputeCapabilityMajor) >= 9};
 }
 
-// Of the device in use; one where it cannot say.
+// The number of multiprocessors of the current device; 1 if the query fails.
 inline int multiprocessors() { return std::max(attributeOf(currentDevice(), cudaDevAttrMultiProcessorCount), 1); }
 
-// Lets blocks of `kernel` take all the shared memory that the device has for one. The limit is of the process: one that followed
-// each launch would be another thread's as well.
+// Allows blocks of `kernel` to use all the shared memory that the device offers to one block. The limit is global to the
+// process, so it is set to the maximum once: a limit set per launch would race with launches of other threads.
 template <typename Kernel>
 cudaError_t allowShared(Kernel kernel) {
   thread_local std::map<std::tuple<const void*, int>, cudaError_t> known;
@@ -62,7 +63,8 @@ cudaError_t allowShared(Kernel kernel) {
   });
 }
 
-// How many blocks of `kernel`, of `bytes` of shared memory each, the device holds at once; lets them take so much.
+// How many blocks of `kernel`, each with `bytes` of dynamic shared memory, are resident on the device at once. Also raises the
+// kernel's shared-memory limit.
 template <typename Kernel>
 int64_t residentBlocks(Kernel kernel, int64_t threads, int64_t bytes) {
   thread_local std::map<std::tuple<const void*, int, int64_t, int64_t>, int64_t> known;
@@ -74,21 +76,21 @@ int64_t residentBlocks(Kernel kernel, int64_t threads, int64_t bytes) {
     if (error == cudaSuccess) {
       error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, static_cast<int>(threads), bytes);
     }
-    // the launch that follows says what is wrong
+    // the launch that follows reports the error
     if (error != cudaSuccess) cudaGetLastError();
     return int64_t{multiprocessors()} * std::max(blocks, 1);
   });
 }
 
-// How many clusters of `kernel` the device holds at once, for a launch as configured, whatever its grid.
+// How many clusters of `kernel` are resident on the device at once in this launch configuration, whatever its grid.
 template <typename Kernel>
-int64_t clustersOf(Kernel kernel, int64_t parts, const cudaLaunchConfig_t& config) {
+int64_t clustersOf(Kernel kernel, int64_t clusterSize, const cudaLaunchConfig_t& config) {
   thread_local std::map<std::tuple<const void*, int, int64_t, unsigned, size_t>, int> known;
-  const auto key = std::tuple{reinterpret_cast<const void*>(kernel), currentDevice(), parts, config.blockDim.x,
+  const auto key = std::tuple{reinterpret_cast<const void*>(kernel), currentDevice(), clusterSize, config.blockDim.x,
                               config.dynamicSmemBytes};
   return remember(known, key, [&] {
     int clusters = 1;
-    // where it cannot say, there is room for one, or the launch says why not
+    // if the query fails, assume one cluster; the launch then reports the error
     if (cudaOccupancyMaxActiveClusters(&clusters, kernel, &config) != cudaSuccess) cudaGetLastError();
     return clusters;
   });

@@ -1,4 +1,4 @@
-// Two 16-bit wide values in a word, the first in the low half: their values and the largest of their magnitudes.
+// Two 16-bit wide values packed in a 32-bit word, the first in the low half: conversion, and maxima of their magnitudes.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-// Lane by lane the larger value; that of `a` where `b` is NaN, and the other way round.
+// The larger value of each lane. If one operand is NaN, the result is the other.
 template <Wide type>
 __device__ inline uint32_t maxOfPairs(uint32_t a, uint32_t b) {
   uint32_t result;
@@ -20,13 +20,13 @@ __device__ inline uint32_t maxOfPairs(uint32_t a, uint32_t b) {
   return result;
 }
 
-// `largest` raised to the magnitudes of a pair, NaN ignored.
+// The larger of `largest` and the magnitudes of a pair, lane by lane; NaN is ignored.
 template <Wide type>
 __device__ inline uint32_t raiseToPair(uint32_t largest, uint32_t pair) {
   return maxOfPairs<type>(largest, pair & 0x7fff7fffu);
 }
 
-// Lane by lane the larger magnitude under some sign, NaN if either is.
+// The value of larger magnitude in each lane, with an unspecified sign; NaN if either operand is NaN.
 template <Wide type>
 __device__ inline uint32_t maxOfMagnitudes(uint32_t a, uint32_t b) {
   uint32_t result;
@@ -38,7 +38,7 @@ __device__ inline uint32_t maxOfMagnitudes(uint32_t a, uint32_t b) {
   return result;
 }
 
-// Lane by lane the smaller value, as maxOfPairs.
+// The smaller value of each lane, with NaN handled as in maxOfPairs.
 template <Wide type>
 __device__ inline uint32_t minOfPairs(uint32_t a, uint32_t b) {
   uint32_t result;
@@ -50,7 +50,7 @@ __device__ inline uint32_t minOfPairs(uint32_t a, uint32_t b) {
   return result;
 }
 
-// The larger of the two lanes, in both.
+// The larger of the two lanes, stored in both.
 template <Wide type>
 __device__ inline uint32_t maxOfLanes(uint32_t pair) {
   return maxOfPairs<type>(pair, __byte_perm(pair, pair, 0x1032));
@@ -74,15 +74,16 @@ __device__ inline float highOf(uint32_t pair) {
   }
 }
 
-// To bf16, nearest even; `a` in the low half.
+// Rounds two values to bf16, to nearest even; `a` is in the low half.
 __device__ inline uint32_t bf16Pair(float a, float b) {
   uint32_t pair;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(b), "f"(a));
   return pair;
 }
 
-// Four 8x8 matrices of 16-bit values in shared memory, lane i giving where row i % 8 of the matrix i / 8 is. A lane
-// gets of each the values in column lane / 4 of the rows lane % 4 * 2 and the one below. The whole warp calls.
+// Loads four 8x8 matrices of 16-bit values from shared memory, transposed (ldmatrix.trans). Lane i passes the address of row i
+// % 8 of matrix i / 8. From each matrix a lane receives the values in column lane / 4 of rows lane % 4 * 2 and lane % 4 * 2 +
+// 1. Call it with the full warp.
 __device__ inline void loadDown(const void* row, uint32_t* x) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
@@ -90,14 +91,14 @@ __device__ inline void loadDown(const void* row, uint32_t* x) {
                : "memory");
 }
 
-// The bits `of` of a, and the others of b.
+// Takes the bits in mask `of` from a and the others from b.
 __device__ inline uint32_t mergeBits(uint32_t of, uint32_t a, uint32_t b) {
   uint32_t result;
   asm("lop3.b32 %0, %1, %2, %3, 0xca;" : "=r"(result) : "r"(of), "r"(a), "r"(b));
   return result;
 }
 
-// The low lanes of two pairs, and the high ones.
+// The low lanes of two pairs, and their high lanes.
 __device__ inline uint32_t lowLanes(uint32_t a, uint32_t b) { return __byte_perm(a, b, 0x5410); }
 __device__ inline uint32_t highLanes(uint32_t a, uint32_t b) { return __byte_perm(a, b, 0x7632); }
 

@@ -1,23 +1,26 @@
-// The one order of every sum (docs/numerics.md 7.5): a warp is the 32 lanes, thread l adds elements l, l + 32, ...
-// ascending, and then, for w = 16, 8, 4, 2, 1, lane l < w adds lane l + w.
+// The defined order of every sum (docs/numerics.md 7.5). The 32 threads of a warp are the 32 lanes of a sum: thread l adds
+// elements l, l + 32, ... in ascending order; then, for w = 16, 8, 4, 2, 1, lane l < w adds lane l + w.
 #pragma once
 
 #include <cuda_runtime.h>
 
 #include <cstdint>
 
+#include "kernels/device/device.cuh"
+
 namespace lockstep {
 
 constexpr int kLanes = 32;
 
-// The sum of the lanes, in every thread of the warp.
+// The sum of the 32 lanes, returned to every thread of the warp.
 __device__ inline float foldLanes(float sum) {
 #pragma unroll
-  for (int w = kLanes / 2; w > 0; w /= 2) sum += __shfl_down_sync(0xffffffffu, sum, w);
-  return __shfl_sync(0xffffffffu, sum, 0);
+  for (int w = kLanes / 2; w > 0; w /= 2) sum += __shfl_down_sync(kFullMask, sum, w);
+  return __shfl_sync(kFullMask, sum, 0);
 }
 
-// Calls add(load(i)) for elements i = lane, lane + 32, ... below `count`, ascending; what `load` gives is read ahead.
+// Calls add(load(i)) for elements i = lane, lane + 32, ... below `count`, ascending. `depth` loads are issued ahead of the
+// additions.
 template <int depth, typename Index, typename Load, typename Add>
 __device__ inline void walkLanes(Index count, Load load, Add add) {
   Index i = static_cast<int>(threadIdx.x) % kLanes;
@@ -44,11 +47,11 @@ __device__ inline void walkLanes(Index count, Load load, Add add) {
   for (; i < count; i += kLanes) add(load(i));
 }
 
-// The larger of the lanes, NaN ignored, in every thread of the warp.
+// The maximum of the 32 lanes, NaN ignored, returned to every thread of the warp.
 __device__ inline float maximumOfLanes(float value) {
 #pragma unroll
   for (int w = kLanes / 2; w > 0; w /= 2) {
-    const float other = __shfl_xor_sync(0xffffffffu, value, w);
+    const float other = __shfl_xor_sync(kFullMask, value, w);
     value = value < other ? other : value;
   }
   return value;

@@ -1,5 +1,6 @@
-// Rows on their way through a block, or through a cluster of blocks that share their columns: a ring of slots in the
-// shared memory of each, which some warps fill, whose rows others sum, and which the rest use up.
+// A ring buffer of matrix rows in shared memory, used by warp-specialised kernels: producer warps fill its slots, sum warps
+// reduce the rows, and result warps consume them. The columns of a row may be distributed over the blocks of a cluster, each
+// with a ring of its own.
 #pragma once
 
 #include <cuda_awbarrier_primitives.h>
@@ -10,21 +11,21 @@
 
 namespace lockstep {
 
-constexpr int kMostSlots = 16;
-// Rows in a ring.
-constexpr int kMostRows = 32;
+constexpr int kMaxSlots = 16;
+// Rows in a ring, at most.
+constexpr int kMaxRows = 32;
 
 struct RingShape {
-  // Columns of a block, and blocks of a cluster.
+  // Columns per block, and blocks per cluster.
   int columns;
-  int parts;
+  int clusterSize;
   int slots;
-  // Rows of a slot.
+  // Rows per slot.
   int group;
 };
 
-// Where in its ring a warp is. Every warp waits for all slots in order, and none is filled again before all have: a
-// parity tells only one lap from the next.
+// A warp's position in the ring. Every warp visits all slots in order, and no slot is refilled before all warps have visited
+// it. One parity bit per barrier therefore suffices to tell a lap from the next.
 struct Turn {
   int slot = 0;
   uint32_t parity = 0;
@@ -40,7 +41,7 @@ __device__ inline uint32_t sharedAddress(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-// Waits for a phase, and sees what those wrote that arrived from this block.
+// Waits for a phase of an mbarrier. Writes of threads of this block that arrived at it are visible afterwards.
 __device__ inline void awaitPhase(uint64_t* barrier, uint32_t parity) {
   uint32_t done = 0;
   while (done == 0) {
@@ -58,8 +59,8 @@ __device__ inline void awaitPhase(uint64_t* barrier, uint32_t parity) {
   }
 }
 
-// As awaitPhase, for a barrier that other blocks of the cluster send to; acquiring from them costs the first-level cache.
-// Clusters are of sm_90 and later: elsewhere never called.
+// As awaitPhase, for a barrier at which other blocks of the cluster arrive. Cluster-scope acquire invalidates the L1 cache, so
+// it is used only where it is needed. Clusters exist on sm_90 and later; earlier devices never call this.
 __device__ inline void awaitPhaseOfCluster(uint64_t* barrier, uint32_t parity) {
 #if __CUDA_ARCH__ >= 900
   uint32_t done = 0;
@@ -73,14 +74,15 @@ __device__ inline void awaitPhaseOfCluster(uint64_t* barrier, uint32_t parity) {
 #endif
 }
 
-// Lets the copy engine see the barriers that this thread has made.
+// Makes the mbarriers that this thread initialised visible to the asynchronous copy engine.
 __device__ inline void showInitialized() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
 }
 
-// Starts to copy `count` lines of `width` elements, whole packs, by a warp, which then arrives at the barrier.
+// Starts the asynchronous copy of `count` rows of `width` elements (whole packs). One warp calls it and then arrives at the
+// barrier.
 template <typename Storage>
 __device__ void fetchLines(uint64_t* barrier, Storage* to, int toPitch, const Storage* from, int64_t fromPitch,
                            int count, int width) {
@@ -105,13 +107,13 @@ __device__ void fetchLines(uint64_t* barrier, Storage* to, int toPitch, const St
 #endif
 }
 
-// Arrives when what this thread fetched is there; every thread of the fetching warp does.
+// Arrives at the barrier when this thread's asynchronous copies have completed. Every thread of the producer warp calls it.
 __device__ inline void arriveFetched(uint64_t* barrier) {
   __pipeline_arrive_on(barrier);
   __mbarrier_arrive(barrier);
 }
 
-// Arrives at a barrier whose phase waits for `bytes` more. Clusters are of sm_90 and later: elsewhere never called.
+// Arrives at a barrier whose phase waits for `bytes` more. Clusters exist on sm_90 and later; earlier devices never call this.
 __device__ inline void arriveExpecting(uint64_t* barrier, uint32_t bytes) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(sharedAddress(barrier)), "r"(bytes)
@@ -119,7 +121,7 @@ __device__ inline void arriveExpecting(uint64_t* barrier, uint32_t bytes) {
 #endif
 }
 
-// Sends two values to where `to` lies in a block of the cluster, for the barrier there that waits for them.
+// Writes two values to the location of `to` in another block of the cluster and signals the barrier there.
 __device__ inline void sendPair(int block, float2* to, uint64_t* barrier, float2 pair) {
 #if __CUDA_ARCH__ >= 900
   asm volatile(

@@ -1,5 +1,5 @@
-// A tile of a matrix in shared memory, from which it is read down the columns: 128 bytes of each row, one word more to
-// the next row, so that neither rows nor columns share banks.
+// A tile of a matrix in shared memory, read down its columns: 128 bytes of each row, with one padding word per row, so that
+// accesses along rows and along columns are free of bank conflicts.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -13,14 +13,14 @@ namespace lockstep {
 constexpr int kTileBytes = 128;
 constexpr int kTilePitch = kTileBytes / 4 + 1;
 
-// Writes 16 bytes at once; the compiler splits some of the plain stores.
+// Writes 16 bytes in one access; the compiler splits some plain stores.
 __device__ inline void store16(void* to, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
   asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
 }
 
-// Fills `tileRows` rows of a tile from the bytes [firstByte, firstByte + 128) of rows [firstRow, ...) of a matrix with
-// rows of `pitch` bytes; what is outside it is left undefined. Rows that are no multiples of 16 bytes are read a Unit
-// at a time. Called by kTileThreads threads, which then synchronise.
+// Fills `tileRows` rows of a tile with bytes [firstByte, firstByte + 128) of rows from `firstRow` on. The matrix has rows of
+// `pitch` bytes; what lies outside it is left undefined. If the pitch is not a multiple of 16, rows are read one Unit at a
+// time. Called by kTileThreads threads, which must synchronise afterwards.
 template <typename Unit, int tileRows>
 __device__ void loadTile(uint32_t* tile, const void* matrix, int64_t rows, int64_t pitch, int64_t firstRow,
                          int64_t firstByte) {

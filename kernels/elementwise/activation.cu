@@ -1,3 +1,6 @@
+// Activations and their gradients. The kernels are bound by memory bandwidth or, for curves in f64, by arithmetic. Large bf16
+// inputs of expensive curves use tableKernel (one block per multiprocessor, with the curve in a shared-memory table); all
+// others use activationKernel, in which a thread processes a few elements.
 #include "kernels/elementwise/activation.h"
 
 #include <algorithm>
@@ -11,7 +14,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// `kind` is known when compiled, so that the loops of a caller hold one curve.
+// `kind` is a template parameter, so that the loop of a kernel contains only one curve.
 template <Activation kind, bool backward, int width>
 __device__ void work(const ActivationParams& p, int64_t index) {
   constexpr float alpha = alphaOf(kind);
@@ -39,7 +42,7 @@ __global__ void __launch_bounds__(kThreads) activationKernel(const ActivationPar
   }
 }
 
-// Numbers of bf16, the curve from a table.
+// For bf16 inputs: the curve is read from a table.
 template <Activation kind, bool backward>
 __global__ void __launch_bounds__(kTableThreads) tableKernel(const ActivationParams p) {
   constexpr int kDepth = backward ? 2 : 4;

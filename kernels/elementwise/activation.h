@@ -1,4 +1,4 @@
-// Activations and their slopes, element by element (docs/numerics.md 7.2).
+// Activations and their gradients, element by element (docs/numerics.md 7.2).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-// out[i] = act(x[i]), or grad[i] * act'(x[i]) where there is a gradient.
+// out[i] = act(x[i]), or grad[i] * act'(x[i]) if a gradient is given.
 struct ActivationParams {
   const void* x = nullptr;
   Wide xType = Wide::kF32;
@@ -24,7 +24,7 @@ struct ActivationParams {
 // The factor of x inside the logistic function of silu and qgelu.
 __host__ __device__ constexpr float alphaOf(Activation kind) { return kind == Activation::kQgelu ? 1.702f : 1.0f; }
 
-// Calls `body` with a tag whose `value` is `kind`, as withWide does for types.
+// Calls `body` with a tag whose constant `value` is `kind`, as withWide does for types.
 template <Activation kind>
 struct ActivationTag {
   static constexpr Activation value = kind;

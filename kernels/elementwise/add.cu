@@ -1,3 +1,4 @@
+// The sum of two tensors. Memory bandwidth bounds it (kernels/elementwise/elementwise.cuh).
 #include "kernels/elementwise/add.h"
 
 #include "kernels/elementwise/elementwise.cuh"

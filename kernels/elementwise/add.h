@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-// All have `count` elements; out may be x or y.
+// All tensors have `count` elements; `out` may alias x or y.
 struct AddParams {
   const void* x = nullptr;
   Wide xType = Wide::kF32;

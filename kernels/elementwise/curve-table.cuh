@@ -1,21 +1,21 @@
-// Curves of bf16 numbers from a table in shared memory, filled by the function that it stands for: one evaluation in
-// f64 costs several times what reading and writing its numbers does.
+// Activation curves of bf16 inputs, read from a table in shared memory. Each block fills its table by evaluating the curve: one
+// evaluation in f64 costs several times as much as reading and writing an element.
 #pragma once
 
 #include "kernels/device/elements.cuh"
 
 namespace lockstep {
 
-// The numbers of both signs with magnitudes in [2^-16, 2^8), those below 0 last.
+// The table covers both signs of magnitudes in [2^-16, 2^8), the negative ones last.
 constexpr uint32_t kTableFirst = (127 - 16) << 7;
 constexpr uint32_t kTableMagnitudes = 24 << 7;
 constexpr uint32_t kTableEntries = 2 * kTableMagnitudes;
 
-// Threads of a block, the only one of a multiprocessor, and numbers from which filling its table pays.
+// Threads per block (one block per multiprocessor), and the element count from which filling the table pays off.
 constexpr unsigned kTableThreads = 1024;
 constexpr int64_t kLeastForTable = 1 << 22;
 
-// Called by all threads of a block, which then synchronise.
+// Fills a table. All threads of the block call it and must synchronise afterwards.
 template <typename Curve>
 __device__ void fillTable(float* table, Curve curve) {
   const uint32_t threads = blockDim.x * blockDim.y;
@@ -25,7 +25,7 @@ __device__ void fillTable(float* table, Curve curve) {
   }
 }
 
-// The entry of a number; `inside` is cleared where there is none.
+// The table index of a bf16 value; clears `inside` if the table does not cover it.
 __device__ inline uint32_t tableEntry(float x, bool& inside) {
   const uint32_t bits = __float_as_uint(x) >> 16;
   const uint32_t magnitude = (bits & 0x7fff) - kTableFirst;
@@ -33,7 +33,7 @@ __device__ inline uint32_t tableEntry(float x, bool& inside) {
   return magnitude + (bits >> 15) * kTableMagnitudes;
 }
 
-// results[i] = curve(x[i]) for numbers of bf16.
+// results[i] = curve(x[i]) for bf16 values.
 template <typename Curve>
 __device__ void lookUp(const float* table, const float (&x)[kPack], float (&results)[kPack], Curve curve) {
   uint32_t entries[kPack];
@@ -49,10 +49,10 @@ __device__ void lookUp(const float* table, const float (&x)[kPack], float (&resu
   }
 }
 
-// Whether a curve is evaluated in f64.
+// Whether the curve is evaluated in f64, and so expensive enough for a table.
 constexpr bool inDouble(Activation kind) { return kind != Activation::kRelu && kind != Activation::kSrelu; }
 
-// A block for each multiprocessor.
+// The grid of a kernel with a table: one block per multiprocessor.
 inline unsigned tableBlocks() {
   int device = 0;
   int multiprocessors = 1;

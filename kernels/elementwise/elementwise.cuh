@@ -1,4 +1,5 @@
-// Operations that read and write each element once, so that memory alone decides the speed.
+// Operations that read and write each element once and are bound by memory bandwidth. A thread issues all its loads before its
+// first store.
 #pragma once
 
 #include "kernels/device/elements.cuh"
@@ -6,13 +7,13 @@
 namespace lockstep {
 
 constexpr int kElementThreads = 256;
-// Elements that a thread reads before it writes the first; out may be an input, so nothing is written before.
+// Elements that a thread loads before its first store. `out` may alias an input, so no store may come earlier.
 constexpr int kElementDepth = 16;
 constexpr int kElementTile = kElementThreads * kElementDepth;
-// Elements that are read and written together where any are f32, so that neighbouring threads' 16 bytes touch.
+// Elements per access if any type is f32, so that the 16-byte accesses of neighbouring threads are contiguous.
 constexpr int kQuad = 4;
 
-// Elements [index, index + kQuad), `index` a multiple of it.
+// Loads elements [index, index + kQuad); `index` is a multiple of kQuad.
 __device__ inline void loadElements(const void* source, Wide type, int64_t index, float (&values)[kQuad]) {
   if (type == Wide::kF32) {
     const float4 quad = *reinterpret_cast<const float4*>(static_cast<const float*>(source) + index);
@@ -25,7 +26,7 @@ __device__ inline void loadElements(const void* source, Wide type, int64_t index
   }
 }
 
-// Each value rounded once.
+// Stores the values, each rounded once.
 __device__ inline void storeElements(void* target, Wide type, int64_t index, const float (&values)[kQuad]) {
   if (type == Wide::kF32) {
     storeBytes16(static_cast<float*>(target) + index, __float_as_uint(values[0]), __float_as_uint(values[1]),
@@ -38,7 +39,7 @@ __device__ inline void storeElements(void* target, Wide type, int64_t index, con
   }
 }
 
-// `Value::read(p, index, values)` gives the results at [index, index + width); p has count, out and outType.
+// Value::read(p, index, values) computes the results at [index, index + width). Params has count, out and outType.
 template <typename Value, int width, typename Params>
 __global__ void __launch_bounds__(kElementThreads) elementKernel(const Params p) {
   constexpr int kPacks = kElementDepth / width;
@@ -60,7 +61,7 @@ __global__ void __launch_bounds__(kElementThreads) elementKernel(const Params p)
   }
 }
 
-// `Value::kWide`: an input is f32.
+// Value::kWide says that an input is f32.
 template <typename Value, typename Params>
 void launchElements(const Params& p, cudaStream_t stream) {
   if (p.count == 0) return;

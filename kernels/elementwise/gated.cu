@@ -1,3 +1,6 @@
+// Gated activations and their gradients. Large bf16 inputs of expensive curves use gatedTableKernel (one block per
+// multiprocessor, with the curve and its derivative in shared-memory tables); other rows of whole packs use gatedKernel, and
+// the rest use raggedGatedKernel, one element at a time.
 #include "kernels/elementwise/gated.h"
 
 #include "kernels/elementwise/activation.h"
@@ -8,16 +11,16 @@ namespace lockstep {
 
 namespace {
 
-// Threads across the columns of a block with a table.
+// Threads along the columns in a block that uses a table.
 constexpr unsigned kTableColumns = 128;
 
-// The curve of a, and its slope, evaluated.
+// The activation and its derivative, evaluated for each element.
 struct Curves {
   const GatedParams& p;
   Activation kind;
 
   __device__ float value(float a) const { return activate(kind, p.alpha, atMost(a, p.limit)); }
-  __device__ float slope(float a) const { return differentiate(kind, p.alpha, atMost(a, p.limit)); }
+  __device__ float derivative(float a) const { return differentiate(kind, p.alpha, atMost(a, p.limit)); }
 
   template <int width>
   __device__ void values(const float (&a)[width], float (&results)[width]) const {
@@ -25,23 +28,23 @@ struct Curves {
     for (int i = 0; i < width; ++i) results[i] = value(a[i]);
   }
   template <int width>
-  __device__ void slopes(const float (&a)[width], float (&results)[width]) const {
+  __device__ void derivatives(const float (&a)[width], float (&results)[width]) const {
 #pragma unroll
-    for (int i = 0; i < width; ++i) results[i] = slope(a[i]);
+    for (int i = 0; i < width; ++i) results[i] = derivative(a[i]);
   }
 };
 
-// The same from tables.
+// As above, read from tables.
 struct TabledCurves {
   const Curves& curves;
   const float* valueTable;
-  const float* slopeTable;
+  const float* derivativeTable;
 
   __device__ void values(const float (&a)[kPack], float (&results)[kPack]) const {
     lookUp(valueTable, a, results, [&](float x) { return curves.value(x); });
   }
-  __device__ void slopes(const float (&a)[kPack], float (&results)[kPack]) const {
-    lookUp(slopeTable, a, results, [&](float x) { return curves.slope(x); });
+  __device__ void derivatives(const float (&a)[kPack], float (&results)[kPack]) const {
+    lookUp(derivativeTable, a, results, [&](float x) { return curves.derivative(x); });
   }
 };
 
@@ -66,14 +69,14 @@ __device__ void backward(const GatedParams& p, const Of& curves, int64_t row, in
   float g[width];
   float grad[width];
   float values[width];
-  float slopes[width];
+  float derivatives[width];
   loadElements(p.x, p.xType, first, a);
   loadElements(p.x, p.xType, first + p.columns, g);
   loadElements(p.grad, p.gradType, row * p.columns + column, grad);
   curves.values(a, values);
-  curves.slopes(a, slopes);
+  curves.derivatives(a, derivatives);
 #pragma unroll
-  for (int i = 0; i < width; ++i) gatedGradients(p, values[i], slopes[i], grad[i], a[i], g[i]);
+  for (int i = 0; i < width; ++i) gatedGradients(p, values[i], derivatives[i], grad[i], a[i], g[i]);
   storeElements(p.out, p.outType, first, a);
   storeElements(p.out, p.outType, first + p.columns, g);
 }
@@ -97,7 +100,7 @@ __device__ void workRows(const GatedParams& p, Activation kind) {
   }
 }
 
-// `kind` is known when compiled, so that the loops hold one curve. Halves start on 16 bytes.
+// `kind` is a template parameter, so that the loops contain only one curve. Both halves of a row start on 16 bytes.
 template <Activation kind, bool isBackward>
 __global__ void __launch_bounds__(kRowThreads) gatedKernel(const GatedParams p) {
   workRows<isBackward, kPack>(p, kind);
@@ -108,16 +111,16 @@ __global__ void __launch_bounds__(kRowThreads) raggedGatedKernel(const GatedPara
   workRows<isBackward, 1>(p, p.kind);
 }
 
-// Numbers of bf16, the curve from tables; columns in steps of the block's width, which is kTableColumns packs.
+// For bf16 inputs, with curves read from tables. A block steps through the columns by its width, kTableColumns packs.
 template <Activation kind, bool isBackward>
 __global__ void __launch_bounds__(kTableThreads) gatedTableKernel(const GatedParams p) {
   __shared__ float values[kTableEntries];
-  __shared__ float slopes[isBackward ? kTableEntries : 1];
+  __shared__ float derivatives[isBackward ? kTableEntries : 1];
   const Curves curves{p, kind};
   fillTable(values, [&](float x) { return curves.value(x); });
-  if constexpr (isBackward) fillTable(slopes, [&](float x) { return curves.slope(x); });
+  if constexpr (isBackward) fillTable(derivatives, [&](float x) { return curves.derivative(x); });
   __syncthreads();
-  const TabledCurves tabled{curves, values, slopes};
+  const TabledCurves tabled{curves, values, derivatives};
   const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.y;
   for (int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y; row < p.rows; row += step) {
     for (int64_t column = threadIdx.x * kPack; column < p.columns; column += kTableColumns * kPack) {

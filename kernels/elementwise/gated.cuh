@@ -1,4 +1,4 @@
-// One element of a gated activation (docs/numerics.md 7.2).
+// The value and the gradients of one element of a gated activation (docs/numerics.md 7.2).
 #pragma once
 
 #include "kernels/core/math.cuh"
@@ -6,7 +6,7 @@
 
 namespace lockstep {
 
-// NaN passes both bounds.
+// min(x, high) that propagates NaN.
 __device__ inline float atMost(float x, float high) { return high < x ? high : x; }
 __device__ inline float atLeast(float x, float low) { return x < low ? low : x; }
 
@@ -18,9 +18,10 @@ __device__ inline float gatedValue(const GatedParams& p, Activation kind, float 
   return activate(kind, p.alpha, atMost(a, p.limit)) * gateOf(p, g);
 }
 
-// dA and dG take the places of a and g; `value` and `slope` are those at a, or where that is less, at the limit.
-__device__ inline void gatedGradients(const GatedParams& p, float value, float slope, float grad, float& a, float& g) {
-  const float dA = slope * grad * gateOf(p, g);
+// Replaces a and g by their gradients dA and dG. `value` and `derivative` are act and act' at min(a, limit).
+__device__ inline void gatedGradients(const GatedParams& p, float value, float derivative, float grad, float& a,
+                                      float& g) {
+  const float dA = derivative * grad * gateOf(p, g);
   const float dG = value * grad;
   a = a > p.limit ? 0.0f : dA;
   g = g < -p.limit || g > p.limit ? 0.0f : dG;

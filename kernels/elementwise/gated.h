@@ -10,8 +10,8 @@
 
 namespace lockstep {
 
-// x[rows, 2 columns] = a | g and out[rows, columns] = act(min(a, limit)) * (clamp(g, +-limit) + offset); backward, from
-// grad[rows, columns], out[rows, 2 columns] = dA | dG.
+// Forward: from x[rows, 2 columns] = a | g, out[rows, columns] = act(min(a, limit)) * (clamp(g, +-limit) + offset). Backward:
+// from grad[rows, columns], out[rows, 2 columns] = dA | dG.
 struct GatedParams {
   const void* x = nullptr;
   Wide xType = Wide::kF32;
@@ -22,7 +22,7 @@ struct GatedParams {
   Activation kind = Activation::kGelu;
   // The factor of a in the logistic function of silu and qgelu.
   float alpha = 1;
-  // Without a clamp infinity, and the offset that leaves every gate as it is.
+  // The defaults clamp nothing and leave every gate unchanged.
   float limit = INFINITY;
   float offset = -0.0f;
   int64_t rows = 0;

@@ -1,4 +1,4 @@
-// A tensor times a number, element by element (docs/numerics.md 7.11).
+// A tensor times a scalar, element by element (docs/numerics.md 7.11).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-// Both have `count` elements; out may be x.
+// Both tensors have `count` elements; `out` may alias x.
 struct ScaledParams {
   const void* x = nullptr;
   Wide xType = Wide::kF32;

@@ -1,5 +1,5 @@
-// From accumulators to the result: scales, beta and bias in f32, one rounding each, then one to the output's type
-// (docs/datapath.md 2).
+// The epilogue of a matrix product: applies scales, beta and bias to the accumulators in f32 with one rounding per operation,
+// then rounds to the output type (docs/datapath.md 2).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -11,18 +11,18 @@
 
 namespace lockstep {
 
-// s = (alpha' * scaleW) * scaleX with alpha' = ((alpha * amaxW) * amaxX) * inverse; a null pointer stands for 1.
+// The factors of s = (alpha' * scaleW) * scaleX, with alpha' = ((alpha * amaxW) * amaxX) * inverse. A null pointer means 1.
 struct GemmFactors {
   float alpha = 1;
   const float* amaxW = nullptr;
   const float* amaxX = nullptr;
-  // 1 over the product of the amaxes' divisors, 1 where there are none.
+  // 1 over the product of the divisors of the amaxes; 1 if there are none.
   float inverse = 1;
   const float* scaleW = nullptr;
   const float* scaleX = nullptr;
 };
 
-// Bits of an element of a result in the format `word`, 0 for f32; 0 where there is no such result.
+// Bits per element of a result in the format `word`; word 0 is f32. Gives 0 for a format that a result cannot have.
 constexpr uint32_t gemmResultWidth(uint32_t word) {
   if (word == 0) return 32;
   if (word == format::kBf16 || word == format::kF16) return 16;
@@ -30,34 +30,35 @@ constexpr uint32_t gemmResultWidth(uint32_t word) {
 }
 
 struct GemmEpilogueParams {
-  // f32 [rows, columns]; null: zeros. May be `out`, where that is f32, the pitch is `columns` and no lines are left out.
+  // The accumulators, f32 [rows, columns]; null means all zero. May alias `out` if `out` is f32, the pitch is `columns` and no
+  // lines are skipped.
   const float* sums = nullptr;
   int64_t sumsPitch = 0;
-  // Lines of the sums that are left out after each `itemRows`.
+  // Lines of the accumulators that are skipped after each `itemRows`.
   int64_t sumsSkipped = 0;
   int64_t itemRows = 1;
   int64_t rows = 0;
   int64_t columns = 0;
   GemmFactors factors;
-  // fma(s, sum, beta * c), and with `split` fma(beta, c, s * sum); s * sum where beta is 0 and c is not read.
+  // The result is fma(s, sum, beta * c), or with `split` fma(beta, c, s * sum). If beta is 0, it is s * sum and c is not read.
   float beta = 0;
   const void* c = nullptr;
   Wide cType = Wide::kF32;
   bool split = false;
-  // [columns]; null: none.
+  // [columns]; null means no bias.
   const void* bias = nullptr;
   Wide biasType = Wide::kF32;
-  // [rows, columns] of the format `word`, 0 for f32; may be `c`. 8-bit formats get x * outScale and saturate.
+  // [rows, columns] in the format `word`, 0 for f32; may alias `c`. 8-bit formats encode x * outScale with saturation.
   void* out = nullptr;
   uint32_t word = 0;
   float outScale = 1;
-  // Becomes the largest |x| before outScale, NaN ignored; null: not wanted.
+  // Set to the largest |x| before outScale is applied, NaN ignored. Null if not wanted.
   float* amax = nullptr;
 };
 
 cudaError_t launchGemmEpilogue(const GemmEpilogueParams& p, cudaStream_t stream);
 
-// Writes {s, beta}, as a library reads its scalars from device memory.
+// Writes {s, beta} to device memory, from which cuBLASLt reads its scalars.
 struct GemmAlphaParams {
   GemmFactors factors;
   float beta = 0;

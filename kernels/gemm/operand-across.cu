@@ -1,4 +1,5 @@
-// Operands of 8-bit codes that lie across K: tiles of 128 lines by 128 k's are turned in shared memory.
+// Stages operands of 8-bit codes that are stored across K (transposed). A block transposes tiles of 128 lines by 128 k's in
+// shared memory.
 #include "kernels/device/tile.cuh"
 #include "kernels/gemm/operand.cuh"
 #include "kernels/layout/layout.h"
@@ -8,18 +9,18 @@ namespace lockstep {
 namespace {
 
 constexpr int kSide = 128;
-// A row of the tile: one k, in chunks of 16 lines, words of 4.
+// A row of the tile holds the codes of one k, in chunks of 16 lines and words of 4 lines.
 constexpr int kChunks = kSide / 16;
 constexpr int kRowWords = kSide / 4;
 constexpr int kLoads = kSide * kChunks / kStagingThreads;
-// A thread turns four lines of a group of k's into 16 bytes of bf16 each.
+// A thread converts four lines of a group of k's to 16 bytes of bf16 each.
 constexpr int kGroup = 8;
 constexpr int kGroups = kSide / kGroup;
 constexpr int kQuads = kSide / 4;
 constexpr int kQuadStep = kStagingThreads / kGroups;
 constexpr int kPasses = kQuads / kQuadStep;
 
-// Word w of row k lies at w ^ 2 * (k / kGroup): a warp reads 16 groups of two quads, no two from one bank.
+// Word w of row k is stored at w ^ 2 * (k / kGroup), so that a warp, which reads 16 groups of two quads, has no bank conflicts.
 template <uint32_t word>
 __global__ void __launch_bounds__(kStagingThreads)
     dequantizeAcrossKernel(const GemmOperandParams p, uint32_t lengthShift, uint32_t tilesAcross) {
@@ -103,7 +104,7 @@ cudaError_t launch(const GemmOperandParams& p, cudaStream_t stream) {
   return cudaGetLastError();
 }
 
-// Whether rows are whole chunks and the scales of four lines are one aligned word.
+// Whether rows are whole chunks and the scales of four lines form one aligned word.
 bool isAligned(const GemmOperandParams& p) {
   return p.lines % 16 == 0 && p.scales.lineStride == 1 && p.scales.blockStride % 4 == 0;
 }

@@ -1,4 +1,4 @@
-// Operands that lie as they are multiplied, along K: each thread turns what becomes 16 bytes.
+// Stages operands that are already stored along K: each thread produces 16 bytes of the staged operand.
 #include "kernels/device/tile.cuh"
 #include "kernels/gemm/operand.cuh"
 
@@ -6,13 +6,13 @@ namespace lockstep {
 
 namespace {
 
-// A block of threads has 32 units of 32 lines.
+// A block covers 32 units along a line, for 32 lines.
 constexpr int kUnitsAcross = 32;
 constexpr int kLinesDown = kStagingThreads / kUnitsAcross;
-// Lines of a thread, loaded together.
+// Lines per thread, whose loads are issued together.
 constexpr int kUnroll = 4;
 
-// Codes with a scale, to bf16.
+// Converts codes with block scales to bf16.
 template <uint32_t word, uint32_t scaleWord>
 struct ScaledCodes {
   static constexpr int kCount = 8;
@@ -46,7 +46,7 @@ struct ScaledCodes {
   }
 };
 
-// f32 to tf32.
+// Rounds f32 to tf32.
 struct RoundedFloats {
   static constexpr int kCount = 4;
   static constexpr int kBytes = 16;
@@ -62,7 +62,7 @@ struct RoundedFloats {
   }
 };
 
-// A unit that is all zeros stands for zeros.
+// A unit of the source that is all zeros stages as zeros.
 template <typename Unit>
 __global__ void __launch_bounds__(kStagingThreads)
     stageLinesKernel(const GemmOperandParams p, uint32_t lengthShift, uint32_t blocksAcross) {

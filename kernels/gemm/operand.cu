@@ -9,13 +9,14 @@ namespace {
 
 constexpr int kThreads = kStagingThreads;
 
-// The general kernel: tiles of 64 lines by 64 k's through shared memory.
+// Stages any operand, for formats and layouts that have no faster kernel. A block copies a tile of 64 lines by 64 k's through
+// shared memory.
 
 constexpr int kTile = 64;
-// Words from line to line, so that neither direction meets a bank twice.
+// Words per line of the tile, padded so that accesses in both directions are free of bank conflicts.
 constexpr int kWords = kTile + 1;
 
-// The bits of the scale of (line, k) that has the number `block` in its line.
+// The bits of the scale of line `line` and block number `block`.
 __device__ inline uint32_t loadScale(const GemmBlockScales& scales, int64_t line, uint32_t block) {
   const int64_t index = (line >> scales.lineShift) * scales.lineStride + block * scales.blockStride;
   if (scales.word == 0) return static_cast<const uint32_t*>(scales.data)[index];
@@ -38,7 +39,7 @@ __device__ inline uint32_t loadCode(const GemmOperandParams& p, uint32_t width, 
   }
 }
 
-// The value of a code; `table` has those of codes of up to 8 bits.
+// Decodes a code; `table` holds the values of all codes of formats up to 8 bits.
 __device__ inline float valueOf(uint32_t code, uint32_t word, const float* table) {
   if (word == 0) return floatOf(code);
   if (storageBits(word) <= 8) return table[code & 255];
@@ -47,7 +48,7 @@ __device__ inline float valueOf(uint32_t code, uint32_t word, const float* table
   return decode(code, word);
 }
 
-// What is stored for a code of (line, k), as bits of the staged width.
+// The staged element for the code of (line, k), as bits of the staged width.
 __device__ inline uint32_t stage(const GemmOperandParams& p, uint32_t code, int64_t line, int64_t k,
                                  const float* table) {
   if (p.staging == Staging::kPlain) return code;
@@ -60,7 +61,7 @@ __device__ inline uint32_t stage(const GemmOperandParams& p, uint32_t code, int6
   return bitsOf(p.staging == Staging::kTf32 ? roundToTf32(value) : value);
 }
 
-// Copies the tile of one item that the block's number in x says. kWidth: bits of a staged element.
+// Stages one tile of one item; blockIdx.x selects the tile. kWidth is the number of bits of a staged element.
 template <int kWidth>
 __device__ void stageTile(const GemmOperandParams& p, int64_t tilesAcross, uint32_t* codes, const float* table) {
   const int64_t firstLine = blockIdx.x / tilesAcross * kTile;
@@ -79,7 +80,7 @@ __device__ void stageTile(const GemmOperandParams& p, int64_t tilesAcross, uint3
   }
   __syncthreads();
 
-  // 16 bytes of a line at a time
+  // elements per 16-byte store along a line
   constexpr int kCount = 128 / kWidth;
   constexpr int kPerWord = 32 / kWidth;
   constexpr int kAcross = kTile / kCount;
@@ -102,7 +103,7 @@ __device__ void stageTile(const GemmOperandParams& p, int64_t tilesAcross, uint3
   }
 }
 
-// The block's number in y says which items it has a tile of.
+// blockIdx.y selects the items of the batch.
 template <int kWidth>
 __global__ void __launch_bounds__(kThreads) stageTilesKernel(const GemmOperandParams p, int64_t tilesAcross) {
   __shared__ uint32_t codes[kTile * kWords];
@@ -120,15 +121,15 @@ __global__ void __launch_bounds__(kThreads) stageTilesKernel(const GemmOperandPa
   }
 }
 
-// What gridDim.y can be.
-constexpr int64_t kMostItems = 65535;
+// The largest gridDim.y.
+constexpr int64_t kMaxItems = 65535;
 
 template <int kWidth>
 cudaError_t launchTiles(const GemmOperandParams& p, cudaStream_t stream) {
   const int64_t tilesAcross = ceilDivide(p.outPitch * 8 / kWidth, kTile);
   const int64_t blocks = tilesAcross * ceilDivide(p.outLines, kTile);
   if (blocks > 0x7fffffff) return cudaErrorInvalidValue;
-  const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(std::min(p.batch, kMostItems)));
+  const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(std::min(p.batch, kMaxItems)));
   stageTilesKernel<kWidth><<<grid, kThreads, 0, stream>>>(p, tilesAcross);
   return cudaGetLastError();
 }

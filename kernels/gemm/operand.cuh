@@ -1,4 +1,4 @@
-// What the kernels that stage operands of a matrix product share.
+// Helpers shared by the kernels that stage operands of a matrix product.
 #pragma once
 
 #include "kernels/core/minifloat.cuh"
@@ -9,7 +9,7 @@ namespace lockstep {
 
 constexpr int kStagingThreads = 256;
 
-// E4M3 as a scale, whose sign is ignored.
+// The format word of UE4M3 scales: e4m3 whose sign is ignored.
 constexpr uint32_t kScaleSign = 0x100;
 constexpr uint32_t kUe4m3 = format::kE4m3 & ~kScaleSign;
 
@@ -31,7 +31,7 @@ __device__ inline uint32_t toBf16Pair(float low, float high) {
   return pair;
 }
 
-// Whether blocks of scales are whole groups of `group` elements, so that a group has one scale.
+// Whether scale blocks consist of whole groups of `group` elements, so that each group has a single scale.
 inline bool hasWholeGroups(const GemmOperandParams& p, uint32_t group) {
   const uint32_t length = p.scales.length;
   return p.scales.data && p.scales.lineShift == 0 && p.depth % group == 0 && length % group == 0 &&

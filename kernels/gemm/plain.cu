@@ -1,3 +1,5 @@
+// Matrix products in plain f32. A block of 256 threads computes one tile of the result. The operands pass through a two-stage
+// pipeline of asynchronous copies in shared memory, and each thread adds products in ascending order of k.
 #include "kernels/gemm/plain.h"
 
 #include <algorithm>
@@ -8,16 +10,16 @@ namespace lockstep {
 
 namespace {
 
-// A block of 16 by 16 threads computes a tile of the result. Thread (tx, ty) has rows ty + 16 i and columns tx + 16 j.
+// A block of 16 x 16 threads computes one tile of the result. Thread (tx, ty) computes rows ty + 16 i and columns tx + 16 j.
 constexpr int kSide = 16;
 constexpr int kThreads = kSide * kSide;
-// k's of a stage, of which there are two: one is multiplied while the next arrives.
+// k's per pipeline stage. Shared memory has two stages: one is multiplied while the next is copied.
 constexpr int kStep = 16;
 constexpr int kChunks = kStep / 4;
-// Floats from line to line of a stage: an odd number of 16-byte units, so that 8 lines lie in 8 different bank groups.
+// Floats per line of a stage: an odd number of 16-byte units, so that 8 lines start in 8 different bank groups.
 constexpr int kPitch = kStep + 4;
 
-// Copies `bytes` of 0 to 16 bytes to shared memory and zeroes the rest of 16.
+// Copies the first `bytes` (0 to 16) bytes of 16 to shared memory asynchronously and zero-fills the rest.
 __device__ inline void copyAsync(float* to, const float* from, int bytes) {
   const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from), "r"(bytes) : "memory");
@@ -26,7 +28,8 @@ __device__ inline void copyAsync(float* to, const float* from, int bytes) {
 __device__ inline void commitCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 __device__ inline void waitForCopies() { asm volatile("cp.async.wait_group 0;" ::: "memory"); }
 
-// What one thread copies of an operand: 16 bytes of each kGap-th line of a tile. Lines beyond the last repeat it.
+// The part of an operand that one thread copies: 16 bytes of every kGap-th line of a tile. Line indices are clamped to the last
+// line.
 template <int kLines>
 struct Copier {
   static constexpr int kGap = kThreads / kChunks;
@@ -46,7 +49,7 @@ struct Copier {
     }
   }
 
-  // Starts copying a stage, of which `left` k's exist from this thread's unit on, and moves on to the next.
+  // Starts to copy a stage and advances to the next. `left` is the number of k's that remain from this thread's unit on.
   __device__ void start(float* stage, int64_t left) {
     const int bytes = left >= 4 ? 16 : left > 0 ? static_cast<int>(left) * 4 : 0;
 #pragma unroll
@@ -59,7 +62,7 @@ struct Copier {
 
 __device__ inline void addProduct(float& sum, float x, float w) { sum = __fadd_rn(sum, __fmul_rn(x, w)); }
 
-// Adds the products of one stage, k ascending, for kCount rows by kCount columns.
+// Adds the products of one stage to kCount x kCount accumulators, in ascending order of k.
 template <int kCount>
 __device__ inline void addStage(float (&sums)[kCount][kCount], const float* x, const float* w) {
 #pragma unroll 1
@@ -78,7 +81,7 @@ __device__ inline void addStage(float (&sums)[kCount][kCount], const float* x, c
   }
 }
 
-// kCount: rows and columns of a thread.
+// kCount is the number of rows and of columns per thread.
 template <int kCount>
 __global__ void __launch_bounds__(kThreads, 2) gemmPlainKernel(const GemmPlainParams p, int64_t tilesAcross) {
   constexpr int kTile = kSide * kCount;
@@ -87,7 +90,7 @@ __global__ void __launch_bounds__(kThreads, 2) gemmPlainKernel(const GemmPlainPa
   const int64_t row = blockIdx.x / tilesAcross * kTile;
   const int64_t column = blockIdx.x % tilesAcross * kTile;
   const int64_t item = blockIdx.y;
-  // a warp has 8 columns by 4 rows
+  // a warp covers 8 columns by 4 rows of threads
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int tx = lane % 8 + warp % 2 * 8;
@@ -126,20 +129,20 @@ __global__ void __launch_bounds__(kThreads, 2) gemmPlainKernel(const GemmPlainPa
   }
 }
 
-// What gridDim.y can be.
-constexpr int64_t kMostItems = 65535;
+// The largest gridDim.y.
+constexpr int64_t kMaxItems = 65535;
 
 template <int kCount>
 void launchTiles(const GemmPlainParams& p, cudaStream_t stream) {
   const int64_t tilesAcross = ceilDivide(p.columns, kSide * kCount);
   const auto blocks = static_cast<unsigned>(ceilDivide(p.rows, kSide * kCount) * tilesAcross);
   GemmPlainParams items = p;
-  for (int64_t left = p.batch; left > 0; left -= kMostItems) {
-    const dim3 grid(blocks, static_cast<unsigned>(std::min(left, kMostItems)));
+  for (int64_t left = p.batch; left > 0; left -= kMaxItems) {
+    const dim3 grid(blocks, static_cast<unsigned>(std::min(left, kMaxItems)));
     gemmPlainKernel<kCount><<<grid, kThreads, 0, stream>>>(items, tilesAcross);
-    items.x += kMostItems * p.rows * p.xPitch;
-    items.w += kMostItems * p.columns * p.wPitch;
-    items.out += kMostItems * p.rows * p.outPitch;
+    items.x += kMaxItems * p.rows * p.xPitch;
+    items.w += kMaxItems * p.columns * p.wPitch;
+    items.out += kMaxItems * p.rows * p.outPitch;
   }
 }
 
@@ -147,7 +150,7 @@ void launchTiles(const GemmPlainParams& p, cudaStream_t stream) {
 
 cudaError_t launchGemmPlain(const GemmPlainParams& p, cudaStream_t stream) {
   if (p.rows == 0 || p.columns == 0) return cudaSuccess;
-  // below about one tile for each place on the largest chips, four times as many smaller ones
+  // with fewer tiles than about one per resident block of the largest GPUs, use four times as many smaller tiles
   constexpr int64_t kEnoughTiles = 256;
   const int64_t tiles = ceilDivide(p.rows, 128) * ceilDivide(p.columns, 128);
   if (tiles > 0x7fffffff || p.batch > 0x7fffffff) return cudaErrorInvalidValue;

@@ -1,4 +1,4 @@
-// Matrix products by plain f32 arithmetic: the datapath `fp32` (docs/datapath.md 4).
+// Matrix products in plain f32 arithmetic: the datapath `fp32` (docs/datapath.md 4).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -8,9 +8,9 @@
 namespace lockstep {
 
 struct GemmPlainParams {
-  // Products of one shape: [batch, ...] of each of the following.
+  // Number of products of the same shape. Every array below has a leading batch dimension.
   int64_t batch = 1;
-  // f32 [rows, depth] and [columns, depth], 16-byte aligned, and the elements from line to line, multiples of 4.
+  // f32 [rows, depth] and [columns, depth], 16-byte aligned; the pitches, in elements, are multiples of 4.
   const float* x = nullptr;
   const float* w = nullptr;
   int64_t xPitch = 0;
@@ -18,7 +18,7 @@ struct GemmPlainParams {
   int64_t rows = 0;
   int64_t columns = 0;
   int64_t depth = 0;
-  // f32 [rows, columns]: out[m, n] = the sum over k, ascending from +0, of fl(x[m, k] * w[n, k]), each sum rounded.
+  // f32 [rows, columns]. out[m, n] sums fl(x[m, k] * w[n, k]) over k in ascending order from +0, and rounds every sum.
   float* out = nullptr;
   int64_t outPitch = 0;
 };

@@ -1,3 +1,6 @@
+// Transposes and conversion between scale layouts. A block of transposeTiles transposes one tile of one matrix: it is loaded to
+// shared memory and transposed word by word in registers, so that both loads and stores are coalesced. moveScales uses one
+// thread per scale.
 #include "kernels/layout/layout.h"
 
 #include <algorithm>
@@ -8,17 +11,18 @@ namespace lockstep {
 
 namespace {
 
-// Matrices of one launch.
-constexpr int64_t kMostMatrices = 65535;
+// Matrices per launch.
+constexpr int64_t kMaxMatrices = 65535;
 
-// What a thread turns: `kRows` rows of one word become, for each element of the word, `kChunk` words of an output row.
+// Transposition in registers: a thread reads `kRows` rows of one word each and writes, for each element of the word, `kChunk`
+// words of an output row.
 template <int bits>
 struct Turn {
   static constexpr int kElements = 32 / bits;
   static constexpr int kRows = bits == 4 ? 16 : 128 / bits;
   static constexpr int kChunk = kRows / kElements;
   static constexpr int kTileRows = 8 * kRows;
-  // Lanes whose chunks follow each other in an output row; the others hold further words.
+  // Lanes whose chunks are contiguous in an output row; the other lanes hold further words.
   static constexpr int kLanes = bits == 4 ? 4 : 32 / kRows;
 };
 
@@ -36,11 +40,11 @@ template <>
 struct UnitOf<4> {
   using Type = uint32_t;
 };
-// The smallest access that an odd row leaves whole.
+// The widest access that divides the length of an odd row.
 template <int bits>
 using Unit = typename UnitOf<(bits < 8 ? 1 : bits / 8)>::Type;
 
-// Element j of word k becomes element k of word j: quarters are exchanged in ever smaller squares.
+// Transposes in place: element j of word k becomes element k of word j, by exchanging quadrants of ever smaller squares.
 template <int bits>
 __device__ void transposeSquare(uint32_t (&words)[32 / bits]) {
 #pragma unroll
@@ -66,7 +70,7 @@ __device__ void storeChunk(uint8_t* to, const uint32_t (&chunk)[2]) {
   *reinterpret_cast<uint2*>(to) = make_uint2(chunk[0], chunk[1]);
 }
 
-// Writes the elements of a chunk that are within `rowsLeft`.
+// Writes the elements of a chunk that are inside the matrix, `rowsLeft` of them.
 template <int bits>
 __device__ void storeUnits(uint8_t* to, const uint32_t (&chunk)[Turn<bits>::kChunk], int64_t rowsLeft) {
   constexpr int kSize = sizeof(Unit<bits>);
@@ -124,7 +128,7 @@ __global__ void __launch_bounds__(kTileThreads) transposeTiles(TransposeParams p
   }
 }
 
-// One scale a thread, neighbours in the order in which they are written.
+// One scale per thread; neighbouring threads write neighbouring scales.
 template <typename Scale>
 __global__ void moveScales(ScalePlacement from, ScalePlacement to, bool linesFirst) {
   const int64_t index = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -143,11 +147,11 @@ cudaError_t launchTiles(TransposeParams p, cudaStream_t stream) {
   const int64_t tiles = across * ceilDivide(p.rows, Turn<bits>::kTileRows);
   if (tiles > INT32_MAX) return cudaErrorInvalidValue;
   const int64_t bytes = p.rows * p.columns * bits / 8;
-  for (; p.batch > 0; p.batch -= kMostMatrices) {
-    const dim3 blocks(static_cast<uint32_t>(tiles), static_cast<uint32_t>(std::min(p.batch, kMostMatrices)));
+  for (; p.batch > 0; p.batch -= kMaxMatrices) {
+    const dim3 blocks(static_cast<uint32_t>(tiles), static_cast<uint32_t>(std::min(p.batch, kMaxMatrices)));
     transposeTiles<bits><<<blocks, kTileThreads, 0, stream>>>(p, static_cast<uint32_t>(across));
-    p.x = static_cast<const uint8_t*>(p.x) + kMostMatrices * bytes;
-    p.out = static_cast<uint8_t*>(p.out) + kMostMatrices * bytes;
+    p.x = static_cast<const uint8_t*>(p.x) + kMaxMatrices * bytes;
+    p.out = static_cast<uint8_t*>(p.out) + kMaxMatrices * bytes;
   }
   return cudaGetLastError();
 }

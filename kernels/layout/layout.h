@@ -1,4 +1,5 @@
-// Rearrangements that change no value: transposes, and block scales from one layout to another.
+// Operations that rearrange data without changing a value: transposes, axis swaps, and conversion between layouts of block
+// scales.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -9,8 +10,8 @@
 
 namespace lockstep {
 
-// out [batch, columns, rows] = the transposes of x [batch, rows, columns], elements of 4, 8, 16 or 32 bits. With 4 bits, two
-// to a byte, rows and columns are even.
+// out[batch, columns, rows] = the transposes of x[batch, rows, columns], for elements of 4, 8, 16 or 32 bits. 4-bit elements
+// are packed two per byte, and then rows and columns are even.
 struct TransposeParams {
   const void* x;
   void* out;
@@ -22,8 +23,8 @@ struct TransposeParams {
 
 cudaError_t launchTranspose(const TransposeParams& params, cudaStream_t stream);
 
-// out [outer, q, middle, p] = x [outer, p, middle, q], of runs of `unit` bytes. What power of two divides `unit`, up to 16,
-// also divides the addresses.
+// out[outer, q, middle, p] = x[outer, p, middle, q], for runs of `unit` contiguous bytes. The largest power of two up to 16
+// that divides `unit` must divide both addresses.
 struct SwapAxesParams {
   const void* x;
   void* out;
@@ -36,7 +37,8 @@ struct SwapAxesParams {
 
 cudaError_t launchSwapAxes(const SwapAxesParams& params, cudaStream_t stream);
 
-// Scales of `bytes` bytes, 1 or 4, from one placement to another of as many lines and blocks. Padding becomes zero.
+// Copies scales of `bytes` bytes (1 or 4) from one placement to another with the same numbers of lines and blocks. Padding is
+// zeroed.
 struct RelayoutParams {
   ScalePlacement from;
   ScalePlacement to;

@@ -1,5 +1,5 @@
-// Where the scales of a copy lie. A copy has `lines` lines of `blocks` blocks: a line is a row (or a row of tiles) of a
-// rowwise copy and a column (or a column of tiles) of a columnwise one; blocks follow each other along the line.
+// The memory layout of the block scales of a quantized copy. A copy has `lines` lines of `blocks` blocks. A line is a row (or a
+// row of tiles) of a rowwise copy, or a column (or a column of tiles) of a columnwise one. Blocks are numbered along the line.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -12,21 +12,21 @@ struct ScalePlacement {
   void* data = nullptr;
   int64_t lines = 0;
   int64_t blocks = 0;
-  // Elements from line to line and from block to block. Not used where `swizzled`.
+  // Strides between lines and between blocks, in elements. Unused if `swizzled`.
   int64_t lineStride = 0;
   int64_t blockStride = 0;
-  // cuBLASLt's 128x4 layout of [lines, blocks] (docs/numerics.md 4.6).
+  // The scales use cuBLASLt's 128x4 layout of [lines, blocks] (docs/numerics.md 4.6).
   bool swizzled = false;
-  // Bytes to zero before scales are written, since the layout has padding; 0 where every byte is a scale.
+  // Bytes to zero before scales are written, because the layout has padding; 0 if it has none.
   int64_t clearBytes = 0;
 };
 
-// Zeroes the padding, and with it everything else.
+// Zeroes the whole scale buffer, padding included.
 inline cudaError_t clearPadding(const ScalePlacement& p, cudaStream_t stream) {
   return p.clearBytes > 0 ? cudaMemsetAsync(p.data, 0, p.clearBytes, stream) : cudaSuccess;
 }
 
-// The element of `data` that holds the scale of a block.
+// The index in `data` of the scale of a block.
 __host__ __device__ inline int64_t scaleOffset(const ScalePlacement& p, int64_t line, int64_t block) {
   if (!p.swizzled) return line * p.lineStride + block * p.blockStride;
   const int64_t tilesAcross = (p.blocks + 3) / 4;

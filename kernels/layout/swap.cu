@@ -1,3 +1,5 @@
+// Swaps two axes of a tensor of contiguous runs. Each thread moves kMoves grains, contiguous in the output across threads, and
+// divides indices in 32 bits if they fit.
 #include "kernels/device/device.cuh"
 #include "kernels/layout/layout.h"
 
@@ -6,11 +8,12 @@ namespace lockstep {
 namespace {
 
 constexpr int kThreads = 256;
-// Grains that a thread reads before it writes the first.
+// Grains that a thread loads before its first store.
 constexpr int kMoves = 4;
 constexpr int64_t kTile = kThreads * kMoves;
 
-// Sizes counted in `Grain`s, the widest access that divides a run: a run has `length`, `total` is of all of them.
+// Sizes counted in grains. A grain is the widest access that divides a run; a run has `length` grains, and `total` counts all
+// runs.
 template <typename Index>
 struct Sizes {
   Index p;
@@ -20,7 +23,7 @@ struct Sizes {
   Index total;
 };
 
-// Where the grain of x lies that comes to `index`.
+// The source index of the grain that is written to `index`.
 template <typename Index>
 __device__ Index sourceOf(const Sizes<Index>& s, Index index) {
   const Index run = index / s.length;
@@ -61,7 +64,7 @@ template <typename Grain>
 cudaError_t launchGrains(const SwapAxesParams& s, int64_t bytes, cudaStream_t stream) {
   const int64_t total = bytes / static_cast<int64_t>(sizeof(Grain));
   if (ceilDivide(total, kTile) > INT32_MAX) return cudaErrorInvalidValue;
-  // the last block counts past the last grain
+  // the last block's index arithmetic reaches past the last grain
   if (total <= INT32_MAX) {
     launchSwap<Grain, uint32_t>(s, total, stream);
   } else {

@@ -1,3 +1,5 @@
+// Activations quantized to MXFP8. A warp computes a strip of 32 rows by 128 columns of the result (two strips for a gated
+// gradient) into shared memory as bf16, and quantizes it by kernels/quantize/mx/strip.cuh.
 #include "kernels/quantize/activation-quantize.h"
 
 #include <algorithm>
@@ -9,28 +11,28 @@ namespace lockstep {
 
 namespace {
 
-// Warps of a thread block, each of which has a strip of each part in shared memory.
+// Warps per block. Each warp stages one strip of each part of the result in shared memory.
 constexpr int kWarps = 8;
 constexpr int kFewWarps = 4;
 
-// The strips of a warp, by part, row and lane: bf16.
+// The strips of a warp in bf16, indexed by part, row and lane.
 template <int parts>
 using Strips = uint2[parts][kBlock][32];
 
-// The rows of a strip that are a lane's.
+// The rows of a strip that belong to one lane, in shared memory.
 struct SharedRows {
   const uint2* first;
 
   __device__ uint2 operator[](int row) const { return first[row * 32]; }
 };
 
-// Any copies: each warp computes a strip of each part and then quantizes them as if it had loaded them. Reads tables where
-// `tabled`, for which there is shared memory behind the strips.
+// Produces any combination of copies. Each warp computes one strip of each part into shared memory and quantizes it from there.
+// With `tabled` the activation is read from tables, which lie behind the strips in shared memory.
 template <bool gated, bool backward, uint32_t word>
 __global__ void __launch_bounds__(kWarps * 32, (gated && backward) ? 1 : 2)
     quantizeValuesMx(const ActivationQuantizeMxParams p, bool tabled) {
   constexpr int parts = kParts<gated, backward>;
-  // registers allow two parts no more
+  // two parts leave registers for only 2 rows at a time
   constexpr int height = parts == 2 ? 2 : 4;
   extern __shared__ uint2 memory[];
   const int warp = threadIdx.x / 32;
@@ -76,7 +78,7 @@ __global__ void __launch_bounds__(kWarps * 32, (gated && backward) ? 1 : 2)
   }
 }
 
-// Bytes of shared memory that a thread block may have.
+// Bytes of shared memory available to a block.
 uint32_t sharedRoom() {
   int device = 0;
   int bytes = 0;

@@ -1,16 +1,18 @@
+// Activations quantized to per-tensor FP8. A team of 256 threads computes one 128 x 128 tile of the result (two tiles for a
+// gated gradient) in registers and encodes it. A columnwise copy is transposed in shared memory, one CodeTile per tile.
 #include "kernels/quantize/activation-quantize.h"
 
 #include <algorithm>
 
 #include "kernels/quantize/activation-values.cuh"
 #include "kernels/quantize/code-tile.cuh"
-#include "kernels/quantize/record.cuh"
+#include "kernels/quantize/amax-out.cuh"
 
 namespace lockstep {
 
 namespace {
 
-// Four rows of four elements a thread and pass, which are those of f32.
+// Each thread computes four rows of four elements per pass, as it does for an f32 tile.
 using Thread = TileThread<Wide::kF32>;
 
 __device__ uint32_t encodeQuad(uint32_t word, const float (&x)[kQuad], float scale) {
@@ -21,7 +23,8 @@ __device__ uint32_t encodeQuad(uint32_t word, const float (&x)[kQuad], float sca
   return word == format::kE4m3 ? encodeNearest4<format::kE4m3>(a, b, c, d) : encodeNearest4<format::kE5m2>(a, b, c, d);
 }
 
-// Teams of kTileThreads in a thread block, as registers and Ada's shared memory allow; they share its tables.
+// Teams of kTileThreads per block, limited by registers and by the shared memory of Ada GPUs. The teams of a block share its
+// tables.
 template <bool gated, bool backward, bool packed>
 constexpr int kTeams = !packed || (gated && backward) ? 1
                        : gated || backward            ? 2
@@ -31,14 +34,14 @@ __device__ void synchroniseTeam() {
   asm volatile("bar.sync %0, %1;" ::"r"(threadIdx.y + 1), "r"(kTileThreads) : "memory");
 }
 
-// Any copies: a tile of each part at a time for each team. Reads tables where `tabled`, for which there is shared memory
-// behind the tiles.
+// Produces any combination of copies. Each team computes one tile of each part of the result at a time. With `tabled` the
+// activation is read from tables, which lie behind the tiles in shared memory.
 template <bool gated, bool backward, bool packed>
 __global__ void __launch_bounds__(kTileThreads* kTeams<gated, backward, packed>, packed&& gated&& backward ? 2 : 1)
     quantizeValues(const ActivationQuantizeTensorParams p, bool tabled) {
   constexpr int parts = kParts<gated, backward>;
   constexpr int teams = kTeams<gated, backward, packed>;
-  // loads a pass ahead of what is computed, unless that takes too many registers
+  // prefetch the loads of the next pass, unless that takes too many registers
   constexpr bool ahead = packed && parts == 1;
   extern __shared__ CodeTile memory[];
   CodeTile* tiles = memory + threadIdx.y * parts;
@@ -95,7 +98,7 @@ __global__ void __launch_bounds__(kTileThreads* kTeams<gated, backward, packed>,
     }
     synchroniseTeam();
   }
-  if (target.amaxRecord != nullptr) raiseRecord(target.amaxRecord, largest);
+  if (target.amaxOut != nullptr) raiseAmax(target.amaxOut, largest);
 }
 
 template <bool gated, bool backward, bool packed>
@@ -107,7 +110,7 @@ cudaError_t launch(const ActivationQuantizeTensorParams& p, cudaStream_t stream)
   const uint32_t bytes = tileBytes + (tabled ? kTableBytes<gated, backward> : 0);
   int64_t blocks = ceilDivide(ceilDivide(form.rows, kTile) * ceilDivide(form.columns, kTile), teams);
   if (tabled) blocks = std::min<int64_t>(blocks, tableBlocks() * (teams == 1 ? 2 : 1));
-  // one block does what an empty tensor needs
+  // an empty tensor still needs one block, which writes the scale
   const auto grid = static_cast<uint32_t>(std::max<int64_t>(blocks, 1));
   const auto kernel = quantizeValues<gated, backward, packed>;
   const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);

@@ -1,4 +1,5 @@
-// Activations, their gated forms and the gradients of both, quantized as they are computed (docs/numerics.md 7.3).
+// Fused activation and quantization: the values of activations, of gated activations and of their gradients are quantized
+// without being stored (docs/numerics.md 7.3).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -9,14 +10,14 @@
 
 namespace lockstep {
 
-// Where the values come from: act(x) of x[rows, columns]; where `gated`, act(a) * g of x[rows, 2 columns]; where there is
-// a gradient, that of x. `out` is not used.
+// Defines the values to quantize: act(x) of x[rows, columns]; if `gated`, act(a) * g of x[rows, 2 columns]; if a gradient is
+// given, the gradient with respect to x. `out` is ignored.
 struct ActivationSource {
   GatedParams form;
   bool gated = false;
 };
 
-// The targets are of the result's size; what they say of their source and of `noop` is not used.
+// `target` has the shape of the result; its fields for the source and `noop` are ignored.
 struct ActivationQuantizeTensorParams {
   ActivationSource source;
   QuantizeTensorParams target;
@@ -27,12 +28,12 @@ struct ActivationQuantizeMxParams {
   QuantizeMxParams target;
 };
 
-// The f32 values cast to e4m3 or e5m2 by the scale given, the amax being theirs. Fails with cudaErrorInvalidValue without
-// a scale, and for another word.
+// Casts the f32 values to e4m3 or e5m2 with the given scale and computes their amax. Returns cudaErrorInvalidValue if there is
+// no scale, or for another format.
 cudaError_t launchActivationQuantizeTensor(const ActivationQuantizeTensorParams& params, cudaStream_t stream);
 
-// MXFP8 of the values rounded to bf16, in 1x32 blocks. Fails with cudaErrorInvalidValue for other formats and blocks, for
-// what is not bf16, and where a half is no whole number of blocks.
+// Rounds the values to bf16 and quantizes them to MXFP8 in 1x32 blocks. Returns cudaErrorInvalidValue for other formats and
+// blocks, for inputs that are not bf16, and if a half is not a whole number of blocks.
 cudaError_t launchActivationQuantizeMx(const ActivationQuantizeMxParams& params, cudaStream_t stream);
 
 }  // namespace lockstep

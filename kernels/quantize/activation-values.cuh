@@ -1,5 +1,5 @@
-// The values of an activation, of its gated form, or of the gradient of either, in registers: four neighbours of each of
-// a few rows.
+// Computes the values of an activation, of a gated activation, or of the gradient of either in registers: four consecutive
+// elements of each of a few rows.
 #pragma once
 
 #include <type_traits>
@@ -16,11 +16,13 @@ constexpr int kQuad = 4;
 template <int height>
 using Quads = float[height][kQuad];
 
-// Gradients of two halves lie beside each other: the result has two parts.
+// The number of parts of the result. The gradient of a gated activation has two, dA and dG, side by side; everything else has
+// one.
 template <bool gated, bool backward>
 constexpr int kParts = gated && backward ? 2 : 1;
 
-// Four elements of a row: as they lie, where they are bf16 and rows are whole quads, so that loads wait for nothing.
+// Four elements of a row. If the inputs are bf16 and rows are whole quads (`packed`), the elements stay unconverted, so that no
+// load has to wait for another.
 template <bool packed>
 struct Quad;
 
@@ -49,7 +51,7 @@ struct Quad<false> {
   __device__ float at(int i) const { return values[i]; }
 };
 
-// What the values of `height` rows, from `row` on, and columns [column, column + 4) of each part are computed from.
+// The inputs for `height` rows, from `row` on, and columns [column, column + 4) of each part.
 template <bool gated, bool backward, bool packed, int height>
 struct Inputs {
   Quad<packed> a[height];
@@ -69,24 +71,25 @@ struct Inputs {
   }
 };
 
-// The curve at a, or where that is less, at the limit.
+// The activation and its derivative at min(a, limit), evaluated.
 template <Activation kind>
 struct Evaluated {
   const GatedParams& p;
 
   __device__ float value(float a) const { return activate(kind, p.alpha, atMost(a, p.limit)); }
-  __device__ float slope(float a) const { return differentiate(kind, p.alpha, atMost(a, p.limit)); }
+  __device__ float derivative(float a) const { return differentiate(kind, p.alpha, atMost(a, p.limit)); }
 };
 
-// The same from a table, or from one of values and behind it one of slopes; clears `inside` where there is no entry.
+// As above, read from a table of values and, for a gated gradient, a table of derivatives behind it. Clears `inside` if a is
+// outside the table.
 struct Tabled {
   const float* values;
-  const float* slopes;
+  const float* derivatives;
   bool& inside;
 
   __device__ float value(float a) const { return values[entry(a)]; }
-  __device__ float slope(float a) const { return slopes[entry(a)]; }
-  // the last where there is none
+  __device__ float derivative(float a) const { return derivatives[entry(a)]; }
+  // an index outside the table is clamped to the last entry
   __device__ uint32_t entry(float a) const { return min(tableEntry(a, inside), kTableEntries - 1); }
 };
 
@@ -101,11 +104,11 @@ __device__ inline void computeBy(Curve curve, const GatedParams& p, const Inputs
       if constexpr (gated && backward) {
         out[0][r][i] = a;
         out[1][r][i] = in.g[r].at(i);
-        gatedGradients(p, curve.value(a), curve.slope(a), in.grad[r].at(i), out[0][r][i], out[1][r][i]);
+        gatedGradients(p, curve.value(a), curve.derivative(a), in.grad[r].at(i), out[0][r][i], out[1][r][i]);
       } else if constexpr (gated) {
         out[0][r][i] = curve.value(a) * gateOf(p, in.g[r].at(i));
       } else if constexpr (backward) {
-        out[0][r][i] = curve.slope(a) * in.grad[r].at(i);
+        out[0][r][i] = curve.derivative(a) * in.grad[r].at(i);
       } else {
         out[0][r][i] = curve.value(a);
       }
@@ -113,7 +116,7 @@ __device__ inline void computeBy(Curve curve, const GatedParams& p, const Inputs
   }
 }
 
-// By `tables` where there are any. What lies outside the source gives anything.
+// Computes the values, from `tables` if there are any. Elements outside the source get unspecified values.
 template <bool gated, bool backward, bool packed, int height>
 __device__ inline void compute(const float* tables, const GatedParams& p,
                                const Inputs<gated, backward, packed, height>& in,
@@ -133,7 +136,7 @@ __device__ inline void compute(const float* tables, const GatedParams& p,
     case Activation::kSigmoid:
       return computeBy(Evaluated<Activation::kSigmoid>{p}, p, in, out);
     default:
-      // silu and qgelu differ in alpha
+      // silu and qgelu differ only in alpha
       return computeBy(Evaluated<Activation::kSilu>{p}, p, in, out);
   }
 }
@@ -142,19 +145,19 @@ __device__ inline void compute(const float* tables, const GatedParams& p,
 template <bool gated, bool backward>
 constexpr uint32_t kTableBytes = kParts<gated, backward> * kTableEntries * sizeof(float);
 
-// Fills them. The whole block calls, and then synchronises.
+// Fills the tables. The full block calls it and must synchronise afterwards.
 template <bool gated, bool backward>
 __device__ inline void fillTables(float* tables, const GatedParams& p) {
   if constexpr (!backward || gated) {
     fillTable(tables, [&](float a) { return activate(p.kind, p.alpha, atMost(a, p.limit)); });
   }
   if constexpr (backward) {
-    float* slopes = tables + (gated ? kTableEntries : 0);
-    fillTable(slopes, [&](float a) { return differentiate(p.kind, p.alpha, atMost(a, p.limit)); });
+    float* derivatives = tables + (gated ? kTableEntries : 0);
+    fillTable(derivatives, [&](float a) { return differentiate(p.kind, p.alpha, atMost(a, p.limit)); });
   }
 }
 
-// Calls `body` with two tags whose `value` say whether the source is gated, and whether its gradient is wanted.
+// Calls `body` with two tags: whether the source is gated, and whether its gradient is wanted.
 template <typename Body>
 void withForm(const ActivationSource& source, Body body) {
   const bool backward = source.form.grad != nullptr;
@@ -164,10 +167,10 @@ void withForm(const ActivationSource& source, Body body) {
   return body(std::false_type{}, std::false_type{});
 }
 
-// Whether a table pays: for enough numbers of a curve that is costly.
+// Whether a table pays off: the curve is expensive and there are enough elements.
 inline bool paysForTable(const GatedParams& p) { return inDouble(p.kind) && p.rows * p.columns >= kLeastForTable; }
 
-// Whether all that is read is bf16, in rows of whole quads.
+// Whether all inputs are bf16, in rows of whole quads.
 inline bool isPacked(const GatedParams& p) {
   return p.xType == Wide::kBf16 && (p.grad == nullptr || p.gradType == Wide::kBf16) && p.columns % kQuad == 0;
 }

@@ -1,4 +1,5 @@
-// The largest magnitude of a tensor. A maximum has no order, so blocks meet in one atomic maximum of the bits.
+// The largest magnitude of a tensor. Maximum is independent of order, so all blocks combine their results by one atomic maximum
+// on the bits.
 #include "kernels/quantize/amax.h"
 
 #include "kernels/device/eight.cuh"
@@ -8,12 +9,13 @@ namespace lockstep {
 namespace {
 
 constexpr int kThreads = 256;
-// Blocks for each multiprocessor: as many threads as it holds, or on the smaller ones a few more.
+// Blocks per multiprocessor: full occupancy, or slightly more on smaller GPUs.
 constexpr int kResident = 8;
-// Accesses of 16 bytes that a thread has in flight.
+// 16-byte loads that a thread has in flight.
 constexpr int kLoads = 4;
 
-// Lane-wise maximum of `largest`, no NaN, and the magnitudes in a word of f32 or a pair of bf16 or f16; NaN loses.
+// The larger of `largest` (never NaN) and the magnitudes in a word of f32 or a pair of bf16 or f16, lane by lane. NaN is
+// ignored.
 template <Wide type>
 __device__ inline uint32_t raise(uint32_t largest, uint32_t word) {
   uint32_t result;
@@ -38,7 +40,7 @@ __global__ void __launch_bounds__(kThreads) amaxKernel(const AmaxParams p) {
     Bytes<16> loaded[kLoads];
 #pragma unroll
     for (int k = 0; k < kLoads; ++k) {
-      // what lies beyond the end is the first access again
+      // out-of-range loads repeat the thread's first load, which does not change the maximum
       loaded[k] = Bytes<16>::load(from + (i + k * kThreads < whole ? i + k * kThreads : i));
     }
 #pragma unroll
@@ -66,13 +68,13 @@ __global__ void __launch_bounds__(kThreads) amaxKernel(const AmaxParams p) {
       amax = fmaxf(amax, WideOf<type>::load(static_cast<uint16_t>(largest[k] >> 16)));
     }
   }
-  // the bits of floats that are not negative are in the order of the floats
-  const uint32_t ofWarp = __reduce_max_sync(0xffffffffu, bitsOf(amax));
+  // non-negative floats order as their bits do
+  const uint32_t ofWarp = __reduce_max_sync(kFullMask, bitsOf(amax));
   __shared__ uint32_t ofWarps[kThreads / 32];
   if (threadIdx.x % 32 == 0) ofWarps[threadIdx.x / 32] = ofWarp;
   __syncthreads();
   if (threadIdx.x < 32) {
-    const uint32_t ofBlock = __reduce_max_sync(0xffffffffu, threadIdx.x < kThreads / 32 ? ofWarps[threadIdx.x] : 0);
+    const uint32_t ofBlock = __reduce_max_sync(kFullMask, threadIdx.x < kThreads / 32 ? ofWarps[threadIdx.x] : 0);
     if (threadIdx.x == 0) atomicMax(reinterpret_cast<unsigned*>(p.out), ofBlock);
   }
 }

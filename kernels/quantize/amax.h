@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-// out[0] = max |x|, NaN ignored; 0 where there is no element.
+// out[0] = max |x|, NaN ignored; 0 for an empty tensor.
 struct AmaxParams {
   const void* x;
   Wide xType;

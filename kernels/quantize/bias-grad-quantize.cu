@@ -1,3 +1,6 @@
+// Quantization of a gradient together with its column sums. 16-bit inputs with a known scale are quantized and summed in chunks
+// by one kernel, and a second kernel folds the chunk sums. If the scale depends on the amax of the whole tensor, the pass that
+// sums also computes the amax, and quantization follows.
 #include "kernels/quantize/bias-grad-quantize.h"
 
 #include "kernels/rows/column-sum.h"
@@ -19,7 +22,7 @@ ColumnSumParams sumOf(const Quantization& quantization, const BiasGradient& grad
   return sum;
 }
 
-// Tiles of f32 have no room for sums beside their codes.
+// f32 tiles leave no shared memory for the sums beside their codes.
 template <typename Quantization, typename Launch>
 cudaError_t quantizeAndSum(Quantization quantization, const BiasGradient& gradient, Launch launch,
                            cudaStream_t stream) {
@@ -38,7 +41,7 @@ cudaError_t launchBiasGradQuantizeTensor(const QuantizeTensorParams& quantizatio
   if (quantization.scale != nullptr || quantization.amax != nullptr) {
     return quantizeAndSum(quantization, gradient, launchQuantizeTensor, stream);
   }
-  // the pass that sums takes the amax
+  // the amax comes from the pass that computes the sums
   if (quantization.workspace == nullptr) return cudaErrorInvalidValue;
   if (cudaError_t error = cudaMemsetAsync(quantization.workspace, 0, sizeof(float), stream); error != cudaSuccess) {
     return error;

@@ -1,5 +1,5 @@
-// A gradient in FP8 and the sums down its columns, a bias gradient (docs/numerics.md 2, 3 and 7.5), from one pass over it
-// where codes or scales need no other.
+// Quantizes a gradient to FP8 and computes its column sums, the bias gradient (docs/numerics.md 2, 3 and 7.5). One pass over
+// the gradient does both unless the scale needs a pass of its own.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -9,15 +9,15 @@
 
 namespace lockstep {
 
-// [columns], and where a sum for each chunk and column (kernels/rows/column-sum.h) lies meanwhile.
+// The result, [columns], and a workspace for the sum of each chunk and column (kernels/rows/column-sum.h).
 struct BiasGradient {
   void* out = nullptr;
   Wide type = Wide::kF32;
   float* chunkSums = nullptr;
 };
 
-// What launchQuantizeTensor and launchQuantizeBlock do, and fail as, with gradient = columnSum(x). `chunkSums` and `noop` of
-// the quantization are not used.
+// As launchQuantizeTensor and launchQuantizeBlock, with the same errors, and gradient = columnSum(x). The fields `chunkSums`
+// and `noop` of the quantization are ignored.
 cudaError_t launchBiasGradQuantizeTensor(const QuantizeTensorParams& quantization, const BiasGradient& gradient,
                                          cudaStream_t stream);
 cudaError_t launchBiasGradQuantizeBlock(const QuantizeBlockParams& quantization, const BiasGradient& gradient,

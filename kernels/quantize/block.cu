@@ -1,3 +1,5 @@
+// Block-scaled FP8 quantization. One block of 256 threads quantizes one 128 x 128 tile: it loads the tile to registers once,
+// reduces amaxes of rows by warp shuffles and of columns through shared memory, and then encodes both copies.
 #include "kernels/quantize/block.h"
 
 #include "kernels/core/scale.cuh"
@@ -9,7 +11,7 @@ namespace lockstep {
 
 namespace {
 
-// What the threads of a tile tell each other: largest magnitudes of columns within each warp, then scales of columns.
+// Shared memory of a tile: the amaxes of columns within each warp, then the scales of columns.
 struct Shared {
   alignas(16) float columns[kTileWarps][kTile];
   alignas(16) float scales[kTile];
@@ -22,13 +24,13 @@ __device__ float blockScale(const QuantizeBlockParams& p, float amax) {
   return scaleFromAmax(amax, decode(maxCode(word), word), p.pow2, p.epsilon, largestWide(p.type));
 }
 
-// Stores 1 / scale where that block exists.
+// Stores 1 / scale if that block exists.
 __device__ void storeScale(const ScalePlacement& to, int64_t line, int64_t block, float scale) {
   if (line < to.lines && block < to.blocks) static_cast<float*>(to.data)[scaleOffset(to, line, block)] = 1 / scale;
 }
 
-// Halves `count` maxima: of two lanes that differ in the bit `mask`, the lower gets those of both for the first half of
-// the values, the upper for the second.
+// One step of a butterfly reduction that halves `count` maxima. Of two lanes that differ in the bit `mask`, the lower lane
+// keeps the maxima of both for the first half of the values, the upper lane those for the second half.
 template <int count>
 __device__ void exchangeMaxima(float* values, int mask) {
   const bool upper = threadIdx.x & mask;
@@ -36,23 +38,24 @@ __device__ void exchangeMaxima(float* values, int mask) {
   for (int i = 0; i < count / 2; ++i) {
     const float kept = upper ? values[i + count / 2] : values[i];
     const float given = upper ? values[i] : values[i + count / 2];
-    values[i] = fmaxf(kept, __shfl_xor_sync(0xffffffffu, given, mask));
+    values[i] = fmaxf(kept, __shfl_xor_sync(kFullMask, given, mask));
   }
 }
 
-// The amax of row (lane / 2) of the thread's rows, over all threads along a row. `values` are the rows' own maxima.
+// The amax of row (lane / 2) of the thread's rows, reduced over all threads of a row. `values` holds this thread's maxima of
+// its rows.
 template <int rows>
 __device__ float rowAmax(float (&values)[rows]) {
   exchangeMaxima<rows>(values, rows);
   exchangeMaxima<rows / 2>(values, rows / 2);
   exchangeMaxima<rows / 4>(values, rows / 4);
   if constexpr (rows == 16) exchangeMaxima<2>(values, 2);
-  return fmaxf(values[0], __shfl_xor_sync(0xffffffffu, values[0], 1));
+  return fmaxf(values[0], __shfl_xor_sync(kFullMask, values[0], 1));
 }
 
-// The largest of the warps' values. Synchronises the block.
+// The maximum over the warps of the block. Synchronises the block.
 __device__ float tileAmax(Shared& shared, float largest) {
-  const uint32_t ofWarp = __reduce_max_sync(0xffffffffu, bitsOf(largest));
+  const uint32_t ofWarp = __reduce_max_sync(kFullMask, bitsOf(largest));
   if (threadIdx.x % 32 == 0) shared.warps[threadIdx.x / 32] = floatOf(ofWarp);
   __syncthreads();
   float ofTile = 0;
@@ -61,7 +64,8 @@ __device__ float tileAmax(Shared& shared, float largest) {
   return ofTile;
 }
 
-// Puts the amaxes of the warp's columns where columnScales reads them. `values` are those of the thread's columns.
+// Writes the amaxes of the warp's columns to shared memory, for columnScales. `values` holds the maxima of the thread's
+// columns.
 template <Wide type>
 __device__ void shareColumns(Shared& shared, float (&values)[TileThread<type>::kWidth]) {
   using Thread = TileThread<type>;
@@ -74,7 +78,8 @@ __device__ void shareColumns(Shared& shared, float (&values)[TileThread<type>::k
       make_float4(values[0], values[1], values[2], values[3]);
 }
 
-// Scales of the tile's columns from what was shared, stored and left in `shared.scales`. Synchronises the block.
+// Computes the scales of the tile's columns from the shared amaxes, stores them, and leaves them in `shared.scales`.
+// Synchronises the block.
 template <uint32_t word>
 __device__ void columnScales(Shared& shared, const QuantizeBlockParams& p, const TileOrigin& at) {
   __syncthreads();
@@ -90,7 +95,7 @@ __device__ void columnScales(Shared& shared, const QuantizeBlockParams& p, const
   __syncthreads();
 }
 
-// The scale of row (lane / 2) of the thread's rows, or of the tile, stored.
+// Computes and stores the scale of row (lane / 2) of the thread's rows, or the scale of the whole tile.
 template <Wide type, uint32_t word>
 __device__ float rowScales(Shared& shared, const QuantizeBlockParams& p, const TileOrigin& at,
                            float (&maxima)[TileThread<type>::kRows]) {
@@ -111,7 +116,7 @@ __device__ float rowScales(Shared& shared, const QuantizeBlockParams& p, const T
   return scale;
 }
 
-// A tile for each thread block, read once. The two copies of a thread's chunks are made one after the other.
+// One block quantizes one tile, which is read once into registers. The two copies are encoded one after the other.
 template <Wide type, uint32_t word, bool whole, bool summed>
 __global__ void __launch_bounds__(kTileThreads, type == Wide::kF32 ? 2 : 3) quantizeTiles(const QuantizeBlockParams p) {
   using Thread = TileThread<type>;
@@ -124,7 +129,7 @@ __global__ void __launch_bounds__(kTileThreads, type == Wide::kF32 ? 2 : 3) quan
   loadChunks<type, whole>(p.x, at, chunks);
   if constexpr (summed) sumTile<type>(memory.values, chunks, at, p.chunkSums);
 
-  // fmaxf takes the other operand where one is NaN
+  // fmaxf ignores NaN
   float ofRows[Thread::kRows] = {};
   float ofColumns[Thread::kWidth] = {};
 #pragma unroll
@@ -143,7 +148,7 @@ __global__ void __launch_bounds__(kTileThreads, type == Wide::kF32 ? 2 : 3) quan
   if (p.rowwise != nullptr) {
 #pragma unroll
     for (int i = 0; i < Thread::kRows; ++i) {
-      const float ofRow = __shfl_sync(0xffffffffu, scale, 2 * i, Thread::kLanes);
+      const float ofRow = __shfl_sync(kFullMask, scale, 2 * i, Thread::kLanes);
       uint32_t codes[Thread::kWords];
       encodeChunk<type, word>(chunks[i], [&](int) { return ofRow; }, codes);
       storeRow<type, whole>(p.rowwise, at, i, codes);

@@ -1,4 +1,4 @@
-// Block-scaled FP8 (docs/numerics.md 3): f32 scales for 1x128 or 128x128 blocks.
+// Block-scaled FP8 (docs/numerics.md 3): codes with f32 scales for blocks of 1x128 or 128x128 elements.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -17,24 +17,25 @@ struct QuantizeBlockParams {
   int64_t columns = 0;
   // e4m3 or e5m2.
   uint32_t word = 0;
-  // 128x128 blocks; 1x128 otherwise.
+  // Use 128x128 blocks; otherwise 1x128.
   bool square = false;
-  // Codes, [rows, columns]; null where the copy is not wanted.
+  // Codes, [rows, columns]; null if the copy is not wanted.
   uint8_t* rowwise = nullptr;
   ScalePlacement rowwiseScales;
-  // Codes, [columns, rows], or [rows, columns] where `inPlace`; null where the copy is not wanted.
+  // Codes, [columns, rows], or [rows, columns] if `inPlace`; null if the copy is not wanted.
   uint8_t* columnwise = nullptr;
   ScalePlacement columnwiseScales;
   bool inPlace = false;
   bool pow2 = true;
   float epsilon = 0;
-  // Takes the sums of 32 rows of each column (kernels/rows/column-sum.h), [chunks, columns], of a type of 16 bits. May be null.
+  // Receives the column sums of each 32 rows (kernels/rows/column-sum.h), [chunks, columns]. Requires a 16-bit source type. May
+  // be null.
   float* chunkSums = nullptr;
-  // Nothing is written where this holds exactly 1. May be null.
+  // If it holds exactly 1, nothing is written. May be null.
   const float* noop = nullptr;
 };
 
-// Fails with cudaErrorInvalidValue for another word, and for sums of f32.
+// Returns cudaErrorInvalidValue for another format, and for column sums of f32.
 cudaError_t launchQuantizeBlock(const QuantizeBlockParams& params, cudaStream_t stream);
 
 }  // namespace lockstep

@@ -1,6 +1,6 @@
-// A tile of 128 x 128 elements in the registers of a block of 256 threads, and its codes, a byte each, on their way to
-// memory as they are and transposed. A chunk is 16 bytes of a row; a thread has four rows of chunks, below each other,
-// in each of its passes, so that a word of four codes of one column never leaves a thread.
+// A tile of 128 x 128 elements in the registers of a block of 256 threads, and its one-byte codes, which are stored both as
+// they are and transposed. A chunk is 16 bytes of a row. In each pass a thread holds the chunks of four consecutive rows, so
+// that every 4-byte word of the transposed codes (four codes of one column) is assembled within a thread.
 #pragma once
 
 #include "kernels/core/minifloat.cuh"
@@ -10,10 +10,10 @@ namespace lockstep {
 
 constexpr int kTile = 128;
 constexpr int kTileWarps = kTileThreads / 32;
-// Words of codes in a column of a tile.
+// Words of codes per column of a tile.
 constexpr int kTileWords = kTile / 4;
 
-// The source, [rows, columns], and where in it a tile starts.
+// The source matrix, [rows, columns], and the position of a tile in it.
 struct TileOrigin {
   int64_t rows;
   int64_t columns;
@@ -27,7 +27,7 @@ struct TileThread {
   // Elements of a chunk, and words of its codes.
   static constexpr int kWidth = 16 / sizeof(Storage);
   static constexpr int kWords = kWidth / 4;
-  // Threads along a row.
+  // Threads that share a row.
   static constexpr int kLanes = kTile / kWidth;
   static constexpr int kGroups = kTileThreads / kLanes;
   static constexpr int kPasses = kTileWords / kGroups;
@@ -35,7 +35,7 @@ struct TileThread {
 
   __device__ static int lane() { return threadIdx.x % kLanes; }
   __device__ static int column() { return lane() * kWidth; }
-  // Where in a column the four rows of a pass are, and the row of row `i` of the thread.
+  // The word of a column that holds the four rows of a pass, and the tile row of row `i` of the thread.
   __device__ static int word(int pass) { return pass * kGroups + threadIdx.x / kLanes; }
   __device__ static int row(int i) { return word(i / 4) * 4 + i % 4; }
 };
@@ -50,7 +50,7 @@ __device__ inline float element(const Bytes16& chunk, int i) {
   }
 }
 
-// Puts element `i` into a chunk of zeros.
+// Sets element `i` of a chunk whose bits are zero.
 template <Wide type>
 __device__ inline void putElement(Bytes16& chunk, int i, typename WideOf<type>::Storage value) {
   if constexpr (type == Wide::kF32) {
@@ -60,7 +60,7 @@ __device__ inline void putElement(Bytes16& chunk, int i, typename WideOf<type>::
   }
 }
 
-// Codes of a chunk's elements, element `i` multiplied by multipliers(i).
+// Encodes the elements of a chunk, with element `i` multiplied by multipliers(i).
 template <Wide type, uint32_t format, typename Multipliers>
 __device__ inline void encodeChunk(const Bytes16& chunk, Multipliers multipliers,
                                    uint32_t (&codes)[TileThread<type>::kWords]) {
@@ -72,7 +72,8 @@ __device__ inline void encodeChunk(const Bytes16& chunk, Multipliers multipliers
   for (int w = 0; w < TileThread<type>::kWords; ++w) codes[w] = pair(4 * w) | pair(4 * w + 2) << 16;
 }
 
-// The thread's chunks, row by row. What lies outside the source is 0. `whole`: rows of the source are whole chunks.
+// Loads the thread's chunks, row by row; elements outside the source are 0. `whole` promises that rows of the source are whole
+// chunks.
 template <Wide type, bool whole>
 __device__ inline void loadChunks(const void* x, const TileOrigin& at, Bytes16 (&chunks)[TileThread<type>::kRows]) {
   using Thread = TileThread<type>;
@@ -95,7 +96,7 @@ __device__ inline void loadChunks(const void* x, const TileOrigin& at, Bytes16 (
   }
 }
 
-// Writes `count` of the codes, or all at once where `whole`.
+// Writes the first `count` codes, or all of them in one store if `whole`.
 template <int words>
 __device__ inline void storeCodes(uint8_t* to, const uint32_t (&codes)[words], int64_t count, bool whole) {
   if (whole) {
@@ -112,7 +113,7 @@ __device__ inline void storeCodes(uint8_t* to, const uint32_t (&codes)[words], i
   }
 }
 
-// Writes the codes of row `i` of the thread where the source has that row.
+// Writes the codes of row `i` of the thread if the source has that row.
 template <Wide type, bool whole>
 __device__ inline void storeRow(uint8_t* data, const TileOrigin& at, int i,
                                 const uint32_t (&codes)[TileThread<type>::kWords]) {
@@ -123,15 +124,16 @@ __device__ inline void storeRow(uint8_t* data, const TileOrigin& at, int i,
   storeCodes(data + row * at.columns + column, codes, at.columns - column, whole);
 }
 
-// The transposed codes of a tile: a column of words for each column, permuted so that neither side meets a bank twice.
+// The transposed codes of a tile in shared memory: one column of words per column of the tile, swizzled so that neither writing
+// nor reading has bank conflicts.
 struct CodeTile {
   alignas(8) uint32_t words[kTile * kTileWords];
 
-  // Pairs of words, from an even one, stay together.
+  // An even word and the next one stay adjacent.
   __device__ static int at(int column, int word) { return column * kTileWords + (word ^ (column >> 3) * 2); }
 };
 
-// Four rows of four codes to four columns of four.
+// Transposes 4 x 4 codes held in four words.
 __device__ inline void transpose4(uint32_t& a, uint32_t& b, uint32_t& c, uint32_t& d) {
   const uint32_t abLow = __byte_perm(a, b, 0x5140);
   const uint32_t abHigh = __byte_perm(a, b, 0x7362);
@@ -143,7 +145,7 @@ __device__ inline void transpose4(uint32_t& a, uint32_t& b, uint32_t& c, uint32_
   d = __byte_perm(abHigh, cdHigh, 0x7632);
 }
 
-// Puts the codes of one pass of the thread, row by row, into the tile.
+// Writes the codes of one pass of the thread to the tile. They are given row by row.
 template <Wide type>
 __device__ inline void putTransposed(CodeTile& tile, int pass, uint32_t (&codes)[4][TileThread<type>::kWords]) {
   using Thread = TileThread<type>;
@@ -156,7 +158,7 @@ __device__ inline void putTransposed(CodeTile& tile, int pass, uint32_t (&codes)
   }
 }
 
-// Writes the tile to `data`, [columns, rows], after all threads of the block have put their codes and synchronised.
+// Stores the tile in `data`, [columns, rows]. All threads of the block must have written their codes and synchronised.
 __device__ inline void storeColumns(uint8_t* data, const TileOrigin& at, const CodeTile& tile) {
   constexpr int kPairs = kTileWords / 2;
   const int pair = threadIdx.x % kPairs;

@@ -1,3 +1,5 @@
+// Dequantization. In dequantizeInPlace a warp processes 8 rows of 32 16-byte units of output; dequantizeTransposed transposes a
+// tile of codes through shared memory, one block per tile.
 #include "kernels/quantize/dequantize.h"
 
 #include "kernels/core/minifloat.cuh"
@@ -7,17 +9,17 @@ namespace lockstep {
 
 namespace {
 
-// The word of the kernels that read it at run time; its codes take a byte.
+// Marks kernels that read the format word at run time; such codes take one byte each.
 constexpr uint32_t kAnyWord = 0;
 
 template <Wide type>
 using Storage = typename WideOf<type>::Storage;
 
-// Elements of 16 bytes.
+// Elements in 16 bytes.
 template <Wide type>
 constexpr int kWidth = 16 / sizeof(Storage<type>);
 
-// The codes of 16 bytes of values, as one number.
+// The unsigned type that holds the codes of 16 bytes of values.
 template <int bytes>
 struct CodesOf;
 template <>
@@ -42,7 +44,7 @@ __device__ float valueOf(uint32_t code, uint32_t anyWord) {
   }
 }
 
-// The values of the two codes in the lowest bits.
+// Decodes the two lowest codes.
 template <uint32_t word>
 __device__ void valuesOfPair(uint32_t codes, uint32_t anyWord, float& low, float& high) {
   if constexpr (word == format::kE4m3) {
@@ -61,7 +63,7 @@ __device__ void valuesOfPair(uint32_t codes, uint32_t anyWord, float& low, float
   }
 }
 
-// Up to 8 scales, `step` apart: from the first of `count` on, the last of them again and again beyond it.
+// Loads up to 8 scales, `step` apart. Indices beyond `count` are clamped to the last scale.
 template <typename Scale, int n>
 __device__ void loadScales(const void* scales, int64_t first, int64_t step, int count, Scale (&loaded)[n]) {
   const Scale* at = static_cast<const Scale*>(scales) + first;
@@ -72,8 +74,9 @@ __device__ void loadScales(const void* scales, int64_t first, int64_t step, int 
   }
 }
 
-// The factors of codes row, row + 1, ... across the lines of scales, `count` of them; what is beyond means nothing.
-// From a multiple of 8 on and no more than 8, so that they are of one line or of successive ones of a swizzled tile.
+// The factors of the codes in rows row, row + 1, ..., whose scales lie in different lines. There are `count` of them, at most
+// 8; the rest are unspecified. `row` is a multiple of 8, so that the scales come from one line or from consecutive lines of a
+// swizzled tile.
 template <int n>
 __device__ void loadFactors(const DequantizeParams& p, int64_t row, int64_t column, int count, float (&factors)[n]) {
   static_assert(n <= 8);
@@ -113,7 +116,7 @@ __device__ uint32_t roundedPair(float low, float high) {
   return pair;
 }
 
-// Rounds and writes values, 16 bytes at a time.
+// Rounds values and stores them, 16 bytes at a time.
 template <Wide type, int n>
 __device__ void storeValues(Storage<type>* to, const float (&values)[n]) {
 #pragma unroll
@@ -127,10 +130,10 @@ __device__ void storeValues(Storage<type>* to, const float (&values)[n]) {
   }
 }
 
-// The rows that a thread has.
+// Rows per thread.
 constexpr int kRows = 8;
 
-// Values in the place of their codes, where rows are multiples of 16 bytes of values: 16 bytes of each row.
+// Dequantizes without transposing, for output rows of whole 16-byte units. A thread writes 16 bytes of each of its rows.
 template <uint32_t word, Wide type, bool across>
 __device__ void dequantizeVectors(const DequantizeParams& p, int64_t row, int64_t column) {
   constexpr int kBits = codeBits(word);
@@ -170,7 +173,7 @@ __device__ void dequantizeVectors(const DequantizeParams& p, int64_t row, int64_
   }
 }
 
-// The same for rows of any length: an element at a time, `columns` from `column` on to a warp.
+// As above for rows of any length, one element at a time; a warp processes `columns` elements from `column` on.
 template <uint32_t word, Wide type, bool across>
 __device__ void dequantizeElements(const DequantizeParams& p, int64_t row, int64_t column, int columns) {
   constexpr int kBits = codeBits(word);
@@ -187,7 +190,7 @@ __device__ void dequantizeElements(const DequantizeParams& p, int64_t row, int64
   }
 }
 
-// A block has 8 warps, a warp 8 rows of 32 times 16 bytes of values.
+// A block has 8 warps. A warp covers 8 rows of 32 16-byte units of values.
 template <uint32_t word, Wide type, bool across>
 __global__ void __launch_bounds__(256) dequantizeInPlace(DequantizeParams p, uint32_t tilesAcross) {
   const int64_t row = (static_cast<int64_t>(blockIdx.x / tilesAcross) * 8 + threadIdx.y) * kRows;
@@ -200,8 +203,8 @@ __global__ void __launch_bounds__(256) dequantizeInPlace(DequantizeParams p, uin
   }
 }
 
-// Values of the transpose, through a tile of codes: a thread has one word of each of 8 rows, so 8 values of as many
-// rows of the output as a word has codes.
+// Dequantizes and transposes through a tile of codes in shared memory. A thread reads one word in each of 8 rows, so it writes
+// 8 values in as many output rows as a word has codes.
 template <uint32_t word, Wide type>
 __global__ void __launch_bounds__(kTileThreads) dequantizeTransposed(DequantizeParams p, uint32_t tilesAcross) {
   constexpr int kTileRows = 64;

@@ -1,4 +1,4 @@
-// Codes and block scales back to wide values: value(code) * factor, then one rounding.
+// Dequantization: out = round(decode(code) * factor), with one rounding to the output type.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -11,26 +11,26 @@
 
 namespace lockstep {
 
-// One copy of a quantized matrix, as it is stored: rows of `columns` codes.
+// One stored copy of a quantized matrix, with rows of `columns` codes.
 struct DequantizeParams {
   const void* codes;
-  // The format of the codes; e2m1 lies two to a byte in rows of an even length, any other takes a byte a code.
+  // The format word of the codes. e2m1 codes are packed two per byte in rows of even length; other codes take one byte each.
   uint32_t word;
   int64_t rows;
   int64_t columns;
-  // The values are written [columns, rows].
+  // The output is [columns, rows].
   bool transposed;
-  // Blocks run down the columns of the stored matrix, so that a line of scales is for columns; else along its rows.
-  // Not with `transposed`, nor for e2m1.
+  // Blocks run down the columns of the stored matrix, so that a line of scales belongs to columns; otherwise they run along
+  // rows. Cannot be combined with `transposed`, nor with e2m1.
   bool across;
   ScalePlacement scales;
-  // 0 for scales in f32, else e8m0's or e4m3's.
+  // 0 for f32 scales, else the format word of e8m0 or e4m3.
   uint32_t scaleWord;
-  // A line of scales is for 2^lineShift rows (or columns, see `across`), a block for 2^blockShift codes: lineShift is 0
-  // or at least 3, blockShift at least 3; 62 is all there are.
+  // A line of scales covers 2^lineShift rows (columns if `across`), and a block covers 2^blockShift codes. lineShift is 0 or at
+  // least 3; blockShift is at least 3. A shift of 62 covers the whole dimension.
   int lineShift;
   int blockShift;
-  // A scale that is no f32 stands for (value * amax) * inverse; null is an amax of 1.
+  // The factor of a scale that is not f32 is (value * amax) * inverse. A null amax means 1.
   const float* amax;
   float inverse;
   void* out;

@@ -1,4 +1,4 @@
-// The flag by which a quantizer is told, on the device, to do nothing.
+// The no-op flag: a device scalar that makes a quantizer skip all its writes when it holds exactly 1.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -17,10 +17,10 @@ static __global__ void clearUnlessNoop(uint32_t* words, int64_t count, const flo
   for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += step) words[i] = 0;
 }
 
-// As clearPadding(scales, stream), but nothing where *noop is 1.
+// As clearPadding(scales, stream), but writes nothing if *noop is 1.
 inline cudaError_t clearPadding(const ScalePlacement& scales, const float* noop, cudaStream_t stream) {
   if (noop == nullptr) return clearPadding(scales, stream);
-  // padded scales are whole words
+  // padded scale buffers are a whole number of words
   if (scales.clearBytes > 0) {
     clearUnlessNoop<<<256, 256, 0, stream>>>(static_cast<uint32_t*>(scales.data), scales.clearBytes / 4, noop);
   }

@@ -1,14 +1,15 @@
+// The forward pass of the norms with FP8 codes as output (kernels/rows/norm-forward.cuh).
 #include "kernels/quantize/norm-quantize.h"
 
 #include "kernels/device/eight.cuh"
-#include "kernels/quantize/record.cuh"
+#include "kernels/quantize/amax-out.cuh"
 #include "kernels/rows/norm-forward.cuh"
 
 namespace lockstep {
 
 namespace {
 
-// Where results go that are codes of one scale.
+// Output policy of the norm kernels that encodes the results with one scale.
 struct Codes {
   QuantizeTensorParams target;
   float scale = 0;
@@ -34,7 +35,7 @@ struct Codes {
   }
 
   __device__ void end() {
-    if (target.amaxRecord != nullptr) raiseRecord(target.amaxRecord, largest);
+    if (target.amaxOut != nullptr) raiseAmax(target.amaxOut, largest);
   }
 
  private:
@@ -57,10 +58,10 @@ cudaError_t launchNormQuantize(const NormQuantizeParams& params, cudaStream_t st
   withWide(p.xType, [&](auto tag) {
     constexpr Wide type = tag.value;
     const Codes results{target};
-    // one block does what an empty tensor needs
+    // an empty tensor still needs one block, which writes the scale
     const bool taken = p.parameterType == type ? tryRing<type, static_cast<int>(type)>(p, results, stream)
                                                : tryRing<type, kAnyType>(p, results, stream);
-    if (!taken) launchWhereRowsLie<type>(p, results, stream);
+    if (!taken) launchDirect<type>(p, results, stream);
   });
   return cudaGetLastError();
 }

@@ -1,4 +1,4 @@
-// Norms quantized as they are computed (docs/numerics.md 7.3).
+// Fused normalisation and quantization to FP8 (docs/numerics.md 7.3).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -8,15 +8,15 @@
 
 namespace lockstep {
 
-// Of the source all but `out`, `outType` and `amax` is used; of the target its word, the rowwise copy, the places for
-// 1 / scale, the scale and the record of the amax.
+// `source` is used except for `out`, `outType` and `amax`. Of `target`, only the format word, the rowwise copy, the pointers
+// for 1 / scale, the scale and amaxOut are used.
 struct NormQuantizeParams {
   NormParams source;
   QuantizeTensorParams target;
 };
 
-// The codes of the norm's f32 values, whose amax is recorded. Fails with cudaErrorInvalidValue without a rowwise copy or a
-// scale, and for another word than e4m3 and e5m2.
+// Encodes the f32 results of the norm and raises amaxOut to their amax. Returns cudaErrorInvalidValue without a rowwise copy or
+// a scale, and for formats other than e4m3 and e5m2.
 cudaError_t launchNormQuantize(const NormQuantizeParams& p, cudaStream_t stream);
 
 }  // namespace lockstep

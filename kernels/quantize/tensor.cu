@@ -1,3 +1,6 @@
+// Per-tensor FP8 quantization. Without a given scale or amax, tensorAmax first computes the amax by an atomic maximum. A
+// rowwise copy alone is produced by quantizeFlat, which treats the tensor as one-dimensional. A columnwise copy or column sums
+// use quantizeTiled, one block per 128 x 128 tile, which transposes the codes in shared memory.
 #include "kernels/quantize/tensor.h"
 
 #include <algorithm>
@@ -5,7 +8,7 @@
 #include "kernels/core/scale.cuh"
 #include "kernels/quantize/code-tile.cuh"
 #include "kernels/quantize/noop.cuh"
-#include "kernels/quantize/record.cuh"
+#include "kernels/quantize/amax-out.cuh"
 #include "kernels/quantize/tile-sums.cuh"
 
 namespace lockstep {
@@ -13,10 +16,10 @@ namespace lockstep {
 namespace {
 
 constexpr int kThreads = 256;
-// Chunks of 16 bytes that a thread has in flight.
+// 16-byte chunks that a thread has in flight.
 constexpr int kChunks = 4;
 
-// fmaxf takes the other operand where one is NaN.
+// fmaxf ignores NaN.
 template <Wide type>
 __device__ float largestOf(const Bytes16& chunk, float largest) {
 #pragma unroll
@@ -24,10 +27,10 @@ __device__ float largestOf(const Bytes16& chunk, float largest) {
   return largest;
 }
 
-// The index of the first of this thread's chunks; the next are kThreads apart.
+// The index of this thread's first chunk; its next chunks are kThreads apart.
 __device__ int64_t firstChunk(int64_t block) { return block * (kThreads * kChunks) + threadIdx.x; }
 
-// The thread's chunks, 0 beyond the last.
+// Loads the thread's chunks; chunks beyond the last are 0.
 __device__ void loadChunks(const void* x, int64_t chunks, int64_t first, Bytes16 (&loaded)[kChunks]) {
   const Bytes16* from = static_cast<const Bytes16*>(x);
 #pragma unroll
@@ -37,7 +40,7 @@ __device__ void loadChunks(const void* x, int64_t chunks, int64_t first, Bytes16
   }
 }
 
-// The index of the element behind the last whole chunk that is this thread's, `count` where there is none.
+// The index of this thread's element behind the last whole chunk; `count` if it has none.
 template <Wide type>
 __device__ int64_t leftover(int64_t count) {
   constexpr int kWidth = TileThread<type>::kWidth;
@@ -50,17 +53,17 @@ __device__ float elementAt(const void* x, int64_t index) {
 }
 
 template <Wide type>
-__global__ void __launch_bounds__(kThreads) tensorAmax(const void* x, int64_t count, float* record) {
+__global__ void __launch_bounds__(kThreads) tensorAmax(const void* x, int64_t count, float* amaxOut) {
   Bytes16 chunks[kChunks];
   loadChunks(x, count / TileThread<type>::kWidth, firstChunk(blockIdx.x), chunks);
   float largest = 0;
 #pragma unroll
   for (const Bytes16& chunk : chunks) largest = largestOf<type>(chunk, largest);
   if (const int64_t i = leftover<type>(count); i < count) largest = fmaxf(largest, fabsf(elementAt<type>(x, i)));
-  raiseRecord(record, largest);
+  raiseAmax(amaxOut, largest);
 }
 
-// The scale of the tensor, which the first thread of the grid also records.
+// The scale of the tensor. The first thread of the grid also stores it.
 template <uint32_t word>
 __device__ float tensorScale(const QuantizeTensorParams& p) {
   const float largest = decode(maxCode(word), word);
@@ -70,7 +73,7 @@ __device__ float tensorScale(const QuantizeTensorParams& p) {
   return scale;
 }
 
-// The rowwise copy alone, the last elements first: they are what a pass over the tensor leaves in the cache.
+// Produces the rowwise copy alone. Blocks start at the end of the tensor, which the preceding amax pass leaves in the L2 cache.
 template <Wide type, uint32_t word>
 __global__ void __launch_bounds__(kThreads) quantizeFlat(const QuantizeTensorParams p) {
   using Thread = TileThread<type>;
@@ -81,7 +84,7 @@ __global__ void __launch_bounds__(kThreads) quantizeFlat(const QuantizeTensorPar
   Bytes16 chunks[kChunks];
   loadChunks(p.x, whole, first, chunks);
   const float scale = tensorScale<word>(p);
-  const bool records = p.amaxRecord != nullptr;
+  const bool wantsAmax = p.amaxOut != nullptr;
   float largest = 0;
 #pragma unroll
   for (int i = 0; i < kChunks; ++i) {
@@ -89,18 +92,18 @@ __global__ void __launch_bounds__(kThreads) quantizeFlat(const QuantizeTensorPar
     uint32_t codes[Thread::kWords];
     encodeChunk<type, word>(chunks[i], [&](int) { return scale; }, codes);
     if (index < whole) storeCodes(p.rowwise + index * Thread::kWidth, codes, Thread::kWidth, true);
-    if (records) largest = largestOf<type>(chunks[i], largest);
+    if (wantsAmax) largest = largestOf<type>(chunks[i], largest);
   }
   if (const int64_t i = leftover<type>(count); i < count) {
     const float x = elementAt<type>(p.x, i);
     p.rowwise[i] = static_cast<uint8_t>(encodeNearest<word>(x * scale));
     largest = fmaxf(largest, fabsf(x));
   }
-  if (records) raiseRecord(p.amaxRecord, largest);
+  if (wantsAmax) raiseAmax(p.amaxOut, largest);
 }
 
-// The columnwise copy, with or without the rowwise one, or where `summed` any copies: a tile for each thread block, the last
-// first.
+// Produces the columnwise copy, with or without the rowwise one, or any copies together with column sums (`summed`). Each block
+// handles one tile, and blocks start at the end of the tensor.
 template <Wide type, uint32_t word, bool whole, bool summed>
 __global__ void __launch_bounds__(kTileThreads, type == Wide::kF32 ? 2
                                                 : summed && whole  ? 4
@@ -125,16 +128,16 @@ __global__ void __launch_bounds__(kTileThreads, type == Wide::kF32 ? 2
       const Bytes16& chunk = chunks[4 * pass + i];
       encodeChunk<type, word>(chunk, [&](int) { return scale; }, codes[i]);
       if (p.rowwise != nullptr) storeRow<type, whole>(p.rowwise, at, 4 * pass + i, codes[i]);
-      if (p.amaxRecord != nullptr) largest = largestOf<type>(chunk, largest);
+      if (p.amaxOut != nullptr) largest = largestOf<type>(chunk, largest);
     }
     putTransposed<type>(tile, pass, codes);
   }
   __syncthreads();
   if (!summed || p.columnwise != nullptr) storeColumns(p.columnwise, at, tile);
-  if (p.amaxRecord != nullptr) raiseRecord(p.amaxRecord, largest);
+  if (p.amaxOut != nullptr) raiseAmax(p.amaxOut, largest);
 }
 
-// Blocks of the flat kernels; one block does what an empty tensor needs.
+// The grid of kernels that treat the tensor as one-dimensional. An empty tensor still needs one block.
 template <Wide type>
 uint32_t flatBlocks(int64_t count) {
   const int64_t chunks = count / TileThread<type>::kWidth;

@@ -1,4 +1,4 @@
-// Per-tensor FP8 (docs/numerics.md 2): one scale for all codes.
+// Per-tensor FP8 quantization (docs/numerics.md 2): all codes share one scale.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -16,12 +16,12 @@ struct QuantizeTensorParams {
   int64_t columns = 0;
   // e4m3 or e5m2.
   uint32_t word = 0;
-  // Codes, [rows, columns], and their transpose; null where a copy is not wanted. Each copy has 1 / scale beside it.
+  // Codes, [rows, columns], and their transpose; null if a copy is not wanted. 1 / scale is stored once per copy.
   uint8_t* rowwise = nullptr;
   uint8_t* columnwise = nullptr;
   float* rowwiseScaleInv = nullptr;
   float* columnwiseScaleInv = nullptr;
-  // The scale. Where it is null it is made from `amax`, and where that is null from the source's own amax, kept in
+  // The scale. If null, it is computed from `amax`; if that is null too, from the source's own amax, which is kept in
   // `workspace`.
   const float* scale = nullptr;
   const float* amax = nullptr;
@@ -29,15 +29,16 @@ struct QuantizeTensorParams {
   bool pow2 = false;
   float epsilon = 0;
   // Raised to max |x|. May be null.
-  float* amaxRecord = nullptr;
-  // Takes the sums of 32 rows of each column (kernels/rows/column-sum.h), [chunks, columns], of a type of 16 bits. May be null.
+  float* amaxOut = nullptr;
+  // Receives the column sums of each 32 rows (kernels/rows/column-sum.h), [chunks, columns]. Requires a 16-bit source type. May
+  // be null.
   float* chunkSums = nullptr;
-  // Nothing is written where this holds exactly 1. May be null.
+  // If it holds exactly 1, nothing is written. May be null.
   const float* noop = nullptr;
 };
 
-// Fails with cudaErrorInvalidValue for another word, without any copy, without `scale`, `amax` and `workspace`, and for sums
-// of f32.
+// Returns cudaErrorInvalidValue for another format, without any copy, if `scale`, `amax` and `workspace` are all null, and for
+// column sums of f32.
 cudaError_t launchQuantizeTensor(const QuantizeTensorParams& params, cudaStream_t stream);
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// The sums of 32 rows, in order (kernels/rows/column-sum.h), of a tile that a thread block has in registers.
+// Column sums of each 32 rows, in the defined order (kernels/rows/column-sum.h), of a tile that a block holds in registers.
 #pragma once
 
 #include "kernels/device/pair.cuh"
@@ -7,12 +7,12 @@
 
 namespace lockstep {
 
-// A tile of a type of 16 bits, pairs of columns in a word, on its way between threads.
+// A tile of a 16-bit type in shared memory, with two columns per word, for exchange between threads.
 struct TileValues {
   alignas(16) uint32_t words[kTile][kTile / 2];
 };
 
-// The shared memory of a kernel that sums before it does the rest, or, where `summed` is not, does the rest alone.
+// The shared memory of a kernel that first computes sums and then does the rest; without `summed` it only does the rest.
 template <typename Rest, bool summed>
 union SumsFirst {
   Rest rest;
@@ -23,8 +23,9 @@ union SumsFirst<Rest, false> {
   Rest rest;
 };
 
-// Stores the sums of the tile's columns in `sums`, [chunks, columns]: a thread has a chunk of rows of two columns. What lies
-// outside the source is 0, which changes no sum that starts at +0. Synchronises the block before and after it reads `shared`.
+// Stores the sums of the tile's columns in `sums`, [chunks, columns]. A thread sums one chunk of rows of two columns. Elements
+// outside the source are 0, which leaves a sum that started at +0 unchanged. Synchronises the block before and after it reads
+// `shared`.
 template <Wide type>
 __device__ inline void sumTile(TileValues& shared, const Bytes16 (&chunks)[TileThread<type>::kRows],
                                const TileOrigin& at, float* sums) {

@@ -1,13 +1,14 @@
-// One kernel sums the chunks of 32 rows, all at once, into the workspace; another adds them in order.
+// Column sums in two kernels. The first sums chunks of 32 rows in parallel and writes the chunk sums to the workspace; the
+// second (the fold) adds them in ascending order.
 #include "kernels/rows/column-sum.h"
 
 #include <cuda_pipeline_primitives.h>
 
 #include <algorithm>
 
-#include "kernels/device/dependent.cuh"
+#include "kernels/device/pdl.cuh"
 #include "kernels/device/elements.cuh"
-#include "kernels/quantize/record.cuh"
+#include "kernels/quantize/amax-out.cuh"
 
 namespace lockstep {
 
@@ -16,20 +17,20 @@ namespace {
 constexpr int kChunkThreads = 128;
 constexpr int kQuad = 4;
 
-// Blocks that the fold gets, if they need not have fewer columns than the least for it.
+// Blocks that the fold aims for, as long as each has at least kLeastFoldColumns columns.
 constexpr int kFoldBlocks = 256;
 constexpr int kFoldThreads = 256;
-constexpr int kMostFoldColumns = 128;
+constexpr int kMaxFoldColumns = 128;
 constexpr int kLeastFoldColumns = 8;
 
-// Sums in a stage, of which a block has two.
+// Chunk sums per pipeline stage of the fold; a block has two stages in shared memory.
 constexpr int kStage = 8192;
 constexpr int kAnyType = -1;
 
-// Sums alone, with those of the products with the norm's result, or with the amax.
+// What chunkKernel computes: plain sums; also sums of the products with the normalised input; or also the amax.
 enum class Chunks { kPlain, kWeighted, kMeasured };
 
-// `known` is the type of grad and x, or kAnyType.
+// `known` is the type of grad and x if the kernel was compiled for one, else kAnyType.
 template <int known, Chunks what, int width>
 __global__ void __launch_bounds__(kChunkThreads) chunkKernel(const ColumnSumParams p) {
   constexpr bool weighted = what == Chunks::kWeighted;
@@ -69,11 +70,11 @@ __global__ void __launch_bounds__(kChunkThreads) chunkKernel(const ColumnSumPara
     }
     if (p.plain) storeElements(sums, Wide::kF32, chunk * p.columns + column, plain);
   }
-  if constexpr (measured) raiseRecord(p.amax, largest);
+  if constexpr (measured) raiseAmax(p.amax, largest);
 }
 
-// Starts to copy the sums of `columns` columns, a power of two, from `column` and of kStage / columns chunks from
-// `first`, `width` at once.
+// Starts to copy chunk sums to shared memory asynchronously: `columns` columns (a power of two) from `column` on, of kStage /
+// columns chunks from `first` on, `width` values per copy.
 template <int width>
 __device__ void fetchSums(float* stage, const float* sums, const ColumnSumParams& p, int columns, int64_t column,
                           int64_t first) {
@@ -89,8 +90,8 @@ __device__ void fetchSums(float* stage, const float* sums, const ColumnSumParams
   __pipeline_commit();
 }
 
-// The block row says which result: the weighted sums lie first. A block brings the sums of its columns to shared
-// memory, the next ones while threads, a column each, add those there.
+// Adds chunk sums in ascending order. blockIdx.y selects the result; the weighted sums come first in the workspace. While the
+// next stage is copied to shared memory, threads add the current one, one column per thread.
 __global__ void __launch_bounds__(kFoldThreads) foldKernel(const ColumnSumParams p, int columns) {
   extern __shared__ float stages[];
   const int64_t chunks = chunksOf(p.rows);
@@ -160,11 +161,11 @@ cudaError_t launchColumnSum(const ColumnSumParams& p, cudaStream_t stream) {
 cudaError_t launchChunkFold(const ColumnSumParams& p, cudaStream_t stream) {
   if (p.columns == 0) return cudaSuccess;
   const unsigned results = p.weighted && p.plain ? 2 : 1;
-  int columns = kMostFoldColumns;
+  int columns = kMaxFoldColumns;
   while (columns > kLeastFoldColumns && ceilDivide(p.columns, columns) * results < kFoldBlocks) columns /= 2;
   constexpr int kBytes = 2 * kStage * sizeof(float);
   const dim3 blocks(static_cast<unsigned>(ceilDivide(p.columns, columns)), results);
-  return launchDependent(foldKernel, blocks, kFoldThreads, kBytes, stream, p, columns);
+  return launchPdl(foldKernel, blocks, kFoldThreads, kBytes, stream, p, columns);
 }
 
 }  // namespace lockstep

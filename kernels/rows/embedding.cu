@@ -1,5 +1,6 @@
-// A gradient's rows that share an id are added in their order, so no two threads add to one element. First the positions are
-// sorted by id, those of one id ascending; then each warp adds the rows of one id, or some columns of them.
+// Embedding lookup and its gradient. The gradient adds the rows that share an id in a fixed order, so no element is updated by
+// two threads: first the positions are sorted by id (ascending for each id), then each warp adds the rows of one id, or some of
+// its columns.
 #include "kernels/rows/embedding.h"
 
 #include "kernels/device/elements.cuh"
@@ -13,18 +14,17 @@ constexpr float kInfinity = __builtin_huge_valf();
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kLanes;
-// Ids of the table that a block sorts the positions of, each counted for one thread.
+// Table ids per block of the sort; each id is counted by one thread.
 constexpr int kGroup = kThreads;
-// Ids that a thread looks at together, neighbours.
+// Consecutive positions whose ids a thread reads together.
 constexpr int kIds = 8;
 constexpr int kTile = kThreads * kIds;
-// Rows of the gradient that are read before the first is added.
+// Gradient rows that are loaded before the first is added.
 constexpr int kAhead = 8;
-// Ids that a warp adds the rows of, where there is no more than one round of warps.
+// Ids per warp, unless the grid reaches its maximum height first.
 constexpr int kWarpIds = 8;
-constexpr unsigned kAll = 0xffffffffu;
 
-// With kPack, rows start on 16 bytes.
+// A width of kPack requires rows that start on 16 bytes.
 template <int width>
 __global__ void __launch_bounds__(kRowThreads) embeddingKernel(const EmbeddingParams p) {
   const int64_t column = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * width;
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(kRowThreads) embeddingKernel(const EmbeddingPa
   }
 }
 
-// The ids of a thread's positions in a tile; -1 after the last.
+// Loads the ids of a thread's positions in a tile; -1 past the end.
 __device__ void loadIds(const EmbeddingBackwardParams& p, int64_t tile, int32_t (&ids)[kIds]) {
   const int64_t mine = tile + static_cast<int>(threadIdx.x) * kIds;
   if (mine + kIds <= p.count) {
@@ -55,7 +55,7 @@ __device__ void loadIds(const EmbeddingBackwardParams& p, int64_t tile, int32_t 
   }
 }
 
-// The sum of `value` over the threads before this one; `total` becomes that over all. All threads call it.
+// Exclusive prefix sum of `value` over the threads of the block; `total` becomes the full sum. Call it with the full block.
 __device__ int sumBefore(int value, int& total) {
   __shared__ int warpTotals[kWarps];
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
@@ -63,7 +63,7 @@ __device__ int sumBefore(int value, int& total) {
   int upTo = value;
 #pragma unroll
   for (int w = 1; w < kLanes; w *= 2) {
-    const int below = __shfl_up_sync(kAll, upTo, w);
+    const int below = __shfl_up_sync(kFullMask, upTo, w);
     if (lane >= w) upTo += below;
   }
   if (lane == kLanes - 1) warpTotals[warp] = upTo;
@@ -79,13 +79,13 @@ __device__ int sumBefore(int value, int& total) {
   return before;
 }
 
-// A position in a tile, and which of the block's ids it has.
+// A position in a tile whose id belongs to the block, and the index of that id.
 struct Hit {
   uint16_t position;
   uint16_t id;
 };
 
-// Writes where the positions of each id of the block begin, and the positions.
+// Counting sort: writes the positions sorted by id, and the offset at which each id begins.
 __global__ void __launch_bounds__(kThreads) sortKernel(const EmbeddingBackwardParams p) {
   __shared__ uint32_t next[kGroup];
   __shared__ uint32_t base;
@@ -93,9 +93,9 @@ __global__ void __launch_bounds__(kThreads) sortKernel(const EmbeddingBackwardPa
   const int thread = static_cast<int>(threadIdx.x);
   const int64_t first = static_cast<int64_t>(blockIdx.x) * kGroup;
   const int64_t named = min(p.vocabulary, int64_t{1} << 31) - first;
-  // no i32 names the rows beyond
+  // an i32 id cannot select rows beyond this
   const uint32_t rows = named <= 0 ? 0 : static_cast<uint32_t>(min(named, int64_t{kGroup}));
-  // a negative id becomes more than any sum of `first` and `rows`
+  // a negative id maps to a value above any sum of `first` and `rows`
   const auto idOf = [&](int32_t id) { return static_cast<uint32_t>(id) - static_cast<uint32_t>(first); };
   next[thread] = 0;
   if (thread == 0) base = 0;
@@ -134,10 +134,10 @@ __global__ void __launch_bounds__(kThreads) sortKernel(const EmbeddingBackwardPa
       if (id < rows) hits[place++] = {static_cast<uint16_t>(thread * kIds + k), static_cast<uint16_t>(id)};
     }
     __syncthreads();
-    // one warp places them, so that those of one id stay in order
+    // one warp writes the positions, so that those of the same id stay in order
     for (int i = thread; thread < kLanes && i - thread < total; i += kLanes) {
       const Hit hit = i < total ? hits[i] : Hit{0, static_cast<uint16_t>(kGroup + thread)};
-      const unsigned same = __match_any_sync(kAll, hit.id);
+      const unsigned same = __match_any_sync(kFullMask, hit.id);
       const unsigned before = same & ((1u << thread) - 1);
       const uint32_t to = i < total ? next[hit.id] : 0;
       __syncwarp();
@@ -148,30 +148,31 @@ __global__ void __launch_bounds__(kThreads) sortKernel(const EmbeddingBackwardPa
   }
 }
 
-// Adds kAhead rows, those of `count` positions from the `first` on; one lane has each position.
+// Adds kAhead rows, those of the `count` positions that start at `first`; each lane holds one position.
 template <Wide type, int width>
 __device__ void addRows(const EmbeddingBackwardParams& p, uint32_t position, int64_t column, int first, int count,
                         float (&sums)[width]) {
   float terms[kAhead][width];
 #pragma unroll
   for (int i = 0; i < kAhead; ++i) {
-    const int64_t row = __shfl_sync(kAll, position, first + i);
+    const int64_t row = __shfl_sync(kFullMask, position, first + i);
     loadElements(p.grad, type, row * p.columns + column, terms[i]);
   }
 #pragma unroll
   for (int i = 0; i < kAhead; ++i) {
-    // a +0 more changes no sum that began as +0
+    // an extra +0 does not change a sum that started at +0
 #pragma unroll
     for (int j = 0; j < width; ++j) sums[j] += first + i < count ? terms[i][j] : 0.0f;
   }
 }
 
-// A warp adds the rows of some ids, far apart, in some columns. With kPack, rows start on 16 bytes.
+// A warp adds the gradient rows of some ids, a grid stride apart, in some columns. A width of kPack requires rows that start on
+// 16 bytes.
 template <Wide type, int width>
 __global__ void __launch_bounds__(kThreads) sumKernel(const EmbeddingBackwardParams p) {
   const int lane = static_cast<int>(threadIdx.x);
   const int64_t own = (static_cast<int64_t>(blockIdx.x) * kLanes + lane) * width;
-  // threads beyond the last column read the first
+  // threads past the last column read the first column
   const int64_t column = own < p.columns ? own : 0;
   const int64_t warp = static_cast<int64_t>(blockIdx.y) * kWarps + threadIdx.y;
   const int64_t warps = static_cast<int64_t>(gridDim.y) * kWarps;
@@ -180,9 +181,9 @@ __global__ void __launch_bounds__(kThreads) sumKernel(const EmbeddingBackwardPar
     const uint32_t knownBegin = p.starts[known];
     const uint32_t knownEnd = p.starts[known + 1];
     for (int k = 0; k < kLanes && first + k * warps < p.vocabulary; ++k) {
-      const int64_t end = __shfl_sync(kAll, knownEnd, k);
+      const int64_t end = __shfl_sync(kFullMask, knownEnd, k);
       float sums[width] = {};
-      for (int64_t i = __shfl_sync(kAll, knownBegin, k); i < end; i += kLanes) {
+      for (int64_t i = __shfl_sync(kFullMask, knownBegin, k); i < end; i += kLanes) {
         const int count = static_cast<int>(min(end - i, int64_t{kLanes}));
         const uint32_t position = p.positions[i + min(lane, count - 1)];
         for (int j = 0; j < count; j += kAhead) addRows<type>(p, position, column, j, count, sums);

@@ -1,4 +1,4 @@
-// Rows of a table by number, and the gradient of the table (docs/numerics.md 7.8).
+// Embedding lookup, and the gradient of the table (docs/numerics.md 7.8).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -13,7 +13,7 @@ struct EmbeddingParams {
   // [vocabulary, columns]
   const void* table = nullptr;
   Wide tableType = Wide::kF32;
-  // `count` of them.
+  // [count].
   const int32_t* ids = nullptr;
   // [count, columns]
   void* out = nullptr;
@@ -23,7 +23,7 @@ struct EmbeddingParams {
   int64_t columns = 0;
 };
 
-// `count` is below 2^32.
+// `count` must be below 2^32.
 struct EmbeddingBackwardParams {
   // [count, columns]
   const void* grad = nullptr;
@@ -32,7 +32,7 @@ struct EmbeddingBackwardParams {
   // [vocabulary, columns]
   void* out = nullptr;
   Wide outType = Wide::kF32;
-  // What lies between: positions sorted by id, `count`, and where those of each id begin, vocabulary + 1.
+  // Workspaces: `count` positions sorted by id, and vocabulary + 1 offsets at which each id's positions begin.
   uint32_t* positions = nullptr;
   uint32_t* starts = nullptr;
   int64_t count = 0;

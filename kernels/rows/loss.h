@@ -1,5 +1,4 @@
-// Losses of the rows of a matrix and their gradients: softmax cross-entropy of logits, and mean squared error
-// (docs/numerics.md 7.4, 7.7).
+// Row-wise losses and their gradients: softmax cross-entropy of logits, and mean squared error (docs/numerics.md 7.4, 7.7).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -13,7 +12,7 @@ namespace lockstep {
 struct CrossEntropyParams {
   const void* logits = nullptr;
   Wide type = Wide::kF32;
-  // One for each row, as are the four below. A target equal to `ignore` has neither loss nor gradient.
+  // One value per row, here and in the next four arrays. A row whose target equals `ignore` has zero loss and zero gradient.
   const int32_t* targets = nullptr;
   float* loss = nullptr;
   float* maximum = nullptr;
@@ -24,7 +23,7 @@ struct CrossEntropyParams {
   int32_t ignore = 0;
 };
 
-// dx from the gradient of each row's loss and what the forward pass saved.
+// Computes dx from the gradient of each row's loss and the values saved by the forward pass.
 struct CrossEntropyBackwardParams {
   const float* grad = nullptr;
   const void* logits = nullptr;
@@ -40,7 +39,7 @@ struct CrossEntropyBackwardParams {
   int32_t ignore = 0;
 };
 
-// Two matrices of one shape.
+// Two matrices of the same shape.
 struct MsePair {
   const void* x = nullptr;
   Wide type = Wide::kF32;
@@ -51,11 +50,11 @@ struct MsePair {
 };
 
 struct MseParams : MsePair {
-  // One for each row.
+  // One value per row.
   float* loss = nullptr;
 };
 
-// dx from the gradient of each row's loss.
+// Computes dx from the gradient of each row's loss.
 struct MseBackwardParams : MsePair {
   const float* grad = nullptr;
   void* dx = nullptr;

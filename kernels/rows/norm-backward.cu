@@ -1,4 +1,5 @@
-// Launches the kernel of norm-backward.cuh for rows of whole packs, and one whose warps work a row each for all others.
+// Selects the kernel of the norms' gradient: the ring kernel of norm-backward.cuh if rows are whole packs and fit shared
+// memory, else `rowKernel`, in which one warp reads each row from global memory.
 #include <algorithm>
 
 #include "kernels/rows/column-sum.h"
@@ -11,17 +12,17 @@ namespace {
 
 constexpr int kWarps = 8;
 
-// Threads, at most, of blocks of which two share a multiprocessor.
+// The largest block size for which two blocks share a multiprocessor.
 constexpr int kSharingThreads = 384;
 
-// Columns of a block, as long as a cluster gets by with the blocks that every device of sm_90 lets it have.
-constexpr int kPartColumns = 4096;
-constexpr int kMostParts = 8;
+// Columns per block, until the cluster reaches the portable maximum of 8 blocks.
+constexpr int kColumnsPerBlock = 4096;
+constexpr int kMaxClusterSize = 8;
 
-// Of a slot, if it holds several rows.
+// The size of a slot that holds several rows, at most.
 constexpr int64_t kSlotBytes = 32 * 1024;
 
-// What a row's elements share: dx = scale * (d + (y * -b - a)), y = (x - center) * scale.
+// Values that all elements of a row share: dx = scale * (d + (y * -b - a)), with y = (x - center) * scale.
 struct RowTerms {
   float center;
   float scale;
@@ -29,7 +30,7 @@ struct RowTerms {
   float b;
 };
 
-// Sums along a row by a warp, from `x`, `grad` and `gamma`, which give elements by their index.
+// Computes the sums along a row with one warp. `x`, `grad` and `gamma` return elements by index.
 template <typename X, typename Grad, typename Gamma>
 __device__ RowTerms termsOf(const NormBackwardParams& p, int64_t row, X x, Grad grad, Gamma gamma) {
   const int64_t columns = p.columns;
@@ -49,7 +50,7 @@ __device__ RowTerms termsOf(const NormBackwardParams& p, int64_t row, X x, Grad 
   return terms;
 }
 
-// A warp works a row where it lies.
+// One warp computes one row, reading it from global memory twice.
 __global__ void __launch_bounds__(kWarps* kLanes) rowKernel(const NormBackwardParams p) {
   const int64_t step = static_cast<int64_t>(gridDim.x) * kWarps;
   const float shift = p.zeroCentered ? 1.0f : -0.0f;
@@ -68,7 +69,7 @@ __global__ void __launch_bounds__(kWarps* kLanes) rowKernel(const NormBackwardPa
 }
 
 struct RingPlan {
-  // Without slots where rows do not fit.
+  // Has 0 slots if rows do not fit shared memory.
   RingShape shape;
   unsigned threads;
   int64_t bytes;
@@ -76,45 +77,47 @@ struct RingPlan {
 
 RingPlan planOf(const NormBackwardParams& p) {
   const DeviceLimits device = limitsOfDevice();
-  int parts = 1;
-  while (device.clusters && parts < kMostParts && parts * kPartColumns < p.columns) parts *= 2;
-  if (p.columns > static_cast<int64_t>(parts) * kMostResultThreads * kPack) return {};
-  const int columns = static_cast<int>(ceilDivide(ceilDivide(p.columns, parts), kLanes) * kLanes);
+  int clusterSize = 1;
+  while (device.clusters && clusterSize < kMaxClusterSize && clusterSize * kColumnsPerBlock < p.columns)
+    clusterSize *= 2;
+  if (p.columns > static_cast<int64_t>(clusterSize) * kMaxResultThreads * kPack) return {};
+  const int columns = static_cast<int>(ceilDivide(ceilDivide(p.columns, clusterSize), kLanes) * kLanes);
   const auto threads = static_cast<unsigned>(ceilDivide(columns, kPack * kLanes) * kLanes + kOtherThreads);
   const int64_t sharing = threads <= kSharingThreads ? 2 : 1;
   const int64_t fixed = static_cast<int64_t>(sizeof(Ring)) + columns * static_cast<int64_t>(sizeof(float));
   const int64_t rowBytes = 2 * columns * elementBytes(p.xType);
   int group = 1;
-  while (group < kMostRows / 4 && 2 * group * rowBytes <= kSlotBytes / sharing) group *= 2;
+  while (group < kMaxRows / 4 && 2 * group * rowBytes <= kSlotBytes / sharing) group *= 2;
   const int64_t room = device.sharedBytes / sharing - kReservedBytes - fixed;
-  const int most = std::min(kMostSlots, kMostRows / group);
+  const int most = std::min(kMaxSlots, kMaxRows / group);
   const auto slots = static_cast<int>(std::min<int64_t>(room / (group * rowBytes), most));
   if (slots < 2) return {};
-  return {{columns, parts, slots, group}, threads, fixed + slots * group * rowBytes};
+  return {{columns, clusterSize, slots, group}, threads, fixed + slots * group * rowBytes};
 }
 
-// Where chunks fill the device, their sums are formed beside dx; `summed` says so.
+// Launches the ring kernel. If there are enough chunks to fill the device, the kernel also computes the column sums of each
+// chunk, and `summed` is set.
 template <Wide type, int known>
 cudaError_t launchRing(const NormBackwardParams& p, const RingPlan& plan, bool& summed, cudaStream_t stream) {
-  const auto parts = static_cast<unsigned>(plan.shape.parts);
+  const auto clusterSize = static_cast<unsigned>(plan.shape.clusterSize);
   cudaLaunchAttribute attributes[2]{};
   attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attributes[0].val.programmaticStreamSerializationAllowed = 1;
   attributes[1].id = cudaLaunchAttributeClusterDimension;
-  attributes[1].val.clusterDim = {parts, 1, 1};
+  attributes[1].val.clusterDim = {clusterSize, 1, 1};
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(parts);
+  config.gridDim = dim3(clusterSize);
   config.blockDim = dim3(plan.threads);
   config.dynamicSmemBytes = static_cast<size_t>(plan.bytes);
   config.stream = stream;
   config.attrs = attributes;
-  config.numAttrs = limitsOfDevice().clusters ? (parts > 1 ? 2 : 1) : 0;
+  config.numAttrs = limitsOfDevice().clusters ? (clusterSize > 1 ? 2 : 1) : 0;
   const auto teamsOf = [&](auto kernel) {
     const int64_t blocks = residentBlocks(kernel, plan.threads, plan.bytes);
-    return std::max<int64_t>(parts > 1 ? clustersOf(kernel, parts, config) : blocks, 1);
+    return std::max<int64_t>(clusterSize > 1 ? clustersOf(kernel, clusterSize, config) : blocks, 1);
   };
   const auto launch = [&](auto kernel, int64_t units) {
-    config.gridDim = dim3(parts * static_cast<unsigned>(std::min(units, teamsOf(kernel))));
+    config.gridDim = dim3(clusterSize * static_cast<unsigned>(std::min(units, teamsOf(kernel))));
     return cudaLaunchKernelEx(&config, kernel, p, plan.shape);
   };
   summed = 2 * chunksOf(p.rows) >= teamsOf(ringKernel<type, known, true>);

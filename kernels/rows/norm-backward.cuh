@@ -1,9 +1,11 @@
-// The blocks of a cluster work a chunk of 32 rows, each some of the columns: x and grad are read once for dx and for
-// the sums of the chunk down the columns, which a thread keeps for the columns that are its own. The sums along a row
-// go from block to block, in the order of the columns.
+// The gradient of the norms for rows in shared memory. A cluster of blocks processes a chunk of 32 rows, and each block some of
+// the columns, so that x and grad are read once, both for dx and for the chunk's column sums. Warp roles in a block: one warp
+// fetches rows into a ring of slots, kSumWarps warps reduce along rows, and the others compute dx; a result thread keeps the
+// column sums of its own columns in registers. The sum along a row is passed from block to block in ascending order of columns,
+// through distributed shared memory.
 #pragma once
 
-#include "kernels/device/dependent.cuh"
+#include "kernels/device/pdl.cuh"
 #include "kernels/device/ring.cuh"
 #include "kernels/rows/column-sum.h"
 #include "kernels/rows/norm.cuh"
@@ -11,27 +13,27 @@
 
 namespace lockstep {
 
-// Of a block: warps that sum along rows, threads beside those that work results (one warp fetches), and most of the
-// latter.
+// Warp roles: kSumWarps warps reduce along rows, one warp fetches, and at most kMaxResultThreads threads compute results.
 constexpr int kSumWarps = 6;
 constexpr int kOtherThreads = (kSumWarps + 1) * kLanes;
-constexpr int kMostResultThreads = 512;
+constexpr int kMaxResultThreads = 512;
 
-// What the warps of a block and the other blocks of its cluster tell each other; a barrier for each slot.
+// Shared memory through which the warps of a block and the blocks of its cluster communicate. `filled`, `summed` and `emptied`
+// have one barrier per slot.
 struct Ring {
-  uint64_t filled[kMostSlots];
-  uint64_t summed[kMostSlots];
-  uint64_t emptied[kMostSlots];
-  // For each row of the ring the sums of the blocks before, by lane, and the barrier that tells of them.
-  uint64_t carried[kMostRows];
-  float2 carries[kMostRows][kLanes];
-  // (center, scale) and (a, b).
-  float2 statistics[kMostRows];
-  float2 means[kMostRows];
+  uint64_t filled[kMaxSlots];
+  uint64_t summed[kMaxSlots];
+  uint64_t emptied[kMaxSlots];
+  // For each row of the ring: the partial sums received from the preceding block, by lane, and the barrier that signals them.
+  uint64_t carried[kMaxRows];
+  float2 carries[kMaxRows][kLanes];
+  // (center, scale) and (a, b) of each row.
+  float2 statistics[kMaxRows];
+  float2 means[kMaxRows];
 };
 
-// What a block works: the columns [offset, offset + width) of units of rows, which are chunks or, without sums down the
-// columns, slots.
+// The part of the matrix that a block processes: columns [offset, offset + width) of units of rows. A unit is a chunk, or a
+// slot if no column sums are wanted.
 template <Wide type>
 struct Share {
   using Storage = typename WideOf<type>::Storage;
@@ -39,7 +41,7 @@ struct Share {
   Ring& ring;
   RingShape shape;
   float* gamma;
-  // For each slot `group` rows of x, and then of grad.
+  // Each slot holds `group` rows of x, then `group` rows of grad.
   Storage* slots;
   int offset;
   int width;
@@ -49,12 +51,12 @@ struct Share {
   __device__ Storage* x(int slot) const { return slots + slot * 2 * shape.group * shape.columns; }
   __device__ Storage* grad(int slot) const { return x(slot) + shape.group * shape.columns; }
 
-  // Calls visit(turn, row, count) for the rows of each slot, and finish(row) for the first row of each unit after it.
+  // Calls visit(turn, row, count) for the rows of each slot, and finish(row) after each unit, with the unit's first row.
   template <typename Visit, typename Finish>
   __device__ void walk(Visit visit, Finish finish) const {
     Turn turn;
-    const int64_t step = gridDim.x / shape.parts * unit;
-    for (int64_t begin = blockIdx.x / shape.parts * unit; begin < rows; begin += step) {
+    const int64_t step = gridDim.x / shape.clusterSize * unit;
+    for (int64_t begin = blockIdx.x / shape.clusterSize * unit; begin < rows; begin += step) {
       const int count = static_cast<int>(min(unit, rows - begin));
       for (int first = 0; first < count; first += shape.group) {
         visit(turn, begin + first, min(shape.group, count - first));
@@ -89,15 +91,15 @@ __device__ void fetchRows(const NormBackwardParams& p, const Share<type>& share)
   share.walk(visit, [](int64_t) {});
 }
 
-// By one of kSumWarps warps, which take the rows in turn: the sums along a row, from the block before to the one after,
-// and from the last to all.
+// Runs in each of the kSumWarps warps, which take rows in turn. Computes the sums along a row: receives the partial sums of the
+// preceding block and sends its own to the next; the last block sends the results to all.
 template <Wide type>
 __device__ void sumRows(const NormBackwardParams& p, const Share<type>& share, int warp) {
   using Element = WideOf<type>;
   using Storage = typename Element::Storage;
   Ring& ring = share.ring;
-  const int parts = share.shape.parts;
-  const int part = static_cast<int>(blockIdx.x) % parts;
+  const int clusterSize = share.shape.clusterSize;
+  const int clusterRank = static_cast<int>(blockIdx.x) % clusterSize;
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
   const float length = static_cast<float>(p.columns);
   int next = 0;
@@ -107,7 +109,7 @@ __device__ void sumRows(const NormBackwardParams& p, const Share<type>& share, i
     const Storage* grad = share.grad(turn.slot) + r * share.shape.columns;
     const auto [center, scale] = ring.statistics[at];
     float2 sums{0.0f, 0.0f};
-    if (part > 0) {
+    if (clusterRank > 0) {
       if (lane == 0) arriveExpecting(ring.carried + at, sizeof(ring.carries[at]));
       awaitPhaseOfCluster(ring.carried + at, turn.parity);
       sums = ring.carries[at][lane];
@@ -125,11 +127,12 @@ __device__ void sumRows(const NormBackwardParams& p, const Share<type>& share, i
       sums.y += d * y;
     });
     uint64_t* summed = ring.summed + turn.slot;
-    if (parts > 1 && lane == 0) arriveExpecting(summed, sizeof(float2));
-    if (part + 1 < parts) return sendPair(part + 1, &ring.carries[at][lane], ring.carried + at, sums);
+    if (clusterSize > 1 && lane == 0) arriveExpecting(summed, sizeof(float2));
+    if (clusterRank + 1 < clusterSize)
+      return sendPair(clusterRank + 1, &ring.carries[at][lane], ring.carried + at, sums);
     const float2 means{p.mean ? foldLanes(sums.x) / length : 0.0f, foldLanes(sums.y) / length};
-    if (parts > 1) {
-      if (lane < parts) sendPair(lane, ring.means + at, summed, means);
+    if (clusterSize > 1) {
+      if (lane < clusterSize) sendPair(lane, ring.means + at, summed, means);
     } else if (lane == 0) {
       ring.means[at] = means;
       __mbarrier_arrive(summed);
@@ -153,7 +156,7 @@ __device__ void sumRows(const NormBackwardParams& p, const Share<type>& share, i
   share.walk(visit, [](int64_t) {});
 }
 
-// Stores sums of a chunk, to stay in the second-level cache until the fold reads them.
+// Stores the column sums of a chunk with a cache hint that keeps them in L2 until the fold reads them.
 __device__ inline void keepSums(float* to, const float (&sums)[kPack]) {
   uint64_t policy;
   asm("createpolicy.fractional.L2::evict_last.b64 %0;" : "=l"(policy));
@@ -165,7 +168,8 @@ __device__ inline void keepSums(float* to, const float (&sums)[kPack]) {
   }
 }
 
-// dx = scale * (d + (y * -b - a)), y = (x - center) * scale, and the sums down the columns of a chunk.
+// Computes dx = scale * (d + (y * -b - a)), with y = (x - center) * scale, and the column sums of a chunk. Runs in the result
+// threads.
 template <Wide type, int known, bool summed>
 __device__ void workRows(const NormBackwardParams& p, const Share<type>& share) {
   const Ring& ring = share.ring;
@@ -176,7 +180,7 @@ __device__ void workRows(const NormBackwardParams& p, const Share<type>& share) 
   float plain[kPack] = {};
   if (used) loadElements(share.gamma, Wide::kF32, mine, gamma);
   const auto visit = [&](Turn turn, int64_t row, int count) {
-    if (share.shape.parts > 1) {
+    if (share.shape.clusterSize > 1) {
       awaitPhaseOfCluster(share.ring.summed + turn.slot, turn.parity);
     } else {
       awaitPhase(share.ring.summed + turn.slot, turn.parity);
@@ -218,16 +222,16 @@ __device__ void workRows(const NormBackwardParams& p, const Share<type>& share) 
   share.walk(visit, finish);
 }
 
-// `type` is that of x and grad, `known` that of dx, or kAnyType. Rows are whole packs, at most one for each thread that
-// works results. With `summed` the sums of a chunk are left in the workspace.
+// `type` is the type of x and grad; `known` is the type of dx, or kAnyType. Rows are whole packs, at most one per result
+// thread. With `summed` the column sums of chunks are written to the workspace.
 template <Wide type, int known, bool summed>
-__global__ void __launch_bounds__(kMostResultThreads + kOtherThreads)
+__global__ void __launch_bounds__(kMaxResultThreads + kOtherThreads)
     ringKernel(const NormBackwardParams p, const RingShape shape) {
   extern __shared__ Bytes16 shared[];
   Ring& ring = *reinterpret_cast<Ring*>(shared);
   float* gamma = reinterpret_cast<float*>(&ring + 1);
   auto* slots = reinterpret_cast<typename Share<type>::Storage*>(gamma + shape.columns);
-  const int offset = static_cast<int>(blockIdx.x) % shape.parts * shape.columns;
+  const int offset = static_cast<int>(blockIdx.x) % shape.clusterSize * shape.columns;
   const int width = min(shape.columns, static_cast<int>(p.columns) - offset);
   const Share<type> share{ring, shape, gamma, slots, offset, width, p.rows, summed ? kChunkRows : shape.group};
   const int thread = static_cast<int>(threadIdx.x);
@@ -238,7 +242,7 @@ __global__ void __launch_bounds__(kMostResultThreads + kOtherThreads)
     __mbarrier_init(ring.emptied + thread, threads / kLanes + kSumWarps);
     for (int r = 0; r < shape.group; ++r) __mbarrier_init(ring.carried + thread * shape.group + r, 1);
   }
-  if (thread < kMostRows) ring.statistics[thread].x = 0;
+  if (thread < kMaxRows) ring.statistics[thread].x = 0;
   awaitPrevious();
   const float shift = p.zeroCentered ? 1.0f : -0.0f;
   for (int i = thread; i < width; i += static_cast<int>(blockDim.x)) {

@@ -1,37 +1,38 @@
-// The forward pass of the norms, wherever its results go. Rows run through a ring in shared memory and are read once: one
-// warp fetches them, others form the sums of a row each, and the rest work the results, whose threads keep the parameters of
-// their columns.
+// The forward pass of the norms, for any output policy (`Results`: plain values or codes). Warp roles in a block: one warp
+// fetches rows into a ring of slots in shared memory, so that each row is read once; kForwardSumWarps warps compute the
+// statistics, one row per warp; the others compute results and keep the parameters of their columns in registers. Rows that do
+// not fit are handled by `normKernel`, one warp per row, from global memory.
 #pragma once
 
 #include <algorithm>
 
-#include "kernels/device/dependent.cuh"
+#include "kernels/device/pdl.cuh"
 #include "kernels/device/ring.cuh"
 #include "kernels/rows/norm-statistics.cuh"
 
 namespace lockstep {
 
-// Warps of a block where rows lie.
-constexpr int kMostWarps = 12;
+// Warps per block of normKernel.
+constexpr int kMaxWarps = 12;
 
-// Of a block: warps that sum, and threads, at most, that work results.
+// Warp roles: warps that compute statistics, all threads other than result threads, and the maximum of result threads.
 constexpr int kForwardSumWarps = 8;
 constexpr int kForwardOtherThreads = (kForwardSumWarps + 1) * kLanes;
 constexpr int kForwardResultThreads = 512;
 
-// Of a slot, if it holds several rows.
+// The size of a slot that holds several rows, at most.
 constexpr int64_t kForwardSlotBytes = 32 * 1024;
-// Slots that a multiprocessor then gets, at least, for an even load.
+// Slots per multiprocessor, at least, if a slot holds several rows; for load balance.
 constexpr int64_t kForwardTurns = 4;
 
-// Rows of a slot from which on those of RMSNorm are not beside each other.
+// From this number of rows per slot on, the rows of a slot are not adjacent for RMSNorm.
 constexpr int kForwardApart = 4;
 
-// Slots of a ring and rows of a slot, at most.
+// Maximum number of slots of a ring, and of rows per slot.
 constexpr int kForwardSlots = 16;
 constexpr int kForwardGroup = 8;
 
-// What the warps of a block tell each other; a barrier for each slot.
+// Shared memory through which the warps of a block communicate, with one barrier of each kind per slot.
 struct ForwardRing {
   uint64_t filled[kForwardSlots];
   uint64_t summed[kForwardSlots];
@@ -41,16 +42,16 @@ struct ForwardRing {
 
 struct ForwardShape {
   int slots;
-  // Rows of a slot.
+  // Rows per slot.
   int group;
-  // Threads that work a row, and rows that are worked at once.
+  // Threads per row, and rows that are processed at once.
   int across;
   int down;
-  // From one row of a slot to the next: 1, or the number of blocks.
+  // Distance between the rows of a slot: 1, or the number of blocks.
   int apart;
 };
 
-// Calls visit(turn, row, count) for the slots of this block: `count` rows from `row` on, shape.apart apart.
+// Calls visit(turn, row, count) for each slot of this block. The slot has `count` rows, starting at `row`, shape.apart apart.
 template <typename Visit>
 __device__ void walkSlots(const ForwardShape& shape, int64_t rows, Visit visit) {
   Turn turn;
@@ -62,8 +63,9 @@ __device__ void walkSlots(const ForwardShape& shape, int64_t rows, Visit visit) 
   }
 }
 
-// The results of rows whose sums are known. Rows are whole packs, at most `packs` of each thread, which keeps their
-// parameters; any number where that is 0. Without `layer` there is neither mean nor beta.
+// Computes the results of rows whose statistics are known. Rows are whole packs. If `packs` is not 0, each thread has at most
+// that many and keeps their parameters in registers; if it is 0, there may be any number. Without `layer` (RMSNorm) there is no
+// mean and no beta.
 template <Wide type, int known, int packs, bool layer, typename Results>
 __device__ void workNorms(const NormParams& p, Results& results, const ForwardShape& shape, ForwardRing& ring,
                           const typename WideOf<type>::Storage* slots) {
@@ -84,7 +86,7 @@ __device__ void workNorms(const NormParams& p, Results& results, const ForwardSh
     for (float& factor : g[i]) factor += shift;
     if constexpr (layer) {
 #pragma unroll
-      for (float& term : b[i]) term = -0.0f;  // leaves every sum as it is
+      for (float& term : b[i]) term = -0.0f;  // adding -0 changes no value
       if (p.beta) loadElements(p.beta, parameterType, pack * kPack, b[i]);
     }
   };
@@ -129,8 +131,8 @@ __device__ void workNorms(const NormParams& p, Results& results, const ForwardSh
   });
 }
 
-// `known` is the type of the parameters, or kAnyType. Results has begin() and end(), which all threads call, and
-// store(index, y), which takes a pack or one.
+// `known` is the type of the parameters, or kAnyType. Results provides begin() and end(), which all threads call, and
+// store(index, y), which takes a pack or a single value.
 template <Wide type, int known, int packs, typename Results>
 __global__ void __launch_bounds__(kForwardResultThreads + kForwardOtherThreads)
     ringNormKernel(const NormParams p, Results results, const ForwardShape shape) {
@@ -195,14 +197,14 @@ __global__ void __launch_bounds__(kForwardResultThreads + kForwardOtherThreads)
   results.end();
 }
 
-// A warp works a row where it lies, its threads the 32 lanes of the sums.
+// One warp computes one row, reading it from global memory. Its threads are the lanes of the sums.
 template <Wide type, typename Results>
-__global__ void __launch_bounds__(kMostWarps* kLanes) normKernel(const NormParams p, Results results) {
+__global__ void __launch_bounds__(kMaxWarps* kLanes) normKernel(const NormParams p, Results results) {
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
-  const int64_t step = static_cast<int64_t>(gridDim.x) * kMostWarps;
+  const int64_t step = static_cast<int64_t>(gridDim.x) * kMaxWarps;
   const float shift = p.zeroCentered ? 1.0f : -0.0f;
   results.begin();
-  for (int64_t row = static_cast<int64_t>(blockIdx.x) * kMostWarps + threadIdx.x / kLanes; row < p.rows; row += step) {
+  for (int64_t row = static_cast<int64_t>(blockIdx.x) * kMaxWarps + threadIdx.x / kLanes; row < p.rows; row += step) {
     const void* x = static_cast<const typename WideOf<type>::Storage*>(p.x) + row * p.columns;
     const auto [center, scale] = statisticsOf<type, int64_t>(p, x);
     if (lane == 0) save(p, row, {center, scale});
@@ -218,14 +220,15 @@ __global__ void __launch_bounds__(kMostWarps* kLanes) normKernel(const NormParam
 }
 
 struct ForwardPlan {
-  // Without slots where rows do not fit.
+  // Has 0 slots if rows do not fit shared memory.
   ForwardShape shape;
   int packs;
   unsigned threads;
   int64_t bytes;
 };
 
-// For rows that are whole packs of which two fit shared memory beside what kernels declare.
+// Plans the ring for rows that are whole packs. At least two slots must fit in shared memory beside the kernel's static
+// allocation.
 inline ForwardPlan forwardPlan(int64_t rows, int64_t columns, int64_t elementBytes, int64_t sharedBytes,
                                int64_t multiprocessors) {
   const int64_t room = sharedBytes - kReservedBytes - static_cast<int64_t>(sizeof(ForwardRing));
@@ -252,13 +255,14 @@ void launchRing(const NormParams& p, const Results& results, const ForwardPlan& 
   const int64_t most = residentBlocks(kernel, plan.threads, plan.bytes);
   ForwardShape shape = plan.shape;
   const auto blocks = static_cast<int>(std::min(ceilDivide(p.rows, shape.group), most));
-  // no block then has more than one row more than another, which measured faster where sums are of one pass
+  // then the row counts of any two blocks differ by at most one; this measured faster for RMSNorm, whose statistics need one
+  // pass
   if (p.mean == nullptr && shape.group >= kForwardApart) shape.apart = blocks;
-  launchDependent(kernel, static_cast<unsigned>(blocks), plan.threads, static_cast<int>(plan.bytes), stream, p, results,
-                  shape);
+  launchPdl(kernel, static_cast<unsigned>(blocks), plan.threads, static_cast<int>(plan.bytes), stream, p, results,
+            shape);
 }
 
-// Works rows that have a plan; false where there is none.
+// Launches the ring kernel if there is a plan for these rows; returns false otherwise.
 template <Wide type, int known, typename Results>
 bool tryRing(const NormParams& p, const Results& results, cudaStream_t stream) {
   const ForwardPlan plan =
@@ -274,11 +278,11 @@ bool tryRing(const NormParams& p, const Results& results, cudaStream_t stream) {
   return true;
 }
 
-// One block where there are no rows, for what begin and end do.
+// An empty tensor still needs one block, which calls begin and end.
 template <Wide type, typename Results>
-void launchWhereRowsLie(const NormParams& p, const Results& results, cudaStream_t stream) {
-  const auto blocks = static_cast<unsigned>(std::clamp<int64_t>(ceilDivide(p.rows, kMostWarps), 1, 1 << 30));
-  normKernel<type><<<blocks, kMostWarps * kLanes, 0, stream>>>(p, results);
+void launchDirect(const NormParams& p, const Results& results, cudaStream_t stream) {
+  const auto blocks = static_cast<unsigned>(std::clamp<int64_t>(ceilDivide(p.rows, kMaxWarps), 1, 1 << 30));
+  normKernel<type><<<blocks, kMaxWarps * kLanes, 0, stream>>>(p, results);
 }
 
 }  // namespace lockstep

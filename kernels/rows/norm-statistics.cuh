@@ -1,4 +1,4 @@
-// The mean and the reciprocal of the deviation of a row, by a warp whose threads are the lanes of the sums.
+// Mean and reciprocal standard deviation of a row, computed by one warp whose threads are the lanes of the sums.
 #pragma once
 
 #include "kernels/rows/norm.cuh"
@@ -11,7 +11,7 @@ struct Statistics {
   float scale;
 };
 
-// The statistics of a row by a warp, its threads the lanes of the sums; `Index` counts the elements at `x`.
+// The statistics of a row at `x`; `Index` is the type of element indices.
 template <Wide type, typename Index>
 __device__ Statistics statisticsOf(const NormParams& p, const void* x) {
   using Element = WideOf<type>;
@@ -33,19 +33,19 @@ __device__ Statistics statisticsOf(const NormParams& p, const void* x) {
   return result;
 }
 
-// The sum of the lanes, in every thread of a warp whose thread t is lane 8 (t % 4) + t / 4.
+// The sum of the 32 lanes, returned to every thread, if thread t holds lane 8 (t % 4) + t / 4.
 __device__ inline float foldMatrixLanes(float sum) {
 #pragma unroll
-  for (const int step : {2, 1, 16, 8, 4}) sum += __shfl_xor_sync(0xffffffffu, sum, step);
+  for (const int step : {2, 1, 16, 8, 4}) sum += __shfl_xor_sync(kFullMask, sum, step);
   return sum;
 }
 
-// Calls add(x[i]) for the elements of those lanes, 16-bit ones in shared memory; `columns` is a multiple of 8.
+// Calls add(x[i]) for the elements of those lanes, which are 16-bit values in shared memory; `columns` is a multiple of 8.
 template <Wide type, typename Add>
 __device__ inline void walkMatrices(int columns, const void* x, Add add) {
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
   const int row = lane % 8;
-  // rows 2c and 2c + 1 of matrix j are elements 8c on of the 64j and the 64j + 32 ones
+  // rows 2c and 2c + 1 of matrix j start at elements 64j + 8c and 64j + 32 + 8c
   const auto* from = static_cast<const uint16_t*>(x) + row / 2 * 8 + row % 2 * 32 + lane / 8 * 64;
   int i = 0;
   const auto eight = [&](const uint32_t(&words)[4]) {
@@ -67,7 +67,7 @@ __device__ inline void walkMatrices(int columns, const void* x, Add add) {
   for (i += lane % 4 * 8 + lane / 4; i < columns; i += kLanes) add(WideOf<type>::load(elements[i]));
 }
 
-// The same of a row in shared memory.
+// As above, for a row in shared memory.
 template <Wide type>
 __device__ Statistics statisticsOfMatrices(const NormParams& p, const void* x) {
   const auto columns = static_cast<int>(p.columns);

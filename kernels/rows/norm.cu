@@ -1,18 +1,19 @@
+// The forward pass of the norms with values as output (kernels/rows/norm-forward.cuh).
 #include "kernels/rows/norm.h"
 
-#include "kernels/quantize/record.cuh"
+#include "kernels/quantize/amax-out.cuh"
 #include "kernels/rows/norm-forward.cuh"
 
 namespace lockstep {
 
 namespace {
 
-// Where results go that are values of a type, `known` or kAnyType.
+// Output policy that stores values of the output type, which is `known` if the kernel was compiled for one.
 template <int known, bool measured>
 struct Values {
   void* out;
   Wide type;
-  // Of the values as they are stored, where that is `measured`.
+  // With `measured`: receives the amax of the values as stored.
   float* amax;
   float largest = 0;
 
@@ -25,8 +26,8 @@ struct Values {
   }
 
   __device__ void end() {
-    // rounding keeps the order of magnitudes, so the largest is rounded alone
-    if constexpr (measured) raiseRecord(amax, rounded(typeOr<known>(type), largest));
+    // rounding is monotonic, so it is enough to round the maximum
+    if constexpr (measured) raiseAmax(amax, rounded(typeOr<known>(type), largest));
   }
 };
 
@@ -40,7 +41,7 @@ void launchValues(const NormParams& p, cudaStream_t stream) {
     const bool taken = p.outType == type && p.parameterType == type
                            ? tryRing<type, same>(p, Values<same, measured>{p.out, type, p.amax}, stream)
                            : tryRing<type, kAnyType>(p, results, stream);
-    if (!taken) launchWhereRowsLie<type>(p, results, stream);
+    if (!taken) launchDirect<type>(p, results, stream);
   });
 }
 

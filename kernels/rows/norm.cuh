@@ -1,4 +1,4 @@
-// What the norms and their gradients share: what a device has room for.
+// Helpers shared by the norms and their gradients.
 #pragma once
 
 #include "kernels/device/elements.cuh"
@@ -9,10 +9,10 @@ namespace lockstep {
 
 constexpr int kAnyType = -1;
 
-// Shared memory that a block's rows do not get of what there is: what its kernel declares, and the driver's own.
+// Shared memory of a block that is not available for rows: the kernel's static allocation and the driver's reserve.
 constexpr int64_t kReservedBytes = 1024;
 
-// `known` where a kernel was compiled for one type, else the type given.
+// `known` if the kernel was compiled for one type, else the type given at run time.
 template <int known>
 __device__ Wide typeOr(Wide given) {
   return known == kAnyType ? given : static_cast<Wide>(known);

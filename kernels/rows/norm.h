@@ -12,15 +12,15 @@ namespace lockstep {
 struct NormParams {
   const void* x = nullptr;
   Wide xType = Wide::kF32;
-  // [columns] each; null where there is no beta.
+  // [columns] each; beta may be null.
   const void* gamma = nullptr;
   const void* beta = nullptr;
   Wide parameterType = Wide::kF32;
   void* out = nullptr;
   Wide outType = Wide::kF32;
-  // Becomes the largest magnitude of the results before they are rounded, NaN ignored. May be null.
+  // Set to the largest magnitude of the results before rounding, NaN ignored. May be null.
   float* amax = nullptr;
-  // One for each row; null makes it RMSNorm.
+  // One value per row; null selects RMSNorm.
   float* mean = nullptr;
   float* rstd = nullptr;
   int64_t rows = 0;
@@ -29,7 +29,7 @@ struct NormParams {
   bool zeroCentered = false;
 };
 
-// dx, dgamma and dbeta from the gradient of `out` and what the forward pass read and saved.
+// Computes dx, dgamma and dbeta from the gradient of `out` and the values saved by the forward pass.
 struct NormBackwardParams {
   const void* grad = nullptr;
   Wide gradType = Wide::kF32;
@@ -41,11 +41,11 @@ struct NormBackwardParams {
   const float* rstd = nullptr;
   void* dx = nullptr;
   Wide dxType = Wide::kF32;
-  // [columns] each; null where there is no beta.
+  // [columns] each; dbeta may be null.
   void* dgamma = nullptr;
   void* dbeta = nullptr;
   Wide gradientType = Wide::kF32;
-  // What the sums of column-sum.h need.
+  // Workspace for the chunk sums of column-sum.h.
   float* workspace = nullptr;
   int64_t rows = 0;
   int64_t columns = 0;

@@ -1,5 +1,5 @@
-// The gradient of softmax. Rows of whole packs, y and its gradient of one type, are copied to shared memory and worked there
-// by teams; others are read twice, by a warp each.
+// The gradient of softmax. If rows are whole packs and y and its gradient have the same type, a team of threads copies each row
+// to shared memory and computes there; otherwise one warp per row reads it twice from global memory.
 #include <cuda_pipeline_primitives.h>
 
 #include "kernels/device/elements.cuh"
@@ -9,8 +9,8 @@ namespace lockstep {
 
 namespace {
 
-__device__ float gradientOf(const SoftmaxRows& p, float share, float slope, float total) {
-  return p.scale * (share * (slope - total));
+__device__ float gradientOf(const SoftmaxRows& p, float output, float gradOutput, float total) {
+  return p.scale * (output * (gradOutput - total));
 }
 
 template <Wide type, int size>
@@ -35,19 +35,19 @@ __global__ void __launch_bounds__(threadsOf(size)) stagedKernel(const SoftmaxBac
   __pipeline_commit();
   __pipeline_wait_prior(0);
   team.synchronize();
-  const auto* shares = reinterpret_cast<const Storage*>(y);
-  const auto* slopes = reinterpret_cast<const Storage*>(grad);
-  const auto product = [&](int i) { return Element::load(shares[i]) * Element::load(slopes[i]); };
+  const auto* outputs = reinterpret_cast<const Storage*>(y);
+  const auto* grads = reinterpret_cast<const Storage*>(grad);
+  const auto product = [&](int i) { return Element::load(outputs[i]) * Element::load(grads[i]); };
   const float total = team.sum(length, product, [](float term) { return term; });
   for (int pack = team.rank; pack < columns / kPack; pack += size) {
     float values[kPack] = {};
     if (pack * kPack < length) {
-      float slope[kPack];
+      float gradOutput[kPack];
       loadElements(y, type, pack * kPack, values);
-      loadElements(grad, type, pack * kPack, slope);
+      loadElements(grad, type, pack * kPack, gradOutput);
 #pragma unroll
       for (int i = 0; i < kPack; ++i) {
-        values[i] = pack * kPack + i < length ? gradientOf(p, values[i], slope[i], total) : 0.0f;
+        values[i] = pack * kPack + i < length ? gradientOf(p, values[i], gradOutput[i], total) : 0.0f;
       }
     }
     storeElements(p.dx, p.dxType, team.row * columns + pack * kPack, values);
@@ -60,18 +60,18 @@ __global__ void __launch_bounds__(threadsOf(kLanes)) plainKernel(const SoftmaxBa
   if (team.row >= p.rows) return;
   const int64_t length = lengthOf(p, team.row);
   const int64_t first = team.row * p.columns;
-  const auto share = [&](int64_t i) { return loadElement(p.y, yType, first + i); };
-  const auto slope = [&](int64_t i) { return loadElement(p.grad, gradType, first + i); };
-  const auto product = [&](int64_t i) { return share(i) * slope(i); };
+  const auto output = [&](int64_t i) { return loadElement(p.y, yType, first + i); };
+  const auto gradOutput = [&](int64_t i) { return loadElement(p.grad, gradType, first + i); };
+  const auto product = [&](int64_t i) { return output(i) * gradOutput(i); };
   const float total = team.sum(length, product, [](float term) { return term; });
 #pragma unroll 4
   for (int64_t i = team.rank; i < p.columns; i += kLanes) {
-    const float value = i < length ? gradientOf(p, share(i), slope(i), total) : 0.0f;
+    const float value = i < length ? gradientOf(p, output(i), gradOutput(i), total) : 0.0f;
     storeElement(p.dx, p.dxType, first + i, value);
   }
 }
 
-// Works rows as stagedKernel can; false for others.
+// Launches stagedKernel if it supports these rows; returns false otherwise.
 template <Wide type>
 bool tryStaged(const SoftmaxBackwardParams& p, cudaStream_t stream, cudaError_t& error) {
   const int64_t bytes = p.columns * static_cast<int64_t>(2 * sizeof(typename WideOf<type>::Storage));

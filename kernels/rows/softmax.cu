@@ -1,6 +1,6 @@
-// A team of threads works a row, which lies in shared memory meanwhile: a warp where rows are short, a block where they are
-// long. Sums are formed by the first warp of the team, its threads the lanes. Rows that shared memory does not take are read
-// again.
+// Softmax. A team of threads computes one row: a warp for short rows, a block for long ones. The first warp of the team
+// computes the sums; its threads are the lanes. A row stays in shared memory between passes if it fits there; otherwise it is
+// read again.
 #include "kernels/rows/softmax.h"
 
 #include "kernels/core/divisor.cuh"
@@ -14,7 +14,7 @@ namespace {
 
 constexpr float kInfinity = __builtin_huge_valf();
 
-// Elements [index, index + width) of a row in shared memory, as loadElements reads them.
+// Stores elements [index, index + width) of a row in shared memory.
 template <int width, typename Index>
 __device__ void hold(float* row, Index index, const float (&values)[width]) {
   if constexpr (width == 1) {
@@ -28,10 +28,10 @@ __device__ void hold(float* row, Index index, const float (&values)[width]) {
   }
 }
 
-// Rows are whole packs where `width` is kPack.
+// `held`: the row stays in shared memory. A width of kPack requires rows of whole packs.
 template <Wide type, int size, bool held, int width>
 __global__ void __launch_bounds__(threadsOf(size)) softmaxKernel(const SoftmaxParams p) {
-  // of the two widths the one that measured faster, by up to a quarter
+  // the index type that measured faster, by up to 25 %
   using Index = std::conditional_t<(held && size < 256), int, int64_t>;
   extern __shared__ Bytes16 rows[];
   const Team<size> team;
@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(threadsOf(size)) softmaxKernel(const SoftmaxPa
   }
   top = team.maximum(top) + 0.0f;
   if constexpr (held) {
-    // each thread wrote what it reads here
+    // each thread reads only elements that it wrote itself
 #pragma unroll 4 / width + 1
     for (Index i = begin; i < length; i += kStep) {
       float values[width];

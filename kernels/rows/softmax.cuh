@@ -1,4 +1,4 @@
-// What softmax and its gradient share: teams of threads, each of which works a row.
+// Shared by softmax and its gradient: teams of threads, each of which computes one row.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -12,13 +12,13 @@
 
 namespace lockstep {
 
-// Threads of a block of teams of `size`: of several teams, or of one.
+// Threads per block for teams of `size` threads: several teams of one warp, or one larger team.
 constexpr int threadsOf(int size) { return size == kLanes ? 256 : size; }
 
-// Shared memory that the kernels declare, at most.
+// Upper bound of the static shared memory of the kernels.
 constexpr int64_t kDeclaredBytes = 256;
 
-// `size` threads that work one row: `rank` among them.
+// A team of `size` threads that computes one row; `rank` is this thread's index in the team.
 template <int size>
 struct Team {
   static constexpr int kWarps = size / kLanes;
@@ -35,7 +35,7 @@ struct Team {
     }
   }
 
-  // The largest of the values of all threads, NaN ignored.
+  // The maximum over all threads of the team, NaN ignored.
   __device__ float maximum(float value) const {
     value = maximumOfLanes(value);
     if constexpr (kWarps > 1) {
@@ -47,8 +47,8 @@ struct Team {
     return value;
   }
 
-  // The sum of term(load(i)) for i below `count`, formed by the first warp, in every thread. What `load` gives is read
-  // ahead.
+  // The sum of term(load(i)) for i below `count`, computed by the first warp and returned to every thread of the team. Loads
+  // are issued ahead of the additions.
   template <typename Index, typename Load, typename Term>
   __device__ float sum(Index count, Load load, Term term) const {
     constexpr int kAhead = kWarps == 1 ? 8 : 16;
@@ -67,13 +67,13 @@ struct Team {
   }
 };
 
-// The elements of a row that are not masked.
+// The number of elements of a row that are not masked.
 __device__ inline int64_t lengthOf(const SoftmaxRows& p, int64_t row) {
   if (p.period == 0) return p.columns;
   return max(row % p.period + 1 + p.columns - p.period, int64_t{0});
 }
 
-// Calls `body` with the size of the teams for rows of `columns` elements, as a constant.
+// Calls `body` with a tag whose `value` is the team size for rows of `columns` elements.
 template <typename Body>
 auto withTeam(int64_t columns, Body body) {
   if (columns <= 1024) return body(std::integral_constant<int, kLanes>{});
@@ -82,7 +82,7 @@ auto withTeam(int64_t columns, Body body) {
   return body(std::integral_constant<int, 1024>{});
 }
 
-// Whether a block of the current device may take so much shared memory.
+// Whether a block on the current device may use this many bytes of shared memory beside the static allocation.
 inline bool fits(int64_t bytes) {
   int device = 0;
   int most = 0;
@@ -91,7 +91,7 @@ inline bool fits(int64_t bytes) {
   return bytes + kDeclaredBytes <= most;
 }
 
-// A team for each row, with `bytes` of shared memory.
+// Launches one team per row, with `bytes` of dynamic shared memory per team.
 template <int size, typename Kernel, typename Params>
 cudaError_t launchTeams(Kernel kernel, const Params& p, int64_t bytes, cudaStream_t stream) {
   constexpr int kThreads = threadsOf(size);

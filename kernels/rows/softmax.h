@@ -1,4 +1,4 @@
-// Softmax of the rows of matrices, and its gradient (docs/numerics.md 7.9).
+// Softmax over the rows of a batch of matrices, and its gradient (docs/numerics.md 7.9).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -10,10 +10,10 @@
 namespace lockstep {
 
 struct SoftmaxRows {
-  // Of all matrices together.
+  // Total number of rows of all matrices.
   int64_t rows = 0;
   int64_t columns = 0;
-  // Rows of one matrix under the causal mask; 0 where nothing is masked.
+  // Rows per matrix under the causal mask; 0 if nothing is masked.
   int64_t period = 0;
   float scale = 1;
 };
@@ -28,7 +28,7 @@ struct SoftmaxParams : SoftmaxRows {
 struct SoftmaxBackwardParams : SoftmaxRows {
   const void* grad = nullptr;
   Wide gradType = Wide::kF32;
-  // What softmax gave.
+  // The output of softmax.
   const void* y = nullptr;
   Wide yType = Wide::kF32;
   void* dx = nullptr;

@@ -1,4 +1,5 @@
-// Neighbouring threads have neighbouring slots; the rows of a slot's history are shared among the threads above each other.
+// Updates amax histories and scales. Threads with neighbouring x own neighbouring slots; threads along y share the rows of a
+// slot's history.
 #include "kernels/update/delayed-scaling.h"
 
 #include "kernels/core/scale.cuh"
@@ -10,7 +11,7 @@ namespace {
 
 constexpr int kSlots = 32;
 constexpr int kRows = 32;
-// Rows that a thread moves together, all their loads in flight at once.
+// History rows that a thread moves at a time, with all their loads in flight.
 constexpr int kDepth = 16;
 
 __global__ void __launch_bounds__(kSlots* kRows) updateScalesKernel(const UpdateScalesParams p) {
@@ -20,18 +21,18 @@ __global__ void __launch_bounds__(kSlots* kRows) updateScalesKernel(const Update
   const int64_t first = static_cast<int64_t>(blockIdx.x) * kSlots;
   const bool present = first + column < p.count;
   float* history = p.amaxHistory + first + column;
-  const float recorded = present ? *history : 0.0f;
-  // NaN is not 0
-  const bool rolls = recorded != 0;
+  const float latest = present ? *history : 0.0f;
+  // a NaN amax also rolls the history, since NaN != 0
+  const bool rolls = latest != 0;
   float amax = 0;
   for (int64_t tile = 0; tile < p.length; tile += kRows * kDepth) {
     float moved[kDepth];
     const auto rowOf = [&](int k) { return tile + k * kRows + threadIdx.y; };
 #pragma unroll
     for (int k = 0; k < kDepth; ++k) {
-      moved[k] = present && rowOf(k) < p.length - 1 ? history[(rowOf(k) + 1) * p.count] : recorded;
+      moved[k] = present && rowOf(k) < p.length - 1 ? history[(rowOf(k) + 1) * p.count] : latest;
     }
-    // every row of this tile has been read; those below it are no other tile's to write
+    // every row of this tile has been read; the following rows are written by no other tile
     __syncthreads();
 #pragma unroll
     for (int k = 0; k < kDepth; ++k) {
@@ -42,16 +43,16 @@ __global__ void __launch_bounds__(kSlots* kRows) updateScalesKernel(const Update
     }
   }
   largest[threadIdx.y][column] = amax;
-  if (threadIdx.y == 0) newest[column] = recorded;
+  if (threadIdx.y == 0) newest[column] = latest;
   __syncthreads();
-  // a warp has a slot now, a lane a share of its rows
+  // from here on a warp owns a slot, and its lanes share the slot's rows
   const int mine = static_cast<int>(threadIdx.y);
   amax = maximumOfLanes(largest[column][mine]);
   const int64_t slot = first + mine;
   if (column != 0 || slot >= p.count) return;
   const float infinity = floatOf(0x7f800000);
   const float largestFinite = floatOf(0x7f7fffff);
-  // an update leaves no scale infinite, one that it starts from included
+  // an update leaves no scale infinite, including the previous one
   if (fabsf(p.scale[slot]) == infinity) p.scale[slot] = largestFinite;
   if (newest[mine] == 0) return;
   if (p.mostRecent) amax = newest[mine];

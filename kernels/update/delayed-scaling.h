@@ -1,4 +1,4 @@
-// The update of delayed scaling's histories and scales (docs/numerics.md 2.2).
+// Updates the amax histories and scales of delayed scaling (docs/numerics.md 2.2).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -8,15 +8,15 @@
 namespace lockstep {
 
 struct UpdateScalesParams {
-  // [length, count], length at least 1
+  // [length, count]; length is at least 1.
   float* amaxHistory = nullptr;
-  // [count]
+  // [count].
   float* scale = nullptr;
   int64_t length = 0;
   int64_t count = 0;
-  // What the amax shall become.
+  // The value that the amax maps to after scaling.
   float scaledMax = 0;
-  // The amax is the one just recorded; otherwise the largest of the history.
+  // Use the most recent amax; otherwise the largest of the history.
   bool mostRecent = false;
 };
 

@@ -1,3 +1,5 @@
+// Sums of squares and the clip factor. pieceKernel sums pieces of 4096 elements, one warp per piece, into the workspace;
+// totalKernel adds the pieces of a tensor with one warp, and clipKernel the tensors.
 #include "kernels/update/grad-norm.h"
 
 #include "kernels/device/device.cuh"
@@ -8,10 +10,10 @@ namespace lockstep {
 namespace {
 
 constexpr int kWarps = 4;
-// Elements of a lane that are read before the first is added.
+// Elements per lane that are loaded before the first is added.
 constexpr int kDepth = 16;
 
-// A warp sums a piece, its threads the lanes of the sum.
+// One warp sums one piece; its threads are the lanes of the sum.
 template <Wide type>
 __global__ void __launch_bounds__(kWarps* kLanes) pieceKernel(const SquareSumParams p) {
   const int64_t piece = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kLanes;
@@ -27,7 +29,7 @@ __global__ void __launch_bounds__(kWarps* kLanes) pieceKernel(const SquareSumPar
   if constexpr (sizeof(*x) == 4) {
     walkLanes<kDepth>(count, [&](int i) { return x[i]; }, add);
   } else {
-    // of 64 elements a thread reads two neighbours, and adds its lane's two
+    // of 64 elements a thread loads two neighbours, and shuffles give each lane its own two
     const auto* pairs = reinterpret_cast<const uint32_t*>(x);
     const int lane = static_cast<int>(threadIdx.x) % kLanes;
     const int whole = count / (2 * kLanes) * (2 * kLanes);
@@ -35,8 +37,8 @@ __global__ void __launch_bounds__(kWarps* kLanes) pieceKernel(const SquareSumPar
         whole / 2, [&](int i) { return pairs[i]; },
         [&](uint32_t pair) {
           const int shift = lane % 2 * 16;
-          add(static_cast<uint16_t>(__shfl_sync(0xffffffffu, pair, lane / 2) >> shift));
-          add(static_cast<uint16_t>(__shfl_sync(0xffffffffu, pair, kLanes / 2 + lane / 2) >> shift));
+          add(static_cast<uint16_t>(__shfl_sync(kFullMask, pair, lane / 2) >> shift));
+          add(static_cast<uint16_t>(__shfl_sync(kFullMask, pair, kLanes / 2 + lane / 2) >> shift));
         });
     for (int i = whole + lane; i < count; i += kLanes) add(x[i]);
   }
@@ -44,7 +46,7 @@ __global__ void __launch_bounds__(kWarps* kLanes) pieceKernel(const SquareSumPar
   if (threadIdx.x % kLanes == 0) p.workspace[piece] = sum;
 }
 
-// The sum of `count` terms, in every thread of the warp.
+// The sum of `count` terms, returned to every thread of the warp.
 __device__ float sumOf(const float* terms, int64_t count) {
   float sum = 0;
   walkLanes<kDepth>(count, [&](int64_t i) { return terms[i]; }, [&](float term) { sum += term; });

@@ -1,4 +1,4 @@
-// The norm of all gradients and the factor that clips it (docs/numerics.md 9.3).
+// The 2-norm of all gradients and the factor that clips it (docs/numerics.md 9.3).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -9,16 +9,16 @@
 
 namespace lockstep {
 
-// Elements whose squares are summed first.
+// Elements per piece; a piece is summed by one warp.
 constexpr int64_t kSquarePiece = 4096;
 
 struct SquareSumParams {
   const void* x = nullptr;
   Wide type = Wide::kF32;
   int64_t count = 0;
-  // One for each piece of x.
+  // One f32 per piece of x.
   float* workspace = nullptr;
-  // One.
+  // One f32.
   float* out = nullptr;
 };
 
@@ -26,7 +26,7 @@ struct ClipFactorParams {
   const float* sums = nullptr;
   int64_t count = 0;
   float maxNorm = 0;
-  // One each.
+  // One f32 each.
   float* norm = nullptr;
   float* factor = nullptr;
 };

@@ -1,4 +1,4 @@
-// Each element is read once and written once: memory alone decides the speed.
+// Optimizer steps. Each element is read once and written once, so the kernels are bound by memory bandwidth.
 #include "kernels/update/optimizer.h"
 
 #include "kernels/device/elements.cuh"
@@ -9,7 +9,7 @@ namespace lockstep {
 namespace {
 
 constexpr int kThreads = 256;
-// Elements that move together, and how many such quads a thread reads before it works on the first.
+// Elements per access, and the number of such quads that a thread loads before it processes the first.
 constexpr int kQuad = 4;
 constexpr int kQuads = 2;
 constexpr int kTile = kThreads * kQuads * kQuad;
@@ -52,7 +52,7 @@ struct Adamw {
   }
 };
 
-// Elements [index, index + some) of an array; zeros after them.
+// Loads elements [index, index + some) of an array and fills the rest with zeros.
 template <Wide type>
 __device__ void loadQuad(const void* source, int64_t index, int some, float (&values)[kQuad]) {
   using Storage = typename WideOf<type>::Storage;
@@ -90,8 +90,8 @@ __device__ void storeQuad(void* target, int64_t index, int some, const float (&v
   }
 }
 
-// The quads that begin at `first` and a block's width apart; `whole` where none reaches past the end, so that no branch comes
-// between the reads.
+// Updates quads that start at `first` and are a block's width apart. `whole` promises that none reaches past the end, so that
+// no branch separates the loads.
 template <typename Rule, Wide gradType, bool whole>
 __device__ void stepQuads(const typename Rule::Params& p, int64_t first) {
   const auto indexOf = [&](int k) { return first + k * (kThreads * kQuad); };

@@ -1,4 +1,4 @@
-// Steps of optimizers, element by element and in place (docs/numerics.md 9).
+// Optimizer steps, element by element and in place (docs/numerics.md 9).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -9,17 +9,17 @@
 
 namespace lockstep {
 
-// What every step takes. All arrays have `count` elements.
+// Parameters common to all optimizers. All arrays have `count` elements.
 struct StepParams {
   const void* grad = nullptr;
   Wide gradType = Wide::kF32;
   float* parameter = nullptr;
-  // Takes the new parameter, rounded; null for none.
+  // Receives the new parameter, rounded to its type; null if not wanted.
   void* copy = nullptr;
   Wide copyType = Wide::kBf16;
-  // Multiplies the gradient; null for 1.
+  // Multiplies the gradient; null means 1.
   const float* gradScale = nullptr;
-  // Where it holds 1 nothing is written; null for 0.
+  // If it holds 1, nothing is written; null means 0.
   const float* noop = nullptr;
   float learningRate = 0;
   float weightDecay = 0;
@@ -27,13 +27,13 @@ struct StepParams {
 };
 
 struct SgdParams : StepParams {
-  // Null for no momentum.
+  // Null means no momentum.
   float* m = nullptr;
   float momentum = 0;
   // 1 - dampening
   float undamped = 1;
   bool nesterov = false;
-  // m is not read.
+  // First step: m is not read.
   bool first = false;
 };
 
@@ -46,7 +46,7 @@ struct AdamwParams : StepParams {
   float correction1 = 1;
   float correction2 = 1;
   float epsilon = 0;
-  // Weight decay apart from the gradient.
+  // Weight decay is applied to the parameter directly, not added to the gradient (AdamW).
   bool decoupled = true;
 };
 

@@ -1,5 +1,5 @@
-// Arguments of a call by name, looked up as the addon is compiled: a name that the call does not declare, or declares as
-// something else, does not compile.
+// Compile-time lookup of a call's arguments by name. A name that the call does not declare, or declares with another kind, does
+// not compile.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace lockstep {
 template <typename Declared>
 inline constexpr size_t kArgumentCount = std::size(Declared::kArguments);
 
-// Where an argument lies, and its name. Only a name of a declaration makes one.
+// The index and the name of an argument. It can only be constructed from a name that the call declares.
 class Slot {
  public:
   constexpr size_t index() const { return index_; }
@@ -29,7 +29,7 @@ class Slot {
   const char* text_;
 };
 
-// The slot of `prefix` and `rest` together, or kArgumentCount.
+// The slot of the argument named `prefix` + `rest`, or kArgumentCount if there is none.
 template <typename Declared>
 consteval size_t slotIn(std::string_view prefix, std::string_view rest) {
   for (size_t slot = 0; slot < kArgumentCount<Declared>; ++slot) {
@@ -45,7 +45,7 @@ consteval bool declares(std::string_view name) {
   return slotIn<Declared>(name, "") < kArgumentCount<Declared>;
 }
 
-// The name of an argument of a call, of one of these kinds; of any where none is given.
+// The name of an argument whose kind is one of `kinds`; any kind if none are given.
 template <typename Declared, Kind... kinds>
 class Name : public Slot {
  public:
@@ -65,7 +65,7 @@ class Name : public Slot {
   }
 };
 
-// As Name, of an argument that may be left out.
+// As Name, for an argument that may be omitted.
 template <typename Declared, Kind... kinds>
 class OptionalName : public Name<Declared, kinds...> {
  public:
@@ -75,7 +75,7 @@ class OptionalName : public Name<Declared, kinds...> {
   }
 };
 
-// The kind of a member of an enumeration.
+// The argument kind for members of an enumeration.
 template <typename E>
 consteval Kind kindOf() {
   if constexpr (std::is_same_v<E, Activation>)

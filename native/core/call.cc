@@ -34,23 +34,23 @@ void AnyCall::readSlots(const Napi::CallbackInfo& info, std::span<double> slots)
   size_t length = 0;
   void* data = nullptr;
   const napi_status status = napi_get_typedarray_info(env_, info[1], &type, &length, &data, nullptr, nullptr);
-  // one whose memory was taken away has no elements
+  // a detached typed array has no data
   if (status != napi_ok || type != napi_float64_array || length != slots.size() || !data) {
-    refuse("the arguments are no Float64Array of " + std::to_string(slots.size()) + " slots");
+    refuse("the arguments are not a Float64Array of " + std::to_string(slots.size()) + " slots");
   }
   std::memcpy(slots.data(), data, slots.size_bytes());
   slots_ = slots.data();
 }
 
 double AnyCall::f64(Slot name) const {
-  if (!has(name)) refuse(std::string(name.text()) + " is not given");
+  if (!has(name)) refuse(std::string(name.text()) + " was not given");
   return slots_[name.index()];
 }
 
 uint64_t AnyCall::count(Slot name) const {
   const double value = f64(name);
   if (!(value >= 0 && value <= kLargestCount) || value != std::floor(value)) {
-    refuse(std::string(name.text()) + " is no whole number from 0 to 2^53");
+    refuse(std::string(name.text()) + " is not an integer from 0 to 2^53");
   }
   return static_cast<uint64_t>(value);
 }

@@ -1,4 +1,4 @@
-// One call from JavaScript: the context it is for, and its arguments by name, each checked as it is read.
+// One call from JavaScript: its context, and its arguments by name, validated when they are read.
 #pragma once
 
 #include <napi.h>
@@ -16,29 +16,29 @@
 
 namespace lockstep {
 
-// The product of sizes. Throws Failure ARGUMENT where it leaves 2^53.
+// The product of sizes. Throws Failure ARGUMENT if it exceeds 2^53.
 uint64_t product(std::initializer_list<uint64_t> sizes);
 
-// Bytes of `count` elements of `bits` bits, whole bytes.
+// Bytes of `count` elements of `bits` bits, rounded up to whole bytes.
 uint64_t bytesOf(uint64_t count, uint64_t bits);
 
 constexpr uint64_t bitsOf(Wide type) { return type == Wide::kF32 ? 32 : 16; }
 
-// What a call has besides the names of its arguments.
+// The part of a call that does not depend on its declaration.
 class AnyCall {
  public:
   Context& context() const { return context_; }
   cudaStream_t stream() const { return context_.stream(); }
 
   bool has(Slot slot) const { return std::bit_cast<uint64_t>(slots_[slot.index()]) != kAbsentArgument; }
-  // A whole number from 0 to 2^53.
+  // An integer from 0 to 2^53.
   uint64_t count(Slot slot) const;
-  // A whole number from 0 to `last`.
+  // An integer from 0 to `last`.
   uint64_t bounded(Slot slot, uint64_t last) const;
   double f64(Slot slot) const;
-  // Whether it was given and is not 0.
+  // Whether the argument was given and is not 0.
   bool flag(Slot slot) const { return has(slot) && slots_[slot.index()] != 0; }
-  // Device memory with room for `bytes`. Throws Failure ARGUMENT where the workspace and another argument share a byte.
+  // Device memory with room for `bytes`. Throws Failure ARGUMENT if the workspace overlaps another argument.
   void* pointer(Slot slot, uint64_t bytes) const;
 
   void check(const char* what, cudaError_t error) const { context_.check(what, error); }
@@ -49,10 +49,10 @@ class AnyCall {
  protected:
   // info[0] is the context.
   explicit AnyCall(const Napi::CallbackInfo& info);
-  // Copies info[1], a Float64Array of as many arguments, to `slots`, which are read from now on.
+  // Copies info[1], a Float64Array with one element per argument, to `slots`, from which arguments are read afterwards.
   void readSlots(const Napi::CallbackInfo& info, std::span<double> slots);
 
-  // The next pointer is the workspace.
+  // Declares that the next pointer is the workspace.
   void expectWorkspace() const { workspace_ = taken_; }
 
  private:
@@ -61,7 +61,7 @@ class AnyCall {
     uint64_t from;
     uint64_t to;
   };
-  // Pointers of a call, at most.
+  // The maximum number of pointers of a call.
   static constexpr size_t kMaxPointers = 48;
 
   Napi::Env env_;
@@ -69,11 +69,11 @@ class AnyCall {
   const double* slots_ = nullptr;
   mutable std::array<Range, kMaxPointers> ranges_;
   mutable size_t taken_ = 0;
-  // Which of them is the workspace.
+  // The index of the workspace among the pointers.
   mutable size_t workspace_ = kMaxPointers;
 };
 
-// A call of what `Declared` declares (arguments.gen.h): an argument that it does not declare cannot be read.
+// A call with the arguments that `Declared` declares (arguments.gen.h). Reading an undeclared argument does not compile.
 template <typename Declared>
 class Call : public AnyCall {
  public:
@@ -97,7 +97,7 @@ class Call : public AnyCall {
   }
   float f32(Name<Declared, Kind::kFloat> name) const { return static_cast<float>(f64(name)); }
   bool flag(Name<Declared, Kind::kFlag> name) const { return AnyCall::flag(name); }
-  // A member of an enumeration of the contract, from 0 to `last`.
+  // A member of an enumeration of the contract, with a value from 0 to `last`.
   template <typename E>
   E member(std::type_identity_t<Name<Declared, kindOf<E>()>> name, E last) const {
     return static_cast<E>(AnyCall::bounded(name, static_cast<uint64_t>(last)));
@@ -109,13 +109,13 @@ class Call : public AnyCall {
   T* pointer(Pointer name, uint64_t bytes) const {
     return static_cast<T*>(AnyCall::pointer(name, bytes));
   }
-  // As `pointer`; null where the argument was not given.
+  // As `pointer`; null if the argument was omitted.
   template <typename T = void>
   T* optional(OptionalName<Declared, Kind::kPointer> name, uint64_t bytes) const {
     return has(name) ? pointer<T>(name, bytes) : nullptr;
   }
-  // As `pointer`, of the argument "workspace": memory that no other argument of the call lies in, for a kernel trusts what it
-  // has put there.
+  // As `pointer`, for the argument "workspace". No other argument of the call may overlap this memory, because kernels rely on
+  // what they have written there.
   template <typename T>
   T* workspace(uint64_t bytes) const {
     expectWorkspace();
@@ -126,15 +126,15 @@ class Call : public AnyCall {
   std::array<double, kArgumentCount<Declared>> own_;
 };
 
-// The context in `value`. Throws Failure ARGUMENT for anything else, and as Context::enter.
+// The context held by `value`. Throws Failure ARGUMENT for any other value, and whatever Context::enter throws.
 Context& contextIn(const Napi::Value& value);
-// As contextIn, also for a context that is closed or broken.
+// As contextIn, but also accepts a context that is closed or broken.
 Context& anyContextIn(const Napi::Value& value);
 
-// The JavaScript Error with a failure's fields.
+// Converts a failure to a JavaScript Error with the same fields.
 Napi::Error errorOf(Napi::Env env, const Failure& failure);
 
-// Calls `body`; what fails in it is thrown in JavaScript.
+// Calls `body` and converts its C++ exceptions to JavaScript exceptions.
 template <typename Body>
 Napi::Value throwing(Napi::Env env, Body body) {
   try {
@@ -146,7 +146,7 @@ Napi::Value throwing(Napi::Env env, Body body) {
   }
 }
 
-// A callback of the addon.
+// Wraps a function as a callback of the addon.
 template <Napi::Value (*body)(const Napi::CallbackInfo&)>
 Napi::Value guarded(const Napi::CallbackInfo& info) {
   return throwing(info.Env(), [&] { return body(info); });
@@ -169,7 +169,7 @@ struct Exposed<body> {
   }
 };
 
-// Exports `body`, a function of one call, under the name of that call.
+// Exports `body`, which handles one call, under the name of that call.
 template <auto body>
 void expose(Napi::Env env, Napi::Object exports) {
   exports.Set(Exposed<body>::kName, Napi::Function::New<Exposed<body>::run>(env));

@@ -12,10 +12,10 @@ namespace lockstep {
 
 namespace {
 
-// What a kernel's widest access is aligned to.
+// The alignment required by the widest memory access of a kernel.
 constexpr uint64_t kWidestAccess = 16;
 
-// What lies after a workspace where LOCKSTEP_FENCES is set, which is for tests.
+// The size of the fence behind a workspace, which exists if LOCKSTEP_FENCES is set (in tests).
 constexpr uint64_t kFenceBytes = 4096;
 constexpr uint8_t kFence = 0xa5;
 
@@ -24,11 +24,11 @@ bool isFenced() {
   return fenced;
 }
 
-// All that are open, so that one that finds no memory has the others give back theirs.
+// All open contexts, so that one that runs out of memory can make the others release their caches.
 std::mutex openMutex;
 std::vector<Context*> openContexts;
 
-// After these the device answers nothing but the same error again.
+// Whether the error is sticky: every later CUDA call of the process returns it again.
 bool isSticky(cudaError_t error) {
   switch (error) {
     case cudaErrorIllegalAddress:
@@ -68,8 +68,8 @@ void Context::open() {
   int count = 0;
   if (cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess) fail("no GPU", error);
   if (device_ >= count) {
-    throw Failure{"BACKEND", "device " + std::to_string(device_) + " is not there; there are " + std::to_string(count) +
-                                 ", numbered from 0"};
+    throw Failure{"BACKEND", "device " + std::to_string(device_) + " does not exist; there are " +
+                                 std::to_string(count) + ", numbered from 0"};
   }
   check("cudaSetDevice", cudaSetDevice(device_));
   check("cudaGetDeviceProperties", cudaGetDeviceProperties(&properties_, device_));
@@ -79,7 +79,8 @@ void Context::open() {
   props.allocType = cudaMemAllocationTypePinned;
   props.location = {cudaMemLocationTypeDevice, {device_}};
   check("cudaMemPoolCreate", cudaMemPoolCreate(&pool_, &props));
-  // a threshold would give memory back, and take it again, around every read; trim() and a lack of memory do it instead
+  // a release threshold would return memory to the device and take it back around every read; trim() and running out of memory
+  // release it instead
   uint64_t keepAll = UINT64_MAX;
   check("cudaMemPoolSetAttribute", cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &keepAll));
   check("cublasLtCreate", cublasLtCreate(&blas_));
@@ -92,14 +93,14 @@ Context::~Context() { close(); }
 void Context::enter() {
   if (closed_) throw Failure{"DISPOSED", "the cuda backend was used after it was disposed"};
   if (!poison_.empty()) {
-    throw Failure{"BACKEND", "the cuda backend broke earlier and answers nothing more; the first cause: " + poison_};
+    throw Failure{"BACKEND", "the cuda backend broke earlier and cannot be used any more; the first cause: " + poison_};
   }
-  // whoever else is in this process may have made another device current
+  // other code in this process may have made another device current
   int current = -1;
   if (cudaGetDevice(&current) != cudaSuccess || current != device_) check("cudaSetDevice", cudaSetDevice(device_));
 }
 
-// Whatever fails here fails because the device is already gone.
+// Errors are ignored here: they only occur if the device is already unusable.
 void Context::close() {
   if (closed_) return;
   closed_ = true;
@@ -187,7 +188,7 @@ Workspace Context::workspace(uint64_t bytes) {
     workspace_ = {};
     workspace_ = {takeOrThrow(bytes + (isFenced() ? kFenceBytes : 0)), bytes};
   }
-  // a fence would be looked at once, and the graph is replayed
+  // a fence is checked once per operation, but a captured graph is replayed
   if (!isFenced() || capture_) return workspace_;
   fence_ = static_cast<uint8_t*>(workspace_.data) + bytes;
   check("fence", cudaMemsetAsync(fence_, kFence, kFenceBytes, stream_));
@@ -201,12 +202,12 @@ void Context::checkWorkspace() {
   check("fence", cudaMemcpyAsync(found.data(), fence, kFenceBytes, cudaMemcpyDeviceToHost, stream_));
   synchronize();
   if (std::all_of(found.begin(), found.end(), [](uint8_t byte) { return byte == kFence; })) return;
-  throw Failure{"BACKEND", "an operation wrote beyond the workspace that it asked for"};
+  throw Failure{"BACKEND", "an operation wrote beyond the workspace that it requested"};
 }
 
 void* Context::take(uint64_t bytes) {
   void* data = nullptr;
-  // on a stream that is captured this would be a part of the graph
+  // on a capturing stream, the allocation would become part of the graph
   const cudaStream_t stream = capture_ ? copies_ : stream_;
   const cudaError_t error = cudaMallocFromPoolAsync(&data, bytes, pool_, stream);
   if (error == cudaErrorMemoryAllocation) {
@@ -220,7 +221,7 @@ void* Context::take(uint64_t bytes) {
 
 void* Context::takeOrThrow(uint64_t bytes) {
   if (void* data = take(bytes)) return data;
-  // giving back waits for the device, which a capture cannot
+  // releasing waits for the device, which is not possible during a capture
   if (!capture_) {
     trimAll();
     if (void* data = take(bytes)) return data;
@@ -252,7 +253,7 @@ void Context::trim() {
   check("cudaMemPoolTrimTo", cudaMemPoolTrimTo(pool_, 0));
 }
 
-// What another thread keeps beside its pool is that thread's own.
+// Blocks cached by other threads' contexts, outside the pool, belong to those threads and stay.
 void Context::trimAll() {
   const std::lock_guard lock(openMutex);
   for (Context* context : openContexts) {
@@ -271,7 +272,7 @@ void* Context::range(const char* name, uint64_t address, uint64_t bytes) const {
     throw Failure{"ARGUMENT", std::string(name) + " is no live tensor of this backend"};
   }
   if (const uint64_t rest = block->second - (address - block->first); rest < bytes) {
-    throw Failure{"ARGUMENT", std::string(name) + " has " + std::to_string(rest) + " bytes and " +
+    throw Failure{"ARGUMENT", std::string(name) + " has " + std::to_string(rest) + " bytes, but " +
                                   std::to_string(bytes) + " are needed"};
   }
   return reinterpret_cast<void*>(address);

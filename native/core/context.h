@@ -1,6 +1,6 @@
-// One opened GPU: its stream, its memory and its failures. The backends of one device share a CUDA context, and a kernel that
-// fails breaks every CUDA context of the process, those made afterwards and those of other devices' backends included
-// (measured on an H200: error 719 from all of them); only another process is unaffected.
+// One open GPU: its stream, its memory and its error state. All contexts of one device share a CUDA context. A kernel that
+// fails breaks every CUDA context of the process, including those created afterwards and those of other devices (measured on an
+// H200: error 719 from all of them). Only another process is unaffected.
 #pragma once
 
 #include <cublasLt.h>
@@ -27,7 +27,7 @@ namespace lockstep {
 
 class Context;
 
-// One of the reads that Context::close waits for, until it is over or given up.
+// Counts one asynchronous read for Context::close, which waits until it is finished or abandoned.
 class PendingRead {
  public:
   PendingRead() = default;
@@ -43,8 +43,8 @@ class PendingRead {
   Context* context_ = nullptr;
 };
 
-// A copy out that was enqueued: through pinned memory, or, where it is larger than a piece, from a copy on the device.
-// One with neither has arrived.
+// An enqueued copy from device to host: through a pinned buffer, or, if it is larger than a piece, from a snapshot on the
+// device. If it has neither, the data has already arrived.
 struct Download {
   std::unique_ptr<PinnedBuffer> buffer;
   void* snapshot = nullptr;
@@ -53,7 +53,7 @@ struct Download {
   PendingRead pending;
 };
 
-// Memory of one operation, and how much of it there is.
+// The address and the size of an operation's workspace.
 struct Workspace {
   void* data = nullptr;
   uint64_t bytes = 0;
@@ -67,7 +67,8 @@ struct MemoryUse {
 
 class GemmPlans;
 
-// Work that was captured, and the memory that is its own: a workspace, those it outgrew, and what it writes from the host.
+// A captured CUDA graph and the memory that it owns: its workspace, smaller workspaces that it outgrew, and copies of host data
+// that it writes.
 struct CapturedGraph {
   cudaGraphExec_t work = nullptr;
   Workspace workspace;
@@ -77,7 +78,7 @@ struct CapturedGraph {
 
 class Context {
  public:
-  // Throws Failure where the device is not to be had.
+  // Throws Failure if the device is not available.
   explicit Context(int device);
   ~Context();
   Context(const Context&) = delete;
@@ -92,54 +93,56 @@ class Context {
   cudaStream_t stream() const { return stream_; }
   cublasLtHandle_t blas() const { return blas_; }
   const cudaDeviceProp& properties() const { return properties_; }
-  // What gemm/plan.h prepares, made at the first call.
+  // The plans of gemm/plan.h, created at the first call.
   GemmPlans& gemmPlans();
 
-  // At least `bytes` bytes, aligned to 256, ordered after the work enqueued so far. Throws Failure OUT_OF_MEMORY.
+  // Allocates at least `bytes` bytes, aligned to 256, stream-ordered after the work enqueued so far. Throws Failure
+  // OUT_OF_MEMORY.
   uint64_t allocate(uint64_t bytes);
-  // Returns memory once the work enqueued so far is done. Does nothing for what is no allocation.
+  // Frees memory once the work enqueued so far is done. Ignores addresses that are not allocations.
   void free(uint64_t address);
-  // Memory for one operation to use until the next one does. Not counted as live. Throws Failure OUT_OF_MEMORY.
+  // Memory that one operation may use until the next operation starts. It is not counted as live memory. Throws Failure
+  // OUT_OF_MEMORY.
   Workspace workspace(uint64_t bytes);
-  // Throws Failure BACKEND where an operation wrote beyond its workspace, of which only a process with LOCKSTEP_FENCES in its
-  // environment knows.
+  // Throws Failure BACKEND if an operation wrote beyond its workspace. This is detected only if LOCKSTEP_FENCES is set in the
+  // environment.
   void checkWorkspace();
-  // Memory of `bytes` bytes wholly inside an allocation. Throws Failure ARGUMENT.
+  // Checks that `bytes` bytes at `address` lie inside one allocation. Throws Failure ARGUMENT otherwise.
   void* range(const char* name, uint64_t address, uint64_t bytes) const;
-  // As `range`, for kernels: aligned to 16, or, where it is smaller, to the widest access that it has room for.
+  // As `range`, and checks the alignment that kernels need: 16 bytes, or for smaller sizes the widest access that fits.
   void* pointer(const char* name, uint64_t address, uint64_t bytes) const;
   MemoryUse memory() const;
-  // Gives the device what is kept for reuse, once the work enqueued so far is done.
+  // Returns cached memory to the device, once the work enqueued so far is done.
   void trim();
 
-  // Copies in, through pinned memory; `from` may change afterwards.
+  // Copies from the host through pinned memory; `from` may be changed after the call.
   void write(void* to, const void* from, size_t bytes);
-  // Copies out and waits.
+  // Copies to the host and waits.
   void read(void* to, const void* from, size_t bytes);
-  // Enqueues a copy out to `to`, which stays where it is until endRead.
+  // Enqueues a copy to `to`, which must stay valid until endRead.
   Download beginRead(void* to, const void* from, size_t bytes);
-  // Waits until it has arrived; on any thread, once for each beginRead. close() waits for those that were begun.
-  // Throws Failure OUT_OF_MEMORY where no host memory can be pinned.
+  // Waits until the copy has arrived. May be called on any thread, once per beginRead. close() waits for pending reads. Throws
+  // Failure OUT_OF_MEMORY if no host memory can be pinned.
   cudaError_t awaitRead(Download& download, void* to);
   void endRead(Download download);
   void synchronize();
 
-  // From here to endCapture or abortCapture what is enqueued is recorded in a graph. What waits for the device throws Failure
-  // ARGUMENT meanwhile. Throws Failure, and so does endCapture, which gives the graph's number.
+  // Captures the work enqueued until endCapture or abortCapture into a CUDA graph. In between, functions that wait for the
+  // device throw Failure ARGUMENT. endCapture returns the number of the graph. Both throw Failure if the capture fails.
   void beginCapture();
   uint64_t endCapture();
   void abortCapture();
-  // Enqueues a graph.
+  // Launches a graph.
   void launch(uint64_t graph);
-  // Once its launches are done.
+  // Destroys a graph once its launches are done.
   void destroy(uint64_t graph);
 
-  // Marks this moment of the stream.
+  // Records an event on the stream.
   void mark();
-  // Milliseconds from each mark to the next, which are forgotten; waits for the last.
+  // Returns the milliseconds between consecutive marks and forgets the marks; waits for the last one.
   std::vector<float> spans();
 
-  // Throws Failure where `error` is one, and remembers it where nothing will work after it.
+  // Throws Failure if `error` is an error, and remembers it if it is sticky.
   void check(const char* what, cudaError_t error);
   void check(const char* what, cublasStatus_t status);
 
@@ -147,17 +150,18 @@ class Context {
   friend class PendingRead;
 
   void open();
-  // Memory of the pool; null where there is no more.
+  // Allocates from the pool; null if there is no memory.
   void* take(uint64_t bytes);
-  // As `take`, if need be after all backends of the device gave back what they keep. Throws Failure OUT_OF_MEMORY.
+  // As `take`, but if that fails, makes all contexts of the device release their caches and tries again. Throws Failure
+  // OUT_OF_MEMORY.
   void* takeOrThrow(uint64_t bytes);
   void giveBackSpares();
   // Throws Failure ARGUMENT during a capture.
   void requireNoCapture(const char* what) const;
-  // The recorded work, or null where the capture failed; the stream works as before.
+  // Ends the capture. `work` becomes the graph, or null if the capture failed; the stream can be used as before.
   cudaError_t stopCapture(cudaGraph_t* work);
   void release(CapturedGraph graph);
-  // Has every context of this process give the device what it keeps.
+  // Makes every context of this process return its cached memory to the device.
   void trimAll();
   [[noreturn]] void fail(const char* what, cudaError_t error);
 
@@ -166,10 +170,10 @@ class Context {
     Event done;
   };
 
-  // Sizes of 2^8 to 2^20 bytes are kept for reuse when they are freed.
+  // Freed blocks of 2^8 to 2^20 bytes are kept for reuse.
   static constexpr int kSmallestShift = 8;
   static constexpr int kLargestShift = 20;
-  // The list that allocations of so many bytes come from and return to; kSpareLists for larger ones.
+  // The index of the free list for allocations of `bytes` bytes; kSpareLists if they are too large for one.
   static size_t spareList(uint64_t bytes);
   static constexpr size_t kSpareLists = kLargestShift - kSmallestShift + 1;
 
@@ -178,31 +182,31 @@ class Context {
   std::string poison_;
   cudaDeviceProp properties_{};
   cudaStream_t stream_ = nullptr;
-  // Copies snapshots out beside the work of `stream_`.
+  // The stream on which snapshots are copied to the host while `stream_` continues.
   cudaStream_t copies_ = nullptr;
   cudaMemPool_t pool_ = nullptr;
   cublasLtHandle_t blas_ = nullptr;
   std::shared_ptr<GemmPlans> gemmPlans_;
-  // Ordered, because an argument may point into the middle of a block.
+  // Maps the address of each allocation to its size. Ordered, because an argument may point into an allocation.
   std::map<uint64_t, uint64_t> sizes_;
   uint64_t live_ = 0;
   std::vector<cudaEvent_t> marks_;
-  // All work is on one stream, so what takes a block from here comes after whatever used it before.
+  // Free lists by size. All work runs on one stream, so a reused block is ordered after the work that used it before.
   std::array<std::vector<void*>, kSpareLists> spares_;
   Workspace workspace_;
-  // The one that is being captured, whose workspace is `workspace_` meanwhile, and the one to go on with afterwards.
+  // The graph being captured, which owns `workspace_` meanwhile, and the workspace to restore afterwards.
   std::optional<CapturedGraph> capture_;
   Workspace workspaceOutside_;
   std::map<uint64_t, CapturedGraph> graphs_;
   uint64_t graphsMade_ = 0;
-  // Bytes after what the last operation asked for, until they were looked at.
+  // The fence behind the last operation's workspace, until it has been checked.
   uint8_t* fence_ = nullptr;
-  // Of reads that are not over.
+  // Snapshots of pending reads.
   std::unordered_set<void*> snapshots_;
   size_t readsPinned_ = 0;
   std::deque<Upload> uploads_;
   PinnedBuffers pinned_;
-  // The thread that opened it, which alone may use it but for awaitRead.
+  // The thread that opened the context. Only this thread may use it, except for awaitRead.
   std::thread::id owner_;
   std::mutex readsMutex_;
   std::condition_variable readsDone_;

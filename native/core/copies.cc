@@ -9,7 +9,7 @@ namespace lockstep {
 namespace {
 
 constexpr size_t kUploadsInFlight = 4;
-// Pinned bytes of reads that are not over, from which on others wait on the device.
+// Pinned bytes of pending reads, above which further reads keep their snapshot on the device.
 constexpr size_t kReadsPinned = size_t{64} << 20;
 }  // namespace
 

@@ -1,4 +1,4 @@
-// What goes wrong, and how JavaScript is told.
+// Errors of the addon, and their conversion to JavaScript errors.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-// An error that JavaScript sees: `code` is one of src/errors.ts's, further fields are for that code.
+// An error to be thrown in JavaScript: `code` is one of the codes of src/errors.ts; further fields depend on the code.
 struct Failure {
   std::string code;
   std::string message;
@@ -18,7 +18,7 @@ struct Failure {
 
 std::string describe(const char* what, cudaError_t error);
 
-// Takes an error that was expected or cannot be helped, so that no later cudaGetLastError meets it.
+// Ignores an error that was expected or cannot be handled, and clears it, so that no later cudaGetLastError returns it.
 inline void ignore(cudaError_t error) {
   if (error != cudaSuccess) cudaGetLastError();
 }

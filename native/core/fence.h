@@ -1,5 +1,5 @@
-// Memory of a block that no tensor has: where device memory is the host's, in the build with AddressSanitizer that
-// conformance/tests/stand-in describes, every access of it is reported. Elsewhere these do nothing.
+// Marks memory of an allocation that no tensor uses as inaccessible, for builds with AddressSanitizer in which device memory is
+// host memory (conformance/tests/stand-in). In other builds these functions do nothing.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ inline void allow(uint64_t address, uint64_t bytes) {
   ASAN_UNPOISON_MEMORY_REGION(reinterpret_cast<void*>(address), bytes);
 }
 
-// Allows the first `bytes` of a block of `all`, and no more.
+// Makes the first `bytes` bytes of an allocation of `all` bytes accessible, and the rest inaccessible.
 inline void forbidBeyond(uint64_t address, uint64_t bytes, uint64_t all) {
   allow(address, bytes);
   ASAN_POISON_MEMORY_REGION(reinterpret_cast<void*>(address + bytes), all - bytes);

@@ -1,4 +1,4 @@
-// Work that is captured into a CUDA graph and launched as often as is wanted.
+// Captures work into a CUDA graph and launches it repeatedly.
 #include "native/core/context.h"
 
 namespace lockstep {
@@ -13,14 +13,14 @@ void Context::requireNoCapture(const char* what) const {
 void Context::beginCapture() {
   requireNoCapture("another capture begins");
   checkWorkspace();
-  // relaxed: allocations on another stream are no part of it
+  // relaxed mode: allocations on another stream stay outside the capture
   check("cudaStreamBeginCapture", cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed));
   workspaceOutside_ = std::exchange(workspace_, {});
   capture_.emplace();
 }
 
 uint64_t Context::endCapture() {
-  if (!capture_) throw Failure{"ARGUMENT", "no graph is captured"};
+  if (!capture_) throw Failure{"ARGUMENT", "no graph is being captured"};
   cudaGraph_t work = nullptr;
   const cudaError_t stopped = stopCapture(&work);
   CapturedGraph graph = std::move(*capture_);
@@ -55,7 +55,7 @@ cudaError_t Context::stopCapture(cudaGraph_t* work) {
 void Context::launch(uint64_t graph) {
   requireNoCapture("a graph is replayed");
   const auto found = graphs_.find(graph);
-  if (found == graphs_.end()) throw Failure{"ARGUMENT", "the graph is gone"};
+  if (found == graphs_.end()) throw Failure{"ARGUMENT", "the graph has been destroyed"};
   check("cudaGraphLaunch", cudaGraphLaunch(found->second.work, stream_));
 }
 

@@ -1,4 +1,4 @@
-// Opening a device, and its memory.
+// JavaScript functions that open a device, manage its memory and copy data.
 #include "kernels/device/fault.h"
 #include "native/addon.h"
 #include "native/core/call.h"
@@ -12,16 +12,16 @@ namespace {
 
 constexpr napi_type_tag kContextTag = {0x6c6f636b73746570, 0x637564615f637478};
 
-// What JavaScript holds: an object with this inside, tagged so that no other object passes for one.
+// The JavaScript object that owns a context. A type tag distinguishes it from all other objects.
 class Holder : public Napi::ObjectWrap<Holder> {
  public:
   explicit Holder(const Napi::CallbackInfo& info) : Napi::ObjectWrap<Holder>(info) {
     try {
       const Napi::Value device = info[0];
-      if (!device.IsNumber()) throw Failure{"ARGUMENT", "device is no number"};
+      if (!device.IsNumber()) throw Failure{"ARGUMENT", "device is not a number"};
       const double number = device.As<Napi::Number>().DoubleValue();
       if (!(number >= 0 && number < 4096) || number != static_cast<int>(number)) {
-        throw Failure{"ARGUMENT", "device is no whole number from 0"};
+        throw Failure{"ARGUMENT", "device is not a non-negative integer"};
       }
       context_ = std::make_unique<Context>(static_cast<int>(number));
       info.This().As<Napi::Object>().TypeTag(&kContextTag);
@@ -36,7 +36,7 @@ class Holder : public Napi::ObjectWrap<Holder> {
   std::unique_ptr<Context> context_;
 };
 
-// How many GPUs there are, and what they are.
+// The number of GPUs and the properties of each.
 Napi::Value Devices(const Napi::CallbackInfo& info) {
   int count = 0;
   if (cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess) {
@@ -76,10 +76,10 @@ Napi::Value Close(const Napi::CallbackInfo& info) {
 }
 
 uint64_t numberIn(const Napi::Value& value, const char* name) {
-  if (!value.IsNumber()) throw Failure{"ARGUMENT", std::string(name) + " is no number"};
+  if (!value.IsNumber()) throw Failure{"ARGUMENT", std::string(name) + " is not a number"};
   const double number = value.As<Napi::Number>().DoubleValue();
   if (!(number >= 0 && number <= 9007199254740992.0) || number != static_cast<double>(static_cast<uint64_t>(number))) {
-    throw Failure{"ARGUMENT", std::string(name) + " is no whole number from 0 to 2^53"};
+    throw Failure{"ARGUMENT", std::string(name) + " is not an integer from 0 to 2^53"};
   }
   return static_cast<uint64_t>(number);
 }
@@ -95,13 +95,14 @@ Napi::Value Free(const Napi::CallbackInfo& info) {
   return info.Env().Undefined();
 }
 
-// Gives the device what is kept for reuse.
+// Returns cached memory to the device.
 Napi::Value Trim(const Napi::CallbackInfo& info) {
   contextIn(info[0]).trim();
   return info.Env().Undefined();
 }
 
-// The bytes may be shared memory, which others change meanwhile: each is read once, and its old or new value is written.
+// The source may be shared memory that other threads change meanwhile. Each byte is read once, so its old or its new value is
+// written.
 Napi::Value Write(const Napi::CallbackInfo& info) {
   Context& context = contextIn(info[0]);
   const uint64_t address = numberIn(info[1], "address");
@@ -109,10 +110,10 @@ Napi::Value Write(const Napi::CallbackInfo& info) {
   size_t bytes = 0;
   void* from = nullptr;
   napi_value buffer;
-  // what a resizable buffer has now; nothing on the way from here to the copy runs JavaScript
+  // the current length of a resizable buffer; no JavaScript runs between this point and the copy
   if (napi_get_typedarray_info(info.Env(), info[2], &type, &bytes, &from, &buffer, nullptr) != napi_ok ||
       type != napi_uint8_array) {
-    throw Failure{"ARGUMENT", "bytes is no Uint8Array"};
+    throw Failure{"ARGUMENT", "bytes is not a Uint8Array"};
   }
   bool detached = false;
   napi_is_detached_arraybuffer(info.Env(), buffer, &detached);
@@ -122,14 +123,14 @@ Napi::Value Write(const Napi::CallbackInfo& info) {
   return info.Env().Undefined();
 }
 
-// Memory of JavaScript. Its own constructor throws where there is none; Node-API's ends the process.
+// Creates an ArrayBuffer. If there is no memory, the JavaScript constructor throws, whereas that of Node-API ends the process.
 Napi::ArrayBuffer newBuffer(Napi::Env env, uint64_t bytes) {
   Napi::Value made;
   try {
     made =
         env.Global().Get("ArrayBuffer").As<Napi::Function>().New({Napi::Number::New(env, static_cast<double>(bytes))});
   } catch (const Napi::Error& error) {
-    throw Failure{"OUT_OF_MEMORY", "the host has no memory for what is read: " + error.Message(), bytes, 0};
+    throw Failure{"OUT_OF_MEMORY", "the host has no memory for the data to be read: " + error.Message(), bytes, 0};
   }
   if (!made.IsArrayBuffer() || made.As<Napi::ArrayBuffer>().ByteLength() != bytes) {
     throw Failure{"ARGUMENT", "globalThis.ArrayBuffer was replaced"};
@@ -146,7 +147,7 @@ Napi::Value ReadSync(const Napi::CallbackInfo& info) {
   return Napi::Uint8Array::New(info.Env(), bytes, buffer, 0);
 }
 
-// Waits on a thread of Node's pool for a copy that is already enqueued. Keeps the context alive.
+// Waits for an enqueued copy on a thread of Node's pool, and keeps the context alive meanwhile.
 class Reading : public Napi::AsyncWorker {
  public:
   Reading(Napi::Object holder, Context& context, const void* from, size_t bytes)
@@ -203,7 +204,7 @@ Napi::Value Read(const Napi::CallbackInfo& info) {
   auto reading = std::make_unique<Reading>(info[0].As<Napi::Object>(), context, from, bytes);
   const Napi::Promise promise = reading->promise();
   reading->Queue();
-  // it deletes itself when it is done
+  // the worker deletes itself when it has finished
   reading.release();
   return promise;
 }
@@ -260,7 +261,7 @@ Napi::Value Spans(const Napi::CallbackInfo& info) {
   return array;
 }
 
-// For tests of what happens after a kernel has failed.
+// Makes a kernel fail, for tests of the behaviour after a device error.
 Napi::Value Fault(const Napi::CallbackInfo& info) {
   Context& context = contextIn(info[0]);
   context.check("fault", launchFault(context.stream()));
@@ -282,7 +283,7 @@ Napi::Value Memory(const Napi::CallbackInfo& info) {
 
 Context& anyContextIn(const Napi::Value& value) {
   if (!value.IsObject() || !value.As<Napi::Object>().CheckTypeTag(&kContextTag)) {
-    throw Failure{"ARGUMENT", "the first argument is no device that open() gave"};
+    throw Failure{"ARGUMENT", "the first argument is not a device that open() returned"};
   }
   return Holder::Unwrap(value.As<Napi::Object>())->context();
 }

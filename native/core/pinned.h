@@ -1,4 +1,4 @@
-// Host memory that the GPU copies from and to.
+// Pinned host memory for copies from and to the GPU.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -26,7 +26,7 @@ class PinnedBuffer {
   size_t bytes_;
 };
 
-// A moment of a stream.
+// A CUDA event.
 class Event {
  public:
   Event() = default;
@@ -43,24 +43,24 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
-// Copies larger than this go in pieces of it, so that copying into pinned memory and from it overlap.
+// Larger copies are split into pieces of this size, so that copying from and to pinned memory overlaps with the transfer.
 inline constexpr size_t kPiece = size_t{8} << 20;
 
-// Buffers kept for reuse, for any thread. None is larger than a piece.
+// A thread-safe cache of pinned buffers, none of which is larger than a piece.
 class PinnedBuffers {
  public:
-  // Of `bytes` bytes at least, at most a piece. Throws Failure OUT_OF_MEMORY.
+  // A buffer of at least `bytes` bytes, where `bytes` is at most a piece. Throws Failure OUT_OF_MEMORY.
   std::unique_ptr<PinnedBuffer> take(size_t bytes);
   void keep(std::unique_ptr<PinnedBuffer> buffer);
   void clear();
 
-  // Copies out what lies at `from` once the stream comes to it, and waits: piece by piece, of which a few are on their
-  // way at a time. On any thread. Throws Failure OUT_OF_MEMORY.
+  // Copies from the device once the stream reaches this point, and waits: piece by piece, with a few pieces in flight.
+  // Thread-safe. Throws Failure OUT_OF_MEMORY.
   cudaError_t copyOut(void* to, const void* from, size_t bytes, cudaStream_t stream);
 
  private:
   std::mutex mutex_;
-  // Smallest first, so that a small copy does not take a large buffer.
+  // Ordered by size, so that a small copy does not take a large buffer.
   std::vector<std::unique_ptr<PinnedBuffer>> kept_;
 };
 

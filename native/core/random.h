@@ -1,4 +1,4 @@
-// Reading the arguments that say where random words come from.
+// Reads the arguments that describe a source of random bits.
 #pragma once
 
 #include "kernels/core/random.cuh"
@@ -6,7 +6,7 @@
 
 namespace lockstep {
 
-// "random": randomWords of src/backends/cuda/lowering.ts.
+// Reads "random", which randomWords of src/backends/cuda/lowering.ts writes.
 template <typename Declared>
 RandomSource readRandom(const Call<Declared>& call) {
   return {call.word("random.seedLow"), call.word("random.seedHigh"), call.word("random.offsetLow"),

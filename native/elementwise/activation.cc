@@ -1,4 +1,4 @@
-// Activations and their slopes.
+// Activations and their gradients.
 #include "kernels/elementwise/activation.h"
 
 #include "native/addon.h"

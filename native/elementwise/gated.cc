@@ -9,7 +9,7 @@ namespace lockstep {
 
 namespace {
 
-// The kind of activation, or of a clamped form its numbers.
+// Reads the kind of activation, or the parameters of the clamped form.
 template <typename Declared>
 void readForm(const Call<Declared>& call, GatedParams& p) {
   if constexpr (declares<Declared>("kind")) {

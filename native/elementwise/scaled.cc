@@ -1,4 +1,4 @@
-// Multiples of tensors.
+// Tensors times scalars.
 #include "kernels/elementwise/scaled.h"
 
 #include "native/addon.h"

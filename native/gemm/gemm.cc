@@ -1,4 +1,4 @@
-// Matrix products by cuBLASLt: plans are made once and run by their numbers.
+// Matrix products by cuBLASLt. A plan is made once and then run by its number.
 #include "native/addon.h"
 #include "native/core/call.h"
 #include "native/gemm/plan.h"
@@ -7,8 +7,8 @@ namespace lockstep {
 
 namespace {
 
-// More than any list that cuBLASLt gives.
-constexpr uint64_t kMostCandidates = 256;
+// More candidates than cuBLASLt returns.
+constexpr uint64_t kMaxCandidates = 256;
 
 using Planning = Call<calls::GemmPlan>;
 
@@ -74,15 +74,15 @@ Napi::Value optionalOut(Napi::Env env, const std::optional<GemmAlgorithm>& algor
   return algorithm ? algorithmOut(env, *algorithm) : env.Undefined();
 }
 
-// The number of a new plan.
+// Creates a plan and returns its number.
 Napi::Value Plan(const Planning& call) {
   const uint64_t number = call.context().gemmPlans().add(descriptionIn(call));
   return Napi::Number::New(call.env(), static_cast<double>(number));
 }
 
-// What cuBLASLt proposes for a plan, best first.
+// The algorithms that cuBLASLt proposes for a plan, best first.
 Napi::Value Candidates(const Call<calls::GemmCandidates>& call) {
-  const GemmSearch search{static_cast<int>(call.bounded("count", kMostCandidates)),
+  const GemmSearch search{static_cast<int>(call.bounded("count", kMaxCandidates)),
                           static_cast<uint32_t>(call.bounded("schemes", CUBLASLT_REDUCTION_SCHEME_MASK)),
                           call.count("workspace"), static_cast<uint32_t>(call.bounded("alignment", 256))};
   const std::vector<GemmAlgorithm> found = planIn(call).search(call.context().blas(), search);
@@ -91,7 +91,7 @@ Napi::Value Candidates(const Call<calls::GemmCandidates>& call) {
   return candidates;
 }
 
-// An algorithm with these attributes, or undefined.
+// An algorithm with these attributes, or undefined if there is none.
 Napi::Value Configure(const Call<calls::GemmConfigure>& call) {
   GemmAlgorithm wanted;
   wanted.id = static_cast<int32_t>(call.bounded("id", INT32_MAX));
@@ -106,7 +106,7 @@ Napi::Value Configure(const Call<calls::GemmConfigure>& call) {
   return optionalOut(call.env(), planIn(call).configure(call.context().blas(), wanted));
 }
 
-// Gives a plan the algorithm with the words word0 to word15; undefined, and nothing done, where it cannot run.
+// Selects the algorithm with the words word0 to word15 for a plan. Returns undefined and changes nothing if it cannot run.
 Napi::Value Choose(const Call<calls::GemmChoose>& call) {
   static constexpr Name<calls::GemmChoose, Kind::kWord> kNames[] = {
       "word0", "word1", "word2",  "word3",  "word4",  "word5",  "word6",  "word7",
@@ -121,15 +121,15 @@ void Forget(const Call<calls::GemmForget>& call) { call.context().gemmPlans().re
 
 using Multiplication = Call<calls::Gemm>;
 
-// An operand, from an offset on in bytes, a multiple of 16.
+// An operand that starts at a byte offset, which must be a multiple of 16.
 const void* operandIn(const Multiplication& call, Multiplication::Pointer name, Multiplication::Count offsetName,
                       uint64_t bytes) {
   const uint64_t offset = call.count(offsetName);
-  if (offset % 16 != 0) throw Failure{"ARGUMENT", std::string(offsetName.text()) + " is no multiple of 16"};
+  if (offset % 16 != 0) throw Failure{"ARGUMENT", std::string(offsetName.text()) + " is not a multiple of 16"};
   return call.pointer<const char>(name, offset + bytes) + offset;
 }
 
-// Runs a plan. `scalars` holds {alpha, beta} where the plan says that they lie on the device.
+// Runs a plan. `scalars` holds {alpha, beta} if the plan expects them in device memory.
 void Gemm(const Multiplication& call) {
   GemmPlan& plan = planIn(call);
   const GemmDescription& g = plan.description();
@@ -148,7 +148,8 @@ void Gemm(const Multiplication& call) {
   const float* scalars = g.deviceScalars ? call.pointer<float>("scalars", 2 * sizeof(float)) : nullptr;
   p.alpha = scalars ? scalars : &alpha;
   p.beta = scalars ? scalars + 1 : &beta;
-  // More than once for measurements: what is left to the host is a C++ loop. The fuzzer may ask for any number.
+  // measurements repeat the product in C++ to keep the host's cost per product small; bounded, because the fuzzer passes any
+  // number
   const uint64_t times = call.has("times") ? call.bounded("times", 1000) : 1;
   for (uint64_t i = 0; i < times; ++i) {
     call.check("cublasLtMatmul", plan.run(call.context().blas(), p, call.stream()));

@@ -1,4 +1,4 @@
-// Our own kernels of matrix products: operands, sums in plain f32, and what becomes of sums.
+// Matrix-product kernels of this library: staging of operands, products in plain f32, and epilogues.
 #include <algorithm>
 
 #include "kernels/gemm/epilogue.h"
@@ -11,7 +11,7 @@ namespace lockstep {
 
 namespace {
 
-// Elements of `lines` lines of `length` elements that start `pitch` elements apart.
+// The number of elements from the first to the last of `lines` lines of `length` elements, `pitch` elements apart.
 uint64_t extent(uint64_t lines, uint64_t length, uint64_t pitch) {
   return lines == 0 ? 0 : product({lines - 1, pitch}) + length;
 }
@@ -20,7 +20,7 @@ template <typename Declared>
 uint64_t multipleOf(const Call<Declared>& call, typename Call<Declared>::Count name, uint64_t step) {
   const uint64_t value = call.count(name);
   if (value % step == 0) return value;
-  throw Failure{"ARGUMENT", std::string(name.text()) + " is no multiple of " + std::to_string(step)};
+  throw Failure{"ARGUMENT", std::string(name.text()) + " is not a multiple of " + std::to_string(step)};
 }
 
 void GemmPlain(const Call<calls::GemmPlain>& call) {
@@ -54,7 +54,8 @@ GemmBlockScales readScales(const Call<calls::GemmOperand>& call, uint64_t lines,
   scales.lineShift = static_cast<uint32_t>(call.bounded("scales.lineShift", 31));
   scales.length = static_cast<uint32_t>(call.bounded("scales.length", INT32_MAX));
   if (scales.length == 0) throw Failure{"ARGUMENT", "scales.length is 0"};
-  if (scales.word != 0 && storageBits(scales.word) > 8) throw Failure{"ARGUMENT", "scales.word is of more than a byte"};
+  if (scales.word != 0 && storageBits(scales.word) > 8)
+    throw Failure{"ARGUMENT", "scales.word is a format of more than 8 bits"};
   scales.lineStride = static_cast<int64_t>(lineStride);
   scales.blockStride = static_cast<int64_t>(blockStride);
   uint64_t count = 0;
@@ -81,7 +82,8 @@ void GemmOperand(const Call<calls::GemmOperand>& call) {
   p.lines = static_cast<int64_t>(lines);
   p.depth = static_cast<int64_t>(depth);
   p.scales = readScales(call, lines, depth);
-  if (p.scales.data && batch > 1) throw Failure{"ARGUMENT", "scales are given for a batch of operands"};
+  if (p.scales.data && batch > 1)
+    throw Failure{"ARGUMENT", "scales were given for a batch of operands; only a batch of 1 can have them"};
   p.staging = call.member("staging", Staging::kScaled);
   p.out = call.pointer("out", product({batch, outLines, outPitch}));
   p.outLines = static_cast<int64_t>(outLines);
@@ -110,7 +112,7 @@ void GemmEpilogue(const Call<calls::GemmEpilogue>& call) {
   const uint64_t itemRows = call.count("itemRows");
   const uint64_t skipped = call.count("sumsSkipped");
   if (rows > 0 && (itemRows == 0 || rows % itemRows != 0))
-    throw Failure{"ARGUMENT", "rows are no whole number of itemRows"};
+    throw Failure{"ARGUMENT", "rows is not a multiple of itemRows"};
   const uint64_t lines = rows == 0 ? 0 : product({rows / itemRows - 1, skipped}) + rows;
   p.sums = call.optional<const float>("sums", bytesOf(extent(lines, columns, sumsPitch), 32));
   p.sumsPitch = static_cast<int64_t>(sumsPitch);
@@ -126,7 +128,7 @@ void GemmEpilogue(const Call<calls::GemmEpilogue>& call) {
   p.biasType = call.wide("biasType");
   p.bias = call.optional("bias", bytesOf(columns, bitsOf(p.biasType)));
   p.word = call.word("word");
-  if (gemmResultWidth(p.word) == 0) throw Failure{"ARGUMENT", "word is of no type that a product is rounded to"};
+  if (gemmResultWidth(p.word) == 0) throw Failure{"ARGUMENT", "word is not an output format of a product"};
   p.out = call.pointer("out", bytesOf(count, gemmResultWidth(p.word)));
   p.outScale = call.f32("outScale");
   p.amax = call.optional<float>("amax", sizeof(float));

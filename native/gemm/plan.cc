@@ -9,7 +9,7 @@ namespace lockstep {
 
 namespace {
 
-// Nobody reads through these while plans are made; cuBLASLt asks how they are aligned, and allocations are to 256.
+// A placeholder address with the alignment of allocations. cuBLASLt checks alignment while plans are made, but reads nothing.
 const void* const kAligned = reinterpret_cast<const void*>(uintptr_t{256});
 
 uint64_t bitsOfType(cudaDataType_t type) {
@@ -25,7 +25,7 @@ uint64_t bitsOfType(cudaDataType_t type) {
     case CUDA_R_4F_E2M1:
       return 4;
     default:
-      throw Failure{"ARGUMENT", "type " + std::to_string(type) + " is none that is multiplied here"};
+      throw Failure{"ARGUMENT", "type " + std::to_string(type) + " is not a supported operand type"};
   }
 }
 
@@ -39,7 +39,7 @@ void set(cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttributes_t attribut
   expect("cublasLtMatmulDescSetAttribute", cublasLtMatmulDescSetAttribute(operation, attribute, &value, sizeof(value)));
 }
 
-// Leaves `value` as it is where an algorithm has no such attribute.
+// Leaves `value` unchanged if the algorithm does not have the attribute.
 template <typename T>
 void read(const cublasLtMatmulAlgo_t& algorithm, cublasLtMatmulAlgoConfigAttributes_t attribute, T& value) {
   size_t written = 0;
@@ -74,7 +74,7 @@ void require(bool holds, const char* what) {
   if (!holds) throw Failure{"ARGUMENT", std::string("gemm plan: ") + what};
 }
 
-// From the first element of a matrix to its last.
+// The number of elements from the first to the last of a matrix.
 uint64_t elementsOf(const MatrixLayout& m) { return product({m.columns - 1, m.pitch}) + m.rows; }
 
 cublasLtEpilogue_t epilogueOf(const GemmDescription& g) {
@@ -161,7 +161,7 @@ uint64_t GemmPlan::scaleBytes(cublasLtMatmulMatrixScale_t mode, uint64_t lines) 
     case CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F:
       return product({(lines + 127) / 128, up(blocks(128), 4), 4});
     default:
-      throw Failure{"ARGUMENT", "scale mode " + std::to_string(mode) + " is none that is used here"};
+      throw Failure{"ARGUMENT", "scale mode " + std::to_string(mode) + " is not a supported scale mode"};
   }
 }
 
@@ -189,7 +189,7 @@ std::vector<GemmAlgorithm> GemmPlan::search(cublasLtHandle_t blas, const GemmSea
   const cublasStatus_t status =
       cublasLtMatmulAlgoGetHeuristic(blas, operation_.get(), a_.get(), b_.get(), c_.get(), d_.get(), &preference,
                                      search.count, results.data(), &found);
-  // A product that is not supported is an answer, not an error.
+  // an unsupported product gives an empty result, not an error
   if (status != CUBLAS_STATUS_SUCCESS) return {};
   std::vector<GemmAlgorithm> algorithms;
   for (int i = 0; i < found; ++i) {
@@ -262,7 +262,7 @@ GemmPlans& Context::gemmPlans() {
 
 GemmPlan& GemmPlans::at(uint64_t number) {
   const auto found = plans_.find(number);
-  if (found == plans_.end()) throw Failure{"ARGUMENT", "gemm plan " + std::to_string(number) + " is not there"};
+  if (found == plans_.end()) throw Failure{"ARGUMENT", "gemm plan " + std::to_string(number) + " does not exist"};
   return *found->second;
 }
 

@@ -1,5 +1,5 @@
-// One prepared cuBLASLt product: descriptors, layouts, the algorithm, and how many bytes each operand has. cuBLASLt is
-// column-major: D [m, n] = op(A) op(B), which is the row-major product W X^T read the other way round.
+// A prepared cuBLASLt product: descriptors, layouts, the algorithm, and the size of each operand. cuBLASLt is column-major: its
+// D [m, n] = op(A) op(B) is the transpose of the row-major product X W^T, with A = W and B = X.
 #pragma once
 
 #include <cublasLt.h>
@@ -15,7 +15,7 @@
 
 namespace lockstep {
 
-// A matrix as it is stored: `rows` contiguous elements, `columns` of them `pitch` elements apart, `batch` times.
+// A matrix in memory: `columns` vectors of `rows` contiguous elements, `pitch` elements apart, `batch` times.
 struct MatrixLayout {
   cudaDataType_t type;
   uint64_t rows;
@@ -37,18 +37,18 @@ struct GemmDescription {
   bool transposeB;
   cublasComputeType_t compute;
   bool fastAccumulation;
-  // alpha and beta lie on the device.
+  // alpha and beta are in device memory.
   bool deviceScalars;
   std::optional<cublasLtMatmulMatrixScale_t> scaleA;
   std::optional<cublasLtMatmulMatrixScale_t> scaleB;
   std::optional<cudaDataType_t> bias;
-  // GELU in the epilogue, and its argument of this type, m to a row.
+  // The type of the GELU argument that the epilogue stores, m elements per row; nothing for a product without GELU.
   std::optional<cudaDataType_t> aux;
 };
 
 using AlgorithmWords = std::array<uint32_t, sizeof(cublasLtMatmulAlgo_t) / sizeof(uint32_t)>;
 
-// A configured algorithm, as cuBLASLt reads it back.
+// An algorithm and its attributes, as cuBLASLt reports them.
 struct GemmAlgorithm {
   int32_t id = 0;
   uint32_t tile = 0;
@@ -63,17 +63,17 @@ struct GemmAlgorithm {
   AlgorithmWords words{};
 };
 
-// What a search may find.
+// Constraints of a search for algorithms.
 struct GemmSearch {
   int count;
-  // A mask of cublasLtReductionScheme_t.
+  // A mask of cublasLtReductionScheme_t values.
   uint32_t schemes;
   uint64_t workspace;
-  // What the addresses of A and B are multiples of.
+  // The alignment of the addresses of A and B.
   uint32_t alignment;
 };
 
-// Device memory of one product. Null where the description has none.
+// Device addresses for one product. Null for what the description does not have.
 struct GemmPointers {
   const void* a;
   const void* b;
@@ -84,7 +84,7 @@ struct GemmPointers {
   const void* bias;
   void* aux;
   Workspace workspace;
-  // On the host or the device, as described.
+  // In host or device memory, as the description says.
   const float* alpha;
   const float* beta;
 };
@@ -99,20 +99,20 @@ struct Destroy {
 
 class GemmPlan {
  public:
-  // Throws Failure ARGUMENT for sizes that do not fit together and types that are unknown.
+  // Throws Failure ARGUMENT if sizes do not fit together or a type is unknown.
   explicit GemmPlan(const GemmDescription& description);
 
-  // What cuBLASLt proposes, best first; nothing where it supports no such product.
+  // The algorithms that cuBLASLt proposes, best first; empty if it does not support the product.
   std::vector<GemmAlgorithm> search(cublasLtHandle_t blas, const GemmSearch& search) const;
-  // An algorithm of these attributes, where there is one for this product.
+  // An algorithm with these attributes, if there is one for this product.
   std::optional<GemmAlgorithm> configure(cublasLtHandle_t blas, const GemmAlgorithm& wanted) const;
-  // Computes by the algorithm of these words from now on, where it is one for this product.
+  // Selects the algorithm given by these words for later runs, if it supports this product.
   std::optional<GemmAlgorithm> choose(cublasLtHandle_t blas, const AlgorithmWords& words);
-  // Throws Failure ARGUMENT where no algorithm was chosen, or it needs more workspace than there is.
+  // Throws Failure ARGUMENT if no algorithm was selected, or if it needs more workspace than there is.
   cublasStatus_t run(cublasLtHandle_t blas, const GemmPointers& pointers, cudaStream_t stream);
 
   const GemmDescription& description() const { return description_; }
-  // Bytes that a product touches.
+  // The number of bytes that the product accesses in a matrix.
   uint64_t bytes(const MatrixLayout& layout) const;
   uint64_t scaleBytes(cublasLtMatmulMatrixScale_t mode, uint64_t lines) const;
   uint64_t biasBytes() const;
@@ -136,11 +136,11 @@ class GemmPlan {
   uint64_t workspace_ = 0;
 };
 
-// The plans of one context, by numbers that are never used again.
+// The plans of one context. Their numbers are never reused.
 class GemmPlans {
  public:
   uint64_t add(const GemmDescription& description);
-  // Throws Failure ARGUMENT for a number that stands for none.
+  // Throws Failure ARGUMENT if there is no plan with this number.
   GemmPlan& at(uint64_t number);
   void remove(uint64_t number) { plans_.erase(number); }
 

@@ -1,4 +1,4 @@
-// transpose, swapAxes and relayout.
+// Transposes, axis swaps, and conversion between layouts of block scales.
 #include "kernels/layout/layout.h"
 
 #include "native/addon.h"
@@ -14,7 +14,7 @@ void Transpose(const Call<calls::Transpose>& call) {
   const uint64_t columns = call.count("columns");
   const uint64_t bits = call.bounded("bits", 32);
   if (bits < 8 && (rows % 2 != 0 || columns % 2 != 0)) {
-    throw Failure{"ARGUMENT", "rows or columns are odd and two elements share a byte"};
+    throw Failure{"ARGUMENT", "rows or columns is odd, but two elements share a byte"};
   }
   const uint64_t bytes = bytesOf(product({rows, columns}), bits);
   TransposeParams p{};
@@ -51,7 +51,7 @@ void Relayout(const Call<calls::Relayout>& call) {
   p.to = readPlacement(call, "to", bytes);
   p.bytes = static_cast<int>(bytes);
   if (p.from.lines != p.to.lines || p.from.blocks != p.to.blocks) {
-    throw Failure{"ARGUMENT", "the two layouts are of scale matrices of different sizes"};
+    throw Failure{"ARGUMENT", "the two layouts have different numbers of lines or blocks"};
   }
   call.check("relayout", launchRelayout(p, call.stream()));
 }

@@ -1,4 +1,4 @@
-// Reading the arguments that say where block scales lie.
+// Reads the arguments that describe the layout of block scales.
 #pragma once
 
 #include <string_view>
@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-// Where the arguments of a placement lie.
+// The slots of a placement's arguments.
 struct PlacementSlots {
   Slot scales;
   Slot bytes;
@@ -19,7 +19,7 @@ struct PlacementSlots {
   Slot swizzled;
 };
 
-// The same by the name of the group that they are in (layout/placement.ts); "" where they are in none.
+// The names of a placement's arguments within a group (layout/placement.ts); "" if they are not in a group.
 template <typename Declared>
 class PlacementNames {
  public:
@@ -31,7 +31,7 @@ class PlacementNames {
   template <Kind kind>
   using Of = Name<Declared, kind>;
 
-  // `skipped` characters of what follows a group's name are not there where there is no group.
+  // `skipped` characters after a group's name are left out if there is no group.
   consteval PlacementNames(std::string_view group, size_t skipped)
       : slots_{Of<Kind::kPointer>(group, std::string_view(".scales").substr(skipped)),
                Of<Kind::kCount>(group, std::string_view(".placement.bytes").substr(skipped)),
@@ -44,8 +44,8 @@ class PlacementNames {
   PlacementSlots slots_;
 };
 
-// The placement in a group. `elementBytes` is the size of one scale. Throws Failure ARGUMENT where scales would lie outside the
-// allocation.
+// Reads the placement in a group. `elementBytes` is the size of one scale. Throws Failure ARGUMENT if scales would lie outside
+// the allocation.
 ScalePlacement readPlacement(const AnyCall& call, const PlacementSlots& slots, uint64_t elementBytes);
 
 template <typename Declared>

@@ -1,4 +1,4 @@
-// Activations quantized as they are computed.
+// Activations fused with quantization.
 #include "kernels/quantize/activation-quantize.h"
 
 #include "kernels/core/format.h"
@@ -11,7 +11,7 @@ namespace lockstep {
 
 namespace {
 
-// "rows" and "columns" are those of x, or where it is gated of its halves.
+// Reads the source. "rows" and "columns" are those of x, or of one of its halves if the activation is gated.
 template <typename Declared>
 ActivationSource readSource(const Call<Declared>& call) {
   const uint64_t rows = call.count("rows");
@@ -37,7 +37,7 @@ ActivationSource readSource(const Call<Declared>& call) {
   return source;
 }
 
-// The columns of the result: the gradients of two halves lie beside each other.
+// The number of columns of the result. The gradient of a gated activation has two halves side by side.
 int64_t resultColumns(const ActivationSource& source) {
   return source.form.columns * (source.gated && source.form.grad != nullptr ? 2 : 1);
 }
@@ -55,7 +55,7 @@ void ActivationQuantizeTensor(const Call<calls::ActivationQuantizeTensor>& call)
   target.rowwiseScaleInv = call.optional<float>("rowwiseScaleInv", sizeof(float));
   target.columnwiseScaleInv = call.optional<float>("columnwiseScaleInv", sizeof(float));
   target.scale = call.pointer<float>("scale", sizeof(float));
-  target.amaxRecord = call.optional<float>("amaxRecord", sizeof(float));
+  target.amaxOut = call.optional<float>("amaxRecord", sizeof(float));
   call.check("activationQuantizeTensor", launchActivationQuantizeTensor(p, call.stream()));
 }
 

@@ -1,4 +1,4 @@
-// Gradients quantized as their columns are summed.
+// Quantization of gradients fused with their column sums.
 #include "kernels/quantize/bias-grad-quantize.h"
 
 #include "native/addon.h"
@@ -10,7 +10,7 @@ namespace lockstep {
 
 namespace {
 
-// The workspace has the sums of all chunks, and `more` floats behind them.
+// Reads the workspace: the sums of all chunks, followed by `more` floats.
 template <typename Declared>
 BiasGradient readBiasGradient(const Call<Declared>& call, uint64_t sums, uint64_t more) {
   BiasGradient gradient;

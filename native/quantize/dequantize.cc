@@ -1,4 +1,4 @@
-// dequantize.
+// Dequantization.
 #include "kernels/quantize/dequantize.h"
 
 #include "native/addon.h"
@@ -9,10 +9,10 @@ namespace lockstep {
 
 namespace {
 
-// Throws Failure ARGUMENT where `size` codes, 2^shift to a part, have more than `parts` parts.
-void requireCover(const char* name, int64_t parts, uint64_t size, int shift) {
-  if (size == 0 || static_cast<uint64_t>(parts) > (size - 1) >> shift) return;
-  throw Failure{"ARGUMENT", std::string(name) + " of scales are too few"};
+// Throws Failure ARGUMENT if `blocks` blocks of 2^shift codes do not cover `size` codes.
+void requireCover(const char* name, int64_t blocks, uint64_t size, int shift) {
+  if (size == 0 || static_cast<uint64_t>(blocks) > (size - 1) >> shift) return;
+  throw Failure{"ARGUMENT", std::string(name) + " of scales do not cover the codes"};
 }
 
 void Dequantize(const Call<calls::Dequantize>& call) {
@@ -21,7 +21,7 @@ void Dequantize(const Call<calls::Dequantize>& call) {
   DequantizeParams p{};
   p.word = call.word("word");
   const uint64_t bits = codeBits(p.word);
-  if (bits < 8 && columns % 2 != 0) throw Failure{"ARGUMENT", "columns is odd and two codes share a byte"};
+  if (bits < 8 && columns % 2 != 0) throw Failure{"ARGUMENT", "columns is odd, but two codes share a byte"};
   const uint64_t count = product({rows, columns});
   p.codes = call.pointer("codes", bytesOf(count, bits));
   p.rows = static_cast<int64_t>(rows);

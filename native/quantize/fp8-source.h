@@ -1,4 +1,4 @@
-// What the quantizers to FP8 read, shared by those that also sum.
+// Reads the arguments of the FP8 quantizers, with and without fused column sums.
 #pragma once
 
 #include "kernels/quantize/block.h"
@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-// All but the workspace.
+// Reads all arguments except the workspace.
 template <typename Declared>
 QuantizeTensorParams readQuantizeTensor(const Call<Declared>& call) {
   QuantizeTensorParams p;
@@ -22,7 +22,7 @@ QuantizeTensorParams readQuantizeTensor(const Call<Declared>& call) {
   p.amax = call.template optional<float>("amax", sizeof(float));
   p.pow2 = call.flag("pow2");
   p.epsilon = call.f32("epsilon");
-  p.amaxRecord = call.template optional<float>("amaxRecord", sizeof(float));
+  p.amaxOut = call.template optional<float>("amaxRecord", sizeof(float));
   p.noop = call.template optional<float>("noop", sizeof(float));
   return p;
 }

@@ -1,4 +1,4 @@
-// Norms quantized as they are computed.
+// Norms fused with quantization.
 #include "kernels/quantize/norm-quantize.h"
 
 #include "native/addon.h"
@@ -18,7 +18,7 @@ void NormQuantizeTensor(const Call<calls::NormQuantizeTensor>& call) {
   target.rowwiseScaleInv = call.optional<float>("rowwiseScaleInv", sizeof(float));
   target.columnwiseScaleInv = call.optional<float>("columnwiseScaleInv", sizeof(float));
   target.scale = call.pointer<float>("scale", sizeof(float));
-  target.amaxRecord = call.optional<float>("amaxRecord", sizeof(float));
+  target.amaxOut = call.optional<float>("amaxRecord", sizeof(float));
   call.check("normQuantizeTensor", launchNormQuantize(p, call.stream()));
 }
 

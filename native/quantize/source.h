@@ -1,11 +1,11 @@
-// Reading the arguments that say what is quantized.
+// Reads the arguments that describe the source of a quantization.
 #pragma once
 
 #include "native/core/call.h"
 
 namespace lockstep {
 
-// "x" of "xType", ["rows", "columns"], into the parameters of a kernel. Gives the number of elements.
+// Reads "x", "xType", "rows" and "columns" into the parameters of a kernel. Returns the number of elements.
 template <typename Declared, typename Params>
 uint64_t readSource(const Call<Declared>& call, Params& p) {
   const uint64_t rows = call.count("rows");

@@ -1,4 +1,4 @@
-// The sums that column sums form of the chunks of rows, before they add them.
+// The workspace of column sums (kernels/rows/column-sum.h), which holds the sums of chunks.
 #pragma once
 
 #include "kernels/rows/column-sum.h"
@@ -6,7 +6,7 @@
 
 namespace lockstep {
 
-// How many there are for `results` results of [rows, columns] elements: floats of the workspace.
+// The number of f32 chunk sums for `results` results of [rows, columns] elements.
 inline uint64_t chunkSums(uint64_t rows, uint64_t columns, uint64_t results) {
   const auto chunks = static_cast<uint64_t>(chunksOf(static_cast<int64_t>(rows)));
   return product({chunks, columns, results});

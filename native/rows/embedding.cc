@@ -1,4 +1,4 @@
-// Rows of a table by number, and the gradient of the table.
+// Embedding lookup and the gradient of the table.
 #include "kernels/rows/embedding.h"
 
 #include "native/addon.h"

@@ -8,7 +8,7 @@ namespace lockstep {
 
 namespace {
 
-// The target without loss: the 32 bits of an i32.
+// Reads the target to ignore, as the 32 bits of an i32.
 template <typename Declared>
 int32_t readIgnore(const Call<Declared>& call) {
   return static_cast<int32_t>(call.word("ignore"));
@@ -51,7 +51,7 @@ void CrossEntropyBackward(const Call<calls::CrossEntropyBackward>& call) {
   call.check("crossEntropyBackward", launchCrossEntropyBackward(p, call.stream()));
 }
 
-// What both directions of the squared error take. Gives the number of elements.
+// Reads the arguments common to the squared error and its gradient. Returns the number of elements.
 template <typename Declared>
 uint64_t readPair(const Call<Declared>& call, MsePair& p) {
   const uint64_t rows = call.count("rows");

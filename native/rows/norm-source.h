@@ -1,4 +1,4 @@
-// What a norm reads.
+// Reads the arguments of a norm's input.
 #pragma once
 
 #include "kernels/rows/norm.h"
@@ -11,7 +11,7 @@ uint64_t elementsOf(const Call<Declared>& call) {
   return product({call.count("rows"), call.count("columns")});
 }
 
-// All but where the results go.
+// Reads all arguments except those of the results.
 template <typename Declared>
 NormParams readNormSource(const Call<Declared>& call) {
   const uint64_t rows = call.count("rows");

@@ -8,7 +8,7 @@ namespace lockstep {
 
 namespace {
 
-// What both directions take. Gives the number of elements.
+// Reads the arguments common to softmax and its gradient. Returns the number of elements.
 template <typename Declared>
 uint64_t readRows(const Call<Declared>& call, SoftmaxRows& p) {
   const uint64_t rows = call.count("rows");

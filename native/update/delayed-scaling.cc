@@ -1,4 +1,4 @@
-// The update of delayed scaling.
+// The update of delayed scaling's histories and scales.
 #include "kernels/update/delayed-scaling.h"
 
 #include "native/addon.h"
@@ -11,7 +11,7 @@ namespace {
 void UpdateScales(const Call<calls::UpdateScales>& call) {
   const uint64_t length = call.count("length");
   const uint64_t count = call.count("count");
-  // row 0 is read whatever follows
+  // the kernel reads row 0 whatever the length
   if (length == 0) throw Failure{"ARGUMENT", "length is 0"};
   UpdateScalesParams p{};
   p.amaxHistory = call.pointer<float>("amaxHistory", bytesOf(product({length, count}), 32));

@@ -1,4 +1,4 @@
-// The norm of gradients and the factor that clips it.
+// The norm of all gradients and the factor that clips it.
 #include "kernels/update/grad-norm.h"
 
 #include "native/addon.h"

@@ -1,4 +1,4 @@
-// Steps of optimizers.
+// Optimizer steps.
 #include "kernels/update/optimizer.h"
 
 #include "native/addon.h"
@@ -8,7 +8,7 @@ namespace lockstep {
 
 namespace {
 
-// What every step takes. Gives the bytes of an array of f32.
+// Reads the arguments common to all optimizers. Returns the number of bytes of an f32 array.
 template <typename Declared>
 uint64_t readStep(const Call<Declared>& call, StepParams& p) {
   const uint64_t count = call.count("count");

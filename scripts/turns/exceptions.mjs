@@ -8,7 +8,7 @@ export const EXCEPTIONS = [
   },
   {
     file: "kernels/rows/norm-forward.cuh",
-    text: "for (int64_t row = static_cast<int64_t>(blockIdx.x) * kMostWarps + threadIdx.x / kLanes; row < p.rows; row += step)",
+    text: "for (int64_t row = static_cast<int64_t>(blockIdx.x) * kMaxWarps + threadIdx.x / kLanes; row < p.rows; row += step)",
     reason: "the grid has a warp for each of 2^30 rows, more than memory holds",
   },
   {

@@ -1,4 +1,5 @@
-// The transform of hadamard.cuh on Hopper's tensor cores, whose BF16 step it is defined by. Warps call these functions.
+// The transform of hadamard.cuh on Hopper's BF16 tensor cores, whose arithmetic defines it. Call these functions with the full
+// warp.
 #pragma once
 
 #include <cstdint>
@@ -7,23 +8,23 @@
 
 namespace lockstep {
 
-// Whether the chip that is compiled for has that step.
+// Whether the target architecture has this tensor-core step.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
 constexpr bool kHadamardByMma = true;
 #else
 constexpr bool kHadamardByMma = false;
 #endif
 
-// The outputs of a step in f32: two columns of row lane / 4, then two of row lane / 4 + 8.
+// The f32 outputs of one step: two columns of row lane / 4, then two of row lane / 4 + 8.
 struct HadamardStep {
   float low[2];
   float high[2];
 };
 
-// diag(signs) · H16 / 4 as the left operand, its rows being outputs.
+// diag(signs) · H16 / 4 as the left operand of the step; its rows are the outputs.
 class HadamardMatrix {
  public:
-  // A lane has two values of a column from `step` times lane % 4 on, and two from `second` after these on.
+  // A lane holds two values of a column starting at `step` times lane % 4, and two more, `second` after these.
   __device__ HadamardMatrix(uint32_t signs, int step, int second) {
     const int row = threadIdx.x % 32 / 4;
     const int first = threadIdx.x % 4 * step;
@@ -33,7 +34,7 @@ class HadamardMatrix {
     operand_[3] = pair(row + 8, first + second, signs);
   }
 
-  // The outputs for a lane's four values of its column, lane / 4 of eight.
+  // The outputs for the lane's four values of its column, which is column lane / 4 of eight.
   __device__ HadamardStep step(uint32_t first, uint32_t second) const {
     HadamardStep y;
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
@@ -43,8 +44,8 @@ class HadamardMatrix {
     return y;
   }
 
-  // Transforms the columns of two pieces of 16x8 values in shared memory. `from` is where row lane % 16 of piece
-  // lane / 16 is, and `to` where that goes.
+  // Transforms the columns of two pieces of 16x8 values in shared memory. `from` is the address of row lane % 16 of piece lane
+  // / 16; `to` is where the transformed row goes.
   __device__ void transform(const void* from, void* to) const {
     uint32_t x[4];
     loadDown(from, x);
@@ -58,7 +59,7 @@ class HadamardMatrix {
   }
 
  private:
-  // +-1/4 for values `column` and `column` + 1 of output `row`.
+  // The elements +-1/4 for values `column` and `column` + 1 of output `row`.
   __device__ static uint32_t pair(int row, int column, uint32_t signs) {
     const auto minus = [&](int value) { return (__popc(row & value) ^ (signs >> value)) & 1; };
     return 0x3e803e80u | minus(column) << 15 | minus(column + 1) << 31;

@@ -1,3 +1,5 @@
+// MX quantization of any wide type, format, rounding and scale rule, without optimisation. A warp quantizes a 32x32 block, one
+// column per lane.
 #include "kernels/core/scale.cuh"
 #include "kernels/device/device.cuh"
 #include "kernels/quantize/mx/mx.h"
@@ -7,7 +9,6 @@ namespace lockstep {
 
 namespace {
 
-constexpr uint32_t kWarp = 0xffffffffu;
 constexpr int kBlock = 32;
 constexpr int kThreads = 128;
 
@@ -16,7 +17,7 @@ struct Scale {
   float multiplier;
 };
 
-// What turns amaxes into scales, and values into codes, for one word.
+// Computes block scales and codes for one format word.
 struct Encoder {
   uint32_t word;
   ScaleRule rule;
@@ -33,14 +34,14 @@ struct Encoder {
         stochastic(p.stochastic),
         random(p.random) {}
 
-  // `amax` by its bits.
+  // `amax` is given by its bits.
   __device__ Scale scale(uint32_t amax) const {
     const float value = floatOf(amax);
     const uint32_t code = rule == ScaleRule::kE8m0Up ? e8m0Up(value * reciprocal) : e8m0Floor(value, maxExponent);
     return {code, e8m0Reciprocal(code)};
   }
 
-  // The code of the element with this index in copy 0 or 1.
+  // The code of element `index` of copy 0 or 1.
   __device__ uint32_t operator()(float x, int64_t index, uint32_t copy) const {
     if (!stochastic) return encode(x, word, Rounding::kTiesToEven, Overflow::kSaturate, 0);
     const uint4 draw = philox(static_cast<uint64_t>(index) >> 4, copy, random);
@@ -54,7 +55,7 @@ __device__ uint32_t magnitude(float x) {
   return bits > 0x7f800000u ? 0 : bits;
 }
 
-// A warp has a 32x32 block, a column a lane.
+// A warp quantizes a 32x32 block, with one column per lane.
 template <Wide type>
 __global__ void __launch_bounds__(kThreads) quantizeAny(const QuantizeMxParams p) {
   if (isNoop(p.noop)) return;
@@ -72,7 +73,7 @@ __global__ void __launch_bounds__(kThreads) quantizeAny(const QuantizeMxParams p
 
   uint32_t largest = 0;
   for (int r = 0; r < kBlock; ++r) largest = max(largest, magnitude(Wide_::load(x[r * p.columns])));
-  if (p.square) largest = __reduce_max_sync(kWarp, largest);
+  if (p.square) largest = __reduce_max_sync(kFullMask, largest);
   const Scale ofColumn = encoder.scale(largest);
   if (p.columnwise != nullptr) {
     const int64_t at = scaleOffset(p.columnwiseScales, column, firstRow / kBlock);
@@ -83,10 +84,10 @@ __global__ void __launch_bounds__(kThreads) quantizeAny(const QuantizeMxParams p
     const int64_t row = firstRow + r;
     const float value = Wide_::load(x[r * p.columns]);
     if (p.rowwise != nullptr) {
-      const Scale ofRow = p.square ? ofColumn : encoder.scale(__reduce_max_sync(kWarp, magnitude(value)));
+      const Scale ofRow = p.square ? ofColumn : encoder.scale(__reduce_max_sync(kFullMask, magnitude(value)));
       const int64_t index = row * p.columns + column;
       const uint32_t code = encoder(value * ofRow.multiplier, index, 0);
-      const uint32_t next = __shfl_down_sync(kWarp, code, 1);
+      const uint32_t next = __shfl_down_sync(kFullMask, code, 1);
       if (!packed) p.rowwise[index] = static_cast<uint8_t>(code);
       if (packed && lane % 2 == 0) p.rowwise[index / 2] = static_cast<uint8_t>(code | next << 4);
       const int64_t at = scaleOffset(p.rowwiseScales, row, block);

@@ -1,3 +1,6 @@
+// MX quantization of bf16 with rounding to nearest. A rowwise copy in 1x32 blocks uses quantizeRows, eight elements of a row
+// per lane; all other combinations use quantizeStrips, one strip of 32 rows by 128 columns per warp (strip.cuh). Other types,
+// stochastic rounding and other scale rules are left to any.cu.
 #include "kernels/quantize/mx/mx.h"
 
 #include <algorithm>
@@ -11,14 +14,14 @@ namespace lockstep {
 namespace {
 
 constexpr int kThreads = 256;
-// What a thread block of quantizeRows covers: a warp has 8 elements a lane of one row at a time.
+// Columns that a block of quantizeRows covers: each lane of a warp has 8 elements of a row.
 constexpr int kSpan = 256;
 constexpr int kRowsOfWarp = 4;
-// What a thread block of quantizeStrips covers.
+// Columns that a block of quantizeStrips covers.
 constexpr int kStripThreads = 128;
 constexpr int kStripRows = kStripThreads / 32 * kBlock;
 
-// Rowwise 1x32 blocks; four lanes share one.
+// Quantizes rowwise 1x32 blocks; four lanes share a block.
 template <uint32_t word>
 __global__ void __launch_bounds__(kThreads) quantizeRows(const QuantizeMxParams p) {
   if (isNoop(p.noop)) return;
@@ -34,7 +37,7 @@ __global__ void __launch_bounds__(kThreads) quantizeRows(const QuantizeMxParams 
   for (int i = 0; i < kRowsOfWarp; ++i) {
     if (inside) x[i] = *reinterpret_cast<const Bytes16*>(from + i * p.columns);
   }
-  // two rows at a time, one a lane of the pair
+  // packs the maxima of two rows into one word, so that one shuffle reduces both
   uint32_t largest[kRowsOfWarp / 2];
 #pragma unroll
   for (int i = 0; i < kRowsOfWarp; i += 2) {
@@ -46,8 +49,8 @@ __global__ void __launch_bounds__(kThreads) quantizeRows(const QuantizeMxParams 
       b = raise(b, x[i + 1].words[j]);
     }
     uint32_t both = larger(lowLanes(a, b), highLanes(a, b));
-    both = larger(both, __shfl_xor_sync(kWarp, both, 1));
-    largest[i / 2] = larger(both, __shfl_xor_sync(kWarp, both, 2));
+    both = larger(both, __shfl_xor_sync(kFullMask, both, 1));
+    largest[i / 2] = larger(both, __shfl_xor_sync(kFullMask, both, 2));
   }
   if (!inside) return;
   uint8_t* scales = static_cast<uint8_t*>(p.rowwiseScales.data) + scaleOffset(p.rowwiseScales, 0, column / kBlock);
@@ -64,12 +67,12 @@ __global__ void __launch_bounds__(kThreads) quantizeRows(const QuantizeMxParams 
     } else {
       *reinterpret_cast<uint32_t*>(p.rowwise + index / 2) = a | b << 16;
     }
-    // an offset is the sum of a line's and a block's
+    // the scale's offset is the sum of a line offset and a block offset
     if (lane % 4 == 0) scales[scaleOffset(p.rowwiseScales, firstRow + i, 0)] = static_cast<uint8_t>(code);
   }
 }
 
-// Any copies, from one read of the input.
+// Produces any combination of copies in one read of the input.
 template <uint32_t word>
 __global__ void __launch_bounds__(kStripThreads, storageBits(word) == 8 ? 4 : 3)
     quantizeStrips(const QuantizeMxParams p) {
@@ -99,7 +102,7 @@ void quantize(const QuantizeMxParams& p, cudaStream_t stream) {
   }
 }
 
-// Whether a copy, if there is one, has a scale for each of `lines` lines of `blocks` blocks.
+// Whether a copy, if it is wanted, has a scale for every block of its `lines` lines.
 bool fits(const void* copy, const ScalePlacement& scales, int64_t lines, int64_t length) {
   return copy == nullptr || (scales.lines == lines && scales.blocks == length / kBlock);
 }

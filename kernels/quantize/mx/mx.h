@@ -1,4 +1,4 @@
-// MXFP8, MXFP6 and MXFP4 (docs/numerics.md 4): e8m0 scales for 32 elements.
+// MXFP8, MXFP6 and MXFP4 quantization (docs/numerics.md 4): one e8m0 scale per 32 elements.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -17,32 +17,32 @@ struct QuantizeMxParams {
   // Multiples of 32.
   int64_t rows = 0;
   int64_t columns = 0;
-  // The elements: a signed format of up to 8 bits.
+  // The element format: signed, at most 8 bits.
   uint32_t word = 0;
   // kE8m0Up or kE8m0Floor.
   ScaleRule rule = ScaleRule::kE8m0Up;
-  // 32x32 blocks, whose scale is stored for each line; 1x32 otherwise.
+  // Use 32x32 blocks, whose scale is stored once per line; otherwise 1x32.
   bool square = false;
-  // Round elements stochastically, else to nearest.
+  // Round elements stochastically; otherwise to nearest even.
   bool stochastic = false;
   RandomSource random;
-  // Codes, [rows, columns]; null where the copy is not wanted.
+  // Codes, [rows, columns]; null if the copy is not wanted.
   uint8_t* rowwise = nullptr;
   ScalePlacement rowwiseScales;
-  // Codes, [rows, columns], or [columns, rows] where they take 4 bits; null where the copy is not wanted.
+  // Codes, [rows, columns], or [columns, rows] for 4-bit codes; null if the copy is not wanted.
   uint8_t* columnwise = nullptr;
   ScalePlacement columnwiseScales;
-  // Nothing is written where this holds exactly 1. May be null.
+  // If it holds exactly 1, nothing is written. May be null.
   const float* noop = nullptr;
 };
 
-// Fails with cudaErrorInvalidValue for sizes, a word, a rule or placements that are not as described.
+// Returns cudaErrorInvalidValue if sizes, format, rule or placements are not as described above.
 cudaError_t launchQuantizeMx(const QuantizeMxParams& params, cudaStream_t stream);
 
-// Fails as launchQuantizeMx; clears the padding of the scales.
+// Validates as launchQuantizeMx does and zeroes the padding of the scales.
 cudaError_t prepareQuantizeMx(const QuantizeMxParams& params, cudaStream_t stream);
 
-// The same as launchQuantizeMx for whatever that has no faster kernel for, once all is prepared.
+// As launchQuantizeMx, for cases that have no faster kernel. Call prepareQuantizeMx first.
 cudaError_t launchQuantizeMxAny(const QuantizeMxParams& params, cudaStream_t stream);
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
-// MX blocks of bf16 that a warp has: 32 rows of 128 columns, four of them a lane, so that blocks along either direction
-// never leave it.
+// MX quantization of a strip: 32 rows of 128 bf16 columns per warp, four columns per lane. A lane holds all 32 rows of its
+// columns, so columnwise blocks need no communication between lanes.
 #pragma once
 
 #include "kernels/core/scale.cuh"
@@ -8,17 +8,16 @@
 
 namespace lockstep {
 
-constexpr uint32_t kWarp = 0xffffffffu;
 constexpr int kBlock = 32;
 constexpr int kStripColumns = 128;
 
-// Two values of bf16, by lanes.
+// Raises `largest` to the magnitudes of two bf16 values, lane by lane.
 __device__ inline uint32_t raise(uint32_t largest, uint32_t pair) { return raiseToPair<Wide::kBf16>(largest, pair); }
 __device__ inline uint32_t larger(uint32_t a, uint32_t b) { return maxOfPairs<Wide::kBf16>(a, b); }
 __device__ inline float low(uint32_t pair) { return lowOf<Wide::kBf16>(pair); }
 __device__ inline float high(uint32_t pair) { return highOf<Wide::kBf16>(pair); }
 
-// MXFP8 rounds its scales up, the others down (numerics.md 4.1).
+// MXFP8 rounds its scales up; the other formats round them down (docs/numerics.md 4.1).
 __host__ __device__ constexpr ScaleRule ruleOf(uint32_t word) {
   return magnitudeBits(word) == 7 ? ScaleRule::kE8m0Up : ScaleRule::kE8m0Floor;
 }
@@ -30,7 +29,7 @@ __device__ inline uint32_t scaleOf(float amax) {
   return ruleOf(word) == ScaleRule::kE8m0Up ? e8m0Up(amax * kReciprocal) : e8m0Floor(amax, kMaxExponent);
 }
 
-// The 32 rows of four columns that one lane has: x[r] is a row, whether in registers or in shared memory.
+// The 32 rows of the four columns that belong to one lane. x[r] is a row, in registers or in shared memory.
 template <typename Rows>
 struct Strip {
   Rows x;
@@ -44,7 +43,7 @@ __device__ inline uint32_t encodeRow(const uint2& x, const float (&m)[4]) {
   return encodeNearest4<word>(low(x.x) * m[0], high(x.x) * m[1], low(x.y) * m[2], high(x.y) * m[3]);
 }
 
-// Codes down a strip that are stored as it lies.
+// Writes the columnwise codes of a strip without transposing them.
 template <uint32_t word, typename Rows>
 __device__ inline void storeStrip(const Strip<Rows>& s, uint8_t* data, int64_t columns, const float (&m)[4]) {
   uint8_t* to = data + s.row * columns + s.column;
@@ -52,7 +51,7 @@ __device__ inline void storeStrip(const Strip<Rows>& s, uint8_t* data, int64_t c
   for (int r = 0; r < kBlock; ++r) *reinterpret_cast<uint32_t*>(to + r * columns) = encodeRow<word>(s.x[r], m);
 }
 
-// Codes of 4 bits down a strip, stored transposed: 16 bytes a column.
+// Writes the columnwise 4-bit codes of a strip transposed: 16 bytes per column.
 template <uint32_t word, typename Rows>
 __device__ inline void storeTransposed(const Strip<Rows>& s, uint8_t* data, int64_t rows, const float (&m)[4]) {
 #pragma unroll
@@ -71,12 +70,12 @@ __device__ inline void storeTransposed(const Strip<Rows>& s, uint8_t* data, int6
   }
 }
 
-// The rowwise copy of a strip; eight lanes share a block. `tile` is the amax of a square block, in both lanes.
+// Writes the rowwise copy of a strip; eight lanes share a block. `tile` holds the amax of a square block in both halves.
 template <uint32_t word, typename Rows>
 __device__ inline void quantizeStripRows(const QuantizeMxParams& p, const Strip<Rows>& s, uint32_t tile) {
   const int lane = threadIdx.x % 32;
   const int64_t first = s.row * p.columns + s.column;
-  // the scales of every eighth row, from the lane's own on
+  // the scales of every eighth row, starting at the lane's own
   uint32_t kept[kBlock / 8];
 #pragma unroll
   for (int r = 0; r < kBlock; r += 2) {
@@ -85,9 +84,9 @@ __device__ inline void quantizeStripRows(const QuantizeMxParams& p, const Strip<
       const uint32_t a = raise(s.x[r].x & 0x7fff7fffu, s.x[r].y);
       const uint32_t b = raise(s.x[r + 1].x & 0x7fff7fffu, s.x[r + 1].y);
       both = larger(lowLanes(a, b), highLanes(a, b));
-      both = larger(both, __shfl_xor_sync(kWarp, both, 1));
-      both = larger(both, __shfl_xor_sync(kWarp, both, 2));
-      both = larger(both, __shfl_xor_sync(kWarp, both, 4));
+      both = larger(both, __shfl_xor_sync(kFullMask, both, 1));
+      both = larger(both, __shfl_xor_sync(kFullMask, both, 2));
+      both = larger(both, __shfl_xor_sync(kFullMask, both, 4));
       both = larger(both, 0);
     }
 #pragma unroll
@@ -114,7 +113,7 @@ __device__ inline void quantizeStripRows(const QuantizeMxParams& p, const Strip<
   }
 }
 
-// Any copies of a strip. The whole warp calls.
+// Produces any combination of copies of a strip. Call it with the full warp.
 template <uint32_t word, typename Rows>
 __device__ inline void quantizeStrip(const QuantizeMxParams& p, const Strip<Rows>& s) {
   uint32_t largest[2] = {0, 0};
@@ -126,7 +125,7 @@ __device__ inline void quantizeStrip(const QuantizeMxParams& p, const Strip<Rows
   if (p.square) {
     uint32_t tile = maxOfLanes<Wide::kBf16>(larger(largest[0], largest[1]));
 #pragma unroll
-    for (int step = 1; step < 8; step *= 2) tile = larger(tile, __shfl_xor_sync(kWarp, tile, step));
+    for (int step = 1; step < 8; step *= 2) tile = larger(tile, __shfl_xor_sync(kFullMask, tile, step));
     largest[0] = tile;
     largest[1] = tile;
   }

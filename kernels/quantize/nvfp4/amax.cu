@@ -1,3 +1,7 @@
+// The amaxes of NVFP4's copies. startAmaxes initialises them in one thread. plainAmax reads the source in a grid-stride loop of
+// 16-byte loads. If the columnwise copy is transformed, transformedAmax reads it instead: a warp transforms 16 rows of 128
+// columns in registers, on tensor cores where they exist, and computes both amaxes. The kernels overlap by programmatic
+// dependent launch.
 #include "kernels/device/device.cuh"
 #include "kernels/device/pair.cuh"
 #include "kernels/quantize/hadamard/hadamard.cuh"
@@ -10,43 +14,43 @@ namespace lockstep {
 
 namespace {
 
-constexpr uint32_t kWarp = 0xffffffffu;
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
-// Blocks of plainAmax on a multiprocessor.
+// Resident blocks of plainAmax per multiprocessor.
 constexpr int kResident = 6;
-// Chunks of 16 bytes that a thread of plainAmax has in flight.
+// 16-byte chunks that a thread of plainAmax has in flight.
 constexpr int kChunks = 8;
-// What a warp of transformedAmax covers: 4 columns a lane of 16 rows.
+// Columns that a warp of transformedAmax covers: 4 per lane, in 16 rows.
 constexpr int kColumns = 128;
 constexpr int kRows = 16;
 
-// The amaxes that a pass raises: of the source for either copy, of the transformed values. Null where not wanted.
-struct Records {
+// The amaxes that a pass raises: of the source for either copy, and of the transformed values. Null if not wanted.
+struct AmaxOuts {
   float* plain[2];
   float* transformed;
 };
 
-// Raises records to the largest values of the block, by their bits, once startAmaxes has ended. The whole block calls.
+// Raises the outputs to the maxima of the block, given by their bits, after startAmaxes has finished. Call it with the full
+// block.
 template <int count>
-__device__ void raiseRecords(float* const (&records)[count], const uint32_t (&values)[count]) {
+__device__ void raiseAmaxes(float* const (&outs)[count], const uint32_t (&values)[count]) {
   __shared__ uint32_t maxima[count][kWarps];
 #pragma unroll
   for (int i = 0; i < count; ++i) {
-    const uint32_t largest = __reduce_max_sync(kWarp, values[i]);
+    const uint32_t largest = __reduce_max_sync(kFullMask, values[i]);
     if (threadIdx.x % 32 == 0) maxima[i][threadIdx.x / 32] = largest;
   }
   __syncthreads();
   awaitPrevious();
-  if (threadIdx.x >= count || records[threadIdx.x] == nullptr) return;
+  if (threadIdx.x >= count || outs[threadIdx.x] == nullptr) return;
   uint32_t largest = 0;
 #pragma unroll
   for (int i = 0; i < kWarps; ++i) largest = max(largest, maxima[threadIdx.x][i]);
-  atomicMax(reinterpret_cast<uint32_t*>(records[threadIdx.x]), largest);
+  atomicMax(reinterpret_cast<uint32_t*>(outs[threadIdx.x]), largest);
 }
 
 __global__ void startAmaxes(Nvfp4Copy rowwise, Nvfp4Copy columnwise, const float* noop) {
-  // first: the kernels that it lets start read the source before they wait
+  // waits first, because the kernels that letNextStart allows to start read the source before they call awaitPrevious
   awaitPrevious();
   letNextStart();
   if (isNoop(noop)) return;
@@ -55,7 +59,7 @@ __global__ void startAmaxes(Nvfp4Copy rowwise, Nvfp4Copy columnwise, const float
   }
 }
 
-// The bits of max |x|, or of two in a word, raised to those of a chunk.
+// Raises the bits of max |x|, or of two maxima in a word, to those of a chunk.
 template <Wide type>
 __device__ uint32_t raiseTo(uint32_t largest, const Bytes16& x) {
 #pragma unroll
@@ -71,7 +75,7 @@ __device__ uint32_t raiseTo(uint32_t largest, const Bytes16& x) {
 
 template <Wide type>
 __global__ void __launch_bounds__(kThreads, kResident)
-    plainAmax(const Bytes16* x, int64_t chunks, Records records, const float* noop) {
+    plainAmax(const Bytes16* x, int64_t chunks, AmaxOuts outs, const float* noop) {
   letNextStart();
   if (isNoop(noop)) return awaitPrevious();
   constexpr int kEach = kThreads * kChunks;
@@ -88,15 +92,15 @@ __global__ void __launch_bounds__(kThreads, kResident)
     for (int i = 0; i < kChunks; ++i) largest = raiseTo<type>(largest, loaded[i]);
   }
   if constexpr (type != Wide::kF32) largest = bitsOf(lowOf<type>(maxOfLanes<type>(largest)));
-  raiseRecords(records.plain, {largest, largest});
+  raiseAmaxes(outs.plain, {largest, largest});
 }
 
-// The amaxes of 16 rows of 128 columns: a pair of plain ones, and the transformed one, by their bits.
+// The amaxes of 16 rows of 128 columns, by their bits: a pair of maxima of the source, and one of the transformed values.
 struct TransformedAmax {
   uint32_t plain = 0;
   uint32_t transformed = 0;
 
-  // A lane transforms 4 columns.
+  // Each lane transforms 4 columns.
   __device__ void raiseByColumns(const uint16_t* x, int64_t columns, int64_t column, uint32_t signs) {
     column += threadIdx.x % 32 * 4;
     uint2 down[kRows];
@@ -118,7 +122,7 @@ struct TransformedAmax {
     }
   }
 
-  // A lane has 4 rows, of 8 columns in each half.
+  // Each lane has 4 rows, of 8 columns in each half.
   __device__ void raiseByMma(const uint16_t* x, int64_t columns, int64_t column, const HadamardMatrix& matrix) {
     const uint16_t* from = x + threadIdx.x % 4 * 4 * columns;
     column += threadIdx.x % 32 / 4 * 8;
@@ -154,7 +158,7 @@ struct TransformedAmax {
 };
 
 __global__ void __launch_bounds__(kThreads, kResident / 2)
-    transformedAmax(const uint16_t* x, int64_t rows, int64_t columns, uint32_t signs, Records records,
+    transformedAmax(const uint16_t* x, int64_t rows, int64_t columns, uint32_t signs, AmaxOuts outs,
                     const float* noop) {
   letNextStart();
   if (isNoop(noop)) return awaitPrevious();
@@ -172,32 +176,32 @@ __global__ void __launch_bounds__(kThreads, kResident / 2)
       amax.raiseByColumns(from, columns, column, signs);
     }
   }
-  // rounding keeps their order
+  // rounding is monotonic, so only the maximum is rounded
   const uint32_t transformed = bf16Pair(0.0f, floatOf(amax.transformed)) & 0xffff0000u;
-  raiseRecords({records.plain[0], records.transformed}, {maxOfLanes<Wide::kBf16>(amax.plain) << 16, transformed});
+  raiseAmaxes({outs.plain[0], outs.transformed}, {maxOfLanes<Wide::kBf16>(amax.plain) << 16, transformed});
 }
 
 }  // namespace
 
 cudaError_t launchNvfp4Amaxes(const QuantizeNvfp4Params& p, cudaStream_t stream) {
-  launchDependent(startAmaxes, 1, 1, 0, stream, p.rowwise, p.columnwise, p.noop);
+  launchPdl(startAmaxes, 1, 1, 0, stream, p.rowwise, p.columnwise, p.noop);
   const auto own = [](const Nvfp4Copy& copy) {
     return copy.data != nullptr && copy.givenAmax == nullptr ? copy.amax : nullptr;
   };
   float* const columnwise = own(p.columnwise);
-  const Records records = {{own(p.rowwise), p.transforms ? nullptr : columnwise}, p.transforms ? columnwise : nullptr};
+  const AmaxOuts outs = {{own(p.rowwise), p.transforms ? nullptr : columnwise}, p.transforms ? columnwise : nullptr};
   const int64_t count = p.rows * p.columns;
   if (count == 0) return cudaGetLastError();
-  if (records.transformed != nullptr) {
+  if (outs.transformed != nullptr) {
     const int64_t warps = ceilDivide(p.columns, kColumns) * (p.rows / kRows);
-    launchDependent(transformedAmax, fillingGrid(ceilDivide(warps, kWarps), kResident / 2), kThreads, 0, stream,
-                    static_cast<const uint16_t*>(p.x), p.rows, p.columns, p.signs, records, p.noop);
-  } else if (records.plain[0] != nullptr || records.plain[1] != nullptr) {
+    launchPdl(transformedAmax, fillingGrid(ceilDivide(warps, kWarps), kResident / 2), kThreads, 0, stream,
+              static_cast<const uint16_t*>(p.x), p.rows, p.columns, p.signs, outs, p.noop);
+  } else if (outs.plain[0] != nullptr || outs.plain[1] != nullptr) {
     withWide(p.type, [&](auto type) {
       const int64_t chunks = count * sizeof(typename WideOf<type.value>::Storage) / 16;
       const uint32_t blocks = fillingGrid(ceilDivide(chunks, kThreads * kChunks), kResident);
-      launchDependent(plainAmax<type.value>, blocks, kThreads, 0, stream, static_cast<const Bytes16*>(p.x), chunks,
-                      records, p.noop);
+      launchPdl(plainAmax<type.value>, blocks, kThreads, 0, stream, static_cast<const Bytes16*>(p.x), chunks, outs,
+                p.noop);
     });
   }
   return cudaGetLastError();

@@ -1,27 +1,27 @@
-// What NVFP4's quantizing kernels share: where the blocks of a tile go, and their codes.
+// Shared by the NVFP4 kernels: block scales, encoding to e2m1, and stores of codes and scales.
 #pragma once
 
 #include <algorithm>
 
 #include "kernels/core/scale.cuh"
-#include "kernels/device/dependent.cuh"
+#include "kernels/device/pdl.cuh"
 #include "kernels/quantize/nvfp4/nvfp4.h"
 #include "kernels/quantize/nvfp4/tile.cuh"
 
 namespace lockstep {
 
-// S_enc of one copy, its reciprocal, and the amax that gives it.
+// S_enc of one copy, its reciprocal, and the tensor amax that S_enc is computed from.
 struct Nvfp4Levels {
   float encode;
   float decode;
   float amax;
 };
 
-// The levels of the rowwise and the columnwise copy.
+// The levels of both copies, in shared memory.
 struct Nvfp4Shared {
   Nvfp4Levels levels[2];
 
-  // Called by all threads, which then synchronise.
+  // All threads call it and must synchronise afterwards.
   __device__ void start(const QuantizeNvfp4Params& p) {
     if (threadIdx.x >= 2) return;
     const Nvfp4Copy& copy = threadIdx.x == 0 ? p.rowwise : p.columnwise;
@@ -31,13 +31,13 @@ struct Nvfp4Shared {
   }
 };
 
-// How elements and scales of each copy follow from a block's amax.
+// Computes the scale and the multiplier of a block from its amax. In shared memory.
 struct Nvfp4Scaling {
-  // Multipliers of the elements under each code of a scale.
+  // For each copy, the multiplier of the elements for each of the 128 possible scale codes.
   float multipliers[2][128];
   float factors[2];
 
-  // Called by all threads, which then synchronise.
+  // All threads call it and must synchronise afterwards.
   __device__ void start(const QuantizeNvfp4Params& p) {
     const int copy = threadIdx.x / 128;
     const Nvfp4Copy& to = copy == 0 ? p.rowwise : p.columnwise;
@@ -45,18 +45,18 @@ struct Nvfp4Scaling {
     const float encode = globalScale(*to.amax, 6 * p.e4m3Max);
     const uint32_t code = threadIdx.x % 128;
     multipliers[copy][code] = twoLevelMultiplier(decode(code, format::kE4m3), 1 / encode);
-    // not negative whatever amax is given, for no negative code has a multiplier
+    // non-negative for any given amax, because negative scale codes have no multiplier in the table
     factors[copy] = fmaxf(encode * floatOf(0x3e2aaaab), 0.0f);
   }
 
-  // twoLevel of scale.cuh.
+  // Equals twoLevel of scale.cuh.
   __device__ TwoLevel scale(int copy, float amax) const {
     const uint32_t code = encodeNearest<format::kE4m3>(amax * factors[copy]);
     return {code, multipliers[copy][code]};
   }
 };
 
-// Where a tile starts.
+// The first row and column of a tile.
 struct Nvfp4Origin {
   int64_t row;
   int64_t column;
@@ -68,7 +68,7 @@ struct Nvfp4Origin {
   }
 };
 
-// A grid that fills the device with this many blocks on a multiprocessor, or `blocks` if fewer.
+// The grid size that fills the device with `onEach` blocks per multiprocessor; at most `blocks`.
 inline uint32_t fillingGrid(int64_t blocks, int onEach) {
   int device = 0;
   int multiprocessors = 1;
@@ -81,8 +81,8 @@ inline uint32_t nvfp4Tiles(const QuantizeNvfp4Params& p) {
   return static_cast<uint32_t>(ceilDivide(p.rows, kFp4Rows) * ceilDivide(p.columns, kFp4Columns));
 }
 
-// What the magnitude code of e2m1 is summed from, for a value that is neither negative nor NaN: 2x up to 2, then x + 2,
-// then x / 2 + 4 up to 7. Each term is exact.
+// The terms whose sum gives the magnitude code of e2m1, for a value that is neither negative nor NaN: 2x up to 2, then x + 2,
+// then x / 2 + 4, up to 7. Each term is exact.
 struct E2m1Terms {
   float upToTwo;
   float upToFour;
@@ -93,14 +93,14 @@ struct E2m1Terms {
         upToFour(saturatedFma(x, 0.5f, -1.0f)),
         upToSix(saturatedFma(x, 0.5f, -2.0f)) {}
 
-  // The bits of 2^23 plus the code, nearest even.
+  // The bits of 2^23 plus the code, rounded to nearest even.
   __device__ uint32_t nearest() const {
     return bitsOf(__fmaf_rn(upToFour, 2.0f, __fmaf_rn(upToTwo, 4.0f, 8388608.0f)) + upToSix);
   }
 };
 
-// The bits of 2^23 plus the magnitude code of e2m1 for a value from 0 to below 7, nearest even: the least of 2x, x + 2
-// and x / 2 + 4, each rounded once.
+// The bits of 2^23 plus the magnitude code of e2m1 for a value in [0, 7), rounded to nearest even: the minimum of 2x, x + 2 and
+// x / 2 + 4, each rounded once.
 __device__ inline uint32_t leastE2m1(float x) {
   const uint32_t upToTwo = bitsOf(__fmaf_rn(x, 2.0f, 8388608.0f));
   const uint32_t upToFour = bitsOf(x + 8388610.0f);
@@ -108,7 +108,7 @@ __device__ inline uint32_t leastE2m1(float x) {
   return min(min(upToTwo, upToFour), upToSix);
 }
 
-// Lowers the magnitudes of a block to one whose multiple is 6 or little less, and has code 7.
+// Clamps the magnitudes of a block to a value whose multiple is 6 or slightly less, and which encodes to code 7.
 __device__ inline void limitFp4(Fp4Block<Wide::kBf16>& x, float m) {
   const uint32_t limit = min(bitsOf(6 / m), 0x7f7fffffu) >> 16;
 #pragma unroll
@@ -118,7 +118,7 @@ __device__ inline void limitFp4(Fp4Block<Wide::kBf16>& x, float m) {
   }
 }
 
-// Readies blocks that have settled with these bounds for encodeLimitedFp4.
+// Prepares blocks for encodeLimitedFp4. canonicalizeNaN must have processed them and given these bounds.
 template <Wide type, int count>
 __device__ inline void limitFp4(Fp4Block<type> (&x)[count], const float (&bounds)[count],
                                 const TwoLevel (&scales)[count]) {
@@ -132,10 +132,10 @@ __device__ inline void limitFp4(Fp4Block<type> (&x)[count], const float (&bounds
   }
 }
 
-// Codes of such a block, nearest even.
+// Encodes such a block, rounding to nearest even.
 __device__ inline uint2 encodeLimitedFp4(const Fp4Block<Wide::kBf16>& x, float m) {
   const auto eight = [&](int first) {
-    // the last subtraction takes out the bits of 2^23 of all terms
+    // the last subtraction removes the bits of 2^23 that each term carries
     uint32_t codes = 0;
 #pragma unroll
     for (int i = 7; i >= 0; --i) codes = codes * 16 + leastE2m1(fabsf(x[first + i]) * m);
@@ -144,11 +144,11 @@ __device__ inline uint2 encodeLimitedFp4(const Fp4Block<Wide::kBf16>& x, float m
   return make_uint2(eight(0), eight(8));
 }
 
-// Codes of a block that has settled, nearest even.
+// Encodes a block processed by canonicalizeNaN, rounding to nearest even.
 template <Wide type>
 __device__ inline uint2 encodeFp4(const Fp4Block<type>& x, float m) {
   const auto eight = [&](int first) {
-    // the last subtraction takes out the bits of 2^23 of all terms
+    // the last subtraction removes the bits of 2^23 that each term carries
     uint32_t codes = 0;
 #pragma unroll
     for (int i = 7; i >= 0; --i) codes = codes * 16 + E2m1Terms(fabsf(x[first + i]) * m).nearest();
@@ -157,13 +157,13 @@ __device__ inline uint2 encodeFp4(const Fp4Block<type>& x, float m) {
   return make_uint2(eight(0), eight(8));
 }
 
-// Rounded stochastically, codes are summed as pairs of f16: two magnitudes, times 2^-14 and cut to f16, have codes in
-// units of 2^-9 for their bits, for those grow evenly below 2^-14 as codes do below 1, and by 2^10 a binade above it as
-// codes do by 2. Eight random bits are the upper ones of the nine below a code.
+// Stochastic rounding adds random bits to pairs of codes in f16. A magnitude times 2^-14, truncated to f16, has the e2m1 code
+// in units of 2^-9 as its bits: f16 values are evenly spaced below 2^-14, as e2m1 codes are below 1, and their spacing doubles
+// with each binade, as that of e2m1 does. The eight random bits are added to the upper eight of the nine bits below a code.
 constexpr uint32_t kLargestFp4Pair = 7u << 9 | 7u << 25;
 
-// Readies blocks that have settled, and their multipliers, for encodeFp4: of each x * m one is multiplied by 2^-14. That is m
-// where it stays normal, else x, whose elements that matter are then large.
+// Prepares blocks processed by canonicalizeNaN, and their multipliers, for encodeFp4: one factor of each product x * m is
+// multiplied by 2^-14. It is m if that stays normal, else x, whose elements that matter are then large.
 template <Wide type, int count>
 __device__ inline void lowerFp4(Fp4Block<type> (&x)[count], float (&multipliers)[count]) {
   constexpr float kLeast = 1.0f / (1ull << 50) / (1ull << 50);
@@ -185,7 +185,8 @@ __device__ inline void lowerFp4(Fp4Block<type> (&x)[count], float (&multipliers)
   }
 }
 
-// The sum for two products in its lanes, the first one low, signs on top; `random` are bytes 0 and 2 of it.
+// The sum for two products, the first in the low lane, with signs in the top bits. Bytes 0 and 2 of `random` are the random
+// bits.
 __device__ inline uint32_t sumFp4(float low, float high, uint32_t random) {
   uint32_t pair;
   asm("cvt.rz.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
@@ -193,7 +194,7 @@ __device__ inline uint32_t sumFp4(float low, float high, uint32_t random) {
   return pair + 2 * random;
 }
 
-// The eight codes of four sums, those of the first one lowest.
+// Packs the eight codes of four sums; those of the first sum are lowest.
 __device__ inline uint32_t packFp4(const uint32_t (&sums)[4]) {
   uint32_t halves[2];
 #pragma unroll
@@ -205,7 +206,7 @@ __device__ inline uint32_t packFp4(const uint32_t (&sums)[4]) {
   return __byte_perm(halves[0], halves[1], 0x7531);
 }
 
-// Codes of a block that lowerFp4 has readied, stochastic.
+// Encodes a block that lowerFp4 has prepared, with stochastic rounding.
 template <Wide type>
 __device__ inline uint2 encodeFp4(const Fp4Block<type>& x, float m, const uint4& drawn) {
   const auto eight = [&](int first, uint32_t fourBytes, uint32_t nextBytes) {
@@ -221,7 +222,8 @@ __device__ inline uint2 encodeFp4(const Fp4Block<type>& x, float m, const uint4&
   return make_uint2(eight(0, drawn.x, drawn.y), eight(8, drawn.z, drawn.w));
 }
 
-// Codes of blocks that have settled, with these bounds, of copy 0 or 1; `draws` are the numbers of their draws.
+// Encodes blocks of copy 0 or 1. canonicalizeNaN must have processed them and given these bounds. `draws` are their draw
+// numbers.
 template <bool stochastic, Wide type, int count>
 __device__ inline void codesOf(Fp4Block<type> (&x)[count], const float (&bounds)[count],
                                const TwoLevel (&scales)[count], const int64_t (&draws)[count], uint32_t copy,
@@ -250,7 +252,7 @@ __device__ inline void codesOf(Fp4Block<type> (&x)[count], const float (&bounds)
   }
 }
 
-// Writes the codes of two blocks that follow each other, the second where `both`, from word `word` on.
+// Writes the codes of one block, or of two consecutive ones if `both`, from word `word` on.
 __device__ inline void storeFp4(uint8_t* data, int64_t word, const uint2 (&codes)[2], bool both) {
   uint8_t* to = data + word * 4;
   if (both && word % 4 == 0) {
@@ -261,7 +263,7 @@ __device__ inline void storeFp4(uint8_t* data, int64_t word, const uint2 (&codes
   }
 }
 
-// The scales of one copy of a tile that starts at (line, block), blocks being a multiple of 4 there.
+// Stores the scales of one copy of a tile that starts at (line, block), where `block` is a multiple of 4.
 class Fp4Scales {
  public:
   __device__ Fp4Scales(const ScalePlacement& p, int64_t line, int64_t block)
@@ -271,7 +273,7 @@ class Fp4Scales {
         first_(static_cast<int>(line & 127)),
         swizzled_(p.swizzled) {}
 
-  // Stores the scale of a block, line and block counted from where the tile starts.
+  // Stores the scale of a block; line and block are relative to the tile.
   __device__ void store(int line, int block, uint32_t code) const {
     const int64_t linear = line * lineStride_ + block * blockStride_;
     const int l = first_ + line;

@@ -1,3 +1,6 @@
+// NVFP4 quantization with 4over6: each block's scale is chosen so that its amax maps to 6 or to 4, by the smaller error. One
+// thread block quantizes one 128 x 64 tile in shared memory, along rows and down columns; a thread has two blocks of 16
+// elements in either direction.
 #include "kernels/quantize/noop.cuh"
 #include "kernels/quantize/nvfp4/codes.cuh"
 #include "kernels/quantize/nvfp4/nvfp4.h"
@@ -6,18 +9,16 @@ namespace lockstep {
 
 namespace {
 
-constexpr uint32_t kWarp = 0xffffffffu;
-
-// A scale that a block may take: its value, and the multiplier of the elements.
+// A candidate scale of a block: its value, and the multiplier of the elements.
 struct Candidate {
   float scale;
   float multiplier;
 };
 
-// `value` rounded to e4m3, not beyond 448; not negative.
+// `value`, not negative, rounded to e4m3 and at most 448.
 __device__ float roundE4m3(float value) {
   const uint32_t a = min(bitsOf(value), 0x43e00000u);
-  const float c = floatOf((max(a, 0x3c800000u) & 0x7f800000u) + (20 << 23));  // from 2^-6 on
+  const float c = floatOf((max(a, 0x3c800000u) & 0x7f800000u) + (20 << 23));  // at least 2^-6
   return floatOf(a) + c - c;
 }
 
@@ -28,7 +29,7 @@ __device__ float roundE2m1(float x) {
   return floatOf(bitsOf(floatOf(a) + c - c) | (bitsOf(x) & 0x80000000u));
 }
 
-// The candidate of the smaller error, the one for 6 where they are equal.
+// The candidate with the smaller error; the one for 6 if the errors are equal.
 __device__ Candidate smaller(float errorSix, const Candidate& six, float errorFour, const Candidate& four) {
   const bool takesFour = errorFour < errorSix;
   return {takesFour ? four.scale : six.scale, takesFour ? four.multiplier : six.multiplier};
@@ -36,21 +37,21 @@ __device__ Candidate smaller(float errorSix, const Candidate& six, float errorFo
 
 struct Chooser {
   Nvfp4Levels levels;
-  // The largest element times the largest block scale.
+  // The largest element value times the largest block scale.
   float full;
   bool squared;
 
   __device__ Chooser(const Nvfp4Levels& levels, float e4m3Max, bool squared)
       : levels(levels), full(6 * e4m3Max), squared(squared) {}
 
-  // The candidates that bring the block's amax to 6 and to 4.
+  // The candidate that maps the block's amax to 4 if `four`, else to 6.
   __device__ Candidate candidate(float blockAmax, bool four) const {
     const float base = blockAmax / 6 * levels.encode;
     const float scale = roundE4m3(four ? base * 1.5f : base);
     return {scale, twoLevelMultiplier(scale, levels.decode)};
   }
 
-  // The errors of a block, summed in its order.
+  // The errors of both candidates for a block, summed in element order.
   template <Wide type>
   __device__ float error(const Fp4Block<type>& x, const Candidate& candidate) const {
     float sum = 0;
@@ -64,16 +65,16 @@ struct Chooser {
   }
 };
 
-// The e4m3 code of a value that e4m3 holds, not negative.
+// The e4m3 code of a non-negative value that e4m3 represents exactly.
 __device__ uint32_t codeOfE4m3(float value) { return encodeNearest<format::kE4m3>(value); }
 
-// The sum over lanes that differ in bits `first` to 16 of their number, halves first; the same in each of them.
+// The sum over lanes that differ in bits `first` to 16 of their index, starting with bit 16; every lane receives it.
 __device__ float sumAcross(float value, int first) {
-  for (int step = 16; step >= first; step /= 2) value += __shfl_xor_sync(kWarp, value, step);
+  for (int step = 16; step >= first; step /= 2) value += __shfl_xor_sync(kFullMask, value, step);
   return value;
 }
 
-// The value of the thread that has the other half of this one's 16x16 blocks. All threads of the block call.
+// The value of the thread that has the other half of this thread's 16x16 blocks. Call it with the full block.
 __device__ float ofOtherHalf(float value) {
   __shared__ float values[kFp4Threads];
   __syncthreads();
@@ -83,7 +84,7 @@ __device__ float ofOtherHalf(float value) {
 }
 
 __device__ float maxAcross(float value, int first) {
-  for (int step = 16; step >= first; step /= 2) value = fmaxf(value, __shfl_xor_sync(kWarp, value, step));
+  for (int step = 16; step >= first; step /= 2) value = fmaxf(value, __shfl_xor_sync(kFullMask, value, step));
   return value;
 }
 
@@ -98,7 +99,7 @@ __device__ void quantizeRows(const QuantizeNvfp4Params& p, const Fp4Tile<type>& 
   for (int i = 0; i < 2; ++i) {
     const int64_t column = at.column + (item.block + i) * kFp4Block;
     Fp4Block<type> x = tile.rowBlock(item, i);
-    float amax = x.settle();
+    float amax = x.canonicalizeNaN();
     if (p.square) amax = maxAcross(amax, 2);
     const Candidate six = chooser.candidate(amax, false);
     const Candidate four = chooser.candidate(amax, true);
@@ -127,14 +128,14 @@ __device__ void quantizeColumns(const QuantizeNvfp4Params& p, const Fp4Tile<type
     const int line = item.line + i;
     const int64_t row = at.row + line * kFp4Block;
     Fp4Block<type> x = tile.columnBlock(item, i);
-    float amax = x.settle();
+    float amax = x.canonicalizeNaN();
     if (p.square) amax = maxAcross(fmaxf(amax, ofOtherHalf(amax)), 4);
     const Candidate six = chooser.candidate(amax, false);
     const Candidate four = chooser.candidate(amax, true);
     float errorSix = chooser.error(x, six);
     float errorFour = chooser.error(x, four);
     if (p.square) {
-      // columns that are eight apart are the halves that are the first to be added
+      // columns that are eight apart are in different halves, and are added first
       errorSix = sumAcross(errorSix + ofOtherHalf(errorSix), 4);
       errorFour = sumAcross(errorFour + ofOtherHalf(errorFour), 4);
     }

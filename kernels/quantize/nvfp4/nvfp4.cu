@@ -1,3 +1,6 @@
+// NVFP4 quantization of any combination of copies. Each thread block visits several 128 x 64 tiles of a vertical strip
+// (strips.cuh). The tile is in shared memory, double-buffered for 16-bit types, and is read once along rows for the rowwise
+// copy and once down columns for the columnwise one.
 #include "kernels/quantize/nvfp4/nvfp4.h"
 
 #include "kernels/quantize/hadamard/hadamard.cuh"
@@ -9,21 +12,20 @@ namespace lockstep {
 
 namespace {
 
-constexpr uint32_t kWarp = 0xffffffffu;
-
-// The largest of the values, none negative, of lanes that differ in bits `first` to 16 of their number.
+// The maximum of non-negative values over lanes that differ in bits `first` to 16 of their index.
 __device__ float maxAcross(float value, int first) {
   uint32_t largest = bitsOf(value);
-  for (int step = 16; step >= first; step /= 2) largest = max(largest, __shfl_xor_sync(kWarp, largest, step));
+  for (int step = 16; step >= first; step /= 2) largest = max(largest, __shfl_xor_sync(kFullMask, largest, step));
   return floatOf(largest);
 }
 
-// The same of two values, which become those.
+// As above for two packed values.
 template <Wide type>
 __device__ void maxAcross(float& a, float& b, int first) {
   if constexpr (type == Wide::kBf16) {
     uint32_t largest = highLanes(bitsOf(a), bitsOf(b));
-    for (int step = 16; step >= first; step /= 2) largest = __vmaxu2(largest, __shfl_xor_sync(kWarp, largest, step));
+    for (int step = 16; step >= first; step /= 2)
+      largest = __vmaxu2(largest, __shfl_xor_sync(kFullMask, largest, step));
     a = lowOf<type>(largest);
     b = highOf<type>(largest);
   } else {
@@ -32,24 +34,24 @@ __device__ void maxAcross(float& a, float& b, int first) {
   }
 }
 
-// Words of scales of tiles beside each other.
+// Four words of scales, of four adjacent tiles.
 using WideWord = uint4;
 
-// max |x| of the 16x16 blocks of a tile, NaN ignored: what its rows tell its columns. Negative, zero too, where a NaN
-// may be beside it.
+// max |x| of the 16x16 blocks of a tile, NaN ignored; the pass over rows computes it for the pass over columns. A negative
+// value (-0 included) says that the block may contain NaN.
 using SquareAmaxes = float[kFp4Rows / kFp4Block][kFp4Columns / kFp4Block];
 
-// A thread's two blocks of a row, settled.
+// A thread's two blocks of a row, processed by canonicalizeNaN.
 template <Wide type>
 struct RowBlocks {
   Fp4Block<type> x[2];
   float amaxes[2];
   float bounds[2];
 
-  // Their amaxes are of 16x16 blocks if `square`. All threads of the block construct it.
+  // With `square`, their amaxes are those of 16x16 blocks. Construct it with the full block.
   __device__ RowBlocks(const Fp4Tile<type>& tile, const Fp4RowItem<type>& item, bool square, SquareAmaxes& squares)
       : x{tile.rowBlock(item, 0), tile.rowBlock(item, 1)} {
-    const bool hadNaN = settle(x, amaxes, bounds);
+    const bool hadNaN = canonicalizeNaN(x, amaxes, bounds);
     if (!square) return;
     maxAcross<type>(amaxes[0], amaxes[1], 2);
     if (threadIdx.x % 32 >= 2) return;
@@ -59,15 +61,15 @@ struct RowBlocks {
   }
 };
 
-// Stores the codes of a thread's two blocks of copy 0 or 1. Gives those of their scales in its low half, those of the
-// thread beside it in its high half. The whole warp calls.
+// Encodes and stores a thread's two blocks of copy 0 or 1. Returns the codes of its two scales in the low half and those of the
+// next lane in the high half. Call it with the full warp.
 template <bool stochastic, Wide type>
 __device__ uint32_t quantizeBlocks(const Nvfp4Copy& to, int copy, const Nvfp4Scaling& scaling, const Philox& random,
                                    Fp4Block<type> (&x)[2], const float (&amaxes)[2], const float (&bounds)[2],
                                    const Place& place) {
   const TwoLevel scales[2] = {scaling.scale(copy, amaxes[0]), scaling.scale(copy, amaxes[1])};
   const uint32_t pair = scales[0].code | scales[1].code << 8;
-  const uint32_t four = pair | __shfl_xor_sync(kWarp, pair, 1) << 16;
+  const uint32_t four = pair | __shfl_xor_sync(kFullMask, pair, 1) << 16;
   if (place.inside == 0) return four;
   uint2 codes[2];
   const int64_t block = place.word >> 1;
@@ -104,7 +106,7 @@ __device__ void quantizeRows(const QuantizeNvfp4Params& p, const Fp4Tile<type>& 
   *reinterpret_cast<WideWord*>(static_cast<uint8_t*>(p.rowwise.scales.data) + place.scale) = words[item.row];
 }
 
-// After the rows of the tile if square.
+// Quantizes the columns of a tile. With `square` it runs after the rows.
 template <Wide type, bool stochastic, bool transforms>
 __device__ void quantizeColumns(const QuantizeNvfp4Params& p, const Fp4Tile<type>& tile, const Nvfp4Scaling& scaling,
                                 const ColumnTransform<transforms && kHadamardByMma>& transform,
@@ -132,19 +134,19 @@ __device__ void quantizeColumns(const QuantizeNvfp4Params& p, const Fp4Tile<type
       x[i].removeNaN();
     }
   } else {
-    settle(x, amaxes, bounds);
+    canonicalizeNaN(x, amaxes, bounds);
   }
   const uint32_t four = quantizeBlocks<stochastic>(p.columnwise, 1, scaling, p.random, x, amaxes, bounds, place);
   storeScales(p.columnwise, strips.columnWords, item.line % 4 == 0, place, four);
 }
 
-// Tiles in flight: one is loaded while another is quantized. Blocks of the kernel on a multiprocessor.
+// Tiles in flight: one is loaded while another is quantized. Then the resident blocks per multiprocessor.
 template <Wide type>
 constexpr int kStages = type == Wide::kF32 ? 1 : 2;
 template <Wide type>
 constexpr int kResident = type == Wide::kF32 ? 3 : 4;
 
-// Blocks go up strips of the source: what the pass before read last is still in the cache.
+// Blocks move up strips of the source, from the end to the start, because the amax pass leaves the end in the L2 cache.
 template <Wide type, bool stochastic, bool transforms>
 __global__ void __launch_bounds__(kFp4Threads, kResident<type>)
     quantizeNvfp4(const QuantizeNvfp4Params p, const __grid_constant__ Strips strips) {
@@ -169,7 +171,7 @@ __global__ void __launch_bounds__(kFp4Threads, kResident<type>)
 #pragma unroll 1
   for (; left >= 0; --left) {
     const Step& step = strips.step(left);
-    // and for all threads to have read the tile before
+    // also waits for all threads to have finished with the previous tile
     Fp4Tile<type>::wait();
     if (kStages<type> == 2 && left > 0) loader.start(stages[stage ^ 1], strips.step(left - 1).elements);
     const Fp4Tile<type>& tile = stages[stage];
@@ -197,16 +199,16 @@ __global__ void __launch_bounds__(kFp4Threads, kResident<type>)
 template <Wide type, bool stochastic, bool transforms>
 void launchStrips(const QuantizeNvfp4Params& p, cudaStream_t stream) {
   const int64_t tiles = ceilDivide(p.rows, kFp4Rows) * ceilDivide(p.columns, kFp4Columns);
-  // about three times what is resident, for an even load
+  // about three times the resident blocks, for load balance
   constexpr int kBlocks = 3 * kResident<type>;
   const int wide = canBeWide(p) && fillingGrid(tiles / kWide, kBlocks) < tiles / kWide ? kWide : 1;
   const uint32_t across = static_cast<uint32_t>(ceilDivide(p.columns, wide * kFp4Columns));
   const uint32_t each = static_cast<uint32_t>(ceilDivide(fillingGrid(tiles / wide, kBlocks), across));
-  launchDependent(quantizeNvfp4<type, stochastic, transforms>, across * each, kFp4Threads, 0, stream, p,
-                  Strips(p, wide, across, each));
+  launchPdl(quantizeNvfp4<type, stochastic, transforms>, across * each, kFp4Threads, 0, stream, p,
+            Strips(p, wide, across, each));
 }
 
-// Whether a copy, if it is wanted, has an amax, and a scale for each block of its lines.
+// Whether a copy, if it is wanted, has an amax and a scale for each block of its lines.
 bool fits(const Nvfp4Copy& copy, int64_t lines, int64_t length) {
   return copy.data == nullptr ||
          (copy.amax != nullptr && copy.scales.lines == lines && copy.scales.blocks == length / kFp4Block);

@@ -1,4 +1,4 @@
-// NVFP4 (docs/numerics.md 5): e4m3 scales for 16 elements, under one f32 amax for the tensor.
+// NVFP4 quantization (docs/numerics.md 5): e4m3 scales for blocks of 16 elements, under one f32 amax per tensor.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -13,11 +13,11 @@ namespace lockstep {
 
 // One copy: packed codes of lines along the blocks, their scales, and the tensor's amax.
 struct Nvfp4Copy {
-  // Null where the copy is not wanted.
+  // Null if the copy is not wanted.
   uint8_t* data = nullptr;
   ScalePlacement scales;
   float* amax = nullptr;
-  // The amax to store and use in place of the source's own. May be null.
+  // The amax to store and use instead of the source's own. May be null.
   const float* givenAmax = nullptr;
 };
 
@@ -27,32 +27,32 @@ struct QuantizeNvfp4Params {
   // Multiples of 16.
   int64_t rows = 0;
   int64_t columns = 0;
-  // [rows, columns], and [columns, rows].
+  // Codes for [rows, columns], and for the transpose, [columns, rows].
   Nvfp4Copy rowwise;
   Nvfp4Copy columnwise;
-  // 16x16 blocks, whose scale is stored for each line; 1x16 otherwise.
+  // Use 16x16 blocks, whose scale is stored once per line; otherwise 1x16.
   bool square = false;
-  // Columnwise values are transformed first; bit i of `signs` negates row i of 16. bf16 alone.
+  // Apply the random Hadamard transform to columnwise values first; bit i of `signs` negates row i of every 16. bf16 only.
   bool transforms = false;
   uint32_t signs = 0;
-  // Round elements stochastically, else to nearest.
+  // Round elements stochastically; otherwise to nearest even.
   bool stochastic = false;
   Philox random;
-  // Choose each block's scale for a largest code of 6 or 4 by the smaller error, squared or absolute.
+  // 4over6: choose each block's scale for a largest code of 6 or 4, by the smaller squared or absolute error.
   bool fourOverSix = false;
   bool squaredError = false;
   // The largest block scale: 448 or 256.
   float e4m3Max = 448;
-  // Nothing is written where this holds exactly 1. May be null.
+  // If it holds exactly 1, nothing is written. May be null.
   const float* noop = nullptr;
 };
 
-// Fails with cudaErrorInvalidValue for sizes or placements that are not as described, for a transform of another type,
-// and for 4over6 with a transform or stochastic rounding.
+// Returns cudaErrorInvalidValue if sizes or placements are not as described, for a transform of a type other than bf16, and for
+// 4over6 with a transform or stochastic rounding.
 cudaError_t launchQuantizeNvfp4(const QuantizeNvfp4Params& params, cudaStream_t stream);
 
-// The passes of it: amaxes, and then codes and scales, without and with 4over6. Rows is Codes for less than 2^32 blocks
-// of 1x16 without a columnwise copy.
+// The passes of launchQuantizeNvfp4: first the amaxes, then codes and scales, with separate kernels for 4over6 and for rows
+// only. The latter handles 1x16 blocks without a columnwise copy, below 2^32 blocks.
 cudaError_t launchNvfp4Amaxes(const QuantizeNvfp4Params& params, cudaStream_t stream);
 cudaError_t launchNvfp4Codes(const QuantizeNvfp4Params& params, cudaStream_t stream);
 cudaError_t launchNvfp4Rows(const QuantizeNvfp4Params& params, cudaStream_t stream);

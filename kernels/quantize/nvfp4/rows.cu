@@ -1,3 +1,5 @@
+// NVFP4 quantization of the rowwise copy in 1x16 blocks. A thread reads its blocks of 16 elements directly from global memory
+// and needs no shared memory except the table of multipliers.
 #include "kernels/quantize/noop.cuh"
 #include "kernels/quantize/nvfp4/codes.cuh"
 #include "kernels/quantize/nvfp4/nvfp4.h"
@@ -6,7 +8,7 @@ namespace lockstep {
 
 namespace {
 
-// Blocks of 16 elements that a thread has in flight, and blocks of threads on a multiprocessor.
+// Blocks of 16 elements that a thread has in flight, and resident blocks of threads per multiprocessor.
 constexpr int kBlocks = 2;
 template <Wide type, bool stochastic>
 constexpr int kResident = type == Wide::kF32 ? 2
@@ -28,7 +30,7 @@ __device__ void loadBlocks(const Bytes16* x, uint32_t count, int64_t first, Fp4B
   }
 }
 
-// The last blocks first, for a pass over the source leaves its end in the cache.
+// Quantizes the rowwise copy alone. Starts at the end of the source, which the amax pass leaves in the L2 cache.
 template <Wide type, bool stochastic>
 __global__ void __launch_bounds__(kFp4Threads, (kResident<type, stochastic>))
     quantizeRowBlocks(const QuantizeNvfp4Params p, uint32_t count) {
@@ -54,7 +56,7 @@ __global__ void __launch_bounds__(kFp4Threads, (kResident<type, stochastic>))
     loadBlocks<type>(x, count, first - step, next);
     float amaxes[kBlocks];
     float bounds[kBlocks];
-    settle(blocks, amaxes, bounds);
+    canonicalizeNaN(blocks, amaxes, bounds);
     TwoLevel scales[kBlocks];
 #pragma unroll
     for (int i = 0; i < kBlocks; ++i) scales[i] = scaling.scale(0, amaxes[i]);
@@ -82,7 +84,7 @@ template <Wide type, bool stochastic>
 void launch(const QuantizeNvfp4Params& p, int64_t count, cudaStream_t stream) {
   const int64_t groups = ceilDivide(count, kBlocks * kFp4Threads);
   const uint32_t grid = fillingGrid(groups, kResident<type, stochastic>);
-  launchDependent(quantizeRowBlocks<type, stochastic>, grid, kFp4Threads, 0, stream, p, static_cast<uint32_t>(count));
+  launchPdl(quantizeRowBlocks<type, stochastic>, grid, kFp4Threads, 0, stream, p, static_cast<uint32_t>(count));
 }
 
 }  // namespace

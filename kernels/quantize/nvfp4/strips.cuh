@@ -1,4 +1,4 @@
-// The tiles that a block of threads of quantizeNvfp4 takes, and where their blocks go.
+// The order in which the thread blocks of quantizeNvfp4 visit tiles, and the output positions that belong to each tile.
 #pragma once
 
 #include "kernels/quantize/nvfp4/codes.cuh"
@@ -6,43 +6,43 @@
 
 namespace lockstep {
 
-// How far blocks of a copy are from each other, in words of eight codes and in scales.
+// The distance between two blocks of a copy: in words of eight codes, and in scales.
 struct Distance {
   int64_t words;
   int64_t scales;
 };
 
-// Whether any four blocks of a line have their scales in a word.
+// Whether the scales of every four aligned blocks of a line form one word.
 inline bool hasScaleWords(const ScalePlacement& to) {
   return to.blocks % 4 == 0 && (to.swizzled || (to.blockStride == 1 && to.lineStride % 4 == 0));
 }
 
-// From one tile of a block of threads to its next: elements, and the blocks of either copy.
+// The step from a tile to the next one that the same thread block visits: in elements, and in blocks of either copy.
 struct Step {
   int64_t elements;
   Distance rowwise;
   Distance columnwise;
 };
 
-// Tiles beside each other whose scales a thread stores together, which are 4 bytes of a row in one of them.
+// Number of horizontally adjacent tiles whose scales a thread stores together. One such tile has 4 bytes of scales per row.
 constexpr int kWide = 4;
 
-// Whether that is possible: in rows of scales that are aligned for it, without ragged tiles, and where the scales of tiles
-// beside each other are one distance apart in the columnwise copy, which swizzled ones are not.
+// Whether that is possible: rows of scales are aligned for it, there are no partial tiles, and the columnwise scales of
+// adjacent tiles are a constant distance apart, which is not so for the swizzled layout.
 inline bool canBeWide(const QuantizeNvfp4Params& p) {
   const ScalePlacement& to = p.rowwise.scales;
   return p.rowwise.data != nullptr && !to.swizzled && to.blockStride == 1 && to.lineStride % (4 * kWide) == 0 &&
          !p.columnwise.scales.swizzled && p.columns % (kWide * kFp4Columns) == 0 && p.rows % kFp4Rows == 0;
 }
 
-// Strips of the source, `wide` tiles across, that `each` blocks of threads take in turn.
+// Vertical strips of the source, `wide` tiles across. `each` thread blocks share a strip and take its tile rows in turn.
 struct Strips {
   int wide;
   uint32_t across;
   uint32_t each;
   bool rowWords;
   bool columnWords;
-  // To a tile beside, and to the first one of those above.
+  // steps[0] moves to the next tile of the row; steps[1] moves up to the first tile of the thread block's next row of tiles.
   Step steps[2];
 
   Strips(const QuantizeNvfp4Params& p, int wide, uint32_t across, uint32_t each)
@@ -53,10 +53,10 @@ struct Strips {
         columnWords(hasScaleWords(p.columnwise.scales)),
         steps{beside(p), above(p, wide, int64_t{each})} {}
 
-  // From a tile to the next one, of which `left` follow it.
+  // The step to the next tile, given that `left` tiles of the strip remain after this one.
   __device__ const Step& step(int left) const { return steps[beside(left) == 0]; }
 
-  // How many of those are beside it.
+  // How many of the remaining `left` tiles are in the same row of tiles.
   __device__ int beside(int left) const { return left & (wide - 1); }
 
  private:
@@ -66,7 +66,7 @@ struct Strips {
             {kFp4Columns * p.rows / 8, scaleOffset(p.columnwise.scales, kFp4Columns, 0)}};
   }
 
-  // From the last one of those beside each other.
+  // From the last tile of a row of tiles to the first tile of the row that the thread block visits next, which is above.
   static Step above(const QuantizeNvfp4Params& p, int64_t wide, int64_t each) {
     const Step step = beside(p);
     const int64_t back = wide - 1;
@@ -78,11 +78,11 @@ struct Strips {
   }
 };
 
-// Where a thread's first block of a copy goes, for tiles that follow each other: its words and its scale.
+// The output position of a thread's first block of a copy (word of codes and scale), advanced from tile to tile.
 struct Place {
   int64_t word;
   int64_t scale;
-  // How many elements are in the source along the line, of the first tile and of the others.
+  // How many elements along the line are inside the source, for the current tile and for the following ones.
   int inside;
   int insideOthers;
 
@@ -93,7 +93,7 @@ struct Place {
   }
 };
 
-// How many of `most` elements from `first` on are within `length`.
+// How many of `most` elements from `first` on are below `length`.
 __device__ inline int within(int64_t length, int64_t first, int most) {
   return static_cast<int>(min(max(length - first, int64_t{0}), int64_t{most}));
 }

@@ -1,5 +1,5 @@
-// 128 rows of 64 elements in shared memory, read as blocks of 16, along the rows or down the columns: two that follow
-// each other by one thread.
+// A tile of 128 rows by 64 columns in shared memory, read as blocks of 16 elements along rows or down columns. Each thread
+// handles two consecutive blocks.
 #pragma once
 
 #include "kernels/device/device.cuh"
@@ -12,11 +12,11 @@ constexpr int kFp4Columns = 64;
 constexpr int kFp4Threads = 256;
 constexpr int kFp4Block = 16;
 
-// A value that the compiler keeps, for it seems to come from another lane, and does not compute anew for each tile. The
-// whole warp calls.
-__device__ inline int keep(int value) { return __shfl_sync(0xffffffffu, value, threadIdx.x % 32); }
+// Returns its argument through a shuffle, so that the compiler keeps the value in a register instead of recomputing it for each
+// tile. Call it with the full warp.
+__device__ inline int keep(int value) { return __shfl_sync(kFullMask, value, threadIdx.x % 32); }
 
-// 16 elements of a line.
+// 16 consecutive elements of a row or column.
 template <Wide type>
 struct Fp4Block {
   static constexpr int kWords = kFp4Block * sizeof(typename WideOf<type>::Storage) / 4;
@@ -30,7 +30,7 @@ struct Fp4Block {
     }
   }
 
-  // max |x|, NaN if there is one. Not of f32.
+  // max |x|; NaN if an element is NaN. Not for f32.
   __device__ float largest() const {
     uint32_t pair = words[0];
 #pragma unroll
@@ -39,7 +39,7 @@ struct Fp4Block {
     return highOf<type>(pair & 0x7fff7fffu);
   }
 
-  // max |x|, NaN ignored. Each NaN becomes infinity, which has the same code.
+  // max |x|, NaN ignored. Replaces each NaN by infinity, which has the same code.
   __device__ float removeNaN() {
     if constexpr (type == Wide::kF32) {
       float largest = 0;
@@ -60,23 +60,23 @@ struct Fp4Block {
     }
   }
 
-  // The same. The whole warp calls.
-  __device__ float settle() {
+  // As removeNaN, with a shortcut if no lane of the warp has a NaN. Call it with the full warp.
+  __device__ float canonicalizeNaN() {
     if constexpr (type != Wide::kF32) {
       const float amax = largest();
-      if (!__any_sync(0xffffffffu, amax != amax)) return amax;
+      if (!__any_sync(kFullMask, amax != amax)) return amax;
     }
     return removeNaN();
   }
 
-  // Elements times 2^-14, to nearest where that is subnormal.
+  // Multiplies the elements by 2^-14, rounding subnormal results to nearest.
   __device__ void shrink() {
 #pragma unroll
     for (int i = 0; i < kWords; ++i) {
       if constexpr (type == Wide::kF32) {
         words[i] = bitsOf(floatOf(words[i]) * powerOfTwo(-14));
       } else if constexpr (type == Wide::kBf16) {
-        // a product, to which -0 adds nothing: those alone are of sm_90
+        // a product written as an fma with -0, because mul.bf16x2 needs sm_90
         asm("fma.rn.bf16x2 %0, %0, %1, %2;" : "+r"(words[i]) : "r"(0x38803880u), "r"(0x80008000u));
       } else {
         asm("mul.rn.f16x2 %0, %0, %1;" : "+r"(words[i]) : "r"(0x04000400u));
@@ -84,7 +84,7 @@ struct Fp4Block {
     }
   }
 
-  // The sign bits of eight elements from `first` on, in the places of their codes, among other bits.
+  // The sign bits of eight elements from `first` on, at the sign positions of their codes; the other bits are unspecified.
   __device__ uint32_t signs(int first) const {
     if constexpr (type == Wide::kF32) {
       uint32_t signs = 0;
@@ -100,10 +100,10 @@ struct Fp4Block {
   }
 };
 
-// The same of blocks that one thread has. `bounds` are max |x| after it, but not of f32. Gives whether the warp may
-// have had a NaN.
+// As Fp4Block::canonicalizeNaN, for the blocks of one thread. `bounds` is max |x| afterwards (not for f32). Returns whether the
+// warp may have had a NaN.
 template <Wide type, int count>
-__device__ inline bool settle(Fp4Block<type> (&x)[count], float (&amaxes)[count], float (&bounds)[count]) {
+__device__ inline bool canonicalizeNaN(Fp4Block<type> (&x)[count], float (&amaxes)[count], float (&bounds)[count]) {
   if constexpr (type != Wide::kF32) {
     bool hasNaN = false;
 #pragma unroll
@@ -111,7 +111,7 @@ __device__ inline bool settle(Fp4Block<type> (&x)[count], float (&amaxes)[count]
       amaxes[i] = bounds[i] = x[i].largest();
       hasNaN = hasNaN || amaxes[i] != amaxes[i];
     }
-    if (!__any_sync(0xffffffffu, hasNaN)) return false;
+    if (!__any_sync(kFullMask, hasNaN)) return false;
 #pragma unroll
     for (int i = 0; i < count; ++i) bounds[i] = fminf(bounds[i], floatOf(0x7f800000u));
   }
@@ -128,23 +128,22 @@ struct Fp4ColumnItem;
 template <Wide type>
 struct Fp4Tile {
   using Storage = typename WideOf<type>::Storage;
-  // Chunks of 16 bytes in a row, and elements of one.
+  // Chunks of 16 bytes per row, and elements per chunk.
   static constexpr int kChunks = kFp4Columns * sizeof(Storage) / 16;
   static constexpr int kWidth = 16 / sizeof(Storage);
 
   Bytes16 chunks[kFp4Rows * kChunks];
 
-  // Chunks are exchanged in their row so that no access of a warp meets a bank twice.
+  // The byte offset of a chunk. Chunks are swizzled within their row, so that accesses of a warp are free of bank conflicts.
   __device__ static int at(int row, int chunk) {
     return row * kChunks + (chunk ^ ((row ^ row / (2 * kFp4Block) * 2 ^ chunk / 8 * 4) & 7));
   }
 
-  // What a thread loads of tiles that follow each other in a matrix, of which only the first may be cut off by its lower
-  // end.
+  // Loads one thread's chunks of successive tiles of a matrix. Only the first tile may extend beyond the bottom of the matrix.
   class Loader {
    public:
-    // For [rows, columns], whose rows are whole chunks, from the tile at (firstRow, firstColumn) on. The whole warp
-    // calls.
+    // For a [rows, columns] matrix whose rows are whole chunks, starting with the tile at (firstRow, firstColumn). Construct it
+    // with the full warp.
     __device__ Loader(const void* x, int64_t rows, int64_t columns, int64_t firstRow, int64_t firstColumn)
         : columns_(columns), to_(keep(16 * at(threadIdx.x / kChunks, threadIdx.x % kChunks))) {
       const int64_t row = firstRow + threadIdx.x / kChunks;
@@ -154,15 +153,15 @@ struct Fp4Tile {
       others_ = column < columns ? kFp4Rows : 0;
     }
 
-    // Starts to fill a tile with the next one; 0 outside of the matrix. The one after that starts `step` elements
-    // further.
+    // Starts the asynchronous load of the next tile, with 0 for elements outside the matrix. The tile after that is `step`
+    // elements further.
     __device__ void start(Fp4Tile& tile, int64_t step) {
       constexpr int kStep = kFp4Threads / kChunks;
 #pragma unroll
       for (int i = 0; i < kFp4Rows / kStep; ++i) {
-        // as at(row + i * kStep, chunk)
+        // equals at(row + i * kStep, chunk)
         char* to = tile.bytes() + (to_ ^ 16 * (at(i * kStep, 0) % kChunks)) + 16 * i * kStep * kChunks;
-        // of 0 bytes none is read, and 16 zeros are written
+        // a copy of 0 source bytes reads nothing and writes 16 zeros
         asm volatile(
             "cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))),
             "l"(from_ + i * kStep * columns_), "r"(i * kStep < atEnd_ ? 16 : 0)
@@ -175,14 +174,16 @@ struct Fp4Tile {
    private:
     const Storage* from_;
     int64_t columns_;
-    // Byte of the tile where this thread's first chunk goes.
+    // The byte offset in the tile of this thread's first chunk.
     int to_;
-    // Rows from this thread's first one on in the next tile, and in those after it, or a tile's.
+    // Rows from this thread's first row to the end of the matrix, in the next tile and in the tiles after it; at most a tile's
+    // rows.
     int atEnd_;
     int others_;
   };
 
-  // Fills the tile whose first element is (firstRow, firstColumn) of a [rows, columns] matrix; 0 outside of that.
+  // Fills the tile with the 128 x 64 elements at (firstRow, firstColumn) of a [rows, columns] matrix; elements outside it are
+  // 0.
   __device__ void fill(const void* x, int64_t rows, int64_t columns, int64_t firstRow, int64_t firstColumn) {
     constexpr int kStep = kFp4Threads / kChunks;
     const int chunk = threadIdx.x % kChunks;
@@ -196,7 +197,7 @@ struct Fp4Tile {
     }
   }
 
-  // Waits for what this thread started, and for the other threads of the block.
+  // Waits for this thread's asynchronous loads, then synchronises the block.
   __device__ static void wait() {
     asm volatile("cp.async.wait_all;" ::: "memory");
     __syncthreads();
@@ -205,7 +206,7 @@ struct Fp4Tile {
   __device__ char* bytes() { return reinterpret_cast<char*>(chunks); }
   __device__ const char* bytes() const { return reinterpret_cast<const char*>(chunks); }
 
-  // Block `i` of an item.
+  // Row block `i` of an item.
   __device__ Fp4Block<type> rowBlock(const Fp4RowItem<type>& item, int i) const {
     constexpr int kOfBlock = kFp4Block / kWidth;
     Fp4Block<type> result;
@@ -218,7 +219,7 @@ struct Fp4Tile {
     return result;
   }
 
-  // Block i down the column of an item. The whole warp calls.
+  // Column block `i` of an item. Call it with the full warp.
   __device__ Fp4Block<type> columnBlock(const Fp4ColumnItem<type>& item, int i) const {
     const int byte = item.byte + 16 * i * kFp4Block * kChunks;
     Fp4Block<type> block;
@@ -236,8 +237,8 @@ struct Fp4Tile {
   }
 };
 
-// Which two row blocks are this thread's: a warp has 16 rows, two lanes a row. Blocks are `block` and `block` + 1, and
-// the first one starts at `byte` of a tile. The whole warp constructs it.
+// The two row blocks of a thread. A warp covers 16 rows with two lanes per row. The blocks are `block` and `block` + 1, and the
+// first starts at byte offset `byte` of a tile. Construct it with the full warp.
 template <Wide type>
 struct Fp4RowItem {
   int row = threadIdx.x / 2;
@@ -245,19 +246,19 @@ struct Fp4RowItem {
   int byte = keep(16 * Fp4Tile<type>::at(row, (block * kFp4Block) / Fp4Tile<type>::kWidth));
 };
 
-// Which two column blocks are this thread's: a warp has all blocks of eight columns, four lanes a column. Blocks are at
-// lines `line` and `line` + 1 of blocks. The whole warp constructs it.
+// The two column blocks of a thread. A warp covers all blocks of eight columns with four lanes per column. The blocks are
+// number `line` and `line` + 1 down the column. Construct it with the full warp.
 template <Wide type>
 struct Fp4ColumnItem {
   using Tile = Fp4Tile<type>;
   int line = threadIdx.x % 4 * 2;
   int column = threadIdx.x / 4;
-  // Byte of the tile from which this lane reads, or of which it tells loadDown.
+  // The byte offset in the tile from which this lane reads, or whose address it passes to loadDown.
   int byte = keep(type == Wide::kF32 ? 16 * Tile::at(line * kFp4Block, column / 4) + column % 4 * 4
                                      : 16 * Tile::at(firstRow(2 * kFp4Block), column / 8));
 
-  // The first row of which this lane tells loadDown, where blocks of lanes are `apart` rows from each other: rows 2j
-  // and 2j + 1 of those blocks are matrix j.
+  // The first row whose address this lane passes to loadDown, if the blocks of the lanes are `apart` rows apart: rows 2j and 2j
+  // + 1 of the blocks form matrix j.
   __device__ static int firstRow(int apart) {
     const int lane = threadIdx.x % 32;
     return lane % 8 / 2 * apart + lane / 8 * 2 + lane % 2;

@@ -1,4 +1,4 @@
-// Blocks down the columns of a tile, transformed on the way (docs/numerics.md 5.5).
+// Column blocks of a tile, with the random Hadamard transform applied (docs/numerics.md 5.5).
 #pragma once
 
 #include "kernels/quantize/hadamard/mma.cuh"
@@ -6,8 +6,7 @@
 
 namespace lockstep {
 
-// Transforms the blocks that a warp has of tiles, every other one down its eight columns at a time, by way of its own
-// part of shared memory.
+// Transforms the column blocks of a warp, eight columns and every other block at a time, through the warp's own shared memory.
 template <bool byMma>
 class ColumnTransform {
  public:
@@ -23,11 +22,11 @@ class ColumnTransform {
     block_ = keep(warp * kRows + at(Fp4ColumnItem<Wide::kBf16>::firstRow(kFp4Block)));
   }
 
-  // Block i of this lane's item.
+  // Transformed block `i` of this lane's item.
   __device__ Fp4Block<Wide::kBf16> block(const Tile& tile, int i) const {
     const Bytes16* from = tile.chunks + i * kFp4Block * Tile::kChunks;
     __syncwarp();
-    // four blocks further chunks are exchanged with those four apart
+    // rows four blocks further have their chunks swizzled with those four apart
     matrix_.transform(from + from_, buffer_ + to_);
     matrix_.transform(from + (from_ ^ 4) + kFp4Rows / 2 * Tile::kChunks, buffer_ + (to_ ^ 4) + kRows / 2);
     __syncwarp();
@@ -38,10 +37,10 @@ class ColumnTransform {
   }
 
  private:
-  // Rows of a warp's part, which has four blocks below each other.
+  // Rows of a warp's buffer, which holds four blocks one below the other.
   static constexpr int kRows = kFp4Rows / 2;
 
-  // Rows are exchanged among eight as a tile's chunks are.
+  // Rows are swizzled among eight as a tile's chunks are.
   __device__ static int at(int row) { return row ^ (row >> 4 << 1 & 7); }
 
   HadamardMatrix matrix_;
@@ -51,7 +50,7 @@ class ColumnTransform {
   int block_;
 };
 
-// Where tensor cores have no step for it, or there is no transform.
+// Specialisation for GPUs without the tensor-core step, and for no transform.
 template <>
 class ColumnTransform<false> {
  public:

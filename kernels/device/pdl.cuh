@@ -1,4 +1,5 @@
-// A kernel whose launch is prepared while the one before it in its stream still runs, where devices can.
+// Programmatic dependent launch (PDL), on sm_90 and later: a kernel is launched while the previous kernel of its stream still
+// runs, and waits on the device for that kernel's writes. On earlier GPUs kernels run one after the other.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -7,24 +8,26 @@
 
 namespace lockstep {
 
-// Lets the dependent kernel start as soon as there is room; what is written before and after it sees all the same.
+// Allows the next kernel of the stream to be launched early. The next kernel sees all writes of this one, whether they come
+// before or after this call, because it calls awaitPrevious.
 __device__ inline void letNextStart() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;");
 #endif
 }
 
-// Waits for all that the kernel before wrote; a dependent kernel's first access of it comes after.
+// Waits until the previous kernel of the stream has completed and its writes are visible. Call it before the first access to
+// memory that the previous kernel touches.
 __device__ inline void awaitPrevious() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 
-// Launches a kernel that calls awaitPrevious, with `bytes` of shared memory beside what it declares.
+// Launches a kernel that calls awaitPrevious. `bytes` is the dynamic shared memory per block.
 template <typename Kernel, typename... Arguments>
-cudaError_t launchDependent(Kernel kernel, dim3 blocks, unsigned threads, int bytes, cudaStream_t stream,
-                            Arguments... arguments) {
+cudaError_t launchPdl(Kernel kernel, dim3 blocks, unsigned threads, int bytes, cudaStream_t stream,
+                      Arguments... arguments) {
   if (bytes > 0) {
     if (const cudaError_t error = allowShared(kernel); error != cudaSuccess) return error;
   }

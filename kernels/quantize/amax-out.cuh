@@ -1,4 +1,4 @@
-// What a per-tensor quantization leaves beside its codes.
+// The per-tensor outputs of a quantization other than its codes: the amax and 1 / scale.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -6,33 +6,34 @@
 #include <cstdint>
 
 #include "kernels/core/minifloat.cuh"
+#include "kernels/device/device.cuh"
 #include "kernels/quantize/tensor.h"
 
 namespace lockstep {
 
-// Raises *record to the largest magnitude among the block's threads. NaN bits of a record are above all others.
-__device__ inline void raiseRecord(float* record, float largest) {
+// Raises *amaxOut to the largest magnitude among the threads of the block. The bits of NaN compare above all other values.
+__device__ inline void raiseAmax(float* amaxOut, float largest) {
   __shared__ uint32_t warps[32];
   const uint32_t thread = threadIdx.y * blockDim.x + threadIdx.x;
-  const uint32_t ofWarp = __reduce_max_sync(0xffffffffu, bitsOf(largest));
+  const uint32_t ofWarp = __reduce_max_sync(kFullMask, bitsOf(largest));
   if (thread % 32 == 0) warps[thread / 32] = ofWarp;
   __syncthreads();
   if (thread != 0) return;
   uint32_t ofBlock = 0;
   for (int i = 0; i < blockDim.x * blockDim.y / 32; ++i) ofBlock = max(ofBlock, warps[i]);
-  // magnitudes order as their bits do; a stale record is only smaller
-  int* bits = reinterpret_cast<int*>(record);
+  // magnitudes order as their bits do; the value read here may be outdated, but only by being too small
+  int* bits = reinterpret_cast<int*>(amaxOut);
   if (static_cast<int>(ofBlock) > __ldcg(bits)) atomicMax(bits, static_cast<int>(ofBlock));
 }
 
-// Raises `largest` to the magnitudes of values, NaN ignored.
+// Raises `largest` to the magnitudes of `values`, NaN ignored.
 template <int width>
 __device__ inline void raiseTo(float& largest, const float (&values)[width]) {
 #pragma unroll
   for (int i = 0; i < width; ++i) largest = fmaxf(largest, fabsf(values[i]));
 }
 
-// Beside each copy.
+// Stores 1 / scale for each copy.
 __device__ inline void storeInverse(const QuantizeTensorParams& p, float scale) {
   if (p.rowwiseScaleInv != nullptr) *p.rowwiseScaleInv = 1 / scale;
   if (p.columnwiseScaleInv != nullptr) *p.columnwiseScaleInv = 1 / scale;
