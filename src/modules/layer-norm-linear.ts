@@ -119,7 +119,7 @@ export class LayerNormLinear extends Module {
       return {
         results: returned ? [out, norm.out()] : [out],
         saved: [...saved, ...norm.saved()],
-        quantized: { taken: true },
+        quantized: { gradOutput: true },
         backward: ([dy, dnormed], pass) => {
           const grads = dy ? backward(dy, pass) : {};
           return [...norm.backward(grads.x, dnormed), grads.weight, grads.bias];

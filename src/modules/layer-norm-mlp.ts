@@ -183,7 +183,7 @@ export class LayerNormMLP extends Module {
       return {
         result: second.out,
         saved: [...first.saved, ...second.saved, h, ...norm.saved()],
-        quantized: { taken: true },
+        quantized: { gradOutput: true },
         backward: (dy, pass) => {
           const { x: dact, weight: dw2, bias: db2 } = second.backward(dy, pass);
           const { x: dnormed, weight: dw1, bias: db1 } = this.#first({ h, result: first, steps }, dact, pass);

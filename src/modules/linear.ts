@@ -77,7 +77,7 @@ export class Linear extends Module {
       return {
         result: out,
         saved,
-        quantized: { taken: true, given: call.fp8Grad === true },
+        quantized: { gradOutput: true, gradInput: call.fp8Grad === true },
         backward: (dy, pass) => {
           const grads = backward(dy, pass);
           return [grads.x, grads.weight, grads.bias];

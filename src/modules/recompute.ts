@@ -6,7 +6,7 @@ import type { Value } from "../tape/value.js";
 import {
   capture,
   differentiable,
-  goBackFrom,
+  runBackward,
   Variable,
   type VariableLike,
   variable,
@@ -49,13 +49,13 @@ export function recompute(
         captured,
         // those of a pass that is computed again are owned by the region around
         saved: around ? [] : valuesIn(calls),
-        quantized: { taken: true },
+        quantized: { gradOutput: true },
         backward: ([grad], pass) => {
           if (!grad) return [];
           const inputs = leaves();
           const again = (): Variable =>
             runPhase({ pass: "again", calls }, () => withGrad(() => variable(body(...inputs))));
-          goBackFrom(runRegion(region, again), grad, pass, captured);
+          runBackward(runRegion(region, again), grad, pass, captured);
           return inputs.map((leaf) => pass.gradients.take(leaf));
         },
       };
