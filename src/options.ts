@@ -31,7 +31,7 @@ export function needed(domain: Domain): Needed {
 
 /**
  * A check of options against their table. `undefined` stands for an option that is left out. Throws `ArgumentError` for
- * what is no plain object, for an unknown option, with the nearest name in the table, and for one that is missing.
+ * anything but a plain object, for an unknown option, with the nearest name in the table, and for one that is missing.
  */
 export function optionsOf<T>(table: OptionTable<T>): OptionCheck<T> {
   const rows = new Map<string, Domain | Needed>(Object.entries(table));

@@ -61,7 +61,7 @@ function philox({ seed, offset }: RandomSource, first: number, words: Uint32Arra
 }
 
 /**
- * `count` random words.
+ * `count` random bits.
  *
  * @throws `ArgumentError` for a draw or a number outside its domain.
  */

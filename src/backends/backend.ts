@@ -92,7 +92,7 @@ export interface Backend {
   dispose(): Promise<void>;
 }
 
-/** Throws `ArgumentError` for what is no backend: its name, or the promise of one; `DisposedError` for one that is gone. */
+/** Throws `ArgumentError` for anything but a backend: its name, or the promise of one; `DisposedError` for one that is gone. */
 export function requireBackend(user: string, backend: Backend): void {
   const { supports, run, memory } = (backend ?? {}) as Partial<Backend>;
   if (typeof supports !== "function" || typeof run !== "function" || typeof memory?.allocate !== "function")

@@ -164,7 +164,7 @@ export type BlockFormatName = keyof typeof BLOCK_FORMATS;
 /** The names of the block formats, in table order. */
 export const BLOCK_FORMAT_NAMES = Object.keys(BLOCK_FORMATS) as readonly BlockFormatName[];
 
-/** The row of that name. Throws `ArgumentError` for what is no block format. */
+/** The row of that name. Throws `ArgumentError` for anything but a block format. */
 export function blockFormat(name: BlockFormatName): BlockFormat {
   if (typeof name === "string" && Object.hasOwn(BLOCK_FORMATS, name)) return BLOCK_FORMATS[name];
   throw new ArgumentError(
@@ -190,7 +190,7 @@ const TILE_SIZES: Readonly<Record<Tile, readonly [rows: number, columns: number]
 /** Every tile of blocks. */
 export const BLOCK_TILES = (Object.keys(TILE_SIZES) as readonly Tile[]).filter((tile) => !isTensorWide(tile));
 
-/** The tile's rows and columns; a tensor-wide tile has none. Throws `ArgumentError` for what is no tile. */
+/** The tile's rows and columns; a tensor-wide tile has none. Throws `ArgumentError` for anything but a tile. */
 export function tileSize(tile: Tile): readonly [rows: number, columns: number] {
   if (Object.hasOwn(TILE_SIZES, tile)) return TILE_SIZES[tile];
   throw new ArgumentError(

@@ -10,7 +10,7 @@ import { Tensor, type TensorData } from "../tensor/tensor.js";
  * An uninitialised tensor.
  *
  * @throws `DTypeError`, `ShapeError`, and `OutOfMemoryError` for more than there is.
- * @throws `ArgumentError` for what is no backend, `DisposedError` for a backend that was disposed of.
+ * @throws `ArgumentError` for anything but a backend, `DisposedError` for a backend that was disposed of.
  */
 export function empty<D extends DType>(backend: Backend, dtype: D, shape: Shape): Tensor<D> {
   requireBackend("empty", backend);
@@ -20,7 +20,7 @@ export function empty<D extends DType>(backend: Backend, dtype: D, shape: Shape)
 /**
  * A tensor of zero bytes. Throws as `empty`.
  *
- * @throws `DTypeError`, `ShapeError` or `OutOfMemoryError` as `empty`, `ArgumentError` for what is no backend,
+ * @throws `DTypeError`, `ShapeError` or `OutOfMemoryError` as `empty`, `ArgumentError` for anything but a backend,
  * `DisposedError` for a backend that was disposed of.
  */
 export function zeros<D extends DType>(backend: Backend, dtype: D, shape: Shape): Tensor<D> {
@@ -63,8 +63,8 @@ export function fromBytes<D extends DType>(
  * A tensor of values or codes, of the shape given or of one dimension. `data` are the tensor's elements as `Tensor.data()`
  * gives them; numbers are taken for f32 only, because narrowing is `encode`'s business.
  *
- * @throws `DTypeError` for an array of another kind, `ArgumentError` for what are no numbers, for memory that was transferred
- * and for what is no backend, `ShapeError` on a wrong length, `DisposedError` for a backend that was disposed of.
+ * @throws `DTypeError` for an array of another kind, `ArgumentError` for anything but numbers, for memory that was transferred
+ * and for anything but a backend, `ShapeError` on a wrong length, `DisposedError` for a backend that was disposed of.
  */
 export function tensor<D extends DType = "f32">(
   backend: Backend,

@@ -91,7 +91,7 @@ export abstract class Optimizer {
   /** Update number `step` of one parameter. */
   protected abstract update(tensors: StepTensors, slot: OptimizerSlot, step: number): void;
 
-  /** Lets go of all gradients; main gradients become zero. */
+  /** Releases all gradients; main gradients become zero. */
   zeroGrad(): void {
     for (const { parameter } of this.slots.values()) parameter.clearGrads();
   }

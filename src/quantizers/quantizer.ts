@@ -130,7 +130,7 @@ export abstract class Quantizer implements QuantizerOps {
   /**
    * An uninitialised quantized tensor for `shape`; see `emptyQuantized` for what it refuses.
    *
-   * @throws `ShapeError` for a shape that the format's blocks do not divide, `ArgumentError` for what is no backend, a type
+   * @throws `ShapeError` for a shape that the format's blocks do not divide, `ArgumentError` for anything but a backend, a type
    * that is not wide, or a quantizer without any usage, `DisposedError` for a backend that was disposed of.
    */
   makeEmpty(backend: Backend, shape: Shape, dtype: WideDType = "bf16"): QuantizedTensor {
@@ -168,7 +168,7 @@ export abstract class Quantizer implements QuantizerOps {
    * `x`, or of the gradient (numerics.md §7.3).
    *
    * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for a shape that the format's blocks do not
-   * divide or for a gradient that does not fit, `ArgumentError` for an option outside its domain or tensors of several
+   * divide or for a gradient that does not fit, `ArgumentError` for an option outside its domain or tensors on different
    * backends, `DisposedError` for a tensor that was disposed of.
    */
   activationQuantize(x: Tensor, options: ActivationQuantizeOptions): QuantizedTensor {
@@ -186,7 +186,7 @@ export abstract class Quantizer implements QuantizerOps {
    * (numerics.md §7.3).
    *
    * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for a shape that the format's blocks do not
-   * divide or for parameters that are not [K], `ArgumentError` for an option outside its domain or tensors of several
+   * divide or for parameters that are not [K], `ArgumentError` for an option outside its domain or tensors on different
    * backends, `DisposedError` for a tensor that was disposed of.
    */
   normQuantize(x: Tensor, norm: NormParameters): NormQuantizeResult {
@@ -203,8 +203,8 @@ export abstract class Quantizer implements QuantizerOps {
    * `columnSum`, in one pass where the backend has one. The bias gradient is of `dtype`, by default that of `grad`.
    *
    * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for a shape that the format's blocks do not
-   * divide, `ArgumentError` for a type that is not wide or tensors of several backends, `DisposedError` for a tensor that
-   * was disposed of.
+   * divide, `ArgumentError` for a type that is not wide or tensors on different backends, `DisposedError` for a tensor that was
+   * disposed of.
    */
   biasGradQuantize(grad: Tensor, dtype?: WideDType): BiasGradQuantizeResult {
     const source = requireWide("biasGradQuantize", "grad", grad);
@@ -270,18 +270,18 @@ export abstract class Quantizer implements QuantizerOps {
   }
 }
 
-/** A run's random words: each quantization takes one offset, in program order. */
+/** A run's random bits: each quantization takes one offset, in program order. */
 export class RandomState {
   #seed = 0n;
   #offset = 0n;
 
-  /** Throws `ArgumentError` for what is no unsigned 64-bit integer; so do `seed` and `offset` where they are set. */
+  /** Throws `ArgumentError` for anything but an unsigned 64-bit integer; so do `seed` and `offset` where they are set. */
   constructor(seed: bigint, offset = 0n) {
     this.seed = seed;
     this.offset = offset;
   }
 
-  /** The key of all random words, unsigned, 64 bits. */
+  /** The key of all random bits, unsigned, 64 bits. */
   get seed(): bigint {
     return this.#seed;
   }

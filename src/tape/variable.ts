@@ -59,7 +59,7 @@ let nodesMade = 0;
 /**
  * A value that gradients can flow to.
  *
- * @throws `ArgumentError` for what is no tensor, `DTypeError` for one that requires a gradient and is not wide,
+ * @throws `ArgumentError` for anything but a tensor, `DTypeError` for one that requires a gradient and is not wide,
  * `DisposedError` for a tensor that was disposed of.
  */
 export class Variable {

@@ -17,13 +17,13 @@ export type FormatLike = string | ScalarLayout;
 
 /** How `encode` turns values into codes; every field may be left out. */
 export interface EncodeOptions {
-  /** The format of the codes: a name, an alias or a layout of one's own. */
+  /** The format of the codes: a name, an alias or a layout of your own. */
   readonly format: FormatLike;
   /** Default `tiesToEven`. */
   readonly rounding?: RoundingName | undefined;
   /** Default `saturate`. */
   readonly overflow?: OverflowName | undefined;
-  /** Key and counter of the random words, for `stochastic`. Default 0. */
+  /** Key and counter of the random bits, for `stochastic`. Default 0. */
   readonly seed?: bigint | undefined;
   /** As `seed`: where the random bits begin. Default 0. */
   readonly offset?: bigint | undefined;
@@ -36,7 +36,7 @@ export const ROUNDINGS = Object.keys(ROUNDING) as readonly RoundingName[];
 /** Every overflow mode. */
 export const OVERFLOWS = Object.keys(OVERFLOW) as readonly OverflowName[];
 
-/** Random words of seed 0, offset 0. */
+/** Random bits of seed 0, offset 0. */
 export const NO_RANDOM: RandomSource = { seed: 0n, offset: 0n };
 
 export const rounding = oneOf(ROUNDINGS);
@@ -83,7 +83,7 @@ export function encode(x: Tensor, options: EncodeOptions): Tensor {
 /**
  * The values of codes, exact in f32, then rounded to `dtype` (nearest even, overflow to infinity).
  *
- * @throws `DTypeError` for what are no codes of a format, `ArgumentError` for a type to decode to that is not wide,
+ * @throws `DTypeError` for anything but codes of a format, `ArgumentError` for a type to decode to that is not wide,
  * `DisposedError` for a tensor that was disposed of.
  */
 export function decode<D extends WideDType = "f32">(

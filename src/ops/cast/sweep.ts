@@ -14,7 +14,7 @@ export const SWEEP_CHUNKS = 256;
 
 /** What `sweepChunk` encodes with. */
 export interface SweepOptions {
-  /** The format to encode to: a name, an alias or a layout of one's own. */
+  /** The format to encode to: a name, an alias or a layout of your own. */
   readonly format: FormatLike;
   /** How a value between two codes is rounded. */
   readonly rounding: RoundingName;
@@ -37,7 +37,7 @@ const chunkNumber = integer(0, SWEEP_CHUNKS - 1);
  * (code(i) + 1) * (mix(i, k) | 1), where mix(x, k) = { x ^= x >>> 16; x *= k; x ^= x >>> 15 } and k is
  * 0x7feb352d, then 0x846ca68b. In 16-bit formats a NaN input counts as code 0xffff.
  *
- * @throws `ArgumentError` for a chunk or an option outside its domain and for what is no backend, `DisposedError` for a
+ * @throws `ArgumentError` for a chunk or an option outside its domain and for anything but a backend, `DisposedError` for a
  * backend that was disposed of.
  */
 export async function sweepChunk(

@@ -44,8 +44,8 @@ const checkGated = optionsOf(GATED_OPTIONS);
  * act(x), element by element: computed from the f32 value, rounded once to `outDtype`. `gelu` is the tanh form;
  * `relu` takes NaN to 0 (formulas: numerics.md §7.2; largest errors: docs/accuracy.md).
  *
- * @throws `DTypeError` for a tensor that is not of a wide type, `ArgumentError` for an option outside its domain or tensors
- * of several backends, `DisposedError` for a tensor that was disposed of.
+ * @throws `DTypeError` for a tensor that is not of a wide type, `ArgumentError` for an option outside its domain or tensors on
+ * different backends, `DisposedError` for a tensor that was disposed of.
  */
 export function activation(x: Tensor, options: ActivationOptions): Tensor<WideDType> {
   const source = requireWide("activation", "x", x);
@@ -60,7 +60,7 @@ export function activation(x: Tensor, options: ActivationOptions): Tensor<WideDT
  * grad * act'(x), element by element; the type of `grad` unless told otherwise.
  *
  * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for a gradient of another shape than x,
- * `ArgumentError` for an option outside its domain or tensors of several backends, `DisposedError` for a tensor that was
+ * `ArgumentError` for an option outside its domain or tensors on different backends, `DisposedError` for a tensor that was
  * disposed of.
  */
 export function activationBackward(grad: Tensor, x: Tensor, options: ActivationOptions): Tensor<WideDType> {
@@ -82,9 +82,8 @@ export function activationBackward(grad: Tensor, x: Tensor, options: ActivationO
  * act(a) * g for x [..., 2n] whose first half is a and second half g: glu (`sigmoid`), geglu (`gelu`), swiglu
  * (`silu`), reglu, qgeglu, sreglu. The product is one f32 multiplication, the result [..., n].
  *
- * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for a last dimension that is odd,
- * `ArgumentError` for an option outside its domain or tensors of several backends, `DisposedError` for a tensor that was
- * disposed of.
+ * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for a last dimension that is odd, `ArgumentError`
+ * for an option outside its domain or tensors on different backends, `DisposedError` for a tensor that was disposed of.
  */
 export function gated(x: Tensor, options: GatedOptions): Tensor<WideDType> {
   const source = requireWide("gated", "x", x);
@@ -100,7 +99,7 @@ export function gated(x: Tensor, options: GatedOptions): Tensor<WideDType> {
  * The gradients of a and g, [..., 2n]: dA = (act'(a) * grad) * g, dG = grad * act(a), each product rounded.
  *
  * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for a gradient that is not half of x,
- * `ArgumentError` for an option outside its domain or tensors of several backends, `DisposedError` for a tensor that was
+ * `ArgumentError` for an option outside its domain or tensors on different backends, `DisposedError` for a tensor that was
  * disposed of.
  */
 export function gatedBackward(grad: Tensor, x: Tensor, options: GatedOptions): Tensor<WideDType> {

@@ -15,7 +15,7 @@ export type AddOptions = ResultOptions;
  * and type; it may share memory with x or y only by being one of them.
  *
  * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for addends or an `out` of another shape,
- * `ArgumentError` for an option outside its domain or tensors of several backends, `DisposedError` for a tensor that was
+ * `ArgumentError` for an option outside its domain or tensors on different backends, `DisposedError` for a tensor that was
  * disposed of.
  */
 export function add(x: Tensor, y: Tensor, options: AddOptions = {}): Tensor<WideDType> {

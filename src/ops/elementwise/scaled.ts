@@ -16,8 +16,8 @@ export type ScaledOptions = ResultOptions;
  * takes them. Returns `out` where it is given, which then has to have the shape of x; it may share memory with x only
  * by being x.
  *
- * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for an `out` of another shape, `ArgumentError`
- * for an option outside its domain or tensors of several backends, `DisposedError` for a tensor that was disposed of.
+ * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for an `out` of another shape, `ArgumentError` for
+ * an option outside its domain or tensors on different backends, `DisposedError` for a tensor that was disposed of.
  */
 export function scaled(x: Tensor, factor: number, options: ScaledOptions = {}): Tensor<WideDType> {
   const source = requireWide("scaled", "x", x);

@@ -47,7 +47,7 @@ export interface GemmSettings extends GemmPlanOptions {
   readonly progress?: ((done: number) => void) | undefined;
 }
 
-/** What `gemm` gives: the product [M, N], what was asked for beside it, and the plan it was computed by. */
+/** What `gemm` gives: the product [M, N], what was asked for next to it, and the plan it was computed by. */
 export interface GemmResult {
   /** The product, `out` of the options where it was given. */
   readonly out: Tensor<GemmOutDType>;

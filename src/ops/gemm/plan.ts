@@ -56,7 +56,7 @@ const checkFields = optionsOf<GemmPlan>({
   algorithm: anything,
 });
 
-/** Throws `ArgumentError` for what is no plan. */
+/** Throws `ArgumentError` for anything but a plan. */
 export function requirePlan(op: string, name: string, plan: unknown): void {
   const fault = planFault(plan);
   if (fault) throw new ArgumentError(`${op}: the ${name}'s ${fault[0]} is not ${fault[1]}`);

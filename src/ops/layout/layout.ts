@@ -20,7 +20,7 @@ import { execute } from "../execute.js";
 /**
  * The transpose [K,M] of `x` [M,K]; leading dimensions are flattened into M. Any element type.
  *
- * @throws `DTypeError` for what is no tensor, `ShapeError` for FP4 codes of an odd number of rows, `DisposedError` for a
+ * @throws `DTypeError` for anything but a tensor, `ShapeError` for FP4 codes of an odd number of rows, `DisposedError` for a
  * tensor that was disposed of.
  */
 export function transpose<X extends Tensor>(x: X): Tensor<X["dtype"]> {

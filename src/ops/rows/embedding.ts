@@ -20,7 +20,7 @@ const checkOptions = optionsOf<EmbeddingOptions>({ outDtype: wideDType });
  * 0..V-1 gives a row of NaN.
  *
  * @throws `DTypeError` for a table that is not wide or ids that are not i32, `ShapeError` for a table that is no matrix,
- * `ArgumentError` for an option outside its domain or tensors of several backends, `DisposedError` for a tensor that was
+ * `ArgumentError` for an option outside its domain or tensors on different backends, `DisposedError` for a tensor that was
  * disposed of.
  */
 export function embedding(table: Tensor, ids: Tensor, options: EmbeddingOptions = {}): Tensor<WideDType> {
@@ -43,8 +43,8 @@ export function embedding(table: Tensor, ids: Tensor, options: EmbeddingOptions 
  * are 0; ids outside 0..V-1 count nowhere.
  *
  * @throws `DTypeError` for a gradient that is not wide or ids that are not i32, `ShapeError` for ids that are not as many as
- * the gradient has rows, `ArgumentError` for an option outside its domain or tensors of several backends, `DisposedError`
- * for a tensor that was disposed of.
+ * the gradient has rows, `ArgumentError` for an option outside its domain or tensors on different backends, `DisposedError` for
+ * a tensor that was disposed of.
  */
 export function embeddingBackward(
   grad: Tensor,

@@ -35,8 +35,8 @@ export interface CrossEntropyResult {
  * row; one outside 0..V-1 that is not `ignore` gives NaN. Formula and order: assembly/rows/loss.ts.
  *
  * @throws `DTypeError` for logits that are not wide or targets that are not i32, `ShapeError` for targets that are not one a
- * row, `ArgumentError` for an option outside its domain or tensors of several backends, `DisposedError` for a tensor that
- * was disposed of.
+ * row, `ArgumentError` for an option outside its domain or tensors on different backends, `DisposedError` for a tensor that was
+ * disposed of.
  */
 export function crossEntropy(
   logits: Tensor,
@@ -86,7 +86,7 @@ const checkBackward = optionsOf<CrossEntropyBackwardInputs>({
  * The gradient of the logits, in their type: (softmax - target distribution) * grad.
  *
  * @throws `DTypeError` for logits that are not wide, targets that are not i32, or others that are not f32, `ShapeError` for
- * tensors that are not one element a row, `ArgumentError` for an option outside its domain or tensors of several backends,
+ * tensors that are not one element a row, `ArgumentError` for an option outside its domain or tensors on different backends,
  * `DisposedError` for a tensor that was disposed of.
  */
 export function crossEntropyBackward(
@@ -112,8 +112,8 @@ export function crossEntropyBackward(
  * The mean of (x - target)^2 over each row of `x` [..., C], f32, one for each row; `target` has the shape of x and any wide
  * type. Formula and order: numerics.md §7.7. NaN and overflow go where the formula takes them; C = 0 gives NaN.
  *
- * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for a target of another shape, `ArgumentError`
- * for an option outside its domain or tensors of several backends, `DisposedError` for a tensor that was disposed of.
+ * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for a target of another shape, `ArgumentError` for
+ * an option outside its domain or tensors on different backends, `DisposedError` for a tensor that was disposed of.
  */
 export function mse(x: Tensor, target: Tensor): { readonly loss: Tensor<"f32"> } {
   const source = requireWide("mse", "x", x);
@@ -145,8 +145,8 @@ const checkMseBackward = optionsOf<MseBackwardInputs>({
 /**
  * The gradient of x, in its type: (x - target) * (2 / C) * grad.
  *
- * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for tensors that do not fit x, `ArgumentError`
- * for an option outside its domain or tensors of several backends, `DisposedError` for a tensor that was disposed of.
+ * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for tensors that do not fit x, `ArgumentError` for
+ * an option outside its domain or tensors on different backends, `DisposedError` for a tensor that was disposed of.
  */
 export function mseBackward(inputs: MseBackwardInputs): Tensor<WideDType> {
   checkMseBackward("mseBackward", inputs);

@@ -50,9 +50,8 @@ export interface NormGradients {
  * of one type. All in f32, reductions in the fixed order of 32 lanes, one rounding to `outDtype` at the end
  * (numerics.md §7.1 and choice 11).
  *
- * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for gamma or beta that is not [K],
- * `ArgumentError` for an option outside its domain or tensors of several backends, `DisposedError` for a tensor that was
- * disposed of.
+ * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for gamma or beta that is not [K], `ArgumentError`
+ * for an option outside its domain or tensors on different backends, `DisposedError` for a tensor that was disposed of.
  */
 export function layerNorm(x: Tensor, gamma: Tensor, beta: Tensor, options: NormOptions = {}): NormResult {
   requireWide("layerNorm", "beta", beta);
@@ -62,8 +61,8 @@ export function layerNorm(x: Tensor, gamma: Tensor, beta: Tensor, options: NormO
 /**
  * x / sqrt(mean(x^2) + eps) * gamma over the last dimension; otherwise as `layerNorm`.
  *
- * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for gamma that is not [K], `ArgumentError` for
- * an option outside its domain or tensors of several backends, `DisposedError` for a tensor that was disposed of.
+ * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for gamma that is not [K], `ArgumentError` for an
+ * option outside its domain or tensors on different backends, `DisposedError` for a tensor that was disposed of.
  */
 export function rmsNorm(x: Tensor, gamma: Tensor, options: NormOptions = {}): NormResult {
   return forward("rmsNorm", x, gamma, undefined, options);
@@ -155,7 +154,7 @@ const checkBackward = optionsOf<NormBackwardInputs>({
  * The gradients of x (type of `grad`), gamma and, with `mean`, beta (type of gamma); numerics.md §7.1.
  *
  * @throws `DTypeError` for a type that it does not take, `ShapeError` for tensors that do not fit x, `ArgumentError` for an
- * option outside its domain or tensors of several backends, `DisposedError` for a tensor that was disposed of.
+ * option outside its domain or tensors on different backends, `DisposedError` for a tensor that was disposed of.
  */
 export function normBackward(inputs: NormBackwardInputs): NormGradients {
   checkBackward("normBackward", inputs);

@@ -24,8 +24,8 @@ const checkOptions = optionsOf<SoftmaxOptions>({ causal: boolean, scale: finite,
  * with a NaN, with +infinity, or with nothing but -infinity among what is not masked has NaN for all of that.
  * Formula and order: numerics.md §7.9.
  *
- * @throws `DTypeError` for a tensor that is not of a wide type, `ArgumentError` for an option outside its domain or tensors
- * of several backends, `DisposedError` for a tensor that was disposed of.
+ * @throws `DTypeError` for a tensor that is not of a wide type, `ArgumentError` for an option outside its domain or tensors on
+ * different backends, `DisposedError` for a tensor that was disposed of.
  */
 export function softmax(x: Tensor, options: SoftmaxOptions = {}): Tensor<WideDType> {
   const source = requireWide("softmax", "x", x);
@@ -40,8 +40,8 @@ export function softmax(x: Tensor, options: SoftmaxOptions = {}): Tensor<WideDTy
  * The gradient of x, scale * (y * (grad - sum(y * grad))), from what `softmax` gave, y, and the gradient of that; with
  * the options that `softmax` was given. What is masked is not read in either, and has gradient 0.
  *
- * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for tensors of two shapes, `ArgumentError` for
- * an option outside its domain or tensors of several backends, `DisposedError` for a tensor that was disposed of.
+ * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for tensors of two shapes, `ArgumentError` for an
+ * option outside its domain or tensors on different backends, `DisposedError` for a tensor that was disposed of.
  */
 export function softmaxBackward(grad: Tensor, y: Tensor, options: SoftmaxOptions = {}): Tensor<WideDType> {
   const slope = requireWide("softmaxBackward", "grad", grad);

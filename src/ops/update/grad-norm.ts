@@ -24,11 +24,11 @@ const checkOptions = optionsOf<GradNormOptions>({ maxNorm: needed(atLeastZero) }
 
 /**
  * The 2-norm over all elements of all of `grads`, f32, bf16 or f16, and min(1, maxNorm / (norm + 1e-6)), the factor of
- * torch.nn.utils.clip_grad_norm_; order of the sums: numerics.md §9.3. Nothing waits for a GPU. Squares are f32: beyond
- * 2^64 they make the norm infinite and the factor 0; a NaN makes both NaN. Without elements the norm is 0. Throws
- * `ArgumentError` for no tensors, tensors of several backends and a maxNorm outside its domain.
+ * torch.nn.utils.clip_grad_norm_; order of the sums: numerics.md §9.3. Nothing waits for a GPU. Squares are f32: beyond 2^64
+ * they make the norm infinite and the factor 0; a NaN makes both NaN. Without elements the norm is 0. Throws `ArgumentError`
+ * for no tensors, tensors on different backends and a maxNorm outside its domain.
  *
- * @throws `DTypeError` for what is no wide tensor.
+ * @throws `DTypeError` for anything but a wide tensor.
  */
 export function gradNorm(grads: readonly Tensor[], options: GradNormOptions): GradNorm {
   checkOptions("gradNorm", options);

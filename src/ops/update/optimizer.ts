@@ -120,8 +120,8 @@ const checkAdamWOptions = optionsOf(ADAMW_OPTIONS);
  * One step of stochastic gradient descent, torch.optim.SGD's formulas rounded operation by operation in f32 (numerics.md
  * §9.1). NaN and infinity go where the formulas take them; nothing happens to empty tensors.
  *
- * @throws `ArgumentError` for options outside their domain and for tensors of several backends, `ShapeError` and
- * `DTypeError` for a tensor of another shape or type than it must have.
+ * @throws `ArgumentError` for options outside their domain and for tensors on different backends, `ShapeError` and `DTypeError`
+ * for a tensor of another shape or type than it must have.
  * @throws `DisposedError` for a tensor that was disposed of.
  */
 export function sgd(inputs: SGDInputs, options: SGDStepOptions): void {
@@ -182,8 +182,8 @@ function sgdNumbers(options: Omit<SGDStepOptions, "first">) {
  * operation by operation in f32 (numerics.md §9.2). NaN and infinity go where the formulas take them; nothing
  * happens to empty tensors. Throws as `sgd` does.
  *
- * @throws `ArgumentError` for options outside their domain and for tensors of several backends, `ShapeError` and
- * `DTypeError` for a tensor of another shape or type than it must have, `DisposedError` for a tensor that was disposed of.
+ * @throws `ArgumentError` for options outside their domain and for tensors on different backends, `ShapeError` and `DTypeError`
+ * for a tensor of another shape or type than it must have, `DisposedError` for a tensor that was disposed of.
  */
 export function adamw(inputs: AdamWInputs, options: AdamWStepOptions): void {
   checkAdamWInputs("adamw", inputs);
