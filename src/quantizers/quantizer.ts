@@ -1,4 +1,4 @@
-/** What every quantizer does, whatever its scaling strategy. */
+/** The base of all quantizers. */
 import type { Backend } from "../backends/backend.js";
 import { ArgumentError } from "../errors.js";
 import { type BlockFormatName, blockFormat, isDirectionless, type Tile } from "../formats/block.js";
@@ -59,7 +59,7 @@ export const QUANTIZER_OPTIONS: OptionTable<QuantizerOptions> = {
 
 const checkOwn = optionsOf(QUANTIZER_OPTIONS);
 
-/** A spec in which what does not apply is off. */
+/** Makes a spec; settings that do not apply are off. */
 export function makeSpec(quantizer: BlockFormatName, fields: Given<QuantizeSpec>): QuantizeSpec {
   const row = blockFormat(quantizer);
   const defaults: QuantizeSpec = {
@@ -82,17 +82,17 @@ export function makeSpec(quantizer: BlockFormatName, fields: Given<QuantizeSpec>
   return made;
 }
 
-/**
- * Turns wide tensors into quantized ones by one spec. Subclasses choose the spec and supply what else a
- * quantization needs.
- */
+/** Quantizes wide tensors by one spec. Subclasses choose the spec and supply further inputs of a quantization. */
 export abstract class Quantizer implements QuantizerOps {
-  /** Everything that decides the bits of what it makes, randomness aside; frozen. */
+  /** All settings that determine the bits of its results, except random bits; frozen. */
   readonly spec: QuantizeSpec;
   readonly #scaleLayout: ScaleLayout;
   #usage: Usage;
 
-  /** Of `options` it reads its own; subclasses check the others. Throws `ArgumentError` for a spec that says nothing. */
+  /**
+   * Only the fields of `QuantizerOptions` are read; subclasses check the others. Throws `ArgumentError` for a spec that says
+   * nothing.
+   */
   constructor(spec: QuantizeSpec, options: QuantizerOptions = {}) {
     requireSpec(spec);
     this.spec = Object.isFrozen(spec) ? spec : Object.freeze({ ...spec });
@@ -102,15 +102,15 @@ export abstract class Quantizer implements QuantizerOps {
     this.#scaleLayout = scaleLayout;
   }
 
-  /** What one quantization takes besides the source. */
+  /** The inputs of one quantization besides the source. */
   protected inputs(): QuantizeInputs {
     return {};
   }
 
-  /** After each quantization that came to pass, of which `inputs` were some. */
+  /** Called after each successful quantization that used `inputs`. */
   protected quantized(): void {}
 
-  /** Which copies calls make now. */
+  /** The copies that calls currently make. */
   get usage(): Usage {
     return this.#usage;
   }
@@ -256,10 +256,10 @@ export abstract class Quantizer implements QuantizerOps {
   }
 
   /**
-   * The columnwise copy that follows from the rowwise one: where one scale covers a square, or everything.
+   * Derives the columnwise copy from the rowwise one, for square and per-tensor scales.
    *
-   * @throws `DTypeError` for what is not quantized, `ArgumentError` for a copy that does not follow, `DisposedError` for a
-   * tensor that was disposed of.
+   * @throws `DTypeError` for a tensor that is not quantized, `ArgumentError` for a copy that cannot be derived, `DisposedError`
+   * for a tensor that was disposed of.
    */
   deriveColumnwise(t: QuantizedTensor): QuantizedCopy {
     const { quantizer, tile } = requireQuantized("deriveColumnwise", "t", t).spec;
@@ -270,7 +270,7 @@ export abstract class Quantizer implements QuantizerOps {
   }
 }
 
-/** A run's random bits: each quantization takes one offset, in program order. */
+/** The random bits of a run: each quantization uses the next offset, in program order. */
 export class RandomState {
   #seed = 0n;
   #offset = 0n;
@@ -301,12 +301,12 @@ export class RandomState {
     this.#offset = value;
   }
 
-  /** What `next` will give. */
+  /** The draw that `next` will return. */
   get current(): RandomSource {
     return { seed: this.#seed, offset: this.#offset };
   }
 
-  /** Behind the last offset comes the first. */
+  /** Returns the current draw and advances; the last offset wraps to the first. */
   next(): RandomSource {
     const { current } = this;
     this.#offset = BigInt.asUintN(64, this.#offset + 1n);

@@ -9,18 +9,18 @@ import { Tensor } from "../../tensor/tensor.js";
 import { execute } from "../execute.js";
 import { type FormatLike, formatWordOf, NO_RANDOM, overflow, rounding } from "./cast.js";
 
-/** Chunks of 2^24 bit patterns that make all 2^32. */
+/** The number of chunks of 2^24 bit patterns in all 2^32. */
 export const SWEEP_CHUNKS = 256;
 
-/** What `sweepChunk` encodes with. */
+/** Options of `sweepChunk`. */
 export interface SweepOptions {
   /** The format to encode to: a name, an alias or a layout of your own. */
   readonly format: FormatLike;
-  /** How a value between two codes is rounded. */
+  /** The rounding mode. */
   readonly rounding: RoundingName;
-  /** What becomes of values beyond the largest finite one. */
+  /** How values beyond the maximum are converted. */
   readonly overflow: OverflowName;
-  /** For `stochastic`; the element index is the bit pattern. */
+  /** The random bits for `stochastic`, whose element index is the bit pattern. */
   readonly random?: RandomSource | undefined;
 }
 
