@@ -1,4 +1,4 @@
-/** Every error this library throws on purpose, each with a stable code that programs can switch on. */
+/** All errors that this library throws deliberately, each with a stable code that programs can switch on. */
 
 import { printable } from "./printable.js";
 
@@ -14,8 +14,8 @@ export type ErrorCode =
   | "MISSING_PACKAGE";
 
 /**
- * The base of all of them: a message that says what was given, what is needed and what to do. It is one line that does nothing to
- * a terminal, whatever names are in it.
+ * The base of all errors. The message says what was given, what was needed and what to do. It is one line without terminal
+ * control characters, whatever names it contains.
  */
 export class LockstepError extends Error {
   constructor(
@@ -50,7 +50,7 @@ export class DTypeError extends LockstepError {
   }
 }
 
-/** A backend said beforehand that it does not do this; `reason` is its answer. */
+/** A backend does not support an operation; `reason` is its answer. */
 export class UnsupportedError extends LockstepError {
   constructor(
     /** The operation that was asked for. */
@@ -62,12 +62,12 @@ export class UnsupportedError extends LockstepError {
   }
 }
 
-/** Memory could not be had; every tensor that existed before is still usable. */
+/** An allocation failed; all existing tensors are still usable. */
 export class OutOfMemoryError extends LockstepError {
   constructor(
-    /** Bytes that were asked for. */
+    /** The number of bytes requested. */
     readonly wanted: number,
-    /** Bytes that were in use then. */
+    /** The number of bytes in use then. */
     readonly live: number,
     hint: string,
   ) {
@@ -96,11 +96,11 @@ export class FileError extends LockstepError {
   }
 }
 
-/** An optional package that this needs is not installed; the message has the command that installs it. */
+/** A required optional package is not installed; the message has the command that installs it. */
 export class MissingPackageError extends LockstepError {
   /** `needs` are the packages missing, each with its range: `fast-check@^4.10.2`. */
   constructor(
-    /** What was asked for that needs them. */
+    /** The feature that needs them. */
     readonly feature: string,
     /** The packages missing, each with its range. */
     readonly needs: readonly string[],

@@ -1,6 +1,6 @@
-/** What somebody may have meant. */
+/** Suggestions for misspelled names. */
 
-/** "; did you mean NAME?" for the name nearest to `given`, or nothing where none is near. */
+/** "; did you mean NAME?" for the nearest name, or "" if none is near. */
 export function nearest(given: string, names: readonly string[]): string {
   const near = names
     .map((name) => ({ name, distance: distance(given, name) }))
@@ -9,10 +9,7 @@ export function nearest(given: string, names: readonly string[]): string {
   return near ? `; did you mean ${near.name}?` : "";
 }
 
-/**
- * Insertions, deletions, replacements and swaps of neighbours that make one text the other; infinite for what is too long to be
- * a name.
- */
+/** The edit distance of two texts, with swaps of neighbours; infinite for texts too long to be names. */
 export function distance(a: string, b: string): number {
   if (a.length > 64) return Number.POSITIVE_INFINITY;
   let before: number[] = [];

@@ -1,8 +1,8 @@
-/** Arguments held against tables of their domains: what is unknown, null, of another type or out of range is refused. */
+/** Checks arguments against tables of domains: unknown options, null, wrong types and values out of range are refused. */
 import { ArgumentError } from "./errors.js";
 import { distance } from "./nearest.js";
 
-/** Throws unless `value` belongs to the domain. `user` is the function it is given to, `name` the argument's name. */
+/** Throws unless `value` belongs to the domain. `user` is the function called, `name` the argument's name. */
 export type Domain = (user: string, name: string, value: unknown) => unknown;
 
 /** An option that cannot be left out. */
@@ -10,18 +10,18 @@ export interface Needed {
   readonly needed: Domain;
 }
 
-/** A domain for every option of T; those that T does not make optional are marked as needed. */
+/** A domain for every option of T; required ones are marked as needed. */
 export type OptionTable<T> = {
   readonly [K in keyof T]-?: Partial<Pick<T, K>> extends Pick<T, K> ? Domain : Needed;
 };
 
-/** Gives back `options`, or throws. `name` is what messages call the object; by default they name its options alone. */
+/** Returns `options`, or throws. `name` is how messages call the object; by default they name only its options. */
 export type OptionCheck<T> = <O extends T>(user: string, options: O, name?: string) => O;
 
-/** Options of which each may be left out, as absent or as `undefined`. */
+/** Options that may all be absent or `undefined`. */
 export type Given<T> = { readonly [K in keyof T]?: T[K] | undefined };
 
-/** Options of which none is left out. */
+/** Options that are all present. */
 export type Complete<T> = { readonly [K in keyof T]-?: Exclude<T[K], undefined> };
 
 /** Marks an option that cannot be left out. */
@@ -31,7 +31,7 @@ export function needed(domain: Domain): Needed {
 
 /**
  * A check of options against their table. `undefined` stands for an option that is left out. Throws `ArgumentError` for
- * what is no plain object, for an unknown option, with the nearest name in the table, and for one that is missing.
+ * anything but a plain object, for an unknown option, with the nearest name in the table, and for one that is missing.
  */
 export function optionsOf<T>(table: OptionTable<T>): OptionCheck<T> {
   const rows = new Map<string, Domain | Needed>(Object.entries(table));
@@ -88,7 +88,7 @@ function shown(key: string): string {
   return /^\w{1,60}$/.test(key) ? key : JSON.stringify(key.slice(0, SHOWN));
 }
 
-/** What was given, in words that String() does not have for objects. */
+/** Describes a given value for messages. */
 export function describe(given: unknown): string {
   switch (typeof given) {
     case "string":
@@ -110,7 +110,7 @@ function describeObject(given: object): string {
   return name === "Object" ? "a plain object" : `an object of class ${name}`.trimEnd();
 }
 
-/** The name of an object's class; of one that keeps it to itself, as a proxy may, nothing. */
+/** The name of an object's class; "" if the object does not tell, as a proxy may. */
 export function classOf(given: object): string {
   const made: unknown = prototypeOf(given) === null ? Object : prototypeOf(given)?.constructor;
   return typeof made === "function" ? nameOf(made) : "";
@@ -134,7 +134,7 @@ function prototypeOf(given: object): object | null | undefined {
   }
 }
 
-/** The values that belong; `what` says in words what they are. */
+/** A domain by a predicate; `what` describes it in messages. */
 export function domain(belongs: (value: unknown) => boolean, what: string): Domain {
   return (user, name, value) => {
     if (!belongs(value)) throw outside(user, name, value, what);
@@ -171,7 +171,7 @@ export const atLeastZero = domain(
   "a number, finite as f32 and at least 0",
 );
 
-/** How much of a running mean stays: a number that is at least 0 and, as f32, below 1. */
+/** The decay rate of a running mean: at least 0 and, as f32, below 1. */
 export const decayRate = domain(
   (value) => typeof value === "number" && value >= 0 && Math.fround(value) < 1,
   "a number that as f32 is at least 0 and below 1",
@@ -208,7 +208,7 @@ export function oneOf(values: readonly (string | number)[]): Domain {
   };
 }
 
-/** A list with something in it, all of one domain. */
+/** A non-empty list of one domain. */
 export function listOf(each: Domain): Domain {
   return (user, name, value) => {
     if (!Array.isArray(value) || value.length === 0)
@@ -217,7 +217,7 @@ export function listOf(each: Domain): Domain {
   };
 }
 
-/** As `listOf`, and also a list with nothing in it. */
+/** As `listOf`, but may be empty. */
 export function anyListOf(each: Domain): Domain {
   const some = listOf(each);
   return (user, name, value) => (Array.isArray(value) && value.length === 0) || some(user, name, value);
@@ -225,10 +225,10 @@ export function anyListOf(each: Domain): Domain {
 
 export const callable = domain((value) => typeof value === "function", "a function");
 
-/** An instance of a class; `what` says it with its article. */
+/** An instance of a class; `what` is its name with an article. */
 export function instance(made: { readonly prototype: object }, what: string): Domain {
   return domain((value) => value instanceof (made as new () => unknown), what);
 }
 
-/** Whatever it is: the function itself says what it takes. */
+/** Any value: the function itself checks it. */
 export const anything: Domain = () => undefined;

@@ -1,19 +1,19 @@
-/** Text from anywhere, made fit for one line of a terminal. */
+/** Makes untrusted text safe to print in one terminal line. */
 
 /**
- * What moves a cursor, ends a line, turns the direction of text, or cannot be printed: control characters of both kinds, line
- * and paragraph separators, bidirectional controls, invisible format characters, halves of surrogate pairs.
+ * Characters that move a cursor, end a line, change the direction of text, or cannot be printed: both kinds of control
+ * characters, line and paragraph separators, bidirectional controls, invisible format characters, unpaired surrogates.
  */
 const UNPRINTABLE = /[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/gu;
 
 const SHORT: Readonly<Record<string, string>> = { "\n": "\\n", "\r": "\\r", "\t": "\\t" };
 
-/** `text` in one line, with escapes such as \n and \u001b for what would do something to a terminal. */
+/** `text` in one line, with such characters escaped as \n or \u001b. */
 export function printable(text: string): string {
   return text.replace(UNPRINTABLE, (character) => SHORT[character] ?? escaped(character));
 }
 
-/** The same value as JSON text of printable characters: escapes stand only where JSON has them, in its texts. */
+/** The same JSON value in printable characters; escapes appear only inside its strings. */
 export function printableJson(json: string): string {
   return json.replace(UNPRINTABLE, escaped);
 }

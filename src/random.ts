@@ -1,9 +1,9 @@
-/** Random numbers of the host: initial parameters and orders of samples, the same on every machine. */
+/** Random numbers on the host, for initial parameters and sample orders; equal on every machine. */
 import { finite, integer, needed, optionsOf, u64 } from "./options.js";
 
 /**
- * Where random bits come from: Philox 4x32-10 keyed by `seed`, counted by `offset` and the number of the element. Both are
- * unsigned 64-bit integers.
+ * A source of random bits: Philox 4x32-10 keyed by `seed`, with `offset` and the element index as counter. Both are unsigned
+ * 64-bit integers.
  */
 export interface RandomSource {
   /** The key, unsigned, 64 bits. */
@@ -24,7 +24,7 @@ function highProduct(factor: number, x: number): number {
 
 export const checkDraw = optionsOf<RandomSource>({ seed: needed(u64), offset: needed(u64) });
 
-/** How many values are drawn at once. */
+/** The domain of the number of values. */
 const countOf = integer(0, 2 ** 31);
 
 /** Philox 4x32-10 (Salmon et al., SC 2011): fills `words`, a multiple of 4, with the draw's blocks from `first` on. */
@@ -61,7 +61,7 @@ function philox({ seed, offset }: RandomSource, first: number, words: Uint32Arra
 }
 
 /**
- * `count` random words.
+ * `count` random 32-bit words.
  *
  * @throws `ArgumentError` for a draw or a number outside its domain.
  */
@@ -76,12 +76,12 @@ export function randomWords(draw: RandomSource, count: number): Uint32Array {
 /** 16-bit uniforms whose sum has variance 1 in units of 2^16. */
 const SUMMANDS = 12;
 
-/** Values whose words are drawn at once, an even number: those of a large weight would take six times its memory. */
+/** The number of values drawn at once, even: drawing all at once would take six times the memory of a large weight. */
 const PIECE = 1024;
 
 /**
- * `count` f32 values of mean 0 and standard deviation `std`, near a normal distribution: each the sum of twelve 16-bit
- * uniforms, exact until it is scaled, so that no library function decides its bits; none exceeds 6 std.
+ * `count` f32 values of mean 0 and standard deviation `std`, approximately normal: each is the sum of twelve 16-bit uniforms,
+ * exact until scaled, so that no math library affects its bits; none exceeds 6 std.
  *
  * @throws `ArgumentError` for a draw, a number or a deviation outside its domain.
  */
@@ -95,10 +95,10 @@ export function normal(draw: RandomSource, count: number, std: number): Float32A
   const scale = std / 2 ** 16;
   const values = new Float32Array(count);
   for (let i = 0; i < count; i++) {
-    const place = (i % piece) * SUMMANDS;
-    if (place === 0) philox(draw, ((i / piece) * words.length) / 4, words);
+    const position = (i % piece) * SUMMANDS;
+    if (position === 0) philox(draw, ((i / piece) * words.length) / 4, words);
     let sum = 0;
-    for (let j = 0; j < SUMMANDS; j++) sum += halves[place + j] as number;
+    for (let j = 0; j < SUMMANDS; j++) sum += halves[position + j] as number;
     values[i] = (sum - (SUMMANDS * 0xffff) / 2) * scale;
   }
   return values;

@@ -1,4 +1,4 @@
-/** Where low precision is on: regions of a program, and what happens as the outermost one ends. */
+/** Autocast regions, and the scale updates that run when the outermost one ends. */
 import { platform } from "#platform";
 import { type Backend, requireBackend } from "../backends/backend.js";
 import { ArgumentError } from "../errors.js";
@@ -15,33 +15,36 @@ export interface AutocastOptions {
   readonly recipe?: Recipe | undefined;
   /** Default true. */
   readonly enabled?: boolean | undefined;
-  /** Computes in high precision and records amaxes, so that scales are known later. Default false. */
+  /** Computes in high precision but records amaxes, so that a later region starts with calibrated scales. Default false. */
   readonly calibrating?: boolean | undefined;
-  /** Over which delayed scaling reduces its amaxes. */
+  /** The group over which delayed scaling reduces its amaxes. */
   readonly amaxReductionGroup?: AmaxReductionGroup | undefined;
-  /** Where given, a recipe that it does not support is refused on entry rather than by the first layer. */
+  /** If given, a recipe that it does not support is refused on entry rather than by the first layer. */
   readonly backend?: Backend | undefined;
 }
 
-/** A part of a program in which one recipe is on, or none. */
+/** An autocast region: the recipe and options that apply to calls inside it. */
 export interface Region {
   readonly enabled: boolean;
   readonly calibrating: boolean;
   readonly recipe: Recipe;
   readonly group: AmaxReductionGroup | undefined;
-  /** What is updated when the outermost region that is on, or calibrates, ends; absent where none is around. */
+  /** The updates that run when the outermost enabled or calibrating region ends; undefined outside of such regions. */
   readonly updates: ScaleUpdates | undefined;
 }
 
 const regions = platform.ambient<Region>();
 
-/** Regions of scopes that have ended: what an async function has set, its caller still sees after awaiting it. */
+/**
+ * Regions of `autocastScope` that have ended. After awaiting an async function, its caller still sees the region that the
+ * function set.
+ */
 const ended = new WeakMap<Region, { readonly outer: Region | undefined }>();
 
-/** Updates whose outermost region has ended. */
+/** The updates whose outermost region has ended. */
 const finished = new WeakSet<ScaleUpdates>();
 
-/** The innermost region around a call. */
+/** The innermost region around a call; undefined outside of all. */
 export function currentRegion(): Region | undefined {
   let region = regions.get();
   for (let end = region && ended.get(region); end; end = region && ended.get(region)) region = end.outer;
@@ -51,17 +54,17 @@ export function currentRegion(): Region | undefined {
 interface Entered {
   readonly region: Region;
   readonly outer: Region | undefined;
-  /** What has to happen once the region around is current again. */
+  /** Runs when the outer region is current again. */
   readonly leave: () => void;
 }
 
-/** Throws `ArgumentError` where options were left out, or the body. */
+/** Throws `ArgumentError` if the body is missing, or was given in place of the options. */
 export function requireBody(op: string, body: () => unknown): void {
   if (typeof body !== "function")
     throw new ArgumentError(`${op}: there is no body; call it as ${op}({ recipe }, () => ...)`);
 }
 
-/** Throws `ArgumentError` for what cannot reduce. */
+/** Throws `ArgumentError` for anything but a reduction group. */
 function requireGroup(group: AmaxReductionGroup): void {
   if (!Number.isSafeInteger(group?.size) || group.size < 1)
     throw new ArgumentError(
@@ -81,7 +84,7 @@ const checkOptions = optionsOf<AutocastOptions>({
   backend: (user, _name, backend) => requireBackend(user, backend as Backend),
 });
 
-/** A region that is ready to be entered. Throws while nothing has changed yet. */
+/** Makes a region. Throws before anything has changed. */
 function prepare(options: AutocastOptions): Entered {
   if (options instanceof Recipe) throw new ArgumentError("autocast: a recipe is given as { recipe }");
   checkOptions("autocast", options);
@@ -96,7 +99,7 @@ function prepare(options: AutocastOptions): Entered {
     region,
     outer,
     leave: () => {
-      // one that outlives the outermost region updates what it has recorded since
+      // a region that outlives the outermost one runs the updates recorded since
       if (!updates || (around && !finished.has(around))) return;
       finished.add(updates);
       if (training()) updates.run();
@@ -105,14 +108,14 @@ function prepare(options: AutocastOptions): Entered {
 }
 
 /**
- * Runs `body` with the recipe on: layers in it quantize as that says. `body` may be async; what it awaits belongs to the
- * region, and concurrent runs keep theirs apart. Regions nest; the inner one counts, and one with `enabled: false` computes
- * in high precision. As the outermost one ends, by an exception too, delayed scaling makes its new scales; where that fails
- * after an exception, it is the exception that is thrown, and a line on the console has the failure.
+ * Runs `body` in an autocast region: its layers quantize as the recipe says. `body` may be async; what it awaits belongs to the
+ * region, and concurrent calls are kept apart. Regions nest and the innermost applies; one with `enabled: false` computes in
+ * high precision. When the outermost region ends, also by an exception, delayed scaling updates its scales. If that fails after
+ * an exception, the exception is rethrown and the failure is printed to the console.
  *
  * @throws `UnsupportedError` for a recipe that `backend` does not support, before anything has changed.
- * @throws `ArgumentError` for an option outside its domain and for what is no function, `DisposedError` for a backend that
- * was disposed of; what the body throws goes through.
+ * @throws `ArgumentError` for an option outside its domain and for anything but a function, `DisposedError` for a backend that
+ * was disposed of; errors of the body propagate.
  */
 export function autocast<R>(options: AutocastOptions, body: () => R): R {
   requireBody("autocast", body);
@@ -121,7 +124,9 @@ export function autocast<R>(options: AutocastOptions, body: () => R): R {
     try {
       leave();
     } catch (after) {
-      console.warn(`lockstep: after an error in the body of autocast its scales could not follow: ${after}`);
+      console.warn(
+        `lockstep: after an error in the body of autocast, updating the scales failed as well: ${after}`,
+      );
     }
     throw error;
   };
@@ -138,16 +143,15 @@ export function autocast<R>(options: AutocastOptions, body: () => R): R {
   return result instanceof Promise ? (result.then(end, fail) as R) : end(result);
 }
 
-/** Runs `body` in a region that may have ended, or outside of all: what is computed a second time. No scale follows. */
+/** Runs `body` in a region that may have ended, or outside of all: for recomputation. No scales are updated. */
 export function runRegion<R>(region: Region | undefined, body: () => R): R {
-  // a copy, which has not ended
+  // a copy, because the region itself may be marked as ended
   return regions.run(region && { ...region, updates: undefined }, body);
 }
 
 /**
- * As `autocast`, until the end of the block: `using region = autocastScope({ recipe })`. Flows of calls that run
- * side by side are kept apart by `autocast` alone. Disposed of a second time it does nothing; before a region inside,
- * it leaves that one on.
+ * As `autocast`, until the end of the block: `using region = autocastScope({ recipe })`. Only `autocast` keeps concurrent async
+ * calls apart. Disposing of it twice does nothing; if a nested scope is still open, that one stays on.
  *
  * @throws `ArgumentError` for an option outside its domain, `DisposedError` for a backend that was disposed of.
  */

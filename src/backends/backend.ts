@@ -1,4 +1,4 @@
-/** What a backend is: memory, and the operations of ops.ts, each of which it can be asked about first. */
+/** The backend interface: memory, and the operations of ops.ts with a query whether each is supported. */
 import { ArgumentError, DisposedError } from "../errors.js";
 import { DATAPATH_FAMILIES, type DatapathFamily } from "../formats/datapath.js";
 import type { GemmAlgorithm } from "../formats/gemm-algorithm.js";
@@ -7,17 +7,17 @@ import type { Memory } from "../tensor/storage.js";
 import type { GemmArgs } from "./gemm-args.js";
 import type { OpArgs, OpName } from "./ops.js";
 
-/** How far results agree with the reference: to the bit, or for the reason given, not. */
+/** How far results agree with the reference: bitwise, or not, for the given reason. */
 export type Agreement = "bits" | { readonly approximate: string };
 
-/** The answer to "would you run this?". */
+/** A backend's answer whether it would run an operation. */
 export type Support =
   | {
       readonly ok: true;
       readonly agrees: Agreement;
       /**
-       * Set, with the reason, where the bits follow from a model that was not measured: of a chip that nobody asked, or of this
-       * chip with this version of its library (formats/chips.ts). `agrees` is then what the model promises.
+       * Set, with the reason, if `agrees` follows from a model that was not measured: on this chip, or with this version of its
+       * library (formats/chips.ts).
        */
       readonly unverified?: string;
     }
@@ -25,7 +25,7 @@ export type Support =
 
 /** Bytes in use and bytes held from the system. */
 export interface MemoryUse {
-  /** Bytes of tensors that were allocated and not disposed of, as they were asked for. */
+  /** Bytes of live tensors, as requested. */
   readonly live: number;
   /** Bytes held from the system, whether in use or not. */
   readonly reserved: number;
@@ -33,66 +33,69 @@ export interface MemoryUse {
   readonly blocks: number;
 }
 
-/** When the work of a backend that runs by itself gets done. */
+/** Timing of a backend that executes asynchronously. */
 export interface Timeline {
-  /** Marks the end of what is enqueued so far. */
+  /** Records a mark behind the work enqueued so far. */
   mark(): void;
-  /** Milliseconds from each mark to the next, which are forgotten; waits for the last. */
+  /** Milliseconds between successive marks, which are then dropped; waits for the last. */
   spans(): Float64Array;
 }
 
-/** Work that a backend has captured. */
+/** Captured work that can be replayed. */
 export interface CapturedWork {
-  /** Enqueues all of it again, on the memory that it was captured with. */
+  /** Enqueues all of it again, on the memory of the capture. */
   replay(): void;
-  /** Gives back what was kept for it; tensors that live stay as they are. */
+  /** Frees the memory kept for it; live tensors are unaffected. */
   dispose(): void;
 }
 
-/** One way to compute. `run` enqueues and returns; reading a tensor back waits. */
+/** An implementation of all operations. `run` enqueues and returns; reading a tensor waits. */
 export interface Backend {
-  /** `wasm` for the reference, `cuda` for a GPU; a backend of your own has a name of its own. */
+  /** `wasm` for the reference, `cuda` for a GPU; a third-party backend has its own name. */
   readonly name: string;
-  /** One line for people: device, threads. */
+  /** A one-line description: device, threads. */
   readonly description: string;
-  /** How many threads compute; 1 on a GPU, whose own threads are not counted. Results do not depend on it. */
+  /** The number of host threads that compute; 1 on a GPU. Results do not depend on it. */
   readonly threads: number;
-  /** Why there are fewer threads than processors, where the host did not allow them and none were asked for. */
+  /** Why there are fewer threads than processors, if none were requested and the host did not allow more. */
   readonly fewerThreads?: string | undefined;
-  /** The datapath that GEMMs take unless told otherwise. */
+  /** The default datapath of GEMMs. */
   readonly datapath: DatapathFamily;
-  /** Where its tensors live. */
+  /** The memory of its tensors. */
   readonly memory: Memory;
-  /** Where work is done apart from the calls that enqueue it. */
+  /** Present if work runs asynchronously to the calls that enqueue it. */
   readonly timeline?: Timeline;
   /** Bytes and blocks in use now. */
   memoryUse(): MemoryUse;
   /**
-   * Gives back to the system what is held and not in use, so that others find room; tensors stay as they are. On a GPU this
-   * waits for the work enqueued, and what is allocated next is slower. The reference has nothing to give: WebAssembly memory
-   * does not shrink. Throws `BackendError` where the GPU has failed, and `DisposedError` for a GPU that was disposed of.
+   * Returns unused reserved memory to the system; tensors are unaffected. On a GPU this waits for enqueued work, and the next
+   * allocations are slower. On the reference it does nothing: WebAssembly memory does not shrink. Throws `BackendError` if the
+   * GPU has failed, and `DisposedError` for a GPU that was disposed of.
    */
   trim(): void;
   /**
-   * Whether `run` would compute this, to which agreement, or the reason not to. Enqueues nothing, and throws nothing for
-   * arguments that an operation has validated.
+   * Whether `run` would compute this and how far the result agrees, or the reason why not. Enqueues nothing, and throws nothing
+   * for validated arguments.
    */
   supports<K extends OpName>(op: K, args: OpArgs[K]): Support;
-  /** Runs an operation on arguments that were validated. Outputs are among them, allocated by the caller. */
+  /** Runs an operation on validated arguments, which include its outputs, allocated by the caller. */
   run<K extends OpName>(op: K, args: OpArgs[K]): void;
-  /** The algorithm of a library by which `run` computes a product that is supported; undefined for a kernel of its own. */
+  /** The library algorithm that `run` would use for a supported product; undefined for the backend's own kernels. */
   algorithmFor?(args: GemmArgs): GemmAlgorithm | undefined;
   /**
-   * Calls `body`, and records the operations and copies that it runs instead of doing them: a CUDA graph on a GPU. Where `body`
-   * throws, nothing is kept. Throws `ArgumentError` for what waits, such as reading a tensor, and inside another capture;
-   * `UnsupportedError` for operations that differ from one run to the next by what the host counts or draws.
+   * Calls `body` and records its operations and copies instead of running them: a CUDA graph on a GPU. If `body` throws,
+   * nothing is kept. Throws `ArgumentError` for an action that waits, such as reading a tensor, and inside another capture;
+   * `UnsupportedError` for operations with state on the host, such as counters or random draws.
    */
   capture?(body: () => void): CapturedWork;
   /** Frees everything, workers included. Tensors of this backend are unusable afterwards. */
   dispose(): Promise<void>;
 }
 
-/** Throws `ArgumentError` for what is no backend: its name, or the promise of one; `DisposedError` for one that is gone. */
+/**
+ * Throws `ArgumentError` for anything but a backend, such as its name or an unawaited promise; `DisposedError` for one that was
+ * disposed of.
+ */
 export function requireBackend(user: string, backend: Backend): void {
   const { supports, run, memory } = (backend ?? {}) as Partial<Backend>;
   if (typeof supports !== "function" || typeof run !== "function" || typeof memory?.allocate !== "function")
@@ -103,5 +106,5 @@ export function requireBackend(user: string, backend: Backend): void {
 /** A family of datapaths. */
 export const datapathName = oneOf(DATAPATH_FAMILIES);
 
-/** That an operation is defined bit for bit and this backend gives those bits. */
+/** The answer of a backend that runs an operation bitwise equal to its definition. */
 export const EXACT: Support = { ok: true, agrees: "bits" };

@@ -1,11 +1,11 @@
-/** What capturing work to be replayed needs on every backend. */
+/** What all backends need to capture graphs. */
 import { ArgumentError, UnsupportedError } from "../errors.js";
 import { disown } from "../tensor/scope.js";
 import type { Storage } from "../tensor/storage.js";
 import { Tensor } from "../tensor/tensor.js";
 import type { OpArgs, OpName } from "./ops.js";
 
-/** Why another run of the same arguments would not be the next run of the operation: the host counts something of it. */
+/** Operations with state on the host, and why replaying the same arguments would not be their next run. */
 const HOST_COUNTS: { readonly [K in OpName]?: (args: OpArgs[K]) => string | undefined } = {
   adamw: () => "the host counts the steps, from which its bias corrections follow",
   sgd: ({ m, first }) =>
@@ -22,20 +22,20 @@ function stochastic(is: boolean): string | undefined {
   return is ? "the host draws its random bits, and each replay would round with the same ones" : undefined;
 }
 
-/** Throws `UnsupportedError` for an operation that a replay would not repeat as it is meant. */
+/** Throws `UnsupportedError` for an operation that cannot be replayed faithfully. */
 export function requireReplayable<K extends OpName>(op: K, args: OpArgs[K]): void {
   const reason = HOST_COUNTS[op]?.(args);
   if (reason) throw new UnsupportedError(`${op} in a captured graph`, reason);
 }
 
-/** Of what cannot be recorded. `what` happens: "a tensor is read". */
+/** The error for an action that a capture cannot record. `what` names it: "a tensor is read". */
 export function waits(what: string): ArgumentError {
   return new ArgumentError(
-    `${what} while a graph is captured, whose work is not done until it is replayed; do that before or after the capture`,
+    `${what} while a graph is captured, but captured work runs only at replay; do that before or after the capture`,
   );
 }
 
-/** Memory that lives as long as the work that uses it may be replayed. */
+/** Memory kept alive as long as captured work uses it. */
 export class HeldMemory {
   readonly #held = new Set<Storage>();
 
@@ -49,7 +49,7 @@ export class HeldMemory {
   }
 }
 
-/** Arguments, and the handles that they have in place of the tensors given, owned by no scope. */
+/** A copy of the arguments with new handles of their tensors, which no scope owns. */
 export function withOwnTensors<A>(args: A): { readonly args: A; readonly tensors: Iterable<Tensor> } {
   const own = new Map<Tensor, Tensor>();
   return { args: copied(args, own) as A, tensors: own.values() };

@@ -13,11 +13,12 @@ import { openWasm, threadCount } from "./wasm/backend.js";
 import type { WasmOptions } from "./wasm/options.js";
 
 /**
- * What `openBackend` can open: the CPU reference, an NVIDIA GPU, or `auto`, the GPU where there is one and else the reference.
+ * The backends that `openBackend` opens: the CPU reference, an NVIDIA GPU, or `auto`, a GPU if available and else the
+ * reference.
  */
 export type BackendName = "wasm" | "cuda" | "auto";
 
-/** What `openBackend` takes: the options of both backends, of which each reads its own. */
+/** Options of `openBackend`: those of both backends, each of which reads its own. */
 export interface OpenOptions extends WasmOptions, CudaOptions {}
 
 function requireName(name: unknown): void {
@@ -33,17 +34,17 @@ const checkOptions = optionsOf<OpenOptions>({
   datapath: datapathName,
 });
 
-/** A backend that could not be opened: every attempt that failed, and what to do. */
+/** A backend that cannot be opened here: all failed attempts, and what to do. */
 export interface MissingBackend {
   /** The backend that cannot be opened here. */
   readonly name: "cuda";
-  /** Why, in a line, and what to do. */
+  /** The reason, in one line, and what to do. */
   readonly reason: string;
-  /** What was tried, a line each: the places of the addon, and what came of them. */
+  /** The attempts, one line each: the paths of the addon, and the failure of each. */
   readonly attempts: readonly string[];
 }
 
-/** The addon with a GPU to run on, or what is missing. */
+/** The addon and its GPUs, or what is missing. */
 type Cuda =
   | { readonly addon: AddonExports; readonly devices: readonly DeviceFacts[] }
   | { readonly addon: undefined; readonly missing: MissingBackend };
@@ -53,7 +54,7 @@ const OLDEST = 89;
 
 let known: Cuda | undefined;
 
-/** Asked once: what is there does not change while a process runs. */
+/** Detected once per process. */
 function theCuda(): Cuda {
   known ??= findCuda();
   return known;
@@ -87,19 +88,19 @@ function findCuda(): Cuda {
   }
 }
 
-/** Why there is no GPU here; empty where there is one. */
+/** Why no GPU can be opened; empty if one can. */
 export function missingBackends(): readonly MissingBackend[] {
   const cuda = theCuda();
   return cuda.addon ? [] : [cuda.missing];
 }
 
-/** A GPU, and what is known of its products. */
+/** A GPU, and the properties of its products. */
 export interface CudaDevice extends DeviceFacts {
-  /** What GEMMs take unless told otherwise. */
+  /** The default datapath of GEMMs. */
   readonly datapath: DatapathFamily;
-  /** Classes of operands that it has no instruction for and multiplies as bf16 in their place. */
+  /** Classes of operands without an instruction, which are multiplied as bf16. */
   readonly emulates: readonly string[];
-  /** Why its sums with this version of cuBLASLt are no promise; absent where they were measured. */
+  /** Why its sums with this version of cuBLASLt are unverified; absent if they were measured. */
   readonly unverified?: string;
 }
 
@@ -117,9 +118,9 @@ export function cudaDevices(): readonly CudaDevice[] {
 }
 
 /**
- * Opens the reference (`wasm`), a GPU (`cuda`), or a GPU where there is one and the reference elsewhere (`auto`).
+ * Opens the reference (`wasm`), a GPU (`cuda`), or a GPU if available and else the reference (`auto`).
  *
- * @throws `BackendError` where the one asked for is not to be had, with every attempt's reason.
+ * @throws `BackendError` if the requested backend is not available, with the reason of every attempt.
  * @throws `ArgumentError` for an unknown name or an option outside its domain.
  */
 export async function openBackend(name: BackendName = "auto", options: OpenOptions = {}): Promise<Backend> {

@@ -1,6 +1,6 @@
 /**
- * The whole vocabulary: what each operation takes, as plain data. Outputs are preallocated tensors. Nothing
- * here knows of recipes or modules; src/ops/ validates and fills these in, a backend lowers them.
+ * The arguments of every operation, as plain data. Outputs are preallocated tensors. Nothing here knows of recipes or modules:
+ * src/ops/ validates and fills in arguments, a backend lowers them.
  */
 import type { ACTIVATION, OVERFLOW, ROUNDING } from "../formats/contract.gen.js";
 import type { RandomSource } from "../random.js";
@@ -11,7 +11,10 @@ import type { GemmArgs } from "./gemm-args.js";
 
 /** A rounding mode of `encode` (numerics.md §1): IEEE 754's, to odd, or stochastic. */
 export type RoundingName = keyof typeof ROUNDING;
-/** What becomes of values beyond a format's largest (numerics.md §1): that value, `saturate`, or infinity or NaN, `nonfinite`. */
+/**
+ * The overflow mode (numerics.md §1): values beyond the format's maximum become the maximum (`saturate`), or infinity or NaN
+ * (`nonfinite`).
+ */
 export type OverflowName = keyof typeof OVERFLOW;
 /** An activation by its name in TransformerEngine and PyTorch; numerics.md §7.2 has the formulas. */
 export type ActivationName = keyof typeof ACTIVATION;
@@ -22,15 +25,15 @@ export interface EncodeArgs {
   readonly x: Tensor<WideDType>;
   /** The format word of the codes. */
   readonly word: number;
-  /** How a value between two codes is rounded. */
+  /** The rounding mode. */
   readonly rounding: RoundingName;
-  /** What becomes of values beyond the largest finite one. */
+  /** How values beyond the maximum are converted. */
   readonly overflow: OverflowName;
   /** Random bits by element index, for stochastic rounding; not read under another. */
   readonly random: RandomSource;
   /** Multiplies x before it is rounded, an f32 product. */
   readonly scale: number;
-  /** Becomes the codes, in the shape of x. */
+  /** Output: the codes, in the shape of x. */
   readonly out: Tensor;
 }
 
@@ -40,15 +43,15 @@ export interface DecodeArgs {
   readonly x: Tensor;
   /** The format word of the codes. */
   readonly word: number;
-  /** Becomes the values, in the shape of x; a NaN code becomes a NaN. */
+  /** Output: the values, in the shape of x; a NaN code becomes a NaN. */
   readonly out: Tensor<WideDType>;
 }
 
 /** out[0] = max |x|, NaN ignored. */
 export interface AmaxArgs {
-  /** Of no elements, its amax is 0. */
+  /** An empty tensor has amax 0. */
   readonly x: Tensor<WideDType>;
-  /** Becomes the amax, [1]. */
+  /** Output: the amax, [1]. */
   readonly out: Tensor<"f32">;
 }
 
@@ -56,15 +59,15 @@ export interface AmaxArgs {
 export interface QuantizeArgs {
   /** The values; leading dimensions are flattened, so that it is [M, K]. */
   readonly x: Tensor<WideDType>;
-  /** Everything that decides bits, randomness aside. */
+  /** All settings that determine the bits, except random bits. */
   readonly spec: QuantizeSpec;
   /** Random bits by element index; read where the spec rounds stochastically. */
   readonly random: RandomSource;
-  /** How the scales of both copies lie. */
+  /** The scale layout of both copies. */
   readonly scaleLayout: ScaleLayout;
-  /** Becomes the copy scaled along K. Absent: there is none; one copy at least is given. */
+  /** Output: the copy scaled along K. At least one copy is given. */
   readonly rowwise?: QuantizedCopy | undefined;
-  /** Becomes the copy scaled along M. Absent: there is none. */
+  /** Output: the copy scaled along M. */
   readonly columnwise?: QuantizedCopy | undefined;
   /** fp8-delayed: the scale to use, [1]. */
   readonly scale?: Tensor<"f32"> | undefined;
@@ -74,7 +77,7 @@ export interface QuantizeArgs {
   readonly amax?: Tensor<"f32"> | undefined;
   /** As `amax`, for the columnwise copy of nvfp4. */
   readonly amaxColumnwise?: Tensor<"f32"> | undefined;
-  /** Does nothing where this holds exactly 1, [1]. */
+  /** If this is exactly 1, nothing is written; [1]. */
   readonly noop?: Tensor<"f32"> | undefined;
 }
 
@@ -86,9 +89,9 @@ export interface DequantizeArgs {
   readonly copy: QuantizedCopy;
   /** Which of the two copies it is. */
   readonly direction: "rowwise" | "columnwise";
-  /** How its scales lie. */
+  /** The layout of its scales. */
   readonly scaleLayout: ScaleLayout;
-  /** out's shape is the logical one, whatever the copy's. */
+  /** Output: the values, in the logical shape, whatever the shape of the copy. */
   readonly out: Tensor<WideDType>;
 }
 
@@ -96,7 +99,7 @@ export interface DequantizeArgs {
 export interface TransposeArgs {
   /** [M, K], of any element type. */
   readonly x: Tensor;
-  /** Becomes [K, M], of the type of x. */
+  /** Output: [K, M], of the type of x. */
   readonly out: Tensor;
 }
 
@@ -104,9 +107,9 @@ export interface TransposeArgs {
 export interface SwapAxesArgs {
   /** Elements of whole bytes, of `sizes` in all. */
   readonly x: Tensor;
-  /** The five dimensions of x: p and q trade places. */
+  /** The five dimensions of x, of which p and q are exchanged. */
   readonly sizes: readonly [outer: number, p: number, middle: number, q: number, inner: number];
-  /** Becomes [outer, q, middle, p, inner], of the type of x. */
+  /** Output: [outer, q, middle, p, inner], of the type of x. */
   readonly out: Tensor;
 }
 
@@ -120,13 +123,13 @@ export interface RelayoutArgs {
   readonly rows: number;
   /** Columns of the quantized matrix. */
   readonly columns: number;
-  /** The scales as they lie. */
+  /** The scales to rearrange. */
   readonly x: Tensor;
-  /** How the scales of `x` lie. */
+  /** The layout of `x`. */
   readonly from: ScaleLayout;
-  /** Becomes the scales as asked for; padding is zero. */
+  /** Output: the scales in layout `to`; padding is zero. */
   readonly out: Tensor;
-  /** How the scales of `out` lie. */
+  /** The layout of `out`. */
   readonly to: ScaleLayout;
 }
 
@@ -136,7 +139,7 @@ export interface HadamardArgs {
   readonly x: Tensor<"bf16">;
   /** Bit i set: element i of each 16 is negated first. */
   readonly signs: number;
-  /** Becomes the transform, [K, M]. */
+  /** Output: the transform, [K, M]. */
   readonly out: Tensor<"bf16">;
 }
 
@@ -144,15 +147,15 @@ export interface HadamardArgs {
 export interface SweepArgs {
   /** The format word to encode to. */
   readonly word: number;
-  /** How a value between two codes is rounded. */
+  /** The rounding mode. */
   readonly rounding: RoundingName;
-  /** What becomes of values beyond the largest finite one. */
+  /** How values beyond the maximum are converted. */
   readonly overflow: OverflowName;
   /** For stochastic rounding; the element's index is the bit pattern. */
   readonly random: RandomSource;
   /** 0 to 255. */
   readonly chunk: number;
-  /** Becomes the digests, [2]. */
+  /** Output: the digests, [2]. */
   readonly out: Tensor<"u32">;
 }
 
@@ -162,7 +165,7 @@ export interface ActivationArgs {
   readonly x: Tensor<WideDType>;
   /** Which function. */
   readonly kind: ActivationName;
-  /** Becomes the result, in the shape of x, rounded once to its type. */
+  /** Output: the result, in the shape of x, rounded once to its type. */
   readonly out: Tensor<WideDType>;
 }
 
@@ -190,7 +193,7 @@ export interface GatedArgs {
   readonly kind: ActivationName;
   /** With kind silu: the clamped form. */
   readonly clamp?: SwigluClamp | undefined;
-  /** Becomes act(a) * g, [rows, n], rounded once to its type. */
+  /** Output: act(a) * g, [rows, n], rounded once to its type. */
   readonly out: Tensor<WideDType>;
 }
 
@@ -202,7 +205,7 @@ export interface GatedBackwardArgs extends GatedArgs {
 
 /** Quantizes x, seen as a matrix, into the copies given; biasGrad [K] = the sums of x's columns (numerics.md §7.5). */
 export interface BiasGradQuantizeArgs extends Omit<QuantizeArgs, "noop"> {
-  /** Becomes the column sums, [K]. */
+  /** Output: the column sums, [K]. */
   readonly biasGrad: Tensor<WideDType>;
 }
 
@@ -212,9 +215,9 @@ export interface ActivationQuantizeArgs extends Omit<QuantizeArgs, "noop"> {
   readonly kind: ActivationName;
   /** x [rows, 2n] is a | g. */
   readonly gated: boolean;
-  /** Of the gated form with kind silu. */
+  /** The clamped form; gated, with kind silu only. */
   readonly clamp?: SwigluClamp | undefined;
-  /** The gradient of the result: then that of x is quantized. */
+  /** The gradient of the result. If given, the gradient of x is quantized. */
   readonly grad?: Tensor<WideDType> | undefined;
 }
 
@@ -228,13 +231,13 @@ export interface NormArgs {
   readonly beta?: Tensor<WideDType> | undefined;
   /** Added to the variance, an f32. */
   readonly eps: number;
-  /** gamma is stored minus 1. */
+  /** Whether gamma is stored minus 1. */
   readonly zeroCenteredGamma: boolean;
-  /** Becomes the norm, in the shape of x. */
+  /** Output: the norm, in the shape of x. */
   readonly out: Tensor<WideDType>;
-  /** Becomes the mean of each row, [rows]. Absent in RMSNorm. */
+  /** Output: the mean of each row, [rows]. Absent in RMSNorm. */
   readonly mean?: Tensor<"f32"> | undefined;
-  /** Becomes 1 / sqrt(variance + eps) of each row, [rows]. */
+  /** Output: 1 / sqrt(variance + eps) of each row, [rows]. */
   readonly rstd: Tensor<"f32">;
 }
 
@@ -245,21 +248,21 @@ export interface NormQuantizeArgs extends Omit<QuantizeArgs, "noop">, Omit<NormA
 export interface NormBackwardArgs {
   /** The gradient of the norm's result, in the shape of x. */
   readonly grad: Tensor<WideDType>;
-  /** What the forward pass was given, [..., K]. */
+  /** The input of the forward pass, [..., K]. */
   readonly x: Tensor<WideDType>;
-  /** As the forward pass had it, [K]. */
+  /** The gamma of the forward pass, [K]. */
   readonly gamma: Tensor<WideDType>;
-  /** gamma is stored minus 1. */
+  /** Whether gamma is stored minus 1. */
   readonly zeroCenteredGamma: boolean;
-  /** As the forward pass gave it, [rows]. Absent in RMSNorm. */
+  /** The mean of the forward pass, [rows]. Absent in RMSNorm. */
   readonly mean?: Tensor<"f32"> | undefined;
-  /** As the forward pass gave it, [rows]. */
+  /** The rstd of the forward pass, [rows]. */
   readonly rstd: Tensor<"f32">;
-  /** Becomes the gradient of x, in its shape. */
+  /** Output: the gradient of x, in its shape. */
   readonly dx: Tensor<WideDType>;
-  /** Becomes the gradient of gamma, [K]. */
+  /** Output: the gradient of gamma, [K]. */
   readonly dgamma: Tensor<WideDType>;
-  /** Becomes the gradient of beta, [K]. Absent in RMSNorm. */
+  /** Output: the gradient of beta, [K]. Absent in RMSNorm. */
   readonly dbeta?: Tensor<WideDType> | undefined;
 }
 
@@ -273,11 +276,11 @@ export interface CrossEntropyArgs {
   readonly smoothing: number;
   /** Rows with this target have loss 0 and no gradient. */
   readonly ignore: number;
-  /** Becomes the loss of each row, [rows]. */
+  /** Output: the loss of each row, [rows]. */
   readonly loss: Tensor<"f32">;
-  /** Becomes the largest logit of each row, [rows]; an input of the backward pass. */
+  /** Output: the largest logit of each row, [rows]; an input of the backward pass. */
   readonly maximum: Tensor<"f32">;
-  /** Becomes the sum of exp(x - maximum) of each row, [rows]; an input of the backward pass. */
+  /** Output: the sum of exp(x - maximum) of each row, [rows]; an input of the backward pass. */
   readonly total: Tensor<"f32">;
 }
 
@@ -285,7 +288,7 @@ export interface CrossEntropyArgs {
 export interface CrossEntropyBackwardArgs extends Omit<CrossEntropyArgs, "loss"> {
   /** The gradient of each row's loss, [rows]. */
   readonly grad: Tensor<"f32">;
-  /** Becomes the gradient of the logits, in their shape. */
+  /** Output: the gradient of the logits, in their shape. */
   readonly dx: Tensor<WideDType>;
 }
 
@@ -295,7 +298,7 @@ export interface MseArgs {
   readonly x: Tensor<WideDType>;
   /** Of the shape of x. */
   readonly target: Tensor<WideDType>;
-  /** Becomes the mean of each row, [rows]. */
+  /** Output: the mean of each row, [rows]. */
   readonly loss: Tensor<"f32">;
 }
 
@@ -303,17 +306,17 @@ export interface MseArgs {
 export interface MseBackwardArgs extends Omit<MseArgs, "loss"> {
   /** The gradient of each row's loss, [rows]. */
   readonly grad: Tensor<"f32">;
-  /** Becomes the gradient of x, in its shape. */
+  /** Output: the gradient of x, in its shape. */
   readonly dx: Tensor<WideDType>;
 }
 
-/** out [..., D] = the rows of table [V, D] that ids name; NaN where there is no such row. */
+/** out [..., D] = the rows of table [V, D] selected by ids; NaN for an id outside 0..V-1. */
 export interface EmbeddingArgs {
   /** [V, D]. */
   readonly table: Tensor<WideDType>;
-  /** Row numbers, of any shape. */
+  /** Row indices, of any shape. */
   readonly ids: Tensor<"i32">;
-  /** Becomes the rows, [..., D], of the type of the table. */
+  /** Output: the rows, [..., D], of the type of the table. */
   readonly out: Tensor<WideDType>;
 }
 
@@ -321,41 +324,41 @@ export interface EmbeddingArgs {
 export interface EmbeddingBackwardArgs {
   /** The gradient of the rows, [..., D]. */
   readonly grad: Tensor<WideDType>;
-  /** The row numbers of the forward pass; those outside the table add to nothing. */
+  /** The row indices of the forward pass; those outside the table are ignored. */
   readonly ids: Tensor<"i32">;
-  /** Becomes the gradient of the table, [V, D]. */
+  /** Output: the gradient of the table, [V, D]. */
   readonly out: Tensor<WideDType>;
 }
 
 /** out = the sum of the squares of x, [1]: chunks of 4096 first. */
 export interface SquareSumArgs {
-  /** Of no elements, its sum is 0. */
+  /** An empty tensor has sum 0. */
   readonly x: Tensor<WideDType>;
-  /** Becomes the sum, [1]. */
+  /** Output: the sum, [1]. */
   readonly out: Tensor<"f32">;
 }
 
 /** norm = the root of the sum of sums [n]; factor = min(1, maxNorm / (norm + 1e-6)); [1] each. */
 export interface ClipFactorArgs {
-  /** Sums of squares, one of each tensor, [n]. */
+  /** One sum of squares per tensor, [n]. */
   readonly sums: Tensor<"f32">;
-  /** The norm that is not exceeded, an f32 of at least 0. */
+  /** The maximum norm, an f32 of at least 0. */
   readonly maxNorm: number;
-  /** Becomes the norm of all tensors together, [1]. */
+  /** Output: the norm of all tensors together, [1]. */
   readonly norm: Tensor<"f32">;
-  /** Becomes the factor that clips, [1]. */
+  /** Output: the factor that clips, [1]. */
   readonly factor: Tensor<"f32">;
 }
 
-/** Rolls the history of every slot that has an amax in row 0, and makes its scale; both in place. */
+/** Rolls the history of every slot with an amax in row 0, and computes its scale; both in place. */
 export interface UpdateScalesArgs {
   /** [length, n] */
   readonly amaxHistory: Tensor<"f32">;
   /** [n] */
   readonly scale: Tensor<"f32">;
-  /** What the amax shall become, an f32. */
+  /** The value that the amax is scaled to, an f32. */
   readonly scaledMax: number;
-  /** The amax is the one just recorded; otherwise the largest of the history. */
+  /** Whether the newest amax is used, rather than the maximum of the history. */
   readonly mostRecent: boolean;
 }
 
@@ -365,17 +368,17 @@ export interface AddArgs {
   readonly x: Tensor<WideDType>;
   /** The second, of the shape of x. */
   readonly y: Tensor<WideDType>;
-  /** Becomes the sum in f32, rounded once to its type. */
+  /** Output: the sum in f32, rounded once to its type. */
   readonly out: Tensor<WideDType>;
 }
 
 /** out = x * factor, element by element; out may be x. */
 export interface ScaledArgs {
-  /** What is multiplied. */
+  /** The multiplicand. */
   readonly x: Tensor<WideDType>;
   /** An f32. */
   readonly factor: number;
-  /** Becomes the product in f32, rounded once to its type. */
+  /** Output: the product in f32, rounded once to its type. */
   readonly out: Tensor<WideDType>;
 }
 
@@ -385,9 +388,9 @@ export interface SoftmaxArgs {
   readonly x: Tensor<WideDType>;
   /** An f32. */
   readonly scale: number;
-  /** Masks what lies beyond i + (C - R) in row i. */
+  /** Whether row i masks elements beyond i + (C - R). */
   readonly causal: boolean;
-  /** Becomes the softmax, in the shape of x; a masked element is 0. */
+  /** Output: the softmax, in the shape of x; a masked element is 0. */
   readonly out: Tensor<WideDType>;
 }
 
@@ -395,9 +398,9 @@ export interface SoftmaxArgs {
 export interface SoftmaxBackwardArgs extends Pick<SoftmaxArgs, "scale" | "causal"> {
   /** The gradient of y, in its shape. */
   readonly grad: Tensor<WideDType>;
-  /** What the forward pass gave. */
+  /** The result of the forward pass. */
   readonly y: Tensor<WideDType>;
-  /** Becomes the gradient of x, in its shape. */
+  /** Output: the gradient of x, in its shape. */
   readonly dx: Tensor<WideDType>;
 }
 
@@ -405,23 +408,23 @@ export interface SoftmaxBackwardArgs extends Pick<SoftmaxArgs, "scale" | "causal
 export interface ColumnSumArgs {
   /** [..., K], seen as rows of K. */
   readonly x: Tensor<WideDType>;
-  /** Becomes the sums, rounded once to its type; 0 where there are no rows. */
+  /** Output: the sums, rounded once to its type; 0 where there are no rows. */
   readonly out: Tensor<WideDType>;
 }
 
-/** What every optimizer step takes. `parameter` is updated in place. */
+/** The arguments of every optimizer step. `parameter` is updated in place. */
 export interface StepArgs {
   /** The gradient, in the shape of the parameter. */
   readonly grad: Tensor<WideDType>;
   /** The f32 master, updated in place. */
   readonly parameter: Tensor<"f32">;
-  /** Takes the new parameter, rounded. */
+  /** Output: the new parameter, rounded. */
   readonly copy?: Tensor<"bf16" | "f16"> | undefined;
   /** Multiplies the gradient, [1]. */
   readonly gradScale?: Tensor<"f32"> | undefined;
-  /** Nothing is written where this holds exactly 1, [1]. */
+  /** If this is exactly 1, nothing is written; [1]. */
   readonly noop?: Tensor<"f32"> | undefined;
-  /** Every number here and below is an f32. */
+  /** An f32, as are all numbers below. */
   readonly learningRate: number;
   /** 0 for none. */
   readonly weightDecay: number;
@@ -431,25 +434,25 @@ export interface StepArgs {
 export interface SGDArgs extends StepArgs {
   /** The momentum buffer, updated in place; not read on the first step. */
   readonly m?: Tensor<"f32"> | undefined;
-  /** How much of the buffer stays; 0 without one. */
+  /** The momentum factor; 0 without a buffer. */
   readonly momentum: number;
   /** 1 - dampening. */
   readonly undamped: number;
-  /** The step goes along the gradient plus momentum times the buffer. */
+  /** Whether to use Nesterov momentum: the step follows the gradient plus momentum times the buffer. */
   readonly nesterov: boolean;
-  /** The buffer becomes the gradient, whatever it held. */
+  /** Whether the buffer is initialized with the gradient. */
   readonly first: boolean;
 }
 
 /** A step of AdamW, or of Adam with weight decay in the gradient. */
 export interface AdamWArgs extends StepArgs {
-  /** Means of the gradient and of its square, updated in place. */
+  /** The mean of the gradient, updated in place. */
   readonly m: Tensor<"f32">;
   /** The mean of the gradient's square, updated in place. */
   readonly v: Tensor<"f32">;
-  /** How much of `m` stays, at least 0 and below 1. */
+  /** The decay rate of `m`, at least 0 and below 1. */
   readonly beta1: number;
-  /** How much of `v` stays, at least 0 and below 1. */
+  /** The decay rate of `v`, at least 0 and below 1. */
   readonly beta2: number;
   /** 1 - beta^step. */
   readonly correction1: number;
@@ -457,7 +460,7 @@ export interface AdamWArgs extends StepArgs {
   readonly correction2: number;
   /** Added to the root of the corrected `v`. */
   readonly eps: number;
-  /** Weight decay apart from the gradient. */
+  /** Whether weight decay is decoupled from the gradient. */
   readonly decoupled: boolean;
 }
 
@@ -480,7 +483,7 @@ export interface OpArgs {
   readonly dequantize: DequantizeArgs;
   /** The transpose of a matrix of any element type. */
   readonly transpose: TransposeArgs;
-  /** Two dimensions of a tensor trade places. */
+  /** Exchanges two dimensions of a tensor. */
   readonly swapAxes: SwapAxesArgs;
   /** Scales from one layout to another. */
   readonly relayout: RelayoutArgs;
@@ -522,7 +525,7 @@ export interface OpArgs {
   readonly mse: MseArgs;
   /** The gradient of its first argument. */
   readonly mseBackward: MseBackwardArgs;
-  /** Rows of a table by number. */
+  /** Rows of a table by id. */
   readonly embedding: EmbeddingArgs;
   /** The gradient of the table. */
   readonly embeddingBackward: EmbeddingBackwardArgs;

@@ -1,6 +1,6 @@
 /**
- * The tensors of each operation: what it writes and reads, of which types, and what it may write in place. So a backend can
- * tell when there is nothing to do, and operations check types and overlap.
+ * The tensors of each operation: which it writes and reads, their types, and which it may write in place. With this table
+ * backends detect empty work, and operations check types and overlap.
  */
 import type { QuantizedCopy } from "../tensor/quantized.js";
 import type { Tensor } from "../tensor/tensor.js";
@@ -18,13 +18,13 @@ export type TensorRule =
   | "u32"
   /** The type of `x`. */
   | "as x"
-  /** Codes of the format `word`: of `x` what is in `out`, and of `out` what is in `x`. */
+  /** Codes of format `word`: `out` holds those of `x`, or `x` those of `out`. */
   | "codes"
   /** A wide type or FP8. */
   | "product"
   /** A copy of the quantizer's spec: data, scales and amax. */
   | "copy"
-  /** What the entry point has checked, or several tensors of which each has its own type. */
+  /** Checked by the entry point, or several tensors of individual types. */
   | "checked";
 
 /** Arguments by name, with "?" behind those that may be left out. */
@@ -34,9 +34,9 @@ type Rules<A> = {
 
 interface Row<A> {
   readonly writes: Rules<A>;
-  /** What it reads and does not write. Where an earlier operation has written it, kernels trust its type: it has a rule. */
+  /** The tensors that it only reads. Tensors written by an earlier operation have a rule, because kernels trust their type. */
   readonly reads: Rules<A>;
-  /** What `out` may be: each of its elements is read before that one is written, and by nothing later. */
+  /** Inputs that `out` may be identical to: each element is read before it is written, and not read again. */
   readonly inPlace?: readonly (keyof A & string)[];
 }
 
@@ -114,11 +114,11 @@ export interface TensorRow {
   readonly rule: TensorRule;
   readonly optional: boolean;
   readonly written: boolean;
-  /** Of what is read: whether `out` may be the same memory. */
+  /** For an input: whether `out` may be the same memory. */
   readonly inPlace: boolean;
 }
 
-/** The tensors of every operation, those that it writes first. */
+/** The tensors of every operation, outputs first. */
 export const TENSOR_ROWS: ReadonlyMap<OpName, readonly TensorRow[]> = new Map(
   Object.entries(TENSORS).map(([op, { writes, reads, inPlace = [] }]: [string, AnyRow]) => [
     op as OpName,
@@ -138,8 +138,8 @@ function rowsOf(
 }
 
 /**
- * Whether everything that `op` writes has no elements. Kernels are not asked then: next to a size of zero another may be
- * larger than what they count in.
+ * Whether all outputs of `op` are empty. Kernels are then not called, because with one size zero another may exceed their
+ * range.
  */
 export function writesNothing<K extends OpName>(op: K, args: OpArgs[K]): boolean {
   const rows = TENSOR_ROWS.get(op) as readonly TensorRow[];

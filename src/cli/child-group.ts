@@ -1,4 +1,4 @@
-/** Programs that a command runs, each with whatever it starts as one group that can be ended together. */
+/** Child processes of a command, each in a process group that can be ended as one. */
 import { spawn } from "node:child_process";
 
 let listener: (running: boolean, group: number) => void = () => {};

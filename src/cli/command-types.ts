@@ -1,11 +1,11 @@
-/** What a command of the command line is. */
+/** The types of commands. */
 import type { OptionTable, Values } from "./options.js";
 import type { CliIo, Session } from "./session.js";
 
 /** 0 done and holds, 1 a comparison or a conformance check failed, 2 bad usage or bad input. */
 export type ExitCode = 0 | 1 | 2;
 
-/** What a command is given. */
+/** The arguments of a command. */
 export interface Call<T extends OptionTable> {
   readonly session: Session;
   readonly values: Values<T>;
@@ -25,7 +25,7 @@ export interface CommandSpec<T extends OptionTable> {
   readonly run: (call: Call<T>) => Promise<ExitCode>;
 }
 
-/** A command with its options' types sealed in. */
+/** A command, without the types of its options. */
 export interface Command {
   readonly name: string;
   readonly summary: string;

@@ -7,7 +7,7 @@ import { type OptionTable, type Parsed, parseOptions, valuesOf } from "./options
 import { Session } from "./session.js";
 import { FORCE, GENERAL } from "./shared-options.js";
 
-/** Seals a command: print help where asked, else parse, check, run, and free what the run opened. */
+/** Defines a command: prints help on request; else parses, checks, runs, and frees what the run opened. */
 export function defineCommand<T extends OptionTable>(spec: CommandSpec<T>): Command {
   const writes = Object.values(spec.options).some(({ file }) => file === "written");
   const table: OptionTable = { ...spec.options, ...(writes ? FORCE : {}), ...GENERAL };
@@ -39,7 +39,7 @@ export function defineCommand<T extends OptionTable>(spec: CommandSpec<T>): Comm
   };
 }
 
-/** Throws `ArgumentError` where a file to be written is one that is read, under whatever name. */
+/** Throws `ArgumentError` if an output file is also an input, under whatever name. */
 async function requireDistinct(table: OptionTable, { values, positionals, given }: Parsed): Promise<void> {
   const pathsOf = (file: "read" | "written") =>
     Object.keys(table).filter((name) => table[name]?.file === file && given.has(name));
@@ -54,7 +54,7 @@ async function requireDistinct(table: OptionTable, { values, positionals, given 
   }
 }
 
-/** Which of some paths leads to the same file as `path`, through whatever links. */
+/** The first of some paths that leads to the same file as `path`, through links too. */
 async function findSameFile(path: string, others: readonly string[]): Promise<string | undefined> {
   const identify = (each: string) => stat(each, { bigint: true }).catch(() => undefined);
   const own = await identify(path);

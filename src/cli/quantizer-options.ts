@@ -143,7 +143,7 @@ export function specOf(backend: Backend, settings: QuantizerSettings): QuantizeS
   return makeQuantizer(backend, settings).quantizer.spec;
 }
 
-/** A quantizer by the options, its random words at their start; `amaxRecord` is what fp8-delayed records into. */
+/** A quantizer by the options, its random bits at their start; `amaxRecord` is what fp8-delayed records into. */
 export interface MadeQuantizer {
   readonly quantizer: Quantizer;
   readonly amaxRecord?: Tensor<"f32">;

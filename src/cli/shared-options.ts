@@ -58,7 +58,7 @@ export const ENCODING = {
   overflow: choice(OVERFLOW_NAMES, { help: "what values beyond the largest become", fallback: "saturate" }),
 } as const;
 
-/** The random words of stochastic rounding. */
+/** The random bits of stochastic rounding. */
 export const RANDOM = {
   seed: value({ placeholder: "S", help: "key of the random words", parse: u64, fallback: 0n, shown: "0" }),
   offset: value({

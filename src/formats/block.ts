@@ -1,6 +1,6 @@
 /**
- * The block formats, one row each: how elements share scales, and every trait of a quantizer that an operation, a backend or a
- * layer may go by. Nobody else decides by a quantizer's name.
+ * The block formats, one row each: how elements share scales, and every property of a quantizer that operations, backends and
+ * layers depend on. No other code decides by a quantizer's name.
  */
 import { ArgumentError } from "../errors.js";
 import { describe } from "../options.js";
@@ -12,22 +12,22 @@ export type Tile = "tensor" | "1x128" | "128x128" | "1x32" | "32x32" | "1x16" | 
 /** How an amax becomes a scale; see `ScaleRule` in assembly/contract.ts. */
 export type ScaleRuleName = "f32" | "e8m0Up" | "e8m0Floor" | "twoLevel";
 
-/** How a columnwise copy lies in memory: as the transpose of the matrix, or as the blocks lie in the input. */
+/** The memory layout of a columnwise copy: transposed, or in the order of the input. */
 export type Placement = "transposed" | "inPlace";
 
 /**
- * Where scales come from: `given` as a tensor, which also multiplies f32 values of fused operations; from the amax of the `whole`
- * tensor; or from those of its `blocks`.
+ * The source of scales: `given` as a tensor, which also multiplies the f32 values of fused operations; from the amax of the
+ * `whole` tensor; or from those of its `blocks`.
  */
 export type ScaleSource = "given" | "whole" | "blocks";
 
 /**
- * How padded scales lie: per-tensor ones have no padding; `pitch` is a row length that is a multiple of 4; `tiles` are whole
+ * The layout of padded scales: per-tensor scales have no padding; `pitch` pads rows to a multiple of 4; `tiles` pads to whole
  * tiles of 128 lines by 4 blocks, which can be swizzled.
  */
 export type ScalePadding = "none" | "pitch" | "tiles";
 
-/** What can be chosen of some quantizers alone; the others have it off. */
+/** The options that only some quantizers have; others have them off. */
 export type QuantizerOption =
   | "tile"
   | "pow2Scales"
@@ -39,9 +39,9 @@ export type QuantizerOption =
 
 /** One row of `BLOCK_FORMATS`: how elements share scales. */
 export interface BlockFormat {
-  /** Element formats it exists in, the default first. */
+  /** Supported element formats, the default first. */
   readonly elements: readonly ScalarFormat[];
-  /** Tiles it exists in, the default first. */
+  /** Supported tiles, the default first. */
   readonly tiles: readonly Tile[];
   /** The type scales are stored in. */
   readonly scale: "f32" | "e8m0" | "e4m3";
@@ -53,15 +53,15 @@ export interface BlockFormat {
   readonly columnwise: { readonly data: Placement; readonly scale: Placement };
   /** Rows and columns must be multiples of this. */
   readonly multiple: number;
-  /** Where scales come from. */
+  /** The source of scales. */
   readonly scaleSource: ScaleSource;
   /** Whether block scales are made under an amax of the whole tensor, which each copy holds (numerics.md §5.2). */
   readonly tensorAmax: boolean;
-  /** How padded scales lie. */
+  /** The layout of padded scales. */
   readonly padding: ScalePadding;
   /** The tile whose padded scales lie transposed, GEMM_READY, unless the layout is COMPACT (numerics.md §3.3). */
   readonly gemmReadyTile?: Tile;
-  /** What can be chosen of this quantizer beside its elements. */
+  /** The options of this quantizer besides its elements. */
   readonly options: readonly QuantizerOption[];
 }
 
@@ -164,7 +164,7 @@ export type BlockFormatName = keyof typeof BLOCK_FORMATS;
 /** The names of the block formats, in table order. */
 export const BLOCK_FORMAT_NAMES = Object.keys(BLOCK_FORMATS) as readonly BlockFormatName[];
 
-/** The row of that name. Throws `ArgumentError` for what is no block format. */
+/** The row of that name. Throws `ArgumentError` for anything but a block format. */
 export function blockFormat(name: BlockFormatName): BlockFormat {
   if (typeof name === "string" && Object.hasOwn(BLOCK_FORMATS, name)) return BLOCK_FORMATS[name];
   throw new ArgumentError(
@@ -172,7 +172,7 @@ export function blockFormat(name: BlockFormatName): BlockFormat {
   );
 }
 
-/** The quantizers of which `option` can be chosen. */
+/** The quantizers that have `option`. */
 export function quantizersWith(option: QuantizerOption): readonly BlockFormatName[] {
   return BLOCK_FORMAT_NAMES.filter((name) => blockFormat(name).options.includes(option));
 }
@@ -190,7 +190,7 @@ const TILE_SIZES: Readonly<Record<Tile, readonly [rows: number, columns: number]
 /** Every tile of blocks. */
 export const BLOCK_TILES = (Object.keys(TILE_SIZES) as readonly Tile[]).filter((tile) => !isTensorWide(tile));
 
-/** The tile's rows and columns; a tensor-wide tile has none. Throws `ArgumentError` for what is no tile. */
+/** The tile's rows and columns; a tensor-wide tile has none. Throws `ArgumentError` for anything but a tile. */
 export function tileSize(tile: Tile): readonly [rows: number, columns: number] {
   if (Object.hasOwn(TILE_SIZES, tile)) return TILE_SIZES[tile];
   throw new ArgumentError(
@@ -218,7 +218,7 @@ export function hasGemmReadyTile({ quantizer, tile }: Pick<BlockChoice, "quantiz
   return blockFormat(quantizer).gemmReadyTile === tile;
 }
 
-/** Whether the columnwise copy follows from the rowwise one: a scale is stored once for a square, or for everything. */
+/** Whether the columnwise copy can be derived from the rowwise one: scales are square or per-tensor. */
 export function isDirectionless({ quantizer, tile }: Pick<BlockChoice, "quantizer" | "tile">): boolean {
   return isTensorWide(tile) || (isSquare(tile) && !blockFormat(quantizer).replicates);
 }
@@ -228,7 +228,7 @@ export function hasGivenScale({ quantizer }: Pick<BlockChoice, "quantizer">): bo
   return blockFormat(quantizer).scaleSource === "given";
 }
 
-/** What of a quantizer's spec decides how it shares scales. */
+/** The fields of a spec that decide how scales are shared. */
 interface BlockChoice {
   readonly quantizer: BlockFormatName;
   readonly tile: Tile;

@@ -10,22 +10,22 @@ export type HardwareFamily = (typeof HARDWARE_FAMILIES)[number];
 
 /** A chip and a library whose products were compared with the reference, all elements equal. */
 export interface MeasuredPair {
-  /** As people call the chip. */
+  /** The chip's common name. */
   readonly chip: string;
-  /** As its driver names it. */
+  /** Its name in the driver. */
   readonly device: string;
-  /** As cuBLASLt numbers itself: 10000 * major + 100 * minor + patch. */
+  /** The version of cuBLASLt: 10000 * major + 100 * minor + patch. */
   readonly cublasLt: number;
 }
 
-/** How cuBLASLt wants operands to lie, and what they are padded to where they do not. */
+/** The alignment that cuBLASLt requires of operands, and the padding used otherwise. */
 export interface BlasAlignment {
-  /** Rows of operands and results start at multiples of so many bits. */
+  /** The alignment of rows of operands and results, in bits. */
   readonly rowBits: number;
-  /** Padded operands have a multiple of so many lines, of a multiple of so many bits. */
+  /** Padded operands have a multiple of `paddedLines` lines, each a multiple of `paddedBits` bits. */
   readonly paddedLines: number;
   readonly paddedBits: number;
-  /** The argument of a fused GELU is written in rows of a multiple of so many elements. */
+  /** The row length of a fused GELU's argument is a multiple of this many elements. */
   readonly auxColumns: number;
 }
 
@@ -36,7 +36,7 @@ export interface ChipRow {
   /** The algorithms of cuBLASLt whose order of summation is that of datapath.md §2; absent: none was measured, any is taken. */
   readonly algorithms?: readonly number[];
   readonly alignment: BlasAlignment;
-  /** Memory that an algorithm may use, in bytes. */
+  /** The maximum workspace of an algorithm, in bytes. */
   readonly workspace: number;
   readonly measured: readonly MeasuredPair[];
 }
@@ -75,12 +75,12 @@ export interface Gpu {
   readonly minor: number;
 }
 
-/** The row of a GPU; undefined where no row has its compute capability: what its tensor cores do is not known. */
+/** The row of a GPU; undefined for an unknown compute capability. */
 export function chipOf({ major, minor }: Gpu): ChipRow | undefined {
   return CHIPS.find(({ computeCapability: [a, b] }) => a === major && b === minor);
 }
 
-/** Why the sums of a product on that GPU by that version of cuBLASLt are no promise; undefined for a measured pair. */
+/** Why the sums of a product on that GPU with that version of cuBLASLt are unverified; undefined for a measured pair. */
 export function unverifiedPair(gpu: Gpu, cublasLt: number): string | undefined {
   const measured = CHIPS.flatMap((row) => (row === chipOf(gpu) ? row.measured : []));
   if (measured.some((pair) => pair.device === gpu.name && pair.cublasLt === cublasLt)) return undefined;
@@ -90,18 +90,18 @@ export function unverifiedPair(gpu: Gpu, cublasLt: number): string | undefined {
 const PAIRS: readonly MeasuredPair[] = CHIPS.flatMap(({ measured }) => measured);
 const IDS: readonly number[] = CHIPS.flatMap(({ algorithms = [] }) => algorithms);
 
-/** The measured pairs, in words. */
+/** The measured pairs as text. */
 export const MEASURED_ON = PAIRS.map(
   ({ chip, cublasLt }) => `${chip} with cuBLASLt ${libraryVersion(cublasLt)}`,
 ).join(" and ");
 
-/** Why it is not known how an algorithm of cuBLASLt sums; undefined for those that datapath.md §2 describes. */
+/** Why the order of additions of an algorithm of cuBLASLt is unknown; undefined for those in datapath.md §2. */
 export function unknownOrder({ id }: { readonly id: number }): string | undefined {
   if (IDS.includes(id)) return undefined;
   return `cuBLASLt's algorithm ${id} adds in an order that was not measured; algorithm ${IDS.join(", ")}'s was`;
 }
 
-/** Why the sums of an algorithm of that version of cuBLASLt are no promise; undefined where some chip's were measured. */
+/** Why the sums of that version of cuBLASLt are unverified; undefined if some chip's were measured. */
 export function unverifiedVersion(cublasLt: number): string | undefined {
   if (PAIRS.some((pair) => pair.cublasLt === cublasLt)) return undefined;
   return `the sums of cuBLASLt ${libraryVersion(cublasLt)} were not measured; those of ${MEASURED_ON} were`;

@@ -3,7 +3,7 @@ import { HARDWARE_FAMILIES, type HardwareFamily, MEASURED_ON } from "./chips.js"
 import { factsOf } from "./derive.js";
 import type { ScalarFormat } from "./scalar.js";
 
-/** How a datapath is asked for: by definition, or by the generation of tensor cores to reproduce. */
+/** The names by which datapaths are requested: by definition, or by the generation of tensor cores to reproduce. */
 export const DATAPATH_FAMILIES = ["exact", "fp32", ...HARDWARE_FAMILIES] as const;
 
 /** A family of datapaths: `exact`, `fp32`, or a generation of NVIDIA tensor cores to reproduce. */
@@ -14,11 +14,11 @@ export type DatapathFamily = (typeof DATAPATH_FAMILIES)[number];
  * truncated to multiples of 2^(exponent - alignBits), summed exactly, and truncated to fractionBits.
  */
 export interface DotAdd {
-  /** Products a step. */
+  /** Products per step. */
   readonly step: number;
-  /** Fraction bits that products keep as they are aligned to the largest exponent; what lies below is cut off. */
+  /** Fraction bits of aligned products; lower bits are truncated. */
   readonly alignBits: number;
-  /** Fraction bits of the sum of a step, to which it is cut; 23 is an f32's. */
+  /** Fraction bits to which the sum of a step is truncated; 23 is f32. */
   readonly fractionBits: number;
   /** Exponent of a zero operand; "none" where a zero product is as small as a zero accumulator. */
   readonly zeroOperand: number | "none";
@@ -30,21 +30,21 @@ export interface DotAdd {
 
 /** One row of `DATAPATHS`: the parameters of the accumulation, and whether hardware has confirmed them. */
 export interface DatapathRow {
-  /** Absent for the two datapaths that are arithmetic, not hardware. */
+  /** Absent for the two datapaths defined by arithmetic rather than hardware. */
   readonly dotAdd?: DotAdd;
-  /** k's of a chain before it joins the f32 total, where the accumulator is split or scales are per block. */
+  /** Length along K of a chain before it is added to the f32 total, for split accumulators and block scales. */
   readonly promotionInterval: number;
-  /** Split-K cuts K in whole tiles of this; 0: no split-K. */
+  /** The tile that splits of K are multiples of; 0: no split-K. */
   readonly splitTile: number;
-  /** The same where the scales of an operand cover squares of 128; default `splitTile`. */
+  /** As `splitTile`, for an operand with scales per 128x128; default `splitTile`. */
   readonly squareSplitTile?: number;
   /** fma(s, acc, beta * C), and fma(beta, C, s * acc) under split-K; without beta fma(s, acc, +0), and s * acc. */
   readonly beta: "fused";
-  /** Where the parameters come from: a measurement, a publication, or the definition. */
+  /** The source of the parameters: a measurement, a publication, or the definition. */
   readonly source: string;
   /** Matched bit for bit on hardware; otherwise a published model. */
   readonly measured: boolean;
-  /** Set where hardware was seen to follow the rule for some shapes and another rule for others. */
+  /** Set if hardware follows the rule for some shapes and another rule for others. */
   readonly approximate?: string;
 }
 
@@ -124,21 +124,21 @@ function dotAdd(
 /** Types of block scales. */
 export type BlockScaleFormat = "f32" | "e8m0" | "e4m3";
 
-/** What of an operand decides how it is multiplied. */
+/** The properties of an operand that decide how it is multiplied. */
 export interface OperandTraits {
   /** The format of its elements. */
   readonly format: ScalarFormat | "f32";
-  /** Block scales, if it has them: their format, and the lines and k's that share one. */
+  /** Block scales, if any: their format, and the lines and elements along K that share one. */
   readonly scales?: {
     readonly format: BlockScaleFormat;
     readonly lines: number;
     readonly length: number;
-    /** Every scale is a power of two. */
+    /** Whether every scale is a power of two. */
     readonly pow2: boolean;
   };
 }
 
-/** What two operands are to a datapath together. */
+/** The class of a pair of operands. */
 export type OperandClass =
   | "fp8"
   | "fp8Block"
@@ -153,23 +153,23 @@ export type OperandClass =
 /** How elements become operands; see `Staging` in assembly/contract.ts. */
 export type StagingName = "plain" | "bf16" | "tf32" | "scaled" | "grouped";
 
-/** What elements are rounded to before they are multiplied; absent where they are multiplied as they are. */
+/** The type that elements are rounded to before multiplication; absent if they are multiplied as they are. */
 export const STAGED_AS: Readonly<Partial<Record<StagingName, "bf16" | "f32">>> = {
   bf16: "bf16",
   tf32: "f32",
 };
 
-/** How chains join the total; see `Promotion` in assembly/contract.ts. */
+/** How chains are added to the total; see `Promotion` in assembly/contract.ts. */
 export type PromotionName = "none" | "add" | "scaleProduct" | "scaleChain";
 
-/** The row that serves a pair of operands, or why there is none. */
+/** The row for a pair of operands, or why there is none. */
 export type DatapathChoice =
   | {
       readonly ok: true;
       readonly name: DatapathName;
       readonly staging: StagingName;
       readonly promotion: PromotionName;
-      /** Split-K cuts K in whole tiles of this; 0: no split-K. */
+      /** The tile that splits of K are multiples of; 0: no split-K. */
       readonly splitTile: number;
     }
   | { readonly ok: false; readonly reason: string };
@@ -258,7 +258,7 @@ const CLASSES: Readonly<Record<OperandClass, ClassRow>> = {
 
 const CLASS_NAMES = Object.keys(CLASSES) as readonly OperandClass[];
 
-/** Undefined where no tensor core has a type for such elements under such scales. */
+/** The class of an operand; undefined if no tensor core has a type for it. */
 function classOf({ format, scales }: OperandTraits): OperandClass | undefined {
   return CLASS_NAMES.find((name) => {
     const row = CLASSES[name];
@@ -290,7 +290,7 @@ function describe({ format, scales }: OperandTraits): string {
   return scales ? `${format} with ${scales.format} scales per ${scales.lines}x${scales.length}` : format;
 }
 
-/** Scales per block of 128: which association of cuBLASLt, or why none (datapath.md §2). */
+/** For scales per block of 128: the association that cuBLASLt uses, or why there is none (datapath.md §2). */
 function blockPromotion(x: OperandTraits, w: OperandTraits): PromotionName | string {
   const squares = [x, w].filter(({ scales }) => scales?.lines !== 1).length;
   if (squares < 2) return squares === 0 ? "scaleChain" : "scaleProduct";

@@ -1,16 +1,16 @@
-/** A GPU library's way to compute one product, as data to store and replay. */
+/** A GPU library's algorithm for a product, as data to store and replay. */
 
-/** How the parts of a split sum are joined, by the numbers of cublasLtReductionScheme_t. */
+/** How the partial sums of split-K are reduced, as numbers of cublasLtReductionScheme_t. */
 export const REDUCTION_SCHEME = { none: 0, inPlace: 1, computeType: 2, outputType: 4 } as const;
 
-/** How cuBLASLt joins the partial sums of split-K, by the names of cublasLtReductionScheme_t. */
+/** How cuBLASLt reduces the partial sums of split-K, by the names of cublasLtReductionScheme_t. */
 export type ReductionScheme = keyof typeof REDUCTION_SCHEME;
 
 /** A configured cublasLtMatmulAlgo_t: its attributes as read back, and its bytes. */
 export interface GemmAlgorithm {
-  /** Which library the numbers are of. */
+  /** The library that the numbers belong to. */
   readonly library: "cublasLt";
-  /** As the library numbers itself; its bytes mean something to that version alone. */
+  /** The library's version number; the bytes are valid for that version only. */
   readonly version: number;
   /** CUBLASLT_ALGO_CONFIG_ID. */
   readonly id: number;
@@ -28,7 +28,7 @@ export interface GemmAlgorithm {
   readonly customOption: number;
   /** CUBLASLT_ALGO_CONFIG_SPLITK_NUM, 1 where K is not split. */
   readonly splitK: number;
-  /** CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME: how the parts of K are added. */
+  /** CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME: how splits are reduced. */
   readonly scheme: ReductionScheme;
   /** Rows, columns and depth of what the library multiplies, appended zeros included. */
   readonly extent: readonly [rows: number, columns: number, depth: number];
@@ -47,7 +47,7 @@ const COUNTS = [
   "customOption",
 ] as const;
 
-/** The first thing about `value` that makes it no algorithm: a field, and what it needs to be. */
+/** The first fault of `value` as an algorithm: a field, and what it must be. */
 export function algorithmFault(value: unknown): readonly [field: string, needed: string] | undefined {
   const fields = (typeof value === "object" && value !== null ? value : {}) as Record<string, unknown>;
   if (fields.library !== "cublasLt") return ["library", '"cublasLt"'];

@@ -1,4 +1,4 @@
-/** Softmax attention in high precision: two batched products and a softmax, a head an item. */
+/** Softmax attention in high precision: two batched products and a softmax, one batch item per head. */
 import { ShapeError } from "../errors.js";
 import { empty } from "../ops/create.js";
 import { batchedGemm } from "../ops/gemm/batched.js";
@@ -11,11 +11,11 @@ import type { Shape, WideDType } from "../tensor/shape.js";
 import { type Tensor, VIEW_ALIGNMENT } from "../tensor/tensor.js";
 import { plainDatapath } from "./datapath.js";
 
-/** The shape of a `dotProductAttention`, and its mask. */
+/** The number of heads of `dotProductAttention`, and its mask. */
 export interface AttentionOptions {
-  /** How many heads share the last dimension, from 1. */
+  /** The number of heads that share the last dimension, from 1. */
   readonly heads: number;
-  /** No position sees those after it. Default true. */
+  /** Whether a position attends to no later one. Default true. */
   readonly causal?: boolean | undefined;
 }
 
@@ -29,7 +29,10 @@ interface Sizes {
   readonly depth: number;
 }
 
-/** Queries, keys and values, [batch * heads, length, depth] each, parts of one tensor: views where one may begin there. */
+/**
+ * Queries, keys and values, [batch * heads, length, depth] each, as parts of one tensor: views where kernels can read them in
+ * place.
+ */
 interface Heads {
   readonly all: Tensor<WideDType>;
   readonly q: Tensor<WideDType>;
@@ -38,11 +41,11 @@ interface Heads {
 }
 
 /**
- * softmax(q·kᵀ / sqrt(depth))·v for each head, with queries, keys and values side by side in the last dimension of `qkv`
- * [batch, length, 3 * heads * depth]; [batch, length, heads * depth]. Scores are f32, probabilities have the type of qkv.
+ * softmax(q·kᵀ / sqrt(depth))·v for each head, [batch, length, heads * depth], where `qkv` [batch, length, 3 * heads * depth]
+ * holds queries, keys and values side by side in its last dimension. Scores are f32, probabilities have the type of qkv.
  *
- * @throws `ShapeError` for what has no such heads, `DTypeError` for a tensor that is not of a wide type, `ArgumentError` for
- * an option outside its domain, `DisposedError` for a tensor that was disposed of.
+ * @throws `ShapeError` for a last dimension that is not 3 * heads * depth, `DTypeError` for a tensor that is not of a wide
+ * type, `ArgumentError` for an option outside its domain, `DisposedError` for a tensor that was disposed of.
  */
 export function dotProductAttention(input: VariableLike, options: AttentionOptions): Variable {
   checkOptions("dotProductAttention", options);
@@ -101,7 +104,7 @@ function partsOf(x: Tensor<WideDType>, { batch, length, heads, depth }: Sizes): 
   return { all, q: part(0), k: part(1), v: part(2) };
 }
 
-/** Whether kernels can read and write a third of `all` where it lies. */
+/** Whether kernels can read and write each third of `all` in place. */
 function isViewable(all: Tensor): boolean {
   return (all.byteLength / 3) % VIEW_ALIGNMENT === 0;
 }

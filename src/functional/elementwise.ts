@@ -1,4 +1,4 @@
-/** Sums, shapes and activations of variables. */
+/** Differentiable sums, reshapes and activations. */
 
 import type { ActivationName } from "../backends/ops.js";
 import { castTo } from "../ops/cast/cast.js";
@@ -17,8 +17,8 @@ import { ownShape, type Shape } from "../tensor/shape.js";
  * x + y, of one shape; the type of x. See the operation `add`.
  *
  * @throws `DTypeError` for a type that it does not take, `ShapeError` for shapes that do not fit each other, `ArgumentError`
- * for what is no tensor, an option outside its domain or tensors of several backends, `DisposedError` for a tensor that was
- * disposed of.
+ * for anything but a tensor, an option outside its domain or tensors on different backends, `DisposedError` for a tensor that
+ * was disposed of.
  */
 export function add(x: VariableLike, y: VariableLike): Variable {
   const [left, right] = [variable(x), variable(y)];
@@ -35,7 +35,7 @@ export function add(x: VariableLike, y: VariableLike): Variable {
  * The same elements in another shape.
  *
  * @throws `ShapeError` for a shape of another number of elements, `DTypeError` for a tensor that is not of a wide type,
- * `ArgumentError` for what is no tensor, `DisposedError` for a tensor that was disposed of.
+ * `ArgumentError` for anything but a tensor, `DisposedError` for a tensor that was disposed of.
  */
 export function reshape(x: VariableLike, shape: Shape): Variable {
   const own = ownShape(shape);
@@ -49,8 +49,8 @@ export function reshape(x: VariableLike, shape: Shape): Variable {
 /**
  * act(x), element by element. See the operation `activation`.
  *
- * @throws `DTypeError` for a tensor that is not of a wide type, `ArgumentError` for an unknown activation and for what is no
- * tensor, `DisposedError` for a tensor that was disposed of.
+ * @throws `DTypeError` for a tensor that is not of a wide type, `ArgumentError` for an unknown activation and for anything but
+ * a tensor, `DisposedError` for a tensor that was disposed of.
  */
 export function activation(x: VariableLike, kind: ActivationName): Variable {
   const source = variable(x);
@@ -67,8 +67,8 @@ export function activation(x: VariableLike, kind: ActivationName): Variable {
  * act(a) * g of x [..., 2n] = a | g. See the operation `gated`.
  *
  * @throws `DTypeError` for a type that it does not take, `ShapeError` for shapes that do not fit each other, `ArgumentError`
- * for what is no tensor, an option outside its domain or tensors of several backends, `DisposedError` for a tensor that was
- * disposed of.
+ * for anything but a tensor, an option outside its domain or tensors on different backends, `DisposedError` for a tensor that
+ * was disposed of.
  */
 export function gated(x: VariableLike, kind: ActivationName): Variable {
   const source = variable(x);

@@ -1,4 +1,4 @@
-/** Rows of a table as variables. */
+/** Differentiable embedding. */
 import { embeddingBackward, embedding as lookUp } from "../ops/rows/embedding.js";
 import { wideOf } from "../tape/value.js";
 import { differentiableOne, type Variable, type VariableLike, variable } from "../tape/variable.js";
@@ -8,8 +8,8 @@ import type { Tensor } from "../tensor/tensor.js";
  * The rows of `table` [V, D] that `ids`, i32, name: [...ids.shape, D]. See the operation `embedding`.
  *
  * @throws `DTypeError` for a type that it does not take, `ShapeError` for shapes that do not fit each other, `ArgumentError`
- * for what is no tensor, an option outside its domain or tensors of several backends, `DisposedError` for a tensor that was
- * disposed of.
+ * for anything but a tensor, an option outside its domain or tensors on different backends, `DisposedError` for a tensor that
+ * was disposed of.
  */
 export function embedding(table: VariableLike, ids: Tensor): Variable {
   const source = variable(table);

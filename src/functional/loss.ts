@@ -1,4 +1,4 @@
-/** Losses of variables. */
+/** Differentiable losses. */
 import { zeros } from "../ops/create.js";
 import { scaled } from "../ops/elementwise/scaled.js";
 import { embedding } from "../ops/rows/embedding.js";
@@ -16,12 +16,12 @@ import { requireF32 } from "../tensor/require.js";
 import type { Tensor } from "../tensor/tensor.js";
 
 /**
- * The mean over rows of softmax cross-entropy, f32 [1]: logits [..., V], targets i32, one a row. Rows to be ignored
- * count as rows with loss 0. See the operation `crossEntropy`.
+ * The mean over rows of softmax cross-entropy, f32 [1], of logits [..., V] and one i32 target per row. Ignored rows count as
+ * rows with loss 0. See the operation `crossEntropy`.
  *
  * @throws `DTypeError` for a type that it does not take, `ShapeError` for shapes that do not fit each other, `ArgumentError`
- * for what is no tensor, an option outside its domain or tensors of several backends, `DisposedError` for a tensor that was
- * disposed of.
+ * for anything but a tensor, an option outside its domain or tensors on different backends, `DisposedError` for a tensor that
+ * was disposed of.
  */
 export function crossEntropyLoss(
   logits: VariableLike,
@@ -47,8 +47,8 @@ export function crossEntropyLoss(
  * The mean of (x - target)^2 over all elements, f32 [1]. See the operation `mse`.
  *
  * @throws `DTypeError` for a type that it does not take, `ShapeError` for shapes that do not fit each other, `ArgumentError`
- * for what is no tensor, an option outside its domain or tensors of several backends, `DisposedError` for a tensor that was
- * disposed of.
+ * for anything but a tensor, an option outside its domain or tensors on different backends, `DisposedError` for a tensor that
+ * was disposed of.
  */
 export function mseLoss(x: VariableLike, target: Tensor): Variable {
   const source = variable(x);
@@ -65,12 +65,12 @@ export function mseLoss(x: VariableLike, target: Tensor): Variable {
   });
 }
 
-/** The mean of the losses of rows: their sum in the order of `columnSum`, times 1 / rows in f32. */
+/** The mean of the row losses: their sum in the order of `columnSum`, times 1 / rows in f32. */
 function mean(loss: Tensor<"f32">): Tensor {
   return scaled(columnSum(loss.reshape([loss.size, 1])), 1 / loss.size);
 }
 
-/** The gradient of each row's loss, given that of their mean, [1], which stays on the device. */
+/** Expands the gradient [1] of the mean to the gradient of each row's loss, without leaving the device. */
 function spread(grad: Tensor, rows: number): Tensor<"f32"> {
   const everywhere = embedding(grad.reshape([1, 1]), zeros(grad.backend, "i32", [rows]), { outDtype: "f32" });
   return requireF32("loss", "grad", scaled(everywhere, 1 / rows, { out: everywhere }).reshape([rows]));

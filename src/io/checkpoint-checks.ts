@@ -41,10 +41,10 @@ const STATE: OptionTable<CheckpointState> = {
   random: randomNumbers,
 };
 
-/** Throws `ArgumentError` for what is no run to load into. */
+/** Throws `ArgumentError` for anything but a run to load into. */
 export const checkState = optionsOf(STATE);
 
-/** Throws `ArgumentError` for what is no run to save. `extra` has checks of its own. */
+/** Throws `ArgumentError` for anything but a run to save. `extra` has checks of its own. */
 export const checkSaved = optionsOf<SavedState>({ ...STATE, extra: anything });
 
 /** Throws `FileError` unless the same parameters are quantized, in the same way. */

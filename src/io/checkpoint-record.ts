@@ -48,8 +48,8 @@ export interface StoredRecord extends CheckpointRecord {
 }
 
 /**
- * The SHA-256 of a record's JSON, of the library's other metadata by ascending key, and of the tensors beside it, given by name
- * in ascending order.
+ * The SHA-256 of a record's JSON, of the library's other metadata by ascending key, and of the tensors next to it, given by
+ * name in ascending order.
  */
 export class CheckpointDigest {
   readonly #hash = createHash("sha256");

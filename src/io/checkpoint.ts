@@ -37,12 +37,11 @@ import type { TensorSource } from "./source.js";
 export type { CheckpointState, SavedState };
 
 /**
- * Writes parameters, masters, buffers, step counts, scales, amaxes, the random state and `extra` to `path`; all are
- * those at the time of the call, and held on the host until they are written. The file appears when it is complete.
- * Gradients and cached weights are not in it: save between steps. Throws `ArgumentError` for what is no
- * module, optimizer or random state, for an option that there is not, for an `extra` that would not come back the same,
- * and for an optimizer of another module; `FileError` where the file cannot be written or its header would be too long to be
- * read.
+ * Writes parameters, masters, buffers, step counts, scales, amaxes, the random state and `extra` to `path`; all are those at
+ * the time of the call, and held on the host until they are written. The file appears when it is complete. Gradients and cached
+ * weights are not in it: save between steps. Throws `ArgumentError` for anything but a module, optimizer or random state, for
+ * an option that there is not, for an `extra` that would not come back the same, and for an optimizer of another module;
+ * `FileError` where the file cannot be written or its header would be too long to be read.
  */
 export async function saveCheckpoint(path: string, state: SavedState): Promise<void> {
   requirePath("saveCheckpoint", path);
@@ -72,7 +71,7 @@ export async function saveCheckpoint(path: string, state: SavedState): Promise<v
  * make optimizers afterwards then, as masters follow no parameters. Nothing has changed where it throws: `FileError` for a file
  * that is damaged, of another version, or not of this module and optimizer.
  *
- * @throws `ArgumentError` for a path that is no text and for what is no module, optimizer or random state.
+ * @throws `ArgumentError` for a path that is no text and for anything but a module, optimizer or random state.
  */
 export async function loadCheckpoint(path: string, state: CheckpointState): Promise<unknown> {
   requirePath("loadCheckpoint", path);

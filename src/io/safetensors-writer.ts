@@ -50,10 +50,10 @@ function checkedTensor(user: string, name: string, value: unknown): void {
 export type PutTensor = (name: string, bytes: Uint8Array, at?: number) => Promise<void>;
 
 /**
- * Writes a safetensors file: `body` puts every byte of every planned tensor. The file appears under `path`
- * when all is written and on the disk, and not at all where `body` throws or leaves bytes out. Links are followed; a file that is
- * replaced hands on its permissions. Throws `ArgumentError` for what is no plan, `FileError` for whatever a reader would refuse,
- * and what the system says.
+ * Writes a safetensors file: `body` puts every byte of every planned tensor. The file appears under `path` when all is written
+ * and on the disk, and not at all where `body` throws or leaves bytes out. Links are followed; a file that is replaced hands on
+ * its permissions. Throws `ArgumentError` for anything but a plan, `FileError` for whatever a reader would refuse, and what the
+ * system says.
  */
 export async function writeSafetensors(
   path: string,

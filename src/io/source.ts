@@ -22,7 +22,9 @@ export abstract class TensorSource {
     return this.header.metadata;
   }
 
-  /** The entry of a tensor. Throws `FileError` that lists a few of the names there are, `ArgumentError` for what is no name. */
+  /**
+   * The entry of a tensor. Throws `FileError` that lists a few of the names there are, `ArgumentError` for anything but a name.
+   */
   entry(name: string): TensorEntry {
     text("entry", "name", name);
     const entry = this.tensors.get(name);

@@ -57,9 +57,9 @@ const checkLoad = optionsOf<LoadTensorsOptions>({ names: anyListOf(text) });
  * it is complete.
  *
  * @param tensors - Tensors by name, in a plain object or a `Map`; empty tensors, and no tensors, are allowed.
- * @throws `ArgumentError` for what is no tensor, a quantized tensor without a copy, and metadata that are not texts or the
- * library's; `DTypeError` for element types that files do not have; `DisposedError`; `FileError` where two tensors have one name
- * in the file, and for what cannot be written.
+ * @throws `ArgumentError` for anything but a tensor, a quantized tensor without a copy, and metadata that are not texts or the
+ * library's; `DTypeError` for element types that files do not have; `DisposedError`; `FileError` where two tensors have one
+ * name in the file, and for what cannot be written.
  */
 export async function saveTensors(
   path: string,
@@ -143,7 +143,7 @@ function bytesOf(tensor: Tensor): Uint8Array {
  * read.
  *
  * @throws `FileError` for a file that is damaged or lacks a name, and for element types that tensors do not have, such as I64:
- * read those by `SafetensorsFile`. `ArgumentError` for what is no backend or option. Where it throws, no tensor is left.
+ * read those by `SafetensorsFile`. `ArgumentError` for anything but a backend or option. Where it throws, no tensor is left.
  * @throws `DisposedError` for a backend that was disposed of.
  */
 export async function loadTensors(

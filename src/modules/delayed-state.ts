@@ -10,7 +10,7 @@ import type { DelayedScales } from "../tape/scale-updates.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { persistent } from "./parameter.js";
 
-/** Scales and amaxes as a checkpoint has them. */
+/** Scales and amaxes as stored in a checkpoint. */
 export interface DelayedSnapshot {
   /** [n] */
   readonly scale: Float32Array;
@@ -19,7 +19,8 @@ export interface DelayedSnapshot {
 }
 
 /**
- * The scales of one pass's n roles: `scale` [n], all 1 at first, and `amaxHistory` [length, n], whose row 0 is being recorded.
+ * The delayed scaling state of one pass with n roles: `scale` [n], initially 1, and `amaxHistory` [length, n], whose row 0
+ * records the current step.
  */
 export class DelayedState implements DelayedScales {
   readonly scale: Tensor<"f32">;
@@ -48,7 +49,7 @@ export class DelayedState implements DelayedScales {
     this.amaxes = Array.from({ length: slots }, (_, i) => view(this.amaxHistory, i));
   }
 
-  /** Another state has taken its place since it was used; it has nothing to do any more. */
+  /** Whether a later state has replaced this one, whose updates are then ignored. */
   get replaced(): boolean {
     return this.scale.disposed;
   }
@@ -69,7 +70,7 @@ export class DelayedState implements DelayedScales {
     updateScales({ amaxHistory, scale, formatMax: this.#formatMax, margin, algorithm: amaxComputeAlgo });
   }
 
-  /** With functions of the caller's; the history of every slot rolls, as TransformerEngine's does then. */
+  /** Updates on the host, with the caller's functions. The histories of all slots roll, as in TransformerEngine. */
   #updateOnHost(): void {
     const slots = this.scale.size;
     const history = this.amaxHistory.dataSync().slice();
@@ -92,7 +93,7 @@ export class DelayedState implements DelayedScales {
     return algorithm === "max" ? column.reduce((a, b) => Math.max(a, b)) : (column[0] as number);
   }
 
-  /** The scale of each slot from its amax, by the function of the caller's or else by the operation. */
+  /** Computes the scale of each slot from its amax: by the caller's function if given, else by the operation. */
   #scaleBy(amaxes: Float32Array): void {
     const { scale, recipe } = this;
     const [formatMax, { margin, scalingFactorComputeAlgo: algorithm }] = [this.#formatMax, recipe];

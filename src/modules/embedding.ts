@@ -1,4 +1,4 @@
-/** A table of vectors, one for each id. */
+/** The embedding module. */
 import type { Backend } from "../backends/backend.js";
 import { DTypeError } from "../errors.js";
 import { embedding } from "../functional/embedding.js";
@@ -16,12 +16,7 @@ export interface EmbeddingModuleOptions extends ModuleOptions {
 
 const checkOptions = optionsOf<EmbeddingModuleOptions>({ ...MODULE_OPTIONS, initMethod: callable });
 
-/**
- * Rows of `weight` [vocabulary, features] by number.
- *
- * @throws `ArgumentError` for an unknown option or one outside its domain, and for sizes that are not whole numbers from 1,
- * `DTypeError` for a type that parameters cannot have, `DisposedError` for a backend that was disposed of.
- */
+/** Looks up rows of `weight` [vocabulary, features] by id. */
 export class Embedding extends Module {
   /** The table, [vocabulary, features]. */
   readonly weight: Parameter;
@@ -40,9 +35,9 @@ export class Embedding extends Module {
   }
 
   /**
-   * ids, i32 [...], a tensor or a variable of one, give [..., features]; one outside the vocabulary gives NaN.
+   * The rows [..., features] of ids, i32 [...], a tensor or a variable. An id outside 0..vocabulary-1 gives a row of NaN.
    *
-   * @throws `DTypeError` for ids that are not i32, `ArgumentError` for what is no tensor or lives on another backend,
+   * @throws `DTypeError` for ids that are not i32, `ArgumentError` for anything but a tensor on the module's backend,
    * `DisposedError` for a tensor that was disposed of.
    */
   forward(ids: VariableLike): Variable {

@@ -1,4 +1,4 @@
-/** A norm and the linear layer behind it. */
+/** A norm followed by a linear layer. */
 import type { Backend } from "../backends/backend.js";
 import { type OptionTable, optionsOf } from "../options.js";
 import { differentiable, type Variable, type VariableLike, variable } from "../tape/variable.js";
@@ -42,7 +42,7 @@ export const LAYER_NORM_LINEAR_OPTIONS: OptionTable<LayerNormLinearOptions> = {
 const checkOptions = optionsOf(LAYER_NORM_LINEAR_OPTIONS);
 
 /**
- * linear(norm(x)) without a rounding in between that the recipe does not want; parameters `layerNormWeight`,
+ * linear(norm(x)), fused: between the two, values are rounded only as the recipe says. Parameters: `layerNormWeight`,
  * `layerNormBias`, `weight` and `bias`. See `Linear` and `LayerNorm`.
  *
  * @throws `ArgumentError` for an unknown option or one outside its domain, and for sizes that are not whole numbers from 1,
@@ -80,14 +80,14 @@ export class LayerNormLinear extends Module {
     this.bias = this.#linear.bias && this.addParameter("bias", this.#linear.bias);
   }
 
-  /** One, of the product, under the name `linear`. */
+  /** The quantization of the product, under the name `linear`. */
   protected override quantizations(): ReadonlyMap<string, QuantizationState> {
     return new Map([["linear", this.#linear.quantization]]);
   }
 
   /**
-   * linear(norm(input)) for an input [..., K], [..., N]. NaN and infinities as in the norm and the product; no rows give
-   * none.
+   * linear(norm(input)), [..., N], for an input [..., K]. NaN and infinities behave as in the norm and the product. An input
+   * without rows gives a result without rows.
    *
    * @throws `ShapeError` or `DTypeError` for an input that does not fit the layer or its recipe, `ArgumentError` for a call
    * that the recipe does not take, `UnsupportedError` where the backend does not; nothing has changed then.
@@ -98,8 +98,8 @@ export class LayerNormLinear extends Module {
   }
 
   /**
-   * As `forward`, with the norm's result beside it, as a residual connection takes it; what a recipe quantizes is then that
-   * result (numerics.md §7.3).
+   * As `forward`, and also returns the norm's result, for a residual connection. A recipe then quantizes that rounded result
+   * (numerics.md §7.3).
    *
    * @throws `ShapeError`, `DTypeError`, `ArgumentError`, `UnsupportedError` and `DisposedError` as `forward` does.
    */
@@ -119,7 +119,7 @@ export class LayerNormLinear extends Module {
       return {
         results: returned ? [out, norm.out()] : [out],
         saved: [...saved, ...norm.saved()],
-        quantized: { taken: true },
+        quantized: { gradOutput: true },
         backward: ([dy, dnormed], pass) => {
           const grads = dy ? backward(dy, pass) : {};
           return [...norm.backward(grads.x, dnormed), grads.weight, grads.bias];

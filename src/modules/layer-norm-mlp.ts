@@ -33,7 +33,7 @@ import { NORM_NAMES, normedInput, requireWideGradient } from "./normed-input.js"
 import type { Parameter } from "./parameter.js";
 import type { QuantizationState } from "./quantization-state.js";
 
-/** What stands between the two layers: a function of each element, or of one half that gates the other. */
+/** The activations between the two layers: elementwise, or gated by the second half. */
 export const MLP_ACTIVATIONS = {
   gelu: { kind: "gelu", gated: false },
   qgelu: { kind: "qgelu", gated: false },
@@ -62,42 +62,42 @@ const checkOptions = optionsOf<LayerNormMLPOptions>({
   activation: oneOf(Object.keys(MLP_ACTIVATIONS)),
 });
 
-/** What the activation needs of the first layer's result for the way back. */
+/** The result of the first layer, kept for the backward pass of the activation. */
 interface Activated {
   readonly h: Tensor<WideDType>;
   readonly result: LinearResult;
-  readonly steps: Steps;
+  readonly fusions: Fusions;
 }
 
-/** What is quantized as it is computed, rather than from a tensor of the activations' type. */
-interface Steps {
+/** What is fused with its quantization, rather than rounded to the activations' type first. */
+interface Fusions {
   /** The activation. */
   readonly value: boolean;
-  /** Its gradient; then the gradient of fc1's bias sums f32 values. */
+  /** Its gradient; the gradient of fc1's bias then sums f32 values. */
   readonly gradient: boolean;
-  /** The gradient where no bias needs it as a tensor: the bits are those of two steps. */
+  /** Its gradient where no bias gradient needs the tensor; bitwise equal to the unfused result. */
   readonly gradientAlone: boolean;
 }
 
-const IN_TWO_STEPS: Steps = { value: false, gradient: false, gradientAlone: false };
+const UNFUSED: Fusions = { value: false, gradient: false, gradientAlone: false };
 
 /**
- * TransformerEngine's choices (`pytorch/module/layernorm_mlp.py`): the activation is one step except under quantizers of the
- * caller's, its gradient under delayed scaling and MXFP8 unless it is gated. Blocks of FP8 see rounded values in any case
- * (numerics.md §7.3).
+ * TransformerEngine's choices (`pytorch/module/layernorm_mlp.py`): the activation is fused except under custom quantizers, its
+ * gradient under delayed scaling and MXFP8 unless it is gated. Block-scaled FP8 sees rounded values in any case (numerics.md
+ * §7.3).
  */
-function stepsOf({ row }: Recipe, gated: boolean): Steps {
-  if (!row) return IN_TWO_STEPS;
+function fusionsOf({ row }: Recipe, gated: boolean): Fusions {
+  if (!row) return UNFUSED;
   const { ungated, alone } = row.gradientSteps;
   return { value: true, gradient: !gated && ungated, gradientAlone: alone };
 }
 
 /**
- * fc2(activation(fc1(norm(x)))), x [..., hidden]; parameters `layerNormWeight`, `layerNormBias`, `fc1Weight`
- * [ffn, hidden], or [2 ffn, hidden] where the activation is gated, `fc1Bias`, `fc2Weight` [hidden, ffn], `fc2Bias`.
- * Under a recipe norm and activation are quantized as they are computed (numerics.md §7.3), unless the quantizers are the
- * caller's; so is, under delayed scaling and MXFP8, the gradient of an activation that is not gated, whose f32 values the
- * gradient of `fc1Bias` sums. Any other gradient is rounded to the activations' type first.
+ * fc2(activation(fc1(norm(x)))), x [..., hidden]; parameters `layerNormWeight`, `layerNormBias`, `fc1Weight` [ffn, hidden], or
+ * [2 ffn, hidden] for a gated activation, `fc1Bias`, `fc2Weight` [hidden, ffn], `fc2Bias`. A recipe quantizes the f32 values of
+ * norm and activation (numerics.md §7.3), except with custom quantizers. Under delayed scaling and MXFP8 this holds for the
+ * gradient of an ungated activation too, and the gradient of `fc1Bias` sums its f32 values. Any other gradient is rounded to
+ * the activations' type first.
  *
  * @throws `ArgumentError` for an unknown option or one outside its domain, and for sizes that are not whole numbers from 1,
  * `DTypeError` for a type that parameters cannot have, `DisposedError` for a backend that was disposed of.
@@ -138,7 +138,7 @@ export class LayerNormMLP extends Module {
     try {
       this.#fc2 = linearParts(backend, [hidden, ffnHidden], given);
     } catch (error) {
-      // sizes that a quantizer does not take leave nothing behind
+      // if a quantizer refuses the sizes, free the parameters made so far
       for (const made of [this.#fc1.weight, this.#fc1.bias]) made?.dispose();
       throw error;
     }
@@ -151,7 +151,7 @@ export class LayerNormMLP extends Module {
     this.fc2Bias = this.#fc2.bias && this.addParameter("fc2Bias", this.#fc2.bias);
   }
 
-  /** Two, of the products, under the names `fc1` and `fc2`. */
+  /** The quantizations of the two products, under the names `fc1` and `fc2`. */
   protected override quantizations(): ReadonlyMap<string, QuantizationState> {
     return new Map([
       ["fc1", this.#fc1.quantization],
@@ -160,11 +160,11 @@ export class LayerNormMLP extends Module {
   }
 
   /**
-   * fc2(activation(fc1(norm(input)))) for an input [..., K], in its shape. NaN and infinities as in each of these; no rows
-   * give none.
+   * fc2(activation(fc1(norm(input)))) for an input [..., K], in its shape. NaN and infinities behave as in each of these
+   * operations. An input without rows gives a result without rows.
    *
-   * @throws `ShapeError` or `DTypeError` for an input that does not fit the layers or their recipe, `ArgumentError` for a
-   * call that the recipe does not take, `UnsupportedError` where the backend does not; nothing has changed then.
+   * @throws `ShapeError` or `DTypeError` for an input that does not fit the layers or their recipe, `ArgumentError` for a call
+   * that the recipe does not take, `UnsupportedError` where the backend does not; nothing has changed then.
    * @throws `DisposedError` for a tensor that was disposed of.
    */
   forward(input: VariableLike, call: LinearCall = {}): Variable {
@@ -178,15 +178,19 @@ export class LayerNormMLP extends Module {
       const first = linearForward(this.#fc1, norm.input, { ...call, fp8Output: false }, grad);
       const h = wideOf("LayerNormMLP: the result of fc1", first.out);
       const region = currentRegion();
-      const steps = region?.enabled ? stepsOf(region.recipe, this.#form.gated) : IN_TWO_STEPS;
-      const second = this.#second({ h, result: first, steps }, call, grad, norm.input.requiresGrad);
+      const fusions = region?.enabled ? fusionsOf(region.recipe, this.#form.gated) : UNFUSED;
+      const second = this.#second({ h, result: first, fusions }, call, grad, norm.input.requiresGrad);
       return {
         result: second.out,
         saved: [...first.saved, ...second.saved, h, ...norm.saved()],
-        quantized: { taken: true },
+        quantized: { gradOutput: true },
         backward: (dy, pass) => {
           const { x: dact, weight: dw2, bias: db2 } = second.backward(dy, pass);
-          const { x: dnormed, weight: dw1, bias: db1 } = this.#first({ h, result: first, steps }, dact, pass);
+          const {
+            x: dnormed,
+            weight: dw1,
+            bias: db1,
+          } = this.#first({ h, result: first, fusions }, dact, pass);
           const [own1, own2] = [this.#fc1.bias ? [dw1, db1] : [dw1], this.#fc2.bias ? [dw2, db2] : [dw2]];
           return [...norm.backward(dnormed), ...own1, ...own2];
         },
@@ -199,27 +203,27 @@ export class LayerNormMLP extends Module {
     return [...shape.slice(0, -1), this.ffnHidden];
   }
 
-  /** The second layer, of the activation of h; `before`: whether anything before the first wants a gradient. */
-  #second({ h, steps }: Activated, call: LinearCall, grad: boolean, before: boolean): LinearResult {
+  /** The second layer, applied to the activation of h. `before`: whether the input or the norm requires a gradient. */
+  #second({ h, fusions }: Activated, call: LinearCall, grad: boolean, before: boolean): LinearResult {
     const { kind, gated: isGated } = this.#form;
     const shape = this.#activated(h.shape);
     const requiresGrad = before || this.#fc1.weight.requiresGrad || this.#fc1.bias?.requiresGrad === true;
     const value = (): Value => (isGated ? gated(h, { kind }) : activation(h, { kind }));
     const quantize = (quantizer: Quantizer): QuantizedTensor => quantizer.activationQuantize(h, this.#form);
     const input = { shape, dtype: h.dtype, backend: h.backend, requiresGrad, makes: true, value };
-    return linearForward(this.#fc2, steps.value ? { ...input, quantize } : input, call, grad);
+    return linearForward(this.#fc2, fusions.value ? { ...input, quantize } : input, call, grad);
   }
 
-  /** The way back through the activation and the first layer. */
-  #first({ h, result, steps }: Activated, grad: Gradient | undefined, pass: BackwardPass): LinearGradients {
+  /** The backward pass of the activation and the first layer. */
+  #first({ h, result, fusions }: Activated, grad: Gradient | undefined, pass: BackwardPass): LinearGradients {
     if (!grad) return {};
     const dact = wideOf("LayerNormMLP: the gradient of the activation", grad);
     const { kind, gated: isGated } = this.#form;
     const bias = this.#fc1.bias?.requiresGrad === true;
     const summed =
-      steps.gradient && bias ? activationBackward(dact, h, { kind, outDtype: "f32" }) : undefined;
+      fusions.gradient && bias ? activationBackward(dact, h, { kind, outDtype: "f32" }) : undefined;
     const { gradQuantizer } = result;
-    if (gradQuantizer && (steps.gradient || (steps.gradientAlone && !bias))) {
+    if (gradQuantizer && (fusions.gradient || (fusions.gradientAlone && !bias))) {
       const dh = gradQuantizer().activationQuantize(h, { ...this.#form, grad: dact });
       return result.backward(dh, pass, summed);
     }

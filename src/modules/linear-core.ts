@@ -11,12 +11,12 @@ import { QuantizedTensor } from "../tensor/quantized.js";
 import { requireScalar, requireTensor } from "../tensor/require.js";
 import { asMatrix } from "../tensor/shape.js";
 import { Tensor } from "../tensor/tensor.js";
-import type { LinearCall, LinearInput, LinearParts, LinearResult, Wanted } from "./linear-parts.js";
+import type { LinearCall, LinearInput, LinearParts, LinearResult, WantedGradients } from "./linear-parts.js";
 import { beginMainGrad, dgradOf, wgradOf, wideGrad } from "./linear-products.js";
 import { blocksFit, quantizedForward, requireFit } from "./linear-quantized.js";
 import { currentPhase } from "./recompute-phase.js";
 
-/** The forward products, in high precision outside of autocast. */
+/** The forward pass: quantized in an enabled autocast region, else in high precision. */
 export function linearForward(
   parts: LinearParts,
   input: LinearInput,
@@ -35,13 +35,17 @@ export function linearForward(
   const result = region?.enabled
     ? quantizedForward(parts, input, { call, region, wanted, tracked })
     : wideForward(parts, input, { call, region, wanted });
-  // what is computed again in a backward pass has begun before
+  // the second run of a recomputed region is not a new microbatch
   if (call.isFirstMicrobatch && tracked.wgrad && currentPhase()?.pass !== "again")
     beginMainGrad(parts.weight);
   return result;
 }
 
-function wantedOf({ weight }: LinearParts, input: Pick<LinearInput, "requiresGrad">, grad: boolean): Wanted {
+function wantedOf(
+  { weight }: LinearParts,
+  input: Pick<LinearInput, "requiresGrad">,
+  grad: boolean,
+): WantedGradients {
   return { dgrad: grad && input.requiresGrad, wgrad: grad && weight.requiresGrad };
 }
 
@@ -51,7 +55,7 @@ function wideForward(
   {
     region,
     ...how
-  }: { readonly call: LinearCall; readonly region: Region | undefined; readonly wanted: Wanted },
+  }: { readonly call: LinearCall; readonly region: Region | undefined; readonly wanted: WantedGradients },
 ): LinearResult {
   const given = input.value();
   if (region?.calibrating) calibrate(parts, { ...input, given }, region);
@@ -59,8 +63,8 @@ function wideForward(
 }
 
 /**
- * Throws what `linearForward` would refuse of an input that an earlier product is still to make, before that has changed
- * anything. What it makes ready is for that call, or for `release` of the quantization.
+ * Throws what `linearForward` would throw for an input that an earlier product has yet to compute, before anything has changed.
+ * The state that it prepares is consumed by that call, or freed by `release` of the quantization.
  */
 export function prepareForward(
   parts: LinearParts,
@@ -78,7 +82,7 @@ export function prepareForward(
   );
 }
 
-/** Throws where the tensors of a call do not go together, or are gone. */
+/** Throws unless the tensors of a call fit together and are not disposed of. */
 function requireParts(
   { weight, bias }: LinearParts,
   { shape, backend }: Pick<LinearInput, "shape" | "backend">,
@@ -105,7 +109,7 @@ function requireParts(
 function plainForward(
   { weight, bias, fuseWgradAccumulation }: LinearParts,
   { given, dtype, makes }: LinearInput & { readonly given: Value },
-  { call, wanted }: { readonly call: LinearCall; readonly wanted: Wanted },
+  { call, wanted }: { readonly call: LinearCall; readonly wanted: WantedGradients },
 ): LinearResult {
   if (call.fp8Output || call.fp8Grad)
     throw new ArgumentError("linear: fp8Output and fp8Grad need autocast, whose recipe says how to quantize");
@@ -145,7 +149,7 @@ function plainForward(
   };
 }
 
-/** Records what quantizing would, and computes in high precision. */
+/** Records the amaxes that quantizing would record; the product is computed in high precision. */
 function calibrate(
   { weight, quantization }: LinearParts,
   input: LinearInput & { readonly given: Value },

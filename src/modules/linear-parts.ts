@@ -1,4 +1,4 @@
-/** What a linear layer is made of, what it is given and what it gives. */
+/** The parameters, options, inputs and results of a linear layer. */
 import type { Backend } from "../backends/backend.js";
 import { boolean, type Complete, callable, type OptionTable, optionsOf } from "../options.js";
 import type { Quantizer } from "../quantizers/quantizer.js";
@@ -17,15 +17,18 @@ import { makeWeight } from "./quantized-init.js";
 export interface LinearOptions extends ModuleOptions {
   /** Default true. */
   readonly bias?: boolean | undefined;
-  /** Initial weights. Default: near normal with standard deviation 0.023; the bias begins as 0. */
+  /** Initial weights. Default: approximately normal with standard deviation 0.023. The bias is initially 0. */
   readonly initMethod?: InitMethod | undefined;
-  /** The weight's gradient goes into its `mainGrad`, f32, added to what is there. Default false. */
+  /** Whether the gradient of the weight is added to its f32 `mainGrad`. Default false. */
   readonly fuseWgradAccumulation?: boolean | undefined;
-  /** Keeps the input itself, or what it is made of, for the backward pass and quantizes it again there. Default false. */
+  /**
+   * Whether the unquantized input, or what it is computed from, is kept for the backward pass and quantized again there.
+   * Default false.
+   */
   readonly saveOriginalInput?: boolean | undefined;
 }
 
-/** What a call of a linear layer may ask for. */
+/** Options of one call of a linear layer. */
 export interface LinearCall extends WeightUse {
   /** The result is quantized. Default false. */
   readonly fp8Output?: boolean | undefined;
@@ -42,7 +45,7 @@ export const LINEAR_OPTIONS: OptionTable<LinearOptions> = {
   saveOriginalInput: boolean,
 };
 
-/** Throws for what is no way to call a linear layer. */
+/** Throws `ArgumentError` for an unknown option of a call, or one outside its domain. */
 export const checkLinearCall = optionsOf<LinearCall>({
   isFirstMicrobatch: boolean,
   skipFp8WeightUpdate: requireScalar,
@@ -55,32 +58,32 @@ export interface LinearParts {
   readonly weight: Parameter;
   readonly bias?: Parameter | undefined;
   readonly quantization: LinearQuantization;
-  /** Keeps the input as it came and quantizes its other copy in the backward pass. */
+  /** Keeps the unquantized input and makes its columnwise copy in the backward pass. */
   readonly saveOriginalInput: boolean;
   /** Adds the weight's gradient to its `mainGrad`. */
   readonly fuseWgradAccumulation: boolean;
 }
 
-/** The input of a linear layer, which a step before may make for it. */
+/** The input of a linear layer, possibly computed by a preceding operation on demand. */
 export interface LinearInput {
   /** [..., in]. */
   readonly shape: Shape;
-  /** The type activations have: that of the input, the nominal one of a quantized input. */
+  /** The activation type: that of the input, or the nominal type of a quantized input. */
   readonly dtype: WideDType;
   readonly backend: Backend;
   readonly requiresGrad: boolean;
-  /** The input itself. Called once where it is needed. */
+  /** Computes or returns the input. Called at most once. */
   readonly value: () => Value;
-  /** Whether `value` makes a tensor that is this layer's to dispose of. */
+  /** Whether `value` makes a new tensor, which this layer disposes of. */
   readonly makes: boolean;
   /**
-   * Quantizes what `value` would give in a way of its own, in one pass; again in the backward pass where the layer keeps no
-   * codes. Default: the quantizer's.
+   * Computes and quantizes the input in one pass; called again in the backward pass if the layer keeps no codes. Default: the
+   * quantizer quantizes `value()`.
    */
   readonly quantize?: ((quantizer: Quantizer) => QuantizedTensor) | undefined;
 }
 
-/** The gradients of one call; undefined where nobody asked. */
+/** The gradients of one call; undefined for those not requested. */
 export interface LinearGradients {
   readonly x?: Gradient | undefined;
   readonly weight?: Tensor<WideDType> | undefined;
@@ -89,16 +92,16 @@ export interface LinearGradients {
 
 export interface LinearResult {
   readonly out: Value;
-  /** `summed` is what the bias gradient sums where that is not `grad`: the values that `grad` was quantized from. */
+  /** `summed`: the values that the bias gradient sums if not `grad`, namely those that `grad` was quantized from. */
   readonly backward: (grad: Gradient, pass: BackwardPass, summed?: Tensor<WideDType>) => LinearGradients;
-  /** Quantizes the gradient that the backward pass is given; absent where it does not want that. */
+  /** The quantizer of the output gradient; absent if the backward pass does not quantize it. */
   readonly gradQuantizer?: () => Quantizer;
-  /** What was made for the backward pass alone. */
+  /** Tensors made for the backward pass alone. */
   readonly saved: readonly Value[];
 }
 
-/** Which gradients a backward pass will want. */
-export interface Wanted {
+/** Which gradients the backward pass computes. */
+export interface WantedGradients {
   readonly dgrad: boolean;
   readonly wgrad: boolean;
 }

@@ -13,7 +13,7 @@ import type { WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
 import type { Parameter } from "./parameter.js";
 
-/** How they are made. */
+/** How the two products are computed. */
 export interface Products {
   readonly weight: Parameter;
   readonly fuseWgradAccumulation: boolean;
@@ -23,10 +23,10 @@ export interface Products {
   readonly wgrad?: MMParams;
 }
 
-/** Weights with a first microbatch under way: the next product overwrites their `mainGrad`, those behind it add. */
+/** Weights in their first microbatch: the next wgrad product overwrites `mainGrad`, later ones accumulate. */
 const fresh = new WeakSet<Parameter>();
 
-/** A forward pass of a first microbatch, with a backward pass to come. */
+/** Marks the forward pass of a first microbatch, which a backward pass will follow. */
 export function beginMainGrad(weight: Parameter): void {
   fresh.add(weight);
 }
@@ -38,7 +38,7 @@ export function dgradOf(w: GemmInput, dy: Gradient, { datapath, dtype, dgrad }: 
   return wideOf("dgrad", out);
 }
 
-/** dW = dYᵀ·X, into `mainGrad` where the layer accumulates there. */
+/** dW = dYᵀ·X, added to `mainGrad` if the layer accumulates there. */
 export function wgradOf(x: GemmInput, dy: Gradient, products: Products): Tensor<WideDType> | undefined {
   const { datapath, dtype, wgrad, weight, fuseWgradAccumulation } = products;
   const options = { a: x, b: dy, layout: "NT", ...(datapath ? { datapath } : {}), ...wgrad } as const;
@@ -55,7 +55,7 @@ export function wgradOf(x: GemmInput, dy: Gradient, products: Products): Tensor<
   return undefined;
 }
 
-/** A gradient as bias gradients and plain products take it. */
+/** A gradient as a wide tensor of type `dtype`. */
 export function wideGrad(grad: Gradient, dtype: WideDType): Tensor<WideDType> {
   return grad instanceof QuantizedTensor ? dequantize(grad, dtype) : grad;
 }

@@ -14,21 +14,23 @@ import { requireQuantizable } from "../tensor/geometry.js";
 import { QuantizedTensor, type Usage } from "../tensor/quantized.js";
 import { asMatrix, type Shape, type WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
-import type { LinearCall, LinearInput, LinearParts, LinearResult, Wanted } from "./linear-parts.js";
+import type { LinearCall, LinearInput, LinearParts, LinearResult, WantedGradients } from "./linear-parts.js";
 import { dgradOf, wgradOf, wideGrad } from "./linear-products.js";
 import type { Parameter } from "./parameter.js";
 import type { Fits } from "./quantization.js";
 
-/** A call of a layer in a region that is on. */
+/** A call of a layer in an enabled autocast region. */
 interface QuantizedCall {
   readonly call: LinearCall;
   readonly region: Region;
-  readonly wanted: Wanted;
-  /** As `wanted`; in a part that is computed again also the first time, which keeps nothing. */
-  readonly tracked: Wanted;
+  readonly wanted: WantedGradients;
+  /** As `wanted`, but also set in the first run of a recomputed region, which itself keeps nothing. */
+  readonly tracked: WantedGradients;
 }
 
-/** The forward products under the recipe of `region`. Throws while nothing has changed where the layer does not fit it. */
+/**
+ * The forward pass under the recipe of `region`. If the layer does not fit the recipe, it throws before anything has changed.
+ */
 export function quantizedForward(
   parts: LinearParts,
   input: LinearInput,
@@ -51,9 +53,10 @@ export function quantizedForward(
   const out = outputOf(call.fp8Output ? quantization.quantizer("output") : undefined, dtype, (outDtype) =>
     wideOf("linear", gemm({ x, w, outDtype, ...recipe.fprop, ...added }).out),
   );
-  const behind = wanted.dgrad || wanted.wgrad ? quantization.forBackward() : undefined;
+  const backwardBy = wanted.dgrad || wanted.wgrad ? quantization.forBackward() : undefined;
   const gradUsage = { rowwise: wanted.dgrad, columnwise: wanted.wgrad };
-  const gradQuantizer = behind && ((): Quantizer => behind.quantizer("gradOutput").setUsage(gradUsage));
+  const gradQuantizer =
+    backwardBy && ((): Quantizer => backwardBy.quantizer("gradOutput").setUsage(gradUsage));
   const ownsX = x !== given;
   if (ownsX && keepsX) x.updateUsage({ rowwise: false });
   else if (ownsX) x.dispose();
@@ -63,15 +66,15 @@ export function quantizedForward(
       ...(ownsX && keepsX ? [x] : []),
       ...(w !== weight.value && wanted.dgrad ? [w] : []),
       ...(given && keepsOriginal && input.makes ? [given] : []),
-      ...(behind?.saved ?? []),
+      ...(backwardBy?.saved ?? []),
     ],
     ...(gradQuantizer ? { gradQuantizer } : {}),
     backward: (grad, pass, summed) => {
       const sumsBias = bias?.requiresGrad === true;
       const biasOf = (): Tensor<WideDType> | undefined =>
         sumsBias ? columnSum(summed ?? wideGrad(grad, dtype), bias.tensor.dtype) : undefined;
-      if (!behind || !gradQuantizer) return { bias: biasOf() };
-      behind.enter(pass, group);
+      if (!backwardBy || !gradQuantizer) return { bias: biasOf() };
+      backwardBy.enter(pass, group);
       const fuses = sumsBias && !summed && !(grad instanceof QuantizedTensor) && recipe.kind !== "custom";
       const { out: dy, biasGrad: dbias } = fuses
         ? gradQuantizer().biasGradQuantize(grad, bias.tensor.dtype)
@@ -79,7 +82,7 @@ export function quantizedForward(
       const { dgrad, wgrad } = recipe;
       const products = { dtype, weight, fuseWgradAccumulation, dgrad, wgrad };
       const dx = wanted.dgrad
-        ? outputOf(call.fp8Grad ? behind.quantizer("gradInput") : undefined, dtype, (outDtype) =>
+        ? outputOf(call.fp8Grad ? backwardBy.quantizer("gradInput") : undefined, dtype, (outDtype) =>
             dgradOf(w, dy, { ...products, dtype: outDtype }),
           )
         : undefined;
@@ -92,7 +95,7 @@ export function quantizedForward(
   };
 }
 
-/** Throws where the layer, or an input of that shape, is none for the recipe. */
+/** Throws if the layer, or an input of that shape, does not fit the recipe. */
 export function requireFit(
   { weight, saveOriginalInput }: LinearParts,
   { shape }: Pick<LinearInput, "shape">,
@@ -106,7 +109,7 @@ export function requireFit(
   requireAligned("weight", weight.shape);
 }
 
-/** TransformerEngine's condition on what low-precision products take. */
+/** TransformerEngine's alignment requirement for operands of low-precision products. */
 function requireAligned(name: string, shape: Shape): void {
   const [rows, columns] = asMatrix(shape);
   if (rows % 8 === 0 && columns % 16 === 0) return;
@@ -116,8 +119,8 @@ function requireAligned(name: string, shape: Shape): void {
 }
 
 /**
- * Whether the recipe's blocks divide the input and the weight, where these are not quantized already, and its transform takes
- * the type of an input that is quantized for the gradient of the weight.
+ * A check that the recipe's blocks divide the input and the weight, unless these are already quantized, and that its Hadamard
+ * transform takes the type of an input needed for wgrad.
  */
 export function blocksFit(
   weight: Parameter,
@@ -135,7 +138,7 @@ export function blocksFit(
   };
 }
 
-/** What `quantize` would refuse, in a layer's words: which of its tensors it is. */
+/** Throws what `quantize` would throw; the message names the tensor of the layer. */
 function requireBlocks(name: string, shape: Shape, { spec }: Quantizer): void {
   const [rows, columns] = asMatrix(shape);
   requireQuantizable(`linear: the ${name} is [${shape}]`, spec, rows, columns);
@@ -160,15 +163,18 @@ function quantizedWeight(
   return value instanceof QuantizedTensor ? value : quantization.weight(value, { ...call, columnwise });
 }
 
-/** `x` in the copies that the quantizer makes; one that is quantized already only lacks what follows from its rowwise copy. */
+/**
+ * `x` in the copies that the quantizer makes. A quantized `x` can only gain the columnwise copy that is derived from its
+ * rowwise one.
+ */
 function quantized(quantizer: Quantizer, x: Gradient): QuantizedTensor {
   if (!(x instanceof QuantizedTensor)) return quantizer.quantize(x);
   return quantizer.usage.columnwise ? x.updateUsage({ columnwise: true }) : x;
 }
 
 /**
- * A product as it is, or quantized: delayed scaling casts the f32 sums, as its GEMM would, any other recipe
- * sees them rounded first (numerics.md §6.3).
+ * A product, quantized if a quantizer is given: delayed scaling casts the f32 sums, as a GEMM with FP8 output does; other
+ * recipes quantize the rounded result (numerics.md §6.3).
  */
 function outputOf(
   quantizer: Quantizer | undefined,

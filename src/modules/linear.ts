@@ -20,9 +20,9 @@ import type { QuantizationState } from "./quantization-state.js";
 const checkOptions = optionsOf(LINEAR_OPTIONS);
 
 /**
- * y = x·weightᵀ + bias, weight [out, in], x [..., in]. In `autocast` x, weight and the gradient of y are quantized as the
- * recipe says, each in the directions its products need; the results have the type of x. Outside, x and the parameters have
- * one type.
+ * y = x·weightᵀ + bias, weight [out, in], x [..., in]. In an autocast region, x, weight and the gradient of y are quantized as
+ * the recipe says, each in the directions its products need; results have the type of x. Outside, x and the parameters must
+ * have one type.
  *
  * @throws `ArgumentError` for an unknown option or one outside its domain, and for sizes that are not whole numbers from 1,
  * `DTypeError` for a type that parameters cannot have, `DisposedError` for a backend that was disposed of.
@@ -50,14 +50,14 @@ export class Linear extends Module {
     this.bias = this.#parts.bias && this.addParameter("bias", this.#parts.bias);
   }
 
-  /** One, of the product, under the name `linear`. */
+  /** The quantization of the product, under the name `linear`. */
   protected override quantizations(): ReadonlyMap<string, QuantizationState> {
     return new Map([["linear", this.#parts.quantization]]);
   }
 
   /**
-   * input·weightᵀ + bias for an input [..., K], [..., N], under the recipe of the region around, or in high precision. NaN
-   * and infinities as in `gemm`; no rows give none.
+   * input·weightᵀ + bias, [..., N], for an input [..., K]: under the recipe of the autocast region, or in high precision. NaN
+   * and infinities behave as in `gemm`. An input without rows gives a result without rows.
    *
    * @throws `ShapeError` or `DTypeError` for an input that does not fit the layer or its recipe, `ArgumentError` for a call
    * that the recipe does not take, `UnsupportedError` where the backend does not; nothing has changed then.
@@ -77,7 +77,7 @@ export class Linear extends Module {
       return {
         result: out,
         saved,
-        quantized: { taken: true, given: call.fp8Grad === true },
+        quantized: { gradOutput: true, gradInput: call.fp8Grad === true },
         backward: (dy, pass) => {
           const grads = backward(dy, pass);
           return [grads.x, grads.weight, grads.bias];

@@ -1,4 +1,4 @@
-/** What every module is: parameters and other modules by name, and the state of its quantizers. */
+/** The base of all modules: named parameters and submodules, and the state of their quantizers. */
 import { type Backend, requireBackend } from "../backends/backend.js";
 import { ArgumentError } from "../errors.js";
 import { describe, integer, type OptionTable, optionsOf, u64 } from "../options.js";
@@ -12,7 +12,9 @@ import type { QuantizationState } from "./quantization-state.js";
 export interface ModuleOptions {
   /** The type of parameters. Default bf16. */
   readonly dtype?: WideDType | undefined;
-  /** Where initial parameters and stochastic rounding draw from, in program order. Default: the backend's. */
+  /**
+   * The source of random bits for initial parameters and stochastic rounding, drawn in program order. Default: the backend's.
+   */
   readonly random?: RandomState | undefined;
 }
 
@@ -26,9 +28,9 @@ const checkOwn = optionsOf(MODULE_OPTIONS);
 const defaults = new WeakMap<Backend, RandomState>();
 
 /**
- * The random state that modules on `backend` share unless they are given one; seed 0 until `manualSeed`.
+ * The random state shared by modules on `backend` that were not given one; its seed is 0 until `manualSeed`.
  *
- * @throws `ArgumentError` for what is no backend, `DisposedError` for a backend that was disposed of.
+ * @throws `ArgumentError` for anything but a backend, `DisposedError` for a backend that was disposed of.
  */
 export function defaultRandom(backend: Backend): RandomState {
   requireBackend("defaultRandom", backend);
@@ -38,9 +40,9 @@ export function defaultRandom(backend: Backend): RandomState {
 }
 
 /**
- * Begins the backend's default random state anew.
+ * Resets the backend's default random state to `seed`.
  *
- * @throws `ArgumentError` for what is no backend or no unsigned integer of 64 bits, `DisposedError` for a backend that was
+ * @throws `ArgumentError` for anything but a backend and an unsigned 64-bit integer, `DisposedError` for a backend that was
  * disposed of.
  */
 export function manualSeed(backend: Backend, seed: bigint): void {
@@ -51,19 +53,19 @@ export function manualSeed(backend: Backend, seed: bigint): void {
   state.offset = 0n;
 }
 
-/** Parameters and modules, named by where they are: `layers.0.weight`. */
+/** A tree of parameters and submodules, named by path: `layers.0.weight`. */
 export abstract class Module {
   readonly #parameters = new Map<string, Parameter>();
   readonly #modules = new Map<string, Module>();
   /** The type of its parameters. */
   readonly dtype: WideDType;
-  /** Where initial parameters and stochastic rounding draw from. */
+  /** The source of random bits for initial parameters and stochastic rounding. */
   protected readonly random: RandomState;
 
   constructor(
-    /** Where its parameters live and its products are computed. */
+    /** The backend of its parameters and computations. */
     readonly backend: Backend,
-    /** Of these it reads its own; modules check theirs. */
+    /** Only the fields of `ModuleOptions` are read; subclasses check theirs. */
     options: ModuleOptions = {},
   ) {
     requireBackend(new.target.name, backend);
@@ -73,7 +75,7 @@ export abstract class Module {
     this.random = random;
   }
 
-  /** Makes a parameter under `name`. */
+  /** Makes and registers a parameter. */
   protected parameter(name: string, shape: Shape, init: InitMethod): Parameter {
     this.#requireFree(name);
     const { backend, dtype, random } = this;
@@ -81,8 +83,8 @@ export abstract class Module {
   }
 
   /**
-   * Takes a parameter in under `name`, which has no dots. Throws `ArgumentError` for a name that is taken, and for what is
-   * no parameter.
+   * Registers a parameter under `name`, which may not contain dots. Throws `ArgumentError` for a name in use, and for anything
+   * but a parameter.
    */
   protected addParameter(name: string, parameter: Parameter): Parameter {
     this.#requireFree(name);
@@ -95,8 +97,8 @@ export abstract class Module {
   }
 
   /**
-   * Takes a module in under `name`, which has no dots; disposed of with this one. Throws `ArgumentError` for a name that is
-   * taken, and for what is no module.
+   * Registers a submodule under `name`, which may not contain dots; it is disposed of with this module. Throws `ArgumentError`
+   * for a name in use, and for anything but a module.
    */
   protected addModule<M extends Module>(name: string, module: M): M {
     this.#requireFree(name);
@@ -115,10 +117,10 @@ export abstract class Module {
         `${own}: ${describe(name)} cannot be a name; dots separate names; give one without`,
       );
     if (this.#parameters.has(name) || this.#modules.has(name))
-      throw new ArgumentError(`${own}: the name "${name}" is taken; give another one`);
+      throw new ArgumentError(`${own}: the name "${name}" is in use; give another one`);
   }
 
-  /** Every parameter of this module and those in it, by its first name, in the order of their making. */
+  /** All parameters of this module and its submodules, each under its first name, in registration order. */
   namedParameters(): ReadonlyMap<string, Parameter> {
     return this.#named((module) => module.#parameters);
   }
@@ -128,12 +130,12 @@ export abstract class Module {
     return [...this.namedParameters().values()];
   }
 
-  /** The quantization of each linear product in this module and those in it, by its first name. */
+  /** The quantization of each linear product of this module and its submodules, each under its first name. */
   namedQuantizations(): ReadonlyMap<string, QuantizationState> {
     return this.#named((module) => module.quantizations());
   }
 
-  /** What `own` gives for this module and those in it, each thing once, though it may stand in several places. */
+  /** Collects `own` over this module and its submodules; an object that appears several times is listed once. */
   #named<T>(own: (module: Module) => ReadonlyMap<string, T>): ReadonlyMap<string, T> {
     const names = new Map<T, string>();
     const visit = (module: Module, prefix: string): void => {
@@ -144,12 +146,12 @@ export abstract class Module {
     return new Map([...names].map(([each, name]) => [name, each]));
   }
 
-  /** This module's own, by name. */
+  /** The quantizations of this module itself, by name. */
   protected quantizations(): ReadonlyMap<string, QuantizationState> {
     return new Map();
   }
 
-  /** Frees parameters, gradients and states, of inner modules too. */
+  /** Frees parameters, gradients and states, those of submodules included. */
   dispose(): void {
     for (const parameter of this.#parameters.values()) parameter.dispose();
     for (const each of this.quantizations().values()) each.dispose();

@@ -1,4 +1,4 @@
-/** LayerNorm and RMSNorm as modules, and as the first step of others. */
+/** LayerNorm and RMSNorm as modules, and as the first operation of other modules. */
 import type { Backend } from "../backends/backend.js";
 import {
   layerNorm,
@@ -16,14 +16,14 @@ import type { Tensor } from "../tensor/tensor.js";
 import { MODULE_OPTIONS, Module, type ModuleOptions, requireSizes } from "./module.js";
 import { constantInit, type InitMethod, type Parameter } from "./parameter.js";
 
-/** Which norm a layer begins with. */
+/** The norm that a layer begins with. */
 export type Normalization = "LayerNorm" | "RMSNorm";
 
 /** What `LayerNorm` and `RMSNorm` take; every field may be left out. */
 export interface NormModuleOptions extends ModuleOptions {
   /** Added to the variance, or to the mean square. Default 1e-5. */
   readonly eps?: number | undefined;
-  /** gamma is stored minus 1, so that weight decay pulls it to 1. Default false. */
+  /** gamma is stored minus 1, so that weight decay pulls it towards 1. Default false. */
   readonly zeroCenteredGamma?: boolean | undefined;
 }
 
@@ -45,12 +45,12 @@ export interface NormParts {
   readonly zeroCenteredGamma: boolean;
 }
 
-/** Which norm it is, before it has parameters. */
+/** A norm without its parameters. */
 interface NormForm extends Pick<NormParts, "eps" | "zeroCenteredGamma"> {
   readonly normalization: Normalization;
 }
 
-/** A norm by its options. */
+/** Reads the form of a norm from its options. */
 export function normForm(
   normalization: Normalization,
   { eps = 1e-5, zeroCenteredGamma = false }: NormModuleOptions,
@@ -58,7 +58,7 @@ export function normForm(
   return { normalization, eps, zeroCenteredGamma };
 }
 
-/** gamma and beta of a norm, as `make` makes parameters. */
+/** Makes gamma and beta of a norm by `make`. */
 export function normParts(
   { normalization, eps, zeroCenteredGamma }: NormForm,
   make: (name: "gamma" | "beta", init: InitMethod) => Parameter,
@@ -68,12 +68,12 @@ export function normParts(
   return { gamma, beta, eps, zeroCenteredGamma };
 }
 
-/** gamma and, where there is one, beta: the order of their gradients. */
+/** gamma and, if present, beta: the order of their gradients. */
 export function normParameters({ gamma, beta }: NormParts): readonly Parameter[] {
   return beta ? [gamma, beta] : [gamma];
 }
 
-/** What operations take of a norm. */
+/** The arguments of norm operations. */
 export function normArguments({ gamma, beta, eps, zeroCenteredGamma }: NormParts): NormParameters {
   return { gamma: gamma.tensor, beta: beta?.tensor, eps, zeroCenteredGamma };
 }
@@ -84,7 +84,7 @@ export function normForward(parts: NormParts, x: Tensor): NormResult {
   return beta ? layerNorm(x, gamma, beta, options) : rmsNorm(x, gamma, options);
 }
 
-/** The gradients of x, gamma and, where there is one, beta. */
+/** The gradients of x, gamma and, if present, beta. */
 export function normGradients(
   { gamma, beta, zeroCenteredGamma }: NormParts,
   x: Tensor,
@@ -130,8 +130,8 @@ export abstract class NormModule extends Module {
   /**
    * The norm over the last dimension of x [..., features], in the type of x.
    *
-   * @throws `ShapeError` or `DTypeError` for an input that does not fit the module, `ArgumentError` for what is no tensor or
-   * lives on another backend, `DisposedError` for a tensor that was disposed of.
+   * @throws `ShapeError` or `DTypeError` for an input that does not fit the module, `ArgumentError` for anything but a tensor
+   * on the module's backend, `DisposedError` for a tensor that was disposed of.
    */
   forward(input: VariableLike): Variable {
     const x = variable(input);

@@ -1,4 +1,4 @@
-/** A norm as the first step of a layer. */
+/** A norm as the first operation of a layer. */
 import { currentRegion } from "../autocast/autocast.js";
 import { ArgumentError } from "../errors.js";
 import { add } from "../ops/elementwise/add.js";
@@ -14,17 +14,20 @@ import type { LinearCall, LinearInput } from "./linear-parts.js";
 import type { Module } from "./module.js";
 import { type NormParts, normArguments, normForward, normGradients, normParameters } from "./norm.js";
 
-/** What that norm's parameters are called. */
+/** The names of that norm's parameters. */
 export const NORM_NAMES = { gamma: "layerNormWeight", beta: "layerNormBias" } as const;
 
-/** What a norm gives the product behind it, and the way back. */
+/** A norm as the input of a following product, and its backward pass. */
 export interface NormedInput {
   readonly input: LinearInput;
   /** The norm's result in the type of x. */
   readonly out: () => Tensor<WideDType>;
-  /** What the way back takes, once the product has been formed. */
+  /** The tensors to save for the backward pass; call it after the product. */
   readonly saved: () => readonly (Tensor | undefined)[];
-  /** The gradients of x and of the norm's parameters, given those of the product's input and of the norm for others. */
+  /**
+   * The gradients of x and of the norm's parameters. `grad` comes from the product; `returned` is that of the norm's result
+   * where it is returned as well.
+   */
   readonly backward: (
     grad: Gradient | undefined,
     returned?: Gradient,
@@ -32,8 +35,8 @@ export interface NormedInput {
 }
 
 /**
- * The norm of x as the input of a product. A recipe quantizes it as it is computed (numerics.md §7.3). Where the norm is
- * returned as well, and under quantizers of one's own, what is quantized is a tensor of the type of x, as in TransformerEngine.
+ * The norm of x as the input of a product. A recipe quantizes its f32 values (numerics.md §7.3). If the norm is also returned,
+ * and with custom quantizers, the result rounded to the type of x is quantized, as in TransformerEngine.
  */
 export function normedInput(parts: NormParts, x: Variable, returned: boolean): NormedInput {
   const source = wideOf("the input of a norm", x.value);
@@ -70,10 +73,10 @@ export function normedInput(parts: NormParts, x: Variable, returned: boolean): N
   };
 }
 
-/** Throws `ArgumentError` where the gradient of a norm's result is to be quantized. */
+/** Throws `ArgumentError` for `fp8Grad` of a layer that begins with a norm. */
 export function requireWideGradient(module: Module, { fp8Grad }: LinearCall): void {
   if (fp8Grad)
     throw new ArgumentError(
-      `${module.constructor.name}: fp8Grad is for a Linear behind another; here the norm's backward pass takes the gradient, wide`,
+      `${module.constructor.name}: fp8Grad is for a Linear that follows another; here the norm's backward pass takes the gradient in a wide type; leave it out`,
     );
 }

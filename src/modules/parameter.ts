@@ -1,4 +1,4 @@
-/** What a module learns, and how it begins. */
+/** Parameters of modules, and their initial values. */
 import type { Backend } from "../backends/backend.js";
 import { ArgumentError, ShapeError } from "../errors.js";
 import { castTo } from "../ops/cast/cast.js";
@@ -17,17 +17,17 @@ import { Tensor } from "../tensor/tensor.js";
 /**
  * A leaf that optimizers update. It lives until its module is disposed of, whatever scope is open.
  *
- * @throws `ArgumentError` for what is no tensor, for a scale on another backend or initial values that are no Float32Array,
- * `DTypeError` or `ShapeError` for a value, a scale or initial values that do not fit each other, `DisposedError` for a
- * tensor that was disposed of.
+ * @throws `ArgumentError` for anything but a tensor, for a scale on another backend or initial values that are no Float32Array,
+ * `DTypeError` or `ShapeError` for a value, a scale or initial values that do not fit each other, `DisposedError` for a tensor
+ * that was disposed of.
  */
 export class Parameter extends Variable {
-  /** Where set, a layer with `fuseWgradAccumulation` adds the gradient to this and leaves `grad` alone. */
+  /** If set, a layer with `fuseWgradAccumulation` adds the gradient to this tensor instead of `grad`. */
   mainGrad: Tensor<"f32"> | undefined;
 
   #highPrecisionInitVal: Float32Array | undefined;
 
-  /** `scale` is what a quantized value is quantized by until a layer's own takes its place. */
+  /** `scale`: the scale of a quantized value, until the layer's own replaces it. */
   constructor(
     value: Value,
     highPrecisionInitVal?: Float32Array,
@@ -44,17 +44,17 @@ export class Parameter extends Variable {
     if (scale) disown(scale);
   }
 
-  /** The values before quantization, where `quantizedModelInit` was to keep them. */
+  /** The values before quantization, if `quantizedModelInit` preserved them. */
   get highPrecisionInitVal(): Float32Array | undefined {
     return this.#highPrecisionInitVal;
   }
 
-  /** Lets go of the values before quantization: once masters are made of them, or other values are loaded. */
+  /** Releases the values before quantization, for when master weights are made or other values are loaded. */
   clearHighPrecisionInitVal(): void {
     this.#highPrecisionInitVal = undefined;
   }
 
-  /** Lets go of the gradient; a main gradient becomes zero. */
+  /** Releases the gradient and sets a main gradient to zero. */
   clearGrads(): void {
     this.zeroGrad();
     if (this.mainGrad) setZero(this.mainGrad);
@@ -69,17 +69,17 @@ export class Parameter extends Variable {
   }
 }
 
-/** `value`, owned by no scope. */
+/** Removes `value` from its scope and returns it. */
 export function persistent<T extends Value>(value: T): T {
   for (const member of value instanceof QuantizedTensor ? value.members : [value]) disown(member);
   return value;
 }
 
-/** Where the values of a new parameter come from. */
+/** Computes the initial values of a parameter. */
 export type InitMethod = (random: RandomState, shape: Shape) => Float32Array;
 
 /**
- * Near normal, with mean 0: see `normal`.
+ * Approximately normal values with mean 0: see `normal`.
  *
  * @throws `ArgumentError` for a standard deviation that is negative or not finite.
  */
@@ -93,9 +93,9 @@ export function normalInit(std: number): InitMethod {
 }
 
 /**
- * The same value everywhere, any number.
+ * The same value for every element.
  *
- * @throws `ArgumentError` for what is no number.
+ * @throws `ArgumentError` for anything but a number.
  */
 export function constantInit(value: number): InitMethod {
   anyNumber("constantInit", "value", value);
@@ -104,7 +104,7 @@ export function constantInit(value: number): InitMethod {
   };
 }
 
-/** A parameter of initial values. */
+/** A new parameter, initialized by `init`. */
 export function newParameter(
   backend: Backend,
   shape: Shape,
@@ -112,12 +112,12 @@ export function newParameter(
   { dtype, random }: { readonly dtype: WideDType; readonly random: RandomState },
 ): Parameter {
   const own = ownShape(shape);
-  // what no tensor can have is refused before the host makes it
+  // an impossible size is refused before the host allocates its values
   byteLength("f32", own);
   return new Parameter(wideTensor(backend, init(random, own), own, dtype));
 }
 
-/** Throws unless these are the values of a parameter of that shape. */
+/** Throws unless `values` fits a parameter of that shape. */
 function requireValues(user: string, values: Float32Array, shape: Shape): void {
   if (!(values instanceof Float32Array))
     throw new ArgumentError(`${user}: values are ${describe(values)}; they must be a Float32Array`);

@@ -1,4 +1,4 @@
-/** What the quantization of a linear product keeps from one training step to the next, for checkpoints and for people. */
+/** The state that quantizing a linear product keeps between training steps. */
 import { domain, needed, nested, optionsOf } from "../options.js";
 import { type Pass, ROLES } from "../recipes/table.js";
 import type { DelayedSnapshot } from "./delayed-state.js";
@@ -6,16 +6,16 @@ import type { DelayedSnapshot } from "./delayed-state.js";
 /** Delayed scaling's state in a checkpoint: the scales and amax histories of forward tensors and of gradients. */
 export type QuantizationSnapshot = Readonly<Record<Pass, DelayedSnapshot>>;
 
-/** The state of one linear product's quantization. Only delayed scaling has any; a module of one's own may keep others. */
+/** The state of one linear product's quantization. Only delayed scaling has any; a custom module may keep other state. */
 export interface QuantizationState {
-  /** Scales and histories as they are now, copied to the host; on a GPU it waits for them. Undefined where there are none. */
+  /** The current scales and histories, copied to the host; on a GPU it waits for them. Undefined if there are none. */
   snapshotSync(): QuantizationSnapshot | undefined;
   /**
-   * Puts a state back, or none. It is in force from the next forward pass under delayed scaling on; under another recipe that
-   * pass drops it. Throws `ArgumentError` for what is no snapshot, and changes nothing then.
+   * Restores a state, or none. It takes effect at the next forward pass under delayed scaling; under another recipe that pass
+   * drops it. Throws `ArgumentError` for anything but a snapshot, and changes nothing then.
    */
   restore(snapshot: QuantizationSnapshot | undefined): void;
-  /** Frees what it holds on the backend; called with the module's own `dispose`. */
+  /** Frees its tensors; called by the module's `dispose`. */
   dispose(): void;
 }
 

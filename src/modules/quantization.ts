@@ -1,4 +1,4 @@
-/** What one linear layer quantizes with: the recipe in force, its state, and the cached weight. */
+/** The quantization of one linear layer: the current recipe, its state, and the cached weight. */
 import type { Region } from "../autocast/autocast.js";
 import type { Backend } from "../backends/backend.js";
 import { ArgumentError } from "../errors.js";
@@ -15,34 +15,34 @@ import { type BackwardQuantization, type CallQuantization, RecipeInForce } from 
 import { HeldCall } from "./recompute-call.js";
 import { currentPhase, holdCall, type RecomputePhase, repeatedCall } from "./recompute-phase.js";
 
-/** How a cached weight is used in one forward pass; TransformerEngine's names. */
+/** How one forward pass uses the cached weight, in TransformerEngine's names. */
 export interface WeightUse {
-  /** Absent: quantized anew; true: quantized and cached; false: taken from the cache. */
+  /** Absent: quantizes the weight for this call; true: quantizes and caches it; false: uses the cached one. */
   readonly isFirstMicrobatch?: boolean | undefined;
-  /** The cached weight is quantized again unless this f32 [1] holds exactly 1, which the device reads. */
+  /** The cached weight is quantized again unless this f32 [1] is exactly 1. The device reads it. */
   readonly skipFp8WeightUpdate?: Tensor<"f32"> | undefined;
 }
 
-/** A weight as one call needs it. */
+/** The copies of the weight that one call needs. */
 export interface WeightRequest extends WeightUse {
-  /** Whether the gradient of the input is wanted, for which the columnwise copy is. */
+  /** Whether dgrad will run, which reads the columnwise copy. */
   readonly columnwise: boolean;
 }
 
-/** Throws where a call does not fit a recipe, given what that quantizes with. */
+/** Throws if a call does not fit a recipe's quantizers. */
 export type Fits = (quantizer: (role: ForwardRole) => Quantizer) => void;
 
-/** TransformerEngine's fp8_meta of one product and its gradients. */
+/** The quantization of one linear product and its gradients; TransformerEngine's `fp8_meta`. */
 export class LinearQuantization implements QuantizationState {
   #inForce: RecipeInForce | undefined;
-  /** What `restore` was given, until it is in force. */
+  /** The argument of `restore`, until it takes effect. */
   #restored: { readonly snapshot: QuantizationSnapshot | undefined } | undefined;
   #cachedWeight: QuantizedTensor | undefined;
-  /** A recipe that `prepare` found to fit, until `enter` takes it up. */
+  /** The state that `prepare` made, until `enter` consumes it. */
   #ready: RecipeInForce | undefined;
-  /** What the forward pass under way quantizes with: the recipe in force, or what the pass that it repeats did. */
+  /** The quantization of the current forward pass; in the second run of a recomputed region, that of the first. */
   #call: CallQuantization | undefined;
-  /** Where that pass is to be repeated. */
+  /** Set if the current forward pass will be recomputed. */
   #held: HeldCall | undefined;
 
   constructor(
@@ -51,11 +51,11 @@ export class LinearQuantization implements QuantizationState {
   ) {}
 
   /**
-   * A forward pass of the layer with that weight begins in a region. What the recipe before has left behind is kept where it
-   * still means something. A weight that is quantized itself comes to follow this layer's scale, and to record its amaxes
-   * here. A pass that is computed again changes none of that, and takes what it has held the first time. Throws before
-   * anything has changed: `UnsupportedError`, `ArgumentError` for a quantized weight that is quantized otherwise than the
-   * recipe says, or a pass that repeats none, and what `fits` throws, which is given the recipe's quantizers.
+   * Begins a forward pass of the layer in a region. If the recipe has changed, state is carried over as far as it applies. The
+   * quantizer of a quantized weight is switched to this layer's scale and amaxes. The second run of a recomputed region changes
+   * none of this and uses what the first run held. Before anything has changed, throws `UnsupportedError`, `ArgumentError` for
+   * a weight quantized under another spec or a second run that does not match the first, and what `fits` throws, which is
+   * called with the recipe's quantizers.
    */
   enter({ recipe, updates, group }: Region, weight: Value, fits: Fits): void {
     const phase = currentPhase();
@@ -78,8 +78,8 @@ export class LinearQuantization implements QuantizationState {
   }
 
   /**
-   * Throws what `enter` would, before another product of the same layer has changed anything. What it makes ready is for that
-   * `enter`, or for `release`.
+   * Throws what `enter` would throw, before another product of the same layer has changed anything. The state that it prepares
+   * is consumed by `enter`, or freed by `release`.
    */
   prepare({ recipe }: Region, weight: Value, fits: Fits): void {
     if (currentPhase()?.pass === "again") return;
@@ -87,7 +87,7 @@ export class LinearQuantization implements QuantizationState {
     else fits((role) => given(this.#inForce).quantizer(role));
   }
 
-  /** Lets go of what was prepared and not entered. */
+  /** Frees the prepared state that no `enter` has consumed. */
   release(): void {
     this.#ready?.dispose();
     this.#ready = undefined;
@@ -118,7 +118,7 @@ export class LinearQuantization implements QuantizationState {
     this.#restored = undefined;
   }
 
-  /** The recipe made ready for this product. Throws before anything has changed. */
+  /** The state of this product under `recipe`. Throws before anything has changed. */
   #fitting(recipe: Recipe, weight: Value, fits: Fits): RecipeInForce {
     requireRecipeSupport(recipe, this.backend);
     const next = new RecipeInForce(recipe, this, this.snapshotSync());
@@ -132,17 +132,17 @@ export class LinearQuantization implements QuantizationState {
     }
   }
 
-  /** The quantizer of a role. In a recomputed region both passes see the scales of the first. */
+  /** The quantizer of a role. Both runs of a recomputed region use the scales of the first. */
   quantizer(role: ForwardRole): Quantizer {
     return given(this.#call).quantizer(role);
   }
 
-  /** What the backward pass of a forward pass that is under way will quantize with. */
+  /** The quantization of the backward pass that belongs to the current forward pass. */
   forBackward(): BackwardQuantization {
     return given(this.#call).forBackward();
   }
 
-  /** The quantized weight, to be disposed of by the caller. */
+  /** The quantized weight; the caller disposes of it. */
   weight(weight: Tensor, use: WeightRequest): QuantizedTensor {
     const { isFirstMicrobatch, skipFp8WeightUpdate, columnwise } = use;
     const repeated = this.#call?.weight;
@@ -155,7 +155,7 @@ export class LinearQuantization implements QuantizationState {
     return cached.share();
   }
 
-  /** The cached weight, made or quantized again where the use asks for that. */
+  /** The cached weight, created or updated as the call requests. */
   #cached(
     weight: Tensor,
     { isFirstMicrobatch, skipFp8WeightUpdate, columnwise }: WeightRequest,
@@ -178,7 +178,7 @@ export class LinearQuantization implements QuantizationState {
     this.#cachedWeight = undefined;
   }
 
-  /** The state in force, or the one restored where that is not in force yet. */
+  /** The current state, or a restored one that has not taken effect yet. */
   snapshotSync(): QuantizationSnapshot | undefined {
     return this.#restored ? this.#restored.snapshot : this.#inForce?.snapshotSync();
   }
@@ -198,12 +198,12 @@ export class LinearQuantization implements QuantizationState {
   }
 }
 
-/** Of a body that does not do the same both times. */
+/** The error for a body that does not repeat its first run. */
 function differs(what: string): ArgumentError {
-  return new ArgumentError(`recompute: the second time, its body ${what}; let it do the same both times`);
+  return new ArgumentError(`recompute: in its second run the body ${what}; it must do the same both times`);
 }
 
-/** Throws `ArgumentError` where there is none. */
+/** Throws `ArgumentError` if `quantization` is undefined. */
 function given<T>(quantization: T | undefined): T {
   if (quantization) return quantization;
   throw new ArgumentError("this layer has no quantizers; it is not in autocast");
@@ -213,7 +213,7 @@ function isOther(recipe: Recipe, before: Recipe | undefined): boolean {
   return recipe !== before && recipe.key !== before?.key;
 }
 
-/** Throws `ArgumentError` for a quantized weight that is quantized otherwise than the recipe says. */
+/** Throws `ArgumentError` for a weight that was quantized under another spec than the recipe's. */
 function requireSameSpec(spec: QuantizeSpec, next: RecipeInForce): void {
   const wanted = next.quantizer("weight").spec;
   const field = difference(spec, wanted);
@@ -223,7 +223,7 @@ function requireSameSpec(spec: QuantizeSpec, next: RecipeInForce): void {
     );
 }
 
-/** A field in which two ways to quantize differ. */
+/** The first field in which two specs differ. */
 function difference(a: QuantizeSpec, b: QuantizeSpec): keyof QuantizeSpec | undefined {
   return (Object.keys(b) as (keyof QuantizeSpec)[]).find((key) => a[key] !== b[key]);
 }

@@ -1,4 +1,4 @@
-/** Modules whose weights are quantized from the beginning. */
+/** Modules whose weights are created quantized. */
 import { platform } from "#platform";
 import { requireBody } from "../autocast/autocast.js";
 import type { Backend } from "../backends/backend.js";
@@ -19,7 +19,7 @@ export interface QuantizedModelInitOptions {
   readonly recipe?: Recipe | undefined;
   /** Default true. */
   readonly enabled?: boolean | undefined;
-  /** Keeps the values before quantization with each parameter, on the host. Default false. */
+  /** Keeps the values before quantization on the host, with each parameter. Default false. */
   readonly preserveHighPrecisionInitVal?: boolean | undefined;
 }
 
@@ -32,10 +32,10 @@ const checkOptions = optionsOf<QuantizedModelInitOptions>({
 const settings = platform.ambient<QuantizedModelInitOptions>();
 
 /**
- * The weights of linear layers made in `body` are quantized tensors, in both directions, and stay so: optimizers keep
- * f32 master weights and quantize them anew after each step. Nests; `enabled: false` makes plain weights inside.
+ * Linear layers created in `body` have quantized weights, with both copies, and keep them quantized: optimizers update f32
+ * master weights and quantize them again after each step. Calls nest; inside `enabled: false` weights are plain.
  *
- * @throws `ArgumentError` for an option outside its domain and for what is no function; what the body throws goes through.
+ * @throws `ArgumentError` for an option outside its domain and for anything but a function; errors of the body propagate.
  */
 export function quantizedModelInit<R>(options: QuantizedModelInitOptions, body: () => R): R {
   requireBody("quantizedModelInit", body);
@@ -43,7 +43,7 @@ export function quantizedModelInit<R>(options: QuantizedModelInitOptions, body: 
   return settings.run(options, body);
 }
 
-/** A weight of `values`: quantized where `quantizedModelInit` says so. */
+/** A new weight, quantized inside `quantizedModelInit`. */
 export function makeWeight(
   backend: Backend,
   values: Float32Array,

@@ -1,4 +1,4 @@
-/** A recipe as one layer has taken it up: a quantizer for each role and, under delayed scaling, their scales. */
+/** One layer's instance of a recipe: a quantizer for each role and, under delayed scaling, their scales. */
 import type { Backend } from "../backends/backend.js";
 import type { Quantizer, RandomState } from "../quantizers/quantizer.js";
 import { isDelayed } from "../recipes/is-delayed.js";
@@ -19,29 +19,29 @@ import type { Tensor } from "../tensor/tensor.js";
 import { DelayedState } from "./delayed-state.js";
 import type { QuantizationSnapshot } from "./quantization-state.js";
 
-/** What the backward pass of one forward pass quantizes with, whatever recipe its layer takes up in between. */
+/** The quantization of the backward pass of one forward pass. It does not change when the layer switches recipes in between. */
 export interface BackwardQuantization {
   quantizer(role: BackwardRole): Quantizer;
-  /** Gradients are about to be quantized; `group` is that of the forward pass. */
+  /** Call before gradients are quantized; `group` is that of the forward pass. */
   enter(pass: BackwardPass, group: AmaxReductionGroup | undefined): void;
-  /** To be disposed of after that pass. */
+  /** Tensors to dispose of after that pass. */
   readonly saved: readonly Tensor[];
 }
 
-/** What one call of a layer quantizes with. */
+/** The quantization of one call of a layer. */
 export interface CallQuantization {
   readonly recipe: Recipe;
   quantizer(role: ForwardRole): Quantizer;
-  /** For its backward pass. */
+  /** The quantization of its backward pass. */
   forBackward(): BackwardQuantization;
-  /** The weight from the cache, where that call repeats one that took it. */
+  /** The cached weight of the call that this one repeats, if that used the cache. */
   readonly weight?: QuantizedTensor | undefined;
 }
 
 export class RecipeInForce implements CallQuantization {
   readonly #random: RandomState;
   readonly #quantizers: ReadonlyMap<Role, Quantizer>;
-  /** Of delayed scaling. */
+  /** Delayed scaling only. */
   readonly #states: Readonly<Record<Pass, DelayedState>> | undefined;
 
   constructor(
@@ -57,7 +57,7 @@ export class RecipeInForce implements CallQuantization {
     this.#quantizers = new Map([...ROLES.forward, ...ROLES.backward].map((role) => [role, this.#make(role)]));
   }
 
-  /** What follows from the amaxes of forward passes; undefined but for delayed scaling. */
+  /** The state of forward tensors; delayed scaling only. */
   get forward(): DelayedState | undefined {
     return this.#states?.forward;
   }
@@ -73,7 +73,7 @@ export class RecipeInForce implements CallQuantization {
     return this.#quantizers.get(role) as Quantizer;
   }
 
-  /** A quantizer of forward tensors by other scales, [3], that records nothing. Undefined but for delayed scaling. */
+  /** A quantizer of forward tensors that uses the given scales, [3], and records no amaxes; delayed scaling only. */
   quantizerBy(scales: Tensor<"f32">, role: ForwardRole): Quantizer | undefined {
     const { recipe } = this;
     if (!isDelayed(recipe)) return undefined;
@@ -84,7 +84,7 @@ export class RecipeInForce implements CallQuantization {
   forBackward(): BackwardQuantization {
     const state = this.#states?.backward;
     if (!state) return { quantizer: (role) => this.quantizer(role), enter() {}, saved: [] };
-    // handles of their own, for this state may be replaced and its memory given back
+    // new handles, because this state may be replaced and disposed of before the backward pass
     const held = (of: readonly Tensor<"f32">[]): readonly Tensor<"f32">[] =>
       of.map((each) => each.reshape(each.shape));
     const [scales, amaxes] = [held(state.scales), held(state.amaxes)];
@@ -111,7 +111,7 @@ export class RecipeInForce implements CallQuantization {
   }
 }
 
-/** Where a role's scale stands among those of its pass. */
+/** The index of a role's scale among those of its pass. */
 function slotOf(role: Role): number {
   return (ROLES[passOf(role)] as readonly Role[]).indexOf(role);
 }

@@ -1,4 +1,4 @@
-/** What one call of a linear layer has quantized with, whatever the layer takes up before it is computed again. */
+/** The quantizers of one call of a linear layer in a recomputed region, held for its second run. */
 import type { Quantizer } from "../quantizers/quantizer.js";
 import type { Recipe } from "../recipes/recipe.js";
 import type { ForwardRole } from "../recipes/table.js";
@@ -8,19 +8,22 @@ import type { Tensor } from "../tensor/tensor.js";
 import { persistent } from "./parameter.js";
 import type { BackwardQuantization, CallQuantization, RecipeInForce } from "./recipe-in-force.js";
 
-/** Made as the call begins the first time. It records no amax of forward tensors, which that has recorded. */
+/**
+ * A snapshot of a call's quantization, taken as its first run begins. In the second run it records no amaxes of forward
+ * tensors, because the first run has recorded them.
+ */
 export class HeldCall implements CallQuantization {
   readonly #inForce: RecipeInForce;
-  /** [3], as they were; of delayed scaling. */
+  /** The scales of the first run, [3]; delayed scaling only. */
   readonly #scales: Tensor<"f32"> | undefined;
-  readonly #behind: BackwardQuantization;
+  readonly #backward: BackwardQuantization;
   #weight: QuantizedTensor | undefined;
 
   constructor(inForce: RecipeInForce) {
     this.#inForce = inForce;
     this.#scales = inForce.forward && persistent(inForce.forward.scale.clone());
-    this.#behind = inForce.forBackward();
-    for (const each of this.#behind.saved) persistent(each);
+    this.#backward = inForce.forBackward();
+    for (const each of this.#backward.saved) persistent(each);
   }
 
   get recipe(): Recipe {
@@ -31,9 +34,9 @@ export class HeldCall implements CallQuantization {
     return (this.#scales && this.#inForce.quantizerBy(this.#scales, role)) ?? this.#inForce.quantizer(role);
   }
 
-  /** As the first time; what it has saved is among `values`. */
+  /** As in the first run; its saved tensors are among `values`. */
   forBackward(): BackwardQuantization {
-    return { ...this.#behind, saved: [] };
+    return { ...this.#backward, saved: [] };
   }
 
   get weight(): QuantizedTensor | undefined {
@@ -44,8 +47,8 @@ export class HeldCall implements CallQuantization {
     this.#weight = persistent(cached.share());
   }
 
-  /** What it is made of, to be disposed of once the call has been gone back through. No scope owns it. */
+  /** The tensors that it holds, which the region's node disposes of after its backward pass. No scope owns them. */
   get values(): readonly Value[] {
-    return [this.#scales, this.#weight, ...this.#behind.saved].filter((each) => each !== undefined);
+    return [this.#scales, this.#weight, ...this.#backward.saved].filter((each) => each !== undefined);
   }
 }

@@ -1,4 +1,4 @@
-/** Activations that are computed again in the backward pass rather than kept. */
+/** Activation checkpointing: activations are recomputed in the backward pass rather than kept. */
 import { currentRegion, runRegion } from "../autocast/autocast.js";
 import { callable } from "../options.js";
 import { gradEnabled, unrecorded, withGrad } from "../tape/grad-mode.js";
@@ -6,7 +6,7 @@ import type { Value } from "../tape/value.js";
 import {
   capture,
   differentiable,
-  goBackFrom,
+  runBackward,
   Variable,
   type VariableLike,
   variable,
@@ -16,14 +16,14 @@ import { adopt, Scope } from "../tensor/scope.js";
 import { currentPhase, type HeldCalls, type RecomputePhase, runPhase } from "./recompute-phase.js";
 
 /**
- * `body` of `inputs`, keeping nothing but these: the backward pass computes it a second time, in the autocast region of the
- * first, with what the layers in it quantized with the first time, and records no amax again; so the gradients have the bits
- * that they have without. `body` must do the same both times. Parameters of modules in it and what it captures get their
- * gradients too. The result requires a gradient where that of `body` does: where it was computed from an input, a parameter or
- * a captured value that requires one. Otherwise nothing is kept.
+ * Computes `body(...inputs)` and keeps only the inputs, as `torch.utils.checkpoint` does. The backward pass runs `body` a
+ * second time, in the autocast region of the first run and with the same scales and cached weights; amaxes are not recorded
+ * again, so the gradients are bitwise equal to those without recomputation. `body` must do the same both times. Module
+ * parameters and captured variables get their gradients too. The result requires a gradient if that of `body` does, that is, if
+ * an input, a parameter or a captured variable it was computed from requires one. Otherwise nothing is kept.
  *
- * @throws `ArgumentError` for what is no function or no tensor, `DisposedError` for a tensor that was disposed of; what the
- * body throws goes through.
+ * @throws `ArgumentError` if `body` is not a function or an input not a tensor, `DisposedError` for a tensor that was disposed
+ * of; errors of the body propagate.
  */
 export function recompute(
   body: (...inputs: Variable[]) => Variable,
@@ -31,7 +31,7 @@ export function recompute(
 ): Variable {
   callable("recompute", "body", body);
   const given = inputs.map((each) => variable(each));
-  if (!gradEnabled()) return unkept(body, given);
+  if (!gradEnabled()) return unrecordedCall(body, given);
   const region = currentRegion();
   const around = currentPhase();
   const calls: HeldCalls = new Map();
@@ -42,20 +42,20 @@ export function recompute(
     () => {
       const captured = new Set<Variable>();
       const first = (): Variable => unrecorded(captured, () => capture(variable(body(...leaves()))));
-      const made = around ? runPhase(phase, first) : adopting(calls, () => runPhase(phase, first));
+      const made = around ? runPhase(phase, first) : adoptingValues(calls, () => runPhase(phase, first));
       return {
         results: [made.value],
         requiresGrad: made.requiresGrad,
         captured,
-        // those of a pass that is computed again are owned by the region around
+        // in a second pass, the surrounding region owns them
         saved: around ? [] : valuesIn(calls),
-        quantized: { taken: true },
+        quantized: { gradOutput: true },
         backward: ([grad], pass) => {
           if (!grad) return [];
           const inputs = leaves();
           const again = (): Variable =>
             runPhase({ pass: "again", calls }, () => withGrad(() => variable(body(...inputs))));
-          goBackFrom(runRegion(region, again), grad, pass, captured);
+          runBackward(runRegion(region, again), grad, pass, captured);
           return inputs.map((leaf) => pass.gradients.take(leaf));
         },
       };
@@ -65,16 +65,18 @@ export function recompute(
   return result as Variable;
 }
 
-/** What is not recorded is not gone back through: it is a part of the pass around, if there is one. */
-function unkept(body: (...inputs: Variable[]) => Variable, given: readonly Variable[]): Variable {
+/**
+ * Runs `body` without a node of its own, where gradients are off. A surrounding recomputed region still sees what it captures.
+ */
+function unrecordedCall(body: (...inputs: Variable[]) => Variable, given: readonly Variable[]): Variable {
   using scope = new Scope();
   const result = capture(variable(body(...given)));
   scope.keep(result.value);
   return result;
 }
 
-/** Runs `body`; what layers hold meanwhile belongs to the scope around, after an exception too. */
-function adopting<R>(calls: HeldCalls, body: () => R): R {
+/** Runs `body`, also when it throws, such that the surrounding scope owns the values that its layers hold. */
+function adoptingValues<R>(calls: HeldCalls, body: () => R): R {
   try {
     return body();
   } finally {

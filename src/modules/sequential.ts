@@ -1,4 +1,4 @@
-/** Modules one after another. */
+/** Modules in sequence. */
 import type { Backend } from "../backends/backend.js";
 import { ArgumentError } from "../errors.js";
 import { describe } from "../options.js";
@@ -6,13 +6,13 @@ import { type Variable, type VariableLike, variable } from "../tape/variable.js"
 import { checkLinearCall, type LinearCall } from "./linear-parts.js";
 import { Module } from "./module.js";
 
-/** A module, or a function without parameters, from one value to one value. */
+/** A module, or a function without parameters, that maps one value to one value. */
 export type Layer =
   | (Module & { forward(x: VariableLike, call?: LinearCall): Variable })
   | ((x: Variable) => Variable);
 
 /**
- * Each layer takes the result of the one before; modules are named by their number.
+ * Applies layers in order; submodules are named by index.
  *
  * @throws `ArgumentError` for a layer that is neither a module with `forward` nor a function, `DisposedError` for a backend
  * that was disposed of.
@@ -33,7 +33,7 @@ export class Sequential extends Module {
   }
 
   /**
-   * `call`, which microbatch this is, goes to every module.
+   * Passes `call`, which identifies the microbatch, to every module.
    *
    * @throws `ArgumentError`, `DTypeError`, `ShapeError` and `DisposedError` as its layers do.
    */

@@ -1,4 +1,4 @@
-/** Tensors from data of the host. */
+/** Tensors from host data. */
 import { type Backend, requireBackend } from "../backends/backend.js";
 import { ArgumentError, DTypeError } from "../errors.js";
 import { describe } from "../options.js";
@@ -7,10 +7,10 @@ import { type DType, type Shape, storageBits } from "../tensor/shape.js";
 import { Tensor, type TensorData } from "../tensor/tensor.js";
 
 /**
- * An uninitialised tensor.
+ * An uninitialized tensor.
  *
- * @throws `DTypeError`, `ShapeError`, and `OutOfMemoryError` for more than there is.
- * @throws `ArgumentError` for what is no backend, `DisposedError` for a backend that was disposed of.
+ * @throws `DTypeError`, `ShapeError`, and `OutOfMemoryError` if it does not fit in memory.
+ * @throws `ArgumentError` for anything but a backend, `DisposedError` for a backend that was disposed of.
  */
 export function empty<D extends DType>(backend: Backend, dtype: D, shape: Shape): Tensor<D> {
   requireBackend("empty", backend);
@@ -18,9 +18,9 @@ export function empty<D extends DType>(backend: Backend, dtype: D, shape: Shape)
 }
 
 /**
- * A tensor of zero bytes. Throws as `empty`.
+ * A tensor whose bytes are all zero.
  *
- * @throws `DTypeError`, `ShapeError` or `OutOfMemoryError` as `empty`, `ArgumentError` for what is no backend,
+ * @throws `DTypeError`, `ShapeError` or `OutOfMemoryError` as `empty`, `ArgumentError` for anything but a backend,
  * `DisposedError` for a backend that was disposed of.
  */
 export function zeros<D extends DType>(backend: Backend, dtype: D, shape: Shape): Tensor<D> {
@@ -30,7 +30,7 @@ export function zeros<D extends DType>(backend: Backend, dtype: D, shape: Shape)
   return made;
 }
 
-/** Zeros of the host, once: where more are wanted, they are copied on the backend. */
+/** Zeros on the host; more are copied on the backend. */
 const ZEROS = new Uint8Array(2 ** 16);
 
 /** Makes all bytes of `x` zero. */
@@ -46,8 +46,8 @@ export function setZero(x: Tensor): void {
 }
 
 /**
- * A tensor from its bytes, little endian, as files have them; without a shape, of one dimension. Throws as `empty`, and
- * `ShapeError` on a wrong length.
+ * A tensor from its little-endian bytes, as in files; one-dimensional unless a shape is given. Throws as `empty`, and
+ * `ShapeError` for a wrong length.
  */
 export function fromBytes<D extends DType>(
   backend: Backend,
@@ -60,11 +60,12 @@ export function fromBytes<D extends DType>(
 }
 
 /**
- * A tensor of values or codes, of the shape given or of one dimension. `data` are the tensor's elements as `Tensor.data()`
- * gives them; numbers are taken for f32 only, because narrowing is `encode`'s business.
+ * A tensor of values or codes, one-dimensional unless a shape is given. `data` are the elements as `Tensor.data()` returns
+ * them. Plain numbers are accepted for f32 only, because narrowing is up to `encode`.
  *
- * @throws `DTypeError` for an array of another kind, `ArgumentError` for what are no numbers, for memory that was transferred
- * and for what is no backend, `ShapeError` on a wrong length, `DisposedError` for a backend that was disposed of.
+ * @throws `DTypeError` for an array of another kind, `ArgumentError` for elements that are not numbers, for memory that was
+ * transferred and for anything but a backend, `ShapeError` for a wrong length, `DisposedError` for a backend that was disposed
+ * of.
  */
 export function tensor<D extends DType = "f32">(
   backend: Backend,
@@ -78,7 +79,7 @@ export function tensor<D extends DType = "f32">(
   return filled(shaped(backend, type, shape, elements), elements);
 }
 
-/** A tensor of `shape`, or of the one dimension that `data` have. */
+/** Makes a tensor of `shape`, by default one-dimensional. */
 function shaped<D extends DType>(
   backend: Backend,
   dtype: D,
@@ -88,7 +89,7 @@ function shaped<D extends DType>(
   return new Tensor(backend, dtype, shape === undefined ? [(byteLength * 8) / storageBits(dtype)] : shape);
 }
 
-/** `made` of these elements; it is disposed of where they do not fit. */
+/** Fills `made` with these elements; disposes of it if they do not fit. */
 function filled<D extends DType>(made: Tensor<D>, elements: TensorData): Tensor<D> {
   try {
     return made.write(elements);
@@ -114,7 +115,7 @@ function elementsOf(dtype: DType, data: TensorData | readonly number[]): TensorD
   return numbers(data);
 }
 
-/** Throws `ArgumentError` unless all elements are there and numbers. */
+/** Throws `ArgumentError` unless all elements are present and numbers. */
 function numbers(data: readonly unknown[]): Float32Array {
   const values = new Float32Array(data.length);
   for (let i = 0; i < values.length; i++) {

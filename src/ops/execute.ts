@@ -1,4 +1,4 @@
-/** What every operation begins with, checks of its arguments, and ends with: ask the backend, then run. */
+/** What all operations share: checks of arguments, the query to the backend, the run. */
 
 import type { Backend, Support } from "../backends/backend.js";
 import type { OpArgs, OpName } from "../backends/ops.js";
@@ -11,8 +11,8 @@ import { requireOutputs } from "./outputs.js";
 import { requireApart } from "./overlap.js";
 
 /**
- * Runs `op`, and says what the backend promised of it. Throws `UnsupportedError` with the backend's reason not to,
- * `ArgumentError` where it would write what it reads and does not do so in place.
+ * Runs `op`, and returns what the backend promises of the result. Throws `UnsupportedError` with the backend's reason,
+ * `ArgumentError` if an output overlaps an input other than in place.
  */
 export function execute<K extends OpName>(
   backend: Backend,
@@ -27,7 +27,7 @@ export function execute<K extends OpName>(
   return support;
 }
 
-/** The backend on which all tensors live. Throws `ArgumentError` where there are several, `DTypeError` for no tensor. */
+/** The common backend of all tensors. Throws `ArgumentError` if there are several, `DTypeError` without a tensor. */
 export function commonBackend(op: string, ...tensors: readonly (Tensor | undefined)[]): Backend {
   let backend: Backend | undefined;
   let several = false;
@@ -43,17 +43,17 @@ export function commonBackend(op: string, ...tensors: readonly (Tensor | undefin
   );
 }
 
-/** Where a result goes that has the shape of an input. */
+/** Options for the output of an operation that keeps the shape of its input. */
 export interface ResultOptions {
   /** Default: the type of `out`, else that of the first input. */
   readonly outDtype?: WideDType | undefined;
-  /** Takes the result; may be an input itself. */
+  /** The output tensor; may be an input itself. Default: a new tensor. */
   readonly out?: Tensor | undefined;
 }
 
 const checkResult = optionsOf<ResultOptions>({ outDtype: wideDType, out: requireWide });
 
-/** `out` if it is given and fits the first of the inputs and `outDtype`, else a new tensor that does. */
+/** `out`, if given, checked against the first input and `outDtype`; else a new tensor. */
 export function resultFor(
   op: string,
   inputs: readonly [Tensor<WideDType>, ...Tensor[]],

@@ -1,9 +1,9 @@
-/** Work that is captured once and replayed: a CUDA graph on a GPU, a list of operations on the reference. */
+/** Captured graphs: a CUDA graph on a GPU, a list of operations on the reference. */
 import { type Backend, type CapturedWork, requireBackend } from "../backends/backend.js";
 import { ArgumentError, DisposedError, UnsupportedError } from "../errors.js";
 import { callable } from "../options.js";
 
-/** Work that was captured; `captureGraph` makes it. */
+/** Captured work that can be replayed; made by `captureGraph`. */
 export class Graph<T = void> {
   #work: CapturedWork | undefined;
 
@@ -17,8 +17,8 @@ export class Graph<T = void> {
   }
 
   /**
-   * Enqueues all operations of the captured function again, on the same memory: what it read is read again, with the values that
-   * are there now, and what it made is overwritten. Throws `DisposedError` after `dispose()`, and where the backend is gone.
+   * Enqueues all operations of the captured function again, on the same memory: inputs are read with their current values, and
+   * outputs are overwritten. Throws `DisposedError` after `dispose()`, and if the backend was disposed of.
    */
   replay(): this {
     if (!this.#work) throw new DisposedError("a captured graph");
@@ -26,7 +26,9 @@ export class Graph<T = void> {
     return this;
   }
 
-  /** Gives back memory that the graph alone uses; waits for replays under way. Tensors of `result` stay. Safe to call twice. */
+  /**
+   * Frees the memory that only the graph uses; waits for running replays. Tensors of `result` stay alive. Safe to call twice.
+   */
   dispose(): void {
     const work = this.#work;
     this.#work = undefined;
@@ -85,7 +87,7 @@ export function captureGraph<T = void>(backend: Backend, body: () => T): Graph<T
 /** Throws `ArgumentError` for the promise of an async function. */
 function requireSynchronous(value: unknown): void {
   if (typeof (value as { then?: unknown } | undefined | null)?.then !== "function") return;
-  // it fails, for it goes on when nothing is captured any more; that is said here
+  // the body goes on after the capture and then fails; that is already reported by the error below
   (value as Promise<unknown>).then(undefined, () => {});
   throw new ArgumentError("captureGraph: the body is async; what it does after an await cannot be captured");
 }

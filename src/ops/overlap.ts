@@ -1,4 +1,4 @@
-/** Which tensors of one call may share memory: none with what is written, but for what an operation writes in place. */
+/** Checks that outputs share no memory with other arguments, except where an operation works in place. */
 import type { GemmOperand } from "../backends/gemm-args.js";
 import type { OpName } from "../backends/ops.js";
 import { TENSOR_ROWS, type TensorRow } from "../backends/writes.js";
@@ -8,15 +8,15 @@ import type { DType } from "../tensor/shape.js";
 import { isOverlap } from "../tensor/storage.js";
 import { Tensor } from "../tensor/tensor.js";
 
-/** An argument that has memory: a tensor, or what several make up. */
+/** An argument with memory: a tensor, or a group of tensors. */
 type Argument = Tensor | QuantizedTensor | QuantizedCopy | Omit<GemmOperand, "traits">;
 
-/** What a caller calls the operation, and those arguments that have other names with it. */
+/** The caller's names of the operation and of arguments, where they differ. */
 type Names = Readonly<Record<string, string>>;
 
-/** The tensors of the call that is looked at, written anew by each; none is held. */
+/** The tensors of the current call. The arrays are reused by each call and hold no tensor. */
 const rowsOfTensors: TensorRow[] = [];
-/** What of an argument that several tensors make up each is, "" for a tensor by itself. */
+/** The part of a composite argument that each tensor is; "" for a plain tensor. */
 const parts: string[] = [];
 const dtypes: DType[] = [];
 const begins: number[] = [];
@@ -24,8 +24,8 @@ const ends: number[] = [];
 let count = 0;
 
 /**
- * Throws `ArgumentError` where a tensor that `op` writes shares memory with another of `given`, its arguments by name. Where
- * the operation works in place, its result may be exactly the tensor that it is read from: the same elements of one type.
+ * Throws `ArgumentError` if an output of `op` shares memory with another of `given`, its arguments by name. Where the operation
+ * works in place, the output may be identical to that input: the same elements of one type.
  */
 export function requireApart(op: OpName, given: object, names: Names = {}): void {
   const rows = TENSOR_ROWS.get(op) as readonly TensorRow[];

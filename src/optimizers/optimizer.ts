@@ -1,4 +1,4 @@
-/** What optimizers share: f32 master parameters, and what each parameter's step reads. */
+/** The base of optimizers: f32 master parameters, and the inputs of each parameter's step. */
 import { ArgumentError } from "../errors.js";
 import { Module } from "../modules/module.js";
 import { Parameter, persistent } from "../modules/parameter.js";
@@ -14,28 +14,28 @@ import { Scope } from "../tensor/scope.js";
 import type { WideDType } from "../tensor/shape.js";
 import { hasType, Tensor } from "../tensor/tensor.js";
 
-/** What is optimized, under the names that checkpoints use. */
+/** The parameters to optimize: a module, or parameters by the names that checkpoints use. */
 export type Optimized = Module | ReadonlyMap<string, Parameter>;
 
-/** What one `step()` of an optimizer takes; both are read on the device. */
+/** Options of `step()`; both tensors are read on the device. */
 export interface StepOptions {
   /** Multiplies every gradient, f32 [1], read on the device: the factor of `clipGradNorm`. */
   readonly gradScale?: Tensor<"f32"> | undefined;
-  /** Where it holds exactly 1, f32 [1], no tensor changes; the host, which cannot see that, counts the step. */
+  /** If exactly 1, f32 [1], no tensor changes; the host, which cannot see that, still counts the step. */
   readonly noop?: Tensor<"f32"> | undefined;
 }
 
 const checkStep = optionsOf<StepOptions>({ gradScale: requireScalar, noop: requireScalar });
 
-/** One parameter, its master and its buffers. */
+/** The state of one parameter: its master and buffers. */
 export interface OptimizerSlot {
-  /** What the optimizer updates. */
+  /** The parameter to update. */
   readonly parameter: Parameter;
-  /** f32; the parameter itself where that is f32. */
+  /** The f32 master; the parameter itself if that is f32. */
   readonly master: Tensor<"f32">;
-  /** Means of gradients, by the names that `sgd` and `adamw` have for them; of the parameter's shape. */
+  /** Running means of gradients, by their names in `sgd` and `adamw`, in the parameter's shape. */
   readonly buffers: ReadonlyMap<string, Tensor<"f32">>;
-  /** Updates it has had. */
+  /** The number of updates so far. */
   steps: number;
 }
 
@@ -45,21 +45,21 @@ export interface StepTensors extends StepOptions {
   readonly parameter: Tensor<"f32">;
   /** The gradient, in the parameter's shape. */
   readonly grad: Tensor<WideDType>;
-  /** The 16-bit parameter, which takes the new values rounded. Absent where there is none. */
+  /** The 16-bit parameter, which receives the new values rounded. Absent if there is none. */
   readonly copy?: Tensor<"bf16" | "f16">;
 }
 
 /**
- * Updates parameters from their gradients, the sum of `mainGrad` and `grad`; those without are left alone. Parameters of
- * 16 bits and quantized ones have f32 masters, which steps update and parameters follow.
+ * Updates parameters from their gradients, the sum of `mainGrad` and `grad`; parameters without a gradient are skipped. 16-bit
+ * and quantized parameters have f32 masters: steps update the master and then write the parameter.
  */
 export abstract class Optimizer {
-  /** What it keeps of each parameter, by the parameter's name. */
+  /** The state of each parameter, by the parameter's name. */
   readonly slots: ReadonlyMap<string, OptimizerSlot>;
 
   protected constructor(
     optimized: Optimized,
-    /** Names of the buffers that each parameter has. */
+    /** The names of the buffers of each parameter. */
     buffers: readonly string[],
   ) {
     const named = parametersOf(optimized);
@@ -91,12 +91,12 @@ export abstract class Optimizer {
   /** Update number `step` of one parameter. */
   protected abstract update(tensors: StepTensors, slot: OptimizerSlot, step: number): void;
 
-  /** Lets go of all gradients; main gradients become zero. */
+  /** Releases all gradients and sets main gradients to zero. */
   zeroGrad(): void {
     for (const { parameter } of this.slots.values()) parameter.clearGrads();
   }
 
-  /** Frees masters and buffers; parameters stay. */
+  /** Frees masters and buffers, but not the parameters. */
   dispose(): void {
     for (const { parameter, master, buffers } of this.slots.values()) {
       if (master !== parameter.value) master.dispose();
@@ -111,8 +111,8 @@ export abstract class Optimizer {
 }
 
 /**
- * The 2-norm of all gradients, and the factor that brings it down to `maxNorm`, for `step({ gradScale: factor })`; both
- * stay on the device. Dispose of both, or use a scope. Throws `ArgumentError` where no parameter has a gradient.
+ * The 2-norm of all gradients, and the factor that reduces it to `maxNorm`, for `step({ gradScale: factor })`. Both stay on the
+ * device; dispose of both, or use a scope. Throws `ArgumentError` if no parameter has a gradient.
  */
 export function clipGradNorm(optimized: Optimized | Optimizer, maxNorm: number): GradNorm {
   const parameters =
@@ -128,12 +128,12 @@ export function clipGradNorm(optimized: Optimized | Optimizer, maxNorm: number):
   return made;
 }
 
-/** A fused product's part and that of other uses of the parameter, such as an embedding's, together. */
+/** The sum of the gradient accumulated by fused products and that of other uses of the parameter, such as an embedding. */
 function gradientOf({ mainGrad, grad }: Parameter): Tensor<WideDType> | undefined {
   return mainGrad && grad ? add(mainGrad, grad, { outDtype: "f32" }) : (mainGrad ?? grad);
 }
 
-/** Parameters by name. Throws `ArgumentError` for a list of them, which has no names. */
+/** The parameters by name. Throws `ArgumentError` for a list of them, which has no names. */
 function parametersOf(optimized: Optimized): ReadonlyMap<string, Parameter> {
   if (optimized instanceof Module) return optimized.namedParameters();
   if (optimized instanceof Map) {

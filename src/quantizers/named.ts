@@ -1,4 +1,4 @@
-/** From the name of a block format to its quantizer. */
+/** Makes quantizers by the name of their block format. */
 import { ArgumentError } from "../errors.js";
 import {
   type BlockFormatName,
@@ -17,7 +17,7 @@ import { MXFP4Quantizer, MXFP6Quantizer, MXFP8Quantizer, type MXQuantizerOptions
 import { NVFP4Quantizer, type NVFP4QuantizerOptions } from "./nvfp4.js";
 import { makeSpec, type Quantizer, type QuantizerOptions, type RandomState } from "./quantizer.js";
 
-/** What quantizers can be given, by one name for each thing; one that a quantizer does not have is off for it. */
+/** The settings of all quantizers; a setting that a quantizer does not have must be off. */
 export interface QuantizerSettings extends QuantizerOptions {
   readonly format?: ScalarFormat | undefined;
   readonly tile?: Tile | undefined;
@@ -27,14 +27,14 @@ export interface QuantizerSettings extends QuantizerOptions {
   readonly stochastic?: boolean | undefined;
   readonly fourOverSix?: FourOverSix | undefined;
   readonly e4m3Max?: 448 | 256 | undefined;
-  /** Of those that are given their scale: the scale, needed, and what records amaxes. */
+  /** For quantizers with a given scale: the scale, required, and the tensor that records amaxes. */
   readonly scale?: Tensor<"f32"> | undefined;
   readonly amax?: Tensor<"f32"> | undefined;
-  /** Of those that round stochastically. */
+  /** For quantizers that round stochastically. */
   readonly random?: RandomState | undefined;
 }
 
-/** Options that were checked against a row, and that a class checks again. */
+/** Options already checked against a row; the constructor checks them again. */
 type Checked = QuantizerSettings & Record<string, unknown>;
 
 const MAKERS: Readonly<Record<BlockFormatName, (options: Checked) => Quantizer>> = {
@@ -47,7 +47,7 @@ const MAKERS: Readonly<Record<BlockFormatName, (options: Checked) => Quantizer>>
   nvfp4: (options) => new NVFP4Quantizer(options as Checked & NVFP4QuantizerOptions),
 };
 
-/** The fields that follow from a row, where it has them. */
+/** The settings that only some rows have. */
 const OPTIONAL = [
   "tile",
   "pow2Scales",
@@ -59,8 +59,8 @@ const OPTIONAL = [
 ] as const satisfies readonly QuantizerOption[];
 
 /**
- * The quantizer of that name. Throws `ArgumentError` for a name that has no row, a format or tile that its row has not, a choice
- * that the quantizer does not have and that is not off, and, where its scale has to be given, for none.
+ * The quantizer of that name. Throws `ArgumentError` for an unknown name, a format or tile that its row does not have, a
+ * setting that does not apply and is not off, and a missing scale.
  */
 export function quantizerNamed(name: BlockFormatName, settings: QuantizerSettings = {}): Quantizer {
   const row = blockFormat(name);

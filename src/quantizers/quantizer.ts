@@ -1,4 +1,4 @@
-/** What every quantizer does, whatever its scaling strategy. */
+/** The base of all quantizers. */
 import type { Backend } from "../backends/backend.js";
 import { ArgumentError } from "../errors.js";
 import { type BlockFormatName, blockFormat, isDirectionless, type Tile } from "../formats/block.js";
@@ -59,7 +59,7 @@ export const QUANTIZER_OPTIONS: OptionTable<QuantizerOptions> = {
 
 const checkOwn = optionsOf(QUANTIZER_OPTIONS);
 
-/** A spec in which what does not apply is off. */
+/** Makes a spec; settings that do not apply are off. */
 export function makeSpec(quantizer: BlockFormatName, fields: Given<QuantizeSpec>): QuantizeSpec {
   const row = blockFormat(quantizer);
   const defaults: QuantizeSpec = {
@@ -82,17 +82,17 @@ export function makeSpec(quantizer: BlockFormatName, fields: Given<QuantizeSpec>
   return made;
 }
 
-/**
- * Turns wide tensors into quantized ones by one spec. Subclasses choose the spec and supply what else a
- * quantization needs.
- */
+/** Quantizes wide tensors by one spec. Subclasses choose the spec and supply further inputs of a quantization. */
 export abstract class Quantizer implements QuantizerOps {
-  /** Everything that decides the bits of what it makes, randomness aside; frozen. */
+  /** All settings that determine the bits of its results, except random bits; frozen. */
   readonly spec: QuantizeSpec;
   readonly #scaleLayout: ScaleLayout;
   #usage: Usage;
 
-  /** Of `options` it reads its own; subclasses check the others. Throws `ArgumentError` for a spec that says nothing. */
+  /**
+   * Only the fields of `QuantizerOptions` are read; subclasses check the others. Throws `ArgumentError` for a spec that says
+   * nothing.
+   */
   constructor(spec: QuantizeSpec, options: QuantizerOptions = {}) {
     requireSpec(spec);
     this.spec = Object.isFrozen(spec) ? spec : Object.freeze({ ...spec });
@@ -102,15 +102,15 @@ export abstract class Quantizer implements QuantizerOps {
     this.#scaleLayout = scaleLayout;
   }
 
-  /** What one quantization takes besides the source. */
+  /** The inputs of one quantization besides the source. */
   protected inputs(): QuantizeInputs {
     return {};
   }
 
-  /** After each quantization that came to pass, of which `inputs` were some. */
+  /** Called after each successful quantization that used `inputs`. */
   protected quantized(): void {}
 
-  /** Which copies calls make now. */
+  /** The copies that calls currently make. */
   get usage(): Usage {
     return this.#usage;
   }
@@ -130,7 +130,7 @@ export abstract class Quantizer implements QuantizerOps {
   /**
    * An uninitialised quantized tensor for `shape`; see `emptyQuantized` for what it refuses.
    *
-   * @throws `ShapeError` for a shape that the format's blocks do not divide, `ArgumentError` for what is no backend, a type
+   * @throws `ShapeError` for a shape that the format's blocks do not divide, `ArgumentError` for anything but a backend, a type
    * that is not wide, or a quantizer without any usage, `DisposedError` for a backend that was disposed of.
    */
   makeEmpty(backend: Backend, shape: Shape, dtype: WideDType = "bf16"): QuantizedTensor {
@@ -168,7 +168,7 @@ export abstract class Quantizer implements QuantizerOps {
    * `x`, or of the gradient (numerics.md §7.3).
    *
    * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for a shape that the format's blocks do not
-   * divide or for a gradient that does not fit, `ArgumentError` for an option outside its domain or tensors of several
+   * divide or for a gradient that does not fit, `ArgumentError` for an option outside its domain or tensors on different
    * backends, `DisposedError` for a tensor that was disposed of.
    */
   activationQuantize(x: Tensor, options: ActivationQuantizeOptions): QuantizedTensor {
@@ -186,7 +186,7 @@ export abstract class Quantizer implements QuantizerOps {
    * (numerics.md §7.3).
    *
    * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for a shape that the format's blocks do not
-   * divide or for parameters that are not [K], `ArgumentError` for an option outside its domain or tensors of several
+   * divide or for parameters that are not [K], `ArgumentError` for an option outside its domain or tensors on different
    * backends, `DisposedError` for a tensor that was disposed of.
    */
   normQuantize(x: Tensor, norm: NormParameters): NormQuantizeResult {
@@ -203,8 +203,8 @@ export abstract class Quantizer implements QuantizerOps {
    * `columnSum`, in one pass where the backend has one. The bias gradient is of `dtype`, by default that of `grad`.
    *
    * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for a shape that the format's blocks do not
-   * divide, `ArgumentError` for a type that is not wide or tensors of several backends, `DisposedError` for a tensor that
-   * was disposed of.
+   * divide, `ArgumentError` for a type that is not wide or tensors on different backends, `DisposedError` for a tensor that was
+   * disposed of.
    */
   biasGradQuantize(grad: Tensor, dtype?: WideDType): BiasGradQuantizeResult {
     const source = requireWide("biasGradQuantize", "grad", grad);
@@ -256,10 +256,10 @@ export abstract class Quantizer implements QuantizerOps {
   }
 
   /**
-   * The columnwise copy that follows from the rowwise one: where one scale covers a square, or everything.
+   * Derives the columnwise copy from the rowwise one, for square and per-tensor scales.
    *
-   * @throws `DTypeError` for what is not quantized, `ArgumentError` for a copy that does not follow, `DisposedError` for a
-   * tensor that was disposed of.
+   * @throws `DTypeError` for a tensor that is not quantized, `ArgumentError` for a copy that cannot be derived, `DisposedError`
+   * for a tensor that was disposed of.
    */
   deriveColumnwise(t: QuantizedTensor): QuantizedCopy {
     const { quantizer, tile } = requireQuantized("deriveColumnwise", "t", t).spec;
@@ -270,18 +270,18 @@ export abstract class Quantizer implements QuantizerOps {
   }
 }
 
-/** A run's random words: each quantization takes one offset, in program order. */
+/** The random bits of a run: each quantization uses the next offset, in program order. */
 export class RandomState {
   #seed = 0n;
   #offset = 0n;
 
-  /** Throws `ArgumentError` for what is no unsigned 64-bit integer; so do `seed` and `offset` where they are set. */
+  /** Throws `ArgumentError` for anything but an unsigned 64-bit integer; so do `seed` and `offset` where they are set. */
   constructor(seed: bigint, offset = 0n) {
     this.seed = seed;
     this.offset = offset;
   }
 
-  /** The key of all random words, unsigned, 64 bits. */
+  /** The key of all random bits, unsigned, 64 bits. */
   get seed(): bigint {
     return this.#seed;
   }
@@ -301,12 +301,12 @@ export class RandomState {
     this.#offset = value;
   }
 
-  /** What `next` will give. */
+  /** The draw that `next` will return. */
   get current(): RandomSource {
     return { seed: this.#seed, offset: this.#offset };
   }
 
-  /** Behind the last offset comes the first. */
+  /** Returns the current draw and advances; the last offset wraps to the first. */
   next(): RandomSource {
     const { current } = this;
     this.#offset = BigInt.asUintN(64, this.#offset + 1n);

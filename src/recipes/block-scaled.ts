@@ -1,4 +1,4 @@
-/** Recipes with a scale for each block of elements. */
+/** Recipes with one scale per block of elements. */
 import { ArgumentError } from "../errors.js";
 import { atLeastZero, boolean, type Domain, oneOf, optionsOf, outside } from "../options.js";
 import type { FourOverSix } from "../tensor/quantized.js";
@@ -8,15 +8,15 @@ import { type ForwardRole, PRODUCTS, passOf, type QParams, type Role } from "./t
 
 /** What `Float8BlockScaling` takes; every field may be left out. */
 export interface Float8BlockScalingOptions extends RecipeOptions {
-  /** Scales that are not cut to powers of two. Default: NVTE_FP8_BLOCK_SCALING_FP32_SCALES is 1. */
+  /** Whether scales are any f32 rather than powers of two. Default: whether NVTE_FP8_BLOCK_SCALING_FP32_SCALES is 1. */
   readonly useF32Scales?: boolean | undefined;
   /** Default 0. */
   readonly amaxEpsilon?: number | undefined;
-  /** Whether activations have a scale for 1x128 elements, 1, or for 128x128, 2. Default 1. */
+  /** Blocks of activations: 1 for 1x128, 2 for 128x128. Default 1. */
   readonly xBlockScalingDim?: BlockScalingDim | undefined;
-  /** The same of weights. Default 2. */
+  /** Blocks of weights: 1 for 1x128, 2 for 128x128. Default 2. */
   readonly wBlockScalingDim?: BlockScalingDim | undefined;
-  /** The same of gradients. Default 1. */
+  /** Blocks of gradients: 1 for 1x128, 2 for 128x128. Default 1. */
   readonly gradBlockScalingDim?: BlockScalingDim | undefined;
 }
 
@@ -40,7 +40,7 @@ const checkBlock = optionsOf<Float8BlockScalingOptions>({
 });
 
 /**
- * FP8 with a scale for 1x128 elements of activations and gradients, and for 128x128 of weights (numerics.md §3).
+ * FP8 with one scale per 1x128 elements of activations and gradients, and per 128x128 of weights (numerics.md §3).
  *
  * @throws `ArgumentError` for an option outside its domain.
  */
@@ -72,7 +72,7 @@ export class Float8BlockScaling extends StandardRecipe {
     }
   }
 
-  /** How that tensor is quantized. Throws `ArgumentError` for what is no role. */
+  /** How the tensor of that role is quantized. Throws `ArgumentError` for anything but a role. */
   override qparams(role: Role): QParams {
     const tile = TILES[this.#dimOf(role)];
     return { ...super.qparams(role), pow2Scales: !this.useF32Scales, amaxEpsilon: this.amaxEpsilon, tile };
@@ -83,31 +83,31 @@ export class Float8BlockScaling extends StandardRecipe {
     return role === "weight" ? this.wBlockScalingDim : this.xBlockScalingDim;
   }
 
-  /** Every two of the three tensors are multiplied, and a product has a rule for one square operand at most. */
+  /** Each pair of the three tensors is multiplied, and no product takes two operands with square blocks. */
   #requireDims(): void {
     const squares = DIMS.filter((name) => this[name] === 2);
     if (squares.length > 1)
       throw new ArgumentError(
-        `Float8BlockScaling: ${squares.join(" and ")} are 2, and no product has a rule for two operands in squares of 128x128; leave at most one at 2`,
+        `Float8BlockScaling: ${squares.join(" and ")} are 2, and no product takes two operands with blocks of 128x128; set at most one to 2`,
       );
   }
 }
 
 /** What `MXFP8BlockScaling` takes; every field may be left out. */
 export interface MXFP8BlockScalingOptions extends RecipeOptions {
-  /** One scale for 32x32 of weights, so that both products read the same codes. Default false. */
+  /** Whether weights have one scale per 32x32, so that both products read the same codes. Default false. */
   readonly enable2dQuantization?: boolean | undefined;
 }
 
 const checkMx = optionsOf<MXFP8BlockScalingOptions>({ ...RECIPE_OPTIONS, enable2dQuantization: boolean });
 
 /**
- * FP8 with a power of two for each 32 elements (numerics.md §4).
+ * FP8 with one power-of-two scale per 32 elements (numerics.md §4).
  *
  * @throws `ArgumentError` for an option outside its domain.
  */
 export class MXFP8BlockScaling extends StandardRecipe {
-  /** Whether weights have one scale for 32x32. */
+  /** Whether weights have one scale per 32x32. */
   readonly enable2dQuantization: boolean;
 
   constructor(options: MXFP8BlockScalingOptions = {}) {
@@ -115,14 +115,14 @@ export class MXFP8BlockScaling extends StandardRecipe {
     this.enable2dQuantization = options.enable2dQuantization ?? false;
   }
 
-  /** How that tensor is quantized. Throws `ArgumentError` for what is no role. */
+  /** How the tensor of that role is quantized. Throws `ArgumentError` for anything but a role. */
   override qparams(role: Role): QParams {
     const qparams = super.qparams(role);
     return role === "weight" && this.enable2dQuantization ? { ...qparams, tile: "32x32" } : qparams;
   }
 }
 
-/** Tensors of the forward pass by their role in a product. */
+/** The forward tensors that each scope covers. */
 const SCOPES = {
   none: [],
   weights: ["weight"],
@@ -130,7 +130,7 @@ const SCOPES = {
   all: ["weight", "input", "output"],
 } as const satisfies Record<string, readonly ForwardRole[]>;
 
-/** Which tensors of the forward pass an option of `NVFP4BlockScaling` is for. */
+/** The forward tensors that an option of `NVFP4BlockScaling` applies to. */
 export type NVFP4Scope = keyof typeof SCOPES;
 
 const ERROR_MODES = ["mae", "mse"] as const satisfies readonly FourOverSix[];
@@ -139,7 +139,9 @@ function covers(scope: NVFP4Scope, role: Role): boolean {
   return (SCOPES[scope] as readonly Role[]).includes(role);
 }
 
-/** What an environment variable says, where it is set. Throws `ArgumentError` for what is not one of `names`. */
+/**
+ * The value of an environment variable, or the default where it is unset. Throws `ArgumentError` if it is not one of `names`.
+ */
 function environmentName<T extends string>(
   variable: string,
   names: readonly T[],
@@ -153,20 +155,23 @@ function environmentName<T extends string>(
 
 /** What `NVFP4BlockScaling` takes; every field may be left out. */
 export interface NVFP4BlockScalingOptions extends RecipeOptions {
-  /** Default: NVTE_NVFP4_DISABLE_RHT is 1. */
+  /** Default: whether NVTE_NVFP4_DISABLE_RHT is 1. */
   readonly disableRht?: boolean | undefined;
-  /** Default: NVTE_NVFP4_DISABLE_STOCHASTIC_ROUNDING is 1. */
+  /** Default: whether NVTE_NVFP4_DISABLE_STOCHASTIC_ROUNDING is 1. */
   readonly disableStochasticRounding?: boolean | undefined;
-  /** Default: NVTE_NVFP4_DISABLE_2D_QUANTIZATION is 1. */
+  /** Default: whether NVTE_NVFP4_DISABLE_2D_QUANTIZATION is 1. */
   readonly disable2dQuantization?: boolean | undefined;
   /**
-   * Tensors that choose between a maximum of 6 and of 4 for each block; activations need `disableRht`. Gradients never do.
-   * Default: NVTE_NVFP4_4OVER6, else none.
+   * The tensors that use 4over6, which chooses between a maximum of 6 and of 4 for each block. Activations need `disableRht`;
+   * gradients never use it. Default: NVTE_NVFP4_4OVER6, else none.
    */
   readonly fourOverSix?: NVFP4Scope | undefined;
-  /** Of those, the ones whose largest block scale is 256, not 448. Default: NVTE_NVFP4_4OVER6_E4M3_USE_256, else all. */
+  /**
+   * Those tensors with 4over6 whose maximum block scale is 256 rather than 448. Default: NVTE_NVFP4_4OVER6_E4M3_USE_256, else
+   * all.
+   */
   readonly e4m3Use256?: NVFP4Scope | undefined;
-  /** The error that the choice makes small: mean absolute or mean squared. Default: NVTE_NVFP4_4OVER6_ERR_MODE, else mae. */
+  /** The error that 4over6 minimizes: mean absolute or mean squared. Default: NVTE_NVFP4_4OVER6_ERR_MODE, else mae. */
   readonly fourOverSixErrMode?: (typeof ERROR_MODES)[number] | undefined;
 }
 
@@ -183,22 +188,22 @@ const checkNvfp4 = optionsOf<NVFP4BlockScalingOptions>({
 });
 
 /**
- * FP4 with an E4M3 scale for each 16 elements, and 16x16 of weights, under one factor a tensor (numerics.md §5).
+ * FP4 with one E4M3 scale per 16 elements, or per 16x16 of weights, and one f32 factor per tensor (numerics.md §5).
  *
  * @throws `ArgumentError` for an option outside its domain.
  */
 export class NVFP4BlockScaling extends StandardRecipe {
   /** Whether columnwise data skip the random Hadamard transform. */
   readonly disableRht: boolean;
-  /** Whether gradients are rounded to nearest. */
+  /** Whether gradients are rounded to nearest rather than stochastically. */
   readonly disableStochasticRounding: boolean;
-  /** Whether weights have scales for 1x16, not 16x16. */
+  /** Whether weights have one scale per 1x16 rather than 16x16. */
   readonly disable2dQuantization: boolean;
-  /** Which tensors of the forward pass choose between a largest code of 4 and of 6 for each block. */
+  /** The forward tensors that use 4over6: each block chooses between a maximum code of 4 and of 6. */
   readonly fourOverSix: NVFP4Scope;
-  /** Which of these have a largest block scale of 256. */
+  /** Which of these have a maximum block scale of 256. */
   readonly e4m3Use256: NVFP4Scope;
-  /** By which error they choose: mean absolute or mean squared. */
+  /** The error that 4over6 minimizes: mean absolute or mean squared. */
   readonly fourOverSixErrMode: (typeof ERROR_MODES)[number];
 
   constructor(options: NVFP4BlockScalingOptions = {}) {
@@ -217,11 +222,11 @@ export class NVFP4BlockScaling extends StandardRecipe {
       environmentName("NVTE_NVFP4_4OVER6_ERR_MODE", ERROR_MODES, "mae", errorMode);
     if (!this.disableRht && covers(this.fourOverSix, "input"))
       throw new ArgumentError(
-        `NVFP4BlockScaling: fourOverSix ${this.fourOverSix} is for activations too, and 4over6 does not go with their Hadamard transform; set disableRht, or fourOverSix weights`,
+        `NVFP4BlockScaling: fourOverSix ${this.fourOverSix} covers activations, and 4over6 does not combine with their Hadamard transform; set disableRht, or fourOverSix weights`,
       );
   }
 
-  /** How that tensor is quantized. Throws `ArgumentError` for what is no role. */
+  /** How the tensor of that role is quantized. Throws `ArgumentError` for anything but a role. */
   override qparams(role: Role): QParams {
     const qparams = super.qparams(role);
     const chooses = covers(this.fourOverSix, role);

@@ -1,4 +1,4 @@
-/** Quantizers of the caller's own as a recipe. */
+/** A recipe of custom quantizers. */
 import { ArgumentError } from "../errors.js";
 import { callable, describe, needed, optionsOf } from "../options.js";
 import { Quantizer } from "../quantizers/quantizer.js";
@@ -17,12 +17,12 @@ const checkOptions = optionsOf<CustomRecipeOptions>({
 });
 
 /**
- * Quantizers of the caller's own.
+ * A recipe whose quantizers the caller makes.
  *
  * @throws `ArgumentError` for an option outside its domain.
  */
 export class CustomRecipe extends Recipe {
-  /** The quantizer of each tensor, by its role; asked once for each layer and role. */
+  /** Makes the quantizer of a role; called once for each layer and role. */
   readonly quantizerFactory: (role: Role) => Quantizer;
 
   constructor(options: CustomRecipeOptions) {
@@ -31,13 +31,13 @@ export class CustomRecipe extends Recipe {
     this.quantizerFactory = options.quantizerFactory;
   }
 
-  /** What the factory makes for a role. Throws `ArgumentError` where that is no quantizer. */
+  /** The factory's quantizer for a role. Throws `ArgumentError` if it returned anything else. */
   quantizer(role: Role): Quantizer {
     passOf(role);
     const made = this.quantizerFactory(role);
     if (made instanceof Quantizer) return made;
     throw new ArgumentError(
-      `CustomRecipe: quantizerFactory gave ${describe(made)} for ${role}; it has to give a quantizer`,
+      `CustomRecipe: quantizerFactory returned ${describe(made)} for ${role}; it must return a quantizer`,
     );
   }
 }

@@ -1,11 +1,11 @@
-/** Switches of the environment. */
+/** TransformerEngine's environment variables. */
 
-/** The text of one of TransformerEngine's variables, if it is set. Read as a recipe is made; an option that is given wins. */
+/** The value of an environment variable, if set. Recipes read it when constructed; an explicit option takes precedence. */
 export function environmentText(name: string): string | undefined {
   return globalThis.process?.env[name];
 }
 
-/** Whether one of TransformerEngine's switches is on. Read as a recipe is made; an option that is given wins. */
+/** Whether an environment variable is set to 1. Recipes read it when constructed; an explicit option takes precedence. */
 export function environment(name: string): boolean {
   return environmentText(name) === "1";
 }

@@ -1,14 +1,14 @@
-/** Recipes with one scale a tensor. */
+/** Recipes with one scale per tensor. */
 import { ArgumentError } from "../errors.js";
 import { atLeastZero, boolean, callable, type Domain, describe, integer, optionsOf } from "../options.js";
 import { environment } from "./environment.js";
 import { RECIPE_OPTIONS, type RecipeOptions, StandardRecipe } from "./recipe.js";
 import type { QParams, Role } from "./table.js";
 
-/** From the amaxes of one tensor, newest in [0], then oldest to newest: the one to scale by. */
+/** Chooses the amax to scale by from a tensor's history, whose element 0 is the newest; the others go from oldest to newest. */
 export type AmaxAlgorithm = "max" | "mostRecent" | ((history: Float32Array) => number);
 
-/** The new scale of a tensor, given its amax and its scale until now. */
+/** Computes the new scale of a tensor from its amax and its current scale. */
 export type ScaleAlgorithm = (
   amax: number,
   scale: number,
@@ -16,21 +16,21 @@ export type ScaleAlgorithm = (
   recipe: DelayedScaling,
 ) => number;
 
-/** Steps that a history may reach back. */
+/** The maximum length of an amax history, in steps. */
 const MAX_HISTORY = 2 ** 20;
 
-/** Within it the largest value of each format, times 2^-margin, is a normal f32. */
+/** Up to this margin, maximum * 2^-margin is a normal f32 for each format. */
 const MAX_MARGIN = 100;
 
 /** What `DelayedScaling` takes; every field may be left out. */
 export interface DelayedScalingOptions extends RecipeOptions {
-  /** Powers of two left unused below the largest value. Default 0. */
+  /** Binades of headroom below the format's maximum. Default 0. */
   readonly margin?: number | undefined;
   /** Default 1024. */
   readonly amaxHistoryLen?: number | undefined;
   /** Default `max`. A function runs on the host, which waits for the device. */
   readonly amaxComputeAlgo?: AmaxAlgorithm | undefined;
-  /** Default: fl(the largest value of the format * 2^-margin) / amax, as `updateScales` has it. Runs on the host. */
+  /** Default: fl(maximum of the format * 2^-margin) / amax, as in `updateScales`. A function runs on the host. */
   readonly scalingFactorComputeAlgo?: ScaleAlgorithm | undefined;
   /** Whether amaxes are reduced over autocast's group. Default true. */
   readonly reduceAmax?: boolean | undefined;
@@ -56,13 +56,13 @@ const checkDelayed = optionsOf<DelayedScalingOptions>({
  * @throws `ArgumentError` for an option outside its domain.
  */
 export class DelayedScaling extends StandardRecipe {
-  /** Powers of two left unused below the largest value. */
+  /** Binades of headroom below the format's maximum. */
   readonly margin: number;
-  /** Steps that the amax is taken over. */
+  /** The length of the amax history, in steps. */
   readonly amaxHistoryLen: number;
-  /** Which amax of a history counts. */
+  /** How the amax to scale by is chosen from a history. */
   readonly amaxComputeAlgo: AmaxAlgorithm;
-  /** How a scale follows from an amax. Undefined: by numerics.md §2.2, on the device. */
+  /** How a scale is computed from an amax. Undefined: as in numerics.md §2.2, on the device. */
   readonly scalingFactorComputeAlgo: ScaleAlgorithm | undefined;
   /** Whether amaxes are reduced over autocast's group. */
   readonly reduceAmax: boolean;
@@ -79,7 +79,7 @@ export class DelayedScaling extends StandardRecipe {
 
 /** What `Float8CurrentScaling` takes; every field may be left out. */
 export interface Float8CurrentScalingOptions extends RecipeOptions {
-  /** Default: NVTE_FP8_CURRENT_SCALING_POWER_2_SCALES is 1. */
+  /** Default: whether NVTE_FP8_CURRENT_SCALING_POWER_2_SCALES is 1. */
   readonly pow2Scales?: boolean | undefined;
   /** Default 0. */
   readonly amaxEpsilon?: number | undefined;
@@ -92,12 +92,12 @@ const checkCurrent = optionsOf<Float8CurrentScalingOptions>({
 });
 
 /**
- * Per-tensor FP8 with the scale of the tensor itself (numerics.md §2.3).
+ * Per-tensor FP8 scaled by the tensor's own amax (numerics.md §2.3).
  *
  * @throws `ArgumentError` for an option outside its domain.
  */
 export class Float8CurrentScaling extends StandardRecipe {
-  /** Whether scales are cut to powers of two. */
+  /** Whether scales are rounded down to powers of two. */
   readonly pow2Scales: boolean;
   /** Lower bound of a tensor's amax. */
   readonly amaxEpsilon: number;
@@ -108,7 +108,7 @@ export class Float8CurrentScaling extends StandardRecipe {
     this.amaxEpsilon = options.amaxEpsilon ?? 0;
   }
 
-  /** How that tensor is quantized. Throws `ArgumentError` for what is no role. */
+  /** How the tensor of that role is quantized. Throws `ArgumentError` for anything but a role. */
   override qparams(role: Role): QParams {
     return { ...super.qparams(role), pow2Scales: this.pow2Scales, amaxEpsilon: this.amaxEpsilon };
   }

@@ -1,4 +1,4 @@
-/** From a recipe and a role to the quantizer. */
+/** Makes the quantizer of a role under a recipe. */
 import { ArgumentError } from "../errors.js";
 import { quantizerNamed } from "../quantizers/named.js";
 import type { Quantizer, RandomState } from "../quantizers/quantizer.js";
@@ -7,25 +7,24 @@ import { CustomRecipe } from "./custom.js";
 import { type Recipe, StandardRecipe } from "./recipe.js";
 import type { Role } from "./table.js";
 
-/** What a quantizer refers to rather than has. */
+/** State that quantizers refer to but do not own. */
 export interface QuantizerState {
-  /** Of delayed scaling: the scale, and what takes amaxes if anything does; [1]. */
+  /** Delayed scaling only: the scale and, optionally, the tensor that records amaxes; [1]. */
   readonly scale?: Tensor<"f32"> | undefined;
   readonly amax?: Tensor<"f32"> | undefined;
-  /** Of stochastic rounding. */
+  /** The source of random bits for stochastic rounding. */
   readonly random: RandomState;
 }
 
 /**
- * The quantizer of `role` under `recipe`, in which `state.scale` is needed for delayed scaling alone. Throws `ArgumentError`
- * for a recipe that is neither a row of the table nor the caller's quantizers, and for a row, a format or a tile that there is
- * not.
+ * The quantizer of `role` under `recipe`. Delayed scaling needs `state.scale`. Throws `ArgumentError` for a recipe that is
+ * neither standard nor custom, and for an unknown row, format or tile.
  */
 export function quantizerFor(recipe: Recipe, role: Role, state: QuantizerState): Quantizer {
   if (recipe instanceof CustomRecipe) return recipe.quantizer(role);
   if (recipe instanceof StandardRecipe) return standardQuantizer(recipe, role, state);
   throw new ArgumentError(
-    `${recipe.constructor.name} says nothing about quantizers; extend StandardRecipe, or give CustomRecipe a quantizerFactory`,
+    `${recipe.constructor.name} does not say how to quantize; extend StandardRecipe, or give CustomRecipe a quantizerFactory`,
   );
 }
 

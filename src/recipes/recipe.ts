@@ -1,4 +1,4 @@
-/** What a recipe is: a row of the table under options, or quantizers of the caller's own. */
+/** The base classes of recipes: a row of the table with options, or custom quantizers. */
 import { ArgumentError } from "../errors.js";
 import type { ScalarFormat } from "../formats/scalar.js";
 import { anything, boolean, describe, needed, nested, type OptionTable, optionsOf } from "../options.js";
@@ -27,19 +27,19 @@ export interface RecipeOptions extends ProductOptions {
 
 const accumulation = nested(optionsOf<MMParams>({ useSplitAccumulator: needed(boolean) }));
 
-/** The rows that all recipes' options have. */
+/** The option rows of all recipes. */
 export const PRODUCT_OPTIONS: OptionTable<ProductOptions> = {
   fprop: accumulation,
   dgrad: accumulation,
   wgrad: accumulation,
 };
 
-/** The rows that the options of a standard recipe have. */
+/** The option rows of standard recipes. */
 export const RECIPE_OPTIONS: OptionTable<RecipeOptions> = { ...PRODUCT_OPTIONS, format: anything };
 
 const checkProducts = optionsOf(PRODUCT_OPTIONS);
 
-/** What all recipes have. */
+/** The base of all recipes. */
 export abstract class Recipe {
   /** How the forward product accumulates. */
   readonly fprop: MMParams;
@@ -50,7 +50,7 @@ export abstract class Recipe {
   #key: string | undefined;
 
   protected constructor(
-    /** Its row in `RECIPES`, or `custom` for quantizers of one's own. */
+    /** Its row in `RECIPES`, or `custom`. */
     readonly kind: RecipeKind | "custom",
     split: RecipeRow["useSplitAccumulator"],
     options: ProductOptions,
@@ -62,12 +62,12 @@ export abstract class Recipe {
     this.wgrad = options.wgrad ?? { useSplitAccumulator: split.wgrad };
   }
 
-  /** Its row of the table; undefined where the quantizers are the caller's. */
+  /** Its row of the table; undefined for custom quantizers. */
   get row(): RecipeRow | undefined {
     return undefined;
   }
 
-  /** A text that is equal for recipes that do the same: those of one class with equal fields. */
+  /** A string that is equal for equivalent recipes: those of one class with equal fields. */
   get key(): string {
     this.#key ??= JSON.stringify([this.constructor, this], (_, value) =>
       typeof value === "function" ? identityOf(value) : value,
@@ -76,7 +76,7 @@ export abstract class Recipe {
   }
 }
 
-/** Throws `ArgumentError` for what is no recipe: its name, or its class. */
+/** Throws `ArgumentError` for anything but a recipe, such as its name or class. */
 export function requireRecipe(op: string, recipe: unknown): asserts recipe is Recipe {
   if (recipe instanceof Recipe) return;
   throw new ArgumentError(
@@ -84,7 +84,7 @@ export function requireRecipe(op: string, recipe: unknown): asserts recipe is Re
   );
 }
 
-/** A recipe that is a row of the table under options. */
+/** A recipe made of a row of the table and options. */
 export abstract class StandardRecipe extends Recipe {
   /** Its row in `RECIPES`. */
   declare readonly kind: RecipeKind;
@@ -102,24 +102,24 @@ export abstract class StandardRecipe extends Recipe {
     );
   }
 
-  /** What the recipe is before options. */
+  /** Its row of the table, which options override. */
   override get row(): RecipeRow {
     return RECIPES[this.kind];
   }
 
   /**
-   * The element format of that tensor.
+   * The element format of the tensor of that role.
    *
-   * @throws `ArgumentError` for what is no role.
+   * @throws `ArgumentError` for anything but a role.
    */
   elementFormat(role: Role): ScalarFormat {
     return FORMATS[this.format][passOf(role)];
   }
 
   /**
-   * How that tensor is quantized.
+   * How the tensor of that role is quantized.
    *
-   * @throws `ArgumentError` for what is no role.
+   * @throws `ArgumentError` for anything but a role.
    */
   qparams(role: Role): QParams {
     const { row } = this;
@@ -139,7 +139,7 @@ export abstract class StandardRecipe extends Recipe {
 const identities = new WeakMap<object, number>();
 let identified = 0;
 
-/** A number that is that object's alone. */
+/** A unique number for that object. */
 function identityOf(value: object): string {
   const known = identities.get(value) ?? ++identified;
   identities.set(value, known);

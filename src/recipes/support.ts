@@ -17,12 +17,12 @@ import type { Product, Role } from "./table.js";
 export type RecipeSupport =
   | {
       readonly ok: true;
-      /** Set where the chip multiplies something else than the recipe's formats, in their place. */
+      /** Set where the chip multiplies other formats than the recipe's; says which. */
       readonly emulated?: string;
     }
   | { readonly ok: false; readonly reason: string };
 
-/** What each product multiplies, and along what (numerics.md §6.1). */
+/** The operands of each product, and the direction in which each is scaled (numerics.md §6.1). */
 const OPERANDS = [
   { name: "fprop", a: "weight", b: "input", along: ["rowwise", "rowwise"] },
   { name: "dgrad", a: "weight", b: "gradOutput", along: ["columnwise", "rowwise"] },
@@ -34,15 +34,17 @@ const OPERANDS = [
   readonly along: readonly [Direction, Direction];
 }[];
 
-/** Rows and columns of the matrices that are asked about: every format takes them. */
+/** Rows and columns of the matrices in the question to the backend; all formats take them. */
 const SIZE = 128;
 
 const answers = new WeakMap<Backend, Map<string, RecipeSupport>>();
 
 /**
- * Whether `backend` computes all products of a layer under `recipe`, and how. A custom recipe's are asked as they come.
+ * Whether `backend` computes all products of a layer under `recipe`, and how. For a custom recipe the answer is always yes;
+ * each product is checked when it runs.
  *
- * @throws `ArgumentError` for what is no recipe or no backend, `DisposedError` for a backend that was disposed of.
+ * @throws `ArgumentError` if `recipe` is not a recipe or `backend` not a backend, `DisposedError` for a backend that was
+ * disposed of.
  */
 export function checkRecipeSupport(recipe: Recipe, backend: Backend): RecipeSupport {
   requireRecipe("checkRecipeSupport", recipe);
@@ -59,7 +61,7 @@ export function checkRecipeSupport(recipe: Recipe, backend: Backend): RecipeSupp
 /**
  * TransformerEngine's choice: MXFP8 where the chip has it, else per-tensor FP8 with delayed scaling.
  *
- * @throws `ArgumentError` for what is no backend, `DisposedError` for a backend that was disposed of.
+ * @throws `ArgumentError` for anything but a backend, `DisposedError` for a backend that was disposed of.
  */
 export function getDefaultRecipe(backend: Backend): StandardRecipe {
   requireBackend("getDefaultRecipe", backend);
@@ -68,7 +70,7 @@ export function getDefaultRecipe(backend: Backend): StandardRecipe {
   return support.ok && hasBlockScaling(backend.datapath) ? mxfp8 : new DelayedScaling();
 }
 
-/** Throws `UnsupportedError` with the backend's reason. */
+/** Throws `UnsupportedError` with the backend's reason if it does not support `recipe`. */
 export function requireRecipeSupport(recipe: Recipe, backend: Backend): void {
   const support = checkRecipeSupport(recipe, backend);
   if (!support.ok) throw new UnsupportedError(recipe.constructor.name, support.reason);

@@ -1,4 +1,4 @@
-/** The recipes: which quantizer each tensor of a linear layer goes through, as data (docs/training.md has it as a table). */
+/** The recipes as data: the quantizer of each tensor of a linear layer (docs/training.md shows the table). */
 
 import type { BlockFormatName, Tile } from "../formats/block.js";
 import type { ScalarFormat } from "../formats/scalar.js";
@@ -6,26 +6,26 @@ import { oneOf } from "../options.js";
 import type { FourOverSix } from "../tensor/quantized.js";
 
 /**
- * The tensors of a linear layer that may be quantized, by the pass that makes them. `output` and `gradInput` are so only when
- * asked for.
+ * The tensors of a linear layer that may be quantized, by the pass that computes them. `output` and `gradInput` are quantized
+ * only on request.
  */
 export const ROLES = {
   forward: ["input", "weight", "output"],
   backward: ["gradOutput", "gradInput"],
 } as const;
 
-/** The pass of training that makes a tensor. */
+/** The pass that computes a tensor. */
 export type Pass = keyof typeof ROLES;
 /** A tensor that the forward pass of a linear layer quantizes. */
 export type ForwardRole = (typeof ROLES.forward)[number];
 /** A tensor that the backward pass of a linear layer quantizes. */
 export type BackwardRole = (typeof ROLES.backward)[number];
-/** A tensor that a linear layer quantizes, by its part in a product. */
+/** A tensor that a linear layer quantizes, by its role in a product. */
 export type Role = ForwardRole | BackwardRole;
 
 const roleName = oneOf([...ROLES.forward, ...ROLES.backward]);
 
-/** The pass that makes that tensor. Throws `ArgumentError` for what is no role. */
+/** The pass that computes the tensor of that role. Throws `ArgumentError` for anything but a role. */
 export function passOf(role: Role): Pass {
   roleName("passOf", "role", role);
   return (ROLES.backward as readonly Role[]).includes(role) ? "backward" : "forward";
@@ -44,7 +44,7 @@ export const FORMATS = {
   E2M1: { forward: "e2m1", backward: "e2m1" },
 } as const satisfies Record<string, Readonly<Record<Pass, ScalarFormat>>>;
 
-/** Why no recipe takes a format. */
+/** The formats that no recipe takes, and why. */
 export const UNSUPPORTED_FORMATS: ReadonlyMap<unknown, string> = new Map<Format, string>([
   ["E5M2", "pure E5M2 training loses too many digits to be supported"],
 ]);
@@ -54,59 +54,59 @@ export type Format = keyof typeof FORMATS;
 
 /** How one matrix product of a layer accumulates. */
 export interface MMParams {
-  /** FP8 partial sums leave the tensor core every 128 k's: TransformerEngine's use_split_accumulator. */
+  /** Whether FP8 partial sums are promoted to f32 every 128 elements of K: TransformerEngine's use_split_accumulator. */
   readonly useSplitAccumulator: boolean;
 }
 
-/** What of a quantizer a recipe decides for one tensor. Fields that its format does not have are off. */
+/** The settings of a quantizer that a recipe chooses for one tensor. Settings that its format does not have are off. */
 export interface QParams {
-  /** f32 scales are cut to powers of two. */
+  /** Whether f32 scales are rounded down to powers of two. */
   readonly pow2Scales: boolean;
-  /** Lower bound of an amax that f32 scales are made from. */
+  /** Lower bound of the amax from which an f32 scale is computed. */
   readonly amaxEpsilon: number;
-  /** Columnwise data pass through the random Hadamard transform. */
+  /** Whether columnwise data pass through the random Hadamard transform. */
   readonly rht: boolean;
-  /** Elements are rounded stochastically. */
+  /** Whether elements are rounded stochastically. */
   readonly stochastic: boolean;
   /** The region that shares a scale. */
   readonly tile: Tile;
-  /** How 4over6 weighs the two candidate scales of a block, or `none`. */
+  /** The error by which 4over6 chooses between two block scales, or `none`. */
   readonly fourOverSix: FourOverSix;
-  /** The largest block scale of NVFP4. */
+  /** The maximum block scale of NVFP4. */
   readonly e4m3Max: 448 | 256;
 }
 
 /** A standard recipe by its row in `RECIPES`. */
 export type RecipeKind = "delayed" | "current" | "block" | "mxfp8" | "nvfp4";
 
-/** One row of the table: what a recipe is before options. */
+/** One row of the table: a recipe before options. */
 export interface RecipeRow {
   /** The quantizer of every tensor. */
   readonly quantizer: BlockFormatName;
-  /** The element formats unless others are asked for. */
+  /** The default element formats. */
   readonly format: Format;
-  /** The formats it can be given. */
+  /** The element formats that it supports. */
   readonly formats: readonly Format[];
-  /** The regions that share a scale: of weights, and of everything else. */
+  /** The region that shares a scale, except in weights. */
   readonly tile: Tile;
-  /** As `tile`, of weights. */
+  /** As `tile`, for weights. */
   readonly weightTile: Tile;
-  /** Products whose partial sums are split off. */
+  /** The products that use the split accumulator. */
   readonly useSplitAccumulator: Readonly<Record<Product, boolean>>;
-  /** Tensors that pass through the Hadamard transform for the product along their rows, and that round stochastically. */
+  /** Tensors whose columnwise copy passes through the random Hadamard transform. */
   readonly rht: readonly Role[];
   /** Tensors that are rounded stochastically. */
   readonly stochastic: readonly Role[];
   /**
-   * The gradient of an activation that is quantized as it is computed: of one that is not gated; and of any where no bias
-   * needs it as a tensor.
+   * Whether the gradient of an activation is fused with its quantization: `ungated`, for ungated activations; `alone`, for any
+   * activation if no bias gradient needs the tensor.
    */
   readonly gradientSteps: { readonly ungated: boolean; readonly alone: boolean };
 }
 
 const FAST_FORWARD = { fprop: false, dgrad: true, wgrad: true } as const;
 
-/** What each recipe is before options, by its kind. */
+/** Each recipe before options, by its kind. */
 export const RECIPES: Readonly<Record<RecipeKind, RecipeRow>> = {
   delayed: {
     quantizer: "fp8-delayed",

@@ -1,25 +1,25 @@
-/** The gradients that a backward pass has found and not yet passed on. */
+/** The gradients that a backward pass has accumulated and not yet consumed. */
 import type { Gradient } from "./value.js";
 import type { Variable } from "./variable.js";
 
-/** A gradient for each of some variables, in the order they were found; several may share one. */
+/** Gradients by variable, in insertion order; several variables may share one tensor. */
 export class Gradients {
   readonly #found = new Map<Variable, Gradient>();
-  /** How many variables have a gradient: counted, since looking for them at every step would take steps times leaves. */
+  /** The number of variables that hold each gradient. Counted, because a search per node would cost nodes times leaves. */
   readonly #holders = new Map<Gradient, number>();
 
   get(of: Variable): Gradient | undefined {
     return this.#found.get(of);
   }
 
-  /** `grad` takes the place of what was found before. */
+  /** Sets the gradient of a variable and replaces an earlier one. */
   set(of: Variable, grad: Gradient): void {
     this.#count(this.#found.get(of), -1);
     this.#count(grad, 1);
     this.#found.set(of, grad);
   }
 
-  /** The gradient of a variable, which has none any more. */
+  /** Removes the gradient of a variable and returns it. */
   take(of: Variable): Gradient | undefined {
     const grad = this.#found.get(of);
     this.#count(grad, -1);
@@ -27,7 +27,7 @@ export class Gradients {
     return grad;
   }
 
-  /** Whether it is the gradient of any variable. */
+  /** Whether any variable holds this gradient. */
   has(grad: Gradient): boolean {
     return this.#holders.has(grad);
   }

@@ -1,27 +1,29 @@
-/** New scales from the amaxes that a region, or a backward pass, has recorded. */
+/** Updates of delayed scales from the amaxes recorded in an autocast region or a backward pass. */
 import { Scope } from "../tensor/scope.js";
 import type { Tensor } from "../tensor/tensor.js";
 
-/** Members of a run that share amaxes: tensor by tensor, each f32 element becomes the largest of the group's. */
+/** The processes of a distributed run that reduce their amaxes: each f32 element becomes its maximum over the group. */
 export interface AmaxReductionGroup {
-  /** How many members there are; with one, nothing is reduced. */
+  /** The number of members; a group of one reduces nothing. */
   readonly size: number;
   /**
-   * Replaces each element by the largest that any member has in its place. Called by all members, in the same order with
-   * tensors of the same shapes.
+   * Replaces each element by its maximum over all members. All members call it in the same order, with tensors of the same
+   * shapes.
    */
   reduceMax(tensors: readonly Tensor<"f32">[]): void;
 }
 
-/** Scales that follow from amaxes. */
+/** Scales computed from recorded amaxes. */
 export interface DelayedScales {
-  /** The amaxes recorded since the last update, to be reduced first; none where a recipe keeps them to itself. */
+  /**
+   * The amaxes recorded since the last update, which the group reduces first; undefined where the recipe does not reduce them.
+   */
   recorded(): Tensor<"f32"> | undefined;
-  /** New scales; the amaxes move into the history. */
+  /** Computes new scales and moves the amaxes into the history. */
   update(): void;
 }
 
-/** What is to be updated, each thing once, in the order it was first used. */
+/** The pending updates, each once, in the order of first use. */
 export class ScaleUpdates {
   readonly #groups = new Map<DelayedScales, AmaxReductionGroup | undefined>();
 
@@ -29,7 +31,7 @@ export class ScaleUpdates {
     if (!this.#groups.has(scales)) this.#groups.set(scales, group);
   }
 
-  /** Reduces, one call a group, then updates. Nothing is left to do afterwards. */
+  /** Reduces the amaxes with one call per group, then updates all scales. Afterwards nothing is pending. */
   run(): void {
     const pending = [...this.#groups];
     this.#groups.clear();

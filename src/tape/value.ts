@@ -1,16 +1,16 @@
-/** What layers compute with, and gradients of it. */
+/** The values that layers compute with, and their gradients. */
 import { DTypeError } from "../errors.js";
 import { QuantizedTensor } from "../tensor/quantized.js";
 import type { WideDType } from "../tensor/shape.js";
 import { hasWideType, type Tensor } from "../tensor/tensor.js";
 
-/** What layers compute with: wide values, or quantized ones. */
+/** A tensor that layers compute with: plain or quantized. */
 export type Value = Tensor | QuantizedTensor;
 
-/** The gradient of a value: wide, or quantized by a layer that was asked for that. */
+/** The gradient of a value: wide, or quantized by a layer called with `fp8Grad`. */
 export type Gradient = Tensor<WideDType> | QuantizedTensor;
 
-/** `x` as a wide tensor; throws `DTypeError` for a quantized one. */
+/** `x` as a wide tensor. Throws `DTypeError` for any other. */
 export function wideOf(name: string, x: Value): Tensor<WideDType> {
   if (x instanceof QuantizedTensor)
     throw new DTypeError(

@@ -1,4 +1,4 @@
-/** Values that remember how they were computed, and the way back through them. */
+/** Variables, differentiable operations on them, and the backward pass through the graph that these build. */
 import { ArgumentError, DTypeError, ShapeError } from "../errors.js";
 import { tensor } from "../ops/create.js";
 import { add } from "../ops/elementwise/add.js";
@@ -15,64 +15,67 @@ import { Gradients } from "./gradients.js";
 import { ScaleUpdates } from "./scale-updates.js";
 import { type Gradient, type Value, wideOf } from "./value.js";
 
-/** What a backward pass gives the functions it calls. */
+/** What a backward pass hands to the `backward` of each node. */
 export interface BackwardPass {
   /** @internal Delayed scales of gradients, updated when the pass ends. */
   readonly updates: ScaleUpdates;
-  /** @internal Added up in the order they are found; at the end, those of what was not computed itself are left. */
+  /** @internal Gradients accumulated so far; only those of leaves are left at the end. */
   readonly gradients: Gradients;
-  /** Lets a gradient live until the pass ends. */
+  /** Keeps a gradient alive until the pass ends. */
   readonly keep: (grad: Gradient) => void;
 }
 
-/** From the gradients of a function's results to those of its inputs; undefined where there is none. */
+/** Maps the gradients of a function's results to those of its inputs; undefined stands for no gradient. */
 export type Backward = (
   grads: readonly (Gradient | undefined)[],
   pass: BackwardPass,
 ) => readonly (Gradient | undefined)[];
 
-/** One function that was computed. */
-interface Step {
-  /** Steps are gone back through in the opposite order of their making. */
-  readonly order: number;
+/** One recorded operation, PyTorch's autograd `Node`. */
+interface Node {
+  /** The number of nodes made before it: the backward pass runs nodes in descending order, which is topological. */
+  readonly sequence: number;
   readonly inputs: readonly Variable[];
   readonly results: readonly Variable[];
   readonly backward: Backward;
-  /** What it kept for that, its own to dispose of. */
+  /** What it saved for `backward`. The node owns these and disposes of them. */
   readonly saved: readonly (Value | undefined)[];
   readonly quantized: QuantizedGradients;
 }
 
-/** Where a function's gradients may be quantized. Default: nowhere. */
+/** Which gradients of a node may be quantized. Default: none. */
 interface QuantizedGradients {
-  /** Its way back takes the gradient of its first result so. */
-  readonly taken?: boolean;
-  /** Its way back gives that of its first input so. */
-  readonly given?: boolean;
+  /** Its `backward` accepts a quantized gradient of the first result. */
+  readonly gradOutput?: boolean;
+  /** Its `backward` returns a quantized gradient of the first input. */
+  readonly gradInput?: boolean;
 }
 
-/** Where a variable says how it was computed; a field, for the reason that an owner is one. */
-const ORIGIN = Symbol("origin");
+/** The key of a variable's node. It is a field because a map of nodes would cost more than the variables do. */
+const GRAD_FN = Symbol("gradFn");
 
-let steps = 0;
+let nodesMade = 0;
 
 /**
  * A value that gradients can flow to.
  *
- * @throws `ArgumentError` for what is no tensor, `DTypeError` for one that requires a gradient and is not wide,
+ * @throws `ArgumentError` for anything but a tensor, `DTypeError` for one that requires a gradient and is not wide,
  * `DisposedError` for a tensor that was disposed of.
  */
 export class Variable {
-  /** The gradient that `backward()` has found, added up over several passes. */
+  /** The gradient, accumulated over `backward()` calls as in PyTorch. */
   grad: Tensor<WideDType> | undefined;
-  /** @internal How it was computed; spent once a backward pass has gone through that, which keeps nothing for another. */
-  [ORIGIN]: Step | "spent" | undefined;
+  /** @internal The node that computed it; "freed" after a backward pass, which disposes of what the node saved. */
+  [GRAD_FN]: Node | "freed" | undefined;
 
-  /** `requiresGrad` of a leaf may be set: passes from then on give it a gradient, or none where a parameter is frozen. */
+  /**
+   * `requiresGrad` of a leaf may be changed later: subsequent passes then accumulate its gradient, or leave a frozen parameter
+   * alone.
+   */
   constructor(
-    /** The tensor that it stands for, quantized or not. */
+    /** Its tensor, plain or quantized. */
     readonly value: Value,
-    /** Whether backward passes give it a gradient, or go on through it. May be set where it was not computed. */
+    /** Whether gradients are computed for it. May be set on a leaf. */
     public requiresGrad = false,
   ) {
     if (value instanceof QuantizedTensor) requireQuantized("Variable", "value", value);
@@ -85,27 +88,27 @@ export class Variable {
     return this.value.shape;
   }
 
-  /** The value as a wide tensor; a quantized one is not. Throws `DTypeError`. */
+  /** The value as a wide tensor. Throws `DTypeError` if it is quantized. */
   get tensor(): Tensor<WideDType> {
     return wideOf("this value", this.value);
   }
 
   /**
-   * Adds the gradient of this value to `grad` of every variable it was computed from that has `requiresGrad` and was not
-   * computed itself. `grad` is that of this value; where it has one element, default 1. What the forward pass saved is
-   * disposed of on the way, so that a second pass needs a second forward pass. Then the scales of gradients under delayed
-   * scaling are updated.
+   * Computes the gradients of all leaves with `requiresGrad` that this value was computed from, and adds each to the leaf's
+   * `grad`. `grad` is the gradient of this value; it may be left out for a value of one element, where it is 1. The graph is
+   * freed: what the forward pass saved is disposed of, so a second pass needs a second forward pass. At the end, delayed
+   * scaling updates the scales of gradients.
    *
-   * @throws `ArgumentError` for a value that nothing leads back from, or for one that another pass has gone through.
-   * @throws `DTypeError` or `ShapeError` for a gradient of another type or shape than the value, `DisposedError` for a
-   * tensor that was disposed of.
+   * @throws `ArgumentError` for a value without a graph, or one whose graph an earlier pass has freed.
+   * @throws `DTypeError` or `ShapeError` for a gradient of another type or shape than the value, `DisposedError` for a tensor
+   * that was disposed of.
    */
   backward(grad?: Tensor): void {
-    if (!stepOf(this)) {
+    if (!gradFnOf(this)) {
       throw new ArgumentError(
-        this[ORIGIN] === "spent"
-          ? "backward: this value has been gone back through already; compute it again"
-          : "backward: this value was not computed from anything that requires a gradient, or inside noGrad",
+        this[GRAD_FN] === "freed"
+          ? "backward: the graph of this value is already freed by an earlier backward pass; compute the value again"
+          : "backward: this value was not computed from anything that requires a gradient, or was computed inside noGrad; set requiresGrad on an input and compute it outside of noGrad",
       );
     }
     using scope = new Scope();
@@ -121,28 +124,28 @@ export class Variable {
       if (made !== own) moveTo(scope, made);
     };
     const pass = { updates: new ScaleUpdates(), gradients: new Gradients(), keep };
-    goBackFrom(this, own, pass);
+    runBackward(this, own, pass);
     for (const [leaf, value] of pass.gradients) accumulate(leaf, wideOf("a gradient", value));
     pass.updates.run();
   }
 
-  /** The value, and whether it requires a gradient, for people; as `Tensor.toString`. */
+  /** The value, and whether it requires a gradient, as text. See `Tensor.toString`. */
   toString(): string {
     return `Variable(${this.requiresGrad ? "requires grad, " : ""}${this.value})`;
   }
 
-  /** What `console.log` prints in Node; as `toString`. */
+  /** Makes `console.log` of Node print `toString()`. */
   [INSPECT](): string {
     return this.toString();
   }
 
-  /** Lets go of the gradient. */
+  /** Disposes of the gradient. */
   zeroGrad(): void {
     this.grad?.dispose();
     this.grad = undefined;
   }
 
-  /** The same value, which nothing leads back from. */
+  /** The same value without its graph. */
   detach(): Variable {
     return new Variable(this.value);
   }
@@ -152,7 +155,7 @@ function membersOf(value: Value): readonly Tensor[] {
   return value instanceof QuantizedTensor ? value.members : [value];
 }
 
-/** What may be given where a value is computed with. */
+/** A variable, or a tensor, which is a constant. */
 export type VariableLike = Variable | Value;
 
 /** `x` as a variable; a tensor is a constant. Throws `ArgumentError` for anything else. */
@@ -164,38 +167,38 @@ export function variable(x: VariableLike): Variable {
   );
 }
 
-/** A function that was computed: its results, and the way back. */
+/** What the `forward` of a differentiable function returns. */
 export interface Computed<R extends readonly Value[] = readonly Value[]> {
-  /** What the function gives, in order; each becomes a variable. */
+  /** Its results, in order; each becomes a variable. */
   readonly results: R;
-  /** From gradients of the results to those of the inputs. */
+  /** Maps the gradients of the results to those of the inputs. */
   readonly backward: Backward;
-  /** What was made for the backward pass alone: disposed of after it, or at once where nothing is recorded. */
+  /** Tensors made for the backward pass alone. They are disposed of after it, or at once where nothing is recorded. */
   readonly saved?: readonly (Value | undefined)[];
   /** @internal */
   readonly quantized?: QuantizedGradients;
-  /** Whether the results require a gradient, where recording is on. Default: where an input does. */
+  /** Whether the results require a gradient while gradients are enabled. Default: whether any input does. */
   readonly requiresGrad?: boolean;
-  /** @internal What else it was computed from; its gradients are found as the way back is taken. */
+  /** @internal Further inputs, which `backward` accumulates gradients for itself. */
   readonly captured?: Iterable<Variable>;
 }
 
 /**
- * A custom operation on the tape, PyTorch's `autograd.Function`: the results of `forward`, from which gradients flow back to
- * `inputs` by the `backward` that it returns. `forward` computes with the values of the inputs and is told whether a backward
- * pass may come. `backward` gets the gradient of each result, undefined where none arrived, and gives the gradient of each
- * input in its order and shape, wide, on the same backend; undefined, or a list that ends early, where there is none. Tensors
- * that `forward` and `backward` make and do not return, or list in `saved`, are disposed of. Inputs without `requiresGrad`, and
- * calls inside `noGrad`, record nothing. A tensor among the inputs is a constant.
+ * A custom differentiable operation, PyTorch's `autograd.Function`: runs `forward` and records the `backward` that it returns.
+ * `forward` computes with the values of the inputs; its argument says whether a backward pass may follow. `backward` receives
+ * the gradient of each result, undefined where none arrived. It returns the gradients of the inputs in their order: wide, in
+ * the shape and on the backend of the input, or undefined for none; the list may be shorter than the inputs. Tensors that
+ * `forward` and `backward` make are disposed of unless they return them or list them in `saved`. Nothing is recorded if no
+ * input has `requiresGrad`, or inside `noGrad`. A tensor among the inputs is a constant.
  *
- * @throws ArgumentError where an argument, what `forward` returns, or one of its results is of another kind. On
- * `Variable.backward`: ArgumentError, DTypeError or ShapeError for gradients that are not as said here.
+ * @throws `ArgumentError` for an argument, a return value of `forward` or a result of another kind than described.
+ * `Variable.backward` throws `ArgumentError`, `DTypeError` or `ShapeError` for gradients that do not fit this description.
  */
 export function differentiable<const R extends readonly Value[]>(
   inputs: readonly VariableLike[],
   forward: (grad: boolean) => Computed<R>,
 ): { readonly [K in keyof R]: Variable };
-/** @internal As above; `record` decides whether the call goes on the tape. */
+/** @internal As above; `record` decides whether a node is recorded. */
 export function differentiable(
   inputs: readonly Variable[],
   forward: (grad: boolean) => Computed,
@@ -218,23 +221,33 @@ export function differentiable(
   const results = values.map((value) => new Variable(scope.keep(value), requiresGrad));
   if (!record || !requiresGrad) return results;
   for (const each of saved) if (each) scope.keep(each);
-  const step = { order: ++steps, inputs: [...inputs, ...captured], results, backward, saved, quantized };
-  for (const result of results) result[ORIGIN] = step;
+  const node = {
+    sequence: ++nodesMade,
+    inputs: [...inputs, ...captured],
+    results,
+    backward,
+    saved,
+    quantized,
+  };
+  for (const result of results) result[GRAD_FN] = node;
   return results;
 }
 
-/** Inputs as variables: themselves, where all are. Throws `ArgumentError` for what is no list of variables and tensors. */
+/**
+ * Inputs as variables; the list itself if all are variables. Throws `ArgumentError` unless it is a list of variables and
+ * tensors.
+ */
 function variablesOf(given: readonly VariableLike[]): readonly Variable[] {
   if (!Array.isArray(given))
     throw new ArgumentError(
       `differentiable: inputs is ${describe(given)}; it must be an array of variables and tensors`,
     );
   const isVariable = (each: VariableLike): each is Variable => each instanceof Variable;
-  // a hole in the list is no variable: `every` passes over it, `includes` and `Array.from` do not
+  // `every` skips the holes of a sparse array; `includes` and `Array.from` read them as undefined
   return given.every(isVariable) && !given.includes(undefined as never) ? given : Array.from(given, variable);
 }
 
-/** What a forward function returned. Throws `ArgumentError` where it has no list of results, or no backward. */
+/** Checks what `forward` returned. Throws `ArgumentError` if there is no list of results, or no `backward`. */
 function requireComputed(computed: Computed): Computed {
   const { results, backward, saved } = (computed ?? {}) as Partial<Computed>;
   if (!Array.isArray(results))
@@ -247,13 +260,13 @@ function requireComputed(computed: Computed): Computed {
   return computed;
 }
 
-/** Notes a variable that was computed before the part that is recorded as a whole, if one is around. */
+/** Registers a non-leaf that a recomputed region uses but did not compute, if such a region is active. */
 export function capture(from: Variable): Variable {
-  if (from[ORIGIN]) captures()?.add(from);
+  if (from[GRAD_FN]) captures()?.add(from);
   return from;
 }
 
-/** As `differentiable`, for a function of one result; the way back is taken where that has a gradient. */
+/** As `differentiable`, for a function of one result; `backward` runs only if that has a gradient. */
 export function differentiableOne(
   inputs: readonly Variable[],
   forward: (grad: boolean) => {
@@ -271,130 +284,132 @@ export function differentiableOne(
 }
 
 /**
- * Finds the gradients of all leaves behind `root`, as part of a pass; `outside`: another variable's way back goes on from the
- * leaves, and from these, behind which this one does not go. Throws `DTypeError` before anything is computed where a step
- * quantizes a gradient that is needed wide.
+ * Runs the graph of `root` in reverse topological order as part of `pass`, and leaves the gradients of leaves in
+ * `pass.gradients`. Variables in `boundary` count as leaves: an outer backward pass continues from them. Throws `DTypeError`,
+ * before anything is computed, if a node would quantize a gradient that is needed wide.
  */
-export function goBackFrom(
+export function runBackward(
   root: Variable,
   grad: Gradient,
   pass: BackwardPass,
-  outside?: ReadonlySet<Variable>,
+  boundary?: ReadonlySet<Variable>,
 ): void {
   const { gradients } = pass;
-  const arrive = (at: Variable, part: Gradient): void => {
+  const arrive = (at: Variable, incoming: Gradient): void => {
     const before = gradients.get(at);
-    const after = before ? sum(before, part) : part;
-    if (!stepOf(at) || outside?.has(at)) pass.keep(after);
+    const after = before ? sum(before, incoming) : incoming;
+    if (!gradFnOf(at) || boundary?.has(at)) pass.keep(after);
     gradients.set(at, after);
   };
-  const behind = stepsBehind(root, outside);
-  for (const step of behind) if (step.quantized.given) requireQuantizedTaken(step, behind, outside);
+  const nodes = topologicalOrder(root, boundary);
+  for (const node of nodes) if (node.quantized.gradInput) requireQuantizedUse(node, nodes, boundary);
   if (root.requiresGrad) arrive(root, grad);
-  for (const step of behind) {
-    const grads = step.results.map((result) => gradients.get(result));
-    const parts = goBack(step, grads, pass);
-    step.inputs.forEach((input, i) => {
-      const part = parts[i];
-      if (input.requiresGrad && part) arrive(input, part);
+  for (const node of nodes) {
+    const grads = node.results.map((result) => gradients.get(result));
+    const inputGrads = inputGradsOf(node, grads, pass);
+    node.inputs.forEach((input, i) => {
+      const inputGrad = inputGrads[i];
+      if (input.requiresGrad && inputGrad) arrive(input, inputGrad);
     });
-    for (const each of step.saved) each?.dispose();
-    for (const result of step.results) {
-      result[ORIGIN] = "spent";
+    for (const each of node.saved) each?.dispose();
+    for (const result of node.results) {
+      result[GRAD_FN] = "freed";
       gradients.take(result);
     }
-    for (const spent of grads) if (spent && spent !== grad && !gradients.has(spent)) spent.dispose();
+    for (const used of grads) if (used && used !== grad && !gradients.has(used)) used.dispose();
   }
 }
 
-/** Whether the first input's gradient goes to nothing but a step that takes it quantized. */
-function requireQuantizedTaken(
-  { inputs }: Step,
-  steps: readonly Step[],
-  outside: ReadonlySet<Variable> | undefined,
+/** Throws `DTypeError` unless the gradient of the first input is used once, by a node that accepts it quantized. */
+function requireQuantizedUse(
+  { inputs }: Node,
+  nodes: readonly Node[],
+  boundary: ReadonlySet<Variable> | undefined,
 ): void {
   const [x] = inputs;
   if (!x?.requiresGrad) return;
-  const origin = stepOf(x);
-  const taken = origin
-    ? origin.quantized.taken === true && origin.results[0] === x && !outside?.has(x)
-    : outside !== undefined;
-  const uses = steps.reduce((sum, step) => sum + step.inputs.filter((input) => input === x).length, 0);
-  if (taken && uses === 1) return;
+  const gradFn = gradFnOf(x);
+  const accepted = gradFn
+    ? gradFn.quantized.gradOutput === true && gradFn.results[0] === x && !boundary?.has(x)
+    : boundary !== undefined;
+  const uses = nodes.reduce((count, node) => count + node.inputs.filter((input) => input === x).length, 0);
+  if (accepted && uses === 1) return;
   throw new DTypeError(
-    "backward: fp8Grad quantizes a gradient that is needed in f32, bf16 or f16; it is for a layer whose input is the result of a Linear, and of no use elsewhere; leave it out",
+    "backward: fp8Grad quantizes a gradient that is needed in f32, bf16 or f16; only a layer whose input is the result of a Linear can use it; leave it out elsewhere",
   );
 }
 
-/** The gradients of a step's inputs; what else is made on the way is disposed of. */
-function goBack(
-  step: Step,
+/** Runs the node's `backward` and checks the gradients it returns. Every other tensor made meanwhile is disposed of. */
+function inputGradsOf(
+  node: Node,
   grads: readonly (Gradient | undefined)[],
   pass: BackwardPass,
 ): readonly (Gradient | undefined)[] {
   using scope = new Scope();
-  const parts = step.backward(grads, pass);
-  if (!Array.isArray(parts))
+  const inputGrads = node.backward(grads, pass);
+  if (!Array.isArray(inputGrads))
     throw new ArgumentError(
-      `backward: a custom operation gave ${describe(parts)}; it must give an array, the gradient of each input`,
+      `backward: the backward of a custom operation returned ${describe(inputGrads)}; it must return an array with the gradient of each input`,
     );
-  parts.forEach((part, i) => {
-    const input = step.inputs[i];
-    if (!part) return;
-    if (input) requireGradientOf(input, part);
-    scope.keep(part);
+  inputGrads.forEach((inputGrad, i) => {
+    const input = node.inputs[i];
+    if (!inputGrad) return;
+    if (input) requireGradientOf(input, inputGrad);
+    scope.keep(inputGrad);
   });
-  return parts;
+  return inputGrads;
 }
 
-/** Throws `DTypeError`, `ShapeError` or `ArgumentError` unless `part` can be the gradient of that input. */
-function requireGradientOf({ value, shape }: Variable, part: Gradient): void {
-  if (part instanceof QuantizedTensor) requireQuantized("backward", "a gradient", part);
-  else requireWide("backward", "a gradient", part);
-  if (!sameShape(part.shape, shape))
+/** Throws `DTypeError`, `ShapeError` or `ArgumentError` unless `grad` can be the gradient of that input. */
+function requireGradientOf({ value, shape }: Variable, grad: Gradient): void {
+  if (grad instanceof QuantizedTensor) requireQuantized("backward", "a gradient", grad);
+  else requireWide("backward", "a gradient", grad);
+  if (!sameShape(grad.shape, shape))
     throw new ShapeError(
-      `backward: a custom operation gave a gradient of [${part.shape}]; its input is [${shape}], and so must be its gradient`,
+      `backward: the backward of a custom operation returned a gradient of shape [${grad.shape}] for an input of shape [${shape}]; the shapes must be equal`,
     );
-  if (part.backend !== value.backend)
+  if (grad.backend !== value.backend)
     throw new ArgumentError(
       "backward: a gradient lives on another backend than its input; compute it on the backend of the input",
     );
 }
 
-/** Every step that leads to `root`, the last one first. Throws `ArgumentError` where one of them is spent. */
-function stepsBehind(root: Variable, outside?: ReadonlySet<Variable>): readonly Step[] {
-  const seen = new Set<Step>();
+/**
+ * The nodes that `root` was computed by, in reverse topological order. Throws `ArgumentError` if one of them is already freed.
+ */
+function topologicalOrder(root: Variable, boundary?: ReadonlySet<Variable>): readonly Node[] {
+  const seen = new Set<Node>();
   const open = [root];
   for (let next = open.pop(); next; next = open.pop()) {
-    if (outside?.has(next)) continue;
-    if (next[ORIGIN] === "spent") {
+    if (boundary?.has(next)) continue;
+    if (next[GRAD_FN] === "freed") {
       throw new ArgumentError(
-        "backward: a value in between has been gone back through already; compute it again, or sum up and go back once",
+        "backward: part of the graph is already freed by an earlier backward pass; compute it again, or add the results up and call backward once",
       );
     }
-    const step = stepOf(next);
-    if (!step || seen.has(step)) continue;
-    seen.add(step);
-    open.push(...step.inputs);
+    const node = gradFnOf(next);
+    if (!node || seen.has(node)) continue;
+    seen.add(node);
+    open.push(...node.inputs);
   }
-  return [...seen].sort((a, b) => b.order - a.order);
+  return [...seen].sort((a, b) => b.sequence - a.sequence);
 }
 
-function stepOf({ [ORIGIN]: origin }: Variable): Step | undefined {
-  return origin === "spent" ? undefined : origin;
+function gradFnOf({ [GRAD_FN]: gradFn }: Variable): Node | undefined {
+  return gradFn === "freed" ? undefined : gradFn;
 }
 
-/** Adds to what a leaf has. The result lives until the leaf lets go of it, whatever scope is open. */
+/** Adds `grad` to the leaf's gradient. No scope owns the result: it lives until the leaf disposes of it. */
 function accumulate(leaf: Variable, grad: Tensor<WideDType>): void {
   const before = leaf.grad;
-  // a handle of its own: one gradient may be that of several leaves
+  // a new handle, because several leaves may share one gradient
   const after = before ? add(before, grad) : grad.reshape(grad.shape);
   before?.dispose();
   disown(after);
   leaf.grad = after;
 }
 
-/** `scope` comes to own `value`, whoever did. */
+/** Transfers ownership of `value` to `scope`. */
 function moveTo(scope: Scope, value: Value): void {
   for (const member of value instanceof QuantizedTensor ? value.members : [value]) {
     disown(member);

@@ -183,7 +183,7 @@ const REFUSED: Readonly<Record<string, (naming: Naming) => readonly [refused: ()
     ],
     "a bias gradient of scaled codes": ({ input, of }) => [
       () => gemm({ ...of<GemmInput>(factors(1), codes()), biasGradient: true, datapath: "exact" }),
-      `sums ${input}, and codes with scales of their own are not summed; dequantize ${input}`,
+      `sums ${input}, which is codes with separate scales; dequantize ${input}`,
     ],
   };
 

@@ -55,7 +55,7 @@ it("forgets the product that was not asked for longest, and no other", () => {
         kept.delete(i);
         kept.set(i, plan);
         const route = routeOf(gpu.context, { ...(products[i] as GemmArgs) });
-        expect(route.kind === "blas" && route.steps.map((step) => step.plan)).toEqual([plan]);
+        expect(route.kind === "blas" && route.products.map((product) => product.plan)).toEqual([plan]);
       }
       expect(gpu.named("gemmPlan")).toHaveLength(plans);
       expect(gpu.named("gemmForget").map(({ plan }) => plan)).toEqual(forgotten);
@@ -144,7 +144,10 @@ function told(gpu: FakeGpu, args: GemmArgs): unknown {
   const route = routeOf(gpu.context, args);
   if (route.kind !== "blas") return route;
   const prepared = gpu.named("gemmPlan");
-  return { ...route, steps: route.steps.map((step) => ({ ...step, plan: prepared[step.plan - 1] })) };
+  return {
+    ...route,
+    products: route.products.map((product) => ({ ...product, plan: prepared[product.plan - 1] })),
+  };
 }
 
 it("gives no product the route of another: asked for after its neighbour it is what it is alone", () => {

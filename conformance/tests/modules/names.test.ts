@@ -28,7 +28,7 @@ describe("a name in a module", () => {
     using module = new Named(backend()).withParameter("gain").withLayer("linear");
     for (const name of ["gain", "linear"]) {
       expect(() => module.withParameter(name)).toThrow(ArgumentError);
-      expect(() => module.withLayer(name)).toThrow(`"${name}" is taken`);
+      expect(() => module.withLayer(name)).toThrow(`"${name}" is in use`);
     }
     expect([...module.namedParameters().keys()]).toEqual(["gain", "linear.weight", "linear.bias"]);
   });

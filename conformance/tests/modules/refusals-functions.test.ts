@@ -223,7 +223,7 @@ refusals("backward", [
       y.backward();
     },
     ArgumentError,
-    ["gone back through already"],
+    ["already freed"],
   ],
   [
     "through what another pass went through already",
@@ -236,7 +236,7 @@ refusals("backward", [
       other.backward();
     },
     ArgumentError,
-    ["gone back through already"],
+    ["already freed"],
   ],
   [
     "from a quantized result without its gradient",

@@ -1,15 +1,15 @@
-/** The native addon: what it exports. It is built where a CUDA toolkit is (`npx lockstep build-cuda`). */
+/** The exports of the native addon, which `npx lockstep build-cuda` builds where a CUDA toolkit is installed. */
 import { type ArgumentsOf, type Exactly, packing } from "./native-arguments.js";
 import { NATIVE_CALLS, type NativeCall } from "./native-calls.js";
 
 declare const opened: unique symbol;
 
-/** A GPU that was opened; means something to the addon alone. */
+/** An opaque handle of an open GPU. */
 export interface DeviceHandle {
   readonly [opened]: true;
 }
 
-/** What `devices` says of each GPU. */
+/** The properties of a GPU, as `devices` returns them. */
 export interface DeviceFacts {
   readonly name: string;
   /** Compute capability. */
@@ -19,7 +19,7 @@ export interface DeviceFacts {
   readonly bytes: number;
 }
 
-/** A configured algorithm of cuBLASLt, as native/gemm/plan.h has it. */
+/** A configured algorithm of cuBLASLt: native/gemm/plan.h. */
 export interface NativeAlgorithm {
   readonly id: number;
   readonly tile: number;
@@ -31,54 +31,54 @@ export interface NativeAlgorithm {
   readonly customOption: number;
   readonly innerShape: number;
   readonly cluster: number;
-  /** Bytes it needs. */
+  /** Workspace, in bytes. */
   readonly workspace: number;
   /** Its 64 bytes. */
   readonly words: readonly number[];
 }
 
-/** What answers besides the operations, which answer nothing. */
+/** The calls that return something; operations return nothing. */
 interface Answers {
-  /** Prepares a product (gemm/descriptor.ts); its number is what `gemm` and the following take as `plan`. */
+  /** Prepares a product (gemm/descriptor.ts) and returns its number, the `plan` argument of `gemm` and the calls below. */
   gemmPlan: number;
-  /** What cuBLASLt proposes, best first; nothing where it has no such product. */
+  /** The algorithms that cuBLASLt proposes, best first; none if it has no such product. */
   gemmCandidates: readonly NativeAlgorithm[];
-  /** An algorithm with these attributes, where there is one. */
+  /** The algorithm with these attributes, if there is one. */
   gemmConfigure: NativeAlgorithm | undefined;
-  /** Gives a plan the algorithm of word0 to word15; undefined, and nothing done, where it cannot run. */
+  /** Sets a plan's algorithm, given as word0 to word15. Undefined, with nothing changed, if it cannot run. */
   gemmChoose: NativeAlgorithm | undefined;
 }
 
-/** What a call of the addon takes. */
+/** The arguments of a call of the addon. */
 export type NativeArgs<K extends NativeCall> = ArgumentsOf<(typeof NATIVE_CALLS)[K]>;
 
 interface Direct {
   readonly Device: new (device: number) => DeviceHandle;
   devices(): readonly DeviceFacts[];
-  /** CUDA runtime and driver as 1000 * major + 10 * minor, cuBLASLt as it says. */
+  /** CUDA runtime and driver as 1000 * major + 10 * minor, cuBLASLt in its own numbering. */
   versions(): { readonly runtime: number; readonly driver: number; readonly cublasLt: number };
   close(device: DeviceHandle): void;
   allocate(device: DeviceHandle, bytes: number): number;
   free(device: DeviceHandle, address: number): void;
-  /** Gives the GPU what is kept for reuse; waits for the work enqueued. */
+  /** Returns memory kept for reuse to the GPU; waits for enqueued work. */
   trim(device: DeviceHandle): void;
   write(device: DeviceHandle, address: number, bytes: Uint8Array): void;
   read(device: DeviceHandle, address: number, bytes: number): Promise<Uint8Array>;
   readSync(device: DeviceHandle, address: number, bytes: number): Uint8Array;
   copy(device: DeviceHandle, to: number, from: number, bytes: number): void;
   synchronize(device: DeviceHandle): void;
-  /** From here to `captureEnd`, which gives the number of a CUDA graph, or `captureAbort`, what is enqueued is recorded. */
+  /** Begins recording enqueued work, until `captureEnd`, which returns the number of a CUDA graph, or `captureAbort`. */
   captureBegin(device: DeviceHandle): void;
   captureEnd(device: DeviceHandle): number;
   captureAbort(device: DeviceHandle): void;
   graphLaunch(device: DeviceHandle, graph: number): void;
-  /** Waits for its launches. */
+  /** Destroys a graph after waiting for its launches. */
   graphDestroy(device: DeviceHandle, graph: number): void;
-  /** Marks this moment of the stream. */
+  /** Records an event on the stream. */
   mark(device: DeviceHandle): void;
-  /** Milliseconds from each mark to the next, which are forgotten; waits for the last. */
+  /** Milliseconds between successive events, which are then dropped; waits for the last. */
   spans(device: DeviceHandle): Float64Array;
-  /** Runs a kernel that fails: for tests of what happens then. */
+  /** Runs a kernel that fails: for tests of error handling. */
   fault(device: DeviceHandle): void;
   memory(device: DeviceHandle): {
     readonly live: number;
@@ -88,7 +88,7 @@ interface Direct {
 }
 
 /**
- * What the addon exports; arguments lie in the slots of native-calls.ts. Every function throws an Error with a `code` of
+ * The raw exports, which take arguments in the slots of native-calls.ts. Every function throws an Error with a `code` of
  * src/errors.ts.
  */
 export type AddonExports = Direct & {
@@ -98,7 +98,7 @@ export type AddonExports = Direct & {
   ) => K extends keyof Answers ? Answers[K] : void;
 };
 
-/** The addon with the arguments of each call by their names: all that it needs, and no other. */
+/** The addon with named arguments: each call takes all that it needs and no others. */
 export type Addon = Direct & {
   readonly [K in NativeCall]: <A extends NativeArgs<K>>(
     device: DeviceHandle,
@@ -106,7 +106,7 @@ export type Addon = Direct & {
   ) => K extends keyof Answers ? Answers[K] : void;
 };
 
-/** `exports`, taking arguments by their names. */
+/** Wraps `exports` to take named arguments. */
 export function namingArguments(exports: AddonExports): Addon {
   const named = Object.entries(NATIVE_CALLS).map(([name, declaration]) => {
     const native = exports[name as NativeCall] as (device: DeviceHandle, slots: Float64Array) => unknown;

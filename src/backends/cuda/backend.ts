@@ -1,4 +1,4 @@
-/** The CUDA backend: the reference's bits on a GPU. */
+/** The CUDA backend, bitwise equal to the reference. */
 import { libraryVersion } from "../../formats/chips.js";
 import type { GemmAlgorithm } from "../../formats/gemm-algorithm.js";
 import { integer } from "../../options.js";
@@ -29,18 +29,18 @@ import type { LoweringContext } from "./lowering.js";
 import { LOWERINGS } from "./lowerings.js";
 import { DeviceMemory } from "./memory.js";
 
-/** What a GPU is opened with. */
+/** Options of the CUDA backend. */
 export interface CudaOptions {
   /** The GPU to use, from 0. Default 0. */
   readonly device?: number | undefined;
-  /** The datapath GEMMs take unless told otherwise. Default: the GPU's own. */
+  /** The default datapath of GEMMs. Default: that of the GPU. */
   readonly datapath?: Backend["datapath"] | undefined;
 }
 
-/** GPUs are numbered from 0. */
+/** The domain of GPU numbers, from 0. */
 export const deviceNumber = integer(0, 2 ** 16);
 
-/** Opens a GPU. Throws `ArgumentError` for a number or a datapath that is none, `BackendError` where there is no such GPU. */
+/** Opens a GPU. Throws `ArgumentError` for an invalid number or an unknown datapath, `BackendError` if there is no such GPU. */
 export function openCuda(exports: AddonExports, { device = 0, datapath }: CudaOptions = {}): Backend {
   if (datapath !== undefined) datapathName("openBackend", "datapath", datapath);
   deviceNumber("openBackend", "device", device);
@@ -65,7 +65,7 @@ function versionText(version: number): string {
 class CudaBackend implements Backend {
   readonly name = "cuda";
   readonly description: string;
-  /** Of the host; the GPU's do not show. */
+  /** Threads of the host; those of the GPU are not counted. */
   readonly threads = 1;
   readonly datapath: Backend["datapath"];
   readonly memory: DeviceMemory;

@@ -1,29 +1,29 @@
-/** Memory that a CUDA graph was captured with. */
+/** The memory of a captured CUDA graph. */
 import type { Storage } from "../../tensor/storage.js";
 import { HeldMemory } from "../captured.js";
 
 /**
- * Blocks of one graph. Those allocated while it was captured stay with it; freed ones are used again within it only, for every
- * replay writes to them. Of those from before, the ones that it uses are held.
+ * The blocks of one graph. Blocks allocated during the capture belong to it; once freed they are reused only within it, because
+ * every replay writes to them. Earlier blocks that it uses are kept alive.
  */
 export class GraphMemory {
-  /** Bytes of each block that was allocated during the capture. */
+  /** The bytes of each block that was allocated during the capture. */
   readonly #sizes = new Map<number, number>();
-  /** Of these, the ones that no tensor has, by their bytes. */
+  /** Those of them that no tensor owns, by size. */
   readonly #spare = new Map<number, number[]>();
   readonly #outside = new HeldMemory();
 
-  /** A block that was freed during the capture. */
+  /** Takes a block that was freed during the capture. */
   take(bytes: number): number | undefined {
     return this.#spare.get(bytes)?.pop();
   }
 
-  /** A block that was allocated during the capture. */
+  /** Adds a block that was allocated during the capture. */
   add(address: number, bytes: number): void {
     this.#sizes.set(address, bytes);
   }
 
-  /** Whether the block is one of these: then it is not given back before the graph is. */
+  /** Keeps the block if the graph owns it, and says whether it does; such a block is freed only with the graph. */
   keep(address: number): boolean {
     const bytes = this.#sizes.get(address);
     if (bytes === undefined) return false;
@@ -37,7 +37,7 @@ export class GraphMemory {
     if (!this.#sizes.has(address)) this.#outside.hold(block);
   }
 
-  /** Nothing replays any more: gives up all blocks, and says which of them no tensor has. */
+  /** Releases all blocks after the last replay, and returns those that no tensor owns. */
   release(): readonly number[] {
     const spare = [...this.#spare.values()].flat();
     this.#sizes.clear();

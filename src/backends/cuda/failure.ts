@@ -1,4 +1,4 @@
-/** From what native/ throws to the errors of this library. */
+/** Converts errors of native/ to those of this library. */
 import {
   ArgumentError,
   BackendError,
@@ -8,8 +8,8 @@ import {
 } from "../../errors.js";
 
 /**
- * An Error of native/: `code` is one of src/errors.ts's; `wanted` and `free` are bytes, for OUT_OF_MEMORY, of the device unless
- * `message` says otherwise.
+ * An Error thrown by native/: `code` is one of src/errors.ts. For OUT_OF_MEMORY, `wanted` and `free` are bytes, of the device
+ * unless `message` says otherwise.
  */
 interface NativeError extends Error {
   readonly code: string;
@@ -21,7 +21,7 @@ function isNative(error: unknown): error is NativeError {
   return error instanceof Error && "code" in error && "wanted" in error && "free" in error;
 }
 
-/** What was thrown, typed where native/ threw it. `live` says how many bytes tensors hold. */
+/** Converts an error of native/ to a typed one and passes others through. `live` returns the bytes that tensors hold. */
 export function translated(error: unknown, live: () => number): unknown {
   return isNative(error) ? typed(error, live()) : error;
 }

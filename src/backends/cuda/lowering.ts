@@ -1,4 +1,4 @@
-/** What lowering an operation to a GPU takes. */
+/** How operations are lowered to a GPU. */
 import { WIDE } from "../../formats/contract.gen.js";
 import type { RandomSource } from "../../random.js";
 import type { WideDType } from "../../tensor/shape.js";
@@ -11,11 +11,11 @@ export interface LoweringContext {
   readonly addon: Addon;
   readonly device: DeviceHandle;
   readonly facts: DeviceFacts;
-  /** Calls `body` with memory for what it enqueues; the memory is free again once that work is done. */
+  /** Calls `body` with memory for the work that it enqueues; the memory is reused once that work is done. */
   withTemporary<T>(bytes: number, body: (address: number) => T): T;
 }
 
-/** How a GPU runs one operation. Without `supports`, it runs whatever validates, to the reference's bits. */
+/** How a GPU runs one operation. Without `supports`, all valid arguments are supported, bitwise equal to the reference. */
 export interface Lowering<K extends OpName> {
   readonly supports?: (args: OpArgs[K], context: LoweringContext) => Support;
   readonly run: (context: LoweringContext, args: OpArgs[K]) => void;
@@ -41,6 +41,6 @@ export function randomWords({ seed, offset }: RandomSource): NativeArgs<"sweep">
   return { seedLow, seedHigh, offsetLow, offsetHigh };
 }
 
-/** Two words of 64 bits, seen as four of 32; the lower half is the first on every machine with a GPU. */
+/** Two 64-bit words viewed as four 32-bit ones, lower half first: all hosts with a GPU are little-endian. */
 const wholes = new BigUint64Array(2);
 const halves = new Uint32Array(wholes.buffer);

@@ -1,4 +1,4 @@
-/** A GPU's memory as the tensors' memory. */
+/** Device memory for tensors. */
 import type { Memory, Storage } from "../../tensor/storage.js";
 import type { CapturedWork, MemoryUse } from "../backend.js";
 import { waits } from "../captured.js";
@@ -6,17 +6,17 @@ import type { Addon, DeviceHandle } from "./addon.js";
 import { GraphMemory } from "./capture.js";
 import { translated } from "./failure.js";
 
-/** Allocation and copies, all of them in the order of the backend's stream. */
+/** Allocation and copies, ordered by the backend's stream. */
 export class DeviceMemory implements Memory {
   readonly #addon: Addon;
   readonly #device: DeviceHandle;
   closed = false;
   used: ((block: Storage, address: number) => void) | undefined;
-  /** Of the graph that is being captured. */
+  /** The memory of the graph being captured. */
   #captured: GraphMemory | undefined;
-  /** Of that and of those that may be replayed. */
+  /** The memory of that graph and of all that may be replayed. */
   readonly #graphs = new Set<GraphMemory>();
-  /** Blocks from before the capture that were freed during it. */
+  /** Blocks allocated before the capture and freed during it. */
   readonly #freed: number[] = [];
 
   constructor(addon: Addon, device: DeviceHandle) {
@@ -26,7 +26,7 @@ export class DeviceMemory implements Memory {
 
   readonly live = (): number => this.use().live;
 
-  /** Throws `OutOfMemoryError`, which leaves every tensor usable. */
+  /** Allocates memory. Throws `OutOfMemoryError`, after which every tensor is still usable. */
   allocate(bytes: number): number {
     const freed = this.#captured?.take(bytes);
     if (freed !== undefined) return freed;
@@ -81,7 +81,7 @@ export class DeviceMemory implements Memory {
     return this.#captured !== undefined;
   }
 
-  /** Captures what `body` enqueues; nothing is left of it where that throws. */
+  /** Captures the work that `body` enqueues; if `body` throws, nothing is kept. */
   capture(body: () => void): CapturedWork {
     if (this.capturing) throw waits("another capture begins");
     const [addon, device] = [this.#addon, this.#device];

@@ -1,6 +1,6 @@
 /**
- * What a call of the addon passes: numbers in slots, one for each argument that native-calls.ts declares. The type of a call, the
- * order of its slots and what C++ may read (native/core/arguments.gen.h) come from that one declaration.
+ * The arguments of the addon's calls: numbers in slots, one for each argument declared in native-calls.ts. The TypeScript type
+ * of a call, the order of its slots and the C++ accessors (native/core/arguments.gen.h) follow from that declaration.
  */
 import type {
   ACTIVATION,
@@ -13,7 +13,7 @@ import type {
 
 type Value<T> = T[keyof T];
 
-/** What an argument may be, and what JavaScript passes for it. */
+/** The kinds of arguments, and the JavaScript type of each. */
 interface Kinds {
   /** The address of device memory. */
   pointer: number;
@@ -50,14 +50,14 @@ export type ArgumentsOf<D extends Declaration> = {
 };
 
 /**
- * `A` where it has no name that `Wanted` lacks, groups included: an object that was spread or kept in a variable may have more
- * names than TypeScript looks for.
+ * `A` if it has only names of `Wanted`, groups included. TypeScript checks excess properties only of fresh literals, not of
+ * spread objects or variables.
  */
 export type Exactly<A, Wanted> = A extends object
   ? { readonly [K in keyof A]: K extends keyof Wanted ? Exactly<A[K], NonNullable<Wanted[K]>> : never }
   : A;
 
-/** The bits of a slot whose argument was not given: a NaN that no arithmetic gives. */
+/** The bits of a slot whose argument is absent: a NaN that no arithmetic produces. */
 export const ABSENT = 0x7ff8_6c6f_636b_7374n;
 
 /** One slot: the path of its argument through groups, as C++ names it. */
@@ -102,14 +102,14 @@ function fieldsOf(declaration: Declaration, first: number): readonly Field[] {
 
 type Given = Readonly<Record<string, unknown>>;
 
-/** Packs the arguments of one declaration into its slots, which are good until the next call. */
+/** Packs the arguments of one declaration into slots, which stay valid until the next call. */
 export function packing(declaration: Declaration): (args: object) => Float64Array {
   const fields = fieldsOf(declaration, 0);
   const none = new Float64Array(new BigUint64Array(slotsOf(declaration).length).fill(ABSENT).buffer);
-  /** Native code reads it before it returns and keeps nothing of it, so one serves all calls. */
+  /** One buffer serves all calls, because native code reads it before it returns. */
   const slots = new Float64Array(none.length);
   return (args) => {
-    // a copy of the bytes, where `fill` would be of a value, whose NaN may be any
+    // copies bytes; `fill` would write a value, and may not preserve the NaN's payload
     slots.set(none);
     pack(slots, fields, args as Given);
     return slots;

@@ -1,6 +1,6 @@
 /**
- * The calls of the addon that take arguments by name, each declared once, in calls.ts of its family: TypeScript types calls by
- * that (addon.ts), and `npm run generate` writes it for C++, where a name that a call does not declare does not compile
+ * The addon's calls with named arguments, each declared once, in calls.ts of its family. TypeScript types the calls by these
+ * declarations (addon.ts). `npm run generate` writes them for C++, where an undeclared name does not compile
  * (native/core/arguments.h).
  */
 import { CAST_CALLS } from "./cast/calls.js";
@@ -11,7 +11,7 @@ import { QUANTIZE_CALLS } from "./quantize/calls.js";
 import { ROWS_CALLS } from "./rows/calls.js";
 import { UPDATE_CALLS } from "./update/calls.js";
 
-/** What answers nothing. */
+/** The calls that return nothing. */
 const OPERATIONS = {
   ...CAST_CALLS,
   ...QUANTIZE_CALLS,
@@ -26,5 +26,5 @@ export const NATIVE_CALLS = { ...OPERATIONS, ...GEMM_QUERIES } as const;
 
 export type NativeCall = keyof typeof NATIVE_CALLS;
 
-/** The operations, by the names they are exported under. */
+/** The operations, by their exported names. */
 export const NATIVE_OPERATIONS = Object.keys(OPERATIONS) as readonly (keyof typeof OPERATIONS)[];

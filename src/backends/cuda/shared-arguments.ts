@@ -1,6 +1,6 @@
-/** Arguments that calls of several families take. */
+/** Arguments shared by calls of several families. */
 
-/** A matrix and what it holds. */
+/** The size of a matrix. */
 export const SIZE = { rows: "count", columns: "count" } as const;
 
 export const X = { x: "pointer", xType: "wide" } as const;
@@ -13,7 +13,7 @@ export const RANDOM = {
   random: { seedLow: "word", seedHigh: "word", offsetLow: "word", offsetHigh: "word" },
 } as const;
 
-/** Block scales, and where they lie: layout/placement.ts, native/layout/placement.h. */
+/** Block scales and their layout: layout/placement.ts, native/layout/placement.h. */
 export const SCALES = {
   scales: "pointer",
   placement: {

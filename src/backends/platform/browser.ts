@@ -1,7 +1,7 @@
-/** What the reference needs of a browser, or of any host with Web Workers. */
+/** The platform interface for browsers and other hosts with Web Workers. */
 import type { Ambient, Platform } from "./platform.js";
 
-/** Threads need shared memory that can be posted, which browsers allow on cross-origin isolated pages only. */
+/** Threads need shared memory that can be posted to workers, which browsers allow only on cross-origin isolated pages. */
 const canShare = globalThis.crossOriginIsolated === true && typeof Worker === "function";
 
 export const platform: Platform = {
@@ -25,7 +25,7 @@ export const platform: Platform = {
         },
         state: () => "running",
         failed: new Promise((_, reject) => {
-          // a policy that forbids the URL gives an event without a message
+          // a content security policy that forbids the URL causes an event without a message
           worker.onerror = (event) =>
             reject(new Error(event.message || "its script was refused, as by a content security policy"));
         }),
@@ -36,7 +36,7 @@ export const platform: Platform = {
     }
   },
   loadAddon: () => ({ attempts: ["a browser runs no native code"] }),
-  /** Browsers follow no flow across `await` yet: what runs there sees the value until `body`'s promise settles. */
+  /** Browsers cannot propagate context across `await` yet: until the promise of `body` settles, all code sees the value. */
   ambient<T extends object>(): Ambient<T> {
     let current: T | undefined;
     const settle = (outer: T | undefined) => {

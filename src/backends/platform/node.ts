@@ -1,4 +1,4 @@
-/** What the reference needs of Node. package.json's `#platform` picks this file or browser.ts. */
+/** The platform interface for Node. package.json's `#platform` selects this file or browser.ts. */
 import { AsyncLocalStorage } from "node:async_hooks";
 import { createRequire } from "node:module";
 import { availableParallelism } from "node:os";
@@ -9,12 +9,12 @@ export const platform: Platform = {
   parallelism: availableParallelism(),
   mayBlock: true,
   spawn(body, data) {
-    // runs as a script and as a module: which of them it is follows the process's flags
-    // and as an immediate, so that the thread's event loop runs: before that `stateOf` knows nothing
+    // The source must run as a script and as a module, because the process's flags decide which it is. It runs in an immediate,
+    // so that the thread's event loop has started: before that, `stateOf` cannot tell.
     const source = `import("node:worker_threads").then(({ workerData }) => setImmediate(() => (${body})(workerData)))`;
     const worker = new Worker(source, { eval: true, workerData: data });
     return {
-      /** The worker keeps no process alive: it sleeps in Atomics.wait for as long as the backend is open. */
+      /** Unreferences the worker, which sleeps in Atomics.wait while the backend is open. */
       detach: () => worker.unref(),
       terminate: async () => {
         await worker.terminate();
@@ -38,8 +38,9 @@ export const platform: Platform = {
 };
 
 /**
- * Events of a worker wait for the event loop; the idle time of its own loop is asked for at once, and is -1 for a thread that was
- * stopped, if it has been asked for before. Both times are 0 before the loop starts.
+ * Determines the state of a worker without waiting for the event loop, which delivers its events. The idle time of the worker's
+ * own loop is available at once; for a stopped thread it is -1 if it was queried before. Active and idle time are 0 until the
+ * loop starts.
  */
 function stateOf(worker: Worker): "unknown" | "running" | "ended" {
   const { idle, active } = worker.performance.eventLoopUtilization();
@@ -47,22 +48,22 @@ function stateOf(worker: Worker): "unknown" | "running" | "ended" {
   return active > 0 ? "running" : "unknown";
 }
 
-/** Tries LOCKSTEP_ADDON, a path, where it is set; then what `lockstep build-cuda` builds. */
+/** Tries the path in LOCKSTEP_ADDON, if set, then the build of `lockstep build-cuda`. */
 function loadAddon(): AddonFound {
   const attempts: string[] = [];
   const { LOCKSTEP_ADDON } = process.env;
-  for (const place of [...(LOCKSTEP_ADDON ? [LOCKSTEP_ADDON] : []), "#addon/Release", "#addon"]) {
+  for (const path of [...(LOCKSTEP_ADDON ? [LOCKSTEP_ADDON] : []), "#addon/Release", "#addon"]) {
     try {
-      // inside, since a bundle of CommonJS has no import.meta.url
-      return { exports: createRequire(import.meta.url)(place), attempts };
+      // inside the try block, because a CommonJS bundle has no import.meta.url
+      return { exports: createRequire(import.meta.url)(path), attempts };
     } catch (error) {
-      attempts.push(whyNot(place, error));
+      attempts.push(whyNot(path, error));
     }
   }
   return { attempts };
 }
 
-function whyNot(place: string, error: unknown): string {
+function whyNot(path: string, error: unknown): string {
   const text = error instanceof Error ? error.message : String(error);
-  return `${place}: ${text.split("\n")[0]}`;
+  return `${path}: ${text.split("\n")[0]}`;
 }

@@ -1,41 +1,41 @@
-/** The few things that Node and browsers spell differently. */
+/** The platform interface: what differs between Node and browsers. */
 
 /** A running worker. */
 export interface WorkerHandle {
-  /** Called once the worker runs. */
+  /** Lets the process exit while the worker runs; called once it has started. */
   detach(): void;
   terminate(): Promise<void>;
   /**
-   * What the host knows of it, without a turn of the event loop: `unknown` until it runs. A browser sees no end: there a worker
-   * ends by itself or with its page.
+   * The state known to the host without a turn of the event loop: `unknown` until it runs. A browser cannot see an end: there,
+   * a worker ends only by itself or with its page.
    */
   state(): "unknown" | "running" | "ended";
-  /** Rejects when the worker breaks or ends; never resolves. */
+  /** Rejects when the worker fails or ends; never resolves. */
   readonly failed: Promise<never>;
 }
 
-/** The native addon where it could be loaded, and what failed before: one line an attempt. */
+/** The native addon, if it could be loaded, and the failed attempts, one line each. */
 export interface AddonFound {
   readonly exports?: unknown;
   readonly attempts: readonly string[];
 }
 
-/** A value that belongs to a flow of calls, across `await` too: AsyncLocalStorage, where the host has it. */
+/** An async context value, propagated across `await`: AsyncLocalStorage, if the host has it. */
 export interface Ambient<T extends object> {
   get(): T | undefined;
   /** Runs `body` with the value set; what it awaits sees it too. */
   run<R>(value: T | undefined, body: () => R): R;
-  /** Sets the value for the rest of this flow of calls. */
+  /** Sets the value for the rest of this async context. */
   set(value: T | undefined): void;
 }
 
 export interface Platform {
   ambient<T extends object>(): Ambient<T>;
-  /** How many threads the host suggests. */
+  /** The number of threads that the host suggests. */
   readonly parallelism: number;
-  /** Why that is one, where more could run but are not allowed. */
+  /** Why that is 1, if the host forbids more. */
   readonly oneThread?: string | undefined;
-  /** Whether the main thread may sleep in Atomics.wait. */
+  /** Whether the main thread may block in Atomics.wait. */
   readonly mayBlock: boolean;
   /** Runs `body`, the source of a self-contained function, in a worker, with `data` as its argument. */
   spawn(body: string, data: object): WorkerHandle;

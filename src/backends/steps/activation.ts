@@ -1,11 +1,11 @@
-/** An activation and a quantization one after the other: what a kernel that does both has to agree with. */
+/** An activation followed by a quantization: the definition that a fused kernel must match. */
 import { Scope } from "../../tensor/scope.js";
 import { asMatrix, type WideDType } from "../../tensor/shape.js";
 import { Tensor } from "../../tensor/tensor.js";
 import type { ActivationQuantizeArgs } from "../ops.js";
 import { quantizeActivated } from "./quantize.js";
 
-/** Rows and columns of what an activation, gated or not, gives or, backward, of the gradient of what it takes. */
+/** Rows and columns of the quantized result: the activation's, gated or not, or its input gradient's. */
 export function resultSize({ x, gated, grad }: ActivationQuantizeArgs): readonly [number, number] {
   const [rows, columns] = asMatrix(x.shape);
   return [rows, gated && !grad ? columns / 2 : columns];

@@ -1,4 +1,4 @@
-/** Column sums and a quantization one after the other: what a kernel that does both has to agree with. */
+/** Column sums followed by a quantization: the definition that a fused kernel must match. */
 import type { BiasGradQuantizeArgs } from "../ops.js";
 
 /** Runs `biasGradQuantize` by other operations of the backend of x. */

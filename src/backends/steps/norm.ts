@@ -1,4 +1,4 @@
-/** A norm and a quantization one after the other: what a kernel that does both has to agree with. */
+/** A norm followed by a quantization: the definition that a fused kernel must match. */
 import { Scope } from "../../tensor/scope.js";
 import { Tensor } from "../../tensor/tensor.js";
 import type { NormQuantizeArgs } from "../ops.js";

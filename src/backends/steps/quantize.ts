@@ -1,4 +1,4 @@
-/** Computing values and quantizing them one after the other: what a kernel that does both has to agree with. */
+/** Computing values and then quantizing them: the definition that fused kernels must match. */
 import { blockFormat, hasGivenScale } from "../../formats/block.js";
 import { factsOf } from "../../formats/derive.js";
 import type { QuantizeSpec } from "../../tensor/quantized.js";
@@ -8,12 +8,12 @@ import type { QuantizeArgs } from "../ops.js";
 
 type Wide = Tensor<WideDType>;
 
-/** Computes the values in a type of the caller's choice. */
+/** Computes the values in the given type. */
 type ValuesIn = (type: WideDType) => Wide;
 
 /**
- * Quantizes the result of an activation, which as a tensor would be of `dtype`. Amaxes of the whole tensor are those of the
- * f32 values (numerics.md §7.3).
+ * Quantizes the result of an activation whose unfused type is `dtype`. The amax of the whole tensor is that of the f32 values
+ * (numerics.md §7.3).
  */
 export function quantizeActivated(quantization: QuantizeArgs, dtype: WideDType, valuesIn: ValuesIn): void {
   if (!wantsAmax(quantization)) {
@@ -27,7 +27,7 @@ export function quantizeActivated(quantization: QuantizeArgs, dtype: WideDType, 
   backend.run("quantize", { ...quantization, x: rounded(values, dtype), amax });
 }
 
-/** Quantizes the result of a norm: only a scale that is given multiplies f32 values (numerics.md §7.3). */
+/** Quantizes the result of a norm: only a given scale multiplies f32 values (numerics.md §7.3). */
 export function quantizeNormed(quantization: QuantizeArgs, dtype: WideDType, valuesIn: ValuesIn): void {
   const { spec, x } = quantization;
   x.backend.run("quantize", {
@@ -36,7 +36,7 @@ export function quantizeNormed(quantization: QuantizeArgs, dtype: WideDType, val
   });
 }
 
-/** Whether scales follow from one amax of the whole tensor that is not given. */
+/** Whether scales follow from an amax of the whole tensor, which is not given. */
 export function wantsAmax({ spec, amax }: { readonly spec: QuantizeSpec; readonly amax?: Wide | undefined }) {
   const { scaleSource, tensorAmax } = blockFormat(spec.quantizer);
   return !amax && (scaleSource === "whole" || (tensorAmax && !spec.rht));

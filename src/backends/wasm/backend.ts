@@ -26,14 +26,14 @@ const MAX_THREADS = 64;
 export const threadCount = integer(1, MAX_THREADS);
 
 /**
- * Opens the reference. Throws `ArgumentError` for a thread count or a datapath that is none, `BackendError` where as many
- * threads as are asked for cannot start.
+ * Opens the reference. Throws `ArgumentError` for an invalid thread count or an unknown datapath, `BackendError` if the
+ * requested threads cannot start.
  */
 export async function openWasm(options: WasmOptions = {}): Promise<Backend> {
   return openWasmOver(await openInstance(), options);
 }
 
-/** As `openWasm`, over an instance that the caller has opened. */
+/** As `openWasm`, on the caller's instance. */
 export async function openWasmOver(instance: Instance, options: WasmOptions): Promise<Backend> {
   const { threads = Math.min(platform.parallelism, MAX_THREADS), datapath = "hopper" } = options;
   threadCount("openBackend", "threads", threads);
@@ -43,7 +43,10 @@ export async function openWasmOver(instance: Instance, options: WasmOptions): Pr
   return new WasmBackend(heap, pool, { datapath, fewerThreads: fewer });
 }
 
-/** A pool of so many threads; where none can be started and fewer will do, of one, and why. */
+/**
+ * Opens a pool of that many threads. If workers cannot start and the number was not requested, opens a pool of one thread and
+ * says why.
+ */
 async function openPool(
   instance: Instance,
   heap: Heap,
@@ -60,7 +63,7 @@ async function openPool(
   }
 }
 
-/** What a backend of one kind is told besides what it is made of. */
+/** Settings of the backend besides its parts. */
 interface Settings {
   readonly datapath: Backend["datapath"];
   readonly fewerThreads: string | undefined;
@@ -72,7 +75,7 @@ class WasmBackend implements Backend {
   readonly fewerThreads: string | undefined;
   readonly datapath: Backend["datapath"];
   readonly memory: Heap;
-  /** Dropped with the memory it refers to as the backend is disposed of. */
+  /** Cleared on disposal, with the memory that it refers to. */
   #context: LoweringContext | undefined;
 
   constructor(heap: Heap, pool: Pool, { datapath, fewerThreads }: Settings) {
@@ -102,7 +105,7 @@ class WasmBackend implements Backend {
     return this.memory.use();
   }
 
-  /** Nothing: WebAssembly memory does not shrink. */
+  /** Does nothing: WebAssembly memory does not shrink. */
   trim(): void {
     return;
   }

@@ -1,21 +1,21 @@
-/** The types of a call of an export by the names of its parameters; `ORDERED`, which the build writes, puts them in order. */
+/** Types of calls of exports with named arguments; `ORDERED`, which the build writes, gives their order. */
 import type { Arguments } from "#reference";
 import type { ExportName } from "./instance.js";
 
-/** What a job adds to the arguments of its part: working memory, and the range. */
+/** The arguments that the pool adds: scratch memory and the range. */
 type OfThePart = "scratch" | "begin" | "end";
 
-/** What the caller of an export passes: all that it takes, and nothing else. */
+/** The arguments that a caller of an export passes: all of them, and no others. */
 export type ExportArgs<K extends ExportName> = {
   readonly [P in Exclude<keyof Arguments[K], OfThePart>]: Arguments[K][P];
 };
 
-/** The exports that are called once, without working memory or a range. */
+/** The exports that are called once, without scratch memory or a range. */
 export type Immediate = {
   [K in ExportName]: Extract<keyof Arguments[K], OfThePart> extends never ? K : never;
 }[ExportName];
 
-/** `A` where it has no name that `Wanted` lacks: an object that was spread may have more than TypeScript looks for. */
+/** `A` if it has only names of `Wanted`. TypeScript does not check excess properties of spread objects. */
 export type Exactly<A, Wanted> = {
   readonly [K in keyof A]: K extends keyof Wanted ? Wanted[K] : never;
 };

@@ -1,8 +1,8 @@
-/** Work of the reference that is captured: operations and copies in their order, and the memory that they use. */
+/** Captured work of the reference: a list of operations and copies, and the memory that they use. */
 import type { CapturedWork } from "../backend.js";
 import { HeldMemory, withOwnTensors } from "../captured.js";
 
-/** Tasks to be done again. What they use is held until `dispose`. */
+/** Tasks to replay. The memory that they use is held until `dispose`. */
 export class Recording implements CapturedWork {
   readonly memory = new HeldMemory();
   readonly #tasks: (() => void)[] = [];
@@ -12,7 +12,7 @@ export class Recording implements CapturedWork {
     this.#tasks.push(task);
   }
 
-  /** A task on arguments whose tensors the caller may dispose of. */
+  /** Adds a task; the caller may dispose of the tensors among its arguments. */
   addOn<A>(given: A, task: (args: A) => void): void {
     const { args, tensors } = withOwnTensors(given);
     this.#handles.push(...tensors);

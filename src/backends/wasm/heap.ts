@@ -1,4 +1,4 @@
-/** Linear memory as the tensors' memory, with its live bytes counted. */
+/** Linear memory for tensors, with a count of live bytes. */
 import { DisposedError, OutOfMemoryError } from "../../errors.js";
 import type { Memory, Storage } from "../../tensor/storage.js";
 import type { MemoryUse } from "../backend.js";
@@ -7,22 +7,23 @@ import { Recording } from "./capture.js";
 import type { Instance } from "./instance.js";
 
 /**
- * From `HALF` on the allocator takes the first free block of a class, whether it fits or not: only a request for the
- * least block of a class is safe. Classes are `CLASS` bytes wide; their least block has `LEAST` more than their edge.
+ * From `HALF` on, the allocator takes the first free block of a size class without checking that it fits, so only a request for
+ * the smallest block of a class is safe. Classes are `CLASS` bytes wide; the smallest block of each is `LEAST` bytes above its
+ * lower edge.
  */
 const HALF = 2 ** 29;
 const CLASS = 2 ** 25;
 const LEAST = 12;
 
-/** Beyond what is asked, so that empty tensors have addresses of their own. */
+/** Extra bytes per block, so that empty tensors have distinct addresses. */
 const SLACK = 16;
 
-/** Bytes that one tensor may have: the allocator's largest block that is safe. */
+/** The maximum bytes of a tensor: the allocator's largest safe block. */
 export const MAX_BLOCK = 31 * CLASS + LEAST - SLACK;
 
 /** Allocation and copies for tensors. Only the main thread's instance allocates. */
 export class Heap implements Memory {
-  /** Dropped as the backend closes, so that its address space can be taken back, whatever still holds tensors of it. */
+  /** Cleared when the backend closes, so that its address space can be collected even if tensors still refer to this. */
   #open: Instance | undefined;
   readonly #sizes = new Map<number, number>();
   #live = 0;
@@ -37,7 +38,7 @@ export class Heap implements Memory {
     return this.#open === undefined;
   }
 
-  /** Memory of a tensor, or of what is counted as one. */
+  /** Allocates counted memory, for tensors. */
   allocate(bytes: number): number {
     const address = this.reserve(bytes);
     this.#sizes.set(address, bytes);
@@ -53,14 +54,14 @@ export class Heap implements Memory {
     this.release(address);
   }
 
-  /** Memory that is not counted. Throws `OutOfMemoryError`, which leaves everything as it was. */
+  /** Allocates uncounted memory. Throws `OutOfMemoryError`, with nothing changed. */
   reserve(bytes: number): number {
     const { exports } = this.#instance;
     if (bytes > MAX_BLOCK) {
       throw new OutOfMemoryError(
         bytes,
         this.#live,
-        `one piece of memory may have ${MAX_BLOCK} bytes; split what needs more`,
+        `one allocation may have at most ${MAX_BLOCK} bytes; split the tensor`,
       );
     }
     try {
@@ -74,7 +75,7 @@ export class Heap implements Memory {
     }
   }
 
-  /** Gives back what `reserve` returned. */
+  /** Frees memory of `reserve`. */
   release(address: number): void {
     this.#open?.exports.release(address);
   }
@@ -108,7 +109,7 @@ export class Heap implements Memory {
     return this.#recording;
   }
 
-  /** What `body` does, recorded; nothing is left of it where that throws. */
+  /** Records the work of `body`; if `body` throws, nothing is kept. */
   record(body: () => void): Recording {
     if (this.#recording) throw waits("another capture begins");
     const recording = new Recording();
@@ -126,7 +127,7 @@ export class Heap implements Memory {
     }
   }
 
-  /** From now on nothing but `free` and `use` works: the backend is gone. */
+  /** Closes the heap: afterwards only `free` and `use` work. */
   close(): void {
     this.#open = undefined;
   }
@@ -142,7 +143,7 @@ export class Heap implements Memory {
   }
 }
 
-/** What to ask the allocator for, to be sure of `bytes`. */
+/** The size to request from the allocator to safely get `bytes`. */
 function blockFor(bytes: number): number {
   return bytes <= HALF ? bytes : Math.ceil((bytes - LEAST) / CLASS) * CLASS + LEAST;
 }

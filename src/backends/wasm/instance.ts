@@ -1,4 +1,4 @@
-/** The compiled reference: one module, one shared memory, an instance for each thread. */
+/** The compiled reference: one module and one shared memory, with an instance per thread. */
 
 import type { instantiate } from "#kernels";
 import { type Arguments, WASM_BASE64 } from "#reference";
@@ -17,12 +17,12 @@ export interface Instance {
 }
 
 const INITIAL_PAGES = 32;
-/** Address space only, but hosts with a limit on it refuse the most; then the next. */
+/** Maximum memory sizes, tried in order: they only reserve address space, but hosts with a limit on it refuse large ones. */
 const MAXIMUM_PAGES = [65536, 32768, 16384, 4096];
 
 /**
- * Decodes, compiles and instantiates the reference over a fresh shared memory. Throws `BackendError` where the host allows no
- * WebAssembly, or not as much of it.
+ * Decodes, compiles and instantiates the reference over a fresh shared memory. Throws `BackendError` if the host does not allow
+ * WebAssembly, or enough memory.
  */
 export async function openInstance(): Promise<Instance> {
   const bytes = Uint8Array.from(atob(WASM_BASE64), (character) => character.charCodeAt(0));

@@ -1,4 +1,4 @@
-/** What lowering an operation to the reference takes: the pool, and a place for temporaries. */
+/** How operations are lowered to the reference: the pool, and temporary memory. */
 import { WIDE } from "../../formats/contract.gen.js";
 import type { RandomSource } from "../../random.js";
 import type { WideDType } from "../../tensor/shape.js";
@@ -11,11 +11,11 @@ import type { Pool } from "./pool.js";
 export interface LoweringContext {
   readonly pool: Pool;
   readonly heap: Heap;
-  /** Calls `body` with `bytes` of zeroed or stale memory that is freed when it returns. */
+  /** Calls `body` with `bytes` of uninitialized memory, freed when it returns. */
   withTemporary<T>(bytes: number, body: (address: number) => T): T;
 }
 
-/** How the reference runs one operation. Without `supports`, it runs whatever validates, exactly. */
+/** How the reference runs one operation. Without `supports`, all valid arguments are supported, exactly. */
 export interface Lowering<K extends OpName> {
   readonly supports?: (args: OpArgs[K]) => Support;
   readonly run: (context: LoweringContext, args: OpArgs[K]) => void;
@@ -23,7 +23,7 @@ export interface Lowering<K extends OpName> {
 
 export type Lowerings = { readonly [K in OpName]: Lowering<K> };
 
-/** A random source as kernels take it. */
+/** A random source in the words that kernels take. */
 export function randomWords({ seed, offset }: RandomSource) {
   return { seedLo: low(seed), seedHi: low(seed >> 32n), offsetLo: low(offset), offsetHi: low(offset >> 32n) };
 }
@@ -37,12 +37,12 @@ export function wideOf(x: Tensor<WideDType>): number {
   return WIDE[x.dtype];
 }
 
-/** What a kernel reads as its one source. */
+/** The arguments for a kernel's only input. */
 export function sourceOf(x: Tensor<WideDType>) {
   return { src: x.address, srcType: WIDE[x.dtype] };
 }
 
-/** What a kernel writes as its one result. */
+/** The arguments for a kernel's only output. */
 export function targetOf(out: Tensor<WideDType>) {
   return { dst: out.address, dstType: WIDE[out.dtype] };
 }

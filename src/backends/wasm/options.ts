@@ -1,13 +1,13 @@
-/** What the reference is opened with: a file of its own, so that the package's types name nothing of WebAssembly's. */
+/** Options of the reference; a separate file, so that the package's types do not refer to WebAssembly's. */
 import type { Backend } from "../backend.js";
 
-/** What the reference, in WebAssembly on the CPU, is opened with. */
+/** Options of the reference, which runs in WebAssembly on the CPU. */
 export interface WasmOptions {
   /**
-   * Threads to compute with, the caller's included; results do not depend on it. Default: what the host suggests, or one
-   * where it lets no worker start (`Backend.fewerThreads` says why); a number that is given and cannot be had is an error.
+   * The number of threads, the caller's included; results do not depend on it. Default: as the host suggests, or 1 if it does
+   * not let workers start (`Backend.fewerThreads` says why). An explicit number that cannot be had is an error.
    */
   readonly threads?: number | undefined;
-  /** The datapath GEMMs take unless told otherwise. Default `hopper`. */
+  /** The default datapath of GEMMs. Default `hopper`. */
   readonly datapath?: Backend["datapath"] | undefined;
 }

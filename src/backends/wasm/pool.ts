@@ -1,4 +1,4 @@
-/** Threads over one memory: a job is an export, its arguments and a range that is split among them. */
+/** A pool of threads over one shared memory. A job is an export, its arguments, and a range that is split among threads. */
 import { ORDERED } from "#reference";
 import { BackendError, OutOfMemoryError } from "../../errors.js";
 import type { Exactly, ExportArgs, Immediate, Positional } from "./call.js";
@@ -7,20 +7,20 @@ import type { ExportName, Exports, Instance } from "./instance.js";
 import { give, join, leave, ready, startThread, type Thread } from "./thread.js";
 import { CONTROL } from "./worker.js";
 
-/** Scratch that each thread keeps; what a job needs beyond it is reserved for that job. */
+/** Scratch memory that each thread keeps; a job that needs more reserves it. */
 const SCRATCH_BYTES = 1 << 20;
 
-/** Below this much work, in elements or multiply-adds, waking a thread costs more than it saves. */
+/** Below this work, in elements or multiply-adds, waking a thread costs more than it saves. */
 const WORTH_SHARING = 1 << 17;
 
 /** A job: `total` units of work in multiples of `grain`, each costing about `weight` elements. */
 export interface Job {
   readonly total: number;
-  /** Where the range begins. Default 0. */
+  /** The start of the range. Default 0. */
   readonly first?: number;
   readonly grain?: number;
   readonly weight?: number;
-  /** Bytes of scratch each part needs, where `SCRATCH_BYTES` is too little. */
+  /** Bytes of scratch per part, if more than `SCRATCH_BYTES`. */
   readonly scratch?: number;
 }
 
@@ -31,7 +31,7 @@ export class Pool {
   readonly #threads: Thread[] = [];
   readonly #dropped: Promise<void>[] = [];
   readonly #heap: Heap;
-  /** What each thread keeps, this one's first. */
+  /** The scratch of each thread, this one's first. */
   readonly #scratch: number[] = [];
   readonly #controls: number[] = [];
   #broken: BackendError | undefined;
@@ -43,8 +43,8 @@ export class Pool {
   }
 
   /**
-   * Starts `threads - 1` workers and waits until they are ready. Throws `BackendError` where one cannot start, and
-   * `OutOfMemoryError`; no worker is left then.
+   * Starts `threads - 1` workers and waits until they are ready. Throws `BackendError` if one cannot start, and
+   * `OutOfMemoryError`; no worker is left running then.
    */
   static async open(instance: Instance, heap: Heap, threads: number): Promise<Pool> {
     const pool = new Pool(instance, heap);
@@ -67,12 +67,12 @@ export class Pool {
     return this.#threads.length + 1;
   }
 
-  /** Throws the error of the job that a worker died in: nothing can be relied on that was running then. */
+  /** Throws the error of a job in which a worker died: no running work can be relied on after that. */
   check(): void {
     if (this.#broken) throw this.#broken;
   }
 
-  /** A worker that ended without being told to gets no further jobs. */
+  /** Stops giving jobs to a worker that ended unasked. */
   #drop(thread: Thread): void {
     if (thread.closed) return;
     thread.closed = true;
@@ -89,10 +89,10 @@ export class Pool {
   }
 
   /**
-   * Calls an export over [first, first + total) in as many parts as pay, and returns what each part returned. Each part is given
-   * the arguments, the scratch of its thread, and where its range begins and ends. Throws `OutOfMemoryError` where not even one
-   * part can have its scratch, and `BackendError` where a part traps; when it throws, no part still runs. Where a worker dies in
-   * its part, this call and all that follow throw the same `BackendError`.
+   * Calls an export over [first, first + total), split into parts if worthwhile, and returns the result of each part. Each part
+   * receives the arguments, its thread's scratch, and its range. Throws `OutOfMemoryError` if not even one part can have its
+   * scratch, and `BackendError` if a part traps; when it throws, no part is still running. If a worker dies, this and all later
+   * calls throw the same `BackendError`.
    */
   run<K extends ExportName, A extends ExportArgs<K>>(
     name: K,
@@ -128,7 +128,7 @@ export class Pool {
     }
   }
 
-  /** Scratch for `parts` parts; where memory is short for fewer, but for one. */
+  /** Reserves scratch for `parts` parts, or for fewer if memory is short, but at least one. */
   #reserve(parts: number, bytes: number): number[] {
     const places: number[] = [];
     try {
@@ -145,7 +145,7 @@ export class Pool {
     return this.#scratch[part];
   }
 
-  /** Makes call 0 on this thread and each other on a worker, waits for all, then throws what failed first. */
+  /** Runs call 0 on this thread and the others on workers, waits for all, then throws the first error. */
   #share(name: ExportName, calls: readonly Positional[]): number[] {
     const helpers = this.#threads.slice(0, calls.length - 1);
     helpers.forEach((thread, i) => {
@@ -188,7 +188,7 @@ export class Pool {
     give(thread, this.#names.indexOf(name), args);
   }
 
-  /** Lets the workers leave and waits until they have. */
+  /** Tells the workers to exit and waits for them. */
   async close(): Promise<void> {
     for (const thread of this.#threads) leave(thread);
     await Promise.all([...this.#dropped, ...this.#threads.map(({ worker }) => worker.terminate())]);

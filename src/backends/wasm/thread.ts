@@ -1,25 +1,25 @@
-/** One worker of the pool, seen from the thread that gives it jobs. */
+/** A worker of the pool, as seen by the thread that gives it jobs. */
 import { platform } from "#platform";
 import { BackendError } from "../../errors.js";
 import type { WorkerHandle } from "../platform/platform.js";
 import type { Instance } from "./instance.js";
 import { CONTROL, serve, type WorkerData } from "./worker.js";
 
-/** How long a worker may take to start. */
+/** The time limit for a worker to start. */
 const START_MS = 60_000;
 
-/** How long a caller sleeps before it asks the host whether the worker still runs. */
+/** How long a caller sleeps between checks that the worker is still running. */
 const PROBE_MS = 100;
 
 export interface Thread {
   readonly header: Int32Array;
   readonly args: Float64Array;
   readonly worker: WorkerHandle;
-  /** It was told to leave. */
+  /** Whether it was told to exit. */
   closed: boolean;
 }
 
-/** Starts a worker over the control block at that address. */
+/** Starts a worker with the control block at that address. */
 export function startThread({ module, memory }: Instance, control: number, names: readonly string[]): Thread {
   new Uint8Array(memory.buffer, control, CONTROL.bytes).fill(0);
   const data: WorkerData = { module, memory, control, names };
@@ -31,7 +31,7 @@ export function startThread({ module, memory }: Instance, control: number, names
   };
 }
 
-/** Resolves when the worker has instantiated the module; throws where it breaks before, or takes too long. */
+/** Resolves when the worker has instantiated the module; rejects if it fails before that, or takes too long. */
 export async function ready(thread: Thread): Promise<void> {
   const last = performance.now() + START_MS;
   const poll = async (): Promise<void> => {
@@ -42,11 +42,11 @@ export async function ready(thread: Thread): Promise<void> {
     }
   };
   await Promise.race([poll(), thread.worker.failed]);
-  // one that is being ended is waited for
+  // a worker that was told to exit stays referenced until it has
   if (!thread.closed) thread.worker.detach();
 }
 
-/** Gives the thread export number `index` to call. */
+/** Starts a job: the thread calls export number `index`. */
 export function give(thread: Thread, index: number, args: readonly (number | boolean)[]): void {
   for (let i = 0; i < args.length; i++) thread.args[i] = Number(args[i]);
   thread.header[2] = index;
@@ -62,13 +62,13 @@ export function leave(thread: Thread): void {
 }
 
 /**
- * Waits for the job that was given last and returns its result, or undefined where the worker ended before it was done. Throws
- * `BackendError` where the job trapped.
+ * Waits for the last job and returns its result; undefined if the worker ended before finishing it. Throws `BackendError` if
+ * the job trapped.
  */
 export function join(thread: Thread, name: string): number | undefined {
   const { header, args } = thread;
   const awaited = next(Atomics.load(header, 0));
-  // a worker may finish its job and then end: that it ended is known before its last number is read
+  // a worker may finish its job and then end, so its end is read before its last job number
   let ended = false;
   for (;;) {
     const done = Atomics.load(header, 1);
@@ -81,12 +81,12 @@ export function join(thread: Thread, name: string): number | undefined {
   return args[0] as number;
 }
 
-/** The number that follows: numbers of jobs are int32, and a run may have more jobs than there are. */
+/** The next job number, an int32 that wraps. */
 function next(job: number): number {
   return (job + 1) | 0;
 }
 
-/** Wakes the thread for the job that its control block describes. */
+/** Wakes the thread for the job in its control block. */
 function wake({ header }: Thread): void {
   Atomics.store(header, 0, next(Atomics.load(header, 0)));
   Atomics.notify(header, 0);

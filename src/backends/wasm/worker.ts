@@ -1,6 +1,6 @@
-/** What a worker of the pool runs. */
+/** The code of a pool worker. */
 
-/** How a control block is laid out: so many int32, then from byte 64 the arguments as float64. */
+/** The layout of a control block: `header` int32 values, then from byte 64 the arguments as float64. */
 export const CONTROL = { bytes: 512, header: 5, maxArgs: 56 } as const;
 
 export interface WorkerData {
@@ -8,22 +8,21 @@ export interface WorkerData {
   readonly memory: WebAssembly.Memory;
   /** Byte offset of this worker's control block. */
   readonly control: number;
-  /** Names of the exports, by the index a job gives. */
+  /** The names of the exports, by index. */
   readonly names: readonly string[];
 }
 
 /**
- * Waits for jobs in the control block and runs them. It is sent to the worker as source text, so it must
- * not refer to anything outside itself. No function is made in it: a bundler that keeps names would wrap that in a helper
- * that is outside.
+ * Waits for jobs in the control block and runs them. It is sent to the worker as source text, so it must not refer to anything
+ * outside itself. It defines no inner functions: a bundler that preserves names would wrap them in a helper defined outside.
  *
- * int32 [0] number of the last job given, [1] number of the job waited for; both wrap; [2] export index (-1: leave),
- * [3] argument count in, 1 out if the job trapped, [4] 1 as soon as this returns or throws; float64 from byte 64 on: the
- * arguments, the first also the result.
+ * int32 [0] number of the last job given, [1] number of the job waited for; both wrap; [2] export index (-1: exit), [3]
+ * argument count in, 1 out if the job trapped, [4] 1 as soon as this returns or throws; float64 from byte 64 on: the arguments,
+ * the first also the result.
  */
 export function serve({ module, memory, control, names }: WorkerData): void {
   const instance = new WebAssembly.Instance(module, {
-    // what abort does is of no account: the module traps after calling it
+    // abort may do anything: the module traps after calling it
     env: { memory, abort: Object },
   });
   const header = new Int32Array(memory.buffer, control, 5);
@@ -33,7 +32,7 @@ export function serve({ module, memory, control, names }: WorkerData): void {
     for (let done = Atomics.load(header, 1); ; done = (done + 1) | 0) {
       Atomics.store(header, 1, (done + 1) | 0);
       Atomics.notify(header, 1);
-      // a notification may come late, after the job it told of: the number alone says that there is another
+      // a notification may arrive late, for an earlier job; only the number tells whether there is a new one
       while (Atomics.load(header, 0) === done) Atomics.wait(header, 0, done);
       const index = Atomics.load(header, 2);
       if (index < 0) return;
@@ -45,7 +44,7 @@ export function serve({ module, memory, control, names }: WorkerData): void {
       }
     }
   } finally {
-    // who waits for this worker may not see it otherwise: a page's main thread gets no event while it waits
+    // a waiting thread may not notice the end otherwise: a page's main thread gets no event while it waits
     Atomics.store(header, 4, 1);
     Atomics.notify(header, 1);
   }

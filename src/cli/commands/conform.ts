@@ -1,4 +1,4 @@
-/** `lockstep conform`: the laws, over inputs that nobody chose. */
+/** `lockstep conform`: runs the conformance laws over generated inputs. */
 import type { LawReport } from "lockstep/conformance";
 import { ArgumentError } from "../../errors.js";
 import { defineCommand } from "../command.js";

@@ -42,7 +42,7 @@ function recipeFor(backend: Backend, settings: QuantizerSettings, shape: Shape, 
   return { spec, shape, dtype, scales: settings.scales, usage: settings.usage };
 }
 
-/** Quantizes one tensor's bytes. The random words restart with each tensor. */
+/** Quantizes one tensor's bytes. The random bits restart with each tensor. */
 function quantizeBytes(
   backend: Backend,
   settings: QuantizerSettings,

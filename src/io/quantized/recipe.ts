@@ -1,4 +1,4 @@
-/** How a tensor of a file was quantized: the metadata beside it, which say what its codes and scales mean. */
+/** How a tensor of a file was quantized: the metadata next to it, which say what its codes and scales mean. */
 import { blockFormat } from "../../formats/block.js";
 import { RHT_SIGNS } from "../../ops/quantize/hadamard.js";
 import { makeSpec } from "../../quantizers/quantizer.js";

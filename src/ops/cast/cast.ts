@@ -1,4 +1,4 @@
-/** Wide values to codes and back, element by element. */
+/** Conversion of wide values to codes and back, element by element. */
 import type { OverflowName, RoundingName } from "../../backends/ops.js";
 import { DTypeError, ShapeError } from "../../errors.js";
 import { OVERFLOW, ROUNDING } from "../../formats/contract.gen.js";
@@ -15,19 +15,19 @@ import { execute } from "../execute.js";
 /** A scalar format by name or alias, or any layout. */
 export type FormatLike = string | ScalarLayout;
 
-/** How `encode` turns values into codes; every field may be left out. */
+/** Options of `encode`. */
 export interface EncodeOptions {
-  /** The format of the codes: a name, an alias or a layout of one's own. */
+  /** The format of the codes: a name, an alias or a layout of your own. */
   readonly format: FormatLike;
   /** Default `tiesToEven`. */
   readonly rounding?: RoundingName | undefined;
   /** Default `saturate`. */
   readonly overflow?: OverflowName | undefined;
-  /** Key and counter of the random words, for `stochastic`. Default 0. */
+  /** The seed of the random bits, for `stochastic`. Default 0. */
   readonly seed?: bigint | undefined;
-  /** As `seed`: where the random bits begin. Default 0. */
+  /** The offset of the random bits, for `stochastic`. Default 0. */
   readonly offset?: bigint | undefined;
-  /** A factor applied first, as one f32 multiplication. Default 1. */
+  /** The factor applied before rounding, in one f32 multiplication. Default 1. */
   readonly scale?: number | undefined;
 }
 
@@ -36,7 +36,7 @@ export const ROUNDINGS = Object.keys(ROUNDING) as readonly RoundingName[];
 /** Every overflow mode. */
 export const OVERFLOWS = Object.keys(OVERFLOW) as readonly OverflowName[];
 
-/** Random words of seed 0, offset 0. */
+/** Random bits of seed 0, offset 0. */
 export const NO_RANDOM: RandomSource = { seed: 0n, offset: 0n };
 
 export const rounding = oneOf(ROUNDINGS);
@@ -60,9 +60,8 @@ const checkDecode = optionsOf<{ readonly format?: FormatLike; readonly dtype?: W
 /**
  * The codes of `x` (f32, bf16 or f16, any shape): x widened to f32, times `scale` in f32, rounded once.
  *
- * A named format gives a tensor of that type; a layout gives u8, u16 or u32 codes, 4-bit ones packed two a byte, so that the
- * last dimension halves. NaN, infinities, overflow and signed zeros: numerics.md, choices 2 to 6, as restated in
- * docs/numerics.md.
+ * A named format gives a tensor of that type. A layout gives u8, u16 or u32 codes; 4-bit codes are packed two per byte, which
+ * halves the last dimension. NaN, infinities, overflow and signed zeros: numerics.md, choices 2 to 6.
  *
  * @throws `ShapeError` for FP4 rows of odd length, `DTypeError` for other inputs, `ArgumentError` for an unknown format or
  * option.
@@ -83,7 +82,7 @@ export function encode(x: Tensor, options: EncodeOptions): Tensor {
 /**
  * The values of codes, exact in f32, then rounded to `dtype` (nearest even, overflow to infinity).
  *
- * @throws `DTypeError` for what are no codes of a format, `ArgumentError` for a type to decode to that is not wide,
+ * @throws `DTypeError` for a tensor that does not hold codes of a format, `ArgumentError` for a `dtype` that is not wide,
  * `DisposedError` for a tensor that was disposed of.
  */
 export function decode<D extends WideDType = "f32">(
@@ -104,7 +103,7 @@ export function decode<D extends WideDType = "f32">(
   return scope.keep(out);
 }
 
-/** `x` in that type, rounded to nearest even, overflow to infinity; `x` itself where it has it. */
+/** `x` in that type, rounded to nearest even, overflow to infinity; `x` itself if it has that type. */
 export function castTo(x: Tensor<WideDType>, dtype: WideDType): Tensor<WideDType> {
   if (x.dtype === dtype) return x;
   if (x.dtype !== "f32") return decode(x, { dtype });
@@ -125,7 +124,7 @@ function lookUp(format: FormatLike): { facts: FormatFacts; dtype: DType } {
   return { facts, dtype: facts.storageBits <= 8 ? "u8" : facts.storageBits === 16 ? "u16" : "u32" };
 }
 
-/** A layout's 4-bit codes have no type of their own: two of them are one u8. */
+/** The shape of a layout's codes. 4-bit codes have no element type of their own: a u8 holds two. */
 function codeShape(dtype: DType, facts: FormatFacts, shape: Shape): Shape {
   if (dtype !== "u8" || facts.storageBits !== 4) return shape;
   const last = shape.at(-1) ?? 1;

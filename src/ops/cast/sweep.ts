@@ -9,18 +9,18 @@ import { Tensor } from "../../tensor/tensor.js";
 import { execute } from "../execute.js";
 import { type FormatLike, formatWordOf, NO_RANDOM, overflow, rounding } from "./cast.js";
 
-/** Chunks of 2^24 bit patterns that make all 2^32. */
+/** The number of chunks of 2^24 bit patterns in all 2^32. */
 export const SWEEP_CHUNKS = 256;
 
-/** What `sweepChunk` encodes with. */
+/** Options of `sweepChunk`. */
 export interface SweepOptions {
-  /** The format to encode to: a name, an alias or a layout of one's own. */
+  /** The format to encode to: a name, an alias or a layout of your own. */
   readonly format: FormatLike;
-  /** How a value between two codes is rounded. */
+  /** The rounding mode. */
   readonly rounding: RoundingName;
-  /** What becomes of values beyond the largest finite one. */
+  /** How values beyond the maximum are converted. */
   readonly overflow: OverflowName;
-  /** For `stochastic`; the element index is the bit pattern. */
+  /** The random bits for `stochastic`, whose element index is the bit pattern. */
   readonly random?: RandomSource | undefined;
 }
 
@@ -37,7 +37,7 @@ const chunkNumber = integer(0, SWEEP_CHUNKS - 1);
  * (code(i) + 1) * (mix(i, k) | 1), where mix(x, k) = { x ^= x >>> 16; x *= k; x ^= x >>> 15 } and k is
  * 0x7feb352d, then 0x846ca68b. In 16-bit formats a NaN input counts as code 0xffff.
  *
- * @throws `ArgumentError` for a chunk or an option outside its domain and for what is no backend, `DisposedError` for a
+ * @throws `ArgumentError` for a chunk or an option outside its domain and for anything but a backend, `DisposedError` for a
  * backend that was disposed of.
  */
 export async function sweepChunk(

@@ -12,17 +12,17 @@ import { commonBackend, execute, requireShape } from "../execute.js";
 /** TransformerEngine's clamped swiglu. */
 export const DEFAULT_CLAMP: SwigluClamp = { limit: 7, alpha: 1.702, offset: 1 };
 
-/** How `activation` writes its result. */
+/** Options of `activation`. */
 export interface ActivationOptions {
-  /** Which function. */
+  /** The activation function. */
   readonly kind: ActivationName;
   /** Default: the input's type. */
   readonly outDtype?: WideDType | undefined;
 }
 
-/** Which gated activation `gated` computes, and how it writes the result. */
+/** Options of `gated`. */
 export interface GatedOptions extends ActivationOptions {
-  /** The clamped form, with kind `silu`; fields left out are those of `DEFAULT_CLAMP`. */
+  /** The clamped form; only with kind `silu`. Missing fields default to those of `DEFAULT_CLAMP`. */
   readonly clamp?: Partial<SwigluClamp> | undefined;
 }
 
@@ -31,7 +31,7 @@ const ACTIVATION_OPTIONS: OptionTable<ActivationOptions> = {
   outDtype: wideDType,
 };
 
-/** Of the gated forms and of their quantization. */
+/** The option rows of gated forms and of their quantization. */
 export const GATED_OPTIONS: OptionTable<GatedOptions> = {
   ...ACTIVATION_OPTIONS,
   clamp: nested(optionsOf<Partial<SwigluClamp>>({ limit: atLeastZero, alpha: finite, offset: finite })),
@@ -44,8 +44,8 @@ const checkGated = optionsOf(GATED_OPTIONS);
  * act(x), element by element: computed from the f32 value, rounded once to `outDtype`. `gelu` is the tanh form;
  * `relu` takes NaN to 0 (formulas: numerics.md §7.2; largest errors: docs/accuracy.md).
  *
- * @throws `DTypeError` for a tensor that is not of a wide type, `ArgumentError` for an option outside its domain or tensors
- * of several backends, `DisposedError` for a tensor that was disposed of.
+ * @throws `DTypeError` for a tensor that is not of a wide type, `ArgumentError` for an option outside its domain or tensors on
+ * different backends, `DisposedError` for a tensor that was disposed of.
  */
 export function activation(x: Tensor, options: ActivationOptions): Tensor<WideDType> {
   const source = requireWide("activation", "x", x);
@@ -57,24 +57,24 @@ export function activation(x: Tensor, options: ActivationOptions): Tensor<WideDT
 }
 
 /**
- * grad * act'(x), element by element; the type of `grad` unless told otherwise.
+ * grad * act'(x), element by element, by default in the type of `grad`.
  *
  * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for a gradient of another shape than x,
- * `ArgumentError` for an option outside its domain or tensors of several backends, `DisposedError` for a tensor that was
+ * `ArgumentError` for an option outside its domain or tensors on different backends, `DisposedError` for a tensor that was
  * disposed of.
  */
 export function activationBackward(grad: Tensor, x: Tensor, options: ActivationOptions): Tensor<WideDType> {
-  const slope = requireWide("activationBackward", "grad", grad);
+  const gradOutput = requireWide("activationBackward", "grad", grad);
   const source = requireWide("activationBackward", "x", x);
   checkActivation("activationBackward", options);
   requireShape("activationBackward", "grad", grad, x.shape);
   using scope = new Scope();
   const out = new Tensor(
     commonBackend("activationBackward", grad, x),
-    options.outDtype ?? slope.dtype,
+    options.outDtype ?? gradOutput.dtype,
     x.shape,
   );
-  execute(out.backend, "activationBackward", { grad: slope, x: source, kind: options.kind, out });
+  execute(out.backend, "activationBackward", { grad: gradOutput, x: source, kind: options.kind, out });
   return scope.keep(out);
 }
 
@@ -82,9 +82,8 @@ export function activationBackward(grad: Tensor, x: Tensor, options: ActivationO
  * act(a) * g for x [..., 2n] whose first half is a and second half g: glu (`sigmoid`), geglu (`gelu`), swiglu
  * (`silu`), reglu, qgeglu, sreglu. The product is one f32 multiplication, the result [..., n].
  *
- * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for a last dimension that is odd,
- * `ArgumentError` for an option outside its domain or tensors of several backends, `DisposedError` for a tensor that was
- * disposed of.
+ * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for a last dimension that is odd, `ArgumentError`
+ * for an option outside its domain or tensors on different backends, `DisposedError` for a tensor that was disposed of.
  */
 export function gated(x: Tensor, options: GatedOptions): Tensor<WideDType> {
   const source = requireWide("gated", "x", x);
@@ -100,21 +99,25 @@ export function gated(x: Tensor, options: GatedOptions): Tensor<WideDType> {
  * The gradients of a and g, [..., 2n]: dA = (act'(a) * grad) * g, dG = grad * act(a), each product rounded.
  *
  * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for a gradient that is not half of x,
- * `ArgumentError` for an option outside its domain or tensors of several backends, `DisposedError` for a tensor that was
+ * `ArgumentError` for an option outside its domain or tensors on different backends, `DisposedError` for a tensor that was
  * disposed of.
  */
 export function gatedBackward(grad: Tensor, x: Tensor, options: GatedOptions): Tensor<WideDType> {
-  const slope = requireWide("gatedBackward", "grad", grad);
+  const gradOutput = requireWide("gatedBackward", "grad", grad);
   const source = requireWide("gatedBackward", "x", x);
   const form = formOf("gatedBackward", checkGated("gatedBackward", options));
   requireShape("gatedBackward", "grad", grad, [...x.shape.slice(0, -1), halfOf("gatedBackward", x)]);
   using scope = new Scope();
-  const out = new Tensor(commonBackend("gatedBackward", grad, x), options.outDtype ?? slope.dtype, x.shape);
-  execute(out.backend, "gatedBackward", { grad: slope, x: source, ...form, out });
+  const out = new Tensor(
+    commonBackend("gatedBackward", grad, x),
+    options.outDtype ?? gradOutput.dtype,
+    x.shape,
+  );
+  execute(out.backend, "gatedBackward", { grad: gradOutput, x: source, ...form, out });
   return scope.keep(out);
 }
 
-/** The kind, and the whole clamp where there is one. Throws `ArgumentError` for a form that does not exist. */
+/** The kind, and the complete clamp if given. Throws `ArgumentError` for a form that does not exist. */
 export function formOf(op: string, { kind, clamp }: GatedOptions): Pick<GatedArgs, "kind" | "clamp"> {
   if (clamp && kind !== "silu")
     throw new ArgumentError(`${op}: only silu has a clamped form; kind is ${kind}`);
@@ -122,7 +125,7 @@ export function formOf(op: string, { kind, clamp }: GatedOptions): Pick<GatedArg
   return { kind, clamp: clamp && { limit, alpha, offset } };
 }
 
-/** The columns of a half of `x`. Throws `ShapeError` where there are no two. */
+/** The columns of each half of `x`. Throws `ShapeError` if they are odd. */
 export function halfOf(op: string, x: Tensor): number {
   const columns = x.shape.at(-1) ?? 1;
   if (columns % 2 === 0) return columns / 2;

@@ -1,4 +1,4 @@
-/** Many matrix products of one shape at once, such as attention's (datapath.md §2). */
+/** Batched matrix products, as in attention (datapath.md §2). */
 import { datapathName } from "../../backends/backend.js";
 import { extentOf, type GemmOperand } from "../../backends/gemm-args.js";
 import { DTypeError, ShapeError } from "../../errors.js";
@@ -13,30 +13,30 @@ import { requireApart } from "../overlap.js";
 import { type NamedOperands, type Operands, operandRows, operandsOf, productOf } from "./named-operands.js";
 import { familyOf, type GemmPlan, multiply, planOf, requirePlan } from "./plan.js";
 
-/** What `batchedGemm` multiplies, operands of three dimensions and one type, bf16, f16 or f32; and how. */
+/** Options of `batchedGemm`: three-dimensional operands of one type, bf16, f16 or f32, and its settings. */
 export type BatchedGemmOptions = NamedOperands<Tensor> & BatchedGemmSettings;
 
-/** How `batchedGemm` multiplies; every field may be left out. */
+/** Settings of `batchedGemm`; every field may be left out. */
 export interface BatchedGemmSettings {
   /** Default 1. */
   readonly alpha?: number | undefined;
-  /** Where to write, [batch, M, N]. Default: a new tensor. */
+  /** The output, [batch, M, N]. Default: a new tensor. */
   readonly out?: Tensor | undefined;
   /** Default: the type of `out`, else of the operands. */
   readonly outDtype?: WideDType | undefined;
   /** Default: the backend's. */
   readonly datapath?: DatapathFamily | undefined;
-  /** Fixes datapath, splitK and algorithm, as an earlier result gave them. */
+  /** The plan of an earlier result; fixes datapath, splitK and algorithm. */
   readonly plan?: GemmPlan | undefined;
 }
 
-/** What `batchedGemm` gives: the products, [batch, M, N], and the plan they were computed by. */
+/** The result of `batchedGemm`: the products, [batch, M, N], and their plan. */
 export interface BatchedGemmResult {
   /** [batch, M, N]. */
   readonly out: Tensor<WideDType>;
-  /** Of every item. */
+  /** The plan of every item. */
   readonly plan: GemmPlan;
-  /** As of `gemm`. */
+  /** As in `GemmResult`. */
   readonly unverified?: string;
 }
 

@@ -1,4 +1,4 @@
-/** What cuBLASLt fuses by approximation and this library runs as kernels of its own (numerics.md choice 10). */
+/** Epilogues that cuBLASLt fuses by approximation; this library runs them as separate kernels (numerics.md choice 10). */
 import type { GemmOutDType } from "../../backends/gemm-args.js";
 import { DTypeError } from "../../errors.js";
 import { factsOf } from "../../formats/derive.js";
@@ -30,7 +30,7 @@ export interface GradientOutputs {
   readonly biasGradient?: Tensor<WideDType>;
 }
 
-/** target = product * gelu'(pre), the f32 product rounded once more; the bias gradient sums the f32 products. */
+/** target = product * gelu'(pre), the f32 product rounded once; the bias gradient sums the f32 products. */
 export function geluGradient(
   product: Tensor<"f32">,
   pre: Tensor<WideDType>,
@@ -45,11 +45,11 @@ export function geluGradient(
   if (target !== out) narrow(out, target, scale, amax);
 }
 
-/** out = the column sums of the operand called `name`, a quantized one dequantized first. */
+/** out = the column sums of the operand called `name`, dequantized first if quantized. */
 export function biasGradient(name: "b" | "x", b: GemmInput, out: Tensor<WideDType>): void {
   if (!(b instanceof QuantizedTensor) && !("shape" in b)) {
     throw new DTypeError(
-      `gemm: the bias gradient sums ${name}, and codes with scales of their own are not summed; dequantize ${name}`,
+      `gemm: the bias gradient sums ${name}, which is codes with separate scales; dequantize ${name}`,
     );
   }
   const x = b instanceof QuantizedTensor ? dequantize(b, "f32") : requireWide("gemm", name, b);
@@ -64,7 +64,7 @@ function asF32(x: Tensor<GemmOutDType>): Tensor<"f32"> | undefined {
   return x.dtype === "f32" ? (x as Tensor<"f32">) : undefined;
 }
 
-/** target, bf16, f16 or FP8, = x rounded to its type: codes of x * scale with the amax of x, or wide values. */
+/** Rounds x to target, bf16, f16 or FP8: wide values, or codes of x * scale with the amax of x. */
 function narrow(
   x: Tensor<WideDType>,
   target: Tensor<GemmOutDType>,

@@ -24,17 +24,16 @@ import { checkGemm, type GemmOptions, type GemmResult, type GemmSettings } from 
 import { familyOf, multiply, type PlannedGemm, planOf } from "./plan.js";
 
 /**
- * The product x·wᵀ, [M, N], of an input x [M, K] and a weight w [N, K]; or op(b)·op(a), TransformerEngine's `general_gemm`,
- * of operands a and b and a layout, of which TN is the same product with x for b and w for a.
+ * The product x·wᵀ, [M, N], of an input x [M, K] and a weight w [N, K]; or op(b)·op(a), TransformerEngine's `general_gemm`, of
+ * operands a and b and a layout. Layout TN is the same product with x for b and w for a.
  *
- * The sum is accumulated as the datapath does, then (alpha * sW) * sX times it, plus beta * c, plus bias, each
- * step one f32 rounding, then GELU or its derivative, then one rounding to `outDtype`: nearest even, overflow to
- * infinity, FP8 saturating (numerics.md §6). The result has the leading dimensions of x or b, but in layout NT, which
- * gives [columns of b, N].
+ * The sum is accumulated as the datapath defines. The epilogue multiplies it by (alpha * sW) * sX, adds beta * c and bias, each
+ * with one f32 rounding, applies GELU or its derivative, and rounds once to `outDtype`: nearest even, overflow to infinity, FP8
+ * saturating (numerics.md §6). The result has the leading dimensions of x or b; in layout NT it is [columns of b, N].
  *
- * A quantized operand gives the copy scaled along the summed dimension: rowwise for x and w, for a in T and for b in N, else
- * columnwise. NVFP4's amaxes enter alpha. A NaN among what is summed makes a NaN, as does infinity minus infinity; an 8-bit
- * result holds its NaN code. An empty sum is zero, without bias; a result without elements is empty.
+ * Of a quantized operand, the copy scaled along the summed dimension is read: rowwise for x and w, for a in T and for b in N,
+ * else columnwise. NVFP4's amaxes enter alpha. A NaN operand gives NaN, as does infinity minus infinity; an 8-bit result then
+ * holds its NaN code. An empty sum is zero, without bias; a result without elements is empty.
  *
  * @throws `ArgumentError` for operands named by both pairs or by half of one, and for options that do not go together.
  * @throws `ShapeError` or `DTypeError` for operands, addends or an output that do not fit each other.
@@ -103,7 +102,7 @@ interface Product {
   readonly planned: PlannedGemm;
 }
 
-/** The product itself, straight into the target or through what GELU needs. */
+/** Computes the product, directly into the target or via the argument of GELU. */
 function run(asked: Product): Omit<GemmResult, "out"> {
   const { backend, operands, options, args, target, rows, columns, planned } = asked;
   const { b, names } = operands;
@@ -155,7 +154,7 @@ function argsOf(
   const { family: datapath, splitAccumulator, splitK, algorithm } = planned;
   const [columns, depth] = extentOf(w);
   if (geluEpilogue === "fused" && !gelu)
-    throw new ArgumentError("gemm: geluEpilogue says who computes gelu; set gelu as well");
+    throw new ArgumentError("gemm: geluEpilogue chooses how gelu is computed; set gelu as well");
   if (gelu && geluInput)
     throw new ArgumentError("gemm: gelu is the forward pass and geluInput the backward pass; give one");
   if (gelu && options.biasGradient)
@@ -214,7 +213,10 @@ function outputOf(
   return out as Tensor<GemmOutDType>;
 }
 
-/** Of the product and of what follows it, before either runs: b may be summed once more after the result is written. */
+/**
+ * Checks the overlap of the product and the operations after it before any runs: b may be read again, for the bias gradient,
+ * after the result is written.
+ */
 function requireFree(
   out: Tensor,
   { a, b, names }: Operands<GemmInput>,
@@ -224,7 +226,7 @@ function requireFree(
   requireApart("activationBackward", { out, x: geluInput }, { activationBackward: "gemm", x: "geluInput" });
 }
 
-/** The gradient of a bias has the type of what is summed. */
+/** The type of the bias gradient is that of the summed tensor. */
 function sumTypeOf({ geluInput }: GemmSettings, b: GemmInput, out: GemmOutDType): WideDType {
   if (b instanceof QuantizedTensor && !geluInput) return b.dtype;
   return isWide(out) ? out : "f32";

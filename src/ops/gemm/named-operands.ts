@@ -1,4 +1,4 @@
-/** The two ways to name what is multiplied: x and w, or TransformerEngine's a and b with a layout (numerics.md §6.1). */
+/** The two ways to name operands: x and w, or TransformerEngine's a and b with a layout (numerics.md §6.1). */
 import { ArgumentError } from "../../errors.js";
 import { type Domain, oneOf } from "../../options.js";
 
@@ -7,7 +7,7 @@ export type GemmLayout = "TN" | "NN" | "NT";
 
 const LAYOUTS: readonly GemmLayout[] = ["TN", "NN", "NT"];
 
-/** The operands of x·wᵀ, a linear layer's forward product. `batchedGemm` takes a batch of each in front. */
+/** The operands of x·wᵀ, a linear layer's forward product. In `batchedGemm` each has a leading batch dimension. */
 export interface InputAndWeight<T> {
   /** The input, [M, K]; in `gemm` M may be several dimensions. */
   readonly x: T;
@@ -21,11 +21,11 @@ export interface InputAndWeight<T> {
   readonly layout?: undefined;
 }
 
-/** The operands as `general_gemm` of TransformerEngine names them. `batchedGemm` takes a batch of each in front. */
+/** The operands by TransformerEngine's names in `general_gemm`. In `batchedGemm` each has a leading batch dimension. */
 export interface GeneralOperands<T> {
   /** TransformerEngine's A: the weight, [N, K] in layout TN, else [K, N]. */
   readonly a: T;
-  /** TransformerEngine's B: the input, [M, K], or [K, M] in layout NT; in `gemm` M may be several dimensions but in NT. */
+  /** TransformerEngine's B: the input, [M, K], or [K, M] in layout NT. In `gemm`, M may be several dimensions, except in NT. */
   readonly b: T;
   /** Default TN. */
   readonly layout?: GemmLayout | undefined;
@@ -35,10 +35,10 @@ export interface GeneralOperands<T> {
   readonly w?: undefined;
 }
 
-/** The operands of a product by either pair of names: x is b and w is a of layout TN. */
+/** The operands of a product by either pair of names: in layout TN, x is b and w is a. */
 export type NamedOperands<T> = InputAndWeight<T> | GeneralOperands<T>;
 
-/** Operands by a and b whatever the caller calls them, with those names for messages. */
+/** Operands as a and b, with the caller's names for messages. */
 export interface Operands<T> {
   readonly a: T;
   readonly b: T;
@@ -46,7 +46,7 @@ export interface Operands<T> {
   readonly names: OperandNames;
 }
 
-/** What the caller calls the operands, and the product of these two. */
+/** The caller's names of the operands. */
 export interface OperandNames {
   readonly a: "a" | "w";
   readonly b: "b" | "x";
@@ -55,12 +55,12 @@ export interface OperandNames {
 const GENERAL: OperandNames = { a: "a", b: "b" };
 const INPUT_AND_WEIGHT: OperandNames = { a: "w", b: "x" };
 
-/** Rows of a table of options for operands of one domain; which of them go together is for `operandsOf`. */
+/** The option rows of operands; `operandsOf` checks which of them go together. */
 export function operandRows<D extends Domain>(operand: D) {
   return { x: operand, w: operand, a: operand, b: operand, layout: oneOf(LAYOUTS) };
 }
 
-/** The operands by a and b. Throws `ArgumentError` unless one pair is given whole, and nothing of the other. */
+/** The operands as a and b. Throws `ArgumentError` unless exactly one pair of names is given, completely. */
 export function operandsOf<T>(user: string, given: NamedOperands<T>): Operands<T> {
   const { x, w, a, b, layout } = given;
   if (x === undefined && w === undefined) {
@@ -72,7 +72,7 @@ export function operandsOf<T>(user: string, given: NamedOperands<T>): Operands<T
   throw new ArgumentError(`${user}: ${faultOf(given)}`);
 }
 
-/** Why these are no operands of one product. */
+/** Why these are not the operands of one product. */
 function faultOf({
   layout,
   ...operands
@@ -87,10 +87,10 @@ function faultOf({
   const [only] = given;
   if (only === undefined) return "x and w are missing; give them, or a and b";
   const other = { x: "w", w: "x", a: "b", b: "a" }[only];
-  return `${other} is missing; give it beside ${only}`;
+  return `${other} is missing; give it together with ${only}`;
 }
 
-/** For messages: the product that names and layout stand for. */
+/** The product that names and layout stand for, for messages. */
 export function productOf({ layout, names }: Pick<Operands<unknown>, "layout" | "names">): string {
   return names === INPUT_AND_WEIGHT ? "x·wᵀ" : `layout ${layout}`;
 }

@@ -1,4 +1,4 @@
-/** From what a caller multiplies to lines along K, whatever the layout (numerics.md §6.1). */
+/** Converts operands to lines along K, whatever the layout (numerics.md §6.1). */
 import type { GemmBlockScales, GemmOperand } from "../../backends/gemm-args.js";
 import { ArgumentError, DTypeError, ShapeError } from "../../errors.js";
 import { blockFormat, isTensorWide, type Tile, tileSize } from "../../formats/block.js";
@@ -11,20 +11,23 @@ import { asMatrix, type DType, storageBits } from "../../tensor/shape.js";
 import { Tensor } from "../../tensor/tensor.js";
 import { relayoutScales } from "../layout/layout.js";
 
-/** Codes with scales that no quantizer of ours made: [rows, K] and an f32 factor, [1] or one for each tile. */
+/** Codes and scales from elsewhere: [rows, K] and an f32 scale, [1] or one per tile. */
 export interface ScaledTensor {
   /** [rows, K], FP8 codes; leading dimensions are flattened. */
   readonly data: Tensor;
-  /** What codes are multiplied by: f32, of the shape that `tile` says. */
+  /** The factors that codes are multiplied by, f32, in the shape that `tile` implies. */
   readonly scaleInv: Tensor<"f32">;
-  /** Default: one factor. With 1x128 or 128x128, `scaleInv` is [rows or ceil(rows/128), ceil(K/128)]. */
+  /**
+   * The region that shares a scale. Default: the tensor. With 1x128 or 128x128, `scaleInv` is [rows or ceil(rows/128),
+   * ceil(K/128)].
+   */
   readonly tile?: (typeof SCALED_TILES)[number];
 }
 
-/** What such scales may be per. */
+/** The tiles of such scales. */
 export const SCALED_TILES = ["tensor", "1x128", "128x128"] as const;
 
-/** What can be multiplied: values, per-tensor or block-scaled codes. */
+/** An operand: values, or per-tensor or block-scaled codes. */
 export type GemmInput = Tensor | QuantizedTensor | ScaledTensor;
 
 const tileName = oneOf(SCALED_TILES);
@@ -34,7 +37,7 @@ const checkScaled = optionsOf<ScaledTensor>({
   tile: anything,
 });
 
-/** Throws `DTypeError`, `ArgumentError` or `DisposedError` for what cannot be multiplied. */
+/** Throws `DTypeError`, `ArgumentError` or `DisposedError` for anything that cannot be multiplied. */
 export function requireInput(op: string, name: string, input: unknown): void {
   if (input instanceof QuantizedTensor) requireQuantized(op, name, input);
   else if (input instanceof Tensor || typeof input !== "object") requireTensor(op, name, input);
@@ -45,25 +48,27 @@ function isScaled(input: GemmInput): input is ScaledTensor {
   return "scaleInv" in input;
 }
 
-/** The tensors an input is made of. */
+/** The tensors of an operand. */
 export function tensorsOf(input: GemmInput): readonly Tensor[] {
   if (input instanceof QuantizedTensor) return input.members as readonly Tensor[];
   return isScaled(input) ? [input.data, input.scaleInv] : [input];
 }
 
-/** Rows and columns of the matrix an input stands for. */
+/** Rows and columns of an operand as a matrix. */
 export function matrixOf(input: GemmInput): readonly [rows: number, columns: number] {
   return asMatrix(isScaled(input) ? input.data.shape : input.shape);
 }
 
 export interface LinesOptions {
-  /** Along the rows, or along the columns. A quantized tensor gives the copy that was scaled in that direction. */
+  /** The direction of the sum. Of a quantized tensor, the copy scaled in that direction is read. */
   readonly direction: Direction;
-  /** Whether it matters that scales are powers of two, where reading them is the way to tell; that waits for them. */
+  /**
+   * Whether the datapath needs to know if scales are powers of two. If only their values can tell, they are read, which waits.
+   */
   readonly readsScales: boolean;
 }
 
-/** The lines of `input`, as they lie. Throws `DTypeError`, `ShapeError` or `ArgumentError` for what has none. */
+/** The lines of `input`, without a copy where possible. Throws `DTypeError`, `ShapeError` or `ArgumentError` if it has none. */
 export function linesOf(name: string, input: GemmInput, options: LinesOptions): GemmOperand {
   const { direction } = options;
   if (input instanceof QuantizedTensor) return quantizedLines(name, input, direction);
@@ -76,13 +81,13 @@ export function linesOf(name: string, input: GemmInput, options: LinesOptions): 
 function elementFormat(name: string, dtype: DType): GemmOperand["traits"]["format"] {
   if (!isSigned(dtype)) {
     throw new DTypeError(
-      `gemm: ${name} is ${dtype}, which is no type to multiply; give values or codes of a signed format`,
+      `gemm: ${name} is ${dtype}, which cannot be multiplied; give values or codes of a signed format`,
     );
   }
   return dtype;
 }
 
-/** `x` as a matrix: itself where it is one, else a tensor to be disposed of with the scope. */
+/** `x` as a matrix: itself if it is one, else a view that the scope disposes of. */
 function asLines(x: Tensor): Tensor {
   return x.shape.length === 2 ? x : x.reshape(asMatrix(x.shape));
 }
@@ -132,7 +137,7 @@ function quantizedLines(name: string, t: QuantizedTensor, direction: Direction):
   };
 }
 
-/** From the scale of a line or a block to the next. */
+/** The distances between the scales of successive lines and blocks. */
 function strides({
   scaleShape,
   blocksFirst,

@@ -1,4 +1,4 @@
-/** What decides a product's bits besides its operands: chosen here, or given as an earlier result had it. */
+/** Plans: everything but the operands that determines a product's bits, chosen here or taken from an earlier result. */
 import type { Backend } from "../../backends/backend.js";
 import { extentOf, type GemmArgs, type GemmOperand } from "../../backends/gemm-args.js";
 import { ArgumentError } from "../../errors.js";
@@ -7,37 +7,37 @@ import { algorithmFault, type GemmAlgorithm } from "../../formats/gemm-algorithm
 import { anything, needed, optionsOf } from "../../options.js";
 import { execute } from "../execute.js";
 
-/** Plain data; the same plan gives the same bits on every backend that supports it. */
+/** How a product is computed, as plain data. The same plan gives the same bits on every backend that supports it. */
 export interface GemmPlan {
-  /** How products are summed; one row of `DATAPATHS`. */
+  /** The datapath; one row of `DATAPATHS`. */
   readonly datapath: DatapathName;
-  /** Whether FP8 partial sums leave the tensor core every 128 k's. */
+  /** Whether FP8 partial sums are promoted to f32 every 128 elements of K. */
   readonly splitAccumulator: boolean;
-  /** Parts that K is cut in, from 1. */
+  /** The number of splits of K, from 1. */
   readonly splitK: number;
-  /** The library algorithm that a GPU used; absent for a backend's own kernels. */
+  /** The library algorithm of a GPU; absent for a backend's own kernels. */
   readonly algorithm?: GemmAlgorithm;
 }
 
-/** What a product is asked for of its plan. */
+/** Options that determine the plan of a product. */
 export interface GemmPlanOptions {
   /** Default: the backend's. */
   readonly datapath?: DatapathFamily | undefined;
   /** TransformerEngine's use_split_accumulator, for FP8. Default false; implied by block scales. */
   readonly useSplitAccumulator?: boolean | undefined;
-  /** Parts K is cut in. Default 1; "auto" leaves it to the backend. */
+  /** The number of splits of K. Default 1; "auto" leaves it to the backend. */
   readonly splitK?: number | "auto" | undefined;
-  /** Fixes datapath, split accumulator, splitK and algorithm, as an earlier result gave them. */
+  /** The plan of an earlier result; fixes datapath, split accumulator, splitK and algorithm. */
   readonly plan?: GemmPlan | undefined;
 }
 
-/** A plan before a backend has computed by it. */
+/** A plan before the backend has chosen what is left open. */
 export interface PlannedGemm extends Omit<GemmPlan, "splitK"> {
   readonly family: DatapathFamily;
   readonly splitK: number | "auto";
 }
 
-/** The first thing about `value` that makes it no plan: a field, and what it needs to be. */
+/** The first fault of `value` as a plan: a field, and what it must be. */
 export function planFault(value: unknown): readonly [field: string, needed: string] | undefined {
   const fields = (typeof value === "object" && value !== null ? value : {}) as Record<string, unknown>;
   const { datapath, splitAccumulator, splitK, algorithm } = fields;
@@ -56,14 +56,14 @@ const checkFields = optionsOf<GemmPlan>({
   algorithm: anything,
 });
 
-/** Throws `ArgumentError` for what is no plan. */
+/** Throws `ArgumentError` for anything but a plan. */
 export function requirePlan(op: string, name: string, plan: unknown): void {
   const fault = planFault(plan);
   if (fault) throw new ArgumentError(`${op}: the ${name}'s ${fault[0]} is not ${fault[1]}`);
   checkFields(op, plan as GemmPlan, name);
 }
 
-/** The family of datapaths that a product is asked for. */
+/** The datapath family of a product. */
 export function familyOf(
   backend: Backend,
   { plan, datapath }: Pick<GemmPlanOptions, "plan" | "datapath">,
@@ -71,7 +71,7 @@ export function familyOf(
   return plan ? (plan.datapath.split("-")[0] as DatapathFamily) : (datapath ?? backend.datapath);
 }
 
-/** The plan, chosen here or given; a given one has to fit the operands. */
+/** The plan, chosen here or given. A given plan must fit the operands. */
 export function planOf(
   family: DatapathFamily,
   {
@@ -85,21 +85,19 @@ export function planOf(
   if (plan && choice.ok && choice.name !== plan.datapath)
     throw new ArgumentError(`gemm: the plan is for ${plan.datapath}; these operands take ${choice.name}`);
   const splitK = plan?.splitK ?? wished;
-  // a backend's own algorithm may leave parts empty; a person who asks for that has miscounted
+  // a backend's own choice may leave splits empty; an explicit splitK that does is a mistake
   if (splitK !== "auto")
-    requireParts(splitK, plan?.algorithm || !choice.ok ? 0 : choice.splitTile, extentOf(x)[1]);
+    requireSplits(splitK, plan?.algorithm || !choice.ok ? 0 : choice.splitTile, extentOf(x)[1]);
   const splitAccumulator = choice.ok && choice.promotion !== "none";
   const planned = { family, datapath: choice.ok ? choice.name : "exact", splitAccumulator, splitK } as const;
   return plan?.algorithm ? { ...planned, algorithm: requireAlgorithm(plan, plan.algorithm) } : planned;
 }
 
-function requireParts(splitK: number, splitTile: number, depth: number): void {
+function requireSplits(splitK: number, splitTile: number, depth: number): void {
   if (!Number.isInteger(splitK) || splitK < 1)
     throw new ArgumentError(`gemm: splitK is ${splitK}; it is a whole number from 1, or "auto"`);
   if (splitK > Math.max(1, depth))
-    throw new ArgumentError(
-      `gemm: splitK is ${splitK} and K ${depth}; there are at most as many parts as terms`,
-    );
+    throw new ArgumentError(`gemm: splitK is ${splitK} and K ${depth}; it can be at most K`);
   if (splitTile === 0) return;
   const tiles = Math.ceil(depth / splitTile);
   if (splitK <= Math.max(1, tiles)) return;
@@ -115,14 +113,14 @@ function requireAlgorithm(plan: GemmPlan, algorithm: GemmAlgorithm): GemmAlgorit
   );
 }
 
-/** What is known of a product that was computed. */
+/** The plan of a computed product, and what is known of its bits. */
 export interface Multiplied {
   readonly plan: GemmPlan;
-  /** Set where its bits follow from a model that was not measured on this chip with this library, and why. */
+  /** Set, with the reason, if its bits follow from a model that was not measured on this chip with this library. */
   readonly unverified?: string;
 }
 
-/** Runs the product and says by what plan. Throws `UnsupportedError` with the backend's reason not to. */
+/** Runs the product and returns its complete plan. Throws `UnsupportedError` with the backend's reason. */
 export function multiply(backend: Backend, args: GemmArgs, planned: PlannedGemm): Multiplied {
   const { unverified } = execute(backend, "gemm", args);
   const algorithm = backend.algorithmFor?.(args);

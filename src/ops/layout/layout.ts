@@ -20,7 +20,7 @@ import { execute } from "../execute.js";
 /**
  * The transpose [K,M] of `x` [M,K]; leading dimensions are flattened into M. Any element type.
  *
- * @throws `DTypeError` for what is no tensor, `ShapeError` for FP4 codes of an odd number of rows, `DisposedError` for a
+ * @throws `DTypeError` for anything but a tensor, `ShapeError` for FP4 codes of an odd number of rows, `DisposedError` for a
  * tensor that was disposed of.
  */
 export function transpose<X extends Tensor>(x: X): Tensor<X["dtype"]> {
@@ -38,10 +38,10 @@ export function transpose<X extends Tensor>(x: X): Tensor<X["dtype"]> {
 }
 
 /**
- * `x` with two of its axes exchanged, as a new tensor, row-major like any; negative axes count from the end. Any element
- * type of whole bytes.
+ * `x` with two of its axes exchanged, as a new row-major tensor; negative axes count from the end. Any element type of whole
+ * bytes.
  *
- * @throws `DTypeError` for FP4, whose codes share bytes, and `ArgumentError` for an axis x has not.
+ * @throws `DTypeError` for FP4, whose codes share bytes, and `ArgumentError` for an axis that x does not have.
  * @throws `DisposedError` for a tensor that was disposed of.
  */
 export function swapAxes<X extends Tensor>(x: X, axis1: number, axis2: number): Tensor<X["dtype"]> {
@@ -87,7 +87,7 @@ export function relayoutScales(t: QuantizedTensor, direction: Direction, to: Sca
   return relayout(t.copy(direction).scaleInv, t, direction, t.scaleLayout, to);
 }
 
-/** The columnwise copy of a tensor whose scales cover squares or all of it: codes and scales transposed. */
+/** Derives the columnwise copy of a tensor with square or per-tensor scales, by transposing codes and scales. */
 export function transposeCopy(t: QuantizedTensor): QuantizedCopy {
   using scope = new Scope();
   const data = transpose(t.copy("rowwise").data);

@@ -1,4 +1,4 @@
-/** Embeddings: rows of a table by number, and the gradient of the table. */
+/** Embeddings, and their gradients. */
 import { ShapeError } from "../../errors.js";
 import { optionsOf } from "../../options.js";
 import { requireI32, requireWide, wideDType } from "../../tensor/require.js";
@@ -16,11 +16,11 @@ export interface EmbeddingOptions {
 const checkOptions = optionsOf<EmbeddingOptions>({ outDtype: wideDType });
 
 /**
- * The rows of `table` [V, D] that `ids` name, i32 of any shape: [...ids.shape, D], rounded to `outDtype`. An id outside
+ * The rows of `table` [V, D] selected by `ids`, i32 of any shape: [...ids.shape, D], rounded to `outDtype`. An id outside
  * 0..V-1 gives a row of NaN.
  *
- * @throws `DTypeError` for a table that is not wide or ids that are not i32, `ShapeError` for a table that is no matrix,
- * `ArgumentError` for an option outside its domain or tensors of several backends, `DisposedError` for a tensor that was
+ * @throws `DTypeError` for a table that is not wide or ids that are not i32, `ShapeError` for a table that is not a matrix,
+ * `ArgumentError` for an option outside its domain or tensors on different backends, `DisposedError` for a tensor that was
  * disposed of.
  */
 export function embedding(table: Tensor, ids: Tensor, options: EmbeddingOptions = {}): Tensor<WideDType> {
@@ -38,13 +38,13 @@ export function embedding(table: Tensor, ids: Tensor, options: EmbeddingOptions 
 }
 
 /**
- * The gradient [V, D] of a table of V = `vocabulary` rows, given that of its embedding, `grad` [...ids.shape, D]: row v is
- * the sum of the rows whose id is v, in ascending order from +0 in f32, rounded once to `outDtype`. Rows that no id names
- * are 0; ids outside 0..V-1 count nowhere.
+ * The gradient [V, D] of a table of V = `vocabulary` rows from the gradient of its embedding, `grad` [...ids.shape, D]. Row v
+ * is the sum of the rows whose id is v, in ascending order from +0 in f32, rounded once to `outDtype`. Rows without an id are
+ * 0; ids outside 0..V-1 are ignored.
  *
- * @throws `DTypeError` for a gradient that is not wide or ids that are not i32, `ShapeError` for ids that are not as many as
- * the gradient has rows, `ArgumentError` for an option outside its domain or tensors of several backends, `DisposedError`
- * for a tensor that was disposed of.
+ * @throws `DTypeError` for a gradient that is not wide or ids that are not i32, `ShapeError` unless the gradient has one row
+ * per id, `ArgumentError` for an option outside its domain or tensors on different backends, `DisposedError` for a tensor that
+ * was disposed of.
  */
 export function embeddingBackward(
   grad: Tensor,

@@ -1,4 +1,4 @@
-/** Losses of rows: softmax cross-entropy and mean squared error. */
+/** Row-wise losses: softmax cross-entropy and mean squared error. */
 import { ShapeError } from "../../errors.js";
 import { between, type Complete, integer, needed, optionsOf } from "../../options.js";
 import { requireF32, requireI32, requireWide } from "../../tensor/require.js";
@@ -7,7 +7,7 @@ import { asMatrix, type WideDType } from "../../tensor/shape.js";
 import { Tensor } from "../../tensor/tensor.js";
 import { commonBackend, execute, requireShape } from "../execute.js";
 
-/** How `crossEntropy` and its gradient read targets. */
+/** Options of `crossEntropy` and its gradient. */
 export interface CrossEntropyOptions {
   /** Weight of the uniform distribution in the target, 0 to 1. Default 0. */
   readonly smoothing?: number | undefined;
@@ -20,7 +20,7 @@ const checkOptions = optionsOf<CrossEntropyOptions>({
   ignore: integer(-(2 ** 31), 2 ** 31 - 1),
 });
 
-/** The loss of each row, and what its backward pass takes; f32, one for each row. */
+/** The loss of each row, and the statistics for the backward pass; f32, one per row. */
 export interface CrossEntropyResult {
   /** The loss of each row, [rows]. */
   readonly loss: Tensor<"f32">;
@@ -31,12 +31,12 @@ export interface CrossEntropyResult {
 }
 
 /**
- * log(sum(exp(x))) - x[target] for each row of `logits` [..., V], with label smoothing. `targets` are i32, one a
- * row; one outside 0..V-1 that is not `ignore` gives NaN. Formula and order: assembly/rows/loss.ts.
+ * log(sum(exp(x))) - x[target] for each row of `logits` [..., V], with label smoothing. `targets` are i32, one per row; a
+ * target outside 0..V-1 other than `ignore` gives NaN. Formula and order: assembly/rows/loss.ts.
  *
- * @throws `DTypeError` for logits that are not wide or targets that are not i32, `ShapeError` for targets that are not one a
- * row, `ArgumentError` for an option outside its domain or tensors of several backends, `DisposedError` for a tensor that
- * was disposed of.
+ * @throws `DTypeError` for logits that are not wide or targets that are not i32, `ShapeError` unless there is one target per
+ * row, `ArgumentError` for an option outside its domain or tensors on different backends, `DisposedError` for a tensor that was
+ * disposed of.
  */
 export function crossEntropy(
   logits: Tensor,
@@ -44,7 +44,7 @@ export function crossEntropy(
   options: CrossEntropyOptions = {},
 ): CrossEntropyResult {
   const source = requireWide("crossEntropy", "logits", logits);
-  const settled = settle("crossEntropy", options);
+  const settings = withDefaults("crossEntropy", options);
   const [rows] = asMatrix(logits.shape);
   const labels = requireTargets("crossEntropy", targets, rows);
   using scope = new Scope();
@@ -54,7 +54,7 @@ export function crossEntropy(
   execute(backend, "crossEntropy", {
     logits: source,
     targets: labels,
-    ...settled,
+    ...settings,
     ...result,
   });
   for (const made of Object.values(result)) scope.keep(made);
@@ -62,15 +62,15 @@ export function crossEntropy(
 }
 
 /**
- * What `crossEntropyBackward` takes: the inputs of `crossEntropy`, [rows, classes] logits and [rows] targets, what it gave,
- * and the gradient of its losses, [rows].
+ * The inputs of `crossEntropyBackward`: those of `crossEntropy`, [rows, classes] logits and [rows] targets, its statistics, and
+ * the gradient of its losses, [rows].
  */
 export interface CrossEntropyBackwardInputs extends Pick<CrossEntropyResult, "maximum" | "total"> {
   /** The gradient of each row's loss, f32. */
   readonly grad: Tensor<"f32">;
-  /** As `crossEntropy` was given them, [..., V]. */
+  /** The logits of the forward pass, [..., V]. */
   readonly logits: Tensor;
-  /** As `crossEntropy` was given them, i32, one a row. */
+  /** The targets of the forward pass, i32, one per row. */
   readonly targets: Tensor;
 }
 
@@ -86,7 +86,7 @@ const checkBackward = optionsOf<CrossEntropyBackwardInputs>({
  * The gradient of the logits, in their type: (softmax - target distribution) * grad.
  *
  * @throws `DTypeError` for logits that are not wide, targets that are not i32, or others that are not f32, `ShapeError` for
- * tensors that are not one element a row, `ArgumentError` for an option outside its domain or tensors of several backends,
+ * tensors that are not one element a row, `ArgumentError` for an option outside its domain or tensors on different backends,
  * `DisposedError` for a tensor that was disposed of.
  */
 export function crossEntropyBackward(
@@ -94,7 +94,7 @@ export function crossEntropyBackward(
   options: CrossEntropyOptions = {},
 ): Tensor<WideDType> {
   checkBackward("crossEntropyBackward", inputs);
-  const settled = settle("crossEntropyBackward", options);
+  const settings = withDefaults("crossEntropyBackward", options);
   const { grad, maximum, total } = inputs;
   const logits = requireWide("crossEntropyBackward", "logits", inputs.logits);
   const [rows] = asMatrix(logits.shape);
@@ -104,16 +104,16 @@ export function crossEntropyBackward(
   using scope = new Scope();
   const backend = commonBackend("crossEntropyBackward", grad, logits, targets, maximum, total);
   const dx = new Tensor(backend, logits.dtype, logits.shape);
-  execute(backend, "crossEntropyBackward", { grad, logits, targets, maximum, total, ...settled, dx });
+  execute(backend, "crossEntropyBackward", { grad, logits, targets, maximum, total, ...settings, dx });
   return scope.keep(dx);
 }
 
 /**
- * The mean of (x - target)^2 over each row of `x` [..., C], f32, one for each row; `target` has the shape of x and any wide
- * type. Formula and order: numerics.md §7.7. NaN and overflow go where the formula takes them; C = 0 gives NaN.
+ * The mean of (x - target)^2 over each row of `x` [..., C], f32, one per row. `target` has the shape of x and any wide type.
+ * Formula and order: numerics.md §7.7. NaN and overflow propagate as in the formula; C = 0 gives NaN.
  *
- * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for a target of another shape, `ArgumentError`
- * for an option outside its domain or tensors of several backends, `DisposedError` for a tensor that was disposed of.
+ * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for a target of another shape, `ArgumentError` for
+ * an option outside its domain or tensors on different backends, `DisposedError` for a tensor that was disposed of.
  */
 export function mse(x: Tensor, target: Tensor): { readonly loss: Tensor<"f32"> } {
   const source = requireWide("mse", "x", x);
@@ -126,13 +126,13 @@ export function mse(x: Tensor, target: Tensor): { readonly loss: Tensor<"f32"> }
   return { loss: scope.keep(loss) };
 }
 
-/** What `mseBackward` takes: the inputs of `mse`, of one shape, and the gradient of its losses, [rows]. */
+/** The inputs of `mseBackward`: those of `mse`, of one shape, and the gradient of its losses, [rows]. */
 export interface MseBackwardInputs {
   /** The gradient of each row's loss, f32. */
   readonly grad: Tensor<"f32">;
-  /** As `mse` was given it, [..., K]. */
+  /** The input of the forward pass, [..., K]. */
   readonly x: Tensor;
-  /** As `mse` was given it. */
+  /** The target of the forward pass. */
   readonly target: Tensor;
 }
 
@@ -145,8 +145,8 @@ const checkMseBackward = optionsOf<MseBackwardInputs>({
 /**
  * The gradient of x, in its type: (x - target) * (2 / C) * grad.
  *
- * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for tensors that do not fit x, `ArgumentError`
- * for an option outside its domain or tensors of several backends, `DisposedError` for a tensor that was disposed of.
+ * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for tensors that do not fit x, `ArgumentError` for
+ * an option outside its domain or tensors on different backends, `DisposedError` for a tensor that was disposed of.
  */
 export function mseBackward(inputs: MseBackwardInputs): Tensor<WideDType> {
   checkMseBackward("mseBackward", inputs);
@@ -162,7 +162,7 @@ export function mseBackward(inputs: MseBackwardInputs): Tensor<WideDType> {
   return scope.keep(dx);
 }
 
-function settle(op: string, options: CrossEntropyOptions): Complete<CrossEntropyOptions> {
+function withDefaults(op: string, options: CrossEntropyOptions): Complete<CrossEntropyOptions> {
   const { smoothing = 0, ignore = -100 } = checkOptions(op, options);
   return { smoothing, ignore };
 }

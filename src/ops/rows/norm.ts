@@ -8,11 +8,11 @@ import { asMatrix, type WideDType } from "../../tensor/shape.js";
 import { Tensor } from "../../tensor/tensor.js";
 import { commonBackend, execute, requireShape } from "../execute.js";
 
-/** How `layerNorm` and `rmsNorm` compute; every field may be left out. */
+/** Options of `layerNorm` and `rmsNorm`; every field may be left out. */
 export interface NormOptions {
   /** Default 1e-5. */
   readonly eps?: number | undefined;
-  /** gamma is stored minus 1. Default false. */
+  /** Whether gamma is stored minus 1. Default false. */
   readonly zeroCenteredGamma?: boolean | undefined;
   /** Default: the type of x. */
   readonly outDtype?: WideDType | undefined;
@@ -21,7 +21,7 @@ export interface NormOptions {
 const FORM = { eps: atLeastZero, zeroCenteredGamma: boolean };
 const checkOptions = optionsOf<NormOptions>({ ...FORM, outDtype: wideDType });
 
-/** What a norm's backward pass takes of its forward pass, f32, one for each row. */
+/** The statistics that a norm's backward pass needs, f32, one per row. */
 export interface NormStatistics {
   /** Absent in RMSNorm. */
   readonly mean?: Tensor<"f32"> | undefined;
@@ -29,13 +29,13 @@ export interface NormStatistics {
   readonly rstd: Tensor<"f32">;
 }
 
-/** A norm's result, and what its backward pass takes beside. */
+/** A norm's result, and the statistics for its backward pass. */
 export interface NormResult extends NormStatistics {
   /** The norm, in the shape of x. */
   readonly out: Tensor<WideDType>;
 }
 
-/** What `normBackward` gives: the gradient of x, in its shape, and of gamma and beta, [K]; `dbeta` in LayerNorm alone. */
+/** The results of `normBackward`: the gradient of x, in its shape, and of gamma and beta, [K]; `dbeta` only for LayerNorm. */
 export interface NormGradients {
   /** In the shape and type of x. */
   readonly dx: Tensor<WideDType>;
@@ -46,13 +46,12 @@ export interface NormGradients {
 }
 
 /**
- * (x - mean) / sqrt(variance + eps) * gamma + beta over the last dimension K of `x`; gamma and beta are [K]
- * of one type. All in f32, reductions in the fixed order of 32 lanes, one rounding to `outDtype` at the end
- * (numerics.md §7.1 and choice 11).
+ * (x - mean) / sqrt(variance + eps) * gamma + beta over the last dimension K of `x`; gamma and beta are [K] of one type.
+ * Computed in f32, with reductions in the fixed order of 32 lanes, and rounded once to `outDtype` (numerics.md §7.1 and choice
+ * 11).
  *
- * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for gamma or beta that is not [K],
- * `ArgumentError` for an option outside its domain or tensors of several backends, `DisposedError` for a tensor that was
- * disposed of.
+ * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for gamma or beta that is not [K], `ArgumentError`
+ * for an option outside its domain or tensors on different backends, `DisposedError` for a tensor that was disposed of.
  */
 export function layerNorm(x: Tensor, gamma: Tensor, beta: Tensor, options: NormOptions = {}): NormResult {
   requireWide("layerNorm", "beta", beta);
@@ -62,8 +61,8 @@ export function layerNorm(x: Tensor, gamma: Tensor, beta: Tensor, options: NormO
 /**
  * x / sqrt(mean(x^2) + eps) * gamma over the last dimension; otherwise as `layerNorm`.
  *
- * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for gamma that is not [K], `ArgumentError` for
- * an option outside its domain or tensors of several backends, `DisposedError` for a tensor that was disposed of.
+ * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for gamma that is not [K], `ArgumentError` for an
+ * option outside its domain or tensors on different backends, `DisposedError` for a tensor that was disposed of.
  */
 export function rmsNorm(x: Tensor, gamma: Tensor, options: NormOptions = {}): NormResult {
   return forward("rmsNorm", x, gamma, undefined, options);
@@ -84,15 +83,15 @@ function forward(
   return { out: scope.keep(out), ...keptStatistics(scope, source) };
 }
 
-/** A norm by its parameters. */
+/** The parameters of a norm. */
 export interface NormParameters extends Omit<NormOptions, "outDtype"> {
   /** [K] */
   readonly gamma: Tensor;
-  /** [K], of the type of gamma: then it is LayerNorm, else RMSNorm. */
+  /** [K], of the type of gamma: makes it LayerNorm; without it, RMSNorm. */
   readonly beta?: Tensor | undefined;
 }
 
-/** A norm as `NormParameters` has it, each field of which may be undefined. */
+/** `NormParameters` whose fields may be undefined. */
 type NormGiven = { readonly [K in keyof NormParameters]: NormParameters[K] | undefined } & {
   readonly gamma: Tensor;
 };
@@ -103,7 +102,9 @@ const checkParameters = optionsOf<NormParameters>({
   beta: requireWide,
 });
 
-/** A norm of the rows of x but for where its result goes, in a scope that takes its statistics. Throws as `layerNorm`. */
+/**
+ * The arguments of a norm of the rows of x except its output. The statistics belong to the open scope. Throws as `layerNorm`.
+ */
 export function normCall(op: string, x: Tensor, norm: NormGiven): Omit<NormArgs, "out"> {
   const source = requireWide(op, "x", x);
   checkParameters(op, norm as NormParameters);
@@ -121,7 +122,7 @@ export function normCall(op: string, x: Tensor, norm: NormGiven): Omit<NormArgs,
   return { x: source, ...parameters, eps, zeroCenteredGamma, mean, rstd };
 }
 
-/** The statistics of a norm that has run, taken out of a scope. */
+/** Takes the statistics of a norm out of a scope. */
 export function keptStatistics(
   scope: Scope,
   { mean, rstd }: Pick<NormArgs, "mean" | "rstd">,
@@ -130,15 +131,15 @@ export function keptStatistics(
   return mean ? { ...kept, mean: scope.keep(mean) } : kept;
 }
 
-/** What the backward pass of a norm takes: the gradient of its result and what the forward pass was given. */
+/** The inputs of `normBackward`: the gradient of the norm's result, and the inputs and statistics of the forward pass. */
 export interface NormBackwardInputs extends NormStatistics {
   /** The gradient of the norm's result, in its shape. */
   readonly grad: Tensor;
-  /** As the norm was given it, [..., K]. */
+  /** The input of the forward pass, [..., K]. */
   readonly x: Tensor;
-  /** As the norm was given it, [K]. */
+  /** The gamma of the forward pass, [K]. */
   readonly gamma: Tensor;
-  /** As the norm was given it. Default false. */
+  /** The option of the forward pass. Default false. */
   readonly zeroCenteredGamma?: boolean | undefined;
 }
 
@@ -152,10 +153,11 @@ const checkBackward = optionsOf<NormBackwardInputs>({
 });
 
 /**
- * The gradients of x (type of `grad`), gamma and, with `mean`, beta (type of gamma); numerics.md §7.1.
+ * The gradients of x, in the type of `grad`, and of gamma and, for LayerNorm, beta, in the type of gamma; numerics.md §7.1. The
+ * gradient is LayerNorm's if `mean` is given.
  *
  * @throws `DTypeError` for a type that it does not take, `ShapeError` for tensors that do not fit x, `ArgumentError` for an
- * option outside its domain or tensors of several backends, `DisposedError` for a tensor that was disposed of.
+ * option outside its domain or tensors on different backends, `DisposedError` for a tensor that was disposed of.
  */
 export function normBackward(inputs: NormBackwardInputs): NormGradients {
   checkBackward("normBackward", inputs);
@@ -179,10 +181,10 @@ export function normBackward(inputs: NormBackwardInputs): NormGradients {
 }
 
 /**
- * The sums of the columns of `x` [..., K] as [K]: rows in chunks of 32, chunks ascending, in f32, rounded once.
- * Without rows, the sums are 0; a NaN in a column makes its sum NaN.
+ * The column sums [K] of `x` [..., K]: rows in chunks of 32, chunks ascending, in f32, rounded once. Without rows, the sums are
+ * 0; a NaN in a column makes its sum NaN.
  *
- * @throws `DTypeError` for a tensor that is not of a wide type, `ArgumentError` for a type of the sums that is not wide,
+ * @throws `DTypeError` for a tensor that is not of a wide type, `ArgumentError` for a result type that is not wide,
  * `DisposedError` for a tensor that was disposed of.
  */
 export function columnSum(x: Tensor, outDtype?: WideDType): Tensor<WideDType> {

@@ -1,27 +1,27 @@
-/** Delayed scaling: the scales of the next step from the amaxes of those before. */
+/** Delayed scaling: computes the scales of the next step from earlier amaxes. */
 import { ArgumentError, ShapeError } from "../../errors.js";
 import { integer, needed, notNaN, oneOf, optionsOf } from "../../options.js";
 import { requireF32 } from "../../tensor/require.js";
 import type { Tensor } from "../../tensor/tensor.js";
 import { commonBackend, execute, requireShape } from "../execute.js";
 
-/** Beyond it no format's largest value stays within f32. */
+/** Beyond this margin, maximum * 2^-margin is outside f32 for every format. */
 const MAX_MARGIN = 256;
 
-/** How an amax follows from a history: the largest of it, or the one recorded last. TransformerEngine's `amax_compute_algo`. */
+/** How the amax is chosen from a history: its maximum, or the newest. TransformerEngine's `amax_compute_algo`. */
 export const AMAX_ALGORITHMS = ["max", "mostRecent"] as const;
 
-/** What `updateScales` takes, and updates in place. */
+/** The inputs of `updateScales`, some of which it updates in place. */
 export interface UpdateScalesInputs {
-  /** [length, n]: row 0 takes the amaxes of a step, the last row is the newest of those before. Updated. */
+  /** [length, n]: row 0 holds the amaxes of the current step, the last row those of the previous one. Updated in place. */
   readonly amaxHistory: Tensor<"f32">;
-  /** [n], updated. */
+  /** [n], updated in place. */
   readonly scale: Tensor<"f32">;
-  /** The largest value of the slots' format: 448 for e4m3, 57344 for e5m2. Rounded to f32. */
+  /** The maximum of the slots' format: 448 for e4m3, 57344 for e5m2. Rounded to f32. */
   readonly formatMax: number;
-  /** A whole number of binades that stay free above the amax. Default 0. */
+  /** Binades of headroom above the amax, a whole number. Default 0. */
   readonly margin?: number | undefined;
-  /** The scale follows the largest amax of the history, or the one just recorded. Default max. */
+  /** Whether the scale follows the maximum of the history or the newest amax. Default max. */
   readonly algorithm?: (typeof AMAX_ALGORITHMS)[number] | undefined;
 }
 
@@ -34,13 +34,13 @@ const checkInputs = optionsOf<UpdateScalesInputs>({
 });
 
 /**
- * TransformerEngine's update of delayed scaling (numerics.md §2.2) for all n slots at once, in place: where row 0 holds an
- * amax, the slot's history rolls and its scale becomes fl(formatMax * 2^-margin) / amax, at most FLT_MAX. A slot with amax 0
- * is left alone; an amax that is infinite, NaN or negative rolls but keeps the scale, and `max` passes over NaN. In every slot
- * a scale that starts infinite, of either sign, becomes FLT_MAX unless another follows. Throws
- * `ShapeError` unless there is a row, `ArgumentError` for options outside their domain.
+ * TransformerEngine's update of delayed scaling (numerics.md §2.2) for all n slots at once, in place. If row 0 holds an amax,
+ * the slot's history rolls and its scale becomes fl(formatMax * 2^-margin) / amax, at most FLT_MAX. A slot with amax 0 is
+ * unchanged. An amax that is infinite, NaN or negative rolls the history but keeps the scale; `max` ignores NaN. In every slot,
+ * a scale that was infinite, of either sign, becomes FLT_MAX unless it is recomputed.
  *
- * @throws `DTypeError` for what is not f32, `DisposedError` for a tensor that was disposed of.
+ * @throws `DTypeError` for a tensor that is not f32, `ShapeError` for a history without rows, `ArgumentError` for options
+ * outside their domain, `DisposedError` for a tensor that was disposed of.
  */
 export function updateScales(inputs: UpdateScalesInputs): void {
   checkInputs("updateScales", inputs);

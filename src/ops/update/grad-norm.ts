@@ -6,29 +6,29 @@ import { Scope } from "../../tensor/scope.js";
 import { Tensor } from "../../tensor/tensor.js";
 import { commonBackend, execute } from "../execute.js";
 
-/** What `gradNorm` clips to. */
+/** Options of `gradNorm`. */
 export interface GradNormOptions {
   /** The norm beyond which gradients are scaled down, finite and at least 0; rounded to f32. */
   readonly maxNorm: number;
 }
 
-/** [1] each. */
+/** The results of `gradNorm`, [1] each. */
 export interface GradNorm {
   /** The 2-norm of all gradients together, f32 [1]. */
   readonly norm: Tensor<"f32">;
-  /** What `sgd` and `adamw` take as `gradScale`. */
+  /** The `gradScale` argument of `sgd` and `adamw`. */
   readonly factor: Tensor<"f32">;
 }
 
 const checkOptions = optionsOf<GradNormOptions>({ maxNorm: needed(atLeastZero) });
 
 /**
- * The 2-norm over all elements of all of `grads`, f32, bf16 or f16, and min(1, maxNorm / (norm + 1e-6)), the factor of
- * torch.nn.utils.clip_grad_norm_; order of the sums: numerics.md §9.3. Nothing waits for a GPU. Squares are f32: beyond
- * 2^64 they make the norm infinite and the factor 0; a NaN makes both NaN. Without elements the norm is 0. Throws
- * `ArgumentError` for no tensors, tensors of several backends and a maxNorm outside its domain.
+ * The 2-norm over all elements of `grads`, f32, bf16 or f16, and min(1, maxNorm / (norm + 1e-6)), the factor of
+ * torch.nn.utils.clip_grad_norm_; order of the sums: numerics.md §9.3. Both stay on the device. Squares are f32: magnitudes
+ * beyond 2^64 make the norm infinite and the factor 0; a NaN makes both NaN. Without elements the norm is 0.
  *
- * @throws `DTypeError` for what is no wide tensor.
+ * @throws `ArgumentError` for an empty list, tensors on different backends and a maxNorm outside its domain, `DTypeError` for
+ * anything but wide tensors.
  */
 export function gradNorm(grads: readonly Tensor[], options: GradNormOptions): GradNorm {
   checkOptions("gradNorm", options);

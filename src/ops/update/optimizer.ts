@@ -1,4 +1,4 @@
-/** Steps of optimizers: master parameters of f32, updated in place. */
+/** Optimizer steps on f32 master parameters, in place. */
 import type { Backend } from "../../backends/backend.js";
 import { ArgumentError } from "../../errors.js";
 import {
@@ -18,27 +18,27 @@ import { commonBackend, execute, requireShape } from "../execute.js";
 import { requireApart } from "../overlap.js";
 
 /**
- * The tensors of a step. All but the scalars have the shape of `parameter`. What is updated shares no memory with any
- * other of them.
+ * The tensors of a step. All but the scalars have the shape of `parameter`. Updated tensors share no memory with any other of
+ * them.
  */
 export interface StepInputs {
   /** The master parameters, updated. */
   readonly parameter: Tensor<"f32">;
   /** f32, bf16 or f16. */
   readonly grad: Tensor;
-  /** Takes the new parameters, rounded to nearest even; overflow gives infinity. */
+  /** Receives the new parameters, rounded to nearest even; overflow gives infinity. */
   readonly copy?: Tensor<"bf16" | "f16"> | undefined;
-  /** Multiplies the gradient, [1]: clips it, or takes the scale of a loss out. Read on the device. */
+  /** Multiplies the gradient, [1]: for clipping, or to undo loss scaling. Read on the device. */
   readonly gradScale?: Tensor<"f32"> | undefined;
-  /** Where this holds exactly 1, nothing is written, [1]. Read on the device. */
+  /** If this is exactly 1, nothing is written; [1]. Read on the device. */
   readonly noop?: Tensor<"f32"> | undefined;
 }
 
 /** The tensors of one step of `sgd`, of one shape; `parameter`, `copy` and `m` are updated in place. */
 export interface SGDInputs extends StepInputs {
-  /** The momentum buffer, updated; needed with momentum, left alone without. */
+  /** The momentum buffer, updated. Required with momentum, otherwise not touched. */
   readonly m?: Tensor<"f32"> | undefined;
-  /** What AdamW keeps beside; left alone, so that one object of tensors may serve both. */
+  /** AdamW's second buffer; not touched, so that one object may serve both optimizers. */
   readonly v?: Tensor<"f32"> | undefined;
 }
 
@@ -52,23 +52,23 @@ export interface AdamWInputs extends StepInputs {
 
 /** Numbers are rounded to f32. */
 export interface SGDStepOptions {
-  /** Times the update, what the parameter loses. */
+  /** The learning rate: the factor of the update that is subtracted. */
   readonly learningRate: number;
   /** Default 0. */
   readonly momentum?: number | undefined;
-  /** Part of the gradient kept out of the buffer. Default 0. */
+  /** The fraction of the gradient that does not enter the buffer. Default 0. */
   readonly dampening?: number | undefined;
   /** Added to the gradient times the parameter. Default 0. */
   readonly weightDecay?: number | undefined;
-  /** Looks one step ahead; needs momentum, and dampening 0. Default false. */
+  /** Whether to use Nesterov momentum; needs momentum, and dampening 0. Default false. */
   readonly nesterov?: boolean | undefined;
-  /** The buffer is not read but becomes the gradient. Default false. */
+  /** Whether this is the first step, which initializes the buffer with the gradient. Default false. */
   readonly first?: boolean | undefined;
 }
 
 /** Numbers are rounded to f32. */
 export interface AdamWStepOptions {
-  /** Times the update, what the parameter loses. */
+  /** The learning rate: the factor of the update that is subtracted. */
   readonly learningRate: number;
   /** The number of this step, from 1. */
   readonly step: number;
@@ -80,7 +80,7 @@ export interface AdamWStepOptions {
   readonly eps?: number | undefined;
   /** Default 0. */
   readonly weightDecay?: number | undefined;
-  /** Weight decay acts on the parameter; otherwise it is added to the gradient, as in Adam. Default true. */
+  /** Whether weight decay acts on the parameter, as in AdamW, rather than on the gradient, as in Adam. Default true. */
   readonly decoupled?: boolean | undefined;
 }
 
@@ -94,7 +94,7 @@ const STEP: OptionTable<StepInputs> = {
 const checkSGDInputs = optionsOf<SGDInputs>({ ...STEP, m: requireF32, v: requireF32 });
 const checkAdamWInputs = optionsOf<AdamWInputs>({ ...STEP, m: needed(requireF32), v: needed(requireF32) });
 
-/** The options of SGD as a module's optimizer takes them. */
+/** The option rows of SGD, also for `SGD`. */
 const SGD_OPTIONS: OptionTable<Omit<SGDStepOptions, "first">> = {
   learningRate: needed(atLeastZero),
   momentum: atLeastZero,
@@ -117,11 +117,11 @@ const checkAdamWStep = optionsOf<AdamWStepOptions>({ ...ADAMW_OPTIONS, step: nee
 const checkAdamWOptions = optionsOf(ADAMW_OPTIONS);
 
 /**
- * One step of stochastic gradient descent, torch.optim.SGD's formulas rounded operation by operation in f32 (numerics.md
- * §9.1). NaN and infinity go where the formulas take them; nothing happens to empty tensors.
+ * One step of stochastic gradient descent: torch.optim.SGD's formulas, with each operation rounded to f32 (numerics.md §9.1).
+ * NaN and infinity propagate as in the formulas; empty tensors are allowed.
  *
- * @throws `ArgumentError` for options outside their domain and for tensors of several backends, `ShapeError` and
- * `DTypeError` for a tensor of another shape or type than it must have.
+ * @throws `ArgumentError` for options outside their domain and for tensors on different backends, `ShapeError` and `DTypeError`
+ * for a tensor of another shape or type than it must have.
  * @throws `DisposedError` for a tensor that was disposed of.
  */
 export function sgd(inputs: SGDInputs, options: SGDStepOptions): void {
@@ -132,12 +132,12 @@ export function sgd(inputs: SGDInputs, options: SGDStepOptions): void {
   if (momentum !== 0 && !inputs.m)
     throw new ArgumentError(`sgd: momentum is ${momentum}; it needs a buffer, m`);
   const backend = requireStep("sgd", inputs, inputs.m, inputs.v);
-  // v, and m without momentum, are left alone: they lie apart as well
+  // v, and m without momentum, are not touched, but must not overlap either
   requireApart("adamw", inputs, { adamw: "sgd" });
   const m = momentum === 0 ? undefined : inputs.m;
   const { parameter, copy, gradScale, noop } = inputs;
   const grad = inputs.grad as Tensor<WideDType>;
-  // fields one by one: spreading an object of so many costs more than the checks do
+  // listed one by one, because spreading an object of this size costs more than the checks
   execute(backend, "sgd", {
     parameter,
     grad,
@@ -178,12 +178,11 @@ function sgdNumbers(options: Omit<SGDStepOptions, "first">) {
 }
 
 /**
- * One step of AdamW, or of Adam with `decoupled: false`: the formulas of TransformerEngine's FusedAdam, rounded
- * operation by operation in f32 (numerics.md §9.2). NaN and infinity go where the formulas take them; nothing
- * happens to empty tensors. Throws as `sgd` does.
+ * One step of AdamW, or of Adam with `decoupled: false`: the formulas of TransformerEngine's FusedAdam, with each operation
+ * rounded to f32 (numerics.md §9.2). NaN and infinity propagate as in the formulas; empty tensors are allowed.
  *
- * @throws `ArgumentError` for options outside their domain and for tensors of several backends, `ShapeError` and
- * `DTypeError` for a tensor of another shape or type than it must have, `DisposedError` for a tensor that was disposed of.
+ * @throws `ArgumentError` for options outside their domain and for tensors on different backends, `ShapeError` and `DTypeError`
+ * for a tensor of another shape or type than it must have, `DisposedError` for a tensor that was disposed of.
  */
 export function adamw(inputs: AdamWInputs, options: AdamWStepOptions): void {
   checkAdamWInputs("adamw", inputs);
@@ -217,7 +216,7 @@ export function requireAdamWOptions(user: string, options: Omit<AdamWStepOptions
   checkAdamWOptions(user, options);
 }
 
-/** The backend of a step whose tensors have their types: `m` and `v` are those that the optimizer keeps. */
+/** The backend of a step, after checking its tensors; `m` and `v` are the optimizer's buffers. */
 function requireStep(op: string, inputs: StepInputs, m: Tensor | undefined, v: Tensor | undefined): Backend {
   const { parameter, grad, copy, gradScale, noop } = inputs;
   const { shape } = parameter;
@@ -228,7 +227,7 @@ function requireStep(op: string, inputs: StepInputs, m: Tensor | undefined, v: T
   return commonBackend(op, parameter, copy, m, v, grad, gradScale, noop);
 }
 
-/** 1 - beta^step: squares and products in f64 from the lowest bit of `step` up, the result rounded to f32. */
+/** 1 - beta^step by repeated squaring in f64 from the lowest bit of `step` up, the result rounded to f32. */
 function correction(beta: number, step: number): number {
   let power = 1;
   let square = beta;

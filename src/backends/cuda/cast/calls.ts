@@ -1,4 +1,4 @@
-/** What the addon's calls of casts and what is beside them take (native-arguments.ts). */
+/** Arguments of the addon's calls of casts and related operations (native-arguments.ts). */
 import type { Declaration } from "../native-arguments.js";
 import { OUT, RANDOM, X } from "../shared-arguments.js";
 

@@ -28,7 +28,7 @@ export const activationBackward: Lowering<"activationBackward"> = {
   },
 };
 
-/** All but the kind or the clamp, which say what form it is. */
+/** The arguments of a gated form without its kind or clamp. */
 function halves({ x, out }: GatedArgs) {
   const [rows, columns] = asMatrix(x.shape);
   return {

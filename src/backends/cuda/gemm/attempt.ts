@@ -1,4 +1,6 @@
-/** The ways to have cuBLASLt compute a product, the cheapest first: what is copied and padded, and who rounds the result. */
+/**
+ * The ways to compute a product by cuBLASLt, cheapest first: which operands are copied and padded, and who rounds the result.
+ */
 import type { BlasAlignment } from "../../../formats/chips.js";
 import { type DatapathChoice, STAGED_AS, type StagingName } from "../../../formats/datapath.js";
 import { isWide, roundUp, type WideDType } from "../../../tensor/shape.js";
@@ -14,16 +16,16 @@ import {
   isBlasOperand,
 } from "./descriptor.js";
 
-/** An operand as it is multiplied. */
+/** An operand as cuBLASLt reads it. */
 export interface StagedOperand {
   readonly lines: number;
   readonly depth: number;
   readonly type: BlasType;
-  /** Whether it is a copy, dense lines along K; else the operand as it lies. */
+  /** Whether it is a copy with dense lines along K, rather than the operand in place. */
   readonly copied: boolean;
-  /** Whether the operand, as it lies, is [K, lines]. */
+  /** Whether the operand in memory is [K, lines]. */
   readonly transposed: boolean;
-  /** Block scales that enter the product itself. */
+  /** Block scales that cuBLASLt applies. */
   readonly scale?: Exclude<BlasScale, "tensor"> | undefined;
 }
 
@@ -31,14 +33,16 @@ export interface Attempt {
   readonly x: StagedOperand;
   readonly w: StagedOperand;
   readonly staging: StagingName;
-  /** Whether cuBLASLt scales, adds, rounds and writes the result; else it writes f32 sums, and our epilogue does. */
+  /**
+   * Whether cuBLASLt's epilogue scales, adds, rounds and writes the result; else it writes f32 sums, and our epilogue follows.
+   */
   readonly fused: boolean;
   readonly product: BlasProduct;
 }
 
 export type ServedChoice = DatapathChoice & { readonly ok: true };
 
-/** The ways to compute a product that is not empty, or why there is none. */
+/** The ways to compute a non-empty product, or why there is none. */
 export function attemptsFor(
   args: GemmArgs,
   choice: ServedChoice,
@@ -62,7 +66,7 @@ export function attemptsFor(
 }
 
 const NO_FUSED_GELU =
-  "cuBLASLt fuses GELU only where it rounds the result itself, to f32, bf16 or f16, in rows of a multiple of 8, with its argument in the same type; use geluEpilogue exact";
+  "cuBLASLt fuses GELU only where it rounds the result itself, to f32, bf16 or f16, in rows whose length is a multiple of 8, with its argument in the same type; use geluEpilogue exact";
 
 interface AttemptContext {
   readonly args: GemmArgs;
@@ -71,27 +75,27 @@ interface AttemptContext {
   readonly types: readonly [x: BlasType, w: BlasType];
 }
 
-/** The type an operand is multiplied as; undefined where cuBLASLt has none. */
+/** The type as which an operand is multiplied; undefined if cuBLASLt has none. */
 function typeOf({ traits: { format } }: GemmOperand, { staging }: ServedChoice): BlasType | undefined {
   return STAGED_AS[staging] ?? (isBlasOperand(format) ? format : undefined);
 }
 
-/** The block scales that enter the product; those of a copy that was multiplied by its scales do not. */
+/** The block scales that cuBLASLt applies; none for a copy that already includes them. */
 function scaleOf({ traits: { scales } }: GemmOperand, type: BlasType, { staging }: ServedChoice) {
   if (!scales || STAGED_AS[staging]) return undefined;
   return blockScaleOf(type, scales, staging) ?? "unknown";
 }
 
-/** The type of results that no product with block scales was seen to have. */
+/** The result type that no product with block scales has supported in measurements. */
 const UNSCALED: WideDType = "f16";
 
-/** Whether operands are f32 that were rounded to tf32. */
+/** Whether f32 operands are rounded to tf32. */
 function isTf32({ staging }: ServedChoice): boolean {
   const staged = STAGED_AS[staging];
   return staged !== undefined && BLAS_TYPES[staged].kind === "single";
 }
 
-/** Whether cuBLASLt's own epilogue was measured to be ours for this product (datapath.md §2). */
+/** Whether cuBLASLt's own epilogue was measured to be bitwise equal to ours for this product (datapath.md §2). */
 function isFusable({ args, choice, alignment, types }: AttemptContext): boolean {
   const { x, w, c, bias, out, preGelu } = args;
   const [columns] = extentOf(w);
@@ -99,7 +103,7 @@ function isFusable({ args, choice, alignment, types }: AttemptContext): boolean 
   const [type] = types;
   const { dtype } = out;
   if (!isWide(dtype) || (columns * BLAS_TYPES[dtype].bits) % alignment.rowBits !== 0) return false;
-  // A library may leave out a product by zero; then infinities and NaN among the sums would be lost.
+  // A library may skip a product by zero, which would lose infinities and NaN among the sums.
   if (alpha === 0 || (readsScalars(args, type) && alpha < 0)) return false;
   if (preGelu && (preGelu.dtype !== dtype || columns % alignment.auxColumns !== 0)) return false;
   const added = beta !== 0 && c !== undefined;
@@ -112,7 +116,9 @@ function isFusable({ args, choice, alignment, types }: AttemptContext): boolean 
   return !bias || bias.dtype === biasType(type, dtype);
 }
 
-/** Whether alpha and beta are read on the device: factors lie there that cuBLASLt does not take as scales of its operands. */
+/**
+ * Whether alpha and beta are read on the device, because they include factors that cuBLASLt does not accept as operand scales.
+ */
 function readsScalars(args: GemmArgs, type: BlasType): boolean {
   const { x, w } = args;
   if (x.amax || w.amax || isAddedInPlace(args)) return true;
@@ -120,8 +126,8 @@ function readsScalars(args: GemmArgs, type: BlasType): boolean {
 }
 
 /**
- * Whether the result is written over what is added to it as it is. Some kernels of cuBLASLt then round the result and add it to
- * what lies there, which rounds twice; they are taken only where beta is known to be 1, so that it is kept on the device.
+ * Whether the result overwrites its addend. Some kernels of cuBLASLt then round the result before adding it to memory, which
+ * rounds twice. They run only if beta is known to be 1, so beta is kept on the device.
  */
 export function isAddedInPlace({ beta, c, out }: GemmArgs): boolean {
   return c !== undefined && c.address === out.address && Math.fround(beta) === 1;
@@ -165,11 +171,11 @@ function pitchOf({ transposed, lines, depth }: StagedOperand): number {
   return transposed ? lines : depth;
 }
 
-function tensorScale(taken: boolean, operand: GemmOperand): "tensor" | undefined {
-  return taken && operand.tensorScale ? "tensor" : undefined;
+function tensorScale(applied: boolean, operand: GemmOperand): "tensor" | undefined {
+  return applied && operand.tensorScale ? "tensor" : undefined;
 }
 
-/** Both operands with one depth: as they lie where their rows are aligned, else copied and padded with zeros. */
+/** Stages both operands with equal depth: in place if their rows are aligned, else as copies padded with zeros. */
 function stage({ args, choice, alignment, types }: AttemptContext, padded: boolean) {
   const { rowBits, paddedLines, paddedBits } = alignment;
   const both = [args.x, args.w].map((operand, i) => {

@@ -1,8 +1,8 @@
-/** What the addon's calls of products take (native-arguments.ts). */
+/** Arguments of the addon's calls of products (native-arguments.ts). */
 import type { Declaration } from "../native-arguments.js";
 import { SIZE } from "../shared-arguments.js";
 
-/** Factors of the sums of a product. */
+/** Factors of a product's sums. */
 const FACTORS = {
   factors: {
     alpha: "float",
@@ -14,7 +14,7 @@ const FACTORS = {
   },
 } as const;
 
-/** A product as cuBLASLt is told of it: gemm/descriptor.ts. */
+/** The description of a product for cuBLASLt: gemm/descriptor.ts. */
 const PRODUCT = {
   m: "count",
   n: "count",
@@ -136,7 +136,7 @@ export const GEMM_CALLS = {
   gemmAlpha: { ...FACTORS, beta: "float", out: "pointer" },
 } as const satisfies Readonly<Record<string, Declaration>>;
 
-/** What answers: addon.ts says what. */
+/** Calls that return something: addon.ts declares what. */
 export const GEMM_QUERIES = {
   gemmPlan: PRODUCT,
   gemmCandidates: {

@@ -1,19 +1,19 @@
-/** A product as cuBLASLt is told of it: plain numbers, which native/gemm/gemm.cc reads. */
+/** The description of a product for cuBLASLt: plain numbers, which native/gemm/gemm.cc reads. */
 import { isSquare, tileSize } from "../../../formats/block.js";
 import type { BlockScaleFormat, OperandTraits, StagingName } from "../../../formats/datapath.js";
 import { roundUp, type WideDType } from "../../../tensor/shape.js";
 import type { NativeArgs } from "../addon.js";
 
-/** A type of elements: its cudaDataType, the bits of one, and the kind of product that multiplies it. */
+/** An element type: its cudaDataType, bits per element, and the kind of product that takes it. */
 interface BlasTypeRow {
   readonly cuda: number;
   readonly bits: 4 | 8 | 16 | 32;
   readonly kind: "single" | "half" | "fp8" | "fp4";
-  /** Types that it has no product with. */
+  /** Types that it cannot be multiplied by. */
   readonly alone?: readonly string[];
 }
 
-/** The element types of products. tf32 operands are f32 that were rounded. */
+/** The element types of products. tf32 operands are f32 rounded to tf32. */
 export const BLAS_TYPES = {
   f32: { cuda: 0, bits: 32, kind: "single" },
   f16: { cuda: 2, bits: 16, kind: "half" },
@@ -25,30 +25,30 @@ export const BLAS_TYPES = {
 
 export type BlasType = keyof typeof BLAS_TYPES;
 
-/** Whether products have a type for elements as they are: f32 is multiplied where it was rounded to tf32 alone. */
+/** Whether cuBLASLt takes elements of that format; f32 only after rounding to tf32. */
 export function isBlasOperand(format: string): format is BlasType {
   return Object.hasOwn(BLAS_TYPES, format) && BLAS_TYPES[format as BlasType].kind !== "single";
 }
 
-/** Whether there is a product of two types. */
+/** Whether cuBLASLt multiplies two types. */
 export function hasProduct(x: BlasType, w: BlasType): boolean {
   const row: BlasTypeRow = BLAS_TYPES[x];
   return !row.alone?.includes(w);
 }
 
-/** What a product of half or FP8 operands adds as bias, by the type of its result. */
+/** The bias type of a product of half or FP8 operands, by its result type. */
 export function biasType(operands: BlasType, out: WideDType): WideDType {
   return BLAS_TYPES[operands].kind === "half" ? out : FP8_BIAS[out];
 }
 
 const FP8_BIAS: Readonly<Record<WideDType, WideDType>> = { f32: "bf16", bf16: "bf16", f16: "f16" };
 
-/** cublasLtMatmulMatrixScale_t: one f32, UE4M3 for 16 along K, E8M0 for 32, f32 for 128 and for 128 x 128. */
+/** cublasLtMatmulMatrixScale_t: one f32, UE4M3 per 16 along K, E8M0 per 32, f32 per 128 and per 128 x 128. */
 const SCALE_MODE = { tensor: 0, "1x16": 1, "1x32": 2, "1x128": 4, "128x128": 5 } as const;
 
 export type BlasScale = keyof typeof SCALE_MODE;
 
-/** The block scales of products: of which type, for how many lines, with which operands, multiplied how. */
+/** The block scales that cuBLASLt applies: their type, lines per scale, kind of operands, and staging. */
 const BLOCK_SCALES = [
   { scale: "1x128", format: "f32", lines: 1, kind: "fp8", stagings: ["plain"] },
   { scale: "128x128", format: "f32", lines: 128, kind: "fp8", stagings: ["plain"] },
@@ -62,7 +62,7 @@ const BLOCK_SCALES = [
   readonly stagings: readonly StagingName[];
 }[];
 
-/** The mode for block scales of an operand; undefined where there is none. */
+/** The scale mode of an operand's block scales; undefined if cuBLASLt has none. */
 export function blockScaleOf(
   type: BlasType,
   { format, lines }: NonNullable<OperandTraits["scales"]>,
@@ -77,7 +77,7 @@ export function blockScaleOf(
   )?.scale;
 }
 
-/** An operand: `lines` of `depth` elements, `pitch` apart; transposed, `depth` rows of `lines`. */
+/** An operand: `lines` of `depth` elements, `pitch` elements apart; if transposed, `depth` rows of `lines` elements. */
 export interface BlasOperand {
   readonly type: BlasType;
   readonly lines: number;
@@ -91,18 +91,18 @@ export interface BlasProduct {
   readonly x: BlasOperand;
   readonly w: BlasOperand;
   readonly depth: number;
-  /** Of the result and of what is added to it. */
+  /** The result and its addend. */
   readonly out: { readonly type: BlasType; readonly pitch: number };
   readonly bias?: BlasType | undefined;
-  /** GELU by cuBLASLt, and its argument in this type, as many elements from row to row as there are columns. */
+  /** Fuses GELU and stores its argument in this type, with as many elements per row as columns. */
   readonly preGelu?: BlasType | undefined;
-  /** FP8: one chain along K, where cuBLASLt would else add chains of 128 in f32. */
+  /** FP8 only: one accumulation chain along K; else cuBLASLt adds chains of 128 in f32. */
   readonly fastAccumulation: boolean;
-  /** f32 operands are multiplied as tf32. */
+  /** Whether f32 operands are multiplied as tf32. */
   readonly tf32: boolean;
-  /** alpha and beta are read on the device. */
+  /** Whether alpha and beta are read on the device. */
   readonly deviceScalars: boolean;
-  /** Products of one shape that lie `stride` elements apart. */
+  /** A batch of products of one shape, `stride` elements apart. */
   readonly batch?:
     | { readonly count: number; readonly x: number; readonly w: number; readonly out: number }
     | undefined;
@@ -143,7 +143,7 @@ export function describe(product: BlasProduct): NativeArgs<"gemmPlan"> {
   };
 }
 
-/** Where cuBLASLt reads the scales of blocks: strides in elements, or its 128x4 tiles, and bytes with padding. */
+/** The layout in which cuBLASLt reads block scales: strides in elements, or its 128x4 tiles, and bytes with padding. */
 export interface BlasScales {
   readonly lineStride: number;
   readonly blockStride: number;

@@ -8,26 +8,26 @@ import { extentOf, type GemmArgs, type GemmOperand } from "../../gemm-args.js";
 import type { NativeArgs } from "../addon.js";
 import { addressOf, type Lowering, type LoweringContext } from "../lowering.js";
 import { type Route, routeOf } from "./route.js";
-import { copyBytes, layScales, scaleAddress, scaleBytes, stageOperand, targetOf } from "./staging.js";
+import { copyBytes, relayoutScales, scaleAddress, scaleBytes, stageOperand, targetOf } from "./staging.js";
 
 export const gemm: Lowering<"gemm"> = {
   supports: (args, context) => routeOf(context, args).support,
   run(context, args) {
     const route = routeOf(context, args);
-    if (route.kind === "empty") finish(context, args, { parts: 1 });
-    if (route.kind === "plain") multiplyPlainly(context, args);
+    if (route.kind === "empty") finish(context, args, { splits: 1 });
+    if (route.kind === "plain") multiplyByPlainKernel(context, args);
     if (route.kind === "blas") multiplyByLibrary(context, args, route);
     args.progress?.(1);
   },
 };
 
-/** The algorithm by which `gemm.run` computes; undefined for our own kernels. */
+/** The algorithm of cuBLASLt that `gemm.run` uses; undefined for our own kernels. */
 export function algorithmFor(context: LoweringContext, args: GemmArgs): GemmAlgorithm | undefined {
   const route = routeOf(context, args);
   return route.kind === "blas" ? route.algorithm : undefined;
 }
 
-/** Calls `body` with an address for each size, 0 for none. */
+/** Calls `body` with temporary memory of each size; address 0 for size 0. */
 function withTemporaries(
   context: LoweringContext,
   sizes: readonly number[],
@@ -47,8 +47,8 @@ function withTemporaries(
   taking(0);
 }
 
-/** acc = acc + a * b in f32, k ascending, on operands as f32 values. */
-function multiplyPlainly(context: LoweringContext, args: GemmArgs): void {
+/** Computes acc = acc + a * b in f32, k ascending, on operands converted to f32. */
+function multiplyByPlainKernel(context: LoweringContext, args: GemmArgs): void {
   const { addon, device } = context;
   const { batch = 1 } = args;
   const [[rows, depth], [columns]] = [extentOf(args.x), extentOf(args.w)];
@@ -72,14 +72,14 @@ function multiplyPlainly(context: LoweringContext, args: GemmArgs): void {
       out: sums,
       outPitch: columns,
     });
-    finish(context, args, { sums, sumsPitch: columns, parts: 1 });
+    finish(context, args, { sums, sumsPitch: columns, splits: 1 });
   });
 }
 
-/** Our kernel reads so many f32 at once. */
+/** The number of f32 that our kernel loads at once. */
 const PLAIN_STEP = 4;
 
-/** Whether our kernel can read an operand as it lies. */
+/** Whether our kernel can read an operand without a copy. */
 function isPlain({ data, transposed, blockScales }: GemmOperand): boolean {
   return data.dtype === "f32" && !transposed && !blockScales && (data.shape.at(-1) ?? 0) % PLAIN_STEP === 0;
 }
@@ -95,13 +95,13 @@ function multiplyByLibrary(context: LoweringContext, args: GemmArgs, route: Blas
     fused ? 0 : batch * x.lines * product.out.pitch * 4,
     product.deviceScalars ? 8 : 0,
   ];
-  if (sizes.every((bytes) => bytes === 0)) launchSteps(context, args, route, AS_IT_LIES);
-  else withTemporaries(context, sizes, (addresses) => multiplyInSteps(context, args, route, addresses));
+  if (sizes.every((bytes) => bytes === 0)) launchProducts(context, args, route, NO_TEMPORARIES);
+  else withTemporaries(context, sizes, (addresses) => stageAndMultiply(context, args, route, addresses));
 }
 
 type BlasRoute = Route & { readonly kind: "blas" };
 
-/** Where a product reads and writes that is not the caller's memory; 0 for none. */
+/** The addresses of a product's temporary memory; 0 for none. */
 interface Temporaries {
   readonly xCopy: number;
   readonly wCopy: number;
@@ -111,44 +111,44 @@ interface Temporaries {
   readonly scalars: number;
 }
 
-const AS_IT_LIES: Temporaries = { xCopy: 0, wCopy: 0, xScales: 0, wScales: 0, sums: 0, scalars: 0 };
+const NO_TEMPORARIES: Temporaries = { xCopy: 0, wCopy: 0, xScales: 0, wScales: 0, sums: 0, scalars: 0 };
 
-/** Copies what has to be copied, multiplies, and rounds where cuBLASLt does not. */
-function multiplyInSteps(
+/** Stages operands, multiplies, and runs our epilogue unless cuBLASLt's is used. */
+function stageAndMultiply(
   context: LoweringContext,
   args: GemmArgs,
   route: BlasRoute,
   [xCopy = 0, wCopy = 0, xScales = 0, wScales = 0, sums = 0, scalars = 0]: readonly number[],
 ): void {
   const { addon, device } = context;
-  const { attempt, parts } = route;
+  const { attempt, splits } = route;
   const { batch = 1 } = args;
   const { x, w, fused, product } = attempt;
   const staging = STAGING[STAGED_AS[attempt.staging] ? attempt.staging : "plain"];
   if (xCopy) stageOperand(context, args.x, { staging, out: xCopy, ...targetOf(x) }, batch);
   if (wCopy) stageOperand(context, args.w, { staging, out: wCopy, ...targetOf(w) }, batch);
-  if (xScales) layScales(context, args.x, x, xScales);
-  if (wScales) layScales(context, args.w, w, wScales);
+  if (xScales) relayoutScales(context, args.x, x, xScales);
+  if (wScales) relayoutScales(context, args.w, w, wScales);
   if (scalars) addon.gemmAlpha(device, { factors: factors(args), beta: args.beta, out: scalars });
-  launchSteps(context, args, route, { xCopy, wCopy, xScales, wScales, sums, scalars });
-  if (!fused) finish(context, args, { sums, sumsPitch: product.out.pitch, sumsLines: x.lines, parts });
+  launchProducts(context, args, route, { xCopy, wCopy, xScales, wScales, sums, scalars });
+  if (!fused) finish(context, args, { sums, sumsPitch: product.out.pitch, sumsLines: x.lines, splits });
 }
 
-function launchSteps(
+function launchProducts(
   { addon, device }: LoweringContext,
   args: GemmArgs,
-  { attempt: { fused }, steps }: BlasRoute,
+  { attempt: { fused }, products }: BlasRoute,
   { xCopy, wCopy, xScales, wScales, sums, scalars }: Temporaries,
 ): void {
   const added = fused && Math.fround(args.beta) !== 0;
-  for (const step of steps) {
-    const isFirst = step === steps[0];
+  for (const product of products) {
+    const isFirst = product === products[0];
     addon.gemm(device, {
-      plan: step.plan,
+      plan: product.plan,
       a: wCopy || args.w.data.address,
-      aOffset: step.wOffset,
+      aOffset: product.wOffset,
       b: xCopy || args.x.data.address,
-      bOffset: step.xOffset,
+      bOffset: product.xOffset,
       c: added ? addressOf(args.c) : undefined,
       d: sums || args.out.address,
       aScale: wScales || scaleAddress(args.w),
@@ -175,20 +175,20 @@ function factors({ alpha, w, x }: GemmArgs): NativeArgs<"gemmAlpha">["factors"] 
 }
 
 interface Sums {
-  /** f32; without, every sum is zero. */
+  /** The address of f32 sums; if absent, every sum is zero. */
   readonly sums?: number | undefined;
   readonly sumsPitch?: number;
-  /** Lines of an item, where they are more than its rows. */
+  /** Lines per batch item, if more than its rows. */
   readonly sumsLines?: number;
-  /** Parts K was cut in. */
-  readonly parts: number;
+  /** The number of splits of K. */
+  readonly splits: number;
 }
 
-/** From sums to the result, all items of a batch as one. */
+/** Runs the epilogue, from sums to the result, over all batch items at once. */
 function finish(
   { addon, device }: LoweringContext,
   args: GemmArgs,
-  { sums, sumsPitch = 0, sumsLines, parts }: Sums,
+  { sums, sumsPitch = 0, sumsLines, splits }: Sums,
 ): void {
   const { x, w, batch = 1, c, bias, out, amax } = args;
   const [[rows], [columns]] = [extentOf(x), extentOf(w)];
@@ -204,7 +204,7 @@ function finish(
     beta: args.beta,
     c: addressOf(c),
     cType: c ? WIDE[c.dtype] : WIDE.f32,
-    split: parts > 1,
+    split: splits > 1,
     bias: addressOf(bias),
     biasType: bias ? WIDE[bias.dtype] : WIDE.f32,
     out: out.address,

@@ -1,4 +1,4 @@
-/** Choosing an algorithm of cuBLASLt: the first it proposes that adds in an order that is known, or the one of a plan. */
+/** Chooses an algorithm of cuBLASLt: its first proposal with a known order of additions, or the one of a plan. */
 import { unknownOrder } from "../../../formats/chips.js";
 import {
   type GemmAlgorithm,
@@ -10,27 +10,27 @@ import type { LoweringContext } from "../lowering.js";
 import type { ArgumentsOf } from "../native-arguments.js";
 import { ALGORITHM_WORDS } from "./calls.js";
 
-/** How many proposals are asked for, first and where none of those will do. */
+/** The number of proposals requested first, and if none of those is acceptable. */
 const FEW = 8;
 const MANY = 128;
 const ALL_SCHEMES = 7;
 
 export interface AlgorithmWish {
-  /** Of the plan in native/gemm/plan.h. */
+  /** The number of the plan in native/gemm/plan.h. */
   readonly plan: number;
   readonly extent: GemmAlgorithm["extent"];
   readonly splitK: number | "auto";
-  /** The algorithm to take and no other. */
+  /** The only algorithm to accept. */
   readonly pinned?: GemmAlgorithm | undefined;
-  /** Memory it may use, in bytes. */
+  /** The maximum workspace, in bytes. */
   readonly workspace: number;
-  /** What the operands' addresses are multiples of, in bytes; default: allocations'. */
+  /** The alignment of operand addresses, in bytes; default: that of allocations. */
   readonly alignment?: number;
-  /** Whether additions have to be in the order of datapath.md §2. */
+  /** Whether additions must follow the order of datapath.md §2. */
   readonly ordered: boolean;
 }
 
-/** Chooses for a plan; undefined where there is no such algorithm. */
+/** Chooses the plan's algorithm; undefined if there is none. */
 export function chooseAlgorithm(context: LoweringContext, wish: AlgorithmWish): GemmAlgorithm | undefined {
   const { pinned } = wish;
   for (const proposal of pinned ? replayed(context, wish, pinned) : proposals(context, wish)) {
@@ -65,7 +65,7 @@ function* proposals(context: LoweringContext, wish: AlgorithmWish): Generator<Na
   }
 }
 
-/** A stored algorithm: its own bytes under the version that wrote them, then one with the same attributes. */
+/** Candidates for a stored algorithm: its own bytes if this version wrote them, then one with the same attributes. */
 function* replayed(
   { addon, device }: LoweringContext,
   { plan }: AlgorithmWish,
@@ -78,7 +78,7 @@ function* replayed(
   if (configured) yield configured;
 }
 
-/** Gives the plan its algorithm; undefined where cuBLASLt refuses it or reads it back as one that will not do. */
+/** Sets the plan's algorithm; undefined if cuBLASLt refuses it or reads it back as an unacceptable one. */
 function choose(
   { addon, device }: LoweringContext,
   wish: AlgorithmWish,
@@ -98,7 +98,7 @@ function attributes(algorithm: Omit<NativeAlgorithm, "words" | "workspace" | "sc
   return { id, tile, stages, splitK, swizzle, customOption, innerShape, cluster };
 }
 
-/** The words by the names that the addon has for them. */
+/** The words of an algorithm by the addon's names. */
 export function namedWords(words: readonly number[]): AlgorithmWords {
   const names = Object.keys(ALGORITHM_WORDS);
   return Object.fromEntries(names.map((name, i) => [name, words[i] ?? 0])) as AlgorithmWords;

@@ -1,4 +1,4 @@
-/** How a GPU computes a product: which kernel, on what, decided once for each kind of product. */
+/** Routes: the kernel, operands and algorithm that compute a product on a GPU, decided once per kind of product. */
 import { chipOf, type Gpu, unknownOrder, unverifiedPair } from "../../../formats/chips.js";
 import { DATAPATHS, type DatapathFamily, type DatapathRow, datapathFor } from "../../../formats/datapath.js";
 import type { GemmAlgorithm } from "../../../formats/gemm-algorithm.js";
@@ -8,68 +8,68 @@ import type { DeviceFacts, DeviceHandle } from "../addon.js";
 import type { LoweringContext } from "../lowering.js";
 import { type Attempt, attemptsFor, isAddedInPlace } from "./attempt.js";
 import { type BlasProduct, describe } from "./descriptor.js";
-import { isCutOtherwise, type Slice, slicesOf } from "./parts.js";
 import { type AlgorithmWish, chooseAlgorithm } from "./plan.js";
+import { type Slice, slicesOf, splitsDifferently } from "./split-k.js";
 
 export type Route =
   | { readonly kind: "refused"; readonly support: Support & { readonly ok: false } }
-  /** Nothing is summed; the epilogue alone runs. */
+  /** An empty sum: only the epilogue runs. */
   | { readonly kind: "empty"; readonly support: Support }
-  /** Our own kernel, for the datapath fp32. */
+  /** Our own kernel, for datapath fp32. */
   | { readonly kind: "plain"; readonly support: Support }
   | {
       readonly kind: "blas";
       readonly support: Support;
       readonly attempt: Attempt;
-      /** Each adds to the sums of those before it. */
-      readonly steps: readonly Step[];
-      /** Parts K is cut in. */
-      readonly parts: number;
-      /** Of the one step there is; absent where split-K is several of them. */
+      /** One product, or one per split of K, each adding to the sums of the previous ones. */
+      readonly products: readonly BlasProductCall[];
+      /** The number of splits of K. */
+      readonly splits: number;
+      /** The algorithm of the only product; absent if split-K takes several. */
       readonly algorithm?: GemmAlgorithm;
     };
 
-/** One product by cuBLASLt. */
-export interface Step {
+/** One call of cuBLASLt. */
+export interface BlasProductCall {
   /** Its number in native/gemm/plan.h. */
   readonly plan: number;
-  /** Bytes into the operands. */
+  /** Byte offsets into the operands. */
   readonly xOffset: number;
   readonly wOffset: number;
 }
 
-/** Routes kept for a device; the one that was not taken for longest makes room, and its plan is forgotten. */
+/** The maximum number of routes cached per device. The least recently used one is evicted, and its plan freed. */
 export const MAX_ROUTES = 1024;
 
-/** The values that a route follows from; the same values, the same route. */
+/** The values that determine a route: equal signatures have equal routes. */
 type Signature = readonly (string | number | boolean | undefined)[];
 
 interface Known {
-  readonly place: number;
+  readonly hash: number;
   readonly signature: Signature;
   readonly route: Route;
 }
 
 interface Cache {
-  /** By a number that the sizes give; few products share one. */
+  /** Routes by a hash of the sizes; collisions are rare. */
   readonly routes: Map<number, Known[]>;
-  /** All of them, the one taken last at the end. */
+  /** All routes, most recently used last. */
   readonly recent: Set<Known>;
-  /** What was asked about last: a product is asked about, run, and asked for its algorithm. */
+  /** The last product asked about. Each product is queried, run, and asked for its algorithm in a row. */
   last?: { readonly args: GemmArgs; readonly route: Route };
 }
 
 const caches = new WeakMap<DeviceHandle, Cache>();
 
-/** The route of a product, decided at the first of its kind. */
+/** The route of a product, cached by its signature. */
 export function routeOf(context: LoweringContext, args: GemmArgs): Route {
   const cache = cacheOf(context.device);
   if (cache.last?.args === args) return cache.last.route;
   const signature = signatureOf(args);
-  const place = placeOf(args);
+  const hash = hashOf(args);
   const known =
-    find(cache, place, signature) ??
-    remember(context, cache, { place, signature, route: decide(context, args) });
+    find(cache, hash, signature) ??
+    remember(context, cache, { hash, signature, route: decide(context, args) });
   cache.recent.delete(known);
   cache.recent.add(known);
   cache.last = { args, route: known.route };
@@ -84,8 +84,8 @@ function cacheOf(device: DeviceHandle): Cache {
   return cache;
 }
 
-function find({ routes }: Cache, place: number, signature: Signature): Known | undefined {
-  const candidates = routes.get(place);
+function find({ routes }: Cache, hash: number, signature: Signature): Known | undefined {
+  const candidates = routes.get(hash);
   if (!candidates) return undefined;
   for (const known of candidates) if (isSame(known.signature, signature)) return known;
   return undefined;
@@ -99,27 +99,27 @@ function isSame(a: Signature, b: Signature): boolean {
 function remember(context: LoweringContext, cache: Cache, known: Known): Known {
   const [oldest] = cache.recent;
   if (oldest && cache.recent.size >= MAX_ROUTES) evict(context, cache, oldest);
-  const candidates = cache.routes.get(known.place);
+  const candidates = cache.routes.get(known.hash);
   if (candidates) candidates.push(known);
-  else cache.routes.set(known.place, [known]);
+  else cache.routes.set(known.hash, [known]);
   return known;
 }
 
 function evict(context: LoweringContext, { routes, recent }: Cache, known: Known): void {
-  const left = routes.get(known.place)?.filter((each) => each !== known) ?? [];
-  if (left.length > 0) routes.set(known.place, left);
-  else routes.delete(known.place);
+  const left = routes.get(known.hash)?.filter((each) => each !== known) ?? [];
+  if (left.length > 0) routes.set(known.hash, left);
+  else routes.delete(known.hash);
   recent.delete(known);
   forget(context, known.route);
 }
 
 function forget({ addon, device }: LoweringContext, route: Route): void {
   if (route.kind !== "blas") return;
-  for (const plan of new Set(route.steps.map((step) => step.plan))) addon.gemmForget(device, { plan });
+  for (const plan of new Set(route.products.map(({ plan }) => plan))) addon.gemmForget(device, { plan });
 }
 
-/** A number of 32 bits from the sizes. */
-function placeOf({ x, w }: GemmArgs): number {
+/** A 32-bit hash of the sizes. */
+function hashOf({ x, w }: GemmArgs): number {
   const [rows, depth] = extentOf(x);
   return (Math.imul(Math.imul(rows, 31) + depth, 31) + extentOf(w)[0]) | 0;
 }
@@ -163,7 +163,7 @@ function signatureOf(args: GemmArgs): Signature {
   ];
 }
 
-/** The family of a GPU's tensor cores; `fp32`, which has a kernel of its own, where theirs is not known. */
+/** The datapath family of a GPU's tensor cores; `fp32`, which our own kernel computes, for an unknown chip. */
 export function nativeFamily(facts: Gpu): DatapathFamily {
   return chipOf(facts)?.datapath ?? "fp32";
 }
@@ -197,11 +197,11 @@ function decide(context: LoweringContext, args: GemmArgs): Route {
   return firstOf(context, args, { attempts, splitTile: choice.splitTile, support, ordered, workspace });
 }
 
-/** What `supports` says of GELU by cuBLASLt. */
+/** The answer of `supports` about GELU in cuBLASLt's epilogue. */
 const FUSED_GELU =
-  "cuBLASLt's GELU is an approximation that nobody publishes, of the sums before they are rounded (datapath.md §2)";
+  "cuBLASLt's GELU is an unpublished approximation, computed of the sums before they are rounded (datapath.md §2)";
 const NO_LIBRARY =
-  "datapath fp32 and empty sums are no products of cuBLASLt, which GELU could be fused with; use geluEpilogue exact";
+  "datapath fp32 and empty sums do not run in cuBLASLt, so GELU cannot be fused into them; use geluEpilogue exact";
 
 function sizeOf({ x, w, batch = 1 }: GemmArgs): number {
   return batch * extentOf(x)[0] * extentOf(w)[0];
@@ -210,11 +210,12 @@ function sizeOf({ x, w, batch = 1 }: GemmArgs): number {
 function noDatapath(facts: DeviceFacts, datapath: DatapathFamily): string {
   const own = nativeFamily(facts);
   const known = own === "fp32" ? `use ${own}` : `use ${own} or fp32`;
-  const why = own === "fp32" ? `; how sm_${facts.major}${facts.minor} adds is not known` : "";
+  const why =
+    own === "fp32" ? `; the order of additions on sm_${facts.major}${facts.minor} is not known` : "";
   return `${facts.name} has no datapath ${datapath}${why}; ${known}, or the reference`;
 }
 
-/** Bits are a promise of the definition for our own kernel, and of cuBLASLt where this chip and this version were measured. */
+/** Our own kernel agrees by definition; cuBLASLt, where this chip and version were measured. */
 function supportOf({ addon, facts }: LoweringContext, row: DatapathRow): Support & { readonly ok: true } {
   const agrees: Agreement = row.approximate ? { approximate: row.approximate } : "bits";
   const pair = row.dotAdd && unverifiedPair(facts, addon.versions().cublasLt);
@@ -224,7 +225,7 @@ function supportOf({ addon, facts }: LoweringContext, row: DatapathRow): Support
 
 interface Choices {
   readonly attempts: readonly Attempt[];
-  /** K is cut in whole tiles of this; 0: not at all. */
+  /** The tile that splits of K are multiples of; 0: no split-K. */
   readonly splitTile: number;
   readonly support: Support;
   readonly ordered: boolean;
@@ -241,19 +242,19 @@ function firstOf(context: LoweringContext, args: GemmArgs, choices: Choices): Ro
     const found = prepare(context, attempt.product, { extent, splitK, pinned, ordered, workspace });
     if (!found) continue;
     const { plan, algorithm } = found;
-    const parts = algorithm.splitK;
-    if (isCutOtherwise(attempt, parts, splitTile)) {
+    const splits = algorithm.splitK;
+    if (splitsDifferently(attempt, splits, splitTile)) {
       context.addon.gemmForget(context.device, { plan });
       continue;
     }
-    const steps = [{ plan, xOffset: 0, wOffset: 0 }];
-    return { kind: "blas", support, attempt, steps, parts, algorithm };
+    const products = [{ plan, xOffset: 0, wOffset: 0 }];
+    return { kind: "blas", support, attempt, products, splits, algorithm };
   }
-  const sliced = pinned || splitK === "auto" || splitK === 1 ? undefined : inSlices(context, splitK, choices);
-  return sliced ?? refused(noAlgorithm(context, args));
+  const split = pinned || splitK === "auto" || splitK === 1 ? undefined : inSplits(context, splitK, choices);
+  return split ?? refused(noAlgorithm(context, args));
 }
 
-/** A plan with an algorithm, where there is one. */
+/** Makes a plan and chooses its algorithm; undefined if there is none. */
 function prepare(context: LoweringContext, product: BlasProduct, wish: Omit<AlgorithmWish, "plan">) {
   const { addon, device } = context;
   const plan = addon.gemmPlan(device, describe(product));
@@ -263,19 +264,19 @@ function prepare(context: LoweringContext, product: BlasProduct, wish: Omit<Algo
   return undefined;
 }
 
-/** Split-K as datapath.md §2 says it is: the parts are products of their own, added in order in f32. */
-function inSlices(context: LoweringContext, parts: number, choices: Choices): Route | undefined {
+/** Split-K as datapath.md §2 defines it: one product per split, added in order in f32. */
+function inSplits(context: LoweringContext, splits: number, choices: Choices): Route | undefined {
   const { attempts, support, ordered, splitTile, workspace } = choices;
   for (const attempt of attempts) {
-    const slices = slicesOf(attempt, parts, splitTile);
+    const slices = slicesOf(attempt, splits, splitTile);
     const found = slices.map(({ product }) => {
       const extent = [attempt.x.lines, attempt.w.lines, product.depth] as const;
       return prepare(context, product, { extent, splitK: 1, ordered, workspace, alignment: 16 });
     });
     const prepared = found.filter((each) => each !== undefined);
     if (slices.length > 0 && prepared.length === slices.length) {
-      const steps = prepared.map(({ plan }, i) => ({ plan, ...(slices[i] as Slice).offsets }));
-      return { kind: "blas", support, attempt, steps, parts };
+      const products = prepared.map(({ plan }, i) => ({ plan, ...(slices[i] as Slice).offsets }));
+      return { kind: "blas", support, attempt, products, splits };
     }
     for (const { plan } of prepared) context.addon.gemmForget(context.device, { plan });
   }
@@ -296,6 +297,6 @@ function noAlgorithm(
   }
   if (preGelu)
     return `cuBLASLt ${cublasLt} has no algorithm that multiplies ${product} and fuses GELU with ${preGelu.dtype} of its argument; use geluEpilogue exact`;
-  const parts = splitK === 1 ? "" : ` in splitK ${splitK} parts`;
-  return `cuBLASLt ${cublasLt} has no algorithm that multiplies ${product}${parts} in an order of additions that is known; use splitK 1, datapath fp32, or the reference`;
+  const splits = splitK === 1 ? "" : ` with splitK ${splitK}`;
+  return `cuBLASLt ${cublasLt} has no algorithm that multiplies ${product}${splits} in a known order of additions; use splitK 1, datapath fp32, or the reference`;
 }

@@ -1,4 +1,4 @@
-/** Operands of a product as cuBLASLt reads them: copies, rounded or padded, and block scales laid out anew. */
+/** Stages operands for cuBLASLt: rounded or padded copies, and block scales in its layout. */
 import { STAGING } from "../../../formats/contract.gen.js";
 import type { BlockScaleFormat, StagingName } from "../../../formats/datapath.js";
 import { unsignedWordOf, wordOf } from "../../../formats/derive.js";
@@ -7,29 +7,29 @@ import { addressOf, type LoweringContext } from "../lowering.js";
 import type { StagedOperand } from "./attempt.js";
 import { BLAS_TYPES, type BlasScales, scalesOf } from "./descriptor.js";
 
-/** Bytes of the copies of an operand's items; 0 where it is read as it lies. */
+/** Bytes of an operand's copy, all batch items together; 0 if it is read in place. */
 export function copyBytes({ copied, lines, depth, type }: StagedOperand, batch: number): number {
   return copied ? (batch * lines * depth * BLAS_TYPES[type].bits) / 8 : 0;
 }
 
-/** Where and how such a copy lies. */
+/** The layout of such a copy. */
 export function targetOf({ lines, depth, type }: StagedOperand) {
   return { outLines: lines, outPitch: (depth * BLAS_TYPES[type].bits) / 8 };
 }
 
-/** The scales of an operand, if they lie as cuBLASLt reads them. */
+/** The address of an operand's scales, if cuBLASLt can read them in place. */
 export function scaleAddress({ blockScales, tensorScale }: GemmOperand): number | undefined {
   return addressOf(blockScales?.tensor ?? tensorScale);
 }
 
-/** Bytes of the copy of block scales that cuBLASLt reads; 0 where they lie as it reads them. */
+/** Bytes of the copy of block scales for cuBLASLt; 0 if they are read in place. */
 export function scaleBytes({ blockScales }: GemmOperand, { scale, lines, depth }: StagedOperand): number {
   if (!scale || !blockScales) return 0;
   const wanted = scalesOf(scale, lines, depth);
-  return liesSo(blockScales, wanted) ? 0 : wanted.bytes;
+  return hasLayout(blockScales, wanted) ? 0 : wanted.bytes;
 }
 
-function liesSo({ tensor, lineStride, blockStride }: GemmBlockScales, wanted: BlasScales): boolean {
+function hasLayout({ tensor, lineStride, blockStride }: GemmBlockScales, wanted: BlasScales): boolean {
   return (
     !wanted.swizzled &&
     lineStride === wanted.lineStride &&
@@ -38,8 +38,8 @@ function liesSo({ tensor, lineStride, blockStride }: GemmBlockScales, wanted: Bl
   );
 }
 
-/** Writes block scales as cuBLASLt reads them. */
-export function layScales(
+/** Copies block scales to the layout that cuBLASLt reads. */
+export function relayoutScales(
   { addon, device }: LoweringContext,
   operand: GemmOperand,
   { scale, lines, depth }: StagedOperand,
@@ -72,13 +72,13 @@ interface StagingTarget {
   readonly staging: (typeof STAGING)[StagingName];
   readonly out: number;
   readonly outLines: number;
-  /** Bytes. */
+  /** The distance of lines, in bytes. */
   readonly outPitch: number;
 }
 
 /**
- * Copies an operand to dense lines along K, rounded as `staging` says, zeros beyond its own: the items of a batch, or all
- * as one item, where lines follow on lines in both places.
+ * Copies an operand to dense lines along K, rounded as `staging` says and padded with zeros: item by item of a batch, or as one
+ * item if lines are contiguous in both places.
  */
 export function stageOperand(
   { addon, device }: LoweringContext,

@@ -1,4 +1,4 @@
-/** What the addon's calls of operations on rows take (native-arguments.ts). */
+/** Arguments of the addon's calls of row operations (native-arguments.ts). */
 import type { Declaration } from "../native-arguments.js";
 import { DX, GRAD, NORM_SOURCE, OUT, SIZE, SOURCE } from "../shared-arguments.js";
 

@@ -3,7 +3,7 @@ import { asMatrix } from "../../../tensor/shape.js";
 import type { CrossEntropyArgs, MseArgs } from "../../ops.js";
 import { type Lowering, wideOf } from "../lowering.js";
 
-/** What both directions take. */
+/** The arguments that forward and backward share. */
 function rowsOf(args: Omit<CrossEntropyArgs, "loss">) {
   const { logits, targets, smoothing, ignore, maximum, total } = args;
   const [rows, columns] = asMatrix(logits.shape);
@@ -39,7 +39,7 @@ export const crossEntropyBackward: Lowering<"crossEntropyBackward"> = {
   },
 };
 
-/** What both directions of the squared error take. */
+/** The arguments that forward and backward of the squared error share. */
 function pairOf({ x, target }: Pick<MseArgs, "x" | "target">) {
   const [rows, columns] = asMatrix(x.shape);
   return {

@@ -3,12 +3,12 @@ import { asMatrix } from "../../../tensor/shape.js";
 import type { NormArgs } from "../../ops.js";
 import { addressOf, type Lowering, wideOf } from "../lowering.js";
 
-/** Bytes of the sums that column sums form of each 32 rows. */
+/** Workspace bytes for column sums: one sum per 32 rows, column and result. */
 export function chunkSumBytes(rows: number, columns: number, results: number): number {
   return Math.ceil(rows / 32) * columns * results * 4;
 }
 
-/** All that a norm's kernel is told but where the results go. */
+/** The arguments of a norm's kernel except its outputs. */
 export function normSource(args: Omit<NormArgs, "out">) {
   const { x, gamma, beta, eps, zeroCenteredGamma, mean, rstd } = args;
   const [rows, columns] = asMatrix(x.shape);

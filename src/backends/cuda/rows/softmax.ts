@@ -3,7 +3,7 @@ import { asMatrix } from "../../../tensor/shape.js";
 import type { Tensor } from "../../../tensor/tensor.js";
 import { type Lowering, wideOf } from "../lowering.js";
 
-/** What both directions take of a shape: `period` is the rows of one matrix under the causal mask, else 0. */
+/** The sizes that forward and backward share; `period` is the number of rows per matrix under the causal mask, else 0. */
 function sizesOf({ shape }: Tensor, causal: boolean) {
   const [rows, columns] = asMatrix(shape);
   return { rows, columns, period: causal ? (shape.at(-2) ?? 1) : 0 };

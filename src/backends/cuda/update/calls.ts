@@ -1,4 +1,4 @@
-/** What the addon's calls of updates take (native-arguments.ts). */
+/** Arguments of the addon's calls of updates (native-arguments.ts). */
 import type { Declaration } from "../native-arguments.js";
 import { GRAD, X } from "../shared-arguments.js";
 

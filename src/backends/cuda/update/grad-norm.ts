@@ -1,7 +1,7 @@
 /** The norm of gradients on a GPU. */
 import { type Lowering, wideOf } from "../lowering.js";
 
-/** Elements whose squares are summed first. */
+/** The number of elements in one partial sum of squares. */
 const PIECE = 4096;
 
 export const squareSum: Lowering<"squareSum"> = {

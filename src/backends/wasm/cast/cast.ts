@@ -5,7 +5,7 @@ import type { Tensor } from "../../../tensor/tensor.js";
 import type { AmaxArgs, DecodeArgs, EncodeArgs } from "../../ops.js";
 import { type Lowering, type LoweringContext, randomWords, sourceOf, targetOf } from "../lowering.js";
 
-/** Ranges start at multiples of this: whole bytes of packed codes, whole draws of random words. */
+/** The granularity of ranges: whole bytes of packed codes, whole draws of random bits. */
 const GRAIN = 64;
 
 export const encode: Lowering<"encode"> = {

@@ -3,7 +3,7 @@ import { OVERFLOW, ROUNDING } from "../../../formats/contract.gen.js";
 import type { SweepArgs } from "../../ops.js";
 import { type Lowering, randomWords } from "../lowering.js";
 
-/** Blocks of 2^16 bit patterns in a chunk of 2^24; blocks are what threads share. */
+/** Blocks of 2^16 bit patterns per chunk of 2^24; threads share the blocks. */
 const BLOCKS = 256;
 
 export const sweep: Lowering<"sweep"> = {

@@ -4,7 +4,7 @@ import { asMatrix } from "../../../tensor/shape.js";
 import type { Tensor } from "../../../tensor/tensor.js";
 import { type Lowering, sourceOf, targetOf, wideOf } from "../lowering.js";
 
-/** A transcendental function costs about this many copies. */
+/** The approximate cost of a transcendental function, in copies. */
 const WEIGHT = 8;
 
 export const activation: Lowering<"activation"> = {
@@ -22,7 +22,7 @@ export const activationBackward: Lowering<"activationBackward"> = {
   },
 };
 
-/** Rows of the halves of x, and columns of one. */
+/** The rows of x, and the columns of each half. */
 function halvesOf(x: Tensor): { readonly total: number; readonly weight: number; readonly columns: number } {
   const [rows, columns] = asMatrix(x.shape);
   return { total: rows, weight: columns * WEIGHT, columns: columns / 2 };

@@ -17,8 +17,8 @@ import { transposeCodes } from "../layout/layout.js";
 import type { Lowering, LoweringContext } from "../lowering.js";
 
 const NULL = 0;
-/** Parts a long product is cut in, when someone watches. */
-const PROGRESS_PARTS = 100;
+/** The number of jobs of a product with a `progress` callback. */
+const PROGRESS_JOBS = 100;
 
 export const gemm: Lowering<"gemm"> = {
   supports: (args) => choose(args),
@@ -64,12 +64,12 @@ function multiply(
   );
 }
 
-/** Where an item of a batch begins in a tensor that holds all. */
+/** The address of a batch item. */
 function addressIn(tensor: Tensor, { batch = 1 }: GemmArgs, item: number): number {
   return tensor.address + (tensor.byteLength / batch) * item;
 }
 
-/** Calls `body` with the address of an operand's lines: its own, or of a copy where it lies across them. */
+/** Calls `body` with the address of an operand's lines: in place, or in a transposed copy. */
 function withLines(
   context: LoweringContext,
   args: GemmArgs,
@@ -90,8 +90,7 @@ function withLines(
   });
 }
 
-const FUSED_GELU =
-  "the fused GELU is a GPU library's approximation, whose arithmetic is not known; use geluEpilogue exact";
+const FUSED_GELU = "the fused GELU is a GPU library's unpublished approximation; use geluEpilogue exact";
 
 type Choice = Support & ReturnType<typeof datapathFor>;
 
@@ -103,14 +102,14 @@ function choose(args: GemmArgs): Choice {
   const unknown = algorithm && unknownOrder(algorithm);
   if (unknown) return { ok: false, reason: unknown };
   const row: DatapathRow = DATAPATHS[choice.name];
-  if (partsOf(args) > 1 && choice.splitTile === 0)
+  if (splitsOf(args) > 1 && choice.splitTile === 0)
     return { ok: false, reason: `datapath ${choice.name} has no rule for split-K; use splitK 1` };
   const agrees: Agreement = row.approximate ? { approximate: row.approximate } : "bits";
   const unverified = row.measured ? algorithm && unverifiedVersion(algorithm.version) : row.source;
   return unverified === undefined ? { ...choice, agrees } : { ...choice, agrees, unverified };
 }
 
-function partsOf({ splitK }: GemmArgs): number {
+function splitsOf({ splitK }: GemmArgs): number {
   return splitK === "auto" ? 1 : splitK;
 }
 
@@ -144,7 +143,7 @@ function describeDatapath(
     task,
     promotion: PROMOTION[choice.promotion],
     interval: choice.promotion === "none" ? 0 : row.promotionInterval,
-    splits: partsOf(args),
+    splits: splitsOf(args),
     splitTile: choice.splitTile,
   });
 }
@@ -159,7 +158,7 @@ const NO_STEP = {
 } as const;
 
 interface Staged extends GemmOperand {
-  /** Of its lines. */
+  /** The address of its lines. */
   readonly address: number;
   readonly staging: number;
 }
@@ -183,7 +182,7 @@ function describeOperand({ pool }: LoweringContext, task: number, i: number, ope
   });
 }
 
-/** Runs all units, in parts where someone watches. */
+/** Runs all units; as several jobs if there is a `progress` callback. */
 function accumulate(
   context: LoweringContext,
   task: number,
@@ -193,7 +192,7 @@ function accumulate(
   const { pool } = context;
   const units = pool.call("gemmUnits", { task });
   const scratch = pool.call("gemmScratch", { task });
-  const stride = progress ? Math.max(pool.size, Math.ceil(units / PROGRESS_PARTS)) : units;
+  const stride = progress ? Math.max(pool.size, Math.ceil(units / PROGRESS_JOBS)) : units;
   for (let first = 0; first < units; first += stride) {
     const job = { first, total: Math.min(stride, units - first), weight: Math.ceil(work / units), scratch };
     pool.run("gemm", job, { task });

@@ -3,7 +3,7 @@ import { asMatrix } from "../../../tensor/shape.js";
 import type { CrossEntropyArgs, MseArgs } from "../../ops.js";
 import { type Lowering, wideOf } from "../lowering.js";
 
-/** What both directions take. */
+/** The arguments that forward and backward share. */
 function rowsOf({ logits, targets, maximum, total, smoothing, ignore }: Omit<CrossEntropyArgs, "loss">) {
   return {
     logits: logits.address,
@@ -38,7 +38,7 @@ export const crossEntropyBackward: Lowering<"crossEntropyBackward"> = {
   },
 };
 
-/** What both directions of the squared error take. */
+/** The arguments that forward and backward of the squared error share. */
 function pairOf({ x, target }: Pick<MseArgs, "x" | "target">) {
   return {
     x: x.address,

@@ -3,7 +3,7 @@ import { asMatrix } from "../../../tensor/shape.js";
 import type { Tensor } from "../../../tensor/tensor.js";
 import { type Lowering, wideOf } from "../lowering.js";
 
-/** Rows of all matrices, their length, and the rows of one matrix under the causal mask, else 0. */
+/** The number of rows, their length, and `period`: the rows per matrix under the causal mask, else 0. */
 function sizesOf({ shape }: Tensor, causal: boolean) {
   const [total, columns] = asMatrix(shape);
   return { total, columns, period: causal ? (shape.at(-2) ?? 1) : 0 };

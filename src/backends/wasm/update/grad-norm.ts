@@ -2,7 +2,7 @@
 import { WIDE } from "../../../formats/contract.gen.js";
 import { type Lowering, wideOf } from "../lowering.js";
 
-/** Elements whose squares are summed first. */
+/** The number of elements in one partial sum of squares. */
 const PIECE = 4096;
 
 export const squareSum: Lowering<"squareSum"> = {

@@ -3,14 +3,14 @@ import { WIDE } from "../../../formats/contract.gen.js";
 import type { AdamWArgs, SGDArgs } from "../../ops.js";
 import { type Lowering, wideOf } from "../lowering.js";
 
-/** Elements as they are cut into ranges, and what one costs in copies. */
+/** The granularity of ranges, and the cost of one element in copies. */
 const STEP = { grain: 32, weight: 4 } as const;
 
 function skips({ noop }: SGDArgs | AdamWArgs): boolean {
   return noop !== undefined && noop.dataSync()[0] === 1;
 }
 
-/** What every optimizer takes; a copy that is not wanted is at 0. */
+/** The arguments that all optimizers share; the address of an absent copy is 0. */
 function stepOf({ grad, parameter, copy, gradScale, learningRate, weightDecay }: SGDArgs | AdamWArgs) {
   return {
     grad: grad.address,
