@@ -39,7 +39,8 @@ export async function runDemo({ backend: name, threads, directory, write }) {
     const digest = digestOf(rows.flatMap(({ scores }) => [scores.hopper, scores.exact]));
     const path = writePicture(directory, { rows, truth, notes, digest, device: backend.description });
     const figure = figureOf(rows, truth);
-    for (const file of [join(directory, "demo.svg"), ...(write ? [COMMITTED] : [])]) writeFileSync(file, figure);
+    for (const file of [join(directory, "demo.svg"), ...(write ? [COMMITTED] : [])])
+      writeFileSync(file, figure);
     console.log(`\nevery output bit, SHA-256: ${digest}  (the same on any machine)`);
     console.log(`picture: ${path}  (${seconds(start)} in all)`);
   } finally {
