@@ -19,4 +19,4 @@ it("docs/demo.svg is what `npm run demo -- --write` writes, and README.md shows 
   const committed = readFileSync(pathOf("docs/demo.svg"), "utf8");
   expect(committed === drawn, "run `npm run demo -- --write`").toBe(true);
   expect(readFileSync(pathOf("README.md"), "utf8")).toContain("(docs/demo.svg)");
-});
+}, 400_000);
