@@ -1,7 +1,7 @@
 // Measures the functions of the reference over all 2^32 inputs, and writes conformance/vectors/accuracy.json and
-// docs/accuracy.md of it.
+// docs/accuracy.md from it.
 //   node scripts/accuracy.mjs [--jobs n] [--stride n] [function ...]
-// Without names all functions, one process each, --jobs of them at once (default 1): some half an hour of processor time.
+// Without names it measures all functions, one process each, --jobs of them at once (default 1): half an hour of processor time.
 // --stride n takes every n-th chunk of 2^16 inputs and writes nothing.
 import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
