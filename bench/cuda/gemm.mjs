@@ -1,6 +1,6 @@
-// Products through the public interface, compared with the same cuBLASLt algorithm enqueued in a C++ loop in the same rounds, and
-// afterwards with PyTorch, if python3 has it. The power limit slows a GPU that multiplies, depending on its previous work. Each round
-// therefore has another order, and rounds are many and short.
+// Products through the public interface, compared with the same cuBLASLt algorithm enqueued in a C++ loop in the same
+// rounds, and afterwards with PyTorch, if python3 has it. The power limit slows a GPU that multiplies, depending on its
+// previous work. Each round therefore has another order, and rounds are many and short.
 import { spawnSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import {

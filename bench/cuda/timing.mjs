@@ -1,5 +1,5 @@
-// Seconds per call of asynchronous GPU work. Batches are long enough to hide the synchronization at their end. Rounds interleave the
-// cases, each in another order, so that all cases run at the same clocks.
+// Seconds per call of asynchronous GPU work. Batches are long enough to hide the synchronization at their end. Rounds
+// interleave the cases, each in another order, so that all cases run at the same clocks.
 
 import { median } from "../timing.mjs";
 
@@ -28,8 +28,8 @@ export function callsOf(each, wait) {
 }
 
 /**
- * Returns for each case, { run(i) } or { repeat(calls) }, the median and the minimum seconds per call over `rounds` batches. Uncounted
- * batches run first, until the clocks are stable.
+ * Returns for each case, { run(i) } or { repeat(calls) }, the median and the minimum seconds per call over `rounds`
+ * batches. Uncounted batches run first, until the clocks are stable.
  */
 export function measureDevice(cases, wait, rounds = 11, uncounted = 0) {
   const calls = cases.map((each) => callsOf(each, wait));
