@@ -1,4 +1,4 @@
-// What is measured, one row each: a name, the work of one call, and what it is held against in the same run.
+// The cases of the benchmark, one row each: a name, the work of one call, and the baseline of the same run.
 import {
   empty,
   Float8BlockQuantizer,

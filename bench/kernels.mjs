@@ -1,5 +1,5 @@
-// A backend of one thread together with the exports it calls, so that kernels can be timed without the calls
-// around them, and beside the scalar loop that the interface does not offer.
+// A backend of one thread together with its exports, which times kernels without the overhead of the interface, and the scalar
+// loop, which the interface does not offer.
 
 import { openWasmOver } from "../dist/src/backends/wasm/backend.js";
 import { openInstance } from "../dist/src/backends/wasm/instance.js";

@@ -1,5 +1,5 @@
-// Medians of interleaved runs: every case gets a turn in each round, so that a slow phase of the host hits all
-// of them alike and their ratios hold.
+// Medians of interleaved runs: every case gets a turn in each round, so that a slow phase of the host affects
+// all of them alike and their ratios stay valid.
 
 /** @typedef {{ name: string, work: number, unit: string, run: () => void, ceiling?: string, baseline?: string }} Case */
 

@@ -1,7 +1,7 @@
 // Measures the functions of the reference over all 2^32 inputs, and writes conformance/vectors/accuracy.json and
-// docs/accuracy.md of it.
+// docs/accuracy.md from it.
 //   node scripts/accuracy.mjs [--jobs n] [--stride n] [function ...]
-// Without names all functions, one process each, --jobs of them at once (default 1): some half an hour of processor time.
+// Without names it measures all functions, one process each, --jobs of them at once (default 1): half an hour of processor time.
 // --stride n takes every n-th chunk of 2^16 inputs and writes nothing.
 import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
@@ -101,7 +101,8 @@ async function writePage() {
     "docs/accuracy.md",
     `# Accuracy of the functions
 
-Written by \`node scripts/accuracy.mjs\` from \`conformance/vectors/accuracy.json\`, which it measures: some half an hour on one core.
+Written by \`node scripts/accuracy.mjs\` from \`conformance/vectors/accuracy.json\`, which it also
+measures, in about half an hour on one core.
 
 The reference defines these functions: every backend gives the same bits. This table says how far those bits lie
 from the true value. Each function is evaluated in f64 by \`+ - * /\` and rounded once to f32; 0.5 ulp is the best
@@ -116,8 +117,8 @@ of these errors. A larger one could only be hidden where the f64 formulas are wr
 The last column counts the inputs of the 2^32 for which the bits are not those of conformance/oracle/core/math.ts and
 conformance/oracle/elementwise/activation.ts, which were written from [numerics.md](numerics.md) §7.2 and §7.6 alone.
 
-The gelu is the tanh form with the f32 coefficients of numerics.md §7.2. A prime marks the slope; slopes that cross zero have an
-error that is small in itself, but not in ulp, close to the crossing.
+gelu is the tanh form with the f32 coefficients of numerics.md §7.2. A prime marks the derivative. Near a zero crossing the error of a
+derivative is small in absolute terms, but not in ulp.
 
 | function | largest error, ulp | at | other bits than the page's |
 |---|---|---|---|

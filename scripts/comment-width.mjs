@@ -1,4 +1,4 @@
-// Says which comments are wider than 130 columns, and ends with 1 where there are any. Formatters break code, but no comments.
+// Lists comments wider than 130 columns, and exits with 1 if there are any. Formatters wrap code, but no comments.
 //   node scripts/comment-width.mjs
 import { execFileSync } from "node:child_process";
 import { existsSync, readFileSync } from "node:fs";

@@ -1,7 +1,6 @@
-// Writes what is generated: from assembly/contract.ts and the tables of formats and of native arguments their copies, from
-// the committed vectors docs/conformance.md. It builds first, since it reads the tables as compiled: what an older dist/ has is
-// not what the sources say.
-// With --check, writes nothing and fails if a file differs from what it would write.
+// Writes the generated files: copies of assembly/contract.ts and of the tables of formats and of native arguments, and
+// docs/conformance.md from the committed vectors. It builds first, because it reads the compiled tables.
+// With --check it writes nothing, and fails if a file is stale.
 import { spawnSync } from "node:child_process";
 import { readFile, writeFile } from "node:fs/promises";
 
@@ -9,7 +8,7 @@ const COMMAND = "npm run generate";
 const check = process.argv.includes("--check");
 
 const built = spawnSync("npm", ["run", "--silent", "build"], { stdio: ["ignore", "ignore", "inherit"] });
-// what is generated is compiled too: where it is stale the compiler may complain of it, and still has written the tables
+// generated files are compiled too: if one is stale, the compiler may report errors, but still emits the tables
 if (built.status !== 0 && check) process.exit(1);
 
 const makers = [

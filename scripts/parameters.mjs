@@ -1,5 +1,5 @@
-// The parameters of the reference's exports, as assembly/ declares them: read from what its compiler writes, so that a call by
-// names is held to the signature by TypeScript (src/backends/wasm/call.ts).
+// The parameters of the reference's exports, read from the output of the AssemblyScript compiler, so that TypeScript checks calls
+// with named arguments against the signatures (src/backends/wasm/call.ts).
 
 /** What a job tells each of its parts: working memory, and the range. */
 const OF_THE_PART = ["scratch", "begin", "end"];

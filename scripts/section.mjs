@@ -1,8 +1,8 @@
-// The measured part of a document, between <!-- mark --> and <!-- /mark -->.
+// The generated section of a document, between <!-- mark --> and <!-- /mark -->.
 import { readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 
-/** Replaces that part of a document, which is named from the project's folder; throws where it has none. */
+/** Replaces the section of a document, whose path starts at the project's folder; throws if the document lacks the marks. */
 export function writeSection(document, mark, text) {
   const path = fileURLToPath(new URL(`../${document}`, import.meta.url));
   const page = readFileSync(path, "utf8");

@@ -1,6 +1,6 @@
 // Sweeps all 2^32 f32 inputs through every format, rounding and overflow policy on the reference and writes the
 // digests that conformance/vectors/sweep-digests.json holds: for each combination 256 pairs of u32, hexadecimal.
-// It goes on where an earlier run was stopped. Usage: node scripts/sweep-digests.mjs [--threads N]
+// It resumes an interrupted run. Usage: node scripts/sweep-digests.mjs [--threads N]
 import { readFile, writeFile } from "node:fs/promises";
 import { parseArgs } from "node:util";
 import { OVERFLOWS, openBackend, ROUNDINGS, SCALAR_FORMATS, SWEEP_CHUNKS, sweepChunk } from "lockstep";

@@ -1,4 +1,4 @@
-// The ceilings: a copy on the device, which the public interface has no word for, straight through the addon.
+// The ceilings: a device-to-device copy, which the public interface does not offer, called through the addon.
 import { platform } from "../../dist/src/backends/platform/node.js";
 
 const { exports: addon } = platform.loadAddon();

@@ -1,4 +1,4 @@
-// A GPU as the benchmarks need it: the backend, and the addon beside it for ceilings that the public interface has no word for.
+// The GPU of the benchmarks: the backend, and the addon for ceilings that the public interface does not offer.
 import { openBackend, tensor } from "lockstep";
 
 /** Random bf16 values with signs over a few binades, on the GPU; the same for the same seed. */

@@ -1,4 +1,4 @@
-// What one operation costs the host: microseconds until the call returns, the work still to be done.
+// The cost of one operation on the host: microseconds until the call returns, while the GPU still works.
 import { Float8CurrentScalingQuantizer, gemm, MXFP8Quantizer, Scope } from "lockstep";
 import { randomBf16 } from "./device.mjs";
 import { measureEnqueue } from "./timing.mjs";

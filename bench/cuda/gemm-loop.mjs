@@ -1,5 +1,5 @@
-// What a product of the public interface asks of cuBLASLt, to be enqueued again from a loop in C++: the same plan, algorithm and
-// operands. To be imported before a backend is opened, which takes the addon's functions as they then are.
+// Records the cuBLASLt call of a product of the public interface, and enqueues it again from a C++ loop with the same plan,
+// algorithm and operands. Import this module first: a backend takes the addon's functions when it opens.
 import { slotsOf } from "../../dist/src/backends/cuda/native-arguments.js";
 import { NATIVE_CALLS } from "../../dist/src/backends/cuda/native-calls.js";
 import { platform } from "../../dist/src/backends/platform/node.js";

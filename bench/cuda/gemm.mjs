@@ -1,6 +1,6 @@
-// Products through the public interface, held against the same cuBLASLt algorithm enqueued in a C++ loop, in the same rounds, and
-// against PyTorch, where python3 has it, after them. A GPU that multiplies is slowed by its power limit, by what it did just
-// before: each round has an order of its own, and many short rounds compare where few long ones do not.
+// Products through the public interface, compared with the same cuBLASLt algorithm enqueued in a C++ loop in the same
+// rounds, and afterwards with PyTorch, if python3 has it. The power limit slows a GPU that multiplies, depending on its
+// previous work. Each round therefore has another order, and rounds are many and short.
 import { spawnSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import {

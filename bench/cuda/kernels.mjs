@@ -1,4 +1,5 @@
-// Memory-bound kernels: the bytes that the definition needs for bf16 input, held against a copy on the device in the same run.
+// Memory-bound kernels: the bytes that the definition needs for bf16 input, compared with a device-to-device copy of the
+// same run.
 import {
   columnSum,
   Float8BlockQuantizer,

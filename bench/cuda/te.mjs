@@ -1,5 +1,5 @@
-// Steps, quantizers and norms beside TransformerEngine's on the same GPU in the same rounds: its process waits while ours works,
-// and ours while it does. Nothing where python3 has no TransformerEngine.
+// Steps, quantizers and norms compared with TransformerEngine's on the same GPU in the same rounds: two processes take
+// turns. Returns nothing if python3 has no TransformerEngine.
 import { spawn } from "node:child_process";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";

@@ -1,5 +1,5 @@
-// Seconds of one call of work that a GPU does while the host runs ahead: batches long enough to hide the wait at their end,
-// interleaved round by round, each round in an order of its own, so that all cases meet the same clocks.
+// Seconds per call of asynchronous GPU work. Batches are long enough to hide the synchronization at their end. Rounds
+// interleave the cases, each in another order, so that all cases run at the same clocks.
 
 import { median } from "../timing.mjs";
 
@@ -28,8 +28,8 @@ export function callsOf(each, wait) {
 }
 
 /**
- * For each case, { run(i) } or { repeat(calls) }, the median and the least seconds of a call over `rounds` batches, after as many
- * that are not counted as the clocks need to settle.
+ * Returns for each case, { run(i) } or { repeat(calls) }, the median and the minimum seconds per call over `rounds`
+ * batches. Uncounted batches run first, until the clocks are stable.
  */
 export function measureDevice(cases, wait, rounds = 11, uncounted = 0) {
   const calls = cases.map((each) => callsOf(each, wait));

@@ -1,5 +1,5 @@
-// One step of LayerNormLinear and Linear, forward and backward, under each recipe, held against bf16 in the same run; and where
-// the GPU's time goes, kernel by kernel, from events around every operation.
+// One step of LayerNormLinear and Linear, forward and backward, under each recipe, compared with bf16 in the same run; and the
+// GPU time of each kind of operation, from events around every operation.
 import {
   autocast,
   captureGraph,

@@ -1,4 +1,4 @@
-/** The digits as the network takes them: row by row, padded at the end. */
+/** The digits as input of the network: row by row, padded at the end. */
 import { splitDigits } from "../shared/digits.mjs";
 
 /** Pixels padded with zeros to a multiple of 32, which every block format takes. */

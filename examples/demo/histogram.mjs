@@ -16,14 +16,27 @@ const HEIGHT = 124;
 const BASE = 104;
 const DECADES = [-6, -4, -2, 0];
 
-/** One small chart a recipe, all on the same horizontal axis, and a key. */
-export function histograms(rows, truth) {
+/** The size of one chart. */
+export const CHART = { width: WIDTH, height: HEIGHT };
+
+/** One chart per recipe, all on the same horizontal axis: its title, a note beside it, and its SVG elements. */
+export function charts(rows, truth) {
   const unit = rootMeanSquare(truth.scores);
-  const charts = rows.map(({ name, scores }) => {
+  return rows.map(({ name, scores }) => {
     const total = spread(scores.hopper, truth.scores, unit);
-    return panel(name, total, spread(scores.hopper, scores.exact, unit));
+    const accumulator = spread(scores.hopper, scores.exact, unit);
+    const note = `${(100 * accumulator.equal).toFixed(0)} % as exact`;
+    return { name, note, body: drawingOf(total, accumulator) };
   });
-  return [...charts, KEY].join("\n");
+}
+
+/** The charts and a key, as HTML figures. */
+export function histograms(rows, truth) {
+  const figures = charts(rows, truth).map(
+    ({ name, note, body }) => `<figure><figcaption>${name}<small>${note}</small></figcaption>
+<svg viewBox="0 0 ${WIDTH} ${HEIGHT}" role="img" aria-label="Error histogram of ${name}">${body}</svg></figure>`,
+  );
+  return [...figures, KEY].join("\n");
 }
 
 const KEY = `<figure class="legend"><p><span class="key total"></span>H200 against float64: the whole error</p>
@@ -56,7 +69,7 @@ function binOf(error) {
   return above < 0 ? BINS - 1 : Math.max(0, above - 1);
 }
 
-function panel(name, total, accumulator) {
+function drawingOf(total, accumulator) {
   const tallest = Math.max(...total.bins, ...accumulator.bins);
   const x = (bin) => (bin * WIDTH) / BINS;
   const y = (count) => BASE - (count / tallest) * (BASE - 8);
@@ -66,11 +79,9 @@ function panel(name, total, accumulator) {
     const at = x(2 * (decade * Math.log2(10) - LOWEST)).toFixed(1);
     return `<path class="grid" d="M${at} 8V${BASE}"/><text x="${at}" y="${BASE + 14}" text-anchor="middle">${tick(decade)}</text>`;
   });
-  const equal = `${(100 * accumulator.equal).toFixed(0)} % as exact`;
-  return `<figure><figcaption>${name}<small>${equal}</small></figcaption>
-<svg viewBox="0 0 ${WIDTH} ${HEIGHT}" role="img" aria-label="Error histogram of ${name}">${ticks.join("")}
+  return `${ticks.join("")}
 <path class="total" d="M0 ${BASE}${steps(total)}V${BASE}Z"/><path class="accumulator" d="M0 ${BASE}${steps(accumulator)}V${BASE}"/>
-<path class="axis" d="M0 ${BASE}H${WIDTH}"/></svg></figure>`;
+<path class="axis" d="M0 ${BASE}H${WIDTH}"/>`;
 }
 
 function tick(decade) {

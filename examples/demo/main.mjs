@@ -1,7 +1,9 @@
 /**
  * The main job on real input: handwritten digits through a small network under every recipe.
  *
- *     node examples/demo/main.mjs [--backend wasm|cuda|auto] [--threads N] [--out DIR]
+ *     node examples/demo/main.mjs [--backend wasm|cuda|auto] [--threads N] [--out DIR] [--write]
+ *
+ * `--write` also writes docs/demo.svg, the figure of README.md.
  */
 import { parseArgs } from "node:util";
 import { start } from "../shared/start.mjs";
@@ -12,10 +14,11 @@ function readOptions() {
       backend: { type: "string", default: "wasm" },
       threads: { type: "string" },
       out: { type: "string", default: "out" },
+      write: { type: "boolean", default: false },
     },
   });
   const threads = values.threads === undefined ? undefined : Number(values.threads);
-  return { backend: values.backend, threads, directory: values.out };
+  return { backend: values.backend, threads, directory: values.out, write: values.write };
 }
 
 await start("demo", async () => {

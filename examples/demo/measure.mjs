@@ -6,7 +6,7 @@ import { FEATURES, largest, OUTPUTS } from "./model.mjs";
 import { bitsOf, ceilingsOf, valuesOf } from "./operands.mjs";
 import { CHARTED } from "./recipes.mjs";
 
-/** The largest E4M3 value, which delayed scaling maps the amax of the past to. */
+/** The largest E4M3 value, to which delayed scaling maps the recorded amax. */
 const E4M3_MAX = 448;
 
 /** The tensors every recipe starts from, on one backend, each with the scale that delayed scaling took from the past. */

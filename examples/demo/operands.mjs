@@ -1,4 +1,4 @@
-/** What a quantized operand costs, what its scales allow, and what it stands for. */
+/** Of a quantized operand: its bits, the largest values that its scales allow, and its dequantized values. */
 import { decode, factsOf, QuantizedTensor } from "lockstep";
 import { within } from "../shared/within.mjs";
 

@@ -1,4 +1,4 @@
-/** The picture: the table, how far outputs are off, block scales, and what each recipe reads. */
+/** The picture: the table, output errors, block scales, and the digits that each recipe predicts. */
 import { CLASSES } from "../shared/digits.mjs";
 import { notesList, writePage } from "../shared/page.mjs";
 import { htmlTable } from "../shared/table.mjs";

@@ -1,17 +1,27 @@
 /** The demo from start to end: fit, measure each recipe, print, draw. */
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
 import { openBackend } from "lockstep";
 import { digestOf } from "../shared/digest.mjs";
 import { headLines, rowLine } from "../shared/table.mjs";
 import { within } from "../shared/within.mjs";
 import { loadDigits } from "./data.mjs";
+import { figureOf } from "./figure.mjs";
 import { countRight, measure, upload } from "./measure.mjs";
 import { features, fitModel, scores } from "./model.mjs";
 import { writePicture } from "./picture.mjs";
 import { RECIPES } from "./recipes.mjs";
 import { COLUMNS, legend } from "./table.mjs";
 
-/** Fits the model, prints the table row by row, and writes DIRECTORY/demo.html. */
-export async function runDemo({ backend: name, threads, directory }) {
+/** The figure that README.md shows. */
+const COMMITTED = fileURLToPath(new URL("../../docs/demo.svg", import.meta.url));
+
+/**
+ * Fits the model, prints the table row by row, and writes DIRECTORY/demo.html and DIRECTORY/demo.svg; with `write` also
+ * docs/demo.svg.
+ */
+export async function runDemo({ backend: name, threads, directory, write }) {
   const start = performance.now();
   const backend = await openBackend(name, { threads });
   const exact = backend.name === "wasm" ? backend : await openBackend("wasm", { threads });
@@ -28,6 +38,9 @@ export async function runDemo({ backend: name, threads, directory }) {
     console.log(`\n${notes.join("\n")}`);
     const digest = digestOf(rows.flatMap(({ scores }) => [scores.hopper, scores.exact]));
     const path = writePicture(directory, { rows, truth, notes, digest, device: backend.description });
+    const figure = figureOf(rows, truth);
+    for (const file of [join(directory, "demo.svg"), ...(write ? [COMMITTED] : [])])
+      writeFileSync(file, figure);
     console.log(`\nevery output bit, SHA-256: ${digest}  (the same on any machine)`);
     console.log(`picture: ${path}  (${seconds(start)} in all)`);
   } finally {

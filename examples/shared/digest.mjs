@@ -1,4 +1,4 @@
-/** Digests of what was computed, for comparing machines. */
+/** Digests of results, for comparing machines. */
 import { createHash } from "node:crypto";
 
 /** The first 16 hexadecimal digits of the SHA-256 of all bytes of all arrays, one after another. */

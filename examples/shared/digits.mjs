@@ -7,7 +7,7 @@ export const PIXELS = SIDE * SIDE;
 export const CLASSES = 10;
 
 const TRAINING = 7936;
-/** A multiple of 32: MX formats want that of rows too. */
+/** A multiple of 32, which MX formats require of rows too. */
 const HELD_BACK = 2048;
 
 /** Near the golden section of 10 000 and prime to it: stepping by it visits the sorted digits evenly. */

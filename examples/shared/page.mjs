@@ -1,4 +1,4 @@
-/** Pictures: an HTML file that needs nothing else, readable on light and on dark. */
+/** Pictures as self-contained HTML files, readable in light and dark colour schemes. */
 import { mkdirSync, renameSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 
@@ -23,7 +23,7 @@ svg { display: block; width: 100%; height: auto; } svg text { fill: var(--soft);
 code { font-size: 13px; }
 `;
 
-/** Writes DIRECTORY/FILE, whole or not at all, and returns its path; `style` comes on top of what all pictures share. */
+/** Writes DIRECTORY/FILE atomically and returns its path; `style` extends the style of all pictures. */
 export function writePage(directory, file, { title, style, body }) {
   mkdirSync(directory, { recursive: true });
   const path = join(directory, file);

@@ -1,4 +1,4 @@
-/** How far a long job is: a bar on a terminal, lines elsewhere; on stderr, so that stdout has results alone. */
+/** Progress of a long job, on stderr: a bar on a terminal, lines elsewhere. stdout has results only. */
 
 const WIDTH = 40;
 const BETWEEN_DRAWINGS = 100;

@@ -1,4 +1,4 @@
-/** How an example starts and fails. */
+/** Start of an example, and its exit codes. */
 import { existsSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 

@@ -1,4 +1,4 @@
-/** Memory by blocks: what `using scope = new Scope()` does where `using` is not yet spoken. */
+/** Memory in scopes: what `using scope = new Scope()` does, for engines without `using`. */
 import { Scope } from "lockstep";
 
 /** Runs `body` and frees the tensors it made. */
