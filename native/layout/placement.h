@@ -19,7 +19,7 @@ struct PlacementSlots {
   Slot swizzled;
 };
 
-// The same by the name of the group that they are in (layout/placement.ts); "" where they are in none.
+// The same by the name of the group that they are in (shared-arguments.ts); "" where they are in none.
 template <typename Declared>
 class PlacementNames {
  public:

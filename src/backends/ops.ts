@@ -4,7 +4,8 @@
  */
 import type { ACTIVATION, OVERFLOW, ROUNDING } from "../formats/contract.gen.js";
 import type { RandomSource } from "../random.js";
-import type { QuantizedCopy, QuantizeSpec, ScaleLayout } from "../tensor/quantized.js";
+import type { CopyGeometry } from "../tensor/geometry.js";
+import type { QuantizedCopy, QuantizeSpec } from "../tensor/quantized.js";
 import type { WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
 import type { GemmArgs } from "./gemm-args.js";
@@ -60,8 +61,6 @@ export interface QuantizeArgs {
   readonly spec: QuantizeSpec;
   /** Random bits by element index; read where the spec rounds stochastically. */
   readonly random: RandomSource;
-  /** How the scales of both copies lie. */
-  readonly scaleLayout: ScaleLayout;
   /** Becomes the copy scaled along K. Absent: there is none; one copy at least is given. */
   readonly rowwise?: QuantizedCopy | undefined;
   /** Becomes the copy scaled along M. Absent: there is none. */
@@ -84,10 +83,6 @@ export interface DequantizeArgs {
   readonly spec: QuantizeSpec;
   /** Codes, scales and, of NVFP4, the amax. */
   readonly copy: QuantizedCopy;
-  /** Which of the two copies it is. */
-  readonly direction: "rowwise" | "columnwise";
-  /** How its scales lie. */
-  readonly scaleLayout: ScaleLayout;
   /** out's shape is the logical one, whatever the copy's. */
   readonly out: Tensor<WideDType>;
 }
@@ -112,22 +107,14 @@ export interface SwapAxesArgs {
 
 /** Scales from one layout to another. */
 export interface RelayoutArgs {
-  /** How the scales were made. */
-  readonly spec: QuantizeSpec;
-  /** The copy whose scales they are. */
-  readonly direction: "rowwise" | "columnwise";
-  /** Rows and columns of the quantized matrix. */
-  readonly rows: number;
-  /** Columns of the quantized matrix. */
-  readonly columns: number;
   /** The scales as they lie. */
   readonly x: Tensor;
-  /** How the scales of `x` lie. */
-  readonly from: ScaleLayout;
+  /** The copy with the scales of `x`. */
+  readonly from: CopyGeometry;
   /** Becomes the scales as asked for; padding is zero. */
   readonly out: Tensor;
-  /** How the scales of `out` lie. */
-  readonly to: ScaleLayout;
+  /** The same copy with the scales of `out`. */
+  readonly to: CopyGeometry;
 }
 
 /** out [K,M] bf16 = the random Hadamard transform of each 16 of x's columns, x [M,K] bf16. */

@@ -1,4 +1,4 @@
-/** Where the codes and scales of a quantized matrix lie: shapes for every spec, direction and layout. */
+/** Where the codes and scales of a quantized matrix lie: computed once, when a copy is made, which carries it. */
 import { ArgumentError, ShapeError } from "../errors.js";
 import {
   type BlockFormat,
@@ -9,16 +9,41 @@ import {
   tileSize,
 } from "../formats/block.js";
 import type { Direction, QuantizeSpec, ScaleLayout } from "./quantized.js";
-import { type DType, roundUp, type Shape } from "./shape.js";
+import { byteLength, type DType, roundUp, type Shape } from "./shape.js";
 
-/** One copy of a quantized [rows, columns] matrix. */
+/** Where the scales of a copy lie, as kernels read it (kernels/layout/placement.h). */
+export interface ScalePlacement {
+  /** Of all scales, padding included. */
+  readonly bytes: number;
+  /** Rows of scales along K, before padding: rows of the matrix rowwise, its columns columnwise, or tiles of them. */
+  readonly lines: number;
+  /** Scales of a line, before padding. */
+  readonly blocks: number;
+  /** Elements from the scale of a line to that of the next, where they are not swizzled. */
+  readonly lineStride: number;
+  /** Elements from the scale of a block of a line to that of the next, where they are not swizzled. */
+  readonly blockStride: number;
+  /** Whether they lie in tiles as GEMMs of block-scaled formats read them (numerics.md §4.6). */
+  readonly swizzled: boolean;
+}
+
+/** Where the codes and scales of one copy of a quantized [rows, columns] matrix lie. */
 export interface CopyGeometry {
+  /** The copy scaled along K, or that scaled along M. */
+  readonly direction: Direction;
+  /** How scales lie. */
+  readonly layout: ScaleLayout;
+  /** The type of the codes. */
   readonly dataType: DType;
+  /** The shape of the codes, frozen. */
   readonly dataShape: Shape;
+  /** The type of the scales. */
   readonly scaleType: DType;
+  /** The shape of the scales as they lie, padding included, frozen. */
   readonly scaleShape: Shape;
-  /** Whether data and scales lie as the matrix does, or as its transpose. */
+  /** Whether codes lie as the matrix does, or as its transpose. */
   readonly data: Placement;
+  /** Whether scales lie as the matrix does, or as its transpose. */
   readonly scale: Placement;
   /** Rows and columns of the scale matrix before padding, as placed. Both 1 for per-tensor scaling. */
   readonly logicalScale: readonly [rows: number, columns: number];
@@ -26,20 +51,9 @@ export interface CopyGeometry {
   readonly blocksFirst: boolean;
   /** Whether padding lays it down transposed: GEMM_READY (numerics.md §3.3). */
   readonly transposesScale: boolean;
+  /** Where scales lie, as kernels read it. */
+  readonly placement: ScalePlacement;
 }
-
-/** What a geometry was made of, its spec aside. */
-interface KnownGeometry {
-  readonly rows: number;
-  readonly columns: number;
-  readonly direction: Direction;
-  readonly layout: ScaleLayout;
-  readonly geometry: CopyGeometry;
-}
-
-/** The latest geometries of each spec: a quantizer meets the same few shapes again and again. */
-const known = new WeakMap<QuantizeSpec, KnownGeometry[]>();
-const MAX_KNOWN = 32;
 
 /** The geometry of one copy. Throws `ArgumentError` for a scale layout the format does not have. */
 export function copyGeometry(
@@ -49,52 +63,41 @@ export function copyGeometry(
   layout: ScaleLayout,
 ): CopyGeometry {
   const [rows, columns] = size;
-  let geometries = known.get(spec);
-  if (!geometries) {
-    geometries = [];
-    known.set(spec, geometries);
-  }
-  for (let i = 0; i < geometries.length; i++) {
-    const each = geometries[i] as KnownGeometry;
-    const isSame = each.rows === rows && each.columns === columns && each.direction === direction;
-    if (isSame && each.layout === layout) return each.geometry;
-  }
-  const geometry = makeGeometry(spec, size, direction, layout);
-  // tensors of all callers come to have these shapes
-  Object.freeze(geometry.dataShape);
-  Object.freeze(geometry.scaleShape);
-  if (geometries.length === MAX_KNOWN) geometries.shift();
-  geometries.push({ rows, columns, direction, layout, geometry });
-  return geometry;
-}
-
-function makeGeometry(
-  spec: QuantizeSpec,
-  [rows, columns]: readonly [number, number],
-  direction: Direction,
-  layout: ScaleLayout,
-): CopyGeometry {
   const format = blockFormat(spec.quantizer);
-  const inPlace: Placement = "inPlace";
-  const { data, scale } =
-    direction === "rowwise" || spec.compact ? { data: inPlace, scale: inPlace } : format.columnwise;
+  const { data, scale } = direction === "rowwise" || spec.compact ? IN_PLACE : format.columnwise;
   const blocksFirst = direction === "columnwise" && scale === "inPlace";
-  const logicalScale = logicalScaleShape(spec, format, [rows, columns], { direction, blocksFirst });
+  const logicalScale = logicalScaleShape(spec, format, size, { direction, blocksFirst });
   const transposesScale = layout === "padded" && isGemmReady(spec);
+  const scaleShape = isTensorWide(spec.tile)
+    ? perTensorShape(spec, layout)
+    : layoutShape(spec, format, logicalScale, { blocksFirst, layout, transposesScale });
+  const pitch = scaleShape[1] ?? 1;
+  const isAcross = blocksFirst !== transposesScale;
   return {
+    direction,
+    layout,
     dataType: spec.format,
-    dataShape: data === "transposed" ? [columns, rows] : [rows, columns],
+    // frozen, they are the shapes of tensors as they are
+    dataShape: Object.freeze(data === "transposed" ? [columns, rows] : [rows, columns]),
     scaleType: format.scale,
-    scaleShape: isTensorWide(spec.tile)
-      ? perTensorShape(spec, layout)
-      : layoutShape(spec, logicalScale, { blocksFirst, layout, transposesScale }),
+    scaleShape: Object.freeze(scaleShape),
     data,
     scale,
     logicalScale,
     blocksFirst,
     transposesScale,
+    placement: {
+      bytes: byteLength(format.scale, scaleShape),
+      lines: blocksFirst ? logicalScale[1] : logicalScale[0],
+      blocks: blocksFirst ? logicalScale[0] : logicalScale[1],
+      lineStride: isAcross ? 1 : pitch,
+      blockStride: isAcross ? pitch : 1,
+      swizzled: layout === "swizzled",
+    },
   };
 }
+
+const IN_PLACE = { data: "inPlace", scale: "inPlace" } as const;
 
 function logicalScaleShape(
   spec: QuantizeSpec,
@@ -125,6 +128,7 @@ function noSwizzle(spec: QuantizeSpec): ArgumentError {
 /** numerics.md §3.2, §3.3, §4.2, §5.3; a swizzled buffer has the shape of the padded one. */
 function layoutShape(
   spec: QuantizeSpec,
+  { padding }: BlockFormat,
   [rows, columns]: readonly [number, number],
   {
     blocksFirst,
@@ -132,7 +136,6 @@ function layoutShape(
     transposesScale,
   }: Pick<CopyGeometry, "blocksFirst" | "transposesScale"> & { readonly layout: ScaleLayout },
 ): Shape {
-  const { padding } = blockFormat(spec.quantizer);
   if (layout === "swizzled" && padding !== "tiles") throw noSwizzle(spec);
   if (layout === "logical" || spec.compact) return [rows, columns];
   if (padding === "pitch") return transposesScale ? [columns, roundUp(rows, 4)] : [rows, roundUp(columns, 4)];
@@ -142,6 +145,7 @@ function layoutShape(
 /** Throws `ShapeError` where the format cannot take a [rows, columns] matrix. */
 export function requireQuantizable(op: string, spec: QuantizeSpec, rows: number, columns: number): void {
   const { multiple } = blockFormat(spec.quantizer);
+  if (rows % multiple === 0 && columns % multiple === 0) return;
   const [, block] = tileSize(spec.tile);
   for (const [name, size] of [
     ["last dimension", columns],

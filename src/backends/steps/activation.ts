@@ -6,7 +6,7 @@ import type { ActivationQuantizeArgs } from "../ops.js";
 import { quantizeActivated } from "./quantize.js";
 
 /** Rows and columns of what an activation, gated or not, gives or, backward, of the gradient of what it takes. */
-export function resultSize({ x, gated, grad }: ActivationQuantizeArgs): readonly [number, number] {
+function resultSize({ x, gated, grad }: ActivationQuantizeArgs): readonly [number, number] {
   const [rows, columns] = asMatrix(x.shape);
   return [rows, gated && !grad ? columns / 2 : columns];
 }

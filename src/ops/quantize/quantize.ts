@@ -67,15 +67,16 @@ export function emptyQuantized(
   const own = ownShape(shape);
   const [rows, columns] = asMatrix(own);
   requireQuantizable("quantize", spec, rows, columns);
+  const { tensorAmax } = blockFormat(spec.quantizer);
   const scope = new Scope();
   try {
     const copy = (direction: Direction): QuantizedCopy => {
       const geometry = copyGeometry(spec, [rows, columns], direction, scaleLayout);
       const data = new Tensor(backend, geometry.dataType, geometry.dataShape);
       const scaleInv = new Tensor(backend, geometry.scaleType, geometry.scaleShape);
-      return blockFormat(spec.quantizer).tensorAmax
-        ? { data, scaleInv, amax: new Tensor(backend, "f32", [1]) }
-        : { data, scaleInv };
+      return tensorAmax
+        ? { data, scaleInv, geometry, amax: new Tensor(backend, "f32", [1]) }
+        : { data, scaleInv, geometry };
     };
     const rowwise = usage.rowwise ? copy("rowwise") : undefined;
     const columnwise = usage.columnwise ? copy("columnwise") : undefined;
@@ -134,7 +135,7 @@ export function quantization(
     throw new ArgumentError(`${op}: ${spec.quantizer} needs a scale tensor, f32 [1]`);
   }
   if (target.columnwise) requireTransformable(op, spec, dtype);
-  const { scaleLayout, rowwise, columnwise } = target;
+  const { rowwise, columnwise } = target;
   const given = { scale, amaxRecord, amax, amaxColumnwise, noop };
-  return { spec, random, scaleLayout, rowwise, columnwise, ...given };
+  return { spec, random, rowwise, columnwise, ...given };
 }
