@@ -62,25 +62,29 @@ export function copyGeometry(
   direction: Direction,
   layout: ScaleLayout,
 ): CopyGeometry {
-  const [rows, columns] = size;
   const format = blockFormat(spec.quantizer);
+  if (layout === "swizzled" && format.padding !== "tiles") throw noSwizzle(spec);
   const { data, scale } = direction === "rowwise" || spec.compact ? IN_PLACE : format.columnwise;
+  const isWide = isTensorWide(spec.tile);
   const blocksFirst = direction === "columnwise" && scale === "inPlace";
-  const logicalScale = logicalScaleShape(spec, format, size, { direction, blocksFirst });
   const transposesScale = layout === "padded" && isGemmReady(spec);
-  const scaleShape = isTensorWide(spec.tile)
-    ? perTensorShape(spec, layout)
-    : layoutShape(spec, format, logicalScale, { blocksFirst, layout, transposesScale });
+  const [lines, blocks] = isWide ? ONE_BY_ONE : linesOf(spec, format, size, direction);
+  const logicalScale = Object.freeze(blocksFirst ? ([blocks, lines] as const) : ([lines, blocks] as const));
+  const isLogical = layout === "logical" || spec.compact;
+  const scaleShape = isWide
+    ? ONE
+    : isLogical
+      ? logicalScale
+      : Object.freeze(paddedShape(format, logicalScale, blocksFirst, transposesScale));
   const pitch = scaleShape[1] ?? 1;
   const isAcross = blocksFirst !== transposesScale;
   return {
     direction,
     layout,
     dataType: spec.format,
-    // frozen, they are the shapes of tensors as they are
-    dataShape: Object.freeze(data === "transposed" ? [columns, rows] : [rows, columns]),
+    dataShape: data === "transposed" ? Object.freeze([size[1], size[0]]) : frozen(size),
     scaleType: format.scale,
-    scaleShape: Object.freeze(scaleShape),
+    scaleShape,
     data,
     scale,
     logicalScale,
@@ -88,8 +92,8 @@ export function copyGeometry(
     transposesScale,
     placement: {
       bytes: byteLength(format.scale, scaleShape),
-      lines: blocksFirst ? logicalScale[1] : logicalScale[0],
-      blocks: blocksFirst ? logicalScale[0] : logicalScale[1],
+      lines,
+      blocks,
       lineStride: isAcross ? 1 : pitch,
       blockStride: isAcross ? pitch : 1,
       swizzled: layout === "swizzled",
@@ -98,25 +102,26 @@ export function copyGeometry(
 }
 
 const IN_PLACE = { data: "inPlace", scale: "inPlace" } as const;
+const ONE: Shape = Object.freeze([1]);
+const ONE_BY_ONE = Object.freeze([1, 1] as const);
 
-function logicalScaleShape(
-  spec: QuantizeSpec,
-  format: BlockFormat,
-  [rows, columns]: readonly [number, number],
-  { direction, blocksFirst }: Pick<CopyGeometry, "blocksFirst"> & { readonly direction: Direction },
-): readonly [number, number] {
-  if (isTensorWide(spec.tile)) return [1, 1];
-  const [tileRows, block] = tileSize(spec.tile);
-  const across = format.replicates ? 1 : tileRows;
-  const lines = direction === "rowwise" ? rows : columns;
-  const length = direction === "rowwise" ? columns : rows;
-  const shape = [Math.ceil(lines / across), Math.ceil(length / block)] as const;
-  return blocksFirst ? [shape[1], shape[0]] : shape;
+/** What is frozen can be the shape of tensors as it is. */
+function frozen(shape: Shape): Shape {
+  return Object.isFrozen(shape) ? shape : Object.freeze([...shape]);
 }
 
-function perTensorShape(spec: QuantizeSpec, layout: ScaleLayout): Shape {
-  if (layout === "swizzled") throw noSwizzle(spec);
-  return [1];
+/** Rows of scales along K and scales of each. */
+function linesOf(
+  { tile }: QuantizeSpec,
+  { replicates }: BlockFormat,
+  [rows, columns]: readonly [number, number],
+  direction: Direction,
+): readonly [lines: number, blocks: number] {
+  const [tileRows, block] = tileSize(tile);
+  const across = replicates ? 1 : tileRows;
+  return direction === "rowwise"
+    ? [Math.ceil(rows / across), Math.ceil(columns / block)]
+    : [Math.ceil(columns / across), Math.ceil(rows / block)];
 }
 
 function noSwizzle(spec: QuantizeSpec): ArgumentError {
@@ -126,18 +131,12 @@ function noSwizzle(spec: QuantizeSpec): ArgumentError {
 }
 
 /** numerics.md §3.2, §3.3, §4.2, §5.3; a swizzled buffer has the shape of the padded one. */
-function layoutShape(
-  spec: QuantizeSpec,
+function paddedShape(
   { padding }: BlockFormat,
   [rows, columns]: readonly [number, number],
-  {
-    blocksFirst,
-    layout,
-    transposesScale,
-  }: Pick<CopyGeometry, "blocksFirst" | "transposesScale"> & { readonly layout: ScaleLayout },
+  blocksFirst: boolean,
+  transposesScale: boolean,
 ): Shape {
-  if (layout === "swizzled" && padding !== "tiles") throw noSwizzle(spec);
-  if (layout === "logical" || spec.compact) return [rows, columns];
   if (padding === "pitch") return transposesScale ? [columns, roundUp(rows, 4)] : [rows, roundUp(columns, 4)];
   return blocksFirst ? [roundUp(rows, 4), roundUp(columns, 128)] : [roundUp(rows, 128), roundUp(columns, 4)];
 }
