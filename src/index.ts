@@ -268,7 +268,9 @@ export {
   Variable,
   type VariableLike,
 } from "./tape/variable.js";
+export type { CopyGeometry, ScalePlacement } from "./tensor/geometry.js";
 export {
+  type CopyTensors,
   type Direction,
   type FourOverSix,
   type QuantizeCall,

@@ -19,7 +19,7 @@ struct PlacementSlots {
   Slot swizzled;
 };
 
-// The names of a placement's arguments within a group (layout/placement.ts); "" if they are not in a group.
+// The names of a placement's arguments within a group (shared-arguments.ts); "" if they are not in a group.
 template <typename Declared>
 class PlacementNames {
  public:

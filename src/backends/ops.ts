@@ -4,7 +4,8 @@
  */
 import type { ACTIVATION, OVERFLOW, ROUNDING } from "../formats/contract.gen.js";
 import type { RandomSource } from "../random.js";
-import type { QuantizedCopy, QuantizeSpec, ScaleLayout } from "../tensor/quantized.js";
+import type { CopyGeometry } from "../tensor/geometry.js";
+import type { QuantizedCopy, QuantizeSpec } from "../tensor/quantized.js";
 import type { WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
 import type { GemmArgs } from "./gemm-args.js";
@@ -63,8 +64,6 @@ export interface QuantizeArgs {
   readonly spec: QuantizeSpec;
   /** Random bits by element index; read where the spec rounds stochastically. */
   readonly random: RandomSource;
-  /** The scale layout of both copies. */
-  readonly scaleLayout: ScaleLayout;
   /** Output: the copy scaled along K. At least one copy is given. */
   readonly rowwise?: QuantizedCopy | undefined;
   /** Output: the copy scaled along M. */
@@ -87,10 +86,6 @@ export interface DequantizeArgs {
   readonly spec: QuantizeSpec;
   /** Codes, scales and, of NVFP4, the amax. */
   readonly copy: QuantizedCopy;
-  /** Which of the two copies it is. */
-  readonly direction: "rowwise" | "columnwise";
-  /** The layout of its scales. */
-  readonly scaleLayout: ScaleLayout;
   /** Output: the values, in the logical shape, whatever the shape of the copy. */
   readonly out: Tensor<WideDType>;
 }
@@ -115,22 +110,14 @@ export interface SwapAxesArgs {
 
 /** Scales from one layout to another. */
 export interface RelayoutArgs {
-  /** How the scales were made. */
-  readonly spec: QuantizeSpec;
-  /** The copy whose scales they are. */
-  readonly direction: "rowwise" | "columnwise";
-  /** Rows and columns of the quantized matrix. */
-  readonly rows: number;
-  /** Columns of the quantized matrix. */
-  readonly columns: number;
   /** The scales to rearrange. */
   readonly x: Tensor;
-  /** The layout of `x`. */
-  readonly from: ScaleLayout;
-  /** Output: the scales in layout `to`; padding is zero. */
+  /** The copy with the scales of `x`. */
+  readonly from: CopyGeometry;
+  /** Output: the scales in the layout of `to`; padding is zero. */
   readonly out: Tensor;
-  /** The layout of `out`. */
-  readonly to: ScaleLayout;
+  /** The same copy with the scales of `out`. */
+  readonly to: CopyGeometry;
 }
 
 /** out [K,M] bf16 = the random Hadamard transform of each 16 of x's columns, x [M,K] bf16. */

@@ -3,7 +3,7 @@ import { ArgumentError } from "../errors.js";
 import type { Module } from "../modules/module.js";
 import type { Parameter } from "../modules/parameter.js";
 import type { Optimizer } from "../optimizers/optimizer.js";
-import { DIRECTIONS, type QuantizedCopy, QuantizedTensor } from "../tensor/quantized.js";
+import { type CopyTensors, DIRECTIONS, QuantizedTensor } from "../tensor/quantized.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { type FileDType, fileDType, isPackedInFiles } from "./dtypes.js";
 import type { Metadata } from "./header.js";
@@ -15,7 +15,7 @@ export type { TensorPlace };
 /** What begins the names of parameters. */
 export const MODULE = "module.";
 
-const FIELDS = ["data", "scaleInv", "amax"] as const satisfies readonly (keyof QuantizedCopy)[];
+const FIELDS = ["data", "scaleInv", "amax"] as const satisfies readonly (keyof CopyTensors)[];
 
 /** Version 1 had the codes of quantized parameters under their own types; 6-bit codes took a byte each in it. */
 function place(name: string, tensor: Tensor): TensorPlace {
@@ -38,7 +38,7 @@ export function oldParameterPlaces(module: Module): readonly TensorPlace[] {
     const name = MODULE + parameter;
     if (!(value instanceof QuantizedTensor)) return [place(name, value)];
     return DIRECTIONS.flatMap((direction) => {
-      const copy: Partial<QuantizedCopy> = value[direction] ?? {};
+      const copy: Partial<CopyTensors> = value[direction] ?? {};
       return FIELDS.flatMap((field) => {
         const member = copy[field];
         return member ? [place(`${name}.${direction}.${field}`, member)] : [];

@@ -3,13 +3,13 @@ import type { GemmOperand } from "../backends/gemm-args.js";
 import type { OpName } from "../backends/ops.js";
 import { TENSOR_ROWS, type TensorRow } from "../backends/writes.js";
 import { ArgumentError } from "../errors.js";
-import { DIRECTIONS, type QuantizedCopy, QuantizedTensor } from "../tensor/quantized.js";
+import { type CopyTensors, DIRECTIONS, QuantizedTensor } from "../tensor/quantized.js";
 import type { DType } from "../tensor/shape.js";
 import { isOverlap } from "../tensor/storage.js";
 import { Tensor } from "../tensor/tensor.js";
 
 /** An argument with memory: a tensor, or a group of tensors. */
-type Argument = Tensor | QuantizedTensor | QuantizedCopy | Omit<GemmOperand, "traits">;
+type Argument = Tensor | QuantizedTensor | CopyTensors | Omit<GemmOperand, "traits">;
 
 /** The caller's names of the operation and of arguments, where they differ. */
 type Names = Readonly<Record<string, string>>;
@@ -48,7 +48,7 @@ export function requireApart(op: OpName, given: object, names: Names = {}): void
 
 function addAll(row: TensorRow, argument: Argument): void {
   if (argument instanceof Tensor) add(row, argument);
-  else if (row.rule === "copy") addCopy(row, argument as QuantizedCopy);
+  else if (row.rule === "copy") addCopy(row, argument as CopyTensors);
   else if (argument instanceof QuantizedTensor)
     for (const direction of DIRECTIONS) {
       const copy = argument[direction];
@@ -63,7 +63,7 @@ function addAll(row: TensorRow, argument: Argument): void {
   }
 }
 
-function addCopy(row: TensorRow, { data, scaleInv, amax }: QuantizedCopy, of = ""): void {
+function addCopy(row: TensorRow, { data, scaleInv, amax }: CopyTensors, of = ""): void {
   add(row, data, `${of}data`);
   add(row, scaleInv, `${of}scaleInv`);
   if (amax) add(row, amax, `${of}amax`);

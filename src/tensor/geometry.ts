@@ -1,4 +1,4 @@
-/** Where the codes and scales of a quantized matrix lie: shapes for every spec, direction and layout. */
+/** Where the codes and scales of a quantized matrix lie: computed once, when a copy is made, which carries it. */
 import { ArgumentError, ShapeError } from "../errors.js";
 import {
   type BlockFormat,
@@ -9,16 +9,41 @@ import {
   tileSize,
 } from "../formats/block.js";
 import type { Direction, QuantizeSpec, ScaleLayout } from "./quantized.js";
-import { type DType, roundUp, type Shape } from "./shape.js";
+import { byteLength, type DType, roundUp, type Shape } from "./shape.js";
 
-/** One copy of a quantized [rows, columns] matrix. */
+/** Where the scales of a copy lie, as kernels read it (kernels/layout/placement.h). */
+export interface ScalePlacement {
+  /** Of all scales, padding included. */
+  readonly bytes: number;
+  /** Rows of scales along K, before padding: rows of the matrix rowwise, its columns columnwise, or tiles of them. */
+  readonly lines: number;
+  /** Scales of a line, before padding. */
+  readonly blocks: number;
+  /** Elements from the scale of a line to that of the next, where they are not swizzled. */
+  readonly lineStride: number;
+  /** Elements from the scale of a block of a line to that of the next, where they are not swizzled. */
+  readonly blockStride: number;
+  /** Whether they lie in tiles as GEMMs of block-scaled formats read them (numerics.md §4.6). */
+  readonly swizzled: boolean;
+}
+
+/** Where the codes and scales of one copy of a quantized [rows, columns] matrix lie. */
 export interface CopyGeometry {
+  /** The copy scaled along K, or that scaled along M. */
+  readonly direction: Direction;
+  /** How scales lie. */
+  readonly layout: ScaleLayout;
+  /** The type of the codes. */
   readonly dataType: DType;
+  /** The shape of the codes, frozen. */
   readonly dataShape: Shape;
+  /** The type of the scales. */
   readonly scaleType: DType;
+  /** The shape of the scales as they lie, padding included, frozen. */
   readonly scaleShape: Shape;
-  /** Whether data and scales lie as the matrix does, or as its transpose. */
+  /** Whether codes lie as the matrix does, or as its transpose. */
   readonly data: Placement;
+  /** Whether scales lie as the matrix does, or as its transpose. */
   readonly scale: Placement;
   /** Rows and columns of the scale matrix before padding, as placed. Both 1 for per-tensor scaling. */
   readonly logicalScale: readonly [rows: number, columns: number];
@@ -26,20 +51,9 @@ export interface CopyGeometry {
   readonly blocksFirst: boolean;
   /** Whether padding lays it down transposed: GEMM_READY (numerics.md §3.3). */
   readonly transposesScale: boolean;
+  /** Where scales lie, as kernels read it. */
+  readonly placement: ScalePlacement;
 }
-
-/** What a geometry was made of, its spec aside. */
-interface KnownGeometry {
-  readonly rows: number;
-  readonly columns: number;
-  readonly direction: Direction;
-  readonly layout: ScaleLayout;
-  readonly geometry: CopyGeometry;
-}
-
-/** The latest geometries of each spec: a quantizer meets the same few shapes again and again. */
-const known = new WeakMap<QuantizeSpec, KnownGeometry[]>();
-const MAX_KNOWN = 32;
 
 /** The geometry of one copy. Throws `ArgumentError` for a scale layout the format does not have. */
 export function copyGeometry(
@@ -48,72 +62,66 @@ export function copyGeometry(
   direction: Direction,
   layout: ScaleLayout,
 ): CopyGeometry {
-  const [rows, columns] = size;
-  let geometries = known.get(spec);
-  if (!geometries) {
-    geometries = [];
-    known.set(spec, geometries);
-  }
-  for (let i = 0; i < geometries.length; i++) {
-    const each = geometries[i] as KnownGeometry;
-    const isSame = each.rows === rows && each.columns === columns && each.direction === direction;
-    if (isSame && each.layout === layout) return each.geometry;
-  }
-  const geometry = makeGeometry(spec, size, direction, layout);
-  // tensors of all callers come to have these shapes
-  Object.freeze(geometry.dataShape);
-  Object.freeze(geometry.scaleShape);
-  if (geometries.length === MAX_KNOWN) geometries.shift();
-  geometries.push({ rows, columns, direction, layout, geometry });
-  return geometry;
-}
-
-function makeGeometry(
-  spec: QuantizeSpec,
-  [rows, columns]: readonly [number, number],
-  direction: Direction,
-  layout: ScaleLayout,
-): CopyGeometry {
   const format = blockFormat(spec.quantizer);
-  const inPlace: Placement = "inPlace";
-  const { data, scale } =
-    direction === "rowwise" || spec.compact ? { data: inPlace, scale: inPlace } : format.columnwise;
+  if (layout === "swizzled" && format.padding !== "tiles") throw noSwizzle(spec);
+  const { data, scale } = direction === "rowwise" || spec.compact ? IN_PLACE : format.columnwise;
+  const isWide = isTensorWide(spec.tile);
   const blocksFirst = direction === "columnwise" && scale === "inPlace";
-  const logicalScale = logicalScaleShape(spec, format, [rows, columns], { direction, blocksFirst });
   const transposesScale = layout === "padded" && isGemmReady(spec);
+  const [lines, blocks] = isWide ? ONE_BY_ONE : linesOf(spec, format, size, direction);
+  const logicalScale = Object.freeze(blocksFirst ? ([blocks, lines] as const) : ([lines, blocks] as const));
+  const isLogical = layout === "logical" || spec.compact;
+  const scaleShape = isWide
+    ? ONE
+    : isLogical
+      ? logicalScale
+      : Object.freeze(paddedShape(format, logicalScale, blocksFirst, transposesScale));
+  const pitch = scaleShape[1] ?? 1;
+  const isAcross = blocksFirst !== transposesScale;
   return {
+    direction,
+    layout,
     dataType: spec.format,
-    dataShape: data === "transposed" ? [columns, rows] : [rows, columns],
+    dataShape: data === "transposed" ? Object.freeze([size[1], size[0]]) : frozen(size),
     scaleType: format.scale,
-    scaleShape: isTensorWide(spec.tile)
-      ? perTensorShape(spec, layout)
-      : layoutShape(spec, logicalScale, { blocksFirst, layout, transposesScale }),
+    scaleShape,
     data,
     scale,
     logicalScale,
     blocksFirst,
     transposesScale,
+    placement: {
+      bytes: byteLength(format.scale, scaleShape),
+      lines,
+      blocks,
+      lineStride: isAcross ? 1 : pitch,
+      blockStride: isAcross ? pitch : 1,
+      swizzled: layout === "swizzled",
+    },
   };
 }
 
-function logicalScaleShape(
-  spec: QuantizeSpec,
-  format: BlockFormat,
-  [rows, columns]: readonly [number, number],
-  { direction, blocksFirst }: Pick<CopyGeometry, "blocksFirst"> & { readonly direction: Direction },
-): readonly [number, number] {
-  if (isTensorWide(spec.tile)) return [1, 1];
-  const [tileRows, block] = tileSize(spec.tile);
-  const across = format.replicates ? 1 : tileRows;
-  const lines = direction === "rowwise" ? rows : columns;
-  const length = direction === "rowwise" ? columns : rows;
-  const shape = [Math.ceil(lines / across), Math.ceil(length / block)] as const;
-  return blocksFirst ? [shape[1], shape[0]] : shape;
+const IN_PLACE = { data: "inPlace", scale: "inPlace" } as const;
+const ONE: Shape = Object.freeze([1]);
+const ONE_BY_ONE = Object.freeze([1, 1] as const);
+
+/** What is frozen can be the shape of tensors as it is. */
+function frozen(shape: Shape): Shape {
+  return Object.isFrozen(shape) ? shape : Object.freeze([...shape]);
 }
 
-function perTensorShape(spec: QuantizeSpec, layout: ScaleLayout): Shape {
-  if (layout === "swizzled") throw noSwizzle(spec);
-  return [1];
+/** Rows of scales along K and scales of each. */
+function linesOf(
+  { tile }: QuantizeSpec,
+  { replicates }: BlockFormat,
+  [rows, columns]: readonly [number, number],
+  direction: Direction,
+): readonly [lines: number, blocks: number] {
+  const [tileRows, block] = tileSize(tile);
+  const across = replicates ? 1 : tileRows;
+  return direction === "rowwise"
+    ? [Math.ceil(rows / across), Math.ceil(columns / block)]
+    : [Math.ceil(columns / across), Math.ceil(rows / block)];
 }
 
 function noSwizzle(spec: QuantizeSpec): ArgumentError {
@@ -123,18 +131,12 @@ function noSwizzle(spec: QuantizeSpec): ArgumentError {
 }
 
 /** numerics.md §3.2, §3.3, §4.2, §5.3; a swizzled buffer has the shape of the padded one. */
-function layoutShape(
-  spec: QuantizeSpec,
+function paddedShape(
+  { padding }: BlockFormat,
   [rows, columns]: readonly [number, number],
-  {
-    blocksFirst,
-    layout,
-    transposesScale,
-  }: Pick<CopyGeometry, "blocksFirst" | "transposesScale"> & { readonly layout: ScaleLayout },
+  blocksFirst: boolean,
+  transposesScale: boolean,
 ): Shape {
-  const { padding } = blockFormat(spec.quantizer);
-  if (layout === "swizzled" && padding !== "tiles") throw noSwizzle(spec);
-  if (layout === "logical" || spec.compact) return [rows, columns];
   if (padding === "pitch") return transposesScale ? [columns, roundUp(rows, 4)] : [rows, roundUp(columns, 4)];
   return blocksFirst ? [roundUp(rows, 4), roundUp(columns, 128)] : [roundUp(rows, 128), roundUp(columns, 4)];
 }
@@ -142,6 +144,7 @@ function layoutShape(
 /** Throws `ShapeError` where the format cannot take a [rows, columns] matrix. */
 export function requireQuantizable(op: string, spec: QuantizeSpec, rows: number, columns: number): void {
   const { multiple } = blockFormat(spec.quantizer);
+  if (rows % multiple === 0 && columns % multiple === 0) return;
   const [, block] = tileSize(spec.tile);
   for (const [name, size] of [
     ["last dimension", columns],

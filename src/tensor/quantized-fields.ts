@@ -1,9 +1,16 @@
 /** Whether what a quantized tensor is to be made of belongs together. */
 import { ArgumentError, DTypeError, ShapeError } from "../errors.js";
 import { BLOCK_FORMAT_NAMES, blockFormat } from "../formats/block.js";
-import { type Domain, describe, needed, nested, oneOf, optionsOf } from "../options.js";
+import { anything, type Domain, describe, needed, nested, oneOf, optionsOf } from "../options.js";
 import { copyGeometry, requireQuantizable } from "./geometry.js";
-import type { Direction, QuantizedCopy, QuantizedTensorFields, QuantizerOps } from "./quantized.js";
+import type {
+  CopyTensors,
+  Direction,
+  MadeFields,
+  QuantizedCopy,
+  QuantizedTensorFields,
+  QuantizerOps,
+} from "./quantized.js";
 import { requireScalar, requireTensor, wideDType } from "./require.js";
 import { asMatrix, ownShape, sameShape } from "./shape.js";
 import { requireSpec, SCALE_LAYOUTS } from "./spec.js";
@@ -24,10 +31,12 @@ export const quantizerOps: Domain = (user, name, value) => {
 };
 
 const copy = nested(
-  optionsOf<QuantizedCopy>({
+  optionsOf<CopyTensors & Partial<QuantizedCopy>>({
     data: needed(requireTensor),
     scaleInv: needed(requireTensor),
     amax: requireScalar,
+    // of a copy of another tensor; it is computed anew
+    geometry: anything,
   }),
 );
 
@@ -41,14 +50,20 @@ const checkFields = optionsOf<QuantizedTensorFields>({
   ops: needed(quantizerOps),
 });
 
-/** Throws a typed error where codes and scales do not have the types and shapes that the spec gives `shape`. */
-export function requireFields(fields: QuantizedTensorFields): void {
+/**
+ * The fields with copies that know where they lie. Throws a typed error where codes and scales do not have the types and
+ * shapes that the spec gives `shape`.
+ */
+export function madeFields(fields: QuantizedTensorFields): MadeFields {
   checkFields(USER, fields);
   const { spec, shape, rowwise, columnwise } = fields;
   const [rows, columns] = asMatrix(shape);
   requireQuantizable(USER, spec, rows, columns);
-  if (rowwise) requireCopy(fields, "rowwise", rowwise);
-  if (columnwise) requireCopy(fields, "columnwise", columnwise);
+  const made = {
+    ...fields,
+    rowwise: rowwise && copyOf(fields, "rowwise", rowwise),
+    columnwise: columnwise && copyOf(fields, "columnwise", columnwise),
+  };
   const backend = rowwise?.data.backend ?? columnwise?.data.backend;
   for (const each of [rowwise, columnwise]) {
     for (const x of each ? [each.data, each.scaleInv, each.amax] : []) {
@@ -56,13 +71,14 @@ export function requireFields(fields: QuantizedTensorFields): void {
         throw new ArgumentError(`${USER}: its tensors live on different backends; move them to one`);
     }
   }
+  return made;
 }
 
-function requireCopy(
+function copyOf(
   { spec, shape, scaleLayout }: QuantizedTensorFields,
   direction: Direction,
-  { data, scaleInv, amax }: QuantizedCopy,
-): void {
+  { data, scaleInv, amax }: CopyTensors,
+): QuantizedCopy {
   const geometry = copyGeometry(spec, asMatrix(shape), direction, scaleLayout);
   requireLike(`${direction}.data`, data, geometry.dataType, geometry.dataShape);
   requireLike(`${direction}.scaleInv`, scaleInv, geometry.scaleType, geometry.scaleShape);
@@ -70,6 +86,7 @@ function requireCopy(
     throw new ArgumentError(
       `${USER}: ${direction}.amax is for ${AMAX_TAKERS.join(", ")}, which needs it, and for no other`,
     );
+  return amax ? { data, scaleInv, amax, geometry } : { data, scaleInv, geometry };
 }
 
 function requireLike(name: string, x: Tensor, dtype: string, shape: readonly number[]): void {

@@ -3,7 +3,8 @@ import { ArgumentError, DTypeError } from "../errors.js";
 import type { BlockFormatName, Tile } from "../formats/block.js";
 import type { ScalarFormat } from "../formats/scalar.js";
 import { boolean, describe, optionsOf } from "../options.js";
-import { quantizerOps, requireFields } from "./quantized-fields.js";
+import type { CopyGeometry } from "./geometry.js";
+import { madeFields, quantizerOps } from "./quantized-fields.js";
 import { requireScalar, requireTensor, requireWide, wideDType } from "./require.js";
 import { adoptBeside } from "./scope.js";
 import { ownShape, type Shape, type WideDType } from "./shape.js";
@@ -59,14 +60,20 @@ export interface QuantizeSpec {
   readonly compact: boolean;
 }
 
-/** One copy: codes, scales in `scaleLayout`, and NVFP4's per-tensor amax. */
-export interface QuantizedCopy {
+/** What one copy is made of: codes, scales in `scaleLayout`, and NVFP4's per-tensor amax. */
+export interface CopyTensors {
   /** The codes, of the spec's element format; transposed where the format's columnwise copy is. */
   readonly data: Tensor;
   /** The scales, by which codes are multiplied. */
   readonly scaleInv: Tensor;
   /** NVFP4: the amax of the whole tensor, after the transform where there is one, f32 [1]. */
   readonly amax?: Tensor<"f32">;
+}
+
+/** One copy, and where its codes and scales lie. */
+export interface QuantizedCopy extends CopyTensors {
+  /** Where codes and scales lie, which follows from spec, shape, direction and layout. */
+  readonly geometry: CopyGeometry;
 }
 
 /** Options of one quantization. */
@@ -96,27 +103,33 @@ export interface QuantizedTensorFields {
   /** How the scales of both copies lie. */
   readonly scaleLayout: ScaleLayout;
   /** The copy scaled along K. One copy at least is needed. */
-  readonly rowwise?: QuantizedCopy | undefined;
+  readonly rowwise?: CopyTensors | undefined;
   /** The copy scaled along M. */
-  readonly columnwise?: QuantizedCopy | undefined;
+  readonly columnwise?: CopyTensors | undefined;
   /** The quantizer that made it. */
   readonly ops: QuantizerOps;
+}
+
+/** Fields whose copies know where they lie. */
+export interface MadeFields extends QuantizedTensorFields {
+  readonly rowwise?: QuantizedCopy | undefined;
+  readonly columnwise?: QuantizedCopy | undefined;
 }
 
 /** Of a quantizer or of a tensor it made: either may be left as it is. */
 export const checkUsage = optionsOf<Partial<Usage>>({ rowwise: boolean, columnwise: boolean });
 export const checkCall = optionsOf<QuantizeCall>({ noop: requireScalar });
 
-/** Whether the fields of the tensor being made are known to belong together. */
-let trusted = false;
+/** The fields of the tensor being made, where they are known to belong together. */
+let trusted: MadeFields | undefined;
 
 /** A quantized tensor of codes and scales that were made for each other. */
-export function trustedQuantized(fields: QuantizedTensorFields): QuantizedTensor {
-  trusted = true;
+export function trustedQuantized(fields: MadeFields): QuantizedTensor {
+  trusted = fields;
   try {
     return new QuantizedTensor(fields);
   } finally {
-    trusted = false;
+    trusted = undefined;
   }
 }
 
@@ -140,13 +153,13 @@ export class QuantizedTensor {
 
   /** Throws `ArgumentError`, `DTypeError` or `ShapeError` for fields that do not belong together. */
   constructor(fields: QuantizedTensorFields) {
-    if (!trusted) requireFields(fields);
+    const made = trusted ?? madeFields(fields);
     this.spec = fields.spec;
     this.shape = ownShape(fields.shape);
     this.dtype = fields.dtype;
     this.scaleLayout = fields.scaleLayout;
-    this.#rowwise = fields.rowwise;
-    this.#columnwise = fields.columnwise;
+    this.#rowwise = made.rowwise;
+    this.#columnwise = made.columnwise;
     this.#ops = fields.ops;
   }
 
@@ -317,12 +330,12 @@ export function requireQuantized(op: string, name: string, x: unknown): Quantize
   return x;
 }
 
-function membersOf(copy: QuantizedCopy): Tensor[] {
+function membersOf(copy: CopyTensors): Tensor[] {
   return copy.amax ? [copy.data, copy.scaleInv, copy.amax] : [copy.data, copy.scaleInv];
 }
 
-function shareCopy({ data, scaleInv, amax }: QuantizedCopy): QuantizedCopy {
-  const shared = { data: data.reshape(data.shape), scaleInv: scaleInv.reshape(scaleInv.shape) };
+function shareCopy({ data, scaleInv, amax, geometry }: QuantizedCopy): QuantizedCopy {
+  const shared = { data: data.reshape(data.shape), scaleInv: scaleInv.reshape(scaleInv.shape), geometry };
   return amax ? { ...shared, amax: amax.reshape(amax.shape) } : shared;
 }
 

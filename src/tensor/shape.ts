@@ -115,13 +115,18 @@ export function byteLength(dtype: DType, shape: Shape): number {
   return (elements * bits) / 8;
 }
 
-/** A shape seen as a matrix: the leading dimensions flattened to rows; [K] is [1,K], [] is [1,1]. */
+/** A shape seen as a matrix: the leading dimensions flattened to rows; [K] is [1,K], [] is [1,1], and a matrix is itself. */
 export function asMatrix(shape: Shape): readonly [rows: number, columns: number] {
+  if (isMatrix(shape)) return shape;
   const last = shape.length - 1;
   if (last < 0) return [1, 1];
   let rows = 1;
   for (let i = 0; i < last; i++) rows *= shape[i] as number;
   return [rows, shape[last] as number];
+}
+
+function isMatrix(shape: Shape): shape is readonly [rows: number, columns: number] {
+  return shape.length === 2;
 }
 
 /** Whether two shapes are the same. */

@@ -1,7 +1,6 @@
 /** Where CUDA kernels look for block scales is where the reference's relayout puts them; needs no GPU. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { placement } from "../../../src/backends/cuda/layout/placement.js";
 import { BLOCK_FORMATS, tileSize } from "../../../src/formats/block.js";
 import { relayoutScales } from "../../../src/ops/layout/layout.js";
 import { copyGeometry } from "../../../src/tensor/geometry.js";
@@ -69,7 +68,7 @@ describe("the placement of scales", () => {
       fc.property(drawn, (input) => {
         const { spec, shape, direction, layout } = input;
         const size = asMatrix(shape);
-        const p = placement({ spec, size, direction, layout });
+        const p = copyGeometry(spec, size, direction, layout).placement;
         const lines = p.lines;
         const blocks = p.blocks;
         const { scale, scaleType, logicalScale } = copyGeometry(spec, size, direction, "logical");

@@ -1,17 +1,24 @@
 /** What a quantized tensor and its quantizer do after the first quantization: updates, usage, lifetimes. */
-import { describe, expect } from "vitest";
+import * as fc from "fast-check";
+import { describe, expect, it } from "vitest";
 import { ArgumentError, DisposedError, ShapeError } from "../../../src/errors.js";
+import { BLOCK_FORMATS, tileSize } from "../../../src/formats/block.js";
 import { tensor } from "../../../src/ops/create.js";
 import { Float8CurrentScalingQuantizer } from "../../../src/quantizers/float8.js";
 import { Float8BlockQuantizer } from "../../../src/quantizers/float8-block.js";
 import { MXFP8Quantizer } from "../../../src/quantizers/mx.js";
 import { NVFP4Quantizer } from "../../../src/quantizers/nvfp4.js";
 import type { Quantizer } from "../../../src/quantizers/quantizer.js";
+import { copyGeometry } from "../../../src/tensor/geometry.js";
+import { DIRECTIONS, QuantizedTensor } from "../../../src/tensor/quantized.js";
 import { Scope } from "../../../src/tensor/scope.js";
+import { asMatrix } from "../../../src/tensor/shape.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
+import { matrixShape } from "../../arbitraries/matrices.js";
 import { words } from "../../arbitraries/random.js";
+import { quantizeSpec, scaleLayout } from "../../arbitraries/specs.js";
 import { assertSameAnswer } from "../../laws/laws.js";
-import { downloadQuantized } from "../../operations/quantize/quantized.js";
+import { downloadQuantized, SpecQuantizer } from "../../operations/quantize/quantized.js";
 import { scoped, useBackend } from "../harness/suite.js";
 
 const backend = useBackend();
@@ -182,4 +189,60 @@ scoped("a quantizer refuses a target of another spec, and says which field diffe
   const update = () => new MXFP8Quantizer().updateQuantized(source(32, 32, 2), t);
   expect(update).toThrow(ArgumentError);
   expect(update).toThrow("the target was made with format e5m2, this quantizer has e4m3");
+});
+
+describe("where a copy lies", () => {
+  const drawn = quantizeSpec().chain((spec) =>
+    fc.record({
+      spec: fc.constant(spec),
+      shape: matrixShape(BLOCK_FORMATS[spec.quantizer].multiple, tileSize(spec.tile)[1], 2 ** 12),
+      layout: scaleLayout(spec),
+    }),
+  );
+
+  /** What the copies carry, beside what the spec says of them. */
+  function expectGeometry(t: QuantizedTensor): void {
+    for (const direction of DIRECTIONS) {
+      const copy = t[direction];
+      if (!copy) continue;
+      expect(copy.geometry).toEqual(copyGeometry(t.spec, asMatrix(t.shape), direction, t.scaleLayout));
+      expect(copy.data.shape).toEqual(copy.geometry.dataShape);
+      expect(copy.scaleInv.shape).toEqual(copy.geometry.scaleShape);
+    }
+  }
+
+  it("is what the spec says, however the copy was made, and not what another tensor says", () => {
+    fc.assert(
+      fc.property(drawn, ({ spec, shape, layout }) => {
+        using _scope = new Scope();
+        const quantizer = new SpecQuantizer(spec, { ...BOTH, scaleLayout: layout });
+        const made = quantizer.makeEmpty(backend(), shape);
+        expectGeometry(made);
+        expectGeometry(made.share());
+        const { dtype, rowwise, columnwise } = made;
+        const [ops, fields] = [quantizer, { spec, shape, dtype, scaleLayout: layout }];
+        expectGeometry(new QuantizedTensor({ ...fields, ops, rowwise, columnwise }));
+        const [rows, columns] = asMatrix(shape);
+        const taller = new SpecQuantizer(spec, { ...ROWWISE, scaleLayout: "logical" });
+        const other = taller.makeEmpty(backend(), [2 * rows, columns]);
+        const { geometry } = other.copy("rowwise");
+        const lying = { ...made.copy("columnwise"), geometry };
+        expectGeometry(new QuantizedTensor({ ...fields, ops, columnwise: lying }));
+      }),
+      { numRuns: 200, seed: 5 },
+    );
+  });
+
+  scoped("is its own where a columnwise copy is derived", () => {
+    for (const layout of ["logical", "padded"] as const) {
+      for (const quantizer of [
+        new Float8CurrentScalingQuantizer({ ...ROWWISE, scaleLayout: layout }),
+        new Float8BlockQuantizer({ ...ROWWISE, scaleLayout: layout, tile: "128x128" }),
+      ]) {
+        const t = quantizer.quantize(source(130, 300, 1)).updateUsage({ columnwise: true });
+        expect(t.columnwise).toBeDefined();
+        expectGeometry(t);
+      }
+    }
+  });
 });

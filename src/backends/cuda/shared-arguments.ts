@@ -13,7 +13,7 @@ export const RANDOM = {
   random: { seedLow: "word", seedHigh: "word", offsetLow: "word", offsetHigh: "word" },
 } as const;
 
-/** Block scales and their layout: layout/placement.ts, native/layout/placement.h. */
+/** Block scales and their layout: tensor/geometry.ts, native/layout/placement.h. */
 export const SCALES = {
   scales: "pointer",
   placement: {

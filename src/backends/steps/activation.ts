@@ -6,7 +6,7 @@ import type { ActivationQuantizeArgs } from "../ops.js";
 import { quantizeActivated } from "./quantize.js";
 
 /** Rows and columns of the quantized result: the activation's, gated or not, or its input gradient's. */
-export function resultSize({ x, gated, grad }: ActivationQuantizeArgs): readonly [number, number] {
+function resultSize({ x, gated, grad }: ActivationQuantizeArgs): readonly [number, number] {
   const [rows, columns] = asMatrix(x.shape);
   return [rows, gated && !grad ? columns / 2 : columns];
 }

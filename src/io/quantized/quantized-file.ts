@@ -5,7 +5,7 @@ import { blockFormat, hasGivenScale } from "../../formats/block.js";
 import { fromBytes } from "../../ops/create.js";
 import { Quantizer } from "../../quantizers/quantizer.js";
 import { copyGeometry } from "../../tensor/geometry.js";
-import { type Direction, type QuantizedCopy, QuantizedTensor } from "../../tensor/quantized.js";
+import { type CopyTensors, type Direction, QuantizedTensor } from "../../tensor/quantized.js";
 import { Scope } from "../../tensor/scope.js";
 import { asMatrix, type DType, type Shape, sameShape, storageBits } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
@@ -17,7 +17,7 @@ import { parseRecipe } from "./recipe-parser.js";
 
 /** One tensor of a quantized tensor: in the file, and as a tensor here. */
 export interface Member {
-  readonly field: keyof QuantizedCopy;
+  readonly field: keyof CopyTensors;
   readonly direction: Direction;
   readonly plan: TensorPlan;
   readonly dtype: DType;
@@ -171,12 +171,12 @@ export function makeQuantized(
 ): QuantizedTensor {
   const scope = new Scope();
   try {
-    const copies: Partial<Record<Direction, Partial<Record<keyof QuantizedCopy, Tensor>>>> = {};
+    const copies: Partial<Record<Direction, Partial<Record<keyof CopyTensors, Tensor>>>> = {};
     for (const { field, direction, bytes, shape: own, dtype: type } of members) {
       copies[direction] = { ...copies[direction], [field]: fromBytes(backend, bytes, own, type) };
     }
     const fields = { spec, shape, dtype, scaleLayout, ops: new FileQuantizer(spec, {}) };
-    return scope.keep(new QuantizedTensor({ ...fields, ...(copies as Record<Direction, QuantizedCopy>) }));
+    return scope.keep(new QuantizedTensor({ ...fields, ...(copies as Record<Direction, CopyTensors>) }));
   } finally {
     scope.dispose();
   }

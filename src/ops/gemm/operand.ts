@@ -1,10 +1,10 @@
 /** Converts operands to lines along K, whatever the layout (numerics.md §6.1). */
-import type { GemmBlockScales, GemmOperand } from "../../backends/gemm-args.js";
+import type { GemmOperand } from "../../backends/gemm-args.js";
 import { ArgumentError, DTypeError, ShapeError } from "../../errors.js";
 import { blockFormat, isTensorWide, type Tile, tileSize } from "../../formats/block.js";
 import { hasPowersOnly, isSigned } from "../../formats/derive.js";
 import { anything, needed, oneOf, optionsOf } from "../../options.js";
-import { type CopyGeometry, copyGeometry } from "../../tensor/geometry.js";
+import { copyGeometry } from "../../tensor/geometry.js";
 import { type Direction, QuantizedTensor, requireQuantized } from "../../tensor/quantized.js";
 import { requireF32, requireTensor } from "../../tensor/require.js";
 import { asMatrix, type DType, storageBits } from "../../tensor/shape.js";
@@ -108,10 +108,8 @@ function quantizedLines(name: string, t: QuantizedTensor, direction: Direction):
   const { spec } = t;
   const copy = t.copy(direction);
   const { replicates, scale: format } = blockFormat(spec.quantizer);
-  const size = asMatrix(t.shape);
   const swizzled = t.scaleLayout === "swizzled";
-  const geometry = copyGeometry(spec, size, direction, swizzled ? "logical" : t.scaleLayout);
-  const inPlace = direction === "columnwise" && geometry.data === "inPlace";
+  const inPlace = direction === "columnwise" && copy.geometry.data === "inPlace";
   const { data, transposed } = oriented(name, copy.data, inPlace ? "columnwise" : "rowwise");
   const amax = copy.amax && { amax: copy.amax, amaxDivisor: 6 * spec.e4m3Max };
   if (isTensorWide(spec.tile)) {
@@ -122,12 +120,11 @@ function quantizedLines(name: string, t: QuantizedTensor, direction: Direction):
   const [tileLines, length] = tileSize(spec.tile);
   const lines = replicates ? 1 : tileLines;
   const pow2 = hasPowersOnly(format) || spec.pow2Scales;
-  const blockScales = {
-    tensor,
-    lines,
-    length,
-    ...strides(geometry),
-  };
+  const { placement } = swizzled
+    ? copyGeometry(spec, asMatrix(t.shape), direction, "logical")
+    : copy.geometry;
+  const { lineStride, blockStride } = placement;
+  const blockScales = { tensor, lines, length, lineStride, blockStride };
   return {
     data,
     transposed,
@@ -135,18 +132,6 @@ function quantizedLines(name: string, t: QuantizedTensor, direction: Direction):
     blockScales,
     ...amax,
   };
-}
-
-/** The distances between the scales of successive lines and blocks. */
-function strides({
-  scaleShape,
-  blocksFirst,
-  transposesScale,
-}: CopyGeometry): Pick<GemmBlockScales, "lineStride" | "blockStride"> {
-  const pitch = scaleShape[1] ?? 1;
-  return blocksFirst !== transposesScale
-    ? { lineStride: 1, blockStride: pitch }
-    : { lineStride: pitch, blockStride: 1 };
 }
 
 function scaledLines(

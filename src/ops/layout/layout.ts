@@ -1,7 +1,7 @@
 /** Rearrangements that change no value. */
 import { ArgumentError, DTypeError, ShapeError } from "../../errors.js";
 import { describe, oneOf } from "../../options.js";
-import { copyGeometry } from "../../tensor/geometry.js";
+import { type CopyGeometry, copyGeometry } from "../../tensor/geometry.js";
 import {
   DIRECTIONS,
   type Direction,
@@ -84,7 +84,8 @@ export function relayoutScales(t: QuantizedTensor, direction: Direction, to: Sca
   requireQuantized("relayoutScales", "t", t);
   isDirection("relayoutScales", "direction", direction);
   isLayout("relayoutScales", "to", to);
-  return relayout(t.copy(direction).scaleInv, t, direction, t.scaleLayout, to);
+  const { scaleInv, geometry } = t.copy(direction);
+  return relayout(scaleInv, geometry, copyGeometry(t.spec, asMatrix(t.shape), direction, to));
 }
 
 /** Derives the columnwise copy of a tensor with square or per-tensor scales, by transposing codes and scales. */
@@ -92,21 +93,16 @@ export function transposeCopy(t: QuantizedTensor): QuantizedCopy {
   using scope = new Scope();
   const data = transpose(t.copy("rowwise").data);
   const logical = transpose(relayoutScales(t, "rowwise", "logical"));
-  const scaleInv = relayout(logical, t, "columnwise", "logical", t.scaleLayout);
-  return { data: scope.keep(data), scaleInv: scope.keep(scaleInv) };
+  const [from, geometry] = (["logical", t.scaleLayout] as const).map((layout) =>
+    copyGeometry(t.spec, asMatrix(t.shape), "columnwise", layout),
+  ) as [CopyGeometry, CopyGeometry];
+  const scaleInv = relayout(logical, from, geometry);
+  return { data: scope.keep(data), scaleInv: scope.keep(scaleInv), geometry };
 }
 
-function relayout(
-  x: Tensor,
-  { spec, shape }: QuantizedTensor,
-  direction: Direction,
-  from: ScaleLayout,
-  to: ScaleLayout,
-): Tensor {
-  const [rows, columns] = asMatrix(shape);
-  const { scaleType, scaleShape } = copyGeometry(spec, [rows, columns], direction, to);
+function relayout(x: Tensor, from: CopyGeometry, to: CopyGeometry): Tensor {
   using scope = new Scope();
-  const out = new Tensor(x.backend, scaleType, scaleShape);
-  execute(x.backend, "relayout", { spec, direction, rows, columns, x, from, out, to });
+  const out = new Tensor(x.backend, to.scaleType, to.scaleShape);
+  execute(x.backend, "relayout", { x, from, out, to });
   return scope.keep(out);
 }

@@ -23,6 +23,6 @@ export function dequantize(t: QuantizedTensor, dtype?: WideDType): Tensor<WideDT
   const copy = t.copy(direction);
   using scope = new Scope();
   const out = new Tensor(copy.data.backend, dtype ?? t.dtype, t.shape);
-  execute(out.backend, "dequantize", { spec: t.spec, copy, direction, scaleLayout: t.scaleLayout, out });
+  execute(out.backend, "dequantize", { spec: t.spec, copy, out });
   return scope.keep(out);
 }

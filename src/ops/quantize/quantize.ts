@@ -40,6 +40,8 @@ export interface QuantizeInputs {
   readonly noop?: Tensor<"f32"> | undefined;
 }
 
+const SCALAR: Shape = Object.freeze([1]);
+
 /** What a quantized tensor is to be. */
 export interface QuantizedLayout {
   readonly spec: QuantizeSpec;
@@ -65,17 +67,18 @@ export function emptyQuantized(
     throw new ArgumentError(`${spec.quantizer}: neither rowwise nor columnwise usage is set; set one`);
   }
   const own = ownShape(shape);
-  const [rows, columns] = asMatrix(own);
-  requireQuantizable("quantize", spec, rows, columns);
+  const size = asMatrix(own);
+  requireQuantizable("quantize", spec, size[0], size[1]);
+  const { tensorAmax } = blockFormat(spec.quantizer);
   const scope = new Scope();
   try {
     const copy = (direction: Direction): QuantizedCopy => {
-      const geometry = copyGeometry(spec, [rows, columns], direction, scaleLayout);
+      const geometry = copyGeometry(spec, size, direction, scaleLayout);
       const data = new Tensor(backend, geometry.dataType, geometry.dataShape);
       const scaleInv = new Tensor(backend, geometry.scaleType, geometry.scaleShape);
-      return blockFormat(spec.quantizer).tensorAmax
-        ? { data, scaleInv, amax: new Tensor(backend, "f32", [1]) }
-        : { data, scaleInv };
+      return tensorAmax
+        ? { data, scaleInv, geometry, amax: new Tensor(backend, "f32", SCALAR) }
+        : { data, scaleInv, geometry };
     };
     const rowwise = usage.rowwise ? copy("rowwise") : undefined;
     const columnwise = usage.columnwise ? copy("columnwise") : undefined;
@@ -134,7 +137,6 @@ export function quantization(
     throw new ArgumentError(`${op}: ${spec.quantizer} needs a scale tensor, f32 [1]`);
   }
   if (target.columnwise) requireTransformable(op, spec, dtype);
-  const { scaleLayout, rowwise, columnwise } = target;
-  const given = { scale, amaxRecord, amax, amaxColumnwise, noop };
-  return { spec, random, scaleLayout, rowwise, columnwise, ...given };
+  const { rowwise, columnwise } = target;
+  return { spec, random, rowwise, columnwise, scale, amaxRecord, amax, amaxColumnwise, noop };
 }

@@ -1,8 +1,6 @@
 /** Transposes and scale layouts on a GPU. */
-import { blockFormat } from "../../../formats/block.js";
 import { asMatrix, storageBits } from "../../../tensor/shape.js";
 import type { Lowering } from "../lowering.js";
-import { placement } from "./placement.js";
 
 export const transpose: Lowering<"transpose"> = {
   run({ addon, device }, { x, out }) {
@@ -25,13 +23,12 @@ export const swapAxes: Lowering<"swapAxes"> = {
 };
 
 export const relayout: Lowering<"relayout"> = {
-  run({ addon, device }, { spec, direction, rows, columns, x, from, out, to }) {
-    const copy = { spec, direction, size: [rows, columns] } as const;
-    const wide = blockFormat(spec.quantizer).scale === "f32";
+  run({ addon, device }, { x, from, out, to }) {
+    const wide = from.scaleType === "f32";
     addon.relayout(device, {
       wide,
-      from: { scales: x.address, placement: placement({ layout: from, ...copy }) },
-      to: { scales: out.address, placement: placement({ layout: to, ...copy }) },
+      from: { scales: x.address, placement: from.placement },
+      to: { scales: out.address, placement: to.placement },
     });
   },
 };

@@ -4,8 +4,8 @@ import { ACTIVATION } from "../../../formats/contract.gen.js";
 import { factsOf } from "../../../formats/derive.js";
 import { asMatrix, type WideDType } from "../../../tensor/shape.js";
 import type { ActivationQuantizeArgs } from "../../ops.js";
-import { resultSize, runActivationSteps } from "../../steps/activation.js";
-import { copiesOf } from "../layout/placement.js";
+import { runActivationSteps } from "../../steps/activation.js";
+import { copiesOf } from "../layout/copies.js";
 import { addressOf, type Lowering, wideOf } from "../lowering.js";
 
 export const activationQuantize: Lowering<"activationQuantize"> = {
@@ -24,7 +24,7 @@ export const activationQuantize: Lowering<"activationQuantize"> = {
       });
     } else if (hasMxKernel(args)) {
       const { word } = factsOf(spec.format);
-      addon.activationQuantizeMx(device, { word, ...source(args), ...copiesOf(args, resultSize(args)) });
+      addon.activationQuantizeMx(device, { word, ...source(args), ...copiesOf(args) });
     } else {
       runActivationSteps(args);
     }

@@ -3,7 +3,7 @@ import { isSquare } from "../../../formats/block.js";
 import { factsOf } from "../../../formats/derive.js";
 import { asMatrix } from "../../../tensor/shape.js";
 import type { QuantizeArgs } from "../../ops.js";
-import { copiesOf } from "../layout/placement.js";
+import { copiesOf } from "../layout/copies.js";
 import { addressOf, type LoweringContext, wideOf } from "../lowering.js";
 
 export function quantizeBlock({ addon, device }: LoweringContext, args: QuantizeArgs): void {
@@ -13,8 +13,7 @@ export function quantizeBlock({ addon, device }: LoweringContext, args: Quantize
 /** All that the kernel is told. */
 export function blockSource(args: QuantizeArgs) {
   const { x, spec, noop } = args;
-  const size = asMatrix(x.shape);
-  const [rows, columns] = size;
+  const [rows, columns] = asMatrix(x.shape);
   return {
     x: x.address,
     xType: wideOf(x),
@@ -26,6 +25,6 @@ export function blockSource(args: QuantizeArgs) {
     pow2: spec.pow2Scales,
     epsilon: spec.amaxEpsilon,
     noop: addressOf(noop),
-    ...copiesOf(args, size),
+    ...copiesOf(args),
   };
 }

@@ -1,18 +1,15 @@
 /** Dequantization on a GPU. */
 import { blockFormat, isTensorWide, tileSize } from "../../../formats/block.js";
 import { factsOf, wordOf } from "../../../formats/derive.js";
-import { copyGeometry } from "../../../tensor/geometry.js";
 import { asMatrix } from "../../../tensor/shape.js";
-import { placement } from "../layout/placement.js";
 import { addressOf, type Lowering, wideOf } from "../lowering.js";
 
 /** The shift of a tile without end. */
 const ALL = 62;
 
 export const dequantize: Lowering<"dequantize"> = {
-  run({ addon, device }, { spec, direction, scaleLayout, copy, out }) {
-    const size = asMatrix(out.shape);
-    const { data, dataShape } = copyGeometry(spec, size, direction, scaleLayout);
+  run({ addon, device }, { spec, copy, out }) {
+    const { data, dataShape, direction, placement } = copy.geometry;
     const [rows, columns] = asMatrix(dataShape);
     const format = blockFormat(spec.quantizer);
     const isWhole = isTensorWide(spec.tile);
@@ -25,7 +22,7 @@ export const dequantize: Lowering<"dequantize"> = {
       transposed: data === "transposed",
       across: direction === "columnwise" && data === "inPlace",
       scales: copy.scaleInv.address,
-      placement: placement({ spec, size, direction, layout: scaleLayout }),
+      placement,
       scaleWord: wordOf(format.scale),
       lineShift: isWhole ? ALL : format.replicates ? 0 : Math.log2(tileRows),
       blockShift: isWhole ? ALL : Math.log2(block),

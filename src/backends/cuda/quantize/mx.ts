@@ -4,13 +4,12 @@ import { SCALE_RULE } from "../../../formats/contract.gen.js";
 import { factsOf } from "../../../formats/derive.js";
 import { asMatrix } from "../../../tensor/shape.js";
 import type { QuantizeArgs } from "../../ops.js";
-import { copiesOf } from "../layout/placement.js";
+import { copiesOf } from "../layout/copies.js";
 import { addressOf, type LoweringContext, randomWords, wideOf } from "../lowering.js";
 
 export function quantizeMx({ addon, device }: LoweringContext, args: QuantizeArgs): void {
   const { x, spec, random, noop } = args;
-  const size = asMatrix(x.shape);
-  const [rows, columns] = size;
+  const [rows, columns] = asMatrix(x.shape);
   addon.quantizeMx(device, {
     x: x.address,
     xType: wideOf(x),
@@ -22,6 +21,6 @@ export function quantizeMx({ addon, device }: LoweringContext, args: QuantizeArg
     stochastic: spec.stochastic,
     random: randomWords(random),
     noop: addressOf(noop),
-    ...copiesOf(args, size),
+    ...copiesOf(args),
   });
 }

@@ -4,13 +4,12 @@ import type { QuantizedCopy } from "../../../tensor/quantized.js";
 import { asMatrix } from "../../../tensor/shape.js";
 import type { Tensor } from "../../../tensor/tensor.js";
 import type { QuantizeArgs } from "../../ops.js";
-import { copyOf, type ScalesOf } from "../layout/placement.js";
+import { copyOf } from "../layout/copies.js";
 import { addressOf, type LoweringContext, randomWords, wideOf } from "../lowering.js";
 
 export function quantizeNvfp4({ addon, device }: LoweringContext, args: QuantizeArgs): void {
-  const { x, spec, scaleLayout: layout, random, rowwise, columnwise, amax, noop } = args;
-  const size = asMatrix(x.shape);
-  const [rows, columns] = size;
+  const { x, spec, random, rowwise, columnwise, amax, noop } = args;
+  const [rows, columns] = asMatrix(x.shape);
   // without the transform, an amax that is given serves both copies (numerics.md §5.2)
   const amaxColumnwise = args.amaxColumnwise ?? (spec.rht ? undefined : amax);
   addon.quantizeNvfp4(device, {
@@ -27,13 +26,12 @@ export function quantizeNvfp4({ addon, device }: LoweringContext, args: Quantize
     e4m3Max: spec.e4m3Max,
     random: randomWords(random),
     noop: addressOf(noop),
-    rowwise: rowwise && withAmax(rowwise, { spec, size, direction: "rowwise", layout }, amax),
-    columnwise:
-      columnwise && withAmax(columnwise, { spec, size, direction: "columnwise", layout }, amaxColumnwise),
+    rowwise: rowwise && withAmax(rowwise, amax),
+    columnwise: columnwise && withAmax(columnwise, amaxColumnwise),
   });
 }
 
 /** A copy, where its amax goes, which NVFP4's have, and where the amax is if it is known. */
-function withAmax(copy: QuantizedCopy, scales: ScalesOf, given: Tensor | undefined) {
-  return { amax: copy.amax!.address, givenAmax: addressOf(given), ...copyOf(copy, scales) };
+function withAmax(copy: QuantizedCopy, given: Tensor | undefined) {
+  return { amax: copy.amax!.address, givenAmax: addressOf(given), ...copyOf(copy) };
 }

@@ -1,6 +1,5 @@
 /** Transposes and scale layouts on the reference. */
-import { copyGeometry } from "../../../tensor/geometry.js";
-import type { Direction, QuantizeSpec, ScaleLayout } from "../../../tensor/quantized.js";
+import type { CopyGeometry } from "../../../tensor/geometry.js";
 import { asMatrix, byteLength, storageBits } from "../../../tensor/shape.js";
 import type { Lowering, LoweringContext } from "../lowering.js";
 
@@ -39,94 +38,69 @@ export function transposeCodes(
   else pool.run("transpose", job, { src: from, bytes: bits / 8, rows, columns, dst: to });
 }
 
-/** Between which layouts the scales of which copy move. */
-export interface Relayout {
-  readonly spec: QuantizeSpec;
-  readonly direction: Direction;
-  /** Rows and columns of the quantized matrix. */
-  readonly size: readonly [rows: number, columns: number];
-  readonly from: ScaleLayout;
-  readonly to: ScaleLayout;
-}
-
 export const relayout: Lowering<"relayout"> = {
-  run(context, { spec, direction, rows, columns, x, from, out, to }) {
-    relayoutScales(context, { spec, direction, size: [rows, columns], from, to }, x.address, out.address);
+  run(context, { x, from, out, to }) {
+    if (from.layout === "logical") layOutScales(context, to, x.address, out.address);
+    else if (to.layout === "logical") gatherScales(context, from, x.address, out.address);
+    else
+      context.withTemporary(byteLength(from.scaleType, from.logicalScale), (logical) => {
+        gatherScales(context, from, x.address, logical);
+        layOutScales(context, to, logical, out.address);
+      });
   },
 };
 
-/** Moves scales between layouts; what is neither logical before nor after goes through logical. */
-export function relayoutScales(context: LoweringContext, move: Relayout, from: number, to: number): void {
-  if (move.from === "logical") fromLogical(context, move, from, to);
-  else if (move.to === "logical") toLogical(context, move, from, to);
-  else throughLogical(context, move, from, to);
+/** From the logical layout to that of `geometry`. */
+export function layOutScales(
+  { pool }: LoweringContext,
+  geometry: CopyGeometry,
+  from: number,
+  to: number,
+): void {
+  if (geometry.layout === "swizzled") {
+    swizzleScales(pool, "swizzle", geometry, from, to);
+    return;
+  }
+  const { scaleType, scaleShape, transposesScale, logicalScale } = geometry;
+  const [rows, columns] = transposesScale ? [logicalScale[1], logicalScale[0]] : logicalScale;
+  const [outRows, dstColumns] = asMatrix(scaleShape);
+  const source = { src: from, bytes: storageBits(scaleType) / 8, rows, columns };
+  const strides = stridesOf(transposesScale, logicalScale[1]);
+  pool.run("place", { total: outRows }, { dst: to, dstColumns, ...source, ...strides });
 }
 
-function throughLogical(context: LoweringContext, move: Relayout, from: number, to: number): void {
-  const { scaleType, scaleShape } = copyGeometry(move.spec, move.size, move.direction, "logical");
-  context.withTemporary(byteLength(scaleType, scaleShape), (logical) => {
-    toLogical(context, { ...move, to: "logical" }, from, logical);
-    fromLogical(context, { ...move, from: "logical" }, logical, to);
-  });
-}
-
-/** How the scale matrix of a move is read: its element size, its extent, and whether padding transposes it. */
-function geometry({ spec, direction, size }: Relayout, layout: ScaleLayout) {
-  const { scaleType, scaleShape, blocksFirst, transposesScale, logicalScale } = copyGeometry(
-    spec,
-    size,
-    direction,
-    layout,
-  );
+/** From the layout of `geometry` to the logical one. */
+export function gatherScales(
+  { pool }: LoweringContext,
+  geometry: CopyGeometry,
+  from: number,
+  to: number,
+): void {
+  if (geometry.layout === "swizzled") {
+    swizzleScales(pool, "unswizzle", geometry, from, to);
+    return;
+  }
+  const { scaleType, scaleShape, transposesScale, logicalScale } = geometry;
   const [rows, columns] = logicalScale;
-  const [outRows, outColumns] = asMatrix(scaleShape);
-  return {
-    bytes: storageBits(scaleType) / 8,
-    rows,
-    columns,
-    outRows,
-    outColumns,
-    transposes: transposesScale,
-    /** In-place columnwise scales are swizzled as the transpose they are for the GEMM (numerics.md §4.6). */
-    swizzlesTranspose: blocksFirst,
-  };
+  const source = { src: from, bytes: storageBits(scaleType) / 8, rows, columns };
+  const strides = stridesOf(transposesScale, asMatrix(scaleShape)[1]);
+  pool.run("place", { total: rows }, { dst: to, dstColumns: columns, ...source, ...strides });
+}
+
+/** In-place columnwise scales are swizzled as the transpose they are for the GEMM (numerics.md §4.6). */
+function swizzleScales(
+  pool: LoweringContext["pool"],
+  name: "swizzle" | "unswizzle",
+  { logicalScale, blocksFirst }: CopyGeometry,
+  from: number,
+  to: number,
+): void {
+  const [rows, columns] = blocksFirst ? [logicalScale[1], logicalScale[0]] : logicalScale;
+  const strides = stridesOf(blocksFirst, logicalScale[1]);
+  pool.run(name, { total: Math.ceil(rows / 128) }, { src: from, rows, columns, ...strides, dst: to });
 }
 
 /** Of a matrix of lines `pitch` apart, or of its transpose. */
 function stridesOf(transposed: boolean, pitch: number) {
   return transposed ? { rowStride: 1, columnStride: pitch } : { rowStride: pitch, columnStride: 1 };
-}
-
-function fromLogical({ pool }: LoweringContext, move: Relayout, from: number, to: number): void {
-  const g = geometry(move, move.to);
-  if (move.to === "swizzled") {
-    swizzleScales(pool, "swizzle", g, from, to);
-    return;
-  }
-  const [rows, columns] = g.transposes ? [g.columns, g.rows] : [g.rows, g.columns];
-  const source = { src: from, bytes: g.bytes, rows, columns, ...stridesOf(g.transposes, g.columns) };
-  pool.run("place", { total: g.outRows }, { dst: to, dstColumns: g.outColumns, ...source });
-}
-
-function toLogical({ pool }: LoweringContext, move: Relayout, from: number, to: number): void {
-  const g = geometry(move, move.from);
-  if (move.from === "swizzled") {
-    swizzleScales(pool, "unswizzle", g, from, to);
-    return;
-  }
-  const { bytes, rows, columns } = g;
-  const source = { src: from, bytes, rows, columns, ...stridesOf(g.transposes, g.outColumns) };
-  pool.run("place", { total: rows }, { dst: to, dstColumns: columns, ...source });
-}
-
-function swizzleScales(
-  pool: LoweringContext["pool"],
-  name: "swizzle" | "unswizzle",
-  g: ReturnType<typeof geometry>,
-  from: number,
-  to: number,
-): void {
-  const [rows, columns] = g.swizzlesTranspose ? [g.columns, g.rows] : [g.rows, g.columns];
-  const strides = stridesOf(g.swizzlesTranspose, g.columns);
-  pool.run(name, { total: Math.ceil(rows / 128) }, { src: from, rows, columns, ...strides, dst: to });
 }

@@ -2,28 +2,28 @@
 import { blockFormat, isTensorWide, tileSize } from "../../../formats/block.js";
 import { WIDE } from "../../../formats/contract.gen.js";
 import { factsOf, wordOf } from "../../../formats/derive.js";
-import { type CopyGeometry, copyGeometry } from "../../../tensor/geometry.js";
+import type { QuantizedCopy } from "../../../tensor/quantized.js";
 import { asMatrix, byteLength, storageBits } from "../../../tensor/shape.js";
 import type { DequantizeArgs } from "../../ops.js";
-import { relayoutScales, transposeCodes } from "../layout/layout.js";
+import { gatherScales, transposeCodes } from "../layout/layout.js";
 import type { Lowering, LoweringContext } from "../lowering.js";
 
 export const dequantize: Lowering<"dequantize"> = {
   run(context, args) {
-    const { spec, direction, out } = args;
+    const { spec, out } = args;
     const [rows, columns] = asMatrix(out.shape);
-    const geometry = copyGeometry(spec, [rows, columns], direction, "logical");
+    const { geometry } = args.copy;
     if (geometry.data === "inPlace") {
-      decodeCopy(context, args, geometry, [rows, columns], args.copy.data.address, out.address);
+      decodeCopy(context, args, [rows, columns], args.copy.data.address, out.address);
     } else if (geometry.scale === "inPlace") {
       // mxfp4 columnwise: the codes go back to where their scales are
       context.withTemporary(args.copy.data.byteLength, (codes) => {
         transposeCodes(context, args.copy.data.address, columns, rows, storageBits(spec.format), codes);
-        decodeCopy(context, args, geometry, [rows, columns], codes, out.address);
+        decodeCopy(context, args, [rows, columns], codes, out.address);
       });
     } else {
       context.withTemporary(out.byteLength, (values) => {
-        decodeCopy(context, args, geometry, [columns, rows], args.copy.data.address, values);
+        decodeCopy(context, args, [columns, rows], args.copy.data.address, values);
         transposeCodes(context, values, columns, rows, storageBits(out.dtype), out.address);
       });
     }
@@ -34,7 +34,6 @@ export const dequantize: Lowering<"dequantize"> = {
 function decodeCopy(
   context: LoweringContext,
   args: DequantizeArgs,
-  geometry: CopyGeometry,
   [lines, length]: readonly [number, number],
   codes: number,
   to: number,
@@ -55,9 +54,9 @@ function decodeCopy(
     ? [copy.amax.dataSync()[0] as number, Math.fround(1 / (6 * spec.e4m3Max))]
     : [1, 1];
   const job = { total: lines, weight: length };
-  withLogicalScales(context, args, geometry, (scales) => {
+  withLogicalScales(context, copy, (scales) => {
     const copied = { src: codes, word, scales, scaleWord, g, inverse, columns: length, ...target };
-    if (geometry.blocksFirst) {
+    if (copy.geometry.blocksFirst) {
       context.pool.run("dequantizeColumns", job, { tileRows: block, ...copied });
     } else {
       const height = format.replicates ? 1 : tileRows;
@@ -68,18 +67,15 @@ function decodeCopy(
 
 function withLogicalScales(
   context: LoweringContext,
-  { spec, direction, scaleLayout, copy, out }: DequantizeArgs,
-  { scaleType, scaleShape }: CopyGeometry,
+  { scaleInv, geometry }: QuantizedCopy,
   body: (scales: number) => void,
 ): void {
-  const from = copy.scaleInv.address;
-  if (scaleLayout === "logical") {
-    body(from);
+  if (geometry.layout === "logical") {
+    body(scaleInv.address);
     return;
   }
-  context.withTemporary(byteLength(scaleType, scaleShape), (scales) => {
-    const move = { spec, direction, size: asMatrix(out.shape), from: scaleLayout, to: "logical" } as const;
-    relayoutScales(context, move, from, scales);
+  context.withTemporary(byteLength(geometry.scaleType, geometry.logicalScale), (scales) => {
+    gatherScales(context, geometry, scaleInv.address, scales);
     body(scales);
   });
 }

@@ -2,13 +2,12 @@
 import { blockFormat, isTensorWide, tileSize } from "../../../formats/block.js";
 import { OVERFLOW, QUANTIZE_TASK, ROUNDING, SCALE_RULE } from "../../../formats/contract.gen.js";
 import { FLT_MAX, factsOf } from "../../../formats/derive.js";
-import { copyGeometry } from "../../../tensor/geometry.js";
 import type { Direction, QuantizedCopy } from "../../../tensor/quantized.js";
 import { asMatrix, byteLength, storageBits } from "../../../tensor/shape.js";
 import type { Tensor } from "../../../tensor/tensor.js";
 import type { QuantizeArgs } from "../../ops.js";
 import { amaxOf } from "../cast/cast.js";
-import { relayoutScales, transposeCodes } from "../layout/layout.js";
+import { layOutScales, transposeCodes } from "../layout/layout.js";
 import { type Lowering, type LoweringContext, randomWords, sourceOf, wideOf } from "../lowering.js";
 
 /** Rows and columns of what is quantized. Where one is zero the other counts nothing: it may be beyond what kernels count. */
@@ -80,17 +79,15 @@ function quantizeCopy(
   direction: Direction,
   copy: QuantizedCopy,
 ): void {
-  const { x, spec, scaleLayout } = args;
-  const size = sizeOf(x);
-  if (scaleLayout === "logical") {
-    quantizeBlocks(context, args, direction, copy, copy.scaleInv.address);
+  const { geometry, scaleInv } = copy;
+  // where there are no scales, a size beside the zero may be beyond what kernels count
+  if (geometry.layout === "logical" || scaleInv.byteLength === 0) {
+    quantizeBlocks(context, args, direction, copy, scaleInv.address);
     return;
   }
-  const logical = copyGeometry(spec, size, direction, "logical");
-  context.withTemporary(byteLength(logical.scaleType, logical.scaleShape), (scales) => {
+  context.withTemporary(byteLength(geometry.scaleType, geometry.logicalScale), (scales) => {
     quantizeBlocks(context, args, direction, copy, scales);
-    const { address: to } = copy.scaleInv;
-    relayoutScales(context, { spec, direction, size, from: "logical", to: scaleLayout }, scales, to);
+    layOutScales(context, geometry, scales, scaleInv.address);
   });
 }
 
@@ -104,7 +101,7 @@ function quantizeBlocks(
   const { spec } = args;
   const { pool } = context;
   const [rows, columns] = sizeOf(args.x);
-  const { data, scale } = copyGeometry(spec, [rows, columns], direction, "logical");
+  const { data, scale } = copy.geometry;
   const [tileRows, block] = tileSize(spec.tile);
   context.withTemporary(QUANTIZE_TASK.bytes, (task) => {
     if (direction === "columnwise" && data === "inPlace") {
