@@ -21,7 +21,7 @@ function listed(title: string): string[] {
   return [...section.matchAll(/^- `([^`]+)`/gm)].map(([, path = ""]) => path);
 }
 
-const OPERATIONS = importsOf("src/backends/wasm/lowerings.ts")
+const OPERATIONS = importsOf("src/backends/wasm/lowerings.gen.ts")
   .map((path) => path.slice("src/backends/wasm/".length, -".ts".length))
   .filter((path) => path.includes("/"));
 
