@@ -1,12 +1,29 @@
-// Writes the generated files: copies of assembly/contract.ts and of the tables of formats and of native arguments, and
-// docs/conformance.md from the committed vectors. It builds first, because it reads the compiled tables.
-// With --check it writes nothing, and fails if a file is stale.
+// Writes the generated files: the lists of operations from what the files of families export, copies of assembly/contract.ts and of
+// the tables of formats and of native arguments, and docs/conformance.md from the committed vectors. The lists come first, because
+// they are compiled; then it builds, because it reads the compiled tables. With --check it writes nothing, and fails if a file is stale.
 import { spawnSync } from "node:child_process";
 import { readFile, writeFile } from "node:fs/promises";
+import { listFiles } from "./generate/lists.mjs";
 
 const COMMAND = "npm run generate";
 const check = process.argv.includes("--check");
 
+let stale = 0;
+async function update(files) {
+  for (const [path, wanted] of Object.entries(files)) {
+    const found = await readFile(path, "utf8").catch(() => "");
+    if (found === wanted) continue;
+    if (check) {
+      process.stderr.write(`${path} is not what \`${COMMAND}\` writes; run it\n`);
+      stale++;
+    } else {
+      await writeFile(path, wanted);
+      process.stdout.write(`wrote ${path}\n`);
+    }
+  }
+}
+
+await update(listFiles(COMMAND));
 const built = spawnSync("npm", ["run", "--silent", "build"], { stdio: ["ignore", "ignore", "inherit"] });
 // generated files are compiled too: if one is stale, the compiler may report errors, but still emits the tables
 if (built.status !== 0 && check) process.exit(1);
@@ -17,18 +34,5 @@ const makers = [
   (await import("./generate/arguments.mjs")).argumentFiles,
   (await import("./generate/conformance.mjs")).conformanceFiles,
 ];
-const files = Object.assign({}, ...(await Promise.all(makers.map((make) => make(COMMAND)))));
-
-let stale = 0;
-for (const [path, wanted] of Object.entries(files)) {
-  const found = await readFile(path, "utf8").catch(() => "");
-  if (found === wanted) continue;
-  if (check) {
-    process.stderr.write(`${path} is not what \`${COMMAND}\` writes; run it\n`);
-    stale++;
-  } else {
-    await writeFile(path, wanted);
-    process.stdout.write(`wrote ${path}\n`);
-  }
-}
+for (const make of makers) await update(await make(COMMAND));
 process.exitCode = stale > 0 ? 1 : 0;

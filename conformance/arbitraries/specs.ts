@@ -20,14 +20,10 @@ export type SpecOptions = { readonly [K in keyof QuantizeSpec]?: readonly Quanti
 
 const F32_SCALE: SpecOptions = { pow2Scales: [false, true], amaxEpsilon: [0, 2 ** -10, 1e-12, 1] };
 
-/** What each quantizer can be told beside the formats and tiles of its row. */
-const OPTIONS: Readonly<Record<BlockFormatName, SpecOptions>> = {
+/** What some quantizers can be told beside the formats and tiles of their rows. */
+const OPTIONS: { readonly [K in BlockFormatName]?: SpecOptions } = {
   "fp8-current": F32_SCALE,
-  "fp8-delayed": {},
   "fp8-block": { ...F32_SCALE, compact: [false, true] },
-  mxfp8: {},
-  mxfp6: {},
-  mxfp4: {},
   nvfp4: {
     rht: [false, true],
     rhtSigns: [0, RHT_SIGNS],

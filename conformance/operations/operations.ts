@@ -1,79 +1,10 @@
-/** The table of operations under test. A new operation is one row. */
+/** The table of operations under test: what the files of families export (rows.gen.ts). */
 import { type Backend, requireBackend } from "../../src/backends/backend.js";
 import type { Complete } from "../../src/options.js";
 import { Scope } from "../../src/tensor/scope.js";
-import { decodeOperation } from "./cast/decode.js";
-import { encodeOperation } from "./cast/encode.js";
-import {
-  activationBackwardOperation,
-  activationOperation,
-  gatedBackwardOperation,
-  gatedOperation,
-} from "./elementwise/activation.js";
-import { addOperation } from "./elementwise/add.js";
-import { scaledOperation } from "./elementwise/scaled.js";
-import { batchedGemmOperation } from "./gemm/batched.js";
-import { gemmOperation } from "./gemm/gemm.js";
 import { expectNoLeak, GuardedBackend } from "./guarded.js";
-import { relayoutOperation, swapAxesOperation, transposeOperation } from "./layout/layout.js";
 import type { Answer, Operation } from "./operation.js";
-import { activationQuantizeOperation } from "./quantize/activation-quantize.js";
-import { amaxOperation } from "./quantize/amax.js";
-import { biasGradQuantizeOperation } from "./quantize/bias-grad-quantize.js";
-import { dequantizeOperation } from "./quantize/dequantize.js";
-import { hadamardOperation } from "./quantize/hadamard.js";
-import { normQuantizeOperation } from "./quantize/norm-quantize.js";
-import { quantizeOperation } from "./quantize/quantize.js";
-import { embeddingBackwardOperation, embeddingOperation } from "./rows/embedding.js";
-import {
-  crossEntropyBackwardOperation,
-  crossEntropyOperation,
-  mseBackwardOperation,
-  mseOperation,
-} from "./rows/loss.js";
-import { columnSumOperation, normBackwardOperation, normOperation } from "./rows/norm.js";
-import { softmaxBackwardOperation, softmaxOperation } from "./rows/softmax.js";
-import { updateScalesOperation } from "./update/delayed-scaling.js";
-import { gradNormOperation } from "./update/grad-norm.js";
-import { adamwOperation, sgdOperation } from "./update/optimizer.js";
-
-const ROWS = {
-  encode: encodeOperation,
-  decode: decodeOperation,
-  amax: amaxOperation,
-  quantize: quantizeOperation,
-  biasGradQuantize: biasGradQuantizeOperation,
-  dequantize: dequantizeOperation,
-  transpose: transposeOperation,
-  swapAxes: swapAxesOperation,
-  relayout: relayoutOperation,
-  hadamard: hadamardOperation,
-  activation: activationOperation,
-  activationBackward: activationBackwardOperation,
-  gated: gatedOperation,
-  gatedBackward: gatedBackwardOperation,
-  activationQuantize: activationQuantizeOperation,
-  norm: normOperation,
-  normQuantize: normQuantizeOperation,
-  normBackward: normBackwardOperation,
-  softmax: softmaxOperation,
-  softmaxBackward: softmaxBackwardOperation,
-  add: addOperation,
-  scaled: scaledOperation,
-  columnSum: columnSumOperation,
-  crossEntropy: crossEntropyOperation,
-  crossEntropyBackward: crossEntropyBackwardOperation,
-  mse: mseOperation,
-  mseBackward: mseBackwardOperation,
-  embedding: embeddingOperation,
-  embeddingBackward: embeddingBackwardOperation,
-  gradNorm: gradNormOperation,
-  updateScales: updateScalesOperation,
-  sgd: sgdOperation,
-  adamw: adamwOperation,
-  gemm: gemmOperation,
-  batchedGemm: batchedGemmOperation,
-};
+import { ROWS } from "./rows.gen.js";
 
 /** The input of each operation, as plain data. */
 export type Cases = {

@@ -1,10 +1,10 @@
 /** Operands of matrix products in every kind that the library multiplies, and pairs of them. */
 import * as fc from "fast-check";
 import { BLOCK_FORMATS, type BlockFormatName } from "../../../src/formats/block.js";
-import { factsOf } from "../../../src/formats/derive.js";
-import type { ScalarFormat } from "../../../src/formats/scalar.js";
+import { factsOf, SCALAR_FORMAT_NAMES } from "../../../src/formats/derive.js";
+import { SCALAR_FORMATS, type ScalarFormat } from "../../../src/formats/scalar.js";
 import { splitmix32 } from "../../arbitraries/random.js";
-import { quantizeSpec, scaleLayout } from "../../arbitraries/specs.js";
+import { QUANTIZERS, quantizeSpec, scaleLayout } from "../../arbitraries/specs.js";
 import { fromCodes, type PlainTensor } from "../../values/plain.js";
 import { codesOf } from "./arbitrary-codes.js";
 import { blocksOf, formatOf, type OperandCase, type Source } from "./operand.js";
@@ -31,8 +31,12 @@ const fp8 = fc.oneof(plain("e4m3", "e5m2"), scaled("tensor"), quantized("fp8-cur
 const fp8Block = fc.oneof({ weight: 2, arbitrary: quantized("fp8-block") }, scaled("1x128", "128x128"));
 /** What hardware takes as b. */
 const fp8Lines = fp8Block.filter((source) => blocksOf(source)?.lines === 1);
-const mx = quantized("mxfp8", "mxfp6", "mxfp4");
-const narrow = plain("e2m1", "e2m3", "e3m2", "e4m3fnuz", "e5m2fnuz", "e3m4", "e4m3ieee");
+const mx = quantized(...QUANTIZERS.filter((name) => BLOCK_FORMATS[name].scale === "e8m0"));
+const narrow = plain(
+  ...SCALAR_FORMAT_NAMES.filter(
+    (name) => !["e4m3", "e5m2"].includes(name) && factsOf(name).bits <= 8 && SCALAR_FORMATS[name].signed,
+  ),
+);
 const any = fc.oneof(fp8, fp8Block, mx, quantized("nvfp4"), narrow, plain("bf16", "f16", "f32", "tf32"));
 
 /** a and b: mostly two of a kind, which is what hardware multiplies. */

@@ -1,13 +1,30 @@
 /** Where elements and scales are stored: tilings, transposes, padding, the 128x4 swizzle, nibbles. */
 
-export type QuantizerName =
-  | "fp8-current"
-  | "fp8-delayed"
-  | "fp8-block"
-  | "mxfp8"
-  | "mxfp6"
-  | "mxfp4"
-  | "nvfp4";
+/** How a block's scale follows from its amax. */
+type ScaleRule = "given" | "whole" | "block" | "e8m0Up" | "e8m0Floor" | "twoLevel";
+
+/** What the specification says of a quantizer. */
+interface Family {
+  /** Elements that share a scale along a line; 0 for the whole tensor. */
+  readonly block: number;
+  /** Of its elements, unless told otherwise. */
+  readonly format: "e4m3" | "e2m3" | "e2m1";
+  readonly rule: ScaleRule;
+  /** The columnwise copy's codes lie as in the source. */
+  readonly keepsRows?: boolean;
+}
+
+export const FAMILIES = {
+  "fp8-current": { block: 0, format: "e4m3", rule: "whole" },
+  "fp8-delayed": { block: 0, format: "e4m3", rule: "given" },
+  "fp8-block": { block: 128, format: "e4m3", rule: "block" },
+  mxfp8: { block: 32, format: "e4m3", rule: "e8m0Up", keepsRows: true },
+  mxfp6: { block: 32, format: "e2m3", rule: "e8m0Floor", keepsRows: true },
+  mxfp4: { block: 32, format: "e2m1", rule: "e8m0Floor" },
+  nvfp4: { block: 16, format: "e2m1", rule: "twoLevel" },
+} as const satisfies Readonly<Record<string, Family>>;
+
+export type QuantizerName = keyof typeof FAMILIES;
 export type Usage = "rowwise" | "columnwise";
 export type TileName = "1x128" | "128x128" | "1x32" | "32x32" | "1x16" | "16x16";
 export type Shape = readonly [number, number];
@@ -31,22 +48,17 @@ export interface Tiling {
   readonly scalesTransposed: boolean;
 }
 
-const BLOCK: Readonly<Record<QuantizerName, number>> = {
-  "fp8-current": 0,
-  "fp8-delayed": 0,
-  "fp8-block": 128,
-  mxfp8: 32,
-  mxfp6: 32,
-  mxfp4: 32,
-  nvfp4: 16,
-};
+/** What the specification says of that quantizer. */
+export function familyOf({ quantizer }: Pick<LayoutSpec, "quantizer">): Family {
+  return FAMILIES[quantizer];
+}
 
 function isSquare({ tile }: LayoutSpec): boolean {
   return tile !== undefined && !tile.startsWith("1x");
 }
 
-export function isPerTensor({ quantizer }: LayoutSpec): boolean {
-  return BLOCK[quantizer] === 0;
+export function isPerTensor(spec: LayoutSpec): boolean {
+  return familyOf(spec).block === 0;
 }
 
 /** How one copy of an [M, K] tensor is tiled and stored (cli.md's table of logical shapes). */
@@ -57,16 +69,15 @@ export function tilingOf(spec: LayoutSpec, usage: Usage, [m, k]: Shape): Tiling 
     return { tile: whole, step: whole, codesTransposed: columnwise, scalesTransposed: false };
   }
   const { quantizer } = spec;
-  const block = BLOCK[quantizer];
+  const { block, keepsRows = false } = familyOf(spec);
   const line: Shape = columnwise ? [block, 1] : [1, block];
   const tile: Shape = isSquare(spec) ? [block, block] : line;
   const compact = spec.compact === true && !isSquare(spec);
-  const keepsRows = quantizer === "mxfp8" || quantizer === "mxfp6" || compact;
   const gemmReady = quantizer === "nvfp4" || (quantizer === "fp8-block" && !compact);
   return {
     tile,
     step: quantizer === "fp8-block" ? tile : line,
-    codesTransposed: columnwise && !keepsRows,
+    codesTransposed: columnwise && !(keepsRows || compact),
     scalesTransposed: columnwise && gemmReady,
   };
 }

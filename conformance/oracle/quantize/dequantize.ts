@@ -2,19 +2,18 @@
 import { SCALAR_FORMATS } from "../../../src/formats/scalar.js";
 import { bitsOf, div, fromBits, mul } from "../core/rational.js";
 import { decode, encode } from "../core/scalar.js";
-import { type Shape, type Tiling, tilingOf, type Usage } from "../layout/layout.js";
+import { familyOf, type Shape, type Tiling, tilingOf, type Usage } from "../layout/layout.js";
 import { elementLayout, matrix, type QuantizedCopy, type QuantizeSpec, type WideName } from "./quantize.js";
 
 /** The multiplier that takes an element code's value back, rounded to f32. */
 function decodeScale(copy: QuantizedCopy, spec: QuantizeSpec, stored: number): number {
-  switch (spec.quantizer) {
-    case "nvfp4": {
+  switch (familyOf(spec).rule) {
+    case "twoLevel": {
       const divisor = 6 * (spec.fourOverSix ? (spec.e4m3Max ?? 256) : 448);
       return mul(mul(decode(stored, SCALAR_FORMATS.e4m3), fromBits(copy.amax ?? 0)), div(1, divisor));
     }
-    case "mxfp8":
-    case "mxfp6":
-    case "mxfp4":
+    case "e8m0Up":
+    case "e8m0Floor":
       return decode(stored, SCALAR_FORMATS.e8m0);
     default:
       return fromBits(stored);

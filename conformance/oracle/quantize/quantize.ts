@@ -1,5 +1,5 @@
 /** Every quantizer: tiles, their scales, their codes. */
-import { SCALAR_FORMATS, type ScalarFormat, type ScalarLayout } from "../../../src/formats/scalar.js";
+import { SCALAR_FORMATS, type ScalarLayout } from "../../../src/formats/scalar.js";
 import { random8 } from "../core/philox.js";
 import { bitsOf, FLT_MAX, fromBits, mul } from "../core/rational.js";
 import { encodeByCarry, type Step, steps } from "../core/scalar.js";
@@ -15,7 +15,14 @@ import {
   scaleFromAmax,
   twoLevel,
 } from "../core/scale.js";
-import { isPerTensor, type LayoutSpec, type Shape, tilingOf, type Usage } from "../layout/layout.js";
+import {
+  familyOf,
+  isPerTensor,
+  type LayoutSpec,
+  type Shape,
+  tilingOf,
+  type Usage,
+} from "../layout/layout.js";
 import { rht16 } from "./hadamard.js";
 
 export type WideName = "f32" | "bf16" | "f16";
@@ -71,12 +78,15 @@ export interface Quantized {
 
 type Lines = readonly (readonly number[])[];
 
+/** The element format of a spec, by name; quantizers of e2m1 have no other. */
+export function elementFormat(spec: QuantizeSpec): NonNullable<QuantizeSpec["format"]> {
+  const { format } = familyOf(spec);
+  return format === "e2m1" ? format : (spec.format ?? format);
+}
+
 /** The element format of a spec. */
 export function elementLayout(spec: QuantizeSpec): ScalarLayout {
-  const fixed: ScalarFormat | undefined =
-    spec.quantizer === "mxfp4" || spec.quantizer === "nvfp4" ? "e2m1" : undefined;
-  const preferred: ScalarFormat = spec.quantizer === "mxfp6" ? "e2m3" : "e4m3";
-  return SCALAR_FORMATS[fixed ?? spec.format ?? preferred];
+  return SCALAR_FORMATS[elementFormat(spec)];
 }
 
 /** Both or either copy of a tensor; throws RangeError on options that do not go together. */
@@ -190,24 +200,23 @@ function linesOf({ data, shape: [m, k] }: Source, [top, left]: Shape, [height, w
 function scaleRule(x: Source, spec: QuantizeSpec, layout: ScalarLayout): (lines: Lines) => BlockScale {
   const max = largest(layout);
   const epsilon = spec.amaxEpsilon ?? 0;
-  switch (spec.quantizer) {
-    case "fp8-delayed":
+  switch (familyOf(spec).rule) {
+    case "given":
       return () => f32Scale(spec.scale ?? 1);
-    case "fp8-current": {
+    case "whole": {
       const options = { max, epsilon, pow2: spec.pow2Scales ?? false, overflow: FLT_MAX };
       return (lines) => f32Scale(scaleFromAmax(spec.amax ?? amaxOf(lines.flat()), options));
     }
-    case "fp8-block": {
+    case "block": {
       const overflow = x.dtype === "f32" ? FLT_MAX : largest(SCALAR_FORMATS[x.dtype]);
       const options = { max, epsilon, pow2: spec.pow2Scales ?? true, overflow };
       return (lines) => f32Scale(scaleFromAmax(amaxOf(lines.flat()), options));
     }
-    case "mxfp8":
+    case "e8m0Up":
       return (lines) => e8m0Up(amaxOf(lines.flat()), layout);
-    case "mxfp6":
-    case "mxfp4":
+    case "e8m0Floor":
       return (lines) => e8m0Floor(amaxOf(lines.flat()), layout);
-    case "nvfp4": {
+    case "twoLevel": {
       const g = spec.amax ?? amaxOf(x.data);
       const { fourOverSix: metric, e4m3Max = 256 } = spec;
       if (metric) return (lines) => fourOverSix(lines, { g, e4m3Max, metric });

@@ -6,6 +6,7 @@ import { isPerTensor, tilingOf, type Usage } from "../layout/layout.js";
 import { quantizeActivated, quantizeNormed } from "../quantize/computed.js";
 import { dequantize } from "../quantize/dequantize.js";
 import {
+  elementFormat,
   elementLayout,
   type QuantizedCopy,
   type QuantizeSpec,
@@ -71,7 +72,7 @@ export class QuantizedModel {
       lines: Array.from({ length: lines }, (_, line) =>
         Array.from({ length: depth }, (_, i) => own(line, i)),
       ),
-      format: formatOf(spec),
+      format: elementFormat(spec),
     };
     if (isPerTensor(spec)) return { ...made, factor: fromBits(copy.scale[0] as number) };
     const across = Math.ceil(k / tiling.step[1]);
@@ -100,11 +101,6 @@ export class QuantizedModel {
     const value = dtype === "f32" ? fromBits : (code: number) => decode(code, SCALAR_FORMATS[dtype]);
     return { shape: this.from.x.shape, dtype, data: Float32Array.from(bits, value) };
   }
-}
-
-function formatOf(spec: QuantizeSpec): Operand["format"] {
-  if (spec.quantizer === "nvfp4" || spec.quantizer === "mxfp4") return "e2m1";
-  return spec.format ?? (spec.quantizer === "mxfp6" ? "e2m3" : "e4m3");
 }
 
 function scaleValue({ quantizer }: QuantizeSpec, stored: number): number {

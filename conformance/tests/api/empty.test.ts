@@ -4,6 +4,7 @@ import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import type { OpName } from "../../../src/backends/ops.js";
 import { type Job, Pool } from "../../../src/backends/wasm/pool.js";
 import { LockstepError, OutOfMemoryError } from "../../../src/errors.js";
+import { BLOCK_FORMAT_NAMES, blockFormat } from "../../../src/formats/block.js";
 import { decode, encode } from "../../../src/ops/cast/cast.js";
 import { empty, tensor, zeros } from "../../../src/ops/create.js";
 import {
@@ -26,9 +27,7 @@ import { softmax, softmaxBackward } from "../../../src/ops/rows/softmax.js";
 import { updateScales } from "../../../src/ops/update/delayed-scaling.js";
 import { gradNorm } from "../../../src/ops/update/grad-norm.js";
 import { adamw, sgd } from "../../../src/ops/update/optimizer.js";
-import { Float8CurrentScalingQuantizer, Float8Quantizer } from "../../../src/quantizers/float8.js";
-import { Float8BlockQuantizer } from "../../../src/quantizers/float8-block.js";
-import { MXFP4Quantizer, MXFP6Quantizer, MXFP8Quantizer } from "../../../src/quantizers/mx.js";
+import { quantizerNamed } from "../../../src/quantizers/named.js";
 import { NVFP4Quantizer } from "../../../src/quantizers/nvfp4.js";
 import type { Quantizer } from "../../../src/quantizers/quantizer.js";
 import type { QuantizedTensor, ScaleLayout } from "../../../src/tensor/quantized.js";
@@ -67,18 +66,11 @@ function quantizers(): readonly Quantizer[] {
   const one = tensor(backend(), [2]);
   return LAYOUTS.flatMap((scaleLayout) => {
     const options = { columnwise: true, scaleLayout };
-    const mx = [MXFP8Quantizer, MXFP6Quantizer, MXFP4Quantizer].map((Mx) => new Mx(options));
-    const nvfp4 = [false, true].map((rht) => new NVFP4Quantizer({ ...options, rht }));
-    const square = new NVFP4Quantizer({ ...options, tile: "16x16" });
-    if (scaleLayout === "swizzled") return [...mx, ...nvfp4, square];
-    const block = (["1x128", "128x128"] as const).map(
-      (tile) => new Float8BlockQuantizer({ ...options, tile }),
-    );
-    const tensorwide = [
-      new Float8CurrentScalingQuantizer(options),
-      new Float8Quantizer({ ...options, scale: one, amax: tensor(backend(), [0]) }),
-    ];
-    return [...mx, ...nvfp4, square, ...block, ...tensorwide];
+    const given = { ...options, scale: one, amax: tensor(backend(), [0]) };
+    const named = BLOCK_FORMAT_NAMES.filter(
+      (name) => scaleLayout !== "swizzled" || blockFormat(name).padding === "tiles",
+    ).flatMap((name) => blockFormat(name).tiles.map((tile) => quantizerNamed(name, { ...given, tile })));
+    return [...named, new NVFP4Quantizer({ ...options, rht: true })];
   });
 }
 

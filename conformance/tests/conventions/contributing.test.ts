@@ -3,6 +3,7 @@ import { existsSync, readFileSync } from "node:fs";
 import { basename, join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { BLOCK_FORMATS } from "../../../src/formats/block.js";
+import { CHIPS } from "../../../src/formats/chips.js";
 import { SCALAR_FORMATS } from "../../../src/formats/scalar.js";
 import { filesIn, importsOf, ROOT } from "../harness/sources/sources.js";
 
@@ -21,7 +22,7 @@ function listed(title: string): string[] {
   return [...section.matchAll(/^- `([^`]+)`/gm)].map(([, path = ""]) => path);
 }
 
-const OPERATIONS = importsOf("src/backends/wasm/lowerings.ts")
+const OPERATIONS = importsOf("src/backends/wasm/lowerings.gen.ts")
   .map((path) => path.slice("src/backends/wasm/".length, -".ts".length))
   .filter((path) => path.includes("/"));
 
@@ -73,6 +74,7 @@ describe("an operation", () => {
     const tables = ["src", "assembly", "conformance/operations", "conformance/tests/api"]
       .flatMap(filesIn)
       .filter((file) => {
+        if (file.includes(".gen.")) return false;
         const text = textOf(file);
         const named = OPERATIONS.filter((operation) => {
           const [, stem = ""] = operation.split("/");
@@ -99,13 +101,30 @@ describe("a quantizer and a format", () => {
       ["Add a quantizer", Object.keys(BLOCK_FORMATS)],
       ["Add a format", Object.keys(SCALAR_FORMATS)],
     ] as const) {
-      const tables = naming(names, "src");
+      const tables = [
+        "src",
+        "conformance/oracle",
+        "conformance/arbitraries",
+        "conformance/operations",
+      ].flatMap((folder) => naming(names, folder));
       expect(tables).not.toEqual([]);
       expect(
         tables.filter((file) => !listed(title).includes(file)),
         title,
       ).toEqual([]);
     }
+  });
+
+  it("stands in what is listed wherever every quantizer's class is named in src or among valid calls", () => {
+    const classes = filesIn("src/quantizers").flatMap((file) =>
+      [...textOf(file).matchAll(/^export class (\w+Quantizer)\b/gm)].map(([, name = ""]) => name),
+    );
+    expect(classes.length).toBeGreaterThan(5);
+    const tables = ["src", "conformance/tests/harness/arguments"].flatMap((folder) =>
+      naming(classes, folder),
+    );
+    expect(tables).toContain("src/index.ts");
+    expect(listed("Add a quantizer")).toEqual(expect.arrayContaining(tables));
   });
 
   it.each(["Add a format", "Add a quantizer", "Add an operation", "Add a chip"])(
@@ -116,6 +135,42 @@ describe("a quantizer and a format", () => {
       expect(paths.filter((path) => !existsSync(join(ROOT, path)))).toEqual([]);
     },
   );
+});
+
+describe("a chip", () => {
+  it("stands in what is listed wherever every measured device is named in src and in tests of products", () => {
+    const devices = CHIPS.flatMap(({ measured }) => measured.map(({ device }) => device));
+    const tables = ["src", "conformance/tests/gemm"].flatMap((folder) => naming(devices, folder));
+    expect(tables).toContain("src/formats/chips.ts");
+    expect(listed("Add a chip")).toEqual(expect.arrayContaining(tables));
+  });
+});
+
+describe("files that are counted", () => {
+  it.each(["Add a format", "Add a quantizer", "Add a chip"])("%s: as many as are listed", (title) => {
+    const section = PAGE.split(/^## /m).find((each) => each.startsWith(`${title}\n`)) ?? "";
+    expect(listed(title)).toHaveLength(Number(/^(\d+) files/m.exec(section)?.[1]));
+  });
+
+  it("Add an operation: as many as are listed, and those of the table", () => {
+    const section = PAGE.split(/^## /m).find((each) => each.startsWith("Add an operation\n")) ?? "";
+    const rows = [...section.matchAll(/^\| (`.*?) \|/gm)].flatMap(([, cell = ""]) => cell.split(", "));
+    expect(listed("Add an operation").length + rows.length).toBe(Number(/^(\d+) files/m.exec(section)?.[1]));
+    const paths = rows.map((path) => path.replaceAll("`", ""));
+    expect(paths.filter((path) => !existsSync(join(ROOT, path)))).toEqual([]);
+  });
+});
+
+describe("what is generated from sources", () => {
+  it.each([
+    "assembly/index.gen.ts",
+    "conformance/operations/rows.gen.ts",
+    "src/backends/wasm/lowerings.gen.ts",
+    "src/backends/cuda/lowerings.gen.ts",
+  ])("%s has a line for most operations, so nobody writes one", (file) => {
+    const found = OPERATIONS.filter((operation) => textOf(file).includes(`/${operation}`));
+    expect(found.length).toBeGreaterThanOrEqual(OPERATIONS.length * 0.7);
+  });
 });
 
 describe("an export of assembly that is marked @tested", () => {

@@ -68,7 +68,7 @@ const foldersIn = (folder: string): string[] =>
 
 /** Operations of a backend: the files that its table of lowerings takes from families. */
 const loweringsOf = (backend: string): string[] =>
-  importsOf(`src/backends/${backend}/lowerings.ts`)
+  importsOf(`src/backends/${backend}/lowerings.gen.ts`)
     .map((path) => path.slice(`src/backends/${backend}/`.length, -".ts".length))
     .filter((path) => path.includes("/"))
     .sort();

@@ -26,7 +26,7 @@ import { translated } from "./failure.js";
 import { algorithmFor } from "./gemm/gemm.js";
 import { nativeFamily } from "./gemm/route.js";
 import type { LoweringContext } from "./lowering.js";
-import { LOWERINGS } from "./lowerings.js";
+import { LOWERINGS } from "./lowerings.gen.js";
 import { DeviceMemory } from "./memory.js";
 
 /** Options of the CUDA backend. */

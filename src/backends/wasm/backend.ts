@@ -16,7 +16,7 @@ import { writesNothing } from "../writes.js";
 import { Heap } from "./heap.js";
 import { type Instance, openInstance } from "./instance.js";
 import type { LoweringContext } from "./lowering.js";
-import { LOWERINGS } from "./lowerings.js";
+import { LOWERINGS } from "./lowerings.gen.js";
 import type { WasmOptions } from "./options.js";
 import { Pool } from "./pool.js";
 

@@ -4,7 +4,7 @@ import type { instantiate } from "#kernels";
 import { type Arguments, WASM_BASE64 } from "#reference";
 import { BackendError } from "../../errors.js";
 
-/** The exports of assembly/index.ts, typed by its compiler. */
+/** The exports of assembly/index.gen.ts, typed by its compiler. */
 export type Exports = Awaited<ReturnType<typeof instantiate>>;
 
 /** The exports that are functions. */

@@ -1,7 +1,7 @@
-import type { OperationName } from "../../../operations/operations.js";
+import { OPERATION_NAMES, type OperationName } from "../../../operations/operations.js";
 
-/** Whose laws each file conformance/tests/cuda/laws/*.test.ts holds a GPU to. Files run beside each other. */
-export const GPU_GROUPS = {
+/** Operations whose laws take long, in files of their own. */
+const LONG = {
   casts: ["encode", "decode", "amax", "transpose", "swapAxes"],
   quantizers: ["quantize", "hadamard"],
   fused: ["activationQuantize", "biasGradQuantize"],
@@ -10,6 +10,14 @@ export const GPU_GROUPS = {
   values: ["activation", "activationBackward", "gated", "gatedBackward"],
   rows: ["norm", "normBackward", "columnSum", "softmax", "softmaxBackward"],
   losses: ["crossEntropy", "crossEntropyBackward", "mse", "mseBackward", "embedding", "embeddingBackward"],
-  updates: ["add", "scaled", "gradNorm", "updateScales", "sgd", "adamw"],
   gemm: ["gemm", "batchedGemm"],
 } as const satisfies Record<string, readonly OperationName[]>;
+
+const long: readonly OperationName[] = Object.values(LONG).flat();
+
+/** Whose laws each file conformance/tests/cuda/laws/*.test.ts holds a GPU to. Files run beside each other. */
+export const GPU_GROUPS = {
+  ...LONG,
+  /** Whatever is named nowhere else. */
+  others: OPERATION_NAMES.filter((name) => !long.includes(name)),
+};
