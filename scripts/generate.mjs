@@ -1,6 +1,7 @@
-// Writes the generated files: the lists of operations from what the files of families export, copies of assembly/contract.ts and of
-// the tables of formats and of native arguments, and docs/conformance.md from the committed vectors. The lists come first, because
-// they are compiled; then it builds, because it reads the compiled tables. With --check it writes nothing, and fails if a file is stale.
+// Writes the generated files: the lists of operations from what the files of families export, copies of assembly/contract.ts and
+// of the tables of formats and of native arguments, and docs/conformance.md from the committed vectors. The lists come first,
+// because they are compiled; then it builds, because it reads the compiled tables. With --check it writes nothing, and fails if a
+// file is stale.
 import { spawnSync } from "node:child_process";
 import { readFile, writeFile } from "node:fs/promises";
 import { listFiles } from "./generate/lists.mjs";

@@ -16,7 +16,12 @@ export interface EmbeddingModuleOptions extends ModuleOptions {
 
 const checkOptions = optionsOf<EmbeddingModuleOptions>({ ...MODULE_OPTIONS, initMethod: callable });
 
-/** Looks up rows of `weight` [vocabulary, features] by id. */
+/**
+ * Looks up rows of `weight` [vocabulary, features] by id.
+ *
+ * @throws `ArgumentError` for an unknown option or one outside its domain, and for sizes that are not whole numbers from 1,
+ * `DTypeError` for a type that parameters cannot have, `DisposedError` for a backend that was disposed of.
+ */
 export class Embedding extends Module {
   /** The table, [vocabulary, features]. */
   readonly weight: Parameter;

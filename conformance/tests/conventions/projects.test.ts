@@ -5,7 +5,9 @@ import { relative } from "node:path";
 import { expect, it } from "vitest";
 import { filesIn, ROOT } from "../harness/sources/sources.js";
 
-const CONFIGS = readdirSync(ROOT).filter((file) => /^vitest\..*config\.ts$/.test(file));
+/** Runs the tests that `npm run mutate` picks from the others' projects. */
+const MUTATION = "vitest.mutate.config.ts";
+const CONFIGS = readdirSync(ROOT).filter((file) => /^vitest\..*config\.ts$/.test(file) && file !== MUTATION);
 const FILES = ["src", "conformance", "bench", "scripts", "examples"]
   .flatMap(filesIn)
   .filter((file) => /\.(test|spec)\.[cm]?[jt]sx?$/.test(file));
