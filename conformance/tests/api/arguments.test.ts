@@ -11,6 +11,7 @@ import { type Callable, type Declarations, declared } from "../harness/arguments
 import { areApart, type Target, type Trial, trialsOf, tried, valid } from "../harness/arguments/law.js";
 import type { Row, Rows } from "../harness/arguments/row.js";
 import { CONFORMANCE_ROWS } from "../harness/arguments/rows-conformance.js";
+import { DISTRIBUTED_ROWS } from "../harness/arguments/rows-distributed.js";
 import { CheckpointFolder, fileRows } from "../harness/arguments/rows-files.js";
 import { MODULE_ROWS, RECIPE_ROWS } from "../harness/arguments/rows-modules.js";
 import { OPERATION_ROWS } from "../harness/arguments/rows-ops.js";
@@ -29,6 +30,7 @@ const ROWS: Rows = {
   ...OTHER_ROWS,
   ...TENSOR_ROWS,
   ...CONFORMANCE_ROWS,
+  ...DISTRIBUTED_ROWS,
 };
 
 const ENTRIES = [

@@ -85,6 +85,7 @@ export const WITHOUT_LAW: Readonly<Record<string, string>> = Object.fromEntries(
     "FileError",
     "MismatchError",
     "MissingPackageError",
+    "DistributedError",
   ]
     .map((name) => [name, "an error holds what it is told"])
     .concat(
@@ -92,5 +93,11 @@ export const WITHOUT_LAW: Readonly<Record<string, string>> = Object.fromEntries(
         `GuardedBackend.${name}`,
         "a backend trusts the arguments of operations, which have checked them",
       ]),
+      [
+        [
+          "ProcessGroup.supports",
+          "a communicator trusts the arguments, which the group's operations have checked",
+        ],
+      ],
     ),
 );

@@ -1,0 +1,67 @@
+/** Ranks of one process give what the oracle says, in whatever order they take turns. */
+import fc from "fast-check";
+import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
+import type { Backend } from "../../../src/backends/backend.js";
+import { openBackend } from "../../../src/backends/open.js";
+import type { ProcessGroup } from "../../../src/distributed/group.js";
+import { loopbackOver } from "../../../src/distributed/loopback/loopback.js";
+import { empty } from "../../../src/ops/create.js";
+import { add } from "../../../src/ops/elementwise/add.js";
+import { GuardedBackend } from "../../operations/guarded.js";
+import { differenceOf } from "../../values/difference.js";
+import { type Case, distributedCase, parsed } from "./ranks/case.js";
+import { runCalls } from "./ranks/program.mjs";
+
+const MOST = 8;
+const backends: Backend[] = [];
+
+beforeAll(async () => {
+  for (let rank = 0; rank < MOST; rank++)
+    backends.push(new GuardedBackend(await openBackend("wasm", { threads: 1 })));
+});
+afterEach(() => {
+  for (const backend of backends) expect(backend.memoryUse()).toMatchObject({ live: 0, blocks: 0 });
+});
+afterAll(async () => {
+  for (const backend of backends) await backend.dispose();
+});
+
+/** Runs all programs, one call at a time, of the rank that `turns` says next. */
+async function run(groups: readonly ProcessGroup[], { programs }: Case, turns: readonly number[]) {
+  const running = groups.map((group, rank) => {
+    const program = programs[rank];
+    if (!program) throw new Error(`rank ${rank} has no program`);
+    return runCalls({ empty, add }, group, program);
+  });
+  const results: (Promise<(string | undefined)[]> | undefined)[] = running.map(() => undefined);
+  for (let turn = 0; results.includes(undefined); turn++) {
+    // whoever is left out by the drawn turns comes after them
+    const rank = (turns[turn] ?? turn) % running.length;
+    const next = results[rank] ? undefined : running[rank]?.next();
+    if (next?.done) results[rank] = next.value;
+  }
+  return Promise.all(results as Promise<(string | undefined)[]>[]);
+}
+
+function assertExpected({ expected }: Case, results: readonly (readonly (string | undefined)[])[]): void {
+  for (const [rank, told] of results.entries()) {
+    for (const [i, text] of told.entries()) {
+      const [got, wanted] = [parsed(text), expected[rank]?.[i]];
+      expect([got?.dtype, got?.shape], `rank ${rank}, call ${i}`).toEqual([wanted?.dtype, wanted?.shape]);
+      if (got && wanted) expect(differenceOf(got, wanted), `rank ${rank}, call ${i}`).toBeUndefined();
+    }
+  }
+}
+
+describe("ranks of one process", () => {
+  it("give the oracle's bits: any operation, size, type, shards, plan and mesh, in any order of turns", async () => {
+    const turns = fc.array(fc.nat(MOST - 1), { minLength: 1, maxLength: 16 });
+    await fc.assert(
+      fc.asyncProperty(distributedCase(MOST), turns, async (drawn, order) => {
+        const groups = loopbackOver(backends.slice(0, drawn.programs.length), 5000);
+        assertExpected(drawn, await run(groups, drawn, order));
+      }),
+      { numRuns: 600, seed: 1 },
+    );
+  });
+});
