@@ -37,7 +37,9 @@ export const DISTRIBUTED_ROWS: Rows = {
   "ProcessGroup.allReduce": onGroup((w) => [w.tensor(), { reduction: "sum", plan: PLAN, out: w.tensor() }], {
     writes: ["options.out"],
   }),
-  "ProcessGroup.sumPlan": onGroup((w) => ["reduceScatter", w.tensor(), { plan: PLAN, rows: [ROWS] }]),
+  "ProcessGroup.sumPlan": onGroup((w) => ["reduceScatter", w.tensor(), { plan: PLAN, rows: [ROWS] }], {
+    outlives: true,
+  }),
   "ProcessGroup.broadcast": onGroup((w) => [w.tensor(), { root: 0, out: w.tensor() }], {
     anyType: ["x"],
     numbers: { "options.root": "index" },
