@@ -32,7 +32,7 @@ const LAYERS = [
   ...["tape", "autocast", "functional", "modules", "optimizers", "io", "cli"],
 ];
 
-requireOrdered("src", LAYERS, ["index", "printable"]);
+requireOrdered("src", LAYERS, ["index", "packages", "printable"]);
 
 /** The same of what `lockstep/conformance` publishes; `index` has all of it. */
 const CONFORMANCE = ["oracle", "values", "arbitraries", "operations", "laws", "corpus"];

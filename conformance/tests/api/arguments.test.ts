@@ -3,6 +3,7 @@ import { readFileSync } from "node:fs";
 import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { openBackend } from "../../../src/backends/open.js";
+import * as processes from "../../../src/distributed/processes/index.js";
 import * as lockstep from "../../../src/index.js";
 import * as files from "../../../src/io/index.js";
 import * as conformance from "../../index.js";
@@ -36,6 +37,7 @@ const ROWS: Rows = {
 const ENTRIES = [
   ["dist/src/index.d.ts", lockstep],
   ["dist/src/io/index.d.ts", files],
+  ["dist/src/distributed/processes/index.d.ts", processes],
   ["dist/conformance/index.d.ts", conformance],
 ] as const;
 

@@ -65,6 +65,21 @@ export const DISTRIBUTED_ROWS: Rows = {
   }),
   "ProcessGroup.reduceMax": onGroup((w) => [[w.tensor("f32")]]),
   "ProcessGroup.abort": onGroup(() => ["the loss is not a number"], { outlives: true }),
+  openProcessGroup: {
+    calls: [
+      (w) => [
+        w.backend,
+        { rank: 0, size: 1, address: "localhost", port: 29500, token: "the job's own", timeoutMs: 1000 },
+      ],
+    ],
+    numbers: {
+      "options.rank": "index",
+      "options.size": "count",
+      "options.port": "count",
+      "options.timeoutMs": "count",
+    },
+    costly: true,
+  },
   loopbackGroup: {
     calls: [() => [2, { threads: 1, datapath: "hopper", timeoutMs: 1000 }]],
     numbers: { size: "count", "options.threads": "count", "options.timeoutMs": "count" },
