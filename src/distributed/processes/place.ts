@@ -34,7 +34,7 @@ const size = integer(1, MOST_RANKS);
 const port = integer(1, 65535);
 const someText = domain((value) => typeof value === "string" && value !== "", "a text with something in it");
 
-export const checkProcessGroup = optionsOf<ProcessGroupOptions>({
+const checkProcessGroup = optionsOf<ProcessGroupOptions>({
   rank: integer(0),
   size,
   address: someText,
