@@ -1,9 +1,10 @@
 /** What the operations of a group check of their arguments, and where their results go. */
 import { ArgumentError, DTypeError, ShapeError } from "../errors.js";
-import { isSameMemory, requireShape } from "../ops/execute.js";
+import { requireShape } from "../ops/execute.js";
 import { describe, integer } from "../options.js";
-import { requireApart, requireTensor } from "../tensor/require.js";
+import { requireTensor } from "../tensor/require.js";
 import { type DType, elementCount, type Shape } from "../tensor/shape.js";
+import { isOverlap } from "../tensor/storage.js";
 import { Tensor } from "../tensor/tensor.js";
 import type { Communicator } from "./communicator.js";
 
@@ -72,6 +73,16 @@ export function divided(
   );
 }
 
+/** Throws `ArgumentError` where two tensors share memory, and are not the same elements where they may be. */
+function requireApart(user: string, x: Tensor, out: Tensor, inPlace: boolean): void {
+  const [begin, end] = [x.address, x.address + x.byteLength];
+  const [first, last] = [out.address, out.address + out.byteLength];
+  if (!isOverlap(begin, end, first, last) || (inPlace && begin === first && end === last)) return;
+  throw new ArgumentError(
+    `${user}: out shares memory with x${inPlace ? " and is not that tensor, element for element" : ", which is read while it is written"}; give another tensor`,
+  );
+}
+
 /** `out` if it is given and fits, else a new tensor of the type of x. With `inPlace` it may be x itself. */
 export function resultOf<D extends DType>(
   group: Group,
@@ -87,7 +98,7 @@ export function resultOf<D extends DType>(
   if (out.dtype !== x.dtype)
     throw new DTypeError(`${user}: out is ${out.dtype}; it must be ${x.dtype}, as x is`);
   requireShape(user, "out", out, shape);
-  if (!(inPlace && isSameMemory(x, out))) requireApart(user, "x", x, out);
+  requireApart(user, x, out, inPlace);
   return out as Tensor<D>;
 }
 

@@ -26,11 +26,12 @@ const GOOD: Readonly<Record<string, readonly string[]>> = {
   compare: ["@in", "@in"],
   conform: ["--op", "amax", "--runs", "1"],
   fuzz: ["--op", "encode", "--format", "e4m3", "--cases", "1", "--output", "@out"],
+  launch: ["@in"],
   "build-cuda": [],
 };
 
-/** Commands whose good call takes minutes, so that only what is refused is tried. */
-const SLOW = ["build-cuda"];
+/** Commands whose good call takes minutes or runs another program, so that only what is refused is tried. */
+const SLOW = ["build-cuda", "launch"];
 
 const TEXTS = [
   "",

@@ -66,8 +66,8 @@ export class LoopbackCommunicator implements Communicator {
     if (this.parent) return;
     const { rank } = this.backend;
     await rank.idle();
-    rank.world.leave(rank);
     const failure = rank.untold;
+    rank.world.leave(rank);
     await this.backend.dispose();
     if (failure) throw failure;
   }
