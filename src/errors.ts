@@ -117,8 +117,8 @@ export class MissingPackageError extends LockstepError {
 }
 
 /**
- * Why ranks could not go on together: they called different things (`disagreement`), one is gone (`lost`), one did not come in time
- * (`deadline`), one ended the group (`aborted`), or one was not let in (`refused`).
+ * Why ranks could not go on together: they called different things (`disagreement`), one is gone (`lost`), one did not come in
+ * time (`deadline`), one ended the group (`aborted`), or one was not let in (`refused`).
  */
 export type DistributedFailure = "disagreement" | "lost" | "deadline" | "aborted" | "refused";
 

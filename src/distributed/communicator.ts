@@ -1,6 +1,6 @@
 /**
- * What a group of ranks can do, as plain data, and who does it. `ProcessGroup` validates and allocates; a communicator moves bytes
- * and sums. Counts are of elements, one for each rank, in the order of ranks.
+ * What a group of ranks can do, as plain data, and who does it. `ProcessGroup` validates and allocates; a communicator moves
+ * bytes and sums. Counts are of elements, one for each rank, in the order of ranks.
  */
 import type { Backend, Support } from "../backends/backend.js";
 import type { WideDType } from "../tensor/shape.js";

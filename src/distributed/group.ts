@@ -44,8 +44,8 @@ export type Mesh = { readonly [A in MeshAxis]: ProcessGroup } & {
 const reducing = oneOf(["reduceScatter", "allReduce"]);
 
 /**
- * Ranks that exchange tensors. Every rank of a group makes the same calls in the same order; what is enqueued before a call on the
- * group's backend is done before it, and results can be used at once, as those of any operation: reading one waits. Tensors live
+ * Ranks that exchange tensors. Every rank of a group makes the same calls in the same order; what is enqueued before a call on
+ * the group's backend is done before it, and results can be used at once, as those of any operation: reading one waits. Tensors live
  * on `backend`. Sums are f32, bf16 or f16 by a plan; all else moves bytes, of any element type.
  *
  * A call on a group that has failed, and reading what a failed call should have given, throws `DistributedError`; a call after
@@ -201,8 +201,8 @@ export class ProcessGroup {
   }
 
   /**
-   * Sends x to a rank, which receives it by `recv`. Any element type. What is enqueued afterwards waits for the receiver: two ranks
-   * that exchange use `allToAll`, or one sends first and the other receives first.
+   * Sends x to a rank, which receives it by `recv`. Any element type. What is enqueued afterwards waits for the receiver: two
+   * ranks that exchange use `allToAll`, or one sends first and the other receives first.
    * @throws ArgumentError for this rank itself and for what is no rank
    */
   send(x: Tensor, to: number): void {

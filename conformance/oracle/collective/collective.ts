@@ -13,8 +13,8 @@ export function rankedSum(parts: readonly ArrayLike<number>[], round: Round): nu
 }
 
 /**
- * Parts added hop by hop along a ring, each sum rounded. The elements that `splits` gives to rank d begin at the rank behind it on
- * the ring and end at d.
+ * Parts added hop by hop along a ring, each sum rounded. The elements that `splits` gives to rank d begin at the rank behind it
+ * on the ring and end at d.
  */
 export function ringSum(
   parts: readonly ArrayLike<number>[],

@@ -4,8 +4,8 @@
 /** @typedef {import("./case.js").RankCall} RankCall */
 
 /**
- * Runs the calls of one rank, and pauses behind each. The results are read at the end; inputs are disposed of as soon as they were
- * given.
+ * Runs the calls of one rank, and pauses behind each. The results are read at the end; inputs are disposed of as soon as they
+ * were given.
  *
  * @param {{ empty: Function, add: Function }} library
  * @param {import("../../../../src/distributed/group.js").ProcessGroup} world
