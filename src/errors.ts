@@ -124,10 +124,12 @@ export type DistributedFailure = "disagreement" | "lost" | "deadline" | "aborted
 
 /** A collective operation could not be finished, or a group not be formed. The group is of no use afterwards. */
 export class DistributedError extends LockstepError {
-  /** `operation` is what this rank was doing; `rank` is the one that it failed by, undefined where no single one did. */
   constructor(
+    /** Why. */
     readonly failure: DistributedFailure,
+    /** What this rank was doing, by the name of the method. */
     readonly operation: string,
+    /** The rank that it failed by; undefined where no single one did. */
     readonly rank: number | undefined,
     message: string,
     options?: ErrorOptions,

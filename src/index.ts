@@ -58,19 +58,6 @@ export type {
   UpdateScalesArgs,
 } from "./backends/ops.js";
 export type { WasmOptions } from "./backends/wasm/options.js";
-export type {
-  AgreeArgs,
-  AllGatherArgs,
-  AllReduceArgs,
-  AllToAllArgs,
-  BroadcastArgs,
-  CollectiveArgs,
-  CollectiveName,
-  RecvArgs,
-  ReduceScatterArgs,
-  Reduction,
-  SendArgs,
-} from "./distributed/communicator.js";
 export { type Mesh, ProcessGroup } from "./distributed/group.js";
 export { type LoopbackOptions, loopbackGroup } from "./distributed/loopback/loopback.js";
 export type { MeshAxis, MeshCoordinates, MeshSizes } from "./distributed/mesh.js";

@@ -96,6 +96,8 @@ export interface Communicator extends Membership {
   /** Where this rank's tensors live. */
   readonly backend: Backend;
   supports<K extends CollectiveName>(op: K, args: CollectiveArgs[K]): Support;
+  /** As `supports` says it of a sum. */
+  supportsPlan(plan: SumPlan): Support;
   /** Enqueues an operation on arguments that were validated. Throws `DistributedError` where the group has failed. */
   run<K extends CollectiveName>(op: K, args: CollectiveArgs[K]): void;
   /** Resolves once what was enqueued before is done. Rejects with `DistributedError` where it cannot be. */

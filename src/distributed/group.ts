@@ -32,7 +32,7 @@ import {
   type PlannedSum,
   type ReduceScatterOptions,
 } from "./options.js";
-import { completePlan, evenSplits, type SumPlan } from "./plan.js";
+import { checkSumPlan, completePlan, evenSplits, type SumPlan, type SumPlanOptions } from "./plan.js";
 
 /** The groups of a mesh that this rank is in: along each axis the ranks that differ from it there alone. */
 export type Mesh = { readonly [A in MeshAxis]: ProcessGroup } & {
@@ -45,8 +45,8 @@ const reducing = oneOf(["reduceScatter", "allReduce"]);
 
 /**
  * Ranks that exchange tensors. Every rank of a group makes the same calls in the same order; what is enqueued before a call on
- * the group's backend is done before it, and results can be used at once, as those of any operation: reading one waits. Tensors live
- * on `backend`. Sums are f32, bf16 or f16 by a plan; all else moves bytes, of any element type.
+ * the group's backend is done before it, and results can be used at once, as those of any operation: reading one waits. Tensors
+ * live on `backend`. Sums are f32, bf16 or f16 by a plan; all else moves bytes, of any element type.
  *
  * A call on a group that has failed, and reading what a failed call should have given, throws `DistributedError`; a call after
  * `dispose()` throws `DisposedError`, one whose backend does not do it `UnsupportedError`.
@@ -84,15 +84,27 @@ export class ProcessGroup {
     return this.#communicator.backend;
   }
 
-  /** Whether an operation runs, and whether its bits were measured where they are those of a library. */
-  supports<K extends CollectiveName>(op: K, args: CollectiveArgs[K]): Support {
-    return this.#communicator.supports(op, args);
+  /**
+   * Whether the group adds by a plan, as `sumPlan` gives it. `unverified` says why nobody knows whether NCCL takes that ring.
+   * @throws `ArgumentError` for a plan that is none, that is not whole, or that is of another group.
+   */
+  supports(plan: SumPlan): Support {
+    const user = "supports";
+    checkSumPlan(user, plan, "plan");
+    const { sum: dtype, splits, order } = plan as SumPlanOptions;
+    if (dtype === undefined || splits === undefined || order === undefined)
+      throw new ArgumentError(`${user}: the plan is not whole; give what sumPlan() gives`);
+    const whole = completePlan(user, plan, { size: this.size, dtype, splits, fixed: true });
+    return this.#communicator.supportsPlan(whole);
   }
 
   /**
    * The x of all ranks one behind the other along the first dimension. Any element type; all dimensions but the first are the
    * same on every rank.
-   * @throws ShapeError for a scalar, for rows that are not those of x, and for an `out` of another shape
+   * @throws `ArgumentError` for an unknown option and for a tensor of another backend, `DTypeError` for what is no tensor
+   * and for an `out` of another type, `ShapeError` for a scalar, for rows that are not
+   * those of x, and for an `out` of another shape.
+   * @throws `DisposedError` for a tensor or a group that was disposed of, `DistributedError` for a group that has failed.
    */
   allGather<T extends Tensor>(x: T, options: AllGatherOptions = {}): T {
     const user = "allGather";
@@ -113,7 +125,11 @@ export class ProcessGroup {
   /**
    * This rank's rows of the sum, or maximum, of the x of all ranks: f32, bf16 or f16, of one shape. A sum is rounded as its plan
    * says; a maximum passes over NaN.
-   * @throws ShapeError where the first dimension is not divided among the ranks, DTypeError for other types
+   * @throws `ArgumentError` for an unknown option and for a tensor of another backend,
+   * and for a plan that is not of this sum, `DTypeError` for what is no tensor
+   * and for an `out` of another type, `ShapeError` where the first dimension is
+   * not divided among the ranks, and for an `out` of another shape.
+   * @throws `DisposedError` for a tensor or a group that was disposed of, `DistributedError` for a group that has failed.
    */
   reduceScatter<D extends WideDType>(x: Tensor<D>, options: ReduceScatterOptions = {}): Tensor<D> {
     const user = "reduceScatter";
@@ -132,7 +148,10 @@ export class ProcessGroup {
 
   /**
    * The sum, or maximum, of the x of all ranks: f32, bf16 or f16, of one shape. `out` may be x.
-   * @throws ShapeError for an `out` of another shape, DTypeError for other types
+   * @throws `ArgumentError` for an unknown option and for a tensor of another backend,
+   * and for a plan that is not of this sum, `DTypeError` for what is no tensor
+   * and for an `out` of another type, `ShapeError` for an `out` of another shape.
+   * @throws `DisposedError` for a tensor or a group that was disposed of, `DistributedError` for a group that has failed.
    */
   allReduce<D extends WideDType>(x: Tensor<D>, options: AllReduceOptions = {}): Tensor<D> {
     const user = "allReduce";
@@ -147,7 +166,9 @@ export class ProcessGroup {
 
   /**
    * The plan by which `reduceScatter` or `allReduce` of x adds: whole, to be printed, saved as JSON, or given again as `plan`.
-   * @throws as those
+   * @throws `ArgumentError` for an unknown option, a tensor of another backend, and a plan that is not of this sum, `DTypeError`
+   * for what is no f32, bf16 or f16 tensor, `ShapeError` for rows that are not those of x, `DisposedError` for a tensor that was
+   * disposed of.
    */
   sumPlan(op: "reduceScatter" | "allReduce", x: Tensor<WideDType>, options: PlannedSum = {}): SumPlan {
     reducing("sumPlan", "op", op);
@@ -163,7 +184,10 @@ export class ProcessGroup {
   /**
    * The x of rank `root`, on every rank. Any element type; x has one type and shape on all ranks, and is read on `root` alone.
    * `out` may be x.
-   * @throws ArgumentError for a root that is no rank
+   * @throws `ArgumentError` for an unknown option and for a tensor of another backend,
+   * and for a root that is no rank, `DTypeError` for what is no tensor
+   * and for an `out` of another type, `ShapeError` for an `out` of another shape.
+   * @throws `DisposedError` for a tensor or a group that was disposed of, `DistributedError` for a group that has failed.
    */
   broadcast<T extends Tensor>(x: T, options: BroadcastOptions = {}): T {
     const user = "broadcast";
@@ -178,7 +202,11 @@ export class ProcessGroup {
 
   /**
    * From every rank the rows that it has for this one, one behind the other in the order of ranks. Any element type.
-   * @throws ShapeError where the rows sent are not those of x, ArgumentError for `sent` without `received`
+   * @throws `ArgumentError` for an unknown option and for a tensor of another backend,
+   * and for `sent` without `received`, `DTypeError` for what is no tensor
+   * and for an `out` of another type, `ShapeError` where the rows are not those of x
+   * or of `out`.
+   * @throws `DisposedError` for a tensor or a group that was disposed of, `DistributedError` for a group that has failed.
    */
   allToAll<T extends Tensor>(x: T, options: AllToAllOptions = {}): T {
     const user = "allToAll";
@@ -203,7 +231,9 @@ export class ProcessGroup {
   /**
    * Sends x to a rank, which receives it by `recv`. Any element type. What is enqueued afterwards waits for the receiver: two
    * ranks that exchange use `allToAll`, or one sends first and the other receives first.
-   * @throws ArgumentError for this rank itself and for what is no rank
+   * @throws `ArgumentError` for this rank itself, for what is no rank, and for a tensor of another backend, `DTypeError` for what
+   * is no tensor.
+   * @throws `DisposedError` for a tensor or a group that was disposed of, `DistributedError` for a group that has failed.
    */
   send(x: Tensor, to: number): void {
     const source = requireOn(this.#communicator, "send", "x", x);
@@ -211,7 +241,12 @@ export class ProcessGroup {
     this.#run("send", { x: source, to });
   }
 
-  /** Overwrites `out` with what rank `from` sends, of its type and shape, and gives it back. Throws as `send`. */
+  /**
+   * Overwrites `out` with what rank `from` sends, of its type and shape, and gives it back.
+   * @throws `ArgumentError` for this rank itself, for what is no rank, and for a tensor of another backend, `DTypeError` for what
+   * is no tensor.
+   * @throws `DisposedError` for a tensor or a group that was disposed of, `DistributedError` for a group that has failed.
+   */
   recv<T extends Tensor>(out: T, from: number): T {
     const target = requireOn(this.#communicator, "recv", "out", out);
     requireRank(this.#communicator, "recv", "from", from, true);
@@ -219,7 +254,10 @@ export class ProcessGroup {
     return out;
   }
 
-  /** Resolves once every rank has called it and all that was enqueued before is done, on all of them. */
+  /**
+   * Resolves once every rank has called it and all that was enqueued before is done, on all of them.
+   * @throws `DisposedError` for a group that was disposed of, `DistributedError` for one that has failed.
+   */
   async barrier(): Promise<void> {
     this.#run("agree", { what: "barrier", text: "" });
     await this.#communicator.settled();
@@ -228,7 +266,8 @@ export class ProcessGroup {
   /**
    * The groups of a mesh, in which neighbours in rank are neighbours along `tp`, then along `cp`, `dp` and `pp`. Every rank of
    * this group calls it with the same sizes. They end with this group.
-   * @throws ArgumentError where the sizes do not multiply to the group's
+   * @throws `ArgumentError` where the sizes do not multiply to the group's.
+   * @throws `DisposedError` for a group that was disposed of, `DistributedError` for one that has failed.
    */
   split(mesh: MeshSizes): Mesh {
     const sizes = completeMesh(checkMesh("split", mesh), this.size);
@@ -242,21 +281,28 @@ export class ProcessGroup {
     };
   }
 
-  /** In place: each f32 element becomes the largest of the group's. What `autocast` calls as its `amaxReductionGroup`. */
+  /**
+   * In place: each f32 element becomes the largest of the group's. What `autocast` calls as its `amaxReductionGroup`.
+   * @throws `ArgumentError` for what is no list and for a tensor of another backend, `DTypeError` for what is no f32 tensor.
+   * @throws `DisposedError` for a tensor or a group that was disposed of, `DistributedError` for a group that has failed.
+   */
   reduceMax(tensors: readonly Tensor<"f32">[]): void {
     anyListOf(requireF32)("reduceMax", "tensors", tensors);
     for (const each of tensors) this.allReduce(each, { reduction: "max", out: each });
   }
 
-  /** Ends all groups of the job: every rank's next or pending call fails with a `DistributedError` that has the reason. */
+  /**
+   * Ends all groups of the job: every rank's next or pending call fails with a `DistributedError` that has the reason.
+   * @throws `ArgumentError` for a reason that is no text.
+   */
   abort(reason = "abort() was called"): void {
     text("abort", "reason", reason);
     this.#communicator.abort(reason);
   }
 
   /**
-   * Leaves the group, once what was enqueued is done. Safe to call twice. Rejects with `DistributedError` where the group has
-   * failed and no call of this rank has said so yet.
+   * Leaves the group, once what was enqueued is done. Safe to call twice.
+   * @throws `DistributedError` where the group has failed and no call of this rank has said so yet.
    */
   async dispose(): Promise<void> {
     for (const group of this.#groups) await group.dispose();

@@ -2,6 +2,7 @@
 import type { Backend, Support } from "../backends/backend.js";
 import { DisposedError, DistributedError } from "../errors.js";
 import type { CollectiveArgs, CollectiveName, Communicator, Membership } from "./communicator.js";
+import { type SumPlan, supportsPlan } from "./plan.js";
 import { STEPS, type Steps } from "./steps/steps.js";
 import { supportsCollective } from "./supports.js";
 
@@ -18,6 +19,10 @@ export class LocalCommunicator implements Communicator {
 
   supports<K extends CollectiveName>(op: K, args: CollectiveArgs[K]): Support {
     return supportsCollective(op, args);
+  }
+
+  supportsPlan(plan: SumPlan): Support {
+    return supportsPlan(plan);
   }
 
   run<K extends CollectiveName>(op: K, args: CollectiveArgs[K]): void {

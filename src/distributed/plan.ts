@@ -13,6 +13,7 @@ export type SumAlgorithm = (typeof SUM_ALGORITHMS)[number];
 
 /** How parts are added. It can be printed, saved as JSON, and given again as an option. */
 export interface SumPlan {
+  /** The rule. */
   readonly algorithm: SumAlgorithm;
   /** Ranks: as they are added (`ranked`), or as each passes its sums on to the next, and the last to the first (`ring`). */
   readonly order: readonly number[];

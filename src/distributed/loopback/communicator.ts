@@ -3,6 +3,7 @@ import type { Support } from "../../backends/backend.js";
 import { DisposedError, DistributedError } from "../../errors.js";
 import { callOf } from "../call.js";
 import type { CollectiveArgs, CollectiveName, Communicator, Membership } from "../communicator.js";
+import { type SumPlan, supportsPlan } from "../plan.js";
 import { STEPS, type Steps } from "../steps/steps.js";
 import { supportsCollective } from "../supports.js";
 import type { StreamBackend } from "./backend.js";
@@ -30,6 +31,10 @@ export class LoopbackCommunicator implements Communicator {
 
   supports<K extends CollectiveName>(op: K, args: CollectiveArgs[K]): Support {
     return supportsCollective(op, args);
+  }
+
+  supportsPlan(plan: SumPlan): Support {
+    return supportsPlan(plan);
   }
 
   run<K extends CollectiveName>(op: K, args: CollectiveArgs[K]): void {

@@ -31,7 +31,7 @@ const checkLoopback = optionsOf<LoopbackOptions>({
  * take turns, so that programs of ranks run one after another or as promises side by side; what follows from an operation that
  * waits for another rank is read by `await data()`, since nothing that blocks can let that rank come. Disposing of a group
  * disposes of its backend.
- * @throws BackendError where a reference cannot be opened
+ * @throws `ArgumentError` for a size or options outside of their domains, `BackendError` where a reference cannot be opened.
  */
 export async function loopbackGroup(size: number, options: LoopbackOptions = {}): Promise<ProcessGroup[]> {
   ranks("loopbackGroup", "size", size);

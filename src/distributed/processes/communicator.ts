@@ -3,6 +3,7 @@ import type { Backend, Support } from "../../backends/backend.js";
 import { DisposedError, DistributedError } from "../../errors.js";
 import { type Call, callOf, disagreement } from "../call.js";
 import type { CollectiveArgs, CollectiveName, Communicator, Membership } from "../communicator.js";
+import { type SumPlan, supportsPlan } from "../plan.js";
 import { type Exchange, STEPS, type Steps } from "../steps/steps.js";
 import { supportsCollective } from "../supports.js";
 import type { Link } from "./link.js";
@@ -31,6 +32,10 @@ export class ProcessCommunicator implements Communicator {
 
   supports<K extends CollectiveName>(op: K, args: CollectiveArgs[K]): Support {
     return supportsCollective(op, args);
+  }
+
+  supportsPlan(plan: SumPlan): Support {
+    return supportsPlan(plan);
   }
 
   run<K extends CollectiveName>(op: K, args: CollectiveArgs[K]): void {

@@ -12,8 +12,9 @@ import { type ProcessGroupOptions, placeOf } from "./place.js";
  * process alone where none of these is set. Tensors live on `backend`, which the caller disposes of after the group. An operation
  * of the group returns once it is done. Processes need the package zeromq; one alone does not.
  *
- * @throws ArgumentError where the environment or options say too little, DistributedError where the ranks do not find each other
- * in time or one is not let in, MissingPackageError without zeromq
+ * @throws `ArgumentError` for what is no backend, and where the environment or options say too little or contradict themselves,
+ * `DisposedError` for a backend that was disposed of, `DistributedError` where the ranks do not find each other in time or one is
+ * not let in, `MissingPackageError` without zeromq.
  */
 export async function openProcessGroup(
   backend: Backend,

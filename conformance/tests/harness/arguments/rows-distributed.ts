@@ -36,14 +36,17 @@ export const DISTRIBUTED_ROWS: Rows = {
   ),
   "ProcessGroup.allReduce": onGroup((w) => [w.tensor(), { reduction: "sum", plan: PLAN, out: w.tensor() }], {
     writes: ["options.out"],
+    inPlace: ["x"],
   }),
   "ProcessGroup.sumPlan": onGroup((w) => ["reduceScatter", w.tensor(), { plan: PLAN, rows: [ROWS] }], {
     outlives: true,
   }),
+  "ProcessGroup.supports": onGroup(() => [PLAN], { outlives: true }),
   "ProcessGroup.broadcast": onGroup((w) => [w.tensor(), { root: 0, out: w.tensor() }], {
     anyType: ["x"],
     numbers: { "options.root": "index" },
     writes: ["options.out"],
+    inPlace: ["x"],
   }),
   "ProcessGroup.allToAll": onGroup((w) => [w.tensor(), { sent: [ROWS], received: [ROWS], out: w.tensor() }], {
     anyType: ["x"],

@@ -93,11 +93,5 @@ export const WITHOUT_LAW: Readonly<Record<string, string>> = Object.fromEntries(
         `GuardedBackend.${name}`,
         "a backend trusts the arguments of operations, which have checked them",
       ]),
-      [
-        [
-          "ProcessGroup.supports",
-          "a communicator trusts the arguments, which the group's operations have checked",
-        ],
-      ],
     ),
 );
