@@ -64,4 +64,30 @@ describe("ranks of one process", () => {
       { numRuns: 600, seed: 1 },
     );
   });
+
+  it("do what waits with the memory and the bytes that it was given, whatever becomes of them", async () => {
+    const [zero, one] = loopbackOver(backends.slice(0, 2), 5000) as [ProcessGroup, ProcessGroup];
+    const x = empty(zero.backend, "u8", [512]).write(new Uint8Array(512).fill(3));
+    const lone = x.clone();
+    const gathered = zero.allGather(x);
+    const copied = lone.clone();
+    const data = new Uint8Array(512).fill(5);
+    const written = empty(zero.backend, "u8", [512]).write(data);
+    const read = x.data();
+    x.dispose();
+    lone.dispose();
+    data.fill(6);
+    // fresh memory is poisoned at once, and this would be what the one or the other had
+    const fresh = empty(zero.backend, "u8", [512]);
+    expect(zero.backend.memoryUse().blocks).toBe(6);
+    const y = empty(one.backend, "u8", [512]).write(new Uint8Array(512).fill(4));
+    const last = one.allGather(y);
+    expect((await read).every((byte) => byte === 3)).toBe(true);
+    expect((await copied.data()).every((byte) => byte === 3)).toBe(true);
+    expect((await written.data()).every((byte) => byte === 5)).toBe(true);
+    const both = await gathered.data();
+    expect(both.every((byte, i) => byte === (i < 512 ? 3 : 4))).toBe(true);
+    expect(await last.data()).toEqual(both);
+    for (const each of [gathered, copied, written, fresh, y, last]) each.dispose();
+  });
 });
