@@ -75,6 +75,9 @@ describe("ranks that are processes", () => {
   });
 });
 
+/** Where ranks wait in vain they wait no longer than they need to start. */
+const late = (inVain: boolean): Environment => (inVain ? { TIMEOUT_MS: "8000" } : {});
+
 /** What the other ranks say where one goes wrong. */
 const FAULTS: Readonly<Record<string, { readonly failure: string; readonly operation?: string }>> = {
   killed: { failure: "lost" },
@@ -101,7 +104,7 @@ describe("a rank at fault", () => {
   it.each(rows)("%s: rank %i", async (name, faulty, { failure, operation = "allReduce" }) => {
     const port = await freePort();
     const ranks = Array.from({ length: 3 }, (_, rank) =>
-      startRank(["fault", name, String(faulty)], jobOf(rank, 3, port)),
+      startRank(["fault", name, String(faulty)], { ...jobOf(rank, 3, port), ...late(name === "sleeps") }),
     );
     const survivors = ranks.filter((_, rank) => rank !== faulty);
     const ends = await within(DEADLINE_MS, Promise.all(survivors.map(({ ended }) => ended)));
@@ -121,7 +124,9 @@ describe("a rank at fault", () => {
 describe("a job", () => {
   it("that misses a rank says which", async () => {
     const port = await freePort();
-    const ranks = [0, 1].map((rank) => startRank(["fault", "none", "9"], jobOf(rank, 3, port)));
+    const ranks = [0, 1].map((rank) =>
+      startRank(["fault", "none", "9"], { ...jobOf(rank, 3, port), ...late(true) }),
+    );
     const ends = await within(DEADLINE_MS, Promise.all(ranks.map(({ ended }) => ended)));
     for (const end of ends)
       expect(toldBy(end)).toMatchObject({ failure: "deadline", operation: "openProcessGroup", rank: 2 });
@@ -134,7 +139,7 @@ describe("a job", () => {
     ["the rank of the one that listens", { RANK: "3", WORLD_SIZE: "4" }, /WORLD_SIZE 4 and rank 0 with 3/],
   ])("refuses who has %s, and goes on", async (_what, environment, message) => {
     const port = await freePort();
-    const patient = (rank: number) => ({ ...jobOf(rank, 3, port), TIMEOUT_MS: "20000" });
+    const patient = (rank: number) => jobOf(rank, 3, port);
     const run = (of: Environment) => startRank(["fault", "none", "9"], of).ended;
     const zero = run(patient(0));
     const isDouble = Object.keys(environment).length === 0;
@@ -150,7 +155,7 @@ describe("a job", () => {
 
   it("refuses another version of the protocol", async () => {
     const port = await freePort();
-    const zero = startRank(["fault", "none", "9"], { ...jobOf(0, 2, port), TIMEOUT_MS: "10000" });
+    const zero = startRank(["fault", "none", "9"], jobOf(0, 2, port));
     const { Dealer } = await import("zeromq");
     const { keysOf } = await import("../../../src/distributed/processes/keys.js");
     const { publicKey, secretKey } = keysOf("the job's own");
@@ -171,7 +176,7 @@ describe("a job", () => {
 
   it("does not mind strangers that speak something else", async () => {
     const port = await freePort();
-    const zero = startRank(["fault", "none", "9"], { ...jobOf(0, 2, port), TIMEOUT_MS: "20000" });
+    const zero = startRank(["fault", "none", "9"], jobOf(0, 2, port));
     for (const text of ["GET / HTTP/1.1\r\n\r\n", "\xff\0\0\0\0\0\0\0\x01\x7f", "x".repeat(70_000)]) {
       await new Promise<void>((resolve) => {
         const attempt = (): void => {

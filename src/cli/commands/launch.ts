@@ -1,6 +1,6 @@
 /** `lockstep launch`: one program as several ranks of this host. */
 import { randomBytes } from "node:crypto";
-import { access } from "node:fs/promises";
+import { stat } from "node:fs/promises";
 import { createServer } from "node:net";
 import { setTimeout } from "node:timers/promises";
 import { FileError } from "../../errors.js";
@@ -75,9 +75,10 @@ export const launch = defineCommand({
     }),
   },
   async run({ session, values: { ranks: size }, inputs: [file = "", ...args] }) {
-    await access(file).catch((cause: unknown) => {
+    const found = await stat(file).catch((cause: unknown) => {
       throw new FileError(`${file}: there is no such program`, { cause });
     });
+    if (!found.isFile()) throw new FileError(`${file} is no file; give the program's path`);
     if (size > 1) requirePackages("a group of several processes", "zeromq");
     const job = {
       WORLD_SIZE: String(size),

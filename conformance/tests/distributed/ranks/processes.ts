@@ -56,7 +56,7 @@ export function jobOf(rank: number, size: number, port: number): Environment {
     MASTER_ADDR: "127.0.0.1",
     MASTER_PORT: String(port),
     LOCKSTEP_JOB_TOKEN: "the job's own",
-    TIMEOUT_MS: "3000",
+    TIMEOUT_MS: "30000",
   };
 }
 

@@ -28,7 +28,12 @@ const FAULTS = {
   plan: (group) => group.allReduce(values(group.backend, 4), { plan: { algorithm: "ring" } }),
   order: (group) => group.allGather(values(group.backend, 4)),
   message: (group) => group.send(values(group.backend, 4), (group.rank + 1) % group.size),
-  rows: (group) => group.allToAll(values(group.backend, 4), { sent: [2, 1, 1], received: [2, 1, 1] }),
+  // two rows to each other rank, which expects one
+  rows: (group) => {
+    const sent = Array.from({ length: group.size }, (_, to) => (to === group.rank ? 1 : 2));
+    const received = sent.map(() => 1);
+    return group.allToAll(values(group.backend, 2 * group.size - 1), { sent, received });
+  },
 };
 
 async function programs() {
