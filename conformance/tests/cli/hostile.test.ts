@@ -183,7 +183,8 @@ describe("a path", () => {
     "%s %s that leads to no tensors is refused",
     async (command, _, place) => {
       await prepare();
-      for (const path of READ) {
+      // a program that another runs may have any contents
+      for (const path of SLOW.includes(command) ? NOWHERE : READ) {
         const args = [...(GOOD[command] ?? [])];
         args[place] = path;
         await refused([command, ...args]);
