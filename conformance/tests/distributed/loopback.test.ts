@@ -7,6 +7,9 @@ import type { ProcessGroup } from "../../../src/distributed/group.js";
 import { loopbackOver } from "../../../src/distributed/loopback/loopback.js";
 import { empty } from "../../../src/ops/create.js";
 import { add } from "../../../src/ops/elementwise/add.js";
+import { gemm } from "../../../src/ops/gemm/gemm.js";
+import { MXFP8Quantizer } from "../../../src/quantizers/mx.js";
+import { Scope } from "../../../src/tensor/scope.js";
 import { GuardedBackend } from "../../operations/guarded.js";
 import { differenceOf } from "../../values/difference.js";
 import { type Case, distributedCase, parsed } from "./ranks/case.js";
@@ -89,5 +92,28 @@ describe("ranks of one process", () => {
     expect(both.every((byte, i) => byte === (i < 512 ? 3 : 4))).toBe(true);
     expect(await last.data()).toEqual(both);
     for (const each of [gathered, copied, written, fresh, y, last]) each.dispose();
+  });
+
+  it("quantize and multiply what waits", async () => {
+    const groups = loopbackOver(backends.slice(0, 2), 5000);
+    const results = groups.map((group) => {
+      using scope = new Scope();
+      const x = empty(group.backend, "bf16", [32, 128]).write(
+        Uint16Array.from({ length: 4096 }, (_, i) => 0x3c00 + ((i * 37 + group.rank) % 1024)),
+      );
+      const sum = group.allReduce(x);
+      const quantizer = new MXFP8Quantizer();
+      const { out } = gemm({ x: quantizer.quantize(sum), w: quantizer.quantize(x), outDtype: "f32" });
+      return [scope.keep(out), scope.keep(sum), scope.keep(x)] as const;
+    });
+    for (const [out, sum, x] of results) {
+      const waited = await out.data();
+      using _ = new Scope();
+      const quantizer = new MXFP8Quantizer();
+      const again = gemm({ x: quantizer.quantize(sum), w: quantizer.quantize(x), outDtype: "f32" }).out;
+      expect(waited).toEqual(again.dataSync());
+      expect(waited.some((value) => value !== 0)).toBe(true);
+      for (const each of [out, sum, x]) each.dispose();
+    }
   });
 });
