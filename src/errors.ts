@@ -11,7 +11,8 @@ export type ErrorCode =
   | "DISPOSED"
   | "BACKEND"
   | "FILE"
-  | "MISSING_PACKAGE";
+  | "MISSING_PACKAGE"
+  | "DISTRIBUTED";
 
 /**
  * The base of all errors. The message says what was given, what was needed and what to do. It is one line without terminal
@@ -112,5 +113,27 @@ export class MissingPackageError extends LockstepError {
       `${feature} needs ${needs.join(" and ")}, which ${are} not installed; npm install --save-dev ${needs.join(" ")} installs ${them}`,
       options,
     );
+  }
+}
+
+/**
+ * Why ranks could not go on together: they called different things (`disagreement`), one is gone (`lost`), one did not come in
+ * time (`deadline`), one ended the group (`aborted`), or one was not let in (`refused`).
+ */
+export type DistributedFailure = "disagreement" | "lost" | "deadline" | "aborted" | "refused";
+
+/** A collective operation could not be finished, or a group not be formed. The group is of no use afterwards. */
+export class DistributedError extends LockstepError {
+  constructor(
+    /** Why. */
+    readonly failure: DistributedFailure,
+    /** What this rank was doing, by the name of the method. */
+    readonly operation: string,
+    /** The rank that it failed by; undefined where no single one did. */
+    readonly rank: number | undefined,
+    message: string,
+    options?: ErrorOptions,
+  ) {
+    super("DISTRIBUTED", `${operation}: ${message}`, options);
   }
 }

@@ -58,10 +58,26 @@ export type {
   UpdateScalesArgs,
 } from "./backends/ops.js";
 export type { WasmOptions } from "./backends/wasm/options.js";
+export { type Mesh, ProcessGroup } from "./distributed/group.js";
+export { type LoopbackOptions, loopbackGroup } from "./distributed/loopback/loopback.js";
+export type { MeshAxis, MeshCoordinates, MeshSizes } from "./distributed/mesh.js";
+export type {
+  AllGatherOptions,
+  AllReduceOptions,
+  AllToAllOptions,
+  BroadcastOptions,
+  GroupResultOptions,
+  PlannedSum,
+  ReduceScatterOptions,
+  ReductionName,
+} from "./distributed/options.js";
+export { SUM_ALGORITHMS, type SumAlgorithm, type SumPlan, type SumPlanOptions } from "./distributed/plan.js";
 export {
   ArgumentError,
   BackendError,
   DisposedError,
+  DistributedError,
+  type DistributedFailure,
   DTypeError,
   type ErrorCode,
   FileError,

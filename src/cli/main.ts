@@ -12,6 +12,7 @@ import { encode } from "./commands/encode.js";
 import { fuzz } from "./commands/fuzz.js";
 import { gemm } from "./commands/gemm.js";
 import { info } from "./commands/info.js";
+import { launch } from "./commands/launch.js";
 import { quantize } from "./commands/quantize.js";
 import { sweep } from "./commands/sweep.js";
 import { programHelp } from "./help.js";
@@ -29,6 +30,7 @@ export const COMMANDS: readonly Command[] = [
   compare,
   conform,
   fuzz,
+  launch,
   buildCuda,
 ];
 

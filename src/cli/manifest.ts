@@ -1,31 +1,6 @@
 /** What this package's package.json says. */
 import { createRequire } from "node:module";
-import { MissingPackageError } from "../errors.js";
 
-const require = createRequire(import.meta.url);
-
-const { version, peerDependencies } = require("lockstep/package.json") as {
-  readonly version: string;
-  readonly peerDependencies: Readonly<Record<string, string>>;
-};
+const { version } = createRequire(import.meta.url)("lockstep/package.json") as { readonly version: string };
 
 export const VERSION = version;
-
-function isInstalled(name: string): boolean {
-  try {
-    require.resolve(name);
-    return true;
-  } catch {
-    return false;
-  }
-}
-
-/** Throws `MissingPackageError` where a feature needs optional packages, by their names, that are not installed. */
-export function requirePackages(feature: string, ...names: readonly string[]): void {
-  const missing = names.filter((name) => !isInstalled(name));
-  if (missing.length === 0) return;
-  throw new MissingPackageError(
-    feature,
-    missing.map((name) => `${name}@${peerDependencies[name]}`),
-  );
-}

@@ -3,6 +3,7 @@ import { readFileSync } from "node:fs";
 import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { openBackend } from "../../../src/backends/open.js";
+import * as processes from "../../../src/distributed/processes/index.js";
 import * as lockstep from "../../../src/index.js";
 import * as files from "../../../src/io/index.js";
 import * as conformance from "../../index.js";
@@ -11,6 +12,7 @@ import { type Callable, type Declarations, declared } from "../harness/arguments
 import { areApart, type Target, type Trial, trialsOf, tried, valid } from "../harness/arguments/law.js";
 import type { Row, Rows } from "../harness/arguments/row.js";
 import { CONFORMANCE_ROWS } from "../harness/arguments/rows-conformance.js";
+import { DISTRIBUTED_ROWS } from "../harness/arguments/rows-distributed.js";
 import { CheckpointFolder, fileRows } from "../harness/arguments/rows-files.js";
 import { MODULE_ROWS, RECIPE_ROWS } from "../harness/arguments/rows-modules.js";
 import { OPERATION_ROWS } from "../harness/arguments/rows-ops.js";
@@ -29,11 +31,13 @@ const ROWS: Rows = {
   ...OTHER_ROWS,
   ...TENSOR_ROWS,
   ...CONFORMANCE_ROWS,
+  ...DISTRIBUTED_ROWS,
 };
 
 const ENTRIES = [
   ["dist/src/index.d.ts", lockstep],
   ["dist/src/io/index.d.ts", files],
+  ["dist/src/distributed/processes/index.d.ts", processes],
   ["dist/conformance/index.d.ts", conformance],
 ] as const;
 

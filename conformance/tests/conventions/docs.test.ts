@@ -29,6 +29,7 @@ const PLACE = `${ROOT}out/docs`;
 const DOCUMENTS = [
   "docs/guide.md",
   "docs/training.md",
+  "docs/distributed.md",
   "docs/from-transformer-engine.md",
   "README.md",
 ].filter((path) => existsSync(ROOT + path));

@@ -50,7 +50,11 @@ const FLOORS: readonly Floor[] = [
   {
     folder: "conformance/oracle",
     ending: ".ts",
-    rooms: { core: "exact arithmetic that families share", training: "a training step in plain arithmetic" },
+    rooms: {
+      core: "exact arithmetic that families share",
+      collective: "operations of a group of ranks, which no backend has: src/distributed",
+      training: "a training step in plain arithmetic",
+    },
     without: {
       "cast/cast": "every oracle rounds by it: core/scalar.ts",
       "cast/sweep": "every oracle rounds by it: core/scalar.ts",

@@ -55,6 +55,7 @@ describe("an install", () => {
     ["conform", ["conform", "--runs", "1"], install("fast-check")],
     ["fuzz", ["fuzz", "--op", "encode", "--format", "e4m3", "-o", "out"], install("fast-check")],
     ["build-cuda", ["build-cuda"], install("cmake-js", "node-addon-api")],
+    ["launch", ["launch", "-n", "2", "package.json"], install("zeromq")],
   ])("without its optional packages has %s say what to install", (name, args, command) => {
     const { status, errors } = bare.run("npx", "--no", "lockstep", ...args);
     expect(errors).toContain(`lockstep ${name}: `);

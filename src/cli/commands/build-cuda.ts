@@ -2,9 +2,9 @@
 import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
 import { ArgumentError, BackendError } from "../../errors.js";
+import { requirePackages } from "../../packages.js";
 import { runChild } from "../child-group.js";
 import { defineCommand } from "../command.js";
-import { requirePackages } from "../manifest.js";
 import { optional } from "../options.js";
 
 const root = dirname(createRequire(import.meta.url).resolve("lockstep/package.json"));

@@ -1,8 +1,8 @@
 /** `lockstep conform`: runs the conformance laws over generated inputs. */
 import type { LawReport } from "lockstep/conformance";
 import { ArgumentError } from "../../errors.js";
+import { requirePackages } from "../../packages.js";
 import { defineCommand } from "../command.js";
-import { requirePackages } from "../manifest.js";
 import { integer, optional, value } from "../options.js";
 import type { Session } from "../session.js";
 

@@ -85,6 +85,7 @@ export const WITHOUT_LAW: Readonly<Record<string, string>> = Object.fromEntries(
     "FileError",
     "MismatchError",
     "MissingPackageError",
+    "DistributedError",
   ]
     .map((name) => [name, "an error holds what it is told"])
     .concat(

@@ -1,0 +1,187 @@
+/** Ranks of one process that cannot go on together: each says why, and gives back its memory. */
+import { afterEach, describe, expect, it } from "vitest";
+import type { ProcessGroup } from "../../../src/distributed/group.js";
+import { loopbackGroup } from "../../../src/distributed/loopback/loopback.js";
+import { DisposedError, DistributedError } from "../../../src/errors.js";
+import { empty, tensor } from "../../../src/ops/create.js";
+import { add } from "../../../src/ops/elementwise/add.js";
+import type { Tensor } from "../../../src/tensor/tensor.js";
+
+const open: ProcessGroup[] = [];
+async function ranks(size: number, timeoutMs = 5000): Promise<readonly ProcessGroup[]> {
+  const groups = await loopbackGroup(size, { timeoutMs });
+  open.push(...groups);
+  return groups;
+}
+afterEach(async () => {
+  for (const group of open.splice(0)) await group.dispose().catch(() => undefined);
+});
+
+const values = (group: ProcessGroup, length = 4): Tensor<"f32"> =>
+  tensor(group.backend, new Float32Array(length).fill(1));
+
+/** What a call, or the reading of what it gives, throws. */
+async function failureOf(body: () => unknown): Promise<DistributedError> {
+  try {
+    const made = await body();
+    if (made && typeof made === "object" && "data" in made) await (made as Tensor).data();
+  } catch (error) {
+    if (error instanceof DistributedError) return error;
+    throw error;
+  }
+  throw new Error("nothing failed");
+}
+
+const half = (group: ProcessGroup) => empty(group.backend, "bf16", [4]).write(new Uint16Array(4));
+const DISAGREEMENTS: Readonly<Record<string, (group: ProcessGroup) => unknown>> = {
+  "another operation": (group) => group.allGather(values(group)),
+  "another shape": (group) => group.allReduce(values(group, 5)),
+  "another type": (group) => group.allReduce(half(group)),
+  "another reduction": (group) => group.allReduce(values(group), { reduction: "max" }),
+  "another algorithm": (group) => group.allReduce(values(group), { plan: { algorithm: "ring" } }),
+  "another order": (group) =>
+    group.allReduce(values(group), { plan: { algorithm: "ring", order: [0, 2, 1] } }),
+  "other splits": (group) =>
+    group.allReduce(values(group), { plan: { algorithm: "ranked", splits: [4, 0, 0] } }),
+  "a barrier": (group) => group.barrier(),
+  "a split": (group) => group.split({ dp: 3 }),
+  "a message": (group) => group.send(values(group), (group.rank + 1) % 3),
+};
+
+describe("ranks of one process that disagree", () => {
+  const cases = Object.keys(DISAGREEMENTS).flatMap((name) => [0, 1, 2].map((rank) => [name, rank] as const));
+  it.each(cases)("%s, called by rank %i", async (name, faulty) => {
+    const groups = await ranks(3);
+    const failures = await Promise.all(
+      groups.map((group) =>
+        failureOf(() =>
+          group.rank === faulty ? DISAGREEMENTS[name]?.(group) : group.allReduce(values(group)),
+        ).catch(
+          // what gives nothing to read says it in the next call
+          () => failureOf(() => group.barrier()),
+        ),
+      ),
+    );
+    for (const failure of failures) {
+      expect(failure).toMatchObject({ failure: "disagreement", code: "DISTRIBUTED" });
+      expect(failure.message).toContain(`rank ${faulty} called`);
+    }
+    const others = failures.filter((_, rank) => rank !== faulty);
+    for (const { operation, message } of others) expect(message.startsWith(`${operation}: `)).toBe(true);
+    expect(others.map(({ operation }) => operation)).toContain("allReduce");
+  });
+
+  it.each([
+    ["a different mesh", (group: ProcessGroup, wrong: boolean) => group.split(wrong ? { dp: 2 } : { tp: 2 })],
+    [
+      "other rows",
+      (group: ProcessGroup, wrong: boolean) =>
+        group.allGather(values(group), { rows: wrong ? [5, 4] : [4, 4] }),
+    ],
+    [
+      "another root",
+      (group: ProcessGroup, wrong: boolean) => group.broadcast(values(group), { root: wrong ? 1 : 0 }),
+    ],
+    [
+      "other rows received",
+      (group: ProcessGroup, wrong: boolean) =>
+        group.allToAll(values(group), { sent: [2, 2], received: wrong ? [3, 2] : [2, 2] }),
+    ],
+  ])("%s", async (_name, call) => {
+    const [zero, one] = (await ranks(2)) as [ProcessGroup, ProcessGroup];
+    const first = failureOf(() => call(zero, false)).catch(() => failureOf(() => zero.barrier()));
+    const second = failureOf(() => call(one, true)).catch(() => failureOf(() => one.barrier()));
+    for (const { failure } of await Promise.all([first, second])) expect(failure).toBe("disagreement");
+  });
+});
+
+describe("a rank that does not come", () => {
+  it("is named when the time is over", async () => {
+    const [zero, one] = (await ranks(3, 50)) as [ProcessGroup, ProcessGroup];
+    const [x, y] = [zero.allReduce(values(zero)), one.allReduce(values(one))];
+    const failures = await Promise.all([failureOf(() => x.data()), failureOf(() => y.data())]);
+    for (const each of failures)
+      expect(each).toMatchObject({ failure: "deadline", operation: "allReduce", rank: 2 });
+  });
+
+  it("is named by a read that blocks, and comes no less for that", async () => {
+    const [zero, one] = (await ranks(2)) as [ProcessGroup, ProcessGroup];
+    const sum = zero.allReduce(values(zero));
+    const twice = add(sum, sum);
+    expect(() => twice.dataSync()).toThrowError(/rank 1 has not come.*await data\(\)/);
+    one.allReduce(values(one));
+    expect(Array.from(twice.dataSync())).toEqual([4, 4, 4, 4]);
+  });
+
+  it("is lost once it has left", async () => {
+    const [zero, one] = (await ranks(2)) as [ProcessGroup, ProcessGroup];
+    const sum = zero.allReduce(values(zero));
+    await one.dispose();
+    expect(await failureOf(() => sum.data())).toMatchObject({
+      failure: "lost",
+      operation: "allReduce",
+      rank: 1,
+    });
+    expect(() => one.allReduce(values(one))).toThrowError(DisposedError);
+  });
+});
+
+describe("a failed group", () => {
+  it("fails in every later call, and in reading what was not done", async () => {
+    const [zero, one] = (await ranks(2)) as [ProcessGroup, ProcessGroup];
+    const x = values(zero);
+    const sum = zero.allReduce(x);
+    one.abort("the loss is not a number");
+    expect(await failureOf(() => sum.data())).toMatchObject({ failure: "aborted", rank: 1 });
+    expect(() => zero.broadcast(x)).toThrowError(/rank 1 ended the group: the loss is not a number/);
+    expect(() => add(x, x)).toThrowError(DistributedError);
+    expect((await failureOf(() => one.barrier())).failure).toBe("aborted");
+  });
+
+  it("gives back its memory, and says at the end what nobody has read", async () => {
+    const [zero, one] = (await ranks(2)) as [ProcessGroup, ProcessGroup];
+    const x = values(zero);
+    const sum = zero.allReduce(x);
+    const twice = add(sum, x);
+    for (const each of [x, sum]) each.dispose();
+    expect(zero.backend.memoryUse().blocks).toBe(3);
+    one.abort();
+    twice.dispose();
+    expect(zero.backend.memoryUse()).toMatchObject({ live: 0, blocks: 0 });
+    await expect(zero.dispose()).rejects.toThrowError(DistributedError);
+    await expect(zero.dispose()).resolves.toBeUndefined();
+  });
+
+  it("takes the reason of a rank whose work failed", async () => {
+    const [zero, one] = (await ranks(2)) as [ProcessGroup, ProcessGroup];
+    const sums = [zero, one].map((group) => group.backend).map((backend) => empty(backend, "f32", [1 << 20]));
+    const [x, y] = sums as [Tensor<"f32">, Tensor<"f32">];
+    const first = zero.allReduce(x);
+    // the sum needs room for parts, which there is none of
+    const taken: Tensor[] = [];
+    for (let size = 1 << 29; size >= 1 << 10; size /= 2) {
+      try {
+        for (;;) taken.push(empty(one.backend, "u8", [size]));
+      } catch {
+        // smaller pieces still fit
+      }
+    }
+    const gone = taken.pop();
+    gone?.dispose();
+    expect(() => one.allReduce(y, { out: y })).toThrowError(/out of memory/);
+    expect(await failureOf(() => first.data())).toMatchObject({
+      failure: "lost",
+      operation: "allReduce",
+      rank: 1,
+    });
+  });
+});
+
+describe("a tensor of another rank", () => {
+  it("is refused, and the others do not hear of it", async () => {
+    const [zero, one] = (await ranks(2)) as [ProcessGroup, ProcessGroup];
+    expect(() => zero.allReduce(values(one))).toThrowError(/does not live on the group's backend/);
+    const sums = [zero, one].map((group) => group.allReduce(values(group)));
+    for (const sum of sums) expect(Array.from(await sum.data())).toEqual([2, 2, 2, 2]);
+  });
+});

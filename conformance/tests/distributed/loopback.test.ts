@@ -1,0 +1,119 @@
+/** Ranks of one process give what the oracle says, in whatever order they take turns. */
+import fc from "fast-check";
+import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
+import type { Backend } from "../../../src/backends/backend.js";
+import { openBackend } from "../../../src/backends/open.js";
+import type { ProcessGroup } from "../../../src/distributed/group.js";
+import { loopbackOver } from "../../../src/distributed/loopback/loopback.js";
+import { empty } from "../../../src/ops/create.js";
+import { add } from "../../../src/ops/elementwise/add.js";
+import { gemm } from "../../../src/ops/gemm/gemm.js";
+import { MXFP8Quantizer } from "../../../src/quantizers/mx.js";
+import { Scope } from "../../../src/tensor/scope.js";
+import { GuardedBackend } from "../../operations/guarded.js";
+import { differenceOf } from "../../values/difference.js";
+import { type Case, distributedCase, parsed } from "./ranks/case.js";
+import { runCalls } from "./ranks/program.mjs";
+
+const MOST = 8;
+const backends: Backend[] = [];
+
+beforeAll(async () => {
+  for (let rank = 0; rank < MOST; rank++)
+    backends.push(new GuardedBackend(await openBackend("wasm", { threads: 1 })));
+});
+afterEach(() => {
+  for (const backend of backends) expect(backend.memoryUse()).toMatchObject({ live: 0, blocks: 0 });
+});
+afterAll(async () => {
+  for (const backend of backends) await backend.dispose();
+});
+
+/** Runs all programs, one call at a time, of the rank that `turns` says next. */
+async function run(groups: readonly ProcessGroup[], { programs }: Case, turns: readonly number[]) {
+  const running = groups.map((group, rank) => {
+    const program = programs[rank];
+    if (!program) throw new Error(`rank ${rank} has no program`);
+    return runCalls({ empty, add }, group, program);
+  });
+  const results: (Promise<(string | undefined)[]> | undefined)[] = running.map(() => undefined);
+  for (let turn = 0; results.includes(undefined); turn++) {
+    // whoever is left out by the drawn turns comes after them
+    const rank = (turns[turn] ?? turn) % running.length;
+    const next = results[rank] ? undefined : running[rank]?.next();
+    if (next?.done) results[rank] = next.value;
+  }
+  return Promise.all(results as Promise<(string | undefined)[]>[]);
+}
+
+function assertExpected({ expected }: Case, results: readonly (readonly (string | undefined)[])[]): void {
+  for (const [rank, told] of results.entries()) {
+    for (const [i, text] of told.entries()) {
+      const [got, wanted] = [parsed(text), expected[rank]?.[i]];
+      expect([got?.dtype, got?.shape], `rank ${rank}, call ${i}`).toEqual([wanted?.dtype, wanted?.shape]);
+      if (got && wanted) expect(differenceOf(got, wanted), `rank ${rank}, call ${i}`).toBeUndefined();
+    }
+  }
+}
+
+describe("ranks of one process", () => {
+  it("give the oracle's bits: any operation, size, type, shards, plan and mesh, in any order of turns", async () => {
+    const turns = fc.array(fc.nat(MOST - 1), { minLength: 1, maxLength: 16 });
+    await fc.assert(
+      fc.asyncProperty(distributedCase(MOST), turns, async (drawn, order) => {
+        const groups = loopbackOver(backends.slice(0, drawn.programs.length), 5000);
+        assertExpected(drawn, await run(groups, drawn, order));
+      }),
+      { numRuns: 600, seed: 1 },
+    );
+  });
+
+  it("do what waits with the memory and the bytes that it was given, whatever becomes of them", async () => {
+    const [zero, one] = loopbackOver(backends.slice(0, 2), 5000) as [ProcessGroup, ProcessGroup];
+    const x = empty(zero.backend, "u8", [512]).write(new Uint8Array(512).fill(3));
+    const lone = x.clone();
+    const gathered = zero.allGather(x);
+    const copied = lone.clone();
+    const data = new Uint8Array(512).fill(5);
+    const written = empty(zero.backend, "u8", [512]).write(data);
+    const read = x.data();
+    x.dispose();
+    lone.dispose();
+    data.fill(6);
+    // fresh memory is poisoned at once, and this would be what the one or the other had
+    const fresh = empty(zero.backend, "u8", [512]);
+    expect(zero.backend.memoryUse().blocks).toBe(6);
+    const y = empty(one.backend, "u8", [512]).write(new Uint8Array(512).fill(4));
+    const last = one.allGather(y);
+    expect((await read).every((byte) => byte === 3)).toBe(true);
+    expect((await copied.data()).every((byte) => byte === 3)).toBe(true);
+    expect((await written.data()).every((byte) => byte === 5)).toBe(true);
+    const both = await gathered.data();
+    expect(both.every((byte, i) => byte === (i < 512 ? 3 : 4))).toBe(true);
+    expect(await last.data()).toEqual(both);
+    for (const each of [gathered, copied, written, fresh, y, last]) each.dispose();
+  });
+
+  it("quantize and multiply what waits", async () => {
+    const groups = loopbackOver(backends.slice(0, 2), 5000);
+    const results = groups.map((group) => {
+      using scope = new Scope();
+      const x = empty(group.backend, "bf16", [32, 128]).write(
+        Uint16Array.from({ length: 4096 }, (_, i) => 0x3c00 + ((i * 37 + group.rank) % 1024)),
+      );
+      const sum = group.allReduce(x);
+      const quantizer = new MXFP8Quantizer();
+      const { out } = gemm({ x: quantizer.quantize(sum), w: quantizer.quantize(x), outDtype: "f32" });
+      return [scope.keep(out), scope.keep(sum), scope.keep(x)] as const;
+    });
+    for (const [out, sum, x] of results) {
+      const waited = await out.data();
+      using _ = new Scope();
+      const quantizer = new MXFP8Quantizer();
+      const again = gemm({ x: quantizer.quantize(sum), w: quantizer.quantize(x), outDtype: "f32" }).out;
+      expect(waited).toEqual(again.dataSync());
+      expect(waited.some((value) => value !== 0)).toBe(true);
+      for (const each of [out, sum, x]) each.dispose();
+    }
+  });
+});

@@ -1,0 +1,231 @@
+/** Ranks that are processes give the bits of ranks in one process; and when one fails, every other says which and in what. */
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { connect, createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import fc from "fast-check";
+import { afterAll, describe, expect, it } from "vitest";
+import { loopbackGroup } from "../../../src/distributed/loopback/loopback.js";
+import { empty } from "../../../src/ops/create.js";
+import { add } from "../../../src/ops/elementwise/add.js";
+import { distributedCase } from "./ranks/case.js";
+import {
+  type Environment,
+  endAllRanks,
+  freePort,
+  jobOf,
+  type RankEnd,
+  startRank,
+  type Told,
+  within,
+} from "./ranks/processes.js";
+import { runCalls } from "./ranks/program.mjs";
+
+const DEADLINE_MS = 60_000;
+const folder = mkdtempSync(join(tmpdir(), "lockstep-ranks-"));
+afterAll(() => rmSync(folder, { recursive: true }));
+endAllRanks();
+
+const toldBy = ({ said, stderr }: RankEnd): Told => {
+  expect(said, stderr).toHaveProperty("error");
+  return said?.error as Told;
+};
+
+/** A job of which every rank does the same but what `environments` say. */
+async function job(
+  args: readonly string[],
+  size: number,
+  environments: readonly Environment[] = [],
+  port?: number,
+): Promise<readonly RankEnd[]> {
+  const at = port ?? (await freePort());
+  const ranks = Array.from({ length: size }, (_, rank) =>
+    startRank(args, { ...jobOf(rank, size, at), ...environments[rank] }),
+  );
+  return within(DEADLINE_MS, Promise.all(ranks.map(({ ended }) => ended)));
+}
+
+describe("ranks that are processes", () => {
+  it.each([2, 3, 4])("give the bits of ranks in one process: %i of them", async (size) => {
+    const ofSize = distributedCase(4).filter(({ programs }) => programs.length === size);
+    const cases = fc.sample(ofSize, { numRuns: 40, seed: size });
+    const file = join(folder, `programs-${size}.json`);
+    const programs = Array.from({ length: size }, (_, rank) => cases.map((each) => each.programs[rank]));
+    writeFileSync(file, JSON.stringify(programs));
+    const groups = await loopbackGroup(size);
+    const expected = await Promise.all(
+      groups.map(async (group, rank) => {
+        const told: unknown[] = [];
+        for (const each of cases) {
+          const running = runCalls({ empty, add }, group, each.programs[rank] as (typeof each.programs)[0]);
+          let next = running.next();
+          while (!next.done) next = running.next();
+          told.push(await next.value);
+        }
+        return told;
+      }),
+    );
+    for (const group of groups) await group.dispose();
+    const ends = await job(["programs", file], size);
+    for (const [rank, { said, stderr }] of ends.entries()) {
+      expect(said, stderr).toBeDefined();
+      // an undefined result is null in JSON
+      expect(said).toEqual({ told: JSON.parse(JSON.stringify(expected[rank])), live: 0 });
+    }
+  });
+});
+
+/** Where ranks wait in vain they wait no longer than they need to start. */
+const late = (inVain: boolean): Environment => (inVain ? { TIMEOUT_MS: "8000" } : {});
+
+/** What the other ranks say where one goes wrong. */
+const FAULTS: Readonly<Record<string, { readonly failure: string; readonly operation?: string }>> = {
+  killed: { failure: "lost" },
+  throws: { failure: "lost" },
+  exits: { failure: "lost" },
+  leaves: { failure: "lost" },
+  sleeps: { failure: "deadline" },
+  aborts: { failure: "aborted" },
+  shape: { failure: "disagreement" },
+  dtype: { failure: "disagreement" },
+  plan: { failure: "disagreement" },
+  order: { failure: "disagreement" },
+  message: { failure: "disagreement" },
+  rows: { failure: "disagreement", operation: "allToAll" },
+};
+
+describe("a rank at fault", () => {
+  const rows = Object.entries(FAULTS).flatMap(([name, row], i) =>
+    // the one through which all messages go is a case of its own
+    (["killed", "throws", "sleeps", "order"].includes(name) ? [0, 1] : [i % 3]).map(
+      (faulty) => [name, faulty, row] as const,
+    ),
+  );
+  it.each(rows)("%s: rank %i", async (name, faulty, { failure, operation = "allReduce" }) => {
+    const port = await freePort();
+    const ranks = Array.from({ length: 3 }, (_, rank) =>
+      startRank(["fault", name, String(faulty)], { ...jobOf(rank, 3, port), ...late(name === "sleeps") }),
+    );
+    const survivors = ranks.filter((_, rank) => rank !== faulty);
+    const ends = await within(DEADLINE_MS, Promise.all(survivors.map(({ ended }) => ended)));
+    const told = ends.map(toldBy);
+    // what a sleeper would say it says in ten minutes
+    if (name === "sleeps") ranks[faulty]?.kill();
+    await within(DEADLINE_MS, Promise.all(ranks.map(({ ended }) => ended)));
+    for (const each of told) {
+      expect(each).toMatchObject({ type: "DistributedError", failure, operation });
+      expect(each.message).toContain(`rank ${faulty}`);
+      // of two that disagree either may say it first, and then names the other
+      if (failure !== "disagreement") expect(each.rank).toBe(faulty);
+    }
+  });
+});
+
+describe("a job", () => {
+  it("that misses a rank says which", async () => {
+    const port = await freePort();
+    const ranks = [0, 1].map((rank) =>
+      startRank(["fault", "none", "9"], { ...jobOf(rank, 3, port), ...late(true) }),
+    );
+    const ends = await within(DEADLINE_MS, Promise.all(ranks.map(({ ended }) => ended)));
+    for (const end of ends)
+      expect(toldBy(end)).toMatchObject({ failure: "deadline", operation: "openProcessGroup", rank: 2 });
+  });
+
+  it.each([
+    ["another token", { LOCKSTEP_JOB_TOKEN: "guessed" }, /token/],
+    ["another world size", { WORLD_SIZE: "4" }, /WORLD_SIZE 4 and rank 0 with 3/],
+    ["a rank that there is", {}, /there is a rank 1 already/],
+    ["the rank of the one that listens", { RANK: "3", WORLD_SIZE: "4" }, /WORLD_SIZE 4 and rank 0 with 3/],
+  ])("refuses who has %s, and goes on", async (_what, environment, message) => {
+    const port = await freePort();
+    const patient = (rank: number) => jobOf(rank, 3, port);
+    const run = (of: Environment) => startRank(["fault", "none", "9"], of).ended;
+    const zero = run(patient(0));
+    const isDouble = Object.keys(environment).length === 0;
+    // of two that have one number the later one is the second
+    const ones = [patient(1), ...(isDouble ? [patient(1)] : [])].map(run);
+    const stranger = isDouble ? Promise.race(ones) : run({ ...patient(1), ...environment });
+    const refused = toldBy(await within(DEADLINE_MS, stranger));
+    expect(refused).toMatchObject({ failure: "refused", operation: "openProcessGroup" });
+    expect(refused.message).toMatch(message);
+    const ends = await within(DEADLINE_MS, Promise.all([zero, ...ones, run(patient(2))]));
+    expect(ends.filter(({ said }) => said && !("error" in said))).toHaveLength(3);
+  });
+
+  it("refuses another version of the protocol", async () => {
+    const port = await freePort();
+    const zero = startRank(["fault", "none", "9"], jobOf(0, 2, port));
+    const { Dealer } = await import("zeromq");
+    const { keysOf } = await import("../../../src/distributed/processes/keys.js");
+    const { publicKey, secretKey } = keysOf("the job's own");
+    const keys = { curveServerKey: publicKey, curvePublicKey: publicKey, curveSecretKey: secretKey };
+    const dealer = new Dealer({ ...keys, linger: 0, receiveTimeout: 20_000 });
+    dealer.connect(`tcp://127.0.0.1:${port}`);
+    await dealer.send(JSON.stringify({ kind: "hello", protocol: 0, rank: 1, size: 2 }));
+    const [answer] = await dealer.receive();
+    dealer.close();
+    expect(JSON.parse(String(answer))).toMatchObject({
+      failure: "refused",
+      message: expect.stringMatching(/protocol 0 and rank 0 protocol \d+; install the same version/),
+    });
+    const one = startRank(["fault", "none", "9"], jobOf(1, 2, port));
+    const ends = await within(DEADLINE_MS, Promise.all([zero.ended, one.ended]));
+    expect(ends.map(({ said }) => said)).toEqual([{}, {}]);
+  });
+
+  it("does not mind strangers that speak something else", async () => {
+    const port = await freePort();
+    const zero = startRank(["fault", "none", "9"], jobOf(0, 2, port));
+    for (const text of ["GET / HTTP/1.1\r\n\r\n", "\xff\0\0\0\0\0\0\0\x01\x7f", "x".repeat(70_000)]) {
+      await new Promise<void>((resolve) => {
+        const attempt = (): void => {
+          const socket = connect(port, "127.0.0.1", () => socket.end(text, "latin1"));
+          socket.on("error", () => setTimeout(attempt, 100));
+          socket.on("close", (hadError) => hadError || resolve());
+          socket.resume();
+        };
+        attempt();
+      });
+    }
+    const one = startRank(["fault", "none", "9"], jobOf(1, 2, port));
+    const ends = await within(DEADLINE_MS, Promise.all([zero.ended, one.ended]));
+    expect(ends.map(({ said }) => said)).toEqual([{}, {}]);
+  });
+
+  it("says that its port is taken", async () => {
+    const server = createServer();
+    const port = await new Promise<number>((resolve) => {
+      server.listen(0, "127.0.0.1", () => resolve((server.address() as { port: number }).port));
+    });
+    const end = await within(DEADLINE_MS, startRank(["fault", "none", "9"], jobOf(0, 2, port)).ended);
+    server.close();
+    expect(toldBy(end)).toMatchObject({ failure: "refused", rank: 0 });
+    expect(toldBy(end).message).toMatch(/cannot listen on port \d+: .*LOCKSTEP_PORT/);
+  });
+
+  it.each([
+    ["RANK", { WORLD_SIZE: "2" }],
+    ["WORLD_SIZE", { RANK: "0" }],
+    ["MASTER_PORT", { RANK: "0", WORLD_SIZE: "2", MASTER_ADDR: "localhost" }],
+    ["MASTER_ADDR", { RANK: "0", WORLD_SIZE: "2", MASTER_PORT: "29500" }],
+    ["LOCKSTEP_JOB_TOKEN", { RANK: "0", WORLD_SIZE: "2", MASTER_PORT: "29500", MASTER_ADDR: "localhost" }],
+    ["RANK", { RANK: "2", WORLD_SIZE: "2" }],
+    ["RANK", { RANK: "one", WORLD_SIZE: "2" }],
+  ])("says that %s is missing or wrong", async (name, environment) => {
+    const none = {
+      RANK: "",
+      WORLD_SIZE: "",
+      MASTER_PORT: "",
+      MASTER_ADDR: "",
+      LOCKSTEP_JOB_TOKEN: "",
+      LOCKSTEP_PORT: "",
+    };
+    const end = await within(
+      DEADLINE_MS,
+      startRank(["fault", "none", "9"], { ...none, ...environment, TIMEOUT_MS: "1000" }).ended,
+    );
+    expect(toldBy(end).message).toContain(name);
+    expect(toldBy(end).type).toBe("ArgumentError");
+  });
+});

@@ -1,0 +1,97 @@
+/** Ranks as processes of this host, which end with the test whatever happens. */
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
+import { createServer } from "node:net";
+import { afterEach, expect } from "vitest";
+
+const RANK = new URL("./rank.mjs", import.meta.url).pathname;
+
+/** How a rank ended, and what it said. */
+export interface RankEnd {
+  readonly status: number | null;
+  readonly signal: NodeJS.Signals | null;
+  /** Its last line, where that is JSON. */
+  readonly said: Readonly<Record<string, unknown>> | undefined;
+  readonly stderr: string;
+}
+
+/** How a rank failed. */
+export interface Told {
+  readonly type: string;
+  readonly failure: string;
+  readonly operation: string;
+  readonly rank: number;
+  readonly message: string;
+}
+
+export async function freePort(): Promise<number> {
+  const server = createServer();
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const address = server.address();
+  server.close();
+  await once(server, "close");
+  return typeof address === "object" && address ? address.port : 0;
+}
+
+const running = new Set<ChildProcess>();
+
+/** No test leaves a process behind. */
+export function endAllRanks(): void {
+  afterEach(() => {
+    const left = running.size;
+    for (const child of running) child.kill("SIGKILL");
+    running.clear();
+    expect(left, "processes that were still running").toBe(0);
+  });
+}
+
+export type Environment = Readonly<Record<string, string>>;
+
+/** The environment of a rank of a job. */
+export function jobOf(rank: number, size: number, port: number): Environment {
+  return {
+    RANK: String(rank),
+    WORLD_SIZE: String(size),
+    MASTER_ADDR: "127.0.0.1",
+    MASTER_PORT: String(port),
+    LOCKSTEP_JOB_TOKEN: "the job's own",
+    TIMEOUT_MS: "30000",
+  };
+}
+
+/** Starts one rank. */
+export function startRank(args: readonly string[], environment: Environment) {
+  const child = spawn(process.execPath, [RANK, ...args], {
+    env: { ...process.env, ...environment },
+    stdio: ["ignore", "pipe", "pipe"],
+  });
+  running.add(child);
+  let [stdout, stderr] = ["", ""];
+  child.stdout.on("data", (text: Buffer) => {
+    stdout += text;
+  });
+  child.stderr.on("data", (text: Buffer) => {
+    stderr += text;
+  });
+  const ended = once(child, "close").then(([status, signal]): RankEnd => {
+    running.delete(child);
+    const last = stdout.trimEnd().split("\n").at(-1) ?? "";
+    return {
+      status: status as number | null,
+      signal: signal as NodeJS.Signals | null,
+      said: last.startsWith("{") ? (JSON.parse(last) as Record<string, unknown>) : undefined,
+      stderr,
+    };
+  });
+  return { ended, kill: () => child.kill("SIGKILL") };
+}
+
+/** Waits for all; throws where one is still running by then. */
+export async function within<T>(ms: number, what: Promise<T>): Promise<T> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(new Error(`ranks were still running after ${ms} ms`)), ms);
+  });
+  return Promise.race([what, late]).finally(() => clearTimeout(timer));
+}

@@ -1,0 +1,54 @@
+// A program of ranks as data, and what one rank does of it. It knows of the library what it is handed, so that tests run it over
+// sources, and processes over the package.
+
+/** @typedef {import("./case.js").RankCall} RankCall */
+
+/**
+ * Runs the calls of one rank, and pauses behind each. The results are read at the end; inputs are disposed of as soon as they
+ * were given.
+ *
+ * @param {{ empty: Function, add: Function }} library
+ * @param {import("../../../../src/distributed/group.js").ProcessGroup} world
+ * @param {import("./case.js").RankProgram} program
+ * @returns {Generator<void, Promise<(string | undefined)[]>, void>}
+ */
+export function* runCalls({ empty, add }, world, { mesh, calls }) {
+  const groups = mesh ? world.split(mesh) : undefined;
+  const results = [];
+  for (const call of calls) {
+    yield;
+    const group = call.axis ? groups[call.axis] : world;
+    const out = runCall(empty, group, call);
+    if (out && call.doubled) {
+      results.push(add(out, out));
+      out.dispose();
+    } else results.push(out);
+  }
+  return readAll(results);
+}
+
+async function readAll(results) {
+  const texts = [];
+  for (const each of results) {
+    if (!each) {
+      texts.push(undefined);
+      continue;
+    }
+    const { buffer, byteOffset, byteLength } = await each.data();
+    texts.push(
+      `${each.dtype} ${each.shape} ${Buffer.from(buffer, byteOffset, byteLength).toString("base64")}`,
+    );
+    each.dispose();
+  }
+  return texts;
+}
+
+/** The tensor that the call gives; none to a rank that only sends or takes no part. */
+function runCall(empty, group, { op, dtype, shape, bytes, options }) {
+  if (op === "none") return undefined;
+  const x = empty(group.backend, dtype, shape).write(new Uint8Array(Buffer.from(bytes, "base64")));
+  if (op === "recv") return group.recv(x, options.from);
+  const out = op === "send" ? group.send(x, options.to) : group[op](x, options);
+  x.dispose();
+  return out;
+}

@@ -1,0 +1,74 @@
+// One rank as a process, over the package. `programs FILE` runs the programs of that file and prints what they give; `fault NAME
+// RANK` goes wrong on that rank as NAME says, and every rank prints how it went.
+import { readFileSync } from "node:fs";
+import { add, empty, openBackend, tensor } from "lockstep";
+import { openProcessGroup } from "lockstep/distributed";
+import { runCalls } from "./program.mjs";
+
+const [what, name, faulty] = process.argv.slice(2);
+
+const values = (backend, length) => tensor(backend, new Float32Array(length).fill(1));
+const bf16 = (backend, length) => empty(backend, "bf16", [length]).write(new Uint16Array(length));
+const sleep = (ms) => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
+
+/** What the rank at fault does in place of `allReduce` of f32 [4]. */
+const FAULTS = {
+  none: (group) => group.allReduce(values(group.backend, 4)),
+  killed: () => process.kill(process.pid, "SIGKILL"),
+  stopped: () => process.kill(process.pid, "SIGSTOP"),
+  sleeps: () => sleep(600_000),
+  throws: () => {
+    throw new Error("a bug of the program");
+  },
+  exits: () => process.exit(3),
+  leaves: (group) => group.dispose(),
+  aborts: (group) => group.abort("the loss is not a number"),
+  shape: (group) => group.allReduce(values(group.backend, 5)),
+  dtype: (group) => group.allReduce(bf16(group.backend, 4)),
+  plan: (group) => group.allReduce(values(group.backend, 4), { plan: { algorithm: "ring" } }),
+  order: (group) => group.allGather(values(group.backend, 4)),
+  message: (group) => group.send(values(group.backend, 4), (group.rank + 1) % group.size),
+  // two rows to each other rank, which expects one
+  rows: (group) => {
+    const sent = Array.from({ length: group.size }, (_, to) => (to === group.rank ? 1 : 2));
+    const received = sent.map(() => 1);
+    return group.allToAll(values(group.backend, 2 * group.size - 1), { sent, received });
+  },
+};
+
+async function programs() {
+  const backend = await openBackend("wasm", { threads: 1 });
+  const group = await openProcessGroup(backend);
+  const told = [];
+  for (const program of JSON.parse(readFileSync(name, "utf8"))[group.rank]) {
+    const running = runCalls({ empty, add }, group, program);
+    let next = running.next();
+    while (!next.done) next = running.next();
+    told.push(await next.value);
+  }
+  await group.barrier();
+  await group.dispose();
+  const { live } = backend.memoryUse();
+  await backend.dispose();
+  return { told, live };
+}
+
+async function fault() {
+  const backend = await openBackend("wasm", { threads: 1 });
+  const group = await openProcessGroup(backend, { timeoutMs: Number(process.env.TIMEOUT_MS) });
+  group.allReduce(values(backend, 4));
+  if (String(group.rank) === faulty) await FAULTS[name](group);
+  else await FAULTS[name === "rows" ? "evenly" : "none"](group);
+  await group.dispose();
+  await backend.dispose();
+  return {};
+}
+FAULTS.evenly = (group) => group.allToAll(values(group.backend, 3));
+
+try {
+  console.log(JSON.stringify(await (what === "programs" ? programs() : fault())));
+} catch (error) {
+  const { name: type, failure, operation, rank, message } = error;
+  if (error.code === undefined) throw error;
+  console.log(JSON.stringify({ error: { type, failure, operation, rank, message } }));
+}

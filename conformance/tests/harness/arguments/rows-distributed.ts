@@ -1,0 +1,91 @@
+/** Groups of ranks. */
+import type { Communicator } from "../../../../src/distributed/communicator.js";
+import { ProcessGroup } from "../../../../src/distributed/group.js";
+import { LocalCommunicator } from "../../../../src/distributed/local.js";
+import type { Row, Rows } from "./row.js";
+import { SIZE, type World } from "./world.js";
+
+const [ROWS, COLUMNS] = SIZE;
+
+/** A group of this rank alone. */
+const alone = (w: World): ProcessGroup => new ProcessGroup(new LocalCommunicator(w.backend));
+
+/** The first of two ranks, of which the other is never asked: arguments alone are looked at. */
+function ofTwo(w: World): ProcessGroup {
+  const local = new LocalCommunicator(w.backend, "two", [0, 1]);
+  const run: Communicator["run"] = (op) => local.requireUsable(op);
+  return new ProcessGroup(Object.assign(local, { run }));
+}
+
+const onGroup = (call: Row["calls"][0], rest: Partial<Row> = {}): Row => ({
+  calls: [call],
+  self: alone,
+  ...rest,
+});
+
+const PLAN = { algorithm: "ring", order: [0], sum: "bf16", splits: [ROWS * COLUMNS] } as const;
+
+export const DISTRIBUTED_ROWS: Rows = {
+  "ProcessGroup.allGather": onGroup((w) => [w.tensor(), { rows: [ROWS], out: w.tensor() }], {
+    anyType: ["x"],
+    writes: ["options.out"],
+  }),
+  "ProcessGroup.reduceScatter": onGroup(
+    (w) => [w.tensor(), { reduction: "sum", plan: PLAN, rows: [ROWS], out: w.tensor() }],
+    { writes: ["options.out"] },
+  ),
+  "ProcessGroup.allReduce": onGroup((w) => [w.tensor(), { reduction: "sum", plan: PLAN, out: w.tensor() }], {
+    writes: ["options.out"],
+    inPlace: ["x"],
+  }),
+  "ProcessGroup.sumPlan": onGroup((w) => ["reduceScatter", w.tensor(), { plan: PLAN, rows: [ROWS] }], {
+    outlives: true,
+  }),
+  "ProcessGroup.supports": onGroup(() => [PLAN], { outlives: true }),
+  "ProcessGroup.broadcast": onGroup((w) => [w.tensor(), { root: 0, out: w.tensor() }], {
+    anyType: ["x"],
+    numbers: { "options.root": "index" },
+    writes: ["options.out"],
+    inPlace: ["x"],
+  }),
+  "ProcessGroup.allToAll": onGroup((w) => [w.tensor(), { sent: [ROWS], received: [ROWS], out: w.tensor() }], {
+    anyType: ["x"],
+    writes: ["options.out"],
+  }),
+  "ProcessGroup.send": onGroup((w) => [w.tensor(), 1], {
+    self: ofTwo,
+    anyType: ["x"],
+    numbers: { to: "index" },
+  }),
+  "ProcessGroup.recv": onGroup((w) => [w.tensor(), 1], {
+    self: ofTwo,
+    anyType: ["out"],
+    numbers: { from: "index" },
+    writes: ["out"],
+  }),
+  "ProcessGroup.split": onGroup(() => [{ tp: 1, cp: 1, dp: 1, pp: 1 }], {
+    numbers: { "mesh.tp": "count", "mesh.cp": "count", "mesh.dp": "count", "mesh.pp": "count" },
+  }),
+  "ProcessGroup.reduceMax": onGroup((w) => [[w.tensor("f32")]]),
+  "ProcessGroup.abort": onGroup(() => ["the loss is not a number"], { outlives: true }),
+  openProcessGroup: {
+    calls: [
+      (w) => [
+        w.backend,
+        { rank: 0, size: 1, address: "localhost", port: 29500, token: "the job's own", timeoutMs: 1000 },
+      ],
+    ],
+    numbers: {
+      "options.rank": "index",
+      "options.size": "count",
+      "options.port": "count",
+      "options.timeoutMs": "count",
+    },
+    costly: true,
+  },
+  loopbackGroup: {
+    calls: [() => [2, { threads: 1, datapath: "hopper", timeoutMs: 1000 }]],
+    numbers: { size: "count", "options.threads": "count", "options.timeoutMs": "count" },
+    costly: true,
+  },
+};

@@ -1,0 +1,101 @@
+/** `lockstep launch`: one program as several ranks of this host. */
+import { randomBytes } from "node:crypto";
+import { stat } from "node:fs/promises";
+import { createServer } from "node:net";
+import { setTimeout } from "node:timers/promises";
+import { FileError } from "../../errors.js";
+import { requirePackages } from "../../packages.js";
+import { type Child, type Ended, startChild } from "../child-group.js";
+import { defineCommand } from "../command.js";
+import { integer, value } from "../options.js";
+
+const HOST = "127.0.0.1";
+
+/** After a rank has failed: how long the others may take to say so and end, and how long to end when they are told to. */
+const GRACE_MS = 5000;
+const END_MS = 2000;
+
+/** A port that nobody listens on now. */
+async function freePort(): Promise<number> {
+  const server = createServer();
+  await new Promise<void>((resolve, reject) => {
+    server.once("error", reject);
+    server.listen(0, HOST, resolve);
+  });
+  const address = server.address();
+  await new Promise((resolve) => server.close(resolve));
+  return typeof address === "object" && address !== null ? address.port : 0;
+}
+
+const hasFailed = ({ status }: Ended): boolean => status !== 0;
+
+/** Waits for all ranks; where one fails, for the others no longer than they may take. */
+async function untilAllEnd(ranks: readonly Child[]): Promise<readonly Ended[]> {
+  const all = Promise.all(ranks.map(({ ended }) => ended));
+  const failure = Promise.race(
+    ranks.map(({ ended }) =>
+      ended.then((how) => (hasFailed(how) ? undefined : new Promise<undefined>(() => undefined))),
+    ),
+  );
+  const ended = await Promise.race([all, failure]);
+  if (ended) return ended;
+  for (const [signal, wait] of [
+    ["SIGTERM", GRACE_MS],
+    ["SIGKILL", END_MS],
+  ] as const) {
+    const timer = new AbortController();
+    const late = setTimeout(wait, undefined, { signal: timer.signal }).catch(() => undefined);
+    const done = await Promise.race([all, late]);
+    timer.abort();
+    if (done) return done;
+    for (const rank of ranks) rank.kill(signal);
+  }
+  return all;
+}
+
+const wordsOf = ({ status, signal }: Ended): string =>
+  signal ? `was ended by ${signal}` : status === 0 ? "ended in order" : `ended with status ${status}`;
+
+export const launch = defineCommand({
+  name: "launch",
+  summary:
+    "runs a program as several ranks of this host, which openProcessGroup() joins; exits 1 where one fails",
+  details: [
+    "Each rank is a Node process with RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and the job's token in its environment. Arguments behind the file are the program's; those that begin with a dash follow --. When a rank fails, the others learn of it, and are ended if they do not end by themselves.",
+  ],
+  inputs: ["FILE…"],
+  options: {
+    ranks: value({
+      short: "n",
+      placeholder: "N",
+      help: "how many ranks",
+      parse: integer(1, 64),
+      fallback: 1,
+      shown: "1",
+    }),
+  },
+  async run({ session, values: { ranks: size }, inputs: [file = "", ...args] }) {
+    const found = await stat(file).catch((cause: unknown) => {
+      throw new FileError(`${file}: there is no such program`, { cause });
+    });
+    if (!found.isFile()) throw new FileError(`${file} is no file; give the program's path`);
+    if (size > 1) requirePackages("a group of several processes", "zeromq");
+    const job = {
+      WORLD_SIZE: String(size),
+      LOCAL_WORLD_SIZE: String(size),
+      MASTER_ADDR: HOST,
+      MASTER_PORT: String(await freePort()),
+      LOCKSTEP_JOB_TOKEN: randomBytes(32).toString("hex"),
+      LOCKSTEP_LAUNCHED: "1",
+    };
+    const started = Array.from({ length: size }, (_, rank) => {
+      const environment = { ...job, RANK: String(rank), LOCAL_RANK: String(rank) };
+      return startChild(process.execPath, [file, ...args], { stdout: 1, environment });
+    });
+    const ended = await untilAllEnd(started);
+    if (!ended.some(hasFailed)) return 0;
+    for (const [rank, how] of ended.entries())
+      session.io.stderr.write(`lockstep launch: rank ${rank} ${wordsOf(how)}\n`);
+    return 1;
+  },
+});

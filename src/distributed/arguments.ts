@@ -1,0 +1,107 @@
+/** What the operations of a group check of their arguments, and where their results go. */
+import { ArgumentError, DTypeError, ShapeError } from "../errors.js";
+import { requireShape } from "../ops/execute.js";
+import { describe, integer } from "../options.js";
+import { requireTensor } from "../tensor/require.js";
+import { type DType, elementCount, type Shape } from "../tensor/shape.js";
+import { isOverlap } from "../tensor/storage.js";
+import { Tensor } from "../tensor/tensor.js";
+import type { Communicator } from "./communicator.js";
+
+type Group = Pick<Communicator, "backend" | "rank" | "ranks">;
+
+/** A tensor of the group's backend. */
+export function requireOn({ backend }: Group, user: string, name: string, x: unknown): Tensor {
+  const tensor = requireTensor(user, name, x);
+  if (tensor.backend === backend) return tensor;
+  throw new ArgumentError(
+    `${user}: ${name} does not live on the group's backend; move it by data() and tensor(group.backend, ...)`,
+  );
+}
+
+/** Throws `ArgumentError` for what is no rank of the group, or for this rank where it has to be another. */
+export function requireRank(
+  { rank, ranks }: Group,
+  user: string,
+  name: string,
+  given: unknown,
+  other = false,
+): void {
+  integer(0, ranks.length - 1)(user, name, given);
+  if (other && given === rank)
+    throw new ArgumentError(`${user}: ${name} is ${describe(given)}, this rank itself; give another`);
+}
+
+/** How many rows a tensor has, along its first dimension, and how many elements each. */
+export function rowsOf(user: string, { shape }: Tensor): readonly [rows: number, unit: number] {
+  const [rows, ...rest] = shape;
+  if (rows === undefined)
+    throw new ShapeError(
+      `${user}: x is a scalar, []; it is divided along its first dimension, so reshape it to [1]`,
+    );
+  return [rows, elementCount(rest)];
+}
+
+/** Throws `ShapeError` unless there is a count for each rank. */
+export function requireCounts(
+  { ranks }: Group,
+  user: string,
+  name: string,
+  counts: readonly number[],
+): readonly number[] {
+  if (counts.length === ranks.length) return [...counts];
+  throw new ShapeError(`${user}: ${name} has ${counts.length} counts; the group has ${ranks.length} ranks`);
+}
+
+/** The rows of a tensor divided among the ranks: as it is said, or evenly. */
+export function divided(
+  group: Group,
+  user: string,
+  name: string,
+  given: readonly number[] | undefined,
+  rows: number,
+): readonly number[] {
+  const { length: size } = group.ranks;
+  if (given !== undefined) {
+    const counts = requireCounts(group, user, name, given);
+    if (sum(counts) === rows) return counts;
+    throw new ShapeError(`${user}: ${name} is [${counts}], ${sum(counts)} in all; x has ${rows} rows`);
+  }
+  if (rows % size === 0) return group.ranks.map(() => rows / size);
+  throw new ShapeError(
+    `${user}: the first dimension ${rows} is not divisible among ${size} ranks; say by ${name} how many rows each has`,
+  );
+}
+
+/** Throws `ArgumentError` where two tensors share memory, and are not the same elements where they may be. */
+function requireApart(user: string, x: Tensor, out: Tensor, inPlace: boolean): void {
+  const [begin, end] = [x.address, x.address + x.byteLength];
+  const [first, last] = [out.address, out.address + out.byteLength];
+  if (!isOverlap(begin, end, first, last) || (inPlace && begin === first && end === last)) return;
+  throw new ArgumentError(
+    `${user}: out shares memory with x${inPlace ? " and is not that tensor, element for element" : ", which is read while it is written"}; give another tensor`,
+  );
+}
+
+/** `out` if it is given and fits, else a new tensor of the type of x. With `inPlace` it may be x itself. */
+export function resultOf<D extends DType>(
+  group: Group,
+  user: string,
+  x: Tensor<D>,
+  shape: Shape,
+  out: Tensor | undefined,
+  inPlace = false,
+): Tensor<D> {
+  requireOn(group, user, "x", x);
+  if (out === undefined) return new Tensor(group.backend, x.dtype, shape);
+  requireOn(group, user, "out", out);
+  if (out.dtype !== x.dtype)
+    throw new DTypeError(`${user}: out is ${out.dtype}; it must be ${x.dtype}, as x is`);
+  requireShape(user, "out", out, shape);
+  requireApart(user, x, out, inPlace);
+  return out as Tensor<D>;
+}
+
+export function sum(counts: readonly number[]): number {
+  return counts.reduce((total, each) => total + each, 0);
+}

@@ -1,0 +1,58 @@
+/** A group of one rank: what it exchanges, it exchanges with itself. */
+import type { Backend, Support } from "../backends/backend.js";
+import { DisposedError, DistributedError } from "../errors.js";
+import type { CollectiveArgs, CollectiveName, Communicator, Membership } from "./communicator.js";
+import { type SumPlan, supportsPlan } from "./plan.js";
+import { STEPS, type Steps } from "./steps/steps.js";
+import { supportsCollective } from "./supports.js";
+
+export class LocalCommunicator implements Communicator {
+  readonly rank = 0;
+  #aborted: string | undefined;
+  #disposed = false;
+
+  constructor(
+    readonly backend: Backend,
+    readonly id = "world",
+    readonly ranks: readonly number[] = [0],
+  ) {}
+
+  supports<K extends CollectiveName>(op: K, args: CollectiveArgs[K]): Support {
+    return supportsCollective(op, args);
+  }
+
+  supportsPlan(plan: SumPlan): Support {
+    return supportsPlan(plan);
+  }
+
+  run<K extends CollectiveName>(op: K, args: CollectiveArgs[K]): void {
+    this.requireUsable(op);
+    const steps: Steps = STEPS[op](this, args);
+    for (let next = steps.next(); !next.done; )
+      next = steps.next(next.value.send.map((bytes) => bytes ?? new Uint8Array()));
+  }
+
+  async settled(): Promise<void> {
+    this.requireUsable("barrier");
+  }
+
+  subgroup({ id, ranks }: Membership): Communicator {
+    this.requireUsable("split");
+    return new LocalCommunicator(this.backend, id, ranks);
+  }
+
+  abort(reason: string): void {
+    this.#aborted = reason;
+  }
+
+  async dispose(): Promise<void> {
+    this.#disposed = true;
+  }
+
+  /** Throws where the group was left or ended. */
+  requireUsable(operation: string): void {
+    if (this.#disposed) throw new DisposedError(`${operation}: the process group`);
+    if (this.#aborted !== undefined)
+      throw new DistributedError("aborted", operation, 0, `rank 0 ended the group: ${this.#aborted}`);
+  }
+}

@@ -1,0 +1,121 @@
+/** The backend of one rank among several of a process: another backend behind a stream. */
+import type { Backend, MemoryUse, Support } from "../../backends/backend.js";
+import type { GemmArgs } from "../../backends/gemm-args.js";
+import type { OpArgs, OpName } from "../../backends/ops.js";
+import type { GemmAlgorithm } from "../../formats/gemm-algorithm.js";
+import type { Memory } from "../../tensor/storage.js";
+import { retain } from "./retain.js";
+import type { Rank } from "./world.js";
+
+/** Runs what `inner` runs, in the order of the rank's stream. */
+export class StreamBackend implements Backend {
+  readonly memory: Memory;
+
+  constructor(
+    readonly inner: Backend,
+    readonly rank: Rank,
+  ) {
+    this.memory = new StreamMemory(inner.memory, rank);
+  }
+
+  get name(): string {
+    return this.inner.name;
+  }
+
+  get description(): string {
+    return `${this.inner.description}, rank ${this.rank.number}`;
+  }
+
+  get threads(): number {
+    return this.inner.threads;
+  }
+
+  get fewerThreads(): string | undefined {
+    return this.inner.fewerThreads;
+  }
+
+  get datapath(): Backend["datapath"] {
+    return this.inner.datapath;
+  }
+
+  memoryUse(): MemoryUse {
+    return this.inner.memoryUse();
+  }
+
+  trim(): void {
+    this.inner.trim();
+  }
+
+  supports<K extends OpName>(op: K, args: OpArgs[K]): Support {
+    return this.inner.supports(op, args);
+  }
+
+  run<K extends OpName>(op: K, args: OpArgs[K]): void {
+    this.rank.requireWhole(op);
+    if (this.rank.stream.waits) {
+      const held = retain(args);
+      this.rank.stream.push({
+        work: { run: () => this.inner.run(op, held.args), release: () => held.release() },
+      });
+    } else this.inner.run(op, args);
+  }
+
+  algorithmFor(args: GemmArgs): GemmAlgorithm | undefined {
+    return this.inner.algorithmFor?.(args);
+  }
+
+  dispose(): Promise<void> {
+    this.rank.stream.drop();
+    return this.inner.dispose();
+  }
+}
+
+const NONE = (): void => undefined;
+
+class StreamMemory implements Memory {
+  constructor(
+    readonly inner: Memory,
+    readonly rank: Rank,
+  ) {}
+
+  get closed(): boolean {
+    return this.inner.closed === true;
+  }
+
+  allocate(bytes: number): number {
+    return this.inner.allocate(bytes);
+  }
+
+  free(address: number): void {
+    const free = (): void => this.inner.free(address);
+    if (this.rank.stream.waits) this.rank.stream.push({ work: { run: NONE, release: free } });
+    else free();
+  }
+
+  write(address: number, bytes: Uint8Array): void {
+    this.rank.requireWhole("write");
+    const { waits } = this.rank.stream;
+    const own = waits ? bytes.slice() : bytes;
+    this.#inOrder(() => this.inner.write(address, own));
+  }
+
+  copy(to: number, from: number, bytes: number): void {
+    this.rank.requireWhole("copy");
+    this.#inOrder(() => this.inner.copy(to, from, bytes));
+  }
+
+  read(address: number, bytes: number): Promise<Uint8Array> {
+    return this.rank.whenReached("read", () => this.inner.readSync(address, bytes));
+  }
+
+  readSync(address: number, bytes: number): Uint8Array {
+    this.rank.requireWhole("read");
+    this.rank.requireDone();
+    return this.inner.readSync(address, bytes);
+  }
+
+  #inOrder(run: () => void): void {
+    if (this.rank.stream.waits) this.rank.stream.push({ work: { run, release: NONE } });
+    else run();
+  }
+}

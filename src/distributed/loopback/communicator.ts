@@ -1,0 +1,83 @@
+/** A group among the ranks of one process. */
+import type { Support } from "../../backends/backend.js";
+import { DisposedError, DistributedError } from "../../errors.js";
+import { callOf } from "../call.js";
+import type { CollectiveArgs, CollectiveName, Communicator, Membership } from "../communicator.js";
+import { type SumPlan, supportsPlan } from "../plan.js";
+import { STEPS, type Steps } from "../steps/steps.js";
+import { supportsCollective } from "../supports.js";
+import type { StreamBackend } from "./backend.js";
+import { retain } from "./retain.js";
+
+export class LoopbackCommunicator implements Communicator {
+  readonly id: string;
+  readonly rank: number;
+  readonly ranks: readonly number[];
+  #disposed = false;
+
+  constructor(
+    readonly backend: StreamBackend,
+    { id, rank, ranks }: Membership,
+    private readonly parent?: LoopbackCommunicator,
+  ) {
+    this.id = id;
+    this.rank = rank;
+    this.ranks = ranks;
+  }
+
+  get disposed(): boolean {
+    return this.#disposed || this.parent?.disposed === true;
+  }
+
+  supports<K extends CollectiveName>(op: K, args: CollectiveArgs[K]): Support {
+    return supportsCollective(op, args);
+  }
+
+  supportsPlan(plan: SumPlan): Support {
+    return supportsPlan(plan);
+  }
+
+  run<K extends CollectiveName>(op: K, args: CollectiveArgs[K]): void {
+    const { rank } = this.backend;
+    const call = callOf(op, args, this);
+    this.#requireHere(call.operation);
+    rank.requireWhole(call.operation);
+    const held = retain(args);
+    const steps: Steps = STEPS[op](this, held.args);
+    const channel = rank.world.channel(this);
+    rank.stream.push({ collective: { call, steps, channel, release: () => held.release() } });
+    rank.world.turn();
+    rank.requireWhole(call.operation);
+  }
+
+  async settled(): Promise<void> {
+    await this.backend.rank.whenReached("barrier", () => undefined);
+  }
+
+  subgroup(of: Membership): Communicator {
+    this.#requireHere("split");
+    return new LoopbackCommunicator(this.backend, of, this);
+  }
+
+  abort(reason: string): void {
+    const { number, world } = this.backend.rank;
+    const message = `rank ${number} ended the group: ${reason}`;
+    world.fail(() => (operation) => new DistributedError("aborted", operation, number, message));
+  }
+
+  async dispose(): Promise<void> {
+    if (this.#disposed) return;
+    this.#disposed = true;
+    if (this.parent) return;
+    const { rank } = this.backend;
+    await rank.idle();
+    const failure = rank.untold;
+    rank.world.leave(rank);
+    await this.backend.dispose();
+    if (failure) throw failure;
+  }
+
+  #requireHere(operation: string): void {
+    if (this.disposed) throw new DisposedError(`${operation}: the process group`);
+  }
+}

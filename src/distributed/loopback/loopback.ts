@@ -1,0 +1,60 @@
+/** Ranks in one process: the definition of every operation of a group. */
+import type { Backend } from "../../backends/backend.js";
+import { datapathName } from "../../backends/backend.js";
+import { type OpenOptions, openBackend } from "../../backends/open.js";
+import { integer, optionsOf } from "../../options.js";
+import { ProcessGroup } from "../group.js";
+import { DEFAULT_TIMEOUT_MS, timeout } from "../timeout.js";
+import { StreamBackend } from "./backend.js";
+import { LoopbackCommunicator } from "./communicator.js";
+import { World } from "./world.js";
+
+/** What `loopbackGroup` takes. */
+export interface LoopbackOptions extends Pick<OpenOptions, "datapath"> {
+  /** Threads of each rank. Default 1. */
+  readonly threads?: number | undefined;
+  /** Milliseconds that reading a result waits for ranks that have not come. Default 600,000. */
+  readonly timeoutMs?: number | undefined;
+}
+
+const MOST_RANKS = 64;
+
+const ranks = integer(1, MOST_RANKS);
+const checkLoopback = optionsOf<LoopbackOptions>({
+  threads: integer(1, 64),
+  datapath: datapathName,
+  timeoutMs: timeout,
+});
+
+/**
+ * The groups of `size` ranks in this process, each on a reference of its own: the one with rank r is given at r. Their calls
+ * take turns, so that programs of ranks run one after another or as promises side by side; what follows from an operation that
+ * waits for another rank is read by `await data()`, since nothing that blocks can let that rank come. Disposing of a group
+ * disposes of its backend.
+ * @throws `ArgumentError` for a size or options outside of their domains, `BackendError` where a reference cannot be opened.
+ */
+export async function loopbackGroup(size: number, options: LoopbackOptions = {}): Promise<ProcessGroup[]> {
+  ranks("loopbackGroup", "size", size);
+  const { threads = 1, timeoutMs, datapath } = checkLoopback("loopbackGroup", options);
+  const backends: Backend[] = [];
+  try {
+    for (let rank = 0; rank < size; rank++)
+      backends.push(await openBackend("wasm", { threads, ...(datapath ? { datapath } : {}) }));
+  } catch (error) {
+    for (const backend of backends) await backend.dispose();
+    throw error;
+  }
+  return loopbackOver(backends, timeoutMs);
+}
+
+/** As `loopbackGroup`, over backends that were opened for it. */
+export function loopbackOver(backends: readonly Backend[], timeoutMs = DEFAULT_TIMEOUT_MS): ProcessGroup[] {
+  const world = new World(backends.length, timeoutMs);
+  const members = world.ranks.map(({ number }) => number);
+  return world.ranks.map((rank) => {
+    const backend = new StreamBackend(backends[rank.number] as Backend, rank);
+    return new ProcessGroup(
+      new LoopbackCommunicator(backend, { id: "world", rank: rank.number, ranks: members }),
+    );
+  });
+}

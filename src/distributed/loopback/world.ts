@@ -1,0 +1,210 @@
+/** All ranks of one process: their streams, their messages, and how they fail together. */
+import { DistributedError } from "../../errors.js";
+import { type Call, disagreement, type Message } from "../call.js";
+import type { Membership } from "../communicator.js";
+import type { Exchange } from "../steps/steps.js";
+import { type Channel, Stream } from "./stream.js";
+
+/** Why this rank cannot go on, in its own words. */
+type Failure = (operation: string) => Error;
+
+/** One rank. */
+export class Rank {
+  readonly stream = new Stream();
+  #failure: Failure | undefined;
+  #told = false;
+  left = false;
+
+  constructor(
+    readonly number: number,
+    readonly world: World,
+  ) {}
+
+  /** Throws where the group has failed. */
+  requireWhole(operation: string): void {
+    if (this.#failure) throw this.#tell(operation);
+  }
+
+  /** Throws where something enqueued still waits for other ranks: nothing that blocks can let them come. */
+  requireDone(): void {
+    const { pending, waits } = this.stream;
+    if (!waits) return;
+    const [operation, missing] = pending ? [pending.call.text, pending.missing] : ["an operation", []];
+    throw new DistributedError(
+      "deadline",
+      pending?.call.operation ?? "read",
+      missing[0],
+      `rank ${this.number} reads what follows from ${operation}, for which rank ${missing.join(", ")} has not come; ranks of one process take turns, so read by await data()`,
+    );
+  }
+
+  /** What `body` gives once all that is enqueued is done; rejects where the group fails, or where ranks do not come in time. */
+  async whenReached<T>(operation: string, body: () => T): Promise<T> {
+    this.requireWhole(operation);
+    if (!this.stream.waits) return body();
+    const reached = await this.#reach(body);
+    if (reached) return reached.value;
+    throw this.#tell(operation);
+  }
+
+  /** Resolves once all that is enqueued is done or given up. */
+  async idle(): Promise<void> {
+    if (this.stream.waits) await this.#reach(() => undefined);
+  }
+
+  async #reach<T>(body: () => T): Promise<{ readonly value: T } | undefined> {
+    const { timeoutMs } = this.world;
+    const timer = setTimeout(() => this.world.expire(this), timeoutMs);
+    let reached: { readonly value: T } | undefined;
+    await new Promise<void>((resolve) => {
+      const run = (): void => {
+        reached = { value: body() };
+      };
+      this.stream.push({ work: { run, release: resolve } });
+    });
+    clearTimeout(timer);
+    return reached;
+  }
+
+  /** Everything enqueued is given up. */
+  fail(failure: Failure): void {
+    if (this.#failure) return;
+    const operation = this.stream.pending?.call.operation;
+    this.#failure = (now) => failure(operation ?? now);
+    this.stream.drop();
+  }
+
+  /** The failure, where no call of this rank has thrown it yet. */
+  get untold(): Error | undefined {
+    return this.#failure && !this.#told ? this.#tell("dispose") : undefined;
+  }
+
+  #tell(operation: string): Error {
+    this.#told = true;
+    return (this.#failure as Failure)(operation);
+  }
+}
+
+export class World {
+  readonly ranks: readonly Rank[];
+  readonly #mail = new Map<string, Message[]>();
+  #turning = false;
+
+  constructor(
+    size: number,
+    /** How long a read waits for ranks that have not come. */
+    readonly timeoutMs: number,
+  ) {
+    this.ranks = Array.from({ length: size }, (_, number) => new Rank(number, this));
+  }
+
+  /** Lets every rank go as far as it can. */
+  turn(): void {
+    if (this.#turning) return;
+    this.#turning = true;
+    try {
+      let moved = true;
+      while (moved) moved = this.ranks.map((rank) => this.#advance(rank)).includes(true);
+    } finally {
+      this.#turning = false;
+    }
+    this.#missGone();
+  }
+
+  /** The messages between a member of a group and the others. */
+  channel(of: Membership): Channel {
+    const box = (from: number, to: number): Message[] => {
+      const key = `${of.id}:${from}>${to}`;
+      const known = this.#mail.get(key) ?? [];
+      this.#mail.set(key, known);
+      return known;
+    };
+    const numbers = (members: readonly number[]): readonly number[] =>
+      members.map((member) => of.ranks[member] as number);
+    return {
+      missing: ({ expect }) => numbers(others(of, expect).filter((from) => box(from, of.rank).length === 0)),
+      post(call, { send }) {
+        for (const to of others(of, send))
+          box(of.rank, to).push({ call, bytes: (send[to] as Uint8Array).slice() });
+      },
+      take: (call, exchange) => taken(of, call, exchange, (from) => box(from, of.rank).shift() as Message),
+    };
+  }
+
+  /** A rank leaves: those who wait for it have nothing to wait for. */
+  leave(rank: Rank): void {
+    rank.left = true;
+    this.#missGone();
+  }
+
+  /** Ends all groups on all ranks. `failure` words it for each. */
+  fail(failure: (of: Rank) => Failure): void {
+    for (const rank of this.ranks) rank.fail(failure(rank));
+  }
+
+  /** A rank has waited long enough. */
+  expire(rank: Rank): void {
+    const pending = rank.stream.pending;
+    if (!pending) return;
+    const { call, missing } = pending;
+    const absent = missing.map((each) => `rank ${each}`).join(" and ");
+    this.fail(() => (operation) => {
+      const message = `${absent} did not come to ${call.text}, where rank ${rank.number} waited ${this.timeoutMs} ms`;
+      return new DistributedError("deadline", operation, missing[0], message);
+    });
+  }
+
+  #advance(rank: Rank): boolean {
+    try {
+      return rank.stream.advance();
+    } catch (error) {
+      this.#failBy(rank, error);
+      return true;
+    }
+  }
+
+  #failBy(rank: Rank, error: unknown): void {
+    const message = error instanceof Error ? error.message : String(error);
+    const said = error instanceof DistributedError ? message.replace(`${error.operation}: `, "") : message;
+    this.fail((of) => {
+      if (of === rank) return () => (error instanceof Error ? error : new Error(message));
+      if (error instanceof DistributedError)
+        return (operation) => new DistributedError(error.failure, operation, error.rank, said);
+      return (operation) =>
+        new DistributedError("lost", operation, rank.number, `rank ${rank.number} failed: ${message}`);
+    });
+  }
+
+  /** Fails where a rank waits for one that has left. */
+  #missGone(): void {
+    for (const rank of this.ranks) {
+      const pending = rank.stream.pending;
+      const gone = pending?.missing.find((number) => this.ranks[number]?.left);
+      if (!pending || gone === undefined) continue;
+      const message = `rank ${gone} has left the group, and rank ${rank.number} waits for it in ${pending.call.text}`;
+      this.fail(() => (operation) => new DistributedError("lost", operation, gone, message));
+      return;
+    }
+  }
+}
+
+function others({ rank }: Membership, each: readonly unknown[]): readonly number[] {
+  return each.flatMap((what, member) => (what === undefined || member === rank ? [] : [member]));
+}
+
+/** What has come from every member; of this one, what it sends to itself. */
+function taken(
+  of: Membership,
+  call: Call,
+  { send, expect }: Exchange,
+  next: (from: number) => Message,
+): readonly Uint8Array[] {
+  const parts = send.map((bytes) => bytes ?? new Uint8Array());
+  for (const from of others(of, expect)) {
+    const message = next(from);
+    const wrong = disagreement(of, call, from, message, expect[from] as number);
+    if (wrong) throw wrong;
+    parts[from] = message.bytes;
+  }
+  return parts;
+}

@@ -1,0 +1,109 @@
+/** A group among processes: what it exchanges, it waits for. */
+import type { Backend, Support } from "../../backends/backend.js";
+import { DisposedError, DistributedError } from "../../errors.js";
+import { type Call, callOf, disagreement } from "../call.js";
+import type { CollectiveArgs, CollectiveName, Communicator, Membership } from "../communicator.js";
+import { type SumPlan, supportsPlan } from "../plan.js";
+import { type Exchange, STEPS, type Steps } from "../steps/steps.js";
+import { supportsCollective } from "../supports.js";
+import type { Link } from "./link.js";
+import { failed } from "./messages.js";
+
+export class ProcessCommunicator implements Communicator {
+  readonly id: string;
+  readonly rank: number;
+  readonly ranks: readonly number[];
+  #disposed = false;
+
+  constructor(
+    readonly backend: Backend,
+    private readonly link: Link,
+    { id, rank, ranks }: Membership,
+    private readonly parent?: ProcessCommunicator,
+  ) {
+    this.id = id;
+    this.rank = rank;
+    this.ranks = ranks;
+  }
+
+  get disposed(): boolean {
+    return this.#disposed || this.parent?.disposed === true;
+  }
+
+  supports<K extends CollectiveName>(op: K, args: CollectiveArgs[K]): Support {
+    return supportsCollective(op, args);
+  }
+
+  supportsPlan(plan: SumPlan): Support {
+    return supportsPlan(plan);
+  }
+
+  run<K extends CollectiveName>(op: K, args: CollectiveArgs[K]): void {
+    const call = callOf(op, args, this);
+    this.#requireHere(call.operation);
+    this.link.requireWhole(call.operation);
+    try {
+      const steps: Steps = STEPS[op](this, args);
+      for (let next = steps.next(); !next.done; ) next = steps.next(this.#exchange(call, next.value));
+    } catch (error) {
+      this.#tell(error);
+      throw error;
+    }
+  }
+
+  async settled(): Promise<void> {
+    this.link.requireWhole("barrier");
+  }
+
+  subgroup(of: Membership): Communicator {
+    this.#requireHere("split");
+    return new ProcessCommunicator(this.backend, this.link, of, this);
+  }
+
+  abort(reason: string): void {
+    const { rank } = this.link.place;
+    this.link.fail(failed("aborted", rank, `rank ${rank} ended the group: ${reason}`));
+  }
+
+  async dispose(): Promise<void> {
+    if (this.#disposed) return;
+    this.#disposed = true;
+    const untold = this.parent ? undefined : await this.link.close();
+    if (untold) throw untold;
+  }
+
+  #exchange(call: Call, { send, expect }: Exchange): readonly Uint8Array[] {
+    const { id: group, rank, ranks, link } = this;
+    const number = (member: number): number => ranks[member] as number;
+    const others = (each: readonly unknown[]): readonly number[] =>
+      each.flatMap((what, member) => (what === undefined || member === rank ? [] : [member]));
+    for (const to of others(send)) {
+      const bytes = new Uint8Array(send[to] as Uint8Array);
+      link.post({ kind: "data", from: number(rank), to: number(to), group, call, bytes });
+    }
+    const sources = others(expect);
+    const { operation, text } = call;
+    const heard = link.take({ group, from: sources.map(number), operation, text });
+    const parts = send.map((bytes) => bytes ?? new Uint8Array());
+    for (const [i, message] of heard.entries()) {
+      const from = sources[i] as number;
+      const wrong = disagreement(this, call, from, message, expect[from] as number);
+      if (wrong) throw wrong;
+      parts[from] = message.bytes;
+    }
+    return parts;
+  }
+
+  /** The other ranks learn why this one does not go on. */
+  #tell(error: unknown): void {
+    const { rank } = this.link.place;
+    const message = error instanceof Error ? error.message : String(error);
+    if (error instanceof DistributedError)
+      this.link.fail(failed(error.failure, error.rank, message.replace(`${error.operation}: `, "")));
+    else this.link.fail(failed("lost", rank, `rank ${rank} failed: ${message}`));
+  }
+
+  #requireHere(operation: string): void {
+    if (this.disposed) throw new DisposedError(`${operation}: the process group`);
+  }
+}

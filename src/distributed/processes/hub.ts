@@ -1,0 +1,202 @@
+/** Rank 0's end: lets the others in, passes their messages on, and tells all of who is gone. */
+import { Router } from "zeromq";
+import { keysOf } from "./keys.js";
+import {
+  type Failed,
+  type Frame,
+  failed,
+  frameOf,
+  framesOf,
+  type Hello,
+  type Message,
+  PROTOCOL,
+} from "./messages.js";
+import type { Place } from "./place.js";
+import { Outbox, SOCKET } from "./socket.js";
+
+/** When to look again who can be reached, after a connection was lost. */
+const LOOKS_MS = [0, 50, 200, 1000] as const;
+
+export class Hub {
+  readonly #router: Router;
+  readonly #out: Outbox;
+  #loops: readonly Promise<void>[] = [];
+  /** The connections of ranks, by rank. */
+  readonly #members = new Map<number, Uint8Array>();
+  readonly #left = new Set<number>();
+  #failure: Failed | undefined;
+  #changed: () => void = () => undefined;
+
+  constructor(
+    private readonly place: Place,
+    private readonly deliver: (message: Message) => void,
+  ) {
+    const { secretKey } = keysOf(place.token);
+    this.#router = new Router({ ...SOCKET, curveServer: true, curveSecretKey: secretKey, mandatory: true });
+    this.#out = new Outbox(this.#router, () => undefined);
+  }
+
+  /** Resolves once all ranks are here; gives why they never will be. */
+  async open(): Promise<Failed | undefined> {
+    const { address, port, size, timeoutMs } = this.place;
+    const host = /^(localhost|127\..*)$/.test(address) ? "127.0.0.1" : "*";
+    try {
+      await this.#router.bind(`tcp://${host}:${port}`);
+    } catch (error) {
+      return failed(
+        "refused",
+        0,
+        `rank 0 cannot listen on port ${port}: ${messageOf(error)}; give another MASTER_PORT, or LOCKSTEP_PORT where torchrun listens on that itself`,
+      );
+    }
+    this.#loops = [this.#receive(), this.#watch()];
+    const come = await this.#until(
+      () => this.#members.size === size - 1 || this.#failure !== undefined,
+      timeoutMs,
+    );
+    if (!come) {
+      const absent = this.#others().filter((rank) => !this.#members.has(rank));
+      const who = absent.map((rank) => `rank ${rank}`).join(" and ");
+      this.fail(
+        failed("deadline", absent[0], `${who} did not come to ${address}:${port} within ${timeoutMs} ms`),
+      );
+    }
+    if (this.#failure) return this.#failure;
+    this.#tell({ kind: "welcome" });
+    return undefined;
+  }
+
+  /** A message of this process, or one that came for another. */
+  pass(message: Message): void {
+    if (message.kind === "failed") this.fail(message);
+    else if (message.kind === "data" && message.to === 0) this.deliver(message);
+    else if (message.kind === "data") this.#send(message.to, message);
+  }
+
+  /** Tells all ranks, once. */
+  fail(failure: Failed): void {
+    if (this.#failure) return;
+    this.#failure = failure;
+    this.#tell(failure);
+    this.deliver(failure);
+    this.#changed();
+  }
+
+  /** Resolves once what was said is on its way. */
+  flushed(): Promise<void> {
+    return this.#out.flushed();
+  }
+
+  /** Leaves once all others have, or once the job has failed and they were told. */
+  async leave(): Promise<void> {
+    this.#tell({ kind: "left", rank: 0 });
+    const done = (): boolean =>
+      this.#failure !== undefined || this.#others().every((rank) => this.#left.has(rank));
+    await this.#until(done, this.place.timeoutMs);
+    await this.close();
+  }
+
+  /** Ends the connections, behind what was said. */
+  async close(): Promise<void> {
+    await this.#out.flushed();
+    this.#router.close();
+    await Promise.all(this.#loops);
+  }
+
+  #others(): readonly number[] {
+    return Array.from({ length: this.place.size - 1 }, (_, i) => i + 1);
+  }
+
+  async #until(condition: () => boolean, timeoutMs: number): Promise<boolean> {
+    if (condition()) return true;
+    return new Promise((resolve) => {
+      const timer = setTimeout(() => resolve(false), timeoutMs);
+      this.#changed = () => {
+        if (!condition()) return;
+        clearTimeout(timer);
+        resolve(true);
+      };
+    });
+  }
+
+  async #receive(): Promise<void> {
+    for await (const [id, ...frames] of this.#router) {
+      if (id) this.#hear(new Uint8Array(id), frames);
+    }
+  }
+
+  #hear(id: Uint8Array, frames: readonly Uint8Array[]): void {
+    const frame = frameOf(frames);
+    if (frame.kind === "hello") {
+      this.#admit(id, frame);
+      return;
+    }
+    // who was not let in is not heard
+    const rank = [...this.#members].find(([, known]) => Buffer.compare(known, id) === 0)?.[0];
+    if (rank === undefined) return;
+    if (frame.kind === "left") this.#part(rank);
+    else if (frame.kind === "failed" || (frame.kind === "data" && frame.from === rank)) this.pass(frame);
+  }
+
+  #admit(id: Uint8Array, { protocol, rank, size }: Hello): void {
+    const refusal = this.#refusal(protocol, rank, size);
+    if (refusal !== undefined) {
+      this.#out.send([id, ...framesOf(failed("refused", rank, refusal))]);
+      return;
+    }
+    this.#members.set(rank, id);
+    this.#changed();
+  }
+
+  #refusal(protocol: number, rank: number, size: number): string | undefined {
+    const own = this.place.size;
+    if (protocol !== PROTOCOL)
+      return `rank ${rank} speaks protocol ${protocol} and rank 0 protocol ${PROTOCOL}; install the same version of lockstep on all hosts`;
+    if (size !== own)
+      return `rank ${rank} was started with WORLD_SIZE ${size} and rank 0 with ${own}; give all the same`;
+    if (!Number.isInteger(rank) || rank < 1 || rank >= own)
+      return rank === 0
+        ? "there is a rank 0 already; give each process a RANK of its own"
+        : `there is no rank ${rank} among ${own}; RANK is from 0 to ${own - 1}`;
+    if (this.#members.has(rank))
+      return `there is a rank ${rank} already; give each process a RANK of its own`;
+    if (this.#failure) return `the job has failed: ${this.#failure.message}`;
+    return undefined;
+  }
+
+  #part(rank: number): void {
+    this.#left.add(rank);
+    this.#send(rank, { kind: "goodbye" });
+    this.#tell({ kind: "left", rank });
+    this.deliver({ kind: "left", rank });
+    this.#changed();
+  }
+
+  #tell(frame: Frame): void {
+    for (const rank of this.#members.keys()) if (!this.#left.has(rank)) this.#send(rank, frame);
+  }
+
+  /** Sends to a rank; one that cannot be reached is lost. */
+  #send(rank: number, frame: Frame): void {
+    const id = this.#members.get(rank);
+    if (id) this.#out.send([id, ...framesOf(frame)], () => this.#lose(rank));
+  }
+
+  #lose(rank: number): void {
+    if (this.#left.has(rank)) return;
+    this.#left.add(rank);
+    this.fail(failed("lost", rank, `rank ${rank} is gone: its process ended without leaving the group`));
+  }
+
+  /** A lost connection is of nobody; who cannot be reached any more is the one. */
+  async #watch(): Promise<void> {
+    for await (const event of this.#router.events) {
+      if (event.type !== "disconnect") continue;
+      for (const wait of LOOKS_MS) setTimeout(() => this.#tell({ kind: "ping" }), wait).unref();
+    }
+  }
+}
+
+export function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}

@@ -1,0 +1,100 @@
+/** What ranks that are processes tell each other, and what a process and its thread that talks to them do. */
+import type { MessagePort } from "node:worker_threads";
+import type { DistributedFailure } from "../../errors.js";
+import type { Call } from "../call.js";
+import type { Place } from "./place.js";
+
+/** Grows with every change of what follows. */
+export const PROTOCOL = 1;
+
+/** Why the job cannot go on. */
+export interface Failed {
+  readonly kind: "failed";
+  readonly failure: DistributedFailure;
+  readonly rank: number | undefined;
+  readonly message: string;
+}
+
+/** Bytes of one rank for another. */
+export interface Data {
+  readonly kind: "data";
+  readonly from: number;
+  readonly to: number;
+  /** The group. */
+  readonly group: string;
+  readonly call: Call;
+  readonly bytes: Uint8Array<ArrayBuffer>;
+}
+
+/** A rank leaves in order. */
+export interface Left {
+  readonly kind: "left";
+  readonly rank: number;
+}
+
+/** How a rank asks to be let in. */
+export interface Hello {
+  readonly kind: "hello";
+  readonly protocol: number;
+  readonly rank: number;
+  readonly size: number;
+}
+
+/** All ranks are here. */
+export interface Welcome {
+  readonly kind: "welcome";
+}
+
+/** Whether a rank can still be reached; it needs no answer. */
+export interface Ping {
+  readonly kind: "ping";
+}
+
+/** To a rank that has left: all that it said was passed on. */
+export interface Goodbye {
+  readonly kind: "goodbye";
+}
+
+export type Message = Data | Failed | Left;
+export type Frame = Message | Hello | Welcome | Ping | Goodbye;
+
+/** From the thread: a failure of this process is on its way to the others. */
+export interface Told {
+  readonly kind: "told";
+}
+
+/** To the thread: the process ends. */
+export interface Close {
+  readonly kind: "close";
+}
+
+/** From the thread: it has no connections any more. */
+export interface Closed {
+  readonly kind: "closed";
+}
+
+/** What the thread is started with. */
+export interface ThreadData {
+  readonly place: Place;
+  /** Carries `Message` both ways, `Close`, `Told` and `Closed`. */
+  readonly port: MessagePort;
+  /** One i32, which grows with every message for the process: it may sleep on it. */
+  readonly signal: SharedArrayBuffer;
+}
+
+/** Frames as ZeroMQ carries them: a header, and the bytes behind it. */
+export function framesOf(frame: Frame): readonly (string | Uint8Array)[] {
+  if (frame.kind !== "data") return [JSON.stringify(frame)];
+  const { bytes, ...header } = frame;
+  return [JSON.stringify(header), bytes];
+}
+
+export function frameOf(frames: readonly Uint8Array[]): Frame {
+  const [header, bytes] = frames;
+  const frame = JSON.parse(Buffer.from(header ?? []).toString()) as Frame;
+  return frame.kind === "data" ? { ...frame, bytes: new Uint8Array(bytes ?? []) } : frame;
+}
+
+export function failed(failure: DistributedFailure, rank: number | undefined, message: string): Failed {
+  return { kind: "failed", failure, rank, message };
+}

@@ -1,0 +1,116 @@
+/** The end of every rank but 0: a connection to that one. */
+import { Dealer } from "zeromq";
+import { keysOf } from "./keys.js";
+import { type Failed, failed, frameOf, framesOf, type Message, PROTOCOL } from "./messages.js";
+import type { Place } from "./place.js";
+import { Outbox, SOCKET } from "./socket.js";
+
+export class Spoke {
+  readonly #dealer: Dealer;
+  readonly #out: Outbox;
+  #loops: readonly Promise<void>[] = [];
+  #answer: (failure: Failed | undefined) => void = () => undefined;
+  #open = false;
+  #parted: () => void = () => undefined;
+
+  constructor(
+    private readonly place: Place,
+    private readonly deliver: (message: Message) => void,
+  ) {
+    const { publicKey, secretKey } = keysOf(place.token);
+    this.#dealer = new Dealer({
+      ...SOCKET,
+      curveServerKey: publicKey,
+      curvePublicKey: publicKey,
+      curveSecretKey: secretKey,
+      reconnectInterval: 100,
+    });
+    this.#out = new Outbox(this.#dealer, () => this.#lose());
+  }
+
+  /** Resolves once all ranks are here; gives why they never will be. */
+  async open(): Promise<Failed | undefined> {
+    const { address, port, rank, size, timeoutMs } = this.place;
+    const answer = new Promise<Failed | undefined>((resolve) => {
+      this.#answer = resolve;
+    });
+    const where = `${address}:${port}`;
+    const late = failed(
+      "deadline",
+      0,
+      `rank 0 at ${where} did not let rank ${rank} in within ${timeoutMs} ms; is it started, and are the others?`,
+    );
+    // rank 0 waits as long and says who is missing
+    const timer = setTimeout(() => this.#answer(late), timeoutMs + 1000);
+    this.#loops = [this.#receive(), this.#watch(where)];
+    this.#dealer.connect(`tcp://${where}`);
+    this.#out.send(framesOf({ kind: "hello", protocol: PROTOCOL, rank, size }));
+    const failure = await answer;
+    clearTimeout(timer);
+    this.#open = failure === undefined;
+    return failure;
+  }
+
+  pass(message: Message): void {
+    this.#out.send(framesOf(message));
+  }
+
+  /** Resolves once what was said is on its way. */
+  flushed(): Promise<void> {
+    return this.#out.flushed();
+  }
+
+  /** Leaves once all that was said has arrived. */
+  async leave(): Promise<void> {
+    const parted = new Promise<void>((resolve) => {
+      this.#parted = resolve;
+    });
+    const { rank, timeoutMs } = this.place;
+    const timer = setTimeout(() => this.#parted(), timeoutMs);
+    if (this.#open) this.#out.send(framesOf({ kind: "left", rank }));
+    else this.#parted();
+    await parted;
+    clearTimeout(timer);
+    await this.close();
+  }
+
+  /** Ends the connection, behind what was said. */
+  async close(): Promise<void> {
+    await this.#out.flushed();
+    this.#open = false;
+    this.#dealer.close();
+    await Promise.all(this.#loops);
+  }
+
+  async #receive(): Promise<void> {
+    for await (const frames of this.#dealer) {
+      const frame = frameOf(frames);
+      if (frame.kind === "welcome") this.#answer(undefined);
+      else if (frame.kind === "goodbye") this.#parted();
+      else if (frame.kind === "failed" && !this.#open) this.#answer(frame);
+      else if (frame.kind !== "hello" && frame.kind !== "ping") this.deliver(frame);
+    }
+  }
+
+  async #watch(where: string): Promise<void> {
+    for await (const { type } of this.#dealer.events) {
+      if (type === "disconnect") this.#lose();
+      else if (type.startsWith("handshake:error"))
+        this.#answer(
+          failed(
+            "refused",
+            0,
+            `rank 0 at ${where} refused rank ${this.place.rank}: the job's token is another there, or another program listens; give all the same LOCKSTEP_JOB_TOKEN`,
+          ),
+        );
+    }
+  }
+
+  /** Rank 0 is gone. */
+  #lose(): void {
+    if (!this.#open) return;
+    this.#open = false;
+    this.#parted();
+    this.deliver(failed("lost", 0, "rank 0 is gone: its process ended without leaving the group"));
+  }
+}

@@ -1,0 +1,61 @@
+/** How parts of ranks become one: sums by a plan, in operations of the backend, and maxima. */
+import { add } from "../../ops/elementwise/add.js";
+import { Scope } from "../../tensor/scope.js";
+import { storageBits, type WideDType } from "../../tensor/shape.js";
+import { Tensor } from "../../tensor/tensor.js";
+import type { Communicator, Reduction } from "../communicator.js";
+import { orderOf, type SumPlan } from "../plan.js";
+
+/** Bytes of what rank `owner` of the group reduces, from the bytes of every rank's part. */
+export function combine(
+  { backend }: Pick<Communicator, "backend">,
+  dtype: WideDType,
+  parts: readonly Uint8Array[],
+  how: Reduction,
+  owner: number,
+): Uint8Array {
+  if (how.reduction === "max") return maximum(dtype, parts);
+  using _ = new Scope();
+  const elements = ((parts[0] as Uint8Array).byteLength * 8) / storageBits(dtype);
+  const tensors = parts.map((bytes) => new Tensor(backend, dtype, [elements]).write(bytes));
+  const { address, byteLength } = sum(tensors, how.plan, owner);
+  return backend.memory.readSync(address, byteLength);
+}
+
+/** The parts added in the plan's order, each sum but the last in the plan's type, the last in that of the parts. */
+function sum(parts: readonly Tensor<WideDType>[], plan: SumPlan, owner: number): Tensor<WideDType> {
+  const [first, ...others] = orderOf(plan, owner).map((rank) => parts[rank] as Tensor<WideDType>);
+  return others.reduce(
+    (total, part, i) => add(total, part, { outDtype: i < others.length - 1 ? plan.sum : part.dtype }),
+    first as Tensor<WideDType>,
+  );
+}
+
+/** Bit patterns of infinity; beyond them lie the NaN. */
+const INFINITY: Readonly<Record<WideDType, number>> = { f32: 0x7f800000, bf16: 0x7f80, f16: 0x7c00 };
+
+/** Element by element, the largest. NaN is passed over, +0 is larger than -0; where all are NaN, so is the result. */
+function maximum(dtype: WideDType, parts: readonly Uint8Array[]): Uint8Array {
+  const bits = storageBits(dtype);
+  const [infinity, sign] = [INFINITY[dtype], 2 ** (bits - 1)];
+  const quiet = infinity + (sign - infinity) / 2;
+  const views = parts.map((bytes) => codesOf(bits, bytes.slice()));
+  const out = codesOf(bits, new Uint8Array((parts[0] as Uint8Array).length)).fill(quiet);
+  for (const codes of views) {
+    for (let i = 0; i < out.length; i++) {
+      const [x, y] = [codes[i] as number, out[i] as number];
+      const [isNaNX, isNaNY] = [x % sign > infinity, y % sign > infinity];
+      if (!isNaNX && (isNaNY || ordered(x, sign) > ordered(y, sign))) out[i] = x;
+    }
+  }
+  return new Uint8Array(out.buffer);
+}
+
+/** An integer that is the larger the larger the value is; -0 lies below +0. */
+function ordered(code: number, sign: number): number {
+  return code < sign ? code : sign - code - 1;
+}
+
+function codesOf(bits: number, { buffer }: Uint8Array): Uint16Array | Uint32Array {
+  return bits === 16 ? new Uint16Array(buffer) : new Uint32Array(buffer);
+}

@@ -1,0 +1,28 @@
+/** Optional packages of this one: which versions go with it, and whether they are installed. For Node. */
+import { createRequire } from "node:module";
+import { MissingPackageError } from "./errors.js";
+
+const require = createRequire(import.meta.url);
+
+const { peerDependencies } = require("lockstep/package.json") as {
+  readonly peerDependencies: Readonly<Record<string, string>>;
+};
+
+function isInstalled(name: string): boolean {
+  try {
+    require.resolve(name);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** Throws `MissingPackageError` where a feature needs optional packages, by their names, that are not installed. */
+export function requirePackages(feature: string, ...names: readonly string[]): void {
+  const missing = names.filter((name) => !isInstalled(name));
+  if (missing.length === 0) return;
+  throw new MissingPackageError(
+    feature,
+    missing.map((name) => `${name}@${peerDependencies[name]}`),
+  );
+}
