@@ -70,29 +70,31 @@ function markdown(rows) {
   return lines.map((line) => `| ${line.join(" | ")} |\n`).join("");
 }
 
-/** The tables that each document has. */
-const DOCUMENTS = [
-  { name: "docs/performance.md", titles: ["kernels", "gemm", "enqueue", ...(engine ? ["engine"] : [])] },
-  { name: "docs/training.md", titles: ["training", "training by operation"] },
+/** The tables that each section of a document has. A run without TransformerEngine leaves its section as it is. */
+const SECTIONS = [
+  { name: "docs/performance.md", section: "bench:cuda", titles: ["kernels", "gemm", "enqueue"] },
+  { name: "docs/performance.md", section: "bench:engine", titles: ["engine"] },
+  { name: "docs/training.md", section: "bench:cuda", titles: ["training", "training by operation"] },
 ];
 
-function section(titles) {
-  const command = `npm run bench:cuda -- ${flags.quick ? "--quick " : ""}--write`;
+function textOf(titles) {
+  const options = `${flags.only ? `--only ${flags.only} ` : ""}${flags.quick ? "--quick " : ""}`;
+  const command = `npm run bench:cuda -- ${options}--write`;
   const origin = `${backend.description}; medians of ${rounds} rounds; \`${command}\`:`;
   return `${origin}\n\n${titles.map((title) => markdown(tables[title])).join("\n")}`;
 }
 
-process.stdout.write(`${section(Object.keys(tables))}\n`);
+process.stdout.write(`${textOf(Object.keys(tables))}\n`);
 if (flags.json)
   await writeFile(
     flags.json,
     `${JSON.stringify({ device: backend.description, rounds, tables }, null, 2)}\n`,
   );
 if (flags.write) {
-  const measured = DOCUMENTS.filter(({ titles }) => titles.every((title) => title in tables));
-  for (const { name, titles } of measured) writeSection(name, "bench:cuda", section(titles));
+  const measured = SECTIONS.filter(({ titles }) => titles.every((title) => title in tables));
+  for (const { name, section, titles } of measured) writeSection(name, section, textOf(titles));
   process.stderr.write(
-    `written: ${measured.map(({ name }) => name).join(", ") || "none; --only left tables out"}\n`,
+    `written: ${measured.map(({ name, section }) => `${section} of ${name}`).join(", ") || "none; --only left tables out"}\n`,
   );
 }
 copies.close();
