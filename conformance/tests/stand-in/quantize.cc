@@ -31,7 +31,7 @@ void writesTensor(const QuantizeTensorParams& p) {
   readsF32(p.noop, 1);
   writes(p.rowwise, bytes);
   writes(p.columnwise, bytes);
-  for (float* each : {p.rowwiseScaleInv, p.columnwiseScaleInv, p.workspace, p.amaxRecord}) writesF32(each, 1);
+  for (float* each : {p.rowwiseScaleInv, p.columnwiseScaleInv, p.workspace, p.amaxOut}) writesF32(each, 1);
 }
 
 cudaError_t writesMx(const QuantizeMxParams& p) {
