@@ -121,9 +121,12 @@ __device__ void workNorms(const NormParams& p, Results& results, const ForwardSh
         }
       }
     } else {
+      // Rows of so many packs are too long for a slot of several rows.
+      constexpr int64_t kShortest = (2 * kForwardResultThreads + 1) * kPack * sizeof(typename WideOf<type>::Storage);
+      static_assert(2 * kShortest > kForwardSlotBytes);
       for (int pack = mine; pack < all; pack += shape.across) {
         keepParameters(0, pack);
-        for (int r = 0; r < count; ++r) work(turn, row, r, 0, pack);
+        work(turn, row, 0, 0, pack);
       }
     }
     __syncwarp();

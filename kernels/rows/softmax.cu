@@ -86,9 +86,9 @@ __global__ void __launch_bounds__(threadsOf(size)) softmaxKernel(const SoftmaxPa
       if constexpr (held) {
         loadElements(row, Wide::kF32, i, values);
       } else {
+        static_assert(width == 1);
         load(i, values);
-#pragma unroll
-        for (float& value : values) value = power(value);
+        values[0] = power(values[0]);
       }
       total.divide(values);
 #pragma unroll

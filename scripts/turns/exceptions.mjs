@@ -22,11 +22,6 @@ export const EXCEPTIONS = [
     reason: "compiled for GPUs before sm_90 alone",
   },
   {
-    file: "native/gemm/gemm.cc",
-    text: "for (uint64_t i = 0; i < times; ++i)",
-    reason: "measurements repeat a product; bench/cuda does",
-  },
-  {
     file: "native/core/memory.cc",
     text: "for (int i = 0; i < count; ++i)",
     reason: "a turn for each GPU, of which the tests need one",

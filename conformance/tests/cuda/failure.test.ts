@@ -30,7 +30,7 @@ describeOnGpu("the addon cannot be crashed", () => {
   });
 
   it("by worker threads that open a backend of their own", async () => {
-    const path = createRequire(import.meta.url).resolve("#addon/Release");
+    const path = process.env.LOCKSTEP_ADDON ?? createRequire(import.meta.url).resolve("#addon/Release");
     const body = `
       const addon = require(${JSON.stringify(path)});
       const device = new addon.Device(0);

@@ -122,14 +122,16 @@ describeOnGpu("a graph on a GPU", () => {
     for (const [i, out] of products().entries()) expect(graph.result[i]?.dataSync()).toEqual(out.dataSync());
   });
 
-  it("ends with its backend", async () => {
+  it("ends with its backend, as others of that backend do", async () => {
     const other = await openBackend("cuda");
     const x = tensor(other, [1]);
-    const graph = captureGraph(other, () => add(x, x, { out: x })) as Graph<unknown>;
-    graph.replay();
+    const graphs = [1, 2, 3].map(() => captureGraph(other, () => add(x, x, { out: x })) as Graph<unknown>);
+    for (const graph of graphs) graph.replay();
     await other.dispose();
-    expect(() => graph.replay()).toThrow(DisposedError);
-    graph.dispose();
+    for (const graph of graphs) {
+      expect(() => graph.replay()).toThrow(DisposedError);
+      graph.dispose();
+    }
     x.dispose();
   });
 });
