@@ -1,6 +1,7 @@
-// The defined order of every sum. A sum has 32 lanes, which start at +0. Lane l adds elements l, l + 32, l + 64, … in
-// ascending order; then, for w = 16, 8, 4, 2, 1, lane l < w adds lane l + w. Column sums add rows in ascending order
-// within chunks of 32 rows, starting at +0, and then the chunks in ascending order, starting at +0.
+// The order of additions of every sum. A row sum has 32 lanes, which start at +0. Lane l adds elements l, l + 32, l +
+// 64, … in ascending order. Then, for w = 16, 8, 4, 2, 1, lane l < w adds lane l + w. A column sum adds the rows of
+// each 32 consecutive rows in ascending order, starting at +0, and then these partial sums in ascending order, starting
+// at +0.
 import { addEach, fill } from "./chunk";
 import { BUFFER, CHUNK } from "./scratch";
 import { narrow, widen } from "./wide";
@@ -8,7 +9,7 @@ import { narrow, widen } from "./wide";
 /** Bytes of the 32 lanes of a sum. */
 const LANES: usize = 128;
 
-/** Rows per chunk of a column sum. */
+/** Rows per partial sum of a column sum. */
 export const ROWS: usize = 32;
 
 /** Adds `count` f32 terms to `lanes`. In all calls for a sum except the last, `count` must be a multiple of 32. */
@@ -44,7 +45,7 @@ export function addTerms(lanes: usize, terms: usize, count: usize): void {
   }
 }
 
-/** The sum of the 32 lanes. */
+/** The sum of the 32 lanes, in the order above. */
 export function foldLanes(lanes: usize): f32 {
   const sum0 = f32x4.add(v128.load(lanes), v128.load(lanes, 64));
   const sum1 = f32x4.add(v128.load(lanes, 16), v128.load(lanes, 80));
@@ -90,7 +91,7 @@ export function rowSum(
   }
 }
 
-/** dst[column] = the sum of src[0..rows, column] for columns [begin, end), rounded to `dstType`. */
+/** dst[column] = the sum of src[0..rows, column], rounded to `dstType`, for columns [begin, end). */
 export function columnSum(
   src: usize,
   srcType: u32,
