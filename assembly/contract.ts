@@ -81,7 +81,7 @@ export const enum Activation {
 export const enum Kernel {
   /** The definition, for any datapath and any operands. The SIMD kernels are tested against it. */
   Scalar = 0,
-  /** F = P = 13, for operands of at most 5 significant bits and exponents -16 to 16. Computes in f32x4. */
+  /** F = P = 13, for operands of at most 5 significant bits and exponents -15 to 16. Computes in f32x4. */
   Narrow = 1,
   /** F at most 25 and P = 23, for operands with any exponents, but no groups (Staging.Grouped). Computes in f64x2. */
   Wide = 2,

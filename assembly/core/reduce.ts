@@ -104,18 +104,18 @@ export function columnSum(
   end: usize,
 ): void {
   const terms = scratch;
-  const chunk = terms + BUFFER;
-  const total = chunk + BUFFER;
+  const partial = terms + BUFFER;
+  const total = partial + BUFFER;
   for (let i = begin; i < end; i += CHUNK) {
     const count = min(CHUNK, end - i);
     fill(total, 0, count);
     for (let first: usize = 0; first < rows; first += ROWS) {
-      fill(chunk, 0, count);
+      fill(partial, 0, count);
       for (let row = first, last = min(rows, first + ROWS); row < last; row++) {
         widen(src, srcType, row * columns + i, count, terms);
-        addEach(chunk, terms, count);
+        addEach(partial, terms, count);
       }
-      addEach(total, chunk, count);
+      addEach(total, partial, count);
     }
     narrow(total, dst, dstType, i, count);
   }
