@@ -65,7 +65,8 @@ __host__ __device__ inline uint32_t encode(float x, uint32_t word, Rounding roun
   if (magnitude == kInfinity) return saturates ? sign | maxCode(word) : beyondCode(word, sign);
   if (magnitude == 0) return zeroSign;
 
-  // x| = significand * 2^(exponent - 23), where significand is in [2^23, 2^24). The bits of a subnormal, converted to a float as an integer, are its significand in normalized form.
+  // |x| = significand * 2^(exponent - 23), where significand is in [2^23, 2^24). The bits of a subnormal, converted to a
+  // float as an integer, are its significand in normalized form.
   const bool subnormal = magnitude < 0x00800000u;
   const uint32_t normal = subnormal ? bitsOf(static_cast<float>(magnitude)) : magnitude;
   const int exponent = static_cast<int>(normal >> 23) - (subnormal ? 127 + 149 : 127);

@@ -1,7 +1,9 @@
-// The gradient of the norms for rows in shared memory. A cluster of blocks processes a chunk of 32 rows, and each block some of
-// the columns, so that x and grad are read once, both for dx and for the chunk's column sums. Warp roles in a block: one warp
-// fetches rows into a ring of slots, kSumWarps warps reduce along rows, and the others compute dx; a result thread keeps the
-// column sums of its own columns in registers. The sum along a row is passed from block to block in ascending order of columns,
+// The gradient of the norms, for rows in shared memory. A chunk is 32 rows. A cluster of blocks processes a chunk, and
+// each block has some of the columns. x and grad are read once, both for dx and for the chunk's column sums.
+//
+// Warp roles in a block: one warp fetches rows into the slots of a ring (kernels/device/ring.cuh), kSumWarps warps
+// reduce along rows, and the other threads, called result threads, compute dx. A result thread keeps the column sums of
+// its own columns in registers. The sum along a row is passed from block to block in ascending order of columns,
 // through distributed shared memory.
 #pragma once
 
@@ -13,27 +15,30 @@
 
 namespace lockstep {
 
-// Warp roles: kSumWarps warps reduce along rows, one warp fetches, and at most kMaxResultThreads threads compute results.
+// The numbers of warps that reduce along rows, of all threads other than result threads, and of result threads at most.
 constexpr int kSumWarps = 6;
 constexpr int kOtherThreads = (kSumWarps + 1) * kLanes;
 constexpr int kMaxResultThreads = 512;
 
-// Shared memory through which the warps of a block and the blocks of its cluster communicate. `filled`, `summed` and `emptied`
-// have one barrier per slot.
+// Shared memory through which the warps of a block and the blocks of its cluster communicate. `filled`, `summed` and
+// `emptied` have one mbarrier per slot.
 struct Ring {
   uint64_t filled[kMaxSlots];
   uint64_t summed[kMaxSlots];
   uint64_t emptied[kMaxSlots];
-  // For each row of the ring: the partial sums received from the preceding block, by lane, and the barrier that signals them.
+  // For each row of the ring: the mbarrier that signals the partial sums from the preceding block, and these sums by
+  // lane.
   uint64_t carried[kMaxRows];
   float2 carries[kMaxRows][kLanes];
-  // (center, scale) and (a, b) of each row.
+  // (center, scale) of each row: its mean (0 for RMSNorm) and 1 / standard deviation.
   float2 statistics[kMaxRows];
+  // (a, b) of each row: the means over the row of d (0 for RMSNorm) and of d * y, where d = grad * gamma and y = (x -
+  // center) * scale.
   float2 means[kMaxRows];
 };
 
-// The part of the matrix that a block processes: columns [offset, offset + width) of units of rows. A unit is a chunk, or a
-// slot if no column sums are wanted.
+// The part of the matrix that a block processes: columns [offset, offset + width) of some units of rows. A unit is a
+// chunk or, if no column sums are wanted, the rows of a slot.
 template <Wide type>
 struct Share {
   using Storage = typename WideOf<type>::Storage;
@@ -51,7 +56,8 @@ struct Share {
   __device__ Storage* x(int slot) const { return slots + slot * 2 * shape.group * shape.columns; }
   __device__ Storage* grad(int slot) const { return x(slot) + shape.group * shape.columns; }
 
-  // Calls visit(turn, row, count) for the rows of each slot, and finish(row) after each unit, with the unit's first row.
+  // Calls visit(turn, row, count) for the rows of each slot, and finish(row) after each unit, where row is the unit's
+  // first row.
   template <typename Visit, typename Finish>
   __device__ void walk(Visit visit, Finish finish) const {
     Turn turn;
@@ -91,8 +97,9 @@ __device__ void fetchRows(const NormBackwardParams& p, const Share<type>& share)
   share.walk(visit, [](int64_t) {});
 }
 
-// Runs in each of the kSumWarps warps, which take rows in turn. Computes the sums along a row: receives the partial sums of the
-// preceding block and sends its own to the next; the last block sends the results to all.
+// Computes the means (a, b) of rows. Each of the kSumWarps warps calls it; they take the rows in rotation. A warp
+// receives the partial sums of a row from the preceding block of the cluster and sends its own to the next block. The
+// last block sends the means to all blocks.
 template <Wide type>
 __device__ void sumRows(const NormBackwardParams& p, const Share<type>& share, int warp) {
   using Element = WideOf<type>;
@@ -156,7 +163,7 @@ __device__ void sumRows(const NormBackwardParams& p, const Share<type>& share, i
   share.walk(visit, [](int64_t) {});
 }
 
-// Stores the column sums of a chunk with a cache hint that keeps them in L2 until the fold reads them.
+// Stores the column sums of a chunk. A cache hint keeps them in the L2 cache until the fold (column-sum.h) reads them.
 __device__ inline void keepSums(float* to, const float (&sums)[kPack]) {
   uint64_t policy;
   asm("createpolicy.fractional.L2::evict_last.b64 %0;" : "=l"(policy));
@@ -168,7 +175,8 @@ __device__ inline void keepSums(float* to, const float (&sums)[kPack]) {
   }
 }
 
-// Computes dx = scale * (d + (y * -b - a)), with y = (x - center) * scale, and the column sums of a chunk. Runs in the result
+// Computes dx = scale * (d + (y * -b - a)) with the values of RowTerms, y = (x - center) * scale and d = grad * gamma.
+// If `summed`, also computes the column sums of grad and of y * grad of each chunk of rows. Called by the result
 // threads.
 template <Wide type, int known, bool summed>
 __device__ void workRows(const NormBackwardParams& p, const Share<type>& share) {
@@ -222,8 +230,8 @@ __device__ void workRows(const NormBackwardParams& p, const Share<type>& share) 
   share.walk(visit, finish);
 }
 
-// `type` is the type of x and grad; `known` is the type of dx, or kAnyType. Rows are whole packs, at most one per result
-// thread. With `summed` the column sums of chunks are written to the workspace.
+// `type` is the type of x and grad; `known` is the type of dx, or kAnyType. Rows are whole packs, at most one pack per
+// result thread. If `summed`, the column sums of chunks are written to the workspace.
 template <Wide type, int known, bool summed>
 __global__ void __launch_bounds__(kMaxResultThreads + kOtherThreads)
     ringKernel(const NormBackwardParams p, const RingShape shape) {
