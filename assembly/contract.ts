@@ -113,13 +113,13 @@ export const enum Promotion {
 export const enum Staging {
   /** The operand is q; a scale is applied by the promotion. */
   Plain = 0,
-  /** q * s rounded to bf16. */
+  /** The operand is q * s rounded to bf16. */
   Bf16 = 1,
-  /** q rounded to ten fraction bits. */
+  /** The operand is q rounded to ten fraction bits. */
   Tf32 = 2,
-  /** q * s, exponent e(q) + e(s). */
+  /** The operand is q * s, its exponent e(q) + e(s). */
   Scaled = 3,
-  /** q * s, exponent e(s): products of one group are summed exactly before they are aligned. */
+  /** The operand is q * s, its exponent e(s). The products of a group are summed exactly before they are aligned. */
   Grouped = 4,
 }
 

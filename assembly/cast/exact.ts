@@ -89,8 +89,8 @@ export function encodeMagic<M>(
     code = i32x4.sub(code, v128.load(encoder, At.Bias));
     code = correct(code, below, above, tie, negative, encoder);
     if (stochastic) {
-      // fraction = dropped * 2^16 / ulp, where ulp = c * 2^-23 and c is a power of two. Hence the factor is 2^39 / c,
-      // and its exponent field is 39 + 254 - field(c) = 293 - field(c).
+      // fraction = dropped * 2^16 / ulp, where ulp = c * 2^-23 and c is a power of two. The factor of dropped
+      // is therefore 2^39 / c, whose exponent field is 39 + 254 - field(c) = 293 - field(c).
       const ulp = i32x4.sub(c, i32x4.splat(23 << 23));
       const dropped = f32x4.sub(a, f32x4.sub(rounded, v128.and(ulp, below)));
       const fraction = f32x4.mul(dropped, i32x4.sub(i32x4.splat(293 << 23), c));

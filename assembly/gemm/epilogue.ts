@@ -1,5 +1,5 @@
-// The epilogue of a matrix product: applies scale, beta and bias to the accumulators in f32 with one rounding per
-// operation, then rounds to the output format.
+// The epilogue of a matrix product. It applies scale, beta and bias to the sums of products in f32, with one rounding per
+// operation (one fused multiply-add for scale and beta), and then rounds to the output format.
 
 import { Rounding } from "../contract";
 import { encode, magnitudeBits } from "../core/minifloat";

@@ -7,7 +7,7 @@
 
 import { alignBitsOf, fractionBitsOf } from "./task";
 
-/** Rows whose scales are computed before their sums. */
+/** The number of rows whose alignment scales are computed before their sums. */
 export const ALIGNED_ROWS: u32 = 16;
 /** Bytes of the alignment scales of these rows. */
 export const SCALES_BYTES: usize = 1024;

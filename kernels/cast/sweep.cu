@@ -41,7 +41,8 @@ struct Stochastic {
   }
 };
 
-// (code + 1) * (mix | 1), where `folded` is x after x ^= x >> 16.
+// Returns (code + 1) * (mix | 1), where mix is as in sweep.h. `folded` is the bit pattern after the first step of mix,
+// which is the same for both constants k.
 __device__ inline uint32_t term(uint32_t code, uint32_t folded, uint32_t k) {
   const uint32_t x = folded * k;
   return (code + 1) * ((x ^ x >> 15) | 1);

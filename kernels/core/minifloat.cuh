@@ -105,7 +105,7 @@ __host__ __device__ constexpr float decode(uint32_t code, uint32_t word) {
   const bool subnormal = field == 0 && hasSubnormals(word);
   const uint32_t significand = (magnitude & ((1u << m) - 1)) | (subnormal ? 0 : 1u << m);
   const int exponent = (subnormal ? 1 : field) - exponentBias(word) - m;
-  // both products are exact: the first is normal, the second representable
+  // Both products are exact: the first is a normal number, and the second is representable in f32.
   const float normal = static_cast<float>(significand) * powerOfTwo(exponent > -126 ? exponent : -126);
   return floatOf(sign | bitsOf(normal * powerOfTwo(exponent < -126 ? exponent + 126 : 0)));
 }

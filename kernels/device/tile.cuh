@@ -20,7 +20,8 @@ __device__ inline void store16(void* to, uint32_t a, uint32_t b, uint32_t c, uin
 
 // Fills `tileRows` rows of a tile with bytes [firstByte, firstByte + 128) of the rows from `firstRow` on. The matrix
 // has rows of `pitch` bytes. Bytes outside the matrix are left undefined. If the pitch is not a multiple of 16, rows
-// are read one Unit at a time. All kTileThreads threads of the block call it and must synchronise afterwards.
+// are read one Unit at a time. All kTileThreads threads of the block must call it and synchronise
+// afterwards.
 template <typename Unit, int tileRows>
 __device__ void loadTile(uint32_t* tile, const void* matrix, int64_t rows, int64_t pitch, int64_t firstRow,
                          int64_t firstByte) {

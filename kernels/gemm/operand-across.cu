@@ -63,10 +63,10 @@ __global__ void __launch_bounds__(kStagingThreads)
 #pragma unroll
   for (int i = 0; i < kLoads; ++i) {
     const int row = firstRow + i * (kStagingThreads / kChunks);
-    const int turn = row / kGroup;
-    const bool odd = turn % 2 != 0;
+    const int rowGroup = row / kGroup;
+    const bool odd = rowGroup % 2 != 0;
     const auto& words = loaded[i].words;
-    tile[row * kChunks + (chunk ^ turn / 2)] = {
+    tile[row * kChunks + (chunk ^ rowGroup / 2)] = {
         {odd ? words[2] : words[0], odd ? words[3] : words[1], odd ? words[0] : words[2], odd ? words[1] : words[3]}};
   }
   __syncthreads();

@@ -32,8 +32,8 @@ __device__ inline uint32_t toBf16Pair(float low, float high) {
   return pair;
 }
 
-// Whether every scale belongs to a power of two of elements, in whole groups of `group` elements. Each group then has a
-// single scale.
+// Whether the block length is a power of two and a multiple of `group`, and K is a multiple of `group`. Each group of
+// `group` consecutive elements then has a single scale.
 inline bool hasWholeGroups(const GemmOperandParams& p, uint32_t group) {
   const uint32_t length = p.scales.length;
   return p.scales.data && p.scales.lineShift == 0 && p.depth % group == 0 && length % group == 0 &&

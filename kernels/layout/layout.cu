@@ -17,7 +17,7 @@ constexpr int64_t kMaxMatrices = 65535;
 // Transposition in registers. A thread reads one 32-bit word of each of `kRows` rows. The words hold `kElements`
 // columns; each column becomes kChunk words of an output row.
 template <int bits>
-struct Turn {
+struct RegisterTile {
   static constexpr int kElements = 32 / bits;
   static constexpr int kRows = bits == 4 ? 16 : 128 / bits;
   static constexpr int kChunk = kRows / kElements;
@@ -74,10 +74,10 @@ __device__ void storeChunk(uint8_t* to, const uint32_t (&chunk)[2]) {
 
 // Writes `rowsLeft` elements of a chunk: those inside the matrix.
 template <int bits>
-__device__ void storeUnits(uint8_t* to, const uint32_t (&chunk)[Turn<bits>::kChunk], int64_t rowsLeft) {
+__device__ void storeUnits(uint8_t* to, const uint32_t (&chunk)[RegisterTile<bits>::kChunk], int64_t rowsLeft) {
   constexpr int kSize = sizeof(Unit<bits>);
 #pragma unroll
-  for (int byte = 0; byte < 4 * Turn<bits>::kChunk; byte += kSize) {
+  for (int byte = 0; byte < 4 * RegisterTile<bits>::kChunk; byte += kSize) {
     if (byte * 8 < rowsLeft * bits) {
       *reinterpret_cast<Unit<bits>*>(to + byte) = static_cast<Unit<bits>>(chunk[byte / 4] >> (byte % 4 * 8));
     }
@@ -86,7 +86,7 @@ __device__ void storeUnits(uint8_t* to, const uint32_t (&chunk)[Turn<bits>::kChu
 
 template <int bits>
 __global__ void __launch_bounds__(kTileThreads) transposeTiles(TransposeParams p, uint32_t tilesAcross) {
-  using T = Turn<bits>;
+  using T = RegisterTile<bits>;
   __shared__ uint32_t tile[T::kTileRows * kTilePitch];
   const int64_t firstRow = static_cast<int64_t>(blockIdx.x / tilesAcross) * T::kTileRows;
   const int64_t firstByte = static_cast<int64_t>(blockIdx.x % tilesAcross) * kTileBytes;
@@ -146,7 +146,7 @@ __global__ void moveScales(ScalePlacement from, ScalePlacement to, bool linesFir
 template <int bits>
 cudaError_t launchTiles(TransposeParams p, cudaStream_t stream) {
   const int64_t across = ceilDivide(p.columns * bits, kTileBytes * 8);
-  const int64_t tiles = across * ceilDivide(p.rows, Turn<bits>::kTileRows);
+  const int64_t tiles = across * ceilDivide(p.rows, RegisterTile<bits>::kTileRows);
   if (tiles > INT32_MAX) return cudaErrorInvalidValue;
   const int64_t bytes = p.rows * p.columns * bits / 8;
   for (; p.batch > 0; p.batch -= kMaxMatrices) {

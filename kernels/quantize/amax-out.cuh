@@ -11,8 +11,8 @@
 
 namespace lockstep {
 
-// Replaces *amaxOut by `largest` of the threads of the block if one is larger. No `largest` may be negative. NaN counts
-// as larger than all other values.
+// Sets *amaxOut to the maximum of *amaxOut and of `largest` over all threads of the block. `largest` must not be
+// negative. NaN counts as larger than all other values.
 __device__ inline void raiseAmax(float* amaxOut, float largest) {
   __shared__ uint32_t warps[32];
   const uint32_t thread = threadIdx.y * blockDim.x + threadIdx.x;

@@ -1,4 +1,4 @@
-// Dequantization. dequantizeInPlace keeps the orientation of the matrix; its output is another buffer. A warp of it
+// Dequantization. dequantizeUntransposed keeps the orientation of the matrix; its output is another buffer. A warp of it
 // writes 8 rows of 512 bytes. dequantizeTransposed transposes a tile of codes through shared memory, one block per
 // tile.
 #include "kernels/quantize/dequantize.h"
@@ -195,7 +195,7 @@ __device__ void dequantizeElements(const DequantizeParams& p, int64_t row, int64
 
 // A block has 8 warps. A warp writes 16 bytes per lane in each of 8 rows.
 template <uint32_t word, Wide type, bool across>
-__global__ void __launch_bounds__(256) dequantizeInPlace(DequantizeParams p, uint32_t tilesAcross) {
+__global__ void __launch_bounds__(256) dequantizeUntransposed(DequantizeParams p, uint32_t tilesAcross) {
   const int64_t row = (static_cast<int64_t>(blockIdx.x / tilesAcross) * 8 + threadIdx.y) * kRows;
   const int64_t column = static_cast<int64_t>(blockIdx.x % tilesAcross) * 32 * kWidth<type>;
   if (row >= p.rows) return;
@@ -267,9 +267,9 @@ cudaError_t launch(const DequantizeParams& p, cudaStream_t stream) {
   if (p.transposed) {
     dequantizeTransposed<word, type><<<grid, kTileThreads, 0, stream>>>(p, static_cast<uint32_t>(across));
   } else if (!p.across) {
-    dequantizeInPlace<word, type, false><<<grid, block, 0, stream>>>(p, static_cast<uint32_t>(across));
+    dequantizeUntransposed<word, type, false><<<grid, block, 0, stream>>>(p, static_cast<uint32_t>(across));
   } else if constexpr (word != format::kE2m1) {
-    dequantizeInPlace<word, type, true><<<grid, block, 0, stream>>>(p, static_cast<uint32_t>(across));
+    dequantizeUntransposed<word, type, true><<<grid, block, 0, stream>>>(p, static_cast<uint32_t>(across));
   } else {
     return cudaErrorInvalidValue;
   }

@@ -33,7 +33,7 @@ struct RowTerms {
   float b;
 };
 
-// Computes the values of a row with one warp. `x`, `grad` and `gamma` return elements by index.
+// Computes the RowTerms of a row with one warp. `x`, `grad` and `gamma` return elements by index.
 template <typename X, typename Grad, typename Gamma>
 __device__ RowTerms termsOf(const NormBackwardParams& p, int64_t row, X x, Grad grad, Gamma gamma) {
   const int64_t columns = p.columns;

@@ -56,17 +56,17 @@ struct Share {
   __device__ Storage* x(int slot) const { return slots + slot * 2 * shape.group * shape.columns; }
   __device__ Storage* grad(int slot) const { return x(slot) + shape.group * shape.columns; }
 
-  // Calls visit(turn, row, count) for the rows of each slot, and finish(row) after each unit, where row is the unit's
+  // Calls visit(position, row, count) for the rows of each slot, and finish(row) after each unit, where row is the unit's
   // first row.
   template <typename Visit, typename Finish>
   __device__ void walk(Visit visit, Finish finish) const {
-    Turn turn;
+    RingPosition position;
     const int64_t step = gridDim.x / shape.clusterSize * unit;
     for (int64_t begin = blockIdx.x / shape.clusterSize * unit; begin < rows; begin += step) {
       const int count = static_cast<int>(min(unit, rows - begin));
       for (int first = 0; first < count; first += shape.group) {
-        visit(turn, begin + first, min(shape.group, count - first));
-        turn.next(shape.slots);
+        visit(position, begin + first, min(shape.group, count - first));
+        position.next(shape.slots);
       }
       finish(begin);
     }
@@ -78,11 +78,11 @@ __device__ void fetchRows(const NormBackwardParams& p, const Share<type>& share)
   using Storage = typename Share<type>::Storage;
   const RingShape& shape = share.shape;
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
-  const auto visit = [&](Turn turn, int64_t row, int count) {
-    uint64_t* filled = share.ring.filled + turn.slot;
-    awaitPhase(share.ring.emptied + turn.slot, turn.parity ^ 1);
+  const auto visit = [&](RingPosition position, int64_t row, int count) {
+    uint64_t* filled = share.ring.filled + position.slot;
+    awaitPhase(share.ring.emptied + position.slot, position.parity ^ 1);
     if (lane < count) {
-      float2* statistics = share.ring.statistics + turn.slot * shape.group + lane;
+      float2* statistics = share.ring.statistics + position.slot * shape.group + lane;
       if (p.mean) __pipeline_memcpy_async(&statistics->x, p.mean + row + lane, sizeof(float));
       __pipeline_memcpy_async(&statistics->y, p.rstd + row + lane, sizeof(float));
     }
@@ -90,8 +90,8 @@ __device__ void fetchRows(const NormBackwardParams& p, const Share<type>& share)
       const Storage* from = static_cast<const Storage*>(matrix) + row * p.columns + share.offset;
       fetchLines(filled, to, shape.columns, from, p.columns, count, share.width);
     };
-    fetch(share.x(turn.slot), p.x);
-    fetch(share.grad(turn.slot), p.grad);
+    fetch(share.x(position.slot), p.x);
+    fetch(share.grad(position.slot), p.grad);
     arriveFetched(filled);
   };
   share.walk(visit, [](int64_t) {});
@@ -110,15 +110,15 @@ __device__ void sumRows(const NormBackwardParams& p, const Share<type>& share, i
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
   const float length = static_cast<float>(p.columns);
   int next = 0;
-  const auto sumRow = [&](Turn turn, int r) {
-    const int at = turn.slot * share.shape.group + r;
-    const Storage* x = share.x(turn.slot) + r * share.shape.columns;
-    const Storage* grad = share.grad(turn.slot) + r * share.shape.columns;
+  const auto sumRow = [&](RingPosition position, int r) {
+    const int at = position.slot * share.shape.group + r;
+    const Storage* x = share.x(position.slot) + r * share.shape.columns;
+    const Storage* grad = share.grad(position.slot) + r * share.shape.columns;
     const auto [center, scale] = ring.statistics[at];
     float2 sums{0.0f, 0.0f};
     if (clusterRank > 0) {
       if (lane == 0) arriveExpecting(ring.carried + at, sizeof(ring.carries[at]));
-      awaitPhaseOfCluster(ring.carried + at, turn.parity);
+      awaitPhaseOfCluster(ring.carried + at, position.parity);
       sums = ring.carries[at][lane];
     }
     struct Item {
@@ -133,7 +133,7 @@ __device__ void sumRows(const NormBackwardParams& p, const Share<type>& share, i
       sums.x += d;
       sums.y += d * y;
     });
-    uint64_t* summed = ring.summed + turn.slot;
+    uint64_t* summed = ring.summed + position.slot;
     if (clusterSize > 1 && lane == 0) arriveExpecting(summed, sizeof(float2));
     if (clusterRank + 1 < clusterSize)
       return sendPair(clusterRank + 1, &ring.carries[at][lane], ring.carried + at, sums);
@@ -145,20 +145,20 @@ __device__ void sumRows(const NormBackwardParams& p, const Share<type>& share, i
       __mbarrier_arrive(summed);
     }
   };
-  const auto visit = [&](Turn turn, int64_t, int count) {
-    awaitPhase(ring.filled + turn.slot, turn.parity);
+  const auto visit = [&](RingPosition position, int64_t, int count) {
+    awaitPhase(ring.filled + position.slot, position.parity);
     for (int r = 0; r < share.shape.group; ++r) {
       if (next == warp) {
         if (r < count) {
-          sumRow(turn, r);
+          sumRow(position, r);
         } else if (lane == 0) {
-          __mbarrier_arrive(ring.summed + turn.slot);
+          __mbarrier_arrive(ring.summed + position.slot);
         }
       }
       next = next + 1 == kSumWarps ? 0 : next + 1;
     }
     __syncwarp();
-    if (lane == 0) __mbarrier_arrive(ring.emptied + turn.slot);
+    if (lane == 0) __mbarrier_arrive(ring.emptied + position.slot);
   };
   share.walk(visit, [](int64_t) {});
 }
@@ -187,21 +187,21 @@ __device__ void workRows(const NormBackwardParams& p, const Share<type>& share) 
   float weighted[kPack] = {};
   float plain[kPack] = {};
   if (used) loadElements(share.gamma, Wide::kF32, mine, gamma);
-  const auto visit = [&](Turn turn, int64_t row, int count) {
+  const auto visit = [&](RingPosition position, int64_t row, int count) {
     if (share.shape.clusterSize > 1) {
-      awaitPhaseOfCluster(share.ring.summed + turn.slot, turn.parity);
+      awaitPhaseOfCluster(share.ring.summed + position.slot, position.parity);
     } else {
-      awaitPhase(share.ring.summed + turn.slot, turn.parity);
+      awaitPhase(share.ring.summed + position.slot, position.parity);
     }
     int64_t to = row * p.columns + share.offset + mine;
     int from = mine;
     for (int r = 0; r < count && used; ++r) {
-      const auto [center, scale] = ring.statistics[turn.slot * share.shape.group + r];
-      const auto [a, b] = ring.means[turn.slot * share.shape.group + r];
+      const auto [center, scale] = ring.statistics[position.slot * share.shape.group + r];
+      const auto [a, b] = ring.means[position.slot * share.shape.group + r];
       float x[kPack];
       float grad[kPack];
-      loadElements(share.x(turn.slot), type, from, x);
-      loadElements(share.grad(turn.slot), type, from, grad);
+      loadElements(share.x(position.slot), type, from, x);
+      loadElements(share.grad(position.slot), type, from, grad);
 #pragma unroll
       for (int i = 0; i < kPack; ++i) {
         const float y = (x[i] - center) * scale;
@@ -216,7 +216,7 @@ __device__ void workRows(const NormBackwardParams& p, const Share<type>& share) 
       to += p.columns;
     }
     __syncwarp();
-    if (threadIdx.x % kLanes == 0) __mbarrier_arrive(share.ring.emptied + turn.slot);
+    if (threadIdx.x % kLanes == 0) __mbarrier_arrive(share.ring.emptied + position.slot);
   };
   const auto finish = [&](int64_t begin) {
     if constexpr (summed) {

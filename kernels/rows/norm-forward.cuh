@@ -26,7 +26,7 @@ constexpr int kForwardResultThreads = 512;
 constexpr int64_t kForwardSlotBytes = 32 * 1024;
 // A slot holds several rows only if there are then at least this many slots for each multiprocessor to fill, for load
 // balance.
-constexpr int64_t kForwardTurns = 4;
+constexpr int64_t kForwardMinSlots = 4;
 
 // From this number of rows per slot on, the rows of a slot are not adjacent for RMSNorm (see launchRing).
 constexpr int kForwardApart = 4;
@@ -55,16 +55,16 @@ struct ForwardShape {
   int apart;
 };
 
-// Calls visit(turn, row, count) for each slot that this block fills. The slot has `count` rows: row, row + shape.apart,
+// Calls visit(position, row, count) for each slot that this block fills. The slot has `count` rows: row, row + shape.apart,
 // ...
 template <typename Visit>
 __device__ void walkSlots(const ForwardShape& shape, int64_t rows, Visit visit) {
-  Turn turn;
+  RingPosition position;
   const int64_t step = static_cast<int64_t>(gridDim.x) * shape.group;
   const int64_t last = static_cast<int64_t>(shape.group - 1) * shape.apart;
   for (int64_t row = static_cast<int64_t>(blockIdx.x) * (shape.apart == 1 ? shape.group : 1); row < rows; row += step) {
-    visit(turn, row, row + last < rows ? shape.group : static_cast<int>(ceilDivide(rows - row, shape.apart)));
-    turn.next(shape.slots);
+    visit(position, row, row + last < rows ? shape.group : static_cast<int>(ceilDivide(rows - row, shape.apart)));
+    position.next(shape.slots);
   }
 }
 
@@ -95,10 +95,10 @@ __device__ void workNorms(const NormParams& p, Results& results, const ForwardSh
       if (p.beta) loadElements(p.beta, parameterType, pack * kPack, b[i]);
     }
   };
-  const auto work = [&](Turn turn, int64_t row, int r, int i, int pack) {
+  const auto work = [&](RingPosition position, int64_t row, int r, int i, int pack) {
     float y[kPack];
-    loadElements(slots + (turn.slot * shape.group + r) * columns, type, pack * kPack, y);
-    const auto [center, scale] = ring.statistics[turn.slot * shape.group + r];
+    loadElements(slots + (position.slot * shape.group + r) * columns, type, pack * kPack, y);
+    const auto [center, scale] = ring.statistics[position.slot * shape.group + r];
 #pragma unroll
     for (int k = 0; k < kPack; ++k) {
       if constexpr (layer) {
@@ -115,14 +115,14 @@ __device__ void workNorms(const NormParams& p, Results& results, const ForwardSh
       if (used && mine + i * shape.across < all) keepParameters(i, mine + i * shape.across);
     }
   }
-  walkSlots(shape, p.rows, [&](Turn turn, int64_t row, int count) {
-    awaitPhase(ring.summed + turn.slot, turn.parity);
+  walkSlots(shape, p.rows, [&](RingPosition position, int64_t row, int count) {
+    awaitPhase(ring.summed + position.slot, position.parity);
     if constexpr (packs > 0) {
       for (int r = down; r < count && used; r += shape.down) {
 #pragma unroll
         for (int i = 0; i < packs; ++i) {
           const int pack = mine + i * shape.across;
-          if (i == 0 || pack < all) work(turn, row, r, i, pack);
+          if (i == 0 || pack < all) work(position, row, r, i, pack);
         }
       }
     } else {
@@ -131,11 +131,11 @@ __device__ void workNorms(const NormParams& p, Results& results, const ForwardSh
       static_assert(2 * kShortest > kForwardSlotBytes);
       for (int pack = mine; pack < all; pack += shape.across) {
         keepParameters(0, pack);
-        work(turn, row, 0, 0, pack);
+        work(position, row, 0, 0, pack);
       }
     }
     __syncwarp();
-    if (thread % kLanes == 0) __mbarrier_arrive(ring.emptied + turn.slot);
+    if (thread % kLanes == 0) __mbarrier_arrive(ring.emptied + position.slot);
   });
 }
 
@@ -152,7 +152,7 @@ __global__ void __launch_bounds__(kForwardResultThreads + kForwardOtherThreads)
   const int thread = static_cast<int>(threadIdx.x);
   const int lane = thread % kLanes;
   const int threads = static_cast<int>(blockDim.x) - kForwardOtherThreads;
-  const auto slot = [&](Turn turn) { return slots + turn.slot * shape.group * columns; };
+  const auto slot = [&](RingPosition position) { return slots + position.slot * shape.group * columns; };
   if (thread < shape.slots) {
     __mbarrier_init(ring.filled + thread, kLanes);
     __mbarrier_init(ring.summed + thread, shape.group);
@@ -172,31 +172,31 @@ __global__ void __launch_bounds__(kForwardResultThreads + kForwardOtherThreads)
   } else if (thread < threads + kForwardSumWarps * kLanes) {
     const int warp = (thread - threads) / kLanes;
     int next = 0;
-    walkSlots(shape, p.rows, [&](Turn turn, int64_t row, int count) {
-      awaitPhase(ring.filled + turn.slot, turn.parity);
+    walkSlots(shape, p.rows, [&](RingPosition position, int64_t row, int count) {
+      awaitPhase(ring.filled + position.slot, position.parity);
       for (int r = 0; r < shape.group; ++r) {
         if (next == warp) {
           if (r < count) {
             Statistics found;
             if constexpr (type != Wide::kF32) {
-              found = statisticsOfMatrices<type>(p, slot(turn) + r * columns);
+              found = statisticsOfMatrices<type>(p, slot(position) + r * columns);
             } else {
-              found = statisticsOf<type, int>(p, slot(turn) + r * columns);
+              found = statisticsOf<type, int>(p, slot(position) + r * columns);
             }
-            if (lane == 0) save(p, row + r * shape.apart, ring.statistics[turn.slot * shape.group + r] = found);
+            if (lane == 0) save(p, row + r * shape.apart, ring.statistics[position.slot * shape.group + r] = found);
           }
-          if (lane == 0) __mbarrier_arrive(ring.summed + turn.slot);
+          if (lane == 0) __mbarrier_arrive(ring.summed + position.slot);
         }
         next = next + 1 == kForwardSumWarps ? 0 : next + 1;
       }
       __syncwarp();
-      if (lane == 0) __mbarrier_arrive(ring.emptied + turn.slot);
+      if (lane == 0) __mbarrier_arrive(ring.emptied + position.slot);
     });
   } else {
-    walkSlots(shape, p.rows, [&](Turn turn, int64_t row, int count) {
-      uint64_t* filled = ring.filled + turn.slot;
-      awaitPhase(ring.emptied + turn.slot, turn.parity ^ 1);
-      fetchLines(filled, slot(turn), columns, static_cast<const Storage*>(p.x) + row * columns,
+    walkSlots(shape, p.rows, [&](RingPosition position, int64_t row, int count) {
+      uint64_t* filled = ring.filled + position.slot;
+      awaitPhase(ring.emptied + position.slot, position.parity ^ 1);
+      fetchLines(filled, slot(position), columns, static_cast<const Storage*>(p.x) + row * columns,
                  static_cast<int64_t>(shape.apart) * columns, count, columns);
       arriveFetched(filled);
     });
@@ -243,7 +243,7 @@ inline ForwardPlan forwardPlan(int64_t rows, int64_t columns, int64_t elementByt
   const int64_t room = sharedBytes - kReservedBytes - static_cast<int64_t>(sizeof(ForwardRing));
   if (rows == 0 || columns == 0 || columns % kPack != 0 || columns > room) return {};
   const int64_t rowBytes = columns * elementBytes;
-  const int64_t most = std::min<int64_t>(kForwardGroup, rows / (kForwardTurns * multiprocessors));
+  const int64_t most = std::min<int64_t>(kForwardGroup, rows / (kForwardMinSlots * multiprocessors));
   const int64_t slotBytes = std::min(kForwardSlotBytes, room / 2);
   int group = 1;
   while (2 * group <= most && 2 * group * rowBytes <= slotBytes) group *= 2;

@@ -31,7 +31,7 @@ __device__ void hold(float* row, Index index, const float (&values)[width]) {
 // If `held`, the row stays in shared memory. If `width` is kPack, rows must be whole packs.
 template <Wide type, int size, bool held, int width>
 __global__ void __launch_bounds__(threadsOf(size)) softmaxKernel(const SoftmaxParams p) {
-  // measured: 32-bit indices are up to 25 % faster here, 64-bit indices in the other cases
+  // the index type that was measured to be faster, by up to 25 %
   using Index = std::conditional_t<(held && size < 256), int, int64_t>;
   extern __shared__ Bytes16 rows[];
   const Team<size> team;

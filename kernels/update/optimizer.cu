@@ -26,9 +26,9 @@ struct Sgd {
     float step = grad;
     if (p.weightDecay != 0) step = step + p.weightDecay * parameter;
     if (p.m != nullptr) {
-      const float mean = p.first ? step : p.momentum * state[0] + p.undamped * step;
-      state[0] = mean;
-      step = p.nesterov ? step + p.momentum * mean : mean;
+      const float momentumBuffer = p.first ? step : p.momentum * state[0] + p.undamped * step;
+      state[0] = momentumBuffer;
+      step = p.nesterov ? step + p.momentum * momentumBuffer : momentumBuffer;
     }
     return parameter - p.learningRate * step;
   }

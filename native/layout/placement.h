@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-// The arguments of a placement.
+// The arguments that describe a placement.
 struct PlacementSlots {
   Slot scales;
   Slot bytes;

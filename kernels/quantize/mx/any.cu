@@ -55,7 +55,7 @@ __device__ uint32_t magnitude(float x) {
   return bits > 0x7f800000u ? 0 : bits;
 }
 
-// A warp quantizes a 32x32 block, with one column per lane.
+// A warp quantizes a 32x32 block, with one column per lane, for either copy.
 template <Wide type>
 __global__ void __launch_bounds__(kThreads) quantizeAny(const QuantizeMxParams p) {
   if (isNoop(p.noop)) return;

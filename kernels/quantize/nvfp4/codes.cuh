@@ -18,7 +18,7 @@ struct Nvfp4Levels {
   float amax;
 };
 
-// The levels of both copies; kept in shared memory.
+// The Nvfp4Levels of the rowwise and of the columnwise copy, in shared memory.
 struct Nvfp4Shared {
   Nvfp4Levels levels[2];
 

@@ -164,7 +164,7 @@ struct Fp4Tile {
       constexpr int kStep = kFp4Threads / kChunks;
 #pragma unroll
       for (int i = 0; i < kFp4Rows / kStep; ++i) {
-        // equals at(row + i * kStep, chunk)
+        // the byte offset of this thread's chunk i: 16 * at(row + i * kStep, chunk)
         char* to = tile.bytes() + (to_ ^ 16 * (at(i * kStep, 0) % kChunks)) + 16 * i * kStep * kChunks;
         // with 0 source bytes, the copy reads nothing and writes 16 zeros
         asm volatile(

@@ -52,7 +52,7 @@ class ColumnTransform {
   int block_;
 };
 
-// For GPUs without the tensor-core step, and without a transform.
+// Does nothing: for GPUs without the tensor-core step, and for kernels without a transform.
 template <>
 class ColumnTransform<false> {
  public:
