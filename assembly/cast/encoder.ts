@@ -92,8 +92,8 @@ export const enum At {
   HalfBf16 = 368,
   MaxCode8 = 384,
   /**
-   * Loop.Aligned encodes smaller magnitudes incorrectly. 0, or for formats without subnormals 2^-126, the smallest
-   * normal f32.
+   * Loop.Aligned encodes smaller magnitudes incorrectly. The value is 0, or 2^-126 (the smallest normal f32) for
+   * formats without subnormals.
    */
   Floor = 400,
   /**

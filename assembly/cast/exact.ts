@@ -167,8 +167,8 @@ export function encodeEach<M>(
 }
 
 /**
- * Converts `count` 32-bit codes to their stored size. If 4-bit codes are odd in number, the last byte is completed by a
- * zero code.
+ * Converts `count` 32-bit codes to their stored size. If the number of 4-bit codes is odd, a zero code fills the last
+ * byte.
  */
 export function pack(codes: usize, dst: usize, count: i32, storage: u32): void {
   if (storage === 5) {

@@ -72,9 +72,9 @@ function spread8(draw: v128, dst: usize): void {
 }
 
 /**
- * Writes one u16 for each of the elements [first, first + count) of copy 0 or 1. Loops that round up if a u16 is below
- * a 16-bit fraction then round as the element's 8 random bits require: the u16 is below the fraction exactly if the
- * random byte plus the upper 8 bits of the fraction is at least 2^8. Sixteen elements share a draw, so `first` is a
+ * Writes a u16 for each of the elements [first, first + count) of copy 0 or 1. The encoding loops round up if the u16
+ * is below a 16-bit fraction. It is below the fraction exactly if the element's 8 random bits plus the upper 8 bits of
+ * the fraction are at least 2^8, which is the rule for 8 random bits. Sixteen elements share a draw, so `first` is a
  * multiple of 16. The function may write up to 63 values more.
  */
 export function fillRandom8(

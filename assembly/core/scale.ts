@@ -133,7 +133,7 @@ function applyF32(rule: usize, amax: usize, stored: usize, multiplier: usize): v
 
 /**
  * The e8m0 code 127 + ceil(log2 p), clamped to [0, 254]. Adding `carry` increments the exponent field if the mantissa
- * is not 0. If the exponent field is 0, it does so if p is above 2^-127.
+ * is not 0. An exponent field of 0 is incremented if p is above 2^-127.
  */
 function e8m0Up(p: v128): v128 {
   const tiny = i32x4.lt_s(p, i32x4.splat(0x00800000));

@@ -68,8 +68,8 @@ function addExact(x: usize, w: usize, terms: u32, state: usize): void {
 
 /**
  * Computes one row by 4 columns as two f64 sums. Adding and then subtracting 3 * 2^(51 + grid), which is stored at
- * `magic`, splits a product into a multiple of 2^grid and a remainder. The multiples and the remainders have a sum
- * each.
+ * `magic`, splits a product into a multiple of 2^grid and a remainder. One f64 sums the multiples, another the
+ * remainders.
  */
 function addSplit(x: usize, w: usize, terms: u32, state: usize, magic: usize): void {
   const cut = v128.load_splat<f64>(magic);

@@ -18,7 +18,10 @@ import { clearZeroSigns, stepWide } from "./wide";
 const STATE_BYTES: usize = 64;
 /** Stores and loads whose addresses are equal modulo PAGE wait for each other (4K aliasing). */
 const PAGE: usize = 4096;
-/** Limits on the rows per block: the packed bytes of X should not exceed BLOCK_BYTES, within MIN_ROWS and MAX_ROWS. */
+/**
+ * A block has at least MIN_ROWS and at most MAX_ROWS rows. Within these limits, its packed rows of X take at most
+ * BLOCK_BYTES bytes.
+ */
 const BLOCK_BYTES: u64 = 16 << 20;
 const MAX_ROWS: u32 = 1024;
 /** The maximum number of rows per block if there are fewer than 8 panels. */
@@ -135,9 +138,10 @@ function spreadAs<T>(source: usize, target: usize, count: u32, pitch: usize): vo
 }
 
 /**
- * Packs `lines` rows of operand 0 (X) or 1 (W), starting at row `first` of `count`; indices beyond the last row are
- * replaced by it. In a step of X, one row follows another. In a step of W, the rows are interleaved: [step][lines]. For
- * kernels that align products two k's at a time, the exponents of W are interleaved in pairs: [step / 2][lines][2].
+ * Packs `lines` rows of operand 0 (X) or 1 (W), starting at row `first` of `count`; beyond the end of the operand, the
+ * last row is packed instead. In a step of X, one row follows another. In a step of W, the rows are interleaved:
+ * [step][lines]. For kernels that align products two k's at a time, the exponents of W are interleaved in pairs: [step
+ * / 2][lines][2].
  */
 function packLines(
   task: usize,

@@ -20,7 +20,10 @@ import {
   scaleRowOf,
 } from "./task";
 
-/** The block scale of row `line` of an operand at element k. A row index beyond the last row is replaced by it. */
+/**
+ * The block scale of row `line` of an operand at element k. Beyond the end of the operand, the last row is used
+ * instead.
+ */
 function chainScale(record: usize, line: u32, count: u32, k: u32): f32 {
   return scaleAt(
     record,

@@ -37,7 +37,7 @@ function finish(sum: v128, dropMask: v128, scale: v128): v128 {
   // clears the bits of the sum that are worth less than 2^-149, so that the scaling below is exact
   const magnitude = v128.and(negateWhere(sum, sign), dropMask);
   const nearest = f32x4.convert_i32x4_s(magnitude);
-  // -1 where the conversion rounded up; it takes the f32 one lower
+  // -1 in the lanes where the conversion rounded up; adding it gives the next lower f32
   const above = i32x4.gt_s(i32x4.trunc_sat_f32x4_s(nearest), magnitude);
   const y = f32x4.mul(f32x4.mul(i32x4.add(nearest, above), f32x4.splat(reinterpret<f32>(0x33000000))), scale); // 2^-25
   const odd = v128.and(i32x4.shr_u(y, 16), i32x4.splat(1));

@@ -73,9 +73,9 @@ __host__ __device__ inline uint32_t random16(const uint4& draw, int i) {
   return i & 1 ? word >> 16 : word & 0xffffu;
 }
 
-// For element i (0 to 15) of the sixteen that share a draw: a 16-bit number r, for encoders that round up if r is below
-// a 16-bit fraction. They then round as the element's 8 random bits require: r is below the fraction exactly if these 8
-// bits plus the upper 8 bits of the fraction are at least 2^8.
+// Returns a 16-bit number for element i (0 to 15) of the sixteen that share a draw. Encoders round up if this number is
+// below a 16-bit fraction. It is below the fraction exactly if the element's 8 random bits plus the upper 8 bits of the
+// fraction are at least 2^8, which is the rule for 8 random bits.
 __host__ __device__ inline uint32_t carrying16(const uint4& draw, int i) {
   const uint32_t low = i & 4 ? draw.y : draw.x;
   const uint32_t high = i & 4 ? draw.w : draw.z;

@@ -35,7 +35,7 @@ __host__ __device__ inline float globalScale(float amax, float max) {
 }
 
 // The e8m0 code 127 + ceil(log2 p), clamped to [0, 254], for p not negative. The addition increments the exponent field
-// if the mantissa is not 0. If the exponent field is 0, it does so if p is above 2^-127.
+// if the mantissa is not 0. An exponent field of 0 is incremented if p is above 2^-127.
 __host__ __device__ inline uint32_t e8m0Up(float p) {
   const uint32_t bits = bitsOf(p);
   const uint32_t code = (bits + (bits < 0x00800000 ? 0x003fffff : 0x007fffff)) >> 23;

@@ -30,8 +30,8 @@ __device__ inline void copyAsync(float* to, const float* from, int bytes) {
 __device__ inline void commitCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 __device__ inline void waitForCopies() { asm volatile("cp.async.wait_group 0;" ::: "memory"); }
 
-// The share of an operand that one thread copies: 16 bytes of every kGap-th line of a tile. A line index beyond the
-// last line is replaced by it.
+// The share of an operand that one thread copies: 16 bytes of every kGap-th line of a tile. Beyond the end of the
+// operand, the last line is copied instead.
 template <int kLines>
 struct Copier {
   static constexpr int kGap = kThreads / kChunks;

@@ -64,7 +64,7 @@ template <typename Grain>
 cudaError_t launchGrains(const SwapAxesParams& s, int64_t bytes, cudaStream_t stream) {
   const int64_t total = bytes / static_cast<int64_t>(sizeof(Grain));
   if (ceilDivide(total, kTile) > INT32_MAX) return cudaErrorInvalidValue;
-  // 32-bit indices have room to spare, because the last block computes indices beyond the last grain
+  // The limit is below 2^32, because the last block computes indices beyond the last grain.
   if (total <= INT32_MAX) {
     launchSwap<Grain, uint32_t>(s, total, stream);
   } else {

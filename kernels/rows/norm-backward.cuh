@@ -15,9 +15,11 @@
 
 namespace lockstep {
 
-// The numbers of warps that reduce along rows, of all threads other than result threads, and of result threads at most.
+// Warps that reduce along rows.
 constexpr int kSumWarps = 6;
+// Threads of a block other than result threads.
 constexpr int kOtherThreads = (kSumWarps + 1) * kLanes;
+// Maximum number of result threads.
 constexpr int kMaxResultThreads = 512;
 
 // Shared memory through which the warps of a block and the blocks of its cluster communicate. `filled`, `summed` and

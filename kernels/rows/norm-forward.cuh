@@ -16,10 +16,11 @@ namespace lockstep {
 // Warps per block of normKernel.
 constexpr int kMaxWarps = 12;
 
-// The numbers of warps that compute statistics, of all threads other than result threads, and of result threads at
-// most.
+// Warps that compute statistics.
 constexpr int kForwardSumWarps = 8;
+// Threads of a block other than result threads.
 constexpr int kForwardOtherThreads = (kForwardSumWarps + 1) * kLanes;
+// Maximum number of result threads.
 constexpr int kForwardResultThreads = 512;
 
 // The maximum number of bytes of a slot that holds several rows.

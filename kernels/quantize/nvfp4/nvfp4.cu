@@ -12,7 +12,7 @@ namespace lockstep {
 
 namespace {
 
-// The maximum of non-negative values over the lanes whose indices differ in bits `first` to 16.
+// The maximum of non-negative values over the lanes whose indices differ only in bits `first` to 16.
 __device__ float maxAcross(float value, int first) {
   uint32_t largest = bitsOf(value);
   for (int step = 16; step >= first; step /= 2) largest = max(largest, __shfl_xor_sync(kFullMask, largest, step));
