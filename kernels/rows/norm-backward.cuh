@@ -177,9 +177,9 @@ __device__ inline void keepSums(float* to, const float (&sums)[kPack]) {
   }
 }
 
-// Computes dx = scale * (d + (y * -b - a)) with the values of RowTerms, y = (x - center) * scale and d = grad * gamma.
-// If `summed`, also computes the column sums of grad and of y * grad of each chunk of rows. Called by the result
-// threads.
+// Computes dx = scale * (d + (y * -b - a)) of the rows in the ring, where y = (x - center) * scale and d = grad *
+// gamma. The values (center, scale) and (a, b) of a row are in `ring`. If `summed`, also computes the column sums of
+// grad and of y * grad of each chunk of rows. Called by the result threads.
 template <Wide type, int known, bool summed>
 __device__ void workRows(const NormBackwardParams& p, const Share<type>& share) {
   const Ring& ring = share.ring;
