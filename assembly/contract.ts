@@ -1,5 +1,5 @@
-// What crosses a boundary. The numbers below are the ABI: `npm run generate` copies them to
-// src/formats/contract.gen.ts and kernels/core/contract.gen.h, so each is written once, here.
+// The enums and sizes that TypeScript, WebAssembly and CUDA share. Their numbers are the ABI. `npm run generate` copies
+// them to src/formats/contract.gen.ts and kernels/core/contract.gen.h, so each is written once, here.
 //
 // The format word describes a scalar format in one integer:
 //
@@ -33,7 +33,9 @@ export const enum Rounding {
 }
 
 export const enum Overflow {
-  /** Values beyond the largest finite one become it, infinities included. */
+  /**
+   * A value beyond the largest finite value becomes the largest finite value, with its sign. This includes infinity.
+   */
   Saturate = 0,
   /** Round as if the exponent range were unbounded; results beyond the largest finite value become infinity, or NaN. */
   Nonfinite = 1,
@@ -46,17 +48,20 @@ export const enum Wide {
   F16 = 2,
 }
 
-/** How a block's amax becomes its stored scale and the multiplier of its elements. */
+/**
+ * How a block's amax becomes its stored scale and the multiplier of its elements. `max` is the largest finite element
+ * value.
+ */
 export const enum ScaleRule {
-  /** f32 scale: max / amax, optionally cut to a power of two (TransformerEngine recipe_common). */
+  /** f32 scale: max / amax, optionally rounded down to a power of two (TransformerEngine recipe_common). */
   F32 = 0,
-  /** e8m0 of amax * fl(1/max), rounded up (TransformerEngine MXFP8). */
+  /** e8m0 of amax times the f32 nearest to 1 / max, rounded up (TransformerEngine MXFP8). */
   E8m0Up = 1,
-  /** e8m0 of floor(log2 amax) - emax (OCP MX 1.0 §6.3). */
+  /** e8m0 of 2^(floor(log2 amax) - floor(log2 max)) (OCP MX 1.0 §6.3). */
   E8m0Floor = 2,
-  /** e4m3 under a per-tensor f32 factor (NVFP4). */
+  /** An e4m3 block scale and an f32 scale of the tensor (NVFP4). */
   TwoLevel = 3,
-  /** As TwoLevel, choosing between a block maximum of 4 and of 6 by the smaller error (4over6). */
+  /** As TwoLevel, but maps the amax of a block to 4 or to 6, whichever gives the smaller error (4over6). */
   FourOverSix = 4,
 }
 
@@ -69,23 +74,29 @@ export const enum Activation {
   Sigmoid = 5,
 }
 
-/** The algorithm of a matrix product: its step function, and the packed form of the operands that it reads. */
+/**
+ * The algorithm of a matrix product: the function that computes a step, and the packed form of its operands. A step of
+ * a tensor core truncates its terms to a grid of F alignment bits and the sum to P fraction bits (docs/datapath.md §1).
+ */
 export const enum Kernel {
-  /** The definition: any datapath, any operands. The SIMD kernels are tested against it. */
+  /** The definition, for any datapath and any operands. The SIMD kernels are tested against it. */
   Scalar = 0,
-  /** Operands of at most 5 significant bits and exponents -16 to 16, F = P = 13, in f32x4. */
+  /** F = P = 13, for operands of at most 5 significant bits and exponents -15 to 16. Computes in f32x4. */
   Narrow = 1,
-  /** F at most 25 and P = 23, no groups, in f64x2. */
+  /** F at most 25 and P = 23, for operands with any exponents, but no groups (Staging.Grouped). Computes in f64x2. */
   Wide = 2,
-  /** acc = fl(acc + fl(a * b)) in f32, k ascending. */
+  /** acc = fl(acc + fl(a * b)) in f32, in ascending order of k; fl rounds to f32. */
   Plain = 3,
-  /** The infinitely precise sum, rounded once. */
+  /** The infinitely precise sum, rounded to f32 once. */
   Exact = 4,
 }
 
-/** What happens to the accumulator after each `interval` of k, when a chain of steps ends and is added to the total. */
+/**
+ * A chain is the sum of the steps in one `interval` of k, computed in one accumulator. At its end it is added to the
+ * total, as follows.
+ */
 export const enum Promotion {
-  /** One chain: the total is the chain. */
+  /** There is one chain, which is the total. */
   None = 0,
   /** total = total + chain. */
   Add = 1,
@@ -95,17 +106,20 @@ export const enum Promotion {
   ScaleChain = 3,
 }
 
-/** How a decoded element q with block scale s becomes an operand, and which exponent its products have. */
+/**
+ * How a decoded element q with block scale s becomes an operand, and which exponent its products have. e(x) is the
+ * exponent of x.
+ */
 export const enum Staging {
   /** The operand is q; a scale is applied by the promotion. */
   Plain = 0,
-  /** q * s rounded to bf16. */
+  /** The operand is q * s rounded to bf16. */
   Bf16 = 1,
-  /** q rounded to ten fraction bits. */
+  /** The operand is q rounded to ten fraction bits. */
   Tf32 = 2,
-  /** q * s, exponent e(q) + e(s). */
+  /** The operand is q * s, its exponent e(q) + e(s). */
   Scaled = 3,
-  /** q * s, exponent e(s): products of one group are summed exactly before they are aligned. */
+  /** The operand is q * s, its exponent e(s). The products of a group are summed exactly before they are aligned. */
   Grouped = 4,
 }
 
@@ -119,6 +133,6 @@ export const enum QuantizeTask {
 export const enum GemmTask {
   /** Bytes of the block. */
   Bytes = 384,
-  /** The exponent of a zero operand, smaller than that of any other term. */
+  /** The exponent of an operand that is zero. It is smaller than that of any other operand. */
   NoExponent = -16384,
 }

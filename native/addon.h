@@ -7,7 +7,7 @@
 
 namespace lockstep {
 
-// Only in builds whose sources were instrumented by scripts/turns.
+// Registers the functions of scripts/turns. It exists only in builds whose sources scripts/turns has instrumented.
 void registerTurns(Napi::Env env, Napi::Object exports);
 
 }  // namespace lockstep

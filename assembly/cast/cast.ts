@@ -1,6 +1,9 @@
-// Casts between the wide types and codes of any scalar format. Codes of up to 4 bits are packed two per byte, the even
-// index in the low nibble; codes of up to 8 bits take a byte, of up to 16 bits a u16, and wider ones a u32. Ranges
-// [begin, end) of 4-bit codes start at an even index, and end at an even index or at the end of the tensor.
+// Casts between the wide types (f32, bf16, f16) and the codes of any scalar format. 4-bit codes are packed two per
+// byte; the low nibble holds the code with the even index. A code of up to 8 bits takes a byte, one of up to 16 bits a
+// u16, and a wider one a u32. A range [begin, end) of 4-bit codes starts at an even index, and ends at an even index or
+// at the end of the tensor.
+//
+// `word` is a format word (contract.ts). a ⊗ b is the f32 product of a and b, rounded once.
 
 import { Rounding } from "../contract";
 import { fillRandom16 } from "../core/random";
@@ -9,15 +12,15 @@ import { At, ENCODER_BYTES, Loop, lastSeen, prepare, storageOf } from "./encoder
 import { EXACT_LIMIT, encodeAligned, encodeEach, encodeMagic, pack } from "./exact";
 import { BF16_LIMIT, encodeBf16, encodeGroups, metNaN } from "./fast";
 
-/** Elements per run. A run that contains NaN is encoded again, so it should be short. */
+/** Elements encoded at a time. A run that contains NaN is encoded twice, so a run is short. */
 const RUN: i32 = 2048;
 
 /** Bytes of the `codes` buffer of encodeRun. */
 export const CODES_BYTES: usize = 8192;
 
 /**
- * Encodes one run of at most RUN elements by the encoder's SIMD loop. Returns false if the loop met a value that it
- * cannot encode.
+ * Encodes one run of at most RUN elements by the encoder's SIMD loop. Returns false if the encoder has no SIMD loop, or
+ * if the loop met a value that it encodes incorrectly. The caller then encodes the run again.
  */
 function encodeBySimd<M>(
   x: usize,
@@ -55,9 +58,10 @@ function encodeBySimd<M>(
 }
 
 /**
- * Encodes `count` f32 values x[i] ⊗ multiplier to `dst`, which starts at a whole byte. M = u32: the multiplier of x[i]
- * has index i >> shift, 4 <= shift <= 31. M = v128: it has index i. M = u8: there is no multiplier. `random` holds 16
- * bits per element if rounding is Stochastic. `codes` is scratch of CODES_BYTES.
+ * Encodes `count` f32 values x[i] ⊗ multiplier to `dst`, which starts at a whole byte. M selects the multiplier at
+ * compile time. M = u32: x[i] has the multiplier at index i >> shift, and 4 <= shift <= 31. M = v128: x[i] has the
+ * multiplier at index i. M = u8: there is no multiplier. `random` holds 16 bits per element if the rounding mode is
+ * Stochastic. `codes` is scratch memory of CODES_BYTES bytes.
  */
 export function encodeRun<M>(
   x: usize,
@@ -87,9 +91,10 @@ export function encodeRun<M>(
 }
 
 /**
- * dst[i] = the code of f32(src[i]) ⊗ scale, with one rounding, for i in [begin, end). `srcType` is a Wide, `rounding` a
- * Rounding, `overflow` an Overflow. Stochastic rounding draws by seed, offset, copy (0 or 1) and i, and requires that
- * `begin` is a multiple of 8. Indices must be below 2^32.
+ * dst[i] = the code of f32(src[i]) ⊗ scale, for i in [begin, end); the product is rounded to the format once. `srcType`
+ * is a Wide, `rounding` a Rounding, `overflow` an Overflow. Stochastic rounding reads the random bits of element i for
+ * this seed, offset and copy (0 or 1; core/random.ts); `begin` must then be a multiple of 8. Indices must be below
+ * 2^32.
  */
 export function encode(
   src: usize,
@@ -112,7 +117,7 @@ export function encode(
   encodeRange(src, srcType, dst, scale, seedLo, seedHi, offsetLo, offsetHi, copy, scratch, begin, end);
 }
 
-/** As `encode`, one element at a time. The SIMD loops are measured and tested against this function. */
+/** As `encode`, but one element at a time. Tests and benchmarks compare the SIMD loops with this function. */
 export function encodeScalar(
   src: usize,
   srcType: u32,
@@ -135,7 +140,7 @@ export function encodeScalar(
   encodeRange(src, srcType, dst, scale, seedLo, seedHi, offsetLo, offsetHi, copy, scratch, begin, end);
 }
 
-/** `encode` with the encoder at the start of `scratch`. */
+/** As `encode`. The prepared encoder is at the start of `scratch`. */
 function encodeRange(
   src: usize,
   srcType: u32,

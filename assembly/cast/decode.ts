@@ -1,5 +1,6 @@
-// Decoding. Codes of up to 8 bits are decoded by a table with an entry per byte value: one value, or two for packed
-// 4-bit codes.
+// Decoding. Codes of up to 8 bits are decoded by a table with one entry per byte value. An entry holds one f32 value,
+// or two for packed 4-bit codes. `word` is a format word (contract.ts). a ⊗ b is the f32 product of a and b, rounded
+// once.
 
 import { Wide } from "../contract";
 import { decode as decodeCode, mantissaBits } from "../core/minifloat";
@@ -9,10 +10,13 @@ import { storageOf } from "./encoder";
 /** Elements decoded at a time. */
 const RUN: i32 = 2048;
 
-/** Bytes of a table. */
+/** Bytes of a decoding table. */
 export const TABLE_BYTES: usize = 2048;
 
-/** Fills the table of a format of up to 8 bits, with every value multiplied by `scale`. Wider formats have no table. */
+/**
+ * Fills the table of a format of up to 8 bits with the values of its codes, multiplied by `scale`. Does nothing for
+ * wider formats.
+ */
 export function fillTable(table: usize, word: u32, scale: f32): void {
   const storage = storageOf(word);
   if (storage === 3) {
@@ -27,7 +31,7 @@ export function fillTable(table: usize, word: u32, scale: f32): void {
   }
 }
 
-/** Decodes codes [first, first + count) to f32, with `table` if the format has one. */
+/** Decodes codes [first, first + count) to f32. `table` is read for formats of up to 8 bits. */
 export function decodeRun(src: usize, word: u32, table: usize, first: usize, count: i32, dst: usize): void {
   const storage = storageOf(word);
   const from = src + ((first << storage) >> 3);
@@ -55,8 +59,9 @@ function decodeNibbles(from: usize, table: usize, count: i32, dst: usize): void 
   if (count & 1) store<u32>(dst + (pairs << 3), load<u32>(table + ((<usize>load<u8>(from + pairs)) << 3)));
 }
 
+/** The format word of f16. */
 const BINARY16: u32 = 0x000f0ba5;
-/** Marks bf16, tf32 and similar formats: f32 with a truncated mantissa. */
+/** The format word, without its mantissa bits, of the formats that are f32 with a shorter mantissa (bf16, tf32). */
 const ALIGNED: u32 = 0x007f0b08;
 
 function isBinary16(word: u32): bool {
@@ -81,8 +86,8 @@ function decodeAligned(from: usize, storage: u32, shift: i32, count: i32, dst: u
 }
 
 /**
- * dst[i] = f32(code i) ⊗ scale, then one rounding to `dstType` (a Wide), for i in [begin, end). Codes are stored as
- * `encode` stores them; for 4-bit codes `begin` is even.
+ * dst[i] = f32(code i) ⊗ scale, rounded to `dstType` (a Wide), for i in [begin, end). Codes are stored as `encode`
+ * stores them. For 4-bit codes `begin` must be even.
  */
 export function decode(
   src: usize,

@@ -1,10 +1,11 @@
-// An encoder holds the constants of the SIMD loops for one format, rounding mode and overflow policy. They are in
-// memory because V8 rebuilds v128 literals in every iteration. Each entry has 16 bytes with equal lanes.
+// An encoder is a block of memory that holds the constants of the SIMD loops for one format, rounding mode and overflow
+// policy. Constants are in memory because V8 rebuilds v128 literals in every iteration. A vector constant has 16 bytes
+// with equal lanes.
 //
-// The "magic" loops rest on one identity. Let e be the largest power of two not above |x|, but at least the smallest
-// normal number, and C = e * 2^(23 - M), where M is the number of mantissa bits. The ulp of f32 at C is the format's
-// ulp at |x|. The f32 sum |x| + C therefore rounds |x| to the format, ties to even, and the low bits of the sum are the
-// significand.
+// The "magic" loops use this identity. Let M be the format's number of mantissa bits. Let e be the largest power of two
+// not above |x|, but at least the smallest normal number of the format, and let C = e * 2^(23 - M). The ulp of f32 at C
+// is the format's ulp at |x|. Therefore the f32 sum |x| + C rounds |x| to the format, ties to even, and the low bits of
+// the sum are the significand of the result.
 
 import { Overflow, Rounding, Specials } from "../contract";
 import {
@@ -23,17 +24,17 @@ import {
 
 /** The loop that an encoder uses. */
 export const enum Loop {
-  /** Any format, one element at a time. */
+  /** Encodes one element at a time, in any format. */
   Scalar = 0,
-  /** Magic sums: ties to even, saturating, signed, codes of at most a byte. */
+  /** The magic sum, for ties to even, saturation, and signed formats of at most 8 bits other than fnuz. */
   Fast = 1,
-  /** Ties to even into bf16. */
+  /** Rounds to bf16, ties to even, in integer arithmetic. */
   Bf16 = 2,
-  /** Magic sums with a correction for any rounding mode and overflow policy. */
+  /** The magic sum, and a correction of its result for any rounding mode and overflow policy. */
   Magic = 3,
   /**
-   * Integer arithmetic for formats that are f32 with a shorter mantissa, or e8m0; any rounding mode and overflow
-   * policy.
+   * Integer arithmetic, for any rounding mode and overflow policy: formats that are f32 with a shorter mantissa, and
+   * e8m0.
    */
   Aligned = 4,
 }
@@ -51,12 +52,17 @@ export const enum At {
   Magnitude = 32,
   ExponentMask = 48,
   MinNormal = 64,
-  /** (23 - M) << 23, the difference of the bits of C and e. */
+  /** (23 - M) << 23, the difference between the bit patterns of C and e. */
   Lift = 80,
-  /** What the biased exponents add to a code, as i32 and as i16. */
+  /**
+   * (128 - exponent bias) << M, as i32 and as i16. The magic loops subtract it from the sum of significand and f32
+   * exponent field; the difference is the code.
+   */
   Bias = 96,
   Bias16 = 112,
-  /** Replaces larger magnitudes: the first power of two above the binade of the largest finite value. */
+  /**
+   * Larger magnitudes are clamped to this value: the first power of two above the binade of the largest finite value.
+   */
   Clamp = 128,
   /** The sign bit of a code, as i32 and as i8. */
   Sign = 144,
@@ -64,10 +70,13 @@ export const enum At {
   /** All ones if zero keeps its sign. */
   SignedZero = 176,
   MaxCode = 192,
-  /** Replaces a code above MaxCode, before the sign is added. */
+  /** The code that replaces a code above MaxCode before the sign bit is set, for positive and for negative values. */
   PositiveOver = 208,
   NegativeOver = 224,
-  /** All ones if an inexact positive (negative) value never rounds up in magnitude, or never down. */
+  /**
+   * Down: all ones if the magnitude of an inexact positive (negative) value is truncated. Stochastic rounding then adds
+   * its random increment. Up: all ones if that magnitude is always rounded up.
+   */
   PositiveDown = 240,
   NegativeDown = 256,
   PositiveUp = 272,
@@ -76,15 +85,21 @@ export const enum At {
   TieUp = 304,
   /** 1 if inexact codes are rounded to odd. */
   Odd = 320,
-  /** The low byte of each i16. */
+  /** Mask of the low byte of each 16-bit lane. */
   LowByte = 336,
   One = 352,
   /** One less than half an ulp of bf16. */
   HalfBf16 = 368,
   MaxCode8 = 384,
-  /** Loop.Aligned is wrong for smaller magnitudes: 0, or the smallest normal number of a format without subnormals. */
+  /**
+   * Loop.Aligned encodes smaller magnitudes incorrectly. The value is 0, or 2^-126 (the smallest normal f32) for
+   * formats without subnormals.
+   */
   Floor = 400,
-  /** Written by the loops: lane-wise maxima of the bits of |x ⊗ multiplier|, or what encodeGroups documents. */
+  /**
+   * Written by the loops: the largest bit pattern of |x ⊗ multiplier| in each lane. encodeAligned subtracts At.Floor
+   * from the patterns. encodeGroups stores the largest unclamped code in each byte instead.
+   */
   Seen = 416,
 }
 
@@ -105,12 +120,12 @@ export function storageOf(word: u32): u32 {
   return bits <= 4 ? 2 : bits <= 8 ? 3 : bits <= 16 ? 4 : 5;
 }
 
-/** The f32 exponent field of the first binade that lies entirely above the largest finite value. */
+/** The f32 exponent field of the first binade above the largest finite value. */
 function fieldAbove(word: u32): i32 {
   return (<i32>maxCode(word) >> mantissaBits(word)) + 1 - exponentBias(word) + 127;
 }
 
-/** Whether the format consists of f32's exponent field alone. */
+/** Whether the format consists of f32's exponent field alone (e8m0). */
 function isExponent(word: u32): bool {
   const unusual = isSigned(word) | mantissaBits(word) | hasSubnormals(word);
   return (
@@ -188,7 +203,10 @@ export function prepare(encoder: usize, word: u32, rounding: i32, overflow: i32,
   put(encoder, At.HalfBf16, 0x7fff);
 }
 
-/** The bits of the largest |x ⊗ multiplier| that the last loop met. Not valid after encodeGroups. */
+/**
+ * The bits of the largest |x ⊗ multiplier| that the last loop met, less At.Floor for encodeAligned. Not valid after
+ * encodeGroups.
+ */
 export function lastSeen(encoder: usize): u32 {
   const low = max(load<u32>(encoder, At.Seen), load<u32>(encoder, At.Seen + 4));
   return max(low, max(load<u32>(encoder, At.Seen + 8), load<u32>(encoder, At.Seen + 12)));

@@ -1,12 +1,13 @@
-// Encoding loops for every rounding mode and overflow policy, four elements per iteration, and an element-wise loop for
-// every format. They write 32-bit codes to a buffer, which `pack` converts to their storage. Multipliers and M are as
-// in cast/fast.ts; `shift` is log2 of the number of elements per block. `random` holds 16 random bits per element.
+// Encoding loops for every rounding mode and overflow policy: two SIMD loops, and one loop for every format that
+// encodes one element at a time. They write 32-bit codes to a buffer; `pack` converts these to their stored size. The
+// type parameter M selects how multipliers are loaded, as in cast/fast.ts, but a block that shares a multiplier has 1
+// << shift elements. `random` holds 16 random bits per element.
 
 import { Rounding } from "../contract";
 import { encode } from "../core/minifloat";
 import { At } from "./encoder";
 
-/** The largest |x| that encodeMagic and encodeAligned encode correctly: every finite value. */
+/** The bits of the largest |x| that encodeMagic and encodeAligned encode correctly: the largest finite f32. */
 export const EXACT_LIMIT: u32 = 0x7f7fffff;
 
 function multiplierAt<M>(multipliers: usize, index: i32, shift: i32): usize {
@@ -36,8 +37,9 @@ function finish(code: v128, negative: v128, encoder: usize): v128 {
 }
 
 /**
- * Converts codes rounded to nearest even to the encoder's rounding mode. All masks: `below`, x is less than the rounded
- * magnitude; `above`, x is greater; `tie`, x is greater by half an ulp.
+ * Converts codes rounded to nearest even to the encoder's rounding mode. `below`, `above`, `tie` and `negative` are
+ * lane masks. `below`: |x| is less than the rounded magnitude. `above`: |x| is greater. `tie`: |x| is greater by
+ * exactly half an ulp. `negative`: x is negative.
  */
 function correct(code: v128, below: v128, above: v128, tie: v128, negative: v128, encoder: usize): v128 {
   const downs = v128.bitselect(
@@ -53,8 +55,8 @@ function correct(code: v128, below: v128, above: v128, tie: v128, negative: v128
 }
 
 /**
- * For formats with `Loop.Magic`. The codes of infinities and NaNs are wrong; lastSeen(encoder) tells whether there were
- * any.
+ * Encodes four elements per iteration in formats with `Loop.Magic`. The codes of infinities and NaNs are wrong;
+ * lastSeen(encoder) tells whether there were any.
  */
 export function encodeMagic<M>(
   x: usize,
@@ -87,7 +89,8 @@ export function encodeMagic<M>(
     code = i32x4.sub(code, v128.load(encoder, At.Bias));
     code = correct(code, below, above, tie, negative, encoder);
     if (stochastic) {
-      // the discarded part times 2^16 / ulp; the factor's exponent field is 16 + 254 - (field of c - 23)
+      // fraction = dropped * 2^16 / ulp, where ulp = c * 2^-23 and c is a power of two. The factor of dropped
+      // is therefore 2^39 / c, whose exponent field is 39 + 254 - field(c) = 293 - field(c).
       const ulp = i32x4.sub(c, i32x4.splat(23 << 23));
       const dropped = f32x4.sub(a, f32x4.sub(rounded, v128.and(ulp, below)));
       const fraction = f32x4.mul(dropped, i32x4.sub(i32x4.splat(293 << 23), c));
@@ -100,7 +103,7 @@ export function encodeMagic<M>(
 }
 
 /**
- * For formats with `Loop.Aligned`. Otherwise as encodeMagic, but At.Floor is subtracted from the magnitudes recorded in
+ * As encodeMagic, in formats with `Loop.Aligned`. At.Floor is subtracted from the magnitudes that are recorded in
  * At.Seen.
  */
 export function encodeAligned<M>(
@@ -123,7 +126,7 @@ export function encodeAligned<M>(
     const v = scaled<M>(x, multipliers, i, shift);
     const negative = i32x4.shr_s(v, 31);
     const a = v128.and(v, magnitude);
-    seen = i32x4.max_u(seen, i32x4.sub(a, floor)); // magnitudes below the floor wrap around
+    seen = i32x4.max_u(seen, i32x4.sub(a, floor)); // magnitudes below the floor wrap around to large numbers
     const odd = v128.and(i32x4.shr_u(a, drop), one);
     let code = i32x4.shr_u(i32x4.add(i32x4.add(a, i32x4.sub(half, one)), odd), drop);
     const error = i32x4.sub(a, i32x4.shl(code, drop));
@@ -141,7 +144,7 @@ export function encodeAligned<M>(
   v128.store(encoder, seen, At.Seen);
 }
 
-/** For any format and any value. */
+/** Encodes one element at a time, in any format. Every value is encoded correctly. */
 export function encodeEach<M>(
   x: usize,
   codes: usize,
@@ -163,7 +166,10 @@ export function encodeEach<M>(
   }
 }
 
-/** Converts `count` 32-bit codes to their storage. An odd number of 4-bit codes is padded with a zero code. */
+/**
+ * Converts `count` 32-bit codes to their stored size. If the number of 4-bit codes is odd, a zero code fills the last
+ * byte.
+ */
 export function pack(codes: usize, dst: usize, count: i32, storage: u32): void {
   if (storage === 5) {
     memory.copy(dst, codes, (<usize>count) << 2);

@@ -1,15 +1,18 @@
-// The encoding loops that most casts and quantizers use: an optional multiplication, then rounding with ties to even,
+// The encoding loops that most casts and quantizers use. Each multiplies optionally and then rounds with ties to even,
 // 16 elements per iteration. Type parameters select the variant at compile time:
-// M, how multipliers are loaded: u32, one for a block of 16 << shift elements; v128, one per element; u8, none.
-// S, how 16 codes are stored: v128, one byte each; u64, four bits each.
-// B, the number of mantissa bits: u8, three, so that their shift is a constant, which saves V8 three instructions per
-// use; u32, read from the encoder.
-// A loop records in the encoder whether it met values that it encodes incorrectly. The caller checks this and encodes
-// such a run again by another loop.
+// - M, how multipliers are loaded: u32, one for each block of 16 << shift elements; v128, one per element; u8, none.
+// - S, how 16 codes are stored: v128, one byte each; u64, four bits each.
+// - B, the number of mantissa bits: u8, three, so that the shift by them is a constant, which saves V8 three
+// instructions per use; u32, the number in the encoder.
+//
+// A loop records in the encoder whether it met values that it encodes incorrectly. The caller checks this record and
+// encodes such a run again by another loop.
 
 import { At } from "./encoder";
 
-/** The largest |x| that encodeBf16 encodes correctly: larger ones do not round to finite values. */
+/**
+ * The bits of the largest |x| that encodeBf16 encodes correctly. Larger magnitudes round to infinity or are no numbers.
+ */
 export const BF16_LIMIT: u32 = 0x7f7f7fff;
 
 /** Four elements times their multipliers. */
@@ -18,7 +21,10 @@ function scaled<M>(x: usize, multiplier: usize): v128 {
   return f32x4.mul(v128.load(x), sizeof<M>() === 16 ? v128.load(multiplier) : v128.load32_splat(multiplier));
 }
 
-/** Four elements times their multiplier; `factor` is the multiplier of a block, loaded once. */
+/**
+ * Four elements times their multipliers. With M = u32, `factor` is the multiplier of the block, which the caller has
+ * loaded.
+ */
 function scaledBy<M>(x: usize, multiplier: usize, factor: v128): v128 {
   return sizeof<M>() === 4 ? f32x4.mul(v128.load(x), factor) : scaled<M>(x, multiplier);
 }
@@ -33,8 +39,8 @@ function step<M>(): usize {
 }
 
 /**
- * The code of a magnitude, to which the bias is still added. For magnitudes far beyond the format's range it exceeds
- * i16 or 255.
+ * The code of magnitude `a` plus At.Bias, which the caller subtracts. For magnitudes far beyond the format's range the
+ * result may be any number above the codes, or negative (encodeGroups).
  */
 function magic<B>(a: v128, minNormal: v128, exponentMask: v128, lift: v128, shift: i32): v128 {
   const e = v128.and(i32x4.max_s(a, minNormal), exponentMask);
@@ -43,12 +49,12 @@ function magic<B>(a: v128, minNormal: v128, exponentMask: v128, lift: v128, shif
 }
 
 /**
- * Codes of up to 8 bits, saturating. NaN is encoded incorrectly; `metNaN` detects it.
+ * Encodes to codes of up to 8 bits, saturating. NaN is encoded incorrectly; `metNaN` detects it.
  *
- * A code that is too large stays too large while it is narrowed to a byte. A value that narrows to 32767 exceeds 255
- * minus the bias, which is between 128 and 16384. A value that narrows to -32768 (C wraps around for the largest values
- * and for NaN) wraps around once more. So magnitudes are clamped last, 16 at a time, and a byte of 255 before the clamp
- * may come from a NaN.
+ * A code that is too large stays too large while it is narrowed to a byte. A large i32 narrows to the i16 32767, which
+ * minus the bias (128 to 16384) still exceeds 255. For the largest magnitudes and for NaN, C overflows to a negative
+ * number, which narrows to -32768; minus the bias, this wraps around to a number above 255. Therefore codes are clamped
+ * last, 16 at a time. A byte of 255 before the clamp may come from a NaN.
  */
 export function encodeGroups<M, S, B>(
   x: usize,
@@ -83,7 +89,7 @@ export function encodeGroups<M, S, B>(
       magic<B>(v128.and(x2, magnitude), minNormal, exponentMask, lift, mantissa),
       magic<B>(v128.and(x3, magnitude), minNormal, exponentMask, lift, mantissa),
     );
-    // saturation keeps the signs
+    // narrowing saturates, so it keeps the signs
     const s = i8x16.narrow_i16x8_s(i16x8.narrow_i32x4_s(x0, x1), i16x8.narrow_i32x4_s(x2, x3));
     const unbounded = i8x16.narrow_i16x8_u(i16x8.sub(low, bias), i16x8.sub(high, bias));
     seen = i8x16.max_u(seen, unbounded);
@@ -92,7 +98,7 @@ export function encodeGroups<M, S, B>(
       v128.store(dst, codes);
       dst += 16;
     } else {
-      // 0000_hhhh_0000_llll becomes hhhh_llll
+      // packs the byte pair 0000_hhhh 0000_llll to hhhh_llll
       const pairs = v128.and(v128.or(codes, i16x8.shr_u(codes, 4)), lowByte);
       v128.store64_lane(dst, i8x16.narrow_i16x8_u(pairs, pairs), 0);
       dst += 8;
@@ -102,7 +108,7 @@ export function encodeGroups<M, S, B>(
   v128.store(encoder, seen, At.Seen);
 }
 
-/** Whether a run that encodeGroups has just encoded contains NaN after multiplication. */
+/** Whether x ⊗ multiplier is NaN for an element of the run that encodeGroups has just encoded. */
 export function metNaN<M>(x: usize, groups: i32, encoder: usize, multipliers: usize, shift: i32): bool {
   if (!v128.any_true(i8x16.eq(v128.load(encoder, At.Seen), i8x16.splat(-1)))) return false;
   let unordered = i32x4.splat(0);
@@ -122,7 +128,7 @@ function roundBf16(x: v128, half: v128, one: v128): v128 {
   return i32x4.shr_s(i32x4.add(i32x4.add(x, half), odd), 16);
 }
 
-/** bf16 codes; incorrect if lastSeen(encoder) exceeds BF16_LIMIT. */
+/** Encodes to bf16. The codes are incorrect if lastSeen(encoder) exceeds BF16_LIMIT. */
 export function encodeBf16<M>(
   x: usize,
   dst: usize,

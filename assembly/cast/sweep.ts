@@ -1,4 +1,5 @@
-// Digests of whole encodings: all f32 bit patterns are encoded and condensed to two 32-bit sums (`lockstep sweep`).
+// Digests of an encoding: all 2^32 f32 bit patterns are encoded, and their codes are reduced to two 32-bit sums
+// (`lockstep sweep`).
 
 import { Rounding } from "../contract";
 import { fillRandom16 } from "../core/random";
@@ -8,9 +9,9 @@ import { ENCODER_BYTES, prepare, storageOf } from "./encoder";
 const MIX0: u32 = 0x7feb352d;
 const MIX1: u32 = 0x846ca68b;
 
-/** Patterns per block; `sweep` takes a range of blocks. */
+/** Bit patterns per block. The range of `sweep` counts blocks. */
 const BLOCK: i32 = 0x10000;
-/** Patterns encoded at a time. */
+/** Bit patterns encoded at a time. */
 const RUN: i32 = 4096;
 
 /** dst[i] = the u32 first + i; `count` is a multiple of four. */
@@ -23,13 +24,16 @@ function fillPatterns(dst: usize, first: u32, count: i32): void {
   }
 }
 
-/** (code + 1) * (mix | 1); `folded` is x after the first two steps of mix, which both sums share. */
+/**
+ * (code + 1) * (mix | 1), where mix is as in `sweep`. `folded` is the bit pattern after the first step of mix, which is
+ * the same for both sums.
+ */
 function term(code: v128, folded: v128, k: v128, one: v128): v128 {
   const x = i32x4.mul(folded, k);
   return i32x4.mul(i32x4.add(code, one), v128.or(v128.xor(x, i32x4.shr_u(x, 15)), one));
 }
 
-/** Adds the terms of `count` codes of type C to the two sums at `sums`, four lanes each. */
+/** Adds the terms of `count` codes of type C to the two sums at `sums`. Each sum has four lanes. */
 function addTerms<C>(codes: usize, first: u32, count: i32, sums: usize): void {
   const one = i32x4.splat(1);
   const k0 = i32x4.splat(MIX0);
@@ -60,9 +64,10 @@ function sumLanes(p: usize): u32 {
 }
 
 /**
- * Encodes the bit patterns of blocks [begin, end), 2^16 patterns each, and atomically adds two sums modulo 2^32 over
- * their patterns i to the u32 pair at `out`: (code(i) + 1) * (mix(i, k) | 1), where mix is x ^= x >>> 16, x *= k, x ^=
- * x >>> 15. NaN counts as code 0xFFFF in formats stored in 16 bits. The element index of random bits is the pattern.
+ * Encodes the bit patterns of blocks [begin, end), 2^16 patterns each. For k = MIX0 and k = MIX1, it sums (code(i) + 1)
+ * * (mix(i, k) | 1) modulo 2^32 over these patterns i, where mix is x ^= x >>> 16, x *= k, x ^= x >>> 15. It adds the
+ * two sums atomically to the u32 pair at `out`. In formats stored in 16 bits NaN counts as code 0xFFFF. Stochastic
+ * rounding takes the random bits of element i for pattern i.
  */
 export function sweep(
   word: u32,
@@ -104,7 +109,7 @@ export function sweep(
   atomic.add<u32>(out, sumLanes(sums + 16), 4);
 }
 
-/** Sets the 16-bit codes of a run of NaN patterns to 0xFFFF. The run may begin with infinity. */
+/** Sets the 16-bit codes of a run of NaN patterns to 0xFFFF. If the first pattern is infinity, its code stays. */
 function markNaNs(codes: usize, first: u32, count: i32): void {
   const skipped = (first & 0x7fffffff) === 0x7f800000 ? 2 : 0;
   memory.fill(codes + skipped, 0xff, <usize>count * 2 - skipped);

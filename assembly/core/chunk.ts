@@ -1,6 +1,6 @@
-// Element-wise functions on one chunk of f32. Each function processes `count` values in place and may overwrite the
-// padding up to the next multiple of four. The functions are small and called often, so that JavaScript engines compile
-// them early.
+// Element-wise functions on one chunk, an array of f32 in scratch memory (core/scratch.ts). Each function processes
+// `count` values in place and may overwrite the padding up to the next multiple of four. The functions are small and
+// called often, so that JavaScript engines compile them early.
 import { exp4 } from "./math";
 
 /** values[i] = value. */

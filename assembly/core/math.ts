@@ -1,9 +1,9 @@
-// Transcendental functions, evaluated in f64 by `+ - * /` alone without fused multiply-adds, and rounded once to f32.
-// The error is below 0.51 ulp (docs/accuracy.md), including for subnormal results.
+// Transcendental functions. They are evaluated in f64 by `+ - * /` alone, without fused multiply-adds, and rounded once
+// to f32. The error is below 0.51 ulp (docs/accuracy.md), also for subnormal results.
 //
 // The polynomials are minimax fits, computed by the Remez exchange on the interval named at each table. The tables hold
-// coefficients in ascending order as f64 bit patterns, with the decimal value in the margin. They are read from memory
-// because engines rebuild v128 literals inside loops.
+// coefficients as f64 bit patterns in ascending order of their powers; the comment behind each is its decimal value.
+// They are read from memory because engines rebuild v128 literals inside loops.
 
 // 2^f = 1 + f q(f) for |f| <= 1/2. q is fitted to (2^f - 1) / f within 2^-32.5, so that 2^f - 1 is accurate relative to
 // its own magnitude near 0.
@@ -71,9 +71,9 @@ const LN2 = reinterpret<f64>(0x3fe62e42fefa39ef); // 0.6931471805599453
 const ROOT_HALF: u64 = 0x3fe6a09e667f3bcd; // 0.7071067811865476
 
 /**
- * 2^t in two f64 lanes. t is clamped to [-1023, 1024], whose ends give 0 and infinity in f32. NaN propagates. Adding
- * 1.5 * 2^52 + 1023 rounds t to an integer n, ties to odd, and leaves n + 1023, the exponent field of 2^n, in the low
- * bits.
+ * 2^t in two f64 lanes. t is clamped to [-1023, 1024]; 2^-1023 becomes 0 in f32 and 2^1024 infinity. NaN propagates.
+ * Adding 1.5 * 2^52 + 1023 rounds t to an integer n, ties to odd. The low bits of the sum hold n + 1023, the exponent
+ * field of 2^n.
  */
 export function exp2x2(t: v128): v128 {
   t = f64x2.pmin(t, v128.load64_splat(EXP2, 56));

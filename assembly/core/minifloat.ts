@@ -1,5 +1,5 @@
-// Encoding and decoding of every scalar format, from its format word alone (contract.ts). No format is known by name
-// here. The SIMD loops of assembly/cast give the same results faster.
+// Encoding and decoding of every scalar format. A format is given by its format word alone (contract.ts), never by
+// name. The SIMD loops of assembly/cast give the same results faster.
 
 import { Overflow, Rounding, Specials } from "../contract";
 
@@ -49,7 +49,8 @@ export function maxCode(word: u32): u32 {
 }
 
 /**
- * The code that encodes NaN: all ones below the sign bit; the single NaN of fnuz formats; +max for formats without NaN.
+ * The code of NaN: all ones below the sign bit; in fnuz formats their single NaN; in formats without NaN the largest
+ * finite value.
  */
 function nanCode(word: u32): u32 {
   return specials(word) == Specials.Fnuz ? signBit(word) : (1 << magnitudeBits(word)) - 1;
@@ -57,7 +58,7 @@ function nanCode(word: u32): u32 {
 
 /**
  * The code for values beyond the largest finite one: infinity if the format has it, else NaN, else the largest finite
- * value.
+ * value. `sign` is the sign bit to set.
  */
 export function beyondCode(word: u32, sign: u32): u32 {
   const kind = specials(word);
@@ -70,7 +71,10 @@ export function minExponent(word: u32): i32 {
   return <i32>hasSubnormals(word) - exponentBias(word);
 }
 
-/** Whether rounding increments the magnitude, given the code below it and the discarded fraction `rest / 2^shift`. */
+/**
+ * Whether rounding increments the magnitude. `code` is the code at or below the magnitude, and rest / 2^shift the
+ * discarded fraction.
+ */
 function roundsUp(rounding: i32, negative: bool, code: i32, rest: u64, shift: u64, random: u32): bool {
   const half: u64 = 1 << (shift - 1);
   switch (rounding) {
@@ -103,7 +107,7 @@ function staysFinite(rounding: i32, negative: bool): bool {
 
 /**
  * The code of an f32 given by its bits. `random` holds 16 bits, which only Stochastic rounding reads. Unsigned formats
- * encode |x|. A format without zero maps everything below its smallest value to that value.
+ * encode |x|. In a format without zero, everything below the smallest value becomes that value.
  */
 export function encode(bits: u32, word: u32, rounding: i32, overflow: i32, random: u32): u32 {
   const magnitude = bits & 0x7fffffff;
@@ -153,7 +157,7 @@ export function decode(code: u32, word: u32): u32 {
   const subnormal = field == 0 && hasSubnormals(word) != 0;
   const significand = (magnitude & ((1 << m) - 1)) | (subnormal ? 0 : 1 << m);
   const exponent = (subnormal ? 1 : <i32>field) - exponentBias(word) - <i32>m;
-  // in f64 the power of two is normal, and the product is exact and representable in f32
+  // 2^exponent is a normal f64, and the product is exact and representable in f32
   const value = <f64>significand * reinterpret<f64>((<u64>(exponent + 1023)) << 52);
   return sign | reinterpret<u32>(<f32>value);
 }

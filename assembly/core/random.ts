@@ -1,7 +1,8 @@
-// The Philox 4x32-10 random number generator (Salmon et al., SC11), addressed by element (numerics.md, choice 6). The
-// counter of draw d for a copy consists of four words: the low 32 bits of d; its high bits, with the copy in the top
-// bit; and the low and high words of the offset. The key is the seed. The result does not depend on the launch
-// configuration or on the number of threads.
+// The Philox 4x32-10 random number generator (Salmon et al., SC11). The random bits of an element depend only on its
+// index, the seed, the offset and the copy, so they do not depend on the number of threads (docs/numerics.md, choice
+// 6). A draw is one output of the generator, 128 bits, which consecutive elements share. The key is the seed. The
+// counter of draw d has four words: d; the copy (0 rowwise, 1 columnwise) in the top bit; the low and the high word of
+// the offset.
 
 const M0: u32 = 0xd2511f53;
 const M1: u32 = 0xcd9e8d57;
@@ -9,7 +10,7 @@ const WEYL0: u32 = 0x9e3779b9;
 const WEYL1: u32 = 0xbb67ae85;
 const ROUNDS: i32 = 10;
 
-/** Computes four draws (64 bytes) at `dst`, for the counters (c0 .. c0 + 3, c1, c2, c3). */
+/** Computes the four draws with counters (c0 .. c0 + 3, c1, c2, c3) and stores them at `dst`, 64 bytes. */
 function philox4(c0: u32, c1: u32, c2: u32, c3: u32, key0: u32, key1: u32, dst: usize): void {
   const m0 = i32x4.splat(M0);
   const m1 = i32x4.splat(M1);
@@ -40,8 +41,8 @@ function philox4(c0: u32, c1: u32, c2: u32, c3: u32, key0: u32, key1: u32, dst: 
 }
 
 /**
- * Writes the 16 random bits of elements [first, first + count) of copy 0 or 1 to `dst`, one u16 each. Eight elements
- * share a draw, so `first` is a multiple of 8. Up to 31 further elements are written.
+ * Writes the 16 random bits of each of the elements [first, first + count) of copy 0 or 1 to `dst`, as u16. Eight
+ * elements share a draw, so `first` is a multiple of 8. The function may write up to 31 values more.
  */
 export function fillRandom16(
   dst: usize,
@@ -59,7 +60,10 @@ export function fillRandom16(
   }
 }
 
-/** Writes two rows of eight u16 to `dst`: the bytes of a draw in element order, each as `255 - byte` above 0xff. */
+/**
+ * Writes sixteen u16 to `dst`, one for each byte of a draw, in element order. The upper byte of each is 255 - byte, its
+ * lower byte 0xff.
+ */
 function spread8(draw: v128, dst: usize): void {
   const rest = v128.not(draw);
   const ones = i8x16.splat(-1);
@@ -68,9 +72,10 @@ function spread8(draw: v128, dst: usize): void {
 }
 
 /**
- * Writes u16 values that round exactly as the 8 random bits of elements [first, first + count) of copy 0 or 1 do: a
- * value is below a 16-bit fraction exactly when the byte plus the upper 8 bits of the fraction is at least 2^8. Sixteen
- * elements share a draw, so `first` is a multiple of 16. Up to 63 further elements are written.
+ * Writes a u16 for each of the elements [first, first + count) of copy 0 or 1. The encoding loops round up if the u16
+ * is below a 16-bit fraction. It is below the fraction exactly if the element's 8 random bits plus the upper 8 bits of
+ * the fraction are at least 2^8, which is the rule for 8 random bits. Sixteen elements share a draw, so `first` is a
+ * multiple of 16. The function may write up to 63 values more.
  */
 export function fillRandom8(
   dst: usize,
@@ -84,7 +89,7 @@ export function fillRandom8(
 ): void {
   for (let i = 0; i < count; i += 64) {
     const to = dst + ((<usize>i) << 1);
-    // draws go to the upper half of the output, where each is read before it is overwritten
+    // The draws are stored in the upper half of the output. Each is read before it is overwritten.
     const draws = to + 64;
     philox4((first + i) >> 4, copy << 31, offsetLo, offsetHi, seedLo, seedHi, draws);
     for (let k: usize = 0; k < 4; ++k) spread8(v128.load(draws + (k << 4)), to + (k << 5));

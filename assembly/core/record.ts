@@ -1,4 +1,5 @@
-// Task blocks: records of numbered fields, eight bytes each. Callers fill them before they pass them to a kernel.
+// A task block is an array of 8-byte fields that holds the parameters of a kernel. The caller fills it and passes it to
+// the kernel.
 
 export function put(record: usize, field: usize, value: usize): void {
   store<usize>(record + (field << 3), value);

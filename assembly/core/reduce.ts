@@ -1,6 +1,6 @@
-// The defined order of every sum. A sum has 32 lanes, which start at +0. Lane l adds elements l, l + 32, l + 64, … in
-// ascending order; then, for w = 16, 8, 4, 2, 1, lane l < w adds lane l + w. Column sums add rows in ascending order
-// within chunks of 32 rows, starting at +0, and then the chunks in ascending order, starting at +0.
+// The order of additions of every sum. A row sum has 32 lanes, which start at +0. Lane l adds elements l, l + 32, l +
+// 64, … in ascending order. Then, for w = 16, 8, 4, 2, 1, lane l < w adds lane l + w. A column sum first adds each 32
+// consecutive rows, in ascending order and starting at +0, and then these partial sums, in the same way.
 import { addEach, fill } from "./chunk";
 import { BUFFER, CHUNK } from "./scratch";
 import { narrow, widen } from "./wide";
@@ -8,7 +8,7 @@ import { narrow, widen } from "./wide";
 /** Bytes of the 32 lanes of a sum. */
 const LANES: usize = 128;
 
-/** Rows per chunk of a column sum. */
+/** Rows per partial sum of a column sum. */
 export const ROWS: usize = 32;
 
 /** Adds `count` f32 terms to `lanes`. In all calls for a sum except the last, `count` must be a multiple of 32. */
@@ -44,7 +44,7 @@ export function addTerms(lanes: usize, terms: usize, count: usize): void {
   }
 }
 
-/** The sum of the 32 lanes. */
+/** The sum of the 32 lanes, in the order above. */
 export function foldLanes(lanes: usize): f32 {
   const sum0 = f32x4.add(v128.load(lanes), v128.load(lanes, 64));
   const sum1 = f32x4.add(v128.load(lanes, 16), v128.load(lanes, 80));
@@ -90,7 +90,7 @@ export function rowSum(
   }
 }
 
-/** dst[column] = the sum of src[0..rows, column] for columns [begin, end), rounded to `dstType`. */
+/** dst[column] = the sum of src[0..rows, column], rounded to `dstType`, for columns [begin, end). */
 export function columnSum(
   src: usize,
   srcType: u32,
@@ -103,18 +103,18 @@ export function columnSum(
   end: usize,
 ): void {
   const terms = scratch;
-  const chunk = terms + BUFFER;
-  const total = chunk + BUFFER;
+  const partial = terms + BUFFER;
+  const total = partial + BUFFER;
   for (let i = begin; i < end; i += CHUNK) {
     const count = min(CHUNK, end - i);
     fill(total, 0, count);
     for (let first: usize = 0; first < rows; first += ROWS) {
-      fill(chunk, 0, count);
+      fill(partial, 0, count);
       for (let row = first, last = min(rows, first + ROWS); row < last; row++) {
         widen(src, srcType, row * columns + i, count, terms);
-        addEach(chunk, terms, count);
+        addEach(partial, terms, count);
       }
-      addEach(total, chunk, count);
+      addEach(total, partial, count);
     }
     narrow(total, dst, dstType, i, count);
   }

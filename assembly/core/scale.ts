@@ -1,5 +1,6 @@
-// Computes, from the amax of a block, its stored scale and the multiplier of its elements. Every step is one rounded
-// f32 operation, and the order of the steps is part of the definition (numerics.md 2.3, 3.1, 4.1, 5.1).
+// Computes the stored scale of a block and the multiplier of its elements from the amax of the block. Every step is one
+// rounded f32 operation, written ⊗ (product) or ⊘ (quotient) where it matters. The order of the steps is part of the
+// definition (numerics.md §2.3, §3.1, §4.1, §5.1).
 
 import { ScaleRule } from "../contract";
 import { decode, exponentBias, mantissaBits, maxCode } from "./minifloat";
@@ -9,25 +10,28 @@ const SIXTH = reinterpret<f32>(0x3e2aaaab); // fl(1/6)
 const E4M3_MIN_NORMAL: u32 = 0x3c800000; // 2^-6
 const E4M3_MAX: u32 = 0x43e00000; // 448
 
-/** Byte offsets of the fields of a prepared scale rule. */
+/** Byte offsets of the fields of a prepared scale rule: a ScaleRule with its constants. */
 export const enum RuleAt {
   Rule = 0,
-  /** The largest finite element. */
+  /** The largest finite element value, max. */
   Max = 4,
-  /** fl(1/max). */
+  /** The f32 nearest to 1 / max. */
   Reciprocal = 8,
   /** floor(log2 max). */
   MaxExponent = 12,
   Pow2 = 16,
   Epsilon = 20,
-  /** The replacement for an f32 scale that overflows. */
+  /** The value of an f32 scale that would overflow. */
   Overflow = 24,
-  /** S_enc of NVFP4, and its rounded reciprocal. */
+  /** NVFP4's encode scale of the tensor, S_enc (numerics.md §5.1). */
   Encode = 28,
+  /** The f32 nearest to 1 / S_enc. */
   Decode = 32,
-  /** NVFP4's tensor amax, the largest element times the largest block scale, and whether 4over6 squares errors. */
+  /** NVFP4's amax of the tensor. */
   Global = 36,
+  /** The largest element times the largest block scale. */
   Full = 40,
+  /** Whether 4over6 compares squared errors. */
   Squared = 44,
 }
 
@@ -35,8 +39,9 @@ export const enum RuleAt {
 export const RULE_BYTES: usize = 48;
 
 /**
- * max / amax as TransformerEngine computes it, after raising amax to `epsilon`. The scale is 1 if amax is then 0,
- * infinite or NaN; an infinite quotient becomes `overflow`. With `pow2`, the result is rounded down to a power of two.
+ * Returns max / amax as TransformerEngine computes it. First, an amax below `epsilon` is replaced by `epsilon`. The
+ * scale is 1 if amax is then 0, infinite or NaN. An infinite quotient becomes `overflow`. With `pow2`, the result is
+ * rounded down to a power of two.
  */
 export function scaleFromAmax(amax: f32, max: f32, pow2: u32, epsilon: f32, overflow: f32): f32 {
   if (amax < epsilon) amax = epsilon;
@@ -46,15 +51,15 @@ export function scaleFromAmax(amax: f32, max: f32, pow2: u32, epsilon: f32, over
   return pow2 ? reinterpret<f32>(reinterpret<u32>(scale) & 0xff800000) : scale;
 }
 
-/** NVFP4's per-tensor encode scale S_enc for a tensor's amax G; `max` is 6 * 448, or 6 * 256. */
+/** NVFP4's encode scale S_enc of a tensor with amax `g`; `max` is 6 * 448, or 6 * 256. */
 function globalScale(g: f32, max: f32): f32 {
   const scale = min(max / g, FLT_MAX);
   return g === 0 || scale === 0 ? 1 : scale;
 }
 
 /**
- * Fills `rule` for elements of format `word`. `overflow` is the largest finite value of the source's type. `g`,
- * `e4m3Max` (448 or 256) and `squared` are used for NVFP4 only.
+ * Fills `rule` for elements of format `word`. `overflow` is the largest finite value of the source's type. Only NVFP4
+ * uses `g` (the amax of the tensor), `e4m3Max` (448 or 256) and `squared`.
  */
 export function prepareRule(
   rule: usize,
@@ -127,8 +132,8 @@ function applyF32(rule: usize, amax: usize, stored: usize, multiplier: usize): v
 }
 
 /**
- * The e8m0 code 127 + ceil(log2 p), clamped to [0, 254]. A nonzero mantissa carries into the exponent; for exponent
- * field 0 the threshold is 2^-127.
+ * The e8m0 code 127 + ceil(log2 p), clamped to [0, 254]. Adding `carry` increments the exponent field if the mantissa
+ * is not 0. An exponent field of 0 is incremented if p is above 2^-127.
  */
 function e8m0Up(p: v128): v128 {
   const tiny = i32x4.lt_s(p, i32x4.splat(0x00800000));
@@ -148,7 +153,10 @@ function e8m0Reciprocal(code: v128): v128 {
   return i32x4.max_s(i32x4.shl(i32x4.sub(i32x4.splat(254), code), 23), i32x4.splat(0x00400000));
 }
 
-/** e4m3 codes of amax ⊗ (S_enc ⊗ fl(1/6)), and the multipliers 1 ⊘ (scale ⊗ (1 ⊘ S_enc)), at most FLT_MAX. */
+/**
+ * Returns the e4m3 codes of amax ⊗ (S_enc ⊗ fl(1/6)), where fl rounds to f32. Writes the multipliers min(1 ⊘ (scale ⊗
+ * (1 ⊘ S_enc)), FLT_MAX).
+ */
 function twoLevel(rule: usize, amax: v128, multipliers: usize): v128 {
   const raw = f32x4.mul(amax, f32x4.splat(load<f32>(rule, RuleAt.Encode) * SIXTH));
   // rounds to e4m3 by adding a power of two, as in encoder.ts

@@ -46,7 +46,10 @@ export function widen(source: usize, type: u32, index: usize, count: usize, dest
   for (let i = whole; i < count; i++) store<f32>(destination + (i << 2), loadWide(source, type, i));
 }
 
-/** A pointer to the elements as f32: to the array itself if it is f32, else to a widened copy in `buffer`. */
+/**
+ * Returns a pointer to elements [index, index + count) as f32. It points into the array if that is f32, else to the
+ * converted elements in `buffer`.
+ */
 export function asF32(source: usize, type: u32, index: usize, count: usize, buffer: usize): usize {
   if (type === Wide.F32) return source + (index << 2);
   widen(source, type, index, count, buffer);
@@ -73,7 +76,8 @@ export function narrow(source: usize, destination: usize, type: u32, index: usiz
 
 /** The f32 values of four binary16 codes. */
 function decodeF16(codes: v128): v128 {
-  // a binary16 subnormal becomes an f32 subnormal, so one exact product by 2^112 serves all values
+  // The shifted code is an f32 that is 2^112 times too small, also for a binary16 subnormal. Hence one exact product
+  // serves all values.
   const field = i32x4.shl(v128.and(codes, i32x4.splat(0x7fff)), 13);
   const magnitude = f32x4.mul(field, i32x4.splat(0x77800000)); // 2^112
   const special = v128.and(f32x4.ge(magnitude, f32x4.splat(65536)), i32x4.splat(0x7f800000));
@@ -98,7 +102,7 @@ function roundAt(bits: v128, shift: i32): v128 {
 function encodeF16(values: v128): v128 {
   const magnitude = v128.and(values, i32x4.splat(0x7fffffff));
   const normal = roundAt(i32x4.sub(magnitude, i32x4.splat(0x38000000)), 13);
-  // below 2^-14, adding 1/2, whose ulp is 2^-24, rounds to the grid of the subnormals
+  // Below 2^-14, adding 1/2 rounds to the spacing of binary16 subnormals, because the ulp of 1/2 is 2^-24.
   const small = i32x4.sub(f32x4.add(magnitude, f32x4.splat(0.5)), i32x4.splat(0x3f000000));
   const finite = v128.bitselect(small, normal, i32x4.lt_s(magnitude, i32x4.splat(0x38800000)));
   const codes = i32x4.min_s(finite, i32x4.splat(0x7c00));

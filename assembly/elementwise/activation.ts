@@ -1,14 +1,15 @@
-// Activations and their gradients. A value and a derivative are evaluated in f64 and rounded once to f32; the product
-// of the chain rule is f32.
+// Activations and their gradients. A value or derivative is evaluated in f64 and rounded once to f32. The chain rule's
+// product, gradient times derivative, is an f32 product.
 //
 //   gelu     x / (1 + e^-2u), u = x (0.79788456 + 0.03567741 x^2): the tanh form, as 1 + tanh u = 2 / (1 + e^-2u)
 //   silu     x / (1 + e^-x)              qgelu    x / (1 + e^-1.702x)         sigmoid  1 / (1 + e^-x)
 //   relu     x where x > 0, else 0       srelu    x^2 where x > 0, else 0
 //
 // The decimals stand for their nearest f32. relu and srelu map NaN to 0. gelu, silu and qgelu give NaN at -infinity,
-// and their derivatives at both infinities, because the formula multiplies 0 by infinity there.
+// because their formula divides infinity by infinity. Their derivatives give NaN at both infinities, because they
+// multiply 0 by infinity.
 //
-// Every export takes `scratch`, eight buffers of the calling thread.
+// Every export takes `scratch`, eight buffers of the calling thread (core/scratch.ts).
 
 import { Activation } from "../contract";
 import { multiply } from "../core/chunk";
@@ -59,7 +60,7 @@ export function activationBackward(
   }
 }
 
-/** The factor of x inside the logistic function of silu and qgelu. */
+/** The factor of x inside the logistic function of qgelu; 1 for all other kinds. */
 export function alphaOf(kind: u32): f32 {
   return kind === Activation.Qgelu ? 1.702 : 1.0;
 }

@@ -5,7 +5,8 @@ import { BUFFER, CHUNK } from "../core/scratch";
 import { asF32, narrow } from "../core/wide";
 
 /**
- * Computes elements [begin, end) of out, which may alias x or y. `scratch` holds three buffers of the calling thread.
+ * Computes elements [begin, end) of out, which may alias x or y. `scratch` has three buffers of the calling thread
+ * (core/scratch.ts).
  */
 export function add(
   x: usize,

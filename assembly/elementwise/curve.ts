@@ -1,5 +1,5 @@
-// Activation curves: each function evaluates an activation or its derivative on one chunk of f32, in place. Every curve
-// has a loop of its own that calls exp2x2 directly, so that the compiler inlines it; this is three times as fast as one
+// Activation curves. Each function evaluates an activation or its derivative on one chunk of f32, in place. Every curve
+// has a loop of its own that calls exp2x2 directly, so that the compiler inlines it. This is three times as fast as one
 // loop that selects the curve. All functions process `count` values and may overwrite the padding up to the next
 // multiple of four.
 import { Activation } from "../contract";
@@ -7,6 +7,7 @@ import { exp2x2, highHalf, join } from "../core/math";
 
 const LOG2E = reinterpret<f64>(0x3ff71547652b82fe); // 1.4426950408889634
 
+/** Constants of gelu. u = x (c0 + c1 x^2) is the argument of tanh, with c0 = 0.79788456 and c1 = 0.03567741. */
 const CURVES = memory.data<u64>(
   [
     0xc0026aec2a847833, // -2.3022082635570995, -2 log2(e) c0 of the gelu
@@ -136,7 +137,10 @@ function swishDerivative(values: usize, alpha: f32, count: usize): void {
   }
 }
 
-/** The derivative is even in x: using e^-|x| keeps its accuracy where the logistic function approaches 1. */
+/**
+ * The derivative does not depend on the sign of x. Using e^-|x| keeps its accuracy where the logistic function
+ * approaches 1.
+ */
 function logisticDerivative(values: usize, count: usize): void {
   const rate = f64x2.splat(-LOG2E);
   for (const end = values + (count << 2); values < end; values += 16) {
@@ -177,8 +181,7 @@ function bell(e: v128): v128 {
 }
 
 /**
- * The derivative of x s(v(x)), where s is the logistic function: s + x v' (s (1 - s)), from `product` = x v' and e =
- * e^-v.
+ * The derivative of x s(v(x)), where s is the logistic function: s + x v' s (1 - s). `product` is x v', and e is e^-v.
  */
 function productDerivative(product: v128, e: v128): v128 {
   const one = v128.load64_splat(CURVES, 32);
@@ -186,13 +189,13 @@ function productDerivative(product: v128, e: v128): v128 {
   return f64x2.add(s, f64x2.mul(product, f64x2.mul(s, f64x2.sub(one, s))));
 }
 
-/** -2 u log2(e), where u is the argument of tanh in gelu. */
+/** The exponent of gelu as a power of two: -2 u log2(e), where u is the argument of tanh. */
 function geluExponent(x: v128): v128 {
   const curve = f64x2.mul(v128.load64_splat(CURVES, 8), f64x2.mul(x, x));
   return f64x2.mul(x, f64x2.add(v128.load64_splat(CURVES, 0), curve));
 }
 
-/** x (2u)', where u is the argument of tanh in gelu. */
+/** x times the derivative of 2u, where u is the argument of tanh in gelu. */
 function geluProduct(x: v128): v128 {
   const curve = f64x2.mul(v128.load64_splat(CURVES, 24), f64x2.mul(x, x));
   return f64x2.mul(x, f64x2.add(v128.load64_splat(CURVES, 16), curve));

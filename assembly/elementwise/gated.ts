@@ -1,11 +1,12 @@
-// Gated activations: dst[rows, n] = act(a) * g for src[rows, 2n] = a | g. The kind selects the gated form: sigmoid is
-// glu, gelu geglu, relu reglu, silu swiglu, qgelu qgeglu, srelu sreglu. Products are f32.
+// Gated activations: dst[rows, n] = act(a) * g. A row of src[rows, 2n] holds the n values of a, followed by the n
+// values of g. The activation selects the gated form: sigmoid gives glu, gelu geglu, relu reglu, silu swiglu, qgelu
+// qgeglu, srelu sreglu. Products are f32.
 //
-// The clamped swiglu computes with min(a, limit) and clamp(g, -limit, limit) + offset; derivatives are 0 beyond the
-// limits. NaN passes every clamp. The other forms are the special case of an infinite limit and an offset of -0, which
-// leaves every gate unchanged.
+// The clamped swiglu replaces a by min(a, limit) and g by clamp(g, -limit, limit) + offset. Derivatives beyond a limit
+// are 0. NaN passes every clamp. The other forms are the special case of an infinite limit and an offset of -0; adding
+// -0 changes no g.
 //
-// Every export takes `scratch`, eight buffers of the calling thread, and processes rows [begin, end).
+// Every export takes `scratch`, eight buffers of the calling thread (core/scratch.ts), and processes rows [begin, end).
 
 import { Activation } from "../contract";
 import { addScalar, clamp, clearBeyond, multiply } from "../core/chunk";
@@ -30,7 +31,10 @@ export function gated(
   forward(src, srcType, dst, dstType, kind, alpha, Infinity, -0.0, columns, scratch, begin, end);
 }
 
-/** dst[rows, 2n] = dA | dG for grad[rows, n]: dA = (act'(a) * grad) * g, dG = grad * act(a). */
+/**
+ * Writes the gradients of a and of g to dst[rows, 2n], side by side, for grad[rows, n]: dA = (act'(a) * grad) * g and
+ * dG = grad * act(a).
+ */
 export function gatedBackward(
   grad: usize,
   gradType: u32,
@@ -63,7 +67,7 @@ export function gatedBackward(
   );
 }
 
-/** As `gated`, with act(a) = a / (1 + e^(-alpha a)) and clamped a and g. */
+/** As `gated`, with act(a) = a / (1 + e^(-alpha a)) and with a and g clamped as above. */
 export function clampedSwiglu(
   src: usize,
   srcType: u32,

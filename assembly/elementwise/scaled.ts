@@ -4,7 +4,10 @@ import { Wide } from "../contract";
 import { CHUNK } from "../core/scratch";
 import { asF32, narrow } from "../core/wide";
 
-/** Computes elements [begin, end) of out, which may alias x. `scratch` is one buffer of the calling thread. */
+/**
+ * Computes elements [begin, end) of out, which may alias x. `scratch` is one buffer of the calling thread
+ * (core/scratch.ts).
+ */
 export function scaled(
   x: usize,
   xType: u32,

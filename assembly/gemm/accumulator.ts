@@ -1,10 +1,12 @@
-// A fixed-point accumulator wide enough for the exact sum of all products of two operands: signed i64 limbs that hold
-// 32 bits each, with delayed carries. An operand has at most 29 significant bits (an 8-bit element with an f32 scale)
-// and an exponent from -165 to 137, so LIMBS limbs hold the sum of 2^30 products, and the two lowest limbs stay zero.
+// A fixed-point accumulator that holds the exact sum of all products of two operands. It consists of signed i64 limbs
+// of 32 bits each; the upper half of a limb collects carries until `carry` propagates them. An operand has at most 29
+// significant bits (an 8-bit element with an f32 scale) and an exponent from -165 to 137. Therefore LIMBS limbs hold
+// the sum of 2^30 products, and the two lowest limbs stay zero.
 
 import { exponentOf, pow2 } from "./datapath";
 
 const LIMBS: usize = 26;
+/** The lowest bit of the lowest limb has the value 2^-LOWEST. */
 const LOWEST: i32 = 464;
 
 export function clearSum(limbs: usize): void {
@@ -50,12 +52,13 @@ function negate(limbs: usize): void {
 }
 
 /**
- * The sum rounded to odd at 53 bits; rounding this to f32 gives the nearest f32 of the exact sum. Overwrites the limbs.
+ * Returns the sum, rounded to odd at 53 significant bits. Rounding this result to f32 gives the f32 nearest to the
+ * exact sum. Overwrites the limbs.
  */
 export function sumToOdd(limbs: usize): f64 {
   const negative = carry(limbs) < 0;
   if (negative) {
-    negate(limbs); // magnitude only: the carry out of the top limb, 2^(32 * LIMBS), is the sign
+    negate(limbs); // the limbs then hold the magnitude; the carry out of the top limb, 2^(32 * LIMBS), is the sign
     carry(limbs);
   }
   let top = LIMBS - 1;

@@ -1,11 +1,12 @@
 // The arithmetic of datapaths: the fused dot-add of a tensor core, one step at a time, for any operands and any row of
 // src/formats/datapath.ts; and correctly rounded f32 operations that WebAssembly lacks.
 //
-// A step adds n products to an accumulator c. Terms are aligned to the largest exponent emax, truncated toward zero to
-// multiples of 2^(emax - F), and summed exactly; the sum is truncated to P fraction bits. All of this is exact in f64:
-// a term is below 2^(F + 12) units, a step has at most 65 terms, and F is at most 35.
+// A step adds n products to an accumulator c. Let emax be the largest exponent of a term, F the number of alignment
+// bits and P the number of fraction bits. Each term is truncated toward zero to a multiple of 2^(emax - F). The
+// truncated terms are summed exactly. The sum is truncated to P fraction bits. All of this is exact in f64: a term is
+// below 2^(F + 12) multiples of 2^(emax - F), a step has at most 65 terms, and F is at most 35.
 
-/** The exponent of an accumulator that is subnormal or the smallest normal f32. */
+/** The exponent of a subnormal accumulator, which is that of the smallest normal f32. */
 const F32_MIN_EXPONENT: i32 = -126;
 
 /** 2^e, for e from -1022 to 1023. */
@@ -18,12 +19,17 @@ export function exponentOf(x: f64): i32 {
   return (<i32>(reinterpret<u64>(x) >> 52) & 0x7ff) - 1023;
 }
 
-/** The exponent of the accumulator in the alignment. */
+/**
+ * The exponent of the accumulator `c` as a term of a step. `zeroAccumulator` is the exponent of an accumulator of zero.
+ */
 export function accumulatorExponent(c: f64, zeroAccumulator: i32): i32 {
   return c === 0 ? zeroAccumulator : max(exponentOf(c), F32_MIN_EXPONENT);
 }
 
-/** `sum` truncated toward zero to P fraction bits in f32's exponent range; overflow gives an infinity. */
+/**
+ * Returns `sum` truncated toward zero to `fractionBits` fraction bits in f32's exponent range. Overflow gives an
+ * infinity.
+ */
 export function truncateSum(sum: f64, fractionBits: i32): f64 {
   const magnitude = abs(sum);
   if (magnitude >= pow2(128)) return copysign<f64>(Infinity, sum);
@@ -35,8 +41,9 @@ export function truncateSum(sum: f64, fractionBits: i32): f64 {
 }
 
 /**
- * `hi + lo` rounded to odd, where hi = fl(hi + lo): the neighbour of hi toward lo if hi is even and the sum is inexact,
- * else hi. Rounding the result to at most 51 bits then equals rounding the exact sum once.
+ * Returns hi + lo rounded to odd at 53 significant bits; hi must be the f64 nearest to hi + lo. If hi is even and lo is
+ * not 0, the result is the neighbour of hi in the direction of lo, else hi. Rounding the result to at most 51 bits
+ * equals rounding the exact sum once.
  */
 export function roundToOdd(hi: f64, lo: f64): f64 {
   const bits = reinterpret<i64>(hi);
@@ -44,13 +51,13 @@ export function roundToOdd(hi: f64, lo: f64): f64 {
   return reinterpret<f64>(bits + (lo > 0 === hi > 0 ? 1 : -1));
 }
 
-/** The rounding error of `sum` = fl(a + b) (Knuth's TwoSum). */
+/** The rounding error of `sum`, the f64 nearest to a + b (Knuth's TwoSum). */
 export function sumError(a: f64, b: f64, sum: f64): f64 {
   const bPart = sum - a;
   return a - (sum - bPart) + (b - bPart);
 }
 
-/** fl(a * b + c), rounded once. */
+/** a * b + c, rounded to f32 once. */
 export function fma32(a: f32, b: f32, c: f32): f32 {
   const product = <f64>a * <f64>b;
   const sum = product + <f64>c;
@@ -62,7 +69,7 @@ export function canonical(x: f32): f32 {
   return isNaN(x) ? reinterpret<f32>(0x7fffffff) : x;
 }
 
-/** As above, for four lanes. */
+/** As `canonical`, for four lanes. */
 export function canonicalFour(x: v128): v128 {
   return v128.bitselect(x, i32x4.splat(0x7fffffff), v128.eq<f32>(x, x));
 }

@@ -1,5 +1,5 @@
-// The epilogue of a matrix product: applies scale, beta and bias to the accumulators in f32 with one rounding per
-// operation, then rounds to the output format.
+// The epilogue of a matrix product. It applies scale, beta and bias to the sums of products in f32, with one rounding per
+// operation (one fused multiply-add for scale and beta), and then rounds to the output format.
 
 import { Rounding } from "../contract";
 import { encode, magnitudeBits } from "../core/minifloat";
@@ -22,22 +22,25 @@ import {
   targetWordOf,
 } from "./task";
 
-/** fma(s, acc, +0): the rounded product, in which an exact zero becomes +0. */
+/** Returns fma(s, acc, +0): the rounded product, where an exact product of zero is +0. */
 function productOf(s: f32, acc: f32): f32 {
   const product = s * acc;
   return product === 0 && (s === 0 || acc === 0) ? 0 : product;
 }
 
 /**
- * s * acc + beta * C. With split-K the product with beta is fused; otherwise the product with s is. Without beta
- * nothing is fused.
+ * Returns s * acc + beta * C by one fused multiply-add: fma(beta, C, s * acc) with split-K, and fma(s, acc, beta * C)
+ * without. If beta is 0, C does not matter: the result is s * acc with split-K, and fma(s, acc, +0) without.
  */
 function combine(acc: f32, s: f32, c: f32, beta: f32, split: bool): f32 {
   if (beta === 0) return split ? s * acc : productOf(s, acc);
   return split ? fma32(beta, c, s * acc) : fma32(s, acc, beta * c);
 }
 
-/** Atomically raises the f32 at `pointer` to `amax`; non-negative floats order as their bits do. */
+/**
+ * Atomically replaces the f32 at `pointer` by `amax` if `amax` is larger. Both are bit patterns of non-negative floats,
+ * which have the same order as the floats.
+ */
 function raise(pointer: usize, amax: u32): void {
   let seen = atomic.load<u32>(pointer);
   while (seen < amax) {
@@ -48,8 +51,8 @@ function raise(pointer: usize, amax: u32): void {
 }
 
 /**
- * acc[i] = combine(acc[i], s) for `count` f32, with canonical NaN. Returns the bits of the largest |acc[i]|, NaN
- * ignored, at least 0.
+ * target[i] = combine(acc[i], s) with beta 0, for `count` f32; a NaN becomes 0x7fffffff. Returns the bits of the
+ * largest |target[i]|, NaN ignored, or 0.
  */
 function scaleRow(acc: usize, s: f32, count: usize, target: usize, split: bool): u32 {
   const factor = f32x4.splat(s);
@@ -80,7 +83,8 @@ function scaleRow(acc: usize, s: f32, count: usize, target: usize, split: bool):
 }
 
 /**
- * Computes rows `begin` to `end` of D from the accumulators that `gemm` wrote (see gemmScaling, gemmBias, gemmTarget).
+ * Computes rows [begin, end) of D from the f32 sums that `gemm` wrote. gemmScaling, gemmBias and gemmTarget (task.ts)
+ * set the parameters.
  */
 export function gemmEpilogue(task: usize, begin: u32, end: u32): void {
   const columns = <usize>columnsOf(task);

@@ -1,11 +1,12 @@
-// The infinitely precise dot product, rounded once to f32. If the exponents of a row and a panel prove that f64 sums
-// are exact, products are summed in f64; if two f64 suffice, in two; otherwise in fixed point.
+// The infinitely precise dot product, rounded once to f32. The exponents of a row of X and of 8 columns of W decide the
+// arithmetic: one f64 sum if it is exact, else two f64 sums if these are exact, else fixed point.
 
 import { addProduct, clearSum, sumToOdd } from "./accumulator";
 import { exponentOf, pow2, roundToOdd, sumError } from "./datapath";
 
 /**
- * A span describes a line: the exponents of its lowest set bit and just above its highest, and its widest significand.
+ * A span describes the nonzero values of a row of X, or of 8 columns of W. It is three i32: the exponent of the lowest
+ * set bit of any value, one more than the largest exponent, and the largest number of significant bits.
  */
 export const SPAN_BYTES: usize = 16;
 const NOTHING: i32 = 4096;
@@ -16,7 +17,7 @@ export function clearSpan(span: usize): void {
   store<i32>(span, 0, 8);
 }
 
-/** Widens a span to cover `count` values. Infinities and NaN make it so wide that fixed point is used. */
+/** Extends a span to `count` more values. An infinity or NaN makes the span so wide that fixed point is used. */
 export function coverSpan(span: usize, values: usize, count: u32): void {
   let lowest = load<i32>(span);
   let top = load<i32>(span, 4);
@@ -36,13 +37,14 @@ export function coverSpan(span: usize, values: usize, count: u32): void {
 }
 
 /**
- * The number of bits, without the sign, that a sum of products may need; `doublings` is log2 of the number of terms.
+ * Returns the number of bits, without the sign, that a sum of products needs at most. `x` and `w` are the spans of the
+ * operands, and `doublings` is log2 of the number of terms, rounded up.
  */
 function spanOf(x: usize, w: usize, doublings: i32): i32 {
   return load<i32>(x, 4) + load<i32>(w, 4) + doublings + 1 - (load<i32>(x) + load<i32>(w));
 }
 
-/** One row by 8 columns in f64, which is exact for these spans. */
+/** Computes one row by 8 columns in f64. The caller has checked by the spans that every sum is exact. */
 function addExact(x: usize, w: usize, terms: u32, state: usize): void {
   let a0 = f64x2.splat(0);
   let a1 = a0;
@@ -65,8 +67,9 @@ function addExact(x: usize, w: usize, terms: u32, state: usize): void {
 }
 
 /**
- * One row by 4 columns in two f64: adding and then subtracting 3 * 2^(51 + grid), stored at `magic`, splits a product
- * into a multiple of 2^grid and a remainder.
+ * Computes one row by 4 columns as two f64 sums. Adding and then subtracting 3 * 2^(51 + grid), which is stored at
+ * `magic`, splits a product into a multiple of 2^grid and a remainder. One f64 sums the multiples, another the
+ * remainders.
  */
 function addSplit(x: usize, w: usize, terms: u32, state: usize, magic: usize): void {
   const cut = v128.load_splat<f64>(magic);
@@ -99,7 +102,10 @@ function joined(high: f64, low: f64): f64 {
   return roundToOdd(sum, sumError(high, low, sum));
 }
 
-/** One output in fixed point; consecutive elements of W are 64 bytes apart. */
+/**
+ * Computes one output in fixed point. Infinities and NaN are summed in f64. Consecutive elements of W are 64 bytes
+ * apart.
+ */
 function addFixed(x: usize, w: usize, terms: u32, limbs: usize): f64 {
   let special: f64 = 0;
   clearSum(limbs);
@@ -114,8 +120,8 @@ function addFixed(x: usize, w: usize, terms: u32, limbs: usize): f64 {
 }
 
 /**
- * Adds `terms` products for `rows` rows by 8 columns. X is f64 [rows][terms] with a span per row; W is f64 [terms][8]
- * with one span.
+ * Writes the sums of `terms` products, rounded to f32, for `rows` rows by 8 columns. X is f64 [rows][terms] with a span
+ * per row, at `xe`. W is f64 [terms][8] with one span, at `we`.
  */
 export function stepExact(
   _task: usize,
@@ -131,7 +137,9 @@ export function stepExact(
   const doublings = 32 - <i32>clz(terms);
   for (let row: u32 = 0; row < rows; row++) {
     const span = spanOf(xe, we, doublings);
-    // grid + 52 = top + 1: the remainder is below 2^(grid - 1) and has span - 53 + doublings bits
+    // A sum of products is below 2^t, where t = top(x) + top(w) + doublings. addSplit uses grid = t - 51, so the
+    // multiples sum exactly. A remainder is at most 2^(grid - 1), so their sum needs span - 53 + doublings bits, which
+    // must be at most 53.
     const splits = span <= 106 - doublings && load<i32>(xe, 8) + load<i32>(we, 8) <= 53;
     if (span <= 53) addExact(x, w, terms, state);
     else if (splits) {

@@ -1,9 +1,9 @@
 // D[m, n] = sum over k of X[m, k] * W[n, k], computed by one row of the datapath table (gemm/task.ts). The work is
-// divided into units of one panel of columns by one block of rows. The division depends only on the shape, and no
-// result depends on it.
+// divided into units. A unit is a block of rows by a panel, which is 8 or 16 columns. The division depends only on the
+// shape and the kernel, and no result depends on it.
 //
-// A unit keeps a 64-byte state per row of its block and iterates over k in the outer loop: one step of the panel stays
-// in L1 while the rows of the block stream past it.
+// A unit keeps a state of 64 bytes per row of its block: one accumulator per column. Its outer loop is over steps of k,
+// so that one step of the panel stays in L1 while the rows of the block stream past it.
 
 import { Kernel } from "../contract";
 import { clearSpan, coverSpan, SPAN_BYTES, stepExact } from "./exact";
@@ -18,13 +18,17 @@ import { clearZeroSigns, stepWide } from "./wide";
 const STATE_BYTES: usize = 64;
 /** Stores and loads whose addresses are equal modulo PAGE wait for each other (4K aliasing). */
 const PAGE: usize = 4096;
-/** Upper limit of the packed bytes of X per block of rows, within the limits on the number of rows. */
+/**
+ * A block has at least MIN_ROWS and at most MAX_ROWS rows. Within these limits, its packed rows of X take at most
+ * BLOCK_BYTES bytes.
+ */
 const BLOCK_BYTES: u64 = 16 << 20;
 const MAX_ROWS: u32 = 1024;
+/** The maximum number of rows per block if there are fewer than 8 panels. */
 const FEW_PANELS_ROWS: u32 = 64;
 const MIN_ROWS: u32 = 16;
 
-/** Columns per panel: as many accumulators as fit the state. */
+/** Columns per panel: the number of accumulators that fit in the state of a row. */
 function panelOf(task: usize): u32 {
   return <u32>(STATE_BYTES / valueBytes(kernelOf(task)));
 }
@@ -34,13 +38,13 @@ function panelsOf(task: usize): u32 {
   return (columnsOf(task) + width - 1) / width;
 }
 
-/** The depth, rounded up to whole steps. */
+/** K, rounded up to whole steps. */
 function paddedDepth(task: usize): u32 {
   const step = stepOf(task);
   return ((depthOf(task) + step - 1) / step) * step;
 }
 
-/** Rows per block, a multiple of 4; fewer if there are so few panels that threads would be idle. */
+/** Rows per block, a multiple of 4. Blocks are smaller if there are few panels, so that every thread gets a unit. */
 function blockRows(task: usize): u32 {
   const fitting = <u32>(BLOCK_BYTES / max<u64>(1, <u64>paddedDepth(task) * valueBytes(kernelOf(task))));
   const most = panelsOf(task) < 8 ? FEW_PANELS_ROWS : MAX_ROWS;
@@ -54,9 +58,9 @@ export function gemmUnits(task: usize): u32 {
   return ((rowsOf(task) + rows - 1) / rows) * panelsOf(task);
 }
 
-// Layout of the scratch memory: tables of X and W; a line of f32, of values, of exponents; packed X and W; states,
-// totals, scales. Sizes are computed in u64, so that a depth beyond the address space does not overflow before the
-// allocation fails.
+// Layout of the scratch memory, in this order: the decoding tables of X and W; one line as f32, as packed values and as
+// packed exponents; the packed rows of X and columns of W; states; totals; scales. Sizes are computed in u64, so that a
+// K beyond the address space does not overflow before the allocation fails.
 
 function tablesBytes(): usize {
   return 2 * TABLE_BYTES;
@@ -66,7 +70,7 @@ function lineBytes(task: usize): u64 {
   return <u64>paddedDepth(task) * 16 + 64;
 }
 
-/** Bytes of packed exponents, or of spans. */
+/** Bytes of the packed exponents of `lines` lines, or of their spans (gemm/exact.ts). */
 function packedExponentBytes(task: usize, lines: u32): u64 {
   const perLine = max<u64>(<u64>paddedDepth(task) * exponentBytes(kernelOf(task)), SPAN_BYTES);
   return (perLine * lines + 15) & ~15;
@@ -77,7 +81,8 @@ function packedValueBytes(task: usize, lines: u32): u64 {
 }
 
 /**
- * Exact number of scratch bytes that each thread passes to `gemm`, 16-byte aligned. It may exceed the address space.
+ * The exact number of scratch bytes that each thread passes to `gemm`, 16-byte aligned. The number may exceed the
+ * address space.
  */
 export function gemmScratch(task: usize): f64 {
   const rows = blockRows(task);
@@ -95,21 +100,24 @@ export function gemmScratch(task: usize): f64 {
   return <f64>bytes;
 }
 
-/** Moves a packed line to its position among `lines` interleaved lines: values of `bytes` bytes, `inner` apart. */
+/**
+ * Copies a packed line of `padded` values of `bytes` bytes to its positions in the packed operand. Consecutive values
+ * of a step are `inner` values apart, and consecutive steps `stepPitch` values.
+ */
 function scatter(
   source: usize,
   target: usize,
   bytes: usize,
   padded: u32,
   step: u32,
-  chunk: usize,
+  stepPitch: usize,
   inner: usize,
 ): void {
   for (let k: u32 = 0; k < padded; k += step) {
     const from = source + <usize>k * bytes;
     if (inner === 1) memory.copy(target, from, <usize>step * bytes);
     else spread(from, target, bytes, step, inner * bytes);
-    target += chunk * bytes;
+    target += stepPitch * bytes;
   }
 }
 
@@ -130,9 +138,10 @@ function spreadAs<T>(source: usize, target: usize, count: u32, pitch: usize): vo
 }
 
 /**
- * Packs `lines` rows of an operand, starting at `first`; row indices are clamped to the last row. Rows of X are stored
- * row after row within each step. Columns of W are interleaved, and so are their exponents for each pair of k's that a
- * kernel aligns at once.
+ * Packs `lines` rows of operand 0 (X) or 1 (W), starting at row `first` of `count`; beyond the end of the operand, the
+ * last row is packed instead. In a step of X, one row follows another. In a step of W, the rows are interleaved:
+ * [step][lines]. For kernels that align products two k's at a time, the exponents of W are interleaved in pairs: [step
+ * / 2][lines][2].
  */
 function packLines(
   task: usize,
@@ -150,7 +159,7 @@ function packLines(
   const padded = paddedDepth(task);
   const inner: usize = operand === 0 ? 1 : lines;
   const pitch: usize = operand === 0 ? <usize>step : 1;
-  const chunk = <usize>step * lines;
+  const stepPitch = <usize>step * lines;
   const lineValues = line + <usize>padded * 4;
   const lineExponents = lineValues + <usize>padded * 8;
   if (kernel === Kernel.Exact && operand === 1) clearSpan(exponents);
@@ -162,7 +171,7 @@ function packLines(
       valueBytes(kernel),
       padded,
       step,
-      chunk,
+      stepPitch,
       inner,
     );
     if (kernel === Kernel.Exact) {
@@ -178,7 +187,7 @@ function packLines(
         bytes,
         padded / together,
         step / together,
-        chunk / together,
+        stepPitch / together,
         inner,
       );
     }
@@ -198,8 +207,8 @@ type Step = (
 ) => void;
 
 /**
- * Selecting the function by a table call also keeps the compiler from inlining a hot loop into a driver that V8 never
- * optimises.
+ * Returns the step function of a kernel. A call through the function table also keeps the compiler from inlining a hot
+ * loop into a driver that V8 never optimises.
  */
 function stepFunction(kernel: i32): Step {
   if (kernel === Kernel.Narrow) return stepNarrow;
@@ -208,7 +217,7 @@ function stepFunction(kernel: i32): Step {
   return kernel === Kernel.Exact ? stepExact : stepScalar;
 }
 
-/** Computes units `begin` to `end`. `scratch` has gemmScratch(task) bytes and belongs to the calling thread. */
+/** Computes units [begin, end). `scratch` has gemmScratch(task) bytes and belongs to the calling thread. */
 export function gemm(task: usize, scratch: usize, begin: u32, end: u32): void {
   const panels = panelsOf(task);
   const rows = blockRows(task);
@@ -234,7 +243,10 @@ export function gemm(task: usize, scratch: usize, begin: u32, end: u32): void {
   }
 }
 
-/** Computes one unit: all splits of K in order. A split is a sum of chains, and a chain is a run of steps. */
+/**
+ * Computes one unit, and in it the splits of K one after the other. A split is a sum of chains, and a chain is computed
+ * by successive steps in one accumulator.
+ */
 function multiply(
   task: usize,
   row: u32,
@@ -252,7 +264,7 @@ function multiply(
   const padded = paddedDepth(task);
   const totals = states + <usize>rows * STATE_BYTES;
   const free = totals + ((<usize>rows) << 6) + 64;
-  const scales = free + ((states + PAGE / 2 - free) & (PAGE - 1)); // on another page than the states, see PAGE
+  const scales = free + ((states + PAGE / 2 - free) & (PAGE - 1)); // not at the addresses of the states modulo PAGE
   const run = stepFunction(kernel);
   const splits = splitsOf(task);
   const tile = splits === 1 ? padded : splitTileOf(task);
@@ -287,7 +299,7 @@ function multiply(
   }
 }
 
-/** The number of k's per chain: the promotion interval, or all of them. */
+/** The number of k's per chain: the promotion interval, or `all` if the interval is 0. */
 function chainLength(task: usize, all: u32): u32 {
   const interval = intervalOf(task);
   return interval === 0 ? all : interval;

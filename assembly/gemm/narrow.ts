@@ -1,15 +1,17 @@
-// The dot-add step for 8-bit operands with F = P = 13, 16 columns at a time in f32x4. It is exact, because a term is
-// below 2^15 units of 2^(emax - 13) and a step has at most 65 terms, so every partial sum is an integer below 2^24
-// units.
+// The dot-add step (gemm/datapath.ts) for 8-bit operands with F = P = 13, for 16 columns at a time, four per f32x4. It
+// is exact: a term is below 2^15 units of 2^(emax - 13), and a step has at most 65 terms, so every partial sum is an
+// integer below 2^24 units.
 //
-// The alignment scales of a few rows are computed before their sums, so that the sums do not wait for them.
+// The alignment scale 2^(13 - emax) converts a term to units. The scales of ALIGNED_ROWS rows are computed before the
+// sums of these rows, so that the sums do not wait for them.
 
 import { alignBitsOf, fractionBitsOf } from "./task";
 
-/** Rows whose scales are computed before their sums. */
+/** The number of rows whose alignment scales are computed before their sums. */
 export const ALIGNED_ROWS: u32 = 16;
-/** Bytes of the scales of these rows, and of all intermediate results of a step. */
+/** Bytes of the alignment scales of these rows. */
 export const SCALES_BYTES: usize = 1024;
+/** Bytes of all intermediate results of a step: these scales, and the largest exponents of the products. */
 export const ALIGNED_BYTES: usize = 1536;
 
 // Constants are loaded from memory, because V8 rebuilds each literal in three instructions wherever it is used.
@@ -19,9 +21,9 @@ const FIELD = memory.data<i32>(
 );
 
 /**
- * The largest exponents of the products of four rows and 16 columns in one step, separately for even and odd k's. The
- * exponents of W are biased as f32's are and stored in pairs of k's, so that two exponents of X are combined with eight
- * columns.
+ * Writes the largest exponents of the products of four rows and 16 columns in one step, separately for even and odd
+ * k's, to `pairs`. The exponents of W have f32's bias and are stored in pairs of k's. Hence one vector addition adds
+ * two exponents of X to those of eight columns.
  */
 function largestOfFour(x0: usize, we: usize, step: usize, pairs: usize): void {
   let m0 = i8x16.splat(0);
@@ -68,7 +70,8 @@ function largestOfFour(x0: usize, we: usize, step: usize, pairs: usize): void {
 }
 
 /**
- * 2^(F - max(products, accumulator)) as f32, eight columns per iteration; `top` is 254 + F, in f32's exponent position.
+ * Writes the alignment scales 2^(F - emax) as f32, eight columns per iteration. emax is the largest exponent of the
+ * products (`pairs`) and the accumulator (`state`). `top` is 254 + F, shifted to the position of f32's exponent field.
  */
 function scaleRows(pairs: usize, state: usize, end: usize, scales: usize, top: i32): void {
   const field = v128.load(FIELD);
@@ -88,7 +91,10 @@ function scaleRows(pairs: usize, state: usize, end: usize, scales: usize, top: i
   }
 }
 
-/** Adds the step's products, aligned by their scales, to the 16 accumulators of each row. */
+/**
+ * Adds the step's products, aligned by their scales, to the 16 accumulators of each row. `kept` masks the bits of a
+ * result that are not truncated.
+ */
 function addRows(
   x: usize,
   panel: usize,
@@ -138,9 +144,9 @@ function addRows(
 }
 
 /**
- * One step (`step` is even) of `rows` rows (a multiple of 4) by 16 columns. X is f32 [rows][step] with i8 exponents; W
- * is f32 [step][16] with u8 exponents [step / 2][16][2], biased by 127; `state` is f32 [rows][16]; `scales` is
- * ALIGNED_BYTES of scratch.
+ * Computes one step of `rows` rows (a multiple of 4) by 16 columns; `step` is even. X is f32 [rows][step] with i8
+ * exponents. W is f32 [step][16] with u8 exponents [step / 2][16][2], biased by 127. `state` is f32 [rows][16].
+ * `scales` is ALIGNED_BYTES of scratch.
  */
 export function stepNarrow(
   task: usize,

@@ -1,5 +1,6 @@
-// Packs one row of X or W in the form that the step functions read: decoded, scaled if scales belong to the operand,
-// rounded if the datapath rounds operands, with the exponents of its products, and padded with zeros to whole steps.
+// Packs one row of X or W in the form that the step functions read. The row is decoded, multiplied by its block scales
+// if they belong to the operand, rounded if the datapath rounds operands, and padded with zeros to whole steps. The
+// exponents of its values are packed too.
 
 import { Kernel, Promotion, Staging, Wide } from "../contract";
 import { decode, minExponent } from "../core/minifloat";
@@ -21,7 +22,10 @@ import {
   zeroOperandOf,
 } from "./task";
 
-/** The table of the 256 codes of a narrow format: f32 values, then i8 exponents. */
+/**
+ * Bytes of the table of an operand of up to 8 bits: for each of 256 codes the f32 value, and then for each the i8
+ * exponent.
+ */
 export const TABLE_BYTES: usize = 1280;
 const TABLE_EXPONENTS: usize = 1024;
 
@@ -29,10 +33,11 @@ const BF16_WORD: u32 = 0x007f0b78;
 const F16_WORD: u32 = 0x000f0ba5;
 const F32_MIN_EXPONENT: i32 = -126;
 /**
- * Bytes of an exponent. Kernels that align many products at once read exponents as bytes, or as i16 in the position of
- * f64's exponent; those of W are biased, so that sums are biased exponents. The exponent of a zero is so small that any
- * product with it is below every product of two nonzero operands (Kernel.Narrow) or below every accumulator
- * (Kernel.Wide), while its sums stay positive in both. Operands have exponents from -15 to 16, and from -254 to 256.
+ * The exponents that Kernel.Narrow and Kernel.Wide read. Narrow exponents are bytes. Wide exponents are i16, shifted by
+ * WIDE_SHIFT to the position of f64's exponent field. The exponents of W are biased, so that the sum of an exponent of
+ * X and one of W is a biased exponent. Every such sum is positive. A zero operand has an exponent so small that its
+ * products are below every product of two nonzero operands (Narrow) or below every accumulator (Wide). Nonzero operands
+ * have exponents from -15 to 16 (Narrow) or from -254 to 256 (Wide).
  */
 const NARROW_ZERO: i32 = -48;
 const NARROW_MOST: i32 = 16;
@@ -51,7 +56,7 @@ function lowestOf(word: u32): i32 {
   return word === 0 ? F32_MIN_EXPONENT : minExponent(word);
 }
 
-/** Fills the table of operand 0 or 1, whose format has at most 8 bits. */
+/** Fills the table of operand 0 or 1 if its format has at most 8 bits. */
 export function fillTable(task: usize, operand: u32, table: usize): void {
   const record = operandOf(task, operand);
   if (widthOf(record) > 8) return;
@@ -100,7 +105,7 @@ function decodeLine(record: usize, table: usize, row: u32, depth: u32, line: usi
   }
 }
 
-/** The block scale with this index, as f32. */
+/** The block scale at `index`, as f32. */
 export function scaleAt(record: usize, index: usize): f32 {
   const word = scaleWordOf(record);
   const scale = scaleOf(record);
@@ -109,10 +114,11 @@ export function scaleAt(record: usize, index: usize): f32 {
     : reinterpret<f32>(decode(load<u8>(scale + index), word));
 }
 
-/** Bytes of a packed value, and of a packed exponent. */
+/** Bytes of a packed value. */
 export function valueBytes(kernel: i32): usize {
   return kernel === Kernel.Narrow || kernel === Kernel.Plain ? 4 : 8;
 }
+/** Bytes of a packed exponent, or 0 for kernels that do not align products. */
 export function exponentBytes(kernel: i32): usize {
   if (kernel === Kernel.Narrow) return 1;
   return kernel === Kernel.Wide || kernel === Kernel.Scalar ? 2 : 0;
@@ -151,13 +157,13 @@ function roundTo(value: f32, dropped: u32): f32 {
   return reinterpret<f32>((bits + half - 1 + ((bits >> dropped) & 1)) & ((<u32>-1) << dropped));
 }
 
-/** Exponent `e` of operand 0 or 1 in the form that kernels with i16 exponents read. */
+/** Exponent `e` of operand 0 or 1 in the form that `kernel` reads, if it reads i16. */
 function alignedExponent(kernel: i32, operand: u32, e: i32): i32 {
   if (kernel !== Kernel.Wide) return e;
   return (max(e, WIDE_ZERO) + (operand === 0 ? 0 : WIDE_BIAS)) << WIDE_SHIFT;
 }
 
-/** Packs elements `start` to `end` of a decoded line, which share a scale, as f64 values and i16 exponents. */
+/** Packs elements [start, end) of a decoded line, which share a scale, as f64 values and i16 exponents. */
 function packAligned(
   task: usize,
   operand: u32,

@@ -1,4 +1,5 @@
-// The datapath of plain arithmetic: acc = fl(acc + fl(x * w)) in f32, k ascending, two rows by 16 columns at a time.
+// The datapath of plain f32 arithmetic: acc = fl(acc + fl(x * w)) in ascending order of k, where fl rounds to f32. Two
+// rows by 16 columns are computed at a time.
 
 function addRows(x: usize, pitch: usize, w: usize, step: u32, state: usize): void {
   let a0 = v128.load(state);
@@ -57,8 +58,8 @@ function addRows(x: usize, pitch: usize, w: usize, step: u32, state: usize): voi
 }
 
 /**
- * Adds `step` products for `rows` rows (even) by 16 columns. X is f32 [rows][step], W f32 [step][16], `state` f32
- * [rows][16].
+ * Adds `step` products to each accumulator of `rows` rows (an even number) by 16 columns. X is f32 [rows][step], W f32
+ * [step][16], `state` f32 [rows][16].
  */
 export function stepPlain(
   _task: usize,

@@ -1,6 +1,9 @@
-// Reduction of chains: each chain is added to the total of its row, and the totals of each split are added to D. Every
-// operation is rounded once to f32. Operations are computed in f64: the product of two f32 is exact there, the double
-// rounding of a sum of two f32 is harmless, and a sum that includes a product is rounded to odd first.
+// Adds up the partial sums of a matrix product. A chain is the sum of one interval of k for one element of D.
+// finishChain scales the chain if the promotion says so, and adds it to the total of that element. storeTotals writes
+// the totals of a split of K to D, or adds them to D.
+//
+// Every operation is rounded once to f32. finishChain computes in f64, where the product of two f32 is exact. Rounding
+// a sum of two f32 first to f64 and then to f32 gives the same f32. A sum with a product is rounded to odd first.
 
 import { Promotion } from "../contract";
 import { canonical, canonicalFour } from "./datapath";
@@ -17,7 +20,10 @@ import {
   scaleRowOf,
 } from "./task";
 
-/** The scale of line `line` of an operand at depth k; line indices are clamped to the last line. */
+/**
+ * The block scale of row `line` of an operand at element k. Beyond the end of the operand, the last row is used
+ * instead.
+ */
 function chainScale(record: usize, line: u32, count: u32, k: u32): f32 {
   return scaleAt(
     record,
@@ -25,7 +31,7 @@ function chainScale(record: usize, line: u32, count: u32, k: u32): f32 {
   );
 }
 
-/** Two f32 as f64 lanes. */
+/** Loads two f32 as f64 lanes. */
 function loadPair(pointer: usize): v128 {
   return v128.promote_low<f32>(v128.load64_zero(pointer));
 }
@@ -34,14 +40,14 @@ function storePair(pointer: usize, pair: v128): void {
   v128.store64_lane(pointer, v128.demote_zero<f64>(pair), 0);
 }
 
-/** fl(a * b) in f32, lane by lane, as f64. */
+/** a * b rounded to f32, lane by lane, as f64. */
 function productPair(a: v128, b: v128): v128 {
   return v128.promote_low<f32>(v128.demote_zero<f64>(v128.mul<f64>(a, b)));
 }
 
 /**
- * a + b rounded to odd at 53 bits, lane by lane (roundToOdd); rounding this to f32 gives the nearest f32 of the exact
- * sum.
+ * Returns a + b rounded to odd at 53 significant bits, lane by lane (see roundToOdd). Rounding this result to f32 gives
+ * the f32 nearest to the exact sum.
  */
 function addToOdd(a: v128, b: v128): v128 {
   const sum = v128.add<f64>(a, b);
@@ -55,7 +61,8 @@ function addToOdd(a: v128, b: v128): v128 {
 }
 
 /**
- * Ends the chain at `k`: adds `states` to `totals` (f32 [rows][panel]). The scales of W are gathered behind the totals.
+ * Adds the chains that start at `k`, whose sums are `states`, to `totals` (f32 [rows][panel]). The scales of W's
+ * columns are gathered in memory behind the totals.
  */
 export function finishChain(
   task: usize,
@@ -114,7 +121,7 @@ function finishRow(
   }
 }
 
-/** Writes the totals that are inside D, or adds them to the values in D. */
+/** Writes the totals of the elements inside D to D or, if `adds`, adds them to D. A NaN becomes 0x7fffffff. */
 export function storeTotals(
   task: usize,
   row: u32,

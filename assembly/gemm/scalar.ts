@@ -1,4 +1,5 @@
-// The dot-add step for any row of the datapath table, one output at a time. It defines the result of every datapath.
+// The dot-add step (gemm/datapath.ts) for any row of the datapath table, one output at a time. This function defines
+// the result of every tensor-core datapath.
 
 import { accumulatorExponent, pow2, truncateSum } from "./datapath";
 import { alignBitsOf, fractionBitsOf, groupOf, zeroAccumulatorOf } from "./task";
@@ -17,7 +18,7 @@ function isZeroGroup(x: usize, w: usize, group: u32): bool {
 }
 
 /**
- * The exponent of a term: the sum of its operands' exponents; for a group whose products are all zero, the exponent of
+ * The exponent of a term: the sum of its operands' exponents. A group whose products are all zero has the exponent of
  * zero.
  */
 function termExponent(x: usize, xe: usize, w: usize, we: usize, group: u32, zero: i32): i32 {
@@ -25,7 +26,7 @@ function termExponent(x: usize, xe: usize, w: usize, we: usize, group: u32, zero
   return <i32>load<i16>(xe) + <i32>load<i16>(we);
 }
 
-/** The accumulator after one step from `c`. A term is a product, or the exact sum of `group` products. */
+/** Returns the accumulator `c` after one step. A term is a product, or the exact sum of `group` products. */
 function dotAdd(task: usize, c: f64, x: usize, xe: usize, w: usize, we: usize, step: u32): f64 {
   const zero = zeroAccumulatorOf(task);
   const group = groupOf(task);
@@ -44,7 +45,10 @@ function dotAdd(task: usize, c: f64, x: usize, xe: usize, w: usize, we: usize, s
   return truncateSum(sum * pow2(largest - alignBits), fractionBitsOf(task));
 }
 
-/** One step of `rows` rows by 8 columns; operands and `state` have the layout of `stepWide`. */
+/**
+ * Computes one step of `rows` rows by 8 columns. X, W and `state` have the layout of `stepWide`, but exponents are
+ * plain i16, those of W in [step][8].
+ */
 export function stepScalar(
   task: usize,
   x: usize,

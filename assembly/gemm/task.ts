@@ -1,6 +1,6 @@
-// The parameters of a matrix product, in a block of GemmTask.Bytes bytes that the caller allocates, fills by the
-// setters below and passes to `gemm`. D[m, n] = sum over k of X[m, k] * W[n, k]: both operands are stored as rows of
-// codes along K.
+// The parameters of a matrix product, D[m, n] = sum over k of X[m, k] * W[n, k]. They are in a task block of
+// GemmTask.Bytes bytes. The caller allocates the block, fills it by the setters below and passes it to `gemm`. Both
+// operands are stored as rows of codes along K, the `depth`.
 
 import { GemmTask, Kernel } from "../contract";
 import { get, put } from "../core/record";
@@ -59,8 +59,8 @@ export function gemmShape(task: usize, rows: u32, columns: u32, depth: u32, outp
 }
 
 /**
- * Sets the dot-add step of `step` products (datapath.ts). If `group` > 1, products are summed exactly in groups of that
- * size.
+ * Sets the parameters of the dot-add step, which adds `step` products (datapath.ts). If `group` > 1, the products of
+ * each `group` consecutive k's are first summed exactly.
  */
 export function gemmDatapath(
   task: usize,
@@ -82,8 +82,8 @@ export function gemmDatapath(
 }
 
 /**
- * A chain ends after `interval` k's (a multiple of the step; 0: never). Split-K: `splits` splits of whole tiles of k
- * are added in f32.
+ * Sets how partial sums are added. A chain ends after `interval` k's, a multiple of the step, or never if `interval` is
+ * 0. With split-K, K is divided into `splits` splits of whole tiles of `splitTile` k's, whose sums are added in f32.
  */
 export function gemmReduction(task: usize, promotion: i32, interval: u32, splits: u32, splitTile: u32): void {
   put(task, Field.Promotion, promotion);
@@ -93,7 +93,8 @@ export function gemmReduction(task: usize, promotion: i32, interval: u32, splits
 }
 
 /**
- * Operand 0 is X, 1 is W: codes of `width` 4, 8, 16 or 32 bits in format `word` (0 is f32). Rows start at whole bytes.
+ * Sets operand 0 (X) or 1 (W): codes of `width` 4, 8, 16 or 32 bits in the format of format word `word` (contract.ts; 0
+ * is f32). Rows start at whole bytes.
  */
 export function gemmOperand(
   task: usize,
@@ -111,8 +112,9 @@ export function gemmOperand(
 }
 
 /**
- * Block scales: element (row, k) has the scale with index (row >> rowShift) * rowStride + floor(k / block) *
- * blockStride. A scale is f32 if `word` is 0, else a byte of that format (UE4M3 is e4m3 without a sign).
+ * Sets the block scales of an operand. Element (row, k) has the scale at index (row >> rowShift) * rowStride + floor(k
+ * / block) * blockStride. A scale is f32 if `word` is 0, else a byte in the format of that format word; UE4M3 is e4m3
+ * without a sign.
  */
 export function gemmScale(
   task: usize,
@@ -133,7 +135,10 @@ export function gemmScale(
   put(record, OperandField.BlockStride, blockStride);
 }
 
-/** x = s * acc with s = (alpha * scaleA) * scaleB, plus beta * C where beta is not 0; `c` of Wide type `type`. */
+/**
+ * Sets x = s * acc, where s = (alpha * scaleA) * scaleB. If beta is not 0, beta * C is added; `c` has the Wide type
+ * `type`.
+ */
 export function gemmScaling(
   task: usize,
   alpha: f32,
@@ -149,15 +154,15 @@ export function gemmScaling(
   put(task, Field.AddendType, type);
 }
 
-/** Adds bias[n], of Wide type `type`, to x; 0 means no bias. */
+/** Adds bias[n], of Wide type `type`, to x. A null `bias` means none. */
 export function gemmBias(task: usize, bias: usize, type: u32): void {
   put(task, Field.Bias, bias);
   put(task, Field.BiasType, type);
 }
 
 /**
- * The output: x as f32 if `word` is 0, else the codes of x * scale in a format of 8 or 16 bits. `amax`, if not 0,
- * points to an f32 that is raised to every |x|, NaN ignored.
+ * Sets the output: x as f32 if `word` is 0, else the codes of x * scale in a format of 8 or 16 bits. If `amax` is not
+ * 0, the f32 at `amax` is raised to the largest |x|, NaN ignored.
  */
 export function gemmTarget(
   task: usize,
@@ -258,7 +263,10 @@ export function amaxOf(task: usize): usize {
   return get(task, Field.Amax);
 }
 
-/** The number of k's per call of the step function: the datapath's n, or a length that suits the cache. */
+/**
+ * The number of k's per call of the step function: the datapath's n, or for other kernels a number that suits the
+ * cache.
+ */
 export function stepOf(task: usize): u32 {
   const kernel = kernelOf(task);
   if (kernel === Kernel.Exact) return max<u32>(1, depthOf(task));
@@ -287,7 +295,7 @@ export function blockOf(record: usize): u32 {
   return <u32>get(record, OperandField.Block);
 }
 
-/** The index of the scale of (row, block 0). */
+/** The index of the scale of row `row` in the first block. */
 export function scaleRowOf(record: usize, row: u32): usize {
   return (<usize>row >> get(record, OperandField.RowShift)) * get(record, OperandField.RowStride);
 }

@@ -1,5 +1,6 @@
-// The dot-add step for operands of any exponent with F <= 25 and P = 23, 8 columns at a time in f64x2. A product of two
-// 11-bit significands is exact, and a sum of 33 terms stays an integer below 2^32 units.
+// The dot-add step (gemm/datapath.ts) with F <= 25 and P = 23, for operands of any exponent. It computes 8 columns at a
+// time, two per f64x2. It is exact: a product of two significands has at most 22 bits, and a sum of 33 terms, in units
+// of 2^(emax - F), stays far below 2^53.
 //
 // The alignment scales of a few rows are computed before their sums, as in gemm/narrow.ts.
 
@@ -7,9 +8,9 @@ import { ALIGNED_ROWS, SCALES_BYTES } from "./narrow";
 import { alignBitsOf, zeroAccumulatorOf } from "./task";
 
 /**
- * The largest exponents of the products of four rows and 8 columns in one step, separately for even and odd k's, in the
- * position of f64's exponent (the upper 16 bits). The exponents of W are biased as f64's are and stored in pairs of
- * k's, so that two exponents of X are combined with four columns.
+ * Writes the largest exponents of the products of four rows and 8 columns in one step, separately for even and odd k's,
+ * to `pairs`. They are i16 in the position of f64's exponent field (its upper 16 bits). The exponents of W have f64's
+ * bias and are stored in pairs of k's. Hence one vector addition adds two exponents of X to those of four columns.
  */
 function largestOfFour(x0: usize, we: usize, pitch: usize, pairs: usize): void {
   let m0 = i16x8.splat(0);
@@ -55,18 +56,20 @@ function largestOfFour(x0: usize, we: usize, pitch: usize, pairs: usize): void {
   v128.store(pairs, n3, 112);
 }
 
-// Constants are loaded from memory, because V8 rebuilds each literal in three instructions wherever it is used. Upper
-// halves of f64.
+// The upper halves of f64 constants: the mask of the exponent field, and 2^-126. They are loaded from memory, because
+// V8 rebuilds each literal in three instructions wherever it is used.
 const FIELD = memory.data<i32>(
   [0x7ff00000, 0x7ff00000, 0x7ff00000, 0x7ff00000, 0x38100000, 0x38100000, 0x38100000, 0x38100000],
   16,
 );
 
 /**
- * 2^(F - max(products, accumulator)) as f64, four columns per iteration; `bits` is F. T = u32 handles subnormal and zero
- * accumulators, T = u8 does not. Returns whether some emax is below F - 149, where the unit is below f32's smallest
- * subnormal; below -126, where subnormal and zero accumulators matter; or above 119, where a sum of 33 terms may reach
- * 2^128.
+ * Writes the alignment scales 2^(F - emax) as f64, four columns per iteration; `bits` is F. emax is the largest
+ * exponent of the products (`pairs`) and the accumulator (`state`). T = u32 handles subnormal and zero accumulators, T
+ * = u8 does not.
+ *
+ * Returns whether some emax needs more care: below F - 149, the unit 2^(emax - F) is less than f32's smallest
+ * subnormal; below -126, subnormal and zero accumulators matter; above 119, a sum of 33 terms may reach 2^128.
  */
 function scaleRows<T>(pairs: usize, state: usize, end: usize, scales: usize, bits: i32, ofZero: i32): bool {
   const field = v128.load(FIELD);
@@ -82,7 +85,7 @@ function scaleRows<T>(pairs: usize, state: usize, end: usize, scales: usize, bit
     const products = v128.and(v128.max<i16>(pair, v128.shl<i32>(pair, 16)), field);
     let c = v128.and(v128.shuffle<i32>(v128.load(state), v128.load(state, 16), 1, 3, 5, 7), field);
     if (sizeof<T>() === 4) {
-      const none = v128.eq<i32>(c, zero); // an f64 that holds an f32 value is zero exactly when its exponent field is
+      const none = v128.eq<i32>(c, zero); // an f64 that holds an f32 value is zero exactly if its exponent field is zero
       c = v128.add<i32>(v128.max<i32>(c, smallest), v128.and(none, fromSmallest));
     }
     const emax = v128.max<i32>(products, c);
@@ -98,8 +101,8 @@ function scaleRows<T>(pairs: usize, state: usize, end: usize, scales: usize, bit
 
 const FINISH = memory.data<u64>(
   [
-    0x7fe0000000000000, // minus the bits of 2^e gives the bits of 2^-e
-    0xffffffffe0000000, // f32's bits
+    0x7fe0000000000000, // this minus the bits of 2^e gives the bits of 2^-e
+    0xffffffffe0000000, // masks the 24 significant bits of f32
     0x4940000000000000, // 2^149
     0x6ea0000000000000, // 2^747
     0x07f0000000000000, // 2^-896
@@ -109,7 +112,7 @@ const FINISH = memory.data<u64>(
 
 /**
  * Adds the step's products, aligned by their scales, to the 8 accumulators of each row, and truncates the sums to 24
- * bits.
+ * significant bits.
  */
 function addRows(x: usize, panel: usize, step: usize, rows: u32, state: usize, scales: usize): void {
   const pitch = step << 3;
@@ -157,8 +160,9 @@ function addRows(x: usize, panel: usize, step: usize, rows: u32, state: usize, s
 }
 
 /**
- * Fits sums of 24 bits to f32's range: truncates to multiples of 2^-149 and gives infinity from 2^128 up. One
- * expression does both and leaves normal numbers unchanged: trunc(v * 2^149) * 2^747 * 2^-896.
+ * Fits sums of 24 significant bits to f32's range: truncates them to multiples of 2^-149, and replaces those from 2^128
+ * up by infinity. The expression trunc(v * 2^149) * 2^747 * 2^-896 does both, because v * 2^896 overflows f64 from
+ * 2^128 up. It leaves normal numbers unchanged.
  */
 function boundRows(state: usize, end: usize): void {
   const up = v128.load_splat<f64>(FINISH, 16);
@@ -170,7 +174,10 @@ function boundRows(state: usize, end: usize): void {
   }
 }
 
-/** Replaces -0, which truncation may produce, by +0. The sign of a zero has no effect on the steps before. */
+/**
+ * Replaces -0, which truncation may produce, by +0. Steps within a chain need no such call, because the sign of a zero
+ * accumulator does not affect a sum.
+ */
 export function clearZeroSigns(state: usize, rows: u32): void {
   const zero = f64x2.splat(0);
   for (const end = state + ((<usize>rows) << 6); state < end; state += 16) {
@@ -179,9 +186,9 @@ export function clearZeroSigns(state: usize, rows: u32): void {
 }
 
 /**
- * One step (`step` is even) of `rows` rows (a multiple of 4) by 8 columns. X is f64 [rows][step] with i16 exponents; W
- * is f64 [step][8] with i16 exponents [step / 2][8][2], biased by 1023; all exponents are times 16. `state` is f64
- * [rows][8]; `scales` is ALIGNED_BYTES of scratch.
+ * Computes one step of `rows` rows (a multiple of 4) by 8 columns; `step` is even. X is f64 [rows][step] with i16
+ * exponents. W is f64 [step][8] with i16 exponents [step / 2][8][2], biased by 1023. All exponents are multiplied by
+ * 16. `state` is f64 [rows][8]. `scales` is ALIGNED_BYTES of scratch.
  */
 export function stepWide(
   task: usize,

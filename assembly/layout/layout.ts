@@ -1,6 +1,10 @@
-// Rearrangements that change no value: transposes, padding, and the 128x4 swizzle of block scales.
+// Rearrangements that change no value: transposition, padding, and the 128x4 layout of block scales that cuBLASLt reads
+// ("swizzled").
 
-/** Writes four rows of 16 bytes, `pitch` apart, as columns of four elements to `dst`, `stride` apart. */
+/**
+ * Transposes four rows of 16 bytes, which are `pitch` bytes apart. Each column of four elements becomes a row at `dst`;
+ * these are `stride` bytes apart.
+ */
 function transposeFour<T>(src: usize, pitch: usize, dst: usize, stride: usize): void {
   const r0 = v128.load(src);
   const r1 = v128.load(src + pitch);
@@ -52,7 +56,7 @@ function storeQuads(columns: v128, dst: usize, stride: usize): void {
   v128.store32_lane(dst + 3 * stride, columns, 3);
 }
 
-/** Writes columns [first, first + count), at most 64 bytes of each row, as rows of `dst`. */
+/** Writes columns [first, first + count) of src as rows of dst. `count` elements are at most 64 bytes. */
 function transposeStrip<T>(src: usize, rows: u32, columns: u32, dst: usize, first: u32, count: u32): void {
   const size: usize = sizeof<T>();
   const pitch = <usize>columns * size;
@@ -97,7 +101,7 @@ export function transpose(
   }
 }
 
-/** As above, for 4-bit codes packed two per byte; rows, columns, begin and end are even. */
+/** As `transpose`, for 4-bit codes packed two per byte. `rows`, `columns`, `begin` and `end` are even. */
 export function transposePacked(src: usize, rows: u32, columns: u32, dst: usize, begin: u32, end: u32): void {
   const pitch = <usize>columns >> 1;
   const stride = <usize>rows >> 1;
@@ -113,8 +117,9 @@ export function transposePacked(src: usize, rows: u32, columns: u32, dst: usize,
 }
 
 /**
- * Swaps two axes of runs of `unit` bytes: run (o, j, m, i) of dst [outer, q, middle, p] is run (o, i, m, j) of src
- * [outer, p, middle, q]. Writes the runs of dst with (o, j, m) in [begin, end), counted row-major.
+ * Swaps two axes of an array whose elements are runs of `unit` bytes: dst[o, j, m, i] = src[o, i, m, j], where src is
+ * [outer, p, middle, q] and dst [outer, q, middle, p]. Writes the lines (o, j, m) of dst from `begin` to `end`, counted
+ * row-major; a line has p elements.
  */
 export function swapAxes(
   src: usize,
@@ -135,7 +140,7 @@ export function swapAxes(
   }
 }
 
-/** Copies `count` runs of `unit` bytes, `stride` apart, to contiguous memory at dst. */
+/** Copies `count` runs of `unit` bytes to contiguous memory at dst. In src the runs are `stride` bytes apart. */
 function gatherRuns(src: usize, stride: usize, dst: usize, unit: usize, count: usize): void {
   if (unit === 1) gatherEach<u8>(src, stride, dst, count);
   else if (unit === 2) gatherEach<u16>(src, stride, dst, count);
@@ -159,9 +164,9 @@ function copyRun(src: usize, dst: usize, bytes: usize): void {
 }
 
 /**
- * Computes rows [begin, end) of dst [.., dstColumns]: element (i, j) of the [rows, columns] matrix at `src`, whose rows
- * are `rowStride` and whose columns are `columnStride` elements apart; zero outside that matrix. Elements have 1 or 4
- * bytes. Used to pad, transpose and crop scales.
+ * Computes rows [begin, end) of dst, a matrix with `dstColumns` columns. Element (i, j) is that of the [rows, columns]
+ * matrix at `src`, or zero outside that matrix. The rows of src are `rowStride` elements apart, its columns
+ * `columnStride`. Elements have 1 or 4 bytes. Used to pad, transpose and crop scales.
  */
 export function place(
   src: usize,
@@ -187,15 +192,16 @@ export function place(
 }
 
 /**
- * The byte offset of scale (i, j) in the 128x4 layout of a matrix with `tiles` tiles per row (cuBLASLt block scaling).
+ * The byte offset of scale (i, j) in cuBLASLt's 128x4 layout of block scales. `tiles` is the number of tiles of 4
+ * columns per row.
  */
 function swizzled(i: u32, j: u32, tiles: u32): usize {
   return (<usize>(i >> 7) * tiles + (j >> 2)) * 512 + ((i & 31) << 4) + (((i >> 5) & 3) << 2) + (j & 3);
 }
 
 /**
- * Computes tiles of 128 rows [begin, end) of the swizzled layout of a [rows, columns] matrix of byte scales. Element
- * (i, j) is at src[i * rowStride + j * columnStride]; the padding to 128 x 4 is zero.
+ * Writes tile rows [begin, end), of 128 rows each, of the swizzled layout of a [rows, columns] matrix of byte scales.
+ * Element (i, j) is at src[i * rowStride + j * columnStride]. The padding to whole tiles of 128 x 4 is zero.
  */
 export function swizzle(
   src: usize,
@@ -217,7 +223,9 @@ export function swizzle(
   }
 }
 
-/** The inverse of `swizzle`: copies tiles of 128 rows [begin, end) to dst[i * rowStride + j * columnStride]. */
+/**
+ * The inverse of `swizzle`: copies tile rows [begin, end), of 128 rows each, to dst[i * rowStride + j * columnStride].
+ */
 export function unswizzle(
   src: usize,
   rows: u32,

@@ -34,12 +34,16 @@ export function amaxRun(x: usize, count: i32): f32 {
   return largest;
 }
 
-// Two integer maxima find the largest |x| faster than float operations: a signed one over positive values and an
-// unsigned one over negative values. NaN compares above infinity there, so a result above infinity is recomputed.
+// Two integer maxima find the largest |x| faster than float operations: a signed maximum finds the largest positive
+// value, and an unsigned one the most negative value. NaN compares above infinity there, so a result above infinity is
+// recomputed by amaxRun.
 
 const INFINITY: i32 = 0x7f800000;
 
-/** Lane-wise bits of max |x| of one block of a multiple of 8 elements; above infinity if there is a NaN. */
+/**
+ * Lane-wise bits of max |x| of one block, whose length is a multiple of 8. If the block has a NaN, some lane is above
+ * infinity.
+ */
 function blockMax(x: usize, bytes: usize): v128 {
   let positive = i32x4.splat(0);
   let negative = i32x4.splat(0);
@@ -52,7 +56,7 @@ function blockMax(x: usize, bytes: usize): v128 {
   return i32x4.max_s(positive, v128.and(negative, i32x4.splat(0x7fffffff)));
 }
 
-/** Writes the amaxes of four consecutive blocks of a multiple of 8 elements. */
+/** Writes the amaxes of four consecutive blocks of `block` elements, a multiple of 8. */
 function fourBlocks(x: usize, block: i32, dst: usize): void {
   const bytes = (<usize>block) << 2;
   const a = blockMax(x, bytes);
@@ -81,7 +85,7 @@ export function blockAmaxes(x: usize, count: i32, block: i32, dst: usize): void 
   }
 }
 
-/** amaxes[i] = max(amaxes[i], |x[i]|), NaN ignored. The array of amaxes has room for a multiple of four. */
+/** amaxes[i] = max(amaxes[i], |x[i]|), NaN ignored. */
 function mergeRow(amaxes: usize, x: usize, count: i32): void {
   let i: usize = 0;
   for (const whole = (<usize>(count & -4)) << 2; i < whole; i += 16) {
@@ -94,7 +98,8 @@ function mergeRow(amaxes: usize, x: usize, count: i32): void {
 }
 
 /**
- * As above, for four rows `pitch` bytes apart, with `count` a multiple of 4. NaN gives a bit pattern above infinity.
+ * As mergeRow, for four rows `pitch` bytes apart, but a column with NaN gets a bit pattern above infinity. `count` is a
+ * multiple of 4.
  */
 function mergeFourRows(amaxes: usize, x: usize, pitch: usize, count: i32): void {
   const magnitude = i32x4.splat(0x7fffffff);
@@ -120,8 +125,8 @@ function hasNaN(amaxes: usize, count: i32): bool {
 }
 
 /**
- * Writes the amax of each of `count` columns over `height` rows, `pitch` elements apart. The array of amaxes has room
- * for a multiple of four.
+ * Writes the amax of each of `count` columns over `height` rows, which are `pitch` elements apart. The array of amaxes
+ * has room for a multiple of four.
  */
 export function columnAmaxes(x: usize, pitch: u32, height: u32, count: i32, amaxes: usize): void {
   const bytes = (<usize>pitch) << 2;
@@ -137,7 +142,9 @@ export function columnAmaxes(x: usize, pitch: u32, height: u32, count: i32, amax
   for (; row < height; ++row) mergeRow(amaxes, x + <usize>row * bytes, count);
 }
 
-/** Replaces the `width` amaxes of each group by their maximum; the last group may be partial. */
+/**
+ * Replaces each of `width` consecutive amaxes by the largest of them, group by group. The last group may be partial.
+ */
 export function spreadAmaxes(amaxes: usize, count: i32, width: i32): void {
   for (let i = 0; i < count; i += width) {
     const group = amaxes + ((<usize>i) << 2);
@@ -147,7 +154,7 @@ export function spreadAmaxes(amaxes: usize, count: i32, width: i32): void {
   }
 }
 
-/** amaxes[i] = max(amaxes[i], more[i]). No value is NaN, and both arrays have room for a multiple of four. */
+/** amaxes[i] = max(amaxes[i], more[i]). No value may be NaN, and both arrays must have room for a multiple of four. */
 export function mergeAmaxes(amaxes: usize, more: usize, count: i32): void {
   for (let i: usize = 0; i < (<usize>count) << 2; i += 16) {
     v128.store(amaxes + i, f32x4.pmax(v128.load(amaxes + i), v128.load(more + i)));

@@ -1,4 +1,4 @@
-// Quantization with blocks down the columns of a matrix that is not transposed. Each strip of rows is read twice: once
+// Quantization with blocks along the columns of a matrix that is not transposed. Each strip of rows is read twice: once
 // for the amaxes of its columns, once for the codes.
 
 import { CODES_BYTES, encodeRun } from "../cast/cast";
@@ -25,8 +25,8 @@ import {
 } from "./task";
 
 /**
- * Maximum number of columns of a strip, a multiple of every tile's width. A strip is narrower if a panel could not hold
- * the tile's rows.
+ * Maximum number of columns of a strip, a multiple of every tile's width. A strip has fewer columns if a panel has no
+ * room for that many columns of a tile's rows.
  */
 const WIDTH: u32 = 1024;
 
@@ -39,9 +39,9 @@ const MULTIPLIERS: usize = AMAXES + WIDTH * 4;
 const RANDOM: usize = MULTIPLIERS + WIDTH * 4;
 
 /**
- * Quantizes rows [begin, end) of a task's matrix (task.ts), which is not transposed, in tiles of tileRows x tileColumns
- * (tileColumns is 1 or 32). `begin` is a multiple of tileRows. Scales are [ceil(rows / tileRows), columns]: one per
- * column, whatever tileColumns is.
+ * Quantizes rows [begin, end) of a task's matrix (task.ts), which is not transposed, in tiles of tileRows x
+ * tileColumns, where tileColumns is 1 or 32. `begin` is a multiple of tileRows. Scales are [ceil(rows / tileRows),
+ * columns]: each column of a tile has its own entry, also if the tile has 32 columns.
  */
 export function quantizeColumns(task: usize, scratch: usize, begin: u32, end: u32): void {
   const src = sourceOf(task);

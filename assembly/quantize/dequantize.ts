@@ -1,5 +1,6 @@
-// Dequantization: f32(code) ⊗ scale, then one rounding. Byte scales are looked up in a table of (f32(scale code) ⊗ g) ⊗
-// inverse, which includes NVFP4's per-tensor factor; g and inverse are both 1 for e8m0.
+// Dequantization: f32(code) ⊗ factor, then one rounding to the result's type; a ⊗ b is the f32 product of a and b,
+// rounded once. The factor is the block's scale if that is f32. For a byte scale it is (f32(scale code) ⊗ g) ⊗ inverse,
+// read from a table. g and inverse make up NVFP4's scale of the tensor; both are 1 for e8m0.
 
 import { decodeRun, fillTable, scaleRun, TABLE_BYTES } from "../cast/decode";
 import { decode as decodeCode } from "../core/minifloat";
@@ -21,13 +22,16 @@ function prepareTables(scratch: usize, word: u32, scaleWord: u32, g: f32, invers
   }
 }
 
-/** The scale with this index; f32 if `scaleWord` is 0. */
+/** The factor of the scale at `index`. */
 function scaleAt(scratch: usize, scales: usize, scaleWord: u32, index: usize): f32 {
   if (scaleWord === 0) return load<f32>(scales + (index << 2));
   return load<f32>(scratch + SCALES + ((<usize>load<u8>(scales + index)) << 2));
 }
 
-/** Dequantizes elements [first, first + length); element `first` starts the block of scale `firstScale`. */
+/**
+ * Dequantizes elements [first, first + length). Element `first` must be the first of the block whose scale has the
+ * index firstScale.
+ */
 function dequantizePiece(
   src: usize,
   word: u32,
@@ -55,8 +59,9 @@ function dequantizePiece(
 }
 
 /**
- * Computes rows [begin, end) of dst [rows, columns], a Wide, from codes of format `word` (up to 8 bits) and scales
- * [ceil(rows / tileRows), ceil(columns / 2^blockShift)], which are f32 if `scaleWord` is 0, else bytes of that format.
+ * Computes rows [begin, end) of dst [rows, columns], of Wide type `dstType`, from codes of format `word` (up to 8
+ * bits). Scales are [ceil(rows / tileRows), ceil(columns / 2^blockShift)]; they are f32 if `scaleWord` is 0, else bytes
+ * of that format. Formats are given by format words (contract.ts).
  */
 export function dequantizeRows(
   src: usize,
@@ -77,7 +82,7 @@ export function dequantizeRows(
   prepareTables(scratch, word, scaleWord, g, inverse);
   const block: u32 = 1 << blockShift;
   if (tileRows === 1 && (columns & (block - 1)) === 0) {
-    // every row has whole blocks, so each piece of the matrix is treated as one long row
+    // every row has whole blocks, so the rows are treated as one long row
     const first = <usize>begin * columns;
     const count = (end - begin) * columns;
     const skipped = first >> blockShift;
@@ -92,7 +97,7 @@ export function dequantizeRows(
   }
 }
 
-/** As above, for blocks down the columns, with scales [ceil(rows / tileRows), columns]. */
+/** As `dequantizeRows`, for blocks along the columns, with scales [ceil(rows / tileRows), columns]. */
 export function dequantizeColumns(
   src: usize,
   word: u32,

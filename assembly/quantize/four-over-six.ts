@@ -1,11 +1,11 @@
 // 4over6: the amax of an NVFP4 block is mapped to 6 or to 4, whichever gives the smaller error; equal errors select 6.
-// Every step is one rounded f32 operation.
+// Every step is one rounded f32 operation, written ⊗ (product), ⊘ (quotient) and ⊖ (difference).
 
 import { RuleAt } from "../core/scale";
 
 const FLT_MAX = reinterpret<f32>(0x7f7fffff);
 
-/** `value`, not negative and at most 448, rounded to e4m3. */
+/** Rounds `value`, which is not negative, to e4m3. Larger values than 448 become 448. */
 function roundE4m3(value: f32): f32 {
   const a = min(reinterpret<u32>(value), 0x43e00000);
   const e = max(a, 0x3c800000) & 0x7f800000; // at least 2^-6
@@ -24,7 +24,10 @@ function multiplierOf(scale: f32, decodeScale: f32): f32 {
   return min(<f32>1 / (scale * decodeScale), FLT_MAX);
 }
 
-/** |d| or d ⊗ d of four elements, where d = (((q ⊗ scale) ⊗ g) ⊘ full) ⊖ x and q is x ⊗ multiplier rounded to e2m1. */
+/**
+ * The errors of four elements x: |d| or, if `squared`, d ⊗ d, where d = (((q ⊗ scale) ⊗ g) ⊘ full) ⊖ x and q is x ⊗
+ * multiplier rounded to e2m1. g is the amax of the tensor, and full the largest element times the largest block scale.
+ */
 function errors(x: v128, multiplier: v128, scale: v128, g: v128, full: v128, squared: u32): v128 {
   const v = f32x4.mul(x, multiplier);
   const a = i32x4.min_s(v128.and(v, i32x4.splat(0x7fffffff)), i32x4.splat(0x40c00000)); // 6
@@ -37,7 +40,7 @@ function errors(x: v128, multiplier: v128, scale: v128, g: v128, full: v128, squ
   return squared ? f32x4.mul(d, d) : f32x4.abs(d);
 }
 
-/** The error of 16 elements for a block scale, summed in element order. */
+/** The sum of the errors of 16 elements for a block scale, added in element order. */
 function rowError(x: usize, multiplier: f32, scale: f32, rule: usize, buffer: usize): f32 {
   const m = f32x4.splat(multiplier);
   const s = f32x4.splat(scale);
@@ -52,7 +55,10 @@ function rowError(x: usize, multiplier: f32, scale: f32, rule: usize, buffer: us
   return sum;
 }
 
-/** The error of 1 row or of 16 rows, which are added by the tree 8, 4, 2, 1. */
+/**
+ * The error of a tile of 1 or 16 rows. The errors of 16 rows are added as a tree: row i adds row i + 8, then i + 4, i +
+ * 2, i + 1.
+ */
 function tileError(
   x: usize,
   pitch: u32,
@@ -75,9 +81,9 @@ function tileError(
 }
 
 /**
- * Returns the e4m3 code of the scale of a tile with `height` (1 or 16) rows of 16 f32, `pitch` elements apart, whose
- * largest magnitude is `amax`. Writes the multiplier of the elements. `rule` is a prepared rule; `buffer` has 128
- * bytes.
+ * Returns the e4m3 code of a tile's scale, and writes the multiplier of its elements. The tile has `height` (1 or 16)
+ * rows of 16 f32, which are `pitch` elements apart, and `amax` is its largest magnitude. `rule` is a prepared rule;
+ * `buffer` has 128 bytes.
  */
 export function chooseScale(
   rule: usize,

@@ -1,7 +1,9 @@
-// The random Hadamard transform of 16 bf16 values, y = x · diag(signs) · H16 / 4, bitwise equal to a BF16 tensor-core
-// step of Hopper with a zero accumulator: each product x/4 is truncated to a multiple of 2^(emax - 25), where emax is
-// the largest exponent of a product, at least -126; the sum is exact; it is truncated to 24 significant bits of f32,
-// then rounded to bf16. All 16 outputs share emax, so it suffices to truncate first and to apply an integer butterfly.
+// The random Hadamard transform of 16 bf16 values: y = x * diag(signs) * H16 / 4. The result is bitwise equal to one
+// BF16 tensor-core step of Hopper with a zero accumulator. The terms of an output are ±x[i] / 4. Let emax be the
+// largest exponent of a term, but at least -126. The tensor core truncates each term toward zero to a multiple of
+// 2^(emax - 25), adds the terms exactly, and truncates the sum to 24 significant bits. The sum is then rounded to bf16.
+// All 16 outputs have the same emax. Therefore the code truncates each x once, to an integer in units of 2^(emax - 25),
+// and computes the sums by an integer butterfly.
 
 import { Wide } from "../contract";
 import { narrow } from "../core/wide";
@@ -19,7 +21,7 @@ function negateWhere(v: v128, mask: v128): v128 {
 }
 
 /**
- * The butterfly within four lanes, for strides 1 and 2. `odd` is all ones in lanes 1 and 3, `upper` in lanes 2 and 3.
+ * The butterfly within four lanes, with strides 1 and 2. `odd` is all ones in lanes 1 and 3, `upper` in lanes 2 and 3.
  */
 function butterflyLanes(v: v128, odd: v128, upper: v128): v128 {
   const w = i32x4.add(i32x4.shuffle(v, v, 1, 0, 3, 2), negateWhere(v, odd));
@@ -27,15 +29,15 @@ function butterflyLanes(v: v128, odd: v128, upper: v128): v128 {
 }
 
 /**
- * sum * 2^(emax - 25), truncated to f32 with 24 significant bits, then rounded to nearest even to bf16, returned as
- * f32.
+ * Returns sum * 2^(emax - 25), truncated to 24 significant bits and then rounded to nearest even to bf16, as f32.
+ * `scale` is 2^emax.
  */
 function finish(sum: v128, dropMask: v128, scale: v128): v128 {
   const sign = i32x4.shr_s(sum, 31);
-  // bits below f32's smallest subnormal are dropped first
+  // clears the bits of the sum that are worth less than 2^-149, so that the scaling below is exact
   const magnitude = v128.and(negateWhere(sum, sign), dropMask);
   const nearest = f32x4.convert_i32x4_s(magnitude);
-  // one f32 lower if the conversion rounded up
+  // -1 in the lanes where the conversion rounded up; adding it gives the next lower f32
   const above = i32x4.gt_s(i32x4.trunc_sat_f32x4_s(nearest), magnitude);
   const y = f32x4.mul(f32x4.mul(i32x4.add(nearest, above), f32x4.splat(reinterpret<f32>(0x33000000))), scale); // 2^-25
   const odd = v128.and(i32x4.shr_u(y, 16), i32x4.splat(1));
@@ -44,7 +46,10 @@ function finish(sum: v128, dropMask: v128, scale: v128): v128 {
   return v128.or(v128.and(rounded, i32x4.splat(0xffff0000)), negative);
 }
 
-/** Four values, scaled to the integer grid and truncated, with their signs applied. */
+/**
+ * Returns x / 4 of four values as integers in units of 2^(emax - 25), truncated and with their signs applied. `scale`
+ * is 2^-emax, and `up` is 2^23.
+ */
 function toGrid(x: usize, scale: v128, up: v128, signs: v128): v128 {
   const steps = i32x4.trunc_sat_f32x4_s(f32x4.mul(f32x4.mul(v128.load(x), scale), up));
   return negateWhere(steps, signs);
@@ -82,7 +87,7 @@ function transformFinite(x: usize, largest: u32, signMask: u32): void {
   v128.store(x, finish(i32x4.sub(apart, other), dropMask, s), 48);
 }
 
-/** Transforms 16 f32, of which some are infinite or NaN, in place; finite terms do not affect the result. */
+/** Transforms 16 f32 in place, if some are infinite or NaN. Finite terms do not affect the result. */
 function transformSpecial(x: usize, signMask: u32): void {
   let infinite: u32 = 0;
   let negative: u32 = 0;
@@ -108,7 +113,8 @@ function transformSpecial(x: usize, signMask: u32): void {
 }
 
 /**
- * Transforms every 16 of `count` f32, which hold bf16 values, in place. Bit i of `signMask` negates element i of 16.
+ * Transforms each 16 consecutive values of `count` f32 in place. The values are bf16 numbers. Bit i of `signMask`
+ * negates element i of 16.
  */
 export function transformRun(x: usize, count: i32, signMask: u32): void {
   for (const end = x + ((<usize>count) << 2); x < end; x += 64) {
@@ -124,8 +130,8 @@ export function transformRun(x: usize, count: i32, signMask: u32): void {
 }
 
 /**
- * Computes rows [begin, end) of the transform, bf16, of a [rows, columns] bf16 matrix whose columns are a multiple of
- * 16. The matrix is `src`, or if `transposed` the transpose of `src`, which is then [columns, rows].
+ * Computes rows [begin, end) of the transform of a [rows, columns] bf16 matrix, as bf16; `columns` is a multiple of 16.
+ * The matrix is `src` or, if `transposed`, the transpose of `src`, which is then [columns, rows].
  */
 export function hadamard(
   src: usize,

@@ -1,4 +1,4 @@
-// Panels: a few rows of a matrix or of its transpose, as f32. Quantizers and transforms process a matrix panel by
+// A panel is a few rows of a matrix or of its transpose, as f32. Quantizers and transforms process a matrix panel by
 // panel.
 
 import { Wide } from "../contract";
@@ -28,7 +28,7 @@ function transposeFour<T>(src: usize, pitch: usize, dst: usize, stride: usize): 
   v128.store(dst + 3 * stride, i64x2.shuffle(c, d, 1, 3));
 }
 
-/** Writes 16 columns of `count` rows (a multiple of 4) as 16 rows. */
+/** Writes 16 columns of `count` rows as 16 rows; `count` is a multiple of 4. */
 function transposeStrip<T>(src: usize, pitch: usize, count: i32, dst: usize, stride: usize): void {
   const width: usize = 4 * sizeof<T>();
   for (let i = 0; i < count; i += 4) {
@@ -42,9 +42,9 @@ function transposeStrip<T>(src: usize, pitch: usize, count: i32, dst: usize, str
 }
 
 /**
- * Writes rows [row, row + height) and columns [column, column + width) of a matrix to `buffer` as f32, with rows
- * `width` apart. The matrix is `src`, with `columns` columns, or if `transposed` the transpose of `src`, whose rows
- * have `rows` elements.
+ * Writes rows [row, row + height) and columns [column, column + width) of a matrix to `buffer` as f32; a row starts
+ * `width` elements after the one before. The matrix is `src`, with `columns` columns, or if `transposed` the transpose
+ * of `src`, whose rows have `rows` elements.
  */
 export function loadPanel(
   src: usize,

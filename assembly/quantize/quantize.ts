@@ -1,4 +1,5 @@
-// Quantization: computes codes and block scales of a matrix, panel by panel: load, transform, amaxes, scales, encode.
+// Quantization: computes the codes and the block scales of a matrix. Each panel is loaded and transformed if NVFP4 asks
+// for it; then its amaxes, scales and codes are computed.
 
 import { CODES_BYTES, encodeRun } from "../cast/cast";
 import { At, ENCODER_BYTES, prepare, storageOf } from "../cast/encoder";
@@ -44,8 +45,8 @@ export function largestWide(type: u32): f32 {
 
 /**
  * Quantizes rows [begin, end) of a task's matrix (task.ts). `begin` is a multiple of tileRows, and tileColumns is a
- * power of two. Scales are [rows, ceil(columns / tileColumns)], or one row per tileRows rows if they are shared.
- * Overflow saturates.
+ * power of two. Scales are [rows, ceil(columns / tileColumns)]; if they are shared, they have one row for each tileRows
+ * rows of the matrix. Overflow saturates.
  */
 export function quantizeRows(task: usize, scratch: usize, begin: u32, end: u32): void {
   const src = sourceOf(task);
@@ -69,7 +70,7 @@ export function quantizeRows(task: usize, scratch: usize, begin: u32, end: u32):
   let first: u32 = 0;
   let last = columns;
   if (tileRows === 1 && !transposed && (columns & (block - 1)) === 0) {
-    // every row has whole blocks, so the matrix is treated as one long row
+    // every row has whole blocks, so the rows are treated as one long row
     first = begin * columns;
     last = end * columns;
     columns *= rows;
@@ -121,7 +122,9 @@ export function quantizeRows(task: usize, scratch: usize, begin: u32, end: u32):
   }
 }
 
-/** Computes scales and multipliers of one row of tiles: `height` rows of `width` elements, `pitch` apart. */
+/**
+ * Computes the scales and multipliers of one row of tiles, which is `height` rows of `width` elements, `pitch` apart.
+ */
 function quantizeTiles(
   x: usize,
   pitch: u32,

@@ -1,5 +1,5 @@
-// The parameters of a quantization, in a block of QuantizeTask.Bytes bytes that the caller allocates, fills by the
-// setters below (`quantizeSource` first) and passes to `quantizeRows` or `quantizeColumns`.
+// The parameters of a quantization, in a task block of QuantizeTask.Bytes bytes. The caller allocates the block, fills
+// it by the setters below (`quantizeSource` first) and passes it to `quantizeRows` or `quantizeColumns`.
 
 import { QuantizeTask } from "../contract";
 import { fillRandom8 } from "../core/random";
@@ -35,8 +35,8 @@ const enum Field {
 }
 
 /**
- * The source: a [rows, columns] matrix at `src` of Wide type `srcType`; if `transposed`, the transpose of `src`, which
- * is [columns, rows].
+ * Sets the source, a [rows, columns] matrix of Wide type `srcType`. The matrix is `src` or, if `transposed`, the
+ * transpose of `src`, which is then [columns, rows].
  */
 export function quantizeSource(
   task: usize,
@@ -55,8 +55,8 @@ export function quantizeSource(
 }
 
 /**
- * The tile whose elements share a scale. If `sharedScales`, the array of scales has one row per tileRows rows of the
- * matrix.
+ * Sets the tile whose elements share a scale. The array of scales has one row for each row of the matrix or, if
+ * `sharedScales`, one for each `tileRows` rows.
  */
 export function quantizeTile(task: usize, tileRows: u32, tileColumns: u32, sharedScales: bool): void {
   put(task, Field.TileRows, tileRows);
@@ -64,7 +64,10 @@ export function quantizeTile(task: usize, tileRows: u32, tileColumns: u32, share
   put(task, Field.SharedScales, <usize>sharedScales);
 }
 
-/** Codes have format `word`; scales follow a ScaleRule. `pow2` and `epsilon` apply to f32 scales only. */
+/**
+ * Sets the format of the codes, given by its format word (contract.ts), and the ScaleRule of the scales. `pow2` and
+ * `epsilon` apply to f32 scales only.
+ */
 export function quantizeRule(task: usize, rule: i32, word: u32, pow2: bool, epsilon: f32): void {
   put(task, Field.Rule, rule);
   put(task, Field.Word, word);
@@ -73,8 +76,9 @@ export function quantizeRule(task: usize, rule: i32, word: u32, pow2: bool, epsi
 }
 
 /**
- * Options of NVFP4; all are 0 without this call. `squared` selects the squared error of FourOverSix. `transforms`
- * applies a random Hadamard transform with `signMask` to every 16 elements of a row first (the source must be bf16).
+ * Sets the options of NVFP4; without this call all are 0. `squared` selects the squared error for FourOverSix. With
+ * `transforms`, each 16 elements of a row first go through a random Hadamard transform with the signs of `signMask`;
+ * the source must then be bf16.
  */
 export function quantizeLevels(
   task: usize,
@@ -92,8 +96,8 @@ export function quantizeLevels(
 }
 
 /**
- * `rounding` is TiesToEven (the default without this call) or Stochastic, which draws by seed, offset, copy and index
- * of the code.
+ * Sets the rounding of the codes: TiesToEven, which is also the default without this call, or Stochastic. Stochastic
+ * rounding takes the random bits for this seed, offset and copy (0 rowwise, 1 columnwise) and the index of the code.
  */
 export function quantizeDraws(
   task: usize,
@@ -113,8 +117,8 @@ export function quantizeDraws(
 }
 
 /**
- * The destination of the codes, row by row as `encode` stores them (4-bit codes: an even number of columns), and of the
- * stored scales, f32 or bytes.
+ * Sets the destinations of the codes and of the stored scales, which are f32 or bytes. Rows of codes follow each other
+ * as `encode` stores them. 4-bit codes need an even number of columns.
  */
 export function quantizeTarget(task: usize, dst: usize, scales: usize): void {
   put(task, Field.Target, dst);
@@ -168,7 +172,7 @@ export function scalesOf(task: usize): usize {
 }
 
 /**
- * Prepares the scale rule of a task at `rule` (core/scale.ts); `overflow` is the largest finite value of the source
+ * Prepares the scale rule of a task at `rule` (core/scale.ts). `overflow` is the largest finite value of the source
  * type.
  */
 export function prepareRuleOf(task: usize, rule: usize, overflow: f32): void {
@@ -185,7 +189,10 @@ export function prepareRuleOf(task: usize, rule: usize, overflow: f32): void {
   );
 }
 
-/** Writes the draws of `count` codes, starting at index `first`, a multiple of 16. */
+/**
+ * Writes the random bits of `count` codes to `draws`, as fillRandom8 does. The first code has the index `first`, a
+ * multiple of 16.
+ */
 export function drawFor(task: usize, draws: usize, first: u32, count: i32): void {
   fillRandom8(
     draws,

@@ -1,6 +1,6 @@
-// Embedding lookup in a table [V, D], D = `columns`, and the gradient of the table: row v is the sum of the gradient
-// rows whose id is v, added in ascending order of positions from +0 in f32, and rounded once. An id outside [0, V)
-// gives a row of NaN and contributes to no gradient.
+// Embedding lookup in a table [V, D], where D is `columns`, and the gradient of the table. Row v of the gradient is the
+// sum of the rows of `grad` whose id is v. The rows are added in f32 in ascending order of their positions, starting at
+// +0, and the sum is rounded once. An id outside [0, V) gives a row of NaN and contributes to no gradient.
 import { addEach, fill } from "../core/chunk";
 import { BUFFER, CHUNK } from "../core/scratch";
 import { narrow, widen } from "../core/wide";
@@ -8,7 +8,10 @@ import { narrow, widen } from "../core/wide";
 /** Marks the end of a linked list of positions. */
 const NONE: u32 = 0xffffffff;
 
-/** Writes the rows of positions [begin, end). `ids` are i32; `scratch` belongs to the calling thread. */
+/**
+ * Writes the embeddings of positions [begin, end). `ids` are i32; `scratch` is one buffer of the calling thread
+ * (core/scratch.ts).
+ */
 export function embedding(
   table: usize,
   tableType: u32,
@@ -33,8 +36,8 @@ export function embedding(
 }
 
 /**
- * Links the positions of each id in ascending order: the first is heads[id], u32 [V], and the following ones are
- * next[position], u32 [count].
+ * Builds a linked list of the positions of each id, in ascending order. The first position of an id is heads[id] (u32
+ * [V]). The position after `position` is next[position] (u32 [count]).
  */
 export function embeddingChains(
   ids: usize,

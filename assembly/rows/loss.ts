@@ -1,22 +1,22 @@
-// Softmax cross entropy of logits[rows, V] and one target class a row, V = `columns`, in f32. With t the target,
-// s the label smoothing and every operation rounded in the order written:
+// Softmax cross entropy of logits[rows, V], where V is `columns`, and of one target class per row, in f32. Let t be the
+// target and s the label smoothing. Every operation is rounded, in the order written:
 //
 //   maximum = max(x) + 0, NaN ignored        total = sum(e^(x - maximum))
 //   loss = log(total) - (x_t - maximum) where s = 0, else
 //          (1 - s) (log(total) - (x_t - maximum)) + s (log(total) - sum(x - maximum) / V)
 //   dx_j = (e^(x_j - maximum) / total - q_j) grad, with q_j = s / V, and (1 - s) + s / V where j = t
 //
-// A target equal to `ignore` gives loss 0 and dx 0. Any other target outside [0, V) gives NaN; so does a row
-// with a NaN, with +infinity, or with nothing but -infinity. Sums are those of reduce.ts.
+// A target equal to `ignore` gives loss 0 and dx 0. Any other target outside [0, V) gives NaN. A row with a NaN, with
+// +infinity, or with nothing but -infinity gives NaN as well. Sums have the order of core/reduce.ts.
 //
-// Every export takes `scratch`, eight buffers of the calling thread.
+// Every export takes `scratch`, eight buffers of the calling thread (core/scratch.ts).
 import { addScalar, divideScalar, exponentials, fill, multiplyScalar } from "../core/chunk";
 import { log } from "../core/math";
 import { addTerms, foldLanes, maximumOf } from "../core/reduce";
 import { BUFFER, CHUNK } from "../core/scratch";
 import { loadWide, narrow, widen } from "../core/wide";
 
-/** Writes loss, maximum and total, f32 by row, for the rows [begin, end). `targets` are i32. */
+/** Writes the loss, the maximum and the total of rows [begin, end), one f32 each per row. `targets` are i32. */
 export function crossEntropy(
   logits: usize,
   type: u32,
@@ -73,7 +73,10 @@ export function crossEntropy(
   }
 }
 
-/** Writes the rows [begin, end) of dx, from the f32 gradient of each row's loss and what `crossEntropy` saved. */
+/**
+ * Writes rows [begin, end) of dx. `grad` is the f32 gradient of each row's loss; `maximum` and `total` are what
+ * `crossEntropy` wrote.
+ */
 export function crossEntropyBackward(
   grad: usize,
   logits: usize,

@@ -1,9 +1,10 @@
-// Mean squared error of the rows of x against those of target, C = `columns`, in f32, every operation rounded in the
-// order written: with d = x - target,
+// Mean squared error of each row of x against the row of target, in f32. C is `columns`, and d = x - target. Every
+// operation is rounded, in the order written:
 //
 //   loss = sum(d d) / C          dx = (d (2 / C)) grad
 //
-// Sums are those of reduce.ts. Every export takes `scratch`, eight buffers of the calling thread.
+// Sums have the order of core/reduce.ts. Every export takes `scratch`, eight buffers of the calling thread
+// (core/scratch.ts).
 import { fill, multiply, multiplyScalar } from "../core/chunk";
 import { addTerms, foldLanes } from "../core/reduce";
 import { BUFFER, CHUNK } from "../core/scratch";
@@ -34,7 +35,7 @@ export function mse(
   }
 }
 
-/** Writes rows [begin, end) of dx, from the f32 gradient of each row's loss. */
+/** Writes rows [begin, end) of dx. `grad` is the f32 gradient of each row's loss. */
 export function mseBackward(
   grad: usize,
   x: usize,

@@ -1,21 +1,21 @@
-// LayerNorm and RMSNorm over the last dimension, K = `columns`, in f32. With g = gamma, or gamma + 1 when zero
-// centred, and every operation rounded in the order written:
+// LayerNorm and RMSNorm over the last dimension, in f32. K is `columns`. g is gamma, or gamma + 1 if `zeroCentered`.
+// Every operation is rounded, in the order written:
 //
 //   mean = sum(x) / K                        rstd = 1 / sqrt(sum((x - mean) (x - mean)) / K + epsilon)
 //   y = rstd (x - mean)                      out = g y + beta
 //   d = g grad, a = sum(d) / K, b = sum(d y) / K             dx = rstd (d + (-b y - a))
 //   dgamma = column sum of grad y            dbeta = column sum of grad
 //
-// A null `mean` makes it RMSNorm, where mean and a are +0: subtracting it changes nothing. A null `beta` leaves
-// its sum out. Sums are those of reduce.ts. K = 0 gives NaN statistics and no elements.
+// If `mean` is null, the norm is RMSNorm: mean and a are +0, and subtracting +0 changes nothing. If `beta` is null, it
+// is not added. Sums have the order of core/reduce.ts. K = 0 gives NaN as `mean` and `rstd`, and no elements.
 //
-// Every export takes `scratch`, eight buffers of the calling thread.
+// Every export takes `scratch`, eight buffers of the calling thread (core/scratch.ts).
 import { addEach, addScalar, fill, multiply, multiplyScalar } from "../core/chunk";
 import { addTerms, foldLanes, ROWS } from "../core/reduce";
 import { BUFFER, CHUNK } from "../core/scratch";
 import { narrow, widen } from "../core/wide";
 
-/** Normalises the rows [begin, end) of x[rows, columns] into `out`, and saves `mean` and `rstd`, f32 by row. */
+/** Normalises rows [begin, end) of x[rows, columns] into `out`, and writes `mean` and `rstd`, one f32 each per row. */
 export function norm(
   x: usize,
   xType: u32,
@@ -75,7 +75,10 @@ export function norm(
   }
 }
 
-/** Writes the rows [begin, end) of dx, from the gradient of `out` and what `norm` read and saved. */
+/**
+ * Writes rows [begin, end) of dx. `grad` is the gradient of `out`; the other arguments are those that `norm` read or
+ * wrote.
+ */
 export function normBackward(
   grad: usize,
   gradType: u32,
@@ -104,7 +107,7 @@ export function normBackward(
     const scale = load<f32>(rstd + (row << 2));
     let a: f32 = 0;
     let b: f32 = 0;
-    // the last pass uses the sums of the earlier ones
+    // pass 0 computes a, pass 1 computes b, pass 2 writes dx
     for (let pass = mean ? 0 : 1; pass < 3; pass++) {
       fill(lanes, 0, 32);
       for (let i: usize = 0; i < columns; i += CHUNK) {
@@ -132,7 +135,7 @@ export function normBackward(
   }
 }
 
-/** Writes the columns [begin, end) of dgamma and, where it is not null, dbeta, rounded to `parameterType`. */
+/** Writes columns [begin, end) of dgamma and, if it is not null, of dbeta, rounded to `parameterType`. */
 export function normParameters(
   grad: usize,
   gradType: u32,
@@ -151,22 +154,22 @@ export function normParameters(
 ): void {
   const y = scratch;
   const dz = y + BUFFER;
-  const chunk = dz + BUFFER;
-  const total = chunk + 2 * BUFFER;
+  const partial = dz + BUFFER;
+  const total = partial + 2 * BUFFER;
   for (let i = begin; i < end; i += CHUNK) {
     const count = min(CHUNK, end - i);
     fill(total, 0, 2 * CHUNK);
     for (let first: usize = 0; first < rows; first += ROWS) {
-      fill(chunk, 0, 2 * CHUNK);
+      fill(partial, 0, 2 * CHUNK);
       for (let row = first, last = min(rows, first + ROWS); row < last; row++) {
         widen(x, xType, row * columns + i, count, y);
         widen(grad, gradType, row * columns + i, count, dz);
         standardize(y, mean ? load<f32>(mean + (row << 2)) : 0, load<f32>(rstd + (row << 2)), count);
         multiply(y, dz, count);
-        addEach(chunk, y, count);
-        addEach(chunk + BUFFER, dz, count);
+        addEach(partial, y, count);
+        addEach(partial + BUFFER, dz, count);
       }
-      addEach(total, chunk, 2 * CHUNK);
+      addEach(total, partial, 2 * CHUNK);
     }
     narrow(total, dgamma, parameterType, i, count);
     if (dbeta) narrow(total + BUFFER, dbeta, parameterType, i, count);

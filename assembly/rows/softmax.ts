@@ -1,20 +1,26 @@
-// Softmax over the last dimension of [..., R, C], C = `columns`, in f32, and its gradient (numerics.md §7.9). Row i of a
-// matrix of R rows has C elements, or under the causal mask the first i + 1 + C - R, and of these, every operation rounded
-// in the order written:
+// Softmax over the last dimension of [..., R, C], where C is `columns`, and its gradient, in f32 (numerics.md §7.9).
+// Without the causal mask a row has C elements. Under it, row i of a matrix of R rows has only its first i + 1 + C - R
+// elements; the masked elements are not read, and their y and dx are 0. Every operation is rounded, in the order
+// written:
 //
 //   z = scale x            maximum = max(z) + 0, NaN ignored            y = e^(z - maximum) / sum(e^(z - maximum))
 //   dx_j = scale (y_j (g_j - sum(y g)))
 //
-// The others are not read; their y and dx are 0. Sums are those of reduce.ts. `period` is R under the causal mask, else 0.
+// Sums have the order of core/reduce.ts. `period` is R under the causal mask, else 0.
 import { addScalar, divideScalar, exponentials, fill, multiply, multiplyScalar } from "../core/chunk";
 import { addTerms, foldLanes, maximumOf } from "../core/reduce";
 import { BUFFER, CHUNK } from "../core/scratch";
 import { narrow, wideBytes, widen } from "../core/wide";
 
-/** Exponentials of a row that are kept in scratch; those beyond are computed again. */
+/**
+ * The number of exponentials of a row that are kept in scratch. The exponentials of later elements are computed again.
+ */
 const KEPT: usize = 1 << 16;
 
-/** Computes rows [begin, end) of out. `scratch` is two buffers of the calling thread plus 2^18 bytes. */
+/**
+ * Computes rows [begin, end) of out. `scratch` is two buffers of the calling thread (core/scratch.ts) and 2^18 bytes
+ * behind them.
+ */
 export function softmax(
   x: usize,
   type: u32,
@@ -62,7 +68,10 @@ export function softmax(
   }
 }
 
-/** Computes rows [begin, end) of dx, from the output of `softmax` and its gradient. `scratch` is three buffers. */
+/**
+ * Computes rows [begin, end) of dx. `y` is the output of `softmax` and `grad` its gradient. `scratch` is three buffers
+ * of the calling thread.
+ */
 export function softmaxBackward(
   grad: usize,
   gradType: u32,
@@ -104,7 +113,7 @@ export function softmaxBackward(
   }
 }
 
-/** Writes z of elements [first, first + count). */
+/** Writes z = scale x of elements [first, first + count). */
 function widenScaled(x: usize, type: u32, first: usize, scale: f32, count: usize, z: usize): void {
   widen(x, type, first, count, z);
   multiplyScalar(z, scale, count);

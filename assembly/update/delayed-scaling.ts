@@ -1,8 +1,9 @@
-// The update of delayed scaling's histories and scales, equal to TransformerEngine's bulk kernel (numerics.md §2.2).
+// The update of the amax histories and scales of delayed scaling, equal to TransformerEngine's bulk kernel (numerics.md
+// §2.2). A slot is the column of the history and the scale that belong to one tensor.
 
 const FLT_MAX = reinterpret<f32>(0x7f7fffff);
 
-/** Updates the slots [begin, end) of history[length, slots] and scale[slots], f32, in place. */
+/** Updates slots [begin, end) of history[length, slots] and scale[slots], both f32, in place. */
 export function updateScales(
   history: usize,
   scale: usize,
@@ -17,11 +18,11 @@ export function updateScales(
   for (let slot = begin; slot < end; slot++) {
     const first = history + (slot << 2);
     const latest = load<f32>(first);
-    // an update leaves no scale infinite, including the previous one
+    // the previous scale may be infinite; an update makes it FLT_MAX, even where it computes no new scale
     const kept = load<f32>(scale + (slot << 2));
     if (abs(kept) === Infinity) store<f32>(scale + (slot << 2), FLT_MAX);
     if (latest === 0) continue;
-    // NaN does not compare as larger
+    // a NaN amax fails this comparison, so it counts as 0
     let amax: f32 = latest > 0 ? latest : 0;
     let row = first;
     for (const last = first + (length - 1) * pitch; row < last; row += pitch) {

@@ -1,6 +1,6 @@
-// The 2-norm of all gradients and the factor that clips it (numerics.md §9.3). A tensor is divided into pieces of 4096
-// elements. Its sum of squares is the sum of its pieces' sums; the norm is the square root of the sum over tensors. All
-// sums have the order of reduce.ts.
+// The 2-norm of all gradients, and the factor that clips the gradients to a maximum norm (numerics.md §9.3). A tensor
+// is divided into pieces of 4096 elements. The tensor's sum of squares is the sum of its pieces' sums. The norm is the
+// square root of the sum over all tensors. All sums have the order of core/reduce.ts.
 import { fill, multiply } from "../core/chunk";
 import { addTerms, foldLanes } from "../core/reduce";
 import { BUFFER, CHUNK } from "../core/scratch";
@@ -9,7 +9,7 @@ import { widen } from "../core/wide";
 /** Elements per piece. */
 const PIECE: usize = 4096;
 
-/** Writes the sums of squares (f32) of pieces [begin, end) of `count` elements. */
+/** Writes the sum of squares of each of the pieces [begin, end) of a tensor with `count` elements, as f32. */
 export function squareSums(
   x: usize,
   type: u32,
@@ -34,8 +34,8 @@ export function squareSums(
 }
 
 /**
- * Writes the norm, from the tensors' sums of squares sums[0..count), and the clip factor min(1, maxNorm / (norm +
- * 1e-6)), in which NaN propagates.
+ * Writes the norm and the clip factor, min(1, maxNorm / (norm + 1e-6)). `sums` holds the sums of squares of `count`
+ * tensors. NaN propagates.
  */
 export function clipFactor(
   sums: usize,

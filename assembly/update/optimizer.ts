@@ -1,5 +1,6 @@
-// One step of an optimizer, element by element, in place (numerics.md §9). All f32, every operation rounded in the
-// order written; g is the gradient times `gradScale`, p the parameter:
+// One step of an optimizer, element by element, in place (numerics.md §9). p is the parameter, and g is the gradient
+// times `gradScale`. `undamped` is 1 - dampening. All values are f32, and every operation is rounded, in the order
+// written:
 //
 //   sgd     d = g + weightDecay p, where weightDecay is not 0
 //           m = d on the first step, else momentum m + undamped d;  s = m, or d + momentum m under nesterov
@@ -9,13 +10,14 @@
 //           u = (m / correction1) / (sqrt(v / correction2) + epsilon), plus weightDecay p where decoupled
 //           p = p - learningRate u
 //
-// Where there is a `copy`, it takes the new p rounded to its type.
+// If `copy` is not null, the new p is also stored there, rounded to `copyType`.
 //
-// Every export takes `scratch`, eight buffers of the calling thread: gradients, the last few elements, constants.
+// Every export takes `scratch`, eight buffers of the calling thread (core/scratch.ts): converted gradients, the
+// elements left over from vectors of four, and constants.
 import { BUFFER, CHUNK } from "../core/scratch";
 import { asF32, narrow } from "../core/wide";
 
-/** Updates elements [begin, end). A null `m` means no momentum. On the first step m is not read. */
+/** Updates elements [begin, end). A null `m` means no momentum. If `first`, m is written but not read. */
 export function sgd(
   grad: usize,
   gradType: u32,
@@ -117,7 +119,7 @@ export function adamw(
   }
 }
 
-/** Processes `count` elements, a multiple of four; `m` is null without momentum. */
+/** Updates `count` elements, a multiple of four. `m` is null without momentum. */
 function sgdEach(
   g: usize,
   p: usize,
@@ -138,17 +140,17 @@ function sgdEach(
     let step = f32x4.mul(v128.load(g), gradScale);
     if (decays) step = f32x4.add(step, f32x4.mul(weightDecay, parameter));
     if (m) {
-      let mean = step;
-      if (!first) mean = f32x4.add(f32x4.mul(momentum, v128.load(m)), f32x4.mul(undamped, step));
-      v128.store(m, mean);
-      step = nesterov ? f32x4.add(step, f32x4.mul(momentum, mean)) : mean;
+      let momentumBuffer = step;
+      if (!first) momentumBuffer = f32x4.add(f32x4.mul(momentum, v128.load(m)), f32x4.mul(undamped, step));
+      v128.store(m, momentumBuffer);
+      step = nesterov ? f32x4.add(step, f32x4.mul(momentum, momentumBuffer)) : momentumBuffer;
       m += 16;
     }
     v128.store(p, f32x4.sub(parameter, f32x4.mul(learningRate, step)));
   }
 }
 
-/** Processes `count` elements, a multiple of four. */
+/** Updates `count` elements, a multiple of four. */
 function adamwEach(
   g: usize,
   p: usize,
@@ -173,12 +175,12 @@ function adamwEach(
     const decay = f32x4.mul(weightDecay, parameter);
     let x = f32x4.mul(v128.load(g), gradScale);
     if (!decoupled) x = f32x4.add(x, decay);
-    const mean = f32x4.add(f32x4.mul(beta1, v128.load(m)), f32x4.mul(rest1, x));
-    const square = f32x4.add(f32x4.mul(beta2, v128.load(v)), f32x4.mul(f32x4.mul(rest2, x), x));
-    v128.store(m, mean);
-    v128.store(v, square);
-    const root = f32x4.add(f32x4.sqrt(f32x4.div(square, correction2)), epsilon);
-    let update = f32x4.div(f32x4.div(mean, correction1), root);
+    const average = f32x4.add(f32x4.mul(beta1, v128.load(m)), f32x4.mul(rest1, x));
+    const squareAverage = f32x4.add(f32x4.mul(beta2, v128.load(v)), f32x4.mul(f32x4.mul(rest2, x), x));
+    v128.store(m, average);
+    v128.store(v, squareAverage);
+    const root = f32x4.add(f32x4.sqrt(f32x4.div(squareAverage, correction2)), epsilon);
+    let update = f32x4.div(f32x4.div(average, correction1), root);
     if (decoupled) update = f32x4.add(update, decay);
     v128.store(p, f32x4.sub(parameter, f32x4.mul(learningRate, update)));
   }

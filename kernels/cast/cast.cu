@@ -1,4 +1,5 @@
-// Casts between the wide types and codes of any scalar format. A thread processes eight elements (kernels/device/eight.cuh).
+// Casts between the wide types (f32, bf16, f16) and the codes of any scalar format. A thread processes groups of eight
+// elements (kernels/device/eight.cuh).
 #include "kernels/cast/cast.h"
 
 #include "kernels/device/eight.cuh"
@@ -7,7 +8,7 @@ namespace lockstep {
 
 namespace {
 
-// Encodes eight values: to nearest even and saturating if the format is known at compile time, else as the parameters say.
+// Encodes eight values in a format known at compile time: to nearest even, saturating.
 template <uint32_t word>
 struct Nearest {
   using Codes = Bytes<storageBits(word)>;
@@ -15,6 +16,7 @@ struct Nearest {
   __device__ static Codes encode8(const EncodeParams&, int64_t, const float (&x)[8]) { return encodeNearest8<word>(x); }
 };
 
+// Encodes eight values as the parameters say. A code takes `bits` bits.
 template <int bits>
 struct ByParams {
   using Codes = Bytes<bits>;
@@ -48,7 +50,7 @@ struct Encode {
   const EncodeParams& p;
 };
 
-// As above, for decoding.
+// Decodes codes of a format known at compile time.
 template <uint32_t word>
 struct Fast {
   using Codes = Bytes<storageBits(word)>;
@@ -56,6 +58,7 @@ struct Fast {
   __device__ static float decode1(uint32_t, uint32_t code) { return decodeTo<word>(code); }
 };
 
+// Decodes codes of any format. A code takes `bits` bits.
 template <int bits>
 struct ByWord {
   using Codes = Bytes<bits>;

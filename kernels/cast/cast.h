@@ -18,7 +18,7 @@ struct EncodeParams {
   uint32_t word;
   Rounding rounding;
   Overflow overflow;
-  // Read only by stochastic rounding, which draws for copy 0.
+  // The source of random bits for stochastic rounding, which reads those of copy 0 (kernels/core/random.cuh).
   RandomSource random;
   float scale;
   int64_t count;
@@ -30,7 +30,7 @@ struct DecodeParams {
   uint32_t word;
   void* out;
   Wide outType;
-  // In device memory; null means 1.
+  // A pointer to device memory; null means a scale of 1.
   const float* scale;
   int64_t count;
 };

@@ -1,5 +1,5 @@
-// Digests of whole encodings. Each thread encodes f32 bit patterns and adds up the terms of the digest; the block adds its sums
-// to the result atomically. Where the quantizers use a faster encoder, the digest covers that encoder.
+// Digests of an encoding. Each thread encodes f32 bit patterns and adds up the terms of the digest. Each warp adds its
+// sums to the result atomically. Where the quantizers use a faster encoder, the digest is computed by that encoder.
 #include "kernels/cast/sweep.h"
 
 #include "kernels/device/eight.cuh"
@@ -13,7 +13,8 @@ constexpr int kThreads = 256;
 constexpr int kEights = 8;
 constexpr uint32_t kBlocks = kSweepPatterns / (8 * kThreads * kEights);
 
-// An encoder under test: it maps patterns 8 * eight to 8 * eight + 7 to their codes.
+// The encoders whose digests are computed. encode8 encodes x, which are the bit patterns 8 * eight to 8 * eight + 7.
+// This one serves any format and rounding mode.
 struct ByParams {
   __device__ static void encode8(const SweepParams& p, uint32_t eight, const float (&x)[8], uint32_t (&codes)[8]) {
     const uint4 draw = p.rounding == Rounding::kStochastic ? philox(eight, 0, p.random) : uint4{};
@@ -40,7 +41,8 @@ struct Stochastic {
   }
 };
 
-// (code + 1) * (mix | 1), where `folded` is x after x ^= x >> 16.
+// Returns (code + 1) * (mix | 1), where mix is as in sweep.h. `folded` is the bit pattern after the first step of mix,
+// which is the same for both constants k.
 __device__ inline uint32_t term(uint32_t code, uint32_t folded, uint32_t k) {
   const uint32_t x = folded * k;
   return (code + 1) * ((x ^ x >> 15) | 1);

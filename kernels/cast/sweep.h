@@ -9,13 +9,15 @@
 
 namespace lockstep {
 
-// Bit patterns per call, and the number of calls that cover all 2^32.
+// Bit patterns per call.
 constexpr uint32_t kSweepPatterns = 1u << 24;
+// The number of calls that cover all 2^32 bit patterns.
 constexpr uint32_t kSweepChunks = 256;
 
-// The digest of the codes of kSweepPatterns f32 bit patterns, starting at chunk * kSweepPatterns (assembly/cast/sweep.ts). It
-// consists of two sums modulo 2^32 over the patterns i, of (code(i) + 1) * (mix(i, k) | 1), where mix is x ^= x >> 16, x *= k,
-// x ^= x >> 15. NaN counts as code 0xffff in formats stored in 16 bits. Stochastic rounding draws for element i of copy 0.
+// Computes the digest of the codes of kSweepPatterns f32 bit patterns, starting at chunk * kSweepPatterns
+// (assembly/cast/sweep.ts). The digest is two sums modulo 2^32, one for each of two constants k. A sum adds (code(i) +
+// 1) * (mix(i, k) | 1) over the patterns i, where mix is x ^= x >> 16, x *= k, x ^= x >> 15. NaN counts as code 0xffff
+// in formats stored in 16 bits. Stochastic rounding takes the random bits of element i of copy 0.
 struct SweepParams {
   uint32_t word;
   Rounding rounding;

@@ -7,10 +7,10 @@
 
 namespace lockstep {
 
-// With y = fl(1 / b), the quotient q = a * y is off by at most 1.5 ulp. The residual a - b q then corrects q to the nearest
-// number, because no exact quotient lies so close to a rounding boundary that the remaining error matters. The argument needs
-// that nothing underflows or overflows, so it is used for b in [2^-20, 2^20] and a = 0 or in [2^-100, 2^100]; other inputs take
-// the ordinary division.
+// Let y be 1 / b rounded to f32. The quotient q = a * y is off by at most 1.5 ulp. The residual a - b q then corrects q
+// to the nearest number, because no exact quotient lies so close to a rounding boundary that the remaining error
+// matters. This holds only if nothing underflows or overflows. Therefore it is used for b in [2^-20, 2^20] and for a =
+// 0 or a in [2^-100, 2^100]; other inputs take the ordinary division.
 class Divisor {
  public:
   __device__ explicit Divisor(float by) : by_(by), inverse_(1.0f / by), plain_(by >= 0x1p-20f && by <= 0x1p20f) {}

@@ -7,14 +7,14 @@
 
 namespace lockstep {
 
-// e^x. x > 128 gives infinity and x < -128 gives 0, so the bounds are checked in f32. `negative` promises that x is at most 0
-// or NaN.
+// Returns e^x. x is first clamped to [-128, 128] in f32, because e^128 rounds to infinity and e^-128 to 0. `negative`
+// promises that x is at most 0 or NaN.
 template <bool negative>
 __device__ inline float exponentialOf(float x) {
   constexpr double magic = 6755399441056767.0;
   asm("max.NaN.f32 %0, %0, %1;" : "+f"(x) : "f"(-128.0f));
   if constexpr (!negative) asm("min.NaN.f32 %0, %0, %1;" : "+f"(x) : "f"(128.0f));
-  // t = n + f as in twoToTheBounded; the low word of `sum` holds n + 1023
+  // t = n + f as in twoToTheBounded (math.cuh); the low 32 bits of `sum` hold n + 1023
   const double t = static_cast<double>(x) * kLog2E;
   const double sum = t + magic;
   const double f = t - (sum - magic);

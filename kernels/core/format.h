@@ -1,4 +1,5 @@
-// Properties of a scalar format, computed from its format word (assembly/contract.ts): field widths, bias and special codes.
+// Properties of a scalar format: field widths, bias and special codes. `word` is the format word, which describes the
+// format in one integer (assembly/contract.ts).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -34,12 +35,14 @@ __host__ __device__ constexpr uint32_t maxCode(uint32_t word) {
   return specials(word) == Specials::kNanOnly ? ones - 1 : ones;
 }
 
-// The code that encodes NaN: all ones below the sign bit; the single NaN of fnuz formats; +max for formats without NaN.
+// The code of NaN: all ones below the sign bit; in fnuz formats their single NaN; in formats without NaN the largest
+// finite value.
 __host__ __device__ constexpr uint32_t nanCode(uint32_t word) {
   return specials(word) == Specials::kFnuz ? signBit(word) : magnitudeMask(word);
 }
 
-// The code for values beyond the largest finite one: infinity if the format has it, else NaN, else the largest finite value.
+// The code for values beyond the largest finite one: infinity if the format has it, else NaN, else the largest finite
+// value. `sign` is the sign bit to set.
 __host__ __device__ constexpr uint32_t beyondCode(uint32_t word, uint32_t sign) {
   if (specials(word) == Specials::kFnuz) return signBit(word);
   return sign | (specials(word) == Specials::kFinite ? maxCode(word) : maxCode(word) + 1);

@@ -1,5 +1,6 @@
-// Transcendental functions and activation curves, bitwise equal to assembly/core/math.ts and assembly/elementwise/curve.ts.
-// They are evaluated in f64 by + - * / without fused multiply-adds, and rounded once to f32 (docs/numerics.md 7.2 and 7.6).
+// Transcendental functions and activations, bitwise equal to assembly/core/math.ts and assembly/elementwise/curve.ts.
+// They are evaluated in f64 by + - * / without fused multiply-adds, and rounded once to f32 (docs/numerics.md §7.2 and
+// §7.6).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -33,8 +34,8 @@ __host__ __device__ inline double polynomial(double x, double first, Rest... res
   return polynomial(x, rest...) * x + first;
 }
 
-// 2^t for t in [-1023, 1024]; the two ends give 0 and infinity. NaN propagates. Adding 1.5 * 2^52 + 1023 rounds t to an integer
-// n, ties to odd, and leaves n + 1023, the exponent field of 2^n, in the low bits.
+// Returns 2^t for t in [-1023, 1024]. In f32, 2^-1023 becomes 0 and 2^1024 infinity. NaN propagates. Adding 1.5 * 2^52
+// + 1023 rounds t to an integer n, ties to odd. The low bits of the sum hold n + 1023, the exponent field of 2^n.
 __host__ __device__ inline double twoToTheBounded(double t) {
   constexpr double magic = 6755399441056767.0;
   const double n = t + magic;
@@ -72,17 +73,17 @@ __host__ __device__ inline float logarithm(float x) {
   return static_cast<float>(static_cast<double>(n) * kLn2 + s * p);
 }
 
-// -2 u log2(e), where u is the argument of tanh in gelu.
+// The exponent of gelu as a power of two: -2 u log2(e), where u is the argument of tanh in gelu.
 __host__ __device__ inline double geluExponent(double x) {
   return x * (-2.3022082635570995 + -0.10294324686815556 * (x * x));
 }
 
-// x (2u)', where u is the argument of tanh in gelu.
+// x times the derivative of 2u, where u is the argument of tanh in gelu.
 __host__ __device__ inline double geluProduct(double x) {
   return x * (1.5957691669464111 + 0.21406446397304535 * (x * x));
 }
 
-// The derivative of x s(v(x)), where s is the logistic function: s + x v' (s (1 - s)), from `product` = x v' and e = e^-v.
+// The derivative of x s(v(x)), where s is the logistic function: s + x v' s (1 - s). `product` is x v', and e is e^-v.
 __host__ __device__ inline double productDerivative(double product, double e) {
   const double s = 1.0 / (1.0 + e);
   return s + product * (s * (1.0 - s));
@@ -116,7 +117,8 @@ __host__ __device__ inline float differentiate(Activation kind, float alpha, flo
     case Activation::kSrelu:
       return x > 0 ? x + x : 0.0f;
     case Activation::kSigmoid: {
-      // the derivative is even in x: using e^-|x| keeps its accuracy where the logistic function approaches 1
+      // The derivative does not depend on the sign of x. Using e^-|x| keeps its accuracy where the logistic function
+      // approaches 1.
       const double e = twoToThe((wide < 0 ? -wide : wide) * -kLog2E);
       const double sum = 1.0 + e;
       return static_cast<float>(e / (sum * sum));

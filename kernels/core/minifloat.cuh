@@ -1,5 +1,6 @@
-// Encoding and decoding of every scalar format (docs/numerics.md 1). `encode` and `decode` take any format word at run time and
-// define the result. The templates below give the same codes faster for format words known at compile time.
+// Encoding and decoding of every scalar format (docs/numerics.md §1). `word` is a format word (kernels/core/format.h).
+// `encode` and `decode` take any format word at run time and define the result. The templates below give the same
+// results faster for format words known at compile time.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -19,8 +20,9 @@ __host__ __device__ constexpr float powerOfTwo(int exponent) {
   return floatOf(static_cast<uint32_t>(exponent + 127) << 23);
 }
 
-// Whether rounding increments the magnitude, given the code below it and the discarded fraction rest / 2^shift. A shift of 25
-// or more always means a fraction below one half, so 31 can stand for every larger shift, except for stochastic rounding.
+// Whether rounding increments the magnitude. `code` is the code at or below the magnitude, and rest / 2^shift the
+// discarded fraction. A shift of 25 or more always means a fraction below one half, so 31 can stand for every larger
+// shift, except for stochastic rounding.
 __host__ __device__ inline bool roundsUp(Rounding rounding, bool negative, int code, uint32_t rest, int shift,
                                          uint32_t random16) {
   const uint32_t half = 1u << ((shift < 31 ? shift : 31) - 1);
@@ -48,8 +50,8 @@ __host__ __device__ constexpr bool staysFinite(Rounding rounding, bool negative)
          (rounding == Rounding::kTowardPositive && negative) || (rounding == Rounding::kTowardNegative && !negative);
 }
 
-// The code of x. Only stochastic rounding reads `random16`. Unsigned formats encode |x|. A format without zero maps everything
-// below its smallest value to that value.
+// Returns the code of x. Only stochastic rounding reads `random16`. Unsigned formats encode |x|. In a format without
+// zero, everything below the smallest value becomes that value.
 __host__ __device__ inline uint32_t encode(float x, uint32_t word, Rounding rounding, Overflow overflow,
                                            uint32_t random16) {
   constexpr uint32_t kInfinity = 0x7f800000u;
@@ -63,8 +65,8 @@ __host__ __device__ inline uint32_t encode(float x, uint32_t word, Rounding roun
   if (magnitude == kInfinity) return saturates ? sign | maxCode(word) : beyondCode(word, sign);
   if (magnitude == 0) return zeroSign;
 
-  // |x| = significand * 2^(exponent - 23) with significand in [2^23, 2^24). A subnormal is normalized by converting its bits to
-  // a float.
+  // |x| = significand * 2^(exponent - 23), where significand is in [2^23, 2^24). The bits of a subnormal, converted to a
+  // float as an integer, are its significand in normalized form.
   const bool subnormal = magnitude < 0x00800000u;
   const uint32_t normal = subnormal ? bitsOf(static_cast<float>(magnitude)) : magnitude;
   const int exponent = static_cast<int>(normal >> 23) - (subnormal ? 127 + 149 : 127);
@@ -86,7 +88,7 @@ __host__ __device__ inline uint32_t encode(float x, uint32_t word, Rounding roun
   return (code == 0 ? zeroSign : sign) | static_cast<uint32_t>(code);
 }
 
-// The exact value of a code. Bits above the format's width are ignored.
+// Returns the exact value of a code. Bits above the format's width are ignored.
 __host__ __device__ constexpr float decode(uint32_t code, uint32_t word) {
   const int m = static_cast<int>(mantissaBits(word));
   const uint32_t magnitude = code & magnitudeMask(word);
@@ -103,13 +105,13 @@ __host__ __device__ constexpr float decode(uint32_t code, uint32_t word) {
   const bool subnormal = field == 0 && hasSubnormals(word);
   const uint32_t significand = (magnitude & ((1u << m) - 1)) | (subnormal ? 0 : 1u << m);
   const int exponent = (subnormal ? 1 : field) - exponentBias(word) - m;
-  // both products are exact: the first is normal, the second representable
+  // Both products are exact: the first is a normal number, and the second is representable in f32.
   const float normal = static_cast<float>(significand) * powerOfTwo(exponent > -126 ? exponent : -126);
   return floatOf(sign | bitsOf(normal * powerOfTwo(exponent < -126 ? exponent + 126 : 0)));
 }
 
-// Hardware conversion to FP8 (sm_89 and later): round to nearest even, saturate, map every NaN to 0x7f. The low byte holds b's
-// code.
+// Converts a and b to FP8 in hardware (sm_89 and later): to nearest even, saturating, every NaN to 0x7f. The low byte
+// of the result is the code of b.
 template <uint32_t word>
 __device__ inline uint32_t convertPair(float a, float b) {
   static_assert(word == format::kE4m3 || word == format::kE5m2);
@@ -129,15 +131,16 @@ __device__ inline float saturatedFma(float a, float b, float c) {
   return result;
 }
 
-// As above, with the sum rounded toward zero.
+// As saturatedFma, with the sum rounded toward zero.
 __device__ inline float saturatedFmaDown(float a, float b, float c) {
   float result;
   asm("fma.rz.sat.f32 %0, %1, %2, %3;" : "=f"(result) : "f"(a), "f"(b), "f"(c));
   return result;
 }
 
-// The bits of 2^23 plus the magnitude code of e2m1, for |x| of at most 6. The code is 2|x| up to 2, then |x| + 2, then |x| / 2
-// + 4 up to 7. Each of the three terms is exact, and each sum rounds to an integer, ties to even.
+// Returns the bits of 2^23 plus the magnitude code of x in e2m1, for |x| of at most 6. The code is 2|x| for |x| up to
+// 2, |x| + 2 up to 4, and |x| / 2 + 4 up to 6. It is computed as a sum of three exact terms; each addition rounds to an
+// integer, ties to even.
 __device__ inline uint32_t magnitudeE2m1(float x) {
   const float a = fabsf(x);
   const float upToTwo = saturatedFma(a, 0.5f, 0.0f);
@@ -146,19 +149,19 @@ __device__ inline uint32_t magnitudeE2m1(float x) {
   return bitsOf(__fmaf_rn(upToFour, 2.0f, __fmaf_rn(upToTwo, 4.0f, 8388608.0f)) + upToSix);
 }
 
-// Whether the short encoder below covers every binade of the format: it must be signed, have a zero, and stay far from the ends
-// of f32's exponent range.
+// Whether the short form of encodeNearest and encodeStochastic serves a format. The format must be signed, have a zero,
+// and stay far from the ends of f32's exponent range.
 __host__ __device__ constexpr bool isNarrow(uint32_t word) {
   return isSigned(word) && hasSubnormals(word) && specials(word) != Specials::kFnuz && exponentBits(word) <= 5 &&
          mantissaBits(word) >= 1 && mantissaBits(word) <= 7 && exponentBias(word) > -32 && exponentBias(word) < 64;
 }
 
-// The bits of the power of two that starts the binade of the format's smallest normal number.
+// Returns the f32 bits of the format's smallest normal number, 2^minExponent(word).
 __host__ __device__ constexpr uint32_t lowestBinade(uint32_t word) {
   return static_cast<uint32_t>(127 + minExponent(word)) << 23;
 }
 
-// Equals encode(x, word, kTiesToEven, kSaturate).
+// Returns encode(x, word, kTiesToEven, kSaturate).
 template <uint32_t word>
 __device__ inline uint32_t encodeNearest(float x) {
   if constexpr (word == format::kE4m3 || word == format::kE5m2) {
@@ -171,7 +174,7 @@ __device__ inline uint32_t encodeNearest(float x) {
     constexpr float largest = decode(maxCode(word), word);
     const float c = fminf(x, largest);  // NaN becomes +max
     const float a = fminf(fabsf(c), largest);
-    // adding a power of two rounds |x| to a multiple of the format's ulp in its binade
+    // Adding a power of two rounds |x| to a multiple of the format's ulp in its binade.
     const uint32_t binade = max(bitsOf(a) & 0x7f800000u, lowestBinade(word));
     const uint32_t power = binade + ((23 - m) << 23);
     const uint32_t steps = bitsOf(a + floatOf(power)) - power;
@@ -183,7 +186,8 @@ __device__ inline uint32_t encodeNearest(float x) {
   }
 }
 
-// encodeNearest of four values; a is in the lowest bits. Each code takes 8 bits, or 4 bits in the low half of the result.
+// Returns encodeNearest of four values; the code of a is in the lowest bits. A code takes 8 bits, or 4 bits in 4-bit
+// formats.
 template <uint32_t word>
 __device__ inline uint32_t encodeNearest4(float a, float b, float c, float d) {
   if constexpr (word == format::kE4m3 || word == format::kE5m2) {
@@ -193,7 +197,7 @@ __device__ inline uint32_t encodeNearest4(float a, float b, float c, float d) {
     b = fminf(b, 6.0f);
     c = fminf(c, 6.0f);
     d = fminf(d, 6.0f);
-    // in each term, the bits of 2^23 stay above the low 16 bits
+    // the bits of 2^23 in each term stay above the low 16 bits of the sum
     const uint32_t magnitudes =
         ((magnitudeE2m1(d) * 16 + magnitudeE2m1(c)) * 16 + magnitudeE2m1(b)) * 16 + magnitudeE2m1(a);
     uint32_t signs = bitsOf(d) >> 28;
@@ -209,7 +213,7 @@ __device__ inline uint32_t encodeNearest4(float a, float b, float c, float d) {
   }
 }
 
-// encodeNearest of two values to bf16 or f16; a is in the low half.
+// Returns encodeNearest of two values to bf16 or f16; the code of a is in the low half.
 template <uint32_t word>
 __device__ inline uint32_t encodeNearest2(float a, float b) {
   static_assert(word == format::kBf16 || word == format::kF16);
@@ -222,18 +226,18 @@ __device__ inline uint32_t encodeNearest2(float a, float b) {
   return codes;
 }
 
-// Equals encode(x, word, kStochastic, kSaturate, random16).
+// Returns encode(x, word, kStochastic, kSaturate, random16).
 template <uint32_t word>
 __host__ __device__ inline uint32_t encodeStochastic(float x, uint32_t random16) {
   if constexpr (isNarrow(word)) {
-    // f32 subnormals are treated as normal numbers: both are shifted out entirely
+    // An f32 subnormal is treated as a normal number. The shift drops all its bits in either case.
     constexpr uint32_t m = mantissaBits(word);
     constexpr uint32_t lowest = lowestBinade(word) >> 23;
     const uint32_t magnitude = bitsOf(x) & 0x7fffffffu;
     const uint32_t exponent = magnitude >> 23;
     const uint32_t binade = exponent > lowest ? exponent : lowest;
     const uint32_t shift = 7 - m + binade - exponent;
-    // the significand in units of 2^-16 of the code's ulp
+    // the significand in units of 2^-16 ulp of the format
     const uint32_t fixed = ((magnitude & 0x007fffffu) | 0x00800000u) >> (shift < 31 ? shift : 31);
     const uint32_t rounded = ((binade - lowest) << m) + ((fixed + (0xffffu ^ random16)) >> 16);
     const uint32_t code = rounded < maxCode(word) ? rounded : maxCode(word);
@@ -243,7 +247,7 @@ __host__ __device__ inline uint32_t encodeStochastic(float x, uint32_t random16)
   }
 }
 
-// Equals decode(code, word). Bits above the format's width are ignored.
+// Returns decode(code, word). Bits above the format's width are ignored.
 template <uint32_t word>
 __device__ inline float decodeTo(uint32_t code) {
   if constexpr (word == format::kE4m3 || word == format::kE5m2) {
@@ -263,8 +267,8 @@ __device__ inline float decodeTo(uint32_t code) {
     const uint32_t byte = code & 0xffu;
     return floatOf(byte == 255 ? 0x7fffffffu : byte == 0 ? 0x00400000u : byte << 23);
   } else if constexpr (isNarrow(word) && specials(word) == Specials::kFinite) {
-    // move the fields to their f32 positions (a subnormal becomes an f32 subnormal), then multiply by the difference of the
-    // biases
+    // The fields move to their f32 positions, where a subnormal becomes an f32 subnormal. The product corrects the
+    // exponent bias.
     const uint32_t fields = (code & magnitudeMask(word)) << (23 - mantissaBits(word));
     const uint32_t sign = (code & signBit(word)) << (31 - magnitudeBits(word));
     return floatOf(fields | sign) * powerOfTwo(127 - exponentBias(word));

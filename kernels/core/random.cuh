@@ -1,5 +1,6 @@
-// The Philox 4x32-10 random number generator (Salmon et al., SC11). Its counter is derived from the element index, so that
-// draws do not depend on the launch configuration (docs/numerics.md, choice 6).
+// The Philox 4x32-10 random number generator (Salmon et al., SC11). A draw is one output of the generator, 128 bits,
+// which consecutive elements share. The random bits of an element depend only on its index, the source and the copy,
+// and so not on the launch configuration (docs/numerics.md, choice 6).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -8,7 +9,7 @@
 
 namespace lockstep {
 
-// `seed` is the Philox key; `offset` counts quantizations.
+// A source of random bits. `seed` is the Philox key; `offset` is incremented with each quantization.
 struct RandomSource {
   uint32_t seedLow = 0;
   uint32_t seedHigh = 0;
@@ -16,8 +17,8 @@ struct RandomSource {
   uint32_t offsetHigh = 0;
 };
 
-// Generates the draws of one source. The constructor computes what all draws share: the round keys and the products of the
-// first round that involve only the offset.
+// Generates the draws of one source. The constructor computes what all draws share: the round keys, and the product of
+// the first round that involves only the offset.
 class Philox {
  public:
   __host__ __device__ Philox(const RandomSource& source = {}) {
@@ -56,7 +57,7 @@ class Philox {
 
   uint32_t keys0_[kRounds];
   uint32_t keys1_[kRounds];
-  // Low half of the product with the offset in the first round.
+  // The low half of the first round's product with the offset.
   uint32_t low_;
 };
 
@@ -64,7 +65,7 @@ __host__ __device__ inline uint4 philox(uint64_t draw, uint32_t copy, const Rand
   return Philox(source)(draw, copy);
 }
 
-// The 16 random bits of element i of the eight that share a draw.
+// The 16 random bits of element i (0 to 7) of the eight that share a draw.
 __host__ __device__ inline uint32_t random16(const uint4& draw, int i) {
   const uint32_t low = i & 2 ? draw.y : draw.x;
   const uint32_t high = i & 2 ? draw.w : draw.z;
@@ -72,13 +73,14 @@ __host__ __device__ inline uint32_t random16(const uint4& draw, int i) {
   return i & 1 ? word >> 16 : word & 0xffffu;
 }
 
-// For element i of the sixteen that share a draw: 16 bits that round exactly as the element's 8 random bits do. They are below
-// a 16-bit fraction exactly when the 8 random bits plus the upper 8 bits of the fraction carry.
+// Returns a 16-bit number for element i (0 to 15) of the sixteen that share a draw. Encoders round up if this number is
+// below a 16-bit fraction. It is below the fraction exactly if the element's 8 random bits plus the upper 8 bits of the
+// fraction are at least 2^8, which is the rule for 8 random bits.
 __host__ __device__ inline uint32_t carrying16(const uint4& draw, int i) {
   const uint32_t low = i & 4 ? draw.y : draw.x;
   const uint32_t high = i & 4 ? draw.w : draw.z;
   const uint32_t word = i & 8 ? high : low;
-  // elements take bytes 0, 2, 1 and 3 of a word, in this order
+  // elements take bytes 0, 2, 1 and 3 of 32 bits, in this order
   const uint32_t byte = word >> ((i & 1) * 16 + (i >> 1 & 1) * 8) & 0xffu;
   return (0xffu ^ byte) << 8 | 0xffu;
 }

@@ -1,5 +1,6 @@
-// Computes, from the amax of a block, its stored scale and the multiplier of its elements. Every step is one rounded f32
-// operation, and the order of the steps is part of the definition (docs/numerics.md 2.3, 3.1, 4.1, 5.1).
+// Computes the stored scale of a block and the multiplier of its elements from the amax of the block. Every step is one
+// rounded f32 operation, and the order of the steps is part of the definition (docs/numerics.md §2.3, §3.1, §4.1,
+// §5.1).
 #pragma once
 
 #include <cstdint>
@@ -14,8 +15,8 @@ __host__ __device__ inline float largestWide(Wide type) {
   return floatOf(type == Wide::kF32 ? 0x7f7fffff : type == Wide::kBf16 ? 0x7f7f0000 : 0x477fe000);
 }
 
-// max / amax, after raising amax to `epsilon`. The scale is 1 if amax is then 0, infinite or NaN; an infinite quotient becomes
-// `overflow`. With `pow2`, the result is rounded down to a power of two.
+// Returns max / amax. First, an amax below `epsilon` is replaced by `epsilon`. The scale is 1 if amax is then 0,
+// infinite or NaN. An infinite quotient becomes `overflow`. With `pow2`, the result is rounded down to a power of two.
 __host__ __device__ inline float scaleFromAmax(float amax, float max, bool pow2, float epsilon, float overflow) {
   const float infinity = floatOf(0x7f800000);
   if (amax < epsilon) amax = epsilon;
@@ -25,7 +26,7 @@ __host__ __device__ inline float scaleFromAmax(float amax, float max, bool pow2,
   return pow2 ? floatOf(bitsOf(scale) & 0xff800000) : scale;
 }
 
-// NVFP4's per-tensor encode scale S_enc for a tensor's amax; `max` is 6 * 448, or 6 * 256.
+// NVFP4's encode scale S_enc of a tensor with this amax; `max` is 6 * 448, or 6 * 256.
 __host__ __device__ inline float globalScale(float amax, float max) {
   const float largest = floatOf(0x7f7fffff);
   float scale = max / amax;
@@ -33,8 +34,8 @@ __host__ __device__ inline float globalScale(float amax, float max) {
   return amax == 0 || scale == 0 ? 1 : scale;
 }
 
-// The e8m0 code 127 + ceil(log2 p), clamped to [0, 254], for p not negative. A nonzero mantissa carries into the exponent; for
-// exponent field 0 the threshold is 2^-127.
+// The e8m0 code 127 + ceil(log2 p), clamped to [0, 254], for p not negative. The addition increments the exponent field
+// if the mantissa is not 0. An exponent field of 0 is incremented if p is above 2^-127.
 __host__ __device__ inline uint32_t e8m0Up(float p) {
   const uint32_t bits = bitsOf(p);
   const uint32_t code = (bits + (bits < 0x00800000 ? 0x003fffff : 0x007fffff)) >> 23;
@@ -59,17 +60,19 @@ struct TwoLevel {
   float multiplier;
 };
 
-// The multiplier of the elements of a block: 1 / (scale * decode), at most FLT_MAX. `scale` is the decoded block scale.
+// The multiplier of the elements of a block: 1 / (scale * decode), at most FLT_MAX. `scale` is the decoded block scale,
+// and `decode` is 1 / S_enc.
 __host__ __device__ inline float twoLevelMultiplier(float scale, float decode) {
   const int32_t quotient = static_cast<int32_t>(bitsOf(1.0f / (scale * decode)));
   return floatOf(quotient < 0x7f7fffff ? quotient : 0x7f7fffff);
 }
 
-// The block scale amax * (encode * fl(1/6)), rounded to e4m3 and at most 448. `encode` is the tensor's globalScale; `decode` is
-// 1 / encode.
+// The block scale amax * (encode * fl(1/6)), rounded to e4m3 and at most 448, where fl rounds to f32. `encode` is the
+// tensor's S_enc (globalScale); `decode` is 1 / encode.
 __host__ __device__ inline TwoLevel twoLevel(float amax, float encode, float decode) {
   const float raw = amax * (encode * floatOf(0x3e2aaaab));
-  // rounds to e4m3 by adding 2^20 times the power of two at or below `raw`, which is at least 2^-6 (assembly/cast/encoder.ts)
+  // Adding c rounds to e4m3; c is 2^20 times the power of two at or below `raw`, but at least 2^20 * 2^-6
+  // (assembly/cast/encoder.ts).
   int32_t a = static_cast<int32_t>(bitsOf(raw));
   if (a > 0x43e00000) a = 0x43e00000;
   const int32_t e = (a > 0x3c800000 ? a : 0x3c800000) & 0x7f800000;

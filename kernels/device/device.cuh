@@ -14,7 +14,7 @@ struct alignas(16) Bytes16 {
   uint32_t words[4];
 };
 
-// Threads of a block that works on one tile of a matrix (tile.cuh, code-tile.cuh).
+// Threads of a block that processes one tile of a matrix (tile.cuh, code-tile.cuh).
 constexpr int kTileThreads = 256;
 
 // The mask of warp-wide shuffles, votes and reductions in which all 32 lanes take part.
@@ -45,7 +45,7 @@ __device__ inline uint16_t floatToBf16(float value) {
   return bits;
 }
 
-// The storage type of a Wide, for kernels templated on it.
+// The storage type of a Wide, and its conversions from and to f32.
 template <Wide type>
 struct WideOf;
 template <>
@@ -67,7 +67,7 @@ struct WideOf<Wide::kF16> {
   __device__ static Storage store(float x) { return floatToHalf(x); }
 };
 
-// Calls `body` with a tag whose constant `value` is the type: withWide(type, [&](auto tag) { kernel<tag.value>... }).
+// Calls `body` with a tag whose constant `value` is `type`: withWide(type, [&](auto tag) { kernel<tag.value>... }).
 template <Wide type>
 struct WideTag {
   static constexpr Wide value = type;

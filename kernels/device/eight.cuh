@@ -12,7 +12,8 @@
 
 namespace lockstep {
 
-// A register buffer of 4, 8, 16 or 32 bytes that is loaded and stored in one access. Indices must be compile-time constants.
+// A buffer of 4, 8, 16 or 32 bytes in registers, loaded and stored by the widest accesses. Indices must be compile-time
+// constants, or the compiler moves the buffer to memory.
 template <int size>
 struct Bytes {
   uint32_t words[size / 4];
@@ -61,9 +62,8 @@ struct Bytes {
     }
   }
 
-  // Stores the first `count` bytes, a whole number of elements. Eight 16-bit elements fill all 16 bytes and are stored at once.
-  // (Bytes of a rounded f16 or bf16 value are not stored one by one: nvcc 13.0 compiles the truncation of such a register to a
-  // byte as a conversion of its value.)
+  // Stores the first `count` bytes, a whole number of elements. Elements of 16 or 32 bits are stored whole, others byte
+  // by byte. (nvcc 13.0 compiles the truncation of a rounded f16 or bf16 value to a byte as a conversion of the value.)
   __device__ void storeSome(void* to, int count) const {
     using Part = std::conditional_t<size == 16, uint16_t, std::conditional_t<size == 32, uint32_t, uint8_t>>;
     constexpr int kBytes = sizeof(Part);
@@ -75,7 +75,7 @@ struct Bytes {
   }
 };
 
-// The element of `bits` bits (4, 8, 16 or 32) at index i of eight.
+// Returns element i of eight elements of `bits` bits (4, 8, 16 or 32).
 template <int bits>
 __device__ inline uint32_t elementOf(const Bytes<bits>& eight, int i) {
   const uint32_t word = eight.words[i * bits / 32];
@@ -83,7 +83,7 @@ __device__ inline uint32_t elementOf(const Bytes<bits>& eight, int i) {
   return word >> i * bits % 32 & ((1u << bits % 32) - 1);
 }
 
-// Sets an element whose bits are zero.
+// Writes element i by OR. The bits of that element must be zero beforehand.
 template <int bits>
 __device__ inline void setElement(Bytes<bits>& eight, int i, uint32_t element) {
   eight.words[i * bits / 32] |= element << i * bits % 32;
@@ -102,7 +102,7 @@ __device__ inline float wideAt(const WideEight<type>& eight, int i) {
   }
 }
 
-// Stores f32 values as f32, or rounded to bf16 or f16.
+// Converts eight f32 values to a wide type, each rounded once.
 template <Wide type>
 __device__ inline WideEight<type> wideEight(const float (&values)[8]) {
   WideEight<type> result{};
@@ -117,7 +117,7 @@ __device__ inline WideEight<type> wideEight(const float (&values)[8]) {
   return result;
 }
 
-// encode(x, word, kTiesToEven, kSaturate) of eight values, packed as a tensor stores them.
+// Returns encode(x, word, kTiesToEven, kSaturate) of eight values, packed as a tensor stores them.
 template <uint32_t word>
 __device__ inline Bytes<storageBits(word)> encodeNearest8(const float (&x)[8]) {
   if constexpr (storageBits(word) == 4) {
@@ -132,10 +132,11 @@ __device__ inline Bytes<storageBits(word)> encodeNearest8(const float (&x)[8]) {
 
 constexpr int kEightThreads = 256;
 
-// out[i] = map(x[i]), eight elements at a time, with a tail for the last few. Map provides: Params (with x, out and count);
-// From and To (Bytes for eight elements, so that their size in bytes is the bits per element); kEights (how many groups of
-// eight a thread loads before it processes the first); a constructor from Params; and To operator()(const From&, int64_t
-// eight).
+// out[i] = map(x[i]), in groups of eight elements; the last group may be partial. Map provides:
+// - Params, with x, out and count; and a constructor from Params;
+// - From and To, the Bytes of eight source and eight result elements (eight elements of n bits take n bytes);
+// - kEights, the number of groups that a thread loads before it processes the first;
+// - To operator()(const From&, int64_t eight), which maps group number `eight`.
 template <typename Map>
 __global__ void __launch_bounds__(kEightThreads) mapEights(const typename Map::Params p) {
   using From = typename Map::From;

@@ -1,5 +1,5 @@
-// Loads and stores of consecutive elements of a wide type as f32: eight by 16-byte accesses if rows are aligned for it, else
-// one.
+// Loads consecutive elements of a wide type as f32 and stores them: eight elements by 16-byte accesses if rows are
+// aligned to 16 bytes, else one element.
 #pragma once
 
 #include <algorithm>
@@ -8,10 +8,10 @@
 
 namespace lockstep {
 
-// Elements of a pack, which is loaded and stored at once.
+// Elements of a pack. A thread loads and stores a pack at once.
 constexpr int kPack = 8;
 
-// Two elements of a 16-bit type in a word, the first in the low half.
+// Rounds two values to f16, to nearest even. `low` is in the low half of the result.
 __device__ inline uint32_t halfPair(float low, float high) {
   uint32_t pair;
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
@@ -90,8 +90,8 @@ __device__ inline void storeElements(void* target, Wide type, int64_t index, con
   }
 }
 
-// Launch configuration for a matrix of `rows` rows of `packs` packs: x runs over the packs of a row and y over rows. Kernels
-// loop over rows with stride gridDim.y * blockDim.y.
+// Launch configuration for a matrix with `rows` rows of `packs` packs: x runs over the packs of a row and y over the
+// rows. Kernels loop over rows with stride gridDim.y * blockDim.y.
 constexpr unsigned kRowThreads = 256;
 
 struct RowGrid {

@@ -1,5 +1,5 @@
-// Occupancy and resource limits of the current device. Each thread queries the driver once per kernel and device and caches the
-// answer.
+// Occupancy and resource limits of the current device. Each thread queries the driver once per kernel and device and
+// caches the result.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-// The cached value for `key`; `ask` computes it the first time.
+// Returns the cached value for `key`. The first call computes it by `ask`.
 template <typename Key, typename Value, typename Ask>
 Value remember(std::map<Key, Value>& known, const Key& key, Ask ask) {
   if (const auto found = known.find(key); found != known.end()) return found->second;
@@ -48,8 +48,9 @@ inline DeviceLimits limitsOfDevice() {
 // The number of multiprocessors of the current device; 1 if the query fails.
 inline int multiprocessors() { return std::max(attributeOf(currentDevice(), cudaDevAttrMultiProcessorCount), 1); }
 
-// Allows blocks of `kernel` to use all the shared memory that the device offers to one block. The limit is global to the
-// process, so it is set to the maximum once: a limit set per launch would race with launches of other threads.
+// Sets the limit on dynamic shared memory of `kernel` to the device's maximum per block, less the static shared memory
+// of the kernel. The limit belongs to the process. Each thread sets it once per device, always to this value: limits
+// that differ by launch would race with launches of other threads.
 template <typename Kernel>
 cudaError_t allowShared(Kernel kernel) {
   thread_local std::map<std::tuple<const void*, int>, cudaError_t> known;
@@ -63,8 +64,8 @@ cudaError_t allowShared(Kernel kernel) {
   });
 }
 
-// How many blocks of `kernel`, each with `bytes` of dynamic shared memory, are resident on the device at once. Also raises the
-// kernel's shared-memory limit.
+// Returns how many blocks of `kernel`, each with `bytes` of dynamic shared memory, are resident on the device at once.
+// It first raises the kernel's shared-memory limit (allowShared).
 template <typename Kernel>
 int64_t residentBlocks(Kernel kernel, int64_t threads, int64_t bytes) {
   thread_local std::map<std::tuple<const void*, int, int64_t, int64_t>, int64_t> known;
@@ -82,7 +83,8 @@ int64_t residentBlocks(Kernel kernel, int64_t threads, int64_t bytes) {
   });
 }
 
-// How many clusters of `kernel` are resident on the device at once in this launch configuration, whatever its grid.
+// Returns how many clusters of `kernel` with this block size and shared memory are resident on the device at once. The
+// grid does not matter.
 template <typename Kernel>
 int64_t clustersOf(Kernel kernel, int64_t clusterSize, const cudaLaunchConfig_t& config) {
   thread_local std::map<std::tuple<const void*, int, int64_t, unsigned, size_t>, int> known;

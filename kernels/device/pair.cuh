@@ -1,4 +1,5 @@
-// Two 16-bit wide values packed in a 32-bit word, the first in the low half: conversion, and maxima of their magnitudes.
+// Two 16-bit wide values packed in 32 bits, the first in the low half. The halves are called lanes. Conversion, and
+// maxima of their magnitudes.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +9,7 @@
 
 namespace lockstep {
 
-// The larger value of each lane. If one operand is NaN, the result is the other.
+// The larger value of each lane. If one value is NaN, the result is the other.
 template <Wide type>
 __device__ inline uint32_t maxOfPairs(uint32_t a, uint32_t b) {
   uint32_t result;
@@ -20,13 +21,13 @@ __device__ inline uint32_t maxOfPairs(uint32_t a, uint32_t b) {
   return result;
 }
 
-// The larger of `largest` and the magnitudes of a pair, lane by lane; NaN is ignored.
+// In each lane, the larger of `largest` and the magnitude of `pair`; NaN is ignored.
 template <Wide type>
 __device__ inline uint32_t raiseToPair(uint32_t largest, uint32_t pair) {
   return maxOfPairs<type>(largest, pair & 0x7fff7fffu);
 }
 
-// The value of larger magnitude in each lane, with an unspecified sign; NaN if either operand is NaN.
+// In each lane, the value of larger magnitude, with an unspecified sign; NaN if either value is NaN.
 template <Wide type>
 __device__ inline uint32_t maxOfMagnitudes(uint32_t a, uint32_t b) {
   uint32_t result;
@@ -38,7 +39,7 @@ __device__ inline uint32_t maxOfMagnitudes(uint32_t a, uint32_t b) {
   return result;
 }
 
-// The smaller value of each lane, with NaN handled as in maxOfPairs.
+// The smaller value of each lane. If one value is NaN, the result is the other.
 template <Wide type>
 __device__ inline uint32_t minOfPairs(uint32_t a, uint32_t b) {
   uint32_t result;
@@ -81,9 +82,9 @@ __device__ inline uint32_t bf16Pair(float a, float b) {
   return pair;
 }
 
-// Loads four 8x8 matrices of 16-bit values from shared memory, transposed (ldmatrix.trans). Lane i passes the address of row i
-// % 8 of matrix i / 8. From each matrix a lane receives the values in column lane / 4 of rows lane % 4 * 2 and lane % 4 * 2 +
-// 1. Call it with the full warp.
+// Loads four 8x8 matrices of 16-bit values from shared memory, transposed (ldmatrix.x4.trans). Lane i of the warp
+// passes the address of row i % 8 of matrix i / 8. From each matrix a lane receives two values of column lane / 4:
+// those in rows 2 * (lane % 4) and 2 * (lane % 4) + 1. All 32 lanes of the warp must call it.
 __device__ inline void loadDown(const void* row, uint32_t* x) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
@@ -91,14 +92,14 @@ __device__ inline void loadDown(const void* row, uint32_t* x) {
                : "memory");
 }
 
-// Takes the bits in mask `of` from a and the others from b.
+// Takes the bits that are set in `of` from a and the others from b.
 __device__ inline uint32_t mergeBits(uint32_t of, uint32_t a, uint32_t b) {
   uint32_t result;
   asm("lop3.b32 %0, %1, %2, %3, 0xca;" : "=r"(result) : "r"(of), "r"(a), "r"(b));
   return result;
 }
 
-// The low lanes of two pairs, and their high lanes.
+// lowLanes packs the low lanes of two pairs, highLanes their high lanes.
 __device__ inline uint32_t lowLanes(uint32_t a, uint32_t b) { return __byte_perm(a, b, 0x5410); }
 __device__ inline uint32_t highLanes(uint32_t a, uint32_t b) { return __byte_perm(a, b, 0x7632); }
 

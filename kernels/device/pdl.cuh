@@ -1,5 +1,6 @@
-// Programmatic dependent launch (PDL), on sm_90 and later: a kernel is launched while the previous kernel of its stream still
-// runs, and waits on the device for that kernel's writes. On earlier GPUs kernels run one after the other.
+// Programmatic dependent launch (PDL), on sm_90 and later: a kernel is launched while the previous kernel of its stream
+// still runs, and then waits on the device for the writes of that kernel. On earlier GPUs one kernel runs after the
+// other.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -1,5 +1,5 @@
-// The defined order of every sum (docs/numerics.md 7.5). The 32 threads of a warp are the 32 lanes of a sum: thread l adds
-// elements l, l + 32, ... in ascending order; then, for w = 16, 8, 4, 2, 1, lane l < w adds lane l + w.
+// The order of additions of every sum (docs/numerics.md §7.5). The 32 threads of a warp are the 32 lanes of a sum. Lane
+// l adds elements l, l + 32, ... in ascending order. Then, for w = 16, 8, 4, 2, 1, lane l < w adds lane l + w.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -12,15 +12,15 @@ namespace lockstep {
 
 constexpr int kLanes = 32;
 
-// The sum of the 32 lanes, returned to every thread of the warp.
+// Returns the sum of the 32 lanes to every thread of the warp.
 __device__ inline float foldLanes(float sum) {
 #pragma unroll
   for (int w = kLanes / 2; w > 0; w /= 2) sum += __shfl_down_sync(kFullMask, sum, w);
   return __shfl_sync(kFullMask, sum, 0);
 }
 
-// Calls add(load(i)) for elements i = lane, lane + 32, ... below `count`, ascending. `depth` loads are issued ahead of the
-// additions.
+// Calls add(load(i)) for the elements i = lane, lane + 32, ... below `count`, in ascending order. `depth` loads are
+// issued ahead of the additions.
 template <int depth, typename Index, typename Load, typename Add>
 __device__ inline void walkLanes(Index count, Load load, Add add) {
   Index i = static_cast<int>(threadIdx.x) % kLanes;
@@ -47,7 +47,7 @@ __device__ inline void walkLanes(Index count, Load load, Add add) {
   for (; i < count; i += kLanes) add(load(i));
 }
 
-// The maximum of the 32 lanes, NaN ignored, returned to every thread of the warp.
+// Returns the maximum of the 32 lanes, NaN ignored, to every thread of the warp.
 __device__ inline float maximumOfLanes(float value) {
 #pragma unroll
   for (int w = kLanes / 2; w > 0; w /= 2) {

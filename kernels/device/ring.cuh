@@ -1,6 +1,6 @@
-// A ring buffer of matrix rows in shared memory, used by warp-specialised kernels: producer warps fill its slots, sum warps
-// reduce the rows, and result warps consume them. The columns of a row may be distributed over the blocks of a cluster, each
-// with a ring of its own.
+// A ring buffer of matrix rows in shared memory, for warp-specialised kernels. The ring consists of slots of a few
+// rows. Producer warps fill the slots, sum warps reduce the rows, and result warps compute the results from them. The
+// columns of a row may be distributed over the blocks of a cluster; each block then has a ring of its own.
 #pragma once
 
 #include <cuda_awbarrier_primitives.h>
@@ -12,11 +12,11 @@
 namespace lockstep {
 
 constexpr int kMaxSlots = 16;
-// Rows in a ring, at most.
+// Maximum number of rows in a ring.
 constexpr int kMaxRows = 32;
 
 struct RingShape {
-  // Columns per block, and blocks per cluster.
+  // Columns of a row that one block holds.
   int columns;
   int clusterSize;
   int slots;
@@ -24,9 +24,9 @@ struct RingShape {
   int group;
 };
 
-// A warp's position in the ring. Every warp visits all slots in order, and no slot is refilled before all warps have visited
-// it. One parity bit per barrier therefore suffices to tell a lap from the next.
-struct Turn {
+// A warp's position in the ring. Every warp visits all slots in order, and no slot is refilled before all warps have
+// visited it. Therefore one parity bit suffices to tell a pass through the ring from the next.
+struct RingPosition {
   int slot = 0;
   uint32_t parity = 0;
 
@@ -41,7 +41,8 @@ __device__ inline uint32_t sharedAddress(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-// Waits for a phase of an mbarrier. Writes of threads of this block that arrived at it are visible afterwards.
+// Waits until the phase of an mbarrier with this parity completes. Afterwards, the writes of the threads of this block
+// that arrived at the barrier are visible.
 __device__ inline void awaitPhase(uint64_t* barrier, uint32_t parity) {
   uint32_t done = 0;
   while (done == 0) {
@@ -59,8 +60,8 @@ __device__ inline void awaitPhase(uint64_t* barrier, uint32_t parity) {
   }
 }
 
-// As awaitPhase, for a barrier at which other blocks of the cluster arrive. Cluster-scope acquire invalidates the L1 cache, so
-// it is used only where it is needed. Clusters exist on sm_90 and later; earlier devices never call this.
+// As awaitPhase, for a barrier at which other blocks of the cluster arrive. Acquiring at cluster scope invalidates the
+// L1 cache, so it is done only where it is needed. Clusters exist on sm_90 and later; earlier devices never call this.
 __device__ inline void awaitPhaseOfCluster(uint64_t* barrier, uint32_t parity) {
 #if __CUDA_ARCH__ >= 900
   uint32_t done = 0;
@@ -81,8 +82,8 @@ __device__ inline void showInitialized() {
 #endif
 }
 
-// Starts the asynchronous copy of `count` rows of `width` elements (whole packs). One warp calls it and then arrives at the
-// barrier.
+// Starts the asynchronous copies of `count` rows (at most 32) of `width` elements, a multiple of 16 bytes. All lanes of
+// one warp call it and then arrive at the barrier (arriveFetched).
 template <typename Storage>
 __device__ void fetchLines(uint64_t* barrier, Storage* to, int toPitch, const Storage* from, int64_t fromPitch,
                            int count, int width) {
@@ -107,13 +108,15 @@ __device__ void fetchLines(uint64_t* barrier, Storage* to, int toPitch, const St
 #endif
 }
 
-// Arrives at the barrier when this thread's asynchronous copies have completed. Every thread of the producer warp calls it.
+// Arrives at the barrier when this thread's asynchronous copies have completed. Every lane of the producer warp calls
+// it.
 __device__ inline void arriveFetched(uint64_t* barrier) {
   __pipeline_arrive_on(barrier);
   __mbarrier_arrive(barrier);
 }
 
-// Arrives at a barrier whose phase waits for `bytes` more. Clusters exist on sm_90 and later; earlier devices never call this.
+// Arrives at a barrier and adds `bytes` to the number of bytes that its phase waits for. Clusters exist on sm_90 and
+// later; earlier devices never call this.
 __device__ inline void arriveExpecting(uint64_t* barrier, uint32_t bytes) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(sharedAddress(barrier)), "r"(bytes)
@@ -121,7 +124,7 @@ __device__ inline void arriveExpecting(uint64_t* barrier, uint32_t bytes) {
 #endif
 }
 
-// Writes two values to the location of `to` in another block of the cluster and signals the barrier there.
+// Writes two values to the memory at `to` of another block of the cluster, and signals `barrier` of that block.
 __device__ inline void sendPair(int block, float2* to, uint64_t* barrier, float2 pair) {
 #if __CUDA_ARCH__ >= 900
   asm volatile(

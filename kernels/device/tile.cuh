@@ -1,5 +1,5 @@
-// A tile of a matrix in shared memory, read down its columns: 128 bytes of each row, with one padding word per row, so that
-// accesses along rows and along columns are free of bank conflicts.
+// A tile of a matrix in shared memory, which threads read along its columns: 128 bytes of each row, and 4 bytes of
+// padding per row. With the padding, accesses along rows and along columns are free of bank conflicts.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -18,9 +18,10 @@ __device__ inline void store16(void* to, uint32_t a, uint32_t b, uint32_t c, uin
   asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
 }
 
-// Fills `tileRows` rows of a tile with bytes [firstByte, firstByte + 128) of rows from `firstRow` on. The matrix has rows of
-// `pitch` bytes; what lies outside it is left undefined. If the pitch is not a multiple of 16, rows are read one Unit at a
-// time. Called by kTileThreads threads, which must synchronise afterwards.
+// Fills `tileRows` rows of a tile with bytes [firstByte, firstByte + 128) of the rows from `firstRow` on. The matrix
+// has rows of `pitch` bytes. Bytes outside the matrix are left undefined. If the pitch is not a multiple of 16, rows
+// are read one Unit at a time. All kTileThreads threads of the block must call it and synchronise
+// afterwards.
 template <typename Unit, int tileRows>
 __device__ void loadTile(uint32_t* tile, const void* matrix, int64_t rows, int64_t pitch, int64_t firstRow,
                          int64_t firstByte) {

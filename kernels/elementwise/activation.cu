@@ -1,6 +1,6 @@
-// Activations and their gradients. The kernels are bound by memory bandwidth or, for curves in f64, by arithmetic. Large bf16
-// inputs of expensive curves use tableKernel (one block per multiprocessor, with the curve in a shared-memory table); all
-// others use activationKernel, in which a thread processes a few elements.
+// Activations and their gradients. Kernels are limited by memory bandwidth or, for functions evaluated in f64, by
+// arithmetic. For large bf16 inputs of the latter, tableKernel runs one block per multiprocessor, with the function in
+// a shared-memory table. All others use activationKernel, in which a thread processes eight elements.
 #include "kernels/elementwise/activation.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// `kind` is a template parameter, so that the loop of a kernel contains only one curve.
+// `kind` is a template parameter, so that the loop of a kernel contains only one activation.
 template <Activation kind, bool backward, int width>
 __device__ void work(const ActivationParams& p, int64_t index) {
   constexpr float alpha = alphaOf(kind);
@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(kThreads) activationKernel(const ActivationPar
   }
 }
 
-// For bf16 inputs: the curve is read from a table.
+// For bf16 inputs: the activation or its derivative is read from a table.
 template <Activation kind, bool backward>
 __global__ void __launch_bounds__(kTableThreads) tableKernel(const ActivationParams p) {
   constexpr int kDepth = backward ? 2 : 4;

@@ -21,7 +21,7 @@ struct ActivationParams {
   int64_t count = 0;
 };
 
-// The factor of x inside the logistic function of silu and qgelu.
+// The factor of x inside the logistic function of qgelu; 1 for all other activations.
 __host__ __device__ constexpr float alphaOf(Activation kind) { return kind == Activation::kQgelu ? 1.702f : 1.0f; }
 
 // Calls `body` with a tag whose constant `value` is `kind`, as withWide does for types.

@@ -1,4 +1,4 @@
-// The sum of two tensors. Memory bandwidth bounds it (kernels/elementwise/elementwise.cuh).
+// The sum of two tensors. The kernel is limited by memory bandwidth (kernels/elementwise/elementwise.cuh).
 #include "kernels/elementwise/add.h"
 
 #include "kernels/elementwise/elementwise.cuh"

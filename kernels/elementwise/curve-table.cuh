@@ -1,21 +1,23 @@
-// Activation curves of bf16 inputs, read from a table in shared memory. Each block fills its table by evaluating the curve: one
-// evaluation in f64 costs several times as much as reading and writing an element.
+// Activations and derivatives ("curves") of bf16 inputs, read from a table in shared memory. Each block fills its table
+// by evaluating the curve. A table pays off for large inputs, because one evaluation in f64 costs several times as much
+// as reading and writing an element.
 #pragma once
 
 #include "kernels/device/elements.cuh"
 
 namespace lockstep {
 
-// The table covers both signs of magnitudes in [2^-16, 2^8), the negative ones last.
+// The table covers magnitudes in [2^-16, 2^8) of both signs. The negative values are in its second half.
 constexpr uint32_t kTableFirst = (127 - 16) << 7;
 constexpr uint32_t kTableMagnitudes = 24 << 7;
 constexpr uint32_t kTableEntries = 2 * kTableMagnitudes;
 
-// Threads per block (one block per multiprocessor), and the element count from which filling the table pays off.
+// Threads per block of a kernel with a table, which runs one block per multiprocessor.
 constexpr unsigned kTableThreads = 1024;
+// The number of elements from which filling the table pays off.
 constexpr int64_t kLeastForTable = 1 << 22;
 
-// Fills a table. All threads of the block call it and must synchronise afterwards.
+// Fills a table. All threads of the block must call it and synchronise afterwards.
 template <typename Curve>
 __device__ void fillTable(float* table, Curve curve) {
   const uint32_t threads = blockDim.x * blockDim.y;
@@ -25,7 +27,7 @@ __device__ void fillTable(float* table, Curve curve) {
   }
 }
 
-// The table index of a bf16 value; clears `inside` if the table does not cover it.
+// Returns the table index of a bf16 value. Clears `inside` if the table does not cover the value.
 __device__ inline uint32_t tableEntry(float x, bool& inside) {
   const uint32_t bits = __float_as_uint(x) >> 16;
   const uint32_t magnitude = (bits & 0x7fff) - kTableFirst;
@@ -33,7 +35,7 @@ __device__ inline uint32_t tableEntry(float x, bool& inside) {
   return magnitude + (bits >> 15) * kTableMagnitudes;
 }
 
-// results[i] = curve(x[i]) for bf16 values.
+// results[i] = curve(x[i]), for values x that bf16 represents.
 template <typename Curve>
 __device__ void lookUp(const float* table, const float (&x)[kPack], float (&results)[kPack], Curve curve) {
   uint32_t entries[kPack];
@@ -49,7 +51,7 @@ __device__ void lookUp(const float* table, const float (&x)[kPack], float (&resu
   }
 }
 
-// Whether the curve is evaluated in f64, and so expensive enough for a table.
+// Whether the activation is evaluated in f64, and so is expensive enough for a table.
 constexpr bool inDouble(Activation kind) { return kind != Activation::kRelu && kind != Activation::kSrelu; }
 
 // The grid of a kernel with a table: one block per multiprocessor.

@@ -1,5 +1,5 @@
-// Operations that read and write each element once and are bound by memory bandwidth. A thread issues all its loads before its
-// first store.
+// Element-wise operations that are limited by memory bandwidth: they read and write each element once. A thread issues
+// all its loads before its first store.
 #pragma once
 
 #include "kernels/device/elements.cuh"
@@ -7,10 +7,10 @@
 namespace lockstep {
 
 constexpr int kElementThreads = 256;
-// Elements that a thread loads before its first store. `out` may alias an input, so no store may come earlier.
+// Elements that a thread loads before its first store. A store must not come earlier, because `out` may alias an input.
 constexpr int kElementDepth = 16;
 constexpr int kElementTile = kElementThreads * kElementDepth;
-// Elements per access if any type is f32, so that the 16-byte accesses of neighbouring threads are contiguous.
+// Elements per access if any type is f32: the 16-byte accesses of neighbouring threads are then contiguous.
 constexpr int kQuad = 4;
 
 // Loads elements [index, index + kQuad); `index` is a multiple of kQuad.
@@ -39,7 +39,8 @@ __device__ inline void storeElements(void* target, Wide type, int64_t index, con
   }
 }
 
-// Value::read(p, index, values) computes the results at [index, index + width). Params has count, out and outType.
+// Computes and stores all elements. Value::read(p, index, values) computes the results at [index, index + width).
+// Params has count, out and outType.
 template <typename Value, int width, typename Params>
 __global__ void __launch_bounds__(kElementThreads) elementKernel(const Params p) {
   constexpr int kPacks = kElementDepth / width;
@@ -61,7 +62,7 @@ __global__ void __launch_bounds__(kElementThreads) elementKernel(const Params p)
   }
 }
 
-// Value::kWide says that an input is f32.
+// Launches elementKernel. Value::kWide says whether an input is f32.
 template <typename Value, typename Params>
 void launchElements(const Params& p, cudaStream_t stream) {
   if (p.count == 0) return;

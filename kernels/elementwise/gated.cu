@@ -1,6 +1,6 @@
-// Gated activations and their gradients. Large bf16 inputs of expensive curves use gatedTableKernel (one block per
-// multiprocessor, with the curve and its derivative in shared-memory tables); other rows of whole packs use gatedKernel, and
-// the rest use raggedGatedKernel, one element at a time.
+// Gated activations and their gradients. A pack is eight elements. Large bf16 inputs of activations evaluated in f64
+// use gatedTableKernel: one block per multiprocessor, with the activation and its derivative in shared-memory tables.
+// Other matrices whose rows are whole packs use gatedKernel. The rest use raggedGatedKernel, one element at a time.
 #include "kernels/elementwise/gated.h"
 
 #include "kernels/elementwise/activation.h"
@@ -11,10 +11,10 @@ namespace lockstep {
 
 namespace {
 
-// Threads along the columns in a block that uses a table.
+// Threads along a row in a block that uses a table.
 constexpr unsigned kTableColumns = 128;
 
-// The activation and its derivative, evaluated for each element.
+// Evaluates the activation and its derivative at min(a, limit) for each element.
 struct Curves {
   const GatedParams& p;
   Activation kind;
@@ -34,7 +34,7 @@ struct Curves {
   }
 };
 
-// As above, read from tables.
+// As Curves, but reads them from tables.
 struct TabledCurves {
   const Curves& curves;
   const float* valueTable;
@@ -100,7 +100,8 @@ __device__ void workRows(const GatedParams& p, Activation kind) {
   }
 }
 
-// `kind` is a template parameter, so that the loops contain only one curve. Both halves of a row start on 16 bytes.
+// `kind` is a template parameter, so that the loops contain only one activation. Both halves of a row start at
+// multiples of 16 bytes.
 template <Activation kind, bool isBackward>
 __global__ void __launch_bounds__(kRowThreads) gatedKernel(const GatedParams p) {
   workRows<isBackward, kPack>(p, kind);
@@ -111,7 +112,8 @@ __global__ void __launch_bounds__(kRowThreads) raggedGatedKernel(const GatedPara
   workRows<isBackward, 1>(p, p.kind);
 }
 
-// For bf16 inputs, with curves read from tables. A block steps through the columns by its width, kTableColumns packs.
+// For bf16 inputs: the activation and its derivative are read from tables. A block advances along a row by
+// kTableColumns packs.
 template <Activation kind, bool isBackward>
 __global__ void __launch_bounds__(kTableThreads) gatedTableKernel(const GatedParams p) {
   __shared__ float values[kTableEntries];

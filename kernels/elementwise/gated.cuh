@@ -6,7 +6,7 @@
 
 namespace lockstep {
 
-// min(x, high) that propagates NaN.
+// atMost is min(x, high), and atLeast max(x, low). Both return NaN if x is NaN.
 __device__ inline float atMost(float x, float high) { return high < x ? high : x; }
 __device__ inline float atLeast(float x, float low) { return x < low ? low : x; }
 
@@ -18,7 +18,8 @@ __device__ inline float gatedValue(const GatedParams& p, Activation kind, float 
   return activate(kind, p.alpha, atMost(a, p.limit)) * gateOf(p, g);
 }
 
-// Replaces a and g by their gradients dA and dG. `value` and `derivative` are act and act' at min(a, limit).
+// Replaces a and g by their gradients dA and dG. `value` and `derivative` are act and act' at min(a, limit), and `grad`
+// is the gradient of the result.
 __device__ inline void gatedGradients(const GatedParams& p, float value, float derivative, float grad, float& a,
                                       float& g) {
   const float dA = derivative * grad * gateOf(p, g);

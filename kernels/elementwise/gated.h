@@ -10,8 +10,9 @@
 
 namespace lockstep {
 
-// Forward: from x[rows, 2 columns] = a | g, out[rows, columns] = act(min(a, limit)) * (clamp(g, +-limit) + offset). Backward:
-// from grad[rows, columns], out[rows, 2 columns] = dA | dG.
+// A row of x[rows, 2 columns] holds the values of a, followed by those of g. Forward: out[rows, columns] = act(min(a,
+// limit)) * (clamp(g, -limit, limit) + offset). Backward: from grad[rows, columns], a row of out[rows, 2 columns] gets
+// the gradients of a, followed by those of g.
 struct GatedParams {
   const void* x = nullptr;
   Wide xType = Wide::kF32;
@@ -22,7 +23,7 @@ struct GatedParams {
   Activation kind = Activation::kGelu;
   // The factor of a in the logistic function of silu and qgelu.
   float alpha = 1;
-  // The defaults clamp nothing and leave every gate unchanged.
+  // The defaults clamp nothing, and adding -0 changes no g.
   float limit = INFINITY;
   float offset = -0.0f;
   int64_t rows = 0;

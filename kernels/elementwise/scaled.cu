@@ -1,4 +1,4 @@
-// A tensor times a scalar. Memory bandwidth bounds it (kernels/elementwise/elementwise.cuh).
+// A tensor times a scalar. The kernel is limited by memory bandwidth (kernels/elementwise/elementwise.cuh).
 #include "kernels/elementwise/scaled.h"
 
 #include "kernels/elementwise/elementwise.cuh"

@@ -1,5 +1,5 @@
-// The epilogue of a matrix product. A block has 32 threads along the columns and 8 along the rows; the grid strides over the
-// rows.
+// The epilogue of a matrix product. A block has 32 threads along the columns and 8 along the rows. Blocks loop over the
+// rows with the stride of the grid.
 #include "kernels/gemm/epilogue.h"
 
 #include <algorithm>
@@ -13,20 +13,20 @@ namespace {
 
 constexpr int kLanes = 32;
 constexpr int kRows = 8;
-// Enough blocks to fill a GPU several times; each block strides over the rows.
+// The number of blocks to launch, enough to fill a GPU several times.
 constexpr int64_t kBlocks = 4096;
 
 __device__ inline float valueAt(const float* pointer) { return pointer ? *pointer : 1; }
 
-// The scale s = (alpha' * scaleW) * scaleX, each product rounded.
+// Returns s = (alpha' * scaleW) * scaleX (epilogue.h), with every product rounded.
 __device__ inline float scaleOf(const GemmFactors& f) {
   const float scaled = __fmul_rn(__fmul_rn(f.alpha, valueAt(f.amaxW)), valueAt(f.amaxX));
   const float alpha = __fmul_rn(scaled, f.inverse);
   return __fmul_rn(__fmul_rn(alpha, valueAt(f.scaleW)), valueAt(f.scaleX));
 }
 
-// s * sum + beta * c. With split-K the product with beta is fused; otherwise the product with s is. Without beta nothing is
-// fused.
+// Returns s * sum + beta * c by one fused multiply-add: fma(beta, c, s * sum) with split-K, and fma(s, sum, beta * c)
+// without. If beta is 0, c does not matter: the result is s * sum with split-K, and fma(s, sum, +0) without.
 __device__ inline float combine(float sum, float s, float c, float beta, bool split) {
   if (beta == 0) return split ? __fmul_rn(s, sum) : __fmaf_rn(s, sum, 0);
   return split ? __fmaf_rn(beta, c, __fmul_rn(s, sum)) : __fmaf_rn(s, sum, __fmul_rn(beta, c));
@@ -36,7 +36,7 @@ __device__ inline float widen(uint32_t bits, Wide type) {
   return type == Wide::kBf16 ? bf16ToFloat(static_cast<uint16_t>(bits)) : halfToFloat(static_cast<uint16_t>(bits));
 }
 
-// Loads elements [index, index + kCount) of an array of a wide type; four elements start at a multiple of 4.
+// Loads elements [index, index + kCount) of an array of a wide type. If kCount is 4, `index` is a multiple of 4.
 template <int kCount>
 __device__ inline void loadValues(const void* data, Wide type, int64_t index, float (&values)[kCount]) {
   if constexpr (kCount == 1) {
@@ -57,7 +57,8 @@ __device__ inline void loadValues(const void* data, Wide type, int64_t index, fl
   }
 }
 
-// Encodes x in an output format of 8 or 16 bits.
+// Returns the code of x in the 16-bit format given by the format word `word`, or the code of x * scale in an 8-bit
+// format.
 __device__ inline uint32_t codeOf(float x, uint32_t word, float scale) {
   if (word == format::kBf16) return floatToBf16(x);
   if (word == format::kF16) return floatToHalf(x);
@@ -96,8 +97,8 @@ __device__ inline void storeValues(const GemmEpilogueParams& p, int64_t index, c
   }
 }
 
-// kCount is the number of columns per thread: 4 if the rows of all operands start at multiples of 4 elements, else 1. `out` may
-// alias c or the sums, so a thread reads its elements before it writes them.
+// kCount is the number of columns per thread: 4 if the rows of all arrays start at multiples of 4 elements, else 1.
+// `out` may alias c or the sums, so a thread reads its elements before it writes them.
 template <int kCount>
 __global__ void __launch_bounds__((kLanes * kRows)) gemmEpilogueKernel(const GemmEpilogueParams p) {
   const int64_t column = (static_cast<int64_t>(blockIdx.x) * kLanes + threadIdx.x) * kCount;
@@ -128,7 +129,7 @@ __global__ void __launch_bounds__((kLanes * kRows)) gemmEpilogueKernel(const Gem
   }
   if (!p.amax) return;
   amax = __reduce_max_sync(kFullMask, amax);
-  // the amax only grows, so no atomic is needed if the value already stored is at least as large
+  // The amax only grows. Hence no atomic is needed if the stored value is already at least as large.
   unsigned* largest = reinterpret_cast<unsigned*>(p.amax);
   if (threadIdx.x == 0 && amax > *static_cast<volatile unsigned*>(largest)) atomicMax(largest, amax);
 }

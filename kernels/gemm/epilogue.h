@@ -1,5 +1,5 @@
-// The epilogue of a matrix product: applies scales, beta and bias to the accumulators in f32 with one rounding per operation,
-// then rounds to the output type (docs/datapath.md 2).
+// The epilogue of a matrix product. It applies scales, beta and bias to the sums of products in f32, with one rounding
+// per operation (one fused multiply-add for scale and beta), and then rounds to the output type (docs/datapath.md §2).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -11,18 +11,20 @@
 
 namespace lockstep {
 
-// The factors of s = (alpha' * scaleW) * scaleX, with alpha' = ((alpha * amaxW) * amaxX) * inverse. A null pointer means 1.
+// The factors of s = (alpha' * scaleW) * scaleX, where alpha' = ((alpha * amaxW) * amaxX) * inverse. Pointers are to
+// device memory; a null pointer means 1.
 struct GemmFactors {
   float alpha = 1;
   const float* amaxW = nullptr;
   const float* amaxX = nullptr;
-  // 1 over the product of the divisors of the amaxes; 1 if there are none.
+  // NVFP4 divides each amax by a constant. `inverse` is 1 over the product of these constants, or 1 without amaxes.
   float inverse = 1;
   const float* scaleW = nullptr;
   const float* scaleX = nullptr;
 };
 
-// Bits per element of a result in the format `word`; word 0 is f32. Gives 0 for a format that a result cannot have.
+// Bits per element of a result in the format of format word `word` (0 is f32). Returns 0 if a result cannot have the
+// format.
 constexpr uint32_t gemmResultWidth(uint32_t word) {
   if (word == 0) return 32;
   if (word == format::kBf16 || word == format::kF16) return 16;
@@ -30,35 +32,38 @@ constexpr uint32_t gemmResultWidth(uint32_t word) {
 }
 
 struct GemmEpilogueParams {
-  // The accumulators, f32 [rows, columns]; null means all zero. May alias `out` if `out` is f32, the pitch is `columns` and no
-  // lines are skipped.
+  // The sums of products, f32 [rows, columns]; null means that all are zero. They may alias `out` if `out` is f32, the
+  // pitch is `columns` and sumsSkipped is 0.
   const float* sums = nullptr;
   int64_t sumsPitch = 0;
-  // Lines of the accumulators that are skipped after each `itemRows`.
+  // The number of rows of the sums to skip after each `itemRows` rows. A batch has such rows between its items if they
+  // are padded.
   int64_t sumsSkipped = 0;
   int64_t itemRows = 1;
   int64_t rows = 0;
   int64_t columns = 0;
   GemmFactors factors;
-  // The result is fma(s, sum, beta * c), or with `split` fma(beta, c, s * sum). If beta is 0, it is s * sum and c is not read.
+  // The result is fma(s, sum, beta * c), or with `split` fma(beta, c, s * sum). If beta is 0, c is not read; the result
+  // is then fma(s, sum, +0), or with `split` s * sum.
   float beta = 0;
   const void* c = nullptr;
   Wide cType = Wide::kF32;
   bool split = false;
-  // [columns]; null means no bias.
+  // One value per column; null means no bias.
   const void* bias = nullptr;
   Wide biasType = Wide::kF32;
-  // [rows, columns] in the format `word`, 0 for f32; may alias `c`. 8-bit formats encode x * outScale with saturation.
+  // [rows, columns] in the format of format word `word` (0 is f32). It may alias `c`. 8-bit formats encode x * outScale
+  // with saturation.
   void* out = nullptr;
   uint32_t word = 0;
   float outScale = 1;
-  // Set to the largest |x| before outScale is applied, NaN ignored. Null if not wanted.
+  // If not null, is set to the largest |x| before outScale is applied, NaN ignored.
   float* amax = nullptr;
 };
 
 cudaError_t launchGemmEpilogue(const GemmEpilogueParams& p, cudaStream_t stream);
 
-// Writes {s, beta} to device memory, from which cuBLASLt reads its scalars.
+// Writes s and beta to device memory, where cuBLASLt reads its scalars.
 struct GemmAlphaParams {
   GemmFactors factors;
   float beta = 0;

@@ -1,5 +1,5 @@
-// Stages operands of 8-bit codes that are stored across K (transposed). A block transposes tiles of 128 lines by 128 k's in
-// shared memory.
+// Stages operands (operand.h) of 8-bit codes that are stored transposed, [depth, lines]. A block transposes tiles of
+// 128 lines by 128 k's in shared memory.
 #include "kernels/device/tile.cuh"
 #include "kernels/gemm/operand.cuh"
 #include "kernels/layout/layout.h"
@@ -9,18 +9,21 @@ namespace lockstep {
 namespace {
 
 constexpr int kSide = 128;
-// A row of the tile holds the codes of one k, in chunks of 16 lines and words of 4 lines.
+// A row of the tile holds the codes of one k for 128 lines. It is copied in chunks of 16 bytes and read in 32-bit words
+// of 4 codes.
 constexpr int kChunks = kSide / 16;
 constexpr int kRowWords = kSide / 4;
 constexpr int kLoads = kSide * kChunks / kStagingThreads;
-// A thread converts four lines of a group of k's to 16 bytes of bf16 each.
+// A thread converts kGroup consecutive k's of four lines (a quad), and so writes 16 bytes of bf16 to each of these
+// lines.
 constexpr int kGroup = 8;
 constexpr int kGroups = kSide / kGroup;
 constexpr int kQuads = kSide / 4;
 constexpr int kQuadStep = kStagingThreads / kGroups;
 constexpr int kPasses = kQuads / kQuadStep;
 
-// Word w of row k is stored at w ^ 2 * (k / kGroup), so that a warp, which reads 16 groups of two quads, has no bank conflicts.
+// Word w of row k is stored at position w ^ 2 * (k / kGroup). A warp reads 16 groups of k's at two quads, and this
+// order makes the reads free of bank conflicts.
 template <uint32_t word>
 __global__ void __launch_bounds__(kStagingThreads)
     dequantizeAcrossKernel(const GemmOperandParams p, uint32_t lengthShift, uint32_t tilesAcross) {
@@ -60,10 +63,10 @@ __global__ void __launch_bounds__(kStagingThreads)
 #pragma unroll
   for (int i = 0; i < kLoads; ++i) {
     const int row = firstRow + i * (kStagingThreads / kChunks);
-    const int turn = row / kGroup;
-    const bool odd = turn % 2 != 0;
+    const int rowGroup = row / kGroup;
+    const bool odd = rowGroup % 2 != 0;
     const auto& words = loaded[i].words;
-    tile[row * kChunks + (chunk ^ turn / 2)] = {
+    tile[row * kChunks + (chunk ^ rowGroup / 2)] = {
         {odd ? words[2] : words[0], odd ? words[3] : words[1], odd ? words[0] : words[2], odd ? words[1] : words[3]}};
   }
   __syncthreads();
@@ -104,7 +107,7 @@ cudaError_t launch(const GemmOperandParams& p, cudaStream_t stream) {
   return cudaGetLastError();
 }
 
-// Whether rows are whole chunks and the scales of four lines form one aligned word.
+// Whether rows are whole chunks, and the scales of four lines form an aligned 32-bit word.
 bool isAligned(const GemmOperandParams& p) {
   return p.lines % 16 == 0 && p.scales.lineStride == 1 && p.scales.blockStride % 4 == 0;
 }

@@ -1,4 +1,5 @@
-// Stages operands that are already stored along K: each thread produces 16 bytes of the staged operand.
+// Stages operands (operand.h) that are stored along K. A unit is 16 bytes of the staged operand; one thread produces
+// it.
 #include "kernels/device/tile.cuh"
 #include "kernels/gemm/operand.cuh"
 
@@ -6,13 +7,13 @@ namespace lockstep {
 
 namespace {
 
-// A block covers 32 units along a line, for 32 lines.
+// A block stages 32 units of each of 32 lines.
 constexpr int kUnitsAcross = 32;
 constexpr int kLinesDown = kStagingThreads / kUnitsAcross;
-// Lines per thread, whose loads are issued together.
+// Lines per thread. The loads of these lines are issued together.
 constexpr int kUnroll = 4;
 
-// Converts codes with block scales to bf16.
+// A unit that converts codes with block scales to bf16.
 template <uint32_t word, uint32_t scaleWord>
 struct ScaledCodes {
   static constexpr int kCount = 8;
@@ -46,7 +47,7 @@ struct ScaledCodes {
   }
 };
 
-// Rounds f32 to tf32.
+// A unit that rounds f32 to tf32.
 struct RoundedFloats {
   static constexpr int kCount = 4;
   static constexpr int kBytes = 16;
@@ -62,7 +63,7 @@ struct RoundedFloats {
   }
 };
 
-// A unit of the source that is all zeros stages as zeros.
+// Units outside the source keep their initial zero bits, which convert to zeros.
 template <typename Unit>
 __global__ void __launch_bounds__(kStagingThreads)
     stageLinesKernel(const GemmOperandParams p, uint32_t lengthShift, uint32_t blocksAcross) {

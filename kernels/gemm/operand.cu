@@ -9,14 +9,14 @@ namespace {
 
 constexpr int kThreads = kStagingThreads;
 
-// Stages any operand, for formats and layouts that have no faster kernel. A block copies a tile of 64 lines by 64 k's through
-// shared memory.
+// Stages any operand (operand.h), for formats and layouts that have no faster kernel. A block copies a tile of 64 lines
+// by 64 k's through shared memory.
 
 constexpr int kTile = 64;
-// Words per line of the tile, padded so that accesses in both directions are free of bank conflicts.
+// 32-bit words per line of the tile. The padding makes accesses in both directions free of bank conflicts.
 constexpr int kWords = kTile + 1;
 
-// The bits of the scale of line `line` and block number `block`.
+// Returns the bits of the scale of line `line` and block `block`.
 __device__ inline uint32_t loadScale(const GemmBlockScales& scales, int64_t line, uint32_t block) {
   const int64_t index = (line >> scales.lineShift) * scales.lineStride + block * scales.blockStride;
   if (scales.word == 0) return static_cast<const uint32_t*>(scales.data)[index];
@@ -39,7 +39,7 @@ __device__ inline uint32_t loadCode(const GemmOperandParams& p, uint32_t width, 
   }
 }
 
-// Decodes a code; `table` holds the values of all codes of formats up to 8 bits.
+// Decodes a code. `table` holds the values of all codes if the format has up to 8 bits.
 __device__ inline float valueOf(uint32_t code, uint32_t word, const float* table) {
   if (word == 0) return floatOf(code);
   if (storageBits(word) <= 8) return table[code & 255];
@@ -48,7 +48,7 @@ __device__ inline float valueOf(uint32_t code, uint32_t word, const float* table
   return decode(code, word);
 }
 
-// The staged element for the code of (line, k), as bits of the staged width.
+// Returns the staged element for the code of (line, k) as bits.
 __device__ inline uint32_t stage(const GemmOperandParams& p, uint32_t code, int64_t line, int64_t k,
                                  const float* table) {
   if (p.staging == Staging::kPlain) return code;
@@ -61,7 +61,8 @@ __device__ inline uint32_t stage(const GemmOperandParams& p, uint32_t code, int6
   return bitsOf(p.staging == Staging::kTf32 ? roundToTf32(value) : value);
 }
 
-// Stages one tile of one item; blockIdx.x selects the tile. kWidth is the number of bits of a staged element.
+// Stages one tile of one operand of the batch; blockIdx.x selects the tile. kWidth is the number of bits of a staged
+// element.
 template <int kWidth>
 __device__ void stageTile(const GemmOperandParams& p, int64_t tilesAcross, uint32_t* codes, const float* table) {
   const int64_t firstLine = blockIdx.x / tilesAcross * kTile;
@@ -103,7 +104,7 @@ __device__ void stageTile(const GemmOperandParams& p, int64_t tilesAcross, uint3
   }
 }
 
-// blockIdx.y selects the items of the batch.
+// blockIdx.y selects the operands of the batch.
 template <int kWidth>
 __global__ void __launch_bounds__(kThreads) stageTilesKernel(const GemmOperandParams p, int64_t tilesAcross) {
   __shared__ uint32_t codes[kTile * kWords];

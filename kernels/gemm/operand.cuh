@@ -9,8 +9,9 @@ namespace lockstep {
 
 constexpr int kStagingThreads = 256;
 
-// The format word of UE4M3 scales: e4m3 whose sign is ignored.
+// The bit of a format word that says that the format is signed.
 constexpr uint32_t kScaleSign = 0x100;
+// The format word of UE4M3 scales: e4m3 whose sign is ignored.
 constexpr uint32_t kUe4m3 = format::kE4m3 & ~kScaleSign;
 
 __device__ inline float decodeScale(uint32_t word, uint32_t bits) {
@@ -19,7 +20,7 @@ __device__ inline float decodeScale(uint32_t word, uint32_t bits) {
   return word == kUe4m3 ? decodeTo<format::kE4m3>(bits & 0x7f) : decode(bits, word);
 }
 
-// `value` rounded to ten fraction bits, nearest even, overflow to infinity.
+// Rounds `value` to ten fraction bits, to nearest even. Overflow gives infinity.
 __device__ inline float roundToTf32(float value) {
   const uint32_t bits = bitsOf(value);
   return value != value ? value : floatOf((bits + 0xfff + (bits >> 13 & 1)) & 0xffffe000);
@@ -31,7 +32,8 @@ __device__ inline uint32_t toBf16Pair(float low, float high) {
   return pair;
 }
 
-// Whether scale blocks consist of whole groups of `group` elements, so that each group has a single scale.
+// Whether the block length is a power of two and a multiple of `group`, and K is a multiple of `group`. Each group of
+// `group` consecutive elements then has a single scale.
 inline bool hasWholeGroups(const GemmOperandParams& p, uint32_t group) {
   const uint32_t length = p.scales.length;
   return p.scales.data && p.scales.lineShift == 0 && p.depth % group == 0 && length % group == 0 &&

@@ -1,5 +1,5 @@
-// Matrix products in plain f32. A block of 256 threads computes one tile of the result. The operands pass through a two-stage
-// pipeline of asynchronous copies in shared memory, and each thread adds products in ascending order of k.
+// Matrix products in plain f32. A block of 256 threads computes one tile of the result. Asynchronous copies bring the
+// operands to shared memory in a pipeline of two stages. Each thread adds products in ascending order of k.
 #include "kernels/gemm/plain.h"
 
 #include <algorithm>
@@ -13,13 +13,15 @@ namespace {
 // A block of 16 x 16 threads computes one tile of the result. Thread (tx, ty) computes rows ty + 16 i and columns tx + 16 j.
 constexpr int kSide = 16;
 constexpr int kThreads = kSide * kSide;
-// k's per pipeline stage. Shared memory has two stages: one is multiplied while the next is copied.
+// The number of k's per pipeline stage. Shared memory has two stages: one is multiplied while the next is copied.
 constexpr int kStep = 16;
 constexpr int kChunks = kStep / 4;
-// Floats per line of a stage: an odd number of 16-byte units, so that 8 lines start in 8 different bank groups.
+// Floats per line of a stage. A line is an odd number of 16-byte units, so that 8 consecutive lines start in 8
+// different groups of banks.
 constexpr int kPitch = kStep + 4;
 
-// Copies the first `bytes` (0 to 16) bytes of 16 to shared memory asynchronously and zero-fills the rest.
+// Starts an asynchronous copy of the first `bytes` (0 to 16) bytes to shared memory. The rest of the 16 bytes is filled
+// with zeros.
 __device__ inline void copyAsync(float* to, const float* from, int bytes) {
   const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from), "r"(bytes) : "memory");
@@ -28,8 +30,8 @@ __device__ inline void copyAsync(float* to, const float* from, int bytes) {
 __device__ inline void commitCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 __device__ inline void waitForCopies() { asm volatile("cp.async.wait_group 0;" ::: "memory"); }
 
-// The part of an operand that one thread copies: 16 bytes of every kGap-th line of a tile. Line indices are clamped to the last
-// line.
+// The share of an operand that one thread copies: 16 bytes of every kGap-th line of a tile. Beyond the end of the
+// operand, the last line is copied instead.
 template <int kLines>
 struct Copier {
   static constexpr int kGap = kThreads / kChunks;
@@ -49,7 +51,8 @@ struct Copier {
     }
   }
 
-  // Starts to copy a stage and advances to the next. `left` is the number of k's that remain from this thread's unit on.
+  // Starts to copy a stage and advances to the next one. `left` is the number of k's from this thread's first one to
+  // the end.
   __device__ void start(float* stage, int64_t left) {
     const int bytes = left >= 4 ? 16 : left > 0 ? static_cast<int>(left) * 4 : 0;
 #pragma unroll
@@ -81,7 +84,7 @@ __device__ inline void addStage(float (&sums)[kCount][kCount], const float* x, c
   }
 }
 
-// kCount is the number of rows and of columns per thread.
+// kCount is the number of rows, and of columns, that a thread computes.
 template <int kCount>
 __global__ void __launch_bounds__(kThreads, 2) gemmPlainKernel(const GemmPlainParams p, int64_t tilesAcross) {
   constexpr int kTile = kSide * kCount;
@@ -150,7 +153,8 @@ void launchTiles(const GemmPlainParams& p, cudaStream_t stream) {
 
 cudaError_t launchGemmPlain(const GemmPlainParams& p, cudaStream_t stream) {
   if (p.rows == 0 || p.columns == 0) return cudaSuccess;
-  // with fewer tiles than about one per resident block of the largest GPUs, use four times as many smaller tiles
+  // A large GPU holds about kEnoughTiles blocks at a time. With fewer tiles than that, use four times as many smaller
+  // tiles.
   constexpr int64_t kEnoughTiles = 256;
   const int64_t tiles = ceilDivide(p.rows, 128) * ceilDivide(p.columns, 128);
   if (tiles > 0x7fffffff || p.batch > 0x7fffffff) return cudaErrorInvalidValue;

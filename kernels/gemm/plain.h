@@ -8,9 +8,9 @@
 namespace lockstep {
 
 struct GemmPlainParams {
-  // Number of products of the same shape. Every array below has a leading batch dimension.
+  // Number of products of the same shape. All arrays below have a leading batch dimension.
   int64_t batch = 1;
-  // f32 [rows, depth] and [columns, depth], 16-byte aligned; the pitches, in elements, are multiples of 4.
+  // f32 [rows, depth] and [columns, depth], aligned to 16 bytes. The pitches, in elements, are multiples of 4.
   const float* x = nullptr;
   const float* w = nullptr;
   int64_t xPitch = 0;
@@ -18,7 +18,8 @@ struct GemmPlainParams {
   int64_t rows = 0;
   int64_t columns = 0;
   int64_t depth = 0;
-  // f32 [rows, columns]. out[m, n] sums fl(x[m, k] * w[n, k]) over k in ascending order from +0, and rounds every sum.
+  // f32 [rows, columns]. out[m, n] is the sum over k of x[m, k] * w[n, k], starting at +0, in ascending order of k.
+  // Every product and every sum is rounded.
   float* out = nullptr;
   int64_t outPitch = 0;
 };

@@ -1,6 +1,6 @@
-// Transposes and conversion between scale layouts. A block of transposeTiles transposes one tile of one matrix: it is loaded to
-// shared memory and transposed word by word in registers, so that both loads and stores are coalesced. moveScales uses one
-// thread per scale.
+// Transposes and conversion between scale layouts. A block of transposeTiles transposes one tile of one matrix. The
+// tile is loaded to shared memory, and each thread transposes small squares of it in registers, so that both loads and
+// stores are coalesced. moveScales uses one thread per scale.
 #include "kernels/layout/layout.h"
 
 #include <algorithm>
@@ -14,15 +14,16 @@ namespace {
 // Matrices per launch.
 constexpr int64_t kMaxMatrices = 65535;
 
-// Transposition in registers: a thread reads `kRows` rows of one word each and writes, for each element of the word, `kChunk`
-// words of an output row.
+// Transposition in registers. A thread reads one 32-bit word of each of `kRows` rows. The words hold `kElements`
+// columns; each column becomes kChunk words of an output row.
 template <int bits>
-struct Turn {
+struct RegisterTile {
   static constexpr int kElements = 32 / bits;
   static constexpr int kRows = bits == 4 ? 16 : 128 / bits;
   static constexpr int kChunk = kRows / kElements;
   static constexpr int kTileRows = 8 * kRows;
-  // Lanes whose chunks are contiguous in an output row; the other lanes hold further words.
+  // The number of neighbouring lanes that write consecutive words of the same output row. The other lanes of the warp
+  // read other columns.
   static constexpr int kLanes = bits == 4 ? 4 : 32 / kRows;
 };
 
@@ -40,11 +41,12 @@ template <>
 struct UnitOf<4> {
   using Type = uint32_t;
 };
-// The widest access that divides the length of an odd row.
+// The widest access that divides the length of every row.
 template <int bits>
 using Unit = typename UnitOf<(bits < 8 ? 1 : bits / 8)>::Type;
 
-// Transposes in place: element j of word k becomes element k of word j, by exchanging quadrants of ever smaller squares.
+// Transposes a square in place: element j of word k becomes element k of word j. It exchanges quadrants of ever smaller
+// squares.
 template <int bits>
 __device__ void transposeSquare(uint32_t (&words)[32 / bits]) {
 #pragma unroll
@@ -70,12 +72,12 @@ __device__ void storeChunk(uint8_t* to, const uint32_t (&chunk)[2]) {
   *reinterpret_cast<uint2*>(to) = make_uint2(chunk[0], chunk[1]);
 }
 
-// Writes the elements of a chunk that are inside the matrix, `rowsLeft` of them.
+// Writes `rowsLeft` elements of a chunk: those inside the matrix.
 template <int bits>
-__device__ void storeUnits(uint8_t* to, const uint32_t (&chunk)[Turn<bits>::kChunk], int64_t rowsLeft) {
+__device__ void storeUnits(uint8_t* to, const uint32_t (&chunk)[RegisterTile<bits>::kChunk], int64_t rowsLeft) {
   constexpr int kSize = sizeof(Unit<bits>);
 #pragma unroll
-  for (int byte = 0; byte < 4 * Turn<bits>::kChunk; byte += kSize) {
+  for (int byte = 0; byte < 4 * RegisterTile<bits>::kChunk; byte += kSize) {
     if (byte * 8 < rowsLeft * bits) {
       *reinterpret_cast<Unit<bits>*>(to + byte) = static_cast<Unit<bits>>(chunk[byte / 4] >> (byte % 4 * 8));
     }
@@ -84,7 +86,7 @@ __device__ void storeUnits(uint8_t* to, const uint32_t (&chunk)[Turn<bits>::kChu
 
 template <int bits>
 __global__ void __launch_bounds__(kTileThreads) transposeTiles(TransposeParams p, uint32_t tilesAcross) {
-  using T = Turn<bits>;
+  using T = RegisterTile<bits>;
   __shared__ uint32_t tile[T::kTileRows * kTilePitch];
   const int64_t firstRow = static_cast<int64_t>(blockIdx.x / tilesAcross) * T::kTileRows;
   const int64_t firstByte = static_cast<int64_t>(blockIdx.x % tilesAcross) * kTileBytes;
@@ -128,7 +130,7 @@ __global__ void __launch_bounds__(kTileThreads) transposeTiles(TransposeParams p
   }
 }
 
-// One scale per thread; neighbouring threads write neighbouring scales.
+// Copies one scale per thread; neighbouring threads write neighbouring scales.
 template <typename Scale>
 __global__ void moveScales(ScalePlacement from, ScalePlacement to, bool linesFirst) {
   const int64_t index = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -144,7 +146,7 @@ __global__ void moveScales(ScalePlacement from, ScalePlacement to, bool linesFir
 template <int bits>
 cudaError_t launchTiles(TransposeParams p, cudaStream_t stream) {
   const int64_t across = ceilDivide(p.columns * bits, kTileBytes * 8);
-  const int64_t tiles = across * ceilDivide(p.rows, Turn<bits>::kTileRows);
+  const int64_t tiles = across * ceilDivide(p.rows, RegisterTile<bits>::kTileRows);
   if (tiles > INT32_MAX) return cudaErrorInvalidValue;
   const int64_t bytes = p.rows * p.columns * bits / 8;
   for (; p.batch > 0; p.batch -= kMaxMatrices) {

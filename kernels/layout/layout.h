@@ -10,8 +10,8 @@
 
 namespace lockstep {
 
-// out[batch, columns, rows] = the transposes of x[batch, rows, columns], for elements of 4, 8, 16 or 32 bits. 4-bit elements
-// are packed two per byte, and then rows and columns are even.
+// Transposes each matrix of x[batch, rows, columns] to out[batch, columns, rows], for elements of 4, 8, 16 or 32 bits.
+// 4-bit elements are packed two per byte; rows and columns must then be even.
 struct TransposeParams {
   const void* x;
   void* out;
@@ -23,8 +23,8 @@ struct TransposeParams {
 
 cudaError_t launchTranspose(const TransposeParams& params, cudaStream_t stream);
 
-// out[outer, q, middle, p] = x[outer, p, middle, q], for runs of `unit` contiguous bytes. The largest power of two up to 16
-// that divides `unit` must divide both addresses.
+// out[o, j, m, i] = x[o, i, m, j] for x[outer, p, middle, q] and out[outer, q, middle, p], where an element is `unit`
+// contiguous bytes. The largest power of two up to 16 that divides `unit` must divide both addresses.
 struct SwapAxesParams {
   const void* x;
   void* out;
@@ -37,8 +37,8 @@ struct SwapAxesParams {
 
 cudaError_t launchSwapAxes(const SwapAxesParams& params, cudaStream_t stream);
 
-// Copies scales of `bytes` bytes (1 or 4) from one placement to another with the same numbers of lines and blocks. Padding is
-// zeroed.
+// Copies scales of `bytes` bytes (1 or 4) from one layout to another with the same numbers of lines and blocks. Padding
+// is set to zero.
 struct RelayoutParams {
   ScalePlacement from;
   ScalePlacement to;

@@ -1,5 +1,6 @@
-// The memory layout of the block scales of a quantized copy. A copy has `lines` lines of `blocks` blocks. A line is a row (or a
-// row of tiles) of a rowwise copy, or a column (or a column of tiles) of a columnwise one. Blocks are numbered along the line.
+// The memory layout of the block scales of a quantized copy (rowwise or columnwise). A copy has `lines` lines of
+// `blocks` blocks. A line of a rowwise copy is a row, or a row of tiles; a line of a columnwise copy is a column, or a
+// column of tiles. Blocks are numbered along the line.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -17,11 +18,12 @@ struct ScalePlacement {
   int64_t blockStride = 0;
   // The scales use cuBLASLt's 128x4 layout of [lines, blocks] (docs/numerics.md 4.6).
   bool swizzled = false;
-  // Bytes to zero before scales are written, because the layout has padding; 0 if it has none.
+  // If the layout has padding, the size in bytes of the whole buffer, which is set to zero before scales are written;
+  // else 0.
   int64_t clearBytes = 0;
 };
 
-// Zeroes the whole scale buffer, padding included.
+// Sets the whole scale buffer to zero if the layout has padding.
 inline cudaError_t clearPadding(const ScalePlacement& p, cudaStream_t stream) {
   return p.clearBytes > 0 ? cudaMemsetAsync(p.data, 0, p.clearBytes, stream) : cudaSuccess;
 }

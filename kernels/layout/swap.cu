@@ -1,5 +1,6 @@
-// Swaps two axes of a tensor of contiguous runs. Each thread moves kMoves grains, contiguous in the output across threads, and
-// divides indices in 32 bits if they fit.
+// Swaps two axes of an array whose elements are runs of bytes. A run is moved in grains; a grain is the widest access
+// that divides a run. Each thread moves kMoves grains, and neighbouring threads write neighbouring grains. Indices are
+// divided in 32 bits if they fit.
 #include "kernels/device/device.cuh"
 #include "kernels/layout/layout.h"
 
@@ -12,8 +13,7 @@ constexpr int kThreads = 256;
 constexpr int kMoves = 4;
 constexpr int64_t kTile = kThreads * kMoves;
 
-// Sizes counted in grains. A grain is the widest access that divides a run; a run has `length` grains, and `total` counts all
-// runs.
+// The sizes of the array. A run has `length` grains, and `total` is the number of grains of all runs.
 template <typename Index>
 struct Sizes {
   Index p;
@@ -23,7 +23,7 @@ struct Sizes {
   Index total;
 };
 
-// The source index of the grain that is written to `index`.
+// The source index of the grain with output index `index`.
 template <typename Index>
 __device__ Index sourceOf(const Sizes<Index>& s, Index index) {
   const Index run = index / s.length;
@@ -64,7 +64,7 @@ template <typename Grain>
 cudaError_t launchGrains(const SwapAxesParams& s, int64_t bytes, cudaStream_t stream) {
   const int64_t total = bytes / static_cast<int64_t>(sizeof(Grain));
   if (ceilDivide(total, kTile) > INT32_MAX) return cudaErrorInvalidValue;
-  // the last block's index arithmetic reaches past the last grain
+  // The limit is below 2^32, because the last block computes indices beyond the last grain.
   if (total <= INT32_MAX) {
     launchSwap<Grain, uint32_t>(s, total, stream);
   } else {

@@ -1,5 +1,6 @@
-// Activations quantized to MXFP8. A warp computes a strip of 32 rows by 128 columns of the result (two strips for a gated
-// gradient) into shared memory as bf16, and quantizes it by kernels/quantize/mx/strip.cuh.
+// Activations quantized to MXFP8. A strip is 32 rows by 128 columns. The gradient of a gated activation has two parts,
+// dA and dG; every other result has one. A warp computes a strip of each part into shared memory as bf16, and quantizes
+// it by kernels/quantize/mx/strip.cuh.
 #include "kernels/quantize/activation-quantize.h"
 
 #include <algorithm>
@@ -11,28 +12,29 @@ namespace lockstep {
 
 namespace {
 
-// Warps per block. Each warp stages one strip of each part of the result in shared memory.
+// Warps per block. Each warp stores one strip of each part of the result in shared memory.
 constexpr int kWarps = 8;
 constexpr int kFewWarps = 4;
 
-// The strips of a warp in bf16, indexed by part, row and lane.
+// The strips of a warp: [part of the result][row][lane], where a lane has four bf16 values.
 template <int parts>
 using Strips = uint2[parts][kBlock][32];
 
-// The rows of a strip that belong to one lane, in shared memory.
+// The four columns of a strip that belong to one lane, row by row, in shared memory.
 struct SharedRows {
   const uint2* first;
 
   __device__ uint2 operator[](int row) const { return first[row * 32]; }
 };
 
-// Produces any combination of copies. Each warp computes one strip of each part into shared memory and quantizes it from there.
-// With `tabled` the activation is read from tables, which lie behind the strips in shared memory.
+// Writes the rowwise copy, the columnwise copy or both. Each warp computes a strip of each part of the result into
+// shared memory and quantizes the strips from there. If `tabled`, the activation is looked up in tables, which follow
+// the strips in shared memory.
 template <bool gated, bool backward, uint32_t word>
 __global__ void __launch_bounds__(kWarps * 32, (gated && backward) ? 1 : 2)
     quantizeValuesMx(const ActivationQuantizeMxParams p, bool tabled) {
   constexpr int parts = kParts<gated, backward>;
-  // two parts leave registers for only 2 rows at a time
+  // with two parts there are registers for only 2 rows at a time
   constexpr int height = parts == 2 ? 2 : 4;
   extern __shared__ uint2 memory[];
   const int warp = threadIdx.x / 32;
@@ -78,7 +80,7 @@ __global__ void __launch_bounds__(kWarps * 32, (gated && backward) ? 1 : 2)
   }
 }
 
-// Bytes of shared memory available to a block.
+// The maximum number of bytes of shared memory of a block.
 uint32_t sharedRoom() {
   int device = 0;
   int bytes = 0;

@@ -1,5 +1,6 @@
-// Activations quantized to per-tensor FP8. A team of 256 threads computes one 128 x 128 tile of the result (two tiles for a
-// gated gradient) in registers and encodes it. A columnwise copy is transposed in shared memory, one CodeTile per tile.
+// Activations quantized to per-tensor FP8. The gradient of a gated activation has two parts, dA and dG; every other
+// result has one. A team of 256 threads computes a 128 x 128 tile of each part in registers and encodes it. A
+// columnwise copy is transposed through shared memory, where each tile has a CodeTile.
 #include "kernels/quantize/activation-quantize.h"
 
 #include <algorithm>
@@ -12,7 +13,7 @@ namespace lockstep {
 
 namespace {
 
-// Each thread computes four rows of four elements per pass, as it does for an f32 tile.
+// In each pass a thread computes four rows of four elements, as TileThread does for f32.
 using Thread = TileThread<Wide::kF32>;
 
 __device__ uint32_t encodeQuad(uint32_t word, const float (&x)[kQuad], float scale) {
@@ -23,8 +24,8 @@ __device__ uint32_t encodeQuad(uint32_t word, const float (&x)[kQuad], float sca
   return word == format::kE4m3 ? encodeNearest4<format::kE4m3>(a, b, c, d) : encodeNearest4<format::kE5m2>(a, b, c, d);
 }
 
-// Teams of kTileThreads per block, limited by registers and by the shared memory of Ada GPUs. The teams of a block share its
-// tables.
+// Teams of kTileThreads threads per block. Registers and the shared memory of Ada GPUs limit their number. The teams of
+// a block share its tables.
 template <bool gated, bool backward, bool packed>
 constexpr int kTeams = !packed || (gated && backward) ? 1
                        : gated || backward            ? 2
@@ -34,14 +35,14 @@ __device__ void synchroniseTeam() {
   asm volatile("bar.sync %0, %1;" ::"r"(threadIdx.y + 1), "r"(kTileThreads) : "memory");
 }
 
-// Produces any combination of copies. Each team computes one tile of each part of the result at a time. With `tabled` the
-// activation is read from tables, which lie behind the tiles in shared memory.
+// Writes the rowwise copy, the columnwise copy or both. Each team computes one tile of each part of the result at a
+// time. If `tabled`, the activation is looked up in tables, which follow the tiles in shared memory.
 template <bool gated, bool backward, bool packed>
 __global__ void __launch_bounds__(kTileThreads* kTeams<gated, backward, packed>, packed&& gated&& backward ? 2 : 1)
     quantizeValues(const ActivationQuantizeTensorParams p, bool tabled) {
   constexpr int parts = kParts<gated, backward>;
   constexpr int teams = kTeams<gated, backward, packed>;
-  // prefetch the loads of the next pass, unless that takes too many registers
+  // the loads of the next pass are issued ahead, unless that takes too many registers
   constexpr bool ahead = packed && parts == 1;
   extern __shared__ CodeTile memory[];
   CodeTile* tiles = memory + threadIdx.y * parts;
@@ -110,7 +111,7 @@ cudaError_t launch(const ActivationQuantizeTensorParams& p, cudaStream_t stream)
   const uint32_t bytes = tileBytes + (tabled ? kTableBytes<gated, backward> : 0);
   int64_t blocks = ceilDivide(ceilDivide(form.rows, kTile) * ceilDivide(form.columns, kTile), teams);
   if (tabled) blocks = std::min<int64_t>(blocks, tableBlocks() * (teams == 1 ? 2 : 1));
-  // an empty tensor still needs one block, which writes the scale
+  // an empty tensor also has one block, which writes 1 / scale
   const auto grid = static_cast<uint32_t>(std::max<int64_t>(blocks, 1));
   const auto kernel = quantizeValues<gated, backward, packed>;
   const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);

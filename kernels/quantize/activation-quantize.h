@@ -1,5 +1,5 @@
-// Fused activation and quantization: the values of activations, of gated activations and of their gradients are quantized
-// without being stored (docs/numerics.md 7.3).
+// Activation and quantization in one kernel: the values of activations, of gated activations and of their gradients are
+// quantized without being stored (docs/numerics.md §7.3).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -10,14 +10,14 @@
 
 namespace lockstep {
 
-// Defines the values to quantize: act(x) of x[rows, columns]; if `gated`, act(a) * g of x[rows, 2 columns]; if a gradient is
-// given, the gradient with respect to x. `out` is ignored.
+// Defines the values to quantize: act(x) for x[rows, columns], or, if `gated`, act(a) * g for x[rows, 2 columns]. If
+// form.grad is not null, the values are the gradient with respect to x. `form.out` is ignored.
 struct ActivationSource {
   GatedParams form;
   bool gated = false;
 };
 
-// `target` has the shape of the result; its fields for the source and `noop` are ignored.
+// `target` has the shape of the result. The fields of `target` for its source and `noop` are ignored.
 struct ActivationQuantizeTensorParams {
   ActivationSource source;
   QuantizeTensorParams target;
@@ -28,12 +28,12 @@ struct ActivationQuantizeMxParams {
   QuantizeMxParams target;
 };
 
-// Casts the f32 values to e4m3 or e5m2 with the given scale and computes their amax. Returns cudaErrorInvalidValue if there is
-// no scale, or for another format.
+// Casts the f32 values to e4m3 or e5m2 with the given scale and computes their amax. Returns cudaErrorInvalidValue
+// without a scale, or for another format.
 cudaError_t launchActivationQuantizeTensor(const ActivationQuantizeTensorParams& params, cudaStream_t stream);
 
-// Rounds the values to bf16 and quantizes them to MXFP8 in 1x32 blocks. Returns cudaErrorInvalidValue for other formats and
-// blocks, for inputs that are not bf16, and if a half is not a whole number of blocks.
+// Rounds the values to bf16 and quantizes them to MXFP8 in 1x32 blocks. Returns cudaErrorInvalidValue for other formats
+// and blocks, for inputs that are not bf16, and if `columns` is not a multiple of 32.
 cudaError_t launchActivationQuantizeMx(const ActivationQuantizeMxParams& params, cudaStream_t stream);
 
 }  // namespace lockstep

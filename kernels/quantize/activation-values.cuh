@@ -1,5 +1,5 @@
-// Computes the values of an activation, of a gated activation, or of the gradient of either in registers: four consecutive
-// elements of each of a few rows.
+// Computes the values of an activation, of a gated activation, or of the gradient of either, in registers. A thread
+// computes four consecutive elements (a quad) of each of a few rows.
 #pragma once
 
 #include <type_traits>
@@ -16,13 +16,13 @@ constexpr int kQuad = 4;
 template <int height>
 using Quads = float[height][kQuad];
 
-// The number of parts of the result. The gradient of a gated activation has two, dA and dG, side by side; everything else has
-// one.
+// The number of parts of the result. The gradient of a gated activation has two parts, dA and dG, side by side. Every
+// other result is one part.
 template <bool gated, bool backward>
 constexpr int kParts = gated && backward ? 2 : 1;
 
-// Four elements of a row. If the inputs are bf16 and rows are whole quads (`packed`), the elements stay unconverted, so that no
-// load has to wait for another.
+// Four elements of a row. If `packed` (the inputs are bf16 and rows are whole quads), the elements are converted only
+// when they are used, so that no load has to wait for another.
 template <bool packed>
 struct Quad;
 
@@ -51,7 +51,7 @@ struct Quad<false> {
   __device__ float at(int i) const { return values[i]; }
 };
 
-// The inputs for `height` rows, from `row` on, and columns [column, column + 4) of each part.
+// The inputs of `height` rows, starting at `row`, in columns [column, column + 4) of each half.
 template <bool gated, bool backward, bool packed, int height>
 struct Inputs {
   Quad<packed> a[height];
@@ -71,7 +71,7 @@ struct Inputs {
   }
 };
 
-// The activation and its derivative at min(a, limit), evaluated.
+// Evaluates the activation and its derivative at min(a, limit).
 template <Activation kind>
 struct Evaluated {
   const GatedParams& p;
@@ -80,8 +80,8 @@ struct Evaluated {
   __device__ float derivative(float a) const { return differentiate(kind, p.alpha, atMost(a, p.limit)); }
 };
 
-// As above, read from a table of values and, for a gated gradient, a table of derivatives behind it. Clears `inside` if a is
-// outside the table.
+// Reads the activation and its derivative at min(a, limit) from tables. For a gated gradient, the table of derivatives
+// follows the table of values. Clears `inside` if a table does not cover `a`.
 struct Tabled {
   const float* values;
   const float* derivatives;
@@ -116,7 +116,7 @@ __device__ inline void computeBy(Curve curve, const GatedParams& p, const Inputs
   }
 }
 
-// Computes the values, from `tables` if there are any. Elements outside the source get unspecified values.
+// Computes the values, from `tables` if that is not null. Elements outside the source get unspecified values.
 template <bool gated, bool backward, bool packed, int height>
 __device__ inline void compute(const float* tables, const GatedParams& p,
                                const Inputs<gated, backward, packed, height>& in,
@@ -145,7 +145,7 @@ __device__ inline void compute(const float* tables, const GatedParams& p,
 template <bool gated, bool backward>
 constexpr uint32_t kTableBytes = kParts<gated, backward> * kTableEntries * sizeof(float);
 
-// Fills the tables. The full block calls it and must synchronise afterwards.
+// Fills the tables. All threads of the block must call it and synchronise afterwards.
 template <bool gated, bool backward>
 __device__ inline void fillTables(float* tables, const GatedParams& p) {
   if constexpr (!backward || gated) {
@@ -157,7 +157,7 @@ __device__ inline void fillTables(float* tables, const GatedParams& p) {
   }
 }
 
-// Calls `body` with two tags: whether the source is gated, and whether its gradient is wanted.
+// Calls `body` with two tags: whether the activation is gated, and whether the values are its gradient.
 template <typename Body>
 void withForm(const ActivationSource& source, Body body) {
   const bool backward = source.form.grad != nullptr;
@@ -167,7 +167,7 @@ void withForm(const ActivationSource& source, Body body) {
   return body(std::false_type{}, std::false_type{});
 }
 
-// Whether a table pays off: the curve is expensive and there are enough elements.
+// Whether a table pays off: the activation is evaluated in f64, and there are enough elements.
 inline bool paysForTable(const GatedParams& p) { return inDouble(p.kind) && p.rows * p.columns >= kLeastForTable; }
 
 // Whether all inputs are bf16, in rows of whole quads.

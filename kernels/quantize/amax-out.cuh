@@ -11,7 +11,8 @@
 
 namespace lockstep {
 
-// Raises *amaxOut to the largest magnitude among the threads of the block. The bits of NaN compare above all other values.
+// Sets *amaxOut to the maximum of *amaxOut and of `largest` over all threads of the block. `largest` must not be
+// negative. NaN counts as larger than all other values.
 __device__ inline void raiseAmax(float* amaxOut, float largest) {
   __shared__ uint32_t warps[32];
   const uint32_t thread = threadIdx.y * blockDim.x + threadIdx.x;
@@ -21,12 +22,12 @@ __device__ inline void raiseAmax(float* amaxOut, float largest) {
   if (thread != 0) return;
   uint32_t ofBlock = 0;
   for (int i = 0; i < blockDim.x * blockDim.y / 32; ++i) ofBlock = max(ofBlock, warps[i]);
-  // magnitudes order as their bits do; the value read here may be outdated, but only by being too small
+  // Magnitudes have the same order as their bits. The value read here may be outdated, but then it is too small.
   int* bits = reinterpret_cast<int*>(amaxOut);
   if (static_cast<int>(ofBlock) > __ldcg(bits)) atomicMax(bits, static_cast<int>(ofBlock));
 }
 
-// Raises `largest` to the magnitudes of `values`, NaN ignored.
+// Replaces `largest` by the magnitude of a value if that is larger; NaN is ignored.
 template <int width>
 __device__ inline void raiseTo(float& largest, const float (&values)[width]) {
 #pragma unroll

@@ -1,5 +1,5 @@
-// The largest magnitude of a tensor. Maximum is independent of order, so all blocks combine their results by one atomic maximum
-// on the bits.
+// The largest magnitude of a tensor. A maximum does not depend on the order, so blocks combine their results by an
+// atomic maximum on the bits.
 #include "kernels/quantize/amax.h"
 
 #include "kernels/device/eight.cuh"
@@ -9,13 +9,13 @@ namespace lockstep {
 namespace {
 
 constexpr int kThreads = 256;
-// Blocks per multiprocessor: full occupancy, or slightly more on smaller GPUs.
+// Blocks to launch per multiprocessor. On a GPU with 2048 threads per multiprocessor, all of them are resident.
 constexpr int kResident = 8;
-// 16-byte loads that a thread has in flight.
+// 16-byte loads that a thread issues before it uses the first.
 constexpr int kLoads = 4;
 
-// The larger of `largest` (never NaN) and the magnitudes in a word of f32 or a pair of bf16 or f16, lane by lane. NaN is
-// ignored.
+// Returns the larger of `largest` and the magnitude of `word`, NaN ignored. `word` is an f32, or two bf16 or f16, each
+// of which has its own maximum. `largest` is never NaN.
 template <Wide type>
 __device__ inline uint32_t raise(uint32_t largest, uint32_t word) {
   uint32_t result;
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(kThreads) amaxKernel(const AmaxParams p) {
     Bytes<16> loaded[kLoads];
 #pragma unroll
     for (int k = 0; k < kLoads; ++k) {
-      // out-of-range loads repeat the thread's first load, which does not change the maximum
+      // a load beyond the end repeats the thread's first load, which does not change the maximum
       loaded[k] = Bytes<16>::load(from + (i + k * kThreads < whole ? i + k * kThreads : i));
     }
 #pragma unroll
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(kThreads) amaxKernel(const AmaxParams p) {
       amax = fmaxf(amax, WideOf<type>::load(static_cast<uint16_t>(largest[k] >> 16)));
     }
   }
-  // non-negative floats order as their bits do
+  // non-negative floats have the same order as their bits
   const uint32_t ofWarp = __reduce_max_sync(kFullMask, bitsOf(amax));
   __shared__ uint32_t ofWarps[kThreads / 32];
   if (threadIdx.x % 32 == 0) ofWarps[threadIdx.x / 32] = ofWarp;

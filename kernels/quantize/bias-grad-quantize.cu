@@ -1,6 +1,7 @@
-// Quantization of a gradient together with its column sums. 16-bit inputs with a known scale are quantized and summed in chunks
-// by one kernel, and a second kernel folds the chunk sums. If the scale depends on the amax of the whole tensor, the pass that
-// sums also computes the amax, and quantization follows.
+// Quantization of a gradient together with its column sums. A chunk is 32 rows. 16-bit inputs with a known scale are
+// quantized and summed by chunks in one kernel; a second kernel adds up (folds) the sums of the chunks. If the scale
+// depends on the amax of the whole tensor, the pass that computes the sums also computes the amax, and quantization
+// follows.
 #include "kernels/quantize/bias-grad-quantize.h"
 
 #include "kernels/rows/column-sum.h"
@@ -22,7 +23,7 @@ ColumnSumParams sumOf(const Quantization& quantization, const BiasGradient& grad
   return sum;
 }
 
-// f32 tiles leave no shared memory for the sums beside their codes.
+// Quantizes and sums in one kernel, except for f32: an f32 tile leaves no shared memory for the sums.
 template <typename Quantization, typename Launch>
 cudaError_t quantizeAndSum(Quantization quantization, const BiasGradient& gradient, Launch launch,
                            cudaStream_t stream) {
@@ -41,7 +42,7 @@ cudaError_t launchBiasGradQuantizeTensor(const QuantizeTensorParams& quantizatio
   if (quantization.scale != nullptr || quantization.amax != nullptr) {
     return quantizeAndSum(quantization, gradient, launchQuantizeTensor, stream);
   }
-  // the amax comes from the pass that computes the sums
+  // the pass that computes the sums also computes the amax
   if (quantization.workspace == nullptr) return cudaErrorInvalidValue;
   if (cudaError_t error = cudaMemsetAsync(quantization.workspace, 0, sizeof(float), stream); error != cudaSuccess) {
     return error;

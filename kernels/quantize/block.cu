@@ -1,5 +1,5 @@
-// Block-scaled FP8 quantization. One block of 256 threads quantizes one 128 x 128 tile: it loads the tile to registers once,
-// reduces amaxes of rows by warp shuffles and of columns through shared memory, and then encodes both copies.
+// Block-scaled FP8 quantization. A thread block quantizes one 128 x 128 tile. It loads the tile to registers once,
+// reduces the amaxes of rows by warp shuffles and those of columns through shared memory, and then encodes both copies.
 #include "kernels/quantize/block.h"
 
 #include "kernels/core/scale.cuh"
@@ -11,7 +11,7 @@ namespace lockstep {
 
 namespace {
 
-// Shared memory of a tile: the amaxes of columns within each warp, then the scales of columns.
+// Shared memory of a tile: for each warp the amaxes of its part of each column, then the scales of the columns.
 struct Shared {
   alignas(16) float columns[kTileWarps][kTile];
   alignas(16) float scales[kTile];
@@ -24,13 +24,14 @@ __device__ float blockScale(const QuantizeBlockParams& p, float amax) {
   return scaleFromAmax(amax, decode(maxCode(word), word), p.pow2, p.epsilon, largestWide(p.type));
 }
 
-// Stores 1 / scale if that block exists.
+// Stores 1 / scale, if the tensor has the block.
 __device__ void storeScale(const ScalePlacement& to, int64_t line, int64_t block, float scale) {
   if (line < to.lines && block < to.blocks) static_cast<float*>(to.data)[scaleOffset(to, line, block)] = 1 / scale;
 }
 
-// One step of a butterfly reduction that halves `count` maxima. Of two lanes that differ in the bit `mask`, the lower lane
-// keeps the maxima of both for the first half of the values, the upper lane those for the second half.
+// One step of a butterfly reduction that halves `count` maxima. Two lanes whose indices differ in the bit `mask`
+// exchange values. The lower lane keeps the maxima of both lanes for the first half of the values, the upper lane those
+// for the second half.
 template <int count>
 __device__ void exchangeMaxima(float* values, int mask) {
   const bool upper = threadIdx.x & mask;
@@ -42,8 +43,8 @@ __device__ void exchangeMaxima(float* values, int mask) {
   }
 }
 
-// The amax of row (lane / 2) of the thread's rows, reduced over all threads of a row. `values` holds this thread's maxima of
-// its rows.
+// Returns the amax of row lane / 2 of the thread's rows, reduced over all threads that share the rows. `values` holds
+// this thread's maxima of its rows.
 template <int rows>
 __device__ float rowAmax(float (&values)[rows]) {
   exchangeMaxima<rows>(values, rows);
@@ -53,7 +54,7 @@ __device__ float rowAmax(float (&values)[rows]) {
   return fmaxf(values[0], __shfl_xor_sync(kFullMask, values[0], 1));
 }
 
-// The maximum over the warps of the block. Synchronises the block.
+// Returns the maximum over the warps of the block. Synchronises the block.
 __device__ float tileAmax(Shared& shared, float largest) {
   const uint32_t ofWarp = __reduce_max_sync(kFullMask, bitsOf(largest));
   if (threadIdx.x % 32 == 0) shared.warps[threadIdx.x / 32] = floatOf(ofWarp);
@@ -64,7 +65,7 @@ __device__ float tileAmax(Shared& shared, float largest) {
   return ofTile;
 }
 
-// Writes the amaxes of the warp's columns to shared memory, for columnScales. `values` holds the maxima of the thread's
+// Writes the warp's amaxes of its columns to shared memory, for columnScales. `values` holds the thread's maxima of its
 // columns.
 template <Wide type>
 __device__ void shareColumns(Shared& shared, float (&values)[TileThread<type>::kWidth]) {
@@ -78,8 +79,8 @@ __device__ void shareColumns(Shared& shared, float (&values)[TileThread<type>::k
       make_float4(values[0], values[1], values[2], values[3]);
 }
 
-// Computes the scales of the tile's columns from the shared amaxes, stores them, and leaves them in `shared.scales`.
-// Synchronises the block.
+// Computes the scales of the tile's columns from the amaxes in shared memory, stores them, and leaves them in
+// `shared.scales`. Synchronises the block.
 template <uint32_t word>
 __device__ void columnScales(Shared& shared, const QuantizeBlockParams& p, const TileOrigin& at) {
   __syncthreads();
@@ -95,7 +96,7 @@ __device__ void columnScales(Shared& shared, const QuantizeBlockParams& p, const
   __syncthreads();
 }
 
-// Computes and stores the scale of row (lane / 2) of the thread's rows, or the scale of the whole tile.
+// Computes and stores the scale of row lane / 2 of the thread's rows, or of the whole tile if blocks are square.
 template <Wide type, uint32_t word>
 __device__ float rowScales(Shared& shared, const QuantizeBlockParams& p, const TileOrigin& at,
                            float (&maxima)[TileThread<type>::kRows]) {
@@ -116,7 +117,7 @@ __device__ float rowScales(Shared& shared, const QuantizeBlockParams& p, const T
   return scale;
 }
 
-// One block quantizes one tile, which is read once into registers. The two copies are encoded one after the other.
+// A thread block quantizes one tile, which it reads once into registers. It encodes the two copies one after the other.
 template <Wide type, uint32_t word, bool whole, bool summed>
 __global__ void __launch_bounds__(kTileThreads, type == Wide::kF32 ? 2 : 3) quantizeTiles(const QuantizeBlockParams p) {
   using Thread = TileThread<type>;

@@ -15,23 +15,23 @@ struct QuantizeBlockParams {
   Wide type = Wide::kF32;
   int64_t rows = 0;
   int64_t columns = 0;
-  // e4m3 or e5m2.
+  // The format word of e4m3 or e5m2.
   uint32_t word = 0;
-  // Use 128x128 blocks; otherwise 1x128.
+  // Whether blocks have 128x128 elements; otherwise 1x128.
   bool square = false;
-  // Codes, [rows, columns]; null if the copy is not wanted.
+  // The rowwise codes, [rows, columns]; null if they are not wanted.
   uint8_t* rowwise = nullptr;
   ScalePlacement rowwiseScales;
-  // Codes, [columns, rows], or [rows, columns] if `inPlace`; null if the copy is not wanted.
+  // The columnwise codes, [columns, rows], or [rows, columns] if `inPlace`; null if they are not wanted.
   uint8_t* columnwise = nullptr;
   ScalePlacement columnwiseScales;
   bool inPlace = false;
   bool pow2 = true;
   float epsilon = 0;
-  // Receives the column sums of each 32 rows (kernels/rows/column-sum.h), [chunks, columns]. Requires a 16-bit source type. May
-  // be null.
+  // If not null, receives the column sums of each 32 rows (kernels/rows/column-sum.h), [chunks, columns]. The source
+  // must then have a 16-bit type.
   float* chunkSums = nullptr;
-  // If it holds exactly 1, nothing is written. May be null.
+  // If not null and the value is exactly 1, nothing is written.
   const float* noop = nullptr;
 };
 

@@ -1,6 +1,7 @@
-// A tile of 128 x 128 elements in the registers of a block of 256 threads, and its one-byte codes, which are stored both as
-// they are and transposed. A chunk is 16 bytes of a row. In each pass a thread holds the chunks of four consecutive rows, so
-// that every 4-byte word of the transposed codes (four codes of one column) is assembled within a thread.
+// A tile of 128 x 128 elements in the registers of a block of 256 threads, and its one-byte codes. The codes are stored
+// both row by row and transposed. A chunk is 16 bytes of a row. In each pass a thread holds the chunks of four
+// consecutive rows. It therefore has all four codes of each 32-bit word of the transposed codes, which are four rows of
+// one column.
 #pragma once
 
 #include "kernels/core/minifloat.cuh"
@@ -10,7 +11,7 @@ namespace lockstep {
 
 constexpr int kTile = 128;
 constexpr int kTileWarps = kTileThreads / 32;
-// Words of codes per column of a tile.
+// 32-bit words of codes per column of a tile.
 constexpr int kTileWords = kTile / 4;
 
 // The source matrix, [rows, columns], and the position of a tile in it.
@@ -24,8 +25,9 @@ struct TileOrigin {
 template <Wide type>
 struct TileThread {
   using Storage = typename WideOf<type>::Storage;
-  // Elements of a chunk, and words of its codes.
+  // Elements of a chunk.
   static constexpr int kWidth = 16 / sizeof(Storage);
+  // 32-bit words that hold the one-byte codes of a chunk.
   static constexpr int kWords = kWidth / 4;
   // Threads that share a row.
   static constexpr int kLanes = kTile / kWidth;
@@ -35,8 +37,9 @@ struct TileThread {
 
   __device__ static int lane() { return threadIdx.x % kLanes; }
   __device__ static int column() { return lane() * kWidth; }
-  // The word of a column that holds the four rows of a pass, and the tile row of row `i` of the thread.
+  // The word of a column that holds the codes of the thread's four rows of a pass.
   __device__ static int word(int pass) { return pass * kGroups + threadIdx.x / kLanes; }
+  // The tile row of row `i` of the thread.
   __device__ static int row(int i) { return word(i / 4) * 4 + i % 4; }
 };
 
@@ -50,7 +53,7 @@ __device__ inline float element(const Bytes16& chunk, int i) {
   }
 }
 
-// Sets element `i` of a chunk whose bits are zero.
+// Writes element `i` of a chunk by OR. The bits of that element must be zero beforehand.
 template <Wide type>
 __device__ inline void putElement(Bytes16& chunk, int i, typename WideOf<type>::Storage value) {
   if constexpr (type == Wide::kF32) {
@@ -60,7 +63,7 @@ __device__ inline void putElement(Bytes16& chunk, int i, typename WideOf<type>::
   }
 }
 
-// Encodes the elements of a chunk, with element `i` multiplied by multipliers(i).
+// Multiplies each element of a chunk by multipliers(i) and encodes it.
 template <Wide type, uint32_t format, typename Multipliers>
 __device__ inline void encodeChunk(const Bytes16& chunk, Multipliers multipliers,
                                    uint32_t (&codes)[TileThread<type>::kWords]) {
@@ -72,8 +75,8 @@ __device__ inline void encodeChunk(const Bytes16& chunk, Multipliers multipliers
   for (int w = 0; w < TileThread<type>::kWords; ++w) codes[w] = pair(4 * w) | pair(4 * w + 2) << 16;
 }
 
-// Loads the thread's chunks, row by row; elements outside the source are 0. `whole` promises that rows of the source are whole
-// chunks.
+// Loads the thread's chunks, row by row. Elements outside the source are 0. `whole` promises that the rows of the
+// source consist of whole chunks.
 template <Wide type, bool whole>
 __device__ inline void loadChunks(const void* x, const TileOrigin& at, Bytes16 (&chunks)[TileThread<type>::kRows]) {
   using Thread = TileThread<type>;
@@ -96,7 +99,7 @@ __device__ inline void loadChunks(const void* x, const TileOrigin& at, Bytes16 (
   }
 }
 
-// Writes the first `count` codes, or all of them in one store if `whole`.
+// Writes the first `count` codes. If `whole`, writes all of them in one store.
 template <int words>
 __device__ inline void storeCodes(uint8_t* to, const uint32_t (&codes)[words], int64_t count, bool whole) {
   if (whole) {
@@ -124,16 +127,16 @@ __device__ inline void storeRow(uint8_t* data, const TileOrigin& at, int i,
   storeCodes(data + row * at.columns + column, codes, at.columns - column, whole);
 }
 
-// The transposed codes of a tile in shared memory: one column of words per column of the tile, swizzled so that neither writing
-// nor reading has bank conflicts.
+// The transposed codes of a tile in shared memory, column by column. The words of a column are permuted (swizzled), so
+// that neither writing nor reading has bank conflicts.
 struct CodeTile {
   alignas(8) uint32_t words[kTile * kTileWords];
 
-  // An even word and the next one stay adjacent.
+  // The index of a word. An even word and the next one stay adjacent.
   __device__ static int at(int column, int word) { return column * kTileWords + (word ^ (column >> 3) * 2); }
 };
 
-// Transposes 4 x 4 codes held in four words.
+// Transposes 4 x 4 codes in four 32-bit words.
 __device__ inline void transpose4(uint32_t& a, uint32_t& b, uint32_t& c, uint32_t& d) {
   const uint32_t abLow = __byte_perm(a, b, 0x5140);
   const uint32_t abHigh = __byte_perm(a, b, 0x7362);
@@ -145,7 +148,8 @@ __device__ inline void transpose4(uint32_t& a, uint32_t& b, uint32_t& c, uint32_
   d = __byte_perm(abHigh, cdHigh, 0x7632);
 }
 
-// Writes the codes of one pass of the thread to the tile. They are given row by row.
+// Writes the codes of one pass of the thread to the tile, transposed. `codes` has one row of codes for each of the four
+// rows.
 template <Wide type>
 __device__ inline void putTransposed(CodeTile& tile, int pass, uint32_t (&codes)[4][TileThread<type>::kWords]) {
   using Thread = TileThread<type>;
@@ -158,7 +162,7 @@ __device__ inline void putTransposed(CodeTile& tile, int pass, uint32_t (&codes)
   }
 }
 
-// Stores the tile in `data`, [columns, rows]. All threads of the block must have written their codes and synchronised.
+// Stores the tile to `data`, [columns, rows]. All threads of the block must have written their codes and synchronised.
 __device__ inline void storeColumns(uint8_t* data, const TileOrigin& at, const CodeTile& tile) {
   constexpr int kPairs = kTileWords / 2;
   const int pair = threadIdx.x % kPairs;

@@ -1,5 +1,6 @@
-// Dequantization. In dequantizeInPlace a warp processes 8 rows of 32 16-byte units of output; dequantizeTransposed transposes a
-// tile of codes through shared memory, one block per tile.
+// Dequantization. dequantizeUntransposed keeps the orientation of the matrix; its output is another buffer. A warp of it
+// writes 8 rows of 512 bytes. dequantizeTransposed transposes a tile of codes through shared memory, one block per
+// tile.
 #include "kernels/quantize/dequantize.h"
 
 #include "kernels/core/minifloat.cuh"
@@ -9,17 +10,17 @@ namespace lockstep {
 
 namespace {
 
-// Marks kernels that read the format word at run time; such codes take one byte each.
+// A template argument for kernels that read the format word at run time. Their codes take one byte each.
 constexpr uint32_t kAnyWord = 0;
 
 template <Wide type>
 using Storage = typename WideOf<type>::Storage;
 
-// Elements in 16 bytes.
+// Elements in 16 bytes of output.
 template <Wide type>
 constexpr int kWidth = 16 / sizeof(Storage<type>);
 
-// The unsigned type that holds the codes of 16 bytes of values.
+// The unsigned type that holds the codes of 16 bytes of output.
 template <int bytes>
 struct CodesOf;
 template <>
@@ -44,7 +45,7 @@ __device__ float valueOf(uint32_t code, uint32_t anyWord) {
   }
 }
 
-// Decodes the two lowest codes.
+// Decodes the two lowest codes of `codes`.
 template <uint32_t word>
 __device__ void valuesOfPair(uint32_t codes, uint32_t anyWord, float& low, float& high) {
   if constexpr (word == format::kE4m3) {
@@ -63,7 +64,7 @@ __device__ void valuesOfPair(uint32_t codes, uint32_t anyWord, float& low, float
   }
 }
 
-// Loads up to 8 scales, `step` apart. Indices beyond `count` are clamped to the last scale.
+// Loads n (at most 8) scales, `step` apart. An index of `count` or more is replaced by the last scale.
 template <typename Scale, int n>
 __device__ void loadScales(const void* scales, int64_t first, int64_t step, int count, Scale (&loaded)[n]) {
   const Scale* at = static_cast<const Scale*>(scales) + first;
@@ -74,9 +75,9 @@ __device__ void loadScales(const void* scales, int64_t first, int64_t step, int 
   }
 }
 
-// The factors of the codes in rows row, row + 1, ..., whose scales lie in different lines. There are `count` of them, at most
-// 8; the rest are unspecified. `row` is a multiple of 8, so that the scales come from one line or from consecutive lines of a
-// swizzled tile.
+// Loads the factors of the codes in column `column` and rows row, row + 1, ..., row + count - 1. `count` is at most 8;
+// factors beyond it are unspecified. `row` is a multiple of 8, so that the scales are in one line or, if swizzled, in
+// consecutive lines of one tile.
 template <int n>
 __device__ void loadFactors(const DequantizeParams& p, int64_t row, int64_t column, int count, float (&factors)[n]) {
   static_assert(n <= 8);
@@ -98,7 +99,7 @@ __device__ void loadFactors(const DequantizeParams& p, int64_t row, int64_t colu
   }
 }
 
-// The factor of one code.
+// Returns the factor of one code.
 __device__ float factorAt(const DequantizeParams& p, int64_t row, int64_t column) {
   float factor[1];
   loadFactors(p, row, column, 1, factor);
@@ -130,10 +131,11 @@ __device__ void storeValues(Storage<type>* to, const float (&values)[n]) {
   }
 }
 
-// Rows per thread.
+// Rows that a thread processes.
 constexpr int kRows = 8;
 
-// Dequantizes without transposing, for output rows of whole 16-byte units. A thread writes 16 bytes of each of its rows.
+// Dequantizes without transposing, if rows of the output consist of whole 16 bytes. A thread writes 16 bytes of each of
+// its rows.
 template <uint32_t word, Wide type, bool across>
 __device__ void dequantizeVectors(const DequantizeParams& p, int64_t row, int64_t column) {
   constexpr int kBits = codeBits(word);
@@ -173,7 +175,8 @@ __device__ void dequantizeVectors(const DequantizeParams& p, int64_t row, int64_
   }
 }
 
-// As above for rows of any length, one element at a time; a warp processes `columns` elements from `column` on.
+// As dequantizeVectors, for rows of any length, one element at a time. A warp processes `columns` elements of each row,
+// starting at `column`.
 template <uint32_t word, Wide type, bool across>
 __device__ void dequantizeElements(const DequantizeParams& p, int64_t row, int64_t column, int columns) {
   constexpr int kBits = codeBits(word);
@@ -190,9 +193,9 @@ __device__ void dequantizeElements(const DequantizeParams& p, int64_t row, int64
   }
 }
 
-// A block has 8 warps. A warp covers 8 rows of 32 16-byte units of values.
+// A block has 8 warps. A warp writes 16 bytes per lane in each of 8 rows.
 template <uint32_t word, Wide type, bool across>
-__global__ void __launch_bounds__(256) dequantizeInPlace(DequantizeParams p, uint32_t tilesAcross) {
+__global__ void __launch_bounds__(256) dequantizeUntransposed(DequantizeParams p, uint32_t tilesAcross) {
   const int64_t row = (static_cast<int64_t>(blockIdx.x / tilesAcross) * 8 + threadIdx.y) * kRows;
   const int64_t column = static_cast<int64_t>(blockIdx.x % tilesAcross) * 32 * kWidth<type>;
   if (row >= p.rows) return;
@@ -203,8 +206,8 @@ __global__ void __launch_bounds__(256) dequantizeInPlace(DequantizeParams p, uin
   }
 }
 
-// Dequantizes and transposes through a tile of codes in shared memory. A thread reads one word in each of 8 rows, so it writes
-// 8 values in as many output rows as a word has codes.
+// Dequantizes and transposes through a tile of codes in shared memory. A thread reads the same 32-bit word of 8 rows.
+// Each code in the word belongs to one output row, and the thread writes 8 consecutive values of each of these rows.
 template <uint32_t word, Wide type>
 __global__ void __launch_bounds__(kTileThreads) dequantizeTransposed(DequantizeParams p, uint32_t tilesAcross) {
   constexpr int kTileRows = 64;
@@ -264,9 +267,9 @@ cudaError_t launch(const DequantizeParams& p, cudaStream_t stream) {
   if (p.transposed) {
     dequantizeTransposed<word, type><<<grid, kTileThreads, 0, stream>>>(p, static_cast<uint32_t>(across));
   } else if (!p.across) {
-    dequantizeInPlace<word, type, false><<<grid, block, 0, stream>>>(p, static_cast<uint32_t>(across));
+    dequantizeUntransposed<word, type, false><<<grid, block, 0, stream>>>(p, static_cast<uint32_t>(across));
   } else if constexpr (word != format::kE2m1) {
-    dequantizeInPlace<word, type, true><<<grid, block, 0, stream>>>(p, static_cast<uint32_t>(across));
+    dequantizeUntransposed<word, type, true><<<grid, block, 0, stream>>>(p, static_cast<uint32_t>(across));
   } else {
     return cudaErrorInvalidValue;
   }

@@ -11,26 +11,27 @@
 
 namespace lockstep {
 
-// One stored copy of a quantized matrix, with rows of `columns` codes.
+// One copy of a quantized matrix, as stored: [rows, columns] codes.
 struct DequantizeParams {
   const void* codes;
   // The format word of the codes. e2m1 codes are packed two per byte in rows of even length; other codes take one byte each.
   uint32_t word;
   int64_t rows;
   int64_t columns;
-  // The output is [columns, rows].
+  // Whether the output is [columns, rows].
   bool transposed;
-  // Blocks run down the columns of the stored matrix, so that a line of scales belongs to columns; otherwise they run along
-  // rows. Cannot be combined with `transposed`, nor with e2m1.
+  // Whether blocks lie along the columns of the stored matrix, so that a line of scales belongs to columns; otherwise
+  // blocks lie along rows. Cannot be combined with `transposed`, nor with e2m1.
   bool across;
   ScalePlacement scales;
   // 0 for f32 scales, else the format word of e8m0 or e4m3.
   uint32_t scaleWord;
-  // A line of scales covers 2^lineShift rows (columns if `across`), and a block covers 2^blockShift codes. lineShift is 0 or at
-  // least 3; blockShift is at least 3. A shift of 62 covers the whole dimension.
+  // A line of scales belongs to 2^lineShift rows (columns if `across`), and a block has 2^blockShift codes along the
+  // line. lineShift is 0 or at least 3; blockShift is at least 3. With a shift of 62 there is one line or block for the
+  // whole dimension.
   int lineShift;
   int blockShift;
-  // The factor of a scale that is not f32 is (value * amax) * inverse. A null amax means 1.
+  // The factor of a code is its scale if that is f32, else (value of the scale * amax) * inverse. A null amax means 1.
   const float* amax;
   float inverse;
   void* out;

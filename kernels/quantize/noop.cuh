@@ -1,4 +1,4 @@
-// The no-op flag: a device scalar that makes a quantizer skip all its writes when it holds exactly 1.
+// The no-op flag: an f32 in device memory. If it is exactly 1, a quantizer writes nothing.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -20,7 +20,7 @@ static __global__ void clearUnlessNoop(uint32_t* words, int64_t count, const flo
 // As clearPadding(scales, stream), but writes nothing if *noop is 1.
 inline cudaError_t clearPadding(const ScalePlacement& scales, const float* noop, cudaStream_t stream) {
   if (noop == nullptr) return clearPadding(scales, stream);
-  // padded scale buffers are a whole number of words
+  // A buffer with padding is a multiple of 4 bytes long, so it consists of whole 32-bit words.
   if (scales.clearBytes > 0) {
     clearUnlessNoop<<<256, 256, 0, stream>>>(static_cast<uint32_t*>(scales.data), scales.clearBytes / 4, noop);
   }

@@ -9,7 +9,7 @@ namespace lockstep {
 
 namespace {
 
-// Output policy of the norm kernels that encodes the results with one scale.
+// The output policy of the norm kernels that encodes the results with one scale for the tensor.
 struct Codes {
   QuantizeTensorParams target;
   float scale = 0;
@@ -58,7 +58,7 @@ cudaError_t launchNormQuantize(const NormQuantizeParams& params, cudaStream_t st
   withWide(p.xType, [&](auto tag) {
     constexpr Wide type = tag.value;
     const Codes results{target};
-    // an empty tensor still needs one block, which writes the scale
+    // an empty tensor also has one block, which writes 1 / scale
     const bool taken = p.parameterType == type ? tryRing<type, static_cast<int>(type)>(p, results, stream)
                                                : tryRing<type, kAnyType>(p, results, stream);
     if (!taken) launchDirect<type>(p, results, stream);

@@ -1,4 +1,4 @@
-// Fused normalisation and quantization to FP8 (docs/numerics.md 7.3).
+// Normalisation and quantization to FP8 in one kernel (docs/numerics.md §7.3).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -8,15 +8,15 @@
 
 namespace lockstep {
 
-// `source` is used except for `out`, `outType` and `amax`. Of `target`, only the format word, the rowwise copy, the pointers
-// for 1 / scale, the scale and amaxOut are used.
+// Of `source`, the fields `out`, `outType` and `amax` are ignored. Of `target`, the format word, the rowwise codes, the
+// pointers for 1 / scale, the scale and amaxOut are used.
 struct NormQuantizeParams {
   NormParams source;
   QuantizeTensorParams target;
 };
 
-// Encodes the f32 results of the norm and raises amaxOut to their amax. Returns cudaErrorInvalidValue without a rowwise copy or
-// a scale, and for formats other than e4m3 and e5m2.
+// Encodes the f32 results of the norm, and replaces *amaxOut by their amax if that is larger. Returns
+// cudaErrorInvalidValue without rowwise codes or a scale, and for formats other than e4m3 and e5m2.
 cudaError_t launchNormQuantize(const NormQuantizeParams& p, cudaStream_t stream);
 
 }  // namespace lockstep

@@ -1,6 +1,7 @@
-// Per-tensor FP8 quantization. Without a given scale or amax, tensorAmax first computes the amax by an atomic maximum. A
-// rowwise copy alone is produced by quantizeFlat, which treats the tensor as one-dimensional. A columnwise copy or column sums
-// use quantizeTiled, one block per 128 x 128 tile, which transposes the codes in shared memory.
+// Per-tensor FP8 quantization. If neither a scale nor an amax is given, tensorAmax first computes the amax by an atomic
+// maximum. quantizeFlat produces a rowwise copy alone and treats the tensor as one-dimensional. quantizeTiled produces
+// a columnwise copy or column sums. One block of it processes one 128 x 128 tile, whose codes it transposes in shared
+// memory.
 #include "kernels/quantize/tensor.h"
 
 #include <algorithm>
@@ -16,10 +17,10 @@ namespace lockstep {
 namespace {
 
 constexpr int kThreads = 256;
-// 16-byte chunks that a thread has in flight.
+// Chunks of 16 bytes that a thread loads before it uses the first.
 constexpr int kChunks = 4;
 
-// fmaxf ignores NaN.
+// Returns the larger of `largest` and the magnitudes of a chunk. fmaxf ignores NaN.
 template <Wide type>
 __device__ float largestOf(const Bytes16& chunk, float largest) {
 #pragma unroll
@@ -27,10 +28,10 @@ __device__ float largestOf(const Bytes16& chunk, float largest) {
   return largest;
 }
 
-// The index of this thread's first chunk; its next chunks are kThreads apart.
+// Returns the index of this thread's first chunk. Its next chunks are kThreads chunks apart.
 __device__ int64_t firstChunk(int64_t block) { return block * (kThreads * kChunks) + threadIdx.x; }
 
-// Loads the thread's chunks; chunks beyond the last are 0.
+// Loads the thread's chunks. Chunks beyond the last are 0.
 __device__ void loadChunks(const void* x, int64_t chunks, int64_t first, Bytes16 (&loaded)[kChunks]) {
   const Bytes16* from = static_cast<const Bytes16*>(x);
 #pragma unroll
@@ -40,7 +41,7 @@ __device__ void loadChunks(const void* x, int64_t chunks, int64_t first, Bytes16
   }
 }
 
-// The index of this thread's element behind the last whole chunk; `count` if it has none.
+// Returns the index of this thread's element behind the last whole chunk, or `count` if it has none.
 template <Wide type>
 __device__ int64_t leftover(int64_t count) {
   constexpr int kWidth = TileThread<type>::kWidth;
@@ -63,7 +64,7 @@ __global__ void __launch_bounds__(kThreads) tensorAmax(const void* x, int64_t co
   raiseAmax(amaxOut, largest);
 }
 
-// The scale of the tensor. The first thread of the grid also stores it.
+// Returns the scale of the tensor. The first thread of the grid also stores its inverse, 1 / scale, for each copy.
 template <uint32_t word>
 __device__ float tensorScale(const QuantizeTensorParams& p) {
   const float largest = decode(maxCode(word), word);
@@ -73,7 +74,8 @@ __device__ float tensorScale(const QuantizeTensorParams& p) {
   return scale;
 }
 
-// Produces the rowwise copy alone. Blocks start at the end of the tensor, which the preceding amax pass leaves in the L2 cache.
+// Produces a rowwise copy alone. Blocks start at the end of the tensor, because the preceding amax pass leaves the end
+// in the L2 cache.
 template <Wide type, uint32_t word>
 __global__ void __launch_bounds__(kThreads) quantizeFlat(const QuantizeTensorParams p) {
   using Thread = TileThread<type>;
@@ -102,8 +104,8 @@ __global__ void __launch_bounds__(kThreads) quantizeFlat(const QuantizeTensorPar
   if (wantsAmax) raiseAmax(p.amaxOut, largest);
 }
 
-// Produces the columnwise copy, with or without the rowwise one, or any copies together with column sums (`summed`). Each block
-// handles one tile, and blocks start at the end of the tensor.
+// Produces a columnwise copy, with or without a rowwise one, or any copies together with column sums (`summed`). Each
+// block processes one tile. Blocks start at the end of the tensor.
 template <Wide type, uint32_t word, bool whole, bool summed>
 __global__ void __launch_bounds__(kTileThreads, type == Wide::kF32 ? 2
                                                 : summed && whole  ? 4
@@ -137,7 +139,8 @@ __global__ void __launch_bounds__(kTileThreads, type == Wide::kF32 ? 2
   if (p.amaxOut != nullptr) raiseAmax(p.amaxOut, largest);
 }
 
-// The grid of kernels that treat the tensor as one-dimensional. An empty tensor still needs one block.
+// The grid of kernels that treat the tensor as one-dimensional. An empty tensor also has one block, which writes 1 /
+// scale.
 template <Wide type>
 uint32_t flatBlocks(int64_t count) {
   const int64_t chunks = count / TileThread<type>::kWidth;

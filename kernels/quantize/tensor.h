@@ -14,31 +14,32 @@ struct QuantizeTensorParams {
   Wide type = Wide::kF32;
   int64_t rows = 0;
   int64_t columns = 0;
-  // e4m3 or e5m2.
+  // The format word of e4m3 or e5m2.
   uint32_t word = 0;
-  // Codes, [rows, columns], and their transpose; null if a copy is not wanted. 1 / scale is stored once per copy.
+  // The rowwise codes, [rows, columns], and the columnwise codes, [columns, rows]; null if not wanted. 1 / scale is
+  // stored once for each copy.
   uint8_t* rowwise = nullptr;
   uint8_t* columnwise = nullptr;
   float* rowwiseScaleInv = nullptr;
   float* columnwiseScaleInv = nullptr;
-  // The scale. If null, it is computed from `amax`; if that is null too, from the source's own amax, which is kept in
-  // `workspace`.
+  // The scale. If it is null, it is computed from `amax`. If that is null too, the amax of the source is computed in
+  // `workspace` first.
   const float* scale = nullptr;
   const float* amax = nullptr;
   float* workspace = nullptr;
   bool pow2 = false;
   float epsilon = 0;
-  // Raised to max |x|. May be null.
+  // If not null, replaced by max |x| if that is larger; NaN is ignored.
   float* amaxOut = nullptr;
-  // Receives the column sums of each 32 rows (kernels/rows/column-sum.h), [chunks, columns]. Requires a 16-bit source type. May
-  // be null.
+  // If not null, receives the column sums of each 32 rows (kernels/rows/column-sum.h), [chunks, columns]. The source
+  // must then have a 16-bit type.
   float* chunkSums = nullptr;
-  // If it holds exactly 1, nothing is written. May be null.
+  // If not null and the value is exactly 1, nothing is written.
   const float* noop = nullptr;
 };
 
-// Returns cudaErrorInvalidValue for another format, without any copy, if `scale`, `amax` and `workspace` are all null, and for
-// column sums of f32.
+// Returns cudaErrorInvalidValue for another format, if no copy is wanted, if `scale`, `amax` and `workspace` are all
+// null, and for column sums of f32.
 cudaError_t launchQuantizeTensor(const QuantizeTensorParams& params, cudaStream_t stream);
 
 }  // namespace lockstep

@@ -1,4 +1,5 @@
-// Column sums of each 32 rows, in the defined order (kernels/rows/column-sum.h), of a tile that a block holds in registers.
+// Column sums of each 32 rows of a tile that a block holds in registers, added in the order of
+// kernels/rows/column-sum.h.
 #pragma once
 
 #include "kernels/device/pair.cuh"
@@ -7,12 +8,13 @@
 
 namespace lockstep {
 
-// A tile of a 16-bit type in shared memory, with two columns per word, for exchange between threads.
+// A tile of a 16-bit type in shared memory, two columns per 32-bit word. Threads exchange elements through it.
 struct TileValues {
   alignas(16) uint32_t words[kTile][kTile / 2];
 };
 
-// The shared memory of a kernel that first computes sums and then does the rest; without `summed` it only does the rest.
+// The shared memory of a kernel. With `summed`, the kernel first computes sums in `values`; afterwards it uses the same
+// memory as `rest`.
 template <typename Rest, bool summed>
 union SumsFirst {
   Rest rest;
@@ -23,9 +25,9 @@ union SumsFirst<Rest, false> {
   Rest rest;
 };
 
-// Stores the sums of the tile's columns in `sums`, [chunks, columns]. A thread sums one chunk of rows of two columns. Elements
-// outside the source are 0, which leaves a sum that started at +0 unchanged. Synchronises the block before and after it reads
-// `shared`.
+// Stores the column sums of the tile's chunks of rows in `sums`, [chunks, columns]. A thread sums one chunk of rows of
+// two columns. Elements outside the source are 0, and adding 0 does not change a sum that started at +0. Synchronises
+// the block before and after it reads `shared`.
 template <Wide type>
 __device__ inline void sumTile(TileValues& shared, const Bytes16 (&chunks)[TileThread<type>::kRows],
                                const TileOrigin& at, float* sums) {

@@ -1,5 +1,5 @@
-// Column sums in two kernels. The first sums chunks of 32 rows in parallel and writes the chunk sums to the workspace; the
-// second (the fold) adds them in ascending order.
+// Column sums in two kernels. A chunk is 32 rows. The first kernel sums the columns of each chunk in parallel and
+// writes these chunk sums to the workspace. The second kernel (the fold) adds them in ascending order.
 #include "kernels/rows/column-sum.h"
 
 #include <cuda_pipeline_primitives.h>
@@ -17,20 +17,21 @@ namespace {
 constexpr int kChunkThreads = 128;
 constexpr int kQuad = 4;
 
-// Blocks that the fold aims for, as long as each has at least kLeastFoldColumns columns.
+// The number of blocks that the fold aims for, as long as each has at least kLeastFoldColumns columns.
 constexpr int kFoldBlocks = 256;
 constexpr int kFoldThreads = 256;
 constexpr int kMaxFoldColumns = 128;
 constexpr int kLeastFoldColumns = 8;
 
-// Chunk sums per pipeline stage of the fold; a block has two stages in shared memory.
+// Chunk sums per pipeline stage of the fold. A block has two stages in shared memory.
 constexpr int kStage = 8192;
 constexpr int kAnyType = -1;
 
-// What chunkKernel computes: plain sums; also sums of the products with the normalised input; or also the amax.
+// What chunkKernel computes. kPlain: sums of grad. kWeighted: also sums of grad times the normalised input. kMeasured:
+// sums and the amax of grad.
 enum class Chunks { kPlain, kWeighted, kMeasured };
 
-// `known` is the type of grad and x if the kernel was compiled for one, else kAnyType.
+// `known` is the type of grad and x if the kernel was compiled for one type, else kAnyType.
 template <int known, Chunks what, int width>
 __global__ void __launch_bounds__(kChunkThreads) chunkKernel(const ColumnSumParams p) {
   constexpr bool weighted = what == Chunks::kWeighted;
@@ -73,8 +74,8 @@ __global__ void __launch_bounds__(kChunkThreads) chunkKernel(const ColumnSumPara
   if constexpr (measured) raiseAmax(p.amax, largest);
 }
 
-// Starts to copy chunk sums to shared memory asynchronously: `columns` columns (a power of two) from `column` on, of kStage /
-// columns chunks from `first` on, `width` values per copy.
+// Starts asynchronous copies of chunk sums to shared memory: `columns` columns (a power of two) starting at `column`,
+// of kStage / columns chunks starting at `first`. One copy has `width` values.
 template <int width>
 __device__ void fetchSums(float* stage, const float* sums, const ColumnSumParams& p, int columns, int64_t column,
                           int64_t first) {
@@ -90,8 +91,8 @@ __device__ void fetchSums(float* stage, const float* sums, const ColumnSumParams
   __pipeline_commit();
 }
 
-// Adds chunk sums in ascending order. blockIdx.y selects the result; the weighted sums come first in the workspace. While the
-// next stage is copied to shared memory, threads add the current one, one column per thread.
+// Adds chunk sums in ascending order, one column per thread. blockIdx.y selects the result; the weighted sums come
+// first in the workspace. While the next stage is copied to shared memory, threads add the current one.
 __global__ void __launch_bounds__(kFoldThreads) foldKernel(const ColumnSumParams p, int columns) {
   extern __shared__ float stages[];
   const int64_t chunks = chunksOf(p.rows);

@@ -1,5 +1,5 @@
-// Column sums of a matrix: rows are added in ascending order within chunks of 32, and chunks in ascending order
-// (docs/numerics.md 7.5).
+// Column sums of a matrix. A chunk is 32 rows. The rows of a chunk are added in ascending order, and then the sums of
+// the chunks in ascending order (docs/numerics.md §7.5).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -10,8 +10,8 @@
 
 namespace lockstep {
 
-// plain = columnSum(grad) and weighted = columnSum(grad * y), with y = rstd * (x - mean). Either result may be null. Without
-// `weighted`, only grad is read.
+// plain = columnSum(grad) and weighted = columnSum(grad * y), where y = rstd * (x - mean). Either result may be null.
+// Without `weighted`, only grad is read.
 struct ColumnSumParams {
   const void* grad = nullptr;
   Wide gradType = Wide::kF32;
@@ -23,11 +23,11 @@ struct ColumnSumParams {
   void* plain = nullptr;
   void* weighted = nullptr;
   Wide outType = Wide::kF32;
-  // Raised to max |grad|, NaN ignored. May be null. Ignored if `weighted` is wanted.
+  // If not null, replaced by max |grad| if that is larger; NaN is ignored. Not used if `weighted` is wanted.
   float* amax = nullptr;
   int64_t rows = 0;
   int64_t columns = 0;
-  // Receives the chunk sums, [chunks, columns] for each result that is not null.
+  // Receives the chunk sums: [chunks, columns] for each result that is not null.
   float* workspace = nullptr;
 };
 
@@ -38,7 +38,7 @@ __host__ __device__ constexpr int64_t chunksOf(int64_t rows) { return (rows + kC
 
 cudaError_t launchColumnSum(const ColumnSumParams& p, cudaStream_t stream);
 
-// Only folds chunk sums that are already in the workspace, those of `weighted` before those of `plain`.
+// Adds chunk sums that are already in the workspace, those of `weighted` before those of `plain`.
 cudaError_t launchChunkFold(const ColumnSumParams& p, cudaStream_t stream);
 
 }  // namespace lockstep

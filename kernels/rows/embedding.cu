@@ -1,6 +1,6 @@
-// Embedding lookup and its gradient. The gradient adds the rows that share an id in a fixed order, so no element is updated by
-// two threads: first the positions are sorted by id (ascending for each id), then each warp adds the rows of one id, or some of
-// its columns.
+// Embedding lookup and its gradient. The gradient adds the rows that share an id in a fixed order. First the positions
+// are sorted by id, in ascending order for each id. Then each warp adds the rows of one id, in all or some of the
+// columns. No element is updated by two threads.
 #include "kernels/rows/embedding.h"
 
 #include "kernels/device/elements.cuh"
@@ -14,17 +14,17 @@ constexpr float kInfinity = __builtin_huge_valf();
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kLanes;
-// Table ids per block of the sort; each id is counted by one thread.
+// Ids of the table per block of the sort. Each id is counted by one thread.
 constexpr int kGroup = kThreads;
-// Consecutive positions whose ids a thread reads together.
+// Consecutive positions whose ids a thread loads together.
 constexpr int kIds = 8;
 constexpr int kTile = kThreads * kIds;
-// Gradient rows that are loaded before the first is added.
+// Gradient rows that a thread loads before it adds the first.
 constexpr int kAhead = 8;
-// Ids per warp, unless the grid reaches its maximum height first.
+// Ids per warp, unless the grid would exceed its maximum height.
 constexpr int kWarpIds = 8;
 
-// A width of kPack requires rows that start on 16 bytes.
+// If `width` is kPack, rows must start at multiples of 16 bytes.
 template <int width>
 __global__ void __launch_bounds__(kRowThreads) embeddingKernel(const EmbeddingParams p) {
   const int64_t column = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * width;
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(kRowThreads) embeddingKernel(const EmbeddingPa
   }
 }
 
-// Loads the ids of a thread's positions in a tile; -1 past the end.
+// Loads the ids of a thread's positions in a tile. Positions past the end get -1.
 __device__ void loadIds(const EmbeddingBackwardParams& p, int64_t tile, int32_t (&ids)[kIds]) {
   const int64_t mine = tile + static_cast<int>(threadIdx.x) * kIds;
   if (mine + kIds <= p.count) {
@@ -55,7 +55,8 @@ __device__ void loadIds(const EmbeddingBackwardParams& p, int64_t tile, int32_t 
   }
 }
 
-// Exclusive prefix sum of `value` over the threads of the block; `total` becomes the full sum. Call it with the full block.
+// Returns the sum of `value` over the threads before this one (exclusive prefix sum). `total` becomes the sum over all
+// threads of the block, which must all call it.
 __device__ int sumBefore(int value, int& total) {
   __shared__ int warpTotals[kWarps];
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
@@ -79,13 +80,13 @@ __device__ int sumBefore(int value, int& total) {
   return before;
 }
 
-// A position in a tile whose id belongs to the block, and the index of that id.
+// A position in a tile whose id belongs to this block, and the index of that id in the block.
 struct Hit {
   uint16_t position;
   uint16_t id;
 };
 
-// Counting sort: writes the positions sorted by id, and the offset at which each id begins.
+// A counting sort: writes the positions sorted by id, and for each id the offset of its first position.
 __global__ void __launch_bounds__(kThreads) sortKernel(const EmbeddingBackwardParams p) {
   __shared__ uint32_t next[kGroup];
   __shared__ uint32_t base;
@@ -93,9 +94,9 @@ __global__ void __launch_bounds__(kThreads) sortKernel(const EmbeddingBackwardPa
   const int thread = static_cast<int>(threadIdx.x);
   const int64_t first = static_cast<int64_t>(blockIdx.x) * kGroup;
   const int64_t named = min(p.vocabulary, int64_t{1} << 31) - first;
-  // an i32 id cannot select rows beyond this
+  // i32 ids cannot select rows from 2^31 on
   const uint32_t rows = named <= 0 ? 0 : static_cast<uint32_t>(min(named, int64_t{kGroup}));
-  // a negative id maps to a value above any sum of `first` and `rows`
+  // A negative id maps to a number above any index of this block.
   const auto idOf = [&](int32_t id) { return static_cast<uint32_t>(id) - static_cast<uint32_t>(first); };
   next[thread] = 0;
   if (thread == 0) base = 0;
@@ -134,7 +135,7 @@ __global__ void __launch_bounds__(kThreads) sortKernel(const EmbeddingBackwardPa
       if (id < rows) hits[place++] = {static_cast<uint16_t>(thread * kIds + k), static_cast<uint16_t>(id)};
     }
     __syncthreads();
-    // one warp writes the positions, so that those of the same id stay in order
+    // A single warp writes the positions, so that those of the same id stay in order.
     for (int i = thread; thread < kLanes && i - thread < total; i += kLanes) {
       const Hit hit = i < total ? hits[i] : Hit{0, static_cast<uint16_t>(kGroup + thread)};
       const unsigned same = __match_any_sync(kFullMask, hit.id);
@@ -148,7 +149,8 @@ __global__ void __launch_bounds__(kThreads) sortKernel(const EmbeddingBackwardPa
   }
 }
 
-// Adds kAhead rows, those of the `count` positions that start at `first`; each lane holds one position.
+// Adds kAhead rows of the gradient: those of the positions first, first + 1, ... below `count`. Each lane holds one
+// position.
 template <Wide type, int width>
 __device__ void addRows(const EmbeddingBackwardParams& p, uint32_t position, int64_t column, int first, int count,
                         float (&sums)[width]) {
@@ -160,14 +162,14 @@ __device__ void addRows(const EmbeddingBackwardParams& p, uint32_t position, int
   }
 #pragma unroll
   for (int i = 0; i < kAhead; ++i) {
-    // an extra +0 does not change a sum that started at +0
+    // adding +0 does not change a sum that started at +0
 #pragma unroll
     for (int j = 0; j < width; ++j) sums[j] += first + i < count ? terms[i][j] : 0.0f;
   }
 }
 
-// A warp adds the gradient rows of some ids, a grid stride apart, in some columns. A width of kPack requires rows that start on
-// 16 bytes.
+// A warp adds the gradient rows of some ids, which are a grid stride apart, in some columns. If `width` is kPack, rows
+// must start at multiples of 16 bytes.
 template <Wide type, int width>
 __global__ void __launch_bounds__(kThreads) sumKernel(const EmbeddingBackwardParams p) {
   const int lane = static_cast<int>(threadIdx.x);

@@ -32,7 +32,8 @@ struct EmbeddingBackwardParams {
   // [vocabulary, columns]
   void* out = nullptr;
   Wide outType = Wide::kF32;
-  // Workspaces: `count` positions sorted by id, and vocabulary + 1 offsets at which each id's positions begin.
+  // Workspaces. `positions`: the positions with a valid id, sorted by id. `starts`: vocabulary + 1 offsets in
+  // `positions`, where the positions of each id start and the last ones end.
   uint32_t* positions = nullptr;
   uint32_t* starts = nullptr;
   int64_t count = 0;

@@ -1,5 +1,5 @@
-// Mean squared error. The forward pass uses one warp per row; the backward pass is element-wise, with threads over columns and
-// rows.
+// Mean squared error. In the forward pass a warp computes each row. The backward pass is element-wise, with threads
+// over columns and rows.
 #include "kernels/device/elements.cuh"
 #include "kernels/device/reduce.cuh"
 #include "kernels/rows/loss.h"
@@ -12,7 +12,7 @@ constexpr int kWarps = 4;
 // Elements per lane that are loaded before the first is added.
 constexpr int kDepth = 8;
 
-// One warp computes one row; its threads are the lanes of the sum.
+// One warp computes one row. Its threads are the lanes of the sum.
 template <Wide type, Wide targetType>
 __global__ void __launch_bounds__(kWarps* kLanes) mseKernel(const MseParams p) {
   using X = WideOf<type>;
@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(kWarps* kLanes) mseKernel(const MseParams p) {
   if (threadIdx.x % kLanes == 0) p.loss[row] = sum / static_cast<float>(p.columns);
 }
 
-// A width of kPack requires rows that start on 16 bytes.
+// If `width` is kPack, rows must start at multiples of 16 bytes.
 template <int width>
 __global__ void __launch_bounds__(kRowThreads) mseBackwardKernel(const MseBackwardParams p) {
   const int64_t column = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * width;

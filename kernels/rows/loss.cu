@@ -1,5 +1,5 @@
-// Softmax cross-entropy. The forward pass uses one warp per row; the backward pass is element-wise, with threads over columns
-// and rows.
+// Softmax cross-entropy. In the forward pass a warp computes each row. The backward pass is element-wise, with threads
+// over columns and rows.
 #include "kernels/rows/loss.h"
 
 #include "kernels/core/divisor.cuh"
@@ -15,7 +15,7 @@ namespace {
 constexpr int kWarps = 4;
 constexpr float kInfinity = __builtin_huge_valf();
 
-// One warp computes one row; its threads are the lanes of the sums.
+// One warp computes one row. Its threads are the lanes of the sums.
 template <Wide type>
 __global__ void __launch_bounds__(kWarps* kLanes) crossEntropyKernel(const CrossEntropyParams p) {
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
@@ -74,7 +74,7 @@ __device__ RowOfLogits rowOfLogits(const CrossEntropyBackwardParams& p, int64_t 
   return {target == p.ignore, target, known ? p.grad[row] : kInfinity - kInfinity, p.maximum[row], p.total[row]};
 }
 
-// A width of kPack requires rows that start on 16 bytes.
+// If `width` is kPack, rows must start at multiples of 16 bytes.
 template <int width>
 __global__ void __launch_bounds__(kRowThreads) crossEntropyBackwardKernel(const CrossEntropyBackwardParams p) {
   const int64_t column = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * width;

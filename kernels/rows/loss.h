@@ -12,8 +12,9 @@ namespace lockstep {
 struct CrossEntropyParams {
   const void* logits = nullptr;
   Wide type = Wide::kF32;
-  // One value per row, here and in the next four arrays. A row whose target equals `ignore` has zero loss and zero gradient.
+  // One value per row. A row whose target equals `ignore` has zero loss and zero gradient.
   const int32_t* targets = nullptr;
+  // Results, one value per row: the loss, the largest logit, and the sum of e^(logit - maximum).
   float* loss = nullptr;
   float* maximum = nullptr;
   float* total = nullptr;
@@ -23,7 +24,7 @@ struct CrossEntropyParams {
   int32_t ignore = 0;
 };
 
-// Computes dx from the gradient of each row's loss and the values saved by the forward pass.
+// Computes dx. `grad` is the gradient of each row's loss; `maximum` and `total` are those of the forward pass.
 struct CrossEntropyBackwardParams {
   const float* grad = nullptr;
   const void* logits = nullptr;
@@ -54,7 +55,7 @@ struct MseParams : MsePair {
   float* loss = nullptr;
 };
 
-// Computes dx from the gradient of each row's loss.
+// Computes dx. `grad` is the gradient of each row's loss.
 struct MseBackwardParams : MsePair {
   const float* grad = nullptr;
   void* dx = nullptr;

@@ -1,5 +1,6 @@
-// Selects the kernel of the norms' gradient: the ring kernel of norm-backward.cuh if rows are whole packs and fit shared
-// memory, else `rowKernel`, in which one warp reads each row from global memory.
+// Selects the kernel of the norms' gradient. A pack is eight elements. The ring kernel of norm-backward.cuh serves rows
+// that are whole packs and fit in shared memory. For all others `rowKernel` reads the rows from global memory, one warp
+// per row.
 #include <algorithm>
 
 #include "kernels/rows/column-sum.h"
@@ -12,17 +13,19 @@ namespace {
 
 constexpr int kWarps = 8;
 
-// The largest block size for which two blocks share a multiprocessor.
+// The largest number of threads per block for which two blocks share a multiprocessor.
 constexpr int kSharingThreads = 384;
 
-// Columns per block, until the cluster reaches the portable maximum of 8 blocks.
+// Columns per block. If a row has more, it is distributed over the blocks of a cluster, at most 8 (the portable
+// maximum).
 constexpr int kColumnsPerBlock = 4096;
 constexpr int kMaxClusterSize = 8;
 
-// The size of a slot that holds several rows, at most.
+// The maximum number of bytes of a slot that holds several rows.
 constexpr int64_t kSlotBytes = 32 * 1024;
 
-// Values that all elements of a row share: dx = scale * (d + (y * -b - a)), with y = (x - center) * scale.
+// Values that all elements of a row share. dx = scale * (d + (y * -b - a)), where y = (x - center) * scale and d = grad
+// * gamma. a and b are the means over the row of d (0 for RMSNorm) and of d * y.
 struct RowTerms {
   float center;
   float scale;
@@ -30,7 +33,7 @@ struct RowTerms {
   float b;
 };
 
-// Computes the sums along a row with one warp. `x`, `grad` and `gamma` return elements by index.
+// Computes the RowTerms of a row with one warp. `x`, `grad` and `gamma` return elements by index.
 template <typename X, typename Grad, typename Gamma>
 __device__ RowTerms termsOf(const NormBackwardParams& p, int64_t row, X x, Grad grad, Gamma gamma) {
   const int64_t columns = p.columns;
@@ -50,7 +53,7 @@ __device__ RowTerms termsOf(const NormBackwardParams& p, int64_t row, X x, Grad 
   return terms;
 }
 
-// One warp computes one row, reading it from global memory twice.
+// One warp computes one row, which it reads from global memory twice.
 __global__ void __launch_bounds__(kWarps* kLanes) rowKernel(const NormBackwardParams p) {
   const int64_t step = static_cast<int64_t>(gridDim.x) * kWarps;
   const float shift = p.zeroCentered ? 1.0f : -0.0f;
@@ -69,7 +72,8 @@ __global__ void __launch_bounds__(kWarps* kLanes) rowKernel(const NormBackwardPa
 }
 
 struct RingPlan {
-  // Has 0 slots if rows do not fit shared memory.
+  // The number of slots is 0 if the ring kernel cannot be used, because a row has too many columns or fewer than 2
+  // slots fit in shared memory.
   RingShape shape;
   unsigned threads;
   int64_t bytes;
@@ -95,8 +99,8 @@ RingPlan planOf(const NormBackwardParams& p) {
   return {{columns, clusterSize, slots, group}, threads, fixed + slots * group * rowBytes};
 }
 
-// Launches the ring kernel. If there are enough chunks to fill the device, the kernel also computes the column sums of each
-// chunk, and `summed` is set.
+// Launches the ring kernel. If there are enough chunks of 32 rows to fill the device, sets `summed`, and the kernel
+// also computes the column sums of each chunk.
 template <Wide type, int known>
 cudaError_t launchRing(const NormBackwardParams& p, const RingPlan& plan, bool& summed, cudaStream_t stream) {
   const auto clusterSize = static_cast<unsigned>(plan.shape.clusterSize);

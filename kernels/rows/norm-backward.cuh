@@ -1,7 +1,9 @@
-// The gradient of the norms for rows in shared memory. A cluster of blocks processes a chunk of 32 rows, and each block some of
-// the columns, so that x and grad are read once, both for dx and for the chunk's column sums. Warp roles in a block: one warp
-// fetches rows into a ring of slots, kSumWarps warps reduce along rows, and the others compute dx; a result thread keeps the
-// column sums of its own columns in registers. The sum along a row is passed from block to block in ascending order of columns,
+// The gradient of the norms, for rows in shared memory. A chunk is 32 rows. A cluster of blocks processes a chunk, and
+// each block has some of the columns. x and grad are read once, both for dx and for the chunk's column sums.
+//
+// Warp roles in a block: one warp fetches rows into the slots of a ring (kernels/device/ring.cuh), kSumWarps warps
+// reduce along rows, and the other threads, called result threads, compute dx. A result thread keeps the column sums of
+// its own columns in registers. The sum along a row is passed from block to block in ascending order of columns,
 // through distributed shared memory.
 #pragma once
 
@@ -13,27 +15,32 @@
 
 namespace lockstep {
 
-// Warp roles: kSumWarps warps reduce along rows, one warp fetches, and at most kMaxResultThreads threads compute results.
+// Warps that reduce along rows.
 constexpr int kSumWarps = 6;
+// Threads of a block other than result threads.
 constexpr int kOtherThreads = (kSumWarps + 1) * kLanes;
+// Maximum number of result threads.
 constexpr int kMaxResultThreads = 512;
 
-// Shared memory through which the warps of a block and the blocks of its cluster communicate. `filled`, `summed` and `emptied`
-// have one barrier per slot.
+// Shared memory through which the warps of a block and the blocks of its cluster communicate. `filled`, `summed` and
+// `emptied` have one mbarrier per slot.
 struct Ring {
   uint64_t filled[kMaxSlots];
   uint64_t summed[kMaxSlots];
   uint64_t emptied[kMaxSlots];
-  // For each row of the ring: the partial sums received from the preceding block, by lane, and the barrier that signals them.
+  // For each row of the ring: the mbarrier that signals the partial sums from the preceding block, and these sums by
+  // lane.
   uint64_t carried[kMaxRows];
   float2 carries[kMaxRows][kLanes];
-  // (center, scale) and (a, b) of each row.
+  // (center, scale) of each row: its mean (0 for RMSNorm) and 1 / standard deviation.
   float2 statistics[kMaxRows];
+  // (a, b) of each row: the means over the row of d (0 for RMSNorm) and of d * y, where d = grad * gamma and y = (x -
+  // center) * scale.
   float2 means[kMaxRows];
 };
 
-// The part of the matrix that a block processes: columns [offset, offset + width) of units of rows. A unit is a chunk, or a
-// slot if no column sums are wanted.
+// The part of the matrix that a block processes: columns [offset, offset + width) of some units of rows. A unit is a
+// chunk or, if no column sums are wanted, the rows of a slot.
 template <Wide type>
 struct Share {
   using Storage = typename WideOf<type>::Storage;
@@ -51,16 +58,17 @@ struct Share {
   __device__ Storage* x(int slot) const { return slots + slot * 2 * shape.group * shape.columns; }
   __device__ Storage* grad(int slot) const { return x(slot) + shape.group * shape.columns; }
 
-  // Calls visit(turn, row, count) for the rows of each slot, and finish(row) after each unit, with the unit's first row.
+  // Calls visit(position, row, count) for the rows of each slot, and finish(row) after each unit, where row is the unit's
+  // first row.
   template <typename Visit, typename Finish>
   __device__ void walk(Visit visit, Finish finish) const {
-    Turn turn;
+    RingPosition position;
     const int64_t step = gridDim.x / shape.clusterSize * unit;
     for (int64_t begin = blockIdx.x / shape.clusterSize * unit; begin < rows; begin += step) {
       const int count = static_cast<int>(min(unit, rows - begin));
       for (int first = 0; first < count; first += shape.group) {
-        visit(turn, begin + first, min(shape.group, count - first));
-        turn.next(shape.slots);
+        visit(position, begin + first, min(shape.group, count - first));
+        position.next(shape.slots);
       }
       finish(begin);
     }
@@ -72,11 +80,11 @@ __device__ void fetchRows(const NormBackwardParams& p, const Share<type>& share)
   using Storage = typename Share<type>::Storage;
   const RingShape& shape = share.shape;
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
-  const auto visit = [&](Turn turn, int64_t row, int count) {
-    uint64_t* filled = share.ring.filled + turn.slot;
-    awaitPhase(share.ring.emptied + turn.slot, turn.parity ^ 1);
+  const auto visit = [&](RingPosition position, int64_t row, int count) {
+    uint64_t* filled = share.ring.filled + position.slot;
+    awaitPhase(share.ring.emptied + position.slot, position.parity ^ 1);
     if (lane < count) {
-      float2* statistics = share.ring.statistics + turn.slot * shape.group + lane;
+      float2* statistics = share.ring.statistics + position.slot * shape.group + lane;
       if (p.mean) __pipeline_memcpy_async(&statistics->x, p.mean + row + lane, sizeof(float));
       __pipeline_memcpy_async(&statistics->y, p.rstd + row + lane, sizeof(float));
     }
@@ -84,15 +92,16 @@ __device__ void fetchRows(const NormBackwardParams& p, const Share<type>& share)
       const Storage* from = static_cast<const Storage*>(matrix) + row * p.columns + share.offset;
       fetchLines(filled, to, shape.columns, from, p.columns, count, share.width);
     };
-    fetch(share.x(turn.slot), p.x);
-    fetch(share.grad(turn.slot), p.grad);
+    fetch(share.x(position.slot), p.x);
+    fetch(share.grad(position.slot), p.grad);
     arriveFetched(filled);
   };
   share.walk(visit, [](int64_t) {});
 }
 
-// Runs in each of the kSumWarps warps, which take rows in turn. Computes the sums along a row: receives the partial sums of the
-// preceding block and sends its own to the next; the last block sends the results to all.
+// Computes the means (a, b) of rows. Each of the kSumWarps warps calls it; they take the rows in rotation. A warp
+// receives the partial sums of a row from the preceding block of the cluster and sends its own to the next block. The
+// last block sends the means to all blocks.
 template <Wide type>
 __device__ void sumRows(const NormBackwardParams& p, const Share<type>& share, int warp) {
   using Element = WideOf<type>;
@@ -103,15 +112,15 @@ __device__ void sumRows(const NormBackwardParams& p, const Share<type>& share, i
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
   const float length = static_cast<float>(p.columns);
   int next = 0;
-  const auto sumRow = [&](Turn turn, int r) {
-    const int at = turn.slot * share.shape.group + r;
-    const Storage* x = share.x(turn.slot) + r * share.shape.columns;
-    const Storage* grad = share.grad(turn.slot) + r * share.shape.columns;
+  const auto sumRow = [&](RingPosition position, int r) {
+    const int at = position.slot * share.shape.group + r;
+    const Storage* x = share.x(position.slot) + r * share.shape.columns;
+    const Storage* grad = share.grad(position.slot) + r * share.shape.columns;
     const auto [center, scale] = ring.statistics[at];
     float2 sums{0.0f, 0.0f};
     if (clusterRank > 0) {
       if (lane == 0) arriveExpecting(ring.carried + at, sizeof(ring.carries[at]));
-      awaitPhaseOfCluster(ring.carried + at, turn.parity);
+      awaitPhaseOfCluster(ring.carried + at, position.parity);
       sums = ring.carries[at][lane];
     }
     struct Item {
@@ -126,7 +135,7 @@ __device__ void sumRows(const NormBackwardParams& p, const Share<type>& share, i
       sums.x += d;
       sums.y += d * y;
     });
-    uint64_t* summed = ring.summed + turn.slot;
+    uint64_t* summed = ring.summed + position.slot;
     if (clusterSize > 1 && lane == 0) arriveExpecting(summed, sizeof(float2));
     if (clusterRank + 1 < clusterSize)
       return sendPair(clusterRank + 1, &ring.carries[at][lane], ring.carried + at, sums);
@@ -138,25 +147,25 @@ __device__ void sumRows(const NormBackwardParams& p, const Share<type>& share, i
       __mbarrier_arrive(summed);
     }
   };
-  const auto visit = [&](Turn turn, int64_t, int count) {
-    awaitPhase(ring.filled + turn.slot, turn.parity);
+  const auto visit = [&](RingPosition position, int64_t, int count) {
+    awaitPhase(ring.filled + position.slot, position.parity);
     for (int r = 0; r < share.shape.group; ++r) {
       if (next == warp) {
         if (r < count) {
-          sumRow(turn, r);
+          sumRow(position, r);
         } else if (lane == 0) {
-          __mbarrier_arrive(ring.summed + turn.slot);
+          __mbarrier_arrive(ring.summed + position.slot);
         }
       }
       next = next + 1 == kSumWarps ? 0 : next + 1;
     }
     __syncwarp();
-    if (lane == 0) __mbarrier_arrive(ring.emptied + turn.slot);
+    if (lane == 0) __mbarrier_arrive(ring.emptied + position.slot);
   };
   share.walk(visit, [](int64_t) {});
 }
 
-// Stores the column sums of a chunk with a cache hint that keeps them in L2 until the fold reads them.
+// Stores the column sums of a chunk. A cache hint keeps them in the L2 cache until the fold (column-sum.h) reads them.
 __device__ inline void keepSums(float* to, const float (&sums)[kPack]) {
   uint64_t policy;
   asm("createpolicy.fractional.L2::evict_last.b64 %0;" : "=l"(policy));
@@ -168,8 +177,9 @@ __device__ inline void keepSums(float* to, const float (&sums)[kPack]) {
   }
 }
 
-// Computes dx = scale * (d + (y * -b - a)), with y = (x - center) * scale, and the column sums of a chunk. Runs in the result
-// threads.
+// Computes dx = scale * (d + (y * -b - a)) of the rows in the ring, where y = (x - center) * scale and d = grad *
+// gamma. The values (center, scale) and (a, b) of a row are in `ring`. If `summed`, also computes the column sums of
+// grad and of y * grad of each chunk of rows. Called by the result threads.
 template <Wide type, int known, bool summed>
 __device__ void workRows(const NormBackwardParams& p, const Share<type>& share) {
   const Ring& ring = share.ring;
@@ -179,21 +189,21 @@ __device__ void workRows(const NormBackwardParams& p, const Share<type>& share) 
   float weighted[kPack] = {};
   float plain[kPack] = {};
   if (used) loadElements(share.gamma, Wide::kF32, mine, gamma);
-  const auto visit = [&](Turn turn, int64_t row, int count) {
+  const auto visit = [&](RingPosition position, int64_t row, int count) {
     if (share.shape.clusterSize > 1) {
-      awaitPhaseOfCluster(share.ring.summed + turn.slot, turn.parity);
+      awaitPhaseOfCluster(share.ring.summed + position.slot, position.parity);
     } else {
-      awaitPhase(share.ring.summed + turn.slot, turn.parity);
+      awaitPhase(share.ring.summed + position.slot, position.parity);
     }
     int64_t to = row * p.columns + share.offset + mine;
     int from = mine;
     for (int r = 0; r < count && used; ++r) {
-      const auto [center, scale] = ring.statistics[turn.slot * share.shape.group + r];
-      const auto [a, b] = ring.means[turn.slot * share.shape.group + r];
+      const auto [center, scale] = ring.statistics[position.slot * share.shape.group + r];
+      const auto [a, b] = ring.means[position.slot * share.shape.group + r];
       float x[kPack];
       float grad[kPack];
-      loadElements(share.x(turn.slot), type, from, x);
-      loadElements(share.grad(turn.slot), type, from, grad);
+      loadElements(share.x(position.slot), type, from, x);
+      loadElements(share.grad(position.slot), type, from, grad);
 #pragma unroll
       for (int i = 0; i < kPack; ++i) {
         const float y = (x[i] - center) * scale;
@@ -208,7 +218,7 @@ __device__ void workRows(const NormBackwardParams& p, const Share<type>& share) 
       to += p.columns;
     }
     __syncwarp();
-    if (threadIdx.x % kLanes == 0) __mbarrier_arrive(share.ring.emptied + turn.slot);
+    if (threadIdx.x % kLanes == 0) __mbarrier_arrive(share.ring.emptied + position.slot);
   };
   const auto finish = [&](int64_t begin) {
     if constexpr (summed) {
@@ -222,8 +232,8 @@ __device__ void workRows(const NormBackwardParams& p, const Share<type>& share) 
   share.walk(visit, finish);
 }
 
-// `type` is the type of x and grad; `known` is the type of dx, or kAnyType. Rows are whole packs, at most one per result
-// thread. With `summed` the column sums of chunks are written to the workspace.
+// `type` is the type of x and grad; `known` is the type of dx, or kAnyType. Rows are whole packs, at most one pack per
+// result thread. If `summed`, the column sums of chunks are written to the workspace.
 template <Wide type, int known, bool summed>
 __global__ void __launch_bounds__(kMaxResultThreads + kOtherThreads)
     ringKernel(const NormBackwardParams p, const RingShape shape) {

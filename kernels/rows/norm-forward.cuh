@@ -1,7 +1,8 @@
-// The forward pass of the norms, for any output policy (`Results`: plain values or codes). Warp roles in a block: one warp
-// fetches rows into a ring of slots in shared memory, so that each row is read once; kForwardSumWarps warps compute the
-// statistics, one row per warp; the others compute results and keep the parameters of their columns in registers. Rows that do
-// not fit are handled by `normKernel`, one warp per row, from global memory.
+// The forward pass of the norms. `Results` stores the results, as values or as codes. Warp roles in a block: one warp
+// fetches rows into the slots of a ring (kernels/device/ring.cuh), so that each row is read once; kForwardSumWarps
+// warps compute the statistics, one row per warp; the other threads, called result threads, compute the results and
+// keep the parameters of their columns in registers. Rows for which there is no such ring are computed by `normKernel`,
+// one warp per row, from global memory.
 #pragma once
 
 #include <algorithm>
@@ -15,24 +16,28 @@ namespace lockstep {
 // Warps per block of normKernel.
 constexpr int kMaxWarps = 12;
 
-// Warp roles: warps that compute statistics, all threads other than result threads, and the maximum of result threads.
+// Warps that compute statistics.
 constexpr int kForwardSumWarps = 8;
+// Threads of a block other than result threads.
 constexpr int kForwardOtherThreads = (kForwardSumWarps + 1) * kLanes;
+// Maximum number of result threads.
 constexpr int kForwardResultThreads = 512;
 
-// The size of a slot that holds several rows, at most.
+// The maximum number of bytes of a slot that holds several rows.
 constexpr int64_t kForwardSlotBytes = 32 * 1024;
-// Slots per multiprocessor, at least, if a slot holds several rows; for load balance.
-constexpr int64_t kForwardTurns = 4;
+// A slot holds several rows only if there are then at least this many slots for each multiprocessor to fill, for load
+// balance.
+constexpr int64_t kForwardMinSlots = 4;
 
-// From this number of rows per slot on, the rows of a slot are not adjacent for RMSNorm.
+// From this number of rows per slot on, the rows of a slot are not adjacent for RMSNorm (see launchRing).
 constexpr int kForwardApart = 4;
 
 // Maximum number of slots of a ring, and of rows per slot.
 constexpr int kForwardSlots = 16;
 constexpr int kForwardGroup = 8;
 
-// Shared memory through which the warps of a block communicate, with one barrier of each kind per slot.
+// Shared memory through which the warps of a block communicate. `filled`, `summed` and `emptied` have one mbarrier per
+// slot.
 struct ForwardRing {
   uint64_t filled[kForwardSlots];
   uint64_t summed[kForwardSlots];
@@ -44,28 +49,29 @@ struct ForwardShape {
   int slots;
   // Rows per slot.
   int group;
-  // Threads per row, and rows that are processed at once.
+  // Result threads per row, and the number of rows that they compute at the same time.
   int across;
   int down;
   // Distance between the rows of a slot: 1, or the number of blocks.
   int apart;
 };
 
-// Calls visit(turn, row, count) for each slot of this block. The slot has `count` rows, starting at `row`, shape.apart apart.
+// Calls visit(position, row, count) for each slot that this block fills. The slot has `count` rows: row, row + shape.apart,
+// ...
 template <typename Visit>
 __device__ void walkSlots(const ForwardShape& shape, int64_t rows, Visit visit) {
-  Turn turn;
+  RingPosition position;
   const int64_t step = static_cast<int64_t>(gridDim.x) * shape.group;
   const int64_t last = static_cast<int64_t>(shape.group - 1) * shape.apart;
   for (int64_t row = static_cast<int64_t>(blockIdx.x) * (shape.apart == 1 ? shape.group : 1); row < rows; row += step) {
-    visit(turn, row, row + last < rows ? shape.group : static_cast<int>(ceilDivide(rows - row, shape.apart)));
-    turn.next(shape.slots);
+    visit(position, row, row + last < rows ? shape.group : static_cast<int>(ceilDivide(rows - row, shape.apart)));
+    position.next(shape.slots);
   }
 }
 
-// Computes the results of rows whose statistics are known. Rows are whole packs. If `packs` is not 0, each thread has at most
-// that many and keeps their parameters in registers; if it is 0, there may be any number. Without `layer` (RMSNorm) there is no
-// mean and no beta.
+// Computes the results of rows whose statistics are known. Rows are whole packs. If `packs` is not 0, each thread has
+// at most that many packs of a row and keeps the parameters of these columns in registers. If `packs` is 0, there may
+// be any number of packs. Without `layer` (RMSNorm without beta) there is no mean and no beta.
 template <Wide type, int known, int packs, bool layer, typename Results>
 __device__ void workNorms(const NormParams& p, Results& results, const ForwardShape& shape, ForwardRing& ring,
                           const typename WideOf<type>::Storage* slots) {
@@ -90,10 +96,10 @@ __device__ void workNorms(const NormParams& p, Results& results, const ForwardSh
       if (p.beta) loadElements(p.beta, parameterType, pack * kPack, b[i]);
     }
   };
-  const auto work = [&](Turn turn, int64_t row, int r, int i, int pack) {
+  const auto work = [&](RingPosition position, int64_t row, int r, int i, int pack) {
     float y[kPack];
-    loadElements(slots + (turn.slot * shape.group + r) * columns, type, pack * kPack, y);
-    const auto [center, scale] = ring.statistics[turn.slot * shape.group + r];
+    loadElements(slots + (position.slot * shape.group + r) * columns, type, pack * kPack, y);
+    const auto [center, scale] = ring.statistics[position.slot * shape.group + r];
 #pragma unroll
     for (int k = 0; k < kPack; ++k) {
       if constexpr (layer) {
@@ -110,14 +116,14 @@ __device__ void workNorms(const NormParams& p, Results& results, const ForwardSh
       if (used && mine + i * shape.across < all) keepParameters(i, mine + i * shape.across);
     }
   }
-  walkSlots(shape, p.rows, [&](Turn turn, int64_t row, int count) {
-    awaitPhase(ring.summed + turn.slot, turn.parity);
+  walkSlots(shape, p.rows, [&](RingPosition position, int64_t row, int count) {
+    awaitPhase(ring.summed + position.slot, position.parity);
     if constexpr (packs > 0) {
       for (int r = down; r < count && used; r += shape.down) {
 #pragma unroll
         for (int i = 0; i < packs; ++i) {
           const int pack = mine + i * shape.across;
-          if (i == 0 || pack < all) work(turn, row, r, i, pack);
+          if (i == 0 || pack < all) work(position, row, r, i, pack);
         }
       }
     } else {
@@ -126,16 +132,16 @@ __device__ void workNorms(const NormParams& p, Results& results, const ForwardSh
       static_assert(2 * kShortest > kForwardSlotBytes);
       for (int pack = mine; pack < all; pack += shape.across) {
         keepParameters(0, pack);
-        work(turn, row, 0, 0, pack);
+        work(position, row, 0, 0, pack);
       }
     }
     __syncwarp();
-    if (thread % kLanes == 0) __mbarrier_arrive(ring.emptied + turn.slot);
+    if (thread % kLanes == 0) __mbarrier_arrive(ring.emptied + position.slot);
   });
 }
 
 // `known` is the type of the parameters, or kAnyType. Results provides begin() and end(), which all threads call, and
-// store(index, y), which takes a pack or a single value.
+// store(index, y), which stores a pack or a single value.
 template <Wide type, int known, int packs, typename Results>
 __global__ void __launch_bounds__(kForwardResultThreads + kForwardOtherThreads)
     ringNormKernel(const NormParams p, Results results, const ForwardShape shape) {
@@ -147,7 +153,7 @@ __global__ void __launch_bounds__(kForwardResultThreads + kForwardOtherThreads)
   const int thread = static_cast<int>(threadIdx.x);
   const int lane = thread % kLanes;
   const int threads = static_cast<int>(blockDim.x) - kForwardOtherThreads;
-  const auto slot = [&](Turn turn) { return slots + turn.slot * shape.group * columns; };
+  const auto slot = [&](RingPosition position) { return slots + position.slot * shape.group * columns; };
   if (thread < shape.slots) {
     __mbarrier_init(ring.filled + thread, kLanes);
     __mbarrier_init(ring.summed + thread, shape.group);
@@ -167,31 +173,31 @@ __global__ void __launch_bounds__(kForwardResultThreads + kForwardOtherThreads)
   } else if (thread < threads + kForwardSumWarps * kLanes) {
     const int warp = (thread - threads) / kLanes;
     int next = 0;
-    walkSlots(shape, p.rows, [&](Turn turn, int64_t row, int count) {
-      awaitPhase(ring.filled + turn.slot, turn.parity);
+    walkSlots(shape, p.rows, [&](RingPosition position, int64_t row, int count) {
+      awaitPhase(ring.filled + position.slot, position.parity);
       for (int r = 0; r < shape.group; ++r) {
         if (next == warp) {
           if (r < count) {
             Statistics found;
             if constexpr (type != Wide::kF32) {
-              found = statisticsOfMatrices<type>(p, slot(turn) + r * columns);
+              found = statisticsOfMatrices<type>(p, slot(position) + r * columns);
             } else {
-              found = statisticsOf<type, int>(p, slot(turn) + r * columns);
+              found = statisticsOf<type, int>(p, slot(position) + r * columns);
             }
-            if (lane == 0) save(p, row + r * shape.apart, ring.statistics[turn.slot * shape.group + r] = found);
+            if (lane == 0) save(p, row + r * shape.apart, ring.statistics[position.slot * shape.group + r] = found);
           }
-          if (lane == 0) __mbarrier_arrive(ring.summed + turn.slot);
+          if (lane == 0) __mbarrier_arrive(ring.summed + position.slot);
         }
         next = next + 1 == kForwardSumWarps ? 0 : next + 1;
       }
       __syncwarp();
-      if (lane == 0) __mbarrier_arrive(ring.emptied + turn.slot);
+      if (lane == 0) __mbarrier_arrive(ring.emptied + position.slot);
     });
   } else {
-    walkSlots(shape, p.rows, [&](Turn turn, int64_t row, int count) {
-      uint64_t* filled = ring.filled + turn.slot;
-      awaitPhase(ring.emptied + turn.slot, turn.parity ^ 1);
-      fetchLines(filled, slot(turn), columns, static_cast<const Storage*>(p.x) + row * columns,
+    walkSlots(shape, p.rows, [&](RingPosition position, int64_t row, int count) {
+      uint64_t* filled = ring.filled + position.slot;
+      awaitPhase(ring.emptied + position.slot, position.parity ^ 1);
+      fetchLines(filled, slot(position), columns, static_cast<const Storage*>(p.x) + row * columns,
                  static_cast<int64_t>(shape.apart) * columns, count, columns);
       arriveFetched(filled);
     });
@@ -200,7 +206,7 @@ __global__ void __launch_bounds__(kForwardResultThreads + kForwardOtherThreads)
   results.end();
 }
 
-// One warp computes one row, reading it from global memory. Its threads are the lanes of the sums.
+// One warp computes one row, which it reads from global memory. Its threads are the lanes of the sums.
 template <Wide type, typename Results>
 __global__ void __launch_bounds__(kMaxWarps* kLanes) normKernel(const NormParams p, Results results) {
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
@@ -223,21 +229,22 @@ __global__ void __launch_bounds__(kMaxWarps* kLanes) normKernel(const NormParams
 }
 
 struct ForwardPlan {
-  // Has 0 slots if rows do not fit shared memory.
+  // The number of slots is 0 if the ring kernel cannot be used: without rows or columns, for columns that are not a
+  // multiple of kPack, or if fewer than 2 slots fit in shared memory.
   ForwardShape shape;
   int packs;
   unsigned threads;
   int64_t bytes;
 };
 
-// Plans the ring for rows that are whole packs. At least two slots must fit in shared memory beside the kernel's static
-// allocation.
+// Plans the ring for rows that are whole packs. At least two slots must fit in shared memory beside kReservedBytes and
+// the ForwardRing.
 inline ForwardPlan forwardPlan(int64_t rows, int64_t columns, int64_t elementBytes, int64_t sharedBytes,
                                int64_t multiprocessors) {
   const int64_t room = sharedBytes - kReservedBytes - static_cast<int64_t>(sizeof(ForwardRing));
   if (rows == 0 || columns == 0 || columns % kPack != 0 || columns > room) return {};
   const int64_t rowBytes = columns * elementBytes;
-  const int64_t most = std::min<int64_t>(kForwardGroup, rows / (kForwardTurns * multiprocessors));
+  const int64_t most = std::min<int64_t>(kForwardGroup, rows / (kForwardMinSlots * multiprocessors));
   const int64_t slotBytes = std::min(kForwardSlotBytes, room / 2);
   int group = 1;
   while (2 * group <= most && 2 * group * rowBytes <= slotBytes) group *= 2;
@@ -258,14 +265,14 @@ void launchRing(const NormParams& p, const Results& results, const ForwardPlan& 
   const int64_t most = residentBlocks(kernel, plan.threads, plan.bytes);
   ForwardShape shape = plan.shape;
   const auto blocks = static_cast<int>(std::min(ceilDivide(p.rows, shape.group), most));
-  // then the row counts of any two blocks differ by at most one; this measured faster for RMSNorm, whose statistics need one
-  // pass
+  // With this distance the row counts of any two blocks differ by at most one. It was measured to be faster for
+  // RMSNorm, whose statistics need one pass.
   if (p.mean == nullptr && shape.group >= kForwardApart) shape.apart = blocks;
   launchPdl(kernel, static_cast<unsigned>(blocks), plan.threads, static_cast<int>(plan.bytes), stream, p, results,
             shape);
 }
 
-// Launches the ring kernel if there is a plan for these rows; returns false otherwise.
+// Launches the ring kernel if there is a plan for these rows. Otherwise returns false.
 template <Wide type, int known, typename Results>
 bool tryRing(const NormParams& p, const Results& results, cudaStream_t stream) {
   const ForwardPlan plan =
@@ -281,7 +288,7 @@ bool tryRing(const NormParams& p, const Results& results, cudaStream_t stream) {
   return true;
 }
 
-// An empty tensor still needs one block, which calls begin and end.
+// Launches normKernel. An empty tensor also has one block, which calls begin and end.
 template <Wide type, typename Results>
 void launchDirect(const NormParams& p, const Results& results, cudaStream_t stream) {
   const auto blocks = static_cast<unsigned>(std::clamp<int64_t>(ceilDivide(p.rows, kMaxWarps), 1, 1 << 30));

@@ -1,4 +1,5 @@
-// Mean and reciprocal standard deviation of a row, computed by one warp whose threads are the lanes of the sums.
+// The mean and the reciprocal standard deviation of a row. One warp computes them; its threads are the lanes of the
+// sums.
 #pragma once
 
 #include "kernels/rows/norm.cuh"
@@ -11,7 +12,7 @@ struct Statistics {
   float scale;
 };
 
-// The statistics of a row at `x`; `Index` is the type of element indices.
+// Returns the statistics of the row at `x`. `Index` is the type of element indices.
 template <Wide type, typename Index>
 __device__ Statistics statisticsOf(const NormParams& p, const void* x) {
   using Element = WideOf<type>;
@@ -33,19 +34,22 @@ __device__ Statistics statisticsOf(const NormParams& p, const void* x) {
   return result;
 }
 
-// The sum of the 32 lanes, returned to every thread, if thread t holds lane 8 (t % 4) + t / 4.
+// Returns the sum of the 32 lanes of a sum to every thread, if thread t has lane 8 (t % 4) + t / 4. These are the lanes
+// of walkMatrices.
 __device__ inline float foldMatrixLanes(float sum) {
 #pragma unroll
   for (const int step : {2, 1, 16, 8, 4}) sum += __shfl_xor_sync(kFullMask, sum, step);
   return sum;
 }
 
-// Calls add(x[i]) for the elements of those lanes, which are 16-bit values in shared memory; `columns` is a multiple of 8.
+// Calls add(x[i]) for the elements of lane 8 (t % 4) + t / 4 of a sum, where t is the thread's index in the warp.
+// ldmatrix gives the elements to the threads in this order. x has `columns` 16-bit values, a multiple of 8, in shared
+// memory.
 template <Wide type, typename Add>
 __device__ inline void walkMatrices(int columns, const void* x, Add add) {
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
   const int row = lane % 8;
-  // rows 2c and 2c + 1 of matrix j start at elements 64j + 8c and 64j + 32 + 8c
+  // rows 2c and 2c + 1 of matrix j of loadDown start at elements 64j + 8c and 64j + 32 + 8c
   const auto* from = static_cast<const uint16_t*>(x) + row / 2 * 8 + row % 2 * 32 + lane / 8 * 64;
   int i = 0;
   const auto eight = [&](const uint32_t(&words)[4]) {
@@ -67,7 +71,7 @@ __device__ inline void walkMatrices(int columns, const void* x, Add add) {
   for (i += lane % 4 * 8 + lane / 4; i < columns; i += kLanes) add(WideOf<type>::load(elements[i]));
 }
 
-// As above, for a row in shared memory.
+// As statisticsOf, for a row of 16-bit values in shared memory. The number of columns is a multiple of 8.
 template <Wide type>
 __device__ Statistics statisticsOfMatrices(const NormParams& p, const void* x) {
   const auto columns = static_cast<int>(p.columns);

@@ -8,12 +8,12 @@ namespace lockstep {
 
 namespace {
 
-// Output policy that stores values of the output type, which is `known` if the kernel was compiled for one.
+// The output policy that stores values. Their type is `known` if the kernel was compiled for one type.
 template <int known, bool measured>
 struct Values {
   void* out;
   Wide type;
-  // With `measured`: receives the amax of the values as stored.
+  // Used if `measured`: replaced by the amax of the stored values if that is larger.
   float* amax;
   float largest = 0;
 
@@ -26,7 +26,7 @@ struct Values {
   }
 
   __device__ void end() {
-    // rounding is monotonic, so it is enough to round the maximum
+    // Rounding is monotonic, so only the maximum is rounded.
     if constexpr (measured) raiseAmax(amax, rounded(typeOr<known>(type), largest));
   }
 };

@@ -9,10 +9,11 @@ namespace lockstep {
 
 constexpr int kAnyType = -1;
 
-// Shared memory of a block that is not available for rows: the kernel's static allocation and the driver's reserve.
+// Bytes of shared memory of a block that are not available for rows: the kernel's static allocation and the driver's
+// reserve.
 constexpr int64_t kReservedBytes = 1024;
 
-// `known` if the kernel was compiled for one type, else the type given at run time.
+// Returns `known` if the kernel was compiled for one type, else the type given at run time.
 template <int known>
 __device__ Wide typeOr(Wide given) {
   return known == kAnyType ? given : static_cast<Wide>(known);

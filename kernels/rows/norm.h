@@ -12,15 +12,15 @@ namespace lockstep {
 struct NormParams {
   const void* x = nullptr;
   Wide xType = Wide::kF32;
-  // [columns] each; beta may be null.
+  // One value per column; beta may be null.
   const void* gamma = nullptr;
   const void* beta = nullptr;
   Wide parameterType = Wide::kF32;
   void* out = nullptr;
   Wide outType = Wide::kF32;
-  // Set to the largest magnitude of the results before rounding, NaN ignored. May be null.
+  // If not null, set to the largest magnitude of the results as they are stored, NaN ignored.
   float* amax = nullptr;
-  // One value per row; null selects RMSNorm.
+  // Results, one value per row. If `mean` is null, the norm is RMSNorm.
   float* mean = nullptr;
   float* rstd = nullptr;
   int64_t rows = 0;
@@ -29,7 +29,7 @@ struct NormParams {
   bool zeroCentered = false;
 };
 
-// Computes dx, dgamma and dbeta from the gradient of `out` and the values saved by the forward pass.
+// Computes dx, dgamma and dbeta. `grad` is the gradient of `out`; `mean` and `rstd` are those of the forward pass.
 struct NormBackwardParams {
   const void* grad = nullptr;
   Wide gradType = Wide::kF32;
@@ -41,11 +41,11 @@ struct NormBackwardParams {
   const float* rstd = nullptr;
   void* dx = nullptr;
   Wide dxType = Wide::kF32;
-  // [columns] each; dbeta may be null.
+  // One value per column; dbeta may be null.
   void* dgamma = nullptr;
   void* dbeta = nullptr;
   Wide gradientType = Wide::kF32;
-  // Workspace for the chunk sums of column-sum.h.
+  // Workspace for the chunk sums of kernels/rows/column-sum.h.
   float* workspace = nullptr;
   int64_t rows = 0;
   int64_t columns = 0;

@@ -1,5 +1,6 @@
-// The gradient of softmax. If rows are whole packs and y and its gradient have the same type, a team of threads copies each row
-// to shared memory and computes there; otherwise one warp per row reads it twice from global memory.
+// The gradient of softmax. A team is a group of threads that computes one row. If rows are whole packs, fit in shared
+// memory, and y and its gradient have the same type, stagedKernel copies each row to shared memory and computes there.
+// Otherwise plainKernel reads a row twice from global memory, with one warp per row.
 #include <cuda_pipeline_primitives.h>
 
 #include "kernels/device/elements.cuh"
@@ -71,7 +72,7 @@ __global__ void __launch_bounds__(threadsOf(kLanes)) plainKernel(const SoftmaxBa
   }
 }
 
-// Launches stagedKernel if it supports these rows; returns false otherwise.
+// Launches stagedKernel if it supports these rows. Otherwise returns false.
 template <Wide type>
 bool tryStaged(const SoftmaxBackwardParams& p, cudaStream_t stream, cudaError_t& error) {
   const int64_t bytes = p.columns * static_cast<int64_t>(2 * sizeof(typename WideOf<type>::Storage));

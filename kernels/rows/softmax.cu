@@ -1,6 +1,6 @@
-// Softmax. A team of threads computes one row: a warp for short rows, a block for long ones. The first warp of the team
-// computes the sums; its threads are the lanes. A row stays in shared memory between passes if it fits there; otherwise it is
-// read again.
+// Softmax. A team of threads computes one row: a warp for short rows, a block for long ones. The threads of its first
+// warp are the lanes of the sums. If the row fits in shared memory, it stays there between passes; otherwise it is read
+// again.
 #include "kernels/rows/softmax.h"
 
 #include "kernels/core/divisor.cuh"
@@ -28,10 +28,10 @@ __device__ void hold(float* row, Index index, const float (&values)[width]) {
   }
 }
 
-// `held`: the row stays in shared memory. A width of kPack requires rows of whole packs.
+// If `held`, the row stays in shared memory. If `width` is kPack, rows must be whole packs.
 template <Wide type, int size, bool held, int width>
 __global__ void __launch_bounds__(threadsOf(size)) softmaxKernel(const SoftmaxParams p) {
-  // the index type that measured faster, by up to 25 %
+  // the index type that was measured to be faster, by up to 25 %
   using Index = std::conditional_t<(held && size < 256), int, int64_t>;
   extern __shared__ Bytes16 rows[];
   const Team<size> team;
@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(threadsOf(size)) softmaxKernel(const SoftmaxPa
   }
   top = team.maximum(top) + 0.0f;
   if constexpr (held) {
-    // each thread reads only elements that it wrote itself
+    // Each thread reads only elements that it wrote itself, so no synchronisation is needed.
 #pragma unroll 4 / width + 1
     for (Index i = begin; i < length; i += kStep) {
       float values[width];

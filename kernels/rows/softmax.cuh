@@ -1,4 +1,4 @@
-// Shared by softmax and its gradient: teams of threads, each of which computes one row.
+// Shared by softmax and its gradient. A team is a group of threads that computes one row.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -15,10 +15,10 @@ namespace lockstep {
 // Threads per block for teams of `size` threads: several teams of one warp, or one larger team.
 constexpr int threadsOf(int size) { return size == kLanes ? 256 : size; }
 
-// Upper bound of the static shared memory of the kernels.
+// Upper bound of the bytes of static shared memory of the kernels.
 constexpr int64_t kDeclaredBytes = 256;
 
-// A team of `size` threads that computes one row; `rank` is this thread's index in the team.
+// A team of `size` threads. `rank` is this thread's index in the team, `number` the index of the team in the block.
 template <int size>
 struct Team {
   static constexpr int kWarps = size / kLanes;
@@ -35,7 +35,7 @@ struct Team {
     }
   }
 
-  // The maximum over all threads of the team, NaN ignored.
+  // Returns the maximum over all threads of the team, NaN ignored.
   __device__ float maximum(float value) const {
     value = maximumOfLanes(value);
     if constexpr (kWarps > 1) {
@@ -47,8 +47,8 @@ struct Team {
     return value;
   }
 
-  // The sum of term(load(i)) for i below `count`, computed by the first warp and returned to every thread of the team. Loads
-  // are issued ahead of the additions.
+  // Returns the sum of term(load(i)) over i < count to every thread of the team. The first warp computes it. Loads are
+  // issued ahead of the additions.
   template <typename Index, typename Load, typename Term>
   __device__ float sum(Index count, Load load, Term term) const {
     constexpr int kAhead = kWarps == 1 ? 8 : 16;
@@ -82,7 +82,7 @@ auto withTeam(int64_t columns, Body body) {
   return body(std::integral_constant<int, 1024>{});
 }
 
-// Whether a block on the current device may use this many bytes of shared memory beside the static allocation.
+// Whether a block on the current device may use `bytes` of shared memory beside its static allocation.
 inline bool fits(int64_t bytes) {
   int device = 0;
   int most = 0;
@@ -91,7 +91,7 @@ inline bool fits(int64_t bytes) {
   return bytes + kDeclaredBytes <= most;
 }
 
-// Launches one team per row, with `bytes` of dynamic shared memory per team.
+// Launches one team per row. `bytes` is the dynamic shared memory per team.
 template <int size, typename Kernel, typename Params>
 cudaError_t launchTeams(Kernel kernel, const Params& p, int64_t bytes, cudaStream_t stream) {
   constexpr int kThreads = threadsOf(size);

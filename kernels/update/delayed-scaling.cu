@@ -1,5 +1,5 @@
-// Updates amax histories and scales. Threads with neighbouring x own neighbouring slots; threads along y share the rows of a
-// slot's history.
+// Updates amax histories and scales. A slot is the column of the history and the scale that belong to one tensor.
+// Threads with neighbouring x have neighbouring slots; threads along y share the rows of a slot's history.
 #include "kernels/update/delayed-scaling.h"
 
 #include "kernels/core/scale.cuh"
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kSlots = 32;
 constexpr int kRows = 32;
-// History rows that a thread moves at a time, with all their loads in flight.
+// History rows that a thread moves at a time. All their loads are issued before the first store.
 constexpr int kDepth = 16;
 
 __global__ void __launch_bounds__(kSlots* kRows) updateScalesKernel(const UpdateScalesParams p) {
@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(kSlots* kRows) updateScalesKernel(const Update
   const bool present = first + column < p.count;
   float* history = p.amaxHistory + first + column;
   const float latest = present ? *history : 0.0f;
-  // a NaN amax also rolls the history, since NaN != 0
+  // NaN != 0, so a NaN amax also rolls the history.
   const bool rolls = latest != 0;
   float amax = 0;
   for (int64_t tile = 0; tile < p.length; tile += kRows * kDepth) {
@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(kSlots* kRows) updateScalesKernel(const Update
     for (int k = 0; k < kDepth; ++k) {
       moved[k] = present && rowOf(k) < p.length - 1 ? history[(rowOf(k) + 1) * p.count] : latest;
     }
-    // every row of this tile has been read; the following rows are written by no other tile
+    // All rows of this tile have been read. No other tile writes the rows that follow.
     __syncthreads();
 #pragma unroll
     for (int k = 0; k < kDepth; ++k) {
@@ -45,14 +45,14 @@ __global__ void __launch_bounds__(kSlots* kRows) updateScalesKernel(const Update
   largest[threadIdx.y][column] = amax;
   if (threadIdx.y == 0) newest[column] = latest;
   __syncthreads();
-  // from here on a warp owns a slot, and its lanes share the slot's rows
+  // from here on a warp computes a slot, and its lanes share the rows of that slot
   const int mine = static_cast<int>(threadIdx.y);
   amax = maximumOfLanes(largest[column][mine]);
   const int64_t slot = first + mine;
   if (column != 0 || slot >= p.count) return;
   const float infinity = floatOf(0x7f800000);
   const float largestFinite = floatOf(0x7f7fffff);
-  // an update leaves no scale infinite, including the previous one
+  // The previous scale may be infinite. An update makes it finite, even where it computes no new scale.
   if (fabsf(p.scale[slot]) == infinity) p.scale[slot] = largestFinite;
   if (newest[mine] == 0) return;
   if (p.mostRecent) amax = newest[mine];

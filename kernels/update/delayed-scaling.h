@@ -8,15 +8,15 @@
 namespace lockstep {
 
 struct UpdateScalesParams {
-  // [length, count]; length is at least 1.
+  // [length, count]: one column per tensor. `length` is at least 1.
   float* amaxHistory = nullptr;
-  // [count].
+  // One scale per tensor.
   float* scale = nullptr;
   int64_t length = 0;
   int64_t count = 0;
-  // The value that the amax maps to after scaling.
+  // The value to which a scale maps its amax.
   float scaledMax = 0;
-  // Use the most recent amax; otherwise the largest of the history.
+  // Whether to use the most recent amax; otherwise the largest one of the history.
   bool mostRecent = false;
 };
 

@@ -1,5 +1,6 @@
-// Sums of squares and the clip factor. pieceKernel sums pieces of 4096 elements, one warp per piece, into the workspace;
-// totalKernel adds the pieces of a tensor with one warp, and clipKernel the tensors.
+// Sums of squares and the clip factor. pieceKernel sums pieces of 4096 elements, one warp per piece, and writes the
+// sums to the workspace. totalKernel adds the sums of a tensor's pieces with one warp. clipKernel adds the sums of all
+// tensors.
 #include "kernels/update/grad-norm.h"
 
 #include "kernels/device/device.cuh"
@@ -13,7 +14,7 @@ constexpr int kWarps = 4;
 // Elements per lane that are loaded before the first is added.
 constexpr int kDepth = 16;
 
-// One warp sums one piece; its threads are the lanes of the sum.
+// One warp sums one piece. Its threads are the lanes of the sum.
 template <Wide type>
 __global__ void __launch_bounds__(kWarps* kLanes) pieceKernel(const SquareSumParams p) {
   const int64_t piece = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kLanes;
@@ -29,7 +30,7 @@ __global__ void __launch_bounds__(kWarps* kLanes) pieceKernel(const SquareSumPar
   if constexpr (sizeof(*x) == 4) {
     walkLanes<kDepth>(count, [&](int i) { return x[i]; }, add);
   } else {
-    // of 64 elements a thread loads two neighbours, and shuffles give each lane its own two
+    // Of each 64 elements a thread loads two neighbours. Shuffles then give each lane l its own elements, l and l + 32.
     const auto* pairs = reinterpret_cast<const uint32_t*>(x);
     const int lane = static_cast<int>(threadIdx.x) % kLanes;
     const int whole = count / (2 * kLanes) * (2 * kLanes);
@@ -46,7 +47,7 @@ __global__ void __launch_bounds__(kWarps* kLanes) pieceKernel(const SquareSumPar
   if (threadIdx.x % kLanes == 0) p.workspace[piece] = sum;
 }
 
-// The sum of `count` terms, returned to every thread of the warp.
+// Returns the sum of `count` terms to every thread of the warp.
 __device__ float sumOf(const float* terms, int64_t count) {
   float sum = 0;
   walkLanes<kDepth>(count, [&](int64_t i) { return terms[i]; }, [&](float term) { sum += term; });

@@ -1,4 +1,4 @@
-// The 2-norm of all gradients and the factor that clips it (docs/numerics.md 9.3).
+// The 2-norm of all gradients, and the factor that clips the gradients to a maximum norm (docs/numerics.md §9.3).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -9,16 +9,16 @@
 
 namespace lockstep {
 
-// Elements per piece; a piece is summed by one warp.
+// Elements per piece. One warp sums a piece.
 constexpr int64_t kSquarePiece = 4096;
 
 struct SquareSumParams {
   const void* x = nullptr;
   Wide type = Wide::kF32;
   int64_t count = 0;
-  // One f32 per piece of x.
+  // Workspace: one f32 per piece of x.
   float* workspace = nullptr;
-  // One f32.
+  // The result: one f32.
   float* out = nullptr;
 };
 
@@ -26,7 +26,7 @@ struct ClipFactorParams {
   const float* sums = nullptr;
   int64_t count = 0;
   float maxNorm = 0;
-  // One f32 each.
+  // Results: one f32 each.
   float* norm = nullptr;
   float* factor = nullptr;
 };

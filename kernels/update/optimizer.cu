@@ -1,4 +1,4 @@
-// Optimizer steps. Each element is read once and written once, so the kernels are bound by memory bandwidth.
+// Optimizer steps. Each element is read once and written once, so the kernels are limited by memory bandwidth.
 #include "kernels/update/optimizer.h"
 
 #include "kernels/device/elements.cuh"
@@ -9,8 +9,9 @@ namespace lockstep {
 namespace {
 
 constexpr int kThreads = 256;
-// Elements per access, and the number of such quads that a thread loads before it processes the first.
+// Elements per access (a quad).
 constexpr int kQuad = 4;
+// Quads that a thread loads before it processes the first.
 constexpr int kQuads = 2;
 constexpr int kTile = kThreads * kQuads * kQuad;
 
@@ -25,9 +26,9 @@ struct Sgd {
     float step = grad;
     if (p.weightDecay != 0) step = step + p.weightDecay * parameter;
     if (p.m != nullptr) {
-      const float mean = p.first ? step : p.momentum * state[0] + p.undamped * step;
-      state[0] = mean;
-      step = p.nesterov ? step + p.momentum * mean : mean;
+      const float momentumBuffer = p.first ? step : p.momentum * state[0] + p.undamped * step;
+      state[0] = momentumBuffer;
+      step = p.nesterov ? step + p.momentum * momentumBuffer : momentumBuffer;
     }
     return parameter - p.learningRate * step;
   }
@@ -52,7 +53,7 @@ struct Adamw {
   }
 };
 
-// Loads elements [index, index + some) of an array and fills the rest with zeros.
+// Loads elements [index, index + some) of an array and sets the rest of the quad to zero.
 template <Wide type>
 __device__ void loadQuad(const void* source, int64_t index, int some, float (&values)[kQuad]) {
   using Storage = typename WideOf<type>::Storage;
@@ -90,8 +91,8 @@ __device__ void storeQuad(void* target, int64_t index, int some, const float (&v
   }
 }
 
-// Updates quads that start at `first` and are a block's width apart. `whole` promises that none reaches past the end, so that
-// no branch separates the loads.
+// Updates kQuads quads. The first starts at `first`, and the others follow at distances of kThreads quads. `whole`
+// promises that none reaches past the end, so that no branch separates the loads.
 template <typename Rule, Wide gradType, bool whole>
 __device__ void stepQuads(const typename Rule::Params& p, int64_t first) {
   const auto indexOf = [&](int k) { return first + k * (kThreads * kQuad); };

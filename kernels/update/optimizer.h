@@ -14,12 +14,12 @@ struct StepParams {
   const void* grad = nullptr;
   Wide gradType = Wide::kF32;
   float* parameter = nullptr;
-  // Receives the new parameter, rounded to its type; null if not wanted.
+  // If not null, receives the new parameter, rounded to `copyType`.
   void* copy = nullptr;
   Wide copyType = Wide::kBf16;
-  // Multiplies the gradient; null means 1.
+  // A factor of the gradient in device memory; null means 1.
   const float* gradScale = nullptr;
-  // If it holds 1, nothing is written; null means 0.
+  // A flag in device memory. If not null and exactly 1, nothing is written.
   const float* noop = nullptr;
   float learningRate = 0;
   float weightDecay = 0;
@@ -33,7 +33,7 @@ struct SgdParams : StepParams {
   // 1 - dampening
   float undamped = 1;
   bool nesterov = false;
-  // First step: m is not read.
+  // Whether this is the first step, which does not read m.
   bool first = false;
 };
 
@@ -42,11 +42,11 @@ struct AdamwParams : StepParams {
   float* v = nullptr;
   float beta1 = 0;
   float beta2 = 0;
-  // 1 - beta^step
+  // correction1 is 1 - beta1^step, and correction2 is 1 - beta2^step.
   float correction1 = 1;
   float correction2 = 1;
   float epsilon = 0;
-  // Weight decay is applied to the parameter directly, not added to the gradient (AdamW).
+  // Whether weight decay is applied to the parameter directly (AdamW) instead of being added to the gradient.
   bool decoupled = true;
 };
 

@@ -37,7 +37,7 @@ void Decode(const Call<calls::Decode>& call) {
   call.check("decode", launchDecode(p, call.stream()));
 }
 
-// Sets all bytes of a range to one value.
+// Sets all bytes of a range of device memory to one value.
 void Fill(const Call<calls::Fill>& call) {
   const uint64_t bytes = call.count("bytes");
   void* to = call.pointer("to", bytes);

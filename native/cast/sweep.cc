@@ -1,4 +1,4 @@
-// The exhaustive digest of an encoding over all f32 bit patterns.
+// The digest of an encoding over all 2^32 f32 bit patterns.
 #include "kernels/cast/sweep.h"
 
 #include "native/addon.h"

@@ -15,7 +15,7 @@ namespace lockstep {
 template <typename Declared>
 inline constexpr size_t kArgumentCount = std::size(Declared::kArguments);
 
-// The index and the name of an argument. It can only be constructed from a name that the call declares.
+// The index and the name of an argument. Only Name, which checks the name at compile time, constructs it.
 class Slot {
  public:
   constexpr size_t index() const { return index_; }
@@ -29,7 +29,7 @@ class Slot {
   const char* text_;
 };
 
-// The slot of the argument named `prefix` + `rest`, or kArgumentCount if there is none.
+// The index of the argument named `prefix` + `rest`, or kArgumentCount if the call declares none of that name.
 template <typename Declared>
 consteval size_t slotIn(std::string_view prefix, std::string_view rest) {
   for (size_t slot = 0; slot < kArgumentCount<Declared>; ++slot) {
@@ -45,7 +45,7 @@ consteval bool declares(std::string_view name) {
   return slotIn<Declared>(name, "") < kArgumentCount<Declared>;
 }
 
-// The name of an argument whose kind is one of `kinds`; any kind if none are given.
+// The name of an argument whose kind is one of `kinds`. Without `kinds`, any kind is accepted.
 template <typename Declared, Kind... kinds>
 class Name : public Slot {
  public:

@@ -34,7 +34,7 @@ void AnyCall::readSlots(const Napi::CallbackInfo& info, std::span<double> slots)
   size_t length = 0;
   void* data = nullptr;
   const napi_status status = napi_get_typedarray_info(env_, info[1], &type, &length, &data, nullptr, nullptr);
-  // a detached typed array has no data
+  // a detached typed array has a null pointer
   if (status != napi_ok || type != napi_float64_array || length != slots.size() || !data) {
     refuse("the arguments are not a Float64Array of " + std::to_string(slots.size()) + " slots");
   }

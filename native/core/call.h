@@ -1,4 +1,5 @@
-// One call from JavaScript: its context, and its arguments by name, validated when they are read.
+// A call from JavaScript: its context and its arguments. Arguments are read by name, and each is validated when it is
+// read.
 #pragma once
 
 #include <napi.h>
@@ -24,21 +25,22 @@ uint64_t bytesOf(uint64_t count, uint64_t bits);
 
 constexpr uint64_t bitsOf(Wide type) { return type == Wide::kF32 ? 32 : 16; }
 
-// The part of a call that does not depend on its declaration.
+// The part of Call that does not depend on the declaration of the call.
 class AnyCall {
  public:
   Context& context() const { return context_; }
   cudaStream_t stream() const { return context_.stream(); }
 
   bool has(Slot slot) const { return std::bit_cast<uint64_t>(slots_[slot.index()]) != kAbsentArgument; }
-  // An integer from 0 to 2^53.
+  // Returns an integer from 0 to 2^53. Throws Failure ARGUMENT for any other value.
   uint64_t count(Slot slot) const;
-  // An integer from 0 to `last`.
+  // As `count`, for an integer from 0 to `last`.
   uint64_t bounded(Slot slot, uint64_t last) const;
   double f64(Slot slot) const;
   // Whether the argument was given and is not 0.
   bool flag(Slot slot) const { return has(slot) && slots_[slot.index()] != 0; }
-  // Device memory with room for `bytes`. Throws Failure ARGUMENT if the workspace overlaps another argument.
+  // Returns the device address in an argument. Throws Failure ARGUMENT unless `bytes` bytes there lie inside one
+  // allocation and are aligned for kernels, and also if the workspace and another argument share memory.
   void* pointer(Slot slot, uint64_t bytes) const;
 
   void check(const char* what, cudaError_t error) const { context_.check(what, error); }
@@ -49,10 +51,10 @@ class AnyCall {
  protected:
   // info[0] is the context.
   explicit AnyCall(const Napi::CallbackInfo& info);
-  // Copies info[1], a Float64Array with one element per argument, to `slots`, from which arguments are read afterwards.
+  // Copies info[1] to `slots`, where arguments are then read. info[1] is a Float64Array with one element per argument.
   void readSlots(const Napi::CallbackInfo& info, std::span<double> slots);
 
-  // Declares that the next pointer is the workspace.
+  // Marks the next pointer to be read as the workspace.
   void expectWorkspace() const { workspace_ = taken_; }
 
  private:
@@ -69,7 +71,7 @@ class AnyCall {
   const double* slots_ = nullptr;
   mutable std::array<Range, kMaxPointers> ranges_;
   mutable size_t taken_ = 0;
-  // The index of the workspace among the pointers.
+  // The index of the workspace among the pointers that were read; kMaxPointers if there is none.
   mutable size_t workspace_ = kMaxPointers;
 };
 
@@ -97,25 +99,25 @@ class Call : public AnyCall {
   }
   float f32(Name<Declared, Kind::kFloat> name) const { return static_cast<float>(f64(name)); }
   bool flag(Name<Declared, Kind::kFlag> name) const { return AnyCall::flag(name); }
-  // A member of an enumeration of the contract, with a value from 0 to `last`.
+  // Returns a member of an enumeration of the contract. Its number must be from 0 to that of `last`.
   template <typename E>
   E member(std::type_identity_t<Name<Declared, kindOf<E>()>> name, E last) const {
     return static_cast<E>(AnyCall::bounded(name, static_cast<uint64_t>(last)));
   }
   Wide wide(Name<Declared, Kind::kWide> name) const { return member(name, Wide::kF16); }
 
-  // Device memory with room for `bytes`.
+  // Returns the device address in an argument, as AnyCall::pointer does.
   template <typename T = void>
   T* pointer(Pointer name, uint64_t bytes) const {
     return static_cast<T*>(AnyCall::pointer(name, bytes));
   }
-  // As `pointer`; null if the argument was omitted.
+  // As `pointer`, but returns null if the argument was omitted.
   template <typename T = void>
   T* optional(OptionalName<Declared, Kind::kPointer> name, uint64_t bytes) const {
     return has(name) ? pointer<T>(name, bytes) : nullptr;
   }
-  // As `pointer`, for the argument "workspace". No other argument of the call may overlap this memory, because kernels rely on
-  // what they have written there.
+  // As `pointer`, for the argument "workspace". No other argument of the call may overlap this memory, because a kernel
+  // reads there what it has written before.
   template <typename T>
   T* workspace(uint64_t bytes) const {
     expectWorkspace();
@@ -126,7 +128,8 @@ class Call : public AnyCall {
   std::array<double, kArgumentCount<Declared>> own_;
 };
 
-// The context held by `value`. Throws Failure ARGUMENT for any other value, and whatever Context::enter throws.
+// Returns the context that `value` holds. Throws Failure ARGUMENT if `value` holds none, and what Context::enter
+// throws.
 Context& contextIn(const Napi::Value& value);
 // As contextIn, but also accepts a context that is closed or broken.
 Context& anyContextIn(const Napi::Value& value);
@@ -146,7 +149,7 @@ Napi::Value throwing(Napi::Env env, Body body) {
   }
 }
 
-// Wraps a function as a callback of the addon.
+// A callback for JavaScript that calls `body` and converts its exceptions.
 template <Napi::Value (*body)(const Napi::CallbackInfo&)>
 Napi::Value guarded(const Napi::CallbackInfo& info) {
   return throwing(info.Env(), [&] { return body(info); });
@@ -169,7 +172,7 @@ struct Exposed<body> {
   }
 };
 
-// Exports `body`, which handles one call, under the name of that call.
+// Exports `body`, which handles one call, as a JavaScript function with the name of that call.
 template <auto body>
 void expose(Napi::Env env, Napi::Object exports) {
   exports.Set(Exposed<body>::kName, Napi::Function::New<Exposed<body>::run>(env));

@@ -12,10 +12,10 @@ namespace lockstep {
 
 namespace {
 
-// The alignment required by the widest memory access of a kernel.
+// The number of bytes of the widest memory access of a kernel. Arguments must be aligned to it.
 constexpr uint64_t kWidestAccess = 16;
 
-// The size of the fence behind a workspace, which exists if LOCKSTEP_FENCES is set (in tests).
+// The bytes behind a workspace that no operation may write. They exist if LOCKSTEP_FENCES is set (in tests).
 constexpr uint64_t kFenceBytes = 4096;
 constexpr uint8_t kFence = 0xa5;
 
@@ -24,7 +24,7 @@ bool isFenced() {
   return fenced;
 }
 
-// All open contexts, so that one that runs out of memory can make the others release their caches.
+// All open contexts of the process. A context that runs out of memory makes the others release memory.
 std::mutex openMutex;
 std::vector<Context*> openContexts;
 
@@ -79,8 +79,8 @@ void Context::open() {
   props.allocType = cudaMemAllocationTypePinned;
   props.location = {cudaMemLocationTypeDevice, {device_}};
   check("cudaMemPoolCreate", cudaMemPoolCreate(&pool_, &props));
-  // a release threshold would return memory to the device and take it back around every read; trim() and running out of memory
-  // release it instead
+  // With a lower release threshold, each synchronization would return free memory to the device. Instead, trim() and
+  // running out of memory return it.
   uint64_t keepAll = UINT64_MAX;
   check("cudaMemPoolSetAttribute", cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &keepAll));
   check("cublasLtCreate", cublasLtCreate(&blas_));
@@ -100,7 +100,7 @@ void Context::enter() {
   if (cudaGetDevice(&current) != cudaSuccess || current != device_) check("cudaSetDevice", cudaSetDevice(device_));
 }
 
-// Errors are ignored here: they only occur if the device is already unusable.
+// Errors are ignored here, because they occur only if the device is already unusable.
 void Context::close() {
   if (closed_) return;
   closed_ = true;
@@ -188,7 +188,7 @@ Workspace Context::workspace(uint64_t bytes) {
     workspace_ = {};
     workspace_ = {takeOrThrow(bytes + (isFenced() ? kFenceBytes : 0)), bytes};
   }
-  // a fence is checked once per operation, but a captured graph is replayed
+  // During a capture there is no fence: it would be written at every replay, but checked only once.
   if (!isFenced() || capture_) return workspace_;
   fence_ = static_cast<uint8_t*>(workspace_.data) + bytes;
   check("fence", cudaMemsetAsync(fence_, kFence, kFenceBytes, stream_));
@@ -207,7 +207,7 @@ void Context::checkWorkspace() {
 
 void* Context::take(uint64_t bytes) {
   void* data = nullptr;
-  // on a capturing stream, the allocation would become part of the graph
+  // on the stream that is captured, the allocation would become part of the graph
   const cudaStream_t stream = capture_ ? copies_ : stream_;
   const cudaError_t error = cudaMallocFromPoolAsync(&data, bytes, pool_, stream);
   if (error == cudaErrorMemoryAllocation) {
@@ -253,7 +253,7 @@ void Context::trim() {
   check("cudaMemPoolTrimTo", cudaMemPoolTrimTo(pool_, 0));
 }
 
-// Blocks cached by other threads' contexts, outside the pool, belong to those threads and stay.
+// Contexts of other threads keep the blocks in their free lists, because only their own thread may change the lists.
 void Context::trimAll() {
   const std::lock_guard lock(openMutex);
   for (Context* context : openContexts) {

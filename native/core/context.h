@@ -1,6 +1,6 @@
-// One open GPU: its stream, its memory and its error state. All contexts of one device share a CUDA context. A kernel that
-// fails breaks every CUDA context of the process, including those created afterwards and those of other devices (measured on an
-// H200: error 719 from all of them). Only another process is unaffected.
+// A Context is one open GPU: its stream, its memory and its error state. All Context objects of a device use the same
+// CUDA context, the primary one. A kernel that fails breaks every CUDA context of the process, also those of other
+// devices and those created later (measured on an H200: error 719 from all of them). Other processes are not affected.
 #pragma once
 
 #include <cublasLt.h>
@@ -27,7 +27,7 @@ namespace lockstep {
 
 class Context;
 
-// Counts one asynchronous read for Context::close, which waits until it is finished or abandoned.
+// A pending read: it is counted in the context while this object exists. Context::close waits until there is none.
 class PendingRead {
  public:
   PendingRead() = default;
@@ -43,8 +43,9 @@ class PendingRead {
   Context* context_ = nullptr;
 };
 
-// An enqueued copy from device to host: through a pinned buffer, or, if it is larger than a piece, from a snapshot on the
-// device. If it has neither, the data has already arrived.
+// A copy from the device to the host that was enqueued. If it has a `buffer`, the data arrives in this pinned memory.
+// If it has a `snapshot`, the tensor was copied to other device memory first, because it was too large for a pinned
+// buffer or too much memory was pinned. If it has neither, the data is already at its destination.
 struct Download {
   std::unique_ptr<PinnedBuffer> buffer;
   void* snapshot = nullptr;
@@ -53,7 +54,7 @@ struct Download {
   PendingRead pending;
 };
 
-// The address and the size of an operation's workspace.
+// The address and the size in bytes of an operation's workspace.
 struct Workspace {
   void* data = nullptr;
   uint64_t bytes = 0;
@@ -67,8 +68,8 @@ struct MemoryUse {
 
 class GemmPlans;
 
-// A captured CUDA graph and the memory that it owns: its workspace, smaller workspaces that it outgrew, and copies of host data
-// that it writes.
+// A captured CUDA graph and the memory that it owns: its workspace, earlier workspaces that were too small, and pinned
+// copies of the host data that its launches upload.
 struct CapturedGraph {
   cudaGraphExec_t work = nullptr;
   Workspace workspace;
@@ -99,7 +100,7 @@ class Context {
   // Allocates at least `bytes` bytes, aligned to 256, stream-ordered after the work enqueued so far. Throws Failure
   // OUT_OF_MEMORY.
   uint64_t allocate(uint64_t bytes);
-  // Frees memory once the work enqueued so far is done. Ignores addresses that are not allocations.
+  // Frees memory after the work enqueued so far. Does nothing if `address` is not an allocation.
   void free(uint64_t address);
   // Memory that one operation may use until the next operation starts. It is not counted as live memory. Throws Failure
   // OUT_OF_MEMORY.
@@ -109,40 +110,45 @@ class Context {
   void checkWorkspace();
   // Checks that `bytes` bytes at `address` lie inside one allocation. Throws Failure ARGUMENT otherwise.
   void* range(const char* name, uint64_t address, uint64_t bytes) const;
-  // As `range`, and checks the alignment that kernels need: 16 bytes, or for smaller sizes the widest access that fits.
+  // As `range`, and throws Failure ARGUMENT as well if `address` is not aligned to 16 bytes or, for fewer bytes, to the
+  // largest power of two that is not above `bytes`.
   void* pointer(const char* name, uint64_t address, uint64_t bytes) const;
   MemoryUse memory() const;
-  // Returns cached memory to the device, once the work enqueued so far is done.
+  // Waits for the work enqueued so far, then releases the cached device memory and the cached pinned host memory.
+  // Throws Failure ARGUMENT during a capture.
   void trim();
 
-  // Copies from the host through pinned memory; `from` may be changed after the call.
+  // Enqueues a copy from the host, through pinned memory. The caller may change the data at `from` when the call
+  // returns.
   void write(void* to, const void* from, size_t bytes);
-  // Copies to the host and waits.
+  // Copies to the host and waits for the copy.
   void read(void* to, const void* from, size_t bytes);
-  // Enqueues a copy to `to`, which must stay valid until endRead.
+  // Enqueues a copy to the host. `to` must stay valid until endRead.
   Download beginRead(void* to, const void* from, size_t bytes);
-  // Waits until the copy has arrived. May be called on any thread, once per beginRead. close() waits for pending reads. Throws
-  // Failure OUT_OF_MEMORY if no host memory can be pinned.
+  // Waits until the data has arrived at `to`. It may be called on any thread, once for each beginRead. close() waits
+  // for pending reads. Throws Failure OUT_OF_MEMORY if no host memory can be pinned.
   cudaError_t awaitRead(Download& download, void* to);
   void endRead(Download download);
   void synchronize();
 
-  // Captures the work enqueued until endCapture or abortCapture into a CUDA graph. In between, functions that wait for the
-  // device throw Failure ARGUMENT. endCapture returns the number of the graph. Both throw Failure if the capture fails.
+  // beginCapture starts the capture of enqueued work into a CUDA graph. endCapture ends it and returns the number of
+  // the graph; abortCapture discards the work. During a capture, functions that wait for the device throw Failure
+  // ARGUMENT. beginCapture and endCapture throw Failure if the capture fails.
   void beginCapture();
   uint64_t endCapture();
   void abortCapture();
   // Launches a graph.
   void launch(uint64_t graph);
-  // Destroys a graph once its launches are done.
+  // Waits for the work enqueued so far and destroys a graph.
   void destroy(uint64_t graph);
 
-  // Records an event on the stream.
+  // Records an event on the stream, for `spans`.
   void mark();
-  // Returns the milliseconds between consecutive marks and forgets the marks; waits for the last one.
+  // Waits for the last event that `mark` recorded. Returns the milliseconds between consecutive events and destroys
+  // them.
   std::vector<float> spans();
 
-  // Throws Failure if `error` is an error, and remembers it if it is sticky.
+  // Throws Failure if `error` is an error. After a sticky error the context can no longer be used.
   void check(const char* what, cudaError_t error);
   void check(const char* what, cublasStatus_t status);
 
@@ -150,18 +156,20 @@ class Context {
   friend class PendingRead;
 
   void open();
-  // Allocates from the pool; null if there is no memory.
+  // Allocates from the memory pool. Returns null if there is no memory.
   void* take(uint64_t bytes);
-  // As `take`, but if that fails, makes all contexts of the device release their caches and tries again. Throws Failure
+  // As `take`. If no memory is left and no capture is under way, calls trimAll and tries again. Throws Failure
   // OUT_OF_MEMORY.
   void* takeOrThrow(uint64_t bytes);
   void giveBackSpares();
   // Throws Failure ARGUMENT during a capture.
   void requireNoCapture(const char* what) const;
-  // Ends the capture. `work` becomes the graph, or null if the capture failed; the stream can be used as before.
+  // Ends the capture. `work` becomes the graph, or null if the capture failed. Afterwards the stream executes work
+  // again.
   cudaError_t stopCapture(cudaGraph_t* work);
   void release(CapturedGraph graph);
-  // Makes every context of this process return its cached memory to the device.
+  // Waits for the device, and returns the free memory of the pools of all contexts of this device. Contexts that this
+  // thread opened release their free lists and workspaces first.
   void trimAll();
   [[noreturn]] void fail(const char* what, cudaError_t error);
 
@@ -170,10 +178,11 @@ class Context {
     Event done;
   };
 
-  // Freed blocks of 2^8 to 2^20 bytes are kept for reuse.
+  // Freed blocks are kept in free lists, one for each power of two from 2^8 to 2^20 bytes.
   static constexpr int kSmallestShift = 8;
   static constexpr int kLargestShift = 20;
-  // The index of the free list for allocations of `bytes` bytes; kSpareLists if they are too large for one.
+  // Returns the index of the free list for allocations of `bytes` bytes, or kSpareLists if they are too large for a
+  // free list.
   static size_t spareList(uint64_t bytes);
   static constexpr size_t kSpareLists = kLargestShift - kSmallestShift + 1;
 
@@ -182,26 +191,27 @@ class Context {
   std::string poison_;
   cudaDeviceProp properties_{};
   cudaStream_t stream_ = nullptr;
-  // The stream on which snapshots are copied to the host while `stream_` continues.
+  // The stream that copies snapshots to the host while `stream_` continues.
   cudaStream_t copies_ = nullptr;
   cudaMemPool_t pool_ = nullptr;
   cublasLtHandle_t blas_ = nullptr;
   std::shared_ptr<GemmPlans> gemmPlans_;
-  // Maps the address of each allocation to its size. Ordered, because an argument may point into an allocation.
+  // The size of each allocation by its address. The map is ordered, because an argument may point into an allocation.
   std::map<uint64_t, uint64_t> sizes_;
   uint64_t live_ = 0;
   std::vector<cudaEvent_t> marks_;
-  // Free lists by size. All work runs on one stream, so a reused block is ordered after the work that used it before.
+  // The free lists. All work runs on one stream, so work on a reused block starts after the earlier work on it.
   std::array<std::vector<void*>, kSpareLists> spares_;
   Workspace workspace_;
-  // The graph being captured, which owns `workspace_` meanwhile, and the workspace to restore afterwards.
+  // The graph being captured. `workspace_` belongs to it during the capture, and `workspaceOutside_` is restored
+  // afterwards.
   std::optional<CapturedGraph> capture_;
   Workspace workspaceOutside_;
   std::map<uint64_t, CapturedGraph> graphs_;
   uint64_t graphsMade_ = 0;
-  // The fence behind the last operation's workspace, until it has been checked.
+  // The fence behind the workspace of the last operation; null if it has been checked.
   uint8_t* fence_ = nullptr;
-  // Snapshots of pending reads.
+  // The snapshots of pending reads (Download).
   std::unordered_set<void*> snapshots_;
   size_t readsPinned_ = 0;
   std::deque<Upload> uploads_;

@@ -9,7 +9,8 @@ namespace lockstep {
 namespace {
 
 constexpr size_t kUploadsInFlight = 4;
-// Pinned bytes of pending reads, above which further reads keep their snapshot on the device.
+// Pending reads may use at most this many bytes of pinned memory. A read beyond the limit first copies the tensor to
+// other device memory (its snapshot), and later from there to the host.
 constexpr size_t kReadsPinned = size_t{64} << 20;
 }  // namespace
 

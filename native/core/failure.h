@@ -1,4 +1,4 @@
-// Errors of the addon, and their conversion to JavaScript errors.
+// Errors of the addon.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -8,7 +8,8 @@
 
 namespace lockstep {
 
-// An error to be thrown in JavaScript: `code` is one of the codes of src/errors.ts; further fields depend on the code.
+// An error to be thrown in JavaScript. `code` is one of the codes of src/errors.ts. For OUT_OF_MEMORY, `wanted` is the
+// number of bytes that were requested and `free` the number that the device has.
 struct Failure {
   std::string code;
   std::string message;

@@ -1,5 +1,5 @@
-// Marks memory of an allocation that no tensor uses as inaccessible, for builds with AddressSanitizer in which device memory is
-// host memory (conformance/tests/stand-in). In other builds these functions do nothing.
+// Makes memory of an allocation that no tensor uses inaccessible, in builds with AddressSanitizer. There, device memory
+// is host memory (conformance/tests/stand-in). In other builds these functions do nothing.
 #pragma once
 
 #include <cstdint>

@@ -13,7 +13,7 @@ void Context::requireNoCapture(const char* what) const {
 void Context::beginCapture() {
   requireNoCapture("another capture begins");
   checkWorkspace();
-  // relaxed mode: allocations on another stream stay outside the capture
+  // In relaxed mode, allocations on another stream are possible during the capture and are no part of it.
   check("cudaStreamBeginCapture", cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed));
   workspaceOutside_ = std::exchange(workspace_, {});
   capture_.emplace();

@@ -101,8 +101,8 @@ Napi::Value Trim(const Napi::CallbackInfo& info) {
   return info.Env().Undefined();
 }
 
-// The source may be shared memory that other threads change meanwhile. Each byte is read once, so its old or its new value is
-// written.
+// Copies bytes to the device. The source may be shared memory that other threads change meanwhile. Each byte is read
+// once, so either its old or its new value is copied.
 Napi::Value Write(const Napi::CallbackInfo& info) {
   Context& context = contextIn(info[0]);
   const uint64_t address = numberIn(info[1], "address");
@@ -110,7 +110,7 @@ Napi::Value Write(const Napi::CallbackInfo& info) {
   size_t bytes = 0;
   void* from = nullptr;
   napi_value buffer;
-  // the current length of a resizable buffer; no JavaScript runs between this point and the copy
+  // This reads the current length of a resizable buffer. No JavaScript runs between here and the copy.
   if (napi_get_typedarray_info(info.Env(), info[2], &type, &bytes, &from, &buffer, nullptr) != napi_ok ||
       type != napi_uint8_array) {
     throw Failure{"ARGUMENT", "bytes is not a Uint8Array"};
@@ -123,7 +123,8 @@ Napi::Value Write(const Napi::CallbackInfo& info) {
   return info.Env().Undefined();
 }
 
-// Creates an ArrayBuffer. If there is no memory, the JavaScript constructor throws, whereas that of Node-API ends the process.
+// Creates an ArrayBuffer by JavaScript's constructor, which throws if there is no memory. Node-API's function would end
+// the process.
 Napi::ArrayBuffer newBuffer(Napi::Env env, uint64_t bytes) {
   Napi::Value made;
   try {
@@ -147,7 +148,7 @@ Napi::Value ReadSync(const Napi::CallbackInfo& info) {
   return Napi::Uint8Array::New(info.Env(), bytes, buffer, 0);
 }
 
-// Waits for an enqueued copy on a thread of Node's pool, and keeps the context alive meanwhile.
+// Waits for an enqueued copy on a thread of Node's thread pool. It keeps the context alive meanwhile.
 class Reading : public Napi::AsyncWorker {
  public:
   Reading(Napi::Object holder, Context& context, const void* from, size_t bytes)
@@ -261,7 +262,7 @@ Napi::Value Spans(const Napi::CallbackInfo& info) {
   return array;
 }
 
-// Makes a kernel fail, for tests of the behaviour after a device error.
+// Launches a kernel that fails, for tests of the behaviour after a device error.
 Napi::Value Fault(const Napi::CallbackInfo& info) {
   Context& context = contextIn(info[0]);
   context.check("fault", launchFault(context.stream()));

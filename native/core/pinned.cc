@@ -12,9 +12,9 @@ namespace lockstep {
 namespace {
 
 constexpr size_t kSmallest = 4096;
-// Maximum number of buffers kept for reuse.
+// Maximum number of buffers in the cache.
 constexpr size_t kKept = 12;
-// Maximum number of pieces of one copy in flight.
+// Maximum number of pieces of one copy that are enqueued at a time.
 constexpr size_t kInFlight = 3;
 
 }  // namespace
@@ -91,7 +91,8 @@ cudaError_t PinnedBuffers::copyOut(void* to, const void* from, size_t bytes, cud
   };
   std::deque<Piece> pieces;
   cudaError_t error = cudaSuccess;
-  // After an error no more pieces are started, but those in flight are awaited, because they write to their buffers.
+  // After an error no more pieces are enqueued. Those already enqueued are awaited, because they still write to their
+  // buffers.
   const auto finishOldest = [&] {
     Piece piece = std::move(pieces.front());
     pieces.pop_front();

@@ -43,24 +43,25 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
-// Larger copies are split into pieces of this size, so that copying from and to pinned memory overlaps with the transfer.
+// A larger copy is split into pieces of this many bytes. The host then copies one piece from or to pinned memory while
+// another is transferred.
 inline constexpr size_t kPiece = size_t{8} << 20;
 
-// A thread-safe cache of pinned buffers, none of which is larger than a piece.
+// A thread-safe cache of pinned buffers. No buffer is larger than a piece.
 class PinnedBuffers {
  public:
-  // A buffer of at least `bytes` bytes, where `bytes` is at most a piece. Throws Failure OUT_OF_MEMORY.
+  // Returns a buffer of at least `bytes` bytes, where `bytes` is at most kPiece. Throws Failure OUT_OF_MEMORY.
   std::unique_ptr<PinnedBuffer> take(size_t bytes);
   void keep(std::unique_ptr<PinnedBuffer> buffer);
   void clear();
 
-  // Copies from the device once the stream reaches this point, and waits: piece by piece, with a few pieces in flight.
-  // Thread-safe. Throws Failure OUT_OF_MEMORY.
+  // Enqueues a copy from the device on `stream` and waits until the data is at `to`. It copies piece by piece and
+  // enqueues a few pieces ahead. Thread-safe. Throws Failure OUT_OF_MEMORY.
   cudaError_t copyOut(void* to, const void* from, size_t bytes, cudaStream_t stream);
 
  private:
   std::mutex mutex_;
-  // Ordered by size, so that a small copy does not take a large buffer.
+  // The cached buffers in ascending order of size, so that a small copy does not take a large buffer.
   std::vector<std::unique_ptr<PinnedBuffer>> kept_;
 };
 

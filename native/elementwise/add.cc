@@ -1,4 +1,4 @@
-// Sums of tensors.
+// The sum of two tensors.
 #include "kernels/elementwise/add.h"
 
 #include "native/addon.h"

@@ -9,7 +9,7 @@ namespace lockstep {
 
 namespace {
 
-// Reads the kind of activation, or the parameters of the clamped form.
+// Reads the activation, or the parameters of the clamped swiglu.
 template <typename Declared>
 void readForm(const Call<Declared>& call, GatedParams& p) {
   if constexpr (declares<Declared>("kind")) {

@@ -1,4 +1,4 @@
-// Tensors times scalars.
+// A tensor times a scalar.
 #include "kernels/elementwise/scaled.h"
 
 #include "native/addon.h"

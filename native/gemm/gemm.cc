@@ -1,4 +1,4 @@
-// Matrix products by cuBLASLt. A plan is made once and then run by its number.
+// Matrix products by cuBLASLt. A plan is created once; calls then name it by its number.
 #include "native/addon.h"
 #include "native/core/call.h"
 #include "native/gemm/plan.h"
@@ -7,7 +7,7 @@ namespace lockstep {
 
 namespace {
 
-// More candidates than cuBLASLt returns.
+// The upper bound of the number of candidates that a call may ask for. cuBLASLt returns fewer.
 constexpr uint64_t kMaxCandidates = 256;
 
 using Planning = Call<calls::GemmPlan>;
@@ -80,7 +80,7 @@ Napi::Value Plan(const Planning& call) {
   return Napi::Number::New(call.env(), static_cast<double>(number));
 }
 
-// The algorithms that cuBLASLt proposes for a plan, best first.
+// Returns the algorithms that cuBLASLt proposes for a plan, best first.
 Napi::Value Candidates(const Call<calls::GemmCandidates>& call) {
   const GemmSearch search{static_cast<int>(call.bounded("count", kMaxCandidates)),
                           static_cast<uint32_t>(call.bounded("schemes", CUBLASLT_REDUCTION_SCHEME_MASK)),
@@ -91,7 +91,7 @@ Napi::Value Candidates(const Call<calls::GemmCandidates>& call) {
   return candidates;
 }
 
-// An algorithm with these attributes, or undefined if there is none.
+// Returns an algorithm with these attributes, or undefined if there is none.
 Napi::Value Configure(const Call<calls::GemmConfigure>& call) {
   GemmAlgorithm wanted;
   wanted.id = static_cast<int32_t>(call.bounded("id", INT32_MAX));
@@ -106,7 +106,8 @@ Napi::Value Configure(const Call<calls::GemmConfigure>& call) {
   return optionalOut(call.env(), planIn(call).configure(call.context().blas(), wanted));
 }
 
-// Selects the algorithm with the words word0 to word15 for a plan. Returns undefined and changes nothing if it cannot run.
+// Selects the algorithm whose opaque bytes are the 32-bit words word0 to word15. If it cannot run this plan, returns
+// undefined and changes nothing.
 Napi::Value Choose(const Call<calls::GemmChoose>& call) {
   static constexpr Name<calls::GemmChoose, Kind::kWord> kNames[] = {
       "word0", "word1", "word2",  "word3",  "word4",  "word5",  "word6",  "word7",
@@ -121,7 +122,7 @@ void Forget(const Call<calls::GemmForget>& call) { call.context().gemmPlans().re
 
 using Multiplication = Call<calls::Gemm>;
 
-// An operand that starts at a byte offset, which must be a multiple of 16.
+// Returns the address of an operand that starts `offset` bytes behind the pointer. The offset must be a multiple of 16.
 const void* operandIn(const Multiplication& call, Multiplication::Pointer name, Multiplication::Count offsetName,
                       uint64_t bytes) {
   const uint64_t offset = call.count(offsetName);
@@ -148,8 +149,8 @@ void Gemm(const Multiplication& call) {
   const float* scalars = g.deviceScalars ? call.pointer<float>("scalars", 2 * sizeof(float)) : nullptr;
   p.alpha = scalars ? scalars : &alpha;
   p.beta = scalars ? scalars + 1 : &beta;
-  // measurements repeat the product in C++ to keep the host's cost per product small; bounded, because the fuzzer passes any
-  // number
+  // Benchmarks repeat the product here, so that the host's cost per product is small. The number is bounded, because
+  // the fuzzer passes any number.
   const uint64_t times = call.has("times") ? call.bounded("times", 1000) : 1;
   for (uint64_t i = 0; i < times; ++i) {
     call.check("cublasLtMatmul", plan.run(call.context().blas(), p, call.stream()));

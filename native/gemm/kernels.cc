@@ -1,4 +1,4 @@
-// Matrix-product kernels of this library: staging of operands, products in plain f32, and epilogues.
+// Matrix-product kernels of this library: conversion of operands, products in plain f32, and epilogues.
 #include <algorithm>
 
 #include "kernels/gemm/epilogue.h"
@@ -11,7 +11,8 @@ namespace lockstep {
 
 namespace {
 
-// The number of elements from the first to the last of `lines` lines of `length` elements, `pitch` elements apart.
+// The number of elements from the first to the last element of `lines` lines. A line has `length` elements and starts
+// `pitch` elements after the one before.
 uint64_t extent(uint64_t lines, uint64_t length, uint64_t pitch) {
   return lines == 0 ? 0 : product({lines - 1, pitch}) + length;
 }

@@ -9,7 +9,8 @@ namespace lockstep {
 
 namespace {
 
-// A placeholder address with the alignment of allocations. cuBLASLt checks alignment while plans are made, but reads nothing.
+// A placeholder address with the alignment of allocations. cuBLASLt checks its alignment while plans are made, but does
+// not read there.
 const void* const kAligned = reinterpret_cast<const void*>(uintptr_t{256});
 
 uint64_t bitsOfType(cudaDataType_t type) {
@@ -39,7 +40,7 @@ void set(cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttributes_t attribut
   expect("cublasLtMatmulDescSetAttribute", cublasLtMatmulDescSetAttribute(operation, attribute, &value, sizeof(value)));
 }
 
-// Leaves `value` unchanged if the algorithm does not have the attribute.
+// Reads an attribute of an algorithm. Leaves `value` unchanged if the algorithm does not have the attribute.
 template <typename T>
 void read(const cublasLtMatmulAlgo_t& algorithm, cublasLtMatmulAlgoConfigAttributes_t attribute, T& value) {
   size_t written = 0;
@@ -74,7 +75,7 @@ void require(bool holds, const char* what) {
   if (!holds) throw Failure{"ARGUMENT", std::string("gemm plan: ") + what};
 }
 
-// The number of elements from the first to the last of a matrix.
+// The number of elements from the first to the last element of a matrix, the gaps between columns included.
 uint64_t elementsOf(const MatrixLayout& m) { return product({m.columns - 1, m.pitch}) + m.rows; }
 
 cublasLtEpilogue_t epilogueOf(const GemmDescription& g) {

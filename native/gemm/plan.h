@@ -1,5 +1,5 @@
-// A prepared cuBLASLt product: descriptors, layouts, the algorithm, and the size of each operand. cuBLASLt is column-major: its
-// D [m, n] = op(A) op(B) is the transpose of the row-major product X W^T, with A = W and B = X.
+// A prepared cuBLASLt product: descriptors, layouts, the algorithm, and the size of each operand. cuBLASLt is
+// column-major. Its result D [m, n] = op(A) op(B) is the transpose of the row-major product X W^T if A = W and B = X.
 #pragma once
 
 #include <cublasLt.h>
@@ -15,7 +15,8 @@
 
 namespace lockstep {
 
-// A matrix in memory: `columns` vectors of `rows` contiguous elements, `pitch` elements apart, `batch` times.
+// A column-major matrix in memory. Each of the `columns` columns has `rows` contiguous elements and starts `pitch`
+// elements after the one before. In a batch, each matrix starts `stride` elements after the one before.
 struct MatrixLayout {
   cudaDataType_t type;
   uint64_t rows;
@@ -37,18 +38,19 @@ struct GemmDescription {
   bool transposeB;
   cublasComputeType_t compute;
   bool fastAccumulation;
-  // alpha and beta are in device memory.
+  // Whether alpha and beta are in device memory.
   bool deviceScalars;
   std::optional<cublasLtMatmulMatrixScale_t> scaleA;
   std::optional<cublasLtMatmulMatrixScale_t> scaleB;
   std::optional<cudaDataType_t> bias;
-  // The type of the GELU argument that the epilogue stores, m elements per row; nothing for a product without GELU.
+  // The type of the GELU argument that the epilogue stores, m elements per column of D. Nothing for a product without
+  // GELU.
   std::optional<cudaDataType_t> aux;
 };
 
 using AlgorithmWords = std::array<uint32_t, sizeof(cublasLtMatmulAlgo_t) / sizeof(uint32_t)>;
 
-// An algorithm and its attributes, as cuBLASLt reports them.
+// An algorithm and its attributes, as cuBLASLt reports them. `words` are the opaque bytes of cublasLtMatmulAlgo_t.
 struct GemmAlgorithm {
   int32_t id = 0;
   uint32_t tile = 0;
@@ -69,11 +71,11 @@ struct GemmSearch {
   // A mask of cublasLtReductionScheme_t values.
   uint32_t schemes;
   uint64_t workspace;
-  // The alignment of the addresses of A and B.
+  // The alignment in bytes of the addresses of A and B.
   uint32_t alignment;
 };
 
-// Device addresses for one product. Null for what the description does not have.
+// The addresses of one product in device memory. A pointer is null if the description has no such operand.
 struct GemmPointers {
   const void* a;
   const void* b;
@@ -84,7 +86,7 @@ struct GemmPointers {
   const void* bias;
   void* aux;
   Workspace workspace;
-  // In host or device memory, as the description says.
+  // alpha and beta are in device memory if the description has deviceScalars, else in host memory.
   const float* alpha;
   const float* beta;
 };
@@ -99,20 +101,21 @@ struct Destroy {
 
 class GemmPlan {
  public:
-  // Throws Failure ARGUMENT if sizes do not fit together or a type is unknown.
+  // Throws Failure ARGUMENT if a size is 0 or too large, sizes do not fit together, or a type is unknown.
   explicit GemmPlan(const GemmDescription& description);
 
-  // The algorithms that cuBLASLt proposes, best first; empty if it does not support the product.
+  // Returns the algorithms that cuBLASLt proposes, best first; none if it does not support the product.
   std::vector<GemmAlgorithm> search(cublasLtHandle_t blas, const GemmSearch& search) const;
-  // An algorithm with these attributes, if there is one for this product.
+  // Returns an algorithm with these attributes, if there is one for this product.
   std::optional<GemmAlgorithm> configure(cublasLtHandle_t blas, const GemmAlgorithm& wanted) const;
-  // Selects the algorithm given by these words for later runs, if it supports this product.
+  // Selects the algorithm whose opaque bytes are `words` for later runs, if it supports this product.
   std::optional<GemmAlgorithm> choose(cublasLtHandle_t blas, const AlgorithmWords& words);
-  // Throws Failure ARGUMENT if no algorithm was selected, or if it needs more workspace than there is.
+  // Enqueues the product. Throws Failure ARGUMENT if no algorithm was selected, or if it needs more workspace than it
+  // was given.
   cublasStatus_t run(cublasLtHandle_t blas, const GemmPointers& pointers, cudaStream_t stream);
 
   const GemmDescription& description() const { return description_; }
-  // The number of bytes that the product accesses in a matrix.
+  // The number of bytes that the product accesses in a matrix or, in a batch, in all its matrices.
   uint64_t bytes(const MatrixLayout& layout) const;
   uint64_t scaleBytes(cublasLtMatmulMatrixScale_t mode, uint64_t lines) const;
   uint64_t biasBytes() const;
@@ -136,7 +139,7 @@ class GemmPlan {
   uint64_t workspace_ = 0;
 };
 
-// The plans of one context. Their numbers are never reused.
+// The plans of one context. The number of a plan is never reused.
 class GemmPlans {
  public:
   uint64_t add(const GemmDescription& description);

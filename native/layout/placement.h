@@ -1,4 +1,4 @@
-// Reads the arguments that describe the layout of block scales.
+// Reads the arguments that describe a placement: the address and the memory layout of an array of block scales.
 #pragma once
 
 #include <string_view>
@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-// The slots of a placement's arguments.
+// The arguments that describe a placement.
 struct PlacementSlots {
   Slot scales;
   Slot bytes;
@@ -19,7 +19,8 @@ struct PlacementSlots {
   Slot swizzled;
 };
 
-// The names of a placement's arguments within a group (shared-arguments.ts); "" if they are not in a group.
+// The names of a placement's arguments in a group (shared-arguments.ts). The group "" means that they are not in a
+// group.
 template <typename Declared>
 class PlacementNames {
  public:
@@ -31,7 +32,7 @@ class PlacementNames {
   template <Kind kind>
   using Of = Name<Declared, kind>;
 
-  // `skipped` characters after a group's name are left out if there is no group.
+  // Without a group, the first `skipped` characters of each name are left out: its dot.
   consteval PlacementNames(std::string_view group, size_t skipped)
       : slots_{Of<Kind::kPointer>(group, std::string_view(".scales").substr(skipped)),
                Of<Kind::kCount>(group, std::string_view(".placement.bytes").substr(skipped)),
@@ -44,8 +45,8 @@ class PlacementNames {
   PlacementSlots slots_;
 };
 
-// Reads the placement in a group. `elementBytes` is the size of one scale. Throws Failure ARGUMENT if scales would lie outside
-// the allocation.
+// Reads a placement. `elementBytes` is the size of one scale. Throws Failure ARGUMENT if scales would lie outside the
+// allocation.
 ScalePlacement readPlacement(const AnyCall& call, const PlacementSlots& slots, uint64_t elementBytes);
 
 template <typename Declared>

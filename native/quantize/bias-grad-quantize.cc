@@ -1,4 +1,4 @@
-// Quantization of gradients fused with their column sums.
+// Quantization of gradients, fused with the column sums of the gradients, which are the bias gradients.
 #include "kernels/quantize/bias-grad-quantize.h"
 
 #include "native/addon.h"
@@ -10,7 +10,8 @@ namespace lockstep {
 
 namespace {
 
-// Reads the workspace: the sums of all chunks, followed by `more` floats.
+// Reads the bias gradient's destination and the workspace, which holds `sums` partial sums (native/rows/chunk-sums.h),
+// followed by `more` floats.
 template <typename Declared>
 BiasGradient readBiasGradient(const Call<Declared>& call, uint64_t sums, uint64_t more) {
   BiasGradient gradient;

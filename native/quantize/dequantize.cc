@@ -9,7 +9,7 @@ namespace lockstep {
 
 namespace {
 
-// Throws Failure ARGUMENT if `blocks` blocks of 2^shift codes do not cover `size` codes.
+// Throws Failure ARGUMENT if `blocks` blocks of 2^shift codes cover fewer than `size` codes.
 void requireCover(const char* name, int64_t blocks, uint64_t size, int shift) {
   if (size == 0 || static_cast<uint64_t>(blocks) > (size - 1) >> shift) return;
   throw Failure{"ARGUMENT", std::string(name) + " of scales do not cover the codes"};

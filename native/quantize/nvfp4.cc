@@ -13,7 +13,7 @@ namespace {
 using Quantization = Call<calls::QuantizeNvfp4>;
 using OptionalPointer = OptionalName<calls::QuantizeNvfp4, Kind::kPointer>;
 
-// The names of the arguments of one copy.
+// The argument names of one quantized copy, "rowwise" or "columnwise": its codes, scales, amax and given amax.
 struct CopyNames {
   consteval CopyNames(const char* name)
       : codes(name, ".codes"), scales(name), amax(name, ".amax"), givenAmax(name, ".givenAmax") {}
@@ -24,7 +24,7 @@ struct CopyNames {
   OptionalPointer givenAmax;
 };
 
-// Reads the copy with these names, whose codes take `bytes` bytes. The result has no data if the copy was not given.
+// Reads a quantized copy. `bytes` is the size of its codes. If the copy was not given, the result has no data.
 Nvfp4Copy readCopy(const Quantization& call, CopyNames names, uint64_t bytes) {
   Nvfp4Copy copy;
   copy.data = call.optional<uint8_t>(names.codes, bytes);

@@ -8,7 +8,7 @@ namespace lockstep {
 
 namespace {
 
-// Reads the target to ignore, as the 32 bits of an i32.
+// Reads the target class to ignore. The argument has the 32 bits of an i32.
 template <typename Declared>
 int32_t readIgnore(const Call<Declared>& call) {
   return static_cast<int32_t>(call.word("ignore"));

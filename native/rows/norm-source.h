@@ -1,4 +1,4 @@
-// Reads the arguments of a norm's input.
+// Reads the arguments that a norm and a norm fused with quantization have in common.
 #pragma once
 
 #include "kernels/rows/norm.h"
@@ -11,7 +11,7 @@ uint64_t elementsOf(const Call<Declared>& call) {
   return product({call.count("rows"), call.count("columns")});
 }
 
-// Reads all arguments except those of the results.
+// Reads all arguments of a norm except `out`, its type and `amax`.
 template <typename Declared>
 NormParams readNormSource(const Call<Declared>& call) {
   const uint64_t rows = call.count("rows");

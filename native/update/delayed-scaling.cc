@@ -1,4 +1,4 @@
-// The update of delayed scaling's histories and scales.
+// The update of the amax histories and scales of delayed scaling.
 #include "kernels/update/delayed-scaling.h"
 
 #include "native/addon.h"
@@ -11,7 +11,7 @@ namespace {
 void UpdateScales(const Call<calls::UpdateScales>& call) {
   const uint64_t length = call.count("length");
   const uint64_t count = call.count("count");
-  // the kernel reads row 0 whatever the length
+  // the kernel reads row 0 of the history, which must therefore exist
   if (length == 0) throw Failure{"ARGUMENT", "length is 0"};
   UpdateScalesParams p{};
   p.amaxHistory = call.pointer<float>("amaxHistory", bytesOf(product({length, count}), 32));

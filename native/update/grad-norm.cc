@@ -1,4 +1,4 @@
-// The norm of all gradients and the factor that clips it.
+// The norm of all gradients, and the factor that clips the gradients to a maximum norm.
 #include "kernels/update/grad-norm.h"
 
 #include "native/addon.h"

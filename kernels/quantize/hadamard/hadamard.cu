@@ -1,5 +1,5 @@
-// Writes the transformed transpose of a bf16 matrix. One block loads one 128 x 64 tile to shared memory; each thread transforms
-// two blocks of 16 elements down a column.
+// Writes the transform of the transpose of a bf16 matrix. A thread block loads a 128 x 64 tile to shared memory. Each
+// thread transforms two blocks of 16 elements of a column.
 #include "kernels/quantize/hadamard/hadamard.h"
 
 #include "kernels/quantize/hadamard/hadamard.cuh"

@@ -1,6 +1,6 @@
-// The random Hadamard transform of 16 bf16 values, y = x · diag(signs) · H16 / 4, bitwise equal to a BF16 tensor-core step of
-// Hopper with a zero accumulator (docs/numerics.md 5.5, assembly/quantize/hadamard.ts). A word holds two values, the even one
-// in the low half.
+// The random Hadamard transform of 16 bf16 values, y = x · diag(signs) · H16 / 4. The result is bitwise equal to one
+// BF16 tensor-core step of Hopper with a zero accumulator (docs/numerics.md §5.5, assembly/quantize/hadamard.ts). A
+// 32-bit word holds two values, the one with the even index in the low half.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-// The exponent field of the largest magnitude; 255 if a value is infinite or NaN.
+// Returns the exponent field of the largest magnitude, or 255 if a value is infinite or NaN.
 __device__ inline uint32_t largestField(const uint32_t (&words)[8]) {
   uint32_t largest = 0;
 #pragma unroll
@@ -20,8 +20,8 @@ __device__ inline uint32_t largestField(const uint32_t (&words)[8]) {
   return largest >> 7 & 0xffu;
 }
 
-// The factors that scale values to and from an integer grid of multiples of 2^(emax - 25). emax is the exponent of the largest
-// magnitude divided by 4, and at least -126.
+// Factors that convert values to integers in units of 2^(emax - 25), and integers back to values. emax is the exponent
+// of the largest magnitude divided by 4, but at least -126.
 struct HadamardGrid {
   float onto;
   float from;
@@ -33,7 +33,8 @@ struct HadamardGrid {
   }
 };
 
-// The exact integer sums of the values, each truncated to the grid. All values must be finite.
+// Computes the 16 outputs as exact sums of integers. Each value is truncated to an integer in units of 2^(emax - 25).
+// All values must be finite.
 __device__ inline void hadamardSums(const uint32_t (&words)[8], uint32_t signs, const HadamardGrid& grid,
                                     int32_t (&sums)[16]) {
 #pragma unroll
@@ -41,7 +42,7 @@ __device__ inline void hadamardSums(const uint32_t (&words)[8], uint32_t signs, 
     const uint32_t negated = signs << (31 - i) & 0x80000000u;
     const uint32_t pair = words[i / 2];
     const float x = floatOf((i % 2 == 0 ? pair << 16 : pair & 0xffff0000u) ^ negated);
-    // two factors, because 2^(23 - emax) may exceed f32's range
+    // two factors, because 2^(23 - emax) may overflow f32
     sums[i] = __float2int_rz(x * grid.onto * 8388608.0f);
   }
 #pragma unroll
@@ -57,12 +58,12 @@ __device__ inline void hadamardSums(const uint32_t (&words)[8], uint32_t signs, 
   }
 }
 
-// Converts a sum to f32: truncated to 24 significant bits. Below f32's normal range no bit is lost.
+// Converts a sum to f32, truncated to 24 significant bits. Below f32's normal range no bit is lost.
 __device__ inline float hadamardValue(int32_t sum, const HadamardGrid& grid) {
   return __int2float_rz(sum) * powerOfTwo(-25) * grid.from;
 }
 
-// Which of the 16 values are infinite, and which are negative after the signs are applied.
+// Says which of the 16 values are infinite, and which are negative after the signs are applied, as bit masks.
 struct HadamardSpecials {
   uint32_t infinite = 0;
   uint32_t negative;
@@ -78,7 +79,7 @@ struct HadamardSpecials {
     }
   }
 
-  // Output `column` as bf16; finite terms do not affect it.
+  // Returns output `column` as bf16 if some value is infinite or NaN. Finite values do not affect it.
   __device__ uint32_t output(int column) const {
     // bit i says whether i and `column` have an odd number of common set bits
     const uint32_t odd = (column & 1 ? 0xaaaau : 0) ^ (column & 2 ? 0xccccu : 0) ^ (column & 4 ? 0xf0f0u : 0) ^
@@ -110,8 +111,8 @@ __device__ inline void hadamard(uint32_t (&words)[8], uint32_t signs) {
   for (int i = 0; i < 8; ++i) words[i] = result[i];
 }
 
-// The bits, as f32, of the largest magnitude of the transformed values, NaN ignored. It is taken before the rounding to bf16,
-// which is monotonic.
+// Returns the largest magnitude of the transformed values, NaN ignored, as f32 bits. Only the largest value is rounded
+// to bf16, because rounding is monotonic.
 __device__ inline uint32_t hadamardAmax(const uint32_t (&words)[8], uint32_t signs) {
   const uint32_t field = largestField(words);
   if (field < 255) {

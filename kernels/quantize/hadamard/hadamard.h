@@ -8,12 +8,12 @@
 namespace lockstep {
 
 struct HadamardParams {
-  // bf16 [rows, columns], with rows a multiple of 16; the output is [columns, rows].
+  // bf16 [rows, columns]; `rows` is a multiple of 16. The output is [columns, rows].
   const uint16_t* x = nullptr;
   uint16_t* out = nullptr;
   int64_t rows = 0;
   int64_t columns = 0;
-  // Bit i negates row i of every 16 rows.
+  // Bit i negates row i of each 16 rows.
   uint32_t signs = 0;
 };
 

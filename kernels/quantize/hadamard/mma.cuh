@@ -1,5 +1,5 @@
-// The transform of hadamard.cuh on Hopper's BF16 tensor cores, whose arithmetic defines it. Call these functions with the full
-// warp.
+// The transform of hadamard.cuh on Hopper's BF16 tensor cores, whose arithmetic defines it. All 32 lanes of the warp
+// must call these functions.
 #pragma once
 
 #include <cstdint>
@@ -8,23 +8,24 @@
 
 namespace lockstep {
 
-// Whether the target architecture has this tensor-core step.
+// Whether the target architecture has the tensor-core step that defines the transform.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
 constexpr bool kHadamardByMma = true;
 #else
 constexpr bool kHadamardByMma = false;
 #endif
 
-// The f32 outputs of one step: two columns of row lane / 4, then two of row lane / 4 + 8.
+// A lane's f32 outputs of one step: two columns of output row lane / 4 (low), and of row lane / 4 + 8 (high).
 struct HadamardStep {
   float low[2];
   float high[2];
 };
 
-// diag(signs) · H16 / 4 as the left operand of the step; its rows are the outputs.
+// The left operand (A) of the step: the transpose of diag(signs) · H16 / 4, one row per output.
 class HadamardMatrix {
  public:
-  // A lane holds two values of a column starting at `step` times lane % 4, and two more, `second` after these.
+  // Builds this lane's fragment. In the right operand (B), the lane holds values k, k + 1, k + second and k + second +
+  // 1 of its column, where k = lane % 4 * step. The fragment of A uses the same k.
   __device__ HadamardMatrix(uint32_t signs, int step, int second) {
     const int row = threadIdx.x % 32 / 4;
     const int first = threadIdx.x % 4 * step;
@@ -34,7 +35,8 @@ class HadamardMatrix {
     operand_[3] = pair(row + 8, first + second, signs);
   }
 
-  // The outputs for the lane's four values of its column, which is column lane / 4 of eight.
+  // Returns the outputs. `first` and `second` are the lane's four values of its column of B, which is column lane / 4
+  // of eight.
   __device__ HadamardStep step(uint32_t first, uint32_t second) const {
     HadamardStep y;
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
@@ -44,8 +46,8 @@ class HadamardMatrix {
     return y;
   }
 
-  // Transforms the columns of two pieces of 16x8 values in shared memory. `from` is the address of row lane % 16 of piece lane
-  // / 16; `to` is where the transformed row goes.
+  // Transforms the columns of two matrices of 16x8 values in shared memory. `from` is the address of row lane % 16 of
+  // matrix lane / 16, and `to` is where the transformed row is written.
   __device__ void transform(const void* from, void* to) const {
     uint32_t x[4];
     loadDown(from, x);
@@ -59,7 +61,7 @@ class HadamardMatrix {
   }
 
  private:
-  // The elements +-1/4 for values `column` and `column` + 1 of output `row`.
+  // Elements `column` and `column` + 1 of row `row` of the left operand, each 1/4 or -1/4.
   __device__ static uint32_t pair(int row, int column, uint32_t signs) {
     const auto minus = [&](int value) { return (__popc(row & value) ^ (signs >> value)) & 1; };
     return 0x3e803e80u | minus(column) << 15 | minus(column + 1) << 31;

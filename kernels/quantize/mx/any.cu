@@ -1,5 +1,5 @@
-// MX quantization of any wide type, format, rounding and scale rule, without optimisation. A warp quantizes a 32x32 block, one
-// column per lane.
+// MX quantization of any wide type, format, rounding and scale rule, for cases that have no faster kernel. A warp
+// quantizes a 32x32 block, one column per lane.
 #include "kernels/core/scale.cuh"
 #include "kernels/device/device.cuh"
 #include "kernels/quantize/mx/mx.h"
@@ -34,14 +34,14 @@ struct Encoder {
         stochastic(p.stochastic),
         random(p.random) {}
 
-  // `amax` is given by its bits.
+  // The scale of a block. `amax` is the bit pattern of the block's amax.
   __device__ Scale scale(uint32_t amax) const {
     const float value = floatOf(amax);
     const uint32_t code = rule == ScaleRule::kE8m0Up ? e8m0Up(value * reciprocal) : e8m0Floor(value, maxExponent);
     return {code, e8m0Reciprocal(code)};
   }
 
-  // The code of element `index` of copy 0 or 1.
+  // Encodes element `index` of copy 0 (rowwise) or 1 (columnwise).
   __device__ uint32_t operator()(float x, int64_t index, uint32_t copy) const {
     if (!stochastic) return encode(x, word, Rounding::kTiesToEven, Overflow::kSaturate, 0);
     const uint4 draw = philox(static_cast<uint64_t>(index) >> 4, copy, random);
@@ -49,13 +49,13 @@ struct Encoder {
   }
 };
 
-// The bits of |x|, 0 for NaN.
+// Returns the bits of |x|, or 0 for NaN.
 __device__ uint32_t magnitude(float x) {
   const uint32_t bits = bitsOf(x) & 0x7fffffffu;
   return bits > 0x7f800000u ? 0 : bits;
 }
 
-// A warp quantizes a 32x32 block, with one column per lane.
+// A warp quantizes a 32x32 block, with one column per lane, for either copy.
 template <Wide type>
 __global__ void __launch_bounds__(kThreads) quantizeAny(const QuantizeMxParams p) {
   if (isNoop(p.noop)) return;

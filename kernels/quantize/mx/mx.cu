@@ -1,6 +1,6 @@
-// MX quantization of bf16 with rounding to nearest. A rowwise copy in 1x32 blocks uses quantizeRows, eight elements of a row
-// per lane; all other combinations use quantizeStrips, one strip of 32 rows by 128 columns per warp (strip.cuh). Other types,
-// stochastic rounding and other scale rules are left to any.cu.
+// MX quantization of bf16 with rounding to nearest. A rowwise copy alone, in 1x32 blocks, is computed by quantizeRows,
+// eight elements of a row per lane. All other combinations use quantizeStrips, in which a warp quantizes a strip of 32
+// rows by 128 columns (strip.cuh). any.cu serves other types, stochastic rounding and other scale rules.
 #include "kernels/quantize/mx/mx.h"
 
 #include <algorithm>
@@ -14,14 +14,14 @@ namespace lockstep {
 namespace {
 
 constexpr int kThreads = 256;
-// Columns that a block of quantizeRows covers: each lane of a warp has 8 elements of a row.
+// Columns of a block of quantizeRows. Each lane of a warp has 8 elements of a row.
 constexpr int kSpan = 256;
 constexpr int kRowsOfWarp = 4;
-// Columns that a block of quantizeStrips covers.
+// Threads per block of quantizeStrips, and the rows of such a block. Its warps have strips one below the other.
 constexpr int kStripThreads = 128;
 constexpr int kStripRows = kStripThreads / 32 * kBlock;
 
-// Quantizes rowwise 1x32 blocks; four lanes share a block.
+// Quantizes rowwise in 1x32 blocks. Four lanes share a block.
 template <uint32_t word>
 __global__ void __launch_bounds__(kThreads) quantizeRows(const QuantizeMxParams p) {
   if (isNoop(p.noop)) return;
@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(kThreads) quantizeRows(const QuantizeMxParams 
   for (int i = 0; i < kRowsOfWarp; ++i) {
     if (inside) x[i] = *reinterpret_cast<const Bytes16*>(from + i * p.columns);
   }
-  // packs the maxima of two rows into one word, so that one shuffle reduces both
+  // packs the maxima of two rows into one 32-bit word, so that one shuffle reduces both
   uint32_t largest[kRowsOfWarp / 2];
 #pragma unroll
   for (int i = 0; i < kRowsOfWarp; i += 2) {
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(kThreads) quantizeRows(const QuantizeMxParams 
   }
 }
 
-// Produces any combination of copies in one read of the input.
+// Writes the rowwise copy, the columnwise copy or both, and reads the input once.
 template <uint32_t word>
 __global__ void __launch_bounds__(kStripThreads, storageBits(word) == 8 ? 4 : 3)
     quantizeStrips(const QuantizeMxParams p) {
@@ -102,7 +102,7 @@ void quantize(const QuantizeMxParams& p, cudaStream_t stream) {
   }
 }
 
-// Whether a copy, if it is wanted, has a scale for every block of its `lines` lines.
+// Whether a copy is not wanted, or has a scale for each block of its `lines` lines.
 bool fits(const void* copy, const ScalePlacement& scales, int64_t lines, int64_t length) {
   return copy == nullptr || (scales.lines == lines && scales.blocks == length / kBlock);
 }

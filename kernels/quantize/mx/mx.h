@@ -17,32 +17,32 @@ struct QuantizeMxParams {
   // Multiples of 32.
   int64_t rows = 0;
   int64_t columns = 0;
-  // The element format: signed, at most 8 bits.
+  // The format word of the elements: signed, at most 8 bits.
   uint32_t word = 0;
   // kE8m0Up or kE8m0Floor.
   ScaleRule rule = ScaleRule::kE8m0Up;
-  // Use 32x32 blocks, whose scale is stored once per line; otherwise 1x32.
+  // Whether blocks have 32x32 elements; otherwise 1x32. The scale of a 32x32 block is stored for each of its 32 lines.
   bool square = false;
-  // Round elements stochastically; otherwise to nearest even.
+  // Whether elements are rounded stochastically; otherwise to nearest even.
   bool stochastic = false;
   RandomSource random;
-  // Codes, [rows, columns]; null if the copy is not wanted.
+  // The rowwise codes, [rows, columns]; null if they are not wanted.
   uint8_t* rowwise = nullptr;
   ScalePlacement rowwiseScales;
-  // Codes, [rows, columns], or [columns, rows] for 4-bit codes; null if the copy is not wanted.
+  // The columnwise codes, [rows, columns], or [columns, rows] for 4-bit codes; null if they are not wanted.
   uint8_t* columnwise = nullptr;
   ScalePlacement columnwiseScales;
-  // If it holds exactly 1, nothing is written. May be null.
+  // If not null and the value is exactly 1, nothing is written.
   const float* noop = nullptr;
 };
 
 // Returns cudaErrorInvalidValue if sizes, format, rule or placements are not as described above.
 cudaError_t launchQuantizeMx(const QuantizeMxParams& params, cudaStream_t stream);
 
-// Validates as launchQuantizeMx does and zeroes the padding of the scales.
+// Validates as launchQuantizeMx does, and sets the padding of the scales to zero.
 cudaError_t prepareQuantizeMx(const QuantizeMxParams& params, cudaStream_t stream);
 
-// As launchQuantizeMx, for cases that have no faster kernel. Call prepareQuantizeMx first.
+// As launchQuantizeMx, for cases that have no faster kernel. prepareQuantizeMx must be called first.
 cudaError_t launchQuantizeMxAny(const QuantizeMxParams& params, cudaStream_t stream);
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
-// MX quantization of a strip: 32 rows of 128 bf16 columns per warp, four columns per lane. A lane holds all 32 rows of its
-// columns, so columnwise blocks need no communication between lanes.
+// MX quantization of a strip: 32 rows of 128 bf16 columns, by one warp. A lane has four columns, all 32 rows of them.
+// Columnwise blocks therefore need no communication between lanes.
 #pragma once
 
 #include "kernels/core/scale.cuh"
@@ -11,7 +11,7 @@ namespace lockstep {
 constexpr int kBlock = 32;
 constexpr int kStripColumns = 128;
 
-// Raises `largest` to the magnitudes of two bf16 values, lane by lane.
+// Returns, for each half of a 32-bit word, the larger of `largest` and the magnitude of the bf16 value there.
 __device__ inline uint32_t raise(uint32_t largest, uint32_t pair) { return raiseToPair<Wide::kBf16>(largest, pair); }
 __device__ inline uint32_t larger(uint32_t a, uint32_t b) { return maxOfPairs<Wide::kBf16>(a, b); }
 __device__ inline float low(uint32_t pair) { return lowOf<Wide::kBf16>(pair); }
@@ -29,7 +29,7 @@ __device__ inline uint32_t scaleOf(float amax) {
   return ruleOf(word) == ScaleRule::kE8m0Up ? e8m0Up(amax * kReciprocal) : e8m0Floor(amax, kMaxExponent);
 }
 
-// The 32 rows of the four columns that belong to one lane. x[r] is a row, in registers or in shared memory.
+// The four columns of a strip that belong to one lane. x[r] is row r of them, in registers or in shared memory.
 template <typename Rows>
 struct Strip {
   Rows x;
@@ -51,7 +51,7 @@ __device__ inline void storeStrip(const Strip<Rows>& s, uint8_t* data, int64_t c
   for (int r = 0; r < kBlock; ++r) *reinterpret_cast<uint32_t*>(to + r * columns) = encodeRow<word>(s.x[r], m);
 }
 
-// Writes the columnwise 4-bit codes of a strip transposed: 16 bytes per column.
+// Writes the columnwise 4-bit codes of a strip, transposed: 16 bytes per column.
 template <uint32_t word, typename Rows>
 __device__ inline void storeTransposed(const Strip<Rows>& s, uint8_t* data, int64_t rows, const float (&m)[4]) {
 #pragma unroll
@@ -70,12 +70,13 @@ __device__ inline void storeTransposed(const Strip<Rows>& s, uint8_t* data, int6
   }
 }
 
-// Writes the rowwise copy of a strip; eight lanes share a block. `tile` holds the amax of a square block in both halves.
+// Writes the rowwise copy of a strip; eight lanes share a block. If blocks are square, `tile` holds the amax of the
+// 32x32 block in both halves.
 template <uint32_t word, typename Rows>
 __device__ inline void quantizeStripRows(const QuantizeMxParams& p, const Strip<Rows>& s, uint32_t tile) {
   const int lane = threadIdx.x % 32;
   const int64_t first = s.row * p.columns + s.column;
-  // the scales of every eighth row, starting at the lane's own
+  // scale codes of rows lane % 8, lane % 8 + 8, ..., which this lane will store
   uint32_t kept[kBlock / 8];
 #pragma unroll
   for (int r = 0; r < kBlock; r += 2) {
@@ -113,7 +114,7 @@ __device__ inline void quantizeStripRows(const QuantizeMxParams& p, const Strip<
   }
 }
 
-// Produces any combination of copies of a strip. Call it with the full warp.
+// Writes the rowwise copy, the columnwise copy or both of a strip. All 32 lanes of the warp must call it.
 template <uint32_t word, typename Rows>
 __device__ inline void quantizeStrip(const QuantizeMxParams& p, const Strip<Rows>& s) {
   uint32_t largest[2] = {0, 0};

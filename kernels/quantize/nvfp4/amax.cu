@@ -1,7 +1,7 @@
-// The amaxes of NVFP4's copies. startAmaxes initialises them in one thread. plainAmax reads the source in a grid-stride loop of
-// 16-byte loads. If the columnwise copy is transformed, transformedAmax reads it instead: a warp transforms 16 rows of 128
-// columns in registers, on tensor cores where they exist, and computes both amaxes. The kernels overlap by programmatic
-// dependent launch.
+// The amaxes of NVFP4's copies. startAmaxes initialises them in one thread. plainAmax reads the source in a grid-stride
+// loop of 16-byte loads. If the columnwise copy is transformed, transformedAmax reads the source instead: a warp
+// transforms 16 rows of 128 columns in registers, on tensor cores where they exist, and computes the amaxes of both
+// copies. The kernels overlap by programmatic dependent launch (kernels/device/pdl.cuh).
 #include "kernels/device/device.cuh"
 #include "kernels/device/pair.cuh"
 #include "kernels/quantize/hadamard/hadamard.cuh"
@@ -18,20 +18,21 @@ constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
 // Resident blocks of plainAmax per multiprocessor.
 constexpr int kResident = 6;
-// 16-byte chunks that a thread of plainAmax has in flight.
+// Chunks of 16 bytes that a thread of plainAmax loads before it uses the first.
 constexpr int kChunks = 8;
-// Columns that a warp of transformedAmax covers: 4 per lane, in 16 rows.
+// Columns and rows that a warp of transformedAmax processes at a time.
 constexpr int kColumns = 128;
 constexpr int kRows = 16;
 
-// The amaxes that a pass raises: of the source for either copy, and of the transformed values. Null if not wanted.
+// The amaxes that a kernel updates: that of the source for each copy, and that of the transformed values. Null if not
+// wanted.
 struct AmaxOuts {
   float* plain[2];
   float* transformed;
 };
 
-// Raises the outputs to the maxima of the block, given by their bits, after startAmaxes has finished. Call it with the full
-// block.
+// Replaces each output by the block's maximum if that is larger, after startAmaxes has finished. `values` are bit
+// patterns. All threads of the block must call it.
 template <int count>
 __device__ void raiseAmaxes(float* const (&outs)[count], const uint32_t (&values)[count]) {
   __shared__ uint32_t maxima[count][kWarps];
@@ -50,7 +51,8 @@ __device__ void raiseAmaxes(float* const (&outs)[count], const uint32_t (&values
 }
 
 __global__ void startAmaxes(Nvfp4Copy rowwise, Nvfp4Copy columnwise, const float* noop) {
-  // waits first, because the kernels that letNextStart allows to start read the source before they call awaitPrevious
+  // This kernel waits first, because the kernels that letNextStart allows to start read the source before they call
+  // awaitPrevious.
   awaitPrevious();
   letNextStart();
   if (isNoop(noop)) return;
@@ -59,7 +61,8 @@ __global__ void startAmaxes(Nvfp4Copy rowwise, Nvfp4Copy columnwise, const float
   }
 }
 
-// Raises the bits of max |x|, or of two maxima in a word, to those of a chunk.
+// Returns the larger of `largest` and the magnitudes of a chunk, NaN ignored. `largest` is the bits of an f32 or, for
+// 16-bit types, a pair of maxima.
 template <Wide type>
 __device__ uint32_t raiseTo(uint32_t largest, const Bytes16& x) {
 #pragma unroll
@@ -95,12 +98,13 @@ __global__ void __launch_bounds__(kThreads, kResident)
   raiseAmaxes(outs.plain, {largest, largest});
 }
 
-// The amaxes of 16 rows of 128 columns, by their bits: a pair of maxima of the source, and one of the transformed values.
+// The amaxes of 16 rows of 128 columns as bits: `plain` of the source, a pair of bf16, and `transformed` of the
+// transformed values, an f32.
 struct TransformedAmax {
   uint32_t plain = 0;
   uint32_t transformed = 0;
 
-  // Each lane transforms 4 columns.
+  // Updates the amaxes without tensor cores. Each lane transforms 4 columns.
   __device__ void raiseByColumns(const uint16_t* x, int64_t columns, int64_t column, uint32_t signs) {
     column += threadIdx.x % 32 * 4;
     uint2 down[kRows];
@@ -122,7 +126,7 @@ struct TransformedAmax {
     }
   }
 
-  // Each lane has 4 rows, of 8 columns in each half.
+  // Updates the amaxes on tensor cores. Each lane loads 4 rows of 8 columns in each half of the 128 columns.
   __device__ void raiseByMma(const uint16_t* x, int64_t columns, int64_t column, const HadamardMatrix& matrix) {
     const uint16_t* from = x + threadIdx.x % 4 * 4 * columns;
     column += threadIdx.x % 32 / 4 * 8;
@@ -176,7 +180,7 @@ __global__ void __launch_bounds__(kThreads, kResident / 2)
       amax.raiseByColumns(from, columns, column, signs);
     }
   }
-  // rounding is monotonic, so only the maximum is rounded
+  // Rounding is monotonic, so only the maximum is rounded.
   const uint32_t transformed = bf16Pair(0.0f, floatOf(amax.transformed)) & 0xffff0000u;
   raiseAmaxes({outs.plain[0], outs.transformed}, {maxOfLanes<Wide::kBf16>(amax.plain) << 16, transformed});
 }

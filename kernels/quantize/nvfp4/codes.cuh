@@ -1,4 +1,5 @@
-// Shared by the NVFP4 kernels: block scales, encoding to e2m1, and stores of codes and scales.
+// Shared by the NVFP4 kernels: block scales, encoding to e2m1, and stores of codes and scales. S_enc is the encode
+// scale of a tensor (docs/numerics.md §5.1).
 #pragma once
 
 #include <algorithm>
@@ -10,18 +11,18 @@
 
 namespace lockstep {
 
-// S_enc of one copy, its reciprocal, and the tensor amax that S_enc is computed from.
+// The S_enc of one copy, its reciprocal, and the amax of the tensor.
 struct Nvfp4Levels {
   float encode;
   float decode;
   float amax;
 };
 
-// The levels of both copies, in shared memory.
+// The Nvfp4Levels of the rowwise and of the columnwise copy, in shared memory.
 struct Nvfp4Shared {
   Nvfp4Levels levels[2];
 
-  // All threads call it and must synchronise afterwards.
+  // Computes the levels. All threads of the block must call it and synchronise afterwards.
   __device__ void start(const QuantizeNvfp4Params& p) {
     if (threadIdx.x >= 2) return;
     const Nvfp4Copy& copy = threadIdx.x == 0 ? p.rowwise : p.columnwise;
@@ -31,13 +32,15 @@ struct Nvfp4Shared {
   }
 };
 
-// Computes the scale and the multiplier of a block from its amax. In shared memory.
+// A table in shared memory from which `scale` reads the scale code of a block and the multiplier of its elements, given
+// the block's amax. `start` fills it.
 struct Nvfp4Scaling {
-  // For each copy, the multiplier of the elements for each of the 128 possible scale codes.
+  // For each copy, the multiplier of the elements for each of the 128 scale codes.
   float multipliers[2][128];
+  // For each copy, the factor that converts a block's amax to its unrounded scale.
   float factors[2];
 
-  // All threads call it and must synchronise afterwards.
+  // Fills the table. All threads of the block must call it and synchronise afterwards.
   __device__ void start(const QuantizeNvfp4Params& p) {
     const int copy = threadIdx.x / 128;
     const Nvfp4Copy& to = copy == 0 ? p.rowwise : p.columnwise;
@@ -45,11 +48,12 @@ struct Nvfp4Scaling {
     const float encode = globalScale(*to.amax, 6 * p.e4m3Max);
     const uint32_t code = threadIdx.x % 128;
     multipliers[copy][code] = twoLevelMultiplier(decode(code, format::kE4m3), 1 / encode);
-    // non-negative for any given amax, because negative scale codes have no multiplier in the table
+    // The factor is not negative, whatever amax is given, because the table has no multipliers for negative scale
+    // codes.
     factors[copy] = fmaxf(encode * floatOf(0x3e2aaaab), 0.0f);
   }
 
-  // Equals twoLevel of scale.cuh.
+  // Returns the same as twoLevel of scale.cuh.
   __device__ TwoLevel scale(int copy, float amax) const {
     const uint32_t code = encodeNearest<format::kE4m3>(amax * factors[copy]);
     return {code, multipliers[copy][code]};
@@ -68,7 +72,7 @@ struct Nvfp4Origin {
   }
 };
 
-// The grid size that fills the device with `onEach` blocks per multiprocessor; at most `blocks`.
+// Returns the grid size that fills the device with `onEach` blocks per multiprocessor, but at most `blocks`.
 inline uint32_t fillingGrid(int64_t blocks, int onEach) {
   int device = 0;
   int multiprocessors = 1;
@@ -81,8 +85,8 @@ inline uint32_t nvfp4Tiles(const QuantizeNvfp4Params& p) {
   return static_cast<uint32_t>(ceilDivide(p.rows, kFp4Rows) * ceilDivide(p.columns, kFp4Columns));
 }
 
-// The terms whose sum gives the magnitude code of e2m1, for a value that is neither negative nor NaN: 2x up to 2, then x + 2,
-// then x / 2 + 4, up to 7. Each term is exact.
+// The terms whose sum is the magnitude code of x in e2m1, for x not negative and not NaN. The code is 2x for x up to 2,
+// x + 2 up to 4, x / 2 + 4 up to 6, and 7 above. Each term is exact.
 struct E2m1Terms {
   float upToTwo;
   float upToFour;
@@ -93,14 +97,14 @@ struct E2m1Terms {
         upToFour(saturatedFma(x, 0.5f, -1.0f)),
         upToSix(saturatedFma(x, 0.5f, -2.0f)) {}
 
-  // The bits of 2^23 plus the code, rounded to nearest even.
+  // Returns the bits of 2^23 plus the code, rounded to nearest even.
   __device__ uint32_t nearest() const {
     return bitsOf(__fmaf_rn(upToFour, 2.0f, __fmaf_rn(upToTwo, 4.0f, 8388608.0f)) + upToSix);
   }
 };
 
-// The bits of 2^23 plus the magnitude code of e2m1 for a value in [0, 7), rounded to nearest even: the minimum of 2x, x + 2 and
-// x / 2 + 4, each rounded once.
+// Returns the bits of 2^23 plus the magnitude code of x in e2m1, for x in [0, 7), rounded to nearest even. The code is
+// the smallest of 2x, x + 2 and x / 2 + 4, each rounded once.
 __device__ inline uint32_t leastE2m1(float x) {
   const uint32_t upToTwo = bitsOf(__fmaf_rn(x, 2.0f, 8388608.0f));
   const uint32_t upToFour = bitsOf(x + 8388610.0f);
@@ -108,7 +112,7 @@ __device__ inline uint32_t leastE2m1(float x) {
   return min(min(upToTwo, upToFour), upToSix);
 }
 
-// Clamps the magnitudes of a block to a value whose multiple is 6 or slightly less, and which encodes to code 7.
+// Clamps the magnitudes of a block to 6 / m, rounded down to bf16. This value times m still encodes to code 7.
 __device__ inline void limitFp4(Fp4Block<Wide::kBf16>& x, float m) {
   const uint32_t limit = min(bitsOf(6 / m), 0x7f7fffffu) >> 16;
 #pragma unroll
@@ -118,7 +122,8 @@ __device__ inline void limitFp4(Fp4Block<Wide::kBf16>& x, float m) {
   }
 }
 
-// Prepares blocks for encodeLimitedFp4. canonicalizeNaN must have processed them and given these bounds.
+// Prepares blocks for encodeLimitedFp4, which needs products |x| * m below 7. canonicalizeNaN must have processed the
+// blocks and given `bounds`.
 template <Wide type, int count>
 __device__ inline void limitFp4(Fp4Block<type> (&x)[count], const float (&bounds)[count],
                                 const TwoLevel (&scales)[count]) {
@@ -132,10 +137,10 @@ __device__ inline void limitFp4(Fp4Block<type> (&x)[count], const float (&bounds
   }
 }
 
-// Encodes such a block, rounding to nearest even.
+// Encodes a block that limitFp4 has prepared, rounding to nearest even.
 __device__ inline uint2 encodeLimitedFp4(const Fp4Block<Wide::kBf16>& x, float m) {
   const auto eight = [&](int first) {
-    // the last subtraction removes the bits of 2^23 that each term carries
+    // each term carries the bits of 2^23; the last subtraction removes them
     uint32_t codes = 0;
 #pragma unroll
     for (int i = 7; i >= 0; --i) codes = codes * 16 + leastE2m1(fabsf(x[first + i]) * m);
@@ -148,7 +153,7 @@ __device__ inline uint2 encodeLimitedFp4(const Fp4Block<Wide::kBf16>& x, float m
 template <Wide type>
 __device__ inline uint2 encodeFp4(const Fp4Block<type>& x, float m) {
   const auto eight = [&](int first) {
-    // the last subtraction removes the bits of 2^23 that each term carries
+    // each term carries the bits of 2^23; the last subtraction removes them
     uint32_t codes = 0;
 #pragma unroll
     for (int i = 7; i >= 0; --i) codes = codes * 16 + E2m1Terms(fabsf(x[first + i]) * m).nearest();
@@ -157,13 +162,15 @@ __device__ inline uint2 encodeFp4(const Fp4Block<type>& x, float m) {
   return make_uint2(eight(0), eight(8));
 }
 
-// Stochastic rounding adds random bits to pairs of codes in f16. A magnitude times 2^-14, truncated to f16, has the e2m1 code
-// in units of 2^-9 as its bits: f16 values are evenly spaced below 2^-14, as e2m1 codes are below 1, and their spacing doubles
-// with each binade, as that of e2m1 does. The eight random bits are added to the upper eight of the nine bits below a code.
+// Stochastic rounding works on pairs of f16. Multiply a magnitude by 2^-14 and truncate the product to f16. The bit
+// pattern of this f16 is the e2m1 code, followed by nine fraction bits. This holds because f16 is evenly spaced below
+// 2^-14, as e2m1 is below 1, and both spacings double with each binade above. The eight random bits are added to the
+// upper eight of the nine fraction bits; a carry rounds the code up.
 constexpr uint32_t kLargestFp4Pair = 7u << 9 | 7u << 25;
 
-// Prepares blocks processed by canonicalizeNaN, and their multipliers, for encodeFp4: one factor of each product x * m is
-// multiplied by 2^-14. It is m if that stays normal, else x, whose elements that matter are then large.
+// Prepares blocks that canonicalizeNaN has processed, and their multipliers, for encodeFp4 with stochastic rounding. It
+// multiplies one factor of each product x * m by 2^-14: m if m stays normal, else x. If m is so small, only large
+// elements of x give a nonzero code.
 template <Wide type, int count>
 __device__ inline void lowerFp4(Fp4Block<type> (&x)[count], float (&multipliers)[count]) {
   constexpr float kLeast = 1.0f / (1ull << 50) / (1ull << 50);
@@ -185,8 +192,8 @@ __device__ inline void lowerFp4(Fp4Block<type> (&x)[count], float (&multipliers)
   }
 }
 
-// The sum for two products, the first in the low lane, with signs in the top bits. Bytes 0 and 2 of `random` are the random
-// bits.
+// Returns the two codes with their fraction bits and the random bits added, and with signs in the top bits. `low` and
+// `high` are the products. Bytes 0 and 2 of `random` are the random bits.
 __device__ inline uint32_t sumFp4(float low, float high, uint32_t random) {
   uint32_t pair;
   asm("cvt.rz.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
@@ -194,7 +201,7 @@ __device__ inline uint32_t sumFp4(float low, float high, uint32_t random) {
   return pair + 2 * random;
 }
 
-// Packs the eight codes of four sums; those of the first sum are lowest.
+// Packs the eight codes of four results of sumFp4. Those of the first result are lowest.
 __device__ inline uint32_t packFp4(const uint32_t (&sums)[4]) {
   uint32_t halves[2];
 #pragma unroll
@@ -222,8 +229,8 @@ __device__ inline uint2 encodeFp4(const Fp4Block<type>& x, float m, const uint4&
   return make_uint2(eight(0, drawn.x, drawn.y), eight(8, drawn.z, drawn.w));
 }
 
-// Encodes blocks of copy 0 or 1. canonicalizeNaN must have processed them and given these bounds. `draws` are their draw
-// numbers.
+// Encodes blocks of copy 0 (rowwise) or 1 (columnwise). canonicalizeNaN must have processed the blocks and given
+// `bounds`. draws[i] is the Philox draw of block i.
 template <bool stochastic, Wide type, int count>
 __device__ inline void codesOf(Fp4Block<type> (&x)[count], const float (&bounds)[count],
                                const TwoLevel (&scales)[count], const int64_t (&draws)[count], uint32_t copy,
@@ -252,7 +259,8 @@ __device__ inline void codesOf(Fp4Block<type> (&x)[count], const float (&bounds)
   }
 }
 
-// Writes the codes of one block, or of two consecutive ones if `both`, from word `word` on.
+// Writes the codes of one block or, if `both`, of two consecutive blocks. `word` is the index of the first 32-bit word
+// in `data`.
 __device__ inline void storeFp4(uint8_t* data, int64_t word, const uint2 (&codes)[2], bool both) {
   uint8_t* to = data + word * 4;
   if (both && word % 4 == 0) {
@@ -263,7 +271,7 @@ __device__ inline void storeFp4(uint8_t* data, int64_t word, const uint2 (&codes
   }
 }
 
-// Stores the scales of one copy of a tile that starts at (line, block), where `block` is a multiple of 4.
+// Stores the scales of one copy of a tile. The tile starts at (line, block); `block` is a multiple of 4.
 class Fp4Scales {
  public:
   __device__ Fp4Scales(const ScalePlacement& p, int64_t line, int64_t block)
@@ -273,7 +281,7 @@ class Fp4Scales {
         first_(static_cast<int>(line & 127)),
         swizzled_(p.swizzled) {}
 
-  // Stores the scale of a block; line and block are relative to the tile.
+  // Stores the scale of a block. `line` and `block` are relative to the tile.
   __device__ void store(int line, int block, uint32_t code) const {
     const int64_t linear = line * lineStride_ + block * blockStride_;
     const int l = first_ + line;

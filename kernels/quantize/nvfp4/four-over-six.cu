@@ -1,6 +1,6 @@
-// NVFP4 quantization with 4over6: each block's scale is chosen so that its amax maps to 6 or to 4, by the smaller error. One
-// thread block quantizes one 128 x 64 tile in shared memory, along rows and down columns; a thread has two blocks of 16
-// elements in either direction.
+// NVFP4 quantization with 4over6: each block's scale is chosen so that its amax maps to 6 or to 4, whichever gives the
+// smaller error. A thread block quantizes a 128 x 64 tile in shared memory, along rows and along columns. A thread has
+// two blocks of 16 elements in either direction.
 #include "kernels/quantize/noop.cuh"
 #include "kernels/quantize/nvfp4/codes.cuh"
 #include "kernels/quantize/nvfp4/nvfp4.h"
@@ -9,27 +9,27 @@ namespace lockstep {
 
 namespace {
 
-// A candidate scale of a block: its value, and the multiplier of the elements.
+// A candidate for the scale of a block: its value, and the multiplier of the block's elements.
 struct Candidate {
   float scale;
   float multiplier;
 };
 
-// `value`, not negative, rounded to e4m3 and at most 448.
+// Rounds `value`, which is not negative, to e4m3. Larger values than 448 become 448.
 __device__ float roundE4m3(float value) {
   const uint32_t a = min(bitsOf(value), 0x43e00000u);
   const float c = floatOf((max(a, 0x3c800000u) & 0x7f800000u) + (20 << 23));  // at least 2^-6
   return floatOf(a) + c - c;
 }
 
-// x, not NaN, rounded to e2m1.
+// Rounds x, which is not NaN, to e2m1.
 __device__ float roundE2m1(float x) {
   const uint32_t a = min(bitsOf(x) & 0x7fffffffu, 0x40c00000u);
   const float c = floatOf((max(a, 0x3f800000u) & 0x7f800000u) + (22 << 23));
   return floatOf(bitsOf(floatOf(a) + c - c) | (bitsOf(x) & 0x80000000u));
 }
 
-// The candidate with the smaller error; the one for 6 if the errors are equal.
+// Returns the candidate with the smaller error, or `six` if the errors are equal.
 __device__ Candidate smaller(float errorSix, const Candidate& six, float errorFour, const Candidate& four) {
   const bool takesFour = errorFour < errorSix;
   return {takesFour ? four.scale : six.scale, takesFour ? four.multiplier : six.multiplier};
@@ -51,7 +51,7 @@ struct Chooser {
     return {scale, twoLevelMultiplier(scale, levels.decode)};
   }
 
-  // The errors of both candidates for a block, summed in element order.
+  // Returns the error of one candidate for a block, summed in element order.
   template <Wide type>
   __device__ float error(const Fp4Block<type>& x, const Candidate& candidate) const {
     float sum = 0;
@@ -68,13 +68,15 @@ struct Chooser {
 // The e4m3 code of a non-negative value that e4m3 represents exactly.
 __device__ uint32_t codeOfE4m3(float value) { return encodeNearest<format::kE4m3>(value); }
 
-// The sum over lanes that differ in bits `first` to 16 of their index, starting with bit 16; every lane receives it.
+// Returns the sum over the lanes whose indices differ only in bits `first` to 16, to each of these lanes. Lanes that
+// differ in bit 16 are added first.
 __device__ float sumAcross(float value, int first) {
   for (int step = 16; step >= first; step /= 2) value += __shfl_xor_sync(kFullMask, value, step);
   return value;
 }
 
-// The value of the thread that has the other half of this thread's 16x16 blocks. Call it with the full block.
+// Exchanges a value with the thread that has the other half of the columns of this thread's 16x16 blocks. All threads
+// of the block must call it.
 __device__ float ofOtherHalf(float value) {
   __shared__ float values[kFp4Threads];
   __syncthreads();
@@ -135,7 +137,7 @@ __device__ void quantizeColumns(const QuantizeNvfp4Params& p, const Fp4Tile<type
     float errorSix = chooser.error(x, six);
     float errorFour = chooser.error(x, four);
     if (p.square) {
-      // columns that are eight apart are in different halves, and are added first
+      // columns that are eight apart are in different halves; they are added first
       errorSix = sumAcross(errorSix + ofOtherHalf(errorSix), 4);
       errorFour = sumAcross(errorFour + ofOtherHalf(errorFour), 4);
     }

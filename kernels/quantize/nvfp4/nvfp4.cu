@@ -1,6 +1,6 @@
-// NVFP4 quantization of any combination of copies. Each thread block visits several 128 x 64 tiles of a vertical strip
-// (strips.cuh). The tile is in shared memory, double-buffered for 16-bit types, and is read once along rows for the rowwise
-// copy and once down columns for the columnwise one.
+// NVFP4 quantization of the rowwise copy, the columnwise copy or both. Each thread block processes several 128 x 64
+// tiles of a vertical strip (strips.cuh), one after the other. The tile is in shared memory, double-buffered for 16-bit
+// types. It is read along rows for the rowwise copy and along columns for the columnwise one.
 #include "kernels/quantize/nvfp4/nvfp4.h"
 
 #include "kernels/quantize/hadamard/hadamard.cuh"
@@ -12,14 +12,14 @@ namespace lockstep {
 
 namespace {
 
-// The maximum of non-negative values over lanes that differ in bits `first` to 16 of their index.
+// The maximum of non-negative values over the lanes whose indices differ only in bits `first` to 16.
 __device__ float maxAcross(float value, int first) {
   uint32_t largest = bitsOf(value);
   for (int step = 16; step >= first; step /= 2) largest = max(largest, __shfl_xor_sync(kFullMask, largest, step));
   return floatOf(largest);
 }
 
-// As above for two packed values.
+// As maxAcross, for two values.
 template <Wide type>
 __device__ void maxAcross(float& a, float& b, int first) {
   if constexpr (type == Wide::kBf16) {
@@ -34,21 +34,22 @@ __device__ void maxAcross(float& a, float& b, int first) {
   }
 }
 
-// Four words of scales, of four adjacent tiles.
+// The scales of one row in kWide adjacent tiles, 4 bytes for each tile.
 using WideWord = uint4;
 
-// max |x| of the 16x16 blocks of a tile, NaN ignored; the pass over rows computes it for the pass over columns. A negative
-// value (-0 included) says that the block may contain NaN.
+// max |x| of the 16x16 blocks of a tile, NaN ignored. quantizeRows computes it for quantizeColumns. A negative sign (-0
+// included) says that the block may contain NaN.
 using SquareAmaxes = float[kFp4Rows / kFp4Block][kFp4Columns / kFp4Block];
 
-// A thread's two blocks of a row, processed by canonicalizeNaN.
+// A thread's two blocks of a row, after canonicalizeNaN.
 template <Wide type>
 struct RowBlocks {
   Fp4Block<type> x[2];
   float amaxes[2];
   float bounds[2];
 
-  // With `square`, their amaxes are those of 16x16 blocks. Construct it with the full block.
+  // If `square`, `amaxes` are those of the 16x16 blocks to which the two blocks belong. All threads of the block must
+  // construct it.
   __device__ RowBlocks(const Fp4Tile<type>& tile, const Fp4RowItem<type>& item, bool square, SquareAmaxes& squares)
       : x{tile.rowBlock(item, 0), tile.rowBlock(item, 1)} {
     const bool hadNaN = canonicalizeNaN(x, amaxes, bounds);
@@ -61,8 +62,8 @@ struct RowBlocks {
   }
 };
 
-// Encodes and stores a thread's two blocks of copy 0 or 1. Returns the codes of its two scales in the low half and those of the
-// next lane in the high half. Call it with the full warp.
+// Encodes and stores a thread's two blocks of copy 0 (rowwise) or 1 (columnwise). Returns the codes of its two scales
+// in the low half, and those of the next lane in the high half. All 32 lanes of the warp must call it.
 template <bool stochastic, Wide type>
 __device__ uint32_t quantizeBlocks(const Nvfp4Copy& to, int copy, const Nvfp4Scaling& scaling, const Philox& random,
                                    Fp4Block<type> (&x)[2], const float (&amaxes)[2], const float (&bounds)[2],
@@ -78,7 +79,8 @@ __device__ uint32_t quantizeBlocks(const Nvfp4Copy& to, int copy, const Nvfp4Sca
   return four;
 }
 
-// Stores the scales of a thread's two blocks, or of those and the next two.
+// Stores the scales of a thread's two blocks. If `areWords`, the first of two lanes stores the scales of both, as a
+// 32-bit word.
 __device__ void storeScales(const Nvfp4Copy& to, bool areWords, bool isFirst, const Place& place, uint32_t four) {
   if (place.inside == 0) return;
   uint8_t* at = static_cast<uint8_t*>(to.scales.data) + place.scale;
@@ -106,7 +108,7 @@ __device__ void quantizeRows(const QuantizeNvfp4Params& p, const Fp4Tile<type>& 
   *reinterpret_cast<WideWord*>(static_cast<uint8_t*>(p.rowwise.scales.data) + place.scale) = words[item.row];
 }
 
-// Quantizes the columns of a tile. With `square` it runs after the rows.
+// Quantizes the columns of a tile. If blocks are square, quantizeRows must have run before.
 template <Wide type, bool stochastic, bool transforms>
 __device__ void quantizeColumns(const QuantizeNvfp4Params& p, const Fp4Tile<type>& tile, const Nvfp4Scaling& scaling,
                                 const ColumnTransform<transforms && kHadamardByMma>& transform,
@@ -140,13 +142,15 @@ __device__ void quantizeColumns(const QuantizeNvfp4Params& p, const Fp4Tile<type
   storeScales(p.columnwise, strips.columnWords, item.line % 4 == 0, place, four);
 }
 
-// Tiles in flight: one is loaded while another is quantized. Then the resident blocks per multiprocessor.
+// Tiles in shared memory. With two, one is loaded while the other is quantized.
 template <Wide type>
 constexpr int kStages = type == Wide::kF32 ? 1 : 2;
+// Blocks per multiprocessor.
 template <Wide type>
 constexpr int kResident = type == Wide::kF32 ? 3 : 4;
 
-// Blocks move up strips of the source, from the end to the start, because the amax pass leaves the end in the L2 cache.
+// Blocks move up along strips, from the end of the source to its start, because the amax pass leaves the end in the L2
+// cache.
 template <Wide type, bool stochastic, bool transforms>
 __global__ void __launch_bounds__(kFp4Threads, kResident<type>)
     quantizeNvfp4(const QuantizeNvfp4Params p, const __grid_constant__ Strips strips) {
@@ -171,7 +175,7 @@ __global__ void __launch_bounds__(kFp4Threads, kResident<type>)
 #pragma unroll 1
   for (; left >= 0; --left) {
     const Step& step = strips.step(left);
-    // also waits for all threads to have finished with the previous tile
+    // also waits until all threads have finished with the previous tile
     Fp4Tile<type>::wait();
     if (kStages<type> == 2 && left > 0) loader.start(stages[stage ^ 1], strips.step(left - 1).elements);
     const Fp4Tile<type>& tile = stages[stage];
@@ -199,7 +203,7 @@ __global__ void __launch_bounds__(kFp4Threads, kResident<type>)
 template <Wide type, bool stochastic, bool transforms>
 void launchStrips(const QuantizeNvfp4Params& p, cudaStream_t stream) {
   const int64_t tiles = ceilDivide(p.rows, kFp4Rows) * ceilDivide(p.columns, kFp4Columns);
-  // about three times the resident blocks, for load balance
+  // about three times the number of resident blocks, for load balance
   constexpr int kBlocks = 3 * kResident<type>;
   const int wide = canBeWide(p) && fillingGrid(tiles / kWide, kBlocks) < tiles / kWide ? kWide : 1;
   const uint32_t across = static_cast<uint32_t>(ceilDivide(p.columns, wide * kFp4Columns));
@@ -208,7 +212,7 @@ void launchStrips(const QuantizeNvfp4Params& p, cudaStream_t stream) {
             Strips(p, wide, across, each));
 }
 
-// Whether a copy, if it is wanted, has an amax and a scale for each block of its lines.
+// Whether a copy is not wanted, or has an amax and a scale for each block of its lines.
 bool fits(const Nvfp4Copy& copy, int64_t lines, int64_t length) {
   return copy.data == nullptr ||
          (copy.amax != nullptr && copy.scales.lines == lines && copy.scales.blocks == length / kFp4Block);

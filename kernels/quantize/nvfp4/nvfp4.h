@@ -1,4 +1,5 @@
-// NVFP4 quantization (docs/numerics.md 5): e4m3 scales for blocks of 16 elements, under one f32 amax per tensor.
+// NVFP4 quantization (docs/numerics.md §5): e2m1 codes, an e4m3 scale for each block of 16 elements, and one f32 amax
+// for each copy.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -11,13 +12,13 @@
 
 namespace lockstep {
 
-// One copy: packed codes of lines along the blocks, their scales, and the tensor's amax.
+// One copy, rowwise or columnwise: its packed codes, line by line, their scales, and the amax of the tensor.
 struct Nvfp4Copy {
   // Null if the copy is not wanted.
   uint8_t* data = nullptr;
   ScalePlacement scales;
   float* amax = nullptr;
-  // The amax to store and use instead of the source's own. May be null.
+  // If not null, this amax is stored and used instead of the amax of the source.
   const float* givenAmax = nullptr;
 };
 
@@ -27,32 +28,35 @@ struct QuantizeNvfp4Params {
   // Multiples of 16.
   int64_t rows = 0;
   int64_t columns = 0;
-  // Codes for [rows, columns], and for the transpose, [columns, rows].
+  // The rowwise copy has codes for [rows, columns], the columnwise copy for the transpose, [columns, rows].
   Nvfp4Copy rowwise;
   Nvfp4Copy columnwise;
-  // Use 16x16 blocks, whose scale is stored once per line; otherwise 1x16.
+  // Whether blocks have 16x16 elements; otherwise 1x16. The scale of a 16x16 block is stored for each of its 16 lines.
   bool square = false;
-  // Apply the random Hadamard transform to columnwise values first; bit i of `signs` negates row i of every 16. bf16 only.
+  // Whether columnwise values first go through the random Hadamard transform. Bit i of `signs` negates row i of each 16
+  // rows. bf16 only.
   bool transforms = false;
   uint32_t signs = 0;
-  // Round elements stochastically; otherwise to nearest even.
+  // Whether elements are rounded stochastically; otherwise to nearest even.
   bool stochastic = false;
   Philox random;
-  // 4over6: choose each block's scale for a largest code of 6 or 4, by the smaller squared or absolute error.
+  // 4over6: the scale of each block maps its amax to 6 or to 4, whichever gives the smaller squared (`squaredError`) or
+  // absolute error.
   bool fourOverSix = false;
   bool squaredError = false;
   // The largest block scale: 448 or 256.
   float e4m3Max = 448;
-  // If it holds exactly 1, nothing is written. May be null.
+  // If not null and the value is exactly 1, nothing is written.
   const float* noop = nullptr;
 };
 
-// Returns cudaErrorInvalidValue if sizes or placements are not as described, for a transform of a type other than bf16, and for
-// 4over6 with a transform or stochastic rounding.
+// Returns cudaErrorInvalidValue if sizes or placements are not as described, for a transform of a type other than bf16
+// or of square blocks, and for 4over6 with a transform or stochastic rounding.
 cudaError_t launchQuantizeNvfp4(const QuantizeNvfp4Params& params, cudaStream_t stream);
 
-// The passes of launchQuantizeNvfp4: first the amaxes, then codes and scales, with separate kernels for 4over6 and for rows
-// only. The latter handles 1x16 blocks without a columnwise copy, below 2^32 blocks.
+// The passes of launchQuantizeNvfp4. launchNvfp4Amaxes runs first. Then one of the others computes codes and scales:
+// launchNvfp4FourOverSix with 4over6, else launchNvfp4Codes. The latter calls launchNvfp4Rows if only a rowwise copy in
+// 1x16 blocks is wanted and there are fewer than 2^32 blocks.
 cudaError_t launchNvfp4Amaxes(const QuantizeNvfp4Params& params, cudaStream_t stream);
 cudaError_t launchNvfp4Codes(const QuantizeNvfp4Params& params, cudaStream_t stream);
 cudaError_t launchNvfp4Rows(const QuantizeNvfp4Params& params, cudaStream_t stream);

@@ -1,5 +1,5 @@
-// NVFP4 quantization of the rowwise copy in 1x16 blocks. A thread reads its blocks of 16 elements directly from global memory
-// and needs no shared memory except the table of multipliers.
+// NVFP4 quantization of a rowwise copy alone, in 1x16 blocks. A thread reads its blocks of 16 elements directly from
+// global memory. Shared memory holds only the table of multipliers.
 #include "kernels/quantize/noop.cuh"
 #include "kernels/quantize/nvfp4/codes.cuh"
 #include "kernels/quantize/nvfp4/nvfp4.h"
@@ -8,8 +8,9 @@ namespace lockstep {
 
 namespace {
 
-// Blocks of 16 elements that a thread has in flight, and resident blocks of threads per multiprocessor.
+// Blocks of 16 elements that a thread quantizes at a time.
 constexpr int kBlocks = 2;
+// Thread blocks per multiprocessor.
 template <Wide type, bool stochastic>
 constexpr int kResident = type == Wide::kF32 ? 2
                           : stochastic       ? 3
@@ -30,7 +31,7 @@ __device__ void loadBlocks(const Bytes16* x, uint32_t count, int64_t first, Fp4B
   }
 }
 
-// Quantizes the rowwise copy alone. Starts at the end of the source, which the amax pass leaves in the L2 cache.
+// Quantizes the rowwise copy alone. It starts at the end of the source, which the amax pass leaves in the L2 cache.
 template <Wide type, bool stochastic>
 __global__ void __launch_bounds__(kFp4Threads, (kResident<type, stochastic>))
     quantizeRowBlocks(const QuantizeNvfp4Params p, uint32_t count) {

@@ -1,4 +1,4 @@
-// The order in which the thread blocks of quantizeNvfp4 visit tiles, and the output positions that belong to each tile.
+// The order in which the thread blocks of quantizeNvfp4 process tiles, and the output positions of each tile.
 #pragma once
 
 #include "kernels/quantize/nvfp4/codes.cuh"
@@ -6,43 +6,48 @@
 
 namespace lockstep {
 
-// The distance between two blocks of a copy: in words of eight codes, and in scales.
+// The distance between two blocks of a copy: in 32-bit words of eight codes, and in scales.
 struct Distance {
   int64_t words;
   int64_t scales;
 };
 
-// Whether the scales of every four aligned blocks of a line form one word.
+// Whether the scales of each four blocks of a line, starting at a multiple of 4, form an aligned 32-bit word.
 inline bool hasScaleWords(const ScalePlacement& to) {
   return to.blocks % 4 == 0 && (to.swizzled || (to.blockStride == 1 && to.lineStride % 4 == 0));
 }
 
-// The step from a tile to the next one that the same thread block visits: in elements, and in blocks of either copy.
+// The step from a tile to the one that the same thread block processes next: in elements of the source, and in outputs
+// of either copy.
 struct Step {
   int64_t elements;
   Distance rowwise;
   Distance columnwise;
 };
 
-// Number of horizontally adjacent tiles whose scales a thread stores together. One such tile has 4 bytes of scales per row.
+// The number of horizontally adjacent tiles whose row scales a thread stores together. A tile has 4 bytes of scales per
+// row.
 constexpr int kWide = 4;
 
-// Whether that is possible: rows of scales are aligned for it, there are no partial tiles, and the columnwise scales of
-// adjacent tiles are a constant distance apart, which is not so for the swizzled layout.
+// Whether kWide tiles can be stored together. Rows of scales must be aligned for it, there must be no partial tiles,
+// and the columnwise scales of adjacent tiles must be a constant distance apart, which they are not in the swizzled
+// layout.
 inline bool canBeWide(const QuantizeNvfp4Params& p) {
   const ScalePlacement& to = p.rowwise.scales;
   return p.rowwise.data != nullptr && !to.swizzled && to.blockStride == 1 && to.lineStride % (4 * kWide) == 0 &&
          !p.columnwise.scales.swizzled && p.columns % (kWide * kFp4Columns) == 0 && p.rows % kFp4Rows == 0;
 }
 
-// Vertical strips of the source, `wide` tiles across. `each` thread blocks share a strip and take its tile rows in turn.
+// Vertical strips of the source, `wide` tiles wide; there are `across` of them. `each` thread blocks share a strip:
+// each processes every `each`-th row of tiles.
 struct Strips {
   int wide;
   uint32_t across;
   uint32_t each;
   bool rowWords;
   bool columnWords;
-  // steps[0] moves to the next tile of the row; steps[1] moves up to the first tile of the thread block's next row of tiles.
+  // steps[0] leads to the next tile of the same row of tiles, steps[1] to the first tile of the thread block's next row
+  // of tiles, which is further up.
   Step steps[2];
 
   Strips(const QuantizeNvfp4Params& p, int wide, uint32_t across, uint32_t each)
@@ -53,10 +58,10 @@ struct Strips {
         columnWords(hasScaleWords(p.columnwise.scales)),
         steps{beside(p), above(p, wide, int64_t{each})} {}
 
-  // The step to the next tile, given that `left` tiles of the strip remain after this one.
+  // The step to the next tile. `left` is the number of tiles that the thread block still has to process after this one.
   __device__ const Step& step(int left) const { return steps[beside(left) == 0]; }
 
-  // How many of the remaining `left` tiles are in the same row of tiles.
+  // How many of the `left` remaining tiles are in the current row of tiles.
   __device__ int beside(int left) const { return left & (wide - 1); }
 
  private:
@@ -66,7 +71,8 @@ struct Strips {
             {kFp4Columns * p.rows / 8, scaleOffset(p.columnwise.scales, kFp4Columns, 0)}};
   }
 
-  // From the last tile of a row of tiles to the first tile of the row that the thread block visits next, which is above.
+  // The step from the last tile of a row of tiles to the first tile of the thread block's next row of tiles, which is
+  // further up.
   static Step above(const QuantizeNvfp4Params& p, int64_t wide, int64_t each) {
     const Step step = beside(p);
     const int64_t back = wide - 1;
@@ -78,11 +84,12 @@ struct Strips {
   }
 };
 
-// The output position of a thread's first block of a copy (word of codes and scale), advanced from tile to tile.
+// The output position of a thread's first block of a copy: the index of its word of codes and of its scale. It advances
+// from tile to tile.
 struct Place {
   int64_t word;
   int64_t scale;
-  // How many elements along the line are inside the source, for the current tile and for the following ones.
+  // How many elements of the thread's two blocks are inside the source, in the current tile and in all later tiles.
   int inside;
   int insideOthers;
 
@@ -93,7 +100,7 @@ struct Place {
   }
 };
 
-// How many of `most` elements from `first` on are below `length`.
+// Returns how many of the `most` elements that start at `first` are below `length`.
 __device__ inline int within(int64_t length, int64_t first, int most) {
   return static_cast<int>(min(max(length - first, int64_t{0}), int64_t{most}));
 }

@@ -1,5 +1,5 @@
-// A tile of 128 rows by 64 columns in shared memory, read as blocks of 16 elements along rows or down columns. Each thread
-// handles two consecutive blocks.
+// A tile of 128 rows by 64 columns in shared memory, read as blocks of 16 elements along rows or along columns. Each
+// thread processes two consecutive blocks.
 #pragma once
 
 #include "kernels/device/device.cuh"
@@ -12,11 +12,11 @@ constexpr int kFp4Columns = 64;
 constexpr int kFp4Threads = 256;
 constexpr int kFp4Block = 16;
 
-// Returns its argument through a shuffle, so that the compiler keeps the value in a register instead of recomputing it for each
-// tile. Call it with the full warp.
+// Returns its argument through a shuffle. This makes the compiler keep the value in a register instead of recomputing
+// it for each tile. All 32 lanes of the warp must call it.
 __device__ inline int keep(int value) { return __shfl_sync(kFullMask, value, threadIdx.x % 32); }
 
-// 16 consecutive elements of a row or column.
+// 16 consecutive elements of a row or a column.
 template <Wide type>
 struct Fp4Block {
   static constexpr int kWords = kFp4Block * sizeof(typename WideOf<type>::Storage) / 4;
@@ -30,7 +30,7 @@ struct Fp4Block {
     }
   }
 
-  // max |x|; NaN if an element is NaN. Not for f32.
+  // Returns max |x|, or NaN if an element is NaN. Not for f32.
   __device__ float largest() const {
     uint32_t pair = words[0];
 #pragma unroll
@@ -39,7 +39,7 @@ struct Fp4Block {
     return highOf<type>(pair & 0x7fff7fffu);
   }
 
-  // max |x|, NaN ignored. Replaces each NaN by infinity, which has the same code.
+  // Returns max |x|, NaN ignored, and replaces each NaN by infinity, which encodes to the same code.
   __device__ float removeNaN() {
     if constexpr (type == Wide::kF32) {
       float largest = 0;
@@ -60,7 +60,8 @@ struct Fp4Block {
     }
   }
 
-  // As removeNaN, with a shortcut if no lane of the warp has a NaN. Call it with the full warp.
+  // Replaces each NaN by infinity and returns max |x|, NaN ignored, as removeNaN does. It skips the replacement if no
+  // lane of the warp has a NaN. All 32 lanes of the warp must call it.
   __device__ float canonicalizeNaN() {
     if constexpr (type != Wide::kF32) {
       const float amax = largest();
@@ -69,14 +70,14 @@ struct Fp4Block {
     return removeNaN();
   }
 
-  // Multiplies the elements by 2^-14, rounding subnormal results to nearest.
+  // Multiplies the elements by 2^-14. Subnormal results are rounded to nearest.
   __device__ void shrink() {
 #pragma unroll
     for (int i = 0; i < kWords; ++i) {
       if constexpr (type == Wide::kF32) {
         words[i] = bitsOf(floatOf(words[i]) * powerOfTwo(-14));
       } else if constexpr (type == Wide::kBf16) {
-        // a product written as an fma with -0, because mul.bf16x2 needs sm_90
+        // an fma with -0 instead of a product, because mul.bf16x2 needs sm_90
         asm("fma.rn.bf16x2 %0, %0, %1, %2;" : "+r"(words[i]) : "r"(0x38803880u), "r"(0x80008000u));
       } else {
         asm("mul.rn.f16x2 %0, %0, %1;" : "+r"(words[i]) : "r"(0x04000400u));
@@ -84,7 +85,8 @@ struct Fp4Block {
     }
   }
 
-  // The sign bits of eight elements from `first` on, at the sign positions of their codes; the other bits are unspecified.
+  // Returns the sign bits of eight elements, starting at `first`, at the sign positions of their codes. The other bits
+  // are unspecified.
   __device__ uint32_t signs(int first) const {
     if constexpr (type == Wide::kF32) {
       uint32_t signs = 0;
@@ -100,8 +102,8 @@ struct Fp4Block {
   }
 };
 
-// As Fp4Block::canonicalizeNaN, for the blocks of one thread. `bounds` is max |x| afterwards (not for f32). Returns whether the
-// warp may have had a NaN.
+// As Fp4Block::canonicalizeNaN, for the blocks of one thread. amaxes[i] is max |x|, NaN ignored. bounds[i] is max |x|
+// after the replacement (not for f32). Returns whether the warp may have had a NaN.
 template <Wide type, int count>
 __device__ inline bool canonicalizeNaN(Fp4Block<type> (&x)[count], float (&amaxes)[count], float (&bounds)[count]) {
   if constexpr (type != Wide::kF32) {
@@ -128,22 +130,25 @@ struct Fp4ColumnItem;
 template <Wide type>
 struct Fp4Tile {
   using Storage = typename WideOf<type>::Storage;
-  // Chunks of 16 bytes per row, and elements per chunk.
+  // Chunks of 16 bytes per row.
   static constexpr int kChunks = kFp4Columns * sizeof(Storage) / 16;
+  // Elements per chunk.
   static constexpr int kWidth = 16 / sizeof(Storage);
 
   Bytes16 chunks[kFp4Rows * kChunks];
 
-  // The byte offset of a chunk. Chunks are swizzled within their row, so that accesses of a warp are free of bank conflicts.
+  // Returns the index of a chunk in `chunks`. Chunks are permuted (swizzled) within their row, so that the accesses of
+  // a warp have no bank conflicts.
   __device__ static int at(int row, int chunk) {
     return row * kChunks + (chunk ^ ((row ^ row / (2 * kFp4Block) * 2 ^ chunk / 8 * 4) & 7));
   }
 
-  // Loads one thread's chunks of successive tiles of a matrix. Only the first tile may extend beyond the bottom of the matrix.
+  // Loads one thread's chunks of successive tiles of a matrix. Only the first of these tiles may extend beyond the
+  // bottom of the matrix.
   class Loader {
    public:
-    // For a [rows, columns] matrix whose rows are whole chunks, starting with the tile at (firstRow, firstColumn). Construct it
-    // with the full warp.
+    // The matrix is [rows, columns], and its rows are whole chunks. The first tile is that at (firstRow, firstColumn).
+    // All 32 lanes of the warp must construct it.
     __device__ Loader(const void* x, int64_t rows, int64_t columns, int64_t firstRow, int64_t firstColumn)
         : columns_(columns), to_(keep(16 * at(threadIdx.x / kChunks, threadIdx.x % kChunks))) {
       const int64_t row = firstRow + threadIdx.x / kChunks;
@@ -153,15 +158,15 @@ struct Fp4Tile {
       others_ = column < columns ? kFp4Rows : 0;
     }
 
-    // Starts the asynchronous load of the next tile, with 0 for elements outside the matrix. The tile after that is `step`
-    // elements further.
+    // Starts the asynchronous load of the next tile. Elements outside the matrix become 0. The tile after that is
+    // `step` elements further in the matrix.
     __device__ void start(Fp4Tile& tile, int64_t step) {
       constexpr int kStep = kFp4Threads / kChunks;
 #pragma unroll
       for (int i = 0; i < kFp4Rows / kStep; ++i) {
-        // equals at(row + i * kStep, chunk)
+        // the byte offset of this thread's chunk i: 16 * at(row + i * kStep, chunk)
         char* to = tile.bytes() + (to_ ^ 16 * (at(i * kStep, 0) % kChunks)) + 16 * i * kStep * kChunks;
-        // a copy of 0 source bytes reads nothing and writes 16 zeros
+        // with 0 source bytes, the copy reads nothing and writes 16 zeros
         asm volatile(
             "cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(static_cast<uint32_t>(__cvta_generic_to_shared(to))),
             "l"(from_ + i * kStep * columns_), "r"(i * kStep < atEnd_ ? 16 : 0)
@@ -176,14 +181,14 @@ struct Fp4Tile {
     int64_t columns_;
     // The byte offset in the tile of this thread's first chunk.
     int to_;
-    // Rows from this thread's first row to the end of the matrix, in the next tile and in the tiles after it; at most a tile's
-    // rows.
+    // The number of rows from this thread's first row to the end of the matrix, at most those of a tile: in the next
+    // tile, and in the tiles after it.
     int atEnd_;
     int others_;
   };
 
-  // Fills the tile with the 128 x 64 elements at (firstRow, firstColumn) of a [rows, columns] matrix; elements outside it are
-  // 0.
+  // Fills the tile with the 128 x 64 elements at (firstRow, firstColumn) of a [rows, columns] matrix. Elements outside
+  // the matrix become 0.
   __device__ void fill(const void* x, int64_t rows, int64_t columns, int64_t firstRow, int64_t firstColumn) {
     constexpr int kStep = kFp4Threads / kChunks;
     const int chunk = threadIdx.x % kChunks;
@@ -206,7 +211,7 @@ struct Fp4Tile {
   __device__ char* bytes() { return reinterpret_cast<char*>(chunks); }
   __device__ const char* bytes() const { return reinterpret_cast<const char*>(chunks); }
 
-  // Row block `i` of an item.
+  // Returns row block `i` (0 or 1) of a thread.
   __device__ Fp4Block<type> rowBlock(const Fp4RowItem<type>& item, int i) const {
     constexpr int kOfBlock = kFp4Block / kWidth;
     Fp4Block<type> result;
@@ -219,7 +224,7 @@ struct Fp4Tile {
     return result;
   }
 
-  // Column block `i` of an item. Call it with the full warp.
+  // Returns column block `i` (0 or 1) of a thread. All 32 lanes of the warp must call it.
   __device__ Fp4Block<type> columnBlock(const Fp4ColumnItem<type>& item, int i) const {
     const int byte = item.byte + 16 * i * kFp4Block * kChunks;
     Fp4Block<type> block;
@@ -237,8 +242,8 @@ struct Fp4Tile {
   }
 };
 
-// The two row blocks of a thread. A warp covers 16 rows with two lanes per row. The blocks are `block` and `block` + 1, and the
-// first starts at byte offset `byte` of a tile. Construct it with the full warp.
+// The two row blocks of a thread: blocks `block` and `block` + 1 of row `row`. Two lanes share a row, so a warp covers
+// 16 rows. The first block starts at byte offset `byte` of the tile. All 32 lanes of the warp must construct it.
 template <Wide type>
 struct Fp4RowItem {
   int row = threadIdx.x / 2;
@@ -246,19 +251,20 @@ struct Fp4RowItem {
   int byte = keep(16 * Fp4Tile<type>::at(row, (block * kFp4Block) / Fp4Tile<type>::kWidth));
 };
 
-// The two column blocks of a thread. A warp covers all blocks of eight columns with four lanes per column. The blocks are
-// number `line` and `line` + 1 down the column. Construct it with the full warp.
+// The two column blocks of a thread: blocks `line` and `line` + 1 of column `column`, counted from the top. Four lanes
+// share a column, so a warp covers eight whole columns. All 32 lanes of the warp must construct it.
 template <Wide type>
 struct Fp4ColumnItem {
   using Tile = Fp4Tile<type>;
   int line = threadIdx.x % 4 * 2;
   int column = threadIdx.x / 4;
-  // The byte offset in the tile from which this lane reads, or whose address it passes to loadDown.
+  // The byte offset in the tile from which this lane reads (f32), or whose address it passes to loadDown.
   int byte = keep(type == Wide::kF32 ? 16 * Tile::at(line * kFp4Block, column / 4) + column % 4 * 4
                                      : 16 * Tile::at(firstRow(2 * kFp4Block), column / 8));
 
-  // The first row whose address this lane passes to loadDown, if the blocks of the lanes are `apart` rows apart: rows 2j and 2j
-  // + 1 of the blocks form matrix j.
+  // Returns the tile row whose address this lane passes to the first loadDown (ldmatrix.x4). The four lanes of a column
+  // read four blocks, which start `apart` rows apart. Matrix j holds rows 2j and 2j + 1 of each of these blocks. Lanes
+  // 8j to 8j + 7 pass the addresses of its 8 rows.
   __device__ static int firstRow(int apart) {
     const int lane = threadIdx.x % 32;
     return lane % 8 / 2 * apart + lane / 8 * 2 + lane % 2;

@@ -6,7 +6,8 @@
 
 namespace lockstep {
 
-// Transforms the column blocks of a warp, eight columns and every other block at a time, through the warp's own shared memory.
+// Transforms the column blocks of a warp, which has eight columns of a tile. block(tile, i) transforms blocks i, i + 2,
+// i + 4 and i + 6 of each column, through shared memory that belongs to the warp.
 template <bool byMma>
 class ColumnTransform {
  public:
@@ -22,11 +23,11 @@ class ColumnTransform {
     block_ = keep(warp * kRows + at(Fp4ColumnItem<Wide::kBf16>::firstRow(kFp4Block)));
   }
 
-  // Transformed block `i` of this lane's item.
+  // Returns transformed block `i` (0 or 1) of this lane.
   __device__ Fp4Block<Wide::kBf16> block(const Tile& tile, int i) const {
     const Bytes16* from = tile.chunks + i * kFp4Block * Tile::kChunks;
     __syncwarp();
-    // rows four blocks further have their chunks swizzled with those four apart
+    // 64 rows further down, the swizzle of Fp4Tile::at differs in bit 2 of the chunk's index
     matrix_.transform(from + from_, buffer_ + to_);
     matrix_.transform(from + (from_ ^ 4) + kFp4Rows / 2 * Tile::kChunks, buffer_ + (to_ ^ 4) + kRows / 2);
     __syncwarp();
@@ -40,7 +41,8 @@ class ColumnTransform {
   // Rows of a warp's buffer, which holds four blocks one below the other.
   static constexpr int kRows = kFp4Rows / 2;
 
-  // Rows are swizzled among eight as a tile's chunks are.
+  // The index of a row in the buffer. Rows are permuted within groups of eight, so that accesses have no bank
+  // conflicts.
   __device__ static int at(int row) { return row ^ (row >> 4 << 1 & 7); }
 
   HadamardMatrix matrix_;
@@ -50,7 +52,7 @@ class ColumnTransform {
   int block_;
 };
 
-// Specialisation for GPUs without the tensor-core step, and for no transform.
+// Does nothing: for GPUs without the tensor-core step, and for kernels without a transform.
 template <>
 class ColumnTransform<false> {
  public:
