@@ -1,28 +1,13 @@
 /** The header of a safetensors file, checked in full. */
 import { FileError } from "../errors.js";
-import { elementCount, type Shape } from "../tensor/shape.js";
-import { FILE_DTYPES, type FileDType, fileBytes, isFileDType } from "./dtypes.js";
+import { elementCount } from "../tensor/shape.js";
+import { FILE_DTYPES, fileBytes, isFileDType } from "./dtypes.js";
+import type { TensorEntry, TensorPlan } from "./entry.js";
 import { headerPieces } from "./header-text.js";
 import { JsonError, jsonMembers, readDigits, repeated } from "./json-read.js";
 import { type TensorTable, TensorTableWriter } from "./tensor-table.js";
 
-/** A tensor to be written. */
-export interface TensorPlan {
-  /** The name in the file. */
-  readonly name: string;
-  /** The type by its name in safetensors, such as `BF16`. */
-  readonly dtype: FileDType;
-  /** Sizes, row-major, the last contiguous. */
-  readonly shape: Shape;
-}
-
-/** A tensor of a file; its bytes are [begin, end) of the data that follow the header. */
-export interface TensorEntry extends TensorPlan {
-  /** The first byte, counted from the end of the header. */
-  readonly begin: number;
-  /** The byte behind the last. */
-  readonly end: number;
-}
+export type { TensorEntry, TensorPlan };
 
 /** The texts of a file's `__metadata__`, by their keys. */
 export type Metadata = Readonly<Record<string, string>>;
