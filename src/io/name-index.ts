@@ -6,8 +6,8 @@ const PRIME = 67_108_859;
 const GOLDEN_RATIO = 0x9e3779b1;
 
 /**
- * Numbers of names, by name. The hash is a polynomial in a random number, which the author of a file does not know: two names of n
- * characters have one hash with a probability of n in 2^26, whatever they are. What is found does not depend on it.
+ * Numbers of names, by name. The hash is a polynomial in a random number, which the author of a file does not know: two names of
+ * n characters have one hash with a probability of n in 2^26, whatever they are. What is found does not depend on it.
  */
 export class NameIndex {
   /** A number and 1, or 0 where there is none. */
