@@ -16,8 +16,8 @@ import {
 import { kindOf } from "../tensor/data.js";
 import { FILE_DTYPES } from "./dtypes.js";
 import { fileError, requirePath, writeAt } from "./files.js";
-import type { Metadata, TensorEntry, TensorPlan } from "./header.js";
-import { encodeHeader, planEntries } from "./header-write.js";
+import type { Metadata, TensorEntry, TensorPlan } from "./header/header.js";
+import { encodeHeader, planEntries } from "./header/header-write.js";
 import { requireMetadata } from "./metadata.js";
 import { Spans } from "./spans.js";
 import { syncFolder, targetOf } from "./target.js";

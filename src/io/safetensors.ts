@@ -3,7 +3,7 @@ import type { FileHandle } from "node:fs/promises";
 import { ArgumentError, FileError } from "../errors.js";
 import { describe } from "../options.js";
 import { openFile, readAt, requirePath } from "./files.js";
-import { type ParsedHeader, parseHeader, type TensorEntry } from "./header.js";
+import { type ParsedHeader, parseHeader, type TensorEntry } from "./header/header.js";
 import { MAX_HEADER_BYTES } from "./limits.js";
 import { TensorSource } from "./source.js";
 

@@ -1,8 +1,8 @@
 /** Where tensors are read from: a file, or memory. */
 import { FileError } from "../errors.js";
 import { text } from "../options.js";
-import type { Header, Metadata, TensorEntry, TensorPlan } from "./header.js";
-import { planEntries } from "./header-write.js";
+import type { Header, Metadata, TensorEntry, TensorPlan } from "./header/header.js";
+import { planEntries } from "./header/header-write.js";
 
 /** How many names an error lists. */
 const NAMES_SHOWN = 8;

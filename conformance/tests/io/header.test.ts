@@ -8,11 +8,11 @@ import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { FileError } from "../../../src/errors.js";
 import { FILE_DTYPES, type FileDType, fileBytes } from "../../../src/io/dtypes.js";
-import { parseHeader, type TensorEntry } from "../../../src/io/header.js";
-import { headerPieces } from "../../../src/io/header-text.js";
+import { parseHeader, type TensorEntry } from "../../../src/io/header/header.js";
+import { headerPieces } from "../../../src/io/header/header-text.js";
+import { NameIndex } from "../../../src/io/header/name-index.js";
+import { PackedWriter } from "../../../src/io/header/packed.js";
 import { JsonError, jsonMembers } from "../../../src/io/json-read.js";
-import { NameIndex } from "../../../src/io/name-index.js";
-import { PackedWriter } from "../../../src/io/packed.js";
 
 const PATH = "drawn.safetensors";
 const DTYPES = Object.keys(FILE_DTYPES) as readonly FileDType[];

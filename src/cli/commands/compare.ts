@@ -1,6 +1,6 @@
 /** `lockstep compare`: two files, bit by bit. */
 import { ArgumentError } from "../../errors.js";
-import type { TensorEntry } from "../../io/header.js";
+import type { TensorEntry } from "../../io/header/header.js";
 import { SafetensorsFile } from "../../io/safetensors.js";
 import { someNames, type TensorSource } from "../../io/source.js";
 import { defineCommand } from "../command.js";

@@ -1,10 +1,10 @@
 /** The header of a safetensors file, checked in full. */
-import { FileError } from "../errors.js";
-import { elementCount } from "../tensor/shape.js";
-import { FILE_DTYPES, fileBytes, isFileDType } from "./dtypes.js";
+import { FileError } from "../../errors.js";
+import { elementCount } from "../../tensor/shape.js";
+import { FILE_DTYPES, fileBytes, isFileDType } from "../dtypes.js";
+import { JsonError, jsonMembers, readDigits, repeated } from "../json-read.js";
 import type { TensorEntry, TensorPlan } from "./entry.js";
 import { headerPieces } from "./header-text.js";
-import { JsonError, jsonMembers, readDigits, repeated } from "./json-read.js";
 import { type TensorTable, TensorTableWriter } from "./tensor-table.js";
 
 export type { TensorEntry, TensorPlan };

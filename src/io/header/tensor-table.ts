@@ -1,9 +1,9 @@
 /** The tensors of a header, packed: a file may have more than a million, and most of them are asked for once or never. */
-import type { Shape } from "../tensor/shape.js";
-import { INSPECT } from "../tensor/show.js";
-import { FILE_DTYPES, type FileDType, fileBytes } from "./dtypes.js";
+import type { Shape } from "../../tensor/shape.js";
+import { INSPECT } from "../../tensor/show.js";
+import { FILE_DTYPES, type FileDType, fileBytes } from "../dtypes.js";
+import { repeated } from "../json-read.js";
 import type { TensorEntry } from "./entry.js";
-import { repeated } from "./json-read.js";
 import { NameIndex } from "./name-index.js";
 import { type PackedReader, PackedWriter } from "./packed.js";
 

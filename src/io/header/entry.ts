@@ -1,6 +1,6 @@
 /** What a file says of a tensor. */
-import type { Shape } from "../tensor/shape.js";
-import type { FileDType } from "./dtypes.js";
+import type { Shape } from "../../tensor/shape.js";
+import type { FileDType } from "../dtypes.js";
 
 /** A tensor to be written. */
 export interface TensorPlan {

@@ -1,5 +1,5 @@
 /** The text of a header, a piece at a time: all of it in memory would be as large as the file says. */
-import { FileError } from "../errors.js";
+import { FileError } from "../../errors.js";
 
 /** Bytes of a piece, at least; a member of the header is in one piece. */
 const PIECE_BYTES = 1 << 16;
