@@ -34,7 +34,7 @@ export const TESTS = {
   ),
   "src/optimizers": at("modules/{optimizers,main-grads,refusals*}", "update/*"),
   "src/autocast": at("training/{regions,recipes,delayed}", "recipes/*", "modules/{refusals*,linear}"),
-  "src/io": at("io/*"),
+  "src/io": at("io/*", "api/arguments"),
   "src/backends/wasm": at("backends/*", "{cast,elementwise,gemm,layout,quantize,rows,update}/*"),
   "src/tensor": at("api/*", "layout/*", "quantize/*", "backends/*", "modules/refusals*"),
 };

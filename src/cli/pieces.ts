@@ -1,7 +1,7 @@
 /** Output files made piece by piece: each piece reads what it needs, computes, and puts a few tensors. */
 import { LockstepError } from "../errors.js";
 import { fileBytes } from "../io/dtypes.js";
-import type { Metadata, TensorEntry, TensorPlan } from "../io/header.js";
+import type { Metadata, TensorEntry, TensorPlan } from "../io/header/header.js";
 import type { SafetensorsFile } from "../io/safetensors.js";
 import { type PutTensor, writeSafetensors } from "../io/safetensors-writer.js";
 import type { TensorSource } from "../io/source.js";

@@ -1,7 +1,7 @@
 /** Two tensors of two files, bit by bit. */
 import { Codes, partsOf } from "../io/codes.js";
 import { FILE_DTYPES, type FileDType, fileBytes } from "../io/dtypes.js";
-import type { TensorEntry } from "../io/header.js";
+import type { TensorEntry } from "../io/header/header.js";
 import type { TensorSource } from "../io/source.js";
 import { elementCount, type Shape, sameShape } from "../tensor/shape.js";
 

@@ -7,7 +7,7 @@ import type { RandomState } from "../quantizers/quantizer.js";
 import { sameShape } from "../tensor/shape.js";
 import { type CheckpointRecord, quantizedRecord } from "./checkpoint-record.js";
 import { quantizedParameters, type TensorPlace } from "./checkpoint-tensors.js";
-import { isObject } from "./header.js";
+import { isObject } from "./header/header.js";
 import type { TensorSource } from "./source.js";
 
 /** A training run. */

@@ -3,7 +3,7 @@ import { createHash } from "node:crypto";
 import { ArgumentError, FileError } from "../errors.js";
 import type { QuantizedTensor } from "../tensor/quantized.js";
 import { MODULE } from "./checkpoint-tensors.js";
-import { isObject, type JsonObject, type Metadata, type TensorPlan } from "./header.js";
+import { isObject, type JsonObject, type Metadata, type TensorPlan } from "./header/header.js";
 import { JsonError, parseJson } from "./json-read.js";
 import { jsonText } from "./json-write.js";
 import { recipesOf } from "./quantized/quantized-file.js";

@@ -4,7 +4,7 @@ import type { DelayedSnapshot } from "../modules/delayed-state.js";
 import type { Module } from "../modules/module.js";
 import type { QuantizationSnapshot } from "../modules/quantization-state.js";
 import { type Pass, ROLES } from "../recipes/table.js";
-import type { TensorPlan } from "./header.js";
+import type { TensorPlan } from "./header/header.js";
 import type { TensorSource } from "./source.js";
 
 const PASSES = Object.keys(ROLES) as readonly Pass[];

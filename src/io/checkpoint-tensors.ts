@@ -6,7 +6,7 @@ import type { Optimizer } from "../optimizers/optimizer.js";
 import { type CopyTensors, DIRECTIONS, QuantizedTensor } from "../tensor/quantized.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { type FileDType, fileDType, isPackedInFiles } from "./dtypes.js";
-import type { Metadata } from "./header.js";
+import type { Metadata } from "./header/header.js";
 import { memberPlaces, type TensorPlace } from "./quantized/quantized-file.js";
 import { formatRecipe, recipeKey, recipeOf } from "./quantized/recipe.js";
 

@@ -28,7 +28,7 @@ import {
   type TensorPlace,
 } from "./checkpoint-tensors.js";
 import { requirePath } from "./files.js";
-import type { TensorPlan } from "./header.js";
+import type { TensorPlan } from "./header/header.js";
 import { RECORD_KEY } from "./quantized/recipe.js";
 import { SafetensorsFile } from "./safetensors.js";
 import { writeSafetensors } from "./safetensors-writer.js";

@@ -1,7 +1,7 @@
 /** Files: for hosts that have them. */
 export { type CheckpointState, loadCheckpoint, type SavedState, saveCheckpoint } from "./checkpoint.js";
 export type { FileDType } from "./dtypes.js";
-export type { Header, Metadata, TensorEntry, TensorPlan } from "./header.js";
+export type { Header, Metadata, TensorEntry, TensorPlan } from "./header/header.js";
 export { SafetensorsFile } from "./safetensors.js";
 export { type FilePlan, type PutTensor, writeSafetensors } from "./safetensors-writer.js";
 export { TensorSource } from "./source.js";

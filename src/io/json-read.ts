@@ -17,12 +17,14 @@ class OtherNumber {
 
 type ReadNumber = (text: string) => unknown;
 
-/** Numbers of sizes and offsets: 1.0, -0 and 1e3 are `OtherNumber`s, so that no rounding hides what was written. */
-export const readDigits: ReadNumber = (text) =>
-  /^(?:0|[1-9]\d{0,19})$/.test(text) ? Number(text) : new OtherNumber(text);
+const DIGITS = /^(?:0|[1-9]\d{0,19})$/;
 
-const QUOTE = 0x22;
-const BACKSLASH = 0x5c;
+/** Numbers of sizes and offsets: 1.0, -0 and 1e3 are `OtherNumber`s, so that no rounding hides what was written. */
+export const readDigits: ReadNumber = (text) => (DIGITS.test(text) ? Number(text) : new OtherNumber(text));
+
+const CODE = { quote: 0x22, comma: 0x2c, colon: 0x3a, backslash: 0x5c } as const;
+const OPEN = { object: 0x7b, array: 0x5b } as const;
+const CLOSE = { object: 0x7d, array: 0x5d } as const;
 
 /** As `JSON.parse`. Throws `JsonError` for what that refuses, a repeated key, and deep nesting. */
 export function parseJson(text: string): unknown {
@@ -32,19 +34,28 @@ export function parseJson(text: string): unknown {
   return value;
 }
 
-/** The members of the object that `text` is, in its order, each read as it is asked for; keys may repeat. */
-export function* jsonMembers(text: string, readNumber: ReadNumber): Generator<readonly [string, unknown]> {
-  const reader = new JsonReader(text, readNumber);
-  yield* reader.members(0);
+/**
+ * The members of the object that the `pieces` of a text are, in its order, each read as it is asked for; keys may repeat. All
+ * pieces but the last end with a comma between two members; `jsonPieces` cuts a text so.
+ */
+export function* jsonMembers(
+  pieces: Iterator<string, unknown>,
+  readNumber: ReadNumber,
+): Generator<readonly [string, unknown]> {
+  const reader = new JsonReader("", readNumber, pieces);
+  yield* reader.members();
   reader.end();
 }
 
 class JsonReader {
   #at = 0;
+  /** Characters of the pieces before this one. */
+  #before = 0;
 
   constructor(
-    private readonly text: string,
+    private text: string,
     private readonly readNumber: ReadNumber,
+    private readonly pieces?: Iterator<string, unknown>,
   ) {}
 
   /** Nothing but white space may follow. */
@@ -55,58 +66,87 @@ class JsonReader {
 
   value(depth: number): unknown {
     this.#space();
-    const next = this.text[this.#at];
-    if (depth >= MAX_DEPTH && (next === "{" || next === "["))
+    const next = this.text.charCodeAt(this.#at);
+    if (depth >= MAX_DEPTH && (next === OPEN.object || next === OPEN.array))
       throw new JsonError(`nests more than ${MAX_DEPTH} deep`);
-    if (next === "{") return this.#object(depth);
-    if (next === "[") return this.#array(depth);
-    if (next === '"') return this.#string();
-    for (const [word, value] of LITERALS) if (this.#takes(word)) return value;
+    if (next === OPEN.object) return this.#object(depth);
+    if (next === OPEN.array) return this.#array(depth);
+    if (next === CODE.quote) return this.#string();
+    for (const [word, value] of LITERALS) {
+      if (!this.text.startsWith(word, this.#at)) continue;
+      this.#at += word.length;
+      return value;
+    }
     return this.#number();
   }
 
-  *members(depth: number): Generator<readonly [string, unknown]> {
-    this.#need("{");
-    if (this.#takes("}")) return;
+  *members(): Generator<readonly [string, unknown]> {
+    this.#nextPiece();
+    this.#need(OPEN.object);
+    if (this.#takes(CLOSE.object)) return;
     do {
-      this.#space();
-      const key = this.#string();
-      this.#need(":");
-      yield [key, this.value(depth + 1)];
-    } while (this.#takes(","));
-    this.#need("}");
+      if (this.#at === this.text.length) this.#nextPiece();
+      yield [this.#key(), this.value(1)];
+    } while (this.#takes(CODE.comma));
+    this.#need(CLOSE.object);
+  }
+
+  #nextPiece(): void {
+    const next = this.pieces?.next();
+    if (!next || next.done) return;
+    this.#before += this.#at;
+    this.#at = 0;
+    this.text = next.value;
   }
 
   #object(depth: number): object {
     const object: Record<string, unknown> = {};
-    for (const [key, value] of this.members(depth)) {
+    this.#need(OPEN.object);
+    if (this.#takes(CLOSE.object)) return object;
+    do {
+      const key = this.#key();
+      const value = this.value(depth + 1);
       if (Object.hasOwn(object, key)) throw repeated(key);
       if (key === "__proto__") setOwn(object, key, value);
       else object[key] = value;
-    }
+    } while (this.#takes(CODE.comma));
+    this.#need(CLOSE.object);
     return object;
   }
 
   #array(depth: number): unknown[] {
     const array: unknown[] = [];
-    this.#need("[");
-    if (this.#takes("]")) return array;
+    this.#need(OPEN.array);
+    if (this.#takes(CLOSE.array)) return array;
     do array.push(this.value(depth + 1));
-    while (this.#takes(","));
-    this.#need("]");
+    while (this.#takes(CODE.comma));
+    this.#need(CLOSE.array);
     return array;
+  }
+
+  /** The key of a member, and the colon behind it. */
+  #key(): string {
+    this.#space();
+    const key = this.#string();
+    this.#need(CODE.colon);
+    return key;
   }
 
   #string(): string {
     const begin = this.#at;
-    if (this.text.charCodeAt(begin) !== QUOTE) throw this.#invalid();
+    if (this.text.charCodeAt(begin) !== CODE.quote) throw this.#invalid();
+    let plain = true;
     for (let at = begin + 1; at < this.text.length; at++) {
       const code = this.text.charCodeAt(at);
-      if (code === BACKSLASH) at++;
-      else if (code === QUOTE) {
+      if (code === CODE.quote) {
         this.#at = at + 1;
-        return this.#parsed(begin) as string;
+        // a longer cut of a text would keep all of the text in memory
+        return plain && at - begin <= SHORT
+          ? this.text.slice(begin + 1, at)
+          : (this.#parsed(begin) as string);
       }
+      if (code === CODE.backslash) at++;
+      if (code === CODE.backslash || code < 0x20) plain = false;
     }
     throw this.#invalid();
   }
@@ -114,8 +154,9 @@ class JsonReader {
   #number(): unknown {
     const begin = this.#at;
     while (isNumeric(this.text.charCodeAt(this.#at))) this.#at++;
-    this.#parsed(begin);
-    return this.readNumber(this.text.slice(begin, this.#at));
+    const text = this.text.slice(begin, this.#at);
+    if (!DIGITS.test(text)) this.#parsed(begin);
+    return this.readNumber(text);
   }
 
   /** What `JSON.parse` makes of the text from `begin` up to here: it knows escapes and the grammar of numbers. */
@@ -136,23 +177,27 @@ class JsonReader {
     }
   }
 
-  #takes(word: string): boolean {
+  #takes(code: number): boolean {
     this.#space();
-    if (!this.text.startsWith(word, this.#at)) return false;
-    this.#at += word.length;
+    if (this.text.charCodeAt(this.#at) !== code) return false;
+    this.#at++;
     return true;
   }
 
-  #need(word: string): void {
-    if (!this.#takes(word)) throw this.#invalid();
+  #need(code: number): void {
+    if (!this.#takes(code)) throw this.#invalid();
   }
 
   #invalid(): JsonError {
     const what = this.text[this.#at];
-    const found = what === undefined ? "ends too soon" : `has ${JSON.stringify(what)} at ${this.#at}`;
+    const found =
+      what === undefined ? "ends too soon" : `has ${JSON.stringify(what)} at ${this.#before + this.#at}`;
     return new JsonError(`is not valid JSON: it ${found}`);
   }
 }
+
+/** What V8 copies where it cuts a text, and not more. */
+const SHORT = 12;
 
 const LITERALS = [
   ["true", true],

@@ -16,9 +16,10 @@ import {
 import { kindOf } from "../tensor/data.js";
 import { FILE_DTYPES } from "./dtypes.js";
 import { fileError, requirePath, writeAt } from "./files.js";
-import type { Metadata, TensorEntry, TensorPlan } from "./header.js";
-import { encodeHeader, planEntries } from "./header-write.js";
+import type { Metadata, TensorEntry, TensorPlan } from "./header/header.js";
+import { encodeHeader, planEntries } from "./header/header-write.js";
 import { requireMetadata } from "./metadata.js";
+import { Spans } from "./spans.js";
 import { syncFolder, targetOf } from "./target.js";
 import { discard, finished, openTemporary } from "./temporaries.js";
 
@@ -46,14 +47,14 @@ function checkedTensor(user: string, name: string, value: unknown): void {
   );
 }
 
-/** Puts `bytes` at byte `at` of a planned tensor. In any order. */
+/** Puts `bytes` at byte `at` of a planned tensor. In any order, each byte once. */
 export type PutTensor = (name: string, bytes: Uint8Array, at?: number) => Promise<void>;
 
 /**
  * Writes a safetensors file: `body` puts every byte of every planned tensor. The file appears under `path` when all is written
- * and on the disk, and not at all where `body` throws or leaves bytes out. Links are followed; a file that is replaced hands on
- * its permissions. Throws `ArgumentError` for anything but a plan, `FileError` for whatever a reader would refuse, and what the
- * system says.
+ * and on the disk, and not at all where `body` throws, leaves bytes out or puts some twice. Links are followed; a file that is
+ * replaced hands on its permissions. Throws `ArgumentError` for anything but a plan, `FileError` for whatever a reader would
+ * refuse, and what the system says.
  */
 export async function writeSafetensors(
   path: string,
@@ -95,16 +96,14 @@ export async function writeSafetensors(
 }
 
 class Writer {
-  readonly #missing: Map<string, number>;
+  readonly #given = new Map<string, Spans>();
 
   constructor(
     private readonly path: string,
     private readonly handle: FileHandle,
     private readonly tensors: ReadonlyMap<string, TensorEntry>,
     private readonly dataStart: number,
-  ) {
-    this.#missing = new Map([...tensors.values()].map(({ name, begin, end }) => [name, end - begin]));
-  }
+  ) {}
 
   async put(name: string, bytes: Uint8Array, at: number): Promise<void> {
     const entry = this.tensors.get(name);
@@ -113,18 +112,21 @@ class Writer {
         `writeSafetensors: put(${JSON.stringify(name)}) was given ${describe(bytes)} and ${describe(at)}; a Uint8Array, and from which byte of the tensor on, are needed`,
       );
     if (!entry) throw new FileError(`${this.path}: tensor "${name}" was not planned`);
-    const missing = (this.#missing.get(name) ?? 0) - bytes.length;
-    if (missing < 0 || entry.begin + at + bytes.length > entry.end) {
+    const size = entry.end - entry.begin;
+    if (at + bytes.length > size)
+      throw new FileError(`${this.path}: tensor "${name}": more than its ${size} bytes were given`);
+    const given = this.#given.get(name) ?? new Spans();
+    this.#given.set(name, given);
+    if (!given.add(at, at + bytes.length))
       throw new FileError(
-        `${this.path}: tensor "${name}": more than its ${entry.end - entry.begin} bytes were given`,
+        `${this.path}: tensor "${name}": some of bytes [${at}, ${at + bytes.length}) were given before; put each byte once`,
       );
-    }
-    this.#missing.set(name, missing);
     await writeAt(this.path, this.handle, bytes, this.dataStart + entry.begin + at);
   }
 
   requireComplete(): void {
-    for (const [name, missing] of this.#missing) {
+    for (const { name, begin, end } of this.tensors.values()) {
+      const missing = end - begin - (this.#given.get(name)?.size ?? 0);
       if (missing > 0) throw new FileError(`${this.path}: tensor "${name}": ${missing} bytes were not given`);
     }
   }

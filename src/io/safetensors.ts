@@ -3,7 +3,7 @@ import type { FileHandle } from "node:fs/promises";
 import { ArgumentError, FileError } from "../errors.js";
 import { describe } from "../options.js";
 import { openFile, readAt, requirePath } from "./files.js";
-import { type Header, parseHeader, type TensorEntry } from "./header.js";
+import { type ParsedHeader, parseHeader, type TensorEntry } from "./header/header.js";
 import { MAX_HEADER_BYTES } from "./limits.js";
 import { TensorSource } from "./source.js";
 
@@ -28,13 +28,21 @@ export class SafetensorsFile extends TensorSource {
   readonly #handle: FileHandle;
   readonly #dataStart: number;
   readonly #size: number;
+  readonly #table: ParsedHeader["tensors"];
   #window: Window | undefined;
 
-  private constructor(path: string, handle: FileHandle, header: Header, dataStart: number, size: number) {
+  private constructor(
+    path: string,
+    handle: FileHandle,
+    header: ParsedHeader,
+    dataStart: number,
+    size: number,
+  ) {
     super(path, header);
     this.#handle = handle;
     this.#dataStart = dataStart;
     this.#size = size;
+    this.#table = header.tensors;
   }
 
   /**
@@ -64,7 +72,7 @@ export class SafetensorsFile extends TensorSource {
   }
 
   #own(entry: TensorEntry): TensorEntry {
-    if (typeof entry === "object" && entry !== null && this.tensors.get(entry.name) === entry) return entry;
+    if (typeof entry === "object" && entry !== null && this.#table.made(entry)) return entry;
     throw new ArgumentError(
       `${this.path}: read: entry is ${describe(entry)}, and none of this file; give what entry(name) gives`,
     );

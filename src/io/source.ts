@@ -1,8 +1,21 @@
 /** Where tensors are read from: a file, or memory. */
 import { FileError } from "../errors.js";
 import { text } from "../options.js";
-import type { Header, Metadata, TensorEntry, TensorPlan } from "./header.js";
-import { planEntries } from "./header-write.js";
+import type { Header, Metadata, TensorEntry, TensorPlan } from "./header/header.js";
+import { planEntries } from "./header/header-write.js";
+
+/** How many names an error lists. */
+const NAMES_SHOWN = 8;
+
+/** The first names, for an error. */
+export function someNames(names: Iterable<string>): string {
+  const some: string[] = [];
+  for (const name of names) {
+    some.push(some.length < NAMES_SHOWN ? name : "…");
+    if (some.length > NAMES_SHOWN) break;
+  }
+  return some.join(", ") || "none";
+}
 
 /** Named tensors whose bytes are read when they are asked for. */
 export abstract class TensorSource {
@@ -29,10 +42,8 @@ export abstract class TensorSource {
     text("entry", "name", name);
     const entry = this.tensors.get(name);
     if (entry) return entry;
-    const names = [...this.tensors.keys()];
-    const some = names.slice(0, 8).join(", ") + (names.length > 8 ? ", …" : "");
     throw new FileError(
-      `${this.path}: tensor "${name}" is needed and not there; there are ${some || "none"}`,
+      `${this.path}: tensor "${name}" is needed and not there; there are ${someNames(this.tensors.keys())}`,
     );
   }
 

@@ -9,7 +9,7 @@ import { Scope } from "../tensor/scope.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { fileDType, tensorDType } from "./dtypes.js";
 import { requirePath } from "./files.js";
-import type { Metadata, TensorEntry } from "./header.js";
+import type { Metadata, TensorEntry } from "./header/header.js";
 import { requireMetadata } from "./metadata.js";
 import {
   allMembers,

@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect } from "vitest";
 import { runCli } from "../../../src/cli/main.js";
-import type { Metadata, TensorPlan } from "../../../src/io/header.js";
+import type { Metadata, TensorPlan } from "../../../src/io/header/header.js";
 import { SafetensorsFile } from "../../../src/io/safetensors.js";
 import { writeSafetensors } from "../../../src/io/safetensors-writer.js";
 import { liveAtClose } from "./live-at-close.js";

@@ -11,7 +11,7 @@ import * as fc from "fast-check";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { FileError } from "../../../src/errors.js";
 import { FILE_DTYPES, type FileDType, fileBytes } from "../../../src/io/dtypes.js";
-import { parseHeader } from "../../../src/io/header.js";
+import { parseHeader } from "../../../src/io/header/header.js";
 import { loadCheckpoint } from "../../../src/io/index.js";
 import { SafetensorsFile } from "../../../src/io/safetensors.js";
 import { writeSafetensors } from "../../../src/io/safetensors-writer.js";

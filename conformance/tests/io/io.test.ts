@@ -7,7 +7,7 @@ import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { FileError } from "../../../src/errors.js";
 import { codeValue } from "../../../src/io/codes.js";
 import { FILE_DTYPES, type FileDType, fileBytes } from "../../../src/io/dtypes.js";
-import type { TensorPlan } from "../../../src/io/header.js";
+import type { TensorPlan } from "../../../src/io/header/header.js";
 import { SafetensorsFile } from "../../../src/io/safetensors.js";
 import { type PutTensor, writeSafetensors } from "../../../src/io/safetensors-writer.js";
 import { removeTemporaries, watchTemporaries } from "../../../src/io/temporaries.js";

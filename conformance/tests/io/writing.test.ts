@@ -19,7 +19,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import * as fc from "fast-check";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import { FileError } from "../../../src/errors.js";
+import { FileError, LockstepError } from "../../../src/errors.js";
 import { SafetensorsFile } from "../../../src/io/safetensors.js";
 import { type PutTensor, writeSafetensors } from "../../../src/io/safetensors-writer.js";
 
@@ -182,6 +182,88 @@ describe("writing a file", () => {
     const bytes = await file.read(file.entry("a"));
     await file.close();
     expect(new Set(bytes).size).toBe(1);
+  });
+
+  it("holds each byte where it was put, once, or says which was not put or put twice, and is not there", async () => {
+    const sizes = [0, 1, 5, 9];
+    const part = fc
+      .nat(sizes.length - 1)
+      .chain((i) =>
+        fc.tuple(fc.constant(i), fc.integer({ min: -1, max: sizes[i]! + 1 }), fc.nat(sizes[i]! + 1)),
+      );
+    /** All bytes of all tensors, cut somewhere and in another order. */
+    const whole = fc
+      .tuple(
+        ...sizes.map((size) => fc.uniqueArray(fc.nat(size), { maxLength: 3 })),
+        fc.infiniteStream(fc.nat(9)),
+      )
+      .map((drawn) => {
+        const order = drawn.at(-1) as Iterator<number>;
+        const parts = sizes.flatMap((size, i) => {
+          const cuts = [...new Set([0, ...(drawn[i] as number[]), size])].sort((a, b) => a - b);
+          return cuts.slice(1).map((end, at): [number, number, number] => [i, cuts[at]!, end - cuts[at]!]);
+        });
+        return parts
+          .map((each) => ({ each, key: order.next().value as number }))
+          .sort((a, b) => a.key - b.key)
+          .map(({ each }) => each);
+      });
+    const plans = fc.oneof(
+      fc.array(part, { maxLength: 5 }),
+      whole,
+      fc.tuple(whole, fc.array(part, { maxLength: 1 })).map(([a, b]) => [...a, ...b]),
+      fc.tuple(whole, fc.nat(9)).map(([a, cut]) => a.filter((_, i) => i !== cut)),
+    );
+    const tensors = sizes.map((size, i) => ({ name: `t${i}`, dtype: "U8", shape: [size] }) as const);
+    await fc.assert(
+      fc.asyncProperty(plans, fc.boolean(), async (parts, together) => {
+        rmSync(path, { force: true });
+        const model = sizes.map((size) => new Array<number | undefined>(size).fill(undefined));
+        let refused = false;
+        let [value, wrong] = [0, false];
+        const calls = parts.map(([i, at, count]) => {
+          const bytes = Uint8Array.from({ length: count }, () => ++value & 255);
+          const own = model[i]!;
+          wrong ||= at < 0 || at + count > own.length;
+          for (const [k, byte] of bytes.entries()) {
+            wrong ||= own[at + k] !== undefined;
+            if (!wrong) own[at + k] = byte;
+          }
+          return () => [`t${i}`, bytes, at] as const;
+        });
+        const complete = !wrong && model.every((own) => own.every((byte) => byte !== undefined));
+        try {
+          await writeSafetensors(path, { tensors }, async (each) => {
+            if (together) await Promise.all(calls.map((call) => each(...call())));
+            else for (const call of calls) await each(...call());
+          });
+        } catch (error) {
+          expect(error).toBeInstanceOf(LockstepError);
+          refused = true;
+        }
+        expect(refused).toBe(!complete);
+        expect(readdirSync(folder)).toEqual(complete ? ["out.safetensors"] : []);
+        if (!complete) return;
+        const file = await SafetensorsFile.open(path);
+        for (const [i, own] of model.entries())
+          expect([...(await file.read(file.entry(`t${i}`)))]).toEqual(own);
+        await file.close();
+      }),
+      {
+        numRuns: 300,
+        examples: [
+          [
+            [
+              [1, 0, 1],
+              [2, 0, 5],
+              [3, 0, 5],
+              [3, 0, 4],
+            ],
+            false,
+          ],
+        ],
+      },
+    );
   });
 
   const small = process.platform === "linux" && process.getuid?.() === 0;

@@ -1,7 +1,8 @@
 /** `lockstep compare`: two files, bit by bit. */
 import { ArgumentError } from "../../errors.js";
-import { fileBytes } from "../../io/dtypes.js";
+import type { TensorEntry } from "../../io/header/header.js";
 import { SafetensorsFile } from "../../io/safetensors.js";
+import { someNames, type TensorSource } from "../../io/source.js";
 import { defineCommand } from "../command.js";
 import { optional } from "../options.js";
 import { withFile } from "../pieces.js";
@@ -20,17 +21,37 @@ function describe(diff: TensorDiff, [pathA, pathB]: readonly [string, string]): 
   return `${name}: ${what}, ${different} of ${elements} elements differ${at}`;
 }
 
-/** How many names an error lists. */
-const NAMES_SHOWN = 8;
+/** A tensor of both files, or of one. */
+type Pair =
+  | { readonly only?: never; readonly entry: TensorEntry; readonly other: TensorEntry }
+  | { readonly only: "onlyA" | "onlyB"; readonly entry: TensorEntry };
 
-/** The names of the tensors of either file that begin so. Throws `ArgumentError` where a prefix leaves none. */
-function namesOf(a: SafetensorsFile, b: SafetensorsFile, prefix: string): ReadonlySet<string> {
-  const all = [...new Set([...a.tensors.keys(), ...b.tensors.keys()])];
-  const names = all.filter((name) => name.startsWith(prefix));
-  if (names.length > 0 || prefix === "") return new Set(names);
-  const some = all.slice(0, NAMES_SHOWN).join(", ") + (all.length > NAMES_SHOWN ? ", …" : "");
+/** The tensors whose names begin so: those of the first file in its order, then those that only the other one has. */
+function* pairs(a: TensorSource, b: TensorSource, prefix: string): Generator<Pair, undefined> {
+  for (const entry of a.tensors.values()) {
+    if (!entry.name.startsWith(prefix)) continue;
+    const other = b.tensors.get(entry.name);
+    yield other ? { entry, other } : { only: "onlyA", entry };
+  }
+  for (const entry of b.tensors.values())
+    if (entry.name.startsWith(prefix) && !a.tensors.has(entry.name)) yield { only: "onlyB", entry };
+}
+
+function* names(a: TensorSource, b: TensorSource): Generator<string, undefined> {
+  for (const { entry } of pairs(a, b, "")) yield entry.name;
+}
+
+/** Bytes to compare. Throws `ArgumentError` where a prefix leaves no tensor. */
+function bytesOf(a: TensorSource, b: TensorSource, prefix: string): number {
+  let bytes = 0;
+  let count = 0;
+  for (const { entry } of pairs(a, b, prefix)) {
+    bytes += entry.end - entry.begin;
+    count++;
+  }
+  if (count > 0 || prefix === "") return bytes;
   throw new ArgumentError(
-    `--prefix: no tensor of ${a.path} or ${b.path} begins with "${prefix}"; there are ${some || "none"}`,
+    `--prefix: no tensor of ${a.path} or ${b.path} begins with "${prefix}"; there are ${someNames(names(a, b))}`,
   );
 }
 
@@ -52,30 +73,18 @@ export const compare = defineCommand({
   async run({ session, values: { prefix = "" }, inputs: [pathA = "", pathB = ""] }) {
     const { tensors, compared } = await withFile(SafetensorsFile.open(pathA), (a) =>
       withFile(SafetensorsFile.open(pathB), async (b) => {
-        const names = namesOf(a, b, prefix);
-        let bytes = 0;
-        for (const name of names) {
-          const { dtype, shape } = a.tensors.get(name) ?? b.entry(name);
-          bytes += fileBytes(dtype, shape);
-        }
-        const progress = session.progress(bytes, "B");
+        const progress = session.progress(bytesOf(a, b, prefix), "B");
         const diffs: TensorDiff[] = [];
         let compared = 0;
-        // the text names only those that differ, and a file may have a million that do not
-        const keep = (diff: TensorDiff): void => {
+        for (const pair of pairs(a, b, prefix)) {
+          const diff = pair.only
+            ? onlyOn(pair.only, pair.entry)
+            : await diffTensors({ file: a, entry: pair.entry }, { file: b, entry: pair.other }, (count) =>
+                progress.add(count),
+              );
           compared++;
+          // the text names only those that differ, and a file may have a million that do not
           if (session.general.json || diff.status !== "equal") diffs.push(diff);
-        };
-        for (const name of names) {
-          const [entryA, entryB] = [a.tensors.get(name), b.tensors.get(name)];
-          if (entryA && entryB) {
-            const [sideA, sideB] = [
-              { file: a, entry: entryA },
-              { file: b, entry: entryB },
-            ];
-            keep(await diffTensors(sideA, sideB, (count) => progress.add(count)));
-          } else if (entryA) keep(onlyOn("onlyA", entryA));
-          else keep(onlyOn("onlyB", b.entry(name)));
         }
         progress.finish();
         return { tensors: diffs, compared };

@@ -4,7 +4,7 @@ import { ShapeError } from "../../errors.js";
 import { factsOf } from "../../formats/derive.js";
 import type { ScalarFormat } from "../../formats/scalar.js";
 import { fileBytes, tensorDType } from "../../io/dtypes.js";
-import type { TensorEntry, TensorPlan } from "../../io/header.js";
+import type { TensorEntry, TensorPlan } from "../../io/header/header.js";
 import { SafetensorsFile } from "../../io/safetensors.js";
 import type { TensorSource } from "../../io/source.js";
 import { decode as decodeTensor } from "../../ops/cast/cast.js";

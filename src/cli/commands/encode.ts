@@ -4,7 +4,7 @@ import { ShapeError } from "../../errors.js";
 import { factsOf } from "../../formats/derive.js";
 import type { ScalarFormat } from "../../formats/scalar.js";
 import { type FileDType, fileBytes, tensorDType } from "../../io/dtypes.js";
-import type { TensorEntry } from "../../io/header.js";
+import type { TensorEntry } from "../../io/header/header.js";
 import { recipesOf, requireWhole, subjectsOf } from "../../io/quantized/quantized-file.js";
 import { SafetensorsFile } from "../../io/safetensors.js";
 import type { TensorSource } from "../../io/source.js";

@@ -4,7 +4,7 @@ import { GEMM_OUT_DTYPES } from "../../backends/gemm-args.js";
 import { FileError } from "../../errors.js";
 import { isTensorWide, type Tile, tileSize } from "../../formats/block.js";
 import { tensorDType } from "../../io/dtypes.js";
-import type { TensorEntry } from "../../io/header.js";
+import type { TensorEntry } from "../../io/header/header.js";
 import type { Holder } from "../../io/holder.js";
 import { readQuantized } from "../../io/quantized/quantized-file.js";
 import { recipeKey } from "../../io/quantized/recipe.js";

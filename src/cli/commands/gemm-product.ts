@@ -5,7 +5,7 @@ import { FileError, LockstepError } from "../../errors.js";
 import { isSquare } from "../../formats/block.js";
 import { DATAPATH_FAMILIES, type DatapathFamily } from "../../formats/datapath.js";
 import { fileDType } from "../../io/dtypes.js";
-import type { TensorPlan } from "../../io/header.js";
+import type { TensorPlan } from "../../io/header/header.js";
 import { Holder } from "../../io/holder.js";
 import { gemm as multiplyTensors } from "../../ops/gemm/gemm.js";
 import type { GemmSettings } from "../../ops/gemm/options.js";

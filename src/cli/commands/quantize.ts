@@ -1,7 +1,7 @@
 /** `lockstep quantize`: wide tensors to codes and scales. */
 import type { Backend } from "../../backends/backend.js";
 import { FileError } from "../../errors.js";
-import type { TensorEntry } from "../../io/header.js";
+import type { TensorEntry } from "../../io/header/header.js";
 import {
   allMembers,
   quantizedPlans,

@@ -9,7 +9,7 @@ import { type CopyTensors, type Direction, QuantizedTensor } from "../../tensor/
 import { Scope } from "../../tensor/scope.js";
 import { asMatrix, type DType, type Shape, sameShape, storageBits } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
-import type { TensorPlan } from "../header.js";
+import type { TensorPlan } from "../header/header.js";
 import type { Holder } from "../holder.js";
 import type { TensorSource } from "../source.js";
 import { isCheckpoint, type Recipe, recipeKey, recipeOf, recipeSubject } from "./recipe.js";

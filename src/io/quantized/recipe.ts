@@ -10,7 +10,7 @@ import {
   type ScaleLayout,
 } from "../../tensor/quantized.js";
 import type { Shape, WideDType } from "../../tensor/shape.js";
-import { isObject } from "../header.js";
+import { isObject } from "../header/header.js";
 import { recordedField } from "./recorded-spec.js";
 
 /** Everything that says what the tensors of a quantized tensor mean. */

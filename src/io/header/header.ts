@@ -1,33 +1,20 @@
 /** The header of a safetensors file, checked in full. */
-import { FileError } from "../errors.js";
-import { elementCount, type Shape } from "../tensor/shape.js";
-import { FILE_DTYPES, type FileDType, fileBytes, isFileDType } from "./dtypes.js";
-import { JsonError, jsonMembers, readDigits, repeated } from "./json-read.js";
+import { FileError } from "../../errors.js";
+import { elementCount } from "../../tensor/shape.js";
+import { FILE_DTYPES, fileBytes, isFileDType } from "../dtypes.js";
+import { JsonError, jsonMembers, readDigits, repeated } from "../json-read.js";
+import type { TensorEntry, TensorPlan } from "./entry.js";
+import { headerPieces } from "./header-text.js";
+import { type TensorTable, TensorTableWriter } from "./tensor-table.js";
 
-/** A tensor to be written. */
-export interface TensorPlan {
-  /** The name in the file. */
-  readonly name: string;
-  /** The type by its name in safetensors, such as `BF16`. */
-  readonly dtype: FileDType;
-  /** Sizes, row-major, the last contiguous. */
-  readonly shape: Shape;
-}
-
-/** A tensor of a file; its bytes are [begin, end) of the data that follow the header. */
-export interface TensorEntry extends TensorPlan {
-  /** The first byte, counted from the end of the header. */
-  readonly begin: number;
-  /** The byte behind the last. */
-  readonly end: number;
-}
+export type { TensorEntry, TensorPlan };
 
 /** The texts of a file's `__metadata__`, by their keys. */
 export type Metadata = Readonly<Record<string, string>>;
 
 /** What a safetensors file says of itself before its bytes: its metadata and its tensors. */
 export interface Header {
-  /** The tensors, by name. */
+  /** The tensors, by name, in the order of the header. Those of a file are packed: an entry is made whenever it is asked for. */
   readonly tensors: ReadonlyMap<string, TensorEntry>;
   /** The texts; empty where the file has none. */
   readonly metadata: Metadata;
@@ -47,53 +34,34 @@ export function isSize(value: unknown): value is number {
   return Number.isSafeInteger(value) && (value as number) >= 0;
 }
 
+/** A header that was read. */
+export interface ParsedHeader extends Header {
+  readonly tensors: TensorTable;
+}
+
 /**
  * Parses a header. `dataBytes` is how many bytes follow it. Throws `FileError` that names the file, the
  * tensor, what was found and what is needed, for anything the format does not allow.
  */
-export function parseHeader(file: string, bytes: Uint8Array, dataBytes: number): Header {
-  const tensors = new Map<string, TensorEntry>();
-  const shapes = new SharedShapes();
+export function parseHeader(file: string, bytes: Uint8Array, dataBytes: number): ParsedHeader {
+  const writer = new TensorTableWriter();
   let metadata: Metadata | undefined;
+  let tensors: TensorTable;
   try {
-    for (const [name, value] of jsonMembers(textOf(file, bytes), readDigits)) {
-      if (tensors.has(name) || (name === METADATA && metadata)) throw repeated(name);
-      if (name === METADATA) metadata = parseMetadata(file, value);
-      else tensors.set(name, parseEntry(file, name, value, shapes));
+    for (const [name, value] of jsonMembers(headerPieces(file, bytes), readDigits)) {
+      if (name !== METADATA) writer.add(parseEntry(file, name, value));
+      else if (metadata) throw repeated(name);
+      else metadata = parseMetadata(file, value);
     }
+    tensors = writer.end();
   } catch (error) {
     throw error instanceof JsonError ? new FileError(`${file}: its header ${error.message}`) : error;
   }
-  requireContiguous(file, [...tensors.values()], dataBytes);
+  requireContiguous(file, tensors, dataBytes);
   return { tensors, metadata: metadata ?? {} };
 }
 
-function textOf(file: string, bytes: Uint8Array): string {
-  let text: string;
-  try {
-    text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
-  } catch (cause) {
-    throw new FileError(`${file}: its header is not UTF-8; safetensors headers are JSON in UTF-8`, { cause });
-  }
-  if (text.startsWith("{")) return text;
-  throw new FileError(
-    `${file}: its header begins with ${JSON.stringify(text.slice(0, 1))}; it must begin with "{"`,
-  );
-}
-
-/** One array for all equal shapes: files of a million tensors have few shapes. */
-class SharedShapes {
-  readonly #shapes = new Map<string, Shape>();
-
-  of(shape: Shape): Shape {
-    const key = shape.join();
-    const known = this.#shapes.get(key);
-    if (!known) this.#shapes.set(key, shape);
-    return known ?? shape;
-  }
-}
-
-function parseEntry(file: string, name: string, value: unknown, shapes: SharedShapes): TensorEntry {
+function parseEntry(file: string, name: string, value: unknown): TensorEntry {
   const fail = (why: string): FileError => new FileError(`${file}: tensor "${name}": ${why}`);
   if (!isObject(value)) throw fail("its entry is not an object with dtype, shape and data_offsets");
   const { dtype, shape, data_offsets: offsets } = value;
@@ -114,25 +82,34 @@ function parseEntry(file: string, name: string, value: unknown, shapes: SharedSh
       `${dtype} [${shape}] needs ${needed} bytes; data_offsets [${begin}, ${end}] hold ${end - begin}`,
     );
   }
-  return { name, dtype, shape: shapes.of(shape), begin, end };
+  return { name, dtype, shape, begin, end };
 }
 
 /** The data must be covered once: no overlap, no hole, nothing beyond the end, nothing left over. */
-function requireContiguous(file: string, entries: readonly TensorEntry[], dataBytes: number): void {
+function requireContiguous(file: string, tensors: TensorTable, dataBytes: number): void {
+  const { begins, ends } = tensors.spans();
   let at = 0;
-  for (const { name, begin, end } of entries.toSorted((a, b) => a.begin - b.begin || a.end - b.end)) {
-    const where = `${file}: tensor "${name}": data_offsets [${begin}, ${end}]`;
-    if (begin < at) throw new FileError(`${where} overlap the tensor before, which ends at ${at}`);
-    if (begin > at) throw new FileError(`${where} leave a hole; the data before end at ${at}`);
-    if (end > dataBytes) {
-      throw new FileError(
-        `${where} reach beyond the file, which has ${dataBytes} bytes of data; it is truncated`,
-      );
-    }
+  for (const index of inOrder(begins, ends)) {
+    const [begin = 0, end = 0] = [begins[index], ends[index]];
+    const fail = (why: string): FileError =>
+      new FileError(`${file}: tensor "${tensors.name(index)}": data_offsets [${begin}, ${end}] ${why}`);
+    if (begin < at) throw fail(`overlap the tensor before, which ends at ${at}`);
+    if (begin > at) throw fail(`leave a hole; the data before end at ${at}`);
+    if (end > dataBytes)
+      throw fail(`reach beyond the file, which has ${dataBytes} bytes of data; it is truncated`);
     at = end;
   }
   if (at !== dataBytes)
     throw new FileError(`${file}: ${dataBytes - at} bytes follow the last tensor; none may`);
+}
+
+/** The numbers of the spans by ascending begin, then end. */
+function inOrder(begins: Float64Array, ends: Float64Array): Uint32Array {
+  const order = Uint32Array.from(begins, (_, index) => index);
+  const compare = (a: number, b: number): number =>
+    (begins[a] ?? 0) - (begins[b] ?? 0) || (ends[a] ?? 0) - (ends[b] ?? 0);
+  const sorted = order.every((index) => index === 0 || compare(index - 1, index) <= 0);
+  return sorted ? order : order.sort(compare);
 }
 
 function parseMetadata(file: string, value: unknown): Metadata {

@@ -1,9 +1,9 @@
 /** Writing the header of a safetensors file: where each tensor goes, and the JSON that says so. */
-import { FileError } from "../errors.js";
-import { elementCount } from "../tensor/shape.js";
-import { FILE_DTYPES, fileBytes } from "./dtypes.js";
+import { FileError } from "../../errors.js";
+import { elementCount } from "../../tensor/shape.js";
+import { FILE_DTYPES, fileBytes } from "../dtypes.js";
+import { MAX_HEADER_BYTES } from "../limits.js";
 import { isSize, METADATA, type Metadata, type TensorEntry, type TensorPlan } from "./header.js";
-import { MAX_HEADER_BYTES } from "./limits.js";
 
 /** Characters of a header that are encoded at a time. */
 const HEADER_PART = 1 << 20;

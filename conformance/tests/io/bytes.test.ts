@@ -1,0 +1,196 @@
+/** The bytes of a file's tensors: single elements of every width, packed codes, and any part that is read. */
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import * as fc from "fast-check";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { ArgumentError, DTypeError, FileError } from "../../../src/errors.js";
+import { Codes, codeValue, partsOf } from "../../../src/io/codes.js";
+import { FILE_DTYPES, type FileDType } from "../../../src/io/dtypes.js";
+import { SafetensorsFile } from "../../../src/io/safetensors.js";
+import { packSix, sixBitDType, unpackSix } from "../../../src/io/six-bit.js";
+import { MemorySource } from "../../../src/io/source.js";
+
+const DTYPES = Object.keys(FILE_DTYPES) as readonly FileDType[];
+
+/** Bits [from, from + count) of bytes, the lowest first: what a packed element is by its definition. */
+function bitsOf(bytes: Uint8Array, from: number, count: number): bigint {
+  let code = 0n;
+  for (let i = 0; i < count; i++) {
+    const bit = from + i;
+    if ((bytes[bit >> 3]! >> (bit & 7)) & 1) code |= 1n << BigInt(i);
+  }
+  return code;
+}
+
+describe("elements of a file", () => {
+  it.each(DTYPES)("%s are its bits in turn, the lowest first, wherever the bytes begin", (dtype) => {
+    const { bits } = FILE_DTYPES[dtype];
+    fc.assert(
+      fc.property(fc.uint8Array({ minLength: 24, maxLength: 48 }), fc.nat(7), (all, offset) => {
+        const whole = all.length - offset - ((all.length - offset) % 24);
+        const bytes = all.subarray(offset, offset + whole);
+        const codes = new Codes(dtype, bytes);
+        for (let i = 0; i < (whole * 8) / bits; i++) expect(codes.at(i)).toBe(bitsOf(bytes, i * bits, bits));
+      }),
+    );
+  });
+
+  it("C64 are two numbers, the real part first; all others are one", () => {
+    fc.assert(
+      fc.property(fc.float(), fc.float(), fc.bigInt({ min: 0n, max: 2n ** 64n - 1n }), (re, im, code) => {
+        const bytes = new Uint8Array(Float32Array.of(re, im).buffer);
+        expect(partsOf("C64", new Codes("C64", bytes).at(0))).toEqual([re, im]);
+        for (const dtype of DTYPES.filter((each) => each !== "C64")) {
+          const own = BigInt.asUintN(FILE_DTYPES[dtype].bits, code);
+          expect(partsOf(dtype, own)).toEqual([codeValue(dtype, own)]);
+        }
+      }),
+    );
+  });
+});
+
+describe("codes of 6 bits", () => {
+  it("lie four in three bytes of a file, in turn, and come back; others would not fill a byte", () => {
+    fc.assert(
+      fc.property(fc.array(fc.nat(63), { maxLength: 40 }), (values) => {
+        const codes = Uint8Array.from(values);
+        if (codes.length % 4 !== 0) {
+          expect(() => packSix("x", codes)).toThrow(DTypeError);
+          return;
+        }
+        const packed = packSix("x", codes);
+        expect(packed.length).toBe((codes.length * 3) / 4);
+        for (const [i, code] of codes.entries()) expect(bitsOf(packed, 6 * i, 6)).toBe(BigInt(code));
+        expect(unpackSix(packed)).toEqual(codes);
+      }),
+    );
+    const six = DTYPES.filter((each) => sixBitDType(each) !== undefined);
+    expect(six).toEqual(DTYPES.filter((each) => FILE_DTYPES[each].bits === 6));
+  });
+});
+
+describe("reading a part of a tensor", () => {
+  const MEGABYTE = 1 << 20;
+  /** Sizes around those that are read together, and large ones. */
+  const SIZES = [
+    0,
+    1,
+    7,
+    MEGABYTE / 4,
+    MEGABYTE / 4 + 1,
+    3,
+    MEGABYTE,
+    2 * MEGABYTE + 5,
+    0,
+    100,
+    MEGABYTE - 1,
+  ];
+  const data = Uint8Array.from(
+    { length: SIZES.reduce((a, b) => a + b) },
+    (_, i) => (Math.imul(i, 0x9e3779b1) >>> 24) ^ (i >> 16),
+  );
+  let folder = "";
+  let file: SafetensorsFile;
+  const memory = new MemorySource(
+    "memory",
+    SIZES.map((size, i) => ({ name: `t${i}`, dtype: "U8", shape: [size], bytes: contentOf(i) })),
+  );
+  function contentOf(i: number): Uint8Array {
+    const begin = SIZES.slice(0, i).reduce((a, b) => a + b, 0);
+    return data.subarray(begin, begin + SIZES[i]!);
+  }
+  beforeAll(async () => {
+    folder = mkdtempSync(join(tmpdir(), "lockstep-bytes-"));
+    const path = join(folder, "a.safetensors");
+    let at = 0;
+    const entries = SIZES.map((size, i) => {
+      const begin = at;
+      at += size;
+      return `"t${i}":{"dtype":"U8","shape":[${size}],"data_offsets":[${begin},${at}]}`;
+    });
+    const header = Buffer.from(`{${entries}}`);
+    const prefix = Buffer.alloc(8);
+    prefix.writeBigUInt64LE(BigInt(header.length));
+    writeFileSync(path, Buffer.concat([prefix, header, data]));
+    file = await SafetensorsFile.open(path);
+  });
+  afterAll(async () => {
+    await file.close();
+    rmSync(folder, { recursive: true });
+  });
+
+  it("gives those bytes, in whatever order and however many at a time", async () => {
+    const part = fc.nat(SIZES.length - 1).chain((i) => {
+      const edge = fc.oneof(
+        fc.nat(SIZES[i]!),
+        fc.constantFrom(0, 1, MEGABYTE / 4, MEGABYTE).map((n) => Math.min(n, SIZES[i]!)),
+      );
+      return fc.tuple(fc.constant(i), edge, edge);
+    });
+    await fc.assert(
+      fc.asyncProperty(fc.array(part, { minLength: 1, maxLength: 6 }), async (parts) => {
+        const reads = parts.map(async ([i, one, other]) => {
+          const [begin, end] = [Math.min(one, other), Math.max(one, other)];
+          const wanted = Buffer.from(contentOf(i).subarray(begin, end));
+          for (const source of [file, memory]) {
+            const read = await source.read(source.entry(`t${i}`), begin, end);
+            expect(wanted.equals(read)).toBe(true);
+            // what is read belongs to the caller
+            read.fill(0);
+          }
+        });
+        await Promise.all(reads);
+      }),
+      { numRuns: 150 },
+    );
+    for (const [i, size] of SIZES.entries()) expect((await file.read(file.entry(`t${i}`))).length).toBe(size);
+  });
+
+  it("refuses bytes that the tensor does not have, and entries of another file", async () => {
+    const bound = fc.oneof(
+      fc.integer({ min: -3, max: 110 }),
+      fc.constantFrom(0.5, Number.NaN, Infinity, 2 ** 53),
+    );
+    await fc.assert(
+      fc.asyncProperty(bound, bound, async (begin, end) => {
+        const entry = file.entry("t9");
+        const right =
+          Number.isInteger(begin) && Number.isInteger(end) && 0 <= begin && begin <= end && end <= 100;
+        const read = file.read(entry, begin, end);
+        if (right) expect((await read).length).toBe(end - begin);
+        else await expect(read).rejects.toThrow(ArgumentError);
+      }),
+    );
+    const again = await SafetensorsFile.open(file.path);
+    for (const wrong of [
+      again.entry("t1"),
+      { ...file.entry("t1") },
+      memory.entry("t1"),
+      undefined,
+      null,
+      "t1",
+      {},
+    ])
+      await expect(file.read(wrong as never)).rejects.toThrow(ArgumentError);
+    await again.close();
+    for (const name of ["t1", "t7"]) await expect(again.read(again.entry(name))).rejects.toThrow(FileError);
+  });
+
+  it("names the first eight tensors where the one that is asked for is not there", () => {
+    const few = (count: number): MemorySource =>
+      new MemorySource(
+        "memory",
+        Array.from({ length: count }, (_, i) => ({
+          name: `n${i}`,
+          dtype: "U8",
+          shape: [0],
+          bytes: new Uint8Array(),
+        })),
+      );
+    const names = "n0, n1, n2, n3, n4, n5, n6, n7";
+    expect(() => few(0).entry("x")).toThrow(/there are none$/);
+    expect(() => few(8).entry("x")).toThrow(new RegExp(`there are ${names}$`));
+    expect(() => few(9).entry("x")).toThrow(new RegExp(`there are ${names}, …$`));
+  });
+});

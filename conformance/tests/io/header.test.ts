@@ -1,0 +1,313 @@
+/** The reader of headers: as `JSON.parse` on whatever text, and of bounded memory for each tensor. */
+import { spawnSync } from "node:child_process";
+import { existsSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { inspect } from "node:util";
+import * as fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { FileError } from "../../../src/errors.js";
+import { FILE_DTYPES, type FileDType, fileBytes } from "../../../src/io/dtypes.js";
+import { parseHeader, type TensorEntry } from "../../../src/io/header/header.js";
+import { headerPieces } from "../../../src/io/header/header-text.js";
+import { NameIndex } from "../../../src/io/header/name-index.js";
+import { PackedWriter } from "../../../src/io/header/packed.js";
+import { JsonError, jsonMembers } from "../../../src/io/json-read.js";
+
+const PATH = "drawn.safetensors";
+const DTYPES = Object.keys(FILE_DTYPES) as readonly FileDType[];
+const bytesOf = (text: string): Uint8Array => new TextEncoder().encode(text);
+
+/** The members that the reader finds in the pieces of a text, or why it refuses it. */
+function members(text: string): readonly (readonly [string, unknown])[] | Error {
+  try {
+    return [...jsonMembers(headerPieces(PATH, bytesOf(text)), Number)];
+  } catch (error) {
+    if (error instanceof JsonError || error instanceof FileError) return error;
+    throw error;
+  }
+}
+
+/** What `JSON.parse` makes of the bytes of a text: halves of a character are none in UTF-8. */
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytesOf(text)));
+  } catch {
+    return undefined;
+  }
+}
+
+/** Spaces of more than one piece, so that the next comma of the root ends one. */
+const WIDE = " ".repeat(70_000);
+const space = fc.oneof({ weight: 20, arbitrary: fc.constantFrom("", "", " ", "\n\t\r ") }, fc.constant(WIDE));
+/** Any text as a JSON string, in characters or in escapes. */
+const jsonString = fc
+  .tuple(fc.string({ unit: "binary", maxLength: 16 }), fc.boolean())
+  .map(([text, escaped]) =>
+    escaped
+      ? `"${[...text].flatMap((each) => each.split("").map((unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`)).join("")}"`
+      : JSON.stringify(text),
+  );
+const { value: jsonText } = fc.letrec<{ value: string }>((tie) => ({
+  value: fc.oneof(
+    { maxDepth: 3 },
+    fc.constantFrom("0", "-0", "1e3", "0.5", "-12", "true", "false", "null", "12345678901234567890"),
+    jsonString,
+    fc.array(tie("value"), { maxLength: 3 }).map((each) => `[${each.join(",")}]`),
+    fc
+      .uniqueArray(fc.tuple(fc.string({ maxLength: 3 }), tie("value")), {
+        maxLength: 3,
+        selector: ([key]) => key,
+      })
+      .map((each) => `{${each.map(([key, value]) => `${JSON.stringify(key)}:${value}`).join(",")}}`),
+  ),
+}));
+const rootText = fc
+  .array(fc.tuple(space, jsonString, space, jsonText, space), { maxLength: 4 })
+  .map((each) => `{${each.map(([a, key, b, value, c]) => `${a}${key}${b}:${value}${c}`).join(",")}}`);
+/** Texts with some characters cut out or put in. */
+const damagedText = fc
+  .tuple(
+    rootText,
+    fc.array(
+      fc.record({
+        at: fc.nat(200),
+        cut: fc.nat(2),
+        put: fc.constantFrom(
+          "",
+          "{",
+          "}",
+          "[",
+          "]",
+          '"',
+          "\\",
+          ",",
+          ":",
+          "0",
+          "\u0001",
+          "é",
+          "e",
+          "-",
+          "tru",
+        ),
+      }),
+      { minLength: 1, maxLength: 3 },
+    ),
+  )
+  .map(([text, changes]) =>
+    changes.reduce((now, { at, cut, put }) => {
+      const where = now.length === 0 ? 0 : at % now.length;
+      return now.slice(0, where) + put + now.slice(where + cut);
+    }, text),
+  );
+
+describe("the reader of headers", () => {
+  it.each<[string, fc.Arbitrary<string>]>([
+    ["valid", rootText],
+    ["damaged", damagedText],
+  ])("is JSON.parse on %s text, in whatever pieces", (_, texts) => {
+    fc.assert(
+      fc.property(texts, (text) => {
+        const [found, expected] = [members(text), parsed(text)];
+        if (expected === undefined || !text.startsWith("{")) {
+          expect(found).toBeInstanceOf(Error);
+          return;
+        }
+        // keys that repeat within a value are refused, and JSON.parse takes the last
+        if (found instanceof Error) expect(found.message).toContain("twice");
+        else expect(Object.fromEntries(found)).toEqual(expected);
+      }),
+      { numRuns: 800 },
+    );
+  });
+
+  it("says at which character of the header it is no JSON, also behind the first piece", () => {
+    const before = `{"é":1,${WIDE}"b":2,`;
+    expect(String(members(`${before}x}`))).toContain(`has "x" at ${before.length}`);
+    expect(String(members(before))).toContain("ends too soon");
+  });
+
+  it("finds no more members behind the end of the object", () => {
+    expect(members(`{"a":1}${WIDE}{"b":2,"c":3}`)).toBeInstanceOf(Error);
+    expect(members(`{"a":[1,2${WIDE}},"b":1}`)).toBeInstanceOf(Error);
+  });
+});
+
+describe("tensors of a header", () => {
+  const tensor = fc.record({
+    name: fc
+      .string({ unit: "binary", maxLength: 20 })
+      .map((name) => (name.length % 3 === 0 ? `${name}\ud800` : name))
+      .filter((name) => name !== "__metadata__"),
+    dtype: fc.constantFrom(...DTYPES),
+    shape: fc.array(fc.oneof(fc.integer({ min: 0, max: 3 }), fc.constant(2 ** 40)), { maxLength: 5 }),
+  });
+  const plans = fc
+    .uniqueArray(tensor, { maxLength: 12, selector: ({ name }) => name })
+    .map((each) => each.filter(({ dtype, shape }) => Number.isSafeInteger(fileBytes(dtype, shape))));
+
+  it("are the Map that holds them, whatever their names and their order in the data", () => {
+    fc.assert(
+      fc.property(plans, fc.infiniteStream(fc.nat()), (each, draws) => {
+        const placed = each.toSorted(() => (draws.next().value % 3) - 1);
+        const entries = new Map<string, TensorEntry>();
+        let at = 0;
+        for (const plan of placed) {
+          const end = at + fileBytes(plan.dtype, plan.shape);
+          entries.set(plan.name, { ...plan, begin: at, end });
+          at = end;
+        }
+        if (at > Number.MAX_SAFE_INTEGER) return;
+        const wanted = new Map(each.map(({ name }) => [name, entries.get(name)!]));
+        const text = [...wanted.values()].map(
+          ({ name, dtype, shape, begin, end }) =>
+            `${JSON.stringify(name)}:${JSON.stringify({ dtype, shape, data_offsets: [begin, end] })}`,
+        );
+        const { tensors } = parseHeader(PATH, bytesOf(`{${text}}`), at);
+        expect(tensors.size).toBe(wanted.size);
+        expect([...tensors.keys()]).toEqual([...wanted.keys()]);
+        expect([...tensors.values()]).toEqual([...wanted.values()]);
+        expect(new Map(tensors)).toEqual(wanted);
+        const told: unknown[] = [];
+        tensors.forEach(function (this: unknown, entry, name, table) {
+          told.push([this, entry, name, table === tensors]);
+        }, "self");
+        expect(told).toEqual([...wanted].map(([name, entry]) => ["self", entry, name, true]));
+        for (const [name, entry] of wanted) {
+          expect(tensors.has(name)).toBe(true);
+          expect(tensors.get(name)).toEqual(entry);
+          for (const other of [`${name}x`, name.slice(1), `\0${name}`])
+            expect(tensors.has(other)).toBe(wanted.has(other));
+        }
+      }),
+      { numRuns: 600 },
+    );
+  });
+
+  it("are printed as a Map is, and nothing but a text is a name", () => {
+    const { tensors } = parseHeader(
+      PATH,
+      bytesOf('{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}'),
+      1,
+    );
+    expect(inspect(tensors)).toMatch(/^Map\(1\) \{\s*'a' => .*dtype: 'U8'/s);
+    for (const wrong of [undefined, null, 0, {}, ["a"], Symbol("a")])
+      expect(tensors.has(wrong as string)).toBe(false);
+  });
+});
+
+describe("packed values", () => {
+  it("come back as they were written", () => {
+    const value = fc.oneof(
+      fc.maxSafeNat(),
+      fc.nat(300),
+      fc.nat(52).map((bits) => 2 ** bits),
+      fc.string({ unit: "binary", maxLength: 300 }),
+      fc.string({ maxLength: 3 }).map((text) => `${text}\udfff\ud800`),
+      fc.nat(20_000).map((length) => "é".repeat(length)),
+    );
+    fc.assert(
+      fc.property(fc.array(value, { maxLength: 20 }), (values) => {
+        const writer = new PackedWriter();
+        const starts = values.map((each) => {
+          const { length } = writer;
+          if (typeof each === "string") writer.text(each);
+          else writer.number(each);
+          return length;
+        });
+        const reader = writer.end();
+        for (const each of values)
+          expect(typeof each === "string" ? reader.text() : reader.number()).toBe(each);
+        for (const [i, each] of values.entries()) {
+          reader.at = starts[i]!;
+          if (typeof each === "string") reader.skipText();
+          else reader.number();
+          expect(reader.at).toBe(starts[i + 1] ?? writer.length);
+        }
+      }),
+    );
+  });
+});
+
+describe("an index of names", () => {
+  it("finds every name that was added, and no other", () => {
+    const name = fc.oneof(
+      fc.string({ maxLength: 4 }),
+      fc.nat(60).map(String),
+      fc.nat(9).map((n) => "\0".repeat(n)),
+    );
+    fc.assert(
+      fc.property(fc.array(name, { maxLength: 100 }), fc.array(name), (names, others) => {
+        const index = new NameIndex(names.length, (i) => names[i]!);
+        for (const [i, each] of names.entries()) expect(index.add(i)).toBe(names.indexOf(each) === i);
+        for (const each of [...names, ...others]) {
+          const wanted = names.indexOf(each);
+          expect(index.find(each)).toBe(wanted < 0 ? undefined : wanted);
+        }
+      }),
+      { numRuns: 500 },
+    );
+  });
+
+  it("takes a few steps for each of names that a sum, a product or a fixed polynomial does not tell apart", () => {
+    // pairs "Aa" and "BB" have one hash in the polynomial of 31; their words are 2^12 names
+    const words = Array.from({ length: 1 << 12 }, (_, bits) =>
+      Array.from({ length: 12 }, (_, i) => ((bits >> i) & 1 ? "Aa" : "BB")).join(""),
+    );
+    for (const names of [
+      words,
+      words.map((_, i) => "\0".repeat(i)),
+      words.map((_, i) => `layer.${i}.weight`),
+    ]) {
+      let asked = 0;
+      const index = new NameIndex(names.length, (i) => {
+        asked++;
+        return names[i]!;
+      });
+      for (let i = 0; i < names.length; i++) index.add(i);
+      expect(asked / names.length).toBeLessThan(4);
+    }
+  });
+});
+
+/** Opens a file twice, finds every tensor of one in the other, and says how many bytes outside of the heap are held for each. */
+const OPEN_TWICE = `
+  const { SafetensorsFile } = await import(process.argv[1]);
+  const [a, b] = [await SafetensorsFile.open(process.argv[2]), await SafetensorsFile.open(process.argv[2])];
+  let found = 0;
+  for (const { name, begin } of a.tensors.values()) if (b.tensors.get(name)?.begin === begin) found++;
+  for (let i = 0; i < 4; i++) { gc(); await new Promise((resolve) => setTimeout(resolve, 20)); }
+  console.log(found, process.memoryUsage().arrayBuffers / found / 2, a.tensors.size, b.tensors.size);
+`;
+
+describe("an open file", () => {
+  const io = new URL("../../../dist/src/io/index.js", import.meta.url);
+  const where = existsSync(io) ? "" : " (not built: npm run build makes dist)";
+  it.skipIf(where !== "")(`takes a few bytes of memory for each of 300,000 tensors${where}`, () => {
+    const count = 300_000;
+    const folder = mkdtempSync(join(tmpdir(), "lockstep-header-"));
+    try {
+      const path = join(folder, "many.safetensors");
+      const entries = Array.from(
+        { length: count },
+        (_, i) => `"t${i}":{"dtype":"U8","shape":[1],"data_offsets":[${i},${i + 1}]}`,
+      );
+      const header = bytesOf(`{${entries}}`);
+      const prefix = Buffer.alloc(8);
+      prefix.writeBigUInt64LE(BigInt(header.length));
+      writeFileSync(path, Buffer.concat([prefix, header, Buffer.alloc(count)]));
+      // an object for each tensor would need more heap than these 32 MB, and so would the header as one text with them
+      const { stdout, stderr } = spawnSync(
+        process.execPath,
+        ["--max-old-space-size=32", "--expose-gc", "--input-type=module", "-e", OPEN_TWICE, io.href, path],
+        { encoding: "utf8", env: { ...process.env, NODE_OPTIONS: "" } },
+      );
+      const [found, bytes] = stdout.split(" ").map(Number);
+      expect(found, stderr.slice(0, 400)).toBe(count);
+      // the header itself, which has more than 60 for each, is held no longer than it is read
+      expect(bytes).toBeLessThan(48);
+    } finally {
+      rmSync(folder, { recursive: true });
+    }
+  });
+});
