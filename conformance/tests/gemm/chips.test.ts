@@ -46,7 +46,10 @@ const names = fc.oneof(
     "NVIDIA H200 NVL",
     "NVIDIA B200",
   ),
-  fc.constantFrom("NVIDIA H100 80GB HBM3 MIG 1g.10gb", "nvidia h200", " NVIDIA H200", "NVIDIA H2000", ""),
+  fc.constantFrom(
+    ...MEASURED.flatMap(([name]) => [`${name} MIG 1g.10gb`, name.toLowerCase(), ` ${name}`, `${name}0`]),
+    "",
+  ),
   fc.string(),
 );
 const capabilities = fc.oneof(
