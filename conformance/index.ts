@@ -62,6 +62,7 @@ export {
   ORACLE,
   type Subject,
 } from "./operations/operations.js";
+export { PassingBackend } from "./operations/passing.js";
 export type { DequantizeCase } from "./operations/quantize/dequantize.js";
 export type { HadamardCase } from "./operations/quantize/hadamard.js";
 export {

@@ -273,17 +273,12 @@ export {
   ROLES,
   type Role,
 } from "./recipes/table.js";
+export { type Computed, differentiable, type VariableLike } from "./tape/differentiable.js";
 export { gradEnabled, noGrad } from "./tape/grad-mode.js";
+export type { Backward, BackwardPass } from "./tape/node.js";
 export type { AmaxReductionGroup } from "./tape/scale-updates.js";
 export type { Gradient, Value } from "./tape/value.js";
-export {
-  type Backward,
-  type BackwardPass,
-  type Computed,
-  differentiable,
-  Variable,
-  type VariableLike,
-} from "./tape/variable.js";
+export { Variable } from "./tape/variable.js";
 export type { CopyGeometry, ScalePlacement } from "./tensor/geometry.js";
 export {
   type CopyTensors,

@@ -1,11 +1,10 @@
 /** A backend whose fresh memory is poisoned and fenced, so that what is not written, or written outside, shows. */
 import { type Backend, type MemoryUse, requireBackend, type Support } from "../../src/backends/backend.js";
-import type { GemmArgs } from "../../src/backends/gemm-args.js";
 import type { OpArgs, OpName } from "../../src/backends/ops.js";
-import type { GemmAlgorithm } from "../../src/formats/gemm-algorithm.js";
 import { integer, needed, optionsOf } from "../../src/options.js";
 import type { Memory } from "../../src/tensor/storage.js";
 import { MismatchError } from "../values/difference.js";
+import { PassingBackend } from "./passing.js";
 
 /** No zero and no NaN of any type: what is never written stays recognisable. */
 const POISON = 0xa7;
@@ -18,69 +17,17 @@ const FENCE_BYTES = 64;
  * @throws `ArgumentError` for what is no backend.
  * @throws `DisposedError` for a backend that was disposed of.
  */
-export class GuardedBackend implements Backend {
-  /** That of `inner`, with poison in what is allocated and, on the reference, fences around it. */
-  readonly memory: Memory;
-
-  constructor(
-    /** The backend that computes. */
-    readonly inner: Backend,
-  ) {
-    requireBackend("GuardedBackend", inner);
-    this.memory = inner.name === "wasm" ? fenced(inner.memory) : poisoned(inner.memory);
-  }
-
-  /** That of `inner`. */
-  get name(): Backend["name"] {
-    return this.inner.name;
-  }
-
-  /** That of `inner`. */
-  get description(): string {
-    return this.inner.description;
-  }
-
-  /** That of `inner`. */
-  get threads(): number {
-    return this.inner.threads;
-  }
-
-  /** That of `inner`. */
-  get datapath(): Backend["datapath"] {
-    return this.inner.datapath;
-  }
-
-  /** That of `inner`. */
-  memoryUse(): MemoryUse {
-    return this.inner.memoryUse();
-  }
-
-  /** Trims `inner`. */
-  trim(): void {
-    this.inner.trim();
+export class GuardedBackend extends PassingBackend {
+  constructor(inner: Backend) {
+    super(inner, ({ name, memory }) => (name === "wasm" ? fenced(memory) : poisoned(memory)));
   }
 
   /** What `inner` says. */
-  supports<K extends OpName>(op: K, args: OpArgs[K]): Support {
+  override supports<K extends OpName>(op: K, args: OpArgs[K]): Support {
     const support = this.inner.supports(op, args);
     // the reference is the definition, also of what hardware follows approximately
     if (!support.ok || support.agrees === "bits" || this.inner.name === "wasm") return support;
     return { ok: false, reason: `no promise of the same bits: ${support.agrees.approximate}` };
-  }
-
-  /** Runs on `inner`. */
-  run<K extends OpName>(op: K, args: OpArgs[K]): void {
-    this.inner.run(op, args);
-  }
-
-  /** What `inner` says. */
-  algorithmFor(args: GemmArgs): GemmAlgorithm | undefined {
-    return this.inner.algorithmFor?.(args);
-  }
-
-  /** Disposes of `inner`. */
-  dispose(): Promise<void> {
-    return this.inner.dispose();
   }
 }
 

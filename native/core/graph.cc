@@ -6,7 +6,7 @@ namespace lockstep {
 void Context::requireNoCapture(const char* what) const {
   if (!capture_) return;
   throw Failure{"ARGUMENT", std::string(what) +
-                                " while a graph is captured, whose work is not done until it is replayed; "
+                                " while a graph is captured, but captured work runs only at replay; "
                                 "do that before or after the capture"};
 }
 

@@ -9,8 +9,9 @@ import {
   gatedBackward,
 } from "../ops/elementwise/activation.js";
 import { add as sum } from "../ops/elementwise/add.js";
+import { differentiableOne, type VariableLike, variable } from "../tape/differentiable.js";
 import { wideOf } from "../tape/value.js";
-import { differentiableOne, type Variable, type VariableLike, variable } from "../tape/variable.js";
+import type { Variable } from "../tape/variable.js";
 import { ownShape, type Shape } from "../tensor/shape.js";
 
 /**

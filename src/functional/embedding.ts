@@ -1,7 +1,8 @@
 /** Differentiable embedding. */
 import { embeddingBackward, embedding as lookUp } from "../ops/rows/embedding.js";
+import { differentiableOne, type VariableLike, variable } from "../tape/differentiable.js";
 import { wideOf } from "../tape/value.js";
-import { differentiableOne, type Variable, type VariableLike, variable } from "../tape/variable.js";
+import type { Variable } from "../tape/variable.js";
 import type { Tensor } from "../tensor/tensor.js";
 
 /**

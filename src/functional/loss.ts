@@ -10,8 +10,9 @@ import {
   mseBackward,
 } from "../ops/rows/loss.js";
 import { columnSum } from "../ops/rows/norm.js";
+import { differentiableOne, type VariableLike, variable } from "../tape/differentiable.js";
 import { wideOf } from "../tape/value.js";
-import { differentiableOne, type Variable, type VariableLike, variable } from "../tape/variable.js";
+import type { Variable } from "../tape/variable.js";
 import { requireF32 } from "../tensor/require.js";
 import type { Tensor } from "../tensor/tensor.js";
 

@@ -1,7 +1,8 @@
 /** A norm followed by a linear layer. */
 import type { Backend } from "../backends/backend.js";
 import { type OptionTable, optionsOf } from "../options.js";
-import { differentiable, type Variable, type VariableLike, variable } from "../tape/variable.js";
+import { differentiable, type VariableLike, variable } from "../tape/differentiable.js";
+import type { Variable } from "../tape/variable.js";
 import { linearForward } from "./linear-core.js";
 import {
   checkLinearCall,

@@ -6,14 +6,10 @@ import { activation, activationBackward, gated, gatedBackward } from "../ops/ele
 import { oneOf, optionsOf } from "../options.js";
 import type { Quantizer } from "../quantizers/quantizer.js";
 import type { Recipe } from "../recipes/recipe.js";
+import { differentiableOne, type VariableLike, variable } from "../tape/differentiable.js";
+import type { BackwardPass } from "../tape/node.js";
 import { type Gradient, type Value, wideOf } from "../tape/value.js";
-import {
-  type BackwardPass,
-  differentiableOne,
-  type Variable,
-  type VariableLike,
-  variable,
-} from "../tape/variable.js";
+import type { Variable } from "../tape/variable.js";
 import type { QuantizedTensor } from "../tensor/quantized.js";
 import type { Shape, WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";

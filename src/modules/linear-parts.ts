@@ -2,8 +2,8 @@
 import type { Backend } from "../backends/backend.js";
 import { boolean, type Complete, callable, type OptionTable, optionsOf } from "../options.js";
 import type { Quantizer } from "../quantizers/quantizer.js";
+import type { BackwardPass } from "../tape/node.js";
 import type { Gradient, Value } from "../tape/value.js";
-import type { BackwardPass } from "../tape/variable.js";
 import type { QuantizedTensor } from "../tensor/quantized.js";
 import { requireScalar } from "../tensor/require.js";
 import type { Shape, WideDType } from "../tensor/shape.js";

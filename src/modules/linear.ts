@@ -1,8 +1,9 @@
 /** The linear layer. */
 import type { Backend } from "../backends/backend.js";
 import { optionsOf } from "../options.js";
+import { differentiableOne, type VariableLike, variable } from "../tape/differentiable.js";
 import { wideOf } from "../tape/value.js";
-import { differentiableOne, type Variable, type VariableLike, variable } from "../tape/variable.js";
+import type { Variable } from "../tape/variable.js";
 import { QuantizedTensor } from "../tensor/quantized.js";
 import { linearForward } from "./linear-core.js";
 import {

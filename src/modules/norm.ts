@@ -9,8 +9,9 @@ import {
   rmsNorm,
 } from "../ops/rows/norm.js";
 import { atLeastZero, boolean, type OptionTable, oneOf, optionsOf } from "../options.js";
+import { differentiableOne, type VariableLike, variable } from "../tape/differentiable.js";
 import { wideOf } from "../tape/value.js";
-import { differentiableOne, type Variable, type VariableLike, variable } from "../tape/variable.js";
+import type { Variable } from "../tape/variable.js";
 import type { WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { MODULE_OPTIONS, Module, type ModuleOptions, requireSizes } from "./module.js";

@@ -12,8 +12,8 @@ import {
   ROLES,
   type Role,
 } from "../recipes/table.js";
+import type { BackwardPass } from "../tape/node.js";
 import type { AmaxReductionGroup } from "../tape/scale-updates.js";
-import type { BackwardPass } from "../tape/variable.js";
 import type { QuantizedTensor } from "../tensor/quantized.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { DelayedState } from "./delayed-state.js";

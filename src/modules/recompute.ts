@@ -1,16 +1,11 @@
 /** Activation checkpointing: activations are recomputed in the backward pass rather than kept. */
 import { currentRegion, runRegion } from "../autocast/autocast.js";
 import { callable } from "../options.js";
+import { runBackward } from "../tape/backward.js";
+import { capture, differentiable, type VariableLike, variable } from "../tape/differentiable.js";
 import { gradEnabled, unrecorded, withGrad } from "../tape/grad-mode.js";
 import type { Value } from "../tape/value.js";
-import {
-  capture,
-  differentiable,
-  runBackward,
-  Variable,
-  type VariableLike,
-  variable,
-} from "../tape/variable.js";
+import { Variable } from "../tape/variable.js";
 import { QuantizedTensor } from "../tensor/quantized.js";
 import { adopt, Scope } from "../tensor/scope.js";
 import { currentPhase, type HeldCalls, type RecomputePhase, runPhase } from "./recompute-phase.js";

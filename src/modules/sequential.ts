@@ -2,7 +2,8 @@
 import type { Backend } from "../backends/backend.js";
 import { ArgumentError } from "../errors.js";
 import { describe } from "../options.js";
-import { type Variable, type VariableLike, variable } from "../tape/variable.js";
+import { type VariableLike, variable } from "../tape/differentiable.js";
+import type { Variable } from "../tape/variable.js";
 import { checkLinearCall, type LinearCall } from "./linear-parts.js";
 import { Module } from "./module.js";
 

@@ -4,6 +4,7 @@ import type { Backend, Support } from "../backends/backend.js";
 import type { OpArgs, OpName } from "../backends/ops.js";
 import { ArgumentError, ShapeError, UnsupportedError } from "../errors.js";
 import { optionsOf } from "../options.js";
+import type { QuantizedTensor } from "../tensor/quantized.js";
 import { requireTensor, requireWide, wideDType } from "../tensor/require.js";
 import { type Shape, sameShape, type WideDType } from "../tensor/shape.js";
 import { Tensor } from "../tensor/tensor.js";
@@ -27,6 +28,23 @@ export function execute<K extends OpName>(
   return support;
 }
 
+/** Throws `ArgumentError` for a tensor that is on another backend than `values`; undefined is on any. */
+export function requireBackendOf(
+  op: string,
+  { backend }: { readonly backend: Backend },
+  ...tensors: readonly (Tensor | QuantizedTensor | undefined)[]
+): void {
+  for (const tensor of tensors) {
+    if (tensor !== undefined && tensor.backend !== backend) throw severalBackends(op);
+  }
+}
+
+function severalBackends(op: string): ArgumentError {
+  return new ArgumentError(
+    `${op}: its tensors live on different backends; move them to one by data() and tensor()`,
+  );
+}
+
 /** The common backend of all tensors. Throws `ArgumentError` if there are several, `DTypeError` without a tensor. */
 export function commonBackend(op: string, ...tensors: readonly (Tensor | undefined)[]): Backend {
   let backend: Backend | undefined;
@@ -38,9 +56,7 @@ export function commonBackend(op: string, ...tensors: readonly (Tensor | undefin
     several ||= tensor.backend !== backend;
   }
   if (backend && !several) return backend;
-  throw new ArgumentError(
-    `${op}: its tensors live on different backends; move them to one by data() and tensor()`,
-  );
+  throw severalBackends(op);
 }
 
 /** Options for the output of an operation that keeps the shape of its input. */

@@ -5,21 +5,13 @@ import { type BlockFormatName, blockFormat, isDirectionless, type Tile } from ".
 import { resolveFormat } from "../formats/derive.js";
 import type { ScalarFormat } from "../formats/scalar.js";
 import { transposeCopy } from "../ops/layout/layout.js";
-import {
-  type ActivationQuantizeOptions,
-  activationQuantize,
-  activationResult,
-} from "../ops/quantize/activation-quantize.js";
+import { type ActivationQuantizeOptions, activationQuantize } from "../ops/quantize/activation-quantize.js";
 import { type BiasGradQuantizeResult, biasGradQuantize } from "../ops/quantize/bias-grad-quantize.js";
 import { dequantize } from "../ops/quantize/dequantize.js";
 import { type NormQuantizeResult, normQuantize } from "../ops/quantize/norm-quantize.js";
-import {
-  emptyQuantized,
-  type QuantizedLayout,
-  type QuantizeInputs,
-  quantizeInto,
-} from "../ops/quantize/quantize.js";
-import { keptStatistics, type NormParameters } from "../ops/rows/norm.js";
+import { type QuantizeInputs, quantize, quantizeInto } from "../ops/quantize/quantize.js";
+import { emptyQuantized, type QuantizedLayout } from "../ops/quantize/target.js";
+import type { NormParameters } from "../ops/rows/norm.js";
 import { boolean, type Given, instance, type OptionTable, oneOf, optionsOf, u64 } from "../options.js";
 import type { RandomSource } from "../random.js";
 import {
@@ -34,8 +26,6 @@ import {
   type ScaleLayout,
   type Usage,
 } from "../tensor/quantized.js";
-import { requireWide } from "../tensor/require.js";
-import { Scope } from "../tensor/scope.js";
 import type { Shape, WideDType } from "../tensor/shape.js";
 import { requireSpec, SCALE_LAYOUTS } from "../tensor/spec.js";
 import type { Tensor } from "../tensor/tensor.js";
@@ -134,14 +124,12 @@ export abstract class Quantizer implements QuantizerOps {
    * that is not wide, or a quantizer without any usage, `DisposedError` for a backend that was disposed of.
    */
   makeEmpty(backend: Backend, shape: Shape, dtype: WideDType = "bf16"): QuantizedTensor {
-    const { spec, usage } = this;
-    const layout: QuantizedLayout = {
-      spec,
-      usage,
-      scaleLayout: this.#scaleLayout,
-      ops: this,
-    };
-    return emptyQuantized(backend, shape, dtype, layout);
+    return emptyQuantized(backend, shape, dtype, this.#layout());
+  }
+
+  /** What its results are to be. */
+  #layout(): QuantizedLayout {
+    return { spec: this.spec, usage: this.#usage, scaleLayout: this.#scaleLayout, ops: this };
   }
 
   /**
@@ -151,15 +139,9 @@ export abstract class Quantizer implements QuantizerOps {
    * divide, `ArgumentError` for a scale or an amax on another backend, `DisposedError` for a tensor that was disposed of.
    */
   quantize(x: Tensor): QuantizedTensor {
-    const source = requireWide("quantize", "x", x);
-    const scope = new Scope();
-    try {
-      const target = this.makeEmpty(x.backend, x.shape, source.dtype);
-      this.updateQuantized(source, target);
-      return scope.keep(target);
-    } finally {
-      scope.dispose();
-    }
+    const result = quantize(x, this.#layout(), this.inputs());
+    this.quantized();
+    return result;
   }
 
   /**
@@ -172,12 +154,9 @@ export abstract class Quantizer implements QuantizerOps {
    * backends, `DisposedError` for a tensor that was disposed of.
    */
   activationQuantize(x: Tensor, options: ActivationQuantizeOptions): QuantizedTensor {
-    using scope = new Scope();
-    const { shape, dtype } = activationResult(x, options);
-    const target = this.makeEmpty(x.backend, shape, dtype);
-    activationQuantize(x, target, options, this.inputs());
+    const result = activationQuantize(x, options, this.#layout(), this.inputs());
     this.quantized();
-    return scope.keep(target);
+    return result;
   }
 
   /**
@@ -190,12 +169,9 @@ export abstract class Quantizer implements QuantizerOps {
    * backends, `DisposedError` for a tensor that was disposed of.
    */
   normQuantize(x: Tensor, norm: NormParameters): NormQuantizeResult {
-    const { backend, shape, dtype } = requireWide("normQuantize", "x", x);
-    using scope = new Scope();
-    const target = this.makeEmpty(backend, shape, dtype);
-    const statistics = normQuantize(x, target, norm, this.inputs());
+    const result = normQuantize(x, norm, this.#layout(), this.inputs());
     this.quantized();
-    return { out: scope.keep(target), ...keptStatistics(scope, statistics) };
+    return result;
   }
 
   /**
@@ -207,13 +183,9 @@ export abstract class Quantizer implements QuantizerOps {
    * disposed of.
    */
   biasGradQuantize(grad: Tensor, dtype?: WideDType): BiasGradQuantizeResult {
-    const source = requireWide("biasGradQuantize", "grad", grad);
-    using scope = new Scope();
-    const target = this.makeEmpty(source.backend, source.shape, source.dtype);
-    const biasGrad = biasGradQuantize(source, target, dtype, this.inputs());
+    const result = biasGradQuantize(grad, dtype, this.#layout(), this.inputs());
     this.quantized();
-    scope.keep(biasGrad);
-    return { out: scope.keep(target), biasGrad };
+    return result;
   }
 
   /**

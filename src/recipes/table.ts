@@ -98,8 +98,8 @@ export interface RecipeRow {
   /** Tensors that are rounded stochastically. */
   readonly stochastic: readonly Role[];
   /**
-   * Whether the gradient of an activation is fused with its quantization: `ungated`, for ungated activations; `alone`, for any
-   * activation if no bias gradient needs the tensor.
+   * @internal Whether the gradient of an activation is fused with its quantization: `ungated`, for ungated activations; `alone`,
+   * for any activation if no bias gradient needs the tensor.
    */
   readonly gradientSteps: { readonly ungated: boolean; readonly alone: boolean };
 }

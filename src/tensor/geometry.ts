@@ -8,7 +8,7 @@ import {
   type Placement,
   tileSize,
 } from "../formats/block.js";
-import type { Direction, QuantizeSpec, ScaleLayout } from "./quantized.js";
+import type { Direction, QuantizeSpec, ScaleLayout, Usage } from "./quantized.js";
 import { byteLength, type DType, roundUp, type Shape } from "./shape.js";
 
 /** Where the scales of a copy lie, as kernels read it (kernels/layout/placement.h). */
@@ -45,6 +45,8 @@ export interface CopyGeometry {
   readonly data: Placement;
   /** Whether scales lie as the matrix does, or as its transpose. */
   readonly scale: Placement;
+  /** Whether the copy holds the amax of the whole tensor, under which its scales were made (numerics.md §5.2). */
+  readonly tensorAmax: boolean;
   /** Rows and columns of the scale matrix before padding, as placed. Both 1 for per-tensor scaling. */
   readonly logicalScale: readonly [rows: number, columns: number];
   /** Whether that is [blocks, lines]: a columnwise copy's in the input's place. */
@@ -53,6 +55,30 @@ export interface CopyGeometry {
   readonly transposesScale: boolean;
   /** Where scales lie, as kernels read it. */
   readonly placement: ScalePlacement;
+}
+
+/** The geometry of each copy of a quantized matrix. */
+export interface CopyGeometries {
+  readonly rowwise: CopyGeometry | undefined;
+  readonly columnwise: CopyGeometry | undefined;
+}
+
+/**
+ * The geometry of the copies that are wanted. Throws `ShapeError` where the format cannot take a matrix of that size,
+ * `ArgumentError` for a scale layout that it does not have.
+ */
+export function geometryOf(
+  op: string,
+  spec: QuantizeSpec,
+  size: readonly [rows: number, columns: number],
+  usage: Usage,
+  layout: ScaleLayout,
+): CopyGeometries {
+  requireQuantizable(op, spec, size[0], size[1]);
+  return {
+    rowwise: usage.rowwise ? copyGeometry(spec, size, "rowwise", layout) : undefined,
+    columnwise: usage.columnwise ? copyGeometry(spec, size, "columnwise", layout) : undefined,
+  };
 }
 
 /** The geometry of one copy. Throws `ArgumentError` for a scale layout the format does not have. */
@@ -87,6 +113,7 @@ export function copyGeometry(
     scaleShape,
     data,
     scale,
+    tensorAmax: format.tensorAmax,
     logicalScale,
     blocksFirst,
     transposesScale,

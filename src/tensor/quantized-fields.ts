@@ -2,10 +2,9 @@
 import { ArgumentError, DTypeError, ShapeError } from "../errors.js";
 import { BLOCK_FORMAT_NAMES, blockFormat } from "../formats/block.js";
 import { anything, type Domain, describe, needed, nested, oneOf, optionsOf } from "../options.js";
-import { copyGeometry, requireQuantizable } from "./geometry.js";
+import { type CopyGeometry, geometryOf } from "./geometry.js";
 import type {
   CopyTensors,
-  Direction,
   MadeFields,
   QuantizedCopy,
   QuantizedTensorFields,
@@ -56,13 +55,15 @@ const checkFields = optionsOf<QuantizedTensorFields>({
  */
 export function madeFields(fields: QuantizedTensorFields): MadeFields {
   checkFields(USER, fields);
-  const { spec, shape, rowwise, columnwise } = fields;
-  const [rows, columns] = asMatrix(shape);
-  requireQuantizable(USER, spec, rows, columns);
+  const { spec, rowwise, columnwise } = fields;
+  const shape = ownShape(fields.shape);
+  const usage = { rowwise: rowwise !== undefined, columnwise: columnwise !== undefined };
+  const geometry = geometryOf(USER, spec, asMatrix(shape), usage, fields.scaleLayout);
   const made = {
     ...fields,
-    rowwise: rowwise && copyOf(fields, "rowwise", rowwise),
-    columnwise: columnwise && copyOf(fields, "columnwise", columnwise),
+    shape,
+    rowwise: rowwise && copyOf(geometry.rowwise, rowwise),
+    columnwise: columnwise && copyOf(geometry.columnwise, columnwise),
   };
   const backend = rowwise?.data.backend ?? columnwise?.data.backend;
   for (const each of [rowwise, columnwise]) {
@@ -74,15 +75,16 @@ export function madeFields(fields: QuantizedTensorFields): MadeFields {
   return made;
 }
 
+/** A copy of that geometry, which is there where the copy is. */
 function copyOf(
-  { spec, shape, scaleLayout }: QuantizedTensorFields,
-  direction: Direction,
+  geometry: CopyGeometry | undefined,
   { data, scaleInv, amax }: CopyTensors,
-): QuantizedCopy {
-  const geometry = copyGeometry(spec, asMatrix(shape), direction, scaleLayout);
+): QuantizedCopy | undefined {
+  if (!geometry) return undefined;
+  const { direction, tensorAmax } = geometry;
   requireLike(`${direction}.data`, data, geometry.dataType, geometry.dataShape);
   requireLike(`${direction}.scaleInv`, scaleInv, geometry.scaleType, geometry.scaleShape);
-  if ((amax !== undefined) !== blockFormat(spec.quantizer).tensorAmax)
+  if ((amax !== undefined) !== tensorAmax)
     throw new ArgumentError(
       `${USER}: ${direction}.amax is for ${AMAX_TAKERS.join(", ")}, which needs it, and for no other`,
     );

@@ -7,7 +7,7 @@ import type { CopyGeometry } from "./geometry.js";
 import { madeFields, quantizerOps } from "./quantized-fields.js";
 import { requireScalar, requireTensor, requireWide, wideDType } from "./require.js";
 import { adoptBeside } from "./scope.js";
-import { ownShape, type Shape, type WideDType } from "./shape.js";
+import type { Shape, WideDType } from "./shape.js";
 import { backendName, firstValues, INSPECT } from "./show.js";
 import type { FOUR_OVER_SIX, SCALE_LAYOUTS } from "./spec.js";
 import { Tensor } from "./tensor.js";
@@ -110,7 +110,7 @@ export interface QuantizedTensorFields {
   readonly ops: QuantizerOps;
 }
 
-/** Fields whose copies know where they lie. */
+/** Fields that belong together: a frozen shape, and copies that know where they lie. */
 export interface MadeFields extends QuantizedTensorFields {
   readonly rowwise?: QuantizedCopy | undefined;
   readonly columnwise?: QuantizedCopy | undefined;
@@ -154,13 +154,13 @@ export class QuantizedTensor {
   /** Throws `ArgumentError`, `DTypeError` or `ShapeError` for fields that do not belong together. */
   constructor(fields: QuantizedTensorFields) {
     const made = trusted ?? madeFields(fields);
-    this.spec = fields.spec;
-    this.shape = ownShape(fields.shape);
-    this.dtype = fields.dtype;
-    this.scaleLayout = fields.scaleLayout;
+    this.spec = made.spec;
+    this.shape = made.shape;
+    this.dtype = made.dtype;
+    this.scaleLayout = made.scaleLayout;
     this.#rowwise = made.rowwise;
     this.#columnwise = made.columnwise;
-    this.#ops = fields.ops;
+    this.#ops = made.ops;
   }
 
   /** The copy scaled along K. Undefined where it was not made or has been dropped. */

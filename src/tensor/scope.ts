@@ -21,6 +21,9 @@ if (!Symbol.dispose) Object.defineProperty(Symbol, "dispose", { value: Symbol("S
 
 const open: Scope[] = [];
 
+/** As `own`, of what is known to have a lifetime. */
+let take: (scope: Scope, value: Owned) => void;
+
 /**
  * Owns every tensor created while it is the innermost open scope:
  *
@@ -31,6 +34,10 @@ const open: Scope[] = [];
  * creates meanwhile.
  */
 export class Scope {
+  static {
+    take = (scope, value) => scope.#take(value);
+  }
+
   readonly #owned = new Set<Owned>();
   readonly #outer = open.at(-1);
 
@@ -46,9 +53,9 @@ export class Scope {
   keep<T extends Owned>(value: T): T {
     requireOwned("keep", value);
     for (const member of value.members ?? [value]) {
-      if (!this.#owned.has(member)) continue;
-      this.release(member);
-      if (this.#outer) this.#outer.own(member);
+      if (!this.#owned.delete(member)) continue;
+      member[OWNER] = undefined;
+      if (this.#outer) this.#outer.#take(member);
     }
     return value;
   }
@@ -56,6 +63,10 @@ export class Scope {
   /** Takes `value` in, to be disposed of with the scope. Throws `ArgumentError` for what has no `dispose`. */
   own(value: Owned): void {
     requireOwned("own", value);
+    this.#take(value);
+  }
+
+  #take(value: Owned): void {
     this.#owned.add(value);
     value[OWNER] = this;
   }
@@ -88,9 +99,24 @@ function requireOwned(method: string, value: unknown): void {
   throw new ArgumentError(`${method}: ${describe(value)} has no dispose(); a scope owns tensors`);
 }
 
+/**
+ * What `body` returns. If it throws, what it has put into `made` is disposed of; otherwise that belongs to the open scope from
+ * the beginning, without a scope between.
+ */
+export function orDispose<T>(body: (made: Owned[]) => T): T {
+  const made: Owned[] = [];
+  try {
+    return body(made);
+  } catch (error) {
+    for (const each of made) each.dispose();
+    throw error;
+  }
+}
+
 /** The innermost open scope, if any, comes to own `value`. */
 export function adopt(value: Owned): void {
-  open.at(-1)?.own(value);
+  const scope = open.at(-1);
+  if (scope) take(scope, value);
 }
 
 /** `value` comes to live as long as `sibling`: whoever owns that owns it too. */

@@ -46,11 +46,14 @@ export class Tensor<D extends DType = DType> {
   /** @internal One over `storage` that has been retained for it, from byte `offset` on. */
   constructor(backend: Backend, dtype: D, shape: Shape, storage: Storage, offset: number);
   constructor(backend: Backend, dtype: D, shape: Shape, storage?: Storage, offset = 0) {
-    this.#shape = ownShape(shape);
-    this.#byteLength = byteLength(dtype, this.#shape);
+    const memory = memoryOf(backend);
+    const own = ownShape(shape);
+    const bytes = byteLength(dtype, own);
     this.#backend = backend;
     this.#dtype = dtype;
-    this.#storage = storage ?? new Storage(memoryOf(backend), this.#byteLength);
+    this.#shape = own;
+    this.#byteLength = bytes;
+    this.#storage = storage ?? new Storage(memory, bytes);
     this.#offset = offset;
     adopt(this);
   }

@@ -8,6 +8,7 @@ import { tensor, zeros } from "../../../src/ops/create.js";
 import { add } from "../../../src/ops/elementwise/add.js";
 import { scaled } from "../../../src/ops/elementwise/scaled.js";
 import { Float8CurrentScalingQuantizer } from "../../../src/quantizers/float8.js";
+import { differentiable, type VariableLike } from "../../../src/tape/differentiable.js";
 import {
   captures,
   gradEnabled,
@@ -17,7 +18,7 @@ import {
   unrecorded,
   withGrad,
 } from "../../../src/tape/grad-mode.js";
-import { differentiable, Variable, type VariableLike } from "../../../src/tape/variable.js";
+import { Variable } from "../../../src/tape/variable.js";
 import type { QuantizedTensor } from "../../../src/tensor/quantized.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import type { WideDType } from "../../../src/tensor/shape.js";

@@ -1,6 +1,6 @@
 /** Opening, memory, scopes, closing, and what a backend answers before it is asked to work. */
 import * as fc from "fast-check";
-import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import type { Backend } from "../../../src/backends/backend.js";
 import type { GemmOperand } from "../../../src/backends/gemm-args.js";
 import { missingBackends, openBackend } from "../../../src/backends/open.js";
@@ -17,15 +17,11 @@ import { gemm } from "../../../src/ops/gemm/gemm.js";
 import { MXFP8Quantizer } from "../../../src/quantizers/mx.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
+import { useFreshBackend } from "../harness/suite.js";
 
 let backend: Backend;
-beforeEach(async () => {
-  backend = await openBackend("wasm", { threads: 1 });
-});
-afterEach(async () => {
-  const { live, blocks } = backend.memoryUse();
-  await backend.dispose();
-  expect({ live, blocks }).toEqual({ live: 0, blocks: 0 });
+useFreshBackend((opened) => {
+  backend = opened;
 });
 
 describe("openBackend", () => {

@@ -1,5 +1,5 @@
 /** What is captured does nothing until it is replayed, and then what running would do. */
-import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import { autocast } from "../../../src/autocast/autocast.js";
 import type { Backend } from "../../../src/backends/backend.js";
 import { openBackend } from "../../../src/backends/open.js";
@@ -19,15 +19,11 @@ import { LAWS } from "../../laws/laws.js";
 import { backendSubject, ORACLE } from "../../operations/operations.js";
 import { ReplayingBackend } from "../harness/graph/replaying.js";
 import { calledAndReplayed, GRAPH_RECIPES } from "../harness/graph/step.js";
+import { useFreshBackend } from "../harness/suite.js";
 
 let backend: Backend;
-beforeEach(async () => {
-  backend = await openBackend("wasm", { threads: 1 });
-});
-afterEach(async () => {
-  const { live, blocks } = backend.memoryUse();
-  await backend.dispose();
-  expect({ live, blocks }).toEqual({ live: 0, blocks: 0 });
+useFreshBackend((opened) => {
+  backend = opened;
 });
 
 describe("a replay", () => {

@@ -1,8 +1,6 @@
 /** What an operation writes shares no byte with its other tensors, unless it works in place and they are the same one. */
-import * as fc from "fast-check";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import type { Backend } from "../../../src/backends/backend.js";
-import { openBackend } from "../../../src/backends/open.js";
 import type { OpArgs, OpName } from "../../../src/backends/ops.js";
 import { TENSOR_ROWS } from "../../../src/backends/writes.js";
 import { ArgumentError } from "../../../src/errors.js";
@@ -14,8 +12,9 @@ import { Scope } from "../../../src/tensor/scope.js";
 import { Storage } from "../../../src/tensor/storage.js";
 import { Tensor } from "../../../src/tensor/tensor.js";
 import { GuardedBackend } from "../../operations/guarded.js";
-import { OPERATION_NAMES, OPERATIONS, type OperationName } from "../../operations/operations.js";
+import { OPERATION_NAMES } from "../../operations/operations.js";
 import { distances } from "../harness/arguments/candidates.js";
+import { runDrawn, useWitness } from "../harness/arguments/every-operation.js";
 
 const RUNS = 12;
 
@@ -127,49 +126,30 @@ class Witness extends GuardedBackend {
 type Found = ReturnType<typeof tensorsIn>[number];
 
 describe("what is written and what shares its memory", () => {
-  let backend: Backend;
-  let witness: Witness;
-
-  beforeAll(async () => {
-    backend = await openBackend("wasm", { threads: 1, datapath: "hopper" });
-    witness = new Witness(backend);
-  });
-  afterAll(() => backend.dispose());
-
-  const run = <K extends OperationName>(name: K): void => {
-    const { arbitrary, run: operate } = OPERATIONS[name];
-    for (const input of fc.sample(arbitrary, { numRuns: RUNS, seed: 1 })) {
-      using _ = new Scope();
-      try {
-        operate(witness, input);
-      } catch (error) {
-        if (!(error instanceof Error && error.name === "UnsupportedError")) throw error;
-      }
-    }
-  };
+  const witness = useWitness((reference) => new Witness(reference));
 
   it.each(OPERATION_NAMES)("%s refuses every overlap, and takes what it does in place", (name) => {
-    witness.faults.clear();
-    run(name);
-    expect([...witness.faults]).toEqual([]);
+    witness().faults.clear();
+    runDrawn(witness(), name, RUNS);
+    expect([...witness().faults]).toEqual([]);
   });
 
   it("was refused of every operation that reads, and seen in place of all that are done so", () => {
     const reading = [...TENSOR_ROWS].filter(([, rows]) => rows.length > 1).map(([op]) => op);
-    expect(reading.filter((op) => !witness.refused.has(op))).toEqual([]);
-    expect([...witness.inPlace].sort()).toEqual(IN_PLACE);
+    expect(reading.filter((op) => !witness().refused.has(op))).toEqual([]);
+    expect([...witness().inPlace].sort()).toEqual(IN_PLACE);
   });
 
   it("empty tensors share nothing, wherever they are", () => {
     using _ = new Scope();
-    const x = empty(witness, "f32", [64, 0]);
+    const x = empty(witness(), "f32", [64, 0]);
     expect(() => add(x, x.view(0, [64, 0]), { out: x })).not.toThrow();
   });
 
   it("a product is refused before any of its operations has run", () => {
     using _ = new Scope();
-    const block = empty(witness, "bf16", [512]);
-    const [a, b] = [empty(witness, "bf16", [16, 16]), empty(witness, "bf16", [16, 16])];
+    const block = empty(witness(), "bf16", [512]);
+    const [a, b] = [empty(witness(), "bf16", [16, 16]), empty(witness(), "bf16", [16, 16])];
     const [out, later] = [block.view(0, [16, 16]), block.view(128, [16, 16])];
     for (const [name, options] of Object.entries({
       a: { a: out, b },

@@ -1,8 +1,6 @@
 /** What operations write is what their table says, and nothing else. */
-import * as fc from "fast-check";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import type { Backend } from "../../../src/backends/backend.js";
-import { openBackend } from "../../../src/backends/open.js";
 import type { OpArgs, OpName } from "../../../src/backends/ops.js";
 import { TENSOR_ROWS } from "../../../src/backends/writes.js";
 import { DTypeError } from "../../../src/errors.js";
@@ -12,7 +10,8 @@ import { Scope } from "../../../src/tensor/scope.js";
 import { DTYPES } from "../../../src/tensor/shape.js";
 import { Tensor } from "../../../src/tensor/tensor.js";
 import { GuardedBackend } from "../../operations/guarded.js";
-import { OPERATION_NAMES, OPERATIONS, type OperationName } from "../../operations/operations.js";
+import { OPERATION_NAMES } from "../../operations/operations.js";
+import { runDrawn, useWitness } from "../harness/arguments/every-operation.js";
 
 const RUNS = 40;
 
@@ -100,39 +99,20 @@ function bitsOf(dtype: (typeof DTYPES)[number]): number {
 }
 
 describe("the table of what operations write", () => {
-  let backend: Backend;
-  let witness: Witness;
-
-  beforeAll(async () => {
-    backend = await openBackend("wasm", { threads: 1, datapath: "hopper" });
-    witness = new Witness(backend);
-  });
-  afterAll(() => backend.dispose());
-
-  const run = <K extends OperationName>(name: K): void => {
-    const { arbitrary, run: operate } = OPERATIONS[name];
-    for (const input of fc.sample(arbitrary, { numRuns: RUNS, seed: 1 })) {
-      using _ = new Scope();
-      try {
-        operate(witness, input);
-      } catch (error) {
-        if (!(error instanceof Error && error.name === "UnsupportedError")) throw error;
-      }
-    }
-  };
+  const witness = useWitness((reference) => new Witness(reference));
 
   it.each(OPERATION_NAMES)("%s writes nothing else, and nothing smaller in its place", (name) => {
-    witness.undeclared.clear();
-    witness.taken.clear();
-    run(name);
-    expect([...witness.undeclared]).toEqual([]);
-    expect([...witness.taken]).toEqual([]);
+    witness().undeclared.clear();
+    witness().taken.clear();
+    runDrawn(witness(), name, RUNS);
+    expect([...witness().undeclared]).toEqual([]);
+    expect([...witness().taken]).toEqual([]);
   });
 
   it("a sweep writes its digest alone", () => {
     using _ = new Scope();
-    sweepChunk(witness, 0, { format: "e4m3", rounding: "tiesToEven", overflow: "saturate" });
-    expect([...witness.undeclared, ...witness.taken]).toEqual([]);
+    sweepChunk(witness(), 0, { format: "e4m3", rounding: "tiesToEven", overflow: "saturate" });
+    expect([...witness().undeclared, ...witness().taken]).toEqual([]);
   });
 
   it("has every operation, and what each of them was seen to write", () => {
@@ -140,7 +120,7 @@ describe("the table of what operations write", () => {
       op,
       tensors.flatMap(({ name, written }) => (written && !BY_GPUS.has(`${op}.${name}`) ? [name] : [])).sort(),
     ]);
-    const seen = [...TENSOR_ROWS.keys()].map((op) => [op, [...(witness.changed.get(op) ?? [])].sort()]);
+    const seen = [...TENSOR_ROWS.keys()].map((op) => [op, [...(witness().changed.get(op) ?? [])].sort()]);
     expect(seen).toEqual(rows);
   });
 });

@@ -1,5 +1,5 @@
 /** What test files share: backends whose memory is counted after every test, and laws as tests. */
-import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import type { Backend } from "../../../src/backends/backend.js";
 import { type OpenOptions, openBackend } from "../../../src/backends/open.js";
 import { Scope } from "../../../src/tensor/scope.js";
@@ -20,6 +20,20 @@ export function useBackend(options: OpenOptions = { threads: 1 }): () => Backend
   });
   afterAll(() => opened.pop()?.dispose());
   return current;
+}
+
+/** Gives each test a reference of its own, which is disposed of behind it. Nothing may live on it then. */
+export function useFreshBackend(give: (backend: Backend) => void): void {
+  let backend: Backend;
+  beforeEach(async () => {
+    backend = await openBackend("wasm", { threads: 1 });
+    give(backend);
+  });
+  afterEach(async () => {
+    const { live, blocks } = backend.memoryUse();
+    await backend.dispose();
+    expect({ live, blocks }).toEqual({ live: 0, blocks: 0 });
+  });
 }
 
 /** References of 1, 2 and 3 threads. */

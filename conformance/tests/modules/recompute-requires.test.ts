@@ -21,7 +21,7 @@ import {
   zeros,
 } from "../../../src/index.js";
 import { persistent } from "../../../src/modules/parameter.js";
-import { variable } from "../../../src/tape/variable.js";
+import { variable } from "../../../src/tape/differentiable.js";
 import { digest } from "../harness/state/training.js";
 import { scoped, useBackend } from "../harness/suite.js";
 

@@ -19,7 +19,8 @@ import {
 import { CustomRecipe } from "../../../src/recipes/custom.js";
 import { DelayedScaling, Float8CurrentScaling } from "../../../src/recipes/per-tensor.js";
 import type { Recipe } from "../../../src/recipes/recipe.js";
-import type { Variable, VariableLike } from "../../../src/tape/variable.js";
+import type { VariableLike } from "../../../src/tape/differentiable.js";
+import type { Variable } from "../../../src/tape/variable.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import type { WideDType } from "../../../src/tensor/shape.js";
 import { Tensor } from "../../../src/tensor/tensor.js";

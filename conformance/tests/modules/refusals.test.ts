@@ -20,8 +20,9 @@ import {
 import { CustomRecipe } from "../../../src/recipes/custom.js";
 import { DelayedScaling, Float8CurrentScaling } from "../../../src/recipes/per-tensor.js";
 import type { Recipe } from "../../../src/recipes/recipe.js";
+import type { VariableLike } from "../../../src/tape/differentiable.js";
 import { noGrad } from "../../../src/tape/grad-mode.js";
-import type { Variable, VariableLike } from "../../../src/tape/variable.js";
+import type { Variable } from "../../../src/tape/variable.js";
 import type { DType, Shape } from "../../../src/tensor/shape.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { type Refusal, refusals, wrong } from "../harness/refusals.js";

@@ -1,14 +1,16 @@
 /** An activation, or its derivative, and the quantization of what it gives, as one operation. */
 
-import { ArgumentError, ShapeError } from "../../errors.js";
+import { ArgumentError } from "../../errors.js";
 import { boolean, optionsOf } from "../../options.js";
 import type { QuantizedTensor } from "../../tensor/quantized.js";
 import { requireWide } from "../../tensor/require.js";
-import { type Shape, sameShape, type WideDType } from "../../tensor/shape.js";
+import { orDispose } from "../../tensor/scope.js";
+import { ownShape } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
 import { formOf, GATED_OPTIONS, type GatedOptions, halfOf } from "../elementwise/activation.js";
-import { commonBackend, execute, requireShape } from "../execute.js";
-import { type QuantizeInputs, quantization } from "./quantize.js";
+import { execute, requireBackendOf, requireShape } from "../execute.js";
+import { type QuantizeInputs, requireInputs } from "./quantize.js";
+import { allocateQuantized, type QuantizedLayout } from "./target.js";
 
 const OP = "activationQuantize";
 
@@ -23,41 +25,33 @@ export interface ActivationQuantizeOptions extends Omit<GatedOptions, "outDtype"
 const { outDtype: _, ...FORM } = GATED_OPTIONS;
 const checkOptions = optionsOf<ActivationQuantizeOptions>({ ...FORM, gated: boolean, grad: requireWide });
 
-/** What is quantized: its shape, and the type it would have as a tensor. Throws as `activationQuantize`. */
-export function activationResult(
-  x: Tensor,
-  options: ActivationQuantizeOptions,
-): { readonly shape: Shape; readonly dtype: WideDType } {
-  requireWide(OP, "x", x);
-  const { gated = false, grad } = checkOptions(OP, options);
-  commonBackend(OP, x, grad);
-  const { clamp } = formOf(OP, options);
-  if (clamp && !gated)
-    throw new ArgumentError(`${OP}: the clamped form is gated; set gated, or leave out clamp`);
-  const result = gated ? [...x.shape.slice(0, -1), halfOf(OP, x)] : x.shape;
-  if (!grad) return { shape: result, dtype: requireWide(OP, "x", x).dtype };
-  requireShape(OP, "grad", grad, result);
-  return { shape: x.shape, dtype: requireWide(OP, "grad", grad).dtype };
-}
-
 /**
- * Quantizes act(x), its gated form, or under `grad` the gradient of x, into all copies of `target`. What is rounded
- * before the codes is the quantizer's choice (numerics.md §7.3). Throws as the activation and `quantizeInto` do.
+ * act(x), its gated form, or under `grad` the gradient of x, quantized into a new tensor. What is rounded before the codes is the
+ * quantizer's choice (numerics.md §7.3). Throws as the activation and `quantize` do.
  */
 export function activationQuantize(
   x: Tensor,
-  target: QuantizedTensor,
   options: ActivationQuantizeOptions,
-  inputs: Omit<QuantizeInputs, "noop"> = {},
-): void {
-  const { gated = false } = options;
+  layout: QuantizedLayout,
+  inputs: Omit<QuantizeInputs, "noop">,
+): QuantizedTensor {
   const source = requireWide(OP, "x", x);
+  const { gated = false, grad: given } = checkOptions(OP, options);
+  const grad = given && requireWide(OP, "grad", given);
+  const { backend } = source;
+  requireBackendOf(OP, source, grad);
   const form = formOf(OP, options);
-  const { shape, dtype } = activationResult(x, options);
-  if (!sameShape(shape, target.shape)) {
-    throw new ShapeError(`${OP}: the result is [${shape}], the target [${target.shape}]; they must be equal`);
-  }
-  const grad = options.grad && requireWide(OP, "grad", options.grad);
-  const args = quantization(OP, [source, grad], dtype, target, inputs);
-  execute(x.backend, "activationQuantize", { ...args, ...form, x: source, gated, grad });
+  if (form.clamp && !gated)
+    throw new ArgumentError(`${OP}: the clamped form is gated; set gated, or leave out clamp`);
+  const result = gated ? [...x.shape.slice(0, -1), halfOf(OP, x)] : x.shape;
+  if (grad) requireShape(OP, "grad", grad, result);
+  const shape = grad ? x.shape : ownShape(result);
+  const { dtype } = grad ?? source;
+  const others = requireInputs(OP, { backend, dtype }, layout, inputs);
+  return orDispose((made) => {
+    const target = allocateQuantized(backend, shape, dtype, layout, made);
+    const { rowwise, columnwise } = target;
+    execute(backend, OP, { x: source, ...others, rowwise, columnwise, ...form, gated, grad });
+    return target;
+  });
 }

@@ -1,12 +1,12 @@
 /** The quantization of a gradient and the sums of its columns, as one operation. */
-import { ShapeError } from "../../errors.js";
 import type { QuantizedTensor } from "../../tensor/quantized.js";
 import { requireWide, wideDType } from "../../tensor/require.js";
-import { Scope } from "../../tensor/scope.js";
-import { asMatrix, sameShape, type WideDType } from "../../tensor/shape.js";
+import { orDispose } from "../../tensor/scope.js";
+import { asMatrix, type WideDType } from "../../tensor/shape.js";
 import { Tensor } from "../../tensor/tensor.js";
 import { execute } from "../execute.js";
-import { type QuantizeInputs, quantization } from "./quantize.js";
+import { type QuantizeInputs, requireInputs } from "./quantize.js";
+import { allocateQuantized, type QuantizedLayout } from "./target.js";
 
 const OP = "biasGradQuantize";
 
@@ -19,23 +19,25 @@ export interface BiasGradQuantizeResult {
 }
 
 /**
- * Quantizes `grad` [..., K] into all copies of `target`, which has its shape, and gives its `columnSum`, [K], in `dtype`, by
- * default that of `grad`. Throws as `quantizeInto` and `columnSum` do.
+ * `grad` [..., K] quantized into a new tensor, and its `columnSum`, [K], in `dtype`, by default that of `grad`. Throws as
+ * `quantize` and `columnSum` do.
  */
 export function biasGradQuantize(
   grad: Tensor,
-  target: QuantizedTensor,
-  dtype?: WideDType,
-  inputs: Omit<QuantizeInputs, "noop"> = {},
-): Tensor<WideDType> {
+  dtype: WideDType | undefined,
+  layout: QuantizedLayout,
+  inputs: Omit<QuantizeInputs, "noop">,
+): BiasGradQuantizeResult {
   const x = requireWide(OP, "grad", grad);
   if (dtype !== undefined) wideDType(OP, "dtype", dtype);
-  if (!sameShape(x.shape, target.shape)) {
-    throw new ShapeError(`${OP}: grad is [${x.shape}], the target [${target.shape}]; they must be equal`);
-  }
-  using scope = new Scope();
-  const args = quantization(OP, [x], x.dtype, target, inputs);
-  const biasGrad = new Tensor(x.backend, dtype ?? x.dtype, [asMatrix(x.shape)[1]]);
-  execute(x.backend, "biasGradQuantize", { ...args, x, biasGrad });
-  return scope.keep(biasGrad);
+  const given = requireInputs(OP, x, layout, inputs);
+  const { backend, shape } = x;
+  return orDispose((made) => {
+    const out = allocateQuantized(backend, shape, x.dtype, layout, made);
+    const biasGrad = new Tensor(backend, dtype ?? x.dtype, [asMatrix(shape)[1]]);
+    made.push(biasGrad);
+    const { rowwise, columnwise } = out;
+    execute(backend, OP, { x, ...given, rowwise, columnwise, biasGrad });
+    return { out, biasGrad };
+  });
 }

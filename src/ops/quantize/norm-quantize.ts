@@ -1,13 +1,11 @@
 /** A norm and the quantization of its result, as one operation. */
-import { ShapeError } from "../../errors.js";
 import type { QuantizedTensor } from "../../tensor/quantized.js";
-import { requireWide } from "../../tensor/require.js";
-import { Scope } from "../../tensor/scope.js";
-import { sameShape } from "../../tensor/shape.js";
+import { orDispose } from "../../tensor/scope.js";
 import type { Tensor } from "../../tensor/tensor.js";
 import { execute } from "../execute.js";
-import { keptStatistics, type NormParameters, type NormStatistics, normCall } from "../rows/norm.js";
-import { type QuantizeInputs, quantization } from "./quantize.js";
+import { allocateStatistics, type NormParameters, type NormStatistics, normSource } from "../rows/norm.js";
+import { type QuantizeInputs, requireInputs } from "./quantize.js";
+import { allocateQuantized, type QuantizedLayout } from "./target.js";
 
 const OP = "normQuantize";
 
@@ -18,23 +16,35 @@ export interface NormQuantizeResult extends NormStatistics {
 }
 
 /**
- * Quantizes the norm of the rows of x into all copies of `target`, which has the shape of x. What is rounded before the
- * codes is the quantizer's choice (numerics.md §7.3). Throws as the norm and `quantizeInto` do.
+ * The norm of the rows of x, quantized into a new tensor. What is rounded before the codes is the quantizer's choice
+ * (numerics.md §7.3). Throws as the norm and `quantize` do.
  */
 export function normQuantize(
   x: Tensor,
-  target: QuantizedTensor,
   norm: NormParameters,
-  inputs: Omit<QuantizeInputs, "noop"> = {},
-): NormStatistics {
-  requireWide(OP, "x", x);
-  if (!sameShape(x.shape, target.shape)) {
-    throw new ShapeError(`${OP}: x is [${x.shape}], the target [${target.shape}]; they must be equal`);
-  }
-  using scope = new Scope();
-  const source = normCall(OP, x, norm);
-  const { gamma, beta } = source;
-  const args = quantization(OP, [source.x, gamma, beta], source.x.dtype, target, inputs);
-  execute(x.backend, "normQuantize", { ...args, ...source });
-  return keptStatistics(scope, source);
+  layout: QuantizedLayout,
+  inputs: Omit<QuantizeInputs, "noop">,
+): NormQuantizeResult {
+  const source = normSource(OP, x, norm);
+  const { x: rows, gamma, beta, eps, zeroCenteredGamma } = source;
+  const { spec, random, scale, amaxRecord, amax, amaxColumnwise } = requireInputs(OP, rows, layout, inputs);
+  const { backend, shape, dtype } = rows;
+  return orDispose((made) => {
+    const out = allocateQuantized(backend, shape, dtype, layout, made);
+    const { rstd, mean } = allocateStatistics(source, made);
+    const { rowwise, columnwise } = out;
+    const norm = { x: rows, gamma, beta, eps, zeroCenteredGamma, rstd, mean };
+    execute(backend, OP, {
+      ...norm,
+      spec,
+      random,
+      rowwise,
+      columnwise,
+      scale,
+      amaxRecord,
+      amax,
+      amaxColumnwise,
+    });
+    return mean ? { out, rstd, mean } : { out, rstd };
+  });
 }

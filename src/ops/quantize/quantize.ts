@@ -1,28 +1,16 @@
 /** Wide matrices to codes and scales. */
-import { type Backend, requireBackend } from "../../backends/backend.js";
-import type { QuantizeArgs } from "../../backends/ops.js";
 import { ArgumentError, ShapeError } from "../../errors.js";
-import { blockFormat, hasGivenScale } from "../../formats/block.js";
+import { hasGivenScale } from "../../formats/block.js";
 import type { RandomSource } from "../../random.js";
-import { copyGeometry, requireQuantizable } from "../../tensor/geometry.js";
-import {
-  type Direction,
-  type QuantizedCopy,
-  type QuantizedTensor,
-  type QuantizerOps,
-  type QuantizeSpec,
-  requireQuantized,
-  type ScaleLayout,
-  trustedQuantized,
-  type Usage,
-} from "../../tensor/quantized.js";
-import { requireScalar, requireWide, wideDType } from "../../tensor/require.js";
-import { Scope } from "../../tensor/scope.js";
-import { asMatrix, ownShape, type Shape, sameShape, type WideDType } from "../../tensor/shape.js";
-import { Tensor } from "../../tensor/tensor.js";
+import type { QuantizedTensor, QuantizeSpec, Usage } from "../../tensor/quantized.js";
+import { requireScalar, requireWide } from "../../tensor/require.js";
+import { orDispose } from "../../tensor/scope.js";
+import { sameShape, type WideDType } from "../../tensor/shape.js";
+import type { Tensor } from "../../tensor/tensor.js";
 import { NO_RANDOM } from "../cast/cast.js";
-import { commonBackend, execute } from "../execute.js";
+import { execute, requireBackendOf } from "../execute.js";
 import { HADAMARD_DTYPE } from "./hadamard.js";
+import { allocateQuantized, type QuantizedLayout } from "./target.js";
 
 /** Inputs of one quantization that are not part of the spec. */
 export interface QuantizeInputs {
@@ -40,67 +28,36 @@ export interface QuantizeInputs {
   readonly noop?: Tensor<"f32"> | undefined;
 }
 
-const SCALAR: Shape = Object.freeze([1]);
-
-/** What a quantized tensor is to be. */
-export interface QuantizedLayout {
-  readonly spec: QuantizeSpec;
-  readonly usage: Usage;
-  readonly scaleLayout: ScaleLayout;
-  readonly ops: QuantizerOps;
-}
-
 /**
- * An uninitialised quantized tensor that stands for `shape` and `dtype`. Throws `ShapeError` where the format
- * cannot take the shape, `ArgumentError` without any usage.
+ * `x` quantized into a new tensor. Throws `DTypeError` for an input that is not f32, bf16 or f16, `ShapeError` where the format
+ * cannot take its shape, `ArgumentError` for tensors of several backends or without any usage, `UnsupportedError` where the
+ * backend declines.
  */
-export function emptyQuantized(
-  backend: Backend,
-  shape: Shape,
-  dtype: WideDType,
-  layout: QuantizedLayout,
-): QuantizedTensor {
-  requireBackend("makeEmpty", backend);
-  wideDType("makeEmpty", "dtype", dtype);
-  const { spec, usage, scaleLayout, ops } = layout;
-  if (!usage.rowwise && !usage.columnwise) {
-    throw new ArgumentError(`${spec.quantizer}: neither rowwise nor columnwise usage is set; set one`);
-  }
-  const own = ownShape(shape);
-  const size = asMatrix(own);
-  requireQuantizable("quantize", spec, size[0], size[1]);
-  const { tensorAmax } = blockFormat(spec.quantizer);
-  const scope = new Scope();
-  try {
-    const copy = (direction: Direction): QuantizedCopy => {
-      const geometry = copyGeometry(spec, size, direction, scaleLayout);
-      const data = new Tensor(backend, geometry.dataType, geometry.dataShape);
-      const scaleInv = new Tensor(backend, geometry.scaleType, geometry.scaleShape);
-      return tensorAmax
-        ? { data, scaleInv, geometry, amax: new Tensor(backend, "f32", SCALAR) }
-        : { data, scaleInv, geometry };
-    };
-    const rowwise = usage.rowwise ? copy("rowwise") : undefined;
-    const columnwise = usage.columnwise ? copy("columnwise") : undefined;
-    return scope.keep(trustedQuantized({ spec, shape: own, dtype, scaleLayout, ops, rowwise, columnwise }));
-  } finally {
-    scope.dispose();
-  }
-}
-
-/**
- * Quantizes `x` into `target`, all copies it has. Throws `ShapeError` where shapes differ, `DTypeError` for an
- * input that is not f32, bf16 or f16, `ArgumentError` for tensors of several backends, `UnsupportedError` where
- * the backend declines.
- */
-export function quantizeInto(x: Tensor, target: QuantizedTensor, inputs: QuantizeInputs = {}): void {
+export function quantize(x: Tensor, layout: QuantizedLayout, inputs: QuantizeInputs): QuantizedTensor {
   const source = requireWide("quantize", "x", x);
-  requireQuantized("quantize", "the target", target);
-  if (!sameShape(x.shape, target.shape)) {
+  const given = requireInputs("quantize", source, layout, inputs);
+  const { backend, shape, dtype } = source;
+  return orDispose((made) => {
+    const target = allocateQuantized(backend, shape, dtype, layout, made);
+    const { rowwise, columnwise } = target;
+    execute(backend, "quantize", { x: source, ...given, rowwise, columnwise });
+    return target;
+  });
+}
+
+/**
+ * Quantizes `x` into `target`, a quantized tensor in use: all copies it has. Throws `ShapeError` where shapes differ, else as
+ * `quantize`.
+ */
+export function quantizeInto(x: Tensor, target: QuantizedTensor, inputs: QuantizeInputs): void {
+  const source = requireWide("quantize", "x", x);
+  if (!sameShape(source.shape, target.shape)) {
     throw new ShapeError(`quantize: x is [${x.shape}], the target [${target.shape}]; they must be equal`);
   }
-  const args = quantization("quantize", [source], source.dtype, target, inputs);
-  execute(x.backend, "quantize", { x: source, ...args });
+  requireBackendOf("quantize", source, target);
+  const { spec, usage, rowwise, columnwise } = target;
+  const given = requireInputs("quantize", source, { spec, usage }, inputs);
+  execute(source.backend, "quantize", { x: source, ...given, rowwise, columnwise });
 }
 
 /** Throws `ArgumentError` where columnwise codes are transformed first and values of that type cannot be. */
@@ -112,31 +69,26 @@ export function requireTransformable(op: string, { rht }: QuantizeSpec, dtype: W
 }
 
 /**
- * The arguments of a quantization of `dtype` values into `target`, its source aside. Throws as `quantizeInto`, for an
- * operation `op` that reads `sources`.
+ * What decides the bits of a quantization besides its source: the arguments that do not depend on where it goes. `values` are
+ * what is quantized, on the backend of the call. Throws `ArgumentError` for an input on another backend and for one that the
+ * spec needs and lacks, `DTypeError` or `ShapeError` for one that is not f32 [1].
  */
-export function quantization(
+export function requireInputs(
   op: string,
-  sources: readonly (Tensor | undefined)[],
-  dtype: WideDType,
-  target: QuantizedTensor,
+  values: Pick<Tensor<WideDType>, "backend" | "dtype">,
+  { spec, usage }: Pick<QuantizedLayout, "spec"> & { readonly usage: Usage },
   inputs: QuantizeInputs,
-): Omit<QuantizeArgs, "x"> {
-  const { spec } = target;
+) {
   const { random = NO_RANDOM, scale, amaxRecord, amax, amaxColumnwise, noop } = inputs;
   requireScalar(op, "scale", scale);
   requireScalar(op, "amaxRecord", amaxRecord);
   requireScalar(op, "amax", amax);
   requireScalar(op, "amaxColumnwise", amaxColumnwise);
   requireScalar(op, "noop", noop);
-  const { rowwise: r, columnwise: c } = target;
-  const tensors = [r?.data, r?.scaleInv, r?.amax, c?.data, c?.scaleInv, c?.amax, amaxRecord];
-  tensors.push(scale, amax, amaxColumnwise, noop, ...sources);
-  commonBackend(op, ...tensors);
-  if (hasGivenScale(spec) && !inputs.scale) {
+  requireBackendOf(op, values, scale, amaxRecord, amax, amaxColumnwise, noop);
+  if (hasGivenScale(spec) && !scale) {
     throw new ArgumentError(`${op}: ${spec.quantizer} needs a scale tensor, f32 [1]`);
   }
-  if (target.columnwise) requireTransformable(op, spec, dtype);
-  const { rowwise, columnwise } = target;
-  return { spec, random, rowwise, columnwise, scale, amaxRecord, amax, amaxColumnwise, noop };
+  if (usage.columnwise) requireTransformable(op, spec, values.dtype);
+  return { spec, random, scale, amaxRecord, amax, amaxColumnwise, noop };
 }

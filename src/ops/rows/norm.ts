@@ -3,10 +3,10 @@ import type { NormArgs } from "../../backends/ops.js";
 import { ArgumentError } from "../../errors.js";
 import { atLeastZero, boolean, needed, optionsOf } from "../../options.js";
 import { requireF32, requireWide, wideDType } from "../../tensor/require.js";
-import { Scope } from "../../tensor/scope.js";
+import { type Owned, orDispose, Scope } from "../../tensor/scope.js";
 import { asMatrix, type WideDType } from "../../tensor/shape.js";
 import { Tensor } from "../../tensor/tensor.js";
-import { commonBackend, execute, requireShape } from "../execute.js";
+import { commonBackend, execute, requireBackendOf, requireShape } from "../execute.js";
 
 /** Options of `layerNorm` and `rmsNorm`; every field may be left out. */
 export interface NormOptions {
@@ -76,11 +76,15 @@ function forward(
   options: NormOptions,
 ): NormResult {
   const { eps, zeroCenteredGamma } = checkOptions(op, options);
-  using scope = new Scope();
-  const source = normCall(op, x, { eps, zeroCenteredGamma, gamma, beta });
-  const out = new Tensor(x.backend, options.outDtype ?? source.x.dtype, x.shape);
-  execute(x.backend, "norm", { ...source, out });
-  return { out: scope.keep(out), ...keptStatistics(scope, source) };
+  const source = normSource(op, x, { eps, zeroCenteredGamma, gamma, beta });
+  const { backend, shape, dtype } = source.x;
+  return orDispose((made) => {
+    const statistics = allocateStatistics(source, made);
+    const out = new Tensor(backend, options.outDtype ?? dtype, shape);
+    made.push(out);
+    execute(backend, "norm", { ...source, ...statistics, out });
+    return { out, ...statistics };
+  });
 }
 
 /** The parameters of a norm. */
@@ -102,33 +106,39 @@ const checkParameters = optionsOf<NormParameters>({
   beta: requireWide,
 });
 
-/**
- * The arguments of a norm of the rows of x except its output. The statistics belong to the open scope. Throws as `layerNorm`.
- */
-export function normCall(op: string, x: Tensor, norm: NormGiven): Omit<NormArgs, "out"> {
+/** What a norm reads. */
+type NormSource = Pick<NormArgs, "x" | "gamma" | "beta" | "eps" | "zeroCenteredGamma">;
+
+/** The arguments of a norm of the rows of x except its outputs. Throws as `layerNorm`. */
+export function normSource(op: string, x: Tensor, norm: NormGiven): NormSource {
   const source = requireWide(op, "x", x);
   checkParameters(op, norm as NormParameters);
   const { gamma, beta, eps = 1e-5, zeroCenteredGamma = false } = norm;
-  const [rows, columns] = asMatrix(x.shape);
+  const [, columns] = asMatrix(x.shape);
   requireShape(op, "gamma", gamma, [columns]);
   if (beta) requireShape(op, "beta", beta, [columns]);
   if (beta && beta.dtype !== gamma.dtype) {
     throw new ArgumentError(`${op}: gamma is ${gamma.dtype} and beta ${beta.dtype}; give both in one type`);
   }
-  const parameters = { gamma: requireWide(op, "gamma", gamma), beta: beta && requireWide(op, "beta", beta) };
-  const backend = commonBackend(op, x, gamma, beta);
-  const mean = beta && new Tensor(backend, "f32", [rows]);
-  const rstd = new Tensor(backend, "f32", [rows]);
-  return { x: source, ...parameters, eps, zeroCenteredGamma, mean, rstd };
+  requireBackendOf(op, source, gamma, beta);
+  return {
+    x: source,
+    gamma: requireWide(op, "gamma", gamma),
+    beta: beta && requireWide(op, "beta", beta),
+    eps,
+    zeroCenteredGamma,
+  };
 }
 
-/** Takes the statistics of a norm out of a scope. */
-export function keptStatistics(
-  scope: Scope,
-  { mean, rstd }: Pick<NormArgs, "mean" | "rstd">,
-): NormStatistics {
-  const kept = { rstd: scope.keep(rstd) };
-  return mean ? { ...kept, mean: scope.keep(mean) } : kept;
+/** The statistics of a norm, uninitialised. They are added to `made`. */
+export function allocateStatistics({ x, beta }: NormSource, made: Owned[]): NormStatistics {
+  const [rows] = asMatrix(x.shape);
+  const rstd = new Tensor(x.backend, "f32", [rows]);
+  made.push(rstd);
+  if (!beta) return { rstd };
+  const mean = new Tensor(x.backend, "f32", [rows]);
+  made.push(mean);
+  return { rstd, mean };
 }
 
 /** The inputs of `normBackward`: the gradient of the norm's result, and the inputs and statistics of the forward pass. */

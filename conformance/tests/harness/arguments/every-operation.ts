@@ -1,0 +1,35 @@
+/** Operations over inputs that are drawn from a fixed seed, for backends that look at the calls. */
+import * as fc from "fast-check";
+import { afterAll, beforeAll } from "vitest";
+import type { Backend } from "../../../../src/backends/backend.js";
+import { openBackend } from "../../../../src/backends/open.js";
+import { UnsupportedError } from "../../../../src/errors.js";
+import { Scope } from "../../../../src/tensor/scope.js";
+import { OPERATIONS, type OperationName } from "../../../operations/operations.js";
+
+/** A backend of the test's own around a reference, open while the tests around it run. */
+export function useWitness<W>(around: (reference: Backend) => W): () => W {
+  const opened: { readonly reference: Backend; readonly witness: W }[] = [];
+  beforeAll(async () => {
+    const reference = await openBackend("wasm", { threads: 1, datapath: "hopper" });
+    opened.push({ reference, witness: around(reference) });
+  });
+  afterAll(() => opened.pop()?.reference.dispose());
+  return () => (opened[0] as (typeof opened)[number]).witness;
+}
+
+/** Runs `name` on `runs` inputs; those that the backend declines are passed over. */
+export function runDrawn(backend: Backend, name: OperationName, runs: number): void {
+  const run = <K extends OperationName>(key: K): void => {
+    const { arbitrary, run: operate } = OPERATIONS[key];
+    for (const input of fc.sample(arbitrary, { numRuns: runs, seed: 1 })) {
+      using _ = new Scope();
+      try {
+        operate(backend, input);
+      } catch (error) {
+        if (!(error instanceof UnsupportedError)) throw error;
+      }
+    }
+  };
+  run(name);
+}

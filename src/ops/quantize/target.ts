@@ -1,0 +1,74 @@
+/** Quantized tensors before they hold anything: what a quantization writes into. */
+import { type Backend, requireBackend } from "../../backends/backend.js";
+import { ArgumentError } from "../../errors.js";
+import { type CopyGeometry, geometryOf } from "../../tensor/geometry.js";
+import {
+  type QuantizedCopy,
+  type QuantizedTensor,
+  type QuantizerOps,
+  type QuantizeSpec,
+  type ScaleLayout,
+  trustedQuantized,
+  type Usage,
+} from "../../tensor/quantized.js";
+import { wideDType } from "../../tensor/require.js";
+import { type Owned, orDispose } from "../../tensor/scope.js";
+import { asMatrix, ownShape, type Shape, type WideDType } from "../../tensor/shape.js";
+import { Tensor } from "../../tensor/tensor.js";
+
+/** What a quantized tensor is to be. */
+export interface QuantizedLayout {
+  readonly spec: QuantizeSpec;
+  readonly usage: Usage;
+  readonly scaleLayout: ScaleLayout;
+  readonly ops: QuantizerOps;
+}
+
+const SCALAR: Shape = Object.freeze([1]);
+
+/**
+ * An uninitialised quantized tensor that stands for `shape` and `dtype`. Throws `ShapeError` where the format cannot take the
+ * shape, `ArgumentError` without any usage.
+ */
+export function emptyQuantized(
+  backend: Backend,
+  shape: Shape,
+  dtype: WideDType,
+  layout: QuantizedLayout,
+): QuantizedTensor {
+  requireBackend("makeEmpty", backend);
+  wideDType("makeEmpty", "dtype", dtype);
+  const own = ownShape(shape);
+  return orDispose((made) => allocateQuantized(backend, own, dtype, layout, made));
+}
+
+/**
+ * As `emptyQuantized`, of arguments that were checked: an open backend, a shape as tensors keep it, a wide type. Its tensors are
+ * added to `made`.
+ */
+export function allocateQuantized(
+  backend: Backend,
+  shape: Shape,
+  dtype: WideDType,
+  { spec, usage, scaleLayout, ops }: QuantizedLayout,
+  made: Owned[],
+): QuantizedTensor {
+  if (!usage.rowwise && !usage.columnwise) {
+    throw new ArgumentError(`${spec.quantizer}: neither rowwise nor columnwise usage is set; set one`);
+  }
+  const geometry = geometryOf("quantize", spec, asMatrix(shape), usage, scaleLayout);
+  const rowwise = geometry.rowwise && allocateCopy(backend, geometry.rowwise, made);
+  const columnwise = geometry.columnwise && allocateCopy(backend, geometry.columnwise, made);
+  return trustedQuantized({ spec, shape, dtype, scaleLayout, ops, rowwise, columnwise });
+}
+
+function allocateCopy(backend: Backend, geometry: CopyGeometry, made: Owned[]): QuantizedCopy {
+  const data = new Tensor(backend, geometry.dataType, geometry.dataShape);
+  made.push(data);
+  const scaleInv = new Tensor(backend, geometry.scaleType, geometry.scaleShape);
+  made.push(scaleInv);
+  if (!geometry.tensorAmax) return { data, scaleInv, geometry };
+  const amax = new Tensor(backend, "f32", SCALAR);
+  made.push(amax);
+  return { data, scaleInv, geometry, amax };
+}

@@ -1,0 +1,127 @@
+/** The backward pass through the graph that differentiable operations record. */
+import { ArgumentError, DTypeError, ShapeError } from "../errors.js";
+import { add } from "../ops/elementwise/add.js";
+import { describe } from "../options.js";
+import { QuantizedTensor, requireQuantized } from "../tensor/quantized.js";
+import { requireWide } from "../tensor/require.js";
+import { Scope } from "../tensor/scope.js";
+import { sameShape } from "../tensor/shape.js";
+import { type BackwardPass, GRAD_FN, gradFnOf, type Node } from "./node.js";
+import { type Gradient, wideOf } from "./value.js";
+import type { Variable } from "./variable.js";
+
+/**
+ * Runs the graph of `root` in reverse topological order as part of `pass`, and leaves the gradients of leaves in
+ * `pass.gradients`. Variables in `boundary` count as leaves: an outer backward pass continues from them. Throws `DTypeError`,
+ * before anything is computed, if a node would quantize a gradient that is needed wide.
+ */
+export function runBackward(
+  root: Variable,
+  grad: Gradient,
+  pass: BackwardPass,
+  boundary?: ReadonlySet<Variable>,
+): void {
+  const { gradients } = pass;
+  const arrive = (at: Variable, incoming: Gradient): void => {
+    const before = gradients.get(at);
+    const after = before ? sum(before, incoming) : incoming;
+    if (!gradFnOf(at) || boundary?.has(at)) pass.keep(after);
+    gradients.set(at, after);
+  };
+  const nodes = topologicalOrder(root, boundary);
+  for (const node of nodes) if (node.quantized.gradInput) requireQuantizedUse(node, nodes, boundary);
+  if (root.requiresGrad) arrive(root, grad);
+  for (const node of nodes) {
+    const grads = node.results.map((result) => gradients.get(result));
+    const inputGrads = inputGradsOf(node, grads, pass);
+    node.inputs.forEach((input, i) => {
+      const inputGrad = inputGrads[i];
+      if (input.requiresGrad && inputGrad) arrive(input, inputGrad);
+    });
+    for (const each of node.saved) each?.dispose();
+    for (const result of node.results) {
+      result[GRAD_FN] = "freed";
+      gradients.take(result);
+    }
+    for (const used of grads) if (used && used !== grad && !gradients.has(used)) used.dispose();
+  }
+}
+
+/** Throws `DTypeError` unless the gradient of the first input is used once, by a node that accepts it quantized. */
+function requireQuantizedUse(
+  { inputs }: Node,
+  nodes: readonly Node[],
+  boundary: ReadonlySet<Variable> | undefined,
+): void {
+  const [x] = inputs;
+  if (!x?.requiresGrad) return;
+  const gradFn = gradFnOf(x);
+  const accepted = gradFn
+    ? gradFn.quantized.gradOutput === true && gradFn.results[0] === x && !boundary?.has(x)
+    : boundary !== undefined;
+  const uses = nodes.reduce((count, node) => count + node.inputs.filter((input) => input === x).length, 0);
+  if (accepted && uses === 1) return;
+  throw new DTypeError(
+    "backward: fp8Grad quantizes a gradient that is needed in f32, bf16 or f16; only a layer whose input is the result of a Linear can use it; leave it out elsewhere",
+  );
+}
+
+/** Runs the node's `backward` and checks the gradients it returns. Every other tensor made meanwhile is disposed of. */
+function inputGradsOf(
+  node: Node,
+  grads: readonly (Gradient | undefined)[],
+  pass: BackwardPass,
+): readonly (Gradient | undefined)[] {
+  using scope = new Scope();
+  const inputGrads = node.backward(grads, pass);
+  if (!Array.isArray(inputGrads))
+    throw new ArgumentError(
+      `backward: the backward of a custom operation returned ${describe(inputGrads)}; it must return an array with the gradient of each input`,
+    );
+  inputGrads.forEach((inputGrad, i) => {
+    const input = node.inputs[i];
+    if (!inputGrad) return;
+    if (input) requireGradientOf(input, inputGrad);
+    scope.keep(inputGrad);
+  });
+  return inputGrads;
+}
+
+/** Throws `DTypeError`, `ShapeError` or `ArgumentError` unless `grad` can be the gradient of that input. */
+function requireGradientOf({ value, shape }: Variable, grad: Gradient): void {
+  if (grad instanceof QuantizedTensor) requireQuantized("backward", "a gradient", grad);
+  else requireWide("backward", "a gradient", grad);
+  if (!sameShape(grad.shape, shape))
+    throw new ShapeError(
+      `backward: the backward of a custom operation returned a gradient of shape [${grad.shape}] for an input of shape [${shape}]; the shapes must be equal`,
+    );
+  if (grad.backend !== value.backend)
+    throw new ArgumentError(
+      "backward: a gradient lives on another backend than its input; compute it on the backend of the input",
+    );
+}
+
+/**
+ * The nodes that `root` was computed by, in reverse topological order. Throws `ArgumentError` if one of them is already freed.
+ */
+function topologicalOrder(root: Variable, boundary?: ReadonlySet<Variable>): readonly Node[] {
+  const seen = new Set<Node>();
+  const open = [root];
+  for (let next = open.pop(); next; next = open.pop()) {
+    if (boundary?.has(next)) continue;
+    if (next[GRAD_FN] === "freed") {
+      throw new ArgumentError(
+        "backward: part of the graph is already freed by an earlier backward pass; compute it again, or add the results up and call backward once",
+      );
+    }
+    const node = gradFnOf(next);
+    if (!node || seen.has(node)) continue;
+    seen.add(node);
+    open.push(...node.inputs);
+  }
+  return [...seen].sort((a, b) => b.sequence - a.sequence);
+}
+
+function sum(x: Gradient, y: Gradient): Gradient {
+  return add(wideOf("a gradient", x), wideOf("a gradient", y));
+}
