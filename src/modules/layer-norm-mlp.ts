@@ -73,8 +73,9 @@ interface Activated {
 }
 
 /**
- * Which computations are fused with the quantization of their result. A fused result is quantized from its f32 values, without
- * being rounded to the dtype of the activations first.
+ * Which computations are fused with the quantization of their result. The quantizer then decides whether it reads the f32
+ * result or the result rounded to the dtype of the activations (numerics.md §7.3). Without fusion it always reads the rounded
+ * one.
  */
 interface Fusions {
   /** The activation is fused. */
@@ -92,8 +93,8 @@ const UNFUSED: Fusions = { value: false, gradient: false, gradientAlone: false }
 
 /**
  * Returns TransformerEngine's choices (`pytorch/module/layernorm_mlp.py`). The activation is fused except under custom
- * quantizers. Its gradient is fused under delayed scaling and MXFP8 unless the activation is gated. The block-scaled FP8
- * quantizer rounds to the dtype of the activations in any case (numerics.md §7.3).
+ * quantizers. Its gradient is fused under delayed scaling and MXFP8 unless the activation is gated. Under MXFP8 and
+ * block-scaled FP8 it is also fused if no bias gradient needs it, with the same bits as without fusion.
  */
 function fusionsOf({ row }: Recipe, gated: boolean): Fusions {
   if (!row) return UNFUSED;
@@ -105,10 +106,11 @@ function fusionsOf({ row }: Recipe, gated: boolean): Fusions {
  * Computes fc2(activation(fc1(norm(x)))) for x [..., hidden].
  *
  * The parameters are `layerNormWeight` and `layerNormBias` [hidden], `fc1Weight` [ffnHidden, hidden] ([2 * ffnHidden, hidden]
- * for a gated activation), `fc1Bias`, `fc2Weight` [hidden, ffnHidden] and `fc2Bias`. A recipe quantizes the f32 values of the
- * norm and of the activation (numerics.md §7.3), except with custom quantizers. Under delayed scaling and MXFP8, it also
- * quantizes the f32 gradient of an ungated activation, and the gradient of `fc1Bias` sums these f32 values. Every other
- * gradient is rounded to the dtype of the activations first.
+ * for a gated activation), `fc1Bias`, `fc2Weight` [hidden, ffnHidden] and `fc2Bias`. Under a recipe, the norm and the
+ * activation are fused with the quantization of their results, except with custom quantizers; numerics.md §7.3 says which
+ * quantizers read f32 values and which read rounded ones. Under delayed scaling and MXFP8, the gradient of an ungated
+ * activation is fused too, and the gradient of `fc1Bias` sums its f32 values. Every other gradient of an activation is rounded
+ * to the dtype of the activations first.
  *
  * @throws `ArgumentError` for an unknown option, an invalid option value, or a size that is not a positive integer,
  * `DTypeError` for a parameter dtype other than f32, bf16 and f16, `DisposedError` for a disposed backend.

@@ -35,8 +35,9 @@ export interface NormedInput {
 }
 
 /**
- * Returns the norm of x as the input of a product. A recipe quantizes the norm's f32 values (numerics.md §7.3). With custom
- * quantizers, or if `returned` is true, it quantizes the norm's result rounded to the dtype of x, as in TransformerEngine.
+ * Returns the norm of x as the input of a product. Under a standard recipe the norm is fused with its quantization, and the
+ * quantizer decides whether it reads f32 or rounded values (numerics.md §7.3). With custom quantizers, or if `returned` is
+ * true, the norm's result is first rounded to the dtype of x, as in TransformerEngine.
  */
 export function normedInput(parts: NormParts, x: Variable, returned: boolean): NormedInput {
   const source = wideOf("the input of a norm", x.value);

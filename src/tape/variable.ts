@@ -1,4 +1,7 @@
-/** Variables, differentiable operations on them, and the backward pass through the graph that these build. */
+/**
+ * Variables, differentiable operations, and the backward pass. The operations on variables build a graph; the backward pass
+ * runs through it in reverse.
+ */
 import { ArgumentError, DTypeError, ShapeError } from "../errors.js";
 import { tensor } from "../ops/create.js";
 import { add } from "../ops/elementwise/add.js";
@@ -15,67 +18,70 @@ import { Gradients } from "./gradients.js";
 import { ScaleUpdates } from "./scale-updates.js";
 import { type Gradient, type Value, wideOf } from "./value.js";
 
-/** What a backward pass hands to the `backward` of each node. */
+/** The backward pass that a node's `backward` function takes part in. */
 export interface BackwardPass {
-  /** @internal Delayed scales of gradients, updated when the pass ends. */
+  /** @internal The updates of the delayed scales of gradients. They run when the pass ends. */
   readonly updates: ScaleUpdates;
-  /** @internal Gradients accumulated so far; only those of leaves are left at the end. */
+  /** @internal The gradients accumulated so far. At the end only those of leaves are left. */
   readonly gradients: Gradients;
   /** Keeps a gradient alive until the pass ends. */
   readonly keep: (grad: Gradient) => void;
 }
 
-/** Maps the gradients of a function's results to those of its inputs; undefined stands for no gradient. */
+/** Computes the gradients of a function's inputs from the gradients of its results. undefined means no gradient. */
 export type Backward = (
   grads: readonly (Gradient | undefined)[],
   pass: BackwardPass,
 ) => readonly (Gradient | undefined)[];
 
-/** One recorded operation, PyTorch's autograd `Node`. */
+/** A recorded operation. PyTorch calls it an autograd `Node`. */
 interface Node {
-  /** The number of nodes made before it: the backward pass runs nodes in descending order, which is topological. */
+  /**
+   * The number of nodes that were created before this one. Descending order is a reverse topological order, in which the
+   * backward pass runs the nodes.
+   */
   readonly sequence: number;
   readonly inputs: readonly Variable[];
   readonly results: readonly Variable[];
   readonly backward: Backward;
-  /** What it saved for `backward`. The node owns these and disposes of them. */
+  /** The tensors that the node saved for `backward`. The node owns them and disposes of them. */
   readonly saved: readonly (Value | undefined)[];
   readonly quantized: QuantizedGradients;
 }
 
 /** Which gradients of a node may be quantized. Default: none. */
 interface QuantizedGradients {
-  /** Its `backward` accepts a quantized gradient of the first result. */
+  /** Whether the node's `backward` accepts a quantized gradient of its first result. */
   readonly gradOutput?: boolean;
-  /** Its `backward` returns a quantized gradient of the first input. */
+  /** Whether the node's `backward` returns a quantized gradient of its first input. */
   readonly gradInput?: boolean;
 }
 
-/** The key of a variable's node. It is a field because a map of nodes would cost more than the variables do. */
+/** The key under which a variable stores its node. A field is cheaper than a map from variables to nodes. */
 const GRAD_FN = Symbol("gradFn");
 
 let nodesMade = 0;
 
 /**
- * A value that gradients can flow to.
+ * A tensor, quantized or not, that can take part in a backward pass.
  *
- * @throws `ArgumentError` for anything but a tensor, `DTypeError` for one that requires a gradient and is not wide,
- * `DisposedError` for a tensor that was disposed of.
+ * @throws `ArgumentError` for a value that is not a tensor, `DTypeError` for a value that requires a gradient and is not f32,
+ * bf16, f16 or quantized, `DisposedError` for a disposed tensor.
  */
 export class Variable {
-  /** The gradient, accumulated over `backward()` calls as in PyTorch. */
+  /** The gradient, accumulated over `backward()` calls as in PyTorch. Undefined until the first one. */
   grad: Tensor<WideDType> | undefined;
-  /** @internal The node that computed it; "freed" after a backward pass, which disposes of what the node saved. */
+  /**
+   * @internal The node that computed this variable, or "freed" after a backward pass has disposed of what the node saved.
+   * Undefined for a leaf.
+   */
   [GRAD_FN]: Node | "freed" | undefined;
 
-  /**
-   * `requiresGrad` of a leaf may be changed later: subsequent passes then accumulate its gradient, or leave a frozen parameter
-   * alone.
-   */
+  /** `requiresGrad` of a leaf may be changed later. Later backward passes then accumulate its gradient, or do not. */
   constructor(
-    /** Its tensor, plain or quantized. */
+    /** The tensor, quantized or not. */
     readonly value: Value,
-    /** Whether gradients are computed for it. May be set on a leaf. */
+    /** Whether a gradient is computed for this variable. May be assigned on a leaf. */
     public requiresGrad = false,
   ) {
     if (value instanceof QuantizedTensor) requireQuantized("Variable", "value", value);
@@ -83,25 +89,27 @@ export class Variable {
     boolean("Variable", "requiresGrad", requiresGrad);
   }
 
-  /** The shape of the value. */
+  /** The shape of the tensor. */
   get shape(): Shape {
     return this.value.shape;
   }
 
-  /** The value as a wide tensor. Throws `DTypeError` if it is quantized. */
+  /** The value as an f32, bf16 or f16 tensor. Throws `DTypeError` if it is quantized or of another dtype. */
   get tensor(): Tensor<WideDType> {
     return wideOf("this value", this.value);
   }
 
   /**
-   * Computes the gradients of all leaves with `requiresGrad` that this value was computed from, and adds each to the leaf's
-   * `grad`. `grad` is the gradient of this value; it may be left out for a value of one element, where it is 1. The graph is
-   * freed: what the forward pass saved is disposed of, so a second pass needs a second forward pass. At the end, delayed
+   * Runs the backward pass from this variable: computes the gradient of every leaf with `requiresGrad` that this value was
+   * computed from, and adds it to the leaf's `grad`.
+   *
+   * `grad` is the gradient of this value. It may be left out if this value has one element; it is then 1. The pass frees the
+   * graph: it disposes of what the forward pass saved, so another backward pass needs another forward pass. At the end, delayed
    * scaling updates the scales of gradients.
    *
-   * @throws `ArgumentError` for a value without a graph, or one whose graph an earlier pass has freed.
-   * @throws `DTypeError` or `ShapeError` for a gradient of another type or shape than the value, `DisposedError` for a tensor
-   * that was disposed of.
+   * @throws `ArgumentError` if the value has no graph, or if an earlier pass has freed it.
+   * @throws `DTypeError` or `ShapeError` for a gradient of another dtype or shape than the value, `DisposedError` for a
+   * disposed tensor.
    */
   backward(grad?: Tensor): void {
     if (!gradFnOf(this)) {
@@ -129,23 +137,23 @@ export class Variable {
     pass.updates.run();
   }
 
-  /** The value, and whether it requires a gradient, as text. See `Tensor.toString`. */
+  /** Returns a readable description: the value, and whether it requires a gradient. See `Tensor.toString`. */
   toString(): string {
     return `Variable(${this.requiresGrad ? "requires grad, " : ""}${this.value})`;
   }
 
-  /** Makes `console.log` of Node print `toString()`. */
+  /** Returns `toString()`, which `console.log` prints in Node. */
   [INSPECT](): string {
     return this.toString();
   }
 
-  /** Disposes of the gradient. */
+  /** Disposes of the gradient and clears it. */
   zeroGrad(): void {
     this.grad?.dispose();
     this.grad = undefined;
   }
 
-  /** The same value without its graph. */
+  /** Returns a new variable with the same value and no graph. */
   detach(): Variable {
     return new Variable(this.value);
   }
@@ -155,10 +163,10 @@ function membersOf(value: Value): readonly Tensor[] {
   return value instanceof QuantizedTensor ? value.members : [value];
 }
 
-/** A variable, or a tensor, which is a constant. */
+/** A variable, or a tensor, which counts as a constant. */
 export type VariableLike = Variable | Value;
 
-/** `x` as a variable; a tensor is a constant. Throws `ArgumentError` for anything else. */
+/** Returns `x` as a variable. A tensor becomes a constant. Throws `ArgumentError` for anything else. */
 export function variable(x: VariableLike): Variable {
   if (x instanceof Variable) return x;
   if (x instanceof Tensor || x instanceof QuantizedTensor) return new Variable(x);
@@ -167,38 +175,40 @@ export function variable(x: VariableLike): Variable {
   );
 }
 
-/** What the `forward` of a differentiable function returns. */
+/** The return value of the function `forward` of a differentiable operation. */
 export interface Computed<R extends readonly Value[] = readonly Value[]> {
-  /** Its results, in order; each becomes a variable. */
+  /** The results, in order. Each becomes a variable. */
   readonly results: R;
-  /** Maps the gradients of the results to those of the inputs. */
+  /** Computes the gradients of the inputs from the gradients of the results. */
   readonly backward: Backward;
-  /** Tensors made for the backward pass alone. They are disposed of after it, or at once where nothing is recorded. */
+  /** Tensors that only `backward` needs. They are disposed of after it has run, or at once if nothing is recorded. */
   readonly saved?: readonly (Value | undefined)[];
   /** @internal */
   readonly quantized?: QuantizedGradients;
-  /** Whether the results require a gradient while gradients are enabled. Default: whether any input does. */
+  /** Whether the results require a gradient while gradients are enabled. Default: whether any input requires one. */
   readonly requiresGrad?: boolean;
-  /** @internal Further inputs, which `backward` accumulates gradients for itself. */
+  /** @internal Further inputs of the node. `backward` accumulates their gradients itself. */
   readonly captured?: Iterable<Variable>;
 }
 
 /**
- * A custom differentiable operation, PyTorch's `autograd.Function`: runs `forward` and records the `backward` that it returns.
- * `forward` computes with the values of the inputs; its argument says whether a backward pass may follow. `backward` receives
- * the gradient of each result, undefined where none arrived. It returns the gradients of the inputs in their order: wide, in
- * the shape and on the backend of the input, or undefined for none; the list may be shorter than the inputs. Tensors that
- * `forward` and `backward` make are disposed of unless they return them or list them in `saved`. Nothing is recorded if no
- * input has `requiresGrad`, or inside `noGrad`. A tensor among the inputs is a constant.
+ * Runs a custom differentiable operation, like PyTorch's `autograd.Function`, and returns its results as variables.
  *
- * @throws `ArgumentError` for an argument, a return value of `forward` or a result of another kind than described.
- * `Variable.backward` throws `ArgumentError`, `DTypeError` or `ShapeError` for gradients that do not fit this description.
+ * `forward` computes the results from the values of the inputs and returns them with a function `backward`. Its argument says
+ * whether a backward pass may follow. `backward` receives the gradient of each result, or undefined if there is none. It
+ * returns the gradients of the inputs, in their order. Each gradient is an f32, bf16 or f16 tensor with the shape and backend
+ * of its input, or undefined for none; the list may be shorter than the inputs. Tensors that `forward` or `backward` creates
+ * are disposed of, unless they are returned or listed in `saved`. Nothing is recorded inside `noGrad`, or if no input has
+ * `requiresGrad`. A tensor among the inputs counts as a constant.
+ *
+ * @throws `ArgumentError` for an invalid argument, or an invalid return value of `forward`. Later, `Variable.backward` throws
+ * `ArgumentError`, `DTypeError` or `ShapeError` for invalid gradients.
  */
 export function differentiable<const R extends readonly Value[]>(
   inputs: readonly VariableLike[],
   forward: (grad: boolean) => Computed<R>,
 ): { readonly [K in keyof R]: Variable };
-/** @internal As above; `record` decides whether a node is recorded. */
+/** @internal Does the same; `record` decides whether a node is recorded. */
 export function differentiable(
   inputs: readonly Variable[],
   forward: (grad: boolean) => Computed,
@@ -234,8 +244,8 @@ export function differentiable(
 }
 
 /**
- * Inputs as variables; the list itself if all are variables. Throws `ArgumentError` unless it is a list of variables and
- * tensors.
+ * Returns the inputs as variables, or `given` itself if all of them are variables. Throws `ArgumentError` unless it is an array
+ * of variables and tensors.
  */
 function variablesOf(given: readonly VariableLike[]): readonly Variable[] {
   if (!Array.isArray(given))
@@ -247,7 +257,7 @@ function variablesOf(given: readonly VariableLike[]): readonly Variable[] {
   return given.every(isVariable) && !given.includes(undefined as never) ? given : Array.from(given, variable);
 }
 
-/** Checks what `forward` returned. Throws `ArgumentError` if there is no list of results, or no `backward`. */
+/** Returns what `forward` returned. Throws `ArgumentError` unless it has an array of results and a function `backward`. */
 function requireComputed(computed: Computed): Computed {
   const { results, backward, saved } = (computed ?? {}) as Partial<Computed>;
   if (!Array.isArray(results))
@@ -260,13 +270,16 @@ function requireComputed(computed: Computed): Computed {
   return computed;
 }
 
-/** Registers a non-leaf that a recomputed region uses but did not compute, if such a region is active. */
+/**
+ * Adds `from` to the variables that the active recomputed region has captured, if there is such a region and `from` is not a
+ * leaf. Returns `from`.
+ */
 export function capture(from: Variable): Variable {
   if (from[GRAD_FN]) captures()?.add(from);
   return from;
 }
 
-/** As `differentiable`, for a function of one result; `backward` runs only if that has a gradient. */
+/** Does the same as `differentiable` for a function with one result. `backward` runs only if the result has a gradient. */
 export function differentiableOne(
   inputs: readonly Variable[],
   forward: (grad: boolean) => {
@@ -284,9 +297,9 @@ export function differentiableOne(
 }
 
 /**
- * Runs the graph of `root` in reverse topological order as part of `pass`, and leaves the gradients of leaves in
- * `pass.gradients`. Variables in `boundary` count as leaves: an outer backward pass continues from them. Throws `DTypeError`,
- * before anything is computed, if a node would quantize a gradient that is needed wide.
+ * Runs the graph of `root` in reverse topological order as part of `pass`. The gradients of leaves are left in
+ * `pass.gradients`. Variables in `boundary` count as leaves, because an outer backward pass continues from them. Throws
+ * `DTypeError`, before anything is computed, if a node would return a quantized gradient that is needed unquantized.
  */
 export function runBackward(
   root: Variable,
@@ -320,7 +333,7 @@ export function runBackward(
   }
 }
 
-/** Throws `DTypeError` unless the gradient of the first input is used once, by a node that accepts it quantized. */
+/** Throws `DTypeError` unless the gradient of the first input is used exactly once, by a node that accepts it quantized. */
 function requireQuantizedUse(
   { inputs }: Node,
   nodes: readonly Node[],
@@ -339,7 +352,7 @@ function requireQuantizedUse(
   );
 }
 
-/** Runs the node's `backward` and checks the gradients it returns. Every other tensor made meanwhile is disposed of. */
+/** Runs the node's `backward`, checks the gradients that it returns, and disposes of all other tensors that it created. */
 function inputGradsOf(
   node: Node,
   grads: readonly (Gradient | undefined)[],
@@ -360,7 +373,7 @@ function inputGradsOf(
   return inputGrads;
 }
 
-/** Throws `DTypeError`, `ShapeError` or `ArgumentError` unless `grad` can be the gradient of that input. */
+/** Throws `DTypeError`, `ShapeError` or `ArgumentError` unless `grad` is a valid gradient of that input. */
 function requireGradientOf({ value, shape }: Variable, grad: Gradient): void {
   if (grad instanceof QuantizedTensor) requireQuantized("backward", "a gradient", grad);
   else requireWide("backward", "a gradient", grad);
@@ -375,7 +388,8 @@ function requireGradientOf({ value, shape }: Variable, grad: Gradient): void {
 }
 
 /**
- * The nodes that `root` was computed by, in reverse topological order. Throws `ArgumentError` if one of them is already freed.
+ * Returns the nodes by which `root` was computed, in reverse topological order. Throws `ArgumentError` if one of them is
+ * already freed.
  */
 function topologicalOrder(root: Variable, boundary?: ReadonlySet<Variable>): readonly Node[] {
   const seen = new Set<Node>();
@@ -399,7 +413,7 @@ function gradFnOf({ [GRAD_FN]: gradFn }: Variable): Node | undefined {
   return gradFn === "freed" ? undefined : gradFn;
 }
 
-/** Adds `grad` to the leaf's gradient. No scope owns the result: it lives until the leaf disposes of it. */
+/** Adds `grad` to the leaf's gradient. No scope owns the result; it lives until the leaf disposes of it. */
 function accumulate(leaf: Variable, grad: Tensor<WideDType>): void {
   const before = leaf.grad;
   // a new handle, because several leaves may share one gradient
@@ -409,7 +423,7 @@ function accumulate(leaf: Variable, grad: Tensor<WideDType>): void {
   leaf.grad = after;
 }
 
-/** Transfers ownership of `value` to `scope`. */
+/** Makes `scope` the owner of `value`. */
 function moveTo(scope: Scope, value: Value): void {
   for (const member of value instanceof QuantizedTensor ? value.members : [value]) {
     disown(member);

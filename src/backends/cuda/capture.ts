@@ -14,7 +14,7 @@ export class GraphMemory {
   readonly #spare = new Map<number, number[]>();
   readonly #outside = new HeldMemory();
 
-  /** Takes a block that was freed during the capture. */
+  /** Returns a block of this size that was freed during the capture, or undefined if there is none. */
   take(bytes: number): number | undefined {
     return this.#spare.get(bytes)?.pop();
   }

@@ -1,4 +1,4 @@
-/** An activation, or its derivative, and the quantization of what it gives, as one operation. */
+/** The fused operation of an activation, or its gradient, and the quantization of the result. */
 
 import { ArgumentError, ShapeError } from "../../errors.js";
 import { boolean, optionsOf } from "../../options.js";
@@ -12,18 +12,24 @@ import { type QuantizeInputs, quantization } from "./quantize.js";
 
 const OP = "activationQuantize";
 
-/** Which activation a quantizer's `activationQuantize` computes before it quantizes. */
+/** Options of `Quantizer.activationQuantize`: the activation that is computed before the quantization. */
 export interface ActivationQuantizeOptions extends Omit<GatedOptions, "outDtype"> {
-  /** The last dimension of x holds two halves, as in `gated`. Default false. */
+  /** Whether the activation is gated: the last dimension of x then holds two halves, as in `gated`. Default false. */
   readonly gated?: boolean | undefined;
-  /** The gradient of the result: then that of x is quantized, as `activationBackward` and `gatedBackward` have it. */
+  /**
+   * The gradient of the activation's result. If given, the gradient of x is computed and quantized instead, as by
+   * `activationBackward` or `gatedBackward`.
+   */
   readonly grad?: Tensor | undefined;
 }
 
 const { outDtype: _, ...FORM } = GATED_OPTIONS;
 const checkOptions = optionsOf<ActivationQuantizeOptions>({ ...FORM, gated: boolean, grad: requireWide });
 
-/** What is quantized: its shape, and the type it would have as a tensor. Throws as `activationQuantize`. */
+/**
+ * Returns the shape of the tensor that is quantized, and the dtype that it would have without fusion. Throws as
+ * `activationQuantize` does.
+ */
 export function activationResult(
   x: Tensor,
   options: ActivationQuantizeOptions,
@@ -41,8 +47,9 @@ export function activationResult(
 }
 
 /**
- * Quantizes act(x), its gated form, or under `grad` the gradient of x, into all copies of `target`. What is rounded
- * before the codes is the quantizer's choice (numerics.md §7.3). Throws as the activation and `quantizeInto` do.
+ * Computes act(x), its gated form or, with `grad`, the gradient of x, and quantizes it into all copies of `target`. The
+ * quantizer decides whether the f32 values or rounded ones are quantized (numerics.md §7.3). Throws as the activation and
+ * `quantizeInto` do.
  */
 export function activationQuantize(
   x: Tensor,

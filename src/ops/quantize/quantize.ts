@@ -1,4 +1,7 @@
-/** Wide matrices to codes and scales. */
+/**
+ * Quantization of f32, bf16 and f16 tensors to codes and scales. A quantized tensor has a rowwise copy, a columnwise copy, or
+ * both.
+ */
 import { type Backend, requireBackend } from "../../backends/backend.js";
 import type { QuantizeArgs } from "../../backends/ops.js";
 import { ArgumentError, ShapeError } from "../../errors.js";
@@ -24,25 +27,25 @@ import { NO_RANDOM } from "../cast/cast.js";
 import { commonBackend, execute } from "../execute.js";
 import { HADAMARD_DTYPE } from "./hadamard.js";
 
-/** Inputs of one quantization that are not part of the spec. */
+/** The inputs of one quantization besides the tensor and the spec. Tensors are f32 [1]. */
 export interface QuantizeInputs {
-  /** Random bits of this quantization; needed where the spec rounds stochastically. */
+  /** The random bits. Required if the spec rounds stochastically. */
   readonly random?: RandomSource | undefined;
-  /** fp8-delayed: the factor of elements, f32 [1]; needed there. */
+  /** For fp8-delayed, where it is required: the factor by which elements are multiplied. */
   readonly scale?: Tensor<"f32"> | undefined;
-  /** fp8-delayed: raised to max |x| where that is larger, f32 [1]. */
+  /** For fp8-delayed: a tensor that is set to the maximum of its value and max |x|. */
   readonly amaxRecord?: Tensor<"f32"> | undefined;
-  /** Taken in place of the tensor's own amax, f32 [1]: fp8-current, and the rowwise copy of nvfp4. */
+  /** For fp8-current and the rowwise copy of nvfp4: an amax that is used instead of the tensor's own. */
   readonly amax?: Tensor<"f32"> | undefined;
-  /** As `amax`, for the columnwise copy of nvfp4. */
+  /** The same as `amax` for the columnwise copy of nvfp4. */
   readonly amaxColumnwise?: Tensor<"f32"> | undefined;
-  /** The target stays as it is where this f32 [1] holds exactly 1. */
+  /** A flag, read on the device. If it is exactly 1, the target is not changed. */
   readonly noop?: Tensor<"f32"> | undefined;
 }
 
 const SCALAR: Shape = Object.freeze([1]);
 
-/** What a quantized tensor is to be. */
+/** The properties of a quantized tensor that is to be created. */
 export interface QuantizedLayout {
   readonly spec: QuantizeSpec;
   readonly usage: Usage;
@@ -51,8 +54,8 @@ export interface QuantizedLayout {
 }
 
 /**
- * An uninitialised quantized tensor that stands for `shape` and `dtype`. Throws `ShapeError` where the format
- * cannot take the shape, `ArgumentError` without any usage.
+ * Creates an uninitialized quantized tensor of `shape` and nominal type `dtype`. Throws `ShapeError` for a shape that the
+ * format's blocks do not divide, `ArgumentError` if neither copy is wanted.
  */
 export function emptyQuantized(
   backend: Backend,
@@ -89,9 +92,9 @@ export function emptyQuantized(
 }
 
 /**
- * Quantizes `x` into `target`, all copies it has. Throws `ShapeError` where shapes differ, `DTypeError` for an
- * input that is not f32, bf16 or f16, `ArgumentError` for tensors of several backends, `UnsupportedError` where
- * the backend declines.
+ * Quantizes `x` into all copies of `target`. Throws `ShapeError` for different shapes, `DTypeError` for an input that is not
+ * f32, bf16 or f16, `ArgumentError` for tensors on different backends, `UnsupportedError` if the backend does not support the
+ * operation.
  */
 export function quantizeInto(x: Tensor, target: QuantizedTensor, inputs: QuantizeInputs = {}): void {
   const source = requireWide("quantize", "x", x);
@@ -103,7 +106,7 @@ export function quantizeInto(x: Tensor, target: QuantizedTensor, inputs: Quantiz
   execute(x.backend, "quantize", { x: source, ...args });
 }
 
-/** Throws `ArgumentError` where columnwise codes are transformed first and values of that type cannot be. */
+/** Throws `ArgumentError` if the spec transforms columnwise data and values of that dtype cannot be transformed. */
 export function requireTransformable(op: string, { rht }: QuantizeSpec, dtype: WideDType): void {
   if (rht && dtype !== HADAMARD_DTYPE)
     throw new ArgumentError(
@@ -112,8 +115,8 @@ export function requireTransformable(op: string, { rht }: QuantizeSpec, dtype: W
 }
 
 /**
- * The arguments of a quantization of `dtype` values into `target`, its source aside. Throws as `quantizeInto`, for an
- * operation `op` that reads `sources`.
+ * Checks and returns the arguments of a quantization into `target`, except its source. `dtype` is the dtype of the quantized
+ * values; `sources` are the tensors that the operation `op` reads. Throws as `quantizeInto` does.
  */
 export function quantization(
   op: string,

@@ -89,7 +89,7 @@ function quantizeCopy(
   copy: QuantizedCopy,
 ): void {
   const { geometry, scaleInv } = copy;
-  // without any scales, a size beside the zero may exceed what kernels can count
+  // A matrix without scales is empty. Its other size may exceed what the layout kernels can count, so they are not called.
   if (geometry.layout === "logical" || scaleInv.byteLength === 0) {
     quantizeBlocks(context, args, direction, copy, scaleInv.address);
     return;
