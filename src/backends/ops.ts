@@ -24,7 +24,7 @@ export type ActivationName = keyof typeof ACTIVATION;
 export interface EncodeArgs {
   /** The values to encode. */
   readonly x: Tensor<WideDType>;
-  /** The format word of the codes. */
+  /** The format word of the codes: the format's fields packed in a u32 (assembly/contract.ts). */
   readonly word: number;
   /** The rounding mode. */
   readonly rounding: RoundingName;
@@ -42,7 +42,7 @@ export interface EncodeArgs {
 export interface DecodeArgs {
   /** The codes to decode. */
   readonly x: Tensor;
-  /** The format word of the codes. */
+  /** The format word of the codes: the format's fields packed in a u32 (assembly/contract.ts). */
   readonly word: number;
   /** Output: the values, in the shape of x. The value of a NaN code is NaN. */
   readonly out: Tensor<WideDType>;
@@ -138,7 +138,7 @@ export interface HadamardArgs {
 
 /** Arguments of `sweep`: out is the pair of digests of one chunk of 2^24 f32 bit patterns, encoded. */
 export interface SweepArgs {
-  /** The format word to encode to. */
+  /** The format word to encode to: the format's fields packed in a u32 (assembly/contract.ts). */
   readonly word: number;
   /** The rounding mode. */
   readonly rounding: RoundingName;

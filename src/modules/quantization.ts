@@ -18,8 +18,8 @@ import { currentPhase, holdCall, type RecomputePhase, repeatedCall } from "./rec
 /** How one forward pass uses the cached quantized weight. The names are TransformerEngine's. */
 export interface WeightUse {
   /**
-   * If undefined, the weight is quantized for this call only. If true, it is quantized and cached. If false, the cached one is
-   * used.
+   * If true, the weight is quantized and cached. If false, the cached one is used. If undefined, the weight is quantized for
+   * this call only, unless `skipFp8WeightUpdate` is given.
    */
   readonly isFirstMicrobatch?: boolean | undefined;
   /** An f32 [1] tensor, read on the device. The cached weight is quantized again unless the element is exactly 1. */

@@ -35,8 +35,8 @@ import { familyOf, multiply, type PlannedGemm, planOf } from "./plan.js";
  *
  * Of a quantized operand, the copy whose scale blocks lie along K is read. This is the rowwise copy for x and w, for a in TN
  * and for b in TN and NN, and the columnwise copy otherwise. The amaxes of NVFP4 operands are multiplied into alpha. A NaN
- * operand gives NaN, as does infinity minus infinity; an FP8 result then holds its NaN code. If K is 0, the result is 0,
- * without the bias. A result without elements is empty.
+ * operand gives NaN, as does infinity minus infinity; an FP8 result then holds its NaN code. If K is 0, the sum is 0
+ * and the bias is not added. A result without elements is empty.
  *
  * @throws `ArgumentError` for operands that are named by both pairs of names or by half of one, and for options that exclude
  * each other.

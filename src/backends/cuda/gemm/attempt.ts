@@ -108,7 +108,8 @@ function isFusable({ args, choice, alignment, types }: AttemptContext): boolean 
   const [type] = types;
   const { dtype } = out;
   if (!isWide(dtype) || (columns * BLAS_TYPES[dtype].bits) % alignment.rowBits !== 0) return false;
-  // The library may skip a multiplication by zero. NaN and infinities among the sums would then be lost.
+  // The library may skip a multiplication by zero, which would lose NaN and infinities among the sums. A negative alpha is not
+  // fused either if other factors are read on the device.
   if (alpha === 0 || (readsScalars(args, type) && alpha < 0)) return false;
   if (preGelu && (preGelu.dtype !== dtype || columns % alignment.auxColumns !== 0)) return false;
   const added = beta !== 0 && c !== undefined;
