@@ -1,8 +1,9 @@
 /** Escaping of untrusted text, so that it is safe to print in one line of a terminal. */
 
 /**
- * Characters that may move the cursor, end the line, change the text direction, or cannot be printed: control characters (C0
- * and C1), line and paragraph separators, format characters such as bidirectional controls, and unpaired surrogates.
+ * Characters that may move the cursor, end the line, change the text direction, or cannot be printed. They are the control
+ * characters (C0 and C1), line and paragraph separators, format characters such as bidirectional controls, and unpaired
+ * surrogates.
  */
 const UNPRINTABLE = /[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/gu;
 

@@ -28,7 +28,7 @@ import type { QuantizationState } from "./quantization-state.js";
 
 /** Options of `LayerNormLinear`: those of a norm and of a linear layer. All fields are optional. */
 export interface LayerNormLinearOptions extends LinearOptions, NormModuleOptions {
-  /** Default LayerNorm. */
+  /** The kind of norm. Default LayerNorm. */
   readonly normalization?: Normalization | undefined;
 }
 

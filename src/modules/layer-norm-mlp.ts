@@ -56,7 +56,7 @@ export type MLPActivation = keyof typeof MLP_ACTIVATIONS;
 
 /** Options of `LayerNormMLP`: those of the norm and of the two linear layers, and the activation. All fields are optional. */
 export interface LayerNormMLPOptions extends LayerNormLinearOptions {
-  /** Default gelu. */
+  /** The activation between the two linear layers. Default gelu. */
   readonly activation?: MLPActivation | undefined;
 }
 

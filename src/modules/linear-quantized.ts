@@ -124,8 +124,8 @@ function requireAligned(name: string, shape: Shape): void {
 
 /**
  * Returns a check to run with the recipe's quantizers. It throws unless the quantization blocks divide the input and the
- * weight, if these are not already quantized, and, if wgrad is needed, unless the Hadamard transform accepts the dtype of the
- * input.
+ * weight; tensors that are already quantized are not checked. If wgrad is needed, it also throws unless the Hadamard transform
+ * accepts the dtype of the input.
  */
 export function blocksFit(
   weight: Parameter,

@@ -59,8 +59,9 @@ const OPTIONAL = [
 ] as const satisfies readonly QuantizerOption[];
 
 /**
- * Creates the quantizer of a block format. Throws `ArgumentError` for an unknown name, a format or tile that the block format
- * does not have, an option that the quantizer does not have and that is not off, or a missing scale.
+ * Creates the quantizer of a block format. Throws `ArgumentError` for an unknown name, for a format or tile that the block
+ * format does not have, and for a missing scale. It also throws for an option that the quantizer does not have, unless the
+ * option has its off value.
  */
 export function quantizerNamed(name: BlockFormatName, settings: QuantizerSettings = {}): Quantizer {
   const row = blockFormat(name);

@@ -16,7 +16,7 @@ import { byteLength, type DType, roundUp, type Shape } from "./shape.js";
 
 /**
  * The memory layout of a copy's scales, as kernels read it (kernels/layout/placement.h). A line is a row of the matrix in the
- * rowwise copy and a column in the columnwise copy, or a group of them that share scales; a block is a range of a line that
+ * rowwise copy and a column in the columnwise copy, or a group of them that share scales. A block is a range of a line that
  * shares one scale.
  */
 export interface ScalePlacement {

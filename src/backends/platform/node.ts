@@ -40,7 +40,7 @@ export const platform: Platform = {
 
 /**
  * Returns the state of a worker at once, without waiting for the event loop of this thread to deliver the worker's events. It
- * uses the utilization of the worker's own event loop: active and idle time are 0 until that loop starts, and the idle time of
+ * uses the utilization of the worker's own event loop. The active and idle times are 0 until that loop starts. The idle time of
  * a stopped thread is -1 if it was queried before.
  */
 function stateOf(worker: Worker): "unknown" | "running" | "ended" {

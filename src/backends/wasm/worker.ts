@@ -17,10 +17,14 @@ export interface WorkerData {
  * anything outside itself. It defines no inner functions, because a bundler that preserves names would wrap them in a helper
  * that is defined outside.
  *
- * The int32 values of the header are: [0] the number of the last job given; [1] the number of the job that the worker waits for
- * next; [2] the index of the export, or -1 to exit; [3] the number of arguments before a job, and 1 after a job that trapped,
- * else 0; [4] 1 once this function has ended. Job numbers wrap around. The float64 values from byte 64 on are the arguments;
- * the first of them is also the result.
+ * The int32 values of the header are:
+ * - [0] the number of the last job given; job numbers wrap around,
+ * - [1] the number of the job that the worker waits for next,
+ * - [2] the index of the export to call, or -1 to exit,
+ * - [3] the number of arguments before a job; after a job, 1 if it trapped, else 0,
+ * - [4] 1 once this function has ended.
+ *
+ * The float64 values from byte 64 on are the arguments. After a job, the first of them is its result.
  */
 export function serve({ module, memory, control, names }: WorkerData): void {
   const instance = new WebAssembly.Instance(module, {

@@ -182,9 +182,8 @@ export function normBackward(inputs: NormBackwardInputs): NormGradients {
 }
 
 /**
- * Computes the column sums [K] of `x` [..., K] in f32: each chunk of 32 rows is summed, the sums of the chunks are added in
- * ascending order, and the result is rounded once to `outDtype`. Without rows, the sums are 0. A NaN in a column makes its sum
- * NaN.
+ * Computes the column sums [K] of `x` [..., K] in f32. Each chunk of 32 rows is summed, and the sums of the chunks are added in
+ * ascending order. The result is rounded once to `outDtype`. Without rows, the sums are 0. A NaN in a column makes its sum NaN.
  *
  * @throws `DTypeError` for a tensor that is not f32, bf16 or f16, `ArgumentError` for an `outDtype` other than these,
  * `DisposedError` for a disposed tensor.

@@ -45,10 +45,10 @@ const checkInputs = optionsOf<UpdateScalesInputs>({
 /**
  * Updates the histories and scales of all n slots in place, as TransformerEngine's delayed scaling does (numerics.md §2.2).
  *
- * If row 0 of a slot holds a nonzero amax, the slot's history is rotated by one row, row 0 becomes 0, and the scale becomes
- * fl(formatMax * 2^-margin) / amax, at most FLT_MAX. A slot whose row 0 is 0 keeps its history and scale. If the chosen amax is
- * infinite, NaN or not positive, the history is rotated but the scale is kept; the algorithm `max` ignores NaN. In every slot,
- * a scale that is +-infinity and is not recomputed becomes FLT_MAX.
+ * A slot whose row 0 is 0 keeps its history and its scale. In every other slot, the history is rotated by one row and row 0
+ * becomes 0. The scale becomes fl(formatMax * 2^-margin) / amax, at most FLT_MAX, where `algorithm` chooses the amax; `max`
+ * ignores NaN. If the chosen amax is infinite, NaN or not positive, the scale is kept. In every slot, a scale that is infinite,
+ * of either sign, and is not computed again becomes FLT_MAX.
  *
  * @throws `DTypeError` for a tensor that is not f32, `ShapeError` for a history that is not [length, n] with length at least 1
  * or a scale that is not [n], `ArgumentError` for an invalid option value or tensors on different backends, `DisposedError` for

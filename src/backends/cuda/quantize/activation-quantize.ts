@@ -41,8 +41,8 @@ const MX_KERNEL: { readonly rule: ScaleRuleName; readonly dtype: WideDType } = {
 };
 
 /**
- * Whether the MX kernel supports the arguments: a quantizer with its scale rule and 1x32 blocks, bf16 inputs, and a number of
- * columns (of each half, if gated) that is a multiple of 32.
+ * Whether the MX kernel supports the arguments. The quantizer must have the scale rule of the kernel and 1x32 blocks, the
+ * inputs must be bf16, and the number of columns (of each half, if gated) must be a multiple of 32.
  */
 function hasMxKernel({ x, grad, gated, spec }: ActivationQuantizeArgs): boolean {
   const block = gated ? 64 : 32;

@@ -208,8 +208,8 @@ function numberIn(tensor: Tensor<"f32"> | undefined): number {
 }
 
 /**
- * Returns alpha with the amaxes of NVFP4 operands: ((alpha * amaxW) * amaxX) * (1 / divisors), where the divisors are
- * multiplied and inverted first and every operation is rounded to f32 (numerics.md §5.10).
+ * Returns alpha with the amaxes of NVFP4 operands: ((alpha * amaxW) * amaxX) * (1 / divisors). The divisors are multiplied and
+ * inverted first. Every operation is rounded to f32 (numerics.md §5.10).
  */
 function fullAlpha({ alpha, w, x }: GemmArgs): number {
   if (!w.amax && !x.amax) return alpha;
