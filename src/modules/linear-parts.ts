@@ -26,7 +26,8 @@ export interface LinearOptions extends ModuleOptions {
   readonly fuseWgradAccumulation?: boolean | undefined;
   /**
    * Whether the layer keeps its unquantized input for the backward pass and quantizes it again there. If a norm or an
-   * activation precedes the product in the same module, what that is computed from is kept instead. Default false.
+   * activation precedes the product in the same module, the input of that norm or activation is kept instead. Default
+   * false.
    */
   readonly saveOriginalInput?: boolean | undefined;
 }

@@ -157,7 +157,7 @@ export class QuantizedTensor {
   readonly spec: QuantizeSpec;
   /** The shape of the tensor that was quantized. Frozen. */
   readonly shape: Shape;
-  /** The nominal dtype: that of the tensor that was quantized. `dequantize` returns it by default. */
+  /** The nominal dtype: that of the tensor that was quantized. It is the default dtype of the result of `dequantize`. */
   readonly dtype: WideDType;
   /** How the scales of both copies are stored. */
   readonly scaleLayout: ScaleLayout;
