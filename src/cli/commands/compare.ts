@@ -83,7 +83,7 @@ export const compare = defineCommand({
                 progress.add(count),
               );
           compared++;
-          // the text names only those that differ, and a file may have a million that do not
+          // only tensors that differ are kept for the text output, because a file may have a million equal ones
           if (session.general.json || diff.status !== "equal") diffs.push(diff);
         }
         progress.finish();
