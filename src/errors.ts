@@ -1,4 +1,4 @@
-/** All errors that this library throws deliberately, each with a stable code that programs can switch on. */
+/** The errors that this library throws on purpose. Each has a stable code that programs can switch on. */
 
 import { printable } from "./printable.js";
 
@@ -15,12 +15,12 @@ export type ErrorCode =
   | "DISTRIBUTED";
 
 /**
- * The base of all errors. The message says what was given, what was needed and what to do. It is one line without terminal
- * control characters, whatever names it contains.
+ * The base class of all errors of this library. The message says what was given, what was needed and what to do. It is one line
+ * without terminal control characters, even if names in it contain some.
  */
 export class LockstepError extends Error {
   constructor(
-    /** The class of the error as a constant; messages may change, codes do not. */
+    /** A constant that identifies the class of the error. Messages may change between versions; codes do not. */
     readonly code: ErrorCode,
     message: string,
     options?: ErrorOptions,
@@ -30,45 +30,45 @@ export class LockstepError extends Error {
   }
 }
 
-/** An option or value outside its domain. */
+/** An invalid argument: an unknown option, or a value that is not allowed. */
 export class ArgumentError extends LockstepError {
   constructor(message: string, options?: ErrorOptions) {
     super("ARGUMENT", message, options);
   }
 }
 
-/** A shape that an operation or a format cannot take. */
+/** A shape that an operation or a format does not allow. */
 export class ShapeError extends LockstepError {
   constructor(message: string) {
     super("SHAPE", message);
   }
 }
 
-/** An element type that an operation cannot take. */
+/** A dtype that an operation does not allow. */
 export class DTypeError extends LockstepError {
   constructor(message: string) {
     super("DTYPE", message);
   }
 }
 
-/** A backend does not support an operation; `reason` is its answer. */
+/** An operation that a backend does not support. */
 export class UnsupportedError extends LockstepError {
   constructor(
-    /** The operation that was asked for. */
+    /** The operation that was requested. */
     readonly op: string,
-    /** The backend's answer: what it does not do, and what to use instead. */
+    /** The backend's reason: what it does not support, and what to use instead. */
     readonly reason: string,
   ) {
     super("UNSUPPORTED", `${op}: ${reason}`);
   }
 }
 
-/** An allocation failed; all existing tensors are still usable. */
+/** A failed allocation. All existing tensors are still usable. */
 export class OutOfMemoryError extends LockstepError {
   constructor(
-    /** The number of bytes requested. */
+    /** The number of bytes that were requested. */
     readonly wanted: number,
-    /** The number of bytes in use then. */
+    /** The number of bytes that were in use at that time. */
     readonly live: number,
     hint: string,
   ) {
@@ -76,34 +76,34 @@ export class OutOfMemoryError extends LockstepError {
   }
 }
 
-/** A tensor or backend was used after it was disposed. */
+/** A tensor, backend or other object that was used after it was disposed of. */
 export class DisposedError extends LockstepError {
   constructor(what: string) {
     super("DISPOSED", `${what} was used after it was disposed`);
   }
 }
 
-/** A backend could not be opened, or broke. */
+/** A backend that could not be opened, or that failed. */
 export class BackendError extends LockstepError {
   constructor(message: string, options?: ErrorOptions) {
     super("BACKEND", message, options);
   }
 }
 
-/** A file could not be read, written or understood. */
+/** A file that could not be read, written or parsed. */
 export class FileError extends LockstepError {
   constructor(message: string, options?: ErrorOptions) {
     super("FILE", message, options);
   }
 }
 
-/** A required optional package is not installed; the message has the command that installs it. */
+/** A required optional package that is not installed. The message contains the command that installs it. */
 export class MissingPackageError extends LockstepError {
-  /** `needs` are the packages missing, each with its range: `fast-check@^4.10.2`. */
+  /** `needs` lists the missing packages, each with its version range, such as `fast-check@^4.10.2`. */
   constructor(
-    /** The feature that needs them. */
+    /** The feature that needs the packages. */
     readonly feature: string,
-    /** The packages missing, each with its range. */
+    /** The missing packages, each with its version range. */
     readonly needs: readonly string[],
     options?: ErrorOptions,
   ) {
@@ -117,19 +117,21 @@ export class MissingPackageError extends LockstepError {
 }
 
 /**
- * Why ranks could not go on together: they called different things (`disagreement`), one is gone (`lost`), one did not come in
- * time (`deadline`), one ended the group (`aborted`), or one was not let in (`refused`).
+ * Why a collective operation failed. `disagreement`: the ranks called different operations. `lost`: a rank is gone. `deadline`:
+ * a rank did not arrive in time. `aborted`: a rank ended the group. `refused`: a rank was not admitted.
  */
 export type DistributedFailure = "disagreement" | "lost" | "deadline" | "aborted" | "refused";
 
-/** A collective operation could not be finished, or a group not be formed. The group is of no use afterwards. */
+/**
+ * A collective operation that could not be finished, or a group that could not be formed. The group cannot be used afterwards.
+ */
 export class DistributedError extends LockstepError {
   constructor(
-    /** Why. */
+    /** The reason of the failure. */
     readonly failure: DistributedFailure,
-    /** What this rank was doing, by the name of the method. */
+    /** The method that this rank was running. */
     readonly operation: string,
-    /** The rank that it failed by; undefined where no single one did. */
+    /** The rank that caused the failure, or undefined if no single rank did. */
     readonly rank: number | undefined,
     message: string,
     options?: ErrorOptions,

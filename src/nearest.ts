@@ -1,6 +1,6 @@
 /** Suggestions for misspelled names. */
 
-/** "; did you mean NAME?" for the nearest name, or "" if none is near. */
+/** Returns "; did you mean NAME?" with the nearest name, or "" if no name is near. */
 export function nearest(given: string, names: readonly string[]): string {
   const near = names
     .map((name) => ({ name, distance: distance(given, name) }))
@@ -9,7 +9,10 @@ export function nearest(given: string, names: readonly string[]): string {
   return near ? `; did you mean ${near.name}?` : "";
 }
 
-/** The edit distance of two texts, with swaps of neighbours; infinite for texts too long to be names. */
+/**
+ * Returns the edit distance of two texts, where a swap of neighbouring characters counts as one step. It is infinite if `a` is
+ * longer than 64 characters.
+ */
 export function distance(a: string, b: string): number {
   if (a.length > 64) return Number.POSITIVE_INFINITY;
   let before: number[] = [];

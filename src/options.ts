@@ -1,37 +1,47 @@
-/** Checks arguments against tables of domains: unknown options, null, wrong types and values out of range are refused. */
+/**
+ * Checks of arguments. A table has a check for each option; unknown options, null, wrong types and values out of range are
+ * rejected. A domain is the check of one value.
+ */
 import { ArgumentError } from "./errors.js";
 import { distance } from "./nearest.js";
 
-/** Throws unless `value` belongs to the domain. `user` is the function called, `name` the argument's name. */
+/**
+ * A check that throws unless `value` is valid. `user` is the name of the called function and `name` the name of the argument,
+ * for the message.
+ */
 export type Domain = (user: string, name: string, value: unknown) => unknown;
 
-/** An option that cannot be left out. */
+/** The check of a required option. */
 export interface Needed {
   readonly needed: Domain;
 }
 
-/** A domain for every option of T; required ones are marked as needed. */
+/** A check for every option of T. Required options are marked by `needed`. */
 export type OptionTable<T> = {
   readonly [K in keyof T]-?: Partial<Pick<T, K>> extends Pick<T, K> ? Domain : Needed;
 };
 
-/** Returns `options`, or throws. `name` is how messages call the object; by default they name only its options. */
+/**
+ * A check of an options object, which it returns. `name` is the name of the object in messages; without it, messages name only
+ * the option.
+ */
 export type OptionCheck<T> = <O extends T>(user: string, options: O, name?: string) => O;
 
-/** Options that may all be absent or `undefined`. */
+/** Options that may each be absent or `undefined`. */
 export type Given<T> = { readonly [K in keyof T]?: T[K] | undefined };
 
 /** Options that are all present. */
 export type Complete<T> = { readonly [K in keyof T]-?: Exclude<T[K], undefined> };
 
-/** Marks an option that cannot be left out. */
+/** Marks an option as required. */
 export function needed(domain: Domain): Needed {
   return { needed: domain };
 }
 
 /**
- * A check of options against their table. `undefined` stands for an option that is left out. Throws `ArgumentError` for
- * anything but a plain object, for an unknown option, with the nearest name in the table, and for one that is missing.
+ * Returns a check of options objects. An option with value `undefined` counts as absent. The check throws `ArgumentError` for
+ * anything but a plain object, for an unknown option (the message suggests the nearest name), and for a missing required
+ * option.
  */
 export function optionsOf<T>(table: OptionTable<T>): OptionCheck<T> {
   const rows = new Map<string, Domain | Needed>(Object.entries(table));
@@ -55,7 +65,7 @@ export function optionsOf<T>(table: OptionTable<T>): OptionCheck<T> {
   };
 }
 
-/** An option that has options itself. */
+/** The check of an option that is an options object itself. */
 export function nested<T>(check: OptionCheck<T>): Domain {
   return (user, name, value) => check(user, value as T, name);
 }
@@ -63,7 +73,7 @@ export function nested<T>(check: OptionCheck<T>): Domain {
 function requirePlain(user: string, name: string, value: unknown, keys: Iterable<string>): void {
   if (typeof value === "object" && value !== null) {
     const prototype = prototypeOf(value);
-    // a plain object of another realm has a prototype of its own, which has none
+    // a plain object of another JavaScript realm has another prototype object, whose own prototype is null
     if (prototype === Object.prototype || prototype === null) return;
     if (prototype && !Array.isArray(value) && prototypeOf(prototype) === null) return;
   }
@@ -83,12 +93,12 @@ function unknownKey(user: string, path: string, key: string, known: Iterable<str
 
 const SHOWN = 60;
 
-/** A name as it was given, where that is a word. */
+/** Returns the name as it is if it consists of word characters, else as a quoted string. */
 function shown(key: string): string {
   return /^\w{1,60}$/.test(key) ? key : JSON.stringify(key.slice(0, SHOWN));
 }
 
-/** Describes a given value for messages. */
+/** Returns a short description of a value for error messages. */
 export function describe(given: unknown): string {
   switch (typeof given) {
     case "string":
@@ -110,13 +120,13 @@ function describeObject(given: object): string {
   return name === "Object" ? "a plain object" : `an object of class ${name}`.trimEnd();
 }
 
-/** The name of an object's class; "" if the object does not tell, as a proxy may. */
+/** Returns the class name of an object, or "" if it is unavailable, as with some proxies. */
 export function classOf(given: object): string {
   const made: unknown = prototypeOf(given) === null ? Object : prototypeOf(given)?.constructor;
   return typeof made === "function" ? nameOf(made) : "";
 }
 
-/** A class may have a static `name` that is no text, and a proxy may refuse to answer. */
+/** Returns the name, or "" if it is not a string (a class may have a static field `name`) or a proxy throws. */
 function nameOf(given: { readonly name?: unknown }): string {
   try {
     return typeof given.name === "string" ? given.name : "";
@@ -125,7 +135,7 @@ function nameOf(given: { readonly name?: unknown }): string {
   }
 }
 
-/** The prototype of an object, undefined where it refuses to answer. */
+/** Returns the prototype of an object, or undefined if a proxy throws. */
 function prototypeOf(given: object): object | null | undefined {
   try {
     return Object.getPrototypeOf(given) as object | null;
@@ -134,14 +144,14 @@ function prototypeOf(given: object): object | null | undefined {
   }
 }
 
-/** A domain by a predicate; `what` describes it in messages. */
+/** Returns a check from a predicate. `what` describes valid values in messages. */
 export function domain(belongs: (value: unknown) => boolean, what: string): Domain {
   return (user, name, value) => {
     if (!belongs(value)) throw outside(user, name, value, what);
   };
 }
 
-/** The error for a value outside its domain. */
+/** Returns the error for an invalid value. */
 export function outside(user: string, name: string, value: unknown, what: string): ArgumentError {
   return new ArgumentError(`${user}: ${name} is ${describe(value)}; it must be ${what}`);
 }
@@ -150,7 +160,7 @@ export const text = domain((value) => typeof value === "string", "a string");
 
 export const boolean = domain((value) => typeof value === "boolean", "true or false");
 
-/** Any number, NaN and the infinities among them. */
+/** Any number, including NaN and infinities. */
 export const anyNumber = domain((value) => typeof value === "number", "a number");
 
 /** Any number but NaN. */
@@ -159,25 +169,25 @@ export const notNaN = domain(
   "a number, not NaN",
 );
 
-/** A number that is finite once it is rounded to f32. */
+/** A number that is finite after rounding to f32. */
 export const finite = domain(
   (value) => typeof value === "number" && Number.isFinite(Math.fround(value)),
   "a number, finite as f32",
 );
 
-/** As `finite`, and at least 0. */
+/** A number that is at least 0 and finite after rounding to f32. */
 export const atLeastZero = domain(
   (value) => typeof value === "number" && value >= 0 && Number.isFinite(Math.fround(value)),
   "a number, finite as f32 and at least 0",
 );
 
-/** The decay rate of a running mean: at least 0 and, as f32, below 1. */
+/** The decay rate of a moving average: at least 0, and below 1 after rounding to f32. */
 export const decayRate = domain(
   (value) => typeof value === "number" && value >= 0 && Math.fround(value) < 1,
   "a number that as f32 is at least 0 and below 1",
 );
 
-/** A number from `least` to `most`. */
+/** A number from `least` to `most`, inclusive. */
 export function between(least: number, most: number): Domain {
   return domain(
     (value) => typeof value === "number" && value >= least && value <= most,
@@ -185,7 +195,7 @@ export function between(least: number, most: number): Domain {
   );
 }
 
-/** A whole number from `least` to `most`. */
+/** An integer from `least` to `most`, inclusive. */
 export function integer(least: number, most = Number.MAX_SAFE_INTEGER): Domain {
   const range = most === Number.MAX_SAFE_INTEGER ? `from ${least}` : `from ${least} to ${most}`;
   return domain(
@@ -200,7 +210,7 @@ export const u64 = domain(
   "a bigint from 0n to 2n ** 64n - 1n",
 );
 
-/** One of some values, names mostly. */
+/** One of these values, which are mostly names. */
 export function oneOf(values: readonly (string | number)[]): Domain {
   return (user, name, value) => {
     if ((values as readonly unknown[]).includes(value)) return;
@@ -208,7 +218,7 @@ export function oneOf(values: readonly (string | number)[]): Domain {
   };
 }
 
-/** A non-empty list of one domain. */
+/** A non-empty array whose elements all satisfy `each`. */
 export function listOf(each: Domain): Domain {
   return (user, name, value) => {
     if (!Array.isArray(value) || value.length === 0)
@@ -217,7 +227,7 @@ export function listOf(each: Domain): Domain {
   };
 }
 
-/** As `listOf`, but may be empty. */
+/** An array, possibly empty, whose elements all satisfy `each`. */
 export function anyListOf(each: Domain): Domain {
   const some = listOf(each);
   return (user, name, value) => (Array.isArray(value) && value.length === 0) || some(user, name, value);
@@ -225,10 +235,10 @@ export function anyListOf(each: Domain): Domain {
 
 export const callable = domain((value) => typeof value === "function", "a function");
 
-/** An instance of a class; `what` is its name with an article. */
+/** An instance of a class. `what` describes it in messages, with an article. */
 export function instance(made: { readonly prototype: object }, what: string): Domain {
   return domain((value) => value instanceof (made as new () => unknown), what);
 }
 
-/** Any value: the function itself checks it. */
+/** Any value. The function that receives the option checks it. */
 export const anything: Domain = () => undefined;

@@ -1,4 +1,4 @@
-/** Optional packages of this one: which versions go with it, and whether they are installed. For Node. */
+/** The optional (peer) packages of this package: their versions, and whether they are installed. For Node. */
 import { createRequire } from "node:module";
 import { MissingPackageError } from "./errors.js";
 
@@ -17,7 +17,7 @@ function isInstalled(name: string): boolean {
   }
 }
 
-/** Throws `MissingPackageError` where a feature needs optional packages, by their names, that are not installed. */
+/** Throws `MissingPackageError` if a package that a feature needs is not installed. */
 export function requirePackages(feature: string, ...names: readonly string[]): void {
   const missing = names.filter((name) => !isInstalled(name));
   if (missing.length === 0) return;

@@ -1,19 +1,20 @@
-/** Makes untrusted text safe to print in one terminal line. */
+/** Escaping of untrusted text, so that it is safe to print in one line of a terminal. */
 
 /**
- * Characters that move a cursor, end a line, change the direction of text, or cannot be printed: both kinds of control
- * characters, line and paragraph separators, bidirectional controls, invisible format characters, unpaired surrogates.
+ * Characters that may move the cursor, end the line, change the text direction, or cannot be printed. They are the control
+ * characters (C0 and C1), line and paragraph separators, format characters such as bidirectional controls, and unpaired
+ * surrogates.
  */
 const UNPRINTABLE = /[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/gu;
 
 const SHORT: Readonly<Record<string, string>> = { "\n": "\\n", "\r": "\\r", "\t": "\\t" };
 
-/** `text` in one line, with such characters escaped as \n or \u001b. */
+/** Returns `text` in one line: each unprintable character is escaped, as \n or \u001b. */
 export function printable(text: string): string {
   return text.replace(UNPRINTABLE, (character) => SHORT[character] ?? escaped(character));
 }
 
-/** The same JSON value in printable characters; escapes appear only inside its strings. */
+/** Returns the same JSON value with unprintable characters escaped. In valid JSON they occur only inside strings. */
 export function printableJson(json: string): string {
   return json.replace(UNPRINTABLE, escaped);
 }

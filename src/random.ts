@@ -1,14 +1,11 @@
-/** Random numbers on the host, for initial parameters and sample orders; equal on every machine. */
+/** Random numbers on the host, for initial parameters and the order of samples. They are equal on every machine. */
 import { finite, integer, needed, optionsOf, u64 } from "./options.js";
 
-/**
- * A source of random bits: Philox 4x32-10 keyed by `seed`, with `offset` and the element index as counter. Both are unsigned
- * 64-bit integers.
- */
+/** A source of random bits: the generator Philox 4x32-10 with the key `seed`. Its counter consists of `offset` and an index. */
 export interface RandomSource {
-  /** The key, unsigned, 64 bits. */
+  /** The key: an unsigned 64-bit integer. */
   readonly seed: bigint;
-  /** The position in the stream of that key, unsigned, 64 bits. */
+  /** One half of the counter: an unsigned 64-bit integer. Each offset gives an independent sequence of random bits. */
   readonly offset: bigint;
 }
 
@@ -16,7 +13,10 @@ const MULTIPLIERS = [0xd2511f53, 0xcd9e8d57] as const;
 const WEYL = [0x9e3779b9, 0xbb67ae85] as const;
 const ROUNDS = 10;
 
-/** The high 32 bits of the product of two 32-bit numbers: partial products of 48 bits, which f64 holds. */
+/**
+ * Returns the high 32 bits of the product of two 32-bit numbers. The partial products have at most 48 bits, so f64 holds them
+ * exactly.
+ */
 function highProduct(factor: number, x: number): number {
   const low = Math.floor(((factor & 0xffff) * x) / 0x10000);
   return Math.floor(((factor >>> 16) * x + low) / 0x10000);
@@ -24,10 +24,13 @@ function highProduct(factor: number, x: number): number {
 
 export const checkDraw = optionsOf<RandomSource>({ seed: needed(u64), offset: needed(u64) });
 
-/** The domain of the number of values. */
+/** The check of a number of values. */
 const countOf = integer(0, 2 ** 31);
 
-/** Philox 4x32-10 (Salmon et al., SC 2011): fills `words`, a multiple of 4, with the draw's blocks from `first` on. */
+/**
+ * Philox 4x32-10 (Salmon et al., SC 2011). Fills `words` with consecutive 128-bit outputs (blocks of 4 words), starting with
+ * block number `first`. The length of `words` must be a multiple of 4.
+ */
 function philox({ seed, offset }: RandomSource, first: number, words: Uint32Array): void {
   const offsetLow = Number(offset & 0xffffffffn);
   const offsetHigh = Number((offset >> 32n) & 0xffffffffn);
@@ -61,9 +64,9 @@ function philox({ seed, offset }: RandomSource, first: number, words: Uint32Arra
 }
 
 /**
- * `count` random 32-bit words.
+ * Returns `count` random 32-bit words.
  *
- * @throws `ArgumentError` for a draw or a number outside its domain.
+ * @throws `ArgumentError` for an invalid draw or count.
  */
 export function randomWords(draw: RandomSource, count: number): Uint32Array {
   checkDraw("randomWords", draw);
@@ -73,17 +76,21 @@ export function randomWords(draw: RandomSource, count: number): Uint32Array {
   return words.subarray(0, count);
 }
 
-/** 16-bit uniforms whose sum has variance 1 in units of 2^16. */
+/** The number of 16-bit uniform values that are summed. The sum of 12 of them has variance 1 in units of 2^16. */
 const SUMMANDS = 12;
 
-/** The number of values drawn at once, even: drawing all at once would take six times the memory of a large weight. */
+/**
+ * The number of values that are drawn at a time, an even number. Drawing all at once would take six times the memory of the
+ * result.
+ */
 const PIECE = 1024;
 
 /**
- * `count` f32 values of mean 0 and standard deviation `std`, approximately normal: each is the sum of twelve 16-bit uniforms,
- * exact until scaled, so that no math library affects its bits; none exceeds 6 std.
+ * Returns `count` approximately normal f32 values with mean 0 and standard deviation `std`. Each is the sum of twelve 16-bit
+ * uniform values. The sum is exact and only the scaling rounds, so no math library affects the bits. The magnitude is at most 6
+ * * std.
  *
- * @throws `ArgumentError` for a draw, a number or a deviation outside its domain.
+ * @throws `ArgumentError` for an invalid draw, count or standard deviation.
  */
 export function normal(draw: RandomSource, count: number, std: number): Float32Array {
   checkDraw("normal", draw);
@@ -105,9 +112,9 @@ export function normal(draw: RandomSource, count: number, std: number): Float32A
 }
 
 /**
- * The numbers from 0 to count - 1 in random order: Fisher and Yates's shuffle, each step without bias.
+ * Returns the numbers from 0 to count - 1 in random order, by a Fisher-Yates shuffle whose draws are unbiased.
  *
- * @throws `ArgumentError` for a draw or a number outside its domain.
+ * @throws `ArgumentError` for an invalid draw or count.
  */
 export function permutation(draw: RandomSource, count: number): Uint32Array {
   checkDraw("permutation", draw);

@@ -1,4 +1,4 @@
-/** Autocast regions, and the scale updates that run when the outermost one ends. */
+/** Autocast regions. A region sets the recipe by which layers quantize. Scales are updated when the outermost region ends. */
 import { platform } from "#platform";
 import { type Backend, requireBackend } from "../backends/backend.js";
 import { ArgumentError } from "../errors.js";
@@ -9,17 +9,20 @@ import { getDefaultRecipe, requireRecipeSupport } from "../recipes/support.js";
 import { training } from "../tape/grad-mode.js";
 import { type AmaxReductionGroup, ScaleUpdates } from "../tape/scale-updates.js";
 
-/** What `autocast` and `autocastScope` take; every field may be left out. */
+/** Options of `autocast` and `autocastScope`. All fields are optional. */
 export interface AutocastOptions {
-  /** Default: that of `backend` where it is given, `getDefaultRecipe`, else `new DelayedScaling()`. */
+  /** The recipe. Default: `getDefaultRecipe(backend)` if `backend` is given, else `new DelayedScaling()`. */
   readonly recipe?: Recipe | undefined;
-  /** Default true. */
+  /** Whether layers quantize. Default true. */
   readonly enabled?: boolean | undefined;
-  /** Computes in high precision but records amaxes, so that a later region starts with calibrated scales. Default false. */
+  /**
+   * If true and `enabled` is false, layers compute in high precision but record the amax of each tensor. A later region then
+   * starts with calibrated scales. Default false.
+   */
   readonly calibrating?: boolean | undefined;
-  /** The group over which delayed scaling reduces its amaxes. */
+  /** The group over which delayed scaling reduces its amaxes. Default: none. */
   readonly amaxReductionGroup?: AmaxReductionGroup | undefined;
-  /** If given, a recipe that it does not support is refused on entry rather than by the first layer. */
+  /** If given, entering the region throws if the backend does not support the recipe. Otherwise the first layer throws. */
   readonly backend?: Backend | undefined;
 }
 
@@ -29,22 +32,24 @@ export interface Region {
   readonly calibrating: boolean;
   readonly recipe: Recipe;
   readonly group: AmaxReductionGroup | undefined;
-  /** The updates that run when the outermost enabled or calibrating region ends; undefined outside of such regions. */
+  /**
+   * Collects the scale updates that run when the outermost enabled or calibrating region ends. Undefined outside such regions.
+   */
   readonly updates: ScaleUpdates | undefined;
 }
 
 const regions = platform.ambient<Region>();
 
 /**
- * Regions of `autocastScope` that have ended. After awaiting an async function, its caller still sees the region that the
- * function set.
+ * Ended regions of `autocastScope`, with the region around each. After an await of an async function, its caller still sees the
+ * region that the function set; `currentRegion` then skips the ended ones.
  */
 const ended = new WeakMap<Region, { readonly outer: Region | undefined }>();
 
-/** The updates whose outermost region has ended. */
+/** Updates of outermost regions that have ended. */
 const finished = new WeakSet<ScaleUpdates>();
 
-/** The innermost region around a call; undefined outside of all. */
+/** Returns the innermost region that is still open, or undefined outside all regions. */
 export function currentRegion(): Region | undefined {
   let region = regions.get();
   for (let end = region && ended.get(region); end; end = region && ended.get(region)) region = end.outer;
@@ -54,17 +59,17 @@ export function currentRegion(): Region | undefined {
 interface Entered {
   readonly region: Region;
   readonly outer: Region | undefined;
-  /** Runs when the outer region is current again. */
+  /** Ends the region. The caller has made `outer` current again. */
   readonly leave: () => void;
 }
 
-/** Throws `ArgumentError` if the body is missing, or was given in place of the options. */
+/** Throws `ArgumentError` if the body is missing or was passed in place of the options. */
 export function requireBody(op: string, body: () => unknown): void {
   if (typeof body !== "function")
     throw new ArgumentError(`${op}: there is no body; call it as ${op}({ recipe }, () => ...)`);
 }
 
-/** Throws `ArgumentError` for anything but a reduction group. */
+/** Throws `ArgumentError` if the argument is not a reduction group. */
 function requireGroup(group: AmaxReductionGroup): void {
   if (!Number.isSafeInteger(group?.size) || group.size < 1)
     throw new ArgumentError(
@@ -84,7 +89,7 @@ const checkOptions = optionsOf<AutocastOptions>({
   backend: (user, _name, backend) => requireBackend(user, backend as Backend),
 });
 
-/** Makes a region. Throws before anything has changed. */
+/** Checks the options and creates a region. If it throws, nothing has changed. */
 function prepare(options: AutocastOptions): Entered {
   if (options instanceof Recipe) throw new ArgumentError("autocast: a recipe is given as { recipe }");
   checkOptions("autocast", options);
@@ -99,7 +104,7 @@ function prepare(options: AutocastOptions): Entered {
     region,
     outer,
     leave: () => {
-      // a region that outlives the outermost one runs the updates recorded since
+      // a nested region may outlive the outermost one; it then runs the updates recorded since the outermost one ended
       if (!updates || (around && !finished.has(around))) return;
       finished.add(updates);
       if (training()) updates.run();
@@ -108,14 +113,16 @@ function prepare(options: AutocastOptions): Entered {
 }
 
 /**
- * Runs `body` in an autocast region: its layers quantize as the recipe says. `body` may be async; what it awaits belongs to the
- * region, and concurrent calls are kept apart. Regions nest and the innermost applies; one with `enabled: false` computes in
- * high precision. When the outermost region ends, also by an exception, delayed scaling updates its scales. If that fails after
- * an exception, the exception is rethrown and the failure is printed to the console.
+ * Runs `body` in an autocast region and returns its result. Inside the region, layers quantize by the given recipe.
  *
- * @throws `UnsupportedError` for a recipe that `backend` does not support, before anything has changed.
- * @throws `ArgumentError` for an option outside its domain and for anything but a function, `DisposedError` for a backend that
- * was disposed of; errors of the body propagate.
+ * `body` may be async: what it awaits runs in the region too, and concurrent calls do not affect each other. Regions nest, and
+ * the innermost one applies. A region with `enabled: false` computes in high precision. When the outermost region ends, delayed
+ * scaling updates its scales, even if `body` throws. If this update fails after `body` has thrown, the failure is printed to
+ * the console and the error of `body` is rethrown.
+ *
+ * @throws `UnsupportedError` if `backend` does not support the recipe; nothing has changed.
+ * @throws `ArgumentError` for an invalid option value or a body that is not a function, `DisposedError` for a disposed backend.
+ * Errors of the body propagate.
  */
 export function autocast<R>(options: AutocastOptions, body: () => R): R {
   requireBody("autocast", body);
@@ -143,17 +150,22 @@ export function autocast<R>(options: AutocastOptions, body: () => R): R {
   return result instanceof Promise ? (result.then(end, fail) as R) : end(result);
 }
 
-/** Runs `body` in a region that may have ended, or outside of all: for recomputation. No scales are updated. */
+/**
+ * Runs `body` in `region`, which may have ended, or outside all regions if it is undefined. No scales are updated.
+ * Recomputation uses this.
+ */
 export function runRegion<R>(region: Region | undefined, body: () => R): R {
-  // a copy, because the region itself may be marked as ended
+  // a new object, because `region` itself may be in `ended`
   return regions.run(region && { ...region, updates: undefined }, body);
 }
 
 /**
- * As `autocast`, until the end of the block: `using region = autocastScope({ recipe })`. Only `autocast` keeps concurrent async
- * calls apart. Disposing of it twice does nothing; if a nested scope is still open, that one stays on.
+ * Enters an autocast region that ends with the enclosing block: `using region = autocastScope({ recipe })`. Otherwise it
+ * behaves as `autocast`, except that concurrent async calls may affect each other. A second disposal does nothing. If a nested
+ * scope is still open at disposal, the nested scope stays in force.
  *
- * @throws `ArgumentError` for an option outside its domain, `DisposedError` for a backend that was disposed of.
+ * @throws `UnsupportedError` if `backend` does not support the recipe; nothing has changed.
+ * @throws `ArgumentError` for an invalid option value, `DisposedError` for a disposed backend.
  */
 export function autocastScope(options: AutocastOptions = {}): Disposable {
   const { region, outer, leave } = prepare(options);

@@ -1,4 +1,4 @@
-/** The backend interface: memory, and the operations of ops.ts with a query whether each is supported. */
+/** The backend interface: memory, the operations of ops.ts, and a query whether an operation is supported. */
 import { ArgumentError, DisposedError } from "../errors.js";
 import { DATAPATH_FAMILIES, type DatapathFamily } from "../formats/datapath.js";
 import type { GemmAlgorithm } from "../formats/gemm-algorithm.js";
@@ -7,94 +7,97 @@ import type { Memory } from "../tensor/storage.js";
 import type { GemmArgs } from "./gemm-args.js";
 import type { OpArgs, OpName } from "./ops.js";
 
-/** How far results agree with the reference: bitwise, or not, for the given reason. */
+/** How results agree with the reference: bitwise ("bits"), or only approximately, for the given reason. */
 export type Agreement = "bits" | { readonly approximate: string };
 
-/** A backend's answer whether it would run an operation. */
+/** The answer of a backend to whether it supports an operation with given arguments. */
 export type Support =
   | {
       readonly ok: true;
       readonly agrees: Agreement;
       /**
-       * Set, with the reason, if `agrees` follows from a model that was not measured: on this chip, or with this version of its
-       * library (formats/chips.ts).
+       * Set if `agrees` relies on a model of the hardware that was not measured on this chip or with this version of its
+       * library (formats/chips.ts). The text is the reason.
        */
       readonly unverified?: string;
     }
   | { readonly ok: false; readonly reason: string };
 
-/** Bytes in use and bytes held from the system. */
+/** The memory use of a backend. */
 export interface MemoryUse {
-  /** Bytes of live tensors, as requested. */
+  /** The bytes of live tensors, as requested by their allocation. */
   readonly live: number;
-  /** Bytes held from the system, whether in use or not. */
+  /** The bytes that the backend holds from the system, used or not. */
   readonly reserved: number;
-  /** Blocks in use. */
+  /** The number of allocated blocks. */
   readonly blocks: number;
 }
 
-/** Timing of a backend that executes asynchronously. */
+/** Time measurement on a backend that executes asynchronously. */
 export interface Timeline {
-  /** Records a mark behind the work enqueued so far. */
+  /** Enqueues a time stamp after the work enqueued so far. */
   mark(): void;
-  /** Milliseconds between successive marks, which are then dropped; waits for the last. */
+  /** Returns the milliseconds between consecutive time stamps and deletes the stamps. It waits for the last one. */
   spans(): Float64Array;
 }
 
-/** Captured work that can be replayed. */
+/** Captured operations that can be replayed. */
 export interface CapturedWork {
-  /** Enqueues all of it again, on the memory of the capture. */
+  /** Enqueues all captured operations again, on the same memory. */
   replay(): void;
-  /** Frees the memory kept for it; live tensors are unaffected. */
+  /** Frees the memory that only the captured work uses. Live tensors are not affected. */
   dispose(): void;
 }
 
-/** An implementation of all operations. `run` enqueues and returns; reading a tensor waits. */
+/** An implementation of all operations. `run` only enqueues work; reading a tensor waits for it. */
 export interface Backend {
-  /** `wasm` for the reference, `cuda` for a GPU; a third-party backend has its own name. */
+  /** `wasm` for the reference, `cuda` for a GPU. A third-party backend has another name. */
   readonly name: string;
-  /** A one-line description: device, threads. */
+  /** A description in one line: device, number of threads. */
   readonly description: string;
-  /** The number of host threads that compute; 1 on a GPU. Results do not depend on it. */
+  /** The number of host threads that compute. It is 1 on a GPU. Results do not depend on it. */
   readonly threads: number;
-  /** Why there are fewer threads than processors, if none were requested and the host did not allow more. */
+  /** Why there are fewer threads than processors. Set if the option `threads` was left out and the host does not allow more. */
   readonly fewerThreads?: string | undefined;
-  /** The default datapath of GEMMs. */
+  /** The default datapath of matrix products. */
   readonly datapath: DatapathFamily;
-  /** The memory of its tensors. */
+  /** The memory of the backend's tensors. */
   readonly memory: Memory;
-  /** Present if work runs asynchronously to the calls that enqueue it. */
+  /** Present if the backend executes work asynchronously. */
   readonly timeline?: Timeline;
-  /** Bytes and blocks in use now. */
+  /** Returns the current memory use. */
   memoryUse(): MemoryUse;
   /**
-   * Returns unused reserved memory to the system; tensors are unaffected. On a GPU this waits for enqueued work, and the next
-   * allocations are slower. On the reference it does nothing: WebAssembly memory does not shrink. Throws `BackendError` if the
-   * GPU has failed, and `DisposedError` for a GPU that was disposed of.
+   * Returns unused reserved memory to the system. Tensors are not affected. A GPU waits for enqueued work, and its next
+   * allocations are slower. The reference does nothing, because WebAssembly memory cannot shrink. Throws `BackendError` if the
+   * GPU has failed, `DisposedError` if it is disposed.
    */
   trim(): void;
   /**
-   * Whether `run` would compute this and how far the result agrees, or the reason why not. Enqueues nothing, and throws nothing
-   * for validated arguments.
+   * Returns whether the backend can run an operation with these arguments and how the result agrees with the reference, or the
+   * reason why it cannot. It enqueues nothing and does not throw for validated arguments.
    */
   supports<K extends OpName>(op: K, args: OpArgs[K]): Support;
-  /** Runs an operation on validated arguments, which include its outputs, allocated by the caller. */
+  /** Runs an operation. The arguments are validated and include the outputs, which the caller has allocated. */
   run<K extends OpName>(op: K, args: OpArgs[K]): void;
-  /** The library algorithm that `run` would use for a supported product; undefined for the backend's own kernels. */
+  /**
+   * Returns the library algorithm that `run` would use for a supported product, or undefined if the backend uses a kernel of
+   * its own.
+   */
   algorithmFor?(args: GemmArgs): GemmAlgorithm | undefined;
   /**
-   * Calls `body` and records its operations and copies instead of running them: a CUDA graph on a GPU. If `body` throws,
-   * nothing is kept. Throws `ArgumentError` for an action that waits, such as reading a tensor, and inside another capture;
-   * `UnsupportedError` for operations with state on the host, such as counters or random draws.
+   * Calls `body` and records its operations and copies without executing them; on a GPU they become a CUDA graph. If `body`
+   * throws, nothing is kept. Throws `ArgumentError` if `body` waits (for example by reading a tensor) or captures a graph
+   * itself, `UnsupportedError` for operations that depend on host state such as counters or random bits.
    */
   capture?(body: () => void): CapturedWork;
-  /** Frees everything, workers included. Tensors of this backend are unusable afterwards. */
+  /** Frees all memory and ends the worker threads. Tensors of this backend cannot be used afterwards. */
   dispose(): Promise<void>;
 }
 
 /**
- * Throws `ArgumentError` for anything but a backend, such as its name or an unawaited promise; `DisposedError` for one that was
- * disposed of.
+ * Throws `ArgumentError` if the argument is not a backend, for example a backend's name or an unawaited promise;
+ * `DisposedError` if the backend is disposed.
  */
 export function requireBackend(user: string, backend: Backend): void {
   const { supports, run, memory } = (backend ?? {}) as Partial<Backend>;
@@ -103,7 +106,7 @@ export function requireBackend(user: string, backend: Backend): void {
   if (memory.closed) throw new DisposedError(`${user}: the ${backend.name} backend`);
 }
 
-/** A family of datapaths. */
+/** The check of the name of a datapath family. */
 export const datapathName = oneOf(DATAPATH_FAMILIES);
 
 /** The answer of a backend that runs an operation bitwise equal to its definition. */

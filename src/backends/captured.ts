@@ -1,11 +1,14 @@
-/** What all backends need to capture graphs. */
+/** The parts of graph capture that all backends share. */
 import { ArgumentError, UnsupportedError } from "../errors.js";
 import { disown } from "../tensor/scope.js";
 import type { Storage } from "../tensor/storage.js";
 import { Tensor } from "../tensor/tensor.js";
 import type { OpArgs, OpName } from "./ops.js";
 
-/** Operations with state on the host, and why replaying the same arguments would not be their next run. */
+/**
+ * The operations that depend on host state, such as a step counter. The function returns why a replay with the same arguments
+ * would be wrong, or undefined if it would be right.
+ */
 const HOST_COUNTS: { readonly [K in OpName]?: (args: OpArgs[K]) => string | undefined } = {
   adamw: () => "the host counts the steps, from which its bias corrections follow",
   sgd: ({ m, first }) =>
@@ -22,20 +25,20 @@ function stochastic(is: boolean): string | undefined {
   return is ? "the host draws its random bits, and each replay would round with the same ones" : undefined;
 }
 
-/** Throws `UnsupportedError` for an operation that cannot be replayed faithfully. */
+/** Throws `UnsupportedError` for an operation whose replay would be wrong. */
 export function requireReplayable<K extends OpName>(op: K, args: OpArgs[K]): void {
   const reason = HOST_COUNTS[op]?.(args);
   if (reason) throw new UnsupportedError(`${op} in a captured graph`, reason);
 }
 
-/** The error for an action that a capture cannot record. `what` names it: "a tensor is read". */
+/** Returns the error for an action that cannot be captured. `what` describes the action, for example "a tensor is read". */
 export function waits(what: string): ArgumentError {
   return new ArgumentError(
     `${what} while a graph is captured, but captured work runs only at replay; do that before or after the capture`,
   );
 }
 
-/** Memory kept alive as long as captured work uses it. */
+/** Blocks of memory that stay allocated as long as captured work uses them. */
 export class HeldMemory {
   readonly #held = new Set<Storage>();
 
@@ -49,7 +52,10 @@ export class HeldMemory {
   }
 }
 
-/** A copy of the arguments with new handles of their tensors, which no scope owns. */
+/**
+ * Returns a copy of the arguments in which each tensor is replaced by a new handle of the same memory. No scope owns these
+ * handles.
+ */
 export function withOwnTensors<A>(args: A): { readonly args: A; readonly tensors: Iterable<Tensor> } {
   const own = new Map<Tensor, Tensor>();
   return { args: copied(args, own) as A, tensors: own.values() };

@@ -1,52 +1,55 @@
-/** The arguments of a matrix product, as plain data; part of the operations of ops.ts. */
+/** The arguments of a matrix product as plain data. They belong to the operations of ops.ts. */
 import type { DatapathFamily, OperandTraits } from "../formats/datapath.js";
 import type { GemmAlgorithm } from "../formats/gemm-algorithm.js";
 import { type DType, WIDE_DTYPES, type WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
 
-/** Types a product can be rounded to. */
+/** The dtypes to which a product can be rounded. */
 export const GEMM_OUT_DTYPES = [...WIDE_DTYPES, "e4m3", "e5m2"] as const satisfies readonly DType[];
-/** A type that a product can be rounded to. */
+/** A dtype to which a product can be rounded. */
 export type GemmOutDType = (typeof GEMM_OUT_DTYPES)[number];
 
-/** Whether a product can be rounded to that type. */
+/** Whether a product can be rounded to that dtype. */
 export function isGemmOut(dtype: DType): dtype is GemmOutDType {
   return GEMM_OUT_DTYPES.some((name) => name === dtype);
 }
 
-/** Block scales along K: element (line, k) has scale floor(line / lines) * lineStride + floor(k / length) * blockStride. */
+/**
+ * The block scales of an operand. The scale of element (line, k) is at index floor(line / lines) * lineStride + floor(k /
+ * length) * blockStride of `tensor`.
+ */
 export interface GemmBlockScales {
-  /** The scales, f32, e8m0 or e4m3, in the layout given by the strides. */
+  /** The scales: f32, e8m0 or e4m3. */
   readonly tensor: Tensor;
-  /** Lines that share a scale: 1 or 128. */
+  /** The number of lines that share a scale: 1 or 128. */
   readonly lines: number;
-  /** Elements along K that share a scale: 16, 32 or 128. */
+  /** The number of elements along K that share a scale: 16, 32 or 128. */
   readonly length: number;
-  /** Elements from the scale of one group of lines to that of the next. */
+  /** The distance between the scales of consecutive groups of lines, in elements. */
   readonly lineStride: number;
-  /** Elements from the scale of one block along K to that of the next. */
+  /** The distance between the scales of consecutive blocks along K, in elements. */
   readonly blockStride: number;
 }
 
-/** One operand as lines along K, codes or values. */
+/** One operand of a product: values or codes, as lines along K. */
 export interface GemmOperand {
-  /** [lines, K], or [K, lines] if `transposed`; a batch holds its items one after another. */
+  /** The elements, [lines, K], or [K, lines] if `transposed`. The items of a batch follow each other. */
   readonly data: Tensor;
-  /** Set where `data` is [K, lines]. Default: [lines, K]. */
+  /** Whether `data` is stored as [K, lines]. Default false: [lines, K]. */
   readonly transposed?: boolean | undefined;
-  /** The properties by which a datapath decides whether and how to multiply it: element format and block scales. */
+  /** The properties that decide how a datapath multiplies the operand: its element format and its block scales. */
   readonly traits: OperandTraits;
-  /** Absent without block scales. */
+  /** The block scales. Absent if the operand has none. */
   readonly blockScales?: GemmBlockScales | undefined;
-  /** A factor of the whole operand, f32 [1]. */
+  /** The factor of the whole operand, f32 [1]. */
   readonly tensorScale?: Tensor<"f32"> | undefined;
-  /** NVFP4: the tensor amax that the block scales are relative to, f32 [1]. */
+  /** For NVFP4: the amax of the whole tensor, f32 [1]. Block scales are relative to it. */
   readonly amax?: Tensor<"f32"> | undefined;
-  /** NVFP4: 6 times the maximum block scale; given with `amax`. */
+  /** For NVFP4: 6 times the maximum block scale. Given together with `amax`. */
   readonly amaxDivisor?: number | undefined;
 }
 
-/** The lines and depth of an operand; for a batch, those of each item. */
+/** Returns the number of lines and the depth K of an operand. For a batch they are those of each item. */
 export function extentOf({ data, transposed }: GemmOperand): readonly [lines: number, depth: number] {
   const { shape } = data;
   const [rows, columns] = [shape[shape.length - 2] as number, shape[shape.length - 1] as number];
@@ -54,40 +57,45 @@ export function extentOf({ data, transposed }: GemmOperand): readonly [lines: nu
 }
 
 /**
- * out[m, n] = epilogue(sum over k of x[m, k] * w[n, k]) under `datapath`. The epilogue multiplies the sum by s = (alpha * sW) *
- * sX, adds beta * c and bias[n], and rounds once to the type of out; for FP8, it multiplies by outScale before rounding.
+ * The arguments of a matrix product: out[m, n] = epilogue(sum over k of x[m, k] * w[n, k]), where `datapath` defines how the
+ * sum is accumulated. The epilogue multiplies the sum by s = (alpha * sW) * sX, where sW and sX are the per-tensor scales of w
+ * and x. It adds beta * c and bias[n] and rounds once to the dtype of out. For an FP8 out it multiplies by outScale before this
+ * rounding.
  */
 export interface GemmArgs {
   /** The input: M lines along K. */
   readonly x: GemmOperand;
   /** The weight: N lines along K. */
   readonly w: GemmOperand;
-  /** The batch size: x, w, c and out are [batch, ...], without block scales or amax. Absent: one product of matrices. */
+  /**
+   * The number of products. If given, x, w, c and out are [batch, ...] and have no block scales or amax. Absent: a single
+   * product.
+   */
   readonly batch?: number | undefined;
   /** How sums are accumulated (datapath.md §1). */
   readonly datapath: DatapathFamily;
-  /** Whether FP8 partial sums are promoted to f32 every 128 elements of K. Implied by block scales. */
+  /** Whether FP8 partial sums are added to an f32 total every 128 elements of K. Block scales imply it. */
   readonly splitAccumulator: boolean;
-  /** The number of splits of K; "auto" leaves it to the backend, and the reference uses 1. */
+  /** The number of splits of K. With "auto" the backend chooses; the reference uses 1. */
   readonly splitK: number | "auto";
-  /** The library algorithm to use; default: the backend's choice (`Backend.algorithmFor`). */
+  /** The library algorithm to use. Default: the backend chooses (`Backend.algorithmFor`). */
   readonly algorithm?: GemmAlgorithm | undefined;
-  /** A factor of the product, an f32. */
+  /** The factor of the product, an f32 value. */
   readonly alpha: number;
-  /** The factor of `c`, an f32; 0 where there is no `c`. */
+  /** The factor of `c`, an f32 value. It is 0 if there is no `c`. */
   readonly beta: number;
-  /** The addend, of out's shape; may be `out` itself. */
+  /** The addend, in the shape of out. It may be `out` itself. */
   readonly c?: Tensor<WideDType> | undefined;
-  /** [N], added to every row. */
+  /** A vector [N] that is added to every row. */
   readonly bias?: Tensor<WideDType> | undefined;
-  /** Output: the argument of GELU, which a GPU library then fuses into the product by approximation. */
+  /** Output: the argument of GELU. If given, a GPU library fuses an approximate GELU into the product. */
   readonly preGelu?: Tensor<WideDType> | undefined;
   /** Output: the product, [M, N]. */
   readonly out: Tensor<GemmOutDType>;
-  /** The factor of an FP8 `out`, an f32; ignored for other types. */
+  /** The factor of an FP8 `out`, an f32 value. It is ignored for other dtypes. */
   readonly outScale: number;
-  /** Output: max |x| before outScale, NaN ignored, f32 [1]. */
+  /** Output: the maximum magnitude of the result before outScale, f32 [1]. NaN is ignored. */
   readonly amax?: Tensor<"f32"> | undefined;
-  /** Called from time to time with the fraction of the work done. */
+  /** A function that is called from time to time with the fraction of the work done, 0 to 1. */
   readonly progress?: ((done: number) => void) | undefined;
 }

@@ -1,4 +1,4 @@
-/** Opening a backend by name. */
+/** Opening of a backend by name. */
 import { platform } from "#platform";
 import { ArgumentError, BackendError } from "../errors.js";
 import { unverifiedPair } from "../formats/chips.js";
@@ -13,12 +13,12 @@ import { openWasm, threadCount } from "./wasm/backend.js";
 import type { WasmOptions } from "./wasm/options.js";
 
 /**
- * The backends that `openBackend` opens: the CPU reference, an NVIDIA GPU, or `auto`, a GPU if available and else the
- * reference.
+ * The names that `openBackend` accepts: `wasm` (the reference on the CPU), `cuda` (an NVIDIA GPU), or `auto` (a GPU if
+ * available, else the reference).
  */
 export type BackendName = "wasm" | "cuda" | "auto";
 
-/** Options of `openBackend`: those of both backends, each of which reads its own. */
+/** Options of `openBackend`: those of both backends. Each backend reads only its own. */
 export interface OpenOptions extends WasmOptions, CudaOptions {}
 
 function requireName(name: unknown): void {
@@ -34,27 +34,27 @@ const checkOptions = optionsOf<OpenOptions>({
   datapath: datapathName,
 });
 
-/** A backend that cannot be opened here: all failed attempts, and what to do. */
+/** A backend that cannot be opened on this machine, and the reasons. */
 export interface MissingBackend {
-  /** The backend that cannot be opened here. */
+  /** The name of the backend. */
   readonly name: "cuda";
-  /** The reason, in one line, and what to do. */
+  /** The reason and what to do about it, in one line. */
   readonly reason: string;
-  /** The attempts, one line each: the paths of the addon, and the failure of each. */
+  /** One line for each failed attempt, such as the path of an addon and its error, or a GPU that is too old. */
   readonly attempts: readonly string[];
 }
 
-/** The addon and its GPUs, or what is missing. */
+/** The addon and its GPUs, or a description of what is missing. */
 type Cuda =
   | { readonly addon: AddonExports; readonly devices: readonly DeviceFacts[] }
   | { readonly addon: undefined; readonly missing: MissingBackend };
 
-/** The oldest GPUs that have FP8: compute capability 8.9. */
+/** The lowest compute capability with FP8, 8.9, as 10 * major + minor. */
 const OLDEST = 89;
 
 let known: Cuda | undefined;
 
-/** Detected once per process. */
+/** Looks for the addon and its GPUs, once per process. */
 function theCuda(): Cuda {
   known ??= findCuda();
   return known;
@@ -88,23 +88,23 @@ function findCuda(): Cuda {
   }
 }
 
-/** Why no GPU can be opened; empty if one can. */
+/** Returns why no GPU can be opened. The list is empty if one can. */
 export function missingBackends(): readonly MissingBackend[] {
   const cuda = theCuda();
   return cuda.addon ? [] : [cuda.missing];
 }
 
-/** A GPU, and the properties of its products. */
+/** A GPU, and the properties of matrix products on it. */
 export interface CudaDevice extends DeviceFacts {
-  /** The default datapath of GEMMs. */
+  /** The default datapath of matrix products. */
   readonly datapath: DatapathFamily;
-  /** Classes of operands without an instruction, which are multiplied as bf16. */
+  /** The classes of operands for which the chip has no instruction, so that they are multiplied as bf16. */
   readonly emulates: readonly string[];
-  /** Why its sums with this version of cuBLASLt are unverified; absent if they were measured. */
+  /** Why the sums of products are unverified with this version of cuBLASLt. Absent if they were measured. */
   readonly unverified?: string;
 }
 
-/** The GPUs that `cuda` can open, by number. */
+/** Returns the GPUs that the backend `cuda` can open. The index is the number of the GPU. */
 export function cudaDevices(): readonly CudaDevice[] {
   const cuda = theCuda();
   if (!cuda.addon) return [];
@@ -118,10 +118,10 @@ export function cudaDevices(): readonly CudaDevice[] {
 }
 
 /**
- * Opens the reference (`wasm`), a GPU (`cuda`), or a GPU if available and else the reference (`auto`).
+ * Opens a backend: the reference (`wasm`), a GPU (`cuda`), or a GPU if available and else the reference (`auto`).
  *
- * @throws `BackendError` if the requested backend is not available, with the reason of every attempt.
- * @throws `ArgumentError` for an unknown name or an option outside its domain.
+ * @throws `BackendError` if the requested backend is not available. The message has the reason of every attempt.
+ * @throws `ArgumentError` for an unknown name or an invalid option value.
  */
 export async function openBackend(name: BackendName = "auto", options: OpenOptions = {}): Promise<Backend> {
   requireName(name);

@@ -1,6 +1,6 @@
 /**
- * The arguments of every operation, as plain data. Outputs are preallocated tensors. Nothing here knows of recipes or modules:
- * src/ops/ validates and fills in arguments, a backend lowers them.
+ * The arguments of every operation, as plain data. Outputs are allocated by the caller; a docstring that begins with "Output:"
+ * marks them. Nothing here depends on recipes or modules: src/ops/ validates and completes arguments, and a backend runs them.
  */
 import type { ACTIVATION, OVERFLOW, ROUNDING } from "../formats/contract.gen.js";
 import type { RandomSource } from "../random.js";
@@ -10,228 +10,246 @@ import type { WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
 import type { GemmArgs } from "./gemm-args.js";
 
-/** A rounding mode of `encode` (numerics.md §1): IEEE 754's, to odd, or stochastic. */
+/** A rounding mode of `encode` (numerics.md §1): one of IEEE 754, round to odd, or stochastic rounding. */
 export type RoundingName = keyof typeof ROUNDING;
 /**
- * The overflow mode (numerics.md §1): values beyond the format's maximum become the maximum (`saturate`), or infinity or NaN
+ * An overflow mode (numerics.md §1). Values beyond the format's maximum become the maximum (`saturate`), or infinity or NaN
  * (`nonfinite`).
  */
 export type OverflowName = keyof typeof OVERFLOW;
-/** An activation by its name in TransformerEngine and PyTorch; numerics.md §7.2 has the formulas. */
+/** The name of an activation, as in TransformerEngine and PyTorch. numerics.md §7.2 has the formulas. */
 export type ActivationName = keyof typeof ACTIVATION;
 
-/** out = codes of x * scale, one rounding. */
+/** Arguments of `encode`: out = the codes of x * scale, rounded once. */
 export interface EncodeArgs {
-  /** Values to encode. */
+  /** The values to encode. */
   readonly x: Tensor<WideDType>;
-  /** The format word of the codes. */
+  /** The format word of the codes: the format's fields packed in a u32 (assembly/contract.ts). */
   readonly word: number;
   /** The rounding mode. */
   readonly rounding: RoundingName;
-  /** How values beyond the maximum are converted. */
+  /** What happens to values beyond the format's maximum. */
   readonly overflow: OverflowName;
-  /** Random bits by element index, for stochastic rounding; not read under another. */
+  /** The random bits for rounding `stochastic`, selected by element index. Not read for another mode. */
   readonly random: RandomSource;
-  /** Multiplies x before it is rounded, an f32 product. */
+  /** An f32 factor that multiplies x, in f32, before the rounding. */
   readonly scale: number;
   /** Output: the codes, in the shape of x. */
   readonly out: Tensor;
 }
 
-/** out = the values of the codes, rounded to out's type. */
+/** Arguments of `decode`: out = the values of the codes x, rounded to out's dtype. */
 export interface DecodeArgs {
-  /** Codes to decode. */
+  /** The codes to decode. */
   readonly x: Tensor;
-  /** The format word of the codes. */
+  /** The format word of the codes: the format's fields packed in a u32 (assembly/contract.ts). */
   readonly word: number;
-  /** Output: the values, in the shape of x; a NaN code becomes a NaN. */
+  /** Output: the values, in the shape of x. The value of a NaN code is NaN. */
   readonly out: Tensor<WideDType>;
 }
 
-/** out[0] = max |x|, NaN ignored. */
+/** Arguments of `amax`: out[0] = max |x|, where NaN is ignored. */
 export interface AmaxArgs {
-  /** An empty tensor has amax 0. */
+  /** The values. The amax of an empty tensor is 0. */
   readonly x: Tensor<WideDType>;
   /** Output: the amax, [1]. */
   readonly out: Tensor<"f32">;
 }
 
-/** Quantizes x, seen as a matrix, into the copies given. */
+/** Arguments of `quantize`: x, seen as a matrix [M, K], is quantized into one or both copies. */
 export interface QuantizeArgs {
-  /** The values; leading dimensions are flattened, so that it is [M, K]. */
+  /** The values. Leading dimensions are flattened into M. */
   readonly x: Tensor<WideDType>;
-  /** All settings that determine the bits, except random bits. */
+  /** All settings that determine the bits of the result, except random bits. */
   readonly spec: QuantizeSpec;
-  /** Random bits by element index; read where the spec rounds stochastically. */
+  /** The random bits, selected by element index. Read only if the spec rounds stochastically. */
   readonly random: RandomSource;
-  /** Output: the copy scaled along K. At least one copy is given. */
+  /** Output: the rowwise copy, with scale blocks along K. At least one copy is given. */
   readonly rowwise?: QuantizedCopy | undefined;
-  /** Output: the copy scaled along M. */
+  /** Output: the columnwise copy, with scale blocks along M. */
   readonly columnwise?: QuantizedCopy | undefined;
-  /** fp8-delayed: the scale to use, [1]. */
+  /** For fp8-delayed: the scale, [1]. */
   readonly scale?: Tensor<"f32"> | undefined;
-  /** fp8-delayed: raised to max |x| where that is larger, [1]. */
+  /** For fp8-delayed, input and output: becomes the maximum of its value and max |x|, [1]. */
   readonly amaxRecord?: Tensor<"f32"> | undefined;
-  /** The amax to use in place of x's own (fp8-current, nvfp4 rowwise): a group's maximum, [1]. */
+  /**
+   * For fp8-current and the rowwise copy of nvfp4: an amax to use instead of x's own, for example the maximum over a group,
+   * [1].
+   */
   readonly amax?: Tensor<"f32"> | undefined;
-  /** As `amax`, for the columnwise copy of nvfp4. */
+  /** The same as `amax` for the columnwise copy of nvfp4. */
   readonly amaxColumnwise?: Tensor<"f32"> | undefined;
-  /** If this is exactly 1, nothing is written; [1]. */
+  /** A flag, [1]. If it is exactly 1, nothing is written. */
   readonly noop?: Tensor<"f32"> | undefined;
 }
 
-/** out = the values of one copy. */
+/** Arguments of `dequantize`: out = the values of one copy. */
 export interface DequantizeArgs {
-  /** How the copy was made. */
+  /** The settings with which the copy was made. */
   readonly spec: QuantizeSpec;
-  /** Codes, scales and, of NVFP4, the amax. */
+  /** The copy: codes, scales and, for NVFP4, the amax. */
   readonly copy: QuantizedCopy;
-  /** Output: the values, in the logical shape, whatever the shape of the copy. */
+  /** Output: the values, in the logical shape, even if the copy is stored transposed. */
   readonly out: Tensor<WideDType>;
 }
 
-/** out [K,M] = x [M,K] transposed; any element type, FP4 included. */
+/** Arguments of `transpose`: out [K, M] is x [M, K] transposed. All dtypes are allowed, also FP4. */
 export interface TransposeArgs {
-  /** [M, K], of any element type. */
+  /** A matrix [M, K] of any dtype. */
   readonly x: Tensor;
-  /** Output: [K, M], of the type of x. */
+  /** Output: [K, M], in the dtype of x. */
   readonly out: Tensor;
 }
 
-/** out [outer, q, middle, p, inner] = x [outer, p, middle, q, inner], elements of whole bytes. */
+/** Arguments of `swapAxes`: out [outer, q, middle, p, inner] = x [outer, p, middle, q, inner]. */
 export interface SwapAxesArgs {
-  /** Elements of whole bytes, of `sizes` in all. */
+  /** The elements, of a dtype of at least 8 bits. Their number is the product of `sizes`. */
   readonly x: Tensor;
-  /** The five dimensions of x, of which p and q are exchanged. */
+  /** The five dimensions of x. p and q are exchanged. */
   readonly sizes: readonly [outer: number, p: number, middle: number, q: number, inner: number];
-  /** Output: [outer, q, middle, p, inner], of the type of x. */
+  /** Output: [outer, q, middle, p, inner], in the dtype of x. */
   readonly out: Tensor;
 }
 
-/** Scales from one layout to another. */
+/** Arguments of `relayout`, which converts scales from one layout to another. */
 export interface RelayoutArgs {
   /** The scales to rearrange. */
   readonly x: Tensor;
-  /** The copy with the scales of `x`. */
+  /** The geometry of the copy that the scales `x` belong to. */
   readonly from: CopyGeometry;
-  /** Output: the scales in the layout of `to`; padding is zero. */
+  /** Output: the scales in the layout of `to`. Padding is zero. */
   readonly out: Tensor;
-  /** The same copy with the scales of `out`. */
+  /** The geometry of the same copy in the new layout. */
   readonly to: CopyGeometry;
 }
 
-/** out [K,M] bf16 = the random Hadamard transform of each 16 of x's columns, x [M,K] bf16. */
+/**
+ * Arguments of `hadamard`: out [K, M] is the random Hadamard transform of each 16 consecutive elements in the columns of x [M,
+ * K], transposed.
+ */
 export interface HadamardArgs {
-  /** [M, K], M a multiple of 16. */
+  /** A bf16 matrix [M, K]. M is a multiple of 16. */
   readonly x: Tensor<"bf16">;
-  /** Bit i set: element i of each 16 is negated first. */
+  /** The signs: if bit i is set, element i of each 16 is negated before the transform. */
   readonly signs: number;
   /** Output: the transform, [K, M]. */
   readonly out: Tensor<"bf16">;
 }
 
-/** out (u32 [2]) = the digest pair of one chunk of 2^24 of all f32 bit patterns, encoded. */
+/** Arguments of `sweep`: out is the pair of digests of one chunk of 2^24 f32 bit patterns, encoded. */
 export interface SweepArgs {
-  /** The format word to encode to. */
+  /** The format word to encode to: the format's fields packed in a u32 (assembly/contract.ts). */
   readonly word: number;
   /** The rounding mode. */
   readonly rounding: RoundingName;
-  /** How values beyond the maximum are converted. */
+  /** What happens to values beyond the format's maximum. */
   readonly overflow: OverflowName;
-  /** For stochastic rounding; the element's index is the bit pattern. */
+  /** The random bits for rounding `stochastic`. The bit pattern is the element index. */
   readonly random: RandomSource;
-  /** 0 to 255. */
+  /** The number of the chunk, 0 to 255. */
   readonly chunk: number;
-  /** Output: the digests, [2]. */
+  /** Output: the two digests, [2]. */
   readonly out: Tensor<"u32">;
 }
 
-/** out = act(x), element by element. */
+/** Arguments of `activation`: out = act(x) for each element. */
 export interface ActivationArgs {
-  /** The activation's argument. */
+  /** The argument of the activation function. */
   readonly x: Tensor<WideDType>;
-  /** Which function. */
+  /** The activation function. */
   readonly kind: ActivationName;
-  /** Output: the result, in the shape of x, rounded once to its type. */
+  /** Output: the result, in the shape of x, rounded once to its dtype. */
   readonly out: Tensor<WideDType>;
 }
 
-/** out = grad * act'(x). */
+/** Arguments of `activationBackward`: out = grad * act'(x) for each element. */
 export interface ActivationBackwardArgs extends ActivationArgs {
   /** The gradient of the activation's result, in the shape of x. */
   readonly grad: Tensor<WideDType>;
 }
 
-/** Bounds of the clamped swiglu: min(a, limit), logistic argument alpha * a, gate clamped to +-limit plus offset. */
+/**
+ * The constants of the clamped swiglu. Its result is a' / (1 + e^(-alpha * a')) * g' with a' = min(a, limit) and g' = clamp(g,
+ * -limit, limit) + offset.
+ */
 export interface SwigluClamp {
-  /** The bound of a from above, and of the gate on both sides; at least 0. */
+  /** The upper bound of a, and the bound of |g|. At least 0. */
   readonly limit: number;
-  /** The factor of the logistic function's argument. */
+  /** The factor of a' in the logistic function. */
   readonly alpha: number;
-  /** Added to the clamped gate. */
+  /** A constant that is added to the clamped gate. */
   readonly offset: number;
 }
 
-/** out [rows, n] = act(a) * g for x [rows, 2n] = a | g. */
+/** Arguments of `gated`: out [rows, n] = act(a) * g, where x [rows, 2n] has a in its left half and g in its right half. */
 export interface GatedArgs {
-  /** [rows, 2n]: a in the left half, the gate g in the right. */
+  /** The input, [rows, 2n]: a in the left half, the gate g in the right half. */
   readonly x: Tensor<WideDType>;
-  /** Which function of a. */
+  /** The activation function of a. */
   readonly kind: ActivationName;
-  /** With kind silu: the clamped form. */
+  /** The constants of the clamped form, for kind silu only. */
   readonly clamp?: SwigluClamp | undefined;
-  /** Output: act(a) * g, [rows, n], rounded once to its type. */
+  /** Output: act(a) * g, [rows, n], rounded once to its dtype. */
   readonly out: Tensor<WideDType>;
 }
 
-/** out [rows, 2n] = the gradients of a | g. */
+/** Arguments of `gatedBackward`: out [rows, 2n] has the gradient of a in its left half and of g in its right half. */
 export interface GatedBackwardArgs extends GatedArgs {
-  /** The gradient of act(a) * g, [rows, n]; `out` is [rows, 2n]. */
+  /** The gradient of act(a) * g, [rows, n]. */
   readonly grad: Tensor<WideDType>;
 }
 
-/** Quantizes x, seen as a matrix, into the copies given; biasGrad [K] = the sums of x's columns (numerics.md §7.5). */
+/**
+ * Arguments of `biasGradQuantize`: quantizes x as `quantize` does, and writes its column sums to biasGrad [K] (numerics.md
+ * §7.5).
+ */
 export interface BiasGradQuantizeArgs extends Omit<QuantizeArgs, "noop"> {
-  /** Output: the column sums, [K]. */
+  /** Output: the column sums of x, [K]. */
   readonly biasGrad: Tensor<WideDType>;
 }
 
-/** Quantizes act(x), its gated form, or the gradient of x under either (numerics.md §7.3), into the copies given. */
+/**
+ * Arguments of `activationQuantize`: computes an activation, a gated activation, or the gradient of either with respect to x,
+ * and quantizes it as `quantize` does (numerics.md §7.3).
+ */
 export interface ActivationQuantizeArgs extends Omit<QuantizeArgs, "noop"> {
-  /** Which function. */
+  /** The activation function. */
   readonly kind: ActivationName;
-  /** x [rows, 2n] is a | g. */
+  /** Whether the activation is gated: x [rows, 2n] has a in its left half and the gate g in its right half. */
   readonly gated: boolean;
-  /** The clamped form; gated, with kind silu only. */
+  /** The constants of the clamped form, for a gated activation of kind silu only. */
   readonly clamp?: SwigluClamp | undefined;
-  /** The gradient of the result. If given, the gradient of x is quantized. */
+  /** The gradient of the activation's result. If given, the gradient of x is quantized instead of the activation. */
   readonly grad?: Tensor<WideDType> | undefined;
 }
 
-/** LayerNorm, or RMSNorm without mean, of the rows of x. */
+/** Arguments of `norm`: LayerNorm of the rows of x or, without `beta` and `mean`, RMSNorm. */
 export interface NormArgs {
-  /** [..., K], seen as rows of K. */
+  /** The input, [..., K], seen as rows of K elements. */
   readonly x: Tensor<WideDType>;
-  /** [K], the factor. */
+  /** The factor of each column, [K]. */
   readonly gamma: Tensor<WideDType>;
-  /** [K], the addend, of the type of gamma. Absent in RMSNorm. */
+  /** The addend of each column, [K], in the dtype of gamma. Absent for RMSNorm. */
   readonly beta?: Tensor<WideDType> | undefined;
-  /** Added to the variance, an f32. */
+  /** An f32 value that is added to the variance or, for RMSNorm, to the mean square. */
   readonly eps: number;
-  /** Whether gamma is stored minus 1. */
+  /** Whether the tensor `gamma` holds gamma - 1. */
   readonly zeroCenteredGamma: boolean;
-  /** Output: the norm, in the shape of x. */
+  /** Output: the normalized rows, in the shape of x. */
   readonly out: Tensor<WideDType>;
-  /** Output: the mean of each row, [rows]. Absent in RMSNorm. */
+  /** Output: the mean of each row, [rows]. Absent for RMSNorm. */
   readonly mean?: Tensor<"f32"> | undefined;
-  /** Output: 1 / sqrt(variance + eps) of each row, [rows]. */
+  /** Output: 1 / sqrt(variance + eps) of each row, [rows]; for RMSNorm, the mean square takes the place of the variance. */
   readonly rstd: Tensor<"f32">;
 }
 
-/** Quantizes the norm of the rows of x (numerics.md §7.3) into the copies given; mean and rstd as `norm`. */
+/**
+ * Arguments of `normQuantize`: computes the norm of the rows of x, and quantizes it as `quantize` does (numerics.md §7.3). mean
+ * and rstd are outputs as in `norm`.
+ */
 export interface NormQuantizeArgs extends Omit<QuantizeArgs, "noop">, Omit<NormArgs, "out"> {}
 
-/** The gradients of `norm`; dbeta where there was a beta. */
+/** Arguments of `normBackward`, which computes the gradients of a norm. */
 export interface NormBackwardArgs {
   /** The gradient of the norm's result, in the shape of x. */
   readonly grad: Tensor<WideDType>;
@@ -239,39 +257,42 @@ export interface NormBackwardArgs {
   readonly x: Tensor<WideDType>;
   /** The gamma of the forward pass, [K]. */
   readonly gamma: Tensor<WideDType>;
-  /** Whether gamma is stored minus 1. */
+  /** Whether the tensor `gamma` holds gamma - 1. */
   readonly zeroCenteredGamma: boolean;
-  /** The mean of the forward pass, [rows]. Absent in RMSNorm. */
+  /** The mean of each row from the forward pass, [rows]. Absent for RMSNorm. */
   readonly mean?: Tensor<"f32"> | undefined;
-  /** The rstd of the forward pass, [rows]. */
+  /** The `rstd` of each row from the forward pass, [rows]. */
   readonly rstd: Tensor<"f32">;
-  /** Output: the gradient of x, in its shape. */
+  /** Output: the gradient of x, in the shape of x. */
   readonly dx: Tensor<WideDType>;
   /** Output: the gradient of gamma, [K]. */
   readonly dgamma: Tensor<WideDType>;
-  /** Output: the gradient of beta, [K]. Absent in RMSNorm. */
+  /** Output: the gradient of beta, [K]. Absent for RMSNorm. */
   readonly dbeta?: Tensor<WideDType> | undefined;
 }
 
-/** Softmax cross-entropy of each row of logits; maximum and total are what the backward pass needs. */
+/**
+ * Arguments of `crossEntropy`: the softmax cross-entropy of each row of logits, and the statistics that the backward pass
+ * needs.
+ */
 export interface CrossEntropyArgs {
-  /** [..., V], seen as rows of V. */
+  /** The logits, [..., V], seen as rows of V elements. */
   readonly logits: Tensor<WideDType>;
-  /** The class of each row, [rows]; one outside 0 to V - 1 that is not `ignore` makes the row's loss NaN. */
+  /** The class index of each row, [rows]. An index outside 0 to V - 1 that is not `ignore` makes the row's loss NaN. */
   readonly targets: Tensor<"i32">;
-  /** Weight of the uniform distribution in the target, 0 to 1. */
+  /** The weight of the uniform distribution in the target distribution, 0 to 1. */
   readonly smoothing: number;
-  /** Rows with this target have loss 0 and no gradient. */
+  /** A target value whose rows have loss 0 and gradient 0. */
   readonly ignore: number;
   /** Output: the loss of each row, [rows]. */
   readonly loss: Tensor<"f32">;
-  /** Output: the largest logit of each row, [rows]; an input of the backward pass. */
+  /** Output of the forward pass, input of the backward pass: the maximum logit of each row, [rows]. */
   readonly maximum: Tensor<"f32">;
-  /** Output: the sum of exp(x - maximum) of each row, [rows]; an input of the backward pass. */
+  /** Output of the forward pass, input of the backward pass: the sum of exp(x - maximum) of each row, [rows]. */
   readonly total: Tensor<"f32">;
 }
 
-/** dx = the gradient of the logits, given that of each row's loss. */
+/** Arguments of `crossEntropyBackward`: dx = the gradient of the logits, given the gradient of each row's loss. */
 export interface CrossEntropyBackwardArgs extends Omit<CrossEntropyArgs, "loss"> {
   /** The gradient of each row's loss, [rows]. */
   readonly grad: Tensor<"f32">;
@@ -279,17 +300,17 @@ export interface CrossEntropyBackwardArgs extends Omit<CrossEntropyArgs, "loss">
   readonly dx: Tensor<WideDType>;
 }
 
-/** loss [rows] = the mean of (x - target)^2 over each row. */
+/** Arguments of `mse`: loss [rows] = the mean of (x - target)^2 over each row. */
 export interface MseArgs {
-  /** [..., K], seen as rows of K. */
+  /** The input, [..., K], seen as rows of K elements. */
   readonly x: Tensor<WideDType>;
-  /** Of the shape of x. */
+  /** The target, in the shape of x. */
   readonly target: Tensor<WideDType>;
   /** Output: the mean of each row, [rows]. */
   readonly loss: Tensor<"f32">;
 }
 
-/** dx = the gradient of x, given that of each row's loss. */
+/** Arguments of `mseBackward`: dx = the gradient of x, given the gradient of each row's loss. */
 export interface MseBackwardArgs extends Omit<MseArgs, "loss"> {
   /** The gradient of each row's loss, [rows]. */
   readonly grad: Tensor<"f32">;
@@ -297,236 +318,254 @@ export interface MseBackwardArgs extends Omit<MseArgs, "loss"> {
   readonly dx: Tensor<WideDType>;
 }
 
-/** out [..., D] = the rows of table [V, D] selected by ids; NaN for an id outside 0..V-1. */
+/**
+ * Arguments of `embedding`: out [..., D] = the rows of table [V, D] whose indices are ids. An index outside 0..V-1 gives a row
+ * of NaN.
+ */
 export interface EmbeddingArgs {
-  /** [V, D]. */
+  /** The table, [V, D]. */
   readonly table: Tensor<WideDType>;
-  /** Row indices, of any shape. */
+  /** The row indices, in any shape. */
   readonly ids: Tensor<"i32">;
-  /** Output: the rows, [..., D], of the type of the table. */
+  /** Output: the rows, [..., D], rounded to the dtype of out. */
   readonly out: Tensor<WideDType>;
 }
 
-/** out [V, D]: row v = the sum of grad's rows whose id is v, ascending, in f32. */
+/**
+ * Arguments of `embeddingBackward`: row v of out [V, D] is the sum of those rows of grad whose index is v, in ascending order,
+ * in f32.
+ */
 export interface EmbeddingBackwardArgs {
-  /** The gradient of the rows, [..., D]. */
+  /** The gradient of the looked-up rows, [..., D]. */
   readonly grad: Tensor<WideDType>;
-  /** The row indices of the forward pass; those outside the table are ignored. */
+  /** The row indices of the forward pass. Indices outside the table are ignored. */
   readonly ids: Tensor<"i32">;
   /** Output: the gradient of the table, [V, D]. */
   readonly out: Tensor<WideDType>;
 }
 
-/** out = the sum of the squares of x, [1]: chunks of 4096 first. */
+/**
+ * Arguments of `squareSum`: out [1] = the sum of the squares of x. Chunks of 4096 elements are summed first, then the sums of
+ * the chunks.
+ */
 export interface SquareSumArgs {
-  /** An empty tensor has sum 0. */
+  /** The values. The sum of an empty tensor is 0. */
   readonly x: Tensor<WideDType>;
   /** Output: the sum, [1]. */
   readonly out: Tensor<"f32">;
 }
 
-/** norm = the root of the sum of sums [n]; factor = min(1, maxNorm / (norm + 1e-6)); [1] each. */
+/**
+ * Arguments of `clipFactor`: norm [1] = the square root of the sum of sums [n], and factor [1] = min(1, maxNorm / (norm +
+ * 1e-6)).
+ */
 export interface ClipFactorArgs {
   /** One sum of squares per tensor, [n]. */
   readonly sums: Tensor<"f32">;
-  /** The maximum norm, an f32 of at least 0. */
+  /** The maximum norm, an f32 value of at least 0. */
   readonly maxNorm: number;
   /** Output: the norm of all tensors together, [1]. */
   readonly norm: Tensor<"f32">;
-  /** Output: the factor that clips, [1]. */
+  /** Output: the clipping factor, [1]. */
   readonly factor: Tensor<"f32">;
 }
 
-/** Rolls the history of every slot with an amax in row 0, and computes its scale; both in place. */
+/**
+ * Arguments of `updateScales`: for each of n slots whose amax in row 0 is not 0, rotates its history and computes its scale.
+ * Both are updated in place.
+ */
 export interface UpdateScalesArgs {
-  /** [length, n] */
+  /** The amax histories, [length, n]. Row 0 has the newest amaxes. */
   readonly amaxHistory: Tensor<"f32">;
-  /** [n] */
+  /** The scales, [n]. */
   readonly scale: Tensor<"f32">;
-  /** The value that the amax is scaled to, an f32. */
+  /** The value that the amax is scaled to: the format's maximum * 2^-margin, an f32 value. */
   readonly scaledMax: number;
-  /** Whether the newest amax is used, rather than the maximum of the history. */
+  /** Whether the scale is computed from the newest amax. If false, it is computed from the maximum of the history. */
   readonly mostRecent: boolean;
 }
 
-/** out = x + y, element by element; out may be x or y. */
+/** Arguments of `add`: out = x + y for each element. out may be x or y. */
 export interface AddArgs {
   /** The first addend. */
   readonly x: Tensor<WideDType>;
-  /** The second, of the shape of x. */
+  /** The second addend, in the shape of x. */
   readonly y: Tensor<WideDType>;
-  /** Output: the sum in f32, rounded once to its type. */
+  /** Output: the f32 sum, rounded once to the dtype of out. */
   readonly out: Tensor<WideDType>;
 }
 
-/** out = x * factor, element by element; out may be x. */
+/** Arguments of `scaled`: out = x * factor for each element. out may be x. */
 export interface ScaledArgs {
-  /** The multiplicand. */
+  /** The tensor that is multiplied. */
   readonly x: Tensor<WideDType>;
-  /** An f32. */
+  /** The factor, an f32 value. */
   readonly factor: number;
-  /** Output: the product in f32, rounded once to its type. */
+  /** Output: the f32 product, rounded once to the dtype of out. */
   readonly out: Tensor<WideDType>;
 }
 
-/** out = the softmax of scale * x over the last dimension of [..., R, C]. */
+/** Arguments of `softmax`: out = the softmax of scale * x over the last dimension of x [..., R, C]. */
 export interface SoftmaxArgs {
-  /** [..., R, C]. */
+  /** The input, [..., R, C]. */
   readonly x: Tensor<WideDType>;
-  /** An f32. */
+  /** The factor of x, an f32 value. */
   readonly scale: number;
-  /** Whether row i masks elements beyond i + (C - R). */
+  /** Whether the elements of row i beyond column i + (C - R) are masked. */
   readonly causal: boolean;
-  /** Output: the softmax, in the shape of x; a masked element is 0. */
+  /** Output: the softmax, in the shape of x. A masked element is 0. */
   readonly out: Tensor<WideDType>;
 }
 
-/** dx = the gradient of x, given y = softmax(x) and that of y. */
+/** Arguments of `softmaxBackward`: dx = the gradient of x, given y = softmax(x) and the gradient of y. */
 export interface SoftmaxBackwardArgs extends Pick<SoftmaxArgs, "scale" | "causal"> {
-  /** The gradient of y, in its shape. */
+  /** The gradient of y, in the shape of y. */
   readonly grad: Tensor<WideDType>;
-  /** The result of the forward pass. */
+  /** The result y of the forward pass. */
   readonly y: Tensor<WideDType>;
-  /** Output: the gradient of x, in its shape. */
+  /** Output: the gradient of x, in the shape of y. */
   readonly dx: Tensor<WideDType>;
 }
 
-/** out [K] = the sums of x's columns: rows ascending in chunks of 32, chunks ascending, in f32. */
+/**
+ * Arguments of `columnSum`: out [K] = the sums of x's columns in f32. Each chunk of 32 rows is summed in ascending order; then
+ * the sums of the chunks are added in ascending order.
+ */
 export interface ColumnSumArgs {
-  /** [..., K], seen as rows of K. */
+  /** The input, [..., K], seen as rows of K elements. */
   readonly x: Tensor<WideDType>;
-  /** Output: the sums, rounded once to its type; 0 where there are no rows. */
+  /** Output: the sums, rounded once to the dtype of out. They are 0 if there are no rows. */
   readonly out: Tensor<WideDType>;
 }
 
-/** The arguments of every optimizer step. `parameter` is updated in place. */
+/** The arguments of every optimizer step. All numbers are f32 values. `parameter` is updated in place. */
 export interface StepArgs {
   /** The gradient, in the shape of the parameter. */
   readonly grad: Tensor<WideDType>;
-  /** The f32 master, updated in place. */
+  /** The f32 master parameter, updated in place. */
   readonly parameter: Tensor<"f32">;
-  /** Output: the new parameter, rounded. */
+  /** Output: the new parameter, rounded to the dtype of copy. */
   readonly copy?: Tensor<"bf16" | "f16"> | undefined;
-  /** Multiplies the gradient, [1]. */
+  /** A factor of the gradient, [1]. */
   readonly gradScale?: Tensor<"f32"> | undefined;
-  /** If this is exactly 1, nothing is written; [1]. */
+  /** A flag, [1]. If it is exactly 1, nothing is written. */
   readonly noop?: Tensor<"f32"> | undefined;
-  /** An f32, as are all numbers below. */
+  /** The learning rate. */
   readonly learningRate: number;
-  /** 0 for none. */
+  /** The factor of weight decay. 0 means none. */
   readonly weightDecay: number;
 }
 
-/** A step of stochastic gradient descent, with momentum where there is a buffer. */
+/** Arguments of `sgd`: a step of stochastic gradient descent, with momentum if there is a buffer m. */
 export interface SGDArgs extends StepArgs {
-  /** The momentum buffer, updated in place; not read on the first step. */
+  /** The momentum buffer, updated in place. It is not read on the first step. */
   readonly m?: Tensor<"f32"> | undefined;
-  /** The momentum factor; 0 without a buffer. */
+  /** The factor of the momentum buffer. 0 if there is no buffer. */
   readonly momentum: number;
-  /** 1 - dampening. */
+  /** 1 - dampening: the factor of the gradient as it is added to the buffer. */
   readonly undamped: number;
-  /** Whether to use Nesterov momentum: the step follows the gradient plus momentum times the buffer. */
+  /** Whether to use Nesterov momentum: the update is the gradient plus momentum times the new buffer. */
   readonly nesterov: boolean;
-  /** Whether the buffer is initialized with the gradient. */
+  /** Whether this is the first step, which sets the buffer to the gradient. */
   readonly first: boolean;
 }
 
-/** A step of AdamW, or of Adam with weight decay in the gradient. */
+/** Arguments of `adamw`: a step of AdamW or, if weight decay is not decoupled, of Adam. */
 export interface AdamWArgs extends StepArgs {
-  /** The mean of the gradient, updated in place. */
+  /** The exponential moving average of the gradient, without bias correction. Updated in place. */
   readonly m: Tensor<"f32">;
-  /** The mean of the gradient's square, updated in place. */
+  /** The exponential moving average of the squared gradient, without bias correction. Updated in place. */
   readonly v: Tensor<"f32">;
   /** The decay rate of `m`, at least 0 and below 1. */
   readonly beta1: number;
   /** The decay rate of `v`, at least 0 and below 1. */
   readonly beta2: number;
-  /** 1 - beta^step. */
+  /** The bias correction of `m`: 1 - beta1^step. */
   readonly correction1: number;
-  /** 1 - beta2^step. */
+  /** The bias correction of `v`: 1 - beta2^step. */
   readonly correction2: number;
-  /** Added to the root of the corrected `v`. */
+  /** A constant that is added to sqrt(v / correction2). */
   readonly eps: number;
-  /** Whether weight decay is decoupled from the gradient. */
+  /** Whether weight decay is applied to the parameter (AdamW) instead of being added to the gradient (Adam). */
   readonly decoupled: boolean;
 }
 
 /**
- * The arguments of each operation of a backend, by the operation's name. `run` and `supports` take one entry; outputs are
- * among them.
+ * The arguments of each operation, by the operation's name. `Backend.run` and `Backend.supports` take them; they include the
+ * outputs.
  */
 export interface OpArgs {
-  /** Values to codes, one rounding. */
+  /** Converts values to codes. */
   readonly encode: EncodeArgs;
-  /** Codes to values. */
+  /** Converts codes to values. */
   readonly decode: DecodeArgs;
-  /** The largest magnitude of a tensor. */
+  /** Computes the maximum magnitude of a tensor. */
   readonly amax: AmaxArgs;
-  /** Values to codes and scales. */
+  /** Quantizes values to codes and scales. */
   readonly quantize: QuantizeArgs;
-  /** `quantize` and `columnSum` of a gradient. */
+  /** Runs `quantize` and `columnSum` on a gradient. */
   readonly biasGradQuantize: BiasGradQuantizeArgs;
-  /** Codes and scales to values. */
+  /** Converts codes and scales to values. */
   readonly dequantize: DequantizeArgs;
-  /** The transpose of a matrix of any element type. */
+  /** Transposes a matrix of any dtype. */
   readonly transpose: TransposeArgs;
   /** Exchanges two dimensions of a tensor. */
   readonly swapAxes: SwapAxesArgs;
-  /** Scales from one layout to another. */
+  /** Converts scales from one layout to another. */
   readonly relayout: RelayoutArgs;
-  /** The random Hadamard transform of columns. */
+  /** Computes the random Hadamard transform of columns. */
   readonly hadamard: HadamardArgs;
-  /** Digests of a chunk of all f32 bit patterns, encoded. */
+  /** Computes the digests of a chunk of all f32 bit patterns, encoded. */
   readonly sweep: SweepArgs;
-  /** An activation. */
+  /** Applies an activation function. */
   readonly activation: ActivationArgs;
-  /** The gradient of an activation's argument. */
+  /** Computes the gradient of an activation's argument. */
   readonly activationBackward: ActivationBackwardArgs;
-  /** A gated activation. */
+  /** Applies a gated activation. */
   readonly gated: GatedArgs;
-  /** The gradients of both halves of a gated activation's argument. */
+  /** Computes the gradients of both halves of a gated activation's argument. */
   readonly gatedBackward: GatedBackwardArgs;
-  /** An activation, plain or gated, or its gradient, quantized. */
+  /** Computes an activation, gated or not, or its gradient, and quantizes it. */
   readonly activationQuantize: ActivationQuantizeArgs;
-  /** LayerNorm or RMSNorm. */
+  /** Computes LayerNorm or RMSNorm. */
   readonly norm: NormArgs;
-  /** A norm, quantized. */
+  /** Computes a norm and quantizes it. */
   readonly normQuantize: NormQuantizeArgs;
-  /** The gradients of a norm's input and parameters. */
+  /** Computes the gradients of a norm's input and parameters. */
   readonly normBackward: NormBackwardArgs;
-  /** Softmax cross-entropy of rows. */
+  /** Computes the softmax cross-entropy of rows. */
   readonly crossEntropy: CrossEntropyArgs;
-  /** The gradient of logits. */
+  /** Computes the gradient of the logits of `crossEntropy`. */
   readonly crossEntropyBackward: CrossEntropyBackwardArgs;
-  /** Softmax over the last dimension. */
+  /** Computes the softmax over the last dimension. */
   readonly softmax: SoftmaxArgs;
-  /** The gradient of a softmax's argument. */
+  /** Computes the gradient of the argument of `softmax`. */
   readonly softmaxBackward: SoftmaxBackwardArgs;
-  /** The sum of two tensors. */
+  /** Adds two tensors. */
   readonly add: AddArgs;
-  /** A tensor times a number. */
+  /** Multiplies a tensor by a number. */
   readonly scaled: ScaledArgs;
-  /** Sums of columns. */
+  /** Sums columns. */
   readonly columnSum: ColumnSumArgs;
-  /** Mean squared error of rows. */
+  /** Computes the mean squared error of rows. */
   readonly mse: MseArgs;
-  /** The gradient of its first argument. */
+  /** Computes the gradient of the first argument of `mse`. */
   readonly mseBackward: MseBackwardArgs;
-  /** Rows of a table by id. */
+  /** Looks up rows of a table by index. */
   readonly embedding: EmbeddingArgs;
-  /** The gradient of the table. */
+  /** Computes the gradient of the table of `embedding`. */
   readonly embeddingBackward: EmbeddingBackwardArgs;
-  /** The sum of squares of a tensor. */
+  /** Sums the squares of a tensor. */
   readonly squareSum: SquareSumArgs;
-  /** The norm of several tensors, and the factor that clips it. */
+  /** Computes the norm of several tensors, and the factor that clips it. */
   readonly clipFactor: ClipFactorArgs;
-  /** New scales of delayed scaling from histories of amaxes. */
+  /** Computes new scales of delayed scaling from amax histories. */
   readonly updateScales: UpdateScalesArgs;
-  /** A step of stochastic gradient descent. */
+  /** Runs a step of stochastic gradient descent. */
   readonly sgd: SGDArgs;
-  /** A step of AdamW or Adam. */
+  /** Runs a step of AdamW or Adam. */
   readonly adamw: AdamWArgs;
-  /** A matrix product, or a batch of them. */
+  /** Computes a matrix product, or a batch of products. */
   readonly gemm: GemmArgs;
 }
 

@@ -1,42 +1,45 @@
 /**
- * The tensors of each operation: which it writes and reads, their types, and which it may write in place. With this table
- * backends detect empty work, and operations check types and overlap.
+ * The tensors of each operation: which it writes and which it only reads, their dtypes, and which it may write in place.
+ * Backends use the table to detect empty work; operations use it to check dtypes and overlaps.
  */
 import type { QuantizedCopy } from "../tensor/quantized.js";
 import type { Tensor } from "../tensor/tensor.js";
 import type { OpArgs, OpName } from "./ops.js";
 
-/** The types that a tensor of an operation may have. */
+/** The dtypes that a tensor of an operation may have. */
 export type TensorRule =
   /** f32, bf16 or f16. */
   | "wide"
   /** bf16 or f16. */
   | "half"
   | "f32"
-  /** One f32. */
+  /** An f32 tensor of one element. */
   | "scalar"
   | "u32"
-  /** The type of `x`. */
+  /** The dtype of the argument `x`. */
   | "as x"
-  /** Codes of format `word`: `out` holds those of `x`, or `x` those of `out`. */
+  /** Codes of the format `word`: either `out` holds the codes of `x`, or `x` holds the codes of `out`. */
   | "codes"
-  /** A wide type or FP8. */
+  /** f32, bf16, f16, e4m3 or e5m2. */
   | "product"
-  /** A copy of the quantizer's spec: data, scales and amax. */
+  /** A copy of a quantized tensor with the argument `spec`: data, scales and amax. */
   | "copy"
-  /** Checked by the entry point, or several tensors of individual types. */
+  /** Not checked by this table: the function in src/ops has checked it, or it consists of several tensors. */
   | "checked";
 
-/** Arguments by name, with "?" behind those that may be left out. */
+/** The rules of arguments, by name. The name of an optional argument ends with "?". */
 type Rules<A> = {
   readonly [N in keyof A & string as undefined extends A[N] ? `${N}?` : N]?: TensorRule;
 };
 
 interface Row<A> {
   readonly writes: Rules<A>;
-  /** The tensors that it only reads. Tensors written by an earlier operation have a rule, because kernels trust their type. */
+  /**
+   * The tensors that the operation only reads. A tensor that an earlier operation wrote (such as a statistic) has a rule,
+   * because kernels do not check its dtype.
+   */
   readonly reads: Rules<A>;
-  /** Inputs that `out` may be identical to: each element is read before it is written, and not read again. */
+  /** The inputs that `out` may be identical to. Each of their elements is read before it is overwritten and not read again. */
   readonly inPlace?: readonly (keyof A & string)[];
 }
 
@@ -118,7 +121,7 @@ export interface TensorRow {
   readonly inPlace: boolean;
 }
 
-/** The tensors of every operation, outputs first. */
+/** The tensors of every operation. Outputs come first. */
 export const TENSOR_ROWS: ReadonlyMap<OpName, readonly TensorRow[]> = new Map(
   Object.entries(TENSORS).map(([op, { writes, reads, inPlace = [] }]: [string, AnyRow]) => [
     op as OpName,
@@ -138,8 +141,7 @@ function rowsOf(
 }
 
 /**
- * Whether all outputs of `op` are empty. Kernels are then not called, because with one size zero another may exceed their
- * range.
+ * Whether all outputs of `op` are empty. Kernels are then not called: if one size is zero, another size may exceed their range.
  */
 export function writesNothing<K extends OpName>(op: K, args: OpArgs[K]): boolean {
   const rows = TENSOR_ROWS.get(op) as readonly TensorRow[];

@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-/** The program. */
+/** The executable `lockstep`. */
 import { launch } from "./launch.js";
 
 launch();

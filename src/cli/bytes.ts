@@ -1,6 +1,6 @@
-/** Elements as bytes. */
+/** Views of typed arrays as bytes. */
 
-/** The bytes behind a view. */
+/** Returns the bytes of a view, without copying. */
 export function bytesOf({ buffer, byteOffset, byteLength }: ArrayBufferView): Uint8Array {
   return new Uint8Array(buffer, byteOffset, byteLength);
 }

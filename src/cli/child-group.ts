@@ -1,34 +1,37 @@
-/** Child processes of a command, each in a process group that can be ended as one. */
+/**
+ * Child processes of a command. Each runs in a process group of its own, so that a signal reaches it together with its own
+ * children.
+ */
 import { spawn } from "node:child_process";
 
 let listener: (running: boolean, group: number) => void = () => {};
 
-/** Calls `told` when a group begins, with `true`, and when its first process has ended. */
+/** Calls `told` with `true` when a group starts and with `false` when its first process ends. */
 export function watchGroups(told: typeof listener): void {
   listener = told;
 }
 
-/** How a program ended. */
+/** The exit status of a process, or the signal that ended it. */
 export interface Ended {
   readonly status: number | null;
   readonly signal: NodeJS.Signals | null;
 }
 
-/** A program that runs. */
+/** A running child process. */
 export interface Child {
   readonly ended: Promise<Ended>;
-  /** Sends a signal to all of its group. */
+  /** Sends a signal to all processes of the group. */
   kill(signal: NodeJS.Signals): void;
 }
 
-/** Where a program's output goes, and what its environment has besides this one's. */
+/** Options of `startChild`. */
 export interface ChildOptions {
-  /** A file descriptor. Default: where errors go. */
+  /** The file descriptor that receives the program's standard output. Default 2, standard error. */
   readonly stdout?: 1 | 2;
   readonly environment?: Readonly<Record<string, string>>;
 }
 
-/** Starts a program; its errors go where errors go. */
+/** Starts a program. Its standard error goes to the standard error of this process. */
 export function startChild(
   program: string,
   args: readonly string[],
@@ -52,11 +55,11 @@ function killGroup(group: number | undefined, signal: NodeJS.Signals): void {
   try {
     if (group !== undefined) process.kill(-group, signal);
   } catch {
-    // it has ended by itself
+    // the group has already ended
   }
 }
 
-/** Runs a program, its output going where errors go, and gives its exit status. */
+/** Runs a program and returns its exit status. Its output goes to standard error. */
 export async function runChild(program: string, args: readonly string[]): Promise<number | null> {
   return (await startChild(program, args).ended).status;
 }

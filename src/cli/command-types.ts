@@ -2,24 +2,24 @@
 import type { OptionTable, Values } from "./options.js";
 import type { CliIo, Session } from "./session.js";
 
-/** 0 done and holds, 1 a comparison or a conformance check failed, 2 bad usage or bad input. */
+/** The exit status: 0 for success, 1 if a comparison or a conformance check failed, 2 for wrong usage or invalid input. */
 export type ExitCode = 0 | 1 | 2;
 
-/** The arguments of a command. */
+/** The arguments with which a command runs. */
 export interface Call<T extends OptionTable> {
   readonly session: Session;
   readonly values: Values<T>;
   readonly inputs: readonly string[];
-  /** The options that were on the command line. */
+  /** The names of the options that were on the command line. */
   readonly given: ReadonlySet<string>;
 }
 
 export interface CommandSpec<T extends OptionTable> {
   readonly name: string;
   readonly summary: string;
-  /** Paragraphs below the summary. */
+  /** Further paragraphs of the help, below the summary. */
   readonly details?: readonly string[];
-  /** Names of the files it reads, in order; a last name that ends in "…" stands for one or more. */
+  /** The names of the input files, in order. If the last name ends with "…", it stands for one or more files. */
   readonly inputs: readonly string[];
   readonly options: T;
   readonly run: (call: Call<T>) => Promise<ExitCode>;
@@ -30,7 +30,7 @@ export interface Command {
   readonly name: string;
   readonly summary: string;
   readonly inputs: readonly string[];
-  /** All options it takes, those of every command included. */
+  /** All options of the command, including those of every command. */
   readonly options: OptionTable;
   readonly run: (io: CliIo, args: readonly string[]) => Promise<ExitCode>;
 }

@@ -1,4 +1,4 @@
-/** How a command of the command line is run. */
+/** Definition of commands: parsing, checks, help and cleanup. */
 import { stat } from "node:fs/promises";
 import { ArgumentError } from "../errors.js";
 import type { Command, CommandSpec } from "./command-types.js";
@@ -7,7 +7,10 @@ import { type OptionTable, type Parsed, parseOptions, valuesOf } from "./options
 import { Session } from "./session.js";
 import { FORCE, GENERAL } from "./shared-options.js";
 
-/** Defines a command: prints help on request; else parses, checks, runs, and frees what the run opened. */
+/**
+ * Returns a command that prints its help on request. Otherwise it parses and checks the arguments, runs, and frees what the run
+ * has opened.
+ */
 export function defineCommand<T extends OptionTable>(spec: CommandSpec<T>): Command {
   const writes = Object.values(spec.options).some(({ file }) => file === "written");
   const table: OptionTable = { ...spec.options, ...(writes ? FORCE : {}), ...GENERAL };
@@ -39,7 +42,7 @@ export function defineCommand<T extends OptionTable>(spec: CommandSpec<T>): Comm
   };
 }
 
-/** Throws `ArgumentError` if an output file is also an input, under whatever name. */
+/** Throws `ArgumentError` if an output file is also an input file, even if the paths differ (as with links). */
 async function requireDistinct(table: OptionTable, { values, positionals, given }: Parsed): Promise<void> {
   const pathsOf = (file: "read" | "written") =>
     Object.keys(table).filter((name) => table[name]?.file === file && given.has(name));
@@ -54,7 +57,7 @@ async function requireDistinct(table: OptionTable, { values, positionals, given 
   }
 }
 
-/** The first of some paths that leads to the same file as `path`, through links too. */
+/** Returns the first of these paths that leads to the same file as `path`, also through links, or undefined. */
 async function findSameFile(path: string, others: readonly string[]): Promise<string | undefined> {
   const identify = (each: string) => stat(each, { bigint: true }).catch(() => undefined);
   const own = await identify(path);

@@ -1,11 +1,11 @@
-/** Help texts, made from the same tables that are parsed by. */
+/** Help texts, which are made from the same tables of options as the parser. */
 import type { Command, CommandSpec } from "./command-types.js";
 import type { Option, OptionTable } from "./options.js";
 import { GENERAL } from "./shared-options.js";
 
 const WIDTH = 100;
 
-/** Text in lines of at most WIDTH columns, each but the first indented. */
+/** Breaks text into lines of at most WIDTH columns. All lines but the first are indented. */
 function wrap(text: string, indent: number): string {
   const lines: string[] = [];
   for (const word of text.split(" ")) {
@@ -28,7 +28,7 @@ function optionLines(table: OptionTable): string {
     .join("");
 }
 
-/** The help of one command, which takes the options of `all`. */
+/** Returns the help of one command. `all` has all of its options, including those of every command. */
 export function commandHelp<T extends OptionTable>(spec: CommandSpec<T>, all: OptionTable): string {
   const { name, summary, details = [], inputs, options } = spec;
   const needed = Object.entries(options).flatMap(([option, row]) => {
@@ -41,7 +41,7 @@ export function commandHelp<T extends OptionTable>(spec: CommandSpec<T>, all: Op
   return `${usage}\n\n${paragraphs}${own}\nGeneral options:\n${optionLines(GENERAL)}`;
 }
 
-/** The help of the program. */
+/** Returns the help of the program. */
 export function programHelp(version: string, commands: readonly Command[]): string {
   const width = Math.max(...commands.map(({ name }) => name.length));
   const lines = commands.map(({ name, summary }) => `  ${name.padEnd(width)}  ${wrap(summary, width + 4)}\n`);

@@ -1,6 +1,6 @@
 /**
- * The program's main thread: it waits, and a worker does the work (program.ts). A thread that computes sees no signals; this
- * one does, and ends the program within a fraction of a second.
+ * The main thread of the program. It starts a worker that runs the command (program.ts) and then only waits. A thread that
+ * computes does not react to signals. This thread does, and ends the program within a fraction of a second.
  */
 import { rmSync } from "node:fs";
 import { setTimeout } from "node:timers/promises";
@@ -9,24 +9,27 @@ import { STDERR, STDOUT, writeText } from "./standard-streams.js";
 
 const SIGNALS = { SIGINT: 130, SIGTERM: 143, SIGHUP: 129 } as const;
 
-/** How long a worker in the middle of something may take to stop before the process goes without it. */
+/** How long a busy worker may take to stop before the program ends without waiting for it, in milliseconds. */
 const PATIENCE_MS = 200;
 
-/** What has to go when the program ends early, as the worker tells of it: a file that is unfinished, a group of processes. */
+/**
+ * A message of the worker: a temporary file or a process group has begun (`true`) or ended (`false`). Those that are left must
+ * be removed if the program ends early.
+ */
 export type Leftover =
   | { readonly unfinished: boolean; readonly path: string }
   | { readonly running: boolean; readonly group: number };
 
-/** What the worker is started with. */
+/** The data with which the worker starts. */
 export interface ProgramData {
   readonly args: readonly string[];
-  /** Where it tells of leftovers. */
+  /** The port to which the worker sends `Leftover` messages. */
   readonly port: MessagePort;
-  /** The width of the terminal that standard error is, where it is one. */
+  /** The width of the terminal, if standard error is a terminal. */
   readonly columns: number | undefined;
 }
 
-/** What the worker has told of. */
+/** The temporary files and process groups that the worker has reported and that still exist. */
 class Leftovers {
   readonly #files = new Set<string>();
   readonly #groups = new Set<number>();
@@ -41,7 +44,7 @@ class Leftovers {
     else this.#groups[message.running ? "add" : "delete"](message.group);
   }
 
-  /** Hears what was said and not heard yet. */
+  /** Processes the messages that were sent but not received yet. */
   #catchUp(): void {
     for (;;) {
       const received = receiveMessageOnPort(this.port) as { readonly message: Leftover } | undefined;
@@ -61,13 +64,13 @@ class Leftovers {
       try {
         process.kill(-group, signal);
       } catch {
-        // it has ended by itself
+        // the group has already ended
       }
     }
   }
 }
 
-/** Runs the command line of this process. */
+/** Runs the program with the command line of this process. */
 export function launch(): void {
   const { port1, port2 } = new MessageChannel();
   const leftovers = new Leftovers(port1);
@@ -96,7 +99,7 @@ export function launch(): void {
     const stopped = await Promise.race([worker.terminate().then(() => true), setTimeout(PATIENCE_MS, false)]);
     leftovers.removeFiles();
     if (stopped) process.exit(SIGNALS[signal]);
-    // leaving in order would wait for the worker; the signal itself does not
+    // process.exit would wait for the worker; the signal itself does not
     for (const each of Object.keys(SIGNALS)) process.off(each, end);
     process.kill(process.pid, signal);
   }

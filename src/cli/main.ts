@@ -1,4 +1,4 @@
-/** The command line: finds the command, turns errors into one line and an exit status. */
+/** The command line: finds and runs the command, and turns errors into one line and an exit status. */
 import { ArgumentError, LockstepError } from "../errors.js";
 import { nearest } from "../nearest.js";
 import { printable } from "../printable.js";
@@ -34,7 +34,7 @@ export const COMMANDS: readonly Command[] = [
   buildCuda,
 ];
 
-/** Runs one command line, without the program's name, and gives its exit status. Never throws. */
+/** Runs a command line (without the program's name) and returns its exit status. It never throws. */
 export async function runCli(args: readonly string[], io: CliIo): Promise<ExitCode> {
   const [name, ...rest] = args;
   try {
@@ -62,14 +62,17 @@ function find(name: string | undefined): Command {
   throw new ArgumentError(`${given}; there are ${names.join(", ")}; lockstep --help tells more`);
 }
 
-/** The line begins with the command's name; where the error does too, an operation's name being the command's, once. */
+/**
+ * Returns the line for an error, which begins with the command's name. If the error begins with the same name, because an
+ * operation is called like the command, the name is printed only once.
+ */
 function errorLine(name: string | undefined, said: string): string {
   if (!COMMANDS.some((command) => command.name === name)) return `lockstep: ${said}\n`;
   const own = new RegExp(`^(tensor ".*?": )?${name}: `, "s");
   return `lockstep ${name}: ${said.replace(own, "$1")}\n`;
 }
 
-/** One line; with LOCKSTEP_DEBUG=1 the stack. */
+/** Returns the message of an error in one line. With LOCKSTEP_DEBUG=1 it returns the stack trace. */
 function describe(error: unknown): string {
   if (process.env.LOCKSTEP_DEBUG === "1" && error instanceof Error && error.stack)
     return error.stack.split("\n").map(printable).join("\n");

@@ -1,37 +1,37 @@
-/** Command-line options as data: a row for each, from which parsing and help follow. */
+/** Command-line options as data. Each option is a row of a table; parsing and help follow from the table. */
 import { type ParseArgsConfig, parseArgs } from "node:util";
 import { ArgumentError } from "../errors.js";
 import { nearest } from "../nearest.js";
 
-/** One option. */
+/** One option. T is the type of its value. */
 export interface Option<T> {
   readonly kind: "flag" | "value";
   readonly help: string;
   readonly short?: string;
-  /** How the value is shown in help. */
+  /** The name of the value in the help. */
   readonly placeholder?: string;
-  /** The value of the option as given; throws `ArgumentError`. A flag is given "". */
+  /** Parses the text of the value; a flag is given "". It throws `ArgumentError` for an invalid text. */
   readonly parse: (text: string) => T;
-  /** The value where the option is not given. */
+  /** The value if the option is not given. */
   readonly fallback: T;
-  /** The default as shown in help. */
+  /** The default value as the help shows it. */
   readonly shown?: string;
   readonly required?: boolean;
-  /** What the value is to the run where it is the path of a file. */
+  /** Set if the value is the path of a file: whether the command reads or writes that file. */
   readonly file?: "read" | "written";
 }
 
-/** Rows by the option's long name. */
+/** Options by their long names. */
 export type OptionTable = Readonly<Record<string, Option<unknown>>>;
 
-/** What parsing a table gives. */
+/** The values of the options of a table, by name. */
 export type Values<T extends OptionTable> = {
   readonly [K in keyof T]: T[K] extends Option<infer V> ? V : never;
 };
 
 type Row<T> = Omit<Option<T>, "kind" | "fallback" | "parse">;
 
-/** An option that is there or not. */
+/** An option without a value. It is false unless given. */
 export function flag(help: string, row: { readonly short?: string } = {}): Option<boolean> {
   return { kind: "flag", help, parse: () => true, fallback: false, ...row };
 }
@@ -41,23 +41,23 @@ export function value<T>(row: Row<T> & Pick<Option<T>, "parse" | "fallback">): O
   return { kind: "value", ...row };
 }
 
-/** An option with a value that need not be given. */
+/** An option with a value that is undefined if the option is not given. */
 export function optional<T>(row: Row<T> & Pick<Option<T>, "parse">): Option<T | undefined> {
   return { kind: "value", fallback: undefined, ...row };
 }
 
-/** A parser of texts with something in them. */
+/** Parses a non-empty text. */
 export function someText(text: string): string {
   if (text !== "") return text;
   throw new ArgumentError("an empty text was given");
 }
 
-/** An option that must be given. */
+/** A required option whose value is a non-empty text. */
 export function required(row: Row<string>): Option<string> {
   return { kind: "value", parse: someText, fallback: "", required: true, ...row };
 }
 
-/** One of a few names. */
+/** An option whose value is one of `names`. */
 export function choice<const T extends string>(
   names: readonly T[],
   row: { readonly help: string; readonly fallback: NoInfer<T> },
@@ -65,7 +65,7 @@ export function choice<const T extends string>(
   return { kind: "value", placeholder: names.join("|"), parse: oneOf(names), shown: row.fallback, ...row };
 }
 
-/** A parser of one of a few names. */
+/** Returns a parser of one of `names`. */
 export function oneOf<const T extends string>(names: readonly T[]): (text: string) => T {
   return (text) => {
     const found = names.find((name) => name === text);
@@ -74,7 +74,7 @@ export function oneOf<const T extends string>(names: readonly T[]): (text: strin
   };
 }
 
-/** A parser of names between commas, each among a few; gives them in the order of those. */
+/** Returns a parser of a comma-separated list of `names`. It returns the given ones in the order of `names`. */
 export function someOf<const T extends string>(names: readonly T[]): (text: string) => readonly T[] {
   const one = oneOf(names);
   return (text) => {
@@ -83,7 +83,7 @@ export function someOf<const T extends string>(names: readonly T[]): (text: stri
   };
 }
 
-/** A parser of integers of at least `least`, at most `most`. */
+/** Returns a parser of integers from `least` to `most`, inclusive. */
 export function integer(least: number, most = Number.MAX_SAFE_INTEGER): (text: string) => number {
   return (text) => {
     const parsed = /^\d+$/.test(text) ? Number(text) : Number.NaN;
@@ -94,28 +94,30 @@ export function integer(least: number, most = Number.MAX_SAFE_INTEGER): (text: s
   };
 }
 
-/** A finite number, rounded to f32. */
+/** Parses a finite number, rounded to f32. */
 export function float32(text: string): number {
   const parsed = text.trim() === "" ? Number.NaN : Math.fround(Number(text));
   if (Number.isFinite(parsed)) return parsed;
   throw new ArgumentError(`"${text}" is not a finite number of f32's range`);
 }
 
-/** As `float32`, above zero. */
+/** Parses a finite number above zero, rounded to f32. */
 export function positiveFloat32(text: string): number {
   const parsed = float32(text);
   if (parsed > 0) return parsed;
   throw new ArgumentError(`"${text}" is not a positive number of f32's range`);
 }
 
-/** An unsigned 64-bit integer, decimal or 0x… */
+/** Parses an unsigned 64-bit integer, decimal or hexadecimal with 0x. */
 export function u64(text: string): bigint {
   const parsed = /^(\d+|0[xX][\da-fA-F]+)$/.test(text) ? BigInt(text) : -1n;
   if (parsed >= 0n && parsed < 1n << 64n) return parsed;
   throw new ArgumentError(`"${text}" is not an integer from 0 to 2^64 - 1`);
 }
 
-/** What the arguments say: values by option name, whatever is no option, and which options were given. */
+/**
+ * The parsed arguments: the values of options by name, the positional arguments, and the names of the options that were given.
+ */
 export interface Parsed {
   readonly values: Readonly<Record<string, unknown>>;
   readonly positionals: readonly string[];
@@ -123,8 +125,8 @@ export interface Parsed {
 }
 
 /**
- * Parses arguments by a table. Throws `ArgumentError` for an unknown option, a missing or superfluous value and
- * for a value that its row refuses, and for an option that is given twice. Rows that are required are not looked at here.
+ * Parses arguments by a table. Throws `ArgumentError` for an unknown option, a missing or superfluous value, an invalid value,
+ * and an option that is given twice. It does not check that required options are given.
  */
 export function parseOptions(table: OptionTable, args: readonly string[]): Parsed {
   const options: NonNullable<ParseArgsConfig["options"]> = {};
@@ -149,7 +151,7 @@ export function parseOptions(table: OptionTable, args: readonly string[]): Parse
       throw new ArgumentError(`there is no option ${token.rawName}${nearest(token.rawName, names)}`);
     }
     if (given.has(token.name)) throw new ArgumentError(`--${token.name} was given twice; give it once`);
-    // What looks like the next option is no value, unless it is given as --name=value.
+    // An argument that looks like the next option is not taken as a value, unless it is given as --name=value.
     const isNext = !token.inlineValue && /^--[a-z]/.test(token.value ?? "");
     values[token.name] = parseValue(row, token.rawName, isNext ? undefined : token.value);
     given.add(token.name);
@@ -158,7 +160,7 @@ export function parseOptions(table: OptionTable, args: readonly string[]): Parse
   return { values, positionals, given };
 }
 
-/** The values of the rows of one table among those parsed. */
+/** Returns the values of the options of one table. */
 export function valuesOf<T extends OptionTable>(table: T, { values }: Parsed): Values<T> {
   return Object.fromEntries(Object.keys(table).map((name) => [name, values[name]])) as Values<T>;
 }

@@ -1,4 +1,4 @@
-/** Output files made piece by piece: each piece reads what it needs, computes, and puts a few tensors. */
+/** Output files that are written piece by piece. Each piece reads its input, computes, and writes a few tensors. */
 import { LockstepError } from "../errors.js";
 import { fileBytes } from "../io/dtypes.js";
 import type { Metadata, TensorEntry, TensorPlan } from "../io/header/header.js";
@@ -8,9 +8,9 @@ import type { TensorSource } from "../io/source.js";
 import { printable } from "../printable.js";
 import type { Session } from "./session.js";
 
-/** Some tensors of the output, and how to make them. */
+/** A part of the output file: some of its tensors, and a function that computes and writes them. */
 export interface Piece {
-  /** The tensor that errors are about. */
+  /** The name of the input tensor, for error messages. */
   readonly subject: string;
   readonly outputs: readonly TensorPlan[];
   readonly metadata?: Metadata;
@@ -19,7 +19,7 @@ export interface Piece {
 
 const COPY_BYTES = 8 << 20;
 
-/** A piece that copies a tensor as it is. */
+/** Returns the piece that copies a tensor unchanged. */
 export function copyPiece(file: TensorSource, entry: TensorEntry): Piece {
   const size = entry.end - entry.begin;
   return {
@@ -33,7 +33,9 @@ export function copyPiece(file: TensorSource, entry: TensorEntry): Piece {
   };
 }
 
-/** A piece for each tensor; errors name the tensor. */
+/**
+ * Returns the pieces for all tensors of a file: what `plan` returns or, if that is undefined, a copy. Errors name the tensor.
+ */
 export async function planPieces(
   file: TensorSource,
   plan: (entry: TensorEntry) => Piece | undefined,
@@ -45,7 +47,7 @@ export async function planPieces(
   return pieces;
 }
 
-/** Writes the file made of these pieces, one after the other. Errors name the piece's tensor. */
+/** Writes the file that consists of these pieces, one after the other. Errors name the tensor of the piece. */
 export async function writePieces(
   session: Session,
   path: string,
@@ -76,7 +78,7 @@ export async function writePieces(
   }
 }
 
-/** Runs `body`; its errors come to name the tensor. */
+/** Runs `body`. If it throws a `LockstepError`, the name of the tensor is added to the message. */
 export async function naming<T>(tensor: string, body: () => T | Promise<T>): Promise<T> {
   try {
     return await body();
@@ -87,7 +89,7 @@ export async function naming<T>(tensor: string, body: () => T | Promise<T>): Pro
   }
 }
 
-/** Calls `body` with an open file, then closes it. */
+/** Calls `body` with the opened file and closes it afterwards. */
 export async function withFile<T>(
   open: Promise<SafetensorsFile>,
   body: (file: SafetensorsFile) => Promise<T>,

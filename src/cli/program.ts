@@ -1,4 +1,7 @@
-/** The program's worker: runs the command line, and tells the main thread what has to go if it is ended early. */
+/**
+ * The worker of the program. It runs the command line, and reports temporary files and child processes to the main thread,
+ * which removes them if the program ends early.
+ */
 import { workerData } from "node:worker_threads";
 import { watchTemporaries } from "../io/temporaries.js";
 import { watchGroups } from "./child-group.js";

@@ -1,6 +1,6 @@
 /** A progress bar. */
 
-/** Where text goes. */
+/** A stream that text is written to. */
 export interface Sink {
   write(text: string): unknown;
   readonly isTTY?: boolean | undefined;
@@ -10,7 +10,7 @@ export interface Sink {
 const CELLS = 30;
 const INTERVAL_MS = 100;
 
-/** Draws on one line of a terminal, at most ten times a second; without a sink it draws nothing. */
+/** A progress bar in one line of a terminal, drawn at most ten times per second. Without a sink it draws nothing. */
 export class Progress {
   #done = 0;
   #drawnAt = 0;
@@ -20,16 +20,16 @@ export class Progress {
     private readonly sink: Sink | undefined,
     private readonly label: string,
     private readonly total: number,
-    /** What the total counts; with "" the bar shows the share alone. */
+    /** The unit of `total`. If it is "", the bar shows only the fraction done. */
     private readonly unit: string,
   ) {}
 
-  /** Counts `amount` more as done. */
+  /** Adds `amount` to the amount done. */
   add(amount: number): void {
     this.set(this.#done + amount);
   }
 
-  /** Says how much is done in all. */
+  /** Sets the amount done. */
   set(done: number): void {
     this.#done = done;
     const now = Date.now();
@@ -55,7 +55,7 @@ export class Progress {
   }
 }
 
-/** A number with a metric prefix: 1.5 G. */
+/** Formats a number with a metric prefix, such as 1.5 G. */
 function scaled(amount: number): string {
   const prefixes = ["", "k", "M", "G", "T", "P"];
   const step = amount < 1000 ? 0 : Math.min(prefixes.length - 1, Math.floor(Math.log10(amount) / 3));

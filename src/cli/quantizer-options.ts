@@ -1,4 +1,4 @@
-/** The options that choose a quantizer, shared by `quantize` and `fuzz`. */
+/** The options that choose a quantizer. `quantize` and `fuzz` share them. */
 import type { Backend } from "../backends/backend.js";
 import { ArgumentError } from "../errors.js";
 import {
@@ -104,7 +104,7 @@ function fromZero(text: string): number {
   throw new ArgumentError(`"${text}" is not a number from 0`);
 }
 
-/** Which part of a spec an option sets; it is refused where the quantizer has no such part. */
+/** The field of the spec that each option sets. The option is rejected if the quantizer does not have the field. */
 const SETS: Readonly<Record<string, QuantizerOption>> = {
   tile: "tile",
   "pow2-scales": "pow2Scales",
@@ -117,7 +117,7 @@ const SETS: Readonly<Record<string, QuantizerOption>> = {
   "e4m3-max": "e4m3Max",
 };
 
-/** Throws `ArgumentError` for an option that means nothing to the quantizer. */
+/** Throws `ArgumentError` for an option that the quantizer does not have, and for options that exclude or need each other. */
 export function requireApplicable({ quantizer }: QuantizerSettings, given: ReadonlySet<string>): void {
   for (const [option, field] of Object.entries(SETS)) {
     const takers = quantizersWith(field);
@@ -137,19 +137,22 @@ export function requireApplicable({ quantizer }: QuantizerSettings, given: Reado
   }
 }
 
-/** The spec of the quantizer that the options choose. */
+/** Returns the spec of the quantizer that the options choose. */
 export function specOf(backend: Backend, settings: QuantizerSettings): QuantizeSpec {
   using _scope = new Scope();
   return makeQuantizer(backend, settings).quantizer.spec;
 }
 
-/** A quantizer by the options, its random bits at their start; `amaxRecord` is what fp8-delayed records into. */
+/** A quantizer whose random state is at its start. `amaxRecord` is the tensor into which fp8-delayed records the amax. */
 export interface MadeQuantizer {
   readonly quantizer: Quantizer;
   readonly amaxRecord?: Tensor<"f32">;
 }
 
-/** Makes the quantizer. Throws `ArgumentError` for what it does not have. What it makes lives in the open scope. */
+/**
+ * Creates the quantizer that the options choose. Throws `ArgumentError` for a format or tile that it does not have. The open
+ * scope owns the tensors that are created.
+ */
 export function makeQuantizer(backend: Backend, settings: QuantizerSettings): MadeQuantizer {
   const { quantizer: name, format, tile, seed, offset } = settings;
   const row = blockFormat(name);

@@ -1,4 +1,4 @@
-/** One run of a command: where it prints, and the backend it computes on. */
+/** One run of a command: its output streams and its backend. */
 import type { Backend } from "../backends/backend.js";
 import { openBackend } from "../backends/open.js";
 import { printable, printableJson } from "../printable.js";
@@ -6,13 +6,13 @@ import type { Values } from "./options.js";
 import { Progress, type Sink } from "./progress.js";
 import type { GENERAL } from "./shared-options.js";
 
-/** Where a run prints. */
+/** The output streams of a run. */
 export interface CliIo {
   readonly stdout: Sink;
   readonly stderr: Sink;
 }
 
-/** Opens its backend when first asked, and disposes of it at the end. */
+/** One run of a command. It opens its backend at the first request and disposes of it at the end. */
 export class Session {
   #backend: Promise<Backend> | undefined;
 
@@ -22,25 +22,28 @@ export class Session {
     readonly general: Values<typeof GENERAL>,
   ) {}
 
-  /** The backend the options ask for. Throws `BackendError` with the reason where it is not to be had. */
+  /** Returns the backend that the options choose. Throws `BackendError` with the reason if it is not available. */
   backend(): Promise<Backend> {
     const { backend, threads } = this.general;
     this.#backend ??= openBackend(backend, threads === undefined ? {} : { threads });
     return this.#backend;
   }
 
-  /** The result: as JSON where that is asked for, else as lines of text. Names of tensors and files do nothing to a terminal. */
+  /** Prints the result, as JSON if requested, else as lines of text. Characters that would control the terminal are escaped. */
   result(json: unknown, lines: readonly string[]): void {
     if (this.general.json) this.io.stdout.write(`${printableJson(toJson(json))}\n`);
     else for (const line of lines) this.io.stdout.write(`${printable(line)}\n`);
   }
 
-  /** As `result`, for what a quiet run does not say. */
+  /** Prints a summary as `result` does, but no lines of text with the option --quiet. */
   summary(json: unknown, lines: readonly string[]): void {
     this.result(json, this.general.quiet ? [] : lines);
   }
 
-  /** A progress bar on stderr where that is a terminal; call `finish` on it. `total` is in units of `unit`. */
+  /**
+   * Returns a progress bar on standard error; it draws nothing if that is not a terminal or with --quiet. `total` is in `unit`.
+   * Call `finish` at the end.
+   */
   progress(total: number, unit: string): Progress {
     const { stderr } = this.io;
     return new Progress(this.general.quiet || !stderr.isTTY ? undefined : stderr, this.command, total, unit);
@@ -52,7 +55,7 @@ export class Session {
   }
 }
 
-/** JSON text; integers beyond 2^53, which not all readers keep, become strings. */
+/** Returns JSON text. Integers beyond 2^53 become strings, because not all readers preserve them. */
 export function toJson(value: unknown): string {
   return JSON.stringify(value, (_key, part: unknown) => {
     if (typeof part !== "bigint") return part;

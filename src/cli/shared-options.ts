@@ -1,4 +1,4 @@
-/** The option rows that several commands share. */
+/** The options that several commands share. */
 import type { BackendName } from "../backends/open.js";
 import type { OverflowName, RoundingName } from "../backends/ops.js";
 import { OVERFLOW, ROUNDING } from "../formats/contract.gen.js";
@@ -13,7 +13,7 @@ function keysOf<K extends string>(table: Readonly<Record<K, unknown>>): readonly
 const ROUNDING_NAMES: readonly RoundingName[] = keysOf(ROUNDING);
 const OVERFLOW_NAMES: readonly OverflowName[] = keysOf(OVERFLOW);
 
-/** Options of every command. */
+/** The options of every command. */
 export const GENERAL = {
   backend: choice(["wasm", "cuda", "auto"] satisfies readonly BackendName[], {
     help: "what computes: the reference, a GPU, or a GPU where there is one",
@@ -36,12 +36,12 @@ export const OUTPUT: Option<string> = required({
   file: "written",
 });
 
-/** Of every command that writes a file. */
+/** The option of every command that writes a file. */
 export const FORCE = {
   force: flag("write OUT even where it is one of the files that are read"),
 } as const;
 
-/** A scalar format, by name or alias; it must be given. */
+/** The option for a scalar format, by name or alias. It is required. */
 export const FORMAT: Option<ScalarFormat> = {
   ...value<ScalarFormat>({
     placeholder: "F",
@@ -52,13 +52,13 @@ export const FORMAT: Option<ScalarFormat> = {
   required: true,
 };
 
-/** How values become codes. */
+/** The options of the conversion of values to codes. */
 export const ENCODING = {
   rounding: choice(ROUNDING_NAMES, { help: "how values between two codes round", fallback: "tiesToEven" }),
   overflow: choice(OVERFLOW_NAMES, { help: "what values beyond the largest become", fallback: "saturate" }),
 } as const;
 
-/** The random bits of stochastic rounding. */
+/** The options of the random bits of stochastic rounding. */
 export const RANDOM = {
   seed: value({ placeholder: "S", help: "key of the random words", parse: u64, fallback: 0n, shown: "0" }),
   offset: value({

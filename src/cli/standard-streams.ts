@@ -1,20 +1,20 @@
-/** Standard output and standard error, written at once: what was said is there when the program ends, whoever reads it. */
+/** Standard output and standard error, written synchronously, so that all text is written when the program ends. */
 import { writeSync } from "node:fs";
 import { fileError } from "../io/files.js";
 
 export const STDOUT = 1;
 export const STDERR = 2;
 
-/** How long to wait where a stream that does not block is full. */
+/** The time to wait if a non-blocking stream is full, in milliseconds. */
 const RETRY_MS = 2;
 
-/** Streams whose reader has gone: what is written to them is lost, and nothing else changes. */
+/** Streams that can no longer be written to. Text for them is discarded. */
 const gone = new Set<number>();
 
 /**
- * Writes all of `text`. A reader that has seen enough, `head` for one, does not end the run: the rest is not shown and the exit
- * status is what it would have been. Standard error never fails. Throws `FileError` where standard output takes nothing for
- * another reason, a full disk for one.
+ * Writes all of `text`. If the reader of the stream has closed it, as `head` does, the rest is discarded and the run continues
+ * with its normal exit status. A failure of standard error is ignored. Throws `FileError` if standard output fails for another
+ * reason, such as a full disk.
  */
 export function writeText(stream: typeof STDOUT | typeof STDERR, text: string): void {
   const bytes = new TextEncoder().encode(text);

@@ -1,17 +1,17 @@
-/** Two tensors of two files, bit by bit. */
+/** Bitwise comparison of two tensors in two files. */
 import { Codes, partsOf } from "../io/codes.js";
 import { FILE_DTYPES, type FileDType, fileBytes } from "../io/dtypes.js";
 import type { TensorEntry } from "../io/header/header.js";
 import type { TensorSource } from "../io/source.js";
 import { elementCount, type Shape, sameShape } from "../tensor/shape.js";
 
-/** One element on one side. */
+/** The value and the code of an element, as text. */
 interface Side {
   readonly value: string;
   readonly code: string;
 }
 
-/** The first element that differs. */
+/** The first element that differs, in row-major order. */
 interface FirstDifference {
   readonly index: number;
   readonly coordinate: readonly number[];
@@ -25,16 +25,19 @@ export interface TensorDiff {
   readonly dtype: FileDType;
   readonly shape: Shape;
   readonly elements: number;
-  /** Elements that differ; NaNs equal NaNs. */
+  /** The number of elements that differ. Two NaNs count as equal. */
   readonly different: number;
-  /** Elements that are NaN on both sides with other bits. */
+  /** The number of elements that are NaN in both tensors with different bits. */
   readonly nansOfOtherBits: number;
   readonly first?: FirstDifference;
-  /** The other side's type and shape where those differ. */
+  /** The dtype and shape of the other tensor, if they differ. */
   readonly other?: { readonly dtype: FileDType; readonly shape: Shape };
 }
 
-/** A multiple of 3 and of 8, so that elements of every width begin where chunks do. */
+/**
+ * The number of bytes compared at a time. It is a multiple of 3 and of 8, so that elements of every width begin at the start of
+ * a chunk.
+ */
 const CHUNK_BYTES = 3 << 20;
 
 interface SideFile {
@@ -42,13 +45,16 @@ interface SideFile {
   readonly entry: TensorEntry;
 }
 
-/** What a tensor is that one side alone has. */
+/** Describes a tensor that only one of the files has. */
 export function onlyOn(status: "onlyA" | "onlyB", { name, dtype, shape }: TensorEntry): TensorDiff {
   const elements = elementCount(shape);
   return { name, status, dtype, shape, elements, different: elements, nansOfOtherBits: 0 };
 }
 
-/** Compares two tensors; equal types and shapes are needed to be equal. `onBytes` is told of progress. */
+/**
+ * Compares two tensors. Tensors of different dtypes or shapes are not equal. `onBytes` is called with the number of bytes
+ * compared since the last call.
+ */
 export async function diffTensors(
   a: SideFile,
   b: SideFile,
@@ -117,7 +123,7 @@ function diffCodes(
   return { different, nansOfOtherBits, ...(first ? { first } : {}) };
 }
 
-/** Whether codes that differ do so in NaNs' bits alone. */
+/** Whether two different codes stand for the same number or are both NaN. */
 function sameNumbers(dtype: FileDType, x: bigint, y: bigint): boolean {
   const others = partsOf(dtype, y);
   return partsOf(dtype, x).every((part, i) => Object.is(part, others[i]));

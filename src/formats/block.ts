@@ -1,33 +1,42 @@
 /**
  * The block formats, one row each: how elements share scales, and every property of a quantizer that operations, backends and
- * layers depend on. No other code decides by a quantizer's name.
+ * layers depend on. No other code branches on the name of a quantizer.
+ *
+ * A quantized [M, K] matrix has up to two copies. The rowwise copy has its scale blocks along K, for products that sum over K;
+ * the columnwise copy has them along M.
  */
 import { ArgumentError } from "../errors.js";
 import { describe } from "../options.js";
 import type { ScalarFormat } from "./scalar.js";
 
-/** The region that shares one scale, rows x columns along the contraction; "tensor" is all of it. */
+/**
+ * The region of elements that share one scale, as rows x columns of the matrix whose columns are summed over. "tensor" is the
+ * whole tensor.
+ */
 export type Tile = "tensor" | "1x128" | "128x128" | "1x32" | "32x32" | "1x16" | "16x16";
 
-/** How an amax becomes a scale; see `ScaleRule` in assembly/contract.ts. */
+/** The rule by which an amax becomes a scale. See `ScaleRule` in assembly/contract.ts. */
 export type ScaleRuleName = "f32" | "e8m0Up" | "e8m0Floor" | "twoLevel";
 
-/** The memory layout of a columnwise copy: transposed, or in the order of the input. */
+/**
+ * How a copy is stored: transposed, or with the elements in the order of the input (`inPlace`; the memory is a different one).
+ */
 export type Placement = "transposed" | "inPlace";
 
 /**
- * The source of scales: `given` as a tensor, which also multiplies the f32 values of fused operations; from the amax of the
- * `whole` tensor; or from those of its `blocks`.
+ * Where scales come from. `given`: the caller passes the scale as a tensor; fused operations multiply their f32 values by it.
+ * `whole`: the scale is computed from the amax of the whole tensor. `blocks`: each scale is computed from the amax of its
+ * block.
  */
 export type ScaleSource = "given" | "whole" | "blocks";
 
 /**
- * The layout of padded scales: per-tensor scales have no padding; `pitch` pads rows to a multiple of 4; `tiles` pads to whole
- * tiles of 128 lines by 4 blocks, which can be swizzled.
+ * How the scale matrix is padded. `none`: per-tensor scales are not padded. `pitch`: rows are padded to a multiple of 4 scales.
+ * `tiles`: the matrix is padded to whole tiles of 128 lines by 4 blocks, which can be swizzled.
  */
 export type ScalePadding = "none" | "pitch" | "tiles";
 
-/** The options that only some quantizers have; others have them off. */
+/** The options that only some quantizers have. In a spec of another quantizer they have their off value. */
 export type QuantizerOption =
   | "tile"
   | "pow2Scales"
@@ -37,31 +46,39 @@ export type QuantizerOption =
   | "fourOverSix"
   | "e4m3Max";
 
-/** One row of `BLOCK_FORMATS`: how elements share scales. */
+/** One row of `BLOCK_FORMATS`. */
 export interface BlockFormat {
-  /** Supported element formats, the default first. */
+  /** The element formats. The first is the default. */
   readonly elements: readonly ScalarFormat[];
-  /** Supported tiles, the default first. */
+  /** The tiles. The first is the default. */
   readonly tiles: readonly Tile[];
-  /** The type scales are stored in. */
+  /** The dtype of the stored scales. */
   readonly scale: "f32" | "e8m0" | "e4m3";
-  /** How an amax becomes a scale. */
+  /** The rule by which an amax becomes a scale. */
   readonly rule: ScaleRuleName;
-  /** Whether a 2D tile stores its scale once, or once for each row and block it covers. */
+  /**
+   * Whether a 2D tile stores its scale once for each line (row or column) that it covers. If false, the scale is stored once
+   * per tile.
+   */
   readonly replicates: boolean;
-  /** Whether the columnwise copy's data and scales are stored transposed, or as the blocks lie in the input. */
+  /** Whether data and scales of the columnwise copy are stored transposed or in the order of the input. */
   readonly columnwise: { readonly data: Placement; readonly scale: Placement };
-  /** Rows and columns must be multiples of this. */
+  /** The number of rows and the number of columns must be multiples of this. */
   readonly multiple: number;
-  /** The source of scales. */
+  /** Where scales come from. */
   readonly scaleSource: ScaleSource;
-  /** Whether block scales are made under an amax of the whole tensor, which each copy holds (numerics.md §5.2). */
+  /**
+   * Whether the scales of blocks also depend on the amax of the whole tensor, which each copy then stores (numerics.md §5.2).
+   */
   readonly tensorAmax: boolean;
-  /** The layout of padded scales. */
+  /** How the scale matrix is padded. */
   readonly padding: ScalePadding;
-  /** The tile whose padded scales lie transposed, GEMM_READY, unless the layout is COMPACT (numerics.md §3.3). */
+  /**
+   * The tile whose padded scales are stored transposed (data layout GEMM_READY), unless the data layout is COMPACT (numerics.md
+   * §3.3).
+   */
   readonly gemmReadyTile?: Tile;
-  /** The options of this quantizer besides its elements. */
+  /** The options of this quantizer, besides the element format. */
   readonly options: readonly QuantizerOption[];
 }
 
@@ -71,7 +88,7 @@ const PER_TENSOR_OPTIONS = ["pow2Scales", "amaxEpsilon"] as const;
 const MX = { scaleSource: "blocks", tensorAmax: false, padding: "tiles", options: ["tile"] } as const;
 const IN_PLACE = { data: "inPlace", scale: "inPlace" } as const;
 
-/** Every block format by the name of its quantizer: elements, tiles, scales. Frozen facts, read by quantizers and `gemm`. */
+/** Every block format by the name of its quantizer. */
 export const BLOCK_FORMATS = {
   "fp8-current": {
     elements: FP8,
@@ -158,13 +175,13 @@ export const BLOCK_FORMATS = {
   },
 } as const satisfies Record<string, BlockFormat>;
 
-/** The name of a block format; the command line's `--quantizer`. */
+/** The name of a block format, as in the command line option `--quantizer`. */
 export type BlockFormatName = keyof typeof BLOCK_FORMATS;
 
 /** The names of the block formats, in table order. */
 export const BLOCK_FORMAT_NAMES = Object.keys(BLOCK_FORMATS) as readonly BlockFormatName[];
 
-/** The row of that name. Throws `ArgumentError` for anything but a block format. */
+/** Returns the row of a block format. Throws `ArgumentError` for an unknown name. */
 export function blockFormat(name: BlockFormatName): BlockFormat {
   if (typeof name === "string" && Object.hasOwn(BLOCK_FORMATS, name)) return BLOCK_FORMATS[name];
   throw new ArgumentError(
@@ -172,7 +189,7 @@ export function blockFormat(name: BlockFormatName): BlockFormat {
   );
 }
 
-/** The quantizers that have `option`. */
+/** Returns the names of the quantizers that have `option`. */
 export function quantizersWith(option: QuantizerOption): readonly BlockFormatName[] {
   return BLOCK_FORMAT_NAMES.filter((name) => blockFormat(name).options.includes(option));
 }
@@ -187,10 +204,10 @@ const TILE_SIZES: Readonly<Record<Tile, readonly [rows: number, columns: number]
   "16x16": [16, 16],
 };
 
-/** Every tile of blocks. */
+/** All tiles except "tensor". */
 export const BLOCK_TILES = (Object.keys(TILE_SIZES) as readonly Tile[]).filter((tile) => !isTensorWide(tile));
 
-/** The tile's rows and columns; a tensor-wide tile has none. Throws `ArgumentError` for anything but a tile. */
+/** Returns the tile's rows and columns, or [0, 0] for "tensor". Throws `ArgumentError` for an unknown tile. */
 export function tileSize(tile: Tile): readonly [rows: number, columns: number] {
   if (Object.hasOwn(TILE_SIZES, tile)) return TILE_SIZES[tile];
   throw new ArgumentError(
@@ -198,37 +215,40 @@ export function tileSize(tile: Tile): readonly [rows: number, columns: number] {
   );
 }
 
-/** Whether one scale is for the whole tensor. */
+/** Whether the whole tensor has one scale. */
 export function isTensorWide(tile: Tile): boolean {
   return tile === "tensor";
 }
 
-/** Whether a tile is a square of blocks, so that both directions share its scales. */
+/** Whether a tile is square, so that rowwise and columnwise copies have the same blocks. */
 export function isSquare(tile: Tile): boolean {
   return tileSize(tile)[0] > 1;
 }
 
-/** Whether padded scales lie transposed: GEMM_READY (numerics.md §3.3). */
+/** Whether padded scales are stored transposed: data layout GEMM_READY (numerics.md §3.3). */
 export function isGemmReady(spec: BlockChoice): boolean {
   return hasGemmReadyTile(spec) && !spec.compact;
 }
 
-/** Whether scales have the layouts GEMM_READY and COMPACT to choose from. */
+/** Whether the spec has a choice between the data layouts GEMM_READY and COMPACT. */
 export function hasGemmReadyTile({ quantizer, tile }: Pick<BlockChoice, "quantizer" | "tile">): boolean {
   return blockFormat(quantizer).gemmReadyTile === tile;
 }
 
-/** Whether the columnwise copy can be derived from the rowwise one: scales are square or per-tensor. */
+/**
+ * Whether the columnwise copy can be derived from the rowwise one. It can if scales are per tensor or stored once per square
+ * tile.
+ */
 export function isDirectionless({ quantizer, tile }: Pick<BlockChoice, "quantizer" | "tile">): boolean {
   return isTensorWide(tile) || (isSquare(tile) && !blockFormat(quantizer).replicates);
 }
 
-/** Whether values are multiplied by a given scale, and so are cast from f32 where they are computed (numerics.md §7.3). */
+/** Whether the caller gives the scale. Fused operations then quantize their f32 values directly (numerics.md §7.3). */
 export function hasGivenScale({ quantizer }: Pick<BlockChoice, "quantizer">): boolean {
   return blockFormat(quantizer).scaleSource === "given";
 }
 
-/** The fields of a spec that decide how scales are shared. */
+/** The fields of a spec that decide how scales are shared and stored. */
 interface BlockChoice {
   readonly quantizer: BlockFormatName;
   readonly tile: Tile;

@@ -1,42 +1,46 @@
 /**
- * The chips whose order of summation is known, one row for each compute capability, and the pairs of a chip and a version of
- * cuBLASLt for which it was measured. What a GPU promises of a product follows from these rows.
+ * The chips whose order of summation is known, one row for each compute capability. Each row lists the pairs of a chip and a
+ * cuBLASLt version for which the order was measured. What the GPU backend claims about the bits of a product follows from these
+ * rows.
  */
 
-/** Generations of tensor cores whose sums are modelled (datapath.md §1). */
+/** The generations of tensor cores whose summation is modelled (datapath.md §1). */
 export const HARDWARE_FAMILIES = ["ada", "hopper", "blackwell"] as const;
 
 export type HardwareFamily = (typeof HARDWARE_FAMILIES)[number];
 
-/** A chip and a library whose products were compared with the reference, all elements equal. */
+/** A chip and a library version for which products of the GPU were compared with the reference, and all elements were equal. */
 export interface MeasuredPair {
   /** The chip's common name. */
   readonly chip: string;
-  /** Its name in the driver. */
+  /** The device name that the driver reports. */
   readonly device: string;
-  /** The version of cuBLASLt: 10000 * major + 100 * minor + patch. */
+  /** The version of cuBLASLt, as 10000 * major + 100 * minor + patch. */
   readonly cublasLt: number;
 }
 
-/** The alignment that cuBLASLt requires of operands, and the padding used otherwise. */
+/** The alignment that cuBLASLt requires of operands, and how unaligned operands are padded. */
 export interface BlasAlignment {
-  /** The alignment of rows of operands and results, in bits. */
+  /** The length of each row of an operand or result must be a multiple of this many bits. */
   readonly rowBits: number;
-  /** Padded operands have a multiple of `paddedLines` lines, each a multiple of `paddedBits` bits. */
+  /** A padded operand has a multiple of `paddedLines` rows, and each row is a multiple of `paddedBits` bits long. */
   readonly paddedLines: number;
   readonly paddedBits: number;
-  /** The row length of a fused GELU's argument is a multiple of this many elements. */
+  /** The row length of the tensor that a fused GELU stores its argument in must be a multiple of this many elements. */
   readonly auxColumns: number;
 }
 
 export interface ChipRow {
   readonly computeCapability: readonly [major: number, minor: number];
-  /** The family of datapaths that its tensor cores follow; what that emulates is in the family's row (datapath.ts). */
+  /** The datapath family of its tensor cores. The row of that family in datapath.ts says what it emulates. */
   readonly datapath: HardwareFamily;
-  /** The algorithms of cuBLASLt whose order of summation is that of datapath.md §2; absent: none was measured, any is taken. */
+  /**
+   * The cuBLASLt algorithm ids whose order of summation is that of datapath.md §2. If absent, none was measured and any
+   * algorithm is used.
+   */
   readonly algorithms?: readonly number[];
   readonly alignment: BlasAlignment;
-  /** The maximum workspace of an algorithm, in bytes. */
+  /** The maximum workspace of a cuBLASLt algorithm, in bytes. */
   readonly workspace: number;
   readonly measured: readonly MeasuredPair[];
 }
@@ -67,20 +71,22 @@ export const CHIPS: readonly ChipRow[] = [
   },
 ];
 
-/** A GPU as its driver describes it. */
+/** A GPU as the driver describes it. */
 export interface Gpu {
   readonly name: string;
-  /** Compute capability. */
+  /** The major number of the compute capability. */
   readonly major: number;
   readonly minor: number;
 }
 
-/** The row of a GPU; undefined for an unknown compute capability. */
+/** Returns the row of a GPU, or undefined if its compute capability has no row. */
 export function chipOf({ major, minor }: Gpu): ChipRow | undefined {
   return CHIPS.find(({ computeCapability: [a, b] }) => a === major && b === minor);
 }
 
-/** Why the sums of a product on that GPU with that version of cuBLASLt are unverified; undefined for a measured pair. */
+/**
+ * Returns why sums of products are unverified on this GPU with this cuBLASLt version, or undefined if the pair was measured.
+ */
 export function unverifiedPair(gpu: Gpu, cublasLt: number): string | undefined {
   const measured = CHIPS.flatMap((row) => (row === chipOf(gpu) ? row.measured : []));
   if (measured.some((pair) => pair.device === gpu.name && pair.cublasLt === cublasLt)) return undefined;
@@ -90,24 +96,27 @@ export function unverifiedPair(gpu: Gpu, cublasLt: number): string | undefined {
 const PAIRS: readonly MeasuredPair[] = CHIPS.flatMap(({ measured }) => measured);
 const IDS: readonly number[] = CHIPS.flatMap(({ algorithms = [] }) => algorithms);
 
-/** The measured pairs as text. */
+/** The measured pairs, as text. */
 export const MEASURED_ON = PAIRS.map(
   ({ chip, cublasLt }) => `${chip} with cuBLASLt ${libraryVersion(cublasLt)}`,
 ).join(" and ");
 
-/** Why the order of additions of an algorithm of cuBLASLt is unknown; undefined for those in datapath.md §2. */
+/**
+ * Returns why the order of additions of a cuBLASLt algorithm is unknown, or undefined if the algorithm is one of those in
+ * datapath.md §2.
+ */
 export function unknownOrder({ id }: { readonly id: number }): string | undefined {
   if (IDS.includes(id)) return undefined;
   return `cuBLASLt's algorithm ${id} adds in an order that was not measured; algorithm ${IDS.join(", ")}'s was`;
 }
 
-/** Why the sums of that version of cuBLASLt are unverified; undefined if some chip's were measured. */
+/** Returns why sums of products are unverified with this cuBLASLt version, or undefined if it was measured on some chip. */
 export function unverifiedVersion(cublasLt: number): string | undefined {
   if (PAIRS.some((pair) => pair.cublasLt === cublasLt)) return undefined;
   return `the sums of cuBLASLt ${libraryVersion(cublasLt)} were not measured; those of ${MEASURED_ON} were`;
 }
 
-/** 130100 as 13.1.0. */
+/** Formats a version: 130100 becomes 13.1.0. */
 export function libraryVersion(cublasLt: number): string {
   return `${Math.floor(cublasLt / 10000)}.${Math.floor((cublasLt % 10000) / 100)}.${cublasLt % 100}`;
 }

@@ -1,50 +1,60 @@
-/** The datapaths, one row each: how a dot product is accumulated. The arithmetic itself is assembly/gemm/datapath.ts. */
+/**
+ * The datapaths, one row each. A datapath defines how a dot product is accumulated. assembly/gemm/datapath.ts does the
+ * arithmetic.
+ */
 import { HARDWARE_FAMILIES, type HardwareFamily, MEASURED_ON } from "./chips.js";
 import { factsOf } from "./derive.js";
 import type { ScalarFormat } from "./scalar.js";
 
-/** The names by which datapaths are requested: by definition, or by the generation of tensor cores to reproduce. */
+/** The datapath families: `exact` and `fp32` are defined by arithmetic, the others reproduce a generation of tensor cores. */
 export const DATAPATH_FAMILIES = ["exact", "fp32", ...HARDWARE_FAMILIES] as const;
 
 /** A family of datapaths: `exact`, `fp32`, or a generation of NVIDIA tensor cores to reproduce. */
 export type DatapathFamily = (typeof DATAPATH_FAMILIES)[number];
 
 /**
- * A fused dot-add, repeated along K: n products and the accumulator are aligned to the largest exponent,
- * truncated to multiples of 2^(exponent - alignBits), summed exactly, and truncated to fractionBits.
+ * A fused dot-add step of a tensor core, repeated along K. Let e be the largest exponent of the step's products and of the
+ * accumulator. Each product and the accumulator are truncated to multiples of 2^(e - alignBits) and summed exactly. The sum is
+ * truncated to `fractionBits` fraction bits and becomes the new accumulator.
  */
 export interface DotAdd {
-  /** Products per step. */
+  /** The number of products per step. */
   readonly step: number;
-  /** Fraction bits of aligned products; lower bits are truncated. */
+  /** The number of bits below the largest exponent that aligned terms keep. Lower bits are truncated. */
   readonly alignBits: number;
-  /** Fraction bits to which the sum of a step is truncated; 23 is f32. */
+  /** The number of fraction bits to which the sum of a step is truncated. 23 is the precision of f32. */
   readonly fractionBits: number;
-  /** Exponent of a zero operand; "none" where a zero product is as small as a zero accumulator. */
+  /** The exponent with which a zero operand counts in the alignment. "none": a product that is zero does not count. */
   readonly zeroOperand: number | "none";
-  /** The exponent that an accumulator of zero counts with when products are aligned. */
+  /** The exponent with which an accumulator of zero counts in the alignment. */
   readonly zeroAccumulator: number;
-  /** Products summed exactly before they are aligned; 1 aligns each. */
+  /** The number of products that are summed exactly before the alignment. With 1, each product is aligned by itself. */
   readonly group: number;
 }
 
-/** One row of `DATAPATHS`: the parameters of the accumulation, and whether hardware has confirmed them. */
+/** One row of `DATAPATHS`: how products are accumulated, and whether measurements on hardware confirm it. */
 export interface DatapathRow {
-  /** Absent for the two datapaths defined by arithmetic rather than hardware. */
+  /** The dot-add step. Absent for `exact` and `fp32`, which are defined by arithmetic instead of hardware. */
   readonly dotAdd?: DotAdd;
-  /** Length along K of a chain before it is added to the f32 total, for split accumulators and block scales. */
+  /**
+   * The length along K of a chain: a partial sum that is added to the f32 total (promoted). Applies to split accumulators and
+   * block scales. 0: no promotion.
+   */
   readonly promotionInterval: number;
-  /** The tile that splits of K are multiples of; 0: no split-K. */
+  /** Split-K divides K at multiples of this many elements. 0: split-K is not supported. */
   readonly splitTile: number;
-  /** As `splitTile`, for an operand with scales per 128x128; default `splitTile`. */
+  /** The same as `splitTile` for products with an operand that has one scale per 128x128 tile. Default: `splitTile`. */
   readonly squareSplitTile?: number;
-  /** fma(s, acc, beta * C), and fma(beta, C, s * acc) under split-K; without beta fma(s, acc, +0), and s * acc. */
+  /**
+   * How the epilogue combines the scaled accumulator s * acc with beta * C. "fused": fma(s, acc, beta * C), but fma(beta, C, s
+   * * acc) with split-K. Without C: fma(s, acc, +0), but s * acc with split-K.
+   */
   readonly beta: "fused";
-  /** The source of the parameters: a measurement, a publication, or the definition. */
+  /** Where the parameters come from: a measurement, a publication, or the definition. */
   readonly source: string;
-  /** Matched bit for bit on hardware; otherwise a published model. */
+  /** Whether results of hardware were bitwise equal. If false, the row is a published model. */
   readonly measured: boolean;
-  /** Set if hardware follows the rule for some shapes and another rule for others. */
+  /** Set if hardware follows this rule for some shapes only; the text says which. */
   readonly approximate?: string;
 }
 
@@ -58,10 +68,7 @@ const DEFINITION = {
   measured: true,
 } as const;
 
-/**
- * Every datapath by name: how a matrix product accumulates (datapath.md). `ada-*` and `blackwell-*` are published models, not
- * measured.
- */
+/** Every datapath by name (datapath.md). `ada-*` and `blackwell-*` are published models that were not measured. */
 export const DATAPATHS = {
   exact: DEFINITION,
   fp32: DEFINITION,
@@ -107,7 +114,7 @@ export const DATAPATHS = {
   },
 } as const satisfies Record<string, DatapathRow>;
 
-/** The name of one datapath, a key of `DATAPATHS`. */
+/** The name of a datapath, a key of `DATAPATHS`. */
 export type DatapathName = keyof typeof DATAPATHS;
 
 function dotAdd(
@@ -121,14 +128,16 @@ function dotAdd(
   return { step, alignBits, fractionBits, zeroOperand, zeroAccumulator, group };
 }
 
-/** Types of block scales. */
+/** The dtype of block scales. */
 export type BlockScaleFormat = "f32" | "e8m0" | "e4m3";
 
 /** The properties of an operand that decide how it is multiplied. */
 export interface OperandTraits {
   /** The format of its elements. */
   readonly format: ScalarFormat | "f32";
-  /** Block scales, if any: their format, and the lines and elements along K that share one. */
+  /**
+   * The block scales, if any: their dtype, and the block that shares one scale, as `lines` rows by `length` elements along K.
+   */
   readonly scales?: {
     readonly format: BlockScaleFormat;
     readonly lines: number;
@@ -138,7 +147,7 @@ export interface OperandTraits {
   };
 }
 
-/** The class of a pair of operands. */
+/** The class of operands: those that the same tensor-core instructions multiply. */
 export type OperandClass =
   | "fp8"
   | "fp8Block"
@@ -150,33 +159,36 @@ export type OperandClass =
   | "tf32"
   | "f32";
 
-/** How elements become operands; see `Staging` in assembly/contract.ts. */
+/** How elements are converted to multiplier inputs. See `Staging` in assembly/contract.ts. */
 export type StagingName = "plain" | "bf16" | "tf32" | "scaled" | "grouped";
 
-/** The type that elements are rounded to before multiplication; absent if they are multiplied as they are. */
+/** The dtype to which elements are rounded before the multiplication. Absent if they are multiplied unchanged. */
 export const STAGED_AS: Readonly<Partial<Record<StagingName, "bf16" | "f32">>> = {
   bf16: "bf16",
   tf32: "f32",
 };
 
-/** How chains are added to the total; see `Promotion` in assembly/contract.ts. */
+/** How a chain (partial sum) is added to the total. See `Promotion` in assembly/contract.ts. */
 export type PromotionName = "none" | "add" | "scaleProduct" | "scaleChain";
 
-/** The row for a pair of operands, or why there is none. */
+/** The datapath of a pair of operands, or the reason why there is none. */
 export type DatapathChoice =
   | {
       readonly ok: true;
       readonly name: DatapathName;
       readonly staging: StagingName;
       readonly promotion: PromotionName;
-      /** The tile that splits of K are multiples of; 0: no split-K. */
+      /** Split-K divides K at multiples of this many elements. 0: split-K is not supported. */
       readonly splitTile: number;
     }
   | { readonly ok: false; readonly reason: string };
 
 type Serving = Partial<Record<OperandClass, readonly [DatapathName, StagingName]>>;
 
-/** A chip without an instruction for a block format multiplies its elements rounded to bf16 (datapath.md §3). */
+/**
+ * The datapath and staging of each class of operands. A chip without an instruction for a block format rounds its elements to
+ * bf16 and multiplies those (datapath.md §3).
+ */
 const SERVED: Record<HardwareFamily, Serving> = {
   ada: {
     fp8: ["ada-fp8", "plain"],
@@ -205,22 +217,24 @@ const SERVED: Record<HardwareFamily, Serving> = {
   },
 };
 
-/** Whether a family multiplies block-scaled operands by their scales as they are, rather than as bf16 in their place. */
+/** Whether a family has instructions that apply block scales, instead of multiplying dequantized bf16 values. */
 export function hasBlockScaling(family: DatapathFamily): boolean {
   return isHardware(family) && SERVED[family].mx?.[1] === "scaled";
 }
 
-/** Whether block-scaled operands are multiplied as bf16 in their place, for want of an instruction. */
+/** Whether block-scaled operands are dequantized to bf16 and multiplied as bf16, because there is no instruction for them. */
 export function isEmulated({ staging }: { readonly staging: StagingName }): boolean {
   return staging === "bf16";
 }
 
-/** Whether a family takes f32 block scales as exponents, so that it matters whether they are powers of two. */
+/** Whether a family applies f32 block scales as exponents. It then matters whether all scales are powers of two. */
 export function readsBlockExponents(family: DatapathFamily): boolean {
   return isHardware(family) && SERVED[family].fp8Block?.[1] === "scaled";
 }
 
-/** The operands that a family has no instruction for and multiplies as bf16 in their place. */
+/**
+ * Returns the classes of operands that a family multiplies as dequantized bf16 values, because it has no instruction for them.
+ */
 export function emulatedBy(family: DatapathFamily): readonly string[] {
   if (!isHardware(family)) return [];
   return CLASS_NAMES.filter((name) => SERVED[family][name]?.[1] === "bf16");
@@ -237,10 +251,10 @@ const REASONS: Partial<Record<OperandClass, string>> = {
   tf32: "its rule for tf32 is not known; use datapath hopper, fp32 or exact",
 };
 
-/** What makes a class of operands: the elements that tensor cores have a type for (PTX's mma), and what scales their blocks. */
+/** The conditions of a class of operands: the element formats (types of PTX's mma) and the dtypes of block scales. */
 interface ClassRow {
   readonly elements: readonly OperandTraits["format"][];
-  /** Formats of block scales. Absent: the operand has none. */
+  /** The dtypes of the block scales. Absent: the operands have no block scales. */
   readonly scales?: readonly BlockScaleFormat[];
 }
 
@@ -258,7 +272,7 @@ const CLASSES: Readonly<Record<OperandClass, ClassRow>> = {
 
 const CLASS_NAMES = Object.keys(CLASSES) as readonly OperandClass[];
 
-/** The class of an operand; undefined if no tensor core has a type for it. */
+/** Returns the class of an operand, or undefined if no tensor core supports it. */
 function classOf({ format, scales }: OperandTraits): OperandClass | undefined {
   return CLASS_NAMES.find((name) => {
     const row = CLASSES[name];
@@ -267,7 +281,7 @@ function classOf({ format, scales }: OperandTraits): OperandClass | undefined {
   });
 }
 
-/** The class of a pair, if one covers both. */
+/** Returns the class of a pair of operands, or undefined if no class covers both. */
 function pairClass(x: OperandTraits, w: OperandTraits): OperandClass | undefined {
   const [a, b] = [classOf(x), classOf(w)];
   if (!a || !b || x.scales?.format !== w.scales?.format) return undefined;
@@ -277,7 +291,7 @@ function pairClass(x: OperandTraits, w: OperandTraits): OperandClass | undefined
   return both.has("fp8") && both.has("narrow") ? "narrow" : undefined;
 }
 
-/** Why a pair is in no class. */
+/** Returns the error message for a pair that is in no class. */
 function noClass(family: DatapathFamily, x: OperandTraits, w: OperandTraits): string {
   const alien = [x, w].find((operand) => !classOf(operand));
   const why = alien
@@ -290,14 +304,17 @@ function describe({ format, scales }: OperandTraits): string {
   return scales ? `${format} with ${scales.format} scales per ${scales.lines}x${scales.length}` : format;
 }
 
-/** For scales per block of 128: the association that cuBLASLt uses, or why there is none (datapath.md §2). */
+/**
+ * For two operands with f32 scales per block of 128: returns how cuBLASLt applies the scales to a chain, or the reason why it
+ * does not multiply them (datapath.md §2).
+ */
 function blockPromotion(x: OperandTraits, w: OperandTraits): PromotionName | string {
   const squares = [x, w].filter(({ scales }) => scales?.lines !== 1).length;
   if (squares < 2) return squares === 0 ? "scaleChain" : "scaleProduct";
   return "cuBLASLt does not multiply operands that are both scaled 128x128; scale one 1x128, or use datapath exact";
 }
 
-/** The row by which `family` multiplies x by w. */
+/** Returns the datapath by which `family` multiplies x by w, or the reason why it does not. */
 export function datapathFor(
   family: DatapathFamily,
   x: OperandTraits,
@@ -334,7 +351,10 @@ export function datapathFor(
   return { ok: false, reason: promotion };
 }
 
-/** Whether the fast kernel for 8-bit operands serves a row: 13 bits, and operands that stay within them. */
+/**
+ * Whether the reference's fast kernel for 8-bit operands serves a datapath and operands: products are aligned to 13 bits, and
+ * operands have at most 8 bits.
+ */
 export function isNarrow(name: DatapathName, ...operands: readonly OperandTraits[]): boolean {
   const row: DatapathRow = DATAPATHS[name];
   return (

@@ -1,25 +1,25 @@
-/** Everything that follows from a scalar format's row: its word, its limits, its storage, its names. */
+/** The facts that follow from the row of a scalar format: its format word, its limits, its storage size and its names. */
 
 import { ArgumentError } from "../errors.js";
 import { boolean, describe, integer, needed, oneOf, optionsOf } from "../options.js";
 import { SPECIALS } from "./contract.gen.js";
 import { FORMAT_ALIASES, SCALAR_FORMATS, type ScalarFormat, type ScalarLayout } from "./scalar.js";
 
-/** The bit of a format word that says whether codes have a sign. */
+/** The bit of a format word that is set if codes have a sign. */
 const SIGNED = 1 << 8;
 
-/** The largest finite f32, which is no row of the table. */
+/** The largest finite f32. f32 has no row in the table of formats. */
 export const FLT_MAX = (2 - 2 ** -23) * 2 ** 127;
 
-/** What can be known about a scalar format without encoding anything. */
+/** The properties of a scalar format that follow from its layout. */
 export interface FormatFacts {
-  /** The format word of assembly/contract.ts. */
+  /** The format word: the fields of the layout packed in a u32 (assembly/contract.ts). */
   readonly word: number;
-  /** Bits of a code, the sign included. */
+  /** The number of bits of a code, including the sign. */
   readonly bits: number;
-  /** Bits of a code as tensors store it: 4 (two codes a byte), 8, 16 or 32. */
+  /** The number of bits that a code takes in a tensor: 4 (two codes per byte), 8, 16 or 32. */
   readonly storageBits: number;
-  /** The largest finite value and its code. */
+  /** The largest finite value. */
   readonly max: number;
   /** The code of `max`. */
   readonly maxCode: number;
@@ -27,11 +27,11 @@ export interface FormatFacts {
   readonly maxExponent: number;
   /** The smallest positive normal value. */
   readonly minNormal: number;
-  /** The smallest positive value; the smallest normal where there are no subnormals. */
+  /** The smallest positive value. It is `minNormal` if the format has no subnormals. */
   readonly minPositive: number;
-  /** Whether some code is an infinity. */
+  /** Whether the format has codes for infinities. */
   readonly hasInfinity: boolean;
-  /** Whether some code is a NaN. */
+  /** Whether the format has a code for NaN. */
   readonly hasNaN: boolean;
 }
 
@@ -45,8 +45,8 @@ const checkLayout = optionsOf<ScalarLayout>({
 });
 
 /**
- * The format word of a layout. Throws `ArgumentError` where the layout is no format: no finite value
- * besides zero, more than 16 bits (tf32's 19 aside), or values that f32 cannot hold.
+ * Returns the format word of a layout. Throws `ArgumentError` for an invalid layout: one with no finite value besides zero,
+ * with more than 16 bits (except tf32 with 19), or with values that f32 cannot represent.
  */
 export function formatWord(layout: ScalarLayout): number {
   checkLayout(nameOf(layout), layout);
@@ -68,7 +68,7 @@ export function formatWord(layout: ScalarLayout): number {
   return (e | (m << 4) | flags | (bias << 16)) >>> 0;
 }
 
-/** A layout in messages, before it is known to be one. */
+/** Returns a name of the layout for error messages. The layout may be invalid. */
 function nameOf(layout: unknown): string {
   if (typeof layout !== "object" || layout === null) return "format";
   const { exponentBits, mantissaBits } = layout as Partial<ScalarLayout>;
@@ -82,9 +82,9 @@ function topField({ exponentBits, mantissaBits, specials }: ScalarLayout): numbe
 }
 
 /**
- * Derives the facts of a layout; see `formatWord` for what it refuses.
+ * Returns the facts of a layout. See `formatWord` for the layouts that are invalid.
  *
- * @throws `ArgumentError` for a layout outside the domains of its fields.
+ * @throws `ArgumentError` for an invalid layout.
  */
 export function derive(layout: ScalarLayout): FormatFacts {
   const word = formatWord(layout);
@@ -111,7 +111,7 @@ export function derive(layout: ScalarLayout): FormatFacts {
 const FACTS = new Map<ScalarFormat, FormatFacts>();
 
 /**
- * The facts of a named format.
+ * Returns the facts of a named format.
  *
  * @throws `ArgumentError` for an unknown format.
  */
@@ -124,25 +124,25 @@ export function factsOf(format: ScalarFormat): FormatFacts {
   return facts;
 }
 
-/** Where kernels take a format word, this is f32. */
+/** The word that stands for f32 where kernels take a format word. */
 const F32_WORD = 0;
 
-/** The format word of elements or scales, as kernels read it. */
+/** Returns the format word of a named format, or the word that stands for f32. */
 export function wordOf(format: ScalarFormat | "f32"): number {
   return format === "f32" ? F32_WORD : factsOf(format).word;
 }
 
-/** The same for scales whose sign is ignored. */
+/** Returns the format word without its sign bit, for scales, whose sign is ignored. */
 export function unsignedWordOf(format: ScalarFormat | "f32"): number {
   return wordOf(format) & ~SIGNED;
 }
 
-/** Whether that is the name of a scalar format, not an alias. */
+/** Whether `name` is the name of a scalar format. An alias is not. */
 export function isScalarFormat(name: string): name is ScalarFormat {
   return Object.hasOwn(SCALAR_FORMATS, name);
 }
 
-/** Whether elements of that type are numbers of a signed format; f32 is one. */
+/** Whether a dtype is f32 or a signed scalar format. */
 export function isSigned(dtype: string): dtype is ScalarFormat | "f32" {
   if (dtype === "f32") return true;
   return isScalarFormat(dtype) && SCALAR_FORMATS[dtype].signed;
@@ -156,7 +156,7 @@ export function hasPowersOnly(format: ScalarFormat | "f32"): boolean {
 /** All scalar format names, in table order. */
 export const SCALAR_FORMAT_NAMES = Object.keys(SCALAR_FORMATS) as readonly ScalarFormat[];
 
-/** The format of that name or alias, in any case. Throws `ArgumentError` that lists the names. */
+/** Returns the format with this name or alias, which is case-insensitive. Throws `ArgumentError` for an unknown name. */
 export function resolveFormat(name: string): ScalarFormat {
   if (typeof name !== "string") throw unknown(name);
   const lower = name.toLowerCase().replace(/^torch\./, "");

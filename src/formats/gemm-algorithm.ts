@@ -1,16 +1,16 @@
-/** A GPU library's algorithm for a product, as data to store and replay. */
+/** The algorithm of a GPU library for a product, as plain data that can be stored and used again. */
 
-/** How the partial sums of split-K are reduced, as numbers of cublasLtReductionScheme_t. */
+/** How split-K reduces its partial sums, with the numbers of cublasLtReductionScheme_t. */
 export const REDUCTION_SCHEME = { none: 0, inPlace: 1, computeType: 2, outputType: 4 } as const;
 
-/** How cuBLASLt reduces the partial sums of split-K, by the names of cublasLtReductionScheme_t. */
+/** The name of a reduction scheme of split-K, as in cublasLtReductionScheme_t. */
 export type ReductionScheme = keyof typeof REDUCTION_SCHEME;
 
-/** A configured cublasLtMatmulAlgo_t: its attributes as read back, and its bytes. */
+/** A configured cublasLtMatmulAlgo_t: its attributes and its opaque bytes. */
 export interface GemmAlgorithm {
   /** The library that the numbers belong to. */
   readonly library: "cublasLt";
-  /** The library's version number; the bytes are valid for that version only. */
+  /** The library's version number. The bytes in `data` are valid only for this version. */
   readonly version: number;
   /** CUBLASLT_ALGO_CONFIG_ID. */
   readonly id: number;
@@ -26,13 +26,13 @@ export interface GemmAlgorithm {
   readonly swizzle: number;
   /** CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION. */
   readonly customOption: number;
-  /** CUBLASLT_ALGO_CONFIG_SPLITK_NUM, 1 where K is not split. */
+  /** CUBLASLT_ALGO_CONFIG_SPLITK_NUM; 1 if K is not split. */
   readonly splitK: number;
-  /** CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME: how splits are reduced. */
+  /** CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME: how the partial sums of split-K are reduced. */
   readonly scheme: ReductionScheme;
-  /** Rows, columns and depth of what the library multiplies, appended zeros included. */
+  /** Rows, columns and depth of the product that the library computes, including zero padding. */
   readonly extent: readonly [rows: number, columns: number, depth: number];
-  /** The 64 bytes as sixteen 32-bit words, eight hexadecimal digits each. */
+  /** The 64 bytes of the struct as sixteen 32-bit words of eight hexadecimal digits each. */
   readonly data: string;
 }
 
@@ -47,7 +47,7 @@ const COUNTS = [
   "customOption",
 ] as const;
 
-/** The first fault of `value` as an algorithm: a field, and what it must be. */
+/** Returns the first invalid field of `value` and what it must be, or undefined if `value` is a valid algorithm. */
 export function algorithmFault(value: unknown): readonly [field: string, needed: string] | undefined {
   const fields = (typeof value === "object" && value !== null ? value : {}) as Record<string, unknown>;
   if (fields.library !== "cublasLt") return ["library", '"cublasLt"'];

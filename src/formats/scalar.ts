@@ -1,24 +1,27 @@
 /**
- * The scalar formats, one row each. Everything else about a format (limits, the format word, storage) is
- * derived from its row in derive.ts.
+ * The scalar formats, one row each. derive.ts derives everything else about a format (limits, format word, storage) from its
+ * row.
  */
 
-/** Which codes of a format are not finite numbers; see `Specials` in assembly/contract.ts. */
+/** Which codes of a format are infinities or NaN. See `Specials` in assembly/contract.ts. */
 export type SpecialsName = "finite" | "nanOnly" | "ieee" | "fnuz";
 
-/** A scalar format: sign | exponent | mantissa, with the value (-1)^s * 2^(e - bias) * 1.m. */
+/**
+ * The layout of a scalar format. A code consists of sign s, exponent field e and mantissa m, from the highest bit down; its
+ * value is (-1)^s * 2^(e - bias) * 1.m.
+ */
 export interface ScalarLayout {
-  /** Bits of the exponent field, 1 to 8. */
+  /** The number of bits of the exponent field, 1 to 8. */
   readonly exponentBits: number;
-  /** Bits of the fraction behind the implicit 1, from 0. */
+  /** The number of bits of the fraction after the implicit leading 1, at least 0. */
   readonly mantissaBits: number;
-  /** What the exponent field exceeds the exponent by. */
+  /** The exponent bias: the exponent is the exponent field minus the bias. */
   readonly bias: number;
-  /** Whether the highest bit is a sign. */
+  /** Whether the highest bit is a sign bit. */
   readonly signed: boolean;
-  /** Exponent field 0 holds zero and subnormals. Without, it is an ordinary binade and there is no zero. */
+  /** Whether exponent field 0 encodes zero and subnormals. If false, it is an ordinary exponent and the format has no zero. */
   readonly subnormals: boolean;
-  /** Which codes are not finite numbers. */
+  /** Which codes are infinities or NaN. */
   readonly specials: SpecialsName;
 }
 
@@ -33,7 +36,7 @@ function row(
   return { exponentBits, mantissaBits, bias, signed, subnormals, specials };
 }
 
-/** Every scalar format by its OCP or IEEE name: widths of exponent and mantissa, bias, special values. */
+/** Every scalar format by its OCP or IEEE name. */
 export const SCALAR_FORMATS = {
   e4m3: row(4, 3, 7, "nanOnly"), // OCP OFP8
   e5m2: row(5, 2, 15, "ieee"), // OCP OFP8
@@ -53,7 +56,7 @@ export const SCALAR_FORMATS = {
 /** The name of a scalar format. */
 export type ScalarFormat = keyof typeof SCALAR_FORMATS;
 
-/** Names other projects give these formats: torch, ml_dtypes, safetensors, OCP. Compared in lower case. */
+/** The names of these formats in other projects: torch, ml_dtypes, safetensors and OCP. The lookup ignores case. */
 export const FORMAT_ALIASES: Readonly<Record<string, ScalarFormat>> = {
   float8_e4m3fn: "e4m3",
   f8_e4m3: "e4m3",

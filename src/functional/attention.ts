@@ -1,4 +1,7 @@
-/** Softmax attention in high precision: two batched products and a softmax, one batch item per head. */
+/**
+ * Softmax attention in high precision. It consists of two batched products with a softmax between them; each head is one item
+ * of the batch.
+ */
 import { ShapeError } from "../errors.js";
 import { empty } from "../ops/create.js";
 import { batchedGemm } from "../ops/gemm/batched.js";
@@ -12,17 +15,17 @@ import type { Shape, WideDType } from "../tensor/shape.js";
 import { type Tensor, VIEW_ALIGNMENT } from "../tensor/tensor.js";
 import { plainDatapath } from "./datapath.js";
 
-/** The number of heads of `dotProductAttention`, and its mask. */
+/** Options of `dotProductAttention`. */
 export interface AttentionOptions {
-  /** The number of heads that share the last dimension, from 1. */
+  /** The number of heads, at least 1. The heads divide the last dimension of the input. */
   readonly heads: number;
-  /** Whether a position attends to no later one. Default true. */
+  /** Whether each position attends only to itself and earlier positions. Default true. */
   readonly causal?: boolean | undefined;
 }
 
 const checkOptions = optionsOf<AttentionOptions>({ heads: needed(integer(1)), causal: boolean });
 
-/** Sizes of an attention: qkv is [batch, length, 3 * heads * depth]. */
+/** The sizes of an attention. The input qkv is [batch, length, 3 * heads * depth]. */
 interface Sizes {
   readonly batch: number;
   readonly length: number;
@@ -31,8 +34,8 @@ interface Sizes {
 }
 
 /**
- * Queries, keys and values, [batch * heads, length, depth] each, as parts of one tensor: views where kernels can read them in
- * place.
+ * The queries q, keys k and values v, each [batch * heads, length, depth], and `all`, the tensor that holds all three. q, k and
+ * v are views of `all` if kernels can read them in place, else copies.
  */
 interface Heads {
   readonly all: Tensor<WideDType>;
@@ -42,11 +45,12 @@ interface Heads {
 }
 
 /**
- * softmax(q·kᵀ / sqrt(depth))·v for each head, [batch, length, heads * depth], where `qkv` [batch, length, 3 * heads * depth]
- * holds queries, keys and values side by side in its last dimension. Scores are f32, probabilities have the type of qkv.
+ * Returns softmax(q·kᵀ / sqrt(depth))·v of each head as [batch, length, heads * depth]. The last dimension of `qkv` [batch,
+ * length, 3 * heads * depth] holds the queries, then the keys, then the values. The scores are f32. The probabilities have the
+ * dtype of qkv.
  *
- * @throws `ShapeError` for a last dimension that is not 3 * heads * depth, `DTypeError` for a tensor that is not of a wide
- * type, `ArgumentError` for an option outside its domain, `DisposedError` for a tensor that was disposed of.
+ * @throws `ShapeError` if the last dimension is not 3 * heads * depth, `DTypeError` for a tensor that is not f32, bf16 or f16,
+ * `ArgumentError` for an invalid option value, `DisposedError` for a disposed tensor.
  */
 export function dotProductAttention(input: VariableLike, options: AttentionOptions): Variable {
   checkOptions("dotProductAttention", options);
@@ -90,7 +94,7 @@ function sizesOf(shape: Shape, heads: number): Sizes {
   return { batch, length, heads, depth: features / (3 * heads) };
 }
 
-/** From [batch, length, 3, heads, depth] to [3, batch, heads, length, depth]. */
+/** Rearranges [batch, length, 3, heads, depth] to [3, batch, heads, length, depth]. */
 function separate(qkv: Tensor<WideDType>, sizes: Sizes): Heads {
   const { batch, length, heads, depth } = sizes;
   const outermost = swapAxes(qkv.reshape([batch * length, 3, heads * depth]), 0, 1);
@@ -105,12 +109,12 @@ function partsOf(x: Tensor<WideDType>, { batch, length, heads, depth }: Sizes): 
   return { all, q: part(0), k: part(1), v: part(2) };
 }
 
-/** Whether kernels can read and write each third of `all` in place. */
+/** Whether the three parts of `all` are aligned, so that kernels can read and write them in place. */
 function isViewable(all: Tensor): boolean {
   return (all.byteLength / 3) % VIEW_ALIGNMENT === 0;
 }
 
-/** The inverse of `separate`. */
+/** Inverts `separate`. */
 function join({ all, q, k, v }: Heads, { batch, length, heads, depth }: Sizes): Tensor<WideDType> {
   if (!isViewable(all)) for (const [i, part] of [q, k, v].entries()) all.paste(part, i * part.size);
   const positions = swapAxes(all.reshape([3 * batch, heads, length, depth]), 1, 2);
@@ -118,12 +122,12 @@ function join({ all, q, k, v }: Heads, { batch, length, heads, depth }: Sizes): 
   return joined.reshape([batch, length, 3 * heads * depth]);
 }
 
-/** From [batch * heads, length, depth] to [batch, length, heads * depth]. */
+/** Rearranges [batch * heads, length, depth] to [batch, length, heads * depth]. */
 function gather(x: Tensor<WideDType>, { batch, length, heads, depth }: Sizes): Tensor<WideDType> {
   return swapAxes(x.reshape([batch, heads, length, depth]), 1, 2).reshape([batch, length, heads * depth]);
 }
 
-/** The inverse of `gather`. */
+/** Inverts `gather`. */
 function scatter(x: Tensor<WideDType>, { batch, length, heads, depth }: Sizes): Tensor<WideDType> {
   return swapAxes(x.reshape([batch, length, heads, depth]), 1, 2).reshape([batch * heads, length, depth]);
 }

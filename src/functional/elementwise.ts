@@ -1,4 +1,4 @@
-/** Differentiable sums, reshapes and activations. */
+/** Differentiable addition, reshaping and activations. */
 
 import type { ActivationName } from "../backends/ops.js";
 import { castTo } from "../ops/cast/cast.js";
@@ -15,11 +15,10 @@ import type { Variable } from "../tape/variable.js";
 import { ownShape, type Shape } from "../tensor/shape.js";
 
 /**
- * x + y, of one shape; the type of x. See the operation `add`.
+ * Returns x + y. Both have the same shape; the result has the dtype of x. See the operation `add`.
  *
- * @throws `DTypeError` for a type that it does not take, `ShapeError` for shapes that do not fit each other, `ArgumentError`
- * for anything but a tensor, an option outside its domain or tensors on different backends, `DisposedError` for a tensor that
- * was disposed of.
+ * @throws `DTypeError` for an unsupported dtype, `ShapeError` for different shapes, `ArgumentError` for an argument that is not
+ * a tensor or for tensors on different backends, `DisposedError` for a disposed tensor.
  */
 export function add(x: VariableLike, y: VariableLike): Variable {
   const [left, right] = [variable(x), variable(y)];
@@ -33,10 +32,10 @@ export function add(x: VariableLike, y: VariableLike): Variable {
 }
 
 /**
- * The same elements in another shape.
+ * Returns the elements of x, in the same order, with another shape.
  *
- * @throws `ShapeError` for a shape of another number of elements, `DTypeError` for a tensor that is not of a wide type,
- * `ArgumentError` for anything but a tensor, `DisposedError` for a tensor that was disposed of.
+ * @throws `ShapeError` for a shape with a different number of elements, `DTypeError` for a tensor that is not f32, bf16 or f16,
+ * `ArgumentError` for an argument that is not a tensor, `DisposedError` for a disposed tensor.
  */
 export function reshape(x: VariableLike, shape: Shape): Variable {
   const own = ownShape(shape);
@@ -48,10 +47,10 @@ export function reshape(x: VariableLike, shape: Shape): Variable {
 }
 
 /**
- * act(x), element by element. See the operation `activation`.
+ * Applies the activation function `kind` to each element of x. See the operation `activation`.
  *
- * @throws `DTypeError` for a tensor that is not of a wide type, `ArgumentError` for an unknown activation and for anything but
- * a tensor, `DisposedError` for a tensor that was disposed of.
+ * @throws `DTypeError` for a tensor that is not f32, bf16 or f16, `ArgumentError` for an unknown activation or an argument that
+ * is not a tensor, `DisposedError` for a disposed tensor.
  */
 export function activation(x: VariableLike, kind: ActivationName): Variable {
   const source = variable(x);
@@ -65,11 +64,11 @@ export function activation(x: VariableLike, kind: ActivationName): Variable {
 }
 
 /**
- * act(a) * g of x [..., 2n] = a | g. See the operation `gated`.
+ * Returns act(a) * g, where a is the first half and g the second half of the last dimension of x [..., 2n]. See the operation
+ * `gated`.
  *
- * @throws `DTypeError` for a type that it does not take, `ShapeError` for shapes that do not fit each other, `ArgumentError`
- * for anything but a tensor, an option outside its domain or tensors on different backends, `DisposedError` for a tensor that
- * was disposed of.
+ * @throws `DTypeError` for an unsupported dtype, `ShapeError` for an odd last dimension, `ArgumentError` for an unknown
+ * activation or an argument that is not a tensor, `DisposedError` for a disposed tensor.
  */
 export function gated(x: VariableLike, kind: ActivationName): Variable {
   const source = variable(x);

@@ -6,11 +6,11 @@ import type { Variable } from "../tape/variable.js";
 import type { Tensor } from "../tensor/tensor.js";
 
 /**
- * The rows of `table` [V, D] that `ids`, i32, name: [...ids.shape, D]. See the operation `embedding`.
+ * Returns the rows of `table` [V, D] whose indices are `ids`, an i32 tensor. The result is [...ids.shape, D]. See the operation
+ * `embedding`.
  *
- * @throws `DTypeError` for a type that it does not take, `ShapeError` for shapes that do not fit each other, `ArgumentError`
- * for anything but a tensor, an option outside its domain or tensors on different backends, `DisposedError` for a tensor that
- * was disposed of.
+ * @throws `DTypeError` for an unsupported dtype, `ShapeError` for incompatible shapes, `ArgumentError` for an argument that is
+ * not a tensor or for tensors on different backends, `DisposedError` for a disposed tensor.
  */
 export function embedding(table: VariableLike, ids: Tensor): Variable {
   const source = variable(table);

@@ -17,12 +17,11 @@ import { requireF32 } from "../tensor/require.js";
 import type { Tensor } from "../tensor/tensor.js";
 
 /**
- * The mean over rows of softmax cross-entropy, f32 [1], of logits [..., V] and one i32 target per row. Ignored rows count as
- * rows with loss 0. See the operation `crossEntropy`.
+ * Returns the mean of the softmax cross-entropy over the rows of `logits` [..., V], as f32 [1]. `targets` holds one i32 class
+ * index per row. An ignored row counts in the mean, with loss 0. See the operation `crossEntropy`.
  *
- * @throws `DTypeError` for a type that it does not take, `ShapeError` for shapes that do not fit each other, `ArgumentError`
- * for anything but a tensor, an option outside its domain or tensors on different backends, `DisposedError` for a tensor that
- * was disposed of.
+ * @throws `DTypeError` for an unsupported dtype, `ShapeError` for incompatible shapes, `ArgumentError` for an argument that is
+ * not a tensor, an invalid option value or tensors on different backends, `DisposedError` for a disposed tensor.
  */
 export function crossEntropyLoss(
   logits: VariableLike,
@@ -45,11 +44,10 @@ export function crossEntropyLoss(
 }
 
 /**
- * The mean of (x - target)^2 over all elements, f32 [1]. See the operation `mse`.
+ * Returns the mean of (x - target)^2 over all elements, as f32 [1]. See the operation `mse`.
  *
- * @throws `DTypeError` for a type that it does not take, `ShapeError` for shapes that do not fit each other, `ArgumentError`
- * for anything but a tensor, an option outside its domain or tensors on different backends, `DisposedError` for a tensor that
- * was disposed of.
+ * @throws `DTypeError` for an unsupported dtype, `ShapeError` for incompatible shapes, `ArgumentError` for an argument that is
+ * not a tensor or for tensors on different backends, `DisposedError` for a disposed tensor.
  */
 export function mseLoss(x: VariableLike, target: Tensor): Variable {
   const source = variable(x);
@@ -66,12 +64,12 @@ export function mseLoss(x: VariableLike, target: Tensor): Variable {
   });
 }
 
-/** The mean of the row losses: their sum in the order of `columnSum`, times 1 / rows in f32. */
+/** Returns the mean of the row losses: their sum in the order of `columnSum`, multiplied in f32 by 1 / rows. */
 function mean(loss: Tensor<"f32">): Tensor {
   return scaled(columnSum(loss.reshape([loss.size, 1])), 1 / loss.size);
 }
 
-/** Expands the gradient [1] of the mean to the gradient of each row's loss, without leaving the device. */
+/** Turns the gradient [1] of the mean into the gradient [rows] of the row losses, without copying it to the host. */
 function spread(grad: Tensor, rows: number): Tensor<"f32"> {
   const everywhere = embedding(grad.reshape([1, 1]), zeros(grad.backend, "i32", [rows]), { outDtype: "f32" });
   return requireF32("loss", "grad", scaled(everywhere, 1 / rows, { out: everywhere }).reshape([rows]));

@@ -1,4 +1,7 @@
-/** The scales of one layer under delayed scaling, and the amaxes they follow from (numerics.md §2.2). */
+/**
+ * The delayed-scaling state of one layer: its scales, and the history of amaxes from which they are computed (numerics.md
+ * §2.2).
+ */
 
 import type { Backend } from "../backends/backend.js";
 import { factsOf } from "../formats/derive.js";
@@ -10,23 +13,24 @@ import type { DelayedScales } from "../tape/scale-updates.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { persistent } from "./parameter.js";
 
-/** Scales and amaxes as stored in a checkpoint. */
+/** The scales and amaxes of one pass, as stored in a checkpoint. n is the number of tensor roles in the pass. */
 export interface DelayedSnapshot {
-  /** [n] */
+  /** The scale of each role, [n]. */
   readonly scale: Float32Array;
-  /** [length, n] */
+  /** The amaxes of the last steps, [length, n]. */
   readonly amaxHistory: Float32Array;
 }
 
 /**
- * The delayed scaling state of one pass with n roles: `scale` [n], initially 1, and `amaxHistory` [length, n], whose row 0
- * records the current step.
+ * The delayed-scaling state of one pass (forward or backward) with n tensor roles: `scale` [n], initially 1, and `amaxHistory`
+ * [length, n]. Quantizers record the amaxes of the current step in row 0. A "slot" is the index of a role in 0..n-1.
  */
 export class DelayedState implements DelayedScales {
   readonly scale: Tensor<"f32">;
   readonly amaxHistory: Tensor<"f32">;
-  /** One-element views that quantizers hold. */
+  /** One-element views of `scale`, which the quantizers hold. */
   readonly scales: readonly Tensor<"f32">[];
+  /** One-element views of row 0 of `amaxHistory`, which the quantizers hold. */
   readonly amaxes: readonly Tensor<"f32">[];
   readonly #formatMax: number;
 
@@ -39,7 +43,7 @@ export class DelayedState implements DelayedScales {
     const slots = ROLES[pass].length;
     const length = recipe.amaxHistoryLen;
     const rows = new Float32Array(length * slots);
-    // a history of another length keeps its first rows
+    // if the stored history is longer or shorter, as many of its first rows as fit are kept
     if (from) rows.set(from.amaxHistory.subarray(0, rows.length));
     this.#formatMax = factsOf(recipe.elementFormat(ROLES[pass][0])).max;
     this.scale = persistent(tensor(backend, from?.scale ?? new Float32Array(slots).fill(1), [slots]));
@@ -49,7 +53,7 @@ export class DelayedState implements DelayedScales {
     this.amaxes = Array.from({ length: slots }, (_, i) => view(this.amaxHistory, i));
   }
 
-  /** Whether a later state has replaced this one, whose updates are then ignored. */
+  /** Whether the layer has replaced this state by a later one. Updates of a replaced state do nothing. */
   get replaced(): boolean {
     return this.scale.disposed;
   }
@@ -70,7 +74,10 @@ export class DelayedState implements DelayedScales {
     updateScales({ amaxHistory, scale, formatMax: this.#formatMax, margin, algorithm: amaxComputeAlgo });
   }
 
-  /** Updates on the host, with the caller's functions. The histories of all slots roll, as in TransformerEngine. */
+  /**
+   * Updates the state on the host if the recipe has a custom function. The history of every slot is rolled, as in
+   * TransformerEngine.
+   */
   #updateOnHost(): void {
     const slots = this.scale.size;
     const history = this.amaxHistory.dataSync().slice();
@@ -93,7 +100,10 @@ export class DelayedState implements DelayedScales {
     return algorithm === "max" ? column.reduce((a, b) => Math.max(a, b)) : (column[0] as number);
   }
 
-  /** Computes the scale of each slot from its amax: by the caller's function if given, else by the operation. */
+  /**
+   * Computes the scale of each slot from its amax, by the recipe's custom function if there is one, else by the operation
+   * `updateScales`.
+   */
   #scaleBy(amaxes: Float32Array): void {
     const { scale, recipe } = this;
     const [formatMax, { margin, scalingFactorComputeAlgo: algorithm }] = [this.#formatMax, recipe];

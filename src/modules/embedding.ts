@@ -9,19 +9,19 @@ import { QuantizedTensor } from "../tensor/quantized.js";
 import { MODULE_OPTIONS, Module, type ModuleOptions, requireSizes } from "./module.js";
 import { type InitMethod, normalInit, type Parameter } from "./parameter.js";
 
-/** What the `Embedding` module takes; every field may be left out. */
+/** Options of the `Embedding` module. All fields are optional. */
 export interface EmbeddingModuleOptions extends ModuleOptions {
-  /** Default: near normal with standard deviation 0.02. */
+  /** Initial values. Default: approximately normal with mean 0 and standard deviation 0.02. */
   readonly initMethod?: InitMethod | undefined;
 }
 
 const checkOptions = optionsOf<EmbeddingModuleOptions>({ ...MODULE_OPTIONS, initMethod: callable });
 
 /**
- * Looks up rows of `weight` [vocabulary, features] by id.
+ * Looks up rows of the table `weight` [vocabulary, features] by index.
  *
- * @throws `ArgumentError` for an unknown option or one outside its domain, and for sizes that are not whole numbers from 1,
- * `DTypeError` for a type that parameters cannot have, `DisposedError` for a backend that was disposed of.
+ * @throws `ArgumentError` for an unknown option, an invalid option value, or a size that is not a positive integer,
+ * `DTypeError` for a parameter dtype other than f32, bf16 and f16, `DisposedError` for a disposed backend.
  */
 export class Embedding extends Module {
   /** The table, [vocabulary, features]. */
@@ -29,9 +29,9 @@ export class Embedding extends Module {
 
   constructor(
     backend: Backend,
-    /** Rows of the table. */
+    /** The number of rows of the table. */
     readonly vocabulary: number,
-    /** Elements of a row. */
+    /** The number of elements of a row. */
     readonly features: number,
     options: EmbeddingModuleOptions = {},
   ) {
@@ -41,10 +41,11 @@ export class Embedding extends Module {
   }
 
   /**
-   * The rows [..., features] of ids, i32 [...], a tensor or a variable. An id outside 0..vocabulary-1 gives a row of NaN.
+   * Returns the rows [..., features] whose indices are `ids`, an i32 tensor or variable [...]. An index outside 0..vocabulary-1
+   * gives a row of NaN.
    *
-   * @throws `DTypeError` for ids that are not i32, `ArgumentError` for anything but a tensor on the module's backend,
-   * `DisposedError` for a tensor that was disposed of.
+   * @throws `DTypeError` for ids that are not i32, `ArgumentError` for an argument that is not a tensor or is on another
+   * backend, `DisposedError` for a disposed tensor.
    */
   forward(ids: VariableLike): Variable {
     const { value } = variable(ids);

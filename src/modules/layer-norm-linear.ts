@@ -1,4 +1,4 @@
-/** A norm followed by a linear layer. */
+/** The module of a norm followed by a linear layer. */
 import type { Backend } from "../backends/backend.js";
 import { type OptionTable, optionsOf } from "../options.js";
 import { differentiable, type VariableLike, variable } from "../tape/differentiable.js";
@@ -27,13 +27,13 @@ import { NORM_NAMES, normedInput, requireWideGradient } from "./normed-input.js"
 import type { Parameter } from "./parameter.js";
 import type { QuantizationState } from "./quantization-state.js";
 
-/** What `LayerNormLinear` takes: the options of a norm and of a linear layer. */
+/** Options of `LayerNormLinear`: those of a norm and of a linear layer. All fields are optional. */
 export interface LayerNormLinearOptions extends LinearOptions, NormModuleOptions {
-  /** Default LayerNorm. */
+  /** The kind of norm. Default LayerNorm. */
   readonly normalization?: Normalization | undefined;
 }
 
-/** The rows of `LayerNormLinearOptions`. */
+/** The check of each field of `LayerNormLinearOptions`. */
 export const LAYER_NORM_LINEAR_OPTIONS: OptionTable<LayerNormLinearOptions> = {
   ...LINEAR_OPTIONS,
   ...NORM_OPTIONS,
@@ -43,20 +43,20 @@ export const LAYER_NORM_LINEAR_OPTIONS: OptionTable<LayerNormLinearOptions> = {
 const checkOptions = optionsOf(LAYER_NORM_LINEAR_OPTIONS);
 
 /**
- * linear(norm(x)), fused: between the two, values are rounded only as the recipe says. Parameters: `layerNormWeight`,
- * `layerNormBias`, `weight` and `bias`. See `Linear` and `LayerNorm`.
+ * Computes linear(norm(x)) as one fused layer. Between the norm and the product, values are rounded only as the recipe says.
+ * The parameters are `layerNormWeight`, `layerNormBias`, `weight` and `bias`. See `Linear` and `LayerNorm`.
  *
- * @throws `ArgumentError` for an unknown option or one outside its domain, and for sizes that are not whole numbers from 1,
- * `DTypeError` for a type that parameters cannot have, `DisposedError` for a backend that was disposed of.
+ * @throws `ArgumentError` for an unknown option, an invalid option value, or a size that is not a positive integer,
+ * `DTypeError` for a parameter dtype other than f32, bf16 and f16, `DisposedError` for a disposed backend.
  */
 export class LayerNormLinear extends Module {
-  /** The norm's gamma, [K]; gamma minus 1 where it is zero-centred. */
+  /** The norm's gamma, [K]. With `zeroCenteredGamma` it holds gamma - 1. */
   readonly layerNormWeight: Parameter;
-  /** The norm's beta, [K]. Undefined under RMSNorm. */
+  /** The norm's beta, [K]. Undefined for RMSNorm. */
   readonly layerNormBias: Parameter | undefined;
-  /** [N, K]. */
+  /** The weight of the linear layer, [N, K]. */
   readonly weight: Parameter;
-  /** [N]. Undefined where the layer was made without one. */
+  /** The bias of the linear layer, [N]. Undefined with the option `bias: false`. */
   readonly bias: Parameter | undefined;
   readonly #norm: NormParts;
   readonly #linear: LinearParts;
@@ -81,26 +81,27 @@ export class LayerNormLinear extends Module {
     this.bias = this.#linear.bias && this.addParameter("bias", this.#linear.bias);
   }
 
-  /** The quantization of the product, under the name `linear`. */
+  /** Returns the quantization state of the product, under the name `linear`. */
   protected override quantizations(): ReadonlyMap<string, QuantizationState> {
     return new Map([["linear", this.#linear.quantization]]);
   }
 
   /**
-   * linear(norm(input)), [..., N], for an input [..., K]. NaN and infinities behave as in the norm and the product. An input
-   * without rows gives a result without rows.
+   * Returns linear(norm(input)) [..., N] for an input [..., K]. NaN and infinities propagate as in the norm and in `gemm`. An
+   * input without rows gives a result without rows.
    *
-   * @throws `ShapeError` or `DTypeError` for an input that does not fit the layer or its recipe, `ArgumentError` for a call
-   * that the recipe does not take, `UnsupportedError` where the backend does not; nothing has changed then.
-   * @throws `DisposedError` for a tensor that was disposed of.
+   * @throws `ShapeError` or `DTypeError` for an input that does not fit the layer or its recipe, `ArgumentError` for call
+   * options that the recipe does not allow, `UnsupportedError` for a recipe that the backend does not support. In each case
+   * nothing has changed.
+   * @throws `DisposedError` for a disposed tensor.
    */
   forward(input: VariableLike, call: LinearCall = {}): Variable {
     return this.#run(input, call, false)[0] as Variable;
   }
 
   /**
-   * As `forward`, and also returns the norm's result, for a residual connection. A recipe then quantizes that rounded result
-   * (numerics.md §7.3).
+   * Runs `forward` and also returns the norm's result, for a residual connection. The recipe then quantizes the norm's result
+   * as rounded to the dtype of the input, not the f32 values (numerics.md §7.3).
    *
    * @throws `ShapeError`, `DTypeError`, `ArgumentError`, `UnsupportedError` and `DisposedError` as `forward` does.
    */

@@ -1,4 +1,4 @@
-/** A norm and the two linear layers of a transformer's feed-forward part, with an activation between them. */
+/** The feed-forward part of a transformer: a norm, a linear layer (fc1), an activation and a second linear layer (fc2). */
 import { currentRegion } from "../autocast/autocast.js";
 import type { Backend } from "../backends/backend.js";
 import type { ActivationName } from "../backends/ops.js";
@@ -29,7 +29,10 @@ import { NORM_NAMES, normedInput, requireWideGradient } from "./normed-input.js"
 import type { Parameter } from "./parameter.js";
 import type { QuantizationState } from "./quantization-state.js";
 
-/** The activations between the two layers: elementwise, or gated by the second half. */
+/**
+ * The activation functions between the two layers. `kind` is applied elementwise; if `gated`, the result is kind(first half)
+ * times the second half of the last dimension.
+ */
 export const MLP_ACTIVATIONS = {
   gelu: { kind: "gelu", gated: false },
   qgelu: { kind: "qgelu", gated: false },
@@ -44,12 +47,12 @@ export const MLP_ACTIVATIONS = {
   swiglu: { kind: "silu", gated: true },
 } as const satisfies Record<string, { readonly kind: ActivationName; readonly gated: boolean }>;
 
-/** An activation of `LayerNormMLP`, plain or gated, by TransformerEngine's names. */
+/** The name of an activation of `LayerNormMLP`, as in TransformerEngine. */
 export type MLPActivation = keyof typeof MLP_ACTIVATIONS;
 
-/** What `LayerNormMLP` takes: the options of a norm and of its two linear layers, and the activation between them. */
+/** Options of `LayerNormMLP`: those of the norm and of the two linear layers, and the activation. All fields are optional. */
 export interface LayerNormMLPOptions extends LayerNormLinearOptions {
-  /** Default gelu. */
+  /** The activation between the two linear layers. Default gelu. */
   readonly activation?: MLPActivation | undefined;
 }
 
@@ -58,29 +61,36 @@ const checkOptions = optionsOf<LayerNormMLPOptions>({
   activation: oneOf(Object.keys(MLP_ACTIVATIONS)),
 });
 
-/** The result of the first layer, kept for the backward pass of the activation. */
+/** The result h of fc1, kept for the backward pass of the activation. */
 interface Activated {
   readonly h: Tensor<WideDType>;
   readonly result: LinearResult;
   readonly fusions: Fusions;
 }
 
-/** What is fused with its quantization, rather than rounded to the activations' type first. */
+/**
+ * Which computations are fused with the quantization of their result. The quantizer then decides whether it reads the f32
+ * result or the result rounded to the dtype of the activations (numerics.md §7.3). Without fusion it always reads the rounded
+ * one.
+ */
 interface Fusions {
-  /** The activation. */
+  /** The activation is fused. */
   readonly value: boolean;
-  /** Its gradient; the gradient of fc1's bias then sums f32 values. */
+  /** The gradient of the activation is fused. The gradient of fc1's bias then sums its f32 values. */
   readonly gradient: boolean;
-  /** Its gradient where no bias gradient needs the tensor; bitwise equal to the unfused result. */
+  /**
+   * The gradient of the activation is fused if no bias gradient needs it unquantized. The result is bitwise equal to the
+   * unfused one.
+   */
   readonly gradientAlone: boolean;
 }
 
 const UNFUSED: Fusions = { value: false, gradient: false, gradientAlone: false };
 
 /**
- * TransformerEngine's choices (`pytorch/module/layernorm_mlp.py`): the activation is fused except under custom quantizers, its
- * gradient under delayed scaling and MXFP8 unless it is gated. Block-scaled FP8 sees rounded values in any case (numerics.md
- * §7.3).
+ * Returns TransformerEngine's choices (`pytorch/module/layernorm_mlp.py`). The activation is fused except under custom
+ * quantizers. Its gradient is fused under delayed scaling and MXFP8 unless the activation is gated. Under MXFP8 and
+ * block-scaled FP8 it is also fused if no bias gradient needs it, with the same bits as without fusion.
  */
 function fusionsOf({ row }: Recipe, gated: boolean): Fusions {
   if (!row) return UNFUSED;
@@ -89,27 +99,30 @@ function fusionsOf({ row }: Recipe, gated: boolean): Fusions {
 }
 
 /**
- * fc2(activation(fc1(norm(x)))), x [..., hidden]; parameters `layerNormWeight`, `layerNormBias`, `fc1Weight` [ffn, hidden], or
- * [2 ffn, hidden] for a gated activation, `fc1Bias`, `fc2Weight` [hidden, ffn], `fc2Bias`. A recipe quantizes the f32 values of
- * norm and activation (numerics.md §7.3), except with custom quantizers. Under delayed scaling and MXFP8 this holds for the
- * gradient of an ungated activation too, and the gradient of `fc1Bias` sums its f32 values. Any other gradient is rounded to
- * the activations' type first.
+ * Computes fc2(activation(fc1(norm(x)))) for x [..., hidden].
  *
- * @throws `ArgumentError` for an unknown option or one outside its domain, and for sizes that are not whole numbers from 1,
- * `DTypeError` for a type that parameters cannot have, `DisposedError` for a backend that was disposed of.
+ * The parameters are `layerNormWeight` and `layerNormBias` [hidden], `fc1Weight` [ffnHidden, hidden] ([2 * ffnHidden, hidden]
+ * for a gated activation), `fc1Bias`, `fc2Weight` [hidden, ffnHidden] and `fc2Bias`. Under a recipe, the norm and the
+ * activation are fused with the quantization of their results, except with custom quantizers; numerics.md §7.3 says which
+ * quantizers read f32 values and which read rounded ones. Under delayed scaling and MXFP8, the gradient of an ungated
+ * activation is fused too, and the gradient of `fc1Bias` sums its f32 values. Every other gradient of an activation is rounded
+ * to the dtype of the activations first.
+ *
+ * @throws `ArgumentError` for an unknown option, an invalid option value, or a size that is not a positive integer,
+ * `DTypeError` for a parameter dtype other than f32, bf16 and f16, `DisposedError` for a disposed backend.
  */
 export class LayerNormMLP extends Module {
-  /** The norm's gamma, [K]; gamma minus 1 where it is zero-centred. */
+  /** The norm's gamma, [K]. With `zeroCenteredGamma` it holds gamma - 1. */
   readonly layerNormWeight: Parameter;
-  /** The norm's beta, [K]. Undefined under RMSNorm. */
+  /** The norm's beta, [K]. Undefined for RMSNorm. */
   readonly layerNormBias: Parameter | undefined;
-  /** [ffnHidden, K], twice as many rows where the activation is gated. */
+  /** The weight of fc1: [ffnHidden, K], or [2 * ffnHidden, K] if the activation is gated. */
   readonly fc1Weight: Parameter;
-  /** As many elements as `fc1Weight` has rows. Undefined where the layers were made without biases. */
+  /** The bias of fc1, with one element for each row of `fc1Weight`. Undefined with the option `bias: false`. */
   readonly fc1Bias: Parameter | undefined;
-  /** [K, ffnHidden]. */
+  /** The weight of fc2, [K, ffnHidden]. */
   readonly fc2Weight: Parameter;
-  /** [K]. Undefined where the layers were made without biases. */
+  /** The bias of fc2, [K]. Undefined with the option `bias: false`. */
   readonly fc2Bias: Parameter | undefined;
   readonly #norm: NormParts;
   readonly #fc1: LinearParts;
@@ -118,9 +131,9 @@ export class LayerNormMLP extends Module {
 
   constructor(
     backend: Backend,
-    /** K, the last dimension of input and result. */
+    /** K, the last dimension of the input and of the result. */
     readonly hidden: number,
-    /** The width between the two layers, after the activation. */
+    /** The last dimension of the activation's result, which is the input of fc2. */
     readonly ffnHidden: number,
     options: LayerNormMLPOptions = {},
   ) {
@@ -134,7 +147,7 @@ export class LayerNormMLP extends Module {
     try {
       this.#fc2 = linearParts(backend, [hidden, ffnHidden], given);
     } catch (error) {
-      // if a quantizer refuses the sizes, free the parameters made so far
+      // if a quantizer rejects the sizes of fc2, free the parameters of fc1
       for (const made of [this.#fc1.weight, this.#fc1.bias]) made?.dispose();
       throw error;
     }
@@ -147,7 +160,7 @@ export class LayerNormMLP extends Module {
     this.fc2Bias = this.#fc2.bias && this.addParameter("fc2Bias", this.#fc2.bias);
   }
 
-  /** The quantizations of the two products, under the names `fc1` and `fc2`. */
+  /** Returns the quantization states of the two products, under the names `fc1` and `fc2`. */
   protected override quantizations(): ReadonlyMap<string, QuantizationState> {
     return new Map([
       ["fc1", this.#fc1.quantization],
@@ -156,12 +169,13 @@ export class LayerNormMLP extends Module {
   }
 
   /**
-   * fc2(activation(fc1(norm(input)))) for an input [..., K], in its shape. NaN and infinities behave as in each of these
-   * operations. An input without rows gives a result without rows.
+   * Returns fc2(activation(fc1(norm(input)))) for an input [..., K], in the same shape. NaN and infinities propagate as in each
+   * of these operations. An input without rows gives a result without rows.
    *
-   * @throws `ShapeError` or `DTypeError` for an input that does not fit the layers or their recipe, `ArgumentError` for a call
-   * that the recipe does not take, `UnsupportedError` where the backend does not; nothing has changed then.
-   * @throws `DisposedError` for a tensor that was disposed of.
+   * @throws `ShapeError` or `DTypeError` for an input that does not fit the layers or their recipe, `ArgumentError` for call
+   * options that the recipe does not allow, `UnsupportedError` for a recipe that the backend does not support. In each case
+   * nothing has changed.
+   * @throws `DisposedError` for a disposed tensor.
    */
   forward(input: VariableLike, call: LinearCall = {}): Variable {
     requireWideGradient(this, checkLinearCall("LayerNormMLP", call));
@@ -194,12 +208,12 @@ export class LayerNormMLP extends Module {
     });
   }
 
-  /** The shape of the activation, given that of the input or of the first layer's result. */
+  /** Returns the shape of the activation's result. `shape` is the shape of the input or of fc1's result. */
   #activated(shape: Shape): Shape {
     return [...shape.slice(0, -1), this.ffnHidden];
   }
 
-  /** The second layer, applied to the activation of h. `before`: whether the input or the norm requires a gradient. */
+  /** Runs fc2 on the activation of h. `before` says whether the input or a parameter of the norm requires a gradient. */
   #second({ h, fusions }: Activated, call: LinearCall, grad: boolean, before: boolean): LinearResult {
     const { kind, gated: isGated } = this.#form;
     const shape = this.#activated(h.shape);
@@ -210,7 +224,7 @@ export class LayerNormMLP extends Module {
     return linearForward(this.#fc2, fusions.value ? { ...input, quantize } : input, call, grad);
   }
 
-  /** The backward pass of the activation and the first layer. */
+  /** Runs the backward pass of the activation and of fc1. `grad` is the gradient of the activation's result. */
   #first({ h, result, fusions }: Activated, grad: Gradient | undefined, pass: BackwardPass): LinearGradients {
     if (!grad) return {};
     const dact = wideOf("LayerNormMLP: the gradient of the activation", grad);

@@ -1,4 +1,4 @@
-/** One call of a linear layer, forward and backward, in high precision or under a recipe. */
+/** The forward and backward pass of one call of a linear layer, in high precision or under a recipe. */
 import { currentRegion, type Region } from "../autocast/autocast.js";
 import { ArgumentError, DTypeError, ShapeError } from "../errors.js";
 import { plainDatapath } from "../functional/datapath.js";
@@ -16,7 +16,7 @@ import { beginMainGrad, dgradOf, wgradOf, wideGrad } from "./linear-products.js"
 import { blocksFit, quantizedForward, requireFit } from "./linear-quantized.js";
 import { currentPhase } from "./recompute-phase.js";
 
-/** The forward pass: quantized in an enabled autocast region, else in high precision. */
+/** Runs the forward pass of a linear layer: quantized in an enabled autocast region, else in high precision. */
 export function linearForward(
   parts: LinearParts,
   input: LinearInput,
@@ -35,7 +35,7 @@ export function linearForward(
   const result = region?.enabled
     ? quantizedForward(parts, input, { call, region, wanted, tracked })
     : wideForward(parts, input, { call, region, wanted });
-  // the second run of a recomputed region is not a new microbatch
+  // the second run of a recomputed region repeats the same microbatch, so it does not begin a new one
   if (call.isFirstMicrobatch && tracked.wgrad && currentPhase()?.pass !== "again")
     beginMainGrad(parts.weight);
   return result;
@@ -63,8 +63,9 @@ function wideForward(
 }
 
 /**
- * Throws what `linearForward` would throw for an input that an earlier product has yet to compute, before anything has changed.
- * The state that it prepares is consumed by that call, or freed by `release` of the quantization.
+ * Checks a layer whose input is yet to be computed by an earlier product: throws what `linearForward` would throw, before
+ * anything has changed. It also prepares the layer's quantization state; the later `linearForward` consumes that state, or
+ * `quantization.release()` frees it.
  */
 export function prepareForward(
   parts: LinearParts,
@@ -82,7 +83,7 @@ export function prepareForward(
   );
 }
 
-/** Throws unless the tensors of a call fit together and are not disposed of. */
+/** Throws unless the tensors of a call have matching shapes and backends and are not disposed. */
 function requireParts(
   { weight, bias }: LinearParts,
   { shape, backend }: Pick<LinearInput, "shape" | "backend">,
@@ -149,7 +150,7 @@ function plainForward(
   };
 }
 
-/** Records the amaxes that quantizing would record; the product is computed in high precision. */
+/** Records the amaxes that quantization would record. The product itself is computed in high precision. */
 function calibrate(
   { weight, quantization }: LinearParts,
   input: LinearInput & { readonly given: Value },

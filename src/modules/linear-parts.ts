@@ -1,4 +1,4 @@
-/** The parameters, options, inputs and results of a linear layer. */
+/** The parameters, options, inputs and results of linear layers. */
 import type { Backend } from "../backends/backend.js";
 import { boolean, type Complete, callable, type OptionTable, optionsOf } from "../options.js";
 import type { Quantizer } from "../quantizers/quantizer.js";
@@ -13,30 +13,34 @@ import { constantInit, type InitMethod, newParameter, normalInit, type Parameter
 import { LinearQuantization, type WeightUse } from "./quantization.js";
 import { makeWeight } from "./quantized-init.js";
 
-/** What `Linear` takes; every field may be left out. */
+/** Options of `Linear`. All fields are optional. */
 export interface LinearOptions extends ModuleOptions {
-  /** Default true. */
+  /** Whether the layer has a bias. Default true. */
   readonly bias?: boolean | undefined;
-  /** Initial weights. Default: approximately normal with standard deviation 0.023. The bias is initially 0. */
+  /**
+   * Computes the initial weights. Default: approximately normal with mean 0 and standard deviation 0.023. The bias is initially
+   * 0.
+   */
   readonly initMethod?: InitMethod | undefined;
-  /** Whether the gradient of the weight is added to its f32 `mainGrad`. Default false. */
+  /** Whether the gradient of the weight is added to the weight's f32 `mainGrad` instead of its `grad`. Default false. */
   readonly fuseWgradAccumulation?: boolean | undefined;
   /**
-   * Whether the unquantized input, or what it is computed from, is kept for the backward pass and quantized again there.
-   * Default false.
+   * Whether the layer keeps its unquantized input for the backward pass and quantizes it again there. If a norm or an
+   * activation precedes the product in the same module, the input of that norm or activation is kept instead. Default
+   * false.
    */
   readonly saveOriginalInput?: boolean | undefined;
 }
 
 /** Options of one call of a linear layer. */
 export interface LinearCall extends WeightUse {
-  /** The result is quantized. Default false. */
+  /** Whether the result is quantized. Default false. */
   readonly fp8Output?: boolean | undefined;
-  /** The gradient of the input is quantized. Default false. */
+  /** Whether the gradient of the input is quantized. Default false. */
   readonly fp8Grad?: boolean | undefined;
 }
 
-/** The rows of `LinearOptions`. */
+/** The check of each field of `LinearOptions`. */
 export const LINEAR_OPTIONS: OptionTable<LinearOptions> = {
   ...MODULE_OPTIONS,
   bias: boolean,
@@ -45,7 +49,7 @@ export const LINEAR_OPTIONS: OptionTable<LinearOptions> = {
   saveOriginalInput: boolean,
 };
 
-/** Throws `ArgumentError` for an unknown option of a call, or one outside its domain. */
+/** Checks the options of a call. Throws `ArgumentError` for an unknown option or an invalid value. */
 export const checkLinearCall = optionsOf<LinearCall>({
   isFirstMicrobatch: boolean,
   skipFp8WeightUpdate: requireScalar,
@@ -53,37 +57,37 @@ export const checkLinearCall = optionsOf<LinearCall>({
   fp8Grad: boolean,
 });
 
-/** A linear layer: y = x·weightᵀ + bias. */
+/** The parts of a linear layer y = x·weightᵀ + bias. */
 export interface LinearParts {
   readonly weight: Parameter;
   readonly bias?: Parameter | undefined;
   readonly quantization: LinearQuantization;
-  /** Keeps the unquantized input and makes its columnwise copy in the backward pass. */
+  /** Whether the layer keeps the unquantized input and quantizes it columnwise in the backward pass. */
   readonly saveOriginalInput: boolean;
-  /** Adds the weight's gradient to its `mainGrad`. */
+  /** Whether the gradient of the weight is added to its `mainGrad`. */
   readonly fuseWgradAccumulation: boolean;
 }
 
-/** The input of a linear layer, possibly computed by a preceding operation on demand. */
+/** The input of a linear layer. A preceding operation may compute it on demand. */
 export interface LinearInput {
-  /** [..., in]. */
+  /** The shape of the input, [..., in]. */
   readonly shape: Shape;
-  /** The activation type: that of the input, or the nominal type of a quantized input. */
+  /** The activation type: the dtype of the input, or the nominal dtype of a quantized input. */
   readonly dtype: WideDType;
   readonly backend: Backend;
   readonly requiresGrad: boolean;
-  /** Computes or returns the input. Called at most once. */
+  /** Returns the input, computing it if needed. It is called at most once. */
   readonly value: () => Value;
-  /** Whether `value` makes a new tensor, which this layer disposes of. */
+  /** Whether `value` creates a new tensor. The layer disposes of it. */
   readonly makes: boolean;
   /**
-   * Computes and quantizes the input in one pass; called again in the backward pass if the layer keeps no codes. Default: the
-   * quantizer quantizes `value()`.
+   * Computes and quantizes the input in one pass. It is called again in the backward pass if the layer did not keep the
+   * quantized input. Default: the quantizer quantizes `value()`.
    */
   readonly quantize?: ((quantizer: Quantizer) => QuantizedTensor) | undefined;
 }
 
-/** The gradients of one call; undefined for those not requested. */
+/** The gradients of one call. A gradient that was not requested is undefined. */
 export interface LinearGradients {
   readonly x?: Gradient | undefined;
   readonly weight?: Tensor<WideDType> | undefined;
@@ -92,24 +96,27 @@ export interface LinearGradients {
 
 export interface LinearResult {
   readonly out: Value;
-  /** `summed`: the values that the bias gradient sums if not `grad`, namely those that `grad` was quantized from. */
+  /**
+   * Computes the gradients. `summed` is given if `grad` was quantized from an f32 tensor: the bias gradient then sums `summed`,
+   * that tensor.
+   */
   readonly backward: (grad: Gradient, pass: BackwardPass, summed?: Tensor<WideDType>) => LinearGradients;
-  /** The quantizer of the output gradient; absent if the backward pass does not quantize it. */
+  /** Returns the quantizer of the output gradient. Absent if the backward pass does not quantize it. */
   readonly gradQuantizer?: () => Quantizer;
-  /** Tensors made for the backward pass alone. */
+  /** Tensors that were created for the backward pass alone. */
   readonly saved: readonly Value[];
 }
 
-/** Which gradients the backward pass computes. */
+/** Which gradients the backward pass computes: dgrad of the input, wgrad of the weight. */
 export interface WantedGradients {
   readonly dgrad: boolean;
   readonly wgrad: boolean;
 }
 
-/** The standard deviation of initial weights, TransformerEngine's. */
+/** The standard deviation of initial weights, as in TransformerEngine. */
 const INITIAL_STD = 0.023;
 
-/** Weight [out, in], bias and quantization of a linear product. */
+/** Creates the weight [out, in], the bias and the quantization state of a linear layer. */
 export function linearParts(
   backend: Backend,
   [outFeatures, inFeatures]: readonly [out: number, inward: number],

@@ -1,4 +1,4 @@
-/** The products of a linear layer's backward pass (numerics.md §6.1). */
+/** The two products of a linear layer's backward pass: dgrad (dX) and wgrad (dW) (numerics.md §6.1). */
 import { ArgumentError } from "../errors.js";
 import type { DatapathFamily } from "../formats/datapath.js";
 import { castTo } from "../ops/cast/cast.js";
@@ -13,7 +13,7 @@ import type { WideDType } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
 import type { Parameter } from "./parameter.js";
 
-/** How the two products are computed. */
+/** How dgrad and wgrad are computed. */
 export interface Products {
   readonly weight: Parameter;
   readonly fuseWgradAccumulation: boolean;
@@ -23,22 +23,25 @@ export interface Products {
   readonly wgrad?: MMParams;
 }
 
-/** Weights in their first microbatch: the next wgrad product overwrites `mainGrad`, later ones accumulate. */
+/** Weights in their first microbatch. Their next wgrad product overwrites `mainGrad`; later ones accumulate. */
 const fresh = new WeakSet<Parameter>();
 
-/** Marks the forward pass of a first microbatch, which a backward pass will follow. */
+/** Marks `weight` at the forward pass of a first microbatch: the backward pass that follows overwrites `mainGrad`. */
 export function beginMainGrad(weight: Parameter): void {
   fresh.add(weight);
 }
 
-/** dX = dY·W. */
+/** Computes dX = dY·W. */
 export function dgradOf(w: GemmInput, dy: Gradient, { datapath, dtype, dgrad }: Products): Tensor<WideDType> {
   const path = datapath ? { datapath } : {};
   const { out } = gemm({ a: w, b: dy, layout: "NN", outDtype: dtype, ...path, ...dgrad });
   return wideOf("dgrad", out);
 }
 
-/** dW = dYᵀ·X, added to `mainGrad` if the layer accumulates there. */
+/**
+ * Computes dW = dYᵀ·X. If the layer fuses accumulation, dW is added to `mainGrad`, or overwrites it in a first microbatch, and
+ * the function returns undefined.
+ */
 export function wgradOf(x: GemmInput, dy: Gradient, products: Products): Tensor<WideDType> | undefined {
   const { datapath, dtype, wgrad, weight, fuseWgradAccumulation } = products;
   const options = { a: x, b: dy, layout: "NT", ...(datapath ? { datapath } : {}), ...wgrad } as const;
@@ -55,7 +58,7 @@ export function wgradOf(x: GemmInput, dy: Gradient, products: Products): Tensor<
   return undefined;
 }
 
-/** A gradient as a wide tensor of type `dtype`. */
+/** Returns a gradient as an unquantized tensor: dequantized to `dtype` if it is quantized, else unchanged. */
 export function wideGrad(grad: Gradient, dtype: WideDType): Tensor<WideDType> {
   return grad instanceof QuantizedTensor ? dequantize(grad, dtype) : grad;
 }

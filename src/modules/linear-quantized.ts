@@ -1,4 +1,4 @@
-/** The products of a linear layer under a recipe (numerics.md §6.1). */
+/** The forward and backward pass of a linear layer under a recipe (numerics.md §6.1). */
 import type { Region } from "../autocast/autocast.js";
 import { ArgumentError, ShapeError } from "../errors.js";
 import { hasGivenScale } from "../formats/block.js";
@@ -19,17 +19,21 @@ import { dgradOf, wgradOf, wideGrad } from "./linear-products.js";
 import type { Parameter } from "./parameter.js";
 import type { Fits } from "./quantization.js";
 
-/** A call of a layer in an enabled autocast region. */
+/** A call of a linear layer in an enabled autocast region. */
 interface QuantizedCall {
   readonly call: LinearCall;
   readonly region: Region;
   readonly wanted: WantedGradients;
-  /** As `wanted`, but also set in the first run of a recomputed region, which itself keeps nothing. */
+  /**
+   * Equal to `wanted`, except in the first run of a recomputed region: that run keeps nothing (`wanted` is false) but its
+   * second run will need these gradients.
+   */
   readonly tracked: WantedGradients;
 }
 
 /**
- * The forward pass under the recipe of `region`. If the layer does not fit the recipe, it throws before anything has changed.
+ * Runs the forward pass under the recipe of `region`. If the layer does not fit the recipe, it throws before anything has
+ * changed.
  */
 export function quantizedForward(
   parts: LinearParts,
@@ -95,7 +99,7 @@ export function quantizedForward(
   };
 }
 
-/** Throws if the layer, or an input of that shape, does not fit the recipe. */
+/** Throws if the weight or an input of this shape does not fit the recipe. */
 export function requireFit(
   { weight, saveOriginalInput }: LinearParts,
   { shape }: Pick<LinearInput, "shape">,
@@ -109,7 +113,7 @@ export function requireFit(
   requireAligned("weight", weight.shape);
 }
 
-/** TransformerEngine's alignment requirement for operands of low-precision products. */
+/** Throws unless the shape has the alignment that TransformerEngine requires of operands of low-precision products. */
 function requireAligned(name: string, shape: Shape): void {
   const [rows, columns] = asMatrix(shape);
   if (rows % 8 === 0 && columns % 16 === 0) return;
@@ -119,8 +123,9 @@ function requireAligned(name: string, shape: Shape): void {
 }
 
 /**
- * A check that the recipe's blocks divide the input and the weight, unless these are already quantized, and that its Hadamard
- * transform takes the type of an input needed for wgrad.
+ * Returns a check to run with the recipe's quantizers. It throws unless the quantization blocks divide the input and the
+ * weight; tensors that are already quantized are not checked. If wgrad is needed, it also throws unless the Hadamard transform
+ * accepts the dtype of the input.
  */
 export function blocksFit(
   weight: Parameter,
@@ -138,7 +143,7 @@ export function blocksFit(
   };
 }
 
-/** Throws what `quantize` would throw; the message names the tensor of the layer. */
+/** Throws what `quantize` would throw, with a message that names the tensor of the layer. */
 function requireBlocks(name: string, shape: Shape, { spec }: Quantizer): void {
   const [rows, columns] = asMatrix(shape);
   requireQuantizable(`linear: the ${name} is [${shape}]`, spec, rows, columns);
@@ -164,8 +169,8 @@ function quantizedWeight(
 }
 
 /**
- * `x` in the copies that the quantizer makes. A quantized `x` can only gain the columnwise copy that is derived from its
- * rowwise one.
+ * Returns `x` quantized as the usage of `quantizer` says. If `x` is already quantized, it can only gain the columnwise data,
+ * derived from its rowwise data.
  */
 function quantized(quantizer: Quantizer, x: Gradient): QuantizedTensor {
   if (!(x instanceof QuantizedTensor)) return quantizer.quantize(x);
@@ -173,8 +178,8 @@ function quantized(quantizer: Quantizer, x: Gradient): QuantizedTensor {
 }
 
 /**
- * A product, quantized if a quantizer is given: delayed scaling casts the f32 sums, as a GEMM with FP8 output does; other
- * recipes quantize the rounded result (numerics.md §6.3).
+ * Returns a product, quantized if a quantizer is given. Delayed scaling quantizes the f32 product, as a GEMM with FP8 output
+ * does; other recipes quantize the product rounded to `dtype` (numerics.md §6.3).
  */
 function outputOf(
   quantizer: Quantizer | undefined,

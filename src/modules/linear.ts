@@ -21,17 +21,18 @@ import type { QuantizationState } from "./quantization-state.js";
 const checkOptions = optionsOf(LINEAR_OPTIONS);
 
 /**
- * y = x·weightᵀ + bias, weight [out, in], x [..., in]. In an autocast region, x, weight and the gradient of y are quantized as
- * the recipe says, each in the directions its products need; results have the type of x. Outside, x and the parameters must
- * have one type.
+ * Computes y = x·weightᵀ + bias, with weight [out, in] and x [..., in].
  *
- * @throws `ArgumentError` for an unknown option or one outside its domain, and for sizes that are not whole numbers from 1,
- * `DTypeError` for a type that parameters cannot have, `DisposedError` for a backend that was disposed of.
+ * In an autocast region, x, weight and the gradient of y are quantized as the recipe says, along each dimension that a product
+ * needs. The results have the dtype of x. Outside a region, x and the parameters must have the same dtype.
+ *
+ * @throws `ArgumentError` for an unknown option, an invalid option value, or a size that is not a positive integer,
+ * `DTypeError` for a parameter dtype other than f32, bf16 and f16, `DisposedError` for a disposed backend.
  */
 export class Linear extends Module {
-  /** [N, K]. */
+  /** The weight, [N, K]. */
   readonly weight: Parameter;
-  /** [N]. Undefined where the layer was made without one. */
+  /** The bias, [N]. Undefined with the option `bias: false`. */
   readonly bias: Parameter | undefined;
   readonly #parts: LinearParts;
 
@@ -51,18 +52,19 @@ export class Linear extends Module {
     this.bias = this.#parts.bias && this.addParameter("bias", this.#parts.bias);
   }
 
-  /** The quantization of the product, under the name `linear`. */
+  /** Returns the quantization state of the product, under the name `linear`. */
   protected override quantizations(): ReadonlyMap<string, QuantizationState> {
     return new Map([["linear", this.#parts.quantization]]);
   }
 
   /**
-   * input·weightᵀ + bias, [..., N], for an input [..., K]: under the recipe of the autocast region, or in high precision. NaN
-   * and infinities behave as in `gemm`. An input without rows gives a result without rows.
+   * Returns input·weightᵀ + bias [..., N] for an input [..., K], computed under the recipe of the autocast region, or else in
+   * high precision. NaN and infinities propagate as in `gemm`. An input without rows gives a result without rows.
    *
-   * @throws `ShapeError` or `DTypeError` for an input that does not fit the layer or its recipe, `ArgumentError` for a call
-   * that the recipe does not take, `UnsupportedError` where the backend does not; nothing has changed then.
-   * @throws `DisposedError` for a tensor that was disposed of.
+   * @throws `ShapeError` or `DTypeError` for an input that does not fit the layer or its recipe, `ArgumentError` for call
+   * options that the recipe does not allow, `UnsupportedError` for a recipe that the backend does not support. In each case
+   * nothing has changed.
+   * @throws `DisposedError` for a disposed tensor.
    */
   forward(input: VariableLike, call: LinearCall = {}): Variable {
     const x = variable(input);

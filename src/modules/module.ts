@@ -1,4 +1,4 @@
-/** The base of all modules: named parameters and submodules, and the state of their quantizers. */
+/** The base class of modules: named parameters, named submodules and the state of quantizers. */
 import { type Backend, requireBackend } from "../backends/backend.js";
 import { ArgumentError } from "../errors.js";
 import { describe, integer, type OptionTable, optionsOf, u64 } from "../options.js";
@@ -8,17 +8,18 @@ import { type Shape, WIDE_DTYPES, type WideDType } from "../tensor/shape.js";
 import { type InitMethod, newParameter, Parameter } from "./parameter.js";
 import type { QuantizationState } from "./quantization-state.js";
 
-/** Options of every module that has parameters. */
+/** Options of every module that has parameters. All fields are optional. */
 export interface ModuleOptions {
-  /** The type of parameters. Default bf16. */
+  /** The dtype of the parameters. Default bf16. */
   readonly dtype?: WideDType | undefined;
   /**
-   * The source of random bits for initial parameters and stochastic rounding, drawn in program order. Default: the backend's.
+   * The source of random bits for initial parameters and for stochastic rounding. Each use advances it, so results depend on
+   * the order of calls. Default: `defaultRandom(backend)`.
    */
   readonly random?: RandomState | undefined;
 }
 
-/** The rows of `ModuleOptions` in the tables of modules' options. */
+/** The check of each field of `ModuleOptions`. */
 export const MODULE_OPTIONS: OptionTable<ModuleOptions> = {
   dtype: dtypeOf(WIDE_DTYPES),
   random: randomState,
@@ -28,9 +29,10 @@ const checkOwn = optionsOf(MODULE_OPTIONS);
 const defaults = new WeakMap<Backend, RandomState>();
 
 /**
- * The random state shared by modules on `backend` that were not given one; its seed is 0 until `manualSeed`.
+ * Returns the random state shared by all modules on `backend` that were created without the option `random`. Its seed is 0
+ * until `manualSeed` sets it.
  *
- * @throws `ArgumentError` for anything but a backend, `DisposedError` for a backend that was disposed of.
+ * @throws `ArgumentError` for an argument that is not a backend, `DisposedError` for a disposed backend.
  */
 export function defaultRandom(backend: Backend): RandomState {
   requireBackend("defaultRandom", backend);
@@ -40,10 +42,10 @@ export function defaultRandom(backend: Backend): RandomState {
 }
 
 /**
- * Resets the backend's default random state to `seed`.
+ * Sets the seed of `defaultRandom(backend)` to `seed` and restarts its sequence.
  *
- * @throws `ArgumentError` for anything but a backend and an unsigned 64-bit integer, `DisposedError` for a backend that was
- * disposed of.
+ * @throws `ArgumentError` for an argument that is not a backend or a seed that is not an unsigned 64-bit integer,
+ * `DisposedError` for a disposed backend.
  */
 export function manualSeed(backend: Backend, seed: bigint): void {
   requireBackend("manualSeed", backend);
@@ -53,19 +55,19 @@ export function manualSeed(backend: Backend, seed: bigint): void {
   state.offset = 0n;
 }
 
-/** A tree of parameters and submodules, named by path: `layers.0.weight`. */
+/** A tree of parameters and submodules. Each is named by its path, for example `layers.0.weight`. */
 export abstract class Module {
   readonly #parameters = new Map<string, Parameter>();
   readonly #modules = new Map<string, Module>();
-  /** The type of its parameters. */
+  /** The dtype of the parameters. */
   readonly dtype: WideDType;
-  /** The source of random bits for initial parameters and stochastic rounding. */
+  /** The source of random bits for initial parameters and for stochastic rounding. */
   protected readonly random: RandomState;
 
   constructor(
-    /** The backend of its parameters and computations. */
+    /** The backend of the parameters and of all computations. */
     readonly backend: Backend,
-    /** Only the fields of `ModuleOptions` are read; subclasses check theirs. */
+    /** The constructor reads only the fields of `ModuleOptions`. Subclasses check their own options. */
     options: ModuleOptions = {},
   ) {
     requireBackend(new.target.name, backend);
@@ -75,7 +77,7 @@ export abstract class Module {
     this.random = random;
   }
 
-  /** Makes and registers a parameter. */
+  /** Creates a parameter and registers it under `name`. */
   protected parameter(name: string, shape: Shape, init: InitMethod): Parameter {
     this.#requireFree(name);
     const { backend, dtype, random } = this;
@@ -83,8 +85,8 @@ export abstract class Module {
   }
 
   /**
-   * Registers a parameter under `name`, which may not contain dots. Throws `ArgumentError` for a name in use, and for anything
-   * but a parameter.
+   * Registers a parameter under `name`, which must not contain dots. Throws `ArgumentError` for a name in use or an object that
+   * is not a parameter.
    */
   protected addParameter(name: string, parameter: Parameter): Parameter {
     this.#requireFree(name);
@@ -97,8 +99,8 @@ export abstract class Module {
   }
 
   /**
-   * Registers a submodule under `name`, which may not contain dots; it is disposed of with this module. Throws `ArgumentError`
-   * for a name in use, and for anything but a module.
+   * Registers a submodule under `name`, which must not contain dots. `dispose` of this module disposes of the submodule too.
+   * Throws `ArgumentError` for a name in use or an object that is not a module.
    */
   protected addModule<M extends Module>(name: string, module: M): M {
     this.#requireFree(name);
@@ -120,22 +122,30 @@ export abstract class Module {
       throw new ArgumentError(`${own}: the name "${name}" is in use; give another one`);
   }
 
-  /** All parameters of this module and its submodules, each under its first name, in registration order. */
+  /**
+   * Returns all parameters of this module and its submodules, in registration order. A parameter that is registered twice is
+   * listed once, under its first name.
+   */
   namedParameters(): ReadonlyMap<string, Parameter> {
     return this.#named((module) => module.#parameters);
   }
 
-  /** As `namedParameters`, without the names. */
+  /** Returns the parameters of `namedParameters`, without their names. */
   parameters(): readonly Parameter[] {
     return [...this.namedParameters().values()];
   }
 
-  /** The quantization of each linear product of this module and its submodules, each under its first name. */
+  /**
+   * Returns the quantization state of each linear product of this module and its submodules, each listed once, under its first
+   * name.
+   */
   namedQuantizations(): ReadonlyMap<string, QuantizationState> {
     return this.#named((module) => module.quantizations());
   }
 
-  /** Collects `own` over this module and its submodules; an object that appears several times is listed once. */
+  /**
+   * Collects `own` of this module and its submodules. An object that occurs several times is listed once, under its first name.
+   */
   #named<T>(own: (module: Module) => ReadonlyMap<string, T>): ReadonlyMap<string, T> {
     const names = new Map<T, string>();
     const visit = (module: Module, prefix: string): void => {
@@ -146,19 +156,19 @@ export abstract class Module {
     return new Map([...names].map(([each, name]) => [name, each]));
   }
 
-  /** The quantizations of this module itself, by name. */
+  /** Returns the quantization states of this module itself, by name. Subclasses with linear products override it. */
   protected quantizations(): ReadonlyMap<string, QuantizationState> {
     return new Map();
   }
 
-  /** Frees parameters, gradients and states, those of submodules included. */
+  /** Frees the parameters, gradients and quantization states of this module and its submodules. */
   dispose(): void {
     for (const parameter of this.#parameters.values()) parameter.dispose();
     for (const each of this.quantizations().values()) each.dispose();
     for (const module of this.#modules.values()) module.dispose();
   }
 
-  /** As `dispose`, for `using`. */
+  /** Calls `dispose`, at the end of a block with `using`. */
   [Symbol.dispose](): void {
     this.dispose();
   }
@@ -166,7 +176,7 @@ export abstract class Module {
 
 const features = integer(1);
 
-/** Throws `ArgumentError` unless each of these is a number of features. */
+/** Throws `ArgumentError` unless each of `sizes` is a positive integer. */
 export function requireSizes(module: string, sizes: Readonly<Record<string, number>>): void {
   for (const [name, size] of Object.entries(sizes)) features(module, name, size);
 }

@@ -1,4 +1,4 @@
-/** LayerNorm and RMSNorm as modules, and as the first operation of other modules. */
+/** LayerNorm and RMSNorm as modules, and the parts that other modules use to begin with a norm. */
 import type { Backend } from "../backends/backend.js";
 import {
   layerNorm,
@@ -17,18 +17,18 @@ import type { Tensor } from "../tensor/tensor.js";
 import { MODULE_OPTIONS, Module, type ModuleOptions, requireSizes } from "./module.js";
 import { constantInit, type InitMethod, type Parameter } from "./parameter.js";
 
-/** The norm that a layer begins with. */
+/** The kind of norm that a layer begins with. */
 export type Normalization = "LayerNorm" | "RMSNorm";
 
-/** What `LayerNorm` and `RMSNorm` take; every field may be left out. */
+/** Options of `LayerNorm` and `RMSNorm`. All fields are optional. */
 export interface NormModuleOptions extends ModuleOptions {
-  /** Added to the variance, or to the mean square. Default 1e-5. */
+  /** A constant added to the variance (LayerNorm) or to the mean square (RMSNorm). Default 1e-5. */
   readonly eps?: number | undefined;
-  /** gamma is stored minus 1, so that weight decay pulls it towards 1. Default false. */
+  /** Whether the parameter holds gamma - 1 instead of gamma, so that weight decay pulls gamma towards 1. Default false. */
   readonly zeroCenteredGamma?: boolean | undefined;
 }
 
-/** The rows of `NormModuleOptions`. */
+/** The check of each field of `NormModuleOptions`. */
 export const NORM_OPTIONS: OptionTable<NormModuleOptions> = {
   ...MODULE_OPTIONS,
   eps: atLeastZero,
@@ -38,7 +38,7 @@ export const normalizationName = oneOf(["LayerNorm", "RMSNorm"]);
 
 const checkOptions = optionsOf(NORM_OPTIONS);
 
-/** The parameters of a norm; RMSNorm has no beta. */
+/** The parameters and constants of a norm. RMSNorm has no beta. */
 export interface NormParts {
   readonly gamma: Parameter;
   readonly beta?: Parameter | undefined;
@@ -46,12 +46,12 @@ export interface NormParts {
   readonly zeroCenteredGamma: boolean;
 }
 
-/** A norm without its parameters. */
+/** The kind and constants of a norm whose parameters are not created yet. */
 interface NormForm extends Pick<NormParts, "eps" | "zeroCenteredGamma"> {
   readonly normalization: Normalization;
 }
 
-/** Reads the form of a norm from its options. */
+/** Returns the form of a norm with defaults for missing options. */
 export function normForm(
   normalization: Normalization,
   { eps = 1e-5, zeroCenteredGamma = false }: NormModuleOptions,
@@ -59,7 +59,7 @@ export function normForm(
   return { normalization, eps, zeroCenteredGamma };
 }
 
-/** Makes gamma and beta of a norm by `make`. */
+/** Creates gamma and beta of a norm by calling `make`. */
 export function normParts(
   { normalization, eps, zeroCenteredGamma }: NormForm,
   make: (name: "gamma" | "beta", init: InitMethod) => Parameter,
@@ -69,23 +69,23 @@ export function normParts(
   return { gamma, beta, eps, zeroCenteredGamma };
 }
 
-/** gamma and, if present, beta: the order of their gradients. */
+/** Returns gamma and, if present, beta. `normGradients` returns their gradients in the same order. */
 export function normParameters({ gamma, beta }: NormParts): readonly Parameter[] {
   return beta ? [gamma, beta] : [gamma];
 }
 
-/** The arguments of norm operations. */
+/** Returns the arguments that the norm operations take. */
 export function normArguments({ gamma, beta, eps, zeroCenteredGamma }: NormParts): NormParameters {
   return { gamma: gamma.tensor, beta: beta?.tensor, eps, zeroCenteredGamma };
 }
 
-/** The norm of the rows of x, in its type. */
+/** Computes the norm of the rows of x, in the dtype of x. */
 export function normForward(parts: NormParts, x: Tensor): NormResult {
   const { gamma, beta, ...options } = normArguments(parts);
   return beta ? layerNorm(x, gamma, beta, options) : rmsNorm(x, gamma, options);
 }
 
-/** The gradients of x, gamma and, if present, beta. */
+/** Computes the gradients of x, gamma and, if present, beta, in this order. */
 export function normGradients(
   { gamma, beta, zeroCenteredGamma }: NormParts,
   x: Tensor,
@@ -103,11 +103,11 @@ export function normGradients(
   return beta && dbeta ? [dx, dgamma, dbeta] : [dx, dgamma];
 }
 
-/** LayerNorm or RMSNorm with its parameters: `weight` [features] and, in LayerNorm, `bias` [features]. */
+/** The base of `LayerNorm` and `RMSNorm`. Its parameters are `weight` [features] and, for LayerNorm, `bias` [features]. */
 export abstract class NormModule extends Module {
-  /** gamma, [K]; gamma minus 1 where it is zero-centred. */
+  /** gamma, [K]. With `zeroCenteredGamma` it holds gamma - 1. */
   readonly weight: Parameter;
-  /** beta, [K]. Undefined in RMSNorm. */
+  /** beta, [K]. Undefined for RMSNorm. */
   readonly bias: Parameter | undefined;
   readonly #parts: NormParts;
 
@@ -129,10 +129,10 @@ export abstract class NormModule extends Module {
   }
 
   /**
-   * The norm over the last dimension of x [..., features], in the type of x.
+   * Returns the norm of x [..., features] over its last dimension, in the dtype of x.
    *
-   * @throws `ShapeError` or `DTypeError` for an input that does not fit the module, `ArgumentError` for anything but a tensor
-   * on the module's backend, `DisposedError` for a tensor that was disposed of.
+   * @throws `ShapeError` or `DTypeError` for an input that does not fit the module, `ArgumentError` for an argument that is not
+   * a tensor or is on another backend, `DisposedError` for a disposed tensor.
    */
   forward(input: VariableLike): Variable {
     const x = variable(input);
@@ -149,10 +149,10 @@ export abstract class NormModule extends Module {
 }
 
 /**
- * (x - mean) / sqrt(variance + eps) * weight + bias over the last dimension; see `layerNorm`.
+ * Computes (x - mean) / sqrt(variance + eps) * weight + bias over the last dimension. See the operation `layerNorm`.
  *
- * @throws `ArgumentError` for an unknown option or one outside its domain, and for sizes that are not whole numbers from 1,
- * `DTypeError` for a type that parameters cannot have, `DisposedError` for a backend that was disposed of.
+ * @throws `ArgumentError` for an unknown option, an invalid option value, or a size that is not a positive integer,
+ * `DTypeError` for a parameter dtype other than f32, bf16 and f16, `DisposedError` for a disposed backend.
  */
 export class LayerNorm extends NormModule {
   constructor(backend: Backend, features: number, options: NormModuleOptions = {}) {
@@ -161,10 +161,10 @@ export class LayerNorm extends NormModule {
 }
 
 /**
- * x / sqrt(mean(x^2) + eps) * weight over the last dimension; see `rmsNorm`.
+ * Computes x / sqrt(mean(x^2) + eps) * weight over the last dimension. See the operation `rmsNorm`.
  *
- * @throws `ArgumentError` for an unknown option or one outside its domain, and for sizes that are not whole numbers from 1,
- * `DTypeError` for a type that parameters cannot have, `DisposedError` for a backend that was disposed of.
+ * @throws `ArgumentError` for an unknown option, an invalid option value, or a size that is not a positive integer,
+ * `DTypeError` for a parameter dtype other than f32, bf16 and f16, `DisposedError` for a disposed backend.
  */
 export class RMSNorm extends NormModule {
   constructor(backend: Backend, features: number, options: NormModuleOptions = {}) {

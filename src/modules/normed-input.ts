@@ -14,19 +14,19 @@ import type { LinearCall, LinearInput } from "./linear-parts.js";
 import type { Module } from "./module.js";
 import { type NormParts, normArguments, normForward, normGradients, normParameters } from "./norm.js";
 
-/** The names of that norm's parameters. */
+/** The parameter names of the norm in such a layer. */
 export const NORM_NAMES = { gamma: "layerNormWeight", beta: "layerNormBias" } as const;
 
-/** A norm as the input of a following product, and its backward pass. */
+/** A norm whose result is the input of a following product, and the backward pass of that norm. */
 export interface NormedInput {
   readonly input: LinearInput;
-  /** The norm's result in the type of x. */
+  /** Returns the norm's result in the dtype of x. */
   readonly out: () => Tensor<WideDType>;
-  /** The tensors to save for the backward pass; call it after the product. */
+  /** Returns the statistics that the backward pass needs. Call it after the product, which may compute them. */
   readonly saved: () => readonly (Tensor | undefined)[];
   /**
-   * The gradients of x and of the norm's parameters. `grad` comes from the product; `returned` is that of the norm's result
-   * where it is returned as well.
+   * Computes the gradients of x and of the norm's parameters. `grad` is the gradient from the product. `returned` is the
+   * gradient of the norm's result, if the layer returned that result too.
    */
   readonly backward: (
     grad: Gradient | undefined,
@@ -35,8 +35,9 @@ export interface NormedInput {
 }
 
 /**
- * The norm of x as the input of a product. A recipe quantizes its f32 values (numerics.md §7.3). If the norm is also returned,
- * and with custom quantizers, the result rounded to the type of x is quantized, as in TransformerEngine.
+ * Returns the norm of x as the input of a product. Under a standard recipe the norm is fused with its quantization, and the
+ * quantizer decides whether it reads f32 or rounded values (numerics.md §7.3). With custom quantizers, or if `returned` is
+ * true, the norm's result is first rounded to the dtype of x, as in TransformerEngine.
  */
 export function normedInput(parts: NormParts, x: Variable, returned: boolean): NormedInput {
   const source = wideOf("the input of a norm", x.value);
@@ -73,7 +74,7 @@ export function normedInput(parts: NormParts, x: Variable, returned: boolean): N
   };
 }
 
-/** Throws `ArgumentError` for `fp8Grad` of a layer that begins with a norm. */
+/** Throws `ArgumentError` if a layer that begins with a norm is called with `fp8Grad`. */
 export function requireWideGradient(module: Module, { fp8Grad }: LinearCall): void {
   if (fp8Grad)
     throw new ArgumentError(

@@ -1,4 +1,4 @@
-/** Parameters of modules, and their initial values. */
+/** Parameters of modules, and the functions that compute their initial values. */
 import type { Backend } from "../backends/backend.js";
 import { ArgumentError, ShapeError } from "../errors.js";
 import { castTo } from "../ops/cast/cast.js";
@@ -15,19 +15,19 @@ import { byteLength, elementCount, ownShape, type Shape, type WideDType } from "
 import { Tensor } from "../tensor/tensor.js";
 
 /**
- * A leaf that optimizers update. It lives until its module is disposed of, whatever scope is open.
+ * A leaf variable that optimizers update. It lives until its module is disposed of; no scope frees it.
  *
- * @throws `ArgumentError` for anything but a tensor, for a scale on another backend or initial values that are no Float32Array,
- * `DTypeError` or `ShapeError` for a value, a scale or initial values that do not fit each other, `DisposedError` for a tensor
- * that was disposed of.
+ * @throws `ArgumentError` for a value that is not a tensor, a scale on another backend, or initial values that are not a
+ * Float32Array, `DTypeError` or `ShapeError` for a scale or initial values that do not match the value, or a value that is not
+ * f32, bf16, f16 or quantized, `DisposedError` for a disposed tensor.
  */
 export class Parameter extends Variable {
-  /** If set, a layer with `fuseWgradAccumulation` adds the gradient to this tensor instead of `grad`. */
+  /** If set, a layer with `fuseWgradAccumulation` adds the weight gradient to this tensor instead of to `grad`. */
   mainGrad: Tensor<"f32"> | undefined;
 
   #highPrecisionInitVal: Float32Array | undefined;
 
-  /** `scale`: the scale of a quantized value, until the layer's own replaces it. */
+  /** `scale` is the scale of a quantized value. The parameter owns it until a layer's own scale takes its place. */
   constructor(
     value: Value,
     highPrecisionInitVal?: Float32Array,
@@ -44,23 +44,26 @@ export class Parameter extends Variable {
     if (scale) disown(scale);
   }
 
-  /** The values before quantization, if `quantizedModelInit` preserved them. */
+  /** The values before quantization, if `quantizedModelInit` kept them. */
   get highPrecisionInitVal(): Float32Array | undefined {
     return this.#highPrecisionInitVal;
   }
 
-  /** Releases the values before quantization, for when master weights are made or other values are loaded. */
+  /**
+   * Releases the values before quantization. It is called after master weights are created from them or other values are
+   * loaded.
+   */
   clearHighPrecisionInitVal(): void {
     this.#highPrecisionInitVal = undefined;
   }
 
-  /** Releases the gradient and sets a main gradient to zero. */
+  /** Releases `grad` and sets `mainGrad`, if there is one, to zero. */
   clearGrads(): void {
     this.zeroGrad();
     if (this.mainGrad) setZero(this.mainGrad);
   }
 
-  /** Frees the value, the gradient and the main gradient. Safe to call twice. */
+  /** Frees the value, its scale, `grad` and `mainGrad`. A second call does nothing. */
   dispose(): void {
     this.zeroGrad();
     this.mainGrad?.dispose();
@@ -69,17 +72,17 @@ export class Parameter extends Variable {
   }
 }
 
-/** Removes `value` from its scope and returns it. */
+/** Removes `value` from the scope that owns it, so that the scope does not free it, and returns it. */
 export function persistent<T extends Value>(value: T): T {
   for (const member of value instanceof QuantizedTensor ? value.members : [value]) disown(member);
   return value;
 }
 
-/** Computes the initial values of a parameter. */
+/** A function that computes the initial values of a parameter. */
 export type InitMethod = (random: RandomState, shape: Shape) => Float32Array;
 
 /**
- * Approximately normal values with mean 0: see `normal`.
+ * Returns an initializer that draws approximately normal values with mean 0 and standard deviation `std`. See `normal`.
  *
  * @throws `ArgumentError` for a standard deviation that is negative or not finite.
  */
@@ -93,9 +96,9 @@ export function normalInit(std: number): InitMethod {
 }
 
 /**
- * The same value for every element.
+ * Returns an initializer that sets every element to `value`.
  *
- * @throws `ArgumentError` for anything but a number.
+ * @throws `ArgumentError` for an argument that is not a number.
  */
 export function constantInit(value: number): InitMethod {
   anyNumber("constantInit", "value", value);
@@ -104,7 +107,7 @@ export function constantInit(value: number): InitMethod {
   };
 }
 
-/** A new parameter, initialized by `init`. */
+/** Creates a parameter with the initial values that `init` computes. */
 export function newParameter(
   backend: Backend,
   shape: Shape,
@@ -112,12 +115,12 @@ export function newParameter(
   { dtype, random }: { readonly dtype: WideDType; readonly random: RandomState },
 ): Parameter {
   const own = ownShape(shape);
-  // an impossible size is refused before the host allocates its values
+  // throws for a size that is too large, before `init` allocates host memory for it
   byteLength("f32", own);
   return new Parameter(wideTensor(backend, init(random, own), own, dtype));
 }
 
-/** Throws unless `values` fits a parameter of that shape. */
+/** Throws unless `values` is a Float32Array with one value for each element of `shape`. */
 function requireValues(user: string, values: Float32Array, shape: Shape): void {
   if (!(values instanceof Float32Array))
     throw new ArgumentError(`${user}: values are ${describe(values)}; they must be a Float32Array`);
@@ -125,7 +128,7 @@ function requireValues(user: string, values: Float32Array, shape: Shape): void {
     throw new ShapeError(`${user}: there are ${values.length} values for a parameter [${shape}]`);
 }
 
-/** `values` as a tensor of that type, each rounded to nearest even. */
+/** Returns `values` as a tensor of type `dtype`. Each value is rounded to nearest even. */
 export function wideTensor(
   backend: Backend,
   values: Float32Array,

@@ -1,21 +1,29 @@
-/** The state that quantizing a linear product keeps between training steps. */
+/** The quantization state of a linear product that persists between training steps. */
 import { domain, needed, nested, optionsOf } from "../options.js";
 import { type Pass, ROLES } from "../recipes/table.js";
 import type { DelayedSnapshot } from "./delayed-state.js";
 
-/** Delayed scaling's state in a checkpoint: the scales and amax histories of forward tensors and of gradients. */
+/**
+ * The state of delayed scaling in a checkpoint. `forward` holds the scales and amax histories of forward tensors, `backward`
+ * those of gradients.
+ */
 export type QuantizationSnapshot = Readonly<Record<Pass, DelayedSnapshot>>;
 
-/** The state of one linear product's quantization. Only delayed scaling has any; a custom module may keep other state. */
+/**
+ * The quantization state of one linear product. Of the standard recipes only delayed scaling has such state; a custom module
+ * may implement its own.
+ */
 export interface QuantizationState {
-  /** The current scales and histories, copied to the host; on a GPU it waits for them. Undefined if there are none. */
+  /**
+   * Copies the current scales and amax histories to the host, and waits for the device. Returns undefined if there are none.
+   */
   snapshotSync(): QuantizationSnapshot | undefined;
   /**
-   * Restores a state, or none. It takes effect at the next forward pass under delayed scaling; under another recipe that pass
-   * drops it. Throws `ArgumentError` for anything but a snapshot, and changes nothing then.
+   * Sets the state to `snapshot`, or to none if it is undefined. The next forward pass under delayed scaling uses it; under
+   * another recipe, that pass drops it. Throws `ArgumentError` for an invalid snapshot, with nothing changed.
    */
   restore(snapshot: QuantizationSnapshot | undefined): void;
-  /** Frees its tensors; called by the module's `dispose`. */
+  /** Frees the tensors of the state. The module's `dispose` calls it. */
   dispose(): void;
 }
 
@@ -31,7 +39,7 @@ function passOf(pass: Pass) {
   });
 }
 
-/** Throws `ArgumentError` for what `snapshotSync` does not give. */
+/** Checks a snapshot. Throws `ArgumentError` for an object that `snapshotSync` could not have returned. */
 export const checkSnapshot = optionsOf<QuantizationSnapshot>({
   forward: needed(nested(passOf("forward"))),
   backward: needed(nested(passOf("backward"))),

@@ -1,4 +1,4 @@
-/** The quantization of one linear layer: the current recipe, its state, and the cached weight. */
+/** The quantization of one linear layer: its current recipe, its state and its cached quantized weight. */
 import type { Region } from "../autocast/autocast.js";
 import type { Backend } from "../backends/backend.js";
 import { ArgumentError } from "../errors.js";
@@ -15,34 +15,40 @@ import { type BackwardQuantization, type CallQuantization, RecipeInForce } from 
 import { HeldCall } from "./recompute-call.js";
 import { currentPhase, holdCall, type RecomputePhase, repeatedCall } from "./recompute-phase.js";
 
-/** How one forward pass uses the cached weight, in TransformerEngine's names. */
+/** How one forward pass uses the cached quantized weight. The names are TransformerEngine's. */
 export interface WeightUse {
-  /** Absent: quantizes the weight for this call; true: quantizes and caches it; false: uses the cached one. */
+  /**
+   * If true, the weight is quantized and cached. If false, the cached one is used. If undefined, the weight is quantized for
+   * this call only, unless `skipFp8WeightUpdate` is given.
+   */
   readonly isFirstMicrobatch?: boolean | undefined;
-  /** The cached weight is quantized again unless this f32 [1] is exactly 1. The device reads it. */
+  /** An f32 [1] tensor, read on the device. The cached weight is quantized again unless the element is exactly 1. */
   readonly skipFp8WeightUpdate?: Tensor<"f32"> | undefined;
 }
 
-/** The copies of the weight that one call needs. */
+/** The data of the quantized weight that one call needs. Rowwise data is always needed. */
 export interface WeightRequest extends WeightUse {
-  /** Whether dgrad will run, which reads the columnwise copy. */
+  /** Whether dgrad will run. dgrad reads the columnwise data. */
   readonly columnwise: boolean;
 }
 
-/** Throws if a call does not fit a recipe's quantizers. */
+/** A check that throws if a call does not fit a recipe's quantizers. */
 export type Fits = (quantizer: (role: ForwardRole) => Quantizer) => void;
 
-/** The quantization of one linear product and its gradients; TransformerEngine's `fp8_meta`. */
+/** The quantization of one linear product and its gradients. It corresponds to TransformerEngine's `fp8_meta`. */
 export class LinearQuantization implements QuantizationState {
   #inForce: RecipeInForce | undefined;
-  /** The argument of `restore`, until it takes effect. */
+  /** The argument of the last `restore`, until a forward pass applies it. */
   #restored: { readonly snapshot: QuantizationSnapshot | undefined } | undefined;
   #cachedWeight: QuantizedTensor | undefined;
-  /** The state that `prepare` made, until `enter` consumes it. */
+  /** The state that `prepare` created, until `enter` or `release` takes it. */
   #ready: RecipeInForce | undefined;
-  /** The quantization of the current forward pass; in the second run of a recomputed region, that of the first. */
+  /**
+   * The quantization of the current forward pass. In the second run of a recomputed region it is the one held since the first
+   * run.
+   */
   #call: CallQuantization | undefined;
-  /** Set if the current forward pass will be recomputed. */
+  /** The record of the current forward pass for its second run. Set only in the first run of a recomputed region. */
   #held: HeldCall | undefined;
 
   constructor(
@@ -51,11 +57,15 @@ export class LinearQuantization implements QuantizationState {
   ) {}
 
   /**
-   * Begins a forward pass of the layer in a region. If the recipe has changed, state is carried over as far as it applies. The
-   * quantizer of a quantized weight is switched to this layer's scale and amaxes. The second run of a recomputed region changes
-   * none of this and uses what the first run held. Before anything has changed, throws `UnsupportedError`, `ArgumentError` for
-   * a weight quantized under another spec or a second run that does not match the first, and what `fits` throws, which is
-   * called with the recipe's quantizers.
+   * Begins a forward pass of the layer in a region.
+   *
+   * If the recipe has changed, the state is created anew, and scales and histories are carried over between delayed-scaling
+   * recipes. If the weight is quantized, its quantizer is switched to this layer's scale and amaxes. The second run of a
+   * recomputed region changes none of this and uses what the first run held.
+   *
+   * Throws, before anything has changed, `UnsupportedError` for an unsupported recipe, `ArgumentError` for a weight quantized
+   * with another spec or a second run that differs from the first, and whatever `fits` throws. `fits` is called with the
+   * recipe's quantizers.
    */
   enter({ recipe, updates, group }: Region, weight: Value, fits: Fits): void {
     const phase = currentPhase();
@@ -78,8 +88,8 @@ export class LinearQuantization implements QuantizationState {
   }
 
   /**
-   * Throws what `enter` would throw, before another product of the same layer has changed anything. The state that it prepares
-   * is consumed by `enter`, or freed by `release`.
+   * Throws what `enter` would throw, before an earlier product of the same module has changed anything. `enter` takes the state
+   * that it prepares; `release` frees it if `enter` does not run.
    */
   prepare({ recipe }: Region, weight: Value, fits: Fits): void {
     if (currentPhase()?.pass === "again") return;
@@ -87,7 +97,7 @@ export class LinearQuantization implements QuantizationState {
     else fits((role) => given(this.#inForce).quantizer(role));
   }
 
-  /** Frees the prepared state that no `enter` has consumed. */
+  /** Frees the state that `prepare` created, if `enter` has not taken it. */
   release(): void {
     this.#ready?.dispose();
     this.#ready = undefined;
@@ -118,7 +128,7 @@ export class LinearQuantization implements QuantizationState {
     this.#restored = undefined;
   }
 
-  /** The state of this product under `recipe`. Throws before anything has changed. */
+  /** Creates the state of this product under `recipe`. If it throws, nothing has changed. */
   #fitting(recipe: Recipe, weight: Value, fits: Fits): RecipeInForce {
     requireRecipeSupport(recipe, this.backend);
     const next = new RecipeInForce(recipe, this, this.snapshotSync());
@@ -132,17 +142,17 @@ export class LinearQuantization implements QuantizationState {
     }
   }
 
-  /** The quantizer of a role. Both runs of a recomputed region use the scales of the first. */
+  /** Returns the quantizer of a role. Both runs of a recomputed region use the scales of the first run. */
   quantizer(role: ForwardRole): Quantizer {
     return given(this.#call).quantizer(role);
   }
 
-  /** The quantization of the backward pass that belongs to the current forward pass. */
+  /** Returns the quantization of the backward pass that belongs to the current forward pass. */
   forBackward(): BackwardQuantization {
     return given(this.#call).forBackward();
   }
 
-  /** The quantized weight; the caller disposes of it. */
+  /** Returns the quantized weight. The caller disposes of it. */
   weight(weight: Tensor, use: WeightRequest): QuantizedTensor {
     const { isFirstMicrobatch, skipFp8WeightUpdate, columnwise } = use;
     const repeated = this.#call?.weight;
@@ -155,7 +165,7 @@ export class LinearQuantization implements QuantizationState {
     return cached.share();
   }
 
-  /** The cached weight, created or updated as the call requests. */
+  /** Returns the cached weight after creating or updating it as the call requests. */
   #cached(
     weight: Tensor,
     { isFirstMicrobatch, skipFp8WeightUpdate, columnwise }: WeightRequest,
@@ -178,7 +188,7 @@ export class LinearQuantization implements QuantizationState {
     this.#cachedWeight = undefined;
   }
 
-  /** The current state, or a restored one that has not taken effect yet. */
+  /** Returns the current state, or a restored state that has not been applied yet. */
   snapshotSync(): QuantizationSnapshot | undefined {
     return this.#restored ? this.#restored.snapshot : this.#inForce?.snapshotSync();
   }
@@ -198,12 +208,12 @@ export class LinearQuantization implements QuantizationState {
   }
 }
 
-/** The error for a body that does not repeat its first run. */
+/** Returns the error for a recomputed body whose second run differs from its first. */
 function differs(what: string): ArgumentError {
   return new ArgumentError(`recompute: in its second run the body ${what}; it must do the same both times`);
 }
 
-/** Throws `ArgumentError` if `quantization` is undefined. */
+/** Returns `quantization`. Throws `ArgumentError` if it is undefined. */
 function given<T>(quantization: T | undefined): T {
   if (quantization) return quantization;
   throw new ArgumentError("this layer has no quantizers; it is not in autocast");
@@ -213,7 +223,7 @@ function isOther(recipe: Recipe, before: Recipe | undefined): boolean {
   return recipe !== before && recipe.key !== before?.key;
 }
 
-/** Throws `ArgumentError` for a weight that was quantized under another spec than the recipe's. */
+/** Throws `ArgumentError` if the weight was quantized with another spec than the recipe's. */
 function requireSameSpec(spec: QuantizeSpec, next: RecipeInForce): void {
   const wanted = next.quantizer("weight").spec;
   const field = difference(spec, wanted);
@@ -223,7 +233,7 @@ function requireSameSpec(spec: QuantizeSpec, next: RecipeInForce): void {
     );
 }
 
-/** The first field in which two specs differ. */
+/** Returns the name of the first field in which two specs differ, or undefined. */
 function difference(a: QuantizeSpec, b: QuantizeSpec): keyof QuantizeSpec | undefined {
   return (Object.keys(b) as (keyof QuantizeSpec)[]).find((key) => a[key] !== b[key]);
 }

@@ -1,4 +1,4 @@
-/** Modules whose weights are created quantized. */
+/** Creation of modules with quantized weights. */
 import { platform } from "#platform";
 import { requireBody } from "../autocast/autocast.js";
 import type { Backend } from "../backends/backend.js";
@@ -13,13 +13,13 @@ import { Scope } from "../tensor/scope.js";
 import type { Shape, WideDType } from "../tensor/shape.js";
 import { Parameter, wideTensor } from "./parameter.js";
 
-/** What `quantizedModelInit` takes; every field may be left out. */
+/** Options of `quantizedModelInit`. All fields are optional. */
 export interface QuantizedModelInitOptions {
-  /** Default: `new DelayedScaling()`. */
+  /** The recipe whose weight quantizer is used. Default: `new DelayedScaling()`. */
   readonly recipe?: Recipe | undefined;
-  /** Default true. */
+  /** Whether weights are quantized. Default true. */
   readonly enabled?: boolean | undefined;
-  /** Keeps the values before quantization on the host, with each parameter. Default false. */
+  /** Whether each parameter keeps its values before quantization, in host memory. Default false. */
   readonly preserveHighPrecisionInitVal?: boolean | undefined;
 }
 
@@ -32,10 +32,11 @@ const checkOptions = optionsOf<QuantizedModelInitOptions>({
 const settings = platform.ambient<QuantizedModelInitOptions>();
 
 /**
- * Linear layers created in `body` have quantized weights, with both copies, and keep them quantized: optimizers update f32
- * master weights and quantize them again after each step. Calls nest; inside `enabled: false` weights are plain.
+ * Runs `body` and returns its result. Linear layers that `body` creates have quantized weights with rowwise and columnwise
+ * data. The weights stay quantized: optimizers update f32 master weights and quantize them again after each step. Calls nest;
+ * the innermost one applies, and with `enabled: false` weights are not quantized.
  *
- * @throws `ArgumentError` for an option outside its domain and for anything but a function; errors of the body propagate.
+ * @throws `ArgumentError` for an invalid option value or a body that is not a function. Errors of the body propagate.
  */
 export function quantizedModelInit<R>(options: QuantizedModelInitOptions, body: () => R): R {
   requireBody("quantizedModelInit", body);
@@ -43,7 +44,7 @@ export function quantizedModelInit<R>(options: QuantizedModelInitOptions, body: 
   return settings.run(options, body);
 }
 
-/** A new weight, quantized inside `quantizedModelInit`. */
+/** Creates a weight with these values. It is quantized if `quantizedModelInit` is in force. */
 export function makeWeight(
   backend: Backend,
   values: Float32Array,

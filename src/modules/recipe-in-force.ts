@@ -1,4 +1,4 @@
-/** One layer's instance of a recipe: a quantizer for each role and, under delayed scaling, their scales. */
+/** The recipe that is in force for one layer: a quantizer for each tensor role and, under delayed scaling, the scales. */
 import type { Backend } from "../backends/backend.js";
 import type { Quantizer, RandomState } from "../quantizers/quantizer.js";
 import { isDelayed } from "../recipes/is-delayed.js";
@@ -19,12 +19,18 @@ import type { Tensor } from "../tensor/tensor.js";
 import { DelayedState } from "./delayed-state.js";
 import type { QuantizationSnapshot } from "./quantization-state.js";
 
-/** The quantization of the backward pass of one forward pass. It does not change when the layer switches recipes in between. */
+/**
+ * The quantization of the backward pass that belongs to one forward pass. It stays the same if the layer changes its recipe
+ * between the two.
+ */
 export interface BackwardQuantization {
   quantizer(role: BackwardRole): Quantizer;
-  /** Call before gradients are quantized; `group` is that of the forward pass. */
+  /**
+   * Registers the pending scale updates. Call it before gradients are quantized. `group` is the amax reduction group of the
+   * forward pass.
+   */
   enter(pass: BackwardPass, group: AmaxReductionGroup | undefined): void;
-  /** Tensors to dispose of after that pass. */
+  /** Tensors to dispose of after the backward pass. */
   readonly saved: readonly Tensor[];
 }
 
@@ -32,16 +38,16 @@ export interface BackwardQuantization {
 export interface CallQuantization {
   readonly recipe: Recipe;
   quantizer(role: ForwardRole): Quantizer;
-  /** The quantization of its backward pass. */
+  /** Returns the quantization of the backward pass of this call. */
   forBackward(): BackwardQuantization;
-  /** The cached weight of the call that this one repeats, if that used the cache. */
+  /** The cached weight that the first run used, if this call repeats that run and the run used the cache. */
   readonly weight?: QuantizedTensor | undefined;
 }
 
 export class RecipeInForce implements CallQuantization {
   readonly #random: RandomState;
   readonly #quantizers: ReadonlyMap<Role, Quantizer>;
-  /** Delayed scaling only. */
+  /** The scales and amax histories of each pass. Undefined unless the recipe is delayed scaling. */
   readonly #states: Readonly<Record<Pass, DelayedState>> | undefined;
 
   constructor(
@@ -57,7 +63,7 @@ export class RecipeInForce implements CallQuantization {
     this.#quantizers = new Map([...ROLES.forward, ...ROLES.backward].map((role) => [role, this.#make(role)]));
   }
 
-  /** The state of forward tensors; delayed scaling only. */
+  /** The state of the forward tensors. Undefined unless the recipe is delayed scaling. */
   get forward(): DelayedState | undefined {
     return this.#states?.forward;
   }
@@ -73,7 +79,10 @@ export class RecipeInForce implements CallQuantization {
     return this.#quantizers.get(role) as Quantizer;
   }
 
-  /** A quantizer of forward tensors that uses the given scales, [3], and records no amaxes; delayed scaling only. */
+  /**
+   * Returns a quantizer of a forward tensor that uses `scales` [3] and records no amax, or undefined unless the recipe is
+   * delayed scaling.
+   */
   quantizerBy(scales: Tensor<"f32">, role: ForwardRole): Quantizer | undefined {
     const { recipe } = this;
     if (!isDelayed(recipe)) return undefined;
@@ -111,7 +120,7 @@ export class RecipeInForce implements CallQuantization {
   }
 }
 
-/** The index of a role's scale among those of its pass. */
+/** Returns the index of a role's scale among the scales of its pass. */
 function slotOf(role: Role): number {
   return (ROLES[passOf(role)] as readonly Role[]).indexOf(role);
 }

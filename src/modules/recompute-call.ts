@@ -1,4 +1,6 @@
-/** The quantizers of one call of a linear layer in a recomputed region, held for its second run. */
+/**
+ * The quantization of one call of a linear layer in a recomputed region, held from the first run of the region for the second.
+ */
 import type { Quantizer } from "../quantizers/quantizer.js";
 import type { Recipe } from "../recipes/recipe.js";
 import type { ForwardRole } from "../recipes/table.js";
@@ -9,12 +11,12 @@ import { persistent } from "./parameter.js";
 import type { BackwardQuantization, CallQuantization, RecipeInForce } from "./recipe-in-force.js";
 
 /**
- * A snapshot of a call's quantization, taken as its first run begins. In the second run it records no amaxes of forward
- * tensors, because the first run has recorded them.
+ * The quantization of a call as it was when the first run began. A call in the second run uses it and records no amaxes of
+ * forward tensors, because the first run has recorded them.
  */
 export class HeldCall implements CallQuantization {
   readonly #inForce: RecipeInForce;
-  /** The scales of the first run, [3]; delayed scaling only. */
+  /** A copy of the scales that the first run used, [3]. Undefined unless the recipe is delayed scaling. */
   readonly #scales: Tensor<"f32"> | undefined;
   readonly #backward: BackwardQuantization;
   #weight: QuantizedTensor | undefined;
@@ -34,7 +36,7 @@ export class HeldCall implements CallQuantization {
     return (this.#scales && this.#inForce.quantizerBy(this.#scales, role)) ?? this.#inForce.quantizer(role);
   }
 
-  /** As in the first run; its saved tensors are among `values`. */
+  /** Returns the backward quantization of the first run. `saved` is empty, because `values` lists those tensors. */
   forBackward(): BackwardQuantization {
     return { ...this.#backward, saved: [] };
   }
@@ -47,7 +49,9 @@ export class HeldCall implements CallQuantization {
     this.#weight = persistent(cached.share());
   }
 
-  /** The tensors that it holds, which the region's node disposes of after its backward pass. No scope owns them. */
+  /**
+   * The tensors held for the second run. No scope owns them; the region's graph node disposes of them after its backward pass.
+   */
   get values(): readonly Value[] {
     return [this.#scales, this.#weight, ...this.#backward.saved].filter((each) => each !== undefined);
   }

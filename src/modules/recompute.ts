@@ -1,4 +1,4 @@
-/** Activation checkpointing: activations are recomputed in the backward pass rather than kept. */
+/** Activation checkpointing: activations are recomputed in the backward pass instead of being kept in memory. */
 import { currentRegion, runRegion } from "../autocast/autocast.js";
 import { callable } from "../options.js";
 import { runBackward } from "../tape/backward.js";
@@ -12,13 +12,15 @@ import { currentPhase, type HeldCalls, type RecomputePhase, runPhase } from "./r
 
 /**
  * Computes `body(...inputs)` and keeps only the inputs, as `torch.utils.checkpoint` does. The backward pass runs `body` a
- * second time, in the autocast region of the first run and with the same scales and cached weights; amaxes are not recorded
- * again, so the gradients are bitwise equal to those without recomputation. `body` must do the same both times. Module
- * parameters and captured variables get their gradients too. The result requires a gradient if that of `body` does, that is, if
- * an input, a parameter or a captured variable it was computed from requires one. Otherwise nothing is kept.
+ * second time.
  *
- * @throws `ArgumentError` if `body` is not a function or an input not a tensor, `DisposedError` for a tensor that was disposed
- * of; errors of the body propagate.
+ * The second run uses the autocast region, the scales and the cached weights of the first run and does not record amaxes again.
+ * The gradients are therefore bitwise equal to those without recomputation. `body` must do the same in both runs. Parameters of
+ * modules and captured variables get their gradients too. The result requires a gradient if the result of `body` does, that is,
+ * if it was computed from an input, a parameter or a captured variable that requires one. Otherwise nothing is kept.
+ *
+ * @throws `ArgumentError` if `body` is not a function or an input is not a tensor, `DisposedError` for a disposed tensor.
+ * Errors of the body propagate.
  */
 export function recompute(
   body: (...inputs: Variable[]) => Variable,
@@ -42,7 +44,7 @@ export function recompute(
         results: [made.value],
         requiresGrad: made.requiresGrad,
         captured,
-        // in a second pass, the surrounding region owns them
+        // in the second run of a surrounding region, that region owns these values
         saved: around ? [] : valuesIn(calls),
         quantized: { gradOutput: true },
         backward: ([grad], pass) => {
@@ -61,7 +63,8 @@ export function recompute(
 }
 
 /**
- * Runs `body` without a node of its own, where gradients are off. A surrounding recomputed region still sees what it captures.
+ * Runs `body` without a graph node, for calls with gradients off. An outer recomputed region still sees the variables that
+ * `body` captures.
  */
 function unrecordedCall(body: (...inputs: Variable[]) => Variable, given: readonly Variable[]): Variable {
   using scope = new Scope();
@@ -70,7 +73,7 @@ function unrecordedCall(body: (...inputs: Variable[]) => Variable, given: readon
   return result;
 }
 
-/** Runs `body`, also when it throws, such that the surrounding scope owns the values that its layers hold. */
+/** Runs `body`. Even if it throws, the surrounding scope then owns the values that the layers hold for the second run. */
 function adoptingValues<R>(calls: HeldCalls, body: () => R): R {
   try {
     return body();

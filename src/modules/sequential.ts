@@ -1,4 +1,4 @@
-/** Modules in sequence. */
+/** A module that applies layers in sequence. */
 import type { Backend } from "../backends/backend.js";
 import { ArgumentError } from "../errors.js";
 import { describe } from "../options.js";
@@ -7,16 +7,16 @@ import type { Variable } from "../tape/variable.js";
 import { checkLinearCall, type LinearCall } from "./linear-parts.js";
 import { Module } from "./module.js";
 
-/** A module, or a function without parameters, that maps one value to one value. */
+/** A layer of `Sequential`: a module, or a function without parameters, with one input and one result. */
 export type Layer =
   | (Module & { forward(x: VariableLike, call?: LinearCall): Variable })
   | ((x: Variable) => Variable);
 
 /**
- * Applies layers in order; submodules are named by index.
+ * Applies layers in order. Modules among them are submodules named by index.
  *
- * @throws `ArgumentError` for a layer that is neither a module with `forward` nor a function, `DisposedError` for a backend
- * that was disposed of.
+ * @throws `ArgumentError` for a layer that is neither a module with `forward` nor a function, `DisposedError` for a disposed
+ * backend.
  */
 export class Sequential extends Module {
   readonly #layers: readonly Layer[];
@@ -34,9 +34,10 @@ export class Sequential extends Module {
   }
 
   /**
-   * Passes `call`, which identifies the microbatch, to every module.
+   * Applies the layers in order to `x` and returns the last result. Every module receives `call`, which says how cached weights
+   * are used.
    *
-   * @throws `ArgumentError`, `DTypeError`, `ShapeError` and `DisposedError` as its layers do.
+   * @throws `ArgumentError`, `DTypeError`, `ShapeError` and `DisposedError` as the layers do.
    */
   forward(
     x: VariableLike,

@@ -1,4 +1,4 @@
-/** Tensors from host data. */
+/** Creation of tensors, uninitialized, zero or from host data. */
 import { type Backend, requireBackend } from "../backends/backend.js";
 import { ArgumentError, DTypeError } from "../errors.js";
 import { describe } from "../options.js";
@@ -7,10 +7,11 @@ import { type DType, type Shape, storageBits } from "../tensor/shape.js";
 import { Tensor, type TensorData } from "../tensor/tensor.js";
 
 /**
- * An uninitialized tensor.
+ * Creates an uninitialized tensor.
  *
- * @throws `DTypeError`, `ShapeError`, and `OutOfMemoryError` if it does not fit in memory.
- * @throws `ArgumentError` for anything but a backend, `DisposedError` for a backend that was disposed of.
+ * @throws `DTypeError` for an unknown dtype, `ShapeError` for an invalid shape, `OutOfMemoryError` if the memory is not
+ * available.
+ * @throws `ArgumentError` for an argument that is not a backend, `DisposedError` for a disposed backend.
  */
 export function empty<D extends DType>(backend: Backend, dtype: D, shape: Shape): Tensor<D> {
   requireBackend("empty", backend);
@@ -18,10 +19,10 @@ export function empty<D extends DType>(backend: Backend, dtype: D, shape: Shape)
 }
 
 /**
- * A tensor whose bytes are all zero.
+ * Creates a tensor whose bytes are all zero.
  *
- * @throws `DTypeError`, `ShapeError` or `OutOfMemoryError` as `empty`, `ArgumentError` for anything but a backend,
- * `DisposedError` for a backend that was disposed of.
+ * @throws `DTypeError`, `ShapeError` and `OutOfMemoryError` as `empty` does, `ArgumentError` for an argument that is not a
+ * backend, `DisposedError` for a disposed backend.
  */
 export function zeros<D extends DType>(backend: Backend, dtype: D, shape: Shape): Tensor<D> {
   requireBackend("zeros", backend);
@@ -30,10 +31,10 @@ export function zeros<D extends DType>(backend: Backend, dtype: D, shape: Shape)
   return made;
 }
 
-/** Zeros on the host; more are copied on the backend. */
+/** A block of zeros on the host. Larger tensors are filled by copies on the device. */
 const ZEROS = new Uint8Array(2 ** 16);
 
-/** Makes all bytes of `x` zero. */
+/** Sets all bytes of `x` to zero. */
 export function setZero(x: Tensor): void {
   const { address, byteLength, backend } = x;
   let done = Math.min(byteLength, ZEROS.length);
@@ -46,8 +47,8 @@ export function setZero(x: Tensor): void {
 }
 
 /**
- * A tensor from its little-endian bytes, as in files; one-dimensional unless a shape is given. Throws as `empty`, and
- * `ShapeError` for a wrong length.
+ * Creates a tensor from its little-endian bytes, as files store them. It is one-dimensional unless a shape is given. Throws as
+ * `empty` does, and `ShapeError` for a wrong number of bytes.
  */
 export function fromBytes<D extends DType>(
   backend: Backend,
@@ -60,12 +61,13 @@ export function fromBytes<D extends DType>(
 }
 
 /**
- * A tensor of values or codes, one-dimensional unless a shape is given. `data` are the elements as `Tensor.data()` returns
- * them. Plain numbers are accepted for f32 only, because narrowing is up to `encode`.
+ * Creates a tensor from host data. It is one-dimensional unless a shape is given. `data` holds the elements as `Tensor.data()`
+ * returns them: values for f32 and i32, codes for the other dtypes. An array of plain numbers is accepted for f32 only; use
+ * `encode` to convert to a narrower format.
  *
- * @throws `DTypeError` for an array of another kind, `ArgumentError` for elements that are not numbers, for memory that was
- * transferred and for anything but a backend, `ShapeError` for a wrong length, `DisposedError` for a backend that was disposed
- * of.
+ * @throws `DTypeError` for the wrong kind of array, `ArgumentError` for elements that are not numbers, a typed array whose
+ * memory was transferred, or an argument that is not a backend, `ShapeError` for a wrong number of elements, `DisposedError`
+ * for a disposed backend.
  */
 export function tensor<D extends DType = "f32">(
   backend: Backend,
@@ -79,7 +81,7 @@ export function tensor<D extends DType = "f32">(
   return filled(shaped(backend, type, shape, elements), elements);
 }
 
-/** Makes a tensor of `shape`, by default one-dimensional. */
+/** Creates a tensor of `shape`, or without a shape a one-dimensional one of as many elements as the data have. */
 function shaped<D extends DType>(
   backend: Backend,
   dtype: D,
@@ -89,7 +91,7 @@ function shaped<D extends DType>(
   return new Tensor(backend, dtype, shape === undefined ? [(byteLength * 8) / storageBits(dtype)] : shape);
 }
 
-/** Fills `made` with these elements; disposes of it if they do not fit. */
+/** Writes the elements to `made` and returns it. If that throws, `made` is disposed of. */
 function filled<D extends DType>(made: Tensor<D>, elements: TensorData): Tensor<D> {
   try {
     return made.write(elements);
@@ -115,7 +117,7 @@ function elementsOf(dtype: DType, data: TensorData | readonly number[]): TensorD
   return numbers(data);
 }
 
-/** Throws `ArgumentError` unless all elements are present and numbers. */
+/** Converts to f32. Throws `ArgumentError` if an element is missing or not a number. */
 function numbers(data: readonly unknown[]): Float32Array {
   const values = new Float32Array(data.length);
   for (let i = 0; i < values.length; i++) {

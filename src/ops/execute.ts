@@ -1,4 +1,4 @@
-/** What all operations share: checks of arguments, the query to the backend, the run. */
+/** The steps that all operations share: checking the arguments, asking the backend for support, running the operation. */
 
 import type { Backend, Support } from "../backends/backend.js";
 import type { OpArgs, OpName } from "../backends/ops.js";
@@ -12,8 +12,8 @@ import { requireOutputs } from "./outputs.js";
 import { requireApart } from "./overlap.js";
 
 /**
- * Runs `op`, and returns what the backend promises of the result. Throws `UnsupportedError` with the backend's reason,
- * `ArgumentError` if an output overlaps an input other than in place.
+ * Runs `op` and returns the backend's answer about its support. Throws `UnsupportedError` with the backend's reason, and
+ * `ArgumentError` if an output overlaps an input, except where the operation may run in place.
  */
 export function execute<K extends OpName>(
   backend: Backend,
@@ -45,7 +45,10 @@ function severalBackends(op: string): ArgumentError {
   );
 }
 
-/** The common backend of all tensors. Throws `ArgumentError` if there are several, `DTypeError` without a tensor. */
+/**
+ * Returns the backend of all the tensors. Throws `ArgumentError` if they live on different backends, `DTypeError` for an
+ * argument that is not a tensor.
+ */
 export function commonBackend(op: string, ...tensors: readonly (Tensor | undefined)[]): Backend {
   let backend: Backend | undefined;
   let several = false;
@@ -59,17 +62,17 @@ export function commonBackend(op: string, ...tensors: readonly (Tensor | undefin
   throw severalBackends(op);
 }
 
-/** Options for the output of an operation that keeps the shape of its input. */
+/** Options of the output of an elementwise operation, which keeps the shape of its input. */
 export interface ResultOptions {
-  /** Default: the type of `out`, else that of the first input. */
+  /** The dtype of the result. Default: the dtype of `out`, else that of the first input. */
   readonly outDtype?: WideDType | undefined;
-  /** The output tensor; may be an input itself. Default: a new tensor. */
+  /** The tensor that receives the result. It may be an input itself. Default: a new tensor. */
   readonly out?: Tensor | undefined;
 }
 
 const checkResult = optionsOf<ResultOptions>({ outDtype: wideDType, out: requireWide });
 
-/** `out`, if given, checked against the first input and `outDtype`; else a new tensor. */
+/** Returns `out`, checked against the first input and `outDtype`, or a new tensor if `out` is not given. */
 export function resultFor(
   op: string,
   inputs: readonly [Tensor<WideDType>, ...Tensor[]],
@@ -86,7 +89,7 @@ export function resultFor(
   return given;
 }
 
-/** Throws `ShapeError` unless `x` has that shape. */
+/** Throws `ShapeError` unless `x` has the shape `shape`. */
 export function requireShape(op: string, name: string, x: Tensor, shape: Shape): void {
   if (!sameShape(x.shape, shape))
     throw new ShapeError(`${op}: ${name} is [${x.shape}]; it must be [${shape}]`);

@@ -1,24 +1,27 @@
-/** Captured graphs: a CUDA graph on a GPU, a list of operations on the reference. */
+/** Captured graphs: a CUDA graph on a GPU, a list of operations on the reference backend. */
 import { type Backend, type CapturedWork, requireBackend } from "../backends/backend.js";
 import { ArgumentError, DisposedError, UnsupportedError } from "../errors.js";
 import { callable } from "../options.js";
 
-/** Captured work that can be replayed; made by `captureGraph`. */
+/** Captured operations that can be replayed. `captureGraph` creates it. */
 export class Graph<T = void> {
   #work: CapturedWork | undefined;
 
-  /** @internal */
+  /** @internal The scope that owns it. */
   constructor(
     work: CapturedWork,
-    /** What the captured function returned: tensors that every `replay()` writes, once the first has. */
+    /**
+     * The return value of the captured function. Its tensors hold results after the first `replay()`; each replay overwrites
+     * them.
+     */
     readonly result: T,
   ) {
     this.#work = work;
   }
 
   /**
-   * Enqueues all operations of the captured function again, on the same memory: inputs are read with their current values, and
-   * outputs are overwritten. Throws `DisposedError` after `dispose()`, and if the backend was disposed of.
+   * Enqueues all captured operations again, on the same memory. Inputs are read with their current values, and outputs are
+   * overwritten. Throws `DisposedError` after `dispose()` or if the backend is disposed.
    */
   replay(): this {
     if (!this.#work) throw new DisposedError("a captured graph");
@@ -27,7 +30,8 @@ export class Graph<T = void> {
   }
 
   /**
-   * Frees the memory that only the graph uses; waits for running replays. Tensors of `result` stay alive. Safe to call twice.
+   * Frees the memory that only the graph uses, after running replays have finished. Tensors of `result` stay alive. A second
+   * call does nothing.
    */
   dispose(): void {
     const work = this.#work;
@@ -35,16 +39,16 @@ export class Graph<T = void> {
     work?.dispose();
   }
 
-  /** As `dispose`, for `using`. */
+  /** Calls `dispose`, at the end of a block with `using`. */
   [Symbol.dispose](): void {
     this.dispose();
   }
 }
 
 /**
- * Captures the operations of `body`, which is called once: they are recorded, not done, until `replay()` does them, as often as
- * is wanted. On a GPU they are one CUDA graph, which starts its kernels without the host, and memory for intermediate results is
- * taken once. The bits are those of calling `body` each time:
+ * Captures the operations of `body` into a graph. `body` is called once; its operations are recorded but not executed. Each
+ * `replay()` executes them. On a GPU they become one CUDA graph: its kernels start without the host, and memory for
+ * intermediate results is allocated once. A replay computes the same bits as a call of `body` would:
  *
  *     using graph = captureGraph(backend, () => {
  *       using _ = new Scope();
@@ -55,15 +59,16 @@ export class Graph<T = void> {
  *       graph.replay();
  *     }
  *
- * What JavaScript decides is decided once: options, learning rates, whether a weight is quantized anew. Values that the host
- * writes in `body` are written again by each replay. Tensors from before that `body` uses live as long as the graph. Gradients
- * that are there already are added to, as they were before the capture: let go of them first. Scales of delayed scaling are
- * updated where an `autocast` region ends within `body`. Several graphs and ordinary calls may alternate.
+ * What JavaScript computes in `body` is computed once, at the capture: options, learning rates, whether a weight is quantized
+ * again. Data that the host writes to tensors in `body` are written again by each replay. Tensors that existed before and that
+ * `body` uses stay alive as long as the graph. If a parameter already has a gradient at the capture, each replay adds that old
+ * gradient to the new one; call `zeroGrad()` before the capture. Delayed scaling updates its scales in a replay if its
+ * `autocast` region ends within `body`. Several graphs and ordinary calls may alternate.
  *
- * @throws ArgumentError for a body that waits, such as by reading a tensor, is async, or captures itself. UnsupportedError on a
- * backend that captures nothing, and for operations in which each run differs by what the host counts or draws: stochastic
- * rounding, the step of AdamW, the first step of SGD with momentum. DisposedError for a backend that was disposed of. What
- * `body` throws; nothing is captured then.
+ * @throws `ArgumentError` if `body` waits (for example by reading a tensor), is async, or captures a graph itself.
+ * `UnsupportedError` if the backend cannot capture, and for operations that depend on a host counter: stochastic rounding, the
+ * step of AdamW, the first step of SGD with momentum. `DisposedError` for a disposed backend. Errors of `body` propagate;
+ * nothing is captured then.
  */
 export function captureGraph<T = void>(backend: Backend, body: () => T): Graph<T> {
   requireBackend("captureGraph", backend);
@@ -84,10 +89,10 @@ export function captureGraph<T = void>(backend: Backend, body: () => T): Graph<T
   throw new ArgumentError(`captureGraph: the ${backend.name} backend did not call the body`);
 }
 
-/** Throws `ArgumentError` for the promise of an async function. */
+/** Throws `ArgumentError` for a promise, which an async function returns. */
 function requireSynchronous(value: unknown): void {
   if (typeof (value as { then?: unknown } | undefined | null)?.then !== "function") return;
-  // the body goes on after the capture and then fails; that is already reported by the error below
+  // the body continues after the capture and then fails; the error below already reports that
   (value as Promise<unknown>).then(undefined, () => {});
   throw new ArgumentError("captureGraph: the body is async; what it does after an await cannot be captured");
 }

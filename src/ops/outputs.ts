@@ -1,4 +1,4 @@
-/** Checks the outputs of each operation, just before the backend, which trusts their types. */
+/** Checks the dtype of each output just before the backend runs. The backend does not check them again. */
 import { isGemmOut } from "../backends/gemm-args.js";
 import type { OpArgs, OpName } from "../backends/ops.js";
 import { TENSOR_ROWS, type TensorRow, type TensorRule } from "../backends/writes.js";
@@ -9,10 +9,10 @@ import { requireF32, requireHalf, requireScalar, requireTensor, requireWide } fr
 import { type DType, storageBits } from "../tensor/shape.js";
 import type { Tensor } from "../tensor/tensor.js";
 
-/** The check of a tensor, by its rule. */
+/** A check of one tensor of a call. */
 type Check = (op: string, name: string, x: Tensor, args: RuledArgs) => unknown;
 
-/** The other arguments that rules look at. */
+/** The other arguments of the call that a check may need. */
 interface RuledArgs {
   readonly x: Tensor;
   readonly out: Tensor;
@@ -31,10 +31,10 @@ const CHECKS: Readonly<Record<Exclude<TensorRule, "copy" | "checked">, Check>> =
   product: (op, name, x) => (isGemmOut(x.dtype) ? requireTensor(op, name, x) : requireWide(op, name, x)),
 };
 
-/** Throws `DTypeError` for an output of a type that `op` cannot write, `DisposedError` for one that was disposed of. */
+/** Throws `DTypeError` for an output whose dtype `op` cannot write, `DisposedError` for a disposed output. */
 export function requireOutputs<K extends OpName>(op: K, args: OpArgs[K]): void {
   const rows = TENSOR_ROWS.get(op) as readonly TensorRow[];
-  // every name in the table is an argument of the operation
+  // the table of an operation lists only arguments of that operation
   const given = args as object as Readonly<Record<string, unknown>> & RuledArgs;
   for (let i = 0; i < rows.length; i++) {
     const { name, rule, optional } = rows[i] as TensorRow;
@@ -51,7 +51,7 @@ function requireType(op: string, name: string, x: Tensor, dtype: DType): void {
   throw new DTypeError(`${op}: ${name} is ${x.dtype}; it must be ${dtype}`);
 }
 
-/** Throws `DTypeError` unless `codes` holds as many codes of the format as `values` has elements. */
+/** Throws `DTypeError` unless `codes` has space for exactly one code of the format per element of `values`. */
 function requireCodes(op: string, name: string, codes: Tensor, word: number, values: Tensor): void {
   const { dtype, byteLength } = requireTensor(op, name, codes);
   const bits = (word & 15) + ((word >> 4) & 15) + ((word >> 8) & 1);

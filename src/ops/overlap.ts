@@ -1,4 +1,4 @@
-/** Checks that outputs share no memory with other arguments, except where an operation works in place. */
+/** Checks that the outputs of an operation share no memory with its other arguments, unless the operation may run in place. */
 import type { GemmOperand } from "../backends/gemm-args.js";
 import type { OpName } from "../backends/ops.js";
 import { TENSOR_ROWS, type TensorRow } from "../backends/writes.js";
@@ -8,15 +8,18 @@ import type { DType } from "../tensor/shape.js";
 import { isOverlap } from "../tensor/storage.js";
 import { Tensor } from "../tensor/tensor.js";
 
-/** An argument with memory: a tensor, or a group of tensors. */
+/** An argument that occupies memory: a tensor, or an object of several tensors. */
 type Argument = Tensor | QuantizedTensor | CopyTensors | Omit<GemmOperand, "traits">;
 
-/** The caller's names of the operation and of arguments, where they differ. */
+/** The names by which error messages call the operation and its arguments, if they differ from the internal ones. */
 type Names = Readonly<Record<string, string>>;
 
-/** The tensors of the current call. The arrays are reused by each call and hold no tensor. */
+/**
+ * The tensors of the current call, one index each in the five arrays. The arrays are reused by every call and hold no
+ * references to tensors.
+ */
 const rowsOfTensors: TensorRow[] = [];
-/** The part of a composite argument that each tensor is; "" for a plain tensor. */
+/** The field name of each tensor within its argument, or "" if the argument is a tensor itself. */
 const parts: string[] = [];
 const dtypes: DType[] = [];
 const begins: number[] = [];
@@ -24,8 +27,8 @@ const ends: number[] = [];
 let count = 0;
 
 /**
- * Throws `ArgumentError` if an output of `op` shares memory with another of `given`, its arguments by name. Where the operation
- * works in place, the output may be identical to that input: the same elements of one type.
+ * Throws `ArgumentError` if an output of `op` shares memory with another argument. `given` holds the arguments by name. If the
+ * operation may run in place, the output may be the input itself: the same memory with the same dtype.
  */
 export function requireApart(op: OpName, given: object, names: Names = {}): void {
   const rows = TENSOR_ROWS.get(op) as readonly TensorRow[];
@@ -97,7 +100,7 @@ function nameOf(at: number, names: Names): string {
   return [names[name] ?? name, parts[at]].filter((each) => each !== "").join(".");
 }
 
-/** Whether two tensors are the same elements of the same type. */
+/** Whether two tensors occupy the same bytes with the same dtype. */
 function isSameMemory(i: number, j: number): boolean {
   return begins[i] === begins[j] && ends[i] === ends[j] && dtypes[i] === dtypes[j];
 }

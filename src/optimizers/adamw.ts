@@ -1,18 +1,19 @@
-/** AdamW. */
+/** The AdamW optimizer. */
 import { ArgumentError } from "../errors.js";
 import { type AdamWStepOptions, adamw, requireAdamWOptions } from "../ops/update/optimizer.js";
 import { type Optimized, Optimizer, type OptimizerSlot, type StepTensors } from "./optimizer.js";
 
-/** The options of the operation `adamw`, without the step. */
+/** The options of the operation `adamw`, without `step`. */
 export type AdamWOptions = Omit<AdamWStepOptions, "step">;
 
 /**
- * Adam with decoupled weight decay and f32 master parameters; see `adamw` for the formulas.
+ * Adam with decoupled weight decay on f32 master parameters. See the operation `adamw` for the formulas.
  *
- * @throws `ArgumentError` for an option outside its domain, and for anything but a module or a map from names to parameters.
+ * @throws `ArgumentError` for an invalid option value, or an argument that is neither a module nor a map from names to
+ * parameters.
  */
 export class AdamW extends Optimizer {
-  /** May be replaced between steps, for example by a schedule. */
+  /** The options. They may be replaced between steps, for example by a learning-rate schedule. */
   options: AdamWOptions;
 
   constructor(optimized: Optimized, options: AdamWOptions) {
@@ -21,7 +22,7 @@ export class AdamW extends Optimizer {
     this.options = options;
   }
 
-  /** Runs `adamw`, with the buffers `m` and `v`. */
+  /** Updates one parameter by the operation `adamw`, with its buffers `m` and `v`. */
   protected override update(tensors: StepTensors, { buffers }: OptimizerSlot, step: number): void {
     const [m, v] = [buffers.get("m"), buffers.get("v")];
     if (!m || !v) throw new ArgumentError("AdamW: a parameter has lost its buffers");

@@ -1,4 +1,4 @@
-/** The base of optimizers: f32 master parameters, and the inputs of each parameter's step. */
+/** The base class of optimizers. It owns the f32 master parameters and collects the tensors of each parameter's step. */
 import { ArgumentError } from "../errors.js";
 import { Module } from "../modules/module.js";
 import { Parameter, persistent } from "../modules/parameter.js";
@@ -14,52 +14,57 @@ import { Scope } from "../tensor/scope.js";
 import type { WideDType } from "../tensor/shape.js";
 import { hasType, Tensor } from "../tensor/tensor.js";
 
-/** The parameters to optimize: a module, or parameters by the names that checkpoints use. */
+/** The parameters to optimize: a module, or a map from checkpoint names to parameters. */
 export type Optimized = Module | ReadonlyMap<string, Parameter>;
 
-/** Options of `step()`; both tensors are read on the device. */
+/** Options of `step()`. All fields are optional. */
 export interface StepOptions {
-  /** Multiplies every gradient, f32 [1], read on the device: the factor of `clipGradNorm`. */
+  /** An f32 [1] factor, read on the device, that multiplies every gradient: the `factor` of `clipGradNorm`. */
   readonly gradScale?: Tensor<"f32"> | undefined;
-  /** If exactly 1, f32 [1], no tensor changes; the host, which cannot see that, still counts the step. */
+  /**
+   * An f32 [1] flag, read on the device. If it is exactly 1, no tensor changes. The step counter on the host is incremented all
+   * the same.
+   */
   readonly noop?: Tensor<"f32"> | undefined;
 }
 
 const checkStep = optionsOf<StepOptions>({ gradScale: requireScalar, noop: requireScalar });
 
-/** The state of one parameter: its master and buffers. */
+/** The optimizer state of one parameter. */
 export interface OptimizerSlot {
   /** The parameter to update. */
   readonly parameter: Parameter;
-  /** The f32 master; the parameter itself if that is f32. */
+  /** The f32 master parameter. It is the parameter's own tensor if that is f32. */
   readonly master: Tensor<"f32">;
-  /** Running means of gradients, by their names in `sgd` and `adamw`, in the parameter's shape. */
+  /**
+   * Moving averages of the gradient (momentum, Adam moments), by their names in `sgd` and `adamw`, in the parameter's shape.
+   */
   readonly buffers: ReadonlyMap<string, Tensor<"f32">>;
   /** The number of updates so far. */
   steps: number;
 }
 
-/** The tensors of one parameter's step, for `sgd` and `adamw`. */
+/** The tensors of one parameter's step, as `sgd` and `adamw` take them. */
 export interface StepTensors extends StepOptions {
-  /** The master, updated in place. */
+  /** The f32 master parameter, updated in place. */
   readonly parameter: Tensor<"f32">;
   /** The gradient, in the parameter's shape. */
   readonly grad: Tensor<WideDType>;
-  /** The 16-bit parameter, which receives the new values rounded. Absent if there is none. */
+  /** The bf16 or f16 parameter, which receives the new values rounded. Absent if the parameter has another type. */
   readonly copy?: Tensor<"bf16" | "f16">;
 }
 
 /**
- * Updates parameters from their gradients, the sum of `mainGrad` and `grad`; parameters without a gradient are skipped. 16-bit
- * and quantized parameters have f32 masters: steps update the master and then write the parameter.
+ * Updates parameters from their gradients. The gradient is the sum of `mainGrad` and `grad`; a parameter without a gradient is
+ * skipped. A 16-bit or quantized parameter has an f32 master: a step updates the master and then writes the parameter.
  */
 export abstract class Optimizer {
-  /** The state of each parameter, by the parameter's name. */
+  /** The optimizer state of each parameter, by the parameter's name. */
   readonly slots: ReadonlyMap<string, OptimizerSlot>;
 
   protected constructor(
     optimized: Optimized,
-    /** The names of the buffers of each parameter. */
+    /** The names of the buffers that each parameter gets. */
     buffers: readonly string[],
   ) {
     const named = parametersOf(optimized);
@@ -68,10 +73,10 @@ export abstract class Optimizer {
   }
 
   /**
-   * One update of all parameters.
+   * Updates all parameters that have a gradient, once.
    *
-   * @throws `DTypeError` or `ShapeError` for a factor or a flag that is not f32 [1], `ArgumentError` for an unknown option
-   * or one that lives on another backend, `DisposedError` for a tensor that was disposed of.
+   * @throws `DTypeError` or `ShapeError` for a `gradScale` or `noop` that is not f32 [1], `ArgumentError` for an unknown option
+   * or an option on another backend, `DisposedError` for a disposed tensor.
    */
   step(options: StepOptions = {}): void {
     const { noop } = checkStep("step", options);
@@ -88,15 +93,15 @@ export abstract class Optimizer {
     }
   }
 
-  /** Update number `step` of one parameter. */
+  /** Runs update number `step`, counted from 1, of one parameter. */
   protected abstract update(tensors: StepTensors, slot: OptimizerSlot, step: number): void;
 
-  /** Releases all gradients and sets main gradients to zero. */
+  /** Releases all gradients (`grad`) and sets all `mainGrad` to zero. */
   zeroGrad(): void {
     for (const { parameter } of this.slots.values()) parameter.clearGrads();
   }
 
-  /** Frees masters and buffers, but not the parameters. */
+  /** Frees the masters and buffers. The parameters stay. */
   dispose(): void {
     for (const { parameter, master, buffers } of this.slots.values()) {
       if (master !== parameter.value) master.dispose();
@@ -104,15 +109,16 @@ export abstract class Optimizer {
     }
   }
 
-  /** As `dispose`, for `using`. */
+  /** Calls `dispose`, at the end of a block with `using`. */
   [Symbol.dispose](): void {
     this.dispose();
   }
 }
 
 /**
- * The 2-norm of all gradients, and the factor that reduces it to `maxNorm`, for `step({ gradScale: factor })`. Both stay on the
- * device; dispose of both, or use a scope. Throws `ArgumentError` if no parameter has a gradient.
+ * Returns the 2-norm of all gradients together, and the factor that reduces it to `maxNorm`, for `step({ gradScale: factor })`.
+ * Both are tensors on the device; the caller disposes of them or uses a scope. Throws `ArgumentError` if no parameter has a
+ * gradient.
  */
 export function clipGradNorm(optimized: Optimized | Optimizer, maxNorm: number): GradNorm {
   const parameters =
@@ -128,12 +134,15 @@ export function clipGradNorm(optimized: Optimized | Optimizer, maxNorm: number):
   return made;
 }
 
-/** The sum of the gradient accumulated by fused products and that of other uses of the parameter, such as an embedding. */
+/**
+ * Returns the gradient of a parameter: the sum of `mainGrad` (from fused products) and `grad` (from other uses, such as an
+ * embedding).
+ */
 function gradientOf({ mainGrad, grad }: Parameter): Tensor<WideDType> | undefined {
   return mainGrad && grad ? add(mainGrad, grad, { outDtype: "f32" }) : (mainGrad ?? grad);
 }
 
-/** The parameters by name. Throws `ArgumentError` for a list of them, which has no names. */
+/** Returns the parameters by name. Throws `ArgumentError` for a list of parameters, which has no names. */
 function parametersOf(optimized: Optimized): ReadonlyMap<string, Parameter> {
   if (optimized instanceof Module) return optimized.namedParameters();
   if (optimized instanceof Map) {

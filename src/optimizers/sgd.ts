@@ -1,4 +1,4 @@
-/** Stochastic gradient descent. */
+/** The optimizer for stochastic gradient descent. */
 import { requireSGDOptions, type SGDStepOptions, sgd } from "../ops/update/optimizer.js";
 import { type Optimized, Optimizer, type OptimizerSlot, type StepTensors } from "./optimizer.js";
 
@@ -6,12 +6,13 @@ import { type Optimized, Optimizer, type OptimizerSlot, type StepTensors } from 
 export type SGDOptions = Omit<SGDStepOptions, "first">;
 
 /**
- * torch.optim.SGD with f32 master parameters; see `sgd` for the formulas.
+ * The algorithm of `torch.optim.SGD` on f32 master parameters. See the operation `sgd` for the formulas.
  *
- * @throws `ArgumentError` for an option outside its domain, and for anything but a module or a map from names to parameters.
+ * @throws `ArgumentError` for an invalid option value, or an argument that is neither a module nor a map from names to
+ * parameters.
  */
 export class SGD extends Optimizer {
-  /** May be replaced between steps, for example by a schedule. */
+  /** The options. They may be replaced between steps, for example by a learning-rate schedule. */
   options: SGDOptions;
 
   constructor(optimized: Optimized, options: SGDOptions) {
@@ -20,7 +21,7 @@ export class SGD extends Optimizer {
     this.options = options;
   }
 
-  /** Runs `sgd`, with the buffer `m` if there is momentum. */
+  /** Updates one parameter by the operation `sgd`, with its buffer `m` if momentum is used. */
   protected override update(tensors: StepTensors, { buffers }: OptimizerSlot, step: number): void {
     const m = buffers.get("m");
     sgd({ ...tensors, ...(m ? { m } : {}) }, { ...this.options, first: step === 1 });

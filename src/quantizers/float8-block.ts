@@ -1,21 +1,21 @@
-/** FP8 with an f32 scale for each 1x128 or 128x128 block. */
+/** The quantizer of FP8 with one f32 scale per 1x128 or 128x128 block. */
 import type { ScalarFormat } from "../formats/scalar.js";
 import { anything, atLeastZero, boolean, oneOf, optionsOf } from "../options.js";
 import { makeSpec, QUANTIZER_OPTIONS, Quantizer, type QuantizerOptions } from "./quantizer.js";
 
-/** What `Float8BlockQuantizer` takes; every field may be left out. */
+/** Options of `Float8BlockQuantizer`. All fields are optional. */
 export interface Float8BlockQuantizerOptions extends QuantizerOptions {
-  /** Default e4m3. */
+  /** The element format. Default e4m3. */
   readonly format?: ScalarFormat | undefined;
-  /** Default 1x128 (activations, gradients); weights take 128x128. */
+  /** The block that shares a scale. Default 1x128, as for activations and gradients; the recipe uses 128x128 for weights. */
   readonly tile?: "1x128" | "128x128" | undefined;
-  /** Cut scales to powers of two. Default true. */
+  /** Whether scales are rounded down to powers of two. Default true. */
   readonly pow2Scales?: boolean | undefined;
-  /** Lower bound of a block's amax. Default 0. */
+  /** A lower bound of the amax from which a block's scale is computed. Default 0. */
   readonly amaxEpsilon?: number | undefined;
   /**
-   * `GEMM_READY` stores columnwise data and scales transposed, as a GEMM reads them; `COMPACT` leaves both as
-   * the blocks lie in the input, as an all-gather wants them (1x128 only). Default GEMM_READY.
+   * How the columnwise copy is stored. `GEMM_READY`: data and scales are transposed, as a GEMM reads them. `COMPACT`: both keep
+   * the order of the input, as an all-gather needs them; only for tile 1x128. Default GEMM_READY.
    */
   readonly dataLayout?: "GEMM_READY" | "COMPACT" | undefined;
 }
@@ -30,9 +30,10 @@ const checkOptions = optionsOf<Float8BlockQuantizerOptions>({
 });
 
 /**
- * Block-scaled FP8 (numerics.md §3). No alignment is needed; blocks at the edges cover what exists.
+ * Quantizes to FP8 with one f32 scale per block (numerics.md §3). Rows and columns may have any size; a block at the edge
+ * covers the elements that exist.
  *
- * @throws `ArgumentError` for an option outside its domain.
+ * @throws `ArgumentError` for an invalid option value.
  */
 export class Float8BlockQuantizer extends Quantizer {
   constructor(options: Float8BlockQuantizerOptions = {}) {

@@ -1,4 +1,7 @@
-/** Per-tensor FP8, with a scale from the past (delayed) or from the tensor itself (current). */
+/**
+ * The quantizers of FP8 with one scale per tensor: a given scale (delayed scaling) or a scale computed from the tensor (current
+ * scaling).
+ */
 
 import type { ScalarFormat } from "../formats/scalar.js";
 import type { QuantizeInputs } from "../ops/quantize/quantize.js";
@@ -7,13 +10,13 @@ import { requireScalar, requireTogether } from "../tensor/require.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { makeSpec, QUANTIZER_OPTIONS, Quantizer, type QuantizerOptions } from "./quantizer.js";
 
-/** What `Float8Quantizer` takes; `scale` is needed. */
+/** Options of `Float8Quantizer`. Only `scale` is required. */
 export interface Float8QuantizerOptions extends QuantizerOptions {
-  /** Default e4m3. */
+  /** The element format. Default e4m3. */
   readonly format?: ScalarFormat | undefined;
-  /** The factor elements are multiplied by, f32 [1]. */
+  /** The factor by which elements are multiplied, f32 [1]. Each quantization reads it. */
   readonly scale: Tensor<"f32">;
-  /** Where given, raised to max |x| by each quantization, f32 [1]. */
+  /** An f32 [1] tensor. If given, each quantization sets it to the maximum of its value and max |x|. */
   readonly amax?: Tensor<"f32"> | undefined;
 }
 
@@ -25,15 +28,19 @@ const checkDelayed = optionsOf<Float8QuantizerOptions>({
 });
 
 /**
- * Delayed scaling: q = cast(x * scale), scaleInv = 1/scale (numerics.md §2.1).
+ * Quantizes with a given scale, as delayed scaling does: codes are cast(x * scale), and the stored `scaleInv` is 1 / scale
+ * (numerics.md §2.1).
  *
- * @throws `ArgumentError` for an option outside its domain, `DTypeError` or `ShapeError` for a scale or an amax that is not
- * f32 [1], `DisposedError` for a tensor that was disposed of.
+ * @throws `ArgumentError` for an invalid option value, `DTypeError` or `ShapeError` for a scale or an amax that is not f32 [1],
+ * `DisposedError` for a disposed tensor.
  */
 export class Float8Quantizer extends Quantizer {
-  /** The factor of elements, f32 [1], read by each quantization. */
+  /** The factor by which elements are multiplied, f32 [1]. */
   readonly scale: Tensor<"f32">;
-  /** Raised to max |x| by each quantization, f32 [1]. Undefined where none is recorded. */
+  /**
+   * An f32 [1] tensor that each quantization sets to the maximum of its value and max |x|. Undefined if amaxes are not
+   * recorded.
+   */
   readonly amax: Tensor<"f32"> | undefined;
 
   constructor(options: Float8QuantizerOptions) {
@@ -44,21 +51,23 @@ export class Float8Quantizer extends Quantizer {
     this.amax = options.amax;
   }
 
-  /** The scale, and where the amax goes. */
+  /** Returns the scale, and the tensor that records the amax. */
   protected override inputs(): QuantizeInputs {
     return { scale: this.scale, amaxRecord: this.amax };
   }
 }
 
-/** What `Float8CurrentScalingQuantizer` takes; every field may be left out. */
+/** Options of `Float8CurrentScalingQuantizer`. All fields are optional. */
 export interface Float8CurrentScalingQuantizerOptions extends QuantizerOptions {
-  /** Default e4m3. */
+  /** The element format. Default e4m3. */
   readonly format?: ScalarFormat | undefined;
-  /** Cut scales to powers of two. Default false. */
+  /** Whether scales are rounded down to powers of two. Default false. */
   readonly pow2Scales?: boolean | undefined;
-  /** Lower bound of the amax. Default 0. */
+  /** A lower bound of the amax from which the scale is computed. Default 0. */
   readonly amaxEpsilon?: number | undefined;
-  /** Use this amax, f32 [1], in place of the tensor's own: a group's maximum. */
+  /**
+   * An f32 [1] amax that is used instead of the tensor's own, for example the maximum over a group. Default: the tensor's own.
+   */
   readonly amax?: Tensor<"f32"> | undefined;
 }
 
@@ -71,10 +80,10 @@ const checkCurrent = optionsOf<Float8CurrentScalingQuantizerOptions>({
 });
 
 /**
- * Current scaling: scale = max / amax of the tensor itself (numerics.md §2.3).
+ * Quantizes with scale = maximum of the format / amax of the tensor itself (numerics.md §2.3).
  *
- * @throws `ArgumentError` for an option outside its domain, `DTypeError` or `ShapeError` for a scale or an amax that is not
- * f32 [1], `DisposedError` for a tensor that was disposed of.
+ * @throws `ArgumentError` for an invalid option value, `DTypeError` or `ShapeError` for an amax that is not f32 [1],
+ * `DisposedError` for a disposed tensor.
  */
 export class Float8CurrentScalingQuantizer extends Quantizer {
   readonly #amax: Tensor<"f32"> | undefined;
@@ -86,7 +95,7 @@ export class Float8CurrentScalingQuantizer extends Quantizer {
     this.#amax = options.amax;
   }
 
-  /** The amax in place of the tensor's own, where one was given. */
+  /** Returns the amax to use instead of the tensor's own, if one was given. */
   protected override inputs(): QuantizeInputs {
     return { amax: this.#amax };
   }

@@ -1,13 +1,15 @@
-/** The OCP microscaling formats: an E8M0 scale for each 32 elements. */
+/** The quantizers of the OCP microscaling (MX) formats, with one E8M0 scale per 32 elements. */
 import type { ScalarFormat } from "../formats/scalar.js";
 import { anything, optionsOf } from "../options.js";
 import { makeSpec, QUANTIZER_OPTIONS, Quantizer, type QuantizerOptions } from "./quantizer.js";
 
-/** What the MX quantizers take: element format, tile, copies. */
+/** Options of the MX quantizers. All fields are optional. */
 export interface MXQuantizerOptions<F extends ScalarFormat> extends QuantizerOptions {
-  /** The element format. Default: the first that the quantizer has. */
+  /** The element format. Default: e4m3 for MXFP8, e2m3 for MXFP6, e2m1 for MXFP4. */
   readonly format?: F | undefined;
-  /** Default 1x32; 32x32 gives both directions the same codes (weights). */
+  /**
+   * The block that shares a scale. Default 1x32. With 32x32, as for weights, rowwise and columnwise copies have the same codes.
+   */
   readonly tile?: "1x32" | "32x32" | undefined;
 }
 
@@ -18,9 +20,10 @@ const checkOptions = optionsOf<MXQuantizerOptions<ScalarFormat>>({
 });
 
 /**
- * MXFP8 as TransformerEngine makes it: the scale's exponent is rounded up (numerics.md §4). Default e4m3.
+ * Quantizes to MXFP8 as TransformerEngine does: the exponent of the scale is rounded up (numerics.md §4). The default element
+ * format is e4m3.
  *
- * @throws `ArgumentError` for an option outside its domain.
+ * @throws `ArgumentError` for an invalid option value.
  */
 export class MXFP8Quantizer extends Quantizer {
   constructor(options: MXQuantizerOptions<"e4m3" | "e5m2"> = {}) {
@@ -30,9 +33,10 @@ export class MXFP8Quantizer extends Quantizer {
 }
 
 /**
- * MXFP6 of OCP MX 1.0 §6.3: the shared exponent is floor(log2 amax) - emax. Default e2m3.
+ * Quantizes to MXFP6 as OCP MX 1.0 §6.3 defines: the exponent of the scale is floor(log2 amax) - emax. The default element
+ * format is e2m3.
  *
- * @throws `ArgumentError` for an option outside its domain.
+ * @throws `ArgumentError` for an invalid option value.
  */
 export class MXFP6Quantizer extends Quantizer {
   constructor(options: MXQuantizerOptions<"e2m3" | "e3m2"> = {}) {
@@ -42,9 +46,10 @@ export class MXFP6Quantizer extends Quantizer {
 }
 
 /**
- * MXFP4 of OCP MX 1.0 §6.3. Columnwise codes are stored transposed, packed along M; their scales are not.
+ * Quantizes to MXFP4 as OCP MX 1.0 §6.3 defines. Codes of the columnwise copy are stored transposed, packed along M; its scales
+ * are not transposed.
  *
- * @throws `ArgumentError` for an option outside its domain.
+ * @throws `ArgumentError` for an invalid option value.
  */
 export class MXFP4Quantizer extends Quantizer {
   constructor(options: MXQuantizerOptions<"e2m1"> = {}) {

@@ -1,4 +1,4 @@
-/** Makes quantizers by the name of their block format. */
+/** Construction of quantizers by the name of their block format. */
 import { ArgumentError } from "../errors.js";
 import {
   type BlockFormatName,
@@ -17,7 +17,7 @@ import { MXFP4Quantizer, MXFP6Quantizer, MXFP8Quantizer, type MXQuantizerOptions
 import { NVFP4Quantizer, type NVFP4QuantizerOptions } from "./nvfp4.js";
 import { makeSpec, type Quantizer, type QuantizerOptions, type RandomState } from "./quantizer.js";
 
-/** The settings of all quantizers; a setting that a quantizer does not have must be off. */
+/** The options of all quantizers together. An option that a quantizer does not have must have its off value or be left out. */
 export interface QuantizerSettings extends QuantizerOptions {
   readonly format?: ScalarFormat | undefined;
   readonly tile?: Tile | undefined;
@@ -27,14 +27,14 @@ export interface QuantizerSettings extends QuantizerOptions {
   readonly stochastic?: boolean | undefined;
   readonly fourOverSix?: FourOverSix | undefined;
   readonly e4m3Max?: 448 | 256 | undefined;
-  /** For quantizers with a given scale: the scale, required, and the tensor that records amaxes. */
+  /** For quantizers with a given scale: the scale, which is required, and the tensor that records amaxes. */
   readonly scale?: Tensor<"f32"> | undefined;
   readonly amax?: Tensor<"f32"> | undefined;
-  /** For quantizers that round stochastically. */
+  /** The source of random bits, for quantizers that can round stochastically. */
   readonly random?: RandomState | undefined;
 }
 
-/** Options already checked against a row; the constructor checks them again. */
+/** Options that were checked against a row. The constructor checks them again. */
 type Checked = QuantizerSettings & Record<string, unknown>;
 
 const MAKERS: Readonly<Record<BlockFormatName, (options: Checked) => Quantizer>> = {
@@ -47,7 +47,7 @@ const MAKERS: Readonly<Record<BlockFormatName, (options: Checked) => Quantizer>>
   nvfp4: (options) => new NVFP4Quantizer(options as Checked & NVFP4QuantizerOptions),
 };
 
-/** The settings that only some rows have. */
+/** The options that only some quantizers have. */
 const OPTIONAL = [
   "tile",
   "pow2Scales",
@@ -59,8 +59,9 @@ const OPTIONAL = [
 ] as const satisfies readonly QuantizerOption[];
 
 /**
- * The quantizer of that name. Throws `ArgumentError` for an unknown name, a format or tile that its row does not have, a
- * setting that does not apply and is not off, and a missing scale.
+ * Creates the quantizer of a block format. Throws `ArgumentError` for an unknown name, for a format or tile that the block
+ * format does not have, and for a missing scale. It also throws for an option that the quantizer does not have, unless the
+ * option has its off value.
  */
 export function quantizerNamed(name: BlockFormatName, settings: QuantizerSettings = {}): Quantizer {
   const row = blockFormat(name);

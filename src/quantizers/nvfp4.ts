@@ -1,4 +1,4 @@
-/** NVFP4: an E4M3 scale for each 16 elements, under one f32 factor for the tensor. */
+/** The quantizer of NVFP4: one E4M3 scale per 16 elements and one f32 factor per tensor. */
 import { RHT_SIGNS } from "../ops/quantize/hadamard.js";
 import type { QuantizeInputs } from "../ops/quantize/quantize.js";
 import { anything, boolean, oneOf, optionsOf } from "../options.js";
@@ -15,28 +15,35 @@ import {
   randomState,
 } from "./quantizer.js";
 
-/** What `NVFP4Quantizer` takes; every field may be left out. */
+/** Options of `NVFP4Quantizer`. All fields are optional. */
 export interface NVFP4QuantizerOptions extends QuantizerOptions {
   /**
-   * Default 1x16; 16x16 gives both directions the same scales, and rounding to nearest the same codes (weights), except where
-   * 4over6 sums the errors of a tile in another order and chooses otherwise (numerics.md §5.8).
+   * The block that shares a scale. Default 1x16. With 16x16, as for weights, rowwise and columnwise copies have the same scales
+   * and, if rounded to nearest, the same codes. 4over6 is an exception: it sums the errors of a tile in different orders for
+   * the two copies and may choose differently (numerics.md §5.8).
    */
   readonly tile?: "1x16" | "16x16" | undefined;
-  /** Transform columnwise data first (bf16 input). Default false. */
+  /**
+   * Whether the data of the columnwise copy pass through the random Hadamard transform first. The input must be bf16. Default
+   * false.
+   */
   readonly rht?: boolean | undefined;
-  /** With `rht`: the fixed sign vector, or none. Default true. */
+  /** With `rht`: whether the transform uses the fixed sign vector `RHT_SIGNS`; if false, it uses no signs. Default true. */
   readonly randomSigns?: boolean | undefined;
-  /** Round elements stochastically, with words from `random`. Default false. */
+  /** Whether elements are rounded stochastically, with random bits from `random`. Default false. */
   readonly stochastic?: boolean | undefined;
-  /** Where stochastic rounding draws from. Default: a state of its own with seed 0. */
+  /** The source of random bits for stochastic rounding. Default: an own state with seed 0. */
   readonly random?: RandomState | undefined;
-  /** Choose per block between a maximum of 6 and of 4 by the smaller error. Default none. */
+  /** The error measure by which each block chooses between a maximum element of 6 and of 4. Default `none`: always 6. */
   readonly fourOverSix?: FourOverSix | undefined;
-  /** The largest block scale. Default 448, with 4over6 256. */
+  /** The maximum of block scales. Default 448, or 256 with `fourOverSix`. */
   readonly e4m3Max?: 448 | 256 | undefined;
-  /** Use these in place of the tensor's own amax, f32 [1]: a group's maximum, so neither negative nor NaN. */
+  /**
+   * An f32 [1] amax that is used instead of the tensor's own, for example the maximum over a group. It must be neither negative
+   * nor NaN.
+   */
   readonly amax?: Tensor<"f32"> | undefined;
-  /** As `amax`, for the columnwise copy, whose data may have been transformed. */
+  /** The same as `amax` for the columnwise copy. With `rht` it is the amax of the transformed data. */
   readonly amaxColumnwise?: Tensor<"f32"> | undefined;
 }
 
@@ -54,13 +61,13 @@ const checkOptions = optionsOf<NVFP4QuantizerOptions>({
 });
 
 /**
- * Two-level scaled FP4 (numerics.md §5). Rows and columns must be multiples of 16.
+ * Quantizes to NVFP4, which scales on two levels (numerics.md §5). The numbers of rows and columns must be multiples of 16.
  *
- * @throws `ArgumentError` for an option outside its domain, `DTypeError` or `ShapeError` for a scale or an amax that is not
- * f32 [1], `DisposedError` for a tensor that was disposed of.
+ * @throws `ArgumentError` for an invalid option value, `DTypeError` or `ShapeError` for an amax that is not f32 [1],
+ * `DisposedError` for a disposed tensor.
  */
 export class NVFP4Quantizer extends Quantizer {
-  /** Where stochastic rounding draws from; each quantization takes one offset. */
+  /** The source of random bits for stochastic rounding. Each quantization uses one offset. */
   readonly random: RandomState;
   readonly #amax: Pick<QuantizeInputs, "amax" | "amaxColumnwise">;
 
@@ -75,12 +82,12 @@ export class NVFP4Quantizer extends Quantizer {
     this.#amax = { amax: options.amax, amaxColumnwise: options.amaxColumnwise };
   }
 
-  /** Amaxes that were given and, where it rounds stochastically, the next random bits. */
+  /** Returns the amaxes that were given and, if elements are rounded stochastically, the next random bits. */
   protected override inputs(): QuantizeInputs {
     return this.spec.stochastic ? { ...this.#amax, random: this.random.current } : this.#amax;
   }
 
-  /** Where it rounds stochastically, moves on to the next offset. */
+  /** Advances the random state if elements are rounded stochastically. */
   protected override quantized(): void {
     if (this.spec.stochastic) this.random.next();
   }

@@ -1,4 +1,7 @@
-/** The base of all quantizers. */
+/**
+ * The base class of quantizers, and the state of random bits. A quantized [M, K] matrix has a rowwise copy (scale blocks along
+ * K), a columnwise copy (scale blocks along M), or both.
+ */
 import type { Backend } from "../backends/backend.js";
 import { ArgumentError } from "../errors.js";
 import { type BlockFormatName, blockFormat, isDirectionless, type Tile } from "../formats/block.js";
@@ -30,17 +33,17 @@ import type { Shape, WideDType } from "../tensor/shape.js";
 import { requireSpec, SCALE_LAYOUTS } from "../tensor/spec.js";
 import type { Tensor } from "../tensor/tensor.js";
 
-/** Options every quantizer takes. */
+/** Options of every quantizer. All fields are optional. */
 export interface QuantizerOptions {
-  /** Which copies to make. Default rowwise only. */
+  /** Whether to make the rowwise copy, with scale blocks along K. Default true. */
   readonly rowwise?: boolean | undefined;
-  /** Whether to make the copy scaled along M. Default false. */
+  /** Whether to make the columnwise copy, with scale blocks along M. Default false. */
   readonly columnwise?: boolean | undefined;
   /** How scales are stored. Default `logical`. */
   readonly scaleLayout?: ScaleLayout | undefined;
 }
 
-/** The rows of `QuantizerOptions` in the tables of quantizers' options. */
+/** The checks of the options that all quantizers have. */
 export const QUANTIZER_OPTIONS: OptionTable<QuantizerOptions> = {
   rowwise: boolean,
   columnwise: boolean,
@@ -49,7 +52,10 @@ export const QUANTIZER_OPTIONS: OptionTable<QuantizerOptions> = {
 
 const checkOwn = optionsOf(QUANTIZER_OPTIONS);
 
-/** Makes a spec; settings that do not apply are off. */
+/**
+ * Returns a frozen spec. Settings that are not given have their default or off values. Throws `ArgumentError` for an invalid
+ * spec.
+ */
 export function makeSpec(quantizer: BlockFormatName, fields: Given<QuantizeSpec>): QuantizeSpec {
   const row = blockFormat(quantizer);
   const defaults: QuantizeSpec = {
@@ -72,16 +78,19 @@ export function makeSpec(quantizer: BlockFormatName, fields: Given<QuantizeSpec>
   return made;
 }
 
-/** Quantizes wide tensors by one spec. Subclasses choose the spec and supply further inputs of a quantization. */
+/**
+ * The base class of quantizers, which quantize f32, bf16 and f16 tensors as a spec says. Subclasses choose the spec and supply
+ * the further inputs of a quantization.
+ */
 export abstract class Quantizer implements QuantizerOps {
-  /** All settings that determine the bits of its results, except random bits; frozen. */
+  /** All settings that determine the bits of its results, except random bits. Frozen. */
   readonly spec: QuantizeSpec;
   readonly #scaleLayout: ScaleLayout;
   #usage: Usage;
 
   /**
-   * Only the fields of `QuantizerOptions` are read; subclasses check the others. Throws `ArgumentError` for a spec that says
-   * nothing.
+   * Reads only the fields of `QuantizerOptions`; subclasses check their own options. Throws `ArgumentError` for an invalid
+   * spec.
    */
   constructor(spec: QuantizeSpec, options: QuantizerOptions = {}) {
     requireSpec(spec);
@@ -92,23 +101,23 @@ export abstract class Quantizer implements QuantizerOps {
     this.#scaleLayout = scaleLayout;
   }
 
-  /** The inputs of one quantization besides the source. */
+  /** Returns the inputs of one quantization besides the tensor. Subclasses override it. */
   protected inputs(): QuantizeInputs {
     return {};
   }
 
-  /** Called after each successful quantization that used `inputs`. */
+  /** Is called after each successful quantization that used `inputs`. Subclasses override it. */
   protected quantized(): void {}
 
-  /** The copies that calls currently make. */
+  /** Which copies the quantizer makes at present. */
   get usage(): Usage {
     return this.#usage;
   }
 
   /**
-   * Changes which copies later calls make.
+   * Changes which copies later calls make. Returns this quantizer.
    *
-   * @throws `ArgumentError` for what says neither true nor false of a copy.
+   * @throws `ArgumentError` for a value that is not a boolean.
    */
   setUsage(usage: Partial<Usage>): this {
     checkUsage("setUsage", usage);
@@ -118,10 +127,10 @@ export abstract class Quantizer implements QuantizerOps {
   }
 
   /**
-   * An uninitialised quantized tensor for `shape`; see `emptyQuantized` for what it refuses.
+   * Creates an uninitialized quantized tensor of `shape` and nominal type `dtype`.
    *
-   * @throws `ShapeError` for a shape that the format's blocks do not divide, `ArgumentError` for anything but a backend, a type
-   * that is not wide, or a quantizer without any usage, `DisposedError` for a backend that was disposed of.
+   * @throws `ShapeError` for a shape that the format's blocks do not divide, `ArgumentError` for an argument that is not a
+   * backend, a dtype other than f32, bf16 and f16, or a quantizer that makes no copy, `DisposedError` for a disposed backend.
    */
   makeEmpty(backend: Backend, shape: Shape, dtype: WideDType = "bf16"): QuantizedTensor {
     return emptyQuantized(backend, shape, dtype, this.#layout());
@@ -133,10 +142,10 @@ export abstract class Quantizer implements QuantizerOps {
   }
 
   /**
-   * The quantized form of `x` (f32, bf16 or f16; any leading dimensions).
+   * Quantizes `x` (f32, bf16 or f16). Its leading dimensions are flattened into rows.
    *
-   * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for a shape that the format's blocks do not
-   * divide, `ArgumentError` for a scale or an amax on another backend, `DisposedError` for a tensor that was disposed of.
+   * @throws `DTypeError` for a tensor that is not f32, bf16 or f16, `ShapeError` for a shape that the format's blocks do not
+   * divide, `ArgumentError` for a scale or an amax on another backend, `DisposedError` for a disposed tensor.
    */
   quantize(x: Tensor): QuantizedTensor {
     const result = quantize(x, this.#layout(), this.inputs());
@@ -145,13 +154,14 @@ export abstract class Quantizer implements QuantizerOps {
   }
 
   /**
-   * The quantized form of an activation of `x`, of its gated form or, given the gradient of that, of the gradient of
-   * `x`: one pass where the backend has one. Per-tensor FP8 casts the f32 values; the others see them rounded to the type of
-   * `x`, or of the gradient (numerics.md §7.3).
+   * Computes an activation of `x`, a gated activation or, if its gradient is given, the gradient of `x`, and quantizes it. This
+   * is one pass if the backend has a fused kernel. Per-tensor FP8 with a given scale quantizes the f32 values. The other
+   * quantizers quantize values rounded to the dtype of `x` or of the gradient; an amax of the whole tensor is that of the f32
+   * values, except in NVFP4 with the Hadamard transform (numerics.md §7.3).
    *
-   * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for a shape that the format's blocks do not
-   * divide or for a gradient that does not fit, `ArgumentError` for an option outside its domain or tensors on different
-   * backends, `DisposedError` for a tensor that was disposed of.
+   * @throws `DTypeError` for a tensor that is not f32, bf16 or f16, `ShapeError` for a shape that the format's blocks do not
+   * divide or a gradient of a wrong shape, `ArgumentError` for an invalid option value or tensors on different backends,
+   * `DisposedError` for a disposed tensor.
    */
   activationQuantize(x: Tensor, options: ActivationQuantizeOptions): QuantizedTensor {
     const result = activationQuantize(x, options, this.#layout(), this.inputs());
@@ -160,13 +170,13 @@ export abstract class Quantizer implements QuantizerOps {
   }
 
   /**
-   * The quantized form of the norm of the rows of `x`, with the statistics for `normBackward`: one pass where the backend
-   * has one. Per-tensor FP8 under a scale given casts the f32 values; the others see them rounded to the type of `x`
-   * (numerics.md §7.3).
+   * Computes the norm of the rows of `x` and quantizes it. Also returns the statistics for `normBackward`. This is one pass if
+   * the backend has a fused kernel. Per-tensor FP8 with a given scale quantizes the f32 values; the other quantizers quantize
+   * values rounded to the dtype of `x` (numerics.md §7.3).
    *
-   * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for a shape that the format's blocks do not
-   * divide or for parameters that are not [K], `ArgumentError` for an option outside its domain or tensors on different
-   * backends, `DisposedError` for a tensor that was disposed of.
+   * @throws `DTypeError` for a tensor that is not f32, bf16 or f16, `ShapeError` for a shape that the format's blocks do not
+   * divide or parameters that are not [K], `ArgumentError` for an invalid option value or tensors on different backends,
+   * `DisposedError` for a disposed tensor.
    */
   normQuantize(x: Tensor, norm: NormParameters): NormQuantizeResult {
     const result = normQuantize(x, norm, this.#layout(), this.inputs());
@@ -175,12 +185,13 @@ export abstract class Quantizer implements QuantizerOps {
   }
 
   /**
-   * The quantized form of the gradient `grad` [..., K], and the gradient of a bias of K elements: the bits of `quantize` and of
-   * `columnSum`, in one pass where the backend has one. The bias gradient is of `dtype`, by default that of `grad`.
+   * Quantizes the gradient `grad` [..., K] and returns its column sums too, the gradient of a bias of K elements. The results
+   * are bitwise equal to those of `quantize` and `columnSum`; it is one pass if the backend has a fused kernel. The bias
+   * gradient has the type `dtype`, by default that of `grad`.
    *
-   * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for a shape that the format's blocks do not
-   * divide, `ArgumentError` for a type that is not wide or tensors on different backends, `DisposedError` for a tensor that was
-   * disposed of.
+   * @throws `DTypeError` for a tensor that is not f32, bf16 or f16, `ShapeError` for a shape that the format's blocks do not
+   * divide, `ArgumentError` for a dtype other than f32, bf16 and f16 or tensors on different backends, `DisposedError` for a
+   * disposed tensor.
    */
   biasGradQuantize(grad: Tensor, dtype?: WideDType): BiasGradQuantizeResult {
     const result = biasGradQuantize(grad, dtype, this.#layout(), this.inputs());
@@ -189,11 +200,11 @@ export abstract class Quantizer implements QuantizerOps {
   }
 
   /**
-   * Quantizes `source` into `target`.
+   * Quantizes `source` into `target`, a tensor that a quantizer with the same spec made.
    *
-   * @throws `ArgumentError` unless a quantizer of the same spec made that.
-   * @throws `DTypeError` for a tensor that is not of a wide type or a target that is not quantized, `ShapeError` for a
-   * source of another shape, `DisposedError` for a tensor that was disposed of.
+   * @throws `ArgumentError` if `target` was made with another spec.
+   * @throws `DTypeError` for a source that is not f32, bf16 or f16 or a target that is not a quantized tensor, `ShapeError` for
+   * a source of another shape, `DisposedError` for a disposed tensor.
    */
   updateQuantized(source: Tensor, target: QuantizedTensor, call: QuantizeCall = {}): void {
     requireQuantized("updateQuantized", "target", target);
@@ -218,20 +229,20 @@ export abstract class Quantizer implements QuantizerOps {
   }
 
   /**
-   * The values of `t`, rounded once to `dtype`, by default its nominal type. A NaN code gives NaN.
+   * Returns the values of `t`, rounded once to `dtype`; the default is the nominal dtype of `t`. A NaN code gives NaN.
    *
-   * @throws `DTypeError` for what is not quantized.
-   * @throws `ArgumentError` for a type that is not wide, `DisposedError` for a tensor that was disposed of.
+   * @throws `DTypeError` for an argument that is not a quantized tensor.
+   * @throws `ArgumentError` for a dtype other than f32, bf16 and f16, `DisposedError` for a disposed tensor.
    */
   dequantize(t: QuantizedTensor, dtype?: WideDType): Tensor<WideDType> {
     return dequantize(t, dtype);
   }
 
   /**
-   * Derives the columnwise copy from the rowwise one, for square and per-tensor scales.
+   * Derives the columnwise copy from the rowwise one. This is possible if scales are per tensor or per square block.
    *
-   * @throws `DTypeError` for a tensor that is not quantized, `ArgumentError` for a copy that cannot be derived, `DisposedError`
-   * for a tensor that was disposed of.
+   * @throws `DTypeError` for an argument that is not a quantized tensor, `ArgumentError` for a copy that cannot be derived,
+   * `DisposedError` for a disposed tensor.
    */
   deriveColumnwise(t: QuantizedTensor): QuantizedCopy {
     const { quantizer, tile } = requireQuantized("deriveColumnwise", "t", t).spec;
@@ -242,18 +253,21 @@ export abstract class Quantizer implements QuantizerOps {
   }
 }
 
-/** The random bits of a run: each quantization uses the next offset, in program order. */
+/** A sequence of random sources. Each quantization uses the next offset, so results depend on the order of calls. */
 export class RandomState {
   #seed = 0n;
   #offset = 0n;
 
-  /** Throws `ArgumentError` for anything but an unsigned 64-bit integer; so do `seed` and `offset` where they are set. */
+  /**
+   * Throws `ArgumentError` for a seed or offset that is not an unsigned 64-bit integer. Assignments to `seed` and `offset`
+   * throw the same.
+   */
   constructor(seed: bigint, offset = 0n) {
     this.seed = seed;
     this.offset = offset;
   }
 
-  /** The key of all random bits, unsigned, 64 bits. */
+  /** The key of all random bits, an unsigned 64-bit integer. */
   get seed(): bigint {
     return this.#seed;
   }
@@ -263,7 +277,7 @@ export class RandomState {
     this.#seed = value;
   }
 
-  /** The position that the next quantization takes, unsigned, 64 bits. */
+  /** The offset that the next quantization uses, an unsigned 64-bit integer. */
   get offset(): bigint {
     return this.#offset;
   }
@@ -273,12 +287,12 @@ export class RandomState {
     this.#offset = value;
   }
 
-  /** The draw that `next` will return. */
+  /** The random source that `next` will return. */
   get current(): RandomSource {
     return { seed: this.#seed, offset: this.#offset };
   }
 
-  /** Returns the current draw and advances; the last offset wraps to the first. */
+  /** Returns the current random source and advances the offset by 1. The last offset is followed by 0. */
   next(): RandomSource {
     const { current } = this;
     this.#offset = BigInt.asUintN(64, this.#offset + 1n);

@@ -6,23 +6,26 @@ import { environment, environmentText } from "./environment.js";
 import { RECIPE_OPTIONS, type RecipeOptions, StandardRecipe } from "./recipe.js";
 import { type ForwardRole, PRODUCTS, passOf, type QParams, type Role } from "./table.js";
 
-/** What `Float8BlockScaling` takes; every field may be left out. */
+/** Options of `Float8BlockScaling`. All fields are optional. */
 export interface Float8BlockScalingOptions extends RecipeOptions {
-  /** Whether scales are any f32 rather than powers of two. Default: whether NVTE_FP8_BLOCK_SCALING_FP32_SCALES is 1. */
+  /**
+   * Whether scales may be any f32 value. If false, they are powers of two. Default: whether the environment variable
+   * NVTE_FP8_BLOCK_SCALING_FP32_SCALES is 1.
+   */
   readonly useF32Scales?: boolean | undefined;
-  /** Default 0. */
+  /** A lower bound of the amax from which a block's scale is computed. Default 0. */
   readonly amaxEpsilon?: number | undefined;
-  /** Blocks of activations: 1 for 1x128, 2 for 128x128. Default 1. */
+  /** The blocks of activations: 1 for 1x128, 2 for 128x128. Default 1. */
   readonly xBlockScalingDim?: BlockScalingDim | undefined;
-  /** Blocks of weights: 1 for 1x128, 2 for 128x128. Default 2. */
+  /** The blocks of weights: 1 for 1x128, 2 for 128x128. Default 2. */
   readonly wBlockScalingDim?: BlockScalingDim | undefined;
-  /** Blocks of gradients: 1 for 1x128, 2 for 128x128. Default 1. */
+  /** The blocks of gradients: 1 for 1x128, 2 for 128x128. Default 1. */
   readonly gradBlockScalingDim?: BlockScalingDim | undefined;
 }
 
 const TILES = { 1: "1x128", 2: "128x128" } as const;
 
-/** The dimensions in which a block of 128 extends. */
+/** The number of dimensions in which a block is 128 long: 1 for 1x128, 2 for 128x128. */
 export type BlockScalingDim = keyof typeof TILES;
 
 const DIMS = ["xBlockScalingDim", "wBlockScalingDim", "gradBlockScalingDim"] as const;
@@ -40,20 +43,21 @@ const checkBlock = optionsOf<Float8BlockScalingOptions>({
 });
 
 /**
- * FP8 with one scale per 1x128 elements of activations and gradients, and per 128x128 of weights (numerics.md §3).
+ * The recipe of block-scaled FP8: one f32 scale per 1x128 elements of activations and gradients, and per 128x128 of weights
+ * (numerics.md §3).
  *
- * @throws `ArgumentError` for an option outside its domain.
+ * @throws `ArgumentError` for an invalid option value.
  */
 export class Float8BlockScaling extends StandardRecipe {
-  /** Whether scales are any f32, not powers of two. */
+  /** Whether scales may be any f32 value. If false, they are powers of two. */
   readonly useF32Scales: boolean;
-  /** Lower bound of a block's amax. */
+  /** A lower bound of the amax from which a block's scale is computed. */
   readonly amaxEpsilon: number;
-  /** Blocks of activations: 1 for 1x128, 2 for 128x128. */
+  /** The blocks of activations: 1 for 1x128, 2 for 128x128. */
   readonly xBlockScalingDim: BlockScalingDim;
-  /** Blocks of weights: 1 for 1x128, 2 for 128x128. */
+  /** The blocks of weights: 1 for 1x128, 2 for 128x128. */
   readonly wBlockScalingDim: BlockScalingDim;
-  /** Blocks of gradients: 1 for 1x128, 2 for 128x128. */
+  /** The blocks of gradients: 1 for 1x128, 2 for 128x128. */
   readonly gradBlockScalingDim: BlockScalingDim;
 
   constructor(options: Float8BlockScalingOptions = {}) {
@@ -72,7 +76,7 @@ export class Float8BlockScaling extends StandardRecipe {
     }
   }
 
-  /** How the tensor of that role is quantized. Throws `ArgumentError` for anything but a role. */
+  /** Returns the quantizer settings for the tensor of that role. Throws `ArgumentError` for an unknown role. */
   override qparams(role: Role): QParams {
     const tile = TILES[this.#dimOf(role)];
     return { ...super.qparams(role), pow2Scales: !this.useF32Scales, amaxEpsilon: this.amaxEpsilon, tile };
@@ -83,7 +87,10 @@ export class Float8BlockScaling extends StandardRecipe {
     return role === "weight" ? this.wBlockScalingDim : this.xBlockScalingDim;
   }
 
-  /** Each pair of the three tensors is multiplied, and no product takes two operands with square blocks. */
+  /**
+   * Throws unless at most one of the three tensors has 128x128 blocks. Every two of them are multiplied in some product, and no
+   * product takes two such operands.
+   */
   #requireDims(): void {
     const squares = DIMS.filter((name) => this[name] === 2);
     if (squares.length > 1)
@@ -93,21 +100,23 @@ export class Float8BlockScaling extends StandardRecipe {
   }
 }
 
-/** What `MXFP8BlockScaling` takes; every field may be left out. */
+/** Options of `MXFP8BlockScaling`. All fields are optional. */
 export interface MXFP8BlockScalingOptions extends RecipeOptions {
-  /** Whether weights have one scale per 32x32, so that both products read the same codes. Default false. */
+  /**
+   * Whether weights have one scale per 32x32 block, so that forward and backward products read the same codes. Default false.
+   */
   readonly enable2dQuantization?: boolean | undefined;
 }
 
 const checkMx = optionsOf<MXFP8BlockScalingOptions>({ ...RECIPE_OPTIONS, enable2dQuantization: boolean });
 
 /**
- * FP8 with one power-of-two scale per 32 elements (numerics.md §4).
+ * The recipe of MXFP8: one power-of-two scale per 32 elements (numerics.md §4).
  *
- * @throws `ArgumentError` for an option outside its domain.
+ * @throws `ArgumentError` for an invalid option value.
  */
 export class MXFP8BlockScaling extends StandardRecipe {
-  /** Whether weights have one scale per 32x32. */
+  /** Whether weights have one scale per 32x32 block. */
   readonly enable2dQuantization: boolean;
 
   constructor(options: MXFP8BlockScalingOptions = {}) {
@@ -115,14 +124,14 @@ export class MXFP8BlockScaling extends StandardRecipe {
     this.enable2dQuantization = options.enable2dQuantization ?? false;
   }
 
-  /** How the tensor of that role is quantized. Throws `ArgumentError` for anything but a role. */
+  /** Returns the quantizer settings for the tensor of that role. Throws `ArgumentError` for an unknown role. */
   override qparams(role: Role): QParams {
     const qparams = super.qparams(role);
     return role === "weight" && this.enable2dQuantization ? { ...qparams, tile: "32x32" } : qparams;
   }
 }
 
-/** The forward tensors that each scope covers. */
+/** The forward tensors that each scope name stands for. */
 const SCOPES = {
   none: [],
   weights: ["weight"],
@@ -130,7 +139,7 @@ const SCOPES = {
   all: ["weight", "input", "output"],
 } as const satisfies Record<string, readonly ForwardRole[]>;
 
-/** The forward tensors that an option of `NVFP4BlockScaling` applies to. */
+/** A name for a set of forward tensors to which an option of `NVFP4BlockScaling` applies. */
 export type NVFP4Scope = keyof typeof SCOPES;
 
 const ERROR_MODES = ["mae", "mse"] as const satisfies readonly FourOverSix[];
@@ -140,7 +149,8 @@ function covers(scope: NVFP4Scope, role: Role): boolean {
 }
 
 /**
- * The value of an environment variable, or the default where it is unset. Throws `ArgumentError` if it is not one of `names`.
+ * Returns the value of an environment variable, or `fallback` if it is not set. Throws `ArgumentError` if the value is not one
+ * of `names`.
  */
 function environmentName<T extends string>(
   variable: string,
@@ -153,25 +163,37 @@ function environmentName<T extends string>(
   return text as T;
 }
 
-/** What `NVFP4BlockScaling` takes; every field may be left out. */
+/** Options of `NVFP4BlockScaling`. All fields are optional. */
 export interface NVFP4BlockScalingOptions extends RecipeOptions {
-  /** Default: whether NVTE_NVFP4_DISABLE_RHT is 1. */
+  /**
+   * Whether to leave out the random Hadamard transform. Default: whether the environment variable NVTE_NVFP4_DISABLE_RHT is 1.
+   */
   readonly disableRht?: boolean | undefined;
-  /** Default: whether NVTE_NVFP4_DISABLE_STOCHASTIC_ROUNDING is 1. */
+  /**
+   * Whether to round gradients to nearest instead of stochastically. Default: whether the environment variable
+   * NVTE_NVFP4_DISABLE_STOCHASTIC_ROUNDING is 1.
+   */
   readonly disableStochasticRounding?: boolean | undefined;
-  /** Default: whether NVTE_NVFP4_DISABLE_2D_QUANTIZATION is 1. */
+  /**
+   * Whether weights have one scale per 1x16 instead of per 16x16. Default: whether the environment variable
+   * NVTE_NVFP4_DISABLE_2D_QUANTIZATION is 1.
+   */
   readonly disable2dQuantization?: boolean | undefined;
   /**
-   * The tensors that use 4over6, which chooses between a maximum of 6 and of 4 for each block. Activations need `disableRht`;
-   * gradients never use it. Default: NVTE_NVFP4_4OVER6, else none.
+   * The forward tensors that use 4over6: each block chooses between a maximum element of 6 and of 4, by the smaller error.
+   * Scopes with activations require `disableRht`. Gradients never use it. Default: the environment variable NVTE_NVFP4_4OVER6,
+   * else `none`.
    */
   readonly fourOverSix?: NVFP4Scope | undefined;
   /**
-   * Those tensors with 4over6 whose maximum block scale is 256 rather than 448. Default: NVTE_NVFP4_4OVER6_E4M3_USE_256, else
-   * all.
+   * The tensors whose maximum block scale is 256 instead of 448, if they use 4over6. Default: the environment variable
+   * NVTE_NVFP4_4OVER6_E4M3_USE_256, else `all`.
    */
   readonly e4m3Use256?: NVFP4Scope | undefined;
-  /** The error that 4over6 minimizes: mean absolute or mean squared. Default: NVTE_NVFP4_4OVER6_ERR_MODE, else mae. */
+  /**
+   * The error measure that 4over6 minimizes: `mae` (mean absolute) or `mse` (mean squared). Default: the environment variable
+   * NVTE_NVFP4_4OVER6_ERR_MODE, else `mae`.
+   */
   readonly fourOverSixErrMode?: (typeof ERROR_MODES)[number] | undefined;
 }
 
@@ -188,22 +210,22 @@ const checkNvfp4 = optionsOf<NVFP4BlockScalingOptions>({
 });
 
 /**
- * FP4 with one E4M3 scale per 16 elements, or per 16x16 of weights, and one f32 factor per tensor (numerics.md §5).
+ * The recipe of NVFP4: one E4M3 scale per 16 elements, or per 16x16 of weights, and one f32 factor per tensor (numerics.md §5).
  *
- * @throws `ArgumentError` for an option outside its domain.
+ * @throws `ArgumentError` for an invalid option value or an invalid value of an environment variable.
  */
 export class NVFP4BlockScaling extends StandardRecipe {
-  /** Whether columnwise data skip the random Hadamard transform. */
+  /** Whether the random Hadamard transform of columnwise data is left out. */
   readonly disableRht: boolean;
-  /** Whether gradients are rounded to nearest rather than stochastically. */
+  /** Whether gradients are rounded to nearest instead of stochastically. */
   readonly disableStochasticRounding: boolean;
-  /** Whether weights have one scale per 1x16 rather than 16x16. */
+  /** Whether weights have one scale per 1x16 instead of per 16x16. */
   readonly disable2dQuantization: boolean;
-  /** The forward tensors that use 4over6: each block chooses between a maximum code of 4 and of 6. */
+  /** The forward tensors that use 4over6: each block chooses between a maximum element of 6 and of 4, by the smaller error. */
   readonly fourOverSix: NVFP4Scope;
-  /** Which of these have a maximum block scale of 256. */
+  /** The tensors whose maximum block scale is 256 instead of 448, if they use 4over6. */
   readonly e4m3Use256: NVFP4Scope;
-  /** The error that 4over6 minimizes: mean absolute or mean squared. */
+  /** The error measure that 4over6 minimizes: mean absolute or mean squared. */
   readonly fourOverSixErrMode: (typeof ERROR_MODES)[number];
 
   constructor(options: NVFP4BlockScalingOptions = {}) {
@@ -226,7 +248,7 @@ export class NVFP4BlockScaling extends StandardRecipe {
       );
   }
 
-  /** How the tensor of that role is quantized. Throws `ArgumentError` for anything but a role. */
+  /** Returns the quantizer settings for the tensor of that role. Throws `ArgumentError` for an unknown role. */
   override qparams(role: Role): QParams {
     const qparams = super.qparams(role);
     const chooses = covers(this.fourOverSix, role);

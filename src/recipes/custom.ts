@@ -1,13 +1,13 @@
-/** A recipe of custom quantizers. */
+/** The recipe with custom quantizers. */
 import { ArgumentError } from "../errors.js";
 import { callable, describe, needed, optionsOf } from "../options.js";
 import { Quantizer } from "../quantizers/quantizer.js";
 import { PRODUCT_OPTIONS, type ProductOptions, Recipe } from "./recipe.js";
 import { passOf, RECIPES, type Role } from "./table.js";
 
-/** What `CustomRecipe` takes: a factory of quantizers by role, and how products accumulate. */
+/** Options of `CustomRecipe`: a function that creates the quantizer of each role, and the accumulation of each product. */
 export interface CustomRecipeOptions extends ProductOptions {
-  /** Makes the quantizer of a role; called once for each role of each layer. */
+  /** Creates the quantizer of a role. It is called once for each role of each layer. */
   readonly quantizerFactory: (role: Role) => Quantizer;
 }
 
@@ -17,12 +17,12 @@ const checkOptions = optionsOf<CustomRecipeOptions>({
 });
 
 /**
- * A recipe whose quantizers the caller makes.
+ * A recipe whose quantizers are created by a function of the caller.
  *
- * @throws `ArgumentError` for an option outside its domain.
+ * @throws `ArgumentError` for an invalid option value.
  */
 export class CustomRecipe extends Recipe {
-  /** Makes the quantizer of a role; called once for each layer and role. */
+  /** Creates the quantizer of a role. It is called once for each role of each layer. */
   readonly quantizerFactory: (role: Role) => Quantizer;
 
   constructor(options: CustomRecipeOptions) {
@@ -31,7 +31,10 @@ export class CustomRecipe extends Recipe {
     this.quantizerFactory = options.quantizerFactory;
   }
 
-  /** The factory's quantizer for a role. Throws `ArgumentError` if it returned anything else. */
+  /**
+   * Calls the function for a role and returns its quantizer. Throws `ArgumentError` for an unknown role, or if the function
+   * returns anything but a quantizer.
+   */
   quantizer(role: Role): Quantizer {
     passOf(role);
     const made = this.quantizerFactory(role);

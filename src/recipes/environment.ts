@@ -1,11 +1,14 @@
-/** TransformerEngine's environment variables. */
+/** The environment variables of TransformerEngine. */
 
-/** The value of an environment variable, if set. Recipes read it when constructed; an explicit option takes precedence. */
+/**
+ * Returns the value of an environment variable, or undefined if it is not set. Constructors of recipes call this for options
+ * that are not given.
+ */
 export function environmentText(name: string): string | undefined {
   return globalThis.process?.env[name];
 }
 
-/** Whether an environment variable is set to 1. Recipes read it when constructed; an explicit option takes precedence. */
+/** Returns whether an environment variable is set to 1. Constructors of recipes call this for options that are not given. */
 export function environment(name: string): boolean {
   return environmentText(name) === "1";
 }

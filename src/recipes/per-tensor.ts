@@ -1,14 +1,20 @@
-/** Recipes with one scale per tensor. */
+/** The recipes with one scale per tensor: delayed and current scaling. */
 import { ArgumentError } from "../errors.js";
 import { atLeastZero, boolean, callable, type Domain, describe, integer, optionsOf } from "../options.js";
 import { environment } from "./environment.js";
 import { RECIPE_OPTIONS, type RecipeOptions, StandardRecipe } from "./recipe.js";
 import type { QParams, Role } from "./table.js";
 
-/** Chooses the amax to scale by from a tensor's history, whose element 0 is the newest; the others go from oldest to newest. */
+/**
+ * How the amax is chosen from the history of a tensor. A function receives the history: element 0 is the newest amax, the
+ * others are in order from the oldest to the second newest.
+ */
 export type AmaxAlgorithm = "max" | "mostRecent" | ((history: Float32Array) => number);
 
-/** Computes the new scale of a tensor from its amax and its current scale. */
+/**
+ * A function that returns the new scale of a tensor. `amax` is the chosen amax, `scale` the current scale, `formatMax` the
+ * maximum of the element format.
+ */
 export type ScaleAlgorithm = (
   amax: number,
   scale: number,
@@ -19,20 +25,26 @@ export type ScaleAlgorithm = (
 /** The maximum length of an amax history, in steps. */
 const MAX_HISTORY = 2 ** 20;
 
-/** Up to this margin, maximum * 2^-margin is a normal f32 for each format. */
+/** The maximum of |margin|. Within it, maximum * 2^-margin is a normal f32 for each element format. */
 const MAX_MARGIN = 100;
 
-/** What `DelayedScaling` takes; every field may be left out. */
+/** Options of `DelayedScaling`. All fields are optional. */
 export interface DelayedScalingOptions extends RecipeOptions {
-  /** Binades of headroom below the format's maximum. Default 0. */
+  /**
+   * The number of powers of two of headroom: the scale maps the amax to the format's maximum * 2^-margin. An integer. Default
+   * 0.
+   */
   readonly margin?: number | undefined;
-  /** Default 1024. */
+  /** The length of the amax history, in steps. Default 1024. */
   readonly amaxHistoryLen?: number | undefined;
-  /** Default `max`. A function runs on the host, which waits for the device. */
+  /** How the amax is chosen from the history. A function runs on the host, which waits for the device. Default `max`. */
   readonly amaxComputeAlgo?: AmaxAlgorithm | undefined;
-  /** Default: fl(maximum of the format * 2^-margin) / amax, as in `updateScales`. A function runs on the host. */
+  /**
+   * How a scale is computed from an amax. A function runs on the host, which waits for the device. Default: fl(maximum of the
+   * format * 2^-margin) / amax, on the device, as in `updateScales`.
+   */
   readonly scalingFactorComputeAlgo?: ScaleAlgorithm | undefined;
-  /** Whether amaxes are reduced over autocast's group. Default true. */
+  /** Whether amaxes are reduced over the group given to `autocast`. Default true. */
   readonly reduceAmax?: boolean | undefined;
 }
 
@@ -51,20 +63,20 @@ const checkDelayed = optionsOf<DelayedScalingOptions>({
 });
 
 /**
- * Per-tensor FP8 whose scales come from the amaxes of earlier steps (numerics.md §2.2).
+ * The recipe of FP8 with one scale per tensor that is computed from the amaxes of earlier steps (numerics.md §2.2).
  *
- * @throws `ArgumentError` for an option outside its domain.
+ * @throws `ArgumentError` for an invalid option value.
  */
 export class DelayedScaling extends StandardRecipe {
-  /** Binades of headroom below the format's maximum. */
+  /** The number of powers of two of headroom: the scale maps the amax to the format's maximum * 2^-margin. */
   readonly margin: number;
   /** The length of the amax history, in steps. */
   readonly amaxHistoryLen: number;
-  /** How the amax to scale by is chosen from a history. */
+  /** How the amax is chosen from the history. */
   readonly amaxComputeAlgo: AmaxAlgorithm;
   /** How a scale is computed from an amax. Undefined: as in numerics.md §2.2, on the device. */
   readonly scalingFactorComputeAlgo: ScaleAlgorithm | undefined;
-  /** Whether amaxes are reduced over autocast's group. */
+  /** Whether amaxes are reduced over the group given to `autocast`. */
   readonly reduceAmax: boolean;
 
   constructor(options: DelayedScalingOptions = {}) {
@@ -77,11 +89,14 @@ export class DelayedScaling extends StandardRecipe {
   }
 }
 
-/** What `Float8CurrentScaling` takes; every field may be left out. */
+/** Options of `Float8CurrentScaling`. All fields are optional. */
 export interface Float8CurrentScalingOptions extends RecipeOptions {
-  /** Default: whether NVTE_FP8_CURRENT_SCALING_POWER_2_SCALES is 1. */
+  /**
+   * Whether scales are rounded down to powers of two. Default: whether the environment variable
+   * NVTE_FP8_CURRENT_SCALING_POWER_2_SCALES is 1.
+   */
   readonly pow2Scales?: boolean | undefined;
-  /** Default 0. */
+  /** A lower bound of the amax from which the scale is computed. Default 0. */
   readonly amaxEpsilon?: number | undefined;
 }
 
@@ -92,14 +107,14 @@ const checkCurrent = optionsOf<Float8CurrentScalingOptions>({
 });
 
 /**
- * Per-tensor FP8 scaled by the tensor's own amax (numerics.md §2.3).
+ * The recipe of FP8 with one scale per tensor that is computed from the amax of the same tensor (numerics.md §2.3).
  *
- * @throws `ArgumentError` for an option outside its domain.
+ * @throws `ArgumentError` for an invalid option value.
  */
 export class Float8CurrentScaling extends StandardRecipe {
   /** Whether scales are rounded down to powers of two. */
   readonly pow2Scales: boolean;
-  /** Lower bound of a tensor's amax. */
+  /** A lower bound of the amax from which the scale is computed. */
   readonly amaxEpsilon: number;
 
   constructor(options: Float8CurrentScalingOptions = {}) {
@@ -108,7 +123,7 @@ export class Float8CurrentScaling extends StandardRecipe {
     this.amaxEpsilon = options.amaxEpsilon ?? 0;
   }
 
-  /** How the tensor of that role is quantized. Throws `ArgumentError` for anything but a role. */
+  /** Returns the quantizer settings for the tensor of that role. Throws `ArgumentError` for an unknown role. */
   override qparams(role: Role): QParams {
     return { ...super.qparams(role), pow2Scales: this.pow2Scales, amaxEpsilon: this.amaxEpsilon };
   }

@@ -1,4 +1,4 @@
-/** Makes the quantizer of a role under a recipe. */
+/** Construction of the quantizer of a tensor role under a recipe. */
 import { ArgumentError } from "../errors.js";
 import { quantizerNamed } from "../quantizers/named.js";
 import type { Quantizer, RandomState } from "../quantizers/quantizer.js";
@@ -7,9 +7,9 @@ import { CustomRecipe } from "./custom.js";
 import { type Recipe, StandardRecipe } from "./recipe.js";
 import type { Role } from "./table.js";
 
-/** State that quantizers refer to but do not own. */
+/** Tensors and random state that a quantizer uses but does not own. */
 export interface QuantizerState {
-  /** Delayed scaling only: the scale and, optionally, the tensor that records amaxes; [1]. */
+  /** For delayed scaling: the scale and, optionally, the tensor that records the amax, f32 [1] each. */
   readonly scale?: Tensor<"f32"> | undefined;
   readonly amax?: Tensor<"f32"> | undefined;
   /** The source of random bits for stochastic rounding. */
@@ -17,8 +17,8 @@ export interface QuantizerState {
 }
 
 /**
- * The quantizer of `role` under `recipe`. Delayed scaling needs `state.scale`. Throws `ArgumentError` for a recipe that is
- * neither standard nor custom, and for an unknown row, format or tile.
+ * Returns the quantizer of `role` under `recipe`. Delayed scaling requires `state.scale`. Throws `ArgumentError` for a recipe
+ * that is neither a `StandardRecipe` nor a `CustomRecipe`, an unknown role, or settings that the quantizer does not have.
  */
 export function quantizerFor(recipe: Recipe, role: Role, state: QuantizerState): Quantizer {
   if (recipe instanceof CustomRecipe) return recipe.quantizer(role);

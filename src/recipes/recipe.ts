@@ -1,4 +1,7 @@
-/** The base classes of recipes: a row of the table with options, or custom quantizers. */
+/**
+ * The base classes of recipes. A standard recipe is a row of the table with options; a custom recipe has quantizers of the
+ * caller.
+ */
 import { ArgumentError } from "../errors.js";
 import type { ScalarFormat } from "../formats/scalar.js";
 import { anything, boolean, describe, needed, nested, type OptionTable, optionsOf } from "../options.js";
@@ -16,41 +19,41 @@ import {
   UNSUPPORTED_FORMATS,
 } from "./table.js";
 
-/** How each product accumulates. Default: as the recipe's row says. */
+/** How each product accumulates. Default: as in the recipe's row of the table. */
 export type ProductOptions = { readonly [P in Product]?: MMParams };
 
-/** What every standard recipe takes: its element formats, and how products accumulate. */
+/** Options of every standard recipe: its element formats, and how its products accumulate. */
 export interface RecipeOptions extends ProductOptions {
-  /** Default: as the recipe's row says. */
+  /** The element formats of the forward and backward pass. Default: as in the recipe's row of the table. */
   readonly format?: Format | undefined;
 }
 
 const accumulation = nested(optionsOf<MMParams>({ useSplitAccumulator: needed(boolean) }));
 
-/** The option rows of all recipes. */
+/** The checks of the options that all recipes have. */
 export const PRODUCT_OPTIONS: OptionTable<ProductOptions> = {
   fprop: accumulation,
   dgrad: accumulation,
   wgrad: accumulation,
 };
 
-/** The option rows of standard recipes. */
+/** The checks of the options that all standard recipes have. */
 export const RECIPE_OPTIONS: OptionTable<RecipeOptions> = { ...PRODUCT_OPTIONS, format: anything };
 
 const checkProducts = optionsOf(PRODUCT_OPTIONS);
 
-/** The base of all recipes. */
+/** The base class of all recipes. */
 export abstract class Recipe {
   /** How the forward product accumulates. */
   readonly fprop: MMParams;
-  /** How the product for the gradient of the input accumulates. */
+  /** How the product that computes the gradient of the input accumulates. */
   readonly dgrad: MMParams;
-  /** How the product for the gradient of the weight accumulates. */
+  /** How the product that computes the gradient of the weight accumulates. */
   readonly wgrad: MMParams;
   #key: string | undefined;
 
   protected constructor(
-    /** Its row in `RECIPES`, or `custom`. */
+    /** The key of the recipe's row in `RECIPES`, or `custom`. */
     readonly kind: RecipeKind | "custom",
     split: RecipeRow["useSplitAccumulator"],
     options: ProductOptions,
@@ -62,12 +65,12 @@ export abstract class Recipe {
     this.wgrad = options.wgrad ?? { useSplitAccumulator: split.wgrad };
   }
 
-  /** Its row of the table; undefined for custom quantizers. */
+  /** The recipe's row of the table, or undefined for custom quantizers. */
   get row(): RecipeRow | undefined {
     return undefined;
   }
 
-  /** A string that is equal for equivalent recipes: those of one class with equal fields. */
+  /** A string that is equal for equivalent recipes: recipes of the same class with equal fields. */
   get key(): string {
     this.#key ??= JSON.stringify([this.constructor, this], (_, value) =>
       typeof value === "function" ? identityOf(value) : value,
@@ -76,7 +79,7 @@ export abstract class Recipe {
   }
 }
 
-/** Throws `ArgumentError` for anything but a recipe, such as its name or class. */
+/** Throws `ArgumentError` if the argument is not a recipe, for example the name or class of one. */
 export function requireRecipe(op: string, recipe: unknown): asserts recipe is Recipe {
   if (recipe instanceof Recipe) return;
   throw new ArgumentError(
@@ -84,11 +87,11 @@ export function requireRecipe(op: string, recipe: unknown): asserts recipe is Re
   );
 }
 
-/** A recipe made of a row of the table and options. */
+/** The base class of recipes that are defined by a row of the table and options. */
 export abstract class StandardRecipe extends Recipe {
-  /** Its row in `RECIPES`. */
+  /** The key of the recipe's row in `RECIPES`. */
   declare readonly kind: RecipeKind;
-  /** The element formats of both passes. */
+  /** The element formats of the forward and backward pass. */
   readonly format: Format;
 
   protected constructor(kind: RecipeKind, options: RecipeOptions) {
@@ -102,24 +105,24 @@ export abstract class StandardRecipe extends Recipe {
     );
   }
 
-  /** Its row of the table, which options override. */
+  /** The recipe's row of the table. The options override its defaults. */
   override get row(): RecipeRow {
     return RECIPES[this.kind];
   }
 
   /**
-   * The element format of the tensor of that role.
+   * Returns the element format for the tensor of that role.
    *
-   * @throws `ArgumentError` for anything but a role.
+   * @throws `ArgumentError` for an unknown role.
    */
   elementFormat(role: Role): ScalarFormat {
     return FORMATS[this.format][passOf(role)];
   }
 
   /**
-   * How the tensor of that role is quantized.
+   * Returns the quantizer settings for the tensor of that role.
    *
-   * @throws `ArgumentError` for anything but a role.
+   * @throws `ArgumentError` for an unknown role.
    */
   qparams(role: Role): QParams {
     const { row } = this;
@@ -139,7 +142,7 @@ export abstract class StandardRecipe extends Recipe {
 const identities = new WeakMap<object, number>();
 let identified = 0;
 
-/** A unique number for that object. */
+/** Returns a number that is unique to that object. */
 function identityOf(value: object): string {
   const known = identities.get(value) ?? ++identified;
   identities.set(value, known);

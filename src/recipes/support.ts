@@ -1,4 +1,4 @@
-/** Whether a backend computes what a recipe asks for. */
+/** Tests whether a backend supports a recipe. */
 import { type Backend, requireBackend } from "../backends/backend.js";
 import { UnsupportedError } from "../errors.js";
 import { datapathFor, hasBlockScaling, isEmulated } from "../formats/datapath.js";
@@ -13,16 +13,16 @@ import { quantizerFor } from "./quantizer-for.js";
 import { type Recipe, requireRecipe, StandardRecipe } from "./recipe.js";
 import type { Product, Role } from "./table.js";
 
-/** A backend's answer about a recipe. */
+/** The answer of `checkRecipeSupport`. */
 export type RecipeSupport =
   | {
       readonly ok: true;
-      /** Set where the chip multiplies other formats than the recipe's; says which. */
+      /** Set if the chip multiplies values in another format than the recipe's. The text says which. */
       readonly emulated?: string;
     }
   | { readonly ok: false; readonly reason: string };
 
-/** The operands of each product, and the direction in which each is scaled (numerics.md §6.1). */
+/** The operands of each product, and whether it reads the rowwise or the columnwise copy of each (numerics.md §6.1). */
 const OPERANDS = [
   { name: "fprop", a: "weight", b: "input", along: ["rowwise", "rowwise"] },
   { name: "dgrad", a: "weight", b: "gradOutput", along: ["columnwise", "rowwise"] },
@@ -34,17 +34,16 @@ const OPERANDS = [
   readonly along: readonly [Direction, Direction];
 }[];
 
-/** Rows and columns of the matrices in the question to the backend; all formats take them. */
+/** The size of the square matrices with which the backend is asked. All formats support it. */
 const SIZE = 128;
 
 const answers = new WeakMap<Backend, Map<string, RecipeSupport>>();
 
 /**
- * Whether `backend` computes all products of a layer under `recipe`, and how. For a custom recipe the answer is always yes;
- * each product is checked when it runs.
+ * Returns whether `backend` supports all products of a linear layer under `recipe`. For a custom recipe the answer is always
+ * yes; each product is checked when it runs.
  *
- * @throws `ArgumentError` if `recipe` is not a recipe or `backend` not a backend, `DisposedError` for a backend that was
- * disposed of.
+ * @throws `ArgumentError` if `recipe` is not a recipe or `backend` not a backend, `DisposedError` for a disposed backend.
  */
 export function checkRecipeSupport(recipe: Recipe, backend: Backend): RecipeSupport {
   requireRecipe("checkRecipeSupport", recipe);
@@ -59,9 +58,10 @@ export function checkRecipeSupport(recipe: Recipe, backend: Backend): RecipeSupp
 }
 
 /**
- * TransformerEngine's choice: MXFP8 where the chip has it, else per-tensor FP8 with delayed scaling.
+ * Returns TransformerEngine's default recipe for the backend: MXFP8 if its chip has instructions for it, else per-tensor FP8
+ * with delayed scaling.
  *
- * @throws `ArgumentError` for anything but a backend, `DisposedError` for a backend that was disposed of.
+ * @throws `ArgumentError` for an argument that is not a backend, `DisposedError` for a disposed backend.
  */
 export function getDefaultRecipe(backend: Backend): StandardRecipe {
   requireBackend("getDefaultRecipe", backend);
@@ -70,7 +70,7 @@ export function getDefaultRecipe(backend: Backend): StandardRecipe {
   return support.ok && hasBlockScaling(backend.datapath) ? mxfp8 : new DelayedScaling();
 }
 
-/** Throws `UnsupportedError` with the backend's reason if it does not support `recipe`. */
+/** Throws `UnsupportedError` with the backend's reason if the backend does not support `recipe`. */
 export function requireRecipeSupport(recipe: Recipe, backend: Backend): void {
   const support = checkRecipeSupport(recipe, backend);
   if (!support.ok) throw new UnsupportedError(recipe.constructor.name, support.reason);

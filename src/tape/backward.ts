@@ -11,9 +11,9 @@ import { type Gradient, wideOf } from "./value.js";
 import type { Variable } from "./variable.js";
 
 /**
- * Runs the graph of `root` in reverse topological order as part of `pass`, and leaves the gradients of leaves in
- * `pass.gradients`. Variables in `boundary` count as leaves: an outer backward pass continues from them. Throws `DTypeError`,
- * before anything is computed, if a node would quantize a gradient that is needed wide.
+ * Runs the graph of `root` in reverse topological order as part of `pass`. The gradients of leaves are left in
+ * `pass.gradients`. Variables in `boundary` count as leaves, because an outer backward pass continues from them. Throws
+ * `DTypeError`, before anything is computed, if a node would return a quantized gradient that is needed unquantized.
  */
 export function runBackward(
   root: Variable,
@@ -47,7 +47,7 @@ export function runBackward(
   }
 }
 
-/** Throws `DTypeError` unless the gradient of the first input is used once, by a node that accepts it quantized. */
+/** Throws `DTypeError` unless the gradient of the first input is used exactly once, by a node that accepts it quantized. */
 function requireQuantizedUse(
   { inputs }: Node,
   nodes: readonly Node[],
@@ -66,7 +66,7 @@ function requireQuantizedUse(
   );
 }
 
-/** Runs the node's `backward` and checks the gradients it returns. Every other tensor made meanwhile is disposed of. */
+/** Runs the node's `backward`, checks the gradients that it returns, and disposes of all other tensors that it created. */
 function inputGradsOf(
   node: Node,
   grads: readonly (Gradient | undefined)[],
@@ -87,7 +87,7 @@ function inputGradsOf(
   return inputGrads;
 }
 
-/** Throws `DTypeError`, `ShapeError` or `ArgumentError` unless `grad` can be the gradient of that input. */
+/** Throws `DTypeError`, `ShapeError` or `ArgumentError` unless `grad` is a valid gradient of that input. */
 function requireGradientOf({ value, shape }: Variable, grad: Gradient): void {
   if (grad instanceof QuantizedTensor) requireQuantized("backward", "a gradient", grad);
   else requireWide("backward", "a gradient", grad);
@@ -102,7 +102,8 @@ function requireGradientOf({ value, shape }: Variable, grad: Gradient): void {
 }
 
 /**
- * The nodes that `root` was computed by, in reverse topological order. Throws `ArgumentError` if one of them is already freed.
+ * Returns the nodes by which `root` was computed, in reverse topological order. Throws `ArgumentError` if one of them is
+ * already freed.
  */
 function topologicalOrder(root: Variable, boundary?: ReadonlySet<Variable>): readonly Node[] {
   const seen = new Set<Node>();

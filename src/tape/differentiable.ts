@@ -11,10 +11,10 @@ import { Variable } from "./variable.js";
 
 let nodesMade = 0;
 
-/** A variable, or a tensor, which is a constant. */
+/** A variable, or a tensor, which counts as a constant. */
 export type VariableLike = Variable | Value;
 
-/** `x` as a variable; a tensor is a constant. Throws `ArgumentError` for anything else. */
+/** Returns `x` as a variable. A tensor becomes a constant. Throws `ArgumentError` for anything else. */
 export function variable(x: VariableLike): Variable {
   if (x instanceof Variable) return x;
   if (x instanceof Tensor || x instanceof QuantizedTensor) return new Variable(x);
@@ -23,38 +23,40 @@ export function variable(x: VariableLike): Variable {
   );
 }
 
-/** What the `forward` of a differentiable function returns. */
+/** The return value of the function `forward` of a differentiable operation. */
 export interface Computed<R extends readonly Value[] = readonly Value[]> {
-  /** Its results, in order; each becomes a variable. */
+  /** The results, in order. Each becomes a variable. */
   readonly results: R;
-  /** Maps the gradients of the results to those of the inputs. */
+  /** Computes the gradients of the inputs from the gradients of the results. */
   readonly backward: Backward;
-  /** Tensors made for the backward pass alone. They are disposed of after it, or at once where nothing is recorded. */
+  /** Tensors that only `backward` needs. They are disposed of after it has run, or at once if nothing is recorded. */
   readonly saved?: readonly (Value | undefined)[];
-  /** @internal */
+  /** @internal The scope that owns it. */
   readonly quantized?: QuantizedGradients;
-  /** Whether the results require a gradient while gradients are enabled. Default: whether any input does. */
+  /** Whether the results require a gradient while gradients are enabled. Default: whether any input requires one. */
   readonly requiresGrad?: boolean;
-  /** @internal Further inputs, which `backward` accumulates gradients for itself. */
+  /** @internal Further inputs of the node. `backward` accumulates their gradients itself. */
   readonly captured?: Iterable<Variable>;
 }
 
 /**
- * A custom differentiable operation, PyTorch's `autograd.Function`: runs `forward` and records the `backward` that it returns.
- * `forward` computes with the values of the inputs; its argument says whether a backward pass may follow. `backward` receives
- * the gradient of each result, undefined where none arrived. It returns the gradients of the inputs in their order: wide, in
- * the shape and on the backend of the input, or undefined for none; the list may be shorter than the inputs. Tensors that
- * `forward` and `backward` make are disposed of unless they return them or list them in `saved`. Nothing is recorded if no
- * input has `requiresGrad`, or inside `noGrad`. A tensor among the inputs is a constant.
+ * Runs a custom differentiable operation, like PyTorch's `autograd.Function`, and returns its results as variables.
  *
- * @throws `ArgumentError` for an argument, a return value of `forward` or a result of another kind than described.
- * `Variable.backward` throws `ArgumentError`, `DTypeError` or `ShapeError` for gradients that do not fit this description.
+ * `forward` computes the results from the values of the inputs and returns them with a function `backward`. Its argument says
+ * whether a backward pass may follow. `backward` receives the gradient of each result, or undefined if there is none. It
+ * returns the gradients of the inputs, in their order. Each gradient is an f32, bf16 or f16 tensor with the shape and backend
+ * of its input, or undefined for none; the list may be shorter than the inputs. Tensors that `forward` or `backward` creates
+ * are disposed of, unless they are returned or listed in `saved`. Nothing is recorded inside `noGrad`, or if no input has
+ * `requiresGrad`. A tensor among the inputs counts as a constant.
+ *
+ * @throws `ArgumentError` for an invalid argument, or an invalid return value of `forward`. Later, `Variable.backward` throws
+ * `ArgumentError`, `DTypeError` or `ShapeError` for invalid gradients.
  */
 export function differentiable<const R extends readonly Value[]>(
   inputs: readonly VariableLike[],
   forward: (grad: boolean) => Computed<R>,
 ): { readonly [K in keyof R]: Variable };
-/** @internal As above; `record` decides whether a node is recorded. */
+/** @internal Does the same; `record` decides whether a node is recorded. */
 export function differentiable(
   inputs: readonly Variable[],
   forward: (grad: boolean) => Computed,
@@ -90,8 +92,8 @@ export function differentiable(
 }
 
 /**
- * Inputs as variables; the list itself if all are variables. Throws `ArgumentError` unless it is a list of variables and
- * tensors.
+ * Returns the inputs as variables, or `given` itself if all of them are variables. Throws `ArgumentError` unless it is an array
+ * of variables and tensors.
  */
 function variablesOf(given: readonly VariableLike[]): readonly Variable[] {
   if (!Array.isArray(given))
@@ -103,7 +105,7 @@ function variablesOf(given: readonly VariableLike[]): readonly Variable[] {
   return given.every(isVariable) && !given.includes(undefined as never) ? given : Array.from(given, variable);
 }
 
-/** Checks what `forward` returned. Throws `ArgumentError` if there is no list of results, or no `backward`. */
+/** Returns what `forward` returned. Throws `ArgumentError` unless it has an array of results and a function `backward`. */
 function requireComputed(computed: Computed): Computed {
   const { results, backward, saved } = (computed ?? {}) as Partial<Computed>;
   if (!Array.isArray(results))
@@ -116,13 +118,16 @@ function requireComputed(computed: Computed): Computed {
   return computed;
 }
 
-/** Registers a non-leaf that a recomputed region uses but did not compute, if such a region is active. */
+/**
+ * Adds `from` to the variables that the active recomputed region has captured, if there is such a region and `from` is not a
+ * leaf. Returns `from`.
+ */
 export function capture(from: Variable): Variable {
   if (from[GRAD_FN]) captures()?.add(from);
   return from;
 }
 
-/** As `differentiable`, for a function of one result; `backward` runs only if that has a gradient. */
+/** Does the same as `differentiable` for a function with one result. `backward` runs only if the result has a gradient. */
 export function differentiableOne(
   inputs: readonly Variable[],
   forward: (grad: boolean) => {

@@ -1,25 +1,28 @@
-/** The gradients that a backward pass has accumulated and not yet consumed. */
+/** The gradients that a backward pass has accumulated and not consumed yet. */
 import type { Gradient } from "./value.js";
 import type { Variable } from "./variable.js";
 
-/** Gradients by variable, in insertion order; several variables may share one tensor. */
+/** The gradients of variables, in insertion order. Several variables may share one tensor. */
 export class Gradients {
   readonly #found = new Map<Variable, Gradient>();
-  /** The number of variables that hold each gradient. Counted, because a search per node would cost nodes times leaves. */
+  /**
+   * The number of variables that hold each gradient. A count makes `has` O(1); a search would cost nodes times leaves per
+   * backward pass.
+   */
   readonly #holders = new Map<Gradient, number>();
 
   get(of: Variable): Gradient | undefined {
     return this.#found.get(of);
   }
 
-  /** Sets the gradient of a variable and replaces an earlier one. */
+  /** Sets the gradient of a variable. It replaces an earlier one. */
   set(of: Variable, grad: Gradient): void {
     this.#count(this.#found.get(of), -1);
     this.#count(grad, 1);
     this.#found.set(of, grad);
   }
 
-  /** Removes the gradient of a variable and returns it. */
+  /** Removes and returns the gradient of a variable. */
   take(of: Variable): Gradient | undefined {
     const grad = this.#found.get(of);
     this.#count(grad, -1);
@@ -27,7 +30,7 @@ export class Gradients {
     return grad;
   }
 
-  /** Whether any variable holds this gradient. */
+  /** Returns whether any variable holds this gradient. */
   has(grad: Gradient): boolean {
     return this.#holders.has(grad);
   }

@@ -4,43 +4,46 @@ import type { ScaleUpdates } from "./scale-updates.js";
 import type { Gradient, Value } from "./value.js";
 import type { Variable } from "./variable.js";
 
-/** What a backward pass hands to the `backward` of each node. */
+/** The backward pass that a node's `backward` function takes part in. */
 export interface BackwardPass {
-  /** @internal Delayed scales of gradients, updated when the pass ends. */
+  /** @internal The updates of the delayed scales of gradients. They run when the pass ends. */
   readonly updates: ScaleUpdates;
-  /** @internal Gradients accumulated so far; only those of leaves are left at the end. */
+  /** @internal The gradients accumulated so far. At the end only those of leaves are left. */
   readonly gradients: Gradients;
   /** Keeps a gradient alive until the pass ends. */
   readonly keep: (grad: Gradient) => void;
 }
 
-/** Maps the gradients of a function's results to those of its inputs; undefined stands for no gradient. */
+/** Computes the gradients of a function's inputs from the gradients of its results. undefined means no gradient. */
 export type Backward = (
   grads: readonly (Gradient | undefined)[],
   pass: BackwardPass,
 ) => readonly (Gradient | undefined)[];
 
-/** One recorded operation, PyTorch's autograd `Node`. */
+/** A recorded operation. PyTorch calls it an autograd `Node`. */
 export interface Node {
-  /** The number of nodes made before it: the backward pass runs nodes in descending order, which is topological. */
+  /**
+   * The number of nodes that were created before this one. Descending order is a reverse topological order, in which the
+   * backward pass runs the nodes.
+   */
   readonly sequence: number;
   readonly inputs: readonly Variable[];
   readonly results: readonly Variable[];
   readonly backward: Backward;
-  /** What it saved for `backward`. The node owns these and disposes of them. */
+  /** The tensors that the node saved for `backward`. The node owns them and disposes of them. */
   readonly saved: readonly (Value | undefined)[];
   readonly quantized: QuantizedGradients;
 }
 
 /** Which gradients of a node may be quantized. Default: none. */
 export interface QuantizedGradients {
-  /** Its `backward` accepts a quantized gradient of the first result. */
+  /** Whether the node's `backward` accepts a quantized gradient of its first result. */
   readonly gradOutput?: boolean;
-  /** Its `backward` returns a quantized gradient of the first input. */
+  /** Whether the node's `backward` returns a quantized gradient of its first input. */
   readonly gradInput?: boolean;
 }
 
-/** The key of a variable's node. It is a field because a map of nodes would cost more than the variables do. */
+/** The key under which a variable stores its node. A field is cheaper than a map from variables to nodes. */
 export const GRAD_FN = Symbol("gradFn");
 
 /** The node that computed a variable, unless there is none or its graph is freed. */

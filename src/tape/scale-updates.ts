@@ -1,29 +1,30 @@
-/** Updates of delayed scales from the amaxes recorded in an autocast region or a backward pass. */
+/** Updates of delayed scales from the amaxes recorded in an autocast region or in a backward pass. */
 import { Scope } from "../tensor/scope.js";
 import type { Tensor } from "../tensor/tensor.js";
 
-/** The processes of a distributed run that reduce their amaxes: each f32 element becomes its maximum over the group. */
+/** A group of processes in a distributed run that share their amaxes. */
 export interface AmaxReductionGroup {
-  /** The number of members; a group of one reduces nothing. */
+  /** The number of members. A group with one member reduces nothing. */
   readonly size: number;
   /**
-   * Replaces each element by its maximum over all members. All members call it in the same order, with tensors of the same
-   * shapes.
+   * Replaces each element of each tensor by its maximum over all members. All members must call it in the same order, with
+   * tensors of the same shapes.
    */
   reduceMax(tensors: readonly Tensor<"f32">[]): void;
 }
 
-/** Scales computed from recorded amaxes. */
+/** The delayed scales of one pass of a layer, computed from recorded amaxes. */
 export interface DelayedScales {
   /**
-   * The amaxes recorded since the last update, which the group reduces first; undefined where the recipe does not reduce them.
+   * Returns the amaxes recorded since the last update, for the group to reduce. Returns undefined if the recipe does not reduce
+   * amaxes or the state was replaced.
    */
   recorded(): Tensor<"f32"> | undefined;
   /** Computes new scales and moves the amaxes into the history. */
   update(): void;
 }
 
-/** The pending updates, each once, in the order of first use. */
+/** The pending updates in the order of first use. Each is listed once. */
 export class ScaleUpdates {
   readonly #groups = new Map<DelayedScales, AmaxReductionGroup | undefined>();
 
@@ -31,7 +32,7 @@ export class ScaleUpdates {
     if (!this.#groups.has(scales)) this.#groups.set(scales, group);
   }
 
-  /** Reduces the amaxes with one call per group, then updates all scales. Afterwards nothing is pending. */
+  /** Reduces the amaxes with one call per group and then updates all scales. Afterwards nothing is pending. */
   run(): void {
     const pending = [...this.#groups];
     this.#groups.clear();

@@ -1,16 +1,16 @@
-/** The values that layers compute with, and their gradients. */
+/** The values that layers compute with, and their gradients. A "wide" tensor is one of type f32, bf16 or f16. */
 import { DTypeError } from "../errors.js";
 import { QuantizedTensor } from "../tensor/quantized.js";
 import type { WideDType } from "../tensor/shape.js";
 import { hasWideType, type Tensor } from "../tensor/tensor.js";
 
-/** A tensor that layers compute with: plain or quantized. */
+/** A tensor that layers compute with, quantized or not. */
 export type Value = Tensor | QuantizedTensor;
 
-/** The gradient of a value: wide, or quantized by a layer called with `fp8Grad`. */
+/** The gradient of a value. It is wide, or quantized if a layer with `fp8Grad` computed it. */
 export type Gradient = Tensor<WideDType> | QuantizedTensor;
 
-/** `x` as a wide tensor. Throws `DTypeError` for any other. */
+/** Returns `x` if it is a wide tensor. Throws `DTypeError` otherwise. */
 export function wideOf(name: string, x: Value): Tensor<WideDType> {
   if (x instanceof QuantizedTensor)
     throw new DTypeError(

@@ -17,25 +17,25 @@ import { ScaleUpdates } from "./scale-updates.js";
 import { type Gradient, type Value, wideOf } from "./value.js";
 
 /**
- * A value that gradients can flow to.
+ * A tensor, quantized or not, that can take part in a backward pass.
  *
- * @throws `ArgumentError` for anything but a tensor, `DTypeError` for one that requires a gradient and is not wide,
- * `DisposedError` for a tensor that was disposed of.
+ * @throws `ArgumentError` for a value that is not a tensor, `DTypeError` for a value that requires a gradient and is not f32,
+ * bf16, f16 or quantized, `DisposedError` for a disposed tensor.
  */
 export class Variable {
-  /** The gradient, accumulated over `backward()` calls as in PyTorch. */
+  /** The gradient, accumulated over `backward()` calls as in PyTorch. Undefined until the first one. */
   grad: Tensor<WideDType> | undefined;
-  /** @internal The node that computed it; "freed" after a backward pass, which disposes of what the node saved. */
+  /**
+   * @internal The node that computed this variable, or "freed" after a backward pass has disposed of what the node saved.
+   * Undefined for a leaf.
+   */
   [GRAD_FN]: Node | "freed" | undefined;
 
-  /**
-   * `requiresGrad` of a leaf may be changed later: subsequent passes then accumulate its gradient, or leave a frozen parameter
-   * alone.
-   */
+  /** `requiresGrad` of a leaf may be changed later. Later backward passes then accumulate its gradient, or do not. */
   constructor(
-    /** Its tensor, plain or quantized. */
+    /** The tensor, quantized or not. */
     readonly value: Value,
-    /** Whether gradients are computed for it. May be set on a leaf. */
+    /** Whether a gradient is computed for this variable. May be assigned on a leaf. */
     public requiresGrad = false,
   ) {
     if (value instanceof QuantizedTensor) requireQuantized("Variable", "value", value);
@@ -43,25 +43,27 @@ export class Variable {
     boolean("Variable", "requiresGrad", requiresGrad);
   }
 
-  /** The shape of the value. */
+  /** The shape of the tensor. */
   get shape(): Shape {
     return this.value.shape;
   }
 
-  /** The value as a wide tensor. Throws `DTypeError` if it is quantized. */
+  /** The value as an f32, bf16 or f16 tensor. Throws `DTypeError` if it is quantized or of another dtype. */
   get tensor(): Tensor<WideDType> {
     return wideOf("this value", this.value);
   }
 
   /**
-   * Computes the gradients of all leaves with `requiresGrad` that this value was computed from, and adds each to the leaf's
-   * `grad`. `grad` is the gradient of this value; it may be left out for a value of one element, where it is 1. The graph is
-   * freed: what the forward pass saved is disposed of, so a second pass needs a second forward pass. At the end, delayed
+   * Runs the backward pass from this variable: computes the gradient of every leaf with `requiresGrad` that this value was
+   * computed from, and adds it to the leaf's `grad`.
+   *
+   * `grad` is the gradient of this value. It may be left out if this value has one element; it is then 1. The pass frees the
+   * graph: it disposes of what the forward pass saved, so another backward pass needs another forward pass. At the end, delayed
    * scaling updates the scales of gradients.
    *
-   * @throws `ArgumentError` for a value without a graph, or one whose graph an earlier pass has freed.
-   * @throws `DTypeError` or `ShapeError` for a gradient of another type or shape than the value, `DisposedError` for a tensor
-   * that was disposed of.
+   * @throws `ArgumentError` if the value has no graph, or if an earlier pass has freed it.
+   * @throws `DTypeError` or `ShapeError` for a gradient of another dtype or shape than the value, `DisposedError` for a
+   * disposed tensor.
    */
   backward(grad?: Tensor): void {
     if (!gradFnOf(this)) {
@@ -89,23 +91,23 @@ export class Variable {
     pass.updates.run();
   }
 
-  /** The value, and whether it requires a gradient, as text. See `Tensor.toString`. */
+  /** Returns a readable description: the value, and whether it requires a gradient. See `Tensor.toString`. */
   toString(): string {
     return `Variable(${this.requiresGrad ? "requires grad, " : ""}${this.value})`;
   }
 
-  /** Makes `console.log` of Node print `toString()`. */
+  /** Returns `toString()`, which `console.log` prints in Node. */
   [INSPECT](): string {
     return this.toString();
   }
 
-  /** Disposes of the gradient. */
+  /** Disposes of the gradient and clears it. */
   zeroGrad(): void {
     this.grad?.dispose();
     this.grad = undefined;
   }
 
-  /** The same value without its graph. */
+  /** Returns a new variable with the same value and no graph. */
   detach(): Variable {
     return new Variable(this.value);
   }
@@ -115,7 +117,7 @@ function membersOf(value: Value): readonly Tensor[] {
   return value instanceof QuantizedTensor ? value.members : [value];
 }
 
-/** Adds `grad` to the leaf's gradient. No scope owns the result: it lives until the leaf disposes of it. */
+/** Adds `grad` to the leaf's gradient. No scope owns the result; it lives until the leaf disposes of it. */
 function accumulate(leaf: Variable, grad: Tensor<WideDType>): void {
   const before = leaf.grad;
   // a new handle, because several leaves may share one gradient
@@ -125,7 +127,7 @@ function accumulate(leaf: Variable, grad: Tensor<WideDType>): void {
   leaf.grad = after;
 }
 
-/** Transfers ownership of `value` to `scope`. */
+/** Makes `scope` the owner of `value`. */
 function moveTo(scope: Scope, value: Value): void {
   for (const member of value instanceof QuantizedTensor ? value.members : [value]) {
     disown(member);

@@ -1,9 +1,9 @@
-/** Elements as arrays of the host: which typed array goes with which element type. */
+/** The elements of a tensor as typed arrays on the host: which typed array belongs to which dtype. */
 import { ArgumentError, DTypeError } from "../errors.js";
 import { describe } from "../options.js";
 import { type DType, storageBits } from "./shape.js";
 
-/** What `data()` gives: values for f32 and i32, codes for everything else, FP4 two codes a byte. */
+/** The typed array that `data()` returns: values for f32 and i32, codes for all other dtypes. FP4 has two codes per byte. */
 export type TensorData<D extends DType = DType> = D extends "f32"
   ? Float32Array
   : D extends "i32"
@@ -16,7 +16,7 @@ export type TensorData<D extends DType = DType> = D extends "f32"
 
 const ARRAYS = { Float32Array, Int32Array, Uint32Array, Uint16Array, Uint8Array } as const;
 
-/** The name of the typed array that holds elements of that type. Throws `DTypeError` for what is none. */
+/** Returns the name of the typed array for that dtype. Throws `DTypeError` for an unknown dtype. */
 export function arrayOf(dtype: DType): keyof typeof ARRAYS {
   const bits = storageBits(dtype);
   if (dtype === "f32") return "Float32Array";
@@ -25,7 +25,7 @@ export function arrayOf(dtype: DType): keyof typeof ARRAYS {
   return bits === 16 ? "Uint16Array" : "Uint8Array";
 }
 
-/** Bytes of memory as elements. */
+/** Views bytes as elements of that dtype, without copying. */
 export function viewAs<D extends DType>(dtype: D, bytes: Uint8Array): TensorData<D> {
   const { buffer, byteOffset, byteLength } = bytes as Uint8Array<ArrayBuffer>;
   const array = ARRAYS[arrayOf(dtype)];
@@ -37,14 +37,14 @@ const tagOf = Object.getOwnPropertyDescriptor(TypedArray, Symbol.toStringTag)?.g
   this: unknown,
 ) => string | undefined;
 
-/** The name of a typed array's kind, of any realm; undefined for anything else. */
+/** Returns the class name of a typed array, also of one from another JavaScript realm, or undefined for anything else. */
 export function kindOf(data: unknown): string | undefined {
   return tagOf.call(data);
 }
 
 /**
- * The bytes of elements of that type, or of bytes. Throws `DTypeError` for an array of another kind, `ArgumentError` for one
- * whose memory was transferred.
+ * Returns the bytes of `data`, which holds elements of that dtype or is a Uint8Array of their bytes. Throws `DTypeError` for
+ * another kind of array, `ArgumentError` for an array whose memory was transferred.
  */
 export function bytesOf(op: string, dtype: DType, data: unknown): Uint8Array {
   const [kind, wanted] = [kindOf(data), arrayOf(dtype)];

@@ -1,4 +1,7 @@
-/** Where the codes and scales of a quantized matrix lie: computed once, when a copy is made, which carries it. */
+/**
+ * The memory layout of the codes and scales of a quantized matrix. It is computed once, when a copy (rowwise or columnwise) is
+ * created, and stored with the copy.
+ */
 import { ArgumentError, ShapeError } from "../errors.js";
 import {
   type BlockFormat,
@@ -11,49 +14,56 @@ import {
 import type { Direction, QuantizeSpec, ScaleLayout, Usage } from "./quantized.js";
 import { byteLength, type DType, roundUp, type Shape } from "./shape.js";
 
-/** Where the scales of a copy lie, as kernels read it (kernels/layout/placement.h). */
+/**
+ * The memory layout of a copy's scales, as kernels read it (kernels/layout/placement.h). A line is a row of the matrix in the
+ * rowwise copy and a column in the columnwise copy, or a group of them that share scales. A block is a range of a line that
+ * shares one scale.
+ */
 export interface ScalePlacement {
-  /** Of all scales, padding included. */
+  /** The size of all scales in bytes, including padding. */
   readonly bytes: number;
-  /** Rows of scales along K, before padding: rows of the matrix rowwise, its columns columnwise, or tiles of them. */
+  /** The number of lines, before padding. */
   readonly lines: number;
-  /** Scales of a line, before padding. */
+  /** The number of blocks per line, before padding. */
   readonly blocks: number;
-  /** Elements from the scale of a line to that of the next, where they are not swizzled. */
+  /** The distance between the scales of consecutive lines, in elements. Not used if the scales are swizzled. */
   readonly lineStride: number;
-  /** Elements from the scale of a block of a line to that of the next, where they are not swizzled. */
+  /** The distance between the scales of consecutive blocks of a line, in elements. Not used if the scales are swizzled. */
   readonly blockStride: number;
-  /** Whether they lie in tiles as GEMMs of block-scaled formats read them (numerics.md §4.6). */
+  /** Whether the scales are stored in the tiles that GEMMs of block-scaled formats read (numerics.md §4.6). */
   readonly swizzled: boolean;
 }
 
-/** Where the codes and scales of one copy of a quantized [rows, columns] matrix lie. */
+/** The memory layout of the codes and scales of one copy of a quantized [rows, columns] matrix. */
 export interface CopyGeometry {
-  /** The copy scaled along K, or that scaled along M. */
+  /** The copy that is described: rowwise (blocks along K) or columnwise (blocks along M). */
   readonly direction: Direction;
-  /** How scales lie. */
+  /** The layout of the scales. */
   readonly layout: ScaleLayout;
-  /** The type of the codes. */
+  /** The dtype of the codes. */
   readonly dataType: DType;
-  /** The shape of the codes, frozen. */
+  /** The shape of the codes. Frozen. */
   readonly dataShape: Shape;
-  /** The type of the scales. */
+  /** The dtype of the scales. */
   readonly scaleType: DType;
-  /** The shape of the scales as they lie, padding included, frozen. */
+  /** The shape of the stored scales, including padding. Frozen. */
   readonly scaleShape: Shape;
-  /** Whether codes lie as the matrix does, or as its transpose. */
+  /** Whether the codes are stored in the order of the input or transposed. */
   readonly data: Placement;
-  /** Whether scales lie as the matrix does, or as its transpose. */
+  /** Whether the scales are stored in the order of the input or transposed. */
   readonly scale: Placement;
   /** Whether the copy holds the amax of the whole tensor, under which its scales were made (numerics.md §5.2). */
   readonly tensorAmax: boolean;
-  /** Rows and columns of the scale matrix before padding, as placed. Both 1 for per-tensor scaling. */
+  /** The rows and columns of the stored scale matrix before padding. Both are 1 for per-tensor scaling. */
   readonly logicalScale: readonly [rows: number, columns: number];
-  /** Whether that is [blocks, lines]: a columnwise copy's in the input's place. */
+  /**
+   * Whether the rows of `logicalScale` are blocks and its columns are lines. This holds for a columnwise copy whose scales are
+   * not transposed.
+   */
   readonly blocksFirst: boolean;
-  /** Whether padding lays it down transposed: GEMM_READY (numerics.md §3.3). */
+  /** Whether the padded scale matrix is stored transposed: data layout GEMM_READY (numerics.md §3.3). */
   readonly transposesScale: boolean;
-  /** Where scales lie, as kernels read it. */
+  /** The memory layout of the scales as kernels read it. */
   readonly placement: ScalePlacement;
 }
 
@@ -81,7 +91,7 @@ export function geometryOf(
   };
 }
 
-/** The geometry of one copy. Throws `ArgumentError` for a scale layout the format does not have. */
+/** Computes the geometry of one copy. Throws `ArgumentError` for a scale layout that the format does not have. */
 export function copyGeometry(
   spec: QuantizeSpec,
   size: readonly [rows: number, columns: number],
@@ -132,12 +142,12 @@ const IN_PLACE = { data: "inPlace", scale: "inPlace" } as const;
 const ONE: Shape = Object.freeze([1]);
 const ONE_BY_ONE = Object.freeze([1, 1] as const);
 
-/** What is frozen can be the shape of tensors as it is. */
+/** Returns a frozen shape. A frozen shape is not copied again when tensors are created with it. */
 function frozen(shape: Shape): Shape {
   return Object.isFrozen(shape) ? shape : Object.freeze([...shape]);
 }
 
-/** Rows of scales along K and scales of each. */
+/** Returns the number of lines and the number of blocks per line. */
 function linesOf(
   { tile }: QuantizeSpec,
   { replicates }: BlockFormat,
@@ -157,7 +167,7 @@ function noSwizzle(spec: QuantizeSpec): ArgumentError {
   );
 }
 
-/** numerics.md §3.2, §3.3, §4.2, §5.3; a swizzled buffer has the shape of the padded one. */
+/** Returns the padded shape of a scale matrix (numerics.md §3.2, §3.3, §4.2, §5.3). Swizzled scales have the same shape. */
 function paddedShape(
   { padding }: BlockFormat,
   [rows, columns]: readonly [number, number],
@@ -168,7 +178,7 @@ function paddedShape(
   return blocksFirst ? [roundUp(rows, 4), roundUp(columns, 128)] : [roundUp(rows, 128), roundUp(columns, 4)];
 }
 
-/** Throws `ShapeError` where the format cannot take a [rows, columns] matrix. */
+/** Throws `ShapeError` if the format's blocks do not divide a [rows, columns] matrix. */
 export function requireQuantizable(op: string, spec: QuantizeSpec, rows: number, columns: number): void {
   const { multiple } = blockFormat(spec.quantizer);
   if (rows % multiple === 0 && columns % multiple === 0) return;

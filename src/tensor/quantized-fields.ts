@@ -1,4 +1,4 @@
-/** Whether what a quantized tensor is to be made of belongs together. */
+/** Checks that the fields of a quantized tensor match each other. */
 import { ArgumentError, DTypeError, ShapeError } from "../errors.js";
 import { BLOCK_FORMAT_NAMES, blockFormat } from "../formats/block.js";
 import { anything, type Domain, describe, needed, nested, oneOf, optionsOf } from "../options.js";
@@ -19,7 +19,7 @@ const USER = "QuantizedTensor";
 const AMAX_TAKERS = BLOCK_FORMAT_NAMES.filter((name) => blockFormat(name).tensorAmax);
 const OPS = ["dequantize", "updateQuantized", "deriveColumnwise"] as const;
 
-/** Throws `ArgumentError` for what does not do the work of a quantizer. */
+/** Throws `ArgumentError` for an object that lacks a method of `QuantizerOps`. */
 export const quantizerOps: Domain = (user, name, value) => {
   const ops = typeof value === "object" && value !== null ? (value as Partial<QuantizerOps>) : undefined;
   const missing = OPS.find((method) => typeof ops?.[method] !== "function");
@@ -34,7 +34,7 @@ const copy = nested(
     data: needed(requireTensor),
     scaleInv: needed(requireTensor),
     amax: requireScalar,
-    // of a copy of another tensor; it is computed anew
+    // the geometry may be that of another tensor's copy; it is computed again
     geometry: anything,
   }),
 );
@@ -50,8 +50,8 @@ const checkFields = optionsOf<QuantizedTensorFields>({
 });
 
 /**
- * The fields with copies that know where they lie. Throws a typed error where codes and scales do not have the types and
- * shapes that the spec gives `shape`.
+ * Checks the fields and computes the geometry of each copy. Throws a typed error if codes or scales do not have the dtype and
+ * shape that follow from `spec`, `shape` and `scaleLayout`.
  */
 export function madeFields(fields: QuantizedTensorFields): MadeFields {
   checkFields(USER, fields);

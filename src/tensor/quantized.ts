@@ -1,4 +1,7 @@
-/** A quantized tensor: codes and scales, rowwise, columnwise or both, and how they were made. */
+/**
+ * The quantized tensor: codes and scales of a matrix in one or two copies, rowwise and columnwise, and the settings they were
+ * quantized with.
+ */
 import { ArgumentError, DTypeError } from "../errors.js";
 import type { BlockFormatName, Tile } from "../formats/block.js";
 import type { ScalarFormat } from "../formats/scalar.js";
@@ -12,118 +15,129 @@ import { backendName, firstValues, INSPECT } from "./show.js";
 import type { FOUR_OVER_SIX, SCALE_LAYOUTS } from "./spec.js";
 import { Tensor } from "./tensor.js";
 
-/** Which copies a quantized tensor has: scaling blocks along K (rowwise) or along M (columnwise). */
+/**
+ * Which copies of a quantized [M, K] matrix exist. The rowwise copy has its scale blocks along K, the columnwise copy along M.
+ */
 export interface Usage {
-  /** The copy scaled along K. */
+  /** Whether the rowwise copy exists, with scale blocks along K. */
   readonly rowwise: boolean;
-  /** The copy scaled along M. */
+  /** Whether the columnwise copy exists, with scale blocks along M. */
   readonly columnwise: boolean;
 }
 
-/** The directions of copies, in the order of memory and files. */
+/** The names of the two copies, in the order in which they are stored in memory and in files. */
 export const DIRECTIONS = ["rowwise", "columnwise"] as const satisfies readonly (keyof Usage)[];
-/** One of the two copies of a quantized tensor. */
+/** The name of one of the two copies of a quantized tensor. */
 export type Direction = (typeof DIRECTIONS)[number];
 
 /**
- * How scales lie in memory. `logical`: no padding, the shapes of the command line. `padded`: as the
- * GEMM libraries want them, before swizzling. `swizzled`: the 128x4 layout of cuBLAS (MX, NVFP4).
+ * How scales are stored. `logical`: without padding. `padded`: with the padding that GEMM libraries require, not swizzled.
+ * `swizzled`: padded and in the 128x4 tile order that cuBLAS reads (MX and NVFP4 only).
  */
 export type ScaleLayout = (typeof SCALE_LAYOUTS)[number];
 
-/** How 4over6 weighs the two candidate scales of a block, and whether it does at all. */
+/**
+ * The error measure by which 4over6 chooses between two scales for each block: mean absolute or mean squared. `none`: 4over6 is
+ * off.
+ */
 export type FourOverSix = (typeof FOUR_OVER_SIX)[number];
 
-/** Everything that decides the bits of a quantized tensor, randomness aside. */
+/** All settings that determine the bits of a quantized tensor, except random bits. */
 export interface QuantizeSpec {
-  /** Which scaling strategy; a row of `BLOCK_FORMATS`. */
+  /** The scaling strategy: a key of `BLOCK_FORMATS`. */
   readonly quantizer: BlockFormatName;
   /** The element format. */
   readonly format: ScalarFormat;
-  /** The region that shares a scale. */
+  /** The region of elements that share a scale. */
   readonly tile: Tile;
-  /** f32 scales are cut to powers of two. */
+  /** Whether f32 scales are rounded down to powers of two. */
   readonly pow2Scales: boolean;
-  /** Lower bound of amax, for f32 scales. */
+  /** A lower bound of the amax from which an f32 scale is computed. */
   readonly amaxEpsilon: number;
-  /** Columnwise data pass through the random Hadamard transform first (NVFP4). */
+  /** Whether columnwise data pass through the random Hadamard transform before quantization (NVFP4). */
   readonly rht: boolean;
-  /** Bit i set: element i of each 16 is negated before the transform. */
+  /** The signs of the transform: if bit i is set, element i of each 16 is negated before it. */
   readonly rhtSigns: number;
-  /** Elements are rounded stochastically (NVFP4). */
+  /** Whether elements are rounded stochastically (NVFP4). */
   readonly stochastic: boolean;
-  /** How 4over6 weighs the two candidate scales of a block (NVFP4), or `none`. */
+  /** The error measure by which 4over6 chooses between two scales for each block (NVFP4), or `none`. */
   readonly fourOverSix: FourOverSix;
-  /** The largest block scale of NVFP4: 448, or 256 with 4over6. */
+  /** The maximum of the block scales of NVFP4: 448, or 256 with 4over6. */
   readonly e4m3Max: 448 | 256;
-  /** fp8-block 1x128 only: columnwise data and scales stay as the blocks lie in the input. */
+  /**
+   * Whether columnwise data and scales keep the order of the input instead of being transposed (data layout COMPACT). Only for
+   * fp8-block with tile 1x128.
+   */
   readonly compact: boolean;
 }
 
-/** What one copy is made of: codes, scales in `scaleLayout`, and NVFP4's per-tensor amax. */
+/** The tensors of one copy. */
 export interface CopyTensors {
-  /** The codes, of the spec's element format; transposed where the format's columnwise copy is. */
+  /** The codes, in the element format of the spec. In a columnwise copy they are transposed if the format stores them so. */
   readonly data: Tensor;
-  /** The scales, by which codes are multiplied. */
+  /** The scales: value = code * scale. They are stored in the tensor's `scaleLayout`. */
   readonly scaleInv: Tensor;
-  /** NVFP4: the amax of the whole tensor, after the transform where there is one, f32 [1]. */
+  /**
+   * For NVFP4: the amax of the whole tensor, f32 [1]. With the random Hadamard transform, the columnwise copy has the amax of
+   * the transformed data.
+   */
   readonly amax?: Tensor<"f32">;
 }
 
-/** One copy, and where its codes and scales lie. */
+/** One copy: its tensors and their memory layout. */
 export interface QuantizedCopy extends CopyTensors {
-  /** Where codes and scales lie, which follows from spec, shape, direction and layout. */
+  /** The memory layout of codes and scales. It follows from the spec, shape, direction and scale layout. */
   readonly geometry: CopyGeometry;
 }
 
-/** Options of one quantization. */
+/** Options of one quantization. All fields are optional. */
 export interface QuantizeCall {
-  /** Leaves the target as it is where this f32 [1] tensor holds exactly 1. */
+  /** An f32 [1] flag, read on the device. If it is exactly 1, the target is not changed. */
   readonly noop?: Tensor<"f32"> | undefined;
 }
 
-/** What a quantized tensor asks of the quantizer that made it. */
+/** The methods of a quantizer that a quantized tensor calls. */
 export interface QuantizerOps {
-  /** The values of `t`, rounded once to `dtype`. */
+  /** Returns the values of `t`, rounded once to `dtype`. */
   dequantize(t: QuantizedTensor, dtype: WideDType): Tensor<WideDType>;
-  /** Quantizes `source` into `t`, which has its shape. */
+  /** Quantizes `source` into `t`. Both have the same shape. */
   updateQuantized(source: Tensor<WideDType>, t: QuantizedTensor, call?: QuantizeCall): void;
-  /** The columnwise copy where it follows from the rowwise one. Throws `ArgumentError` where it does not. */
+  /** Derives the columnwise copy from the rowwise one. Throws `ArgumentError` if that is not possible for the format. */
   deriveColumnwise(t: QuantizedTensor): QuantizedCopy;
 }
 
-/** What a `QuantizedTensor` is made of: codes and scales of one matrix, and the quantizer that made them. */
+/** The fields of a `QuantizedTensor`: codes and scales of one matrix, and the quantizer that made them. */
 export interface QuantizedTensorFields {
-  /** How codes and scales were made. */
+  /** The settings with which codes and scales were computed. */
   readonly spec: QuantizeSpec;
-  /** The shape of the wide tensor; leading dimensions are flattened in copies. */
+  /** The shape of the tensor that was quantized. Copies flatten its leading dimensions. */
   readonly shape: Shape;
-  /** The type that it was quantized from, nominally. */
+  /** The nominal dtype: that of the tensor that was quantized. */
   readonly dtype: WideDType;
-  /** How the scales of both copies lie. */
+  /** How the scales of both copies are stored. */
   readonly scaleLayout: ScaleLayout;
-  /** The copy scaled along K. One copy at least is needed. */
+  /** The copy with scale blocks along K. At least one copy is required. */
   readonly rowwise?: CopyTensors | undefined;
-  /** The copy scaled along M. */
+  /** The copy with scale blocks along M. */
   readonly columnwise?: CopyTensors | undefined;
-  /** The quantizer that made it. */
+  /** The quantizer that made the codes and scales. */
   readonly ops: QuantizerOps;
 }
 
-/** Fields that belong together: a frozen shape, and copies that know where they lie. */
+/** The fields of a quantized tensor, with the geometry of each copy. */
 export interface MadeFields extends QuantizedTensorFields {
   readonly rowwise?: QuantizedCopy | undefined;
   readonly columnwise?: QuantizedCopy | undefined;
 }
 
-/** Of a quantizer or of a tensor it made: either may be left as it is. */
+/** Checks a change of usage. A copy that it does not name stays as it is. */
 export const checkUsage = optionsOf<Partial<Usage>>({ rowwise: boolean, columnwise: boolean });
 export const checkCall = optionsOf<QuantizeCall>({ noop: requireScalar });
 
-/** The fields of the tensor being made, where they are known to belong together. */
+/** The fields of the tensor under construction, if they were already checked; else undefined. */
 let trusted: MadeFields | undefined;
 
-/** A quantized tensor of codes and scales that were made for each other. */
+/** Creates a quantized tensor without checking that the fields match each other. */
 export function trustedQuantized(fields: MadeFields): QuantizedTensor {
   trusted = fields;
   try {
@@ -134,24 +148,24 @@ export function trustedQuantized(fields: MadeFields): QuantizedTensor {
 }
 
 /**
- * Codes and scales that stand for a wide tensor of `shape` and nominal `dtype`.
+ * Codes and scales that represent a tensor of `shape` and of nominal type `dtype`.
  *
- * @throws `DisposedError` for a tensor that was disposed of.
+ * @throws `DisposedError` for a disposed tensor.
  */
 export class QuantizedTensor {
-  /** How codes and scales were made. */
+  /** The settings with which codes and scales were computed. */
   readonly spec: QuantizeSpec;
-  /** The shape of the wide tensor, frozen. */
+  /** The shape of the tensor that was quantized. Frozen. */
   readonly shape: Shape;
-  /** The type that it was quantized from, which `dequantize` gives unless told otherwise. */
+  /** The nominal dtype: that of the tensor that was quantized. It is the default dtype of the result of `dequantize`. */
   readonly dtype: WideDType;
-  /** How the scales of both copies lie. */
+  /** How the scales of both copies are stored. */
   readonly scaleLayout: ScaleLayout;
   #ops: QuantizerOps;
   #rowwise: QuantizedCopy | undefined;
   #columnwise: QuantizedCopy | undefined;
 
-  /** Throws `ArgumentError`, `DTypeError` or `ShapeError` for fields that do not belong together. */
+  /** Throws `ArgumentError`, `DTypeError` or `ShapeError` for fields that do not match each other. */
   constructor(fields: QuantizedTensorFields) {
     const made = trusted ?? madeFields(fields);
     this.spec = made.spec;
@@ -163,35 +177,37 @@ export class QuantizedTensor {
     this.#ops = made.ops;
   }
 
-  /** The copy scaled along K. Undefined where it was not made or has been dropped. */
+  /** The copy with scale blocks along K. Undefined if it was not made or was dropped. */
   get rowwise(): QuantizedCopy | undefined {
     return this.#rowwise;
   }
 
-  /** The copy scaled along M. Undefined where it was not made or has been dropped. */
+  /** The copy with scale blocks along M. Undefined if it was not made or was dropped. */
   get columnwise(): QuantizedCopy | undefined {
     return this.#columnwise;
   }
 
-  /** Which copies there are. */
+  /** Whether each copy exists. */
   get usage(): Usage {
     return { rowwise: this.#rowwise !== undefined, columnwise: this.#columnwise !== undefined };
   }
 
-  /** The tensors it is made of. */
+  /** The tensors of all copies. */
   get members(): readonly Tensor[] {
     const rowwise = this.#rowwise ? membersOf(this.#rowwise) : [];
     return this.#columnwise ? [...rowwise, ...membersOf(this.#columnwise)] : rowwise;
   }
 
-  /** Where it lives. Throws `ArgumentError` where both copies have been dropped. */
+  /** The backend of its tensors. Throws `ArgumentError` if both copies were dropped. */
   get backend(): Tensor["backend"] {
     const [first] = this.members;
     if (!first) throw new ArgumentError("a quantized tensor without a copy has no backend");
     return first.backend;
   }
 
-  /** The copy for that direction. Throws `ArgumentError` where it was not made or has been dropped. */
+  /**
+   * Returns the copy of that direction. Throws `ArgumentError` if it was not made or was dropped, or for an unknown direction.
+   */
   copy(direction: Direction): QuantizedCopy {
     if (!DIRECTIONS.includes(direction))
       throw new ArgumentError(`copy: direction is ${describe(direction)}; it must be rowwise or columnwise`);
@@ -203,9 +219,10 @@ export class QuantizedTensor {
   }
 
   /**
-   * The values, from the rowwise copy where there is one. One rounding, to `dtype`.
+   * Returns the values, rounded once to `dtype`. They are computed from the rowwise copy if it exists, else from the columnwise
+   * one.
    *
-   * @throws `ArgumentError` for a type that is not wide, `DisposedError` for a tensor that was disposed of.
+   * @throws `ArgumentError` for a dtype other than f32, bf16 and f16, `DisposedError` for a disposed tensor.
    */
   dequantize(dtype: WideDType = this.dtype): Tensor<WideDType> {
     requireQuantized("dequantize", "this tensor", this);
@@ -214,9 +231,10 @@ export class QuantizedTensor {
   }
 
   /**
-   * Another quantizer of the same spec takes the place of the one that made it: one with other scales.
+   * Replaces the quantizer that the methods of this tensor use. The new one must have the same spec; its scale tensors may be
+   * others.
    *
-   * @throws `ArgumentError` for what is no quantizer.
+   * @throws `ArgumentError` for an object that is not a quantizer.
    */
   updateQuantizer(ops: QuantizerOps): void {
     quantizerOps("updateQuantizer", "ops", ops);
@@ -224,10 +242,10 @@ export class QuantizedTensor {
   }
 
   /**
-   * Quantizes `source` into this tensor, with the quantizer that made it.
+   * Quantizes `source` into this tensor, by the quantizer that made it.
    *
-   * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for a source of another shape,
-   * `ArgumentError` for one on another backend or an unknown option, `DisposedError` for a tensor that was disposed of.
+   * @throws `DTypeError` for a source that is not f32, bf16 or f16, `ShapeError` for a source of another shape, `ArgumentError`
+   * for a source on another backend or an unknown option, `DisposedError` for a disposed tensor.
    */
   quantize_(source: Tensor<WideDType>, call: QuantizeCall = {}): this {
     requireQuantized("quantize_", "this tensor", this);
@@ -237,11 +255,11 @@ export class QuantizedTensor {
   }
 
   /**
-   * Drops copies that are no longer wanted, and derives a columnwise copy where it follows from the rowwise one (per-tensor
-   * scaling and 128x128 blocks).
+   * Drops or adds copies: a field that is false drops its copy, a field that is true requires it. A missing columnwise copy is
+   * derived from the rowwise one if scales are per tensor or per 128x128 block.
    *
-   * @throws `ArgumentError` for a copy that only the source could give.
-   * @throws `DisposedError` for a tensor that was disposed of.
+   * @throws `ArgumentError` for a missing copy that cannot be derived.
+   * @throws `DisposedError` for a disposed tensor.
    */
   updateUsage(usage: Partial<Usage>): this {
     requireQuantized("updateUsage", "this tensor", this);
@@ -259,7 +277,7 @@ export class QuantizedTensor {
     return this;
   }
 
-  /** The columnwise copy that follows from the rowwise one, to live as long as that does. */
+  /** Derives the columnwise copy from the rowwise one. The scope that owns the rowwise copy owns the result too. */
   #derive(): QuantizedCopy {
     const copy = this.#ops.deriveColumnwise(this);
     for (const member of membersOf(copy)) adoptBeside(member, this.copy("rowwise").data);
@@ -267,9 +285,9 @@ export class QuantizedTensor {
   }
 
   /**
-   * The same codes and scales under handles of their own. Dispose of both.
+   * Returns a new quantized tensor that shares the memory of this one. Both must be disposed of.
    *
-   * @throws `DisposedError` for a tensor that was disposed of.
+   * @throws `DisposedError` for a disposed tensor.
    */
   share(): QuantizedTensor {
     requireQuantized("share", "this tensor", this);
@@ -277,25 +295,25 @@ export class QuantizedTensor {
     return trustedQuantized({ ...this, ops: this.#ops, rowwise, columnwise });
   }
 
-  /** Frees both copies. Safe to call twice. */
+  /** Releases both copies. A second call does nothing. */
   dispose(): void {
     for (const member of this.members) member.dispose();
   }
 
-  /** As `dispose`, for `using`. */
+  /** Calls `dispose`, at the end of a block with `using`. */
   [Symbol.dispose](): void {
     this.dispose();
   }
 
   /**
-   * Quantizer, format, tile, shape, backend, and of each copy up to eight codes, as values, and scales, for people. Waits for
-   * the work enqueued before; never throws.
+   * Returns a readable description: quantizer, format, tile, shape, backend, and the first eight codes (as values) and scales
+   * of each copy. It waits for the work enqueued before and never throws.
    */
   toString(): string {
     return showQuantized(this);
   }
 
-  /** What `console.log` prints in Node; as `toString`. */
+  /** Returns `toString()`, which `console.log` prints in Node. */
   [INSPECT](): string {
     return showQuantized(this);
   }
@@ -320,7 +338,10 @@ function showQuantized(x: QuantizedTensor): string {
   return lines.join("\n");
 }
 
-/** `x` as a quantized tensor in use. Throws `DTypeError` for anything else, `DisposedError` for one whose memory is gone. */
+/**
+ * Returns `x` if it is a quantized tensor whose memory exists. Throws `DTypeError` if it is not a quantized tensor,
+ * `DisposedError` if it is disposed.
+ */
 export function requireQuantized(op: string, name: string, x: unknown): QuantizedTensor {
   if (!(x instanceof QuantizedTensor)) {
     const given = x instanceof Tensor ? `a ${x.dtype} tensor` : describe(x);

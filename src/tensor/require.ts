@@ -1,13 +1,16 @@
-/** Tensors as arguments: of which type, of which size, alive, and on one backend. */
+/**
+ * Checks of tensors as arguments: their dtype, their size, that they are not disposed, and that they are on one backend. A wide
+ * dtype is f32, bf16 or f16.
+ */
 import { ArgumentError, DisposedError, DTypeError, ShapeError } from "../errors.js";
 import { classOf, type Domain, describe, oneOf } from "../options.js";
 import { type DType, isWide, storageBits, WIDE_DTYPES, type WideDType } from "./shape.js";
 import { Tensor } from "./tensor.js";
 
-/** The name of a wide type. */
+/** The check of the name of a wide dtype. */
 export const wideDType = oneOf(WIDE_DTYPES);
 
-/** As `oneOf`, of element types. Throws `DTypeError` for any other. */
+/** Returns a check that throws `DTypeError` unless the value is one of these dtypes. */
 export function dtypeOf(dtypes: readonly DType[]): Domain {
   return (op, name, dtype) => {
     if (!(dtypes as readonly unknown[]).includes(dtype))
@@ -15,7 +18,7 @@ export function dtypeOf(dtypes: readonly DType[]): Domain {
   };
 }
 
-/** `x` as a tensor in use. Throws `DTypeError` for anything else, `DisposedError` for one whose memory is gone. */
+/** Returns `x` if it is a tensor. Throws `DTypeError` if it is not, `DisposedError` if it or its backend is disposed. */
 export function requireTensor(op: string, name: string, x: unknown): Tensor {
   if (!(x instanceof Tensor))
     throw new DTypeError(
@@ -26,7 +29,7 @@ export function requireTensor(op: string, name: string, x: unknown): Tensor {
   return x;
 }
 
-/** `x` as a tensor of f32, bf16 or f16. Throws `DTypeError` for any other, and as `requireTensor`. */
+/** Returns `x` if it is an f32, bf16 or f16 tensor. Throws `DTypeError` if it is not, `DisposedError` if it is disposed. */
 export function requireWide(op: string, name: string, x: unknown): Tensor<WideDType> {
   const tensor = requireTensor(op, name, x);
   if (isWide(tensor.dtype)) return tensor as Tensor<WideDType>;
@@ -35,28 +38,31 @@ export function requireWide(op: string, name: string, x: unknown): Tensor<WideDT
   );
 }
 
-/** `x` as a tensor of f32. Throws `DTypeError` for any other. */
+/** Returns `x` if it is an f32 tensor. Throws `DTypeError` if it is not, `DisposedError` if it is disposed. */
 export function requireF32(op: string, name: string, x: unknown): Tensor<"f32"> {
   const tensor = requireTensor(op, name, x);
   if (tensor.dtype === "f32") return tensor as Tensor<"f32">;
   throw new DTypeError(`${op}: ${name} is ${tensor.dtype}; it must be f32`);
 }
 
-/** `x` as a tensor of bf16 or f16. Throws `DTypeError` for any other. */
+/** Returns `x` if it is a bf16 or f16 tensor. Throws `DTypeError` if it is not, `DisposedError` if it is disposed. */
 export function requireHalf(op: string, name: string, x: unknown): Tensor<"bf16" | "f16"> {
   const tensor = requireTensor(op, name, x);
   if (isWide(tensor.dtype) && storageBits(tensor.dtype) === 16) return tensor as Tensor<"bf16" | "f16">;
   throw new DTypeError(`${op}: ${name} is ${tensor.dtype}; it must be bf16 or f16`);
 }
 
-/** `x` as a tensor of i32. Throws `DTypeError` for any other. */
+/** Returns `x` if it is an i32 tensor. Throws `DTypeError` if it is not, `DisposedError` if it is disposed. */
 export function requireI32(op: string, name: string, x: unknown): Tensor<"i32"> {
   const tensor = requireTensor(op, name, x);
   if (tensor.dtype === "i32") return tensor as Tensor<"i32">;
   throw new DTypeError(`${op}: ${name} are ${tensor.dtype}; they must be i32`);
 }
 
-/** `x` as one f32 value, undefined where it is left out. Throws `DTypeError` for another type, `ShapeError` for another size. */
+/**
+ * Returns `x` if it is an f32 tensor of one element, or undefined if `x` is undefined. Throws `DTypeError` for another dtype,
+ * `ShapeError` for another size.
+ */
 export function requireScalar(op: string, name: string, x: unknown): Tensor<"f32"> | undefined {
   if (x === undefined) return undefined;
   const tensor = requireF32(op, name, x);
@@ -64,7 +70,7 @@ export function requireScalar(op: string, name: string, x: unknown): Tensor<"f32
   throw new ShapeError(`${op}: ${name} is [${tensor.shape}]; it must be one value, [1]`);
 }
 
-/** Throws `ArgumentError` where two tensors that may be left out live on different backends. */
+/** Throws `ArgumentError` if both tensors are given and live on different backends. */
 export function requireTogether(op: string, x: Tensor | undefined, y: Tensor | undefined): void {
   if (x && y && x.backend !== y.backend)
     throw new ArgumentError(

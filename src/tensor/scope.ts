@@ -1,22 +1,22 @@
-/** Deterministic lifetimes: a scope disposes of what was created in it and not kept. */
+/** Deterministic lifetimes: a scope disposes of the tensors that were created in it, except those that were kept. */
 
 import { ArgumentError } from "../errors.js";
 import { describe } from "../options.js";
 
-/** Where what is owned says by whom; a field, because a map of owners costs more than the tensors do. */
+/** The key under which an object stores the scope that owns it. A field is cheaper than a map from objects to scopes. */
 const OWNER = Symbol("owner");
 
-/** Something with a lifetime that a scope can own. */
+/** An object that a scope can own. */
 export interface Owned {
-  /** @internal */
+  /** @internal The scope that owns it. */
   [OWNER]?: Scope | undefined;
-  /** Ends its life. Safe to call twice. */
+  /** Ends its lifetime. A second call must do nothing. */
   dispose(): void;
-  /** The things that live and die with it, where it is made of several. */
+  /** The objects that are owned in its place, if it consists of several. */
   readonly members?: readonly Owned[];
 }
 
-/** Hosts without explicit resource management lack the symbol that `using` looks up. */
+/** Some JavaScript engines lack Symbol.dispose, the symbol that `using` looks up. */
 if (!Symbol.dispose) Object.defineProperty(Symbol, "dispose", { value: Symbol("Symbol.dispose") });
 
 const open: Scope[] = [];
@@ -25,13 +25,13 @@ const open: Scope[] = [];
 let take: (scope: Scope, value: Owned) => void;
 
 /**
- * Owns every tensor created while it is the innermost open scope:
+ * Owns every tensor that is created while it is the innermost open scope, and disposes of them at its end:
  *
  *     using scope = new Scope();
  *     return scope.keep(dequantize(quantizer.quantize(x)));
  *
- * A scope is for synchronous code: one that stays open across an `await` also owns what other code
- * creates meanwhile.
+ * Use a scope in synchronous code only. A scope that is open across an `await` also owns the tensors that other code creates in
+ * the meantime.
  */
 export class Scope {
   static {
@@ -46,9 +46,9 @@ export class Scope {
   }
 
   /**
-   * Hands `value` to the enclosing scope, or to the caller where there is none.
+   * Passes the ownership of `value` to the enclosing scope or, if there is none, to the caller. Returns `value`.
    *
-   * @throws `ArgumentError` for what has no `dispose`.
+   * @throws `ArgumentError` for an object without a method `dispose`.
    */
   keep<T extends Owned>(value: T): T {
     requireOwned("keep", value);
@@ -60,7 +60,7 @@ export class Scope {
     return value;
   }
 
-  /** Takes `value` in, to be disposed of with the scope. Throws `ArgumentError` for what has no `dispose`. */
+  /** Makes this scope the owner of `value`. Throws `ArgumentError` for an object without a method `dispose`. */
   own(value: Owned): void {
     requireOwned("own", value);
     this.#take(value);
@@ -71,14 +71,17 @@ export class Scope {
     value[OWNER] = this;
   }
 
-  /** Lets `value` go without handing it to anyone; it is the caller's. Throws `ArgumentError` for what has no `dispose`. */
+  /**
+   * Ends the ownership of `value` by this scope; the caller must dispose of it. Throws `ArgumentError` for an object without a
+   * method `dispose`.
+   */
   release(value: Owned): void {
     requireOwned("release", value);
     this.#owned.delete(value);
     value[OWNER] = undefined;
   }
 
-  /** Closes the scope and disposes of everything that it owns still. Safe to call twice. */
+  /** Closes the scope and disposes of everything that it still owns. A second call does nothing. */
   dispose(): void {
     if (open.at(-1) === this) open.pop();
     else if (open.includes(this)) open.splice(open.indexOf(this), 1);
@@ -87,7 +90,7 @@ export class Scope {
     this.#owned.clear();
   }
 
-  /** As `dispose`, for `using`. */
+  /** Calls `dispose`, at the end of a block with `using`. */
   [Symbol.dispose](): void {
     this.dispose();
   }
@@ -113,19 +116,19 @@ export function orDispose<T>(body: (made: Owned[]) => T): T {
   }
 }
 
-/** The innermost open scope, if any, comes to own `value`. */
+/** Makes the innermost open scope, if there is one, the owner of `value`. */
 export function adopt(value: Owned): void {
   const scope = open.at(-1);
   if (scope) take(scope, value);
 }
 
-/** `value` comes to live as long as `sibling`: whoever owns that owns it too. */
+/** Makes the owner of `sibling` the owner of `value`, so that both live equally long. */
 export function adoptBeside(value: Owned, sibling: Owned): void {
   disown(value);
   sibling[OWNER]?.own(value);
 }
 
-/** Whoever owns `value` no longer does: it was disposed of by hand. */
+/** Ends the ownership of `value` by any scope. Its caller manages its lifetime. */
 export function disown(value: Owned): void {
   value[OWNER]?.release(value);
 }

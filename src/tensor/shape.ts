@@ -1,19 +1,22 @@
-/** Shapes and element types: what a tensor is before it has memory. */
+/** Shapes and dtypes of tensors. */
 import { DTypeError, ShapeError } from "../errors.js";
 import { factsOf, SCALAR_FORMAT_NAMES } from "../formats/derive.js";
 import type { ScalarFormat } from "../formats/scalar.js";
 import { describe } from "../options.js";
 
-/** An element type: a scalar format, or a plain type. FP4 is stored two codes a byte, even element low. */
+/**
+ * A dtype (element type): a scalar format, or a plain number type. FP4 is stored with two codes per byte, the even element in
+ * the low half.
+ */
 export type DType = ScalarFormat | "f32" | "i32" | "u8" | "u16" | "u32";
 
-/** The types that quantizers read and dequantizers write. */
+/** The wide dtypes: the unquantized types, which quantizers read and dequantizers write. */
 export const WIDE_DTYPES = ["f32", "bf16", "f16"] as const satisfies readonly DType[];
-/** A type that quantizers read, dequantizers write and layers compute in. */
+/** A wide dtype: f32, bf16 or f16. Quantizers read it, dequantizers write it, and layers compute in it. */
 export type WideDType = (typeof WIDE_DTYPES)[number];
 const WIDE: ReadonlySet<DType> = new Set(WIDE_DTYPES);
 
-/** The sizes of the dimensions, outermost first; [] is a scalar. */
+/** The sizes of the dimensions, outermost first. [] is a scalar. */
 export type Shape = readonly number[];
 
 const STORAGE_BITS: ReadonlyMap<unknown, number> = new Map<DType, number>([
@@ -25,40 +28,40 @@ const STORAGE_BITS: ReadonlyMap<unknown, number> = new Map<DType, number>([
   ["u32", 32],
 ]);
 
-/** Every element type. */
+/** All dtypes. */
 export const DTYPES = [...STORAGE_BITS.keys()] as readonly DType[];
 
-/** Bits one element takes in memory. Throws `DTypeError` for what is no element type. */
+/** Returns the number of bits of an element in memory. Throws `DTypeError` for an unknown dtype. */
 export function storageBits(dtype: DType): number {
   const bits = STORAGE_BITS.get(dtype);
   if (bits !== undefined) return bits;
   throw new DTypeError(`dtype ${describe(dtype)} is not an element type; there are ${DTYPES.join(", ")}`);
 }
 
-/** Whether quantizers read and dequantizers write that type. */
+/** Whether a dtype is wide: f32, bf16 or f16. */
 export function isWide(dtype: DType): dtype is WideDType {
   return WIDE.has(dtype);
 }
 
-/** The number of elements. */
+/** Returns the number of elements of a shape. */
 export function elementCount(shape: Shape): number {
   let product = 1;
   for (let i = 0; i < shape.length; i++) product *= shape[i] as number;
   return product;
 }
 
-/** Dimensions a tensor may have, as in PyTorch. */
+/** The maximum number of dimensions, as in PyTorch. */
 const MAX_RANK = 64;
 
 /**
- * Bytes a tensor may have, sizes of zero counted as one: the largest integer below which a number counts exactly. A zero
- * next to sizes beyond this would have strides that no number holds, so it is refused as any other.
+ * The maximum size of a tensor in bytes: the largest integer that f64 counts exactly. A dimension of size 0 counts as 1 here,
+ * so that the strides of the other dimensions are exact too.
  */
 export const MAX_BYTES = Number.MAX_SAFE_INTEGER;
 
 /**
- * `shape` as tensors keep it: a frozen copy, or itself where it is frozen. Throws `ShapeError` for what is not an array of
- * integers from 0, and for more than 64 dimensions.
+ * Returns a frozen copy of `shape`, or `shape` itself if it is frozen. Throws `ShapeError` if it is not an array of integers
+ * from 0, or has more than 64 dimensions.
  */
 export function ownShape(shape: Shape): Shape {
   if (!Array.isArray(shape))
@@ -72,7 +75,7 @@ export function ownShape(shape: Shape): Shape {
     return shape;
   }
   const own: number[] = [];
-  // each element is read once: what was checked is what is kept
+  // each element is read once, so that the checked value is the kept one even if the array is a proxy
   for (let axis = 0; axis < rank; axis++) own.push(requireSize(axis, shape[axis]));
   return Object.freeze(own);
 }
@@ -82,14 +85,14 @@ function requireSize(axis: number, size: unknown): number {
   throw new ShapeError(`shape: ${describe(size)} at axis ${axis} is not a size; sizes are integers from 0`);
 }
 
-/** Whether it is an integer from 0 that f64 counts exactly; minus zero is none. */
+/** Whether the value is an integer from 0 that f64 represents exactly. -0 is not. */
 export function isIndex(value: unknown): value is number {
   return Number.isSafeInteger(value) && (value as number) >= 0 && !Object.is(value, -0);
 }
 
 /**
- * Bytes of a tensor of a shape that `ownShape` gave. Throws `DTypeError` for what is no element type, `ShapeError` for FP4
- * rows of odd length and for more than `MAX_BYTES`.
+ * Returns the size in bytes of a tensor of a shape that `ownShape` returned. Throws `DTypeError` for an unknown dtype,
+ * `ShapeError` for FP4 with an odd last dimension or for more than `MAX_BYTES`.
  */
 export function byteLength(dtype: DType, shape: Shape): number {
   const bits = storageBits(dtype);
@@ -101,7 +104,7 @@ export function byteLength(dtype: DType, shape: Shape): number {
     elements *= size;
     if (size > 1) extent *= size;
   }
-  // a product beyond the limit may be rounded, but not to below it
+  // a product beyond the limit may be rounded, but never to a value below the limit
   if (extent > MAX_BYTES) {
     throw new ShapeError(
       `${dtype} [${shape}]: its sizes without zeros multiply to ${extent} bytes; there may be ${MAX_BYTES}`,
@@ -115,7 +118,10 @@ export function byteLength(dtype: DType, shape: Shape): number {
   return (elements * bits) / 8;
 }
 
-/** A shape seen as a matrix: the leading dimensions flattened to rows; [K] is [1,K], [] is [1,1], and a matrix is itself. */
+/**
+ * Returns a shape as rows and columns of a matrix: the leading dimensions are flattened into rows. [K] becomes [1, K]; []
+ * becomes [1, 1].
+ */
 export function asMatrix(shape: Shape): readonly [rows: number, columns: number] {
   if (isMatrix(shape)) return shape;
   const last = shape.length - 1;
@@ -129,14 +135,14 @@ function isMatrix(shape: Shape): shape is readonly [rows: number, columns: numbe
   return shape.length === 2;
 }
 
-/** Whether two shapes are the same. */
+/** Whether two shapes are equal. */
 export function sameShape(a: Shape, b: Shape): boolean {
   if (a.length !== b.length) return false;
   for (let i = 0; i < a.length; i++) if (a[i] !== b[i]) return false;
   return true;
 }
 
-/** `value` rounded up to a multiple of `step`. */
+/** Rounds `value` up to a multiple of `step`. */
 export function roundUp(value: number, step: number): number {
   return Math.ceil(value / step) * step;
 }

@@ -1,21 +1,21 @@
-/** Tensors as text for people: what `String(tensor)` and `console.log(tensor)` print. */
+/** Tensors as readable text, as `String(tensor)` and `console.log(tensor)` print them. */
 import { factsOf } from "../formats/derive.js";
 import { SCALAR_FORMATS, type ScalarFormat } from "../formats/scalar.js";
 import { printable } from "../printable.js";
 import type { Tensor } from "./tensor.js";
 
-/** Elements that are read and shown. */
+/** The number of elements that are shown. */
 const SHOWN = 8;
 
-/** Node's name of the method that `console.log` and `util.inspect` call. */
+/** The symbol of the method that `console.log` and `util.inspect` of Node call. */
 export const INSPECT = Symbol.for("nodejs.util.inspect.custom");
 
-/** `Tensor(f32 [2, 3] wasm) [0, 1, 2, 3, 4, 5]`: reads at most eight elements, and never throws. */
+/** Returns a text such as `Tensor(f32 [2, 3] wasm) [0, 1, 2, 3, 4, 5]`. It reads at most eight elements and never throws. */
 export function showTensor(x: Tensor): string {
   return `Tensor(${x.dtype} [${x.shape.join(", ")}] ${backendName(x)}) ${firstValues(x)}`;
 }
 
-/** The first elements as a list, or why they cannot be read. */
+/** Returns the first elements as a list, or the reason why they cannot be read. */
 export function firstValues(x: Tensor): string {
   if (x.disposed) return "disposed";
   if (x.backend.memory.closed) return "its backend is disposed";
@@ -30,7 +30,7 @@ export function firstValues(x: Tensor): string {
   }
 }
 
-/** The name of a tensor's backend. */
+/** Returns the name of a tensor's backend. */
 export function backendName({ backend }: Tensor): string {
   return printable(String(backend.name));
 }
@@ -45,7 +45,10 @@ function isFormat(dtype: Tensor["dtype"]): dtype is ScalarFormat {
   return Object.hasOwn(SCALAR_FORMATS, dtype);
 }
 
-/** Element `i` of the first bytes of a tensor, little endian; two FP4 codes share a byte, the even one low. */
+/**
+ * Returns element `i`, given the first bytes of a tensor in little-endian order. Of two FP4 codes in a byte, the even one is in
+ * the low half.
+ */
 function elementAt(x: Tensor, bytes: Uint8Array, i: number): number {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const bits = bitsOf(x);
@@ -62,7 +65,7 @@ function elementAt(x: Tensor, bytes: Uint8Array, i: number): number {
   return isFormat(x.dtype) ? valueOfCode(x.dtype, word) : word;
 }
 
-/** The value of a code, exact. */
+/** Returns the exact value of a code. */
 function valueOfCode(format: ScalarFormat, code: number): number {
   const { exponentBits, mantissaBits: m, bias, signed, subnormals, specials } = SCALAR_FORMATS[format];
   const fraction = code % 2 ** m;
@@ -77,7 +80,7 @@ function valueOfCode(format: ScalarFormat, code: number): number {
   return sign * (2 ** m + fraction) * 2 ** (field - bias - m);
 }
 
-/** Shortest text that is the same f32, where the value is one. */
+/** Returns the shortest text that rounds to the same f32. */
 function numberText(value: number): string {
   if (Object.is(value, -0)) return "-0";
   if (Number.isInteger(value) || !Number.isFinite(value)) return String(value);

@@ -1,4 +1,4 @@
-/** What decides a quantization, checked: fields in their domains, and together something that exists. */
+/** Checks of a `QuantizeSpec`: each field must have a valid value, and the fields must be a combination that exists. */
 import { ArgumentError } from "../errors.js";
 import {
   BLOCK_FORMAT_NAMES,
@@ -28,10 +28,10 @@ const checkFields = optionsOf<QuantizeSpec>({
   compact: needed(boolean),
 });
 
-/** Specs that were found in order; they are frozen, so they stay so. */
+/** Specs that were checked. They are frozen, so they remain valid. */
 const known = new WeakSet<QuantizeSpec>();
 
-/** Throws `ArgumentError` unless `spec` says how to quantize. */
+/** Throws `ArgumentError` unless `spec` is valid. */
 export function requireSpec(spec: QuantizeSpec): void {
   if (known.has(spec)) return;
   checkFields("a quantizer's spec", spec);
@@ -52,7 +52,7 @@ function named(value: unknown): string {
   return typeof value === "string" ? value : describe(value);
 }
 
-/** What goes with which format alone, and not with each other. */
+/** Throws `ArgumentError` for a setting that the quantizer does not have, or settings that exclude each other. */
 function requireTogether(spec: QuantizeSpec): void {
   const { quantizer, tile, rht, rhtSigns, stochastic, fourOverSix, e4m3Max, compact, pow2Scales } = spec;
   const row = blockFormat(quantizer);

@@ -1,27 +1,35 @@
-/** Memory of a backend, counted by its owners. */
+/** Reference-counted memory of a backend. */
 import { DisposedError } from "../errors.js";
 
-/** Where bytes live. `address` means something to the backend alone. */
+/**
+ * The memory of a backend. An `address` is a number that only the backend interprets. Work is executed in the order in which it
+ * was enqueued.
+ */
 export interface Memory {
-  /** All of it was freed, with the backend. */
+  /** Whether all memory was freed, because the backend was disposed of. */
   readonly closed?: boolean;
-  /** The address of `bytes` fresh bytes, a multiple of 256. Throws `OutOfMemoryError` where they cannot be had. */
+  /**
+   * Allocates `bytes` bytes and returns their address, a multiple of 256. Throws `OutOfMemoryError` if they are not available.
+   */
   allocate(bytes: number): number;
-  /** Gives back what `allocate` gave, in the order of the work enqueued. */
+  /** Frees a block that `allocate` returned, after the work enqueued before. */
   free(address: number): void;
-  /** Copies in, in the order of the work enqueued; `bytes` may change once it returns. */
+  /**
+   * Copies `bytes` from the host to `address`, after the work enqueued before. The caller may change `bytes` once the call
+   * returns.
+   */
   write(address: number, bytes: Uint8Array): void;
-  /** Copies `bytes` bytes within this memory, in the order of the work enqueued. The two places do not overlap. */
+  /** Copies `bytes` bytes within this memory, after the work enqueued before. The two ranges must not overlap. */
   copy(to: number, from: number, bytes: number): void;
-  /** Copies out. On a GPU this waits for the work enqueued before it. */
+  /** Copies `bytes` bytes to the host, after the work enqueued before. On a GPU the promise resolves when that work is done. */
   read(address: number, bytes: number): Promise<Uint8Array>;
-  /** As `read`, blocking. */
+  /** The synchronous form of `read`: it blocks until the bytes are there. */
   readSync(address: number, bytes: number): Uint8Array;
-  /** @internal While work is captured: told of each block whose address is asked for. */
+  /** @internal During a capture, receives each block whose address is requested. */
   readonly used?: ((block: Storage, address: number) => void) | undefined;
 }
 
-/** Whether two ranges of bytes have one in common; an empty one has none. */
+/** Whether two byte ranges [begin, end) share a byte. An empty range shares none. */
 export function isOverlap(begin: number, end: number, other: number, otherEnd: number): boolean {
   return begin < otherEnd && other < end && begin < end && other < otherEnd;
 }
@@ -31,7 +39,7 @@ interface Lost {
   readonly bytes: number;
 }
 
-/** What one garbage collection has found, to be told in one line. */
+/** The leaks that one garbage collection has found, to be reported in a single warning. */
 let lost: Lost[] = [];
 
 const leaks = new FinalizationRegistry<Lost>((found) => {
@@ -49,7 +57,7 @@ function warn(): void {
   );
 }
 
-/** A reference-counted block of memory. Views share it; the last to release it frees it. */
+/** A reference-counted block of memory. Views share it. It is freed when the last owner releases it. */
 export class Storage {
   readonly #address: number;
   #owners = 1;
@@ -66,7 +74,7 @@ export class Storage {
     return this.#owners === 0;
   }
 
-  /** The backend's address of the block. Throws `DisposedError` once it is freed. */
+  /** The address of the block in the backend's memory. Throws `DisposedError` if the block is freed. */
   get address(): number {
     if (this.#owners === 0) throw new DisposedError("a tensor's memory");
     this.memory.used?.(this, this.#address);

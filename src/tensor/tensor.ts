@@ -1,4 +1,4 @@
-/** The tensor: an element type, a shape, and memory of one backend. */
+/** The tensor: a dtype, a shape, and memory on one backend. */
 import type { Backend } from "../backends/backend.js";
 import { ArgumentError, DisposedError, DTypeError, ShapeError } from "../errors.js";
 import { describe } from "../options.js";
@@ -19,14 +19,14 @@ import { isOverlap, Storage } from "./storage.js";
 
 export type { TensorData } from "./data.js";
 
-/** Where views may begin, as allocations do on every backend. */
+/** The alignment of views in bytes. Allocations have the same alignment on every backend. */
 export const VIEW_ALIGNMENT = 256;
 
 /**
- * A dense row-major array on one backend. It is never moved between backends by itself and lives until
- * `dispose()`, by hand or by the scope it was created in.
+ * A dense row-major array on one backend. It stays on its backend until `dispose()` is called, by hand or by the scope in which
+ * it was created.
  *
- * @throws `DisposedError` for a backend that was disposed of.
+ * @throws `DisposedError` for a disposed backend.
  */
 export class Tensor<D extends DType = DType> {
   readonly #backend: Backend;
@@ -38,12 +38,17 @@ export class Tensor<D extends DType = DType> {
   #disposed = false;
 
   /**
-   * An uninitialised tensor. The shape is copied unless it is frozen; a size of 0 takes no memory.
-   * @throws DTypeError for an unknown type, ShapeError for sizes that are no shape, OutOfMemoryError, ArgumentError without
-   * a backend
+   * Creates an uninitialized tensor. The shape is copied unless it is frozen. A tensor with a dimension of size 0 takes no
+   * memory.
+   *
+   * @throws `DTypeError` for an unknown dtype, `ShapeError` for an invalid shape, `OutOfMemoryError` if the memory is not
+   * available, `ArgumentError` if `backend` is not a backend.
    */
   constructor(backend: Backend, dtype: D, shape: Shape);
-  /** @internal One over `storage` that has been retained for it, from byte `offset` on. */
+  /**
+   * @internal Creates a tensor in `storage`, starting at byte `offset`. The caller has already retained `storage` for this
+   * tensor.
+   */
   constructor(backend: Backend, dtype: D, shape: Shape, storage: Storage, offset: number);
   constructor(backend: Backend, dtype: D, shape: Shape, storage?: Storage, offset = 0) {
     const memory = memoryOf(backend);
@@ -58,17 +63,17 @@ export class Tensor<D extends DType = DType> {
     adopt(this);
   }
 
-  /** Where it lives. */
+  /** The backend on which the tensor lives. */
   get backend(): Backend {
     return this.#backend;
   }
 
-  /** The element type. */
+  /** The dtype of the elements. */
   get dtype(): D {
     return this.#dtype;
   }
 
-  /** Frozen: it says what memory the tensor has. */
+  /** The shape. It is frozen, because it determines the memory of the tensor. */
   get shape(): Shape {
     return this.#shape;
   }
@@ -78,23 +83,26 @@ export class Tensor<D extends DType = DType> {
     return elementCount(this.#shape);
   }
 
-  /** Bytes of all elements; two 4-bit codes share a byte. */
+  /** The size of all elements in bytes. Two 4-bit codes share a byte. */
   get byteLength(): number {
     return this.#byteLength;
   }
 
-  /** The backend's address of the first element; for backends. Throws `DisposedError` after `dispose()`. */
+  /** The backend's address of the first element, for use by backends. Throws `DisposedError` after `dispose()`. */
   get address(): number {
     this.#requireAlive();
     return this.#storage.address + this.#offset;
   }
 
-  /** Whether `dispose` was called; a view may still hold the memory. */
+  /** Whether `dispose` was called. The memory may still be held by a view. */
   get disposed(): boolean {
     return this.#disposed;
   }
 
-  /** The same memory in another shape of as many elements. Dispose of both. Throws `DisposedError` and `ShapeError`. */
+  /**
+   * Returns a tensor that shares this memory and has another shape with the same number of elements. Both must be disposed of.
+   * Throws `DisposedError` and `ShapeError`.
+   */
   reshape(shape: Shape): Tensor<D> {
     this.#requireAlive();
     const own = ownShape(shape);
@@ -107,9 +115,9 @@ export class Tensor<D extends DType = DType> {
   }
 
   /**
-   * Part of the same memory: `shape`'s elements from element `first` on, in row-major order. Kernels read 16 bytes and
-   * more at a time, so a view of several elements begins at a multiple of 256 bytes. Dispose of both. Throws `ShapeError`
-   * for a part that is not there or does not begin so, `DisposedError` after `dispose()`.
+   * Returns a tensor of `shape` that shares this memory from element `first` on, in row-major order. A view of more than one
+   * element must begin at a multiple of 256 bytes, because kernels read 16 or more bytes at a time. Both tensors must be
+   * disposed of. Throws `ShapeError` for a view that is unaligned or exceeds the tensor, `DisposedError` after `dispose()`.
    */
   view(first: number, shape: Shape): Tensor<D> {
     const own = ownShape(shape);
@@ -122,16 +130,16 @@ export class Tensor<D extends DType = DType> {
     return this.#share(own, offset);
   }
 
-  /** A copy with memory of its own. Throws `DisposedError` after `dispose()`. */
+  /** Returns a copy in new memory. Throws `DisposedError` after `dispose()`. */
   clone(): Tensor<D> {
     return this.slice(0, this.#shape);
   }
 
   /**
-   * A copy of part of it: `shape`'s elements from element `first` on.
+   * Returns a copy, in new memory, of the elements from `first` on, as a tensor of `shape`.
    *
-   * @throws `ShapeError` for a part that is not there.
-   * @throws `DisposedError` for a tensor that was disposed of.
+   * @throws `ShapeError` if the range exceeds the tensor.
+   * @throws `DisposedError` for a disposed tensor.
    */
   slice(first: number, shape: Shape): Tensor<D> {
     const own = ownShape(shape);
@@ -142,11 +150,11 @@ export class Tensor<D extends DType = DType> {
   }
 
   /**
-   * Overwrites as many elements as `source` has, from element `first` on, with those.
+   * Overwrites the elements from `first` on with the elements of `source`.
    *
-   * @throws `DTypeError` for a source of another type, `ArgumentError` for one of another backend or one that shares memory
-   * with what it overwrites, `ShapeError` for a part that is not there.
-   * @throws `DisposedError` for a tensor that was disposed of.
+   * @throws `DTypeError` for a source of another dtype, `ArgumentError` for a source on another backend or one that overlaps
+   * the overwritten elements, `ShapeError` if the range exceeds the tensor.
+   * @throws `DisposedError` for a disposed tensor.
    */
   paste(source: Tensor<D>, first: number): this {
     if (!(source instanceof Tensor))
@@ -181,7 +189,10 @@ export class Tensor<D extends DType = DType> {
     if (this.#disposed) throw new DisposedError(`a ${this.#dtype} [${this.#shape}] tensor`);
   }
 
-  /** The bytes before the elements of `shape`, one that is owned, from element `first` on. */
+  /**
+   * Checks that the elements of `shape` from `first` on exist, and returns their byte offset. `shape` must come from
+   * `ownShape`.
+   */
   #partAt(op: string, first: number, shape: Shape): number {
     this.#requireAlive();
     if (!isIndex(first))
@@ -199,30 +210,30 @@ export class Tensor<D extends DType = DType> {
   }
 
   /**
-   * Reads the elements back; waits for the work enqueued before.
+   * Copies the elements to the host. The promise resolves after the work enqueued before is done.
    *
-   * @throws `DisposedError` for a tensor that was disposed of.
+   * @throws `DisposedError` for a disposed tensor.
    */
   async data(): Promise<TensorData<D>> {
     return viewAs(this.#dtype, await this.#backend.memory.read(this.address, this.#byteLength));
   }
 
   /**
-   * As `data`, blocking.
+   * Copies the elements to the host, blocking until the work enqueued before is done.
    *
-   * @throws `DisposedError` for a tensor that was disposed of.
+   * @throws `DisposedError` for a disposed tensor.
    */
   dataSync(): TensorData<D> {
     return viewAs(this.#dtype, this.#backend.memory.readSync(this.address, this.#byteLength));
   }
 
   /**
-   * Overwrites all elements. `data` are elements as `data()` gives them, or the tensor's bytes, little endian, as a
-   * Uint8Array.
+   * Overwrites all elements. `data` holds elements as `data()` returns them, or is a Uint8Array of the tensor's bytes in
+   * little-endian order.
    *
-   * @throws `DTypeError` for an array of another kind, `ShapeError` for one of another length, `ArgumentError` for one whose
-   * memory was transferred.
-   * @throws `DisposedError` for a tensor that was disposed of.
+   * @throws `DTypeError` for another kind of array, `ShapeError` for a wrong length, `ArgumentError` for an array whose memory
+   * was transferred.
+   * @throws `DisposedError` for a disposed tensor.
    */
   write(data: TensorData): this {
     const { address } = this;
@@ -236,7 +247,7 @@ export class Tensor<D extends DType = DType> {
     return this;
   }
 
-  /** Gives the memory back. Safe to call twice. */
+  /** Releases the memory, which is freed when no view holds it. A second call does nothing. */
   dispose(): void {
     if (this.#disposed) return;
     this.#disposed = true;
@@ -244,23 +255,26 @@ export class Tensor<D extends DType = DType> {
     this.#storage.release();
   }
 
-  /** As `dispose`, for `using`. */
+  /** Calls `dispose`, at the end of a block with `using`. */
   [Symbol.dispose](): void {
     this.dispose();
   }
 
-  /** Type, shape, backend and up to eight elements, for people. Waits for the work enqueued before; never throws. */
+  /**
+   * Returns a readable description: dtype, shape, backend and the first eight elements. It waits for the work enqueued before
+   * and never throws.
+   */
   toString(): string {
     return showTensor(this);
   }
 
-  /** What `console.log` prints in Node; as `toString`. */
+  /** Returns `toString()`, which `console.log` prints in Node. */
   [INSPECT](): string {
     return showTensor(this);
   }
 }
 
-/** Throws `ArgumentError` for what is no backend: checked here too, where the memory is taken. */
+/** Returns the memory of a backend. Throws `ArgumentError` if the argument is not a backend. */
 function memoryOf(backend: Backend): Backend["memory"] {
   const memory = (backend as Partial<Backend> | undefined | null)?.memory;
   if (typeof memory?.allocate === "function") return memory;
@@ -269,12 +283,15 @@ function memoryOf(backend: Backend): Backend["memory"] {
   );
 }
 
-/** Whether `x` is a tensor of one of these types; what is quantized has a type too, and is none. */
+/**
+ * Whether `x` is a plain tensor of one of these dtypes. A quantized tensor has a nominal dtype too, but the result is false for
+ * it.
+ */
 export function hasType<D extends DType>(x: Tensor, ...types: readonly D[]): x is Tensor<D> {
   return x instanceof Tensor && (types as readonly DType[]).includes(x.dtype);
 }
 
-/** Whether quantizers read and dequantizers write it. */
+/** Whether `x` is a plain tensor of dtype f32, bf16 or f16. */
 export function hasWideType(x: Tensor): x is Tensor<WideDType> {
   return x instanceof Tensor && isWide(x.dtype);
 }

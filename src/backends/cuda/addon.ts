@@ -1,4 +1,4 @@
-/** The exports of the native addon, which `npx lockstep build-cuda` builds where a CUDA toolkit is installed. */
+/** The types of the native addon's exports. `npx lockstep build-cuda` builds the addon if a CUDA toolkit is installed. */
 import { type ArgumentsOf, type Exactly, packing } from "./native-arguments.js";
 import { NATIVE_CALLS, type NativeCall } from "./native-calls.js";
 
@@ -12,73 +12,82 @@ export interface DeviceHandle {
 /** The properties of a GPU, as `devices` returns them. */
 export interface DeviceFacts {
   readonly name: string;
-  /** Compute capability. */
+  /** The major number of the compute capability. */
   readonly major: number;
   readonly minor: number;
   readonly multiprocessors: number;
   readonly bytes: number;
 }
 
-/** A configured algorithm of cuBLASLt: native/gemm/plan.h. */
+/** A configured algorithm of cuBLASLt. See native/gemm/plan.h. */
 export interface NativeAlgorithm {
   readonly id: number;
   readonly tile: number;
   readonly stages: number;
   readonly splitK: number;
-  /** cublasLtReductionScheme_t. */
+  /** A value of cublasLtReductionScheme_t. */
   readonly scheme: number;
   readonly swizzle: number;
   readonly customOption: number;
   readonly innerShape: number;
   readonly cluster: number;
-  /** Workspace, in bytes. */
+  /** The size of its workspace in bytes. */
   readonly workspace: number;
-  /** Its 64 bytes. */
+  /** The 64 bytes of the algorithm as sixteen 32-bit words. */
   readonly words: readonly number[];
 }
 
-/** The calls that return something; operations return nothing. */
+/** The calls that return a value, with the type of the value. All other calls are operations and return nothing. */
 interface Answers {
-  /** Prepares a product (gemm/descriptor.ts) and returns its number, the `plan` argument of `gemm` and the calls below. */
+  /** Prepares a product (gemm/descriptor.ts) and returns its number, which `gemm` and the calls below take as `plan`. */
   gemmPlan: number;
-  /** The algorithms that cuBLASLt proposes, best first; none if it has no such product. */
+  /** Returns the algorithms that cuBLASLt proposes, best first. The list is empty if cuBLASLt does not support the product. */
   gemmCandidates: readonly NativeAlgorithm[];
-  /** The algorithm with these attributes, if there is one. */
+  /** Returns the algorithm with the given attributes, or undefined if cuBLASLt has none. */
   gemmConfigure: NativeAlgorithm | undefined;
-  /** Sets a plan's algorithm, given as word0 to word15. Undefined, with nothing changed, if it cannot run. */
+  /**
+   * Sets the algorithm of a plan, given as word0 to word15, and returns it. Returns undefined, with nothing changed, if it
+   * cannot run.
+   */
   gemmChoose: NativeAlgorithm | undefined;
 }
 
-/** The arguments of a call of the addon. */
+/** The named arguments of a call of the addon. */
 export type NativeArgs<K extends NativeCall> = ArgumentsOf<(typeof NATIVE_CALLS)[K]>;
 
 interface Direct {
   readonly Device: new (device: number) => DeviceHandle;
   devices(): readonly DeviceFacts[];
-  /** CUDA runtime and driver as 1000 * major + 10 * minor, cuBLASLt in its own numbering. */
+  /**
+   * Returns the versions of the CUDA runtime and driver as 1000 * major + 10 * minor, and of cuBLASLt as cuBLASLt numbers
+   * itself.
+   */
   versions(): { readonly runtime: number; readonly driver: number; readonly cublasLt: number };
   close(device: DeviceHandle): void;
   allocate(device: DeviceHandle, bytes: number): number;
   free(device: DeviceHandle, address: number): void;
-  /** Returns memory kept for reuse to the GPU; waits for enqueued work. */
+  /** Waits for enqueued work and returns the memory that is kept for reuse to the GPU. */
   trim(device: DeviceHandle): void;
   write(device: DeviceHandle, address: number, bytes: Uint8Array): void;
   read(device: DeviceHandle, address: number, bytes: number): Promise<Uint8Array>;
   readSync(device: DeviceHandle, address: number, bytes: number): Uint8Array;
   copy(device: DeviceHandle, to: number, from: number, bytes: number): void;
   synchronize(device: DeviceHandle): void;
-  /** Begins recording enqueued work, until `captureEnd`, which returns the number of a CUDA graph, or `captureAbort`. */
+  /**
+   * Starts a capture: enqueued work is recorded instead of run, until `captureEnd` or `captureAbort`. `captureEnd` returns the
+   * number of the CUDA graph.
+   */
   captureBegin(device: DeviceHandle): void;
   captureEnd(device: DeviceHandle): number;
   captureAbort(device: DeviceHandle): void;
   graphLaunch(device: DeviceHandle, graph: number): void;
-  /** Destroys a graph after waiting for its launches. */
+  /** Waits for the launches of a graph and destroys it. */
   graphDestroy(device: DeviceHandle, graph: number): void;
-  /** Records an event on the stream. */
+  /** Records a CUDA event on the stream. */
   mark(device: DeviceHandle): void;
-  /** Milliseconds between successive events, which are then dropped; waits for the last. */
+  /** Waits for the last event, returns the milliseconds between consecutive events and deletes the events. */
   spans(device: DeviceHandle): Float64Array;
-  /** Runs a kernel that fails: for tests of error handling. */
+  /** Runs a kernel that fails on purpose, for tests of error handling. */
   fault(device: DeviceHandle): void;
   memory(device: DeviceHandle): {
     readonly live: number;
@@ -88,8 +97,8 @@ interface Direct {
 }
 
 /**
- * The raw exports, which take arguments in the slots of native-calls.ts. Every function throws an Error with a `code` of
- * src/errors.ts.
+ * The exports as the addon has them: operations take their arguments in the slots of a Float64Array (native-calls.ts). Every
+ * function throws an Error whose `code` is one of src/errors.ts.
  */
 export type AddonExports = Direct & {
   readonly [K in NativeCall]: (
@@ -98,7 +107,7 @@ export type AddonExports = Direct & {
   ) => K extends keyof Answers ? Answers[K] : void;
 };
 
-/** The addon with named arguments: each call takes all that it needs and no others. */
+/** The addon with named arguments. TypeScript rejects a missing argument and an unknown one. */
 export type Addon = Direct & {
   readonly [K in NativeCall]: <A extends NativeArgs<K>>(
     device: DeviceHandle,
@@ -106,7 +115,7 @@ export type Addon = Direct & {
   ) => K extends keyof Answers ? Answers[K] : void;
 };
 
-/** Wraps `exports` to take named arguments. */
+/** Wraps the exports of the addon, so that operations take named arguments. */
 export function namingArguments(exports: AddonExports): Addon {
   const named = Object.entries(NATIVE_CALLS).map(([name, declaration]) => {
     const native = exports[name as NativeCall] as (device: DeviceHandle, slots: Float64Array) => unknown;

@@ -1,4 +1,4 @@
-/** The CUDA backend, bitwise equal to the reference. */
+/** The CUDA backend. Its results are bitwise equal to the reference, unless `supports` says otherwise. */
 import { libraryVersion } from "../../formats/chips.js";
 import type { GemmAlgorithm } from "../../formats/gemm-algorithm.js";
 import { integer } from "../../options.js";
@@ -31,13 +31,13 @@ import { DeviceMemory } from "./memory.js";
 
 /** Options of the CUDA backend. */
 export interface CudaOptions {
-  /** The GPU to use, from 0. Default 0. */
+  /** The number of the GPU, counted from 0. Default 0. */
   readonly device?: number | undefined;
-  /** The default datapath of GEMMs. Default: that of the GPU. */
+  /** The default datapath of matrix products. Default: the datapath of the GPU's tensor cores. */
   readonly datapath?: Backend["datapath"] | undefined;
 }
 
-/** The domain of GPU numbers, from 0. */
+/** The check of the number of a GPU. */
 export const deviceNumber = integer(0, 2 ** 16);
 
 /** Opens a GPU. Throws `ArgumentError` for an invalid number or an unknown datapath, `BackendError` if there is no such GPU. */
@@ -57,7 +57,7 @@ export function openCuda(exports: AddonExports, { device = 0, datapath }: CudaOp
   }
 }
 
-/** 13010 as 13.1, as the CUDA libraries number themselves. */
+/** Formats a CUDA version: 13010 becomes 13.1. */
 function versionText(version: number): string {
   return `${Math.floor(version / 1000)}.${Math.floor((version % 1000) / 10)}`;
 }
@@ -65,7 +65,7 @@ function versionText(version: number): string {
 class CudaBackend implements Backend {
   readonly name = "cuda";
   readonly description: string;
-  /** Threads of the host; those of the GPU are not counted. */
+  /** The number of host threads. The threads of the GPU are not counted. */
   readonly threads = 1;
   readonly datapath: Backend["datapath"];
   readonly memory: DeviceMemory;

@@ -1,19 +1,20 @@
-/** The memory of a captured CUDA graph. */
+/** The memory that a captured CUDA graph uses. */
 import type { Storage } from "../../tensor/storage.js";
 import { HeldMemory } from "../captured.js";
 
 /**
- * The blocks of one graph. Blocks allocated during the capture belong to it; once freed they are reused only within it, because
- * every replay writes to them. Earlier blocks that it uses are kept alive.
+ * The blocks of memory of one graph. A block that is allocated during the capture belongs to the graph, because every replay
+ * writes to it: after it is freed, only the same capture reuses it. Blocks that existed before and that the graph uses are kept
+ * allocated.
  */
 export class GraphMemory {
-  /** The bytes of each block that was allocated during the capture. */
+  /** The size in bytes of each block that was allocated during the capture, by address. */
   readonly #sizes = new Map<number, number>();
-  /** Those of them that no tensor owns, by size. */
+  /** The addresses of those blocks that no tensor owns any more, by size. */
   readonly #spare = new Map<number, number[]>();
   readonly #outside = new HeldMemory();
 
-  /** Takes a block that was freed during the capture. */
+  /** Returns a block of this size that was freed during the capture, or undefined if there is none. */
   take(bytes: number): number | undefined {
     return this.#spare.get(bytes)?.pop();
   }
@@ -23,7 +24,10 @@ export class GraphMemory {
     this.#sizes.set(address, bytes);
   }
 
-  /** Keeps the block if the graph owns it, and says whether it does; such a block is freed only with the graph. */
+  /**
+   * Takes back a freed block if the graph owns it, and returns whether it does. Such a block is freed only together with the
+   * graph.
+   */
   keep(address: number): boolean {
     const bytes = this.#sizes.get(address);
     if (bytes === undefined) return false;
@@ -37,7 +41,7 @@ export class GraphMemory {
     if (!this.#sizes.has(address)) this.#outside.hold(block);
   }
 
-  /** Releases all blocks after the last replay, and returns those that no tensor owns. */
+  /** Gives up all blocks, after the last replay. Returns those that no tensor owns, for the caller to free. */
   release(): readonly number[] {
     const spare = [...this.#spare.values()].flat();
     this.#sizes.clear();

@@ -1,4 +1,4 @@
-/** Converts errors of native/ to those of this library. */
+/** Conversion of errors thrown by native/ to the error classes of this library. */
 import {
   ArgumentError,
   BackendError,
@@ -8,8 +8,8 @@ import {
 } from "../../errors.js";
 
 /**
- * An Error thrown by native/: `code` is one of src/errors.ts. For OUT_OF_MEMORY, `wanted` and `free` are bytes, of the device
- * unless `message` says otherwise.
+ * An error thrown by native/. `code` is an error code of src/errors.ts. For OUT_OF_MEMORY, `wanted` is the number of bytes
+ * requested and `free` the number of bytes free on the device; if the host ran out of memory, `message` says so.
  */
 interface NativeError extends Error {
   readonly code: string;
@@ -21,7 +21,10 @@ function isNative(error: unknown): error is NativeError {
   return error instanceof Error && "code" in error && "wanted" in error && "free" in error;
 }
 
-/** Converts an error of native/ to a typed one and passes others through. `live` returns the bytes that tensors hold. */
+/**
+ * Converts an error thrown by native/ to a typed error. Other errors are returned unchanged. `live` returns the bytes of live
+ * tensors.
+ */
 export function translated(error: unknown, live: () => number): unknown {
   return isNative(error) ? typed(error, live()) : error;
 }

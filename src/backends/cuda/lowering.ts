@@ -1,4 +1,4 @@
-/** How operations are lowered to a GPU. */
+/** The interface by which operations are lowered to calls of the CUDA addon. */
 import { WIDE } from "../../formats/contract.gen.js";
 import type { RandomSource } from "../../random.js";
 import type { WideDType } from "../../tensor/shape.js";
@@ -11,11 +11,14 @@ export interface LoweringContext {
   readonly addon: Addon;
   readonly device: DeviceHandle;
   readonly facts: DeviceFacts;
-  /** Calls `body` with memory for the work that it enqueues; the memory is reused once that work is done. */
+  /** Calls `body` with temporary device memory for the work that it enqueues. The memory is reused after that work. */
   withTemporary<T>(bytes: number, body: (address: number) => T): T;
 }
 
-/** How a GPU runs one operation. Without `supports`, all valid arguments are supported, bitwise equal to the reference. */
+/**
+ * The implementation of one operation on a GPU. Without `supports`, all valid arguments are supported and results are bitwise
+ * equal to the reference.
+ */
 export interface Lowering<K extends OpName> {
   readonly supports?: (args: OpArgs[K], context: LoweringContext) => Support;
   readonly run: (context: LoweringContext, args: OpArgs[K]) => void;
@@ -23,17 +26,17 @@ export interface Lowering<K extends OpName> {
 
 export type Lowerings = { readonly [K in OpName]: Lowering<K> };
 
-/** The address of a tensor that may be absent. */
+/** Returns the address of a tensor, or undefined if the tensor is absent. */
 export function addressOf(tensor: Tensor | undefined): number | undefined {
   return tensor?.address;
 }
 
-/** The number of a wide type in the contract. */
+/** Returns the number by which kernels identify a wide dtype (assembly/contract.ts). */
 export function wideOf(tensor: Tensor<WideDType>): (typeof WIDE)[WideDType] {
   return WIDE[tensor.dtype];
 }
 
-/** A random source as native/ reads it. */
+/** Returns a random source as four 32-bit words, as native/ takes it. */
 export function randomWords({ seed, offset }: RandomSource): NativeArgs<"sweep">["random"] {
   wholes[0] = seed;
   wholes[1] = offset;
@@ -41,6 +44,9 @@ export function randomWords({ seed, offset }: RandomSource): NativeArgs<"sweep">
   return { seedLow, seedHigh, offsetLow, offsetHigh };
 }
 
-/** Two 64-bit words viewed as four 32-bit ones, lower half first: all hosts with a GPU are little-endian. */
+/**
+ * A buffer of two 64-bit integers, and a view of it as four 32-bit words with the low word first. All hosts with an NVIDIA GPU
+ * are little-endian.
+ */
 const wholes = new BigUint64Array(2);
 const halves = new Uint32Array(wholes.buffer);

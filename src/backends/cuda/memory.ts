@@ -1,4 +1,4 @@
-/** Device memory for tensors. */
+/** Device memory of tensors. */
 import type { Memory, Storage } from "../../tensor/storage.js";
 import type { CapturedWork, MemoryUse } from "../backend.js";
 import { waits } from "../captured.js";
@@ -6,17 +6,17 @@ import type { Addon, DeviceHandle } from "./addon.js";
 import { GraphMemory } from "./capture.js";
 import { translated } from "./failure.js";
 
-/** Allocation and copies, ordered by the backend's stream. */
+/** Allocation and copies of device memory, ordered by the backend's stream. */
 export class DeviceMemory implements Memory {
   readonly #addon: Addon;
   readonly #device: DeviceHandle;
   closed = false;
   used: ((block: Storage, address: number) => void) | undefined;
-  /** The memory of the graph being captured. */
+  /** The memory of the graph that is being captured. Undefined outside a capture. */
   #captured: GraphMemory | undefined;
-  /** The memory of that graph and of all that may be replayed. */
+  /** The memory of the graph that is being captured and of all graphs that can be replayed. */
   readonly #graphs = new Set<GraphMemory>();
-  /** Blocks allocated before the capture and freed during it. */
+  /** The addresses of blocks that were allocated before the current capture and freed during it. */
   readonly #freed: number[] = [];
 
   constructor(addon: Addon, device: DeviceHandle) {
@@ -26,7 +26,7 @@ export class DeviceMemory implements Memory {
 
   readonly live = (): number => this.use().live;
 
-  /** Allocates memory. Throws `OutOfMemoryError`, after which every tensor is still usable. */
+  /** Allocates memory. Throws `OutOfMemoryError` if it is not available; all tensors are still usable then. */
   allocate(bytes: number): number {
     const freed = this.#captured?.take(bytes);
     if (freed !== undefined) return freed;
@@ -81,7 +81,7 @@ export class DeviceMemory implements Memory {
     return this.#captured !== undefined;
   }
 
-  /** Captures the work that `body` enqueues; if `body` throws, nothing is kept. */
+  /** Captures the work that `body` enqueues. If `body` throws, nothing is kept. */
   capture(body: () => void): CapturedWork {
     if (this.capturing) throw waits("another capture begins");
     const [addon, device] = [this.#addon, this.#device];

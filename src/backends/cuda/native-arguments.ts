@@ -1,6 +1,7 @@
 /**
- * The arguments of the addon's calls: numbers in slots, one for each argument declared in native-calls.ts. The TypeScript type
- * of a call, the order of its slots and the C++ accessors (native/core/arguments.gen.h) follow from that declaration.
+ * The arguments of the addon's calls. They are passed as numbers in the slots of a Float64Array, one for each argument declared
+ * in native-calls.ts. The TypeScript type of a call, the order of its slots and the C++ accessors (native/core/arguments.gen.h)
+ * follow from that declaration.
  */
 import type {
   ACTIVATION,
@@ -17,14 +18,14 @@ type Value<T> = T[keyof T];
 interface Kinds {
   /** The address of device memory. */
   pointer: number;
-  /** A whole number from 0 to 2^53. */
+  /** An integer from 0 to 2^53. */
   count: number;
-  /** 32 bits. */
+  /** A 32-bit integer. */
   word: number;
-  /** A float. */
+  /** A number that is rounded to f32. */
   float: number;
   flag: boolean;
-  /** Members of the contract's enumerations. */
+  /** The next six kinds are members of the contract's enumerations (assembly/contract.ts). */
   wide: Value<typeof WIDE>;
   rounding: Value<typeof ROUNDING>;
   overflow: Value<typeof OVERFLOW>;
@@ -35,14 +36,16 @@ interface Kinds {
 
 export type Kind = keyof Kinds;
 
-/** Arguments by name; one whose name ends with "?" may be left out. A group is an object of arguments. */
+/**
+ * The arguments of a call by name. A name that ends with "?" is optional. A value that is an object is a group of arguments.
+ */
 export interface Declaration {
   readonly [name: string]: Kind | Declaration;
 }
 
 type Passed<T> = T extends Kind ? Kinds[T] : T extends Declaration ? ArgumentsOf<T> : never;
 
-/** The arguments of a declaration, as an object. */
+/** The type of the arguments object of a declaration. */
 export type ArgumentsOf<D extends Declaration> = {
   readonly [K in keyof D as K extends `${string}?` ? never : K]: Passed<D[K]>;
 } & {
@@ -50,25 +53,25 @@ export type ArgumentsOf<D extends Declaration> = {
 };
 
 /**
- * `A` if it has only names of `Wanted`, groups included. TypeScript checks excess properties only of fresh literals, not of
- * spread objects or variables.
+ * The type `A`, if it and its groups have only names of `Wanted`; else a type that nothing is assignable to. TypeScript itself
+ * rejects unknown properties only in fresh object literals, not in spread objects or variables.
  */
 export type Exactly<A, Wanted> = A extends object
   ? { readonly [K in keyof A]: K extends keyof Wanted ? Exactly<A[K], NonNullable<Wanted[K]>> : never }
   : A;
 
-/** The bits of a slot whose argument is absent: a NaN that no arithmetic produces. */
+/** The bit pattern of a slot whose argument is absent: a NaN that arithmetic does not produce. */
 export const ABSENT = 0x7ff8_6c6f_636b_7374n;
 
-/** One slot: the path of its argument through groups, as C++ names it. */
+/** One slot. Its name is the path of the argument through groups, with dots, as C++ names it. */
 export interface Slot {
   readonly name: string;
   readonly kind: Kind;
-  /** Whether it, or a group that it is in, may be left out. */
+  /** Whether the argument, or a group that contains it, is optional. */
   readonly optional: boolean;
 }
 
-/** The slots of a declaration, in order. */
+/** Returns the slots of a declaration, in order. */
 export function slotsOf(declaration: Declaration, prefix = "", within = false): readonly Slot[] {
   return Object.entries(declaration).flatMap(([key, declared]) => {
     const optional = within || key.endsWith("?");
@@ -83,7 +86,7 @@ function nameIn(key: string): string {
   return key.endsWith("?") ? key.slice(0, -1) : key;
 }
 
-/** An argument, or a group of them; `at` is its slot, or the first of the group. */
+/** An argument, or a group of arguments. `at` is the index of its slot or, for a group, of the first slot. */
 interface Field {
   readonly name: string;
   readonly at: number;
@@ -102,14 +105,14 @@ function fieldsOf(declaration: Declaration, first: number): readonly Field[] {
 
 type Given = Readonly<Record<string, unknown>>;
 
-/** Packs the arguments of one declaration into slots, which stay valid until the next call. */
+/** Returns a function that packs arguments into slots. The array that it returns is valid until its next call. */
 export function packing(declaration: Declaration): (args: object) => Float64Array {
   const fields = fieldsOf(declaration, 0);
   const none = new Float64Array(new BigUint64Array(slotsOf(declaration).length).fill(ABSENT).buffer);
-  /** One buffer serves all calls, because native code reads it before it returns. */
+  /** One buffer serves all calls: native code reads it before the call returns. */
   const slots = new Float64Array(none.length);
   return (args) => {
-    // copies bytes; `fill` would write a value, and may not preserve the NaN's payload
+    // `set` copies bytes. `fill` would write a number and might not preserve the payload of the NaN.
     slots.set(none);
     pack(slots, fields, args as Given);
     return slots;

@@ -1,7 +1,7 @@
 /**
- * The addon's calls with named arguments, each declared once, in calls.ts of its family. TypeScript types the calls by these
- * declarations (addon.ts). `npm run generate` writes them for C++, where an undeclared name does not compile
- * (native/core/arguments.h).
+ * The calls of the addon. Each is declared once, in calls.ts of its family of operations. TypeScript derives the types of the
+ * calls from the declarations (addon.ts). `npm run generate` writes the declarations for C++, where an undeclared name does not
+ * compile (native/core/arguments.h).
  */
 import { CAST_CALLS } from "./cast/calls.js";
 import { ELEMENTWISE_CALLS } from "./elementwise/calls.js";
@@ -11,7 +11,7 @@ import { QUANTIZE_CALLS } from "./quantize/calls.js";
 import { ROWS_CALLS } from "./rows/calls.js";
 import { UPDATE_CALLS } from "./update/calls.js";
 
-/** The calls that return nothing. */
+/** The declarations of the calls that return nothing. */
 const OPERATIONS = {
   ...CAST_CALLS,
   ...QUANTIZE_CALLS,
@@ -26,5 +26,5 @@ export const NATIVE_CALLS = { ...OPERATIONS, ...GEMM_QUERIES } as const;
 
 export type NativeCall = keyof typeof NATIVE_CALLS;
 
-/** The operations, by their exported names. */
+/** The exported names of the calls that return nothing. */
 export const NATIVE_OPERATIONS = Object.keys(OPERATIONS) as readonly (keyof typeof OPERATIONS)[];

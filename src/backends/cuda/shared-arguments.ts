@@ -1,4 +1,4 @@
-/** Arguments shared by calls of several families. */
+/** Declarations of arguments that calls of several families share. */
 
 /** The size of a matrix. */
 export const SIZE = { rows: "count", columns: "count" } as const;
@@ -8,12 +8,12 @@ export const OUT = { out: "pointer", outType: "wide" } as const;
 export const GRAD = { grad: "pointer", gradType: "wide" } as const;
 export const DX = { dx: "pointer", dxType: "wide" } as const;
 export const SOURCE = { ...X, ...SIZE } as const;
-/** A random source: lowering.ts, native/core/random.h. */
+/** A random source as four 32-bit words. See lowering.ts and native/core/random.h. */
 export const RANDOM = {
   random: { seedLow: "word", seedHigh: "word", offsetLow: "word", offsetHigh: "word" },
 } as const;
 
-/** Block scales and their layout: tensor/geometry.ts, native/layout/placement.h. */
+/** Block scales and their layout. See tensor/geometry.ts and native/layout/placement.h. */
 export const SCALES = {
   scales: "pointer",
   placement: {

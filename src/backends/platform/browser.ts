@@ -1,7 +1,7 @@
 /** The platform interface for browsers and other hosts with Web Workers. */
 import type { Ambient, Platform } from "./platform.js";
 
-/** Threads need shared memory that can be posted to workers, which browsers allow only on cross-origin isolated pages. */
+/** Whether threads are possible. They need shared memory, which browsers allow only on cross-origin isolated pages. */
 const canShare = globalThis.crossOriginIsolated === true && typeof Worker === "function";
 
 export const platform: Platform = {
@@ -36,7 +36,10 @@ export const platform: Platform = {
     }
   },
   loadAddon: () => ({ attempts: ["a browser runs no native code"] }),
-  /** Browsers cannot propagate context across `await` yet: until the promise of `body` settles, all code sees the value. */
+  /**
+   * Creates a context value. Browsers cannot yet propagate a context across `await`: all code sees the value until the promise
+   * that `body` returns is settled.
+   */
   ambient<T extends object>(): Ambient<T> {
     let current: T | undefined;
     const settle = (outer: T | undefined) => {

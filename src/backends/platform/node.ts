@@ -1,4 +1,4 @@
-/** The platform interface for Node. package.json's `#platform` selects this file or browser.ts. */
+/** The platform interface for Node. The package import `#platform` selects this file or browser.ts. */
 import { AsyncLocalStorage } from "node:async_hooks";
 import { createRequire } from "node:module";
 import { availableParallelism } from "node:os";
@@ -9,12 +9,13 @@ export const platform: Platform = {
   parallelism: availableParallelism(),
   mayBlock: true,
   spawn(body, data) {
-    // The source must run as a script and as a module, because the process's flags decide which it is. It runs in an immediate,
-    // so that the thread's event loop has started: before that, `stateOf` cannot tell.
+    // The source must run both as a script and as a module, because flags of the process decide which of them it is.
+    // setImmediate delays the body until the event loop of the thread has started; before that, `stateOf` cannot tell the
+    // state.
     const source = `import("node:worker_threads").then(({ workerData }) => setImmediate(() => (${body})(workerData)))`;
     const worker = new Worker(source, { eval: true, workerData: data });
     return {
-      /** Unreferences the worker, which sleeps in Atomics.wait while the backend is open. */
+      /** Unreferences the worker, which sleeps in Atomics.wait while the backend is open, so that the process can exit. */
       detach: () => worker.unref(),
       terminate: async () => {
         await worker.terminate();
@@ -38,9 +39,9 @@ export const platform: Platform = {
 };
 
 /**
- * Determines the state of a worker without waiting for the event loop, which delivers its events. The idle time of the worker's
- * own loop is available at once; for a stopped thread it is -1 if it was queried before. Active and idle time are 0 until the
- * loop starts.
+ * Returns the state of a worker at once, without waiting for the event loop of this thread to deliver the worker's events. It
+ * uses the utilization of the worker's own event loop. The active and idle times are 0 until that loop starts. The idle time of
+ * a stopped thread is -1 if it was queried before.
  */
 function stateOf(worker: Worker): "unknown" | "running" | "ended" {
   const { idle, active } = worker.performance.eventLoopUtilization();
@@ -48,13 +49,16 @@ function stateOf(worker: Worker): "unknown" | "running" | "ended" {
   return active > 0 ? "running" : "unknown";
 }
 
-/** Tries the path in LOCKSTEP_ADDON, if set, then the build of `lockstep build-cuda`. */
+/**
+ * Tries to load the addon from the path in the environment variable LOCKSTEP_ADDON, if set, and then from where `lockstep
+ * build-cuda` puts it.
+ */
 function loadAddon(): AddonFound {
   const attempts: string[] = [];
   const { LOCKSTEP_ADDON } = process.env;
   for (const path of [...(LOCKSTEP_ADDON ? [LOCKSTEP_ADDON] : []), "#addon/Release", "#addon"]) {
     try {
-      // inside the try block, because a CommonJS bundle has no import.meta.url
+      // in the try block, because import.meta.url does not exist in a CommonJS bundle
       return { exports: createRequire(import.meta.url)(path), attempts };
     } catch (error) {
       attempts.push(whyNot(path, error));

@@ -1,29 +1,29 @@
-/** The platform interface: what differs between Node and browsers. */
+/** The platform interface: the functions that Node and browsers implement differently. */
 
-/** A running worker. */
+/** A running worker thread. */
 export interface WorkerHandle {
-  /** Lets the process exit while the worker runs; called once it has started. */
+  /** Lets the process exit even if the worker is running. Called after the worker has started. */
   detach(): void;
   terminate(): Promise<void>;
   /**
-   * The state known to the host without a turn of the event loop: `unknown` until it runs. A browser cannot see an end: there,
-   * a worker ends only by itself or with its page.
+   * Returns the state of the worker as far as the host knows it without running its event loop. It is `unknown` until the
+   * worker runs. A browser never reports `ended`, because there a worker ends only by itself or together with its page.
    */
   state(): "unknown" | "running" | "ended";
-  /** Rejects when the worker fails or ends; never resolves. */
+  /** A promise that rejects when the worker fails or ends. It never resolves. */
   readonly failed: Promise<never>;
 }
 
-/** The native addon, if it could be loaded, and the failed attempts, one line each. */
+/** The native addon's exports, if it could be loaded, and one line for each failed attempt. */
 export interface AddonFound {
   readonly exports?: unknown;
   readonly attempts: readonly string[];
 }
 
-/** An async context value, propagated across `await`: AsyncLocalStorage, if the host has it. */
+/** A context value that is propagated across `await`, by AsyncLocalStorage if the host has it. */
 export interface Ambient<T extends object> {
   get(): T | undefined;
-  /** Runs `body` with the value set; what it awaits sees it too. */
+  /** Runs `body` with the value set. Code that `body` awaits sees the value too. */
   run<R>(value: T | undefined, body: () => R): R;
   /** Sets the value for the rest of this async context. */
   set(value: T | undefined): void;
@@ -33,12 +33,15 @@ export interface Platform {
   ambient<T extends object>(): Ambient<T>;
   /** The number of threads that the host suggests. */
   readonly parallelism: number;
-  /** Why that is 1, if the host forbids more. */
+  /** Why `parallelism` is 1. Set if the host forbids more threads. */
   readonly oneThread?: string | undefined;
   /** Whether the main thread may block in Atomics.wait. */
   readonly mayBlock: boolean;
-  /** Runs `body`, the source of a self-contained function, in a worker, with `data` as its argument. */
+  /**
+   * Runs a function in a worker, with `data` as its argument. `body` is the source text of the function, which must not refer
+   * to anything outside itself.
+   */
   spawn(body: string, data: object): WorkerHandle;
-  /** Loads the addon of the CUDA backend. Never throws. */
+  /** Tries to load the addon of the CUDA backend. It never throws. */
   loadAddon(): AddonFound;
 }

@@ -1,17 +1,17 @@
-/** An activation followed by a quantization: the definition that a fused kernel must match. */
+/** An activation followed by a quantization, as separate operations. This defines the result of the fused operation. */
 import { Scope } from "../../tensor/scope.js";
 import { asMatrix, type WideDType } from "../../tensor/shape.js";
 import { Tensor } from "../../tensor/tensor.js";
 import type { ActivationQuantizeArgs } from "../ops.js";
 import { quantizeActivated } from "./quantize.js";
 
-/** Rows and columns of the quantized result: the activation's, gated or not, or its input gradient's. */
+/** Returns the rows and columns of the quantized tensor: the activation's result or, with `grad`, the gradient of x. */
 function resultSize({ x, gated, grad }: ActivationQuantizeArgs): readonly [number, number] {
   const [rows, columns] = asMatrix(x.shape);
   return [rows, gated && !grad ? columns / 2 : columns];
 }
 
-/** Runs `activationQuantize` by other operations of the backend of x. */
+/** Runs `activationQuantize` as separate operations of the backend of x. */
 export function runActivationSteps(args: ActivationQuantizeArgs): void {
   const { kind, gated, clamp, grad, ...quantization } = args;
   const { x } = quantization;

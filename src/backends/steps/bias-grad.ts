@@ -1,7 +1,7 @@
-/** Column sums followed by a quantization: the definition that a fused kernel must match. */
+/** Column sums followed by a quantization, as separate operations. This defines the result of the fused operation. */
 import type { BiasGradQuantizeArgs } from "../ops.js";
 
-/** Runs `biasGradQuantize` by other operations of the backend of x. */
+/** Runs `biasGradQuantize` as separate operations of the backend of x. */
 export function runBiasGradSteps({ biasGrad, ...quantization }: BiasGradQuantizeArgs): void {
   const { x } = quantization;
   x.backend.run("columnSum", { x, out: biasGrad });

@@ -1,10 +1,10 @@
-/** A norm followed by a quantization: the definition that a fused kernel must match. */
+/** A norm followed by a quantization, as separate operations. This defines the result of the fused operation. */
 import { Scope } from "../../tensor/scope.js";
 import { Tensor } from "../../tensor/tensor.js";
 import type { NormQuantizeArgs } from "../ops.js";
 import { quantizeNormed } from "./quantize.js";
 
-/** Runs `normQuantize` by other operations of the backend of x. */
+/** Runs `normQuantize` as separate operations of the backend of x. */
 export function runNormSteps(args: NormQuantizeArgs): void {
   const { gamma, beta, eps, zeroCenteredGamma, mean, rstd, ...quantization } = args;
   const { x } = quantization;

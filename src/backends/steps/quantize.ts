@@ -1,4 +1,7 @@
-/** Computing values and then quantizing them: the definition that fused kernels must match. */
+/**
+ * The quantization of a computed tensor, as separate operations. This defines which rounding a fused operation performs before
+ * it quantizes.
+ */
 import { blockFormat, hasGivenScale } from "../../formats/block.js";
 import { factsOf } from "../../formats/derive.js";
 import type { QuantizeSpec } from "../../tensor/quantized.js";
@@ -8,12 +11,12 @@ import type { QuantizeArgs } from "../ops.js";
 
 type Wide = Tensor<WideDType>;
 
-/** Computes the values in the given type. */
+/** A function that computes the values and rounds them to the given dtype. */
 type ValuesIn = (type: WideDType) => Wide;
 
 /**
- * Quantizes the result of an activation whose unfused type is `dtype`. The amax of the whole tensor is that of the f32 values
- * (numerics.md §7.3).
+ * Quantizes the result of an activation. `dtype` is the dtype to which the unfused activation rounds. If the scale depends on
+ * the amax of the whole tensor, that amax is taken of the f32 values (numerics.md §7.3).
  */
 export function quantizeActivated(quantization: QuantizeArgs, dtype: WideDType, valuesIn: ValuesIn): void {
   if (!wantsAmax(quantization)) {
@@ -27,7 +30,10 @@ export function quantizeActivated(quantization: QuantizeArgs, dtype: WideDType, 
   backend.run("quantize", { ...quantization, x: rounded(values, dtype), amax });
 }
 
-/** Quantizes the result of a norm: only a given scale multiplies f32 values (numerics.md §7.3). */
+/**
+ * Quantizes the result of a norm. Its f32 values are quantized directly if the scale is given; otherwise they are rounded to
+ * `dtype` first (numerics.md §7.3).
+ */
 export function quantizeNormed(quantization: QuantizeArgs, dtype: WideDType, valuesIn: ValuesIn): void {
   const { spec, x } = quantization;
   x.backend.run("quantize", {
@@ -36,7 +42,9 @@ export function quantizeNormed(quantization: QuantizeArgs, dtype: WideDType, val
   });
 }
 
-/** Whether scales follow from an amax of the whole tensor, which is not given. */
+/**
+ * Whether the scales depend on an amax of the whole tensor that is not given and that is not computed from transformed data.
+ */
 export function wantsAmax({ spec, amax }: { readonly spec: QuantizeSpec; readonly amax?: Wide | undefined }) {
   const { scaleSource, tensorAmax } = blockFormat(spec.quantizer);
   return !amax && (scaleSource === "whole" || (tensorAmax && !spec.rht));

@@ -1,4 +1,4 @@
-/** The reference as a backend: the definition of every operation, on any CPU. */
+/** The reference backend in WebAssembly. It defines the result of every operation and runs on any CPU. */
 import { platform } from "#platform";
 import { BackendError, DisposedError } from "../../errors.js";
 import { integer } from "../../options.js";
@@ -22,18 +22,18 @@ import { Pool } from "./pool.js";
 
 const MAX_THREADS = 64;
 
-/** The domain of `threads`. */
+/** The check of the option `threads`. */
 export const threadCount = integer(1, MAX_THREADS);
 
 /**
- * Opens the reference. Throws `ArgumentError` for an invalid thread count or an unknown datapath, `BackendError` if the
- * requested threads cannot start.
+ * Opens the reference. Throws `ArgumentError` for an invalid number of threads or an unknown datapath, `BackendError` if the
+ * requested threads cannot be started.
  */
 export async function openWasm(options: WasmOptions = {}): Promise<Backend> {
   return openWasmOver(await openInstance(), options);
 }
 
-/** As `openWasm`, on the caller's instance. */
+/** Opens the reference on an instance of the caller. Throws as `openWasm` does. */
 export async function openWasmOver(instance: Instance, options: WasmOptions): Promise<Backend> {
   const { threads = Math.min(platform.parallelism, MAX_THREADS), datapath = "hopper" } = options;
   threadCount("openBackend", "threads", threads);
@@ -44,8 +44,8 @@ export async function openWasmOver(instance: Instance, options: WasmOptions): Pr
 }
 
 /**
- * Opens a pool of that many threads. If workers cannot start and the number was not requested, opens a pool of one thread and
- * says why.
+ * Opens a pool of that many threads. If the workers cannot be started and `fewerWillDo` is true, it opens a pool of one thread
+ * and returns the reason as `fewer`.
  */
 async function openPool(
   instance: Instance,
@@ -63,7 +63,7 @@ async function openPool(
   }
 }
 
-/** Settings of the backend besides its parts. */
+/** The settings of the backend. */
 interface Settings {
   readonly datapath: Backend["datapath"];
   readonly fewerThreads: string | undefined;
@@ -75,7 +75,7 @@ class WasmBackend implements Backend {
   readonly fewerThreads: string | undefined;
   readonly datapath: Backend["datapath"];
   readonly memory: Heap;
-  /** Cleared on disposal, with the memory that it refers to. */
+  /** The lowering context. It is cleared on disposal, together with the memory that it refers to. */
   #context: LoweringContext | undefined;
 
   constructor(heap: Heap, pool: Pool, { datapath, fewerThreads }: Settings) {
@@ -105,7 +105,7 @@ class WasmBackend implements Backend {
     return this.memory.use();
   }
 
-  /** Does nothing: WebAssembly memory does not shrink. */
+  /** Does nothing, because WebAssembly memory cannot shrink. */
   trim(): void {
     return;
   }

@@ -1,24 +1,29 @@
-/** Types of calls of exports with named arguments; `ORDERED`, which the build writes, gives their order. */
+/**
+ * Types of calls of WebAssembly exports with named arguments. The build generates `ORDERED`, which puts the arguments in order.
+ */
 import type { Arguments } from "#reference";
 import type { ExportName } from "./instance.js";
 
-/** The arguments that the pool adds: scratch memory and the range. */
+/** The arguments that the pool adds to each part of a job: scratch memory and the range. */
 type OfThePart = "scratch" | "begin" | "end";
 
-/** The arguments that a caller of an export passes: all of them, and no others. */
+/** The arguments that the caller of an export passes. */
 export type ExportArgs<K extends ExportName> = {
   readonly [P in Exclude<keyof Arguments[K], OfThePart>]: Arguments[K][P];
 };
 
-/** The exports that are called once, without scratch memory or a range. */
+/** The exports that take no scratch memory and no range. They are called once, not shared among threads. */
 export type Immediate = {
   [K in ExportName]: Extract<keyof Arguments[K], OfThePart> extends never ? K : never;
 }[ExportName];
 
-/** `A` if it has only names of `Wanted`. TypeScript does not check excess properties of spread objects. */
+/**
+ * The type `A` if it has only names of `Wanted`, else a type that nothing is assignable to. TypeScript itself does not reject
+ * unknown properties of spread objects.
+ */
 export type Exactly<A, Wanted> = {
   readonly [K in keyof A]: K extends keyof Wanted ? Wanted[K] : never;
 };
 
-/** Arguments of one export in the order of its parameters. */
+/** The arguments of one export, in the order of its parameters. */
 export type Positional = readonly (number | boolean)[];

@@ -1,8 +1,8 @@
-/** Captured work of the reference: a list of operations and copies, and the memory that they use. */
+/** Graph capture on the reference: a list of operations and copies, and the memory that they use. */
 import type { CapturedWork } from "../backend.js";
 import { HeldMemory, withOwnTensors } from "../captured.js";
 
-/** Tasks to replay. The memory that they use is held until `dispose`. */
+/** The recorded tasks. The memory that they use stays allocated until `dispose`. */
 export class Recording implements CapturedWork {
   readonly memory = new HeldMemory();
   readonly #tasks: (() => void)[] = [];
@@ -12,7 +12,7 @@ export class Recording implements CapturedWork {
     this.#tasks.push(task);
   }
 
-  /** Adds a task; the caller may dispose of the tensors among its arguments. */
+  /** Adds a task with arguments. The caller may dispose of the tensors among them. */
   addOn<A>(given: A, task: (args: A) => void): void {
     const { args, tensors } = withOwnTensors(given);
     this.#handles.push(...tensors);

@@ -1,4 +1,4 @@
-/** Linear memory for tensors, with a count of live bytes. */
+/** The linear WebAssembly memory as memory of tensors, with a count of live bytes. */
 import { DisposedError, OutOfMemoryError } from "../../errors.js";
 import type { Memory, Storage } from "../../tensor/storage.js";
 import type { MemoryUse } from "../backend.js";
@@ -7,23 +7,26 @@ import { Recording } from "./capture.js";
 import type { Instance } from "./instance.js";
 
 /**
- * From `HALF` on, the allocator takes the first free block of a size class without checking that it fits, so only a request for
- * the smallest block of a class is safe. Classes are `CLASS` bytes wide; the smallest block of each is `LEAST` bytes above its
- * lower edge.
+ * Limits of the allocator in assembly/. For requests of at least `HALF` bytes, it takes the first free block of a size class
+ * without checking that the block is large enough. Therefore only a request for the smallest size of a class is safe. Classes
+ * are `CLASS` bytes apart; the smallest size of a class is `LEAST` bytes above its lower bound.
  */
 const HALF = 2 ** 29;
 const CLASS = 2 ** 25;
 const LEAST = 12;
 
-/** Extra bytes per block, so that empty tensors have distinct addresses. */
+/** Extra bytes per block. They give empty tensors distinct addresses. */
 const SLACK = 16;
 
-/** The maximum bytes of a tensor: the allocator's largest safe block. */
+/** The maximum size of a tensor in bytes, which is the largest safe request. */
 export const MAX_BLOCK = 31 * CLASS + LEAST - SLACK;
 
-/** Allocation and copies for tensors. Only the main thread's instance allocates. */
+/** Allocation and copies of memory for tensors. Only the main thread allocates. */
 export class Heap implements Memory {
-  /** Cleared when the backend closes, so that its address space can be collected even if tensors still refer to this. */
+  /**
+   * The instance. It is cleared when the backend closes, so that its memory can be collected even if tensors still refer to
+   * this heap.
+   */
   #open: Instance | undefined;
   readonly #sizes = new Map<number, number>();
   #live = 0;
@@ -38,7 +41,7 @@ export class Heap implements Memory {
     return this.#open === undefined;
   }
 
-  /** Allocates counted memory, for tensors. */
+  /** Allocates memory for a tensor. It counts in `use()`. */
   allocate(bytes: number): number {
     const address = this.reserve(bytes);
     this.#sizes.set(address, bytes);
@@ -54,7 +57,7 @@ export class Heap implements Memory {
     this.release(address);
   }
 
-  /** Allocates uncounted memory. Throws `OutOfMemoryError`, with nothing changed. */
+  /** Allocates memory that does not count in `use()`. Throws `OutOfMemoryError`, with nothing changed. */
   reserve(bytes: number): number {
     const { exports } = this.#instance;
     if (bytes > MAX_BLOCK) {
@@ -75,7 +78,7 @@ export class Heap implements Memory {
     }
   }
 
-  /** Frees memory of `reserve`. */
+  /** Frees memory that `reserve` returned. */
   release(address: number): void {
     this.#open?.exports.release(address);
   }
@@ -109,7 +112,7 @@ export class Heap implements Memory {
     return this.#recording;
   }
 
-  /** Records the work of `body`; if `body` throws, nothing is kept. */
+  /** Records the work of `body`. If `body` throws, nothing is kept. */
   record(body: () => void): Recording {
     if (this.#recording) throw waits("another capture begins");
     const recording = new Recording();
@@ -127,7 +130,7 @@ export class Heap implements Memory {
     }
   }
 
-  /** Closes the heap: afterwards only `free` and `use` work. */
+  /** Closes the heap. Afterwards only `free` and `use` may be called. */
   close(): void {
     this.#open = undefined;
   }
@@ -143,7 +146,7 @@ export class Heap implements Memory {
   }
 }
 
-/** The size to request from the allocator to safely get `bytes`. */
+/** Returns the size to request from the allocator for a block of at least `bytes` bytes. */
 function blockFor(bytes: number): number {
   return bytes <= HALF ? bytes : Math.ceil((bytes - LEAST) / CLASS) * CLASS + LEAST;
 }

@@ -1,13 +1,13 @@
-/** The compiled reference: one module and one shared memory, with an instance per thread. */
+/** The compiled reference: one WebAssembly module and one shared memory. Each thread has its own instance. */
 
 import type { instantiate } from "#kernels";
 import { type Arguments, WASM_BASE64 } from "#reference";
 import { BackendError } from "../../errors.js";
 
-/** The exports of assembly/index.gen.ts, typed by its compiler. */
+/** The exports of assembly/index.gen.ts. The AssemblyScript compiler generates their types. */
 export type Exports = Awaited<ReturnType<typeof instantiate>>;
 
-/** The exports that are functions. */
+/** The names of the exports that are functions. */
 export type ExportName = keyof Arguments;
 
 export interface Instance {
@@ -17,12 +17,15 @@ export interface Instance {
 }
 
 const INITIAL_PAGES = 32;
-/** Maximum memory sizes, tried in order: they only reserve address space, but hosts with a limit on it refuse large ones. */
+/**
+ * Maximum memory sizes in pages, tried in order. A maximum only reserves address space, but a host with limited address space
+ * rejects a large one.
+ */
 const MAXIMUM_PAGES = [65536, 32768, 16384, 4096];
 
 /**
- * Decodes, compiles and instantiates the reference over a fresh shared memory. Throws `BackendError` if the host does not allow
- * WebAssembly, or enough memory.
+ * Compiles the reference and instantiates it with a new shared memory. Throws `BackendError` if the host does not allow
+ * WebAssembly or the memory.
  */
 export async function openInstance(): Promise<Instance> {
   const bytes = Uint8Array.from(atob(WASM_BASE64), (character) => character.charCodeAt(0));

@@ -1,4 +1,4 @@
-/** How operations are lowered to the reference: the pool, and temporary memory. */
+/** The interface by which operations are lowered to exports of the reference. */
 import { WIDE } from "../../formats/contract.gen.js";
 import type { RandomSource } from "../../random.js";
 import type { WideDType } from "../../tensor/shape.js";
@@ -11,11 +11,14 @@ import type { Pool } from "./pool.js";
 export interface LoweringContext {
   readonly pool: Pool;
   readonly heap: Heap;
-  /** Calls `body` with `bytes` of uninitialized memory, freed when it returns. */
+  /** Calls `body` with the address of `bytes` bytes of uninitialized memory, which are freed after it returns. */
   withTemporary<T>(bytes: number, body: (address: number) => T): T;
 }
 
-/** How the reference runs one operation. Without `supports`, all valid arguments are supported, exactly. */
+/**
+ * The implementation of one operation on the reference. Without `supports`, all valid arguments are supported, and the result
+ * is exact.
+ */
 export interface Lowering<K extends OpName> {
   readonly supports?: (args: OpArgs[K]) => Support;
   readonly run: (context: LoweringContext, args: OpArgs[K]) => void;
@@ -23,7 +26,7 @@ export interface Lowering<K extends OpName> {
 
 export type Lowerings = { readonly [K in OpName]: Lowering<K> };
 
-/** A random source in the words that kernels take. */
+/** Returns a random source as four 32-bit words, as kernels take it. */
 export function randomWords({ seed, offset }: RandomSource) {
   return { seedLo: low(seed), seedHi: low(seed >> 32n), offsetLo: low(offset), offsetHi: low(offset >> 32n) };
 }
@@ -32,17 +35,17 @@ function low(value: bigint): number {
   return Number(value & 0xffffffffn);
 }
 
-/** The number of a wide type in the contract. */
+/** Returns the number by which kernels identify a wide dtype (assembly/contract.ts). */
 export function wideOf(x: Tensor<WideDType>): number {
   return WIDE[x.dtype];
 }
 
-/** The arguments for a kernel's only input. */
+/** Returns the address and the dtype of a kernel's only input. */
 export function sourceOf(x: Tensor<WideDType>) {
   return { src: x.address, srcType: WIDE[x.dtype] };
 }
 
-/** The arguments for a kernel's only output. */
+/** Returns the address and the dtype of a kernel's only output. */
 export function targetOf(out: Tensor<WideDType>) {
   return { dst: out.address, dstType: WIDE[out.dtype] };
 }

@@ -1,4 +1,7 @@
-/** A pool of threads over one shared memory. A job is an export, its arguments, and a range that is split among threads. */
+/**
+ * A pool of threads that share one memory. A job is an export with arguments and a range of work; the range is divided among
+ * threads.
+ */
 import { ORDERED } from "#reference";
 import { BackendError, OutOfMemoryError } from "../../errors.js";
 import type { Exactly, ExportArgs, Immediate, Positional } from "./call.js";
@@ -7,31 +10,34 @@ import type { ExportName, Exports, Instance } from "./instance.js";
 import { give, join, leave, ready, startThread, type Thread } from "./thread.js";
 import { CONTROL } from "./worker.js";
 
-/** Scratch memory that each thread keeps; a job that needs more reserves it. */
+/** The size of the scratch memory that each thread keeps. For a job that needs more, more is allocated. */
 const SCRATCH_BYTES = 1 << 20;
 
-/** Below this work, in elements or multiply-adds, waking a thread costs more than it saves. */
+/** The minimum amount of work per thread, in elements or multiply-adds. For less, waking a thread costs more than it saves. */
 const WORTH_SHARING = 1 << 17;
 
-/** A job: `total` units of work in multiples of `grain`, each costing about `weight` elements. */
+/**
+ * A job: `total` units of work, which are divided in multiples of `grain`. A unit costs about as much as copying `weight`
+ * elements.
+ */
 export interface Job {
   readonly total: number;
   /** The start of the range. Default 0. */
   readonly first?: number;
   readonly grain?: number;
   readonly weight?: number;
-  /** Bytes of scratch per part, if more than `SCRATCH_BYTES`. */
+  /** The bytes of scratch memory per part. Default `SCRATCH_BYTES`. */
   readonly scratch?: number;
 }
 
-/** Partitions jobs by contiguous ranges. Every kernel's result is independent of the partition. */
+/** Runs jobs by dividing their range into contiguous parts. The result of every kernel is independent of the division. */
 export class Pool {
   readonly #exports: Exports;
   readonly #names: readonly string[];
   readonly #threads: Thread[] = [];
   readonly #dropped: Promise<void>[] = [];
   readonly #heap: Heap;
-  /** The scratch of each thread, this one's first. */
+  /** The scratch memory of each thread. Index 0 is the calling thread. */
   readonly #scratch: number[] = [];
   readonly #controls: number[] = [];
   #broken: BackendError | undefined;
@@ -43,8 +49,8 @@ export class Pool {
   }
 
   /**
-   * Starts `threads - 1` workers and waits until they are ready. Throws `BackendError` if one cannot start, and
-   * `OutOfMemoryError`; no worker is left running then.
+   * Starts `threads - 1` workers and waits until they are ready. Throws `BackendError` if a worker cannot be started,
+   * `OutOfMemoryError` if memory for it is not available. In both cases no worker is left running.
    */
   static async open(instance: Instance, heap: Heap, threads: number): Promise<Pool> {
     const pool = new Pool(instance, heap);
@@ -67,12 +73,12 @@ export class Pool {
     return this.#threads.length + 1;
   }
 
-  /** Throws the error of a job in which a worker died: no running work can be relied on after that. */
+  /** Throws the error of an earlier job during which a worker ended. No further work is reliable after that. */
   check(): void {
     if (this.#broken) throw this.#broken;
   }
 
-  /** Stops giving jobs to a worker that ended unasked. */
+  /** Removes a worker that ended without being told to, so that it gets no more jobs. */
   #drop(thread: Thread): void {
     if (thread.closed) return;
     thread.closed = true;
@@ -89,10 +95,10 @@ export class Pool {
   }
 
   /**
-   * Calls an export over [first, first + total), split into parts if worthwhile, and returns the result of each part. Each part
-   * receives the arguments, its thread's scratch, and its range. Throws `OutOfMemoryError` if not even one part can have its
-   * scratch, and `BackendError` if a part traps; when it throws, no part is still running. If a worker dies, this and all later
-   * calls throw the same `BackendError`.
+   * Calls an export over the range [first, first + total) and returns the result of each part. If the work is large enough, the
+   * range is divided into parts, one per thread. Each part receives the arguments, the scratch memory of its thread and its
+   * range. Throws `OutOfMemoryError` if there is no scratch memory for even one part, `BackendError` if a part traps. When it
+   * throws, no part is still running. If a worker ends during the job, this and all later calls throw the same `BackendError`.
    */
   run<K extends ExportName, A extends ExportArgs<K>>(
     name: K,
@@ -102,7 +108,7 @@ export class Pool {
     return this.#run(name, job, args);
   }
 
-  /** Calls an export once, on this thread. Throws as `run` does. */
+  /** Calls an export once, on the calling thread. Throws `BackendError` as `run` does. */
   call<K extends Immediate, A extends ExportArgs<K>>(name: K, args: A & Exactly<A, ExportArgs<K>>): number {
     this.check();
     return this.#call(name, ORDERED[name](args, 0, 0, 0));
@@ -128,7 +134,7 @@ export class Pool {
     }
   }
 
-  /** Reserves scratch for `parts` parts, or for fewer if memory is short, but at least one. */
+  /** Reserves scratch memory for up to `parts` parts. If memory is short, it reserves for fewer, but at least one. */
   #reserve(parts: number, bytes: number): number[] {
     const places: number[] = [];
     try {
@@ -145,7 +151,10 @@ export class Pool {
     return this.#scratch[part];
   }
 
-  /** Runs call 0 on this thread and the others on workers, waits for all, then throws the first error. */
+  /**
+   * Runs part 0 on the calling thread and the other parts on workers, waits for all parts, and then throws the first error, if
+   * any.
+   */
   #share(name: ExportName, calls: readonly Positional[]): number[] {
     const helpers = this.#threads.slice(0, calls.length - 1);
     helpers.forEach((thread, i) => {
@@ -188,7 +197,7 @@ export class Pool {
     give(thread, this.#names.indexOf(name), args);
   }
 
-  /** Tells the workers to exit and waits for them. */
+  /** Tells the workers to exit and waits until they have ended. */
   async close(): Promise<void> {
     for (const thread of this.#threads) leave(thread);
     await Promise.all([...this.#dropped, ...this.#threads.map(({ worker }) => worker.terminate())]);

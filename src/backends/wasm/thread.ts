@@ -1,25 +1,25 @@
-/** A worker of the pool, as seen by the thread that gives it jobs. */
+/** A worker of the pool, as the calling thread sees it. */
 import { platform } from "#platform";
 import { BackendError } from "../../errors.js";
 import type { WorkerHandle } from "../platform/platform.js";
 import type { Instance } from "./instance.js";
 import { CONTROL, serve, type WorkerData } from "./worker.js";
 
-/** The time limit for a worker to start. */
+/** The time limit for the start of a worker, in milliseconds. */
 const START_MS = 60_000;
 
-/** How long a caller sleeps between checks that the worker is still running. */
+/** The interval at which a waiting caller checks that the worker is still running, in milliseconds. */
 const PROBE_MS = 100;
 
 export interface Thread {
   readonly header: Int32Array;
   readonly args: Float64Array;
   readonly worker: WorkerHandle;
-  /** Whether it was told to exit. */
+  /** Whether the worker was told to exit. */
   closed: boolean;
 }
 
-/** Starts a worker with the control block at that address. */
+/** Starts a worker whose control block is at the address `control`. */
 export function startThread({ module, memory }: Instance, control: number, names: readonly string[]): Thread {
   new Uint8Array(memory.buffer, control, CONTROL.bytes).fill(0);
   const data: WorkerData = { module, memory, control, names };
@@ -31,7 +31,7 @@ export function startThread({ module, memory }: Instance, control: number, names
   };
 }
 
-/** Resolves when the worker has instantiated the module; rejects if it fails before that, or takes too long. */
+/** Resolves when the worker has instantiated the module. Rejects if the worker fails before that or takes too long. */
 export async function ready(thread: Thread): Promise<void> {
   const last = performance.now() + START_MS;
   const poll = async (): Promise<void> => {
@@ -42,11 +42,11 @@ export async function ready(thread: Thread): Promise<void> {
     }
   };
   await Promise.race([poll(), thread.worker.failed]);
-  // a worker that was told to exit stays referenced until it has
+  // a worker that was told to exit stays referenced until it has ended
   if (!thread.closed) thread.worker.detach();
 }
 
-/** Starts a job: the thread calls export number `index`. */
+/** Starts a job: the worker calls export number `index`. */
 export function give(thread: Thread, index: number, args: readonly (number | boolean)[]): void {
   for (let i = 0; i < args.length; i++) thread.args[i] = Number(args[i]);
   thread.header[2] = index;
@@ -54,7 +54,7 @@ export function give(thread: Thread, index: number, args: readonly (number | boo
   wake(thread);
 }
 
-/** Tells the worker to return. */
+/** Tells the worker to exit. */
 export function leave(thread: Thread): void {
   thread.closed = true;
   thread.header[2] = -1;
@@ -62,13 +62,14 @@ export function leave(thread: Thread): void {
 }
 
 /**
- * Waits for the last job and returns its result; undefined if the worker ended before finishing it. Throws `BackendError` if
- * the job trapped.
+ * Waits for the last job and returns its result, or undefined if the worker ended before it finished the job. Throws
+ * `BackendError` if the job trapped.
  */
 export function join(thread: Thread, name: string): number | undefined {
   const { header, args } = thread;
   const awaited = next(Atomics.load(header, 0));
-  // a worker may finish its job and then end, so its end is read before its last job number
+  // A worker may finish its job and then end. So `ended` is read before the `done` that it is tested with, in the previous
+  // iteration: if the worker had ended and `done` still is not `awaited`, the job was not finished.
   let ended = false;
   for (;;) {
     const done = Atomics.load(header, 1);
@@ -81,12 +82,12 @@ export function join(thread: Thread, name: string): number | undefined {
   return args[0] as number;
 }
 
-/** The next job number, an int32 that wraps. */
+/** Returns the next job number, an int32 that wraps around. */
 function next(job: number): number {
   return (job + 1) | 0;
 }
 
-/** Wakes the thread for the job in its control block. */
+/** Wakes the worker for the job in its control block. */
 function wake({ header }: Thread): void {
   Atomics.store(header, 0, next(Atomics.load(header, 0)));
   Atomics.notify(header, 0);

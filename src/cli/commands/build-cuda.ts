@@ -1,4 +1,4 @@
-/** `lockstep build-cuda`: compiles the addon of the CUDA backend, in place. */
+/** `lockstep build-cuda`: compiles the addon of the CUDA backend inside the installed package. */
 import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
 import { ArgumentError, BackendError } from "../../errors.js";
@@ -9,7 +9,7 @@ import { optional } from "../options.js";
 
 const root = dirname(createRequire(import.meta.url).resolve("lockstep/package.json"));
 
-/** One architecture as CMake has them. */
+/** A GPU architecture in the notation of CMake's CUDA_ARCHITECTURES. */
 const ARCHITECTURE = /^(native|all|all-major|\d{2,3}[af]?(-real|-virtual)?)$/;
 
 function architectures(text: string): string {
@@ -37,7 +37,7 @@ export const buildCuda = defineCommand({
     requirePackages("the build of the addon", "cmake-js", "node-addon-api");
     const chosen = architectures === undefined ? [] : ["--architectures", architectures];
     const script = join(root, "scripts/build-cuda.mjs");
-    // stdout is for results: what the compilers say goes where errors go
+    // standard output is for results, so the compilers' messages go to standard error
     const status = await runChild(process.execPath, [script, ...chosen]);
     if (status !== 0) throw new BackendError("the addon was not built; the messages above say why");
     session.result({ built: true }, ["built the addon of the CUDA backend; `lockstep info` shows the GPUs"]);

@@ -1,4 +1,4 @@
-/** `lockstep compare`: two files, bit by bit. */
+/** `lockstep compare`: compares two files bit by bit. */
 import { ArgumentError } from "../../errors.js";
 import type { TensorEntry } from "../../io/header/header.js";
 import { SafetensorsFile } from "../../io/safetensors.js";
@@ -8,7 +8,7 @@ import { optional } from "../options.js";
 import { withFile } from "../pieces.js";
 import { diffTensors, onlyOn, type TensorDiff } from "../tensor-diff.js";
 
-/** One line about a tensor that is not equal. */
+/** Describes a tensor that is not equal, in one line. */
 function describe(diff: TensorDiff, [pathA, pathB]: readonly [string, string]): string {
   const { name, dtype, shape, other, first, different, elements } = diff;
   const what = `${dtype} [${shape}]`;
@@ -21,12 +21,12 @@ function describe(diff: TensorDiff, [pathA, pathB]: readonly [string, string]): 
   return `${name}: ${what}, ${different} of ${elements} elements differ${at}`;
 }
 
-/** A tensor of both files, or of one. */
+/** A tensor of both files, or of only one of them. */
 type Pair =
   | { readonly only?: never; readonly entry: TensorEntry; readonly other: TensorEntry }
   | { readonly only: "onlyA" | "onlyB"; readonly entry: TensorEntry };
 
-/** The tensors whose names begin so: those of the first file in its order, then those that only the other one has. */
+/** Yields the tensors whose names begin with `prefix`: those of `a` in its order, then those that only `b` has. */
 function* pairs(a: TensorSource, b: TensorSource, prefix: string): Generator<Pair, undefined> {
   for (const entry of a.tensors.values()) {
     if (!entry.name.startsWith(prefix)) continue;
@@ -41,7 +41,7 @@ function* names(a: TensorSource, b: TensorSource): Generator<string, undefined> 
   for (const { entry } of pairs(a, b, "")) yield entry.name;
 }
 
-/** Bytes to compare. Throws `ArgumentError` where a prefix leaves no tensor. */
+/** Returns the number of bytes to compare. Throws `ArgumentError` if no name begins with `prefix`. */
 function bytesOf(a: TensorSource, b: TensorSource, prefix: string): number {
   let bytes = 0;
   let count = 0;
@@ -83,7 +83,7 @@ export const compare = defineCommand({
                 progress.add(count),
               );
           compared++;
-          // the text names only those that differ, and a file may have a million that do not
+          // only tensors that differ are kept for the text output, because a file may have a million equal ones
           if (session.general.json || diff.status !== "equal") diffs.push(diff);
         }
         progress.finish();

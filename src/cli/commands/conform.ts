@@ -6,12 +6,12 @@ import { defineCommand } from "../command.js";
 import { integer, optional, value } from "../options.js";
 import type { Session } from "../session.js";
 
-/** A single quoted word of a shell. */
+/** Quotes a word for a shell, if needed. */
 function quoted(word: string): string {
   return /^[\w.,:=/-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
 }
 
-/** The command that runs one failure's counterexample again. */
+/** Returns the command that runs the counterexample of a failure again. */
 function replayCommand({ general }: Session, { law, failure }: LawReport): string {
   const { backend, threads } = general;
   const words = ["--backend", backend, ...(threads ? ["--threads", String(threads)] : [])];
@@ -19,7 +19,7 @@ function replayCommand({ general }: Session, { law, failure }: LawReport): strin
   return ["lockstep", "conform", ...words, ...replay].map(quoted).join(" ");
 }
 
-/** The path of a failure: which input, then which of its shrunk ones, and so on. */
+/** Parses the path of a failure: the index of the generated input, then the index of each shrinking step. */
 function failurePath(text: string): string {
   if (/^\d+(:\d+)*$/.test(text)) return text;
   throw new ArgumentError(`"${text}" is not a failure's path, integers from 0 between colons, such as 4:0:1`);

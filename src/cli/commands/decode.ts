@@ -1,4 +1,4 @@
-/** `lockstep decode`: codes of a scalar format to F32. */
+/** `lockstep decode`: decodes tensors of codes of a scalar format to F32. */
 import type { Backend } from "../../backends/backend.js";
 import { ShapeError } from "../../errors.js";
 import { factsOf } from "../../formats/derive.js";
@@ -19,7 +19,10 @@ import { codeDType } from "./encode.js";
 
 const CHUNK_BYTES = 1 << 22;
 
-/** Whether a tensor may hold codes of the format: as `encode` writes them, or in the format's own file type. */
+/**
+ * Whether a tensor may hold codes of the format: in the dtype that `encode` writes, or in the format's own dtype of
+ * safetensors.
+ */
 function holdsCodes({ dtype }: TensorEntry, format: ScalarFormat): boolean {
   return dtype === codeDType(format) || tensorDType(dtype) === format;
 }

@@ -1,4 +1,4 @@
-/** `lockstep dequantize`: what `quantize` wrote, back to wide tensors. */
+/** `lockstep dequantize`: dequantizes the tensors that `quantize` wrote. */
 import type { Backend } from "../../backends/backend.js";
 import { fileDType } from "../../io/dtypes.js";
 import { Holder } from "../../io/holder.js";
@@ -16,7 +16,7 @@ import { choice } from "../options.js";
 import { copyPiece, naming, type Piece, withFile, writePieces } from "../pieces.js";
 import { OUTPUT } from "../shared-options.js";
 
-/** The copy to read: rowwise where it is there, else columnwise. */
+/** Returns the copy to read: rowwise if the file has it, else columnwise. */
 function directionOf(file: TensorSource, name: string, { usage }: Recipe): Direction {
   const there = usage.filter((direction) => file.tensors.has(`${name}.${direction}.data`));
   return there.includes("rowwise") ? "rowwise" : (there[0] ?? usage[0] ?? "rowwise");

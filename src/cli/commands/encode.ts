@@ -1,4 +1,4 @@
-/** `lockstep encode`: wide tensors to codes of a scalar format. */
+/** `lockstep encode`: encodes F32, F16 and BF16 tensors to codes of a scalar format. */
 import type { Backend } from "../../backends/backend.js";
 import { ShapeError } from "../../errors.js";
 import { factsOf } from "../../formats/derive.js";
@@ -17,16 +17,19 @@ import { defineCommand } from "../command.js";
 import { type Piece, planPieces, withFile, writePieces } from "../pieces.js";
 import { ENCODING, FORMAT, OUTPUT, RANDOM } from "../shared-options.js";
 
-/** Elements encoded at a time; even, so that no byte of packed codes is shared. */
+/** The number of elements that are encoded at a time. It is even, so that two chunks share no byte of packed codes. */
 const CHUNK = 1 << 22;
 
-/** The element type that files store codes of a format in. */
+/** Returns the dtype in which files store codes of a format. */
 export function codeDType(format: ScalarFormat): FileDType {
   const { storageBits } = factsOf(format);
   return storageBits <= 8 ? "U8" : storageBits === 16 ? "U16" : "U32";
 }
 
-/** The shape of a file's tensor of codes: two 4-bit codes share a byte. Throws `ShapeError` where one is left over. */
+/**
+ * Returns the shape of the tensor of codes in the file. Two 4-bit codes share a byte. Throws `ShapeError` for 4-bit codes and
+ * an odd last dimension.
+ */
 function codeShape(format: ScalarFormat, shape: Shape): Shape {
   if (factsOf(format).storageBits !== 4) return shape;
   const last = shape.at(-1) ?? 1;
@@ -36,13 +39,16 @@ function codeShape(format: ScalarFormat, shape: Shape): Shape {
   );
 }
 
-/** The wide type of a tensor of a file, `undefined` where it is no F32, F16 or BF16. */
+/** Returns the dtype of a tensor of a file if that is f32, f16 or bf16, else undefined. */
 export function wideDType({ dtype }: TensorEntry): WideDType | undefined {
   const type = tensorDType(dtype);
   return type !== undefined && isWide(type) ? type : undefined;
 }
 
-/** The piece that encodes one tensor, under the name given; none for a tensor that is not F32, F16 or BF16. */
+/**
+ * Returns the piece of the output that encodes one tensor under the given name, or undefined if the tensor is not F32, F16 or
+ * BF16.
+ */
 export function encodePiece(
   backend: Backend,
   file: TensorSource,
@@ -55,7 +61,8 @@ export function encodePiece(
   if (!type) return undefined;
   const output = { name, dtype: codeDType(options.format), shape: codeShape(options.format, shape) };
   const size = elementCount(shape);
-  // The random word of an element goes by its index in the tensor, so a stochastic encode is not cut.
+  // The random bits of an element depend on its index in the tensor. With stochastic rounding, the tensor is therefore encoded
+  // as a whole.
   const chunk = options.rounding === "stochastic" ? size : CHUNK;
   return {
     subject: entry.name,

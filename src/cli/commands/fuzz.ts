@@ -1,4 +1,4 @@
-/** `lockstep fuzz`: a corpus of edge cases with the reference's answers. */
+/** `lockstep fuzz`: writes a corpus of edge cases with the results of the reference. */
 
 import type { CorpusCase } from "lockstep/conformance";
 import type { Backend } from "../../backends/backend.js";
@@ -61,7 +61,7 @@ const OPTIONS = {
   ...CORPUS,
 } as const;
 
-/** The options each operation takes, apart from those of the corpus. */
+/** The options that each operation has, besides those of the corpus. */
 const TAKES: Readonly<Record<Op, readonly string[]>> = {
   encode: ["format", "offset", ...Object.keys(ENCODING)],
   quantize: Object.keys(QUANTIZER_OPTIONS),
@@ -75,7 +75,7 @@ function requireTaken(op: Op, table: OptionTable, given: ReadonlySet<string>): v
   }
 }
 
-/** The inputs of each case, and how the reference answers one. */
+/** The inputs of the cases, and a function that returns the piece of the output with the reference's result for one case. */
 interface Corpus {
   readonly cases: readonly CorpusCase[];
   readonly answer: (source: MemorySource, input: string, output: string) => Promise<Piece | undefined>;

@@ -1,4 +1,4 @@
-/** The operands of `gemm` as files hold them: plain tensors, with scales or without, or what `quantize` wrote. */
+/** The operands of `lockstep gemm` in files: plain tensors, tensors with scales, or tensors that `quantize` wrote. */
 import type { Backend } from "../../backends/backend.js";
 import { GEMM_OUT_DTYPES } from "../../backends/gemm-args.js";
 import { FileError } from "../../errors.js";
@@ -15,43 +15,43 @@ import { type GemmInput, SCALED_TILES, type ScaledTensor } from "../../ops/gemm/
 import { asMatrix, type DType, isWide, type Shape, sameShape, type WideDType } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
 
-/** An operand, read; what it takes is held. */
+/** An operand whose tensors were read. A holder owns these tensors. */
 export interface Operand {
   readonly name: string;
   readonly input: GemmInput;
-  /** Rows and K. */
+  /** The numbers of rows and of elements along K. */
   readonly matrix: readonly [rows: number, depth: number];
-  /** The block that shares a scale, where there are blocks. */
+  /** The block that shares a scale. Absent without block scales. */
   readonly tile?: Tile;
-  /** For messages: what it is. */
+  /** A description of the operand for messages. */
   readonly what: string;
 }
 
-/** Finds tensors among several files. */
+/** Several files in which tensors are looked up by name. */
 export class Sources {
   constructor(private readonly files: readonly TensorSource[]) {}
 
-  /** The one file that has the tensor, if any. Throws `FileError` where two have it. */
+  /** Returns the file that has the tensor, or undefined if none has. Throws `FileError` if two files have it. */
   find(name: string): TensorSource | undefined {
     const [file, second] = this.files.filter(({ tensors }) => tensors.has(name));
     if (!file || !second) return file;
     throw new FileError(`tensor "${name}": ${file.path} and ${second.path} both have it; one may`);
   }
 
-  /** As `find`, throwing `FileError` with `hint` where none has it. */
+  /** Returns the file that has the tensor. Throws `FileError` with `hint` if none has it or two have it. */
   need(name: string, hint: string): TensorSource {
     const file = this.find(name);
     if (file) return file;
     throw this.missing(name, hint);
   }
 
-  /** The error for a tensor that no file has. */
+  /** Returns the error for a tensor that no file has. */
   missing(name: string, hint: string): FileError {
     const paths = this.files.map(({ path }) => path).join(", ");
     return new FileError(`${paths}: tensor "${name}" is needed and not there; ${hint}`);
   }
 
-  /** A wide tensor of that shape. Throws `FileError` for another type or shape. */
+  /** Reads an F32, BF16 or F16 tensor of that shape. Throws `FileError` for another dtype or shape. */
   async readWide(backend: Backend, name: string, shape: Shape, hint: string): Promise<Tensor<WideDType>> {
     const file = this.need(name, hint);
     const entry = file.entry(name);
@@ -65,13 +65,16 @@ export class Sources {
   }
 }
 
-/** What files may call the input and the weight. */
+/** The pairs of names that the input and the weight may have in files. */
 const PAIRS = [
   ["x", "w"],
   ["a", "b"],
 ] as const;
 
-/** The names of the input and the weight, after `prefix`. Throws `FileError` where the files have tensors of both pairs. */
+/**
+ * Returns the names of the input and of the weight, each with `prefix`. Throws `FileError` if the files have tensors of both
+ * pairs of names, or of neither.
+ */
 export function operandNames(sources: Sources, prefix: string): readonly [input: string, weight: string] {
   const isThere = (name: string): boolean =>
     ["", ".rowwise.data", ".columnwise.data"].some((suffix) => sources.find(name + suffix));
@@ -88,7 +91,7 @@ export function operandNames(sources: Sources, prefix: string): readonly [input:
   throw sources.missing(`${prefix}x`, `give "${prefix}x" and "${prefix}w", or "${prefix}a" and "${prefix}b"`);
 }
 
-/** Reads operand `name`, plain or quantized. Throws `FileError` for what cannot be multiplied. */
+/** Reads the operand `name`, plain or quantized. Throws `FileError` if it is missing or cannot be multiplied. */
 export async function readOperand(
   backend: Backend,
   sources: Sources,
@@ -183,7 +186,10 @@ async function readPlain(
   };
 }
 
-/** What the scales of a plain tensor are per: by the metadata, else by their shape, 1x128 where both shapes are the same. */
+/**
+ * Returns the tile that shares a scale of a plain tensor. The metadata decide, else the shape of the scales. If the shapes for
+ * 1x128 and 128x128 are equal, 1x128 is meant.
+ */
 function tileOf(
   file: TensorSource,
   scaleFile: TensorSource,

@@ -1,12 +1,12 @@
-/** Plans of products as JSON files. */
+/** Plans of products in JSON files. */
 import { FileError } from "../../errors.js";
 import { openFile, readAt } from "../../io/files.js";
 import { type GemmPlan, planFault } from "../../ops/gemm/plan.js";
 
-/** Far more than a plan has. */
+/** A limit that is far above the size of any plan. */
 const MAX_PLAN_BYTES = 1 << 20;
 
-/** Reads what `--print-plan` printed. Throws `FileError` that names the file and the field. */
+/** Reads a plan that `--print-plan` printed. Throws `FileError`, which names the file and the field, for an invalid plan. */
 export async function readPlan(path: string): Promise<GemmPlan> {
   const text = await readText(path);
   let json: unknown;
@@ -33,7 +33,7 @@ async function readText(path: string): Promise<string> {
   }
 }
 
-/** What lies at a path of fields, with dots between them. */
+/** Returns the value at a path of field names that are separated by dots, or undefined if a field is missing. */
 function valueAt(json: unknown, path: string): unknown {
   return path
     .split(".")

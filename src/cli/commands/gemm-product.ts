@@ -1,4 +1,4 @@
-/** One product by `gemm`'s options, from named tensors to bytes. */
+/** The product of `lockstep gemm`: from the tensors in files and the options to the bytes of the result. */
 import type { Backend } from "../../backends/backend.js";
 import { GEMM_OUT_DTYPES } from "../../backends/gemm-args.js";
 import { FileError, LockstepError } from "../../errors.js";
@@ -58,25 +58,28 @@ export const GEMM_OPTIONS = {
 
 type ProductValues = Values<typeof GEMM_OPTIONS>;
 
-/** A product to compute: tensors are named with `prefix` before x and w, or a and b, and before c and bias. */
+/** A product to compute. `prefix` precedes the names of all tensors: x and w (or a and b), c and bias. */
 export interface ProductRequest {
   readonly sources: Sources;
   readonly settings: ProductValues;
   readonly plan?: GemmPlan | undefined;
   readonly prefix?: string;
-  /** Told of the share of the work done, and first of all of the multiply-adds there are. */
+  /**
+   * Called before the product with its number of multiply-adds. The function that it returns is called with the fraction of the
+   * work done, 0 to 1.
+   */
   readonly onStart?: (multiplyAdds: number) => (share: number) => void;
 }
 
-/** Tensors with their bytes, and the plan they were computed by. */
+/** The tensors of the result with their bytes, and the plan by which they were computed. */
 export interface Product {
   readonly tensors: readonly (TensorPlan & { readonly bytes: Uint8Array })[];
   readonly plan: GemmPlan;
-  /** Why the bits of d are no promise. */
+  /** Why the bits of d are unverified. Absent if they are verified. */
   readonly unverified?: string;
 }
 
-/** Computes d, and d.amax for an 8-bit output. Throws `LockstepError` that names what does not fit. */
+/** Computes d and, for an 8-bit output, d.amax. Throws `LockstepError`; its message names the operands. */
 export async function multiply(backend: Backend, request: ProductRequest): Promise<Product> {
   const { sources, settings, prefix = "" } = request;
   using holder = new Holder();
@@ -107,7 +110,7 @@ export async function multiply(backend: Backend, request: ProductRequest): Promi
   }
 }
 
-/** A product's rules that go by what the operands are called. */
+/** Throws `FileError` for operands that do not fit each other. The message uses their names in the file. */
 function requirePair(x: Operand, w: Operand): void {
   if (x.matrix[1] !== w.matrix[1]) {
     throw new FileError(

@@ -1,4 +1,4 @@
-/** `lockstep gemm`: a product of two matrices, to the bit. */
+/** `lockstep gemm`: multiplies two matrices. */
 import { ArgumentError } from "../../errors.js";
 import { SafetensorsFile } from "../../io/safetensors.js";
 import { writeSafetensors } from "../../io/safetensors-writer.js";
@@ -9,7 +9,7 @@ import { Sources } from "./gemm-operands.js";
 import { readPlan } from "./gemm-plan.js";
 import { GEMM_OPTIONS, multiply } from "./gemm-product.js";
 
-/** Options that a plan stands for. */
+/** The options that a plan replaces. */
 const PLANNED = ["datapath", "split-accumulator", "split-k"] as const;
 
 export const gemm = defineCommand({

@@ -1,4 +1,4 @@
-/** `lockstep info`: what is here. */
+/** `lockstep info`: prints the version and the available backends. */
 import { availableParallelism } from "node:os";
 import { cudaDevices, missingBackends } from "../../backends/open.js";
 import { defineCommand } from "../command.js";

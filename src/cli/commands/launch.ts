@@ -1,4 +1,4 @@
-/** `lockstep launch`: one program as several ranks of this host. */
+/** `lockstep launch`: runs a program as several processes (ranks) on this host. */
 import { randomBytes } from "node:crypto";
 import { stat } from "node:fs/promises";
 import { createServer } from "node:net";
@@ -11,11 +11,14 @@ import { integer, value } from "../options.js";
 
 const HOST = "127.0.0.1";
 
-/** After a rank has failed: how long the others may take to say so and end, and how long to end when they are told to. */
+/**
+ * After a rank has failed, the other ranks have GRACE_MS to report it and end by themselves. Then they get SIGTERM, and END_MS
+ * later SIGKILL. In milliseconds.
+ */
 const GRACE_MS = 5000;
 const END_MS = 2000;
 
-/** A port that nobody listens on now. */
+/** Returns a TCP port that is currently free. */
 async function freePort(): Promise<number> {
   const server = createServer();
   await new Promise<void>((resolve, reject) => {
@@ -29,7 +32,7 @@ async function freePort(): Promise<number> {
 
 const hasFailed = ({ status }: Ended): boolean => status !== 0;
 
-/** Waits for all ranks; where one fails, for the others no longer than they may take. */
+/** Waits until all ranks have ended. If one fails, the others are ended after a time limit. */
 async function untilAllEnd(ranks: readonly Child[]): Promise<readonly Ended[]> {
   const all = Promise.all(ranks.map(({ ended }) => ended));
   const failure = Promise.race(

@@ -1,4 +1,4 @@
-/** `lockstep quantize`: wide tensors to codes and scales. */
+/** `lockstep quantize`: quantizes F32, F16 and BF16 tensors to codes and scales. */
 import type { Backend } from "../../backends/backend.js";
 import { FileError } from "../../errors.js";
 import type { TensorEntry } from "../../io/header/header.js";
@@ -31,10 +31,13 @@ import {
 import { OUTPUT } from "../shared-options.js";
 import { wideDType } from "./encode.js";
 
-/** What quantizing one tensor gives, as bytes by name in the file. */
+/** The bytes of the tensors of a quantized tensor, by their names in the file. */
 type QuantizedBytes = ReadonlyMap<string, Uint8Array>;
 
-/** The recipe of a tensor under the options. Throws `ShapeError` where the format cannot take it. */
+/**
+ * Returns the recipe (the metadata of a quantized tensor) that the options give. Throws `ShapeError` for a shape that the
+ * format's blocks do not divide.
+ */
 function recipeFor(backend: Backend, settings: QuantizerSettings, shape: Shape, dtype: WideDType): Recipe {
   const spec = specOf(backend, settings);
   const [rows, columns] = asMatrix(shape);
@@ -42,7 +45,7 @@ function recipeFor(backend: Backend, settings: QuantizerSettings, shape: Shape, 
   return { spec, shape, dtype, scales: settings.scales, usage: settings.usage };
 }
 
-/** Quantizes one tensor's bytes. The random bits restart with each tensor. */
+/** Quantizes the bytes of one tensor. The random bits start anew for each tensor. */
 function quantizeBytes(
   backend: Backend,
   settings: QuantizerSettings,
@@ -61,7 +64,10 @@ function quantizeBytes(
   return new Map([...written, ...record]);
 }
 
-/** The piece that quantizes one tensor, under the name given; none for a tensor that is not F32, F16 or BF16. */
+/**
+ * Returns the piece of the output that quantizes one tensor under the given name, or undefined if the tensor is not F32, F16 or
+ * BF16.
+ */
 export function quantizePiece(
   backend: Backend,
   file: TensorSource,
@@ -85,7 +91,7 @@ export function quantizePiece(
   };
 }
 
-/** Throws unless the tensors asked for are there and can be quantized. */
+/** Throws `FileError` if a tensor of the option `--tensors` is missing or cannot be quantized. */
 function requireWanted(file: TensorSource, wanted: readonly string[]): void {
   for (const name of wanted) {
     const entry = file.entry(name);

@@ -1,4 +1,4 @@
-/** `lockstep sweep`: every f32 bit pattern through one conversion, as digests. */
+/** `lockstep sweep`: encodes all f32 bit patterns and prints digests of the codes. */
 import { setImmediate } from "node:timers/promises";
 import { ArgumentError } from "../../errors.js";
 import { SWEEP_CHUNKS, sweepChunk } from "../../ops/cast/sweep.js";

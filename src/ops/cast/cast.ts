@@ -1,4 +1,4 @@
-/** Conversion of wide values to codes and back, element by element. */
+/** Elementwise conversion of f32, bf16 and f16 tensors to codes of a scalar format, and back. */
 import type { OverflowName, RoundingName } from "../../backends/ops.js";
 import { DTypeError, ShapeError } from "../../errors.js";
 import { OVERFLOW, ROUNDING } from "../../formats/contract.gen.js";
@@ -12,35 +12,35 @@ import { type DType, type Shape, storageBits, type WideDType } from "../../tenso
 import { Tensor } from "../../tensor/tensor.js";
 import { execute } from "../execute.js";
 
-/** A scalar format by name or alias, or any layout. */
+/** A scalar format: its name, an alias, or a layout. */
 export type FormatLike = string | ScalarLayout;
 
 /** Options of `encode`. */
 export interface EncodeOptions {
-  /** The format of the codes: a name, an alias or a layout of your own. */
+  /** The format of the codes: a name, an alias, or a custom layout. */
   readonly format: FormatLike;
-  /** Default `tiesToEven`. */
+  /** The rounding mode. Default `tiesToEven`. */
   readonly rounding?: RoundingName | undefined;
-  /** Default `saturate`. */
+  /** What happens to values beyond the format's maximum. Default `saturate`. */
   readonly overflow?: OverflowName | undefined;
-  /** The seed of the random bits, for `stochastic`. Default 0. */
+  /** The seed of the random bits for rounding `stochastic`. Default 0. */
   readonly seed?: bigint | undefined;
-  /** The offset of the random bits, for `stochastic`. Default 0. */
+  /** The offset of the random bits for rounding `stochastic`. Default 0. */
   readonly offset?: bigint | undefined;
-  /** The factor applied before rounding, in one f32 multiplication. Default 1. */
+  /** A factor that is rounded to f32 and multiplies x, in f32, before the conversion. Default 1. */
   readonly scale?: number | undefined;
 }
 
-/** The names of the rounding modes and of the overflow policies. */
+/** The names of the rounding modes. */
 export const ROUNDINGS = Object.keys(ROUNDING) as readonly RoundingName[];
-/** Every overflow mode. */
+/** The names of the overflow modes. */
 export const OVERFLOWS = Object.keys(OVERFLOW) as readonly OverflowName[];
 
-/** Random bits of seed 0, offset 0. */
+/** The random bits of seed 0 and offset 0. */
 export const NO_RANDOM: RandomSource = { seed: 0n, offset: 0n };
 
 export const rounding = oneOf(ROUNDINGS);
-/** Any overflow mode. */
+/** The check of an overflow mode's name. */
 export const overflow = oneOf(OVERFLOWS);
 
 const checkEncode = optionsOf<EncodeOptions>({
@@ -58,14 +58,15 @@ const checkDecode = optionsOf<{ readonly format?: FormatLike; readonly dtype?: W
 });
 
 /**
- * The codes of `x` (f32, bf16 or f16, any shape): x widened to f32, times `scale` in f32, rounded once.
+ * Encodes `x` (f32, bf16 or f16, any shape): each element is widened to f32, multiplied by `scale` in f32, and rounded once to
+ * the format.
  *
- * A named format gives a tensor of that type. A layout gives u8, u16 or u32 codes; 4-bit codes are packed two per byte, which
- * halves the last dimension. NaN, infinities, overflow and signed zeros: numerics.md, choices 2 to 6.
+ * For a named format, the result has that format as its dtype. For a layout, the result holds codes as u8, u16 or u32. 4-bit
+ * codes of a layout are packed two per byte, which halves the last dimension. For NaN, infinities, overflow and signed zeros
+ * see numerics.md, choices 2 to 6.
  *
- * @throws `ShapeError` for FP4 rows of odd length, `DTypeError` for other inputs, `ArgumentError` for an unknown format or
- * option.
- * @throws `DisposedError` for a tensor that was disposed of.
+ * @throws `ShapeError` for 4-bit codes and an odd last dimension, `DTypeError` for an x that is not f32, bf16 or f16,
+ * `ArgumentError` for an unknown format or an invalid option value, `DisposedError` for a disposed tensor.
  */
 export function encode(x: Tensor, options: EncodeOptions): Tensor {
   const source = requireWide("encode", "x", x);
@@ -80,10 +81,11 @@ export function encode(x: Tensor, options: EncodeOptions): Tensor {
 }
 
 /**
- * The values of codes, exact in f32, then rounded to `dtype` (nearest even, overflow to infinity).
+ * Decodes codes to their values. A value is exact in f32 and is then rounded once to `dtype`: to nearest even, with overflow to
+ * infinity.
  *
- * @throws `DTypeError` for a tensor that does not hold codes of a format, `ArgumentError` for a `dtype` that is not wide,
- * `DisposedError` for a tensor that was disposed of.
+ * @throws `DTypeError` if x does not hold codes of the format, `ArgumentError` for a `dtype` other than f32, bf16 and f16,
+ * `DisposedError` for a disposed tensor.
  */
 export function decode<D extends WideDType = "f32">(
   x: Tensor,
@@ -103,14 +105,17 @@ export function decode<D extends WideDType = "f32">(
   return scope.keep(out);
 }
 
-/** `x` in that type, rounded to nearest even, overflow to infinity; `x` itself if it has that type. */
+/**
+ * Returns `x` converted to `dtype`, rounded to nearest even, with overflow to infinity. Returns `x` itself if it has that
+ * dtype.
+ */
 export function castTo(x: Tensor<WideDType>, dtype: WideDType): Tensor<WideDType> {
   if (x.dtype === dtype) return x;
   if (x.dtype !== "f32") return decode(x, { dtype });
   return encode(x, { format: dtype, overflow: "nonfinite" }) as Tensor<WideDType>;
 }
 
-/** The format word of a name, alias or layout. */
+/** Returns the format word (the format's fields packed in a u32, see assembly/contract.ts) of a name, alias or layout. */
 export function formatWordOf(format: FormatLike): number {
   return lookUp(format).facts.word;
 }
@@ -124,7 +129,7 @@ function lookUp(format: FormatLike): { facts: FormatFacts; dtype: DType } {
   return { facts, dtype: facts.storageBits <= 8 ? "u8" : facts.storageBits === 16 ? "u16" : "u32" };
 }
 
-/** The shape of a layout's codes. 4-bit codes have no element type of their own: a u8 holds two. */
+/** Returns the shape of the codes. 4-bit codes of a layout are packed two per u8, because no dtype exists for them. */
 function codeShape(dtype: DType, facts: FormatFacts, shape: Shape): Shape {
   if (dtype !== "u8" || facts.storageBits !== 4) return shape;
   const last = shape.at(-1) ?? 1;

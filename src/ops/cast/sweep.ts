@@ -1,4 +1,4 @@
-/** Digests of whole formats: every f32 bit pattern encoded, a chunk of 2^24 at a time. */
+/** Digests of all codes of a format. Every f32 bit pattern is encoded, in 256 chunks of 2^24 consecutive patterns. */
 import { type Backend, requireBackend } from "../../backends/backend.js";
 import type { OverflowName, RoundingName } from "../../backends/ops.js";
 import { anything, integer, needed, nested, optionsOf } from "../../options.js";
@@ -9,18 +9,18 @@ import { Tensor } from "../../tensor/tensor.js";
 import { execute } from "../execute.js";
 import { type FormatLike, formatWordOf, NO_RANDOM, overflow, rounding } from "./cast.js";
 
-/** The number of chunks of 2^24 bit patterns in all 2^32. */
+/** The number of chunks. Each chunk has 2^24 of the 2^32 bit patterns of f32. */
 export const SWEEP_CHUNKS = 256;
 
 /** Options of `sweepChunk`. */
 export interface SweepOptions {
-  /** The format to encode to: a name, an alias or a layout of your own. */
+  /** The format to encode to: a name, an alias, or a custom layout. */
   readonly format: FormatLike;
   /** The rounding mode. */
   readonly rounding: RoundingName;
-  /** How values beyond the maximum are converted. */
+  /** What happens to values beyond the format's maximum. */
   readonly overflow: OverflowName;
-  /** The random bits for `stochastic`, whose element index is the bit pattern. */
+  /** The random bits for rounding `stochastic`. The bit pattern is the element index. */
   readonly random?: RandomSource | undefined;
 }
 
@@ -33,12 +33,12 @@ const checkOptions = optionsOf<SweepOptions>({
 const chunkNumber = integer(0, SWEEP_CHUNKS - 1);
 
 /**
- * The digest pair of chunk `chunk`, 0 to 255: two sums over its bit patterns i, modulo 2^32, of
- * (code(i) + 1) * (mix(i, k) | 1), where mix(x, k) = { x ^= x >>> 16; x *= k; x ^= x >>> 15 } and k is
- * 0x7feb352d, then 0x846ca68b. In 16-bit formats a NaN input counts as code 0xffff.
+ * Encodes the bit patterns i of chunk `chunk` (0 to 255) and returns two digests of the codes. Each digest is the sum over i,
+ * modulo 2^32, of (code(i) + 1) * (mix(i, k) | 1). Here mix(x, k) = { x ^= x >>> 16; x *= k; x ^= x >>> 15 }; k is 0x7feb352d
+ * for the first digest and 0x846ca68b for the second. In a 16-bit format, the code of a NaN input counts as 0xffff.
  *
- * @throws `ArgumentError` for a chunk or an option outside its domain and for anything but a backend, `DisposedError` for a
- * backend that was disposed of.
+ * @throws `ArgumentError` for an invalid chunk or option value or an argument that is not a backend, `DisposedError` for a
+ * disposed backend.
  */
 export async function sweepChunk(
   backend: Backend,

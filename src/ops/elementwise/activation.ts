@@ -1,4 +1,4 @@
-/** Activation functions, their gated forms, and the derivatives of both. */
+/** Activation functions, gated activations, and the gradients of both. */
 import type { ActivationName, GatedArgs, SwigluClamp } from "../../backends/ops.js";
 import { ArgumentError, ShapeError } from "../../errors.js";
 import { ACTIVATION } from "../../formats/contract.gen.js";
@@ -9,20 +9,23 @@ import type { WideDType } from "../../tensor/shape.js";
 import { Tensor } from "../../tensor/tensor.js";
 import { commonBackend, execute, requireShape } from "../execute.js";
 
-/** TransformerEngine's clamped swiglu. */
+/** The default constants of the clamped swiglu, as in TransformerEngine. */
 export const DEFAULT_CLAMP: SwigluClamp = { limit: 7, alpha: 1.702, offset: 1 };
 
 /** Options of `activation`. */
 export interface ActivationOptions {
   /** The activation function. */
   readonly kind: ActivationName;
-  /** Default: the input's type. */
+  /** The dtype of the result. Default: the dtype of x or, for a gradient, of `grad`. */
   readonly outDtype?: WideDType | undefined;
 }
 
 /** Options of `gated`. */
 export interface GatedOptions extends ActivationOptions {
-  /** The clamped form; only with kind `silu`. Missing fields default to those of `DEFAULT_CLAMP`. */
+  /**
+   * Computes the clamped form, with these constants. Allowed only for the kind `silu`. Missing fields have the values of
+   * `DEFAULT_CLAMP`. Default: not clamped.
+   */
   readonly clamp?: Partial<SwigluClamp> | undefined;
 }
 
@@ -31,7 +34,7 @@ const ACTIVATION_OPTIONS: OptionTable<ActivationOptions> = {
   outDtype: wideDType,
 };
 
-/** The option rows of gated forms and of their quantization. */
+/** The checks of the options of gated activations and of their fused quantization. */
 export const GATED_OPTIONS: OptionTable<GatedOptions> = {
   ...ACTIVATION_OPTIONS,
   clamp: nested(optionsOf<Partial<SwigluClamp>>({ limit: atLeastZero, alpha: finite, offset: finite })),
@@ -41,11 +44,11 @@ const checkActivation = optionsOf(ACTIVATION_OPTIONS);
 const checkGated = optionsOf(GATED_OPTIONS);
 
 /**
- * act(x), element by element: computed from the f32 value, rounded once to `outDtype`. `gelu` is the tanh form;
- * `relu` takes NaN to 0 (formulas: numerics.md §7.2; largest errors: docs/accuracy.md).
+ * Applies an activation function to each element of x. It is computed in f32 and rounded once to `outDtype`. `gelu` is the tanh
+ * approximation; `relu` maps NaN to 0. Formulas: numerics.md §7.2. Maximum errors: docs/accuracy.md.
  *
- * @throws `DTypeError` for a tensor that is not of a wide type, `ArgumentError` for an option outside its domain or tensors on
- * different backends, `DisposedError` for a tensor that was disposed of.
+ * @throws `DTypeError` for a tensor that is not f32, bf16 or f16, `ArgumentError` for an invalid option value, `DisposedError`
+ * for a disposed tensor.
  */
 export function activation(x: Tensor, options: ActivationOptions): Tensor<WideDType> {
   const source = requireWide("activation", "x", x);
@@ -57,11 +60,10 @@ export function activation(x: Tensor, options: ActivationOptions): Tensor<WideDT
 }
 
 /**
- * grad * act'(x), element by element, by default in the type of `grad`.
+ * Computes grad * act'(x) for each element. The result has the dtype of `grad` unless `outDtype` is given.
  *
- * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for a gradient of another shape than x,
- * `ArgumentError` for an option outside its domain or tensors on different backends, `DisposedError` for a tensor that was
- * disposed of.
+ * @throws `DTypeError` for a tensor that is not f32, bf16 or f16, `ShapeError` if `grad` does not have the shape of x,
+ * `ArgumentError` for an invalid option value or tensors on different backends, `DisposedError` for a disposed tensor.
  */
 export function activationBackward(grad: Tensor, x: Tensor, options: ActivationOptions): Tensor<WideDType> {
   const gradOutput = requireWide("activationBackward", "grad", grad);
@@ -79,11 +81,12 @@ export function activationBackward(grad: Tensor, x: Tensor, options: ActivationO
 }
 
 /**
- * act(a) * g for x [..., 2n] whose first half is a and second half g: glu (`sigmoid`), geglu (`gelu`), swiglu
- * (`silu`), reglu, qgeglu, sreglu. The product is one f32 multiplication, the result [..., n].
+ * Computes act(a) * g as [..., n], where a is the first half and g the second half of the last dimension of x [..., 2n]. The
+ * kinds give glu (`sigmoid`), geglu (`gelu`), swiglu (`silu`), reglu (`relu`), qgeglu (`qgelu`) and sreglu (`srelu`). The
+ * product is one f32 multiplication.
  *
- * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for a last dimension that is odd, `ArgumentError`
- * for an option outside its domain or tensors on different backends, `DisposedError` for a tensor that was disposed of.
+ * @throws `DTypeError` for a tensor that is not f32, bf16 or f16, `ShapeError` for an odd last dimension, `ArgumentError` for
+ * an invalid option value, `DisposedError` for a disposed tensor.
  */
 export function gated(x: Tensor, options: GatedOptions): Tensor<WideDType> {
   const source = requireWide("gated", "x", x);
@@ -96,11 +99,11 @@ export function gated(x: Tensor, options: GatedOptions): Tensor<WideDType> {
 }
 
 /**
- * The gradients of a and g, [..., 2n]: dA = (act'(a) * grad) * g, dG = grad * act(a), each product rounded.
+ * Computes the gradient [..., 2n] of x for `gated`: its first half is dA = (act'(a) * grad) * g, its second half dG = grad *
+ * act(a). Each multiplication is rounded to f32.
  *
- * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for a gradient that is not half of x,
- * `ArgumentError` for an option outside its domain or tensors on different backends, `DisposedError` for a tensor that was
- * disposed of.
+ * @throws `DTypeError` for a tensor that is not f32, bf16 or f16, `ShapeError` if `grad` is not [..., n], `ArgumentError` for
+ * an invalid option value or tensors on different backends, `DisposedError` for a disposed tensor.
  */
 export function gatedBackward(grad: Tensor, x: Tensor, options: GatedOptions): Tensor<WideDType> {
   const gradOutput = requireWide("gatedBackward", "grad", grad);
@@ -117,7 +120,10 @@ export function gatedBackward(grad: Tensor, x: Tensor, options: GatedOptions): T
   return scope.keep(out);
 }
 
-/** The kind, and the complete clamp if given. Throws `ArgumentError` for a form that does not exist. */
+/**
+ * Returns the kind, and the constants of the clamp with defaults if a clamp is given. Throws `ArgumentError` for a clamp with
+ * another kind than `silu`.
+ */
 export function formOf(op: string, { kind, clamp }: GatedOptions): Pick<GatedArgs, "kind" | "clamp"> {
   if (clamp && kind !== "silu")
     throw new ArgumentError(`${op}: only silu has a clamped form; kind is ${kind}`);
@@ -125,7 +131,7 @@ export function formOf(op: string, { kind, clamp }: GatedOptions): Pick<GatedArg
   return { kind, clamp: clamp && { limit, alpha, offset } };
 }
 
-/** The columns of each half of `x`. Throws `ShapeError` if they are odd. */
+/** Returns the number of columns of each half of `x`. Throws `ShapeError` if the number of columns of `x` is odd. */
 export function halfOf(op: string, x: Tensor): number {
   const columns = x.shape.at(-1) ?? 1;
   if (columns % 2 === 0) return columns / 2;

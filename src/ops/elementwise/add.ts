@@ -1,4 +1,4 @@
-/** The sum of two tensors. */
+/** Addition of two tensors. */
 
 import { requireWide } from "../../tensor/require.js";
 import { Scope } from "../../tensor/scope.js";
@@ -10,13 +10,12 @@ import { execute, type ResultOptions, requireShape, resultFor } from "../execute
 export type AddOptions = ResultOptions;
 
 /**
- * x + y, element by element: one f32 addition, rounded once to `outDtype`, where overflow gives infinity (numerics.md §7.10). x
- * and y have one shape and may have different wide types. `out`, if given, must have that shape and type, and is returned; it
- * may share memory with x or y only by being one of them.
+ * Computes x + y for each element: one f32 addition, rounded once to `outDtype`, with overflow to infinity (numerics.md §7.10).
+ * x and y have the same shape; each is f32, bf16 or f16. `out`, if given, receives the result and is returned. `out` may be x
+ * or y itself, but must not overlap them otherwise.
  *
- * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for addends or an `out` of another shape,
- * `ArgumentError` for an option outside its domain or tensors on different backends, `DisposedError` for a tensor that was
- * disposed of.
+ * @throws `DTypeError` for a tensor that is not f32, bf16 or f16, `ShapeError` if y or `out` does not have the shape of x,
+ * `ArgumentError` for an invalid option value or tensors on different backends, `DisposedError` for a disposed tensor.
  */
 export function add(x: Tensor, y: Tensor, options: AddOptions = {}): Tensor<WideDType> {
   const [left, right] = [requireWide("add", "x", x), requireWide("add", "y", y)];

@@ -1,4 +1,4 @@
-/** A tensor times a number. */
+/** Multiplication of a tensor by a number. */
 
 import { anyNumber } from "../../options.js";
 import { requireWide } from "../../tensor/require.js";
@@ -11,12 +11,13 @@ import { execute, type ResultOptions, resultFor } from "../execute.js";
 export type ScaledOptions = ResultOptions;
 
 /**
- * x * factor, element by element: `factor` rounded to f32, one f32 multiplication, rounded once to `outDtype`, where overflow
- * gives infinity (numerics.md §7.11). Any wide type and any factor; NaN and infinities propagate as in a product. `out`, if
- * given, must have the shape of x, and is returned; it may share memory with x only by being x.
+ * Computes x * factor for each element. `factor` is rounded to f32; the product is one f32 multiplication, rounded once to
+ * `outDtype`, with overflow to infinity (numerics.md §7.11). x is f32, bf16 or f16. NaN and infinities propagate as in IEEE 754
+ * multiplication. `out`, if given, receives the result and is returned. `out` may be x itself, but must not overlap it
+ * otherwise.
  *
- * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for an `out` of another shape, `ArgumentError` for
- * an option outside its domain or tensors on different backends, `DisposedError` for a tensor that was disposed of.
+ * @throws `DTypeError` for a tensor that is not f32, bf16 or f16, `ShapeError` if `out` does not have the shape of x,
+ * `ArgumentError` for an invalid option value or tensors on different backends, `DisposedError` for a disposed tensor.
  */
 export function scaled(x: Tensor, factor: number, options: ScaledOptions = {}): Tensor<WideDType> {
   const source = requireWide("scaled", "x", x);

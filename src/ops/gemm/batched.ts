@@ -1,4 +1,4 @@
-/** Batched matrix products, as in attention (datapath.md §2). */
+/** Batched matrix products, as attention uses them (datapath.md §2). */
 import { datapathName } from "../../backends/backend.js";
 import { extentOf, type GemmOperand } from "../../backends/gemm-args.js";
 import { DTypeError, ShapeError } from "../../errors.js";
@@ -13,30 +13,30 @@ import { requireApart } from "../overlap.js";
 import { type NamedOperands, type Operands, operandRows, operandsOf, productOf } from "./named-operands.js";
 import { familyOf, type GemmPlan, multiply, planOf, requirePlan } from "./plan.js";
 
-/** Options of `batchedGemm`: three-dimensional operands of one type, bf16, f16 or f32, and its settings. */
+/** Options of `batchedGemm`: three-dimensional operands of the same dtype (bf16, f16 or f32), and settings. */
 export type BatchedGemmOptions = NamedOperands<Tensor> & BatchedGemmSettings;
 
-/** Settings of `batchedGemm`; every field may be left out. */
+/** Settings of `batchedGemm`. All fields are optional. */
 export interface BatchedGemmSettings {
-  /** Default 1. */
+  /** The factor of each product. Default 1. */
   readonly alpha?: number | undefined;
-  /** The output, [batch, M, N]. Default: a new tensor. */
+  /** The tensor that receives the result, [batch, M, N]. Default: a new tensor. */
   readonly out?: Tensor | undefined;
-  /** Default: the type of `out`, else of the operands. */
+  /** The dtype of the result. Default: the dtype of `out`, else that of the operands. */
   readonly outDtype?: WideDType | undefined;
-  /** Default: the backend's. */
+  /** How sums are accumulated. Default: the backend's datapath. */
   readonly datapath?: DatapathFamily | undefined;
-  /** The plan of an earlier result; fixes datapath, splitK and algorithm. */
+  /** The plan of an earlier result. It determines datapath, splitK and algorithm. */
   readonly plan?: GemmPlan | undefined;
 }
 
-/** The result of `batchedGemm`: the products, [batch, M, N], and their plan. */
+/** The result of `batchedGemm`. */
 export interface BatchedGemmResult {
-  /** [batch, M, N]. */
+  /** The products, [batch, M, N]. */
   readonly out: Tensor<WideDType>;
-  /** The plan of every item. */
+  /** The plan by which every item was computed. */
   readonly plan: GemmPlan;
-  /** As in `GemmResult`. */
+  /** The same as in `GemmResult`. */
   readonly unverified?: string;
 }
 
@@ -52,13 +52,15 @@ const checkOptions = optionsOf<
 });
 
 /**
- * out[i] = alpha * x[i]·w[i]ᵀ, [batch, M, N], of x [batch, M, K] and w [batch, N, K], or alpha * op(b[i])·op(a[i]) of a, b and
- * a layout: each item has the bits that `gemm` gives for it under the same plan, NaN included. Batches and sums may be empty.
+ * Computes a batch of products out[i] = alpha * x[i]·w[i]ᵀ, [batch, M, N], of x [batch, M, K] and w [batch, N, K]. With
+ * operands a, b and a layout it computes alpha * op(b[i])·op(a[i]). Each item is bitwise equal to the result of `gemm` for it
+ * under the same plan, including NaN. The batch and K may be 0.
  *
- * @throws `ArgumentError` for operands named by both pairs or by half of one, and for an output that overlaps one.
- * @throws `ShapeError` or `DTypeError` for operands or an output that do not fit each other.
- * @throws `UnsupportedError` with the reason, where the datapath has no rule for the operands.
- * @throws `DisposedError` for a tensor that was disposed of.
+ * @throws `ArgumentError` for operands that are named by both pairs of names or by half of one, and for an output that overlaps
+ * an operand.
+ * @throws `ShapeError` or `DTypeError` for operands or an output that do not match.
+ * @throws `UnsupportedError` if the datapath has no rule for the operands. The message has the reason.
+ * @throws `DisposedError` for a disposed tensor.
  */
 export function batchedGemm(options: BatchedGemmOptions): BatchedGemmResult {
   const operands = operandsOf<Tensor>("batchedGemm", checkOptions("batchedGemm", options));

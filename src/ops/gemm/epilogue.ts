@@ -1,4 +1,7 @@
-/** Epilogues that cuBLASLt fuses by approximation; this library runs them as separate kernels (numerics.md choice 10). */
+/**
+ * Epilogues that cuBLASLt fuses only approximately. This library runs them as separate kernels after the product (numerics.md
+ * choice 10).
+ */
 import type { GemmOutDType } from "../../backends/gemm-args.js";
 import { DTypeError } from "../../errors.js";
 import { factsOf } from "../../formats/derive.js";
@@ -11,7 +14,10 @@ import { execute } from "../execute.js";
 import { dequantize } from "../quantize/dequantize.js";
 import type { GemmInput } from "./operand.js";
 
-/** target = gelu(pre), rounded once. */
+/**
+ * Writes gelu(pre) to target. An f32, bf16 or f16 target is rounded once. An FP8 target gets the codes of the f32 result times
+ * `scale`; `amax`, if given, is set to the maximum magnitude of the f32 result.
+ */
 export function gelu(
   pre: Tensor<WideDType>,
   target: Tensor<GemmOutDType>,
@@ -30,7 +36,10 @@ export interface GradientOutputs {
   readonly biasGradient?: Tensor<WideDType>;
 }
 
-/** target = product * gelu'(pre), the f32 product rounded once; the bias gradient sums the f32 products. */
+/**
+ * Writes product * gelu'(pre) to target. It is computed in f32 and rounded to target as `gelu` does. `biasGradient`, if given,
+ * is set to the column sums of the f32 values, `amax` to their maximum magnitude.
+ */
 export function geluGradient(
   product: Tensor<"f32">,
   pre: Tensor<WideDType>,
@@ -45,7 +54,10 @@ export function geluGradient(
   if (target !== out) narrow(out, target, scale, amax);
 }
 
-/** out = the column sums of the operand called `name`, dequantized first if quantized. */
+/**
+ * Sets `out` to the column sums of operand b. A quantized operand is dequantized first. `name` is the operand's name in error
+ * messages.
+ */
 export function biasGradient(name: "b" | "x", b: GemmInput, out: Tensor<WideDType>): void {
   if (!(b instanceof QuantizedTensor) && !("shape" in b)) {
     throw new DTypeError(
@@ -64,7 +76,10 @@ function asF32(x: Tensor<GemmOutDType>): Tensor<"f32"> | undefined {
   return x.dtype === "f32" ? (x as Tensor<"f32">) : undefined;
 }
 
-/** Rounds x to target, bf16, f16 or FP8: wide values, or codes of x * scale with the amax of x. */
+/**
+ * Rounds x to target. An f32, bf16 or f16 target gets the values; an FP8 target gets the codes of x * scale. `amax`, if given,
+ * is set to max |x|.
+ */
 function narrow(
   x: Tensor<WideDType>,
   target: Tensor<GemmOutDType>,

@@ -1,4 +1,4 @@
-/** Matrix products of plain and quantized operands, with cuBLASLt's epilogues (numerics.md §6, datapath.md §2). */
+/** Matrix products of unquantized and quantized operands, with the epilogues of cuBLASLt (numerics.md §6, datapath.md §2). */
 import type { Backend } from "../../backends/backend.js";
 import {
   extentOf,
@@ -24,21 +24,26 @@ import { checkGemm, type GemmOptions, type GemmResult, type GemmSettings } from 
 import { familyOf, multiply, type PlannedGemm, planOf } from "./plan.js";
 
 /**
- * The product x·wᵀ, [M, N], of an input x [M, K] and a weight w [N, K]; or op(b)·op(a), TransformerEngine's `general_gemm`, of
- * operands a and b and a layout. Layout TN is the same product with x for b and w for a.
+ * Computes the matrix product x·wᵀ, [M, N], of an input x [M, K] and a weight w [N, K]. Instead of x and w, the operands can be
+ * given as a, b and a layout, as in TransformerEngine's `general_gemm`; the product is then op(b)·op(a). Layout TN is the same
+ * product with b for x and a for w.
  *
- * The sum is accumulated as the datapath defines. The epilogue multiplies it by (alpha * sW) * sX, adds beta * c and bias, each
- * with one f32 rounding, applies GELU or its derivative, and rounds once to `outDtype`: nearest even, overflow to infinity, FP8
- * saturating (numerics.md §6). The result has the leading dimensions of x or b; in layout NT it is [columns of b, N].
+ * The datapath defines how the sum is accumulated. The epilogue then multiplies the sum by (alpha * sW) * sX, where sW and sX
+ * are per-tensor scales, adds beta * c, and adds bias. Each of these operations is rounded to f32. Then it applies GELU or its
+ * derivative, if requested, and rounds once to `outDtype`: to nearest even, with overflow to infinity or, for FP8, saturating
+ * (numerics.md §6). The result has the leading dimensions of x or b; in layout NT it is [columns of b, N].
  *
- * Of a quantized operand, the copy scaled along the summed dimension is read: rowwise for x and w, for a in T and for b in N,
- * else columnwise. NVFP4's amaxes enter alpha. A NaN operand gives NaN, as does infinity minus infinity; an 8-bit result then
- * holds its NaN code. An empty sum is zero, without bias; a result without elements is empty.
+ * Of a quantized operand, the copy whose scale blocks lie along K is read. This is the rowwise copy for x and w, for a in TN
+ * and for b in TN and NN, and the columnwise copy otherwise. The amaxes of NVFP4 operands are multiplied into alpha. A NaN
+ * operand gives NaN, as does infinity minus infinity; an FP8 result then holds its NaN code. If K is 0, the sum is 0
+ * and the bias is not added. A result without elements is empty.
  *
- * @throws `ArgumentError` for operands named by both pairs or by half of one, and for options that do not go together.
- * @throws `ShapeError` or `DTypeError` for operands, addends or an output that do not fit each other.
- * @throws `UnsupportedError` with the reason, where the datapath has no rule for the operands or the backend no kernel.
- * @throws `DisposedError` for a tensor that was disposed of, `OutOfMemoryError` where the result does not fit.
+ * @throws `ArgumentError` for operands that are named by both pairs of names or by half of one, and for options that exclude
+ * each other.
+ * @throws `ShapeError` or `DTypeError` for operands, addends or an output that do not match.
+ * @throws `UnsupportedError` if the datapath has no rule for the operands or the backend has no kernel. The message has the
+ * reason.
+ * @throws `DisposedError` for a disposed tensor, `OutOfMemoryError` if the memory for the result is not available.
  */
 export function gemm(options: GemmOptions): GemmResult {
   const operands = operandsOf<GemmInput>("gemm", checkGemm("gemm", options));
@@ -102,7 +107,7 @@ interface Product {
   readonly planned: PlannedGemm;
 }
 
-/** Computes the product, directly into the target or via the argument of GELU. */
+/** Computes the product. If GELU or its derivative follows, the product is computed into a temporary tensor. */
 function run(asked: Product): Omit<GemmResult, "out"> {
   const { backend, operands, options, args, target, rows, columns, planned } = asked;
   const { b, names } = operands;
@@ -214,8 +219,8 @@ function outputOf(
 }
 
 /**
- * Checks the overlap of the product and the operations after it before any runs: b may be read again, for the bias gradient,
- * after the result is written.
+ * Throws `ArgumentError` if `out` overlaps an input of the product or of an operation that follows it. The overlap with b
+ * matters even then, because the bias gradient may read b after `out` is written.
  */
 function requireFree(
   out: Tensor,
@@ -226,7 +231,7 @@ function requireFree(
   requireApart("activationBackward", { out, x: geluInput }, { activationBackward: "gemm", x: "geluInput" });
 }
 
-/** The type of the bias gradient is that of the summed tensor. */
+/** Returns the dtype of the bias gradient: the dtype of the tensor whose columns are summed. */
 function sumTypeOf({ geluInput }: GemmSettings, b: GemmInput, out: GemmOutDType): WideDType {
   if (b instanceof QuantizedTensor && !geluInput) return b.dtype;
   return isWide(out) ? out : "f32";

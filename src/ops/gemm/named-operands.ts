@@ -1,44 +1,50 @@
-/** The two ways to name operands: x and w, or TransformerEngine's a and b with a layout (numerics.md §6.1). */
+/** The two ways to name the operands of a product: x and w, or TransformerEngine's a and b with a layout (numerics.md §6.1). */
 import { ArgumentError } from "../../errors.js";
 import { type Domain, oneOf } from "../../options.js";
 
-/** Which operands are transposed, a's letter first: TN is b·aᵀ (fprop), NN b·a (dgrad), NT bᵀ·a (wgrad). */
+/**
+ * Which operands are transposed; the first letter is for a, the second for b. TN is b·aᵀ (forward), NN is b·a (gradient of the
+ * input), NT is bᵀ·a (gradient of the weight).
+ */
 export type GemmLayout = "TN" | "NN" | "NT";
 
 const LAYOUTS: readonly GemmLayout[] = ["TN", "NN", "NT"];
 
-/** The operands of x·wᵀ, a linear layer's forward product. In `batchedGemm` each has a leading batch dimension. */
+/** The operands of x·wᵀ, the forward product of a linear layer. In `batchedGemm` each has a leading batch dimension. */
 export interface InputAndWeight<T> {
-  /** The input, [M, K]; in `gemm` M may be several dimensions. */
+  /** The input, [M, K]. In `gemm`, M may be several dimensions. */
   readonly x: T;
   /** The weight, [N, K]. */
   readonly w: T;
-  /** Belongs to the other pair of names. */
+  /** Must be left out, because x and w are given. */
   readonly a?: undefined;
-  /** Belongs to the other pair of names. */
+  /** Must be left out, because x and w are given. */
   readonly b?: undefined;
-  /** Belongs to the other pair of names; x and w are multiplied as x·wᵀ. */
+  /** Must be left out, because x and w are always multiplied as x·wᵀ. */
   readonly layout?: undefined;
 }
 
-/** The operands by TransformerEngine's names in `general_gemm`. In `batchedGemm` each has a leading batch dimension. */
+/** The operands by their names in TransformerEngine's `general_gemm`. In `batchedGemm` each has a leading batch dimension. */
 export interface GeneralOperands<T> {
-  /** TransformerEngine's A: the weight, [N, K] in layout TN, else [K, N]. */
+  /** TransformerEngine's A, the weight in the forward product: [N, K] in layout TN, else [K, N]. */
   readonly a: T;
-  /** TransformerEngine's B: the input, [M, K], or [K, M] in layout NT. In `gemm`, M may be several dimensions, except in NT. */
+  /**
+   * TransformerEngine's B, the input in the forward product: [M, K], or [K, M] in layout NT. In `gemm`, M may be several
+   * dimensions, except in NT.
+   */
   readonly b: T;
-  /** Default TN. */
+  /** Which operands are transposed. Default TN. */
   readonly layout?: GemmLayout | undefined;
-  /** Belongs to the other pair of names. */
+  /** Must be left out, because a and b are given. */
   readonly x?: undefined;
-  /** Belongs to the other pair of names. */
+  /** Must be left out, because a and b are given. */
   readonly w?: undefined;
 }
 
-/** The operands of a product by either pair of names: in layout TN, x is b and w is a. */
+/** The operands of a product by either pair of names. In layout TN, b is x and a is w. */
 export type NamedOperands<T> = InputAndWeight<T> | GeneralOperands<T>;
 
-/** Operands as a and b, with the caller's names for messages. */
+/** The operands as a and b, with the caller's names for error messages. */
 export interface Operands<T> {
   readonly a: T;
   readonly b: T;
@@ -46,7 +52,7 @@ export interface Operands<T> {
   readonly names: OperandNames;
 }
 
-/** The caller's names of the operands. */
+/** The names by which the caller has given the operands. */
 export interface OperandNames {
   readonly a: "a" | "w";
   readonly b: "b" | "x";
@@ -55,12 +61,12 @@ export interface OperandNames {
 const GENERAL: OperandNames = { a: "a", b: "b" };
 const INPUT_AND_WEIGHT: OperandNames = { a: "w", b: "x" };
 
-/** The option rows of operands; `operandsOf` checks which of them go together. */
+/** The checks of the options for operands. `operandsOf` checks that exactly one pair of names is given. */
 export function operandRows<D extends Domain>(operand: D) {
   return { x: operand, w: operand, a: operand, b: operand, layout: oneOf(LAYOUTS) };
 }
 
-/** The operands as a and b. Throws `ArgumentError` unless exactly one pair of names is given, completely. */
+/** Returns the operands as a and b. Throws `ArgumentError` unless exactly one pair of names is given, completely. */
 export function operandsOf<T>(user: string, given: NamedOperands<T>): Operands<T> {
   const { x, w, a, b, layout } = given;
   if (x === undefined && w === undefined) {
@@ -72,7 +78,7 @@ export function operandsOf<T>(user: string, given: NamedOperands<T>): Operands<T
   throw new ArgumentError(`${user}: ${faultOf(given)}`);
 }
 
-/** Why these are not the operands of one product. */
+/** Returns why these options do not name the operands of one product. */
 function faultOf({
   layout,
   ...operands
@@ -90,7 +96,7 @@ function faultOf({
   return `${other} is missing; give it together with ${only}`;
 }
 
-/** The product that names and layout stand for, for messages. */
+/** Returns the product that names and layout stand for, as text for error messages. */
 export function productOf({ layout, names }: Pick<Operands<unknown>, "layout" | "names">): string {
   return names === INPUT_AND_WEIGHT ? "x·wᵀ" : `layout ${layout}`;
 }

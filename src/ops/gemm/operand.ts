@@ -1,4 +1,7 @@
-/** Converts operands to lines along K, whatever the layout (numerics.md §6.1). */
+/**
+ * Conversion of operands to lines along K, for every layout (numerics.md §6.1). A line of x or w is one of its rows: the
+ * elements that are multiplied and summed for one row or column of the result.
+ */
 import type { GemmOperand } from "../../backends/gemm-args.js";
 import { ArgumentError, DTypeError, ShapeError } from "../../errors.js";
 import { blockFormat, isTensorWide, type Tile, tileSize } from "../../formats/block.js";
@@ -11,23 +14,23 @@ import { asMatrix, type DType, storageBits } from "../../tensor/shape.js";
 import { Tensor } from "../../tensor/tensor.js";
 import { relayoutScales } from "../layout/layout.js";
 
-/** Codes and scales from elsewhere: [rows, K] and an f32 scale, [1] or one per tile. */
+/** FP8 codes [rows, K] that another program quantized, with f32 scales per tensor or per tile. */
 export interface ScaledTensor {
-  /** [rows, K], FP8 codes; leading dimensions are flattened. */
+  /** FP8 codes, [rows, K]. Leading dimensions are flattened into rows. */
   readonly data: Tensor;
-  /** The factors that codes are multiplied by, f32, in the shape that `tile` implies. */
+  /** The f32 scales: value = code * scale. `tile` determines the shape. */
   readonly scaleInv: Tensor<"f32">;
   /**
-   * The region that shares a scale. Default: the tensor. With 1x128 or 128x128, `scaleInv` is [rows or ceil(rows/128),
-   * ceil(K/128)].
+   * The region that shares a scale. Default: the whole tensor, with `scaleInv` [1]. For 1x128, `scaleInv` is [rows,
+   * ceil(K/128)]; for 128x128, it is [ceil(rows/128), ceil(K/128)].
    */
   readonly tile?: (typeof SCALED_TILES)[number];
 }
 
-/** The tiles of such scales. */
+/** The tiles that a `ScaledTensor` may have. */
 export const SCALED_TILES = ["tensor", "1x128", "128x128"] as const;
 
-/** An operand: values, or per-tensor or block-scaled codes. */
+/** An operand of a product: unquantized values, a quantized tensor, or codes with separate scales. */
 export type GemmInput = Tensor | QuantizedTensor | ScaledTensor;
 
 const tileName = oneOf(SCALED_TILES);
@@ -37,7 +40,7 @@ const checkScaled = optionsOf<ScaledTensor>({
   tile: anything,
 });
 
-/** Throws `DTypeError`, `ArgumentError` or `DisposedError` for anything that cannot be multiplied. */
+/** Throws `DTypeError`, `ArgumentError` or `DisposedError` for an operand that cannot be multiplied. */
 export function requireInput(op: string, name: string, input: unknown): void {
   if (input instanceof QuantizedTensor) requireQuantized(op, name, input);
   else if (input instanceof Tensor || typeof input !== "object") requireTensor(op, name, input);
@@ -48,27 +51,34 @@ function isScaled(input: GemmInput): input is ScaledTensor {
   return "scaleInv" in input;
 }
 
-/** The tensors of an operand. */
+/** Returns the tensors of an operand. */
 export function tensorsOf(input: GemmInput): readonly Tensor[] {
   if (input instanceof QuantizedTensor) return input.members as readonly Tensor[];
   return isScaled(input) ? [input.data, input.scaleInv] : [input];
 }
 
-/** Rows and columns of an operand as a matrix. */
+/** Returns the rows and columns of an operand seen as a matrix. */
 export function matrixOf(input: GemmInput): readonly [rows: number, columns: number] {
   return asMatrix(isScaled(input) ? input.data.shape : input.shape);
 }
 
 export interface LinesOptions {
-  /** The direction of the sum. Of a quantized tensor, the copy scaled in that direction is read. */
+  /**
+   * The direction in which the operand is summed over. Of a quantized tensor, the copy with scale blocks in this direction is
+   * read.
+   */
   readonly direction: Direction;
   /**
-   * Whether the datapath needs to know if scales are powers of two. If only their values can tell, they are read, which waits.
+   * Whether the datapath needs to know if all block scales are powers of two. For a `ScaledTensor` this reads the scales to the
+   * host, which waits for the device.
    */
   readonly readsScales: boolean;
 }
 
-/** The lines of `input`, without a copy where possible. Throws `DTypeError`, `ShapeError` or `ArgumentError` if it has none. */
+/**
+ * Returns `input` as lines along K, without a copy if possible. Throws `DTypeError`, `ShapeError` or `ArgumentError` if the
+ * layout cannot multiply it.
+ */
 export function linesOf(name: string, input: GemmInput, options: LinesOptions): GemmOperand {
   const { direction } = options;
   if (input instanceof QuantizedTensor) return quantizedLines(name, input, direction);
@@ -87,7 +97,7 @@ function elementFormat(name: string, dtype: DType): GemmOperand["traits"]["forma
   return dtype;
 }
 
-/** `x` as a matrix: itself if it is one, else a view that the scope disposes of. */
+/** Returns `x` as a matrix: `x` itself, or a view that the open scope disposes of. */
 function asLines(x: Tensor): Tensor {
   return x.shape.length === 2 ? x : x.reshape(asMatrix(x.shape));
 }

@@ -1,4 +1,4 @@
-/** The options of a product, their table, and its results. */
+/** The options of a matrix product, their checks, and its results. */
 import { datapathName } from "../../backends/backend.js";
 import { GEMM_OUT_DTYPES, type GemmOutDType } from "../../backends/gemm-args.js";
 import { boolean, callable, type Domain, finite, integer, oneOf, optionsOf } from "../../options.js";
@@ -9,64 +9,82 @@ import { type NamedOperands, operandRows } from "./named-operands.js";
 import { type GemmInput, requireInput } from "./operand.js";
 import { type GemmPlan, type GemmPlanOptions, requirePlan } from "./plan.js";
 
-/** Options of `gemm`: its operands and settings. */
+/** Options of `gemm`: operands and settings. */
 export type GemmOptions = NamedOperands<GemmInput> & GemmSettings;
 
-/** Settings of `gemm`; every field may be left out. */
+/** Settings of `gemm`. All fields are optional. */
 export interface GemmSettings extends GemmPlanOptions {
-  /** Default 1. */
+  /** The factor of the product. Default 1. */
   readonly alpha?: number | undefined;
-  /** Adds beta * c before the bias; default 1 where `c` is given, else 0. */
+  /** The factor of `c`. Default: 1 if `c` is given or `accumulate` is set, else 0. */
   readonly beta?: number | undefined;
-  /** The addend, multiplied by beta; of the result's shape, f32, bf16 or f16. */
+  /** A tensor that is multiplied by beta and added before the bias. It has the shape of the result and is f32, bf16 or f16. */
   readonly c?: Tensor | undefined;
-  /** The output, and with `accumulate` the addend as well. Default: a new tensor. */
+  /** The tensor that receives the result. With `accumulate` it is also the addend. Default: a new tensor. */
   readonly out?: Tensor | undefined;
-  /** Whether to add the product to the contents of `out`, which must be wide. Default false. */
+  /** Whether to add the product to the contents of `out`, which must be f32, bf16 or f16. Default false. */
   readonly accumulate?: boolean | undefined;
-  /** [N], added to every row. */
+  /** A vector [N] that is added to every row. */
   readonly bias?: Tensor | undefined;
   /** Whether to apply GELU and also return its argument, rounded to `auxDtype`. Default false. */
   readonly gelu?: boolean | undefined;
   /**
    * How `gelu` is computed. `exact`: by our kernels, bitwise equal on all backends. `fused`: by the GPU library within the
-   * product, which is faster but an unpublished approximation. Default "exact".
+   * product; this is faster, but an approximation that is not published. Default `exact`.
    */
   readonly geluEpilogue?: "exact" | "fused" | undefined;
-  /** Default: the bias's type, else the output's. */
+  /**
+   * The dtype in which the argument of GELU is returned. Default: the bias's dtype, else the output's if that is f32, bf16 or
+   * f16, else bf16.
+   */
   readonly auxDtype?: WideDType | undefined;
-  /** The argument of GELU in the forward pass (`preGelu`): the product is multiplied by GELU's derivative at it. */
+  /**
+   * The argument of GELU in the forward pass (`preGelu`). If given, the product is multiplied by the derivative of GELU at this
+   * argument.
+   */
   readonly geluInput?: Tensor | undefined;
-  /** Whether to also return the bias gradient: column sums of the result with `geluInput`, else of `b`. Default false. */
+  /**
+   * Whether to also return the bias gradient: the column sums of the result if `geluInput` is given, else of `b`. Default
+   * false.
+   */
   readonly biasGradient?: boolean | undefined;
-  /** Default: the type of `out`, else b's if wide, else the type b was quantized from. */
+  /**
+   * The dtype of the result. Default: the dtype of `out`, else that of b (x) if it is f32, bf16 or f16, else the nominal dtype
+   * of a quantized b, else f32.
+   */
   readonly outDtype?: GemmOutDType | undefined;
-  /** The factor of an FP8 output. Default 1. */
+  /** The factor by which an FP8 output is multiplied before it is rounded. Default 1. */
   readonly outScale?: number | undefined;
-  /** Called from time to time with the fraction of the work done, 0 to 1. */
+  /** A function that is called from time to time with the fraction of the work done, 0 to 1. */
   readonly progress?: ((done: number) => void) | undefined;
 }
 
-/** The result of `gemm`: the product [M, N], the requested extras, and its plan. */
+/** The result of `gemm`. */
 export interface GemmResult {
-  /** The product; `out` of the options if given. */
+  /** The product, [M, N]: the option `out` if given, else a new tensor. */
   readonly out: Tensor<GemmOutDType>;
-  /** The argument of GELU, if `gelu` was set. */
+  /** The argument of GELU. Present if `gelu` was set. */
   readonly preGelu?: Tensor<WideDType>;
-  /** The bias gradient, [N], if `biasGradient` was set. */
+  /** The bias gradient, a vector. Present if `biasGradient` was set. */
   readonly biasGradient?: Tensor<WideDType>;
-  /** For an FP8 output: the maximum magnitude before `outScale`, f32 [1]. */
+  /** For an FP8 output: the maximum magnitude of the result before it was multiplied by `outScale`, f32 [1]. */
   readonly amax?: Tensor<"f32">;
-  /** How it was computed; the same plan gives the same bits on every backend that supports it. */
+  /** The plan by which the product was computed. The same plan gives the same bits on every backend that supports it. */
   readonly plan: GemmPlan;
-  /** Set, with the reason, if the bits follow from a model that was not measured on this chip with this library. */
+  /**
+   * Set if the bits rely on a model of the hardware that was not measured on this chip with this library. The text is the
+   * reason.
+   */
   readonly unverified?: string;
 }
 
 const splits = integer(1);
 const splitsOrAuto: Domain = (user, name, value) => value !== "auto" && splits(user, name, value);
 
-/** Throws `ArgumentError` or `DTypeError` for an option outside its domain; `operandsOf` checks which operands go together. */
+/**
+ * Checks the options of `gemm`. Throws `ArgumentError` or `DTypeError` for an invalid value; `operandsOf` checks the
+ * combination of operands.
+ */
 export const checkGemm = optionsOf<Partial<Record<"x" | "w" | "a" | "b" | "layout", unknown>> & GemmSettings>(
   {
     ...operandRows(requireInput),

@@ -1,4 +1,7 @@
-/** Plans: everything but the operands that determines a product's bits, chosen here or taken from an earlier result. */
+/**
+ * Plans of products. A plan is everything besides the operands and the epilogue that determines a product's bits. It is chosen
+ * here or taken from an earlier result.
+ */
 import type { Backend } from "../../backends/backend.js";
 import { extentOf, type GemmArgs, type GemmOperand } from "../../backends/gemm-args.js";
 import { ArgumentError } from "../../errors.js";
@@ -9,35 +12,38 @@ import { execute } from "../execute.js";
 
 /** How a product is computed, as plain data. The same plan gives the same bits on every backend that supports it. */
 export interface GemmPlan {
-  /** The datapath; one row of `DATAPATHS`. */
+  /** The datapath, a key of `DATAPATHS`. */
   readonly datapath: DatapathName;
-  /** Whether FP8 partial sums are promoted to f32 every 128 elements of K. */
+  /** Whether FP8 partial sums are added to an f32 total every 128 elements of K. */
   readonly splitAccumulator: boolean;
-  /** The number of splits of K, from 1. */
+  /** The number of splits of K, at least 1. */
   readonly splitK: number;
-  /** The library algorithm of a GPU; absent for a backend's own kernels. */
+  /** The algorithm of a GPU library. Absent if the backend used a kernel of its own. */
   readonly algorithm?: GemmAlgorithm;
 }
 
-/** Options that determine the plan of a product. */
+/** Options that determine the plan of a product. All fields are optional. */
 export interface GemmPlanOptions {
-  /** Default: the backend's. */
+  /** How sums are accumulated. Default: the backend's datapath. */
   readonly datapath?: DatapathFamily | undefined;
-  /** TransformerEngine's use_split_accumulator, for FP8. Default false; implied by block scales. */
+  /**
+   * Whether FP8 partial sums are added to an f32 total every 128 elements of K. TransformerEngine's use_split_accumulator.
+   * Block scales imply it. Default false.
+   */
   readonly useSplitAccumulator?: boolean | undefined;
-  /** The number of splits of K. Default 1; "auto" leaves it to the backend. */
+  /** The number of splits of K. With "auto" the backend chooses. Default 1. */
   readonly splitK?: number | "auto" | undefined;
-  /** The plan of an earlier result; fixes datapath, split accumulator, splitK and algorithm. */
+  /** The plan of an earlier result. It determines datapath, split accumulator, splitK and algorithm. */
   readonly plan?: GemmPlan | undefined;
 }
 
-/** A plan before the backend has chosen what is left open. */
+/** A plan before the backend has chosen an automatic splitK and an algorithm. */
 export interface PlannedGemm extends Omit<GemmPlan, "splitK"> {
   readonly family: DatapathFamily;
   readonly splitK: number | "auto";
 }
 
-/** The first fault of `value` as a plan: a field, and what it must be. */
+/** Returns the first invalid field of `value` and what it must be, or undefined if `value` is a valid plan. */
 export function planFault(value: unknown): readonly [field: string, needed: string] | undefined {
   const fields = (typeof value === "object" && value !== null ? value : {}) as Record<string, unknown>;
   const { datapath, splitAccumulator, splitK, algorithm } = fields;
@@ -56,14 +62,14 @@ const checkFields = optionsOf<GemmPlan>({
   algorithm: anything,
 });
 
-/** Throws `ArgumentError` for anything but a plan. */
+/** Throws `ArgumentError` if the argument is not a plan. */
 export function requirePlan(op: string, name: string, plan: unknown): void {
   const fault = planFault(plan);
   if (fault) throw new ArgumentError(`${op}: the ${name}'s ${fault[0]} is not ${fault[1]}`);
   checkFields(op, plan as GemmPlan, name);
 }
 
-/** The datapath family of a product. */
+/** Returns the datapath family of a product: that of the plan, the option, or the backend. */
 export function familyOf(
   backend: Backend,
   { plan, datapath }: Pick<GemmPlanOptions, "plan" | "datapath">,
@@ -71,7 +77,7 @@ export function familyOf(
   return plan ? (plan.datapath.split("-")[0] as DatapathFamily) : (datapath ?? backend.datapath);
 }
 
-/** The plan, chosen here or given. A given plan must fit the operands. */
+/** Returns the plan that is given or chosen here. Throws `ArgumentError` if a given plan does not fit the operands. */
 export function planOf(
   family: DatapathFamily,
   {
@@ -85,7 +91,7 @@ export function planOf(
   if (plan && choice.ok && choice.name !== plan.datapath)
     throw new ArgumentError(`gemm: the plan is for ${plan.datapath}; these operands take ${choice.name}`);
   const splitK = plan?.splitK ?? wished;
-  // a backend's own choice may leave splits empty; an explicit splitK that does is a mistake
+  // a backend that chooses splitK may leave some splits empty; an explicit splitK that would do so is an error
   if (splitK !== "auto")
     requireSplits(splitK, plan?.algorithm || !choice.ok ? 0 : choice.splitTile, extentOf(x)[1]);
   const splitAccumulator = choice.ok && choice.promotion !== "none";
@@ -113,10 +119,13 @@ function requireAlgorithm(plan: GemmPlan, algorithm: GemmAlgorithm): GemmAlgorit
   );
 }
 
-/** The plan of a computed product, and what is known of its bits. */
+/** The complete plan of a computed product, and whether its bits are verified. */
 export interface Multiplied {
   readonly plan: GemmPlan;
-  /** Set, with the reason, if its bits follow from a model that was not measured on this chip with this library. */
+  /**
+   * Set if the bits rely on a model of the hardware that was not measured on this chip with this library. The text is the
+   * reason.
+   */
   readonly unverified?: string;
 }
 

@@ -1,4 +1,4 @@
-/** Rearrangements that change no value. */
+/** Operations that rearrange elements without changing them. */
 import { ArgumentError, DTypeError, ShapeError } from "../../errors.js";
 import { describe, oneOf } from "../../options.js";
 import { type CopyGeometry, copyGeometry } from "../../tensor/geometry.js";
@@ -18,10 +18,10 @@ import { Tensor } from "../../tensor/tensor.js";
 import { execute } from "../execute.js";
 
 /**
- * The transpose [K,M] of `x` [M,K]; leading dimensions are flattened into M. Any element type.
+ * Returns the transpose [K, M] of `x` [M, K]. Leading dimensions are flattened into M. All dtypes are allowed.
  *
- * @throws `DTypeError` for anything but a tensor, `ShapeError` for FP4 codes of an odd number of rows, `DisposedError` for a
- * tensor that was disposed of.
+ * @throws `DTypeError` for an argument that is not a tensor, `ShapeError` for FP4 codes with an odd number of rows,
+ * `DisposedError` for a disposed tensor.
  */
 export function transpose<X extends Tensor>(x: X): Tensor<X["dtype"]> {
   const { backend } = requireTensor("transpose", "x", x);
@@ -38,11 +38,11 @@ export function transpose<X extends Tensor>(x: X): Tensor<X["dtype"]> {
 }
 
 /**
- * `x` with two of its axes exchanged, as a new row-major tensor; negative axes count from the end. Any element type of whole
- * bytes.
+ * Returns `x` with two axes exchanged, as a new row-major tensor. Negative axes count from the end. All dtypes of at least 8
+ * bits are allowed.
  *
- * @throws `DTypeError` for FP4, whose codes share bytes, and `ArgumentError` for an axis that x does not have.
- * @throws `DisposedError` for a tensor that was disposed of.
+ * @throws `DTypeError` for FP4, whose codes share bytes, `ArgumentError` for an axis that x does not have.
+ * @throws `DisposedError` for a disposed tensor.
  */
 export function swapAxes<X extends Tensor>(x: X, axis1: number, axis2: number): Tensor<X["dtype"]> {
   const { backend } = requireTensor("swapAxes", "x", x);
@@ -64,7 +64,7 @@ export function swapAxes<X extends Tensor>(x: X, axis1: number, axis2: number): 
   return scope.keep(out);
 }
 
-/** An axis counted from the front. */
+/** Returns the axis counted from the front. Throws `ArgumentError` for an axis that x does not have. */
 function axisOf({ shape }: Tensor, axis: number): number {
   const rank = shape.length;
   if (Number.isInteger(axis) && axis >= -rank && axis < rank) return axis < 0 ? axis + rank : axis;
@@ -75,10 +75,10 @@ const isDirection = oneOf(DIRECTIONS);
 const isLayout = oneOf(SCALE_LAYOUTS);
 
 /**
- * The scales of one copy of `t` in another layout, as a new tensor. Padding is zero.
+ * Returns the scales of one copy of `t` (rowwise or columnwise) in another scale layout, as a new tensor. Padding is zero.
  *
- * @throws `DTypeError` for what is not quantized, `ArgumentError` for a copy that is not there, an unknown layout, or one
- * that the format does not have, `DisposedError` for a tensor that was disposed of.
+ * @throws `DTypeError` for an argument that is not a quantized tensor, `ArgumentError` for a copy that `t` does not have, or
+ * for a layout that is unknown or that the format does not have, `DisposedError` for a disposed tensor.
  */
 export function relayoutScales(t: QuantizedTensor, direction: Direction, to: ScaleLayout): Tensor {
   requireQuantized("relayoutScales", "t", t);
@@ -88,7 +88,10 @@ export function relayoutScales(t: QuantizedTensor, direction: Direction, to: Sca
   return relayout(scaleInv, geometry, copyGeometry(t.spec, asMatrix(t.shape), direction, to));
 }
 
-/** Derives the columnwise copy of a tensor with square or per-tensor scales, by transposing codes and scales. */
+/**
+ * Derives the columnwise copy from the rowwise one by transposing codes and scales. The scales must be per tensor or per square
+ * block.
+ */
 export function transposeCopy(t: QuantizedTensor): QuantizedCopy {
   using scope = new Scope();
   const data = transpose(t.copy("rowwise").data);

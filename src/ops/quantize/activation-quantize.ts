@@ -1,4 +1,4 @@
-/** An activation, or its derivative, and the quantization of what it gives, as one operation. */
+/** The fused operation of an activation, or its gradient, and the quantization of the result. */
 
 import { ArgumentError } from "../../errors.js";
 import { boolean, optionsOf } from "../../options.js";
@@ -14,11 +14,14 @@ import { allocateQuantized, type QuantizedLayout } from "./target.js";
 
 const OP = "activationQuantize";
 
-/** Which activation a quantizer's `activationQuantize` computes before it quantizes. */
+/** Options of `Quantizer.activationQuantize`: the activation that is computed before the quantization. */
 export interface ActivationQuantizeOptions extends Omit<GatedOptions, "outDtype"> {
-  /** The last dimension of x holds two halves, as in `gated`. Default false. */
+  /** Whether the activation is gated: the last dimension of x then holds two halves, as in `gated`. Default false. */
   readonly gated?: boolean | undefined;
-  /** The gradient of the result: then that of x is quantized, as `activationBackward` and `gatedBackward` have it. */
+  /**
+   * The gradient of the activation's result. If given, the gradient of x is computed and quantized instead, as by
+   * `activationBackward` or `gatedBackward`.
+   */
   readonly grad?: Tensor | undefined;
 }
 

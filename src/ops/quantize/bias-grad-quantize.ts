@@ -1,4 +1,4 @@
-/** The quantization of a gradient and the sums of its columns, as one operation. */
+/** The fused operation of the quantization of a gradient and the sums of its columns, which are the gradient of a bias. */
 import type { QuantizedTensor } from "../../tensor/quantized.js";
 import { requireWide, wideDType } from "../../tensor/require.js";
 import { orDispose } from "../../tensor/scope.js";
@@ -10,17 +10,17 @@ import { allocateQuantized, type QuantizedLayout } from "./target.js";
 
 const OP = "biasGradQuantize";
 
-/** A gradient's codes, and the gradient of a bias that was added to each row. */
+/** The results of `Quantizer.biasGradQuantize`. */
 export interface BiasGradQuantizeResult {
-  /** The gradient, quantized. */
+  /** The quantized gradient. */
   readonly out: QuantizedTensor;
-  /** Its column sums, [K]. */
+  /** The gradient of the bias: the column sums of the gradient, [K]. */
   readonly biasGrad: Tensor<WideDType>;
 }
 
 /**
- * `grad` [..., K] quantized into a new tensor, and its `columnSum`, [K], in `dtype`, by default that of `grad`. Throws as
- * `quantize` and `columnSum` do.
+ * Quantizes `grad` [..., K] into all copies of `target`, which has its shape. Returns the column sums of `grad`, [K], as
+ * `columnSum` computes them, rounded to `dtype` (default: the dtype of `grad`). Throws as `quantizeInto` and `columnSum` do.
  */
 export function biasGradQuantize(
   grad: Tensor,

@@ -1,4 +1,4 @@
-/** Codes and scales back to wide values. */
+/** Dequantization: codes and scales are converted back to f32, bf16 or f16 values. */
 import { type Direction, type QuantizedTensor, requireQuantized } from "../../tensor/quantized.js";
 import { wideDType } from "../../tensor/require.js";
 import { Scope } from "../../tensor/scope.js";
@@ -7,14 +7,13 @@ import { Tensor } from "../../tensor/tensor.js";
 import { execute } from "../execute.js";
 
 /**
- * The values of `t` in its logical shape, from the rowwise copy where there is one, rounded once to `dtype`, by
- * default the type it stands for:
- * code times scale in f32 (numerics.md §2.1, §3.4, §4.7, §5.10). The columnwise copy of a tensor quantized with
- * the random Hadamard transform gives the transformed values, as its codes stand for those.
- * A NaN among codes or scales gives NaN.
+ * Returns the values of `t` in its logical shape. A value is code * scale in f32 (numerics.md §2.1, §3.4, §4.7, §5.10), rounded
+ * once to `dtype`; the default is the nominal dtype of `t`. The rowwise copy is read if there is one, else the columnwise copy.
+ * If the columnwise copy was quantized with the random Hadamard transform, its values are the transformed ones. A NaN code or
+ * scale gives NaN.
  *
- * @throws `DTypeError` for what is not quantized, `ArgumentError` for a type to dequantize to that is not wide,
- * `DisposedError` for a tensor that was disposed of.
+ * @throws `DTypeError` for an argument that is not a quantized tensor, `ArgumentError` for a `dtype` other than f32, bf16 and
+ * f16, `DisposedError` for a disposed tensor.
  */
 export function dequantize(t: QuantizedTensor, dtype?: WideDType): Tensor<WideDType> {
   requireQuantized("dequantize", "t", t);

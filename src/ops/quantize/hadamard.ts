@@ -7,21 +7,25 @@ import { asMatrix } from "../../tensor/shape.js";
 import { hasType, Tensor } from "../../tensor/tensor.js";
 import { execute } from "../execute.js";
 
-/** The type that is transformed, and that the result has. */
+/** The dtype of the input and of the result of the transform. */
 export const HADAMARD_DTYPE = "bf16";
 
-/** The fixed signs of TransformerEngine: bit i set where element i of each 16 is negated (numerics.md §5.5). */
+/**
+ * The fixed signs of TransformerEngine. If bit i is set, element i of each 16 is negated before the transform (numerics.md
+ * §5.5).
+ */
 export const RHT_SIGNS = 0xd7e8;
 
-/** A bit for each of 16 elements. */
+/** The check of the signs: one bit for each of 16 elements. */
 const signBits = integer(0, 0xffff);
 
 /**
- * xᵀ with each 16 consecutive elements of a row transformed: out [K,M] bf16 of x [M,K] bf16, M a multiple of
- * 16. One tensor-core step from zero (datapath.md §1, Hopper BF16), then rounded to bf16.
+ * Returns the transpose of x [M, K] with the random Hadamard transform applied to each 16 consecutive elements of a row of xᵀ.
+ * The result is [K, M]; both are bf16, and M is a multiple of 16. Each result is one tensor-core step with a zero accumulator
+ * (datapath.md §1, Hopper BF16), rounded to bf16.
  *
- * @throws `DTypeError` for what is not bf16, `ShapeError` for rows that are no multiple of 16, `ArgumentError` for signs
- * that are not 16 bits, `DisposedError` for a tensor that was disposed of.
+ * @throws `DTypeError` for an argument that is not a bf16 tensor, `ShapeError` for a number of rows that is not a multiple of
+ * 16, `ArgumentError` for signs that are not an integer of 16 bits, `DisposedError` for a disposed tensor.
  */
 export function hadamard(x: Tensor, signs: number = RHT_SIGNS): Tensor<"bf16"> {
   const { backend } = requireTensor("hadamard", "x", x);

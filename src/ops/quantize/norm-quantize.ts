@@ -1,4 +1,4 @@
-/** A norm and the quantization of its result, as one operation. */
+/** The fused operation of a norm and the quantization of its result. */
 import type { QuantizedTensor } from "../../tensor/quantized.js";
 import { orDispose } from "../../tensor/scope.js";
 import type { Tensor } from "../../tensor/tensor.js";
@@ -9,15 +9,16 @@ import { allocateQuantized, type QuantizedLayout } from "./target.js";
 
 const OP = "normQuantize";
 
-/** The codes of a norm, and what its backward pass takes. */
+/** The results of `Quantizer.normQuantize`: the quantized norm, and the statistics that its backward pass needs. */
 export interface NormQuantizeResult extends NormStatistics {
-  /** The norm of x, quantized. */
+  /** The quantized norm of x. */
   readonly out: QuantizedTensor;
 }
 
 /**
- * The norm of the rows of x, quantized into a new tensor. What is rounded before the codes is the quantizer's choice
- * (numerics.md §7.3). Throws as the norm and `quantize` do.
+ * Computes the norm of the rows of x and quantizes it into all copies of `target`, which has the shape of x. Returns the
+ * statistics of the norm. The quantizer decides whether the f32 values or rounded ones are quantized (numerics.md §7.3). Throws
+ * as the norm and `quantizeInto` do.
  */
 export function normQuantize(
   x: Tensor,

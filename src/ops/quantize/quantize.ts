@@ -1,4 +1,7 @@
-/** Wide matrices to codes and scales. */
+/**
+ * Quantization of f32, bf16 and f16 tensors to codes and scales. A quantized tensor has a rowwise copy, a columnwise copy, or
+ * both.
+ */
 import { ArgumentError, ShapeError } from "../../errors.js";
 import { hasGivenScale } from "../../formats/block.js";
 import type { RandomSource } from "../../random.js";
@@ -12,19 +15,19 @@ import { execute, requireBackendOf } from "../execute.js";
 import { HADAMARD_DTYPE } from "./hadamard.js";
 import { allocateQuantized, type QuantizedLayout } from "./target.js";
 
-/** Inputs of one quantization that are not part of the spec. */
+/** The inputs of one quantization besides the tensor and the spec. Tensors are f32 [1]. */
 export interface QuantizeInputs {
-  /** Random bits of this quantization; needed where the spec rounds stochastically. */
+  /** The random bits. Required if the spec rounds stochastically. */
   readonly random?: RandomSource | undefined;
-  /** fp8-delayed: the factor of elements, f32 [1]; needed there. */
+  /** For fp8-delayed, where it is required: the factor by which elements are multiplied. */
   readonly scale?: Tensor<"f32"> | undefined;
-  /** fp8-delayed: raised to max |x| where that is larger, f32 [1]. */
+  /** For fp8-delayed: a tensor that is set to the maximum of its value and max |x|. */
   readonly amaxRecord?: Tensor<"f32"> | undefined;
-  /** Taken in place of the tensor's own amax, f32 [1]: fp8-current, and the rowwise copy of nvfp4. */
+  /** For fp8-current and the rowwise copy of nvfp4: an amax that is used instead of the tensor's own. */
   readonly amax?: Tensor<"f32"> | undefined;
-  /** As `amax`, for the columnwise copy of nvfp4. */
+  /** The same as `amax` for the columnwise copy of nvfp4. */
   readonly amaxColumnwise?: Tensor<"f32"> | undefined;
-  /** The target stays as it is where this f32 [1] holds exactly 1. */
+  /** A flag, read on the device. If it is exactly 1, the target is not changed. */
   readonly noop?: Tensor<"f32"> | undefined;
 }
 
@@ -60,7 +63,7 @@ export function quantizeInto(x: Tensor, target: QuantizedTensor, inputs: Quantiz
   execute(source.backend, "quantize", { x: source, ...given, rowwise, columnwise });
 }
 
-/** Throws `ArgumentError` where columnwise codes are transformed first and values of that type cannot be. */
+/** Throws `ArgumentError` if the spec transforms columnwise data and values of that dtype cannot be transformed. */
 export function requireTransformable(op: string, { rht }: QuantizeSpec, dtype: WideDType): void {
   if (rht && dtype !== HADAMARD_DTYPE)
     throw new ArgumentError(
@@ -69,9 +72,8 @@ export function requireTransformable(op: string, { rht }: QuantizeSpec, dtype: W
 }
 
 /**
- * What decides the bits of a quantization besides its source: the arguments that do not depend on where it goes. `values` are
- * what is quantized, on the backend of the call. Throws `ArgumentError` for an input on another backend and for one that the
- * spec needs and lacks, `DTypeError` or `ShapeError` for one that is not f32 [1].
+ * Checks and returns the arguments of a quantization into `target`, except its source. `dtype` is the dtype of the quantized
+ * values; `sources` are the tensors that the operation `op` reads. Throws as `quantizeInto` does.
  */
 export function requireInputs(
   op: string,

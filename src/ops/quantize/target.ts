@@ -16,7 +16,7 @@ import { type Owned, orDispose } from "../../tensor/scope.js";
 import { asMatrix, ownShape, type Shape, type WideDType } from "../../tensor/shape.js";
 import { Tensor } from "../../tensor/tensor.js";
 
-/** What a quantized tensor is to be. */
+/** The properties of a quantized tensor that is to be created. */
 export interface QuantizedLayout {
   readonly spec: QuantizeSpec;
   readonly usage: Usage;
@@ -27,8 +27,8 @@ export interface QuantizedLayout {
 const SCALAR: Shape = Object.freeze([1]);
 
 /**
- * An uninitialised quantized tensor that stands for `shape` and `dtype`. Throws `ShapeError` where the format cannot take the
- * shape, `ArgumentError` without any usage.
+ * Creates an uninitialized quantized tensor of `shape` and nominal type `dtype`. Throws `ShapeError` for a shape that the
+ * format's blocks do not divide, `ArgumentError` if neither copy is wanted.
  */
 export function emptyQuantized(
   backend: Backend,

@@ -1,4 +1,4 @@
-/** Embeddings, and their gradients. */
+/** Embedding lookup and its gradient. */
 import { ShapeError } from "../../errors.js";
 import { optionsOf } from "../../options.js";
 import { requireI32, requireWide, wideDType } from "../../tensor/require.js";
@@ -7,21 +7,21 @@ import type { WideDType } from "../../tensor/shape.js";
 import { Tensor } from "../../tensor/tensor.js";
 import { commonBackend, execute, requireShape } from "../execute.js";
 
-/** The type of the result of `embedding` or `embeddingBackward`. */
+/** Options of `embedding` and `embeddingBackward`. */
 export interface EmbeddingOptions {
-  /** Default: the type of the table, or of the gradient. */
+  /** The dtype of the result. Default: the dtype of the table or, for `embeddingBackward`, of the gradient. */
   readonly outDtype?: WideDType | undefined;
 }
 
 const checkOptions = optionsOf<EmbeddingOptions>({ outDtype: wideDType });
 
 /**
- * The rows of `table` [V, D] selected by `ids`, i32 of any shape: [...ids.shape, D], rounded to `outDtype`. An id outside
- * 0..V-1 gives a row of NaN.
+ * Returns the rows of `table` [V, D] whose indices are `ids`, an i32 tensor of any shape. The result is [...ids.shape, D],
+ * rounded to `outDtype`. An index outside 0..V-1 gives a row of NaN.
  *
- * @throws `DTypeError` for a table that is not wide or ids that are not i32, `ShapeError` for a table that is not a matrix,
- * `ArgumentError` for an option outside its domain or tensors on different backends, `DisposedError` for a tensor that was
- * disposed of.
+ * @throws `DTypeError` for a table that is not f32, bf16 or f16, or ids that are not i32, `ShapeError` for a table that is not
+ * a matrix, `ArgumentError` for an invalid option value or tensors on different backends, `DisposedError` for a disposed
+ * tensor.
  */
 export function embedding(table: Tensor, ids: Tensor, options: EmbeddingOptions = {}): Tensor<WideDType> {
   const source = requireWide("embedding", "table", table);
@@ -38,13 +38,13 @@ export function embedding(table: Tensor, ids: Tensor, options: EmbeddingOptions 
 }
 
 /**
- * The gradient [V, D] of a table of V = `vocabulary` rows from the gradient of its embedding, `grad` [...ids.shape, D]. Row v
- * is the sum of the rows whose id is v, in ascending order from +0 in f32, rounded once to `outDtype`. Rows without an id are
- * 0; ids outside 0..V-1 are ignored.
+ * Returns the gradient [V, D] of the table of an embedding, given the gradient `grad` [...ids.shape, D] of the result; V is
+ * `vocabulary`. Row v is the sum of those rows of `grad` whose index is v. The sum starts at +0, adds in f32 in ascending
+ * order, and is rounded once to `outDtype`. A row whose index does not occur is 0; indices outside 0..V-1 are ignored.
  *
- * @throws `DTypeError` for a gradient that is not wide or ids that are not i32, `ShapeError` unless the gradient has one row
- * per id, `ArgumentError` for an option outside its domain or tensors on different backends, `DisposedError` for a tensor that
- * was disposed of.
+ * @throws `DTypeError` for a gradient that is not f32, bf16 or f16, or ids that are not i32, `ShapeError` unless the gradient
+ * has one row per index, `ArgumentError` for an invalid option value or tensors on different backends, `DisposedError` for a
+ * disposed tensor.
  */
 export function embeddingBackward(
   grad: Tensor,

@@ -1,4 +1,4 @@
-/** Row-wise losses: softmax cross-entropy and mean squared error. */
+/** Losses per row: softmax cross-entropy and mean squared error. */
 import { ShapeError } from "../../errors.js";
 import { between, type Complete, integer, needed, optionsOf } from "../../options.js";
 import { requireF32, requireI32, requireWide } from "../../tensor/require.js";
@@ -7,11 +7,11 @@ import { asMatrix, type WideDType } from "../../tensor/shape.js";
 import { Tensor } from "../../tensor/tensor.js";
 import { commonBackend, execute, requireShape } from "../execute.js";
 
-/** Options of `crossEntropy` and its gradient. */
+/** Options of `crossEntropy` and `crossEntropyBackward`. All fields are optional. */
 export interface CrossEntropyOptions {
-  /** Weight of the uniform distribution in the target, 0 to 1. Default 0. */
+  /** Label smoothing: the weight of the uniform distribution in the target distribution, 0 to 1. Default 0. */
   readonly smoothing?: number | undefined;
-  /** Rows with this target, an i32, have loss 0 and no gradient. Default -100. */
+  /** A target value, an i32. Rows with this target have loss 0 and gradient 0. Default -100. */
   readonly ignore?: number | undefined;
 }
 
@@ -20,23 +20,24 @@ const checkOptions = optionsOf<CrossEntropyOptions>({
   ignore: integer(-(2 ** 31), 2 ** 31 - 1),
 });
 
-/** The loss of each row, and the statistics for the backward pass; f32, one per row. */
+/** The results of `crossEntropy`, f32 with one element per row: the losses, and the statistics that the backward pass needs. */
 export interface CrossEntropyResult {
   /** The loss of each row, [rows]. */
   readonly loss: Tensor<"f32">;
-  /** The largest logit of each row, [rows], NaN ignored. */
+  /** The maximum logit of each row, [rows]. NaN is ignored. */
   readonly maximum: Tensor<"f32">;
-  /** The sum of exp(x - maximum) of each row, [rows]. */
+  /** The sum of exp(logit - maximum) over each row, [rows]. */
   readonly total: Tensor<"f32">;
 }
 
 /**
- * log(sum(exp(x))) - x[target] for each row of `logits` [..., V], with label smoothing. `targets` are i32, one per row; a
- * target outside 0..V-1 other than `ignore` gives NaN. Formula and order: assembly/rows/loss.ts.
+ * Computes the loss log(sum(exp(x))) - x[target] of each row x of `logits` [..., V], with optional label smoothing. `targets`
+ * holds one i32 class index per row. A target outside 0..V-1 other than `ignore` gives NaN. The exact formula and summation
+ * order are in assembly/rows/loss.ts.
  *
- * @throws `DTypeError` for logits that are not wide or targets that are not i32, `ShapeError` unless there is one target per
- * row, `ArgumentError` for an option outside its domain or tensors on different backends, `DisposedError` for a tensor that was
- * disposed of.
+ * @throws `DTypeError` for logits that are not f32, bf16 or f16, or targets that are not i32, `ShapeError` unless there is one
+ * target per row, `ArgumentError` for an invalid option value or tensors on different backends, `DisposedError` for a disposed
+ * tensor.
  */
 export function crossEntropy(
   logits: Tensor,
@@ -61,12 +62,9 @@ export function crossEntropy(
   return result;
 }
 
-/**
- * The inputs of `crossEntropyBackward`: those of `crossEntropy`, [rows, classes] logits and [rows] targets, its statistics, and
- * the gradient of its losses, [rows].
- */
+/** The inputs of `crossEntropyBackward`: the inputs and the statistics of the forward pass, and the gradient of the losses. */
 export interface CrossEntropyBackwardInputs extends Pick<CrossEntropyResult, "maximum" | "total"> {
-  /** The gradient of each row's loss, f32. */
+  /** The gradient of each row's loss, f32 [rows]. */
   readonly grad: Tensor<"f32">;
   /** The logits of the forward pass, [..., V]. */
   readonly logits: Tensor;
@@ -83,11 +81,11 @@ const checkBackward = optionsOf<CrossEntropyBackwardInputs>({
 });
 
 /**
- * The gradient of the logits, in their type: (softmax - target distribution) * grad.
+ * Computes the gradient of the logits, in their shape and dtype: (softmax - target distribution) * grad.
  *
- * @throws `DTypeError` for logits that are not wide, targets that are not i32, or others that are not f32, `ShapeError` for
- * tensors that are not one element a row, `ArgumentError` for an option outside its domain or tensors on different backends,
- * `DisposedError` for a tensor that was disposed of.
+ * @throws `DTypeError` for logits that are not f32, bf16 or f16, targets that are not i32, or another input that is not f32,
+ * `ShapeError` for an input that does not have one element per row, `ArgumentError` for an invalid option value or tensors on
+ * different backends, `DisposedError` for a disposed tensor.
  */
 export function crossEntropyBackward(
   inputs: CrossEntropyBackwardInputs,
@@ -109,11 +107,12 @@ export function crossEntropyBackward(
 }
 
 /**
- * The mean of (x - target)^2 over each row of `x` [..., C], f32, one per row. `target` has the shape of x and any wide type.
- * Formula and order: numerics.md §7.7. NaN and overflow propagate as in the formula; C = 0 gives NaN.
+ * Computes the mean of (x - target)^2 over each row of `x` [..., C], as f32 [rows]. `target` has the shape of x; both are f32,
+ * bf16 or f16. The formula and the summation order are in numerics.md §7.7. NaN and overflow propagate as in the formula; C = 0
+ * gives NaN.
  *
- * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for a target of another shape, `ArgumentError` for
- * an option outside its domain or tensors on different backends, `DisposedError` for a tensor that was disposed of.
+ * @throws `DTypeError` for a tensor that is not f32, bf16 or f16, `ShapeError` for a target that does not have the shape of x,
+ * `ArgumentError` for tensors on different backends, `DisposedError` for a disposed tensor.
  */
 export function mse(x: Tensor, target: Tensor): { readonly loss: Tensor<"f32"> } {
   const source = requireWide("mse", "x", x);
@@ -126,13 +125,13 @@ export function mse(x: Tensor, target: Tensor): { readonly loss: Tensor<"f32"> }
   return { loss: scope.keep(loss) };
 }
 
-/** The inputs of `mseBackward`: those of `mse`, of one shape, and the gradient of its losses, [rows]. */
+/** The inputs of `mseBackward`: the inputs of the forward pass and the gradient of the losses. */
 export interface MseBackwardInputs {
-  /** The gradient of each row's loss, f32. */
+  /** The gradient of each row's loss, f32 [rows]. */
   readonly grad: Tensor<"f32">;
-  /** The input of the forward pass, [..., K]. */
+  /** The input of the forward pass, [..., C]. */
   readonly x: Tensor;
-  /** The target of the forward pass. */
+  /** The target of the forward pass, in the shape of x. */
   readonly target: Tensor;
 }
 
@@ -143,10 +142,11 @@ const checkMseBackward = optionsOf<MseBackwardInputs>({
 });
 
 /**
- * The gradient of x, in its type: (x - target) * (2 / C) * grad.
+ * Computes the gradient of x, in its shape and dtype: (x - target) * (2 / C) * grad.
  *
- * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for tensors that do not fit x, `ArgumentError` for
- * an option outside its domain or tensors on different backends, `DisposedError` for a tensor that was disposed of.
+ * @throws `DTypeError` for an x or target that is not f32, bf16 or f16, or a grad that is not f32, `ShapeError` for a target
+ * that does not have the shape of x, or a grad that is not [rows], `ArgumentError` for tensors on different backends,
+ * `DisposedError` for a disposed tensor.
  */
 export function mseBackward(inputs: MseBackwardInputs): Tensor<WideDType> {
   checkMseBackward("mseBackward", inputs);

@@ -1,4 +1,4 @@
-/** LayerNorm and RMSNorm, forward and backward, and the column sums of bias gradients. */
+/** LayerNorm and RMSNorm, forward and backward, and column sums, which are the gradients of biases. */
 import type { NormArgs } from "../../backends/ops.js";
 import { ArgumentError } from "../../errors.js";
 import { atLeastZero, boolean, needed, optionsOf } from "../../options.js";
@@ -8,50 +8,50 @@ import { asMatrix, type WideDType } from "../../tensor/shape.js";
 import { Tensor } from "../../tensor/tensor.js";
 import { commonBackend, execute, requireBackendOf, requireShape } from "../execute.js";
 
-/** Options of `layerNorm` and `rmsNorm`; every field may be left out. */
+/** Options of `layerNorm` and `rmsNorm`. All fields are optional. */
 export interface NormOptions {
-  /** Default 1e-5. */
+  /** A constant added to the variance (LayerNorm) or to the mean square (RMSNorm). Default 1e-5. */
   readonly eps?: number | undefined;
-  /** Whether gamma is stored minus 1. Default false. */
+  /** Whether the tensor `gamma` holds gamma - 1. Default false. */
   readonly zeroCenteredGamma?: boolean | undefined;
-  /** Default: the type of x. */
+  /** The dtype of the result. Default: the dtype of x. */
   readonly outDtype?: WideDType | undefined;
 }
 
 const FORM = { eps: atLeastZero, zeroCenteredGamma: boolean };
 const checkOptions = optionsOf<NormOptions>({ ...FORM, outDtype: wideDType });
 
-/** The statistics that a norm's backward pass needs, f32, one per row. */
+/** The statistics that the backward pass of a norm needs, f32 with one element per row. */
 export interface NormStatistics {
-  /** Absent in RMSNorm. */
+  /** The mean of each row, [rows]. Absent for RMSNorm. */
   readonly mean?: Tensor<"f32"> | undefined;
-  /** 1 / sqrt(variance + eps) of each row. */
+  /** 1 / sqrt(variance + eps) of each row, [rows]; for RMSNorm, the mean square takes the place of the variance. */
   readonly rstd: Tensor<"f32">;
 }
 
-/** A norm's result, and the statistics for its backward pass. */
+/** The result of a norm, and the statistics that its backward pass needs. */
 export interface NormResult extends NormStatistics {
-  /** The norm, in the shape of x. */
+  /** The normalized tensor, in the shape of x. */
   readonly out: Tensor<WideDType>;
 }
 
-/** The results of `normBackward`: the gradient of x, in its shape, and of gamma and beta, [K]; `dbeta` only for LayerNorm. */
+/** The results of `normBackward`: the gradients of x, gamma and, for LayerNorm, beta. */
 export interface NormGradients {
-  /** In the shape and type of x. */
+  /** The gradient of x, in the shape of x and the dtype of `grad`. */
   readonly dx: Tensor<WideDType>;
-  /** [K], of the type of gamma. */
+  /** The gradient of gamma, [K], in the dtype of gamma. */
   readonly dgamma: Tensor<WideDType>;
-  /** [K], of the type of gamma. Absent in RMSNorm. */
+  /** The gradient of beta, [K], in the dtype of gamma. Absent for RMSNorm. */
   readonly dbeta?: Tensor<WideDType>;
 }
 
 /**
- * (x - mean) / sqrt(variance + eps) * gamma + beta over the last dimension K of `x`; gamma and beta are [K] of one type.
- * Computed in f32, with reductions in the fixed order of 32 lanes, and rounded once to `outDtype` (numerics.md §7.1 and choice
- * 11).
+ * Computes (x - mean) / sqrt(variance + eps) * gamma + beta over the last dimension K of `x`. gamma and beta are [K] and have
+ * the same dtype. The computation is in f32, with sums in the fixed order of 32 lanes, and is rounded once to `outDtype`
+ * (numerics.md §7.1 and choice 11).
  *
- * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for gamma or beta that is not [K], `ArgumentError`
- * for an option outside its domain or tensors on different backends, `DisposedError` for a tensor that was disposed of.
+ * @throws `DTypeError` for a tensor that is not f32, bf16 or f16, `ShapeError` for a gamma or beta that is not [K],
+ * `ArgumentError` for an invalid option value or tensors on different backends, `DisposedError` for a disposed tensor.
  */
 export function layerNorm(x: Tensor, gamma: Tensor, beta: Tensor, options: NormOptions = {}): NormResult {
   requireWide("layerNorm", "beta", beta);
@@ -59,10 +59,10 @@ export function layerNorm(x: Tensor, gamma: Tensor, beta: Tensor, options: NormO
 }
 
 /**
- * x / sqrt(mean(x^2) + eps) * gamma over the last dimension; otherwise as `layerNorm`.
+ * Computes x / sqrt(mean(x^2) + eps) * gamma over the last dimension K of `x`. Everything else is as in `layerNorm`.
  *
- * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for gamma that is not [K], `ArgumentError` for an
- * option outside its domain or tensors on different backends, `DisposedError` for a tensor that was disposed of.
+ * @throws `DTypeError` for a tensor that is not f32, bf16 or f16, `ShapeError` for a gamma that is not [K], `ArgumentError` for
+ * an invalid option value or tensors on different backends, `DisposedError` for a disposed tensor.
  */
 export function rmsNorm(x: Tensor, gamma: Tensor, options: NormOptions = {}): NormResult {
   return forward("rmsNorm", x, gamma, undefined, options);
@@ -87,15 +87,15 @@ function forward(
   });
 }
 
-/** The parameters of a norm. */
+/** The parameters and constants of a norm. */
 export interface NormParameters extends Omit<NormOptions, "outDtype"> {
-  /** [K] */
+  /** The factor of each column, [K]. */
   readonly gamma: Tensor;
-  /** [K], of the type of gamma: makes it LayerNorm; without it, RMSNorm. */
+  /** The addend of each column, [K], in the dtype of gamma. With beta the norm is LayerNorm, without it RMSNorm. */
   readonly beta?: Tensor | undefined;
 }
 
-/** `NormParameters` whose fields may be undefined. */
+/** `NormParameters` with fields that may be undefined. */
 type NormGiven = { readonly [K in keyof NormParameters]: NormParameters[K] | undefined } & {
   readonly gamma: Tensor;
 };
@@ -143,13 +143,13 @@ export function allocateStatistics({ x, beta }: NormSource, made: Owned[]): Norm
 
 /** The inputs of `normBackward`: the gradient of the norm's result, and the inputs and statistics of the forward pass. */
 export interface NormBackwardInputs extends NormStatistics {
-  /** The gradient of the norm's result, in its shape. */
+  /** The gradient of the norm's result, in the shape of x. */
   readonly grad: Tensor;
   /** The input of the forward pass, [..., K]. */
   readonly x: Tensor;
   /** The gamma of the forward pass, [K]. */
   readonly gamma: Tensor;
-  /** The option of the forward pass. Default false. */
+  /** The value of this option in the forward pass. Default false. */
   readonly zeroCenteredGamma?: boolean | undefined;
 }
 
@@ -163,11 +163,11 @@ const checkBackward = optionsOf<NormBackwardInputs>({
 });
 
 /**
- * The gradients of x, in the type of `grad`, and of gamma and, for LayerNorm, beta, in the type of gamma; numerics.md §7.1. The
- * gradient is LayerNorm's if `mean` is given.
+ * Computes the gradients of x, of gamma and, for LayerNorm, of beta (numerics.md §7.1). The norm is LayerNorm if `mean` is
+ * given, else RMSNorm. The gradient of x has the dtype of `grad`; the others have the dtype of gamma.
  *
- * @throws `DTypeError` for a type that it does not take, `ShapeError` for tensors that do not fit x, `ArgumentError` for an
- * option outside its domain or tensors on different backends, `DisposedError` for a tensor that was disposed of.
+ * @throws `DTypeError` for an input of an unsupported dtype, `ShapeError` for an input whose shape does not match x,
+ * `ArgumentError` for an invalid option value or tensors on different backends, `DisposedError` for a disposed tensor.
  */
 export function normBackward(inputs: NormBackwardInputs): NormGradients {
   checkBackward("normBackward", inputs);
@@ -191,11 +191,11 @@ export function normBackward(inputs: NormBackwardInputs): NormGradients {
 }
 
 /**
- * The column sums [K] of `x` [..., K]: rows in chunks of 32, chunks ascending, in f32, rounded once. Without rows, the sums are
- * 0; a NaN in a column makes its sum NaN.
+ * Computes the column sums [K] of `x` [..., K] in f32. Each chunk of 32 rows is summed, and the sums of the chunks are added in
+ * ascending order. The result is rounded once to `outDtype`. Without rows, the sums are 0. A NaN in a column makes its sum NaN.
  *
- * @throws `DTypeError` for a tensor that is not of a wide type, `ArgumentError` for a result type that is not wide,
- * `DisposedError` for a tensor that was disposed of.
+ * @throws `DTypeError` for a tensor that is not f32, bf16 or f16, `ArgumentError` for an `outDtype` other than these,
+ * `DisposedError` for a disposed tensor.
  */
 export function columnSum(x: Tensor, outDtype?: WideDType): Tensor<WideDType> {
   const source = requireWide("columnSum", "x", x);

@@ -1,4 +1,4 @@
-/** Softmax over the last dimension, with the scale and causal mask of attention. */
+/** Softmax over the last dimension, with the scale and the causal mask of attention, and its gradient. */
 import { boolean, finite, optionsOf } from "../../options.js";
 import { requireWide, wideDType } from "../../tensor/require.js";
 import { Scope } from "../../tensor/scope.js";
@@ -6,25 +6,26 @@ import type { WideDType } from "../../tensor/shape.js";
 import { Tensor } from "../../tensor/tensor.js";
 import { commonBackend, execute, requireShape } from "../execute.js";
 
-/** Options of `softmax` and `softmaxBackward`; every field may be left out. */
+/** Options of `softmax` and `softmaxBackward`. All fields are optional. */
 export interface SoftmaxOptions {
-  /** Whether to mask element j of row i of each matrix [R, C] where j > i + (C - R). Default false. */
+  /** Whether to mask, in each matrix [R, C], the elements of row i and column j with j > i + (C - R). Default false. */
   readonly causal?: boolean | undefined;
-  /** Multiplies x; finite, rounded to f32. Default 1. */
+  /** A finite factor of x, rounded to f32. Default 1. */
   readonly scale?: number | undefined;
-  /** Default: the type of x, or of `grad`. */
+  /** The dtype of the result. Default: the dtype of x or, for `softmaxBackward`, of `grad`. */
   readonly outDtype?: WideDType | undefined;
 }
 
 const checkOptions = optionsOf<SoftmaxOptions>({ causal: boolean, scale: finite, outDtype: wideDType });
 
 /**
- * e^(z - max(z)) / sum(e^(z - max(z))) of z = scale * x, over the last dimension of `x` [..., R, C], in f32, rounded once to
- * `outDtype`. Masked elements are not read and have probability 0; a fully masked row is zeros. If the unmasked elements of a
- * row include NaN or +infinity, or are all -infinity, they all become NaN. Formula and order: numerics.md §7.9.
+ * Computes e^(z - max(z)) / sum(e^(z - max(z))) with z = scale * x over the last dimension of `x` [..., R, C], in f32, rounded
+ * once to `outDtype`. Masked elements are not read and have probability 0; a fully masked row is all 0. If the unmasked
+ * elements of a row include NaN or +infinity, or are all -infinity, their results are all NaN. The exact formula and order are
+ * in numerics.md §7.9.
  *
- * @throws `DTypeError` for a tensor that is not of a wide type, `ArgumentError` for an option outside its domain or tensors on
- * different backends, `DisposedError` for a tensor that was disposed of.
+ * @throws `DTypeError` for a tensor that is not f32, bf16 or f16, `ArgumentError` for an invalid option value, `DisposedError`
+ * for a disposed tensor.
  */
 export function softmax(x: Tensor, options: SoftmaxOptions = {}): Tensor<WideDType> {
   const source = requireWide("softmax", "x", x);
@@ -36,11 +37,11 @@ export function softmax(x: Tensor, options: SoftmaxOptions = {}): Tensor<WideDTy
 }
 
 /**
- * The gradient of x, scale * (y * (grad - sum(y * grad))), from y = `softmax(x)`, the gradient of y, and the same options.
- * Masked elements are not read in either, and have gradient 0.
+ * Computes the gradient of x: scale * (y * (grad - sum(y * grad))). y is the result of `softmax`, grad is the gradient of y,
+ * and the options are those of the forward pass. Masked elements of y and grad are not read; their gradient is 0.
  *
- * @throws `DTypeError` for a tensor that is not of a wide type, `ShapeError` for tensors of two shapes, `ArgumentError` for an
- * option outside its domain or tensors on different backends, `DisposedError` for a tensor that was disposed of.
+ * @throws `DTypeError` for a tensor that is not f32, bf16 or f16, `ShapeError` for tensors of different shapes, `ArgumentError`
+ * for an invalid option value or tensors on different backends, `DisposedError` for a disposed tensor.
  */
 export function softmaxBackward(grad: Tensor, y: Tensor, options: SoftmaxOptions = {}): Tensor<WideDType> {
   const gradOutput = requireWide("softmaxBackward", "grad", grad);

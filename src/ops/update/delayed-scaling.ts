@@ -1,27 +1,36 @@
-/** Delayed scaling: computes the scales of the next step from earlier amaxes. */
+/** Delayed scaling: the scales of the next step are computed from the amaxes of earlier steps. */
 import { ArgumentError, ShapeError } from "../../errors.js";
 import { integer, needed, notNaN, oneOf, optionsOf } from "../../options.js";
 import { requireF32 } from "../../tensor/require.js";
 import type { Tensor } from "../../tensor/tensor.js";
 import { commonBackend, execute, requireShape } from "../execute.js";
 
-/** Beyond this margin, maximum * 2^-margin is outside f32 for every format. */
+/** The maximum of |margin|. Beyond it, maximum * 2^-margin is outside the range of f32 for every format. */
 const MAX_MARGIN = 256;
 
-/** How the amax is chosen from a history: its maximum, or the newest. TransformerEngine's `amax_compute_algo`. */
+/**
+ * The ways to choose the amax from a history: its maximum, or the newest entry. TransformerEngine calls this
+ * `amax_compute_algo`.
+ */
 export const AMAX_ALGORITHMS = ["max", "mostRecent"] as const;
 
-/** The inputs of `updateScales`, some of which it updates in place. */
+/**
+ * The inputs of `updateScales`. A slot is one of n independently scaled tensors: a column of the history and an element of
+ * `scale`.
+ */
 export interface UpdateScalesInputs {
-  /** [length, n]: row 0 holds the amaxes of the current step, the last row those of the previous one. Updated in place. */
+  /**
+   * The amax history, [length, n]. Row 0 holds the amaxes of the current step, the last row those of the previous step. Updated
+   * in place.
+   */
   readonly amaxHistory: Tensor<"f32">;
-  /** [n], updated in place. */
+  /** The scale of each slot, [n]. Updated in place. */
   readonly scale: Tensor<"f32">;
-  /** The maximum of the slots' format: 448 for e4m3, 57344 for e5m2. Rounded to f32. */
+  /** The maximum of the element format of all slots: 448 for e4m3, 57344 for e5m2. Rounded to f32. */
   readonly formatMax: number;
-  /** Binades of headroom above the amax, a whole number. Default 0. */
+  /** The number of powers of two by which scales are lowered, an integer. Default 0. */
   readonly margin?: number | undefined;
-  /** Whether the scale follows the maximum of the history or the newest amax. Default max. */
+  /** Whether the scale is computed from the maximum of the history or from the newest amax. Default max. */
   readonly algorithm?: (typeof AMAX_ALGORITHMS)[number] | undefined;
 }
 
@@ -34,13 +43,16 @@ const checkInputs = optionsOf<UpdateScalesInputs>({
 });
 
 /**
- * TransformerEngine's update of delayed scaling (numerics.md §2.2) for all n slots at once, in place. If row 0 holds an amax,
- * the slot's history rolls and its scale becomes fl(formatMax * 2^-margin) / amax, at most FLT_MAX. A slot with amax 0 is
- * unchanged. An amax that is infinite, NaN or negative rolls the history but keeps the scale; `max` ignores NaN. In every slot,
- * a scale that was infinite, of either sign, becomes FLT_MAX unless it is recomputed.
+ * Updates the histories and scales of all n slots in place, as TransformerEngine's delayed scaling does (numerics.md §2.2).
  *
- * @throws `DTypeError` for a tensor that is not f32, `ShapeError` for a history without rows, `ArgumentError` for options
- * outside their domain, `DisposedError` for a tensor that was disposed of.
+ * A slot whose row 0 is 0 keeps its history and its scale. In every other slot, the history is rotated by one row and row 0
+ * becomes 0. The scale becomes fl(formatMax * 2^-margin) / amax, at most FLT_MAX, where `algorithm` chooses the amax; `max`
+ * ignores NaN. If the chosen amax is infinite, NaN or not positive, the scale is kept. In every slot, a scale that is infinite,
+ * of either sign, and is not computed again becomes FLT_MAX.
+ *
+ * @throws `DTypeError` for a tensor that is not f32, `ShapeError` for a history that is not [length, n] with length at least 1
+ * or a scale that is not [n], `ArgumentError` for an invalid option value or tensors on different backends, `DisposedError` for
+ * a disposed tensor.
  */
 export function updateScales(inputs: UpdateScalesInputs): void {
   checkInputs("updateScales", inputs);
@@ -59,7 +71,7 @@ export function updateScales(inputs: UpdateScalesInputs): void {
   });
 }
 
-/** fl(formatMax * 2^-margin). */
+/** Returns formatMax * 2^-margin rounded to f32. Throws `ArgumentError` unless that is positive and finite. */
 function scaledDown(formatMax: number, margin: number): number {
   let scaled = Math.fround(formatMax);
   for (let i = 0; i < Math.abs(margin); i++) scaled *= margin > 0 ? 0.5 : 2;

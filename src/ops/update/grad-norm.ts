@@ -1,4 +1,4 @@
-/** The norm of all gradients, and the factor that clips it. */
+/** The norm of all gradients, and the factor that clips them. */
 import { ArgumentError } from "../../errors.js";
 import { atLeastZero, describe, needed, optionsOf } from "../../options.js";
 import { requireWide } from "../../tensor/require.js";
@@ -8,27 +8,27 @@ import { commonBackend, execute } from "../execute.js";
 
 /** Options of `gradNorm`. */
 export interface GradNormOptions {
-  /** The norm beyond which gradients are scaled down, finite and at least 0; rounded to f32. */
+  /** The norm above which gradients are scaled down. It is finite, at least 0, and rounded to f32. */
   readonly maxNorm: number;
 }
 
-/** The results of `gradNorm`, [1] each. */
+/** The results of `gradNorm`, two tensors [1] on the device. */
 export interface GradNorm {
   /** The 2-norm of all gradients together, f32 [1]. */
   readonly norm: Tensor<"f32">;
-  /** The `gradScale` argument of `sgd` and `adamw`. */
+  /** The clipping factor, f32 [1], for the argument `gradScale` of `sgd` and `adamw`. */
   readonly factor: Tensor<"f32">;
 }
 
 const checkOptions = optionsOf<GradNormOptions>({ maxNorm: needed(atLeastZero) });
 
 /**
- * The 2-norm over all elements of `grads`, f32, bf16 or f16, and min(1, maxNorm / (norm + 1e-6)), the factor of
- * torch.nn.utils.clip_grad_norm_; order of the sums: numerics.md §9.3. Both stay on the device. Squares are f32: magnitudes
- * beyond 2^64 make the norm infinite and the factor 0; a NaN makes both NaN. Without elements the norm is 0.
+ * Computes the 2-norm over all elements of `grads` (f32, bf16 or f16), and the clipping factor min(1, maxNorm / (norm + 1e-6))
+ * of `torch.nn.utils.clip_grad_norm_`. The order of the sums is in numerics.md §9.3. Squares are computed in f32: an element
+ * beyond 2^64 in magnitude makes the norm infinite and the factor 0. A NaN makes both NaN. Without elements the norm is 0.
  *
- * @throws `ArgumentError` for an empty list, tensors on different backends and a maxNorm outside its domain, `DTypeError` for
- * anything but wide tensors.
+ * @throws `ArgumentError` for an empty list, tensors on different backends or an invalid maxNorm, `DTypeError` for a gradient
+ * that is not an f32, bf16 or f16 tensor, `DisposedError` for a disposed tensor.
  */
 export function gradNorm(grads: readonly Tensor[], options: GradNormOptions): GradNorm {
   checkOptions("gradNorm", options);

@@ -18,69 +18,69 @@ import { commonBackend, execute, requireShape } from "../execute.js";
 import { requireApart } from "../overlap.js";
 
 /**
- * The tensors of a step. All but the scalars have the shape of `parameter`. Updated tensors share no memory with any other of
- * them.
+ * The tensors of one optimizer step. All but `gradScale` and `noop` have the shape of `parameter`. A tensor that is updated
+ * must not overlap another one.
  */
 export interface StepInputs {
-  /** The master parameters, updated. */
+  /** The f32 master parameter, updated in place. */
   readonly parameter: Tensor<"f32">;
-  /** f32, bf16 or f16. */
+  /** The gradient: f32, bf16 or f16. */
   readonly grad: Tensor;
-  /** Receives the new parameters, rounded to nearest even; overflow gives infinity. */
+  /** A bf16 or f16 tensor that receives the new parameter, rounded to nearest even, with overflow to infinity. */
   readonly copy?: Tensor<"bf16" | "f16"> | undefined;
-  /** Multiplies the gradient, [1]: for clipping, or to undo loss scaling. Read on the device. */
+  /** An f32 [1] factor, read on the device, that multiplies the gradient, for clipping or to undo loss scaling. Default 1. */
   readonly gradScale?: Tensor<"f32"> | undefined;
-  /** If this is exactly 1, nothing is written; [1]. Read on the device. */
+  /** An f32 [1] flag, read on the device. If it is exactly 1, nothing is written. */
   readonly noop?: Tensor<"f32"> | undefined;
 }
 
-/** The tensors of one step of `sgd`, of one shape; `parameter`, `copy` and `m` are updated in place. */
+/** The tensors of one step of `sgd`. `parameter`, `copy` and `m` are updated in place. */
 export interface SGDInputs extends StepInputs {
-  /** The momentum buffer, updated. Required with momentum, otherwise not touched. */
+  /** The momentum buffer, updated in place. Required if momentum is not 0, otherwise not read or written. */
   readonly m?: Tensor<"f32"> | undefined;
-  /** AdamW's second buffer; not touched, so that one object may serve both optimizers. */
+  /** AdamW's second buffer. `sgd` does not read or write it; it is allowed so that one object can serve both optimizers. */
   readonly v?: Tensor<"f32"> | undefined;
 }
 
-/** The tensors of one step of `adamw`, of one shape; `parameter`, `copy`, `m` and `v` are updated in place. */
+/** The tensors of one step of `adamw`. `parameter`, `copy`, `m` and `v` are updated in place. */
 export interface AdamWInputs extends StepInputs {
-  /** The running means of the gradient and of its square, zeros to begin with; updated. */
+  /** The moving average of the gradient, updated in place. Initialize it with zeros. */
   readonly m: Tensor<"f32">;
-  /** The mean of the gradient's square, f32, in the parameter's shape, updated in place. */
+  /** The moving average of the squared gradient, updated in place. Initialize it with zeros. */
   readonly v: Tensor<"f32">;
 }
 
-/** Numbers are rounded to f32. */
+/** Options of one step of `sgd`. Numbers are rounded to f32. */
 export interface SGDStepOptions {
-  /** The learning rate: the factor of the update that is subtracted. */
+  /** The learning rate. It multiplies the update that is subtracted from the parameter. */
   readonly learningRate: number;
-  /** Default 0. */
+  /** The factor of the momentum buffer. Default 0. */
   readonly momentum?: number | undefined;
-  /** The fraction of the gradient that does not enter the buffer. Default 0. */
+  /** 1 - dampening is the factor of the gradient as it is added to the momentum buffer. Default 0. */
   readonly dampening?: number | undefined;
-  /** Added to the gradient times the parameter. Default 0. */
+  /** The factor of the parameter as it is added to the gradient. Default 0. */
   readonly weightDecay?: number | undefined;
-  /** Whether to use Nesterov momentum; needs momentum, and dampening 0. Default false. */
+  /** Whether to use Nesterov momentum. It requires momentum and dampening 0. Default false. */
   readonly nesterov?: boolean | undefined;
-  /** Whether this is the first step, which initializes the buffer with the gradient. Default false. */
+  /** Whether this is the first step, which sets the momentum buffer to the gradient. Default false. */
   readonly first?: boolean | undefined;
 }
 
-/** Numbers are rounded to f32. */
+/** Options of one step of `adamw`. Numbers are rounded to f32. */
 export interface AdamWStepOptions {
-  /** The learning rate: the factor of the update that is subtracted. */
+  /** The learning rate. It multiplies the update that is subtracted from the parameter. */
   readonly learningRate: number;
-  /** The number of this step, from 1. */
+  /** The number of this step, counted from 1. */
   readonly step: number;
-  /** Default 0.9. */
+  /** The decay rate of `m`. Default 0.9. */
   readonly beta1?: number | undefined;
-  /** Default 0.999. */
+  /** The decay rate of `v`. Default 0.999. */
   readonly beta2?: number | undefined;
-  /** Default 1e-8. */
+  /** A constant added to the denominator sqrt(v / (1 - beta2^step)). Default 1e-8. */
   readonly eps?: number | undefined;
-  /** Default 0. */
+  /** The factor of weight decay. Default 0. */
   readonly weightDecay?: number | undefined;
-  /** Whether weight decay acts on the parameter, as in AdamW, rather than on the gradient, as in Adam. Default true. */
+  /** Whether weight decay is applied to the parameter (AdamW) instead of being added to the gradient (Adam). Default true. */
   readonly decoupled?: boolean | undefined;
 }
 
@@ -94,7 +94,7 @@ const STEP: OptionTable<StepInputs> = {
 const checkSGDInputs = optionsOf<SGDInputs>({ ...STEP, m: requireF32, v: requireF32 });
 const checkAdamWInputs = optionsOf<AdamWInputs>({ ...STEP, m: needed(requireF32), v: needed(requireF32) });
 
-/** The option rows of SGD, also for `SGD`. */
+/** The checks of the options of `sgd` that the optimizer `SGD` shares. */
 const SGD_OPTIONS: OptionTable<Omit<SGDStepOptions, "first">> = {
   learningRate: needed(atLeastZero),
   momentum: atLeastZero,
@@ -117,12 +117,12 @@ const checkAdamWStep = optionsOf<AdamWStepOptions>({ ...ADAMW_OPTIONS, step: nee
 const checkAdamWOptions = optionsOf(ADAMW_OPTIONS);
 
 /**
- * One step of stochastic gradient descent: torch.optim.SGD's formulas, with each operation rounded to f32 (numerics.md §9.1).
- * NaN and infinity propagate as in the formulas; empty tensors are allowed.
+ * Runs one step of stochastic gradient descent, by the formulas of torch.optim.SGD with each operation rounded to f32
+ * (numerics.md §9.1). NaN and infinity propagate as in the formulas. Empty tensors are allowed.
  *
- * @throws `ArgumentError` for options outside their domain and for tensors on different backends, `ShapeError` and `DTypeError`
- * for a tensor of another shape or type than it must have.
- * @throws `DisposedError` for a tensor that was disposed of.
+ * @throws `ArgumentError` for an invalid option value or tensors on different backends or that overlap, `ShapeError` and
+ * `DTypeError` for a tensor of a wrong shape or dtype.
+ * @throws `DisposedError` for a disposed tensor.
  */
 export function sgd(inputs: SGDInputs, options: SGDStepOptions): void {
   checkSGDInputs("sgd", inputs);
@@ -132,12 +132,12 @@ export function sgd(inputs: SGDInputs, options: SGDStepOptions): void {
   if (momentum !== 0 && !inputs.m)
     throw new ArgumentError(`sgd: momentum is ${momentum}; it needs a buffer, m`);
   const backend = requireStep("sgd", inputs, inputs.m, inputs.v);
-  // v, and m without momentum, are not touched, but must not overlap either
+  // v, and without momentum m, are not used, but must not overlap the outputs either
   requireApart("adamw", inputs, { adamw: "sgd" });
   const m = momentum === 0 ? undefined : inputs.m;
   const { parameter, copy, gradScale, noop } = inputs;
   const grad = inputs.grad as Tensor<WideDType>;
-  // listed one by one, because spreading an object of this size costs more than the checks
+  // the fields are listed one by one, because spreading an object of this size costs more than all the checks
   execute(backend, "sgd", {
     parameter,
     grad,
@@ -154,12 +154,12 @@ export function sgd(inputs: SGDInputs, options: SGDStepOptions): void {
   });
 }
 
-/** Throws `ArgumentError` for options of SGD outside their domain, or that do not go together. */
+/** Throws `ArgumentError` for an invalid option of SGD or an invalid combination of options. */
 export function requireSGDOptions(user: string, options: Omit<SGDStepOptions, "first">): void {
   sgdNumbers(checkSGDOptions(user, options));
 }
 
-/** The numbers of a step of SGD, in f32. */
+/** Returns the numbers of a step of SGD, rounded to f32. */
 function sgdNumbers(options: Omit<SGDStepOptions, "first">) {
   const { learningRate, momentum = 0, dampening = 0, weightDecay = 0, nesterov = false } = options;
   const undamped = Math.fround(1 - dampening);
@@ -178,11 +178,11 @@ function sgdNumbers(options: Omit<SGDStepOptions, "first">) {
 }
 
 /**
- * One step of AdamW, or of Adam with `decoupled: false`: the formulas of TransformerEngine's FusedAdam, with each operation
- * rounded to f32 (numerics.md §9.2). NaN and infinity propagate as in the formulas; empty tensors are allowed.
+ * Runs one step of AdamW, or of Adam with `decoupled: false`, by the formulas of TransformerEngine's FusedAdam with each
+ * operation rounded to f32 (numerics.md §9.2). NaN and infinity propagate as in the formulas. Empty tensors are allowed.
  *
- * @throws `ArgumentError` for options outside their domain and for tensors on different backends, `ShapeError` and `DTypeError`
- * for a tensor of another shape or type than it must have, `DisposedError` for a tensor that was disposed of.
+ * @throws `ArgumentError` for an invalid option value or tensors on different backends or that overlap, `ShapeError` and
+ * `DTypeError` for a tensor of a wrong shape or dtype, `DisposedError` for a disposed tensor.
  */
 export function adamw(inputs: AdamWInputs, options: AdamWStepOptions): void {
   checkAdamWInputs("adamw", inputs);
@@ -211,12 +211,12 @@ export function adamw(inputs: AdamWInputs, options: AdamWStepOptions): void {
   });
 }
 
-/** Throws `ArgumentError` for options of AdamW outside their domain. */
+/** Throws `ArgumentError` for an invalid option of AdamW. */
 export function requireAdamWOptions(user: string, options: Omit<AdamWStepOptions, "step">): void {
   checkAdamWOptions(user, options);
 }
 
-/** The backend of a step, after checking its tensors; `m` and `v` are the optimizer's buffers. */
+/** Checks the tensors of a step and returns their backend. `m` and `v` are the optimizer's buffers. */
 function requireStep(op: string, inputs: StepInputs, m: Tensor | undefined, v: Tensor | undefined): Backend {
   const { parameter, grad, copy, gradScale, noop } = inputs;
   const { shape } = parameter;
@@ -227,7 +227,9 @@ function requireStep(op: string, inputs: StepInputs, m: Tensor | undefined, v: T
   return commonBackend(op, parameter, copy, m, v, grad, gradScale, noop);
 }
 
-/** 1 - beta^step by repeated squaring in f64 from the lowest bit of `step` up, the result rounded to f32. */
+/**
+ * Returns 1 - beta^step, rounded to f32. The power is computed in f64 by repeated squaring, from the lowest bit of `step` up.
+ */
 function correction(beta: number, step: number): number {
   let power = 1;
   let square = beta;

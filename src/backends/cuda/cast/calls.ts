@@ -1,4 +1,4 @@
-/** Arguments of the addon's calls of casts and related operations (native-arguments.ts). */
+/** The declarations of the addon's calls for casts, amax, digests and fills (native-arguments.ts). */
 import type { Declaration } from "../native-arguments.js";
 import { OUT, RANDOM, X } from "../shared-arguments.js";
 

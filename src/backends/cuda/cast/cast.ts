@@ -1,4 +1,4 @@
-/** encode, decode and amax on a GPU. */
+/** The operations encode, decode and amax on a GPU. */
 import { OVERFLOW, ROUNDING } from "../../../formats/contract.gen.js";
 import { type Lowering, randomWords, wideOf } from "../lowering.js";
 

@@ -1,4 +1,4 @@
-/** The exhaustive digest on a GPU. */
+/** The operation sweep on a GPU: digests of the codes of all f32 bit patterns. */
 import { OVERFLOW, ROUNDING } from "../../../formats/contract.gen.js";
 import { type Lowering, randomWords } from "../lowering.js";
 

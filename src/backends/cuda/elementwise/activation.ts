@@ -1,4 +1,4 @@
-/** Activations and their gated forms on a GPU. */
+/** Activations, gated activations and their gradients on a GPU. */
 import { ACTIVATION } from "../../../formats/contract.gen.js";
 import { asMatrix } from "../../../tensor/shape.js";
 import type { ActivationArgs, GatedArgs } from "../../ops.js";
@@ -28,7 +28,7 @@ export const activationBackward: Lowering<"activationBackward"> = {
   },
 };
 
-/** The arguments of a gated form without its kind or clamp. */
+/** Returns the arguments of a gated activation, without its kind and clamp. */
 function halves({ x, out }: GatedArgs) {
   const [rows, columns] = asMatrix(x.shape);
   return {

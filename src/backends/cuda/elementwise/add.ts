@@ -1,4 +1,4 @@
-/** Sums of tensors on a GPU. */
+/** Addition of tensors on a GPU. */
 import { type Lowering, wideOf } from "../lowering.js";
 
 export const add: Lowering<"add"> = {

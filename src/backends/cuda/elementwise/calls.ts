@@ -1,4 +1,4 @@
-/** Arguments of the addon's calls of elementwise operations (native-arguments.ts). */
+/** The declarations of the addon's calls for elementwise operations (native-arguments.ts). */
 import type { Declaration } from "../native-arguments.js";
 import { CLAMP, GRAD, OUT, SOURCE, X } from "../shared-arguments.js";
 

@@ -1,4 +1,4 @@
-/** Multiples of tensors on a GPU. */
+/** Multiplication of a tensor by a number on a GPU. */
 import { type Lowering, wideOf } from "../lowering.js";
 
 export const scaled: Lowering<"scaled"> = {

@@ -1,5 +1,6 @@
 /**
- * The ways to compute a product by cuBLASLt, cheapest first: which operands are copied and padded, and who rounds the result.
+ * The ways to compute a product by cuBLASLt, cheapest first. An attempt says which operands are copied or padded, and whether
+ * cuBLASLt's epilogue or our own finishes the result. A line of an operand is its K elements for one row of x or w.
  */
 import type { BlasAlignment } from "../../../formats/chips.js";
 import { type DatapathChoice, STAGED_AS, type StagingName } from "../../../formats/datapath.js";
@@ -16,16 +17,16 @@ import {
   isBlasOperand,
 } from "./descriptor.js";
 
-/** An operand as cuBLASLt reads it. */
+/** An operand in the form in which cuBLASLt reads it: `lines` lines of `depth` elements. */
 export interface StagedOperand {
   readonly lines: number;
   readonly depth: number;
   readonly type: BlasType;
-  /** Whether it is a copy with dense lines along K, rather than the operand in place. */
+  /** Whether cuBLASLt reads a copy whose lines are contiguous along K, instead of the operand itself. */
   readonly copied: boolean;
-  /** Whether the operand in memory is [K, lines]. */
+  /** Whether the operand is stored as [K, lines]. */
   readonly transposed: boolean;
-  /** Block scales that cuBLASLt applies. */
+  /** The block scales that cuBLASLt applies, if any. */
   readonly scale?: Exclude<BlasScale, "tensor"> | undefined;
 }
 
@@ -34,7 +35,8 @@ export interface Attempt {
   readonly w: StagedOperand;
   readonly staging: StagingName;
   /**
-   * Whether cuBLASLt's epilogue scales, adds, rounds and writes the result; else it writes f32 sums, and our epilogue follows.
+   * Whether cuBLASLt's epilogue scales, adds, rounds and writes the result. If false, cuBLASLt writes f32 sums and our epilogue
+   * kernel runs after it.
    */
   readonly fused: boolean;
   readonly product: BlasProduct;
@@ -42,7 +44,7 @@ export interface Attempt {
 
 export type ServedChoice = DatapathChoice & { readonly ok: true };
 
-/** The ways to compute a non-empty product, or why there is none. */
+/** Returns the ways to compute a non-empty product, or the reason why there is none. */
 export function attemptsFor(
   args: GemmArgs,
   choice: ServedChoice,
@@ -75,18 +77,21 @@ interface AttemptContext {
   readonly types: readonly [x: BlasType, w: BlasType];
 }
 
-/** The type as which an operand is multiplied; undefined if cuBLASLt has none. */
+/** Returns the type as which cuBLASLt multiplies an operand, or undefined if it does not support the operand. */
 function typeOf({ traits: { format } }: GemmOperand, { staging }: ServedChoice): BlasType | undefined {
   return STAGED_AS[staging] ?? (isBlasOperand(format) ? format : undefined);
 }
 
-/** The block scales that cuBLASLt applies; none for a copy that already includes them. */
+/**
+ * Returns the block scales that cuBLASLt applies, or undefined if the operand has none or is dequantized by staging. "unknown"
+ * means that cuBLASLt does not support them.
+ */
 function scaleOf({ traits: { scales } }: GemmOperand, type: BlasType, { staging }: ServedChoice) {
   if (!scales || STAGED_AS[staging]) return undefined;
   return blockScaleOf(type, scales, staging) ?? "unknown";
 }
 
-/** The result type that no product with block scales has supported in measurements. */
+/** The result type for which cuBLASLt supported no product with block scales on the GPUs that were measured. */
 const UNSCALED: WideDType = "f16";
 
 /** Whether f32 operands are rounded to tf32. */
@@ -103,7 +108,8 @@ function isFusable({ args, choice, alignment, types }: AttemptContext): boolean 
   const [type] = types;
   const { dtype } = out;
   if (!isWide(dtype) || (columns * BLAS_TYPES[dtype].bits) % alignment.rowBits !== 0) return false;
-  // A library may skip a product by zero, which would lose infinities and NaN among the sums.
+  // The library may skip a multiplication by zero, which would lose NaN and infinities among the sums. A negative alpha is not
+  // fused either if other factors are read on the device.
   if (alpha === 0 || (readsScalars(args, type) && alpha < 0)) return false;
   if (preGelu && (preGelu.dtype !== dtype || columns % alignment.auxColumns !== 0)) return false;
   const added = beta !== 0 && c !== undefined;
@@ -117,7 +123,8 @@ function isFusable({ args, choice, alignment, types }: AttemptContext): boolean 
 }
 
 /**
- * Whether alpha and beta are read on the device, because they include factors that cuBLASLt does not accept as operand scales.
+ * Whether alpha and beta must be read on the device, because they include factors that cuBLASLt does not accept as scales of
+ * the operands.
  */
 function readsScalars(args: GemmArgs, type: BlasType): boolean {
   const { x, w } = args;
@@ -126,8 +133,8 @@ function readsScalars(args: GemmArgs, type: BlasType): boolean {
 }
 
 /**
- * Whether the result overwrites its addend. Some kernels of cuBLASLt then round the result before adding it to memory, which
- * rounds twice. They run only if beta is known to be 1, so beta is kept on the device.
+ * Whether the result is added to `out` itself. Some kernels of cuBLASLt then round the result before they add it to memory, so
+ * that it is rounded twice. They are chosen only if the host passes beta = 1, so beta is passed on the device.
  */
 export function isAddedInPlace({ beta, c, out }: GemmArgs): boolean {
   return c !== undefined && c.address === out.address && Math.fround(beta) === 1;
@@ -175,7 +182,10 @@ function tensorScale(applied: boolean, operand: GemmOperand): "tensor" | undefin
   return applied && operand.tensorScale ? "tensor" : undefined;
 }
 
-/** Stages both operands with equal depth: in place if their rows are aligned, else as copies padded with zeros. */
+/**
+ * Decides how each operand is staged; both get the same depth. An operand is read in place if its rows are aligned, else copied
+ * and padded with zeros.
+ */
 function stage({ args, choice, alignment, types }: AttemptContext, padded: boolean) {
   const { rowBits, paddedLines, paddedBits } = alignment;
   const both = [args.x, args.w].map((operand, i) => {

@@ -1,8 +1,8 @@
-/** Arguments of the addon's calls of products (native-arguments.ts). */
+/** The declarations of the addon's calls for matrix products (native-arguments.ts). */
 import type { Declaration } from "../native-arguments.js";
 import { SIZE } from "../shared-arguments.js";
 
-/** Factors of a product's sums. */
+/** The factors by which the sums of a product are multiplied. */
 const FACTORS = {
   factors: {
     alpha: "float",
@@ -14,7 +14,7 @@ const FACTORS = {
   },
 } as const;
 
-/** The description of a product for cuBLASLt: gemm/descriptor.ts. */
+/** The description of a product for cuBLASLt. See gemm/descriptor.ts. */
 const PRODUCT = {
   m: "count",
   n: "count",
@@ -45,7 +45,7 @@ const PRODUCT = {
 
 const PLAN = { plan: "count" } as const;
 
-/** The 64 bytes of an algorithm. */
+/** The 64 bytes of a cuBLASLt algorithm as 32-bit words. */
 export const ALGORITHM_WORDS = {
   word0: "word",
   word1: "word",
@@ -136,7 +136,7 @@ export const GEMM_CALLS = {
   gemmAlpha: { ...FACTORS, beta: "float", out: "pointer" },
 } as const satisfies Readonly<Record<string, Declaration>>;
 
-/** Calls that return something: addon.ts declares what. */
+/** The calls that return a value. addon.ts declares the types of the values. */
 export const GEMM_QUERIES = {
   gemmPlan: PRODUCT,
   gemmCandidates: {

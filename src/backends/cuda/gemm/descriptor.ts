@@ -1,19 +1,21 @@
-/** The description of a product for cuBLASLt: plain numbers, which native/gemm/gemm.cc reads. */
+/** The description of a product for cuBLASLt as plain numbers, which native/gemm/gemm.cc reads. */
 import { isSquare, tileSize } from "../../../formats/block.js";
 import type { BlockScaleFormat, OperandTraits, StagingName } from "../../../formats/datapath.js";
 import { roundUp, type WideDType } from "../../../tensor/shape.js";
 import type { NativeArgs } from "../addon.js";
 
-/** An element type: its cudaDataType, bits per element, and the kind of product that takes it. */
+/**
+ * An element type of cuBLASLt: its cudaDataType, its bits per element, and its kind. The kind decides which products accept it.
+ */
 interface BlasTypeRow {
   readonly cuda: number;
   readonly bits: 4 | 8 | 16 | 32;
   readonly kind: "single" | "half" | "fp8" | "fp4";
-  /** Types that it cannot be multiplied by. */
+  /** The types by which an operand of this type cannot be multiplied. */
   readonly alone?: readonly string[];
 }
 
-/** The element types of products. tf32 operands are f32 rounded to tf32. */
+/** The element types of operands and results. tf32 operands are f32 values rounded to tf32. */
 export const BLAS_TYPES = {
   f32: { cuda: 0, bits: 32, kind: "single" },
   f16: { cuda: 2, bits: 16, kind: "half" },
@@ -25,30 +27,36 @@ export const BLAS_TYPES = {
 
 export type BlasType = keyof typeof BLAS_TYPES;
 
-/** Whether cuBLASLt takes elements of that format; f32 only after rounding to tf32. */
+/** Whether cuBLASLt multiplies elements of that format without conversion. f32 must first be rounded to tf32. */
 export function isBlasOperand(format: string): format is BlasType {
   return Object.hasOwn(BLAS_TYPES, format) && BLAS_TYPES[format as BlasType].kind !== "single";
 }
 
-/** Whether cuBLASLt multiplies two types. */
+/** Whether cuBLASLt multiplies operands of these two types. */
 export function hasProduct(x: BlasType, w: BlasType): boolean {
   const row: BlasTypeRow = BLAS_TYPES[x];
   return !row.alone?.includes(w);
 }
 
-/** The bias type of a product of half or FP8 operands, by its result type. */
+/** Returns the dtype that cuBLASLt requires of the bias, given the types of the operands (16-bit or FP8) and of the result. */
 export function biasType(operands: BlasType, out: WideDType): WideDType {
   return BLAS_TYPES[operands].kind === "half" ? out : FP8_BIAS[out];
 }
 
 const FP8_BIAS: Readonly<Record<WideDType, WideDType>> = { f32: "bf16", bf16: "bf16", f16: "f16" };
 
-/** cublasLtMatmulMatrixScale_t: one f32, UE4M3 per 16 along K, E8M0 per 32, f32 per 128 and per 128 x 128. */
+/**
+ * Values of cublasLtMatmulMatrixScale_t: one f32 per tensor, UE4M3 per 16 elements along K, E8M0 per 32, f32 per 128 and f32
+ * per 128x128 block.
+ */
 const SCALE_MODE = { tensor: 0, "1x16": 1, "1x32": 2, "1x128": 4, "128x128": 5 } as const;
 
 export type BlasScale = keyof typeof SCALE_MODE;
 
-/** The block scales that cuBLASLt applies: their type, lines per scale, kind of operands, and staging. */
+/**
+ * The block scales that cuBLASLt applies: the block, the dtype of the scales, the lines per scale, and the operands they are
+ * for.
+ */
 const BLOCK_SCALES = [
   { scale: "1x128", format: "f32", lines: 1, kind: "fp8", stagings: ["plain"] },
   { scale: "128x128", format: "f32", lines: 128, kind: "fp8", stagings: ["plain"] },
@@ -62,7 +70,7 @@ const BLOCK_SCALES = [
   readonly stagings: readonly StagingName[];
 }[];
 
-/** The scale mode of an operand's block scales; undefined if cuBLASLt has none. */
+/** Returns the scale mode for an operand's block scales, or undefined if cuBLASLt does not support them. */
 export function blockScaleOf(
   type: BlasType,
   { format, lines }: NonNullable<OperandTraits["scales"]>,
@@ -77,7 +85,10 @@ export function blockScaleOf(
   )?.scale;
 }
 
-/** An operand: `lines` of `depth` elements, `pitch` elements apart; if transposed, `depth` rows of `lines` elements. */
+/**
+ * An operand: `lines` lines of `depth` elements, which start `pitch` elements apart. If transposed, it is stored as `depth`
+ * rows of `lines` elements, `pitch` apart.
+ */
 export interface BlasOperand {
   readonly type: BlasType;
   readonly lines: number;
@@ -86,29 +97,37 @@ export interface BlasOperand {
   readonly scale?: BlasScale | undefined;
 }
 
-/** out[m, n] = the sum over k of x[m, k] * w[n, k], row-major. */
+/** A row-major product: out[m, n] is the sum over k of x[m, k] * w[n, k]. */
 export interface BlasProduct {
   readonly x: BlasOperand;
   readonly w: BlasOperand;
   readonly depth: number;
-  /** The result and its addend. */
+  /** The dtype and the row pitch (in elements) of the result and its addend. */
   readonly out: { readonly type: BlasType; readonly pitch: number };
   readonly bias?: BlasType | undefined;
-  /** Fuses GELU and stores its argument in this type, with as many elements per row as columns. */
+  /**
+   * The dtype in which a fused GELU stores its argument. Absent if GELU is not fused. The argument has as many elements per row
+   * as the result has columns.
+   */
   readonly preGelu?: BlasType | undefined;
-  /** FP8 only: one accumulation chain along K; else cuBLASLt adds chains of 128 in f32. */
+  /**
+   * For FP8: whether cuBLASLt accumulates all of K in the tensor core. If false, it adds partial sums of 128 elements in f32.
+   */
   readonly fastAccumulation: boolean;
   /** Whether f32 operands are multiplied as tf32. */
   readonly tf32: boolean;
   /** Whether alpha and beta are read on the device. */
   readonly deviceScalars: boolean;
-  /** A batch of products of one shape, `stride` elements apart. */
+  /** A batch of `count` products of the same shape. x, w and out are the distances between consecutive items, in elements. */
   readonly batch?:
     | { readonly count: number; readonly x: number; readonly w: number; readonly out: number }
     | undefined;
 }
 
-/** cuBLASLt is column-major: row-major W X^T is its op(A) op(B) with A = W and B = X, and D's columns are our rows. */
+/**
+ * Describes a product to cuBLASLt, which is column-major. Our row-major X W^T is its op(A) op(B) with A = W and B = X, because
+ * the columns of its result D are our rows.
+ */
 export function describe(product: BlasProduct): NativeArgs<"gemmPlan"> {
   const { x, w, depth, out, bias, fastAccumulation, tf32, deviceScalars, batch, preGelu } = product;
   const strides = batch && {
@@ -143,7 +162,10 @@ export function describe(product: BlasProduct): NativeArgs<"gemmPlan"> {
   };
 }
 
-/** The layout in which cuBLASLt reads block scales: strides in elements, or its 128x4 tiles, and bytes with padding. */
+/**
+ * The layout in which cuBLASLt reads block scales: strides in elements (or 128x4 tiles if swizzled), and the size in bytes with
+ * padding.
+ */
 export interface BlasScales {
   readonly lineStride: number;
   readonly blockStride: number;
@@ -151,7 +173,7 @@ export interface BlasScales {
   readonly bytes: number;
 }
 
-/** The layout of an operand's block scales (numerics.md §3.2, §3.3, §4.6). */
+/** Returns the layout in which cuBLASLt reads an operand's block scales (numerics.md §3.2, §3.3, §4.6). */
 export function scalesOf(scale: Exclude<BlasScale, "tensor">, lines: number, depth: number): BlasScales {
   const [tileLines, length] = tileSize(scale);
   const square = isSquare(scale);

@@ -1,4 +1,4 @@
-/** Matrix products on a GPU: cuBLASLt on tensor cores, our own kernel for the datapath fp32. */
+/** Matrix products on a GPU. cuBLASLt computes them on tensor cores; our own kernel computes the datapath fp32. */
 import { STAGING, WIDE } from "../../../formats/contract.gen.js";
 import { STAGED_AS } from "../../../formats/datapath.js";
 import { wordOf } from "../../../formats/derive.js";
@@ -21,13 +21,13 @@ export const gemm: Lowering<"gemm"> = {
   },
 };
 
-/** The algorithm of cuBLASLt that `gemm.run` uses; undefined for our own kernels. */
+/** Returns the cuBLASLt algorithm that `gemm.run` uses, or undefined if our own kernel computes the product. */
 export function algorithmFor(context: LoweringContext, args: GemmArgs): GemmAlgorithm | undefined {
   const route = routeOf(context, args);
   return route.kind === "blas" ? route.algorithm : undefined;
 }
 
-/** Calls `body` with temporary memory of each size; address 0 for size 0. */
+/** Calls `body` with the addresses of temporary blocks of these sizes. The address is 0 for size 0. */
 function withTemporaries(
   context: LoweringContext,
   sizes: readonly number[],
@@ -47,7 +47,7 @@ function withTemporaries(
   taking(0);
 }
 
-/** Computes acc = acc + a * b in f32, k ascending, on operands converted to f32. */
+/** Converts the operands to f32 and computes acc = acc + a * b in f32, with k ascending. */
 function multiplyByPlainKernel(context: LoweringContext, args: GemmArgs): void {
   const { addon, device } = context;
   const { batch = 1 } = args;
@@ -76,10 +76,10 @@ function multiplyByPlainKernel(context: LoweringContext, args: GemmArgs): void {
   });
 }
 
-/** The number of f32 that our kernel loads at once. */
+/** The number of f32 elements that our kernel loads at once. */
 const PLAIN_STEP = 4;
 
-/** Whether our kernel can read an operand without a copy. */
+/** Whether our kernel can read an operand in place. */
 function isPlain({ data, transposed, blockScales }: GemmOperand): boolean {
   return data.dtype === "f32" && !transposed && !blockScales && (data.shape.at(-1) ?? 0) % PLAIN_STEP === 0;
 }
@@ -101,7 +101,7 @@ function multiplyByLibrary(context: LoweringContext, args: GemmArgs, route: Blas
 
 type BlasRoute = Route & { readonly kind: "blas" };
 
-/** The addresses of a product's temporary memory; 0 for none. */
+/** The addresses of a product's temporary memory. An address is 0 if that block is not needed. */
 interface Temporaries {
   readonly xCopy: number;
   readonly wCopy: number;
@@ -113,7 +113,7 @@ interface Temporaries {
 
 const NO_TEMPORARIES: Temporaries = { xCopy: 0, wCopy: 0, xScales: 0, wScales: 0, sums: 0, scalars: 0 };
 
-/** Stages operands, multiplies, and runs our epilogue unless cuBLASLt's is used. */
+/** Stages the operands and multiplies. Then runs our epilogue, unless cuBLASLt's epilogue has finished the result. */
 function stageAndMultiply(
   context: LoweringContext,
   args: GemmArgs,
@@ -162,7 +162,7 @@ function launchProducts(
   }
 }
 
-/** The factors of the sums: alpha, NVFP4's amaxes, per-tensor scales. */
+/** Returns the factors of the sums: alpha, the amaxes of NVFP4 operands and the per-tensor scales. */
 function factors({ alpha, w, x }: GemmArgs): NativeArgs<"gemmAlpha">["factors"] {
   return {
     alpha,
@@ -175,16 +175,16 @@ function factors({ alpha, w, x }: GemmArgs): NativeArgs<"gemmAlpha">["factors"] 
 }
 
 interface Sums {
-  /** The address of f32 sums; if absent, every sum is zero. */
+  /** The address of the f32 sums. If absent, every sum is zero. */
   readonly sums?: number | undefined;
   readonly sumsPitch?: number;
-  /** Lines per batch item, if more than its rows. */
+  /** The number of lines per batch item in `sums`, if it is larger than the number of rows. */
   readonly sumsLines?: number;
   /** The number of splits of K. */
   readonly splits: number;
 }
 
-/** Runs the epilogue, from sums to the result, over all batch items at once. */
+/** Runs our epilogue, which computes the result from the sums, over all batch items at once. */
 function finish(
   { addon, device }: LoweringContext,
   args: GemmArgs,

@@ -1,4 +1,7 @@
-/** Chooses an algorithm of cuBLASLt: its first proposal with a known order of additions, or the one of a plan. */
+/**
+ * The choice of a cuBLASLt algorithm for a product: the first proposal whose order of additions is known, or the algorithm of a
+ * given plan.
+ */
 import { unknownOrder } from "../../../formats/chips.js";
 import {
   type GemmAlgorithm,
@@ -10,27 +13,28 @@ import type { LoweringContext } from "../lowering.js";
 import type { ArgumentsOf } from "../native-arguments.js";
 import { ALGORITHM_WORDS } from "./calls.js";
 
-/** The number of proposals requested first, and if none of those is acceptable. */
+/** The number of proposals that are requested at first (`FEW`), and if none of them is acceptable (`MANY`). */
 const FEW = 8;
 const MANY = 128;
 const ALL_SCHEMES = 7;
 
+/** The conditions that the algorithm of a plan must satisfy. */
 export interface AlgorithmWish {
-  /** The number of the plan in native/gemm/plan.h. */
+  /** The number of the plan (native/gemm/plan.h). */
   readonly plan: number;
   readonly extent: GemmAlgorithm["extent"];
   readonly splitK: number | "auto";
-  /** The only algorithm to accept. */
+  /** The algorithm of a given plan. If set, no other one is accepted. */
   readonly pinned?: GemmAlgorithm | undefined;
-  /** The maximum workspace, in bytes. */
+  /** The maximum workspace in bytes. */
   readonly workspace: number;
-  /** The alignment of operand addresses, in bytes; default: that of allocations. */
+  /** The alignment of the operands' addresses in bytes. Default: the alignment of allocations. */
   readonly alignment?: number;
   /** Whether additions must follow the order of datapath.md §2. */
   readonly ordered: boolean;
 }
 
-/** Chooses the plan's algorithm; undefined if there is none. */
+/** Chooses and sets the plan's algorithm. Returns undefined if none is acceptable. */
 export function chooseAlgorithm(context: LoweringContext, wish: AlgorithmWish): GemmAlgorithm | undefined {
   const { pinned } = wish;
   for (const proposal of pinned ? replayed(context, wish, pinned) : proposals(context, wish)) {
@@ -65,7 +69,10 @@ function* proposals(context: LoweringContext, wish: AlgorithmWish): Generator<Na
   }
 }
 
-/** Candidates for a stored algorithm: its own bytes if this version wrote them, then one with the same attributes. */
+/**
+ * Yields candidates for a stored algorithm: its own bytes if this version of cuBLASLt wrote them, then an algorithm with the
+ * same attributes.
+ */
 function* replayed(
   { addon, device }: LoweringContext,
   { plan }: AlgorithmWish,
@@ -78,7 +85,10 @@ function* replayed(
   if (configured) yield configured;
 }
 
-/** Sets the plan's algorithm; undefined if cuBLASLt refuses it or reads it back as an unacceptable one. */
+/**
+ * Sets the plan's algorithm and returns it. Returns undefined if cuBLASLt rejects it, or if the attributes read back are not
+ * acceptable.
+ */
 function choose(
   { addon, device }: LoweringContext,
   wish: AlgorithmWish,
@@ -98,7 +108,7 @@ function attributes(algorithm: Omit<NativeAlgorithm, "words" | "workspace" | "sc
   return { id, tile, stages, splitK, swizzle, customOption, innerShape, cluster };
 }
 
-/** The words of an algorithm by the addon's names. */
+/** Names the 32-bit words of an algorithm as the addon's arguments do. */
 export function namedWords(words: readonly number[]): AlgorithmWords {
   const names = Object.keys(ALGORITHM_WORDS);
   return Object.fromEntries(names.map((name, i) => [name, words[i] ?? 0])) as AlgorithmWords;

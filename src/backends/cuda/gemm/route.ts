@@ -1,4 +1,7 @@
-/** Routes: the kernel, operands and algorithm that compute a product on a GPU, decided once per kind of product. */
+/**
+ * Routes of products on a GPU. A route says which kernel, operands and algorithm compute a product. It is decided once for all
+ * products with the same shapes, types and options, and then cached.
+ */
 import { chipOf, type Gpu, unknownOrder, unverifiedPair } from "../../../formats/chips.js";
 import { DATAPATHS, type DatapathFamily, type DatapathRow, datapathFor } from "../../../formats/datapath.js";
 import type { GemmAlgorithm } from "../../../formats/gemm-algorithm.js";
@@ -13,35 +16,39 @@ import { type Slice, slicesOf, splitsDifferently } from "./split-k.js";
 
 export type Route =
   | { readonly kind: "refused"; readonly support: Support & { readonly ok: false } }
-  /** An empty sum: only the epilogue runs. */
+  /** The sums are empty. Only our epilogue runs. */
   | { readonly kind: "empty"; readonly support: Support }
-  /** Our own kernel, for datapath fp32. */
+  /** Our own kernel computes the product. It serves the datapath fp32. */
   | { readonly kind: "plain"; readonly support: Support }
   | {
       readonly kind: "blas";
       readonly support: Support;
       readonly attempt: Attempt;
-      /** One product, or one per split of K, each adding to the sums of the previous ones. */
+      /** The calls of cuBLASLt: one, or one per split of K. Each later call adds to the sums of the previous ones. */
       readonly products: readonly BlasProductCall[];
       /** The number of splits of K. */
       readonly splits: number;
-      /** The algorithm of the only product; absent if split-K takes several. */
+      /** The algorithm, if there is a single call. Absent if each split of K has an algorithm of its own. */
       readonly algorithm?: GemmAlgorithm;
     };
 
 /** One call of cuBLASLt. */
 export interface BlasProductCall {
-  /** Its number in native/gemm/plan.h. */
+  /** The number of its plan (native/gemm/plan.h). */
   readonly plan: number;
-  /** Byte offsets into the operands. */
+  /** The offset into x in bytes. */
   readonly xOffset: number;
+  /** The offset into w in bytes. */
   readonly wOffset: number;
 }
 
-/** The maximum number of routes cached per device. The least recently used one is evicted, and its plan freed. */
+/**
+ * The maximum number of cached routes per device. When it is exceeded, the least recently used route is evicted and its plan
+ * freed.
+ */
 export const MAX_ROUTES = 1024;
 
-/** The values that determine a route: equal signatures have equal routes. */
+/** The values that determine a route. Products with equal signatures have equal routes. */
 type Signature = readonly (string | number | boolean | undefined)[];
 
 interface Known {
@@ -51,17 +58,20 @@ interface Known {
 }
 
 interface Cache {
-  /** Routes by a hash of the sizes; collisions are rare. */
+  /** The cached routes by `hashOf`. Routes with the same hash are in one list. */
   readonly routes: Map<number, Known[]>;
-  /** All routes, most recently used last. */
+  /** All cached routes. The most recently used one is last. */
   readonly recent: Set<Known>;
-  /** The last product asked about. Each product is queried, run, and asked for its algorithm in a row. */
+  /**
+   * The last product and its route. For each product, `supports`, `run` and `algorithmFor` are called with the same arguments
+   * object.
+   */
   last?: { readonly args: GemmArgs; readonly route: Route };
 }
 
 const caches = new WeakMap<DeviceHandle, Cache>();
 
-/** The route of a product, cached by its signature. */
+/** Returns the route of a product, from the cache if possible. */
 export function routeOf(context: LoweringContext, args: GemmArgs): Route {
   const cache = cacheOf(context.device);
   if (cache.last?.args === args) return cache.last.route;
@@ -118,7 +128,7 @@ function forget({ addon, device }: LoweringContext, route: Route): void {
   for (const plan of new Set(route.products.map(({ plan }) => plan))) addon.gemmForget(device, { plan });
 }
 
-/** A 32-bit hash of the sizes. */
+/** Returns a 32-bit hash of the sizes of a product. */
 function hashOf({ x, w }: GemmArgs): number {
   const [rows, depth] = extentOf(x);
   return (Math.imul(Math.imul(rows, 31) + depth, 31) + extentOf(w)[0]) | 0;
@@ -163,7 +173,7 @@ function signatureOf(args: GemmArgs): Signature {
   ];
 }
 
-/** The datapath family of a GPU's tensor cores; `fp32`, which our own kernel computes, for an unknown chip. */
+/** Returns the datapath family of a GPU's tensor cores. For an unknown chip it is `fp32`, which our own kernel computes. */
 export function nativeFamily(facts: Gpu): DatapathFamily {
   return chipOf(facts)?.datapath ?? "fp32";
 }
@@ -197,7 +207,7 @@ function decide(context: LoweringContext, args: GemmArgs): Route {
   return firstOf(context, args, { attempts, splitTile: choice.splitTile, support, ordered, workspace });
 }
 
-/** The answer of `supports` about GELU in cuBLASLt's epilogue. */
+/** Why a product with a GELU fused by cuBLASLt agrees only approximately. */
 const FUSED_GELU =
   "cuBLASLt's GELU is an unpublished approximation, computed of the sums before they are rounded (datapath.md §2)";
 const NO_LIBRARY =
@@ -215,7 +225,10 @@ function noDatapath(facts: DeviceFacts, datapath: DatapathFamily): string {
   return `${facts.name} has no datapath ${datapath}${why}; ${known}, or the reference`;
 }
 
-/** Our own kernel agrees by definition; cuBLASLt, where this chip and version were measured. */
+/**
+ * Returns how a product agrees with the reference. Our own kernel agrees by definition. cuBLASLt agrees if this chip and
+ * version were measured; otherwise `unverified` is set.
+ */
 function supportOf({ addon, facts }: LoweringContext, row: DatapathRow): Support & { readonly ok: true } {
   const agrees: Agreement = row.approximate ? { approximate: row.approximate } : "bits";
   const pair = row.dotAdd && unverifiedPair(facts, addon.versions().cublasLt);
@@ -225,7 +238,7 @@ function supportOf({ addon, facts }: LoweringContext, row: DatapathRow): Support
 
 interface Choices {
   readonly attempts: readonly Attempt[];
-  /** The tile that splits of K are multiples of; 0: no split-K. */
+  /** Split-K divides K at multiples of this many elements. 0: split-K is not supported. */
   readonly splitTile: number;
   readonly support: Support;
   readonly ordered: boolean;
@@ -254,7 +267,7 @@ function firstOf(context: LoweringContext, args: GemmArgs, choices: Choices): Ro
   return split ?? refused(noAlgorithm(context, args));
 }
 
-/** Makes a plan and chooses its algorithm; undefined if there is none. */
+/** Creates a plan and chooses its algorithm. Returns undefined if there is no acceptable algorithm. */
 function prepare(context: LoweringContext, product: BlasProduct, wish: Omit<AlgorithmWish, "plan">) {
   const { addon, device } = context;
   const plan = addon.gemmPlan(device, describe(product));
@@ -264,7 +277,10 @@ function prepare(context: LoweringContext, product: BlasProduct, wish: Omit<Algo
   return undefined;
 }
 
-/** Split-K as datapath.md §2 defines it: one product per split, added in order in f32. */
+/**
+ * Returns the route for split-K as datapath.md §2 defines it: one product per split, added in order in f32. Returns undefined
+ * if some split has no acceptable algorithm.
+ */
 function inSplits(context: LoweringContext, splits: number, choices: Choices): Route | undefined {
   const { attempts, support, ordered, splitTile, workspace } = choices;
   for (const attempt of attempts) {

@@ -1,28 +1,32 @@
-/** Split-K, as cuBLASLt does it and as separate products. */
+/** Split-K on cuBLASLt: whether its own split-K is usable, and its replacement by one product per split. */
 import { isTensorWide } from "../../../formats/block.js";
 import { roundUp } from "../../../tensor/shape.js";
 import type { Attempt, StagedOperand } from "./attempt.js";
 import { BLAS_TYPES, type BlasOperand, type BlasProduct } from "./descriptor.js";
 
-/** Whether a split-K algorithm of cuBLASLt computes other sums than datapath.md §2 defines. */
+/** Whether a split-K algorithm of cuBLASLt would compute other sums than datapath.md §2 defines. */
 export function splitsDifferently(attempt: Attempt, splits: number, tile: number): boolean {
   return splits > 1 && (dropsEnd(attempt.x.depth, splits, tile) || mayMultiplyByZero(attempt));
 }
 
 /**
- * cuBLASLt's splits have floor(K / splits) elements, rounded up to whole tiles. If that is too short, it drops the end of K.
+ * Whether cuBLASLt would leave out the end of K. Each of its splits has floor(K / splits) elements, rounded up to whole tiles;
+ * all splits together may be shorter than K.
  */
 function dropsEnd(depth: number, splits: number, tile: number): boolean {
   return splits * roundUp(Math.floor(depth / splits), tile) < depth;
 }
 
-/** With scalars on the device whose product is zero, cuBLASLt skips split sums, and loses infinities, NaN and signs. */
+/**
+ * Whether the product of alpha and the operand scales may be zero on the device. cuBLASLt then skips the sums of the splits,
+ * and infinities, NaN and signs of zero are lost.
+ */
 function mayMultiplyByZero({ product }: Attempt): boolean {
   const { x, w, deviceScalars } = product;
   return !product.preGelu && (deviceScalars || isTensorScaled(x) || isTensorScaled(w));
 }
 
-/** Whether an operand has one scale per tensor, which the product reads. */
+/** Whether the product applies a per-tensor scale to the operand. */
 function isTensorScaled({ scale }: BlasOperand): boolean {
   return scale !== undefined && isTensorWide(scale);
 }
@@ -30,11 +34,14 @@ function isTensorScaled({ scale }: BlasOperand): boolean {
 /** One split of K. */
 export interface Slice {
   readonly product: BlasProduct;
-  /** Its byte offset in each operand. */
+  /** The byte offsets of the split in the operands. */
   readonly offsets: { readonly xOffset: number; readonly wOffset: number };
 }
 
-/** The splits of K in whole tiles; empty if the product cannot be split so. */
+/**
+ * Returns the products of the splits of K, each a whole number of tiles long except the last. Returns an empty list if the
+ * product cannot be divided: with a fused epilogue or block scales.
+ */
 export function slicesOf({ x, w, fused, product }: Attempt, splits: number, tile: number): readonly Slice[] {
   if (fused || x.scale || w.scale) return [];
   const length = Math.ceil(Math.ceil(x.depth / tile) / splits) * tile;

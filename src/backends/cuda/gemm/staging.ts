@@ -1,4 +1,4 @@
-/** Stages operands for cuBLASLt: rounded or padded copies, and block scales in its layout. */
+/** Staging of operands for cuBLASLt: rounded or padded copies of elements, and block scales in cuBLASLt's layout. */
 import { STAGING } from "../../../formats/contract.gen.js";
 import type { BlockScaleFormat, StagingName } from "../../../formats/datapath.js";
 import { unsignedWordOf, wordOf } from "../../../formats/derive.js";
@@ -7,22 +7,22 @@ import { addressOf, type LoweringContext } from "../lowering.js";
 import type { StagedOperand } from "./attempt.js";
 import { BLAS_TYPES, type BlasScales, scalesOf } from "./descriptor.js";
 
-/** Bytes of an operand's copy, all batch items together; 0 if it is read in place. */
+/** Returns the size in bytes of an operand's copy for all batch items, or 0 if the operand is read in place. */
 export function copyBytes({ copied, lines, depth, type }: StagedOperand, batch: number): number {
   return copied ? (batch * lines * depth * BLAS_TYPES[type].bits) / 8 : 0;
 }
 
-/** The layout of such a copy. */
+/** Returns the layout of an operand's copy. */
 export function targetOf({ lines, depth, type }: StagedOperand) {
   return { outLines: lines, outPitch: (depth * BLAS_TYPES[type].bits) / 8 };
 }
 
-/** The address of an operand's scales, if cuBLASLt can read them in place. */
+/** Returns the address of an operand's scales in their own layout, or undefined if it has none. */
 export function scaleAddress({ blockScales, tensorScale }: GemmOperand): number | undefined {
   return addressOf(blockScales?.tensor ?? tensorScale);
 }
 
-/** Bytes of the copy of block scales for cuBLASLt; 0 if they are read in place. */
+/** Returns the size in bytes of the copy of block scales, or 0 if cuBLASLt can read the scales in place. */
 export function scaleBytes({ blockScales }: GemmOperand, { scale, lines, depth }: StagedOperand): number {
   if (!scale || !blockScales) return 0;
   const wanted = scalesOf(scale, lines, depth);
@@ -72,13 +72,13 @@ interface StagingTarget {
   readonly staging: (typeof STAGING)[StagingName];
   readonly out: number;
   readonly outLines: number;
-  /** The distance of lines, in bytes. */
+  /** The distance between consecutive lines, in bytes. */
   readonly outPitch: number;
 }
 
 /**
- * Copies an operand to dense lines along K, rounded as `staging` says and padded with zeros: item by item of a batch, or as one
- * item if lines are contiguous in both places.
+ * Copies an operand so that its lines are contiguous along K, rounded as `staging` says and padded with zeros. The items of a
+ * batch are copied one by one, or as a single matrix if neither the operand nor the copy has gaps between items.
  */
 export function stageOperand(
   { addon, device }: LoweringContext,

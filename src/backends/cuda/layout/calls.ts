@@ -1,4 +1,4 @@
-/** What the addon's calls of layouts take (native-arguments.ts). */
+/** The declarations of the addon's calls for transposes and scale layouts (native-arguments.ts). */
 import type { Declaration } from "../native-arguments.js";
 import { SCALES, SIZE } from "../shared-arguments.js";
 

@@ -1,9 +1,9 @@
-/** The copies that a call writes, as addon calls take them. */
+/** The copies (rowwise and columnwise) of a quantized tensor as arguments of addon calls. */
 import type { Direction, QuantizedCopy } from "../../../tensor/quantized.js";
 import type { QuantizeArgs } from "../../ops.js";
 import type { NativeArgs } from "../addon.js";
 
-/** Codes and scales of one copy. */
+/** Returns the addresses of a copy's codes and scales, and the layout of the scales. */
 export function copyOf(copy: QuantizedCopy): NonNullable<NativeArgs<"quantizeMx">["rowwise"]> {
   return {
     codes: copy.data.address,
@@ -12,7 +12,7 @@ export function copyOf(copy: QuantizedCopy): NonNullable<NativeArgs<"quantizeMx"
   };
 }
 
-/** The copies that are wanted. */
+/** Returns the arguments for those copies that the call writes. */
 export function copiesOf({
   rowwise,
   columnwise,

@@ -1,4 +1,4 @@
-/** Transposes and scale layouts on a GPU. */
+/** Transposes and conversions of scale layouts on a GPU. */
 import { asMatrix, storageBits } from "../../../tensor/shape.js";
 import type { Lowering } from "../lowering.js";
 

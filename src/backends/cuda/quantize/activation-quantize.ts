@@ -1,4 +1,7 @@
-/** Activations into codes on a GPU: one kernel for delayed FP8 and for MXFP8 of bf16, else one operation after the other. */
+/**
+ * The fused activation and quantization on a GPU. One kernel serves quantizers with a given scale, and another MXFP8 of bf16
+ * input. In all other cases the activation and the quantization run one after the other.
+ */
 import { blockFormat, hasGivenScale, isSquare, type ScaleRuleName } from "../../../formats/block.js";
 import { ACTIVATION } from "../../../formats/contract.gen.js";
 import { factsOf } from "../../../formats/derive.js";
@@ -31,13 +34,16 @@ export const activationQuantize: Lowering<"activationQuantize"> = {
   },
 };
 
-/** How the kernel for blocks makes scales, and the type of what it reads. */
+/** The scale rule and the input dtype that the MX kernel supports. */
 const MX_KERNEL: { readonly rule: ScaleRuleName; readonly dtype: WideDType } = {
   rule: "e8m0Up",
   dtype: "bf16",
 };
 
-/** For bf16, where blocks of 32 lie within one half. */
+/**
+ * Whether the MX kernel supports the arguments. The quantizer must have the scale rule of the kernel and 1x32 blocks, the
+ * inputs must be bf16, and the number of columns (of each half, if gated) must be a multiple of 32.
+ */
 function hasMxKernel({ x, grad, gated, spec }: ActivationQuantizeArgs): boolean {
   const block = gated ? 64 : 32;
   const fits = asMatrix(x.shape)[1] % block === 0;
@@ -46,7 +52,7 @@ function hasMxKernel({ x, grad, gated, spec }: ActivationQuantizeArgs): boolean 
   return rule === MX_KERNEL.rule && !isSquare(spec.tile) && isRead && fits;
 }
 
-/** What is read and computed; rows and columns are those of x, or of its halves. */
+/** Returns the arguments of the activation. `rows` and `columns` are the size of x or, if gated, of each half of x. */
 function source({ x, grad, gated, kind, clamp }: ActivationQuantizeArgs) {
   const [rows, columns] = asMatrix(x.shape);
   return {

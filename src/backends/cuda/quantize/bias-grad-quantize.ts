@@ -1,6 +1,7 @@
 /**
- * Gradients into codes and their column sums on a GPU: one pass for per-tensor FP8 under a scale or an amax given and for
- * block-scaled FP8, a pass for sums and amax before the codes under current scaling; else one operation after the other.
+ * The fused column sums and quantization of a gradient on a GPU. Per-tensor FP8 with a given scale or amax, and block-scaled
+ * FP8, take one pass over the input. Current scaling takes one pass for the column sums and the amax, and another for the
+ * codes. In all other cases the two operations run one after the other.
  */
 import { blockFormat, isTensorWide, type ScaleRuleName } from "../../../formats/block.js";
 import { asMatrix } from "../../../tensor/shape.js";
@@ -11,7 +12,7 @@ import { chunkSumBytes } from "../rows/norm.js";
 import { blockSource } from "./block.js";
 import { tensorSource } from "./tensor.js";
 
-/** How the kernel for blocks makes scales. */
+/** The scale rule that the kernel for block-scaled FP8 supports. */
 const BLOCK_KERNEL_RULE: ScaleRuleName = "f32";
 
 export const biasGradQuantize: Lowering<"biasGradQuantize"> = {
@@ -33,7 +34,7 @@ export const biasGradQuantize: Lowering<"biasGradQuantize"> = {
   },
 };
 
-/** Calls `body` with memory for the sums of each 32 rows and an amax. */
+/** Calls `body` with temporary memory for one partial sum per column and 32 rows, and for an amax. */
 function withSums(
   { withTemporary }: LoweringContext,
   { x }: BiasGradQuantizeArgs,

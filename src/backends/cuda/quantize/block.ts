@@ -1,4 +1,4 @@
-/** Block-scaled FP8 on a GPU: both copies from one pass over the input. */
+/** Quantization to block-scaled FP8 on a GPU. One pass over the input writes both copies. */
 import { isSquare } from "../../../formats/block.js";
 import { factsOf } from "../../../formats/derive.js";
 import { asMatrix } from "../../../tensor/shape.js";
@@ -10,7 +10,7 @@ export function quantizeBlock({ addon, device }: LoweringContext, args: Quantize
   addon.quantizeBlock(device, blockSource(args));
 }
 
-/** All that the kernel is told. */
+/** Returns the arguments of the kernel. */
 export function blockSource(args: QuantizeArgs) {
   const { x, spec, noop } = args;
   const [rows, columns] = asMatrix(x.shape);

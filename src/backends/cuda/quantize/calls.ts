@@ -1,4 +1,4 @@
-/** What the addon's calls of quantizers take (native-arguments.ts). */
+/** The declarations of the addon's calls for quantization (native-arguments.ts). */
 import type { Declaration } from "../native-arguments.js";
 import { CLAMP, NORM_SOURCE, OUT, RANDOM, SCALES, SIZE, SOURCE } from "../shared-arguments.js";
 

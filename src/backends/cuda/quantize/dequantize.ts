@@ -4,7 +4,7 @@ import { factsOf, wordOf } from "../../../formats/derive.js";
 import { asMatrix } from "../../../tensor/shape.js";
 import { addressOf, type Lowering, wideOf } from "../lowering.js";
 
-/** The shift of a tile without end. */
+/** A shift that is larger than the logarithm of any size. It makes all elements share one scale. */
 const ALL = 62;
 
 export const dequantize: Lowering<"dequantize"> = {

@@ -1,4 +1,4 @@
-/** MXFP8, MXFP6 and MXFP4 on a GPU: both copies from one pass over the input. */
+/** Quantization to MXFP8, MXFP6 and MXFP4 on a GPU. One pass over the input writes both copies. */
 import { blockFormat, isSquare } from "../../../formats/block.js";
 import { SCALE_RULE } from "../../../formats/contract.gen.js";
 import { factsOf } from "../../../formats/derive.js";

@@ -1,6 +1,7 @@
 /**
- * Norms into codes on a GPU: one kernel for delayed FP8 where a rowwise copy is wanted, from which a columnwise one is moved;
- * a norm that takes the amax for quantizers that want one; else one operation after the other.
+ * The fused norm and quantization on a GPU. Quantizers with a given scale use one kernel if a rowwise copy is wanted; a
+ * columnwise copy is the transpose of the rowwise one. Quantizers that scale by the amax of the whole tensor use a norm kernel
+ * that also computes the amax. In all other cases the norm and the quantization run one after the other.
  */
 import { hasGivenScale } from "../../../formats/block.js";
 import { factsOf } from "../../../formats/derive.js";

@@ -1,4 +1,7 @@
-/** NVFP4 on a GPU: one pass over the input for amaxes that are not given, one for both copies. */
+/**
+ * Quantization to NVFP4 on a GPU. One pass over the input computes the amaxes that are not given; a second pass writes both
+ * copies.
+ */
 import { isSquare } from "../../../formats/block.js";
 import type { QuantizedCopy } from "../../../tensor/quantized.js";
 import { asMatrix } from "../../../tensor/shape.js";
@@ -10,7 +13,7 @@ import { addressOf, type LoweringContext, randomWords, wideOf } from "../lowerin
 export function quantizeNvfp4({ addon, device }: LoweringContext, args: QuantizeArgs): void {
   const { x, spec, random, rowwise, columnwise, amax, noop } = args;
   const [rows, columns] = asMatrix(x.shape);
-  // without the transform, an amax that is given serves both copies (numerics.md §5.2)
+  // without the transform, a given amax serves both copies (numerics.md §5.2)
   const amaxColumnwise = args.amaxColumnwise ?? (spec.rht ? undefined : amax);
   addon.quantizeNvfp4(device, {
     x: x.address,
@@ -31,7 +34,10 @@ export function quantizeNvfp4({ addon, device }: LoweringContext, args: Quantize
   });
 }
 
-/** A copy, where its amax goes, which NVFP4's have, and where the amax is if it is known. */
+/**
+ * Returns the arguments for one copy: its codes, scales and amax, and the address of a given amax. A copy of NVFP4 always has
+ * an amax.
+ */
 function withAmax(copy: QuantizedCopy, given: Tensor | undefined) {
   return { amax: copy.amax!.address, givenAmax: addressOf(given), ...copyOf(copy) };
 }

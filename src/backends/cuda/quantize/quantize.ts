@@ -1,4 +1,4 @@
-/** Quantization on a GPU, by how scales are shared and made. */
+/** Quantization on a GPU: the choice of a kernel by the tile and the scale rule. */
 import { blockFormat, isTensorWide, type ScaleRuleName } from "../../../formats/block.js";
 import type { Lowering } from "../lowering.js";
 import { quantizeBlock } from "./block.js";
@@ -6,7 +6,7 @@ import { quantizeMx } from "./mx.js";
 import { quantizeNvfp4 } from "./nvfp4.js";
 import { quantizeTensor } from "./tensor.js";
 
-/** By how the scales of blocks are made. */
+/** The kernels for block-scaled formats, by the rule that computes their scales. */
 const BLOCKS = {
   f32: quantizeBlock,
   e8m0Up: quantizeMx,

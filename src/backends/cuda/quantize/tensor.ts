@@ -1,4 +1,4 @@
-/** Per-tensor FP8 on a GPU: the scale is read, or made, where it lies. */
+/** Quantization to per-tensor FP8 on a GPU. The scale is read or computed on the device. */
 import { factsOf } from "../../../formats/derive.js";
 import { asMatrix } from "../../../tensor/shape.js";
 import type { QuantizeArgs } from "../../ops.js";
@@ -13,7 +13,10 @@ function launch({ addon, device }: LoweringContext, args: QuantizeArgs, workspac
   addon.quantizeTensor(device, tensorSource(args, workspace));
 }
 
-/** All that the kernel is told; `workspace` has the amax where neither a scale nor an amax is given. */
+/**
+ * Returns the arguments of the kernel. `workspace` is memory for the amax of x. It is required if neither a scale nor an amax
+ * is given.
+ */
 export function tensorSource<W extends number | undefined>(args: QuantizeArgs, workspace: W) {
   const { x, spec, rowwise, columnwise, scale, amax, amaxRecord, noop } = args;
   const [rows, columns] = asMatrix(x.shape);

@@ -1,4 +1,4 @@
-/** Arguments of the addon's calls of row operations (native-arguments.ts). */
+/** The declarations of the addon's calls for operations on rows (native-arguments.ts). */
 import type { Declaration } from "../native-arguments.js";
 import { DX, GRAD, NORM_SOURCE, OUT, SIZE, SOURCE } from "../shared-arguments.js";
 

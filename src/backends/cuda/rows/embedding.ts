@@ -1,4 +1,4 @@
-/** Embeddings on a GPU. */
+/** Embedding lookup and its gradient on a GPU. */
 import { asMatrix } from "../../../tensor/shape.js";
 import { type Lowering, wideOf } from "../lowering.js";
 

@@ -1,9 +1,9 @@
-/** Losses on a GPU. */
+/** Losses and their gradients on a GPU. */
 import { asMatrix } from "../../../tensor/shape.js";
 import type { CrossEntropyArgs, MseArgs } from "../../ops.js";
 import { type Lowering, wideOf } from "../lowering.js";
 
-/** The arguments that forward and backward share. */
+/** Returns the arguments that cross-entropy and its gradient share. */
 function rowsOf(args: Omit<CrossEntropyArgs, "loss">) {
   const { logits, targets, smoothing, ignore, maximum, total } = args;
   const [rows, columns] = asMatrix(logits.shape);
@@ -16,7 +16,7 @@ function rowsOf(args: Omit<CrossEntropyArgs, "loss">) {
     rows,
     columns,
     smoothing,
-    // the bits of an i32
+    // the i32 as a 32-bit pattern
     ignore: ignore >>> 0,
   };
 }
@@ -39,7 +39,7 @@ export const crossEntropyBackward: Lowering<"crossEntropyBackward"> = {
   },
 };
 
-/** The arguments that forward and backward of the squared error share. */
+/** Returns the arguments that the mean squared error and its gradient share. */
 function pairOf({ x, target }: Pick<MseArgs, "x" | "target">) {
   const [rows, columns] = asMatrix(x.shape);
   return {

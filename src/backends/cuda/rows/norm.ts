@@ -1,14 +1,14 @@
-/** Norms and column sums on a GPU. */
+/** Norms, their gradients, and column sums on a GPU. */
 import { asMatrix } from "../../../tensor/shape.js";
 import type { NormArgs } from "../../ops.js";
 import { addressOf, type Lowering, wideOf } from "../lowering.js";
 
-/** Workspace bytes for column sums: one sum per 32 rows, column and result. */
+/** Returns the size in bytes of the workspace for column sums: one f32 per 32 rows and column, for each of `results` sums. */
 export function chunkSumBytes(rows: number, columns: number, results: number): number {
   return Math.ceil(rows / 32) * columns * results * 4;
 }
 
-/** The arguments of a norm's kernel except its outputs. */
+/** Returns the arguments of a norm's kernel, except its output. */
 export function normSource(args: Omit<NormArgs, "out">) {
   const { x, gamma, beta, eps, zeroCenteredGamma, mean, rstd } = args;
   const [rows, columns] = asMatrix(x.shape);

@@ -1,9 +1,12 @@
-/** Softmax on a GPU. */
+/** Softmax and its gradient on a GPU. */
 import { asMatrix } from "../../../tensor/shape.js";
 import type { Tensor } from "../../../tensor/tensor.js";
 import { type Lowering, wideOf } from "../lowering.js";
 
-/** The sizes that forward and backward share; `period` is the number of rows per matrix under the causal mask, else 0. */
+/**
+ * Returns the sizes that softmax and its gradient share. `period` is the number of rows per matrix if the causal mask is used,
+ * else 0.
+ */
 function sizesOf({ shape }: Tensor, causal: boolean) {
   const [rows, columns] = asMatrix(shape);
   return { rows, columns, period: causal ? (shape.at(-2) ?? 1) : 0 };

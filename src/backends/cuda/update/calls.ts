@@ -1,4 +1,4 @@
-/** Arguments of the addon's calls of updates (native-arguments.ts). */
+/** The declarations of the addon's calls for optimizers, gradient norms and delayed scaling (native-arguments.ts). */
 import type { Declaration } from "../native-arguments.js";
 import { GRAD, X } from "../shared-arguments.js";
 

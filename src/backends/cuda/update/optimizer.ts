@@ -3,7 +3,7 @@
 import type { AdamWArgs, SGDArgs } from "../../ops.js";
 import { addressOf, type Lowering, wideOf } from "../lowering.js";
 
-/** The arguments that all optimizers share. */
+/** Returns the arguments that all optimizers share. */
 function step({ grad, parameter, copy, gradScale, noop, learningRate, weightDecay }: SGDArgs | AdamWArgs) {
   return {
     grad: grad.address,

@@ -1,11 +1,13 @@
-/** encode, decode and amax on the reference. */
+/** The operations encode, decode and amax on the reference. */
 import { OVERFLOW, ROUNDING } from "../../../formats/contract.gen.js";
 import type { WideDType } from "../../../tensor/shape.js";
 import type { Tensor } from "../../../tensor/tensor.js";
 import type { AmaxArgs, DecodeArgs, EncodeArgs } from "../../ops.js";
 import { type Lowering, type LoweringContext, randomWords, sourceOf, targetOf } from "../lowering.js";
 
-/** The granularity of ranges: whole bytes of packed codes, whole draws of random bits. */
+/**
+ * Threads share a job in multiples of this many elements, so that none shares a byte of packed codes or a draw of random bits.
+ */
 const GRAIN = 64;
 
 export const encode: Lowering<"encode"> = {
@@ -40,7 +42,7 @@ export const amax: Lowering<"amax"> = {
   },
 };
 
-/** max |x|, NaN ignored; 0 for an empty tensor. */
+/** Returns max |x|, where NaN is ignored. It is 0 for an empty tensor. */
 export function amaxOf({ pool }: LoweringContext, x: Tensor<WideDType>): number {
   const parts = pool.run("amax", { total: x.size, grain: GRAIN }, sourceOf(x));
   return Math.max(0, ...parts);

@@ -1,9 +1,9 @@
-/** The exhaustive digest on the reference. */
+/** The operation sweep on the reference: digests of the codes of all f32 bit patterns. */
 import { OVERFLOW, ROUNDING } from "../../../formats/contract.gen.js";
 import type { SweepArgs } from "../../ops.js";
 import { type Lowering, randomWords } from "../lowering.js";
 
-/** Blocks of 2^16 bit patterns per chunk of 2^24; threads share the blocks. */
+/** The number of blocks of 2^16 bit patterns in a chunk of 2^24. Threads share a job in blocks. */
 const BLOCKS = 256;
 
 export const sweep: Lowering<"sweep"> = {

@@ -1,10 +1,10 @@
-/** Activations and their gated forms on the reference. */
+/** Activations, gated activations and their gradients on the reference. */
 import { ACTIVATION } from "../../../formats/contract.gen.js";
 import { asMatrix } from "../../../tensor/shape.js";
 import type { Tensor } from "../../../tensor/tensor.js";
 import { type Lowering, sourceOf, targetOf, wideOf } from "../lowering.js";
 
-/** The approximate cost of a transcendental function, in copies. */
+/** The approximate cost of an activation function, in units of copying an element. */
 const WEIGHT = 8;
 
 export const activation: Lowering<"activation"> = {
@@ -22,7 +22,7 @@ export const activationBackward: Lowering<"activationBackward"> = {
   },
 };
 
-/** The rows of x, and the columns of each half. */
+/** Returns the number of rows of x (`total`), the cost of a row (`weight`) and the number of columns of each half. */
 function halvesOf(x: Tensor): { readonly total: number; readonly weight: number; readonly columns: number } {
   const [rows, columns] = asMatrix(x.shape);
   return { total: rows, weight: columns * WEIGHT, columns: columns / 2 };

@@ -1,4 +1,4 @@
-/** Sums of tensors on the reference. */
+/** Addition of tensors on the reference. */
 import { type Lowering, wideOf } from "../lowering.js";
 
 export const add: Lowering<"add"> = {

@@ -1,4 +1,4 @@
-/** Multiples of tensors on the reference. */
+/** Multiplication of a tensor by a number on the reference. */
 import { type Lowering, wideOf } from "../lowering.js";
 
 export const scaled: Lowering<"scaled"> = {

@@ -17,7 +17,7 @@ import { transposeCodes } from "../layout/layout.js";
 import type { Lowering, LoweringContext } from "../lowering.js";
 
 const NULL = 0;
-/** The number of jobs of a product with a `progress` callback. */
+/** The number of jobs into which a product with a `progress` callback is divided. */
 const PROGRESS_JOBS = 100;
 
 export const gemm: Lowering<"gemm"> = {
@@ -32,7 +32,7 @@ export const gemm: Lowering<"gemm"> = {
   },
 };
 
-/** One product of a batch. */
+/** Computes one product of a batch. */
 function multiply(
   context: LoweringContext,
   args: GemmArgs,
@@ -64,12 +64,15 @@ function multiply(
   );
 }
 
-/** The address of a batch item. */
+/** Returns the address of item `item` of a batch. */
 function addressIn(tensor: Tensor, { batch = 1 }: GemmArgs, item: number): number {
   return tensor.address + (tensor.byteLength / batch) * item;
 }
 
-/** Calls `body` with the address of an operand's lines: in place, or in a transposed copy. */
+/**
+ * Calls `body` with the address of an operand as [lines, K]: the operand itself, or a transposed copy if it is stored as [K,
+ * lines].
+ */
 function withLines(
   context: LoweringContext,
   args: GemmArgs,
@@ -158,7 +161,7 @@ const NO_STEP = {
 } as const;
 
 interface Staged extends GemmOperand {
-  /** The address of its lines. */
+  /** The address of the operand as [lines, K]. */
   readonly address: number;
   readonly staging: number;
 }
@@ -182,7 +185,7 @@ function describeOperand({ pool }: LoweringContext, task: number, i: number, ope
   });
 }
 
-/** Runs all units; as several jobs if there is a `progress` callback. */
+/** Runs all work units of a product, as several jobs if there is a `progress` callback. */
 function accumulate(
   context: LoweringContext,
   task: number,
@@ -204,7 +207,10 @@ function numberIn(tensor: Tensor<"f32"> | undefined): number {
   return tensor?.dataSync()[0] ?? 1;
 }
 
-/** NVFP4's amaxes enter alpha as ((alpha * amaxW) * amaxX) / divisors, the quotient as one f32 factor (numerics.md §5.10). */
+/**
+ * Returns alpha with the amaxes of NVFP4 operands: ((alpha * amaxW) * amaxX) * (1 / divisors). The divisors are multiplied and
+ * inverted first. Every operation is rounded to f32 (numerics.md §5.10).
+ */
 function fullAlpha({ alpha, w, x }: GemmArgs): number {
   if (!w.amax && !x.amax) return alpha;
   const inverse = Math.fround(1 / ((w.amaxDivisor ?? 1) * (x.amaxDivisor ?? 1)));

@@ -1,4 +1,4 @@
-/** Transposes and scale layouts on the reference. */
+/** Transposes and conversions of scale layouts on the reference. */
 import type { CopyGeometry } from "../../../tensor/geometry.js";
 import { asMatrix, byteLength, storageBits } from "../../../tensor/shape.js";
 import type { Lowering, LoweringContext } from "../lowering.js";
@@ -24,7 +24,7 @@ export const swapAxes: Lowering<"swapAxes"> = {
   },
 };
 
-/** [rows, columns] elements of `bits` bits, 4 to 32, transposed from one address to another. */
+/** Transposes a [rows, columns] matrix of elements of 4, 8, 16 or 32 bits from one address to another. */
 export function transposeCodes(
   { pool }: LoweringContext,
   from: number,
@@ -50,7 +50,7 @@ export const relayout: Lowering<"relayout"> = {
   },
 };
 
-/** From the logical layout to that of `geometry`. */
+/** Converts scales from the logical layout to the layout of `geometry`. */
 export function layOutScales(
   { pool }: LoweringContext,
   geometry: CopyGeometry,
@@ -69,7 +69,7 @@ export function layOutScales(
   pool.run("place", { total: outRows }, { dst: to, dstColumns, ...source, ...strides });
 }
 
-/** From the layout of `geometry` to the logical one. */
+/** Converts scales from the layout of `geometry` to the logical layout. */
 export function gatherScales(
   { pool }: LoweringContext,
   geometry: CopyGeometry,
@@ -87,7 +87,10 @@ export function gatherScales(
   pool.run("place", { total: rows }, { dst: to, dstColumns: columns, ...source, ...strides });
 }
 
-/** In-place columnwise scales are swizzled as the transpose they are for the GEMM (numerics.md §4.6). */
+/**
+ * Converts scales to or from the swizzled layout. Scales stored as [blocks, lines] are swizzled as their transpose, which is
+ * what a GEMM reads (numerics.md §4.6).
+ */
 function swizzleScales(
   pool: LoweringContext["pool"],
   name: "swizzle" | "unswizzle",
@@ -100,7 +103,7 @@ function swizzleScales(
   pool.run(name, { total: Math.ceil(rows / 128) }, { src: from, rows, columns, ...strides, dst: to });
 }
 
-/** Of a matrix of lines `pitch` apart, or of its transpose. */
+/** Returns the strides of a row-major matrix with rows `pitch` elements apart or, if `transposed`, of its transpose. */
 function stridesOf(transposed: boolean, pitch: number) {
   return transposed ? { rowStride: 1, columnStride: pitch } : { rowStride: pitch, columnStride: 1 };
 }

@@ -1,4 +1,4 @@
-/** Activations into codes on the reference: one operation after the other. */
+/** The fused activation and quantization on the reference: the two operations run one after the other. */
 import { runActivationSteps } from "../../steps/activation.js";
 import type { Lowering } from "../lowering.js";
 

@@ -1,4 +1,4 @@
-/** Gradients into codes and their column sums on the reference: one operation after the other. */
+/** The fused column sums and quantization on the reference: the two operations run one after the other. */
 import { runBiasGradSteps } from "../../steps/bias-grad.js";
 import type { Lowering } from "../lowering.js";
 

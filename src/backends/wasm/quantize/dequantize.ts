@@ -16,7 +16,7 @@ export const dequantize: Lowering<"dequantize"> = {
     if (geometry.data === "inPlace") {
       decodeCopy(context, args, [rows, columns], args.copy.data.address, out.address);
     } else if (geometry.scale === "inPlace") {
-      // mxfp4 columnwise: the codes go back to where their scales are
+      // mxfp4 columnwise: the codes are transposed back to the orientation of their scales
       context.withTemporary(args.copy.data.byteLength, (codes) => {
         transposeCodes(context, args.copy.data.address, columns, rows, storageBits(spec.format), codes);
         decodeCopy(context, args, [rows, columns], codes, out.address);
@@ -30,7 +30,7 @@ export const dequantize: Lowering<"dequantize"> = {
   },
 };
 
-/** The values of [lines, length] codes, whose scales lie as they do. */
+/** Decodes [lines, length] codes whose scales have the same orientation. */
 function decodeCopy(
   context: LoweringContext,
   args: DequantizeArgs,

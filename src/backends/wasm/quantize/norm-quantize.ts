@@ -1,4 +1,4 @@
-/** Norms into codes on the reference: one operation after the other. */
+/** The fused norm and quantization on the reference: the two operations run one after the other. */
 import { runNormSteps } from "../../steps/norm.js";
 import type { Lowering } from "../lowering.js";
 

@@ -1,4 +1,4 @@
-/** Quantization on the reference: each copy is one pass over the source. */
+/** Quantization on the reference. Each copy takes one pass over the source. */
 import { blockFormat, isTensorWide, tileSize } from "../../../formats/block.js";
 import { OVERFLOW, QUANTIZE_TASK, ROUNDING, SCALE_RULE } from "../../../formats/contract.gen.js";
 import { FLT_MAX, factsOf } from "../../../formats/derive.js";
@@ -10,15 +10,18 @@ import { amaxOf } from "../cast/cast.js";
 import { layOutScales, transposeCodes } from "../layout/layout.js";
 import { type Lowering, type LoweringContext, randomWords, sourceOf, wideOf } from "../lowering.js";
 
-/** Rows and columns of what is quantized. Where one is zero the other counts nothing: it may be beyond what kernels count. */
+/**
+ * Returns the rows and columns of x, or [0, 0] if x is empty: the other size of an empty matrix may exceed what kernels can
+ * count.
+ */
 function sizeOf(x: Tensor): readonly [rows: number, columns: number] {
   return x.size === 0 ? [0, 0] : asMatrix(x.shape);
 }
 
-/** Rows that a transposing pass reads at a time. */
+/** The number of rows that a transposing pass reads at a time. */
 const STRIP = 16;
 
-/** What draws nothing. */
+/** The arguments of a random source for kernels that do not use random bits. */
 const NO_DRAWS = { seedLo: 0, seedHi: 0, offsetLo: 0, offsetHi: 0, copy: 0 } as const;
 
 export const quantize: Lowering<"quantize"> = {
@@ -32,7 +35,10 @@ export const quantize: Lowering<"quantize"> = {
   },
 };
 
-/** Per-tensor scaling: one encode, whose bytes are transposed for the columnwise copy (numerics.md §2.1). */
+/**
+ * Quantizes with one scale per tensor: the elements are encoded once, and the codes are transposed for the columnwise copy
+ * (numerics.md §2.1).
+ */
 function quantizeTensor(context: LoweringContext, args: QuantizeArgs): void {
   const { x, spec, rowwise, columnwise } = args;
   const [rows, columns] = sizeOf(x);
@@ -72,7 +78,10 @@ function tensorScale(context: LoweringContext, { x, spec, scale, amax, amaxRecor
   return context.pool.call("scaleFromAmax", { amax: largest, max, ...rule });
 }
 
-/** One copy of a block-scaled tensor; its scales are made in the logical layout, then laid out as wanted. */
+/**
+ * Quantizes one copy of a block-scaled tensor. The scales are computed in the logical layout and then converted to the layout
+ * of the copy.
+ */
 function quantizeCopy(
   context: LoweringContext,
   args: QuantizeArgs,
@@ -80,7 +89,7 @@ function quantizeCopy(
   copy: QuantizedCopy,
 ): void {
   const { geometry, scaleInv } = copy;
-  // where there are no scales, a size beside the zero may be beyond what kernels count
+  // A matrix without scales is empty. Its other size may exceed what the layout kernels can count, so they are not called.
   if (geometry.layout === "logical" || scaleInv.byteLength === 0) {
     quantizeBlocks(context, args, direction, copy, scaleInv.address);
     return;
@@ -142,7 +151,7 @@ function quantizeBlocks(
   });
 }
 
-/** What is read, and how its tiles are. */
+/** The matrix that a kernel reads, and its tiles. */
 interface Tiled {
   readonly rows: number;
   readonly columns: number;
@@ -152,7 +161,7 @@ interface Tiled {
   readonly sharedScales: boolean;
 }
 
-/** Fills in a task all but what concerns NVFP4 and where the results go. */
+/** Writes all fields of a quantization task except the parameters of NVFP4 and the addresses of the results. */
 function describeCopy(
   { pool }: LoweringContext,
   task: number,
@@ -178,7 +187,7 @@ function describeCopy(
     });
 }
 
-/** NVFP4's per-tensor amax of one copy, which is also part of the result; 0 for formats without. */
+/** Returns the amax of the whole tensor for one copy of NVFP4, and writes it to the copy. Returns 0 for other formats. */
 function globalAmax(
   context: LoweringContext,
   args: QuantizeArgs,
@@ -197,7 +206,7 @@ function globalAmax(
   return value;
 }
 
-/** max |y| of the bf16 random Hadamard transform y of xᵀ. */
+/** Returns max |y|, where y is the bf16 random Hadamard transform of xᵀ. */
 function transformedAmax({ pool }: LoweringContext, x: QuantizeArgs["x"], signs: number): number {
   const [rows, columns] = sizeOf(x);
   const job = { total: columns, grain: STRIP, weight: rows };

@@ -1,4 +1,4 @@
-/** Embeddings on the reference. */
+/** Embedding lookup and its gradient on the reference. */
 import { asMatrix } from "../../../tensor/shape.js";
 import { type Lowering, wideOf } from "../lowering.js";
 

@@ -1,9 +1,9 @@
-/** Losses on the reference. */
+/** Losses and their gradients on the reference. */
 import { asMatrix } from "../../../tensor/shape.js";
 import type { CrossEntropyArgs, MseArgs } from "../../ops.js";
 import { type Lowering, wideOf } from "../lowering.js";
 
-/** The arguments that forward and backward share. */
+/** Returns the arguments that cross-entropy and its gradient share. */
 function rowsOf({ logits, targets, maximum, total, smoothing, ignore }: Omit<CrossEntropyArgs, "loss">) {
   return {
     logits: logits.address,
@@ -38,7 +38,7 @@ export const crossEntropyBackward: Lowering<"crossEntropyBackward"> = {
   },
 };
 
-/** The arguments that forward and backward of the squared error share. */
+/** Returns the arguments that the mean squared error and its gradient share. */
 function pairOf({ x, target }: Pick<MseArgs, "x" | "target">) {
   return {
     x: x.address,

@@ -1,4 +1,4 @@
-/** Norms and column sums on the reference. */
+/** Norms, their gradients, and column sums on the reference. */
 import { asMatrix } from "../../../tensor/shape.js";
 import { type Lowering, sourceOf, targetOf, wideOf } from "../lowering.js";
 

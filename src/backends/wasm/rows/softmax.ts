@@ -1,9 +1,9 @@
-/** Softmax on the reference. */
+/** Softmax and its gradient on the reference. */
 import { asMatrix } from "../../../tensor/shape.js";
 import type { Tensor } from "../../../tensor/tensor.js";
 import { type Lowering, wideOf } from "../lowering.js";
 
-/** The number of rows, their length, and `period`: the rows per matrix under the causal mask, else 0. */
+/** Returns the number of rows, their length, and `period`: the number of rows per matrix if the causal mask is used, else 0. */
 function sizesOf({ shape }: Tensor, causal: boolean) {
   const [total, columns] = asMatrix(shape);
   return { total, columns, period: causal ? (shape.at(-2) ?? 1) : 0 };

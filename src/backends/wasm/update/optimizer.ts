@@ -3,14 +3,14 @@ import { WIDE } from "../../../formats/contract.gen.js";
 import type { AdamWArgs, SGDArgs } from "../../ops.js";
 import { type Lowering, wideOf } from "../lowering.js";
 
-/** The granularity of ranges, and the cost of one element in copies. */
+/** Threads share a step in multiples of `grain` elements. `weight` is the cost of an element, in units of copying one. */
 const STEP = { grain: 32, weight: 4 } as const;
 
 function skips({ noop }: SGDArgs | AdamWArgs): boolean {
   return noop !== undefined && noop.dataSync()[0] === 1;
 }
 
-/** The arguments that all optimizers share; the address of an absent copy is 0. */
+/** Returns the arguments that all optimizers share. The address of an absent tensor is 0. */
 function stepOf({ grad, parameter, copy, gradScale, learningRate, weightDecay }: SGDArgs | AdamWArgs) {
   return {
     grad: grad.address,
