@@ -36,7 +36,7 @@ async function run() {
   return rows;
 }
 
-/** Adds to each row what it is relative to its ceiling and its baseline. */
+/** Adds to each row its ratio to its ceiling and to its baseline. */
 function withRatios(cases, rows) {
   const rate = (name) => rows.find((row) => row.name === name)?.median;
   return rows.map((row, i) => {

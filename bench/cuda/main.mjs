@@ -31,7 +31,7 @@ const wait = () => {
   copies.wait();
 };
 
-/** Each kernel's bytes a second, and what share that is of a copy on the device in the same rounds. */
+/** The bytes per second of each kernel, and their share of a device-to-device copy in the same rounds. */
 function kernelRows() {
   return SIZES.flatMap((size) => {
     const scope = new Scope();
@@ -70,7 +70,7 @@ function markdown(rows) {
   return lines.map((line) => `| ${line.join(" | ")} |\n`).join("");
 }
 
-/** The tables that each section of a document has. A run without TransformerEngine leaves its section as it is. */
+/** The sections of the documents and their tables. Without TransformerEngine, its section stays unchanged. */
 const SECTIONS = [
   { name: "docs/performance.md", section: "bench:cuda", titles: ["kernels", "gemm", "enqueue"] },
   { name: "docs/performance.md", section: "bench:engine", titles: ["engine"] },

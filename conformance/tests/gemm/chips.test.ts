@@ -1,4 +1,6 @@
-/** What a GPU promises of its products follows from the rows of chips and versions that were measured, and from nothing else. */
+/**
+ * What `supports` says about products on a GPU depends only on the table of measured pairs of chip and library version.
+ */
 import * as fc from "fast-check";
 import { describe, expect } from "vitest";
 import { gemm as lowering } from "../../../src/backends/cuda/gemm/gemm.js";
@@ -13,7 +15,7 @@ import { scoped, useBackend } from "../harness/suite.js";
 
 const backend = useBackend();
 
-/** What was compared with the reference, all elements equal, and nothing else: written here a second time on purpose. */
+/** The measured pairs, written a second time on purpose: in these, all elements equalled the reference's. */
 const MEASURED = [
   ["NVIDIA H100 80GB HBM3", 9, 0, 130100],
   ["NVIDIA H200", 9, 0, 130100],
@@ -39,7 +41,7 @@ const versions = fc.oneof(
   fc.constantFrom(130100, 130000, 130101, 130200, 120803, 13010, 0),
   fc.nat({ max: 200000 }),
 );
-/** Anything, or a measured pair of which at most one thing is another. */
+/** Any pair, or a measured pair with at most one field changed. */
 const pairs = fc
   .record({
     measured: fc.constantFrom(...MEASURED),
@@ -68,7 +70,7 @@ function isMeasured({ gpu, version }: { gpu: Gpu; version: number }): boolean {
 }
 
 describe("a product on a GPU", () => {
-  scoped("promises bits for the measured pairs, and says unverified for every other", () => {
+  scoped("agrees in bits for measured pairs, and is unverified for every other", () => {
     for (const [name, major, minor, version] of MEASURED) {
       const args = gemmArgs(backend(), "e4m3", [64, 32, 256]);
       expect(answer({ gpu: { name, major, minor }, version }, args)).toEqual({ ok: true, agrees: "bits" });
@@ -107,7 +109,7 @@ describe("a product on a GPU", () => {
     );
   });
 
-  scoped("takes measured algorithms alone wherever some were, whatever the pair", () => {
+  scoped("uses only measured algorithms if the pair has any", () => {
     fc.assert(
       fc.property(pairs, fc.nat({ max: 100 }), (pair, id) => {
         const chip = chipOf(pair.gpu);

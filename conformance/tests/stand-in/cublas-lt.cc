@@ -1,5 +1,5 @@
-// cuBLASLt without a GPU: it has an algorithm for every product, with a workspace that grows with its number, and a product
-// touches the ends of everything that it is told of.
+// A stand-in for cuBLASLt without a GPU. It has algorithms for every product, whose workspace grows with their number.
+// A product reads and writes the first and last bytes of all memory that it is given.
 #include <cublasLt.h>
 
 #include <cstring>

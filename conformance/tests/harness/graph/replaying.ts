@@ -1,4 +1,4 @@
-/** Whatever is run is captured and replayed: so that what holds of running holds of replaying. */
+/** A backend that captures every operation as a graph and replays it, so that all laws also test replaying. */
 import type { Backend, CapturedWork, MemoryUse, Support } from "../../../../src/backends/backend.js";
 import type { GemmArgs } from "../../../../src/backends/gemm-args.js";
 import type { OpArgs, OpName } from "../../../../src/backends/ops.js";
@@ -6,18 +6,18 @@ import { UnsupportedError } from "../../../../src/errors.js";
 import type { GemmAlgorithm } from "../../../../src/formats/gemm-algorithm.js";
 import type { Memory } from "../../../../src/tensor/storage.js";
 
-/** The work of `body`, on a backend that can capture. */
+/** Captures the work of `body`. */
 function captured(backend: Backend, body: () => void): CapturedWork {
   if (!backend.capture) throw new Error(`${backend.name} captures nothing`);
   return backend.capture(body);
 }
 
-/** Runs each operation on `inner` by a replay, but for those that are refused in a capture. */
+/** Runs each operation on `inner` by capturing and replaying it, except operations that cannot be captured. */
 export class ReplayingBackend implements Backend {
   readonly memory: Memory;
-  /** Operations that were replayed. */
+  /** The operations that were replayed. */
   readonly replayed = new Set<OpName>();
-  /** An operation may be composed of others. */
+  /** True during a capture: an operation composed of others is captured as a whole. */
   #capturing = false;
 
   constructor(readonly inner: Backend) {
