@@ -1,5 +1,6 @@
-// `npm run bench`: speed of the reference, as medians of interleaved runs with their ceilings in the same run.
-// --json prints the rows as JSON, --write puts the table into docs/performance.md, --quick runs few rounds.
+// `npm run bench` measures the speed of the reference: medians of interleaved runs, and upper bounds (ceilings) to compare
+// with, from the same run. Options: --json prints the rows as JSON; --write puts the table into docs/performance.md;
+// --quick runs few rounds.
 
 import { cpus } from "node:os";
 import { openBackend, Scope } from "lockstep";

@@ -16,13 +16,15 @@ import { TESTS } from "./mutate/tests.mjs";
 const { values, positionals } = parseArgs({
   allowPositionals: true,
   options: {
-    // the time limits in ms for tests in each pass; and the limit for all tests that a surviving mutant runs
+    // the time limits in ms of one test, for each pass
     longest: { type: "string", default: "30,200,1000" },
+    // the time limit in ms of all tests that a surviving mutant runs
     budget: { type: "string", default: "5000" },
     // discards earlier results
     again: { type: "boolean", default: false },
-    // numbers of mutants, and test files, separated by commas
+    // runs only these mutants: their numbers, separated by commas
     only: { type: "string" },
+    // runs only these test files, separated by commas
     tests: { type: "string" },
     // runs each surviving mutant in a new process, so that it is active while modules are loaded
     fresh: { type: "boolean", default: false },

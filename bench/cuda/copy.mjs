@@ -1,4 +1,4 @@
-// The ceiling of memory-bound kernels: a device-to-device copy, called through the addon because the public interface
+// The upper bound of memory-bound kernels: a device-to-device copy, called through the addon because the public interface
 // has none.
 import { platform } from "../../dist/src/backends/platform/node.js";
 

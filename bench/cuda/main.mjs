@@ -1,6 +1,6 @@
-// `npm run bench:cuda`: speed of the CUDA backend on device 0, with its ceilings in the same run.
-// --write puts the tables into the documents, --json FILE writes all rows, --quick runs few rounds, --only
-// kernels|gemm|enqueue|training|engine.
+// `npm run bench:cuda` measures the speed of the CUDA backend on device 0. Upper bounds to compare with, such as a
+// device-to-device copy, are measured in the same run. Options: --write puts the tables into the documents; --json FILE
+// writes all rows; --quick runs few rounds; --only kernels|gemm|enqueue|training|engine runs one part.
 import { writeFile } from "node:fs/promises";
 import { parseArgs } from "node:util";
 import { Scope } from "lockstep";

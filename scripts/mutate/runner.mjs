@@ -123,7 +123,8 @@ export default class MutationRunner extends TestRunner {
   async #mutants(test, { id, file, ms, covered, left }) {
     const survived = [];
     this.#fresh = this.#fresh && left.length === 0;
-    // whether no mutant has run since the test last passed without one
+    // True if the last run of the test was without a mutant and passed. False after a mutant has survived, because the
+    // survivor may have left changed state behind.
     let clean = true;
     const queue = [...left];
     for (let mutant = queue.shift(); mutant !== undefined; mutant = queue.shift()) {

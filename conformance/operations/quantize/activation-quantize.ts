@@ -54,7 +54,7 @@ function formFor(result: Shape): fc.Arbitrary<Form> {
     });
 }
 
-/** Fused calls with the quantizers `names`, whose results have one of `shapes`. */
+/** Draws fused calls of the quantizers `names` whose results have one of `shapes`. */
 export function activationQuantizeCase(
   names?: readonly BlockFormatName[],
   shapes: Shapes = matrixShape,

@@ -17,8 +17,8 @@ export interface BiasGradQuantizeCase extends Omit<QuantizeCase, "noop"> {
 }
 
 /**
- * Calls with the quantizers `names`. Gradients have one of `shapes` with values planted for blocks, or come from
- * `gradients`.
+ * Draws calls of the quantizers `names`, with shapes from `shapes`. The gradients come from `gradients`, or by default
+ * from `wideMatrix`, which plants values that are difficult for block scaling.
  */
 export function biasGradQuantizeCase(
   names?: readonly BlockFormatName[],

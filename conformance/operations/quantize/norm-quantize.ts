@@ -13,7 +13,7 @@ import { askOracle, type Quantization, quantizationBy, runQuantizer, type Shapes
 /** A LayerNorm, or an RMSNorm without beta, and the quantization of its result. */
 export interface NormQuantizeCase extends Quantization, Omit<NormCase, "outDtype"> {}
 
-/** Fused calls with the quantizers `names`, whose results have one of `shapes`. */
+/** Draws fused calls of the quantizers `names` whose results have one of `shapes`. */
 export function normQuantizeCase(
   names?: readonly BlockFormatName[],
   shapes: Shapes = matrixShape,

@@ -68,8 +68,8 @@ export function quantizationBy(spec: QuantizeSpec): fc.Arbitrary<Quantization> {
 }
 
 /**
- * Calls with the quantizers `names`, on matrices with values planted for their blocks. Throws `ArgumentError` for an
- * unknown name.
+ * Draws calls of the quantizers `names`. The matrices come from `wideMatrix`, which plants values that are difficult
+ * for block scaling. Throws `ArgumentError` for an unknown name.
  */
 export function quantizeCase(
   names?: readonly BlockFormatName[],

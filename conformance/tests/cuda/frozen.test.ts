@@ -15,7 +15,7 @@ function results(gpu: Backend): FrozenFile["results"] {
   });
 }
 
-/** The products under the recorded plans, or under plans that the GPU chooses. */
+/** The hashes of all products, computed under the recorded plans, or under plans that the GPU chooses. */
 function products(gpu: Backend, recorded?: FrozenFile): FrozenFile["products"] {
   return FROZEN_PRODUCTS.map((product) => {
     using _scope = new Scope();

@@ -35,7 +35,7 @@ interface Aim {
   readonly max: number;
 }
 
-/** A matrix with values planted for the blocks of a spec. */
+/** A matrix from `wideMatrix`, with planted values that are difficult for the blocks of the spec. */
 function planted(aim: Aim): PlainTensor<WideDType> {
   const [made] = fc.sample(wideMatrix(aim), { numRuns: 1, seed: SEED + 3 });
   return made as PlainTensor<WideDType>;
@@ -148,7 +148,7 @@ describeOnGpu("quantizers on a GPU", () => {
   describe("of more tiles than a GPU works at once", () => {
     const [rows, columns] = manyTiles(cudaDevices()[0]?.multiprocessors ?? 1);
     for (const told of MANY) {
-      // an odd number of lines, so that there is padding to clear
+      // formats that accept any size get an odd number of lines, so that there is padding to clear
       const odd = BLOCK_FORMATS[told.spec.quantizer].multiple === 1 ? 1 : 0;
       const shape = [rows + odd, columns + odd];
       it(`${nameOf(told)} [${shape}]`, () => compare(told, shape, peaked));

@@ -34,7 +34,7 @@ const toldBy = ({ said, stderr }: RankEnd): Told => {
   return said?.error as Told;
 };
 
-/** A job whose ranks run the same program in the given environments. */
+/** Runs a job whose ranks run the same program in the given environments. Returns how each rank ended. */
 async function job(
   args: readonly string[],
   size: number,

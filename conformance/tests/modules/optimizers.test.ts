@@ -319,7 +319,8 @@ describe("the random state", () => {
         };
         const [first, second, other] = [run(3n), run(3n), run(4n)] as const;
         const draws = order.reduce<number>((total, i) => total + (i === 2 ? 2 : 1), 0);
-        // each weight is drawn once, and each gradient of a product's result is rounded once
+        // Creating a weight takes one random draw. Training takes one more for each product, to round the gradient of
+        // its result stochastically.
         expect([first.made, first.used]).toEqual([BigInt(draws), BigInt(2 * draws)]);
         const compare = (grads: typeof first.grads): void => {
           for (const [i, grad] of grads.entries()) expectSame(`${i}`, grad, first.grads[i]);

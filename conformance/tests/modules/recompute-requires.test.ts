@@ -124,7 +124,9 @@ function seen({ recipe: name, fuses, part: whole, steps }: Program, again: typeo
     for (const [i, each] of parameters.entries()) each.requiresGrad = !frozen[i];
     const leaf = new Variable(sample(at + 10), true);
     const x = new Variable(sample(at), trainsInput);
-    // for each part: whether its input and its output require a gradient, which is the same in every pass
+    // For each part, the set of "<input requires a gradient> to <output requires a gradient>" over all its runs. A
+    // recomputed part runs twice; if its runs differed, its set would differ from that of the part without
+    // recomputation.
     const places = new Map<Part, Set<string>>();
     const run = (each: Part, h: Variable, others: Readonly<Record<Outside, Variable>>): Variable => {
       const go = (): Variable => {

@@ -43,8 +43,8 @@ const LAYERS: Readonly<Record<string, (options?: LinearOptions) => Layer>> = {
 };
 
 /**
- * Recipes, each with a number of features that the second layer of a gated MLP cannot have, while its first layer,
- * twice as wide, can.
+ * Each recipe with `narrow`, a feature count that its quantizer refuses although it accepts 2 * narrow. The first layer
+ * of a gated MLP is twice as wide as the second, so only the second layer is refused.
  */
 const RECIPES: readonly (readonly [name: string, recipe: Recipe, narrow: number])[] = [
   ["DelayedScaling", new DelayedScaling(), 8],

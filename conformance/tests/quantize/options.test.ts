@@ -45,7 +45,7 @@ describe.each(QUANTIZERS)("%s", (name) => {
     }
   });
 
-  /** A matrix of a few blocks in each direction with planted values, ragged if the quantizer allows it. */
+  /** A matrix of a few blocks in each direction from `wideMatrix`, ragged if the quantizer allows it. */
   const matrix = ({ spec, dtype }: Told) => {
     const { multiple } = BLOCK_FORMATS[name];
     const [, block] = tileSize(spec.tile);

@@ -48,7 +48,8 @@ describe("the norm of gradients", () => {
   scoped("sums pieces of 4096 elements first", () => {
     const big = new Float32Array(4096 + 64).fill(2 ** -12);
     big[0] = 1;
-    // in the first piece, the large square absorbs the other squares of its lane; the second piece is summed separately
+    // Element 0 is in lane 0 of the first 4096 elements. Its square absorbs the 127 other squares of this lane. The
+    // last 64 elements are summed separately, so their squares are not lost.
     const { norm } = gradNorm([tensor(backend(), big)], { maxNorm: 1 });
     const lost = 127 * 2 ** -24;
     expect(norm.dataSync()[0]).toBe(Math.fround(Math.sqrt(1 + 4159 * 2 ** -24 - lost)));

@@ -1,4 +1,7 @@
-/** The type of a frozen case, the generators of its inputs, and the hashes of its results. */
+/**
+ * The type of a frozen case (a fixed call whose result is recorded as hashes), generators of its inputs, and the
+ * hashes.
+ */
 import { createHash } from "node:crypto";
 import type { Backend } from "../../../../src/backends/backend.js";
 import { elementCount, type Shape, type WideDType } from "../../../../src/tensor/shape.js";

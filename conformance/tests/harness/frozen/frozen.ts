@@ -9,7 +9,7 @@ import { BATCHED_CASES } from "./products.js";
 import { QUANTIZED_CASES } from "./quantized.js";
 import { ROW_CASES } from "./rows.js";
 
-/** All frozen cases except products, which are stored with their plans. */
+/** All frozen cases except products, which are recorded together with their plans. */
 export const FROZEN: readonly FrozenCase[] = [
   ...QUANTIZED_CASES,
   ...ELEMENTWISE_CASES,

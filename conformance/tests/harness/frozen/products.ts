@@ -1,4 +1,7 @@
-/** Frozen products of each pair of operands under the plan that the GPU chose, and batches of products. */
+/**
+ * Products whose results are recorded as hashes: one of each pair of operand kinds, under the plan that the GPU chose
+ * when they were recorded, and batches of products.
+ */
 import type { Backend } from "../../../../src/backends/backend.js";
 import { gemm } from "../../../../src/ops/gemm/gemm.js";
 import type { GemmOptions } from "../../../../src/ops/gemm/options.js";

@@ -1,6 +1,6 @@
 /**
- * Frozen cases of quantization (alone, fused with an activation or a norm, and with a bias gradient), of
- * dequantization, and of the Hadamard transform.
+ * Frozen cases (calls with recorded hashes of their results) of quantization (alone, fused with an activation or a
+ * norm, and with a bias gradient), of dequantization, and of the Hadamard transform.
  */
 import { BLOCK_FORMATS, type BlockFormatName, tileSize } from "../../../../src/formats/block.js";
 import { factsOf } from "../../../../src/formats/derive.js";

@@ -1,4 +1,7 @@
-/** Frozen cases of operations on rows: norms, softmax, losses, embeddings and transposes. */
+/**
+ * Frozen cases (calls with recorded hashes of their results) of operations on rows: norms, softmax, losses, embeddings
+ * and transposes.
+ */
 import { WIDE_DTYPES, type WideDType } from "../../../../src/tensor/shape.js";
 import { PlainTensor } from "../../../values/plain.js";
 import { wideValuesOf } from "../products.js";
