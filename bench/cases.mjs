@@ -1,4 +1,5 @@
-// The cases of the benchmark, one row each: a name, the work of one call, and the baseline of the same run.
+// The cases of the benchmark. A case has a name, a function that does the work of one call, and the baseline to compare
+// it with in the same run.
 import {
   empty,
   Float8BlockQuantizer,
@@ -10,13 +11,13 @@ import {
   tensor,
 } from "lockstep";
 
-/** Sizes of f32 input: one that stays in the second-level cache, one that comes from memory. */
+/** Sizes of f32 input: one that fits the second-level cache, and one that comes from memory. */
 export const PLACES = [
   { place: "L2", rows: 256, columns: 512 },
   { place: "DRAM", rows: 4096, columns: 4096 },
 ];
 
-/** Documented pseudo-random values around 1 with signs and a few binades: xorshift32, no Math.random. */
+/** Reproducible pseudorandom values of either sign around 1 over a few binades (xorshift32; not Math.random). */
 function values(count, seed = 1) {
   const out = new Float32Array(count);
   let state = seed;
@@ -29,7 +30,7 @@ function values(count, seed = 1) {
   return out;
 }
 
-/** encode through the reference's exports on one thread, beside its scalar loop and a plain copy. */
+/** Cases of `encode` by the reference's exports on one thread, compared with its scalar loop and with a plain copy. */
 export function encodeCases(backend, exports, { place, rows, columns }) {
   const count = rows * columns;
   const source = tensor(backend, values(count), [count]);
@@ -62,7 +63,7 @@ export function encodeCases(backend, exports, { place, rows, columns }) {
   ];
 }
 
-/** Quantizers through the public API, outputs allocated beforehand. */
+/** Cases of quantizers by the public API, with outputs allocated beforehand. */
 export function quantizeCases(backend, { place, rows, columns }) {
   const source = tensor(backend, values(rows * columns, 2), [rows, columns]);
   const quantizers = [
@@ -83,7 +84,7 @@ export function quantizeCases(backend, { place, rows, columns }) {
   });
 }
 
-/** GEMMs through the public API: multiply-adds a second (fp32: twice that, as FLOP/s). */
+/** Cases of GEMMs by the public API. The unit is multiply-adds per second. */
 export function gemmCases(backend, size, suffix) {
   const random = (seed, dtype) => tensor(backend, values(size * size, seed), [size, size], dtype);
   const fp8 = (seed) => {

@@ -1,5 +1,5 @@
-// A backend of one thread together with its exports, which times kernels without the overhead of the interface, and the scalar
-// loop, which the interface does not offer.
+// A single-threaded backend together with its exports. It times kernels without the overhead of the public interface,
+// and the scalar loop, which the public interface does not offer.
 
 import { openWasmOver } from "../dist/src/backends/wasm/backend.js";
 import { openInstance } from "../dist/src/backends/wasm/instance.js";

@@ -1,5 +1,6 @@
-// `npm run bench`: speed of the reference, as medians of interleaved runs with their ceilings in the same run.
-// --json prints the rows as JSON, --write puts the table into docs/performance.md, --quick runs few rounds.
+// `npm run bench` measures the speed of the reference: medians of interleaved runs, and upper bounds (ceilings) to compare
+// with, from the same run. Options: --json prints the rows as JSON; --write puts the table into docs/performance.md;
+// --quick runs few rounds.
 
 import { cpus } from "node:os";
 import { openBackend, Scope } from "lockstep";
@@ -36,7 +37,7 @@ async function run() {
   return rows;
 }
 
-/** Adds to each row what it is relative to its ceiling and its baseline. */
+/** Adds to each row its ratio to its ceiling and to its baseline. */
 function withRatios(cases, rows) {
   const rate = (name) => rows.find((row) => row.name === name)?.median;
   return rows.map((row, i) => {

@@ -1,12 +1,12 @@
-// Medians of interleaved runs: every case gets a turn in each round, so that a slow phase of the host affects
-// all of them alike and their ratios stay valid.
+// Medians of interleaved runs. Every case runs once in each round, so that a slow phase of the host affects all cases
+// alike and the ratios stay valid.
 
 /** @typedef {{ name: string, work: number, unit: string, run: () => void, ceiling?: string, baseline?: string }} Case */
 
 const WARM_MS = 60;
 const TURN_MS = 25;
 
-/** Repeats `run` for about `ms` milliseconds and returns the seconds one call took. */
+/** Repeats `run` for about `ms` milliseconds; returns the seconds per call. */
 function turn(run, ms) {
   const start = performance.now();
   let calls = 0;
@@ -17,7 +17,7 @@ function turn(run, ms) {
   return (performance.now() - start) / 1000 / calls;
 }
 
-/** The middle of the values, or the mean of the two in the middle. */
+/** The median of the values. */
 export function median(values) {
   const sorted = [...values].sort((a, b) => a - b);
   const middle = sorted.length >> 1;
@@ -25,7 +25,8 @@ export function median(values) {
 }
 
 /**
- * Runs the cases round-robin and returns for each its median and best rate, in `work` units a second / 1e9.
+ * Runs the cases in turn. Returns the median and the best rate of each, in `work` units per second / 1e9.
+ *
  * @param {Case[]} cases
  */
 export function measure(cases, rounds = 15) {

@@ -1,6 +1,6 @@
 /**
- * Property-based conformance: the arbitraries, the laws and the harness that hold Lockstep's own backends to
- * their definition, for holding other kernels to it.
+ * Property-based conformance tests: the arbitraries, laws and harness that test Lockstep's own backends, public so that
+ * other kernels can be tested with them.
  */
 
 export type { Complete } from "../src/options.js";

@@ -62,7 +62,7 @@ async function one(name) {
   return { name, ...measure(await openStems("core/math", "elementwise/activation"), MEASURED[name], chunks) };
 }
 
-/** Measures what is left, a process each, so that the loops are compiled for one function. */
+/** Measures the remaining functions, each in a separate process, so that the loops are compiled for one function. */
 async function job(left) {
   for (let name = left.shift(); name !== undefined; name = left.shift()) {
     const child = spawn(process.execPath, [process.argv[1], "--child", "--stride", values.stride, name], {

@@ -10,7 +10,9 @@ const ROOT = resolve(import.meta.dirname, "..");
 const REPORTS = resolve(ROOT, "etc/api");
 const check = process.argv.includes("--check");
 
-/** Entry points by the names of their reports. Types that all of them name are exported by the first. */
+/**
+ * The entry points by the names of their reports. A type that several entry points name is exported by the first one.
+ */
 const ENTRIES = {
   lockstep: "dist/src/index.d.ts",
   "lockstep-io": "dist/src/io/index.d.ts",
@@ -62,10 +64,10 @@ function configOf(name) {
   });
 }
 
-/** Why the reports are not in order, a line each. */
+/** The problems of the reports, one line each. */
 const faults = [];
 
-/** Names of an entry point, of which those without a docstring are faults. */
+/** Reports each export of an entry point that has no docstring. */
 function documented(entry, program) {
   const checker = program.getTypeChecker();
   const source = program.getSourceFile(resolve(ROOT, entry));
@@ -80,7 +82,10 @@ function documented(entry, program) {
   });
 }
 
-/** A member without a docstring, under what its declaration begins with; one that several entry points show is a fault once. */
+/**
+ * Reports a member without a docstring by the first line of its declaration. A member that several entry points show is
+ * reported once.
+ */
 function undocumented({ sourceFilePath = "", sourceFileLine = 1 }) {
   const lines = readFileSync(sourceFilePath, "utf8").split("\n").slice(0, sourceFileLine);
   const of =
@@ -102,7 +107,7 @@ function report(name, config, compilerState, exported) {
       if (message.messageId === "ae-undocumented") undocumented(message);
       if (message.messageId !== "ae-forgotten-export") return;
       const symbol = /symbol "(\w+?)(?:_\d+)?" needs/.exec(message.text)?.[1] ?? "";
-      // a table in `keyof typeof TABLE` names no type: what a reader sees is the union of its keys
+      // `keyof typeof TABLE` is shown to readers as a union of strings, so the table need not be exported
       if (exported.has(symbol) || /^[A-Z][A-Z0-9_]+$/.test(symbol)) return;
       faults.push(
         `${name}: ${symbol} is in a public signature and not exported; export it from src/index.ts`,

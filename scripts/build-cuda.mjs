@@ -1,9 +1,13 @@
-// Builds the addon of the CUDA backend into build/native: `npm run build:cuda`, or `npx lockstep build-cuda` in an installed
-// package. Options: --architectures LIST (CMake's, separated by semicolons; default 89-real;90a-real;100a-real); --turns builds
-// from sources that scripts/turns has marked, into build/turns/build: which loops and branches the tests reach; --stand-in builds
-// into build/stand-in what conformance/tests/addon tests without a GPU; --print-toolkits prints the toolkits there are, the first
-// of which it would take, and builds nothing. The toolkit is found in CUDA_HOME, on the PATH, in the usual folders, or where
-// scripts/cuda-toolkit or NVIDIA's wheels put it.
+// Builds the addon of the CUDA backend into build/native: `npm run build:cuda`, or `npx lockstep build-cuda` in an
+// installed package. Options:
+// - --architectures LIST: CMake's list, separated by semicolons; default 89-real;90a-real;100a-real.
+// - --turns: builds sources that scripts/turns has instrumented into build/turns/build, to see which loops and branches
+//   tests reach.
+// - --stand-in: builds the addon with a stand-in for CUDA into build/stand-in; conformance/tests/addon tests it without
+//   a GPU.
+// - --print-toolkits: prints the toolkits that are found, the first of which a build uses, and builds nothing.
+// A toolkit is searched for in CUDA_HOME, on the PATH, in the usual folders, and where scripts/cuda-toolkit or NVIDIA's
+// wheels install it.
 import { spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
 import { createRequire } from "node:module";
@@ -12,15 +16,15 @@ import { delimiter, isAbsolute, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 
-/** Where NVIDIA's wheels put a toolkit among Python's packages. */
+/** The folder, among Python's packages, where NVIDIA's wheels install a toolkit. */
 const WHEEL_FOLDER = "nvidia/cu13";
 
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
 
-/** Folders with bin/nvcc in them, the first to be used. */
+/** Folders that contain bin/nvcc, in order of preference. */
 function toolkits() {
   const { CUDA_HOME, CUDA_PATH, PATH = "" } = process.env;
-  // an empty or relative entry of the PATH means the current folder, whose programs nobody asked for
+  // an empty or relative entry of the PATH would mean the current folder, whose programs must not run
   const onPath = PATH.split(delimiter)
     .filter(isAbsolute)
     .map((folder) => join(folder, ".."));
@@ -37,8 +41,8 @@ function toolkits() {
 }
 
 /**
- * Where Python has its packages. They are not imported, which would run them; and the interpreter is isolated (-I), so that
- * nothing of the current folder and of PYTHON* variables runs either.
+ * The folders of Python's packages. The packages are not imported, because that would run their code. The interpreter
+ * is isolated (-I), so that it runs nothing from the current folder or from PYTHON* variables.
  */
 function pythonFolders() {
   const code = "import json, site, sys; print(json.dumps([*sys.path, site.getusersitepackages()]))";

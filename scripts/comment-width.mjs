@@ -1,4 +1,4 @@
-// Lists comments wider than 130 columns, and exits with 1 if there are any. Formatters wrap code, but no comments.
+// Lists comments wider than 130 columns; exits with 1 if there are any. (Formatters wrap code, but not comments.)
 //   node scripts/comment-width.mjs
 import { execFileSync } from "node:child_process";
 import { existsSync, readFileSync } from "node:fs";
@@ -23,7 +23,7 @@ const wide = files
 for (const place of wide) console.error(`${place}; a comment has at most ${WIDTH}: break it`);
 if (wide.length > 0) process.exitCode = 1;
 
-/** Whether a line is of a comment, or has one behind code; what texts hold is no comment. */
+/** Whether a line contains a comment. Comment characters inside of strings do not count. */
 function hasComment(line) {
   const code = line.replaceAll(/"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|`(?:[^`\\]|\\.)*`/g, '""');
   return /^\s*(?:\/\/|\/?\*)|\s(?:\/\/|\/\*)/.test(code);

@@ -1,7 +1,7 @@
-// Writes the generated files: the lists of operations from what the files of families export, copies of assembly/contract.ts and
-// of the tables of formats and of native arguments, and docs/conformance.md from the committed vectors. The lists come first,
-// because they are compiled; then it builds, because it reads the compiled tables. With --check it writes nothing, and fails if a
-// file is stale.
+// Writes the generated files: the lists of operations, from the exports of the families' files; copies of
+// assembly/contract.ts and of the tables of formats and native arguments; and docs/conformance.md, from the committed
+// vectors. The lists are written first, because they are compiled. Then the script runs the build, because it reads the
+// compiled tables. With --check it writes nothing and fails if a file is stale.
 import { spawnSync } from "node:child_process";
 import { readFile, writeFile } from "node:fs/promises";
 import { listFiles } from "./generate/lists.mjs";
@@ -26,7 +26,7 @@ async function update(files) {
 
 await update(listFiles(COMMAND));
 const built = spawnSync("npm", ["run", "--silent", "build"], { stdio: ["ignore", "ignore", "inherit"] });
-// generated files are compiled too: if one is stale, the compiler may report errors, but still emits the tables
+// generated files are compiled too: if one is stale, the compiler may report errors, but it still emits the tables
 if (built.status !== 0 && check) process.exit(1);
 
 const makers = [

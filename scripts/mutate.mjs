@@ -1,6 +1,7 @@
 /**
- * `npm run mutate -- src/tape`: plants bugs in a folder's sources, one at a time, and names those that its tests do not see. What
- * ran is kept in out/mutate/, and goes on from there. CONTRIBUTING.md says what becomes of those that are left.
+ * `npm run mutate -- src/tape`: plants bugs (mutants) in a folder's sources, one at a time, and lists those that its
+ * tests do not detect. Results are kept in out/mutate/, and a later run continues from them. CONTRIBUTING.md says what
+ * to do with the surviving mutants.
  */
 import { spawn } from "node:child_process";
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
@@ -15,18 +16,20 @@ import { TESTS } from "./mutate/tests.mjs";
 const { values, positionals } = parseArgs({
   allowPositionals: true,
   options: {
-    // ms that a test may take, pass by pass; and that tests a mutant lives through may take together
+    // the time limits in ms of one test, for each pass
     longest: { type: "string", default: "30,200,1000" },
+    // the time limit in ms of all tests that a surviving mutant runs
     budget: { type: "string", default: "5000" },
-    // forgets what ran
+    // discards earlier results
     again: { type: "boolean", default: false },
-    // numbers of mutants, and test files, separated by commas
+    // runs only these mutants: their numbers, separated by commas
     only: { type: "string" },
+    // runs only these test files, separated by commas
     tests: { type: "string" },
-    // a process of its own for each mutant that is left; for none, not even for what modules do when they are loaded
+    // runs each surviving mutant in a new process, so that it is active while modules are loaded
     fresh: { type: "boolean", default: false },
     "no-loaded": { type: "boolean", default: false },
-    // says what is left, and runs nothing
+    // prints the survivors and runs nothing
     report: { type: "boolean", default: false },
   },
 });
@@ -38,7 +41,7 @@ if (!TESTS[sources]) {
 const folder = join("out/mutate", sources.replaceAll("/", "-"));
 if (values.again) rmSync(folder, { recursive: true, force: true });
 
-/** Seconds without a sign of life after which a process hangs. */
+/** A process without output for this many seconds is considered to hang. */
 const HANGS = 45;
 
 function filesOf(path) {
@@ -49,7 +52,7 @@ function filesOf(path) {
     .sort();
 }
 
-/** Plants the mutants, unless these very sources have theirs. */
+/** Instruments the sources with mutants, unless that was done for the same sources. */
 async function prepare() {
   const sourcesNow = filesOf(sources)
     .map((name) => `${name} ${versionOf(name)}`)
@@ -87,7 +90,7 @@ for (const signal of ["SIGINT", "SIGTERM"])
     process.exit(130);
   });
 
-/** A run of vitest to its end, or until it says nothing for too long. */
+/** Runs vitest until it ends, or until it has printed nothing for too long. */
 function vitest(plan, environment = {}) {
   writeFileSync(`${folder}/plan.json`, JSON.stringify({ folder, ...plan }));
   writeFileSync(`${folder}/current`, "");
@@ -153,7 +156,7 @@ async function pass(longest) {
   }
 }
 
-/** Marks mutants that are left and do not compile. */
+/** Marks surviving mutants that do not compile. */
 function compile() {
   const { killed, refused, compiles } = readState(folder);
   const left = new Map();
@@ -161,7 +164,7 @@ function compile() {
     if (!killed.has(mutant.id) && !refused.has(mutant.id) && !compiles.has(mutant.id))
       left.set(mutant.fileName, [...(left.get(mutant.fileName) ?? []), mutant]);
   const check = compiler();
-  // one of each file at a time: what a file exports has types of its own
+  // one mutant per file at a time, because the exported types of a file depend on its mutant
   for (let i = 0; [...left.values()].some((mutants) => i < mutants.length); i++) {
     const batch = [...left.values()].flatMap((mutants) => mutants[i] ?? []);
     for (const [n, error] of check(batch).entries())

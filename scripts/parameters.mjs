@@ -1,10 +1,10 @@
 // The parameters of the reference's exports, read from the output of the AssemblyScript compiler, so that TypeScript checks calls
 // with named arguments against the signatures (src/backends/wasm/call.ts).
 
-/** What a job tells each of its parts: working memory, and the range. */
+/** The arguments that a job supplies to each of its parts: scratch memory and the range. */
 const OF_THE_PART = ["scratch", "begin", "end"];
 
-/** [name, [[parameter, type], ...]] of each function of the bindings. */
+/** [name, [[parameter, type], ...]] for each function of the bindings. */
 function functionsIn(bindings) {
   return [...bindings.matchAll(/export function (\w+)\(([^)]*)\): \w+;/g)].map(([, name, list]) => [
     name,
@@ -12,7 +12,7 @@ function functionsIn(bindings) {
   ]);
 }
 
-/** The module that puts arguments in order, a function for each export, and its declarations. */
+/** The text of the module with one function per export that puts its arguments in order, and of its declarations. */
 export function parametersOf(bindings) {
   const functions = functionsIn(bindings);
   const ordering = functions.map(([name, parameters]) => {
@@ -31,7 +31,7 @@ ${types.join("")}}
 
 type Value = number | boolean;
 
-/** The arguments of each export in the order of its parameters. */
+/** The arguments of each export, in the order of its parameters. */
 export declare const ORDERED: {
   readonly [K in keyof Arguments]: (
     args: Readonly<Record<string, Value>>,

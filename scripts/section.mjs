@@ -1,8 +1,11 @@
-// The generated section of a document, between <!-- mark --> and <!-- /mark -->.
+// Reads and writes the generated section of a document, between <!-- mark --> and <!-- /mark -->.
 import { readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 
-/** Replaces the section of a document, whose path starts at the project's folder; throws if the document lacks the marks. */
+/**
+ * Replaces the section of a document; the path is relative to the project's root. Throws if the document lacks the
+ * marks.
+ */
 export function writeSection(document, mark, text) {
   const path = fileURLToPath(new URL(`../${document}`, import.meta.url));
   const page = readFileSync(path, "utf8");

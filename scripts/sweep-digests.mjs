@@ -1,6 +1,6 @@
-// Sweeps all 2^32 f32 inputs through every format, rounding and overflow policy on the reference and writes the
-// digests that conformance/vectors/sweep-digests.json holds: for each combination 256 pairs of u32, hexadecimal.
-// It resumes an interrupted run. Usage: node scripts/sweep-digests.mjs [--threads N]
+// Encodes all 2^32 f32 inputs with every format, rounding and overflow policy on the reference, and writes their
+// digests to conformance/vectors/sweep-digests.json: for each combination, 256 pairs of u32 in hexadecimal. An
+// interrupted run can be resumed. Usage: node scripts/sweep-digests.mjs [--threads N]
 import { readFile, writeFile } from "node:fs/promises";
 import { parseArgs } from "node:util";
 import { OVERFLOWS, openBackend, ROUNDINGS, SCALAR_FORMATS, SWEEP_CHUNKS, sweepChunk } from "lockstep";
@@ -35,7 +35,7 @@ for (const format of Object.keys(SCALAR_FORMATS)) {
 }
 await backend.dispose();
 
-/** One run a line, so that a changed digest is a changed line. */
+/** The file's text, with one combination per line, so that a changed digest shows as one changed line. */
 function text() {
   const head = {
     origin:

@@ -1,11 +1,12 @@
-// Tests the addon of the CUDA backend without a GPU: `npm run test:addon`. It is built with the compiler's sanitizers and with
-// conformance/tests/stand-in in place of CUDA, whose headers come from the toolkit that build-cuda.mjs finds.
+// Tests the addon of the CUDA backend without a GPU: `npm run test:addon`. The addon is built with the compiler's
+// sanitizers and with conformance/tests/stand-in in place of CUDA. The headers of CUDA come from the toolkit that
+// build-cuda.mjs finds.
 import { spawnSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
 
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
 
-/** Runs a program to its end, and ends with it where it fails. */
+/** Runs a program; if it fails, exits with its status. */
 function run(program, args, env = {}) {
   const { status } = spawnSync(program, args, {
     cwd: ROOT,
@@ -15,7 +16,7 @@ function run(program, args, env = {}) {
   if (status !== 0) process.exit(status ?? 1);
 }
 
-/** The library that has to be in a process before anything that it watches. */
+/** The sanitizer's library, which has to be loaded into the process before the addon. */
 function sanitizer() {
   const { status, stdout } = spawnSync("c++", ["-print-file-name=libasan.so"], { encoding: "utf8" });
   if (status === 0) return stdout.trim();
@@ -31,7 +32,7 @@ run(
   ["node_modules/vitest/vitest.mjs", "run", "--project", "addon", ...process.argv.slice(2)],
   {
     LD_PRELOAD: sanitizer(),
-    // what Node keeps to its end is no leak of the addon's
+    // leak detection is off, because Node keeps memory until it exits
     ASAN_OPTIONS: "detect_leaks=0:abort_on_error=1:allocator_may_return_null=1",
     UBSAN_OPTIONS: "print_stacktrace=1:abort_on_error=1",
     LOCKSTEP_ADDON: `${ROOT}build/stand-in/Release/lockstep.node`,

@@ -1,13 +1,14 @@
-// The ceilings: a device-to-device copy, which the public interface does not offer, called through the addon.
+// The upper bound of memory-bound kernels: a device-to-device copy, called through the addon because the public interface
+// has none.
 import { platform } from "../../dist/src/backends/platform/node.js";
 
 const { exports: addon } = platform.loadAddon();
 
-/** Copies between buffers of a context of its own; `wait` returns once they are done. */
+/** Copies between buffers of a separate context; `wait` returns once they are done. */
 export function openCopies() {
   const device = new addon.Device(0);
   return {
-    /** A copy of as many bytes as a bf16 matrix of that size has, counted read and written. */
+    /** A copy with the bytes of a bf16 matrix of that size; bytes read and bytes written are both counted. */
     copyCase([rows, columns]) {
       const bytes = rows * columns * 2;
       const buffers = [1, 2, 3].map(() => addon.allocate(device, bytes));

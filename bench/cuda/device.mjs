@@ -1,7 +1,7 @@
-// The GPU of the benchmarks: the backend, and the addon for ceilings that the public interface does not offer.
+// Opens the GPU for the benchmarks: the backend, and the addon for what the public interface does not offer.
 import { openBackend, tensor } from "lockstep";
 
-/** Random bf16 values with signs over a few binades, on the GPU; the same for the same seed. */
+/** Random bf16 values of either sign over a few binades, on the GPU. The same seed gives the same values. */
 export function randomBf16(backend, shape, seed) {
   const count = shape.reduce((product, size) => product * size, 1);
   const bits = new Uint16Array(count);

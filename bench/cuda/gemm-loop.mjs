@@ -7,7 +7,7 @@ import { platform } from "../../dist/src/backends/platform/node.js";
 const { exports: addon } = platform.loadAddon();
 const multiply = addon?.gemm;
 const TIMES = slotsOf(NATIVE_CALLS.gemm).findIndex(({ name }) => name === "times");
-/** Called with what is multiplied, while somebody wants to know. */
+/** While a product is recorded: receives the arguments of the cuBLASLt call. */
 let record;
 
 if (addon) {
@@ -17,7 +17,7 @@ if (addon) {
   };
 }
 
-/** Enqueues the product that `run` ends with so many times; its operands have to live on. */
+/** A function that enqueues the last product of `run` a given number of times. The operands have to stay alive. */
 export function loopOf(run) {
   let device;
   let slots;

@@ -15,12 +15,12 @@ import { randomBf16 } from "./device.mjs";
 import { loopOf } from "./gemm-loop.mjs";
 import { measureDevice } from "./timing.mjs";
 
-/** M, N, K. */
+/** Sizes M, N, K. */
 const SHAPES = [
   [8192, 8192, 8192],
   [4096, 7168, 16384],
 ];
-/** Rounds until the clocks have settled. */
+/** The number of uncounted rounds at the beginning, until the clocks are stable. */
 const UNCOUNTED = 5;
 const OF_LOOP = 0.98;
 const OF_BF16 = 0.85;
@@ -46,7 +46,7 @@ function operands(backend, [m, n, k]) {
   ];
 }
 
-/** Seconds of PyTorch's products by name; none where there is no PyTorch with a GPU. */
+/** The seconds per product in PyTorch, by name; empty without PyTorch or a GPU in it. */
 function torchSeconds() {
   const shapes = SHAPES.map((shape) => shape.join("x"));
   const { status, stdout } = spawnSync("python3", [TORCH, ...shapes], { encoding: "utf8" });
@@ -63,7 +63,7 @@ function measureShape(backend, wait, rounds, shape) {
       gemm({ ...options, out });
       inner.dispose();
     };
-    // a staged product reads temporaries, which are gone afterwards
+    // a staged product reads temporaries, which are freed after the call, so it cannot be repeated in a loop
     const loop = isStaged ? undefined : loopOf(run);
     return { name: `${name} ${shape.join("x")}`, run, isStaged, loop };
   });

@@ -24,7 +24,10 @@ export const SIZES = [
 const BOTH = { rowwise: true, columnwise: true };
 const SWIZZLED = { ...BOTH, scaleLayout: "swizzled" };
 
-/** name, quantizer, bytes an element (read + written, scales included), the share of the copy that is wanted. */
+/**
+ * Quantizers with their name, bytes per element (read and written, scales included), and the wanted share of a copy's
+ * speed.
+ */
 function quantizers(backend) {
   const scale = tensor(backend, [1]);
   const delayed = { scale, amax: tensor(backend, [0]) };
@@ -54,7 +57,7 @@ function quantizers(backend) {
   ];
 }
 
-/** Cases of one size: run(i) takes input i of a few, so that no input is still in a cache. */
+/** The cases of one size. run(i) uses input i of several, so that no input is still in a cache. */
 export function kernelCases(backend, [rows, columns]) {
   const inputs = [1, 2, 3].map((seed) => randomBf16(backend, [rows, columns], seed));
   const input = (i) => inputs[i % inputs.length];

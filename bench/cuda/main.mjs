@@ -1,6 +1,6 @@
-// `npm run bench:cuda`: speed of the CUDA backend on device 0, with its ceilings in the same run.
-// --write puts the tables into the documents, --json FILE writes all rows, --quick runs few rounds, --only
-// kernels|gemm|enqueue|training|engine.
+// `npm run bench:cuda` measures the speed of the CUDA backend on device 0. Upper bounds to compare with, such as a
+// device-to-device copy, are measured in the same run. Options: --write puts the tables into the documents; --json FILE
+// writes all rows; --quick runs few rounds; --only kernels|gemm|enqueue|training|engine runs one part.
 import { writeFile } from "node:fs/promises";
 import { parseArgs } from "node:util";
 import { Scope } from "lockstep";
@@ -31,7 +31,7 @@ const wait = () => {
   copies.wait();
 };
 
-/** Each kernel's bytes a second, and what share that is of a copy on the device in the same rounds. */
+/** The bytes per second of each kernel, and their share of a device-to-device copy in the same rounds. */
 function kernelRows() {
   return SIZES.flatMap((size) => {
     const scope = new Scope();
@@ -70,7 +70,7 @@ function markdown(rows) {
   return lines.map((line) => `| ${line.join(" | ")} |\n`).join("");
 }
 
-/** The tables that each section of a document has. A run without TransformerEngine leaves its section as it is. */
+/** The sections of the documents and their tables. Without TransformerEngine, its section stays unchanged. */
 const SECTIONS = [
   { name: "docs/performance.md", section: "bench:cuda", titles: ["kernels", "gemm", "enqueue"] },
   { name: "docs/performance.md", section: "bench:engine", titles: ["engine"] },

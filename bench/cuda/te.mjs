@@ -11,10 +11,10 @@ import { FEATURES, GRAPHED, stepCases, TOKENS } from "./training.mjs";
 
 const SERVER = fileURLToPath(new URL("te_server.py", import.meta.url));
 const SIZE = [8192, 8192];
-/** What ours is to be ahead of TransformerEngine's best by. */
+/** The wanted ratio of TransformerEngine's best time to ours. */
 const WANTED = 1.05;
 
-/** TransformerEngine in a process of its own; undefined where there is none, after its reason is said. */
+/** Starts TransformerEngine in a separate process. If it is not installed, prints the reason and returns undefined. */
 async function openEngine() {
   const child = spawn("python3", [SERVER, `${TOKENS}`, `${FEATURES}`], { stdio: ["pipe", "pipe", "pipe"] });
   let reason = "";
@@ -41,7 +41,10 @@ async function openEngine() {
   }
 }
 
-/** Rows of name, milliseconds of ours and theirs, and how many times as long theirs takes; of each the better of both ways. */
+/**
+ * Rows with the name, our milliseconds, TransformerEngine's milliseconds, and the ratio theirs / ours. Each side counts
+ * the better of running its operations directly and in a CUDA graph.
+ */
 export async function engineRows(backend, wait, rounds) {
   const engine = await openEngine();
   if (!engine) return undefined;

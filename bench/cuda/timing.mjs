@@ -20,7 +20,7 @@ export function batch({ run, repeat }, calls, wait) {
   return (performance.now() - start) / 1000 / calls;
 }
 
-/** How many calls of a case fill a batch. */
+/** The number of calls of a case that fill a batch. */
 export function callsOf(each, wait) {
   batch(each, 2, wait);
   const once = batch(each, 5, wait);
@@ -44,8 +44,8 @@ export function measureDevice(cases, wait, rounds = 11, uncounted = 0) {
 }
 
 /**
- * Microseconds until a call returns, the median of `calls`, of which the first quarter are for the compiler; the GPU is
- * waited for between groups, so that no queue fills.
+ * The microseconds until a call returns: the median of `calls` calls after a quarter as warm-up for the JIT compiler.
+ * Between groups of calls it waits for the GPU, so that the launch queue does not fill up.
  */
 export function measureEnqueue(run, wait, calls = 4000) {
   const times = [];

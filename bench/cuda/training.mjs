@@ -20,7 +20,7 @@ import { measureDevice } from "./timing.mjs";
 
 export const TOKENS = 8192;
 export const FEATURES = 4096;
-/** Steps that are looked into. */
+/** The number of steps whose operations are timed. */
 const TRACED = 7;
 
 const RECIPES = [
@@ -32,12 +32,12 @@ const RECIPES = [
   { name: "nvfp4 (emulated)", recipe: new NVFP4BlockScaling() },
 ];
 
-/** Weights of ordinary size, made faster than random ones: which they are does not matter here. */
+/** Weights of ordinary magnitude. They need not be random here, and this is faster. */
 function initMethod(_, [rows, columns]) {
   return Float32Array.from({ length: rows * columns }, (_, i) => ((i * 40503) % 65536) / 2 ** 20 - 2 ** -5);
 }
 
-/** The layers with a cached weight, as in the microbatches after the first; `step()` is one of them. */
+/** The layers with a cached weight, as in all microbatches but the first; `step()` runs one microbatch. */
 function layersUnder(backend, recipe) {
   const layers = [
     new LayerNormLinear(backend, FEATURES, FEATURES, { initMethod }),
@@ -63,7 +63,7 @@ function layersUnder(backend, recipe) {
   return { step, dispose };
 }
 
-/** The step as one CUDA graph; undefined where its operations cannot be replayed. */
+/** The step as one CUDA graph; undefined if its operations cannot be captured. */
 function captured(backend, step) {
   try {
     return captureGraph(backend, () => step());
@@ -73,10 +73,10 @@ function captured(backend, step) {
   }
 }
 
-/** What the name of a captured step ends with. */
+/** The suffix in the name of a captured step. */
 export const GRAPHED = " graphed";
 
-/** The steps under all recipes, as they come and captured, to be run and disposed of together. */
+/** The steps under all recipes, run directly and as captured graphs, and a function that disposes of all. */
 export function stepCases(backend) {
   const made = RECIPES.map(({ name, recipe }) => {
     const { step, dispose } = layersUnder(backend, recipe);
@@ -96,7 +96,10 @@ export function stepCases(backend) {
   };
 }
 
-/** Milliseconds of each operation of one step, those it is made of included, and of the step from its first to its last. */
+/**
+ * The milliseconds of each operation of one step (including the operations that it calls), and of the whole step from
+ * its first operation to its last.
+ */
 function trace(backend, step) {
   const { timeline } = backend;
   const names = [];
@@ -119,7 +122,7 @@ function trace(backend, step) {
   return { operations, total: spans.reduce((sum, ms) => sum + ms, 0) };
 }
 
-/** The median of each operation over several steps, in the order of the step. */
+/** The median time of each operation over several steps, in the order of the step. */
 function breakdown(backend, step) {
   const traces = Array.from({ length: TRACED }, () => trace(backend, step));
   const [{ operations }] = traces;
@@ -131,7 +134,7 @@ function breakdown(backend, step) {
   return { each, busy };
 }
 
-/** Rows of both tables. */
+/** The rows of both tables. */
 export function trainingRows(backend, wait, rounds) {
   const cases = RECIPES.map(({ name, recipe, wanted }) => {
     const { step, dispose } = layersUnder(backend, recipe);
@@ -155,7 +158,7 @@ export function trainingRows(backend, wait, rounds) {
   return { steps, operations: operationRows(cases, traced) };
 }
 
-/** A row for each kind of operation, a column for each recipe: milliseconds of a step. */
+/** One row per kind of operation and one column per recipe: milliseconds per step. */
 function operationRows(cases, traced) {
   const kinds = [...new Set(traced.flatMap(({ each }) => each.map(({ name }) => name)))];
   return kinds.map((kind) => {

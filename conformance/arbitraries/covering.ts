@@ -1,6 +1,8 @@
-/** Combinations of options, and few in which any values meet that can: chosen from all, or drawn where all are too many. */
+/**
+ * Covering arrays: small sets of option combinations in which every possible combination of `strength` values occurs.
+ */
 
-/** Every combination. */
+/** The Cartesian product of the options' values. */
 export function product<O extends { readonly [K in keyof O]?: readonly unknown[] }>(
   options: O,
 ): { readonly [K in keyof O]: NonNullable<O[K]>[number] }[] {
@@ -10,7 +12,7 @@ export function product<O extends { readonly [K in keyof O]?: readonly unknown[]
   return rows as { readonly [K in keyof O]: NonNullable<O[K]>[number] }[];
 }
 
-/** Names of the values of a row, `strength` at a time. */
+/** One name for each subset of `strength` values of a row. */
 function tuplesOf(row: Readonly<Record<string, unknown>>, strength: number): readonly string[] {
   let tuples: (readonly [last: number, name: string])[] = [[-1, ""]];
   const values = Object.entries(row).map(([name, value]) => `${name}=${JSON.stringify(value)}`);
@@ -21,7 +23,7 @@ function tuplesOf(row: Readonly<Record<string, unknown>>, strength: number): rea
   return tuples.map(([, name]) => name);
 }
 
-/** The tuples of values that any of these rows has. */
+/** The names of all value tuples that occur in at least one of the rows. */
 export function tuplesAmong(
   rows: readonly Readonly<Record<string, unknown>>[],
   strength: number,
@@ -29,7 +31,7 @@ export function tuplesAmong(
   return new Set(rows.flatMap((row) => tuplesOf(row, strength)));
 }
 
-/** Rows without the options that have one value in all of them. */
+/** The rows without those options that have the same value in all rows. */
 function varying<R extends Readonly<Record<string, unknown>>>(
   rows: readonly R[],
 ): readonly Readonly<Record<string, unknown>>[] {
@@ -41,8 +43,8 @@ function varying<R extends Readonly<Record<string, unknown>>>(
 }
 
 /**
- * Some of the rows, in which any values of `strength` options occur together that do in any: each next one has the most that
- * are new.
+ * A subset of the rows that contains every combination of `strength` values that any row contains. Greedy: each next
+ * row is the one with the most combinations that are still missing.
  */
 export function covering<R extends Readonly<Record<string, unknown>>>(
   rows: readonly R[],
@@ -70,13 +72,13 @@ export function covering<R extends Readonly<Record<string, unknown>>>(
 }
 
 type Table = Readonly<Record<string, readonly unknown[]>>;
-/** The number of a value for each option. */
+/** The index of one value for each option. */
 type Numbers = number[];
 
 /**
- * Some rows of `table`, one value of each option, in which every pair of values stands, where there are too many rows to go
- * through: each is filled from a pair that none before has, option by option with the value that makes the most new pairs;
- * `draw(n)`, from 0 to n - 1, decides between equals.
+ * Rows of `table` (one value of each option) in which every pair of values occurs. For tables whose product is too
+ * large to enumerate. Each row starts from a missing pair and is completed option by option with the value that adds
+ * the most missing pairs. `draw(n)` returns an index from 0 to n - 1; it breaks ties.
  */
 export function pairwise<T extends Table>(
   table: T,

@@ -1,4 +1,4 @@
-/** Scalar formats, named and arbitrary, and what a conversion to them is told. */
+/** Arbitraries of scalar formats, named ones and any layout, and of the options of a conversion. */
 import * as fc from "fast-check";
 import type { OverflowName, RoundingName } from "../../src/backends/ops.js";
 import { LockstepError } from "../../src/errors.js";
@@ -9,14 +9,14 @@ import { listOf, oneOf } from "../../src/options.js";
 
 /** Every rounding mode. */
 export const ROUNDINGS = Object.keys(ROUNDING) as readonly RoundingName[];
-/** The rounding modes that are functions of their input alone. */
+/** The rounding modes whose result depends on the input alone. */
 export const DETERMINISTIC = ROUNDINGS.filter((rounding) => rounding !== "stochastic");
 /** Every overflow mode. */
 export const OVERFLOWS = Object.keys(OVERFLOW) as readonly OverflowName[];
 
 const roundings = listOf(oneOf(ROUNDINGS));
 
-/** One of these rounding modes. Throws `ArgumentError` for what is none. */
+/** One of these rounding modes. Throws `ArgumentError` for an unknown mode. */
 export function rounding(among: readonly RoundingName[] = ROUNDINGS): fc.Arbitrary<RoundingName> {
   roundings("rounding", "among", among);
   return fc.constantFrom(...among);
@@ -27,13 +27,13 @@ export function overflow(): fc.Arbitrary<OverflowName> {
   return fc.constantFrom(...OVERFLOWS);
 }
 
-/** Key and counter of a random stream. */
+/** The seed and offset of a random stream. */
 export function randomSource() {
   const u64 = fc.bigInt({ min: 0n, max: 2n ** 64n - 1n });
   return fc.record({ seed: u64, offset: u64 });
 }
 
-/** Every layout that `formatWord` accepts; shrinks to few bits and the usual bias. */
+/** Every layout that `formatWord` accepts. Shrinks to few bits and the IEEE bias. */
 export function scalarLayout(): fc.Arbitrary<ScalarLayout> {
   const drawn = fc.record({
     exponentBits: fc.integer({ min: 1, max: 8 }),
@@ -54,7 +54,7 @@ export function format(): fc.Arbitrary<ScalarFormat | ScalarLayout> {
   return fc.oneof(fc.constantFrom(...SCALAR_FORMAT_NAMES), scalarLayout());
 }
 
-/** The usual bias moved by `shift`, no further than f32 holds every value. */
+/** The layout with the IEEE bias plus `shift`, clamped so that f32 holds every value. */
 function withBias(fields: Omit<ScalarLayout, "bias">, shift: number): ScalarLayout {
   const { exponentBits, mantissaBits, subnormals, specials } = fields;
   const usual = 2 ** (exponentBits - 1) - 1;

@@ -1,4 +1,4 @@
-/** Wide matrices with structure planted where block scaling goes wrong. */
+/** Arbitraries of wide matrices, with values planted where block scaling tends to go wrong. */
 import * as fc from "fast-check";
 import { atLeastZero, integer, needed, optionsOf } from "../../src/options.js";
 import { wideDType } from "../../src/tensor/require.js";
@@ -10,13 +10,13 @@ import { splitmix32 } from "./random.js";
 
 const SIGN = 0x80000000;
 
-/** What a matrix is for: its blocks, and the largest element the block's scale has to hold. */
+/** What a matrix tests: the block size, and the largest value of the element format. */
 export interface MatrixAim {
   /** The type of the matrix. */
   readonly dtype: WideDType;
   /** Rows and columns. */
   readonly shape: Shape;
-  /** The block length; 0 for one scale a tensor. */
+  /** The block length; 0 for one scale per tensor. */
   readonly block: number;
   /** The element format's largest value. */
   readonly max: number;
@@ -32,7 +32,7 @@ const index32 = integer(-(2 ** 31), 2 ** 31 - 1);
 const size = integer(1);
 const anySize = integer(0);
 
-/** How the elements start out: a constant, or words of a generator with exponents and mantissas cut to size. */
+/** The elements before planting: a constant, or random bits with limited exponents and mantissas. */
 type Base =
   | { readonly kind: "constant"; readonly bits: number }
   | {
@@ -42,29 +42,31 @@ type Base =
       readonly mantissaBits: number;
     };
 
-/** Something set into one element or one tile. */
+/** A value that is written over one element or one tile. */
 type Plant =
   | { readonly kind: "element"; readonly at: Place; readonly bits: number }
-  /** The tile's amax becomes max * 2^k, or an f32 step or two beside it: where the scale changes. */
+  /** The amax of the tile becomes max * 2^k, or an f32 one or two steps from it. The scale changes there. */
   | { readonly kind: "boundary"; readonly at: Place; readonly k: number; readonly steps: number }
-  /** All of a tile becomes zero, or tiny against the rest of the tensor. */
+  /** All elements of the tile become zero, or tiny against the rest of the tensor. */
   | { readonly kind: "dead"; readonly at: Place; readonly exponent: number }
-  /** All of a tile becomes one special. */
+  /** All elements of the tile become one special value. */
   | { readonly kind: "filled"; readonly at: Place; readonly bits: number; readonly alternating: boolean }
-  /** A special where an access of several elements begins or ends, counted over the whole tensor. */
+  /** A special value at an index where a vector access may begin or end, counted over the whole tensor. */
   | { readonly kind: "end"; readonly index: number; readonly bits: number };
 
-/** An element, negative numbers counted from the end, and which tile around it: along the row, the column, or square. */
+/**
+ * An element (negative indices count from the end) and the tile around it: along the row, along the column, or square.
+ */
 interface Place {
   readonly row: number;
   readonly column: number;
   readonly tile: "row" | "column" | "square";
 }
 
-/** Where vectors, blocks, tiles and tensors begin and end, from the front and from the back. */
+/** Indices where vectors, blocks, tiles and tensors begin and end, counted from the front and from the back. */
 const ENDS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 1024, 4096].flatMap((n) => [n - 1, n, -n, -n - 1]);
 
-/** An index of an element, or of a row or column: anywhere, or where something begins or ends. */
+/** An index of an element, row or column: any, or one where a vector, block or tile begins or ends. */
 export function anIndex(): fc.Arbitrary<number> {
   return fc.oneof(
     { weight: 3, arbitrary: fc.nat() },
@@ -73,7 +75,7 @@ export function anIndex(): fc.Arbitrary<number> {
   );
 }
 
-/** That index among `count`, counted from the end where it is negative. Throws `ArgumentError` where there is none. */
+/** Maps `index` into 0 to `count` - 1; a negative index counts from the end. Throws `ArgumentError` if `count` is 0. */
 export function indexIn(index: number, count: number): number {
   index32("indexIn", "index", index);
   size("indexIn", "count", count);
@@ -131,7 +133,10 @@ const plant: fc.Arbitrary<Plant> = fc.oneof(
   fc.record({ kind: fc.constant("end"), index: anIndex(), bits: specialPattern() } as const),
 );
 
-/** Matrices for `aim`; they shrink to a constant with few plants. Throws `ArgumentError` or `ShapeError` for another aim. */
+/**
+ * Matrices for `aim`. They shrink to a constant with few planted values. Throws `ArgumentError` or `ShapeError` for an
+ * invalid aim.
+ */
 export function wideMatrix<D extends WideDType>(
   aim: MatrixAim & { readonly dtype: D },
 ): fc.Arbitrary<PlainTensor<D>> {
@@ -164,7 +169,7 @@ function fill(base: Base, count: number): Uint32Array {
   return bits;
 }
 
-/** The f32 nearest to 1.mantissa * 2^exponent below 2^-126, ties to even. */
+/** The f32 nearest to 1.mantissa * 2^exponent for exponents below -126, ties to even. */
 function subnormal(mantissa: number, exponent: number): number {
   const dropped = Math.min(-126 - exponent, 25);
   const significand = 0x800000 | mantissa;
@@ -206,7 +211,7 @@ function apply(planted: Plant, bits: Uint32Array, { shape, block, max }: MatrixA
   if (planted.kind === "boundary") bits[here] = (((bits[here] as number) & SIGN) | Math.max(amax, 0)) >>> 0;
 }
 
-/** Indices of the tile around an element. */
+/** The indices of the tile around an element. */
 function* tile(
   kind: Place["tile"],
   [row, column]: readonly [number, number],
@@ -221,8 +226,8 @@ function* tile(
 }
 
 /**
- * Shapes of at most about `most` elements with rows and columns that are multiples of `multiple`: empty, one,
- * one past a block, ragged, with up to two leading dimensions. Throws `ArgumentError` for what is no size.
+ * Shapes of about `most` elements at most, whose rows and columns are multiples of `multiple`: empty, one element, one
+ * past a block, ragged, with up to two leading dimensions. Throws `ArgumentError` for invalid sizes.
  */
 export function matrixShape(multiple: number, block: number, most = 8192): fc.Arbitrary<Shape> {
   size("matrixShape", "multiple", multiple);

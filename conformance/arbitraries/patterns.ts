@@ -1,4 +1,7 @@
-/** f32 bit patterns where conversions go wrong: drawn by code and distance, so that they shrink to simple ones. */
+/**
+ * Arbitraries of f32 bit patterns near the points where conversions go wrong. They are drawn as a code and a distance
+ * from it, so that they shrink to simple patterns.
+ */
 import * as fc from "fast-check";
 import { derive } from "../../src/formats/derive.js";
 import type { ScalarLayout } from "../../src/formats/scalar.js";
@@ -11,7 +14,7 @@ const SIGN = 0x80000000;
 const INFINITY = 0x7f800000;
 const pattern = integer(0, 2 ** 32 - 1);
 
-/** Zeros, infinities, f32's own edges, and NaNs of either sign with every payload, signalling ones included. */
+/** Zeros, infinities, the limits of f32, and NaNs of either sign with every payload, signalling NaNs included. */
 export function specialPattern(): fc.Arbitrary<number> {
   const magnitude = fc.constantFrom(
     0,
@@ -31,17 +34,17 @@ export function specialPattern(): fc.Arbitrary<number> {
   return signed(fc.oneof({ weight: 2, arbitrary: magnitude }, nan));
 }
 
-/** Any of the 2^32, each as likely. */
+/** Any of the 2^32 patterns, uniformly. */
 export function anyPattern(): fc.Arbitrary<number> {
   return fc.integer({ min: 0, max: 2 ** 32 - 1 });
 }
 
 /**
- * Patterns at, and one or two f32 steps beside, the values of a format and the points between them where a
- * rounding may turn: halves (ties), quarters, and the multiples of 2^-16 by which stochastic rounding decides. They
- * include the subnormal edge, half the smallest value, and the largest value with all that overflows around it.
+ * Patterns at, and one or two f32 steps beside, the values of a format and the points between two values where a
+ * rounding may change: halves (ties), quarters, and the multiples of 2^-16 by which stochastic rounding decides. They
+ * include the subnormal limit, half the smallest value, and the largest value with the overflow threshold above it.
  *
- * @throws `ArgumentError` for what is no layout.
+ * @throws `ArgumentError` for an invalid layout.
  */
 export function aimedPattern(layout: ScalarLayout): fc.Arbitrary<number> {
   const { maxCode } = derive(layout);
@@ -65,9 +68,9 @@ export function aimedPattern(layout: ScalarLayout): fc.Arbitrary<number> {
 }
 
 /**
- * What to encode into a format: mostly aimed at it, with specials and anything else among them.
+ * Inputs of an encoding to `layout`: mostly patterns aimed at it, with specials and uniform patterns among them.
  *
- * @throws `ArgumentError` for what is no layout.
+ * @throws `ArgumentError` for an invalid layout.
  */
 export function patternFor(layout: ScalarLayout): fc.Arbitrary<number> {
   return fc.oneof(
@@ -78,8 +81,8 @@ export function patternFor(layout: ScalarLayout): fc.Arbitrary<number> {
 }
 
 /**
- * f32 bit patterns as codes of a wide type, truncated toward zero; NaN stays NaN. Throws `ArgumentError` for what is no
- * pattern.
+ * The code of a wide type that an f32 bit pattern truncates to, toward zero. NaN stays NaN. Throws `ArgumentError` for
+ * a value that is not a 32-bit pattern.
  */
 export function narrowed(bits: number, dtype: WideDType): number {
   pattern("narrowed", "bits", bits);

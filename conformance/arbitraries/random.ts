@@ -1,4 +1,4 @@
-/** Many numbers from one drawn seed, so that large inputs shrink as fast as small ones. */
+/** Many numbers from one drawn seed: a large input then shrinks as fast as a small one. */
 
 import { integer } from "../../src/options.js";
 
@@ -6,8 +6,8 @@ const word = integer(-(2 ** 31), 2 ** 32 - 1);
 const length = integer(0);
 
 /**
- * splitmix32: a counter stepped by 2^32 / golden ratio, then mixed by two multiplications; period 2^32.
- * Throws `ArgumentError` for a seed that is no integer of 32 bits.
+ * splitmix32: a counter with the step 2^32 / golden ratio, mixed by two multiplications. Its period is 2^32. Throws
+ * `ArgumentError` if the seed is not a 32-bit integer.
  */
 export function splitmix32(seed: number): () => number {
   word("splitmix32", "seed", seed);
@@ -21,7 +21,7 @@ export function splitmix32(seed: number): () => number {
   };
 }
 
-/** `count` words of splitmix32. Throws `ArgumentError`, as that. */
+/** The first `count` outputs of splitmix32. Throws `ArgumentError` if the seed is not a 32-bit integer. */
 export function words(seed: number, count: number): Uint32Array {
   length("words", "count", count);
   const next = splitmix32(seed);

@@ -1,4 +1,4 @@
-/** Everything a quantizer can be told. */
+/** Arbitraries of all options of the quantizers. */
 import * as fc from "fast-check";
 import { BLOCK_FORMATS, type BlockFormat, type BlockFormatName } from "../../src/formats/block.js";
 import { RHT_SIGNS } from "../../src/ops/quantize/hadamard.js";
@@ -15,12 +15,12 @@ export const QUANTIZERS = Object.keys(BLOCK_FORMATS) as readonly BlockFormatName
 const quantizerName = oneOf(QUANTIZERS);
 const quantizerNames = listOf(quantizerName);
 
-/** The fields of a spec that are options, by name: the values that a quantizer takes, the default first. */
+/** The options of a spec by name: the values that a quantizer takes, the default first. */
 export type SpecOptions = { readonly [K in keyof QuantizeSpec]?: readonly QuantizeSpec[K][] };
 
 const F32_SCALE: SpecOptions = { pow2Scales: [false, true], amaxEpsilon: [0, 2 ** -10, 1e-12, 1] };
 
-/** What some quantizers can be told beside the formats and tiles of their rows. */
+/** The options that only some quantizers take; formats and tiles come from the rows of `BLOCK_FORMATS`. */
 const OPTIONS: { readonly [K in BlockFormatName]?: SpecOptions } = {
   "fp8-current": F32_SCALE,
   "fp8-block": { ...F32_SCALE, compact: [false, true] },
@@ -33,14 +33,14 @@ const OPTIONS: { readonly [K in BlockFormatName]?: SpecOptions } = {
   },
 };
 
-/** Every option of a quantizer with its values. Throws `ArgumentError` for a name that is none. */
+/** Every option of a quantizer with its values. Throws `ArgumentError` for an unknown name. */
 export function optionsOf(name: BlockFormatName): SpecOptions {
   quantizerName("optionsOf", "name", name);
   const { elements, tiles }: BlockFormat = BLOCK_FORMATS[name];
   return { format: elements, tile: tiles, ...OPTIONS[name] };
 }
 
-/** Whether options go together: 4over6 goes with neither the transform nor stochastic rounding. */
+/** Whether the options of a spec are compatible: 4over6 excludes the Hadamard transform and stochastic rounding. */
 function goTogether(spec: Partial<QuantizeSpec>): boolean {
   const { compact, tile, rht, rhtSigns = 0, stochastic, fourOverSix = "none", e4m3Max = 448 } = spec;
   if (compact) return tile === "1x128";
@@ -49,35 +49,38 @@ function goTogether(spec: Partial<QuantizeSpec>): boolean {
   return fourOverSix === "none" ? e4m3Max === 448 : !rht && !stochastic;
 }
 
-/** Every spec that a quantizer can have. Throws `ArgumentError`, as `optionsOf`. */
+/** Every valid spec of a quantizer. Throws `ArgumentError` for an unknown name. */
 export function specsOf(name: BlockFormatName): readonly QuantizeSpec[] {
   return product(optionsOf(name))
     .filter(goTogether)
     .map((fields) => makeSpec(name, fields));
 }
 
-/** Every quantizer with every format, tile and option it has. Throws `ArgumentError` for names that are none. */
+/** Any valid spec of these quantizers. Throws `ArgumentError` for an unknown name. */
 export function quantizeSpec(names: readonly BlockFormatName[] = QUANTIZERS): fc.Arbitrary<QuantizeSpec> {
   quantizerNames("quantizeSpec", "names", names);
   return fc.oneof(...names.map((name) => fc.constantFrom(...specsOf(name))));
 }
 
-/** What a quantizer may be given to read: the transform takes bf16 alone. Throws `ArgumentError` for no spec. */
+/**
+ * The input types of a quantizer: bf16 alone with the Hadamard transform, else all wide types. Throws `ArgumentError`
+ * for an invalid spec.
+ */
 export function sourceTypes(spec: QuantizeSpec): readonly WideDType[] {
   requireSpec(spec);
   return spec.rht ? ["bf16"] : WIDE_DTYPES;
 }
 
 /**
- * As `sourceTypes`, drawn.
+ * One of `sourceTypes(spec)`.
  *
- * @throws `ArgumentError` for what is no spec.
+ * @throws `ArgumentError` for an invalid spec.
  */
 export function sourceType(spec: QuantizeSpec): fc.Arbitrary<WideDType> {
   return fc.constantFrom(...sourceTypes(spec));
 }
 
-/** The copies that a quantizer can make. */
+/** The sets of copies that a quantizer can make. */
 export const USAGES: readonly Usage[] = [
   { rowwise: true, columnwise: false },
   { rowwise: false, columnwise: true },
@@ -89,7 +92,7 @@ export function usage(): fc.Arbitrary<Usage> {
   return fc.constantFrom(...USAGES);
 }
 
-/** The scale layouts that a spec has. Throws `ArgumentError` for no spec. */
+/** The scale layouts that a spec supports. Throws `ArgumentError` for an invalid spec. */
 export function layoutsOf(spec: QuantizeSpec): readonly ScaleLayout[] {
   requireSpec(spec);
   return BLOCK_FORMATS[spec.quantizer].scale === "f32"
@@ -98,9 +101,9 @@ export function layoutsOf(spec: QuantizeSpec): readonly ScaleLayout[] {
 }
 
 /**
- * A scale layout that the spec has.
+ * One of `layoutsOf(spec)`.
  *
- * @throws `ArgumentError` for what is no spec.
+ * @throws `ArgumentError` for an invalid spec.
  */
 export function scaleLayout(spec: QuantizeSpec): fc.Arbitrary<ScaleLayout> {
   return fc.constantFrom(...layoutsOf(spec));

@@ -1,4 +1,7 @@
-/** Wide tensors for operations on values: all sizes and signs, specials, and the places where a function turns. */
+/**
+ * Arbitraries of wide tensors for elementwise operations and reductions: all sizes and signs, specials, and the points
+ * where a function changes its behaviour.
+ */
 import * as fc from "fast-check";
 import { elementCount, type Shape, WIDE_DTYPES, type WideDType } from "../../src/tensor/shape.js";
 import { fromCodes, type PlainTensor } from "../values/plain.js";
@@ -7,19 +10,21 @@ import { anIndex, indexIn, matrixShape, wideMatrix } from "./matrices.js";
 import { narrowed } from "./patterns.js";
 
 const SIGN = 0x80000000;
-/** Sums run over 32 lanes, and in chunks of 32 rows. */
+/** Sums have 32 lanes, and column sums have chunks of 32 rows. */
 const LANES = 32;
 
 export function wideType(): fc.Arbitrary<WideDType> {
   return fc.constantFrom(...WIDE_DTYPES);
 }
 
-/** Shapes that are ragged against the lanes of sums, down to none. */
+/** Shapes whose last dimension is no multiple of the lane count, and empty shapes. */
 export function laneShape(most = 1024): fc.Arbitrary<Shape> {
   return matrixShape(1, LANES, most);
 }
 
-/** A tensor of that shape; some elements lie at `edges` of either sign, or an f32 step or two beside them. */
+/**
+ * A tensor of that shape. Some elements are a value of `edges` of either sign, or an f32 one or two steps beside it.
+ */
 export function wideTensor<D extends WideDType = WideDType>(
   shape: Shape,
   { edges = [0], dtype }: { readonly edges?: readonly number[]; readonly dtype?: D } = {},

@@ -1,4 +1,6 @@
-/** A corpus of edge cases to encode and to quantize: drawn from the arbitraries, the same for the same seed. */
+/**
+ * A corpus of edge cases for encoding and quantization. The arbitraries draw it; the same seed gives the same cases.
+ */
 import * as fc from "fast-check";
 import { BLOCK_FORMATS, tileSize } from "../../src/formats/block.js";
 import { factsOf, SCALAR_FORMAT_NAMES } from "../../src/formats/derive.js";
@@ -11,9 +13,9 @@ import { matrixShape, wideMatrix } from "../arbitraries/matrices.js";
 import { narrowed, patternFor } from "../arbitraries/patterns.js";
 import { fromCodes, type PlainTensor } from "../values/plain.js";
 
-/** How many cases to draw, and by which seed. */
+/** The number of cases to draw, and the seed. */
 export interface CorpusDraw {
-  /** How many, from 0. */
+  /** The number of cases, at least 0. */
   readonly cases: number;
   /** An integer of 32 bits. */
   readonly seed: number;
@@ -21,42 +23,42 @@ export interface CorpusDraw {
 
 export const checkDraw = optionsOf<CorpusDraw>({
   cases: needed(integer(0, 2 ** 31 - 1)),
-  // seeds that fast-check keeps apart
+  // fast-check distinguishes seeds of 32 bits.
   seed: needed(integer(-(2 ** 31), 2 ** 31 - 1)),
 });
 
 const scalarFormat = oneOf(SCALAR_FORMAT_NAMES);
 
-/** What the codes and scales of a quantized tensor mean. */
+/** How a quantized tensor of the corpus was made. */
 export interface CorpusRecipe {
-  /** How it was quantized. */
+  /** The quantizer and its options. */
   readonly spec: QuantizeSpec;
   /** The shape and type before quantization. */
   readonly shape: Shape;
   /** The type before quantization. */
   readonly dtype: WideDType;
-  /** How the scales lie. */
+  /** The layout of the scales. */
   readonly scales: ScaleLayout;
-  /** Which copies there are. */
+  /** Which copies exist. */
   readonly usage: readonly Direction[];
 }
 
-/** The inputs of one case: tensors, and the recipes of quantized ones, by what follows the case's name. */
+/** The inputs of one case. The keys are appended to the name of the case. */
 export interface CorpusCase {
-  /** The tensors, by what follows the case's name. */
+  /** The tensors by key. */
   readonly tensors: Readonly<Record<string, PlainTensor>>;
-  /** How the quantized ones were made. Absent: none is. */
+  /** How each quantized tensor was made, by key. Absent if none is quantized. */
   readonly recipes?: Readonly<Record<string, CorpusRecipe>>;
 }
 
-/** Elements of a tensor, about. */
+/** The approximate maximum of elements of one tensor. */
 const MAX_ELEMENTS = 2048;
 
 const anyWide: fc.Arbitrary<WideDType> = fc.constantFrom("f32", "f32", "bf16", "f16");
 
 /**
- * Tensors to encode to `format`: ties and their neighbours, subnormal and overflow edges, specials, shapes down to none. Throws
- * `ArgumentError` for a format or a draw that is none.
+ * Tensors to encode to `format`: ties and their neighbours, subnormal and overflow limits, specials, shapes down to
+ * empty. Throws `ArgumentError` for an unknown format or an invalid draw.
  */
 export function encodeCases(format: ScalarFormat, draw: CorpusDraw): readonly PlainTensor<WideDType>[] {
   scalarFormat("encodeCases", "format", format);
@@ -79,8 +81,8 @@ export function encodeCases(format: ScalarFormat, draw: CorpusDraw): readonly Pl
 }
 
 /**
- * Matrices to quantize by `spec`: scale boundaries, dead blocks, specials, shapes one past a tile where it takes them. Throws
- * `ArgumentError` for no spec and for a draw that is none.
+ * Matrices to quantize by `spec`: points where the scale changes, blocks of zeros, specials, and shapes one past a tile
+ * if the quantizer accepts them. Throws `ArgumentError` for an invalid spec or draw.
  */
 export function quantizeCases(spec: QuantizeSpec, draw: CorpusDraw): readonly PlainTensor<WideDType>[] {
   requireSpec(spec);

@@ -1,4 +1,4 @@
-/** A corpus of products: operands of every kind that a datapath multiplies. */
+/** A corpus of matrix products with operands of every kind that a datapath multiplies. */
 import * as fc from "fast-check";
 import { BLOCK_FORMATS, type BlockFormatName, type Tile, tileSize } from "../../src/formats/block.js";
 import {
@@ -19,7 +19,7 @@ import { type CorpusCase, type CorpusDraw, checkDraw } from "./cases.js";
 
 type ElementType = "e4m3" | "e5m2" | "bf16" | "f16" | "f32";
 
-/** What an operand is: elements, with scales of their own for each tile or without; or as `quantize` writes it. */
+/** The kind of an operand: elements with or without scales for each tile, or a quantized tensor. */
 type Kind =
   | { readonly type: ElementType; readonly tile?: Tile }
   | { readonly quantizer: Exclude<BlockFormatName, "fp8-current" | "fp8-delayed" | "fp8-block"> };
@@ -47,17 +47,17 @@ const PAIRS: readonly (readonly [a: Kind, b: Kind])[] = [
   [{ quantizer: "nvfp4" }, { quantizer: "nvfp4" }],
 ];
 
-/** What a product is asked for. */
+/** The options of a product. */
 export interface CorpusAim {
-  /** How products are summed. */
+  /** The datapath, which defines how products are summed. */
   readonly datapath: DatapathFamily;
-  /** Whether FP8 partial sums leave the tensor core every 128 k's. */
+  /** Whether FP8 partial sums leave the tensor core after every 128 elements along K. */
   readonly splitAccumulator: boolean;
-  /** Parts that K is cut in, from 1. */
+  /** The number of splits of K, from 1. */
   readonly splitK: number;
   /** Whether a matrix is added to the product. */
   readonly c: boolean;
-  /** Whether a vector is added to its rows. */
+  /** Whether a bias vector is added to each row. */
   readonly bias: boolean;
 }
 
@@ -81,8 +81,8 @@ function traits(kind: Kind): OperandTraits {
 }
 
 /**
- * Products of every pair that the datapath multiplies: cancellation, wide exponents, zeros, specials, ragged K. Throws
- * `ArgumentError` for an aim or a draw that is none.
+ * Products of every pair of operand kinds that the datapath multiplies, with cancellation, wide exponents, zeros,
+ * specials and ragged K. Throws `ArgumentError` for an invalid aim or draw.
  */
 export function gemmCases(aim: CorpusAim, draw: CorpusDraw): readonly CorpusCase[] {
   checkAim("gemmCases", aim);
@@ -97,7 +97,7 @@ export function gemmCases(aim: CorpusAim, draw: CorpusDraw): readonly CorpusCase
     fc.integer({ min: 0, max: 300 }),
     fc.constantFrom(0, 1, 31, 32, 33, 127, 128, 129, 256, 257),
   );
-  /** Each part of a split K has to have something in it. */
+  /** K is long enough that no split is empty. */
   const lengthened = (k: number, pair: (typeof PAIRS)[number]): number => {
     const choice = choiceOf(pair);
     return splitK > 1 && choice.ok ? Math.max(k, 1) + (splitK - 1) * choice.splitTile : k;
@@ -149,7 +149,7 @@ function operand(
   return { tensors: kind.tile ? { ...data, [`${name}.scale_inv`]: scales(kind.tile, shape, seed) } : data };
 }
 
-/** Powers of two near one. */
+/** Scales that are powers of two near one. */
 function scales(tile: Tile, [lines, depth]: readonly [number, number], seed: number): PlainTensor {
   const [high, wide] = tileSize(tile);
   const shape = tile === "tensor" ? [1] : [Math.ceil(lines / high), Math.ceil(depth / wide)];
@@ -160,7 +160,7 @@ function scales(tile: Tile, [lines, depth]: readonly [number, number], seed: num
   return fromCodes("f32", shape, codes);
 }
 
-/** The rowwise copy of a quantized tensor, of codes and scales that no quantizer chose. */
+/** The rowwise copy of a quantized tensor with arbitrary codes and scales. */
 function quantized(
   name: string,
   quantizer: BlockFormatName,

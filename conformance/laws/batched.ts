@@ -1,4 +1,4 @@
-/** What a batch of products has to do, said of single ones. */
+/** Laws of batched products, stated in terms of single products. */
 import { batchedCase } from "../operations/gemm/arbitrary-batched.js";
 import { itemCase } from "../operations/gemm/case.js";
 import { assertSame } from "../values/difference.js";

@@ -1,4 +1,4 @@
-/** What encode has to do, said without another implementation of it: over values, neighbours and midpoints. */
+/** Laws of `encode` that need no reference: they are stated over values, neighbours and midpoints. */
 import * as fc from "fast-check";
 import type { RoundingName } from "../../src/backends/ops.js";
 import { derive } from "../../src/formats/derive.js";
@@ -51,7 +51,10 @@ const roundTrip = law(
   },
 );
 
-/** In the order of the numbers, -0 before +0: a layout without zero takes them to its two smallest values. */
+/**
+ * Patterns are compared in numerical order, -0 before +0. A layout without zero encodes the two zeros as its smallest
+ * value of either sign.
+ */
 const monotone = law(
   { name: "encode is monotone", operation: "encode" },
   layoutWith((layout) =>
@@ -107,7 +110,10 @@ const bracket = law(
   },
 );
 
-/** For the directed roundings, where a value between two neighbours may go; `odd` is the size of the odd one. */
+/**
+ * For each directed rounding, the results that a value between two neighbours may have; `odd` is the neighbour with the
+ * odd code.
+ */
 const ALLOWED: Partial<Record<RoundingName, (below: number, above: number, odd: number) => number[]>> = {
   towardZero: (below, above) => [Math.abs(below) < Math.abs(above) ? below : above],
   towardPositive: (_, above) => [above],

@@ -1,4 +1,4 @@
-/** A law: a sentence over inputs that nobody chose, and the running of it. */
+/** The type of a law, a property of one operation, and the function that checks it over drawn inputs. */
 import * as fc from "fast-check";
 import { ArgumentError, UnsupportedError } from "../../src/errors.js";
 import type { OperationName, Subject } from "../operations/operations.js";
@@ -6,59 +6,59 @@ import { runCount } from "./run-options.js";
 
 /** Which inputs a check draws. `path`, from an earlier failure, replays its counterexample. */
 export interface CheckOptions {
-  /** Inputs to draw, from 1. */
+  /** The number of inputs to draw, from 1. */
   readonly runs: number;
   /** An integer of 32 bits; the same seed draws the same inputs. */
   readonly seed: number;
-  /** The path of a failure under that seed. Default: all inputs. */
+  /** The `path` of an earlier failure under that seed, to replay it. Default: draw new inputs. */
   readonly path?: string | undefined;
   /** Called after each run. */
   readonly onRun?: (() => void) | undefined;
 }
 
-/** An input for which a law does not hold, as small as shrinking made it. */
+/** An input for which a law does not hold, after shrinking. */
 export interface Failure {
   /** The input, as fast-check prints it. */
   readonly counterexample: string;
-  /** What was wrong with the result. */
+  /** What is wrong with the result. */
   readonly message: string;
   /** The seed that drew it. */
   readonly seed: number;
-  /** The way to it under that seed, for `replay`. */
+  /** The position of the counterexample under that seed, for `replay`. */
   readonly path: string;
-  /** How often it was made smaller. */
+  /** The number of successful shrinking steps. */
   readonly shrinks: number;
 }
 
-/** What one check came to. */
+/** The outcome of one check. */
 export interface CheckResult {
-  /** Runs that computed; those declined are not among them. */
+  /** The number of inputs that ran; declined inputs are not counted. */
   readonly runs: number;
-  /** Inputs that the subject said it does not take, by reason, with their number. */
+  /** The inputs that the subject does not support: each reason with its count. */
   readonly declined: readonly { readonly reason: string; readonly count: number }[];
-  /** Absent where the law held. */
+  /** Absent if the law held. */
   readonly failure?: Failure | undefined;
 }
 
-/** A sentence about one operation that holds for every subject that does that operation right. */
+/** A property of one operation that every correct implementation has. */
 export interface Law {
-  /** The sentence. */
+  /** The property as a sentence. */
   readonly name: string;
-  /** The operation that it is about. */
+  /** The operation that the law tests. */
   readonly operation: OperationName;
-  /** Whether the law needs the reference to say what is right. */
+  /** Whether the law compares with the reference. */
   readonly compares: boolean;
   /**
-   * Draws inputs, and holds the subject to the law. Does not reject where the law fails: the result has the failure. Rejects
-   * with `ArgumentError` for options outside their domains.
+   * Draws inputs and checks the law on `subject`. A law that fails does not reject: the result has the failure. Rejects
+   * with `ArgumentError` for invalid options.
    */
   check(subject: Subject, reference: Subject, options: CheckOptions): Promise<CheckResult>;
 }
 
-/** Throws where `input` breaks the law. */
+/** Throws if `input` breaks the law. */
 type Holds<C> = (subject: Subject, input: C, reference: Subject) => Promise<void>;
 
-/** A law over inputs of `arbitrary`. */
+/** Makes a law over the inputs of `arbitrary`. */
 export function law<C>(
   fields: Pick<Law, "name" | "operation"> & { readonly compares?: boolean },
   arbitrary: fc.Arbitrary<C>,
@@ -100,7 +100,7 @@ async function check<C>(
   return { runs, declined: reasons, failure: details.failed ? failureOf(details) : undefined };
 }
 
-/** Runs `body`; throws `ArgumentError` in the place of fast-check's error for a path that its inputs do not have. */
+/** Runs `body`. Replaces fast-check's error for a path that does not exist by an `ArgumentError`. */
 async function replayable<T>({ path, seed }: CheckOptions, body: () => T | Promise<T>): Promise<T> {
   try {
     return await body();

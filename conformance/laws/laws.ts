@@ -1,4 +1,7 @@
-/** All laws. Agreement comes from the table of operations; the others say what is right without a reference. */
+/**
+ * The list of all laws. Those that compare with the reference follow from the table of operations; the others need no
+ * reference.
+ */
 import type { Arbitrary } from "fast-check";
 import { ArgumentError } from "../../src/errors.js";
 import { describe } from "../../src/options.js";
@@ -19,7 +22,7 @@ import { type Law, law } from "./law.js";
 import { checkSubject, type Inputs, operationNames } from "./run-options.js";
 import { SCALE_LAWS } from "./scale.js";
 
-/** Throws `MismatchError` unless both answers have the same parts with the same bits. */
+/** Throws `MismatchError` unless both answers have the same tensors with the same bits. */
 export function assertSameAnswer(actual: Answer, expected: Answer): void {
   const [ours, theirs] = [Object.keys(actual), Object.keys(expected)];
   if (ours.sort().join() !== theirs.sort().join()) {
@@ -50,7 +53,7 @@ export const LAWS: readonly Law[] = [
   ...BATCHED_LAWS,
 ];
 
-/** The law of that name. Throws `ArgumentError` where there is none. */
+/** The law of that name. Throws `ArgumentError` for an unknown name. */
 export function lawNamed(name: string): Law {
   const found = LAWS.find((each) => each.name === name);
   if (found) return found;
@@ -59,7 +62,7 @@ export function lawNamed(name: string): Law {
   );
 }
 
-/** The laws that a subject can be held to: those of operations it has. Throws `ArgumentError` for what is none. */
+/** The laws of all operations that a subject has. Throws `ArgumentError` for an invalid subject. */
 export function lawsFor(
   subject: Subject,
   operations: readonly OperationName[] = OPERATION_NAMES,
@@ -69,7 +72,7 @@ export function lawsFor(
   return LAWS.filter(({ operation }) => subject[operation] && operations.includes(operation));
 }
 
-/** The law over inputs of one's own, if it is one that compares; another law draws inputs of its own kind. */
+/** The law with other inputs if it compares with the reference. Any other law keeps the inputs that it needs. */
 export function over(inputs: Inputs, each: Law): Law {
   return each.compares && inputs[each.operation] ? agreement(each.operation, inputs) : each;
 }

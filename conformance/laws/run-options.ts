@@ -1,4 +1,4 @@
-/** What a conformance run is asked for, checked before anything runs: nothing holds only because nothing was run. */
+/** The options of a conformance run. All are checked before the run, so that a run that tests nothing does not pass. */
 import * as fc from "fast-check";
 import { type Backend, requireBackend } from "../../src/backends/backend.js";
 import { ArgumentError } from "../../src/errors.js";
@@ -18,54 +18,54 @@ import {
 } from "../../src/options.js";
 import { type Cases, OPERATION_NAMES, type OperationName, type Subject } from "../operations/operations.js";
 
-/** Inputs for some operations in place of those in the table. */
+/** Arbitraries that replace those in the table of operations. */
 export type Inputs = { readonly [K in OperationName]?: fc.Arbitrary<Cases[K]> };
 
-/** What a conformance run is asked for; every field may be left out. */
+/** The options of a conformance run; all are optional. */
 export interface ConformanceOptions {
   /** Inputs for each law, from 1. Default 100. */
   readonly runs?: number | undefined;
   /** An integer of 32 bits. Default 1. The same seed draws the same inputs. */
   readonly seed?: number | undefined;
-  /** Default: all that the subject has. */
+  /** The operations to test. Default: all that the subject has. */
   readonly operations?: readonly string[] | undefined;
-  /** What to draw, for kernels that do only some of an operation. Default: all there is. */
+  /** Arbitraries to draw from, for kernels that support only some inputs. Default: those in the table of operations. */
   readonly inputs?: Inputs | undefined;
-  /** Replays one counterexample: the law and path of a failure, under its seed. */
+  /** Replays one counterexample: the law and path of a failure, with its seed. */
   readonly replay?: { readonly law: string; readonly path: string } | undefined;
-  /** Called as runs are done. */
+  /** Called after each run. */
   readonly onProgress?: ((progress: Progress) => void) | undefined;
 }
 
-/** What is held, and how. */
+/** The backend to test, and the options of the run. */
 export interface BackendOptions extends ConformanceOptions {
-  /** What is held to the laws; it stays open. */
+  /** The backend to test. The run does not dispose of it. */
   readonly backend: Backend;
 }
 
-/** How far a conformance run is. */
+/** The progress of a conformance run. */
 export interface Progress {
   /** The law that is being checked. */
   readonly law: string;
-  /** The operation that it is about. */
+  /** The operation of that law. */
   readonly operation: OperationName;
-  /** Runs done and planned, over all laws; shrinking adds to those done. */
+  /** Runs that are done, over all laws. Shrinking adds runs. */
   readonly done: number;
-  /** Runs of all laws together. */
+  /** The planned runs of all laws. */
   readonly planned: number;
 }
 
-/** A table with one domain for every operation. */
+/** An option table that has the same domain for every operation. */
 function byOperation<T>(each: Domain): OptionTable<T> {
   return Object.fromEntries(OPERATION_NAMES.map((name) => [name, each])) as OptionTable<T>;
 }
 
-/** An object of functions, each under an operation's name. */
+/** Checks that a subject is an object of functions, each named after an operation. */
 export const checkSubject = optionsOf<Subject>(byOperation(callable));
 
 const checkInputs = optionsOf<Inputs>(byOperation(instance(fc.Arbitrary, "an arbitrary of fast-check")));
 
-/** Inputs that a check may draw. */
+/** The domain of `runs`. */
 export const runCount = integer(1, 2 ** 31 - 1);
 
 const operationName: Domain = (_user, _name, value) => {
@@ -89,7 +89,7 @@ const checkReplay = optionsOf<NonNullable<ConformanceOptions["replay"]>>({
 
 const TABLE: OptionTable<ConformanceOptions> = {
   runs: runCount,
-  // seeds that fast-check keeps apart
+  // fast-check distinguishes seeds of 32 bits.
   seed: integer(-(2 ** 31), 2 ** 31 - 1),
   operations: operationNames,
   inputs: nested(checkInputs),
@@ -104,7 +104,7 @@ export const checkBackendOptions = optionsOf<BackendOptions>({
   backend: needed((user, _name, value) => requireBackend(user, value as BackendOptions["backend"])),
 });
 
-/** The operations of the subject that are asked for: at least one. Throws `ArgumentError` for none. */
+/** The operations of the subject that the run asks for. Throws `ArgumentError` if there are none. */
 export function operationsOf(
   subject: Subject,
   names: readonly string[] | undefined,
@@ -115,7 +115,7 @@ export function operationsOf(
   return asked.map((name) => requireOperation("subject", subject, name));
 }
 
-/** Nothing holds only because nothing was run. */
+/** Returns `name` if the subject has that operation, so that no run passes without testing anything. */
 export function requireOperation(what: string, subject: Subject, name: OperationName): OperationName {
   if (subject[name]) return name;
   throw new ArgumentError(

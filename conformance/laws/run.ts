@@ -1,4 +1,4 @@
-/** Running the laws: on a backend, or on kernels of one's own. */
+/** Runs the laws on a backend, or on the caller's own kernels. */
 import * as fc from "fast-check";
 import type { Backend } from "../../src/backends/backend.js";
 import { openBackend } from "../../src/backends/open.js";
@@ -18,7 +18,7 @@ import {
   requireOperation,
 } from "./run-options.js";
 
-/** One law's outcome. */
+/** The outcome of one law. */
 export interface LawReport extends CheckResult {
   /** The law's name. */
   readonly law: string;
@@ -26,22 +26,22 @@ export interface LawReport extends CheckResult {
   readonly operation: OperationName;
 }
 
-/** What a conformance run found: a verdict, the seed that repeats it, and each law's result. */
+/** The outcome of a conformance run: the verdict, the seed, and the result of each law. */
 export interface ConformanceReport {
-  /** Whether no law failed. */
+  /** True if no law failed. */
   readonly ok: boolean;
   /** The seed that draws the same inputs again. */
   readonly seed: number;
-  /** What came of each law, in the order they ran. */
+  /** The result of each law, in the order of the run. */
   readonly laws: readonly LawReport[];
 }
 
 /**
- * Holds an implementation to a reference: each law of each operation that `subject` has, over `runs` inputs.
- * The reference defaults to the oracles. Never throws for a law that fails: the report has its shrunk
- * counterexample, and the seed and path that replay it. Throws `ArgumentError` before anything runs for an option that there is
- * not or a value that it cannot have, for names that are none, for operations that the subject or the reference does not
- * have, and where there is nothing to check; while it runs, for a path that leads to no input.
+ * Tests an implementation against a reference: each law of each operation of `subject`, with `runs` inputs. The
+ * reference defaults to the oracles. Does not throw if a law fails: the report has its shrunk counterexample, with the
+ * seed and path that replay it. Throws `ArgumentError` before the run for an unknown or invalid option, for unknown
+ * operations, for operations that the subject or the reference does not have, and if there is nothing to test. Throws
+ * it during the run for a replay path that leads to no input.
  */
 export async function compareWith(
   subject: Subject,
@@ -72,11 +72,11 @@ export async function compareWith(
 }
 
 /**
- * Holds a backend to the definition: the reference to the independent oracles, any other backend to the reference, bit for
- * bit, with poisoned outputs and counted memory.
+ * Tests a backend: the reference backend against the oracles, any other backend against the reference, bit for bit.
+ * Output memory is poisoned before each call, and live memory is counted after it.
  *
  * @throws `ArgumentError`, as `compareWith`.
- * @throws `DisposedError` for a backend that was disposed of.
+ * @throws `DisposedError` for a disposed backend.
  */
 export async function runConformance(given: BackendOptions): Promise<ConformanceReport> {
   const { backend, ...options } = checkBackendOptions("runConformance", given);
@@ -91,8 +91,8 @@ export async function runConformance(given: BackendOptions): Promise<Conformance
 }
 
 /**
- * What to draw for a GPU: products on the datapath it has, and on fp32, in one part where the choice would be the
- * backend's (the reference follows a choice by its plan, which the product's own tests give it).
+ * Arbitraries for a GPU: products on the backend's own datapath and on fp32, with one split wherever the backend would
+ * choose the number. (Tests of products give the reference the GPU's plan, so that it uses the same splits.)
  */
 export function inputsFor({ datapath }: Backend): Inputs {
   const products = gemmCase(() => fc.constantFrom(datapath, datapath, datapath, "fp32"));

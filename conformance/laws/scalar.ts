@@ -1,4 +1,4 @@
-/** What laws about scalars share: asking a subject for codes, and where a number lies among a layout's values. */
+/** Helpers of the laws about scalars: encoding through a subject, and the neighbours of a number in a layout. */
 import type * as fc from "fast-check";
 import { derive } from "../../src/formats/derive.js";
 import type { ScalarLayout } from "../../src/formats/scalar.js";
@@ -13,7 +13,7 @@ const NO_RANDOM = { seed: 0n, offset: 0n };
 
 type How = Pick<EncodeCase, "rounding" | "overflow"> & Partial<Pick<EncodeCase, "random">>;
 
-/** The codes of f32 patterns, one an element. */
+/** The code of each f32 bit pattern, from the subject. */
 export async function codesOf(
   subject: Subject,
   layout: ScalarLayout,
@@ -35,22 +35,22 @@ export async function codesOf(
   return Array.from(each.subarray(0, patterns.length));
 }
 
-/** Throws `MismatchError` unless it holds. */
+/** Throws `MismatchError` unless `holds` is true. */
 export function require(holds: boolean, what: () => string): void {
   if (!holds) throw new MismatchError(what());
 }
 
-/** An f32 by value and bit pattern. */
+/** Prints an f32 as value and bit pattern. */
 export const show = (bits: number): string => `${fromBits(bits)} (0x${bits.toString(16).padStart(8, "0")})`;
 
-/** A layout with patterns aimed at it. */
+/** A layout together with bit patterns aimed at it. */
 export function layoutWith<T>(
   more: (layout: ScalarLayout) => fc.Arbitrary<T>,
 ): fc.Arbitrary<{ layout: ScalarLayout; drawn: T }> {
   return scalarLayout().chain((layout) => more(layout).map((drawn) => ({ layout, drawn })));
 }
 
-/** The two values of a layout next to |x|, with the lower one's code, where x lies within its range. */
+/** The two values of a layout next to |x| and the code of the lower one. Undefined if x lies outside the range. */
 export function neighbours(
   x: number,
   layout: ScalarLayout,

@@ -1,4 +1,4 @@
-/** What block scales have to do, said of the codes and scales alone. */
+/** Laws of block scales that need no reference: they are stated over codes and scales. */
 import * as fc from "fast-check";
 import { factsOf } from "../../src/formats/derive.js";
 import { makeSpec } from "../../src/quantizers/quantizer.js";
@@ -26,8 +26,8 @@ function mxfp8Rowwise(): fc.Arbitrary<QuantizeCase> {
 }
 
 /**
- * The least of 2^-127 to 2^127 that is no less than amax / max. That quotient is an f32 (numerics.md §4.1): what
- * rounding drops from a subnormal one is not missed.
+ * The scale is the smallest power of two, from 2^-127 to 2^127, that is at least amax / max. The quotient is an f32
+ * (numerics.md §4.1): the law uses the rounded value, also where rounding dropped bits of a subnormal quotient.
  */
 const leastPower = law(
   { name: "an mxfp8 scale is the least power of two under which the block fits", operation: "quantize" },

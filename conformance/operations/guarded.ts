@@ -1,4 +1,7 @@
-/** A backend whose fresh memory is poisoned and fenced, so that what is not written, or written outside, shows. */
+/**
+ * A backend whose fresh memory is poisoned and fenced, so that tests see elements that are not written and writes
+ * outside of a tensor.
+ */
 import { type Backend, type MemoryUse, requireBackend, type Support } from "../../src/backends/backend.js";
 import type { OpArgs, OpName } from "../../src/backends/ops.js";
 import { integer, needed, optionsOf } from "../../src/options.js";
@@ -6,16 +9,16 @@ import type { Memory } from "../../src/tensor/storage.js";
 import { MismatchError } from "../values/difference.js";
 import { PassingBackend } from "./passing.js";
 
-/** No zero and no NaN of any type: what is never written stays recognisable. */
+/** The fill byte. As an element of any type it is neither zero nor NaN, so that unwritten elements are recognisable. */
 const POISON = 0xa7;
 const FENCE = 0xa5;
 const FENCE_BYTES = 64;
 
 /**
- * Runs everything on `inner`. Its tensors live in memory that starts as poison.
+ * Runs all operations on `inner`. Memory of new tensors is filled with the poison byte.
  *
- * @throws `ArgumentError` for what is no backend.
- * @throws `DisposedError` for a backend that was disposed of.
+ * @throws `ArgumentError` if `inner` is not a backend.
+ * @throws `DisposedError` for a disposed backend.
  */
 export class GuardedBackend extends PassingBackend {
   constructor(inner: Backend) {
@@ -25,7 +28,7 @@ export class GuardedBackend extends PassingBackend {
   /** What `inner` says. */
   override supports<K extends OpName>(op: K, args: OpArgs[K]): Support {
     const support = this.inner.supports(op, args);
-    // the reference is the definition, also of what hardware follows approximately
+    // The reference is the definition, also for operations that hardware only approximates.
     if (!support.ok || support.agrees === "bits" || this.inner.name === "wasm") return support;
     return { ok: false, reason: `no promise of the same bits: ${support.agrees.approximate}` };
   }
@@ -52,7 +55,10 @@ function access(memory: Memory): Pick<Memory, "write" | "copy" | "read" | "readS
   };
 }
 
-/** Linear memory: an address can be moved, so that a fence fits on either side. */
+/**
+ * Linear memory with a fence before and after each allocation. The address that it returns lies inside of the allocated
+ * block.
+ */
 function fenced(memory: Memory): Memory {
   const sizes = new Map<number, number>();
   return {
@@ -86,10 +92,10 @@ const checkMemoryUse = optionsOf<MemoryUse>({
 });
 
 /**
- * Holds a backend to giving back what it took.
+ * Checks that a backend freed all that it allocated.
  *
- * @throws `MismatchError` unless `backend` has as many live bytes and blocks as before.
- * @throws `ArgumentError` for what is no backend, `DisposedError` for a backend that was disposed of.
+ * @throws `MismatchError` unless `backend` has as many live bytes and blocks as `before`.
+ * @throws `ArgumentError` if `backend` is not a backend, `DisposedError` for a disposed one.
  */
 export function expectNoLeak(backend: Backend, before: MemoryUse): void {
   requireBackend("expectNoLeak", backend);

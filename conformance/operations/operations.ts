@@ -1,4 +1,4 @@
-/** The table of operations under test: what the files of families export (rows.gen.ts). */
+/** The table of operations under test. Its rows are the exports of the families' files (rows.gen.ts). */
 import { type Backend, requireBackend } from "../../src/backends/backend.js";
 import type { Complete } from "../../src/options.js";
 import { Scope } from "../../src/tensor/scope.js";
@@ -11,29 +11,29 @@ export type Cases = {
   readonly [K in keyof typeof ROWS]: (typeof ROWS)[K] extends Operation<infer C> ? C : never;
 };
 
-/** The name of an operation that laws hold, a key of `OPERATIONS`. */
+/** The name of an operation that has laws, a key of `OPERATIONS`. */
 export type OperationName = keyof Cases;
 
-/** Each operation that laws hold: its inputs, how a backend runs it, and its oracle. */
+/** Every operation that has laws: its inputs, how a backend runs it, and its oracle. */
 export const OPERATIONS: { readonly [K in OperationName]: Operation<Cases[K]> } = ROWS;
 
-/** The names of all operations that laws hold. */
+/** The names of all operations that have laws. */
 export const OPERATION_NAMES = Object.keys(ROWS) as readonly OperationName[];
 
 /**
- * Something that computes: each operation it has, as a function from plain data to plain data. Answers are
- * named as in the table (`codes`; `rowwise.data`, `rowwise.scaleInv`, ...).
+ * An implementation under test: a function from plain data to plain data for each operation that it has. Answers have
+ * the names of the table (`codes`; `rowwise.data`, `rowwise.scaleInv`, ...).
  */
 export type Subject = {
   readonly [K in OperationName]?: ((input: Cases[K]) => Answer | Promise<Answer>) | undefined;
 };
 
-/** The independent oracles: exact arithmetic, no code in common with the reference. */
+/** The independent oracles, in exact arithmetic, without code in common with the reference. */
 export const ORACLE: Complete<Subject> = mapOperations((_, operation) => operation.oracle);
 
 /**
- * A backend as a subject. Its outputs start as poison between fences; a run that leaves bytes behind fails. Throws
- * `ArgumentError` for what is no backend, `DisposedError` for one that is gone.
+ * A backend as a subject. Outputs start as poison between fences, and a run that leaks memory fails. Throws
+ * `ArgumentError` if `backend` is not a backend, `DisposedError` for a disposed one.
  */
 export function backendSubject(backend: Backend): Complete<Subject> {
   requireBackend("backendSubject", backend);

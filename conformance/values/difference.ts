@@ -1,4 +1,4 @@
-/** Bitwise comparison, and what a person needs to know where it fails. */
+/** Bitwise comparison of tensors, and a report of the first difference. */
 import { needed, optionsOf, text } from "../../src/options.js";
 import { dtypeOf } from "../../src/tensor/require.js";
 import {
@@ -12,28 +12,28 @@ import {
 import type { TensorData } from "../../src/tensor/tensor.js";
 import { codeValue, nanIsClass, PlainTensor, plainTensor } from "./plain.js";
 
-/** Where two tensors differ first, and in how many elements. */
+/** The first difference of two tensors, and the number of differences. */
 export interface Difference {
-  /** In how many elements they differ. */
+  /** The number of elements that differ. */
   readonly count: number;
-  /** Elements in all. */
+  /** The number of elements. */
   readonly total: number;
-  /** Where they differ first, an index for each dimension. */
+  /** The index of the first difference, one number per dimension. */
   readonly coordinate: readonly number[];
-  /** The element there, as code and value. */
+  /** The actual element there, as code and value. */
   readonly actual: { readonly code: number; readonly value: number };
-  /** What it has to be, as code and value. */
+  /** The expected element there, as code and value. */
   readonly expected: { readonly code: number; readonly value: number };
 }
 
-/** Thrown where a result is not the one it has to be. */
+/** Thrown if a result differs from what is expected. */
 export class MismatchError extends Error {
   /** The name of the class. */
   override readonly name = "MismatchError";
 
   constructor(
     message: string,
-    /** Where and how much. Undefined where types or shapes differ already. */
+    /** The first difference and their number. Undefined if types or shapes differ. */
     readonly difference?: Difference,
   ) {
     super(message);
@@ -41,8 +41,8 @@ export class MismatchError extends Error {
 }
 
 /**
- * The difference of two tensors of one type and shape: none where all codes agree, NaN as a class in wide types. Throws
- * `ArgumentError` for what is no tensor.
+ * The difference of two tensors of the same type and shape. Undefined if all codes are equal; in wide types all NaNs
+ * are equal. Throws `ArgumentError` if an argument is not a plain tensor.
  */
 export function differenceOf(actual: PlainTensor, expected: PlainTensor): Difference | undefined {
   plainTensor("differenceOf", "actual", actual);
@@ -69,13 +69,13 @@ export function differenceOf(actual: PlainTensor, expected: PlainTensor): Differ
   };
 }
 
-/** What the data given are, and what to call them in a message. */
+/** The type and shape of data to compare, and a name for messages. */
 export interface BitsOf {
   /** The element type of both arrays. */
   readonly dtype: DType;
   /** The shape of both arrays. */
   readonly shape: Shape;
-  /** What messages call them. Default `result`. */
+  /** The name in messages. Default `result`. */
   readonly name?: string;
 }
 
@@ -86,9 +86,9 @@ const checkBitsOf = optionsOf<BitsOf>({
 });
 
 /**
- * Throws `MismatchError` unless two arrays of a tensor's data (as `Tensor.data()` gives them) hold the same
- * bits: with the number of differences, the first coordinate, both codes and both values. Throws
- * `ArgumentError`, `DTypeError` or `ShapeError` for what are no such data.
+ * Compares the data of two tensors (as `Tensor.data()` returns them) bit by bit. Throws `MismatchError` if they differ,
+ * with the number of differences, the first coordinate, both codes and both values. Throws `ArgumentError`,
+ * `DTypeError` or `ShapeError` for invalid arguments.
  */
 export function assertSameBits<D extends DType>(
   actual: TensorData<D>,
@@ -100,9 +100,9 @@ export function assertSameBits<D extends DType>(
 }
 
 /**
- * As `assertSameBits`, for whole tensors: types and shapes have to agree as well.
+ * As `assertSameBits`, for whole tensors: types and shapes have to be equal too.
  *
- * @throws `ArgumentError` for what is no plain tensor.
+ * @throws `ArgumentError` if an argument is not a plain tensor.
  */
 export function assertSame(name: string, actual: PlainTensor, expected: PlainTensor): void {
   text("assertSame", "name", name);
@@ -117,7 +117,7 @@ export function assertSame(name: string, actual: PlainTensor, expected: PlainTen
     throw new MismatchError(`${name}: ${describeDifference(difference, expected.dtype)}`, difference);
 }
 
-/** One line: how many, where, what there is and what there has to be. */
+/** One line: how many elements differ, where the first is, and its actual and expected values. */
 function describeDifference(
   { count, total, coordinate, actual, expected }: Difference,
   dtype: DType,

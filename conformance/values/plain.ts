@@ -1,4 +1,4 @@
-/** Tensors without a backend: what subjects take and give, and what the harness compares. */
+/** Tensors without a backend, which subjects take and return and the harness compares. */
 import { toStringMethod } from "fast-check";
 import type { Backend } from "../../src/backends/backend.js";
 import { ArgumentError, DTypeError } from "../../src/errors.js";
@@ -20,25 +20,25 @@ import {
 import { Tensor, type TensorData } from "../../src/tensor/tensor.js";
 import { fromBits, valueOfCode } from "./values.js";
 
-/** Unsigned views of elements, by which they are compared. */
+/** Elements as unsigned integers, the form in which they are compared. */
 export type Codes = Uint8Array | Uint16Array | Uint32Array;
 
 const SHOWN = 24;
 const elementType = dtypeOf(DTYPES);
 
 /**
- * A dense row-major array: values for f32 and i32, codes for everything else, FP4 two codes a byte. Throws `DTypeError` for
- * another type or for data of another kind, `ShapeError` for what is no shape.
+ * A dense row-major array. f32 and i32 have values, all other types codes; FP4 has two codes per byte. Throws
+ * `DTypeError` for an unknown type or data of another kind, `ShapeError` for an invalid shape.
  */
 export class PlainTensor<D extends DType = DType> {
-  /** Sizes, row-major, frozen. */
+  /** The dimensions, frozen. */
   readonly shape: Shape;
 
   constructor(
     /** The element type. */
     readonly dtype: D,
     shape: Shape,
-    /** Values for f32 and i32, codes for the rest; FP4 two codes a byte. */
+    /** Values for f32 and i32, codes for other types; FP4 has two codes per byte. */
     readonly data: TensorData<D>,
   ) {
     elementType("PlainTensor", "dtype", dtype);
@@ -49,7 +49,7 @@ export class PlainTensor<D extends DType = DType> {
     throw new DTypeError(`PlainTensor: data is ${given}; ${dtype} takes a ${wanted}`);
   }
 
-  /** One code an element, FP4 unpacked; f32 as bit patterns. */
+  /** One code per element: FP4 unpacked, f32 as bit patterns. */
   get codes(): Codes {
     const { buffer, byteOffset, byteLength } = this.data;
     switch (storageBits(this.dtype)) {
@@ -64,12 +64,12 @@ export class PlainTensor<D extends DType = DType> {
     }
   }
 
-  /** Rows and columns, the leading dimensions flattened. */
+  /** Rows and columns; the leading dimensions are flattened. */
   get matrix(): readonly [rows: number, columns: number] {
     return asMatrix(this.shape);
   }
 
-  /** Type, shape and the first codes, in hexadecimal digits. */
+  /** Type, shape and the first codes in hexadecimal. */
   toString(): string {
     const digits = storageBits(this.dtype) / 4;
     const codes = Array.from(this.codes.subarray(0, SHOWN), (code) =>
@@ -79,17 +79,17 @@ export class PlainTensor<D extends DType = DType> {
     return `${this.dtype} [${this.shape}] ${codes.join(" ")}${rest}`;
   }
 
-  /** How fast-check prints it. */
+  /** The form in which fast-check prints the tensor. */
   [toStringMethod](): string {
     return this.toString();
   }
 }
 
 /**
- * A tensor of the codes given, one an element; f32 from bit patterns, FP4 packed.
+ * A tensor with one given code per element: bit patterns for f32; FP4 codes are packed.
  *
- * @throws `ArgumentError` for what is no array of numbers, and as `PlainTensor`.
- * @throws `DTypeError` for an unknown type, `ShapeError` for what is no shape, or another number of codes.
+ * @throws `ArgumentError` if `codes` is not an array of numbers, or for data that `PlainTensor` refuses.
+ * @throws `DTypeError` for an unknown type, `ShapeError` for an invalid shape or another number of codes.
  */
 export function fromCodes<D extends DType>(dtype: D, shape: Shape, codes: ArrayLike<number>): PlainTensor<D> {
   const isArray = Array.isArray(codes)
@@ -100,7 +100,7 @@ export function fromCodes<D extends DType>(dtype: D, shape: Shape, codes: ArrayL
   return new PlainTensor(dtype, shape, storeCodes(dtype, codes));
 }
 
-/** The value of a code of that type. */
+/** The value of a code. */
 export function codeValue(dtype: DType, code: number): number {
   if (dtype === "f32") return fromBits(code);
   if (dtype === "i32") return code | 0;
@@ -110,7 +110,7 @@ export function codeValue(dtype: DType, code: number): number {
 
 export const plainTensor = instance(PlainTensor, "a PlainTensor");
 
-/** The elements of a wide tensor, exactly. Throws `ArgumentError` for any other. */
+/** The elements of a wide tensor, exactly. Throws `ArgumentError` for other types. */
 export function wideValues(x: PlainTensor<WideDType>): Float32Array {
   plainTensor("wideValues", "x", x);
   wideDType("wideValues", "x.dtype", x.dtype);
@@ -124,7 +124,7 @@ export function upload<D extends DType>(backend: Backend, x: PlainTensor<D>): Te
   return new Tensor(backend, x.dtype, x.shape).write(x.data);
 }
 
-/** A copy of `x` off its backend. */
+/** The tensor as plain data. */
 export function download<D extends DType>(x: Tensor<D>): PlainTensor<D> {
   return new PlainTensor(x.dtype, x.shape, x.dataSync());
 }
@@ -141,7 +141,9 @@ function storeCodes<D extends DType>(dtype: D, codes: ArrayLike<number>): Tensor
   return view() as TensorData<D>;
 }
 
-/** Two 4-bit codes a byte, the even element low; an odd count leaves the last half byte zero. */
+/**
+ * Packs two 4-bit codes per byte, the even element in the low nibble. After an odd count the last high nibble is zero.
+ */
 export function pack(codes: ArrayLike<number>): Uint8Array {
   const bytes = new Uint8Array(Math.ceil(codes.length / 2));
   for (let i = 0; i < codes.length; i++)
@@ -156,7 +158,7 @@ export function unpack(bytes: Uint8Array): Uint8Array {
   );
 }
 
-/** Whether any NaN of that type is as good as any other: narrow formats have one defined code for it. */
+/** Whether all NaNs of a type compare as equal. Narrow formats have one defined NaN code instead. */
 export function nanIsClass(dtype: DType): boolean {
   return (
     dtype === "f32" || (dtype in SCALAR_FORMATS && factsOf(dtype as keyof typeof SCALAR_FORMATS).bits >= 16)

@@ -1,14 +1,14 @@
-/** What oracles compute, as tensors: each f32 value rounded once to the type asked for. */
+/** Results of oracles as tensors: each f32 value is rounded once to the result's type. */
 import { SCALAR_FORMATS } from "../../src/formats/scalar.js";
 import { isWide, type Shape, type WideDType } from "../../src/tensor/shape.js";
 import { bitsOf, mul } from "../oracle/core/rational.js";
 import { encode } from "../oracle/core/scalar.js";
 import { fromCodes, type PlainTensor, wideValues } from "./plain.js";
 
-/** Types that results are rounded to. */
+/** The types that results are rounded to. */
 export type ResultDType = WideDType | "e4m3" | "e5m2";
 
-/** Wide types overflow to infinity; FP8 takes the values times `scale` and saturates. */
+/** Rounds values to a type. Wide types overflow to infinity; FP8 multiplies the values by `scale` and saturates. */
 export function rounded<D extends ResultDType>(
   dtype: D,
   shape: Shape,

@@ -1,4 +1,4 @@
-/** Fixed inputs: the same in every run, on every machine. */
+/** Fixed inputs, the same in every run and on every machine. */
 import { bf16, f16, fromBits, ofNumber } from "../oracle/core/rational.js";
 
 /** Every bf16 value, by code. */
@@ -19,7 +19,7 @@ export const SPECIALS: readonly number[] = [
   -1 / 0,
 ];
 
-/** `count` words of a xorshift generator. */
+/** `count` u32 outputs of a xorshift generator. */
 function words(count: number, seed = 0x9e3779b9): number[] {
   let x = seed;
   return Array.from({ length: count }, () => {
@@ -30,17 +30,17 @@ function words(count: number, seed = 0x9e3779b9): number[] {
   });
 }
 
-/** `count` f32 values whose bits are random: every exponent is as likely, NaN included. */
+/** `count` f32 values with random bits: every exponent is equally likely, and NaN occurs. */
 export function anyF32(count: number, seed?: number): number[] {
   return words(count, seed).map(fromBits);
 }
 
-/** `count` f32 values in [-range, range), evenly spread. */
+/** `count` f32 values, uniform in [-range, range). */
 export function evenF32(count: number, range: number, seed?: number): number[] {
   return words(count, seed).map((word) => Math.fround((word / 2 ** 31 - 1) * range));
 }
 
-/** The wide types by their number in the ABI: bytes, an array of codes, the codes' values, the rounding to them. */
+/** The wide types by their number in the ABI: byte size, array of codes, value of a code, and rounding to a code. */
 export const WIDE_TYPES = [
   { name: "f32", type: 0, round: (x: number) => x },
   { name: "bf16", type: 1, round: (x: number) => rounded(x, bf16) },

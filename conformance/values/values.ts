@@ -1,4 +1,6 @@
-/** What codes stand for, and where roundings turn, in f64, which holds every value and midpoint exactly. */
+/**
+ * The values of codes, and the points between them where roundings change. f64 holds every value and midpoint exactly.
+ */
 import { derive, factsOf } from "../../src/formats/derive.js";
 import { SCALAR_FORMATS, type ScalarFormat, type ScalarLayout } from "../../src/formats/scalar.js";
 
@@ -7,7 +9,10 @@ export function layoutOf(format: ScalarFormat | ScalarLayout): ScalarLayout {
   return typeof format === "string" ? SCALAR_FORMATS[format] : format;
 }
 
-/** The value of a code without sign, specials read as numbers; one past the largest code is the next binade's. */
+/**
+ * The value of a code without its sign, specials read as numbers. One past the largest code continues into the next
+ * binade.
+ */
 export function magnitudeOf(code: number, layout: ScalarLayout): number {
   const binade = 2 ** layout.mantissaBits;
   const field = Math.floor(code / binade);
@@ -16,7 +21,7 @@ export function magnitudeOf(code: number, layout: ScalarLayout): number {
   return significand * 2 ** ((isSubnormal ? 1 : field) - layout.bias - layout.mantissaBits);
 }
 
-/** The value of a code: NaN, infinities and -0 included. */
+/** The value of a code, NaN, infinities and -0 included. */
 export function valueOfCode(code: number, layout: ScalarLayout): number {
   const { maxCode, hasInfinity } = derive(layout);
   const signBit = 2 ** (layout.exponentBits + layout.mantissaBits);
@@ -28,12 +33,12 @@ export function valueOfCode(code: number, layout: ScalarLayout): number {
   return negative ? -magnitude : magnitude;
 }
 
-/** Bits of a code as a tensor stores it. */
+/** The number of bits that a tensor uses to store one code. */
 export function storageBitsOf(format: ScalarFormat | ScalarLayout): number {
   return (typeof format === "string" ? factsOf(format) : derive(format)).storageBits;
 }
 
-/** The f32 bit pattern of a number that f32 can hold; of any other, that of the nearest. */
+/** The bit pattern of the f32 nearest to a number. */
 export function bitsOf(x: number): number {
   return new Uint32Array(Float32Array.of(x).buffer)[0] as number;
 }

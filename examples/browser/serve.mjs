@@ -1,4 +1,5 @@
-// Serves this checkout with the headers that let a page share memory between threads; open the address it prints.
+// Serves this checkout with the headers that allow a page to share memory between threads, and prints the address to
+// open.
 // Usage: npm run build && node examples/browser/serve.mjs [port]
 import { createReadStream } from "node:fs";
 import { stat } from "node:fs/promises";

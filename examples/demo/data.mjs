@@ -1,7 +1,7 @@
-/** The digits as input of the network: row by row, padded at the end. */
+/** The digits as input of the network: the pixels of a digit row by row, with padding at the end. */
 import { splitDigits } from "../shared/digits.mjs";
 
-/** Pixels padded with zeros to a multiple of 32, which every block format takes. */
+/** The number of pixels, padded with zeros to a multiple of 32, which every block format accepts. */
 export const INPUTS = 800;
 
 export function loadDigits() {

@@ -1,4 +1,4 @@
-/** Some held-back digits, and what every recipe takes them for. */
+/** A table of some held-back digits and the recipes' predictions. */
 import { INPUTS } from "./data.mjs";
 import { predict } from "./measure.mjs";
 
@@ -7,7 +7,10 @@ const SHADES = 6;
 const DISPUTED = 10;
 const AGREED = 3;
 
-/** A table: digits across, recipes down; wrong answers are marked. Disputed digits first, then some that are not. */
+/**
+ * The table: one column per digit, one row per recipe; wrong predictions are marked. Digits on which the recipes
+ * disagree come first.
+ */
 export function digitTable(rows, truth) {
   const { heldBack, scores } = truth;
   const answers = [
@@ -28,7 +31,7 @@ export function digitTable(rows, truth) {
 <tbody>${body.join("\n")}</tbody></table>`;
 }
 
-/** The digits that divide the recipes most evenly, then the first on which all agree. */
+/** The digits on which the recipes disagree most, then the first ones on which all agree. */
 function choose(labels, answers) {
   const judged = [...labels.keys()].map((digit) => {
     const right = answers.filter(({ of }) => of(digit) === labels[digit]).length;
@@ -41,7 +44,7 @@ function choose(labels, answers) {
   return [...disputed.slice(0, DISPUTED), ...agreed.slice(0, AGREED)].map(({ digit }) => digit);
 }
 
-/** 28 x 28 pixels as one path a shade. */
+/** A digit of 28 x 28 pixels as SVG with one path per shade. */
 function picture(images, digit) {
   const paths = Array.from({ length: SHADES }, () => "");
   for (let i = 0; i < SIDE * SIDE; i++) {

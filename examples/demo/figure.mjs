@@ -1,4 +1,4 @@
-/** The error histograms of all recipes as one SVG file, readable on light and on dark. */
+/** The error histograms of all recipes as one SVG file, readable on light and on dark backgrounds. */
 import { CHART, charts } from "./histogram.mjs";
 
 const COLUMNS = 4;
@@ -6,19 +6,19 @@ const GAP = 18;
 const CAPTION = 20;
 const CELL = { width: CHART.width + GAP, height: CHART.height + CAPTION + GAP };
 
-/** The colours of `shared/page.mjs` and `picture.mjs`. */
+/** The style sheet, with the colours of `shared/page.mjs` and `picture.mjs`. */
 const STYLE = `text{font:11px system-ui,sans-serif;fill:#5d6874}.name{font-weight:600;font-size:13px;fill:#1d2329}
 .page{fill:#fff}.grid{stroke:#d8dde3;fill:none}.axis{stroke:#5d6874;fill:none}
 .total{fill:#4f86c6;fill-opacity:.75}.accumulator{fill:none;stroke:#c2410c;stroke-width:1.6}
 @media(prefers-color-scheme:dark){text{fill:#9aa5b1}.name{fill:#e4e8ec}.page{fill:#15181c}.grid{stroke:#353c44}
 .axis{stroke:#9aa5b1}.total{fill:#5b93d3}.accumulator{stroke:#fb923c}}`;
 
-/** The key takes the place of one more chart. */
+/** The key of the charts; it takes the place of one more chart. */
 const KEY = `<path class="total" d="M0 30h22v11H0z"/><text x="30" y="40">H200 − float64: the whole error</text>
 <path class="accumulator" d="M0 64V52h22V64"/><text x="30" y="62">H200 − exact: the accumulator’s part</text>
 <text y="84">across: error / root mean square of outputs</text><text y="100">up: number of outputs</text>`;
 
-/** Returns the text of the file. */
+/** Returns the SVG text. */
 export function figureOf(rows, truth) {
   const cells = charts(rows, truth).map(
     ({ name, note, body }) => `<text class="name" y="12">${name}</text>

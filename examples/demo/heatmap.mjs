@@ -13,7 +13,7 @@ const PANEL = 300;
 const MARGIN = 34;
 const DIGITS_EACH = 10;
 
-/** The rows of ten held-back digits of each class, class by class. */
+/** The row indices of ten held-back digits of each class, class by class. */
 function sampleRows(labels) {
   return Array.from({ length: CLASSES }, (_, digit) => {
     const rows = [...labels.keys()].filter((row) => labels[row] === digit);
@@ -21,7 +21,10 @@ function sampleRows(labels) {
   }).flat();
 }
 
-/** For each charted recipe the scales of hidden activations and of the head's weights, on one colour scale each. */
+/**
+ * Heat maps of the scales of hidden activations and of the output layer's weights, for each charted recipe. Each of the
+ * two kinds has one colour scale.
+ */
 export function heatMaps(rows, { heldBack }) {
   const charted = rows.filter((row) => row.ceilings);
   const sample = sampleRows(heldBack.labels);
@@ -44,7 +47,7 @@ function section(title, panels, rowHeight, rowsPerLabel) {
   return `<h3>${title}</h3>${colourBar(range)}<div class="maps">${figures}</div>`;
 }
 
-/** The powers of two between which all live blocks lie. */
+/** The powers of two between which all nonzero block scales lie. */
 function rangeOf(panels) {
   const logs = panels.flatMap(({ cells }) =>
     cells
@@ -69,7 +72,7 @@ function panel(name, cells, range, rowHeight, rowsPerLabel) {
 <g transform="translate(${MARGIN} 0)" shape-rendering="crispEdges">${byLevel(cells, range, rowHeight).join("")}</g></svg></figure>`;
 }
 
-/** One path for each colour; a block of scale zero is left blank. */
+/** One SVG path per colour. Blocks with scale zero are left blank. */
 function byLevel(cells, { low, high }, rowHeight) {
   const paths = Array.from({ length: LEVELS }, () => "");
   const width = PANEL / cells[0].length;

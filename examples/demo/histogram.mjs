@@ -1,10 +1,13 @@
-/** Error histograms: how far each output is from float64, and how far the accumulator alone moves it. */
+/** Histograms of the error of each output against float64, and of the part of it that the accumulator causes. */
 import { CLASSES } from "../shared/digits.mjs";
 import { OUTPUTS } from "./model.mjs";
 
 const LOWEST = -26;
 const HIGHEST = 2;
-/** Two bins an octave; the edges are found by comparing, so that no logarithm decides where a value falls. */
+/**
+ * The edges of the bins, two per octave. Values are compared with them, so that no logarithm rounds a value into
+ * another bin.
+ */
 const EDGES = Array.from({ length: 2 * (HIGHEST - LOWEST) + 1 }, (_, i) => {
   const power = 2 ** (LOWEST + Math.floor(i / 2));
   return i % 2 === 0 ? power : power * Math.SQRT2;
@@ -19,7 +22,7 @@ const DECADES = [-6, -4, -2, 0];
 /** The size of one chart. */
 export const CHART = { width: WIDTH, height: HEIGHT };
 
-/** One chart per recipe, all on the same horizontal axis: its title, a note beside it, and its SVG elements. */
+/** One chart per recipe on a common horizontal axis: its title, a note, and its SVG elements. */
 export function charts(rows, truth) {
   const unit = rootMeanSquare(truth.scores);
   return rows.map(({ name, scores }) => {
@@ -43,13 +46,13 @@ const KEY = `<figure class="legend"><p><span class="key total"></span>H200 again
 <p><span class="key accumulator"></span>H200 against exact: what its accumulator adds</p>
 <p>Across: error in units of the outputs’ root mean square. Up: number of outputs.</p></figure>`;
 
-/** Root mean square of the scores of real classes. */
+/** The root mean square of the scores of real classes. */
 function rootMeanSquare(scores) {
   const count = (scores.length / OUTPUTS) * CLASSES;
   return Math.sqrt(scores.reduce((sum, score) => sum + score * score, 0) / count);
 }
 
-/** Counts |a - b| / unit over the real classes; `equal` is the share with no difference at all. */
+/** Counts |a - b| / unit over the real classes; `equal` is the share of elements without a difference. */
 function spread(a, b, unit) {
   const bins = new Array(BINS).fill(0);
   let equal = 0;

@@ -1,5 +1,5 @@
 /**
- * The main job on real input: handwritten digits through a small network under every recipe.
+ * The demo: a small network classifies handwritten digits under every recipe.
  *
  *     node examples/demo/main.mjs [--backend wasm|cuda|auto] [--threads N] [--out DIR] [--write]
  *

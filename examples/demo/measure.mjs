@@ -1,4 +1,6 @@
-/** One recipe, measured: both layers as an H200 multiplies, and exactly, each against float64. */
+/**
+ * Measures one recipe: runs both layers with the sums of an H200 and with exact sums, and compares each with float64.
+ */
 import { activation, gemm, tensor } from "lockstep";
 import { CLASSES } from "../shared/digits.mjs";
 import { within } from "../shared/within.mjs";
@@ -9,7 +11,10 @@ import { CHARTED } from "./recipes.mjs";
 /** The largest E4M3 value, to which delayed scaling maps the recorded amax. */
 const E4M3_MAX = 448;
 
-/** The tensors every recipe starts from, on one backend, each with the scale that delayed scaling took from the past. */
+/**
+ * Uploads the tensors that every recipe starts from, each with its scale for delayed scaling, which comes from the
+ * training set.
+ */
 export function upload(backend, { model, heldBack }) {
   const { w1, bias1, w2, bias2, past } = model;
   const scale = (amax) => tensor(backend, [E4M3_MAX / amax]);
@@ -29,8 +34,9 @@ function matrix(backend, data, rows) {
 }
 
 /**
- * Measures `recipe`: `operands` on the backend under test, whose datapath is `hopper`, `reference` on the one that
- * multiplies exactly; `truth` is the float64 side. Everything but `milliseconds` is the same on any machine.
+ * Measures `recipe`. `operands` are on the backend under test, whose datapath is `hopper`; `reference` are on the
+ * backend that multiplies exactly; the third argument has the float64 results. Everything except `milliseconds` is the
+ * same on every machine.
  */
 export function measure(recipe, operands, reference, { scores, heldBack: { labels } }) {
   const first = forward(recipe, operands, "hopper");
@@ -49,7 +55,10 @@ export function measure(recipe, operands, reference, { scores, heldBack: { label
   };
 }
 
-/** The network under one recipe and datapath: ReLU stays wide, and what enters a product is quantized. */
+/**
+ * Runs the network under a recipe and a datapath; returns its scores and the time. The operands of each product are
+ * quantized; ReLU runs on f32.
+ */
 function forward(recipe, { layers, images }, datapath, inspect = () => ({})) {
   return within(() => {
     const start = performance.now();
@@ -67,7 +76,7 @@ function forward(recipe, { layers, images }, datapath, inspect = () => ({})) {
   });
 }
 
-/** What quantization did to the operands: weights and inputs of layer 1, then of layer 2. */
+/** The effects of quantization on each operand: weights and inputs of layer 1, then of layer 2. */
 function describe({ name }, used) {
   const sum = (of) => used.reduce((total, each) => total + of(each), 0);
   const [, , head, hidden] = used.map(({ operand }) => operand);
@@ -78,7 +87,7 @@ function describe({ name }, used) {
   };
 }
 
-/** The digit with the largest score, the first of several. */
+/** The index of the largest score; the first one if several are equal. */
 export function predict(scores, row) {
   let best = 0;
   for (let c = 1; c < CLASSES; c++) if (scores[row * OUTPUTS + c] > scores[row * OUTPUTS + best]) best = c;
@@ -89,7 +98,7 @@ export function countRight(scores, labels) {
   return labels.reduce((right, label, row) => right + Number(predict(scores, row) === label), 0);
 }
 
-/** The Euclidean (Frobenius) norm, summed in float64 in order. */
+/** The Frobenius norm, summed in order in float64. */
 function norm(values) {
   return Math.sqrt(values.reduce((sum, value) => sum + value * value, 0));
 }

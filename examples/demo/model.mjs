@@ -4,7 +4,7 @@ import { CLASSES, PIXELS } from "../shared/digits.mjs";
 import { INPUTS } from "./data.mjs";
 
 export const FEATURES = 512;
-/** Classes padded with zero rows to a multiple of 32. */
+/** The number of classes, padded to a multiple of 32; the additional rows are zero. */
 export const OUTPUTS = 32;
 
 const SEED = 2024;
@@ -13,10 +13,10 @@ const BIAS_SCALE = 2 ** -2;
 const RIDGE = 8;
 
 /**
- * Builds the model: `w1` f32 [FEATURES, INPUTS] and `bias1` are random, `w2` f32 [OUTPUTS, FEATURES] and `bias2`
- * fitted to the training set in float64 and then rounded to f32. `past` holds the largest pixel and the largest
- * hidden value met in training. Every step is an addition, a multiplication, a division or a square root in a fixed
- * order, so the weights are the same bits on any machine.
+ * Builds the model. `w1` f32 [FEATURES, INPUTS] and `bias1` are random. `w2` f32 [OUTPUTS, FEATURES] and `bias2` are
+ * fitted to the training set in float64, then rounded to f32. `past` has the largest pixel and the largest hidden value
+ * of the training set. Every step is an addition, a multiplication, a division or a square root in a fixed order, so
+ * the weights have the same bits on every machine.
  */
 export function fitModel(training) {
   const normal = normalSource(SEED);
@@ -31,8 +31,9 @@ export function fitModel(training) {
 }
 
 /**
- * Nearly normal numbers of variance 1, exact in f32: the sum of twelve 16-bit uniforms less its mean
- * (Irwin-Hall). The uniforms are the upper halves of a 32-bit counter mixed twice by multiply and xor-shift.
+ * A source of approximately normal numbers with variance 1, exact in f32: the sum of twelve 16-bit uniform numbers
+ * minus its mean (Irwin-Hall). The uniform numbers are the upper halves of a 32-bit counter, mixed twice by multiply
+ * and xor-shift.
  */
 function normalSource(seed) {
   let counter = seed;
@@ -49,12 +50,12 @@ function normalSource(seed) {
   };
 }
 
-/** max |x| */
+/** The largest |x|. */
 export function largest(values) {
   return values.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
 }
 
-/** ReLU(images * w1' + bias1) in float64, [count, FEATURES]; each sum runs over the pixels in their order. */
+/** ReLU(images * w1' + bias1) in float64, [count, FEATURES]; each sum adds the pixels in order. */
 export function features({ w1, bias1 }, { images, count }) {
   const byPixel = new Float64Array(PIXELS * FEATURES);
   for (let f = 0; f < FEATURES; f++) {
@@ -72,7 +73,7 @@ export function features({ w1, bias1 }, { images, count }) {
   return hidden;
 }
 
-/** target += factor * source[from ...]. */
+/** Adds factor * source[from + i] to target[i]. */
 function addScaled(target, source, from, factor) {
   for (let i = 0; i < target.length; i++) target[i] += factor * source[from + i];
 }
@@ -90,7 +91,10 @@ export function scores({ w2, bias2 }, hidden, count) {
   return out;
 }
 
-/** Solves (H'H + RIDGE) W = H'T by Cholesky; H has a last column of ones, T is 1 for the digit and -1 elsewhere. */
+/**
+ * Solves (H'H + RIDGE) W = H'T by a Cholesky decomposition. The last column of H is all ones; T is 1 for the digit and
+ * -1 elsewhere.
+ */
 function ridgeHead(hidden, labels) {
   const size = FEATURES + 1;
   const gram = new Matrix(size, size);

@@ -1,18 +1,21 @@
-/** Of a quantized operand: its bits, the largest values that its scales allow, and its dequantized values. */
+/**
+ * Facts about a quantized operand: its size in bits, the largest values that its scales allow, and its dequantized
+ * values.
+ */
 import { decode, factsOf, QuantizedTensor } from "lockstep";
 import { within } from "../shared/within.mjs";
 
-/** The largest E4M3 block scale of NVFP4, which stands for the tensor's own amax. */
+/** The largest E4M3 block scale of NVFP4; the tensor's amax is divided by it. */
 const amaxDivisor = ({ e4m3Max }) => e4m3Max;
 
-/** Bits of all elements and of all scales, as a GEMM reads them; 6-bit codes count as 6 bits. */
+/** The bits of all elements and scales that a GEMM reads; 6-bit codes count as 6 bits. */
 export function bitsOf(operand) {
   if (!(operand instanceof QuantizedTensor)) return operand.size * factsOf(operand.dtype).bits;
   const { data, scaleInv, amax } = operand.copy("rowwise");
   return data.size * factsOf(data.dtype).bits + 8 * (scaleInv.byteLength + (amax?.byteLength ?? 0));
 }
 
-/** The values the operand stands for, as a Float32Array. */
+/** The dequantized values as a Float32Array. */
 export function valuesOf(operand) {
   return within(() =>
     (operand instanceof QuantizedTensor ? operand.dequantize("f32") : decode(operand)).dataSync(),
@@ -20,8 +23,8 @@ export function valuesOf(operand) {
 }
 
 /**
- * The largest magnitude each block of a rowwise copy can hold: its scale times the format's maximum. One row of
- * numbers for each row of the operand, one number for each block.
+ * The largest magnitude that each block of the rowwise copy can represent: its scale times the format's maximum. One
+ * row per row of the operand, one number per block.
  */
 export function ceilingsOf(operand) {
   const { spec, shape } = operand;

@@ -1,4 +1,4 @@
-/** The picture: the table, output errors, block scales, and the digits that each recipe predicts. */
+/** The HTML page: the table, output errors, block scales, and the digits with the recipes' predictions. */
 import { CLASSES } from "../shared/digits.mjs";
 import { notesList, writePage } from "../shared/page.mjs";
 import { htmlTable } from "../shared/table.mjs";

@@ -1,4 +1,4 @@
-/** The recipes, one row each: how weights and activations are quantized, and how the products are summed. */
+/** The recipes, one row each: the quantizers of weights and activations, and how products accumulate. */
 import {
   encode,
   Float8BlockQuantizer,
@@ -11,14 +11,14 @@ import {
 } from "lockstep";
 
 /**
- * A row: `weights` and `activations` make a quantizer, given the `scale` (f32 [1]) that delayed scaling took from
- * the past. `split` sums in chains of 128 that are added in f32, as `useSplitAccumulator` says.
+ * A row. `weights` and `activations` make a quantizer from a `scale` (f32 [1]), which only delayed scaling uses. With
+ * `split`, chains of 128 are added in f32, as with `useSplitAccumulator`.
  */
 function row(name, weights, activations = weights, split = false) {
   return { name, weights, activations, split };
 }
 
-/** Recipes whose block scales the picture shows. */
+/** The recipes whose block scales the page shows. */
 export const CHARTED = ["mxfp8", "nvfp4", "fp8-block"];
 
 const bf16 = { quantize: (x) => encode(x, { format: "bf16" }) };

@@ -1,4 +1,4 @@
-/** The demo from start to end: fit, measure each recipe, print, draw. */
+/** The whole demo: fits the model, measures each recipe, prints the table, draws the page. */
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -14,7 +14,7 @@ import { writePicture } from "./picture.mjs";
 import { RECIPES } from "./recipes.mjs";
 import { COLUMNS, legend } from "./table.mjs";
 
-/** The figure that README.md shows. */
+/** The path of the figure in README.md. */
 const COMMITTED = fileURLToPath(new URL("../../docs/demo.svg", import.meta.url));
 
 /**
@@ -49,7 +49,7 @@ export async function runDemo({ backend: name, threads, directory, write }) {
   }
 }
 
-/** Prints the table as its rows come. */
+/** Measures each recipe and prints its row of the table. */
 function measureAll(backend, exact, truth) {
   const operands = upload(backend, truth);
   const reference = exact === backend ? operands : upload(exact, truth);
@@ -61,7 +61,7 @@ function measureAll(backend, exact, truth) {
   });
 }
 
-/** The digits, the fitted model and its float64 answers. */
+/** The digits, the fitted model and its float64 results. */
 function learn() {
   const { training, heldBack } = loadDigits();
   const model = fitModel(training);

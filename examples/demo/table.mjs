@@ -1,6 +1,6 @@
-/** The table: one row a recipe, the same columns in the terminal and in the picture. */
+/** The table with one row per recipe; the terminal and the page have the same columns. */
 
-/** A share in per cent with three significant digits. */
+/** A percentage with three significant digits. */
 function percent(share) {
   const value = 100 * share;
   if (value === 0) return "0";
@@ -9,7 +9,7 @@ function percent(share) {
     : value.toFixed(Math.max(0, 2 - Math.floor(Math.log10(value))));
 }
 
-/** Title (two lines), width, and what a row shows there. */
+/** For each column: its title (two lines), its width, and the function that formats a row's cell. */
 export const COLUMNS = [
   { title: ["", "recipe"], width: 18, show: (row) => row.name },
   { title: ["bits", "a value"], width: 7, show: (row) => row.bitsPerValue.toFixed(2) },
@@ -25,7 +25,7 @@ export const COLUMNS = [
   { title: ["time", "ms"], width: 4, show: (row) => row.milliseconds.toFixed(0) },
 ];
 
-/** What the columns mean, a sentence each. */
+/** One sentence per column that explains it. */
 export function legend({ count, right }) {
   return [
     "bits a value: codes and scales of all weights and inputs.",

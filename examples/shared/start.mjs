@@ -1,10 +1,10 @@
-/** Start of an example, and its exit codes. */
+/** Starts an example and sets its exit code. */
 import { existsSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 
 const BAD_USAGE = 2;
 
-/** Runs an example and sets the exit code: 2 for bad usage, 1 for any other failure, each with a message. */
+/** Runs an example. The exit code is 2 for bad usage and 1 for any other failure; each prints a message. */
 export async function start(name, body) {
   if (!existsSync(fileURLToPath(import.meta.resolve("lockstep")))) {
     console.error(`${name}: the package is not built; run \`npm run build\` first`);

@@ -1,6 +1,6 @@
-/** Tables of columns { title: two lines, width, show(row) }: for the terminal and for a page. */
+/** Formats tables for the terminal and for a page. A column is { title: two lines, width, show(row) }. */
 
-/** The titles and the line under them. */
+/** The lines with the titles, and the line below them. */
 export function headLines(columns) {
   const titles = [0, 1].map((line) => joined(columns, (column) => column.title[line]));
   return [...titles, joined(columns, ({ width }) => "─".repeat(width))];
@@ -10,7 +10,7 @@ export function rowLine(columns, row) {
   return joined(columns, ({ show }) => show(row));
 }
 
-/** The first column leans left, numbers right. */
+/** Joins cells to a line. The first column is aligned left, all others right. */
 function joined(columns, cellOf) {
   const cells = columns.map((column) => [cellOf(column), column.width]);
   return cells.map(([cell, width], i) => (i === 0 ? cell.padEnd(width) : cell.padStart(width))).join("  ");

@@ -1,7 +1,7 @@
-/** Memory in scopes: what `using scope = new Scope()` does, for engines without `using`. */
+/** Scopes for engines without `using`: does what `using scope = new Scope()` does. */
 import { Scope } from "lockstep";
 
-/** Runs `body` and frees the tensors it made. */
+/** Runs `body` and disposes of the tensors that it made. */
 export function within(body) {
   const scope = new Scope();
   try {

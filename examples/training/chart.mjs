@@ -1,6 +1,6 @@
-/** Curves over the steps of training, as SVG. */
+/** Curves over training steps as SVG. */
 
-/** Steps that a point of a curve is the mean of. */
+/** The number of steps that a point of a curve averages. */
 export const WINDOW = 16;
 
 const FRAME = { left: 52, right: 1040, top: 10, bottom: 340 };
@@ -8,7 +8,7 @@ const [WIDTH, HEIGHT] = [1050, 372];
 const LOG_TICKS = [1, 2, 5];
 const MARKS = 8;
 
-/** The loss of each row's `curve`, on a logarithmic axis. */
+/** The loss of each row's `curve` on a logarithmic axis. */
 export function lossChart(rows) {
   const curves = rows.map(({ curve }) => smoothed(curve));
   const [least, most] = rangeOf(curves);
@@ -25,7 +25,7 @@ export function lossChart(rows) {
   );
 }
 
-/** Each row's loss over that of the first row, less 1, in per cent. */
+/** The difference in per cent of each row's loss from that of the first row. */
 export function ratioChart(rows) {
   const [base, ...others] = rows.map(({ curve }) => smoothed(curve));
   const curves = [base, ...others].map((curve) => curve.map((loss, i) => 100 * (loss / base[i] - 1)));
@@ -42,7 +42,7 @@ export function ratioChart(rows) {
   );
 }
 
-/** The mean of each step and those before it, up to WINDOW in all. */
+/** Moving averages: at each step, the mean of up to WINDOW steps that end there. */
 function smoothed(curve) {
   return Array.from(curve, (_, step) => {
     const part = curve.slice(Math.max(0, step + 1 - WINDOW), step + 1);
@@ -55,18 +55,18 @@ function rangeOf(curves) {
   return [values.reduce((a, b) => Math.min(a, b)), values.reduce((a, b) => Math.max(a, b))];
 }
 
-/** From low..high to the height of the frame. */
+/** Maps low..high to the height of the chart. */
 function scale(low, high) {
   return (value) => FRAME.bottom - ((value - low) / (high - low)) * (FRAME.bottom - FRAME.top);
 }
 
-/** The next of 1, 2, 5, 10, ... from `least` on. */
+/** The smallest of 1, 2, 5, 10, ... that is at least `least`. */
 function niceStep(least) {
   const decade = 10 ** Math.floor(Math.log10(least || 1));
   return decade * [1, 2, 5, 10].find((factor) => factor * decade >= (least || 1));
 }
 
-/** Curves of one length in a frame; later ones lie below earlier ones. */
+/** A chart with curves of one length. Later curves are drawn below earlier ones. */
 function chart(label, curves, y, ticks) {
   const last = Math.max(1, curves[0].length - 1);
   const x = (step) => FRAME.left + (step / last) * (FRAME.right - FRAME.left);
@@ -88,7 +88,7 @@ function chart(label, curves, y, ticks) {
 <path class="axis" d="M${FRAME.left} ${FRAME.bottom}H${FRAME.right}"/>${drawn.join("\n")}</svg>`;
 }
 
-/** Values that are no numbers leave a gap. */
+/** The path of a curve. NaN and infinities leave a gap. */
 function lineOf(curve, x, y) {
   let pen = "M";
   return curve.reduce((path, value, step) => {

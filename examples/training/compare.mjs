@@ -1,12 +1,12 @@
-/** What runs say about a recipe: its accuracy against that of bf16, digit by digit. */
+/** Compares the accuracy of a recipe with that of bf16, digit by digit. */
 
-/** Standard errors that a recipe may be off on top of its allowance. */
+/** The number of standard errors that are added to a recipe's allowance. */
 const SIGMAS = 2;
 
 /**
- * The paired difference of two recipes in points (per cent). `ours` and `theirs` hold, for each seed, a 1 for each digit
- * that is right. With d[i] the mean over seeds of ours - theirs for digit i, of n: `mean` is the mean of d, and `error`
- * its standard error sqrt(sum of (d[i] - mean)^2 / (n - 1) / n).
+ * The paired difference of two recipes in percentage points. `ours` and `theirs` have, for each seed, a 1 for each
+ * digit that was recognised. Let d[i] be the mean over seeds of ours - theirs for digit i of n. `mean` is the mean of
+ * d, and `error` its standard error, sqrt(sum of (d[i] - mean)^2 / (n - 1) / n).
  */
 export function pairedDifference(ours, theirs) {
   const count = ours[0].length;
@@ -18,7 +18,10 @@ export function pairedDifference(ours, theirs) {
   return { mean: 100 * mean, error: 100 * Math.sqrt(squares / (count - 1) / count) };
 }
 
-/** A row of the table, from the runs of a recipe and those of bf16, seed by seed; the loss is that of the last `epoch` steps. */
+/**
+ * The row of a recipe in the table, from its runs and those of bf16 with the same seeds. The loss is the mean over the
+ * last `epoch` steps.
+ */
 export function rowOf({ name, allowance }, runs, baseline, epoch) {
   const right = runs.map((run) => run.right);
   const difference = pairedDifference(
@@ -37,13 +40,13 @@ export function rowOf({ name, allowance }, runs, baseline, epoch) {
   };
 }
 
-/** The criterion: not worse than bf16 by more than the allowance and two standard errors. A NaN fails. */
+/** The criterion: the recipe may be worse than bf16 by its allowance plus two standard errors. A NaN fails. */
 export function verdict({ mean, error }, allowance) {
   const least = -(allowance + SIGMAS * error);
   return { allowance, least, passes: mean >= least };
 }
 
-/** A sentence for each row that fails its criterion. */
+/** One sentence for each row that fails its criterion. */
 export function failuresOf(rows) {
   return rows
     .filter(({ passes }) => passes === false)

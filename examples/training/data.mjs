@@ -1,4 +1,4 @@
-/** The digits as the network takes them: 28x28 pixels in the middle of 32x32. */
+/** The digits as input of the network: 28x28 pixels centred in 32x32. */
 import { SIDE, splitDigits } from "../shared/digits.mjs";
 
 const PADDED = 32;

@@ -1,11 +1,11 @@
-/** The measured table in the documents. */
+/** Writes the measured table into the documents. */
 import { cpus } from "node:os";
 import { writeSection } from "../../scripts/section.mjs";
 import { markdown } from "./table.mjs";
 
 const DOCUMENT = "docs/training.md";
 
-/** Writes the table into docs/training.md, and returns its name in the project. */
+/** Writes the table into docs/training.md; returns that path. */
 export function writeTable({ rows, notes, digest, device, spent }) {
   const host = `${cpus()[0]?.model.trim()}, Node ${process.version}`;
   const list = notes.map((note) => `- ${note}\n`).join("");

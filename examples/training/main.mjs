@@ -1,4 +1,4 @@
-/** Training a small network on handwritten digits under every recipe; `--help` says how to call it. */
+/** Trains a small network on handwritten digits under every recipe; `--help` lists the options. */
 import { parseArgs } from "node:util";
 import { start } from "../shared/start.mjs";
 

@@ -1,10 +1,10 @@
-/** The picture: the table and the loss curves of all recipes. */
+/** The HTML page: the table and the loss curves of all recipes. */
 import { notesList, writePage } from "../shared/page.mjs";
 import { htmlTable } from "../shared/table.mjs";
 import { lossChart, ratioChart, WINDOW } from "./chart.mjs";
 import { COLUMNS } from "./table.mjs";
 
-/** By row: for light pages and for dark ones. */
+/** The colours of each row, for light and for dark pages. */
 const COLOURS = [
   ["#30363d", "#e6edf3"],
   ["#0969da", "#6cb6ff"],

@@ -1,12 +1,13 @@
-/** Runs side by side, each in a process of one thread: none waits for another, neither on its host nor in its kernels. */
+/** Distributes runs over processes with one thread each, so that no run waits for another. */
 import { fork } from "node:child_process";
 import { fileURLToPath } from "node:url";
 
 const WORKER = fileURLToPath(new URL("worker.mjs", import.meta.url));
 
 /**
- * Computes all `jobs` in `count` processes, each of which is opened with `setting` and takes the next job when it is
- * free. Calls `onSteps` with steps that were done, and `onRun` with a job and its run. Throws if a process fails.
+ * Computes all `jobs` in `count` processes. Each process is opened with `setting` and takes the next job when it is
+ * free. Calls `onSteps` with the number of finished steps, and `onRun` with a job and its run. Throws if a process
+ * fails.
  */
 export async function computeAll(jobs, count, setting, { onSteps, onRun }) {
   const waiting = [...jobs];

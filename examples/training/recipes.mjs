@@ -1,4 +1,4 @@
-/** The recipes that are compared; the first is the one that the others are held against. */
+/** The recipes to compare. The first one is the baseline. */
 import {
   DelayedScaling,
   Float8BlockScaling,
@@ -7,7 +7,10 @@ import {
   NVFP4BlockScaling,
 } from "lockstep";
 
-/** A row; `allowance` is how many points of accuracy the recipe may cost. Without `make`, products are bf16. */
+/**
+ * The rows. `allowance` is the number of percentage points of accuracy that the recipe may lose. Without `make`,
+ * products run in bf16.
+ */
 export const RECIPES = [
   { name: "bf16" },
   { name: "DelayedScaling", allowance: 0.5, make: () => new DelayedScaling({ amaxHistoryLen: 16 }) },

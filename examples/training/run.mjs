@@ -1,4 +1,4 @@
-/** The training demo from start to end: train from each seed under each recipe, print, draw. */
+/** The whole training demo: trains from each seed under each recipe, prints the table, draws the page. */
 import { openBackend } from "lockstep";
 import { digestOf } from "../shared/digest.mjs";
 import { openProgress } from "../shared/progress.mjs";
@@ -13,7 +13,10 @@ import { settingsOf } from "./settings.mjs";
 import { COLUMNS, legend } from "./table.mjs";
 import { NETWORK, stepsOf } from "./train.mjs";
 
-/** Trains, prints the table row by row, writes DIRECTORY/training.html, and returns what fails, a sentence each. */
+/**
+ * Trains, prints the table row by row, and writes DIRECTORY/training.html. Returns one sentence for each criterion that
+ * fails.
+ */
 export async function runTraining(values) {
   const start = performance.now();
   const { training, heldBack } = loadDigits();
@@ -35,7 +38,7 @@ export async function runTraining(values) {
   return failuresOf(rows);
 }
 
-/** Where runs are computed: on a GPU by one process, on the CPU by several of one thread each. */
+/** Where runs are computed: on a GPU by one process, on the CPU by several processes with one thread each. */
 async function placeOf({ backend: name, processes }) {
   const backend = await openBackend(name, { threads: 1 });
   const { description } = backend;
@@ -44,7 +47,7 @@ async function placeOf({ backend: name, processes }) {
   return { processes: count, device: count > 1 ? `${count} processes, each ${description}` : description };
 }
 
-/** Prints the table as its rows are complete. */
+/** Prints each row of the table when it is complete. */
 async function trainAll({ backend, seeds, steps, digits }, processes, epoch) {
   const seedsOf = Array.from({ length: seeds }, (_, i) => i + 1);
   const jobs = RECIPES.flatMap(({ name }) => seedsOf.map((seed) => ({ recipe: name, seed })));

@@ -1,15 +1,15 @@
-/** What a training demo is asked to do, checked. */
+/** The validated options of the training demo. */
 import { availableParallelism } from "node:os";
 import { ArgumentError } from "lockstep";
 
 const MAX_PROCESSES = 64;
 const MAX_SEEDS = 100;
-/** MX formats want rows in multiples of it. */
+/** MX formats require rows in multiples of this number. */
 const ROWS = 32;
 
 /**
- * Numbers out of the texts of options, and what stands for those not given: `whole` has the steps of a whole run and the
- * count of held-back digits. Throws `ArgumentError` for one that is out of range.
+ * Parses the options that are numbers, and applies defaults; `whole` has the steps of a full run and the number of
+ * held-back digits. Throws `ArgumentError` for a number out of range.
  */
 export function settingsOf(values, whole) {
   const { backend, out: directory, write } = values;

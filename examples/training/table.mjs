@@ -1,4 +1,4 @@
-/** The table: one row a recipe, the same columns in the terminal, in the picture and in the documents. */
+/** The table with one row per recipe; the terminal, the page and the documents have the same columns. */
 
 function signed(points) {
   const text = points.toFixed(2);
@@ -7,7 +7,7 @@ function signed(points) {
 
 const criterion = ({ passes }) => (passes === undefined ? "" : passes ? "met" : "MISSED");
 
-/** Title (two lines), width, and what a row shows there. */
+/** For each column: its title (two lines), its width, and the function that formats a row's cell. */
 export const COLUMNS = [
   { title: ["", "recipe"], width: 20, show: (row) => row.name },
   { title: ["accuracy", "%"], width: 8, show: (row) => row.accuracy.toFixed(2) },
@@ -24,7 +24,7 @@ export const COLUMNS = [
   { title: ["CPU", "s"], width: 5, show: (row) => row.cpuSeconds.toFixed(1) },
 ];
 
-/** What the columns mean, a sentence each. */
+/** One sentence per column that explains it. */
 export function legend({ count, seeds, epoch }) {
   return [
     `accuracy: right answers to ${count} digits held back from training, mean of ${seeds} seed${seeds > 1 ? "s" : ""}.`,

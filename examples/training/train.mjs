@@ -1,4 +1,4 @@
-/** One run: a network trained under one recipe from one seed, then asked about digits it has not seen. */
+/** One run: trains a network under one recipe from one seed, then classifies the held-back digits. */
 import {
   autocast,
   decode,
@@ -20,24 +20,27 @@ import { INPUTS } from "./data.mjs";
 
 const BATCH = 64;
 const HIDDEN = [256, 128];
-/** Classes padded to a multiple of 32, which every block format takes. */
+/** The number of classes, padded to a multiple of 32, which every block format accepts. */
 const OUTPUTS = 32;
 const EPOCHS = 4;
 const RATE = 0.1;
 const MOMENTUM = 0.9;
-/** Orders of digits are drawn from here on, far from what weights and rounding draw from the same seed. */
+/**
+ * The offset of the random numbers that order the digits, far from those that weights and stochastic rounding draw from
+ * the same seed.
+ */
 const ORDERS = 1n << 32n;
 
-/** The network in words. */
+/** The layer sizes as text. */
 export const NETWORK = [INPUTS, ...HIDDEN, OUTPUTS].join(" → ");
 
-/** Steps of one pass over `count` digits, and of a whole run. */
+/** The number of steps in one epoch of `count` digits, and in a full run. */
 export function stepsOf({ count }) {
   const epoch = Math.floor(count / BATCH);
   return { epoch, run: EPOCHS * epoch };
 }
 
-/** Puts a set of digits on the backend: `images` is bf16 [count, INPUTS]. */
+/** Uploads a set of digits; `images` is bf16 [count, INPUTS]. */
 export function upload(backend, { images, labels, count }) {
   const wide = tensor(backend, images, [count, INPUTS]);
   const stored = encode(wide, { format: "bf16" });
@@ -46,8 +49,8 @@ export function upload(backend, { images, labels, count }) {
 }
 
 /**
- * Trains for `steps` steps, calling `onStep` after each. `losses` is f32 [steps], `right` has a 1 for each held-back
- * digit that is recognised. All of it is the same bits on any machine.
+ * Trains for `steps` steps and calls `onStep` after each. `losses` is f32 [steps]; `right` has a 1 for each held-back
+ * digit that was recognised. All results have the same bits on every machine.
  */
 export function train(backend, { training, heldBack }, { recipe, seed, steps, onStep }) {
   const model = network(backend, new RandomState(BigInt(seed)));
@@ -69,7 +72,7 @@ export function train(backend, { training, heldBack }, { recipe, seed, steps, on
   }
 }
 
-/** 1024 pixels, two hidden layers, 32 scores of which ten are digits. */
+/** The network: 1024 pixels, two hidden layers, and 32 scores, of which ten belong to digits. */
 function network(backend, random) {
   const linear = (from, to) =>
     new Linear(backend, from, to, { random, initMethod: normalInit(Math.sqrt(2 / from)) });
@@ -84,7 +87,7 @@ function network(backend, random) {
   );
 }
 
-/** The digits of step after step, by number: each epoch goes through all in an order of its own. */
+/** The indices of the digits in each step. Every epoch visits all digits in a new random order. */
 function* batchesOf({ count }, seed) {
   for (let epoch = 0n; ; epoch++) {
     const order = Int32Array.from(permutation({ seed: BigInt(seed), offset: ORDERS + epoch }, count));
@@ -92,7 +95,7 @@ function* batchesOf({ count }, seed) {
   }
 }
 
-/** One step; the loss before it. */
+/** Runs one step; returns the loss before its update. */
 function advance({ model, optimizer, region }, { images, labels }, batch) {
   const int32 = (values) => tensor(images.backend, values, [BATCH], "i32");
   const inputs = embedding(images, int32(batch));
@@ -104,13 +107,13 @@ function advance({ model, optimizer, region }, { images, labels }, batch) {
   return loss.tensor.dataSync()[0];
 }
 
-/** The scores of all digits, f32 [count, OUTPUTS], under the recipe that the network was trained under. */
+/** The scores of all digits, f32 [count, OUTPUTS], under the recipe of the training. */
 function scoresOf(model, region, { images }) {
   const { tensor: scores } = noGrad(() => autocast(region, () => model.forward(images)));
   return decode(scores).dataSync();
 }
 
-/** The digit with the largest score, the first of several. */
+/** The index of the largest score; the first one if several are equal. */
 function predict(scores, row) {
   let best = 0;
   for (let c = 1; c < CLASSES; c++) if (scores[row * OUTPUTS + c] > scores[row * OUTPUTS + best]) best = c;

@@ -1,4 +1,4 @@
-/** A process of its own that computes one run after another, as it is told to. */
+/** A process that computes the runs that it is sent, one after another. */
 import { openBackend } from "lockstep";
 import { loadDigits } from "./data.mjs";
 import { RECIPES } from "./recipes.mjs";

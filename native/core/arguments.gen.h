@@ -25,10 +25,10 @@ struct Argument {
   bool optional;
 };
 
-// The bits of a slot whose argument was not given.
+// The bits of a slot whose argument is absent.
 inline constexpr uint64_t kAbsentArgument = 0x7ff86c6f636b7374;
 
-// Calls, and what each of them declares.
+// One struct for each native call: its name and its arguments, in order.
 namespace calls {
 
 struct Encode {

@@ -1,4 +1,4 @@
-// What the addon's calls declare, for C++.
+// Generates the C++ structs of the addon's calls from their TypeScript declarations.
 import { ABSENT, slotsOf } from "../../dist/src/backends/cuda/native-arguments.js";
 import { NATIVE_CALLS } from "../../dist/src/backends/cuda/native-calls.js";
 
@@ -16,7 +16,7 @@ ${lines.join("")}  };
 `;
 }
 
-/** path -> text of what follows from the declarations. */
+/** Returns the generated files as { path: text }. */
 export async function argumentFiles(command) {
   const calls = Object.entries(NATIVE_CALLS).map(([name, declaration]) => [name, slotsOf(declaration)]);
   const kinds = [...new Set(calls.flatMap(([, slots]) => slots.map(({ kind }) => kind)))].sort();
@@ -37,10 +37,10 @@ struct Argument {
   bool optional;
 };
 
-// The bits of a slot whose argument was not given.
+// The bits of a slot whose argument is absent.
 inline constexpr uint64_t kAbsentArgument = 0x${ABSENT.toString(16)};
 
-// Calls, and what each of them declares.
+// One struct for each native call: its name and its arguments, in order.
 namespace calls {
 
 ${calls.map(([name, slots]) => structOf(name, slots)).join("\n")}

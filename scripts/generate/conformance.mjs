@@ -1,4 +1,4 @@
-// docs/conformance.md: what is checked, how often and against what, counted from conformance/vectors.
+// Generates docs/conformance.md from conformance/vectors: what is checked, how often, and against what.
 import { readdir, readFile } from "node:fs/promises";
 
 const VECTORS = "conformance/vectors";
@@ -7,7 +7,10 @@ const load = async (name) => JSON.parse(await readFile(`${VECTORS}/${name}`, "ut
 const unique = (values) => [...new Set(values)];
 const grouped = (n) => n.toLocaleString("en-US");
 
-/** The entries of a file of lines, the last of each group and name, in order. */
+/**
+ * The entries of a file with one JSON object per line. Of several entries with the same group and name, only the last
+ * counts.
+ */
 async function lastLines(name) {
   const text = await readFile(`${VECTORS}/${name}`, "utf8").catch(() => "");
   const entries = text.split("\n").flatMap((line) => (line ? [JSON.parse(line)] : []));
@@ -15,13 +18,13 @@ async function lastLines(name) {
   return [...last.values()].sort((a, b) => (a.name < b.name ? -1 : 1));
 }
 
-/** Rows of a Markdown table. */
+/** A Markdown table. */
 function table(head, rows) {
   const line = (cells) => `| ${cells.join(" | ")} |`;
   return [line(head), line(head.map(() => "---")), ...rows.map(line)].join("\n");
 }
 
-/** One row a format: its encodings, their inputs, and those whose digests CUDA's own sweeps confirm. */
+/** One row per format: its encodings, their inputs, and the encodings whose digests CUDA's own sweeps confirm. */
 function exhaustionTable(results, cuda) {
   const rows = unique(results.map(({ format }) => format)).map((format) => {
     const own = results.filter((each) => each.format === format);
@@ -46,7 +49,7 @@ function exhaustionTable(results, cuda) {
   );
 }
 
-/** What the entries of a vector file are. */
+/** A noun for the entries of each kind of vector file. */
 const KINDS = {
   tables: "tables of codes",
   cases: "products",
@@ -72,7 +75,7 @@ async function witnessTable() {
   return table(["file", "witness", "version", "holds"], rows);
 }
 
-/** A row for each task: its recipes, steps and states that are recorded. */
+/** One row per task: its recipes, recorded steps and states. */
 function trainingTable({ training }) {
   const rows = unique(training.map(({ task }) => task)).map((task) => {
     const own = training.filter((run) => run.task === task);
@@ -81,7 +84,7 @@ function trainingTable({ training }) {
   return table(["task", "recipes", "steps of each"], rows);
 }
 
-/** Elements of results that were recorded as hashes, which are equal or the suite fails. */
+/** The number of elements in the results that are recorded as hashes. They are equal, or the tests fail. */
 function elementsOf(value) {
   if (Array.isArray(value)) return value.reduce((sum, each) => sum + elementsOf(each), 0);
   if (typeof value !== "object" || value === null) return 0;
@@ -89,7 +92,7 @@ function elementsOf(value) {
   return Object.values(value).reduce((sum, each) => sum + elementsOf(each), 0);
 }
 
-/** A row for each kind of program: how many, and how many elements of their results agree to the bit. */
+/** One row per kind of program: their number, and the number of elements in their results that are bitwise equal. */
 function engineTable(quantizations, nvfp4, modules) {
   const row = (name, own) => [name, own.length, grouped(elementsOf(own)), 0];
   const by = (all, key) =>
@@ -118,7 +121,7 @@ function distanceTable(distances) {
   );
 }
 
-/** What one run of the GPU suite came to: a row for each law, the sums of the sweeps, and what was refused. */
+/** The section about a run of the GPU tests: one row per law, totals of the sweeps, and the refused inputs. */
 function gpuSection(entries) {
   if (entries.length === 0) return "No run of the suite on a GPU is recorded.";
   const { device, seed } = entries[0];
@@ -144,9 +147,9 @@ function gpuSection(entries) {
     grouped(each.reduce((sum, { count }) => sum + count, 0)),
     unique(each.map(({ name }) => name)).join(", "),
   ]);
-  return `${device}${driver ? `, driver ${driver}` : ""}; seed ${seed}. The tests fill every output with poison beforehand and compare bits. No result differs.
+  return `${device}${driver ? `, driver ${driver}` : ""}; seed ${seed}. The tests fill every output with poison before each call and compare bits. No result differs.
 
-${table(["law, inputs aimed at edges", "inputs", "pairs of option values", "inputs of the rarest pair"], laws)}
+${table(["law, inputs aimed at edge cases", "inputs", "pairs of option values", "inputs of the rarest pair"], laws)}
 
 ${table(["law, large inputs", "inputs"], rows("large"))}
 
@@ -154,7 +157,7 @@ ${table(["products of real sizes, one split and cuBLASLt's choice", "products"],
 
 Sweeps of all f32 inputs: ${sweeps.length} encodings, ${grouped(codes)} codes, the committed digests.
 
-${reasons.length > 0 ? `What the GPU refuses, with its reason:\n\n${table(["reason", "inputs", "of"], reasons)}` : "The GPU refuses nothing."}`;
+${reasons.length > 0 ? `The calls that the GPU refuses, with the reason:\n\n${table(["reason", "inputs", "of"], reasons)}` : "The GPU refuses nothing."}`;
 }
 
 export async function conformanceFiles(command) {
@@ -173,7 +176,7 @@ export async function conformanceFiles(command) {
   const text = `<!-- Generated by \`${command}\` from ${VECTORS}. -->
 # What is checked
 
-The files in \`${VECTORS}\` give every figure on this page. Comparisons are of bits, with NaN as a class.
+Every figure on this page comes from the files in \`${VECTORS}\`. Comparisons are bitwise; in wide types all NaNs are equal.
 
 ## All inputs
 
@@ -194,8 +197,8 @@ every rounding, multiplies all 2^16 pairs of e4m3 and of e5m2 codes, and compare
 ## On a GPU
 
 On a machine with a GPU \`RECORD=conformance/vectors/gpu-conformance.jsonl npx vitest run --project gpu\` compares the CUDA backend with the
-reference. \`RUNS=10000 CHUNKS=256\` in front of the command and \`--testTimeout 900000\` behind it select 10,000 inputs for each law, and
-whole sweeps. \`h200-results.json\` holds frozen results of that GPU, products with their plans. \`npm test\` compares the reference with
+reference. With \`RUNS=10000 CHUNKS=256\` before the command and \`--testTimeout 900000\` after it, it runs 10,000 inputs for each law and
+whole sweeps. \`h200-results.json\` has frozen results of that GPU, products with their plans. \`npm test\` compares the reference with
 them on any machine (\`conformance/tests/witness/frozen.test.ts\`).
 
 Every allocation of these tests, temporaries of operations included, lies between two fences, which are checked when it is freed. A
@@ -215,7 +218,7 @@ ${gpuSection(gpu)}
 
 ## Training
 
-\`training.json\` holds ${training.training.length} recorded runs: every loss, and after every step the hash of all parameters, master parameters, optimizer
+\`training.json\` has ${training.training.length} recorded runs: every loss, and after every step the hash of all parameters, master parameters, optimizer
 buffers, scales and amax histories. An H200 gives the same hashes (\`conformance/tests/cuda/training.test.ts\`). \`npm test\` repeats the
 first steps of each run, with 1, 2 and 3 threads and from a checkpoint.
 \`npx vitest run --config vitest.slow.config.ts conformance/tests/slow/training.test.ts\` repeats all steps.
@@ -225,7 +228,7 @@ ${trainingTable(training)}
 ## TransformerEngine itself
 
 \`scripts/witness/te_vectors.py\` recorded results of ${engine.version} on an ${engine.gpu}. \`npm test\` compares the
-reference with them (\`conformance/tests/te/*.test.ts\`), and every bit agrees. The recordings hold the quantizers with all their options, over
+reference with them (\`conformance/tests/te/*.test.ts\`), and every bit agrees. The recordings contain the quantizers with all their options, over
 random values, all bit patterns, tiles of zeros, NaN, subnormals and infinities; \`Linear\` in seven sizes; \`LayerNormLinear\` and
 \`LayerNormMLP\` with an exact norm; several microbatches with cached weights; gradients added to main gradients; and delayed scaling's
 scales and histories over five iterations.
@@ -242,7 +245,7 @@ a formula cancels:
 
 ${distanceTable(distances.functions)}
 
-The same for whole modules in which the gradient passes a norm:
+The distances for whole modules in which the gradient passes through a norm:
 
 ${distanceTable(distances.modules)}
 
@@ -256,8 +259,8 @@ ${await witnessTable()}
 ## Laws
 
 \`npm test\` runs the laws of \`lockstep/conformance\` over drawn inputs; \`lockstep conform --runs N --seed S\` runs them over any number
-of others. A law compares an operation with its oracle, or states a property that needs no oracle: encode is monotone, no code is nearer
-than the result, a scale is the least that fits, a tie goes to the even code. The arbitraries favour ties and their neighbours, subnormal
+of others. A law compares an operation with its oracle, or states a property that needs no oracle: encode is monotone, no other code is
+nearer to the input than the result, a scale is the smallest that fits, a tie goes to the even code. The arbitraries favour ties and their neighbours, subnormal
 edges, scale boundaries, blocks of zeros, NaN and infinities, and shapes 0, 1 and one past a tile.
 
 \`conformance/tests/laws/negative-controls.test.ts\` has negative controls: wrong variants, each of which a named law has to reject.

@@ -1,11 +1,11 @@
-// The format words of src/formats/scalar.ts, for C++.
+// Generates the format words of src/formats/scalar.ts for C++.
 import { factsOf } from "../../dist/src/formats/derive.js";
 import { SCALAR_FORMATS } from "../../dist/src/formats/scalar.js";
 
 const capital = (name) => name[0].toUpperCase() + name.slice(1);
 const hex = (word) => `0x${(word >>> 0).toString(16).padStart(8, "0")}`;
 
-/** path -> text of what follows from the table of formats. */
+/** Returns the generated files as { path: text }. */
 export async function formatFiles(command) {
   const rows = Object.keys(SCALAR_FORMATS).map(
     (name) => `constexpr uint32_t k${capital(name)} = ${hex(factsOf(name).word)};\n`,

@@ -1,9 +1,9 @@
-// The lists of what each file of a family brings: a file registers itself by what it exports. Read from the sources, so that they
-// can be written before anything is compiled.
+// Generates the lists of operations. A file registers an operation by its exports. The exports are read from the
+// sources, so that the lists can be written before anything is compiled.
 import { readdirSync, readFileSync } from "node:fs";
 import { dirname, join, relative } from "node:path";
 
-/** Files below a folder, in order, without what is generated. */
+/** The files below a folder in order, without generated ones. */
 function filesIn(folder, ending) {
   return readdirSync(folder, { recursive: true, withFileTypes: true })
     .filter((entry) => entry.isFile() && entry.name.endsWith(ending) && !entry.name.includes(".gen."))
@@ -14,7 +14,7 @@ function filesIn(folder, ending) {
 const within = (folder, file) => `./${relative(folder, file).replace(/\.ts$/, "")}`;
 const matches = (text, pattern) => Array.from(text.matchAll(pattern), ([, name]) => name).sort();
 
-/** [file, names] of the files in folders of `folder` that declare any name by `pattern`. */
+/** [file, names] of each file in the subfolders of `folder` that declares names matching `pattern`. */
 function declared(folder, ending, pattern) {
   return filesIn(folder, ending)
     .filter((file) => dirname(file) !== folder)
@@ -52,7 +52,7 @@ ${rows.map(([key, name]) => `  ${key}: ${name},\n`).join("")}};
 `;
 }
 
-/** What an import of assembly takes, as "file name". */
+/** The imports of a file in assembly/, as "file name". */
 function taken(file) {
   const text = readFileSync(file, "utf8");
   return Array.from(text.matchAll(/^import \{([^}]*)\} from "([^"]+)"/gm), ([, names, path]) =>
@@ -63,7 +63,10 @@ function taken(file) {
   ).flat();
 }
 
-/** What nothing in assembly takes and no test alone calls is for TypeScript to call. */
+/**
+ * The functions of assembly/ that no other file of assembly/ imports and that are not only for tests; TypeScript calls
+ * them.
+ */
 function exportsOfReference(command) {
   const files = filesIn("assembly", ".ts");
   const internal = new Set(files.flatMap(taken));
@@ -97,7 +100,7 @@ ${names.map((name) => `  register${name}(env, exports);\n`).join("")}}
 `;
 }
 
-/** path -> text of every list. */
+/** Returns all lists as { path: text }. */
 export function listFiles(command) {
   return {
     "assembly/index.gen.ts": exportsOfReference(command),

@@ -1,9 +1,12 @@
-/** Which mutants the compiler refuses: nobody can make those mistakes unseen. */
+/** Finds the mutants that the TypeScript compiler refuses; such mistakes cannot go unnoticed. */
 import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
 import ts from "typescript";
 
-/** A function of mutants of different files: what the compiler says of each file, undefined where nothing. */
+/**
+ * Returns a function that compiles mutants of different files together, and returns the compiler's errors of each file,
+ * or undefined.
+ */
 export function compiler() {
   const config = ts.getParsedCommandLineOfConfigFile(
     "tsconfig.json",

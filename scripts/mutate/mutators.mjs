@@ -1,11 +1,11 @@
-/** Stryker's mutators, and three of our own: mistakes that it does not make, and that people do. */
+/** Stryker's mutators, and three of this project's own for frequent mistakes that Stryker does not make. */
 import babel from "@babel/core";
 import { Instrumenter } from "@stryker-mutator/instrumenter";
 
 const { types } = babel;
 const clone = (node) => types.cloneNode(node, true, false);
 
-/** A field that is not passed on. */
+/** Removes a property from an object literal. */
 const propertyRemoval = {
   name: "PropertyRemoval",
   *mutate(path) {
@@ -16,7 +16,7 @@ const propertyRemoval = {
   },
 };
 
-/** A call for its effect that is not made. */
+/** Removes a call statement. */
 const callRemoval = {
   name: "CallRemoval",
   *mutate(path) {
@@ -29,7 +29,7 @@ const callRemoval = {
   },
 };
 
-/** A last argument that is not passed. */
+/** Removes the last argument of a call. */
 const argumentRemoval = {
   name: "ArgumentRemoval",
   *mutate(path) {
@@ -40,10 +40,10 @@ const argumentRemoval = {
   },
 };
 
-/** `{}` for an object says less than each field that is left out of it. */
+/** Stryker's mutator that replaces an object by `{}` is excluded, because removing single properties tests more. */
 const REPLACED = ["ObjectLiteral"];
 
-/** What errors say may change. */
+/** Texts of error messages are not mutated. */
 const messages = {
   shouldIgnore: (path) =>
     path.isThrowStatement() || (path.isNewExpression() && /Error$/.test(path.node.callee.name ?? ""))
@@ -51,10 +51,10 @@ const messages = {
       : undefined,
 };
 
-/** Words are checked by the compiler where they are names, and by nobody where they are prose. */
+/** String literals are excluded: the compiler checks those that are names, and the others are prose. */
 const EXCLUDED = ["StringLiteral", "Regex", ...REPLACED];
 
-// the package does not export its list, nor a way to add to it
+// the package exports neither its list of mutators nor a function to extend it
 const { allMutators } = await import(
   new URL("./mutators/index.js", import.meta.resolve("@stryker-mutator/instrumenter")).href
 );
@@ -68,7 +68,7 @@ const SILENT = {
   ...Object.fromEntries(["trace", "debug", "info", "warn", "error", "fatal"].map((name) => [name, () => {}])),
 };
 
-/** Files with every mutant of theirs behind a switch, and the mutants. */
+/** The files with all their mutants behind switches, and the list of mutants. */
 export async function instrument(files) {
   const result = await new Instrumenter(SILENT).instrument(
     files.map(({ name, content }) => ({ name, content, mutate: true })),

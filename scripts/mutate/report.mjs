@@ -1,4 +1,4 @@
-/** What is left after a run: mutants that no test killed, less those that are named equivalent. */
+/** Reports the mutants that no test killed, without those that are listed as equivalent. */
 import { readFileSync } from "node:fs";
 import { readState } from "./state.mjs";
 
@@ -8,7 +8,7 @@ const short = (text) => text.replace(/\s+/g, " ").slice(0, 110);
 
 const described = ({ original, replacement }) => `${short(original)} -> ${short(replacement)}`;
 
-/** Prints the counts and every survivor; true where none is left and no name is stale. */
+/** Prints the counts and every survivor. Returns true if there are no survivors and no outdated entries in the list. */
 export function report(sources, folder) {
   const mutants = JSON.parse(readFileSync(`${folder}/mutants.json`, "utf8"));
   const { killed, refused, tests, static: loaded } = readState(folder);

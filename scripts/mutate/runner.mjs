@@ -1,7 +1,8 @@
 /**
- * Runs each test once as it is, which says what it covers, then once for every mutant that it covers and that no test has
- * killed, all within one process: modules are loaded once, and a mutant is a switch. A test runs once more after a failure;
- * where it fails without a mutant too, the mutant left something behind, and the file goes on in a fresh process.
+ * Runs each test once without mutants to record its coverage, then once for every covered mutant that is still alive.
+ * All runs share one process: modules are loaded once, and a switch activates a mutant. After a failure the test runs
+ * once more without a mutant. If it still fails, the mutant has left a changed state behind, and the file continues in
+ * a new process.
  */
 import { appendFileSync, openSync, readFileSync, writeSync } from "node:fs";
 import { relative } from "node:path";
@@ -14,15 +15,15 @@ const { folder, longest, budget, only, loaded } = JSON.parse(
 globalThis.__stryker__ ??= {};
 const switches = globalThis.__stryker__;
 switches.mutantCoverage ??= { static: {}, perTest: {} };
-// instrumented files keep this very object
+// instrumented files keep a reference to this object
 const coverage = switches.mutantCoverage;
 const LOG = `${folder}/log.jsonl`;
 const log = (entry) => appendFileSync(LOG, `${JSON.stringify(entry)}\n`);
 
-/** A loop that turns so much more often than it did ends. */
+/** The maximum of loop iterations under a mutant, from the number without it. A loop that exceeds it is ended. */
 const MOST_TURNS = (hits) => 1000 + 100 * hits;
 
-/** What runs now, for whoever has to end a process that hangs. */
+/** A file that names the running test and mutant, for the process that has to end a hanging run. */
 const current = openSync(`${folder}/current`, "w");
 function say(words) {
   writeSync(current, `${JSON.stringify(words)}\n`.padEnd(400), 0);
@@ -44,7 +45,7 @@ export default class MutationRunner extends TestRunner {
     return super.onBeforeRunSuite(suite);
   }
 
-  /** The test between its hooks; what any of them throws. */
+  /** Runs the test with its hooks; returns the error that any of them throws. */
   async #attempt(test, mutant, hits = 0) {
     Object.assign(switches, { activeMutant: mutant, hitCount: mutant && 0, hitLimit: MOST_TURNS(hits) });
     const suites = suitesOf(test.suite ?? test.file);
@@ -122,7 +123,8 @@ export default class MutationRunner extends TestRunner {
   async #mutants(test, { id, file, ms, covered, left }) {
     const survived = [];
     this.#fresh = this.#fresh && left.length === 0;
-    // whether nothing ran since the test last passed as it is
+    // True if the last run of the test was without a mutant and passed. False after a mutant has survived, because the
+    // survivor may have left changed state behind.
     let clean = true;
     const queue = [...left];
     for (let mutant = queue.shift(); mutant !== undefined; mutant = queue.shift()) {
@@ -148,7 +150,7 @@ export default class MutationRunner extends TestRunner {
     if (survived.length > 0) log({ test: id, survived, version: versionOf(file) });
   }
 
-  /** Whether the test passes after what surrounds it, a backend with tensors of nobody's for one, was made anew. */
+  /** Whether the test passes after its surroundings, such as a backend with leaked tensors, have been created again. */
   async #renewed(test) {
     const suites = suitesOf(test.suite ?? test.file);
     try {

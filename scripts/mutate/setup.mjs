@@ -1,4 +1,4 @@
-/** A counterexample is enough to kill a mutant; a smaller one is not looked for. */
+/** Configures fast-check not to shrink: any counterexample kills a mutant. */
 import fc from "fast-check";
 
 fc.configureGlobal({ endOnFailure: true });

@@ -1,10 +1,10 @@
-/** What a log of runs says, so that a run that was ended goes on where it was. */
+/** Reads the log of earlier runs, so that an interrupted run can continue. */
 import { createHash } from "node:crypto";
 import { existsSync, readFileSync } from "node:fs";
 
 const versions = new Map();
 
-/** A text that changes when a file does. */
+/** A hash of a file's contents. */
 export function versionOf(file) {
   if (!versions.has(file))
     versions.set(
@@ -43,7 +43,7 @@ export function readState(folder) {
     if (entry.test) {
       const test = state.tests.get(entry.test) ?? { ms: 0, covered: {}, survived: new Set() };
       const { survived = [], test: _, ...rest } = entry;
-      // a test that was changed since knows nothing of those that survived it
+      // a test that has changed since may kill mutants that survived its earlier version
       const changed = entry.version !== undefined && entry.version !== versionOf(entry.test.split(" > ")[0]);
       if (!changed) for (const mutant of survived) test.survived.add(mutant);
       state.tests.set(entry.test, Object.assign(test, rest));

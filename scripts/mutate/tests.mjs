@@ -1,6 +1,6 @@
 /**
- * Which tests know most of a folder: its own, and those of what is built on it. Tests of many seconds are left out: a bug that
- * they alone see is worth a shorter one.
+ * The tests to run for each folder: its own tests, and those of the code built on it. Tests that take many seconds are
+ * left out, because a bug that only they detect deserves a faster test.
  */
 const at = (...names) => names.map((name) => `conformance/tests/${name}.test.ts`);
 

@@ -1,5 +1,5 @@
-// Loops that need no second turn in the GPU's tests, and why. `text` is the loop's head as the report prints it; `unit` a .cu
-// file, where the reason is that file's alone.
+// Loops that need no second iteration in the GPU tests, and the reasons. `text` is the head of the loop as the report
+// prints it; `unit` is a .cu file, if the reason holds for that file only.
 export const EXCEPTIONS = [
   {
     file: "kernels/rows/norm-backward.cu",

@@ -1,5 +1,5 @@
-// Marks in C++ and CUDA sources: which loops took a turn and a second one, and which way each `if` went. The text of a
-// source goes in, the text with marks comes out; turns.h has what the marks call.
+// Instruments C++ and CUDA sources with marks that record which loops ran one and two iterations, and which way each
+// `if` went. It maps the text of a source to the text with marks; turns.h defines the functions that the marks call.
 import { createRequire } from "node:module";
 import { Language, Parser } from "web-tree-sitter";
 
@@ -7,19 +7,23 @@ import { Language, Parser } from "web-tree-sitter";
 
 const LOOPS = ["for_statement", "for_range_loop", "while_statement", "do_statement"];
 
-/** A parser of CUDA, of which C++ is a part. @returns {Promise<Parser>} */
+/**
+ * A parser for CUDA, which includes C++.
+ *
+ * @returns {Promise<Parser>}
+ */
 export async function cudaParser() {
   await Parser.init();
   const grammar = createRequire(import.meta.url).resolve("tree-sitter-cuda/tree-sitter-cuda.wasm");
   return new Parser().setLanguage(await Language.load(grammar));
 }
 
-/** Nodes from `node` outwards. */
+/** The ancestors of `node`, starting with itself. */
 function* ancestors(node) {
   for (let at = node.parent; at; at = at.parent) yield at;
 }
 
-/** Names that are known when a template is compiled, at this node. */
+/** The names of template parameters that are visible at this node. */
 function templateNames(node) {
   const names = new Set();
   for (const each of ancestors(node)) {
@@ -29,7 +33,9 @@ function templateNames(node) {
   return names;
 }
 
-/** Whether a compiler may run the function around this node: no marks there. */
+/**
+ * Whether the node lies in a constexpr function. Such functions get no marks, because the compiler may evaluate them.
+ */
 function isConstexpr(node) {
   for (const each of ancestors(node)) {
     if (each.type !== "function_definition") continue;
@@ -39,7 +45,10 @@ function isConstexpr(node) {
   return false;
 }
 
-/** Whether the number of turns is written in the source: bounds are constants, which are named kName, or template parameters. */
+/**
+ * Whether the loop's number of iterations is fixed in the source: its bounds are constants (named kName) or template
+ * parameters.
+ */
 function isCounted(loop) {
   if (loop.type === "for_range_loop") return loop.childForFieldName("right")?.type === "initializer_list";
   if (loop.type !== "for_statement") return false;
@@ -58,7 +67,7 @@ function isCounted(loop) {
   });
 }
 
-/** The pragmas right before a statement, or the statement. */
+/** The first of the pragmas directly before a statement, or the statement itself. */
 function beginOf(statement) {
   let first = statement;
   while (first.previousSibling?.type === "preproc_call" && first.previousSibling.text.startsWith("#pragma"))
@@ -66,14 +75,15 @@ function beginOf(statement) {
   return first.startIndex;
 }
 
-/** One line of a node's head, for people to read and for a table to name it by. */
+/** The head of a statement on one line, as reports print it and the table of exceptions names it. */
 function headOf(source, from, to) {
   return source.slice(from, to).replace(/\s+/g, " ").trim();
 }
 
 /**
- * `source` with marks, and what they mark: sites { kind, line, text } numbered from `first`. With `branches`, the
- * conditions of `if` too. `loops` counts all loops, those without marks too.
+ * Returns `source` with marks, and the marked sites { kind, line, text }, numbered from `first`. With `branches` it
+ * also marks the conditions of `if`. `loops` is the number of all loops, unmarked ones included.
+ *
  * @returns {{ text: string, sites: Site[], loops: number }}
  */
 export function instrument(parser, source, { first = 0, branches = false } = {}) {

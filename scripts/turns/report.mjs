@@ -1,8 +1,9 @@
-// Which loops of the addon took no second turn in a run of the GPU's tests, and which branches went one way only:
+// Reports which loops of the addon ran no second iteration in the GPU tests, and which branches went only one way:
 //   node scripts/build-cuda.mjs --turns
 //   TURNS=out/turns LOCKSTEP_ADDON=$PWD/build/turns/build/Release/lockstep.node npx vitest run --project gpu
 //   node scripts/turns/report.mjs out/turns
-// Fails where a loop took no second turn and exceptions.mjs gives no reason, or gives one for a loop that did.
+// Fails if a loop ran no second iteration and exceptions.mjs has no reason for it, or if exceptions.mjs lists a loop
+// that did.
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { EXCEPTIONS } from "./exceptions.mjs";

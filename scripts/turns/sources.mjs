@@ -1,4 +1,4 @@
-// The sources of the addon with marks, in build/turns: what `build-cuda.mjs --turns` compiles.
+// Writes the instrumented sources of the addon to build/turns, for `build-cuda.mjs --turns`.
 import { cpSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { basename, dirname, extname, join, relative } from "node:path";
 import { cudaParser, instrument } from "./instrument.mjs";
@@ -6,7 +6,7 @@ import { cudaParser, instrument } from "./instrument.mjs";
 const KERNELS = [".cu", ".cuh"];
 const SOURCES = [...KERNELS, ".cc", ".h"];
 
-/** The files below a folder of `root`, by their paths from there. */
+/** The files below a folder of `root`, as paths relative to `root`. */
 export function filesIn(root, folder) {
   return readdirSync(join(root, folder), { recursive: true, withFileTypes: true })
     .filter((entry) => entry.isFile())
@@ -14,7 +14,7 @@ export function filesIn(root, folder) {
     .sort();
 }
 
-/** Writes folders `kernels` and `native` with marks into `to`, and what is marked into sites.json there. */
+/** Writes the folders `kernels` and `native` with marks to `to`, and the list of marked sites to sites.json there. */
 export async function markSources(root, to) {
   const parser = await cudaParser();
   rmSync(to, { recursive: true, force: true });

@@ -23,7 +23,7 @@ const Unit* units() { return first(); }
 
 namespace {
 
-// The bytes of every .cu file that could be read, and of "host".
+// Returns the bytes of every .cu file that could be read, and those of the host as "host".
 Napi::Value Turns(const Napi::CallbackInfo& info) {
   Napi::Object result = Napi::Object::New(info.Env());
   const auto add = [&](const char* name) {

@@ -1,5 +1,6 @@
-// What instrumented sources call: bytes that say which loops and branches a run has been through. Each .cu file has its own
-// bytes on the GPU; the host has one set. native/addon.cc exports them as `turns` in builds of `build-cuda.mjs --turns`.
+// Functions that instrumented sources call. They set bytes that record which loops and branches have run. Each .cu file
+// has a set of bytes on the GPU, and the host has one. native/addon.cc exports them as `turns` in builds of
+// `build-cuda.mjs --turns`.
 #pragma once
 
 #include <cstdint>
@@ -8,15 +9,15 @@
 
 namespace lockstep::turns {
 
-// Two bytes for each site: a loop's first and second turn, a branch not taken and taken.
+// Each site has two bytes: for a loop its first and second iteration, for a branch "not taken" and "taken".
 constexpr int kBytes = 2 * kSites;
 extern uint8_t host[kBytes];
 
-// The bytes of one .cu file, in a list of all.
+// The bytes of one .cu file, as an element of a linked list.
 struct Unit {
   Unit(const char* unitName, bool (*unitRead)(uint8_t*));
   const char* name;
-  // Copies the bytes of the current device; false where that fails.
+  // Copies the bytes from the current device; returns false if that fails.
   bool (*read)(uint8_t*);
   const Unit* next;
 };
@@ -42,7 +43,8 @@ LOCKSTEP_BOTH inline void mark(int byte) {
 #endif
 }
 
-// A turn of a loop, of which `taken` were taken since it was entered.
+// Records an iteration of loop `site`. `taken` counts the iterations since the loop was entered; only the first two are
+// recorded.
 LOCKSTEP_BOTH inline void turn(int site, int& taken) {
   if (taken < 2) mark(2 * site + taken++);
 }

@@ -1,8 +1,8 @@
-// What marks say: a loop is reached if it took a second turn, in every .cu file in which it took a first.
+// Evaluates the marks: a loop is covered if it ran a second iteration in every .cu file in which it ran a first one.
 
 const isHeader = ({ file }) => /\.(cuh|h)$/.test(file);
 
-/** For each site, the units in which its first byte is set and those in which its second is. */
+/** For each site, the units in which its first byte is set, and those in which its second byte is set. */
 export function tally(sites, marks) {
   const seen = sites.map(() => [new Set(), new Set()]);
   for (const units of marks) {
@@ -13,16 +13,20 @@ export function tally(sites, marks) {
   return seen;
 }
 
-/** The units in which a site has a first mark and no second; those of a header are each a case of their own. */
+/**
+ * The units in which a site has its first mark but not its second. For code in headers, each unit counts separately.
+ */
 function lacking(site, [first, second]) {
   if (second.size === 0) return isHeader(site) && first.size > 0 ? [...first] : [""];
   return isHeader(site) ? [...first].filter((unit) => unit !== "host" && !second.has(unit)) : [];
 }
 
 /**
- * Loops and branches that the marks do not show, against the table of exceptions { file, text, unit?, reason }.
+ * Loops and branches without full coverage, compared with the table of exceptions { file, text, unit?, reason }.
+ *
  * @typedef {import("./instrument.mjs").Site & { file: string }} Placed
- * @returns {{ loops: number, missing: (Placed & { units: string })[], branches: (Placed & { way: string })[], stale: object[] }}
+ * @returns {{ loops: number, missing: (Placed & { units: string })[], branches: (Placed & { way: string })[], stale:
+ * object[] }}
  */
 export function verdict(sites, seen, exceptions) {
   const used = new Set();

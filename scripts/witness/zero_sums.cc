@@ -1,5 +1,5 @@
-// What cuBLASLt gives for sums of zero under signed factors, with and without split-K. One JSON line for each product:
-// which algorithm, and how many elements of D have which bits. See HOWTO.
+// Records cuBLASLt's results for sums of zero under signed factors, with and without split-K. Prints one JSON line for
+// each product: the algorithm, and how many elements of D have which bits. README.md says how to run it.
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 
@@ -33,7 +33,7 @@ struct Kind {
   uint16_t zero, one, two, tiny;  // codes of 0, 1, 2 and a small normal number
   uint16_t sign;
 };
-// tiny: 2^-64 in bf16, 2^-14 in f16, 2^-6 in e4m3
+// the small number is 2^-64 in bf16, 2^-14 in f16, 2^-6 in e4m3
 const Kind kKinds[] = {
     {"bf16", CUDA_R_16BF, 2, 0, 0x3f80, 0x4000, 0x1f80, 0x8000},
     {"f16", CUDA_R_16F, 2, 0, 0x3c00, 0x4000, 0x0400, 0x8000},
@@ -54,12 +54,12 @@ void fill(const Kind& kind, Sum sum, vector<uint8_t>& a, vector<uint8_t>& b) {
     for (int k = 0; k < K; ++k) {
       uint16_t x = kind.zero, y = kind.one;
       if (sum == kMinusZeros) x = kind.zero | kind.sign;
-      // in every 16: 1 - 1 + 2 - 2, so that each part sums to zero exactly
+      // every four elements are 1, -1, -2, 2, so that any range of whole fours sums to exactly zero
       if (sum == kCancelInside) {
         const uint16_t four[] = {kind.one, uint16_t(kind.one | kind.sign), uint16_t(kind.two | kind.sign), kind.two};
         x = four[k & 3];
       }
-      // the halves, and the quarters in each half, have sums of opposite signs: 1, -2, 3, -2 in quarters
+      // the sums of the four quarters of K are 1, -2, 3 and -2, so that halves and quarters have sums of opposite signs
       if (sum == kCancelAcross) {
         const int quarter = k / (K / 4), at = k % (K / 4);
         if (at < 3) {
@@ -175,7 +175,7 @@ int main() {
             consider(proposals[i].algo, 0, 0);
             bases.push_back(proposals[i].algo);
           }
-          // every algorithm that the library has for these types, with its first tiles and stages
+          // all algorithms that the library has for these types, with their first tiles and stages
           int ids[256], count = 0;
           cublasLtMatmulAlgoGetIds(blas, CUBLAS_COMPUTE_32F, CUDA_R_32F, kind.type, kind.type, out, out, 256, ids, &count);
           for (int i = 0; i < count; ++i) {

@@ -1,4 +1,4 @@
-/** What the operations of a group check of their arguments, and where their results go. */
+/** Checks of the arguments of a group's operations, and allocation of their results. */
 import { ArgumentError, DTypeError, ShapeError } from "../errors.js";
 import { requireShape } from "../ops/execute.js";
 import { describe, integer } from "../options.js";
@@ -10,7 +10,7 @@ import type { Communicator } from "./communicator.js";
 
 type Group = Pick<Communicator, "backend" | "rank" | "ranks">;
 
-/** A tensor of the group's backend. */
+/** Returns `x` if it is a tensor on the group's backend. */
 export function requireOn({ backend }: Group, user: string, name: string, x: unknown): Tensor {
   const tensor = requireTensor(user, name, x);
   if (tensor.backend === backend) return tensor;
@@ -19,7 +19,7 @@ export function requireOn({ backend }: Group, user: string, name: string, x: unk
   );
 }
 
-/** Throws `ArgumentError` for what is no rank of the group, or for this rank where it has to be another. */
+/** Throws `ArgumentError` if `rank` is not a rank of the group, or is this rank although it must be another. */
 export function requireRank(
   { rank, ranks }: Group,
   user: string,
@@ -32,7 +32,7 @@ export function requireRank(
     throw new ArgumentError(`${user}: ${name} is ${describe(given)}, this rank itself; give another`);
 }
 
-/** How many rows a tensor has, along its first dimension, and how many elements each. */
+/** The number of rows of a tensor (its first dimension), and the number of elements per row. */
 export function rowsOf(user: string, { shape }: Tensor): readonly [rows: number, unit: number] {
   const [rows, ...rest] = shape;
   if (rows === undefined)
@@ -42,7 +42,7 @@ export function rowsOf(user: string, { shape }: Tensor): readonly [rows: number,
   return [rows, elementCount(rest)];
 }
 
-/** Throws `ShapeError` unless there is a count for each rank. */
+/** Throws `ShapeError` unless there is one count for each rank. */
 export function requireCounts(
   { ranks }: Group,
   user: string,
@@ -53,7 +53,7 @@ export function requireCounts(
   throw new ShapeError(`${user}: ${name} has ${counts.length} counts; the group has ${ranks.length} ranks`);
 }
 
-/** The rows of a tensor divided among the ranks: as it is said, or evenly. */
+/** The number of rows of each rank: as given, or evenly divided. */
 export function divided(
   group: Group,
   user: string,
@@ -73,7 +73,7 @@ export function divided(
   );
 }
 
-/** Throws `ArgumentError` where two tensors share memory, and are not the same elements where they may be. */
+/** Throws `ArgumentError` if two tensors share memory, unless they are the same elements and that is allowed. */
 function requireApart(user: string, x: Tensor, out: Tensor, inPlace: boolean): void {
   const [begin, end] = [x.address, x.address + x.byteLength];
   const [first, last] = [out.address, out.address + out.byteLength];
@@ -83,7 +83,10 @@ function requireApart(user: string, x: Tensor, out: Tensor, inPlace: boolean): v
   );
 }
 
-/** `out` if it is given and fits, else a new tensor of the type of x. With `inPlace` it may be x itself. */
+/**
+ * Returns `out` if it is given and has the right type and shape, else a new tensor of the type of x. With `inPlace`,
+ * `out` may be x itself.
+ */
 export function resultOf<D extends DType>(
   group: Group,
   user: string,

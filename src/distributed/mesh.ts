@@ -1,24 +1,24 @@
-/** Ranks as a mesh: which of them are alike in all axes but one. */
+/** Meshes of ranks: subgroups of ranks whose positions differ along one axis only. */
 import { ArgumentError } from "../errors.js";
 import { integer, optionsOf } from "../options.js";
 
-/** The axes of a mesh, fastest first: neighbours in rank are neighbours along `tp`. */
+/** The axes of a mesh, fastest first: consecutive ranks are neighbours along `tp`. */
 export const MESH_AXES = ["tp", "cp", "dp", "pp"] as const;
 
-/** Tensor, context, data and pipeline parallelism. */
+/** The name of a mesh axis: `tp` (tensor), `cp` (context), `dp` (data) or `pp` (pipeline parallelism). */
 export type MeshAxis = (typeof MESH_AXES)[number];
 
-/** How many ranks lie along each axis; 1 where it is left out. They multiply to the size of the group. */
+/** The number of ranks along each axis. Default 1. The product has to be the size of the group. */
 export type MeshSizes = { readonly [A in MeshAxis]?: number | undefined };
 
-/** Where a rank lies, or how many lie there, along every axis. */
+/** For every axis, the position of a rank or the number of ranks. */
 export type MeshCoordinates = { readonly [A in MeshAxis]: number };
 
 const count = integer(1);
 
 export const checkMesh = optionsOf<MeshSizes>({ tp: count, cp: count, dp: count, pp: count });
 
-/** All sizes. Throws `ArgumentError` where they do not multiply to `size`. */
+/** The size of every axis. Throws `ArgumentError` if their product is not `size`. */
 export function completeMesh({ tp = 1, cp = 1, dp = 1, pp = 1 }: MeshSizes, size: number): MeshCoordinates {
   const product = tp * cp * dp * pp;
   if (product === size) return { tp, cp, dp, pp };
@@ -27,7 +27,7 @@ export function completeMesh({ tp = 1, cp = 1, dp = 1, pp = 1 }: MeshSizes, size
   );
 }
 
-/** Where member `rank` lies. */
+/** The position of member `rank`. */
 export function coordinatesOf(sizes: MeshCoordinates, rank: number): MeshCoordinates {
   const at = { tp: 0, cp: 0, dp: 0, pp: 0 };
   let rest = rank;

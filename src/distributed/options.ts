@@ -4,52 +4,52 @@ import { requireTensor, requireWide } from "../tensor/require.js";
 import type { Tensor } from "../tensor/tensor.js";
 import { checkSumPlan, type SumPlanOptions } from "./plan.js";
 
-/** Ways to combine parts. */
+/** The reductions. */
 export const REDUCTIONS = ["sum", "max"] as const;
 
-/** How parts of ranks are combined: added by a plan, or the larger of each two. */
+/** How inputs are reduced: added by a plan, or by an elementwise maximum. */
 export type ReductionName = (typeof REDUCTIONS)[number];
 
-/** Where a result goes. */
+/** The destination of a result. */
 export interface GroupResultOptions {
-  /** Takes the result; a tensor of its type and shape. Default: a new one. */
+  /** The tensor that receives the result, with the right type and shape. Default: a new tensor. */
   readonly out?: Tensor | undefined;
 }
 
-/** What `allGather` takes. */
+/** The options of `allGather`. */
 export interface AllGatherOptions extends GroupResultOptions {
-  /** How many rows, along the first dimension, each rank gives. Default: all as many as this one. */
+  /** The number of rows (first dimension) of each rank. Default: as many as on this rank. */
   readonly rows?: readonly number[] | undefined;
 }
 
-/** How `allReduce` combines. */
+/** The reduction of `allReduce`. */
 export interface AllReduceOptions extends GroupResultOptions {
-  /** Default `sum`. */
+  /** The reduction. Default `sum`. */
   readonly reduction?: ReductionName | undefined;
-  /** Of a sum. Default `{ algorithm: "ranked" }`. */
+  /** The plan of a sum. Default `{ algorithm: "ranked" }`. */
   readonly plan?: SumPlanOptions | undefined;
 }
 
-/** How `reduceScatter` combines, and what each rank gets. */
+/** The reduction of `reduceScatter`, and the rows of each rank. */
 export interface ReduceScatterOptions extends AllReduceOptions {
-  /** How many rows, along the first dimension, each rank gets. Default: all as many. */
+  /** The number of rows (first dimension) that each rank receives. Default: the same number for all. */
   readonly rows?: readonly number[] | undefined;
 }
 
-/** The options of a sum that its plan follows from. */
+/** The options that determine the plan of a sum. */
 export type PlannedSum = Pick<ReduceScatterOptions, "plan" | "rows">;
 
-/** What `broadcast` takes. */
+/** The options of `broadcast`. */
 export interface BroadcastOptions extends GroupResultOptions {
-  /** The rank whose elements all get. Default 0. */
+  /** The rank that sends its elements. Default 0. */
   readonly root?: number | undefined;
 }
 
-/** What `allToAll` takes. */
+/** The options of `allToAll`. */
 export interface AllToAllOptions extends GroupResultOptions {
-  /** How many rows go to each rank. Default: to all as many. */
+  /** The number of rows for each rank. Default: the same number for all. */
   readonly sent?: readonly number[] | undefined;
-  /** How many rows come from each rank; as many as are sent, unless told otherwise. */
+  /** The number of rows from each rank. Default: the numbers in `sent`. */
   readonly received?: readonly number[] | undefined;
 }
 

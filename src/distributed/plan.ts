@@ -1,29 +1,38 @@
-/** Plans of sums over ranks: plain data that decide every bit, for any communicator. */
+/** Plans of sums over ranks, as plain data. A plan determines every bit of the result, on every communicator. */
 import { EXACT, type Support } from "../backends/backend.js";
 import { ArgumentError } from "../errors.js";
 import { anyListOf, describe, integer, needed, oneOf, optionsOf } from "../options.js";
 import { wideDType } from "../tensor/require.js";
 import type { WideDType } from "../tensor/shape.js";
 
-/** The rules by which parts are added. */
+/** The algorithms by which inputs are added. */
 export const SUM_ALGORITHMS = ["ranked", "ring"] as const;
 
-/** `ranked` adds in f32 from rank 0 on and rounds once; `ring` adds along a ring in the type of the tensor, as NCCL does. */
+/**
+ * `ranked` adds in f32, starting at rank 0, and rounds once. `ring` adds along a ring of ranks in the type of the
+ * tensor, as NCCL does.
+ */
 export type SumAlgorithm = (typeof SUM_ALGORITHMS)[number];
 
-/** How parts are added. It can be printed, saved as JSON, and given again as an option. */
+/** How inputs are added. A plan can be printed, saved as JSON, and passed as an option again. */
 export interface SumPlan {
-  /** The rule. */
+  /** The algorithm. */
   readonly algorithm: SumAlgorithm;
-  /** Ranks: as they are added (`ranked`), or as each passes its sums on to the next, and the last to the first (`ring`). */
+  /**
+   * The order of the ranks. `ranked`: the order in which they are added. `ring`: each rank passes its partial sums to
+   * the next one, and the last rank to the first.
+   */
   readonly order: readonly number[];
-  /** The type to which each sum but the last is rounded; the last is rounded to the type of the tensor. */
+  /** The type to which every partial sum is rounded. The final sum is rounded to the type of the tensor. */
   readonly sum: WideDType;
-  /** How many consecutive elements each rank adds up. Of a ring they decide where each sum begins: behind the rank that adds. */
+  /**
+   * The number of consecutive elements that each rank adds up. In a ring it also determines the rank where a sum
+   * starts: the one after the rank that finishes it.
+   */
   readonly splits: readonly number[];
 }
 
-/** A plan of which all but the algorithm may be left out. */
+/** A plan in which only the algorithm is required. */
 export type SumPlanOptions = Pick<SumPlan, "algorithm"> & {
   readonly [K in Exclude<keyof SumPlan, "algorithm">]?: SumPlan[K] | undefined;
 };
@@ -37,19 +46,19 @@ export const checkSumPlan = optionsOf<SumPlanOptions>({
   splits: ranks,
 });
 
-/** What a plan is for. */
+/** The sum that a plan is for. */
 export interface SumCase {
   readonly size: number;
   readonly dtype: WideDType;
-  /** Elements of each rank: those of the results, or where that is open, what is taken unless told otherwise. */
+  /** The number of result elements of each rank. If `fixed` is false, it is only the default. */
   readonly splits: readonly number[];
-  /** Whether there can be no other splits. */
+  /** Whether other splits are impossible. */
   readonly fixed: boolean;
 }
 
 const DEFAULT: SumPlanOptions = { algorithm: "ranked" };
 
-/** The whole plan. Throws `ArgumentError` for one that is none, or that is not of this case. */
+/** The complete plan. Throws `ArgumentError` for an invalid plan, or one of another sum. */
 export function completePlan(user: string, given: SumPlanOptions | undefined, of: SumCase): SumPlan {
   const { algorithm, order: wanted, sum: asked, splits = of.splits } = given ?? DEFAULT;
   const ascending = Array.from({ length: of.size }, (_, rank) => rank);
@@ -82,14 +91,14 @@ export function completePlan(user: string, given: SumPlanOptions | undefined, of
   return { algorithm, order: [...order], sum, splits: [...splits] };
 }
 
-/** The ranks in the order in which their parts are added for the elements of rank `owner`. */
+/** The order in which the inputs are added for the elements of rank `owner`. */
 export function orderOf({ algorithm, order }: SumPlan, owner: number): readonly number[] {
   if (algorithm === "ranked") return order;
   const next = order.indexOf(owner) + 1;
   return [...order.slice(next), ...order.slice(0, next)];
 }
 
-/** Elements for each of `size` ranks: as many for each as for the first, as far as they go. */
+/** Divides elements among `size` ranks: every rank gets as many as the first, until none are left. */
 export function evenSplits(elements: number, size: number): readonly number[] {
   const most = Math.ceil(elements / size);
   return Array.from({ length: size }, (_, rank) => Math.max(0, Math.min(most, elements - rank * most)));
@@ -108,9 +117,9 @@ const MEASURED_RINGS: readonly {
   },
 ];
 
-/** Every plan gives the bits it says; of a ring it is another question whether NCCL would take that one. */
+/** Every plan determines its bits. For a ring it is a separate question whether NCCL uses it. */
 export function supportsPlan({ algorithm, order, sum }: SumPlan): Support {
-  // two parts have one sum in either order
+  // the sum of two inputs is the same in either order
   if (algorithm === "ranked" || order.length <= 2) return EXACT;
   if (MEASURED_RINGS.some((each) => same(each.order, order) && each.sums.includes(sum))) return EXACT;
   const known = MEASURED_RINGS.map((each) => `[${each.order}] on ${each.where}`).join("; ");

@@ -1,9 +1,9 @@
-/** Which operations of a group give known bits. */
+/** Which operations of a group have defined bits. */
 import { EXACT, type Support } from "../backends/backend.js";
 import type { CollectiveArgs, CollectiveName, Reduction } from "./communicator.js";
 import { supportsPlan } from "./plan.js";
 
-/** What every communicator promises that moves bytes and adds by plans: bits. */
+/** The answer of every communicator that moves bytes and adds by plans. */
 export function supportsCollective<K extends CollectiveName>(_op: K, args: CollectiveArgs[K]): Support {
   const how = "reduction" in args ? (args.reduction as Reduction) : undefined;
   return how?.reduction === "sum" ? supportsPlan(how.plan) : EXACT;

@@ -1,8 +1,8 @@
-/** How long ranks wait for each other. */
+/** The time limit for waiting for other ranks. */
 import { integer } from "../options.js";
 
-/** Ten minutes, as PyTorch's NCCL groups wait. */
+/** Ten minutes, the default of PyTorch's NCCL groups. */
 export const DEFAULT_TIMEOUT_MS = 600_000;
 
-/** The domain of a timeout in milliseconds: what a timer takes. */
+/** The domain of a timeout in milliseconds, limited to what a timer supports. */
 export const timeout = integer(1, 2 ** 31 - 1);

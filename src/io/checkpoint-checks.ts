@@ -1,4 +1,4 @@
-/** Whether a checkpoint is that of a module and an optimizer, in words. */
+/** Checks that a checkpoint belongs to a module and an optimizer. */
 import { FileError } from "../errors.js";
 import { Module } from "../modules/module.js";
 import { Optimizer, type OptimizerSlot } from "../optimizers/optimizer.js";
@@ -12,24 +12,24 @@ import type { TensorSource } from "./source.js";
 
 /** A training run. */
 export interface CheckpointState {
-  /** What is saved or loaded: parameters, and the state of its quantizations. */
+  /** The module: its parameters, and the state of its quantizations. */
   readonly module: Module;
-  /** Of parameters of the module. */
+  /** The optimizer of the module's parameters. */
   readonly optimizer?: Optimizer | undefined;
-  /** What the module was given as `random`. Default: what modules on its backend share. */
+  /** The random state that the module was made with. Default: the one that modules on its backend share. */
   readonly random?: RandomState | undefined;
 }
 
-/** What `saveCheckpoint` takes: what was trained, and what else belongs to the run. */
+/** The options of `saveCheckpoint`: the training run, and additional data. */
 export interface SavedState extends CheckpointState {
   /**
-   * The caller's own: which step this is, say. Null, booleans, texts, finite numbers, and arrays and plain objects of
-   * those, at most 500 deep; `loadCheckpoint` gives an equal value.
+   * Any data of the caller, for example the number of the step: null, booleans, strings, finite numbers, and arrays and
+   * plain objects of these, nested at most 500 deep. `loadCheckpoint` returns an equal value.
    */
   readonly extra?: unknown | undefined;
 }
 
-/** A random state of any copy of this package: what is kept of it is two numbers. */
+/** A random state, also one of another copy of this package, because only two numbers of it are saved. */
 const randomNumbers: Domain = (user, name, value) => {
   if (isObject(value) && typeof value.seed === "bigint" && typeof value.offset === "bigint") return;
   throw outside(user, name, value, "a RandomState, whose seed and offset are bigints, or left out");
@@ -41,13 +41,13 @@ const STATE: OptionTable<CheckpointState> = {
   random: randomNumbers,
 };
 
-/** Throws `ArgumentError` for anything but a run to load into. */
+/** Throws `ArgumentError` for an invalid run to load into. */
 export const checkState = optionsOf(STATE);
 
-/** Throws `ArgumentError` for anything but a run to save. `extra` has checks of its own. */
+/** Throws `ArgumentError` for an invalid run to save. `extra` is checked separately. */
 export const checkSaved = optionsOf<SavedState>({ ...STATE, extra: anything });
 
-/** Throws `FileError` unless the same parameters are quantized, in the same way. */
+/** Throws `FileError` unless the same parameters are quantized with the same options. */
 export function requireQuantized(
   { path }: TensorSource,
   { quantized }: CheckpointRecord,
@@ -69,7 +69,7 @@ export function requireQuantized(
   }
 }
 
-/** How often each parameter was updated. Throws `FileError` unless these are the optimizer's parameters. */
+/** The number of updates of each parameter. Throws `FileError` unless the parameters are those of the optimizer. */
 export function stepsOf(
   { path }: TensorSource,
   { steps }: CheckpointRecord,
@@ -94,7 +94,7 @@ function countOf(path: string, name: string, count: unknown): number {
   );
 }
 
-/** Throws `FileError` unless the file has what is wanted, of these types and shapes, and no more. */
+/** Throws `FileError` unless the file contains exactly the expected tensors, with their types and shapes. */
 export function requireTensors(
   file: TensorSource,
   places: readonly TensorPlace[],

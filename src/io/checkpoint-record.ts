@@ -1,4 +1,7 @@
-/** What a checkpoint says in JSON: its version, how parameters are quantized, counts, the random state, and the caller's. */
+/**
+ * The record of a checkpoint in JSON: its version, the quantization of parameters, counts, the random state, and the
+ * caller's data.
+ */
 import { createHash } from "node:crypto";
 import { ArgumentError, FileError } from "../errors.js";
 import type { QuantizedTensor } from "../tensor/quantized.js";
@@ -11,26 +14,29 @@ import { KEY_PREFIX, RECORD_KEY } from "./quantized/recipe.js";
 import { recordedSpec } from "./quantized/recorded-spec.js";
 import type { TensorSource } from "./source.js";
 
-/** Raised by whatever makes older readers wrong. Version 1 had quantized parameters in a form of its own. */
+/**
+ * The version of the format. A change that older readers would misread increases it. Version 1 stored quantized
+ * parameters differently.
+ */
 export const VERSION = 2;
 const OLDEST = 1;
 
 export interface CheckpointRecord {
   readonly version: number;
-  /** By parameter; in the record itself in version 1, in the metadata of each tensor since. */
+  /** By parameter. In version 1 it is part of the record, later of each tensor's metadata. */
   readonly quantized: JsonObject;
-  /** Updates each parameter has had; absent where there was no optimizer. */
+  /** The number of updates of each parameter; absent without an optimizer. */
   readonly steps: JsonObject | undefined;
   readonly random: { readonly seed: bigint; readonly offset: bigint };
   readonly extra: unknown;
 }
 
-/** What of a quantized parameter, its copies aside, must be the same on saving and on loading. */
+/** The properties of a quantized parameter, other than its copies, that must be equal when it is loaded. */
 export function quantizedRecord({ spec, shape, dtype, scaleLayout }: QuantizedTensor): JsonObject {
   return { ...recordedSpec(spec), shape, dtype, scaleLayout };
 }
 
-/** The quantized parameters by the metadata of their tensors. */
+/** The quantized parameters, read from the metadata of their tensors. */
 function quantizedByRecipes(file: TensorSource): JsonObject {
   const recipes = [...recipesOf(file)].flatMap(([name, { spec, shape, dtype, scales: scaleLayout }]) =>
     name.startsWith(MODULE)
@@ -40,16 +46,16 @@ function quantizedByRecipes(file: TensorSource): JsonObject {
   return Object.fromEntries(recipes);
 }
 
-/** A record as its file has it: with the digest of all there is in the file. */
+/** A record with the digest of everything in the file. */
 export interface StoredRecord extends CheckpointRecord {
-  /** The JSON of all but the digest. */
+  /** The JSON of the record without the digest. */
   readonly text: string;
   readonly sha256: string;
 }
 
 /**
- * The SHA-256 of a record's JSON, of the library's other metadata by ascending key, and of the tensors next to it, given by
- * name in ascending order.
+ * The SHA-256 of a record's JSON, of the library's other metadata in order of keys, and of the tensors in order of
+ * names.
  */
 export class CheckpointDigest {
   readonly #hash = createHash("sha256");
@@ -69,7 +75,7 @@ export class CheckpointDigest {
   }
 }
 
-/** The JSON of a record. Throws `ArgumentError` for an `extra` that would not come back the same. */
+/** The JSON of a record. Throws `ArgumentError` for an `extra` that JSON would change. */
 export function recordText({ version, quantized, steps, random, extra }: CheckpointRecord): string {
   const numbers = { seed: String(random.seed), offset: String(random.offset) };
   const own = version === OLDEST ? quantized : undefined;
@@ -83,7 +89,7 @@ export function withDigest(text: string, sha256: string): string {
   return `${text.slice(0, -1)},"sha256":"${sha256}"}`;
 }
 
-/** The record of a file. Throws `FileError` for a file that is no checkpoint, or of another version. */
+/** The record of a file. Throws `FileError` if the file is not a checkpoint, or has another version. */
 export function readRecord(file: TensorSource): StoredRecord {
   const { path, metadata } = file;
   const fail = (why: string): FileError => new FileError(`${path}: ${why}`);

@@ -1,4 +1,4 @@
-/** Delayed scaling's state of each quantization, as a checkpoint has it. */
+/** The state of delayed scaling in a checkpoint. */
 import { FileError } from "../errors.js";
 import type { DelayedSnapshot } from "../modules/delayed-state.js";
 import type { Module } from "../modules/module.js";
@@ -14,7 +14,7 @@ function tensorName(quantization: string, pass: Pass, field: keyof DelayedSnapsh
   return `quantization.${quantization}.${pass}.${field}`;
 }
 
-/** `quantization.NAME.forward.scale` and so on, of those that have a state. */
+/** `quantization.NAME.forward.scale` and so on, for all quantizations that have a state. */
 export function scaleTensors(module: Module): readonly (TensorPlan & { readonly bytes: Uint8Array })[] {
   return [...module.namedQuantizations()].flatMap(([name, quantization]) => {
     const snapshot = quantization.snapshotSync();
@@ -31,7 +31,7 @@ export function scaleTensors(module: Module): readonly (TensorPlan & { readonly 
   });
 }
 
-/** Which of the module's quantizations have a state in the file. Throws `FileError` where one is not whole. */
+/** The module's quantizations that have a state in the file. Throws `FileError` if a state is incomplete. */
 export function storedScales(file: TensorSource, module: Module): readonly string[] {
   return [...module.namedQuantizations().keys()].filter((quantization) => {
     const names = scaleNames(quantization);

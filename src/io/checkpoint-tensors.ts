@@ -1,4 +1,4 @@
-/** The tensors of a checkpoint: what each is called in the file, and what it is there. */
+/** The tensors of a checkpoint: the name of each in the file, and the tensor in memory. */
 import { ArgumentError } from "../errors.js";
 import type { Module } from "../modules/module.js";
 import type { Parameter } from "../modules/parameter.js";
@@ -12,19 +12,19 @@ import { formatRecipe, recipeKey, recipeOf } from "./quantized/recipe.js";
 
 export type { TensorPlace };
 
-/** What begins the names of parameters. */
+/** The prefix of the names of parameters. */
 export const MODULE = "module.";
 
 const FIELDS = ["data", "scaleInv", "amax"] as const satisfies readonly (keyof CopyTensors)[];
 
-/** Version 1 had the codes of quantized parameters under their own types; 6-bit codes took a byte each in it. */
+/** Version 1 stored codes of quantized parameters in their own types, and 6-bit codes in a byte each. */
 function place(name: string, tensor: Tensor): TensorPlace {
   const { dtype, shape } = tensor;
   const type: FileDType = isPackedInFiles(dtype) ? "U8" : fileDType(dtype);
   return { name, dtype: type, shape, tensor };
 }
 
-/** `module.NAME` of each parameter; of a quantized one its members, as every file has them. */
+/** `module.NAME` for each parameter; a quantized parameter has several tensors, named as in any file. */
 export function parameterPlaces(module: Module): readonly TensorPlace[] {
   return [...module.namedParameters()].flatMap(([parameter, { value }]) => {
     const name = MODULE + parameter;
@@ -32,7 +32,7 @@ export function parameterPlaces(module: Module): readonly TensorPlace[] {
   });
 }
 
-/** As `parameterPlaces`, in a file of version 1. */
+/** As `parameterPlaces`, for a file of version 1. */
 export function oldParameterPlaces(module: Module): readonly TensorPlace[] {
   return [...module.namedParameters()].flatMap(([parameter, { value }]) => {
     const name = MODULE + parameter;
@@ -55,7 +55,7 @@ export function parameterMetadata(module: Module): Metadata {
   return Object.fromEntries(entries);
 }
 
-/** The parameters of a module that are quantized. */
+/** The quantized parameters of a module. */
 export function quantizedParameters(module: Module): ReadonlyMap<string, QuantizedTensor> {
   const quantized = ([name, { value }]: readonly [string, Parameter]) =>
     value instanceof QuantizedTensor ? [[name, value] as const] : [];
@@ -63,8 +63,8 @@ export function quantizedParameters(module: Module): ReadonlyMap<string, Quantiz
 }
 
 /**
- * `optimizer.NAME.master`, unless that is the parameter itself, and each buffer, `optimizer.NAME.m`. Throws
- * `ArgumentError` where a parameter is none of the module's.
+ * `optimizer.NAME.master`, unless the parameter itself is the master, and `optimizer.NAME.m` and so on for each buffer.
+ * Throws `ArgumentError` if a parameter does not belong to the module.
  */
 export function optimizerPlaces(module: Module, optimizer: Optimizer): readonly TensorPlace[] {
   const own = new Set(module.parameters());

@@ -1,4 +1,7 @@
-/** Everything that a training run is, in one safetensors file: to go on from it as if it had not stopped. */
+/**
+ * Saves and loads the whole state of a training run in one safetensors file, so that it can continue as if
+ * uninterrupted.
+ */
 import { DisposedError, FileError } from "../errors.js";
 import { defaultRandom } from "../modules/module.js";
 import type { RandomState } from "../quantizers/quantizer.js";
@@ -108,7 +111,7 @@ async function load(file: TensorSource, state: CheckpointState): Promise<unknown
   return record.extra;
 }
 
-/** The bytes of the tensors that are wanted. Throws `FileError` unless the whole file is as it was written. */
+/** The bytes of the requested tensors. Throws `FileError` unless the whole file is unchanged since it was written. */
 async function readTensors(
   file: TensorSource,
   record: StoredRecord,

@@ -1,8 +1,8 @@
-/** Single elements of a file's tensors: their codes and the values those stand for. */
+/** Codes and values of single elements of a file's tensors. */
 import { SCALAR_FORMATS, type ScalarLayout } from "../formats/scalar.js";
 import { FILE_DTYPES, type FileDType, fileFormat } from "./dtypes.js";
 
-/** Elements read as unsigned codes, widths of 4 to 64 bits; narrow ones packed from the low bits on. */
+/** Reads elements as unsigned codes of 4 to 64 bits. Codes of 4 and 6 bits are packed from the low bits. */
 export class Codes {
   readonly #view: DataView;
   readonly #bits: number;
@@ -37,7 +37,9 @@ export class Codes {
   }
 }
 
-/** The value of a code: a number for floats, a bigint for integers. C64 is taken by halves; see `partsOf`. */
+/**
+ * The value of a code: a number for floating-point types, a bigint for integers. C64 is read as two halves (`partsOf`).
+ */
 export function codeValue(dtype: FileDType, code: bigint): number | bigint {
   const format = fileFormat(dtype);
   if (format) return scalarValue(SCALAR_FORMATS[format], Number(code));
@@ -51,13 +53,13 @@ function viewOf(code: bigint): BigUint64Array<ArrayBuffer> {
   return BigUint64Array.of(code);
 }
 
-/** The real numbers an element is made of: two for C64, else one. */
+/** The real numbers of an element: two for C64, else one. */
 export function partsOf(dtype: FileDType, code: bigint): readonly (number | bigint)[] {
   if (dtype !== "C64") return [codeValue(dtype, code)];
   return [codeValue("F32", code & 0xffffffffn), codeValue("F32", code >> 32n)];
 }
 
-/** (-1)^s * 2^(e - bias) * 1.m and the special codes of the layout, exactly. */
+/** The exact value: (-1)^s * 2^(e - bias) * 1.m, or that of a special code of the layout. */
 function scalarValue(layout: ScalarLayout, code: number): number {
   const { exponentBits, mantissaBits, bias, signed, subnormals, specials } = layout;
   const magnitudeBits = exponentBits + mantissaBits;

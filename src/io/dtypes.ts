@@ -1,15 +1,15 @@
-/** The element types of safetensors files, and what they are here. */
+/** The element types of safetensors files, and the corresponding types of the library. */
 import { DTypeError } from "../errors.js";
 import { isScalarFormat } from "../formats/derive.js";
 import type { ScalarFormat } from "../formats/scalar.js";
 import type { DType, Shape } from "../tensor/shape.js";
 
 interface FileType {
-  /** Bits an element takes in the file; 4- and 6-bit elements are packed from the low bits on. */
+  /** The number of bits of an element in the file. Elements of 4 and 6 bits are packed from the low bits. */
   readonly bits: number;
-  /** The element type of a tensor with these bytes, where there is one. */
+  /** The library's element type with the same bytes, if there is one. */
   readonly dtype?: DType;
-  /** The scalar format of its elements, where no type here has the same bytes. */
+  /** The scalar format of the elements, if the library has no element type with the same bytes. */
   readonly format?: ScalarFormat;
 }
 
@@ -41,34 +41,34 @@ export const FILE_DTYPES = {
 /** The name of an element type in a safetensors file. */
 export type FileDType = keyof typeof FILE_DTYPES;
 
-/** Whether a file may name that element type. */
+/** Whether safetensors has an element type of that name. */
 export function isFileDType(name: unknown): name is FileDType {
   return typeof name === "string" && Object.hasOwn(FILE_DTYPES, name);
 }
 
-/** The element type here of a file's, `undefined` where none has the same bytes. */
+/** The library's element type with the same bytes; undefined if there is none. */
 export function tensorDType(dtype: FileDType): DType | undefined {
   const row: FileType = FILE_DTYPES[dtype];
   return row.dtype;
 }
 
-/** The scalar format whose codes a file's elements are; undefined for plain numbers. */
+/** The scalar format of a file's elements; undefined for plain numbers. */
 export function fileFormat(dtype: FileDType): ScalarFormat | undefined {
   const { dtype: same, format }: FileType = FILE_DTYPES[dtype];
   return format ?? (same !== undefined && isScalarFormat(same) ? same : undefined);
 }
 
-/** Whether files have a type for such codes that packs them otherwise than tensors here do. */
+/** Whether files have a type for these codes that packs them differently from tensors of the library. */
 export function isPackedInFiles(dtype: DType): boolean {
   return Object.values<FileType>(FILE_DTYPES).some(({ format }) => format === dtype);
 }
 
-/** Bytes of a tensor in a file; not an integer where 4- or 6-bit elements do not fill their last byte. */
+/** The number of bytes of a tensor in a file. Not an integer if 4- or 6-bit elements leave the last byte incomplete. */
 export function fileBytes(dtype: FileDType, shape: Shape): number {
   return (shape.reduce((product, size) => product * size, 1) * FILE_DTYPES[dtype].bits) / 8;
 }
 
-/** The element type of a file with the same bytes as a type here. Throws `DTypeError` where none has. */
+/** The element type in a file with the same bytes. Throws `DTypeError` if there is none. */
 export function fileDType(dtype: DType): FileDType {
   const found = Object.keys(FILE_DTYPES)
     .filter(isFileDType)

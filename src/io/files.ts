@@ -1,4 +1,4 @@
-/** What the operating system does with files, in words and in whole transfers. */
+/** File operations that transfer all requested bytes and report errors of the operating system in words. */
 import { constants } from "node:fs";
 import { type FileHandle, open } from "node:fs/promises";
 import { ArgumentError, FileError } from "../errors.js";
@@ -22,32 +22,32 @@ const REASONS: Readonly<Record<string, string>> = {
   ERR_INVALID_ARG_VALUE: "a path has no zero bytes",
 };
 
-/** A `FileError` in words for what the operating system said. */
+/** A `FileError` for an error of the operating system. */
 export function fileError(path: string, what: string, cause: unknown): FileError {
   if (cause instanceof FileError) return cause;
   const code = cause instanceof Error && "code" in cause ? String(cause.code) : "";
   return new FileError(`${path}: ${what}: ${REASONS[code] ?? (code || String(cause))}`, { cause });
 }
 
-/** Throws `ArgumentError` unless `path` is a text with something in it. */
+/** Throws `ArgumentError` unless `path` is a nonempty string. */
 export function requirePath(what: string, path: unknown): asserts path is string {
   if (typeof path === "string" && path !== "") return;
   const given = path === "" ? "an empty text" : typeof path;
   throw new ArgumentError(`${what}: the path is ${given}; give the path of a file`);
 }
 
-/** A file opened to be read, and its size. */
+/** A file opened for reading, and its size. */
 export interface OpenedFile {
   readonly handle: FileHandle;
   readonly size: number;
 }
 
 /**
- * Opens a file to be read. Throws `FileError` where `path` leads to anything else, a folder, a pipe or a device, without
- * waiting for it: those have no size and cannot be read in any order.
+ * Opens a file for reading. Throws `FileError`, without waiting, if `path` is a folder, a pipe or a device: these have
+ * no size and no random access.
  */
 export async function openFile(path: string): Promise<OpenedFile> {
-  // without O_NONBLOCK a pipe that nobody writes to is waited for
+  // without O_NONBLOCK, opening a pipe would wait for a writer
   const handle = await open(path, constants.O_RDONLY | (constants.O_NONBLOCK ?? 0)).catch(
     (cause: unknown) => {
       throw fileError(path, "cannot be read", cause);
@@ -66,7 +66,7 @@ export async function openFile(path: string): Promise<OpenedFile> {
   }
 }
 
-/** Reads bytes of a file. Throws `FileError` where it ends before. */
+/** Reads bytes of a file. Throws `FileError` if the file ends before them. */
 export async function readAt(
   path: string,
   handle: FileHandle,
@@ -86,7 +86,7 @@ export async function readAt(
   return bytes;
 }
 
-/** Writes bytes of a file. */
+/** Writes bytes to a file. */
 export async function writeAt(
   path: string,
   handle: FileHandle,

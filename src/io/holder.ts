@@ -1,7 +1,7 @@
-/** Tensors held across awaits, where a scope would also own what other code creates. */
+/** Owns tensors across awaits. (A scope would also own what other code creates meanwhile.) */
 import type { Owned } from "../tensor/scope.js";
 
-/** Disposes of what it was given at the end of its block. */
+/** Disposes of its tensors at the end of the block. */
 export class Holder {
   readonly #held: Owned[] = [];
 

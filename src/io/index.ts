@@ -1,4 +1,4 @@
-/** Files: for hosts that have them. */
+/** The entry point `lockstep/io`, for hosts with a file system. */
 export { type CheckpointState, loadCheckpoint, type SavedState, saveCheckpoint } from "./checkpoint.js";
 export type { FileDType } from "./dtypes.js";
 export type { Header, Metadata, TensorEntry, TensorPlan } from "./header/header.js";

@@ -1,12 +1,17 @@
-/** JSON as files have it: read strictly (unique keys, bounded nesting), and one member of the root at a time. */
+/**
+ * A strict JSON reader for files: keys are unique, nesting is limited, and the root's members are read one at a time.
+ */
 
-/** How deep values may nest; a file that nests deeper is refused. */
+/** The maximum nesting depth of values. */
 export const MAX_DEPTH = 512;
 
-/** Text that is no JSON, or none that is read here. The message says why, as what follows "its header". */
+/**
+ * The text is not JSON, or is JSON that this reader refuses. The message continues a sentence that starts with "its
+ * header".
+ */
 export class JsonError extends Error {}
 
-/** A number that is not written as an integer from 0 in digits alone. */
+/** A number that is not written as a nonnegative integer in digits. */
 class OtherNumber {
   constructor(private readonly text: string) {}
 
@@ -26,7 +31,7 @@ const CODE = { quote: 0x22, comma: 0x2c, colon: 0x3a, backslash: 0x5c } as const
 const OPEN = { object: 0x7b, array: 0x5b } as const;
 const CLOSE = { object: 0x7d, array: 0x5d } as const;
 
-/** As `JSON.parse`. Throws `JsonError` for what that refuses, a repeated key, and deep nesting. */
+/** As `JSON.parse`. Throws `JsonError` for invalid JSON, a repeated key, and deep nesting. */
 export function parseJson(text: string): unknown {
   const reader = new JsonReader(text, Number);
   const value = reader.value(0);
@@ -35,8 +40,8 @@ export function parseJson(text: string): unknown {
 }
 
 /**
- * The members of the object that the `pieces` of a text are, in its order, each read as it is asked for; keys may repeat. All
- * pieces but the last end with a comma between two members; `jsonPieces` cuts a text so.
+ * The members of the object whose text is in `pieces`, in order. Each is parsed when it is requested; keys may repeat.
+ * Every piece except the last ends with a comma between two members, as `jsonPieces` cuts a text.
  */
 export function* jsonMembers(
   pieces: Iterator<string, unknown>,
@@ -58,7 +63,7 @@ class JsonReader {
     private readonly pieces?: Iterator<string, unknown>,
   ) {}
 
-  /** Nothing but white space may follow. */
+  /** Checks that only white space follows. */
   end(): void {
     this.#space();
     if (this.#at < this.text.length) throw this.#invalid();
@@ -159,7 +164,10 @@ class JsonReader {
     return this.readNumber(text);
   }
 
-  /** What `JSON.parse` makes of the text from `begin` up to here: it knows escapes and the grammar of numbers. */
+  /**
+   * The result of `JSON.parse` for the text from `begin` to here, because JSON.parse handles escapes and the grammar of
+   * numbers.
+   */
   #parsed(begin: number): unknown {
     try {
       return JSON.parse(this.text.slice(begin, this.#at));
@@ -205,7 +213,7 @@ const LITERALS = [
   ["null", null],
 ] as const;
 
-/** Digits, signs, dots and exponents. */
+/** Matches digits, signs, dots and exponents. */
 function isNumeric(code: number): boolean {
   return (
     (code >= 0x30 && code <= 0x39) ||
@@ -216,12 +224,12 @@ function isNumeric(code: number): boolean {
   );
 }
 
-/** An own member where an assignment would make none. */
+/** Defines an own property also for the key `__proto__`, which an assignment would not. */
 function setOwn(object: object, key: string, value: unknown): void {
   Object.defineProperty(object, key, { value, writable: true, enumerable: true, configurable: true });
 }
 
-/** The error of an object that has a key twice. */
+/** The error for an object with a repeated key. */
 export function repeated(key: string): JsonError {
   return new JsonError(`has the key ${JSON.stringify(key)} twice; keys must be unique`);
 }

@@ -1,16 +1,17 @@
-/** A caller's value as JSON, such that reading the text gives the same value again; anything else is refused. */
+/** Writes a caller's value as JSON. A value that reading would not restore exactly is refused. */
 import { ArgumentError } from "../errors.js";
 import { MAX_DEPTH } from "./json-read.js";
 import { MAX_HEADER_BYTES } from "./limits.js";
 
-/** Leaves room for what a record puts around a value. */
+/** The maximum length of the text; it leaves room for the record around the value. */
 const MAX_VALUE_DEPTH = MAX_DEPTH - 12;
 
 /**
- * The JSON of `value`, which `name` calls in errors. Numbers keep their sign of zero. Throws `ArgumentError` for whatever
- * would come back as something else: `undefined`, functions, symbols, bigints, NaN and infinities, objects of a class or
- * without a prototype, holes and further members of arrays, symbol keys, accessors and hidden members; for values that
- * contain themselves, nest deeper than 500, or make more text than a file's header may have. `toJSON` is not called.
+ * The JSON of `value`; errors refer to it as `name`. -0 is preserved. Throws `ArgumentError` for everything that JSON
+ * does not restore: `undefined`, functions, symbols, bigints, NaN and infinities, instances of classes, objects without
+ * a prototype, sparse arrays and arrays with other properties, symbol keys, accessors and non-enumerable properties;
+ * and for values that contain themselves, are nested more than 500 deep, or whose text exceeds the header of a file.
+ * `toJSON` is not called.
  */
 export function jsonText(name: string, value: unknown): string {
   const writer = new JsonWriter(name);
@@ -22,7 +23,7 @@ class JsonWriter {
   readonly #parts: string[] = [];
   #length = 0;
   readonly #open: object[] = [];
-  /** Where the value is: an index for an array's element, a key for an object's member. */
+  /** The path of the value: an index for each array, a key for each object. */
   readonly #path: (string | number)[] = [];
 
   constructor(private readonly name: string) {}
@@ -53,7 +54,7 @@ class JsonWriter {
     this.#add("[");
     for (let i = 0; i < array.length; i++) this.#member(array, i, i > 0 ? "," : "");
     this.#add("]");
-    // "length" is a member as well
+    // "length" is an own property too
     if (Reflect.ownKeys(array).length !== array.length + 1)
       throw this.#refused("has members beside its elements");
   }

@@ -1,8 +1,8 @@
-/** Texts beside the tensors of a file. */
+/** The metadata of a file: strings by key. */
 import { ArgumentError } from "../errors.js";
 import { describe } from "../options.js";
 
-/** Throws `ArgumentError` unless these are texts by key, in a plain object. */
+/** Throws `ArgumentError` unless the value is a plain object of strings. */
 export function requireMetadata(user: string, metadata: unknown): void {
   const prototype: unknown =
     typeof metadata === "object" && metadata !== null && Object.getPrototypeOf(metadata);

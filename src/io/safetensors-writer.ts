@@ -1,4 +1,4 @@
-/** Writing safetensors files: to a temporary name first, so that a failed run leaves nothing. */
+/** Writes safetensors files, first under a temporary name, so that a failed run leaves no incomplete file. */
 import { type FileHandle, rename } from "node:fs/promises";
 import { dirname } from "node:path";
 import { ArgumentError, FileError } from "../errors.js";
@@ -23,11 +23,11 @@ import { Spans } from "./spans.js";
 import { syncFolder, targetOf } from "./target.js";
 import { discard, finished, openTemporary } from "./temporaries.js";
 
-/** What is to be written. */
+/** The contents of a file. */
 export interface FilePlan {
-  /** Names, types and shapes; a name stands once. Where each lies in the file follows from its type. */
+  /** The names, types and shapes of tensors. Names are unique. The offsets follow from the types. */
   readonly tensors: readonly TensorPlan[];
-  /** Texts for the header. Default: none. */
+  /** The metadata. Default: none. */
   readonly metadata?: Metadata | undefined;
 }
 
@@ -47,14 +47,14 @@ function checkedTensor(user: string, name: string, value: unknown): void {
   );
 }
 
-/** Puts `bytes` at byte `at` of a planned tensor. In any order, each byte once. */
+/** Writes `bytes` at offset `at` of a planned tensor. Calls may come in any order, but write each byte once. */
 export type PutTensor = (name: string, bytes: Uint8Array, at?: number) => Promise<void>;
 
 /**
- * Writes a safetensors file: `body` puts every byte of every planned tensor. The file appears under `path` when all is written
- * and on the disk, and not at all where `body` throws, leaves bytes out or puts some twice. Links are followed; a file that is
- * replaced hands on its permissions. Throws `ArgumentError` for anything but a plan, `FileError` for whatever a reader would
- * refuse, and what the system says.
+ * Writes a safetensors file; `body` writes every byte of every planned tensor. The file appears at `path` after all
+ * bytes are on the disk. It does not appear if `body` throws, omits bytes or writes some twice. Links are followed, and
+ * a replaced file keeps its permissions. Throws `ArgumentError` for an invalid plan, `FileError` for a file that
+ * readers would refuse and for errors of the operating system.
  */
 export async function writeSafetensors(
   path: string,
@@ -71,7 +71,7 @@ export async function writeSafetensors(
   const cannot = (cause: unknown): never => {
     throw fileError(path, "cannot be written", cause);
   };
-  // what replaces a private file is private from the start
+  // a file that replaces another is readable by its owner alone until it gets the other file's permissions
   const temporary = await openTemporary(target.path, target.mode === undefined ? 0o666 : 0o600).catch(cannot);
   const { handle } = temporary;
   try {
@@ -87,7 +87,7 @@ export async function writeSafetensors(
     }
     await rename(temporary.path, target.path).catch(cannot);
   } catch (error) {
-    // what went wrong first is said, also where the unfinished file cannot be removed
+    // the first error is reported, even if removing the unfinished file fails too
     await discard(temporary).catch(() => undefined);
     throw error;
   }

@@ -1,4 +1,4 @@
-/** Reading safetensors files without loading them: the header at once, each tensor when asked for. */
+/** Reads safetensors files without loading them: the header when the file is opened, and each tensor on request. */
 import type { FileHandle } from "node:fs/promises";
 import { ArgumentError, FileError } from "../errors.js";
 import { describe } from "../options.js";
@@ -7,7 +7,7 @@ import { type ParsedHeader, parseHeader, type TensorEntry } from "./header/heade
 import { MAX_HEADER_BYTES } from "./limits.js";
 import { TensorSource } from "./source.js";
 
-/** Small tensors are read together with what follows them. */
+/** A small tensor is read together with the bytes that follow it. */
 const WINDOW_BYTES = 1 << 20;
 
 /** Some bytes of a file. */
@@ -64,8 +64,8 @@ export class SafetensorsFile extends TensorSource {
   }
 
   /**
-   * Bytes [begin, end) of a tensor, all of it by default. Throws `ArgumentError` for an entry of another file and for bytes that
-   * the tensor does not have, `FileError` where the file cannot be read or has been closed.
+   * Bytes [begin, end) of a tensor, by default all. Throws `ArgumentError` for an entry of another file or a range
+   * outside of the tensor, `FileError` if the file cannot be read or was closed.
    */
   override async read(entry: TensorEntry, begin?: number, end?: number): Promise<Uint8Array> {
     return this.#read(this.#own(entry), ...rangeOf(entry, begin, end));
@@ -95,7 +95,7 @@ export class SafetensorsFile extends TensorSource {
     return this.#window;
   }
 
-  /** Closes the file; later reads are a `FileError`. */
+  /** Closes the file; later reads throw `FileError`. */
   async close(): Promise<void> {
     await this.#handle.close();
   }

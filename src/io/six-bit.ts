@@ -1,4 +1,4 @@
-/** Codes of 6 bits: a byte each in memory, four in three bytes of a file, from the low bits on. */
+/** Codes of 6 bits: one byte each in memory; in files, four codes in three bytes, from the low bits. */
 import { DTypeError } from "../errors.js";
 import type { DType } from "../tensor/shape.js";
 import type { FileDType } from "./dtypes.js";
@@ -7,17 +7,17 @@ const SIX_BIT = { e2m3: "F6_E2M3", e3m2: "F6_E3M2" } as const satisfies Partial<
 
 type SixBit = keyof typeof SIX_BIT;
 
-/** The type in a file of codes of 6 bits, undefined for any other. */
+/** The type in a file for codes of a 6-bit type; undefined for other types. */
 export function sixBitFile(dtype: DType): FileDType | undefined {
   return Object.hasOwn(SIX_BIT, dtype) ? SIX_BIT[dtype as SixBit] : undefined;
 }
 
-/** The type here of a file's codes of 6 bits, undefined for any other. */
+/** The type in memory for a file's 6-bit codes; undefined for other types. */
 export function sixBitDType(dtype: FileDType): SixBit | undefined {
   return (Object.keys(SIX_BIT) as SixBit[]).find((each) => SIX_BIT[each] === dtype);
 }
 
-/** Throws `DTypeError` where the last byte would not be full. */
+/** Throws `DTypeError` if the last byte would be incomplete. */
 export function packSix(name: string, codes: Uint8Array): Uint8Array {
   if (codes.length % 4 !== 0)
     throw new DTypeError(
@@ -32,7 +32,7 @@ export function packSix(name: string, codes: Uint8Array): Uint8Array {
   return packed;
 }
 
-/** What `packSix` packed. */
+/** Unpacks the result of `packSix`. */
 export function unpackSix(packed: Uint8Array): Uint8Array {
   const codes = new Uint8Array((packed.length / 3) * 4);
   for (let i = 0, at = 0; at < packed.length; i += 4, at += 3) {

@@ -1,4 +1,4 @@
-/** Where tensors are read from: a file, or memory. */
+/** Sources of tensors: a file, or memory. */
 import { FileError } from "../errors.js";
 import { text } from "../options.js";
 import type { Header, Metadata, TensorEntry, TensorPlan } from "./header/header.js";
@@ -17,26 +17,27 @@ export function someNames(names: Iterable<string>): string {
   return some.join(", ") || "none";
 }
 
-/** Named tensors whose bytes are read when they are asked for. */
+/** Named tensors whose bytes are read on request. */
 export abstract class TensorSource {
   constructor(
-    /** What errors call it. */
+    /** The name of the source in errors. */
     readonly path: string,
     private readonly header: Header,
   ) {}
 
-  /** The tensors, by name, as the header says. */
+  /** The tensors by name, as in the header. */
   get tensors(): Header["tensors"] {
     return this.header.tensors;
   }
 
-  /** The texts of the header. */
+  /** The metadata of the header. */
   get metadata(): Header["metadata"] {
     return this.header.metadata;
   }
 
   /**
-   * The entry of a tensor. Throws `FileError` that lists a few of the names there are, `ArgumentError` for anything but a name.
+   * The entry of a tensor. Throws `FileError` that lists a few existing names, `ArgumentError` if `name` is not a
+   * string.
    */
   entry(name: string): TensorEntry {
     text("entry", "name", name);
@@ -47,7 +48,7 @@ export abstract class TensorSource {
     );
   }
 
-  /** Bytes [begin, end) of a tensor, all of it by default. */
+  /** Bytes [begin, end) of a tensor, by default all. */
   abstract read(entry: TensorEntry, begin?: number, end?: number): Promise<Uint8Array>;
 }
 

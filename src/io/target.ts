@@ -1,22 +1,22 @@
-/** The file that a path to write to leads to. */
+/** Resolves the path of a file to write. */
 import { constants } from "node:fs";
 import { access, type FileHandle, lstat, open, readlink, realpath } from "node:fs/promises";
 import { basename, dirname, join, resolve } from "node:path";
 import { FileError } from "../errors.js";
 import { fileError } from "./files.js";
 
-/** As many links as Linux follows. */
+/** The maximum number of links, as in Linux. */
 const MAX_LINKS = 40;
 
-/** Where to write, and the permissions of the file that is there. */
+/** The path to write, and the permissions of the existing file. */
 export interface Target {
   readonly path: string;
   readonly mode?: number;
 }
 
 /**
- * Follows links, also those that lead to no file yet: they stay links. Throws `FileError` where something other than a file is
- * there, a file that may not be written, or no folder.
+ * Follows links, also links to files that do not exist yet; the links themselves stay. Throws `FileError` if there is
+ * something other than a file, a file that is not writable, or no folder.
  */
 export async function targetOf(path: string): Promise<Target> {
   const fail = (cause: unknown): FileError => fileError(path, "cannot be written", cause);
@@ -45,10 +45,10 @@ export async function targetOf(path: string): Promise<Target> {
   throw new FileError(`${path}: cannot be written: its links lead in a circle`);
 }
 
-/** What systems say of folders that cannot be flushed. */
+/** The error codes of systems that cannot flush folders. */
 const CANNOT_FLUSH: readonly string[] = ["EINVAL", "EISDIR", "EPERM", "EACCES", "ENOTSUP", "EBADF"];
 
-/** Waits until a folder's entries are on the disk, where the system can. */
+/** Waits until the entries of a folder are on the disk, if the system supports that. */
 export async function syncFolder(folder: string): Promise<void> {
   let handle: FileHandle | undefined;
   try {

@@ -1,12 +1,13 @@
 /**
- * Unfinished files: under names that nobody else has, known while they exist, so that whatever ends a process can remove them.
+ * Unfinished files under unique names. They are listed while they exist, so that they can be removed when the process
+ * ends.
  */
 import { randomBytes } from "node:crypto";
 import { rmSync } from "node:fs";
 import { type FileHandle, open, rm } from "node:fs/promises";
 import { dirname, join } from "node:path";
 
-/** Names that are tried before it is the folder's fault. */
+/** The number of names to try before an error of the folder is assumed. */
 const ATTEMPTS = 16;
 
 const temporaries = new Set<string>();
@@ -14,12 +15,12 @@ const temporaries = new Set<string>();
 type Listener = (unfinished: boolean, path: string) => void;
 let listener: Listener = () => {};
 
-/** Calls `told` before an unfinished file is made, with `true`, and when it is none any more, with `false`. */
+/** Calls `told` with `true` before an unfinished file is created, and with `false` after it was renamed or removed. */
 export function watchTemporaries(told: Listener): void {
   listener = told;
 }
 
-/** Removes unfinished files at once: for whatever is about to end the process. */
+/** Removes all unfinished files synchronously, for code that is about to end the process. */
 export function removeTemporaries(): void {
   for (const path of temporaries) {
     rmSync(path, { force: true });
@@ -38,8 +39,7 @@ export interface Temporary {
 }
 
 /**
- * Makes an empty file beside `target`, under a random name that no file has, with permissions `mode`. Throws what the system
- * says.
+ * Creates an empty file next to `target`, under a new random name, with permissions `mode`. Throws the system's error.
  */
 export async function openTemporary(target: string, mode: number): Promise<Temporary> {
   for (let attempt = 1; ; attempt++) {
@@ -55,18 +55,18 @@ export async function openTemporary(target: string, mode: number): Promise<Tempo
   }
 }
 
-/** Whether a name was taken before. */
+/** Whether an error says that the name exists. */
 function isTaken(error: unknown): boolean {
   return error instanceof Error && "code" in error && error.code === "EEXIST";
 }
 
-/** Removes a file that will not be finished. */
+/** Removes an unfinished file. */
 export async function discard({ path }: Temporary): Promise<void> {
   await rm(path, { force: true });
   forget(path);
 }
 
-/** The file has its own name now. */
+/** Marks the file as finished, after it was renamed. */
 export function finished({ path }: Temporary): void {
   forget(path);
 }

@@ -1,4 +1,4 @@
-/** Named tensors of a backend in safetensors files, plain and quantized. */
+/** Saves and loads named tensors, plain and quantized, in safetensors files. */
 import { type Backend, requireBackend } from "../backends/backend.js";
 import { ArgumentError, DTypeError, FileError, ShapeError } from "../errors.js";
 import { fromBytes } from "../ops/create.js";
@@ -24,26 +24,26 @@ import { SafetensorsFile } from "./safetensors.js";
 import { writeSafetensors } from "./safetensors-writer.js";
 import { packSix, sixBitDType, sixBitFile, unpackSix } from "./six-bit.js";
 
-/** What a file can hold under a name. */
+/** The values that a file can contain. */
 export type NamedTensor = Tensor | QuantizedTensor;
 
 /** Options of `saveTensors`. */
 export interface SaveTensorsOptions {
-  /** Texts by key, for whoever reads the file. Keys that begin with `lockstep.` are the library's. */
+  /** The metadata: strings by key. Keys that start with `lockstep.` are reserved for the library. */
   readonly metadata?: Metadata | undefined;
 }
 
 /** Options of `loadTensors`. */
 export interface LoadTensorsOptions {
-  /** Loads these alone: of tensors as files name them, and of quantized tensors. Default: all. */
+  /** The names of the tensors to load. A quantized tensor has one name. Default: all. */
   readonly names?: readonly string[] | undefined;
 }
 
-/** What `loadTensors` gives. */
+/** The result of `loadTensors`. */
 export interface LoadedTensors {
-  /** By name, in the order of the file; quantized tensors first. */
+  /** The tensors by name, in the order of the file; quantized tensors first. */
   readonly tensors: ReadonlyMap<string, NamedTensor>;
-  /** The file's metadata but those of the library. */
+  /** The metadata of the file, without those of the library. */
   readonly metadata: Metadata;
 }
 
@@ -109,7 +109,7 @@ interface Part {
   }[];
 }
 
-/** The tensors in the file of one tensor here, with their bytes. */
+/** The tensors in the file for one tensor in memory, with their bytes. */
 function planOf(name: string, value: unknown): Part {
   if (value instanceof QuantizedTensor) {
     requireQuantized("saveTensors", name, value);
@@ -168,7 +168,7 @@ export async function loadTensors(
 
 type Maker = (backend: Backend) => NamedTensor;
 
-/** Reads what is asked for: by name, how to make it. */
+/** Selects the requested tensors: by name, a function that makes each. */
 async function readAll(
   file: SafetensorsFile,
   names: ReadonlySet<string> | undefined,
@@ -214,7 +214,7 @@ async function plainMaker(file: SafetensorsFile, entry: TensorEntry): Promise<Ma
   return (backend) => fromBytes(backend, bytes, entry.shape, dtype);
 }
 
-/** Makes all, or none. */
+/** Makes all tensors, or none. */
 function makeAll(
   path: string,
   backend: Backend,
@@ -235,7 +235,7 @@ function makeAll(
   }
 }
 
-/** What a backend cannot make of a file is said of the file. */
+/** Adds the file's name to errors of the backend. */
 function asFileErrors<T>(where: string, make: () => T): T {
   try {
     return make();

@@ -13,9 +13,9 @@ import { bitsOf, layoutOf, storageBitsOf } from "../../values/values.js";
 import type { Operation } from "../operation.js";
 import { stored } from "./encode.js";
 
-/** values = what the codes stand for, rounded to `dtype`. */
+/** A call of `decode`: values = the values of the codes, rounded to `dtype`. */
 export interface DecodeCase {
-  /** As a tensor of the format's storage: u8 (4-bit codes two a byte), u16 or u32. */
+  /** A tensor of the format's storage type: u8 (two 4-bit codes per byte), u16 or u32. */
   readonly codes: PlainTensor;
   /** The format of the codes. */
   readonly format: ScalarFormat | ScalarLayout;
@@ -23,13 +23,13 @@ export interface DecodeCase {
   readonly dtype: WideDType;
 }
 
-/** All codes of a narrow format in order, or a seeded selection of a wide one's. */
+/** All codes of a narrow format in order, or a pseudorandom selection of codes of a wide format. */
 function someCodes(layout: ScalarLayout, seed: number, count: number): number[] {
   const { bits } = derive(layout);
   return Array.from(words(seed, count), (word, i) => (seed === 0 ? i : word) % 2 ** bits);
 }
 
-/** Codes of those formats, so many of them; an even number where two share a byte. */
+/** `count` codes of one of the formats, rounded down to an even number for formats that store two codes per byte. */
 export function decodeCase(
   from: fc.Arbitrary<ScalarFormat | ScalarLayout> = format(),
   counts = fc.oneof(fc.integer({ min: 0, max: 40 }), fc.constant(256)),

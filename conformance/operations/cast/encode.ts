@@ -15,23 +15,23 @@ import { download, fromCodes, type PlainTensor, pack, upload, wideValues } from 
 import { bitsOf, layoutOf, storageBitsOf } from "../../values/values.js";
 import type { Answer, Operation } from "../operation.js";
 
-/** codes = x * scale, rounded once. */
+/** A call of `encode`: codes = x * scale, rounded once. */
 export interface EncodeCase {
-  /** The values. */
+  /** The input values. */
   readonly x: PlainTensor<WideDType>;
   /** The format of the codes. */
   readonly format: ScalarFormat | ScalarLayout;
   /** How a value between two codes is rounded. */
   readonly rounding: RoundingName;
-  /** What becomes of values beyond the largest finite one. */
+  /** What happens to values beyond the largest finite one. */
   readonly overflow: OverflowName;
-  /** For stochastic rounding. */
+  /** Seed and offset, which stochastic rounding uses. */
   readonly random: RandomSource;
-  /** Multiplies x before it is rounded. */
+  /** The factor that multiplies x before rounding. */
   readonly scale: number;
 }
 
-/** `x` in a shape that the format can take: rows of even length where two codes share a byte. */
+/** A tensor of the codes in a shape that the format accepts: rows have even length if two codes share a byte. */
 function shaped(
   codes: readonly number[],
   dtype: WideDType,
@@ -51,7 +51,10 @@ function shaped(
 
 const arbitrary = instance(fc.Arbitrary, "an arbitrary of fast-check");
 
-/** Encodings of patterns aimed at `target`, or at a format that is drawn too. Throws `ArgumentError` for no arbitrary. */
+/**
+ * Calls with patterns aimed at `target`, or at a format that is drawn too. Throws `ArgumentError` if `target` is not an
+ * arbitrary.
+ */
 export function encodeCase(
   target: fc.Arbitrary<ScalarFormat | ScalarLayout> = format(),
 ): fc.Arbitrary<EncodeCase> {
@@ -104,7 +107,10 @@ export const encodeOperation: Operation<EncodeCase> = {
   },
 };
 
-/** Codes in the bytes that hold them, of no type in particular: every bit of them is defined. */
+/**
+ * Codes as untyped storage (u8, u16 or u32): the comparison then distinguishes NaN codes too, because encoding defines
+ * every bit.
+ */
 export function stored(
   codes: readonly number[],
   format: ScalarFormat | ScalarLayout,
@@ -115,7 +121,7 @@ export function stored(
   return fromCodes(bits === 8 ? "u8" : bits === 16 ? "u16" : "u32", shape, codes);
 }
 
-/** A tensor of codes as untyped bytes or words. */
+/** The stored bytes or words of a tensor of codes, without its type. */
 function raw(x: PlainTensor): PlainTensor {
   const { buffer, byteOffset, byteLength } = x.data;
   if (x.dtype === "e2m1")

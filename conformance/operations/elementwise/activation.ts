@@ -27,9 +27,9 @@ export interface ActivationBackwardCase extends ActivationCase {
   readonly grad: PlainTensor<WideDType>;
 }
 
-/** out = act(a) * g for x = [a | g]. */
+/** A call of a gated activation: out = act(a) * g for x = [a | g]. */
 export interface GatedCase extends ActivationCase {
-  /** With kind silu only. */
+  /** The clamped form; `silu` only. */
   readonly clamp?: SwigluClamp | undefined;
 }
 
@@ -37,7 +37,10 @@ export interface GatedBackwardCase extends GatedCase {
   readonly grad: PlainTensor<WideDType>;
 }
 
-/** Where 2^t under- and overflows f32 and f64, where slopes turn, and the default clamp. */
+/**
+ * Inputs where 2^t underflows or overflows in f32 and f64, where derivatives have extrema, and the limits of the
+ * default clamp.
+ */
 export const EDGES = [
   0,
   2 ** -126,
@@ -72,14 +75,14 @@ function inputs(shape: Shape) {
   return { x: wideTensor(shape, { edges: EDGES }), kind: kinds, outDtype: wideType() };
 }
 
-/** Rows of two halves, and what half of such a row is. */
+/** Shapes of [a | g], with the shape of one half. */
 const halves = laneShape().map((half) => {
   const lead = half.slice(0, -1);
   const columns = half.at(-1) ?? 1;
   return { half, whole: [...lead, 2 * columns] };
 });
 
-/** Only silu has a clamped form. */
+/** Adds `clamp` to a silu; no other activation has a clamped form. */
 function formed<C extends ActivationCase>(input: C, clamp: SwigluClamp | undefined): C & GatedCase {
   return clamp ? { ...input, kind: "silu", clamp } : input;
 }
@@ -102,7 +105,7 @@ export const activationBackwardOperation: Operation<ActivationBackwardCase> = {
   oracle({ grad, x, kind, outDtype }) {
     const upstream = wideValues(grad);
     const values = Array.from(wideValues(x), (value, i) =>
-      mul(Math.fround(RULES[kind].slope(value)), upstream[i] as number),
+      mul(Math.fround(RULES[kind].derivative(value)), upstream[i] as number),
     );
     return { out: rounded(outDtype, x.shape, values) };
   },
@@ -147,7 +150,7 @@ export const gatedBackwardOperation: Operation<GatedBackwardCase> = {
 
 type Form = Pick<GatedCase, "kind" | "clamp">;
 
-/** One row of [a | g]. */
+/** Value and gradients of one row of [a | g]. */
 function gatedRow(row: readonly number[], grad: readonly number[], { kind, clamp }: Form) {
   const rule: Rule = clamp ? swish(Math.fround(clamp.alpha)) : RULES[kind];
   const bounds = clamp && { limit: Math.fround(clamp.limit), offset: Math.fround(clamp.offset) };

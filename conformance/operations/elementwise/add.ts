@@ -1,4 +1,4 @@
-/** Sums of tensors, in new memory or in place. */
+/** The operation `add`: elementwise sums, into a new tensor or in place. */
 import * as fc from "fast-check";
 import { add } from "../../../src/ops/elementwise/add.js";
 import type { Shape, WideDType } from "../../../src/tensor/shape.js";
@@ -11,12 +11,12 @@ import type { Operation } from "../operation.js";
 export interface AddCase {
   readonly x: PlainTensor<WideDType>;
   readonly y: PlainTensor<WideDType>;
-  /** Where the sum goes: `outDtype` is of a new tensor, or of one that is given. */
+  /** The output: a new tensor of `outDtype`, a given tensor of `outDtype`, or one of the operands. */
   readonly into: "new" | "given" | "x" | "y";
   readonly outDtype: WideDType;
 }
 
-/** Sums of tensors of one shape, which `tensor` makes. */
+/** Sums of two tensors of one shape; `tensor` makes the operands. */
 export function addCase(
   shape: Shape,
   tensor: (shape: Shape) => fc.Arbitrary<PlainTensor<WideDType>>,
@@ -29,7 +29,7 @@ export function addCase(
     );
 }
 
-/** Where one addend swallows the other, cancels it, or overflows with it. */
+/** Operands of which one absorbs the other, cancels it, or overflows with it. */
 const EDGES = [0, 1, 2 ** -24, 2 ** 24, 2 ** -149, 65520, 2 ** 127, 3.4e38];
 
 export const addOperation: Operation<AddCase> = {

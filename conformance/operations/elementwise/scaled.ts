@@ -1,4 +1,4 @@
-/** Multiples of tensors, in new memory or in place. */
+/** The operation `scaled`: a tensor times a number, into a new tensor or in place. */
 import * as fc from "fast-check";
 import { scaled } from "../../../src/ops/elementwise/scaled.js";
 import type { Shape, WideDType } from "../../../src/tensor/shape.js";
@@ -11,14 +11,14 @@ import type { Operation } from "../operation.js";
 
 export interface ScaledCase {
   readonly x: PlainTensor<WideDType>;
-  /** Any number; f32 need not hold it. */
+  /** Any f64; the operation rounds it to f32. */
   readonly factor: number;
-  /** Where the product goes: `outDtype` is of a new tensor, or of one that is given. */
+  /** The output: a new tensor of `outDtype`, a given tensor of `outDtype`, or x. */
   readonly into: "new" | "given" | "x";
   readonly outDtype: WideDType;
 }
 
-/** Halves of the last place, f32's ends and beyond, and numbers that only f64 holds. */
+/** Ties in the last place, the limits of f32, values beyond them, and values that f32 rounds. */
 const FACTORS = [
   0.1,
   1 / 3,
@@ -32,7 +32,7 @@ const FACTORS = [
   ...SPECIALS,
 ];
 
-/** Multiples of a tensor of that shape, which `tensor` makes. */
+/** Products of a number and a tensor of that shape; `tensor` makes it. */
 export function scaledCase(
   shape: Shape,
   tensor: (shape: Shape) => fc.Arbitrary<PlainTensor<WideDType>>,
@@ -47,7 +47,7 @@ export function scaledCase(
     .map((input) => (input.into === "x" ? { ...input, outDtype: input.x.dtype } : input));
 }
 
-/** Where products round to zero, to a subnormal, to infinity. */
+/** Elements whose products round to zero, to a subnormal, or to infinity. */
 const EDGES = [0, 1, 2 ** -149, 2 ** -126, 2 ** -24, 65520, 2 ** 127, 3.4e38];
 
 export const scaledOperation: Operation<ScaledCase> = {

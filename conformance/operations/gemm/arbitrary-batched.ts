@@ -1,4 +1,4 @@
-/** Batches of matrix products: few and many, of sizes one past what kernels tile by, and of attention's. */
+/** Arbitraries of batched products: few and many items, sizes one past a kernel's tile, and sizes of attention. */
 import * as fc from "fast-check";
 import type { DatapathFamily } from "../../../src/formats/datapath.js";
 import type { WideDType } from "../../../src/tensor/shape.js";
@@ -9,7 +9,7 @@ import type { BatchedCase } from "./case.js";
 const lines = fc.oneof(fc.integer({ min: 1, max: 20 }), fc.constantFrom(0, 2, 8, 16, 17, 32, 64, 65));
 const depths = fc.oneof(fc.integer({ min: 1, max: 72 }), fc.constantFrom(0, 8, 16, 32, 33, 64, 96, 128, 129));
 
-/** A datapath that multiplies the type: tensor cores take no f32. */
+/** A datapath that multiplies the type. Tensor cores do not take f32. */
 function anyDatapath(format: WideDType): fc.Arbitrary<DatapathFamily> {
   const definitions = ["exact", "fp32"] as const;
   return format === "f32"

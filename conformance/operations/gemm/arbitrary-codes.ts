@@ -1,9 +1,9 @@
-/** Operands of matrix products, aimed at what accumulators get wrong: wide exponents, zeros, cancellation, specials. */
+/** Arbitraries of operands that stress accumulators: wide exponents, zeros, cancellation, specials. */
 import fc from "fast-check";
 import { factsOf } from "../../../src/formats/derive.js";
 import type { BlockScales, Codes } from "./kernel.js";
 
-/** A reproducible stream of u32 (mulberry32): fast-check chooses the seed, not each of thousands of codes. */
+/** mulberry32, a reproducible stream of u32. fast-check draws only its seed, not each of thousands of codes. */
 function stream(seed: number): () => number {
   let state = seed >>> 0;
   return () => {
@@ -17,7 +17,7 @@ function stream(seed: number): () => number {
 const FLAVOURS = ["uniform", "narrow", "small", "sparse", "cancelling", "wild"] as const;
 type Flavour = (typeof FLAVOURS)[number];
 
-/** Bits of the exponent and mantissa fields. */
+/** The number of bits of the exponent and mantissa fields together, and of the mantissa alone. */
 function fieldsOf(format: Codes["format"]): readonly [bits: number, mantissa: number] {
   if (format === "f32") return [32, 23];
   const { bits, word } = factsOf(format);
@@ -43,7 +43,7 @@ function largest(format: Codes["format"]): number {
   return format === "f32" ? 0x7f7fffff : factsOf(format).maxCode;
 }
 
-/** `lines` lines of `depth` codes from a seed. */
+/** `lines` x `depth` codes from a seed. */
 export function codesOf(
   format: Codes["format"],
   lines: number,
@@ -65,7 +65,7 @@ export function codesOf(
   };
 }
 
-/** X and W of one depth, each in one of `formats`. */
+/** X and W of the same K, each in one of `formats`. */
 export function operands(
   formats: readonly Codes["format"][],
   most: { readonly lines: number; readonly depth: number },
@@ -85,7 +85,7 @@ export function operands(
     ]);
 }
 
-/** Scales for an operand: mostly near one, sometimes anything the format has. */
+/** Scales of an operand: mostly near one, sometimes any code of the scale format. */
 export function scalesOf(
   { lines }: Codes,
   depth: number,

@@ -1,4 +1,4 @@
-/** Operands of matrix products in every kind that the library multiplies, and pairs of them. */
+/** Arbitraries of product operands of every kind that the library multiplies, and of pairs of kinds. */
 import * as fc from "fast-check";
 import { BLOCK_FORMATS, type BlockFormatName } from "../../../src/formats/block.js";
 import { factsOf, SCALAR_FORMAT_NAMES } from "../../../src/formats/derive.js";
@@ -9,7 +9,9 @@ import { fromCodes, type PlainTensor } from "../../values/plain.js";
 import { codesOf } from "./arbitrary-codes.js";
 import { blocksOf, formatOf, type OperandCase, type Source } from "./operand.js";
 
-/** Lines of an operand that differ; the others repeat them, so that the oracle has few to multiply. */
+/**
+ * The number of distinct lines of an operand. Other lines repeat them, so that the oracle computes few dot products.
+ */
 const DISTINCT = 5;
 
 const plain = (...formats: readonly (ScalarFormat | "f32")[]): fc.Arbitrary<Source> =>
@@ -29,7 +31,7 @@ const quantized = (...names: readonly BlockFormatName[]): fc.Arbitrary<Source> =
 
 const fp8 = fc.oneof(plain("e4m3", "e5m2"), scaled("tensor"), quantized("fp8-current", "fp8-delayed"));
 const fp8Block = fc.oneof({ weight: 2, arbitrary: quantized("fp8-block") }, scaled("1x128", "128x128"));
-/** What hardware takes as b. */
+/** The block FP8 operands that hardware takes as b. */
 const fp8Lines = fp8Block.filter((source) => blocksOf(source)?.lines === 1);
 const mx = quantized(...QUANTIZERS.filter((name) => BLOCK_FORMATS[name].scale === "e8m0"));
 const narrow = plain(
@@ -39,7 +41,7 @@ const narrow = plain(
 );
 const any = fc.oneof(fp8, fp8Block, mx, quantized("nvfp4"), narrow, plain("bf16", "f16", "f32", "tf32"));
 
-/** a and b: mostly two of a kind, which is what hardware multiplies. */
+/** The kinds of a and b: mostly two of the same kind, as hardware requires. */
 export const sources: fc.Arbitrary<readonly [a: Source, b: Source]> = fc.oneof(
   { weight: 6, arbitrary: fc.tuple(fp8, fp8) },
   { weight: 4, arbitrary: fc.tuple(fp8Block, fp8Lines) },
@@ -55,13 +57,13 @@ export const sources: fc.Arbitrary<readonly [a: Source, b: Source]> = fc.oneof(
   { weight: 2, arbitrary: fc.tuple(any, any) },
 );
 
-/** What rows and columns have to be a multiple of. */
+/** The number that rows and columns of an operand are multiples of. */
 export function multipleOf(source: Source): number {
   if (source.kind === "quantized") return BLOCK_FORMATS[source.spec.quantizer].multiple;
   return source.format === "e2m1" ? 2 : 1;
 }
 
-/** An operand of `lines` lines of `depth` elements. */
+/** An operand of `lines` lines with `depth` elements each. */
 export function operandCase(source: Source, lines: number, depth: number): fc.Arbitrary<OperandCase> {
   const drawn = {
     seed: fc.nat(),
@@ -93,7 +95,7 @@ export function operandCase(source: Source, lines: number, depth: number): fc.Ar
   });
 }
 
-/** Zero, minus zero, the largest, the smallest, and what lies beyond the largest: infinity or NaN where there are any. */
+/** One special code: zero, minus zero, the largest, the smallest, or infinity or NaN if the format has them. */
 function special(format: ScalarFormat | "f32", which: number): number {
   const { bits, maxCode } = format === "f32" ? { bits: 32, maxCode: 0x7f7fffff } : factsOf(format);
   const sign = 2 ** (bits - 1);
@@ -102,7 +104,7 @@ function special(format: ScalarFormat | "f32", which: number): number {
 
 const F32_SPECIALS = [0, 0x7f800000, 0x7fc00000, 1, 0x007fffff, 0x7f7fffff, 0x3f800000, 0x00800000];
 
-/** The bits of a positive scale: near one, or of any size. */
+/** The bit pattern of a positive scale: near one, or of any size if `wild`. */
 function f32Scale(next: () => number, wild: boolean, pow2: boolean): number {
   const word = next();
   const mantissa = pow2 ? 0 : word & 0x7fffff;
@@ -111,7 +113,7 @@ function f32Scale(next: () => number, wild: boolean, pow2: boolean): number {
   return ((1 + ((word >>> 23) % 254)) << 23) + mantissa;
 }
 
-/** Scale codes; those of single lines repeat as the lines do. */
+/** Scale codes. Scales of single lines repeat together with the lines. */
 function scalesOf(
   source: Source,
   picks: readonly number[],

@@ -1,4 +1,7 @@
-/** Whole matrix products: pairs of operands, shapes one past what kernels tile by, every epilogue that goes together. */
+/**
+ * Arbitraries of whole matrix products: pairs of operands, shapes one past a kernel's tile, and every valid combination
+ * of epilogue options.
+ */
 import * as fc from "fast-check";
 import type { DatapathFamily } from "../../../src/formats/datapath.js";
 import type { GemmLayout } from "../../../src/ops/gemm/named-operands.js";
@@ -13,10 +16,10 @@ import { blocksOf, multiplied, type OperandCase, type Source } from "./operand.j
 const DEFINITIONS: readonly DatapathFamily[] = ["exact", "fp32"];
 const HARDWARE: readonly DatapathFamily[] = ["hopper", "blackwell", "ada"];
 
-/** What a product is of: operands that fit each other, stored for a layout. */
+/** Two operands that can be multiplied, and the layout that they are stored for. */
 type Pair = Pick<GemmCase, "a" | "b" | "layout">;
 
-/** Multiples of `step` among these, or up to `most`. */
+/** Multiples of `step`: one of `edges`, or any up to `most`. */
 function sizes(step: number, most: number, edges: readonly number[]): fc.Arbitrary<number> {
   const few = fc.integer({ min: 1, max: Math.max(1, Math.floor(most / step)) }).map((n) => n * step);
   const fitting = edges.filter((edge) => edge % step === 0);
@@ -25,14 +28,14 @@ function sizes(step: number, most: number, edges: readonly number[]): fc.Arbitra
 
 const lineCount = (step: number): fc.Arbitrary<number> =>
   sizes(step, Math.max(step, 20), step < 16 ? [0, 2, 3, 4, 6, 8, 10, 16, 17, 18, 32, 130] : [0, 16, 32, 64]);
-/** Short; one past a step, a block or a tile; or long enough for a second chain. */
+/** Lengths of K: short; one past a step, a block or a tile; or long enough for a second chain. */
 const depths = (step: number): fc.Arbitrary<number> =>
   fc.oneof(
     sizes(step, 96, [0, 1, 31, 32, 33, 64, 65, 127, 128, 129, 160, 192, 255, 256, 257, 288]),
     fc.integer({ min: 129, max: 300 }).map((depth) => depth - (depth % step)),
   );
 
-/** Scales that run along rows only go with the layouts that read rows. */
+/** The layouts of a pair. Scales that exist only along rows exclude layouts that read columns. */
 function layoutsOf([a, b]: readonly [Source, Source]): readonly GemmLayout[] {
   const rowsOnly = (source: Source): boolean => source.kind === "scaled" && blocksOf(source) !== undefined;
   if (rowsOnly(a)) return ["TN"];
@@ -51,7 +54,7 @@ const pairs: fc.Arbitrary<Pair> = sources.chain((both) => {
   );
 });
 
-/** A datapath that multiplies the pair, hardware's where there is one; now and then one that may not. */
+/** A datapath for the pair: usually a hardware datapath that supports it, sometimes one that may refuse it. */
 function anyDatapath({ a, b }: Pair): fc.Arbitrary<DatapathFamily> {
   const [x, w] = [multiplied(b), multiplied(a)];
   const serving = HARDWARE.filter((family) => servingOf(family, x, w, false));
@@ -67,7 +70,7 @@ const factors = fc.oneof(
   fc.constantFrom(0.3, -2, 0, 1.1, 2 ** -100, 2 ** 100, 2 ** -149),
 );
 
-/** Options that any product takes. */
+/** The options that every product takes. */
 const common = fc.record({
   useSplitAccumulator: fc.boolean(),
   alpha: factors,
@@ -77,7 +80,7 @@ const common = fc.record({
   splits: fc.nat({ max: 7 }),
 });
 
-/** The parts of an epilogue, before what does not go together is left out. */
+/** Epilogue options, before incompatible ones are removed. */
 function epilogue({ a, b, layout }: Pair, outDtype: ResultDType | undefined) {
   const shape = resultShape({ a, b, layout });
   return fc.record({
@@ -99,7 +102,7 @@ function isSummable({ source }: OperandCase): boolean {
   return source.kind === "quantized";
 }
 
-/** splitK: one part, the backend's choice, or as many as K has tiles at most. */
+/** A value of splitK: 1, `auto`, or any number up to the number of tiles of K. */
 function partsOf(serving: Serving | undefined, depth: number, drawn: number): number | "auto" {
   const tiles = serving?.splitTile ? Math.ceil(depth / serving.splitTile) : 1;
   if (drawn === 7) return "auto";

@@ -1,4 +1,4 @@
-/** batchedGemm: every item is the product that the oracle gives for it alone. */
+/** The operation `batchedGemm`. Each item has to equal the oracle's product of that item alone. */
 import type { Backend } from "../../../src/backends/backend.js";
 import { batchedGemm } from "../../../src/ops/gemm/batched.js";
 import type { GeneralOperands, NamedOperands } from "../../../src/ops/gemm/named-operands.js";
@@ -23,7 +23,7 @@ export const batchedGemmOperation: Operation<BatchedCase> = {
   },
 };
 
-/** The products of a case, their operands named as `named` says. */
+/** Runs the batch on a backend; `named` gives the names of the two operands. */
 export function runBatchedGemm(
   backend: Backend,
   input: BatchedCase,
@@ -48,7 +48,7 @@ export function runBatchedGemm(
   return { out: download(result.out) };
 }
 
-/** An operand of all items, [batch, lines, K] or [batch, K, lines]. */
+/** One operand of all items as a tensor [batch, lines, K] or [batch, K, lines]. */
 function stored({ format, items, size }: BatchedCase, name: "a" | "b", direction: Direction): PlainTensor {
   const lines = name === "a" ? size.columns : size.rows;
   const matrix = direction === "rowwise" ? [lines, size.depth] : [size.depth, lines];

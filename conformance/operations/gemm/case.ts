@@ -1,4 +1,4 @@
-/** One matrix product as plain data, and what its result looks like. */
+/** One matrix product as plain data, and the shape and type of its result. */
 import type { DatapathFamily } from "../../../src/formats/datapath.js";
 import type { GemmLayout } from "../../../src/ops/gemm/named-operands.js";
 import type { Direction } from "../../../src/tensor/quantized.js";
@@ -7,39 +7,41 @@ import type { PlainTensor } from "../../values/plain.js";
 import type { ResultDType } from "../../values/rounded.js";
 import { type OperandCase, storedShape } from "./operand.js";
 
-/** As `GemmOptions`, the tensors as plain data. */
+/** The options of `gemm`, with plain data for tensors. */
 export interface GemmCase {
   /** The operand A, whose lines are columns of the result. */
   readonly a: OperandCase;
   /** The operand B, whose lines are rows of the result. */
   readonly b: OperandCase;
-  /** How both are stored. */
+  /** Which operands are stored transposed. */
   readonly layout: GemmLayout;
-  /** How products are summed. */
+  /** The datapath, which defines how products are summed. */
   readonly datapath: DatapathFamily;
-  /** Whether FP8 partial sums leave the tensor core every 128 k's. */
+  /** Whether FP8 partial sums leave the tensor core after every 128 elements along K. */
   readonly useSplitAccumulator: boolean;
-  /** Parts that K is cut in, or `auto`. */
+  /** The number of splits of K, or `auto`. */
   readonly splitK: number | "auto";
   /** The factor of the product. */
   readonly alpha: number;
   /** The factor of `c`; absent for the default. */
   readonly beta?: number | undefined;
-  /** What is added to; it lies in `out` where the product accumulates. */
+  /** The matrix that is added. If the product accumulates, `out` holds it. */
   readonly c?: PlainTensor<WideDType> | undefined;
-  /** Whether the product is added to `out`, which then holds `c`. */
+  /** Whether the product is added to `out`, which holds `c` before the call. */
   readonly accumulate: boolean;
-  /** Whether the caller gives `out`. */
+  /** Whether the caller passes `out`. */
   readonly intoOut: boolean;
-  /** Added to every row. Absent: there is none. */
+  /** The vector that is added to every row. Absent: no bias. */
   readonly bias?: PlainTensor<WideDType> | undefined;
   /** Whether GELU is applied. */
   readonly gelu: boolean;
   /** The type of the value before GELU; absent for the default. */
   readonly auxDtype?: WideDType | undefined;
-  /** The value before GELU of the forward pass: then the product is multiplied by its derivative. */
+  /**
+   * The argument of GELU in the forward pass. If present, the product is multiplied by the derivative of GELU there.
+   */
   readonly geluInput?: PlainTensor<WideDType> | undefined;
-  /** Whether the bias gradient is asked for. */
+  /** Whether the bias gradient is requested. */
   readonly biasGradient: boolean;
   /** The type of the result; absent for the default. */
   readonly outDtype?: ResultDType | undefined;
@@ -47,7 +49,7 @@ export interface GemmCase {
   readonly outScale: number;
 }
 
-/** How the operands of a layout are stored: lines that run along K are rowwise. */
+/** The directions in which a layout stores its operands: an operand whose lines run along K is rowwise. */
 export function directionsOf(layout: GemmLayout): { readonly a: Direction; readonly b: Direction } {
   return { a: layout === "TN" ? "rowwise" : "columnwise", b: layout === "NT" ? "columnwise" : "rowwise" };
 }
@@ -59,7 +61,7 @@ export function resultShape({ a, b, layout }: Pick<GemmCase, "a" | "b" | "layout
   return [...storedShape(b, "rowwise").slice(0, -1), columns];
 }
 
-/** The type of the result: as asked for, else b's where it is wide, else f32. */
+/** The type of the result: `outDtype`, else the type of b if that is wide, else f32. */
 export function resultType({ outDtype, b }: Pick<GemmCase, "outDtype" | "b">): ResultDType {
   if (outDtype) return outDtype;
   const own = b.source.kind === "plain" ? b.codes.dtype : "f32";
@@ -69,7 +71,7 @@ export function resultType({ outDtype, b }: Pick<GemmCase, "outDtype" | "b">): R
 /** A batch of products as plain data. */
 export interface BatchedCase extends Pick<GemmCase, "layout" | "datapath" | "alpha" | "intoOut"> {
   readonly format: WideDType;
-  /** Of each item. */
+  /** The size of each item. */
   readonly size: {
     readonly batch: number;
     readonly rows: number;
@@ -80,7 +82,7 @@ export interface BatchedCase extends Pick<GemmCase, "layout" | "datapath" | "alp
   readonly outDtype?: WideDType | undefined;
 }
 
-/** An item of a batch as a product of its own. */
+/** One item of a batch as a single product. */
 export function itemCase(
   { layout, datapath, alpha, format, outDtype }: BatchedCase,
   { a, b }: Pick<GemmCase, "a" | "b">,

@@ -1,4 +1,4 @@
-/** gemm: every pair of operands under every datapath, with every epilogue. */
+/** The operation `gemm`: every pair of operands, every datapath, every epilogue. */
 
 import type { Backend } from "../../../src/backends/backend.js";
 import { UnsupportedError } from "../../../src/errors.js";
@@ -45,12 +45,14 @@ export const gemmOperation: Operation<GemmCase> = {
       return { ...finish(results), preGelu };
     }
     const pre = geluInput && wideValues(geluInput);
-    const results = values.map((x, i) => (pre ? mul(Math.fround(RULES.gelu.slope(pre[i] as number)), x) : x));
+    const results = values.map((x, i) =>
+      pre ? mul(Math.fround(RULES.gelu.derivative(pre[i] as number)), x) : x,
+    );
     return { ...finish(results), ...biasGradients(input, results) };
   },
 };
 
-/** The product of a case, its operands named as `named` says. */
+/** Runs the product on a backend; `named` gives the names of the two operands. */
 export function runGemm(
   backend: Backend,
   input: GemmCase,
@@ -83,7 +85,7 @@ export function runGemm(
   };
 }
 
-/** What the bias gradient sums: the results where they are the gradient, else b. */
+/** The bias gradient: column sums of the results if they are the gradient, else of b. */
 function biasGradients(input: GemmCase, results: readonly number[]): Answer {
   const { a, b, layout, geluInput, biasGradient } = input;
   if (!biasGradient) return {};
@@ -99,7 +101,7 @@ function biasGradients(input: GemmCase, results: readonly number[]): Answer {
   return { biasGradient: rounded(wide, [width], columnSums(summed, width)) };
 }
 
-/** The f32 values before GELU and the cast. */
+/** The f32 results before GELU and the cast. */
 function products(input: GemmCase): number[] {
   const { a, b, alpha, beta, c, bias } = input;
   const sums = accumulators(input);
@@ -118,13 +120,13 @@ function products(input: GemmCase): number[] {
   );
 }
 
-/** A factor of the whole operand. */
+/** The per-tensor scale of an operand. */
 function factorOf({ source, scales }: OperandCase): number {
   const perTensor = source.kind === "scaled" ? source.tile : source.kind === "quantized" && source.spec.tile;
   return perTensor === "tensor" && scales ? fromBits(scales.codes[0] as number) : 1;
 }
 
-/** numerics.md §5.10. */
+/** alpha times the operands' NVFP4 factors (numerics.md §5.10). */
 function fullAlpha(alpha: number, ...operands: readonly OperandCase[]): number {
   const factors = operands.flatMap(({ source, amax }) =>
     amax && source.kind === "quantized"
@@ -142,7 +144,7 @@ function fullAlpha(alpha: number, ...operands: readonly OperandCase[]): number {
   );
 }
 
-/** The sums along K by the datapath. Lines that are equal are multiplied once. */
+/** The sums along K by the datapath. Each distinct line is multiplied only once. */
 function accumulators({ a, b, datapath, useSplitAccumulator, splitK }: GemmCase): number[] {
   const serving = servingOf(datapath, multiplied(b), multiplied(a), useSplitAccumulator);
   const splits = splitK === "auto" ? 1 : splitK;
@@ -153,7 +155,7 @@ function accumulators({ a, b, datapath, useSplitAccumulator, splitK }: GemmCase)
   return x.places.flatMap((i) => w.places.map((j) => sums[i]?.[j] as number));
 }
 
-/** The lines that differ in an element or a scale, and which of them each line is. */
+/** The distinct lines of an operand (by elements and scales), and the index among them for each line. */
 function distinct(operand: oracle.OracleOperand) {
   const { lines, scale } = operand;
   const kept = new Map<string, number>();

@@ -1,4 +1,4 @@
-/** GEMMs straight on the kernels' exports, beside the same GEMM for the oracle. */
+/** Calls the WebAssembly exports of GEMM kernels directly, and computes the same product with the oracle. */
 
 import { type Instance, openInstance } from "../../../src/backends/wasm/instance.js";
 import { GEMM_TASK, KERNEL, PROMOTION, STAGING } from "../../../src/formats/contract.gen.js";
@@ -14,12 +14,12 @@ import { bitsOf, fromBits } from "../../oracle/core/rational.js";
 import { decode } from "../../oracle/core/scalar.js";
 import { gemm, type OracleOperand, type OracleTask } from "../../oracle/gemm/gemm.js";
 
-/** A scale for each `block` elements of each `1 << rowShift` lines; ue4m3 is e4m3 without its sign. */
+/** One scale for each `block` elements of each `1 << rowShift` lines. `ue4m3` is e4m3 without its sign. */
 export interface BlockScales {
   readonly format: "f32" | "e8m0" | "ue4m3";
   readonly block: number;
   readonly rowShift: number;
-  /** [ceil(lines / 2^rowShift)][ceil(K / block)] codes; f32 bits for f32. */
+  /** Codes [ceil(lines / 2^rowShift)][ceil(K / block)]; bit patterns for f32. */
   readonly codes: readonly (readonly number[])[];
 }
 
@@ -39,9 +39,9 @@ export interface KernelTask {
   readonly staging?: StagingName;
   readonly promotion?: keyof typeof PROMOTION;
   readonly splits?: number;
-  /** Where to cut the units among calls, as fractions. */
+  /** The positions, as fractions, at which the units of work are divided among calls. */
   readonly cuts?: readonly number[];
-  /** Replaces fields of the row, for negative controls. */
+  /** Overrides fields of the datapath's row, for negative controls. */
   readonly broken?: Partial<DotAdd>;
 }
 
@@ -51,7 +51,7 @@ const UNSCALED = { promotion: "none", staging: "plain", splits: 1 } as const;
 
 let opened: Promise<Instance> | undefined;
 
-/** The reference's exports, opened once a test file. */
+/** The exports of the reference; each test file instantiates them once. */
 export function kernels(): Promise<Instance> {
   opened ??= openInstance();
   return opened;
@@ -61,7 +61,7 @@ function storageBits(format: Codes["format"]): number {
   return format === "f32" ? 32 : factsOf(format).storageBits;
 }
 
-/** Lines of codes as rows of bytes. */
+/** Lines of codes as bytes, row by row. */
 function bytesOf({ format, lines }: Codes): Uint8Array {
   const bits = storageBits(format);
   return Uint8Array.from(
@@ -82,7 +82,7 @@ function scaleBytes({ format, codes }: BlockScales): Uint8Array {
   return format === "f32" ? new Uint8Array(Uint32Array.from(flat).buffer) : Uint8Array.from(flat);
 }
 
-/** Runs `body` with an allocator whose memory lives as long as it does. */
+/** Runs `body` with an allocator. Its memory is freed when `body` returns. */
 export function withMemory<T>(
   { exports, memory }: Instance,
   body: (place: (bytes: Uint8Array) => number) => T,
@@ -100,7 +100,7 @@ export function withMemory<T>(
   }
 }
 
-/** D as f32 bits, row by row. */
+/** Runs the kernel; returns D as f32 bit patterns, row by row. */
 export function runKernel(instance: Instance, task: KernelTask): Uint32Array {
   const { exports, memory } = instance;
   const { x, w, depth, kernel, cuts = [], promotion, staging, splits } = { ...UNSCALED, ...task };
@@ -165,7 +165,7 @@ function oracleOperand({ format, lines, scales }: Codes): OracleOperand {
   };
 }
 
-/** What the oracle says of the same task, as f32 bits; NaN as 0x7FFFFFFF. */
+/** The oracle's result of the same task as f32 bit patterns; NaN as 0x7FFFFFFF. */
 export function runOracle(task: KernelTask): Uint32Array {
   const { promotion, staging, splits } = { ...UNSCALED, ...task };
   const row = DATAPATHS[task.datapath];

@@ -1,4 +1,4 @@
-/** An operand of a matrix product as lines along K, and that operand stored for the library and for the oracle. */
+/** An operand of a matrix product as lines along K, and its conversion to the library's and the oracle's forms. */
 import type { Backend } from "../../../src/backends/backend.js";
 import { BLOCK_FORMATS, tileSize } from "../../../src/formats/block.js";
 import { SCALAR_FORMATS, type ScalarFormat, type ScalarLayout } from "../../../src/formats/scalar.js";
@@ -14,10 +14,10 @@ import { dequantize } from "../../oracle/quantize/dequantize.js";
 import { fromCodes, type PlainTensor, upload } from "../../values/plain.js";
 import { layOut, oracleSpec, scaleTensor, uploadQuantized } from "../quantize/quantized.js";
 
-/** What an operand is. */
+/** The kind of an operand. */
 export type Source =
   | { readonly kind: "plain"; readonly format: ScalarFormat | "f32" }
-  /** FP8 codes with f32 scales of their own. */
+  /** FP8 codes with f32 block scales. */
   | {
       readonly kind: "scaled";
       readonly format: "e4m3" | "e5m2";
@@ -25,17 +25,17 @@ export type Source =
     }
   | { readonly kind: "quantized"; readonly spec: QuantizeSpec; readonly scaleLayout: ScaleLayout };
 
-/** An operand, whichever way it is stored. */
+/** An operand, independent of how it is stored. */
 export interface OperandCase {
-  /** What it is: plain, with scales, or quantized. */
+  /** Its kind: plain, with scales, or quantized. */
   readonly source: Source;
   /** [lines, K] */
   readonly codes: PlainTensor;
-  /** [lines or tiles of lines, blocks along K], or [1] for a factor of all. */
+  /** [lines or tiles of lines, blocks along K], or [1] for a per-tensor scale. */
   readonly scales?: PlainTensor | undefined;
   /** nvfp4 only. */
   readonly amax?: PlainTensor<"f32"> | undefined;
-  /** The leading dimension that rows are split by. */
+  /** The leading dimension that the rows are reshaped by. */
   readonly lead: number;
 }
 
@@ -43,7 +43,7 @@ export function formatOf(source: Source): ScalarFormat | "f32" {
   return source.kind === "quantized" ? source.spec.format : source.format;
 }
 
-/** How elements share scales: type, and the lines and k's to one; none without block scales. */
+/** The blocks of a kind: the scale's type and the lines and columns that share one. Undefined without block scales. */
 export function blocksOf(source: Source) {
   if (source.kind === "plain") return undefined;
   const tile = source.kind === "scaled" ? source.tile : source.spec.tile;
@@ -54,7 +54,7 @@ export function blocksOf(source: Source) {
   return { format, lines: replicates ? 1 : lines, length };
 }
 
-/** What decides the datapath. */
+/** The properties of an operand that decide the datapath. */
 export function multiplied({ source, scales }: OperandCase): Multiplied {
   const format = formatOf(source);
   const blocks = blocksOf(source);
@@ -65,7 +65,7 @@ export function multiplied({ source, scales }: OperandCase): Multiplied {
   return { format, scales: { ...blocks, pow2: blocks.format === "e8m0" || own } };
 }
 
-/** The shape of the tensor that an operand is stored as. */
+/** The shape of the stored tensor. */
 export function storedShape({ codes, lead }: OperandCase, direction: Direction): Shape {
   const [lines, depth] = codes.matrix;
   const [rows, columns] = direction === "rowwise" ? [lines, depth] : [depth, lines];
@@ -96,7 +96,7 @@ export function turned<D extends PlainTensor["dtype"]>(x: PlainTensor<D>): Plain
   return fromCodes(x.dtype, [columns, rows], Array.from({ length: rows * columns }, at));
 }
 
-/** Codes and logical scales as a copy in that direction holds them. */
+/** The codes and logical scales of a copy in that direction. */
 function logicalCopy({ source, codes, scales }: OperandCase, direction: Direction) {
   if (source.kind !== "quantized" || !scales) throw new Error("a quantized operand has a spec and scales");
   const [lines, depth] = codes.matrix;
@@ -120,7 +120,7 @@ function storedCopy(operand: OperandCase, direction: Direction) {
   return { data: codes, scaleInv: scaleTensor(values, spec, matrix, direction, scaleLayout) };
 }
 
-/** f32 values of codes of a type. */
+/** The f32 values of codes. */
 function valuesOf(codes: Iterable<number>, format: ScalarFormat | "f32" | "ue4m3"): number[] {
   const layout: ScalarLayout | undefined =
     format === "f32"
@@ -138,7 +138,7 @@ function valuesOf(codes: Iterable<number>, format: ScalarFormat | "f32" | "ue4m3
   });
 }
 
-/** The operand as the oracle takes it; NVFP4's scales have no sign. */
+/** The operand in the oracle's form; the sign bit of NVFP4's scales is cleared. */
 export function oracleOperand({ source, codes, scales }: OperandCase): OracleOperand {
   const format = formatOf(source);
   const [lines, depth] = codes.matrix;
@@ -159,7 +159,7 @@ export function oracleOperand({ source, codes, scales }: OperandCase): OracleOpe
   };
 }
 
-/** The rows of the tensor that an operand is stored as, f32 values. */
+/** The rows of the stored tensor as f32 values. */
 export function storedRows(operand: OperandCase, direction: Direction): number[][] {
   const { source, codes, amax } = operand;
   const [rows, columns] = direction === "rowwise" ? codes.matrix : [codes.matrix[1], codes.matrix[0]];

@@ -1,4 +1,4 @@
-/** transpose and the scale layouts: rearrangements that change no value. */
+/** The operations `transpose` and `swapAxes`, and conversions of scale layouts: rearrangements that change no value. */
 import * as fc from "fast-check";
 import { BLOCK_FORMATS, tileSize } from "../../../src/formats/block.js";
 import { relayoutScales, swapAxes, transpose } from "../../../src/ops/layout/layout.js";
@@ -59,7 +59,7 @@ export interface SwapAxesCase {
   readonly axis2: number;
 }
 
-/** Any two axes of tensors of such shapes. */
+/** Any two axes of tensors of these shapes. */
 export function swapAxesCase(shapes: fc.Arbitrary<Shape>): fc.Arbitrary<SwapAxesCase> {
   const element = fc.constantFrom<DType>(...ELEMENTS, "e3m2", "i32");
   return shapes.chain((shape) => {
@@ -73,7 +73,7 @@ export function swapAxesCase(shapes: fc.Arbitrary<Shape>): fc.Arbitrary<SwapAxes
   });
 }
 
-/** One to five dimensions, the last sometimes whole multiples of 16 bytes. */
+/** Shapes of one to five dimensions; the last is sometimes a multiple of 16 bytes. */
 const boxes: fc.Arbitrary<Shape> = fc
   .tuple(
     fc.array(fc.oneof(fc.integer({ min: 1, max: 6 }), fc.constantFrom(0, 1, 9, 17)), { maxLength: 4 }),
@@ -92,12 +92,12 @@ export const swapAxesOperation: Operation<SwapAxesCase> = {
 
 export interface RelayoutCase {
   readonly spec: QuantizeSpec;
-  /** Of the quantized tensor. */
+  /** The shape of the quantized tensor. */
   readonly shape: Shape;
   readonly direction: Direction;
   readonly from: ScaleLayout;
   readonly to: ScaleLayout;
-  /** Scales in logical layout. */
+  /** The scales in logical layout. */
   readonly scales: PlainTensor;
 }
 

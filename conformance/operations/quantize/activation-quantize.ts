@@ -1,4 +1,4 @@
-/** Activations and their derivatives, quantized as they are computed. */
+/** Fused activation and quantization, and the same for gradients of activations. */
 import * as fc from "fast-check";
 import type { ActivationName, SwigluClamp } from "../../../src/backends/ops.js";
 import { BLOCK_FORMATS, type BlockFormatName, tileSize } from "../../../src/formats/block.js";
@@ -24,13 +24,13 @@ export interface ActivationQuantizeCase extends Quantization {
   readonly x: PlainTensor<WideDType>;
   readonly kind: ActivationName;
   readonly gated: boolean;
-  /** Of a gated silu. */
+  /** The clamped form of a gated silu. */
   readonly clamp?: SwigluClamp;
-  /** Backward: the gradient of the result. */
+  /** The gradient of the result; present in the backward pass. */
   readonly grad?: PlainTensor<WideDType>;
 }
 
-/** A form, and the shapes of x and of the gradient under which the result has the shape asked for. */
+/** A form of activation, and the shapes of x and of the gradient for a given shape of the result. */
 interface Form {
   readonly kind: ActivationName;
   readonly gated: boolean;
@@ -42,7 +42,7 @@ interface Form {
 function formFor(result: Shape): fc.Arbitrary<Form> {
   const lead = result.slice(0, -1);
   const columns = result.at(-1) ?? 1;
-  // the gradients of two halves lie beside each other, where that can be the result
+  // The result has the gradients of both halves side by side, so only even numbers of columns can be gated.
   const half = columns % 2 === 0 ? columns / 2 : columns;
   return fc
     .record({ kind: kinds, gated: fc.boolean(), backward: fc.boolean(), clamp: maybeClamp })
@@ -54,7 +54,7 @@ function formFor(result: Shape): fc.Arbitrary<Form> {
     });
 }
 
-/** Fused quantizations by `names`, of results of those shapes. */
+/** Draws fused calls of the quantizers `names` whose results have one of `shapes`. */
 export function activationQuantizeCase(
   names?: readonly BlockFormatName[],
   shapes: Shapes = matrixShape,
@@ -62,15 +62,18 @@ export function activationQuantizeCase(
   return quantizeSpec(names).chain((spec) => {
     const { multiple } = BLOCK_FORMATS[spec.quantizer];
     const forms = shapes(multiple, tileSize(spec.tile)[1]).chain(formFor);
-    // what is quantized is rounded to the type of x, or backward to that of the gradient
+    // Quantizers read values rounded to the type of x, or in the backward pass to the type of the gradient.
     return fc
       .tuple(forms, sourceType(spec), wideType())
       .chain(([{ shape, gradShape, ...form }, dtype, other]) => {
         const x = wideTensor(shape, { edges: EDGES, dtype: gradShape ? other : dtype });
         const grad = gradShape ? wideTensor(gradShape, { dtype }) : fc.constant(undefined);
-        return fc
-          .tuple(x, grad, quantizationBy(spec))
-          .map(([source, slope, how]) => ({ ...how, ...form, x: source, ...(slope && { grad: slope }) }));
+        return fc.tuple(x, grad, quantizationBy(spec)).map(([source, gradient, how]) => ({
+          ...how,
+          ...form,
+          x: source,
+          ...(gradient && { grad: gradient }),
+        }));
       });
   });
 }

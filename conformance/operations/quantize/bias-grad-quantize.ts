@@ -1,4 +1,4 @@
-/** Gradients quantized as their columns are summed. */
+/** Fused quantization and column sums of a gradient. */
 import * as fc from "fast-check";
 import type { BlockFormatName } from "../../../src/formats/block.js";
 import type { Shape, WideDType } from "../../../src/tensor/shape.js";
@@ -11,12 +11,15 @@ import type { Operation } from "../operation.js";
 import { columnSums } from "../rows/norm.js";
 import { askOracle, type QuantizeCase, quantizeCase, runQuantizer, type Shapes } from "./quantize.js";
 
-/** A gradient, how to quantize it, and the type of the bias gradient. */
+/** A call of `biasGradQuantize`: a gradient, its quantization, and the type of the bias gradient. */
 export interface BiasGradQuantizeCase extends Omit<QuantizeCase, "noop"> {
   readonly biasType: WideDType;
 }
 
-/** Quantizations by `names`, of gradients of those shapes: planted for blocks, or drawn from `gradients`. */
+/**
+ * Draws calls of the quantizers `names`, with shapes from `shapes`. The gradients come from `gradients`, or by default
+ * from `wideMatrix`, which plants values that are difficult for block scaling.
+ */
 export function biasGradQuantizeCase(
   names?: readonly BlockFormatName[],
   shapes: Shapes = matrixShape,

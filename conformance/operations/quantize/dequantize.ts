@@ -1,4 +1,4 @@
-/** dequantize: any codes under any scales, also those that no quantizer would choose. */
+/** The operation `dequantize`: any codes under any scales, also scales that no quantizer would choose. */
 import * as fc from "fast-check";
 import { BLOCK_FORMATS, type BlockFormatName, tileSize } from "../../../src/formats/block.js";
 import { factsOf } from "../../../src/formats/derive.js";
@@ -18,27 +18,27 @@ import { layOut, oracleSpec, uploadQuantized } from "./quantized.js";
 
 /** One input of the operation `dequantize`, as plain data. */
 export interface DequantizeCase {
-  /** How the copy was made. */
+  /** The quantizer that the copy belongs to. */
   readonly spec: QuantizeSpec;
   /** The logical shape. */
   readonly shape: Shape;
-  /** Which of the two copies it is. */
+  /** The direction of the copy. */
   readonly direction: Direction;
-  /** How its scales lie. */
+  /** The layout of the scales. */
   readonly scaleLayout: ScaleLayout;
   /** The codes. */
   readonly data: PlainTensor;
-  /** In `scaleLayout`. */
+  /** The scales in `scaleLayout`. */
   readonly scaleInv: PlainTensor;
-  /** The same in logical layout. */
+  /** The scales in logical layout. */
   readonly logicalScales: PlainTensor;
-  /** nvfp4 only. */
+  /** The tensor's amax; NVFP4 only. */
   readonly amax?: PlainTensor | undefined;
-  /** The type of the values. */
+  /** The type of the results. */
   readonly dtype: WideDType;
 }
 
-/** Scale codes: f32 patterns of every size, or all bytes of the scale's format. */
+/** Scale codes: f32 bit patterns of every size, or any byte of the scale format. */
 function scaleCodes(spec: QuantizeSpec, seed: number, count: number, plant: number): number[] {
   const { scale } = BLOCK_FORMATS[spec.quantizer];
   return Array.from(words(seed, count), (word, i) => {
@@ -50,7 +50,7 @@ function scaleCodes(spec: QuantizeSpec, seed: number, count: number, plant: numb
 
 const smallShapes: Shapes = (multiple, block) => matrixShape(multiple, block, 4096);
 
-/** Of tensors of those shapes and quantizers. */
+/** Calls with tensors of these shapes and quantizers. */
 export function dequantizeCase(
   shapes = smallShapes,
   names?: readonly BlockFormatName[],

@@ -1,4 +1,4 @@
-/** hadamard: each 16 rows of a column through a tensor-core step. */
+/** The operation `hadamard`: each 16 rows of a column pass through one tensor-core step. */
 import * as fc from "fast-check";
 import { hadamard, RHT_SIGNS } from "../../../src/ops/quantize/hadamard.js";
 import { specialPattern } from "../../arbitraries/patterns.js";
@@ -9,15 +9,15 @@ import type { Operation } from "../operation.js";
 
 /** One input of the operation `hadamard`, as plain data. */
 export interface HadamardCase {
-  /** [16 n, K] */
+  /** The input, [16 n, K]. */
   readonly x: PlainTensor<"bf16">;
-  /** No signs, or the fixed ones. */
+  /** The sign mask: none, or the default. */
   readonly signs: 0 | typeof RHT_SIGNS;
 }
 
 /**
- * Chunks whose large elements cancel, so that what is left shows how far below them the sum was cut: elements
- * of few bits lie at the top, or `depth` binades below it.
+ * Chunks whose large elements cancel, so that the small ones show how many bits below the largest the sum keeps.
+ * Elements with few significant bits lie at `top`, or `depth` binades below it.
  */
 function cancelling(seed: number, count: number, top: number, depth: number): number[] {
   const next = splitmix32(seed);

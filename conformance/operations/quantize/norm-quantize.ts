@@ -1,4 +1,4 @@
-/** Norms quantized as they are computed. */
+/** Fused norm and quantization. */
 import * as fc from "fast-check";
 import { BLOCK_FORMATS, type BlockFormatName, tileSize } from "../../../src/formats/block.js";
 import { matrixShape } from "../../arbitraries/matrices.js";
@@ -10,17 +10,17 @@ import type { Operation } from "../operation.js";
 import { type NormCase, normAnswer, parameters, smallTerms } from "../rows/norm.js";
 import { askOracle, type Quantization, quantizationBy, runQuantizer, type Shapes } from "./quantize.js";
 
-/** LayerNorm, or RMSNorm without beta, and the quantization of its result. */
+/** A LayerNorm, or an RMSNorm without beta, and the quantization of its result. */
 export interface NormQuantizeCase extends Quantization, Omit<NormCase, "outDtype"> {}
 
-/** Fused quantizations by `names`, of norms of those shapes. */
+/** Draws fused calls of the quantizers `names` whose results have one of `shapes`. */
 export function normQuantizeCase(
   names?: readonly BlockFormatName[],
   shapes: Shapes = matrixShape,
 ): fc.Arbitrary<NormQuantizeCase> {
   return quantizeSpec(names).chain((spec) => {
     const { multiple } = BLOCK_FORMATS[spec.quantizer];
-    // what is quantized is rounded to the type of x
+    // Quantizers read values rounded to the type of x.
     return fc
       .tuple(shapes(multiple, tileSize(spec.tile)[1]), sourceType(spec))
       .chain(([shape, dtype]) =>

@@ -1,4 +1,4 @@
-/** quantize: wide matrices to codes and scales, under every quantizer. */
+/** The operation `quantize`: wide matrices to codes and scales, under every quantizer. */
 import * as fc from "fast-check";
 import type { Backend } from "../../../src/backends/backend.js";
 import { BLOCK_FORMATS, type BlockFormatName, tileSize } from "../../../src/formats/block.js";
@@ -20,39 +20,42 @@ import { download, fromCodes, PlainTensor, upload, wideValues } from "../../valu
 import type { Answer, Operation } from "../operation.js";
 import { downloadQuantized, layOut, oracleSpec, SpecQuantizer } from "./quantized.js";
 
-/** How to quantize, and into what. */
+/** The options of a quantization. */
 export interface Quantization {
-  /** Everything that decides bits, randomness aside. */
+  /** The quantizer and all options that change bits, except randomness. */
   readonly spec: QuantizeSpec;
   /** Which copies to make. */
   readonly usage: Usage;
-  /** How their scales lie. */
+  /** The layout of the scales. */
   readonly scaleLayout: ScaleLayout;
-  /** For stochastic rounding. */
+  /** Seed and offset, which stochastic rounding uses. */
   readonly random: RandomSource;
-  /** fp8-delayed: the factor of the elements. */
+  /** The scale; `fp8-delayed` only. */
   readonly scale: number;
-  /** fp8-delayed: whether an amax is recorded. Default true. */
+  /** Whether an amax is recorded; `fp8-delayed` only. Default true. */
   readonly records?: boolean;
 }
 
 /** One input of the operation `quantize`, as plain data. */
 export interface QuantizeCase extends Quantization {
-  /** The values. */
+  /** The input values. */
   readonly x: PlainTensor<WideDType>;
-  /** The flag that the target, full of other bytes, is updated under; without it a new one is made. */
+  /**
+   * The value of the `noop` flag when an existing target, filled with other bytes, is updated. Absent: a new tensor is
+   * made.
+   */
   readonly noop?: number | undefined;
 }
 
-/** The flag is exactly 1, or anything else. */
+/** Values of the flag: absent, exactly 1 (no update), and others, which have no effect. */
 export const NOOPS = [undefined, 1, 0, 2, Number.NaN] as const;
 
 const delayedScale = fc.oneof(fc.constantFrom(1, 2, 448, 2 ** -10), fc.float({ min: 0, noNaN: true }));
 
-/** Shapes for a format: rows and columns are multiples of `multiple`, blocks `block` long. */
+/** Shapes for a format: rows and columns are multiples of `multiple`, and blocks have the length `block`. */
 export type Shapes = (multiple: number, block: number) => fc.Arbitrary<Shape>;
 
-/** Quantizations by `spec`. */
+/** Options of a quantization by `spec`. */
 export function quantizationBy(spec: QuantizeSpec): fc.Arbitrary<Quantization> {
   return fc.record({
     spec: fc.constant(spec),
@@ -64,7 +67,10 @@ export function quantizationBy(spec: QuantizeSpec): fc.Arbitrary<Quantization> {
   });
 }
 
-/** Quantizations by `names`, of matrices planted for their blocks. Throws `ArgumentError` for names that are none. */
+/**
+ * Draws calls of the quantizers `names`. The matrices come from `wideMatrix`, which plants values that are difficult
+ * for block scaling. Throws `ArgumentError` for an unknown name.
+ */
 export function quantizeCase(
   names?: readonly BlockFormatName[],
   shapes: Shapes = matrixShape,
@@ -83,7 +89,7 @@ export function quantizeCase(
   });
 }
 
-/** What `quantize` makes with a quantizer that is told all that; the amax it records, too. */
+/** Runs `quantize` with these options; the answer contains the recorded amax. */
 export function runQuantizer(
   backend: Backend,
   { spec, usage: copies, scaleLayout: layout, random, scale, records = true }: Quantization,
@@ -99,7 +105,7 @@ export function runQuantizer(
   return { ...copy, amax: download(amaxRecord) };
 }
 
-/** What an oracle says to the same, for a matrix of that size. */
+/** The oracle's answer to the same call, for a matrix of that size. */
 export function askOracle(
   { spec, usage: copies, scaleLayout: layout, random, scale, records = true }: Quantization,
   matrix: readonly [rows: number, columns: number],
@@ -122,7 +128,7 @@ export function askOracle(
   return answer;
 }
 
-/** What lies in a target before it is updated: bytes of every kind. */
+/** The bytes of a target before it is updated: all byte values. */
 function bytesBefore<D extends DType>(dtype: D, shape: Shape): PlainTensor<D> {
   return fromCodes(dtype, shape, words(1, elementCount(shape)));
 }
@@ -154,7 +160,7 @@ export const quantizeOperation: Operation<QuantizeCase> = {
   },
 };
 
-/** One f32. */
+/** A tensor of one f32. */
 export function scalar(value: number): PlainTensor<"f32"> {
   return new PlainTensor("f32", [1], Float32Array.of(value));
 }

@@ -1,4 +1,4 @@
-/** Quantized tensors without a backend, and the oracle's view of specs and scale layouts. */
+/** Quantized tensors as plain data, and the conversion of specs and scale layouts to the oracle's form. */
 import type { Backend } from "../../../src/backends/backend.js";
 import type { QuantizeInputs } from "../../../src/ops/quantize/quantize.js";
 import { Quantizer } from "../../../src/quantizers/quantizer.js";
@@ -17,7 +17,7 @@ import type * as oracle from "../../oracle/quantize/quantize.js";
 import { download, fromCodes, type PlainTensor } from "../../values/plain.js";
 import type { Answer } from "../operation.js";
 
-/** A quantizer of any spec, with the inputs given. */
+/** A quantizer of any spec, with given inputs. */
 export class SpecQuantizer extends Quantizer {
   readonly #inputs: QuantizeInputs;
 
@@ -35,7 +35,7 @@ export class SpecQuantizer extends Quantizer {
   }
 }
 
-/** The copies of a quantized tensor, by the names the command line gives them. */
+/** The copies of a quantized tensor, under the names that the command line uses. */
 export function downloadQuantized(t: QuantizedTensor): Answer {
   const answer: Record<string, PlainTensor> = {};
   for (const direction of DIRECTIONS) {
@@ -48,7 +48,7 @@ export function downloadQuantized(t: QuantizedTensor): Answer {
   return answer;
 }
 
-/** A quantized tensor of one copy with the data, scales and amax given. */
+/** A quantized tensor with one copy of the given data, scales and amax. */
 export function uploadQuantized(
   backend: Backend,
   spec: QuantizeSpec,
@@ -70,7 +70,7 @@ export function uploadQuantized(
   return made;
 }
 
-/** The spec as the oracle reads it, usage and inputs aside. */
+/** The spec in the oracle's form, without usage and inputs. */
 export function oracleSpec(spec: QuantizeSpec): oracle.QuantizeSpec {
   const {
     quantizer,
@@ -99,7 +99,7 @@ export function oracleSpec(spec: QuantizeSpec): oracle.QuantizeSpec {
   };
 }
 
-/** Logical scales in `layout`, by the oracle. */
+/** The oracle's conversion of logical scales to `layout`. */
 export function layOut(
   logical: ScaleMatrix,
   spec: QuantizeSpec,
@@ -111,7 +111,7 @@ export function layOut(
   return arrange(logical, oracleSpec(spec), direction);
 }
 
-/** Scale codes, or f32 bits, as a tensor of the type and shape that geometry.ts gives them. */
+/** Scale codes, or f32 bit patterns, as a tensor of the type and shape that geometry.ts defines. */
 export function scaleTensor(
   values: readonly number[],
   spec: QuantizeSpec,

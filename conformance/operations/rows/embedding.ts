@@ -1,4 +1,4 @@
-/** Embeddings and the gradients of their tables. */
+/** Embeddings, and the gradients of their tables. */
 import * as fc from "fast-check";
 import { embedding, embeddingBackward } from "../../../src/ops/rows/embedding.js";
 import type { Shape, WideDType } from "../../../src/tensor/shape.js";
@@ -11,7 +11,7 @@ import type { Operation } from "../operation.js";
 export interface EmbeddingCase {
   /** [V, D] */
   readonly table: PlainTensor<WideDType>;
-  /** Rows of the table, or none. */
+  /** Row indices of the table; some are outside of it. */
   readonly ids: PlainTensor<"i32">;
   readonly outDtype: WideDType;
 }

@@ -11,22 +11,22 @@ import type { Operation } from "../operation.js";
 export interface CrossEntropyCase {
   /** [..., V] */
   readonly logits: PlainTensor<WideDType>;
-  /** One a row: a class, `ignore`, or no class at all. */
+  /** One per row: a class, `ignore`, or an index outside of the classes. */
   readonly targets: PlainTensor<"i32">;
   readonly smoothing: number;
   readonly ignore: number;
 }
 
-/** The statistics that the backward pass takes are those of the forward pass. */
+/** The statistics of the backward pass are those that the forward pass saved. */
 export interface CrossEntropyBackwardCase extends CrossEntropyCase {
-  /** One a row. */
+  /** One per row. */
   readonly grad: PlainTensor<"f32">;
   readonly maximum: PlainTensor<"f32">;
   readonly total: PlainTensor<"f32">;
 }
 
 const LOWEST = -(2 ** 31);
-/** Where e^x under- and overflows. */
+/** Exponents where e^x underflows or overflows. */
 const EDGES = [0, 2 ** -24, 16.6, 87.3, 88.723, 103.97, 104];
 
 const losses: fc.Arbitrary<CrossEntropyCase> = laneShape().chain((shape) => {
@@ -54,7 +54,7 @@ function rowLosses({ logits, targets, ...options }: CrossEntropyCase): oracle.Cr
   return rowsOf(logits).map((row, i) => oracle.crossEntropy(row, targets.data[i] as number, options));
 }
 
-/** What the forward pass gives. */
+/** The results of the forward pass. */
 function forward(input: CrossEntropyCase) {
   const rows = rowLosses(input);
   const each = (pick: (row: oracle.CrossEntropy) => number): PlainTensor<"f32"> =>
@@ -107,7 +107,7 @@ export interface MseCase {
 }
 
 export interface MseBackwardCase extends MseCase {
-  /** One a row. */
+  /** One per row. */
   readonly grad: PlainTensor<"f32">;
 }
 

@@ -26,7 +26,7 @@ export interface NormCase extends Parameters {
 export interface NormBackwardCase extends Parameters {
   readonly grad: PlainTensor<WideDType>;
   readonly x: PlainTensor<WideDType>;
-  /** Statistics of the rows of x, or any numbers. */
+  /** The statistics of the rows of x, or arbitrary numbers. */
   readonly mean?: PlainTensor<"f32"> | undefined;
   readonly rstd: PlainTensor<"f32">;
 }
@@ -36,10 +36,10 @@ export interface ColumnSumCase {
   readonly outDtype: WideDType;
 }
 
-/** What is added under the root. */
+/** Values of eps. */
 export const smallTerms = fc.constantFrom(1e-5, 0, 1e-12, 1, 2 ** -149, 1e-60, 1e30);
 
-/** gamma, and beta of its type. */
+/** gamma, and beta of the same type. */
 export function parameters(shape: Shape) {
   const [, columns] = asMatrix(shape);
   return wideType()
@@ -87,7 +87,7 @@ export const normOperation: Operation<NormCase> = {
   oracle: normAnswer,
 };
 
-/** What the oracle says to a norm: its result and statistics. */
+/** The oracle's result and statistics of a norm. */
 export function normAnswer({ x, beta, eps, outDtype, ...given }: NormCase) {
   const centered = beta !== undefined;
   const { out, mean, rstd } = oracle.norm(rowsOf(x), normalization(given, centered, beta, eps));
@@ -154,7 +154,7 @@ export const columnSumOperation: Operation<ColumnSumCase> = {
   }),
 };
 
-/** The sums of a matrix's columns, f32. */
+/** The column sums of a matrix, in f32. */
 export function columnSums(rows: oracle.Matrix, columns: number): number[] {
   return Array.from({ length: columns }, (_, j) => oracle.chunkedSum(rows.map((row) => row[j] as number)));
 }

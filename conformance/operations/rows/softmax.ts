@@ -19,13 +19,13 @@ export interface SoftmaxCase extends SoftmaxOptionsCase {
   readonly x: PlainTensor<WideDType>;
 }
 
-/** y is any tensor, not only what softmax gives. */
+/** y is an arbitrary tensor, not only a result of softmax. */
 export interface SoftmaxBackwardCase extends SoftmaxOptionsCase {
   readonly grad: PlainTensor<WideDType>;
   readonly y: PlainTensor<WideDType>;
 }
 
-/** Where e^x under- and overflows. */
+/** Exponents where e^x underflows or overflows. */
 const EDGES = [0, 2 ** -24, 16.6, 87.3, 88.723, 103.97, 104];
 
 const options = {
@@ -34,7 +34,7 @@ const options = {
   outDtype: wideType(),
 };
 
-/** Softmax of tensors of one shape, which `tensor` makes. */
+/** Softmax calls on tensors of one shape; `tensor` makes them. */
 export function softmaxCase(
   shape: Shape,
   tensor: (shape: Shape) => fc.Arbitrary<PlainTensor<WideDType>>,
@@ -42,7 +42,7 @@ export function softmaxCase(
   return fc.record({ x: tensor(shape), ...options });
 }
 
-/** As `softmaxCase`. */
+/** Backward calls on tensors of one shape; `tensor` makes them. */
 export function softmaxBackwardCase(
   shape: Shape,
   tensor: (shape: Shape) => fc.Arbitrary<PlainTensor<WideDType>>,
@@ -50,7 +50,7 @@ export function softmaxBackwardCase(
   return fc.record({ grad: tensor(shape), y: tensor(shape), ...options });
 }
 
-/** The number of elements before the mask in each row. */
+/** The number of unmasked elements of each row. */
 function lengths({ shape, matrix }: PlainTensor, causal: boolean): number[] {
   const [rows, columns] = matrix;
   const period = shape.at(-2) ?? 1;

@@ -1,4 +1,4 @@
-/** The update of delayed scaling, which works in place. */
+/** The scale update of delayed scaling, which works in place. */
 import * as fc from "fast-check";
 import { updateScales } from "../../../src/ops/update/delayed-scaling.js";
 import type { Shape } from "../../../src/tensor/shape.js";
@@ -8,15 +8,15 @@ import { download, fromCodes, type PlainTensor, upload } from "../../values/plai
 import { rounded, rowsOf } from "../../values/rounded.js";
 import type { Operation } from "../operation.js";
 
-/** Tensors are what they hold before the update. */
+/** Tensors hold their state before the update. */
 export interface UpdateScalesCase {
-  /** [length, n] */
+  /** The amax history, [length, n]. */
   readonly amaxHistory: PlainTensor<"f32">;
   readonly scale: PlainTensor<"f32">;
   readonly options: oracle.ScaleUpdate;
 }
 
-/** Amaxes that no scale follows from, and those under which it overflows. */
+/** Amaxes from which no scale is computed, and amaxes whose scale overflows. */
 const EDGES = [0, 1 / 0, 2 ** -120, 2 ** -149];
 const MAGNITUDE = 0x7fffffff;
 
@@ -25,7 +25,7 @@ const shapes = fc.tuple(
   fc.oneof(fc.constantFrom(0, 1, 31, 32, 33), fc.integer({ min: 1, max: 70 })),
 );
 
-/** Amaxes of any sign or only positive, some of those just recorded being 0. */
+/** Histories with amaxes of any sign, or only positive ones. Some of the newest amaxes are 0. */
 function history([length, slots]: readonly [number, number]): fc.Arbitrary<PlainTensor<"f32">> {
   const unused = fc.array(fc.nat(), { maxLength: 4 });
   return fc
@@ -37,7 +37,7 @@ function history([length, slots]: readonly [number, number]): fc.Arbitrary<Plain
     });
 }
 
-/** Updates of histories of those shapes. */
+/** Updates of histories with these shapes. */
 export function updateScalesCase(
   shape: fc.Arbitrary<readonly [number, number]>,
 ): fc.Arbitrary<UpdateScalesCase> {

@@ -1,4 +1,4 @@
-/** The norm of gradients and the factor that clips it. */
+/** The norm of gradients and the clipping factor. */
 import * as fc from "fast-check";
 import { gradNorm } from "../../../src/ops/update/grad-norm.js";
 import type { Shape, WideDType } from "../../../src/tensor/shape.js";
@@ -13,7 +13,7 @@ export interface GradNormCase {
   readonly maxNorm: number;
 }
 
-/** Squares under- and overflow there. */
+/** Elements whose squares underflow or overflow. */
 const EDGES = [0, 2 ** -75, 2 ** -63, 2 ** 63.5, 2 ** 64];
 
 function grads(shape: fc.Arbitrary<Shape>, most: number) {
@@ -23,7 +23,7 @@ function grads(shape: fc.Arbitrary<Shape>, most: number) {
   );
 }
 
-/** About the size of pieces. */
+/** Shapes of about 4096 elements, the size of one piece. */
 const pieces = fc.constantFrom<Shape>([4096], [4095], [4097], [3, 2741], [8192], []);
 
 export const gradNormOperation: Operation<GradNormCase> = {

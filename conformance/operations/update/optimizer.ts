@@ -1,4 +1,4 @@
-/** Steps of optimizers, which update their tensors in place. */
+/** Optimizer steps, which update their tensors in place. */
 import * as fc from "fast-check";
 import type { Backend } from "../../../src/backends/backend.js";
 import { adamw, sgd } from "../../../src/ops/update/optimizer.js";
@@ -11,7 +11,7 @@ import { download, fromCodes, PlainTensor, upload, wideValues } from "../../valu
 import { rounded } from "../../values/rounded.js";
 import type { Answer, Operation } from "../operation.js";
 
-/** Tensors are what they hold before the step. */
+/** Tensors hold their state before the step. */
 interface StepCase {
   readonly parameter: PlainTensor<"f32">;
   readonly grad: PlainTensor<WideDType>;
@@ -29,7 +29,7 @@ export interface SgdCase extends StepCase {
 
 export interface AdamwCase extends StepCase {
   readonly m: PlainTensor<"f32">;
-  /** At least 0, or anything. */
+  /** The second moment: nonnegative, or arbitrary bits. */
   readonly v: PlainTensor<"f32">;
   readonly options: Numbers<oracle.AdamwStep>;
 }
@@ -84,7 +84,7 @@ const adamwOptions: fc.Arbitrary<AdamwCase["options"]> = fc.record({
   ),
 });
 
-/** The tensors of a case on a backend; scalars too. */
+/** The tensors of a case on a backend, scalars included. */
 function inputsOn(backend: Backend, { parameter, grad, copy, gradScale, noop }: StepCase) {
   const scalar = (value: number): Tensor<"f32"> =>
     upload(backend, new PlainTensor("f32", [1], Float32Array.of(value)));
@@ -97,7 +97,7 @@ function inputsOn(backend: Backend, { parameter, grad, copy, gradScale, noop }: 
   };
 }
 
-/** What the tensors hold afterwards. */
+/** The state of the tensors after the step. */
 function downloads(tensors: Readonly<Record<string, Tensor | undefined>>): Answer {
   const present = Object.entries(tensors).flatMap(([name, x]) => (x ? [[name, download(x)] as const] : []));
   return Object.fromEntries(present);
@@ -105,7 +105,9 @@ function downloads(tensors: Readonly<Record<string, Tensor | undefined>>): Answe
 
 type State = "m" | "v";
 
-/** The tensors after a step that makes `make` of each element; `states` are those the optimizer keeps. */
+/**
+ * The tensors after a step that applies `make` to each element; `states` names the tensors that the optimizer keeps.
+ */
 function stepped<C extends StepCase & { readonly [K in S]: PlainTensor<"f32"> }, S extends State>(
   input: C,
   states: readonly S[],
@@ -135,7 +137,7 @@ function stepped<C extends StepCase & { readonly [K in S]: PlainTensor<"f32"> },
   return copy ? { ...after, copy: tensor("p", copy.dtype) } : after;
 }
 
-/** Steps of tensors of one shape. */
+/** SGD steps on tensors of one shape. */
 export function sgdCase(shape: Shape): fc.Arbitrary<SgdCase> {
   return fc.record({ ...stepCase(shape), options: sgdOptions });
 }
@@ -152,7 +154,7 @@ export const sgdOperation: Operation<SgdCase> = {
     stepped(input, ["m"], (element) => oracle.sgd({ ...element, ...options })),
 };
 
-/** As `sgdCase`. */
+/** AdamW steps on tensors of one shape. */
 export function adamwCase(shape: Shape): fc.Arbitrary<AdamwCase> {
   const any = wideTensor(shape, { dtype: "f32" });
   const squares = any.map((x) =>

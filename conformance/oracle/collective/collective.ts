@@ -1,10 +1,13 @@
-/** Operations of a group of ranks, from the parts of all of them: what each rank gets, by the specification alone. */
+/**
+ * Collective operations of a group: the result on each rank, from the inputs of all ranks, written from the
+ * specification alone.
+ */
 import { add } from "../core/rational.js";
 
-/** Rounds an f32 value to the type of the parts. */
+/** Rounds an f32 value to the element type of the inputs. */
 export type Round = (x: number) => number;
 
-/** Parts added from rank 0 on, each sum an f32, the last one rounded. */
+/** The elementwise sum in order of ranks, from rank 0. Partial sums are f32; only the last one is rounded. */
 export function rankedSum(parts: readonly ArrayLike<number>[], round: Round): number[] {
   const [first = [], ...others] = parts;
   return Array.from(first, (value, i) =>
@@ -13,8 +16,8 @@ export function rankedSum(parts: readonly ArrayLike<number>[], round: Round): nu
 }
 
 /**
- * Parts added hop by hop along a ring, each sum rounded. The elements that `splits` gives to rank d begin at the rank behind it
- * on the ring and end at d.
+ * The sum along a ring of ranks, rounded after every hop. The elements that `splits` assigns to rank d start at the
+ * rank after d and end at d.
  */
 export function ringSum(
   parts: readonly ArrayLike<number>[],
@@ -41,7 +44,7 @@ export function ringSum(
   return out;
 }
 
-/** The largest of each element: NaN only where all are, and +0 before -0. */
+/** The elementwise maximum. It is NaN only if all elements are NaN, and +0 is larger than -0. */
 export function maximum(parts: readonly ArrayLike<number>[]): number[] {
   const larger = (a: number, b: number): number => {
     if (Number.isNaN(a)) return b;

@@ -1,10 +1,10 @@
 /**
- * The functions of numerics.md §7.6, written from that page alone: f64 operations, each rounded, and one rounding to f32.
- * `conformance/tests/conventions/docs.test.ts` holds the constants here to those of the page.
+ * The functions of numerics.md §7.6, written from that page alone: f64 operations, each rounded, and one rounding to
+ * f32 at the end. `conformance/tests/conventions/docs.test.ts` compares the constants here with those of the page.
  */
 const { fround, abs } = Math;
 
-/** Bit patterns of f64; coefficients ascend. */
+/** Bit patterns of f64. Coefficients are in ascending order of powers. */
 export const CONSTANTS = {
   LOG2E: ["3FF71547652B82FE"],
   LN2: ["3FE62E42FEFA39EF"],
@@ -41,11 +41,11 @@ export const CONSTANTS = {
     "BF00696CBD736CDF",
   ],
   GELU: ["C0026AEC2A847833", "BFBA5A7D16A48D66"],
-  GELU_SLOPE: ["3FF9884540000000", "3FCB6676E0000000"],
+  GELU_DERIVATIVE: ["3FF9884540000000", "3FCB6676E0000000"],
   QGELU: ["3FFB3B6460000000"],
 } as const;
 
-/** The constants of one name. */
+/** The f64 values of the constants under one name. */
 export function constants(name: keyof typeof CONSTANTS): Float64Array {
   return new Float64Array(BigUint64Array.from(CONSTANTS[name], (bits) => BigInt(`0x${bits}`)).buffer);
 }
@@ -77,10 +77,13 @@ function horner(coefficients: Float64Array, x: number): number {
   return sum;
 }
 
-/** 2^n at n + 1023, where the fields 0 and 2047 stand for zero and infinity. */
+/** 2^n at index n + 1023, where the exponent fields 0 and 2047 stand for zero and infinity. */
 const POWERS = Float64Array.from({ length: 2048 }, (_, field) => (field === 0 ? 0 : 2 ** (field - 1023)));
 
-/** Adding it leaves no fraction; it is odd, so that a tie goes to the odd integer. */
+/**
+ * Adding this constant to an f64 rounds it to an integer, because no fraction bits are left. The constant is odd, so a
+ * tie goes to the odd integer.
+ */
 const WHOLE = 1.5 * 2 ** 52 + 1023;
 
 /** 2^t in f64. */
@@ -94,7 +97,7 @@ export function exp2(t: number): number {
 
 const word = new DataView(new ArrayBuffer(8));
 
-/** The functions before they are rounded to f32. */
+/** The functions without the final rounding to f32. */
 export const UNROUNDED = {
   exp: (x: number): number => exp2(x * LOG2E),
   sigmoid: (x: number): number => 1 / (1 + exp2(x * -LOG2E)),

@@ -5,10 +5,10 @@ const ROUNDS = 10;
 const MULTIPLIERS = [0xd2511f53n, 0xcd9e8d57n] as const;
 const WEYL = [0x9e3779b9n, 0xbb67ae85n] as const;
 
-/** Four 32-bit words of a counter, or of a draw. */
+/** Four 32-bit words: a counter, or the result of one draw. */
 export type Words = readonly [bigint, bigint, bigint, bigint];
 
-/** One draw of four words from a counter and a key of two words. */
+/** One draw of four words, from a counter and a key of two words. */
 export function philox4x32(counter: Words, key: readonly [bigint, bigint]): Words {
   let [x, y, z, w] = counter;
   let [k0, k1] = key;
@@ -29,18 +29,20 @@ function drawOf(seed: bigint, offset: bigint, copy: 0 | 1, draw: bigint): Words 
   return philox4x32([draw & WORD, high, offset & WORD, (offset >> 32n) & WORD], key);
 }
 
-/** The 16 bits by which `encode` rounds element `index`: eight elements share a draw. */
+/** The 16 random bits with which `encode` rounds element `index`. Eight elements share a draw. */
 export function random16(seed: bigint, offset: bigint, copy: 0 | 1, index: bigint): number {
   const words = drawOf(seed, offset, copy, index >> 3n);
   const word = words[Number((index >> 1n) & 3n)] ?? 0n;
   return Number(index % 2n === 0n ? word & 0xffffn : word >> 16n);
 }
 
-/** The 8 bits by which a quantizer rounds element `index`: sixteen share a draw, four a word. */
+/**
+ * The 8 random bits with which a quantizer rounds element `index`. Sixteen elements share a draw, four of them a word.
+ */
 export function random8(seed: bigint, offset: bigint, copy: 0 | 1, index: bigint): number {
   const words = drawOf(seed, offset, copy, index / 16n);
   const word = words[Number(index % 16n) >> 2] ?? 0n;
-  // odd ones have its upper half, the last two of the four the upper bytes of the halves
+  // odd elements use the upper half of the word, and the last two of the four the upper byte of their half
   const half = index % 2n === 0n ? word % 65536n : word / 65536n;
   return Number(index % 4n < 2n ? half % 256n : half / 256n);
 }

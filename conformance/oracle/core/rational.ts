@@ -5,13 +5,16 @@
  * NaN is one class. Zeros, infinities and NaN follow IEEE 754, whose rules JS numbers obey.
  */
 
-/** num / den, den > 0, not necessarily in lowest terms. */
+/** num / den with den > 0, not necessarily in lowest terms. */
 export interface Rational {
   readonly num: bigint;
   readonly den: bigint;
 }
 
-/** The value set of a binary float: significands of `fractionBits`, exponents min to max, then infinity. */
+/**
+ * The set of values of a binary floating-point type: significands with `fractionBits`, exponents min to max, and
+ * infinity beyond.
+ */
 export interface BinaryFloat {
   readonly fractionBits: number;
   readonly minExponent: number;
@@ -46,7 +49,7 @@ export function powerOfTwo(exponent: number): Rational {
   return exponent < 0 ? rational(1n, 1n << BigInt(-exponent)) : rational(1n << BigInt(exponent));
 }
 
-/** The exact value of a finite JS number; throws RangeError on NaN and infinities. */
+/** The exact value of a finite JS number. Throws RangeError for NaN and infinities. */
 export function ofNumber(x: number): Rational {
   if (!Number.isFinite(x)) throw new RangeError(`ofNumber: ${x} is not a rational number`);
   const view = new DataView(new ArrayBuffer(8));
@@ -77,7 +80,7 @@ export function magnitude(a: Rational): Rational {
   return a.num < 0n ? rational(-a.num, a.den) : a;
 }
 
-/** -1, 0 or 1 as a is below, equal to or above b. */
+/** -1, 0 or 1 if a is less than, equal to or greater than b. */
 export function compare(a: Rational, b: Rational): number {
   const difference = a.num * b.den - b.num * a.den;
   return difference < 0n ? -1 : difference > 0n ? 1 : 0;
@@ -94,12 +97,12 @@ export function floorLog2(a: Rational): number {
   return compare(a, powerOfTwo(estimate)) < 0 ? estimate - 1 : estimate;
 }
 
-/** The JS number of an exact value that has one, such as any value of a BinaryFloat. */
+/** The JS number of an exact value that f64 can represent, such as any value of a BinaryFloat. */
 export function toNumber(a: Rational): number {
   return Number(a.num) / Number(a.den);
 }
 
-/** Rounds to the nearest value of a float, ties to even, past the largest to infinity; underflow keeps the sign. */
+/** Rounds to nearest, ties to even. Values past the largest finite one become infinity; underflow keeps the sign. */
 export function roundToNearest(a: Rational, float: BinaryFloat): number {
   if (a.num === 0n) return 0;
   const exact = magnitude(a);
@@ -130,7 +133,7 @@ function finite(...values: number[]): boolean {
   return values.every(Number.isFinite);
 }
 
-/** a * b in f32: two significands of 24 bits multiply exactly in f64, within its range, so this is one rounding. */
+/** a * b in f32. Within f64's range the product of two 24-bit significands is exact, so this is one rounding. */
 export function mul(a: number, b: number): number {
   return Math.fround(a * b);
 }
@@ -151,7 +154,9 @@ export function sub(a: number, b: number): number {
   return fma(a, 1, -b);
 }
 
-/** a * b + c in f32, rounded once. Two f32 values multiply exactly in f64, so JS decides the sign of a zero sum. */
+/**
+ * a * b + c in f32, rounded once. The product of two f32 values is exact in f64, so JS decides the sign of a zero sum.
+ */
 export function fma(a: number, b: number, c: number): number {
   if (!finite(a, b, c)) return a * b + c;
   const exact = plus(times(ofNumber(a), ofNumber(b)), ofNumber(c));

@@ -1,4 +1,4 @@
-/** Encoding and decoding of any scalar layout, by exact comparison with the values of its codes. */
+/** Encoding and decoding of any scalar layout, by exact comparison with the values of all codes. */
 import type { ScalarLayout } from "../../../src/formats/scalar.js";
 import {
   compare,
@@ -28,7 +28,7 @@ export type RoundingName =
 
 export type OverflowName = "saturate" | "nonfinite";
 
-/** From bit pattern `first` upward (as an unsigned integer), until the next step, the code is `code`. */
+/** Inputs from bit pattern `first` (as an unsigned integer) up to the next step have this `code`. */
 export interface Step {
   readonly first: number;
   readonly code: number;
@@ -47,7 +47,7 @@ const F32_LAYOUT: ScalarLayout = {
 const F32_INFINITY = 0x7f800000;
 const F32_SIGN = 0x80000000;
 
-/** The sign bit of a code; for an unsigned layout, the first number that is not a code. */
+/** The sign bit of a code. For an unsigned layout: the number of codes. */
 function signBit(layout: ScalarLayout): number {
   return 2 ** (layout.exponentBits + layout.mantissaBits);
 }
@@ -59,24 +59,24 @@ export function maxCode(layout: ScalarLayout): number {
   return layout.specials === "ieee" ? last - 2 ** layout.mantissaBits : last;
 }
 
-/** The code of a NaN input, whatever its sign. */
+/** The code of NaN input of either sign. */
 function nanCode(layout: ScalarLayout): number {
   return layout.specials === "fnuz" ? signBit(layout) : signBit(layout) - 1;
 }
 
-/** The code of what lies beyond the largest finite value under overflow "nonfinite". */
+/** The code of a value beyond the largest finite one, with overflow "nonfinite". */
 function beyondCode(layout: ScalarLayout, sign: number): number {
   if (layout.specials === "fnuz") return nanCode(layout);
   if (layout.specials === "nanOnly") return sign + nanCode(layout);
   return sign + maxCode(layout) + (layout.specials === "ieee" ? 1 : 0);
 }
 
-/** The exponent of the lowest binade of full precision. */
+/** The exponent of the smallest normal numbers. */
 function minExponent(layout: ScalarLayout): number {
   return layout.subnormals ? 1 - layout.bias : -layout.bias;
 }
 
-/** The value of a code without sign, as if every exponent field were ordinary and exponents were unbounded. */
+/** The value of a code without its sign, as if no exponent field were special and exponents were unbounded. */
 function magnitudeOf(code: number, layout: ScalarLayout): Rational {
   const binade = 2 ** layout.mantissaBits;
   const field = Math.floor(code / binade);
@@ -87,8 +87,8 @@ function magnitudeOf(code: number, layout: ScalarLayout): Rational {
 }
 
 /**
- * The last code whose value is not above a, exponents unbounded, and how far a lies toward the next (0 to 1).
- * Below the smallest value of a layout without zero it is code 0, exactly.
+ * The last code whose value is not above a, with unbounded exponents, and the position of a between that value and the
+ * next (from 0 to below 1). Below the smallest value of a layout without zero, the result is code 0 and position 0.
  */
 function locate(a: Rational, layout: ScalarLayout): { code: number; fraction: Rational } {
   const lowest = minExponent(layout);
@@ -104,7 +104,7 @@ function locate(a: Rational, layout: ScalarLayout): { code: number; fraction: Ra
   };
 }
 
-/** What a rounding does to magnitudes, once the sign is known. */
+/** How a rounding mode changes the magnitude, once the sign is known. */
 type Direction = "even" | "away" | "down" | "up" | "odd" | "random";
 
 function direction(rounding: RoundingName, negative: boolean): Direction {
@@ -145,8 +145,8 @@ function roundsUp(code: number, fraction: Rational, toward: Direction, random16:
 }
 
 /**
- * The code of an f32 bit pattern (numerics.md choices 2 to 6). `random16` is read by stochastic rounding only.
- * Layouts "ieee" need a mantissa bit, layouts "fnuz" a sign and subnormals; all others are free.
+ * The code of an f32 bit pattern (numerics.md choices 2 to 6). Only stochastic rounding reads `random16`. An "ieee"
+ * layout must have a mantissa bit, a "fnuz" layout a sign and subnormals.
  */
 export function encode(
   bits: number,
@@ -171,8 +171,8 @@ export function encode(
 }
 
 /**
- * The code of an f32 bit pattern by which a quantizer's 8 random bits decide: the magnitude goes up where they and the upper 8
- * of the dropped bits have a carry. For layouts whose minus zero is one; it saturates.
+ * The code of an f32 bit pattern, rounded stochastically with 8 bits as quantizers do: the magnitude is rounded up if
+ * `random8` plus the upper 8 of the dropped bits carries. Saturates. For layouts that have minus zero.
  */
 export function encodeByCarry(bits: number, layout: ScalarLayout, random8: number): number {
   const cut = encode(bits, layout, "towardZero", "saturate");
@@ -183,7 +183,7 @@ export function encodeByCarry(bits: number, layout: ScalarLayout, random8: numbe
   return dropped + random8 >= 256 ? cut + 1 : cut;
 }
 
-/** The exact value of a code; NaN, infinities and -0 where the layout has them. */
+/** The exact value of a code. Layouts may have NaN, infinities and -0. */
 export function decode(code: number, layout: ScalarLayout): number {
   const negative = layout.signed && code >= signBit(layout);
   const bare = negative ? code - signBit(layout) : code;
@@ -197,7 +197,7 @@ export function decode(code: number, layout: ScalarLayout): number {
   return negative ? -value : value;
 }
 
-/** Where rounding passes from `code` to the next: the point, and whether the point itself has passed. */
+/** The point where rounding changes from `code` to the next code, and whether the point itself is rounded up. */
 function decision(
   code: number,
   toward: Direction,
@@ -223,13 +223,13 @@ function decision(
   }
 }
 
-/** The first f32 pattern at or past a decision point. */
+/** The first f32 bit pattern at or past that point. */
 function firstPattern(point: { at: Rational; included: boolean }): number {
   const { code, fraction } = locate(point.at, F32_LAYOUT);
   return fraction.num === 0n && point.included ? code : code + 1;
 }
 
-/** Steps of the patterns of one sign, from plus or minus zero to its last NaN; `first` counts from that zero. */
+/** The steps for one sign, from plus or minus zero to its last NaN; `first` counts from that zero. */
 function halfSteps(
   layout: ScalarLayout,
   rounding: RoundingName,
@@ -255,8 +255,8 @@ function halfSteps(
 }
 
 /**
- * The whole encode as a step function over patterns 0 to 2^32 - 1 in increasing order, from exact decision points
- * and not from `encode`. Every step changes the code. Throws RangeError for stochastic rounding.
+ * The whole of `encode` as a step function over the bit patterns 0 to 2^32 - 1. It is computed from the exact points
+ * where rounding changes, not with `encode`. Every step changes the code. Throws RangeError for stochastic rounding.
  */
 export function steps(layout: ScalarLayout, rounding: RoundingName, overflow: OverflowName): Step[] {
   const positive = halfSteps(layout, rounding, overflow, false);

@@ -1,24 +1,27 @@
-/** How amaxes become scales. Scales and amaxes are f32 values; block codes are codes of their scalar format. */
+/**
+ * The computation of scales from amaxes. Scales and amaxes are f32 values; codes of scales belong to the scale's
+ * format.
+ */
 import { SCALAR_FORMATS, type ScalarLayout } from "../../../src/formats/scalar.js";
 import { add, bitsOf, div, FLT_MAX, floorLog2, mul, ofNumber, sub } from "./rational.js";
 import { decode, encode, maxCode } from "./scalar.js";
 
 const { e2m1, e4m3, e8m0 } = SCALAR_FORMATS;
 
-/** What a block stores as its scale, and what its elements are multiplied by before they are encoded. */
+/** The stored scale of a block, and the factor by which its elements are multiplied before encoding. */
 export interface BlockScale {
   readonly stored: number;
   readonly multiplier: number;
 }
 
-/** The largest |x|; NaN counts as nothing, and so does an empty block. */
+/** The largest |x|, NaN ignored; 0 for an empty block. */
 export function amaxOf(values: Iterable<number>): number {
   let amax = 0;
   for (const value of values) if (Math.abs(value) > amax) amax = Math.abs(value);
   return amax;
 }
 
-/** The largest finite value of a format: 448, 57344, 6 ... */
+/** The largest finite value of a format, such as 448 or 57344. */
 export function largest(layout: ScalarLayout): number {
   return decode(maxCode(layout), layout);
 }
@@ -31,11 +34,11 @@ export interface AmaxScaleOptions {
   readonly max: number;
   readonly pow2: boolean;
   readonly epsilon: number;
-  /** What an overflowing scale becomes. */
+  /** The scale that replaces one that overflows. */
   readonly overflow: number;
 }
 
-/** numerics.md §2.3: the multiplier max / amax; 1 for an amax of 0, infinity or NaN. */
+/** The multiplier max / amax (numerics.md §2.3); 1 for an amax of 0, infinity or NaN. */
 export function scaleFromAmax(amax: number, { max, pow2, epsilon, overflow }: AmaxScaleOptions): number {
   const floored = amax < epsilon ? epsilon : amax;
   if (!Number.isFinite(floored) || floored === 0) return 1;
@@ -45,24 +48,27 @@ export function scaleFromAmax(amax: number, { max, pow2, epsilon, overflow }: Am
   return decode(Math.floor(bitsOf(scale) / 2 ** 23), e8m0);
 }
 
-/** The code of a multiplier's reciprocal, stored in f32. */
+/** The f32 scale that is stored for a multiplier: its reciprocal. */
 export function f32Scale(multiplier: number): BlockScale {
   return { stored: bitsOf(div(1, multiplier)), multiplier };
 }
 
-/** numerics.md §1.4: the multiplier 2^(127 - code), NaN for code 255. */
+/** The multiplier 2^(127 - code) (numerics.md §1.4); NaN for code 255. */
 export function e8m0Reciprocal(code: number): number {
   return div(1, decode(code, e8m0));
 }
 
-/** numerics.md §4.1 (MXFP8): amax * fl(1/max), rounded up to a power of two. */
+/** The scale of MXFP8 (numerics.md §4.1): amax * fl(1/max), rounded up to a power of two. */
 export function e8m0Up(amax: number, element: ScalarLayout): BlockScale {
   const product = mul(amax, div(1, largest(element)));
   const stored = encode(bitsOf(product), e8m0, "towardPositive", "saturate");
   return { stored, multiplier: e8m0Reciprocal(stored) };
 }
 
-/** OCP MX 1.0 §6.3: floor(log2 amax) - emax of the element, clamped to -127 .. 127; infinity gives 254. */
+/**
+ * The scale of MXFP6 and MXFP4 (OCP MX 1.0 §6.3): the exponent floor(log2 amax) - emax, clamped to -127 to 127. An
+ * infinite amax gives code 254.
+ */
 export function e8m0Floor(amax: number, element: ScalarLayout): BlockScale {
   const stored = e8m0FloorCode(amax, element);
   return { stored, multiplier: e8m0Reciprocal(stored) };
@@ -75,7 +81,7 @@ function e8m0FloorCode(amax: number, element: ScalarLayout): number {
   return Math.min(Math.max(exponent, -127), 127) + 127;
 }
 
-/** numerics.md §5.1: S_enc of a tensor with amax G; `e4m3Max` is 448, or 256 in one mode of 4over6. */
+/** S_enc of a tensor with amax G (numerics.md §5.1). `e4m3Max` is 448, or 256 as an option of 4over6. */
 export function globalEncodeScale(g: number, e4m3Max = 448): number {
   const scale = Math.min(div(6 * e4m3Max, g), FLT_MAX);
   return g === 0 || scale === 0 ? 1 : scale;
@@ -85,7 +91,7 @@ function elementMultiplier(code: number, encodeScale: number): number {
   return Math.min(div(1, mul(decode(code, e4m3), div(1, encodeScale))), FLT_MAX);
 }
 
-/** numerics.md §5.1: the block scale of a block with amax b in a tensor with amax G. */
+/** The scale of a block with amax b in a tensor with amax G (numerics.md §5.1). */
 export function twoLevel(b: number, g: number): BlockScale {
   const encodeScale = globalEncodeScale(g);
   const raw = mul(b, mul(encodeScale, div(1, 6)));
@@ -101,7 +107,10 @@ export interface FourOverSixOptions {
   readonly metric: ErrorMetric;
 }
 
-/** numerics.md §5.8: the better of mapping the block's amax to 6 and to 4; a tie goes to 6. */
+/**
+ * The scale of 4over6 (numerics.md §5.8): maps the block's amax to 6 or to 4, whichever has the smaller error; a tie
+ * goes to 6.
+ */
 export function fourOverSix(lines: readonly (readonly number[])[], options: FourOverSixOptions): BlockScale {
   const encodeScale = globalEncodeScale(options.g, options.e4m3Max);
   const base = mul(div(amaxOf(lines.flat()), 6), encodeScale);
@@ -114,7 +123,10 @@ export function fourOverSix(lines: readonly (readonly number[])[], options: Four
   return blockError(lines, four, options) < blockError(lines, six, options) ? four : six;
 }
 
-/** Lines add up element by element; the lines of a 16x16 block then by the tree 8, 4, 2, 1. */
+/**
+ * The sum of errors of a block. Each line is summed element by element. The sums of the 16 lines of a 16x16 tile are
+ * then added as a tree, with distances 8, 4, 2, 1.
+ */
 function blockError(
   lines: readonly (readonly number[])[],
   scale: BlockScale,

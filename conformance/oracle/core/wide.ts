@@ -1,14 +1,15 @@
 /**
- * Real functions over fixed-point integers, to 2^-100 of every result that f32 can hold: the witness of accuracy.
+ * Real functions in fixed-point arithmetic, with an error below 2^-100 of every result that f32 can hold. Accuracy is
+ * measured against them.
  *
- * A Real is a bigint that counts units of 2^-256; the smallest f32 has 107 bits above that.
+ * A Real is a bigint that counts units of 2^-256. The smallest positive f32 is 2^107 of them.
  */
 export type Real = bigint;
 
 const BITS = 256n;
 const ONE: Real = 1n << BITS;
 const LN2 = 2n * atanhOfInverse(3n);
-const PI = 4n * (4n * atanOfInverse(5n) - atanOfInverse(239n)); // Machin
+const PI = 4n * (4n * atanOfInverse(5n) - atanOfInverse(239n)); // Machin's formula
 const ROOT_PI = squareRoot(PI);
 
 /** The exact value of a finite f32, or of an f64 that is a multiple of 2^-256. */
@@ -27,7 +28,7 @@ function divide(a: Real, b: Real): Real {
   return (a << BITS) / b;
 }
 
-/** e^x; 0 below -200, e^200 above 200: both beyond every f32. */
+/** e^x; 0 below x = -200 and e^200 above x = 200. Both results are beyond the range of f32. */
 export function exp(x: Real): Real {
   if (x < -200n * ONE) return 0n;
   if (x > 200n * ONE) return exp(200n * ONE);
@@ -43,7 +44,7 @@ export function exp(x: Real): Real {
   return n < 0n ? sum >> -n : sum << n;
 }
 
-/** (1 - e^-2|x|) / (1 + e^-2|x|) under the sign of x. */
+/** tanh x: (1 - e^-2|x|) / (1 + e^-2|x|) with the sign of x. */
 export function tanh(x: Real): Real {
   if (x < 0n) return -tanh(-x);
   const e = exp(-2n * x);
@@ -56,7 +57,7 @@ export function sigmoid(x: Real): Real {
   return divide(ONE, ONE + exp(-x));
 }
 
-/** Natural logarithm of x > 0: Halley's iteration on exp, from the f64 logarithm. */
+/** The natural logarithm of x > 0. The f64 logarithm is refined by Halley's iteration with exp. */
 export function log(x: Real): Real {
   const length = BigInt(x.toString(2).length);
   const shift = length - BITS;
@@ -83,10 +84,10 @@ export function erf(x: Real): Real {
   return divide(2n * sum, multiply(exp(square), ROOT_PI));
 }
 
-/** What rounds to infinity: the largest f32 and half a unit of its last place. */
+/** The smallest number that rounds to infinity: the largest f32 plus half a unit of its last place. */
 const OVERFLOW = real(2 ** 128 - 2 ** 103);
 
-/** How far the f32 `got` lies from `truth`, in units of the last place of an f32 as large as `truth`. */
+/** The distance of the f32 `got` from `truth`, in units of the last place of an f32 as large as `truth`. */
 export function ulpsApart(got: number, truth: Real): number {
   const magnitude = truth < 0n ? -truth : truth;
   if (magnitude >= OVERFLOW && got === (truth < 0n ? -1 : 1) / 0) return 0;
@@ -106,7 +107,7 @@ function atanhOfInverse(n: bigint): Real {
   return inverseSeries(n, 1n);
 }
 
-/** The sum of sign^k / ((2k + 1) n^(2k + 1)). */
+/** The series of atan (sign -1) or atanh (sign 1) at 1/n: the sum of sign^k / ((2k + 1) n^(2k + 1)). */
 function inverseSeries(n: bigint, sign: bigint): Real {
   let power = (ONE << 32n) / n;
   let sum = 0n;

@@ -1,43 +1,43 @@
-/** Activations: the definition in f64 operations rounded once to f32, and the true values. */
+/** Activations: the definition in f64 operations with one rounding to f32, and the exact values. */
 import { constants, exp2 } from "../core/math.js";
 import * as wide from "../core/wide.js";
 
 export type ActivationName = "gelu" | "relu" | "silu" | "qgelu" | "srelu" | "sigmoid";
 
 export interface Rule {
-  /** The value and the slope, in f64 operations; callers round to f32. */
+  /** The activation in f64 operations. Callers round the result to f32. */
   readonly value: (x: number) => number;
-  readonly slope: (x: number) => number;
+  readonly derivative: (x: number) => number;
   readonly trueValue: (x: wide.Real) => wide.Real;
-  readonly trueSlope: (x: wide.Real) => wide.Real;
+  readonly trueDerivative: (x: wide.Real) => wide.Real;
 }
 
 const { fround } = Math;
 const [LOG2E = Number.NaN] = constants("LOG2E");
 const [QGELU = Number.NaN] = constants("QGELU");
 const [A = Number.NaN, B = Number.NaN] = constants("GELU");
-const [C = Number.NaN, D = Number.NaN] = constants("GELU_SLOPE");
-/** What the true gelu is made of. */
+const [C = Number.NaN, D = Number.NaN] = constants("GELU_DERIVATIVE");
+/** The constants of gelu. */
 const [C0, C1] = [fround(0.79788456), fround(0.03567741)];
 
 function logistic(t: number): number {
   return 1 / (1 + exp2(t));
 }
 
-/** The slope of x s(v(x)), from x v' and s. */
+/** The derivative of x s(v(x)), from x v' and s. */
 function product(xv: number, s: number): number {
   return s + xv * (s * (1 - s));
 }
 
-/** x / (1 + e^(-alpha x)), which silu, qgelu and the clamped swiglu share. */
+/** x / (1 + e^(-alpha x)), the common form of silu, qgelu and the clamped swiglu. */
 export function swish(alpha: number): Rule {
   const rate = alpha * -LOG2E;
   const wideAlpha = wide.real(alpha);
   return {
     value: (x) => x / (1 + exp2(x * rate)),
-    slope: (x) => product(alpha * x, logistic(x * rate)),
+    derivative: (x) => product(alpha * x, logistic(x * rate)),
     trueValue: (x) => wide.multiply(x, wide.sigmoid(wide.multiply(wideAlpha, x))),
-    trueSlope: (x) => {
+    trueDerivative: (x) => {
       const v = wide.multiply(wideAlpha, x);
       return trueProduct(v, wide.sigmoid(v));
     },
@@ -52,7 +52,7 @@ function geluExponent(x: number): number {
   return x * (A + B * (x * x));
 }
 
-/** 2u and its derivative times x, for the tanh form. */
+/** 2u of the tanh form of gelu, and the derivative of 2u times x. */
 function trueGelu(x: wide.Real): { readonly argument: wide.Real; readonly xv: wide.Real } {
   const square = wide.multiply(x, x);
   const linear = wide.real(2 * C0);
@@ -65,35 +65,35 @@ const positive = (x: wide.Real, then: wide.Real) => (x > 0n ? then : 0n);
 export const RULES: Readonly<Record<ActivationName, Rule>> = {
   gelu: {
     value: (x) => x / (1 + exp2(geluExponent(x))),
-    slope: (x) => product(x * (C + D * (x * x)), logistic(geluExponent(x))),
+    derivative: (x) => product(x * (C + D * (x * x)), logistic(geluExponent(x))),
     trueValue: (x) => wide.multiply(x, wide.sigmoid(trueGelu(x).argument)),
-    trueSlope: (x) => {
+    trueDerivative: (x) => {
       const { argument, xv } = trueGelu(x);
       return trueProduct(xv, wide.sigmoid(argument));
     },
   },
   relu: {
     value: (x) => (Number.isNaN(x) ? 0 : Math.max(x, 0)),
-    slope: (x) => (x > 0 ? 1 : 0),
+    derivative: (x) => (x > 0 ? 1 : 0),
     trueValue: (x) => positive(x, x),
-    trueSlope: (x) => positive(x, wide.real(1)),
+    trueDerivative: (x) => positive(x, wide.real(1)),
   },
   silu: swish(1),
   qgelu: swish(QGELU),
   srelu: {
     value: (x) => (x > 0 ? x * x : 0),
-    slope: (x) => (x > 0 ? 2 * x : 0),
+    derivative: (x) => (x > 0 ? 2 * x : 0),
     trueValue: (x) => positive(x, wide.multiply(x, x)),
-    trueSlope: (x) => positive(x, 2n * x),
+    trueDerivative: (x) => positive(x, 2n * x),
   },
   sigmoid: {
     value: (x) => logistic(x * -LOG2E),
-    slope: (x) => {
+    derivative: (x) => {
       const e = exp2(Math.abs(x) * -LOG2E);
       return e / ((1 + e) * (1 + e));
     },
     trueValue: wide.sigmoid,
-    trueSlope: (x) => {
+    trueDerivative: (x) => {
       const s = wide.sigmoid(x);
       return wide.multiply(s, wide.real(1) - s);
     },
@@ -106,7 +106,7 @@ export interface Clamp {
   readonly offset: number;
 }
 
-/** out, dA and dG of one gated element, each product rounded to f32. */
+/** out, dA and dG of one element of a gated activation; each product is rounded to f32. */
 export function gatedElement(
   rule: Rule,
   a: number,
@@ -121,7 +121,7 @@ export function gatedElement(
   const value = fround(rule.value(x));
   return {
     out: fround(value * gate),
-    dA: a > limit ? 0 : fround(fround(fround(rule.slope(x)) * grad) * gate),
+    dA: a > limit ? 0 : fround(fround(fround(rule.derivative(x)) * grad) * gate),
     dG: g > limit || g < -limit ? 0 : fround(grad * value),
   };
 }

@@ -1,4 +1,4 @@
-/** Sums of elements: the exact sum, rounded once to f32. */
+/** Elementwise sums: the exact sum, rounded once to f32. */
 import { add as sum } from "../core/rational.js";
 
 export function add(x: ArrayLike<number>, y: ArrayLike<number>): number[] {

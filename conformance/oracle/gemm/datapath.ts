@@ -1,22 +1,22 @@
-/** Which datapath multiplies what, and by which numbers: the tables of datapath.md §1 to §3, read literally. */
+/** The tables of datapath.md §1 to §3: which datapath multiplies which operands, and with which parameters. */
 import type { DatapathFamily, DotAdd } from "../../../src/formats/datapath.js";
 import type { ScalarFormat } from "../../../src/formats/scalar.js";
 import type { OracleTask } from "./gemm.js";
 
-/** What of an operand decides. */
+/** The properties of an operand that decide the datapath. */
 export interface Multiplied {
   readonly format: ScalarFormat | "f32";
   readonly scales?:
     | {
         readonly format: "f32" | "e8m0" | "e4m3";
-        /** Lines that share a scale. */
+        /** The number of lines that share a scale. */
         readonly lines: number;
         readonly pow2: boolean;
       }
     | undefined;
 }
 
-/** How a product is computed, its operands and splits aside. */
+/** How a product is computed, without its operands and splits. */
 export type Serving = Pick<OracleTask, "rule" | "staging" | "promotion" | "interval" | "splitTile">;
 
 function row(
@@ -43,7 +43,7 @@ const ROWS = {
 
 type Chip = "hopper" | "ada" | "blackwell";
 
-/** §3: the line of the table that a pair is on. */
+/** A row of the table in datapath.md §3. */
 type Line = "fp8" | "fp8Block" | "narrow" | "mx" | "fp4" | "half" | "tf32";
 
 function lineOf(x: Multiplied, w: Multiplied): Line | undefined {
@@ -61,7 +61,7 @@ function lineOf(x: Multiplied, w: Multiplied): Line | undefined {
   return both(...NARROW) ? "narrow" : undefined;
 }
 
-/** §2: f32 scales for each 128, those of one operand at least 1x128. */
+/** FP8 with f32 scales for each 128 elements (datapath.md §2). At least one operand has 1x128 tiles. */
 function blockScaled(x: Multiplied, w: Multiplied): Serving | undefined {
   const rowwise = [x.scales?.lines, w.scales?.lines].filter((lines) => lines === 1).length;
   if (rowwise === 0) return undefined;
@@ -73,7 +73,7 @@ function blockScaled(x: Multiplied, w: Multiplied): Serving | undefined {
 
 const BF16 = { staging: "bf16" } as const;
 
-/** The serving of X times W by `family`; none where datapath.md refuses the pair. */
+/** How `family` computes X times W; undefined if datapath.md refuses the pair. */
 export function servingOf(
   family: DatapathFamily,
   x: Multiplied,

@@ -1,4 +1,4 @@
-/** Matrix products under a datapath, in exact integers: datapath.md, read literally. */
+/** Matrix products under a datapath, in exact integers, written from datapath.md. */
 import type { DotAdd, StagingName } from "../../../src/formats/datapath.js";
 import {
   add,
@@ -14,12 +14,15 @@ import {
   times,
 } from "../core/rational.js";
 
-/** Lines along K of decoded elements; `minExponent` is that of the format's smallest normal number. */
+/**
+ * An operand: lines of decoded elements along K. `minExponent` is the exponent of the smallest normal number of the
+ * element format.
+ */
 export interface OracleOperand {
   readonly lines: readonly (readonly number[])[];
   readonly minExponent: number;
   readonly scale?: ((line: number, k: number) => number) | undefined;
-  /** As `minExponent`, of the scales' format. */
+  /** The same for the format of the scales. */
   readonly scaleMinExponent?: number;
 }
 
@@ -28,20 +31,20 @@ export interface OracleTask {
   readonly w: OracleOperand;
   readonly rule: "exact" | "fp32" | DotAdd;
   readonly staging: StagingName;
-  /** How a chain of `interval` k's joins the total; "none" is one chain. */
+  /** How the sum of a chain (`interval` elements along K) is added to the total; "none" means a single chain. */
   readonly promotion: "none" | "add" | "scaleProduct" | "scaleChain";
   readonly interval: number;
   readonly splits: number;
   readonly splitTile: number;
 }
 
-/** significand * 2^exponent. */
+/** The number significand * 2^exponent. */
 interface Dyadic {
   readonly significand: bigint;
   readonly exponent: number;
 }
 
-/** A factor: its value, and the exponent it brings to a product. */
+/** A factor of a product: its value, and the exponent that it contributes to the product. */
 interface Factor {
   readonly value: number;
   readonly exponent: number;
@@ -69,7 +72,7 @@ function sum(terms: readonly Dyadic[]): Dyadic {
   };
 }
 
-/** The multiple of 2^grid next to `t` toward zero, over 2^grid. */
+/** `t` truncated toward zero to a multiple of 2^grid, in units of 2^grid. */
 function truncated(t: Dyadic, grid: number): bigint {
   const shift = BigInt(Math.abs(t.exponent - grid));
   if (t.exponent >= grid) return t.significand << shift;
@@ -81,7 +84,7 @@ function bitLength(n: bigint): number {
   return n === 0n ? 0 : (n < 0n ? -n : n).toString(2).length;
 }
 
-/** floor(log2 |x|), at least `least`; of zero as the caller says; of what is not finite, nothing that matters. */
+/** floor(log2 |x|), but at least `least`; `ofZero` for zero. The result for infinity and NaN is never used. */
 function exponentOf(x: number, least: number, ofZero: number): number {
   if (!Number.isFinite(x)) return 0;
   if (x === 0) return ofZero;
@@ -89,13 +92,16 @@ function exponentOf(x: number, least: number, ofZero: number): number {
   return Math.max(bitLength(significand) - 1 + exponent, least);
 }
 
-/** The result where a term is not finite: NaN, or the infinity that no other contradicts; none if all are. */
+/**
+ * The result if a term is infinite or NaN: NaN, or the infinity if all infinities have the same sign. Undefined if all
+ * terms are finite.
+ */
 function special(terms: readonly number[]): number | undefined {
   const wild = terms.filter((t) => !Number.isFinite(t));
   return wild.length === 0 ? undefined : wild.reduce((a, b) => a + b);
 }
 
-/** A truncated sum over 2^grid as f32: P fraction bits toward zero from exponent -126 up, overflow to infinity. */
+/** A sum in units of 2^grid as f32: truncated to P fraction bits, with exponents from -126; overflow gives infinity. */
 function truncateToF32(units: bigint, grid: number, fractionBits: number): number {
   const top = bitLength(units) - 1 + grid;
   const kept = Math.max(top, -126) - fractionBits;
@@ -105,7 +111,7 @@ function truncateToF32(units: bigint, grid: number, fractionBits: number): numbe
   return Number(significand) * 2 ** kept;
 }
 
-/** The terms of one step: products, or exact sums of groups of products, each with its exponent. */
+/** The terms of one step and their exponents. A term is a product, or the exact sum of a group of products. */
 function termsOf(
   rule: DotAdd,
   x: readonly Factor[],
@@ -132,12 +138,15 @@ function step(rule: DotAdd, c: number, x: readonly Factor[], w: readonly Factor[
   return truncateToF32(units, grid, rule.fractionBits);
 }
 
-/** The exponent of a zero operand; where a zero product is told from its value, one that no product has. */
+/**
+ * The exponent of a zero operand. If the rule recognises a zero product by its value, it is an exponent below that of
+ * any product.
+ */
 function zeroExponent(rule: OracleTask["rule"]): number {
   return typeof rule === "object" && rule.zeroOperand !== "none" ? rule.zeroOperand : -9999;
 }
 
-/** One element as the datapath's factor; beyond the last k, a zero. */
+/** One element as a factor of the datapath; zero beyond the end of K. */
 function factor(task: OracleTask, operand: OracleOperand, line: number, k: number): Factor {
   const q = operand.lines[line]?.[k];
   if (q === undefined) return { value: 0, exponent: zeroExponent(task.rule) };
@@ -180,7 +189,7 @@ function chain(task: OracleTask, rule: DotAdd, i: number, j: number, first: numb
   return c;
 }
 
-/** The total of k's `first` to `last`: chains joined in f32. */
+/** The sum of one split, k from `first` to `last`: its chains, added in f32. */
 function part(task: OracleTask, rule: DotAdd, i: number, j: number, first: number, last: number): number {
   if (task.promotion === "none") return chain(task, rule, i, j, first, last);
   let total = 0;
@@ -215,7 +224,7 @@ function f32Dot({ x, w }: OracleTask, i: number, j: number, depth: number): numb
   return total;
 }
 
-/** D[i][j] = sum over k of x[i][k] * w[j][k], as the task's rule has it; f32 values. */
+/** D[i][j] = the sum over k of x[i][k] * w[j][k] under the rule of the task, as f32 values. */
 export function gemm(task: OracleTask): number[][] {
   const depth = task.x.lines[0]?.length ?? 0;
   const { rule, splits, splitTile } = task;
@@ -243,7 +252,7 @@ export interface EpilogueTask {
   readonly split: boolean;
 }
 
-/** From an accumulator to the f32 that is rounded to D's type. */
+/** The f32 result of an accumulator, before the rounding to D's type. */
 export function epilogue(acc: number, { alpha, scaleA, scaleB, beta, c, bias, split }: EpilogueTask): number {
   const s = mul(mul(alpha, scaleA), scaleB);
   const product = (): number => (split ? fma(beta, c, mul(s, acc)) : fma(s, acc, mul(beta, c)));

@@ -1,16 +1,16 @@
-/** Where elements and scales are stored: tilings, transposes, padding, the 128x4 swizzle, nibbles. */
+/** Storage of elements and scales: tiles, transposes, padding, the 128x4 swizzle, packed 4-bit codes. */
 
-/** How a block's scale follows from its amax. */
+/** The rule that computes a block's scale. */
 type ScaleRule = "given" | "whole" | "block" | "e8m0Up" | "e8m0Floor" | "twoLevel";
 
-/** What the specification says of a quantizer. */
+/** The properties of a quantizer in the specification. */
 interface Family {
-  /** Elements that share a scale along a line; 0 for the whole tensor. */
+  /** The number of elements along a line that share a scale; 0 for the whole tensor. */
   readonly block: number;
-  /** Of its elements, unless told otherwise. */
+  /** The default element format. */
   readonly format: "e4m3" | "e2m3" | "e2m1";
   readonly rule: ScaleRule;
-  /** The columnwise copy's codes lie as in the source. */
+  /** True if the codes of the columnwise copy are not transposed. */
   readonly keepsRows?: boolean;
 }
 
@@ -29,26 +29,26 @@ export type Usage = "rowwise" | "columnwise";
 export type TileName = "1x128" | "128x128" | "1x32" | "32x32" | "1x16" | "16x16";
 export type Shape = readonly [number, number];
 
-/** Which matrix of which quantizer is stored. */
+/** The quantizer and options that decide the layout of a copy. */
 export interface LayoutSpec {
   readonly quantizer: QuantizerName;
-  /** Left out: 1x128, 1x32 or 1x16, as the quantizer has it. */
+  /** Default: 1x128, 1x32 or 1x16, depending on the quantizer. */
   readonly tile?: TileName;
-  /** fp8-block 1x128 only: the columnwise copy is not transposed (numerics.md §3.3, COMPACT). */
+  /** fp8-block with 1x128 tiles only: the columnwise copy is not transposed (numerics.md §3.3, COMPACT). */
   readonly compact?: boolean;
 }
 
-/** All of it in terms of element (r, c) of the [M, K] source. */
+/** The tiling of a copy, in terms of elements (r, c) of the [M, K] source. */
 export interface Tiling {
-  /** Rows and columns of the tiles that share one amax. */
+  /** Rows and columns of a tile, whose elements share one amax. */
   readonly tile: Shape;
-  /** Rows and columns that share one entry of the scale matrix; smaller than the tile where scales are replicated. */
+  /** Rows and columns per entry of the scale matrix. Smaller than the tile if the scale is stored more than once. */
   readonly step: Shape;
   readonly codesTransposed: boolean;
   readonly scalesTransposed: boolean;
 }
 
-/** What the specification says of that quantizer. */
+/** The properties of a quantizer in the specification. */
 export function familyOf({ quantizer }: Pick<LayoutSpec, "quantizer">): Family {
   return FAMILIES[quantizer];
 }
@@ -61,7 +61,7 @@ export function isPerTensor(spec: LayoutSpec): boolean {
   return familyOf(spec).block === 0;
 }
 
-/** How one copy of an [M, K] tensor is tiled and stored (cli.md's table of logical shapes). */
+/** How a copy of an [M, K] tensor is tiled and stored (the table of logical shapes in cli.md). */
 export function tilingOf(spec: LayoutSpec, usage: Usage, [m, k]: Shape): Tiling {
   const columnwise = usage === "columnwise";
   if (isPerTensor(spec)) {
@@ -82,7 +82,7 @@ export function tilingOf(spec: LayoutSpec, usage: Usage, [m, k]: Shape): Tiling 
   };
 }
 
-/** A matrix of scale codes or f32 bits. */
+/** A matrix of scale codes, or of f32 bit patterns. */
 export interface ScaleMatrix {
   readonly values: readonly number[];
   readonly shape: Shape;
@@ -101,7 +101,10 @@ function fill([rows, columns]: Shape, at: (i: number, j: number) => number): num
   return Array.from({ length: rows * columns }, (_, n) => at(Math.floor(n / columns), n % columns));
 }
 
-/** Extends a logical scale matrix with zeros to the shape that GEMMs take, transposing it for fp8-block 1x128. */
+/**
+ * Pads a logical scale matrix with zeros to the shape that GEMMs take. For fp8-block with 1x128 tiles it is transposed
+ * too.
+ */
 export function padScales(logical: ScaleMatrix, spec: LayoutSpec, usage: Usage): ScaleMatrix {
   const oriented = spec.quantizer === "fp8-block" && !isSquare(spec) ? transpose(logical) : logical;
   const [rows, columns] = oriented.shape;
@@ -117,18 +120,18 @@ function paddedShape([rows, columns]: Shape, spec: LayoutSpec, usage: Usage): Sh
   return [roundUp(rows, 128), roundUp(columns, 4)];
 }
 
-/** The columnwise MX formats: their scale matrices hold the block index first. */
+/** True for columnwise MX copies, whose scale matrices have the block index as their first dimension. */
 function blocksRunDown({ quantizer }: LayoutSpec, usage: Usage): boolean {
   return usage === "columnwise" && quantizer !== "nvfp4";
 }
 
-/** The place of scale (i, j) in the 128x4 layout, for a matrix of `columns` block columns (numerics.md §4.6). */
+/** The offset of scale (i, j) in the 128x4 layout of a matrix with `columns` blocks per line (numerics.md §4.6). */
 export function swizzledOffset(i: number, j: number, columns: number): number {
   const tile = Math.floor(i / 128) * Math.ceil(columns / 4) + Math.floor(j / 4);
   return tile * 512 + (i % 32) * 16 + Math.floor((i % 128) / 32) * 4 + (j % 4);
 }
 
-/** The swizzled bytes of a logical MX or NVFP4 scale matrix; padding is zero, the shape is that of padScales. */
+/** A logical MX or NVFP4 scale matrix in the swizzled layout; padding is zero. The shape is that of padScales. */
 export function swizzleScales(logical: ScaleMatrix, spec: LayoutSpec, usage: Usage): ScaleMatrix {
   const { values, shape } = blocksRunDown(spec, usage) ? transpose(logical) : logical;
   const [rows, columns] = shape;
@@ -139,7 +142,7 @@ export function swizzleScales(logical: ScaleMatrix, spec: LayoutSpec, usage: Usa
   return { values: bytes, shape: paddedShape(logical.shape, spec, usage) };
 }
 
-/** The elements of a tensor with two axes exchanged: that at indices (.., a, .., b, ..) goes to (.., b, .., a, ..). */
+/** The elements of a tensor with two axes swapped: element (.., a, .., b, ..) moves to (.., b, .., a, ..). */
 export function swapAxes(
   elements: ArrayLike<number>,
   shape: readonly number[],
@@ -167,7 +170,7 @@ export function swapAxes(
   return { elements: result, shape: swapped };
 }
 
-/** Two 4-bit codes a byte, the even element in the low nibble; throws RangeError on an odd count. */
+/** Packs two 4-bit codes per byte, the even element in the low nibble. Throws RangeError for an odd count. */
 export function packNibbles(codes: Uint8Array): Uint8Array {
   if (codes.length % 2 === 1)
     throw new RangeError(`packNibbles: ${codes.length} codes given, an even count needed`);

@@ -1,18 +1,27 @@
-/** Values that a kernel computes and quantizes without storing them: which of their roundings a quantizer reads. */
+/**
+ * Quantization of values that a fused kernel computes and does not store: whether the quantizer reads the f32 values or
+ * their rounding to x.dtype (numerics.md §7.3).
+ */
 import { SCALAR_FORMATS } from "../../../src/formats/scalar.js";
 import { bitsOf } from "../core/rational.js";
 import { decode, encode } from "../core/scalar.js";
 import { amaxOf } from "../core/scale.js";
 import { type Quantized, type QuantizeSpec, quantize, type Source } from "./quantize.js";
 
-/** Quantizes a norm's f32 values that as a tensor would be of x.dtype: a scale that is given multiplies them as they are. */
+/**
+ * Quantizes the f32 results of a norm. Delayed scaling reads the f32 values, every other quantizer their rounding to
+ * x.dtype.
+ */
 export function quantizeNormed(x: Source, spec: QuantizeSpec): Quantized {
   return spec.quantizer === "fp8-delayed"
     ? quantize({ ...x, dtype: "f32" }, spec)
     : quantize(stored(x), spec);
 }
 
-/** The same of an activation's values, whose amax, where one follows from the whole tensor, is that of the f32 values. */
+/**
+ * Quantizes the f32 results of an activation: as `quantizeNormed`, but an amax of the whole tensor is that of the f32
+ * values.
+ */
 export function quantizeActivated(x: Source, spec: QuantizeSpec): Quantized {
   switch (spec.quantizer) {
     case "fp8-current":
@@ -24,7 +33,7 @@ export function quantizeActivated(x: Source, spec: QuantizeSpec): Quantized {
   }
 }
 
-/** The values as a tensor of their type has them. */
+/** The values rounded to their type. */
 function stored(x: Source): Source {
   if (x.dtype === "f32") return x;
   const layout = SCALAR_FORMATS[x.dtype];

@@ -1,11 +1,11 @@
-/** The way back from every quantizer's codes. */
+/** Dequantization under every quantizer. */
 import { SCALAR_FORMATS } from "../../../src/formats/scalar.js";
 import { bitsOf, div, fromBits, mul } from "../core/rational.js";
 import { decode, encode } from "../core/scalar.js";
 import { familyOf, type Shape, type Tiling, tilingOf, type Usage } from "../layout/layout.js";
 import { elementLayout, matrix, type QuantizedCopy, type QuantizeSpec, type WideName } from "./quantize.js";
 
-/** The multiplier that takes an element code's value back, rounded to f32. */
+/** The factor of the values of codes, rounded to f32. */
 function decodeScale(copy: QuantizedCopy, spec: QuantizeSpec, stored: number): number {
   switch (familyOf(spec).rule) {
     case "twoLevel": {
@@ -21,8 +21,8 @@ function decodeScale(copy: QuantizedCopy, spec: QuantizeSpec, stored: number): n
 }
 
 /**
- * The [M, K] tensor of a copy, as bit patterns of `dtype`: fl(code * scale), then rounded to nearest. After
- * the Hadamard transform, the columnwise copy gives the transformed values.
+ * The [M, K] tensor of a copy as bit patterns of `dtype`: fl(code * scale), then rounded to nearest. Under the Hadamard
+ * transform, the columnwise copy gives the transformed values.
  */
 export function dequantize(
   copy: QuantizedCopy,

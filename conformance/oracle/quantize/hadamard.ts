@@ -1,4 +1,7 @@
-/** The random Hadamard transform of 16 bf16 values, as Hopper's BF16 tensor-core step computes it (datapath.md §1, §2). */
+/**
+ * The random Hadamard transform of 16 bf16 values, as one BF16 tensor-core step of Hopper computes it (datapath.md §1,
+ * §2).
+ */
 import {
   BF16,
   bf16,
@@ -20,19 +23,19 @@ import {
 const SIZE = 16;
 const ALIGNMENT_BITS = 25;
 const RESULT_BITS = 23;
-/** Bit i set: input i changes sign. */
+/** If bit i is set, input i changes its sign. */
 const SIGN_MASK = 0xd7e8;
 const QUARTER_EXPONENT = -2;
 const ZERO = rational(0n);
 
-/** Entry [r][c] of diag(d) * H16 / 4, as a sign. */
+/** Whether entry [r][c] of diag(d) * H16 / 4 is negative. */
 function isNegative(r: number, c: number, signs: boolean): boolean {
   const ones = (r & c).toString(2).replaceAll("0", "").length;
   const flipped = signs && ((SIGN_MASK >> r) & 1) === 1;
   return (ones % 2 === 1) !== flipped;
 }
 
-/** An operand's exponent, never below the smallest normal one; zero has that one. */
+/** The exponent of an operand, at least that of the smallest normal number; zero has that exponent too. */
 function operandExponent(x: number): number {
   return x === 0 ? BF16.minExponent : Math.max(floorLog2(magnitude(ofNumber(x))), BF16.minExponent);
 }
@@ -41,7 +44,7 @@ function truncateTo(a: Rational, unit: Rational): Rational {
   return times(rational(truncate(over(a, unit))), unit);
 }
 
-/** f32 by truncation: 23 fraction bits above the smallest normal exponent, infinity from 2^128; zero is +0. */
+/** Truncates to f32: 23 fraction bits, exponents from -126, infinity from 2^128. A zero result is +0. */
 function f32TowardZero(sum: Rational): number {
   if (sum.num === 0n) return 0;
   if (compare(magnitude(sum), powerOfTwo(128)) >= 0) return sum.num < 0n ? -Infinity : Infinity;
@@ -61,7 +64,7 @@ function dot(x: readonly number[], column: number, signs: boolean): number {
   return f32TowardZero(products.map((product) => truncateTo(product, unit)).reduce(plus, ZERO));
 }
 
-/** The bf16 bit patterns of x * diag(d) * H16 / 4 for 16 bf16 values x; without `signs`, d is all ones. */
+/** x * diag(d) * H16 / 4 for 16 bf16 values x, as bf16 bit patterns. Without `signs`, d is all ones. */
 export function rht16(x: readonly number[], signs = true): number[] {
   if (x.length !== SIZE) throw new RangeError(`rht16: ${x.length} values given, 16 needed`);
   return Array.from({ length: SIZE }, (_, column) => {

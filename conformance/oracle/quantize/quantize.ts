@@ -1,4 +1,4 @@
-/** Every quantizer: tiles, their scales, their codes. */
+/** All quantizers: tiles, scales, codes. */
 import { SCALAR_FORMATS, type ScalarLayout } from "../../../src/formats/scalar.js";
 import { random8 } from "../core/philox.js";
 import { bitsOf, FLT_MAX, fromBits, mul } from "../core/rational.js";
@@ -27,69 +27,72 @@ import { rht16 } from "./hadamard.js";
 
 export type WideName = "f32" | "bf16" | "f16";
 
-/** A tensor of [M, K], its values widened exactly to f32. */
+/** An [M, K] tensor whose values are widened exactly to f32. */
 export interface Source {
   readonly data: Float32Array;
   readonly shape: Shape;
   readonly dtype: WideName;
 }
 
-/** Options as in the command line's metadata; what is left out has the command line's default. */
+/** The options in the command line's metadata; an absent option has the command line's default. */
 export interface QuantizeSpec extends LayoutSpec {
   readonly format?: "e4m3" | "e5m2" | "e2m3" | "e3m2" | "e2m1";
   readonly usage?: readonly Usage[];
-  /** fp8-current (default off) and fp8-block (default on). */
+  /** For fp8-current (default false) and fp8-block (default true). */
   readonly pow2Scales?: boolean;
-  /** fp8-current and fp8-block. */
+  /** For fp8-current and fp8-block. */
   readonly amaxEpsilon?: number;
-  /** fp8-delayed. */
+  /** For fp8-delayed. */
   readonly scale?: number;
-  /** nvfp4 1x16 of bf16: the columnwise copy is of the transformed tensor; rhtSigns false leaves its signs out. */
+  /**
+   * For nvfp4 with 1x16 tiles of bf16: the columnwise copy is made from the transformed tensor. `rhtSigns` false omits
+   * the random signs.
+   */
   readonly rht?: boolean;
   readonly rhtSigns?: boolean;
   readonly stochastic?: boolean;
   readonly seed?: bigint;
   readonly offset?: bigint;
-  /** nvfp4 without rht and stochastic: the error that chooses. */
+  /** For nvfp4 without rht and stochastic: the error measure that chooses the scale. */
   readonly fourOverSix?: ErrorMetric;
-  /** With fourOverSix; default 256. */
+  /** Only with fourOverSix. Default 256. */
   readonly e4m3Max?: 256 | 448;
-  /** fp8-current and nvfp4: takes the place of the tensor's own. */
+  /** For fp8-current and nvfp4: replaces the tensor's own amax. */
   readonly amax?: number;
 }
 
-/** One copy as it is stored, before packing. */
+/** One copy before its codes are packed. */
 export interface QuantizedCopy {
   readonly codes: Uint8Array;
   readonly shape: Shape;
-  /** f32 bits, or codes of e8m0 or e4m3, in logical layout. */
+  /** f32 bit patterns, or codes of e8m0 or e4m3, in logical layout. */
   readonly scale: readonly number[];
   readonly scaleShape: readonly number[];
-  /** f32 bits; nvfp4 only. */
+  /** An f32 bit pattern; nvfp4 only. */
   readonly amax?: number;
 }
 
 export interface Quantized {
   readonly rowwise?: QuantizedCopy;
   readonly columnwise?: QuantizedCopy;
-  /** f32 bits; fp8-delayed only. */
+  /** An f32 bit pattern; fp8-delayed only. */
   readonly amax?: number;
 }
 
 type Lines = readonly (readonly number[])[];
 
-/** The element format of a spec, by name; quantizers of e2m1 have no other. */
+/** The name of a spec's element format. Quantizers of e2m1 have no other format. */
 export function elementFormat(spec: QuantizeSpec): NonNullable<QuantizeSpec["format"]> {
   const { format } = familyOf(spec);
   return format === "e2m1" ? format : (spec.format ?? format);
 }
 
-/** The element format of a spec. */
+/** The layout of a spec's element format. */
 export function elementLayout(spec: QuantizeSpec): ScalarLayout {
   return SCALAR_FORMATS[elementFormat(spec)];
 }
 
-/** Both or either copy of a tensor; throws RangeError on options that do not go together. */
+/** One copy or both copies of a tensor. Throws RangeError for incompatible options. */
 export function quantize(x: Source, spec: QuantizeSpec): Quantized {
   check(x, spec);
   const usage = spec.usage ?? ["rowwise"];
@@ -112,7 +115,10 @@ function check(x: Source, spec: QuantizeSpec): void {
   if (four && (rht || stochastic)) fail("fourOverSix goes with neither rht nor stochastic");
 }
 
-/** A copy of bytes where one scale serves both, so that nothing is rounded twice; else a quantization of its own. */
+/**
+ * The columnwise copy. If one scale serves both copies, it has the same codes as the rowwise copy; otherwise the source
+ * is quantized separately.
+ */
 function columnwiseCopy(x: Source, spec: QuantizeSpec): QuantizedCopy {
   const sameBytes = isPerTensor(spec) || (spec.quantizer === "fp8-block" && spec.tile === "128x128");
   return quantizeCopy(
@@ -123,7 +129,7 @@ function columnwiseCopy(x: Source, spec: QuantizeSpec): QuantizedCopy {
   );
 }
 
-/** The random words of an element are addressed as those of the copy `drawAs` (numerics.md choice 6). */
+/** Makes one copy. `drawAs` is the copy whose random bits are used (numerics.md choice 6). */
 function quantizeCopy(x: Source, spec: QuantizeSpec, usage: Usage, drawAs: Usage = usage): QuantizedCopy {
   const [m, k] = x.shape;
   const tiling = tilingOf(spec, usage, x.shape);
@@ -158,7 +164,10 @@ function quantizeCopy(x: Source, spec: QuantizeSpec, usage: Usage, drawAs: Usage
 
 const nearest = new WeakMap<ScalarLayout, readonly Step[]>();
 
-/** As `encode` to nearest even, saturating; found among the exact points where the code changes, which many elements share. */
+/**
+ * As `encode` with ties to even and saturation. It looks the code up in the exact steps of the format, which are cached
+ * for all elements.
+ */
 function nearestCode(bits: number, layout: ScalarLayout): number {
   const points = nearest.get(layout) ?? steps(layout, "tiesToEven", "saturate");
   nearest.set(layout, points);
@@ -171,7 +180,7 @@ function nearestCode(bits: number, layout: ScalarLayout): number {
   return (points[low] as Step).code;
 }
 
-/** `at` of every step-th row and column of an [M, K] grid, row by row, or column by column if transposed. */
+/** `at` for every step-th row and column of an [M, K] grid, row by row, or column by column if transposed. */
 export function matrix(
   [m, k]: Shape,
   [down, across]: Shape,
@@ -188,7 +197,7 @@ export function matrix(
   return { values, shape };
 }
 
-/** The elements of a tile that exist, as rows; a tile one column wide is one line. */
+/** The elements of a tile that lie inside of the tensor, as rows. A tile of one column is one line. */
 function linesOf({ data, shape: [m, k] }: Source, [top, left]: Shape, [height, width]: Shape): Lines {
   const rows = Array.from({ length: Math.min(height, m - top) }, (_, i) => {
     const start = (top + i) * k + left;
@@ -225,7 +234,7 @@ function scaleRule(x: Source, spec: QuantizeSpec, layout: ScalarLayout): (lines:
   }
 }
 
-/** The tensor after the transform of every 16 consecutive rows of every column. */
+/** The tensor after the Hadamard transform of every 16 consecutive rows of each column. */
 function transformed(x: Source, spec: QuantizeSpec): Source {
   const [m, k] = x.shape;
   const data = new Float32Array(m * k);

@@ -1,4 +1,4 @@
-/** Losses, operation by operation in f32. */
+/** Losses, in f32 operations that are rounded one by one. */
 import { exp, log } from "../core/math.js";
 import { laneSum } from "./norm.js";
 
@@ -8,11 +8,11 @@ export interface CrossEntropy {
   readonly loss: number;
   readonly maximum: number;
   readonly total: number;
-  /** The gradient of the row for a gradient `grad` of its loss. */
+  /** The gradient of the row; `grad` is the gradient of its loss. */
   readonly dx: (grad: number) => number[];
 }
 
-/** One row of logits. */
+/** The cross-entropy of one row of logits. */
 export function crossEntropy(
   logits: readonly number[],
   target: number,
@@ -44,7 +44,7 @@ export function crossEntropy(
 
 export interface SquaredError {
   readonly loss: number;
-  /** The gradient of the row for a gradient `grad` of its loss. */
+  /** The gradient of the row; `grad` is the gradient of its loss. */
   readonly dx: (grad: number) => number[];
 }
 

@@ -1,9 +1,11 @@
-/** LayerNorm and RMSNorm, and the fixed order of sums, operation by operation in f32. */
+/** LayerNorm and RMSNorm, in f32 operations that are rounded one by one, and sums in the order of the specification. */
 const f = Math.fround;
 
 export type Matrix = readonly (readonly number[])[];
 
-/** 32 lanes, lane l summing elements l, l + 32, … from +0; then lane l += lane l + w for w = 16, 8, 4, 2, 1. */
+/**
+ * The sum in 32 lanes: lane l adds elements l, l + 32, … from +0. Then lane l adds lane l + w, for w = 16, 8, 4, 2, 1.
+ */
 export function laneSum(terms: readonly number[]): number {
   let lanes = Array.from({ length: 32 }, (_, lane) =>
     terms.filter((_, i) => i % 32 === lane).reduce((sum, term) => f(sum + term), 0),
@@ -16,7 +18,7 @@ export function laneSum(terms: readonly number[]): number {
   return lanes[0]!;
 }
 
-/** Rows ascending within chunks of 32 from +0, chunks ascending from +0. */
+/** The sum in chunks of 32: each chunk in ascending order from +0, then the chunks in ascending order from +0. */
 export function chunkedSum(terms: readonly number[]): number {
   let total = 0;
   for (let first = 0; first < terms.length; first += 32) {
@@ -28,7 +30,7 @@ export function chunkedSum(terms: readonly number[]): number {
 export interface Normalization {
   readonly gamma: readonly number[];
   readonly beta?: readonly number[];
-  /** False makes it RMSNorm. */
+  /** True for LayerNorm, false for RMSNorm. */
   readonly centered: boolean;
   readonly eps: number;
   readonly zeroCenteredGamma: boolean;
@@ -40,7 +42,7 @@ export interface Normalized {
   readonly rstd: number[];
 }
 
-/** Everything f32; `out` is not yet rounded to its type. */
+/** Computes in f32; `out` is not yet rounded to its type. */
 export function norm(x: Matrix, n: Normalization): Normalized {
   const mean = x.map((row) => (n.centered ? f(laneSum(row) / row.length) : 0));
   const rstd = x.map((row, i) => {

@@ -1,16 +1,16 @@
-/** Softmax of a row and its gradient, operation by operation in f32. */
+/** Softmax of a row and its gradient, in f32 operations that are rounded one by one. */
 import { exp } from "../core/math.js";
 import { laneSum } from "./norm.js";
 
 const f = Math.fround;
 
-/** How many elements row `index` of a matrix [rows, columns] has before the mask. */
+/** The number of unmasked elements in row `index` of a matrix [rows, columns]. */
 export function unmasked(index: number, [rows, columns]: readonly [number, number], causal: boolean): number {
   return Array.from({ length: columns }, (_, j) => j).filter((j) => !causal || j <= index + (columns - rows))
     .length;
 }
 
-/** The first `length` elements share the probability; the others have 0. */
+/** Softmax over the first `length` elements; the other results are 0. */
 export function softmax(row: readonly number[], length: number, scale = 1): number[] {
   const z = row.slice(0, length).map((x) => f(f(scale) * x));
   const maximum = f(
@@ -21,7 +21,7 @@ export function softmax(row: readonly number[], length: number, scale = 1): numb
   return row.map((_, j) => (j < length ? f(powers[j]! / total) : 0));
 }
 
-/** The gradient of the row, from y of `softmax` and its gradient. */
+/** The gradient of the row, from the result y of `softmax` and the gradient of y. */
 export function softmaxBackward(
   grad: readonly number[],
   y: readonly number[],

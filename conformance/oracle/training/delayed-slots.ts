@@ -1,9 +1,9 @@
-/** Scales under delayed scaling and the amaxes they follow from, in plain numbers. */
+/** A model of delayed scaling in plain numbers: scales, and the amaxes from which they are computed. */
 
 import { fromBits } from "../core/rational.js";
 import { updateScale } from "../update/delayed-scaling.js";
 
-/** Algorithms that a caller could bring, by name. */
+/** Examples of a caller's own amax algorithm, by name. */
 export type CallerAlgorithm = "oldest" | "doubled";
 
 export interface DelayedModel {
@@ -12,12 +12,12 @@ export interface DelayedModel {
   readonly margin: number;
   readonly length: number;
   readonly algorithm: "max" | "mostRecent" | CallerAlgorithm;
-  /** A scaling function of the caller's: the mean of the old scale and the amax. */
+  /** The scaling function: the default, or a caller's own, which returns the mean of the old scale and the amax. */
   readonly scaling: "default" | "mean";
   readonly reduces: boolean;
 }
 
-/** Scales and amaxes, as a snapshot has them: `history[row][slot]`. */
+/** A snapshot of scales and amaxes: `history[row][slot]`. */
 export interface SlotsSnapshot {
   readonly scale: readonly number[];
   readonly history: readonly (readonly number[])[];
@@ -25,7 +25,7 @@ export interface SlotsSnapshot {
 
 const FORMAT_MAX = { e4m3: 448, e5m2: 57344 };
 
-/** The largest magnitude of bf16 codes, NaN aside. */
+/** The largest magnitude of bf16 codes, NaN ignored. */
 export function amaxOf(codes: Iterable<number>): number {
   let largest = 0;
   for (const code of codes) {
@@ -35,7 +35,7 @@ export function amaxOf(codes: Iterable<number>): number {
   return fromBits(largest * 0x10000);
 }
 
-/** What the caller's algorithms make of a history, row 0 first. */
+/** The amax that a caller's algorithm computes from a history, row 0 first. */
 function callersAmax(algorithm: CallerAlgorithm, column: readonly number[]): number {
   return algorithm === "oldest" ? (column[1] ?? (column[0] as number)) : 2 * Math.max(...column);
 }
@@ -43,7 +43,7 @@ function callersAmax(algorithm: CallerAlgorithm, column: readonly number[]): num
 export class Slots {
   scale: number[];
   history: number[][];
-  /** Another state has taken its place. */
+  /** True after the layer has replaced this state by another. */
   replaced = false;
 
   constructor(
@@ -90,7 +90,7 @@ export class Slots {
     return updateScale({ history, scale }, { formatMax: FORMAT_MAX[this.format], margin, algorithm });
   }
 
-  /** With functions of the caller's every slot rolls, whatever was recorded. */
+  /** The update with a caller's own functions. Unlike the default, it rolls a slot whose recorded amax is 0. */
   #updatedOnHost(column: readonly number[], scale: number) {
     const { algorithm } = this.recipe;
     const [recorded = 0, ...older] = column;

@@ -1,4 +1,7 @@
-/** What becomes of the state of linear layers in a training run, in plain numbers: regions, scales, cached weights. */
+/**
+ * A model of the state of linear layers during a training run, in plain numbers: regions of `autocast`, scales, cached
+ * weights.
+ */
 import { amaxOf, type DelayedModel, Slots, type SlotsSnapshot } from "./delayed-slots.js";
 
 export type RecipeModel =
@@ -9,10 +12,13 @@ export type RecipeModel =
 /** bf16 codes of a matrix. */
 export type Codes = Uint16Array;
 
-/** The other members of a group: element by element, what they have recorded. */
+/**
+ * A model of a process group: each reduction takes the maximum with the next numbers of `others`, which stand for the
+ * other ranks.
+ */
 export class GroupModel {
   #elements = 0;
-  /** The rows of each call, as they came. */
+  /** The rows that each reduction received. */
   readonly calls: number[][][] = [];
 
   constructor(
@@ -29,7 +35,7 @@ export class GroupModel {
   }
 }
 
-/** Scales to be updated, with their groups, in the order of use. */
+/** Scales to update, with the group of each, in order of first use. */
 type Pending = Map<Slots, GroupModel | undefined>;
 
 export interface AutocastModel {
@@ -43,7 +49,7 @@ type Frame =
   | { readonly grad: false }
   | { readonly grad?: undefined; readonly region: AutocastModel; readonly pending?: Pending };
 
-/** A matrix as it is quantized; `scale` under delayed scaling. */
+/** A quantized matrix: its bf16 codes, the recipe, and the scale under delayed scaling. */
 export interface Quantized {
   codes: Codes;
   recipe: RecipeModel;
@@ -62,17 +68,17 @@ export interface CallModel {
   readonly xNeedsGrad: boolean;
 }
 
-/** One forward pass, as the way back remembers it. */
+/** One forward pass, with what the backward pass needs of it. */
 export interface Pass {
   readonly layer: LayerModel;
   readonly x: Codes;
   readonly call: CallModel;
   readonly region: AutocastModel | undefined;
-  /** Absent in high precision. */
+  /** Absent if the pass ran in high precision. */
   quantized?: { readonly x: Quantized; readonly weight: Quantized; readonly backward: Slots | undefined };
-  /** In high precision a weight that is itself quantized counts as what it stood for at the time. */
+  /** In high precision, a weight stored in quantized form: its codes and scale at the time of the pass. */
   primary?: Quantized | undefined;
-  /** [input, weight, output], as they are when the pass begins. */
+  /** The scales [input, weight, output] at the beginning of the pass. */
   readonly scales: readonly number[];
 }
 
@@ -87,13 +93,13 @@ export class LayerModel {
   delayed: { readonly forward: Slots; readonly backward: Slots } | undefined;
   restored: { readonly snapshot: LayerSnapshot | undefined } | undefined;
   cache: { readonly copy: Quantized; readonly columnwise: boolean } | undefined;
-  /** What a weight that is itself quantized records its amaxes in. */
+  /** The scales in which a weight stored in quantized form records its amaxes. */
   attached: Slots | undefined;
   warnings = 0;
 
   constructor(
     public weight: Codes,
-    /** Set where the weight is quantized itself. */
+    /** Present if the weight is stored in quantized form. */
     readonly primary?: Quantized,
   ) {}
 
@@ -130,7 +136,7 @@ export class LayerModel {
     this.cache = undefined;
   }
 
-  /** New values. A weight that is itself quantized takes them by the scale it follows. */
+  /** Sets the weight. A weight stored in quantized form is quantized with the scale that its quantizer has then. */
   write(codes: Codes): void {
     this.weight = codes;
     if (!this.primary) return;
@@ -139,7 +145,7 @@ export class LayerModel {
     this.primary.scale = this.attached?.scale[WEIGHT] ?? 1;
   }
 
-  /** Whether a weight that is itself quantized is quantized as the recipe says. */
+  /** Whether the stored form of the weight is the one that the recipe asks for. */
   fits(recipe: RecipeModel): boolean {
     if (!this.primary) return true;
     if (recipe.kind === "delayed") return this.primary.recipe.kind === "delayed";
@@ -147,7 +153,7 @@ export class LayerModel {
   }
 }
 
-/** A run of a program with several flows of calls. */
+/** A model of a training program with several flows of calls. */
 export class TrainingModel {
   readonly #flows: Frame[][];
 
@@ -196,7 +202,7 @@ export class TrainingModel {
     return undefined;
   }
 
-  /** The recipe that the next pass of a flow quantizes by. */
+  /** The recipe of the next forward pass of a flow. */
   recipe(flow: number): RecipeModel | undefined {
     const region = this.#region(flow);
     return region && (region.enabled || region.calibrating) ? region.recipe : undefined;
@@ -225,12 +231,12 @@ export class TrainingModel {
     return pass;
   }
 
-  /** All of one backward pass; `each` sees every pass just as it is gone back through, with the scale of the gradient. */
+  /** One backward pass. `each` is called for every forward pass in reverse order, with the scale of the gradient. */
   backward(passes: readonly Pass[], grad: Codes, each: (pass: Pass, scale: number) => void): void {
     const pending: Pending = new Map();
     for (const pass of passes.toReversed()) {
       const { region, layer, call } = pass;
-      // computed again in high precision, such a weight counts as what it stands for by then
+      // recomputed in high precision, the weight has its current codes and scale
       if (call.recompute) pass.primary = layer.primary && { ...layer.primary };
       const slots = pass.quantized?.backward;
       slots?.record(0, amaxOf(grad));
@@ -241,7 +247,7 @@ export class TrainingModel {
   }
 }
 
-/** What a pass multiplies, computed again or not. */
+/** The quantized operands of a pass. */
 function quantizedPass(pass: Pass, columnwise: boolean) {
   const { layer, x, call, scales } = pass;
   const recipe = layer.recipe as RecipeModel;
@@ -276,7 +282,7 @@ function weightOf(layer: LayerModel, { first, skip }: CallModel, need: WeightNee
   return usable;
 }
 
-/** Reduces over each group in one call, then updates. */
+/** Reduces the amaxes of each group in one call, then updates the scales. */
 function update(pending: Pending): void {
   const live = [...pending].filter(([slots]) => !slots.replaced);
   for (const group of new Set(live.map(([, each]) => each))) {

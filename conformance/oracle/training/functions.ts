@@ -1,4 +1,4 @@
-/** Functions of variables: sums, activations, tables, attention, losses. */
+/** A model of differentiable functions: sums, activations, embeddings, attention, losses. */
 import { embeddingBackward, embedding as rowsById } from "../rows/embedding.js";
 import { crossEntropy as crossEntropyRow, mse as mseRow } from "../rows/loss.js";
 import { softmax, softmaxBackward, unmasked } from "../rows/softmax.js";
@@ -33,7 +33,7 @@ export interface AttentionModel {
   readonly causal: boolean;
 }
 
-/** qkv [batch * length, 3 * heads * depth]: softmax(q·kᵀ / √depth)·v of each head, side by side. */
+/** Attention of qkv [batch * length, 3 * heads * depth]: softmax(q·kᵀ / √depth)·v for each head, concatenated. */
 export function attention(run: Run, tape: Tape, x: Value, { batch, heads, causal }: AttentionModel): Value {
   const qkv = x.wide;
   const { dtype } = qkv;
@@ -94,7 +94,7 @@ export function attention(run: Run, tape: Tape, x: Value, { batch, heads, causal
   });
 }
 
-/** The mean of the losses of rows, f32 [1], and the share of each in its gradient. */
+/** The mean of the losses of all rows, f32 [1], and the factor of each loss in its gradient. */
 function mean(
   tape: Tape,
   x: Value,

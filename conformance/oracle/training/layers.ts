@@ -1,4 +1,4 @@
-/** The layers that have linear products in them, as functions on a tape. */
+/** A model of the layers that contain linear products, as functions on a tape. */
 import { type ActivationName, gatedElement, RULES } from "../elementwise/activation.js";
 import type { CallModel, LinearInputModel, LinearModel, Run } from "./linear.js";
 import { type Matrix, mapped, matrix } from "./matrix.js";
@@ -27,7 +27,7 @@ export function linear(run: Run, tape: Tape, x: Value, layer: LinearModel, call:
   });
 }
 
-/** The result, and that of the norm where it is returned. */
+/** The result of a norm and a linear layer, and the result of the norm if it is returned too. */
 export function normLinear(
   run: Run,
   tape: Tape,
@@ -53,7 +53,7 @@ export interface Act {
   readonly gated: boolean;
 }
 
-/** An activation, or the gated form of the first half, as f32 values. */
+/** The f32 values of an activation, or of its gated form, where the first half of the columns is activated. */
 export function activate(h: Matrix, { kind, gated }: Act): Matrix {
   const rule = RULES[kind];
   if (!gated) return mapped(h, rule.value, "f32");
@@ -69,11 +69,11 @@ function pairOf({
   return (i, j) => [data[i * columns + j] as number, data[i * columns + columns / 2 + j] as number];
 }
 
-/** The gradient of an activation as f32 values. */
+/** The f32 values of an activation's gradient. */
 export function activateBackward(grad: Matrix, h: Matrix, { kind, gated }: Act): Matrix {
   const rule = RULES[kind];
   const [rows, columns] = h.shape;
-  if (!gated) return mapped(h, (x, i) => Math.fround(rule.slope(x)) * (grad.data[i] as number), "f32");
+  if (!gated) return mapped(h, (x, i) => Math.fround(rule.derivative(x)) * (grad.data[i] as number), "f32");
   const half = columns / 2;
   const at = pairOf(h);
   return matrix([rows, columns], "f32", (i, j) => {
@@ -130,7 +130,7 @@ export function mlp(
   });
 }
 
-/** The way back through the activation, rounded unless that is one step with its quantization. */
+/** The gradient through the activation. It is rounded, unless it is fused with its quantization. */
 function throughActivation(
   grad: Matrix,
   h: Matrix,

@@ -1,4 +1,6 @@
-/** A linear layer: three products, in high precision or under a recipe, and what it keeps between calls. */
+/**
+ * A model of a linear layer: three products, in high precision or under a recipe, and the state it keeps between calls.
+ */
 import type { DatapathFamily } from "../../../src/formats/datapath.js";
 import { amaxOf } from "../core/scale.js";
 import type { WideName } from "../quantize/quantize.js";
@@ -9,35 +11,38 @@ import { type Quantizable, QuantizedModel } from "./quantized.js";
 import { type ProductModel, type RoleModel, type StepRecipe, specOf, splits } from "./recipes.js";
 import { type Passed, type Value, wideOf } from "./tape.js";
 
-/** What all calls of a program share. */
+/** The state that all calls of a program share. */
 export interface Run {
-  /** How tensors that are quantized are multiplied; f32 ones outside of a recipe by `fp32`, unless it is exact. */
+  /**
+   * The datapath of products with quantized operands. Products of f32 without a recipe use `fp32`, unless `family` is
+   * exact.
+   */
   readonly family: DatapathFamily;
-  /** Offsets go up by one with each stochastic quantization. */
+  /** The offset grows by one with each stochastic quantization. */
   readonly random: { readonly seed: bigint; offset: bigint };
-  /** Of the region around; none outside of one. */
+  /** The recipe of the enclosing `autocast` region; undefined outside of one. */
   recipe: StepRecipe | undefined;
-  /** Scales used since the last update, by the pass they belong to. */
+  /** The scales that were used since their last update, separately for the forward and the backward pass. */
   readonly used: { readonly forward: Set<Slots>; readonly backward: Set<Slots> };
 }
 
 export interface CallModel {
   readonly isFirstMicrobatch?: boolean | undefined;
-  /** The cached weight is quantized again unless this is 1. */
+  /** Unless this is 1, the cached weight is quantized again. */
   readonly skip?: 0 | 1 | undefined;
   readonly fp8Output?: boolean;
   readonly fp8Grad?: boolean;
 }
 
-/** A leaf that an optimizer steps. */
+/** A leaf variable that an optimizer updates. */
 export interface ParameterModel extends Value {
   mainGrad?: Matrix | undefined;
 }
 
 export interface LinearInputModel {
-  /** As products and quantizers find it. */
+  /** The input as quantizers and products receive it. */
   readonly from: Quantizable | QuantizedModel;
-  /** In the type of activations; of a product in high precision. */
+  /** The input in the type of activations, for products in high precision. */
   readonly wide: () => Matrix;
   readonly dtype: WideName;
   readonly requiresGrad: boolean;
@@ -51,7 +56,10 @@ export interface LinearGradientsModel {
 
 export interface LinearResultModel {
   readonly out: Passed;
-  /** `computed`: the gradient as f32 values that are quantized as they are computed; those the bias's gradient sums. */
+  /**
+   * The backward function. `computed` has the f32 values of a gradient whose computation is fused with its
+   * quantization; the bias gradient sums these values.
+   */
   readonly backward: (grad: Passed, computed?: Quantizable) => LinearGradientsModel;
 }
 
@@ -67,7 +75,7 @@ export class LinearModel {
   #recipe: StepRecipe | undefined;
   slots: { readonly forward: Slots; readonly backward: Slots } | undefined;
   #cached: { readonly weight: QuantizedModel; readonly columnwise: boolean } | undefined;
-  /** The next product begins the main gradient anew. */
+  /** True if the next weight gradient overwrites the main gradient instead of being added to it. */
   #fresh = false;
 
   constructor(
@@ -129,7 +137,7 @@ export class LinearModel {
       ...joined("fprop"),
       bias: bias?.data,
     });
-    // what the backward pass will read, as it is now
+    // the copy for the backward pass is made now, before its source may change
     const columns = wanted.wgrad ? x.operand("columnwise") : undefined;
     const result = (
       rows: number[][],
@@ -138,7 +146,7 @@ export class LinearModel {
       narrow: boolean | undefined,
     ): Passed => {
       if (!narrow) return ofRows(rows, count, dtype);
-      // delayed scaling casts the f32 sums, any other recipe sees them rounded (numerics.md §6.3)
+      // delayed scaling quantizes the f32 sums; other recipes quantize the rounded result (numerics.md §6.3)
       if (recipe.kind !== "delayed")
         return quantize(role, { x: ofRows(rows, count, dtype), computed: false });
       return quantize(role, { x: { ...ofRows(rows, count, "f32"), dtype }, computed: "norm" });
@@ -183,7 +191,10 @@ export class LinearModel {
     return undefined;
   }
 
-  /** A recipe of another class drops scales and histories; a change of options keeps what still means something. */
+  /**
+   * Prepares the layer for a recipe. Scales and histories are kept if both recipes have delayed scaling, even with
+   * different options; otherwise they are dropped.
+   */
   #enter(run: Run, recipe: StepRecipe): void {
     if (JSON.stringify(recipe) !== JSON.stringify(this.#recipe)) {
       const before = this.slots;
@@ -238,12 +249,12 @@ interface Wanted {
   readonly wgrad: boolean;
 }
 
-/** The values of now, which a step may change. */
+/** A copy of the values, which a later optimizer step does not change. */
 function snapshot(x: Matrix): Matrix {
   return { ...x, data: x.data.slice() };
 }
 
-/** The end of a region, or of a backward pass: what was used gets new scales. */
+/** Ends an `autocast` region or a backward pass: updates all scales that were used in it. */
 export function endPass({ used }: Run, pass: "forward" | "backward"): void {
   for (const slots of used[pass]) slots.update();
   used[pass].clear();

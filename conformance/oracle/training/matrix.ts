@@ -1,9 +1,9 @@
-/** Matrices of wide types in plain numbers, and the operations on them that round once an element. */
+/** Matrices of wide types in plain numbers, and operations that round each element once. */
 import { SCALAR_FORMATS } from "../../../src/formats/scalar.js";
 import type { Source, WideName } from "../quantize/quantize.js";
 import { chunkedSum } from "../rows/norm.js";
 
-/** Rows and columns of values that `dtype` can hold. Leading dimensions are flattened. */
+/** Rows and columns of values that `dtype` can represent. Leading dimensions are flattened. */
 export type Matrix = Source;
 
 const FLOATS = {
@@ -11,7 +11,7 @@ const FLOATS = {
   f16: { fractionBits: SCALAR_FORMATS.f16.mantissaBits, least: 1 - SCALAR_FORMATS.f16.bias, most: 16 },
 };
 
-/** An f32 value rounded to nearest even in `dtype`; overflow gives infinity. */
+/** An f32 value rounded to `dtype`, ties to even; overflow gives infinity. */
 function rounded(x: number, dtype: WideName): number {
   const value = Math.fround(x);
   if (dtype === "f32" || value === 0 || !Number.isFinite(value)) return value;
@@ -26,13 +26,13 @@ function rounded(x: number, dtype: WideName): number {
   return value < 0 ? -made : made;
 }
 
-/** floor(log2 |x|) of a finite f32 value that is not 0; -127 below the normal numbers. */
+/** floor(log2 |x|) of a finite nonzero f32; -127 for subnormal numbers. */
 export function exponentOf(x: number): number {
   const bits = new Uint32Array(Float32Array.of(x).buffer)[0] as number;
   return ((bits >>> 23) & 255) - 127;
 }
 
-/** The matrix of `at`, an f32 value at each row and column, rounded. */
+/** The matrix whose elements are `at(row, column)`, rounded from f32. */
 export function matrix(
   shape: readonly [rows: number, columns: number],
   dtype: WideName,
@@ -49,7 +49,7 @@ export function ofRows(rows: readonly (readonly number[])[], columns: number, dt
   return matrix([rows.length, columns], dtype, (i, j) => rows[i]?.[j] as number);
 }
 
-/** The matrix of one row. */
+/** A matrix of one row. */
 export function ofRow(row: readonly number[], dtype: WideName): Matrix {
   return ofRows([row], row.length, dtype);
 }
@@ -62,17 +62,17 @@ export function rowsOf({ data, shape: [rows, columns] }: Matrix): number[][] {
   return Array.from({ length: rows }, (_, i) => [...data.subarray(i * columns, (i + 1) * columns)]);
 }
 
-/** x + y in f32, rounded to the type of x unless told otherwise. */
+/** x + y in f32, rounded to `dtype`, which defaults to the type of x. */
 export function sum(x: Matrix, y: Matrix, dtype = x.dtype): Matrix {
   return { ...x, dtype, data: x.data.map((value, i) => rounded(value + (y.data[i] as number), dtype)) };
 }
 
-/** Element by element. */
+/** Applies `f` to each element and rounds the results to `dtype`. */
 export function mapped(x: Matrix, f: (value: number, i: number) => number, dtype = x.dtype): Matrix {
   return { ...x, dtype, data: x.data.map((value, i) => rounded(f(value, i), dtype)) };
 }
 
-/** The sums of columns (numerics.md §7.5) as one row. */
+/** The column sums (numerics.md §7.5) as a matrix of one row. */
 export function columnSums(x: Matrix, dtype: WideName): Matrix {
   const rows = rowsOf(x);
   const columns = Array.from({ length: x.shape[1] }, (_, j) => j);

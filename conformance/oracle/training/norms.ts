@@ -1,4 +1,4 @@
-/** Norms, alone and as the first step of a layer. */
+/** A model of norms, alone or as the first step of a layer. */
 
 import type { WideName } from "../quantize/quantize.js";
 import { norm, normBackward } from "../rows/norm.js";
@@ -9,7 +9,7 @@ import { type Passed, type Tape, type Value, wideOf } from "./tape.js";
 
 export interface NormModel {
   readonly gamma: ParameterModel;
-  /** None of RMSNorm. */
+  /** Absent for RMSNorm. */
   readonly beta: ParameterModel | undefined;
   readonly eps: number;
   readonly zeroCenteredGamma: boolean;
@@ -19,7 +19,7 @@ export function normParametersOf({ gamma, beta }: NormModel): readonly Parameter
   return beta ? [gamma, beta] : [gamma];
 }
 
-/** The norm of rows: f32 values, and the gradients that follow from that of the result. */
+/** The f32 results of a norm over rows, and a function for its gradients. */
 function normOf(x: Matrix, { gamma, beta, eps, zeroCenteredGamma }: NormModel) {
   const row = (of: ParameterModel): number[] => [...of.wide.data];
   const form = {
@@ -48,7 +48,10 @@ export function normLayer(tape: Tape, x: Value, parts: NormModel): Value {
   return tape.one(inputs, made.out(x.wide.dtype), (grad) => made.backward(wideOf(grad)));
 }
 
-/** A norm before a linear layer; `returned`: others see its result too, and what is quantized is that. */
+/**
+ * A norm before a linear layer. If `returned`, other layers use its result too, so the rounded result is what is
+ * quantized.
+ */
 export function normedInput(run: Run, x: Value, parts: NormModel, returned: boolean) {
   const { dtype } = x.wide;
   const made = normOf(x.wide, parts);

@@ -1,4 +1,4 @@
-/** Optimizers over parameters: f32 masters, buffers, clipping (numerics.md §9). */
+/** A model of optimizers over parameters: f32 master weights, optimizer state, clipping (numerics.md §9). */
 
 import { mul } from "../core/rational.js";
 import { gradNorm } from "../update/grad-norm.js";
@@ -33,7 +33,7 @@ export interface SlotModel {
   steps: number;
 }
 
-/** What an optimizer steps by: the sum of both gradients where a weight has both. */
+/** The gradient for the step: the sum of `grad` and `mainGrad` if a weight has both. */
 function gradientOf({ grad, mainGrad }: ParameterModel): Matrix | undefined {
   return grad && mainGrad ? sum(mainGrad, grad, "f32") : (mainGrad ?? grad);
 }
@@ -67,7 +67,7 @@ export class OptimizerRun {
       if (!grad) continue;
       slot.steps++;
       if (noop === 1) continue;
-      // an f32 parameter is its own master
+      // an f32 parameter serves as its own master weight
       if (parameter.wide.dtype === "f32") slot.master = parameter.wide;
       const data = slot.master.data.map((p, i) => {
         const own = grad.data[i] as number;

@@ -1,4 +1,4 @@
-/** The products of a linear layer from operands in the two directions of their copies (numerics.md §6). */
+/** The products of a linear layer, each operand read from its rowwise or columnwise copy (numerics.md §6). */
 import type { DatapathFamily } from "../../../src/formats/datapath.js";
 import { SCALAR_FORMATS, type ScalarFormat } from "../../../src/formats/scalar.js";
 import { div, f32, mul, powerOfTwo, rational, times } from "../core/rational.js";
@@ -7,32 +7,32 @@ import { epilogue, gemm, type OracleOperand } from "../gemm/gemm.js";
 import type { Usage } from "../layout/layout.js";
 import { exponentOf, type Matrix, rowsOf } from "./matrix.js";
 
-/** One operand: its lines along K. */
+/** One operand as lines along K. */
 export interface Operand {
   readonly lines: readonly (readonly number[])[];
   readonly format: ScalarFormat | "f32";
-  /** Of blocks: what datapaths ask about them, and the scale of an element. */
+  /** The block scales: their shape, which decides the datapath, and a function for the scale of an element. */
   readonly blocks?: {
     readonly shared: NonNullable<Multiplied["scales"]>;
     readonly scale: (line: number, k: number) => number;
   };
-  /** Per-tensor FP8: the factor of everything. */
+  /** The scale of the whole tensor; per-tensor FP8 only. */
   readonly factor?: number;
-  /** NVFP4: the tensor's amax, and the largest product of a code and a scale. */
+  /** NVFP4 only: the tensor's amax, and the largest product of a code's value and a scale. */
   readonly global?: { readonly amax: number; readonly divisor: number };
 }
 
-/** What joins a product. */
+/** The options of a product, and what is added to it. */
 export interface Joined {
   readonly family: DatapathFamily;
   readonly split: boolean;
-  /** One a column. */
+  /** One element per column. */
   readonly bias?: ArrayLike<number> | undefined;
-  /** What is added to, f32. */
+  /** The f32 matrix that is added. */
   readonly addend?: Matrix | undefined;
 }
 
-/** A wide matrix as it is read in one direction. */
+/** A wide matrix as an operand, read in one direction. */
 export function wideOperand(x: Matrix, usage: Usage): Operand {
   const rows = rowsOf(x);
   return { lines: usage === "rowwise" ? rows : transposed(rows, x.shape[1]), format: x.dtype };
@@ -42,7 +42,7 @@ function transposed<T>(rows: readonly (readonly T[])[], columns: number): T[][] 
   return Array.from({ length: columns }, (_, j) => rows.map((row) => row[j] as T));
 }
 
-/** D[i][j], f32, before it is rounded to a type: line i of b by line j of a. */
+/** The f32 results before rounding to a type: D[i][j] is the product of line i of b and line j of a. */
 export function product(a: Operand, b: Operand, { family, split, bias, addend }: Joined): number[][] {
   const sums = accumulators(a, b, family, split);
   const factors = {
@@ -54,7 +54,7 @@ export function product(a: Operand, b: Operand, { family, split, bias, addend }:
   };
   const columns = a.lines.length;
   const factor = mul(mul(factors.alpha, factors.scaleA), factors.scaleB);
-  // without an addend every operation is exact in f64 before its one rounding, or innocuously rounded twice
+  // without an addend, each operation is exact in f64 before its one rounding, or the double rounding has no effect
   if (!addend)
     return sums.map((row) =>
       row.map((acc, j) => {
@@ -69,7 +69,7 @@ export function product(a: Operand, b: Operand, { family, split, bias, addend }:
   );
 }
 
-/** numerics.md §5.10. */
+/** The NVFP4 factor of both operands (numerics.md §5.10). */
 function globalFactor(...operands: readonly Operand[]): number {
   const globals = operands.flatMap(({ global }) => global ?? []);
   if (globals.length === 0) return 1;
@@ -103,19 +103,19 @@ function oracleOperand({ lines, format, blocks }: Operand): OracleOperand {
   return { lines, minExponent, scale: blocks.scale, scaleMinExponent: SCALE_EXPONENTS[blocks.shared.format] };
 }
 
-/** Elements times their block scales, which f64 holds exactly. */
+/** Elements times their block scales; f64 represents these products exactly. */
 function scaledLines({ lines, blocks }: Operand): readonly (readonly number[])[] {
   return blocks ? lines.map((line, i) => line.map((q, k) => q * blocks.scale(i, k))) : lines;
 }
 
-/** Each element an integer times 2^-shift. */
+/** Elements as integers, in units of 2^-shift. */
 function fixed(lines: readonly (readonly number[])[]) {
   const shift = Math.max(0, ...lines.map((line) => Math.max(0, ...line.map(fractionBits))));
   const most = Math.max(0, ...lines.map((line) => Math.max(0, ...line.map(Math.abs)))) * 2 ** shift;
   return { shift, most, lines: lines.map((line) => line.map((x) => x * 2 ** shift)) };
 }
 
-/** How many bits of a finite number lie behind the point. */
+/** The number of fraction bits of a finite number. */
 function fractionBits(x: number): number {
   if (x === 0) return 0;
   let bits = Math.max(0, 20 - exponentOf(x));
@@ -124,7 +124,7 @@ function fractionBits(x: number): number {
   return bits;
 }
 
-/** Every sum exact, rounded once; f64 where it holds the integers, else big ones. */
+/** Exact sums, each rounded once. Computed in f64 if all integers fit, else in bigints. */
 function exactSums(a: Operand, b: Operand): number[][] {
   const [w, x] = [scaledLines(a), scaledLines(b)];
   if (![...w, ...x].every((line) => line.every(Number.isFinite)))
@@ -154,7 +154,10 @@ function dot(x: readonly number[], w: readonly number[]): number {
   return total;
 }
 
-/** With infinities or NaN: what contradicts nothing, else NaN; a line without them is as any other. */
+/**
+ * The dot product of lines that contain infinities or NaN: the infinity if all infinities agree, else NaN. Lines with
+ * only finite elements are summed as usual.
+ */
 function wildDot(x: readonly number[], w: readonly number[]): number {
   const wild = x.map((q, k) => q * (w[k] as number)).filter((term) => !Number.isFinite(term));
   if (wild.length > 0) return wild.reduce((a, b) => a + b);

@@ -1,4 +1,4 @@
-/** Quantized tensors: what a product reads of them, made where it is read. */
+/** A model of quantized tensors. Each copy is computed when a product reads it. */
 import { SCALAR_FORMATS } from "../../../src/formats/scalar.js";
 import { fromBits } from "../core/rational.js";
 import { decode } from "../core/scalar.js";
@@ -17,7 +17,8 @@ import type { Matrix } from "./matrix.js";
 import type { Operand } from "./products.js";
 
 /**
- * Where values come from: a tensor, or f32 values that the kernel of a norm or of an activation quantizes as it computes them.
+ * The values to quantize: a tensor, or f32 values whose computation (a norm or an activation) is fused with the
+ * quantization.
  */
 export interface Quantizable {
   readonly x: Matrix;
@@ -27,7 +28,7 @@ export interface Quantizable {
 const HOW = { stored: quantize, norm: quantizeNormed, activation: quantizeActivated };
 const MAX_NVFP4 = { plain: 448, fourOverSix: 256 };
 
-/** A tensor quantized by a spec. Its copies are of the values at the time. */
+/** A tensor quantized by a spec. A copy has the values that the source has when the copy is computed. */
 export class QuantizedModel {
   readonly #copies = new Map<Usage, QuantizedCopy>();
 
@@ -50,7 +51,7 @@ export class QuantizedModel {
     return made;
   }
 
-  /** The lines of a copy along its product's K. */
+  /** The lines of a copy along K. */
   operand(usage: Usage): Operand {
     const { spec } = this;
     const { shape } = this.from.x;
@@ -95,7 +96,7 @@ export class QuantizedModel {
     return { ...made, blocks, global: { amax: fromBits(copy.amax as number), divisor: 6 * e4m3Max } };
   }
 
-  /** The values that the rowwise copy stands for, rounded to `dtype`. */
+  /** The dequantized rowwise copy, rounded to `dtype`. */
   wide(dtype: WideName): Matrix {
     const bits = dequantize(this.copy("rowwise"), "rowwise", this.spec, dtype);
     const value = dtype === "f32" ? fromBits : (code: number) => decode(code, SCALAR_FORMATS[dtype]);

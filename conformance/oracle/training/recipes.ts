@@ -1,4 +1,4 @@
-/** The recipes in plain data: how each tensor of a linear layer is quantized (docs/training.md's tables). */
+/** The recipes as plain data: the quantizer of each tensor of a linear layer (the tables of docs/training.md). */
 
 import type { ErrorMetric } from "../core/scale.js";
 import type { QuantizeSpec } from "../quantize/quantize.js";
@@ -7,7 +7,7 @@ import type { DelayedModel } from "./delayed-slots.js";
 export type RoleModel = "input" | "weight" | "output" | "gradOutput" | "gradInput";
 export type ProductModel = "fprop" | "dgrad" | "wgrad";
 
-/** What every recipe may be told: which products split their accumulator. */
+/** The option of every recipe that says which products use a split accumulator. */
 interface Products {
   readonly split?: Readonly<Record<ProductModel, boolean>> | undefined;
 }
@@ -28,7 +28,7 @@ export interface BlockRecipe extends TwoFormats {
   readonly kind: "block";
   readonly f32Scales: boolean;
   readonly amaxEpsilon: number;
-  /** The tensor whose scales cover 128x128, if any. */
+  /** The tensor with 128x128 tiles, if any. */
   readonly square: "x" | "w" | "grad" | "none";
 }
 
@@ -45,7 +45,7 @@ export interface NVFP4Recipe extends Products {
   readonly fourOverSix: ErrorMetric | "none";
 }
 
-/** Quantizers of the caller's own, one a role. */
+/** A recipe with the caller's own quantizers, one for each role. */
 export interface CustomRecipeModel extends Products {
   readonly kind: "custom";
   readonly specs: Readonly<Record<RoleModel, QuantizeSpec>>;
@@ -65,7 +65,7 @@ function elementFormat(format: "E4M3" | "HYBRID", role: RoleModel): "e4m3" | "e5
   return format === "HYBRID" && isBackward(role) ? "e5m2" : "e4m3";
 }
 
-/** How `role` is quantized; the scale of delayed scaling, random numbers and usage aside. */
+/** The quantizer of a role, without the scale of delayed scaling, random bits and usage. */
 export function specOf(recipe: StepRecipe, role: RoleModel): QuantizeSpec {
   switch (recipe.kind) {
     case "delayed":
@@ -100,18 +100,18 @@ export function specOf(recipe: StepRecipe, role: RoleModel): QuantizeSpec {
   }
 }
 
-/** Whether a product splits its accumulator (the tables' last column). */
+/** Whether a product uses a split accumulator (the last column of the tables). */
 export function splits(recipe: StepRecipe, product: ProductModel): boolean {
   if (recipe.split) return recipe.split[product];
   return recipe.kind === "block" || product !== "fprop";
 }
 
-/** Whether a norm that nobody else sees, and an activation, are quantized as they are computed. */
+/** Whether a norm whose result is not returned, and an activation, are fused with their quantization. */
 export function fuses(recipe: StepRecipe): boolean {
   return recipe.kind !== "custom";
 }
 
-/** Whether the gradient of an activation is, too. */
+/** Whether the gradient of an activation is fused with its quantization. */
 export function fusesGradient(recipe: StepRecipe, gated: boolean): boolean {
   return !gated && (recipe.kind === "delayed" || recipe.kind === "mxfp8");
 }

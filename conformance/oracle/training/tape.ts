@@ -1,8 +1,8 @@
-/** Reverse-mode differentiation in plain numbers: what was computed, in its order, and the way back. */
+/** Reverse-mode differentiation in plain numbers: nodes in order of computation, and the backward pass. */
 import { type Matrix, sum } from "./matrix.js";
 import { QuantizedModel } from "./quantized.js";
 
-/** What layers pass on: wide values, or quantized ones where a layer was asked for them. */
+/** A value between layers: wide, or quantized if a layer was asked for that. */
 export type Passed = Matrix | QuantizedModel;
 
 export class Value {
@@ -13,7 +13,7 @@ export class Value {
     public requiresGrad = false,
   ) {}
 
-  /** The values as a wide matrix. */
+  /** The value as a wide matrix. */
   get wide(): Matrix {
     return wideOf(this.data);
   }
@@ -31,11 +31,11 @@ interface Function {
 
 export type Backward = (grads: readonly (Passed | undefined)[]) => readonly (Passed | undefined)[];
 
-/** The functions of one forward pass, or of several that a backward pass joins. */
+/** The nodes of one or several forward passes, for one backward pass. */
 export class Tape {
   readonly #functions: Function[] = [];
 
-  /** Results of a function, which want a gradient where an input does. */
+  /** Records a node. Its results require a gradient if one of its inputs does. */
   record(inputs: readonly Value[], results: readonly Passed[], backward: Backward): Value[] {
     const recorded = inputs.some(({ requiresGrad }) => requiresGrad);
     const made = results.map((data) => new Value(data, recorded));
@@ -51,7 +51,7 @@ export class Tape {
     return this.record(inputs, [result], ([grad]) => (grad ? backward(grad) : []))[0] as Value;
   }
 
-  /** Adds to the gradient of every leaf that wants one. */
+  /** Computes gradients from `root` and adds them to every leaf that requires one. */
   backward(root: Value, grad: Matrix): void {
     const found = new Map<Value, Passed>([[root, grad]]);
     const results = new Set(this.#functions.flatMap((each) => each.results));

@@ -1,4 +1,4 @@
-/** The update of delayed scaling, slot by slot. */
+/** The scale update of delayed scaling, for one slot. */
 import { div, FLT_MAX, f32, ofNumber, powerOfTwo, times } from "../core/rational.js";
 
 export interface ScaleUpdate {
@@ -8,7 +8,7 @@ export interface ScaleUpdate {
 }
 
 export interface Slot {
-  /** Row 0 first. */
+  /** The amax history, row 0 first. */
   readonly history: readonly number[];
   readonly scale: number;
 }
@@ -25,7 +25,7 @@ export function updateScale({ history, scale }: Slot, options: ScaleUpdate): Slo
   };
 }
 
-/** Nothing for an amax that no scale follows from. */
+/** The new scale; undefined if the amax leaves the scale unchanged. */
 function scaleFor(amax: number, { formatMax, margin }: ScaleUpdate): number | undefined {
   if (!Number.isFinite(amax) || amax <= 0) return undefined;
   const target = f32(times(ofNumber(formatMax), powerOfTwo(-margin)));

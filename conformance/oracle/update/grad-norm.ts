@@ -1,4 +1,4 @@
-/** The norm of gradients: sums of squares of pieces, of tensors, of all. */
+/** The norm of gradients: squares are summed over pieces, then tensors, then all tensors. */
 
 import { add, div, mul } from "../core/rational.js";
 import { laneSum } from "../rows/norm.js";

@@ -1,4 +1,4 @@
-/** Steps of optimizers: every operation the exact result, rounded once to f32. */
+/** Optimizer steps; every operation is exact and rounded once to f32. */
 import {
   add,
   div,
@@ -13,7 +13,7 @@ import {
   times,
 } from "../core/rational.js";
 
-/** One element of a step: its new parameter and what the optimizer keeps for it. */
+/** The new state of one element: the parameter, and what the optimizer keeps. */
 export interface Stepped {
   readonly p: number;
   readonly m: number;
@@ -41,13 +41,13 @@ export interface AdamwStep extends Step {
   readonly beta2: number;
   readonly eps: number;
   readonly decoupled: boolean;
-  /** The number of the step, from 1. */
+  /** The number of the step, starting at 1. */
   readonly step: number;
 }
 
 const { fround } = Math;
 
-/** Options are those of the interface, not yet rounded; g has its factor already. */
+/** One element of SGD. Options are those of the interface, not yet rounded; g is already multiplied by gradScale. */
 export function sgd(options: SgdStep): Omit<Stepped, "v"> {
   const { g, p, m, first, nesterov } = options;
   const [rate, momentum, decay] = [options.learningRate, options.momentum, options.weightDecay].map(fround);
@@ -59,7 +59,7 @@ export function sgd(options: SgdStep): Omit<Stepped, "v"> {
   return { p: sub(p, mul(rate!, direction)), m: mean };
 }
 
-/** As `sgd`. */
+/** One element of AdamW. Options and g are as for `sgd`. */
 export function adamw(options: AdamwStep): Stepped {
   const { p, decoupled, step } = options;
   const [rate, decay, eps] = [options.learningRate, options.weightDecay, options.eps].map(fround);
@@ -72,7 +72,7 @@ export function adamw(options: AdamwStep): Stepped {
   return { p: sub(p, mul(rate!, update)), m, v };
 }
 
-/** 1 - beta^step: the powers beta^(2^k) of the bits of `step`, multiplied from the lowest on, in f64. */
+/** 1 - beta^step in f64: the product of the powers beta^(2^k) for the set bits of `step`, from the lowest. */
 export function correction(beta: number, step: number): number {
   const bits = [...step.toString(2)].reverse();
   const squares = bits.map((_, k) => Array.from({ length: k }).reduce((x: number) => x * x, beta));
@@ -80,7 +80,9 @@ export function correction(beta: number, step: number): number {
   return fround(1 - power);
 }
 
-/** The square root in f32, from an integer one with more than 80 bits and a mark for what is below them. */
+/**
+ * The square root in f32. It is computed as an integer root of more than 80 bits, with a sticky bit for the remainder.
+ */
 export function sqrt(x: number): number {
   if (!(x > 0) || x === Number.POSITIVE_INFINITY) return x === 0 || x > 0 ? x : Number.NaN;
   const down = -2 * F32.minExponent;
@@ -91,7 +93,7 @@ export function sqrt(x: number): number {
   return f32(times(rational(2n * root + rest), powerOfTwo(-down - 1)));
 }
 
-/** The largest integer whose square is not above n. */
+/** The largest integer whose square is at most n. */
 function integerRoot(n: bigint): bigint {
   let root = 1n << BigInt(Math.ceil(n.toString(2).length / 2));
   for (;;) {

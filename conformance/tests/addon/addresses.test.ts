@@ -1,4 +1,7 @@
-/** Which addresses the addon takes: those wholly inside a live tensor, aligned for the widest access that fits there. */
+/**
+ * The addon accepts an address range if it lies inside of one live tensor and has the alignment of the widest access
+ * that kernels use there.
+ */
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
 import type { AddonExports, DeviceHandle } from "../../../src/backends/cuda/addon.js";

@@ -1,4 +1,7 @@
-/** Whatever JavaScript passes to the addon, memory outside of what it names stays as it is; the sanitizers watch. */
+/**
+ * Arbitrary JavaScript arguments to the addon change no memory outside of the tensors that they name. The addon is
+ * built with sanitizers, which report violations.
+ */
 import { expect, it } from "vitest";
 import { survivesArguments } from "../harness/addon/arguments.js";
 import { describeOnStandIn } from "../harness/addon/stand-in.js";

@@ -1,10 +1,13 @@
-/** C++ reads of a call what it declares (native/core/arguments.h); anything else does not compile. */
+/**
+ * C++ code can read only the arguments that a call declares (native/core/arguments.h); reading any other does not
+ * compile.
+ */
 import { spawnSync } from "node:child_process";
 import { expect, it } from "vitest";
 import { describeOnStandIn } from "../harness/addon/stand-in.js";
 import { ROOT } from "../harness/sources/sources.js";
 
-/** Names of arguments, and what the compiler says of them; nothing of those that it takes. */
+/** Argument names, and the compiler's error for each; undefined if the name compiles. */
 const NAMES: readonly (readonly [name: string, expected: RegExp | undefined])[] = [
   [`Name<calls::Add>("count")`, undefined],
   [`Name<calls::Add, Kind::kCount>("count")`, undefined],

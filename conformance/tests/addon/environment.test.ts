@@ -1,4 +1,4 @@
-/** A thread that ends in the midst of its reads and calls takes nothing with it. */
+/** A worker thread that terminates during its reads and calls leaves the process and other threads intact. */
 import { spawnSync } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import { expect, it } from "vitest";

@@ -1,4 +1,4 @@
-/** Copies to and from a device, and the memory that it keeps. */
+/** Copies to and from a device, and memory that the addon caches. */
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
 import type { AddonExports } from "../../../src/backends/cuda/addon.js";
@@ -13,7 +13,7 @@ import { describeOnStandIn } from "../harness/addon/stand-in.js";
 const MIB = 2 ** 20;
 const isSame = (a: Uint8Array, b: Uint8Array): boolean => Buffer.compare(a, b) === 0;
 
-/** Whether all of them are `value`. */
+/** Whether all bytes equal `value`. */
 function isFilled(bytes: Uint8Array, value: number): boolean {
   const piece = new Uint8Array(MIB).fill(value);
   for (let at = 0; at < bytes.length; at += MIB) {
@@ -24,7 +24,7 @@ function isFilled(bytes: Uint8Array, value: number): boolean {
 }
 
 describeOnStandIn("memory of a device", (addon: AddonExports) => {
-  it("is read as it was when that was asked, whatever is written meanwhile, in one piece or many", async () => {
+  it("a read returns the contents at the time of the call, whatever is written later, in one piece or many", async () => {
     const sizes = fc.oneof(
       fc.nat({ max: 5000 }),
       fc.constantFrom(...[8, 16, 24, 32].flatMap((mib) => [-1, 0, 1].map((more) => mib * MIB + more))),
@@ -53,7 +53,7 @@ describeOnStandIn("memory of a device", (addon: AddonExports) => {
     const bytes = 400 * MIB;
     const at = addon.allocate(device, bytes);
     addon.fill(device, filled(at, bytes, 0x11));
-    // more than half of the device: the second has no copy
+    // the reads need more than half of the device memory, so the tensor and its snapshot cannot both exist
     const many = Array.from({ length: 40 }, () => addon.read(device, at, 7 * MIB));
     const large = [addon.read(device, at, bytes), addon.read(device, at, bytes)];
     for (const read of [...many, ...large]) expect(isFilled(await read, 0x11)).toBe(true);
@@ -61,7 +61,7 @@ describeOnStandIn("memory of a device", (addon: AddonExports) => {
     addon.close(device);
   }, 120_000);
 
-  it("takes what lies in shared and in resizable memory, and refuses what was transferred", () => {
+  it("accepts shared and resizable memory, and refuses transferred buffers", () => {
     const gpu = openCuda(addon);
     const check = (memory: ArrayBuffer | SharedArrayBuffer): void => {
       const view = new Uint8Array(memory, 4, 8);
@@ -132,7 +132,7 @@ describeOnStandIn("memory of a device", (addon: AddonExports) => {
   });
 });
 
-/** Arguments of `fill`, in their slots. */
+/** The arguments of `fill`, in their slots. */
 function filled(to: number, bytes: number, value: number): Float64Array {
   return packing(NATIVE_CALLS.fill)({ to, bytes, value });
 }

@@ -1,4 +1,7 @@
-/** No argument of any export corrupts memory, changes another tensor, or is taken silently; docstrings name what refuses it. */
+/**
+ * No argument of any export corrupts memory, changes another tensor, or is ignored although it is invalid. Docstrings
+ * name the errors that refuse arguments.
+ */
 import { readFileSync } from "node:fs";
 import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
@@ -43,7 +46,7 @@ const ENTRIES = [
 
 const declarations: Declarations = declared(...ENTRIES.map(([path]) => path));
 const callables = new Map(declarations.callables.map((each) => [each.name, each]));
-/** What takes nothing can be given nothing wrong. */
+/** The exports that have parameters. */
 const taking = [...callables.values()].filter(({ name, parameters }) => parameters.length > 0 || ROWS[name]);
 
 let backends: Backends;

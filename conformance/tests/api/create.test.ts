@@ -1,4 +1,7 @@
-/** Zeros are zeros, whatever lay there before and however many there are, and nothing else is written. */
+/**
+ * `zeros` sets every byte of a new tensor to zero, whatever the memory held before and whatever its size, and writes
+ * nothing else.
+ */
 import fc from "fast-check";
 import { expect, it } from "vitest";
 import { zeros } from "../../../src/ops/create.js";
@@ -7,7 +10,7 @@ import { useBackend } from "../harness/suite.js";
 
 const backend = useBackend();
 
-/** Bytes that the host writes at once; more are copied on the backend. */
+/** The number of bytes that the host writes at once. Larger tensors are filled by copies on the backend. */
 const PIECE = 2 ** 16;
 const sizes = fc.oneof(
   fc.integer({ min: 0, max: 300 }),

@@ -1,4 +1,6 @@
-/** Custom operations on the tape: their gradients are derivatives, and what they get wrong is refused. */
+/**
+ * Custom differentiable operations: their gradients are used by the backward pass, and invalid gradients are refused.
+ */
 import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import {
@@ -26,7 +28,7 @@ beforeAll(async () => {
 });
 afterAll(() => backend.dispose());
 
-/** A tensor of f(x, y, ...) element by element, worked out by the host. */
+/** Computes f(x, y, ...) for each element on the host. */
 function mapped(xs: readonly Tensor[], f: (...values: number[]) => number): Tensor<"f32"> {
   const data = xs.map((x) => x.dataSync());
   const [first] = xs as [Tensor];
@@ -36,7 +38,7 @@ function mapped(xs: readonly Tensor[], f: (...values: number[]) => number): Tens
   return tensor(first.backend, values, first.shape);
 }
 
-/** sin(x) * y, of two inputs, in one result, and y² in another. */
+/** An operation with two inputs and two results: sin(x) * y and y². */
 function waves(x: Variable, y: Variable): readonly Variable[] {
   return differentiable([x, y], () => ({
     results: [mapped([x.tensor, y.tensor], (a, b) => Math.sin(a) * b), mapped([y.tensor], (b) => b * b)],
@@ -51,7 +53,7 @@ function waves(x: Variable, y: Variable): readonly Variable[] {
   }));
 }
 
-/** A call of `forward` on one leaf of ones, [2, 3]. */
+/** Calls `forward` with one leaf variable of ones, shape [2, 3]. */
 function called(forward: (x: Variable) => unknown): Variable {
   const x = new Variable(tensor(backend, [1, 1, 1, 1, 1, 1], [2, 3]), true);
   const [y] = differentiable([x], () => forward(x) as Computed);
@@ -84,7 +86,7 @@ describe("differentiable", () => {
     );
   });
 
-  it("goes on from and to other operations, adds up the gradients of one input, and disposes of what it keeps", () => {
+  it("can be combined with other operations, adds the gradients of one input, and disposes of saved tensors", () => {
     const before = backend.memoryUse().blocks;
     {
       using _scope = new Scope();
@@ -107,14 +109,14 @@ describe("differentiable", () => {
       functional
         .mseLoss(functional.add(twice(functional.activation(x, "relu")), x), tensor(backend, [0, 0, 0]))
         .backward();
-      // (3x)² where x is positive, x² else, over 3 elements
+      // (3x)² where x is positive, else x²; mean over 3 elements
       expect([...(x.grad?.dataSync() ?? [])]).toEqual([6, Math.fround(-4 / 3), 18]);
       x.zeroGrad();
     }
     expect(backend.memoryUse().blocks).toBe(before);
   });
 
-  it("records nothing inside noGrad and for constants", () => {
+  it("records no node inside noGrad, and none for constants", () => {
     using _scope = new Scope();
     const x = tensor(backend, [1, 2]);
     const told: boolean[] = [];

@@ -1,4 +1,4 @@
-/** Tensors without elements, next to a size beyond what any kernel counts: every operation returns or refuses at once. */
+/** Empty tensors with another dimension larger than any kernel counts: every operation returns or throws at once. */
 import * as fc from "fast-check";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import type { OpName } from "../../../src/backends/ops.js";
@@ -38,7 +38,7 @@ import { useBackend } from "../harness/suite.js";
 
 const backend = useBackend({ threads: 2 });
 
-/** Units of work that one job may be asked for: beyond it, what it is asked for is not bounded by memory. */
+/** The maximum of work units that a test requests of one job. Larger requests take long whatever the memory. */
 const MAX_UNITS = 2 ** 20;
 
 afterEach(() => vi.restoreAllMocks());
@@ -61,7 +61,7 @@ const double = (shape: Shape): Shape => [...shape.slice(0, -1), 2 * (shape.at(-1
 
 const LAYOUTS: readonly ScaleLayout[] = ["logical", "padded", "swizzled"];
 
-/** Every quantizer, with both copies in every layout it has. */
+/** Every quantizer, with both copies, in every layout that it has. */
 function quantizers(): readonly Quantizer[] {
   const one = tensor(backend(), [2]);
   return LAYOUTS.flatMap((scaleLayout) => {
@@ -74,12 +74,12 @@ function quantizers(): readonly Quantizer[] {
   });
 }
 
-/** What `use` throws on every quantizer, if anything, is of this library. */
+/** Calls `use` with every quantizer; whatever it throws has to be an error of this library. */
 function each(use: (quantizer: Quantizer) => unknown): void {
   for (const quantizer of quantizers()) attempt(() => use(quantizer));
 }
 
-/** Runs `body`, which may refuse, but not fail. */
+/** Runs `body`. It may throw an error of this library, but no other. */
 function attempt(body: () => unknown): unknown {
   try {
     return body();
@@ -89,7 +89,7 @@ function attempt(body: () => unknown): unknown {
   }
 }
 
-/** Every operation of the vocabulary, of a shape; a new one has to have a row. */
+/** One call of every operation on a tensor of a given shape. A new operation needs a row here. */
 const OPERATIONS: { readonly [K in OpName]: (shape: Shape) => void } = {
   activation: (s) => activation(bf16(s), { kind: "gelu" }),
   activationBackward: (s) => activationBackward(bf16(s), f32(s), { kind: "silu" }),
@@ -174,7 +174,7 @@ const OPERATIONS: { readonly [K in OpName]: (shape: Shape) => void } = {
   quantize: (s) => {
     each((q) => {
       const made = attempt(() => q.quantize(bf16(s)));
-      // what has no elements is quantized as what has none of any other size
+      // empty tensors of a huge size are quantized like empty tensors of any other size
       if (made instanceof Error) expect(made).not.toBeInstanceOf(OutOfMemoryError);
       else expect(scalars(made as QuantizedTensor)).toEqual(scalars(q.quantize(bf16([0, 0]))));
     });
@@ -196,7 +196,7 @@ const OPERATIONS: { readonly [K in OpName]: (shape: Shape) => void } = {
   swapAxes: (s) => {
     for (const axis of s.keys()) swapAxes(bf16(s), axis, -1);
   },
-  /** Its sizes are its own. */
+  /** The sizes of a sweep are fixed. */
   sweep: () => {},
   transpose: (s) => {
     transpose(bf16(s));
@@ -208,14 +208,14 @@ const OPERATIONS: { readonly [K in OpName]: (shape: Shape) => void } = {
   },
 };
 
-/** The scales and amaxes of one element. */
+/** The values of the scales and amaxes of a tensor with one element. */
 function scalars(t: QuantizedTensor): readonly unknown[] {
   return t.members.filter(({ size }) => size === 1).map((member) => member.dataSync());
 }
 
 /**
- * Two or three sizes: at least one of them zero, the others small enough to be worked on or beyond what memory holds, most
- * of them such as formats take.
+ * Shapes with two or three dimensions. At least one is zero; the others are small enough to compute with, or exceed
+ * memory. Most are multiples that formats accept.
  */
 const emptyShape: fc.Arbitrary<Shape> = (() => {
   const scaledBy = (min: number, max: number) =>
@@ -246,7 +246,7 @@ const EXAMPLES: readonly Shape[] = [
 
 describe("of tensors without elements, however large their other sizes,", () => {
   for (const [name, run] of Object.entries(OPERATIONS)) {
-    it(`${name} returns or refuses at once, and keeps nothing`, () => {
+    it(`${name} returns or throws at once, and leaks no memory`, () => {
       fc.assert(
         fc.property(emptyShape, (shape) => {
           const before = backend().memoryUse();

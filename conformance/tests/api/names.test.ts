@@ -1,11 +1,11 @@
-/** One thing has one spelling: laws over every name that the package shows. */
+/** Laws over all names in the public API: one concept has one spelling. */
 import { describe, expect, it } from "vitest";
 import { FILE_DTYPES } from "../../../src/io/dtypes.js";
 import { ENTRIES, publicNames } from "../harness/surface/names.js";
 
 const { exported, members, texts } = publicNames();
 
-/** Words that mean the same; the API writes the first. */
+/** Groups of synonyms. The API uses the first of each. */
 const SYNONYMS: readonly (readonly string[])[] = [
   ["eps", "epsilon"],
   ["pow", "power"],
@@ -16,27 +16,27 @@ const SYNONYMS: readonly (readonly string[])[] = [
 ];
 const MEANT = new Map(SYNONYMS.flatMap(([first = "", ...others]) => others.map((word) => [word, first])));
 
-/** Pairs of names that the law would take for one thing. */
+/** Pairs of names that differ only by such words and mean different things. */
 const DIFFERENT: readonly (readonly [string, string])[] = [
-  // what acts in place has an underscore, as in PyTorch
+  // as in PyTorch, the underscore marks the function that works in place
   ["quantize", "quantize_"],
-  // a plan is printed and recorded under the first; a recipe's products have TransformerEngine's name
+  // the first is a field of a plan; the second is the option's name in TransformerEngine
   ["splitAccumulator", "useSplitAccumulator"],
 ];
 
 /**
- * Element formats are told apart by the order of the same words; TransformerEngine's `Format` and the types of safetensors files
- * have capitals.
+ * Names of element formats differ only in the order of the same words. TransformerEngine's `Format` and the types of
+ * safetensors files are capitalized.
  */
 const isFormat = (text: string): boolean => /^e\d+m\d+$/i.test(text) || Object.hasOwn(FILE_DTYPES, text);
 
-/** The words of a name: `usePower2Scales` has use, power, 2 and scales. */
+/** The words of a name: `usePower2Scales` has the words use, power, 2 and scales. */
 function words(name: string): readonly string[] {
   const parted = name.replace(/([a-z0-9])([A-Z])/g, "$1 $2").replace(/([A-Z])([A-Z][a-z])/g, "$1 $2");
   return parted.toLowerCase().match(/[a-z]+|[0-9]+/g) ?? [];
 }
 
-/** Equal for names that say the same, whatever the order of their words, their case and which synonyms they take. */
+/** A key that is equal for names with the same words or synonyms, in any order and case. */
 function meaning(name: string): string {
   return words(name)
     .filter((word, at) => word !== "use" || at > 0)
@@ -45,7 +45,7 @@ function meaning(name: string): string {
     .join(" ");
 }
 
-/** Groups of two names and more that `key` holds for one. */
+/** Groups of at least two names that have the same `key`. */
 function clashes(names: Iterable<string>, key: (name: string) => string): readonly (readonly string[])[] {
   const groups = new Map<string, Set<string>>();
   for (const name of names) {
@@ -59,8 +59,8 @@ function clashes(names: Iterable<string>, key: (name: string) => string): readon
 }
 
 /**
- * Types and classes begin with a capital, functions and values do not, tables are capitals: `layerNorm` makes what
- * `LayerNorm` keeps.
+ * Types and classes start with a capital, functions and values do not, and tables are all capitals. So a function
+ * (`layerNorm`) may have the name of a class (`LayerNorm`) except for the first letter.
  */
 const kindOf = (name: string): string =>
   /^[A-Z0-9_]+$/.test(name) && name.includes("_") ? "table" : /^[A-Z]/.test(name) ? "type" : "value";

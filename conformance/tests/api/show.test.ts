@@ -1,4 +1,4 @@
-/** What `String` and `console.log` print of tensors: type, shape, backend and the first values, and never an error. */
+/** `String` and `console.log` print the type, shape, backend and first values of a tensor, and never throw. */
 import { inspect } from "node:util";
 import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
@@ -26,13 +26,13 @@ beforeAll(async () => {
 });
 afterAll(() => backend.dispose());
 
-/** The values of a shown list. */
+/** The values in a printed list. */
 function valuesIn(text: string): readonly number[] {
   const list = /\) \[(.*)\]$/.exec(text)?.[1] ?? "none";
   return list === "" ? [] : list.split(", ").map(Number);
 }
 
-/** Reads that a body makes of a backend's memory, in bytes. */
+/** The sizes in bytes of all reads from a backend's memory while `body` runs. */
 function readsDuring(body: () => void): readonly number[] {
   const { memory } = backend;
   const { readSync } = memory;
@@ -99,7 +99,7 @@ describe("a tensor as text", () => {
       expect(String(empty(backend, dtype, [2, 8]))).toContain(`${dtype} [2, 8] wasm`);
   });
 
-  it("says what a quantized tensor is made of", () => {
+  it("shows the parts of a quantized tensor", () => {
     using _scope = new Scope();
     const x = tensor(backend, new Float32Array(1024).fill(2), [32, 32]);
     const text = String(new MXFP8Quantizer().quantize(x));
@@ -121,7 +121,7 @@ describe("a tensor as text", () => {
     expect(String(delayed)).toContain("fp8-delayed e4m3 tensor");
   });
 
-  it("never throws: of the disposed, of a backend that is gone, of memory that cannot be read", async () => {
+  it("never throws: disposed tensors, disposed backends, memory that cannot be read", async () => {
     const gone = await openBackend("wasm", { threads: 1 });
     const x = zeros(gone, "f32", [4]);
     const disposed = zeros(gone, "bf16", [2, 2]);

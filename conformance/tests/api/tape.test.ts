@@ -1,4 +1,7 @@
-/** The way back through any graph: each step once, in an order that suits all, and no gradient longer than it is needed. */
+/**
+ * The backward pass through any graph visits each node once, in a topological order, and frees each gradient as soon as
+ * it is not needed.
+ */
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { ArgumentError, DisposedError, DTypeError, LockstepError, ShapeError } from "../../../src/errors.js";
@@ -29,7 +32,10 @@ import { useBackend } from "../harness/suite.js";
 const backend = useBackend();
 const elsewhere = useBackend();
 
-/** One step: where its inputs come from, counted back from it, and the weight of each in the sum that every result is. */
+/**
+ * One node: the distance back to each of its inputs, and the weight of each input in the sum that all its results
+ * equal.
+ */
 interface DrawnStep {
   readonly inputs: readonly { readonly back: number; readonly weight: number }[];
   readonly results: number;
@@ -43,7 +49,7 @@ const drawnStep: fc.Arbitrary<DrawnStep> = fc.record({
   results: fc.integer({ min: 1, max: 2 }),
 });
 
-/** A value of the graph: a leaf, or result `result` of step `step`. */
+/** A value of the graph: a leaf, or result `result` of node `step`. */
 interface Node {
   readonly variable: Variable;
   readonly step: number;
@@ -51,7 +57,10 @@ interface Node {
 
 type Wide = Tensor<WideDType>;
 
-/** Weight times a gradient; the gradient itself for 1, as an operation may give what it got. */
+/**
+ * The weight times a gradient. For weight 1 it is the gradient itself, because custom operations may return the tensor
+ * that they received.
+ */
 const times = (grad: Wide, weight: number): Wide => (weight === 1 ? grad : scaled(grad, weight));
 
 describe("the way back", () => {
@@ -99,7 +108,8 @@ describe("the way back", () => {
             expect(() => root.variable.backward(grad)).toThrow(ArgumentError);
             return;
           }
-          // the model: numbers, from the last step to the first
+          // computes the expected gradients with plain numbers: visits the nodes in reverse and adds each node's
+          // gradients to those of its inputs
           const expected = nodes.map(() => 0);
           const reached = new Set([nodes.length - 1]);
           expected[nodes.length - 1] = 1;
@@ -125,7 +135,7 @@ describe("the way back", () => {
                 [1, 3].map((g) => g * (expected[at] as number) + 0),
               );
           }
-          // leaves may share one gradient, and let go of it one by one
+          // several leaves may share one gradient tensor; each frees its reference separately
           for (const { variable } of nodes) variable.zeroGrad();
         },
       ),
@@ -144,7 +154,10 @@ describe("the way back", () => {
     return y as Variable;
   };
   const quiet = (): void => undefined;
-  /** Steps from a variable on, and how many gradients each leaves until the pass ends: parts of a sum, made on the way. */
+  /**
+   * Functions that add nodes to a variable, and the number of gradients that each of these nodes keeps until the end of
+   * the pass: terms of sums, which are made on the way.
+   */
   const LINKS: Record<string, readonly [left: number, link: (x: Variable, watch: () => void) => Variable]> = {
     "makes a gradient": [0, (x, watch) => identity(x, (grad) => scaled(grad, 1), watch)],
     "passes on the gradient it got": [0, (x, watch) => identity(x, (grad) => grad, watch)],

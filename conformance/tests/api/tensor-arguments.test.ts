@@ -1,4 +1,4 @@
-/** What a tensor is made of: shapes, element types and data of every wrong kind are refused, and nothing changes by it. */
+/** Invalid shapes, element types and data of any kind are refused when a tensor is made, and change nothing. */
 import * as fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { Backend } from "../../../src/backends/backend.js";
@@ -26,7 +26,7 @@ beforeAll(async () => {
 });
 afterAll(() => other.dispose());
 
-/** Expects `body` to throw that, with the live memory and the bytes of `guards` as they were. */
+/** Expects `body` to throw that error, and the live memory and the bytes of `guards` to be unchanged. */
 function refused(
   body: () => unknown,
   type: new (...args: never[]) => LockstepError,
@@ -43,7 +43,7 @@ function bytesIn({ backend: { memory }, address, byteLength: bytes }: Tensor): U
   return memory.readSync(address, bytes);
 }
 
-/** Arguments as plain JavaScript gives them. */
+/** Any value as an argument of type T, as plain JavaScript can pass it. */
 const wrong = <T>(value: unknown): T => value as T;
 
 const NO_SIZES: readonly unknown[] = [
@@ -81,7 +81,7 @@ const NO_SHAPES: readonly unknown[] = [
   ...NO_SIZES.flatMap((size) => [[size], [2, size], [size, 0]]),
 ];
 
-/** Every way in which a shape comes to a tensor. */
+/** Every function that takes a shape and makes a tensor. */
 const ENTRANCES: Readonly<Record<string, (shape: Shape) => { readonly shape: Shape }>> = {
   Tensor: (shape) => new Tensor(backend(), "f32", shape),
   empty: (shape) => empty(backend(), "f32", shape),
@@ -114,7 +114,7 @@ describe("a shape", () => {
       },
     );
 
-    scoped(`of ${name} that is none is refused`, () => {
+    scoped(`an invalid ${name} is refused`, () => {
       for (const shape of NO_SHAPES) {
         if (shape === undefined) continue;
         const { live, blocks } = backend().memoryUse();
@@ -149,7 +149,7 @@ describe("a shape", () => {
     expect(x.shape).toEqual([4, 4]);
   });
 
-  it("has bytes that are counted exactly, or is refused: zeros hide nothing", () => {
+  it("has a byte count that is exact, or is refused, also beside sizes of zero", () => {
     const size = fc.oneof(
       fc.nat(9),
       fc.nat(2 ** 31),
@@ -196,7 +196,7 @@ const NO_DTYPES: readonly unknown[] = [
   true,
 ];
 
-describe("an element type that is none", () => {
+describe("an unknown element type", () => {
   for (const dtype of NO_DTYPES) {
     it(`is refused wherever a tensor is made: ${String(dtype)} (${typeof dtype})`, () => {
       const guard = tensor(backend(), [1, 2]);
@@ -362,7 +362,7 @@ describe("parts of tensors", () => {
       refused(() => x.paste(wrong(source), 0), DTypeError, [x]);
   });
 
-  scoped("that are pasted lie apart from what they overwrite", () => {
+  scoped("pasted elements may not overlap those they overwrite", () => {
     fc.assert(
       fc.property(fc.nat(3), fc.nat(3), fc.nat(200), fc.nat(200), (from, to, length, at) => {
         using _scope = new Scope();
@@ -409,7 +409,7 @@ describe("parts of tensors", () => {
   });
 });
 
-it("what is no backend is refused wherever a tensor is made", () => {
+it("a value that is not a backend is refused wherever a tensor is made", () => {
   for (const none of [undefined, null, "wasm", 5, {}, { memory: {} }, openBackend])
     for (const make of [
       () => new Tensor(wrong(none), "f32", [1]),

@@ -1,4 +1,4 @@
-/** A backend of someone else's, written against the published types, does what the library does with its own. */
+/** A third-party backend that uses only the published types computes the same results as the library's own. */
 import {
   autocast,
   type Backend,
@@ -20,7 +20,7 @@ import { LoggingBackend } from "../harness/surface/logging-backend.js";
 
 const values = Float32Array.from({ length: 32 * 64 }, (_, i) => Math.sin(i));
 
-/** One training step of a small layer: loss and gradients. */
+/** One training step of a small layer; returns the loss and the gradients. */
 function step(backend: Backend): readonly (readonly number[])[] {
   using _scope = new Scope();
   manualSeed(backend, 7n);
@@ -50,7 +50,7 @@ describe("a third-party backend", () => {
     expect(() => tensor(logging, [1])).toThrow(DisposedError);
   });
 
-  it("says what it does not do, and has its name in errors and texts", async () => {
+  it("reports unsupported operations, and errors and texts contain its name", async () => {
     const logging = new LoggingBackend(await openBackend("wasm", { threads: 1 }), ["gemm"]);
     {
       using _scope = new Scope();

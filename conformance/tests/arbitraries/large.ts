@@ -1,4 +1,7 @@
-/** Inputs as large as real ones, from a drawn seed with specials planted: what reaches the tiled paths of a GPU. */
+/**
+ * Inputs of realistic sizes, generated from a drawn seed, with special values planted. They reach the tiled paths of
+ * GPU kernels.
+ */
 import * as fc from "fast-check";
 import type { ActivationName } from "../../../src/backends/ops.js";
 import { ACTIVATION } from "../../../src/formats/contract.gen.js";
@@ -23,10 +26,10 @@ import { updateScalesCase } from "../../operations/update/delayed-scaling.js";
 import { adamwCase, sgdCase } from "../../operations/update/optimizer.js";
 import { PlainTensor } from "../../values/plain.js";
 
-/** Most elements of one input. */
+/** The maximum of elements of one input. */
 const MAX_ELEMENTS = 2 ** 20;
 
-/** Up to `most` elements: square and aligned to tiles, ragged against them, tall, wide. */
+/** Shapes of at most `most` elements: square and aligned to tiles, ragged, tall, or wide. */
 function largeShapes(most = MAX_ELEMENTS): Shapes {
   return (multiple) => {
     const down = (n: number): number => Math.max(multiple, n - (n % multiple));
@@ -48,40 +51,40 @@ function largeShapes(most = MAX_ELEMENTS): Shapes {
 
 const shapes = largeShapes();
 const anyShape = shapes(1, 1);
-/** Steps of optimizers take many tensors. */
+/** Smaller shapes for optimizer steps, which have many tensors. */
 const stepShape = largeShapes(2 ** 17)(1, 1);
 const kinds = fc.constantFrom(...(Object.keys(ACTIVATION) as ActivationName[]));
 
-/** A large tensor of any wide type. */
+/** A large tensor of the given type, or of any wide type. */
 export function large(shape: Shape, dtype?: WideDType): fc.Arbitrary<PlainTensor<WideDType>> {
   const type = dtype ? fc.constant(dtype) : wideType();
   return type.chain((chosen) => wideMatrix({ dtype: chosen, shape, block: 32, max: 448 }));
 }
 
-/** An even number of columns: two halves. */
+/** Shapes with an even number of columns, and the shape of one half. */
 const halves = anyShape.map(([rows = 1, columns = 1]) => ({
   half: [rows, columns],
   whole: [rows, 2 * columns],
 }));
 
-/** Heads of attention, and boxes that are no such thing. */
+/** Shapes of attention heads, and arbitrary shapes of four dimensions. */
 const heads: fc.Arbitrary<Shape> = fc.oneof(
   fc.constantFrom([2, 128, 8, 64], [4, 33, 12, 80], [3, 100, 5, 7], [130, 33, 65], [2, 64, 1, 3, 40]),
   anyShape,
 );
 
-/** Scores of several heads, and rows too long for shared memory. */
+/** Shapes of attention scores with several heads, and of rows that exceed shared memory. */
 const matrices: fc.Arbitrary<Shape> = fc.oneof(
   fc.constantFrom([2, 3, 64, 96], [4, 100, 33], [2, 40, 1500], [5, 2049], [2, 30_000], [1, 60_000]),
   anyShape,
 );
 
-/** One f32 for each row. */
+/** An f32 for each row. */
 export function row(shape: Shape) {
   return wideTensor([asMatrix(shape)[0]], { dtype: "f32" });
 }
 
-/** Logits and targets, some of them ignored. */
+/** Logits and targets; some of the targets are ignored. */
 export function losses(shape: Shape) {
   const [rows, classes] = asMatrix(shape);
   return fc
@@ -101,7 +104,7 @@ export function losses(shape: Shape) {
     }));
 }
 
-/** Positions of which some have no row and many the same. */
+/** Ids of which some lie outside of the table and many are equal. */
 export function manyIds(count: number, vocabulary: number): fc.Arbitrary<PlainTensor<"i32">> {
   return fc.nat().map((seed) => {
     const drawn = words(seed, count);
@@ -112,7 +115,7 @@ export function manyIds(count: number, vocabulary: number): fc.Arbitrary<PlainTe
   });
 }
 
-/** A table's shape and how many positions ask for its rows. */
+/** Shapes of a table, and numbers of ids. */
 const tables = fc
   .tuple(anyShape, fc.oneof(fc.integer({ min: 1, max: 5000 }), fc.constantFrom(2048, 2049)))
   .map(([shape, count]) => {
@@ -120,7 +123,7 @@ const tables = fc
     return { vocabulary, columns, count: Math.min(count, Math.ceil(MAX_ELEMENTS / columns)) };
   });
 
-/** Values to encode, as many as take all 32 bits of a counter of eights but the highest. */
+/** Inputs of `encode`. Rows have an even length, because some formats store two codes per byte. */
 const toEncode = fc.tuple(anyShape, format()).chain(([shape, to]) => {
   const [rows, columns] = asMatrix(shape);
   return fc.record({
@@ -133,7 +136,7 @@ const toEncode = fc.tuple(anyShape, format()).chain(([shape, to]) => {
   });
 });
 
-/** Large inputs for every operation but the product, which has its own. */
+/** Large inputs for every operation except `gemm`, which has its own. */
 export const LARGE_INPUTS: Inputs = {
   encode: toEncode,
   hadamard: fc

@@ -1,6 +1,6 @@
 /**
- * Numbers of a few sizes with every bit of their mantissas drawn, none of them special: a sum in another order, a number in
- * another's place or another draw of random bits gives another result, where a NaN or an infinity would hide it.
+ * Ordinary numbers: a few exponents, random mantissas, no special values. With them every error changes the result
+ * (another order of summation, a wrong index, other random bits), where a NaN or an infinity would hide it.
  */
 import * as fc from "fast-check";
 import { elementCount, type Shape, type WideDType } from "../../../src/tensor/shape.js";
@@ -9,11 +9,11 @@ import { splitmix32 } from "../../arbitraries/random.js";
 import { wideType } from "../../arbitraries/wide.js";
 import { fromCodes, type PlainTensor } from "../../values/plain.js";
 
-/** Of exponents from 2^-12 to 2^3: f32 holds no sum of many numbers of bf16 of so many sizes exactly. */
+/** The mask of exponents 2^-12 to 2^3. Sums of many such bf16 numbers are not exact in f32. */
 const EXPONENTS = 0xf;
 const LOWEST = 127 - 12;
 
-/** f32 patterns of ordinary numbers. */
+/** Bit patterns of ordinary f32 numbers. */
 export function ordinaryBits(count: number, seed: number): Uint32Array<ArrayBuffer> {
   const next = splitmix32(seed);
   const bits = new Uint32Array(count);
@@ -24,7 +24,7 @@ export function ordinaryBits(count: number, seed: number): Uint32Array<ArrayBuff
   return bits;
 }
 
-/** A tensor of ordinary numbers, of any wide type where none is given. */
+/** A tensor of ordinary numbers, of the given type or of any wide type. */
 export function ordinary(shape: Shape, dtype?: WideDType): fc.Arbitrary<PlainTensor<WideDType>> {
   return fc.tuple(dtype ? fc.constant(dtype) : wideType(), fc.nat()).map(([type, seed]) =>
     fromCodes(

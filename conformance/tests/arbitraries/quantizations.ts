@@ -1,4 +1,7 @@
-/** All that a quantization can be told, with any few options met: what a shape, a seed and a matrix make inputs of. */
+/**
+ * All options of a quantization, and small sets of combinations in which any few option values occur together. Tests
+ * add a shape, a seed and a matrix.
+ */
 import type { BlockFormatName } from "../../../src/formats/block.js";
 import type { QuantizeSpec, ScaleLayout, Usage } from "../../../src/tensor/quantized.js";
 import type { WideDType } from "../../../src/tensor/shape.js";
@@ -6,18 +9,18 @@ import { covering, product } from "../../arbitraries/covering.js";
 import { layoutsOf, sourceTypes, specsOf, USAGES } from "../../arbitraries/specs.js";
 import { NOOPS } from "../../operations/quantize/quantize.js";
 
-/** One value of every option of a quantization. */
+/** One value for each option of a quantization. */
 export interface Told {
   readonly spec: QuantizeSpec;
   readonly usage: Usage;
   readonly scaleLayout: ScaleLayout;
   readonly dtype: WideDType;
   readonly noop: number | undefined;
-  /** Delayed scaling: whether it records an amax. */
+  /** Delayed scaling only: whether the call records an amax. */
   readonly records: boolean;
 }
 
-/** Everything that a quantizer can be told. */
+/** Every valid combination of options of a quantizer. */
 function everythingTold(name: BlockFormatName, noops: readonly (number | undefined)[]): readonly Told[] {
   return specsOf(name).flatMap((spec) =>
     product({
@@ -31,12 +34,12 @@ function everythingTold(name: BlockFormatName, noops: readonly (number | undefin
   );
 }
 
-/** One row of options, the fields of the spec among them: what pairs are counted over. */
+/** The options of a quantization, those of the spec included, as one flat object. */
 function flat({ spec, ...rest }: Told): Readonly<Record<string, unknown>> {
   return { ...spec, ...rest };
 }
 
-/** Some of everything, in which any values of `strength` options meet that can. */
+/** A subset of all combinations that contains every combination of `strength` option values. */
 export function toldTogether(
   name: BlockFormatName,
   strength: number,
@@ -46,7 +49,7 @@ export function toldTogether(
   return covering([...all.keys()], strength).map((row) => all.get(row) as Told);
 }
 
-/** A name for a test. */
+/** A name for a test case. */
 export function nameOf({ spec, usage, scaleLayout, dtype, noop, records }: Told): string {
   const { quantizer, ...fields } = spec;
   const on = Object.entries(fields).filter(([, value]) => value && value !== "none" && value !== 448);

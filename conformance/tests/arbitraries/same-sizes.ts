@@ -1,4 +1,4 @@
-/** Products of one size, which differ in everything else that a product can differ in. */
+/** Products of the same sizes that differ in all other options. */
 import * as fc from "fast-check";
 import type { Backend } from "../../../src/backends/backend.js";
 import type { DatapathFamily } from "../../../src/formats/datapath.js";
@@ -14,20 +14,23 @@ import { SpecQuantizer } from "../../operations/quantize/quantized.js";
 import { fromCodes, upload } from "../../values/plain.js";
 import { PAIRS, type Pair, wideValuesOf } from "../harness/products.js";
 
-/** Rows, columns and depth; the last two have the hash of the first, 31 of one for one of another. */
+/**
+ * Rows, columns and depth. The last two have the same hash as the first if a hash multiplies by 31: one number is
+ * smaller by one, the next larger by 31.
+ */
 const SIZES = [
   [128, 128, 128],
   [127, 128, 159],
   [128, 159, 127],
 ] as const;
 
-/** Wide values, codes of e4m3 that no scale is beside, or what a quantizer makes of bf16. */
+/** The kind of an operand: wide values, e4m3 codes without scales, or the quantizer to apply to bf16. */
 type Source = Pair[number] | "e4m3";
 
 const fp8 = makeSpec("fp8-current", {});
 const block = (tile: "1x128" | "128x128") => makeSpec("fp8-block", { tile, pow2Scales: true });
 
-/** The pairs that tensor cores multiply, and the same with scales left out or cut to powers of two. */
+/** The pairs that tensor cores multiply, and variants with no scales or with power-of-two scales. */
 const OPERANDS: Readonly<Record<string, readonly [b: Source, a: Source]>> = {
   ...PAIRS,
   "codes by codes": ["e4m3", "e4m3"],
@@ -37,10 +40,10 @@ const OPERANDS: Readonly<Record<string, readonly [b: Source, a: Source]>> = {
   "1x128 of powers by 128x128": [block("1x128"), makeSpec("fp8-block", { tile: "128x128" })],
 };
 
-/** Names of pairs. */
+/** The names of the pairs. */
 export const OPERAND_PAIRS = Object.keys(OPERANDS);
 
-/** What two products of one size may differ in. */
+/** The options in which two products of the same size may differ. */
 export interface Variant {
   readonly pair: string;
   readonly layout: GemmLayout;
@@ -53,18 +56,18 @@ export interface Variant {
   readonly alpha: number;
   readonly splitK: 1 | 2 | "auto";
   readonly datapath: DatapathFamily;
-  /** Among SIZES. */
+  /** An index into SIZES. */
   readonly size: number;
-  /** Two products in one call. */
+  /** Whether the call is a batch of two products. */
   readonly batched: boolean;
   readonly seed: number;
 }
 
-/** The pairs that any layout takes: block scales along rows alone go with TN. */
+/** The pairs that support every layout. Block scales along rows only are limited to TN. */
 const ANY_LAYOUT = OPERAND_PAIRS.filter((name) => !name.includes("128"));
-/** The pairs of any size and batch, whose K has two parts to be cut in. */
+/** The pairs that support all sizes, batches and split-K. */
 const SPLITS = ["bf16", "f16"];
-/** The product, with choices that its operands have. */
+/** The variant with options removed that its operands do not support. */
 export function fitted(drawn: Variant): Variant {
   const { pair, layout, splitK } = drawn;
   const wide = SPLITS.includes(pair);
@@ -79,7 +82,7 @@ export function fitted(drawn: Variant): Variant {
 
 const WIDE_OR_NONE = [undefined, "bf16", "f32", "f16"] as const;
 
-/** The values of each choice, the commonest first. */
+/** The values of each option, the most frequent first. */
 export const CHOICES: { readonly [K in keyof Variant]: readonly Variant[K][] } = {
   pair: ["bf16", "f16", "e4m3 by e4m3", ...OPERAND_PAIRS],
   layout: ["TN", "NN", "NT"],
@@ -97,7 +100,7 @@ export const CHOICES: { readonly [K in keyof Variant]: readonly Variant[K][] } =
   seed: [1, 2, 3, 4],
 };
 
-/** The first value of each choice. */
+/** The first value of each option. */
 export const SIMPLEST: Variant = {
   pair: "bf16",
   layout: "TN",
@@ -115,7 +118,7 @@ export const SIMPLEST: Variant = {
   seed: 1,
 };
 
-/** A product. */
+/** Any supported variant. */
 export const variant: fc.Arbitrary<Variant> = fc
   .record({
     pair: fc.constantFrom(...CHOICES.pair),
@@ -145,7 +148,7 @@ function operand(backend: Backend, source: Source, shape: readonly number[], see
   return new SpecQuantizer(source, { rowwise: true, columnwise: true, scaleLayout: "logical" }).quantize(x);
 }
 
-/** Two products of the pair's type at once. */
+/** A batch of two products with operands of the pair's types. */
 function multiplyBatch(backend: Backend, input: Variant, plan: GemmPlan | undefined) {
   const { pair, layout, outDtype, alpha, datapath, seed, size } = input;
   const [rows, columns, depth] = SIZES[size] as (typeof SIZES)[number];
@@ -162,7 +165,7 @@ function multiplyBatch(backend: Backend, input: Variant, plan: GemmPlan | undefi
   });
 }
 
-/** The product on a backend, by a plan where one is given. */
+/** Runs the product on a backend, with the given plan if there is one. */
 export function multiply(backend: Backend, input: Variant, plan?: GemmPlan) {
   if (input.batched) return multiplyBatch(backend, input, plan);
   const { pair, layout, outDtype, useSplitAccumulator, bias, cType, accumulate, gelu, ...rest } = input;

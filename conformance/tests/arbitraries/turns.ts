@@ -1,7 +1,7 @@
 /**
- * Inputs of the sizes at which a loop of a kernel takes a second turn that smaller ones never take: as many rows, tiles or
- * matrices as a grid has places for, and more; and of those whose last few numbers go a way of their own. Sums and draws are
- * of ordinary numbers, which show an error wherever it is. scripts/turns says which loops a run has reached.
+ * Inputs large enough that kernel loops run a second iteration: more rows, tiles or matrices than the grid has blocks
+ * for. Some sizes leave a remainder that a separate path processes. All elements are ordinary numbers, so that an error
+ * at any position changes the result. scripts/turns reports which loops a run has reached.
  */
 import * as fc from "fast-check";
 import type { ActivationName } from "../../../src/backends/ops.js";
@@ -19,18 +19,23 @@ import { PlainTensor } from "../../values/plain.js";
 import { large, losses, manyIds, row } from "./large.js";
 import { ordinary } from "./ordinary.js";
 
-/** Inputs of each operation, each to be drawn a few times. */
+/** Several arbitraries for each operation; each is drawn from a few times. */
 export type Turns = { readonly [K in OperationName]?: readonly fc.Arbitrary<Cases[K]>[] };
 
-/** The most blocks of a grid along y, and of threads of the element-wise kernels that lie along a row of 129 and more. */
+/**
+ * The maximum of blocks along y of a grid, and of threads of an elementwise kernel along a row of 129 or more elements.
+ */
 const GRID = 65_535;
 const ROW_THREADS = 256;
 const SHORTEST_ROW = ROW_THREADS / 2 + 1;
-/** Numbers from which curves come from tables. */
+/** The number of elements from which kernels look activations up in a table. */
 const TABLED = 2 ** 22;
 const CURVES: readonly ActivationName[] = ["gelu", "silu", "qgelu", "sigmoid", "qgelu"];
 
-/** Rows of four, two and one to a block, and too long for its memory; many rows; columns that are no whole packs. */
+/**
+ * Shapes of norms: four, two or one rows per block, rows too long for shared memory, many rows, and rows that are not
+ * whole packs.
+ */
 const NORMED: readonly Shape[] = [
   [20_000, 64],
   [6000, 520],
@@ -41,7 +46,10 @@ const NORMED: readonly Shape[] = [
   [9000, 33],
 ];
 
-/** Gradients of whole tiles and chunks, of chunks that end within a tile, and of rows that are no whole vectors. */
+/**
+ * Shapes of gradients whose columns are summed: whole tiles and chunks, a last chunk that ends inside a tile, and rows
+ * that are not whole vectors.
+ */
 const SUMMED: readonly Shape[] = [
   [1024, 512],
   [1056, 264],
@@ -59,36 +67,39 @@ function normed(shape: Shape, dtype?: WideDType) {
     .map(([input, given]) => ({ ...input, ...given }));
 }
 
-/** Columns of f32 of which a ring on an sm_90 has so many slots of so many rows. */
+/** Columns of f32 rows: on sm_90 the ring buffer then has the given number of slots of the given number of rows. */
 const RINGS = [
   [13, 2, 2056],
   [6, 1, 8200],
   [2, 1, 20_008],
 ] as const;
 
-/** Rows of scores that a causal mask cuts at every place of eight numbers, for teams of each size. */
+/** Shapes of masked scores: the causal mask ends at every position within eight elements, for every team size. */
 const MASKED: readonly Shape[] = [64, 1032, 2056, 4104, 8200, 16_392, 28_000].map((columns) => [
   2,
   9,
   columns,
 ]);
 
-/** What a kernel rounds by itself, and the numbers that a block of threads takes in one turn, at most. */
+/**
+ * Formats that the conversion kernel rounds itself, and the maximum number of elements that a block of threads takes
+ * per iteration.
+ */
 const ROUNDED = ["e4m3", "e5m2", "e2m1", "bf16", "f16"] as const;
 const EIGHTS = 256;
 const MAX_EIGHTS = 4;
 
 const random = fc.record({ seed: fc.bigInt({ min: 0n, max: 2n ** 64n - 1n }), offset: fc.constant(3n) });
 
-/** Some numbers, the last of which are no whole eight, in each of the turns of a block; an even number. */
+/** Even element counts whose last elements are less than eight, for each iteration of a block. */
 const RESTS = Array.from({ length: MAX_EIGHTS }, (_, turn) => 8 * (EIGHTS * turn + 3) + 6);
 
-/** Formats whose rows may have any length. */
+/** The quantizers that accept rows of any length. */
 const RAGGED = (Object.keys(BLOCK_FORMATS) as BlockFormatName[]).filter(
   (name) => BLOCK_FORMATS[name].multiple === 1,
 );
 
-/** Rows and columns that are no whole vectors, of more numbers than a warp or a tile takes. */
+/** Shapes whose rows are not whole vectors, with more elements than a warp or a tile takes. */
 const RAGGED_SHAPES: readonly Shape[] = [
   [43, 1501],
   [1501, 43],
@@ -96,7 +107,7 @@ const RAGGED_SHAPES: readonly Shape[] = [
   [1029, 1031],
 ];
 
-/** Gradients of rows of one type, which is what is worked in shared memory. */
+/** Inputs of norm gradients in which all rows have one type; the kernel processes these in shared memory. */
 function normGradients(shape: Shape) {
   return wideType().chain((dtype) =>
     fc
@@ -109,9 +120,9 @@ function normGradients(shape: Shape) {
   );
 }
 
-/** For a GPU of so many multiprocessors. */
+/** Inputs for a GPU with that many multiprocessors. */
 export function turnsFor(multiprocessors: number): Turns {
-  /** Numbers that a grid of so many threads on a multiprocessor takes in one turn, and a few more. */
+  /** An element count slightly above what a grid with `each` threads per multiprocessor takes in one iteration. */
   const beyond = (each: number): number => multiprocessors * each + 8 * 101 + 5;
   const manyRows: Shape = [GRID + 5, SHORTEST_ROW];
   const tabled = Math.max(TABLED, beyond(4 * 1024 * 8));

@@ -1,4 +1,4 @@
-/** Opening, memory, scopes, closing, and what a backend answers before it is asked to work. */
+/** Opening and disposing of backends, memory, scopes, and `supports`. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import type { Backend } from "../../../src/backends/backend.js";
@@ -34,7 +34,7 @@ describe("openBackend", () => {
     await auto.dispose();
   });
 
-  it("says why there is no GPU, and what to open instead", async () => {
+  it("the error gives the reason why there is no GPU, and what to open instead", async () => {
     const [missing] = missingBackends();
     if (!missing) return;
     await expect(openBackend("cuda")).rejects.toThrow(BackendError);
@@ -42,7 +42,7 @@ describe("openBackend", () => {
     await expect(openBackend("cuda")).rejects.toThrow(/open "wasm"/);
   });
 
-  it("refuses names, thread counts and datapaths that are none", async () => {
+  it("refuses unknown names and datapaths, and invalid thread counts", async () => {
     await expect(openBackend("metal" as "wasm")).rejects.toThrow(/"metal".*wasm, cuda and auto/);
     for (const threads of [0, 65, 1.5, Number.NaN])
       await expect(openBackend("wasm", { threads })).rejects.toThrow(ArgumentError);
@@ -53,7 +53,7 @@ describe("openBackend", () => {
 });
 
 describe("memory", () => {
-  it("counts what tensors take until they are disposed of", () => {
+  it("counts the memory of tensors until they are disposed of", () => {
     const x = tensor(backend, [1, 2, 3]);
     expect(backend.memoryUse()).toMatchObject({ live: 12, blocks: 1 });
     const y = empty(backend, "e2m1", [3, 4]);
@@ -64,7 +64,7 @@ describe("memory", () => {
     x.dispose();
   });
 
-  it("of a view is that of what it views, and lives as long as either", () => {
+  it("a view shares the memory of its tensor, which lives as long as either", () => {
     const x = tensor(backend, [1, 2, 3, 4]);
     const view = x.reshape([2, 2]);
     expect(backend.memoryUse()).toMatchObject({ live: 16, blocks: 1 });
@@ -97,7 +97,7 @@ describe("memory", () => {
     );
   });
 
-  it("of tensors without elements is none, and each has an address", () => {
+  it("empty tensors have no memory, and each has an address", () => {
     using _scope = new Scope();
     const [x, y] = [empty(backend, "f32", [0]), zeros(backend, "e4m3", [3, 0])];
     expect(x.address).not.toBe(y.address);
@@ -133,7 +133,7 @@ describe("memory", () => {
     expect(decode(encode(x, { format: "e4m3" })).dataSync()).toEqual(Float32Array.of(1, -2));
   });
 
-  it("that runs out is said with what was wanted and what is live; disposing makes room again", () => {
+  it("an allocation that fails reports the requested and the live bytes; disposing frees memory for it", () => {
     const big = 900_000_000;
     using scope = new Scope();
     const held: Tensor[] = [];
@@ -150,7 +150,7 @@ describe("memory", () => {
 });
 
 describe("scopes", () => {
-  it("dispose of what was created in them and not kept", () => {
+  it("dispose of tensors that were created in them and not kept", () => {
     const make = (): [Tensor, Tensor] => {
       using scope = new Scope();
       const [x, y] = [tensor(backend, [1]), tensor(backend, [2])];
@@ -161,7 +161,7 @@ describe("scopes", () => {
     kept.dispose();
   });
 
-  it("hand what they keep to the scope around them", () => {
+  it("move kept tensors to the enclosing scope", () => {
     const outer = new Scope();
     const inner = new Scope();
     const x = inner.keep(tensor(backend, [1]));
@@ -181,7 +181,7 @@ describe("scopes", () => {
     x.dispose();
   });
 
-  it("may end twice, and may own what was disposed of by hand", () => {
+  it("may be closed twice, and may own tensors that were disposed of explicitly", () => {
     const scope = new Scope();
     const x = tensor(backend, [1]);
     x.dispose();
@@ -192,7 +192,7 @@ describe("scopes", () => {
     y.dispose();
   });
 
-  it("that end out of order own what was created while they were innermost", () => {
+  it("closed out of order, they own what was created while they were innermost", () => {
     const [outer, inner] = [new Scope(), new Scope()];
     outer.dispose();
     const x = tensor(backend, [1]);
@@ -219,7 +219,7 @@ describe("scopes", () => {
 });
 
 describe("a backend that is disposed of", () => {
-  it("does nothing more, says so, and its tensors can still be disposed of", async () => {
+  it("throws in every later call, and its tensors can still be disposed of", async () => {
     const gone = await openBackend("wasm", { threads: 2 });
     const x = tensor(gone, [1]);
     await gone.dispose();
@@ -274,7 +274,7 @@ describe("supports", () => {
     expect(answer("fp32", "f32")).toMatchObject({ ok: true, agrees: "bits" });
   });
 
-  it("says of published models that no hardware has confirmed them", () => {
+  it("reports published models as unverified", () => {
     for (const datapath of ["ada", "blackwell"] as const) {
       for (const format of ["e4m3", "bf16"] as const)
         expect(answer(datapath, format)).toMatchObject({ ok: true, unverified: /arXiv 2511\.10909/ });

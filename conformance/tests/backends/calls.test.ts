@@ -1,6 +1,6 @@
 /**
- * Calls by name, of the addon and of the reference's exports: each argument arrives in its place. The compiler refuses what does
- * not fit (calls.types.ts).
+ * Calls of the addon and of the reference's exports by named arguments: each argument arrives in its slot. The compiler
+ * refuses invalid calls (calls.types.ts).
  */
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -14,7 +14,7 @@ import { filesIn, ROOT } from "../harness/sources/sources.js";
 
 const bitsOf = (slots: Float64Array): BigUint64Array => new BigUint64Array(slots.slice().buffer);
 
-/** A value for each argument, each of the optional ones and groups given or not, and what the slots then hold. */
+/** A value for each argument, optional arguments and groups present or absent, and the slots that result. */
 function drawn(
   declaration: Declaration,
   prefix = "",
@@ -62,7 +62,7 @@ describe("a call of the addon", () => {
   });
 });
 
-/** [name, parameters] of each export, as the compiler of assembly/ declares them. */
+/** [name, parameters] of each export, from the declarations that assembly/'s compiler writes. */
 function signatures(): readonly (readonly [name: ExportName, parameters: readonly string[]])[] {
   const bindings = readFileSync(join(ROOT, "build/reference.d.ts"), "utf8");
   return [...bindings.matchAll(/export function (\w+)\((.*)\): \w+;/g)].map(([, name = "", list = ""]) => [
@@ -87,7 +87,7 @@ describe("a call of an export", () => {
 });
 
 describe("the literals that calls are given", () => {
-  /** A call whose arguments have a literal that starts with a spread, up to the spread. */
+  /** Matches a call whose argument literal starts with a spread, up to the spread. Such calls are slow. */
   const SLOW = /\b(?:addon\.\w+\(device|pool\.(?:run|call)\()[^;]*?\{\s*\.\.\.\w+/g;
   const slowIn = (text: string): readonly string[] => text.match(SLOW) ?? [];
 

@@ -1,56 +1,56 @@
-/** Calls that the compiler must refuse, one for each kind of mistake: `npm run check` compiles this file, and nothing runs it. */
+/** Calls that must not compile, one for each kind of mistake. `npm run check` compiles this file; nothing runs it. */
 import type { Addon, DeviceHandle } from "../../../src/backends/cuda/addon.js";
 import type { Pool } from "../../../src/backends/wasm/pool.js";
 
 export function mistakesOfNativeCalls(addon: Addon, device: DeviceHandle, word: number): void {
   const sum = { x: 0, xType: 0, y: 0, yType: 1, out: 0, outType: 2 } as const;
   addon.add(device, { ...sum, count: 1 });
-  // @ts-expect-error too few
+  // @ts-expect-error too few arguments
   addon.add(device, sum);
-  // @ts-expect-error too many
+  // @ts-expect-error an unknown argument
   addon.add(device, { ...sum, count: 1, momentum: 3 });
   const more = { ...sum, count: 1, momentum: 3 };
-  // @ts-expect-error too many, of a variable
+  // @ts-expect-error an unknown argument, passed in a variable
   addon.add(device, more);
-  // @ts-expect-error too many, spread
+  // @ts-expect-error an unknown argument, passed by a spread
   addon.add(device, { ...more });
-  // @ts-expect-error misspelt
+  // @ts-expect-error a misspelt argument
   addon.add(device, { ...sum, cuont: 1 });
-  // @ts-expect-error none is undefined but what is optional
+  // @ts-expect-error undefined for an argument that is not optional
   addon.add(device, { ...sum, count: undefined });
-  // @ts-expect-error no number
+  // @ts-expect-error a string for a number
   addon.add(device, { ...sum, count: "1" });
-  // @ts-expect-error no wide type
+  // @ts-expect-error a number that is no wide type
   addon.add(device, { ...sum, xType: 7, count: 1 });
-  // @ts-expect-error any number, where a wide type is wanted
+  // @ts-expect-error a variable of type number for a wide type
   addon.add(device, { ...sum, xType: word, count: 1 });
-  // @ts-expect-error of another operation
+  // @ts-expect-error the arguments of another operation
   addon.hadamard(device, { ...sum, count: 1 });
-  // @ts-expect-error no such operation
+  // @ts-expect-error an unknown operation
   addon.adds(device, { ...sum, count: 1 });
-  // @ts-expect-error in parts
+  // @ts-expect-error arguments in two objects
   addon.add(device, sum, { count: 1 });
 
   const scales = { amaxHistory: 0, scale: 0, length: 1, count: 1, scaledMax: 448 };
   addon.updateScales(device, { ...scales, mostRecent: true });
-  // @ts-expect-error a flag is no number
+  // @ts-expect-error a number for a boolean
   addon.updateScales(device, { ...scales, mostRecent: 1 });
 
   const placement = { bytes: 0, lines: 1, blocks: 1, lineStride: 1, blockStride: 1, swizzled: false };
   const from = { scales: 0, placement };
   addon.relayout(device, { wide: true, from, to: from });
-  // @ts-expect-error too few of a group
+  // @ts-expect-error too few arguments in a group
   addon.relayout(device, { wide: true, from, to: { scales: 0 } });
-  // @ts-expect-error too many of a group
+  // @ts-expect-error an unknown argument in a group
   addon.relayout(device, { wide: true, from, to: { ...from, codes: 0 } });
   const wider = { ...placement, pitch: 4 };
-  // @ts-expect-error too many of a group in a group
+  // @ts-expect-error an unknown argument in a nested group
   addon.relayout(device, { wide: true, from, to: { scales: 0, placement: wider } });
 
   const tensor = { x: 0, xType: 0, rows: 1, columns: 1, word, pow2: false, epsilon: 0 } as const;
   addon.quantizeTensor(device, tensor);
   addon.quantizeTensor(device, { ...tensor, scale: undefined, noop: 0 });
-  // @ts-expect-error misspelt, where it may be left out
+  // @ts-expect-error a misspelt optional argument
   addon.quantizeTensor(device, { ...tensor, nop: 0 });
 }
 
@@ -58,38 +58,38 @@ export function mistakesOfExports(pool: Pool): void {
   const job = { total: 1 };
   const sum = { x: 0, xType: 0, y: 0, yType: 1, out: 0, outType: 2 };
   pool.run("add", job, sum);
-  // @ts-expect-error too few
+  // @ts-expect-error too few arguments
   pool.run("add", job, { x: 0, xType: 0 });
-  // @ts-expect-error too many
+  // @ts-expect-error an unknown argument
   pool.run("add", job, { ...sum, momentum: 3 });
   const more = { ...sum, momentum: 3 };
-  // @ts-expect-error too many, of a variable
+  // @ts-expect-error an unknown argument, passed in a variable
   pool.run("add", job, more);
-  // @ts-expect-error what the job gives
+  // @ts-expect-error an argument that the job itself supplies
   pool.run("add", job, { ...sum, scratch: 0 });
-  // @ts-expect-error misspelt
+  // @ts-expect-error a misspelt argument
   pool.run("add", job, { x: 0, xType: 0, y: 0, yType: 1, out: 0, outTpye: 2 });
-  // @ts-expect-error no number
+  // @ts-expect-error a string for a number
   pool.run("add", job, { ...sum, outType: "f32" });
-  // @ts-expect-error undefined
+  // @ts-expect-error undefined for an argument
   pool.run("add", job, { ...sum, out: undefined });
-  // @ts-expect-error by position
+  // @ts-expect-error arguments by position
   pool.run("add", job, [0, 0, 0, 1, 0, 2]);
-  // @ts-expect-error of another export
+  // @ts-expect-error the arguments of another export
   pool.run("scaled", job, sum);
-  // @ts-expect-error no such export
+  // @ts-expect-error an unknown export
   pool.run("adds", job, sum);
 
   const scales = { history: 0, scale: 0, length: 1, slots: 1, scaledMax: 448 };
   pool.run("updateScales", job, { ...scales, mostRecent: true });
-  // @ts-expect-error a flag is no number
+  // @ts-expect-error a number for a boolean
   pool.run("updateScales", job, { ...scales, mostRecent: 1 });
 
   pool.call("gemmUnits", { task: 0 });
-  // @ts-expect-error too few
+  // @ts-expect-error too few arguments
   pool.call("gemmUnits", {});
-  // @ts-expect-error too many
+  // @ts-expect-error an unknown argument
   pool.call("gemmUnits", { task: 0, operand: 1 });
-  // @ts-expect-error one that needs working memory and a range
+  // @ts-expect-error an export that needs scratch memory and a range
   pool.call("add", sum);
 }

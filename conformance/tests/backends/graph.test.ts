@@ -1,4 +1,4 @@
-/** What is captured does nothing until it is replayed, and then what running would do. */
+/** A captured graph does nothing until it is replayed; a replay then does what running the operations would do. */
 import { describe, expect, it } from "vitest";
 import { autocast } from "../../../src/autocast/autocast.js";
 import type { Backend } from "../../../src/backends/backend.js";
@@ -45,7 +45,7 @@ describe("a replay", () => {
     },
   );
 
-  it("reads what is there when it runs, and writes where the capture did", () => {
+  it("a replay reads the current contents, and writes to the tensors of the capture", () => {
     using _ = new Scope();
     const x = tensor(backend, [1, 2, 3]);
     using graph = captureGraph(backend, () => add(x, tensor(backend, [10, 20, 30])));
@@ -56,7 +56,7 @@ describe("a replay", () => {
     expect(Array.from(graph.result.dataSync())).toEqual([10, 20, 31]);
   });
 
-  it("runs nothing before it: what the body would write is as it was", () => {
+  it("the capture itself changes no tensor", () => {
     using _ = new Scope();
     const x = tensor(backend, [1, 2, 3]);
     const y = tensor(backend, [5]);
@@ -80,7 +80,7 @@ describe("a replay", () => {
     });
     const result = out.reshape([3]);
     for (const each of [x, out]) each.dispose();
-    // takes memory that would have been theirs
+    // takes the memory that the freed tensors had
     using other = tensor(backend, [-1, -1, -1]);
     graph.replay();
     expect(Array.from(result.dataSync())).toEqual([3, 6, 9]);
@@ -89,7 +89,7 @@ describe("a replay", () => {
     graph.dispose();
   });
 
-  it("of a graph that is gone, or whose backend is, is refused", async () => {
+  it("a replay of a disposed graph, or of one with a disposed backend, is refused", async () => {
     const other = await openBackend("wasm", { threads: 1 });
     using x = tensor(other, [1]);
     const [graph, disposed] = [0, 1].map(() => captureGraph(other, () => add(x, x, { out: x }))) as [
@@ -106,13 +106,13 @@ describe("a replay", () => {
 });
 
 describe("a capture", () => {
-  /** Captures `body`, which must be refused with `error`, and leaves nothing. */
+  /** Captures `body`, which must throw `error` and leave no memory behind. */
   function refused(body: () => unknown, error: new (...args: never[]) => Error): void {
     const before = backend.memoryUse();
     {
       using _ = new Scope();
       expect(() => captureGraph(backend, body)).toThrow(error);
-      // and the backend works as before
+      // the backend still works
       expect(Array.from(add(tensor(backend, [1]), tensor(backend, [2])).dataSync())).toEqual([3]);
     }
     expect(backend.memoryUse()).toMatchObject({ live: before.live, blocks: before.blocks });
@@ -143,7 +143,7 @@ describe("a capture", () => {
     graph.replay();
   });
 
-  it("refuses what the host counts or draws anew each time", () => {
+  it("refuses operations whose counts or random bits the host changes in every call", () => {
     using x = tensor(backend, [1, 2]);
     refused(() => encode(x, { format: "e4m3", rounding: "stochastic" }), UnsupportedError);
     using layer = new Linear(backend, 16, 16, { dtype: "f32" });

@@ -1,4 +1,4 @@
-/** Memory that runs out in the middle of an operation: whichever piece cannot be had, nothing is lost and nothing is wrong. */
+/** Memory runs out in the middle of an operation. Whichever allocation fails, nothing leaks and no result is wrong. */
 import * as fc from "fast-check";
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest";
 import type { Backend } from "../../../src/backends/backend.js";
@@ -18,7 +18,7 @@ beforeAll(async () => {
 afterEach(() => vi.restoreAllMocks());
 afterAll(() => backend.dispose());
 
-/** Pieces of memory that are taken, those that threads keep among them, and a piece to fail at. */
+/** Counts allocations, those that threads keep included, and fails at a chosen one. */
 class Pieces {
   readonly taken = new Set<number>();
   asked = 0;
@@ -39,14 +39,14 @@ class Pieces {
     });
   }
 
-  /** Makes piece `k` from now on the last that can be had. */
+  /** Makes allocation number `k` from now on fail (`k` succeed before it). */
   failAt(k: number): void {
     this.asked = 0;
     this.failing = k;
   }
 }
 
-/** Pieces at which an operation is made to fail. */
+/** The maximum number of allocations at which an operation is made to fail. */
 const MAX_PIECES = 60;
 
 describe("where memory runs out at any piece it takes,", () => {
@@ -56,7 +56,7 @@ describe("where memory runs out at any piece it takes,", () => {
       using _scope = new Scope();
       return run(backend, input);
     };
-    it(`${name} says so or gives the same result, and what was taken is given back`, () => {
+    it(`${name} throws OutOfMemoryError or gives the same result, and frees its memory`, () => {
       const pieces = new Pieces();
       pieces.watch();
       const guard = tensor(backend, Float32Array.of(1, -2, 3));

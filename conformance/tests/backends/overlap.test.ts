@@ -1,4 +1,7 @@
-/** What an operation writes shares no byte with its other tensors, unless it works in place and they are the same one. */
+/**
+ * An output of an operation may not share a byte with its other tensors, unless the operation supports working in place
+ * and both are the same tensor.
+ */
 import { describe, expect, it } from "vitest";
 import type { Backend } from "../../../src/backends/backend.js";
 import type { OpArgs, OpName } from "../../../src/backends/ops.js";
@@ -18,10 +21,13 @@ import { runDrawn, useWitness } from "../harness/arguments/every-operation.js";
 
 const RUNS = 12;
 
-/** What each operation may write in place. Of `gemm` it is the addend; what its entry point takes beside is below. */
+/**
+ * The arguments that each operation may overwrite in place. For `gemm` it is the addend; what `gemm()` itself accepts
+ * is tested below.
+ */
 const IN_PLACE = ["activationBackward.x", "add.x", "add.y", "gemm.c", "scaled.x"];
 
-/** Tensors in arguments, each by the keys that lead to it. */
+/** All tensors in the arguments, each with its path of keys. */
 function tensorsIn(args: object): readonly { readonly keys: readonly string[]; readonly x: Tensor }[] {
   return Object.entries(args).flatMap(([key, value]: [string, unknown]) => {
     if (value instanceof Tensor) return [{ keys: [key], x: value }];
@@ -30,7 +36,7 @@ function tensorsIn(args: object): readonly { readonly keys: readonly string[]; r
   });
 }
 
-/** `args` with another tensor at those keys. */
+/** A copy of `args` with another tensor at that path. */
 function put<A extends object>(args: A, [key = "", ...rest]: readonly string[], x: Tensor): A {
   const inner: unknown = Reflect.get(args, key);
   return { ...args, [key]: rest.length === 0 ? x : put(inner as object, rest, x) };
@@ -41,7 +47,7 @@ const bytesOf = (x: Tensor): Uint8Array => {
   return new Uint8Array(buffer, byteOffset, byteLength).slice();
 };
 
-/** Tries every operation that runs on it once more, with tensors that share memory. */
+/** Repeats every operation that runs on it with tensors that share memory. */
 class Witness extends GuardedBackend {
   readonly faults = new Set<string>();
   readonly refused = new Set<OpName>();
@@ -75,7 +81,7 @@ class Witness extends GuardedBackend {
     const alike = out.x.dtype === other.x.dtype && out.x.byteLength === other.x.byteLength;
     const { byteLength: before } = other.x;
     const { byteLength: behind } = out.x;
-    // those that only touch are apart
+    // ranges that are adjacent do not overlap
     for (const distance of [...distances(out.x, other.x), behind, -before]) {
       const isApart = distance >= behind || -distance >= before;
       const isDeclared = root === "out" && IN_PLACE.includes(name) && alike && distance === 0;
@@ -87,7 +93,7 @@ class Witness extends GuardedBackend {
     if (root === "out" && alike && IN_PLACE.includes(name)) this.#same(op, args, name, other);
   }
 
-  /** Whether `execute` takes the call with both tensors in one block, that far apart. */
+  /** Whether `execute` accepts the call with both tensors in one block of memory, at that distance. */
   #take<K extends OpName>(op: K, args: OpArgs[K], pair: readonly [Found, Found], distance: number): boolean {
     const [out, other] = pair;
     const begin = [Math.max(0, -distance), Math.max(0, distance)];
@@ -111,7 +117,7 @@ class Witness extends GuardedBackend {
     }
   }
 
-  /** In place an operation gives what it gives elsewhere. */
+  /** Compares the result in place with the result in separate memory. */
   #same<K extends OpName>(op: K, args: OpArgs[K], name: string, input: Found): void {
     if (input.x.byteLength === 0) return;
     using _ = new Scope();
@@ -125,7 +131,7 @@ class Witness extends GuardedBackend {
 
 type Found = ReturnType<typeof tensorsIn>[number];
 
-describe("what is written and what shares its memory", () => {
+describe("outputs, and arguments that share their memory", () => {
   const witness = useWitness((reference) => new Witness(reference));
 
   it.each(OPERATION_NAMES)("%s refuses every overlap, and takes what it does in place", (name) => {
@@ -140,7 +146,7 @@ describe("what is written and what shares its memory", () => {
     expect([...witness().inPlace].sort()).toEqual(IN_PLACE);
   });
 
-  it("empty tensors share nothing, wherever they are", () => {
+  it("empty tensors overlap no other tensor", () => {
     using _ = new Scope();
     const x = empty(witness(), "f32", [64, 0]);
     expect(() => add(x, x.view(0, [64, 0]), { out: x })).not.toThrow();

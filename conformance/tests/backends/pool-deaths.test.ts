@@ -1,16 +1,16 @@
 /**
- * A worker that dies, in whatever way and in whatever job: the call that waits for it ends soon and says so, the backend refuses
- * what comes after, and nothing is kept: no memory, no thread, no process.
+ * A worker dies, in any way and in any job. The call that waits for it ends soon with a typed error, the backend
+ * refuses later calls, and no memory, thread or process is left.
  */
 import { execFile } from "node:child_process";
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 
-/** A call must end within this, and a process within the other. */
+/** The time limits for a call and for a whole process. */
 const CALL_MS = 5_000;
 const PROCESS_MS = 25_000;
 
-/** Nothing in a job: the process ends the worker, with no turn of the event loop before the next call. */
+/** No statement: the process terminates the worker between two calls, without returning to the event loop. */
 const TERMINATED = "";
 
 /** Statements that the worker runs in place of a job. */
@@ -28,7 +28,7 @@ const DEATHS: Readonly<Record<string, string>> = {
 interface Case {
   readonly threads: number;
   readonly worker: number;
-  /** How many jobs the worker does before, or calls where it is terminated. */
+  /** The number of jobs that the worker does before it dies; for a terminated worker, the number of calls. */
   readonly jobs: number;
   readonly op: "encode" | "add" | "gemm" | "quantize";
 }
@@ -42,7 +42,9 @@ const cases: fc.Arbitrary<Case> = fc
   })
   .map((c) => ({ ...c, worker: c.worker % (c.threads - 1) }));
 
-/** What a process prints in which that worker dies so: a line for each thing that a law is about. */
+/**
+ * The source of a process in which a worker dies in this way. It prints one line for each property that a law checks.
+ */
 function script(death: string, { threads, worker, jobs, op }: Case, dispose: boolean): string {
   return `
     import { platform } from "#platform";
@@ -92,7 +94,7 @@ function script(death: string, { threads, worker, jobs, op }: Case, dispose: boo
     const before = backend.memoryUse();
     let start;
     let error;
-    // a call may be several jobs, and a worker that ends between two is missed at the next
+    // one call may consist of several jobs, and the death of a worker between two jobs is noticed at the next one
     for (let call = 0; call < ${jobs} + 2 && !error; call++) {
       ${death === TERMINATED ? `if (call === ${jobs}) victim.terminate();` : ""}
       start = performance.now();
@@ -116,7 +118,7 @@ function script(death: string, { threads, worker, jobs, op }: Case, dispose: boo
   `;
 }
 
-/** What a process prints that runs the module; it is killed if it does not end. */
+/** Runs the module in a process and returns its output. A process that does not end is killed. */
 function printed(source: string): Promise<{ stdout: string; stderr: string; ended: boolean }> {
   const cwd = new URL("../../..", import.meta.url);
   return new Promise((resolve) => {
@@ -129,7 +131,7 @@ function printed(source: string): Promise<{ stdout: string; stderr: string; ende
 
 describe("a worker that in a job", () => {
   for (const [name, death] of Object.entries(DEATHS)) {
-    it(`${name} ends the call with an error that names it, and the backend refuses what follows`, async () => {
+    it(`${name}: the call throws an error that names it, and the backend refuses later calls`, async () => {
       await fc.assert(
         fc.asyncProperty(cases, fc.boolean(), async (drawn, dispose) => {
           const { stdout, stderr, ended } = await printed(script(death, drawn, dispose));

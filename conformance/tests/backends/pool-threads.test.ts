@@ -1,4 +1,7 @@
-/** Threads that cannot start, end on their own, or are no longer wanted: none is left, and their memory is given back. */
+/**
+ * Threads that fail to start, end on their own, or are no longer needed: none is left running, and their memory is
+ * freed.
+ */
 import { spawnSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { setFlagsFromString } from "node:v8";
@@ -19,7 +22,7 @@ afterEach(() => vi.restoreAllMocks());
 
 type Spawn = typeof platform.spawn;
 
-/** How worker number `k` fails to start. */
+/** The ways in which worker number `k` fails to start. */
 const FAULTS: Readonly<Record<string, (real: Spawn) => Spawn>> = {
   "is refused at once": () => () => {
     throw new Error("refused");
@@ -39,7 +42,10 @@ function handle(fields: Partial<WorkerHandle>): WorkerHandle {
   };
 }
 
-/** Makes the worker of that number fail so; returns how many were started and not terminated. */
+/**
+ * Makes the worker of that number fail. Returns a function that counts the workers that were started and not
+ * terminated.
+ */
 function breakWorker(k: number, fault: (real: Spawn) => Spawn): () => number {
   const real: Spawn = platform.spawn.bind(platform);
   let started = 0;
@@ -70,7 +76,7 @@ describe("a worker that", () => {
       });
     }
 
-    it(`${name}, where no number of threads was asked for, is done without, and the backend says why`, async () => {
+    it(`${name}, without a requested number of threads: the backend uses fewer threads and reports why`, async () => {
       const warn = vi.spyOn(console, "warn").mockReturnValue();
       vi.spyOn(platform, "parallelism", "get").mockReturnValue(3);
       const running = breakWorker(1, fault);
@@ -138,7 +144,7 @@ it.each(["--input-type=commonjs", "--input-type=module", "--unhandled-rejections
   },
 );
 
-it("counts jobs beyond what 31 bits hold", () => {
+it("counts more than 2^31 jobs", () => {
   const script = `
     import { platform } from "#platform";
     import { encode, openBackend, tensor } from "./dist/src/index.js";
@@ -191,7 +197,7 @@ describe("a backend that is disposed of", () => {
   }
 });
 
-it("one tensor may have as many bytes as the guide says, and not one more", async () => {
+it("a tensor may have the maximum number of bytes in the guide, and not one more", async () => {
   const backend = await openBackend("wasm", { threads: 1 });
   const guide = readFileSync(new URL("../../../docs/guide.md", import.meta.url), "utf8");
   expect(guide).toContain(`${MAX_BLOCK.toLocaleString("en")} bytes`);

@@ -1,4 +1,4 @@
-/** A thread of the pool does each job once, whatever wakes it: a notification may arrive after the job it told of is done. */
+/** A pool thread does each job once, however often it wakes: a notification may arrive after its job is done. */
 import { afterEach, expect, it } from "vitest";
 import { platform } from "#platform";
 import type { WorkerHandle } from "../../../src/backends/platform/platform.js";
@@ -12,7 +12,7 @@ const JOBS = 50;
 let worker: WorkerHandle | undefined;
 afterEach(() => worker?.terminate());
 
-/** Gives other threads the processor. */
+/** Lets other threads run. */
 const pause = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 1));
 
 it("does a job once, though it is woken again when the job is done", { timeout: 30_000 }, async () => {
@@ -32,10 +32,13 @@ it("does a job once, though it is woken again when the job is done", { timeout: 
   value(total)[0] = 0;
   value(one)[0] = 1;
   worker = platform.spawn(serve.toString(), { module, memory, control, names });
-  // it ends when the test does
+  // the worker ends together with the test
   worker.failed.catch(() => undefined);
   const done = (): number => Atomics.load(header, 1);
-  /** Wakes the worker once it sleeps, all of whose `jobs` are done. One that counts more does not sleep. */
+  /**
+   * Waits until the worker sleeps with all of `jobs` done, then wakes it. A worker that counted another job would not
+   * sleep.
+   */
   const wakeLate = async (jobs: number): Promise<void> => {
     while (Atomics.notify(header, 0) === 0 && done() <= jobs + 1) await pause();
   };
@@ -47,7 +50,7 @@ it("does a job once, though it is woken again when the job is done", { timeout: 
     header[2] = names.indexOf("add");
     header[3] = call.length;
     Atomics.store(header, 0, job);
-    // the worker may have seen the number without it
+    // the worker may have seen the new job number without this notification
     Atomics.notify(header, 0);
     while (done() <= job) await pause();
     await wakeLate(job);

@@ -1,4 +1,7 @@
-/** Jobs on threads and their working memory: what fails is over when it says so, and takes nothing with it. */
+/**
+ * Jobs on threads and their scratch memory: when a job's error is thrown, the job has ended on all threads, and other
+ * jobs are unaffected.
+ */
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { Backend } from "../../../src/backends/backend.js";
 import { openBackend } from "../../../src/backends/open.js";
@@ -22,7 +25,7 @@ beforeAll(async () => {
 });
 afterAll(() => backend.dispose());
 
-/** Takes what memory is left in pieces of 256 and of 16 MiB, and returns how many bytes that was. */
+/** Allocates all remaining memory in pieces of 256 and 16 MiB; returns the number of bytes. */
 function fill(): number {
   let taken = 0;
   for (const bytes of [2 ** 28, 2 ** 24]) {
@@ -35,7 +38,7 @@ function fill(): number {
   return taken;
 }
 
-/** What `body` throws. */
+/** The error that `body` throws. */
 function thrownBy(body: () => unknown): unknown {
   try {
     body();
@@ -48,7 +51,7 @@ function thrownBy(body: () => unknown): unknown {
 const ones = (rows: number, depth: number): Tensor<"e4m3"> =>
   tensor(backend, new Uint8Array(rows * depth).fill(0x38), [rows, depth], "e4m3");
 
-/** The number of an f32 beyond what these laws reserve. */
+/** The index of an f32 beyond the memory that these tests allocate. */
 const OUTSIDE = 2 ** 29;
 
 describe("a job", () => {
@@ -68,7 +71,7 @@ describe("a job", () => {
     heap.write(grad, new Uint8Array(Float32Array.of(2).buffer));
     heap.write(next, new Uint8Array(4).fill(0xff));
     const tensors = { grad, gradType: WIDE.f32, heads, next, out, outType: WIDE.f32, columns: 1 };
-    /** Each row is the one gradient there is; that of the first row of a bad part lies outside of memory. */
+    /** All rows have the same gradient. For part `bad`, the first row points outside of memory. */
     const gather = (bad?: number): number[] => {
       firsts.fill(0);
       if (bad !== undefined) firsts[(bad * rows) / THREADS] = OUTSIDE;

@@ -1,4 +1,4 @@
-/** What operations write is what their table says, and nothing else. */
+/** Operations write exactly the arguments that the table of writes names. */
 import { describe, expect, it } from "vitest";
 import type { Backend } from "../../../src/backends/backend.js";
 import type { OpArgs, OpName } from "../../../src/backends/ops.js";
@@ -15,10 +15,10 @@ import { runDrawn, useWitness } from "../harness/arguments/every-operation.js";
 
 const RUNS = 40;
 
-/** What the reference leaves to an operation of its own. */
+/** Outputs that the reference computes by a separate operation. */
 const BY_GPUS = new Set(["gemm.preGelu"]);
 
-/** Every tensor in arguments, by its path. */
+/** All tensors in the arguments, by path. */
 function tensorsIn(args: object, path = ""): ReadonlyMap<string, Tensor> {
   const found = Object.entries(args).flatMap(([key, value]): (readonly [string, Tensor])[] => {
     if (value instanceof Tensor) return [[path + key, value]];
@@ -33,7 +33,7 @@ const bytes = (x: Tensor): string => {
   return Buffer.from(buffer, byteOffset, byteLength).toString("latin1");
 };
 
-/** Notes which arguments change as an operation runs, and tries what it has been given with other types. */
+/** Records which arguments change when an operation runs, and tries outputs of other types. */
 class Witness extends GuardedBackend {
   readonly changed = new Map<OpName, Set<string>>();
   readonly undeclared = new Set<string>();
@@ -51,12 +51,12 @@ class Witness extends GuardedBackend {
     const places = new Set(written.map(([, x]) => x.address));
     for (const [path, x] of changed) if (!places.has(x.address)) this.undeclared.add(`${op}.${path}`);
     const seen = this.changed.get(op) ?? new Set();
-    // an input that is written in place has the name of what is written there
+    // an input that is overwritten in place has the name of the output
     for (const { name } of rows) if (changed.some(([path]) => path.split(".")[0] === name)) seen.add(name);
     this.changed.set(op, seen);
   }
 
-  /** Gives `op` what it writes in types that do not hold it. */
+  /** Calls `supports` with outputs of types that cannot hold the results. */
   override supports<K extends OpName>(op: K, args: OpArgs[K]): ReturnType<Backend["supports"]> {
     if (this.trying) return { ok: true, agrees: "bits" };
     for (const { name, rule, written } of TENSOR_ROWS.get(op) ?? []) {
@@ -98,7 +98,7 @@ function bitsOf(dtype: (typeof DTYPES)[number]): number {
         : 8;
 }
 
-describe("the table of what operations write", () => {
+describe("the table of outputs of operations", () => {
   const witness = useWitness((reference) => new Witness(reference));
 
   it.each(OPERATION_NAMES)("%s writes nothing else, and nothing smaller in its place", (name) => {
@@ -115,7 +115,7 @@ describe("the table of what operations write", () => {
     expect([...witness().undeclared, ...witness().taken]).toEqual([]);
   });
 
-  it("has every operation, and what each of them was seen to write", () => {
+  it("has every operation, with the arguments that changed when it ran", () => {
     const rows = [...TENSOR_ROWS].map(([op, tensors]) => [
       op,
       tensors.flatMap(({ name, written }) => (written && !BY_GPUS.has(`${op}.${name}`) ? [name] : [])).sort(),

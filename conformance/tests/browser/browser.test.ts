@@ -1,6 +1,6 @@
 /**
- * The built package in a real browser: the same bits as in Node, with threads and without, and what a page is told that has
- * none.
+ * The built package in a real browser gives the same bits as in Node, with and without threads. Pages without
+ * WebAssembly threads get a clear answer.
  */
 import { createHash } from "node:crypto";
 import * as fc from "fast-check";
@@ -25,7 +25,7 @@ const ISOLATED = {
   "cross-origin-embedder-policy": "require-corp",
 };
 
-/** A policy of scripts of the site's own and its import map, workers of its own, and what else is named. */
+/** A content security policy that allows the site's own scripts, its import map, its own workers, and `more`. */
 function policy(...more: string[]): Readonly<Record<string, string>> {
   const map = `'sha256-${createHash("sha256").update(IMPORTS).digest("base64")}'`;
   return {
@@ -41,7 +41,7 @@ interface Report {
 
 let browser: Browser;
 
-/** What the calls give on a page with these headers. */
+/** The results of the calls on a page with these headers. */
 async function onPage(headers: Readonly<Record<string, string>>, calls: readonly Call[]): Promise<Report> {
   const server = await servePage(PAGE, calls, headers);
   const page = await browser.newPage();
@@ -63,7 +63,7 @@ async function onPage(headers: Readonly<Record<string, string>>, calls: readonly
   }
 }
 
-/** Products large enough that three threads share them, of small and large operands. */
+/** Products with enough work for three threads. */
 const drawn = fc.record({
   quantizer: fc.constantFrom(...QUANTIZER_NAMES),
   rows: fc.constantFrom(32, 64, 160),
@@ -100,7 +100,7 @@ describe.skipIf(!CHROMIUM)(`in Chromium${CHROMIUM ? "" : ` (skipped: ${NO_CHROMI
       await sameAsNode(ISOLATED, { threads: 3 }, { threads: 3 });
     });
 
-    it("has as many threads as the host suggests, and says nothing about fewer", async () => {
+    it("has as many threads as the host suggests, and reports no reason for fewer", async () => {
       const { isolated, results } = await onPage(ISOLATED, [{ name: "answers", args: [{}, []] }]);
       expect(isolated).toBe(true);
       expect(results).toEqual([expect.not.objectContaining({ fewerThreads: expect.anything() })]);
@@ -114,7 +114,7 @@ describe.skipIf(!CHROMIUM)(`in Chromium${CHROMIUM ? "" : ` (skipped: ${NO_CHROMI
   });
 
   describe("a page that is not isolated", () => {
-    it("computes what Node computes on one thread, and says which headers would give more", async () => {
+    it("computes what Node computes on one thread, and reports the headers that threads require", async () => {
       const why = expect.stringContaining("Cross-Origin-Opener-Policy: same-origin");
       await sameAsNode({}, {}, { threads: 1, fewerThreads: why });
     });
@@ -128,7 +128,7 @@ describe.skipIf(!CHROMIUM)(`in Chromium${CHROMIUM ? "" : ` (skipped: ${NO_CHROMI
   describe("a page whose policy forbids workers from blob: URLs", () => {
     const headers = { ...ISOLATED, ...policy("'wasm-unsafe-eval'") };
 
-    it("computes what Node computes on one thread, and says why", async () => {
+    it("computes what Node computes on one thread, and reports the reason", async () => {
       const why = expect.stringMatching(/thread could not be started.*blob:/);
       await sameAsNode(headers, {}, { threads: 1, fewerThreads: why });
     });
@@ -139,7 +139,7 @@ describe.skipIf(!CHROMIUM)(`in Chromium${CHROMIUM ? "" : ` (skipped: ${NO_CHROMI
     });
   });
 
-  it("a page whose policy forbids WebAssembly is told so", async () => {
+  it("the error says that a page's policy forbids WebAssembly", async () => {
     const { results } = await onPage({ ...ISOLATED, ...policy() }, [{ name: "refusal", args: [{}] }]);
     expect(results).toEqual([{ code: "BACKEND", message: expect.stringContaining("'wasm-unsafe-eval'") }]);
   });

@@ -1,4 +1,4 @@
-// What a page and Node both compute with the built package: each answers a drawn case with a digest of every bit.
+// Functions that run in a page and in Node with the built package. Each returns a digest of every bit of its results.
 
 import {
   Float8BlockQuantizer,
@@ -23,7 +23,7 @@ const QUANTIZERS = {
 
 export const QUANTIZER_NAMES = Object.keys(QUANTIZERS);
 
-/** What a backend opened with these options says of itself, and its digest of each case. */
+/** Opens a backend with these options; returns its properties and the digest of each case. */
 export async function answers(options, cases) {
   const backend = await openBackend("wasm", options);
   const digests = [];
@@ -34,7 +34,7 @@ export async function answers(options, cases) {
   return { threads, fewerThreads, description, live, digests };
 }
 
-/** The code and the message of the error of opening a backend with these options. */
+/** The code and message of the error that opening a backend with these options throws. */
 export async function refusal(options) {
   try {
     const backend = await openBackend("wasm", options);
@@ -45,7 +45,7 @@ export async function refusal(options) {
   return undefined;
 }
 
-/** The error of a call whose first worker throws out of its loop, and that of the call after it. */
+/** The error of a call whose first worker throws out of its loop, and the error of the next call. */
 export async function death() {
   const { spawn } = platform;
   // the worker sleeps once before its first job
@@ -74,7 +74,7 @@ export async function death() {
   }
 }
 
-/** Quantizes two operands whose bits are given, multiplies them, and digests codes, scales and product. */
+/** Quantizes two operands of given bits and multiplies them; returns a digest of codes, scales and product. */
 async function answer(backend, { quantizer, rows, columns, depth, bits, outDtype }) {
   const scope = new Scope();
   try {

@@ -1,15 +1,15 @@
-/** The browser that runs these tests: one that the system has. */
+/** Finds the browser that is installed on this system. */
 import { existsSync } from "node:fs";
 
 const PLACES = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
 
-/** Its path, or undefined. */
+/** Its path; undefined if none is installed. */
 export const CHROMIUM = PLACES.find((path) => existsSync(path));
 
-/** Why nothing of this runs, where nothing does. */
+/** The reason why the browser tests are skipped if no browser is installed. */
 export const NO_CHROMIUM = `no Chromium is installed: none of ${PLACES.join(", ")} is there`;
 
-/** Says, before the tests, which browser runs them or why none does. */
+/** Prints, before the tests, which browser runs them, or why they are skipped. */
 export function setup(): void {
   process.stdout.write(`browser tests: ${CHROMIUM ? `in ${CHROMIUM}` : `skipped: ${NO_CHROMIUM}`}\n`);
 }

@@ -1,4 +1,4 @@
-// The page's module: asks the server what to call, and tells it what came of it.
+// The module of the page: asks the server which functions to call, and sends their results back.
 const report = (result) => fetch("/result", { method: "POST", body: JSON.stringify(result) });
 
 try {

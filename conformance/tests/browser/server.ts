@@ -1,4 +1,7 @@
-/** A server for one page: the checkout's built files, what the page is to call, and where it says what came of it. */
+/**
+ * A server for one page. It serves the built files of the checkout and the list of functions to call, and receives the
+ * results.
+ */
 import { createReadStream } from "node:fs";
 import { stat } from "node:fs/promises";
 import { createServer, type OutgoingHttpHeaders } from "node:http";
@@ -17,7 +20,7 @@ export interface Call {
 
 export interface PageServer {
   readonly url: string;
-  /** What the page reports. */
+  /** The results that the page sends. */
   readonly result: Promise<unknown>;
   close(): Promise<void>;
 }

@@ -1,4 +1,4 @@
-/** encode, decode and amax: the laws, then what the interface promises around them. */
+/** encode, decode and amax: their laws, and the documented behaviour of their interfaces. */
 import { describe, expect } from "vitest";
 import { ArgumentError, DisposedError, DTypeError, ShapeError } from "../../../src/errors.js";
 import { SCALAR_FORMAT_NAMES } from "../../../src/formats/derive.js";
@@ -14,13 +14,13 @@ import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harn
 
 const backend = useBackend();
 const threads = useThreads();
-/** Enough for three threads to be worth waking, and no multiple of what they are given. */
+/** Enough elements that three threads take part, and no multiple of their shares. */
 const LONG = 3 * 2 ** 17 + 70;
 
 describeLaws(backend, ["encode", "decode", "amax"], { runs: 400, seed: 11 });
 
 describe("stochastic rounding draws by an element's index", () => {
-  /** Beyond 2^16 draws of eight elements, and no multiple of anything. */
+  /** More than 2^16 draws of eight elements, and no multiple of any block. */
   const count = 2 ** 19 + 77;
   const windows = [0, 2 ** 16 - 40, 2 ** 18 + 3, 2 ** 19 - 40, count - 60];
 
@@ -138,7 +138,7 @@ describe("shapes and types", () => {
   });
 });
 
-describe("what cannot be encoded is refused", () => {
+describe("tensors that cannot be encoded are refused", () => {
   const x = () => tensor(backend(), [1, 2, 3], [3]);
 
   scoped("an unknown format, with the names there are", () => {
@@ -174,7 +174,7 @@ describe("what cannot be encoded is refused", () => {
     expect(() => decode(encode(x(), { format: "e4m3" }), { format: "bf16" })).toThrow(DTypeError);
   });
 
-  scoped("a tensor that is gone", () => {
+  scoped("a disposed tensor", () => {
     const gone = x();
     gone.dispose();
     expect(() => encode(gone, { format: "e4m3" })).toThrow(DisposedError);

@@ -1,4 +1,4 @@
-/** The SIMD loops of the casts against the element-wise loop, which knows no shortcut. */
+/** The SIMD loops of the casts equal the scalar loop. */
 import * as fc from "fast-check";
 import { beforeAll, describe, expect, it } from "vitest";
 import { type Instance, openInstance } from "../../../src/backends/wasm/instance.js";
@@ -29,7 +29,7 @@ function put(patterns: ArrayLike<number>): void {
   new Uint32Array(kernel.memory.buffer, source, patterns.length).set(patterns);
 }
 
-/** The bytes of `count` codes by either loop; `cut` splits the work in two calls. */
+/** The bytes of `count` codes from either loop; `cut` divides the work into two calls. */
 function codesOf(
   loop: "encode" | "encodeScalar",
   word: number,
@@ -75,7 +75,7 @@ describe("encode", () => {
     );
   });
 
-  // whole blocks of f32 patterns: both zeros, the subnormals, the binades of the format's edges, infinities and NaNs
+  // blocks of f32 patterns: both zeros, subnormals, the binades of the format's limits, infinities and NaNs
   it.each(SCALAR_FORMAT_NAMES)("equals the element-wise loop on whole blocks of patterns: %s", (format) => {
     const { max, minPositive, minNormal } = factsOf(format);
     const high = (value: number): number => new Uint32Array(Float32Array.of(value).buffer)[0]! >>> 16;
@@ -105,7 +105,7 @@ describe("encode", () => {
     }
   });
 
-  it("sees a NaN anywhere in a run, and values far beyond the format beside it", () => {
+  it("handles a NaN anywhere in a run, next to values far beyond the format", () => {
     fc.assert(
       fc.property(fc.nat(4999), fc.constantFrom("e4m3", "e2m1", "e5m2", "bf16", "f16"), (at, format) => {
         const patterns = new Uint32Array(5000).fill(0x3fc00000);

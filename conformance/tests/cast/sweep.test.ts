@@ -1,4 +1,4 @@
-// Chunks of the exhaustive suite, chosen where each format has its edges; all of them: conformance/tests/slow.
+// Some chunks of the exhaustive sweep, chosen around the limits of each format. conformance/tests/slow runs all chunks.
 import { readFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import {
@@ -17,12 +17,12 @@ interface CudaRun extends Encoding {
   readonly chunks: readonly (readonly [chunk: number, first: number, second: number])[];
 }
 
-/** The chunk that holds a positive value. */
+/** The chunk that contains a positive value. */
 function chunkOf(value: number): number {
   return (new Uint32Array(Float32Array.of(value).buffer)[0] as number) >>> 24;
 }
 
-/** The chunks of the smallest and of the largest value, their negatives, and one more that the encoding picks. */
+/** The chunks of the smallest and the largest value, those of their negatives, and one that depends on `index`. */
 function edgeChunks({ format }: Encoding, index: number): number[] {
   const { max, minPositive } = factsOf(format);
   const edges = [chunkOf(minPositive), chunkOf(max)];

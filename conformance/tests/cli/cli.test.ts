@@ -1,4 +1,4 @@
-/** The command line: encode, decode, sweep, quantize, dequantize, and what it says of bad usage and bad input. */
+/** The command line: encode, decode, sweep, quantize, dequantize, and the messages for bad usage and bad input. */
 
 import { spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
@@ -117,7 +117,7 @@ describe("usage", () => {
     expect(stderr).toMatch(/in: tensor "x": data_offsets \[0, 16\] reach beyond the file.*truncated\n$/);
   });
 
-  it("keeps to JSON on stdout, and to nothing where it is quiet", async () => {
+  it("prints only JSON with --json, and nothing with --quiet", async () => {
     await w.write("in", [f32("x", [4], ramp(4))]);
     const json = await w.succeed("encode", "@in", "-o", "@out", "--format", "fp8e4m3", "--json");
     expect(JSON.parse(json)).toMatchObject({ format: "e4m3", encoded: ["x"] });
@@ -210,7 +210,7 @@ describe("encode and decode", () => {
     expect(w.names).toEqual(["in"]);
   });
 
-  it("gives the same codes where a tensor is larger than what it reads at a time", async () => {
+  it("gives the same codes for a tensor larger than one chunk", async () => {
     const count = 2 ** 23 + 6;
     const values = ramp(count);
     await w.write("in", [f32("x", [count], values), f32("tail", [6], values.subarray(-6))]);

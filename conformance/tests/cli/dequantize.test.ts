@@ -1,4 +1,4 @@
-/** The command line: what dequantize makes of what quantize wrote. */
+/** The command line: dequantize reads what quantize wrote. */
 import { describe, expect, it, vi } from "vitest";
 import type { Backend } from "../../../src/backends/backend.js";
 import {
@@ -30,7 +30,9 @@ const [M, K] = [160, 192];
 
 type Make = (backend: Backend) => Quantizer;
 
-/** The same by the library, which the suites of its operations hold to the oracles. */
+/**
+ * Each quantizer by its command-line options and by the library. The tests of the library compare it with the oracles.
+ */
 const QUANTIZERS: readonly (readonly [options: string, make: Make])[] = [
   ["fp8-current", () => new Float8CurrentScalingQuantizer()],
   ["fp8-current --pow2-scales", () => new Float8CurrentScalingQuantizer({ pow2Scales: true })],
@@ -108,7 +110,7 @@ describe("dequantize", () => {
     expect(back.y).toEqual(others[1]);
   });
 
-  it("dequantizes columnwise copies where the rowwise ones are gone", async () => {
+  it("dequantizes columnwise copies if there are no rowwise ones", async () => {
     await w.write("in", [f32("x", [32, 64], ramp(2048))]);
     for (const quantizer of ["fp8-current", "mxfp8", "nvfp4"]) {
       await w.succeed("quantize", "@in", "-o", "@both", "--quantizer", quantizer, ...BOTH);

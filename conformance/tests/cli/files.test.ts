@@ -186,7 +186,7 @@ describe("fuzz", () => {
     },
   );
 
-  it("has for answers what encode and quantize give", async () => {
+  it("contains the results of encode and quantize", async () => {
     const own = ["--format", "e3m2", "--rounding", "towardPositive"];
     await w.succeed("fuzz", "--op", "encode", ...own, "--cases", "30", "-o", "@corpus");
     await w.succeed("encode", "@corpus", "-o", "@mine", ...own);
@@ -198,7 +198,7 @@ describe("fuzz", () => {
     }
   });
 
-  it("can be compared by prefix with what another kernel gave", async () => {
+  it("can be compared by prefix with the results of another kernel", async () => {
     await w.succeed("fuzz", "--op", "quantize", "--quantizer", "mxfp8", "--cases", "5", "-o", "@corpus");
     const { tensors } = await w.read("corpus");
     const answers = Object.values(tensors).filter(({ name }) => name.startsWith("out."));
@@ -232,7 +232,7 @@ describe("conform", () => {
     expect((await w.run("conform", "--law", "encode is monotone", "--path", "0")).status).toBe(0);
   });
 
-  it("prints what was declined, a failure's counterexample and the command that replays it, and exits 1", async () => {
+  it("prints declined inputs, the counterexample of a failure and the command that replays it, and exits 1", async () => {
     const failure = {
       counterexample: "{x:1}",
       message: "x: 1 of 1\nelements differ",
@@ -268,7 +268,7 @@ describe("conform", () => {
     ]);
   });
 
-  it("holds the reference to the oracles, and says of how many laws", async () => {
+  it("compares the reference with the oracles, and prints the number of laws", async () => {
     const stdout = await w.succeed("conform", "--op", "encode,amax", "--runs", "20", "--seed", "3");
     expect(stdout).toMatch(/holds {2}encode agrees with the reference: 20 runs/);
     expect(stdout).toMatch(/(\d+) of \1 laws hold for wasm, 20 inputs each, seed 3\n$/);

@@ -1,4 +1,7 @@
-/** The command line: operands called x and w are those called a and b, to the byte; a file has one whole pair. */
+/**
+ * The command line: operands named x and w give the same bytes as operands named a and b. A file must contain one
+ * complete pair.
+ */
 import * as fc from "fast-check";
 import { describe, expect, it, vi } from "vitest";
 import { type FileTensor, f32, ramp, raw, useWorkspace } from "../harness/cli.js";
@@ -10,7 +13,7 @@ vi.mock("../../../src/backends/open.js", async (original) => {
 
 const w = useWorkspace();
 
-/** What a file of plain tensors becomes before it is multiplied; the options of `quantize`, or nothing. */
+/** The options of `quantize` for a file of plain tensors before it is multiplied; undefined to leave it as it is. */
 const QUANTIZERS = [
   undefined,
   "fp8-current",
@@ -20,7 +23,7 @@ const QUANTIZERS = [
   "nvfp4 --scales swizzled",
 ] as const;
 
-/** Tensors of a product, the operands by these names. */
+/** The tensors of a product; the operands have these names. */
 const tensorsOf = (
   [m, n, k]: readonly [number, number, number],
   input: string,
@@ -42,7 +45,7 @@ const product = fc.record({
 });
 
 describe("gemm of x and w", () => {
-  it("writes what gemm of a and b does, and refuses what that does, but for the names", async () => {
+  it("writes and refuses the same as gemm of a and b, except for the names", async () => {
     let written = 0;
     await fc.assert(
       fc.asyncProperty(product, async ({ shape, quantizer, datapath, options, seed }) => {
@@ -95,7 +98,7 @@ describe("gemm of x and w", () => {
   });
 });
 
-/** How a file may hold an operand, or seem to. */
+/** The forms in which a file may store an operand, and some that only look like one. */
 const FORMS: Readonly<Record<string, (name: string) => FileTensor>> = {
   plain: (name) => f32(name, [2, 32], new Float32Array(64)),
   rowwise: (name) => raw(`${name}.rowwise.data`, "U8", [2, 32], new Uint8Array(64)),
@@ -104,7 +107,7 @@ const FORMS: Readonly<Record<string, (name: string) => FileTensor>> = {
 
 const NAMES = ["x", "w", "a", "b"] as const;
 
-describe("gemm exits 2, and names what is there,", () => {
+describe("gemm exits 2 and lists the existing names,", () => {
   const subsets = Array.from({ length: 2 ** NAMES.length }, (_, code) =>
     NAMES.filter((_name, i) => (code >> i) & 1),
   );

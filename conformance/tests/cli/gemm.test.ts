@@ -1,4 +1,4 @@
-/** The command line: gemm, its operands in every form, and what it refuses. */
+/** The command line: gemm with operands of every form, and the calls that it refuses. */
 import { writeFileSync } from "node:fs";
 import { describe, expect, it, vi } from "vitest";
 import { type FileTensor, f32, floats, ramp, raw, useWorkspace } from "../harness/cli.js";
@@ -10,7 +10,7 @@ vi.mock("../../../src/backends/open.js", async (original) => {
 
 const w = useWorkspace();
 
-/** Finite codes of an 8-bit format, the same each time. */
+/** Pseudorandom finite codes of an 8-bit format, the same in every run. */
 function codes(
   name: string,
   shape: readonly [number, number],
@@ -72,7 +72,7 @@ describe("gemm", () => {
     });
   });
 
-  it("reads operands from several files, flattens leading dimensions, takes none at all", async () => {
+  it("reads operands from several files, and flattens leading dimensions, also if there are none", async () => {
     await w.write("one", [{ ...A, shape: [2, 1, 3] }]);
     await w.write("two", [B]);
     await w.succeed("gemm", "@one", "@two", "-o", "@out", "--datapath", "exact");
@@ -164,7 +164,7 @@ describe("gemm", () => {
   });
 });
 
-describe("gemm exits 2, in a line that says what does not fit,", () => {
+describe("gemm exits 2 with one line about the mismatch,", () => {
   const E = codes("a", [128, 256]);
   const F = codes("b", [128, 256]);
   const scale = (name: string, shape: readonly number[]): FileTensor =>

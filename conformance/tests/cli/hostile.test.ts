@@ -1,7 +1,7 @@
 /**
- * Bad input, from the table of commands: each command with each of its options, each input and each kind of file, given what
- * nobody would give in good faith. A command that refuses says so in one line that does nothing to a terminal, with status 2,
- * and leaves no file behind. A new command or option is covered the day it is in the table.
+ * Hostile input for every command, option, input and kind of file in the table of commands. A command that refuses its
+ * input prints one line without control characters, exits with status 2, and leaves no file behind. The cases are
+ * derived from the table, so a new command or option is tested without further work.
  */
 import { execFileSync } from "node:child_process";
 import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
@@ -14,7 +14,7 @@ import { type CliRun, type FileTensor, f32, ramp, raw, useWorkspace } from "../h
 
 const w = useWorkspace();
 
-/** A call of each command that succeeds. */
+/** A successful call of each command. */
 const GOOD: Readonly<Record<string, readonly string[]>> = {
   info: [],
   encode: ["@in", "--output", "@out", "--format", "e4m3"],
@@ -30,7 +30,7 @@ const GOOD: Readonly<Record<string, readonly string[]>> = {
   "build-cuda": [],
 };
 
-/** Commands whose good call takes minutes or runs another program, so that only what is refused is tried. */
+/** Commands whose successful call takes minutes or runs another program. Only refused calls are tested for them. */
 const SLOW = ["build-cuda", "launch"];
 
 const TEXTS = [
@@ -60,7 +60,7 @@ const TEXTS = [
   "-",
 ];
 
-/** Which of these an option takes. */
+/** Whether an option accepts this text. */
 const isNumber = (text: string): boolean => text.trim() !== "" && Number.isFinite(Math.fround(Number(text)));
 const TAKES: Readonly<Record<string, (text: string) => boolean>> = {
   prefix: (text) => text === "",
@@ -72,7 +72,7 @@ const TAKES: Readonly<Record<string, (text: string) => boolean>> = {
 
 const BASE: readonly FileTensor[] = [f32("a", [32, 32], ramp(1024)), f32("b", [32, 32], ramp(1024, 7))];
 
-/** A call with an option as given, and without it in the good call. */
+/** A call with the given option in place of the one in the successful call. */
 function withOption(command: string, option: string, ...words: readonly string[]): readonly string[] {
   const good = [...(GOOD[command] ?? [])];
   const at = good.indexOf(`--${option}`);
@@ -80,10 +80,10 @@ function withOption(command: string, option: string, ...words: readonly string[]
   return [command, ...good, ...words];
 }
 
-// biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what is looked for
+// biome-ignore lint/suspicious/noControlCharactersInRegex: the test searches for control characters
 const CONTROL = /[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]/;
 
-/** Fails unless the run did what it was asked, or refused it as the documents say. */
+/** Fails unless the run succeeded or refused its input as documented. */
 function expectPlain(run: CliRun, before: readonly string[], what: string): void {
   expect([0, 1, 2], what).toContain(run.status);
   expect(run.stdout, what).not.toMatch(CONTROL);
@@ -183,7 +183,7 @@ describe("a path", () => {
     "%s %s that leads to no tensors is refused",
     async (command, _, place) => {
       await prepare();
-      // a program that another runs may have any contents
+      // the file that `launch` runs is a program and may have any contents
       for (const path of SLOW.includes(command) ? NOWHERE : READ) {
         const args = [...(GOOD[command] ?? [])];
         args[place] = path;
@@ -359,7 +359,7 @@ describe("what is written", () => {
   );
 });
 
-it("text is printable whatever it was, and printable text is left alone", () => {
+it("every text becomes printable, and printable text stays unchanged", () => {
   for (let code = 0; code < 0x3000; code++) expect(printable(String.fromCharCode(code))).not.toMatch(CONTROL);
   expect(printable("a \\n é 漢 …·σ")).toBe("a \\n é 漢 …·σ");
 });

@@ -1,4 +1,7 @@
-/** The program as a process: signals end it at once, whatever it computes; a reader that goes does not change what it found. */
+/**
+ * The command line as a process: signals end it at once, also during a computation. A closed output pipe does not
+ * change the exit status.
+ */
 import { spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
 import { existsSync, readdirSync, truncateSync, writeFileSync } from "node:fs";
@@ -11,7 +14,7 @@ const program = new URL("../../../dist/src/cli/bin.js", import.meta.url).pathnam
 const built = existsSync(program);
 const where = built ? "node dist/src/cli/bin.js" : "(not built: npm run build makes dist)";
 
-/** A file of zeros, without taking room on the disk. */
+/** Writes a sparse file of zeros, which takes no space on the disk. */
 function sparse(name: string, tensors: readonly (readonly [name: string, shape: readonly number[]])[]): void {
   let at = 0;
   const entries = tensors.map(([tensor, shape]) => {
@@ -44,14 +47,14 @@ const RUNS = Object.keys(LONG).flatMap((command, i) => {
   return [1, 2].map((threads) => [command, threads, names[(i + threads) % 3]!] as const);
 });
 
-/** Far more than it takes on a machine with nothing else to do. */
+/** Much longer than the signal takes on an idle machine. */
 const PROMPT_MS = 3000;
 
 describe.skipIf(!built)(`the program, as ${where}`, () => {
   it.each(RUNS)(
     "%s on %i threads ends at once on %s, and leaves no file",
     async (command, threads, signal) => {
-      // below what one tensor of the reference may have (docs/guide.md)
+      // below the maximum size of a tensor of the reference (docs/guide.md)
       const large = [16384, 12288] as const;
       sparse("large", [["x", large]]);
       sparse("product", [
@@ -73,7 +76,7 @@ describe.skipIf(!built)(`the program, as ${where}`, () => {
       const sent = performance.now();
       child.kill(signal);
       const [status, by] = running ? await once(child, "close") : [child.exitCode, null];
-      // a command that was through by then shows nothing of signals, and says so by its status
+      // a command that has already ended cannot be interrupted; its status shows that it ended
       if (running) {
         expect(performance.now() - sent).toBeLessThan(PROMPT_MS);
         expect(by ?? status).toBe(by ? signal : SIGNALS[signal]);
@@ -84,7 +87,7 @@ describe.skipIf(!built)(`the program, as ${where}`, () => {
     },
   );
 
-  it("has the status of what it found, whoever reads: a pipe that is closed at once, later, or never", async () => {
+  it("the exit status does not depend on when the reader closes the pipe: at once, later, or never", async () => {
     const many = Array.from({ length: 3000 }, (_, i) => f32(`tensor${i}`, [1], [i]));
     await w.write("a", many);
     await w.write(

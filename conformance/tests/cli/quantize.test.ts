@@ -1,4 +1,4 @@
-/** The command line: what quantize writes. */
+/** The command line: the files that quantize writes. */
 import { describe, expect, it, vi } from "vitest";
 import { DIRECTIONS } from "../../../src/tensor/quantized.js";
 import { type FileContents, f32, floats, ramp, raw, useWorkspace } from "../harness/cli.js";
@@ -22,7 +22,10 @@ function layoutOf({ tensors }: FileContents): Record<string, string> {
 
 const FP4 = "U8 160,96";
 
-/** By quantizer options: rowwise data and scales, then columnwise ones (cli.md's table), with M 160 and K 192. */
+/**
+ * For each quantizer: the types and shapes of the rowwise data and scales, then of the columnwise ones (cli.md's
+ * table), with M 160 and K 192.
+ */
 const LAYOUTS: readonly (readonly [
   options: string,
   ...tensors: readonly [string, string, string, string],
@@ -40,7 +43,7 @@ const LAYOUTS: readonly (readonly [
   ["nvfp4 --four-over-six", FP4, "U8 160,12", "U8 192,80", "U8 192,10"],
 ];
 
-/** What some quantizers write besides. */
+/** The additional tensors of some quantizers. */
 function amaxesOf(options: string): Record<string, string> {
   if (options.startsWith("nvfp4")) return { "rowwise.amax": "F32 1", "columnwise.amax": "F32 1" };
   return options.startsWith("fp8-delayed") ? { amax: "F32 1" } : {};
@@ -76,7 +79,7 @@ describe("quantize", () => {
     }
   });
 
-  it("says in the metadata how each tensor was made, and only what applies", async () => {
+  it("the metadata have the options of each tensor, and only those that apply", async () => {
     await w.write("in", [f32("x", [32, 64], ramp(2048)), f32("y.z", [64], ramp(64))], { note: "kept" });
     const recipes = async (...options: string[]): Promise<unknown[]> => {
       await w.succeed("quantize", "@in", "-o", "@out", "--quantizer", ...options);
@@ -149,7 +152,7 @@ describe("quantize", () => {
   });
 });
 
-describe("quantize of what quantize wrote", () => {
+describe("quantize of a file that quantize wrote", () => {
   const QUANTIZERS = [
     ["fp8-current", "x.rowwise.scale_inv"],
     ["fp8-delayed", "x.rowwise.scale_inv"],
@@ -199,7 +202,7 @@ describe("quantize --rht", () => {
       new Array(2048).fill(0).map((_, i) => (i % 2 === 0 ? i : 0x3f)),
     );
 
-  it("transforms BF16 tensors columnwise, and nothing rowwise", async () => {
+  it("transforms BF16 tensors columnwise, and not rowwise", async () => {
     await w.write("in", [bf16("x")]);
     await w.succeed("quantize", "@in", "-o", "@plain", "--quantizer", "nvfp4", ...BOTH);
     await w.succeed("quantize", "@in", "-o", "@rht", "--quantizer", "nvfp4", "--rht", ...BOTH);

@@ -1,4 +1,7 @@
-/** CONTRIBUTING.md lists what a new thing is added to: the lists are those that the sources themselves give. */
+/**
+ * The lists in CONTRIBUTING.md of files to edit for a new operation, quantizer or format equal the lists derived from
+ * the sources.
+ */
 import { existsSync, readFileSync } from "node:fs";
 import { basename, join } from "node:path";
 import { describe, expect, it } from "vitest";
@@ -16,7 +19,7 @@ const SOURCES = FLOORS.flatMap(filesIn).filter(
 const GENERIC = "FAMILY/OPERATION";
 const BACKENDS = ["src/backends/wasm", "src/backends/cuda"];
 
-/** Paths of the list items in the section of that title. */
+/** The paths in the list items of the section with that title. */
 function listed(title: string): string[] {
   const section = PAGE.split(/^## /m).find((each) => each.startsWith(`${title}\n`)) ?? "";
   return [...section.matchAll(/^- `([^`]+)`/gm)].map(([, path = ""]) => path);
@@ -26,14 +29,19 @@ const OPERATIONS = importsOf("src/backends/wasm/lowerings.gen.ts")
   .map((path) => path.slice("src/backends/wasm/".length, -".ts".length))
   .filter((path) => path.includes("/"));
 
-/** What most operations have; some have a folder instead of a file, or are composed of others. */
+/**
+ * The paths that most operations have. Some operations have a folder instead of a file, or are composed of other
+ * operations.
+ */
 function most<T>(things: readonly T[]): T[] {
   const counts = new Map<T, number>();
   for (const each of things) counts.set(each, (counts.get(each) ?? 0) + 1);
   return [...counts].filter(([, count]) => count >= OPERATIONS.length * 0.7).map(([each]) => each);
 }
 
-/** Tables that every family of operations has one of, by their path with FAMILY in it; `folder` has the families. */
+/**
+ * Table files that exist for every family, as paths with FAMILY in place of the family; `folder` contains the families.
+ */
 function tablesOfFamilies(folder: string): string[] {
   const families = [...new Set(OPERATIONS.map((operation) => operation.split("/")[0] as string))];
   const names = new Set(filesIn(folder).map((file) => basename(file)));
@@ -42,7 +50,7 @@ function tablesOfFamilies(folder: string): string[] {
     .map((name) => `${folder}/FAMILY/${name}`);
 }
 
-/** Files that name every one of these. */
+/** The files that contain all of these names. */
 function naming(names: readonly string[], folder: string): string[] {
   const words = names.map((name) => new RegExp(`(?<![\\w-])${name}(?![\\w-])`));
   return filesIn(folder).filter((file) => {

@@ -1,4 +1,4 @@
-/** The training demo: what it says about recipes follows from the answers, and is the same wherever it runs. */
+/** The training demo: its verdict on recipes follows from the answers, and its output is the same on every machine. */
 import { execFile } from "node:child_process";
 import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -12,7 +12,7 @@ const MAIN = fileURLToPath(new URL("../../../examples/training/main.mjs", import
 const BUILT = fileURLToPath(new URL("../../../dist/src/index.js", import.meta.url));
 const BAD_USAGE = 2;
 
-/** Of one seed, two steps and 512 digits. */
+/** The digest of a run with one seed, two steps and 512 digits. */
 const DIGEST = "bdc8892989602f6b";
 
 const answers = (digits: number) => fc.array(fc.constantFrom(0, 1), { minLength: digits, maxLength: digits });
@@ -65,7 +65,7 @@ describe("the criterion", () => {
     expect(verdict({ mean: Number.NaN, error: 0 }, 0.5).passes).toBe(false);
   });
 
-  it("names the recipes that miss it, and asks nothing of bf16", () => {
+  it("names the recipes that fail it, and has no criterion for bf16", () => {
     const run = (right: readonly number[]) => ({ right, losses: [2, 1], seconds: 3, cpuSeconds: 2 });
     const good = [run(new Array(100).fill(1))];
     const bad = [run(Array.from({ length: 100 }, (_, i) => Number(i >= 10)))];
@@ -101,7 +101,7 @@ describe("npm run demo:train", () => {
     readonly stderr: string;
   }
 
-  /** Runs it; it has an exit code, whatever that is. */
+  /** Runs the demo; returns its exit code and output. */
   function demo(...flags: string[]): Promise<Outcome> {
     return new Promise((resolve) => {
       const child = execFile(process.execPath, [MAIN, "--out", place, ...flags], (_, stdout, stderr) =>
@@ -111,7 +111,7 @@ describe("npm run demo:train", () => {
   }
 
   const digestOf = ({ stdout }: Outcome) => /SHA-256: ([0-9a-f]{16})/.exec(stdout)?.[1];
-  /** Names and numbers of the table, without what it cost. */
+  /** The names and numbers in the table, without times. */
   const tableOf = ({ stdout }: Outcome) =>
     stdout
       .split("\n")

@@ -1,4 +1,4 @@
-/** The figure that README.md shows is the one that the demo draws. */
+/** The figure in README.md equals the one that the demo draws. */
 import { execFile } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";

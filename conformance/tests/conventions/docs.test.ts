@@ -1,6 +1,6 @@
 /**
- * The documents are true: their examples run and print what they say, their tables are the tables, their references lead
- * somewhere.
+ * The documents are correct: examples run and print what they say, tables equal those of the sources, and references
+ * resolve.
  */
 import { execFile } from "node:child_process";
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -58,7 +58,7 @@ function read(path: string): string {
   return readFileSync(ROOT + path, "utf8");
 }
 
-/** The files below a folder, from the root. */
+/** All files below a folder, as paths from the root. */
 function filesIn(folder: string): string[] {
   if (!existsSync(ROOT + folder)) return [];
   const entries = readdirSync(ROOT + folder, { recursive: true, withFileTypes: true });
@@ -67,7 +67,7 @@ function filesIn(folder: string): string[] {
     .map(({ parentPath, name }) => `${parentPath}/${name}`.slice(ROOT.length));
 }
 
-/** What an example says it prints: the comments that start with an arrow. */
+/** The output that an example promises: the comments that start with an arrow. */
 function promised(source: string): string[] {
   return Array.from(source.matchAll(/\/\/ → (.*)$/gm), ([, text = ""]) => text.trim());
 }
@@ -80,11 +80,12 @@ describe("examples", () => {
     rmSync(PLACE, { recursive: true, force: true });
     mkdirSync(PLACE, { recursive: true });
     for (const { file, language, source } of examples) writeFileSync(`${PLACE}/${file}.m${language}`, source);
-    // a project without the types of browsers, which checks those of packages: ours name none
+    // compiles without the browser's types and checks declaration files, to show that the package needs no browser
+    // types
     const strict = {
       lib: ["es2023", "esnext.disposable"],
       skipLibCheck: false,
-      // Node's own types contradict themselves under it
+      // Node's own type declarations have errors under this option
       exactOptionalPropertyTypes: false,
     };
     const compilerOptions = { ...strict, rootDir: ".", outDir: ".", declaration: false, sourceMap: false };
@@ -113,7 +114,7 @@ describe("examples", () => {
 describe("docs/numerics.md", () => {
   const text = read("docs/numerics.md");
 
-  /** The words of a fenced block. */
+  /** The words in a fenced block. */
   function block(name: string): string[] {
     const found = new RegExp(`^\`\`\`${name}\\n(.*?)^\`\`\``, "ms").exec(text)?.[1];
     return found?.split(/\s{2,}|\n/).filter((row) => row !== "") ?? [];
@@ -145,7 +146,7 @@ describe("docs/numerics.md", () => {
     expect(rows).toEqual(expected);
   });
 
-  /** A power of two from 2^53 on, or an odd multiple of one, as the table writes it. */
+  /** A power of two from 2^53 on, or an odd multiple of one, in the table's notation. */
   function written(max: number): string {
     if (max < 2 ** 53) return String(max);
     let factor = max;
@@ -204,7 +205,7 @@ describe("docs/training.md", () => {
   });
   const rows = rowsOf("docs/training.md");
 
-  it("has every recipe with what it quantizes to", () => {
+  it("has every recipe with its element formats", () => {
     const expected = recipes.map(([name, Recipe]) => {
       const recipe = new Recipe();
       const { format, formats } = recipe.row;
@@ -225,7 +226,7 @@ describe("docs/training.md", () => {
     ).toEqual(expected);
   });
 
-  it("says what each datapath does with each recipe", async () => {
+  it("has the support of each recipe by each datapath", async () => {
     const expected = await Promise.all(
       DATAPATH_FAMILIES.map(async (datapath) => {
         const backend = await openBackend("wasm", { threads: 1, datapath });

@@ -1,6 +1,6 @@
 /**
- * Facts stand once: what a quantizer, a recipe or a format is like is a trait of its row, and nobody decides by its name except
- * where rows and classes are.
+ * Properties of quantizers, recipes and formats are fields of their rows. Code elsewhere does not compare names to
+ * decide something, except in the files listed here.
  */
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -11,18 +11,19 @@ import { SCALAR_FORMAT_NAMES } from "../../../src/formats/derive.js";
 import { FORMATS, RECIPES } from "../../../src/recipes/table.js";
 import { decisionsIn, type Watched } from "../harness/sources/decisions.js";
 
-/** Where names decide: the rows, and the classes that have those names. */
+/** The files that may compare names: those of the rows, and of classes with these names. */
 const ROOMS = ["src/quantizers/", "src/formats/", "src/recipes/table.ts"];
 
-/** What else may decide by which names, and why. */
+/** Other files that may compare these names, with the reason. */
 const EXCEPTIONS: Readonly<Record<string, readonly string[]>> = {
-  // a recipe is a row of the table or the caller's quantizers, and has a quantizer by that
+  // the one place that turns a recipe into a quantizer: StandardRecipe has a row of the table, CustomRecipe the
+  // caller's quantizers
   "src/recipes/quantizer-for.ts": ["CustomRecipe", "StandardRecipe"],
-  // only rows of the table can be asked about before the caller's quantizers are made
+  // before the quantizers of a CustomRecipe exist, only the rows of standard recipes say what is supported
   "src/recipes/support.ts": ["StandardRecipe"],
-  // the one place that says which recipe keeps scales: layers ask isDelayed
+  // the one place that says which recipe keeps scales; layers call isDelayed
   "src/recipes/is-delayed.ts": ["DelayedScaling"],
-  // products of the caller's quantizers accumulate as those of current scaling, in TransformerEngine
+  // in TransformerEngine, products with the caller's quantizers accumulate like those of current scaling
   "src/recipes/custom.ts": ["current"],
 };
 
@@ -84,7 +85,7 @@ it("nothing outside the rows decides by the name of a quantizer, a recipe, a for
   expect(deciding).toEqual([]);
 });
 
-it("has no exception that nothing needs", () => {
+it("has no unused exception", () => {
   for (const [path, names] of Object.entries(EXCEPTIONS)) {
     const found = decisionsIn(readFileSync(path, "utf8"), WATCHED);
     for (const name of names) expect(found, path).toContain(name);

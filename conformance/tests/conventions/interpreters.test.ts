@@ -1,4 +1,4 @@
-/** Programs of other languages that the scripts run execute nothing of the folder that a user happens to be in. */
+/** Programs in other languages that the scripts run (such as Python) execute no file of the user's current folder. */
 import { spawnSync } from "node:child_process";
 import {
   chmodSync,
@@ -24,7 +24,9 @@ beforeEach(() => {
 });
 afterEach(() => rmSync(folder, { recursive: true }));
 
-/** Modules that a Python which looks into the current folder would run, and programs that a careless PATH would. */
+/**
+ * Writes modules that Python would import from the current folder, and programs that an unsafe PATH would find there.
+ */
 function makeHostile(): void {
   const module = `open(${JSON.stringify(marker)}, "a").write(__file__ + "\\n")\n__path__ = [${JSON.stringify(join(folder, "nvidia"))}]\n`;
   for (const name of ["nvidia", "pip", "venv", "json", "site", "os", "sitecustomize", "usercustomize"]) {
@@ -58,7 +60,7 @@ it.each([
   expect(existsSync(marker) && readFileSync(marker, "utf8")).toBe(false);
 });
 
-it("build-cuda takes the toolkit that it is told of", () => {
+it("build-cuda uses the toolkit in CUDA_HOME", () => {
   makeHostile();
   const script = join(ROOT, "scripts/build-cuda.mjs");
   const env = { ...process.env, CUDA_HOME: "nvidia/cu13" };
@@ -70,7 +72,7 @@ it("build-cuda takes the toolkit that it is told of", () => {
   expect(stdout.split("\n")[0]).toBe(join(folder, "nvidia/cu13"));
 });
 
-/** Python given code or a module looks into the current folder first, unless it is isolated. */
+/** Matches calls of Python with -c or -m but without -I: they import modules from the current folder first. */
 const EXPOSED = /\bpython3?\b["']?,?\s*\[?\s*(?:["']?-(?!I)\w+["']?,?\s+)*["']?-[cm]\b/;
 
 it.each([

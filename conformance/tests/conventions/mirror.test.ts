@@ -1,4 +1,4 @@
-/** The house: a path reads floor/family/operation, and every operation has its rooms on every floor. */
+/** The folder layout: paths have the form floor/family/operation, and every operation has its files on every floor. */
 import { readdirSync, readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { describe, expect, it } from "vitest";
@@ -11,9 +11,9 @@ const BACKENDS = ["wasm", "cuda"] as const;
 interface Floor {
   readonly folder: string;
   readonly ending: string;
-  /** Folders of this floor that are no family, and what may be in them. */
+  /** Folders of this floor that are not families, and the files they may contain. */
   readonly rooms?: Readonly<Record<string, string>>;
-  /** Operations that have no file of their own here, and where their part is. */
+  /** Operations without a file on this floor, and where their code is instead. */
   readonly without?: Readonly<Record<string, string>>;
 }
 
@@ -70,7 +70,7 @@ const foldersIn = (folder: string): string[] =>
     each.isDirectory() ? [each.name] : [],
   );
 
-/** Operations of a backend: the files that its table of lowerings takes from families. */
+/** The operations of a backend: the families' files that its table of lowerings imports. */
 const loweringsOf = (backend: string): string[] =>
   importsOf(`src/backends/${backend}/lowerings.gen.ts`)
     .map((path) => path.slice(`src/backends/${backend}/`.length, -".ts".length))
@@ -81,8 +81,8 @@ const FAMILIES = foldersIn("src/ops").sort();
 const OPERATIONS = loweringsOf("wasm");
 
 /**
- * An operation's room on a floor is its file, or a folder of its name with that file in it. One that is called as its family has
- * the family's folder.
+ * Whether an operation has a file on a floor, or a folder of its name that contains such a file. An operation with the
+ * name of its family uses the family's folder.
  */
 function hasRoom({ folder, ending }: Floor, operation: string): boolean {
   const files = filesIn(folder);

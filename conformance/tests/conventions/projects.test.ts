@@ -1,18 +1,21 @@
-/** Each test file runs in one project: vitest's globs are strings, which a move of folders does not see. */
+/**
+ * Each test file belongs to exactly one vitest project. (The projects' globs are strings, so moving a folder can break
+ * them unnoticed.)
+ */
 import { execFileSync } from "node:child_process";
 import { readdirSync } from "node:fs";
 import { relative } from "node:path";
 import { expect, it } from "vitest";
 import { filesIn, ROOT } from "../harness/sources/sources.js";
 
-/** Runs the tests that `npm run mutate` picks from the others' projects. */
+/** The config of `npm run mutate`, which runs test files of the other projects. */
 const MUTATION = "vitest.mutate.config.ts";
 const CONFIGS = readdirSync(ROOT).filter((file) => /^vitest\..*config\.ts$/.test(file) && file !== MUTATION);
 const FILES = ["src", "conformance", "bench", "scripts", "examples"]
   .flatMap(filesIn)
   .filter((file) => /\.(test|spec)\.[cm]?[jt]sx?$/.test(file));
 
-/** Folders of conformance/tests that need something of their own, and what runs them; `reference` runs all else. */
+/** Folders of conformance/tests with a project of their own; the project `reference` runs all others. */
 const PROJECTS: Readonly<Record<string, string>> = {
   addon: "addon",
   browser: "browser",
@@ -26,7 +29,7 @@ function projectOf(file: string): string {
   return PROJECTS[folder] ?? "reference";
 }
 
-/** The files that a config runs, as vitest itself finds them, each with its project: the config, where that has no projects. */
+/** The test files that vitest finds for a config, each with its project, or with the config if that has no projects. */
 function listed(config: string): readonly (readonly [file: string, project: string])[] {
   const found = execFileSync(
     process.execPath,

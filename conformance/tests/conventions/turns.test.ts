@@ -1,4 +1,7 @@
-/** Marks in the sources of the addon: they are all that is added, no loop is missed, and what they say becomes a verdict. */
+/**
+ * The tool that instruments the addon's loops (scripts/turns) adds only marks, misses no loop, and its output is
+ * evaluated correctly.
+ */
 import { readFileSync } from "node:fs";
 import { extname, join } from "node:path";
 import * as fc from "fast-check";
@@ -19,10 +22,10 @@ beforeAll(async () => {
   parser = await cudaParser();
 });
 
-/** Where a mark began; in no source. */
+/** A character that no source contains; it shows where a mark began. */
 const OPENED = "\u2991";
 
-/** A source without its marks. */
+/** The source with its marks removed. */
 function unmarked(text: string): string {
   return text
     .replace(/\{ int lockstepTurn\d+ = 0;\n/g, OPENED)
@@ -31,7 +34,7 @@ function unmarked(text: string): string {
     .replace(/::lockstep::turns::branch\(\d+, static_cast<bool>\(/g, OPENED);
 }
 
-/** How often a word begins a statement of a source, by its characters alone: no comment, string or name counts. */
+/** How often a keyword starts a statement of a source. Comments, strings and names do not count. */
 function words(source: string, pattern: RegExp): number {
   const code = source
     .replace(/\/\/.*|\/\*[\s\S]*?\*\//g, "")
@@ -41,11 +44,11 @@ function words(source: string, pattern: RegExp): number {
 }
 
 describe.each(FILES)("%s", (file) => {
-  it("has marks added, and nothing else", () => {
+  it("is changed by marks only", () => {
     const source = sourceOf(file);
     const { text, sites } = instrument(parser, source, { branches: true });
     const opened = [...unmarked(text)].filter((c) => c === OPENED).length;
-    // what is left of a mark closes it: " }" or "))"
+    // each mark also adds closing characters: " }" or "))"
     expect(text.length - source.length).toBeGreaterThanOrEqual(2 * sites.length);
     let at = 0;
     let closings = "";

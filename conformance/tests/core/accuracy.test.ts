@@ -1,11 +1,17 @@
-/** Functions of one f32 have the bits of docs/numerics.md §7.2 and §7.6; `node scripts/accuracy.mjs` asks for all 2^32 inputs. */
+/**
+ * Functions of one f32 equal docs/numerics.md §7.2 and §7.6 on some inputs. `node scripts/accuracy.mjs` compares all
+ * 2^32.
+ */
 import { beforeAll, expect, it } from "vitest";
 import { MEASURED, measure } from "../harness/accuracy/accuracy.js";
 import { openStems, type Stems } from "../harness/accuracy/stems.js";
 
-/** Chunks of 2^16 neighbouring inputs, 128 to a binade: one of every sixteenth binade of either sign, and the last, of NaN. */
+/**
+ * Chunks of 2^16 consecutive inputs. A binade has 128 of them. The list has one chunk of every sixteenth binade of
+ * either sign, and the last chunk, which is NaN.
+ */
 const CHUNKS = [...Array.from({ length: 32 }, (_, i) => i * 16 * 128 + ((i * 37) % 128)), 65535];
-/** Around 1, where functions turn: the binades from 2^-4 to 2^4. */
+/** Chunks of the binades from 2^-4 to 2^4, where functions change most. */
 const TURNS = Array.from(
   { length: 16 },
   (_, i) => ((i < 8 ? 0 : 256) + 123 + (i % 8)) * 128 + ((i * 53) % 128),

@@ -1,4 +1,4 @@
-/** What is small enough to be tried in full each time: every code, and every product of two 8-bit codes. */
+/** Exhaustive tests that are fast enough for every run: every code, and every product of two 8-bit codes. */
 import { describe, expect } from "vitest";
 import { factsOf, SCALAR_FORMAT_NAMES } from "../../../src/formats/derive.js";
 import { SCALAR_FORMATS, type ScalarFormat } from "../../../src/formats/scalar.js";
@@ -21,7 +21,7 @@ function allCodes(format: ScalarFormat): PlainTensor {
   );
 }
 
-/** The values of all codes, as f32 patterns. */
+/** The values of all codes as f32 bit patterns. */
 function allValues(format: ScalarFormat): Uint32Array {
   return Uint32Array.from(allCodes(format).codes, (code) =>
     bitsOf(oracle.decode(code, SCALAR_FORMATS[format])),
@@ -37,7 +37,7 @@ describe("every code", () => {
       assertSame("values", download(decode(upload(backend(), codes))), values);
     });
 
-    scoped(`of ${format} that is a number is what its value encodes to, however it is rounded`, () => {
+    scoped(`a finite code of ${format} is the encoding of its value under every rounding`, () => {
       const x = upload(backend(), values);
       const numbers = Array.from(values.codes, (bits) => Number.isFinite(fromBits(bits)));
       for (const rounding of ROUNDINGS) {
@@ -51,7 +51,7 @@ describe("every code", () => {
   }
 });
 
-/** The product of two f32 values, rounded once: of two 8-bit codes it is exact. */
+/** The f32 product, rounded once. For two 8-bit codes it is exact. */
 function product(a: number, b: number): number {
   if (!Number.isFinite(a) || !Number.isFinite(b)) return a * b;
   return f32(times(ofNumber(a), ofNumber(b))) + 0;

@@ -1,4 +1,4 @@
-/** The table of scalar formats against published numbers. */
+/** The table of scalar formats equals published values. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { ArgumentError } from "../../../src/errors.js";
@@ -24,7 +24,7 @@ interface Published {
   readonly minNormal: number;
   readonly minPositive: number;
   readonly infinity: boolean;
-  /** How many codes are NaN. */
+  /** The number of NaN codes. */
   readonly nans: number;
 }
 
@@ -34,7 +34,7 @@ const MX_SCALES = "OCP Microscaling Formats (MX) 1.0, §5.4";
 const ML_DTYPES = "ml_dtypes, finfo";
 const IEEE = "IEEE 754-2019, table 3.5";
 
-/** The numbers printed there, powers of two written as such. */
+/** The values as published; powers of two are written as such. */
 const PUBLISHED: Readonly<Record<ScalarFormat, Published>> = {
   e4m3: { source: OFP8, max: 448, minNormal: 2 ** -6, minPositive: 2 ** -9, infinity: false, nans: 2 },
   e5m2: { source: OFP8, max: 57344, minNormal: 2 ** -14, minPositive: 2 ** -16, infinity: true, nans: 6 },

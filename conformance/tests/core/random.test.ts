@@ -1,4 +1,4 @@
-/** The host's random numbers, against the oracle's Philox and by what they have to be. */
+/** The random bits on the host equal the oracle's Philox and have the required properties. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { normal, permutation, randomWords } from "../../../src/random.js";
@@ -8,7 +8,7 @@ const WORD = 0xffff_ffffn;
 const u64 = fc.bigInt({ min: 0n, max: 2n ** 64n - 1n });
 const draw = fc.record({ seed: u64, offset: u64 });
 
-/** The words of a draw, as Philox defines them. */
+/** The words of a draw by the definition of Philox. */
 function words(seed: bigint, offset: bigint, count: number): number[] {
   const key = [seed & WORD, seed >> 32n] as const;
   const blocks = Array.from({ length: Math.ceil(count / 4) }, (_, i) =>
@@ -93,7 +93,7 @@ describe("permutation", () => {
     for (const count of seen.values()) expect(Math.abs(count - rounds / 6)).toBeLessThan(deviation);
   });
 
-  it("refuses counts that are none", () => {
+  it("refuses invalid counts", () => {
     for (const count of [-1, 1.5, Number.NaN, 2 ** 32])
       expect(() => permutation({ seed: 0n, offset: 0n }, count)).toThrow("whole number");
   });

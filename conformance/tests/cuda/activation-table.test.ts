@@ -1,4 +1,4 @@
-/** Numbers of bf16 that are many enough for a GPU to take its curves from tables, fused with quantization: the same bits. */
+/** Fused activations of so many bf16 values that a GPU looks them up in tables: the bits equal those without tables. */
 import { describe } from "vitest";
 import type { Backend } from "../../../src/backends/backend.js";
 import { Float8Quantizer } from "../../../src/quantizers/float8.js";
@@ -14,15 +14,15 @@ import { download, PlainTensor, upload } from "../../values/plain.js";
 import { describeOnGpu, useGpu } from "../harness/gpu/gpu.js";
 import { scoped } from "../harness/suite.js";
 
-/** Rows, and columns of a half: above 2^22 numbers. */
+/** The number of rows, and of columns of one half: more than 2^22 elements together. */
 const [ROWS, COLUMNS] = [2080, 2080];
 
-/** Numbers that are read together. */
+/** The number of elements that a thread reads together. */
 const TOGETHER = 8;
 
 /**
- * Every pattern of 16 bits in order, so that eight neighbours are of one size and each lies in the table or none; then
- * eights of ordinary numbers, in which one may be any pattern, and eights of any.
+ * All 16-bit patterns in order: eight neighbours have similar magnitudes, so the table has either all of them or none.
+ * Then groups of eight ordinary numbers with one arbitrary pattern, and groups of eight arbitrary patterns.
  */
 function patterns(shape: Shape, seed: number): PlainTensor<"bf16"> {
   const next = splitmix32(seed);

@@ -1,4 +1,4 @@
-/** The command line on a GPU: the tensors it writes are the reference's, byte for byte. */
+/** The command line on a GPU writes the same bytes as on the reference. */
 import { writeFileSync } from "node:fs";
 import { beforeEach, expect, it } from "vitest";
 import { f32, ramp, useWorkspace } from "../harness/cli.js";
@@ -9,7 +9,7 @@ beforeEach(async () => {
   await w.write("in", [f32("a", [96, 256], ramp(96 * 256)), f32("b", [160, 256], ramp(160 * 256, 7))]);
 });
 
-/** Runs one command on both backends, compares what they wrote, and keeps what the GPU wrote as `output`. */
+/** Runs a command on both backends and compares their files; `output` remains with the GPU's result. */
 async function same(command: string, input: string, output: string, ...options: string[]): Promise<void> {
   await w.succeed(command, input, "-o", `@${output}`, "--backend", "cuda", ...options);
   await w.succeed(command, input, "-o", "@cpu", "--backend", "wasm", ...options);

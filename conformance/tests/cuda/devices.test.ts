@@ -1,4 +1,4 @@
-/** Several GPUs of one machine, each a backend of its own. */
+/** Several GPUs of one machine, each opened as a separate backend. */
 import { expect, it } from "vitest";
 import { cudaDevices, openBackend } from "../../../src/backends/open.js";
 import { ArgumentError, BackendError } from "../../../src/errors.js";

@@ -1,5 +1,6 @@
 /**
- * The exponentials and quotients of softmax and cross-entropy, whose kernels take other ways than the reference: the same bits.
+ * The exponentials and quotients of softmax and cross-entropy: their kernels use other formulas than the reference and
+ * give the same bits.
  */
 import { it } from "vitest";
 import type { Backend } from "../../../src/backends/backend.js";
@@ -12,7 +13,10 @@ import type { Answer } from "../../operations/operation.js";
 import { download, fromCodes, type PlainTensor, upload } from "../../values/plain.js";
 import { describeOnGpu, SEED, useGpu } from "../harness/gpu/gpu.js";
 
-/** Chunks of 2^24 patterns: all with CHUNKS=256, else those with 1 to 512 of either sign, 0, infinity and NaN. */
+/**
+ * Chunks of 2^24 bit patterns: all with CHUNKS=256, else those that contain 1 to 512 of either sign, 0, infinity and
+ * NaN.
+ */
 const CHUNKS =
   process.env.CHUNKS === "256"
     ? Array.from({ length: 256 }, (_, chunk) => chunk)
@@ -22,7 +26,10 @@ const ONE = 0x3f800000;
 
 const filled = (count: number, code: number): number[] => new Array(count).fill(code);
 
-/** dx of logits whose rows have these maxima and totals, targets 0 and a gradient of 1: e^(x - maximum) / total, but for a -1. */
+/**
+ * dx of logits whose rows have these maxima and totals, with target 0 and a gradient of 1: e^(x - maximum) / total,
+ * minus 1 at the target.
+ */
 function shares(logits: PlainTensor<"f32">, maximum: readonly number[], total: readonly number[]) {
   const rows = [logits.shape[0] as number];
   return (backend: Backend): Answer => {
@@ -49,7 +56,8 @@ describeOnGpu("exponentials and quotients on a GPU", () => {
     assertSameAnswer(run(gpu()), run(reference()));
   });
 
-  // 2^-20 and 2^20, and beside them, bound the totals by whose reciprocal the kernel divides
+  // for totals between 2^-20 and 2^20 the kernel multiplies by the reciprocal; these totals are the two limits and
+  // their neighbours
   const TOTALS = [0x35800000, 0x49800000].flatMap((bits) => [bits - 1, bits, bits + 1]);
   const SPECIAL = [0, 0x80000000, 1, 0x7f800000, 0xff800000, 0x7fc00000, 0xbf800000, 0x7f7fffff, 0x00800000];
 
@@ -60,7 +68,7 @@ describeOnGpu("exponentials and quotients on a GPU", () => {
       const edge = [...TOTALS, ...SPECIAL][row];
       return edge ?? (row % 4 === 0 ? next() : (((112 + (next() % 30)) << 23) | (next() & 0x7fffff)) >>> 0);
     });
-    // rows of logits within a few units of the maximum, or down to where results vanish
+    // rows of logits within a few units of the maximum, or so far below it that results underflow
     const values = Float32Array.from({ length: rows * COLUMNS }, (_, i) => {
       const wide = Math.floor(i / COLUMNS) % 3 === 0 ? 110 : 12;
       return -(next() / 2 ** 32) * wide;

@@ -1,4 +1,4 @@
-/** What cannot happen: a crash, whatever JavaScript passes; and what happens after a kernel has failed. */
+/** No JavaScript argument crashes the process; and the behaviour after a kernel has failed. */
 import { spawnSync } from "node:child_process";
 import { createRequire } from "node:module";
 import { fileURLToPath } from "node:url";
@@ -14,7 +14,7 @@ import { describeOnGpu } from "../harness/gpu/gpu.js";
 
 const addon = platform.loadAddon().exports as AddonExports;
 
-/** An operation that works, or does not. */
+/** Checks that the backend still computes. */
 function works(backend: ReturnType<typeof openCuda>): void {
   using x = tensor(backend, [1, -2]);
   using codes = encode(x, { format: "e4m3" });

@@ -1,4 +1,4 @@
-/** The frozen results, on a GPU: as recorded, or recorded anew with RECORD_VECTORS=FILE. */
+/** A GPU gives the frozen results; with RECORD_VECTORS=FILE it records them instead. */
 import { readFileSync, writeFileSync } from "node:fs";
 import { expect, it } from "vitest";
 import type { Backend } from "../../../src/backends/backend.js";
@@ -15,7 +15,7 @@ function results(gpu: Backend): FrozenFile["results"] {
   });
 }
 
-/** Under the plans recorded, or those that the GPU chooses. */
+/** The hashes of all products, computed under the recorded plans, or under plans that the GPU chooses. */
 function products(gpu: Backend, recorded?: FrozenFile): FrozenFile["products"] {
   return FROZEN_PRODUCTS.map((product) => {
     using _scope = new Scope();

@@ -1,4 +1,7 @@
-/** CUDA graphs: what is captured does nothing until it is replayed, and then what running would do, to the bit. */
+/**
+ * CUDA graphs: a captured graph does nothing until it is replayed; a replay gives the same bits as running the
+ * operations.
+ */
 import { expect, it } from "vitest";
 import { openBackend } from "../../../src/backends/open.js";
 import { ArgumentError, DisposedError, OutOfMemoryError, UnsupportedError } from "../../../src/errors.js";

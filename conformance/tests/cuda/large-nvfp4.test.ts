@@ -1,6 +1,6 @@
 /**
- * NVFP4 of a matrix that fills a GPU many times over, whose tiles a block of threads takes one after the other: the codes and
- * scales are those of slabs of its rows, small enough for a tile each, by the same amax. The laws hold small ones to the
+ * NVFP4 of a matrix so large that each block of threads processes many tiles. Its codes and scales equal those of
+ * horizontal slabs with the same amax, small enough for one tile per block. The laws compare small matrices with the
  * reference.
  */
 import { beforeAll, expect, it } from "vitest";
@@ -32,7 +32,7 @@ const CASES: readonly (readonly [string, WideDType, NVFP4QuantizerOptions])[] = 
   ["f32, 16x16", "f32", { ...BOTH, tile: "16x16" }],
 ];
 
-/** bf16 from 2^-9 to 2^2 of either sign, here and there NaN. */
+/** bf16 values of either sign from 2^-9 to 2^2, and a few NaNs. */
 function drawn(): Uint16Array {
   const next = splitmix32(7);
   const codes = new Uint16Array(ROWS * COLUMNS);
@@ -44,14 +44,14 @@ function drawn(): Uint16Array {
   return codes;
 }
 
-/** Codes and scales of one copy, line after line. */
+/** The codes and the scales of one copy, line by line. */
 function partsOf(t: QuantizedTensor, direction: Direction): readonly Uint8Array[] {
   return [t.copy(direction).data, relayoutScales(t, direction, "logical")].map((part) =>
     bytesOf(part.dataSync()),
   );
 }
 
-/** Where `slab`, number `i`, is not what `whole` has in its place, in bytes of the slab; -1 where it is. */
+/** The first byte offset at which slab number `i` differs from its part of `whole`; -1 if none does. */
 function difference(whole: Uint8Array, slab: Uint8Array, direction: Direction, i: number): number {
   const lines = direction === "rowwise" ? 1 : COLUMNS;
   const [length, pitch] = [slab.length / lines, whole.length / lines];

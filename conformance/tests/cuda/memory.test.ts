@@ -1,4 +1,7 @@
-/** Memory of a GPU: what goes in comes out, in the order of the calls; nothing leaks; too much is a typed error. */
+/**
+ * Memory of a GPU: reads return what earlier writes stored, in the order of the calls; nothing leaks; an allocation
+ * that is too large throws a typed error.
+ */
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
 import { cudaDevices, openBackend } from "../../../src/backends/open.js";
@@ -13,7 +16,7 @@ import { describeOnGpu, useGpu } from "../harness/gpu/gpu.js";
 describeOnGpu("memory of a GPU", () => {
   const { gpu, reference } = useGpu();
 
-  it("gives back what was written, of any size", async () => {
+  it("returns what was written, for any size", async () => {
     const sizes = fc.oneof(
       fc.nat({ max: 5000 }),
       fc.constantFrom(0, 2 ** 21 - 1, 2 ** 21, 2 ** 21 + 1, 5e6, 17e6 + 1),
@@ -30,7 +33,7 @@ describeOnGpu("memory of a GPU", () => {
     );
   });
 
-  it("reads what was there when it was asked, whatever is enqueued afterwards", async () => {
+  it("returns the contents at the time of the call, whatever is enqueued later", async () => {
     using x = new Tensor(gpu(), "u32", [1 << 20]).write(new Uint32Array(1 << 20).fill(1));
     const first = x.data();
     x.write(new Uint32Array(1 << 20).fill(2));
@@ -77,14 +80,14 @@ describeOnGpu("memory of a GPU", () => {
     for (const x of tensors) x.dispose();
   });
 
-  it("takes what lies in shared memory", () => {
+  it("accepts shared memory", () => {
     const shared = new Float32Array(new SharedArrayBuffer(64), 8, 3);
     shared.set([1, -2, 3]);
     using x = new Tensor(gpu(), "f32", [3]).write(shared);
     expect(Array.from(x.dataSync())).toEqual([1, -2, 3]);
   });
 
-  it("says how much was wanted and how much is free, and leaves every tensor usable", () => {
+  it("the error has the requested and the free bytes, and every tensor stays usable", () => {
     using x = tensor(gpu(), [1, 2, 3]);
     const wanted = 2 ** 50;
     const ask = () => new Tensor(gpu(), "u8", [wanted]);

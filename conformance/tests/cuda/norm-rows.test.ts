@@ -1,4 +1,7 @@
-/** The norms of any number of rows of any length: their kernels share rows out by both, and by what a GPU has room for. */
+/**
+ * Norms of any number of rows of any length. The kernels divide rows among blocks depending on both and on the GPU's
+ * resources.
+ */
 import { it } from "vitest";
 import type { Backend } from "../../../src/backends/backend.js";
 import { layerNorm, rmsNorm } from "../../../src/ops/rows/norm.js";
@@ -9,10 +12,10 @@ import type { Answer } from "../../operations/operation.js";
 import { download, fromCodes, type PlainTensor, upload } from "../../values/plain.js";
 import { describeOnGpu, SEED, useGpu } from "../harness/gpu/gpu.js";
 
-/** Of none, of few, and beside those from which on a slot of 132 multiprocessors has 2, 4 and 8 rows. */
+/** Row counts: zero, few, and those around which a slot has 2, 4 or 8 rows on a GPU of 132 multiprocessors. */
 const ROWS = [0, 1, 7, 1055, 1057, 2113, 4229];
 const COLUMNS = [0, 8, 24, 136, 1024, 4096];
-/** Rows of which two come near to what shared memory takes, of 16 bits and of 32, and longer ones. */
+/** Row lengths, for 16-bit and 32-bit types: two rows nearly fill shared memory, or a row exceeds it. */
 const LONG = [8192, 16384, 28736, 28744, 57472, 57504, 57512, 115200];
 
 const SHAPES = [

@@ -1,6 +1,7 @@
 /**
- * Any values of three options of a quantizer together on a GPU, and the same told to do nothing, all of them on matrices of one
- * shape in one process; then matrices of so many tiles that a block of threads takes a second one, the last of them ragged.
+ * Quantizer options on a GPU: every combination of values of three options, also with `noop` set, all on matrices of
+ * the same shape in one process; then matrices with so many tiles that a block of threads processes a second one, with
+ * ragged last tiles.
  */
 import * as fc from "fast-check";
 import { describe, it } from "vitest";
@@ -23,10 +24,10 @@ import { ordinaryBits } from "../arbitraries/ordinary.js";
 import { nameOf, type Told, toldTogether } from "../arbitraries/quantizations.js";
 import { describeOnGpu, SEED, useGpu } from "../harness/gpu/gpu.js";
 
-/** More elements than 2^19, no multiple of any tile; blocks begin and end at both ends. */
+/** Shapes of more than 2^19 elements that are no multiple of a tile, so that tiles at the edges are ragged. */
 const SHAPES: Readonly<Record<number, Shape>> = { 1: [1029, 517], 16: [1040, 528], 32: [1056, 544] };
 
-/** What a matrix is drawn for. */
+/** What a matrix is made for. */
 interface Aim {
   readonly dtype: WideDType;
   readonly shape: Shape;
@@ -34,13 +35,16 @@ interface Aim {
   readonly max: number;
 }
 
-/** With plants for the blocks of a spec. */
+/** A matrix from `wideMatrix`, with planted values that are difficult for the blocks of the spec. */
 function planted(aim: Aim): PlainTensor<WideDType> {
   const [made] = fc.sample(wideMatrix(aim), { numRuns: 1, seed: SEED + 3 });
   return made as PlainTensor<WideDType>;
 }
 
-/** Ordinary numbers and one NaN; the last number is so large that no amax is known without it, transformed or not. */
+/**
+ * Ordinary numbers and one NaN. The last element is the largest, also after the transform, so an amax that misses it is
+ * wrong.
+ */
 function peaked({ dtype, shape }: Aim): PlainTensor<WideDType> {
   const bits = ordinaryBits(elementCount(shape), SEED);
   bits[Math.floor(bits.length / 3)] = 0x7fc00000;
@@ -54,7 +58,7 @@ function peaked({ dtype, shape }: Aim): PlainTensor<WideDType> {
 
 const drawn = new Map<string, PlainTensor<WideDType>>();
 
-/** A matrix for a spec, made once. */
+/** The matrix for a spec; it is made once. */
 function matrixFor(
   spec: QuantizeSpec,
   dtype: WideDType,
@@ -79,7 +83,7 @@ const ROWWISE = { rowwise: true, columnwise: false };
 const TRANSFORMED = { rht: true, rhtSigns: RHT_SIGNS };
 const nvfp4 = (fields: Partial<QuantizeSpec>): QuantizeSpec => makeSpec("nvfp4", fields);
 
-/** What goes over matrices of many tiles, or clears many scales. */
+/** The option combinations whose kernels loop over many tiles, or that clear many padding scales. */
 const MANY: readonly Told[] = (
   [
     [nvfp4({}), BOTH, "logical", "bf16", undefined],
@@ -104,13 +108,16 @@ const MANY: readonly Told[] = (
   records: true,
 }));
 
-/** Ragged against tiles of 128 rows by 64 columns, of which a GPU works at most 12 a multiprocessor at once. */
+/**
+ * A ragged shape with more tiles of 128 rows by 64 columns than a GPU with at most 12 blocks per multiprocessor runs at
+ * once.
+ */
 function manyTiles(multiprocessors: number): readonly [rows: number, columns: number] {
   const across = Math.ceil(Math.sqrt(12.5 * multiprocessors));
   return [128 * across + 32, 64 * across + 32];
 }
 
-/** More lines, and columns, than 16 bits count. */
+/** More lines or columns than 16 bits can count. */
 const LONG = 2 ** 16;
 
 describeOnGpu("quantizers on a GPU", () => {
@@ -141,7 +148,7 @@ describeOnGpu("quantizers on a GPU", () => {
   describe("of more tiles than a GPU works at once", () => {
     const [rows, columns] = manyTiles(cudaDevices()[0]?.multiprocessors ?? 1);
     for (const told of MANY) {
-      // an odd number of lines has padding that is cleared
+      // formats that accept any size get an odd number of lines, so that there is padding to clear
       const odd = BLOCK_FORMATS[told.spec.quantizer].multiple === 1 ? 1 : 0;
       const shape = [rows + odd, columns + odd];
       it(`${nameOf(told)} [${shape}]`, () => compare(told, shape, peaked));

@@ -1,11 +1,11 @@
-/** The committed digests of all 2^32 inputs, on a GPU: every format, rounding and overflow policy. */
+/** A GPU gives the committed digests of all 2^32 inputs for every format, rounding and overflow policy. */
 import { expect, it } from "vitest";
 import { sweepChunk } from "../../../src/ops/cast/sweep.js";
 import { committedDigest, ENCODINGS, SWEEP_RANDOM } from "../harness/digests.js";
 import { describeOnGpu, useGpu } from "../harness/gpu/gpu.js";
 import { record } from "../harness/gpu/record.js";
 
-/** Chunks of 2^24 of each encoding: all with CHUNKS=256, else a few of each sign. */
+/** The number of chunks of 2^24 inputs per encoding: all with CHUNKS=256, else a few of each sign. */
 const CHUNKS = Number(process.env.CHUNKS ?? 4);
 const STEP = 256 / CHUNKS;
 

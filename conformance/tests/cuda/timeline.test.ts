@@ -1,4 +1,4 @@
-/** Moments of a GPU's stream, and the times between them. */
+/** Events on a GPU's stream, and the time between two of them. */
 import { expect, it } from "vitest";
 import { openBackend } from "../../../src/backends/open.js";
 import { zeros } from "../../../src/ops/create.js";

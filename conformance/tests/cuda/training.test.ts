@@ -1,6 +1,6 @@
 /**
- * Whole training runs on a GPU: every loss, and after every step every parameter, optimizer state and amax, as the reference
- * has them.
+ * Whole training runs on a GPU: every loss, and after every step every parameter, optimizer state and amax, equals the
+ * reference's bit for bit.
  */
 import { expect, it } from "vitest";
 import { describeOnGpu, useGpu } from "../harness/gpu/gpu.js";
@@ -14,7 +14,10 @@ import {
 } from "../harness/training/recorded.js";
 import { TrainingRun } from "../harness/training/run.js";
 
-/** The GPU's steps, then the reference's, which takes longer. */
+/**
+ * A run moves from the GPU to the reference after `middle` steps and stops after `end`, because the reference is
+ * slower.
+ */
 const MOVED = { middle: 6, end: 10 };
 
 describeOnGpu("training on a GPU", () => {

@@ -1,4 +1,4 @@
-/** Ranks of one process that cannot go on together: each says why, and gives back its memory. */
+/** Ranks of one process that cannot continue together: each throws an error with the reason and frees its memory. */
 import { afterEach, describe, expect, it } from "vitest";
 import type { ProcessGroup } from "../../../src/distributed/group.js";
 import { loopbackGroup } from "../../../src/distributed/loopback/loopback.js";
@@ -20,7 +20,7 @@ afterEach(async () => {
 const values = (group: ProcessGroup, length = 4): Tensor<"f32"> =>
   tensor(group.backend, new Float32Array(length).fill(1));
 
-/** What a call, or the reading of what it gives, throws. */
+/** The error that a call, or reading its result, throws. */
 async function failureOf(body: () => unknown): Promise<DistributedError> {
   try {
     const made = await body();
@@ -57,7 +57,7 @@ describe("ranks of one process that disagree", () => {
         failureOf(() =>
           group.rank === faulty ? DISAGREEMENTS[name]?.(group) : group.allReduce(values(group)),
         ).catch(
-          // what gives nothing to read says it in the next call
+          // a call without a result to read reports the failure in the next call
           () => failureOf(() => group.barrier()),
         ),
       ),
@@ -127,7 +127,7 @@ describe("a rank that does not come", () => {
 });
 
 describe("a failed group", () => {
-  it("fails in every later call, and in reading what was not done", async () => {
+  it("every later call fails, and so does reading unfinished results", async () => {
     const [zero, one] = (await ranks(2)) as [ProcessGroup, ProcessGroup];
     const x = values(zero);
     const sum = zero.allReduce(x);
@@ -138,7 +138,7 @@ describe("a failed group", () => {
     expect((await failureOf(() => one.barrier())).failure).toBe("aborted");
   });
 
-  it("gives back its memory, and says at the end what nobody has read", async () => {
+  it("frees its memory, and dispose reports a failure that no call has reported", async () => {
     const [zero, one] = (await ranks(2)) as [ProcessGroup, ProcessGroup];
     const x = values(zero);
     const sum = zero.allReduce(x);
@@ -157,7 +157,7 @@ describe("a failed group", () => {
     const sums = [zero, one].map((group) => group.backend).map((backend) => empty(backend, "f32", [1 << 20]));
     const [x, y] = sums as [Tensor<"f32">, Tensor<"f32">];
     const first = zero.allReduce(x);
-    // the sum needs room for parts, which there is none of
+    // the sum needs memory for its parts, and none is left
     const taken: Tensor[] = [];
     for (let size = 1 << 29; size >= 1 << 10; size /= 2) {
       try {

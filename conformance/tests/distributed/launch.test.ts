@@ -1,4 +1,4 @@
-/** `lockstep launch`: the first program of the documents on one process and on four, and ranks that end together. */
+/** `lockstep launch`: the documents' first program on one process and on four, and the end of all ranks together. */
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -6,7 +6,7 @@ import { setTimeout } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 
 const ROOT = new URL("../../..", import.meta.url).pathname;
-// inside of the package, so that programs find it by its name
+// inside of the package, so that programs can import it by name
 const PLACE = `${ROOT}out/launch-test/`;
 const PROGRAM = `${ROOT}dist/src/cli/bin.js`;
 
@@ -50,14 +50,14 @@ const launch = (...args: readonly string[]): Run => start(PROGRAM, "launch", ...
 const isRunning = (pid: number): boolean => {
   try {
     process.kill(pid, 0);
-    // a zombie that nobody has waited for yet runs no more
+    // a zombie (ended, but not yet waited for) counts as ended
     return !/^State:\s+Z/m.test(readFileSync(`/proc/${pid}/status`, "utf8"));
   } catch {
     return false;
   }
 };
 
-/** Fails unless all of them end before long. */
+/** Fails unless all of these processes end soon. */
 async function expectGone(pids: readonly number[]): Promise<void> {
   expect(pids.length).toBeGreaterThan(0);
   for (let tries = 0; tries < 100 && pids.some(isRunning); tries++) await setTimeout(100);
@@ -72,7 +72,7 @@ async function untilPids(run: Run, count: number): Promise<readonly number[]> {
   return pidsIn(run.output());
 }
 
-/** Ranks that find each other, tell their pids, and then do what the body says. */
+/** The source of a rank that joins the group, prints its pid, and then runs `body`. */
 const ranks = (body: string): string => `
 import { openBackend, tensor } from "lockstep";
 import { openProcessGroup } from "lockstep/distributed";
@@ -154,7 +154,7 @@ describe("lockstep launch", () => {
     await expectGone(pids);
   });
 
-  it("says what is wrong with its arguments", async () => {
+  it("errors describe invalid arguments", async () => {
     for (const [args, words] of [
       [["-n", "2", `${PLACE}none.mjs`], /there is no such program/],
       [["-n", "0", PROGRAM], /"0" is not an integer from 1 to 64/],

@@ -1,4 +1,4 @@
-/** Ranks of one process give what the oracle says, in whatever order they take turns. */
+/** Ranks of one process give the oracle's results, in whatever order they run. */
 import fc from "fast-check";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import type { Backend } from "../../../src/backends/backend.js";
@@ -29,7 +29,7 @@ afterAll(async () => {
   for (const backend of backends) await backend.dispose();
 });
 
-/** Runs all programs, one call at a time, of the rank that `turns` says next. */
+/** Runs all programs, one call at a time; `turns` says which rank is next. */
 async function run(groups: readonly ProcessGroup[], { programs }: Case, turns: readonly number[]) {
   const running = groups.map((group, rank) => {
     const program = programs[rank];
@@ -38,7 +38,7 @@ async function run(groups: readonly ProcessGroup[], { programs }: Case, turns: r
   });
   const results: (Promise<(string | undefined)[]> | undefined)[] = running.map(() => undefined);
   for (let turn = 0; results.includes(undefined); turn++) {
-    // whoever is left out by the drawn turns comes after them
+    // programs that the drawn order leaves unfinished run at the end
     const rank = (turns[turn] ?? turn) % running.length;
     const next = results[rank] ? undefined : running[rank]?.next();
     if (next?.done) results[rank] = next.value;
@@ -80,7 +80,7 @@ describe("ranks of one process", () => {
     x.dispose();
     lone.dispose();
     data.fill(6);
-    // fresh memory is poisoned at once, and this would be what the one or the other had
+    // new memory is filled with poison at once; if it reuses a freed block, it would change these tensors
     const fresh = empty(zero.backend, "u8", [512]);
     expect(zero.backend.memoryUse().blocks).toBe(6);
     const y = empty(one.backend, "u8", [512]).write(new Uint8Array(512).fill(4));
@@ -94,7 +94,7 @@ describe("ranks of one process", () => {
     for (const each of [gathered, copied, written, fresh, y, last]) each.dispose();
   });
 
-  it("quantize and multiply what waits", async () => {
+  it("quantize and multiply results that are still pending", async () => {
     const groups = loopbackOver(backends.slice(0, 2), 5000);
     const results = groups.map((group) => {
       using scope = new Scope();

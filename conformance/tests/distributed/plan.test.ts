@@ -1,4 +1,4 @@
-/** Plans of sums and meshes as data. */
+/** Meshes, and the plans of sums, as data. */
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { completeMesh, coordinatesOf, MESH_AXES, membersAlong } from "../../../src/distributed/mesh.js";
@@ -15,7 +15,7 @@ import { WIDE_DTYPES } from "../../../src/tensor/shape.js";
 const size = fc.integer({ min: 1, max: 8 });
 const total = (counts: readonly number[]): number => counts.reduce((a, b) => a + b, 0);
 
-/** A plan for a group, whole. */
+/** A complete plan for a group. */
 const planned = size.chain((ranks) =>
   fc
     .record({
@@ -69,7 +69,7 @@ describe("a plan", () => {
     expect(() => completePlan("test", plan, of)).toThrowError(ArgumentError);
   });
 
-  it("says which rings were measured", () => {
+  it("reports which rings were measured", () => {
     const of = (order: readonly number[]) =>
       completePlan(
         "test",
@@ -89,7 +89,7 @@ describe("a plan", () => {
       fc.property(fc.nat(1000), size, (elements, ranks) => {
         const splits = evenSplits(elements, ranks);
         expect([splits.length, total(splits)]).toEqual([ranks, elements]);
-        // as NCCL pads them: a part begins at a multiple of the first
+        // as NCCL pads them: every part begins at a multiple of the first part's length
         expect(splits.every((each) => each <= Math.ceil(elements / ranks))).toBe(true);
         expect(splits.findIndex((each) => each < (splits[0] as number))).not.toBe(0);
       }),

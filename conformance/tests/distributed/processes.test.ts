@@ -1,4 +1,7 @@
-/** Ranks that are processes give the bits of ranks in one process; and when one fails, every other says which and in what. */
+/**
+ * Ranks that are processes give the same bits as ranks in one process. If one fails, every other rank reports which
+ * rank failed and in which operation.
+ */
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { connect, createServer } from "node:net";
 import { tmpdir } from "node:os";
@@ -31,7 +34,7 @@ const toldBy = ({ said, stderr }: RankEnd): Told => {
   return said?.error as Told;
 };
 
-/** A job of which every rank does the same but what `environments` say. */
+/** Runs a job whose ranks run the same program in the given environments. Returns how each rank ended. */
 async function job(
   args: readonly string[],
   size: number,
@@ -69,16 +72,16 @@ describe("ranks that are processes", () => {
     const ends = await job(["programs", file], size);
     for (const [rank, { said, stderr }] of ends.entries()) {
       expect(said, stderr).toBeDefined();
-      // an undefined result is null in JSON
+      // JSON turns an undefined result into null
       expect(said).toEqual({ told: JSON.parse(JSON.stringify(expected[rank])), live: 0 });
     }
   });
 });
 
-/** Where ranks wait in vain they wait no longer than they need to start. */
+/** A short timeout for tests in which ranks wait in vain. It is longer than ranks need to start. */
 const late = (inVain: boolean): Environment => (inVain ? { TIMEOUT_MS: "8000" } : {});
 
-/** What the other ranks say where one goes wrong. */
+/** The errors of the other ranks when one rank has a fault. */
 const FAULTS: Readonly<Record<string, { readonly failure: string; readonly operation?: string }>> = {
   killed: { failure: "lost" },
   throws: { failure: "lost" },
@@ -96,7 +99,7 @@ const FAULTS: Readonly<Record<string, { readonly failure: string; readonly opera
 
 describe("a rank at fault", () => {
   const rows = Object.entries(FAULTS).flatMap(([name, row], i) =>
-    // the one through which all messages go is a case of its own
+    // rank 0, which routes all messages, is tested separately from other ranks
     (["killed", "throws", "sleeps", "order"].includes(name) ? [0, 1] : [i % 3]).map(
       (faulty) => [name, faulty, row] as const,
     ),
@@ -109,20 +112,20 @@ describe("a rank at fault", () => {
     const survivors = ranks.filter((_, rank) => rank !== faulty);
     const ends = await within(DEADLINE_MS, Promise.all(survivors.map(({ ended }) => ended)));
     const told = ends.map(toldBy);
-    // what a sleeper would say it says in ten minutes
+    // the sleeping rank would report only after ten minutes
     if (name === "sleeps") ranks[faulty]?.kill();
     await within(DEADLINE_MS, Promise.all(ranks.map(({ ended }) => ended)));
     for (const each of told) {
       expect(each).toMatchObject({ type: "DistributedError", failure, operation });
       expect(each.message).toContain(`rank ${faulty}`);
-      // of two that disagree either may say it first, and then names the other
+      // if two ranks disagree, either may report it, and each names the other
       if (failure !== "disagreement") expect(each.rank).toBe(faulty);
     }
   });
 });
 
 describe("a job", () => {
-  it("that misses a rank says which", async () => {
+  it("reports a missing rank", async () => {
     const port = await freePort();
     const ranks = [0, 1].map((rank) =>
       startRank(["fault", "none", "9"], { ...jobOf(rank, 3, port), ...late(true) }),
@@ -143,7 +146,7 @@ describe("a job", () => {
     const run = (of: Environment) => startRank(["fault", "none", "9"], of).ended;
     const zero = run(patient(0));
     const isDouble = Object.keys(environment).length === 0;
-    // of two that have one number the later one is the second
+    // if two ranks have the same number, the one that connects later is refused
     const ones = [patient(1), ...(isDouble ? [patient(1)] : [])].map(run);
     const stranger = isDouble ? Promise.race(ones) : run({ ...patient(1), ...environment });
     const refused = toldBy(await within(DEADLINE_MS, stranger));
@@ -193,7 +196,7 @@ describe("a job", () => {
     expect(ends.map(({ said }) => said)).toEqual([{}, {}]);
   });
 
-  it("says that its port is taken", async () => {
+  it("reports that its port is in use", async () => {
     const server = createServer();
     const port = await new Promise<number>((resolve) => {
       server.listen(0, "127.0.0.1", () => resolve((server.address() as { port: number }).port));

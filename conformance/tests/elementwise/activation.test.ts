@@ -30,7 +30,7 @@ function fresh(): number {
 describe.each(NAMES.map((name, kind) => ({ name, kind, rule: RULES[name] })))(
   "$name",
   ({ name, kind, rule }) => {
-    function run(): { readonly values: number[]; readonly slopes: number[] } {
+    function run(): { readonly values: number[]; readonly derivatives: number[] } {
       const scratch = fresh();
       const n = inputs.length;
       const src = stems.putWide(0, inputs);
@@ -38,27 +38,29 @@ describe.each(NAMES.map((name, kind) => ({ name, kind, rule: RULES[name] })))(
         0,
         inputs.map(() => 1),
       );
-      const [value, slope] = [stems.room(4 * n), stems.room(4 * n)];
+      const [value, derivative] = [stems.room(4 * n), stems.room(4 * n)];
       stems.call.activation!(src, 0, value, 0, kind, scratch, 0, n);
-      stems.call.activationBackward!(ones, 0, src, 0, slope, 0, kind, scratch, 0, n);
-      return { values: stems.getWide(0, value, n), slopes: stems.getWide(0, slope, n) };
+      stems.call.activationBackward!(ones, 0, src, 0, derivative, 0, kind, scratch, 0, n);
+      return { values: stems.getWide(0, value, n), derivatives: stems.getWide(0, derivative, n) };
     }
 
-    test("value and slope have the bits of their definition", () => {
-      const { values, slopes } = run();
+    test("value and derivative have the bits of their definition", () => {
+      const { values, derivatives } = run();
       expect(inputs.filter((x, i) => !Object.is(values[i], Math.fround(rule.value(x))))).toEqual([]);
-      expect(inputs.filter((x, i) => !Object.is(slopes[i], Math.fround(rule.slope(x))))).toEqual([]);
+      expect(inputs.filter((x, i) => !Object.is(derivatives[i], Math.fround(rule.derivative(x))))).toEqual(
+        [],
+      );
     });
 
-    test("the value is within 0.51 ulp of the true one, the slope within 0.51 ulp or 2^-31", () => {
-      const { values, slopes } = run();
+    test("the value is within 0.51 ulp of the true one, the derivative within 0.51 ulp or 2^-31", () => {
+      const { values, derivatives } = run();
       const chosen = zip(inputs.length).filter((i) => i % 8 === 1 && Number.isFinite(inputs[i]));
       const ulps = chosen.map((i) => wide.ulpsApart(values[i]!, rule.trueValue(wide.real(inputs[i]!))));
       expect(Math.max(...ulps)).toBeLessThan(0.51);
       for (const i of chosen) {
-        const truth = rule.trueSlope(wide.real(inputs[i]!));
-        const apart = wide.ulpsApart(slopes[i]!, truth);
-        const absolute = Math.abs(slopes[i]! - Number(truth >> 192n) / 2 ** 64);
+        const truth = rule.trueDerivative(wide.real(inputs[i]!));
+        const apart = wide.ulpsApart(derivatives[i]!, truth);
+        const absolute = Math.abs(derivatives[i]! - Number(truth >> 192n) / 2 ** 64);
         expect(apart < 0.51 || absolute < 2 ** -31, `${name}'(${inputs[i]}): ${apart} ulp`).toBe(true);
       }
     });

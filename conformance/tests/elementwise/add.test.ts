@@ -1,4 +1,4 @@
-/** Sums of tensors: the definition wherever the range is cut, the laws, threads and refusals. */
+/** The operation `add`: its definition for every division of the work, laws, threads and refusals. */
 import { beforeAll, describe, expect, it, test } from "vitest";
 import { openBackend } from "../../../src/backends/open.js";
 import { ArgumentError, DTypeError, ShapeError } from "../../../src/errors.js";
@@ -23,7 +23,7 @@ const CUTS = [
 ] as const;
 const LENGTH = 1101;
 
-/** Each special value beside each other one, then numbers of any size. */
+/** Every pair of special values, then numbers of any size. */
 const X = [...SPECIALS.flatMap((x) => SPECIALS.map(() => x)), ...anyF32(500, 3), ...evenF32(501, 4, 5)];
 const Y = [...SPECIALS.flatMap(() => SPECIALS), ...anyF32(500, 7), ...evenF32(501, 4, 11)];
 
@@ -48,7 +48,7 @@ describe.each(WIDE_TYPES)("x of $name", (x) => {
 });
 
 describe("the result", () => {
-  scoped("has the type of x unless told otherwise", () => {
+  scoped("has the type of x by default", () => {
     const [x, y] = [empty(backend(), "bf16", [2]), tensor(backend(), [1, 2])];
     expect([add(x, y).dtype, add(y, x).dtype, add(x, y, { outDtype: "f16" }).dtype]).toEqual([
       "bf16",
@@ -63,7 +63,7 @@ describe("the result", () => {
     expect([...add(x, y, { outDtype: "bf16" }).dataSync()]).toEqual([0x4780, 0x4380, 0x7f80]);
   });
 
-  scoped("goes where it is told, x or y or both included", () => {
+  scoped("goes to the given output, which may be x, y or both", () => {
     const [x, y, out] = [
       tensor(backend(), [1, 2]),
       tensor(backend(), [10, 20]),

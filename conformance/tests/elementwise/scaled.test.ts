@@ -1,4 +1,4 @@
-/** Multiples of tensors: the definition wherever the range is cut, the laws, threads and refusals. */
+/** The operation `scaled`: its definition for every division of the work, laws, threads and refusals. */
 import { beforeAll, describe, expect, it, test } from "vitest";
 import { openBackend } from "../../../src/backends/open.js";
 import { ArgumentError, DTypeError, ShapeError } from "../../../src/errors.js";
@@ -42,7 +42,7 @@ describe.each(WIDE_TYPES)("x of $name", (x) => {
 });
 
 describe("the result", () => {
-  scoped("has the type of x unless told otherwise", () => {
+  scoped("has the type of x by default", () => {
     const x = empty(backend(), "bf16", [2]);
     expect([scaled(x, 2).dtype, scaled(x, 2, { outDtype: "f16" }).dtype]).toEqual(["bf16", "f16"]);
   });
@@ -59,7 +59,7 @@ describe("the result", () => {
     expect([...scaled(x, 2, { outDtype: "f16" }).dataSync()]).toEqual([0x7c00, 0x595b, 0x7c00]);
   });
 
-  scoped("goes where it is told, x included", () => {
+  scoped("goes to the given output, which may be x", () => {
     const [x, out] = [tensor(backend(), [1, 2]), empty(backend(), "bf16", [2])];
     expect(scaled(x, 3, { out })).toBe(out);
     expect([...out.dataSync(), ...x.dataSync()]).toEqual([0x4040, 0x40c0, 1, 2]);

@@ -1,4 +1,4 @@
-/** Batches of products on the reference, and the GELU that only a GPU library fuses. */
+/** Batched products on the reference, and the GELU that only cuBLASLt fuses. */
 import { describe, expect, it } from "vitest";
 import { ArgumentError, DTypeError, ShapeError, UnsupportedError } from "../../../src/errors.js";
 import { tensor, zeros } from "../../../src/ops/create.js";
@@ -36,14 +36,14 @@ describe("batchedGemm", () => {
     expect(inParts.out.dataSync().slice(0, 256)).toEqual(first.dataSync());
   });
 
-  scoped("writes where it is told and leaves the shape of an empty sum zero", () => {
+  scoped("writes to the given output; an empty sum is zero", () => {
     const out = upload(backend(), wideValuesOf("f16", [2, 3, 5], 1));
     const given = { a: zeros(backend(), "f16", [2, 5, 0]), b: zeros(backend(), "f16", [2, 3, 0]), out };
     expect(batchedGemm(given).out).toBe(out);
     expect(Array.from(out.dataSync())).toEqual(new Array(30).fill(0));
   });
 
-  it("refuses what does not go together", () => {
+  it("refuses incompatible options", () => {
     using _scope = new Scope();
     const of = (dtype: "bf16" | "f16" | "f32", ...shape: readonly number[]) => zeros(backend(), dtype, shape);
     const cases: readonly (readonly [BatchedGemmOptions, new (message: string) => Error, RegExp])[] = [

@@ -1,4 +1,6 @@
-/** What a GPU promises of its products follows from the rows of chips and versions that were measured, and from nothing else. */
+/**
+ * What `supports` says about products on a GPU depends only on the table of measured pairs of chip and library version.
+ */
 import { readdirSync, readFileSync } from "node:fs";
 import * as fc from "fast-check";
 import { describe, expect } from "vitest";
@@ -16,7 +18,7 @@ const backend = useBackend();
 
 type Pair = readonly [device: string, major: number, minor: number, cublasLt: number];
 
-/** The pairs that recorded vectors name, as the CUDA backend describes a device: a row of a pair without vectors fails here. */
+/** The pairs of chip and library version that recorded vectors name. A row of the table without vectors fails here. */
 const MEASURED: readonly Pair[] = recordedPairs();
 
 function recordedPairs(): readonly Pair[] {
@@ -34,7 +36,7 @@ function recordedPairs(): readonly Pair[] {
   return [...new Map(pairs.map((pair) => [pair.join(), pair])).values()];
 }
 
-/** A version that some pair has. */
+/** A library version of a measured pair. */
 const [[, , , KNOWN]] = MEASURED as readonly [Pair, ...Pair[]];
 
 const names = fc.oneof(
@@ -60,7 +62,7 @@ const versions = fc.oneof(
   fc.constantFrom(KNOWN, 130000, 130101, 130200, 120803, 13010, 0),
   fc.nat({ max: 200000 }),
 );
-/** Anything, or a measured pair of which at most one thing is another. */
+/** Any pair, or a measured pair with at most one field changed. */
 const pairs = fc
   .record({
     measured: fc.constantFrom(...MEASURED),
@@ -89,7 +91,7 @@ function isMeasured({ gpu, version }: { gpu: Gpu; version: number }): boolean {
 }
 
 describe("a product on a GPU", () => {
-  scoped("promises bits for the measured pairs, and says unverified for every other", () => {
+  scoped("agrees in bits for measured pairs, and is unverified for every other", () => {
     for (const [name, major, minor, version] of MEASURED) {
       const args = gemmArgs(backend(), "e4m3", [64, 32, 256]);
       expect(answer({ gpu: { name, major, minor }, version }, args)).toEqual({ ok: true, agrees: "bits" });
@@ -128,7 +130,7 @@ describe("a product on a GPU", () => {
     );
   });
 
-  scoped("takes measured algorithms alone wherever some were, whatever the pair", () => {
+  scoped("uses only measured algorithms if the pair has any", () => {
     fc.assert(
       fc.property(pairs, fc.nat({ max: 100 }), (pair, id) => {
         const chip = chipOf(pair.gpu);

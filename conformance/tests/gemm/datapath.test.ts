@@ -1,4 +1,4 @@
-/** The choice of datapath, held to the oracle's reading of docs/datapath.md for every pair of operands there is. */
+/** The library chooses the same datapath as the oracle (written from docs/datapath.md) for every pair of operands. */
 import { expect, it } from "vitest";
 import { DTypeError, UnsupportedError } from "../../../src/errors.js";
 import {
@@ -26,14 +26,14 @@ const SCALINGS: readonly OperandTraits["scales"][] = [
   { format: "e8m0", lines: 1, length: 32, pow2: true },
   { format: "e4m3", lines: 1, length: 16, pow2: false },
 ];
-/** Every format of the table under every kind of scales, whether or not anything makes such operands. */
+/** Every format of the table with every kind of scales, including operands that no quantizer makes. */
 const OPERANDS = FORMATS.flatMap((format) =>
   SCALINGS.map((scales): OperandTraits => (scales ? { format, scales } : { format })),
 );
 
 type Asked = Parameters<typeof datapathFor>;
 
-/** What the library chooses, as the oracle says it. */
+/** The library's choice, in the oracle's form. */
 function chosen(...asked: Asked): ReturnType<typeof servingOf> {
   const choice = datapathFor(...asked);
   if (!choice.ok) return undefined;
@@ -57,7 +57,7 @@ it.each(FAMILIES)(
   },
 );
 
-/** The formats that PTX's `mma` and `wgmma` have a type for; any other is arithmetic that no tensor core does. */
+/** The formats that PTX's `mma` and `wgmma` support. Tensor cores multiply no others. */
 const MULTIPLIED = ["e4m3", "e5m2", "e2m3", "e3m2", "e2m1", "bf16", "f16", "tf32"];
 
 it("no family of tensor cores multiplies a format that PTX has no operand type for", () => {
@@ -78,7 +78,7 @@ it("no family of tensor cores multiplies a format that PTX has no operand type f
   }
 });
 
-scoped("both products refuse what the chip has not", () => {
+scoped("both products refuse datapaths that the chip does not have", () => {
   const operand = (format: (typeof FORMATS)[number], batch: readonly number[]) =>
     zeros(backend(), format, [...batch, 32, 32]);
   for (const family of ["ada", "hopper", "blackwell"] as const) {

@@ -47,7 +47,7 @@ function outputBytes(target: Scenario["target"]): number {
   return target === "f32" ? 4 : factsOf(target).storageBits / 8;
 }
 
-/** D's codes and the amax's bits, by the kernel; a matrix of one column, shared by two calls. */
+/** Runs the epilogue kernel in two calls on a matrix of one column. Returns D's codes and the amax's bits. */
 function run(instance: Instance, s: Scenario): readonly [codes: number[], amax: number] {
   const { exports, memory } = instance;
   return withMemory(instance, (place) => {

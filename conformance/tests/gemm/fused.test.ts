@@ -1,4 +1,7 @@
-/** GELU, its gradient and that of a bias, as a product has them, are the operations of those names on the product. */
+/**
+ * GELU, its gradient and the bias gradient as options of a product equal the separate operations applied to the
+ * product.
+ */
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { ArgumentError, DTypeError, ShapeError } from "../../../src/errors.js";
@@ -27,7 +30,7 @@ function wide(seed: number, rows: number, columns: number, dtype: WideDType): Te
   return scaled(x, 1, { outDtype: dtype });
 }
 
-/** The operands of a product, and the other one of two leading dimensions. */
+/** One operand of a product by name, with two leading dimensions for some. */
 const OPERANDS: Record<string, (seed: number, rows: number) => Tensor | QuantizedTensor> = {
   f32: (seed, rows) => wide(seed, rows, SIZES.depth, "f32"),
   bf16: (seed, rows) => wide(seed, rows, SIZES.depth, "bf16"),
@@ -51,7 +54,7 @@ type Drawn = typeof drawn extends fc.Arbitrary<infer D> ? D : never;
 
 const isWide = (dtype: string): dtype is WideDType => (WIDE as readonly string[]).includes(dtype);
 
-/** Values rounded to a type, or codes of them times a scale with their largest magnitude. */
+/** The values rounded to a type; for FP8 the codes of the values times a scale, and their amax. */
 function narrowed(
   x: Tensor<WideDType>,
   { out, outScale }: Drawn,
@@ -115,7 +118,7 @@ describe("a product", () => {
       const product = gemm({ a, b, outDtype: "f32" }).out as Tensor<"f32">;
       const gradient = activationBackward(product, pre, { kind: "gelu", outDtype: "f32" });
       const scale = isWide(out) ? {} : { outScale };
-      // as a matrix, or in the shape of the result
+      // geluInput is a matrix, or has the shape of the result
       const how = { a, b: input, geluInput: seed % 2 ? pre : pre.reshape(shape), biasGradient };
       const made = gemm({ ...how, ...scale, outDtype: out } as never);
       const { codes, amax } = narrowed(gradient, each);
@@ -127,7 +130,7 @@ describe("a product", () => {
     });
   });
 
-  it("with the gradient of a bias sums the columns of what is multiplied, dequantized where it is codes", () => {
+  it("the bias gradient sums the columns of the operand, which is dequantized first if it is quantized", () => {
     run((each, a, b) => {
       const { out, outScale } = each;
       const scale = isWide(out) ? {} : { outScale };

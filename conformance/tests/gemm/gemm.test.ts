@@ -1,4 +1,4 @@
-/** Whole products: layouts, stored copies, datapaths, and drawn ones against the oracle. */
+/** Products: layouts, copies, datapaths, and drawn products compared with the oracle. */
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { Backend } from "../../../src/backends/backend.js";
 import { openBackend } from "../../../src/backends/open.js";
@@ -148,7 +148,7 @@ describe("datapaths", () => {
     expect(bitsIn(gemm({ a, b, outDtype: "f32" }).out)).toEqual(Array.from(runOracle(task)));
   });
 
-  scoped("what a datapath has no rule for is refused with the reason", () => {
+  scoped("operands without a rule in the datapath are refused with the reason", () => {
     const f32 = noise(one, 128, 128, 13);
     expect(() => gemm({ a: f32, b: f32 })).toThrow(/hopper.*f32.*tf32.*fp32 or exact/);
     const square = new Float8BlockQuantizer({ tile: "128x128" }).quantize(f32);
@@ -184,7 +184,7 @@ describe("datapaths", () => {
 });
 
 describe("drawn products", () => {
-  it("agree with the oracle, and what is refused has a reason", async () => {
+  it("agree with the oracle, and refusals have a reason", async () => {
     const { laws } = await runConformance({ backend: two, operations: ["gemm"], runs: 150, seed: 21 });
     const [{ runs, declined, failure } = { runs: 0, declined: [], failure: undefined }] = laws;
     expect(failure).toBeUndefined();

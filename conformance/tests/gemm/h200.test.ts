@@ -1,4 +1,4 @@
-// Products that an H200 computed, against the reference's `hopper` datapath: every bit of every element.
+// The reference's `hopper` datapath equals an H200 in every bit of every element of recorded products.
 import { readFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import {
@@ -12,10 +12,10 @@ import {
 } from "../../../src/index.js";
 import type { RecordedGemm } from "../harness/recorded-gemm.js";
 
-/** Of its result the first 512 elements. */
+/** A recorded product; the file has the first 512 elements of its result. */
 interface Case extends RecordedGemm {
   readonly seed: number;
-  /** Over all elements i: the sum of bits * ((i * 2654435761) mod 2^32 | 1), modulo 2^32. */
+  /** A checksum of all elements: the sum of bits * ((i * 2654435761) mod 2^32 | 1) over all i, modulo 2^32. */
   readonly sum: number;
 }
 
@@ -25,7 +25,7 @@ const { origin, cases } = JSON.parse(readFileSync(path, "utf8")) as {
   cases: Case[];
 };
 
-/** The states of xorshift32 after `seed`. */
+/** The first `count` outputs of xorshift32 from `seed`. */
 function words(seed: number, count: number): Uint32Array {
   let state = seed;
   return Uint32Array.from({ length: count }, () => {
@@ -36,7 +36,7 @@ function words(seed: number, count: number): Uint32Array {
   });
 }
 
-/** The operand that scripts/witness/h200_gemm.py draws from that seed. */
+/** The operand that scripts/witness/h200_gemm.py makes from that seed. */
 function operand(
   backend: Backend,
   format: ScalarFormat,

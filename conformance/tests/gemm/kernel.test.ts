@@ -146,7 +146,10 @@ describe("the SIMD kernels where their short cuts end", () => {
     expect(runKernel(instance, { ...task, kernel })).toEqual(
       runKernel(instance, { ...task, kernel: "scalar" }),
     );
-  /** bf16 lines whose exponents are `exponent` or up to two more, or 11 less; some cancel the element before. */
+  /**
+   * Lines of bf16 whose exponents are `exponent` to `exponent` + 2, or 11 lower. Some elements cancel their
+   * predecessor.
+   */
   const banded = (lines: number, depth: number, exponent: number, seed: number): Codes => ({
     format: "bf16",
     lines: codesOf("bf16", lines, depth, seed).lines.map((line) =>
@@ -195,7 +198,7 @@ describe("the SIMD kernels where their short cuts end", () => {
             i === 2 ? line.map((c, k) => (whole || k === at ? code : c)) : line,
           );
           const any = codesOf("e5m2", 19, depth, seed + 1, flavour);
-          // one sign, or else every sum with a line of infinities is NaN
+          // all infinities have one sign; otherwise every sum that has one is NaN
           const w: Codes = whole
             ? { ...any, lines: any.lines.map((line) => line.map((c) => c & 0x7f)) }
             : any;

@@ -1,4 +1,7 @@
-/** Names of operands: x and w are b and a of layout TN, to the bit; one pair is given whole, and nothing of the other. */
+/**
+ * Operand names: x and w equal b and a of layout TN, bit for bit. A call needs one complete pair of names and nothing
+ * of the other.
+ */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { ArgumentError, LockstepError } from "../../../src/errors.js";
@@ -21,7 +24,7 @@ const backend = useBackend({ threads: 1, datapath: "hopper" });
 
 const byInputAndWeight = <T>({ a, b }: GeneralOperands<T>): InputAndWeight<T> => ({ x: b, w: a });
 
-/** What a product gives, or the class and the code of its refusal. */
+/** The result of a product, or the class and code of its error. */
 function outcome(run: () => Answer): Answer | string {
   using _scope = new Scope();
   try {
@@ -74,9 +77,9 @@ describe("x and w are b and a of layout TN", () => {
 });
 
 const NAMES = ["x", "w", "a", "b", "layout"] as const;
-/** What a caller may say of each name. */
+/** The states of a name in a call. */
 const STATES = ["absent", "undefined", "given"] as const;
-/** The only operands that are those of one product. */
+/** The only combinations that name the operands of one product. */
 const WHOLE: readonly string[] = ["x w", "a b", "a b layout"];
 
 const FUNCTIONS = {
@@ -99,7 +102,7 @@ function* assignments(): Generator<Readonly<Record<string, (typeof STATES)[numbe
 describe.each(Object.entries(FUNCTIONS))("the operands of %s", (name, product) => {
   const operand = () => zeros(backend(), "bf16", name === "gemm" ? [2, 32] : [2, 2, 32]);
 
-  scoped("are one whole pair and nothing of the other, in each of the 243 ways to give them", () => {
+  scoped("are one complete pair and nothing of the other, in each of the 243 combinations", () => {
     for (const states of assignments()) {
       const options = Object.fromEntries(
         NAMES.filter((key) => states[key] !== "absent").map((key) => {
@@ -123,7 +126,7 @@ describe.each(Object.entries(FUNCTIONS))("the operands of %s", (name, product) =
   });
 });
 
-/** A way to name operands. */
+/** A pair of operand names. */
 interface Naming {
   readonly input: string;
   readonly weight: string;
@@ -142,7 +145,7 @@ const factors = (...scales: readonly number[]): ScaledTensor => ({
   scaleInv: tensor(backend(), scales),
 });
 
-/** Products that are refused, and what is said of an operand in between the name of one and that of the other. */
+/** Products that are refused. The error message names both operands, with this text in between. */
 const REFUSED: Readonly<Record<string, (naming: Naming) => readonly [refused: () => unknown, says: string]>> =
   {
     "another K": ({ input, weight, of }) => [
@@ -197,7 +200,7 @@ describe.each(NAMINGS)("a product of $input and $weight", (naming) => {
   }
 });
 
-it("the types refuse what is no whole pair", () => {
+it("the types refuse an incomplete pair", () => {
   const [x, w] = [bf16(2, 4), bf16(3, 4)];
   using _scope = new Scope();
   const each: readonly (() => unknown)[] = [
@@ -207,13 +210,13 @@ it("the types refuse what is no whole pair", () => {
     () => gemm({ x, w, b: x }),
     // @ts-expect-error half a pair
     () => gemm({ w }),
-    // @ts-expect-error a layout is of a and b
+    // @ts-expect-error a layout, which belongs to a and b
     () => gemm({ x, w, layout: "NN" }),
-    // @ts-expect-error nothing to multiply
+    // @ts-expect-error no operands
     () => gemm({ datapath: "exact" }),
     // @ts-expect-error one name of each pair
     () => batchedGemm({ a: w, x }),
-    // @ts-expect-error a layout is of a and b
+    // @ts-expect-error a layout, which belongs to a and b
     () => batchedGemm({ x, w, layout: "TN" }),
   ];
   for (const refused of each) expect(refused).toThrow(ArgumentError);

@@ -1,4 +1,4 @@
-/** What a product takes and gives besides its operands: factors, addends, GELU, gradients, its type. */
+/** The options and results of a product besides its operands: factors, addends, GELU, gradients, the result type. */
 import { describe, expect } from "vitest";
 import { ArgumentError, DTypeError, ShapeError, UnsupportedError } from "../../../src/errors.js";
 import { encode } from "../../../src/ops/cast/cast.js";
@@ -69,7 +69,7 @@ describe("epilogues", () => {
     );
   });
 
-  scoped("types, tiles and plans that are none are refused by name", () => {
+  scoped("unknown types, tiles and plans are refused by name", () => {
     const { a, b } = operands();
     const wrong = (given: object, words: RegExp, type: unknown = ArgumentError) => {
       let thrown: unknown;
@@ -163,7 +163,7 @@ describe("epilogues", () => {
     expect(gemm({ a, b, datapath: "fp32" }).out.shape).toEqual([2, 3, 5]);
   });
 
-  scoped("what does not go together is named", () => {
+  scoped("errors name incompatible options", () => {
     const { a, b } = operands();
     expect(() => gemm({ a, b: transpose(b) })).toThrow(ShapeError);
     expect(() => gemm({ a, b, bias: noise(one(), 1, 3, 29) })).toThrow(/bias is \[1,3\]; it must be \[9\]/);
@@ -194,7 +194,7 @@ function decodeBf16(t: Tensor): Tensor<"f32"> {
   return tensor(t.backend, gemmless(t), t.shape);
 }
 
-/** Column sums of a small f32 matrix (fewer rows than two chunks), in bits, by the order of choice 11. */
+/** Column sums of a small f32 matrix with fewer rows than two chunks, as bit patterns (numerics.md §7.5). */
 function columnSums(t: Tensor): number[] {
   const [rows, columns] = t.shape as [number, number];
   const values = gemmless(t);

@@ -1,4 +1,7 @@
-/** What the CUDA backend does where cuBLASLt would add, scale or cut otherwise than the definition. */
+/**
+ * The steps that the CUDA backend takes itself, where cuBLASLt would add, scale or split differently from the
+ * specification.
+ */
 import { describe, expect } from "vitest";
 import { gemm as lowering } from "../../../src/backends/cuda/gemm/gemm.js";
 import type { GemmArgs } from "../../../src/backends/gemm-args.js";

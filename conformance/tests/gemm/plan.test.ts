@@ -1,4 +1,4 @@
-/** Plans of products: what the reference takes of one, and how the CUDA backend finds and replays an algorithm. */
+/** Plans of products: how the reference follows a plan, and how the CUDA backend finds and replays an algorithm. */
 import { mkdtempSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -49,7 +49,7 @@ describe("the reference", () => {
     expect(() => multiply({ ...STORED, id: 24 })).toThrow(UnsupportedError);
   });
 
-  scoped("refuses a plan that contradicts itself or is none", () => {
+  scoped("refuses an inconsistent or invalid plan", () => {
     expect(() => multiply(STORED, 2)).toThrow(/splitK 2 and its algorithm 1/);
     expect(() => multiply({ ...STORED, data: "00" })).toThrow(ArgumentError);
   });

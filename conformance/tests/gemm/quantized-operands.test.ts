@@ -1,4 +1,7 @@
-/** What is quantized is no tensor: operations that read values refuse it by name, whatever the types of a caller allow. */
+/**
+ * A quantized tensor is no Tensor: operations that read values refuse it with a message that names it, also in plain
+ * JavaScript.
+ */
 import { expect, it } from "vitest";
 import { DTypeError } from "../../../src/errors.js";
 import { decode, encode } from "../../../src/ops/cast/cast.js";

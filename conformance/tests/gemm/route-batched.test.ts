@@ -1,4 +1,4 @@
-/** What the CUDA backend has a GPU do for a batch of products: as many launches as for one of them. */
+/** The launches of the CUDA backend for a batch of products: as many as for one product. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { describe as describeProduct } from "../../../src/backends/cuda/gemm/descriptor.js";

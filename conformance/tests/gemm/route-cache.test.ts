@@ -1,4 +1,7 @@
-/** The prepared products that a device keeps: the ones asked for last, each for the product it was prepared for alone. */
+/**
+ * The cache of prepared products of a device. It keeps the products used last, and a prepared product is used only for
+ * the arguments that it was prepared for.
+ */
 import * as fc from "fast-check";
 import { afterAll, beforeAll, expect, it } from "vitest";
 import type { Backend } from "../../../src/backends/backend.js";
@@ -11,14 +14,14 @@ import type { WideDType } from "../../../src/tensor/shape.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { algorithmNumbered, FakeGpu, gemmArgs } from "../harness/addon/fake-gpu.js";
 
-/** More products than are kept. */
+/** More products than the cache holds. */
 const PRODUCTS = MAX_ROUTES + 40;
 
 let backend: Backend;
 let products: readonly GemmArgs[];
 beforeAll(async () => {
   backend = await openBackend("wasm");
-  // two products of each size, which differ in a factor: they share a place
+  // two products of each size, which differ only in a factor, so they have the same hash
   products = Array.from({ length: PRODUCTS }, (_, i) =>
     gemmArgs(backend, "bf16", [8 * (1 + (i >> 1)), 16, 16], { alpha: i % 2 === 0 ? 1 : 0.5 }),
   );
@@ -27,7 +30,7 @@ afterAll(async () => {
   await backend.dispose();
 });
 
-/** Numbers of products in the order they are asked for: most are asked for anew at once, some again much later. */
+/** A sequence of products by index. Most are repeated at once, and some much later. */
 const asked = fc.array(
   fc.oneof(
     fc.integer({ min: 0, max: PRODUCTS - 1 }),
@@ -64,11 +67,11 @@ it("forgets the product that was not asked for longest, and no other", () => {
   );
 });
 
-/** The first value in most products, so that most are products of cuBLASLt; the others in some. */
+/** Mostly the first value, so that most products run by cuBLASLt; sometimes one of the others. */
 const mostly = <const T extends readonly unknown[]>(...values: T): fc.Arbitrary<T[number]> =>
   fc.oneof({ weight: 5, arbitrary: fc.constant(values[0]) }, fc.constantFrom(...values));
 
-/** What a product is, as far as a route can follow from it; each field takes values that some other products have too. */
+/** The properties of a product that decide its route. Each has few values, so that products share many of them. */
 const FIELDS = {
   rows: fc.constantFrom(16, 32),
   columns: fc.constantFrom(16, 32),
@@ -99,7 +102,7 @@ type Fields = { [K in keyof typeof FIELDS]: (typeof FIELDS)[K] extends fc.Arbitr
 
 const someFields: fc.Arbitrary<Fields> = fc.record(FIELDS) as fc.Arbitrary<Fields>;
 
-/** Two products that differ in one field, or in two. */
+/** Pairs of products that differ in one or two properties. */
 const neighbours = fc
   .tuple(
     someFields,
@@ -139,7 +142,7 @@ function argsOf(fields: Fields): GemmArgs {
   return inPlace && added && added === out ? { ...args, c: args.out as Tensor<WideDType> } : args;
 }
 
-/** A route, and what its plans were prepared from in place of their numbers. */
+/** A route, with the arguments of each plan in place of the plan's number. */
 function told(gpu: FakeGpu, args: GemmArgs): unknown {
   const route = routeOf(gpu.context, args);
   if (route.kind !== "blas") return route;
@@ -166,6 +169,6 @@ it("gives no product the route of another: asked for after its neighbour it is w
     }),
     { numRuns: 6000, seed: Number(process.env.SEED ?? 1) },
   );
-  // both are common, so that neighbours on either side of a border are
+  // both kinds of route are frequent, so that many pairs of neighbours have one of each kind
   expect(Math.min(blas, refused)).toBeGreaterThan(500);
 });

@@ -1,4 +1,4 @@
-/** What a GPU is told to do for a product does not depend on the products before it, which had the same sizes. */
+/** The calls for a product do not depend on earlier products of the same sizes. */
 import * as fc from "fast-check";
 import { afterAll, beforeAll, expect, it } from "vitest";
 import type { Backend, Support } from "../../../src/backends/backend.js";
@@ -19,7 +19,7 @@ import {
 } from "../arbitraries/same-sizes.js";
 import { algorithmNumbered, FakeGpu, LAUNCHES } from "../harness/addon/fake-gpu.js";
 
-/** The reference, which keeps the arguments of products and computes none. */
+/** The reference with products that are not computed: it collects their arguments. */
 class KeepingBackend extends GuardedBackend {
   readonly products: GemmArgs[] = [];
 
@@ -40,14 +40,14 @@ beforeAll(async () => {
 });
 afterAll(() => opened[0]?.dispose());
 
-/** The arguments under which a product reaches a backend. */
+/** The arguments with which a product reaches the backend. */
 function argsOf(input: Variant): GemmArgs {
   const backend = opened[0] as KeepingBackend;
   multiply(backend, input);
   return backend.products.at(-1) as GemmArgs;
 }
 
-/** What is launched for the last of these products, plans by what they were made for. */
+/** The launches for the last of these products, with the arguments of each plan in place of its number. */
 function launchedFor(products: readonly GemmArgs[]) {
   const gpu = new FakeGpu([algorithmNumbered(66), algorithmNumbered(67, { splitK: 2, scheme: 2 })]);
   const before: number[] = [];

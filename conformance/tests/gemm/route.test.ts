@@ -1,4 +1,4 @@
-/** What the CUDA backend has a GPU do for a product: copies, cuBLASLt's descriptors, our own epilogue. */
+/** The calls of the CUDA backend for a product: copies, cuBLASLt's descriptors, and the backend's own epilogue. */
 import { describe, expect } from "vitest";
 import { algorithmFor, gemm as lowering } from "../../../src/backends/cuda/gemm/gemm.js";
 import { zeros } from "../../../src/ops/create.js";
@@ -153,7 +153,7 @@ describe("a product on a GPU", () => {
     const args = run(gpu, "bf16", [64, 32, 330], { out: "bf16", splitK: 4 });
     expect(gpu.launched()).toEqual(["gemmOperand", "gemmOperand", "gemm", "gemm", "gemm", "gemmEpilogue"]);
     const steps = gpu.named("gemm").map(({ aOffset, bOffset, beta }) => [aOffset, bOffset, beta]);
-    // six tiles of 64 in four parts: two each, and none for the last
+    // six tiles of 64 elements in four splits: two tiles each, and none for the last
     expect(steps).toEqual([
       [0, 0, 0],
       [256, 256, 1],
@@ -169,7 +169,7 @@ describe("a product on a GPU", () => {
     expect(algorithmFor(gpu.context, args)).toBeUndefined();
   });
 
-  /** Both operands quantized. */
+  /** A product of two quantized operands. */
   const quantized = (
     input: Quantizer,
     weight: Quantizer,

@@ -1,4 +1,4 @@
-/** FP8 products that a GeForce RTX 4060 computed, against the reference's `ada` datapath: every bit of every element. */
+/** The reference's `ada` datapath equals a GeForce RTX 4060 in every bit of every element of recorded FP8 products. */
 import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import { tensor } from "../../../src/ops/create.js";
@@ -10,10 +10,10 @@ import type { RecordedGemm } from "../harness/recorded-gemm.js";
 import { useBackend } from "../harness/suite.js";
 
 interface Case extends RecordedGemm<"e4m3" | "e5m2"> {
-  /** f32 bits of the operands' scales. */
+  /** The bit patterns of the operands' f32 scales. */
   readonly scaleX: string;
   readonly scaleW: string;
-  /** Codes of x, [m, k], and of w, [n, k], in hexadecimal. */
+  /** The codes of x, [m, k], and of w, [n, k], in hexadecimal. */
   readonly a: string;
   readonly b: string;
 }
@@ -60,7 +60,7 @@ function parse(text: string): number[] {
   return Array.from(text.matchAll(/.{8}/g), ([word]) => Number.parseInt(word, 16));
 }
 
-/** All NaNs are one. */
+/** The words as text, with all NaNs equal. */
 function wordsOf(words: readonly number[]): string {
   const canonical = (word: number): number => ((word & 0x7fffffff) > 0x7f800000 ? 0x7fffffff : word >>> 0);
   return words.map((word) => canonical(word).toString(16).padStart(8, "0")).join(" ");

@@ -1,4 +1,4 @@
-/** Codes with scales of the caller's own are multiplied as those of a quantizer are, or refused. */
+/** Codes with a caller's own scales (`ScaledTensor`) are multiplied like quantized tensors, or refused. */
 import fc from "fast-check";
 import { expect, it } from "vitest";
 import type { Backend } from "../../../src/backends/backend.js";
@@ -33,7 +33,7 @@ const bytesOf = (x: Tensor): number[] => {
   return [...new Uint8Array(data.buffer, data.byteOffset, data.byteLength)];
 };
 
-/** What a quantizer made, as somebody else would give it. */
+/** A quantized tensor's codes and scales as a ScaledTensor. */
 function told(t: QuantizedTensor, tile: NonNullable<ScaledTensor["tile"]>): ScaledTensor {
   const { data, scaleInv } = t.copy("rowwise");
   const scale = scaleInv as Tensor<"f32">;
@@ -61,7 +61,7 @@ it("with the codes and scales of a quantizer they give the bits of its tensors",
             of === "tensor"
               ? new Float8CurrentScalingQuantizer({ pow2Scales })
               : new Float8BlockQuantizer({ tile: of, pow2Scales });
-          // one square operand at most
+          // at most one operand may have 128x128 tiles
           const other = tile === "128x128" ? "1x128" : tile;
           const [a, b] = [quantizer(tile).quantize(x(0, columns)), quantizer(other).quantize(x(1, rows))];
           const wanted = gemm({ a, b, outDtype: "f32" });
@@ -155,7 +155,7 @@ const gone = (): Tensor<"f32"> => {
   scale.dispose();
   return scale;
 };
-/** A product of an operand with one that goes with it. */
+/** A product of an operand with a compatible second operand. */
 const by = (a: unknown, options: object = {}, b: unknown = { data: codes([4, 256]), scaleInv: f32([1]) }) =>
   gemm({ a: wrong(a), b: wrong(b), ...options });
 const blocks = (tile: "1x128" | "128x128", rows: number) => {

@@ -11,7 +11,7 @@ interface Vector {
   readonly depth: number;
   readonly x: Codes;
   readonly w: Codes;
-  /** f32 bits in hex, row by row. */
+  /** The f32 result in hexadecimal, row by row. */
   readonly d: readonly string[];
 }
 
@@ -20,7 +20,7 @@ interface Recording {
   readonly cases: readonly Vector[];
 }
 
-/** The kernels that serve a row. */
+/** The kernels that implement a row of datapaths. */
 function kernelsOf(datapath: DatapathName): readonly KernelTask["kernel"][] {
   if (datapath.endsWith("fp8")) return ["scalar", "narrow"];
   return datapath.endsWith("fp4") ? ["scalar"] : ["scalar", "wide"];
@@ -29,7 +29,7 @@ function kernelsOf(datapath: DatapathName): readonly KernelTask["kernel"][] {
 const hex = (bits: number): string =>
   (bits & 0x7fffffff) > 0x7f800000 ? "NaN" : bits.toString(16).padStart(8, "0");
 
-/** A kernel's answers, with fields of the row replaced, and the recording's. */
+/** The results of a kernel, with some fields of the row overridden, and the recorded results. */
 function answers(
   vector: Vector,
   instance: Instance,

@@ -1,4 +1,4 @@
-/** Sums of zero and of what underflows, under factors and addends of either sign, as cuBLASLt gave them on an H100. */
+/** Sums that are zero or underflow, with factors and addends of either sign, equal cuBLASLt's on an H100. */
 import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import { tensor } from "../../../src/ops/create.js";
@@ -30,14 +30,14 @@ const { origin, cases } = JSON.parse(readFileSync(path, "utf8")) as {
 };
 const DEPTH = origin.depth;
 
-/** Codes of 1, 2, the sign, and a small normal number. */
+/** The codes of 1, 2 and a small normal number, and the sign bit. */
 const CODES = {
   bf16: { one: 0x3f80, two: 0x4000, sign: 0x8000, tiny: 0x1f80 },
   f16: { one: 0x3c00, two: 0x4000, sign: 0x8000, tiny: 0x0400 },
   e4m3: { one: 0x38, two: 0x40, sign: 0x80, tiny: 0x08 },
 } as const;
 
-/** Element k of a line that is summed with ones, as scripts/witness/zero_sums.cc draws it. */
+/** Element k of a line that is multiplied by ones, as scripts/witness/zero_sums.cc makes it. */
 function element(type: Element, sum: Sum, k: number): number {
   const { one, two, sign, tiny } = CODES[type];
   if (sum === "minusZeros") return sign;
@@ -49,7 +49,7 @@ function element(type: Element, sum: Sum, k: number): number {
   return at > 0 ? 0 : ([one, two | sign, 0, two | sign][quarter] as number);
 }
 
-/** A double as C's %a writes it. */
+/** Parses a double in the format of C's %a. */
 function hexFloat(text: string): number {
   const [, sign = "", whole = "", exponent = ""] = /^(-?)0x([01])p([+-]\d+)$/.exec(text) ?? [];
   return (sign ? -1 : 1) * Number(whole) * 2 ** Number(exponent);

@@ -1,4 +1,4 @@
-/** Running the command line in process, on files in a folder that goes away. */
+/** Runs the command line inside of the test process, on files in a temporary folder. */
 import { mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -9,27 +9,27 @@ import { SafetensorsFile } from "../../../src/io/safetensors.js";
 import { writeSafetensors } from "../../../src/io/safetensors-writer.js";
 import { liveAtClose } from "./live-at-close.js";
 
-/** What a run printed, and its exit status. */
+/** The output and the exit status of a run. */
 export interface CliRun {
   readonly status: number;
   readonly stdout: string;
   readonly stderr: string;
 }
 
-/** A tensor with its bytes. */
+/** A tensor and its bytes. */
 export interface FileTensor extends TensorPlan {
   readonly bytes: Uint8Array;
 }
 
-/** The contents of a safetensors file. */
+/** The tensors and metadata of a safetensors file. */
 export interface FileContents {
   readonly tensors: Readonly<Record<string, FileTensor>>;
   readonly metadata: Metadata;
 }
 
 /**
- * A workspace for each test of a file. A command that leaves something allocated fails its test, where the file records
- * what does: vi.mock of src/backends/open.js by `recordingOpen`.
+ * A workspace for each test of a file. A command that leaves memory allocated fails its test, if the test file records
+ * that: it mocks src/backends/open.js with `recordingOpen`.
  */
 export function useWorkspace(): Workspace {
   const workspace = new Workspace();
@@ -41,7 +41,7 @@ export function useWorkspace(): Workspace {
   return workspace;
 }
 
-/** A folder, empty when it is opened. */
+/** A temporary folder, empty at first. */
 class Workspace {
   #folder = "";
 
@@ -57,12 +57,12 @@ class Workspace {
     return join(this.#folder, name);
   }
 
-  /** Names of the files there, hidden ones included. */
+  /** The names of the files in it, hidden ones included. */
   get names(): readonly string[] {
     return readdirSync(this.#folder).toSorted();
   }
 
-  /** Runs a command; words that begin with "@" are files of this folder. On one thread unless told otherwise. */
+  /** Runs a command. Words that begin with "@" are files in this folder. Uses one thread by default. */
   async run(...words: readonly string[]): Promise<CliRun> {
     const printed = { stdout: "", stderr: "" };
     const sink = (name: keyof typeof printed) => ({
@@ -80,7 +80,7 @@ class Workspace {
     return { status, ...printed };
   }
 
-  /** As `run`, throwing what was printed where the status is not 0. */
+  /** As `run`, but throws the output if the status is not 0. */
   async succeed(...words: readonly string[]): Promise<string> {
     const { status, stdout, stderr } = await this.run(...words);
     if (status !== 0) throw new Error(`${words.join(" ")}: exit status ${status}: ${stderr}${stdout}`);
@@ -108,12 +108,12 @@ class Workspace {
   }
 }
 
-/** An F32 tensor of these values. */
+/** An F32 tensor with these values. */
 export function f32(name: string, shape: readonly number[], values: ArrayLike<number>): FileTensor {
   return { name, dtype: "F32", shape, bytes: new Uint8Array(Float32Array.from(values).buffer) };
 }
 
-/** A tensor of these bytes. */
+/** A tensor with these bytes. */
 export function raw(
   name: string,
   dtype: TensorPlan["dtype"],
@@ -123,7 +123,7 @@ export function raw(
   return { name, dtype, shape, bytes: Uint8Array.from(bytes) };
 }
 
-/** Values that no format holds exactly, the same each time, of magnitudes from 2^-8 to 2^8. */
+/** Reproducible values that no format represents exactly, with magnitudes from 2^-8 to 2^8. */
 export function ramp(count: number, seed = 1): Float32Array {
   return Float32Array.from({ length: count }, (_, i) => {
     const word = Math.imul(i + seed, 0x9e3779b1) >>> 0;

@@ -1,4 +1,4 @@
-/** The committed digests of all 2^32 inputs, and which encodings there are. */
+/** The committed digests of all 2^32 inputs, and the list of encodings. */
 import { readFileSync } from "node:fs";
 import { SCALAR_FORMAT_NAMES } from "../../../src/formats/derive.js";
 import { OVERFLOWS, ROUNDINGS } from "../../../src/ops/cast/cast.js";
@@ -7,11 +7,11 @@ import type { Encoding } from "./exhaustive.js";
 interface SweepFile {
   readonly seed: string;
   readonly offset: number;
-  /** For each encoding 256 pairs of u32 in hexadecimal. */
+  /** For each encoding, 256 pairs of u32 in hexadecimal. */
   readonly runs: readonly (Encoding & { readonly digests: string })[];
 }
 
-/** Every format x rounding x overflow. */
+/** Every combination of format, rounding and overflow. */
 export const ENCODINGS: readonly Encoding[] = SCALAR_FORMAT_NAMES.flatMap((format) =>
   ROUNDINGS.flatMap((rounding) => OVERFLOWS.map((overflow) => ({ format, rounding, overflow }))),
 );
@@ -20,10 +20,10 @@ const file = JSON.parse(
   readFileSync(new URL("../../vectors/sweep-digests.json", import.meta.url), "utf8"),
 ) as SweepFile;
 
-/** The random words of the committed digests. */
+/** The seed and offset of the stochastic encodings among the digests. */
 export const SWEEP_RANDOM = { seed: BigInt(file.seed), offset: BigInt(file.offset) };
 
-/** The committed digest pair of one chunk. Throws `RangeError` where there is none. */
+/** The committed digest (two u32) of one chunk. Throws `RangeError` if there is none. */
 export function committedDigest({ format, rounding, overflow }: Encoding, chunk: number): [number, number] {
   const run = file.runs.find(
     (each) => each.format === format && each.rounding === rounding && each.overflow === overflow,

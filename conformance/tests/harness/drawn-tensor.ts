@@ -1,4 +1,4 @@
-/** Tensors of drawn numbers, and tensors that have to be the same. */
+/** Tensors of random numbers, and comparisons of tensors. */
 import type { Backend } from "../../../src/backends/backend.js";
 import { castTo } from "../../../src/ops/cast/cast.js";
 import { tensor } from "../../../src/ops/create.js";
@@ -10,7 +10,7 @@ import { assertSame } from "../../values/difference.js";
 import { download } from "../../values/plain.js";
 import { gridValues } from "./gradients.js";
 
-/** A tensor of drawn numbers, of about `scale`. */
+/** A tensor of random numbers of magnitudes around `scale`. */
 export function drawnTensor(
   backend: Backend,
   seed: number,
@@ -22,7 +22,7 @@ export function drawnTensor(
   return castTo(tensor(backend, gridValues(seed, count, scale), shape), dtype);
 }
 
-/** Throws unless both have the same type, shape and bits, copy by copy where they are quantized. */
+/** Throws unless both have the same type, shape and bits; quantized tensors are compared copy by copy. */
 export function expectSame(
   name: string,
   actual: Tensor | QuantizedTensor | undefined,
@@ -41,7 +41,7 @@ function partsOf(x: Tensor | QuantizedTensor | undefined): readonly Tensor[] {
   return x instanceof QuantizedTensor ? x.members : [x];
 }
 
-/** Throws unless the tensor has the codes and scales of the model, in both directions. */
+/** Throws unless both copies of the tensor have the codes and scales of the model. */
 export function expectModelled(name: string, actual: QuantizedTensor, expected: QuantizedModel): void {
   for (const usage of DIRECTIONS) {
     const [ours, theirs] = [actual.copy(usage), expected.copy(usage)];

@@ -1,4 +1,7 @@
-/** Every f32 bit pattern through one encoding, against the oracle's step function, a chunk of 2^24 at a time. */
+/**
+ * Compares the codes of all f32 bit patterns under one encoding with the oracle's step function, one chunk of 2^24 at a
+ * time.
+ */
 import type { Backend } from "../../../src/backends/backend.js";
 import type { OverflowName, RoundingName } from "../../../src/backends/ops.js";
 import { factsOf } from "../../../src/formats/derive.js";
@@ -8,7 +11,7 @@ import { tensor } from "../../../src/ops/create.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import { type Step, steps } from "../../oracle/core/scalar.js";
 
-/** Bit patterns in a chunk; there are 256 chunks. */
+/** The number of bit patterns in a chunk; there are 256 chunks. */
 export const CHUNK = 2 ** 24;
 
 export interface Encoding {
@@ -17,21 +20,21 @@ export interface Encoding {
   readonly overflow: OverflowName;
 }
 
-/** An input whose code is not the oracle's. */
+/** An input whose code differs from the oracle's. */
 export interface Disagreement {
   readonly bits: number;
   readonly actual: number;
   readonly expected: readonly number[];
 }
 
-/** Bit patterns encoded at a time: few enough to stay in cache. */
+/** The number of bit patterns that are encoded at a time; they fit the cache. */
 const BLOCK = 2 ** 19;
 
 type Codes = Uint8Array | Uint16Array | Uint32Array;
 
 /**
- * Answers, for an encoding, whether a chunk of the reference's codes are the oracle's. What stochastic rounding
- * may give depends on its words, so there the code must be one of the two that surround the input.
+ * Compares the reference's codes of a chunk with the oracle's. A stochastic result depends on random bits, so its code
+ * has to be one of the two codes that surround the input.
  */
 export class Exhaustion {
   readonly #wanted: readonly { readonly table: readonly Step[]; readonly codes: Codes }[];
@@ -50,7 +53,7 @@ export class Exhaustion {
     this.#bits = factsOf(format).storageBits;
   }
 
-  /** The first input of chunk `chunk` for which they differ; undefined where none does. */
+  /** The first input of the chunk whose codes differ; undefined if none does. */
   check(backend: Backend, chunk: number): Disagreement | undefined {
     for (let begin = chunk * CHUNK; begin < (chunk + 1) * CHUNK; begin += BLOCK) {
       const found = this.#checkBlock(backend, begin);
@@ -78,7 +81,7 @@ export class Exhaustion {
   }
 }
 
-/** Fills `codes` with what a step function gives for the bit patterns from `begin` on. */
+/** Fills `codes` with the values of a step function for the bit patterns from `begin` on. */
 function fill(codes: Codes, table: readonly Step[], begin: number): Codes {
   const end = begin + codes.length;
   let i = lastAtOrBefore(table, begin);
@@ -100,7 +103,7 @@ function lastAtOrBefore(table: readonly Step[], bits: number): number {
   return low;
 }
 
-/** The first index at which `actual` is neither code; -1 where there is none. */
+/** The first index at which `actual` equals neither code; -1 if there is none. */
 function firstOutside(actual: Codes, first: Codes, second: Codes): number {
   for (let i = 0; i < actual.length; i++) {
     if (actual[i] !== first[i] && actual[i] !== second[i]) return i;

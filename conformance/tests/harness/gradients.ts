@@ -1,4 +1,4 @@
-/** Gradients against differences of what the forward pass gives. */
+/** Compares gradients with finite differences of the forward pass. */
 import type { Backend } from "../../../src/backends/backend.js";
 import { tensor } from "../../../src/ops/create.js";
 import { noGrad } from "../../../src/tape/grad-mode.js";
@@ -7,34 +7,37 @@ import { Scope } from "../../../src/tensor/scope.js";
 import { elementCount, type Shape } from "../../../src/tensor/shape.js";
 import { words } from "../../arbitraries/random.js";
 
-/** Points are multiples of 2^-12 below 2, directions of 2^-3 up to 1, steps 2^-7: point and step add up in f32 exactly. */
+/**
+ * Points are multiples of 2^-12 below 2, directions multiples of 2^-3 up to 1, and steps 2^-7. With these, point + step
+ * is exact in f32.
+ */
 const GRID = 2 ** -12;
 const STEP = 2 ** -7;
-/** Roundings of f32, each half a unit of the last place, that one element may have taken part in. */
+/** A bound on the number of f32 roundings (half an ulp each) that affect one element. */
 const ROUNDINGS = 8;
 const ROUNDING = 2 ** -24;
 const DIRECTIONS = 3;
 
-/** `count` numbers of the grid between -scale and scale, scale a power of two up to 2. */
+/** `count` multiples of 2^-12 between -scale and scale, where scale is a power of two up to 2. */
 export function gridValues(seed: number, count: number, scale = 1): Float32Array {
   const steps = (2 * scale) / GRID;
   return Float32Array.from(words(seed, count), (word) => ((word % (steps + 1)) - steps / 2) * GRID);
 }
 
-/** A leaf of numbers of the grid. */
+/** A leaf variable of such numbers. */
 export function gridLeaf(backend: Backend, seed: number, shape: Shape): Variable {
   return new Variable(tensor(backend, gridValues(seed, elementCount(shape)), shape), true);
 }
 
-/** What is derived: f of these leaves, all f32. */
+/** A function of leaf variables to differentiate; all f32. */
 export interface Differentiated {
   readonly leaves: readonly Variable[];
   readonly run: () => Variable;
-  /** Whether f has edges, which a difference may step over. Default false. */
+  /** Whether the function has kinks, which a finite difference may step over. Default false. */
   readonly edges?: boolean;
 }
 
-/** A derivative along one direction, found in two ways, and how far apart these may be. */
+/** A directional derivative computed in two ways, and the bound on their difference. */
 export interface Derivative {
   readonly gradient: number;
   readonly difference: number;
@@ -42,10 +45,11 @@ export interface Derivative {
 }
 
 /**
- * The derivatives of a drawn sum L of the result's elements along drawn directions: from the gradients, and as the central
- * difference D(h) in f64. Element by element |D(h) - L'| is a third of |D(2h) - D(h)| where h² leads the truncation, and at most
- * all of it where a second derivative jumps; every element is off by some f32 roundings of its own size, which D divides by h,
- * and so is every element of the gradient. An edge within the step costs at most half of the second difference over h.
+ * The directional derivatives of L, a randomly weighted sum of the result's elements: from the gradients, and as the
+ * central difference D(h) in f64. The bound is computed element by element. |D(h) - L'| is a third of |D(2h) - D(h)| if
+ * h² dominates the truncation error, and at most all of it if a second derivative jumps. The rounding errors of every
+ * element, divided by h, are added, and those of the gradient. A kink inside the step adds at most half of the second
+ * difference over h.
  */
 export function derivatives({ leaves, run, edges = false }: Differentiated, seed: number): Derivative[] {
   using _scope = new Scope();

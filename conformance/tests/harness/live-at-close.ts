@@ -1,10 +1,10 @@
-/** What a command line leaves allocated: the live bytes of each backend at the moment it is disposed of. */
+/** Records the memory that a command leaves allocated: the live bytes of each backend when it is disposed of. */
 import type * as opening from "../../../src/backends/open.js";
 
-/** Live bytes, one entry for each backend disposed of. */
+/** The live bytes of each backend at its disposal. */
 export const liveAtClose: number[] = [];
 
-/** The module that opens backends, with those it opens recorded; for `vi.mock`. */
+/** A replacement for the module that opens backends, for `vi.mock`. It records the backends that it opens. */
 export function recordingOpen(module: typeof opening): typeof opening {
   const openBackend: typeof opening.openBackend = async (name, options) => {
     const backend = await module.openBackend(name, options);

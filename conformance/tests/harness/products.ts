@@ -1,4 +1,4 @@
-/** Products of drawn operands, made on a backend from a seed: pairs of sources that a tensor core multiplies. */
+/** Products of operands made from a seed: the pairs of operand kinds that tensor cores multiply. */
 import type { Backend } from "../../../src/backends/backend.js";
 import { makeSpec } from "../../../src/quantizers/quantizer.js";
 import type { QuantizedTensor, QuantizeSpec } from "../../../src/tensor/quantized.js";
@@ -8,10 +8,10 @@ import { words } from "../../arbitraries/random.js";
 import { SpecQuantizer } from "../../operations/quantize/quantized.js";
 import { fromCodes, type PlainTensor, upload } from "../../values/plain.js";
 
-/** How an operand comes about: wide values, or bf16 values quantized. */
+/** The kind of an operand: wide values, or the quantizer to apply to bf16 values. */
 type Source = WideDType | QuantizeSpec;
 
-/** The operand b (the input), then a (the weight). */
+/** The kind of operand b (the input), then of operand a (the weight). */
 export type Pair = readonly [b: Source, a: Source];
 
 const fp8 = (format: "e4m3" | "e5m2") => makeSpec("fp8-current", { format });
@@ -32,12 +32,12 @@ export const PAIRS: Readonly<Record<string, Pair>> = {
   "128x128 by 1x128": [block("128x128"), block("1x128")],
 };
 
-/** What sizes of the pair have to be multiples of. */
+/** The number that all sizes of a pair are multiples of. */
 export function stepOf(pair: Pair): number {
   return pair.some((source) => typeof source !== "string" && !source.quantizer.startsWith("fp8")) ? 32 : 1;
 }
 
-/** Values around one with signs, over a few binades, from a seed. */
+/** Values of either sign around one, over a few binades, from a seed. */
 export function wideValuesOf(
   dtype: WideDType,
   shape: readonly number[],
@@ -53,7 +53,7 @@ export function wideValuesOf(
   return fromCodes(dtype, shape, drawn.map(code));
 }
 
-/** An operand of that shape from a seed. */
+/** An operand of that kind and shape from a seed. */
 export function operandOf(
   backend: Backend,
   source: Source,

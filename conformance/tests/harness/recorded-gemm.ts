@@ -1,4 +1,4 @@
-/** What recordings of products on GPUs have in common. */
+/** The common fields of recorded GPU products. */
 import type { ScalarFormat } from "../../../src/formats/scalar.js";
 
 /** A product of x, [m, k], and w, [n, k]. */
@@ -9,6 +9,6 @@ export interface RecordedGemm<F extends ScalarFormat = ScalarFormat> {
   readonly x: F;
   readonly w: F;
   readonly splitAccumulator: boolean;
-  /** f32 bits of the result, [m, n], from its first element on. */
+  /** The bit patterns of the f32 result, [m, n], from its first element on. */
   readonly bits: string;
 }

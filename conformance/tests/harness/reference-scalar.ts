@@ -1,4 +1,4 @@
-/** The reference's scalar conversions over plain arrays, through the public interface. */
+/** Scalar conversions of the reference on plain arrays, through the public interface. */
 import { openBackend } from "../../../src/backends/open.js";
 import type { OverflowName, RoundingName } from "../../../src/backends/ops.js";
 import type { ScalarLayout } from "../../../src/formats/scalar.js";
@@ -10,7 +10,7 @@ import { storageBitsOf } from "../../values/values.js";
 
 const backend = await openBackend("wasm", { threads: 1 });
 
-/** The codes of f32 bit patterns, one an element; element i of a stochastic encode draws word i of `random`. */
+/** The code of each f32 bit pattern. In a stochastic encoding, element i uses word i of `random`. */
 export function encodeBits(
   bits: Uint32Array,
   layout: ScalarLayout,
@@ -31,7 +31,7 @@ export function encodeBits(
   return Uint32Array.from(storedCodes(download(codes).codes, layout)).slice(0, bits.length);
 }
 
-/** The f32 bit patterns of codes, one an element. */
+/** The f32 bit pattern of each code. */
 export function decodeCodes(codes: Uint32Array, layout: ScalarLayout): Uint32Array {
   using _scope = new Scope();
   const x = upload(backend, codesOf(layout, codes));

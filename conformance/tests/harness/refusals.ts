@@ -1,9 +1,9 @@
-/** Calls that have to be refused, as rows of a table. */
+/** Tests that calls are refused, as rows of a table. */
 import { describe, expect, it } from "vitest";
 import type { LockstepError } from "../../../src/errors.js";
 import { Scope } from "../../../src/tensor/scope.js";
 
-/** What is refused, the call, the class of the error, and words its message has. */
+/** The name of the case, the call, the class of the error, and words in its message. */
 export type Refusal = readonly [
   what: string,
   call: () => unknown,
@@ -11,7 +11,7 @@ export type Refusal = readonly [
   words: readonly string[],
 ];
 
-/** A test that each row's call throws, and, as after every test of a backend in use, leaves nothing behind. */
+/** Tests that the call of each row throws and leaves no memory behind. */
 export function refusals(name: string, rows: readonly Refusal[]): void {
   describe(name, () => {
     it.each(rows)("%s", (_, call, error, words) => {
@@ -32,5 +32,5 @@ function thrownBy(call: () => unknown): unknown {
   return "nothing";
 }
 
-/** An option of a type that TypeScript would refuse as well. */
+/** Any value as an argument that TypeScript would refuse. */
 export const wrong = (value: unknown): never => value as never;

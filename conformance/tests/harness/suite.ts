@@ -1,4 +1,4 @@
-/** What test files share: backends whose memory is counted after every test, and laws as tests. */
+/** Helpers for test files: backends whose memory is checked after every test, and laws as tests. */
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import type { Backend } from "../../../src/backends/backend.js";
 import { type OpenOptions, openBackend } from "../../../src/backends/open.js";
@@ -8,7 +8,9 @@ import { GuardedBackend } from "../../operations/guarded.js";
 import type { Answer } from "../../operations/operation.js";
 import { backendSubject, type OperationName, ORACLE } from "../../operations/operations.js";
 
-/** A reference for this file, poisoned and fenced. After every test nothing may live on it. */
+/**
+ * A reference backend for the test file, with poisoned and fenced memory. After every test it may not have live memory.
+ */
 export function useBackend(options: OpenOptions = { threads: 1 }): () => Backend {
   const opened: Backend[] = [];
   const current = (): Backend => opened[0] as Backend;
@@ -22,7 +24,7 @@ export function useBackend(options: OpenOptions = { threads: 1 }): () => Backend
   return current;
 }
 
-/** Gives each test a reference of its own, which is disposed of behind it. Nothing may live on it then. */
+/** Gives each test a reference backend of its own and disposes of it afterwards. No allocation may be alive then. */
 export function useFreshBackend(give: (backend: Backend) => void): void {
   let backend: Backend;
   beforeEach(async () => {
@@ -36,13 +38,13 @@ export function useFreshBackend(give: (backend: Backend) => void): void {
   });
 }
 
-/** References of 1, 2 and 3 threads. */
+/** Reference backends with 1, 2 and 3 threads. */
 export function useThreads(): () => readonly Backend[] {
   const each = [1, 2, 3].map((threads) => useBackend({ threads }));
   return () => each.map((current) => current());
 }
 
-/** A test that `run` gives the same bits on all backends. */
+/** Tests that `run` gives the same bits on all backends. */
 export function sameOnAll(
   name: string,
   backends: () => readonly Backend[],
@@ -55,7 +57,7 @@ export function sameOnAll(
   });
 }
 
-/** A test that leaves nothing behind. */
+/** A test that has to free all its memory. */
 export function scoped(name: string, body: () => void): void {
   it(name, () => {
     using _scope = new Scope();
@@ -63,7 +65,7 @@ export function scoped(name: string, body: () => void): void {
   });
 }
 
-/** Every law of these operations as a test of a backend against the oracles. */
+/** Tests every law of these operations on a backend against the oracles. */
 export function describeLaws(
   backend: () => Backend,
   operations: readonly OperationName[],

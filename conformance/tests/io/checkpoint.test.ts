@@ -1,4 +1,6 @@
-/** Checkpoints: a run that was saved and loaded has the bits of one that was not, and nothing else is loaded. */
+/**
+ * Checkpoints: a run that was saved and loaded has the same bits as an uninterrupted one; invalid files are refused.
+ */
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -47,7 +49,7 @@ const stateOf = ({ model: module, optimizer, random }: DrawnRun) => ({ module, o
 const save = (run: DrawnRun, extra?: unknown) => saveCheckpoint(path, { ...stateOf(run), extra });
 const load = (run: DrawnRun) => loadCheckpoint(path, stateOf(run));
 
-/** A run from other parameters and random numbers, which has had so many steps. */
+/** A run with other parameters and random numbers, after `used` steps. */
 function otherRun(plan: DrawnPlan, used: number): DrawnRun {
   const run = new DrawnRun(backend(), plan, plan.seed ^ 1n);
   run.train(10, 10 + used);

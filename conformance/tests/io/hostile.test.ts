@@ -1,6 +1,6 @@
 /**
- * Files that nobody wrote in good faith: each is read as it stands, or refused with a `FileError`, and nothing larger than it
- * is allocated.
+ * Malicious files: each is read exactly as its bytes say, or refused with a `FileError`, and nothing larger than the
+ * file is allocated.
  */
 import { execFileSync } from "node:child_process";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
@@ -30,7 +30,7 @@ const backend = useBackend({ threads: 1, datapath: "hopper" });
 const DTYPES = Object.keys(FILE_DTYPES) as readonly FileDType[];
 const PATH = "hostile.safetensors";
 
-/** What a header gives, or `refused`; throws where the error is not a `FileError` that names the file. */
+/** The parsed header, or `refused`. Throws if the error is not a `FileError` that names the file. */
 function parsed(header: Uint8Array, dataBytes: number): ReturnType<typeof parseHeader> | "refused" {
   try {
     return parseHeader(PATH, header, dataBytes);
@@ -41,7 +41,7 @@ function parsed(header: Uint8Array, dataBytes: number): ReturnType<typeof parseH
   }
 }
 
-/** Whether a header that was read covers its data once and says the truth of every size. */
+/** Checks that a parsed header covers its data exactly once and that all sizes are right. */
 function expectSound({ tensors }: ReturnType<typeof parseHeader>, dataBytes: number): void {
   let at = 0;
   for (const { dtype, shape, begin, end } of [...tensors.values()].toSorted(
@@ -134,7 +134,7 @@ describe("a header", () => {
   });
 });
 
-/** A file of a few tensors and metadata, as bytes. */
+/** A file with a few tensors and metadata, as bytes. */
 async function validFile(): Promise<Buffer> {
   const tensors = DTYPES.slice(0, 6).map((dtype, i) => ({ name: `t${i}`, dtype, shape: [2, 2 * i] }));
   await writeSafetensors(path, { tensors, metadata: { "lockstep.t": '{"a":[1]}' } }, async (put) => {
@@ -144,7 +144,7 @@ async function validFile(): Promise<Buffer> {
   return readFileSync(path);
 }
 
-/** Opens what lies at `path` and reads all of it. */
+/** Opens the file at `path` and reads all of it. */
 async function readAll(): Promise<"refused" | number> {
   try {
     const file = await SafetensorsFile.open(path);
@@ -194,7 +194,7 @@ describe("a file", () => {
           let damaged = bytes;
           for (const { at, cut, put } of changes)
             damaged = Buffer.concat([damaged.subarray(0, at), put, damaged.subarray(at + cut)]);
-          // the header's length as it now is, so that what is inside is looked at
+          // the length field is updated, so that the changed header is parsed
           if (keepLength)
             damaged.writeBigUInt64LE(BigInt(Math.max(0, headerEnd - 8 + damaged.length - bytes.length)), 0);
           writeFileSync(path, damaged);

@@ -1,4 +1,4 @@
-/** Safetensors: what is written is read back, and whatever the format forbids is refused in words. */
+/** Safetensors: tensors are read back as written, and everything that the format forbids is refused with a message. */
 import { mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -20,7 +20,7 @@ afterEach(() => rmSync(folder, { recursive: true }));
 
 const DTYPES = Object.keys(FILE_DTYPES) as readonly FileDType[];
 
-/** A file of this header text and so many bytes of data. */
+/** A file with this header text and a given number of data bytes. */
 function rawFile(header: string | Uint8Array, dataBytes: number, length?: bigint): string {
   const bytes = typeof header === "string" ? new TextEncoder().encode(header) : header;
   const prefix = new Uint8Array(8);

@@ -1,6 +1,5 @@
 /**
- * What is saved is what is loaded: names, metadata and a caller's values of any kind either come back equal or are refused at
- * once.
+ * Saving and loading: names, metadata and a caller's values either come back equal or are refused when they are saved.
  */
 import { mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -33,7 +32,7 @@ afterEach(() => rmSync(folder, { recursive: true }));
 
 const backend = useBackend({ threads: 1, datapath: "hopper" });
 
-/** Texts of every kind: control characters, lone surrogates, names that objects have anyway. */
+/** Strings of every kind: control characters, lone surrogates, names of Object's own properties. */
 const anyText = fc.oneof(
   fc.string({ unit: "binary", maxLength: 12 }),
   fc.string({
@@ -126,7 +125,7 @@ describe("a safetensors file", () => {
 
 const NOTHING = Symbol("nothing came back");
 
-/** What comes back of an extra, or the error that refuses it; anything else that is thrown fails. */
+/** The loaded value of an extra, or the error that refuses it. Any other error fails the test. */
 async function returned(extra: unknown): Promise<unknown> {
   using module = new Linear(backend(), 32, 32, { bias: false });
   try {
@@ -253,7 +252,7 @@ describe("what a checkpoint is given of the caller's own", () => {
   });
 });
 
-/** Parameters under names of one's own. */
+/** A module with parameters under given names. */
 class Named extends Module {
   constructor(names: readonly string[]) {
     super(backend(), { random: new RandomState(1n) });
@@ -357,7 +356,7 @@ describe("JSON", () => {
   });
 });
 
-/** Whether JSON.parse could have given it: no object without a prototype. */
+/** Whether JSON.parse can return the value; an object without a prototype is not. */
 function isPlainJson(value: unknown): boolean {
   if (typeof value !== "object" || value === null) return true;
   return Object.getPrototypeOf(value) !== null && Object.values(value).every(isPlainJson);

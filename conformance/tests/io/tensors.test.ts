@@ -1,4 +1,7 @@
-/** Named tensors in files: what is saved is what is loaded, in one form for programs, the command line and checkpoints. */
+/**
+ * Named tensors in files: they are loaded as they were saved, in one format for programs, the command line and
+ * checkpoints.
+ */
 import { createHash } from "node:crypto";
 import { copyFileSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -43,7 +46,7 @@ afterEach(() => rmSync(folder, { recursive: true }));
 
 const backend = useBackend({ threads: 1 });
 
-/** Element types that files have: under their own name, or by the codes of six bits. */
+/** Element types that files support, under their own name or as codes of six bits. */
 const STORED = DTYPES.filter(
   (dtype) =>
     ["e2m3", "e3m2"].includes(dtype) ||
@@ -101,7 +104,7 @@ function noise(x: Tensor, seed: number): void {
   x.write(bytes);
 }
 
-/** Undefined where the spec has no such layout. */
+/** A drawn tensor; undefined if the spec does not support the layout. */
 function make({ seed, plain, quantized }: Drawn): NamedTensor | undefined {
   if (plain) {
     const made = empty(backend(), plain.dtype, plain.shape);
@@ -343,7 +346,7 @@ describe("files that nobody wrote in good faith", () => {
   });
 });
 
-/** What the version before wrote; see docs/cli.md and docs/training.md for the forms. */
+/** Files of an earlier version; docs/cli.md and docs/training.md describe the formats. */
 describe("old files", () => {
   const quantizedFiles = readdirSync(VECTORS).filter((each) => each.startsWith("quantize-"));
 

@@ -1,4 +1,4 @@
-/** Writing files: under whatever names, links, permissions and other writers there are, a file is complete or it is not there. */
+/** Writing files: with any names, links, permissions and concurrent writers, a file is either complete or absent. */
 import { spawnSync } from "node:child_process";
 import {
   chmodSync,
@@ -25,7 +25,7 @@ import { type PutTensor, writeSafetensors } from "../../../src/io/safetensors-wr
 
 const { faults } = vi.hoisted(() => ({ faults: { taken: 0, calls: [] as string[], fail: "" } }));
 
-/** The file system, with what it is asked for written down, and with faults. */
+/** The file system module, with its calls recorded and with injected faults. */
 vi.mock("node:fs/promises", async (original) => {
   const real = await original<typeof fsPromises>();
   const failing = (name: string): void => {

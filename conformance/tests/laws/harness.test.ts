@@ -1,4 +1,4 @@
-/** The harness itself: that it sees what it is there to see, says it well, and that anyone can use it. */
+/** The conformance harness itself: it finds errors, reports them clearly, and works for other implementations. */
 import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { Backend, Support } from "../../../src/backends/backend.js";
@@ -32,7 +32,7 @@ afterAll(async () => {
   await backend.dispose();
 });
 
-/** The reference with something changed. */
+/** The reference with one change. */
 class Altered extends GuardedBackend {
   override readonly memory = this.inner.memory;
 
@@ -221,7 +221,7 @@ describe("a report", () => {
 });
 
 describe("a kernel of one's own", () => {
-  /** bf16 by the well-known trick on integers, with 16-bit words in and out. */
+  /** bf16 by the usual integer trick, in and out as 16-bit words. */
   function toBf16(values: Float32Array): Uint16Array {
     return Uint16Array.from(new Uint32Array(values.buffer, values.byteOffset, values.length), (bits) => {
       if ((bits & 0x7fffffff) > 0x7f800000) return 0x7fff;

@@ -1,4 +1,4 @@
-/** Deliberately broken implementations. Each is caught by a law with a name, which the right one keeps. */
+/** Deliberately wrong implementations. A named law rejects each, and accepts the correct implementation. */
 import fc from "fast-check";
 import { beforeAll, describe, expect, it } from "vitest";
 import type { RoundingName } from "../../../src/backends/ops.js";
@@ -21,21 +21,21 @@ import { encodeBits } from "../harness/reference-scalar.js";
 
 const CHECK = { runs: 400, seed: 21 };
 
-/** That the law of this name fails for `broken`, with a counterexample, and holds for `right`. */
+/** Checks that the law of this name fails for `broken` with a counterexample and holds for `right`. */
 async function expectCaught(name: string, broken: Subject, right: Subject = ORACLE): Promise<void> {
   const { failure } = await lawNamed(name).check(broken, ORACLE, CHECK);
   expect(failure?.counterexample, `"${name}" holds for a broken subject`).toBeTruthy();
   expect((await lawNamed(name).check(right, ORACLE, CHECK)).failure).toBeUndefined();
 }
 
-/** An encoder that takes one rounding for another. */
+/** An encoder that uses `actual` in place of `rounding`. */
 function mistaking(rounding: RoundingName, actual: RoundingName): Subject {
   return {
     encode: (input) => ORACLE.encode(input.rounding === rounding ? { ...input, rounding: actual } : input),
   };
 }
 
-/** An encoder whose zeros have lost their sign. */
+/** An encoder whose zeros have no sign. */
 const unsignedZeros: Subject = {
   async encode(input) {
     const { codes } = await ORACLE.encode(input);
@@ -53,7 +53,7 @@ const unsignedZeros: Subject = {
 
 type Element = "e4m3" | "e5m2";
 
-/** A rowwise 1x32 MXFP8 quantizer whose scale codes come from `scaleOf`; the oracle for everything else. */
+/** The oracle with a rowwise 1x32 MXFP8 quantizer whose scale codes come from `scaleOf`. */
 function scaledBy(scaleOf: (amax: number, format: Element) => number): Subject {
   const rowwise = ({ x, spec }: Cases["quantize"]): Answer => {
     const format = spec.format as Element;
@@ -81,7 +81,7 @@ function scaledBy(scaleOf: (amax: number, format: Element) => number): Subject {
   };
 }
 
-/** amax / max rounded up by way of a logarithm in f32, which takes what is just above a power for the power. */
+/** amax / max rounded up by an f32 logarithm, which treats a value slightly above a power of two as that power. */
 function log2fScale(amax: number, format: Element): number {
   const quotient = mul(amax, div(1, largest(SCALAR_FORMATS[format])));
   if (!Number.isFinite(quotient)) return 254;
@@ -159,7 +159,7 @@ describe("the datapath's alignment", () => {
     instance = await kernels();
   });
 
-  /** "The scalar step is datapath.md §1", for one row: how it fails, if it does. */
+  /** Checks the law "the scalar step is datapath.md §1" for one row; returns the failure, if any. */
   const stepLaw = (
     datapath: DatapathName,
     formats: readonly Codes["format"][],

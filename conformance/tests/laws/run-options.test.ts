@@ -1,4 +1,4 @@
-/** What a conformance run is asked for: every option, given anything else than what it takes, is refused before anything runs. */
+/** The options of a conformance run: every invalid value of every option is refused before anything runs. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { ArgumentError } from "../../../src/errors.js";
@@ -14,7 +14,7 @@ import { useBackend } from "../harness/suite.js";
 
 const backend = useBackend({ threads: 1 });
 
-/** Fails where it is called. */
+/** A subject that fails if it is called. */
 const untouched: Subject = {
   amax: () => {
     throw new Error("it ran");
@@ -60,7 +60,7 @@ const HOSTILE: readonly unknown[] = [
   new Date(0),
 ];
 
-/** The values of the list that an option takes. */
+/** For each option: whether it accepts a value of the list. */
 const TAKES: Readonly<Record<keyof ConformanceOptions, (value: unknown) => boolean>> = {
   runs: (value) => value === 1,
   seed: (value) => [0, -0, -1, 1].includes(value as number),

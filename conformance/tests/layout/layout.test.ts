@@ -1,4 +1,4 @@
-/** transpose and scale layouts: the laws, then inverses, paddings, threads and refusals. */
+/** transpose and scale layouts: their laws, inverses, padding, threads and refusals. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { ArgumentError, DTypeError, ShapeError } from "../../../src/errors.js";

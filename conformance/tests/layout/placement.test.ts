@@ -1,4 +1,4 @@
-/** Where CUDA kernels look for block scales is where the reference's relayout puts them; needs no GPU. */
+/** CUDA kernels read block scales at the positions where the reference's `relayout` puts them. Needs no GPU. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { BLOCK_FORMATS, tileSize } from "../../../src/formats/block.js";
@@ -32,7 +32,7 @@ const drawn: fc.Arbitrary<Placed> = quantizeSpec().chain((spec) =>
   }),
 );
 
-/** For each element of the laid out scales, 1 + the index of its scale in the logical matrix, and 0 for padding. */
+/** For each element of the converted scales: 1 + the index of its scale in the logical matrix, and 0 for padding. */
 function origins({ spec, shape, direction, layout }: Placed): number[] {
   using _scope = new Scope();
   const logical = copyGeometry(spec, asMatrix(shape), direction, "logical");
@@ -43,7 +43,7 @@ function origins({ spec, shape, direction, layout }: Placed): number[] {
   }).makeEmpty(backend(), shape);
   const data = download(made.copy(direction).data);
   const found: number[] = [];
-  // byte by byte, since a scale may hold no more
+  // byte by byte, because a scale may have only one byte
   for (const place of [1, 256, 65536]) {
     const digit = (_: unknown, i: number): number => Math.floor((i + 1) / place) % 256;
     const codes = Array.from({ length: elementCount(logical.scaleShape) }, digit);
@@ -56,7 +56,10 @@ function origins({ spec, shape, direction, layout }: Placed): number[] {
   return found;
 }
 
-/** cuBLASLt's 128x4 layout: tiles of 512 bytes; in a tile 32 groups, of 4 lines that are 32 apart, of 4 blocks. */
+/**
+ * The offset in cuBLASLt's 128x4 layout: tiles of 512 bytes with 32 groups, each of which has 4 lines (32 apart) of 4
+ * blocks.
+ */
 function swizzledOffset(line: number, block: number, blocks: number): number {
   const tile = Math.floor(line / 128) * Math.ceil(blocks / 4) + Math.floor(block / 4);
   return ((tile * 32 + (line % 32)) * 4 + (Math.floor(line / 32) % 4)) * 4 + (block % 4);
@@ -72,7 +75,7 @@ describe("the placement of scales", () => {
         const lines = p.lines;
         const blocks = p.blocks;
         const { scale, scaleType, logicalScale } = copyGeometry(spec, size, direction, "logical");
-        // a line is a column where a columnwise copy's scales lie as the input does
+        // in an "inPlace" copy the columnwise scales are not transposed, so a line is a column
         const turned = direction === "columnwise" && scale === "inPlace";
         const columns = logicalScale[1];
         const expected = origins(input);

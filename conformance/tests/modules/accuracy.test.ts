@@ -1,4 +1,4 @@
-/** What each recipe loses against bf16: mean relative errors, between bounds. */
+/** The accuracy of each recipe relative to bf16: mean relative errors lie between two bounds. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { autocast } from "../../../src/autocast/autocast.js";
@@ -30,7 +30,7 @@ function noise(seed: bigint, offset: bigint, shape: Shape): Tensor<WideDType> {
   return castTo(tensor(backend(), normal({ seed, offset }, count, 1), shape), "bf16");
 }
 
-/** The second step of a layer, whose scales follow from the first: its result and gradients. */
+/** The result and gradients of a layer's second step; its scales come from the first step. */
 function results(kind: Kind, name: RecipeName, { rows, inward, out, seed }: Drawn) {
   const random = new RandomState(seed);
   using layer = new KINDS[kind](backend(), inward, out, { random });
@@ -61,8 +61,8 @@ function valuesOf(x: Tensor<WideDType> | undefined): Float32Array {
 }
 
 /**
- * The mean error over the mean magnitude. The mean of quotients, which TransformerEngine takes, has no expectation:
- * sums of products come as near to zero as they like.
+ * The mean error divided by the mean magnitude. (The mean of the quotients, which TransformerEngine takes, has no
+ * expectation, because sums of products may be arbitrarily close to zero.)
  */
 function relativeError(ours: Float32Array, exact: Float32Array): number {
   const sum = (term: (i: number) => number): number =>
@@ -72,8 +72,8 @@ function relativeError(ours: Float32Array, exact: Float32Array): number {
 }
 
 /**
- * Between which errors lie: below, something is computed in more bits than the recipe says; above, in fewer. The gradient of
- * the bias sums what is not quantized.
+ * The bounds of the errors: a smaller error means that something is computed with more bits than the recipe says, a
+ * larger one with fewer. The bias gradient sums values that are not quantized.
  */
 const BOUNDS = {
   8: { y: [0.02, 0.05], dgrad: [0.02, 0.08], wgrad: [0.02, 0.08], bgrad: [0, 0] },

@@ -1,4 +1,4 @@
-/** The gradient of every module and function of variables is the derivative of what it computes: f32, products exact. */
+/** The gradients of every module and function are the derivatives of what it computes, in f32 with exact products. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import type { Backend } from "../../../src/backends/backend.js";
@@ -31,7 +31,7 @@ const DRAWS = 20;
 const EDGED: readonly string[] = ["relu", "reglu"] satisfies (ActivationName | MLPActivation)[];
 const NORMS: readonly Normalization[] = ["LayerNorm", "RMSNorm"];
 
-/** Sizes of a case, its numbers, and two switches. */
+/** The sizes of a case, its seed, and two switches. */
 interface Drawn {
   readonly rows: number;
   readonly columns: number;
@@ -44,7 +44,7 @@ interface Drawn {
 const size = fc.integer({ min: 1, max: 9 });
 const drawn: fc.Arbitrary<Drawn> = fc.record({
   rows: size,
-  // a norm of few columns is a step
+  // a norm over very few columns is nearly a step function
   columns: fc.integer({ min: 5, max: 17 }),
   others: size,
   seed: fc.nat(),
@@ -52,10 +52,10 @@ const drawn: fc.Arbitrary<Drawn> = fc.record({
   other: fc.boolean(),
 });
 
-/** A case: what is derived, on a backend. Modules are disposed of by `using`. */
+/** Makes a case: the function to differentiate on a backend. `using` disposes of modules. */
 type Make = (b: Backend, drawn: Drawn, using: (module: Module) => void) => Differentiated;
 
-/** A property: all derivatives lie within their bounds. */
+/** Tests that all derivatives lie within their bounds. */
 function differentiates(name: string, make: Make, numRuns = 12): void {
   it(name, () => {
     fc.assert(
@@ -80,7 +80,7 @@ function differentiates(name: string, make: Make, numRuns = 12): void {
   });
 }
 
-/** The parameters of a module, all drawn anew. */
+/** The parameters of a module, with new random values. */
 function parametersOf(module: Module, seed: number): readonly Variable[] {
   return module.parameters().map((parameter, i) => {
     parameter.tensor.write(gridValues(seed + 7 * i + 1, parameter.tensor.size));
@@ -88,7 +88,7 @@ function parametersOf(module: Module, seed: number): readonly Variable[] {
   });
 }
 
-/** A module of x and its parameters. */
+/** A module as a function of x and its parameters. */
 function ofModule<M extends Module>(
   make: (b: Backend, drawn: Drawn) => M,
   forward: (module: M, x: Variable) => Variable,
@@ -103,7 +103,7 @@ function ofModule<M extends Module>(
   };
 }
 
-/** A function of one drawn leaf. */
+/** A function of one random leaf. */
 function ofLeaf(
   shape: (drawn: Drawn) => Shape,
   run: (x: Variable, drawn: Drawn) => Variable,
@@ -300,7 +300,7 @@ describe("values that are used twice", () => {
   );
 });
 
-/** x·wᵀ, which is of the second degree, so that central differences are exact. */
+/** x·wᵀ: quadratic, so that central differences are exact. */
 function product(x: Variable, w: Variable): Variable {
   return differentiableOne([x, w], () => {
     const [a, b] = [w.tensor, x.tensor];
@@ -318,7 +318,7 @@ function product(x: Variable, w: Variable): Variable {
 describe("the bound", () => {
   const [rows, columns] = [6, 6];
   type Alter = (grad: Float32Array) => Float32Array;
-  /** Gradients that are wrong, and nearly right. */
+  /** Gradients that are slightly wrong. */
   const wrong: Record<string, Alter> = {
     "1 % too large": (grad) => grad.map((g) => g * 1.01),
     "1 % too small": (grad) => grad.map((g) => g * 0.99),
@@ -338,7 +338,7 @@ describe("the bound", () => {
     "another's": (grad) => Float32Array.from(gridValues(5, grad.length)),
   };
 
-  /** How many of the draws have a derivative that is refused, where the gradient of one leaf is altered. */
+  /** The number of draws in which a derivative is rejected, if the gradient of one leaf is altered. */
   function refused(altered: "x" | "weight" | "nothing", alter: Alter): number {
     const seeds = fc.sample(fc.noBias(fc.nat()), DRAWS);
     return seeds.filter((seed) => {

@@ -1,4 +1,4 @@
-/** A linear layer is its products, and under a recipe its quantizers before them: to the bit. */
+/** A linear layer equals its products, and under a recipe its quantizers and products, bit for bit. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { autocast } from "../../../src/autocast/autocast.js";
@@ -26,7 +26,7 @@ import { useBackend } from "../harness/suite.js";
 const backend = useBackend({ threads: 1, datapath: "hopper" });
 const size = fc.constantFrom(32, 64, 160);
 
-/** A layer, and what flows through it. */
+/** A layer, and its inputs and gradients. */
 const layers = fc.record({
   rows: size,
   inward: size,
@@ -36,7 +36,9 @@ const layers = fc.record({
   seed: fc.nat(),
 });
 
-/** The layer's parameters as they begin: the weights near normal, from the first draw, the bias with numbers. */
+/**
+ * Gives the layer its initial parameters: approximately normal weights from the first draw, and numbers for the bias.
+ */
 function makeLinear(
   { inward, out, bias, seed }: { inward: number; out: number; bias: boolean; seed: number },
   dtype: WideDType,
@@ -218,7 +220,7 @@ describe("dotProductAttention", () => {
         const [result, gradient] = [y.tensor.dataSync(), (x.grad as Tensor<WideDType>).dataSync()];
         for (let item = 0; item < batch * heads; item++) {
           const [b, head] = [Math.floor(item / heads), item % heads];
-          // one head's matrix among `parts` of them side by side
+          // the matrix of one head among `parts` matrices side by side
           const headOf = (data: typeof source, parts: number, part: number): Tensor => {
             const at = (i: number): number =>
               (((b * length + Math.floor(i / depth)) * parts + part) * heads + head) * depth + (i % depth);

@@ -1,4 +1,4 @@
-/** What a main gradient adds up, however often and wherever a weight is used: what `grad` would be without one. */
+/** A main gradient accumulates, however often and wherever a weight is used, what `grad` would be without it. */
 import { describe, expect, it } from "vitest";
 import {
   autocast,
@@ -24,7 +24,9 @@ const [FIRST, LATER] = [{ isFirstMicrobatch: true }, { isFirstMicrobatch: false 
 
 const drawn = (seed: number) => drawnTensor(backend(), seed, [SIZE, SIZE], "f32");
 
-/** The weight's gradient after `body`; a fused one begins with what the first microbatch is to overwrite. */
+/**
+ * The weight's gradient after `body`. A main gradient starts with values that the first microbatch has to overwrite.
+ */
 function gradientOf(fuseWgradAccumulation: boolean, body: (layer: Linear) => void): Float32Array {
   const random = new RandomState(1n);
   using layer = new Linear(backend(), SIZE, SIZE, { dtype: "f32", random, fuseWgradAccumulation });
@@ -82,7 +84,7 @@ describe.each(Object.entries(programs))("in a first microbatch, %s", (_, program
 });
 
 describe("a weight that is an embedding's table as well", () => {
-  /** The weight after a step that clips, and the norm. */
+  /** The weight after a clipped step, and the norm. */
   function stepped(fuseWgradAccumulation: boolean) {
     using _scope = new Scope();
     const random = new RandomState(1n);

@@ -1,4 +1,7 @@
-/** What a layer holds on a backend: its parameters and state; between two passes what the second needs; after it nothing more. */
+/**
+ * The memory of a layer on a backend: parameters and state; during a step also what the backward pass needs; afterwards
+ * no more.
+ */
 import { describe, expect, it } from "vitest";
 import { autocast } from "../../../src/autocast/autocast.js";
 import { Embedding } from "../../../src/modules/embedding.js";
@@ -56,7 +59,7 @@ const LAYERS: Readonly<Record<string, (options: object) => Made>> = {
   RMSNorm: () => new RMSNorm(backend(), SIZES.from),
 };
 
-/** Which parameters, by their names, get no gradient. */
+/** Conditions on a parameter's name: those that hold get no gradient. */
 const FROZEN: Readonly<Record<string, (name: string) => boolean>> = {
   nothing: () => false,
   weights: (name) => /weight$/i.test(name),
@@ -67,7 +70,7 @@ const FROZEN: Readonly<Record<string, (name: string) => boolean>> = {
 const resultsOf = (out: Variable | readonly [Variable, Variable]): readonly Variable[] =>
   out instanceof Variable ? [out] : out;
 
-/** What something that is made takes, with the fences around it. */
+/** The memory, fences included, that a new object occupies. */
 function grownBy(make: () => { dispose(): void }): number {
   const before = live();
   const made = make();
@@ -114,7 +117,7 @@ describe.each(Object.entries(LAYERS))("%s", (name, make) => {
           for (const each of [x, ...layer.parameters()]) each.zeroGrad();
           grad.dispose();
         };
-        // state that is kept from step to step is there after the first
+        // the first step allocates state that stays
         step();
         const before = live();
         const what = JSON.stringify({ option, frozen, wanted, again });

@@ -1,11 +1,11 @@
-/** What parameters and modules are called in the module around them. */
+/** The names of parameters and submodules within a module. */
 import { describe, expect, it } from "vitest";
 import { ArgumentError, constantInit, Linear, Module } from "../../../src/index.js";
 import { useBackend } from "../harness/suite.js";
 
 const backend = useBackend();
 
-/** A module that a test gives its parameters and modules. */
+/** A module with given parameters and submodules. */
 class Named extends Module {
   withParameter(name: string): this {
     this.parameter(name, [2], constantInit(1));

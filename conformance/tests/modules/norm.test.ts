@@ -1,4 +1,4 @@
-/** A norm and the layers behind it are the operations they are made of: to the bit. */
+/** A norm, and layers that begin with one, equal the operations that they consist of, bit for bit. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { autocast } from "../../../src/autocast/autocast.js";
@@ -39,7 +39,7 @@ type Drawn = typeof layers extends fc.Arbitrary<infer T> ? T : never;
 
 const normOptions = ({ dtype, eps, zeroCenteredGamma }: Drawn) => ({ dtype, eps, zeroCenteredGamma });
 
-/** A module's parameters by name, all drawn anew. */
+/** A module's parameters by name, with new random values. */
 function drawnParameters(module: Module, seed: number): ReadonlyMap<string, Parameter> {
   const named = module.namedParameters();
   [...named.values()].forEach((parameter, i) => {
@@ -49,7 +49,7 @@ function drawnParameters(module: Module, seed: number): ReadonlyMap<string, Para
   return named;
 }
 
-/** The norm of x by hand, and the way back through it. */
+/** The norm of x by explicit operations, and its backward pass. */
 function handNorm(
   x: Tensor<WideDType>,
   [gamma, beta]: readonly (Parameter | undefined)[],

@@ -1,4 +1,4 @@
-/** What optimizers do to parameters, plain and quantized, is what the operations do to f32 masters: to the bit. */
+/** Optimizers change parameters, plain and quantized ones, exactly as the operations change f32 master weights. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { autocast } from "../../../src/autocast/autocast.js";
@@ -37,7 +37,7 @@ const [ROWS_OF_X, INWARD, OUT] = [32, 64, 32];
 const STEPS = 3;
 const rate = fc.constantFrom(0, 1e-3, 0.1, 0.9);
 
-/** A layer and what has a gradient after `backward`: step number `step` of its training. */
+/** Runs forward and backward of step number `step`, so that the layer's parameters have gradients. */
 function trainOnce(layer: Linear, seed: number, step: number): void {
   const [rows, inward, out, dtype] = [ROWS_OF_X, layer.inFeatures, layer.outFeatures, layer.dtype];
   const x = drawnTensor(backend(), seed + step, [rows, inward], dtype);
@@ -275,14 +275,14 @@ describe.each(STANDARD_NAMES)("weights that are quantized from the beginning, un
   });
 });
 
-/** A weight quantized in plain arithmetic; with a scale of 1 under delayed scaling, as it begins. */
+/** A weight that is quantized in plain arithmetic; under delayed scaling with the initial scale 1. */
 function quantizedModel(name: RecipeName, x: Tensor): QuantizedModel {
   const plain = download(x as Tensor<WideDType>);
   const source = { data: wideValues(plain), shape: plain.matrix, dtype: plain.dtype };
   return new QuantizedModel({ x: source, computed: false }, specOf(RECIPES[name] as StepRecipe, "weight"));
 }
 
-/** The result of a layer, gone back through; NVFP4's transform takes bf16 alone. */
+/** Runs forward and backward of a quantized layer. The Hadamard transform of NVFP4 takes bf16 only. */
 function trainOnceQuantized(layer: Linear, seed: number, dtype: WideDType) {
   const type = dtype === "f32" ? "bf16" : dtype;
   const y = layer.forward(drawnTensor(backend(), seed, [ROWS_OF_X, INWARD], type));
@@ -319,7 +319,8 @@ describe("the random state", () => {
         };
         const [first, second, other] = [run(3n), run(3n), run(4n)] as const;
         const draws = order.reduce<number>((total, i) => total + (i === 2 ? 2 : 1), 0);
-        // each weight is drawn once, and each gradient of a product's result rounded once
+        // Creating a weight takes one random draw. Training takes one more for each product, to round the gradient of
+        // its result stochastically.
         expect([first.made, first.used]).toEqual([BigInt(draws), BigInt(2 * draws)]);
         const compare = (grads: typeof first.grads): void => {
           for (const [i, grad] of grads.entries()) expectSame(`${i}`, grad, first.grads[i]);

@@ -1,4 +1,4 @@
-/** Weights that are quantized from the beginning follow the scales of their layers. */
+/** Weights stored in quantized form from the beginning use the scales of their layers. */
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
 import { autocast } from "../../../src/autocast/autocast.js";

@@ -1,4 +1,4 @@
-/** Outside of autocast a layer computes with what its quantized weight, or input, stands for. */
+/** Outside of autocast, a layer computes with the dequantized values of a quantized weight or input. */
 import { describe, expect, it } from "vitest";
 import { Linear } from "../../../src/modules/linear.js";
 import { quantizedModelInit } from "../../../src/modules/quantized-init.js";
@@ -47,7 +47,10 @@ const wide = (seed: number, shape: readonly [number, number], dtype: WideDType):
 
 const bitsOf = (x: Value | undefined): unknown => x && [...wideOf("a result", x).dataSync()];
 
-/** The results of a pass each way: y, and the gradients of the input, the weight and the bias where they have one. */
+/**
+ * The results of a forward and backward pass: y, and the gradients of the input, the weight and the bias, if they
+ * require one.
+ */
 function passes(layer: Linear, x: Variable, grad: Tensor): readonly unknown[] {
   const y = layer.forward(x);
   y.backward(grad);

@@ -1,4 +1,4 @@
-/** What is computed again requires a gradient exactly where what is kept does, at every place of a net. */
+/** A recomputed part of a network requires gradients exactly where the same part without recomputation does. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import {
@@ -28,7 +28,7 @@ import { scoped, useBackend } from "../harness/suite.js";
 const SIZE = 16;
 const PARAMETERS = 4;
 
-/** Values from outside of a part: none that trains, a leaf that does, or what was computed from it or from a layer. */
+/** The kinds of a value from outside of a part: a constant, a leaf, computed from a leaf, or computed by a layer. */
 const OUTSIDE = ["constant", "leaf", "computed", "layer's"] as const;
 type Outside = (typeof OUTSIDE)[number];
 
@@ -42,7 +42,7 @@ type Part =
   | readonly Part[];
 
 interface Step {
-  /** Of both layers' weights and biases. */
+  /** For the weight and bias of both layers. */
   readonly frozen: readonly boolean[];
   readonly trainsInput: boolean;
   readonly isFirst: boolean;
@@ -111,7 +111,7 @@ function layers(fuses: boolean): readonly [Linear, Linear] {
   return [first, second];
 }
 
-/** Everything that can be seen of a program, where parts are computed again or are not. */
+/** Everything observable of a program, with or without recomputation of its parts. */
 function seen({ recipe: name, fuses, part: whole, steps }: Program, again: typeof recompute) {
   using _ = new Scope();
   const [first, second] = layers(fuses);
@@ -124,7 +124,9 @@ function seen({ recipe: name, fuses, part: whole, steps }: Program, again: typeo
     for (const [i, each] of parameters.entries()) each.requiresGrad = !frozen[i];
     const leaf = new Variable(sample(at + 10), true);
     const x = new Variable(sample(at), trainsInput);
-    // at each place of the net, whether what arrives there and what leaves it requires a gradient: the same in every pass
+    // For each part, the set of "<input requires a gradient> to <output requires a gradient>" over all its runs. A
+    // recomputed part runs twice; if its runs differed, its set would differ from that of the part without
+    // recomputation.
     const places = new Map<Part, Set<string>>();
     const run = (each: Part, h: Variable, others: Readonly<Record<Outside, Variable>>): Variable => {
       const go = (): Variable => {
@@ -151,7 +153,7 @@ function seen({ recipe: name, fuses, part: whole, steps }: Program, again: typeo
         ...{ constant: variable(sample(at + 20)), leaf, computed },
         "layer's": second.forward(sample(at + 30)),
       };
-      // what is computed last is no leaf, which has nothing behind it
+      // the last result is not a leaf, so it has a graph
       return functional.add(run(whole, x, others), others.constant);
     });
     const value = digest(out.tensor.dataSync());
@@ -192,14 +194,16 @@ describe("what is computed again", () => {
           [{ ...plain, steps: [{ ...step, trainsInput: true }], part: { again: { detached: CALL } } }],
           [{ ...plain, steps: [{ ...step, frozen: NONE_FROZEN }], part: { again: { noGrad: CALL } } }],
           [{ ...plain, part: { again: { again: { becomes: "computed" } } } }],
-          // of a frozen weight no main gradient begins, to which the next microbatch adds
+          // the frozen weight gets no gradient in the first microbatch, so its main gradient is not overwritten there;
+          // the next microbatch adds to it
           [
             {
               ...{ ...plain, fuses: true, part: { again: { layer: 0, cached: true } } },
               steps: [step, { ...step, frozen: NONE_FROZEN, isFirst: false }],
             },
           ],
-          // a weight that is cached without its other copy is cached anew, with other scales, where that is needed
+          // a weight cached with only its rowwise copy is quantized again, with other scales, when its columnwise copy
+          // is needed
           [
             {
               ...{ ...plain, recipe: "delayed", part: { again: { layer: 0, cached: true } } },

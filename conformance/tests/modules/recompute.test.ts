@@ -1,4 +1,4 @@
-/** A layer whose activations are computed again is the layer that keeps them, bit for bit. */
+/** A layer whose activations are recomputed equals the layer that saves them, bit for bit. */
 import * as fc from "fast-check";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { autocast } from "../../../src/autocast/autocast.js";
@@ -21,16 +21,19 @@ import { useBackend } from "../harness/suite.js";
 const SIZE = 32;
 const STEPS = 3;
 
-/** A part of a net: a call of one of two layers, parts one after another, or one that is computed again. */
+/** A part of a network: a call of one of two layers, a sequence of parts, or a recomputed part. */
 type Part = LayerCall | readonly Part[] | { readonly again: Part };
 
 interface LayerCall {
   readonly layer: 0 | 1;
-  /** Whether the weight is cached: anew in every other step, and under another recipe in between. */
+  /**
+   * Whether the weight is cached. The cache is renewed in every other step, and discarded when another recipe is used
+   * in between.
+   */
   readonly cached: boolean;
 }
 
-/** What happens to a layer between its forward and its backward pass: another pass, or a state put back. */
+/** An event between a layer's forward and backward pass: another pass, or a restored state. */
 type Between =
   | (LayerCall & { readonly recipe: keyof typeof MAKE; readonly trained: boolean })
   | { readonly restored: 0 | 1 };
@@ -38,7 +41,7 @@ type Between =
 interface Program {
   readonly recipe: keyof typeof MAKE;
   readonly part: Part;
-  /** One list for each step. */
+  /** The events of each step. */
   readonly between: readonly (readonly Between[])[];
 }
 
@@ -79,7 +82,7 @@ describe("a part that is computed again", () => {
     return encode(tensor(backend(), values, [SIZE, SIZE]), { format: "bf16" });
   }
 
-  /** States of layers and all gradients after every step, where parts are computed again or are not. */
+  /** The states of layers and all gradients after every step, with or without recomputation. */
   function trained({ recipe, part, between }: Program, again: typeof recompute) {
     using _ = new Scope();
     const made = MAKE[recipe]();

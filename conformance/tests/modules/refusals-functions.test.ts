@@ -246,7 +246,7 @@ refusals("backward", [
   ],
 ]);
 
-/** A layer whose parameters have gradients of 1. */
+/** Runs `use` with a layer whose parameters have gradients of 1. */
 function withGrads(use: (layer: Linear) => void): void {
   using layer = new Linear(backend(), 64, 32);
   layer.forward(zero([32, 64])).backward(zero([32, 32]));

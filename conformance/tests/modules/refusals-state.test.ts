@@ -1,4 +1,4 @@
-/** A forward pass that is refused leaves its layers as they were: their recipes, scales, caches and main gradients. */
+/** A refused forward pass leaves its layers unchanged: recipes, scales, caches and main gradients. */
 import { afterEach, describe, expect, it, vi } from "vitest";
 import { type AutocastOptions, autocast } from "../../../src/autocast/autocast.js";
 import { LockstepError, ShapeError } from "../../../src/errors.js";
@@ -43,7 +43,10 @@ const LAYERS: Readonly<Record<string, (options?: LinearOptions) => Layer>> = {
   LayerNormMLP: (options) => new LayerNormMLP(backend(), FEATURES, FEATURES, { ...OPTIONS, ...options }),
 };
 
-/** Recipes, and a width that an MLP's second layer cannot have although its gated first one, twice as wide, can. */
+/**
+ * Each recipe with `narrow`, a feature count that its quantizer refuses although it accepts 2 * narrow. The first layer
+ * of a gated MLP is twice as wide as the second, so only the second layer is refused.
+ */
 const RECIPES: readonly (readonly [name: string, recipe: Recipe, narrow: number])[] = [
   ["DelayedScaling", new DelayedScaling(), 8],
   ["Float8CurrentScaling", new Float8CurrentScaling(), 8],
@@ -73,7 +76,7 @@ function scalesOf(layer: Layer): string {
   return JSON.stringify(states, plain);
 }
 
-/** Fails unless `call` is refused and the layer goes on as if it had not been tried. */
+/** Fails unless `call` is refused and the layer then behaves as if it had not been called. */
 function expectUntouched(layer: Layer, before: Recipe | undefined, call: () => void): void {
   vi.restoreAllMocks();
   const warn = vi.spyOn(console, "warn").mockImplementation(() => undefined);
@@ -81,13 +84,17 @@ function expectUntouched(layer: Layer, before: Recipe | undefined, call: () => v
   expect(call).toThrow(LockstepError);
   expect(scalesOf(layer)).toBe(scales);
   expect(memory()).toEqual(use);
-  // a layer says when its recipe changes to one of another kind: silence is the recipe of before, or none
+  // a layer warns when its recipe changes to another kind; no warning means that the earlier recipe is still in force,
+  // or none was
   const isWhole = layer.parameters().every(({ value }) => value instanceof Tensor && !value.disposed);
   if (isWhole) for (const recipe of before ? [before] : ANY) pass(layer, { recipe });
   expect(warn).toHaveBeenCalledTimes(before || !isWhole ? 0 : layer.namedQuantizations().size);
 }
 
-/** Two recipes of different kinds: a layer that has none takes up the first in silence, and says that it takes the second. */
+/**
+ * Two recipes of different kinds. A layer without a recipe takes the first without a warning and warns about the
+ * second.
+ */
 const ANY = [new Float8CurrentScaling(), new DelayedScaling()];
 
 type Wrong = readonly [what: string, call: (layer: Layer, region: AutocastOptions) => () => void];
@@ -109,7 +116,7 @@ const WRONG: readonly Wrong[] = [
   ],
 ];
 
-/** What was in force before: nothing, or a recipe of another kind. */
+/** The recipe in force before the call: none, or one of another kind. */
 function begun(layer: Layer, recipe: Recipe, used: boolean): Recipe | undefined {
   if (!used) return undefined;
   const before = recipe.kind === "current" ? new DelayedScaling() : new Float8CurrentScaling();
@@ -177,7 +184,8 @@ describe("a refused forward pass leaves its layer as it was", () => {
     expect(() => pass(layer, { recipe }, x)).toThrow(ShapeError);
     expect(memory()).toEqual(use);
     expect(scalesOf(layer)).toBe('[["fc1","none"],["fc2","none"]]');
-    // blocks of 1 x 1 fit any layer: under a recipe of another kind the first layer would now say that its own changes
+    // blocks of 1 x 1 fit any layer: if the refused recipe were in force, the first layer would now warn about the
+    // change
     const plain = new CustomRecipe({ quantizerFactory: () => new Float8CurrentScalingQuantizer() });
     expect(() => pass(layer, { recipe: plain, enabled: false, calibrating: true }, x)).not.toThrow();
     expect(warn).not.toHaveBeenCalled();

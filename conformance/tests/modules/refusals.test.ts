@@ -34,7 +34,7 @@ const other = useBackend({ threads: 1, datapath: "hopper" });
 const zero = <D extends DType = "bf16">(shape: Shape, dtype = "bf16" as D): Tensor<D> =>
   zeros(backend(), dtype, shape);
 
-/** One pass of a linear layer 64 to 32, under a recipe or in high precision. */
+/** One pass of a linear layer from 64 to 32 features, under a recipe or in high precision. */
 function pass(
   recipe: Recipe | undefined,
   x: VariableLike = zero([32, 64]),

@@ -1,4 +1,7 @@
-/** The oracle against printed vectors (numerics.md §11.2 and the sections named below), and against itself. */
+/**
+ * The oracle equals published vectors (numerics.md §11.2 and the sections named below), and its parts agree with each
+ * other.
+ */
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { SCALAR_FORMATS, type ScalarLayout } from "../../../src/formats/scalar.js";
@@ -71,7 +74,7 @@ function nearest(x: number, layout: ScalarLayout, overflow: OverflowName = "satu
   return encode(bitsOf(x), layout, "tiesToEven", overflow);
 }
 
-/** Code of a pattern by a table of steps. */
+/** The code of a bit pattern by a table of steps. */
 function lookUp(table: readonly Step[], bits: number): number | undefined {
   return table.findLast(({ first }) => first <= bits)?.code;
 }
@@ -272,7 +275,8 @@ describe("a quantizer's random bits", () => {
   });
 
   it("decide by their carry with the bits of the significand that are cut off", () => {
-    // the significand shifted as far as e2m1 wants it, in integers: what cvt.rs of Blackwell is said to add to
+    // the significand shifted to e2m1's position, in integers; PTX says that cvt.rs of Blackwell adds the random bits
+    // there
     const shifted = (bits: number, byte: number): number => {
       const sign = bits >= 0x8000_0000 ? 8 : 0;
       const bare = bits % 0x8000_0000;

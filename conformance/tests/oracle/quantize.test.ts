@@ -1,4 +1,6 @@
-/** The quantizer oracle against printed vectors, the table of shapes of the command line, and hand-made edge cases. */
+/**
+ * The quantizer oracle equals published vectors, the command line's table of shapes, and edge cases computed by hand.
+ */
 import { describe, expect, it } from "vitest";
 import { SCALAR_FORMATS } from "../../../src/formats/scalar.js";
 import { DIRECTIONS } from "../../../src/tensor/quantized.js";
@@ -17,7 +19,7 @@ import {
 const { POSITIVE_INFINITY: INF, NaN: NAN } = Number;
 const { e2m1, e4m3 } = SCALAR_FORMATS;
 
-/** Values that bf16 holds exactly, of varied size and sign, never zero. */
+/** Nonzero values of varied size and sign that bf16 represents exactly. */
 function varied([m, k]: Shape): number[] {
   return Array.from({ length: m * k }, (_, i) => (((i * 37) % 101) - 50.5) * 2 ** ((i % 7) - 3));
 }

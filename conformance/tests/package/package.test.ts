@@ -1,4 +1,4 @@
-/** The package as it is published: what its install brings, and that projects of every kind can use it. */
+/** The published package: what its installation brings, and its use in projects of every kind. */
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -15,7 +15,7 @@ const full = new Project();
 let tarball: string;
 let answer: string;
 
-/** What a program prints; its errors are the failure's message. */
+/** The output of a program. If the program fails, its errors are the message of the failure. */
 function outputOf(project: Project, program: string, ...args: readonly string[]): string {
   const { status, output, errors } = project.run(program, ...args);
   if (status !== 0)
@@ -199,7 +199,8 @@ describe("the package's form", () => {
     expect(full.run(bin("publint"), "run", "--strict", tarball)).toMatchObject({ status: 0 });
   });
 
-  // that CommonJS gets an ES module is so by intention, and runs above on each Node; node10 knows no subpaths
+  // cjs-resolves-to-esm is ignored because require() returns an ES module on purpose (tests above run it on each Node
+  // version); the profile is node16 because node10 resolution does not know subpath exports
   it("has types that arethetypeswrong finds right, by every resolution that knows exports", () => {
     const found = full.run(
       bin("attw"),

@@ -1,8 +1,8 @@
-/** One program, as projects of every kind spell it: each prints the same line. */
+/** One program in the syntax of each kind of project. All print the same line. */
 
 const NAMES = "decode, encode, gemm, missingBackends, MXFP8Quantizer, openBackend, tensor";
 
-/** Two threads, so that a worker has to start; products, codes and the search for a GPU. */
+/** Uses two threads, so that a worker has to start; computes products and codes, and looks for a GPU. */
 const BODY = `
   const backend = await openBackend("wasm", { threads: 2 });
   const values = Float32Array.from({ length: 64 * 128 }, (_, i) => (i % 251) / 100 - 1.2);
@@ -24,7 +24,7 @@ export const PROGRAMS = {
   importedDynamically: `(async () => {\nconst { ${NAMES} } = await import("lockstep");\n${BODY}})();\n`,
 };
 
-/** Two mistakes that the types have to find, so that a test of types is none of \`any\`. */
+/** Two calls that must not compile: they show that the types are not `any`. */
 const MISTAKES = `
 // @ts-expect-error
 openBackend("gpu");
@@ -32,7 +32,7 @@ openBackend("gpu");
 encode(1, { format: "e4m3" });
 `;
 
-/** Every entry point in TypeScript. */
+/** Imports every entry point in TypeScript. */
 const SUBPATHS = `
 import { type LawReport, LAWS, runConformance } from "lockstep/conformance";
 import { saveCheckpoint } from "lockstep/io";

@@ -1,4 +1,4 @@
-/** A throw-away project that has the package installed from the file that `npm pack` makes. */
+/** A temporary project in which the packed package is installed. */
 import { execFileSync, spawnSync } from "node:child_process";
 import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -8,7 +8,7 @@ import manifest from "../../../package.json" with { type: "json" };
 
 export const ROOT = fileURLToPath(new URL("../../..", import.meta.url));
 
-/** Packs what `npm run build` has built, without building again. */
+/** Packs the output of `npm run build` without building again. */
 export function pack(folder: string): string {
   npm(ROOT, "pack", "--ignore-scripts", "--pack-destination", folder);
   return join(folder, `lockstep-${manifest.version}.tgz`);
@@ -32,12 +32,12 @@ export class Project {
     npm(this.folder, "install", "--omit=dev", "--no-audit", "--no-fund", ...what);
   }
 
-  /** The packages installed, by name. */
+  /** The names of the installed packages. */
   get packages(): string[] {
     return readdirSync(join(this.folder, "node_modules")).filter((name) => !name.startsWith("."));
   }
 
-  /** Runs a program in the project: what it printed, with its errors where it failed. */
+  /** Runs a program in the project; returns its output, and its errors if it failed. */
   run(
     program: string,
     ...args: readonly string[]
@@ -55,7 +55,7 @@ function npm(cwd: string, ...args: readonly string[]): void {
   execFileSync("npm", args, { cwd, encoding: "utf8", stdio: ["ignore", "pipe", "pipe"] });
 }
 
-/** The program of a version of Node, from the registry; or why it is not to be had. */
+/** The executable of a Node version from the registry, or the reason why it is not available. */
 export function nodeOf(major: number): { readonly path: string } | { readonly missing: string } {
   const args = ["--yes", `--package=node@${major}`, "node", "-p", "process.execPath"];
   const { status, stdout, stderr } = spawnSync("npx", args, { cwd: tmpdir(), encoding: "utf8" });

@@ -15,7 +15,7 @@ import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harn
 
 const backend = useBackend();
 
-/** bf16 [rows, columns] of a wave between -4 and 4. */
+/** A bf16 matrix of a sine wave between -4 and 4. */
 function wave(rows: number, columns: number, b = backend()): Tensor<"bf16"> {
   const values = Float32Array.from({ length: rows * columns }, (_, i) => ((i * 37) % 256) / 32 - 4);
   return encode(tensor(b, values, [rows, columns]), { format: "bf16" }) as Tensor<"bf16">;
@@ -112,7 +112,7 @@ describe("refused", () => {
     expect(() => quantizer.activationQuantize(x, { kind: "silu", clamp })).toThrow(
       /activationQuantize: the clamped form is gated; set gated/,
     );
-    // @ts-expect-error no such activation
+    // @ts-expect-error an unknown activation
     expect(() => quantizer.activationQuantize(x, { kind: "tanh" })).toThrow(ArgumentError);
   });
 

@@ -27,7 +27,7 @@ import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harn
 const backend = useBackend();
 const BOTH = { rowwise: true, columnwise: true };
 
-/** Makers of quantizers of each kind, as they begin. */
+/** For each kind of quantizer, a function that makes a new one. */
 const QUANTIZERS: Readonly<Record<string, () => Quantizer>> = {
   delayed: () => new Float8Quantizer({ ...BOTH, format: "e5m2", scale: tensor(backend(), [64]) }),
   current: () => new Float8CurrentScalingQuantizer({ ...BOTH, format: "e5m2" }),
@@ -84,7 +84,7 @@ describe("refused", () => {
   });
 });
 
-/** The operations that `body` asks the backend for. */
+/** The operations that `body` runs on the backend. */
 function operationsOf(body: () => void): readonly OpName[] {
   const run = vi.spyOn(backend(), "run");
   try {
@@ -95,7 +95,7 @@ function operationsOf(body: () => void): readonly OpName[] {
   }
 }
 
-/** Each module, and how many biases of products it has. */
+/** Modules, each with the number of biases of its products. */
 const MODULES = [
   ["Linear", 1, () => new Linear(backend(), 32, 64)],
   ["LayerNormLinear", 1, () => new LayerNormLinear(backend(), 32, 64)],
@@ -103,7 +103,7 @@ const MODULES = [
 ] as const;
 
 describe.each(MODULES)("%s", (_, biases, make) => {
-  /** How many gradients a step quantizes with their sums, and how often it sums columns. */
+  /** The number of fused gradient quantizations in a step, and the number of separate column sums. */
   function summed(recipe: Parameters<typeof autocast>[0]["recipe"], biased = true) {
     using _scope = new Scope();
     using layer = make();

@@ -1,4 +1,7 @@
-/** What a quantizer's class, or its name, is told reaches the spec, the copies, their layout and what each quantization takes. */
+/**
+ * The options of a quantizer's constructor, or of its name, reach the spec, the copies, their layout, and each
+ * quantization.
+ */
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { ArgumentError, DTypeError } from "../../../src/errors.js";
@@ -30,13 +33,13 @@ const one = (): Tensor<"f32"> => tensor(backend(), [1]);
 
 type Given = Record<string, unknown>;
 
-/** A spec as the options of a class, defaults left out where `brief`. */
+/** How a spec is written as options of a class; with `brief`, defaults are omitted. */
 interface Row {
   readonly make: (options: Given) => Quantizer;
-  /** The options that are fields of the spec by their own name. */
+  /** The options that have the same name as the spec's field. */
   readonly same: readonly (keyof QuantizeSpec)[];
   readonly others: (spec: QuantizeSpec) => Given;
-  /** What the class has where an option is left out, if that is not what `makeSpec` has. */
+  /** The class's defaults, where they differ from those of `makeSpec`. */
   readonly defaults?: Partial<QuantizeSpec>;
 }
 
@@ -97,7 +100,8 @@ describe.each(QUANTIZERS)("%s", (name) => {
         };
         const made = [make({ ...fields, ...others(spec), ...around })];
         const { compact, rht, rhtSigns } = spec;
-        // what a name cannot ask for: a layout of an all-gather, and a transform without signs
+        // quantizerNamed has no option for the compact layout (of an all-gather) and none for a transform without
+        // random signs
         if (!compact && (!rht || rhtSigns !== 0)) {
           const { e4m3Max } = others(spec) as { e4m3Max?: 448 | 256 };
           const scale = name === "fp8-delayed" ? { scale: one() } : {};
@@ -180,7 +184,7 @@ describe.each(QUANTIZERS)("%s", (name) => {
   ]);
 });
 
-/** A quantizer of someone else's, which checks nothing itself. */
+/** A third-party quantizer that checks nothing itself. */
 class Theirs extends Quantizer {
   constructor(options: QuantizerOptions, spec = makeSpec("mxfp8", {})) {
     super(spec, options);

@@ -1,4 +1,4 @@
-/** dequantize: the laws, then which copy is read, types, layouts and threads. */
+/** dequantize: its laws, the choice of the copy, types, layouts and threads. */
 import { describe, expect } from "vitest";
 import { ArgumentError, DisposedError } from "../../../src/errors.js";
 import { tensor } from "../../../src/ops/create.js";
@@ -26,7 +26,7 @@ const QUANTIZERS: Readonly<Record<string, (options: QuantizerOptions) => Quantiz
   nvfp4: (options) => new NVFP4Quantizer(options),
 };
 
-/** Whole numbers from -6 to 6, with a 6 in each 16 of a row or column: every format holds them. */
+/** Integers from -6 to 6, with a 6 in each block of 16 along rows and columns. Every format represents them exactly. */
 function whole(rows: number, columns: number): Tensor<"f32"> {
   const values = [0, 1, -2, 3, -4, 6, -6, 1.5];
   const at = (row: number, column: number): number =>
@@ -113,7 +113,7 @@ describe("what cannot be dequantized is refused", () => {
     expect(() => t.backend).toThrow(ArgumentError);
   });
 
-  scoped("a tensor that is gone", () => {
+  scoped("a disposed tensor", () => {
     const t = quantized();
     t.dispose();
     expect(() => t.dequantize()).toThrow(DisposedError);

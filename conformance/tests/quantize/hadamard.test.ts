@@ -1,4 +1,4 @@
-/** The random Hadamard transform: the laws, then what follows from its matrix, threads and refusals. */
+/** The random Hadamard transform: its laws, properties of its matrix, threads and refusals. */
 import { describe, expect } from "vitest";
 import { DTypeError, ShapeError } from "../../../src/errors.js";
 import { decode, encode } from "../../../src/ops/cast/cast.js";
@@ -13,7 +13,7 @@ import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harn
 const backend = useBackend();
 const threads = useThreads();
 
-/** Integers of at most three bits, whose transforms bf16 holds. */
+/** Integers of at most three bits, whose transforms bf16 represents exactly. */
 const small = fromCodes(
   "bf16",
   [48, 5],

@@ -1,4 +1,4 @@
-/** Laws of the quantizing kernels over matrices wider and taller than any panel they work in. */
+/** Laws of the quantization kernels on matrices wider and taller than any panel that the kernels process. */
 import * as fc from "fast-check";
 import { beforeAll, describe, expect, it } from "vitest";
 import { type Instance, openInstance } from "../../../src/backends/wasm/instance.js";
@@ -76,7 +76,7 @@ interface Shape {
   readonly transposed?: boolean;
   readonly tileRows?: number;
   readonly stochastic?: boolean;
-  /** Where the work is cut in two calls; a multiple of tileRows. */
+  /** The row at which the work is divided into two calls; a multiple of tileRows. */
   readonly cut?: number;
 }
 
@@ -117,11 +117,11 @@ function transposed<T>(matrix: ArrayLike<T>, rows: number, columns: number): T[]
 
 const seed = fc.integer();
 const rule = fc.constantFrom(...RULES);
-/** Blocks of the short side, and whether the long one runs down. */
+/** The number of blocks along the short side, and whether the long side runs down. */
 const aspect = fc.tuple(fc.integer({ min: 1, max: 3 }), fc.boolean());
 const OPTIONS = { numRuns: 12 };
 
-/** Rows and columns of whole blocks; the long side is past every panel. */
+/** Rows and columns in whole blocks; the long side exceeds every panel. */
 function sizeOf({ block }: Rule, [short, down]: readonly [number, boolean]): [number, number] {
   const long = Math.min(300, Math.floor(ELEMENTS / (block * block * short)));
   return down ? [block * long, block * short] : [block * short, block * long];

@@ -1,4 +1,4 @@
-/** From a name to a quantizer: what its row has is made, and whatever it has not is refused, never replaced. */
+/** Quantizers by name: options that the named row has are used; all others are refused, never replaced. */
 import * as fc from "fast-check";
 import { expect } from "vitest";
 import { ArgumentError } from "../../../src/errors.js";
@@ -43,7 +43,7 @@ const names = fc.oneof(fc.constantFrom(...BLOCK_FORMAT_NAMES), strangers) as fc.
 const formats = fc.oneof(fc.constantFrom(...SCALAR_FORMAT_NAMES), strangers) as fc.Arbitrary<ScalarFormat>;
 const tiles = fc.oneof(fc.constantFrom<Tile>("tensor", ...BLOCK_TILES), strangers) as fc.Arbitrary<Tile>;
 
-/** A recipe of any row, which asks for any format and tile. */
+/** A recipe of any row that asks for any format and tile. */
 class AnyRecipe extends StandardRecipe {
   constructor(
     private readonly own: Pick<RecipeRow, "quantizer">,

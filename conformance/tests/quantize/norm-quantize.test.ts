@@ -14,7 +14,7 @@ import { describeLaws, scoped, useBackend } from "../harness/suite.js";
 
 const backend = useBackend();
 
-/** bf16 [rows, columns] of a wave between -4 and 4. */
+/** A bf16 matrix of a sine wave between -4 and 4. */
 function wave(rows: number, columns: number): Tensor<"bf16"> {
   const values = Float32Array.from({ length: rows * columns }, (_, i) => ((i * 37) % 256) / 32 - 4);
   return encode(tensor(backend(), values, [rows, columns]), { format: "bf16" }) as Tensor<"bf16">;

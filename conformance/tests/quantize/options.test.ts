@@ -1,4 +1,4 @@
-/** Every option of a quantizer beside every value of every other one, in every layout. */
+/** Every option value of a quantizer together with every value of every other option, in every layout. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { BLOCK_FORMATS, tileSize } from "../../../src/formats/block.js";
@@ -45,7 +45,7 @@ describe.each(QUANTIZERS)("%s", (name) => {
     }
   });
 
-  /** A matrix of some blocks either way, ragged where blocks may be, with plants. */
+  /** A matrix of a few blocks in each direction from `wideMatrix`, ragged if the quantizer allows it. */
   const matrix = ({ spec, dtype }: Told) => {
     const { multiple } = BLOCK_FORMATS[name];
     const [, block] = tileSize(spec.tile);

@@ -1,4 +1,4 @@
-/** quantize: the laws, then shapes, inputs beside the source, threads and refusals. */
+/** quantize: its laws, shapes, inputs other than the source, threads and refusals. */
 import { describe, expect } from "vitest";
 import type { Backend } from "../../../src/backends/backend.js";
 import { ArgumentError, DTypeError, ShapeError } from "../../../src/errors.js";
@@ -34,7 +34,7 @@ function source(on: Backend, shape: Shape, seed = 1): Tensor<"bf16"> {
   return upload(on, fromCodes("bf16", shape, codes));
 }
 
-/** Every quantizer, by what is special about it. */
+/** Every quantizer, named after its special property. */
 const QUANTIZERS: Readonly<Record<string, (options: QuantizerOptions, on: Backend) => Quantizer>> = {
   "fp8-delayed": (options, on) => new Float8Quantizer({ ...options, scale: one(0.5, on) }),
   "fp8-current": (options) => new Float8CurrentScalingQuantizer({ ...options, format: "e5m2" }),
@@ -247,7 +247,8 @@ describe("nvfp4", () => {
     "goes up at each place of a block as often as its 8 random bits say, within five standard errors",
     () => {
       const size = 256;
-      // 2.3 is 76 of 256 parts of the way from 2, code 4, to 3; a 6 in each block of either copy makes its scale 1 / G
+      // 2.3 lies 0.3 of the way from 2 (code 4) to 3 (code 5), so it is rounded up for floor(0.3 * 256) = 76 of the 256
+      // random bytes; every block of either copy contains a 6, the tensor's amax, so elements are multiplied by 1
       const values = Float32Array.from({ length: size * size }, (_, i) =>
         (Math.floor(i / size) + i) % 16 === 0 ? 6 : 2.3,
       );

@@ -1,4 +1,4 @@
-/** What a quantized tensor and its quantizer do after the first quantization: updates, usage, lifetimes. */
+/** Quantized tensors and their quantizers after the first quantization: updates, usage, lifetimes. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { ArgumentError, DisposedError, ShapeError } from "../../../src/errors.js";
@@ -26,7 +26,7 @@ const BOTH = { rowwise: true, columnwise: true } as const;
 const ROWWISE = { rowwise: true, columnwise: false } as const;
 const COLUMNWISE = { rowwise: false, columnwise: true } as const;
 
-/** A matrix of any values, another for each seed. */
+/** A matrix of arbitrary values, different for each seed. */
 function source(rows: number, columns: number, seed: number): Tensor<"f32"> {
   const values = Float32Array.from(words(seed, rows * columns), (word) => (word - 2 ** 31) * 2 ** -28);
   return tensor(backend(), values, [rows, columns]);
@@ -200,7 +200,7 @@ describe("where a copy lies", () => {
     }),
   );
 
-  /** What the copies carry, beside what the spec says of them. */
+  /** Compares the geometry of the copies with that of the spec. */
   function expectGeometry(t: QuantizedTensor): void {
     for (const direction of DIRECTIONS) {
       const copy = t[direction];

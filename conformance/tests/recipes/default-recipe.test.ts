@@ -1,4 +1,4 @@
-/** Which recipe is taken where none is given: MXFP8 where the chip multiplies it, else delayed scaling. */
+/** The default recipe: MXFP8 if the chip multiplies it, else delayed scaling. */
 import { afterEach, describe, expect, it } from "vitest";
 import { currentRegion } from "../../../src/autocast/autocast.js";
 import { DATAPATH_FAMILIES } from "../../../src/formats/datapath.js";

@@ -1,4 +1,7 @@
-/** What a recipe decides of each tensor and product, for all values of its options, against docs/training.md in other words. */
+/**
+ * The quantizer of each tensor and the options of each product under a recipe, for all option values, compared with a
+ * second version of docs/training.md's tables.
+ */
 import fc from "fast-check";
 import { describe, expect, it, vi } from "vitest";
 import { autocast } from "../../../src/autocast/autocast.js";
@@ -35,14 +38,17 @@ type Given = Record<string, unknown>;
 interface Subject {
   readonly make: (options: Given) => StandardRecipe;
   readonly formats: readonly string[];
-  /** Every option of its own with values, its default first. */
+  /** Every option of the recipe with its values, the default first. */
   readonly options: Readonly<Record<string, readonly unknown[]>>;
   readonly split: readonly boolean[];
-  /** What differs from a quantizer with everything off, of a role. */
+  /** For a role, the fields in which its quantizer differs from one with all options off. */
   readonly qparams: (role: Role, options: Given) => Given;
-  /** Whether the options go together. */
+  /** Whether the options are compatible. */
   readonly valid?: (options: Given) => boolean;
-  /** Whether an MLP quantizes the gradient of its activation as it is computed: of one not gated; of any without a bias. */
+  /**
+   * Whether an MLP quantizes the gradient of its activation as it is computed: `ungated` for an activation that is not
+   * gated, `alone` for any activation without a bias.
+   */
   readonly steps: { readonly ungated: boolean; readonly alone: boolean };
 }
 
@@ -151,7 +157,10 @@ const ELEMENTS: Readonly<Record<string, readonly [forward: string, backward: str
   E2M1: ["e2m1", "e2m1"],
 };
 
-/** Options with every value beside any of the others, and some left out, where the default stands for them. */
+/**
+ * Combinations of options in which every value occurs with every value of any other option. Some options are absent,
+ * which means the default.
+ */
 function optionsFor({ options, formats, split, valid = () => true }: Subject) {
   const own = Object.fromEntries(
     Object.entries(options).map(([name, values]) => [name, fc.constantFrom(...values)]),
@@ -260,7 +269,7 @@ describe.each(Object.entries(SUBJECTS))("%s", (name, subject) => {
   ]);
 });
 
-/** A recipe of someone else's, which checks nothing itself. */
+/** A third-party recipe that checks nothing itself. */
 class Theirs extends StandardRecipe {
   constructor(options: RecipeOptions) {
     super("mxfp8", options);
@@ -342,7 +351,10 @@ it("recipes have their defaults where there is no process, as in a browser", () 
   }
 });
 
-/** What runs where: the table of docs/training.md, "emulated" where the chip has no instruction. */
+/**
+ * The table of docs/training.md that says which recipe runs on which datapath; "emulated" if the chip has no
+ * instruction.
+ */
 const SUPPORT: Readonly<Record<(typeof DATAPATH_FAMILIES)[number], readonly string[]>> = {
   exact: ["yes", "yes", "yes", "yes", "yes"],
   fp32: ["yes", "yes", "yes", "yes", "yes"],

@@ -29,7 +29,7 @@ function fresh(): number {
   return stems.room(SCRATCH);
 }
 
-/** Two parts of [0, count), to show that the cut does not matter. */
+/** Divides [0, count) into two parts, to show that the division does not matter. */
 function parts(count: number): readonly (readonly [number, number])[] {
   const cut = Math.floor(count / 3);
   return [

@@ -1,4 +1,4 @@
-/** Softmax and its gradient: the definition of each row, the mask, the laws, threads and refusals. */
+/** Softmax and its gradient: the definition for each row, the mask, laws, threads and refusals. */
 import { beforeAll, describe, expect, test } from "vitest";
 import { ArgumentError, DTypeError, ShapeError } from "../../../src/errors.js";
 import { empty, tensor } from "../../../src/ops/create.js";
@@ -19,12 +19,12 @@ const backend = useBackend();
 const ROWS = 6;
 const { NaN: nan, POSITIVE_INFINITY: inf } = Number;
 
-/** Both directions of six rows of two matrices, written in two parts. */
+/** Forward and backward of six rows (two matrices of three), computed in two parts. */
 function run(type: number, x: readonly number[], grad: readonly number[], period: number, scale: number) {
   const columns = x.length / ROWS;
   stems.reset();
   const scratch = stems.room(1 << 19);
-  const [at, slope] = [stems.putWide(type, x), stems.putWide(type, grad)];
+  const [at, gradient] = [stems.putWide(type, x), stems.putWide(type, grad)];
   const [out, dx] = [stems.room(4 * x.length), stems.room(4 * x.length)];
   for (const part of [
     [1, ROWS],
@@ -32,7 +32,7 @@ function run(type: number, x: readonly number[], grad: readonly number[], period
   ]) {
     const rule = [columns, period, scale, scratch, ...part];
     stems.call.softmax!(at, type, out, type, ...rule);
-    stems.call.softmaxBackward!(slope, type, out, type, dx, type, ...rule);
+    stems.call.softmaxBackward!(gradient, type, out, type, dx, type, ...rule);
   }
   return { out: stems.getWide(type, out, x.length), dx: stems.getWide(type, dx, x.length) };
 }

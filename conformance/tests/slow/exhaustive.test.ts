@@ -1,7 +1,8 @@
-// All 2^32 f32 inputs through every format, rounding and overflow policy: the reference's codes are the oracle's.
-// Two hours on one core. The counts go to conformance/vectors/exhaustive.json, which docs/conformance.md summarises.
+// All 2^32 f32 inputs through every format, rounding and overflow policy: the reference's codes equal the oracle's.
+// Takes two hours on one core. The counts are written to conformance/vectors/exhaustive.json, which docs/conformance.md
+// summarises.
 //
-// FORMATS=e4m3,bf16 restricts it to some formats; RESUME=1 leaves out what exhaustive.json has already.
+// FORMATS=e4m3,bf16 selects formats; RESUME=1 skips the encodings that exhaustive.json already has.
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { afterAll, beforeAll, expect, it } from "vitest";
 import { type Backend, openBackend, SWEEP_CHUNKS, sweepChunk } from "../../../src/index.js";

@@ -1,6 +1,6 @@
 /**
- * Every recorded training run to its end; RECORD_TRAINING=FILE writes them anew. TRAINING_RUNS=task/recipe,... restricts either
- * to some runs; what is recorded of the others stays.
+ * Runs every recorded training run to its end. RECORD_TRAINING=FILE records the runs again.
+ * TRAINING_RUNS=task/recipe,... selects runs; the records of the others stay.
  */
 import { writeFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";

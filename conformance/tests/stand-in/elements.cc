@@ -1,4 +1,4 @@
-// In place of the kernels that work element by element, and of those that reduce to a few numbers.
+// Stand-ins for the elementwise kernels and for reductions to a few numbers.
 #include "conformance/tests/stand-in/touch.h"
 #include "kernels/cast/cast.h"
 #include "kernels/cast/sweep.h"

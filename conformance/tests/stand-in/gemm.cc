@@ -1,4 +1,4 @@
-// In place of our own kernels of matrix products.
+// Stand-ins for the project's own kernels of matrix products.
 #include "conformance/tests/stand-in/touch.h"
 #include "kernels/gemm/epilogue.h"
 #include "kernels/gemm/operand.h"
@@ -10,7 +10,7 @@ namespace lockstep {
 
 namespace {
 
-// Up to the end of the last of `lines` lines, `pitch` apart.
+// The number of elements up to the end of the last of `lines` lines, which start `pitch` elements apart.
 int64_t extent(int64_t lines, int64_t length, int64_t pitch) { return lines == 0 ? 0 : (lines - 1) * pitch + length; }
 
 void readsFactors(const GemmFactors& factors) {

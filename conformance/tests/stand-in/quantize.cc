@@ -1,4 +1,4 @@
-// In place of the quantizers.
+// Stand-ins for the quantization kernels.
 #include <algorithm>
 
 #include "conformance/tests/stand-in/touch.h"
@@ -112,7 +112,7 @@ cudaError_t launchBiasGradQuantizeBlock(const QuantizeBlockParams& p, const Bias
   return writesBiasGradient(gradient, p.rows, p.columns);
 }
 
-// Scales that the placement has no line or block for are not written.
+// If a placement has no lines or blocks, no scales are written for it.
 cudaError_t launchQuantizeBlock(const QuantizeBlockParams& p, cudaStream_t) {
   if (!isFp8(p.word)) return cudaErrorInvalidValue;
   const int64_t count = p.rows * p.columns;

@@ -1,4 +1,4 @@
-// In place of the kernels that work rows: norms, softmax, losses, embeddings.
+// Stand-ins for the kernels of rows: norms, softmax, losses, embeddings.
 #include "conformance/tests/stand-in/touch.h"
 #include "kernels/rows/column-sum.h"
 #include "kernels/rows/embedding.h"

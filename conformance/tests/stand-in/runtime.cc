@@ -1,6 +1,8 @@
-// The CUDA runtime without a GPU: device memory is the host's, work is done when it is enqueued. A device has STAND_IN_BYTES
-// bytes (1 GiB unless told), the host STAND_IN_PINNED to pin (320 MiB), waiting takes STAND_IN_DELAY_MS milliseconds (none unless
-// told), an event is first not ready, and an error that nobody took ends the process at the next call that enters the device.
+// A stand-in for the CUDA runtime without a GPU. Device memory is host memory, and work is done when it is enqueued.
+// The environment sets the device memory (STAND_IN_BYTES, default 1 GiB), the host memory that can be pinned
+// (STAND_IN_PINNED, default 320 MiB), and the milliseconds that a wait takes (STAND_IN_DELAY_MS, default 0). An event
+// is not ready at its first query. An error that is not fetched ends the process at the next call that enters the
+// device.
 #include <cuda_runtime.h>
 
 #include <chrono>
@@ -36,7 +38,7 @@ void wait() {
 struct Pool {
   std::map<void*, uint64_t> blocks;
   uint64_t used = 0;
-  // Free, and kept from other pools.
+  // Bytes that were freed but stay reserved for this pool, so that other pools cannot use them.
   uint64_t kept = 0;
 };
 
@@ -44,7 +46,7 @@ struct EventState {
   bool asked = false;
 };
 
-// The stream that is captured. Its work is done at once all the same, and not again.
+// The stream that is being captured. Its work is done at once, and is not repeated by a replay.
 cudaStream_t captured = nullptr;
 
 void requireNotCaptured(cudaStream_t stream, const char* what) {

@@ -1,5 +1,6 @@
-// What stands in for a kernel: it touches the ends of every range that the kernel reads or writes, which AddressSanitizer
-// watches, and ends the process where the widest access of a range would be misaligned.
+// Helpers of the stand-ins for kernels. They read or write the first, middle and last bytes of every range that the
+// kernel would access; AddressSanitizer checks these accesses. They abort the process if the kernel's widest access
+// would be misaligned.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +26,8 @@ inline void aligned(const void* data, uint64_t bytes) {
   if (reinterpret_cast<uintptr_t>(data) % width != 0) fault("a misaligned address");
 }
 
-// The bytes [0, bytes) of what is read; of what is null, nothing.
+// Reads the first, the middle and the last byte of [data, data + bytes), unless data is null or bytes is 0. Aborts if
+// data is misaligned.
 inline void reads(const void* data, uint64_t bytes) {
   if (!data || bytes == 0) return;
   aligned(data, bytes);
@@ -47,7 +49,7 @@ inline void writesWide(void* data, lockstep::Wide type, int64_t count) { writes(
 inline void readsF32(const void* data, int64_t count) { reads(data, bytesOf(count, 32)); }
 inline void writesF32(void* data, int64_t count) { writes(data, bytesOf(count, 32)); }
 
-// The scales of [lines, blocks], and the padding that is cleared.
+// Calls touch(address, bytes) for the four corner scales of [lines, blocks].
 template <typename Touch>
 void scales(const lockstep::ScalePlacement& p, int64_t lines, int64_t blocks, int64_t bytes, Touch touch) {
   auto* data = static_cast<uint8_t*>(p.data);

@@ -1,5 +1,5 @@
-// Norms and activations of TransformerEngine, whose functions and orders of sums are its own: how far apart, counted in units of
-// the last place.
+// Norms and activations of TransformerEngine, which uses other functions and orders of summation: the differences in
+// units of the last place.
 import { describe, expect, it } from "vitest";
 import {
   type ActivationName,

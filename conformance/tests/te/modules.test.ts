@@ -1,5 +1,6 @@
-// Whole modules of TransformerEngine, forward and backward, over several microbatches and iterations: the reference gives every
-// bit of results, gradients and scaling state, but for what goes back through a norm, whose sums have an order of their own.
+// Whole modules of TransformerEngine, forward and backward, over several microbatches and iterations. The reference has
+// the same bits in all results, gradients and scaling states, except those behind the backward pass of a norm, whose
+// sums have another order.
 import { describe, expect, it } from "vitest";
 import { useBackend } from "../harness/suite.js";
 import { expectDistances } from "../harness/te/distances.js";
@@ -34,7 +35,7 @@ function expectState(
   expect(state.history, `${pass} history`).toEqual(floatsOf(recorded.history));
 }
 
-/** The distances of results that go back through a norm, by module, recipe and result. */
+/** The differences of results behind the backward pass of a norm, by module, recipe and result. */
 const apart = new Map<string, Distances[]>();
 
 const named = cases.map((given) => {

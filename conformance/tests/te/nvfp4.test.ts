@@ -1,4 +1,5 @@
-// TransformerEngine's reference of its NVFP4 quantizer, in PyTorch: codes, scales and amaxes to the bit.
+// The reference equals TransformerEngine's PyTorch reference of the NVFP4 quantizer in every bit of codes, scales and
+// amaxes.
 import { expect, it } from "vitest";
 import { NVFP4Quantizer, Scope, type Tensor, tensor, type WideDType } from "../../../src/index.js";
 import { useBackend } from "../harness/suite.js";

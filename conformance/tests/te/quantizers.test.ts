@@ -1,4 +1,5 @@
-// TransformerEngine's own quantizers, recorded on an H100: the reference gives every bit of their codes, scales and values.
+// The reference equals TransformerEngine's quantizers, recorded on an H100, in every bit of codes, scales and
+// dequantized values.
 import { describe, expect, it } from "vitest";
 import {
   Float8BlockQuantizer,
@@ -47,7 +48,7 @@ const BOTH = { rowwise: true, columnwise: true } as const;
 
 let drawn: { readonly key: string; readonly data: Uint16Array | Float32Array } | undefined;
 
-/** The source of a case; those that follow each other share theirs. */
+/** The input of a case. Consecutive cases share it. */
 function source({ kind, dtype, seed, shape }: Given): Tensor<WideDType> {
   const key = JSON.stringify([kind, dtype, seed, shape]);
   if (drawn?.key !== key) drawn = { key, data: draw(kind, dtype, seed, shape) };
@@ -86,7 +87,7 @@ function quantizerOf(given: Case, amax: Tensor<"f32">): Quantizer {
   }
 }
 
-/** The parts of a quantized tensor under TransformerEngine's names, in the order of its record. */
+/** The tensors of a quantized tensor under TransformerEngine's names, in the order of its record. */
 function partsOf(given: Case, out: QuantizedTensor, dequantized: Tensor, amax: Tensor) {
   const { rowwise, columnwise } = out;
   const perTensor = {

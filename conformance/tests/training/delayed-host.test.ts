@@ -1,4 +1,4 @@
-/** Functions of the caller's that say what delayed scaling says by itself give the scales and histories that it gives. */
+/** A caller's own functions that repeat delayed scaling's default give the same scales and histories as the default. */
 import fc from "fast-check";
 import { expect, it } from "vitest";
 import {
@@ -21,14 +21,17 @@ const AMAX = {
   mostRecent: (history: Float32Array) => history[0] as number,
 };
 
-/** numerics.md §2.2: the largest value times 2^-margin, over the amax, each rounded; an amax that is none leaves the scale. */
+/**
+ * The default formula (numerics.md §2.2): the largest value times 2^-margin, divided by the amax, each rounded. An amax
+ * that is 0, infinite or NaN leaves the scale.
+ */
 function scaleBy(amax: number, scale: number, formatMax: number, { margin }: DelayedScaling): number {
   const follows = amax > 0 && amax < Number.POSITIVE_INFINITY;
   const made = follows ? Math.fround(Math.fround(formatMax * 2 ** -margin) / amax) : scale;
   return Math.min(made, FLT_MAX);
 }
 
-/** The scale and the history of the input after each of some steps. */
+/** The input's scale and history after each step. */
 function states(options: DelayedScalingOptions, amaxes: readonly number[]): number[][] {
   const initMethod = () => new Float32Array(SIZE * SIZE).fill(2);
   using layer = new Linear(backend(), SIZE, SIZE, { dtype: "f32", bias: false, initMethod });
@@ -44,7 +47,7 @@ function states(options: DelayedScalingOptions, amaxes: readonly number[]): numb
   });
 }
 
-/** Not 0, which rolls a history by functions of the host alone. */
+/** Never 0: with a caller's functions, an amax of 0 rolls the history; with the default it does not. */
 const amax = fc.oneof(
   { weight: 4, arbitrary: fc.integer({ min: -40, max: 40 }).map((exponent) => 1.25 * 2 ** exponent) },
   { weight: 1, arbitrary: fc.constantFrom(2 ** -149, FLT_MAX, Number.POSITIVE_INFINITY, 448, 3) },

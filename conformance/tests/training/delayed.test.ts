@@ -1,4 +1,4 @@
-/** Delayed scaling as layers use it: which amaxes scales follow, and which they do not. */
+/** Delayed scaling in layers: which amaxes change which scales. */
 import * as fc from "fast-check";
 import { describe, expect, it, vi } from "vitest";
 import {
@@ -25,7 +25,7 @@ const SIZE = 16;
 const FLT_MAX = 2 ** 128 - 2 ** 104;
 const { POSITIVE_INFINITY: inf, NaN: nan } = Number;
 
-/** A matrix whose largest magnitude is `amax`, with another element beside it. */
+/** A matrix whose largest magnitude is `amax`; `beside` is another element. */
 function valued(amax: number, beside = 0): Float32Array {
   const values = new Float32Array(SIZE * SIZE);
   values.set([beside, -amax]);
@@ -36,7 +36,7 @@ function matrix(amax: number, beside?: number): Variable {
   return new Variable(tensor(backend(), valued(amax, beside), [SIZE, SIZE]));
 }
 
-/** A layer of f32 parameters that steps forward and back, whose state can be looked at. */
+/** A layer with f32 parameters that runs forward and backward steps and shows its scaling state. */
 class Probe {
   readonly layer = new Linear(backend(), SIZE, SIZE, {
     dtype: "f32",
@@ -53,7 +53,7 @@ class Probe {
     return autocast({ recipe: this.recipe }, () => this.layer.forward(x, call));
   }
 
-  /** Of the input, or of another slot, newest amax last, as `[scale, ...history]`. */
+  /** The state of the input or of another slot, as `[scale, ...history]`, newest amax last. */
   state(slot = 0, pass: "forward" | "backward" = "forward"): number[] {
     const state = quantizationOf(this.layer).snapshotSync()?.[pass];
     if (!state) return [];
@@ -258,7 +258,9 @@ describe("calibrating", () => {
 });
 
 describe("the scale of an amax that the caller computes", () => {
-  /** Around where a quotient overflows or is subnormal, with a margin of either sign; and anything. */
+  /**
+   * Amaxes around those where the quotient overflows or is subnormal, with a margin of either sign, and arbitrary ones.
+   */
   const amaxes = fc.oneof(
     fc
       .record({
@@ -273,7 +275,7 @@ describe("the scale of an amax that the caller computes", () => {
   const margins = fc.oneof(fc.integer({ min: -100, max: 100 }), fc.constantFrom(0, 1, 40, 100, -100));
   const scales = fc.oneof(fc.float(), fc.constantFrom(1, inf, -inf));
 
-  /** What a layer's state makes of an amax, and what the operation makes of it. */
+  /** The scale that a layer computes from an amax, and the scale that the operation computes. */
   function both(amax: number, scale: number, margin: number, pass: "forward" | "backward"): number[][] {
     using _scope = new Scope();
     const recipe = new DelayedScaling({ margin, amaxHistoryLen: 1, amaxComputeAlgo: () => amax });
@@ -306,10 +308,12 @@ describe("the scale of an amax that the caller computes", () => {
         numRuns: 2000,
         seed: 1,
         examples: [
-          // the quotient by 448 alone overflows; the scale is subnormal; both are FLT_MAX
+          // 448 / amax overflows, but not with the margin
           [2 ** -121, 1, 20, "forward"],
+          // the scale is subnormal
           [1.75 * 2 ** 40, 1, 95, "forward"],
           [Math.fround(1.3333333 * 2 ** 52), 1, 92, "forward"],
+          // the scale overflows and becomes FLT_MAX
           [2 ** -121, 1, 0, "forward"],
         ],
       },

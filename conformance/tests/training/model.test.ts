@@ -1,4 +1,7 @@
-/** A whole training step is that of a model in plain arithmetic, to the bit: every pair of options, numbers drawn anew. */
+/**
+ * A whole training step equals a model in plain arithmetic, bit for bit: every pair of option values, with new random
+ * numbers.
+ */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { pairwise, tuplesAmong } from "../../arbitraries/covering.js";
@@ -28,7 +31,7 @@ describe(`every pair of options, cases drawn from ${drawSeed}`, () => {
   });
 
   it.each(rows)("$i: $options.layer under $options.recipe", ({ options, i }) => {
-    // histories and the buffers of optimizers need a second step
+    // histories and optimizer state have an effect only from the second step on
     const steps = i % 3 === 0 || options.recipe === "delayed" ? 2 : 1;
     const plan = planOf(options, (drawSeed + 7919 * i) >>> 1, steps);
     expect(departure(backend(), plan), JSON.stringify(plan)).toBe(undefined);
@@ -44,7 +47,7 @@ const PLAIN = {
 } as const satisfies StepOptions;
 
 const PRODUCTS = ["fprop", "dgrad", "wgrad"] as const;
-/** Sizes at which the product sums more than 128 terms, and what of a step it makes. */
+/** Sizes at which a product sums more than 128 terms; each key names the product. */
 const DEEP = {
   fprop: { rows: 8, from: 144, to: 16, makes: "0 0 result" },
   dgrad: { rows: 8, from: 16, to: 144, makes: "0 0 dx" },
@@ -53,7 +56,7 @@ const DEEP = {
 
 type Split = Readonly<Record<(typeof PRODUCTS)[number], boolean>>;
 
-/** A linear layer in which `deep` is deep. */
+/** The plan of a linear layer in which the sum of product `deep` is long. */
 function deepPlan(
   recipe: "current" | "delayed",
   deep: keyof typeof DEEP,
@@ -144,7 +147,7 @@ describe(`evaluation, numbers drawn from ${drawSeed}`, () => {
 });
 
 describe("a comparison", () => {
-  /** What a wrong step could give in place of a matrix. */
+  /** Wrong results that a step could give in place of a matrix. */
   const wrong: Record<string, (x: Matrix) => Matrix | undefined> = {
     "the last bit of its last element": (x) => at(x, x.data.length - 1, (value) => nextTo(value)),
     "the sign of one element": (x) => at(x, 0, (value) => -value),
@@ -174,7 +177,7 @@ function at(x: Matrix, index: number, change: (value: number) => number): Matrix
   return { ...x, data: x.data.map((value, i) => (i === index ? change(value) : value)) };
 }
 
-/** The next f32 value away from zero. */
+/** The next f32 away from zero. */
 function nextTo(value: number): number {
   const bits = new Uint32Array(Float32Array.of(value).buffer);
   bits[0] = (bits[0] as number) + 1;
@@ -182,8 +185,9 @@ function nextTo(value: number): number {
 }
 
 describe("every option matters", () => {
-  /** What has to stand beside a value for it to be seen. */
+  /** Other option values that are needed for a value to have a visible effect. */
   const beside: Partial<Record<keyof StepOptions, Partial<StepOptions>>> = {
+    // nvfp4 has a recipe for each variant; not every class of recipes has
     variant: { recipe: "nvfp4", layer: "mlp of gelu" },
     normalization: { layer: "mlp of gelu" },
     zeroCenteredGamma: { layer: "mlp of gelu" },
@@ -194,9 +198,12 @@ describe("every option matters", () => {
     frozen: { layer: "mlp of gelu" },
     input: { recipe: "mxfp8" },
   };
-  /** Values by which others come about another way: what is computed again, and a cached weight by a flag. */
+  /**
+   * The number of values of an option that give the same bits as another value, by another computation: recomputation,
+   * and a cached weight that is renewed by a flag.
+   */
   const repeated: Partial<Record<keyof StepOptions, number>> = { wrap: 1, microbatches: 2 };
-  /** The same bits by another way. */
+  /** Options that do not change bits. */
   const invisible = new Set(["nested", "savesOriginal"]);
 
   const digest = (plan: StepPlan): string => {
@@ -208,7 +215,6 @@ describe("every option matters", () => {
     const base = { ...PLAIN, ...beside[name] };
     const plans = OPTIONS[name].map((value) => planOf({ ...base, [name]: value } as StepOptions, 5, 1));
     const distinct = new Set(plans.map(digest)).size;
-    // of the classes of recipes only some have as many as there are variants
     expect(distinct).toBe(OPTIONS[name].length);
     if (invisible.has(name)) return;
     const seen = plans.map((plan) =>

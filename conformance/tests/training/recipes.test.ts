@@ -1,4 +1,4 @@
-/** Recipes as layers take them up: from options and the environment, one after another, and of the caller's own. */
+/** Recipes in layers: from options and environment variables, in sequence, and a caller's own. */
 import { afterEach, describe, expect, it, vi } from "vitest";
 import {
   autocast,
@@ -121,7 +121,7 @@ describe("the environment", () => {
   });
 });
 
-/** What a layer makes of a matrix under a recipe. */
+/** The bits of a layer's result for a matrix under a recipe. */
 function bitsOf(layer: Linear, recipe: Recipe, number: number, isFirstMicrobatch?: boolean): number[] {
   return scopedRun(() => {
     const x = sample(backend(), number);
@@ -199,7 +199,7 @@ describe("another recipe in the next iteration", () => {
       if (!stateOf(layer))
         for (const number of [1, 2]) bitsOf(layer, new DelayedScaling({ amaxHistoryLen }), number);
       const before = stateOf(layer)?.forward;
-      // the new state is there from the first pass on, before it is updated
+      // after a change of recipe, the new state exists already in the first forward pass, before its first update
       const recipe = new DelayedScaling({ amaxHistoryLen });
       let after: typeof before;
       scopedRun(() =>

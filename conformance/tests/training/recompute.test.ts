@@ -1,4 +1,4 @@
-/** What is computed again, and where gradients of weights go: the same bits by another way. */
+/** Recomputation, and accumulation of weight gradients: both give the same bits as without. */
 import { describe, expect, it } from "vitest";
 import {
   ArgumentError,
@@ -29,13 +29,13 @@ import { scoped, useBackend } from "../harness/suite.js";
 const backend = useBackend();
 const STEPS = 3;
 
-/** A part of a net, which may be computed again. */
+/** A part of a network, which may be recomputed. */
 type Part = (body: (x: Variable) => Variable, x: Variable) => Variable;
 
 const kept: Part = (body, x) => body(x);
 const again: Part = (body, x) => recompute(body, x);
 
-/** Losses, states and parameters of a few steps, and the gradients of one more. */
+/** The losses, states and parameters of a few steps, and the gradients of one more step. */
 function learned(step: (part: Part, x: Variable, layers: readonly [Linear, Linear]) => Variable, part: Part) {
   using _scope = new Scope();
   using model = new Learner(backend(), 1);
@@ -210,7 +210,7 @@ describe("computed again", () => {
 describe("gradients added up in f32", () => {
   const MICROBATCHES = 6;
 
-  /** Main gradients, filled with `start` at first, after each of the microbatches of two iterations. */
+  /** The main gradients, initially filled with `start`, after each microbatch of two iterations. */
   function accumulated(recipe: Recipe | undefined, start: number) {
     using _scope = new Scope();
     using layer = linear(backend(), 1, { fuseWgradAccumulation: true });

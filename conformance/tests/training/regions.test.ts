@@ -1,4 +1,7 @@
-/** Where low precision is on, whatever ends a region and whatever runs beside it. */
+/**
+ * The extent of autocast regions: low precision is in force inside of a region only, however it ends and whatever runs
+ * concurrently.
+ */
 import { describe, expect, it, vi } from "vitest";
 import { currentRegion } from "../../../src/autocast/autocast.js";
 import {
@@ -172,7 +175,7 @@ describe("a recipe that the backend cannot do", () => {
 });
 
 describe("scales", () => {
-  /** The scale of the input after `body` has had the layer and something for it. */
+  /** The input's scale after `body` ran with the layer and an input. */
   function scaleAfter(
     body: (forward: () => void, scale: () => number | undefined) => void,
   ): number | undefined {
@@ -285,7 +288,7 @@ describe("scales", () => {
 describe("runs side by side", () => {
   const STEPS = 3;
 
-  /** A run that lets others run within its regions, and between them. */
+  /** A training run that yields to other runs inside of its regions and between them. */
   async function learned(recipe: Recipe, seed: number, pause: () => Promise<void>) {
     const model = new Learner(backend(), seed);
     const losses: number[] = [];

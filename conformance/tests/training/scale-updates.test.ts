@@ -1,4 +1,7 @@
-/** What is updated at the end of a region or of a pass: each thing once, reduced with those of its own group. */
+/**
+ * The updates at the end of a region or a backward pass: each scale is updated once, after a reduction over its own
+ * group.
+ */
 import fc from "fast-check";
 import { expect, it } from "vitest";
 import {
@@ -9,13 +12,13 @@ import {
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { wrong } from "../harness/refusals.js";
 
-/** Something that has recorded amaxes, or keeps them to itself; and the group it is reduced with, if any. */
+/** A state that has recorded amaxes or does not share them, and the group that reduces it, if any. */
 interface Drawn {
   readonly records: boolean;
   readonly group: number;
 }
 
-/** Members of each group that is drawn; with one, nothing is to reduce. */
+/** The sizes of the drawn groups. A group of one needs no reduction. */
 const SIZES = [1, 2, 3];
 
 it("reduces the amaxes of each group of several in one call, then updates everything once, in the order of its first use", () => {

@@ -1,4 +1,4 @@
-/** Regions, scales, histories and cached weights, whatever is done with them in whatever order. */
+/** Regions, scales, histories and cached weights under any sequence of commands. */
 import fc from "fast-check";
 import { it, vi } from "vitest";
 import { expectNoLeak } from "../../operations/guarded.js";

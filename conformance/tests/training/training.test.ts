@@ -1,5 +1,5 @@
 /**
- * The first steps of every recorded training run, computed again; an H200 gives the same
+ * Recomputes the first steps of every recorded training run. An H200 gives the same bits
  * (conformance/tests/cuda/training.test.ts).
  */
 import { describe, expect, it } from "vitest";
@@ -54,14 +54,14 @@ describe("training on the reference", () => {
     const losses = (learningRate: number): number[] => trained(backend(), name, learningRate);
     const [first, last] = [0, -1].map((at) => losses(1e-2).at(at) as number) as [number, number];
     expect(last).toBeLessThan((first * 2) / 3);
-    // the same steps without learning do not
+    // with a learning rate of 0 the loss stays
     expect(losses(0).at(-1)).toBeGreaterThan((first * 9) / 10);
   });
 });
 
 const LEARNING_STEPS = 16;
 
-/** The losses of a small net that learns the classes of 32 vectors by heart. */
+/** The losses of a small network that memorizes the classes of 32 vectors. */
 function trained(backend: Backend, name: RecipeName, learningRate: number): number[] {
   using _scope = new Scope();
   const random = new RandomState(1n);

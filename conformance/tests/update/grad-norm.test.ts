@@ -8,7 +8,7 @@ import { describeLaws, sameOnAll, scoped, useBackend, useThreads } from "../harn
 
 const backend = useBackend();
 
-/** Norm and factor of gradients given by their elements. */
+/** The norm and the factor of gradients with these elements. */
 function clip(grads: readonly (readonly number[])[], options: GradNormOptions): number[] {
   const { norm, factor } = gradNorm(
     grads.map((grad) => tensor(backend(), grad)),
@@ -48,7 +48,8 @@ describe("the norm of gradients", () => {
   scoped("sums pieces of 4096 elements first", () => {
     const big = new Float32Array(4096 + 64).fill(2 ** -12);
     big[0] = 1;
-    // one lane of the first piece keeps none of its other squares; the second piece is summed by itself
+    // Element 0 is in lane 0 of the first 4096 elements. Its square absorbs the 127 other squares of this lane. The
+    // last 64 elements are summed separately, so their squares are not lost.
     const { norm } = gradNorm([tensor(backend(), big)], { maxNorm: 1 });
     const lost = 127 * 2 ** -24;
     expect(norm.dataSync()[0]).toBe(Math.fround(Math.sqrt(1 + 4159 * 2 ** -24 - lost)));

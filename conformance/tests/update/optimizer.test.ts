@@ -24,7 +24,7 @@ const CUTS = [
 ] as const;
 const LENGTH = 1101;
 
-/** `LENGTH` values, the special ones among them. */
+/** `LENGTH` values, special ones included. */
 function values(range: number, seed: number): number[] {
   return [...evenF32(LENGTH - SPECIALS.length, range, seed), ...SPECIALS];
 }

@@ -1,4 +1,6 @@
-/** Independent implementations, recorded in vectors/, agree with the reference and with the oracle (scripts/witness). */
+/**
+ * Independent implementations, recorded in vectors/ by scripts/witness, agree with the reference and with the oracle.
+ */
 import { readdirSync, readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import { SCALAR_FORMATS, type ScalarFormat, type ScalarLayout } from "../../../src/formats/scalar.js";
@@ -6,7 +8,7 @@ import { random16 } from "../../oracle/core/philox.js";
 import { decode, encode, type OverflowName, type RoundingName } from "../../oracle/core/scalar.js";
 import * as reference from "../harness/reference-scalar.js";
 
-/** How a witness's NaN compares: by its very code, or any NaN equal to any NaN. */
+/** How a witness's NaN is compared: by its exact code, or as equal to any NaN. */
 type NanRule = "exact" | "class";
 
 interface Encoding {
@@ -33,7 +35,7 @@ interface Difference {
   readonly why: string;
 }
 
-/** Where a witness's random words came from, and the words: 16 bits an input. */
+/** The source of a witness's random bits, and the bits: 16 per input. */
 interface Recorded {
   readonly seed: string;
   readonly offset: string;
@@ -60,7 +62,9 @@ interface Random {
   readonly offset: bigint;
 }
 
-/** What is compared with the witnesses; element i of a stochastic encode draws word i of `random`. */
+/**
+ * The conversions that are compared with the witnesses. In a stochastic encoding, element i uses word i of `random`.
+ */
 interface Scalar {
   encodeBits(
     bits: Uint32Array,
@@ -113,7 +117,7 @@ function randomOf({ seed, offset }: Recorded): Random {
   return { seed: BigInt(`0x${seed}`), offset: BigInt(`0x${offset}`) };
 }
 
-/** Codes with every NaN made one, when the rule is that NaNs compare as a class. */
+/** The codes, with all NaNs replaced by one if the rule is that NaNs are equal. */
 function comparable(codes: Uint32Array, layout: ScalarLayout, rule: NanRule): Uint32Array {
   return rule === "exact"
     ? codes
@@ -124,7 +128,7 @@ function canonicalNan(bits: Uint32Array): Uint32Array {
   return bits.map((x) => ((x & 0x7fffffff) > 0x7f800000 ? F32_NAN : x));
 }
 
-/** The first elements that differ, as text: empty when all agree. */
+/** The first elements that differ, as text; empty if none does. */
 function disagreements(inputs: Uint32Array, ours: Uint32Array, theirs: Uint32Array): string[] {
   if (ours.length !== theirs.length) return [`${ours.length} answers to ${theirs.length} of the witness`];
   const hex = (x: number | undefined) => (x ?? 0).toString(16);

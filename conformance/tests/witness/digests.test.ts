@@ -1,4 +1,4 @@
-/** CUDA's conversion headers over every f32 there is, as digests, against the oracle's step function. */
+/** The digests of CUDA's conversion headers over all f32 inputs equal those of the oracle's step function. */
 import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import { SCALAR_FORMATS, type ScalarFormat } from "../../../src/formats/scalar.js";
@@ -14,11 +14,14 @@ interface Run {
 const FILES = ["cuda-digests.json", "cuda-digests-directed.json"];
 const CHUNK = 2 ** 24;
 const F32_INFINITY = 0x7f800000;
-/** Zero and f32 subnormals, both sides of one, past the largest f16 and e5m2, and both chunks that hold NaNs. */
+/**
+ * Chunks with zero and f32 subnormals, the two sides of one, values past the largest f16 and e5m2, and both chunks that
+ * contain NaNs.
+ */
 const SAMPLE = [0x00, 0x3f, 0x40, 0xc7, 0x7f, 0xff];
 const MULTIPLIERS = [0x7feb352d, 0x846ca68b] as const;
 
-/** Sums modulo 2^32 of the digest's weights over the first n patterns of a chunk, for n = 0 to 2^24. */
+/** The sums modulo 2^32 of the digest's weights over the first n patterns of a chunk, for n = 0 to 2^24. */
 function weightSums(chunk: number, k: number): Uint32Array {
   const sums = new Uint32Array(CHUNK + 1);
   let sum = 0;
@@ -31,7 +34,7 @@ function weightSums(chunk: number, k: number): Uint32Array {
   return sums;
 }
 
-/** The steps of one chunk, positions relative to it; NaNs of 16-bit formats count as code 0xffff. */
+/** The steps of one chunk, with positions relative to it. NaNs of 16-bit formats have the code 0xffff. */
 function stepsWithin(all: readonly Step[], chunk: number, wide: boolean): Step[] {
   const start = chunk * CHUNK;
   const before = all.findLastIndex(({ first }) => first <= start);

@@ -1,4 +1,4 @@
-/** What an H200 gave, computed again by the reference: the same bits, products under the plan that the GPU chose. */
+/** The reference recomputes the results of an H200: the same bits, with products under the plan that the GPU chose. */
 import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import { Scope } from "../../../src/tensor/scope.js";

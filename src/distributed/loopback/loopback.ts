@@ -1,4 +1,4 @@
-/** Ranks in one process: the definition of every operation of a group. */
+/** Groups of ranks in one process. They define the result of every operation of a group. */
 import type { Backend } from "../../backends/backend.js";
 import { datapathName } from "../../backends/backend.js";
 import { type OpenOptions, openBackend } from "../../backends/open.js";
@@ -9,11 +9,11 @@ import { StreamBackend } from "./backend.js";
 import { LoopbackCommunicator } from "./communicator.js";
 import { World } from "./world.js";
 
-/** What `loopbackGroup` takes. */
+/** The options of `loopbackGroup`. */
 export interface LoopbackOptions extends Pick<OpenOptions, "datapath"> {
-  /** Threads of each rank. Default 1. */
+  /** The number of threads of each rank. Default 1. */
   readonly threads?: number | undefined;
-  /** Milliseconds that reading a result waits for ranks that have not come. Default 600,000. */
+  /** The milliseconds that reading a result waits for ranks that have not made their call. Default 600,000. */
   readonly timeoutMs?: number | undefined;
 }
 
@@ -47,7 +47,7 @@ export async function loopbackGroup(size: number, options: LoopbackOptions = {})
   return loopbackOver(backends, timeoutMs);
 }
 
-/** As `loopbackGroup`, over backends that were opened for it. */
+/** As `loopbackGroup`, with backends that the caller has opened. */
 export function loopbackOver(backends: readonly Backend[], timeoutMs = DEFAULT_TIMEOUT_MS): ProcessGroup[] {
   const world = new World(backends.length, timeoutMs);
   const members = world.ranks.map(({ number }) => number);

@@ -1,14 +1,14 @@
-/** Arguments that outlive the call: work that waits holds the tensors it was given, as a GPU's stream holds their memory. */
+/** Keeps the tensors of enqueued operations alive after the call returns, as a GPU's stream keeps their memory. */
 import { disown } from "../../tensor/scope.js";
 import { Tensor } from "../../tensor/tensor.js";
 
-/** Arguments, and what gives their tensors back. */
+/** Retained arguments, and the function that releases their tensors. */
 export interface Retained<A> {
   readonly args: A;
   release(): void;
 }
 
-/** A copy of plain data whose tensors are other handles of the same memory. */
+/** A copy of plain data in which each tensor is replaced by another handle of the same memory. */
 export function retain<A extends object>(given: A): Retained<A> {
   const held: Tensor[] = [];
   const copy = (value: unknown): unknown => {
@@ -22,7 +22,7 @@ export function retain<A extends object>(given: A): Retained<A> {
     if (!Array.isArray(value) && Object.getPrototypeOf(value) !== Object.prototype) return value;
     const before = held.length;
     const entries = Object.entries(value).map(([key, each]) => [key, copy(each)] as const);
-    // what holds no tensor stays itself
+    // values without tensors are not copied
     if (held.length === before) return value;
     return Array.isArray(value) ? entries.map(([, each]) => each) : Object.fromEntries(entries);
   };

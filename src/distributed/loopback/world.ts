@@ -1,11 +1,11 @@
-/** All ranks of one process: their streams, their messages, and how they fail together. */
+/** All ranks of one process: their streams, their messages, and the propagation of failures. */
 import { DistributedError } from "../../errors.js";
 import { type Call, disagreement, type Message } from "../call.js";
 import type { Membership } from "../communicator.js";
 import type { Exchange } from "../steps/steps.js";
 import { type Channel, Stream } from "./stream.js";
 
-/** Why this rank cannot go on, in its own words. */
+/** Makes the error with which this rank fails. */
 type Failure = (operation: string) => Error;
 
 /** One rank. */
@@ -20,12 +20,15 @@ export class Rank {
     readonly world: World,
   ) {}
 
-  /** Throws where the group has failed. */
+  /** Throws if the group has failed. */
   requireWhole(operation: string): void {
     if (this.#failure) throw this.#tell(operation);
   }
 
-  /** Throws where something enqueued still waits for other ranks: nothing that blocks can let them come. */
+  /**
+   * Throws if an enqueued operation still waits for other ranks. A blocking read would prevent these ranks from
+   * running.
+   */
   requireDone(): void {
     const { pending, waits } = this.stream;
     if (!waits) return;
@@ -38,7 +41,10 @@ export class Rank {
     );
   }
 
-  /** What `body` gives once all that is enqueued is done; rejects where the group fails, or where ranks do not come in time. */
+  /**
+   * Returns the result of `body` after all enqueued operations. Rejects if the group fails, or if ranks do not make
+   * their calls in time.
+   */
   async whenReached<T>(operation: string, body: () => T): Promise<T> {
     this.requireWhole(operation);
     if (!this.stream.waits) return body();
@@ -47,7 +53,7 @@ export class Rank {
     throw this.#tell(operation);
   }
 
-  /** Resolves once all that is enqueued is done or given up. */
+  /** Resolves after all enqueued operations have run or were dropped. */
   async idle(): Promise<void> {
     if (this.stream.waits) await this.#reach(() => undefined);
   }
@@ -66,7 +72,7 @@ export class Rank {
     return reached;
   }
 
-  /** Everything enqueued is given up. */
+  /** Drops all enqueued operations. */
   fail(failure: Failure): void {
     if (this.#failure) return;
     const operation = this.stream.pending?.call.operation;
@@ -74,7 +80,7 @@ export class Rank {
     this.stream.drop();
   }
 
-  /** The failure, where no call of this rank has thrown it yet. */
+  /** The failure, if no call of this rank has thrown it yet. */
   get untold(): Error | undefined {
     return this.#failure && !this.#told ? this.#tell("dispose") : undefined;
   }
@@ -92,13 +98,13 @@ export class World {
 
   constructor(
     size: number,
-    /** How long a read waits for ranks that have not come. */
+    /** The time limit for reads that wait for other ranks. */
     readonly timeoutMs: number,
   ) {
     this.ranks = Array.from({ length: size }, (_, number) => new Rank(number, this));
   }
 
-  /** Lets every rank go as far as it can. */
+  /** Runs the operations of every rank as far as possible. */
   turn(): void {
     if (this.#turning) return;
     this.#turning = true;
@@ -111,7 +117,7 @@ export class World {
     this.#missGone();
   }
 
-  /** The messages between a member of a group and the others. */
+  /** The messages from the other members of a group to one member. */
   channel(of: Membership): Channel {
     const box = (from: number, to: number): Message[] => {
       const key = `${of.id}:${from}>${to}`;
@@ -131,18 +137,18 @@ export class World {
     };
   }
 
-  /** A rank leaves: those who wait for it have nothing to wait for. */
+  /** Removes a rank. Ranks that wait for it fail. */
   leave(rank: Rank): void {
     rank.left = true;
     this.#missGone();
   }
 
-  /** Ends all groups on all ranks. `failure` words it for each. */
+  /** Ends all groups on all ranks. `failure` makes the error of each rank. */
   fail(failure: (of: Rank) => Failure): void {
     for (const rank of this.ranks) rank.fail(failure(rank));
   }
 
-  /** A rank has waited long enough. */
+  /** Fails the group because a rank has waited too long. */
   expire(rank: Rank): void {
     const pending = rank.stream.pending;
     if (!pending) return;
@@ -175,7 +181,7 @@ export class World {
     });
   }
 
-  /** Fails where a rank waits for one that has left. */
+  /** Fails the group if a rank waits for a rank that has left. */
   #missGone(): void {
     for (const rank of this.ranks) {
       const pending = rank.stream.pending;
@@ -192,7 +198,7 @@ function others({ rank }: Membership, each: readonly unknown[]): readonly number
   return each.flatMap((what, member) => (what === undefined || member === rank ? [] : [member]));
 }
 
-/** What has come from every member; of this one, what it sends to itself. */
+/** The messages from every member, including this rank's message to itself. */
 function taken(
   of: Membership,
   call: Call,

@@ -1,13 +1,13 @@
-/** The keys of a job: whoever has its token has both, and nobody else gets past ZeroMQ's CURVE handshake. */
+/** The keys of a job, derived from its token. Only processes that know the token pass ZeroMQ's CURVE handshake. */
 import { createHash, createPrivateKey, createPublicKey } from "node:crypto";
 
-/** A pair of Curve25519 keys in Z85, as ZeroMQ takes them. */
+/** A pair of Curve25519 keys in Z85, the encoding that ZeroMQ uses. */
 export interface Keys {
   readonly publicKey: string;
   readonly secretKey: string;
 }
 
-/** The head of a PKCS #8 document of an X25519 key, which is followed by its 32 bytes (RFC 8410 §7). */
+/** The first bytes of a PKCS #8 document of an X25519 key; the 32 bytes of the key follow (RFC 8410 §7). */
 const PKCS8_X25519 = Buffer.from("302e020100300506032b656e04220420", "hex");
 const KEY_BYTES = 32;
 
@@ -20,7 +20,7 @@ export function keysOf(token: string): Keys {
 
 const DIGITS = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#";
 
-/** Bytes as text, four as five digits (ZeroMQ RFC 32). */
+/** Encodes bytes as text, four bytes as five characters (Z85, ZeroMQ RFC 32). */
 function z85(bytes: Buffer): string {
   let out = "";
   for (let at = 0; at < bytes.length; at += 4) {

@@ -1,10 +1,10 @@
-/** What both ends of a connection have alike. */
+/** Options and helpers for both ends of a connection. */
 import type { Dealer, Router } from "zeromq";
 
-/** A peer that says nothing for so long is gone, host and all; a process that ends is seen at once. */
+/** The time without a message after which a peer's host counts as lost. (The end of a process is noticed at once.) */
 const HEARTBEAT = { heartbeatInterval: 2000, heartbeatTimeout: 30_000 } as const;
 
-/** Nothing is dropped: queues have no bound, and sending does not wait. */
+/** No message is dropped: queues are unbounded, and sending does not wait. */
 export const SOCKET = {
   ...HEARTBEAT,
   sendHighWaterMark: 0,
@@ -13,7 +13,7 @@ export const SOCKET = {
   linger: 1000,
 } as const;
 
-/** Sends one message after another, as ZeroMQ's sockets want it. */
+/** Sends messages one after another, because ZeroMQ sockets allow only one send at a time. */
 export class Outbox {
   #last: Promise<void> = Promise.resolve();
 
@@ -26,7 +26,7 @@ export class Outbox {
     this.#last = this.#last.then(() => this.socket.send([...frames])).catch(fail);
   }
 
-  /** Resolves once all is sent. */
+  /** Resolves when all messages are sent. */
   flushed(): Promise<void> {
     return this.#last;
   }

@@ -1,4 +1,4 @@
-/** The end of every rank but 0: a connection to that one. */
+/** The connection of a rank other than 0 to rank 0. */
 import { Dealer } from "zeromq";
 import { keysOf } from "./keys.js";
 import { type Failed, failed, frameOf, framesOf, type Message, PROTOCOL } from "./messages.js";
@@ -28,7 +28,7 @@ export class Spoke {
     this.#out = new Outbox(this.#dealer, () => this.#lose());
   }
 
-  /** Resolves once all ranks are here; gives why they never will be. */
+  /** Resolves when all ranks have joined; the result is the failure if they cannot. */
   async open(): Promise<Failed | undefined> {
     const { address, port, rank, size, timeoutMs } = this.place;
     const answer = new Promise<Failed | undefined>((resolve) => {
@@ -40,7 +40,7 @@ export class Spoke {
       0,
       `rank 0 at ${where} did not let rank ${rank} in within ${timeoutMs} ms; is it started, and are the others?`,
     );
-    // rank 0 waits as long and says who is missing
+    // rank 0 has the same time limit, and reports which rank is missing
     const timer = setTimeout(() => this.#answer(late), timeoutMs + 1000);
     this.#loops = [this.#receive(), this.#watch(where)];
     this.#dealer.connect(`tcp://${where}`);
@@ -55,12 +55,12 @@ export class Spoke {
     this.#out.send(framesOf(message));
   }
 
-  /** Resolves once what was said is on its way. */
+  /** Resolves when all messages are sent. */
   flushed(): Promise<void> {
     return this.#out.flushed();
   }
 
-  /** Leaves once all that was said has arrived. */
+  /** Leaves the job after all its messages have arrived. */
   async leave(): Promise<void> {
     const parted = new Promise<void>((resolve) => {
       this.#parted = resolve;
@@ -74,7 +74,7 @@ export class Spoke {
     await this.close();
   }
 
-  /** Ends the connection, behind what was said. */
+  /** Closes the connection after the messages that are still to be sent. */
   async close(): Promise<void> {
     await this.#out.flushed();
     this.#open = false;
@@ -106,7 +106,7 @@ export class Spoke {
     }
   }
 
-  /** Rank 0 is gone. */
+  /** Rank 0 has ended. */
   #lose(): void {
     if (!this.#open) return;
     this.#open = false;

@@ -1,4 +1,4 @@
-/** How parts of ranks become one: sums by a plan, in operations of the backend, and maxima. */
+/** Reductions of the ranks' inputs: sums by a plan, computed by operations of the backend, and maxima. */
 import { add } from "../../ops/elementwise/add.js";
 import { Scope } from "../../tensor/scope.js";
 import { storageBits, type WideDType } from "../../tensor/shape.js";
@@ -6,7 +6,7 @@ import { Tensor } from "../../tensor/tensor.js";
 import type { Communicator, Reduction } from "../communicator.js";
 import { orderOf, type SumPlan } from "../plan.js";
 
-/** Bytes of what rank `owner` of the group reduces, from the bytes of every rank's part. */
+/** The bytes of the elements that rank `owner` reduces, from the bytes of every rank's input. */
 export function combine(
   { backend }: Pick<Communicator, "backend">,
   dtype: WideDType,
@@ -22,7 +22,10 @@ export function combine(
   return backend.memory.readSync(address, byteLength);
 }
 
-/** The parts added in the plan's order, each sum but the last in the plan's type, the last in that of the parts. */
+/**
+ * Adds the inputs in the plan's order. Partial sums are rounded to the plan's type, the final sum to the type of the
+ * inputs.
+ */
 function sum(parts: readonly Tensor<WideDType>[], plan: SumPlan, owner: number): Tensor<WideDType> {
   const [first, ...others] = orderOf(plan, owner).map((rank) => parts[rank] as Tensor<WideDType>);
   return others.reduce(
@@ -31,10 +34,10 @@ function sum(parts: readonly Tensor<WideDType>[], plan: SumPlan, owner: number):
   );
 }
 
-/** Bit patterns of infinity; beyond them lie the NaN. */
+/** The bit patterns of infinity; larger magnitudes are NaN. */
 const INFINITY: Readonly<Record<WideDType, number>> = { f32: 0x7f800000, bf16: 0x7f80, f16: 0x7c00 };
 
-/** Element by element, the largest. NaN is passed over, +0 is larger than -0; where all are NaN, so is the result. */
+/** The elementwise maximum. NaN is ignored unless all elements are NaN, and +0 is larger than -0. */
 function maximum(dtype: WideDType, parts: readonly Uint8Array[]): Uint8Array {
   const bits = storageBits(dtype);
   const [infinity, sign] = [INFINITY[dtype], 2 ** (bits - 1)];
@@ -51,7 +54,7 @@ function maximum(dtype: WideDType, parts: readonly Uint8Array[]): Uint8Array {
   return new Uint8Array(out.buffer);
 }
 
-/** An integer that is the larger the larger the value is; -0 lies below +0. */
+/** Maps bit patterns to integers in the order of their values; -0 is below +0. */
 function ordered(code: number, sign: number): number {
   return code < sign ? code : sign - code - 1;
 }

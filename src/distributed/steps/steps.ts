@@ -1,6 +1,6 @@
 /**
- * What each operation of a group is made of: bytes that go out, bytes that come in, and what is done with them. A communicator
- * drives these generators: it delivers what one yields, and resumes it with what has come.
+ * The steps of each operation of a group as a generator. It yields the messages to exchange, and a communicator resumes
+ * it with the messages it received.
  */
 import { storageBits } from "../../tensor/shape.js";
 import type { Tensor } from "../../tensor/tensor.js";
@@ -8,17 +8,17 @@ import type { CollectiveArgs, CollectiveName, Communicator } from "../communicat
 import { evenSplits } from "../plan.js";
 import { combine } from "./fold.js";
 
-/** One message to and from each of some members; undefined to and from the others. */
+/** At most one message to and one from each member; undefined if there is none. */
 export interface Exchange {
   readonly send: readonly (Uint8Array | undefined)[];
-  /** How many bytes have to come from each. */
+  /** The number of bytes expected from each member. */
   readonly expect: readonly (number | undefined)[];
 }
 
-/** Yields what to exchange, and is resumed with the bytes of each member, this rank's own among them. */
+/** Yields an exchange, and is resumed with the bytes from each member, this rank's own included. */
 export type Steps = Generator<Exchange, void, readonly Uint8Array[]>;
 
-/** Whose steps they are. Its memory is read and written as the steps are driven, not as they are enqueued. */
+/** The member that executes the steps. Its memory is accessed when the steps run, not when they are enqueued. */
 export type Side = Pick<Communicator, "rank" | "ranks" | "backend">;
 
 const NOTHING = new Uint8Array();
@@ -117,7 +117,7 @@ function read({ backend }: Side, { address, byteLength }: Tensor): Uint8Array {
   return byteLength === 0 ? NOTHING : backend.memory.readSync(address, byteLength);
 }
 
-/** Writes parts one behind the other from the beginning of `out` on. */
+/** Writes the parts to `out`, one after another. */
 function writeAll({ backend }: Side, out: Tensor, parts: readonly Uint8Array[]): void {
   let at = out.address;
   for (const part of parts) {

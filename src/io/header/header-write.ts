@@ -1,14 +1,14 @@
-/** Writing the header of a safetensors file: where each tensor goes, and the JSON that says so. */
+/** Writes the header of a safetensors file: computes the offsets of all tensors and formats the JSON. */
 import { FileError } from "../../errors.js";
 import { elementCount } from "../../tensor/shape.js";
 import { FILE_DTYPES, fileBytes } from "../dtypes.js";
 import { MAX_HEADER_BYTES } from "../limits.js";
 import { isSize, METADATA, type Metadata, type TensorEntry, type TensorPlan } from "./header.js";
 
-/** Characters of a header that are encoded at a time. */
+/** The number of characters that are encoded at a time. */
 const HEADER_PART = 1 << 20;
 
-/** Where each tensor of a file goes. Wider elements first, so that all are aligned. */
+/** The offset of each tensor in the file. Tensors with wider elements come first, so that all are aligned. */
 export function planEntries(file: string, plans: readonly TensorPlan[]): ReadonlyMap<string, TensorEntry> {
   const tensors = new Map<string, TensorEntry>();
   let at = 0;
@@ -30,7 +30,7 @@ function widerFirst(a: TensorPlan, b: TensorPlan): number {
   return FILE_DTYPES[b.dtype].bits - FILE_DTYPES[a.dtype].bits;
 }
 
-/** A header with its length before it. Throws `FileError` where it would be longer than readers accept. */
+/** The header preceded by its length. Throws `FileError` if it would be longer than readers accept. */
 export function encodeHeader(file: string, tensors: Iterable<TensorEntry>, metadata: Metadata): Uint8Array {
   const text = new HeaderBytes(file);
   text.add("{");
@@ -51,7 +51,7 @@ export function encodeHeader(file: string, tensors: Iterable<TensorEntry>, metad
   return text.end();
 }
 
-/** Text as bytes, encoded while it grows. */
+/** Collects text as encoded bytes. */
 class HeaderBytes {
   readonly #parts: Uint8Array[] = [new Uint8Array(8)];
   #pending = "";
@@ -75,7 +75,7 @@ class HeaderBytes {
     );
   }
 
-  /** All of it, padded to whole words, its length first. */
+  /** All bytes: the length, then the text, padded to a multiple of 8 bytes. */
   end(): Uint8Array {
     const padding = (length: number) => (8 - (length % 8)) % 8;
     this.#flush();

@@ -1,4 +1,4 @@
-/** The header of a safetensors file, checked in full. */
+/** Parses and validates the header of a safetensors file. */
 import { FileError } from "../../errors.js";
 import { elementCount } from "../../tensor/shape.js";
 import { FILE_DTYPES, fileBytes, isFileDType } from "../dtypes.js";
@@ -9,18 +9,18 @@ import { type TensorTable, TensorTableWriter } from "./tensor-table.js";
 
 export type { TensorEntry, TensorPlan };
 
-/** The texts of a file's `__metadata__`, by their keys. */
+/** The strings of a file's `__metadata__`, by key. */
 export type Metadata = Readonly<Record<string, string>>;
 
-/** What a safetensors file says of itself before its bytes: its metadata and its tensors. */
+/** The parsed header of a safetensors file: metadata and tensors. */
 export interface Header {
   /** The tensors, by name, in the order of the header. Those of a file are packed: an entry is made whenever it is asked for. */
   readonly tensors: ReadonlyMap<string, TensorEntry>;
-  /** The texts; empty where the file has none. */
+  /** The metadata; empty if the file has none. */
   readonly metadata: Metadata;
 }
 
-/** The key of a header that has no tensor. */
+/** The key of the header that is not a tensor. */
 export const METADATA = "__metadata__";
 
 export type JsonObject = Readonly<Record<string, unknown>>;
@@ -40,8 +40,8 @@ export interface ParsedHeader extends Header {
 }
 
 /**
- * Parses a header. `dataBytes` is how many bytes follow it. Throws `FileError` that names the file, the
- * tensor, what was found and what is needed, for anything the format does not allow.
+ * Parses a header; `dataBytes` is the number of bytes after it. For anything that the format forbids, throws
+ * `FileError` with the file, the tensor, what was found and what is needed.
  */
 export function parseHeader(file: string, bytes: Uint8Array, dataBytes: number): ParsedHeader {
   const writer = new TensorTableWriter();
@@ -85,7 +85,7 @@ function parseEntry(file: string, name: string, value: unknown): TensorEntry {
   return { name, dtype, shape, begin, end };
 }
 
-/** The data must be covered once: no overlap, no hole, nothing beyond the end, nothing left over. */
+/** Checks that the tensors cover the data exactly once: no overlap, no gap, nothing beyond the end. */
 function requireContiguous(file: string, tensors: TensorTable, dataBytes: number): void {
   const { begins, ends } = tensors.spans();
   let at = 0;

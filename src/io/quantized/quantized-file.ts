@@ -1,4 +1,4 @@
-/** Quantized tensors in files: the tensors each is made of, and how they are read. */
+/** Quantized tensors in files: the tensors that each consists of, and functions that read them. */
 import type { Backend } from "../../backends/backend.js";
 import { FileError } from "../../errors.js";
 import { blockFormat, hasGivenScale } from "../../formats/block.js";
@@ -15,7 +15,7 @@ import type { TensorSource } from "../source.js";
 import { isCheckpoint, type Recipe, recipeKey, recipeOf, recipeSubject } from "./recipe.js";
 import { parseRecipe } from "./recipe-parser.js";
 
-/** One tensor of a quantized tensor: in the file, and as a tensor here. */
+/** One tensor of a quantized tensor, in the file and in memory. */
 export interface Member {
   readonly field: keyof CopyTensors;
   readonly direction: Direction;
@@ -61,7 +61,7 @@ export function allMembers(name: string, recipe: Recipe): readonly Member[] {
   return recipe.usage.flatMap((direction) => copyMembers(name, recipe, direction));
 }
 
-/** A tensor, and what it is in the file. */
+/** A tensor, and its description in the file. */
 export interface TensorPlace extends TensorPlan {
   readonly tensor: Tensor;
 }
@@ -74,13 +74,13 @@ export function memberPlaces(name: string, value: QuantizedTensor): readonly Ten
   });
 }
 
-/** The tensors that quantizing `name` writes. */
+/** The descriptions of the tensors that quantizing `name` writes. */
 export function quantizedPlans(name: string, recipe: Recipe): readonly TensorPlan[] {
   const plans = allMembers(name, recipe).map(({ plan }) => plan);
   return hasGivenScale(recipe.spec) ? [...plans, { name: `${name}.amax`, dtype: "F32", shape: [1] }] : plans;
 }
 
-/** The quantized tensors of a file and how each was made. Throws `FileError` for metadata that do not say. */
+/** The quantized tensors of a file with their recipes. Throws `FileError` for invalid metadata. */
 export function recipesOf(file: TensorSource): ReadonlyMap<string, Recipe> {
   const recipes = new Map<string, Recipe>();
   for (const [key, text] of Object.entries(file.metadata)) {
@@ -91,7 +91,7 @@ export function recipesOf(file: TensorSource): ReadonlyMap<string, Recipe> {
   return recipes;
 }
 
-/** The quantized tensor that each of its parts belongs to. */
+/** Maps the name of each tensor to the quantized tensor that it is part of. */
 export function subjectsOf(recipes: ReadonlyMap<string, Recipe>): ReadonlyMap<string, string> {
   const subjects = new Map<string, string>();
   for (const [name, recipe] of recipes) {
@@ -100,7 +100,7 @@ export function subjectsOf(recipes: ReadonlyMap<string, Recipe>): ReadonlyMap<st
   return subjects;
 }
 
-/** Throws `FileError` where a tensor is part of one that is quantized already, with what to do `instead`. */
+/** Throws `FileError` if a tensor is part of a quantized tensor; `instead` says what to do. */
 export function requireWhole(name: string, subjects: ReadonlyMap<string, string>, instead: string): void {
   const subject = subjects.get(name);
   if (subject === undefined) return;
@@ -109,10 +109,10 @@ export function requireWhole(name: string, subjects: ReadonlyMap<string, string>
   );
 }
 
-/** Stands for the quantizer that made a tensor of a file. */
+/** Takes the place of the quantizer that made a tensor of a file. */
 class FileQuantizer extends Quantizer {}
 
-/** Throws `FileError` where a tensor of the copy is missing or is not what the recipe makes it. */
+/** Throws `FileError` if a tensor of the copy is missing, or differs in type or shape from what the recipe requires. */
 export function requireMembers(file: TensorSource, name: string, recipe: Recipe, direction: Direction): void {
   for (const { plan } of copyMembers(name, recipe, direction)) {
     const entry = file.entry(plan.name);
@@ -123,14 +123,14 @@ export function requireMembers(file: TensorSource, name: string, recipe: Recipe,
   }
 }
 
-/** Where to read from and to, and what holds what is read. */
+/** The file, the backend, and the owner of the tensors that are read. */
 export interface Reading {
   readonly backend: Backend;
   readonly file: TensorSource;
   readonly holder: Holder;
 }
 
-/** Reads one copy of a quantized tensor; see `requireMembers` for what it refuses. */
+/** Reads one copy of a quantized tensor; `requireMembers` says what it refuses. */
 export async function readQuantized(
   { backend, file, holder }: Reading,
   name: string,
@@ -143,12 +143,12 @@ export async function readQuantized(
   return made;
 }
 
-/** A tensor of a quantized one, with its bytes. */
+/** A tensor of a quantized tensor, with its bytes. */
 export interface MemberBytes extends Member {
   readonly bytes: Uint8Array;
 }
 
-/** The bytes of these copies of a quantized tensor; see `requireMembers` for what it refuses. */
+/** The bytes of these copies of a quantized tensor; `requireMembers` says what it refuses. */
 export async function readMembers(
   file: TensorSource,
   name: string,
@@ -163,7 +163,10 @@ export async function readMembers(
   return read;
 }
 
-/** The quantized tensor of these members. Where it throws, it leaves nothing behind. */
+/**
+ * Creates the quantized tensor whose tensors (codes, scales, amax) have these bytes. If it throws, it first disposes of
+ * the tensors that it has created.
+ */
 export function makeQuantized(
   backend: Backend,
   members: readonly MemberBytes[],

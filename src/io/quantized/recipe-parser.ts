@@ -1,4 +1,4 @@
-/** Reading a recipe back from a file's metadata, which anyone may have written. */
+/** Parses recipes in a file's metadata, which may be malicious. */
 import { ArgumentError, FileError, LockstepError } from "../../errors.js";
 import { BLOCK_FORMAT_NAMES, BLOCK_TILES, type Tile } from "../../formats/block.js";
 import { resolveFormat } from "../../formats/derive.js";
@@ -11,7 +11,7 @@ import { SCALE_LAYOUTS } from "../../tensor/spec.js";
 import { type Recipe, recipeKey } from "./recipe.js";
 import { recordedField } from "./recorded-spec.js";
 
-/** Reads what `formatRecipe` wrote. Throws `FileError` that names the file, the tensor and the field. */
+/** Parses the result of `formatRecipe`. Throws `FileError` with the file, the tensor and the field. */
 export function parseRecipe(path: string, name: string, text: string): Recipe {
   const where = `${path}: tensor "${name}": metadata ${recipeKey(name)}`;
   let json: Fields;
@@ -30,11 +30,11 @@ export function parseRecipe(path: string, name: string, text: string): Recipe {
 
 type Fields = Readonly<Record<string, unknown>> | null;
 
-/** The values of one JSON object, each checked when it is asked for. */
+/** The fields of a JSON object; each is checked when it is read. */
 class Reader {
   constructor(private readonly fields: Fields) {}
 
-  /** A value that `isRight` accepts, `undefined` where it is absent. */
+  /** The value if `isRight` accepts it, or undefined if it is absent. */
   optional<T>(key: string, isRight: (value: unknown) => value is T, what: string): T | undefined {
     const value = this.fields?.[key];
     if (value === undefined || isRight(value)) return value;
@@ -47,7 +47,7 @@ class Reader {
     throw new ArgumentError(`${key} is absent; ${what} is needed`);
   }
 
-  /** A string's value by `parse`. */
+  /** The value that `parse` makes of a string. */
   name<T>(key: string, parse: (text: string) => T): T {
     const text = this.required(key, isString, "a name");
     try {
@@ -85,7 +85,7 @@ function recipeOf(fields: Fields): Recipe {
   };
 }
 
-/** A parser of one of a few names. */
+/** Returns a parser for one of a few names. */
 function oneOf<const T extends string>(names: readonly T[]): (text: string) => T {
   return (text) => {
     const found = names.find((name) => name === text);

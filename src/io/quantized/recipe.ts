@@ -1,4 +1,4 @@
-/** How a tensor of a file was quantized: the metadata next to it, which say what its codes and scales mean. */
+/** The metadata of quantized tensors in files, which say how codes and scales are to be interpreted. */
 import { blockFormat } from "../../formats/block.js";
 import { RHT_SIGNS } from "../../ops/quantize/hadamard.js";
 import { makeSpec } from "../../quantizers/quantizer.js";
@@ -13,7 +13,7 @@ import type { Shape, WideDType } from "../../tensor/shape.js";
 import { isObject } from "../header/header.js";
 import { recordedField } from "./recorded-spec.js";
 
-/** Everything that says what the tensors of a quantized tensor mean. */
+/** The interpretation of a quantized tensor in a file. */
 export interface Recipe {
   readonly spec: QuantizeSpec;
   /** The shape and type before quantization. */
@@ -23,7 +23,7 @@ export interface Recipe {
   readonly usage: readonly Direction[];
 }
 
-/** Fields of a spec whose values the metadata need not have. */
+/** The fields of a spec that metadata may omit. */
 const SPEC_FIELDS = [
   "tile",
   "pow2Scales",
@@ -34,10 +34,10 @@ const SPEC_FIELDS = [
   "compact",
 ] as const;
 
-/** How the metadata writes it. */
+/** The spelling in metadata. */
 const FOUR_OVER_SIX = { none: false, mae: true, mse: "mse" } as const;
 
-/** What begins the keys of metadata that are the library's. */
+/** The prefix of the library's metadata keys. */
 export const KEY_PREFIX = "lockstep.";
 
 /** The metadata key of a quantized tensor. */
@@ -45,7 +45,7 @@ export function recipeKey(name: string): string {
   return KEY_PREFIX + name;
 }
 
-/** The quantized tensor that a metadata key is about, if any. */
+/** The name of the quantized tensor that a metadata key describes; undefined for other keys. */
 export function recipeSubject(key: string): string | undefined {
   return key.startsWith(KEY_PREFIX) ? key.slice(KEY_PREFIX.length) : undefined;
 }
@@ -53,7 +53,7 @@ export function recipeSubject(key: string): string | undefined {
 /** The key of a checkpoint's record. */
 export const RECORD_KEY = `${KEY_PREFIX}checkpoint`;
 
-/** Whether an entry of the metadata is a checkpoint's record, and not of a quantized tensor that is called "checkpoint". */
+/** Whether an entry of the metadata is a checkpoint's record, and not that of a quantized tensor named "checkpoint". */
 export function isCheckpoint(key: string, text: string): boolean {
   if (key !== RECORD_KEY) return false;
   try {
@@ -64,13 +64,15 @@ export function isCheckpoint(key: string, text: string): boolean {
   }
 }
 
-/** Who quantized: for the reader, without a meaning. */
+/** The name of the writing program, for people; readers ignore it. */
 export interface Provenance {
   readonly backend: string;
   readonly version: string;
 }
 
-/** The metadata value of a quantized tensor. Fields that do not apply, or are what the reader takes for granted, are absent. */
+/**
+ * The metadata value of a quantized tensor. Fields that do not apply, or that have the reader's default, are absent.
+ */
 export function formatRecipe({ spec, shape, dtype, scales, usage }: Recipe, by?: Provenance): string {
   const { quantizer, format } = spec;
   const special = blockFormat(quantizer).options;
@@ -92,7 +94,7 @@ export function formatRecipe({ spec, shape, dtype, scales, usage }: Recipe, by?:
   });
 }
 
-/** The recipe of a quantized tensor: of the copies that it has. */
+/** The recipe of a quantized tensor, for the copies that it has. */
 export function recipeOf({ spec, shape, dtype, scaleLayout, usage }: QuantizedTensor): Recipe {
   return { spec, shape, dtype, scales: scaleLayout, usage: DIRECTIONS.filter((each) => usage[each]) };
 }

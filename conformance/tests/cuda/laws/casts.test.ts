@@ -1,4 +1,4 @@
-/** Casts and what moves without change, on a GPU. */
+/** Laws of casts and of layout operations on a GPU. */
 import { describeLawsOnGpu } from "../../harness/gpu/laws.js";
 
 describeLawsOnGpu("casts");

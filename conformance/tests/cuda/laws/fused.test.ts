@@ -1,4 +1,4 @@
-/** Activations fused with quantizers, on a GPU. */
+/** Laws of fused activation and quantization on a GPU. */
 import { describeLawsOnGpu } from "../../harness/gpu/laws.js";
 
 describeLawsOnGpu("fused");

@@ -1,4 +1,4 @@
-/** Losses and lookups, on a GPU. */
+/** Laws of losses and embeddings on a GPU. */
 import { describeLawsOnGpu } from "../../harness/gpu/laws.js";
 
 describeLawsOnGpu("losses");

@@ -1,4 +1,4 @@
-/** Norms fused with quantizers, on a GPU. */
+/** Laws of fused norm and quantization on a GPU. */
 import { describeLawsOnGpu } from "../../harness/gpu/laws.js";
 
 describeLawsOnGpu("normed");

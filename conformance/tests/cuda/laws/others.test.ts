@@ -1,4 +1,7 @@
-/** Operations that no other file of this folder names, on a GPU: sums, norms of gradients, updates, and what is new. */
+/**
+ * Laws of all operations that no other file of this folder names, on a GPU: sums, gradient norms, updates, and new
+ * operations.
+ */
 import { describeLawsOnGpu } from "../../harness/gpu/laws.js";
 
 describeLawsOnGpu("others");

@@ -1,4 +1,4 @@
-/** Quantizers and the transform before them, on a GPU. */
+/** Laws of quantization and of the Hadamard transform on a GPU. */
 import { describeLawsOnGpu } from "../../harness/gpu/laws.js";
 
 describeLawsOnGpu("quantizers");

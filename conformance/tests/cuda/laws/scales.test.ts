@@ -1,4 +1,4 @@
-/** What undoes quantizers, and where scales lie, on a GPU. */
+/** Laws of dequantization and of scale layouts on a GPU. */
 import { describeLawsOnGpu } from "../../harness/gpu/laws.js";
 
 describeLawsOnGpu("scales");

@@ -1,4 +1,4 @@
-/** Functions of values, on a GPU. */
+/** Laws of elementwise operations on a GPU. */
 import { describeLawsOnGpu } from "../../harness/gpu/laws.js";
 
 describeLawsOnGpu("values");

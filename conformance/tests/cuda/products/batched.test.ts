@@ -1,6 +1,6 @@
 /**
- * Batches of products of attention's sizes on a GPU: the reference, given the plan that the GPU chose, gives the same bits
- * for a window of the first item and of the last.
+ * Batched products with the sizes of attention, on a GPU. For a window of the first and of the last item, the reference
+ * gives the same bits under the plan that the GPU chose.
  */
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
@@ -17,10 +17,10 @@ import { columnsOf, rowsOf } from "../../harness/gpu/products.js";
 import { record } from "../../harness/gpu/record.js";
 import { wideValuesOf } from "../../harness/products.js";
 
-/** Batches of each type; the long suite, RUNS=10000, has 200. */
+/** The number of batches of each type: 10 by default, 200 in the long suite (RUNS=10000). */
 const BATCHES = Math.min(Math.ceil(RUNS / 10), 200);
 const WINDOW = { rows: 16, columns: 64 };
-/** Elements of operands and results. */
+/** The maximum of elements of an operand or result. */
 const MAX_ELEMENTS = 2 ** 21;
 
 interface Case {
@@ -32,7 +32,7 @@ interface Case {
   readonly seed: number;
 }
 
-/** Scores: long by long over a head; values: long by a head over long; and anything ragged. */
+/** Sizes: scores (long by long, over a head), values (long by head, over long), and arbitrary ragged ones. */
 const long = fc.constantFrom(128, 256, 384, 512, 1024);
 const head = fc.constantFrom(32, 64, 80, 96, 128);
 const ragged = fc.integer({ min: 1, max: 300 });
@@ -55,13 +55,13 @@ const cases: fc.Arbitrary<Case> = sizes.chain((size) => {
   });
 });
 
-/** Item `i` of [batch, rows, columns]. */
+/** Item `i` of a tensor [batch, rows, columns]. */
 function itemOf(x: PlainTensor, i: number): PlainTensor {
   const [, rows = 0, columns = 0] = x.shape;
   return fromCodes(x.dtype, [rows, columns], x.codes.slice(i * rows * columns, (i + 1) * rows * columns));
 }
 
-/** Matrices of one shape as a batch. */
+/** Combines matrices of one shape into a batch. */
 function batchOf(items: readonly PlainTensor[]): PlainTensor {
   const [first] = items as [PlainTensor];
   const codes = items.flatMap((item) => Array.from(item.codes));

@@ -1,4 +1,7 @@
-/** Where a library scales, adds or cuts a product its own way, on a GPU: sums by zero, addends in place, the end of K. */
+/**
+ * Cases in which cuBLASLt deviates from the specification on a GPU, and the backend avoids it: factors that are zero,
+ * accumulation in place, the end of K.
+ */
 import { expect, it } from "vitest";
 import type { Backend } from "../../../../src/backends/backend.js";
 import type { GemmAlgorithm } from "../../../../src/formats/gemm-algorithm.js";
@@ -27,7 +30,7 @@ describeOnGpu("a product on a GPU", () => {
     return { ...plan, algorithm };
   }
 
-  /** What the reference gives, after the GPU gave the same. */
+  /** Compares the product on the GPU with the reference; returns the result. */
   function same(make: (backend: Backend) => GemmOptions): PlainTensor {
     const [ours, theirs] = [gpu(), reference()].map((backend) => {
       using _scope = new Scope();
@@ -98,7 +101,7 @@ describeOnGpu("a product on a GPU", () => {
       });
       const { algorithm, ...plan } = planOf((backend) => ({ ...options(backend), splitK: 3 }));
       for (const scheme of ["computeType", "inPlace", "outputType"] as const) {
-        // bytes of no version: the GPU configures what the other fields say
+        // a plan of an unknown library version: the GPU's library configures the algorithm from its attributes
         const pinned = { ...plan, algorithm: { ...algorithm, version: 0, scheme } };
         const pinnedTo = (backend: Backend) => ({ ...options(backend), plan: pinned });
         expect(planOf(pinnedTo).algorithm).toMatchObject({ scheme, splitK: 3 });

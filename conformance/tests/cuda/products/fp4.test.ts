@@ -1,4 +1,4 @@
-/** Products of real sizes on a GPU: 4-bit operands. */
+/** Products of realistic sizes on a GPU: 4-bit operands. */
 import { describeProducts } from "../../harness/gpu/products.js";
 
 describeProducts(["mxfp4", "nvfp4"]);

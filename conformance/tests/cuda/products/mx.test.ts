@@ -1,4 +1,4 @@
-/** Products of real sizes on a GPU: MX operands. */
+/** Products of realistic sizes on a GPU: MX operands. */
 import { describeProducts } from "../../harness/gpu/products.js";
 
 describeProducts(["mxfp8", "mxfp6"]);

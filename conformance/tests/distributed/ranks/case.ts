@@ -1,4 +1,4 @@
-/** Drawn programs of ranks: what each rank gives, and what the oracle says that it gets. */
+/** Drawn programs for the ranks of a group: the inputs of each rank, and the results that the oracle expects. */
 import fc from "fast-check";
 import { MESH_AXES, type MeshAxis, type MeshSizes, membersAlong } from "../../../../src/distributed/mesh.js";
 import { viewAs } from "../../../../src/tensor/data.js";
@@ -18,16 +18,16 @@ import { PlainTensor, wideValues } from "../../../values/plain.js";
 import { rounded } from "../../../values/rounded.js";
 import { WIDE_TYPES } from "../../../values/samples.js";
 
-/** A call as one rank makes it. */
+/** One call on one rank. */
 export interface RankCall {
   readonly op: string;
   readonly axis?: MeshAxis | undefined;
   readonly dtype: DType;
   readonly shape: Shape;
-  /** What it gives, in base64. */
+  /** The bytes of the input, in base64. */
   readonly bytes: string;
   readonly options: Readonly<Record<string, unknown>>;
-  /** Whether the result is added to itself at once. */
+  /** Whether the program adds the result to itself before it reads it. */
   readonly doubled: boolean;
 }
 
@@ -36,15 +36,15 @@ export interface RankProgram {
   readonly calls: readonly RankCall[];
 }
 
-/** One call of all members of one group. */
+/** One call on all members of one group. */
 interface Drawn {
-  /** Of each member. */
+  /** The call on each member. */
   readonly calls: readonly RankCall[];
-  /** What each member gets. */
+  /** The expected result on each member. */
   readonly expected: readonly (PlainTensor | undefined)[];
 }
 
-/** A program for each rank, and what each of its calls gives. */
+/** A program for each rank, and the expected results of its calls. */
 export interface Case {
   readonly programs: readonly RankProgram[];
   readonly expected: readonly (readonly (PlainTensor | undefined)[])[];
@@ -56,7 +56,7 @@ const dtype = fc.constantFrom(...DTYPES);
 const rest = fc.constantFrom<Shape>([], [1], [2], [3, 2], [33]);
 const fits = (type: DType, unit: Shape): Shape => (storageBits(type) < 8 ? [...unit, 2] : unit);
 
-/** Rows of each rank: often none, and seldom as many as another's. */
+/** The number of rows on each rank: often zero, and usually different among ranks. */
 const rowsOf = (size: number): fc.Arbitrary<readonly number[]> =>
   fc.array(fc.nat(5), { minLength: size, maxLength: size });
 
@@ -67,7 +67,7 @@ function anyTensor(type: DType, shape: Shape): fc.Arbitrary<PlainTensor> {
     .map((data) => new PlainTensor(type, shape, viewAs(type, data.slice())));
 }
 
-/** Sums that cancel, swallow each other and overflow. */
+/** Summands that cancel, absorb each other, or overflow. */
 const EDGES = [0, 1, 2 ** -24, 2 ** 24, 65504, 2 ** 127, 3.4e38];
 const wide = (type: WideDType, shape: Shape): fc.Arbitrary<PlainTensor<WideDType>> =>
   wideTensor(shape, { dtype: type, edges: EDGES });
@@ -80,7 +80,7 @@ function call(op: string, x: PlainTensor, options: RankCall["options"]): RankCal
   return { op, dtype: x.dtype, shape: x.shape, bytes, options, doubled: false };
 }
 
-/** Elements [begin, begin + count) of a tensor, in their bytes. */
+/** The bytes of elements [begin, begin + count) of a tensor. */
 function piece({ dtype: type, data }: PlainTensor, begin: number, count: number): Uint8Array {
   const { buffer, byteOffset } = data;
   const bits = storageBits(type);
@@ -117,7 +117,7 @@ function allToAll(size: number): fc.Arbitrary<Drawn> {
   return fc.tuple(dtype, rest, table, fc.boolean()).chain(([type, tail, ragged, even]) => {
     const unit = fits(type, tail);
     const each = elementCount(unit);
-    // row r: what rank r sends to each
+    // row r: the numbers of elements that rank r sends to each rank
     const sent = even ? ragged.map((row) => row.map(() => ragged[0]?.[0] as number)) : ragged;
     return tuple(sent.map((row) => anyTensor(type, [sum(row), ...unit]))).map((parts) => {
       const received = sent.map((_, to) => sent.map((row) => row[to] as number));
@@ -182,7 +182,7 @@ function reduced(size: number): fc.Arbitrary<Reduced> {
   });
 }
 
-/** The whole of what the parts combine to, as values; and the options that ask for it. */
+/** The combined result of all inputs as values, and the options of the call. */
 function combined(
   parts: readonly PlainTensor<WideDType>[],
   { type, reduction, algorithm, order }: Reduced,
@@ -233,7 +233,7 @@ function reduceScatter(size: number): fc.Arbitrary<Drawn> {
   });
 }
 
-/** One call of the members of a group of that size. */
+/** One call on all members of a group of that size. */
 function drawn(size: number): fc.Arbitrary<Drawn> {
   const kinds = [allGather, allToAll, broadcast, allReduce, reduceScatter, ...(size > 1 ? [message] : [])];
   return fc
@@ -241,7 +241,7 @@ function drawn(size: number): fc.Arbitrary<Drawn> {
     .chain((made) => fc.boolean().map((doubled) => (doubled ? twice(made) : made)));
 }
 
-/** Wide results are added to themselves, before anything was read. */
+/** The case with each result added to itself before any result is read. Unchanged if a result is quantized. */
 function twice(made: Drawn): Drawn {
   const { calls, expected } = made;
   if (!expected.every((each) => each === undefined || isWide(each.dtype))) return made;
@@ -266,7 +266,7 @@ const MESHES: readonly MeshSizes[] = [
 ];
 const count = ({ tp = 1, cp = 1, dp = 1, pp = 1 }: MeshSizes): number => tp * cp * dp * pp;
 
-/** Calls of all ranks: those of the whole group, and those of every group along an axis. */
+/** Calls on the whole group, and on the groups along each axis of the mesh. */
 function callsOf(size: number, mesh: MeshSizes | undefined): fc.Arbitrary<Drawn> {
   if (!mesh) return drawn(size);
   const { tp = 1, cp = 1, dp = 1, pp = 1 } = mesh;
@@ -294,7 +294,7 @@ function callsOf(size: number, mesh: MeshSizes | undefined): fc.Arbitrary<Drawn>
   });
 }
 
-/** Programs of 1 to `most` ranks. */
+/** Programs for 1 to `most` ranks. */
 export function distributedCase(most: number): fc.Arbitrary<Case> {
   const alone = fc.integer({ min: 1, max: most }).map((size) => ({ size, mesh: undefined }));
   const meshes = fc
@@ -311,7 +311,7 @@ export function distributedCase(most: number): fc.Arbitrary<Case> {
   );
 }
 
-/** A result as a rank tells of it. */
+/** A result, parsed from the text that a rank prints. */
 export function parsed(told: string | undefined): PlainTensor | undefined {
   if (told === undefined) return undefined;
   const [type, sizes, bytes] = told.split(" ") as [DType, string, string];

@@ -1,4 +1,4 @@
-/** Ranks as processes of this host, which end with the test whatever happens. */
+/** Starts ranks as processes of this host, and ends them after the test in any case. */
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { createServer } from "node:net";
@@ -6,16 +6,16 @@ import { afterEach, expect } from "vitest";
 
 const RANK = new URL("./rank.mjs", import.meta.url).pathname;
 
-/** How a rank ended, and what it said. */
+/** The exit of a rank, and its output. */
 export interface RankEnd {
   readonly status: number | null;
   readonly signal: NodeJS.Signals | null;
-  /** Its last line, where that is JSON. */
+  /** The last line of its output, if that is JSON. */
   readonly said: Readonly<Record<string, unknown>> | undefined;
   readonly stderr: string;
 }
 
-/** How a rank failed. */
+/** The error that a rank reported. */
 export interface Told {
   readonly type: string;
   readonly failure: string;
@@ -36,7 +36,7 @@ export async function freePort(): Promise<number> {
 
 const running = new Set<ChildProcess>();
 
-/** No test leaves a process behind. */
+/** Kills all ranks that are still running. */
 export function endAllRanks(): void {
   afterEach(() => {
     const left = running.size;
@@ -48,7 +48,7 @@ export function endAllRanks(): void {
 
 export type Environment = Readonly<Record<string, string>>;
 
-/** The environment of a rank of a job. */
+/** The environment variables of a rank. */
 export function jobOf(rank: number, size: number, port: number): Environment {
   return {
     RANK: String(rank),
@@ -87,7 +87,7 @@ export function startRank(args: readonly string[], environment: Environment) {
   return { ended, kill: () => child.kill("SIGKILL") };
 }
 
-/** Waits for all; throws where one is still running by then. */
+/** Waits for `what`; throws if it is not done within `ms` milliseconds. */
 export async function within<T>(ms: number, what: Promise<T>): Promise<T> {
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<never>((_, reject) => {

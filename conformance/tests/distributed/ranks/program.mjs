@@ -1,11 +1,11 @@
-// A program of ranks as data, and what one rank does of it. It knows of the library what it is handed, so that tests run it over
-// sources, and processes over the package.
+// Programs of ranks as data, and the function that runs the calls of one rank. The library is a parameter, because
+// tests run the sources and processes run the built package.
 
 /** @typedef {import("./case.js").RankCall} RankCall */
 
 /**
- * Runs the calls of one rank, and pauses behind each. The results are read at the end; inputs are disposed of as soon as they
- * were given.
+ * Runs the calls of one rank and yields after each. Results are read at the end. Inputs are disposed of right after
+ * their call.
  *
  * @param {{ empty: Function, add: Function }} library
  * @param {import("../../../../src/distributed/group.js").ProcessGroup} world
@@ -43,7 +43,7 @@ async function readAll(results) {
   return texts;
 }
 
-/** The tensor that the call gives; none to a rank that only sends or takes no part. */
+/** The input tensor of a call; undefined on a rank that has none. */
 function runCall(empty, group, { op, dtype, shape, bytes, options }) {
   if (op === "none") return undefined;
   const x = empty(group.backend, dtype, shape).write(new Uint8Array(Buffer.from(bytes, "base64")));

@@ -1,5 +1,5 @@
-// One rank as a process, over the package. `programs FILE` runs the programs of that file and prints what they give; `fault NAME
-// RANK` goes wrong on that rank as NAME says, and every rank prints how it went.
+// One rank as a process with the built package. `programs FILE` runs the programs in that file and prints their
+// results. `fault NAME RANK` makes that rank fail as NAME says; every rank prints the error that it gets.
 import { readFileSync } from "node:fs";
 import { add, empty, openBackend, tensor } from "lockstep";
 import { openProcessGroup } from "lockstep/distributed";
@@ -11,7 +11,7 @@ const values = (backend, length) => tensor(backend, new Float32Array(length).fil
 const bf16 = (backend, length) => empty(backend, "bf16", [length]).write(new Uint16Array(length));
 const sleep = (ms) => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
 
-/** What the rank at fault does in place of `allReduce` of f32 [4]. */
+/** What the faulty rank does instead of `allReduce` of f32 [4]. */
 const FAULTS = {
   none: (group) => group.allReduce(values(group.backend, 4)),
   killed: () => process.kill(process.pid, "SIGKILL"),
@@ -28,7 +28,7 @@ const FAULTS = {
   plan: (group) => group.allReduce(values(group.backend, 4), { plan: { algorithm: "ring" } }),
   order: (group) => group.allGather(values(group.backend, 4)),
   message: (group) => group.send(values(group.backend, 4), (group.rank + 1) % group.size),
-  // two rows to each other rank, which expects one
+  // sends two rows to each other rank, which expects one
   rows: (group) => {
     const sent = Array.from({ length: group.size }, (_, to) => (to === group.rank ? 1 : 2));
     const received = sent.map(() => 1);

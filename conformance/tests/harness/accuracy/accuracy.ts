@@ -1,8 +1,8 @@
 /**
- * How far functions of one f32 lie from the truth, and whether they have the bits of docs/numerics.md, over all 2^32 inputs.
+ * Measures the error of functions of one f32 over all 2^32 inputs, and compares their bits with docs/numerics.md.
  *
- * The truth of an input is first computed in f64, by formulas without cancellation whose relative error is below 2^-42, which
- * is 2^-18 of an f32's ulp. The inputs that come out worst are then measured against `oracle/core/wide.ts`.
+ * The true value is first computed in f64, by formulas without cancellation whose relative error is below 2^-42, which
+ * is 2^-18 of an f32's ulp. The inputs with the largest errors are then measured against `oracle/core/wide.ts`.
  */
 
 import { UNROUNDED } from "../../../oracle/core/math.js";
@@ -10,17 +10,17 @@ import * as wide from "../../../oracle/core/wide.js";
 import { RULES } from "../../../oracle/elementwise/activation.js";
 import type { Stems } from "./stems.js";
 
-/** A function of one f32, as the reference, the page and the truth have it. */
+/** A function of one f32 in three forms: the reference's, numerics.md's, and the true one. */
 export interface Measured {
-  /** Fills `dst` with the function of the `count` values at `src`. */
+  /** Writes the function of the `count` values at `src` to `dst`. */
   readonly reference: (stems: Stems, memory: Places, count: number) => void;
-  /** The value before it is rounded to f32. */
+  /** The value by numerics.md, before it is rounded to f32. */
   readonly page: (x: number) => number;
   readonly truth: (x: number) => number;
   readonly exact: (x: wide.Real) => wide.Real;
-  /** Below this the error counts by itself, not in ulp: a slope crosses zero there. */
+  /** Below this magnitude the error is absolute instead of in ulp, because the true value has a zero there. */
   readonly floor?: number;
-  /** Where there is a true value; default everywhere. */
+  /** Where the true value exists. Default: everywhere. */
   readonly defined?: (x: number) => boolean;
 }
 
@@ -32,29 +32,29 @@ interface Places {
 }
 
 export interface Accuracy {
-  /** Inputs that were computed, NaN and infinities among them. */
+  /** The number of computed inputs, NaN and infinities included. */
   readonly inputs: number;
-  /** Inputs whose result has other bits than the page says. */
+  /** The number of results whose bits differ from numerics.md. */
   readonly different: number;
-  /** The largest error in units of the last place, and where. */
+  /** The largest error in ulp, and its input. */
   readonly ulps: number;
   readonly at: number;
-  /** The largest error where the true value is below the floor. */
+  /** The largest absolute error below the floor. */
   readonly apart: number;
 }
 
-/** Values that are computed at once. */
+/** The number of values that are computed at once. */
 const CHUNK = 1 << 16;
-/** Inputs that are measured against the wide truth. */
+/** The number of inputs that are measured with `oracle/core/wide.ts`. */
 const CANDIDATES = 32;
 
-/** 1 / ulp of an f32 as large as an f64 with that exponent field. */
+/** 1 / ulp of an f32 with the magnitude of an f64, by the f64's exponent field. */
 const INVERSE_ULP = Float64Array.from(
   { length: 2048 },
   (_, field) => 2 ** (23 - Math.min(Math.max(field - 1023, -126), 127)),
 );
 
-/** erf by its series of positive terms: 2 / sqrt(pi) e^(-x^2) times the sum of 2^k x^(2k+1) / (1 3 5 ... (2k+1)). */
+/** erf by a series of positive terms: 2 / sqrt(pi) e^(-x^2) times the sum of 2^k x^(2k+1) / (1 3 5 ... (2k+1)). */
 function erf(x: number): number {
   const a = Math.abs(x);
   if (a > 6.5) return Math.sign(x);
@@ -68,10 +68,10 @@ function erf(x: number): number {
   return (2 / Math.sqrt(Math.PI)) * Math.exp(-square) * sum;
 }
 
-/** e^-v, which is finite. */
+/** e^-v, limited so that it stays finite. */
 const decay = (v: number): number => Math.exp(Math.min(-v, 700));
 
-/** x s(v) and its derivative s + x v' (s (1 - s)), s the logistic function and `xv` = x v'. */
+/** x s(v) and its derivative s + x v' (s (1 - s)), where s is the logistic function and `xv` = x v'. */
 const part = (x: number, v: number): number => x / (1 + decay(v));
 function partSlope(xv: number, v: number): number {
   const e = decay(v);
@@ -83,7 +83,7 @@ const ALPHA = Math.fround(1.702);
 const gelu = (x: number): number => x * (C0 + C1 * (x * x));
 const positive = (x: number, y: number): number => (x > 0 ? y : 0);
 
-/** Of each activation in the order of the reference's numbers: the truth of its value and of its slope. */
+/** The true value and derivative of each activation, in the order of the reference's numbers. */
 const TRUTHS = {
   gelu: [(x: number) => part(x, gelu(x)), (x: number) => partSlope(x * (C0 + 3 * C1 * (x * x)), gelu(x))],
   relu: [(x: number) => positive(x, x), (x: number) => positive(x, 1)],
@@ -110,18 +110,18 @@ const scalar =
     for (let i = 0; i < count; i++) to[i] = call(from[i] as number);
   };
 
-function activation(kind: Kind, slope: boolean): Measured {
+function activation(kind: Kind, derivative: boolean): Measured {
   const rule = RULES[kind];
   const number = KINDS.indexOf(kind);
-  const crosses = slope && ["gelu", "silu", "qgelu"].includes(kind);
+  const crosses = derivative && ["gelu", "silu", "qgelu"].includes(kind);
   return {
     reference: ({ call }, { src, dst, ones, scratch }, count) => {
-      if (slope) call.activationBackward?.(ones, 0, src, 0, dst, 0, number, scratch, 0, count);
+      if (derivative) call.activationBackward?.(ones, 0, src, 0, dst, 0, number, scratch, 0, count);
       else call.activation?.(src, 0, dst, 0, number, scratch, 0, count);
     },
-    page: slope ? rule.slope : rule.value,
-    truth: TRUTHS[kind][slope ? 1 : 0],
-    exact: slope ? rule.trueSlope : rule.trueValue,
+    page: derivative ? rule.derivative : rule.value,
+    truth: TRUTHS[kind][derivative ? 1 : 0],
+    exact: derivative ? rule.trueDerivative : rule.trueValue,
     ...(crosses ? { floor: 2 ** -6 } : {}),
   };
 }
@@ -145,7 +145,7 @@ export const MEASURED: Readonly<Record<string, Measured>> = {
   ),
 };
 
-/** Measures one function over the chunks of 2^16 inputs, in the order of their bits, that `chunks` names. */
+/** Measures one function over the given chunks of 2^16 consecutive bit patterns. */
 export function measure(stems: Stems, measured: Measured, chunks: Iterable<number>): Accuracy {
   stems.reset();
   const places = {
@@ -171,13 +171,13 @@ export function measure(stems: Stems, measured: Measured, chunks: Iterable<numbe
   return { inputs, different, ...worst.settled() };
 }
 
-/** What the page says, before it is rounded to f32 and after. */
+/** The values by numerics.md, before and after the rounding to f32. */
 const unrounded = new Float64Array(CHUNK);
 const unroundedWords = new Uint32Array(unrounded.buffer);
 const written = new Float32Array(CHUNK);
 const writtenBits = new Uint32Array(written.buffer);
 
-/** How many of the results have other bits than the page's; one NaN is as good as another. */
+/** The number of results whose bits differ from numerics.md; all NaNs are equal. */
 function differences(got: Float32Array, gotBits: Uint32Array): number {
   let count = 0;
   for (let i = 0; i < CHUNK; i++) {
@@ -186,14 +186,14 @@ function differences(got: Float32Array, gotBits: Uint32Array): number {
   return count;
 }
 
-/** Half a step beyond the largest f32. */
+/** The overflow threshold: the largest f32 plus half a step. */
 const OVERFLOW = 2 ** 128 - 2 ** 103;
-/** More than the polynomials can be wrong by, in ulp. */
+/** A bound in ulp on the error of the polynomials. */
 const SLACK = 2 ** -6;
-/** One input of so many neighbours has its truth computed whatever its result. */
+/** The true value of every sixteenth input is computed in any case. */
 const SPOT = 16;
 
-/** 1 / ulp of an f32 as large as the page's value. */
+/** 1 / ulp of an f32 with the magnitude of the page's value. */
 function inverseUlp(i: number): number {
   return INVERSE_ULP[((unroundedWords[2 * i + 1] as number) >>> 20) & 0x7ff] as number;
 }
@@ -201,13 +201,16 @@ function inverseUlp(i: number): number {
 /** The inputs with the largest errors so far. */
 class Worst {
   readonly #candidates: { readonly x: number; readonly got: number; readonly ulps: number }[] = [];
-  /** What an error has to exceed to be among them. */
+  /** The smallest error in the list. */
   #least = 0;
   #apart = { error: 0, x: 0, got: 0 };
 
   constructor(readonly measured: Measured) {}
 
-  /** An error is that of the rounding, which is seen at once, and less than `SLACK` of the value that is rounded. */
+  /**
+   * Adds results. The error is at most the rounding error plus `SLACK`; the rounding error is known, so most inputs
+   * need no true value.
+   */
   add(x: Float32Array, got: Float32Array): void {
     const { floor = 0 } = this.measured;
     for (let i = 0; i < CHUNK; i++) {
@@ -241,7 +244,7 @@ class Worst {
     if (all.length === CANDIDATES) this.#least = (all[CANDIDATES - 1] as { readonly ulps: number }).ulps;
   }
 
-  /** The largest errors, measured against the wide truth. */
+  /** The largest errors, measured with `oracle/core/wide.ts`. */
   settled(): Pick<Accuracy, "ulps" | "at" | "apart"> {
     const { exact } = this.measured;
     const found = this.#candidates.map(({ x, got }) => ({

@@ -1,30 +1,33 @@
-/** Stems of the reference by themselves, called on raw memory: for laws that the API cannot reach. */
+/**
+ * Compiles single stems (modules) of the reference and calls them on raw memory, for laws that the public API cannot
+ * test.
+ */
 import asc from "assemblyscript/asc";
 
 type Call = (...args: number[]) => number;
 
 export interface Stems {
   readonly call: Readonly<Record<string, Call>>;
-  /** The same without a wrapper, for those that take and give no 64-bit integers. */
+  /** The exports without the wrapper, for functions without 64-bit integers. */
   readonly direct: Readonly<Record<string, Call>>;
-  /** Copies an array into fresh memory, 16-byte aligned; gives its address. */
+  /** Copies an array to newly allocated memory, 16-byte aligned; returns its address. */
   readonly put: (array: ArrayBufferView) => number;
-  /** Fresh memory, filled with 0xAA so that what is not written shows. */
+  /** Allocates memory and fills it with 0xAA, so that unwritten bytes are recognisable. */
   readonly room: (bytes: number) => number;
   readonly f32: (address: number, length: number) => Float32Array;
   readonly u16: (address: number, length: number) => Uint16Array;
-  /** Rounds numbers to a Wide type in fresh memory; gives its address. */
+  /** Rounds numbers to a wide type in newly allocated memory; returns its address. */
   readonly putWide: (type: number, values: readonly number[]) => number;
-  /** The values of a Wide array. */
+  /** The values of an array of a wide type. */
   readonly getWide: (type: number, address: number, length: number) => number[];
-  /** Forgets everything that `put` and `room` gave. */
+  /** Frees everything that `put` and `room` returned. */
   readonly reset: () => void;
 }
 
 const FLAGS =
   "--runtime minimal -O3 --noAssert --importMemory --sharedMemory --initialMemory 32 --maximumMemory 65536 --enable simd --enable threads";
 
-/** Compiles these stems of assembly/, and wide, into a module of its own. */
+/** Compiles these stems of assembly/, and `wide`, into one module. */
 export async function openStems(...stems: readonly string[]): Promise<Stems> {
   const source = ["core/wide", ...stems].map((stem) => `export * from "./${stem}";\n`).join("");
   let binary = new Uint8Array();

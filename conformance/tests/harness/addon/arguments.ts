@@ -1,4 +1,4 @@
-/** Arguments of any kind for the addon, and the law that none of them crashes it. */
+/** Arbitrary arguments for the addon, and the law that none of them crashes it. */
 import * as fc from "fast-check";
 import { expect } from "vitest";
 import {
@@ -15,10 +15,13 @@ import {
 } from "../../../../src/backends/cuda/native-calls.js";
 import { factsOf } from "../../../../src/formats/derive.js";
 
-/** Bytes of the blocks that arguments point to. */
+/** The sizes in bytes of the blocks that arguments point to. */
 const BLOCKS = [1, 8, 64, 100, 4096, 2 ** 20];
 
-/** Addresses of blocks, inside of them at any alignment, at their ends and beyond, and of another backend's blocks. */
+/**
+ * Addresses of blocks: their start, inside at any alignment, at and beyond their end, and addresses of another
+ * backend's blocks.
+ */
 function addressesIn(blocks: readonly number[], foreign: readonly number[]): readonly number[] {
   const around = blocks.flatMap((at, i) => {
     const bytes = BLOCKS[i % BLOCKS.length] as number;
@@ -28,7 +31,7 @@ function addressesIn(blocks: readonly number[], foreign: readonly number[]): rea
   return [...around, ...blocks, ...blocks, ...foreign];
 }
 
-/** Numbers above all: sizes, addresses, negative, huge, fractional, and none at all. */
+/** Mostly numbers (sizes, addresses, negative, huge, fractional), and some values that are no numbers. */
 const numbers = (addresses: readonly number[]): fc.Arbitrary<number> =>
   fc.oneof(
     { weight: 6, arbitrary: fc.constantFrom(0, 1, 2, 3, 16, 32, 128, 1000) },
@@ -64,33 +67,33 @@ const anything = (addresses: readonly number[]): fc.Arbitrary<unknown> =>
     },
   );
 
-/** Words of formats, 0 for f32, and of one that does not exist. */
+/** Format words, 0 (f32), and a word that does not exist. */
 const WORDS = [
   0,
   0xffffffff,
   ...(["e4m3", "e5m2", "e2m1", "e2m3", "e8m0", "bf16", "f16"] as const).map((name) => factsOf(name).word),
 ];
 
-/** What arguments that fit together follow from. */
+/** Sizes from which a consistent set of arguments is derived. */
 interface Drawn {
   readonly addresses: readonly number[];
   readonly workspace: number;
   readonly rows: number;
   readonly columns: number;
-  /** Elements of a block. */
+  /** The bytes of an element. */
   readonly unit: number;
   readonly word: number;
   readonly choice: number;
   readonly plan: number;
 }
 
-/** Of a placement of scales, of [lines, length] elements, its fields. */
+/** The fields of a consistent placement for scales of [lines, length] elements. */
 const placed = (lines: number, length: number, unit: number): Readonly<Record<string, number>> => {
   const blocks = Math.ceil(length / unit);
   return { bytes: 0, lines, blocks, lineStride: blocks, blockStride: 1, swizzled: 0 };
 };
 
-/** An argument of a call that is likely to go on to its launch. */
+/** A consistent value for an argument, with which a call is likely to reach its kernel launch. */
 function fitting({ name, kind }: Slot, i: number, drawn: Drawn): number {
   const { rows, columns, unit, choice } = drawn;
   const [, group, field] = /^(?:(\w+)\.)?placement\.(\w+)$/.exec(name) ?? [];
@@ -130,8 +133,8 @@ function fitting({ name, kind }: Slot, i: number, drawn: Drawn): number {
 }
 
 /**
- * Some arguments of a call given, others not: in part of the runs any numbers, in the others such as fit together, but for some,
- * so that calls go on to their launch.
+ * Some arguments of a call; others are absent. In part of the runs the values are arbitrary. In the others they are
+ * consistent except for a few, so that calls reach their kernel launch.
  */
 const slots = (
   declared: readonly Slot[],
@@ -159,7 +162,7 @@ const slots = (
   const at = fc.nat({ max: size - 1 });
   const astray = fc.array(fc.tuple(at, numbers(addresses)), { maxLength: 2 });
   const absent = fc.tuple(fc.integer({ min: 0, max: 9 }), at, fc.nat({ max: 8 }));
-  // what an operation can do without is left out now and then
+  // optional arguments are sometimes absent
   const without = fc.array(fc.boolean(), { minLength: size, maxLength: size });
   return fc
     .tuple(fc.integer({ min: 0, max: 3 }), wild, drawn, astray, absent, without)
@@ -177,7 +180,7 @@ const slots = (
     });
 };
 
-/** What native code must not take for the array of arguments, and the array in other memory. */
+/** Values that native code must refuse in place of the argument array, and the array in other kinds of memory. */
 function instead(given: Float64Array, kind: number): unknown {
   const { length } = given;
   const shared = new Float64Array(new SharedArrayBuffer(8 * length));
@@ -209,7 +212,7 @@ type AddonFunction = (typeof NATIVE_OPERATIONS)[number] | (typeof DIRECT)[number
 
 const DIRECT = ["write", "read", "readSync", "copy", "free", "allocate", "memory", "trim"] as const;
 
-/** Prepares a product, with an algorithm where there is one; its number. */
+/** Prepares a product and returns its number, with an algorithm if cuBLASLt proposes one. */
 function preparedPlan(exports: AddonExports, device: DeviceHandle, transposeA: boolean): number {
   const addon = namingArguments(exports);
   const pitches = { aPitch: 32, bPitch: 32, cPitch: 32, dPitch: 32 };
@@ -231,19 +234,20 @@ function preparedPlan(exports: AddonExports, device: DeviceHandle, transposeA: b
   return plan;
 }
 
-/** In place of the slots of a function that has none. */
+/** A placeholder slot for functions without slots. */
 const NO_SLOT: Slot = { name: "none", kind: "count", optional: false };
 
 interface ArgumentRuns {
   readonly numRuns: number;
   readonly seed?: number;
-  /** The functions that are called, all of them if left out. */
+  /** The functions to call. Default: all. */
   readonly names?: readonly AddonFunction[];
 }
 
 /**
- * Calls of every function with arguments of any kind: each works or throws an Error, and all go on working. A call that is
- * accepted is waited for, so that a fault of its kernel is reported as its own. Gives the names of those that only threw.
+ * Calls functions with arbitrary arguments. Each call has to return or throw an Error, and later calls have to work.
+ * Waits for each accepted call, so that a kernel fault is attributed to it. Returns the names of functions that only
+ * threw.
  */
 export async function survivesArguments(
   addon: AddonExports,
@@ -260,7 +264,7 @@ export async function survivesArguments(
   const worked = new Set<string>();
   const pending: Promise<unknown>[] = [];
   let threw = 0;
-  // few of the values that these may be given fit
+  // few arbitrary values are valid for these functions
   const unlikely = names.filter((name) => (DIRECT as readonly string[]).includes(name));
   const drawnName = fc.constantFrom(...names, ...unlikely, ...unlikely, ...unlikely);
   const slotsFor = (name: AddonFunction) =>
@@ -279,7 +283,7 @@ export async function survivesArguments(
       fc.integer({ min: 0, max: 199 }),
       direct,
       ([name, given], handle, kind, drawn) => {
-        // the blocks and plans that all other calls are about stay
+        // the blocks and plans that other calls use are not freed
         if (name === "free" && typeof drawn[0] === "number")
           drawn[0] = addon.allocate(device, drawn[0] & 0xfff);
         if (name === "gemmForget" && plans.includes(given[0] ?? 0))

@@ -1,4 +1,7 @@
-/** A GPU that computes nothing: it answers for cuBLASLt as it is told, and remembers what was asked of it. */
+/**
+ * A fake of the addon that computes nothing: it returns configured algorithms in place of cuBLASLt and records all
+ * calls.
+ */
 
 import { expect } from "vitest";
 import type { Backend } from "../../../../src/backends/backend.js";
@@ -17,7 +20,7 @@ import type { Gpu } from "../../../../src/formats/chips.js";
 import { zeros } from "../../../../src/ops/create.js";
 import type { WideDType } from "../../../../src/tensor/shape.js";
 
-/** An algorithm whose bytes hold its own attributes. */
+/** A fake algorithm with this id. Its opaque bytes (`words`) contain id, tile, splitK and scheme. */
 export function algorithmNumbered(id: number, fields: Partial<NativeAlgorithm> = {}): NativeAlgorithm {
   const { tile = 20, splitK = 1, scheme = 0 } = fields;
   const words = [id, tile, splitK, scheme, ...new Array<number>(12).fill(15)];
@@ -27,7 +30,7 @@ export function algorithmNumbered(id: number, fields: Partial<NativeAlgorithm> =
 
 type Call = readonly [name: NativeCall, args: object];
 
-/** Calls that enqueue work. */
+/** The calls that enqueue work. */
 export const LAUNCHES = [
   "gemm",
   "gemmOperand",
@@ -41,13 +44,13 @@ const isLaunch = (name: NativeCall): boolean => LAUNCHES.some((launch) => launch
 
 export class FakeGpu {
   version = 130100;
-  /** Whether searches restricted to no split-K have an answer. */
+  /** Whether a search restricted to algorithms without split-K finds one. */
   answersWithoutSplit = true;
   /** Whether algorithms can be configured by their attributes. */
   configures = true;
   /** Products with fewer rows than this are not supported. */
   smallest = 1;
-  /** Temporaries that were not given back. */
+  /** The number of temporaries that were not freed. */
   taken = 0;
   readonly context: LoweringContext;
   readonly #calls: Call[] = [];
@@ -74,7 +77,7 @@ export class FakeGpu {
     };
   }
 
-  /** The arguments of every call of that name. */
+  /** The arguments of every call with that name. */
   named<K extends NativeCall>(name: K): readonly NativeArgs<K>[] {
     return this.#calls.flatMap(([called, args]) => (called === name ? [args as NativeArgs<K>] : []));
   }
@@ -114,7 +117,7 @@ export class FakeGpu {
       gemmChoose: (device, args) => {
         record("gemmChoose")(device, args);
         const words = Array.from({ length: 16 }, (_, i) => Number(args[`word${i}` as keyof typeof args]));
-        // a stored algorithm of the tests is fifteens throughout
+        // stored algorithms in these tests have fifteens in all words
         if (words.every((word) => word === 15)) return { ...algorithmNumbered(66), words };
         const [id = 0, tile = 0, splitK = 0, scheme = 0] = words;
         return algorithmNumbered(id, { tile, splitK, scheme });
@@ -131,7 +134,7 @@ export interface FakeOptions {
   readonly splitK?: GemmArgs["splitK"];
   readonly algorithm?: GemmArgs["algorithm"];
   readonly transposed?: boolean;
-  /** In place of zeros. */
+  /** Operands in place of tensors of zeros. */
   readonly operands?: Pick<GemmArgs, "x" | "w">;
   readonly out?: GemmOutDType;
   readonly bias?: WideDType;
@@ -141,7 +144,7 @@ export interface FakeOptions {
   readonly beta?: number;
 }
 
-/** A product of zeros, [rows, depth] by [columns, depth]. */
+/** The arguments of a product of zeros, [rows, depth] by [columns, depth]. */
 export function gemmArgs(
   backend: Backend,
   format: "e4m3" | "e5m2" | "bf16" | "f32",
@@ -171,10 +174,10 @@ export function gemmArgs(
   };
 }
 
-/** The arguments of `gemmArgs` behind the backend. */
+/** The arguments of `gemmArgs` after the backend. */
 type Given = Parameters<typeof gemmArgs> extends [unknown, ...infer R] ? R : never;
 
-/** Runs products that the fake GPU supports, of operands on `backend`. */
+/** Runs products that the fake GPU supports, with operands on `backend`. */
 export function runsProducts(backend: () => Backend) {
   return (gpu: FakeGpu, ...given: Given): ReturnType<typeof gemmArgs> => {
     const args = gemmArgs(backend(), ...given);

@@ -1,23 +1,23 @@
 /**
- * The addon with every allocation between fences: tensors, and what an operation takes for itself while it runs. Fresh
- * memory is poison; what was written outside shows when it is given back.
+ * The addon with fences around every allocation, both tensors and temporaries of operations. New memory is filled with
+ * poison. A write outside of an allocation is found when it is freed.
  */
 import type { AddonExports, DeviceHandle } from "../../../../src/backends/cuda/addon.js";
 import { MismatchError } from "../../../values/difference.js";
 
-/** No zero and no NaN of any type. */
+/** The fill byte. As an element of any type it is neither zero nor NaN. */
 const POISON = 0xa7;
 const FENCE = 0xa5;
-/** What allocations are aligned to. */
+/** The alignment of allocations, so that fences keep it. */
 const FENCE_BYTES = 256;
-/** What the host poisons of an allocation. */
+/** The size of the poison pattern that the host writes; the device copies it to fill larger allocations. */
 const PIECE_BYTES = 2 ** 24;
 
 function isFence(bytes: Uint8Array): boolean {
   return bytes.every((byte) => byte === FENCE);
 }
 
-/** Whether both fences stand; a device that no longer answers has none to look at. */
+/** Whether both fences are intact. True for a device that has failed, because its memory cannot be read. */
 function stand(addon: AddonExports, device: DeviceHandle, address: number, bytes: number): boolean {
   const read = (from: number): Uint8Array | undefined => {
     try {
@@ -30,7 +30,7 @@ function stand(addon: AddonExports, device: DeviceHandle, address: number, bytes
   return (!before || isFence(before)) && (!after || isFence(after));
 }
 
-/** Poisons memory: a piece of it from the host, which the device copies on. */
+/** Fills memory with poison: the host writes one piece, and the device copies it. */
 function poison(addon: AddonExports, device: DeviceHandle, address: number, bytes: number): void {
   let done = Math.min(bytes, PIECE_BYTES);
   addon.write(device, address, new Uint8Array(done).fill(POISON));
@@ -41,7 +41,7 @@ function poison(addon: AddonExports, device: DeviceHandle, address: number, byte
   }
 }
 
-/** What `body` gives; an error says how much was wanted without the fences. */
+/** Runs `body`. If it fails, the error has the requested size without the fences. */
 function withoutFences<T>(body: () => T): T {
   try {
     return body();
@@ -52,7 +52,7 @@ function withoutFences<T>(body: () => T): T {
   }
 }
 
-/** `addon`, of which every device fences what it allocates. */
+/** An addon whose devices fence their allocations. */
 export function fencedAddon(addon: AddonExports): AddonExports {
   const sizes = new WeakMap<DeviceHandle, Map<number, number>>();
   const sizesOn = (device: DeviceHandle): Map<number, number> => {
@@ -60,7 +60,7 @@ export function fencedAddon(addon: AddonExports): AddonExports {
     sizes.set(device, known);
     return known;
   };
-  // allocated in a capture, where what is written is not there until a replay
+  // allocated during a capture: the writes of their fences happen only in the replay
   let unwritten: [device: DeviceHandle, address: number, bytes: number][] | undefined;
   const fence = (device: DeviceHandle, address: number, bytes: number): void => {
     for (const at of [address - FENCE_BYTES, address + bytes])

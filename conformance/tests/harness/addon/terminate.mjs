@@ -1,4 +1,4 @@
-// Ends worker threads in the midst of what they do with the addon, and says so when all are gone.
+// Terminates worker threads while they use the addon; prints a line when all have ended.
 import { createRequire } from "node:module";
 import { Worker } from "node:worker_threads";
 
@@ -39,6 +39,6 @@ const at = addon.allocate(device, 2 ** 24);
 addon.write(device, at, new Uint8Array(2 ** 24).fill(9));
 const read = await addon.read(device, at, 2 ** 24);
 console.log(`all gone; ${read[0]} ${read.at(-1)}`);
-// this one ends with reads on their way as well
+// this thread also ends with pending reads
 addon.read(device, at, 2 ** 24);
 process.exit(0);

@@ -1,4 +1,4 @@
-/** Wrong values: of every kind, and which of them a parameter must refuse. */
+/** Invalid values of every kind, and a rule that says which of them a parameter must refuse. */
 import { Variable } from "../../../../src/tape/variable.js";
 import { QuantizedTensor } from "../../../../src/tensor/quantized.js";
 import { isWide } from "../../../../src/tensor/shape.js";
@@ -7,7 +7,7 @@ import { Tensor } from "../../../../src/tensor/tensor.js";
 import type { Taken } from "./types.js";
 import { filled, type World } from "./world.js";
 
-/** What numbers an argument takes. */
+/** The name of a set of valid numbers. */
 export type NumberDomain = keyof typeof NUMBERS;
 
 const NEVER = [Number.NaN];
@@ -33,30 +33,30 @@ const NUMBERS = {
 export interface Candidate {
   readonly label: string;
   readonly value: (world: World, valid: unknown) => unknown;
-  /** Whether every such value has to be refused; else it may be taken, and nothing be harmed. */
+  /** True if the call must refuse the value. Otherwise it may accept it, without harm. */
   readonly wrong: boolean;
 }
 
 export interface Place {
   readonly taken: Taken;
   readonly numbers: NumberDomain | undefined;
-  /** Whether tensors of any element type may come. */
+  /** Whether tensors of any element type are accepted. */
   readonly anyType: boolean;
-  /** Whether another argument lives on the backend. */
+  /** Whether another argument is a tensor on the backend. */
   readonly accompanied: boolean;
-  /** The valid value. */
+  /** The valid value of the argument. */
   readonly valid: unknown;
 }
 
 class Foreign {}
 
-/** A class whose name is no text. */
+/** A class whose `name` is not a string. */
 class Nameless {
   readonly held = true;
   static readonly name = Symbol("nameless");
 }
 
-/** All values to try in a place. */
+/** All values to try for an argument. */
 export function candidatesFor(place: Place): readonly Candidate[] {
   const { taken } = place;
   if (taken.anything) return [];
@@ -95,7 +95,7 @@ function plain({ taken: { kinds, literals, optional } }: Place): readonly Candid
 
 function numbers({ taken, numbers: domain }: Place): readonly Candidate[] {
   const refused: readonly number[] = domain ? NUMBERS[domain] : [];
-  // what may be taken is small, since some arguments are sizes
+  // numbers that a call may accept are small, since some arguments are sizes
   const all = [...new Set([...Object.values(NUMBERS).flat(), 3, 100])].filter(
     (each) => refused.includes(each) || !taken.kinds.has("number") || Math.abs(each) < 200,
   );
@@ -107,7 +107,7 @@ function numbers({ taken, numbers: domain }: Place): readonly Candidate[] {
 
 const BARE = "an object without prototype";
 
-/** Changes of a valid object of options. */
+/** Variants of a valid options object. */
 function objects({ taken, valid }: Place): readonly Candidate[] {
   const { fields, kinds, works } = taken;
   if (!kinds.has("object") || works || !isPlain(valid))
@@ -144,7 +144,9 @@ export function isPlain(value: unknown): value is object {
 
 const OTHER_TYPES = ["f32", "bf16", "f16", "i32", "u8", "u16", "u32", "e4m3", "e2m1", "e8m0"] as const;
 
-/** Whether a place takes instances of a class: it names the class, or asks for methods that the class has. */
+/**
+ * Whether an argument accepts instances of a class: its type names the class, or requires methods that the class has.
+ */
 function takes(
   { classes, works, fields }: Taken,
   made: { readonly prototype: object; readonly name: string },
@@ -156,7 +158,7 @@ function takes(
 function tensors({ taken, anyType, accompanied, valid }: Place): readonly Candidate[] {
   const takesTensor = takes(taken, Tensor);
   const takesQuantized = takes(taken, QuantizedTensor);
-  // whatever has a lifetime may be owned, ended or not
+  // an argument may be a module or scope that owns resources
   const isOwned =
     taken.works && [...taken.fields].every(([key, { optional }]) => optional || key === "dispose");
   const shape = valid instanceof Tensor ? valid.shape : undefined;
@@ -235,7 +237,10 @@ function disposedQuantized(world: World): QuantizedTensor {
   return made;
 }
 
-/** Two tensors as `x` and `y`, in one block, where the second begins `distance` bytes behind the beginning of the first. */
+/**
+ * Two tensors in one block of memory, with the contents of `x` and `y`. The second starts `distance` bytes after the
+ * first.
+ */
 export function laid(x: Tensor, y: Tensor, distance: number): readonly [Tensor, Tensor] {
   const { backend } = x;
   const [first, second] = [Math.max(0, -distance), Math.max(0, distance)];
@@ -249,7 +254,10 @@ export function laid(x: Tensor, y: Tensor, distance: number): readonly [Tensor, 
   return made;
 }
 
-/** Every way in which two tensors can share memory: by one byte at either end, shifted by one, from one end on, and wholly. */
+/**
+ * All distances at which two tensors share memory: by one byte at either end, shifted by one byte, aligned at one end,
+ * and completely.
+ */
 export function distances(x: Tensor, y: Tensor): readonly number[] {
   const [a, b] = [x.byteLength, y.byteLength];
   if (a === 0 || b === 0) return [];

@@ -1,12 +1,14 @@
-/** What the package declares: every function, constructor and method it exports, with the types of what they take. */
+/**
+ * Reads the package's declarations: every exported function, constructor and method with the types of its parameters.
+ */
 import { fileURLToPath } from "node:url";
 import ts from "typescript";
 
-/** Something that can be called, under the name that rows use: `gemm`, `Linear`, `Linear.forward`, `functional.add`. */
+/** A callable under the name that rows use: `gemm`, `Linear`, `Linear.forward`, `functional.add`. */
 export interface Callable {
   readonly name: string;
   readonly parameters: readonly Parameter[];
-  /** Its docstring, tags included; of a constructor, that of the class as well. */
+  /** Its docstring with tags; a constructor's includes that of the class. */
   readonly doc: string;
 }
 
@@ -19,13 +21,13 @@ export interface Parameter {
 export interface Declarations {
   readonly checker: ts.TypeChecker;
   readonly callables: readonly Callable[];
-  /** Exports that cannot be called: tables and numbers. */
+  /** Exports that are not callable: tables and numbers. */
   readonly data: readonly string[];
 }
 
 const ROOT = new URL("../../../../", import.meta.url);
 
-/** The callables of entry points, files under the root of the repository. */
+/** The callables of entry points, which are files relative to the root of the repository. */
 export function declared(...entries: readonly string[]): Declarations {
   const files = entries.map((entry) => fileURLToPath(new URL(entry, ROOT)));
   const program = ts.createProgram(files, {
@@ -90,7 +92,7 @@ class Finder {
       if (!declaration || member.name.startsWith("__")) continue;
       const hidden = ts.ModifierFlags.Private | ts.ModifierFlags.Protected | ts.ModifierFlags.Abstract;
       if (ts.getCombinedModifierFlags(declaration) & hidden) continue;
-      // what the language's own classes have, such as an error's toString, is not of this package
+      // members inherited from the language's own classes, such as an error's toString, do not belong to this package
       if (declaration.getSourceFile().fileName.includes("/typescript/lib/")) continue;
       if (!ts.isMethodDeclaration(declaration)) continue;
       const [signature] = this.checker.getTypeOfSymbol(member).getCallSignatures();

@@ -1,4 +1,4 @@
-/** The law of arguments: what is wrong is refused by a typed error, and nothing else has changed. */
+/** The law of arguments: a typed error refuses every invalid argument, and nothing else changes. */
 import type ts from "typescript";
 import { LockstepError } from "../../../../src/errors.js";
 import { QuantizedTensor } from "../../../../src/tensor/quantized.js";
@@ -11,24 +11,24 @@ import type { Row } from "./row.js";
 import { takenBy } from "./types.js";
 import { type Backends, World } from "./world.js";
 
-/** A function of the package, ready to be called with arguments; `self` for a method. */
+/** A callable of the package; `self` is the object of a method. */
 export type Target = (self: object | undefined, args: readonly unknown[]) => unknown;
 
-/** One way to call wrongly. */
+/** One way to make a call invalid. */
 export interface Trial {
   readonly callable: Callable;
   readonly row: Row;
   readonly call: number;
   readonly label: string;
-  /** The paths of what is spoilt. */
+  /** The paths of the arguments that are replaced. */
   readonly paths: readonly string[];
   readonly wrong: boolean;
-  /** Puts the wrong value into valid arguments. */
+  /** Puts the invalid value into valid arguments. */
   readonly spoil: (world: World, args: unknown[]) => void;
   readonly disposedSelf?: boolean;
 }
 
-/** Every place in the arguments of a valid call: parameters, and the options within. */
+/** A position in the arguments of a valid call: a parameter, or an option inside of one. */
 interface Spot {
   readonly path: string;
   readonly keys: readonly (string | number)[];
@@ -36,7 +36,7 @@ interface Spot {
   readonly valid: unknown;
 }
 
-/** All trials of a callable. Throws where its row leaves out a parameter, an option or the domain of a number. */
+/** All trials of a callable. Throws if its row omits a parameter, an option, or the domain of a number. */
 export function trialsOf(
   { checker }: Declarations,
   callable: Callable,
@@ -124,7 +124,10 @@ function spoilt(checker: ts.TypeChecker, spot: Spot, row: Row, bound: number): r
   }));
 }
 
-/** What is written shares memory with another argument, in every way, unless the row says that the call works in place. */
+/**
+ * Trials in which an output shares memory with another argument, at every distance, except where the row says that the
+ * call works in place.
+ */
 function pairs(bound: readonly Spot[], row: Row): readonly Part[] {
   const isWritten = (path: string): boolean =>
     row.writes?.some((each) => path === each || path.startsWith(`${each}.`)) ?? false;
@@ -137,7 +140,7 @@ function pairs(bound: readonly Spot[], row: Row): readonly Part[] {
       const isAlike = x.dtype === y.dtype && x.byteLength === y.byteLength;
       return distances(x, y).flatMap((distance): readonly Part[] => {
         const wrong = paths.some(isWritten) && !(mayBeOne && isAlike && distance === 0);
-        // what is taken is run, and begins where tensors may begin
+        // a call that may be accepted is run, so its tensors have to be aligned
         if (!wrong && distance % VIEW_ALIGNMENT !== 0) return [];
         const spoil: Trial["spoil"] = (_world, args) => {
           const [a, b] = laid(x, y, distance);
@@ -150,13 +153,13 @@ function pairs(bound: readonly Spot[], row: Row): readonly Part[] {
   );
 }
 
-/** Whether two trials spoil places of which none lies within another, so that both can be tried in one call. */
+/** Whether the positions of two trials are disjoint, so that one call can test both. */
 export function areApart(a: Trial, b: Trial): boolean {
   const within = (inner: string, outer: string): boolean => inner === outer || inner.startsWith(`${outer}.`);
   return a.paths.every((x) => b.paths.every((y) => !within(x, y) && !within(y, x)));
 }
 
-/** Replaces what is at `keys`; the objects on the way there are the caller's no longer. */
+/** Replaces the value at `keys`; the objects along the path are copied. */
 function put(args: unknown[], keys: readonly (string | number)[], value: (now: unknown) => unknown): void {
   const [first, ...rest] = keys as [number, ...string[]];
   const replaced = (at: unknown, path: readonly string[]): unknown => {
@@ -178,8 +181,8 @@ export function inWorld<R>(backends: Backends, body: (world: World) => R): R {
 }
 
 /**
- * Tries calls that are spoilt in one way or in several. Gives what is wrong about how it went, or undefined. `thrown` takes the
- * class of the error that refuses it.
+ * Makes an invalid call, by one trial or several. Returns a description of what went wrong, or undefined. `thrown`
+ * receives the class of the error that refused the call.
  */
 export async function tried(
   target: Target,
@@ -223,7 +226,7 @@ function liveOn({ backend, other }: Backends): number {
 interface Outcome {
   readonly refused: boolean;
   readonly fault?: string;
-  /** The class of the typed error that refused it. */
+  /** The class of the typed error that refused the call. */
   readonly error?: string;
 }
 
@@ -241,7 +244,7 @@ async function run(
     disposeAll(result);
     return { refused: false };
   } catch (error) {
-    // what a comparison says of two things is its answer, no refusal
+    // a MismatchError is the result of a comparison, not a refusal
     if (error instanceof MismatchError) return { refused: false };
     if (!(error instanceof LockstepError)) return { refused: true, fault: `${error} is no typed error` };
     const changed = differences(before, world.state());
@@ -269,13 +272,13 @@ function dispose(made: unknown): void {
   else if (made instanceof Object && Symbol.dispose in made) (made as Disposable)[Symbol.dispose]();
 }
 
-/** What a call that was taken has made. */
+/** Disposes of everything that an accepted call returned. */
 function disposeAll(made: unknown): void {
   dispose(made);
   if (isPlain(made)) for (const each of Object.values(made)) dispose(each);
 }
 
-/** A valid call: it is taken, and writes nothing but what its row says. */
+/** Makes a valid call: it has to be accepted, and may write only what its row says. */
 export async function valid(
   target: Target,
   row: Row,
@@ -324,7 +327,7 @@ function writtenIn({ writes = [] }: Row, args: readonly unknown[], self: unknown
   for (const path of writes) {
     const [root, ...keys] = path.split(".");
     if (root === "self") add(self);
-    // the position is found by trying all: paths name parameters, which values do not know
+    // the argument is found by trying all, because values do not know their parameter
     for (const arg of args) {
       let at: unknown = arg;
       for (const key of keys) at = isPlain(at) ? Reflect.get(at, key) : undefined;

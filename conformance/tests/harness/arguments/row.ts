@@ -1,27 +1,27 @@
-/** How a callable is called validly: what the law of arguments starts from. */
+/** The description of a callable for the law of arguments: its valid calls and its properties. */
 import type { NumberDomain } from "./candidates.js";
 import type { World } from "./world.js";
 
 export interface Row {
-  /** Valid calls, which together give every option that is declared. */
+  /** Valid calls, which together use every declared option. */
   readonly calls: readonly ((world: World) => readonly unknown[])[];
-  /** Of a method: what it is called on. */
+  /** For a method: the object to call it on. */
   readonly self?: (world: World) => object;
-  /** Of a method: what it is called on keeps nothing on a backend, or nothing that the call uses. */
+  /** For a method: true if the object keeps nothing on a backend, or nothing that the call uses. */
   readonly unbound?: boolean;
-  /** What numbers each numeric argument takes, by its path. */
+  /** The domain of each numeric argument, by path. */
   readonly numbers?: Readonly<Record<string, NumberDomain>>;
-  /** Tensors that may have any element type, by path. */
+  /** The tensors that may have any element type, by path. */
   readonly anyType?: readonly string[];
-  /** Tensors that the call writes, by path; "self" is what a method is called on. */
+  /** The tensors that the call writes, by path; "self" is the method's object. */
   readonly writes?: readonly string[];
-  /** Arguments that what is written may be, exactly: the call works in place. */
+  /** The arguments that an output may be identical with: the call can work in place. */
   readonly inPlace?: readonly string[];
-  /** Whether a disposed `self` may still be asked. */
+  /** Whether the method may be called after its object was disposed of. */
   readonly outlives?: boolean;
-  /** It takes long: only what must be refused is tried. */
+  /** True if the call takes long: then only trials that must be refused are made. */
   readonly costly?: boolean;
-  /** Arguments that are not held to anything, by path, each with its reason. */
+  /** The arguments that the law does not test, by path, each with the reason. */
   readonly free?: Readonly<Record<string, string>>;
 }
 

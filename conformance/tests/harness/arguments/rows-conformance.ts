@@ -1,4 +1,4 @@
-/** What holds other kernels to the definition: `lockstep/conformance`. */
+/** Rows of `lockstep/conformance`. */
 import * as fc from "fast-check";
 import { makeSpec } from "../../../../src/quantizers/quantizer.js";
 import { LAWS } from "../../../laws/laws.js";
@@ -45,7 +45,7 @@ export const CONFORMANCE_ROWS: Rows = {
     calls: [(w) => [w.backend, w.backend.memoryUse()]],
     numbers: { "before.live": "index", "before.reserved": "index", "before.blocks": "index" },
   },
-  // what it is disposed of with is disposed of here, so the backend that others use is not
+  // the guarded backend disposes of the one inside of it, so it gets a backend of its own
   GuardedBackend: {
     calls: [({ backend }) => [Object.create(backend, { dispose: { value: () => undefined } })]],
   },

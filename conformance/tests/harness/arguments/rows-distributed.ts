@@ -1,4 +1,4 @@
-/** Groups of ranks. */
+/** Rows of process groups. */
 import type { Communicator } from "../../../../src/distributed/communicator.js";
 import { ProcessGroup } from "../../../../src/distributed/group.js";
 import { LocalCommunicator } from "../../../../src/distributed/local.js";
@@ -7,10 +7,10 @@ import { SIZE, type World } from "./world.js";
 
 const [ROWS, COLUMNS] = SIZE;
 
-/** A group of this rank alone. */
+/** A group of one rank. */
 const alone = (w: World): ProcessGroup => new ProcessGroup(new LocalCommunicator(w.backend));
 
-/** The first of two ranks, of which the other is never asked: arguments alone are looked at. */
+/** The first rank of a group of two. The second does not exist, because only arguments are tested. */
 function ofTwo(w: World): ProcessGroup {
   const local = new LocalCommunicator(w.backend, "two", [0, 1]);
   const run: Communicator["run"] = (op) => local.requireUsable(op);

@@ -1,4 +1,4 @@
-/** Checkpoints, and tensors in files. */
+/** Rows of checkpoints and of tensors in files. */
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -10,16 +10,16 @@ import { inWorld } from "./law.js";
 import type { Row, Rows } from "./row.js";
 import type { Backends, World } from "./world.js";
 
-/** A folder with a checkpoint of what `run` makes. Deleted by `end`. */
+/** A folder with a checkpoint of what `run` makes. `end` deletes it. */
 export class CheckpointFolder {
   readonly #path = mkdtempSync(join(tmpdir(), "lockstep-arguments-"));
 
-  /** Of a run. */
+  /** The path of a saved run. */
   readonly saved = join(this.#path, "saved.safetensors");
-  /** Where runs are saved. */
+  /** The path to save runs to. */
   readonly written = join(this.#path, "written.safetensors");
 
-  /** With an f32 tensor "x" of four elements. */
+  /** The path of a file with an f32 tensor "x" of four elements. */
   readonly tensors = join(this.#path, "tensors.safetensors");
   #opened: SafetensorsFile | undefined;
 
@@ -29,7 +29,7 @@ export class CheckpointFolder {
     this.#opened = await SafetensorsFile.open(this.tensors);
   }
 
-  /** The file `tensors`, open. */
+  /** The open file `tensors`. */
   get file(): SafetensorsFile {
     if (this.#opened) return this.#opened;
     throw new Error("the folder was not filled");

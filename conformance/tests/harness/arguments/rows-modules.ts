@@ -1,4 +1,4 @@
-/** Modules, variables, functions of them, optimizers, recipes and regions. */
+/** Rows of modules, variables, their functions, optimizers, recipes and regions. */
 import type { Backend } from "../../../../src/backends/backend.js";
 import * as functional from "../../../../src/functional/index.js";
 import { Embedding } from "../../../../src/modules/embedding.js";
@@ -25,7 +25,7 @@ import { SIZE, type World } from "./world.js";
 
 const [ROWS, COLUMNS] = SIZE;
 
-/** Options of every module, given so that nothing is drawn. */
+/** Options of every module, chosen so that no random numbers are needed. */
 const options = (w: World) => ({ dtype: "bf16", random: w.random, initMethod: constantInit(0.5) }) as const;
 const linear = (w: World) =>
   ({ ...options(w), bias: true, fuseWgradAccumulation: false, saveOriginalInput: false }) as const;
@@ -40,7 +40,7 @@ const sized = (call: Row["calls"][0], ...sizes: readonly string[]): Row => ({
   ]),
 });
 
-/** A method of a module, whose valid calls leave gradients to no one. */
+/** The row of a module's method. Gradients of its valid calls have no other reader. */
 const onModule = (make: (w: World) => Module, call: Row["calls"][0]): Row => ({
   calls: [call],
   self: (w) => w.own(make(w)),

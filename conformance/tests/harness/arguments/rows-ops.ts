@@ -1,4 +1,4 @@
-/** Operations. */
+/** Rows of operations. */
 
 import { Float8BlockQuantizer } from "../../../../src/quantizers/float8-block.js";
 import type { QuantizedTensor } from "../../../../src/tensor/quantized.js";
@@ -331,7 +331,7 @@ export const OPERATION_ROWS: Rows = {
   tensor: { calls: [(w) => [w.backend, Float32Array.of(1, 2), [2], "f32"]] },
 };
 
-/** A tensor's copies, as they are made of. */
+/** The fields of a quantized tensor, from which another can be constructed. */
 export function fieldsOf(t: QuantizedTensor, ops: object): object {
   const { spec, shape, dtype, scaleLayout, rowwise, columnwise } = t;
   return {

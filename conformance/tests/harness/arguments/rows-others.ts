@@ -1,4 +1,4 @@
-/** Formats, randomness, scopes, tensors and opening a backend. */
+/** Rows of formats, random states, scopes, tensors, and `openBackend`. */
 import { empty } from "../../../../src/ops/create.js";
 import { Scope } from "../../../../src/tensor/scope.js";
 import type { Row, Rows } from "./row.js";
@@ -71,7 +71,7 @@ export const TENSOR_ROWS: Rows = {
   "Tensor.dataSync": onTensor(() => []),
 };
 
-/** What is called without a law of its own, with the reason. */
+/** The callables to which the law does not apply, with the reason. */
 export const WITHOUT_LAW: Readonly<Record<string, string>> = Object.fromEntries(
   [
     "LockstepError",

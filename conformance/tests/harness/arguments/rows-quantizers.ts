@@ -1,4 +1,4 @@
-/** Quantizers and what they make. */
+/** Rows of quantizers and quantized tensors. */
 
 import { Float8CurrentScalingQuantizer, Float8Quantizer } from "../../../../src/quantizers/float8.js";
 import { Float8BlockQuantizer } from "../../../../src/quantizers/float8-block.js";

@@ -1,20 +1,20 @@
-/** What a declared type takes, as far as a wrong value can be told by its kind alone. */
+/** Reads from a declared type which kinds of values it accepts. */
 import ts from "typescript";
 
 export interface Taken {
-  /** `unknown`, or a type that says nothing. */
+  /** True for `unknown`, and for types that accept everything. */
   readonly anything: boolean;
   readonly optional: boolean;
   readonly kinds: ReadonlySet<"boolean" | "number" | "string" | "bigint" | "function" | "array" | "object">;
-  /** Literals of unions of names and numbers. */
+  /** The literal strings and numbers of unions. */
   readonly literals: ReadonlySet<string | number>;
-  /** Names of the classes whose instances it takes. */
+  /** The names of the classes whose instances are accepted. */
   readonly classes: ReadonlySet<string>;
-  /** The element types of `Tensor<...>`, where one is said. */
+  /** The element types of `Tensor<...>`; undefined if the type does not restrict them. */
   readonly dtypes: ReadonlySet<string> | undefined;
-  /** Properties of the plain objects that it takes, and whether they can be left out. */
+  /** The properties of the plain objects that are accepted, and whether each is optional. */
   readonly fields: ReadonlyMap<string, { readonly type: ts.Type; readonly optional: boolean }>;
-  /** A plain object of which some property is a method: not options, but something that does work. */
+  /** True for an object type with a method: it is a service, not an object of options. */
   readonly works: boolean;
 }
 
@@ -74,7 +74,7 @@ function visitObject(checker: ts.TypeChecker, type: ts.Type, taken: Mutable): vo
   } else visitFields(checker, type, taken);
 }
 
-/** A class of ours, or one of the language's, which libraries declare as interfaces. */
+/** Whether the type is a class of the package, or a class of the language, which libraries declare as an interface. */
 function isClass(type: ts.Type): boolean {
   const symbol = type.getSymbol();
   if (!symbol) return false;
@@ -92,7 +92,7 @@ function addDTypes(checker: ts.TypeChecker, type: ts.Type, taken: Mutable): void
 function visitFields(checker: ts.TypeChecker, type: ts.Type, taken: Mutable): void {
   taken.kinds.add("object");
   for (const property of checker.getPropertiesOfType(type)) {
-    // of a union of objects, each says by `?: undefined` what only another one has
+    // in a union of objects, `?: undefined` only marks properties that another member has
     if (checker.getTypeOfSymbol(property).flags & ts.TypeFlags.Undefined) continue;
     const optional = (property.flags & ts.SymbolFlags.Optional) !== 0;
     taken.fields.set(property.name, { type: checker.getTypeOfSymbol(property), optional });

@@ -1,4 +1,7 @@
-/** Where calls are tried: tensors of known bytes, canaries between them, and all state that a refused call leaves alone. */
+/**
+ * The environment of the tested calls: tensors with known bytes, canaries between them, and all state that a refused
+ * call may not change.
+ */
 import { currentRegion } from "../../../../src/autocast/autocast.js";
 import type { Backend } from "../../../../src/backends/backend.js";
 import { defaultRandom } from "../../../../src/modules/module.js";
@@ -11,13 +14,13 @@ import { adopt, disown, type Scope } from "../../../../src/tensor/scope.js";
 import type { DType, Shape } from "../../../../src/tensor/shape.js";
 import type { Tensor } from "../../../../src/tensor/tensor.js";
 
-/** 256 bytes and more of every type, so that views can begin within. */
+/** The shape of the tensors: at least 256 bytes of every type, so that views can start inside. */
 export const SIZE = [32, 128] as const;
 
 export interface Backends {
   readonly backend: Backend;
   readonly other: Backend;
-  /** One that was disposed of. */
+  /** A backend that was disposed of. */
   readonly gone: Backend;
 }
 
@@ -36,7 +39,7 @@ export class World {
     this.backend = backends.backend;
   }
 
-  /** A tensor of small positive values: bytes that mean something in every type. */
+  /** A tensor of small positive values. Its bytes are ordinary elements of every type. */
   tensor<D extends DType = "bf16">(
     dtype = "bf16" as D,
     shape: Shape = SIZE,
@@ -62,18 +65,18 @@ export class World {
     return made;
   }
 
-  /** Bytes of it stay as they are unless a row says that the call writes it. */
+  /** Checks that its bytes stay the same, unless the row says that the call writes it. */
   watch(name: string, x: Tensor): void {
     this.#tensors.set(name, x);
   }
 
-  /** Disposes of it at the end. */
+  /** Disposes of `made` at the end. */
   own<T extends Ended>(made: T): T {
     this.#ended.push(made);
     return made;
   }
 
-  /** Everything that a refused call must leave as it is. */
+  /** All state that a refused call may not change. */
   state(written: ReadonlySet<Tensor> = new Set()): Readonly<Record<string, unknown>> {
     const { backend, other } = this.backends;
     const bytes = [...this.#tensors].flatMap(([name, x]) =>
@@ -92,7 +95,7 @@ export class World {
     };
   }
 
-  /** Open while a call is tried. */
+  /** The scope that is open during the call. */
   scope: Scope | undefined;
 
   dispose(): void {
@@ -100,7 +103,7 @@ export class World {
   }
 }
 
-/** Whether what is made now belongs to that scope: none inside it was left open, and it is open itself. */
+/** Whether new tensors belong to that scope: it is open, and no scope inside of it was left open. */
 function isInnermost(scope: Scope | undefined): boolean {
   if (!scope) return true;
   const probe: Parameters<Scope["own"]>[0] = { dispose: () => undefined };
@@ -127,7 +130,8 @@ function hex(x: Tensor): string {
 
 export function filled<D extends DType>(x: Tensor<D>): Tensor<D> {
   const { byteLength } = x;
-  // f32 and bf16 of 0x3f3f.. are 0.75, codes are ordinary numbers, i32 and u8 are small
+  // The bytes are a small positive number in every type: 0.14 as f32; 0.63 and 0.14 as bf16; 1.8 and 1.5 as f16; 16 to
+  // 63 as u8. An i32 is 1.
   const unit = x.dtype === "i32" ? [1, 0, 0, 0] : [0x20, 0x3f, 0x10, 0x3e];
   return x.write(Uint8Array.from({ length: byteLength }, (_, i) => unit[i % 4] as number));
 }

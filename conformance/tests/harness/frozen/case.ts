@@ -1,4 +1,7 @@
-/** What a frozen case is, the values it is made of, and the hashes that are kept of its answer. */
+/**
+ * The type of a frozen case (a fixed call whose result is recorded as hashes), generators of its inputs, and the
+ * hashes.
+ */
 import { createHash } from "node:crypto";
 import type { Backend } from "../../../../src/backends/backend.js";
 import { elementCount, type Shape, type WideDType } from "../../../../src/tensor/shape.js";
@@ -8,17 +11,17 @@ import { type Cases, OPERATIONS, type OperationName } from "../../../operations/
 import { codeValue, fromCodes, nanIsClass, PlainTensor } from "../../../values/plain.js";
 import { wideValuesOf } from "../products.js";
 
-/** Hashes of an answer's parts, by name. */
+/** Hashes of the tensors of an answer, by name. */
 export type Hashes = Readonly<Record<string, string>>;
 
-/** One operation on inputs made from a seed. */
+/** One call of an operation with inputs made from a seed. */
 export interface FrozenCase {
   readonly operation: OperationName;
   readonly name: string;
   readonly run: (backend: Backend) => Answer;
 }
 
-/** SHA-256 of each part's codes, little-endian, every NaN of a wide type as one. */
+/** SHA-256 of the codes of each tensor, little-endian; in wide types all NaNs are the same. */
 export function hashesOf(answer: Answer): Hashes {
   return Object.fromEntries(
     Object.entries(answer).map(([name, part]) => [
@@ -35,7 +38,7 @@ function canonical(part: PlainTensor): Uint8Array {
   return new Uint8Array(made.buffer, made.byteOffset, made.byteLength);
 }
 
-/** Any f32, bf16 or f16: a fifth of them specials and of every size. */
+/** Values of a wide type; a fifth of them are specials or of any magnitude. */
 export function values(dtype: WideDType, shape: readonly number[], seed: number): PlainTensor<WideDType> {
   const near = wideValuesOf(dtype, shape, seed);
   const wild = words(seed + 1, near.codes.length);
@@ -61,7 +64,7 @@ export function frozenCase<K extends OperationName>(
   };
 }
 
-/** An integer below `bound` for each element of that shape. */
+/** For each element of the shape an integer from 0 to below `bound`. */
 export function indices(shape: Shape, bound: number, seed: number): PlainTensor<"i32"> {
   const drawn = Int32Array.from(words(seed, elementCount(shape)), (word) => word % bound);
   return new PlainTensor("i32", shape, drawn);

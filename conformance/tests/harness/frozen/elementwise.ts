@@ -1,4 +1,7 @@
-/** Frozen cases of operations that work each element alone: casts, sums, activations and optimizers. */
+/**
+ * Frozen cases (calls with recorded hashes of their results) of elementwise operations: casts, sums, activations and
+ * optimizers.
+ */
 import type { ActivationName, RoundingName } from "../../../../src/backends/ops.js";
 import { ACTIVATION, ROUNDING } from "../../../../src/formats/contract.gen.js";
 import { factsOf } from "../../../../src/formats/derive.js";

@@ -1,6 +1,6 @@
 /**
- * Results that an H200 gave, kept as hashes of their bits: fixed cases of every operation, made from seeds, that any
- * backend can compute again. A product is kept with the plan that the GPU chose, and is computed by it.
+ * Results of an H200 as hashes of their bits: fixed cases of every operation, made from seeds, that every backend can
+ * compute. A product is stored with the plan that the GPU chose, and is recomputed under that plan.
  */
 import type { GemmPlan } from "../../../../src/ops/gemm/plan.js";
 import type { FrozenCase, Hashes } from "./case.js";
@@ -9,7 +9,7 @@ import { BATCHED_CASES } from "./products.js";
 import { QUANTIZED_CASES } from "./quantized.js";
 import { ROW_CASES } from "./rows.js";
 
-/** Every frozen case but the products, whose plans are frozen too. */
+/** All frozen cases except products, which are recorded together with their plans. */
 export const FROZEN: readonly FrozenCase[] = [
   ...QUANTIZED_CASES,
   ...ELEMENTWISE_CASES,
@@ -17,7 +17,7 @@ export const FROZEN: readonly FrozenCase[] = [
   ...BATCHED_CASES,
 ];
 
-/** conformance/vectors/h200-results.json. */
+/** The contents of conformance/vectors/h200-results.json. */
 export interface FrozenFile {
   readonly origin: { readonly project: string; readonly version: string };
   readonly results: readonly { readonly name: string; readonly sha256: Hashes }[];

@@ -1,4 +1,7 @@
-/** Frozen products: of a pair of operands each under the plan that the GPU chose, and batches of them. */
+/**
+ * Products whose results are recorded as hashes: one of each pair of operand kinds, under the plan that the GPU chose
+ * when they were recorded, and batches of products.
+ */
 import type { Backend } from "../../../../src/backends/backend.js";
 import { gemm } from "../../../../src/ops/gemm/gemm.js";
 import type { GemmOptions } from "../../../../src/ops/gemm/options.js";
@@ -7,7 +10,7 @@ import { download, upload } from "../../../values/plain.js";
 import { operandOf, PAIRS, stepOf, wideValuesOf } from "../products.js";
 import { type FrozenCase, frozenCase, type Hashes, hashesOf } from "./case.js";
 
-/** A product of a pair of operands. */
+/** A product of one pair of operands. */
 export interface FrozenProduct {
   readonly name: string;
   readonly pair: string;
@@ -17,7 +20,7 @@ export interface FrozenProduct {
   readonly bias: boolean;
 }
 
-/** Aligned, ragged, and so deep that K is split. */
+/** Rows, columns and depth: aligned, ragged, and deep enough for split-K. */
 const SIZES: readonly (readonly [number, number, number])[] = [
   [64, 128, 256],
   [37, 75, 131],
@@ -51,7 +54,7 @@ export const FROZEN_PRODUCTS: readonly FrozenProduct[] = Object.entries(PAIRS).f
   }),
 );
 
-/** The product, by `plan` where one is given, and the plan it was computed by. */
+/** The product under `plan` if that is given, and the plan that was used. */
 export function frozenProduct(
   backend: Backend,
   { pair, size, seed, options, bias }: FrozenProduct,
@@ -71,7 +74,7 @@ export function frozenProduct(
   return { hashes: hashesOf({ out: download(result.out) }), plan: result.plan };
 }
 
-/** Batches of attention's sizes, ragged ones, and one deep enough to take many steps. */
+/** Batches with the sizes of attention, ragged ones, and one with a large K. */
 export const BATCHED_CASES: readonly FrozenCase[] = (["bf16", "f16"] as const).flatMap((format, f) =>
   (["TN", "NN", "NT"] as const).flatMap((layout, l) =>
     [

@@ -1,6 +1,6 @@
 /**
- * Frozen cases of quantizing, alone, after an activation or a norm and beside a bias gradient, of what undoes it, and of the
- * transform before it.
+ * Frozen cases (calls with recorded hashes of their results) of quantization (alone, fused with an activation or a
+ * norm, and with a bias gradient), of dequantization, and of the Hadamard transform.
  */
 import { BLOCK_FORMATS, type BlockFormatName, tileSize } from "../../../../src/formats/block.js";
 import { factsOf } from "../../../../src/formats/derive.js";
@@ -20,7 +20,7 @@ import { fromCodes, type PlainTensor } from "../../../values/plain.js";
 import { wideValuesOf } from "../products.js";
 import { type FrozenCase, frozenCase, values } from "./case.js";
 
-/** Specs that between them have every format, tile and option. */
+/** Specs that together have every format, tile and option. */
 function specs(): readonly QuantizeSpec[] {
   const plain = (Object.keys(BLOCK_FORMATS) as BlockFormatName[]).flatMap((name) =>
     BLOCK_FORMATS[name].elements.flatMap((format) =>
@@ -56,7 +56,7 @@ function shapeFor(spec: QuantizeSpec): readonly [rows: number, columns: number] 
   return BLOCK_FORMATS[spec.quantizer].multiple === 1 ? [131, 267] : [160, 288];
 }
 
-/** The layout that cuBLASLt wants, or where it wants none, the padded one. */
+/** The scale layout that cuBLASLt requires; if it requires none, the padded layout. */
 function layoutFor({ tile }: QuantizeSpec): ScaleLayout {
   return tile !== "tensor" && tileSize(tile)[1] < 128 ? "swizzled" : "padded";
 }
@@ -71,7 +71,7 @@ function bothCopies(spec: QuantizeSpec, offset: number): Quantization {
   };
 }
 
-/** A transform before the quantizer takes bf16 only. */
+/** The input types of a spec: with the Hadamard transform, bf16 only. */
 function typesFor({ rht }: QuantizeSpec): readonly WideDType[] {
   return rht ? ["bf16"] : WIDE_DTYPES;
 }
@@ -87,7 +87,7 @@ function quantizations(): readonly FrozenCase[] {
   );
 }
 
-/** Results of activations: plain and gated, on the way there and back. */
+/** Cases of fused activations: plain and gated, forward and backward. */
 function activations(): readonly FrozenCase[] {
   return specs().flatMap((spec, i) => {
     const [rows, columns] = shapeFor(spec);
@@ -104,7 +104,7 @@ function activations(): readonly FrozenCase[] {
   });
 }
 
-/** Results of norms: with a beta and without. */
+/** Cases of fused norms, with and without beta. */
 function norms(): readonly FrozenCase[] {
   return specs().flatMap((spec, i) => {
     const [rows, columns] = shapeFor(spec);
@@ -118,7 +118,7 @@ function norms(): readonly FrozenCase[] {
   });
 }
 
-/** Bias gradients of more rows than a chunk has, beside the codes. */
+/** Cases of fused bias gradients with more rows than one chunk. */
 function biasGrads(): readonly FrozenCase[] {
   return specs().map((spec, i) => {
     const x = wideValuesOf("bf16", shapeFor(spec), 580 + i);
@@ -126,7 +126,7 @@ function biasGrads(): readonly FrozenCase[] {
   });
 }
 
-/** Scale codes: f32 of every size, or all bytes of the scale's format. */
+/** Scale codes: f32 bit patterns of every size, or all bytes of the scale format. */
 function scaleCodes({ quantizer }: QuantizeSpec, count: number, seed: number): number[] {
   const isWide = BLOCK_FORMATS[quantizer].scale === "f32";
   return Array.from(words(seed, count), (word) =>
@@ -139,7 +139,7 @@ function scalesOf(spec: QuantizeSpec, direction: Direction, seed: number): Plain
   return fromCodes(scaleType, scaleShape, scaleCodes(spec, elementCount(scaleShape), seed));
 }
 
-/** All codes under scales of all sizes. */
+/** Cases of dequantization: all codes under scales of all sizes. */
 function dequantizations(): readonly FrozenCase[] {
   return specs().flatMap((spec, i) =>
     WIDE_DTYPES.map((dtype) => {

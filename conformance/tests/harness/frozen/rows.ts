@@ -1,4 +1,7 @@
-/** Frozen cases of operations that sum, compare or move elements: norms, softmax, losses, lookups and rearrangements. */
+/**
+ * Frozen cases (calls with recorded hashes of their results) of operations on rows: norms, softmax, losses, embeddings
+ * and transposes.
+ */
 import { WIDE_DTYPES, type WideDType } from "../../../../src/tensor/shape.js";
 import { PlainTensor } from "../../../values/plain.js";
 import { wideValuesOf } from "../products.js";
@@ -8,7 +11,7 @@ const ROWS = 67;
 const COLUMNS = 258;
 const SHAPE = [ROWS, COLUMNS];
 
-/** One positive or negative f32 a row. */
+/** One f32 of either sign for each row. */
 function rowFactors(seed: number): PlainTensor<"f32"> {
   return wideValuesOf("f32", [ROWS], seed) as PlainTensor<"f32">;
 }
@@ -51,7 +54,7 @@ function losses(dtype: WideDType, i: number): readonly FrozenCase[] {
 }
 
 function lookups(dtype: WideDType, i: number): readonly FrozenCase[] {
-  // repeated ids, and some beyond the table
+  // repeated ids, and some outside of the table
   const ids = indices([5, 40], 70, 740 + i);
   return [
     frozenCase("embedding", dtype, { table: values(dtype, SHAPE, 750 + i), ids, outDtype: dtype }),
@@ -80,7 +83,7 @@ function rearrangements(dtype: WideDType, i: number): readonly FrozenCase[] {
   ];
 }
 
-/** Delayed scaling's histories, some of whose newest amaxes are none. */
+/** Cases of delayed scaling's update. Some of the newest amaxes are 0, infinite or NaN. */
 function updates(): readonly FrozenCase[] {
   const drawn = values("f32", [16, 200], 800) as PlainTensor<"f32">;
   const amaxHistory = new PlainTensor(

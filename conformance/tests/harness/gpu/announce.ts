@@ -1,4 +1,4 @@
-/** Says, before the tests on a GPU, which one runs them or why none does. */
+/** Prints, before the GPU tests, which GPU runs them, or why they are skipped. */
 import { cudaDevices } from "../../../../src/backends/open.js";
 import { NO_GPU } from "./no-gpu.js";
 

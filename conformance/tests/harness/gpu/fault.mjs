@@ -1,4 +1,4 @@
-// Opens two backends and a device, has a kernel fail on the device, and prints what each answers then.
+// Opens two backends and a device, lets a kernel fail on the device, and prints what each of them does afterwards.
 import { encode, openBackend, tensor } from "lockstep";
 import { platform } from "../../../../dist/src/backends/platform/node.js";
 

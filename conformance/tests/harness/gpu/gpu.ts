@@ -1,4 +1,4 @@
-/** What the tests on a GPU share. Where there is none, they are skipped and the reason is printed. */
+/** Helpers for GPU tests. Without a GPU the tests are skipped with a reason. */
 import { afterAll, afterEach, beforeAll, describe, expect } from "vitest";
 import type { Backend } from "../../../../src/backends/backend.js";
 import type { AddonExports } from "../../../../src/backends/cuda/addon.js";
@@ -8,17 +8,20 @@ import { platform } from "../../../../src/backends/platform/node.js";
 import { fencedAddon } from "../addon/fenced.js";
 import { NO_GPU } from "./no-gpu.js";
 
-/** Inputs for each law; RUNS=10000 is the long suite. */
+/** The number of inputs for each law; RUNS=10000 is the long suite. */
 export const RUNS = Number(process.env.RUNS ?? 100);
 export const SEED = Number(process.env.SEED ?? 1);
 
-/** As `describe`, skipped with the reason where there is no GPU. */
+/** As `describe`. Without a GPU the tests are skipped with the reason. */
 export function describeOnGpu(name: string, body: () => void): void {
   if (NO_GPU === undefined) describe(name, body);
   else describe.skip(`${name} (no GPU: ${NO_GPU})`, body);
 }
 
-/** A GPU whose memory is fenced, and the reference it is held to. After every test nothing may live on either. */
+/**
+ * A GPU backend with fenced memory, and the reference to compare it with. After every test, neither may have live
+ * memory.
+ */
 export function useGpu(): { gpu: () => Backend; reference: () => Backend } {
   const opened: Backend[] = [];
   const nth = (i: number) => (): Backend => opened[i] as Backend;

@@ -1,6 +1,6 @@
 import { OPERATION_NAMES, type OperationName } from "../../../operations/operations.js";
 
-/** Operations whose laws take long, in files of their own. */
+/** Operations whose laws take long and run in separate files. */
 const LONG = {
   casts: ["encode", "decode", "amax", "transpose", "swapAxes"],
   quantizers: ["quantize", "hadamard"],
@@ -15,9 +15,9 @@ const LONG = {
 
 const long: readonly OperationName[] = Object.values(LONG).flat();
 
-/** Whose laws each file conformance/tests/cuda/laws/*.test.ts holds a GPU to. Files run beside each other. */
+/** The operations whose laws each file conformance/tests/cuda/laws/*.test.ts tests. The files run in parallel. */
 export const GPU_GROUPS = {
   ...LONG,
-  /** Whatever is named nowhere else. */
+  /** All operations that no other group names. */
   others: OPERATION_NAMES.filter((name) => !long.includes(name)),
 };

@@ -1,4 +1,4 @@
-/** The laws of some operations as tests of a GPU against the reference. */
+/** Tests that check the laws of a group of operations on a GPU against the reference. */
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
 import { cudaDevices } from "../../../../src/backends/open.js";
@@ -14,15 +14,18 @@ import { GPU_GROUPS } from "./groups.js";
 import { OptionPairs } from "./option-pairs.js";
 import { record } from "./record.js";
 
-/** A long run goes on until RUNS inputs were computed and each pair of options drawn so often, or so much time has passed. */
+/**
+ * A long run continues until RUNS inputs were computed and each pair of options was drawn this often, or until its time
+ * is over.
+ */
 const EACH_PAIR = 100;
 const MAX_SECONDS = RUNS >= 10_000 ? 100 : 0;
-/** Inputs that drive a loop to a second turn are very large. */
+/** The number of inputs that drive a loop to its second iteration; these are very large. */
 const TURN_RUNS = Math.min(Math.ceil(RUNS / 50), 20);
-/** Large inputs take long. */
+/** The number of large inputs. */
 const LARGE_RUNS = Math.min(Math.ceil(RUNS / 10), 60);
 
-/** Operations of which a GPU declines some inputs, with a reason. */
+/** The operations of which a GPU declines some inputs, with a reason. */
 const DECLINES: readonly OperationName[] = ["gemm", "batchedGemm"];
 
 type Declined = CheckResult["declined"];
@@ -33,14 +36,17 @@ function added(all: Declined, more: Declined): Declined {
   return Array.from(counts, ([reason, count]) => ({ reason, count }));
 }
 
-/** The law over inputs whose options are counted, where the law compares. */
+/** A comparing law whose drawn options are counted; other laws are unchanged. */
 function counted(each: Law, inputs: Inputs, pairs: OptionPairs): Law {
   if (!each.compares) return each;
   const arbitrary = inputs[each.operation] ?? OPERATIONS[each.operation].arbitrary;
   return over({ [each.operation]: pairs.counting(arbitrary as never) }, each);
 }
 
-/** Every law of a group's operations: small inputs aimed at edges, sizes at which loops take a second turn, then large ones. */
+/**
+ * Tests every law of a group's operations: first with small inputs aimed at edge cases, then with sizes at which loops
+ * run a second iteration, then with large inputs.
+ */
 export function describeLawsOnGpu(group: keyof typeof GPU_GROUPS): void {
   const operations: readonly OperationName[] = GPU_GROUPS[group];
   describeOnGpu(`laws of ${group} on a GPU, to the bit`, () => {

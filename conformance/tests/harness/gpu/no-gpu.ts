@@ -1,6 +1,6 @@
 import { missingBackends } from "../../../../src/backends/open.js";
 
-/** Why there is no GPU; undefined where there is one. */
+/** The reason why no GPU is available; undefined if one is. */
 export const NO_GPU: string | undefined = missingBackends()
   .map(({ reason, attempts }) => [reason, ...attempts].join("; "))
   .at(0);

@@ -1,10 +1,13 @@
-/** How often each pair of option values was drawn together: whether a long run left a combination untried. */
+/** Counts how often each pair of option values was drawn together, to see whether a long run missed a combination. */
 import type { Arbitrary } from "fast-check";
 import { PlainTensor } from "../../../values/plain.js";
 
 type Options = Readonly<Record<string, string>>;
 
-/** The options of an input: words and switches, the types of tensors, those of a spec among them; no sizes, no data. */
+/**
+ * The options of an input: strings and booleans, the types of tensors, and the fields of a spec, without sizes and
+ * data.
+ */
 function optionsOf(input: unknown, prefix = ""): Options {
   const options: Record<string, string> = {};
   for (const [key, value] of Object.entries(input as object)) {
@@ -18,16 +21,16 @@ function optionsOf(input: unknown, prefix = ""): Options {
   return options;
 }
 
-/** What an operand of a product is: plain, scaled or quantized. */
+/** The kind of a product's operand: plain, scaled or quantized. */
 function kindOf(operand: unknown): string {
   return String((operand as { readonly source?: { readonly kind?: string } }).source?.kind);
 }
 
-/** Counts pairs of values over the inputs that an arbitrary draws. */
+/** Counts the pairs of option values in the inputs that an arbitrary draws. */
 export class OptionPairs {
   readonly #counts = new Map<string, number>();
 
-  /** The same inputs, counted as they are drawn. */
+  /** The same arbitrary; its draws are counted. */
   counting<T>(arbitrary: Arbitrary<T>): Arbitrary<T> {
     return arbitrary.map((input) => {
       this.#count(optionsOf(input));
@@ -49,7 +52,7 @@ export class OptionPairs {
     return this.#counts.size;
   }
 
-  /** The pair drawn least often; undefined where there are no pairs. */
+  /** The pair that was drawn least often; undefined if there are no pairs. */
   get rarest(): { readonly pair: string; readonly count: number } | undefined {
     let rarest: { pair: string; count: number } | undefined;
     for (const [pair, count] of this.#counts) if (!rarest || count < rarest.count) rarest = { pair, count };

@@ -1,6 +1,6 @@
 /**
- * Products of real sizes on a GPU, under the plan that it chose: the reference, given that plan, gives the same bits. Small
- * results are compared in full, large ones in a window of rows and columns.
+ * Products of realistic sizes on a GPU. The reference gives the same bits under the plan that the GPU chose. Small
+ * results are compared completely, large ones in a window of rows and columns.
  */
 import * as fc from "fast-check";
 import { expect, it } from "vitest";
@@ -21,7 +21,7 @@ import { operandOf, PAIRS, type Pair, stepOf, wideValuesOf } from "../products.j
 import { describeOnGpu, RUNS, SEED, useGpu } from "./gpu.js";
 import { record } from "./record.js";
 
-/** Products of each pair; the long suite, RUNS=10000, has 200. */
+/** The number of products of each pair: 10 by default, 200 in the long suite (RUNS=10000). */
 const PRODUCTS = Math.min(Math.ceil(RUNS / 10), 200);
 /** Results with more multiplications than this are compared in a window. */
 const FULL = 2 ** 24;
@@ -79,7 +79,7 @@ export function columnsOf(x: PlainTensor, first: number, count: number): PlainTe
   return fromCodes(x.dtype, [rows, count], kept);
 }
 
-/** Lines [first, first + count) of an operand, on another backend; `first` is a multiple of 128. */
+/** Lines [first, first + count) of an operand, copied to another backend; `first` is a multiple of 128. */
 function moved(
   backend: Backend,
   operand: Tensor | QuantizedTensor,
@@ -98,14 +98,14 @@ function moved(
   });
 }
 
-/** Where the window begins, a multiple of 128, and how long it is. */
+/** The start of the window, a multiple of 128, and its length. */
 function windowOf(size: number, length: number, seed: number, whole: boolean): readonly [number, number] {
   if (whole || size <= length) return [0, size];
   const first = 128 * (seed % Math.ceil(size / 128));
   return [first, Math.min(length, size - first)];
 }
 
-/** Products of these pairs, drawn and compared. */
+/** Tests drawn products of these pairs. */
 export function describeProducts(names: readonly string[]): void {
   describeOnGpu("products on a GPU", () => {
     const { gpu, reference } = useGpu();

@@ -1,21 +1,23 @@
-/** What a run on a GPU came to, for docs/conformance.md: with RECORD=FILE, each test appends one line of JSON. */
+/**
+ * Records the outcome of a run on a GPU for docs/conformance.md: with RECORD=FILE, each test appends one line of JSON.
+ */
 import { appendFileSync, existsSync, readFileSync } from "node:fs";
 import type { Backend } from "../../../../src/backends/backend.js";
 
-/** So many inputs of one kind agreed; why others were declined. */
+/** The number of inputs of one kind that agreed, and the reasons why others were declined. */
 interface Counted {
   readonly group: "laws" | "large" | "sweep" | "gemm";
   readonly name: string;
   readonly runs: number;
   readonly declined?: readonly { readonly reason: string; readonly count: number }[];
-  /** Pairs of option values that were drawn together, and how often the rarest was. */
+  /** The number of option pairs that were drawn together, and how often the rarest was. */
   readonly pairs?: number;
   readonly rarest?: number;
 }
 
 type Declined = NonNullable<Counted["declined"]>;
 
-/** Counts by kind of reason: pairs of operands that are not multiplied are many, and one kind. */
+/** Counts reasons by kind. For example, all unsupported pairs of operands are one kind. */
 function byKind(declined: Declined): Declined {
   const counts = new Map<string, number>();
   for (const { reason, count } of declined) {
@@ -27,12 +29,12 @@ function byKind(declined: Declined): Declined {
 
 const DRIVER = "/proc/driver/nvidia/version";
 
-/** The version of NVIDIA's driver, where Linux tells it. */
+/** The version of NVIDIA's driver, if Linux reports it. */
 function driver(): string | undefined {
   return existsSync(DRIVER) ? readFileSync(DRIVER, "utf8").match(/\b\d{3}\.\d+(\.\d+)?\b/)?.[0] : undefined;
 }
 
-/** Appends a line, which several processes may do at once. Does nothing without RECORD. */
+/** Appends a line to the file; several processes may do so at once. Does nothing without RECORD. */
 export function record({ description }: Backend, entry: Counted): void {
   const { RECORD, SEED = "1" } = process.env;
   if (!RECORD) return;

@@ -1,12 +1,13 @@
 /**
- * With TURNS=FOLDER, each file of tests on a GPU leaves there which loops and branches of the addon it went through, for
- * scripts/turns/report.mjs. The addon has to be one of `build-cuda.mjs --turns`, which LOCKSTEP_ADDON names.
+ * With TURNS=FOLDER, each GPU test file writes to that folder which loops and branches of the addon it executed;
+ * scripts/turns/report.mjs reads the files. Needs an addon built with `build-cuda.mjs --turns`, which LOCKSTEP_ADDON
+ * names.
  */
 import { mkdirSync, writeFileSync } from "node:fs";
 import { afterAll, beforeAll } from "vitest";
 import { platform } from "../../../../src/backends/platform/node.js";
 
-/** The marks of every .cu file and of the host. */
+/** The marks of every .cu file and of the host code. */
 type Marks = Readonly<Record<string, Uint8Array>>;
 
 function readMarks(): Marks {

@@ -1,20 +1,20 @@
-/** Whatever is run is captured and replayed: so that what holds of running holds of replaying. */
+/** A backend that captures every operation as a graph and replays it, so that all laws also test replaying. */
 import type { Backend, CapturedWork } from "../../../../src/backends/backend.js";
 import type { OpArgs, OpName } from "../../../../src/backends/ops.js";
 import { UnsupportedError } from "../../../../src/errors.js";
 import { PassingBackend } from "../../../operations/passing.js";
 
-/** The work of `body`, on a backend that can capture. */
+/** Captures the work of `body`. */
 function captured(backend: Backend, body: () => void): CapturedWork {
   if (!backend.capture) throw new Error(`${backend.name} captures nothing`);
   return backend.capture(body);
 }
 
-/** Runs each operation on `inner` by a replay, but for those that are refused in a capture. */
+/** Runs each operation on `inner` by capturing and replaying it, except operations that cannot be captured. */
 export class ReplayingBackend extends PassingBackend {
-  /** Operations that were replayed. */
+  /** The operations that were replayed. */
   readonly replayed = new Set<OpName>();
-  /** An operation may be composed of others. */
+  /** True during a capture: an operation composed of others is captured as a whole. */
   #capturing = false;
 
   override run<K extends OpName>(op: K, args: OpArgs[K]): void {

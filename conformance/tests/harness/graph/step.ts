@@ -1,4 +1,4 @@
-/** Training steps of two equal models, one called each time and one captured and replayed, on inputs that change. */
+/** Training steps of two equal models with changing inputs: one runs its steps, the other replays a captured step. */
 import { autocast } from "../../../../src/autocast/autocast.js";
 import type { Backend } from "../../../../src/backends/backend.js";
 import { LayerNormLinear } from "../../../../src/modules/layer-norm-linear.js";
@@ -20,7 +20,7 @@ import { Scope } from "../../../../src/tensor/scope.js";
 import type { Tensor } from "../../../../src/tensor/tensor.js";
 import { words } from "../../../arbitraries/random.js";
 
-/** Recipes whose every rounding is to nearest; bf16 is none. */
+/** Recipes without stochastic rounding, and bf16 (no recipe). */
 export const GRAPH_RECIPES: Readonly<Record<string, () => Recipe | undefined>> = {
   bf16: () => undefined,
   delayed: () => new DelayedScaling({ amaxHistoryLen: 3 }),
@@ -32,12 +32,12 @@ export const GRAPH_RECIPES: Readonly<Record<string, () => Recipe | undefined>> =
 
 const [TOKENS, FEATURES, HIDDEN] = [128, 128, 256] as const;
 
-/** Values of batch `i`, larger from batch to batch, so that scales move. */
+/** The values of batch `i`. They grow from batch to batch, so that scales change. */
 function batchOf(seed: number, i: number): Float32Array {
   return Float32Array.from(words(seed + i, TOKENS * FEATURES), (word) => ((word | 0) / 2 ** 31) * 4 ** i);
 }
 
-/** A model, its inputs, and a step that leaves its results in `y`, `dx` and the gradients of its parameters. */
+/** A model, its inputs, and a step that stores its results in `y`, `dx` and the gradients of the parameters. */
 function trained(backend: Backend, recipe: Recipe | undefined) {
   const random = new RandomState(7n);
   const model = new Sequential(
@@ -72,7 +72,7 @@ function trained(backend: Backend, recipe: Recipe | undefined) {
       set(x, batchOf(1, i));
       set(dy, batchOf(1000, i));
     },
-    /** Scales and histories of delayed scaling, as a checkpoint has them. */
+    /** The scales and histories of delayed scaling, as a checkpoint stores them. */
     scales: () => [...model.namedQuantizations()].map(([, each]) => each.snapshotSync()),
     dispose(): void {
       for (const each of [model, x, dy]) each.dispose();
@@ -80,17 +80,17 @@ function trained(backend: Backend, recipe: Recipe | undefined) {
   };
 }
 
-/** What a step leaves: elements of results and gradients, and delayed scaling's state. */
+/** The elements of results and gradients, and delayed scaling's state, after a step. */
 function left(tensors: readonly Tensor[], model: ReturnType<typeof trained>) {
   const elements = tensors.map((each) => each.dataSync());
   for (const each of tensors) each.dispose();
   return { elements, scales: model.scales() };
 }
 
-/** What each of `iterations` steps leaves that are called, and those that are replayed. */
+/** The outcome of each of `iterations` steps, for the model that runs them and for the one that replays them. */
 export function calledAndReplayed(backend: Backend, recipe: () => Recipe | undefined, iterations: number) {
   const [called, replayed] = [trained(backend, recipe()), trained(backend, recipe())];
-  // the first step makes quantizers and their state
+  // the first step allocates quantizers and their state, which a capture cannot do
   for (const model of [called, replayed]) {
     model.feed(0);
     for (const each of model.step()) each.dispose();

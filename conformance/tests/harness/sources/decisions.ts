@@ -1,12 +1,14 @@
-/** Finds where a source text decides something by a name: in a comparison, a case, a search, a table's key or an instanceof. */
+/**
+ * Finds places where source code decides something by a name: comparisons, cases, searches, keys of tables, instanceof.
+ */
 import ts from "typescript";
 
-/** The names that are watched: texts, classes, and the tables whose rows have such names. */
+/** The names to look for: strings, classes, and the tables whose rows have such names. */
 export interface Watched {
   readonly texts: ReadonlySet<string>;
   readonly classes: ReadonlySet<string>;
   readonly tables: ReadonlySet<string>;
-  /** Texts that no table of the caller's own may have as keys. */
+  /** Strings that may not be keys of other tables. */
   readonly keys: ReadonlySet<string>;
 }
 
@@ -27,7 +29,7 @@ const SEARCHES: ReadonlySet<string> = new Set([
   "match",
 ]);
 
-/** The names that `text` decides by, in the order of the source. */
+/** The names by which `text` decides something, in the order of the source. */
 export function decisionsIn(text: string, { texts, classes, tables, keys }: Watched): readonly string[] {
   const file = ts.createSourceFile("source.ts", text, ts.ScriptTarget.Latest, true);
   const found: string[] = [];

@@ -1,11 +1,11 @@
-/** The repository's sources as text: which files there are, and which of them a file takes. Paths are from the root. */
+/** The repository's source files and their imports. Paths are relative to the root. */
 import { readdirSync, readFileSync } from "node:fs";
 import { dirname, join, normalize, relative } from "node:path";
 import { fileURLToPath } from "node:url";
 
 export const ROOT = fileURLToPath(new URL("../../../..", import.meta.url));
 
-/** The files below a folder, in order. */
+/** All files below a folder, sorted. */
 export function filesIn(folder: string): string[] {
   return readdirSync(join(ROOT, folder), { recursive: true, withFileTypes: true })
     .filter((entry) => entry.isFile())
@@ -16,7 +16,7 @@ export function filesIn(folder: string): string[] {
 const IMPORT = /\bfrom "(\.[^"]+)"/g;
 const INCLUDE = /^#include "([^"]+)"/gm;
 
-/** Files of ours that a file names in `import … from` and `#include`, types too. */
+/** The project's own files that a file imports or #includes, type-only imports too. */
 export function importsOf(file: string): string[] {
   const text = readFileSync(join(ROOT, file), "utf8");
   const imported = Array.from(text.matchAll(IMPORT), ([, path = ""]) =>
@@ -27,7 +27,7 @@ export function importsOf(file: string): string[] {
   return [...imported, ...Array.from(text.matchAll(INCLUDE), ([, path = ""]) => path)];
 }
 
-/** Files that take each other in a circle, or none. */
+/** A cycle of imports among the files; empty if there is none. */
 export function circleIn(files: readonly string[]): string[] {
   const done = new Set<string>();
   const path: string[] = [];

@@ -1,11 +1,11 @@
-/** What every command of a run is. */
+/** The base class of the commands of a run. */
 import type fc from "fast-check";
 import type { TrainingModel } from "../../../oracle/training/delayed-training.js";
 import type { World } from "./world.js";
 
 export type Command = fc.AsyncCommand<TrainingModel, World>;
 
-/** A command, printed as its name and what it was drawn with. */
+/** A command that is printed as its name and its drawn values. */
 export abstract class Named implements Command {
   check(_: Readonly<TrainingModel>): boolean {
     return true;

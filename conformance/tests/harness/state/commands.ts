@@ -1,4 +1,4 @@
-/** Everything that can happen in a training run, to the library and to the model of it. */
+/** All commands of a training run. Each acts on the library and on the model. */
 import fc from "fast-check";
 import type { Command } from "./command.js";
 import { matrix, recipeModel } from "./draws.js";
@@ -10,7 +10,7 @@ const flow = fc.nat(1);
 const layer = fc.nat(2);
 const passes = fc.array(pass, { minLength: 1, maxLength: 3 });
 
-/** `count` times as likely as one that is there once. */
+/** The arbitrary `count` times, which makes it `count` times as likely in a list. */
 function often(count: number, command: fc.Arbitrary<Command>): readonly fc.Arbitrary<Command>[] {
   return new Array<fc.Arbitrary<Command>>(count).fill(command);
 }

@@ -1,4 +1,4 @@
-/** What runs of layers are drawn from, and what it is in the system under test. */
+/** Arbitraries of runs of layers, and the library objects for the drawn values. */
 import fc from "fast-check";
 import {
   DelayedScaling,
@@ -10,7 +10,7 @@ import { words } from "../../../arbitraries/random.js";
 import type { DelayedModel } from "../../../oracle/training/delayed-slots.js";
 import type { Codes, RecipeModel } from "../../../oracle/training/delayed-training.js";
 
-/** Every matrix is square, so that any of them can be an input, a weight or a gradient. */
+/** The size of every matrix. All are square, so that each can be an input, a weight or a gradient. */
 export const SIZE = 32;
 
 const delayed: fc.Arbitrary<DelayedModel> = fc.record({
@@ -29,7 +29,7 @@ const delayed: fc.Arbitrary<DelayedModel> = fc.record({
   reduces: fc.boolean(),
 });
 
-/** Delayed scaling mostly. */
+/** Any recipe, mostly delayed scaling. */
 export const recipeModel: fc.Arbitrary<RecipeModel> = fc.oneof(
   { weight: 6, arbitrary: delayed },
   {
@@ -42,7 +42,7 @@ export const recipeModel: fc.Arbitrary<RecipeModel> = fc.oneof(
   },
 );
 
-/** bf16 codes around a magnitude of any size; some matrices are zero, some hold an infinity or a NaN. */
+/** A matrix of bf16 codes around a random magnitude. Some matrices are zero; some contain an infinity or a NaN. */
 export const matrix: fc.Arbitrary<Codes> = fc
   .record({
     seed: fc.nat(),
@@ -63,7 +63,7 @@ export const matrix: fc.Arbitrary<Codes> = fc
     return named(codes, name);
   });
 
-/** How fast-check prints them. */
+/** Gives codes a name under which fast-check prints them. */
 function named(codes: Codes, name: string): Codes {
   return Object.defineProperties(codes, {
     [fc.toStringMethod]: { value: () => name },
@@ -80,7 +80,7 @@ function mean(amax: number, scale: number): number {
   return (scale + Math.min(amax, 1024)) / 2;
 }
 
-/** A recipe of the library, a new object each time. */
+/** A new recipe object of the library. */
 export function recipeOf(model: RecipeModel): Recipe {
   if (model.kind === "current") return new Float8CurrentScaling({ pow2Scales: model.pow2 });
   if (model.kind === "mxfp8") return new MXFP8BlockScaling({ enable2dQuantization: model.square });

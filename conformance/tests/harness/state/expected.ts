@@ -1,4 +1,4 @@
-/** The bits that a pass of a layer gives, from quantizers and products called by hand. */
+/** The expected bits of a layer's pass, from explicit calls of quantizers and products. */
 
 import type { Backend } from "../../../../src/backends/backend.js";
 import {
@@ -67,7 +67,7 @@ function split({ quantized }: Pass, useSplitAccumulator: boolean) {
   return quantized ? { useSplitAccumulator } : {};
 }
 
-/** In high precision a weight that is itself quantized counts as what it stands for. */
+/** The weight of a pass in high precision; a weight stored in quantized form is dequantized. */
 function plainWeight(backend: Backend, { layer, primary }: Pass): Tensor {
   if (!primary) return matrixTensor(backend, layer.weight);
   return quantized(backend, primary, "weight").dequantize("bf16");

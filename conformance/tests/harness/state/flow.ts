@@ -1,6 +1,9 @@
-/** One flow of calls in a program: regions are entered and left on demand, and what runs in them belongs to them. */
+/**
+ * One flow of calls in a program, which enters and leaves regions on demand. Code that it runs belongs to the innermost
+ * region.
+ */
 
-/** Thrown through this many regions. */
+/** An error that is thrown through this many regions. */
 class Escape extends Error {
   constructor(public levels: number) {
     super("thrown inside a region");
@@ -11,7 +14,7 @@ interface Job {
   readonly done: () => void;
   readonly fail: (error: unknown) => void;
   readonly run?: () => void;
-  /** Runs the body that it is given in a region. */
+  /** Runs the given body in a region. */
   readonly enter?: (body: () => Promise<void>) => Promise<void>;
   readonly leave?: { readonly throws: number };
 }
@@ -32,7 +35,7 @@ export class Flow {
     return this.#post({ run: body });
   }
 
-  /** Goes into a region, in which this flow stays until `leave`. */
+  /** Enters a region; the flow stays in it until `leave`. */
   enter(region: (body: () => Promise<void>) => Promise<void>): Promise<void> {
     return this.#post({ enter: region });
   }
@@ -41,7 +44,7 @@ export class Flow {
     return this.#post({ leave: { throws: 0 } });
   }
 
-  /** Throws, through this many regions. */
+  /** Throws an error through this many regions. */
   escape(levels: number): Promise<void> {
     return this.#post({ leave: { throws: levels } });
   }

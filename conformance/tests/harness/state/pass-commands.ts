@@ -1,4 +1,4 @@
-/** Going forward through layers, and back. */
+/** Commands for forward and backward passes of layers. */
 import fc from "fast-check";
 import { expect } from "vitest";
 import {
@@ -42,7 +42,10 @@ export const pass: fc.Arbitrary<PassDraw> = fc.record({
   xNeedsGrad: fc.boolean(),
 });
 
-/** Passes of one graph; the sum of their results leads back to all of them. Those of another recipe's weight are refused. */
+/**
+ * Forward passes that form one graph: the sum of their results depends on all of them. Passes whose weight is quantized
+ * for another recipe are refused.
+ */
 export class Forward extends Named {
   constructor(
     readonly flow: number,
@@ -78,7 +81,7 @@ export class Forward extends Named {
   }
 }
 
-/** The same in a region of its own, that ends at once or by what its body throws. */
+/** The same inside of a new region, which ends normally or by an error of its body. */
 export class Iteration extends Forward {
   constructor(
     flow: number,
@@ -122,7 +125,7 @@ function forward({ layers, backend }: World, draw: PassDraw, input: Variable): V
   return draw.recompute ? recompute((x) => linear.forward(x, call), input) : linear.forward(input, call);
 }
 
-/** The way back from one of the graphs, in any region or none. */
+/** The backward pass of one of the graphs, inside or outside of any region. */
 export class Backward extends Named {
   constructor(
     readonly flow: number,

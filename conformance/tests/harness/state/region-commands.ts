@@ -1,4 +1,4 @@
-/** Going into regions, and out of them. */
+/** Commands that enter and leave regions. */
 import fc from "fast-check";
 import { expect } from "vitest";
 import {
@@ -30,7 +30,7 @@ export const region: fc.Arbitrary<RegionDraw> = fc.record({
   style: fc.constantFrom("callback", "scope"),
 });
 
-/** A region of the model and what it is in the library. */
+/** A drawn region in the form of the model and of the library. */
 export function regionOf(
   { which, enabled, calibrating, group }: RegionDraw,
   model: TrainingModel,
@@ -92,7 +92,7 @@ export class EnterNoGrad extends Named {
   }
 }
 
-/** A recipe that the backend cannot do is refused, and nothing else happens. */
+/** Enters a region whose recipe the backend does not support: it is refused, and nothing changes. */
 export class RefusedEntry extends Named {
   constructor(
     readonly flow: number,

@@ -1,10 +1,10 @@
-/** New weights, and states that are saved and put back. */
+/** Commands that change weights, and save and restore states. */
 import type { Codes, TrainingModel } from "../../../oracle/training/delayed-training.js";
 import { Named } from "./command.js";
 import { matrixTensor } from "./expected.js";
 import { quantizationOf, type World } from "./world.js";
 
-/** New values of a weight, as an optimizer gives them. */
+/** Writes new values to a weight, as an optimizer does. */
 export class Write extends Named {
   constructor(
     readonly layer: number,

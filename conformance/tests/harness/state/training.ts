@@ -1,4 +1,4 @@
-/** Small training runs whose every bit is looked at. */
+/** Small training runs whose bits are all compared. */
 import { createHash } from "node:crypto";
 import type { Backend } from "../../../../src/backends/backend.js";
 import {
@@ -23,10 +23,10 @@ import {
 import { wideTensor } from "../../../../src/modules/parameter.js";
 import { plainOf, quantizationOf } from "./world.js";
 
-/** Every format takes matrices of this size. */
+/** The size of matrices; every format accepts it. */
 export const FEATURES = 128;
 
-/** Every recipe, with a history that fills up within a few steps. */
+/** Every recipe; histories are short enough to fill up within a few steps. */
 export const RECIPES = {
   delayed: () => new DelayedScaling({ amaxHistoryLen: 3 }),
   current: () => new Float8CurrentScaling(),
@@ -46,7 +46,7 @@ export function currentQuantizer(role: string): Float8CurrentScalingQuantizer {
   });
 }
 
-/** Near normal values, another matrix for each number. */
+/** Approximately normal values; each `number` gives another matrix. */
 export function sample(backend: Backend, number: number, size = FEATURES, std = 1): Tensor<"bf16"> {
   const values = normal({ seed: 5n, offset: BigInt(number) }, size * size, std);
   return wideTensor(backend, values, [size, size], "bf16") as Tensor<"bf16">;
@@ -56,7 +56,7 @@ export function linear(backend: Backend, seed: number, options: LinearOptions = 
   return new Linear(backend, size, size, { random: new RandomState(BigInt(seed)), ...options });
 }
 
-/** A short name of the bytes; undefined of none. */
+/** A short hash of the bytes; undefined if there are none. */
 export function digest(data: ArrayBufferView | undefined): string | undefined {
   if (!data) return undefined;
   const { buffer, byteOffset, byteLength } = data;
@@ -65,7 +65,7 @@ export function digest(data: ArrayBufferView | undefined): string | undefined {
     .digest("hex");
 }
 
-/** All there is to see of layers: states, and the bits of parameters and gradients. */
+/** All observable state of layers: quantization states, and the bits of parameters and gradients. */
 export function seen(layers: readonly Linear[]) {
   return layers.map((layer) => ({
     state: plainOf(quantizationOf(layer).snapshotSync()),
@@ -74,7 +74,7 @@ export function seen(layers: readonly Linear[]) {
   }));
 }
 
-/** A net of two layers that learns: one step at a time, whose loss it gives. */
+/** A network of two layers that is trained step by step. */
 export class Learner {
   readonly layers: readonly [Linear, Linear];
   readonly #optimizer: SGD;
@@ -92,7 +92,7 @@ export class Learner {
     this.#optimizer = new SGD(new Map(named), { learningRate: 0.1 });
   }
 
-  /** What `forward` makes of the input and both layers is compared with the input. */
+  /** The loss: the squared error between the input and the result of `forward`. */
   loss(forward: (x: Tensor, layers: readonly [Linear, Linear]) => Variable): Variable {
     const x = sample(this.backend, this.#steps++);
     return functional.mseLoss(forward(x, this.layers), x);
@@ -116,7 +116,7 @@ export class Learner {
   }
 }
 
-/** Runs `body`, whose tensors are disposed of afterwards. */
+/** Runs `body` in a scope, which disposes of its tensors. */
 export function scopedRun<T>(body: () => T): T {
   using _scope = new Scope();
   return body();

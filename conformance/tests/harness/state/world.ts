@@ -1,4 +1,4 @@
-/** The layers, groups and flows of the library that a model of them is compared with. */
+/** The layers, groups and flows of the library that are compared with the model. */
 import { expect } from "vitest";
 import type { Backend } from "../../../../src/backends/backend.js";
 import {
@@ -22,7 +22,7 @@ import {
 import { recipeOf, SIZE } from "./draws.js";
 import { Flow } from "./flow.js";
 
-/** A group whose other members have recorded what a list says. */
+/** A group in which the other ranks recorded the given amaxes. */
 class FakeGroup implements AmaxReductionGroup {
   #elements = 0;
   readonly calls: number[][][] = [];
@@ -43,7 +43,7 @@ class FakeGroup implements AmaxReductionGroup {
   }
 }
 
-/** One graph that leads back to several passes. */
+/** A graph that several forward passes belong to. */
 export interface Graph {
   readonly passes: readonly Pass[];
   readonly inputs: readonly Variable[];
@@ -52,9 +52,9 @@ export interface Graph {
 
 export interface Start {
   readonly weights: readonly Codes[];
-  /** What regions choose from; by the first one the last layer's weight is quantized. */
+  /** The recipes that regions choose from. The last layer's weight is quantized by the first recipe. */
   readonly recipes: readonly [RecipeModel, ...RecipeModel[]];
-  /** What the other members of the two groups have recorded. */
+  /** The amaxes that the other ranks of the two groups recorded. */
   readonly others: readonly number[];
 }
 
@@ -89,7 +89,7 @@ export class World {
     this.groups = GROUP_SIZES.map((size) => new FakeGroup(size, others));
   }
 
-  /** Every state of the library is what the model says. */
+  /** Checks that every state of the library equals the model's. */
   check(model: TrainingModel): void {
     for (const [i, layer] of this.layers.entries())
       expect(snapshotOf(layer), `the state of layer ${i}`).toEqual(

@@ -1,4 +1,4 @@
-/** The library's recipe for one in plain data. */
+/** The library's recipe for a recipe in plain data. */
 import {
   CustomRecipe,
   DelayedScaling,
@@ -16,12 +16,12 @@ import type { QuantizeSpec } from "../../../oracle/quantize/quantize.js";
 import type { StepRecipe } from "../../../oracle/training/recipes.js";
 import { RECIPES, type RecipeName } from "./options.js";
 
-/** The names of the standard recipes among those of cases, in their variants. */
+/** The names of the standard recipes among those of the cases, variants included. */
 export const STANDARD_NAMES = (Object.keys(RECIPES) as RecipeName[]).filter(
   (name) => name !== "none" && name !== "custom",
 );
 
-/** A fresh recipe of the library by its name among those of cases. */
+/** A new recipe of the library for a name of the cases. */
 export function recipeNamed(name: RecipeName): Recipe {
   const made = libraryRecipe(RECIPES[name]);
   if (!made) throw new RangeError(`${name} is outside of regions`);

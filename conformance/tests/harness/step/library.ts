@@ -1,4 +1,4 @@
-/** A plan in the library. */
+/** Runs a plan with the library. */
 import type { Backend } from "../../../../src/backends/backend.js";
 import {
   AdamW,
@@ -40,7 +40,7 @@ import {
 import { parameterScale, parameterSeed, seedOf } from "./seeds.js";
 import type { Seen } from "./seen.js";
 
-/** The plan's layers one after another. */
+/** The layers of the plan in sequence. */
 class Layers extends Module {
   readonly #cells: Sequential;
 
@@ -49,7 +49,7 @@ class Layers extends Module {
     const cells = plan.cells.map((cell, i) =>
       this.addModule(`cell${i}`, new Cell(backend, plan, cell, random)),
     );
-    // a Sequential names its layers by number; that of this module's names comes first
+    // the Sequential inside has its own submodule names "0", "1", ..., which follow this module's prefix
     const inner = plan.nested ? [new Sequential(backend, ...cells)] : cells;
     this.#cells = new Sequential(backend, ...inner);
   }
@@ -226,7 +226,7 @@ export class StepLibrary {
   }
 }
 
-/** A wide tensor off its backend, widened without the library. */
+/** The values of a wide tensor, widened without the library. */
 function seen(x: Tensor): Matrix {
   const plain = download(x as Tensor<WideDType>);
   return { data: wideValues(plain), shape: plain.matrix, dtype: plain.dtype };

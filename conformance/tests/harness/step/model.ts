@@ -1,4 +1,4 @@
-/** A plan in plain arithmetic. */
+/** Runs a plan in plain arithmetic. */
 
 import type { DatapathFamily } from "../../../../src/formats/datapath.js";
 import {
@@ -193,7 +193,7 @@ export class StepModel {
     return crossEntropyLoss(tape, y, classes(seed, shape[0], shape[1]), options);
   }
 
-  /** One microbatch: what can be seen after it. */
+  /** One microbatch; returns what can be observed after it. */
   microbatch(step: number, call: number): Seen {
     const { plan, run } = this;
     const { rewritten, ...asked } = plan.calls[call] ?? {};
@@ -235,7 +235,7 @@ export class StepModel {
     );
   }
 
-  /** Weights of layers change, as they would between calls that a cache is to bridge. */
+  /** Changes the weights of layers between two calls, to test whether a cached weight is used. */
   #rewrite(step: number, call: number): void {
     const { plan } = this;
     [...this.parameters].forEach(([name, parameter], i) => {
@@ -245,7 +245,7 @@ export class StepModel {
     });
   }
 
-  /** The optimizer's step: what can be seen after it. */
+  /** The optimizer step; returns what can be observed after it. */
   step(step: number): Seen {
     const { plan } = this;
     if (this.parameters.size === 0) return new Map();

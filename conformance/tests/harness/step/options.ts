@@ -1,4 +1,4 @@
-/** What a training step can be made of, option by option: data from which cases are put together. */
+/** The options of a training step with their values. Cases are combinations of these. */
 import type { ActivationName } from "../../../oracle/elementwise/activation.js";
 import type { OptimizerModel } from "../../../oracle/training/optimizers.js";
 import type { StepRecipe } from "../../../oracle/training/recipes.js";
@@ -7,7 +7,7 @@ const DELAYED = { kind: "delayed", algorithm: "max", scaling: "default", reduces
 const NVFP4 = { kind: "nvfp4", rht: true, stochastic: true, square: true, fourOverSix: "none" } as const;
 const BLOCK = { kind: "block", format: "E4M3", f32Scales: false, amaxEpsilon: 0, square: "w" } as const;
 
-/** Recipes, at their defaults and with every option set. */
+/** Recipes with default options, and with every option set. */
 export const RECIPES = {
   none: undefined,
   delayed: { ...DELAYED, format: "HYBRID", margin: 0, length: 3 },
@@ -82,7 +82,10 @@ export const OPTIMIZERS = {
   "Adam with L2": { ...ADAM, decoupled: false },
 } as const satisfies Record<string, OptimizerModel>;
 
-/** How often and in what way the layers are called before each optimizer step; `rewritten`: with other weights than before. */
+/**
+ * How the layers are called in the microbatches before each optimizer step; `rewritten` changes the weights before the
+ * call.
+ */
 export interface MicrobatchCall {
   readonly isFirstMicrobatch?: boolean;
   readonly skip?: 0 | 1;
@@ -102,10 +105,10 @@ const MLPS = Object.keys(ACTIVATIONS).map(
   (activation) => `mlp of ${activation}` as `mlp of ${StepActivation}`,
 );
 
-/** Every option with its values. A case has one of each. */
+/** Every option with its values. A case has one value of each. */
 export const OPTIONS = {
   recipe: ["none", "delayed", "current", "block", "mxfp8", "nvfp4", "custom"],
-  /** Which of the recipes of that class. */
+  /** The index of the recipe among those of its class. */
   variant: [0, 1, 2, 3, 4],
   layer: [
     ...(["linear", "norm", "normLinear", "returned", "attention", "between"] as const),

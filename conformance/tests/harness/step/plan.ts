@@ -1,4 +1,7 @@
-/** A training step to be tried: options that go together, sizes, and what follows from them for both sides. */
+/**
+ * The plan of a training step: compatible options, sizes, and everything derived from them that the library and the
+ * model need.
+ */
 
 import { words } from "../../../arbitraries/random.js";
 import type { WideName } from "../../../oracle/quantize/quantize.js";
@@ -17,20 +20,20 @@ export type CellKind =
   | ("linear" | "norm" | "normLinear" | "returned" | "attention")
   | ("between" | "activation" | "gate" | "mlp");
 
-/** One layer, or a few that belong together, from one number of features to another. */
+/** One or a few layers that form a unit, with their numbers of input and output features. */
 export interface CellPlan {
   readonly layer: CellKind;
   readonly wrap: StepOptions["wrap"];
   readonly from: number;
   readonly to: number;
-  /** Features between the two layers of `mlp` and `between`. */
+  /** The number of features between the two layers of `mlp` and `between`. */
   readonly middle: number;
 }
 
-/** Options, made to go together, with everything that both sides need to know. */
+/** Compatible options, and everything that the library and the model need to know. */
 export interface StepPlan extends Omit<StepOptions, "recipe" | "layer"> {
   readonly recipe: RecipeName;
-  /** What that is; none outside of a region. */
+  /** The recipe in plain data; undefined outside of a region. */
   readonly quantization: StepRecipe | undefined;
   readonly activation: StepActivation;
   readonly seed: number;
@@ -39,35 +42,35 @@ export interface StepPlan extends Omit<StepOptions, "recipe" | "layer"> {
   readonly vocabulary: number;
   readonly cells: readonly CellPlan[];
   readonly calls: readonly MicrobatchCall[];
-  /** Nothing is recorded, and no scale follows. */
+  /** True for an evaluation: nothing is recorded for a backward pass, and no scale is updated. */
   readonly evaluates: boolean;
   readonly steps: number;
 }
 
-/** Of attention: the rows are those of two items. */
+/** The number of attention heads. Rows belong to two items of a batch. */
 export const HEADS = 2;
 export const BATCH = 2;
 
-/** What products and quantizers of a recipe ask of rows and of features. */
+/** The numbers that a recipe requires rows and features to be multiples of. */
 function units(kind: StepOptions["recipe"]): readonly [rows: number, features: number] {
   if (kind === "mxfp8" || kind === "custom") return [32, 32];
   if (kind === "nvfp4") return [16, 16];
   return kind === "none" ? [2, 2] : [8, 16];
 }
 
-/** The recipe of a class that a number picks. */
+/** The recipe that a variant number selects from a class. */
 function recipeOf({ recipe, variant }: StepOptions): RecipeName {
   const names = (Object.keys(RECIPES) as RecipeName[]).filter((name) => name.split(",")[0] === recipe);
   return names[variant % names.length] as RecipeName;
 }
 
-/** A plan of options, or of the nearest that go together; sizes follow from the seed. */
+/** A plan for the options. Incompatible options are replaced by compatible ones; sizes are derived from the seed. */
 export function planOf(options: StepOptions, seed: number, steps = 2): StepPlan {
   const { wrap, around, start } = options;
   const name = recipeOf(options);
   const recipe = RECIPES[name];
   const [layer, , activation = "gelu"] = options.layer.split(" ") as [CellKind, string?, StepActivation?];
-  // the transform takes bf16 alone; outside of a recipe input and parameters have one type
+  // the Hadamard transform takes bf16 only; outside of a recipe, input and parameters have the same type
   const transformed = recipe?.kind === "nvfp4" && recipe.rht;
   const parameters = transformed && start === "embedding" ? "bf16" : options.parameters;
   const input = transformed ? "bf16" : recipe ? options.input : parameters;
@@ -101,14 +104,20 @@ export function planOf(options: StepOptions, seed: number, steps = 2): StepPlan 
   };
 }
 
-/** Whether the values between two layers can be quantized, whose other copy follows. */
+/**
+ * Whether the values between two layers can be quantized by the first layer, so that the second one derives the other
+ * copy from the codes.
+ */
 export function passesCodes({ quantization, evaluates }: StepPlan): boolean {
   const kind = quantization?.kind;
   if (evaluates) return kind !== undefined;
   return kind === "delayed" || kind === "current";
 }
 
-/** Whether parameter `name`, number `i` of the model, is frozen; `late`: between its gradient and the optimizer's step. */
+/**
+ * Whether parameter `name`, number `i` of the model, is frozen; with `late`, after its gradient and before the
+ * optimizer step.
+ */
 export function isFrozen({ frozen, seed }: StepPlan, name: string, i: number, late = false): boolean {
   const kind = /[lL]ayerNorm|norm\./.test(name) ? "norms" : /[bB]ias$/.test(name) ? "biases" : "weights";
   if (frozen === "nothing") return false;
@@ -117,7 +126,7 @@ export function isFrozen({ frozen, seed }: StepPlan, name: string, i: number, la
   return frozen.startsWith("all but ") ? frozen !== `all but ${kind}` : frozen === kind;
 }
 
-/** Numbers of about `scale` that every wide type holds, as the plan's option has them. */
+/** Numbers of magnitude about `scale` that every wide type represents; the plan may ask for special values. */
 export function numbers(
   { values }: Pick<StepPlan, "values">,
   seed: number,
@@ -135,12 +144,12 @@ export function numbers(
   });
 }
 
-/** The types of what flows through the layers. */
+/** The type of the activations between layers. */
 export function flowType({ start, parameters, input }: StepPlan): WideName {
   return start === "embedding" ? parameters : input;
 }
 
-/** Numbers of a class, one a row. */
+/** A class for each row. */
 export function classes(seed: number, count: number, below: number): number[] {
   return Array.from(words(seed, count), (word) => word % below);
 }

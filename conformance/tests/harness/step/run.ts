@@ -1,4 +1,4 @@
-/** A plan on both sides. */
+/** Runs a plan with the library and with the model. */
 import type { Backend } from "../../../../src/backends/backend.js";
 import type { Matrix } from "../../../oracle/training/matrix.js";
 import { StepLibrary } from "./library.js";
@@ -6,7 +6,7 @@ import { StepModel } from "./model.js";
 import type { StepPlan } from "./plan.js";
 import { difference, type Seen } from "./seen.js";
 
-/** Where a plan's run in the library leaves the model, if anywhere. */
+/** The first difference between the library's run of a plan and the model's; undefined if there is none. */
 export function departure(backend: Backend, plan: StepPlan): string | undefined {
   using library = new StepLibrary(backend, plan);
   const model = new StepModel(plan, backend.datapath, library.random.offset);
@@ -23,7 +23,7 @@ export function departure(backend: Backend, plan: StepPlan): string | undefined 
   return undefined;
 }
 
-/** All that the model sees of a plan, to the end of its steps. */
+/** Everything observable in the model's run of a plan. */
 export function modelled(plan: StepPlan, family: Backend["datapath"]): Seen {
   const model = new StepModel(plan, family, 0n);
   const seen = new Map<string, Matrix>();

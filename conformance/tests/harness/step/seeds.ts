@@ -1,7 +1,7 @@
-/** Which drawn numbers are what, the same for the model and for the library. */
+/** The seeds of random numbers, shared by the model and the library. */
 import type { StepPlan } from "./plan.js";
 
-/** Of call number `call` of step `step`. */
+/** The seed for call number `call` of step `step`. */
 export function seedOf(
   { seed }: StepPlan,
   what: "x" | "grad" | "target" | "ids",
@@ -12,12 +12,12 @@ export function seedOf(
   return (seed + 1009 * step + 101 * call + 11 * place) | 0;
 }
 
-/** Of parameter number `i`, written anew before call number `call` of step `step`. */
+/** The seed for parameter number `i` when it is written before call number `call` of step `step`. */
 export function parameterSeed({ seed }: StepPlan, i: number, step = 0, call = 0): number {
   return (seed + 500_009 + 31 * i + 1013 * step + 107 * call) | 0;
 }
 
-/** How large a parameter is drawn: gamma about 1, others smaller. */
+/** The magnitude of a new parameter: gamma is about 1, others are smaller. */
 export function parameterScale(name: string): number {
   return /layerNormWeight|norm\.weight/.test(name) ? 0.5 : /[bB]ias$/.test(name) ? 0.5 : 0.25;
 }

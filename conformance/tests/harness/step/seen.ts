@@ -1,9 +1,11 @@
-/** What can be seen of a training step: matrices by name, the same names on both sides. */
+/** What can be observed of a training step: matrices by name, with the same names for the library and the model. */
 import type { Matrix } from "../../../oracle/training/matrix.js";
 
 export type Seen = ReadonlyMap<string, Matrix>;
 
-/** Where two sides differ: the first name, the element, both values. Undefined where all bits agree, NaN as a class. */
+/**
+ * The first difference: its name, the element, and both values. Undefined if all bits are equal; all NaNs are equal.
+ */
 export function difference(actual: Seen, expected: Seen): string | undefined {
   const [ours, theirs] = [actual, expected].map((seen) => [...seen.keys()].sort().join(", "));
   if (ours !== theirs) return `there are ${ours}; there have to be ${theirs}`;

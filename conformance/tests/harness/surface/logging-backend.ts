@@ -1,4 +1,4 @@
-/** A backend as a stranger would write it, against the published types alone: it passes everything on and notes what was run. */
+/** A third-party backend that uses only the published types: it forwards everything and logs the operations. */
 import type { Backend, GemmAlgorithm, GemmArgs, Memory, MemoryUse, OpArgs, OpName, Support } from "lockstep";
 
 export class LoggingBackend implements Backend {
@@ -7,12 +7,12 @@ export class LoggingBackend implements Backend {
   readonly threads: number;
   readonly datapath: Backend["datapath"];
   readonly memory: Memory;
-  /** Names of the operations that were run, and bytes that were read. */
+  /** The names of the operations that ran, and the sizes of reads in bytes. */
   readonly log: string[] = [];
 
   constructor(
     readonly inner: Backend,
-    /** Operations that it does not do. */
+    /** The operations that it does not support. */
     readonly without: readonly OpName[] = [],
   ) {
     this.description = `logging around ${inner.description}`;

@@ -1,10 +1,10 @@
-/** The names that the package shows: exports, members of exported types, and the texts that options take. */
+/** The public names of the package: exports, members of exported types, and the strings that options accept. */
 import { fileURLToPath } from "node:url";
 import ts from "typescript";
 
 const ROOT = new URL("../../../../", import.meta.url);
 
-/** Entry points as they are published. */
+/** The published entry points. */
 export const ENTRIES = [
   "dist/src/index.d.ts",
   "dist/src/io/index.d.ts",
@@ -12,15 +12,15 @@ export const ENTRIES = [
 ] as const;
 
 export interface PublicNames {
-  /** Of one entry point, without those of namespaces within it. */
+  /** The exports of one entry point, without those of nested namespaces. */
   readonly exported: ReadonlyMap<string, readonly string[]>;
-  /** Properties and methods of exported types, wherever they are declared in the package. */
+  /** The properties and methods of exported types, wherever the package declares them. */
   readonly members: ReadonlySet<string>;
-  /** Texts in the types of those. */
+  /** The string literals in the types of these members. */
   readonly texts: ReadonlySet<string>;
 }
 
-/** Reads the declarations that a build leaves. */
+/** Reads the declarations that a build writes. */
 export function publicNames(): PublicNames {
   const files = ENTRIES.map((entry) => fileURLToPath(new URL(entry, ROOT)));
   const program = ts.createProgram(files, {

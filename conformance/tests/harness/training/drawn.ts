@@ -25,13 +25,13 @@ const FEATURES = 32;
 const LAYERS = ["linear", "bare", "norm", "mlp"] as const;
 const OPTIMIZERS = ["sgd", "momentum", "adamw"] as const;
 
-/** What is trained, and how. */
+/** The model, recipe and optimizer of a run. */
 export interface DrawnPlan {
   readonly recipe: RecipeName;
   readonly layers: readonly (typeof LAYERS)[number][];
   readonly optimizer: (typeof OPTIMIZERS)[number];
   readonly dtype: "bf16" | "f32";
-  /** Weights are quantized from the beginning. */
+  /** Whether weights are stored in quantized form from the beginning. */
   readonly quantized: boolean;
   readonly seed: bigint;
 }
@@ -47,7 +47,7 @@ export function drawnPlans(recipe: RecipeName): fc.Arbitrary<DrawnPlan> {
   });
 }
 
-/** A run of a plan, which `seed` begins. */
+/** A run of a plan, initialized from `seed`. */
 export class DrawnRun {
   readonly random: RandomState;
   readonly model: Sequential;
@@ -83,10 +83,10 @@ export class DrawnRun {
     }
   }
 
-  /** The loss of step `step`, of inputs and targets that follow from its number. */
+  /** The loss of step `step`; inputs and targets are derived from its number. */
   loss(step: number): Variable {
     const { backend, plan, model } = this;
-    // NVFP4's transform takes no other type
+    // the Hadamard transform of NVFP4 takes bf16 only
     const dtype = plan.recipe === "nvfp4" ? "bf16" : plan.dtype;
     const drawn = (seed: bigint) =>
       wideTensor(
@@ -98,7 +98,7 @@ export class DrawnRun {
     return mseLoss(model.forward(drawn(1n)), drawn(2n));
   }
 
-  /** Steps [begin, end): the loss of each, and a hash of all state after it. */
+  /** Runs steps [begin, end). Returns the loss of each step and a hash of all state after it. */
   train(begin: number, end: number): readonly string[] {
     return Array.from({ length: end - begin }, (_, i) => {
       using _scope = new Scope();
@@ -112,7 +112,7 @@ export class DrawnRun {
     });
   }
 
-  /** A hash of everything that decides what comes next. */
+  /** A hash of all state that affects later steps. */
   state(): string {
     const { seed, offset } = this.random;
     const hash = createHash("sha256").update(`${seed} ${offset}`);

@@ -1,4 +1,4 @@
-/** A classifier of handwritten digits: three linear layers. */
+/** A classifier of handwritten digits with three linear layers. */
 import type { Backend } from "../../../../src/backends/backend.js";
 import { activation } from "../../../../src/functional/elementwise.js";
 import { crossEntropyLoss } from "../../../../src/functional/loss.js";
@@ -15,12 +15,12 @@ import { loadDigits, PIXELS } from "./digits.js";
 const DIGITS = 4096;
 const BATCH = 128;
 const HIDDEN = [256, 128] as const;
-/** Ten are digits. */
+/** The number of outputs; ten of them are digits. */
 const CLASSES = 32;
 
 let digits: ReturnType<typeof loadDigits> | undefined;
 
-/** Batches go through all digits in an order that each round draws anew. */
+/** Trains on batches in random order; each epoch has a new order. */
 export function mlp(backend: Backend, random: RandomState) {
   const loaded = digits ?? loadDigits(DIGITS);
   digits = loaded;

@@ -1,5 +1,5 @@
 declare module "mnist" {
-  /** The digits of one class: pixels from 0 to 1, 784 a digit, one after another. */
+  /** The digits of one class: pixels from 0 to 1, 784 per digit, concatenated. */
   interface DigitClass {
     readonly raw: ArrayLike<number>;
     readonly length: number;

@@ -1,4 +1,4 @@
-/** The recorded runs: the loss of every step, and a hash of it and of all state after it. */
+/** The recorded runs: the loss of every step, and a hash of the loss and of all state after it. */
 import { readFileSync } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -35,19 +35,19 @@ export function recordedRun({ training }: RecordedRuns, task: TaskName, recipe: 
   return found;
 }
 
-/** The next `steps` steps of a run, as they are recorded. */
+/** Runs the next `steps` steps; returns them in the form of the record. */
 export function stepsOf(run: TrainingRun, steps: number): Pick<RecordedRun, "losses" | "hashes"> {
   const made = Array.from({ length: steps }, () => run.advance());
   return { losses: made.map(({ loss }) => loss), hashes: made.map(({ hash }) => hash) };
 }
 
-/** The part of a recorded run from step `begin` to step `end`. */
+/** The steps from `begin` to below `end` of a recorded run. */
 export function partOf(run: RecordedRun, begin: number, end: number): Pick<RecordedRun, "losses" | "hashes"> {
   return { losses: run.losses.slice(begin, end), hashes: run.hashes.slice(begin, end) };
 }
 
 /**
- * The first `end` steps of a run: those before `middle` on one backend, those from there on by a fresh run on another, from a
+ * The first `end` steps of a run. The steps before `middle` run on one backend. Then another backend resumes from a
  * checkpoint.
  */
 export async function resumedSteps(

@@ -1,4 +1,4 @@
-/** A training run that any backend can repeat: from a seed to the hash of everything that it has learned, step by step. */
+/** A training run that every backend can repeat: it starts from a seed, and each step returns a hash of all state. */
 import { createHash } from "node:crypto";
 import { type AutocastOptions, autocast } from "../../../../src/autocast/autocast.js";
 import type { Backend } from "../../../../src/backends/backend.js";
@@ -20,7 +20,7 @@ import type { Tensor } from "../../../../src/tensor/tensor.js";
 import { mlp } from "./mlp.js";
 import { transformer } from "./transformer.js";
 
-/** The recipes that runs are made under; bf16 is none. */
+/** The recipes of the runs; bf16 stands for none. */
 export const RECIPES_UNDER_TEST = {
   bf16: undefined,
   delayed: () => new DelayedScaling({ amaxHistoryLen: 16 }),
@@ -33,13 +33,13 @@ export const RECIPES_UNDER_TEST = {
 export type RecipeName = keyof typeof RECIPES_UNDER_TEST;
 export const RECIPE_NAMES = Object.keys(RECIPES_UNDER_TEST) as readonly RecipeName[];
 
-/** What is trained. */
+/** A training task: its model, data and optimizer. */
 export interface Task {
   readonly model: Module;
   readonly optimizer: Optimizer;
   /** The loss of step `step`, f32 [1]. */
   loss(step: number): Variable;
-  /** Beyond which gradients are scaled down, if at all. */
+  /** The maximum norm of gradients, to which they are clipped. Absent: no clipping. */
   readonly maxNorm?: number;
 }
 
@@ -50,12 +50,12 @@ export const TASKS = { mlp, transformer } as const satisfies Record<
 
 export type TaskName = keyof typeof TASKS;
 
-/** The steps of each run that are recorded. */
+/** The number of recorded steps of each task. */
 export const STEPS: Readonly<Record<TaskName, number>> = { mlp: 200, transformer: 50 };
 
 const SEED = 20n;
 
-/** A run that is under way. */
+/** A run in progress. */
 export class TrainingRun {
   readonly random = new RandomState(SEED);
   readonly task: Task;
@@ -77,14 +77,14 @@ export class TrainingRun {
     await saveCheckpoint(path, { module, optimizer, random: this.random, extra: { step: this.#step } });
   }
 
-  /** Goes on from a checkpoint, which another backend may have written. */
+  /** Continues from a checkpoint, which another backend may have written. */
   async resume(path: string): Promise<void> {
     const { model: module, optimizer } = this.task;
     const extra = await loadCheckpoint(path, { module, optimizer, random: this.random });
     this.#step = (extra as { readonly step: number }).step;
   }
 
-  /** One step; the loss, and a hash of the loss and of all state after it. */
+  /** Runs one step. Returns the loss, and a hash of the loss and of all state. */
   advance(): { readonly loss: number; readonly hash: string } {
     const { task } = this;
     using _ = new Scope();
@@ -108,17 +108,17 @@ export class TrainingRun {
   }
 }
 
-/** 64 bits. */
+/** The length of a hash in hexadecimal digits: 64 bits. */
 const HASH_DIGITS = 16;
 
-/** Parameters follow gradients, clipped where the task says so. */
+/** Updates the parameters; gradients are clipped if the task says so. */
 function takeStep({ optimizer, maxNorm }: Task): void {
   if (maxNorm === undefined) optimizer.step();
   else optimizer.step({ gradScale: clipGradNorm(optimizer, maxNorm).factor });
   optimizer.zeroGrad();
 }
 
-/** Everything that decides what comes next, the random state aside: parameters, optimizer, scales and amaxes. */
+/** All state that affects later steps, except the random state: parameters, optimizer, scales and amaxes. */
 export function stateOf({
   model,
   optimizer,

@@ -1,4 +1,4 @@
-/** A language model of bytes: two blocks of a transformer. */
+/** A byte-level language model with two transformer blocks. */
 import { readFileSync } from "node:fs";
 import type { Backend } from "../../../../src/backends/backend.js";
 import { dotProductAttention } from "../../../../src/functional/attention.js";
@@ -70,12 +70,12 @@ class Model extends Module {
   }
 }
 
-/** The licence: a text that every copy of the project has, and that does not change. */
+/** The text to learn: the licence, which every copy of the project contains and which does not change. */
 function loadText(): Uint8Array {
   return new Uint8Array(readFileSync(new URL("../../../../LICENSE", import.meta.url)));
 }
 
-/** Predicts each byte of passages of the text from those before. */
+/** Trains to predict each byte of a passage from the bytes before it. */
 export function transformer(backend: Backend, random: RandomState) {
   const text = loadText();
   const model = new Model(backend, { random });
