@@ -36,8 +36,8 @@ export const TESTS = {
   ),
   "src/ops": at(
     "{cast,elementwise,layout,quantize,rows,update}/*",
-    "gemm/{batched,epilogue,fused,gemm,named-operands,options,parts,plan,quantized-operands,scaled-operands}",
-    "api/{arguments,create,empty,tensor-arguments}",
+    "gemm/{asked,batched,epilogue,fused,gemm,named-operands,options,parts,plan,quantized-operands,scaled-operands}",
+    "api/{arguments,create,defaults,empty,tensor-arguments}",
     "backends/{graph,overlap,writes}",
     "modules/refusals-plain",
   ),
