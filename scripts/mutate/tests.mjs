@@ -16,10 +16,10 @@ export const TESTS = {
     ...LAYERS,
     ...at(
       "gemm/options",
-      "modules/recompute",
+      "modules/{asked,calls,recompute}",
       "training/{recompute,scale-updates,state}",
       "te/modules",
-      "api/tape",
+      "api/{defaults,tape}",
     ),
   ],
   "src/recipes": [...at("recipes/*"), ...LAYERS, ...at("io/{roundtrip,checkpoint}")],

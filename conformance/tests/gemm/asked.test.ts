@@ -1,14 +1,16 @@
 /** What a product asks of a backend: each option comes where it belongs and nowhere else; what the backend says is passed on. */
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { factsOf } from "../../../src/formats/derive.js";
+import { isGemmOut } from "../../../src/backends/gemm-args.js";
+import { DTypeError } from "../../../src/errors.js";
+import { factsOf, isSigned } from "../../../src/formats/derive.js";
 import type { GemmAlgorithm } from "../../../src/formats/gemm-algorithm.js";
 import { empty } from "../../../src/ops/create.js";
 import { batchedGemm } from "../../../src/ops/gemm/batched.js";
 import { gemm } from "../../../src/ops/gemm/gemm.js";
 import type { GemmPlan } from "../../../src/ops/gemm/plan.js";
 import { Scope } from "../../../src/tensor/scope.js";
-import { isWide, WIDE_DTYPES } from "../../../src/tensor/shape.js";
+import { DTYPES, isWide, WIDE_DTYPES } from "../../../src/tensor/shape.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { useBackend } from "../harness/suite.js";
 import { AskedBackend } from "../harness/surface/asked-backend.js";
@@ -209,6 +211,25 @@ describe("a product", () => {
       }),
       { numRuns: 300 },
     );
+  });
+
+  it("has the type of a wide operand, of codes f32, and is written to no type that it cannot have", () => {
+    for (const dtype of DTYPES.filter(isSigned)) {
+      using _scope = new Scope();
+      const backend = new AskedBackend(reference());
+      const x = empty(backend, dtype, [16, 64]);
+      const { out } = gemm({ x, w: x, datapath: "exact" });
+      expect(out.dtype).toBe(isWide(dtype) ? dtype : "f32");
+    }
+    for (const dtype of DTYPES.filter((each) => !isGemmOut(each)))
+      for (const gelu of [false, true]) {
+        using _scope = new Scope();
+        const backend = new AskedBackend(reference());
+        const x = empty(backend, "bf16", [16, 64]);
+        const out = empty(backend, dtype, [16, 16]);
+        expect(() => gemm({ x, w: x, out, gelu }), dtype).toThrow(DTypeError);
+        expect(backend.asked).toEqual([]);
+      }
   });
 
   it("in a batch asks for one product of all items", () => {
