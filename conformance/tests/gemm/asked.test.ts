@@ -9,6 +9,9 @@ import { empty } from "../../../src/ops/create.js";
 import { batchedGemm } from "../../../src/ops/gemm/batched.js";
 import { gemm } from "../../../src/ops/gemm/gemm.js";
 import type { GemmPlan } from "../../../src/ops/gemm/plan.js";
+import { Float8BlockQuantizer } from "../../../src/quantizers/float8-block.js";
+import { MXFP8Quantizer } from "../../../src/quantizers/mx.js";
+import { NVFP4Quantizer } from "../../../src/quantizers/nvfp4.js";
 import { Scope } from "../../../src/tensor/scope.js";
 import { DTYPES, isWide, WIDE_DTYPES } from "../../../src/tensor/shape.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
@@ -230,6 +233,28 @@ describe("a product", () => {
         expect(() => gemm({ x, w: x, out, gelu }), dtype).toThrow(DTypeError);
         expect(backend.asked).toEqual([]);
       }
+  });
+
+  it("of blocks says which scales they have, and whether these are powers of two", () => {
+    const [f8, mx, nv] = [new Float8BlockQuantizer(), new MXFP8Quantizer(), new NVFP4Quantizer()];
+    const rows = [
+      [f8, { format: "f32", lines: 1, length: 128, pow2: true }],
+      [
+        new Float8BlockQuantizer({ pow2Scales: false }),
+        { format: "f32", lines: 1, length: 128, pow2: false },
+      ],
+      [mx, { format: "e8m0", lines: 1, length: 32, pow2: true }],
+      [nv, { format: "e4m3", lines: 1, length: 16, pow2: false }],
+    ] as const;
+    for (const [quantizer, scales] of rows) {
+      using _scope = new Scope();
+      const backend = new AskedBackend(reference());
+      const x = quantizer.quantize(empty(backend, "bf16", [128, 128]));
+      gemm({ x, w: x });
+      const [product] = backend.asked.flatMap(({ op, args }) => (op === "gemm" ? [args] : []));
+      for (const operand of [product?.x, product?.w])
+        expect(operand?.traits, x.spec.quantizer).toEqual({ format: x.spec.format, scales });
+    }
   });
 
   it("in a batch asks for one product of all items", () => {

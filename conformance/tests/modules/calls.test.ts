@@ -18,6 +18,7 @@ import type { Role } from "../../../src/recipes/table.js";
 import { Variable } from "../../../src/tape/variable.js";
 import { QuantizedTensor } from "../../../src/tensor/quantized.js";
 import { Scope } from "../../../src/tensor/scope.js";
+import { WIDE_DTYPES } from "../../../src/tensor/shape.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { drawnTensor, expectSame } from "../harness/drawn-tensor.js";
 import { libraryRecipe, recipeNamed } from "../harness/step/library-recipes.js";
@@ -31,14 +32,14 @@ const NAMES = (Object.keys(RECIPES) as RecipeName[]).filter((name) => name !== "
 type Layer = Module & {
   forward(x: Variable, call?: { readonly fp8Output?: boolean; readonly fp8Grad?: boolean }): Variable;
 };
-const seeded = () => ({ random: new RandomState(7n) });
+const seeded = (options: object = {}) => ({ random: new RandomState(7n), ...options });
 /** Layers that end with a product, and the name of its bias. */
-const PRODUCTS: Readonly<Record<string, readonly [() => Layer, string]>> = {
-  Linear: [() => new Linear(backend(), SIZE, SIZE, seeded()), "bias"],
-  LayerNormLinear: [() => new LayerNormLinear(backend(), SIZE, SIZE, seeded()), "bias"],
-  LayerNormMLP: [() => new LayerNormMLP(backend(), SIZE, SIZE, seeded()), "fc2Bias"],
+const PRODUCTS: Readonly<Record<string, readonly [(options?: object) => Layer, string]>> = {
+  Linear: [(options) => new Linear(backend(), SIZE, SIZE, seeded(options)), "bias"],
+  LayerNormLinear: [(options) => new LayerNormLinear(backend(), SIZE, SIZE, seeded(options)), "bias"],
+  LayerNormMLP: [(options) => new LayerNormMLP(backend(), SIZE, SIZE, seeded(options)), "fc2Bias"],
   "gated LayerNormMLP": [
-    () => new LayerNormMLP(backend(), SIZE, SIZE, { ...seeded(), activation: "swiglu" }),
+    (options) => new LayerNormMLP(backend(), SIZE, SIZE, { ...seeded(options), activation: "swiglu" }),
     "fc2Bias",
   ],
 };
@@ -141,5 +142,20 @@ describe.each(Object.entries(LAYERS))("leading dimensions of an input of %s", (_
     });
     for (const each of seen) expect(each).toEqual(seen[0]);
     expect(seen[0]?.every((each) => each !== undefined)).toBe(true);
+  });
+});
+
+describe.each(Object.entries(PRODUCTS))("calibrating %s", (_, [make]) => {
+  it.each(NAMES)("under %s changes no bit of what it computes, in any type", (name) => {
+    using _scope = new Scope();
+    for (const dtype of WIDE_DTYPES) {
+      const [calibrated, plain] = [true, false].map((calibrating) => {
+        using layer = make({ dtype });
+        const x = new Variable(drawnTensor(backend(), 1, [SIZE, SIZE], dtype));
+        const recipe = recipeNamed(name);
+        return autocast({ recipe, enabled: false, calibrating }, () => layer.forward(x)).value;
+      });
+      expectSame(dtype, calibrated, plain);
+    }
   });
 });

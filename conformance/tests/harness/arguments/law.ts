@@ -177,15 +177,20 @@ export function inWorld<R>(backends: Backends, body: (world: World) => R): R {
   }
 }
 
-/**
- * Tries calls that are spoilt in one way or in several. Gives what is wrong about how it went, or undefined. `thrown` takes the
- * class of the error that refuses it.
- */
+/** What refused calls. */
+export interface Refusals {
+  /** The classes of errors. */
+  readonly errors: Set<string>;
+  /** What errors begin with: who refuses. */
+  readonly users: Set<string>;
+}
+
+/** Tries calls that are spoilt in one way or in several. Gives what is wrong about how it went, or undefined. */
 export async function tried(
   target: Target,
   trials: readonly Trial[],
   backends: Backends,
-  thrown?: Set<string>,
+  refusals?: Refusals,
 ): Promise<string | undefined> {
   const [{ callable, row, call }] = trials as [Trial];
   const before = liveOn(backends);
@@ -200,7 +205,8 @@ export async function tried(
     if (trials.some(({ disposedSelf }) => disposedSelf)) dispose(self);
     const outcome = await run(target, self, args, world);
     const wrong = trials.some((each) => each.wrong);
-    if (outcome.error) thrown?.add(outcome.error);
+    if (outcome.error) refusals?.errors.add(outcome.error.constructor.name);
+    if (outcome.error) refusals?.users.add(outcome.error.message.split(":", 1)[0] as string);
     if (outcome.fault !== undefined) fault = `${what}: ${outcome.fault}`;
     else if (wrong && !outcome.refused) fault = `${what}: it was taken`;
   } catch (error) {
@@ -223,8 +229,8 @@ function liveOn({ backend, other }: Backends): number {
 interface Outcome {
   readonly refused: boolean;
   readonly fault?: string;
-  /** The class of the typed error that refused it. */
-  readonly error?: string;
+  /** The typed error that refused it. */
+  readonly error?: LockstepError;
 }
 
 async function run(
@@ -245,7 +251,7 @@ async function run(
     if (error instanceof MismatchError) return { refused: false };
     if (!(error instanceof LockstepError)) return { refused: true, fault: `${error} is no typed error` };
     const changed = differences(before, world.state());
-    const refused = { refused: true, error: error.constructor.name };
+    const refused = { refused: true, error };
     return changed
       ? { ...refused, fault: `refused (${error.message}), and yet changed: ${changed}` }
       : refused;
