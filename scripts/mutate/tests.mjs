@@ -38,7 +38,7 @@ export const TESTS = {
     "{cast,elementwise,layout,quantize,rows,update}/*",
     "gemm/{asked,batched,epilogue,fused,gemm,named-operands,options,parts,plan,quantized-operands,scaled-operands}",
     "api/{arguments,create,defaults,empty,tensor-arguments}",
-    "backends/{graph,overlap,writes}",
+    "backends/{graph,outputs,overlap,writes}",
     "modules/refusals-plain",
   ),
   "src/optimizers": at("modules/{optimizers,main-grads,refusals*}", "update/*"),
