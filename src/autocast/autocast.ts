@@ -85,9 +85,9 @@ const checkOptions = optionsOf<AutocastOptions>({
 });
 
 /** Makes a region. Throws before anything has changed. */
-function prepare(options: AutocastOptions): Entered {
-  if (options instanceof Recipe) throw new ArgumentError("autocast: a recipe is given as { recipe }");
-  checkOptions("autocast", options);
+function prepare(user: string, options: AutocastOptions): Entered {
+  if (options instanceof Recipe) throw new ArgumentError(`${user}: a recipe is given as { recipe }`);
+  checkOptions(user, options);
   const { enabled = true, calibrating = false, backend, amaxReductionGroup: group } = options;
   const recipe = options.recipe ?? (backend ? getDefaultRecipe(backend) : new DelayedScaling());
   if (enabled && backend) requireRecipeSupport(recipe, backend);
@@ -119,7 +119,7 @@ function prepare(options: AutocastOptions): Entered {
  */
 export function autocast<R>(options: AutocastOptions, body: () => R): R {
   requireBody("autocast", body);
-  const { region, leave } = prepare(options);
+  const { region, leave } = prepare("autocast", options);
   const fail = (error: unknown): never => {
     try {
       leave();
@@ -156,7 +156,7 @@ export function runRegion<R>(region: Region | undefined, body: () => R): R {
  * @throws `ArgumentError` for an option outside its domain, `DisposedError` for a backend that was disposed of.
  */
 export function autocastScope(options: AutocastOptions = {}): Disposable {
-  const { region, outer, leave } = prepare(options);
+  const { region, outer, leave } = prepare("autocastScope", options);
   regions.set(region);
   return {
     [Symbol.dispose]() {

@@ -42,7 +42,7 @@ export class DelayedState implements DelayedScales {
     // a history of another length keeps its first rows
     if (from) rows.set(from.amaxHistory.subarray(0, rows.length));
     this.#formatMax = factsOf(recipe.elementFormat(ROLES[pass][0])).max;
-    this.scale = persistent(tensor(backend, from?.scale ?? new Float32Array(slots).fill(1), [slots]));
+    this.scale = persistent(tensor(backend, from?.scale ?? new Float32Array(slots).fill(1)));
     this.amaxHistory = persistent(tensor(backend, rows, [length, slots]));
     const view = (of: Tensor<"f32">, i: number): Tensor<"f32"> => persistent(of.view(i, [1]));
     this.scales = Array.from({ length: slots }, (_, i) => view(this.scale, i));

@@ -58,6 +58,9 @@ const taking = [...callables.values()].filter(({ name, parameters }) => paramete
 const SPEAKS_FOR: Readonly<Record<string, readonly string[]>> = {
   Parameter: ["Variable"],
   assertSameBits: ["PlainTensor"],
+  quantizeCase: ["quantizeSpec"],
+  recompute: ["Variable"],
+  specsOf: ["optionsOf"],
   words: ["splitmix32"],
 };
 

@@ -137,8 +137,9 @@ describe("a tensor of a type that the operation cannot have", () => {
     const random = { seed: 0n, offset: 0n };
     const rest = { word: 0, rounding: "tiesToEven", overflow: "saturate", random, chunk: 0 } as const;
     for (const dtype of DTYPES.filter((each) => each !== "u32")) {
-      const out = empty(witness, dtype, [2]) as Tensor<"u32">;
-      expect(() => execute(witness, "sweep", { ...rest, out }), dtype).toThrow(DTypeError);
+      const out: Tensor = empty(witness, dtype, [2]);
+      const args = { ...rest, out } as OpArgs["sweep"];
+      expect(() => execute(witness, "sweep", args), dtype).toThrow(DTypeError);
     }
     witness.refused.add("sweep.out");
   });

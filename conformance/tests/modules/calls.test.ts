@@ -18,7 +18,7 @@ import type { Role } from "../../../src/recipes/table.js";
 import { Variable } from "../../../src/tape/variable.js";
 import { QuantizedTensor } from "../../../src/tensor/quantized.js";
 import { Scope } from "../../../src/tensor/scope.js";
-import { WIDE_DTYPES } from "../../../src/tensor/shape.js";
+import { WIDE_DTYPES, type WideDType } from "../../../src/tensor/shape.js";
 import type { Tensor } from "../../../src/tensor/tensor.js";
 import { drawnTensor, expectSame } from "../harness/drawn-tensor.js";
 import { libraryRecipe, recipeNamed } from "../harness/step/library-recipes.js";
@@ -49,7 +49,7 @@ const LAYERS: Readonly<Record<string, () => Layer>> = {
   RMSNorm: () => new RMSNorm(backend(), SIZE),
 };
 
-const input = (seed = 1): Tensor<"bf16"> => drawnTensor(backend(), seed, [SIZE, SIZE], "bf16");
+const input = (seed = 1): Tensor<WideDType> => drawnTensor(backend(), seed, [SIZE, SIZE], "bf16");
 
 /** What a recipe's quantizer of a role makes of a tensor, under a scale of 1 where that is given. */
 function quantized(name: RecipeName, role: Role, x: Tensor): QuantizedTensor {
