@@ -65,14 +65,14 @@ export function requireBody(op: string, body: () => unknown): void {
 }
 
 /** Throws `ArgumentError` for anything but a reduction group. */
-function requireGroup(group: AmaxReductionGroup): void {
+function requireGroup(user: string, group: AmaxReductionGroup): void {
   if (!Number.isSafeInteger(group?.size) || group.size < 1)
     throw new ArgumentError(
-      `autocast: amaxReductionGroup has size ${group?.size}; it is the number of members, a whole one from 1`,
+      `${user}: amaxReductionGroup has size ${group?.size}; it is the number of members, a whole one from 1`,
     );
   if (typeof group.reduceMax !== "function")
     throw new ArgumentError(
-      "autocast: amaxReductionGroup has no reduceMax; give it as { size, reduceMax(tensors) }",
+      `${user}: amaxReductionGroup has no reduceMax; give it as { size, reduceMax(tensors) }`,
     );
 }
 
@@ -80,7 +80,7 @@ const checkOptions = optionsOf<AutocastOptions>({
   recipe: (user, _name, recipe) => requireRecipe(user, recipe),
   enabled: boolean,
   calibrating: boolean,
-  amaxReductionGroup: (_user, _name, group) => requireGroup(group as AmaxReductionGroup),
+  amaxReductionGroup: (user, _name, group) => requireGroup(user, group as AmaxReductionGroup),
   backend: (user, _name, backend) => requireBackend(user, backend as Backend),
 });
 
