@@ -161,7 +161,10 @@ const optionForgotten = {
   },
 };
 
-/** Another variable of the same declaration. */
+const parametersOf = ({ bindings }) =>
+  Object.keys(bindings).filter((name) => bindings[name].kind === "param");
+
+/** Another variable of the same declaration, or another parameter. */
 const otherVariable = {
   name: "OtherVariable",
   *mutate(path) {
@@ -176,7 +179,7 @@ const otherVariable = {
     if (!binding || !["const", "let", "param"].includes(binding.kind)) return;
     const names =
       binding.kind === "param"
-        ? Object.keys(binding.scope.getAllBindings("param"))
+        ? parametersOf(binding.scope)
         : Object.keys(binding.path.getBindingIdentifiers());
     for (const name of nextOf(names, path.node.name, 1)) yield types.identifier(name);
   },
